@@ -1,0 +1,19 @@
+# firn_private: what firn's own targets (library, tests, samples) compile with, and consumers do not.
+add_library(firn_private INTERFACE)
+target_compile_features(firn_private INTERFACE cxx_std_20)
+set(_cxx "$<COMPILE_LANGUAGE:CXX>")
+target_compile_options(firn_private INTERFACE
+  $<${_cxx}:-Wall> $<${_cxx}:-Wextra> $<${_cxx}:-Wpedantic> $<${_cxx}:-Wshadow> $<${_cxx}:-Wnon-virtual-dtor>
+  # Never -ffast-math: it makes isfinite(inf) true. These two keep IEEE results and drop errno only.
+  $<${_cxx}:-fno-math-errno> $<${_cxx}:-fno-trapping-math>)
+if(FIRN_WERROR)
+  target_compile_options(firn_private INTERFACE $<${_cxx}:-Werror>)
+endif()
+if(FIRN_NATIVE)
+  target_compile_options(firn_private INTERFACE $<${_cxx}:-march=native>)
+endif()
+if(FIRN_SANITIZE)
+  target_compile_options(firn_private INTERFACE
+    $<${_cxx}:-fsanitize=${FIRN_SANITIZE}> $<${_cxx}:-fno-omit-frame-pointer> $<${_cxx}:-fno-sanitize-recover=all>)
+  target_link_options(firn_private INTERFACE -fsanitize=${FIRN_SANITIZE})
+endif()

@@ -1,0 +1,17 @@
+# Sets FIRN_HAS_CUDA, enables the CUDA language and chooses the architectures.
+set(FIRN_HAS_CUDA OFF)
+if(NOT FIRN_CUDA STREQUAL "OFF")
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+      set(CMAKE_CUDA_ARCHITECTURES "80;90")  # each as SASS and PTX, so newer GPUs run them too
+    endif()
+    enable_language(CUDA)
+    find_package(CUDAToolkit REQUIRED)
+    set(FIRN_HAS_CUDA ON)
+    message(STATUS "firn: CUDA ${CUDAToolkit_VERSION} for architectures ${CMAKE_CUDA_ARCHITECTURES}")
+  elseif(FIRN_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "FIRN_CUDA=ON, but no nvcc was found. Put it on PATH, set CUDACXX, or build with -DFIRN_CUDA=OFF")
+  endif()
+endif()

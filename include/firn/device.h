@@ -1,0 +1,38 @@
+// Devices, and how many CPU threads kernels use.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace firn {
+
+enum class DeviceType : std::uint8_t { cpu, cuda };
+
+/// Where a tensor lives. The default is the CPU.
+struct Device {
+  DeviceType type = DeviceType::cpu;
+  std::int8_t index = 0;
+
+  static constexpr Device cpu() noexcept { return {}; }
+  static constexpr Device cuda(int index = 0) noexcept {
+    return {DeviceType::cuda, static_cast<std::int8_t>(index)};
+  }
+  /// From "cpu", "cuda" or "cuda:1". Throws Error on anything else.
+  static Device parse(std::string_view text);
+
+  constexpr bool is_cpu() const noexcept { return type == DeviceType::cpu; }
+  constexpr bool is_cuda() const noexcept { return type == DeviceType::cuda; }
+  constexpr bool operator==(const Device&) const noexcept = default;
+};
+
+/// "cpu" or "cuda:0".
+std::string to_string(Device device);
+
+/// Number of threads that CPU kernels may use; results do not depend on it (same bits).
+int num_threads() noexcept;
+
+/// Sets that number for the process. Throws Error where n < 1.
+void set_num_threads(int n);
+
+}  // namespace firn

@@ -1,0 +1,106 @@
+// Element types of tensors.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "firn/half.h"
+
+namespace firn {
+
+/// Element type. On the CPU f16 and bf16 are storage: arithmetic on them runs in f32 and is rounded
+/// once, to nearest even, when the result is stored.
+enum class DType : std::uint8_t { f16, bf16, f32, f64, i32, i64, u8, boolean };
+
+inline constexpr DType f16 = DType::f16;
+inline constexpr DType bf16 = DType::bf16;
+inline constexpr DType f32 = DType::f32;
+inline constexpr DType f64 = DType::f64;
+inline constexpr DType i32 = DType::i32;
+inline constexpr DType i64 = DType::i64;
+inline constexpr DType u8 = DType::u8;
+inline constexpr DType boolean = DType::boolean;
+
+/// Bytes of one element.
+constexpr std::size_t size_of(DType t) noexcept {
+  switch (t) {
+    case DType::f16:
+    case DType::bf16: return 2;
+    case DType::f32:
+    case DType::i32: return 4;
+    case DType::f64:
+    case DType::i64: return 8;
+    case DType::u8:
+    case DType::boolean: return 1;
+  }
+  return 0;
+}
+
+/// "f16", "bf16", "f32", "f64", "i32", "i64", "u8" or "bool".
+constexpr const char* to_string(DType t) noexcept {
+  constexpr const char* names[] = {"f16", "bf16", "f32", "f64", "i32", "i64", "u8", "bool"};
+  return names[static_cast<int>(t)];
+}
+
+constexpr bool is_floating(DType t) noexcept { return t <= DType::f64; }
+
+/// The dtype in which values of `t` are computed and summed: f32 for f16, bf16 and f32; f64 for f64;
+/// i64 for the integers and bool.
+constexpr DType compute_dtype(DType t) noexcept {
+  if (t == DType::f64) return DType::f64;
+  return is_floating(t) ? DType::f32 : DType::i64;
+}
+
+/// Largest finite value of a floating dtype (65504 for f16), and its unit roundoff 2^-p.
+constexpr double max_of(DType t) noexcept {
+  switch (t) {
+    case DType::f16: return 65504.0;
+    case DType::bf16: return 3.3895313892515355e38;
+    case DType::f32: return 3.4028234663852886e38;
+    default: return 1.7976931348623157e308;
+  }
+}
+constexpr double epsilon_of(DType t) noexcept {
+  switch (t) {
+    case DType::f16: return 4.8828125e-4;             // 2^-11
+    case DType::bf16: return 3.90625e-3;              // 2^-8
+    case DType::f32: return 5.9604644775390625e-8;    // 2^-24
+    default: return 1.1102230246251565e-16;           // 2^-53
+  }
+}
+
+namespace detail {
+template <class T>
+struct DTypeOf;
+// clang-format off
+template <> struct DTypeOf<half> { static constexpr DType value = DType::f16; };
+template <> struct DTypeOf<bfloat16> { static constexpr DType value = DType::bf16; };
+template <> struct DTypeOf<float> { static constexpr DType value = DType::f32; };
+template <> struct DTypeOf<double> { static constexpr DType value = DType::f64; };
+template <> struct DTypeOf<std::int32_t> { static constexpr DType value = DType::i32; };
+template <> struct DTypeOf<std::int64_t> { static constexpr DType value = DType::i64; };
+template <> struct DTypeOf<std::uint8_t> { static constexpr DType value = DType::u8; };
+template <> struct DTypeOf<bool> { static constexpr DType value = DType::boolean; };
+// clang-format on
+}  // namespace detail
+
+/// The dtype whose elements are C++ objects of type T.
+template <class T>
+inline constexpr DType dtype_of = detail::DTypeOf<T>::value;
+
+/// Calls `fn.template operator()<T>()` with the C++ type of `t`.
+template <class Fn>
+decltype(auto) visit(DType t, Fn&& fn) {
+  switch (t) {
+    case DType::f16: return fn.template operator()<half>();
+    case DType::bf16: return fn.template operator()<bfloat16>();
+    case DType::f32: return fn.template operator()<float>();
+    case DType::f64: return fn.template operator()<double>();
+    case DType::i32: return fn.template operator()<std::int32_t>();
+    case DType::i64: return fn.template operator()<std::int64_t>();
+    case DType::u8: return fn.template operator()<std::uint8_t>();
+    default: return fn.template operator()<bool>();
+  }
+}
+
+}  // namespace firn

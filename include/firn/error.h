@@ -1,0 +1,57 @@
+// The errors that firn throws: every one names the operation, the values it met and, where one
+// exists, a way out.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace firn {
+
+/// Base of all exceptions thrown by firn.
+/// what() reads `[matmul] inner sizes differ: a [64, 128] f16, b [64, 10] f16; hint: transpose b`.
+class Error : public std::runtime_error {
+ public:
+  /// @param op      the operation that refused, e.g. "matmul"
+  /// @param message what was expected and what was found, with the values
+  /// @param hint    what the caller can do about it; may be empty
+  Error(std::string_view op, std::string_view message, std::string_view hint = {});
+
+  const std::string& op() const noexcept { return op_; }
+  const std::string& hint() const noexcept { return hint_; }
+
+ private:
+  std::string op_;
+  std::string hint_;
+};
+
+/// Memory could not be had, after cached blocks were given back and one more try.
+class OutOfMemory : public Error {
+ public:
+  OutOfMemory(std::string_view message, std::size_t requested_bytes);
+  std::size_t requested_bytes() const noexcept { return requested_bytes_; }
+
+ private:
+  std::size_t requested_bytes_;
+};
+
+/// A file is missing, unreadable, truncated, or not what it claims to be.
+class IoError : public Error {
+ public:
+  IoError(std::string_view op, std::string_view path, std::string_view message,
+          std::string_view hint = {});
+  const std::string& path() const noexcept { return path_; }
+
+ private:
+  std::string path_;
+};
+
+/// A device was asked for that this build or this machine does not have.
+class DeviceError : public Error {
+ public:
+  using Error::Error;
+};
+
+}  // namespace firn

@@ -1,0 +1,56 @@
+// Losses. Each returns its sum and its own denominator, so that accumulation over ragged
+// micro-batches is exact and user code never divides by N.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+
+#include "firn/tensor.h"
+
+namespace firn {
+
+/// A loss over a batch: value = sum / weight. Both are scalars on the device, f32 (f64 for f64
+/// inputs); only `sum` carries a gradient.
+struct Loss {
+  Tensor sum;     ///< sum over the samples
+  Tensor weight;  ///< number of samples or tokens that counted, or the sum of their class weights
+
+  /// sum / weight as a tensor with a gradient.
+  Tensor mean() const;
+  /// The mean as a number (0 where the weight is 0); waits for the device.
+  double item() const;
+  /// Back-propagates the mean. With an optimizer, use Optimizer::backward(loss) instead.
+  void backward() const;
+};
+/// The same loss counted `factor` times; the weight stays.
+Loss operator*(double factor, const Loss& loss);
+inline Loss operator*(const Loss& loss, double factor) { return factor * loss; }
+/// Prints the mean.
+std::ostream& operator<<(std::ostream& out, const Loss& loss);
+
+struct CrossEntropyOptions {
+  std::int64_t ignore_index = -100;  ///< rows with this target count for nothing
+  double label_smoothing = 0;        ///< in [0, 1): weight of the uniform distribution in the target
+  Tensor class_weights;              ///< [classes] or undefined
+};
+/// logits [..., C] floating, target [...] i64/i32/u8 in [0, C) or ignore_index.
+/// Sum over rows of w[t] ((1-s) -log p[t]) + s/C sum_c w[c] -log p[c]; weight: sum of w[t].
+/// Softmax, logarithm and sums run in f32 (f64) in one pass each way. Throws on a bad target.
+Loss cross_entropy(const Tensor& logits, const Tensor& target,
+                   const CrossEntropyOptions& options = {});
+/// The same on log-probabilities: sum of -w[t] logp[t].
+Loss nll_loss(const Tensor& log_probabilities, const Tensor& target,
+              const CrossEntropyOptions& options = {});
+
+// Elementwise losses: prediction and target of one shape; the weight is the number of elements.
+Loss mse_loss(const Tensor& prediction, const Tensor& target);  ///< (p - t)^2
+Loss l1_loss(const Tensor& prediction, const Tensor& target);   ///< |p - t|
+/// (p-t)^2/2 where |p-t| <= delta, else delta (|p-t| - delta/2) (Huber 1964).
+Loss huber_loss(const Tensor& prediction, const Tensor& target, double delta = 1);
+/// Binary cross-entropy on logits x with targets y in [0, 1]: max(x,0) - x y + log(1 + e^-|x|).
+Loss bce_with_logits(const Tensor& logits, const Tensor& target);
+/// Kullback-Leibler divergence, log-probabilities against target probabilities: t (log t - lp), 0
+/// where t = 0. The weight is the number of rows (the batch mean of the definition).
+Loss kl_div(const Tensor& log_probabilities, const Tensor& target);
+
+}  // namespace firn

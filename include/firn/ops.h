@@ -1,0 +1,224 @@
+// Operations on tensors. Each records its gradient unless NoGrad is in force or no operand requires
+// one. Operands of one op share dtype and device; a C++ number takes the tensor's. f16 and bf16 are
+// computed in f32 and rounded once. What breaks a rule throws Error naming op, values and a hint.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "firn/random.h"
+#include "firn/tensor.h"
+
+namespace firn {
+
+// ---- Creation ----------------------------------------------------------------------------------
+Tensor full(const Shape& shape, double value, DType dtype = f32, Device device = {});
+Tensor ones(const Shape& shape, DType dtype = f32, Device device = {});
+Tensor empty_like(const Tensor& x);
+Tensor zeros_like(const Tensor& x);
+Tensor ones_like(const Tensor& x);
+/// start, start + step, ... : `count` numbers, shape [count].
+Tensor arange(std::int64_t count, double start = 0, double step = 1, DType dtype = i64,
+              Device device = {});
+/// Identity matrix [n, n].
+Tensor eye(std::int64_t n, DType dtype = f32, Device device = {});
+/// Uniform in [low, high), from `generator` or the default stream; floating dtypes.
+Tensor rand(const Shape& shape, DType dtype = f32, Device device = {}, double low = 0,
+            double high = 1, Generator& generator = default_generator());
+/// Normal with the given mean and standard deviation (Box-Muller on Philox); floating dtypes.
+Tensor randn(const Shape& shape, DType dtype = f32, Device device = {}, double mean = 0,
+             double stddev = 1, Generator& generator = default_generator());
+/// A random order of 0 .. n-1, i64 [n], on the CPU (Fisher-Yates).
+Tensor randperm(std::int64_t n, Generator& generator = default_generator());
+
+// ---- Copies, casts, in-place writes --------------------------------------------------------------
+/// x converted to `dtype`, rounded to nearest even; x itself where it has that dtype. The gradient is
+/// cast back.
+Tensor cast(const Tensor& x, DType dtype);
+Tensor to_device(const Tensor& x, Device device);
+/// A row-major copy; contiguous() returns x itself where it is row-major already.
+Tensor clone(const Tensor& x);
+Tensor contiguous(const Tensor& x);
+/// Overwrites x. Not recorded: throws where x requires a gradient and recording is on.
+void fill_(const Tensor& x, double value);
+void zero_(const Tensor& x);
+/// x = src, cast and broadcast to x's shape and dtype; same rule as fill_.
+void copy_(const Tensor& x, const Tensor& src);
+void uniform_(const Tensor& x, double low, double high, Generator& g = default_generator());
+void normal_(const Tensor& x, double mean, double stddev, Generator& g = default_generator());
+
+// ---- Elementwise, one operand. The shape stays; floating dtypes (neg, abs and square also integers).
+// The form with an underscore writes x in place, bumps its version and, where x is part of a graph,
+// records: allowed only for a non-leaf that has no other handle, view or saved copy.
+Tensor neg(const Tensor& x);         ///< -x
+Tensor abs(const Tensor& x);         ///< |x|, derivative 0 at 0
+Tensor exp(const Tensor& x);         ///< e^x
+Tensor log(const Tensor& x);         ///< natural logarithm
+Tensor sqrt(const Tensor& x);        ///< x^(1/2)
+Tensor rsqrt(const Tensor& x);       ///< x^(-1/2)
+Tensor square(const Tensor& x);      ///< x^2
+Tensor reciprocal(const Tensor& x);  ///< 1/x
+Tensor relu(const Tensor& x);        ///< max(x, 0); NaN stays NaN; derivative 0 at 0
+Tensor leaky_relu(const Tensor& x, double slope = 0.01);  ///< x where x > 0, else slope*x
+Tensor elu(const Tensor& x, double alpha = 1);            ///< x where x > 0, else alpha*(e^x - 1)
+Tensor gelu(const Tensor& x);       ///< x/2 (1 + erf(x/sqrt 2)) (Hendrycks & Gimpel 2016)
+Tensor gelu_tanh(const Tensor& x);  ///< x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
+Tensor sigmoid(const Tensor& x);    ///< 1/(1 + e^-x), stable at both ends
+Tensor silu(const Tensor& x);       ///< x sigmoid(x)
+Tensor tanh(const Tensor& x);
+Tensor softplus(const Tensor& x);  ///< log(1 + e^x), stable at both ends
+Tensor sin(const Tensor& x);
+Tensor cos(const Tensor& x);
+Tensor clamp(const Tensor& x, double low, double high);  ///< derivative 1 in [low, high], else 0
+
+Tensor& neg_(Tensor& x);
+Tensor& abs_(Tensor& x);
+Tensor& exp_(Tensor& x);
+Tensor& log_(Tensor& x);
+Tensor& sqrt_(Tensor& x);
+Tensor& rsqrt_(Tensor& x);
+Tensor& square_(Tensor& x);
+Tensor& reciprocal_(Tensor& x);
+Tensor& relu_(Tensor& x);
+Tensor& leaky_relu_(Tensor& x, double slope = 0.01);
+Tensor& elu_(Tensor& x, double alpha = 1);
+Tensor& gelu_(Tensor& x);
+Tensor& gelu_tanh_(Tensor& x);
+Tensor& sigmoid_(Tensor& x);
+Tensor& silu_(Tensor& x);
+Tensor& tanh_(Tensor& x);
+Tensor& softplus_(Tensor& x);
+Tensor& sin_(Tensor& x);
+Tensor& cos_(Tensor& x);
+Tensor& clamp_(Tensor& x, double low, double high);
+
+// ---- Elementwise, two operands, broadcasting (numpy's rule) -----------------------------------------
+Tensor add(const Tensor& a, const Tensor& b);
+Tensor sub(const Tensor& a, const Tensor& b);
+Tensor mul(const Tensor& a, const Tensor& b);
+Tensor div(const Tensor& a, const Tensor& b);      ///< floating dtypes only
+Tensor pow(const Tensor& a, const Tensor& b);      ///< floating dtypes only
+Tensor minimum(const Tensor& a, const Tensor& b);  ///< NaN wins; a tie shares the gradient evenly
+Tensor maximum(const Tensor& a, const Tensor& b);  ///< NaN wins; a tie shares the gradient evenly
+Tensor add(const Tensor& a, double b);
+Tensor sub(const Tensor& a, double b);
+Tensor mul(const Tensor& a, double b);
+Tensor div(const Tensor& a, double b);
+Tensor pow(const Tensor& a, double b);
+/// In place: a's shape must be the broadcast one; rules as for the unary forms.
+Tensor& add_(Tensor& a, const Tensor& b);
+Tensor& sub_(Tensor& a, const Tensor& b);
+Tensor& mul_(Tensor& a, const Tensor& b);
+Tensor& div_(Tensor& a, const Tensor& b);
+Tensor& add_(Tensor& a, double b);
+Tensor& sub_(Tensor& a, double b);
+Tensor& mul_(Tensor& a, double b);
+Tensor& div_(Tensor& a, double b);
+
+/// Comparisons return bool tensors and carry no gradient; a comparison with NaN is false (ne: true).
+Tensor eq(const Tensor& a, const Tensor& b);
+Tensor ne(const Tensor& a, const Tensor& b);
+Tensor lt(const Tensor& a, const Tensor& b);
+Tensor le(const Tensor& a, const Tensor& b);
+Tensor gt(const Tensor& a, const Tensor& b);
+Tensor ge(const Tensor& a, const Tensor& b);
+/// a where condition (bool) holds, else b; all three broadcast.
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
+
+inline Tensor operator-(const Tensor& x) { return neg(x); }
+inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
+inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
+inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
+inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
+inline Tensor operator+(const Tensor& a, double b) { return add(a, b); }
+inline Tensor operator-(const Tensor& a, double b) { return sub(a, b); }
+inline Tensor operator*(const Tensor& a, double b) { return mul(a, b); }
+inline Tensor operator/(const Tensor& a, double b) { return div(a, b); }
+inline Tensor operator+(double a, const Tensor& b) { return add(b, a); }
+inline Tensor operator*(double a, const Tensor& b) { return mul(b, a); }
+Tensor operator-(double a, const Tensor& b);
+Tensor operator/(double a, const Tensor& b);
+
+// ---- Reductions over `axes` (empty: all); reduced axes vanish, or stay with size 1 -------------------
+Tensor sum(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
+Tensor mean(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
+/// Largest / smallest; NaN wins; ties share the gradient evenly. Throws on an empty reduction.
+Tensor max(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
+Tensor min(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
+/// Position (i64) of the first largest element along one axis; no gradient.
+Tensor argmax(const Tensor& x, std::int64_t axis = -1, bool keepdims = false);
+/// Variance with divisor n - correction.
+Tensor var(const Tensor& x, const Axes& axes = {}, std::int64_t correction = 1,
+           bool keepdims = false);
+/// Euclidean norm; derivative 0 where the norm is 0.
+Tensor norm(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
+
+// ---- Shape: views where strides allow, else one copy -------------------------------------------------
+/// One size may be -1: it is inferred.
+Tensor reshape(const Tensor& x, const Shape& shape);
+/// Axes from .. to become one.
+Tensor flatten(const Tensor& x, std::int64_t from = 0, std::int64_t to = -1);
+Tensor permute(const Tensor& x, const Axes& order);
+Tensor transpose(const Tensor& x, std::int64_t a, std::int64_t b);
+Tensor unsqueeze(const Tensor& x, std::int64_t axis);
+Tensor squeeze(const Tensor& x, std::int64_t axis);
+/// Axes of size 1, and new leading axes, repeated without a copy; -1 keeps a size.
+Tensor expand(const Tensor& x, const Shape& shape);
+/// Elements [start, stop) of an axis, every step-th (step > 0); negative positions count from the
+/// end; positions are clipped to the axis as in Python.
+Tensor slice(const Tensor& x, std::int64_t axis, std::int64_t start, std::int64_t stop,
+             std::int64_t step = 1);
+/// The sub-tensor at `index` of `axis`, which vanishes.
+Tensor select(const Tensor& x, std::int64_t axis, std::int64_t index);
+/// Pieces of `size` along `axis`; the last may be shorter.
+std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t axis = 0);
+std::vector<Tensor> split(const Tensor& x, std::span<const std::int64_t> sizes,
+                          std::int64_t axis = 0);
+Tensor cat(std::span<const Tensor> parts, std::int64_t axis = 0);
+Tensor stack(std::span<const Tensor> parts, std::int64_t axis = 0);
+inline Tensor cat(std::initializer_list<Tensor> parts, std::int64_t axis = 0) {
+  return cat(std::span<const Tensor>(parts.begin(), parts.size()), axis);
+}
+inline Tensor stack(std::initializer_list<Tensor> parts, std::int64_t axis = 0) {
+  return stack(std::span<const Tensor>(parts.begin(), parts.size()), axis);
+}
+/// `before[i]` and `after[i]` elements of `value` around axis i; both lists have x's rank.
+Tensor pad(const Tensor& x, const Axes& before, const Axes& after, double value = 0);
+
+// ---- Indexing ----------------------------------------------------------------------------------------
+/// Rows of `table` [n, d...] at `index` (i64 or i32, any shape): shape index.shape + [d...].
+/// Throws on an index outside [0, n). Rows with the same index sum their gradients in index order.
+Tensor embedding(const Tensor& table, const Tensor& index);
+/// x at positions `index` (1-D) of `axis`.
+Tensor index_select(const Tensor& x, std::int64_t axis, const Tensor& index);
+/// out[i][j] = x[i][index[i][j]] for axis 1, and so for any axis; index has x's rank, and off the
+/// axis sizes at most x's.
+Tensor gather(const Tensor& x, std::int64_t axis, const Tensor& index);
+/// 1 at position index[...] of a new last axis of size `classes`, else 0.
+Tensor one_hot(const Tensor& index, std::int64_t classes, DType dtype = f32);
+
+// ---- Linear algebra ------------------------------------------------------------------------------------
+/// [m, k] x [k, n] -> [m, n]; leading batch axes broadcast; a 1-D operand is a row (left) or column
+/// (right) whose axis vanishes. Sums run in f32 (f64 for f64). Transposed views are not copied.
+Tensor matmul(const Tensor& a, const Tensor& b);
+/// x [..., in] with weight [out, in] and bias [out] (or undefined): x weightᵀ + bias, [..., out].
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
+
+// ---- Rows ------------------------------------------------------------------------------------------------
+/// e^x / sum e^x along `axis`; the row's maximum is taken off first. A row of -inf gives NaN.
+Tensor softmax(const Tensor& x, std::int64_t axis = -1);
+Tensor log_softmax(const Tensor& x, std::int64_t axis = -1);
+/// (x - mean) / sqrt(var + eps) * weight + bias over the last axis (Ba et al. 2016), biased variance;
+/// weight and bias [n], either may be undefined.
+Tensor layer_norm(const Tensor& x, const Tensor& weight = {}, const Tensor& bias = {},
+                  double eps = 1e-5);
+/// x / sqrt(mean(x^2) + eps) * weight over the last axis (Zhang & Sennrich 2019).
+Tensor rms_norm(const Tensor& x, const Tensor& weight = {}, double eps = 1e-6);
+/// Each element is zero with probability p, else x/(1-p). The mask is recomputed from the random
+/// key in backward, not stored. p in [0, 1). training = false: x itself.
+Tensor dropout(const Tensor& x, double p, bool training = true,
+               Generator& generator = default_generator());
+
+}  // namespace firn

@@ -1,0 +1,51 @@
+// A block of memory that tensors share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "firn/device.h"
+#include "firn/memory.h"
+#include "firn/ref.h"
+
+namespace firn {
+
+/// A reference-counted block on one device, 64-byte aligned, from the caching allocator. It carries
+/// the version counter that all views of it share.
+class Storage : public RefCounted {
+ public:
+  /// Uninitialised memory. Throws OutOfMemory, or DeviceError where the device cannot be had.
+  static Ref<Storage> allocate(std::size_t bytes, Device device,
+                               Owner owner = OwnerScope::current());
+  /// Memory that belongs to somebody else and outlives the storage.
+  static Ref<Storage> borrow(void* data, std::size_t bytes, Device device);
+  static void destroy(Storage* s) noexcept;
+
+  void* data() const noexcept { return data_; }
+  std::size_t bytes() const noexcept { return bytes_; }
+  Device device() const noexcept { return device_; }
+  Owner owner() const noexcept { return owner_; }
+
+  /// Counts in-place writes; a tensor saved for backward remembers the count it was saved at.
+  std::uint32_t version() const noexcept { return version_; }
+  /// The op that wrote last, for the error message.
+  const char* last_writer() const noexcept { return last_writer_; }
+  void bump_version(const char* op) noexcept {
+    ++version_;
+    last_writer_ = op;
+  }
+
+ private:
+  Storage() = default;
+  ~Storage() = default;
+
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+  const char* last_writer_ = "";
+  std::uint32_t version_ = 0;
+  Device device_;
+  Owner owner_ = Owner::activations;
+  bool owned_ = false;
+};
+
+}  // namespace firn

@@ -1,0 +1,142 @@
+// Tensor: a value-like handle on a strided view of shared storage.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <iosfwd>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "firn/device.h"
+#include "firn/dtype.h"
+#include "firn/error.h"
+#include "firn/memory.h"
+#include "firn/ref.h"
+#include "firn/shape.h"
+#include "firn/view.h"
+
+namespace firn {
+
+class Storage;
+class TensorImpl;
+namespace autograd {
+class Node;
+}
+
+/// An n-dimensional array. Copying a Tensor copies the handle: both name the same elements and the
+/// same place in the autograd graph. Views (slice, transpose, ...) share the elements.
+class Tensor {
+ public:
+  /// The undefined tensor: defined() is false, and any op on it throws.
+  Tensor() noexcept;
+  ~Tensor();
+  Tensor(const Tensor&) noexcept;
+  Tensor(Tensor&&) noexcept;
+  Tensor& operator=(const Tensor&) noexcept;
+  Tensor& operator=(Tensor&&) noexcept;
+
+  bool defined() const noexcept { return static_cast<bool>(impl_); }
+  const Shape& shape() const;
+  const Strides& strides() const;  ///< in elements
+  DType dtype() const;
+  Device device() const;
+  int rank() const { return shape().size(); }
+  std::int64_t size(std::int64_t axis) const;  ///< axis may be negative
+  std::int64_t numel() const;
+  std::size_t bytes() const { return static_cast<std::size_t>(numel()) * size_of(dtype()); }
+  bool is_contiguous() const;
+
+  /// What kernels take. mutable_view() does not count as an in-place write; ops say bump_version().
+  ConstView view() const;
+  View mutable_view() const;
+
+  /// Pointer to element [0, ..., 0] of a CPU tensor. Throws Error where T is not the dtype or the
+  /// tensor is not on the CPU. Writing through it is not seen by autograd.
+  template <class T>
+  T* data() const {
+    return static_cast<T*>(typed_data(dtype_of<T>));
+  }
+  /// The only element, as a double, from any device; throws unless numel() is 1. Waits for the device.
+  double item() const;
+  /// All elements in row-major order, converted to T, from any device.
+  template <class T>
+  std::vector<T> to_vector() const;
+
+  // ---- Views without gradient bookkeeping: the ops of ops.h are built of these --------------------
+  /// Same storage, other geometry; `offset` elements from this tensor's first. Checks the bounds.
+  Tensor as_strided(const Shape& shape, const Strides& strides, std::int64_t offset = 0) const;
+  const Ref<Storage>& storage() const;
+  std::int64_t storage_offset() const;
+
+  // ---- Autograd (autograd.h; defined on that floor) -----------------------------------------------
+  bool requires_grad() const noexcept;
+  /// Makes this leaf collect a gradient (or not). Throws for a tensor that an op produced, and for
+  /// integer dtypes.
+  Tensor& set_requires_grad(bool on = true);
+  /// The gradient collected by a leaf so far; undefined before the first backward().
+  Tensor grad() const;
+  void set_grad(const Tensor& g) const;
+  /// Back-propagates from this scalar (seed 1). See firn::backward.
+  void backward() const;
+  /// The same elements outside the graph.
+  Tensor detach() const;
+
+  // ---- Fluent forms of ops in ops.h (defined on that floor) -----------------------------------------
+  Tensor to(DType dtype) const;
+  Tensor to(Device device) const;
+  Tensor clone() const;
+  Tensor contiguous() const;
+  Tensor reshape(const Shape& shape) const;
+  Tensor flatten(std::int64_t from = 0, std::int64_t to = -1) const;
+  Tensor permute(const Axes& order) const;
+  Tensor transpose(std::int64_t a, std::int64_t b) const;
+  Tensor unsqueeze(std::int64_t axis) const;
+  Tensor squeeze(std::int64_t axis) const;
+  Tensor expand(const Shape& shape) const;
+  /// Elements [start, stop) along `axis`, every `step`-th; negative positions count from the end.
+  Tensor slice(std::int64_t axis, std::int64_t start, std::int64_t stop, std::int64_t step = 1) const;
+  /// The sub-tensor at position `index` of the first axis.
+  Tensor operator[](std::int64_t index) const;
+  Tensor sum(const Axes& axes = {}, bool keepdims = false) const;
+  Tensor mean(const Axes& axes = {}, bool keepdims = false) const;
+
+  // ---- For the library -----------------------------------------------------------------------------
+  explicit Tensor(Ref<TensorImpl> impl) noexcept;
+  TensorImpl* impl() const noexcept { return impl_.get(); }
+
+ private:
+  void* typed_data(DType expected) const;
+  Ref<TensorImpl> impl_;
+};
+
+/// Uninitialised, row-major. `owner` says what the memory is for in memory_stats().
+Tensor empty(const Shape& shape, DType dtype = f32, Device device = {});
+Tensor zeros(const Shape& shape, DType dtype = f32, Device device = {});
+
+/// A tensor with a copy of `values` in row-major order. Throws unless values.size() equals the
+/// shape's product.
+template <class T>
+Tensor tensor(std::span<const T> values, const Shape& shape, Device device = {});
+template <class T>
+Tensor tensor(const std::vector<T>& values, const Shape& shape, Device device = {}) {
+  return tensor(std::span<const T>(values), shape, device);
+}
+/// 1-D: `tensor({1.f, 2.f, 3.f})`.
+template <class T>
+Tensor tensor(std::initializer_list<T> values, Device device = {}) {
+  return tensor(std::span<const T>(values.begin(), values.size()),
+                Shape{static_cast<std::int64_t>(values.size())}, device);
+}
+/// A tensor on memory of the caller, who keeps it alive and unmoved; row-major.
+template <class T>
+Tensor from_memory(T* data, const Shape& shape);
+
+/// "[64, 128] f16 cuda:0": how errors name a tensor.
+std::string describe(const Tensor& t);
+/// The values with ellipsis, and a last line with shape, dtype and device.
+std::string to_string(const Tensor& t);
+std::ostream& operator<<(std::ostream& out, const Tensor& t);
+
+}  // namespace firn

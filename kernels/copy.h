@@ -1,0 +1,35 @@
+// Contract of the kernels that move or make values without computing on them.
+#pragma once
+
+#include "firn/random.h"
+#include "kernels/dispatch.h"
+
+namespace firn::kernels {
+namespace cpu {
+
+/// dst = src, cast to dst's dtype (to nearest even; floating to integer truncates toward zero; to
+/// bool: not equal 0). Same shape, any strides.
+void copy(const ConstView& src, const View& dst, Stream stream);
+/// Every element = value, converted as in copy.
+void fill(const View& dst, double value, Stream stream);
+/// dst[i] = start + i*step; dst is 1-D.
+void arange(const View& dst, double start, double step, Stream stream);
+/// Uniform in [low, high). Element i in row-major order takes word i of the stream (random.h).
+void uniform(const View& dst, double low, double high, RandomKey key, Stream stream);
+/// Normal by Box-Muller: elements 2i and 2i+1 come from words 2i and 2i+1.
+void normal(const View& dst, double mean, double stddev, RandomKey key, Stream stream);
+/// y = beta*y + (word i of the stream kept ? x/(1-p) : 0). Forward with beta 0; the same call on the
+/// gradient is the backward.
+void dropout(const ConstView& x, const View& y, double p, RandomKey key, float beta,
+             Stream stream);
+
+}  // namespace cpu
+
+FIRN_KERNEL_CPU(copy)
+FIRN_KERNEL_CPU(fill)
+FIRN_KERNEL_CPU(arange)
+FIRN_KERNEL_CPU(uniform)
+FIRN_KERNEL_CPU(normal)
+FIRN_KERNEL_CPU(dropout)
+
+}  // namespace firn::kernels

@@ -1,0 +1,63 @@
+// Splitting work over CPU threads, so that the result does not depend on their number: the caller
+// cuts the work into chunks by shape alone, and each chunk is computed whole by one thread.
+#pragma once
+
+#include <omp.h>
+
+#include <cstdint>
+#include <exception>
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
+
+#include "firn/device.h"
+
+namespace firn::kernels::cpu {
+
+/// While alive, f32 and f64 subnormals are zero in this thread (FTZ and DAZ): arithmetic on them is
+/// up to 100 times slower on some CPUs, and Adam's moments decay into them. f16 subnormals are
+/// normal numbers in f32 and are not touched. The caller's mode comes back at the end.
+class FlushSubnormals {
+ public:
+#if defined(__SSE__)
+  FlushSubnormals() noexcept : saved_(_mm_getcsr()) { _mm_setcsr(saved_ | 0x8040u); }
+  ~FlushSubnormals() { _mm_setcsr(saved_); }
+
+ private:
+  unsigned saved_;
+#else
+  FlushSubnormals() noexcept {}
+#endif
+};
+
+/// Below this many element operations, starting threads costs more than it saves.
+inline constexpr std::int64_t kParallelWork = 1 << 16;
+
+/// Calls fn(i) for every i in [0, chunks), on several threads where `work` (element operations in
+/// all) is worth it. fn may throw: the first exception, by chunk order of arrival, comes out.
+template <class Fn>
+void parallel_for(std::int64_t chunks, std::int64_t work, Fn&& fn) {
+  const int threads = num_threads();
+  if (chunks <= 1 || threads == 1 || work < kParallelWork || omp_in_parallel()) {
+    const FlushSubnormals guard;
+    for (std::int64_t i = 0; i < chunks; ++i) fn(i);
+    return;
+  }
+  std::exception_ptr error;
+#pragma omp parallel num_threads(threads)
+  {
+    const FlushSubnormals guard;
+#pragma omp for schedule(static)
+    for (std::int64_t i = 0; i < chunks; ++i) {
+      try {
+        fn(i);
+      } catch (...) {
+#pragma omp critical(firn_parallel_error)
+        if (!error) error = std::current_exception();
+      }
+    }
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+}  // namespace firn::kernels::cpu

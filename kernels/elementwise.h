@@ -1,0 +1,41 @@
+// Contract of the elementwise kernels. Every view has the output's shape (operands are broadcast
+// with strides 0 beforehand) and its own dtype and strides; values are computed in one
+// compute class (f32 for 16-bit, f64, or i64) and rounded once on the way out.
+#pragma once
+
+#include "kernels/dispatch.h"
+#include "kernels/math/binary.h"
+#include "kernels/math/unary.h"
+
+namespace firn::kernels {
+namespace cpu {
+
+/// y = f(x).
+void unary(math::UnaryOp op, const ConstView& x, const View& y, math::Args args, Stream stream);
+/// dx = beta*dx + dy * f'(saved); `saved` is x or y, as the op's `saves` says. beta is 0 or 1; with
+/// 0, dx is not read.
+void unary_backward(math::UnaryOp op, const ConstView& dy, const ConstView& saved, const View& dx,
+                    math::Args args, float beta, Stream stream);
+/// out = f(a, b). A comparison writes bool.
+void binary(math::BinaryOp op, const ConstView& a, const ConstView& b, const View& out,
+            math::Args args, Stream stream);
+/// grad = beta*grad + dy * df/da (operand 0) or dy * df/db (operand 1).
+void binary_backward(math::BinaryOp op, int operand, const ConstView& dy, const ConstView& a,
+                     const ConstView& b, const View& grad, math::Args args, float beta,
+                     Stream stream);
+/// out = beta*out + (condition ? a : b); condition is bool.
+void where(const ConstView& condition, const ConstView& a, const ConstView& b, const View& out,
+           float beta, Stream stream);
+/// y = alpha*x + beta*y, any two dtypes of one compute class; with beta 0, y is not read.
+void axpby(double alpha, const ConstView& x, double beta, const View& y, Stream stream);
+
+}  // namespace cpu
+
+FIRN_KERNEL(unary)
+FIRN_KERNEL(unary_backward)
+FIRN_KERNEL(binary)
+FIRN_KERNEL(binary_backward)
+FIRN_KERNEL(where)
+FIRN_KERNEL(axpby)
+
+}  // namespace firn::kernels

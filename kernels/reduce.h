@@ -1,0 +1,27 @@
+// Contract of the reductions over axes. Sums run in the compute dtype, in an order that depends on
+// the shape alone: the same bits for any number of threads.
+#pragma once
+
+#include "kernels/dispatch.h"
+
+namespace firn::kernels {
+
+enum class ReduceOp { sum, max, min, sum_squares };
+
+namespace cpu {
+
+/// out = beta*out + scale * reduction of x over the axes where out has size 1 and x has not
+/// (out has x's rank). beta and scale apply to sum and sum_squares only. max and min: NaN wins.
+/// An empty sum is 0.
+void reduce(ReduceOp op, const ConstView& x, const View& out, double scale, float beta,
+            Stream stream);
+/// out (i64, x's rank with size 1 at `axis`) = position of the first maximum along `axis`; a NaN
+/// counts as the maximum.
+void argmax(const ConstView& x, const View& out, int axis, Stream stream);
+
+}  // namespace cpu
+
+FIRN_KERNEL_CPU(reduce)
+FIRN_KERNEL_CPU(argmax)
+
+}  // namespace firn::kernels

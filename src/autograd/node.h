@@ -1,0 +1,194 @@
+// The tape. One node per recorded op; it holds the op's name, where its inputs came from, what it
+// saved, and one backward function. An op records itself in one statement:
+//
+//   Tensor exp(const Tensor& x) {
+//     Tensor y = empty_like(x);
+//     kernels::unary(UnaryOp::exp, x.view(), y.mutable_view(), {}, stream_of(y));
+//     return record("exp", y, {&x}, {Saved::output()}, [](Backward& b) {
+//       const auto [dx, beta] = b.sink(0);
+//       kernels::unary_backward(UnaryOp::exp, b.grad().view(), b.saved(0).view(),
+//                               dx.mutable_view(), {}, beta, b.stream());
+//     });
+//   }
+//
+// Every backward function accumulates: it writes beta*grad + contribution into the sink it is given.
+// A leaf's sink may be a slice of an optimizer's gradient arena, in f32 whatever the leaf's dtype.
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <utility>
+#include <vector>
+
+#include "firn/autograd.h"
+#include "firn/stream.h"
+#include "firn/tensor.h"
+#include "tensor/impl.h"
+
+namespace firn::autograd {
+
+class Backward;
+
+/// Where the gradient with respect to one input goes: grad = beta*grad + contribution.
+struct Sink {
+  Tensor grad;  ///< row-major, of the input's shape; not to be read where beta is 0
+  float beta;   ///< 0 or 1
+};
+
+/// What record() is told to keep for backward: the i-th input, the output, or any other tensor (a
+/// statistic, a mask). Kept outside the graph, with the version it had.
+class Saved {
+ public:
+  static Saved input(int i) { return {i, {}}; }
+  static Saved output() { return {-1, {}}; }
+  static Saved other(const Tensor& t) { return {-2, t}; }
+
+  int which;
+  Tensor tensor;
+
+ private:
+  Saved(int w, Tensor t) : which(w), tensor(std::move(t)) {}
+};
+
+/// Four items inline, more on the heap: edges and saved tensors of a node.
+template <class T>
+class SmallList {
+ public:
+  void push_back(T v) {
+    if (size_ < 4) {
+      inline_[size_] = std::move(v);
+    } else {
+      more_.push_back(std::move(v));
+    }
+    ++size_;
+  }
+  int size() const noexcept { return size_; }
+  T& operator[](int i) noexcept { return i < 4 ? inline_[i] : more_[i - 4]; }
+  const T& operator[](int i) const noexcept { return i < 4 ? inline_[i] : more_[i - 4]; }
+  void clear() noexcept {
+    for (int i = 0; i < size_ && i < 4; ++i) inline_[i] = T();
+    more_.clear();
+    size_ = 0;
+  }
+
+ private:
+  T inline_[4]{};
+  std::vector<T> more_;
+  int size_ = 0;
+};
+
+struct SavedTensor {
+  Tensor tensor;
+  std::uint32_t version = 0;
+};
+
+/// A node of the graph: a recorded op, or a leaf (no inputs, and the gradient it has collected).
+class Node : public RefCounted {
+ public:
+  virtual ~Node() = default;
+  /// Iterative: releasing the end of a chain of any length does not recurse.
+  static void destroy(Node* n) noexcept;
+  static void* operator new(std::size_t bytes);
+  static void operator delete(void* p, std::size_t bytes) noexcept;
+
+  virtual void run(Backward& b) = 0;
+  virtual bool is_leaf() const noexcept { return false; }
+
+  const char* op = "";
+  std::uint64_t sequence = 0;  ///< order of recording; a node's inputs have smaller numbers
+  SmallList<Ref<Node>> inputs;  ///< null where the input requires no gradient
+  SmallList<SavedTensor> saved;
+  bool freed = false;   ///< backward ran without retain_graph
+  bool queued = false;  ///< in the engine's queue now
+
+  // Of the output, to make its gradient's buffer:
+  Shape shape;
+  DType dtype = f32;
+  Device device;
+  Tensor grad;  ///< during backward; on a leaf, the gradient collected so far
+  std::vector<std::pair<int, GradHook>> hooks;
+};
+
+/// A tensor that the user marked with set_requires_grad, or a parameter.
+class Leaf final : public Node {
+ public:
+  void run(Backward&) override {}
+  bool is_leaf() const noexcept override { return true; }
+
+  /// Where contributions go. Undefined: `grad` is made on first use. An optimizer sets a slice of
+  /// its gradient arena here (f32, or f64 for f64 leaves), into which every backward adds.
+  Tensor arena;
+  /// Set by the engine when a backward has added to this leaf; the optimizer clears it (S17).
+  bool touched = false;
+};
+
+/// The leaf node of a tensor, or null where it is not a leaf that requires a gradient.
+Leaf* leaf_of(const Tensor& t) noexcept;
+
+/// What a backward function is given.
+class Backward {
+ public:
+  explicit Backward(Node& node) : node_(node) {}
+  /// Gradient of the output: its shape and dtype, any strides.
+  const Tensor& grad() const noexcept { return node_.grad; }
+  /// The i-th saved tensor; throws where it was edited in place since, naming both ops.
+  const Tensor& saved(int i) const;
+  /// Whether input i takes a gradient. Work for an input that does not is skipped.
+  bool needs(int i) const noexcept { return static_cast<bool>(node_.inputs[i]); }
+  /// The buffer to accumulate input i's gradient into. Call once per contribution.
+  Sink sink(int i);
+  /// Adds a finished contribution (input's shape; any strides, dtype of the input or wider). The
+  /// first one is kept as it is, without a copy, where no arena waits for it.
+  void accumulate(int i, const Tensor& contribution);
+  const Shape& input_shape(int i) const noexcept { return node_.inputs[i]->shape; }
+  DType input_dtype(int i) const noexcept { return node_.inputs[i]->dtype; }
+  Stream stream() const noexcept { return current_stream(node_.device); }
+
+ private:
+  Node& node_;
+};
+
+namespace detail {
+
+template <class Fn>
+class FnNode final : public Node {
+ public:
+  explicit FnNode(Fn f) : fn_(std::move(f)) {}
+  void run(Backward& b) override { fn_(b); }
+
+ private:
+  Fn fn_;
+};
+
+using Inputs = std::initializer_list<const Tensor*>;
+bool needs_recording(Inputs inputs) noexcept;
+bool needs_recording(const std::vector<Tensor>& inputs) noexcept;
+/// Fills in the node and hangs it on the output.
+void attach(Ref<Node> node, const char* op, const Tensor& output, Inputs inputs,
+            std::initializer_list<Saved> saved);
+void attach(Ref<Node> node, const char* op, const Tensor& output,
+            const std::vector<Tensor>& inputs, std::initializer_list<Saved> saved);
+/// Anomaly mode: throws where the output holds a non-finite value.
+void check_finite(const char* op, const char* pass, const Tensor& t);
+bool anomaly_mode() noexcept;
+
+}  // namespace detail
+
+/// Records that `output` came from `inputs` by `op` (a string literal), and returns it. Does nothing
+/// but the anomaly check where recording is off or no input requires a gradient. `output` must be
+/// new: not an input, nobody else's. Undefined inputs are allowed and take no gradient.
+template <class InputList = detail::Inputs, class Fn>
+Tensor record(const char* op, Tensor output, const InputList& inputs,
+              std::initializer_list<Saved> saved, Fn&& backward) {
+  if (detail::anomaly_mode()) detail::check_finite(op, "forward", output);
+  if (!detail::needs_recording(inputs)) return output;
+  Ref<Node> node(new detail::FnNode<std::decay_t<Fn>>(std::forward<Fn>(backward)));
+  detail::attach(std::move(node), op, output, inputs, saved);
+  return output;
+}
+
+/// The rule for in-place ops (ops.h): throws where `x` may not be written by `op` while recording.
+/// `recorded`: the op would be recorded (x or an operand requires a gradient and grad is enabled).
+void check_in_place(const char* op, const Tensor& x, bool recorded);
+
+}  // namespace firn::autograd

@@ -1,0 +1,44 @@
+// Checks with messages that carry values. The arguments are only formatted when a check fails.
+#pragma once
+
+#include <fmt/format.h>
+
+#include "firn/device.h"
+#include "firn/dtype.h"
+#include "firn/error.h"
+#include "firn/shape.h"
+
+template <>
+struct fmt::formatter<firn::Dims> : fmt::formatter<std::string> {
+  auto format(const firn::Dims& d, fmt::format_context& ctx) const {
+    return fmt::formatter<std::string>::format(firn::to_string(d), ctx);
+  }
+};
+template <>
+struct fmt::formatter<firn::DType> : fmt::formatter<std::string_view> {
+  auto format(firn::DType t, fmt::format_context& ctx) const {
+    return fmt::formatter<std::string_view>::format(firn::to_string(t), ctx);
+  }
+};
+template <>
+struct fmt::formatter<firn::Device> : fmt::formatter<std::string> {
+  auto format(firn::Device d, fmt::format_context& ctx) const {
+    return fmt::formatter<std::string>::format(firn::to_string(d), ctx);
+  }
+};
+
+namespace firn::detail {
+
+template <class... Args>
+[[noreturn]] void fail(std::string_view op, std::string_view hint,
+                       fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(op, fmt::format(format, std::forward<Args>(args)...), hint);
+}
+
+}  // namespace firn::detail
+
+/// FIRN_CHECK(condition, op, hint, format, values...): throws firn::Error unless the condition holds.
+#define FIRN_CHECK(condition, op, hint, ...)                              \
+  do {                                                                    \
+    if (!(condition)) [[unlikely]] ::firn::detail::fail(op, hint, __VA_ARGS__); \
+  } while (0)

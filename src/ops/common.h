@@ -1,0 +1,31 @@
+// What every file of ops begins with: checks on operands, and the names it uses all the time.
+#pragma once
+
+#include <string>
+
+#include "autograd/node.h"
+#include "base/check.h"
+#include "firn/ops.h"
+#include "firn/stream.h"
+
+namespace firn::ops {
+
+using autograd::Backward;
+using autograd::record;
+using autograd::Saved;
+
+/// Where the op's kernels run.
+inline Stream stream_of(const Tensor& t) noexcept { return current_stream(t.device()); }
+
+/// Throws Error naming `op` and both operands where dtypes or devices differ.
+void require_same(const char* op, const Tensor& a, const Tensor& b);
+/// Throws where t is undefined or not of a floating dtype.
+void require_floating(const char* op, const Tensor& t);
+/// Throws where t is undefined or not i64 or i32 (u8 too where `allow_u8`).
+void require_index(const char* op, const Tensor& t, bool allow_u8 = false);
+
+/// Adds `contribution`, which has a broadcast shape, to input i's gradient, summed over the axes
+/// along which that input was repeated.
+void accumulate_broadcast(Backward& b, int i, const Tensor& contribution);
+
+}  // namespace firn::ops

@@ -1,0 +1,35 @@
+// What a Tensor handle points at.
+#pragma once
+
+#include "firn/storage.h"
+#include "firn/tensor.h"
+
+namespace firn {
+
+/// Geometry over a storage, and the tensor's place in the autograd graph. Held by intrusive
+/// reference; memory comes from a per-thread free list, so making a view costs no heap traffic.
+class TensorImpl : public RefCounted {
+ public:
+  TensorImpl(Ref<Storage> s, const Shape& sh, const Strides& st, std::int64_t off, DType t)
+      : storage(std::move(s)), shape(sh), strides(st), offset(off), dtype(t) {}
+  static void destroy(TensorImpl* p) noexcept;
+  static void* operator new(std::size_t bytes);
+  static void operator delete(void* p) noexcept;
+
+  void* data() const noexcept {
+    return static_cast<char*>(storage->data()) + offset * static_cast<std::int64_t>(size_of(dtype));
+  }
+
+  Ref<Storage> storage;
+  Shape shape;
+  Strides strides;
+  std::int64_t offset;  ///< elements from the storage's start
+  DType dtype;
+  /// Set on tensors that require a gradient: the op that made them, or their leaf node.
+  Ref<autograd::Node> node;
+};
+
+/// Throws Error naming `op` where `t` is undefined.
+void require_defined(const char* op, const Tensor& t);
+
+}  // namespace firn
