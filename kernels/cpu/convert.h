@@ -1,0 +1,60 @@
+// Rows of any dtype as spans of a compute type, and back. A compute type C is float (for f16, bf16
+// and f32), double (for f64) or int64_t (for the integers and bool); every pair of dtype and C
+// converts. A kernel works on pieces of at most kRow elements:
+//
+//   alignas(64) float buffer[kRow];
+//   const float* x = load_row(src, dtype, stride, n, buffer);  // src itself where no work is
+//   needed
+//   ... compute y[0 .. n) ...
+//   store_row(y, dst, dtype, stride, n);
+//
+// Rules of conversion (to nearest even everywhere, one rounding): floating to integer truncates
+// toward zero, outside the range the result is unspecified; to bool is "not equal 0"; from bool is
+// 0 or 1.
+#pragma once
+
+#include <cstdint>
+
+#include "firn/dtype.h"
+
+namespace firn::kernels::cpu {
+
+/// Elements of a piece: 4 KB in f32, so that the few buffers of a kernel stay in the L1 cache.
+inline constexpr std::int64_t kRow = 1024;
+
+/// n elements of `dtype`, `stride` elements apart (0 repeats one), as C. Returns `src` itself where
+/// dtype is C's own and stride is 1 (or n is 1); else fills buffer[0 .. n) and returns it.
+template <class C>
+const C* load_row(const void* src, DType dtype, std::int64_t stride, std::int64_t n, C* buffer);
+
+/// Writes values[0 .. n) to n elements of `dtype`, `stride` apart. Does nothing where `values` is
+/// `dst` already.
+template <class C>
+void store_row(const C* values, void* dst, DType dtype, std::int64_t stride, std::int64_t n);
+
+/// Where to put a row before store_row: `dst` itself where dtype is C's own and stride is 1, else
+/// `buffer`.
+template <class C>
+C* row_target(void* dst, DType dtype, std::int64_t stride, C* buffer) {
+  return dtype == dtype_of<C> && stride == 1 ? static_cast<C*>(dst) : buffer;
+}
+
+/// p advanced by `elements` of `dtype`.
+inline const void* advance(const void* p, DType dtype, std::int64_t elements) {
+  return static_cast<const char*>(p) + elements * static_cast<std::int64_t>(size_of(dtype));
+}
+inline void* advance(void* p, DType dtype, std::int64_t elements) {
+  return static_cast<char*>(p) + elements * static_cast<std::int64_t>(size_of(dtype));
+}
+
+// clang-format off
+#define FIRN_CONVERT(C)                                                                            \
+  extern template const C* load_row(const void*, DType, std::int64_t, std::int64_t, C*);           \
+  extern template void store_row(const C*, void*, DType, std::int64_t, std::int64_t);
+FIRN_CONVERT(float)
+FIRN_CONVERT(double)
+FIRN_CONVERT(std::int64_t)
+#undef FIRN_CONVERT
+// clang-format on
+
+}  // namespace firn::kernels::cpu

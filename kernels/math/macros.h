@@ -1,0 +1,64 @@
+// What every formula header begins with. A formula is a template over V: a number (float in a CUDA
+// thread, double or int64_t in a test) or a Tile of numbers on the CPU (kernels/cpu/tile.h). It
+// uses operators, V(constant), the functions below and where(); a Tile brings its own versions of
+// them, which argument-dependent lookup finds.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#define FIRN_HD __host__ __device__
+#else
+#define FIRN_HD
+#endif
+
+namespace firn::math {
+
+/// condition ? a : b, for choices that depend on data; both values are computed.
+template <class V>
+FIRN_HD constexpr V where(bool condition, V a, V b) {
+  return condition ? a : b;
+}
+
+// clang-format off
+#define FIRN_SCALAR_1(name)                                        \
+  FIRN_HD inline float name(float x) { return ::name##f(x); }      \
+  FIRN_HD inline double name(double x) { return ::name(x); }
+FIRN_SCALAR_1(exp)
+FIRN_SCALAR_1(expm1)
+FIRN_SCALAR_1(log)
+FIRN_SCALAR_1(log1p)
+FIRN_SCALAR_1(sqrt)
+FIRN_SCALAR_1(tanh)
+FIRN_SCALAR_1(sin)
+FIRN_SCALAR_1(cos)
+FIRN_SCALAR_1(erf)
+FIRN_SCALAR_1(erfc)
+#undef FIRN_SCALAR_1
+// clang-format on
+
+FIRN_HD inline float pow(float a, float b) { return ::powf(a, b); }
+FIRN_HD inline double pow(double a, double b) { return ::pow(a, b); }
+
+FIRN_HD inline float abs(float x) { return ::fabsf(x); }
+FIRN_HD inline double abs(double x) { return ::fabs(x); }
+FIRN_HD constexpr std::int64_t abs(std::int64_t x) { return x < 0 ? -x : x; }
+
+/// 1/sqrt(x), rounded twice.
+template <class V>
+FIRN_HD V rsqrt(V x) {
+  return V(1) / sqrt(x);
+}
+/// The larger; `a` where they are equal or either is NaN, so a NaN in `a` stays.
+template <class V>
+FIRN_HD V max(V a, V b) {
+  return where(a < b, b, a);
+}
+/// The smaller; `a` where they are equal or either is NaN, so a NaN in `a` stays.
+template <class V>
+FIRN_HD V min(V a, V b) {
+  return where(b < a, b, a);
+}
+
+}  // namespace firn::math
