@@ -1,13 +1,18 @@
-# firn_private: what firn's own targets (library, tests, samples) compile with, and consumers do not.
+# firn_private: what firn's own targets (library, tests, samples, benchmarks) compile with, and
+# consumers do not.
 add_library(firn_private INTERFACE)
 target_compile_features(firn_private INTERFACE cxx_std_20)
+
 set(_cxx "$<COMPILE_LANGUAGE:CXX>")
+set(_cuda "$<COMPILE_LANGUAGE:CUDA>")
+
 target_compile_options(firn_private INTERFACE
   $<${_cxx}:-Wall> $<${_cxx}:-Wextra> $<${_cxx}:-Wpedantic> $<${_cxx}:-Wshadow> $<${_cxx}:-Wnon-virtual-dtor>
+  $<${_cuda}:-Xcompiler=-Wall,-Wextra>
   # Never -ffast-math: it makes isfinite(inf) true. These two keep IEEE results and drop errno only.
   $<${_cxx}:-fno-math-errno> $<${_cxx}:-fno-trapping-math>)
 if(FIRN_WERROR)
-  target_compile_options(firn_private INTERFACE $<${_cxx}:-Werror>)
+  target_compile_options(firn_private INTERFACE $<${_cxx}:-Werror> $<${_cuda}:-Werror=all-warnings>)
 endif()
 if(FIRN_NATIVE)
   target_compile_options(firn_private INTERFACE $<${_cxx}:-march=native>)

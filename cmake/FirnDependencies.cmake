@@ -1,28 +1,36 @@
-# Everything comes from the system's package manager; a missing package is named.
-function(firn_find package apt_name why)
+# firn_dependencies: what the library is built on. Everything comes from the system's package manager,
+# and a missing package is named. None of it reaches a public header; cmake/firnConfig.cmake.in finds
+# again, for consumers of an installed static library, what has to be linked.
+macro(firn_find package apt_name why)
   find_package(${package} QUIET ${ARGN})
   if(NOT ${package}_FOUND)
     message(FATAL_ERROR "firn needs ${package} (${why}). Install it: apt-get install ${apt_name}")
   endif()
-endfunction()
+endmacro()
 
 firn_find(Eigen3 libeigen3-dev "CPU kernels" 3.4 NO_MODULE)
 firn_find(fmt libfmt-dev "messages")
 firn_find(ZLIB zlib1g-dev "reading .gz data files")
 firn_find(OpenMP g++ "CPU threads" COMPONENTS CXX)
-firn_find(Threads libc6-dev "threads")
+
+add_library(firn_dependencies INTERFACE)
+target_link_libraries(firn_dependencies INTERFACE Eigen3::Eigen fmt::fmt ZLIB::ZLIB OpenMP::OpenMP_CXX)
 
 # oneDNN: the library and header directly. Debian's CMake package asks for OpenCL as well, which the
 # CPU engine does not need.
+set(FIRN_HAS_ONEDNN OFF)
 if(FIRN_ONEDNN)
   find_path(DNNL_INCLUDE_DIR dnnl.h)
   find_library(DNNL_LIBRARY dnnl)
   mark_as_advanced(DNNL_INCLUDE_DIR DNNL_LIBRARY)
+  if(DNNL_INCLUDE_DIR AND DNNL_LIBRARY)
+    set(FIRN_HAS_ONEDNN ON)
+    target_include_directories(firn_dependencies SYSTEM INTERFACE ${DNNL_INCLUDE_DIR})
+    target_link_libraries(firn_dependencies INTERFACE ${DNNL_LIBRARY})
+  endif()
 endif()
-if(FIRN_ONEDNN AND DNNL_INCLUDE_DIR AND DNNL_LIBRARY)
-  set(FIRN_HAS_ONEDNN ON)
+if(FIRN_HAS_ONEDNN)
   message(STATUS "firn: matrix products through oneDNN (${DNNL_LIBRARY})")
 else()
-  set(FIRN_HAS_ONEDNN OFF)
   message(STATUS "firn: matrix products through Eigen (for oneDNN: apt-get install libdnnl-dev)")
 endif()
