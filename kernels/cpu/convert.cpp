@@ -63,26 +63,7 @@ template <class C, class S>
 std::int64_t store_vectors(const C*, S*, std::int64_t) {
   return 0;
 }
-#if defined(__AVX512F__)
-template <>
-std::int64_t load_vectors(const half* src, std::int64_t n, float* out) {
-  std::int64_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    const __m256i h = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(src + i));
-    _mm512_storeu_ps(out + i, _mm512_cvtph_ps(h));
-  }
-  return i;
-}
-template <>
-std::int64_t store_vectors(const float* values, half* dst, std::int64_t n) {
-  std::int64_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    const __m256i h = _mm512_cvtps_ph(_mm512_loadu_ps(values + i), _MM_FROUND_TO_NEAREST_INT);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(dst + i), h);
-  }
-  return i;
-}
-#elif defined(__F16C__)
+#if defined(__F16C__)
 template <>
 std::int64_t load_vectors(const half* src, std::int64_t n, float* out) {
   std::int64_t i = 0;
