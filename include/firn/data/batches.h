@@ -1,0 +1,98 @@
+// Batches of a labelled set of images, in an order that depends on seed and epoch alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <memory>
+
+#include "firn/data/fashion_mnist.h"
+#include "firn/device.h"
+#include "firn/tensor.h"
+
+namespace firn::data {
+
+struct BatchOptions {
+  std::int64_t batch_size = 64;
+  bool shuffle = true;     ///< a new random order each epoch, else the set's own
+  bool drop_last = false;  ///< leave out the last batch where it is short
+  bool flatten = true;     ///< x is [n, pixels], else [n, height, width]
+  std::uint64_t seed = 0;  ///< of the order; the same seed and epoch give the same batches
+  float mean = 0;          ///< x = (pixel/255 - mean) / stddev
+  float stddev = 1;
+  Device device = {};  ///< where batches are put
+};
+
+struct Batch {
+  Tensor x;  ///< f32 [n, pixels] or [n, height, width]
+  Tensor y;  ///< i64 [n]
+};
+
+/// Cuts a set into batches, converted from bytes to f32 as they are asked for:
+///
+///   Batches batches(set.train, {.batch_size = 64, .seed = 1});
+///   for (auto& [x, y] : batches.epoch(0)) { ... }
+class Batches {
+ public:
+  /// Throws Error unless images are u8 [n, ...] on the CPU, labels u8, i32 or i64 [n], and the
+  /// options make sense.
+  explicit Batches(LabelledImages set, const BatchOptions& options = {});
+
+  /// Batches per epoch.
+  std::int64_t size() const noexcept;
+  /// Samples per epoch: all of the set, less a dropped last batch.
+  std::int64_t samples() const noexcept;
+  const BatchOptions& options() const noexcept { return options_; }
+
+  class Iterator;
+  class Epoch;
+  /// The batches of one epoch (counted from 0), each sample once. The Epoch may outlive this
+  /// object.
+  Epoch epoch(std::int64_t number) const;
+
+ private:
+  struct Source;
+  std::shared_ptr<const Source> source_;
+  BatchOptions options_;
+};
+
+/// A range of batches for one pass; epoch(n) can be asked for again.
+class Batches::Epoch {
+ public:
+  Iterator begin() const;
+  std::default_sentinel_t end() const noexcept { return {}; }
+  std::int64_t size() const noexcept { return size_; }
+  /// Batch `index` of this epoch, 0 <= index < size(). Throws Error otherwise.
+  Batch operator[](std::int64_t index) const;
+
+ private:
+  friend class Batches;
+  Epoch() = default;
+  std::shared_ptr<const Source> source_;
+  BatchOptions options_;
+  Tensor order_;  ///< i64 [n], or undefined: the set's own order
+  std::int64_t size_ = 0;
+};
+
+/// Input iterator: one batch alive at a time.
+class Batches::Iterator {
+ public:
+  using iterator_concept = std::input_iterator_tag;
+  using value_type = Batch;
+  using difference_type = std::ptrdiff_t;
+
+  Batch& operator*() const noexcept { return batch_; }
+  Batch* operator->() const noexcept { return &batch_; }
+  Iterator& operator++();
+  void operator++(int) { ++*this; }
+  bool operator==(std::default_sentinel_t) const noexcept { return index_ >= epoch_.size(); }
+
+ private:
+  friend class Epoch;
+  explicit Iterator(const Epoch& epoch);
+  Epoch epoch_;
+  std::int64_t index_ = 0;
+  mutable Batch batch_;
+};
+
+}  // namespace firn::data

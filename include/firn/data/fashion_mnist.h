@@ -1,0 +1,44 @@
+// FashionMNIST: 60,000 training and 10,000 test images of clothes, 28x28 grey, in ten classes
+// (Xiao, Rasul & Vollgraf 2017).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "firn/tensor.h"
+
+namespace firn::data {
+
+/// Images and the class of each.
+struct LabelledImages {
+  Tensor images;  ///< u8 [n, height, width]
+  Tensor labels;  ///< u8 [n], in [0, classes)
+
+  std::int64_t size() const { return labels.numel(); }
+};
+
+struct FashionMnist {
+  LabelledImages train;
+  LabelledImages test;
+  std::string folder;  ///< where the files were found
+
+  static constexpr int kClasses = 10;
+  static constexpr std::array<std::string_view, kClasses> kClassNames = {
+      "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
+      "Sandal",      "Shirt",   "Sneaker",  "Bag",   "Ankle boot"};
+};
+
+/// Loads the four IDX files, `{train,t10k}-{images-idx3,labels-idx1}-ubyte`, each plain or as
+/// `.gz`, from the first folder that holds any of them:
+///   1. `folder`, and no other where it is given;
+///   2. $FIRN_DATA, or fashion-mnist below it;
+///   3. data/fashion-mnist below the current folder;
+///   4. /usr/share/datasets/fashion-mnist (Debian's and Ubuntu's package dataset-fashion-mnist).
+/// Throws IoError where none does (every place looked at is listed), and where a file is missing,
+/// damaged, of another shape or dtype, holds a label that is not a class, or where numbers of
+/// images and labels differ.
+FashionMnist load_fashion_mnist(const std::string& folder = {});
+
+}  // namespace firn::data

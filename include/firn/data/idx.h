@@ -1,0 +1,23 @@
+// IDX files: the format of MNIST and its descendants.
+#pragma once
+
+#include <string>
+
+#include "firn/tensor.h"
+
+namespace firn::data {
+
+/// Reads an IDX file, plain or gzip (told apart by content, not by name), as a CPU tensor of the
+/// shape and dtype that its header declares: u8, i32, f32 or f64. Memory is accounted to
+/// Owner::data.
+///
+/// Format (LeCun, Cortes & Burges, "The MNIST database"): two zero bytes, a type byte, the number
+/// of axes, one big-endian u32 per axis, then the elements, big-endian, in row-major order.
+///
+/// Throws IoError naming file, byte offset, what was expected and what was found, where the file
+/// cannot be read, is not IDX, declares more than it can hold, is shorter or longer than it
+/// declares, or fails gzip's checks. Never allocates more than the header declares, nor that where
+/// the file is too small to hold it.
+Tensor read_idx(const std::string& path);
+
+}  // namespace firn::data

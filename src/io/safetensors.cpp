@@ -1,0 +1,122 @@
+// The header is a few lines of JSON, written here without a JSON library.
+#include "firn/io/safetensors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include "base/check.h"
+#include "firn/ops.h"
+#include "io/atomic_file.h"
+
+namespace firn::io {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "safetensors stores little-endian words");
+
+constexpr const char* kOp = "save_safetensors";
+constexpr std::string_view kMetadataKey = "__metadata__";
+
+const char* name_of(DType t) {
+  switch (t) {
+    case DType::f16:
+      return "F16";
+    case DType::bf16:
+      return "BF16";
+    case DType::f32:
+      return "F32";
+    case DType::f64:
+      return "F64";
+    case DType::i32:
+      return "I32";
+    case DType::i64:
+      return "I64";
+    case DType::u8:
+      return "U8";
+    case DType::boolean:
+      return "BOOL";
+  }
+  return "";
+}
+
+/// `text` as a JSON string (RFC 8259, section 7).
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      out += fmt::format("\\u{:04x}", static_cast<int>(c));
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
+void check_names(std::span<const NamedTensor> tensors, std::span<const Metadata> metadata) {
+  std::set<std::string_view> seen;
+  for (const auto& [name, t] : tensors) {
+    FIRN_CHECK(t.defined(), kOp, "", "tensor \"{}\" is undefined", name);
+    FIRN_CHECK(name != kMetadataKey, kOp, "", "the name \"{}\" is reserved by the format", name);
+    FIRN_CHECK(seen.insert(name).second, kOp, "give each tensor a name of its own",
+               "the name \"{}\" is used twice", name);
+  }
+  seen.clear();
+  for (const auto& [key, value] : metadata)
+    FIRN_CHECK(seen.insert(key).second, kOp, "", "the metadata key \"{}\" is used twice", key);
+}
+
+std::string header_of(const std::vector<const NamedTensor*>& tensors,
+                      std::span<const Metadata> metadata) {
+  std::string header = "{";
+  const auto separator = [&] { return header.size() > 1 ? "," : ""; };
+  if (!metadata.empty()) {
+    std::string fields;
+    for (const auto& [key, value] : metadata)
+      fields += fmt::format("{}{}:{}", fields.empty() ? "" : ",", quoted(key), quoted(value));
+    header += fmt::format("\"{}\":{{{}}}", kMetadataKey, fields);
+  }
+  std::size_t offset = 0;
+  for (const NamedTensor* named : tensors) {
+    const auto& [name, t] = *named;
+    header += fmt::format("{}{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
+                          separator(), quoted(name), name_of(t.dtype()), fmt::join(t.shape(), ","),
+                          offset, offset + t.bytes());
+    offset += t.bytes();
+  }
+  header += '}';
+  header.resize((header.size() + 7) / 8 * 8, ' ');  // the data begins aligned
+  return header;
+}
+
+}  // namespace
+
+void save_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
+                      std::span<const Metadata> metadata) {
+  check_names(tensors, metadata);
+  std::vector<const NamedTensor*> order;
+  for (const auto& named : tensors) order.push_back(&named);
+  std::stable_sort(order.begin(), order.end(), [](const NamedTensor* a, const NamedTensor* b) {
+    return size_of(a->second.dtype()) > size_of(b->second.dtype());
+  });
+  const std::string header = header_of(order, metadata);
+  const std::uint64_t length = header.size();
+
+  AtomicFile file(kOp, path);
+  file.write(&length, sizeof length);
+  file.write(header.data(), header.size());
+  for (const NamedTensor* named : order) {
+    // One tensor at a time is copied, not the whole set.
+    const Tensor t = contiguous(to_device(named->second.detach(), Device::cpu()));
+    file.write(t.view().data, t.bytes());
+  }
+  file.commit();
+}
+
+}  // namespace firn::io
