@@ -15,6 +15,12 @@ firn_find(OpenMP g++ "CPU threads" COMPONENTS CXX)
 
 add_library(firn_dependencies INTERFACE)
 target_link_libraries(firn_dependencies INTERFACE Eigen3::Eigen fmt::fmt ZLIB::ZLIB OpenMP::OpenMP_CXX)
+target_compile_definitions(firn_dependencies INTERFACE
+  # Eigen's own threads are off: firn splits the work, so that results do not depend on their number.
+  EIGEN_DONT_PARALLELIZE EIGEN_MPL2_ONLY
+  # A namespace of our own for Eigen: a consumer may use Eigen too, compiled for another instruction
+  # set, and the linker must not take one's functions for the other's.
+  Eigen=firn_eigen)
 
 # oneDNN: the library and header directly. Debian's CMake package asks for OpenCL as well, which the
 # CPU engine does not need.
@@ -27,6 +33,7 @@ if(FIRN_ONEDNN)
     set(FIRN_HAS_ONEDNN ON)
     target_include_directories(firn_dependencies SYSTEM INTERFACE ${DNNL_INCLUDE_DIR})
     target_link_libraries(firn_dependencies INTERFACE ${DNNL_LIBRARY})
+    target_compile_definitions(firn_dependencies INTERFACE FIRN_HAS_ONEDNN)
   endif()
 endif()
 if(FIRN_HAS_ONEDNN)

@@ -1,0 +1,174 @@
+# One step of the package tests: cmake -DSTEP=NAME ... -P run.cmake (see CMakeLists.txt).
+set(here ${CMAKE_CURRENT_LIST_DIR})
+set(prefix ${WORK}/prefix)
+set(expected "loss 12, gradient 24\n")
+
+# run(command...): fails with the output where the command fails; sets `output`.
+function(run)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT result EQUAL 0)
+    list(JOIN ARGN " " command)
+    message(FATAL_ERROR "${command}\n${output}")
+  endif()
+  set(output "${output}" PARENT_SCOPE)
+endfunction()
+
+# The program runs and prints what it must.
+function(check_program)
+  run(${ARGN})
+  if(NOT output STREQUAL expected)
+    message(FATAL_ERROR "${ARGN} printed '${output}', expected '${expected}'")
+  endif()
+endfunction()
+
+# Sets `configure` to the command that configures tests/package/PROJECT afresh in WORK/NAME.
+macro(configure_command project name)
+  file(REMOVE_RECURSE ${WORK}/${name})
+  set(configure ${CMAKE_COMMAND} -S ${here}/${project} -B ${WORK}/${name} -G ${GENERATOR}
+    -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}
+    -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} ${ARGN})
+endmacro()
+
+# Configures and builds a consumer, and runs the programs it made.
+function(check_consumer project name options programs)
+  configure_command(${project} ${name} ${options})
+  run(${configure})
+  run(${CMAKE_COMMAND} --build ${WORK}/${name} --parallel 2)
+  foreach(program ${programs})
+    check_program(${WORK}/${name}/${program})
+  endforeach()
+endfunction()
+
+# The command must fail and its output match every pattern after EXPECT.
+function(check_fails)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "" "COMMAND;EXPECT")
+  execute_process(COMMAND ${arg_COMMAND} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(result EQUAL 0)
+    message(FATAL_ERROR "succeeded but must fail: ${arg_COMMAND}")
+  endif()
+  string(REGEX REPLACE "[ \n]+" " " output "${output}")
+  foreach(pattern ${arg_EXPECT})
+    if(NOT output MATCHES "${pattern}")
+      message(FATAL_ERROR "no '${pattern}' in: ${output}")
+    endif()
+  endforeach()
+endfunction()
+
+# The names (mangled) that `nm OPTIONS` lists, written to `symbols`.
+function(read_symbols)
+  execute_process(COMMAND ${NM} ${ARGN} OUTPUT_FILE ${WORK}/symbols.txt ERROR_QUIET COMMAND_ERROR_IS_FATAL ANY)
+  file(STRINGS ${WORK}/symbols.txt symbols REGEX " [A-Zu] ")
+  list(LENGTH symbols count)
+  if(count LESS 100)
+    message(FATAL_ERROR "only ${count} symbols: the check would be empty")
+  endif()
+  set(symbols "${symbols}" PARENT_SCOPE)
+endfunction()
+
+set(firn_symbol "_Z(T[ISVTWH]|GV)?N[KO]*4firn|[.]gomp_critical_user_firn")
+
+file(MAKE_DIRECTORY ${WORK})
+if(STEP STREQUAL "install")
+  file(REMOVE_RECURSE ${prefix})
+  run(${CMAKE_COMMAND} --install ${BUILD} --config ${CONFIG} --prefix ${prefix})
+  foreach(file include/firn/firn.h ${LIBDIR}/cmake/firn/firnConfig.cmake ${LIBDIR}/pkgconfig/firn.pc
+          share/doc/firn/LICENSE)
+    if(NOT EXISTS ${prefix}/${file})
+      message(FATAL_ERROR "not installed: ${file}")
+    endif()
+  endforeach()
+  # Nothing in the package points back at this machine's source or build folder.
+  file(GLOB_RECURSE files ${prefix}/${LIBDIR}/*.cmake ${prefix}/${LIBDIR}/*.pc)
+  foreach(file ${files})
+    file(READ ${file} text)
+    foreach(path ${SOURCE} ${BUILD} ${prefix})
+      string(FIND "${text}" "${path}" at)
+      if(NOT at EQUAL -1)
+        message(FATAL_ERROR "${file} names ${path}")
+      endif()
+    endforeach()
+  endforeach()
+
+elseif(STEP STREQUAL "find_package")
+  check_consumer(find_package find_package -DCMAKE_PREFIX_PATH=${prefix} "consumer;whole")
+
+elseif(STEP STREQUAL "find_package_twice")
+  check_consumer(find_twice find_twice -DCMAKE_PREFIX_PATH=${prefix}
+    "consumer;first/first;second/second")
+
+elseif(STEP STREQUAL "moved_prefix")
+  file(REMOVE_RECURSE ${WORK}/first-home "${WORK}/second home")
+  run(${CMAKE_COMMAND} --install ${BUILD} --config ${CONFIG} --prefix ${WORK}/first-home)
+  file(RENAME ${WORK}/first-home "${WORK}/second home")
+  check_consumer(find_package moved "-DCMAKE_PREFIX_PATH=${WORK}/second home" "consumer")
+
+elseif(STEP STREQUAL "pkg-config")
+  find_program(PKG_CONFIG pkg-config)
+  if(NOT PKG_CONFIG)
+    message("SKIPPED: no pkg-config on this machine (apt-get install pkgconf)")
+    return()
+  endif()
+  set(ENV{PKG_CONFIG_PATH} ${prefix}/${LIBDIR}/pkgconfig)
+  run(${PKG_CONFIG} --cflags --libs firn)
+  separate_arguments(flags UNIX_COMMAND "${output}")
+  run(${CMAKE_CXX_COMPILER} -std=c++20 ${here}/consumer.cpp ${flags} -o ${WORK}/with-pkg-config)
+  check_program(${WORK}/with-pkg-config)
+  run(${PKG_CONFIG} --modversion firn)
+  file(STRINGS ${prefix}/${LIBDIR}/cmake/firn/firnConfigVersion.cmake version REGEX "set.PACKAGE_VERSION \"")
+  string(STRIP "${output}" output)
+  if(NOT version MATCHES "\"${output}\"")
+    message(FATAL_ERROR "pkg-config says ${output}, the CMake package ${version}")
+  endif()
+
+elseif(STEP STREQUAL "add_subdirectory")
+  # Unoptimised: the build is what is tested here, and the library is compiled a second time.
+  check_consumer(subdirectory subdirectory
+    "-DFIRN_SOURCE_DIR=${SOURCE};-DFIRN_CUDA=OFF;-DCMAKE_BUILD_TYPE=Debug;-DCMAKE_CXX_FLAGS_DEBUG=-O0" "consumer")
+
+elseif(STEP STREQUAL "missing_packages_are_named")
+  foreach(case fmt=libfmt-dev ZLIB=zlib1g-dev)
+    string(REPLACE "=" ";" case ${case})
+    list(POP_FRONT case package apt_name)
+    configure_command(find_package missing -DCMAKE_PREFIX_PATH=${prefix} -DCMAKE_DISABLE_FIND_PACKAGE_${package}=ON)
+    check_fails(COMMAND ${configure} EXPECT "firn needs.*${apt_name}")
+  endforeach()
+  foreach(case Eigen3=libeigen3-dev fmt=libfmt-dev ZLIB=zlib1g-dev Catch2=catch2)
+    string(REPLACE "=" ";" case ${case})
+    list(POP_FRONT case package apt_name)
+    file(REMOVE_RECURSE ${WORK}/missing)
+    check_fails(
+      COMMAND ${CMAKE_COMMAND} -S ${SOURCE} -B ${WORK}/missing -G ${GENERATOR} -DFIRN_CUDA=OFF
+        -DFIRN_SAMPLES=OFF -DCMAKE_DISABLE_FIND_PACKAGE_${package}=ON
+      EXPECT "firn needs ${package} .*apt-get install ${apt_name}")
+  endforeach()
+
+elseif(STEP STREQUAL "symbols_are_firn's_own")
+  read_symbols(-g --defined-only ${LIBRARY})
+  # Strong definitions would collide with a consumer's; weak ones (templates) may be of the standard
+  # library and fmt, whose names carry their version, but not of Eigen (src/CMakeLists.txt).
+  set(strong ${symbols})
+  list(FILTER strong EXCLUDE REGEX " [WVu] ")
+  list(FILTER strong EXCLUDE REGEX " (${firn_symbol})")
+  set(eigen ${symbols})
+  list(FILTER eigen INCLUDE REGEX "N5Eigen")
+  if(strong OR eigen)
+    list(JOIN strong "\n" strong)
+    list(LENGTH eigen eigen)
+    message(FATAL_ERROR "symbols outside namespace firn, of Eigen ${eigen}; strong:\n${strong}")
+  endif()
+
+elseif(STEP STREQUAL "shared_library_exports_firn_only")
+  file(GLOB library ${BUILD}/tests/package/libfirn_shared.so)
+  read_symbols(-D --defined-only ${library})
+  list(FILTER symbols EXCLUDE REGEX " (${firn_symbol})")
+  if(symbols)
+    list(JOIN symbols "\n" symbols)
+    message(FATAL_ERROR "exported, but not firn's:\n${symbols}")
+  endif()
+  run(${CMAKE_CXX_COMPILER} -std=c++20 -I${SOURCE}/include ${here}/consumer.cpp ${library}
+    -Wl,-rpath,${BUILD}/tests/package -o ${WORK}/with-shared)
+  check_program(${WORK}/with-shared)
+
+else()
+  message(FATAL_ERROR "no step '${STEP}'")
+endif()
