@@ -1,0 +1,96 @@
+// Activation functions as modules, for Sequential; each is the op of the same name in ops.h, where
+// its formula and derivative stand. Shapes stay as they are; no parameters.
+#pragma once
+
+#include <cstdint>
+
+#include "firn/nn/module.h"
+
+namespace firn::nn {
+
+/// max(x, 0).
+class ReLU : public Module {
+ public:
+  Tensor forward(const Tensor& x) override;
+};
+
+/// x where x > 0, else slope*x.
+class LeakyReLU : public Module {
+ public:
+  explicit LeakyReLU(double slope = 0.01) : slope_(slope) {}
+  Tensor forward(const Tensor& x) override;
+  std::string settings() const override;
+
+ private:
+  double slope_;
+};
+
+/// x where x > 0, else alpha*(e^x - 1).
+class ELU : public Module {
+ public:
+  explicit ELU(double alpha = 1) : alpha_(alpha) {}
+  Tensor forward(const Tensor& x) override;
+  std::string settings() const override;
+
+ private:
+  double alpha_;
+};
+
+/// x Φ(x): exact, or with the tanh approximation that GPT-2 and BERT were trained with.
+class GELU : public Module {
+ public:
+  enum class Form { erf, tanh };
+  explicit GELU(Form form = Form::erf) : form_(form) {}
+  Tensor forward(const Tensor& x) override;
+  std::string settings() const override;
+
+ private:
+  Form form_;
+};
+
+/// 1/(1 + e^-x).
+class Sigmoid : public Module {
+ public:
+  Tensor forward(const Tensor& x) override;
+};
+
+/// x sigmoid(x).
+class SiLU : public Module {
+ public:
+  Tensor forward(const Tensor& x) override;
+};
+
+class Tanh : public Module {
+ public:
+  Tensor forward(const Tensor& x) override;
+};
+
+/// log(1 + e^x).
+class Softplus : public Module {
+ public:
+  Tensor forward(const Tensor& x) override;
+};
+
+/// e^x / sum e^x along one axis.
+class Softmax : public Module {
+ public:
+  explicit Softmax(std::int64_t axis = -1) : axis_(axis) {}
+  Tensor forward(const Tensor& x) override;
+  std::string settings() const override;
+
+ private:
+  std::int64_t axis_;
+};
+
+/// log softmax along one axis. cross_entropy() takes logits: it needs no such layer before it.
+class LogSoftmax : public Module {
+ public:
+  explicit LogSoftmax(std::int64_t axis = -1) : axis_(axis) {}
+  Tensor forward(const Tensor& x) override;
+  std::string settings() const override;
+
+ private:
+  std::int64_t axis_;
+};
+
+}  // namespace firn::nn

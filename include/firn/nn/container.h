@@ -1,0 +1,59 @@
+// Modules made of modules.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "firn/nn/module.h"
+
+namespace firn::nn {
+
+/// Runs its modules one after the other:
+///
+///   nn::Sequential net{nn::Flatten(), nn::Linear(784, 512), nn::ReLU(), nn::Linear(512, 10)};
+///
+/// Sub-modules are named "0", "1", ... A copy of a Sequential holds the same sub-modules.
+class Sequential : public Module {
+ public:
+  Sequential() = default;
+  /// Takes the modules by value; `Sequential{other}` with a single Sequential is a copy of it.
+  template <std::derived_from<Module>... Ms>
+  requires(sizeof...(Ms) > 1 ||
+           (!std::same_as<Ms, Sequential> && ...)) explicit Sequential(Ms... modules) {
+    (push_back(std::move(modules)), ...);
+  }
+
+  /// By value; what is known only as a Module& would be cut to its base, and is refused.
+  template <std::derived_from<Module> M>
+  requires(!std::same_as<M, Module>) void push_back(M module) {
+    modules_.push_back(std::make_shared<M>(std::move(module)));
+  }
+  /// For a module that is used elsewhere too. Throws Error where it is null.
+  void push_back(std::shared_ptr<Module> module);
+
+  std::size_t size() const noexcept { return modules_.size(); }
+  bool empty() const noexcept { return modules_.empty(); }
+  /// The module at `index`. Throws Error where there is none.
+  Module& operator[](std::size_t index) const;
+  /// The module at `index` as what it is: `net.at<nn::Linear>(1).weight`. Throws Error where it is
+  /// of another type.
+  template <std::derived_from<Module> M>
+  M& at(std::size_t index) const {
+    Module& m = (*this)[index];
+    if (M* typed = dynamic_cast<M*>(&m)) return *typed;
+    wrong_type(index, m);
+  }
+
+  Tensor forward(const Tensor& x) override;
+  void visit_members(MemberVisitor& visitor) override;
+
+ private:
+  [[noreturn]] static void wrong_type(std::size_t index, const Module& m);
+
+  std::vector<std::shared_ptr<Module>> modules_;
+};
+
+}  // namespace firn::nn

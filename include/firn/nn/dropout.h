@@ -1,0 +1,21 @@
+// Dropout (Srivastava et al. 2014).
+#pragma once
+
+#include "firn/nn/module.h"
+
+namespace firn::nn {
+
+/// In training mode each element is zero with probability p, else x/(1-p); in evaluation mode the
+/// input itself. Draws from the default generator.
+class Dropout : public Module {
+ public:
+  /// Throws Error unless 0 <= p < 1.
+  explicit Dropout(double p = 0.5);
+  Tensor forward(const Tensor& x) override;
+  std::string settings() const override;
+
+ private:
+  double p_;
+};
+
+}  // namespace firn::nn

@@ -1,0 +1,50 @@
+// The affine layer, and the layers that only change shapes.
+#pragma once
+
+#include <cstdint>
+
+#include "firn/nn/module.h"
+
+namespace firn::nn {
+
+struct LinearOptions {
+  bool bias = true;
+  DType dtype = f32;
+  Device device = {};
+};
+
+/// y = x weightᵀ + bias: x [..., in] -> y [..., out].
+/// weight [out, in] and bias [out] start uniform in (-1/sqrt(in), 1/sqrt(in)), from the default
+/// generator.
+class Linear : public Module {
+ public:
+  /// Throws Error unless in > 0 and out > 0.
+  Linear(std::int64_t in, std::int64_t out, const LinearOptions& options = {});
+
+  Tensor forward(const Tensor& x) override;
+  std::string settings() const override;
+  FIRN_MEMBERS(weight, bias)
+
+  Parameter weight;  ///< [out, in]
+  Parameter bias;    ///< [out], or undefined
+};
+
+/// Axes from .. to become one: by default x [batch, ...] -> [batch, product of the rest].
+class Flatten : public Module {
+ public:
+  explicit Flatten(std::int64_t from = 1, std::int64_t to = -1) : from_(from), to_(to) {}
+
+  Tensor forward(const Tensor& x) override;
+  std::string settings() const override;
+
+ private:
+  std::int64_t from_, to_;
+};
+
+/// Returns its input: a place holder where a model may have a layer or not.
+class Identity : public Module {
+ public:
+  Tensor forward(const Tensor& x) override;
+};
+
+}  // namespace firn::nn

@@ -1,0 +1,19 @@
+// The losses of firn/losses.h under the name that people look for them: nn::cross_entropy(net(x),
+// y).
+#pragma once
+
+#include "firn/losses.h"
+
+namespace firn::nn {
+
+using firn::bce_with_logits;
+using firn::cross_entropy;
+using firn::CrossEntropyOptions;
+using firn::huber_loss;
+using firn::kl_div;
+using firn::l1_loss;
+using firn::Loss;
+using firn::mse_loss;
+using firn::nll_loss;
+
+}  // namespace firn::nn

@@ -1,0 +1,34 @@
+// Sequential.
+#include "firn/nn/container.h"
+
+#include "base/check.h"
+
+namespace firn::nn {
+
+void Sequential::push_back(std::shared_ptr<Module> module) {
+  FIRN_CHECK(module, "Sequential", "push a module", "module {} is null", modules_.size());
+  modules_.push_back(std::move(module));
+}
+
+Module& Sequential::operator[](std::size_t index) const {
+  FIRN_CHECK(index < modules_.size(), "Sequential", "", "there is no module {} among {}", index,
+             modules_.size());
+  return *modules_[index];
+}
+
+void Sequential::wrong_type(std::size_t index, const Module& m) {
+  firn::detail::fail("Sequential", "name its own type in at<...>()", "module {} is a {}({})", index,
+                     m.kind(), m.settings());
+}
+
+Tensor Sequential::forward(const Tensor& x) {
+  Tensor y = x;
+  for (const auto& m : modules_) y = (*m)(y);
+  return y;
+}
+
+void Sequential::visit_members(MemberVisitor& visitor) {
+  for (std::size_t i = 0; i < modules_.size(); ++i) visitor.module(std::to_string(i), *modules_[i]);
+}
+
+}  // namespace firn::nn

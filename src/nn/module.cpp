@@ -1,0 +1,269 @@
+// Module: state, modes, conversion.
+#include "firn/nn/module.h"
+
+#include <optional>
+#include <ostream>
+#include <typeinfo>
+#include <unordered_map>
+#include <utility>
+
+#include "autograd/node.h"
+#include "base/check.h"
+#include "firn/ops.h"
+#include "firn/storage.h"
+#include "firn/stream.h"
+#include "nn/tree.h"
+#include "tensor/impl.h"
+
+namespace firn::nn {
+
+using detail::for_each_tensor;
+using detail::tree_of;
+using detail::TreeModule;
+using detail::TreeTensor;
+
+namespace {
+
+thread_local detail::CallListener* listener = nullptr;
+
+Tensor copy_for_weights(const Tensor& value) {
+  const NoGrad guard;
+  const OwnerScope owner(Owner::weights);
+  return clone(value);
+}
+
+/// Throws before anything is changed.
+void require_no_optimizer(const char* op, const char* hint, const Module& m) {
+  for_each_tensor(tree_of(m), [&](const TreeTensor& t) {
+    const autograd::Leaf* leaf = autograd::leaf_of(t.tensor);
+    FIRN_CHECK(!leaf || !leaf->arena.defined(), op, hint, "{} {} belongs to an optimizer", t.path,
+               describe(t.tensor));
+  });
+}
+
+}  // namespace
+
+Parameter::Parameter(const Tensor& value) : Tensor(copy_for_weights(value)) { set_requires_grad(); }
+
+Parameter Parameter::empty(const Shape& shape, DType dtype, Device device) {
+  const OwnerScope owner(Owner::weights);
+  Parameter p;
+  static_cast<Tensor&>(p) = firn::empty(shape, dtype, device);
+  p.set_requires_grad();
+  return p;
+}
+
+Buffer::Buffer(const Tensor& value) : Tensor(copy_for_weights(value)) {}
+
+// ---- Calls
+// ---------------------------------------------------------------------------------------
+
+detail::CallListener::CallListener() noexcept : previous_(std::exchange(listener, this)) {}
+detail::CallListener::~CallListener() { listener = previous_; }
+
+Tensor Module::forward(const Tensor&) {
+  throw Error(kind(), "has no forward(const Tensor&)",
+              "override Tensor forward(const Tensor& x), or call the member function that it has "
+              "instead");
+}
+
+Tensor Module::operator()(const Tensor& x) {
+  Tensor y = forward(x);
+  if (listener) [[unlikely]]
+    listener->called(*this, y);
+  return y;
+}
+
+// ---- State
+// ---------------------------------------------------------------------------------------
+
+std::vector<Tensor> Module::parameters() const {
+  std::vector<Tensor> all;
+  for_each_tensor(tree_of(*this), [&](const TreeTensor& t) {
+    if (!t.buffer) all.push_back(t.tensor);
+  });
+  return all;
+}
+
+std::vector<NamedTensor> Module::named_parameters() const {
+  std::vector<NamedTensor> all;
+  for_each_tensor(tree_of(*this), [&](const TreeTensor& t) {
+    if (!t.buffer) all.push_back({t.path, t.tensor});
+  });
+  return all;
+}
+
+std::vector<NamedTensor> Module::named_buffers() const {
+  std::vector<NamedTensor> all;
+  for_each_tensor(tree_of(*this), [&](const TreeTensor& t) {
+    if (t.buffer) all.push_back({t.path, t.tensor});
+  });
+  return all;
+}
+
+std::vector<NamedModule> Module::named_modules() {
+  std::vector<NamedModule> all;
+  for (TreeModule& m : tree_of(*this)) all.push_back({std::move(m.path), m.module});
+  return all;
+}
+
+std::int64_t Module::num_parameters(bool trainable_only) const {
+  std::int64_t n = 0;
+  for (const Tensor& p : parameters())
+    if (!trainable_only || p.requires_grad()) n += p.numel();
+  return n;
+}
+
+void Module::copy_from(const Module& other) {
+  std::unordered_map<std::string, Tensor> sources;
+  for (const TreeModule& m : tree_of(other))
+    for (const TreeTensor& t : m.tensors) sources.emplace(t.path, t.tensor);
+
+  std::vector<std::pair<Tensor, Tensor>> pairs;  // to, from
+  std::string problems;
+  const auto problem = [&](const std::string& text) {
+    problems += (problems.empty() ? "" : "; ") + text;
+  };
+  for (const TreeModule& m : tree_of(*this)) {
+    for (const TreeTensor& t : m.tensors) {
+      const auto found = sources.find(t.path);
+      if (found == sources.end()) {
+        problem(fmt::format("{} {} is missing in the source", t.path, t.tensor.shape()));
+        continue;
+      }
+      const Tensor source = std::move(found->second);
+      sources.erase(found);
+      if (source.shape() != t.tensor.shape())
+        problem(
+            fmt::format("{} is {}, the source has {}", t.path, t.tensor.shape(), source.shape()));
+      else if (source.impl() != t.tensor.impl())
+        pairs.emplace_back(t.tensor, source);
+    }
+  }
+  // In the source's order, so that the message is the same every time.
+  for (const TreeModule& m : tree_of(other))
+    for (const TreeTensor& t : m.tensors)
+      if (sources.contains(t.path))
+        problem(fmt::format("the source also has {} {}", t.path, t.tensor.shape()));
+  FIRN_CHECK(problems.empty(), "Module::copy_from",
+             "both modules must be made with the same structure", "{} and {} do not match: {}",
+             kind(), other.kind(), problems);
+
+  const NoGrad guard;
+  // All conversions first: what can fail for want of memory fails before anything is written.
+  for (auto& [to, from] : pairs) {
+    from = to_device(cast(from, to.dtype()), to.device());
+    if (from.storage() == to.storage()) from = clone(from);
+  }
+  for (const auto& [to, from] : pairs) copy_(to, from);
+}
+
+// ---- Modes
+// ---------------------------------------------------------------------------------------
+
+void Module::train(bool on) {
+  for (const TreeModule& m : tree_of(*this)) m.module->training_ = on;
+}
+
+void Module::apply(const std::function<void(Module&)>& fn) {
+  const std::vector<TreeModule> tree = tree_of(*this);
+  std::vector<Module*> open;  // modules whose sub-modules are being visited
+  for (const TreeModule& m : tree) {
+    while (open.size() > static_cast<std::size_t>(m.depth)) {
+      fn(*open.back());
+      open.pop_back();
+    }
+    open.push_back(m.module);
+  }
+  while (!open.empty()) {
+    fn(*open.back());
+    open.pop_back();
+  }
+}
+
+void Module::zero_grad() {
+  // An optimizer's cycle is more than gradients: its weight must go with them.
+  require_no_optimizer("Module::zero_grad",
+                       "call the optimizer's zero_grad(); its step() has done so", *this);
+  for (const Tensor& p : parameters())
+    if (p.requires_grad()) p.set_grad(Tensor());
+}
+
+void Module::set_requires_grad(bool on) {
+  if (!on)
+    require_no_optimizer("Module::set_requires_grad", "freeze first, then make the optimizer",
+                         *this);
+  for (Tensor& p : parameters()) p.set_requires_grad(on);
+}
+
+// ---- Conversion
+// ------------------------------------------------------------------------------------
+
+namespace {
+
+/// What becomes of one tensor; made for all of them before the first is touched.
+struct Conversion {
+  TensorImpl* impl;
+  autograd::Leaf* leaf;
+  Tensor value;
+  Tensor grad;
+};
+
+void commit(const Conversion& c) noexcept {
+  // A graph that saved the old elements must not run backward on the new ones: the version goes up.
+  const std::uint32_t version = c.impl->storage->version();
+  while (c.value.storage()->version() <= version) c.value.storage()->bump_version("Module::to");
+  c.impl->storage->bump_version("Module::to");
+  c.impl->storage = c.value.storage();
+  c.impl->strides = c.value.strides();
+  c.impl->offset = c.value.storage_offset();
+  c.impl->dtype = c.value.dtype();
+  if (c.leaf) {
+    c.leaf->dtype = c.value.dtype();
+    c.leaf->device = c.value.device();
+    c.leaf->collected = c.grad;
+  }
+}
+
+void convert(Module& root, std::optional<DType> dtype, std::optional<Device> device) {
+  const NoGrad guard;
+  std::vector<Conversion> plan;
+  const auto converted = [&](const Tensor& t, Owner owner) {
+    const OwnerScope scope(owner);
+    Tensor y = t;
+    if (dtype && is_floating(t.dtype())) y = cast(y, *dtype);
+    if (device) y = to_device(y, *device);
+    return contiguous(y);
+  };
+  for_each_tensor(tree_of(root), [&](const TreeTensor& t) {
+    const bool other_dtype = dtype && is_floating(t.tensor.dtype()) && t.tensor.dtype() != *dtype;
+    const bool other_device = device && t.tensor.device() != *device;
+    if (!other_dtype && !other_device) return;
+    autograd::Leaf* leaf = autograd::leaf_of(t.tensor);
+    FIRN_CHECK(!leaf || !leaf->arena.defined(), "Module::to",
+               "convert the module first, then make the optimizer",
+               "{} {} belongs to an optimizer and cannot become {}", t.path, describe(t.tensor),
+               dtype ? std::string(to_string(*dtype)) : to_string(*device));
+    Tensor grad;
+    if (leaf && leaf->collected.defined()) grad = converted(leaf->collected, Owner::gradients);
+    plan.push_back({t.tensor.impl(), leaf, converted(t.tensor, Owner::weights), std::move(grad)});
+  });
+  for (const Conversion& c : plan) commit(c);
+}
+
+}  // namespace
+
+void Module::to(Device device) {
+  require_device("Module::to", device);
+  convert(*this, {}, device);
+}
+
+void Module::to(DType dtype) {
+  FIRN_CHECK(is_floating(dtype), "Module::to", "use f16, bf16, f32 or f64",
+             "parameters cannot become {}", dtype);
+  convert(*this, dtype, {});
+}
+
+std::string Module::kind() const { return detail::short_type_name(typeid(*this).name()); }
+
+}  // namespace firn::nn

@@ -1,0 +1,64 @@
+// LayerNorm, RMSNorm.
+#include "firn/nn/norm.h"
+
+#include "base/check.h"
+#include "firn/nn/init.h"
+#include "firn/ops.h"
+
+namespace firn::nn {
+namespace {
+
+void check_sizes(const char* layer, std::int64_t n, double eps) {
+  FIRN_CHECK(n > 0, layer, "give the size of the last axis", "n = {} must be positive", n);
+  FIRN_CHECK(eps >= 0, layer, "a small number such as 1e-5 keeps the division finite",
+             "eps = {} must not be negative", eps);
+}
+
+void check_input(const char* op, const char* layer, const Tensor& x, std::int64_t n) {
+  FIRN_CHECK(x.defined() && x.rank() > 0 && x.shape().back() == n, op,
+             "permute the input so that the axis to normalise is the last",
+             "input {} does not end with an axis of {}, which {}({}) needs", describe(x), n, layer,
+             n);
+}
+
+Parameter filled(std::int64_t n, double value, DType dtype, Device device) {
+  Parameter p = Parameter::empty({n}, dtype, device);
+  init::constant_(p, value);
+  return p;
+}
+
+}  // namespace
+
+LayerNorm::LayerNorm(std::int64_t n, const LayerNormOptions& options) : n_(n), eps_(options.eps) {
+  check_sizes("LayerNorm", n, options.eps);
+  if (options.affine) weight = filled(n, 1, options.dtype, options.device);
+  if (options.affine && options.bias) bias = filled(n, 0, options.dtype, options.device);
+}
+
+Tensor LayerNorm::forward(const Tensor& x) {
+  check_input("layer_norm", "nn::LayerNorm", x, n_);
+  return layer_norm(x, weight, bias, eps_);
+}
+
+std::string LayerNorm::settings() const {
+  const char* left_out = !weight.defined() ? ", affine = false"
+                         : !bias.defined() ? ", bias = false"
+                                           : "";
+  return fmt::format("{}, eps = {}{}", n_, eps_, left_out);
+}
+
+RMSNorm::RMSNorm(std::int64_t n, const RMSNormOptions& options) : n_(n), eps_(options.eps) {
+  check_sizes("RMSNorm", n, options.eps);
+  if (options.affine) weight = filled(n, 1, options.dtype, options.device);
+}
+
+Tensor RMSNorm::forward(const Tensor& x) {
+  check_input("rms_norm", "nn::RMSNorm", x, n_);
+  return rms_norm(x, weight, eps_);
+}
+
+std::string RMSNorm::settings() const {
+  return fmt::format("{}, eps = {}{}", n_, eps_, weight.defined() ? "" : ", affine = false");
+}
+
+}  // namespace firn::nn

@@ -1,0 +1,95 @@
+// Walking a module's members, and their names.
+#include "nn/tree.h"
+
+#include <cxxabi.h>
+
+#include <cstdlib>
+#include <memory>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "tensor/impl.h"
+
+namespace firn::nn::detail {
+
+std::string next_name(std::string_view& list) {
+  const std::size_t comma = list.find(',');
+  std::string_view name = list.substr(0, comma);
+  list = comma == std::string_view::npos ? std::string_view() : list.substr(comma + 1);
+  while (!name.empty() && name.front() == ' ') name.remove_prefix(1);
+  while (!name.empty() && name.back() == ' ') name.remove_suffix(1);
+  return std::string(name);
+}
+
+std::string short_type_name(const char* mangled) {
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> text(
+      abi::__cxa_demangle(mangled, nullptr, nullptr, &status), std::free);
+  const std::string full = status == 0 ? text.get() : mangled;
+  // The last "::" outside of brackets: "main::Net", "(anonymous namespace)::Net", "a::Pair<b::C>".
+  std::size_t start = 0;
+  int depth = 0;
+  for (std::size_t i = 0; i + 1 < full.size(); ++i) {
+    if (full[i] == '<' || full[i] == '(' || full[i] == '{') ++depth;
+    if (full[i] == '>' || full[i] == ')' || full[i] == '}') --depth;
+    if (depth == 0 && full[i] == ':' && full[i + 1] == ':') start = i + 2;
+  }
+  return full.substr(start);
+}
+
+namespace {
+
+class Walk final : public MemberVisitor {
+ public:
+  explicit Walk(Module& root) { enter("", "", root, 0); }
+
+  void parameter(std::string_view name, Parameter& p) override { add(name, p, false); }
+  void buffer(std::string_view name, Buffer& b) override { add(name, b, true); }
+  void module(std::string_view name, Module& m) override {
+    const TreeModule& parent = tree[current_];
+    const std::string path = join(parent.path, name);
+    const int depth = parent.depth + 1;
+    // The sub-module waits until the parent's own tensors are all known.
+    waiting_.push_back({std::string(name), path, &m, depth, {}});
+  }
+
+  std::vector<TreeModule> tree;
+
+ private:
+  static std::string join(const std::string& path, std::string_view name) {
+    return path.empty() ? std::string(name) : path + "." + std::string(name);
+  }
+
+  void enter(std::string name, std::string path, Module& m, int depth) {
+    if (!seen_.insert(&m).second) return;
+    const std::size_t outer = std::exchange(current_, tree.size());
+    tree.push_back({std::move(name), std::move(path), &m, depth, {}});
+    std::vector<TreeModule> outer_waiting = std::exchange(waiting_, {});
+    m.visit_members(*this);
+    for (TreeModule& sub : std::exchange(waiting_, {}))
+      enter(std::move(sub.name), std::move(sub.path), *sub.module, sub.depth);
+    waiting_ = std::move(outer_waiting);
+    current_ = outer;
+  }
+
+  void add(std::string_view name, const Tensor& t, bool buffer) {
+    if (!t.defined()) return;
+    TreeModule& m = tree[current_];
+    std::string path = join(m.path, name);
+    const auto [first, fresh] = paths_.try_emplace(t.impl(), path);
+    m.tensors.push_back(
+        {std::string(name), std::move(path), t, buffer, fresh ? std::string() : first->second});
+  }
+
+  std::size_t current_ = 0;
+  std::vector<TreeModule> waiting_;
+  std::unordered_set<const Module*> seen_;
+  std::unordered_map<const TensorImpl*, std::string> paths_;
+};
+
+}  // namespace
+
+std::vector<TreeModule> tree_of(Module& root) { return std::move(Walk(root).tree); }
+
+}  // namespace firn::nn::detail

@@ -1,0 +1,63 @@
+// A module's tree written out flat: what every walk over a model (parameters, train, to, summary)
+// starts from.
+//
+// Folder law: floor 5. Includes floors 0 to 4.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "firn/nn/module.h"
+
+namespace firn::nn::detail {
+
+struct TreeTensor {
+  std::string name;  ///< in its module, e.g. "weight"
+  std::string path;  ///< from the root, e.g. "fc1.weight"
+  Tensor tensor;
+  bool buffer = false;
+  std::string tied_to;  ///< where an earlier path names the same tensor, that path
+};
+
+struct TreeModule {
+  std::string name;  ///< in its parent; "blocks.0" for an element of a vector
+  std::string path;  ///< from the root, whose path is empty
+  Module* module;
+  int depth;
+  std::vector<TreeTensor> tensors;  ///< its own; undefined ones are left out
+};
+
+/// Modules before their sub-modules; a module met again is left out.
+std::vector<TreeModule> tree_of(Module& root);
+
+/// For functions that only read: visit_members() hands out references that can be written through,
+/// so it is not const.
+inline std::vector<TreeModule> tree_of(const Module& root) {
+  return tree_of(const_cast<Module&>(root));
+}
+
+/// Every tensor of the tree once.
+template <class Fn>
+void for_each_tensor(const std::vector<TreeModule>& tree, Fn&& fn) {
+  for (const TreeModule& m : tree)
+    for (const TreeTensor& t : m.tensors)
+      if (t.tied_to.empty()) fn(t);
+}
+
+/// Is told of every module call of this thread while it is installed.
+class CallListener {
+ public:
+  CallListener() noexcept;
+  virtual ~CallListener();
+  CallListener(const CallListener&) = delete;
+  CallListener& operator=(const CallListener&) = delete;
+  virtual void called(const Module& m, const Tensor& output) = 0;
+
+ private:
+  CallListener* previous_;
+};
+
+/// A type's name without its namespaces.
+std::string short_type_name(const char* mangled);
+
+}  // namespace firn::nn::detail
