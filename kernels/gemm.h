@@ -8,7 +8,7 @@ namespace firn::kernels {
 struct GemmArgs {
   double alpha = 1;
   double beta = 0;   ///< with 0, c is not read
-  ConstView bias;    ///< [n] added to every row, c's compute dtype or a's dtype; data == nullptr: none
+  ConstView bias = {};  ///< [n] added to every row, any floating dtype; data == nullptr: none
 };
 
 namespace cpu {

@@ -32,9 +32,9 @@ struct MemoryStats {
 
 MemoryStats memory_stats(Device device = {});
 /// Sets every peak to the current value.
-void reset_peak_memory(Device device = {}) noexcept;
+void reset_peak_memory(Device device = {});
 /// Gives cached blocks that nobody uses back to the system.
-void release_cached_memory(Device device = {}) noexcept;
+void release_cached_memory(Device device = {});
 
 /// While alive, memory allocated by this thread is accounted to `owner`. Default: activations.
 class OwnerScope {

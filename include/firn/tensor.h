@@ -21,9 +21,6 @@ namespace firn {
 
 class Storage;
 class TensorImpl;
-namespace autograd {
-class Node;
-}
 
 /// An n-dimensional array. Copying a Tensor copies the handle: both name the same elements and the
 /// same place in the autograd graph. Views (slice, transpose, ...) share the elements.

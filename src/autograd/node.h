@@ -15,7 +15,6 @@
 // A leaf's sink may be a slice of an optimizer's gradient arena, in f32 whatever the leaf's dtype.
 #pragma once
 
-#include <functional>
 #include <initializer_list>
 #include <utility>
 #include <vector>
@@ -83,13 +82,13 @@ struct SavedTensor {
 };
 
 /// A node of the graph: a recorded op, or a leaf (no inputs, and the gradient it has collected).
-class Node : public RefCounted {
+class Node : public GraphNode {
  public:
   virtual ~Node() = default;
-  /// Iterative: releasing the end of a chain of any length does not recurse.
-  static void destroy(Node* n) noexcept;
-  static void* operator new(std::size_t bytes);
-  static void operator delete(void* p, std::size_t bytes) noexcept;
+  static void* operator new(std::size_t bytes) { return memory::pool_allocate(bytes); }
+  static void operator delete(void* p, std::size_t bytes) noexcept {
+    memory::pool_release(p, bytes);
+  }
 
   virtual void run(Backward& b) = 0;
   virtual bool is_leaf() const noexcept { return false; }
@@ -105,9 +104,21 @@ class Node : public RefCounted {
   Shape shape;
   DType dtype = f32;
   Device device;
-  Tensor grad;  ///< during backward; on a leaf, the gradient collected so far
+  Tensor grad;  ///< collected by the running backward; empty outside of one
   std::vector<std::pair<int, GradHook>> hooks;
+
+ protected:
+  /// Iterative: letting go of the end of a chain of any length does not recurse.
+  void dispose() noexcept final;
+
+ private:
+  Node* next_disposed_ = nullptr;
 };
+
+/// The node of a tensor that requires a gradient, else null.
+inline Node* node_of(const Tensor& t) noexcept {
+  return t.defined() ? static_cast<Node*>(t.impl()->node.get()) : nullptr;
+}
 
 /// A tensor that the user marked with set_requires_grad, or a parameter.
 class Leaf final : public Node {
@@ -115,9 +126,10 @@ class Leaf final : public Node {
   void run(Backward&) override {}
   bool is_leaf() const noexcept override { return true; }
 
-  /// Where contributions go. Undefined: `grad` is made on first use. An optimizer sets a slice of
-  /// its gradient arena here (f32, or f64 for f64 leaves), into which every backward adds.
+  /// Where gradients add up over backward() calls. An optimizer sets a slice of its gradient arena
+  /// here (f32, or f64 for f64 leaves); without one, `collected` is made on first use.
   Tensor arena;
+  Tensor collected;
   /// Set by the engine when a backward has added to this leaf; the optimizer clears it (S17).
   bool touched = false;
 };
@@ -135,12 +147,15 @@ class Backward {
   const Tensor& saved(int i) const;
   /// Whether input i takes a gradient. Work for an input that does not is skipped.
   bool needs(int i) const noexcept { return static_cast<bool>(node_.inputs[i]); }
-  /// The buffer to accumulate input i's gradient into. Call once per contribution.
+  /// The buffer to accumulate input i's gradient into. Ask once per contribution, when its kernel is
+  /// about to be called.
   Sink sink(int i);
   /// Adds a finished contribution (input's shape; any strides, dtype of the input or wider). The
   /// first one is kept as it is, without a copy, where no arena waits for it.
   void accumulate(int i, const Tensor& contribution);
+  int input_count() const noexcept { return node_.inputs.size(); }
   const Shape& input_shape(int i) const noexcept { return node_.inputs[i]->shape; }
+  Device input_device(int i) const noexcept { return node_.inputs[i]->device; }
   DType input_dtype(int i) const noexcept { return node_.inputs[i]->dtype; }
   Stream stream() const noexcept { return current_stream(node_.device); }
 

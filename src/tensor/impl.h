@@ -3,8 +3,20 @@
 
 #include "firn/storage.h"
 #include "firn/tensor.h"
+#include "memory/pool.h"
 
 namespace firn {
+
+/// A tensor's place in the autograd graph, as much as this floor knows of it: it can be kept and let
+/// go. What it is: autograd::Node.
+class GraphNode : public RefCounted {
+ public:
+  static void destroy(GraphNode* n) noexcept { n->dispose(); }
+
+ protected:
+  ~GraphNode() = default;
+  virtual void dispose() noexcept = 0;
+};
 
 /// Geometry over a storage, and the tensor's place in the autograd graph. Held by intrusive
 /// reference; memory comes from a per-thread free list, so making a view costs no heap traffic.
@@ -12,9 +24,11 @@ class TensorImpl : public RefCounted {
  public:
   TensorImpl(Ref<Storage> s, const Shape& sh, const Strides& st, std::int64_t off, DType t)
       : storage(std::move(s)), shape(sh), strides(st), offset(off), dtype(t) {}
-  static void destroy(TensorImpl* p) noexcept;
-  static void* operator new(std::size_t bytes);
-  static void operator delete(void* p) noexcept;
+  static void destroy(TensorImpl* p) noexcept { delete p; }
+  static void* operator new(std::size_t bytes) { return memory::pool_allocate(bytes); }
+  static void operator delete(void* p, std::size_t bytes) noexcept {
+    memory::pool_release(p, bytes);
+  }
 
   void* data() const noexcept {
     return static_cast<char*>(storage->data()) + offset * static_cast<std::int64_t>(size_of(dtype));
@@ -26,7 +40,7 @@ class TensorImpl : public RefCounted {
   std::int64_t offset;  ///< elements from the storage's start
   DType dtype;
   /// Set on tensors that require a gradient: the op that made them, or their leaf node.
-  Ref<autograd::Node> node;
+  Ref<GraphNode> node;
 };
 
 /// Throws Error naming `op` where `t` is undefined.

@@ -1,0 +1,221 @@
+// Matrix products through oneDNN where it is installed (f32), else through Eigen. The library is
+// asked for one thread at a time: firn cuts the result into blocks by shape, so that the bits do not
+// depend on the number of threads.
+#include "kernels/gemm.h"
+
+#include <Eigen/Core>
+#include <algorithm>
+#include <optional>
+#include <type_traits>
+#ifdef FIRN_HAS_ONEDNN
+#include <dnnl.h>
+#endif
+
+#include "kernels/copy.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/workspace.h"
+#include "kernels/elementwise.h"
+
+namespace firn::kernels::cpu {
+namespace {
+
+/// A matrix with a unit stride: row-major with leading dimension ld, or transposed so.
+template <class T>
+struct Operand {
+  const T* data;
+  std::int64_t ld;
+  bool transposed;
+
+  /// Where row i (i and j are of the logical matrix) and column j begin.
+  const T* at(std::int64_t i, std::int64_t j) const {
+    return transposed ? data + j * ld + i : data + i * ld + j;
+  }
+};
+
+/// The library believes that it may use one thread; the caller's setting comes back at the end.
+class OneThread {
+ public:
+  OneThread() noexcept : saved_(omp_get_max_threads()) { omp_set_num_threads(1); }
+  ~OneThread() { omp_set_num_threads(saved_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int saved_;
+};
+
+/// c [m, n] (row-major, leading dimension ldc) = alpha a b + beta c, on this thread.
+template <class T>
+void eigen_block(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Operand<T>& a,
+                 const Operand<T>& b, T beta, T* c, std::int64_t ldc) {
+  using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  using In = Eigen::Map<const Matrix, 0, Eigen::OuterStride<>>;
+  using Out = Eigen::Map<Matrix, 0, Eigen::OuterStride<>>;
+  Out out(c, m, n, Eigen::OuterStride<>(ldc));
+  if (beta == 0) {
+    out.setZero();
+  } else if (beta != 1) {
+    out *= beta;
+  }
+  const In x(a.data, a.transposed ? k : m, a.transposed ? m : k, Eigen::OuterStride<>(a.ld));
+  const In y(b.data, b.transposed ? n : k, b.transposed ? k : n, Eigen::OuterStride<>(b.ld));
+  if (!a.transposed && !b.transposed) out.noalias() += alpha * x * y;
+  if (a.transposed && !b.transposed) out.noalias() += alpha * x.transpose() * y;
+  if (!a.transposed && b.transposed) out.noalias() += alpha * x * y.transpose();
+  if (a.transposed && b.transposed) out.noalias() += alpha * x.transpose() * y.transpose();
+}
+
+template <class T>
+void block(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Operand<T>& a,
+           const Operand<T>& b, T beta, T* c, std::int64_t ldc) {
+#ifdef FIRN_HAS_ONEDNN
+  if constexpr (std::is_same_v<T, float>) {
+    if (k == 0) return eigen_block(m, n, k, alpha, a, b, beta, c, ldc);
+    const OneThread guard;
+    const auto status =
+        dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', m, n, k, alpha, a.data, a.ld,
+                   b.data, b.ld, beta, c, ldc);
+    if (status == dnnl_success) return;
+  }
+#endif
+  eigen_block(m, n, k, alpha, a, b, beta, c, ldc);
+}
+
+/// The block grid: a function of the shape alone. Blocks of some 4 MFLOP keep several threads busy
+/// and pack little twice; columns first, in multiples of the widest register tile.
+struct Grid {
+  std::int64_t rows, cols;  // of a block
+
+  static Grid of(std::int64_t m, std::int64_t n, std::int64_t k) {
+    constexpr std::int64_t kFlops = std::int64_t{1} << 22;
+    constexpr std::int64_t kMaxBlocks = 64, kColumns = 48, kRows = 16;
+    const auto blocks = std::min<std::int64_t>(kMaxBlocks, 2 * m * n * k / kFlops);
+    if (blocks <= 1) return {m, n};
+    const auto cut = [](std::int64_t size, std::int64_t parts, std::int64_t multiple) {
+      const std::int64_t part = (size + parts - 1) / parts;
+      return std::min(size, (part + multiple - 1) / multiple * multiple);
+    };
+    const std::int64_t col_parts = std::clamp<std::int64_t>(n / (2 * kColumns), 1, blocks);
+    const std::int64_t row_parts = std::clamp<std::int64_t>(blocks / col_parts, 1, (m + 63) / 64);
+    return {cut(m, row_parts, kRows), cut(n, col_parts, kColumns)};
+  }
+};
+
+template <class T>
+void product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Operand<T>& a,
+             const Operand<T>& b, T beta, T* c, std::int64_t ldc, const T* bias) {
+  const Grid grid = Grid::of(m, n, k);
+  const std::int64_t across = (n + grid.cols - 1) / grid.cols;
+  const std::int64_t down = (m + grid.rows - 1) / grid.rows;
+  parallel_for(across * down, m * n * k, [&](std::int64_t task) {
+    const std::int64_t i = task / across * grid.rows, j = task % across * grid.cols;
+    const std::int64_t rows = std::min(grid.rows, m - i), cols = std::min(grid.cols, n - j);
+    T* out = c + i * ldc + j;
+    const Operand<T> x{a.at(i, 0), a.ld, a.transposed}, y{b.at(0, j), b.ld, b.transposed};
+    block(rows, cols, k, alpha, x, y, beta, out, ldc);
+    if (!bias) return;
+    for (std::int64_t r = 0; r < rows; ++r)  // the block is still in cache
+      for (std::int64_t q = 0; q < cols; ++q) out[r * ldc + q] += bias[j + q];
+  });
+}
+
+/// A 2-D slice of a 3-D operand, in the compute dtype and with a unit stride, copied where need be.
+class Panel {
+ public:
+  Panel(const ConstView& v, DType compute) {
+    ConstView use = v;
+    const bool unit_row = v.strides[1] == 1 && v.strides[0] >= v.shape[1];
+    const bool unit_column = v.strides[0] == 1 && v.strides[1] >= v.shape[0];
+    const bool thin = (v.shape[0] == 1 && v.strides[1] == 1) ||
+                      (v.shape[1] == 1 && v.strides[0] == 1);
+    if (v.dtype != compute || !(unit_row || unit_column || thin)) {
+      // Keep the orientation: the walk over memory stays in order.
+      const bool flip = v.strides[0] < v.strides[1];
+      const Shape shape = flip ? Shape{v.shape[1], v.shape[0]} : v.shape;
+      ConstView source = v;
+      source.shape = shape;
+      if (flip) std::swap(source.strides[0], source.strides[1]);
+      copy_.emplace(shape, compute);
+      cpu::copy(source, copy_->view(), Stream{});
+      use = copy_->view();
+      use.shape = v.shape;
+      use.strides = flip ? Strides{1, shape[1]} : Strides{shape[1], 1};
+    }
+    view_ = use;
+  }
+
+  template <class T>
+  Operand<T> operand() const {
+    const Shape& shape = view_.shape;
+    const Strides& strides = view_.strides;
+    // Of a single row or column, only one stride has a meaning.
+    const bool row_major = shape[1] == 1 ? shape[0] == 1 || strides[0] != 1 : strides[1] == 1;
+    const std::int64_t ld = row_major ? (shape[0] == 1 ? shape[1] : strides[0])
+                                      : (shape[1] == 1 ? shape[0] : strides[1]);
+    return {view_.as<T>(), std::max<std::int64_t>(ld, 1), !row_major};
+  }
+
+ private:
+  std::optional<Workspace> copy_;
+  ConstView view_;
+};
+
+/// From this many products on, each is computed whole by one thread.
+constexpr std::int64_t kManyProducts = 8;
+
+ConstView slice_of(const ConstView& v, std::int64_t batch) {
+  if (v.rank() == 2) return v;
+  ConstView out = v;
+  out.data = static_cast<const char*>(v.data) +
+             batch * v.strides[0] * static_cast<std::int64_t>(size_of(v.dtype));
+  out.shape.erase(0);
+  out.strides.erase(0);
+  return out;
+}
+
+template <class T>
+void multiply(const ConstView& a, const ConstView& b, const View& c, double alpha, double beta,
+              const ConstView& bias) {
+  const std::int64_t m = c.shape[0], n = c.shape[1], k = a.shape[1];
+  const DType compute = dtype_of<T>;
+  const bool direct = c.dtype == compute && c.strides[1] == 1 && (m == 1 || c.strides[0] >= n);
+  std::optional<Workspace> own;
+  if (!direct) own.emplace(Shape{m, n}, compute);
+  T* out = direct ? c.as<T>() : own->view().template as<T>();
+  const std::int64_t ldc = direct && m > 1 ? c.strides[0] : n;
+
+  const Panel x(a, compute), y(b, compute);
+  std::optional<Workspace> wide_bias;
+  const T* row = nullptr;
+  if (bias.data) {
+    wide_bias.emplace(Shape{n}, compute);
+    cpu::copy(bias, wide_bias->view(), Stream{});
+    row = wide_bias->view().template as<T>();
+  }
+  product<T>(m, n, k, static_cast<T>(alpha), x.operand<T>(), y.operand<T>(),
+             direct ? static_cast<T>(beta) : T(0), out, ldc, row);
+  if (!direct) cpu::axpby(1.0, own->view(), beta, c, Stream{});
+}
+
+}  // namespace
+
+void gemm(const ConstView& a, const ConstView& b, const View& c, const GemmArgs& args, Stream) {
+  if (c.numel() == 0) return;
+  const std::int64_t batches = c.rank() == 3 ? c.shape[0] : 1;
+  const auto one = [&](std::int64_t i) {
+    const ConstView x = slice_of(a, i), y = slice_of(b, i), z = slice_of(c, i);
+    const View out{const_cast<void*>(z.data), z.dtype, z.device, z.shape, z.strides};
+    if (a.dtype == DType::f64) {
+      multiply<double>(x, y, out, args.alpha, args.beta, args.bias);
+    } else {
+      multiply<float>(x, y, out, args.alpha, args.beta, args.bias);
+    }
+  };
+  if (batches >= kManyProducts) {
+    parallel_for(batches, c.numel() * a.shape.back(), one);
+  } else {
+    for (std::int64_t i = 0; i < batches; ++i) one(i);
+  }
+}
+
+}  // namespace firn::kernels::cpu

@@ -1,0 +1,204 @@
+// The walk: nodes run in the reverse order of their recording, each once its gradient is complete.
+// A node's inputs were recorded before it, so that order is a topological one: no counting of
+// consumers is needed, and the same graph always runs in the same order.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "autograd/node.h"
+#include "base/check.h"
+#include "kernels/copy.h"
+#include "kernels/elementwise.h"
+
+namespace firn {
+namespace autograd {
+namespace {
+
+/// The nodes whose gradient has begun to arrive, latest recorded first. One for each running
+/// backward(); they nest where a hook or a custom function calls backward() itself.
+class Queue {
+ public:
+  Queue() : outer_(std::exchange(current_, this)) {}
+  ~Queue() {
+    for (Node* n : heap_) leave(*n);  // none left, unless a backward function has thrown
+    current_ = outer_;
+  }
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+
+  static Queue& current() noexcept { return *current_; }
+
+  bool empty() const noexcept { return heap_.empty(); }
+  void push(Node& n) {
+    if (n.queued) return;
+    heap_.push_back(&n);
+    std::push_heap(heap_.begin(), heap_.end(), earlier);
+    n.queued = true;
+  }
+  Node& pop() noexcept {
+    std::pop_heap(heap_.begin(), heap_.end(), earlier);
+    Node& n = *heap_.back();
+    heap_.pop_back();
+    return n;
+  }
+  static void leave(Node& n) noexcept {
+    n.queued = false;
+    n.grad = Tensor();
+  }
+
+ private:
+  static bool earlier(const Node* a, const Node* b) noexcept { return a->sequence < b->sequence; }
+
+  std::vector<Node*> heap_;
+  Queue* outer_;
+  static thread_local Queue* current_;
+};
+thread_local Queue* Queue::current_ = nullptr;
+
+void add_into(const Tensor& target, const Tensor& x, float beta) {
+  kernels::axpby(1.0, x.view(), beta, target.mutable_view(), current_stream(target.device()));
+}
+
+/// Makes `buffer` safe to write: row-major, and nobody else's.
+Sink exclusive(Tensor& buffer) {
+  if (buffer.impl()->use_count() > 1 || buffer.storage()->use_count() > 1 ||
+      !buffer.is_contiguous()) {
+    Tensor own = empty(buffer.shape(), buffer.dtype(), buffer.device());
+    add_into(own, buffer, 0);
+    buffer = std::move(own);
+  }
+  return {buffer, 1};
+}
+
+Sink leaf_sink(Leaf& leaf) {
+  leaf.touched = true;
+  if (leaf.arena.defined()) return {leaf.arena, 1};
+  if (leaf.collected.defined()) return exclusive(leaf.collected);
+  const OwnerScope owner(Owner::gradients);
+  leaf.collected = empty(leaf.shape, leaf.dtype, leaf.device);
+  return {leaf.collected, 0};
+}
+
+/// What has arrived at a node, wherever it is kept.
+const Tensor& received(const Node& n) {
+  if (!n.is_leaf() || n.grad.defined()) return n.grad;
+  const auto& leaf = static_cast<const Leaf&>(n);
+  return leaf.arena.defined() ? leaf.arena : leaf.collected;
+}
+
+void run_hooks(Node& n) {
+  for (auto& [id, hook] : n.hooks) {
+    Tensor replaced = hook(n.grad);
+    if (!replaced.defined()) continue;
+    FIRN_CHECK(replaced.shape() == n.shape, n.op, "return a gradient of the tensor's shape",
+               "a hook returned {} for a gradient of shape {}", describe(replaced), n.shape);
+    n.grad = std::move(replaced);
+  }
+}
+
+void run_node(Node& n, bool retain_graph) {
+  FIRN_CHECK(!n.freed, n.op, "pass retain_graph = true to the first backward()",
+             "an earlier backward() freed what this part of the graph had saved");
+  if (!n.hooks.empty()) run_hooks(n);
+  if (n.is_leaf()) {  // queued only because of its hooks
+    const auto [grad, beta] = leaf_sink(static_cast<Leaf&>(n));
+    add_into(grad, n.grad, beta);
+    return;
+  }
+  Backward b(n);
+  n.run(b);
+  if (detail::anomaly_mode()) {
+    for (int i = 0; i < n.inputs.size(); ++i)
+      if (n.inputs[i] && received(*n.inputs[i]).defined())
+        detail::check_finite(n.op, "backward", received(*n.inputs[i]));
+  }
+  if (!retain_graph) {
+    n.saved.clear();
+    n.freed = true;
+  }
+}
+
+void walk(Queue& queue, bool retain_graph) {
+  while (!queue.empty()) {
+    Node& n = queue.pop();
+    struct Leave {
+      Node& node;
+      ~Leave() { Queue::leave(node); }
+    } const leave{n};
+    run_node(n, retain_graph);
+  }
+}
+
+}  // namespace
+
+const Tensor& Backward::saved(int i) const {
+  const SavedTensor& s = node_.saved[i];
+  if (s.tensor.defined()) {
+    const Storage& storage = *s.tensor.storage();
+    FIRN_CHECK(storage.version() == s.version, node_.op,
+               "use the form without underscore, or edit a clone",
+               "{} was saved for backward and then modified in place by {} (version {}, saved at {})",
+               describe(s.tensor), storage.last_writer(), storage.version(), s.version);
+  }
+  return s.tensor;
+}
+
+Sink Backward::sink(int i) {
+  Node& target = *node_.inputs[i];
+  // A leaf with hooks waits for the whole gradient, as an inner node does.
+  if (target.is_leaf() && target.hooks.empty()) return leaf_sink(static_cast<Leaf&>(target));
+  Queue::current().push(target);
+  if (target.grad.defined()) return exclusive(target.grad);
+  target.grad = empty(target.shape, target.dtype, target.device);
+  return {target.grad, 0};
+}
+
+void Backward::accumulate(int i, const Tensor& contribution) {
+  Node& target = *node_.inputs[i];
+  FIRN_CHECK(contribution.shape() == target.shape, node_.op,
+             "a backward function returns a gradient of its input's shape",
+             "gradient {} for input {} of shape {}", describe(contribution), i, target.shape);
+  const bool inner = !target.is_leaf() || !target.hooks.empty();
+  if (inner && !target.grad.defined() && contribution.dtype() == target.dtype) {
+    Queue::current().push(target);
+    target.grad = contribution.detach();
+    return;
+  }
+  const auto [grad, beta] = sink(i);
+  add_into(grad, contribution, beta);
+}
+
+}  // namespace autograd
+
+void backward(const Tensor& output, const BackwardOptions& options) {
+  using namespace autograd;
+  require_defined("backward", output);
+  Node* root = node_of(output);
+  FIRN_CHECK(root, "backward",
+             "compute it from tensors with set_requires_grad(), outside of NoGrad",
+             "{} requires no gradient", describe(output));
+  const NoGrad guard;
+  Tensor seed = options.seed;
+  if (seed.defined()) {
+    FIRN_CHECK(seed.shape() == output.shape() && is_floating(seed.dtype()) &&
+                   seed.device() == output.device(),
+               "backward", "give a seed of the output's shape and device", "seed {} for output {}",
+               describe(seed), describe(output));
+  } else {
+    FIRN_CHECK(output.numel() == 1, "backward", "reduce it to a scalar, or give a seed",
+               "{} is not a scalar", describe(output));
+    seed = empty(output.shape(), output.dtype(), output.device());
+    kernels::fill(seed.mutable_view(), 1.0, current_stream(seed.device()));
+  }
+  if (root->is_leaf()) {
+    const auto [grad, beta] = leaf_sink(*leaf_of(output));
+    add_into(grad, seed, beta);
+    return;
+  }
+  Queue queue;
+  queue.push(*root);
+  root->grad = seed.detach();
+  walk(queue, options.retain_graph);
+}
+
+}  // namespace firn

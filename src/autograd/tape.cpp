@@ -1,0 +1,134 @@
+// Recording: modes, nodes, and what is saved for backward.
+//
+// Folder law: floor 3. Includes floors 0 to 2 and kernel contracts.
+#include <atomic>
+#include <cmath>
+
+#include "autograd/node.h"
+#include "base/check.h"
+
+namespace firn {
+namespace {
+thread_local bool recording = true;
+thread_local bool anomaly = false;
+}  // namespace
+
+bool grad_enabled() noexcept { return recording; }
+NoGrad::NoGrad() noexcept : previous_(recording) { recording = false; }
+NoGrad::~NoGrad() { recording = previous_; }
+AnomalyMode::AnomalyMode() noexcept : previous_(anomaly) { anomaly = true; }
+AnomalyMode::~AnomalyMode() { anomaly = previous_; }
+
+namespace autograd {
+
+void Node::dispose() noexcept {
+  // Deleting a node lets go of its inputs, which may be their last reference: those come back here,
+  // are queued, and are deleted by the outermost call.
+  thread_local Node* queue = nullptr;
+  thread_local bool draining = false;
+  next_disposed_ = queue;
+  queue = this;
+  if (draining) return;
+  draining = true;
+  while (Node* n = queue) {
+    queue = n->next_disposed_;
+    delete n;
+  }
+  draining = false;
+}
+
+Leaf* leaf_of(const Tensor& t) noexcept {
+  Node* n = node_of(t);
+  return n && n->is_leaf() ? static_cast<Leaf*>(n) : nullptr;
+}
+
+void check_in_place(const char* op, const Tensor& x, bool recorded) {
+  require_defined(op, x);
+  const TensorImpl& impl = *x.impl();
+  for (int i = 0; i < impl.shape.size(); ++i)
+    FIRN_CHECK(impl.strides[i] != 0 || impl.shape[i] <= 1, op, "write to x.clone()",
+               "{} is expanded: several of its elements are one in memory", describe(x));
+  if (!recorded) return;
+  FIRN_CHECK(!leaf_of(x), op, "guard it with NoGrad, or use the form without underscore",
+             "{} is a leaf that requires a gradient and cannot be written in place while recording",
+             describe(x));
+  FIRN_CHECK(impl.use_count() == 1 && impl.storage->use_count() == 1, op,
+             "use the form without underscore",
+             "{} cannot be written in place while recording: another handle, a view or a saved copy "
+             "of it exists",
+             describe(x));
+}
+
+namespace detail {
+
+bool needs_recording(Inputs inputs) noexcept {
+  if (!recording) return false;
+  for (const Tensor* t : inputs)
+    if (node_of(*t)) return true;
+  return false;
+}
+bool needs_recording(const std::vector<Tensor>& inputs) noexcept {
+  if (!recording) return false;
+  for (const Tensor& t : inputs)
+    if (node_of(t)) return true;
+  return false;
+}
+
+bool anomaly_mode() noexcept { return anomaly; }
+
+void check_finite(const char* op, const char* pass, const Tensor& t) {
+  if (!is_floating(t.dtype())) return;
+  const std::vector<double> values = t.to_vector<double>();
+  for (std::size_t i = 0; i < values.size(); ++i)
+    FIRN_CHECK(std::isfinite(values[i]), op, "look at the operands of this op",
+               "the {} pass produced {} at element {} of {}", pass, values[i], i, describe(t));
+}
+
+namespace {
+
+const Tensor& at(Inputs inputs, int i) { return **(inputs.begin() + i); }
+const Tensor& at(const std::vector<Tensor>& inputs, int i) {
+  return inputs[static_cast<std::size_t>(i)];
+}
+
+// The same elements without the tensor's node: a node that kept its own output would never be freed.
+Tensor alias(const Tensor& t) {
+  const TensorImpl& i = *t.impl();
+  return Tensor(Ref<TensorImpl>(new TensorImpl(i.storage, i.shape, i.strides, i.offset, i.dtype)));
+}
+
+template <class List>
+void attach_to(Ref<Node> node, const char* op, const Tensor& output, const List& inputs,
+               std::initializer_list<Saved> saved) {
+  static std::atomic<std::uint64_t> next_sequence{1};
+  TensorImpl& impl = *output.impl();
+  node->op = op;
+  node->sequence = next_sequence.fetch_add(1, std::memory_order_relaxed);
+  node->shape = impl.shape;
+  node->dtype = impl.dtype;
+  node->device = impl.storage->device();
+  for (int i = 0; i < static_cast<int>(inputs.size()); ++i)
+    node->inputs.push_back(Ref<Node>(node_of(at(inputs, i))));
+  for (const Saved& s : saved) {
+    Tensor t = s.which == -2 ? s.tensor : s.which == -1 ? alias(output) : at(inputs, s.which);
+    if (t.defined() && t.impl() == &impl) t = alias(t);
+    const std::uint32_t version = t.defined() ? t.storage()->version() : 0;
+    node->saved.push_back({std::move(t), version});
+  }
+  impl.node = Ref<GraphNode>(node.get());
+}
+
+}  // namespace
+
+void attach(Ref<Node> node, const char* op, const Tensor& output, Inputs inputs,
+            std::initializer_list<Saved> saved) {
+  attach_to(std::move(node), op, output, inputs, saved);
+}
+void attach(Ref<Node> node, const char* op, const Tensor& output,
+            const std::vector<Tensor>& inputs, std::initializer_list<Saved> saved) {
+  attach_to(std::move(node), op, output, inputs, saved);
+}
+
+}  // namespace detail
+}  // namespace autograd
+}  // namespace firn

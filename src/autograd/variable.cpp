@@ -1,0 +1,145 @@
+// What a tensor says about its place in the graph, hooks, and functions of the user's own.
+#include <memory>
+
+#include "autograd/node.h"
+#include "base/check.h"
+#include "kernels/elementwise.h"
+
+namespace firn {
+
+using autograd::Leaf;
+using autograd::leaf_of;
+using autograd::Node;
+using autograd::node_of;
+
+bool Tensor::requires_grad() const noexcept { return node_of(*this) != nullptr; }
+
+Tensor& Tensor::set_requires_grad(bool on) {
+  require_defined("set_requires_grad", *this);
+  Node* node = node_of(*this);
+  if (node && !node->is_leaf()) {
+    FIRN_CHECK(on, "set_requires_grad", "x.detach() takes a tensor out of its graph",
+               "{} was made by {} and belongs to its graph", describe(*this), node->op);
+    return *this;
+  }
+  if (on == (node != nullptr)) return *this;
+  if (!on) {
+    FIRN_CHECK(!leaf_of(*this)->arena.defined(), "set_requires_grad",
+               "freeze parameters before the optimizer is made, or leave them out of it",
+               "{} belongs to an optimizer", describe(*this));
+    impl_->node.reset();
+    return *this;
+  }
+  FIRN_CHECK(is_floating(dtype()), "set_requires_grad", "cast it to a floating dtype",
+             "{} cannot have a gradient", describe(*this));
+  auto* leaf = new Leaf;
+  leaf->op = "leaf";
+  leaf->shape = shape();
+  leaf->dtype = dtype();
+  leaf->device = device();
+  impl_->node = Ref<GraphNode>(leaf);
+  return *this;
+}
+
+Tensor Tensor::grad() const {
+  require_defined("grad", *this);
+  const Leaf* leaf = leaf_of(*this);
+  FIRN_CHECK(leaf || !node_of(*this), "grad", "only leaves keep a gradient: add_hook shows others",
+             "{} was made by {}", describe(*this), node_of(*this)->op);
+  if (!leaf) return {};
+  if (leaf->arena.defined()) return leaf->touched ? leaf->arena : Tensor();
+  return leaf->collected;
+}
+
+void Tensor::set_grad(const Tensor& g) const {
+  require_defined("set_grad", *this);
+  Leaf* leaf = leaf_of(*this);
+  FIRN_CHECK(leaf, "set_grad", "call set_requires_grad() on it", "{} is not a leaf with a gradient",
+             describe(*this));
+  FIRN_CHECK(!g.defined() || (g.shape() == shape() && is_floating(g.dtype()) &&
+                              g.device() == device()),
+             "set_grad", "give a gradient of the tensor's shape and device",
+             "gradient {} for tensor {}", describe(g), describe(*this));
+  if (!leaf->arena.defined()) {
+    leaf->collected = g.defined() ? g.detach() : g;
+    return;
+  }
+  leaf->touched = g.defined();
+  const Tensor& slice = leaf->arena;
+  kernels::axpby(g.defined() ? 1.0 : 0.0, (g.defined() ? g : slice).view(), 0.0,
+                 slice.mutable_view(), current_stream(slice.device()));
+}
+
+void Tensor::backward() const { firn::backward(*this); }
+
+Tensor Tensor::detach() const {
+  require_defined("detach", *this);
+  return Tensor(Ref<TensorImpl>(new TensorImpl(impl_->storage, impl_->shape, impl_->strides,
+                                               impl_->offset, impl_->dtype)));
+}
+
+int add_hook(const Tensor& t, GradHook hook) {
+  require_defined("add_hook", t);
+  Node* node = node_of(t);
+  FIRN_CHECK(node, "add_hook", "call set_requires_grad() on it", "{} requires no gradient",
+             describe(t));
+  FIRN_CHECK(hook != nullptr, "add_hook", "", "the hook for {} is empty", describe(t));
+  const int id = node->hooks.empty() ? 0 : node->hooks.back().first + 1;
+  node->hooks.emplace_back(id, std::move(hook));
+  return id;
+}
+
+void remove_hook(const Tensor& t, int id) {
+  require_defined("remove_hook", t);
+  Node* node = node_of(t);
+  const auto removed =
+      node ? std::erase_if(node->hooks, [id](const auto& h) { return h.first == id; }) : 0;
+  FIRN_CHECK(removed == 1, "remove_hook", "use the number that add_hook returned",
+             "{} has no hook {}", describe(t), id);
+}
+
+namespace {
+
+/// Owns the name that Node::op points at.
+struct CustomFunction {
+  std::unique_ptr<const std::string> name;
+  std::function<std::vector<Tensor>(const CustomBackward&)> backward;
+  int saved_count;
+
+  void operator()(autograd::Backward& b) const {
+    std::vector<Tensor> saved;
+    for (int i = 0; i < saved_count; ++i) saved.push_back(b.saved(i));
+    const std::vector<Tensor> grads = backward({b.grad(), saved});
+    FIRN_CHECK(static_cast<int>(grads.size()) == b.input_count(), name->c_str(),
+               "return one gradient per input, undefined for none",
+               "backward returned {} gradients for {} inputs", grads.size(), b.input_count());
+    for (int i = 0; i < b.input_count(); ++i)
+      if (b.needs(i) && grads[static_cast<std::size_t>(i)].defined())
+        b.accumulate(i, grads[static_cast<std::size_t>(i)]);
+  }
+};
+
+}  // namespace
+
+Tensor custom(std::string name, std::vector<Tensor> inputs, const Tensor& output,
+              std::vector<Tensor> saved,
+              std::function<std::vector<Tensor>(const CustomBackward&)> backward) {
+  require_defined(name.c_str(), output);
+  FIRN_CHECK(!output.requires_grad(), name, "compute it under NoGrad",
+             "the output {} of a custom function is part of a graph already", describe(output));
+  auto owned = std::make_unique<const std::string>(std::move(name));
+  const char* op = owned->c_str();
+  if (autograd::detail::anomaly_mode()) autograd::detail::check_finite(op, "forward", output);
+  if (!autograd::detail::needs_recording(inputs)) return output;
+  CustomFunction function{std::move(owned), std::move(backward), static_cast<int>(saved.size())};
+  Ref<Node> node(new autograd::detail::FnNode<CustomFunction>(std::move(function)));
+  Tensor result = output.detach();  // the caller's handle, and inputs returned as they are, stay out
+  autograd::detail::attach(node, op, result, inputs, {});
+  for (Tensor& t : saved) {
+    const std::uint32_t version = t.defined() ? t.storage()->version() : 0;
+    node->saved.push_back({t.defined() ? t.detach() : t, version});
+  }
+  return result;
+}
+
+}  // namespace firn

@@ -1,0 +1,45 @@
+#include "firn/device.h"
+
+#include <omp.h>
+
+#include <atomic>
+#include <charconv>
+
+#include "base/check.h"
+
+namespace firn {
+
+Device Device::parse(std::string_view text) {
+  constexpr const char* hint = "use cpu, cuda or cuda:N";
+  if (text == "cpu") return cpu();
+  if (text == "cuda") return cuda(0);
+  if (text.starts_with("cuda:")) {
+    int index = -1;
+    const char* end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data() + 5, end, index);
+    FIRN_CHECK(error == std::errc() && rest == end && index >= 0 && index < 128, "device", hint,
+               "'{}' is not a device", text);
+    return cuda(index);
+  }
+  detail::fail("device", hint, "'{}' is not a device", text);
+}
+
+std::string to_string(Device device) {
+  return device.is_cpu() ? "cpu" : fmt::format("cuda:{}", device.index);
+}
+
+namespace {
+std::atomic<int>& thread_count() noexcept {
+  static std::atomic<int> count{omp_get_max_threads()};  // respects OMP_NUM_THREADS
+  return count;
+}
+}  // namespace
+
+int num_threads() noexcept { return thread_count().load(std::memory_order_relaxed); }
+
+void set_num_threads(int n) {
+  FIRN_CHECK(n >= 1, "set_num_threads", "", "needs at least 1 thread, got {}", n);
+  thread_count().store(n, std::memory_order_relaxed);
+}
+
+}  // namespace firn

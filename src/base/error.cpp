@@ -1,0 +1,26 @@
+#include "firn/error.h"
+
+#include <fmt/format.h>
+
+namespace firn {
+namespace {
+
+std::string compose(std::string_view op, std::string_view message, std::string_view hint) {
+  return hint.empty() ? fmt::format("[{}] {}", op, message)
+                      : fmt::format("[{}] {}; hint: {}", op, message, hint);
+}
+
+}  // namespace
+
+Error::Error(std::string_view op, std::string_view message, std::string_view hint)
+    : std::runtime_error(compose(op, message, hint)), op_(op), hint_(hint) {}
+
+OutOfMemory::OutOfMemory(std::string_view message, std::size_t requested_bytes)
+    : Error("allocate", message, "use a smaller batch, or release tensors that are not needed"),
+      requested_bytes_(requested_bytes) {}
+
+IoError::IoError(std::string_view op, std::string_view path, std::string_view message,
+                 std::string_view hint)
+    : Error(op, fmt::format("{}: {}", path, message), hint), path_(path) {}
+
+}  // namespace firn

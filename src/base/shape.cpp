@@ -1,0 +1,80 @@
+#include "firn/shape.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "firn/view.h"
+
+namespace firn {
+
+void Dims::overflow() {
+  throw Error("shape", fmt::format("more than {} axes", kMaxRank), "merge axes with reshape");
+}
+
+std::string to_string(const Dims& dims) { return fmt::format("[{}]", fmt::join(dims, ", ")); }
+
+Strides contiguous_strides(const Shape& shape) noexcept {
+  Strides strides = Dims::filled(shape.size(), 1);
+  for (int i = shape.size() - 2; i >= 0; --i) strides[i] = strides[i + 1] * shape[i + 1];
+  return strides;
+}
+
+Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b) {
+  if (a == b) return a;
+  const Shape& longer = a.size() >= b.size() ? a : b;
+  const Shape& shorter = a.size() >= b.size() ? b : a;
+  Shape out = longer;
+  const int lead = longer.size() - shorter.size();
+  for (int i = 0; i < shorter.size(); ++i) {
+    const std::int64_t x = longer[lead + i], y = shorter[i];
+    FIRN_CHECK(x == y || x == 1 || y == 1, op,
+               "sizes must be equal or 1, aligned at the last axis; insert axes with unsqueeze",
+               "shapes {} and {} do not broadcast", a, b);
+    out[lead + i] = x == 1 ? y : x;
+  }
+  return out;
+}
+
+int normalize_axis(const char* op, std::int64_t axis, int rank) {
+  FIRN_CHECK(axis >= -rank && axis < rank, op, "axes count from 0, or from -1 backwards",
+             "axis {} does not exist in a tensor of {} axes", axis, rank);
+  return static_cast<int>(axis < 0 ? axis + rank : axis);
+}
+
+Axes normalize_axes(const char* op, const Axes& axes, int rank) {
+  Axes out;
+  if (axes.empty()) {
+    for (int i = 0; i < rank; ++i) out.push_back(i);
+    return out;
+  }
+  for (auto a : axes) {
+    const int n = normalize_axis(op, a, rank);
+    FIRN_CHECK(!out.contains(n), op, "name each axis once", "axis {} is repeated in {}", a, axes);
+    out.push_back(n);
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+bool is_contiguous(const Shape& shape, const Strides& strides) noexcept {
+  std::int64_t expected = 1;
+  for (int i = shape.size() - 1; i >= 0; --i) {
+    if (shape[i] == 0) return true;
+    if (shape[i] != 1 && strides[i] != expected) return false;
+    expected *= shape[i];
+  }
+  return true;
+}
+
+ConstView broadcast_to(const ConstView& v, const Shape& shape) noexcept {
+  if (v.shape == shape) return v;
+  ConstView out = v;
+  out.shape = shape;
+  out.strides = Dims::filled(shape.size(), 0);
+  const int lead = shape.size() - v.shape.size();
+  for (int i = 0; i < v.shape.size(); ++i)
+    out.strides[lead + i] = v.shape[i] == 1 && shape[lead + i] != 1 ? 0 : v.strides[i];
+  return out;
+}
+
+}  // namespace firn

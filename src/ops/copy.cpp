@@ -1,0 +1,90 @@
+// Copies, casts, moves between devices, and whole-tensor writes.
+#include "kernels/copy.h"
+
+#include "kernels/elementwise.h"
+#include "ops/common.h"
+
+namespace firn {
+
+using namespace ops;
+
+namespace {
+
+/// A recorded row-major copy in another dtype; the gradient is cast back as it is accumulated.
+Tensor converted(const char* op, const Tensor& x, DType dtype) {
+  Tensor y = empty(x.shape(), dtype, x.device());
+  kernels::copy(x.view(), y.mutable_view(), stream_of(x));
+  return record(op, y, {&x}, {}, [](Backward& b) { b.accumulate(0, b.grad()); });
+}
+
+/// In-place writes that are never recorded begin here.
+void before_overwrite(const char* op, const Tensor& x) {
+  autograd::check_in_place(op, x, false);
+  FIRN_CHECK(!(grad_enabled() && x.requires_grad()), op, "guard it with NoGrad",
+             "{} requires a gradient, and overwriting it is not recorded", describe(x));
+}
+
+}  // namespace
+
+Tensor cast(const Tensor& x, DType dtype) {
+  require_defined("cast", x);
+  if (x.dtype() == dtype) return x;
+  // A cast to an integer dtype has no gradient.
+  if (!is_floating(dtype)) return converted("cast", x.detach(), dtype);
+  return converted("cast", x, dtype);
+}
+
+Tensor clone(const Tensor& x) {
+  require_defined("clone", x);
+  return converted("clone", x, x.dtype());
+}
+
+Tensor contiguous(const Tensor& x) {
+  require_defined("contiguous", x);
+  return x.is_contiguous() ? x : converted("contiguous", x, x.dtype());
+}
+
+Tensor to_device(const Tensor& x, Device device) {
+  require_defined("to_device", x);
+  if (x.device() == device) return x;
+  require_device("to_device", device);
+  const Tensor source = contiguous(x);
+  Tensor y = empty(x.shape(), x.dtype(), device);
+  copy_bytes(y.impl()->data(), device, source.impl()->data(), x.device(), x.bytes());
+  return record("to_device", y, {&x}, {}, [](Backward& b) {
+    const Tensor grad = contiguous(b.grad());
+    Tensor moved = empty(grad.shape(), grad.dtype(), b.input_device(0));
+    copy_bytes(moved.impl()->data(), moved.device(), grad.impl()->data(), grad.device(),
+               grad.bytes());
+    b.accumulate(0, moved);
+  });
+}
+
+void fill_(const Tensor& x, double value) {
+  before_overwrite("fill_", x);
+  kernels::fill(x.mutable_view(), value, stream_of(x));
+  x.storage()->bump_version("fill_");
+}
+
+void zero_(const Tensor& x) {
+  before_overwrite("zero_", x);
+  if (x.is_contiguous()) {
+    zero_bytes(x.impl()->data(), x.device(), x.bytes());
+  } else {
+    kernels::fill(x.mutable_view(), 0, stream_of(x));
+  }
+  x.storage()->bump_version("zero_");
+}
+
+void copy_(const Tensor& x, const Tensor& src) {
+  before_overwrite("copy_", x);
+  require_defined("copy_", src);
+  FIRN_CHECK(broadcast_shapes("copy_", x.shape(), src.shape()) == x.shape(), "copy_",
+             "the source must broadcast to the destination", "cannot copy {} into {}",
+             describe(src), describe(x));
+  const Tensor here = to_device(src.detach(), x.device());
+  kernels::copy(broadcast_to(here.view(), x.shape()), x.mutable_view(), stream_of(x));
+  x.storage()->bump_version("copy_");
+}
+
+}  // namespace firn

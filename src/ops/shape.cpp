@@ -1,0 +1,297 @@
+// Views and joins. A view's gradient is written straight into the matching view of its input's
+// gradient.
+#include <algorithm>
+
+#include "kernels/copy.h"
+#include "kernels/elementwise.h"
+#include "ops/common.h"
+
+namespace firn {
+
+using namespace ops;
+
+namespace {
+
+/// Strides of `x` seen as `shape`, or false where that needs a copy. Axes of x are merged into runs
+/// that lie gapless in memory; each run must split into whole axes of the new shape.
+bool view_strides(const Tensor& x, const Shape& shape, Strides& out) {
+  if (x.is_contiguous()) {
+    out = contiguous_strides(shape);
+    return true;
+  }
+  out = Dims::filled(shape.size(), 0);
+  int to = shape.size() - 1;
+  for (int i = x.rank() - 1; i >= 0;) {
+    std::int64_t run = x.shape()[i];
+    const std::int64_t step = x.strides()[i];
+    while (i > 0 && (x.shape()[i - 1] == 1 || x.strides()[i - 1] == step * run)) run *= x.shape()[--i];
+    --i;
+    std::int64_t taken = 1;
+    while (to >= 0 && (taken < run || shape[to] == 1)) {
+      out[to] = taken * step;
+      taken *= shape[to--];
+    }
+    if (taken != run) return false;
+  }
+  return true;
+}
+
+Shape infer_shape(const Tensor& x, Shape shape) {
+  int unknown = -1;
+  std::int64_t known = 1;
+  for (int i = 0; i < shape.size(); ++i) {
+    if (shape[i] == -1) {
+      FIRN_CHECK(unknown < 0, "reshape", "leave out one size at most", "two sizes are -1 in {}",
+                 shape);
+      unknown = i;
+    } else {
+      known *= shape[i];
+    }
+  }
+  if (unknown >= 0 && known > 0) shape[unknown] = x.numel() / known;
+  FIRN_CHECK(shape.product() == x.numel() && (unknown < 0 || known > 0), "reshape",
+             "the number of elements must stay", "{} has {} elements and cannot become {}",
+             describe(x), x.numel(), shape);
+  return shape;
+}
+
+/// For views whose gradient goes to a part of the input's: the whole buffer is zeroed first, then
+/// the part added to. `part` makes the view of the buffer that the output was of the input.
+template <class Part>
+void accumulate_part(Backward& b, Part&& part) {
+  const auto [grad, beta] = b.sink(0);
+  if (beta == 0) zero_bytes(grad.impl()->data(), grad.device(), grad.bytes());
+  const Tensor target = part(grad);
+  kernels::axpby(1.0, b.grad().view(), 1.0, target.mutable_view(), b.stream());
+}
+
+Tensor slice_view(const Tensor& x, int axis, std::int64_t start, std::int64_t count,
+                  std::int64_t step) {
+  Shape shape = x.shape();
+  Strides strides = x.strides();
+  const std::int64_t offset = count > 0 ? start * strides[axis] : 0;
+  shape[axis] = count;
+  strides[axis] *= step;
+  return x.as_strided(shape, strides, offset);
+}
+
+Tensor permute_view(const Tensor& x, const Axes& order) {
+  Shape shape;
+  Strides strides;
+  for (auto a : order) {
+    shape.push_back(x.shape()[static_cast<int>(a)]);
+    strides.push_back(x.strides()[static_cast<int>(a)]);
+  }
+  return x.as_strided(shape, strides);
+}
+
+}  // namespace
+
+Tensor reshape(const Tensor& x, const Shape& wanted) {
+  require_defined("reshape", x);
+  const Shape shape = infer_shape(x, wanted);
+  Strides strides;
+  if (!view_strides(x, shape, strides)) return reshape(contiguous(x), shape);
+  Tensor y = x.as_strided(shape, strides);
+  return record("reshape", y, {&x}, {}, [](Backward& b) {
+    const Tensor grad = contiguous(b.grad());
+    const Shape& to = b.input_shape(0);
+    b.accumulate(0, grad.as_strided(to, contiguous_strides(to)));
+  });
+}
+
+Tensor flatten(const Tensor& x, std::int64_t from, std::int64_t to) {
+  require_defined("flatten", x);
+  if (x.rank() == 0) return reshape(x, {1});
+  const int first = normalize_axis("flatten", from, x.rank());
+  const int last = normalize_axis("flatten", to, x.rank());
+  FIRN_CHECK(first <= last, "flatten", "", "axes {} to {} of {}", from, to, describe(x));
+  Shape shape;
+  for (int i = 0; i < x.rank(); ++i) {
+    if (i > first && i <= last) {
+      shape.back() *= x.shape()[i];
+    } else {
+      shape.push_back(x.shape()[i]);
+    }
+  }
+  return reshape(x, shape);
+}
+
+Tensor permute(const Tensor& x, const Axes& order) {
+  require_defined("permute", x);
+  FIRN_CHECK(order.size() == x.rank(), "permute", "name every axis once", "order {} for {}", order,
+             describe(x));
+  Axes forward = order, inverse = order;
+  for (int i = 0; i < x.rank(); ++i) forward[i] = normalize_axis("permute", order[i], x.rank());
+  normalize_axes("permute", forward, x.rank());  // throws on a repeated axis
+  for (int i = 0; i < x.rank(); ++i) inverse[static_cast<int>(forward[i])] = i;
+  return record("permute", permute_view(x, forward), {&x}, {}, [inverse](Backward& b) {
+    b.accumulate(0, permute_view(b.grad(), inverse));
+  });
+}
+
+Tensor transpose(const Tensor& x, std::int64_t a, std::int64_t b) {
+  require_defined("transpose", x);
+  const int i = normalize_axis("transpose", a, x.rank());
+  const int j = normalize_axis("transpose", b, x.rank());
+  Axes order;
+  for (int k = 0; k < x.rank(); ++k) order.push_back(k);
+  std::swap(order[i], order[j]);
+  return permute(x, order);
+}
+
+Tensor unsqueeze(const Tensor& x, std::int64_t axis) {
+  require_defined("unsqueeze", x);
+  Shape shape = x.shape();
+  shape.insert(normalize_axis("unsqueeze", axis, x.rank() + 1), 1);
+  return reshape(x, shape);
+}
+
+Tensor squeeze(const Tensor& x, std::int64_t axis) {
+  require_defined("squeeze", x);
+  const int a = normalize_axis("squeeze", axis, x.rank());
+  FIRN_CHECK(x.shape()[a] == 1, "squeeze", "only an axis of size 1 can vanish", "axis {} of {}",
+             axis, describe(x));
+  Shape shape = x.shape();
+  shape.erase(a);
+  return reshape(x, shape);
+}
+
+Tensor expand(const Tensor& x, const Shape& wanted) {
+  require_defined("expand", x);
+  Shape shape = wanted;
+  const int lead = shape.size() - x.rank();
+  FIRN_CHECK(lead >= 0, "expand", "axes can be added, not dropped", "{} to {}", describe(x), wanted);
+  for (int i = 0; i < x.rank(); ++i) {
+    if (shape[lead + i] == -1) shape[lead + i] = x.shape()[i];
+    FIRN_CHECK(shape[lead + i] == x.shape()[i] || x.shape()[i] == 1, "expand",
+               "only axes of size 1 can be repeated", "{} to {}", describe(x), wanted);
+  }
+  if (shape == x.shape()) return x;
+  const ConstView v = broadcast_to(x.view(), shape);
+  return record("expand", x.as_strided(v.shape, v.strides), {&x}, {},
+                [](Backward& b) { accumulate_broadcast(b, 0, b.grad()); });
+}
+
+Tensor slice(const Tensor& x, std::int64_t axis, std::int64_t start, std::int64_t stop,
+             std::int64_t step) {
+  require_defined("slice", x);
+  const int a = normalize_axis("slice", axis, x.rank());
+  FIRN_CHECK(step > 0, "slice", "take a positive step", "step {} for {}", step, describe(x));
+  const std::int64_t n = x.shape()[a];
+  const auto clip = [n](std::int64_t p) { return std::clamp<std::int64_t>(p < 0 ? p + n : p, 0, n); };
+  const std::int64_t first = clip(start), last = clip(stop);
+  const std::int64_t count = last > first ? (last - first + step - 1) / step : 0;
+  return record("slice", slice_view(x, a, first, count, step), {&x}, {}, [=](Backward& b) {
+    accumulate_part(b, [&](const Tensor& g) { return slice_view(g, a, first, count, step); });
+  });
+}
+
+Tensor select(const Tensor& x, std::int64_t axis, std::int64_t index) {
+  require_defined("select", x);
+  const int a = normalize_axis("select", axis, x.rank());
+  const std::int64_t n = x.shape()[a];
+  FIRN_CHECK(index >= -n && index < n, "select", "", "index {} on axis {} of {}", index, axis,
+             describe(x));
+  const std::int64_t at = index < 0 ? index + n : index;
+  const auto part = [a, at](const Tensor& t) {
+    Shape shape = t.shape();
+    Strides strides = t.strides();
+    const std::int64_t offset = at * strides[a];
+    shape.erase(a);
+    strides.erase(a);
+    return t.as_strided(shape, strides, offset);
+  };
+  return record("select", part(x), {&x}, {}, [part](Backward& b) { accumulate_part(b, part); });
+}
+
+std::vector<Tensor> split(const Tensor& x, std::span<const std::int64_t> sizes, std::int64_t axis) {
+  require_defined("split", x);
+  const int a = normalize_axis("split", axis, x.rank());
+  std::int64_t total = 0;
+  for (auto s : sizes) {
+    FIRN_CHECK(s >= 0, "split", "", "a piece of size {}", s);
+    total += s;
+  }
+  FIRN_CHECK(total == x.shape()[a], "split", "sizes must sum to the axis",
+             "sizes sum to {} on axis {} of {}", total, axis, describe(x));
+  std::vector<Tensor> out;
+  std::int64_t at = 0;
+  for (auto s : sizes) {
+    out.push_back(slice(x, a, at, at + s));
+    at += s;
+  }
+  return out;
+}
+
+std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t axis) {
+  require_defined("split", x);
+  FIRN_CHECK(size > 0, "split", "", "pieces of size {}", size);
+  const std::int64_t n = x.size(axis);
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t at = 0; at < n; at += size) sizes.push_back(std::min(size, n - at));
+  return split(x, sizes, axis);
+}
+
+Tensor cat(std::span<const Tensor> parts, std::int64_t axis) {
+  FIRN_CHECK(!parts.empty(), "cat", "", "no tensors given");
+  const Tensor& first = parts[0];
+  require_defined("cat", first);
+  const int a = normalize_axis("cat", axis, first.rank());
+  Shape shape = first.shape();
+  shape[a] = 0;
+  for (const Tensor& p : parts) {
+    require_same("cat", first, p);
+    Shape off_axis = p.shape();
+    if (off_axis.size() == shape.size()) off_axis[a] = first.shape()[a];
+    FIRN_CHECK(off_axis == first.shape(), "cat", "shapes must agree off the axis",
+               "{} and {} on axis {}", describe(first), describe(p), axis);
+    shape[a] += p.shape()[a];
+  }
+  Tensor y = empty(shape, first.dtype(), first.device());
+  std::vector<std::int64_t> starts{0};
+  for (const Tensor& p : parts) {
+    const Tensor target = slice_view(y, a, starts.back(), p.shape()[a], 1);
+    kernels::copy(p.view(), target.mutable_view(), stream_of(y));
+    starts.push_back(starts.back() + p.shape()[a]);
+  }
+  const std::vector<Tensor> inputs(parts.begin(), parts.end());
+  return record("cat", y, inputs, {}, [a, starts = std::move(starts)](Backward& b) {
+    for (std::size_t i = 0; i + 1 < starts.size(); ++i)
+      if (b.needs(static_cast<int>(i)))
+        b.accumulate(static_cast<int>(i),
+                     slice_view(b.grad(), a, starts[i], starts[i + 1] - starts[i], 1));
+  });
+}
+
+Tensor stack(std::span<const Tensor> parts, std::int64_t axis) {
+  FIRN_CHECK(!parts.empty(), "stack", "", "no tensors given");
+  std::vector<Tensor> rows;
+  for (const Tensor& p : parts) rows.push_back(unsqueeze(p, axis));
+  return cat(rows, normalize_axis("stack", axis, rows[0].rank()));
+}
+
+Tensor pad(const Tensor& x, const Axes& before, const Axes& after, double value) {
+  require_defined("pad", x);
+  FIRN_CHECK(before.size() == x.rank() && after.size() == x.rank(), "pad",
+             "give both counts for every axis", "before {} and after {} for {}", before, after,
+             describe(x));
+  Shape shape = x.shape();
+  for (int i = 0; i < x.rank(); ++i) {
+    FIRN_CHECK(before[i] >= 0 && after[i] >= 0, "pad", "slice() takes elements away",
+               "before {} and after {}", before, after);
+    shape[i] += before[i] + after[i];
+  }
+  const auto inside = [before](const Tensor& t, const Shape& inner) {
+    std::int64_t offset = 0;
+    for (int i = 0; i < inner.size(); ++i) offset += before[i] * t.strides()[i];
+    return t.as_strided(inner, t.strides(), inner.product() > 0 ? offset : 0);
+  };
+  Tensor y = full(shape, value, x.dtype(), x.device());
+  kernels::copy(x.view(), inside(y, x.shape()).mutable_view(), stream_of(x));
+  return record("pad", y, {&x}, {}, [inside](Backward& b) {
+    b.accumulate(0, inside(b.grad(), b.input_shape(0)));
+  });
+}
+
+}  // namespace firn

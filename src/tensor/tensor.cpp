@@ -1,0 +1,204 @@
+// Handles, geometry and host access. Computes nothing: that is what kernels are for.
+//
+// Folder law: floor 2. Includes floors 0 and 1 only. The autograd members of Tensor are defined in
+// src/autograd/variable.cpp, the fluent ones in src/ops/fluent.cpp.
+#include "firn/tensor.h"
+
+#include <cstring>
+
+#include "base/check.h"
+#include "firn/stream.h"
+#include "tensor/impl.h"
+
+namespace firn {
+
+Tensor::Tensor() noexcept = default;
+Tensor::~Tensor() = default;
+Tensor::Tensor(const Tensor&) noexcept = default;
+Tensor::Tensor(Tensor&&) noexcept = default;
+Tensor& Tensor::operator=(const Tensor&) noexcept = default;
+Tensor& Tensor::operator=(Tensor&&) noexcept = default;
+Tensor::Tensor(Ref<TensorImpl> impl) noexcept : impl_(std::move(impl)) {}
+
+void require_defined(const char* op, const Tensor& t) {
+  FIRN_CHECK(t.defined(), op, "make it with empty, zeros, tensor, ...", "an operand is undefined");
+}
+
+const Shape& Tensor::shape() const {
+  require_defined("shape", *this);
+  return impl_->shape;
+}
+const Strides& Tensor::strides() const {
+  require_defined("strides", *this);
+  return impl_->strides;
+}
+DType Tensor::dtype() const {
+  require_defined("dtype", *this);
+  return impl_->dtype;
+}
+Device Tensor::device() const {
+  require_defined("device", *this);
+  return impl_->storage->device();
+}
+std::int64_t Tensor::size(std::int64_t axis) const {
+  return shape()[normalize_axis("size", axis, rank())];
+}
+std::int64_t Tensor::numel() const { return shape().product(); }
+bool Tensor::is_contiguous() const { return firn::is_contiguous(shape(), impl_->strides); }
+
+ConstView Tensor::view() const {
+  require_defined("view", *this);
+  return {impl_->data(), impl_->dtype, impl_->storage->device(), impl_->shape, impl_->strides};
+}
+View Tensor::mutable_view() const {
+  require_defined("view", *this);
+  return {impl_->data(), impl_->dtype, impl_->storage->device(), impl_->shape, impl_->strides};
+}
+const Ref<Storage>& Tensor::storage() const {
+  require_defined("storage", *this);
+  return impl_->storage;
+}
+std::int64_t Tensor::storage_offset() const {
+  require_defined("storage_offset", *this);
+  return impl_->offset;
+}
+
+void* Tensor::typed_data(DType expected) const {
+  require_defined("data", *this);
+  FIRN_CHECK(dtype() == expected, "data", "ask for the tensor's own element type, or cast it first",
+             "asked for {} elements of {}", expected, describe(*this));
+  FIRN_CHECK(device().is_cpu(), "data", "x.to(Device::cpu())", "{} is not in host memory",
+             describe(*this));
+  return impl_->data();
+}
+
+Tensor Tensor::as_strided(const Shape& new_shape, const Strides& new_strides,
+                          std::int64_t new_offset) const {
+  require_defined("as_strided", *this);
+  FIRN_CHECK(new_shape.size() == new_strides.size(), "as_strided", "one stride per axis",
+             "shape {} and strides {}", new_shape, new_strides);
+  const std::int64_t first = impl_->offset + new_offset;
+  std::int64_t last = first;
+  bool empty = false;
+  for (int i = 0; i < new_shape.size(); ++i) {
+    FIRN_CHECK(new_shape[i] >= 0 && new_strides[i] >= 0, "as_strided", "",
+               "negative size or stride in shape {}, strides {}", new_shape, new_strides);
+    empty |= new_shape[i] == 0;
+    last += (new_shape[i] - 1) * new_strides[i];
+  }
+  const auto elements = static_cast<std::int64_t>(impl_->storage->bytes() / size_of(impl_->dtype));
+  FIRN_CHECK(first >= 0 && (empty || last < elements), "as_strided", "",
+             "elements {} to {} of a storage of {} elements", first, last, elements);
+  return Tensor(Ref<TensorImpl>(
+      new TensorImpl(impl_->storage, new_shape, new_strides, first, impl_->dtype)));
+}
+
+Tensor empty(const Shape& shape, DType dtype, Device device) {
+  std::int64_t elements = 1;
+  for (auto n : shape) {
+    std::int64_t product = 0;
+    FIRN_CHECK(n >= 0, "empty", "sizes are 0 or more", "shape {}", shape);
+    FIRN_CHECK(!__builtin_mul_overflow(elements, n, &product) && product < (std::int64_t{1} << 56),
+               "empty", "", "shape {} has too many elements", shape);
+    elements = product;
+  }
+  auto storage = Storage::allocate(static_cast<std::size_t>(elements) * size_of(dtype), device);
+  return Tensor(Ref<TensorImpl>(
+      new TensorImpl(std::move(storage), shape, contiguous_strides(shape), 0, dtype)));
+}
+
+Tensor zeros(const Shape& shape, DType dtype, Device device) {
+  Tensor t = empty(shape, dtype, device);
+  zero_bytes(t.impl()->data(), device, t.bytes());
+  return t;
+}
+
+template <class T>
+Tensor tensor(std::span<const T> values, const Shape& shape, Device device) {
+  FIRN_CHECK(static_cast<std::int64_t>(values.size()) == shape.product(), "tensor",
+             "give one value per element", "{} values for shape {}", values.size(), shape);
+  Tensor t = empty(shape, dtype_of<T>, device);
+  copy_bytes(t.impl()->data(), device, values.data(), Device::cpu(), t.bytes());
+  return t;
+}
+
+template <class T>
+Tensor from_memory(T* data, const Shape& shape) {
+  const auto bytes = static_cast<std::size_t>(shape.product()) * sizeof(T);
+  return Tensor(Ref<TensorImpl>(new TensorImpl(Storage::borrow(data, bytes, Device::cpu()), shape,
+                                               contiguous_strides(shape), 0, dtype_of<T>)));
+}
+
+namespace {
+
+// Calls fn(const Source&) for every element in row-major order, from a host copy where needed.
+template <class Fn>
+void for_each_element(const Tensor& t, Fn&& fn) {
+  std::vector<char> copy;
+  const TensorImpl& impl = *t.impl();
+  const char* base = static_cast<const char*>(impl.storage->data());
+  if (!t.device().is_cpu()) {
+    copy.resize(impl.storage->bytes());
+    copy_bytes(copy.data(), Device::cpu(), base, t.device(), copy.size());
+    base = copy.data();
+  }
+  visit(t.dtype(), [&]<class T>() {
+    const T* first = reinterpret_cast<const T*>(base) + impl.offset;
+    const std::int64_t n = impl.shape.product();
+    if (t.is_contiguous()) {
+      for (std::int64_t i = 0; i < n; ++i) fn(first[i]);
+      return;
+    }
+    Dims index = Dims::filled(impl.shape.size(), 0);
+    for (std::int64_t i = 0; i < n; ++i) {
+      std::int64_t at = 0;
+      for (int d = 0; d < index.size(); ++d) at += index[d] * impl.strides[d];
+      fn(first[at]);
+      for (int d = index.size() - 1; d >= 0 && ++index[d] == impl.shape[d]; --d) index[d] = 0;
+    }
+  });
+}
+
+}  // namespace
+
+double Tensor::item() const {
+  require_defined("item", *this);
+  FIRN_CHECK(numel() == 1, "item", "reduce it first, or use to_vector", "{} has {} elements",
+             describe(*this), numel());
+  double value = 0;
+  for_each_element(*this, [&](auto v) { value = static_cast<double>(v); });
+  return value;
+}
+
+template <class T>
+std::vector<T> Tensor::to_vector() const {
+  require_defined("to_vector", *this);
+  std::vector<T> out;
+  out.reserve(static_cast<std::size_t>(numel()));
+  for_each_element(*this, [&]<class S>(S v) {
+    if constexpr (std::is_same_v<S, T>) {
+      out.push_back(v);
+    } else if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>) {
+      out.push_back(T(static_cast<float>(v)));
+    } else {
+      out.push_back(static_cast<T>(v));
+    }
+  });
+  return out;
+}
+
+#define FIRN_FOR_ELEMENT_TYPE(T)                                      \
+  template Tensor tensor<T>(std::span<const T>, const Shape&, Device); \
+  template Tensor from_memory<T>(T*, const Shape&);                   \
+  template std::vector<T> Tensor::to_vector<T>() const;
+FIRN_FOR_ELEMENT_TYPE(half)
+FIRN_FOR_ELEMENT_TYPE(bfloat16)
+FIRN_FOR_ELEMENT_TYPE(float)
+FIRN_FOR_ELEMENT_TYPE(double)
+FIRN_FOR_ELEMENT_TYPE(std::int32_t)
+FIRN_FOR_ELEMENT_TYPE(std::int64_t)
+FIRN_FOR_ELEMENT_TYPE(std::uint8_t)
+FIRN_FOR_ELEMENT_TYPE(bool)
+#undef FIRN_FOR_ELEMENT_TYPE
+
+}  // namespace firn
