@@ -1,0 +1,90 @@
+// The floors of the house, docs/design.md, section "Floors": which part of the repository a file
+// belongs to, and which parts it may include. This table is the law that include_law.cpp enforces.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+namespace repo {
+
+struct Part {
+  std::string_view name;
+  /// Files and folders (with a closing slash), relative to the repository. "kernels/*" is the files
+  /// of that folder alone. The first part that matches a path owns it.
+  std::vector<std::string_view> paths;
+  /// Names of parts that it may include; its own always.
+  std::vector<std::string_view> may_include;
+};
+
+// clang-format off
+inline const std::vector<Part> kParts = {
+    {"base",      {"include/firn/error.h", "include/firn/dtype.h", "include/firn/half.h",
+                   "include/firn/shape.h", "include/firn/device.h", "include/firn/random.h",
+                   "include/firn/ref.h", "include/firn/view.h", "src/base/"},
+                  {}},
+    {"memory",    {"include/firn/memory.h", "include/firn/storage.h", "include/firn/stream.h",
+                   "src/memory/"},
+                  {"base"}},
+    {"tensor",    {"include/firn/tensor.h", "src/tensor/"},
+                  {"base", "memory"}},
+    {"math",      {"kernels/math/"},
+                  {}},
+    {"contracts", {"kernels/*"},
+                  {"base", "memory", "math"}},
+    {"cpu",       {"kernels/cpu/"},
+                  {"base", "memory", "math", "contracts"}},
+    {"cuda",      {"kernels/cuda/"},
+                  {"base", "memory", "math", "contracts"}},
+    {"autograd",  {"include/firn/autograd.h", "include/firn/checkpoint.h", "src/autograd/"},
+                  {"base", "memory", "tensor", "math", "contracts"}},
+    {"losses",    {"include/firn/losses.h"},
+                  {"base", "memory", "tensor"}},
+    {"ops",       {"include/firn/ops.h", "include/firn/autocast.h", "src/ops/"},
+                  {"base", "memory", "tensor", "math", "contracts", "autograd", "losses"}},
+    {"nn",        {"include/firn/nn/", "src/nn/"},
+                  {"base", "memory", "tensor", "autograd", "losses", "ops"}},
+    {"optim",     {"include/firn/optim/", "src/optim/"},
+                  {"base", "memory", "tensor", "math", "contracts", "autograd", "losses"}},
+    {"train",     {"include/firn/data/", "include/firn/io/", "include/firn/train/",
+                   "include/firn/dist/", "include/firn/graph.h",
+                   "src/data/", "src/io/", "src/train/", "src/dist/"},
+                  {"base", "memory", "tensor", "autograd", "losses", "ops", "nn", "optim"}},
+    {"roof",      {"include/firn/firn.h"},
+                  {"base", "memory", "tensor", "autograd", "losses", "ops", "nn", "optim", "train"}},
+};
+
+/// Headers of other projects, by how their name begins, and the only parts (or files) that may
+/// include them. Headers of the C++ library are allowed everywhere but for the limits below.
+struct Foreign {
+  std::string_view prefix;
+  std::vector<std::string_view> allowed;
+};
+inline const std::vector<Foreign> kForeign = {
+    {"fmt/",     {"src/"}},
+    {"Eigen/",   {"kernels/cpu/"}},
+    {"dnnl",     {"kernels/cpu/"}},
+    {"oneapi/",  {"kernels/cpu/"}},
+    {"omp.h",    {"kernels/cpu/", "src/base/"}},
+    {"cuda",     {"kernels/cuda/", "src/memory/cuda_"}},
+    {"cublas",   {"kernels/cuda/"}},
+    {"cudnn",    {"kernels/cuda/"}},
+    {"zlib.h",   {"src/data/", "src/io/"}},
+    {"immintrin.h", {"kernels/cpu/"}},
+    {"xmmintrin.h", {"kernels/cpu/"}},
+    {"sys/",     {"src/"}},
+    {"fcntl.h",  {"src/"}},
+    {"unistd.h", {"src/"}},
+    {"nlohmann/", {}},
+    {"CLI/",     {}},
+};
+
+/// C++ headers that cost every file that includes firn.h, and so stay out of public headers.
+inline const std::vector<std::string_view> kHeavy = {
+    "algorithm", "chrono", "filesystem", "format", "future", "iostream", "map", "random", "ranges",
+    "regex", "sstream", "thread", "unordered_map"};
+
+/// All that the formulas may use: they are compiled for CPU tiles, CUDA threads and doubles alike.
+inline const std::vector<std::string_view> kMathStd = {"cmath", "cstdint", "limits", "type_traits"};
+// clang-format on
+
+}  // namespace repo

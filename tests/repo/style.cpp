@@ -1,0 +1,96 @@
+// Rules of the house that can be read off the files: size, headers, launches, flags, open ends.
+#include <algorithm>
+#include <regex>
+#include <sstream>
+#include <string>
+
+#include "repo/files.h"
+#include "support/catch.h"
+
+namespace repo {
+namespace {
+
+const std::vector<std::string>& all_sources() {
+  static const auto files = sources({"include", "src", "kernels", "tests", "samples", "bench"});
+  return files;
+}
+
+/// Paths for which `broken(path, text)` holds.
+template <class Predicate>
+std::vector<std::string> where(const std::vector<std::string>& files, Predicate broken) {
+  std::vector<std::string> found;
+  for (const auto& file : files) {
+    if (broken(file, read(file))) found.push_back(file);
+  }
+  return found;
+}
+
+std::string without_comments(const std::string& text) {
+  static const std::regex comment(R"(//[^\n]*)");
+  return std::regex_replace(text, comment, "");
+}
+
+TEST_CASE("no source file is longer than 600 lines") {
+  const auto found = where(all_sources(), [](const std::string&, const std::string& text) {
+    return std::count(text.begin(), text.end(), '\n') > 600;
+  });
+  CAPTURE(found);
+  CHECK(found.empty());
+}
+
+TEST_CASE("every source file opens with a comment that says what it is") {
+  const auto found = where(all_sources(), [](const std::string&, const std::string& text) {
+    return !text.starts_with("// ");
+  });
+  CAPTURE(found);
+  CHECK(found.empty());
+}
+
+TEST_CASE("every header is guarded by #pragma once") {
+  const auto found = where(all_sources(), [](const std::string& path, const std::string& text) {
+    return path.ends_with(".h") && text.find("\n#pragma once\n") == std::string::npos;
+  });
+  CAPTURE(found);
+  CHECK(found.empty());
+}
+
+TEST_CASE("kernels are launched in one header only, which checks every launch") {
+  const auto found = where(sources({"kernels", "src"}), [](const std::string& path,
+                                                           const std::string& text) {
+    return path != "kernels/cuda/gpu.h" && without_comments(text).find("<<<") != std::string::npos;
+  });
+  CAPTURE(found);
+  CHECK(found.empty());
+}
+
+TEST_CASE("nothing is left open in the sources") {
+  static const std::regex open_end(
+      "\\b(TO"
+      "DO|FIX"
+      "ME|XX"
+      "X)\\b");
+  const auto found = where(all_sources(), [](const std::string&, const std::string& text) {
+    return std::regex_search(text, open_end);
+  });
+  CAPTURE(found);
+  CHECK(found.empty());
+}
+
+TEST_CASE("no build file asks for arithmetic that breaks IEEE rules") {
+  static const std::regex unsafe(
+      "-(ffast-math|Ofast|ffinite-math-only|funsafe-math|use_fast_math)");
+  for (const char* file : {"CMakeLists.txt", "CMakePresets.json", "src/CMakeLists.txt",
+                           "cmake/FirnCompiler.cmake", "cmake/FirnCuda.cmake"}) {
+    std::istringstream lines(read(file));
+    for (std::string line; std::getline(lines, line);) {
+      const bool comment = line.find_first_not_of(" ") != std::string::npos &&
+                           line[line.find_first_not_of(" ")] == '#';
+      if (comment) continue;
+      CAPTURE(file, line);
+      CHECK_FALSE(std::regex_search(line, unsafe));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace repo
