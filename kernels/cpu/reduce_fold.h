@@ -1,0 +1,113 @@
+// The inner loops of the reductions: folding rows onto rows, and a run of memory onto a few values.
+// Every one uses independent lanes in a fixed pattern, so that it vectorises without reordering
+// flags, its result depends on the lengths alone, and its rounding errors do not grow with them.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+namespace firn::kernels::cpu {
+
+/// A reduction of values of the compute type A: join(a, f(x)), starting at identity.
+template <class A>
+struct SumFold {
+  static constexpr A identity() { return A(0); }
+  static A f(A x) { return x; }
+  static A join(A a, A b) { return a + b; }
+  using Join = SumFold;  ///< how partial results are combined
+};
+template <class A>
+struct SumSquaresFold {
+  static constexpr A identity() { return A(0); }
+  static A f(A x) { return x * x; }
+  static A join(A a, A b) { return a + b; }
+  using Join = SumFold<A>;
+};
+/// NaN wins: it fails every comparison, so once in `a` only another NaN replaces it.
+template <class A>
+struct MaxFold {
+  static constexpr A identity() {
+    return std::numeric_limits<A>::has_infinity ? -std::numeric_limits<A>::infinity()
+                                                : std::numeric_limits<A>::min();
+  }
+  static A f(A x) { return x; }
+  static A join(A a, A b) {
+    const A m = b > a ? b : a;
+    return b != b ? b : m;
+  }
+  using Join = MaxFold;
+};
+template <class A>
+struct MinFold {
+  static constexpr A identity() {
+    return std::numeric_limits<A>::has_infinity ? std::numeric_limits<A>::infinity()
+                                                : std::numeric_limits<A>::max();
+  }
+  static A f(A x) { return x; }
+  static A join(A a, A b) {
+    const A m = b < a ? b : a;
+    return b != b ? b : m;
+  }
+  using Join = MinFold;
+};
+
+/// Rows folded per pass over the accumulators.
+inline constexpr std::int64_t kRowsAtOnce = 8;
+
+/// acc[0 .. width) joined with `rows` rows of x, `step` elements apart.
+template <class F, class A>
+void fold_rows(A* __restrict acc, const A* x, std::int64_t step, std::int64_t rows,
+               std::int64_t width) {
+  std::int64_t r = 0;
+  for (; r + kRowsAtOnce <= rows; r += kRowsAtOnce, x += kRowsAtOnce * step) {
+    for (std::int64_t c = 0; c < width; ++c) {
+      const A* p = x + c;
+      const A a = F::join(F::f(p[0]), F::f(p[step]));
+      const A b = F::join(F::f(p[2 * step]), F::f(p[3 * step]));
+      const A d = F::join(F::f(p[4 * step]), F::f(p[5 * step]));
+      const A e = F::join(F::f(p[6 * step]), F::f(p[7 * step]));
+      acc[c] = F::join(acc[c], F::join(F::join(a, b), F::join(d, e)));
+    }
+  }
+  for (; r < rows; ++r, x += step) {
+    for (std::int64_t c = 0; c < width; ++c) acc[c] = F::join(acc[c], F::f(x[c]));
+  }
+}
+
+/// Width of the accumulators of a dense fold.
+inline constexpr std::int64_t kLanes = 64;
+
+/// acc[0 .. n) joined with `rows` dense rows of n <= kLanes / 2 elements: several rows side by side
+/// make a row wide enough for vectors, and the lanes are joined pairwise at the end.
+template <class F, class A>
+void fold_dense(A* __restrict acc, const A* x, std::int64_t rows, std::int64_t n) {
+  using J = typename F::Join;
+  if (rows * n <= kLanes / 4) {
+    for (std::int64_t i = 0; i < rows; ++i) {
+      for (std::int64_t c = 0; c < n; ++c) acc[c] = F::join(acc[c], F::f(x[i * n + c]));
+    }
+    return;
+  }
+  alignas(64) A lanes[kLanes];
+  std::int64_t side = kLanes / n < rows ? kLanes / n : rows;
+  const std::int64_t width = side * n;
+  for (std::int64_t i = 0; i < width; ++i) lanes[i] = F::f(x[i]);
+  const std::int64_t passes = rows / side - 1;
+  if (width == kLanes) {  // a constant width keeps the lanes in registers
+    fold_rows<F>(lanes, x + kLanes, kLanes, passes, kLanes);
+  } else {
+    fold_rows<F>(lanes, x + width, width, passes, width);
+  }
+  const std::int64_t done = (passes + 1) * width;
+  for (std::int64_t i = 0; i < rows * n - done; ++i)
+    lanes[i] = F::join(lanes[i], F::f(x[done + i]));
+  while (side > 1) {
+    const std::int64_t half = side / 2;
+    const std::int64_t far = (side - half) * n;
+    for (std::int64_t i = 0; i < half * n; ++i) lanes[i] = J::join(lanes[i], lanes[far + i]);
+    side -= half;
+  }
+  for (std::int64_t c = 0; c < n; ++c) acc[c] = J::join(acc[c], lanes[c]);
+}
+
+}  // namespace firn::kernels::cpu

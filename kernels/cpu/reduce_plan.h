@@ -1,0 +1,79 @@
+// How a reduction walks its operand: the axes sorted by stride, neighbours merged where memory
+// allows, and one of them chosen as the inner loop.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "firn/view.h"
+
+namespace firn::kernels::cpu {
+
+/// An axis with the strides of x, of the output (0 where the axis is reduced), and of a second
+/// operand with x's shape.
+struct ReduceAxis {
+  std::int64_t size = 1;
+  std::int64_t x = 0;
+  std::int64_t out = 0;
+  std::int64_t other = 0;
+};
+
+/// Nested axes, outermost first. A flat index counts them in row-major order.
+class AxisList {
+ public:
+  int size() const noexcept { return size_; }
+  const ReduceAxis& operator[](int i) const noexcept { return axes_[i]; }
+  const ReduceAxis& back() const noexcept { return axes_[size_ - 1]; }
+  void push_back(const ReduceAxis& a) noexcept { axes_[size_++] = a; }
+  ReduceAxis pop_back() noexcept { return axes_[--size_]; }
+  ReduceAxis& back() noexcept { return axes_[size_ - 1]; }
+  std::int64_t count() const noexcept {
+    std::int64_t n = 1;
+    for (int i = 0; i < size_; ++i) n *= axes_[i].size;
+    return n;
+  }
+  /// Offsets (in the fields x, out, other) of the element with this flat index.
+  ReduceAxis at(std::int64_t index) const noexcept {
+    ReduceAxis o;
+    for (int i = size_ - 1; i >= 0; --i) {
+      const ReduceAxis& a = axes_[i];
+      const std::int64_t k = i == 0 ? index : index % a.size;
+      index = i == 0 ? 0 : index / a.size;
+      o.x += k * a.x;
+      o.out += k * a.out;
+      o.other += k * a.other;
+    }
+    return o;
+  }
+  /// Splits [begin, end) into runs along the last axis: fn(offsets of the first, length, its flat
+  /// index). Without axes there is one element.
+  template <class Fn>
+  void runs(std::int64_t begin, std::int64_t end, Fn&& fn) const {
+    const std::int64_t length = size_ == 0 ? 1 : back().size;
+    while (begin < end) {
+      const std::int64_t left = length - (size_ <= 1 ? begin : begin % length);
+      const std::int64_t n = left < end - begin ? left : end - begin;
+      fn(at(begin), n, begin);
+      begin += n;
+    }
+  }
+
+ private:
+  std::array<ReduceAxis, kMaxRank> axes_{};
+  int size_ = 0;
+};
+
+struct ReducePlan {
+  AxisList kept;           ///< outer axes of the output
+  AxisList reduced;        ///< outer axes that are summed over
+  ReduceAxis inner;        ///< the inner loop: reduced, or kept where `columns`
+  bool columns = false;    ///< the inner axis is kept: rows are added to rows
+  std::int64_t outputs;    ///< kept.count(): single outputs, or rows of them where `columns`
+  std::int64_t reduction;  ///< elements per output
+};
+
+/// Plan for x [..] reduced over the axes where out has size 1 and x has not. `other`: strides of a
+/// second operand of x's shape (a gradient).
+ReducePlan plan_reduction(const ConstView& x, const ConstView& out, const Strides* other = nullptr);
+
+}  // namespace firn::kernels::cpu
