@@ -17,6 +17,7 @@
 #include "firn/nn/module.h"
 #include "firn/nn/norm.h"
 #include "firn/ops.h"
+#include "firn/optim/optim.h"
 #include "firn/random.h"
 #include "firn/shape.h"
 #include "firn/stream.h"

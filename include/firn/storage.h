@@ -19,6 +19,12 @@ class Storage : public RefCounted {
                                Owner owner = OwnerScope::current());
   /// Memory that belongs to somebody else and outlives the storage.
   static Ref<Storage> borrow(void* data, std::size_t bytes, Device device);
+  /// `bytes` bytes of `block`, from byte `offset` on, with a version counter of their own. The block
+  /// lives as long as its parts.
+  static Ref<Storage> part_of(Ref<Storage> block, std::size_t offset, std::size_t bytes);
+  /// Moves this storage into `block`, at byte `offset`: the bytes are copied, everything that views
+  /// this storage sees the new place, and the memory it had is given back.
+  void move_into(Ref<Storage> block, std::size_t offset);
   static void destroy(Storage* s) noexcept;
 
   void* data() const noexcept { return data_; }
@@ -46,6 +52,7 @@ class Storage : public RefCounted {
   Device device_;
   Owner owner_ = Owner::activations;
   bool owned_ = false;
+  Ref<Storage> block_;  ///< the block that this storage is a part of, if it is one
 };
 
 }  // namespace firn

@@ -71,7 +71,7 @@ Sink exclusive(Tensor& buffer) {
 }
 
 Sink leaf_sink(Leaf& leaf) {
-  leaf.touched = true;
+  ++leaf.touched;
   if (leaf.arena.defined()) return {leaf.arena, 1};
   if (leaf.collected.defined()) return exclusive(leaf.collected);
   const OwnerScope owner(Owner::gradients);

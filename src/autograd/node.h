@@ -130,8 +130,9 @@ class Leaf final : public Node {
   /// here (f32, or f64 for f64 leaves); without one, `collected` is made on first use.
   Tensor arena;
   Tensor collected;
-  /// Set by the engine when a backward has added to this leaf; the optimizer clears it (S17).
-  bool touched = false;
+  /// How many contributions backward passes have added to this leaf; the optimizer clears it (S17),
+  /// and knows by it which came through Optimizer::backward.
+  std::uint32_t touched = 0;
 };
 
 /// The leaf node of a tensor, or null where it is not a leaf that requires a gradient.

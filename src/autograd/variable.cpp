@@ -64,7 +64,11 @@ void Tensor::set_grad(const Tensor& g) const {
     leaf->collected = g.defined() ? g.detach() : g;
     return;
   }
-  leaf->touched = g.defined();
+  if (!g.defined()) {
+    leaf->touched = 0;
+  } else if (leaf->touched == 0) {
+    leaf->touched = 1;
+  }
   const Tensor& slice = leaf->arena;
   kernels::axpby(g.defined() ? 1.0 : 0.0, (g.defined() ? g : slice).view(), 0.0,
                  slice.mutable_view(), current_stream(slice.device()));

@@ -1,0 +1,32 @@
+// Stochastic gradient descent.
+#pragma once
+
+#include <vector>
+
+#include "firn/optim/optimizer.h"
+
+namespace firn::optim {
+
+struct SGDOptions {
+  double lr = 1e-2;       ///< 0 or more
+  double momentum = 0;    ///< in [0, 1)
+  double dampening = 0;   ///< in [0, 1]: how much of a new gradient the momentum leaves out
+  bool nesterov = false;  ///< needs momentum > 0 and dampening 0
+  double weight_decay =
+      0;                 ///< 0 or more; added to the gradient as weight_decay * w, after clipping
+  double clip_norm = 0;  ///< largest norm of the averaged gradient of all parameters; 0: no limit
+};
+
+/// g = gradient + weight_decay * w;  b = momentum * b + (1 - dampening) * g, and b = g at first;
+/// w -= lr * b, or lr * (g + momentum * b) with nesterov. (Sutskever et al., 2013, as in
+/// torch.optim.)
+class SGD : public Optimizer {
+ public:
+  /// Throws Error, naming index and shape, for a list without parameters, a parameter that is not a
+  /// leaf requiring a gradient, is given twice in different groups, shares memory with another one,
+  /// or belongs to another optimizer; and for an option outside its range.
+  explicit SGD(std::vector<Tensor> parameters, const SGDOptions& options = {});
+  explicit SGD(std::vector<ParamGroup> groups, const SGDOptions& options = {});
+};
+
+}  // namespace firn::optim

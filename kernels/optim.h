@@ -1,0 +1,87 @@
+// Contract of the optimizer's kernels. A boundary step is norm, update, finish; all that they
+// decide lives in StepState, in device memory.
+//
+// An arena is a flat run of parameters of one group and dtype: element i of the weights, gradients
+// and states belong together. It is cut into chunks of equal size, whatever parameters they hold,
+// so that threads and blocks get equal work; a chunk is a list of pieces, each of one parameter.
+#pragma once
+
+#include <span>
+#include <variant>
+
+#include "kernels/dispatch.h"
+#include "kernels/math/optim.h"
+
+namespace firn::kernels {
+
+using UpdateRule = std::variant<math::Sgd, math::SgdMomentum, math::Adam>;
+
+inline constexpr int kMaxOptimizerStates = 2;
+
+/// A run of elements of one parameter within one chunk.
+struct Piece {
+  std::int64_t begin;  ///< first element in the arena
+  std::int32_t count;
+  std::int32_t parameter;
+};
+
+/// One chunk's contribution to the norm. Added up in the order of the chunks.
+struct NormPartial {
+  double sum_of_squares;
+  std::int64_t culprit;  ///< first parameter with a gradient that is not finite, -1: none
+};
+
+/// One arena. `weight` is [n] in the model's dtype; `grad`, `states` and `master` are [n] f32, or
+/// f64 for f64 weights. Without a master (data == nullptr) the weight is its own.
+struct OptimizerArena {
+  View weight, master, grad;
+  View states[kMaxOptimizerStates];
+  UpdateRule rule;
+  double lr_scale = 1;  ///< multiplies the learning rate of StepState
+
+  std::int64_t chunks = 0;
+  const std::int64_t* chunk_pieces = nullptr;  ///< [chunks + 1]: pieces of chunk c are [c], [c + 1]
+  const Piece* pieces = nullptr;
+  NormPartial* partials = nullptr;  ///< [chunks] workspace
+};
+
+/// What all arenas of an optimizer share, in device memory.
+struct StepMemory {
+  View state;    ///< u8 [sizeof(StepState)]
+  View touched;  ///< u8 [parameters]: received a gradient in this cycle; written by the host
+  View counts;   ///< i64 [parameters]: updates applied to each
+};
+
+/// For the dispatcher (found by argument-dependent lookup).
+inline Device device_of(const StepMemory& m) { return m.state.device; }
+
+namespace cpu {
+
+/// Begins a micro-step: *seed (f32 or f64 scalar) = the loss scale, and the weight sum grows by
+/// *weight, or by host_weight where weight.data == nullptr.
+void optim_begin(const StepMemory& memory, const View& seed, const ConstView& weight,
+                 double host_weight, Stream stream);
+/// Norm and finite check of all touched gradients, then the decision (math::decide).
+void optim_norm(const StepMemory& memory, std::span<const OptimizerArena> arenas, double clip_norm,
+                Stream stream);
+/// If the step applies: every touched parameter takes its update, and the model's copy is rounded
+/// from the master. In any case its gradient is zero afterwards, in the same pass. A parameter that
+/// is not touched is neither read nor written.
+void optim_update(const StepMemory& memory, std::span<const OptimizerArena> arenas, Stream stream);
+/// Counters of the step and of the parameters it updated, the outcome, and an empty cycle.
+void optim_finish(const StepMemory& memory, Stream stream);
+/// Forgets the cycle's weight and micro-steps (the caller zeroes the gradients).
+void optim_reset(const StepMemory& memory, Stream stream);
+/// The learning rate of the next step.
+void optim_set_learning_rate(const StepMemory& memory, double learning_rate, Stream stream);
+
+}  // namespace cpu
+
+FIRN_KERNEL_CPU(optim_begin)
+FIRN_KERNEL_CPU(optim_norm)
+FIRN_KERNEL_CPU(optim_update)
+FIRN_KERNEL_CPU(optim_finish)
+FIRN_KERNEL_CPU(optim_reset)
+FIRN_KERNEL_CPU(optim_set_learning_rate)
+
+}  // namespace firn::kernels

@@ -1,0 +1,54 @@
+// What is behind an Optimizer, and how the classes of the single algorithms make one.
+#pragma once
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "optim/param_store.h"
+
+namespace firn::optim {
+
+struct Optimizer::Impl {
+  /// Rules: one per group. Throws Error for options outside their range.
+  Impl(const char* op, std::vector<GroupSetup> groups, double learning_rate, double clip);
+
+  ParamStore store;
+  double lr;
+  double clip_norm;
+  std::int64_t cycles = 0;  ///< ended so far
+  bool broken = false;      ///< a backward pass has thrown half-way in this cycle
+};
+
+/// Throws Error unless low <= value < high (and so for a NaN).
+inline void require_option(const char* op, const char* name, double value, double low,
+                           double high = HUGE_VAL) {
+  FIRN_CHECK(value >= low && value < high, op, "", "{} is {}, not in [{}, {})", name, value, low,
+             high);
+}
+
+/// The groups with the rule that `rule_of(weight_decay)` makes for each.
+template <class RuleOf>
+std::vector<GroupSetup> setup_groups(const char* op, std::vector<ParamGroup> groups,
+                                     double weight_decay, RuleOf&& rule_of) {
+  require_option(op, "weight_decay", weight_decay, 0);
+  std::vector<GroupSetup> out;
+  for (ParamGroup& g : groups) {
+    const double decay = g.weight_decay.value_or(weight_decay);
+    require_option(op, "a group's weight_decay", decay, 0);
+    require_option(op, "a group's lr_scale", g.lr_scale, 0);
+    out.push_back({std::move(g.parameters), rule_of(decay), g.lr_scale});
+  }
+  return out;
+}
+
+inline std::vector<ParamGroup> one_group(std::vector<Tensor> parameters) {
+  std::vector<ParamGroup> out;
+  out.push_back({.parameters = std::move(parameters), .lr_scale = 1, .weight_decay = {}});
+  return out;
+}
+
+}  // namespace firn::optim

@@ -1,0 +1,292 @@
+#include "optim/param_store.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "base/check.h"
+#include "kernels/copy.h"
+
+namespace firn::optim {
+namespace {
+
+constexpr std::int64_t kAlignment = 64;  // bytes: a cache line, and a vector register
+// Elements of a chunk: its weights, gradients and two states take 128 KB, half of an L2 cache, and
+// a model of some 100,000 parameters still splits evenly over threads.
+constexpr std::int64_t kChunk = 8192;
+
+DType sink_dtype(DType model) { return model == DType::f64 ? DType::f64 : DType::f32; }
+
+std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+bool fills_its_storage(const TensorImpl& t) {
+  return t.offset == 0 && firn::is_contiguous(t.shape, t.strides) &&
+         static_cast<std::size_t>(t.shape.product()) * size_of(t.dtype) == t.storage->bytes();
+}
+
+template <class T>
+Ref<Storage> upload(const std::vector<T>& values, Device device) {
+  auto s = Storage::allocate(std::max<std::size_t>(values.size(), 1) * sizeof(T), device);
+  copy_bytes(s->data(), device, values.data(), Device::cpu(), values.size() * sizeof(T));
+  return s;
+}
+
+}  // namespace
+
+ParamStore::ParamStore(std::string op, const std::vector<GroupSetup>& groups) : op_(std::move(op)) {
+  collect(groups);
+  lay_out();
+  for (Arena& a : arenas_) allocate(a);
+  {
+    const OwnerScope owner(Owner::optimizer);
+    const auto n = static_cast<std::int64_t>(parameters_.size());
+    step_state_ = zeros({static_cast<std::int64_t>(sizeof(math::StepState))}, DType::u8, device_);
+    touched_ = zeros({n}, DType::u8, device_);
+    counts_ = zeros({n}, DType::i64, device_);
+  }
+  const math::StepState initial;
+  copy_bytes(step_state_.impl()->data(), device_, &initial, Device::cpu(), sizeof(initial));
+  touched_now_.assign(parameters_.size(), 0);
+  touched_on_device_ = touched_now_;
+  for (Parameter& p : parameters_) move_in(p);
+  refresh_masters();
+}
+
+ParamStore::~ParamStore() {
+  for (Parameter& p : parameters_) {
+    p.leaf->arena = Tensor();
+    p.leaf->touched = 0;
+  }
+}
+
+// ---- Construction: check, lay out, allocate, move
+// ----------------------------------------------------
+
+void ParamStore::check(const Tensor& t, std::size_t index) const {
+  FIRN_CHECK(t.defined(), op_, "give the model's parameters", "parameter {} is undefined", index);
+  const autograd::Leaf* leaf = autograd::leaf_of(t);
+  FIRN_CHECK(leaf || !t.requires_grad(), op_, "give the leaf that it was computed from",
+             "parameter {}, {}, was made by an op", index, describe(t));
+  FIRN_CHECK(leaf, op_, "call set_requires_grad() on it, or leave it out",
+             "parameter {}, {}, requires no gradient", index, describe(t));
+  FIRN_CHECK(!leaf->arena.defined(), op_, "destroy the other optimizer first, or leave it out",
+             "parameter {}, {}, belongs to another optimizer", index, describe(t));
+  const Device device = parameters_.empty() ? t.device() : parameters_.front().tensor.device();
+  FIRN_CHECK(t.device() == device, op_, "one optimizer per device",
+             "parameter {}, {}, and the first one, {}, are on different devices", index,
+             describe(t), describe(parameters_.front().tensor));
+}
+
+void ParamStore::collect(const std::vector<GroupSetup>& groups) {
+  struct Place {
+    std::size_t index, group;
+  };
+  std::unordered_map<const TensorImpl*, Place> tensors;
+  std::unordered_map<const Storage*, std::size_t> storages;
+  std::size_t index = 0;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    FIRN_CHECK(!groups[g].parameters.empty(), op_, "give net.parameters()",
+               "group {} has no parameters", g);
+    const std::size_t first_arena = arenas_.size();
+    for (const Tensor& t : groups[g].parameters) {
+      check(t, index);
+      const auto [known, added] = tensors.try_emplace(t.impl(), Place{index, g});
+      FIRN_CHECK(added || known->second.group == g, op_, "keep it in one of them",
+                 "parameter {}, {}, is in groups {} and {}", index, describe(t),
+                 known->second.group, g);
+      if (!added) {  // tied weights
+        ++index;
+        continue;
+      }
+      const auto [other, alone] = storages.try_emplace(t.storage().get(), index);
+      FIRN_CHECK(alone, op_, "tie weights by giving the same tensor, or clone one of them",
+                 "parameters {} and {}, {}, are different tensors in the same memory",
+                 other->second, index, describe(t));
+      auto a = first_arena;
+      while (a < arenas_.size() && arenas_[a].dtype != t.dtype()) ++a;
+      if (a == arenas_.size()) arenas_.emplace_back(t.dtype(), groups[g].rule, groups[g].lr_scale);
+      arenas_[a].parameters.push_back(parameters_.size());
+      Parameter& p = parameters_.emplace_back();
+      p.tensor = t;
+      p.leaf = Ref<autograd::Leaf>(autograd::leaf_of(t));
+      p.arena = a;
+      ++index;
+    }
+  }
+  FIRN_CHECK(!parameters_.empty(), op_, "give net.parameters()", "the list of parameters is empty");
+  device_ = parameters_.front().tensor.device();
+}
+
+void ParamStore::lay_out() {
+  for (Arena& a : arenas_) {
+    const auto unit = kAlignment / static_cast<std::int64_t>(size_of(a.dtype));
+    for (const std::size_t i : a.parameters) {
+      parameters_[i].begin = a.elements;
+      a.elements += std::max(round_up(parameters_[i].tensor.numel(), unit), unit);
+    }
+  }
+}
+
+void ParamStore::allocate(Arena& a) {
+  const DType sink = sink_dtype(a.dtype);
+  const auto make = [&](Owner owner, DType dtype) {
+    const OwnerScope scope(owner);
+    return zeros({a.elements}, dtype, device_);
+  };
+  a.weight = make(Owner::weights, a.dtype);
+  a.grad = make(Owner::gradients, sink);
+  if (sink != a.dtype && a.dtype != DType::f64) a.master = make(Owner::optimizer, sink);
+  const int states = std::visit([](const auto& rule) { return rule.kStates; }, a.rule);
+  for (int i = 0; i < states; ++i) a.states.push_back(make(Owner::optimizer, sink));
+  make_tables(a);
+
+  kernels::OptimizerArena v;
+  v.weight = a.weight.mutable_view();
+  if (a.master.defined()) v.master = a.master.mutable_view();
+  v.grad = a.grad.mutable_view();
+  for (std::size_t i = 0; i < a.states.size(); ++i) v.states[i] = a.states[i].mutable_view();
+  v.rule = a.rule;
+  v.lr_scale = a.lr_scale;
+  v.chunks = (a.elements + kChunk - 1) / kChunk;
+  v.chunk_pieces = static_cast<const std::int64_t*>(a.chunk_pieces->data());
+  v.pieces = static_cast<const kernels::Piece*>(a.pieces->data());
+  v.partials = static_cast<kernels::NormPartial*>(a.partials->data());
+  views_.push_back(v);
+}
+
+void ParamStore::make_tables(Arena& a) {
+  const OwnerScope scope(Owner::optimizer);
+  std::vector<kernels::Piece> pieces;
+  std::vector<std::int64_t> chunk_pieces;
+  for (const std::size_t i : a.parameters) {
+    const Parameter& p = parameters_[i];
+    const std::int64_t end = p.begin + p.tensor.numel();
+    for (std::int64_t at = p.begin; at < end;) {
+      const std::int64_t chunk = at / kChunk;
+      const std::int64_t stop = std::min(end, (chunk + 1) * kChunk);
+      while (static_cast<std::int64_t>(chunk_pieces.size()) <= chunk)
+        chunk_pieces.push_back(static_cast<std::int64_t>(pieces.size()));
+      pieces.push_back({at, static_cast<std::int32_t>(stop - at), static_cast<std::int32_t>(i)});
+      at = stop;
+    }
+  }
+  const std::int64_t chunks = (a.elements + kChunk - 1) / kChunk;
+  while (static_cast<std::int64_t>(chunk_pieces.size()) <= chunks)
+    chunk_pieces.push_back(static_cast<std::int64_t>(pieces.size()));
+  a.pieces = upload(pieces, device_);
+  a.chunk_pieces = upload(chunk_pieces, device_);
+  a.partials =
+      Storage::allocate(static_cast<std::size_t>(chunks) * sizeof(kernels::NormPartial), device_);
+}
+
+void ParamStore::move_in(Parameter& p) {
+  Arena& a = arenas_[p.arena];
+  TensorImpl& impl = *p.tensor.impl();
+  const std::size_t offset = static_cast<std::size_t>(p.begin) * size_of(a.dtype);
+  if (fills_its_storage(impl)) {
+    // The storage itself moves, so that every view of it moves along.
+    impl.storage->move_into(a.weight.storage(), offset);
+  } else {
+    auto part = Storage::part_of(a.weight.storage(), offset, p.tensor.bytes());
+    const View place{part->data(), a.dtype, device_, impl.shape, contiguous_strides(impl.shape)};
+    kernels::copy(p.tensor.view(), place, stream());
+    impl.storage = std::move(part);
+    impl.strides = place.strides;
+    impl.offset = 0;
+  }
+  p.storage = impl.storage;
+  p.leaf->arena = slice(a.grad, p);
+  p.leaf->collected = Tensor();
+  p.leaf->touched = 0;
+}
+
+Tensor ParamStore::slice(const Tensor& arena, const Parameter& p) const {
+  return arena.as_strided(p.tensor.shape(), contiguous_strides(p.tensor.shape()), p.begin);
+}
+
+// ---- The cycle
+// ---------------------------------------------------------------------------------------
+
+kernels::StepMemory ParamStore::memory() const {
+  return {step_state_.mutable_view(), touched_.mutable_view(), counts_.mutable_view()};
+}
+
+void ParamStore::check_parameters() const {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Parameter& p = parameters_[i];
+    FIRN_CHECK(p.tensor.storage() == p.storage && autograd::leaf_of(p.tensor) == p.leaf.get(), op_,
+               "convert or move a model before its optimizer is made",
+               "parameter {}, {}, is no longer where the optimizer keeps it", i,
+               describe(p.tensor));
+    FIRN_CHECK(
+        p.leaf->touched == p.seen || p.leaf->touched == 0, op_,
+        "call opt.backward(loss), which also counts the samples; zero_grad() drops this cycle",
+        "parameter {}, {}, has a gradient that did not come through the optimizer's backward", i,
+        describe(p.tensor));
+  }
+}
+
+void ParamStore::note_gradients() noexcept {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    Parameter& p = parameters_[i];
+    p.seen = p.leaf->touched;
+    touched_now_[i] = p.seen > 0;
+  }
+}
+
+void ParamStore::upload_touched() {
+  if (touched_now_ == touched_on_device_) return;
+  copy_bytes(touched_.impl()->data(), device_, touched_now_.data(), Device::cpu(),
+             touched_now_.size());
+  touched_on_device_ = touched_now_;
+}
+
+void ParamStore::begin_cycle(bool zero_gradients) {
+  if (zero_gradients)
+    for (const Arena& a : arenas_) zero_bytes(a.grad.impl()->data(), device_, a.grad.bytes());
+  for (Parameter& p : parameters_) p.leaf->touched = 0;
+  note_gradients();
+}
+
+void ParamStore::bump_versions() noexcept {
+  for (Parameter& p : parameters_)
+    if (p.seen) p.storage->bump_version("the optimizer's step");
+}
+
+void ParamStore::refresh_masters() {
+  for (const Parameter& p : parameters_)
+    if (const Tensor& master = arenas_[p.arena].master; master.defined())
+      kernels::copy(p.tensor.view(), slice(master, p).mutable_view(), stream());
+}
+
+// ---- Looking in
+// --------------------------------------------------------------------------------------
+
+std::vector<Tensor> ParamStore::parameters() const {
+  std::vector<Tensor> out;
+  for (const Parameter& p : parameters_) out.push_back(p.tensor);
+  return out;
+}
+
+std::vector<NamedState> ParamStore::state() const {
+  std::vector<NamedState> out;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Parameter& p = parameters_[i];
+    const Arena& a = arenas_[p.arena];
+    const std::string prefix = fmt::format("parameters.{}.", i);
+    out.push_back({prefix + "weight", p.tensor.detach()});
+    out.push_back({prefix + "gradient", slice(a.grad, p)});
+    if (a.master.defined()) out.push_back({prefix + "master", slice(a.master, p)});
+    for (std::size_t s = 0; s < a.states.size(); ++s) {
+      const char* name = std::visit(
+          [&](const auto& rule) { return rule.state_name(static_cast<int>(s)); }, a.rule);
+      out.push_back({prefix + name, slice(a.states[s], p)});
+    }
+  }
+  out.push_back({"update_counts", counts_});
+  out.push_back({"touched", touched_});
+  out.push_back({"step_state", step_state_});
+  return out;
+}
+
+}  // namespace firn::optim

@@ -1,0 +1,102 @@
+// Where an optimizer keeps parameters, gradients and state: flat arenas, one per group and dtype.
+//
+// Folder law: floor 6. Includes floors 0 to 3, kernel contracts, and of floor 4 only losses.h.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "autograd/node.h"
+#include "firn/optim/optimizer.h"
+#include "kernels/optim.h"
+
+namespace firn::optim {
+
+/// A group with its rule, as an optimizer's constructor has worked it out.
+struct GroupSetup {
+  std::vector<Tensor> parameters;
+  kernels::UpdateRule rule;
+  double lr_scale = 1;
+};
+
+/// Owns the arenas and the device memory of the step. In an arena, element i of weights, gradients
+/// and states belong together; each parameter begins at a multiple of 64 bytes and is followed by
+/// zeros up to the next. A parameter that appears several times in the list (tied weights) is
+/// stored once.
+class ParamStore {
+ public:
+  /// Checks everything, then allocates everything, then moves the parameters in: where it throws,
+  /// they are as they were. `op` is the optimizer's name, for errors.
+  ParamStore(std::string op, const std::vector<GroupSetup>& groups);
+  /// The leaves let go of the arenas; the parameters keep their values.
+  ~ParamStore();
+  ParamStore(const ParamStore&) = delete;
+  ParamStore& operator=(const ParamStore&) = delete;
+
+  const std::string& op() const noexcept { return op_; }
+  Device device() const noexcept { return device_; }
+  Stream stream() const noexcept { return current_stream(device_); }
+  std::span<const kernels::OptimizerArena> arenas() const noexcept { return views_; }
+  kernels::StepMemory memory() const;
+  const Tensor& step_state() const noexcept { return step_state_; }
+
+  /// Throws Error where a parameter was moved to other memory since the optimizer was made, or has
+  /// got a gradient otherwise than between two calls of note_gradients().
+  void check_parameters() const;
+  /// Remembers which parameters have received a gradient by now.
+  void note_gradients() noexcept;
+  /// Tells the device which have; nothing is copied where it is the same set as in the last cycle.
+  void upload_touched();
+  /// No parameter has received a gradient. The gradients are zero already, or `zero_gradients`.
+  void begin_cycle(bool zero_gradients);
+  /// Tells autograd that the touched weights were written.
+  void bump_versions() noexcept;
+  void refresh_masters();
+
+  std::vector<Tensor> parameters() const;
+  /// See Optimizer::state().
+  std::vector<NamedState> state() const;
+
+ private:
+  struct Parameter {
+    Tensor tensor;
+    Ref<autograd::Leaf> leaf;
+    Ref<Storage> storage;  ///< where it was put
+    std::size_t arena = 0;
+    std::int64_t begin = 0;  ///< first element in its arena
+    std::uint32_t seen = 0;  ///< contributions noted in this cycle
+  };
+  struct Arena {
+    Arena(DType t, const kernels::UpdateRule& r, double scale)
+        : dtype(t), rule(r), lr_scale(scale) {}
+    DType dtype;
+    kernels::UpdateRule rule;
+    double lr_scale;
+    std::int64_t elements = 0;
+    std::vector<std::size_t> parameters;
+    Tensor weight, master, grad;
+    std::vector<Tensor> states;
+    Ref<Storage> chunk_pieces, pieces, partials;  ///< the tables of kernels/optim.h
+  };
+
+  void collect(const std::vector<GroupSetup>& groups);
+  void check(const Tensor& t, std::size_t index) const;
+  void lay_out();
+  void allocate(Arena& arena);
+  void make_tables(Arena& arena);
+  void move_in(Parameter& p);
+  Tensor slice(const Tensor& arena, const Parameter& p) const;
+
+  std::string op_;
+  Device device_;
+  std::vector<Parameter> parameters_;
+  std::vector<Arena> arenas_;
+  std::vector<kernels::OptimizerArena> views_;
+  Tensor step_state_, touched_, counts_;
+  std::vector<std::uint8_t> touched_now_, touched_on_device_;
+};
+
+}  // namespace firn::optim
