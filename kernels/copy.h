@@ -14,12 +14,12 @@ void copy(const ConstView& src, const View& dst, Stream stream);
 void fill(const View& dst, double value, Stream stream);
 /// dst[i] = start + i*step; dst is 1-D.
 void arange(const View& dst, double start, double step, Stream stream);
-/// Uniform in [low, high). Element i in row-major order takes word i of the stream (random.h).
+/// Uniform in [low, high); dst is row-major, and element i takes word i of the stream (random.h).
 void uniform(const View& dst, double low, double high, RandomKey key, Stream stream);
-/// Normal by Box-Muller: elements 2i and 2i+1 come from words 2i and 2i+1.
+/// Normal by Box-Muller; dst is row-major, elements 2i and 2i+1 come from words 2i and 2i+1.
 void normal(const View& dst, double mean, double stddev, RandomKey key, Stream stream);
 /// y = beta*y + (word i of the stream kept ? x/(1-p) : 0). Forward with beta 0; the same call on the
-/// gradient is the backward.
+/// gradient is the backward. Both are row-major, of one compute dtype.
 void dropout(const ConstView& x, const View& y, double p, RandomKey key, float beta,
              Stream stream);
 

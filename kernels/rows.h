@@ -1,11 +1,28 @@
 // Contract of the row kernels: x is [rows, n], every row on its own. x, y and their gradients have
 // stride 1 along n (rows may have any stride) and one dtype unless said; statistics, losses and
-// parameter gradients are in the compute dtype. Formulas: math/rows.h. All `beta` are 0 or 1.
+// parameter gradients are in the compute dtype; weights and gradient sinks may have either. Sums
+// over rows follow an order that depends on the shape alone. Formulas: math/rows.h. All `beta` are
+// 0 or 1.
 #pragma once
 
 #include "kernels/dispatch.h"
 
 namespace firn::kernels {
+
+/// Outputs of norm_backward. Any of dx, dweight [n], dbias [n] may have data == nullptr. Each
+/// accumulates with its own beta.
+struct NormGrads {
+  View dx, dweight, dbias;
+  float dx_beta = 0, dweight_beta = 0, dbias_beta = 0;
+};
+
+struct CrossEntropyArgs {
+  std::int64_t ignore_index = -100;
+  double label_smoothing = 0;
+  ConstView class_weights;  ///< [n], floating, or data == nullptr
+  bool log_input = false;   ///< x holds log-probabilities already (nll)
+};
+
 namespace cpu {
 
 /// y = softmax(x), or log_softmax(x) where `log`.
@@ -18,30 +35,21 @@ void softmax_backward(const ConstView& dy, const ConstView& y, const View& dx, b
 /// bias are [n] or have data == nullptr. Writes mean (unless !center) and rstd, [rows].
 void norm(const ConstView& x, const ConstView& weight, const ConstView& bias, double eps,
           bool center, const View& y, const View& mean, const View& rstd, Stream stream);
-/// Any of dx, dweight [n], dbias [n] may have data == nullptr. Each accumulates with its own beta.
-struct NormGrads {
-  View dx, dweight, dbias;
-  float dx_beta = 0, dweight_beta = 0, dbias_beta = 0;
-};
+/// Writes the gradients that are asked for.
 void norm_backward(const ConstView& dy, const ConstView& x, const ConstView& weight,
                    const ConstView& mean, const ConstView& rstd, bool center,
                    const NormGrads& grads, Stream stream);
 
-struct CrossEntropyArgs {
-  std::int64_t ignore_index = -100;
-  double label_smoothing = 0;
-  ConstView class_weights;   ///< [n] compute dtype, or data == nullptr
-  bool log_input = false;    ///< x holds log-probabilities already (nll)
-};
-/// loss[0] = sum over rows, weight[0] = its denominator (losses.h), logsumexp [rows] for backward
-/// (0 where log_input). target [rows] i64/i32/u8. Throws Error on a target outside [0, n) that is
-/// not ignore_index.
+/// loss[0] = sum over rows, weight[0] = its denominator (losses.h). stats [rows, 2] for backward:
+/// the row's maximum and log sum e^(x - maximum), kept apart because their sum would be rounded to
+/// the size of the maximum; both 0 where log_input. target [rows] i64/i32/u8. Throws Error, before
+/// it writes, on a target outside [0, n) that is not ignore_index.
 void cross_entropy(const ConstView& x, const ConstView& target, const CrossEntropyArgs& args,
-                   const View& loss, const View& weight, const View& logsumexp, Stream stream);
+                   const View& loss, const View& weight, const View& stats, Stream stream);
 /// dx = beta*dx + dloss[0] * d loss/dx.
 void cross_entropy_backward(const ConstView& dloss, const ConstView& x, const ConstView& target,
-                            const ConstView& logsumexp, const CrossEntropyArgs& args,
-                            const View& dx, float beta, Stream stream);
+                            const ConstView& stats, const CrossEntropyArgs& args, const View& dx,
+                            float beta, Stream stream);
 
 }  // namespace cpu
 

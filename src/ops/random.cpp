@@ -1,0 +1,103 @@
+// Random tensors and dropout. Everything is drawn from a Generator's stream of Philox words: the
+// same seed gives the same numbers, whatever the number of threads.
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/copy.h"
+#include "kernels/math/philox.h"
+#include "ops/common.h"
+
+namespace firn {
+namespace {
+
+using namespace ops;
+
+/// The rule for writes that are not recorded (ops.h, fill_).
+void require_writable(const char* op, const Tensor& x) {
+  require_floating(op, x);
+  autograd::check_in_place(op, x, false);
+  FIRN_CHECK(!(grad_enabled() && x.requires_grad()), op, "guard it with NoGrad",
+             "{} requires a gradient, and this write is not recorded", describe(x));
+}
+
+/// Calls draw(view) on x where it is row-major, else on a row-major tensor that is copied to x.
+template <class Draw>
+void draw_into(const char* op, const Tensor& x, Draw&& draw) {
+  if (x.is_contiguous()) {
+    draw(x.mutable_view());
+  } else {
+    const Tensor t = empty(x.shape(), x.dtype(), x.device());
+    draw(t.mutable_view());
+    kernels::copy(t.view(), x.mutable_view(), stream_of(x));
+  }
+  x.storage()->bump_version(op);
+}
+
+}  // namespace
+
+void uniform_(const Tensor& x, double low, double high, Generator& g) {
+  require_writable("uniform_", x);
+  FIRN_CHECK(std::isfinite(low) && std::isfinite(high) && low < high, "uniform_",
+             "low must be less than high, both finite", "low {}, high {}", low, high);
+  draw_into("uniform_", x, [&](const View& v) {
+    kernels::uniform(v, low, high, g.reserve(static_cast<std::uint64_t>(v.numel())), stream_of(x));
+  });
+}
+
+void normal_(const Tensor& x, double mean, double stddev, Generator& g) {
+  require_writable("normal_", x);
+  FIRN_CHECK(std::isfinite(mean) && std::isfinite(stddev) && stddev >= 0, "normal_",
+             "stddev must be 0 or more, both finite", "mean {}, stddev {}", mean, stddev);
+  draw_into("normal_", x, [&](const View& v) {
+    kernels::normal(v, mean, stddev, g.reserve(static_cast<std::uint64_t>(v.numel())),
+                    stream_of(x));
+  });
+}
+
+Tensor rand(const Shape& shape, DType dtype, Device device, double low, double high,
+            Generator& generator) {
+  FIRN_CHECK(is_floating(dtype), "rand", "draw in f32 and cast", "dtype {}", to_string(dtype));
+  Tensor x = empty(shape, dtype, device);
+  uniform_(x, low, high, generator);
+  return x;
+}
+
+Tensor randn(const Shape& shape, DType dtype, Device device, double mean, double stddev,
+             Generator& generator) {
+  FIRN_CHECK(is_floating(dtype), "randn", "draw in f32 and cast", "dtype {}", to_string(dtype));
+  Tensor x = empty(shape, dtype, device);
+  normal_(x, mean, stddev, generator);
+  return x;
+}
+
+Tensor randperm(std::int64_t n, Generator& generator) {
+  FIRN_CHECK(n >= 0, "randperm", "", "n = {} is negative", n);
+  const Tensor order = empty({n}, i64);
+  auto* p = order.data<std::int64_t>();
+  for (std::int64_t i = 0; i < n; ++i) p[i] = i;
+  // Fisher & Yates, downwards; position i takes a 64-bit number, words 2i and 2i+1 of the stream.
+  const RandomKey key = generator.reserve(2 * static_cast<std::uint64_t>(n));
+  for (std::int64_t i = n - 1; i > 0; --i) {
+    const auto u = static_cast<std::uint64_t>(i);
+    const math::PhiloxBlock b = math::philox(key.offset + u / 2, key.seed);
+    const std::uint64_t low = b.word[2 * (u % 2)], high = b.word[2 * (u % 2) + 1];
+    std::swap(p[i], p[math::bounded(high << 32 | low, u + 1)]);
+  }
+  return order;
+}
+
+Tensor dropout(const Tensor& x, double p, bool training, Generator& generator) {
+  require_floating("dropout", x);
+  FIRN_CHECK(p >= 0 && p < 1, "dropout", "p is the probability of a zero, in [0, 1)", "p = {}", p);
+  if (!training || p == 0) return x;
+  const Tensor input = contiguous(x);
+  const Tensor y = empty_like(input);
+  const RandomKey key = generator.reserve(static_cast<std::uint64_t>(y.numel()));
+  kernels::dropout(input.view(), y.mutable_view(), p, key, 0, stream_of(y));
+  return record("dropout", y, {&input}, {}, [p, key](Backward& b) {
+    const auto [dx, beta] = b.sink(0);
+    kernels::dropout(contiguous(b.grad()).view(), dx.mutable_view(), p, key, beta, b.stream());
+  });
+}
+
+}  // namespace firn
