@@ -1,0 +1,275 @@
+#!/usr/bin/env python3
+"""Writes tests/goldens/ops/*.txt: inputs, outputs and gradients of every op, computed by PyTorch.
+
+Run: python3 tests/goldens/ops.py  (needs PyTorch >= 1.13; Debian: apt-get install python3-torch)
+The format is described in tests/support/golden.h; a record's name is that of a row in tests/ops.
+"""
+
+import pathlib
+import zlib
+
+import torch
+import torch.nn.functional as F
+
+OUT = pathlib.Path(__file__).parent / "ops"
+NAMES = {torch.float64: "f64", torch.int64: "i64", torch.bool: "bool"}
+records = []
+
+
+def uniform(*shape, low=-2.0, high=2.0, avoid=()):
+    x = torch.rand(shape, dtype=torch.float64) * (high - low) + low
+    for kink in avoid:
+        x = torch.where((x - kink).abs() < 0.05, x.sign() * 0.06 + kink, x)
+    return x
+
+
+def whole(*shape, low=-2, high=3):
+    return torch.randint(low, high, shape).to(torch.float64)
+
+
+def ints(n, *shape):
+    return torch.randint(0, n, shape)
+
+
+def text(values):
+    return " ".join(repr(float(v)) for v in values.flatten().tolist())
+
+
+def record(name, fn, *make_inputs, constant=()):
+    """Adds a record: fn on inputs made by the given functions, under a seed of its own."""
+    torch.manual_seed(zlib.crc32(name.encode()))
+    inputs = [make() for make in make_inputs]
+    takes_gradient = [x.dtype == torch.float64 and i not in constant for i, x in enumerate(inputs)]
+    for x, takes in zip(inputs, takes_gradient):
+        x.requires_grad_(takes)
+    y = fn(*inputs)
+    lines = [f"record {name}"]
+    for x in inputs:
+        sizes = "".join(f"{n} " for n in x.shape)
+        values = text(x) if x.dtype == torch.float64 else " ".join(
+            str(int(v)) for v in x.flatten().tolist())
+        lines.append(f"input {NAMES[x.dtype]} {sizes}: {values}")
+    sizes = "".join(f"{n} " for n in y.shape)
+    lines.append(f"output {sizes}: {text(y.detach().to(torch.float64))}")
+    if y.requires_grad:
+        seed = uniform(*y.shape, low=-1, high=1)
+        y.backward(seed)
+        lines.append(f"seed : {text(seed)}")
+        for i, x in enumerate(inputs):
+            if takes_gradient[i]:
+                lines.append(f"gradient {i} : {text(x.grad)}")
+    records.append("\n".join(lines))
+
+
+def write(family):
+    OUT.mkdir(exist_ok=True)
+    head = f"# Computed by PyTorch {torch.__version__}; written by tests/goldens/ops.py.\n"
+    (OUT / f"{family}.txt").write_text(head + "\n\n".join(records) + "\n")
+    records.clear()
+
+
+# ---- One operand ---------------------------------------------------------------------------------
+X = lambda: uniform(3, 7)
+UNARY = {
+    "neg": torch.neg, "abs": torch.abs, "exp": torch.exp, "square": torch.square, "relu": torch.relu,
+    "gelu": F.gelu, "gelu tanh": lambda x: F.gelu(x, approximate="tanh"), "sigmoid": torch.sigmoid,
+    "silu": F.silu, "tanh": torch.tanh, "softplus": F.softplus, "sin": torch.sin, "cos": torch.cos,
+    "leaky_relu": F.leaky_relu, "leaky_relu slope 0.2": lambda x: F.leaky_relu(x, 0.2),
+    "elu": F.elu, "elu alpha 0.7": lambda x: F.elu(x, 0.7),
+    "clamp -0.5 to 0.75": lambda x: torch.clamp(x, -0.5, 0.75),
+    "add number": lambda x: x + 2, "sub number": lambda x: x - 3, "mul number": lambda x: x * 3,
+    "div number": lambda x: x / 3, "number sub": lambda x: 2 - x,
+}
+for name, fn in UNARY.items():
+    record(name, fn, lambda: uniform(3, 7, low=-5, high=5))
+POSITIVE = {
+    "log": torch.log, "sqrt": torch.sqrt, "rsqrt": torch.rsqrt,
+    "pow number 2.5": lambda x: x**2.5,
+}
+for name, fn in POSITIVE.items():
+    record(name, fn, lambda: uniform(3, 7, low=0.1, high=5))
+AWAY = {"reciprocal": torch.reciprocal, "number div": lambda x: 2 / x, "pow number 3": lambda x: x**3}
+for name, fn in AWAY.items():
+    record(name, fn, lambda: uniform(3, 7, low=0.2, high=3) * (ints(2, 3, 7) * 2 - 1))
+KINKS = {
+    "relu at zero": torch.relu, "abs at zero": torch.abs, "leaky_relu at zero": F.leaky_relu,
+    "elu at zero": F.elu, "clamp at its bounds": lambda x: torch.clamp(x, -1, 1),
+}
+for name, fn in KINKS.items():
+    record(name, fn, lambda: whole(3, 7))
+write("unary")
+
+# ---- Two operands --------------------------------------------------------------------------------
+A, B = lambda: uniform(2, 3, 4), lambda: uniform(3, 1)
+for name, fn in {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "minimum": torch.minimum,
+                 "maximum": torch.maximum}.items():
+    record(name, fn, A, B)
+record("div", torch.div, A, lambda: uniform(3, 1, low=0.3, high=2))
+record("pow", torch.pow, lambda: uniform(2, 3, 4, low=0.2, high=3), B)
+record("minimum with ties", torch.minimum, lambda: whole(2, 3, 4), lambda: whole(3, 1))
+record("maximum with ties", torch.maximum, lambda: whole(2, 3, 4), lambda: whole(3, 1))
+for name in ["eq", "ne", "lt", "le", "gt", "ge"]:
+    record(name, getattr(torch, name), lambda: whole(2, 3, 4), lambda: whole(3, 1), constant=(0, 1))
+record("where", torch.where, lambda: ints(2, 3, 1).bool(), lambda: uniform(4), lambda: uniform(2, 3, 4))
+write("binary")
+
+# ---- Reductions ----------------------------------------------------------------------------------
+FORMS = [("all", (0, 1, 2), False), ("axis 0", (0,), False), ("last axis", (-1,), False),
+         ("axes 0 and 2", (0, 2), False), ("middle axis keepdims", (1,), True)]
+for suffix, axes, keep in FORMS:
+    record(f"sum {suffix}", lambda x: torch.sum(x, axes, keep), A)
+    record(f"mean {suffix}", lambda x: torch.mean(x, axes, keep), A)
+    record(f"max {suffix}", lambda x: torch.amax(x, axes, keep), A)
+    record(f"min {suffix}", lambda x: torch.amin(x, axes, keep), A)
+    record(f"norm {suffix}", lambda x: torch.linalg.vector_norm(x, 2, axes, keep), A)
+    for c in (0, 1):
+        record(f"var correction {c} {suffix}",
+               lambda x: torch.var(x, dim=axes, correction=c, keepdim=keep), A)
+record("max with ties", lambda x: torch.amax(x, 1), lambda: whole(6, 4))
+record("min with ties", lambda x: torch.amin(x, 1), lambda: whole(6, 4))
+record("norm of zeros", lambda x: torch.linalg.vector_norm(x, 2, 1), lambda: uniform(3, 4) * 0)
+for axis in (0, 1, -1):
+    record(f"argmax axis {axis}", lambda x: torch.argmax(x, axis), A, constant=(0,))
+record("argmax keepdims", lambda x: torch.argmax(x, 1, keepdim=True), A, constant=(0,))
+write("reduce")
+
+# ---- Matrix products -----------------------------------------------------------------------------
+def product(name, a, b, fn=torch.matmul):
+    record(name, fn, lambda: uniform(*a), lambda: uniform(*b))
+
+product("matmul", (3, 4), (4, 5))
+product("matmul batched", (2, 3, 4), (2, 4, 5))
+product("matmul broadcast batch", (2, 1, 3, 4), (3, 4, 2))
+product("matmul vector matrix", (4,), (2, 4, 3))
+product("matmul matrix vector", (2, 3, 4), (4,))
+product("matmul vector vector", (5,), (5,))
+product("matmul transposed left", (2, 4, 3), (2, 4, 5), lambda a, b: a.transpose(-2, -1) @ b)
+product("matmul transposed right", (2, 3, 4), (2, 5, 4), lambda a, b: a @ b.transpose(-2, -1))
+product("matmul transposed both", (4, 3), (5, 4), lambda a, b: a.t() @ b.t())
+record("linear", F.linear, lambda: uniform(2, 3, 4), lambda: uniform(5, 4), lambda: uniform(5))
+record("linear without bias", F.linear, lambda: uniform(2, 3, 4), lambda: uniform(5, 4))
+write("linear")
+
+# ---- Rows ----------------------------------------------------------------------------------------
+for name, fn in {"softmax": torch.softmax, "log_softmax": torch.log_softmax}.items():
+    record(name, lambda x: fn(x, -1), A)
+    record(f"{name} axis 0", lambda x: fn(x, 0), A)
+    record(f"{name} axis 1", lambda x: fn(x, 1), A)
+W = lambda: uniform(4, low=0.5, high=1.5)
+C = lambda: uniform(4)
+record("layer_norm", lambda x, w, b: F.layer_norm(x, (4,), w, b), A, W, C)
+record("layer_norm without weight and bias", lambda x: F.layer_norm(x, (4,)), A)
+record("layer_norm without bias", lambda x, w: F.layer_norm(x, (4,), w), A, W)
+record("layer_norm without weight", lambda x, b: F.layer_norm(x, (4,), None, b), A, C)
+record("layer_norm eps 0.1", lambda x, w, b: F.layer_norm(x, (4,), w, b, 0.1), A, W, C)
+# RMS norm is younger than this PyTorch: its definition.
+rms = lambda x: x / torch.sqrt(torch.mean(x * x, -1, keepdim=True) + 1e-6)
+record("rms_norm", lambda x, w: rms(x) * w, A, W)
+record("rms_norm without weight", rms, A)
+write("rows")
+
+# ---- Indexing ------------------------------------------------------------------------------------
+record("embedding", lambda t, i: F.embedding(i, t), lambda: uniform(4, 3), lambda: ints(4, 2, 5))
+for suffix, axis in {"axis 0": 0, "axis 1": 1, "last axis": -1}.items():
+    record(f"index_select {suffix}", lambda x, i: torch.index_select(x, axis, i),
+           lambda: uniform(3, 4, 3), lambda: ints(3, 5))
+record("gather axis 0", lambda x, i: torch.gather(x, 0, i), lambda: uniform(3, 4), lambda: ints(3, 5, 2))
+record("gather axis 1", lambda x, i: torch.gather(x, 1, i), lambda: uniform(4, 3), lambda: ints(3, 2, 7))
+record("gather last axis", lambda x, i: torch.gather(x, -1, i), A, lambda: ints(4, 2, 3, 6))
+record("one_hot", lambda i: F.one_hot(i, 5), lambda: ints(5, 2, 3))
+write("index")
+
+# ---- Shape ---------------------------------------------------------------------------------------
+SHAPE = {
+    "reshape": lambda x: x.reshape(4, -1), "flatten": lambda x: x.flatten(1),
+    "permute": lambda x: x.permute(2, 0, 1), "transpose": lambda x: x.transpose(0, -1),
+    "unsqueeze": lambda x: x.unsqueeze(1), "unsqueeze last": lambda x: x.unsqueeze(-1),
+    "slice": lambda x: x[:, 1:3], "slice step 2": lambda x: x[1:100:2],
+    "slice negative": lambda x: x[..., -3:-1], "select first axis": lambda x: x[1],
+    "select last axis": lambda x: x[..., -1], "clone": torch.clone,
+    "contiguous": lambda x: x.transpose(0, 1).contiguous(),
+}
+for name, fn in SHAPE.items():
+    record(name, fn, A)
+record("squeeze", lambda x: x.squeeze(1), lambda: uniform(3, 1, 4))
+record("expand", lambda x: x.expand(2, 3, 4), B)
+record("cat axis 0", lambda a, b: torch.cat([a, b], 0), lambda: uniform(2, 3), lambda: uniform(4, 3))
+record("cat last axis", lambda a, b: torch.cat([a, b], -1), lambda: uniform(2, 3), lambda: uniform(2, 1))
+record("cat three", lambda a, b, c: torch.cat([a, b, c], 1), lambda: uniform(2, 3),
+       lambda: uniform(2, 1), lambda: uniform(2, 2))
+record("stack axis 0", lambda a, b: torch.stack([a, b], 0), lambda: uniform(2, 3), lambda: uniform(2, 3))
+record("stack last axis", lambda a, b: torch.stack([a, b], -1), lambda: uniform(2, 3), lambda: uniform(2, 3))
+
+
+def split_two(x):
+    a, b, c = torch.split(x, 2, 0)
+    return torch.cat([c, a, b], 0)
+
+
+def split_sizes(x):
+    a, b, c = torch.split(x, [1, 0, 3], 1)
+    return torch.cat([c, b, a], 1)
+
+
+record("split", split_two, lambda: uniform(5, 3))
+record("split sizes", split_sizes, lambda: uniform(2, 4))
+record("pad", lambda x: F.pad(x, (0, 3, 1, 2)), lambda: uniform(2, 3))
+record("pad value", lambda x: F.pad(x, (2, 0, 0, 1), value=7), lambda: uniform(2, 3))
+write("shape")
+
+# ---- Losses: [sum, weight] -----------------------------------------------------------------------
+LOGITS = lambda: uniform(2, 3, 4, low=-3, high=3)
+TARGET = lambda: ints(4, 2, 3)
+
+
+def some():
+    t = ints(4, 2, 3)
+    t[0, 1] = t[1, 2] = -100
+    return t
+
+
+def class_weights(n):
+    return 0.5 + 0.25 * torch.arange(n, dtype=torch.float64)
+
+
+def on_classes(name, loss, weighted=False, target=TARGET, logits=LOGITS, ignore=-100, **options):
+    def fn(x, t):
+        n = x.shape[-1]
+        w = class_weights(n) if weighted else torch.ones(n, dtype=torch.float64)
+        flat, rows = t.reshape(-1), x.reshape(-1, n)
+        total = loss(rows, flat, weight=w, reduction="sum", ignore_index=ignore, **options)
+        return torch.stack([total, w[flat[flat != ignore]].sum()])
+
+    record(name, fn, logits, target)
+
+
+on_classes("cross_entropy", F.cross_entropy)
+on_classes("cross_entropy ignoring some", F.cross_entropy, target=some)
+on_classes("cross_entropy ignoring class 1", F.cross_entropy, ignore=1)
+on_classes("cross_entropy smoothed", F.cross_entropy, label_smoothing=0.2)
+on_classes("cross_entropy weighted", F.cross_entropy, weighted=True)
+on_classes("cross_entropy weighted smoothed ignoring some", F.cross_entropy, weighted=True, target=some,
+           label_smoothing=0.1)
+NEGATIVE = lambda: uniform(2, 3, 4, low=-4, high=-0.1)
+on_classes("nll_loss", F.nll_loss, logits=NEGATIVE)
+on_classes("nll_loss weighted ignoring some", F.nll_loss, weighted=True, target=some, logits=NEGATIVE)
+record("cross_entropy mean", lambda x, t: F.cross_entropy(x.reshape(-1, 4), t.reshape(-1)), LOGITS, some)
+
+
+def elements(name, loss, a, b, weight=lambda x: x.numel(), constant=()):
+    def fn(p, t):
+        return torch.stack([loss(p, t), torch.tensor(float(weight(p)), dtype=torch.float64)])
+
+    record(name, fn, a, b, constant=constant)
+
+
+elements("mse_loss", lambda p, t: F.mse_loss(p, t, reduction="sum"), A, A)
+elements("l1_loss", lambda p, t: F.l1_loss(p, t, reduction="sum"), A, A)
+elements("huber_loss", lambda p, t: F.huber_loss(p, t, reduction="sum"), A, A)
+elements("huber_loss delta 0.5", lambda p, t: F.huber_loss(p, t, reduction="sum", delta=0.5), A, A)
+elements("bce_with_logits", lambda x, y: F.binary_cross_entropy_with_logits(x, y, reduction="sum"), A,
+         lambda: uniform(2, 3, 4, low=0, high=1), constant=(1,))
+elements("kl_div", lambda x, y: F.kl_div(x, y, reduction="sum"), NEGATIVE,
+         lambda: uniform(2, 3, 4, low=0.05, high=1), weight=lambda x: x.numel() / x.shape[-1],
+         constant=(1,))
+write("losses")

@@ -1,0 +1,107 @@
+// Rows: losses. Each gives [sum, weight] in one tensor, so that both are compared.
+#include "support/op_row.h"
+
+namespace firn::testing {
+namespace {
+
+Tensor both(const Loss& loss) { return stack({loss.sum, loss.weight}); }
+
+const std::vector<std::vector<Shape>> kRows = {
+    {{3, 4}, {3}}, {{1, 4}, {1}}, {{0, 4}, {0}}, {{4}, {}}, {{2, 3, 4}, {2, 3}}, {{33, 65}, {33}}};
+
+void on_classes(const char* name, std::function<Loss(const Args&)> loss, const Arg& x,
+                const Arg& target, std::vector<std::vector<Shape>> shapes = kRows) {
+  Row(name, [loss](const Args& a) { return both(loss(a)); })
+      .args({x, target})
+      .shapes(std::move(shapes))
+      .accuracy(Accuracy::normwise, 33)
+      .golden()
+      .own_dtype();
+}
+
+// Class weights of the table's rows: any fixed numbers.
+Tensor weights_for(const Tensor& x) {
+  const std::int64_t n = x.size(-1);
+  return arange(n, 0.5, 0.25, x.dtype() == f64 ? f64 : f32);
+}
+
+FIRN_OP_ROWS(class_losses) {
+  const Arg logits = real(-3, 3), target = index(4), some = index_or(4, -100);
+  on_classes(
+      "cross_entropy", [](const Args& a) { return cross_entropy(a[0], a[1]); }, logits, target);
+  on_classes(
+      "cross_entropy ignoring some", [](const Args& a) { return cross_entropy(a[0], a[1]); },
+      logits, some);
+  on_classes(
+      "cross_entropy ignoring class 1",
+      [](const Args& a) {
+        return cross_entropy(a[0], a[1], {.ignore_index = 1, .class_weights = {}});
+      },
+      logits, target);
+  on_classes(
+      "cross_entropy smoothed",
+      [](const Args& a) {
+        return cross_entropy(a[0], a[1], {.label_smoothing = 0.2, .class_weights = {}});
+      },
+      logits, target);
+  on_classes(
+      "cross_entropy weighted",
+      [](const Args& a) { return cross_entropy(a[0], a[1], {.class_weights = weights_for(a[0])}); },
+      logits, target);
+  on_classes(
+      "cross_entropy weighted smoothed ignoring some",
+      [](const Args& a) {
+        return cross_entropy(a[0], a[1],
+                             {.label_smoothing = 0.1, .class_weights = weights_for(a[0])});
+      },
+      logits, some);
+  on_classes(
+      "nll_loss", [](const Args& a) { return nll_loss(a[0], a[1]); }, real(-4, -0.1), target);
+  on_classes(
+      "nll_loss weighted ignoring some",
+      [](const Args& a) { return nll_loss(a[0], a[1], {.class_weights = weights_for(a[0])}); },
+      real(-4, -0.1), some);
+  Row("cross_entropy mean", [](const Args& a) { return cross_entropy(a[0], a[1]).mean(); })
+      .args({logits, some})
+      .shapes({{{3, 4}, {3}}, {{2, 3, 4}, {2, 3}}, {{33, 65}, {33}}})
+      .accuracy(Accuracy::normwise)
+      .golden()
+      .own_dtype();
+}
+
+FIRN_OP_ROWS(element_losses) {
+  const std::vector<std::vector<Shape>> shapes = {
+      {{3, 4}, {3, 4}}, {{}, {}}, {{0}, {0}}, {{7}, {7}}, {{65, 33}, {65, 33}}};
+  // Roundings: a loss made of tensor ops may round the difference and the term in the dtype.
+  const auto add_row = [&](const char* name, Loss (*loss)(const Tensor&, const Tensor&),
+                           const Arg& a, const Arg& b) {
+    Row(name, [loss](const Args& x) { return both(loss(x[0], x[1])); })
+        .args({a, b})
+        .shapes(shapes)
+        .accuracy(Accuracy::normwise, 2145)
+        .roundings(3)
+        .golden()
+        .own_dtype();
+  };
+  add_row("mse_loss", mse_loss, real(), real());
+  add_row("l1_loss", l1_loss, apart(-2, 2), apart(-1.9, 2.3));
+  add_row("bce_with_logits", bce_with_logits, real(-4, 4), constant(0, 1));
+  add_row("kl_div", kl_div, real(-4, -0.1), constant(0.05, 1));
+  Row("huber_loss", [](const Args& x) { return both(huber_loss(x[0], x[1])); })
+      .args({apart(-2, 2), apart(-1.9, 2.3)})
+      .shapes(shapes)
+      .accuracy(Accuracy::normwise, 2145)
+      .roundings(3)
+      .golden()
+      .own_dtype();
+  Row("huber_loss delta 0.5", [](const Args& x) { return both(huber_loss(x[0], x[1], 0.5)); })
+      .args({apart(-2, 2), apart(-1.9, 2.3)})
+      .shapes(shapes)
+      .accuracy(Accuracy::normwise, 2145)
+      .roundings(3)
+      .golden()
+      .own_dtype();
+}
+
+}  // namespace
+}  // namespace firn::testing
