@@ -1,0 +1,177 @@
+// The one driver of all elementwise kernels on the CPU. A kernel is a row function on spans of the
+// compute type; the driver walks the views, converts, broadcasts and splits the work over threads.
+// It is the same code for every op, so an op costs only its row functions.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "firn/view.h"
+#include "kernels/cpu/convert.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/tile.h"
+#include "kernels/math/unary.h"
+
+namespace firn::kernels::cpu {
+
+/// out[0 .. n) from in[0][0 .. n), in[1][0 .. n), ... `old` is null, or holds the previous values
+/// of out, to be added (axpby: scaled and added). Spans may coincide exactly but not overlap
+/// otherwise.
+template <class C>
+using RowFn = void (*)(const C* const* in, const C* old, C* out, std::int64_t n,
+                       const math::Args& args);
+
+/// out[i] = fn(in[i]...), tile by tile; numbers one by one for integers.
+template <class C, class Fn, class... In>
+void map_row(std::int64_t n, C* out, Fn fn, const In*... in) {
+  if constexpr (std::is_same_v<C, std::int64_t>) {
+    for (std::int64_t i = 0; i < n; ++i) out[i] = fn(in[i]...);
+  } else {
+    using V = Tile<C>;
+    for (std::int64_t i = 0; i < n; i += V::size) {
+      if (n - i >= V::size) [[likely]] {
+        fn(V::load(in + i)...).store(out + i);
+      } else {
+        fn(V::load(in + i, n - i)...).store(out + i, n - i);
+      }
+    }
+  }
+}
+
+/// Up to four views of one shape, with axes merged where every view allows it and the first view's
+/// innermost axis last.
+class Walk {
+ public:
+  static constexpr int kMaxViews = 4;
+
+  Walk(const Shape& shape, const Strides* const* strides, int views);
+
+  std::int64_t numel() const noexcept { return numel_; }
+  /// Stride of a view along a run.
+  std::int64_t inner_stride(int view) const noexcept { return strides_[view][rank_ - 1]; }
+  /// Whether a view repeats one element.
+  bool constant(int view) const noexcept;
+
+  /// Calls fn(offsets, n) for runs of at most `limit` elements that cover the linear range [begin,
+  /// end): offsets[v] is where the run starts in view v, in elements.
+  template <class Fn>
+  void runs(std::int64_t begin, std::int64_t end, std::int64_t limit, Fn&& fn) const {
+    std::int64_t position[kMaxRank];
+    std::int64_t offsets[kMaxViews] = {};
+    std::int64_t rest = begin;
+    for (int d = rank_ - 1; d >= 0; --d) {
+      position[d] = rest % sizes_[d];
+      rest /= sizes_[d];
+      for (int v = 0; v < views_; ++v) offsets[v] += position[d] * strides_[v][d];
+    }
+    const int inner = rank_ - 1;
+    for (std::int64_t i = begin; i < end;) {
+      const std::int64_t n = std::min({sizes_[inner] - position[inner], end - i, limit});
+      fn(static_cast<const std::int64_t*>(offsets), n);
+      i += n;
+      position[inner] += n;
+      for (int v = 0; v < views_; ++v) offsets[v] += n * strides_[v][inner];
+      for (int d = inner; d > 0 && position[d] == sizes_[d]; --d) {
+        position[d] = 0;
+        ++position[d - 1];
+        for (int v = 0; v < views_; ++v) {
+          offsets[v] += strides_[v][d - 1] - sizes_[d] * strides_[v][d];
+        }
+      }
+    }
+  }
+
+ private:
+  int rank_ = 0;
+  int views_;
+  std::int64_t numel_;
+  std::int64_t sizes_[kMaxRank];
+  std::int64_t strides_[kMaxViews][kMaxRank];
+};
+
+/// Elements that one thread takes at a time.
+inline constexpr std::int64_t kChunk = 16 * kRow;
+
+/// Runs `row` over views of one shape. `accumulate`: row gets out's previous values. `cost`:
+/// element operations per element, for the decision whether threads pay off.
+template <class C, int N>
+void elementwise(RowFn<C> row, const ConstView* const (&in)[N], const View& out, bool accumulate,
+                 const math::Args& args, int cost) {
+  const std::int64_t numel = out.numel();
+  if (numel == 0) return;
+
+  bool direct = out.dtype == dtype_of<C> && is_contiguous(out.shape, out.strides);
+  for (int k = 0; k < N && direct; ++k) {
+    direct = in[k]->dtype == dtype_of<C> && is_contiguous(in[k]->shape, in[k]->strides);
+  }
+  const std::int64_t chunks = (numel + kChunk - 1) / kChunk;
+  if (direct) {
+    C* const y = static_cast<C*>(out.data);
+    parallel_for(chunks, numel * cost, [&](std::int64_t c) {
+      const std::int64_t begin = c * kChunk;
+      const C* x[N];
+      for (int k = 0; k < N; ++k) x[k] = static_cast<const C*>(in[k]->data) + begin;
+      row(x, accumulate ? y + begin : nullptr, y + begin, std::min(kChunk, numel - begin), args);
+    });
+    return;
+  }
+
+  const Strides* strides[N + 1] = {&out.strides};
+  for (int k = 0; k < N; ++k) strides[k + 1] = &in[k]->strides;
+  const Walk walk(out.shape, strides, N + 1);
+  parallel_for(chunks, numel * cost, [&](std::int64_t c) {
+    alignas(64) C buffers[N + 1][kRow];
+    const std::int64_t begin = c * kChunk;
+    const std::int64_t end = std::min(begin + kChunk, numel);
+    const C* x[N];
+    for (int k = 0; k < N; ++k) {
+      if (!walk.constant(k + 1)) continue;
+      x[k] = buffers[k];
+      const std::int64_t n = std::min(kRow, end - begin);
+      const C* filled = load_row(in[k]->data, in[k]->dtype, 0, n, buffers[k]);
+      if (filled != buffers[k]) x[k] = filled;  // n is 1
+    }
+    walk.runs(begin, end, kRow, [&](const std::int64_t* offsets, std::int64_t n) {
+      for (int k = 0; k < N; ++k) {
+        if (walk.constant(k + 1)) continue;
+        x[k] = load_row(advance(in[k]->data, in[k]->dtype, offsets[k + 1]), in[k]->dtype,
+                        walk.inner_stride(k + 1), n, buffers[k]);
+      }
+      void* const dst = advance(out.data, out.dtype, offsets[0]);
+      const std::int64_t stride = walk.inner_stride(0);
+      const C* old = accumulate ? load_row(dst, out.dtype, stride, n, buffers[N]) : nullptr;
+      C* const y = row_target(dst, out.dtype, stride, buffers[N]);
+      row(x, old, y, n, args);
+      store_row(y, dst, out.dtype, stride, n);
+    });
+  });
+}
+
+/// The row functions of one op in the three compute types; `i` is null where integers are not
+/// allowed.
+struct Rows {
+  RowFn<float> f;
+  RowFn<double> d;
+  RowFn<std::int64_t> i;
+};
+
+/// Picks the compute type: the widest among the operands, which are of one class.
+template <int N>
+void elementwise(const Rows& rows, const ConstView* const (&in)[N], const View& out,
+                 bool accumulate, const math::Args& args, int cost) {
+  DType widest = in[0]->dtype;
+  for (int k = 1; k < N; ++k) {
+    if (in[k]->dtype == DType::f64) widest = DType::f64;
+  }
+  switch (compute_dtype(widest)) {
+    case DType::f32:
+      return elementwise<float, N>(rows.f, in, out, accumulate, args, cost);
+    case DType::f64:
+      return elementwise<double, N>(rows.d, in, out, accumulate, args, cost);
+    default:
+      return elementwise<std::int64_t, N>(rows.i, in, out, accumulate, args, cost);
+  }
+}
+
+}  // namespace firn::kernels::cpu
