@@ -20,7 +20,7 @@ constexpr const char* kOp = "load_fashion_mnist";
 constexpr const char* kFiles[] = {"train-images-idx3-ubyte", "train-labels-idx1-ubyte",
                                   "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"};
 constexpr const char* kHowToGet =
-    "install the package dataset-fashion-mnist, run scripts/setup sample, or name a folder";
+    "install the package dataset-fashion-mnist, run scripts/setup data, or name a folder";
 constexpr std::int64_t kSide = 28;
 
 /// The plain file or else the .gz one; empty where neither exists.

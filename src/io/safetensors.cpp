@@ -18,6 +18,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "safetensors stores little-endian words");
 
+using nn::NamedTensor;
+
 constexpr const char* kOp = "save_safetensors";
 constexpr std::string_view kMetadataKey = "__metadata__";
 
@@ -103,7 +105,7 @@ void save_safetensors(const std::string& path, std::span<const NamedTensor> tens
   std::vector<const NamedTensor*> order;
   for (const auto& named : tensors) order.push_back(&named);
   std::stable_sort(order.begin(), order.end(), [](const NamedTensor* a, const NamedTensor* b) {
-    return size_of(a->second.dtype()) > size_of(b->second.dtype());
+    return size_of(a->tensor.dtype()) > size_of(b->tensor.dtype());
   });
   const std::string header = header_of(order, metadata);
   const std::uint64_t length = header.size();
@@ -113,7 +115,7 @@ void save_safetensors(const std::string& path, std::span<const NamedTensor> tens
   file.write(header.data(), header.size());
   for (const NamedTensor* named : order) {
     // One tensor at a time is copied, not the whole set.
-    const Tensor t = contiguous(to_device(named->second.detach(), Device::cpu()));
+    const Tensor t = contiguous(to_device(named->tensor.detach(), Device::cpu()));
     file.write(t.view().data, t.bytes());
   }
   file.commit();

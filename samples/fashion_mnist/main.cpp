@@ -1,0 +1,140 @@
+// Trains a model on FashionMNIST; `fashion_mnist --help` lists the options.
+#include <unistd.h>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <stdexcept>
+#include <string>
+
+#include "firn/firn.h"
+#include "firn/io/safetensors.h"
+#include "options.h"
+#include "progress.h"
+#include "report.h"
+#include "training.h"
+
+namespace sample {
+namespace {
+
+constexpr int kInterruptedExit = 130;  // 128 + SIGINT, as shells count
+volatile std::sig_atomic_t interrupted = 0;
+
+struct Interrupted : std::exception {};
+
+/// The first Ctrl-C ends the run in good order after the current batch, the second at once.
+void handle_interrupts() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { interrupted = 1; };
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  ::sigaction(SIGINT, &action, nullptr);
+  ::sigaction(SIGTERM, &action, nullptr);
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// Where weights are to be saved must be known to be writable before hours of training, not after.
+void check_save_path(const std::string& path) {
+  if (path.empty()) return;
+  const auto slash = path.find_last_of('/');
+  const std::string folder = slash == std::string::npos ? "."
+                             : slash == 0               ? "/"
+                                                        : path.substr(0, slash);
+  if (::access(folder.c_str(), W_OK | X_OK) != 0)
+    throw firn::IoError("save", path, "its folder is missing or cannot be written", "see --save");
+}
+
+EpochReport run_epoch(int number, int epochs, firn::nn::Module& model,
+                      firn::optim::Optimizer& optimizer, const firn::data::Batches& train,
+                      const firn::data::Batches& test, firn::Device device) {
+  EpochReport r;
+  r.epoch = number;
+  firn::reset_peak_memory(device);
+  {
+    Progress progress("epoch " + std::to_string(number) + "/" + std::to_string(epochs),
+                      train.samples());
+    const auto start = std::chrono::steady_clock::now();
+    r.train_loss = train_epoch(model, optimizer, train, number - 1, [&](std::int64_t done) {
+      if (interrupted != 0) throw Interrupted();
+      progress.update(done);
+    });
+    r.seconds = seconds_since(start);
+    progress.finish();
+  }
+  r.samples_per_s = static_cast<double>(train.samples()) / r.seconds;
+
+  const auto start = std::chrono::steady_clock::now();
+  const Evaluation e = evaluate(model, test);
+  r.test_seconds = seconds_since(start);
+  r.test_loss = e.loss;
+  r.accuracy = e.accuracy;
+  r.class_accuracy = e.class_accuracy;
+  r.peak_bytes = firn::memory_stats(device).total.peak;
+  r.peak_rss_bytes = peak_rss_bytes();
+  return r;
+}
+
+void run(const Options& o) {
+  const firn::Device device = firn::Device::parse(o.device);
+  firn::require_device("fashion_mnist", device);
+  firn::set_num_threads(o.threads);
+  firn::manual_seed(o.seed);
+  check_save_path(o.save);
+  RunLog log(o.log);
+
+  const auto set = firn::data::load_fashion_mnist(o.data);
+  const firn::data::Batches train(set.train,
+                                  {.batch_size = o.batch, .seed = o.seed, .device = device});
+  const firn::data::Batches test(set.test,
+                                 {.batch_size = 1000, .shuffle = false, .device = device});
+  const auto model = make_model(o.model, device);
+  const auto optimizer = make_optimizer(o, *model);
+  print_start(o, set, *model);
+  log.start(o, set, *model);
+
+  EpochReport last;
+  for (int epoch = 1; epoch <= o.epochs; ++epoch) {
+    last = run_epoch(epoch, o.epochs, *model, *optimizer, train, test, device);
+    print_epoch(last);
+    log.epoch(last);
+    if (!std::isfinite(last.train_loss) || !std::isfinite(last.test_loss))
+      throw firn::Error("fashion_mnist",
+                        "the loss is not finite after epoch " + std::to_string(epoch),
+                        "use a smaller --lr");
+  }
+  if (!o.save.empty()) {
+    firn::io::save_safetensors(o.save, model->named_parameters());
+    std::printf("\nweights saved to %s\n", o.save.c_str());
+  }
+  print_end(last);
+}
+
+/// One line, whatever the message holds.
+void print_error(std::string message) {
+  for (char& c : message)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+  std::fprintf(stderr, "error: %s\n", message.c_str());
+}
+
+}  // namespace
+}  // namespace sample
+
+int main(int argc, char** argv) {
+  int exit_code = 0;
+  const auto options = sample::parse_options(argc, argv, exit_code);
+  if (!options) return exit_code;
+  sample::handle_interrupts();
+  try {
+    sample::run(*options);
+    return 0;
+  } catch (const sample::Interrupted&) {
+    sample::print_error("interrupted");
+    return sample::kInterruptedExit;
+  } catch (const std::exception& e) {
+    sample::print_error(e.what());
+    return 1;
+  }
+}

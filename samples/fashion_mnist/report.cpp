@@ -1,0 +1,153 @@
+#include "report.h"
+
+#include <sys/resource.h>
+#include <sys/utsname.h>
+
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "firn/error.h"
+#include "revision.h"
+
+namespace sample {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string cpu_model() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
+  }
+  return "unknown";
+}
+
+std::string compiler() {
+#if defined(__clang__)
+  return "clang " __clang_version__;
+#else
+  return "g++ " __VERSION__;
+#endif
+}
+
+std::string now_utc() {
+  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  std::tm utc{};
+  ::gmtime_r(&now, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return text;
+}
+
+/// 60000 as "60,000".
+std::string grouped(std::int64_t n) {
+  std::string s = std::to_string(n);
+  for (auto i = static_cast<std::int64_t>(s.size()) - 3; i > 0; i -= 3)
+    s.insert(static_cast<std::size_t>(i), ",");
+  return s;
+}
+
+}  // namespace
+
+std::size_t peak_rss_bytes() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::size_t>(usage.ru_maxrss) * 1024;
+}
+
+void print_start(const Options& o, const firn::data::FashionMnist& set,
+                 const firn::nn::Module& model) {
+  std::printf("data   %s: %s training and %s test images\n", set.folder.c_str(),
+              grouped(set.train.size()).c_str(), grouped(set.test.size()).c_str());
+  std::printf("model  %s, %s parameters\n", o.model.c_str(),
+              grouped(model.num_parameters()).c_str());
+  std::printf("run    %s, learning rate %g, batch %lld, seed %llu, %s, %d threads\n\n",
+              o.optimizer.c_str(), o.lr, static_cast<long long>(o.batch),
+              static_cast<unsigned long long>(o.seed), o.device.c_str(), o.threads);
+  std::printf("epoch  train loss  test loss  accuracy  samples/s  peak memory\n");
+  std::fflush(stdout);
+}
+
+void print_epoch(const EpochReport& r) {
+  std::printf("%5d  %10.4f  %9.4f  %8.4f  %9s  %7.1f MiB\n", r.epoch, r.train_loss, r.test_loss,
+              r.accuracy, grouped(static_cast<std::int64_t>(r.samples_per_s)).c_str(),
+              static_cast<double>(r.peak_bytes) / (1024.0 * 1024.0));
+  std::fflush(stdout);
+}
+
+void print_end(const EpochReport& last) {
+  std::printf("\nclass        accuracy\n");
+  for (std::size_t c = 0; c < last.class_accuracy.size(); ++c) {
+    const std::string name(firn::data::FashionMnist::kClassNames[c]);
+    std::printf("%-11s  %8.4f\n", name.c_str(), last.class_accuracy[c]);
+  }
+  std::printf("\ntest accuracy %.4f\n", last.accuracy);
+  std::fflush(stdout);
+}
+
+RunLog::RunLog(const std::string& path) : path_(path) {
+  if (path.empty()) return;
+  file_.open(path, std::ios::out | std::ios::trunc);
+  if (!file_) throw firn::IoError("run log", path, "cannot be created", "see --log");
+}
+
+void RunLog::start(const Options& o, const firn::data::FashionMnist& set,
+                   const firn::nn::Module& model) {
+  if (path_.empty()) return;
+  utsname system{};
+  ::uname(&system);
+  const Json record = {
+      {"record", "run"},
+      {"time", now_utc()},
+      {"firn", {{"version", FIRN_SAMPLE_VERSION}, {"revision", FIRN_SAMPLE_REVISION}}},
+      {"settings",
+       {{"model", o.model},
+        {"epochs", o.epochs},
+        {"batch", o.batch},
+        {"lr", o.lr},
+        {"optimizer", o.optimizer},
+        {"seed", o.seed},
+        {"threads", o.threads},
+        {"device", o.device},
+        {"data", set.folder},
+        {"log", o.log},
+        {"save", o.save}}},
+      {"machine",
+       {{"cpu", cpu_model()},
+        {"cores", std::thread::hardware_concurrency()},
+        {"system", std::string(system.sysname) + " " + system.release},
+        {"compiler", compiler()}}},
+      {"parameters", model.num_parameters()},
+      {"train_samples", set.train.size()},
+      {"test_samples", set.test.size()},
+  };
+  write_line(record.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+void RunLog::epoch(const EpochReport& r) {
+  if (path_.empty()) return;
+  const Json record = {
+      {"record", "epoch"},
+      {"epoch", r.epoch},
+      {"train_loss", r.train_loss},
+      {"test_loss", r.test_loss},
+      {"accuracy", r.accuracy},
+      {"samples_per_s", r.samples_per_s},
+      {"seconds", r.seconds},
+      {"test_seconds", r.test_seconds},
+      {"peak_bytes", r.peak_bytes},
+      {"peak_rss_bytes", r.peak_rss_bytes},
+      {"class_accuracy", r.class_accuracy},
+  };
+  write_line(record.dump());
+}
+
+void RunLog::write_line(const std::string& line) {
+  file_ << line << '\n' << std::flush;
+  if (!file_) throw firn::IoError("run log", path_, "cannot be written", "is the disk full?");
+}
+
+}  // namespace sample

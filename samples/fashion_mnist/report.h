@@ -1,0 +1,58 @@
+// What a run tells: a table on stdout for people, JSON lines in a file for other programs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "firn/data/fashion_mnist.h"
+#include "firn/nn/module.h"
+#include "options.h"
+
+namespace sample {
+
+/// The figures of one epoch.
+struct EpochReport {
+  int epoch = 0;               ///< counted from 1
+  double train_loss = 0;       ///< mean over the epoch's samples, while the weights were changing
+  double test_loss = 0;        ///< mean over the test set, after the epoch
+  double accuracy = 0;         ///< share of test images classified correctly
+  double seconds = 0;          ///< of training, without evaluation
+  double test_seconds = 0;     ///< of evaluation
+  double samples_per_s = 0;    ///< training samples / seconds
+  std::size_t peak_bytes = 0;  ///< most tensor memory held at once on the device
+  std::size_t peak_rss_bytes = 0;  ///< most memory of the whole process so far
+  std::vector<double> class_accuracy;
+};
+
+/// Prints the set-up and the table's head, a row per epoch, and the final figures.
+void print_start(const Options& options, const firn::data::FashionMnist& set,
+                 const firn::nn::Module& model);
+void print_epoch(const EpochReport& r);
+void print_end(const EpochReport& last);
+
+/// A file with one JSON object per line. Each line reaches the system at once, so that the file can
+/// be followed and survives whatever ends the run.
+class RunLog {
+ public:
+  /// No log where `path` is empty. Throws IoError where the file cannot be made.
+  explicit RunLog(const std::string& path);
+
+  /// The first record: settings, version, machine.
+  void start(const Options& options, const firn::data::FashionMnist& set,
+             const firn::nn::Module& model);
+  /// Full-precision figures; a figure that is not finite is written as null.
+  void epoch(const EpochReport& r);
+
+ private:
+  void write_line(const std::string& line);
+  std::string path_;
+  std::ofstream file_;
+};
+
+/// Most memory that the process has held, in bytes.
+std::size_t peak_rss_bytes();
+
+}  // namespace sample
