@@ -47,7 +47,9 @@ class Walk {
 
   Walk(const Shape& shape, const Strides* const* strides, int views);
 
-  std::int64_t numel() const noexcept { return numel_; }
+  int rank() const noexcept { return rank_; }
+  std::int64_t size(int axis) const noexcept { return sizes_[axis]; }
+  std::int64_t stride(int view, int axis) const noexcept { return strides_[view][axis]; }
   /// Stride of a view along a run.
   std::int64_t inner_stride(int view) const noexcept { return strides_[view][rank_ - 1]; }
   /// Whether a view repeats one element.
@@ -85,7 +87,6 @@ class Walk {
  private:
   int rank_ = 0;
   int views_;
-  std::int64_t numel_;
   std::int64_t sizes_[kMaxRank];
   std::int64_t strides_[kMaxViews][kMaxRank];
 };

@@ -5,8 +5,7 @@
 
 namespace firn::kernels::cpu {
 
-Walk::Walk(const Shape& shape, const Strides* const* strides, int views)
-    : views_(views), numel_(shape.product()) {
+Walk::Walk(const Shape& shape, const Strides* const* strides, int views) : views_(views) {
   // Axes in the order of the first view's strides, largest first, so that its memory is walked
   // forwards also where it is a transpose. Axes of size 1 vanish.
   int order[kMaxRank];
