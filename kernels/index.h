@@ -1,5 +1,6 @@
 // Contract of the kernels that read or write at positions held in a tensor. Index tensors are i64
-// or i32. Every one throws Error, before it writes, on an index outside its axis.
+// or i32, of any strides. Every one throws Error in the name of `op`, before it writes, on an index
+// outside its axis: position, value and bound are named.
 #pragma once
 
 #include "kernels/dispatch.h"
@@ -7,18 +8,25 @@
 namespace firn::kernels {
 namespace cpu {
 
-/// out[i, :] = table[index[i], :]; table [n, d], index [m], out [m, d].
-void take_rows(const ConstView& table, const ConstView& index, const View& out, Stream stream);
+/// out[i, :] = table[index[i], :]; table [n, d], index [m], out [m, d] of the table's dtype.
+void take_rows(const char* op, const ConstView& table, const ConstView& index, const View& out,
+               Stream stream);
 /// grad[index[i], :] += dy[i, :], in the order of i; grad [n, d] is zeroed first where beta is 0.
-void add_rows(const ConstView& dy, const ConstView& index, const View& grad, float beta,
-              Stream stream);
-/// out[..., j, ...] = x[..., index[..., j, ...], ...] along `axis`; index and out have one shape.
-void gather(const ConstView& x, const ConstView& index, const View& out, int axis, Stream stream);
-/// grad[..., index[..., j, ...], ...] += dy[..., j, ...]; grad is zeroed first where beta is 0.
-void gather_backward(const ConstView& dy, const ConstView& index, const View& grad, int axis,
-                     float beta, Stream stream);
+/// Here and in gather_backward, grad and dy are of floating dtypes, not necessarily the same; sums
+/// run in f32 (f64 where grad is f64) and are rounded once.
+void add_rows(const char* op, const ConstView& dy, const ConstView& index, const View& grad,
+              float beta, Stream stream);
+/// out[..., j, ...] = x[..., index[..., j, ...], ...] along `axis`; index and out have one shape,
+/// and off the axis their sizes are at most x's. An index repeated with stride 0 off the axis
+/// selects whole slices.
+void gather(const char* op, const ConstView& x, const ConstView& index, const View& out, int axis,
+            Stream stream);
+/// grad[..., index[..., j, ...], ...] += dy[..., j, ...], in the order of j; grad is zeroed first
+/// where beta is 0.
+void gather_backward(const char* op, const ConstView& dy, const ConstView& index, const View& grad,
+                     int axis, float beta, Stream stream);
 /// out [m, classes]: 1 at index[i], else 0.
-void one_hot(const ConstView& index, const View& out, Stream stream);
+void one_hot(const char* op, const ConstView& index, const View& out, Stream stream);
 
 }  // namespace cpu
 

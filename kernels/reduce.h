@@ -18,10 +18,15 @@ void reduce(ReduceOp op, const ConstView& x, const View& out, double scale, floa
 /// out (i64, x's rank with size 1 at `axis`) = position of the first maximum along `axis`; a NaN
 /// counts as the maximum.
 void argmax(const ConstView& x, const View& out, int axis, Stream stream);
+/// Gradient of max and min: dx = beta*dx + dy/m at the m elements of x that equal the extremum y
+/// (or are NaN), else beta*dx. y and dy have size 1 on the reduced axes.
+void extremum_backward(const ConstView& dy, const ConstView& x, const ConstView& y, const View& dx,
+                       float beta, Stream stream);
 
 }  // namespace cpu
 
 FIRN_KERNEL_CPU(reduce)
 FIRN_KERNEL_CPU(argmax)
+FIRN_KERNEL_CPU(extremum_backward)
 
 }  // namespace firn::kernels

@@ -1,0 +1,109 @@
+// Ops that read at positions held in a tensor.
+#include "kernels/index.h"
+
+#include "ops/common.h"
+
+namespace firn {
+
+using namespace ops;
+
+namespace {
+
+void require_same_device(const char* op, const Tensor& x, const Tensor& index) {
+  FIRN_CHECK(x.device() == index.device(), op, "move one of them: index.to(device)",
+             "devices differ: {} and index {}", describe(x), describe(index));
+}
+
+/// A row-major tensor as a matrix [n, rest] (n == 1 and rest == 1 for its only element).
+Tensor as_rows(const Tensor& x, std::int64_t n) {
+  const std::int64_t d = n > 0 ? x.numel() / n : 0;
+  return x.as_strided({n, d}, {d, 1});
+}
+
+Tensor as_list(const Tensor& x) { return x.as_strided({x.numel()}, {1}); }
+
+/// A 1-D index as if it had `shape`: repeated, without a copy, off the axis.
+ConstView along(const Tensor& index, const Shape& shape, int axis) {
+  ConstView v = index.view();
+  v.shape = shape;
+  v.strides = Dims::filled(shape.size(), 0);
+  v.strides[axis] = index.strides()[0];
+  return v;
+}
+
+}  // namespace
+
+Tensor embedding(const Tensor& table, const Tensor& index) {
+  require_defined("embedding", table);
+  require_index("embedding", index);
+  require_same_device("embedding", table, index);
+  FIRN_CHECK(table.rank() >= 1, "embedding", "the first axis counts the rows",
+             "the table {} has no axes", describe(table));
+  const Tensor rows = contiguous(table);
+  const Tensor list = contiguous(index);
+  Shape shape = index.shape();
+  for (int i = 1; i < table.rank(); ++i) shape.push_back(table.shape()[i]);
+  Tensor y = empty(shape, table.dtype(), table.device());
+  kernels::take_rows("embedding", as_rows(rows, rows.size(0)).view(), as_list(list).view(),
+                     as_rows(y, list.numel()).mutable_view(), stream_of(table));
+  return record("embedding", y, {&rows}, {Saved::other(list)}, [](Backward& b) {
+    const Tensor dy = contiguous(b.grad());
+    const auto [dx, beta] = b.sink(0);
+    kernels::add_rows("embedding", as_rows(dy, b.saved(0).numel()).view(),
+                      as_list(b.saved(0)).view(), as_rows(dx, dx.size(0)).mutable_view(), beta,
+                      b.stream());
+  });
+}
+
+Tensor index_select(const Tensor& x, std::int64_t axis, const Tensor& index) {
+  require_defined("index_select", x);
+  require_index("index_select", index);
+  require_same_device("index_select", x, index);
+  FIRN_CHECK(index.rank() == 1, "index_select", "flatten the index", "the index is 1-D, got {}",
+             describe(index));
+  const int a = normalize_axis("index_select", axis, x.rank());
+  Shape shape = x.shape();
+  shape[a] = index.numel();
+  Tensor y = empty(shape, x.dtype(), x.device());
+  kernels::gather("index_select", x.view(), along(index, shape, a), y.mutable_view(), a,
+                  stream_of(x));
+  return record("index_select", y, {&x}, {Saved::other(index)}, [a](Backward& b) {
+    const auto [dx, beta] = b.sink(0);
+    kernels::gather_backward("index_select", b.grad().view(),
+                             along(b.saved(0), b.grad().shape(), a), dx.mutable_view(), a, beta,
+                             b.stream());
+  });
+}
+
+Tensor gather(const Tensor& x, std::int64_t axis, const Tensor& index) {
+  require_defined("gather", x);
+  require_index("gather", index);
+  require_same_device("gather", x, index);
+  const int a = normalize_axis("gather", axis, x.rank());
+  bool fits = index.rank() == x.rank();
+  for (int i = 0; fits && i < x.rank(); ++i) fits = i == a || index.shape()[i] <= x.shape()[i];
+  FIRN_CHECK(fits, "gather", "unsqueeze or slice the index",
+             "the index has x's rank and, off axis {}, sizes at most x's: x {}, index {}", a,
+             describe(x), describe(index));
+  Tensor y = empty(index.shape(), x.dtype(), x.device());
+  kernels::gather("gather", x.view(), index.view(), y.mutable_view(), a, stream_of(x));
+  return record("gather", y, {&x}, {Saved::other(index)}, [a](Backward& b) {
+    const auto [dx, beta] = b.sink(0);
+    kernels::gather_backward("gather", b.grad().view(), b.saved(0).view(), dx.mutable_view(), a,
+                             beta, b.stream());
+  });
+}
+
+Tensor one_hot(const Tensor& index, std::int64_t classes, DType dtype) {
+  require_index("one_hot", index);
+  FIRN_CHECK(classes > 0, "one_hot", "give the number of classes", "classes is {}", classes);
+  const Tensor list = contiguous(index);
+  Shape shape = index.shape();
+  shape.push_back(classes);
+  Tensor y = empty(shape, dtype, index.device());
+  kernels::one_hot("one_hot", as_list(list).view(), as_rows(y, list.numel()).mutable_view(),
+                   stream_of(index));
+  return y;
+}
+
+}  // namespace firn

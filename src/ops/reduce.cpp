@@ -1,0 +1,163 @@
+// Reductions over axes.
+#include "kernels/reduce.h"
+
+#include <algorithm>
+
+#include "kernels/elementwise.h"
+#include "ops/common.h"
+
+namespace firn {
+
+using namespace ops;
+using kernels::ReduceOp;
+
+namespace {
+
+/// What a reduction of x over some axes looks like.
+struct Reduction {
+  Axes axes;
+  Shape kept;   ///< x's shape with size 1 at the reduced axes
+  Shape shape;  ///< the result's
+  std::int64_t count = 1;
+  bool keepdims;
+
+  Reduction(const char* op, const Tensor& x, const Axes& list, bool keep)
+      : axes(normalize_axes(op, list, x.rank())), kept(x.shape()), keepdims(keep) {
+    for (const std::int64_t a : axes) {
+      count *= kept[static_cast<int>(a)];
+      kept[static_cast<int>(a)] = 1;
+    }
+    if (keepdims) shape = kept;
+    for (int i = 0; !keepdims && i < x.rank(); ++i)
+      if (!axes.contains(i)) shape.push_back(kept[i]);
+  }
+
+  /// t, of the result's shape and any strides, with the reduced axes back at size 1.
+  Tensor restore(const Tensor& t) const {
+    Strides strides;
+    for (int i = 0, j = 0; i < kept.size(); ++i) {
+      const bool gone = axes.contains(i);
+      strides.push_back(gone ? 0 : t.strides()[j]);
+      if (keepdims || !gone) ++j;
+    }
+    return t.as_strided(kept, strides);
+  }
+  /// The same, repeated along the reduced axes to x's shape.
+  Tensor spread(const Tensor& t, const Shape& full) const {
+    const Tensor r = restore(t);
+    return r.as_strided(full, r.strides());
+  }
+};
+
+Tensor extremum(ReduceOp op, const char* name, const Tensor& x, const Axes& axes, bool keepdims) {
+  require_defined(name, x);
+  const Reduction r(name, x, axes, keepdims);
+  FIRN_CHECK(r.count > 0, name, "check that the tensor is not empty",
+             "nothing to compare: {} over axes {} has no elements", describe(x), r.axes);
+  Tensor y = empty(r.shape, x.dtype(), x.device());
+  kernels::reduce(op, x.view(), r.restore(y).mutable_view(), 1, 0, stream_of(x));
+  return record(name, y, {&x}, {Saved::input(0), Saved::output()}, [r](Backward& b) {
+    const auto [dx, beta] = b.sink(0);
+    kernels::extremum_backward(r.restore(b.grad()).view(), b.saved(0).view(),
+                               r.restore(b.saved(1)).view(), dx.mutable_view(), beta, b.stream());
+  });
+}
+
+}  // namespace
+
+Tensor sum(const Tensor& x, const Axes& axes, bool keepdims) {
+  require_defined("sum", x);
+  const Reduction r("sum", x, axes, keepdims);
+  Tensor y = empty(r.shape, is_floating(x.dtype()) ? x.dtype() : i64, x.device());
+  kernels::reduce(ReduceOp::sum, x.view(), r.restore(y).mutable_view(), 1, 0, stream_of(x));
+  return record("sum", y, {&x}, {},
+                [r](Backward& b) { b.accumulate(0, r.spread(b.grad(), b.input_shape(0))); });
+}
+
+Tensor mean(const Tensor& x, const Axes& axes, bool keepdims) {
+  require_floating("mean", x);
+  const Reduction r("mean", x, axes, keepdims);
+  const double scale = 1.0 / static_cast<double>(r.count);  // an empty mean is 0 * inf: NaN
+  Tensor y = empty(r.shape, x.dtype(), x.device());
+  kernels::reduce(ReduceOp::sum, x.view(), r.restore(y).mutable_view(), scale, 0, stream_of(x));
+  return record("mean", y, {&x}, {}, [r, scale](Backward& b) {
+    const auto [dx, beta] = b.sink(0);
+    kernels::axpby(scale, r.spread(b.grad(), dx.shape()).view(), beta, dx.mutable_view(),
+                   b.stream());
+  });
+}
+
+Tensor max(const Tensor& x, const Axes& axes, bool keepdims) {
+  return extremum(ReduceOp::max, "max", x, axes, keepdims);
+}
+
+Tensor min(const Tensor& x, const Axes& axes, bool keepdims) {
+  return extremum(ReduceOp::min, "min", x, axes, keepdims);
+}
+
+Tensor argmax(const Tensor& x, std::int64_t axis, bool keepdims) {
+  require_defined("argmax", x);
+  const int a = normalize_axis("argmax", axis, x.rank());
+  const Reduction r("argmax", x, {a}, keepdims);
+  FIRN_CHECK(r.count > 0, "argmax", "check that the tensor is not empty",
+             "nothing to compare: {} has no elements along axis {}", describe(x), a);
+  Tensor y = empty(r.shape, i64, x.device());
+  kernels::argmax(x.view(), r.restore(y).mutable_view(), a, stream_of(x));
+  return y;
+}
+
+Tensor var(const Tensor& x, const Axes& axes, std::int64_t correction, bool keepdims) {
+  require_floating("var", x);
+  const Reduction r("var", x, axes, keepdims);
+  const DType wide = compute_dtype(x.dtype());
+  const Stream stream = stream_of(x);
+  // Two passes: the mean, then the squared distances from it. One pass over x and x^2 would cancel.
+  // With count <= correction the divisor is 0 and the result NaN.
+  const double scale = 1.0 / static_cast<double>(std::max<std::int64_t>(0, r.count - correction));
+  Tensor center = empty(r.kept, wide, x.device());
+  kernels::reduce(ReduceOp::sum, x.view(), center.mutable_view(),
+                  1.0 / static_cast<double>(r.count), 0, stream);
+  Tensor y = empty(r.shape, x.dtype(), x.device());
+  {
+    const Tensor distance = empty(x.shape(), wide, x.device());
+    kernels::binary(math::BinaryOp::sub, x.view(), broadcast_to(center.view(), x.shape()),
+                    distance.mutable_view(), {}, stream);
+    kernels::reduce(ReduceOp::sum_squares, distance.view(), r.restore(y).mutable_view(), scale, 0,
+                    stream);
+  }
+  // dx = dy * 2 (x - mean) / (n - correction)
+  return record("var", y, {&x}, {Saved::input(0), Saved::other(center)}, [r, scale](Backward& b) {
+    const Tensor& in = b.saved(0);
+    const Tensor slope = empty(in.shape(), b.saved(1).dtype(), in.device());
+    kernels::binary(math::BinaryOp::sub, in.view(), broadcast_to(b.saved(1).view(), in.shape()),
+                    slope.mutable_view(), {}, b.stream());
+    kernels::binary(math::BinaryOp::mul, slope.view(), r.spread(b.grad(), in.shape()).view(),
+                    slope.mutable_view(), {}, b.stream());
+    const auto [dx, beta] = b.sink(0);
+    kernels::axpby(2 * scale, slope.view(), beta, dx.mutable_view(), b.stream());
+  });
+}
+
+Tensor norm(const Tensor& x, const Axes& axes, bool keepdims) {
+  require_floating("norm", x);
+  const Reduction r("norm", x, axes, keepdims);
+  const Tensor squared = empty(r.shape, compute_dtype(x.dtype()), x.device());
+  kernels::reduce(ReduceOp::sum_squares, x.view(), r.restore(squared).mutable_view(), 1, 0,
+                  stream_of(x));
+  Tensor y = empty(r.shape, x.dtype(), x.device());
+  kernels::unary(math::UnaryOp::sqrt, squared.view(), y.mutable_view(), {}, stream_of(x));
+  // dx = x * (dy / y), and 0 where y is 0.
+  return record("norm", y, {&x}, {Saved::input(0), Saved::output()}, [r](Backward& b) {
+    const Tensor& in = b.saved(0);
+    const DType wide = compute_dtype(in.dtype());
+    const Tensor length = cast(b.saved(1), wide);
+    const Tensor zero = zeros({}, wide, in.device());
+    const Tensor factor = where(eq(length, zero), zero, div(cast(b.grad(), wide), length));
+    const auto [dx, beta] = b.sink(0);
+    kernels::binary_backward(math::BinaryOp::mul, 0, in.view(), in.view(),
+                             r.spread(factor, in.shape()).view(), dx.mutable_view(), {}, beta,
+                             b.stream());
+  });
+}
+
+}  // namespace firn
