@@ -111,7 +111,7 @@ elseif(STEP STREQUAL "pkg-config")
   set(ENV{PKG_CONFIG_PATH} ${prefix}/${LIBDIR}/pkgconfig)
   run(${PKG_CONFIG} --cflags --libs firn)
   separate_arguments(flags UNIX_COMMAND "${output}")
-  run(${CMAKE_CXX_COMPILER} -std=c++20 ${here}/consumer.cpp ${flags} -o ${WORK}/with-pkg-config)
+  run(${CMAKE_CXX_COMPILER} -std=c++20 ${here}/program/consumer.cpp ${flags} -o ${WORK}/with-pkg-config)
   check_program(${WORK}/with-pkg-config)
   run(${PKG_CONFIG} --modversion firn)
   file(STRINGS ${prefix}/${LIBDIR}/cmake/firn/firnConfigVersion.cmake version REGEX "set.PACKAGE_VERSION \"")
@@ -165,7 +165,7 @@ elseif(STEP STREQUAL "shared_library_exports_firn_only")
     list(JOIN symbols "\n" symbols)
     message(FATAL_ERROR "exported, but not firn's:\n${symbols}")
   endif()
-  run(${CMAKE_CXX_COMPILER} -std=c++20 -I${SOURCE}/include ${here}/consumer.cpp ${library}
+  run(${CMAKE_CXX_COMPILER} -std=c++20 -I${SOURCE}/include ${here}/program/consumer.cpp ${library}
     -Wl,-rpath,${BUILD}/tests/package -o ${WORK}/with-shared)
   check_program(${WORK}/with-shared)
 

@@ -71,6 +71,7 @@ inline const std::vector<Foreign> kForeign = {
     {"zlib.h",   {"src/data/", "src/io/"}},
     {"immintrin.h", {"kernels/cpu/"}},
     {"xmmintrin.h", {"kernels/cpu/"}},
+    {"cxxabi.h", {"src/"}},
     {"sys/",     {"src/"}},
     {"fcntl.h",  {"src/"}},
     {"unistd.h", {"src/"}},

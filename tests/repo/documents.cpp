@@ -1,0 +1,45 @@
+// What the documents promise about other files.
+#include <filesystem>
+#include <regex>
+#include <string>
+
+#include "repo/files.h"
+#include "support/catch.h"
+
+namespace repo {
+namespace {
+
+TEST_CASE("README shows samples/from_scratch.cpp as it is") {
+  CHECK(read("README.md").find("\n```cpp\n" + read("samples/from_scratch.cpp") + "```\n") !=
+        std::string::npos);
+}
+
+TEST_CASE("links between the documents lead somewhere") {
+  static const std::regex link(R"(\]\(([^)#:]+)\))");
+  for (const char* page : {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/design.md"}) {
+    const std::string text = read(page);
+    const auto folder = (root() / page).parent_path();
+    for (std::sregex_iterator it(text.begin(), text.end(), link), end; it != end; ++it) {
+      const std::string target = (*it)[1];
+      CAPTURE(page, target);
+      CHECK(std::filesystem::exists(folder / target));
+    }
+  }
+}
+
+TEST_CASE("README lists every build option") {
+  const std::string readme = read("README.md");
+  const std::string cmake = read("CMakeLists.txt");
+  static const std::regex option(R"(\n(?:option|set)\((FIRN_[A-Z]+) )");
+  int options = 0;
+  for (std::sregex_iterator it(cmake.begin(), cmake.end(), option), end; it != end; ++it) {
+    const std::string name = (*it)[1];
+    CAPTURE(name);
+    CHECK(readme.find("`" + name + "`") != std::string::npos);
+    ++options;
+  }
+  CHECK(options >= 8);
+}
+
+}  // namespace
+}  // namespace repo
