@@ -3,7 +3,7 @@
 //   f(a, b, p)          the value; a comparison's is 1 or 0
 //   dfa(dy, a, b, p)    the gradient with respect to a
 //   dfb(dy, a, b, p)    the gradient with respect to b
-//   reads_operands      whether dfa and dfb read a and b (else nothing is saved)
+//   dfa_reads, dfb_reads  which of a and b these two read: what is saved is no more than that
 //
 // The list is at the foot. OPERATOR entries have public functions of their own
 // (include/firn/ops.h); COMPARISON entries as well, with bool results and no gradient; LOSS entries
@@ -15,16 +15,21 @@
 
 namespace firn::math {
 
+/// A set of operands.
+enum Operands : unsigned char { kNeither = 0, kA = 1, kB = 2, kBoth = 3 };
+
 struct BinaryDefaults {
   static constexpr Autocast autocast = Autocast::promote;
   static constexpr bool integers = false;
   static constexpr bool compares = false;
-  static constexpr bool reads_operands = true;
+  static constexpr Operands dfa_reads = kBoth;
+  static constexpr Operands dfb_reads = kBoth;
 };
 
 struct Add : BinaryDefaults {
   static constexpr bool integers = true;
-  static constexpr bool reads_operands = false;
+  static constexpr Operands dfa_reads = kNeither;
+  static constexpr Operands dfb_reads = kNeither;
   template <class V>
   FIRN_HD static V f(V a, V b, Args) {
     return a + b;
@@ -41,7 +46,8 @@ struct Add : BinaryDefaults {
 
 struct Sub : BinaryDefaults {
   static constexpr bool integers = true;
-  static constexpr bool reads_operands = false;
+  static constexpr Operands dfa_reads = kNeither;
+  static constexpr Operands dfb_reads = kNeither;
   template <class V>
   FIRN_HD static V f(V a, V b, Args) {
     return a - b;
@@ -58,6 +64,8 @@ struct Sub : BinaryDefaults {
 
 struct Mul : BinaryDefaults {
   static constexpr bool integers = true;
+  static constexpr Operands dfa_reads = kB;
+  static constexpr Operands dfb_reads = kA;
   template <class V>
   FIRN_HD static V f(V a, V b, Args) {
     return a * b;
@@ -73,6 +81,7 @@ struct Mul : BinaryDefaults {
 };
 
 struct Div : BinaryDefaults {
+  static constexpr Operands dfa_reads = kB;
   template <class V>
   FIRN_HD static V f(V a, V b, Args) {
     return a / b;
@@ -216,6 +225,7 @@ struct Huber : LossDefaults {  // p.a: delta
 };
 
 struct BceWithLogits : LossDefaults {
+  static constexpr Operands dfb_reads = kA;
   template <class V>
   FIRN_HD static V f(V a, V b, Args) {
     return log_one_plus_exp(a) - a * b;
@@ -231,6 +241,7 @@ struct BceWithLogits : LossDefaults {
 };
 
 struct KlDiv : LossDefaults {
+  static constexpr Operands dfa_reads = kB;
   template <class V>
   FIRN_HD static V f(V a, V b, Args) {
     return where(b == V(0), V(0), b * (log(b) - a));
@@ -281,13 +292,15 @@ struct BinaryInfo {
   Autocast autocast;
   bool integers;
   bool compares;
-  bool reads_operands;
+  Operands dfa_reads;
+  Operands dfb_reads;
 };
 
 /// In the order of the enum: kBinaryOps[int(op)].
 inline constexpr BinaryInfo kBinaryOps[] = {
 #define FIRN_INFO(name, Op) \
-  {BinaryOp::name, #name, Op::autocast, Op::integers, Op::compares, Op::reads_operands},
+  {BinaryOp::name, #name,         Op::autocast, Op::integers, \
+   Op::compares,   Op::dfa_reads, Op::dfb_reads},
   FIRN_EACH_BINARY(FIRN_INFO)
 #undef FIRN_INFO
 };
