@@ -121,7 +121,7 @@ Tensor var(const Tensor& x, const Axes& axes, std::int64_t correction, bool keep
   {
     const Tensor distance = empty(x.shape(), wide, x.device());
     kernels::binary(math::BinaryOp::sub, x.view(), broadcast_to(center.view(), x.shape()),
-                    distance.mutable_view(), {}, stream);
+                    distance.mutable_view(), math::Args{}, stream);
     kernels::reduce(ReduceOp::sum_squares, distance.view(), r.restore(y).mutable_view(), scale, 0,
                     stream);
   }
@@ -130,9 +130,9 @@ Tensor var(const Tensor& x, const Axes& axes, std::int64_t correction, bool keep
     const Tensor& in = b.saved(0);
     const Tensor slope = empty(in.shape(), b.saved(1).dtype(), in.device());
     kernels::binary(math::BinaryOp::sub, in.view(), broadcast_to(b.saved(1).view(), in.shape()),
-                    slope.mutable_view(), {}, b.stream());
+                    slope.mutable_view(), math::Args{}, b.stream());
     kernels::binary(math::BinaryOp::mul, slope.view(), r.spread(b.grad(), in.shape()).view(),
-                    slope.mutable_view(), {}, b.stream());
+                    slope.mutable_view(), math::Args{}, b.stream());
     const auto [dx, beta] = b.sink(0);
     kernels::axpby(2 * scale, slope.view(), beta, dx.mutable_view(), b.stream());
   });
@@ -145,7 +145,7 @@ Tensor norm(const Tensor& x, const Axes& axes, bool keepdims) {
   kernels::reduce(ReduceOp::sum_squares, x.view(), r.restore(squared).mutable_view(), 1, 0,
                   stream_of(x));
   Tensor y = empty(r.shape, x.dtype(), x.device());
-  kernels::unary(math::UnaryOp::sqrt, squared.view(), y.mutable_view(), {}, stream_of(x));
+  kernels::unary(math::UnaryOp::sqrt, squared.view(), y.mutable_view(), math::Args{}, stream_of(x));
   // dx = x * (dy / y), and 0 where y is 0.
   return record("norm", y, {&x}, {Saved::input(0), Saved::output()}, [r](Backward& b) {
     const Tensor& in = b.saved(0);
@@ -155,8 +155,8 @@ Tensor norm(const Tensor& x, const Axes& axes, bool keepdims) {
     const Tensor factor = where(eq(length, zero), zero, div(cast(b.grad(), wide), length));
     const auto [dx, beta] = b.sink(0);
     kernels::binary_backward(math::BinaryOp::mul, 0, in.view(), in.view(),
-                             r.spread(factor, in.shape()).view(), dx.mutable_view(), {}, beta,
-                             b.stream());
+                             r.spread(factor, in.shape()).view(), dx.mutable_view(), math::Args{},
+                             beta, b.stream());
   });
 }
 
