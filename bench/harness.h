@@ -1,0 +1,92 @@
+// What firn's and the peer's benchmark programs share: the data, the clock, and the line they print.
+// No firn and no peer header here: both sides do the same work on the same floats.
+#pragma once
+
+#include <sys/resource.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace bench {
+
+inline double seconds() {
+  using namespace std::chrono;
+  return duration<double>(steady_clock::now().time_since_epoch()).count();
+}
+
+/// Prints `what <tab> median <tab> unit <tab> min <tab> max <tab> samples`.
+inline void report(const std::string& what, const char* unit, std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  std::printf("%s\t%.6g\t%s\t%.6g\t%.6g\t%zu\n", what.c_str(), values[values.size() / 2], unit,
+              values.front(), values.back(), values.size());
+  std::fflush(stdout);
+}
+
+/// Nanoseconds a call, several times over: each value is the mean of enough calls to fill 20 ms.
+template <class Fn>
+std::vector<double> nanoseconds(Fn&& fn, int repeats = 9) {
+  int calls = 1;
+  for (double took = 0; took < 0.02;) {
+    calls *= 2;
+    const double start = seconds();
+    for (int i = 0; i < calls; ++i) fn();
+    took = seconds() - start;
+  }
+  std::vector<double> values;
+  for (int r = 0; r < repeats; ++r) {
+    const double start = seconds();
+    for (int i = 0; i < calls; ++i) fn();
+    values.push_back((seconds() - start) / calls * 1e9);
+  }
+  return values;
+}
+
+inline double peak_rss_mib() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / 1024;
+}
+
+/// FashionMNIST as float in [0, 1], file order, in memory before the clock starts.
+struct Images {
+  std::vector<float> pixels;  // [count, 784]
+  std::vector<std::int64_t> labels;
+  std::int64_t count = 0;
+};
+
+inline std::vector<unsigned char> read_gz(const std::string& path, std::size_t header,
+                                          std::size_t bytes) {
+  gzFile file = gzopen(path.c_str(), "rb");
+  if (!file) throw std::runtime_error("cannot open " + path + "; hint: scripts/setup sample");
+  std::vector<unsigned char> out(header + bytes);
+  const int got = gzread(file, out.data(), static_cast<unsigned>(out.size()));
+  gzclose(file);
+  if (got != static_cast<int>(out.size())) throw std::runtime_error(path + " is truncated");
+  out.erase(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(header));
+  return out;
+}
+
+inline Images load_images(const char* part, std::int64_t count) {
+  const char* dir = std::getenv("FIRN_DATA");
+  const std::string base =
+      std::string(dir ? dir : "/usr/share/datasets/fashion-mnist") + "/" + part;
+  const auto pixels =
+      read_gz(base + "-images-idx3-ubyte.gz", 16, static_cast<std::size_t>(count) * 784);
+  const auto labels = read_gz(base + "-labels-idx1-ubyte.gz", 8, static_cast<std::size_t>(count));
+  Images out;
+  out.count = count;
+  out.pixels.resize(pixels.size());
+  for (std::size_t i = 0; i < pixels.size(); ++i)
+    out.pixels[i] = static_cast<float>(pixels[i]) / 255.f;
+  out.labels.assign(labels.begin(), labels.end());
+  return out;
+}
+
+}  // namespace bench
