@@ -33,7 +33,7 @@ struct Amount {
 /// "669,706"
 std::string with_commas(std::int64_t n) {
   std::string s = std::to_string(n);
-  for (std::size_t i = s.size(); i > 3; i -= 3) s.insert(i - 3, ",");
+  for (std::size_t i = s.size(); i > 3; i -= 3) s.insert(i - 3, 1, ',');
   return s;
 }
 
@@ -287,7 +287,8 @@ void print(std::ostream& out, const std::vector<TreeModule>& tree, std::size_t& 
   const TreeModule& m = tree[at++];
   const std::string indent(static_cast<std::size_t>(2 * m.depth), ' ');
   const std::string settings = m.module->settings();
-  out << indent << (m.depth > 0 ? m.name + ": " : "") << m.module->kind() << '(' << settings;
+  out << indent << (m.depth > 0 ? fmt::format("{}: ", m.name) : "") << m.module->kind() << '('
+      << settings;
   const bool leaf = at == tree.size() || tree[at].depth <= m.depth;
   if (!leaf) {
     out << '\n';

@@ -193,7 +193,8 @@ void visit_member(MemberVisitor& visitor, const std::string& name, T& member) {
 }
 
 template <class... Ts>
-void visit_all(MemberVisitor& visitor, std::string_view names, Ts&... members) {
+void visit_all([[maybe_unused]] MemberVisitor& visitor, [[maybe_unused]] std::string_view names,
+               Ts&... members) {
   (visit_member(visitor, next_name(names), members), ...);
 }
 
