@@ -154,8 +154,13 @@ void extremum_backward_as(const ConstView& dy, const ConstView& x, const ConstVi
     const ReduceAxis& inner = plan.inner;
     alignas(64) A buffer[kRow];
     alignas(64) std::int64_t count[kTile] = {};
-    A* const top = extremum + at.out + c;
-    A* const part = share + at.out + c;
+    alignas(64) A top[kTile];
+    alignas(64) A part[kTile];
+    for (std::int64_t j = 0; j < n; ++j) {
+      const std::int64_t o = at.out + (c + j) * inner.out;
+      top[j] = extremum[o];
+      part[j] = share[o];
+    }
     const auto each_run = [&](auto&& fn) {
       const ReduceAxis step = plan.reduced.size() == 0 ? ReduceAxis{} : plan.reduced.back();
       plan.reduced.runs(
@@ -175,7 +180,7 @@ void extremum_backward_as(const ConstView& dy, const ConstView& x, const ConstVi
         if (plan.columns) {
           for (std::int64_t j = 0; j < m; ++j) count[j] += is_tie(in[j], top[j]);
         } else {
-          for (std::int64_t j = 0; j < m; ++j) count[0] += is_tie(in[j], *top);
+          for (std::int64_t j = 0; j < m; ++j) count[0] += is_tie(in[j], top[0]);
         }
       }
     });

@@ -1,0 +1,251 @@
+// Ops that read and add at given positions, against loops over the definition.
+#include "kernels/index.h"
+
+#include <cmath>
+
+#include "support/catch.h"
+#include "support/values.h"
+
+namespace firn::testing {
+namespace {
+
+struct Threads {
+  explicit Threads(int n) : before(num_threads()) { set_num_threads(n); }
+  ~Threads() { set_num_threads(before); }
+  int before;
+};
+
+std::vector<double> positions(std::int64_t n, std::int64_t bound, std::uint64_t seed) {
+  Rng rng(seed);
+  std::vector<double> v(static_cast<std::size_t>(n));
+  for (double& p : v) p = static_cast<double>(rng.below(bound));
+  return v;
+}
+
+/// Small whole numbers: exact in every dtype, and so are sums of a few.
+std::vector<double> whole_numbers(std::int64_t n, DType t) {
+  return positions(n, t == boolean ? 2 : 100, 77);
+}
+
+/// Calls fn(position in index, position in x) for a gather along `axis`.
+template <class Fn>
+void each_pair(const Shape& x, const Shape& index, int axis, const std::vector<double>& at,
+               Fn&& fn) {
+  Dims p = Dims::filled(index.size(), 0);
+  for (std::size_t i = 0; i < at.size(); ++i) {
+    std::int64_t from = 0;
+    for (int a = 0; a < index.size(); ++a)
+      from = from * x[a] + (a == axis ? static_cast<std::int64_t>(at[i]) : p[a]);
+    fn(i, static_cast<std::size_t>(from));
+    for (int a = index.size() - 1; a >= 0 && ++p[a] == index[a]; --a) p[a] = 0;
+  }
+}
+
+const Layout kLayouts[] = {Layout::contiguous, Layout::transposed, Layout::stepped};
+
+TEST_CASE("gather along every axis, in every dtype and layout") {
+  for (const DType t : {f16, bf16, f32, f64, i32, i64, u8, boolean}) {
+    for (const Layout layout : kLayouts) {
+      for (const Layout index_layout : kLayouts) {
+        for (const DType it : {i64, i32}) {
+          const Shape shape{5, 4, 33};
+          for (int axis = 0; axis < 3; ++axis) {
+            Shape picked{4, 4, 31};
+            picked[axis] = 7;
+            const auto x = whole_numbers(shape.product(), t);
+            const auto at = positions(picked.product(), shape[axis], 5);
+            std::vector<double> want(at.size());
+            each_pair(shape, picked, axis, at,
+                      [&](std::size_t i, std::size_t j) { want[i] = x[j]; });
+            const Tensor y =
+                gather(make(x, shape, t, layout), axis, make(at, picked, it, index_layout));
+            CHECK(y.dtype() == t);
+            expect_same("axis " + std::to_string(axis), values_of(y), want);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("the gradient of gather adds up what met, in f32, and is rounded once") {
+  for (const DType t : {f16, f32, f64}) {
+    for (const Layout layout : kLayouts) {
+      for (const Shape& shape : {Shape{5, 4, 33}, Shape{3, 2, 300}}) {
+        for (int axis = 0; axis < 3; ++axis) {
+          Shape picked = shape;
+          picked[axis] = 40;
+          picked[(axis + 1) % 3] -= 1;
+          const auto at = positions(picked.product(), shape[axis], 9);
+          const auto seed = whole_numbers(picked.product(), t);
+          std::vector<double> want(static_cast<std::size_t>(shape.product()), 0);
+          each_pair(shape, picked, axis, at,
+                    [&](std::size_t i, std::size_t j) { want[j] += 2 * seed[i]; });
+          Tensor x = zeros(shape, t);
+          x.set_requires_grad();
+          const Tensor y = gather(x, axis, make(at, picked, i64, layout));
+          const Tensor dy = make(seed, picked, t, layout);
+          backward(y, {.seed = dy, .retain_graph = true});
+          backward(y, {.seed = dy});
+          // Whole numbers: the sums are exact in f32; f16 rounds each of the two passes.
+          expect_close(to_string(shape) + " axis " + std::to_string(axis), values_of(x.grad()),
+                       want, t == f16 ? 2 * epsilon_of(f16) * largest(want) : 0);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("index_select along every axis, and its gradient") {
+  for (const DType t : {f32, f16, f64}) {
+    for (const Layout layout : kLayouts) {
+      const Shape shape{6, 5, 40};
+      for (int axis = 0; axis < 3; ++axis) {
+        Shape picked = shape;
+        picked[axis] = 9;
+        const auto list = positions(9, shape[axis], 3);
+        std::int64_t inner = 1;
+        for (int a = axis + 1; a < 3; ++a) inner *= shape[a];
+        std::vector<double> at(static_cast<std::size_t>(picked.product()));
+        for (std::size_t i = 0; i < at.size(); ++i)
+          at[i] = list[static_cast<std::size_t>(static_cast<std::int64_t>(i) / inner % 9)];
+        const auto x = whole_numbers(shape.product(), t);
+        const auto seed = whole_numbers(picked.product(), t);
+        std::vector<double> want(at.size()), grad(x.size(), 0);
+        each_pair(shape, picked, axis, at, [&](std::size_t i, std::size_t j) {
+          want[i] = x[j];
+          grad[j] += seed[i];
+        });
+        Tensor tx = make(x, shape, t, layout);
+        tx.set_requires_grad();
+        const Tensor y = index_select(tx, axis - 3, make(list, {9}, i32, Layout::stepped));
+        expect_same("values", values_of(y), want);
+        backward(y, {.seed = make(seed, picked, t, layout)});
+        expect_same("gradient", values_of(tx.grad()), grad);
+      }
+    }
+  }
+}
+
+TEST_CASE("embedding takes rows for an index of any shape, and adds their gradients") {
+  for (const DType t : {f32, f16, f64}) {
+    for (const std::int64_t d : {1, 3, 64, 127, 129, 300}) {
+      for (const Layout layout : kLayouts) {
+        const auto x = whole_numbers(11 * d, t);
+        const auto list = positions(3 * 8, 11, 21);
+        Tensor table = make(x, {11, d}, t, layout);
+        table.set_requires_grad();
+        const Tensor y = embedding(table, make(list, {3, 8}, i64, layout));
+        CHECK(y.shape() == (Shape{3, 8, d}));
+        std::vector<double> want(static_cast<std::size_t>(24 * d)), grad(x.size(), 0);
+        const auto seed = whole_numbers(24 * d, t);
+        for (std::int64_t i = 0; i < 24 * d; ++i) {
+          const auto from = static_cast<std::size_t>(
+              static_cast<std::int64_t>(list[static_cast<std::size_t>(i / d)]) * d + i % d);
+          want[static_cast<std::size_t>(i)] = x[from];
+          grad[from] += seed[static_cast<std::size_t>(i)];
+        }
+        expect_same("values", values_of(y), want);
+        backward(y, {.seed = make(seed, {3, 8, d}, t, layout)});
+        expect_same("gradient", values_of(table.grad()), grad);
+      }
+    }
+  }
+  const Tensor cube = make(whole_numbers(24, f32), {4, 2, 3}, f32);
+  CHECK(embedding(cube, tensor<std::int64_t>({3, 0})).shape() == (Shape{2, 2, 3}));
+  CHECK(embedding(cube, zeros({0}, i64)).shape() == (Shape{0, 2, 3}));
+}
+
+TEST_CASE("rows are added in f32 and rounded once, into a sink of another dtype too") {
+  const std::int64_t m = 5000;
+  const Tensor dy = full({m, 2}, 0.25, f16);
+  const Tensor index = zeros({m}, i64);
+  const Tensor narrow = ones({3, 2}, f16);
+  kernels::add_rows("test", dy.view(), index.view(), narrow.mutable_view(), 1, Stream{});
+  expect_same("f16 sink", values_of(narrow), {1251, 1251, 1, 1, 1, 1});
+  const Tensor wide = full({3, 2}, std::nan(""), f32);
+  kernels::add_rows("test", dy.view(), index.view(), wide.mutable_view(), 0, Stream{});
+  expect_same("f32 sink", values_of(wide), {1250, 1250, 0, 0, 0, 0});
+}
+
+TEST_CASE("the bits of added rows do not depend on the number of threads") {
+  for (const DType t : {f32, f16}) {
+    for (const std::int64_t d : {5, 64, 700}) {
+      Rng rng(31);
+      const Tensor dy = make(rng.uniforms(2000 * d, -1, 1), {2000, d}, t);
+      const Tensor list = make(positions(2000, 40, 2), {2000}, i64);
+      const Tensor full_index = make(positions(2000 * d, 40, 4), {2000, d}, i64);
+      const Tensor tall_index = make(positions(2000 * d, 40, 4), {d, 2000}, i64);
+      std::vector<double> first;
+      for (const int n : {1, 2, 3}) {
+        const Threads threads(n);
+        Tensor x = zeros({40, d}, t);
+        x.set_requires_grad();
+        backward(embedding(x, list), {.seed = dy});
+        backward(gather(x, 0, full_index), {.seed = dy});
+        Tensor z = zeros({d, 40}, t);
+        z.set_requires_grad();
+        backward(gather(z, 1, tall_index), {.seed = dy.transpose(0, 1)});
+        auto all = values_of(x.grad());
+        for (const double v : values_of(z.grad())) all.push_back(v);
+        if (n == 1) first = all;
+        expect_same("threads " + std::to_string(n), all, first);
+      }
+    }
+  }
+}
+
+TEST_CASE("one_hot") {
+  for (const DType t : {f32, f16, f64, i64, i32, u8, boolean}) {
+    for (const DType it : {i64, i32}) {
+      const Tensor y = one_hot(make({2, 0, 1, 2}, {2, 2}, it, Layout::transposed), 3, t);
+      CHECK(y.shape() == (Shape{2, 2, 3}));
+      CHECK(y.dtype() == t);
+      expect_same(to_string(t), values_of(y), {0, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0, 1});
+    }
+  }
+  CHECK(one_hot(zeros({0}, i64), 4).shape() == (Shape{0, 4}));
+}
+
+TEST_CASE("a bad index is named with position and bound, and nothing is written") {
+  const Tensor table = make(whole_numbers(30, f32), {10, 3}, f32);
+  for (const double bad : {-1.0, 10.0, 1e9}) {
+    std::vector<double> list(2000, 4);
+    list[1234] = bad;
+    const Tensor index = make(list, {2000}, i64);
+    const std::string message = error_of([&] { embedding(table, index); });
+    CHECK(message.find("[embedding] index " + std::to_string(static_cast<std::int64_t>(bad))) == 0);
+    CHECK(message.find("[1234]") != std::string::npos);
+    CHECK(message.find("[0, 10)") != std::string::npos);
+    CHECK(error_of([&] { index_select(table, 0, index); }).find("[index_select]") == 0);
+    CHECK(error_of([&] { one_hot(index, 10); }).find("[one_hot]") == 0);
+
+    const Tensor grad = ones({10, 3});
+    const Tensor dy = ones({2000, 3});
+    error_of([&] {
+      kernels::add_rows("test", dy.view(), index.view(), grad.mutable_view(), 0, Stream{});
+    });
+    expect_same("untouched", values_of(grad), std::vector<double>(30, 1.0));
+  }
+  const Tensor grid = make({0, 1, 2, 3, 0, 1}, {2, 3}, i64);
+  CHECK(error_of([&] {
+          gather(zeros({2, 3}), 1, grid);
+        }).find("index 3 at position [1, 0]") != std::string::npos);
+}
+
+TEST_CASE("index ops refuse operands that do not fit") {
+  const Tensor x = zeros({4, 3});
+  const Tensor floats = zeros({2}, f32);
+  CHECK(error_of([&] { embedding(x, floats); }).find("[embedding]") == 0);
+  CHECK(error_of([&] {
+          index_select(x, 0, zeros({2, 2}, i64));
+        }).find("[2, 2] i64") != std::string::npos);
+  CHECK(error_of([&] { index_select(x, 2, zeros({2}, i64)); }).find("[index_select]") == 0);
+  CHECK(error_of([&] { gather(x, 0, zeros({2}, i64)); }).find("[gather]") == 0);
+  CHECK(error_of([&] { gather(x, 0, zeros({2, 4}, i64)); }).find("[gather]") == 0);
+  CHECK(error_of([&] { one_hot(zeros({2}, i64), 0); }).find("[one_hot]") == 0);
+  CHECK(gather(x, 0, zeros({9, 2}, i64)).shape() == (Shape{9, 2}));
+}
+
+}  // namespace
+}  // namespace firn::testing
