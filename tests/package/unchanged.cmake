@@ -14,8 +14,8 @@ macro(check_state_unchanged)
   list(FILTER _after_names INCLUDE REGEX "^CMAKE_")
   set(_changed "")
   foreach(_name ${_before_names} ${_after_names})
-    # Where CMake itself stands in this file, not state.
-    if(NOT _name MATCHES "^CMAKE_CURRENT_LIST_LINE$" AND NOT "${${_name}}" STREQUAL "${_before_${_name}}")
+    # What the last regular expression matched, and the line CMake is at, are no state.
+    if(NOT _name MATCHES "^CMAKE_(MATCH_|CURRENT_LIST_LINE$)" AND NOT "${${_name}}" STREQUAL "${_before_${_name}}")
       list(APPEND _changed "${_name}: '${_before_${_name}}' -> '${${_name}}'")
     endif()
   endforeach()
