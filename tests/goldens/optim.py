@@ -35,8 +35,8 @@ RUNS = [
 ]
 
 
-def line(values):
-    return " ".join(repr(float(v)) for v in values)
+def line(values, digits=17):
+    return " ".join(f"{float(v):.{digits}g}" for v in values)
 
 
 def optimizer(name, parameters, options):
@@ -65,7 +65,8 @@ def run(name, options, dtype, dtype_name):
         if "clip_norm" in options:
             torch.nn.utils.clip_grad_norm_(parameters, options["clip_norm"])
         opt.step()
-        print("step", step, ":", line(torch.cat([p.detach().flatten() for p in parameters])))
+        weights = torch.cat([p.detach().flatten() for p in parameters])
+        print("step", step, ":", line(weights, 17 if dtype == torch.float64 else 9))
 
 
 print("initial :", line(INITIAL))

@@ -27,8 +27,8 @@ namespace firn::optim {
 /// Parameters that are updated alike.
 struct ParamGroup {
   std::vector<Tensor> parameters;
-  double lr_scale = 1;                 ///< multiplies the optimizer's learning rate; 0 or more
-  std::optional<double> weight_decay;  ///< instead of the optimizer's
+  double lr_scale = 1;                      ///< multiplies the optimizer's learning rate; 0 or more
+  std::optional<double> weight_decay = {};  ///< instead of the optimizer's
 };
 
 /// A tensor of the optimizer's state, by name.
@@ -40,7 +40,9 @@ struct NamedState {
 /// Base of all optimizers. Making one moves the parameters into flat arenas on their device, one
 /// per group and dtype, beside arenas for gradients and for the optimizer's state in f32 (f64 for
 /// f64 parameters; f16 and bf16 parameters also get f32 masters). Handles and views made before see
-/// the updates. All memory is had here: a step allocates nothing that it needs to finish.
+/// the updates; but a parameter that is a part of a larger tensor, or is not row-major, is copied
+/// out of it. Gradients collected before are dropped. All memory is had here: a step allocates
+/// nothing that it needs to finish.
 ///
 /// Everything that a step decides (skip or apply, divide by the weight, clip, learning rate, number
 /// of the step) is decided by kernels in device memory; the host waits for nothing.

@@ -1,0 +1,58 @@
+// What the optimizer's tests share: parameters, objectives with a chosen gradient, and the bits of
+// everything that an optimizer keeps.
+#pragma once
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "firn/firn.h"
+#include "support/catch.h"
+#include "support/values.h"
+
+namespace firn::testing {
+
+inline Tensor parameter(const std::vector<double>& values, const Shape& shape, DType dtype = f32) {
+  Tensor t = make(values, shape, dtype);
+  t.set_requires_grad();
+  return t;
+}
+
+/// An objective with gradient `gradient` (repeated where it holds one value) for w.
+inline Tensor objective(const Tensor& w, std::vector<double> gradient) {
+  if (gradient.size() == 1) gradient.resize(static_cast<std::size_t>(w.numel()), gradient[0]);
+  const Tensor product = w * make(gradient, w.shape(), w.dtype());
+  return sum(cast(product, compute_dtype(w.dtype())));
+}
+
+inline std::string bits_of(const Tensor& t) {
+  return {static_cast<const char*>(t.view().data), t.bytes()};
+}
+
+/// The state's tensor of that name.
+inline Tensor state_of(const optim::Optimizer& opt, const std::string& name) {
+  for (const optim::NamedState& s : opt.state())
+    if (s.name == name) return s.tensor;
+  FAIL("no state named " << name);
+  return {};
+}
+
+/// Bits of weights, masters, moments and update counts: what a skipped step leaves alone.
+inline std::string bits_of_training(const optim::Optimizer& opt) {
+  std::string out;
+  for (const optim::NamedState& s : opt.state())
+    if (!s.name.ends_with(".gradient") && s.name != "touched" && s.name != "step_state")
+      out += bits_of(s.tensor);
+  return out;
+}
+
+/// Whether every gradient in the arenas is zero.
+inline bool gradients_are_zero(const optim::Optimizer& opt) {
+  for (const optim::NamedState& s : opt.state())
+    if (s.name.ends_with(".gradient"))
+      for (const double g : values_of(s.tensor))
+        if (g != 0) return false;  // true for a NaN
+  return true;
+}
+
+}  // namespace firn::testing
