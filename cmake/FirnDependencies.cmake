@@ -11,10 +11,9 @@ endmacro()
 firn_find(Eigen3 libeigen3-dev "CPU kernels" 3.4 NO_MODULE)
 firn_find(fmt libfmt-dev "messages")
 firn_find(ZLIB zlib1g-dev "reading .gz data files")
-firn_find(OpenMP g++ "CPU threads" COMPONENTS CXX)
 
 add_library(firn_dependencies INTERFACE)
-target_link_libraries(firn_dependencies INTERFACE Eigen3::Eigen fmt::fmt ZLIB::ZLIB OpenMP::OpenMP_CXX)
+target_link_libraries(firn_dependencies INTERFACE Eigen3::Eigen fmt::fmt ZLIB::ZLIB pthread)
 target_compile_definitions(firn_dependencies INTERFACE
   # Eigen's own threads are off: firn splits the work, so that results do not depend on their number.
   EIGEN_DONT_PARALLELIZE EIGEN_MPL2_ONLY
@@ -31,6 +30,8 @@ if(FIRN_ONEDNN)
   mark_as_advanced(DNNL_INCLUDE_DIR DNNL_LIBRARY)
   if(DNNL_INCLUDE_DIR AND DNNL_LIBRARY)
     set(FIRN_HAS_ONEDNN ON)
+    firn_find(OpenMP g++ "telling oneDNN how many threads to use" COMPONENTS CXX)
+    target_link_libraries(firn_dependencies INTERFACE OpenMP::OpenMP_CXX)
     target_include_directories(firn_dependencies SYSTEM INTERFACE ${DNNL_INCLUDE_DIR})
     target_link_libraries(firn_dependencies INTERFACE ${DNNL_LIBRARY})
     target_compile_definitions(firn_dependencies INTERFACE FIRN_HAS_ONEDNN)

@@ -19,8 +19,11 @@ else()
   set(FIRN_STATIC_PACKAGE OFF)
 endif()
 string(REGEX MATCH "^[0-9]+" FIRN_FMT_MAJOR "${fmt_VERSION}")
-# By name, not by path: the consumer's compiler finds its own (gomp and pthread, or omp).
-set(FIRN_OPENMP_LIBRARIES ${OpenMP_CXX_LIB_NAMES})
+# By name, not by path: the consumer's compiler finds its own (oneDNN: gomp and pthread, or omp).
+set(FIRN_THREAD_LIBRARIES pthread)
+if(FIRN_HAS_ONEDNN)
+  set(FIRN_THREAD_LIBRARIES ${OpenMP_CXX_LIB_NAMES})
+endif()
 set(FIRN_CUDA_LIBRARY_DIR "${CUDAToolkit_LIBRARY_DIR}")
 
 install(EXPORT firnTargets NAMESPACE firn:: DESTINATION ${_package_dir})
@@ -37,7 +40,7 @@ set(FIRN_PC_REQUIRES Requires.private)
 set(FIRN_PC_LIBS "")
 if(FIRN_STATIC_PACKAGE)
   set(FIRN_PC_REQUIRES Requires)  # `pkg-config --libs firn` is all a consumer types
-  list(TRANSFORM FIRN_OPENMP_LIBRARIES PREPEND -l OUTPUT_VARIABLE _libs)
+  list(TRANSFORM FIRN_THREAD_LIBRARIES PREPEND -l OUTPUT_VARIABLE _libs)
   if(FIRN_HAS_ONEDNN)
     list(APPEND _libs -ldnnl)
   endif()

@@ -29,7 +29,8 @@ struct Device {
 /// "cpu" or "cuda:0".
 std::string to_string(Device device);
 
-/// Number of threads that CPU kernels may use; results do not depend on it (same bits).
+/// Number of threads that CPU kernels may use; results do not depend on it (same bits). At first:
+/// the CPUs that the process may run on.
 int num_threads() noexcept;
 
 /// Sets that number for the process. Throws Error where n < 1.

@@ -1,6 +1,6 @@
 // Matrix products through oneDNN where it is installed (f32), else through Eigen. The library is
-// asked for one thread at a time: firn cuts the result into blocks by shape, so that the bits do not
-// depend on the number of threads.
+// asked for one thread at a time: firn cuts the result into blocks by shape, so that the bits do
+// not depend on the number of threads.
 #include "kernels/gemm.h"
 
 #include <Eigen/Core>
@@ -9,6 +9,7 @@
 #include <type_traits>
 #ifdef FIRN_HAS_ONEDNN
 #include <dnnl.h>
+#include <omp.h>
 #endif
 
 #include "kernels/copy.h"
@@ -32,18 +33,6 @@ struct Operand {
   }
 };
 
-/// The library believes that it may use one thread; the caller's setting comes back at the end.
-class OneThread {
- public:
-  OneThread() noexcept : saved_(omp_get_max_threads()) { omp_set_num_threads(1); }
-  ~OneThread() { omp_set_num_threads(saved_); }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
-
- private:
-  int saved_;
-};
-
 /// c [m, n] (row-major, leading dimension ldc) = alpha a b + beta c, on this thread.
 template <class T>
 void eigen_block(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Operand<T>& a,
@@ -65,6 +54,20 @@ void eigen_block(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const 
   if (a.transposed && b.transposed) out.noalias() += alpha * x.transpose() * y.transpose();
 }
 
+#ifdef FIRN_HAS_ONEDNN
+/// oneDNN's OpenMP believes that it may use one thread; the caller's setting comes back at the end.
+class OneThread {
+ public:
+  OneThread() noexcept : saved_(omp_get_max_threads()) { omp_set_num_threads(1); }
+  ~OneThread() { omp_set_num_threads(saved_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int saved_;
+};
+#endif
+
 template <class T>
 void block(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Operand<T>& a,
            const Operand<T>& b, T beta, T* c, std::int64_t ldc) {
@@ -72,9 +75,8 @@ void block(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Operan
   if constexpr (std::is_same_v<T, float>) {
     if (k == 0) return eigen_block(m, n, k, alpha, a, b, beta, c, ldc);
     const OneThread guard;
-    const auto status =
-        dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', m, n, k, alpha, a.data, a.ld,
-                   b.data, b.ld, beta, c, ldc);
+    const auto status = dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', m, n, k,
+                                   alpha, a.data, a.ld, b.data, b.ld, beta, c, ldc);
     if (status == dnnl_success) return;
   }
 #endif
@@ -126,8 +128,8 @@ class Panel {
     ConstView use = v;
     const bool unit_row = v.strides[1] == 1 && v.strides[0] >= v.shape[1];
     const bool unit_column = v.strides[0] == 1 && v.strides[1] >= v.shape[0];
-    const bool thin = (v.shape[0] == 1 && v.strides[1] == 1) ||
-                      (v.shape[1] == 1 && v.strides[0] == 1);
+    const bool thin =
+        (v.shape[0] == 1 && v.strides[1] == 1) || (v.shape[1] == 1 && v.strides[0] == 1);
     if (v.dtype != compute || !(unit_row || unit_column || thin)) {
       // Keep the orientation: the walk over memory stays in order.
       const bool flip = v.strides[0] < v.strides[1];

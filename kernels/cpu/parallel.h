@@ -2,15 +2,16 @@
 // cuts the work into chunks by shape alone, and each chunk is computed whole by one thread.
 #pragma once
 
-#include <omp.h>
-
+#include <algorithm>
 #include <cstdint>
 #include <exception>
+#include <mutex>
 #if defined(__SSE__)
 #include <xmmintrin.h>
 #endif
 
 #include "firn/device.h"
+#include "kernels/cpu/thread_pool.h"
 
 namespace firn::kernels::cpu {
 
@@ -34,30 +35,37 @@ class FlushSubnormals {
 inline constexpr std::int64_t kParallelWork = 1 << 16;
 
 /// Calls fn(i) for every i in [0, chunks), on several threads where `work` (element operations in
-/// all) is worth it. fn may throw: the first exception, by chunk order of arrival, comes out.
+/// all) is worth it. fn may throw: the exception of the lowest chunk that threw comes out.
 template <class Fn>
 void parallel_for(std::int64_t chunks, std::int64_t work, Fn&& fn) {
   const int threads = num_threads();
-  if (chunks <= 1 || threads == 1 || work < kParallelWork || omp_in_parallel()) {
+  if (chunks <= 1 || threads == 1 || work < kParallelWork || inside_work()) {
     const FlushSubnormals guard;
     for (std::int64_t i = 0; i < chunks; ++i) fn(i);
     return;
   }
-  std::exception_ptr error;
-#pragma omp parallel num_threads(threads)
-  {
+  struct Context {
+    Fn& fn;
+    std::mutex mutex;
+    std::int64_t failed = -1;
+    std::exception_ptr error;
+  } context{fn, {}, -1, {}};
+  const auto call = [](void* c, std::int64_t chunk) {
+    Context& shared = *static_cast<Context*>(c);
     const FlushSubnormals guard;
-#pragma omp for schedule(static)
-    for (std::int64_t i = 0; i < chunks; ++i) {
-      try {
-        fn(i);
-      } catch (...) {
-#pragma omp critical(firn_parallel_error)
-        if (!error) error = std::current_exception();
+    try {
+      shared.fn(chunk);
+    } catch (...) {
+      const std::lock_guard lock(shared.mutex);
+      if (shared.failed < 0 || chunk < shared.failed) {
+        shared.failed = chunk;
+        shared.error = std::current_exception();
       }
     }
-  }
-  if (error) std::rethrow_exception(error);
+  };
+  run_on_threads({call, &context, chunks},
+                 static_cast<int>(std::min<std::int64_t>(threads, chunks)));
+  if (context.error) std::rethrow_exception(context.error);
 }
 
 }  // namespace firn::kernels::cpu

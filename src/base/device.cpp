@@ -1,7 +1,8 @@
 #include "firn/device.h"
 
-#include <omp.h>
+#include <sched.h>
 
+#include <algorithm>
 #include <atomic>
 #include <charconv>
 
@@ -29,8 +30,15 @@ std::string to_string(Device device) {
 }
 
 namespace {
+/// The CPUs that this process may run on: fewer than the machine has under taskset or in a
+/// container.
+int usable_cpus() noexcept {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
 std::atomic<int>& thread_count() noexcept {
-  static std::atomic<int> count{omp_get_max_threads()};  // respects OMP_NUM_THREADS
+  static std::atomic<int> count{usable_cpus()};
   return count;
 }
 }  // namespace

@@ -65,7 +65,7 @@ function(read_symbols)
   set(symbols "${symbols}" PARENT_SCOPE)
 endfunction()
 
-set(firn_symbol "_Z(T[ISVTWH]|GV)?N[KO]*4firn|[.]gomp_critical_user_firn")
+set(firn_symbol "_Z(T[ISVTWH]|GV)?N[KO]*4firn")
 
 file(MAKE_DIRECTORY ${WORK})
 if(STEP STREQUAL "install")

@@ -1,0 +1,111 @@
+#include "kernels/cpu/thread_pool.h"
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+namespace firn::kernels::cpu {
+namespace {
+
+thread_local bool inside = false;
+
+void pause() noexcept {
+#if defined(__SSE2__)
+  _mm_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+// Some 50 microseconds: the gap between two kernels of a small model.
+constexpr int kSpins = 1500;
+
+class Pool {
+ public:
+  void run(const Work& work, int threads) {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock) {
+      drain(work, counter_of_caller());
+      return;
+    }
+    while (workers_ < threads - 1) std::thread(&Pool::worker, this, workers_++).detach();
+    work_ = work;
+    next_.store(0, std::memory_order_relaxed);
+    open_.store(threads - 1);
+    round_.fetch_add(1);
+    if (sleepers_.load() > 0) round_.notify_all();
+    drain(work, next_);
+    // Nobody may enter from here on; those who have are waited for. A worker counts itself in
+    // before it looks at open_, and we close open_ before we look at the count.
+    open_.store(0);
+    for (int spins = 0;; ++spins) {
+      const int busy = busy_.load();
+      if (busy == 0) return;
+      if (spins < kSpins) {
+        pause();
+      } else {
+        busy_.wait(busy);
+      }
+    }
+  }
+
+ private:
+  static std::atomic<std::int64_t>& counter_of_caller() {
+    thread_local std::atomic<std::int64_t> counter;
+    counter.store(0, std::memory_order_relaxed);
+    return counter;
+  }
+
+  static void drain(const Work& work, std::atomic<std::int64_t>& next) {
+    inside = true;
+    for (;;) {
+      const std::int64_t chunk = next.fetch_add(1, std::memory_order_relaxed);
+      if (chunk >= work.chunks) break;
+      work.call(work.context, chunk);
+    }
+    inside = false;
+  }
+
+  [[noreturn]] void worker(int index) {
+    std::uint32_t seen = round_.load() - 1;  // the round that this worker was made for may be open
+    for (;;) {
+      for (int spins = 0; round_.load() == seen; ++spins) {
+        if (spins < kSpins) {
+          pause();
+          continue;
+        }
+        sleepers_.fetch_add(1);
+        round_.wait(seen);
+        sleepers_.fetch_sub(1);
+      }
+      seen = round_.load();
+      busy_.fetch_add(1);
+      if (open_.load() > index) drain(work_, next_);
+      if (busy_.fetch_sub(1) == 1) busy_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;  // one piece of work at a time
+  int workers_ = 0;   // threads made so far
+  Work work_{};
+  std::atomic<std::int64_t> next_{0};
+  std::atomic<std::uint32_t> round_{1};
+  std::atomic<int> open_{0};  // workers with a smaller index may take part
+  std::atomic<int> busy_{0};
+  std::atomic<int> sleepers_{0};
+};
+
+}  // namespace
+
+bool inside_work() noexcept { return inside; }
+
+void run_on_threads(const Work& work, int threads) {
+  // Never destroyed: its threads may outlive main().
+  static Pool& pool = *new Pool;
+  pool.run(work, threads);
+}
+
+}  // namespace firn::kernels::cpu
