@@ -57,19 +57,20 @@ int transposed_axis(const Walk& walk) {
   return -1;
 }
 
-/// Transposes blocks of a cache line a side through a buffer, so that every line is read once and
-/// written once whatever the strides.
+/// Transposes in blocks through a buffer: four cache lines of every source row (few pages at a time
+/// are in use), one line of every destination row, each read or written once whatever the strides.
 template <class T>
 void transpose(const Walk& walk, int axis, const T* src, T* dst, std::int64_t numel) {
-  constexpr int kSide = 64 / static_cast<int>(sizeof(T));
+  constexpr int kWidth = 64 / static_cast<int>(sizeof(T));
+  constexpr int kHeight = 4 * kWidth;
   const int inner = walk.rank() - 1;
   const std::int64_t rows = walk.size(axis), columns = walk.size(inner);
   const std::int64_t dst_row = walk.stride(0, axis), src_column = walk.stride(1, inner);
-  const std::int64_t stripes = (rows + kSide - 1) / kSide;
+  const std::int64_t stripes = (rows + kHeight - 1) / kHeight;
   const std::int64_t matrices = numel / (rows * columns);
   parallel_for(matrices * stripes, numel, [&](std::int64_t chunk) {
     std::int64_t rest = chunk / stripes;
-    const std::int64_t row = chunk % stripes * kSide;
+    const std::int64_t row = chunk % stripes * kHeight;
     const T* from = src + row;
     T* to = dst + row * dst_row;
     for (int d = inner - 1; d >= 0; --d) {
@@ -78,16 +79,20 @@ void transpose(const Walk& walk, int axis, const T* src, T* dst, std::int64_t nu
       to += rest % walk.size(d) * walk.stride(0, d);
       rest /= walk.size(d);
     }
-    const int height = static_cast<int>(std::min<std::int64_t>(kSide, rows - row));
-    for (std::int64_t column = 0; column < columns; column += kSide) {
-      const int width = static_cast<int>(std::min<std::int64_t>(kSide, columns - column));
-      T block[kSide][kSide];
+    const int height = static_cast<int>(std::min<std::int64_t>(kHeight, rows - row));
+    for (std::int64_t column = 0; column < columns; column += kWidth) {
+      const int width = static_cast<int>(std::min<std::int64_t>(kWidth, columns - column));
+      T block[kWidth][kHeight];
       for (int j = 0; j < width; ++j) {
         std::memcpy(block[j], from + (column + j) * src_column, height * sizeof(T));
       }
       for (int i = 0; i < height; ++i) {
         T* line = to + i * dst_row + column;
-        for (int j = 0; j < width; ++j) line[j] = block[j][i];
+        if (width == kWidth) {
+          for (int j = 0; j < kWidth; ++j) line[j] = block[j][i];
+        } else {
+          for (int j = 0; j < width; ++j) line[j] = block[j][i];
+        }
       }
     }
   });

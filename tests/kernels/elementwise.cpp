@@ -1,0 +1,389 @@
+// Elementwise kernels on the CPU: every op against the C library in every dtype, and every geometry
+// against a loop over index tuples.
+#include "kernels/elementwise.h"
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "firn/device.h"
+#include "kernels/copy.h"
+#include "support/catch.h"
+
+namespace {
+
+using namespace firn;
+using math::Args;
+using math::BinaryOp;
+using math::UnaryOp;
+namespace cpu = kernels::cpu;
+
+View view(void* data, DType dtype, const Shape& shape) {
+  return {data, dtype, {}, shape, contiguous_strides(shape)};
+}
+template <class T>
+View view(std::vector<T>& v) {
+  return view(v.data(), dtype_of<T>, {static_cast<std::int64_t>(v.size())});
+}
+
+Args args_of(UnaryOp op) {
+  switch (op) {
+    case UnaryOp::leaky_relu:
+      return {0.125, 0};
+    case UnaryOp::elu:
+      return {0.75, 0};
+    case UnaryOp::clamp:
+      return {-1.5, 2.25};
+    case UnaryOp::pow_number:
+      return {1.5, 0};
+    default:
+      return {3.5, 0};
+  }
+}
+
+/// The op by its definition, from the C library; a different road from math/unary.h where there is
+/// one.
+double reference(UnaryOp op, double x, Args p) {
+  switch (op) {
+    case UnaryOp::neg:
+      return -x;
+    case UnaryOp::abs:
+      return std::fabs(x);
+    case UnaryOp::exp:
+      return std::exp(x);
+    case UnaryOp::log:
+      return std::log(x);
+    case UnaryOp::sqrt:
+      return std::sqrt(x);
+    case UnaryOp::rsqrt:
+      return 1 / std::sqrt(x);
+    case UnaryOp::square:
+      return x * x;
+    case UnaryOp::reciprocal:
+      return 1 / x;
+    case UnaryOp::relu:
+      return std::isnan(x) ? x : std::fmax(x, 0.0);
+    case UnaryOp::leaky_relu:
+      return x > 0 ? x : p.a * x;
+    case UnaryOp::elu:
+      return x > 0 ? x : p.a * std::expm1(x);
+    case UnaryOp::gelu:
+      return x * (0.5 * std::erfc(-x / std::sqrt(2.0)));
+    case UnaryOp::gelu_tanh: {
+      // 1 + tanh(u) = 2/(1 + e^-2u), which keeps the left tail.
+      const double u = std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
+      return x * (1 / (1 + std::exp(-2 * u)));
+    }
+    case UnaryOp::sigmoid:
+      return 1 / (1 + std::exp(-x));
+    case UnaryOp::silu:
+      return x * (1 / (1 + std::exp(-x)));
+    case UnaryOp::tanh:
+      return std::tanh(x);
+    case UnaryOp::softplus:
+      return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x));
+    case UnaryOp::sin:
+      return std::sin(x);
+    case UnaryOp::cos:
+      return std::cos(x);
+    case UnaryOp::clamp:
+      return std::isnan(x) ? x : std::fmin(std::fmax(x, p.a), p.b);
+    case UnaryOp::add_number:
+      return x + p.a;
+    case UnaryOp::mul_number:
+      return x * p.a;
+    case UnaryOp::div_number:
+      return x / p.a;
+    case UnaryOp::pow_number:
+      return std::pow(x, p.a);
+    case UnaryOp::number_sub:
+      return p.a - x;
+    case UnaryOp::number_div:
+      return p.a / x;
+  }
+  throw Error("reference", "an op without a definition here");
+}
+
+/// Distance in units of the format: how many 16-bit values lie between.
+template <class H>
+int distance(H a, H b) {
+  const float fa = a, fb = b;
+  if (std::isnan(fa) || std::isnan(fb)) return std::isnan(fa) && std::isnan(fb) ? 0 : 1 << 20;
+  const auto order = [](H h) {
+    const int magnitude = h.bits & 0x7fff;
+    return h.bits & 0x8000 ? -magnitude : magnitude;
+  };
+  return std::abs(order(a) - order(b));
+}
+
+template <class H>
+void check_all_inputs(DType dtype) {
+  std::vector<H> x(65536), y(65536);
+  for (int i = 0; i < 65536; ++i) x[i] = H::from_bits(static_cast<std::uint16_t>(i));
+  for (const math::UnaryInfo& op : math::kUnaryOps) {
+    const Args args = args_of(op.op);
+    cpu::unary(op.op, view(x), view(y), args, {});
+    int worst = 0, at = 0;
+    for (int i = 0; i < 65536; ++i) {
+      const double exact = reference(op.op, static_cast<double>(static_cast<float>(x[i])), args);
+      // f32 subnormals count as zero while kernels run: inputs (bf16 has them), results, and what a
+      // formula meets on the way to a tiny result.
+      const bool tiny =
+          std::fabs(static_cast<float>(x[i])) < 1.2e-38f || std::fabs(exact) < 1e-35;
+      if (dtype == bf16 && tiny && x[i] != 0.f) continue;
+      const int d = distance(y[i], H(static_cast<float>(exact)));
+      if (d > worst) worst = d, at = i;
+    }
+    INFO(op.name << " " << to_string(dtype) << ": " << worst << " ulp at "
+                 << static_cast<float>(x[at]) << ", got " << static_cast<float>(y[at]));
+    CHECK(worst <= 1);
+  }
+}
+
+std::vector<double> test_inputs(int n) {
+  std::vector<double> x(static_cast<std::size_t>(n));
+  for (int i = 0; i < n; ++i) x[static_cast<std::size_t>(i)] = std::sin(i * 0.731) * 6 + 0.01;
+  return x;
+}
+
+/// Every second element of a buffer, and the same in reversed axis order: views with gaps.
+template <class T>
+struct Buffers {
+  std::vector<T> memory;
+  View view;
+  Buffers(const Shape& shape, const Strides& strides) {
+    std::int64_t last = 0;
+    for (int i = 0; i < shape.size(); ++i) last += (shape[i] - 1) * strides[i];
+    memory.resize(static_cast<std::size_t>(last + 1));
+    for (std::size_t i = 0; i < memory.size(); ++i) {
+      memory[i] = static_cast<T>(static_cast<float>(static_cast<int>((i * 37) % 101) - 50) / 8.f);
+    }
+    view = {memory.data(), dtype_of<T>, {}, shape, strides};
+  }
+  double at(const std::int64_t* index) const {
+    std::int64_t offset = 0;
+    for (int i = 0; i < view.shape.size(); ++i) offset += index[i] * view.strides[i];
+    return static_cast<double>(memory[static_cast<std::size_t>(offset)]);
+  }
+};
+
+/// out = beta*out + dy*b through strided views of three dtypes, compared with a plain loop.
+template <class T>
+void check_geometry(const Shape& shape, const Strides& a_strides, const Strides& b_strides,
+                    const Strides& out_strides, float beta) {
+  const Buffers<T> dy(shape, a_strides), b(shape, b_strides);
+  Buffers<T> out(shape, out_strides);
+  const Buffers<T> before(shape, out_strides);
+  cpu::binary_backward(BinaryOp::mul, 0, dy.view, dy.view, b.view, out.view, {}, beta, {});
+  std::int64_t index[kMaxRank] = {};
+  int bad = 0;
+  for (std::int64_t i = 0; i < shape.product(); ++i) {
+    const double want = dy.at(index) * b.at(index) + (beta != 0 ? before.at(index) : 0);
+    const double stored = static_cast<double>(static_cast<T>(static_cast<float>(want)));
+    bad += out.at(index) != stored;
+    for (int d = shape.size() - 1; d >= 0 && ++index[d] == shape[d]; --d) index[d] = 0;
+  }
+  INFO(to_string(shape) << " " << to_string(a_strides) << " " << to_string(b_strides) << " "
+                        << to_string(out_strides) << " " << to_string(dtype_of<T>));
+  CHECK(bad == 0);
+}
+
+}  // namespace
+
+TEST_CASE("all 65,536 f16 and bf16 inputs of every unary op come within 1 ulp of rounded f64") {
+  check_all_inputs<half>(f16);
+  check_all_inputs<bfloat16>(bf16);
+}
+
+TEST_CASE("unary ops in f32 and f64 come within a few ulp") {
+  const std::vector<double> exact_x = test_inputs(1537);
+  std::vector<float> x(exact_x.begin(), exact_x.end()), y(x.size());
+  std::vector<double> xd(x.begin(), x.end()), yd(x.size());
+  for (const math::UnaryInfo& op : math::kUnaryOps) {
+    const Args args = args_of(op.op);
+    cpu::unary(op.op, view(x), view(y), args, {});
+    cpu::unary(op.op, view(xd), view(yd), args, {});
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double want = reference(op.op, xd[i], args);
+      INFO(op.name << "(" << xd[i] << ")");
+      if (std::isnan(want)) {
+        CHECK((std::isnan(y[i]) && std::isnan(yd[i])));
+        continue;
+      }
+      // In the tails an argument's rounding error comes out times x^2 <= 36.
+      const double bound = 100 * std::fabs(want) + 1e-30;
+      if (std::fabs(y[i] - want) > epsilon_of(f32) * bound) FAIL("f32: " << y[i] << ", " << want);
+      if (std::fabs(yd[i] - want) > epsilon_of(f64) * bound) FAIL("f64: " << yd[i] << ", " << want);
+    }
+  }
+}
+
+TEST_CASE("the derivative of every unary op matches central differences") {
+  std::vector<double> x = test_inputs(97), dy(x.size(), 2.0), dx(x.size()), saved(x.size());
+  for (const math::UnaryInfo& op : math::kUnaryOps) {
+    const Args args = args_of(op.op);
+    cpu::unary(op.op, view(x), view(saved), args, {});
+    const bool input = op.saves == math::Saves::input;
+    for (float beta : {0.f, 1.f}) {
+      std::fill(dx.begin(), dx.end(), beta == 0 ? std::nan("") : 0.5);
+      cpu::unary_backward(op.op, view(dy), input ? view(x) : view(saved), view(dx), args, beta, {});
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        const double h = 1e-5;
+        const double slope =
+            (reference(op.op, x[i] + h, args) - reference(op.op, x[i] - h, args)) / (2 * h);
+        if (std::isnan(slope)) continue;  // outside the domain
+        INFO(op.name << "'(" << x[i] << "), beta " << beta);
+        CHECK(dx[i] == Approx(2 * slope + 0.5 * beta).epsilon(1e-5).margin(1e-7));
+      }
+    }
+  }
+}
+
+TEST_CASE("the derivatives of every binary op match central differences") {
+  const std::vector<double> raw = test_inputs(61);
+  for (const math::BinaryInfo& op : math::kBinaryOps) {
+    if (op.compares) continue;
+    // Positive operands: in the domain of pow and kl_div; bce's target need not be in [0, 1].
+    std::vector<double> a(raw.size()), b(raw.size()), dy(raw.size(), 1.5), g(raw.size());
+    for (std::size_t i = 0; i < raw.size(); ++i) {
+      a[i] = std::fabs(raw[i]) + 0.1;
+      b[i] = std::fabs(raw[(i * 7 + 3) % raw.size()]) / 2 + 0.2;
+    }
+    const Args args{0.9, 0};
+    for (int operand = 0; operand < 2; ++operand) {
+      std::vector<double>& moved = operand == 0 ? a : b;
+      std::vector<double> up(raw.size()), down(raw.size());
+      const std::vector<double> kept = moved;
+      const double h = 1e-6;
+      for (double& v : moved) v += h;
+      cpu::binary(op.op, view(a), view(b), view(up), args, {});
+      for (double& v : moved) v -= 2 * h;
+      cpu::binary(op.op, view(a), view(b), view(down), args, {});
+      moved = kept;
+      std::fill(g.begin(), g.end(), 0.25);
+      cpu::binary_backward(op.op, operand, view(dy), view(a), view(b), view(g), args, 1, {});
+      for (std::size_t i = 0; i < raw.size(); ++i) {
+        INFO(op.name << " operand " << operand << " at " << a[i] << ", " << b[i]);
+        CHECK(g[i] == Approx(0.25 + 1.5 * (up[i] - down[i]) / (2 * h)).epsilon(1e-6).margin(1e-7));
+      }
+    }
+  }
+}
+
+TEST_CASE("views of any strides, broadcast, accumulated or not, give what a plain loop gives") {
+  const float beta = GENERATE(0.f, 1.f);
+  const auto all = [&](const Shape& shape, const Strides& a, const Strides& b, const Strides& out) {
+    check_geometry<float>(shape, a, b, out, beta);
+    check_geometry<half>(shape, a, b, out, beta);
+    check_geometry<bfloat16>(shape, a, b, out, beta);
+    check_geometry<double>(shape, a, b, out, beta);
+  };
+  all({}, {}, {}, {});
+  all({1}, {7}, {0}, {3});
+  all({17}, {1}, {1}, {1});
+  all({1000}, {2}, {1}, {3});
+  all({5000}, {1}, {0}, {1});
+  all({33, 70}, {70, 1}, {0, 1}, {70, 1});
+  all({33, 70}, {70, 1}, {1, 0}, {70, 1});
+  all({33, 70}, {1, 33}, {70, 1}, {70, 1});
+  all({33, 70}, {1, 33}, {1, 33}, {1, 33});
+  all({33, 70}, {0, 0}, {1, 33}, {1, 40});
+  all({3, 1, 4, 5}, {20, 9, 5, 1}, {0, 0, 5, 1}, {40, 1, 10, 2});
+  all({7, 11, 13}, {143, 13, 1}, {0, 1, 0}, {1, 7, 77});
+  all({2, 3, 2, 3, 2, 3, 2, 3}, {648, 216, 108, 36, 18, 6, 3, 1}, {0, 1, 0, 3, 0, 9, 0, 27},
+      {1, 2, 6, 12, 36, 72, 216, 432});
+  all({300, 301}, {301, 1}, {0, 1}, {301, 1});  // several chunks
+  all({0, 4}, {4, 1}, {4, 1}, {4, 1});
+}
+
+TEST_CASE("an output that is an input") {
+  std::vector<half> x(999);
+  for (int i = 0; i < 999; ++i) x[i] = half(static_cast<float>(i - 500) / 100.f);
+  std::vector<half> want(999), y = x;
+  cpu::unary(UnaryOp::gelu, view(x), view(want), {}, {});
+  cpu::unary(UnaryOp::gelu, view(y), view(y), {}, {});
+  CHECK(std::memcmp(y.data(), want.data(), 2 * y.size()) == 0);
+  std::vector<float> a(333, 3.f);
+  cpu::binary(BinaryOp::mul, view(a), view(a), view(a), {}, {});
+  CHECK(a[332] == 9.f);
+}
+
+TEST_CASE("integers: arithmetic in 64 bits, comparisons of all dtypes") {
+  std::vector<std::int64_t> a{1, -2, (std::int64_t{1} << 53) + 1}, b{5, -2, 1}, y(3);
+  cpu::binary(BinaryOp::add, view(a), view(b), view(y), {}, {});
+  CHECK(y == std::vector<std::int64_t>{6, -4, (std::int64_t{1} << 53) + 2});
+  std::vector<std::uint8_t> flags(3, 9);
+  cpu::binary(BinaryOp::eq, view(a), view(b), view(flags.data(), boolean, {3}), {}, {});
+  CHECK(flags == std::vector<std::uint8_t>{0, 1, 0});
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  std::vector<float> u{1, nan, 3}, v{1, nan, 2};
+  const auto compare = [&](BinaryOp op) {
+    cpu::binary(op, view(u), view(v), view(flags.data(), boolean, {3}), {}, {});
+    return flags[0] * 4 + flags[1] * 2 + flags[2];
+  };
+  CHECK(compare(BinaryOp::eq) == 4);
+  CHECK(compare(BinaryOp::ne) == 3);
+  CHECK(compare(BinaryOp::lt) == 0);
+  CHECK(compare(BinaryOp::le) == 4);
+  CHECK(compare(BinaryOp::gt) == 1);
+  CHECK(compare(BinaryOp::ge) == 5);
+}
+
+TEST_CASE("minimum and maximum: NaN wins, ties share") {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  std::vector<float> a{1, nan, 2, 5}, b{2, 1, nan, 5}, y(4), dy(4, 1.f);
+  for (BinaryOp op : {BinaryOp::minimum, BinaryOp::maximum}) {
+    cpu::binary(op, view(a), view(b), view(y), {}, {});
+    CHECK(y[0] == (op == BinaryOp::minimum ? 1.f : 2.f));
+    CHECK((std::isnan(y[1]) && std::isnan(y[2]) && y[3] == 5.f));
+    for (int operand : {0, 1}) {
+      cpu::binary_backward(op, operand, view(dy), view(a), view(b), view(y), {}, 0, {});
+      CHECK(y[3] == 0.5f);
+      CHECK(y[0] == ((op == BinaryOp::minimum) == (operand == 0) ? 1.f : 0.f));
+    }
+  }
+}
+
+TEST_CASE("pow has finite gradients at base 0") {
+  std::vector<double> a{0, 0, 0, 2}, b{0, 1, 2, 0}, dy(4, 1), da(4), db(4);
+  cpu::binary_backward(BinaryOp::pow, 0, view(dy), view(a), view(b), view(da), {}, 0, {});
+  cpu::binary_backward(BinaryOp::pow, 1, view(dy), view(a), view(b), view(db), {}, 0, {});
+  CHECK(da == std::vector<double>{0, 1, 0, 0});
+  CHECK(db[0] == 0);
+  CHECK(db[1] == 0);
+  CHECK(db[2] == 0);
+  CHECK(db[3] == Approx(std::log(2.0)));
+}
+
+TEST_CASE("where and axpby") {
+  std::vector<std::uint8_t> c{1, 0, 1};
+  std::vector<float> a{1, 2, 3}, b{std::nanf(""), 5, HUGE_VALF}, y(3, 10.f);
+  cpu::where(view(c.data(), boolean, {3}), view(a), view(b), view(y), 1, {});
+  CHECK(y == std::vector<float>{11, 15, 13});
+  cpu::where(view(c.data(), boolean, {3}), view(a), view(b), view(y), 0, {});
+  CHECK(y == std::vector<float>{1, 5, 3});
+  std::vector<std::int64_t> p{1, 2, 3}, q{4, 5, 6};
+  cpu::where(view(c.data(), boolean, {3}), view(p), view(q), view(q), 0, {});
+  CHECK(q == std::vector<std::int64_t>{1, 5, 3});
+
+  std::vector<half> h{half(1.f), half(2.f), half(3.f)};
+  cpu::axpby(2, view(h), 1, view(a), {});
+  CHECK(a == std::vector<float>{3, 6, 9});
+  std::vector<float> nans(3, std::nanf(""));
+  cpu::axpby(0.5, view(a), 0, view(nans), {});
+  CHECK(nans == std::vector<float>{1.5, 3, 4.5});
+}
+
+TEST_CASE("elementwise results do not depend on the number of threads") {
+  std::vector<float> x(200'003), one(x.size()), two(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<float>(i));
+  const int before = num_threads();
+  set_num_threads(1);
+  cpu::unary(UnaryOp::gelu, view(x), view(one), {}, {});
+  set_num_threads(2);
+  cpu::unary(UnaryOp::gelu, view(x), view(two), {}, {});
+  set_num_threads(before);
+  CHECK(std::memcmp(one.data(), two.data(), one.size() * sizeof(float)) == 0);
+}

@@ -1,0 +1,87 @@
+// Accuracy of the elementary functions of tiles, in units in the last place of f32, against the C
+// library in long double.
+#include "kernels/cpu/tile.h"
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/parallel.h"
+#include "support/catch.h"
+
+namespace {
+
+using firn::kernels::cpu::FlushSubnormals;
+using firn::kernels::cpu::TileF;
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kSmallest = std::numeric_limits<float>::min();  // normal
+
+double ulps(float got, long double exact) {
+  const float want = static_cast<float>(exact);
+  if (std::isnan(want)) return std::isnan(got) ? 0 : HUGE_VAL;
+  if (std::isinf(want)) return got == want ? 0 : HUGE_VAL;
+  // Below the normal numbers results may be zero.
+  if (std::fabs(exact) < kSmallest) return std::fabs(got - want) <= kSmallest ? 0 : HUGE_VAL;
+  int exponent;
+  std::frexp(static_cast<double>(want), &exponent);
+  return static_cast<double>(std::fabs(got - exact) / std::ldexp(1.0L, exponent - 24));
+}
+
+struct Worst {
+  double ulp = 0;
+  float at = 0;
+};
+
+/// Over [low, high] evenly, and over magnitudes from the smallest normal number up.
+template <class Fn, class Exact>
+Worst worst(Fn fn, Exact exact, float low, float high) {
+  const FlushSubnormals guard;
+  Worst w;
+  const auto test = [&](float x) {
+    if (!(x >= low && x <= high)) return;
+    const double u = ulps(fn(TileF(x))[TileF::size - 1], exact(static_cast<long double>(x)));
+    if (!(u <= w.ulp)) w = {u, x};
+  };
+  for (int i = 0; i <= 40000; ++i) test(low + (high - low) * (static_cast<float>(i) / 40000.f));
+  for (double m = kSmallest; m < 3e38; m *= 1.003) {
+    test(static_cast<float>(m));
+    test(static_cast<float>(-m));
+  }
+  return w;
+}
+
+template <class Fn, class Exact>
+void check(const char* name, Fn fn, Exact exact, float low, float high, double limit) {
+  const Worst w = worst(fn, exact, low, high);
+  INFO(name << ": " << w.ulp << " ulp at " << w.at);
+  CHECK(w.ulp <= limit);
+  for (float x : {kInf, -kInf, std::nanf(""), 0.f, -0.f, 1.f, -1.f, 3e38f, -3e38f}) {
+    const double u = ulps(fn(TileF(x))[0], exact(static_cast<long double>(x)));
+    INFO(name << "(" << x << "): " << u << " ulp");
+    CHECK(u <= limit);
+  }
+}
+
+}  // namespace
+
+#define FIRN_CHECK_TILE(name, low, high, limit)                                                \
+  check(                                                                                       \
+      #name, [](TileF x) { return name(x); }, [](long double x) { return std::name(x); }, low, \
+      high, limit)
+
+TEST_CASE("elementary functions of tiles are accurate to a few ulp, and right at the ends") {
+  FIRN_CHECK_TILE(sqrt, 0, 100, 0.5001);
+  FIRN_CHECK_TILE(exp, -110, 95, 1.5);
+  FIRN_CHECK_TILE(expm1, -110, 95, 2);
+  FIRN_CHECK_TILE(expm1, -1, 1, 2);
+  FIRN_CHECK_TILE(log, 0, kInf, 1);
+  FIRN_CHECK_TILE(log, 0.5, 2, 1);
+  FIRN_CHECK_TILE(log1p, -0.9999f, 3, 3);
+  FIRN_CHECK_TILE(log1p, -1, kInf, 3);
+  FIRN_CHECK_TILE(tanh, -12, 12, 3);
+  FIRN_CHECK_TILE(sin, -10, 10, 2);
+  FIRN_CHECK_TILE(sin, -2e5f, 2e5f, 2);
+  FIRN_CHECK_TILE(cos, -10, 10, 2);
+  FIRN_CHECK_TILE(cos, -2e5f, 2e5f, 2);
+  FIRN_CHECK_TILE(erfc, -5, 8.5, 7);
+}
