@@ -1,87 +1,19 @@
-// Matrix products through oneDNN where it is installed (f32), else through Eigen. The library is
-// asked for one thread at a time: firn cuts the result into blocks by shape, so that the bits do
-// not depend on the number of threads.
+// Matrix products: operands made fit for a library, and the result cut into blocks by shape, so that
+// the bits do not depend on the number of threads.
 #include "kernels/gemm.h"
 
-#include <Eigen/Core>
 #include <algorithm>
 #include <optional>
 #include <type_traits>
-#ifdef FIRN_HAS_ONEDNN
-#include <dnnl.h>
-#include <omp.h>
-#endif
 
 #include "kernels/copy.h"
+#include "kernels/cpu/gemm_block.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/workspace.h"
 #include "kernels/elementwise.h"
 
 namespace firn::kernels::cpu {
 namespace {
-
-/// A matrix with a unit stride: row-major with leading dimension ld, or transposed so.
-template <class T>
-struct Operand {
-  const T* data;
-  std::int64_t ld;
-  bool transposed;
-
-  /// Where row i (i and j are of the logical matrix) and column j begin.
-  const T* at(std::int64_t i, std::int64_t j) const {
-    return transposed ? data + j * ld + i : data + i * ld + j;
-  }
-};
-
-/// c [m, n] (row-major, leading dimension ldc) = alpha a b + beta c, on this thread.
-template <class T>
-void eigen_block(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Operand<T>& a,
-                 const Operand<T>& b, T beta, T* c, std::int64_t ldc) {
-  using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-  using In = Eigen::Map<const Matrix, 0, Eigen::OuterStride<>>;
-  using Out = Eigen::Map<Matrix, 0, Eigen::OuterStride<>>;
-  Out out(c, m, n, Eigen::OuterStride<>(ldc));
-  if (beta == 0) {
-    out.setZero();
-  } else if (beta != 1) {
-    out *= beta;
-  }
-  const In x(a.data, a.transposed ? k : m, a.transposed ? m : k, Eigen::OuterStride<>(a.ld));
-  const In y(b.data, b.transposed ? n : k, b.transposed ? k : n, Eigen::OuterStride<>(b.ld));
-  if (!a.transposed && !b.transposed) out.noalias() += alpha * x * y;
-  if (a.transposed && !b.transposed) out.noalias() += alpha * x.transpose() * y;
-  if (!a.transposed && b.transposed) out.noalias() += alpha * x * y.transpose();
-  if (a.transposed && b.transposed) out.noalias() += alpha * x.transpose() * y.transpose();
-}
-
-#ifdef FIRN_HAS_ONEDNN
-/// oneDNN's OpenMP believes that it may use one thread; the caller's setting comes back at the end.
-class OneThread {
- public:
-  OneThread() noexcept : saved_(omp_get_max_threads()) { omp_set_num_threads(1); }
-  ~OneThread() { omp_set_num_threads(saved_); }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
-
- private:
-  int saved_;
-};
-#endif
-
-template <class T>
-void block(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Operand<T>& a,
-           const Operand<T>& b, T beta, T* c, std::int64_t ldc) {
-#ifdef FIRN_HAS_ONEDNN
-  if constexpr (std::is_same_v<T, float>) {
-    if (k == 0) return eigen_block(m, n, k, alpha, a, b, beta, c, ldc);
-    const OneThread guard;
-    const auto status = dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', m, n, k,
-                                   alpha, a.data, a.ld, b.data, b.ld, beta, c, ldc);
-    if (status == dnnl_success) return;
-  }
-#endif
-  eigen_block(m, n, k, alpha, a, b, beta, c, ldc);
-}
 
 /// The block grid: a function of the shape alone. Blocks of some 4 MFLOP keep several threads busy
 /// and pack little twice; columns first, in multiples of the widest register tile.
@@ -114,7 +46,7 @@ void product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Oper
     const std::int64_t rows = std::min(grid.rows, m - i), cols = std::min(grid.cols, n - j);
     T* out = c + i * ldc + j;
     const Operand<T> x{a.at(i, 0), a.ld, a.transposed}, y{b.at(0, j), b.ld, b.transposed};
-    block(rows, cols, k, alpha, x, y, beta, out, ldc);
+    gemm_block(rows, cols, k, alpha, x, y, beta, out, ldc);
     if (!bias) return;
     for (std::int64_t r = 0; r < rows; ++r)  // the block is still in cache
       for (std::int64_t q = 0; q < cols; ++q) out[r * ldc + q] += bias[j + q];

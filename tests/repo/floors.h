@@ -64,7 +64,7 @@ inline const std::vector<Foreign> kForeign = {
     {"Eigen/",   {"kernels/cpu/"}},
     {"dnnl",     {"kernels/cpu/"}},
     {"oneapi/",  {"kernels/cpu/"}},
-    {"omp.h",    {"kernels/cpu/gemm.cpp"}},
+    {"omp.h",    {"kernels/cpu/gemm_block.cpp"}},
     {"cuda",     {"kernels/cuda/", "src/memory/cuda_"}},
     {"cublas",   {"kernels/cuda/"}},
     {"cudnn",    {"kernels/cuda/"}},

@@ -1,0 +1,80 @@
+#include "kernels/cpu/gemm_block.h"
+
+#include <Eigen/Core>
+#include <algorithm>
+#include <string>
+#ifdef FIRN_HAS_ONEDNN
+#include <dnnl.h>
+#include <omp.h>
+
+#include "firn/error.h"
+#endif
+
+namespace firn::kernels::cpu {
+namespace {
+
+template <class T>
+void through_eigen(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Operand<T>& a,
+                   const Operand<T>& b, T beta, T* c, std::int64_t ldc) {
+  using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  using In = Eigen::Map<const Matrix, 0, Eigen::OuterStride<>>;
+  using Out = Eigen::Map<Matrix, 0, Eigen::OuterStride<>>;
+  Out out(c, m, n, Eigen::OuterStride<>(ldc));
+  if (beta == 0) {
+    out.setZero();
+  } else if (beta != 1) {
+    out *= beta;
+  }
+  const In x(a.data, a.transposed ? k : m, a.transposed ? m : k, Eigen::OuterStride<>(a.ld));
+  const In y(b.data, b.transposed ? n : k, b.transposed ? k : n, Eigen::OuterStride<>(b.ld));
+  if (!a.transposed && !b.transposed) out.noalias() += alpha * x * y;
+  if (a.transposed && !b.transposed) out.noalias() += alpha * x.transpose() * y;
+  if (!a.transposed && b.transposed) out.noalias() += alpha * x * y.transpose();
+  if (a.transposed && b.transposed) out.noalias() += alpha * x.transpose() * y.transpose();
+}
+
+#ifdef FIRN_HAS_ONEDNN
+/// oneDNN's OpenMP believes that it may use one thread; the caller's setting comes back at the end.
+class OneThread {
+ public:
+  OneThread() noexcept : saved_(omp_get_max_threads()) { omp_set_num_threads(1); }
+  ~OneThread() { omp_set_num_threads(saved_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int saved_;
+};
+#endif
+
+}  // namespace
+
+template <>
+void gemm_block(std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
+                const Operand<float>& a, const Operand<float>& b, float beta, float* c,
+                std::int64_t ldc) {
+#ifdef FIRN_HAS_ONEDNN
+  if (k == 0 && beta == 0) {  // dnnl_sgemm would leave c as it is
+    for (std::int64_t i = 0; i < m; ++i) std::fill_n(c + i * ldc, n, 0.f);
+    return;
+  }
+  const OneThread guard;
+  const auto status = dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', m, n, k, alpha,
+                                 a.data, a.ld, b.data, b.ld, beta, c, ldc);
+  if (status != dnnl_success)
+    throw Error("gemm", "dnnl_sgemm answered " + std::to_string(static_cast<int>(status)) +
+                            " for [" + std::to_string(m) + ", " + std::to_string(k) + "] x [" +
+                            std::to_string(k) + ", " + std::to_string(n) + "]");
+#else
+  through_eigen(m, n, k, alpha, a, b, beta, c, ldc);
+#endif
+}
+
+template <>
+void gemm_block(std::int64_t m, std::int64_t n, std::int64_t k, double alpha,
+                const Operand<double>& a, const Operand<double>& b, double beta, double* c,
+                std::int64_t ldc) {
+  through_eigen(m, n, k, alpha, a, b, beta, c, ldc);
+}
+
+}  // namespace firn::kernels::cpu

@@ -1,0 +1,28 @@
+// One block of a matrix product, on one thread, by the library at hand: oneDNN for f32 where it is
+// installed, else Eigen.
+#pragma once
+
+#include <cstdint>
+
+namespace firn::kernels::cpu {
+
+/// A matrix with a unit stride: row-major with leading dimension ld, or transposed so.
+template <class T>
+struct Operand {
+  const T* data;
+  std::int64_t ld;
+  bool transposed;
+
+  /// Where row i (i and j are of the logical matrix) and column j begin.
+  const T* at(std::int64_t i, std::int64_t j) const {
+    return transposed ? data + j * ld + i : data + i * ld + j;
+  }
+};
+
+/// c [m, n] (row-major, leading dimension ldc) = alpha a b + beta c, for a [m, k] and b [k, n].
+/// With beta 0, c is not read. T is float or double.
+template <class T>
+void gemm_block(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Operand<T>& a,
+                const Operand<T>& b, T beta, T* c, std::int64_t ldc);
+
+}  // namespace firn::kernels::cpu
