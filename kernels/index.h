@@ -13,7 +13,7 @@ void take_rows(const char* op, const ConstView& table, const ConstView& index, c
                Stream stream);
 /// grad[index[i], :] += dy[i, :], in the order of i; grad [n, d] is zeroed first where beta is 0.
 /// Here and in gather_backward, grad and dy are of floating dtypes, not necessarily the same; sums
-/// run in f32 (f64 where grad is f64) and are rounded once.
+/// of many terms run in f64, of few in f32, and are rounded once.
 void add_rows(const char* op, const ConstView& dy, const ConstView& index, const View& grad,
               float beta, Stream stream);
 /// out[..., j, ...] = x[..., index[..., j, ...], ...] along `axis`; index and out have one shape,

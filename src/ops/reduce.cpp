@@ -111,17 +111,25 @@ Tensor var(const Tensor& x, const Axes& axes, std::int64_t correction, bool keep
   const Reduction r("var", x, axes, keepdims);
   const DType wide = compute_dtype(x.dtype());
   const Stream stream = stream_of(x);
-  // Two passes: the mean, then the squared distances from it. One pass over x and x^2 would cancel.
+  // Squared distances from the mean: a single pass over x and x^2 would cancel. The mean is
+  // corrected by the mean of the distances, so that equal values have variance 0.
+  const double part = 1.0 / static_cast<double>(r.count);
   // With count <= correction the divisor is 0 and the result NaN.
   const double scale = 1.0 / static_cast<double>(std::max<std::int64_t>(0, r.count - correction));
-  Tensor center = empty(r.kept, wide, x.device());
-  kernels::reduce(ReduceOp::sum, x.view(), center.mutable_view(),
-                  1.0 / static_cast<double>(r.count), 0, stream);
+  const Tensor center = empty(r.kept, wide, x.device());
+  const Tensor shift = empty(r.kept, wide, x.device());
   Tensor y = empty(r.shape, x.dtype(), x.device());
   {
     const Tensor distance = empty(x.shape(), wide, x.device());
-    kernels::binary(math::BinaryOp::sub, x.view(), broadcast_to(center.view(), x.shape()),
-                    distance.mutable_view(), math::Args{}, stream);
+    const auto measure = [&] {
+      kernels::binary(math::BinaryOp::sub, x.view(), broadcast_to(center.view(), x.shape()),
+                      distance.mutable_view(), math::Args{}, stream);
+    };
+    kernels::reduce(ReduceOp::sum, x.view(), center.mutable_view(), part, 0, stream);
+    measure();
+    kernels::reduce(ReduceOp::sum, distance.view(), shift.mutable_view(), part, 0, stream);
+    kernels::axpby(1, shift.view(), 1, center.mutable_view(), stream);
+    measure();
     kernels::reduce(ReduceOp::sum_squares, distance.view(), r.restore(y).mutable_view(), scale, 0,
                     stream);
   }

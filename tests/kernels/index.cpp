@@ -168,6 +168,31 @@ TEST_CASE("rows are added in f32 and rounded once, into a sink of another dtype 
   expect_same("f32 sink", values_of(wide), {1250, 1250, 0, 0, 0, 0});
 }
 
+TEST_CASE("a long sum into one place does not drift") {
+  const std::int64_t m = 65537;
+  const double term = rounded({0.1}, f32)[0];
+  for (const std::int64_t d : {1, 3}) {
+    Tensor table = zeros({2, d});
+    table.set_requires_grad();
+    backward(embedding(table, zeros({m}, i64)), {.seed = full({m, d}, term)});
+    backward(gather(table, 0, zeros({m, d}, i32)), {.seed = full({m, d}, term)});
+    const double want = 2 * term * static_cast<double>(m);
+    for (std::int64_t c = 0; c < d; ++c)
+      CHECK(std::abs(values_of(table.grad())[static_cast<std::size_t>(c)] - want) < 2e-7 * want);
+  }
+}
+
+TEST_CASE("few rows of a long table, in any order") {
+  const std::vector<double> list{90000, 7, 90000, 3, 7, 99999};
+  const Tensor dy = make({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, {6, 2}, f32);
+  const Tensor grad = zeros({100000, 2});
+  const Tensor index = make(list, {6}, i32);
+  kernels::add_rows("test", dy.view(), index.view(), grad.mutable_view(), 1, Stream{});
+  expect_same("7", values_of(grad.slice(0, 7, 8)), {12, 14});
+  expect_same("90000", values_of(grad.slice(0, 90000, 90001)), {6, 8});
+  CHECK(sum(grad).item() == 78);
+}
+
 TEST_CASE("the bits of added rows do not depend on the number of threads") {
   for (const DType t : {f32, f16}) {
     for (const std::int64_t d : {5, 64, 700}) {

@@ -306,6 +306,7 @@ TEST_CASE("mean, var and norm") {
   const Tensor one = make({3}, {1}, f32);
   CHECK(std::isnan(var(one).item()));
   CHECK(var(one, {}, 0).item() == 0);
+  CHECK(var(full({1000}, 0.1)).item() == 0);  // 0.1 has a rounding error, and so has its mean
   // The mean is far larger than the spread: the sum of squares alone would cancel.
   CHECK(var(make({10001, 10002, 10003}, {3}, f32)).item() == 1);
 }
