@@ -12,9 +12,7 @@ target_compile_options(firn_private INTERFACE
   # Never -ffast-math: it makes isfinite(inf) true. These two keep IEEE results and drop errno only.
   $<${_cxx}:-fno-math-errno> $<${_cxx}:-fno-trapping-math>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  # False alarms: GCC bugs 105651, and 105593 in the headers of its own AVX-512 functions.
-  target_compile_options(firn_private INTERFACE
-    $<${_cxx}:-Wno-restrict> $<${_cxx}:-Wno-uninitialized> $<${_cxx}:-Wno-maybe-uninitialized>)
+  target_compile_options(firn_private INTERFACE $<${_cxx}:-Wno-restrict>)  # false alarms: GCC bug 105651
 endif()
 if(FIRN_WERROR)
   target_compile_options(firn_private INTERFACE $<${_cxx}:-Werror> $<${_cuda}:-Werror=all-warnings>)
