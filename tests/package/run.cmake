@@ -65,7 +65,8 @@ function(read_symbols)
   set(symbols "${symbols}" PARENT_SCOPE)
 endfunction()
 
-set(firn_symbol "_Z(T[ISVTWH]|GV)?N[KO]*4firn")
+# The last two: the lock of a named critical section, and what nvcc makes of a kernel.
+set(firn_symbol "_Z(T[ISVTWH]|GV)?N[KO]*4firn|[.]gomp_critical_user_firn|_Z[0-9]+__device_stub__ZN4firn")
 
 file(MAKE_DIRECTORY ${WORK})
 if(STEP STREQUAL "install")
