@@ -84,18 +84,18 @@ FIRN_OP_ROWS(element_losses) {
         .own_dtype();
   };
   add_row("mse_loss", mse_loss, real(), real());
-  add_row("l1_loss", l1_loss, apart(-2, 2), apart(-1.9, 2.3));
+  add_row("l1_loss", l1_loss, apart(-2, 2), apart(-2, 2, 1.0 / 128));
   add_row("bce_with_logits", bce_with_logits, real(-4, 4), constant(0, 1));
   add_row("kl_div", kl_div, real(-4, -0.1), constant(0.05, 1));
   Row("huber_loss", [](const Args& x) { return both(huber_loss(x[0], x[1])); })
-      .args({apart(-2, 2), apart(-1.9, 2.3)})
+      .args({apart(-2, 2), apart(-2, 2, 1.0 / 128)})
       .shapes(shapes)
       .accuracy(Accuracy::normwise, 2145)
       .roundings(3)
       .golden()
       .own_dtype();
   Row("huber_loss delta 0.5", [](const Args& x) { return both(huber_loss(x[0], x[1], 0.5)); })
-      .args({apart(-2, 2), apart(-1.9, 2.3)})
+      .args({apart(-2, 2), apart(-2, 2, 1.0 / 128)})
       .shapes(shapes)
       .accuracy(Accuracy::normwise, 2145)
       .roundings(3)

@@ -12,11 +12,12 @@ using Fn = Tensor (*)(const Tensor&);
 using InPlace = Tensor& (*)(Tensor&);
 
 void unary(const char* name, Fn fn, InPlace in_place, const Arg& arg,
-           Accuracy accuracy = Accuracy::pointwise) {
+           Accuracy accuracy = Accuracy::pointwise, double slope = 0) {
   Row(name, [fn](const Args& x) { return fn(x[0]); })
       .args({arg})
       .shapes(kShapes)
       .accuracy(accuracy)
+      .cancels(0, slope)
       .golden()
       .cuda()
       .in_place([in_place](Tensor& x, const Args&) { in_place(x); })
@@ -33,9 +34,9 @@ FIRN_OP_ROWS(unary) {
   unary("relu", relu, relu_, real(-2, 2, {0}), Accuracy::exact);
   unary("gelu", gelu, gelu_, real(-4, 4), Accuracy::normwise);  // 1 + erf cancels
   unary("gelu tanh", gelu_tanh, gelu_tanh_, real(-4, 4), Accuracy::normwise);
-  unary("sigmoid", sigmoid, sigmoid_, real(-6, 6));
+  unary("sigmoid", sigmoid, sigmoid_, real(-6, 6), Accuracy::pointwise, 0.25);  // y (1 - y)
   unary("silu", silu, silu_, real(-6, 6));
-  unary("tanh", tanh, tanh_, real(-3, 3), Accuracy::normwise);
+  unary("tanh", tanh, tanh_, real(-3, 3), Accuracy::normwise, 1);  // 1 - y^2
   unary("softplus", softplus, softplus_, real(-6, 6), Accuracy::normwise);
   unary("sin", sin, sin_, real(-6, 6), Accuracy::normwise);
   unary("cos", cos, cos_, real(-6, 6), Accuracy::normwise);

@@ -17,6 +17,10 @@
 //                          derivative uses them up to three times before it is rounded itself.
 //              exact       4 u M, without the second part where nothing is summed
 //
+// A row with `cancels(scale, slope)` says how large the numbers inside the op are: max|y| is then
+// at least `scale` and max|gradient| at least `slope` max|seed|. 1 - tanh^2, for one, is the
+// difference of two numbers near 1, so its error is an ulp of 1 and not of itself.
+//
 // Central differences (f64, h = 2^-17 max(1, |x|)): |analytic - numeric| <= 1e-7 S + 1e-9 + 1.2e-10
 // sum |v y|, with S the sum of magnitudes of the analytic terms. The last part is the rounding of
 // the difference quotient, 8 * 2^-53 / 2^-17 a value.

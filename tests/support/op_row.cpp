@@ -19,8 +19,9 @@ Arg real(double low, double high, std::vector<double> avoid) {
   a.avoid = std::move(avoid);
   return a;
 }
-Arg apart(double low, double high) {
+Arg apart(double low, double high, double phase) {
   Arg a = real(low, high);
+  a.phase = phase;
   a.apart = true;
   return a;
 }

@@ -35,8 +35,9 @@ struct Arg {
   bool has_special = false;    ///<   has_special (ignore_index)
 };
 Arg real(double low = -2, double high = 2, std::vector<double> avoid = {});
-/// All values differ by more than the step of a central difference (max, min).
-Arg apart(double low = -2, double high = 2);
+/// All values differ by more than the step of a central difference (max, min); so do those of two
+/// operands whose phases, in [0, 1/64), differ.
+Arg apart(double low = -2, double high = 2, double phase = 0);
 /// Whole numbers in [low, high): ties and exact zeros.
 Arg whole(double low = -2, double high = 3);
 /// A real operand whose gradient the op does not give.
@@ -95,6 +96,8 @@ class Row {
   Row& accuracy(Accuracy a, double terms = 1) {
     return row_.accuracy = a, row_.terms = terms, *this;
   }
+  /// For ops whose result or gradient can be the small difference of larger numbers.
+  Row& cancels(double scale, double slope) { return row_.scale = scale, row_.slope = slope, *this; }
   Row& roundings(int n) { return row_.roundings = n, *this; }
   Row& golden() { return row_.golden = true, *this; }
   Row& cuda() { return row_.cuda = true, *this; }

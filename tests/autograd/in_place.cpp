@@ -1,0 +1,131 @@
+// Writing in place: what the tape finds out, and what it allows.
+#include "support/catch.h"
+#include "support/values.h"
+
+using namespace firn;
+using firn::testing::error_of;
+using firn::testing::make;
+using firn::testing::values_of;
+
+namespace {
+
+Tensor leaf(const std::vector<double>& values) {
+  Tensor t = make(values, {static_cast<std::int64_t>(values.size())});
+  t.set_requires_grad();
+  return t;
+}
+bool holds(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+using Values = std::vector<double>;
+
+}  // namespace
+
+TEST_CASE("in place: an edit of a saved output is found, both ops are named", "[autograd]") {
+  Tensor x = leaf({1, 2});
+  Tensor y = exp(x);  // saves its output
+  {
+    const NoGrad guard;
+    mul_(y, 2);
+  }
+  const std::string message = error_of([&] { sum(y).backward(); });
+  CHECK(holds(message, "[exp]"));
+  CHECK(holds(message, "mul_"));
+  CHECK(holds(message, "saved for backward"));
+}
+
+TEST_CASE("in place: an edit of a saved input is found, both ops are named", "[autograd]") {
+  Tensor x = leaf({1, 2});
+  const Tensor y = square(x);
+  {
+    const NoGrad guard;
+    neg_(x);
+  }
+  const std::string message = error_of([&] { sum(y).backward(); });
+  CHECK(holds(message, "[square]"));
+  CHECK(holds(message, "neg_"));
+}
+
+TEST_CASE("in place: an edit through a view of something saved is found", "[autograd]") {
+  Tensor x = leaf({1, 2, 3});
+  const Tensor other = make({4, 5, 6}, {3});
+  const Tensor y = x * other;
+  fill_(slice(other, 0, 1, 2), 7);
+  const std::string message = error_of([&] { sum(y).backward(); });
+  CHECK(holds(message, "[mul]"));
+  CHECK(holds(message, "fill_"));
+}
+
+TEST_CASE("in place: an edit of what nobody saved is fine", "[autograd]") {
+  Tensor x = leaf({1, 2});
+  const Tensor other = make({4, 5}, {2});
+  const Tensor y = x + other;
+  fill_(other, 7);
+  sum(y).backward();
+  CHECK(values_of(x.grad()) == Values{1, 1});
+}
+
+TEST_CASE("in place: after backward the saved values may change again", "[autograd]") {
+  Tensor x = leaf({1, 2});
+  const Tensor loss = sum(square(x));
+  loss.backward();
+  {
+    const NoGrad guard;
+    sub_(x, x.grad() * 0.5);
+  }
+  CHECK(values_of(x) == Values{0, 0});
+  sum(square(x)).backward();
+  CHECK(values_of(x.grad()) == Values{2, 4});
+}
+
+TEST_CASE("in place: a leaf that requires a gradient is refused while recording", "[autograd]") {
+  Tensor x = leaf({1, 2});
+  CHECK(holds(error_of([&] { exp_(x); }), "[exp_] [2] f64 cpu is a leaf"));
+  CHECK(holds(error_of([&] { add_(x, 1); }), "[add_]"));
+  CHECK(holds(error_of([&] { fill_(x, 1); }), "[fill_]"));
+  CHECK(holds(error_of([&] { zero_(x); }), "[zero_]"));
+  CHECK(holds(error_of([&] { copy_(x, make({1, 2}, {2})); }), "[copy_]"));
+  CHECK(holds(error_of([&] { uniform_(x, 0, 1); }), "[uniform_]"));
+  CHECK(holds(error_of([&] { normal_(x, 0, 1); }), "[normal_]"));
+  CHECK(values_of(x) == Values{1, 2});
+  const NoGrad guard;
+  CHECK_NOTHROW(exp_(x));
+}
+
+TEST_CASE("in place: refused where another handle, a view or a saved copy exists", "[autograd]") {
+  Tensor x = leaf({1, 2});
+  Tensor y = x * 2;
+  const Tensor handle = y;
+  CHECK(holds(error_of([&] { exp_(y); }), "another handle"));
+  Tensor z = x * 2;
+  const Tensor view = slice(z, 0, 0, 1);
+  CHECK(holds(error_of([&] { exp_(z); }), "[exp_]"));
+  Tensor w = exp(x);  // saved by exp itself
+  CHECK(holds(error_of([&] { neg_(w); }), "[neg_]"));
+}
+
+TEST_CASE("in place: an operand that requires a gradient is recorded into a plain tensor",
+          "[autograd]") {
+  Tensor x = leaf({1, 2});
+  Tensor y = make({10, 20}, {2});
+  add_(y, x * 3);
+  CHECK(y.requires_grad());
+  CHECK(values_of(y) == Values{13, 26});
+  sum(y * y).backward();
+  CHECK(values_of(x.grad()) == Values{2 * 13 * 3, 2 * 26 * 3});
+}
+
+TEST_CASE("in place: the first operand must have the broadcast shape", "[autograd]") {
+  Tensor x = make({1, 2}, {2});
+  CHECK(holds(error_of([&] { add_(x, zeros({3, 2}, f64)); }), "[add_]"));
+  CHECK_NOTHROW(add_(x, make({5}, {1})));
+  CHECK(values_of(x) == Values{6, 7});
+}
+
+TEST_CASE("in place: integers and bool follow the plain forms", "[autograd]") {
+  Tensor x = tensor({std::int64_t{1}, std::int64_t{-2}});
+  mul_(x, 3);
+  abs_(x);
+  CHECK(x.to_vector<std::int64_t>() == std::vector<std::int64_t>{3, 6});
+  CHECK(holds(error_of([&] { exp_(x); }), "[exp_]"));
+}
