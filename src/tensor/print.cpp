@@ -53,7 +53,6 @@ class Printer {
   }
 
   void choose_style() {
-    if (dtype_ == DType::boolean) return;
     double largest = 0, smallest = INFINITY;
     for_shown(0, 0, [&](double v) {
       if (!std::isfinite(v)) return;
