@@ -40,6 +40,9 @@ class TempFolder {
 using Bytes = std::string;
 
 inline std::string write_file(const std::string& path, const Bytes& bytes) {
+  // A new file, not a truncated one: ext4 flushes what replaces old contents to disk at once.
+  std::error_code ignored;
+  std::filesystem::remove(path, ignored);
   std::ofstream out(path, std::ios::binary | std::ios::trunc);
   out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   if (!out) throw std::runtime_error("cannot write " + path);

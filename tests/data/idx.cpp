@@ -69,7 +69,7 @@ TEST_CASE("IDX: no axes is a scalar, a size of 0 is an empty tensor") {
 TEST_CASE("IDX: deflated data, and several gzip members in a row") {
   const TempFolder folder;
   const Bytes deflated = from_hex(
-      "1f8b08000000000002036360e06062606066060216760e4e2e6e1e5e3e7e01412100324f44b718000000");
+      "1f8b08000000000002036360e06062606060066216760e4e2e6e1e5e3e7e01412100324f44b718000000");
   std::vector<std::uint8_t> want;
   for (std::uint8_t v = 7; v < 19; ++v) want.push_back(v);
   CHECK(data::read_idx(write_file(folder.file("a"), deflated)).to_vector<std::uint8_t>() == want);

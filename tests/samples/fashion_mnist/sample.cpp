@@ -1,0 +1,222 @@
+// The FashionMNIST sample end to end, on a small set made here.
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "data/files.h"
+#include "data/matchers.h"
+#include "process.h"
+
+using namespace firn::test;
+using nlohmann::json;
+
+namespace {
+
+/// A folder with 600 training and 100 test images.
+class SmallSet {
+ public:
+  SmallSet() {
+    write_split(folder.path(), "train", 600);
+    write_split(folder.path(), "t10k", 100, true);
+  }
+  Ran run(std::vector<std::string> arguments, RunOptions options = {}) const {
+    arguments.insert(arguments.begin(), {"--data", folder.path().string()});
+    return run_program(FASHION_MNIST, arguments, options);
+  }
+  TempFolder folder;
+};
+
+bool has_control_bytes(const std::string& text) {
+  return std::any_of(text.begin(), text.end(),
+                     [](unsigned char c) { return (c < 0x20 && c != '\n') || c == 0x7f; });
+}
+
+std::vector<json> records_of(const std::string& path) {
+  std::vector<json> records;
+  for (const std::string& line : lines_of(read_file(path))) records.push_back(json::parse(line));
+  return records;
+}
+
+void check_fails(const Ran& ran, const std::string& message) {
+  CHECK(ran.exit_code == 1);
+  CHECK_THAT(ran.err, contains(message));
+  CHECK(lines_of(ran.err).size() == 1);
+  CHECK(ran.err.rfind("error: ", 0) == 0);
+  CHECK(!has_control_bytes(ran.err));
+}
+
+}  // namespace
+
+TEST_CASE("fashion_mnist: trains, reports and ends with the test accuracy") {
+  const SmallSet set;
+  const std::string log = set.folder.file("run.jsonl");
+  const Ran ran = set.run({"--epochs", "3", "--seed", "4", "--log", log});
+  INFO(ran.out << ran.err);
+  REQUIRE(ran.exit_code == 0);
+  CHECK(ran.err.empty());
+  CHECK(!has_control_bytes(ran.out));
+  CHECK_THAT(ran.out, contains("epoch  train loss  test loss  accuracy  samples/s  peak memory"));
+  CHECK_THAT(ran.out, contains("600 training and 100 test images"));
+  CHECK_THAT(ran.out, contains("669,706 parameters"));
+  CHECK_THAT(ran.out, contains("T-shirt/top"));
+  CHECK_THAT(ran.out, contains("Ankle boot"));
+  const std::string last = lines_of(ran.out).back();
+  CHECK(std::regex_match(last, std::regex(R"(test accuracy [01]\.\d{4})")));
+  // The classes are told apart by one bright band: three epochs are plenty.
+  CHECK(std::stod(last.substr(last.rfind(' '))) > 0.95);
+
+  const auto records = records_of(log);
+  REQUIRE(records.size() == 4);
+  const json& run = records[0];
+  CHECK(run["record"] == "run");
+  CHECK(run["settings"]["epochs"] == 3);
+  CHECK(run["settings"]["seed"] == 4);
+  CHECK(run["settings"]["optimizer"] == "adam");
+  CHECK(run["settings"]["lr"] == 0.001);
+  CHECK(run["settings"]["batch"] == 64);
+  CHECK(run["settings"]["data"] == set.folder.path().string());
+  CHECK(!run["firn"]["version"].get<std::string>().empty());
+  CHECK(!run["machine"]["cpu"].get<std::string>().empty());
+  CHECK(run["parameters"] == 669'706);
+  for (std::size_t i = 1; i < records.size(); ++i) {
+    const json& epoch = records[i];
+    CHECK(epoch["record"] == "epoch");
+    CHECK(epoch["epoch"] == i);
+    for (const char* field : {"train_loss", "test_loss", "accuracy", "samples_per_s", "seconds"})
+      CHECK(epoch[field].get<double>() > 0);
+    // Weights, gradients and Adam's two moments at least.
+    CHECK(epoch["peak_bytes"].get<double>() > 4 * 4 * 669'706);
+    CHECK(epoch["peak_rss_bytes"].get<double>() > epoch["peak_bytes"].get<double>() / 2);
+    CHECK(epoch["class_accuracy"].size() == 10);
+  }
+  CHECK(records[3]["train_loss"].get<double>() < records[1]["train_loss"].get<double>());
+  char text[32];
+  std::snprintf(text, sizeof text, "test accuracy %.4f", records[3]["accuracy"].get<double>());
+  CHECK(last == text);
+}
+
+TEST_CASE("fashion_mnist: the same seed gives the same figures and weights, for 1 and 2 threads") {
+  const SmallSet set;
+  const auto train = [&](const char* threads, const char* seed, const char* optimizer) {
+    const std::string log = set.folder.file("log");
+    const std::string weights = set.folder.file("weights");
+    const Ran ran = set.run({"--epochs", "2", "--batch", "100", "--threads", threads, "--seed",
+                             seed, "--optimizer", optimizer, "--log", log, "--save", weights});
+    INFO(ran.err);
+    REQUIRE(ran.exit_code == 0);
+    const json epoch = records_of(log).back();
+    return std::make_tuple(epoch["train_loss"].get<double>(), epoch["test_loss"].get<double>(),
+                           read_file(weights));
+  };
+  for (const char* optimizer : {"sgd", "adam", "adamw"}) {
+    INFO(optimizer);
+    const auto one = train("1", "7", optimizer);
+    CHECK((train("2", "7", optimizer) == one));
+    CHECK((train("2", "8", optimizer) != one));
+  }
+}
+
+TEST_CASE("fashion_mnist: --save writes the weights") {
+  const SmallSet set;
+  const std::string path = set.folder.file("mlp.safetensors");
+  const Ran ran = set.run({"--epochs", "1", "--save", path});
+  REQUIRE(ran.exit_code == 0);
+  const Bytes file = read_file(path);
+  std::uint64_t length = 0;
+  std::memcpy(&length, file.data(), 8);
+  const json header = json::parse(file.substr(8, length));
+  CHECK(header["fc1.weight"]["shape"] == json({512, 784}));
+  CHECK(header["fc1.weight"]["dtype"] == "F32");
+  CHECK(header["fc3.bias"]["shape"] == json({10}));
+  CHECK(file.size() == 8 + length + 4 * 669'706);
+}
+
+TEST_CASE("fashion_mnist: a file that is damaged or missing gives one clear line") {
+  const SmallSet set;
+  const std::string images = set.folder.file("train-images-idx3-ubyte");
+  write_file(images, read_file(images).substr(0, 5000));
+  check_fails(set.run({}), images +
+                               ": sizes at byte 4 declare [600, 28, 28] u8: expected 470400 "
+                               "bytes of data, found only 4984");
+  const std::string packed = set.folder.file("t10k-images-idx3-ubyte.gz");
+  write_split(set.folder.path(), "train", 10);
+  write_file(packed, read_file(packed).substr(0, 5000));
+  CHECK(set.run({}).exit_code == 1);
+  const TempFolder empty;
+  check_fails(run_program(FASHION_MNIST, {"--data", empty.path().string()}),
+              "no FashionMNIST files");
+}
+
+TEST_CASE("fashion_mnist: what cannot be done is said before training") {
+  const SmallSet set;
+  check_fails(set.run({"--device", "tpu"}), "tpu");
+  check_fails(set.run({"--device", "cuda:63"}), "cuda");
+  check_fails(set.run({"--log", "/no/such/folder/log"}), "/no/such/folder/log");
+  check_fails(set.run({"--save", "/no/such/folder/weights"}), "/no/such/folder/weights");
+  check_fails(set.run({"--optimizer", "sgd", "--lr", "1e30", "--epochs", "2"}),
+              "the loss is not finite");
+  for (const std::vector<std::string>& bad :
+       std::vector<std::vector<std::string>>{{"--epochs", "0"},
+                                             {"--batch", "-1"},
+                                             {"--optimizer", "magic"},
+                                             {"--model", "cnn"},
+                                             {"--lr", "0"},
+                                             {"--threads", "0"},
+                                             {"--frobnicate"}}) {
+    const Ran ran = set.run(bad);
+    INFO(bad.front());
+    CHECK(ran.exit_code != 0);
+    CHECK(ran.out.empty());
+    CHECK_THAT(ran.err, contains(bad.front()));
+  }
+}
+
+TEST_CASE("fashion_mnist: the bar is for terminals, and never wider than one") {
+  const SmallSet set;
+  // Small batches, so that an epoch lasts long enough to be drawn.
+  const std::vector<std::string> slow = {"--epochs", "1", "--batch", "1", "--threads", "1"};
+  const std::string term = "TERM=xterm";
+  for (const int columns : {100, 40, 12, 3, 1}) {
+    const Ran ran = set.run(slow, {{term, "NO_COLOR"}, columns});
+    REQUIRE(ran.exit_code == 0);
+    CHECK(!has_control_bytes(ran.out));
+    CHECK_THAT(ran.err, contains("\r"));
+    if (columns == 100) {
+      CHECK_THAT(ran.err, contains("epoch 1/1 ["));
+      CHECK_THAT(ran.err, contains("samples/s  ETA 0:0"));
+    }
+    // Between two carriage returns stands at most one line's width.
+    std::size_t width = 0;
+    for (const char c : std::regex_replace(ran.err, std::regex("\x1b\\[K"), "")) {
+      width = c == '\r' || c == '\n' ? 0 : width + 1;
+      CHECK(width < static_cast<std::size_t>(columns));
+    }
+    CHECK(ran.err.substr(ran.err.size() - 4) == "\r\x1b[K");
+  }
+  for (const std::vector<std::string>& environment : std::vector<std::vector<std::string>>{
+           {term, "NO_COLOR=1"}, {"TERM=dumb", "NO_COLOR"}, {"TERM", "NO_COLOR"}}) {
+    const Ran ran = set.run(slow, {environment, 80});
+    REQUIRE(ran.exit_code == 0);
+    CHECK(ran.err.empty());
+  }
+}
+
+TEST_CASE("fashion_mnist: an interrupt ends the bar's line and the run") {
+  const SmallSet set;
+  const Ran ran =
+      set.run({"--epochs", "1000", "--batch", "1"}, {{"TERM=xterm", "NO_COLOR"}, 80, "samples/s"});
+  CHECK(ran.exit_code == 130);
+  CHECK_THAT(ran.err, contains("\x1b[K\r\nerror: interrupted\r\n"));  // a terminal adds the \r
+}
+
+TEST_CASE("from_scratch: the loss falls") {
+  const Ran ran = run_program(FROM_SCRATCH, {});
+  REQUIRE(ran.exit_code == 0);
+  const auto lines = lines_of(ran.out);
+  REQUIRE(lines.size() >= 3);
+  const auto number = [](const std::string& line) {
+    return std::stod(line.substr(line.rfind(' ')));
+  };
+  CHECK(number(lines[lines.size() - 2]) < 0.2 * number(lines.front()));
+  CHECK(number(lines.back()) > 0.95);
+}
