@@ -1,9 +1,7 @@
-// Geometry of the elementwise driver: which axes can be walked as one.
-#include <algorithm>
+// Which axes of several views can be walked as one.
+#include "kernels/walk.h"
 
-#include "kernels/cpu/elementwise.h"
-
-namespace firn::kernels::cpu {
+namespace firn::kernels {
 
 Walk::Walk(const Shape& shape, const Strides* const* strides, int views) : views_(views) {
   // Axes in the order of the first view's strides, largest first, so that its memory is walked
@@ -42,4 +40,4 @@ bool Walk::constant(int view) const noexcept {
   return std::all_of(strides_[view], strides_[view] + rank_, [](std::int64_t s) { return s == 0; });
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels
