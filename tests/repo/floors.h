@@ -71,6 +71,8 @@ inline const std::vector<Foreign> kForeign = {
     {"zlib.h",   {"src/data/", "src/io/"}},
     {"immintrin.h", {"kernels/cpu/"}},
     {"xmmintrin.h", {"kernels/cpu/"}},
+    {"emmintrin.h", {"kernels/cpu/"}},
+    {"sched.h",  {"src/"}},
     {"cxxabi.h", {"src/"}},
     {"sys/",     {"src/"}},
     {"fcntl.h",  {"src/"}},

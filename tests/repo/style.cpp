@@ -40,7 +40,7 @@ TEST_CASE("no source file is longer than 600 lines") {
 
 TEST_CASE("every header says what it is, and is guarded by #pragma once") {
   const auto found = where(all_sources(), [](const std::string& path, const std::string& text) {
-    return path.ends_with(".h") &&
+    return (path.ends_with(".h") || path.ends_with(".cuh")) &&
            (!text.starts_with("// ") || text.find("\n#pragma once\n") == std::string::npos);
   });
   CAPTURE(found);
