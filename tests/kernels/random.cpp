@@ -1,0 +1,261 @@
+// Philox against its published vectors, and what is drawn from it.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+
+#include "firn/storage.h"
+#include "kernels/math/philox.h"
+#include "support/catch.h"
+#include "support/values.h"
+
+namespace firn::testing {
+namespace {
+
+/// Restores the number of threads at the end of a test.
+struct Threads {
+  explicit Threads(int n) : before(num_threads()) { set_num_threads(n); }
+  ~Threads() { set_num_threads(before); }
+  int before;
+};
+
+std::uint32_t word(RandomKey key, std::int64_t i) {
+  const auto u = static_cast<std::uint64_t>(i);
+  return math::philox(key.offset + u / 4, key.seed).word[u % 4];
+}
+
+struct Moments {
+  double mean = 0, variance = 0, fourth = 0;
+};
+Moments moments(const std::vector<double>& x) {
+  Moments m;
+  for (double v : x) m.mean += v / static_cast<double>(x.size());
+  for (double v : x) {
+    const double d = v - m.mean;
+    m.variance += d * d / static_cast<double>(x.size());
+    m.fourth += d * d * d * d / static_cast<double>(x.size());
+  }
+  return m;
+}
+
+TEST_CASE("philox gives the known answers of the Random123 distribution") {
+  // kat_vectors, philox4x32 10: counter low and high, key, expected words.
+  struct {
+    std::uint64_t low, high, key;
+    std::array<std::uint32_t, 4> words;
+  } const known[] = {
+      {0, 0, 0, {0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u}},
+      {~0ull, ~0ull, ~0ull, {0x408f276du, 0x41c83b0eu, 0xa20bc7c6u, 0x6d5451fdu}},
+      {0x85a308d3243f6a88ull,
+       0x0370734413198a2eull,
+       0x299f31d0a4093822ull,
+       {0xd16cfe09u, 0x94fdccebu, 0x5001e420u, 0x24126ea1u}},
+  };
+  for (const auto& k : known) {
+    const math::PhiloxBlock b = math::philox(k.low, k.key, k.high);
+    for (int i = 0; i < 4; ++i) CHECK(b.word[i] == k.words[static_cast<std::size_t>(i)]);
+  }
+}
+
+TEST_CASE("element i of a uniform tensor is word i of its stream, past every piece and carry") {
+  Generator g(42);
+  // The counter's low word overflows after 100 blocks.
+  g.set({42, (std::uint64_t{1} << 32) - 100});
+  const RandomKey key = g.get();
+  const Tensor x = rand({5001}, f32, {}, 0, 1, g);
+  CHECK(g.get().offset == key.offset + 1251);
+  for (std::int64_t i = 0; i < x.numel(); ++i) {
+    const float want = static_cast<float>(word(key, i) >> 8) * 0x1p-24f;
+    if (x.data<float>()[i] != want) FAIL("element " << i << ": " << x.data<float>()[i]);
+  }
+  g.set(key);
+  const Tensor wide = rand({1025}, f64, {}, -3, 5, g);
+  for (std::int64_t i = 0; i < wide.numel(); ++i)
+    CHECK(wide.data<double>()[i] == -3 + 8 * (word(key, i) * 0x1p-32));
+}
+
+TEST_CASE("uniform numbers stay in [low, high) in every dtype, and fill it evenly") {
+  for (const DType t : {f16, bf16, f32, f64}) {
+    for (const auto& [low, high] : {std::pair{0.0, 1.0}, {-0.1, 0.1}, {1.0, 1.3}, {-2.0, 0.0}}) {
+      Generator g(7);
+      const std::vector<double> x = values_of(rand({100'000}, t, {}, low, high, g));
+      const auto [least, most] = std::minmax_element(x.begin(), x.end());
+      INFO(to_string(t) << " [" << low << ", " << high << ")");
+      CHECK(*least >= low);
+      CHECK(*most < high);
+      const Moments m = moments(x);
+      const double width = high - low;
+      // Five standard errors, and half a spacing of the dtype.
+      CHECK(std::fabs(m.mean - (low + high) / 2) <
+            5 * width / std::sqrt(12e5) +
+                epsilon_of(t) * std::max(std::fabs(low), std::fabs(high)));
+      CHECK(m.variance == Approx(width * width / 12).epsilon(0.02));
+    }
+  }
+}
+
+TEST_CASE("normal numbers have the mean, variance and tails asked for") {
+  for (const DType t : {f16, bf16, f32, f64}) {
+    Generator g(11);
+    const std::vector<double> x = values_of(randn({200'001}, t, {}, 3, 0.5, g));
+    const Moments m = moments(x);
+    INFO(to_string(t));
+    CHECK(m.mean == Approx(3).margin(5 * 0.5 / std::sqrt(2e5) + 3 * epsilon_of(t)));
+    CHECK(m.variance == Approx(0.25).epsilon(0.02));
+    CHECK(m.fourth / (m.variance * m.variance) == Approx(3).epsilon(0.03));
+    CHECK(std::all_of(x.begin(), x.end(), [](double v) { return std::isfinite(v); }));
+  }
+}
+
+TEST_CASE("normal elements 2i and 2i+1 are the Box-Muller pair of words 2i and 2i+1") {
+  Generator g(5);
+  const RandomKey key = g.get();
+  const Tensor x = randn({2051}, f64, {}, 0, 1, g);
+  for (std::int64_t i = 0; i < x.numel(); ++i) {
+    const std::int64_t pair = i / 2 * 2;
+    const double radius = std::sqrt(-2 * std::log((word(key, pair) + 1.0) * 0x1p-32));
+    const double angle = 2 * 3.14159265358979323846 * (word(key, pair + 1) * 0x1p-32);
+    const double want = i % 2 == 0 ? radius * std::cos(angle) : radius * std::sin(angle);
+    CHECK(x.data<double>()[i] == Approx(want).margin(1e-14));
+  }
+}
+
+TEST_CASE("random bits do not depend on the number of threads") {
+  const auto draw = [](int threads) {
+    const Threads guard(threads);
+    Generator g(3);
+    std::vector<double> all = values_of(rand({70'001}, f32, {}, 0, 1, g));
+    for (const Tensor& t :
+         {randn({70'001}, f32, {}, 0, 1, g), dropout(ones({70'001}), 0.4, true, g)}) {
+      const auto more = values_of(t);
+      all.insert(all.end(), more.begin(), more.end());
+    }
+    return all;
+  };
+  expect_same("1 and 2 threads", draw(2), draw(1));
+}
+
+TEST_CASE("manual_seed repeats the default stream; a stream set back repeats to the bit") {
+  manual_seed(9);
+  const auto first = values_of(randn({10}));
+  const auto second = values_of(randn({10}));
+  CHECK(first != second);
+  manual_seed(9);
+  expect_same("reseeded", values_of(randn({10})), first);
+  const RandomKey here = default_generator().get();
+  const auto third = values_of(rand({3}));
+  default_generator().set(here);
+  expect_same("set back", values_of(rand({3})), third);
+  manual_seed(10);
+  CHECK(values_of(randn({10})) != first);
+}
+
+TEST_CASE("uniform_ and normal_ write views in row-major order and nothing beside them") {
+  Generator g(1);
+  const Tensor x = zeros({4, 6});
+  const RandomKey key = g.get();
+  const Tensor columns = slice(x, 1, 1, 6, 2);  // [4, 3], strides 6 and 2
+  uniform_(columns, 0, 1, g);
+  for (std::int64_t i = 0; i < 4; ++i)
+    for (std::int64_t j = 0; j < 6; ++j) {
+      const float got = x.data<float>()[6 * i + j];
+      CHECK(got == (j % 2 == 1 ? static_cast<float>(word(key, 3 * i + j / 2) >> 8) * 0x1p-24f : 0));
+    }
+  const std::uint32_t version = x.storage()->version();
+  normal_(columns, 0, 1, g);
+  CHECK(x.storage()->version() > version);
+}
+
+TEST_CASE("dropout keeps 1 - p of the elements, scaled, and its backward uses the same mask") {
+  for (const DType t : {f16, bf16, f32, f64}) {
+    Generator g(13);
+    Tensor x = ones({300, 333}, t);
+    x.set_requires_grad();
+    const Tensor y = dropout(x, 0.25, true, g);
+    const std::vector<double> out = values_of(y);
+    const double kept = rounded({1 / 0.75}, t)[0];
+    std::size_t count = 0;
+    for (double v : out) {
+      if (v != 0) CHECK(v == kept);
+      count += v != 0;
+    }
+    INFO(to_string(t));
+    CHECK(static_cast<double>(count) / static_cast<double>(out.size()) ==
+          Approx(0.75).margin(5 * std::sqrt(0.75 * 0.25 / 99'900)));
+    backward(y, {.seed = ones(y.shape(), t), .retain_graph = true});
+    expect_same("mask", values_of(x.grad()), out);
+    backward(y, {.seed = ones(y.shape(), t)});
+    std::vector<double> twice = out;
+    for (double& v : twice) v *= 2;
+    expect_same("accumulated", values_of(x.grad()), twice);
+  }
+}
+
+TEST_CASE("dropout of a transposed tensor is the dropout of its values") {
+  Generator a(2), b(2);
+  const Tensor x = arange(12, 1, 1, f32).reshape({3, 4});
+  expect_same("transposed", values_of(dropout(transpose(x, 0, 1), 0.5, true, a)),
+              values_of(dropout(contiguous(transpose(x, 0, 1)), 0.5, true, b)));
+}
+
+TEST_CASE("dropout does nothing, and draws nothing, outside of training and with p = 0") {
+  Generator g(1);
+  const Tensor x = ones({5});
+  CHECK(dropout(x, 0.5, false, g).impl() == x.impl());
+  CHECK(dropout(x, 0, true, g).impl() == x.impl());
+  CHECK(g.get().offset == 0);
+  // What is dropped is zero, whatever it was.
+  const Tensor bad = full({1000}, std::nan(""));
+  const auto y = values_of(dropout(bad, 0.5, true, g));
+  CHECK(std::count(y.begin(), y.end(), 0.0) > 400);
+}
+
+TEST_CASE("randperm gives each order of three with the same frequency") {
+  Generator g(17);
+  std::map<std::vector<std::int64_t>, int> seen;
+  constexpr int kDraws = 6000;
+  for (int i = 0; i < kDraws; ++i) ++seen[randperm(3, g).to_vector<std::int64_t>()];
+  REQUIRE(seen.size() == 6);
+  for (const auto& [order, count] : seen) CHECK(count == Approx(kDraws / 6).margin(5 * 29));
+}
+
+TEST_CASE("randperm is a permutation of 0 to n-1, also for n = 0 and 1") {
+  for (const std::int64_t n : {0, 1, 2, 1000}) {
+    Generator g(4);
+    auto p = randperm(n, g).to_vector<std::int64_t>();
+    REQUIRE(static_cast<std::int64_t>(p.size()) == n);
+    if (n == 1000) CHECK(!std::is_sorted(p.begin(), p.end()));
+    std::sort(p.begin(), p.end());
+    for (std::int64_t i = 0; i < n; ++i) CHECK(p[static_cast<std::size_t>(i)] == i);
+  }
+}
+
+TEST_CASE("bounded() is the upper half of a 128-bit product") {
+  const std::uint64_t big = 0xfedcba9876543210ull;
+  CHECK(math::bounded(big, 10) == 9);
+  CHECK(math::bounded(~0ull, ~0ull) == ~0ull - 1);
+  CHECK(math::bounded(big, std::uint64_t{1} << 40) == big >> 24);
+  CHECK(math::bounded(0, 1000) == 0);
+  CHECK(math::bounded(0x8000000000000000ull, 0xabcdef0123456789ull) == 0xabcdef0123456789ull / 2);
+}
+
+TEST_CASE("random ops refuse what they cannot draw") {
+  CHECK(error_of([] { rand({2}, i64); }) == "[rand] dtype i64; hint: draw in f32 and cast");
+  CHECK(error_of([] { rand({2}, f32, {}, 1, 1); }) ==
+        "[uniform_] low 1, high 1; hint: low must be less than high, both finite");
+  CHECK(error_of([] { randn({2}, f32, {}, 0, -1); }) ==
+        "[normal_] mean 0, stddev -1; hint: stddev must be 0 or more, both finite");
+  CHECK(error_of([] { dropout(ones({2}), 1); }) ==
+        "[dropout] p = 1; hint: p is the probability of a zero, in [0, 1)");
+  Tensor w = ones({2});
+  w.set_requires_grad();
+  CHECK(error_of([&] { normal_(w, 0, 1); }) ==
+        "[normal_] [2] f32 cpu requires a gradient, and this write is not recorded; hint: guard it "
+        "with "
+        "NoGrad");
+  const NoGrad guard;
+  normal_(w, 0, 1);
+}
+
+}  // namespace
+}  // namespace firn::testing
