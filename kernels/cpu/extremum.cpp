@@ -11,8 +11,9 @@
 namespace firn::kernels::cpu {
 namespace {
 
-constexpr std::int64_t kTile = 256;    // columns side by side
-constexpr std::int64_t kWork = 32768;  // elements of a chunk of work, where outputs are many
+constexpr std::int64_t kTile = 256;     // columns side by side
+constexpr std::int64_t kShortRun = 32;  // elements: shorter runs are compared one by one
+constexpr std::int64_t kWork = 32768;   // elements of a chunk of work, where outputs are many
 
 /// Whether b comes before a as the maximum: larger, or the first NaN.
 template <class A>
@@ -31,6 +32,11 @@ std::int64_t argmax_run(const void* src, DType dtype, std::int64_t stride, std::
   alignas(64) A buffer[kRow];
   A best{};
   std::int64_t position = 0;
+  if (n <= kShortRun) {
+    const A* x = load_row<A>(src, dtype, stride, n, buffer);
+    for (std::int64_t i = 1; i < n; ++i) position = beats(x[i], x[position]) ? i : position;
+    return position;
+  }
   for (std::int64_t i = 0; i < n; i += kRow) {
     const std::int64_t m = std::min(kRow, n - i);
     const A* x = load_row<A>(advance(src, dtype, i * stride), dtype, stride, m, buffer);

@@ -18,7 +18,7 @@
 namespace firn::kernels::cpu {
 namespace {
 
-constexpr std::int64_t kTile = 128;    // columns of a chunk
+constexpr std::int64_t kTile = 512;    // columns of a chunk
 constexpr std::int64_t kWork = 16384;  // elements of a chunk where pieces are small
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }

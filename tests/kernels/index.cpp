@@ -71,7 +71,7 @@ TEST_CASE("gather along every axis, in every dtype and layout") {
 TEST_CASE("the gradient of gather adds up what met, in f32, and is rounded once") {
   for (const DType t : {f16, f32, f64}) {
     for (const Layout layout : kLayouts) {
-      for (const Shape& shape : {Shape{5, 4, 33}, Shape{3, 2, 300}}) {
+      for (const Shape& shape : {Shape{5, 4, 33}, Shape{3, 2, 600}}) {
         for (int axis = 0; axis < 3; ++axis) {
           Shape picked = shape;
           picked[axis] = 40;
@@ -129,7 +129,7 @@ TEST_CASE("index_select along every axis, and its gradient") {
 
 TEST_CASE("embedding takes rows for an index of any shape, and adds their gradients") {
   for (const DType t : {f32, f16, f64}) {
-    for (const std::int64_t d : {1, 3, 64, 127, 129, 300}) {
+    for (const std::int64_t d : {1, 3, 64, 511, 513, 1025}) {
       for (const Layout layout : kLayouts) {
         const auto x = whole_numbers(11 * d, t);
         const auto list = positions(3 * 8, 11, 21);
