@@ -74,24 +74,24 @@ total                                                    669,706   2.55 MiB
 TEST_CASE("summary shows frozen, tied and forgotten parameters, buffers and repeated calls") {
   const std::string expected = R"(Model, f32 cpu: [2, 16] -> [2, 16, 1000]
 
-module           kind       output           parameters                         count       bytes
-─────────────────────────────────────────────────────────────────────────────────────────────────
-(self)           Model      [2, 16, 1000]    seen [1000] (buffer)               1,000    3.91 KiB
-token_embedding  Embedding  [2, 16, 64]      weight [1000, 64]                 64,000  250.00 KiB
+module           kind       output           parameters                        count       bytes
+────────────────────────────────────────────────────────────────────────────────────────────────
+(self)           Model      [2, 16, 1000]    seen [1000] (buffer)              1,000    3.91 KiB
+token_embedding  Embedding  [2, 16, 64]      weight [1000, 64]                64,000  250.00 KiB
 blocks.0         Block      [2, 16, 64] ×2
-blocks.0.norm    LayerNorm  [2, 16, 64] ×2   weight [64] (frozen)                 128       512 B
+blocks.0.norm    LayerNorm  [2, 16, 64] ×2   weight [64] (frozen)                128       512 B
                                              bias [64] (frozen)
-blocks.0.up      Linear     [2, 16, 256] ×2  weight [256, 64] (frozen)         16,640   65.00 KiB
+blocks.0.up      Linear     [2, 16, 256] ×2  weight [256, 64] (frozen)        16,640   65.00 KiB
                                              bias [256] (frozen)
-blocks.0.down    Linear     [2, 16, 64] ×2   weight [64, 256] (frozen)         16,448   64.25 KiB
+blocks.0.down    Linear     [2, 16, 64] ×2   weight [64, 256] (frozen)        16,448   64.25 KiB
                                              bias [64] (frozen)
 blocks.0.drop    Dropout    [2, 16, 64] ×2
 head             Linear     [2, 16, 1000]    weight = token_embedding.weight
-─────────────────────────────────────────────────────────────────────────────────────────────────
-trainable                                                                      64,000  250.00 KiB
-frozen                                                                         33,216  129.75 KiB
-buffers                                                                         1,000    3.91 KiB
-total                                                                          98,216  383.66 KiB
+────────────────────────────────────────────────────────────────────────────────────────────────
+trainable                                                                     64,000  250.00 KiB
+frozen                                                                        33,216  129.75 KiB
+buffers                                                                        1,000    3.91 KiB
+total                                                                         98,216  383.66 KiB
 not a member: Linear(64, 64), 4,160 parameters; is it missing in FIRN_MEMBERS?
 )";
   CHECK(Model().summary(zeros({2, 16}, i64)) == expected);
