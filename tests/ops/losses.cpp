@@ -15,6 +15,7 @@ void on_classes(const char* name, std::function<Loss(const Args&)> loss, const A
       .args({x, target})
       .shapes(std::move(shapes))
       .accuracy(Accuracy::normwise, 33)
+      .cancels(0, 1)  // p - target
       .golden()
       .own_dtype();
 }

@@ -50,7 +50,7 @@ TEST_CASE("refusals: integer operands of floating ops", "[ops]") {
 
 TEST_CASE("refusals: matrices that do not fit", "[ops]") {
   refused("matmul", {"[2, 3]", "[4, 5]"}, [] { matmul(zeros({2, 3}), zeros({4, 5})); });
-  refused("matmul", {"[2, 3, 4]", "[3, 4, 5]"}, [] { matmul(zeros({2, 3, 4}), zeros({3, 4, 5})); });
+  refused("matmul", {"[2]", "[3]"}, [] { matmul(zeros({2, 3, 4}), zeros({3, 4, 5})); });
   refused("matmul", {"[]"}, [] { matmul(zeros({}), zeros({3})); });
   refused("linear", {"[2, 3]", "[5, 4]"}, [] { linear(zeros({2, 3}), zeros({5, 4})); });
   refused("linear", {"[4]"}, [] { linear(zeros({2, 3}), zeros({5, 3}), zeros({4})); });

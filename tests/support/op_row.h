@@ -27,7 +27,8 @@ struct Arg {
   Kind kind = Kind::real;
   double low = -2, high = 2;   ///< reals: uniform in [low, high)
   std::vector<double> avoid;   ///< reals: kinks and poles, kept 0.05 away from
-  bool apart = false;          ///< reals: on a grid, no two closer than (high-low)/count
+  bool apart = false;          ///< reals: on a grid of 1/64; up to 256 values, no two equal
+  double phase = 0;            ///< reals: where that grid begins
   bool whole = false;          ///< reals: rounded down, so that some values are equal
   std::int64_t classes = 1;    ///< indices: in [0, classes)
   bool differentiable = true;  ///< reals: whether gradients are checked
@@ -67,6 +68,8 @@ struct OpRow {
   std::vector<std::vector<Shape>> shapes;  ///< each entry: a shape for every operand
   Accuracy accuracy = Accuracy::pointwise;
   double terms = 1;   ///< K: the longest sum of the forward pass
+  double scale = 0;   ///< values inside the op reach this size, however small the result
+  double slope = 0;   ///< derivatives inside the op reach this size, however small the gradient
   int roundings = 1;  ///< roundings to the dtype on the way from operands to result
   bool golden = false;
   bool cuda = false;
