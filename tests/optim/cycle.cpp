@@ -101,7 +101,7 @@ TEST_CASE("[S02][S29] sums over micro-batches, divided once: any split gives the
 
 TEST_CASE("[S29] the same split gives the same bits, for one thread and for two") {
   const int threads = num_threads();
-  std::vector<std::string> runs;
+  std::vector<Bits> runs;
   for (const int n : {1, 2, 2}) {
     set_num_threads(n);
     Rng rng(1);
@@ -137,7 +137,7 @@ TEST_CASE("[S03] total weight 0 means no step") {
   const Net net(f32);
   optim::AdamW opt(net.parameters(), {});
   opt.backward(cross_entropy(net(ones({2, 5})), full({2}, -100, i64)));
-  const std::string before = bits_of_training(opt);
+  const Bits before = bits_of_training(opt);
   const optim::StepReport report = opt.step();
   CHECK(report.status() == optim::StepStatus::skipped_empty);
   CHECK(!report);
@@ -207,7 +207,7 @@ TEST_CASE("[S09] a step with a gradient that is not finite changes no bit but th
             return opt.step();
           };
           REQUIRE(run(0.25));
-          const std::string before = bits_of_training(opt);
+          const Bits before = bits_of_training(opt);
           const optim::StepReport report = run(bad);
           CHECK(report.status() == optim::StepStatus::skipped_non_finite);
           CHECK(report.culprit() == static_cast<std::int64_t>(i));
@@ -257,7 +257,7 @@ TEST_CASE("[S17] a parameter without gradient is not touched") {
   };
   opt.backward(objective(used, {1}) + objective(frozen, {1}));
   REQUIRE(opt.step());
-  const std::string before = bits();
+  const Bits before = bits();
   for (int i = 0; i < 3; ++i) {
     opt.backward(objective(used, {1}));
     REQUIRE(opt.step());

@@ -2,7 +2,7 @@
 // everything that an optimizer keeps.
 #pragma once
 
-#include <cstring>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -25,8 +25,18 @@ inline Tensor objective(const Tensor& w, std::vector<double> gradient) {
   return sum(cast(product, compute_dtype(w.dtype())));
 }
 
-inline std::string bits_of(const Tensor& t) {
-  return {static_cast<const char*>(t.view().data), t.bytes()};
+/// Bytes to compare; printed as their number and a checksum.
+struct Bits {
+  std::string bytes;
+  bool operator==(const Bits&) const = default;
+  Bits operator+(const Bits& more) const { return {bytes + more.bytes}; }
+};
+inline std::ostream& operator<<(std::ostream& out, const Bits& b) {
+  return out << b.bytes.size() << " bytes, checksum " << seed_of(b.bytes);
+}
+
+inline Bits bits_of(const Tensor& t) {
+  return {{static_cast<const char*>(t.view().data), t.bytes()}};
 }
 
 /// The state's tensor of that name.
@@ -38,11 +48,11 @@ inline Tensor state_of(const optim::Optimizer& opt, const std::string& name) {
 }
 
 /// Bits of weights, masters, moments and update counts: what a skipped step leaves alone.
-inline std::string bits_of_training(const optim::Optimizer& opt) {
-  std::string out;
+inline Bits bits_of_training(const optim::Optimizer& opt) {
+  Bits out;
   for (const optim::NamedState& s : opt.state())
     if (!s.name.ends_with(".gradient") && s.name != "touched" && s.name != "step_state")
-      out += bits_of(s.tensor);
+      out = out + bits_of(s.tensor);
   return out;
 }
 
