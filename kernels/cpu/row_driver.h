@@ -6,6 +6,10 @@
 #include <algorithm>
 #include <cstdint>
 
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
 #include "firn/storage.h"
 #include "firn/view.h"
 #include "kernels/cpu/convert.h"
@@ -93,43 +97,82 @@ class RowBuffer {
   Ref<Storage> memory_;
 };
 
+/// The first n < Tile<C>::size numbers at p, the other lanes 0. Short rows (ten classes) spend
+/// their time here, hence the masked instructions where the CPU has them.
+template <class C>
+Tile<C> load_first(const C* p, int n) {
+#if defined(__AVX512F__)
+  const unsigned mask = (1u << n) - 1;
+  Tile<C> t;
+  if constexpr (sizeof(C) == 4) {
+    t.v = _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask), p);
+  } else {
+    t.v = _mm512_maskz_loadu_pd(static_cast<__mmask8>(mask), p);
+  }
+  return t;
+#else
+  return Tile<C>::load(p, n);
+#endif
+}
+template <class C>
+void store_first(Tile<C> t, C* p, int n) {
+#if defined(__AVX512F__)
+  const unsigned mask = (1u << n) - 1;
+  if constexpr (sizeof(C) == 4) {
+    _mm512_mask_storeu_ps(p, static_cast<__mmask16>(mask), t.v);
+  } else {
+    _mm512_mask_storeu_pd(p, static_cast<__mmask8>(mask), t.v);
+  }
+#else
+  t.store(p, n);
+#endif
+}
+
+/// The monoid sum of the first `used` lanes of `states`, in a fixed tree.
+template <class C, class States>
+auto sum_lanes(const States& states, int used) {
+  constexpr int kLanes = Tile<C>::size;
+  using State = decltype(states.map([](Tile<C> v) { return v[0]; }));
+  State lanes[kLanes];
+  for (int k = 0; k < kLanes; ++k) lanes[k] = states.map([k](Tile<C> v) { return v[k]; });
+  for (int k = used; k < kLanes; ++k) lanes[k] = State{};
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int k = 0; k < half; ++k) lanes[k] = lanes[k] + lanes[k + half];
+  return lanes[0];
+}
+
 /// The monoid sum of pass(in[j]...) over a row, in an order that depends on n alone.
 template <class C, class Pass, class... In>
 auto reduce_row(std::int64_t n, const Pass& pass, const In*... in) {
   using V = Tile<C>;
   using States = decltype(pass(V::load(in)...));
   constexpr int kLanes = V::size, kUnroll = 4;  // chains that run side by side
+  const int tail = static_cast<int>(n % kLanes);
+  if (n < kLanes) return sum_lanes<C>(pass(load_first(in, tail)...), tail);
   States acc[kUnroll];
   std::int64_t j = 0;
   for (; j + kUnroll * kLanes <= n; j += kUnroll * kLanes)
     for (int u = 0; u < kUnroll; ++u) acc[u] = acc[u] + pass(V::load(in + j + u * kLanes)...);
   for (; j + kLanes <= n; j += kLanes) acc[0] = acc[0] + pass(V::load(in + j)...);
-  const States whole = (acc[0] + acc[1]) + (acc[2] + acc[3]);
-  const int tail = static_cast<int>(n - j);
-  const States merged = tail > 0 ? whole + pass(V::load(in + j, tail)...) : whole;
-
-  using State = decltype(whole.map([](V v) { return v[0]; }));
-  State lanes[kLanes];
-  for (int k = 0; k < kLanes; ++k)
-    lanes[k] = (k < tail ? merged : whole).map([k](V v) { return v[k]; });
-  const int used = n < kLanes ? tail : kLanes;
-  for (int half = kLanes / 2; half > 0; half /= 2)
-    for (int k = 0; k < half && k + half < used; ++k) lanes[k] = lanes[k] + lanes[k + half];
-  return lanes[0];
+  const auto whole = sum_lanes<C>((acc[0] + acc[1]) + (acc[2] + acc[3]), kLanes);
+  if (tail == 0) return whole;
+  return whole + sum_lanes<C>(pass(load_first(in + j, tail)...), tail);
 }
 
 /// out[j] = beta*out[j] + f(in[j]...); beta is 0 or 1. `out` may be one of the inputs.
 template <class C, class F, class... In>
 void map_row(std::int64_t n, C* out, float beta, const F& f, const In*... in) {
   using V = Tile<C>;
+  const int tail = static_cast<int>(n % V::size);
   std::int64_t j = 0;
   if (beta == 0) {
     for (; j + V::size <= n; j += V::size) f(V::load(in + j)...).store(out + j);
-    if (j < n) f(V::load(in + j, n - j)...).store(out + j, n - j);
+    if (tail > 0) store_first(f(load_first(in + j, tail)...), out + j, tail);
   } else {
     for (; j + V::size <= n; j += V::size)
       (V::load(out + j) + f(V::load(in + j)...)).store(out + j);
-    if (j < n) (V::load(out + j, n - j) + f(V::load(in + j, n - j)...)).store(out + j, n - j);
+    if (tail > 0)
+      store_first(load_first(out + j, tail) + f(load_first(in + j, tail)...), out + j, tail);
   }
 }
 
