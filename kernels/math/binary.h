@@ -228,7 +228,8 @@ struct BceWithLogits : LossDefaults {
   static constexpr Operands dfb_reads = kA;
   template <class V>
   FIRN_HD static V f(V a, V b, Args) {
-    return log_one_plus_exp(a) - a * b;
+    // In this order: softplus(a) - a b would cancel where a is large and b is 1.
+    return (max(a, V(0)) - a * b) + log1p(exp(-abs(a)));
   }
   template <class V>
   FIRN_HD static V dfa(V dy, V a, V b, Args) {
