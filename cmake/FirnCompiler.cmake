@@ -8,6 +8,7 @@ set(_cuda "$<COMPILE_LANGUAGE:CUDA>")
 
 target_compile_options(firn_private INTERFACE
   $<${_cxx}:-Wall> $<${_cxx}:-Wextra> $<${_cxx}:-Wpedantic> $<${_cxx}:-Wshadow> $<${_cxx}:-Wnon-virtual-dtor>
+  $<${_cuda}:-std=c++20>  # CMake 3.25 does not know it for nvcc: CUDA_STANDARD 20 would do nothing
   $<${_cuda}:-Xcompiler=-Wall,-Wextra>
   # Never -ffast-math: it makes isfinite(inf) true. These two keep IEEE results and drop errno only.
   $<${_cxx}:-fno-math-errno> $<${_cxx}:-fno-trapping-math>)
