@@ -76,8 +76,7 @@ FIRN_HD inline double averaging_factor(const StepState& s) {
 /// sum is NaN exactly where a value is; it may overflow, in f64, where no value has.
 FIRN_HD inline bool stays_finite(double sum_of_squares, double largest, double factor,
                                  double limit) {
-  return sum_of_squares == sum_of_squares && factor <= limit && largest <= limit &&
-         largest * factor <= limit;
+  return sum_of_squares == sum_of_squares && factor <= limit && largest * factor <= limit;
 }
 
 /// Decides the step from the sum of squares of all accumulated gradients and the first parameter

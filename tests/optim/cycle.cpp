@@ -156,6 +156,9 @@ TEST_CASE("[S07] a sum that is finite but overflows when it is averaged is not a
   const optim::StepReport report = opt.step();
   CHECK(report.status() == optim::StepStatus::skipped_non_finite);
   CHECK(values_of(w) == std::vector<double>{1, 2});
+  opt.backward(objective(w, {1e-10, 1e-10}), 1e-39);  // 1e29 would do, but its factor is no f32
+  CHECK(opt.step().skipped());
+  CHECK(values_of(w) == std::vector<double>{1, 2});
   opt.backward(objective(w, {1, 1e30}), 1e-5);
   CHECK(opt.step());
 }
@@ -236,16 +239,33 @@ TEST_CASE("[S10] a step says what it did") {
   CHECK(to_string(second) == "skipped: the gradient of parameter 0 is not finite");
 }
 
+TEST_CASE("[S10] the first of several culprits is named, whatever arena it is in") {
+  Tensor a = parameter({1, 1}, {2}, f64), b = parameter({1}, {1}), c = parameter({1}, {1}, f64);
+  optim::SGD opt({a, b, c}, {});
+  const auto culprit = [&](double ga, double gb, double gc) {
+    opt.backward(objective(a, {1, ga}));
+    opt.backward(objective(b, {gb}));
+    opt.backward(objective(c, {gc}));
+    return opt.step().culprit();
+  };
+  CHECK(culprit(kInf, kNaN, kInf) == 0);
+  CHECK(culprit(1, kNaN, kInf) == 1);
+  CHECK(culprit(1, 1, -kInf) == 2);
+  CHECK(culprit(1, 1, 1) == -1);
+}
+
 TEST_CASE("[S10] a weight that is not finite is told apart from a gradient") {
-  Tensor w = parameter({0}, {1});
-  optim::SGD opt({w}, {.lr = 0.5});
-  opt.backward(Loss{objective(w, {3}), make({kNaN}, {}, f32)});
-  const optim::StepReport report = opt.step();
-  CHECK(report.status() == optim::StepStatus::skipped_non_finite);
-  CHECK(report.culprit() == -1);
-  CHECK(w.item() == 0);
-  opt.backward(Loss{objective(w, {3}), make({1}, {}, f32)});
-  CHECK(opt.step());
+  for (const double weight : {kNaN, kInf}) {
+    Tensor w = parameter({0}, {1});
+    optim::SGD opt({w}, {.lr = 0.5});
+    opt.backward(Loss{objective(w, {3}), make({weight}, {}, f32)});
+    const optim::StepReport report = opt.step();
+    CHECK(report.status() == optim::StepStatus::skipped_non_finite);
+    CHECK(report.culprit() == -1);
+    CHECK(w.item() == 0);
+    opt.backward(Loss{objective(w, {3}), make({1}, {}, f32)});
+    CHECK(opt.step());
+  }
 }
 
 TEST_CASE("[S17] a parameter without gradient is not touched") {
