@@ -2,9 +2,13 @@
 #pragma once
 
 #include "firn/autograd.h"
+#include "firn/data/batches.h"
+#include "firn/data/fashion_mnist.h"
+#include "firn/data/idx.h"
 #include "firn/device.h"
 #include "firn/dtype.h"
 #include "firn/error.h"
+#include "firn/io/safetensors.h"
 #include "firn/losses.h"
 #include "firn/memory.h"
 #include "firn/nn/activation.h"
