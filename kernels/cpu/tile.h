@@ -179,7 +179,7 @@ inline TileF log(TileF x) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   const Mask<float> tiny = x < TileF(std::numeric_limits<float>::min());
   const TileF scaled = where(tiny, x * TileF(33554432.f), x);  // 2^25: subnormals become normal
-  const TileF::Bits bits = detail::bits(scaled);
+  const TileF::Bits bits = detail::bits(scaled) & 0x7fffffff;  // negative x comes out below
   const TileF::Bits e = (bits - detail::bits(TileF(0.70710678f))) >> 23;
   const TileF f = detail::from_bits<float>(bits - (e << 23)) - TileF(1.f);
   const TileF s = f / (TileF(2.f) + f);
