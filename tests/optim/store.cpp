@@ -235,10 +235,17 @@ TEST_CASE("what cannot be a parameter is refused by index and shape") {
   CHECK(ok.item() == 1);
 }
 
-TEST_CASE("a parameter that was moved away is noticed") {
-  Tensor w = parameter({1}, {1});
-  SGD opt({w}, {});
+TEST_CASE("a model that is converted under its optimizer is noticed") {
+  nn::Linear layer(2, 1);
+  SGD opt(layer.parameters(), {});
+  Tensor w = layer.parameters()[0];
   CHECK(mentions(error_of([&] { w.set_requires_grad(false); }), {"belongs to an optimizer"}));
+  // Either the conversion is refused, or the next use of the optimizer is.
+  CHECK(mentions(error_of([&] {
+                   layer.to(f64);
+                   opt.backward(sum(layer.forward(ones({1, 2}, f64))));
+                 }),
+                 {"optimizer"}));
 }
 
 TEST_CASE("what cannot be a loss is refused, and the cycle goes on") {
