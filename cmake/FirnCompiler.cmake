@@ -29,6 +29,7 @@ if(FIRN_NATIVE)
 endif()
 if(FIRN_SANITIZE)
   target_compile_options(firn_private INTERFACE
-    $<${_cxx}:-fsanitize=${FIRN_SANITIZE}> $<${_cxx}:-fno-omit-frame-pointer> $<${_cxx}:-fno-sanitize-recover=all>)
+    $<${_cxx}:-fsanitize=${FIRN_SANITIZE}> $<${_cxx}:-fno-omit-frame-pointer> $<${_cxx}:-fno-sanitize-recover=all>
+    $<${_cxx}:-Wno-maybe-uninitialized>)  # GCC's manual: the sanitizers' code raises false alarms
   target_link_options(firn_private INTERFACE -fsanitize=${FIRN_SANITIZE})
 endif()
