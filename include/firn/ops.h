@@ -13,7 +13,7 @@
 
 namespace firn {
 
-// ---- Creation ----------------------------------------------------------------------------------
+// ---- Creation ----
 Tensor full(const Shape& shape, double value, DType dtype = f32, Device device = {});
 Tensor ones(const Shape& shape, DType dtype = f32, Device device = {});
 Tensor empty_like(const Tensor& x);
@@ -33,9 +33,9 @@ Tensor randn(const Shape& shape, DType dtype = f32, Device device = {}, double m
 /// A random order of 0 .. n-1, i64 [n], on the CPU (Fisher-Yates).
 Tensor randperm(std::int64_t n, Generator& generator = default_generator());
 
-// ---- Copies, casts, in-place writes --------------------------------------------------------------
-/// x converted to `dtype`, rounded to nearest even; x itself where it has that dtype. The gradient is
-/// cast back.
+// ---- Copies, casts, in-place writes ----
+/// x converted to `dtype`, rounded to nearest even; x itself where it has that dtype. The gradient
+/// is cast back.
 Tensor cast(const Tensor& x, DType dtype);
 Tensor to_device(const Tensor& x, Device device);
 /// A row-major copy; contiguous() returns x itself where it is row-major already.
@@ -49,9 +49,9 @@ void copy_(const Tensor& x, const Tensor& src);
 void uniform_(const Tensor& x, double low, double high, Generator& g = default_generator());
 void normal_(const Tensor& x, double mean, double stddev, Generator& g = default_generator());
 
-// ---- Elementwise, one operand. The shape stays; floating dtypes (neg, abs and square also integers).
-// The form with an underscore writes x in place, bumps its version and, where x is part of a graph,
-// records: allowed only for a non-leaf that has no other handle, view or saved copy.
+// ---- Elementwise, one operand. The shape stays; floating dtypes (neg, abs and square also
+// integers). The form with an underscore writes x in place, bumps its version and, where x is part
+// of a graph, records: allowed only for a non-leaf that has no other handle, view or saved copy.
 Tensor neg(const Tensor& x);         ///< -x
 Tensor abs(const Tensor& x);         ///< |x|, derivative 0 at 0
 Tensor exp(const Tensor& x);         ///< e^x
@@ -94,7 +94,7 @@ Tensor& sin_(Tensor& x);
 Tensor& cos_(Tensor& x);
 Tensor& clamp_(Tensor& x, double low, double high);
 
-// ---- Elementwise, two operands, broadcasting (numpy's rule) -----------------------------------------
+// ---- Elementwise, two operands, broadcasting (numpy's rule) ----
 Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
@@ -117,7 +117,8 @@ Tensor& sub_(Tensor& a, double b);
 Tensor& mul_(Tensor& a, double b);
 Tensor& div_(Tensor& a, double b);
 
-/// Comparisons return bool tensors and carry no gradient; a comparison with NaN is false (ne: true).
+/// Comparisons return bool tensors and carry no gradient; a comparison with NaN is false (ne:
+/// true).
 Tensor eq(const Tensor& a, const Tensor& b);
 Tensor ne(const Tensor& a, const Tensor& b);
 Tensor lt(const Tensor& a, const Tensor& b);
@@ -141,7 +142,7 @@ inline Tensor operator*(double a, const Tensor& b) { return mul(b, a); }
 Tensor operator-(double a, const Tensor& b);
 Tensor operator/(double a, const Tensor& b);
 
-// ---- Reductions over `axes` (empty: all); reduced axes vanish, or stay with size 1 -------------------
+// ---- Reductions over `axes` (empty: all); reduced axes vanish, or stay with size 1 ----
 Tensor sum(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
 Tensor mean(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
 /// Largest / smallest; NaN wins; ties share the gradient evenly. Throws on an empty reduction.
@@ -155,7 +156,7 @@ Tensor var(const Tensor& x, const Axes& axes = {}, std::int64_t correction = 1,
 /// Euclidean norm; derivative 0 where the norm is 0.
 Tensor norm(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
 
-// ---- Shape: views where strides allow, else one copy -------------------------------------------------
+// ---- Shape: views where strides allow, else one copy ----
 /// One size may be -1: it is inferred.
 Tensor reshape(const Tensor& x, const Shape& shape);
 /// Axes from .. to become one.
@@ -187,7 +188,7 @@ inline Tensor stack(std::initializer_list<Tensor> parts, std::int64_t axis = 0) 
 /// `before[i]` and `after[i]` elements of `value` around axis i; both lists have x's rank.
 Tensor pad(const Tensor& x, const Axes& before, const Axes& after, double value = 0);
 
-// ---- Indexing ----------------------------------------------------------------------------------------
+// ---- Indexing ----
 /// Rows of `table` [n, d...] at `index` (i64 or i32, any shape): shape index.shape + [d...].
 /// Throws on an index outside [0, n). Rows with the same index sum their gradients in index order.
 Tensor embedding(const Tensor& table, const Tensor& index);
@@ -199,19 +200,19 @@ Tensor gather(const Tensor& x, std::int64_t axis, const Tensor& index);
 /// 1 at position index[...] of a new last axis of size `classes`, else 0.
 Tensor one_hot(const Tensor& index, std::int64_t classes, DType dtype = f32);
 
-// ---- Linear algebra ------------------------------------------------------------------------------------
+// ---- Linear algebra ----
 /// [m, k] x [k, n] -> [m, n]; leading batch axes broadcast; a 1-D operand is a row (left) or column
 /// (right) whose axis vanishes. Sums run in f32 (f64 for f64). Transposed views are not copied.
 Tensor matmul(const Tensor& a, const Tensor& b);
 /// x [..., in] with weight [out, in] and bias [out] (or undefined): x weightᵀ + bias, [..., out].
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 
-// ---- Rows ------------------------------------------------------------------------------------------------
+// ---- Rows ----
 /// e^x / sum e^x along `axis`; the row's maximum is taken off first. A row of -inf gives NaN.
 Tensor softmax(const Tensor& x, std::int64_t axis = -1);
 Tensor log_softmax(const Tensor& x, std::int64_t axis = -1);
-/// (x - mean) / sqrt(var + eps) * weight + bias over the last axis (Ba et al. 2016), biased variance;
-/// weight and bias [n], either may be undefined.
+/// (x - mean) / sqrt(var + eps) * weight + bias over the last axis (Ba et al. 2016), biased
+/// variance; weight and bias [n], either may be undefined.
 Tensor layer_norm(const Tensor& x, const Tensor& weight = {}, const Tensor& bias = {},
                   double eps = 1e-5);
 /// x / sqrt(mean(x^2) + eps) * weight over the last axis (Zhang & Sennrich 2019).

@@ -55,19 +55,20 @@ class Tensor {
   T* data() const {
     return static_cast<T*>(typed_data(dtype_of<T>));
   }
-  /// The only element, as a double, from any device; throws unless numel() is 1. Waits for the device.
+  /// The only element, as a double, from any device; throws unless numel() is 1. Waits for the
+  /// device.
   double item() const;
   /// All elements in row-major order, converted to T, from any device.
   template <class T>
   std::vector<T> to_vector() const;
 
-  // ---- Views without gradient bookkeeping: the ops of ops.h are built of these --------------------
+  // ---- Views without gradient bookkeeping: the ops of ops.h are built of these ----
   /// Same storage, other geometry; `offset` elements from this tensor's first. Checks the bounds.
   Tensor as_strided(const Shape& shape, const Strides& strides, std::int64_t offset = 0) const;
   const Ref<Storage>& storage() const;
   std::int64_t storage_offset() const;
 
-  // ---- Autograd (autograd.h; defined on that floor) -----------------------------------------------
+  // ---- Autograd (autograd.h; defined on that floor) ----
   bool requires_grad() const noexcept;
   /// Makes this leaf collect a gradient (or not). Throws for a tensor that an op produced, and for
   /// integer dtypes.
@@ -80,7 +81,7 @@ class Tensor {
   /// The same elements outside the graph.
   Tensor detach() const;
 
-  // ---- Fluent forms of ops in ops.h (defined on that floor) -----------------------------------------
+  // ---- Fluent forms of ops in ops.h (defined on that floor) ----
   Tensor to(DType dtype) const;
   Tensor to(Device device) const;
   Tensor clone() const;
@@ -93,13 +94,14 @@ class Tensor {
   Tensor squeeze(std::int64_t axis) const;
   Tensor expand(const Shape& shape) const;
   /// Elements [start, stop) along `axis`, every `step`-th; negative positions count from the end.
-  Tensor slice(std::int64_t axis, std::int64_t start, std::int64_t stop, std::int64_t step = 1) const;
+  Tensor slice(std::int64_t axis, std::int64_t start, std::int64_t stop,
+               std::int64_t step = 1) const;
   /// The sub-tensor at position `index` of the first axis.
   Tensor operator[](std::int64_t index) const;
   Tensor sum(const Axes& axes = {}, bool keepdims = false) const;
   Tensor mean(const Axes& axes = {}, bool keepdims = false) const;
 
-  // ---- For the library -----------------------------------------------------------------------------
+  // ---- For the library ----
   explicit Tensor(Ref<TensorImpl> impl) noexcept;
   TensorImpl* impl() const noexcept { return impl_.get(); }
 

@@ -17,8 +17,7 @@ inline constexpr int kBlock = 256;
 /// Blocks of a grid at most: several waves on the largest GPUs; threads stride over the rest.
 inline constexpr std::int64_t kMaxBlocks = 8192;
 
-// ---- Elements
-// ------------------------------------------------------------------------------------
+// ---- Elements ----
 
 inline __device__ float widen(float x) { return x; }
 inline __device__ float widen(__half x) { return __half2float(x); }
@@ -69,8 +68,7 @@ __device__ void store_element(C value, void* p, DType dtype, std::int64_t i) {
   }
 }
 
-// ---- Kernels
-// -------------------------------------------------------------------------------------
+// ---- Kernels ----
 
 /// Pointers of N inputs.
 template <int N>
@@ -143,8 +141,7 @@ static __global__ void strided_kernel(Inputs<N> in, void* out, std::int64_t n, G
   }
 }
 
-// ---- Launch
-// --------------------------------------------------------------------------------------
+// ---- Launch ----
 
 inline dim3 grid_for(std::int64_t threads) {
   const std::int64_t blocks = (threads + kBlock - 1) / kBlock;

@@ -147,8 +147,7 @@ struct Maximum : BinaryDefaults {
   }
 };
 
-// ---- Comparisons
-// -----------------------------------------------------------------------------------
+// ---- Comparisons ----
 
 struct CompareDefaults : BinaryDefaults {
   static constexpr bool integers = true;
@@ -170,8 +169,7 @@ FIRN_COMPARISON(Gt, >);
 FIRN_COMPARISON(Ge, >=);
 #undef FIRN_COMPARISON
 
-// ---- Elements of losses: a is the prediction, b the target (include/firn/losses.h)
-// ---------------------
+// ---- Elements of losses: a is the prediction, b the target (include/firn/losses.h) ----
 
 struct LossDefaults : BinaryDefaults {
   static constexpr Autocast autocast = Autocast::fp32;
@@ -257,8 +255,7 @@ struct KlDiv : LossDefaults {
   }
 };
 
-// ---- The list
-// ------------------------------------------------------------------------------------
+// ---- The list ----
 // clang-format off
 #define FIRN_BINARY_OPS(OPERATOR, COMPARISON, LOSS) \
   OPERATOR(add, Add)                                \

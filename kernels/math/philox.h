@@ -44,8 +44,7 @@ FIRN_HD inline PhiloxBlock philox(std::uint64_t counter, std::uint64_t seed,
   return b;
 }
 
-// ---- From words to numbers. One word makes one element in every dtype.
-// -----------------------------
+// ---- From words to numbers. One word makes one element in every dtype. ----
 
 /// Uniform in [0, 1), exact: the upper 24 bits in f32 (and for f16 and bf16, which are rounded from
 /// it), all 32 bits in f64.

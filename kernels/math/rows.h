@@ -52,8 +52,7 @@ struct Max {
   }
 };
 
-// ---- Passes: an element to a state
-// --------------------------------------------------------------------
+// ---- Passes: an element to a state ----
 
 template <class V>
 struct Elements {
@@ -74,8 +73,7 @@ struct CentredSquare {
   }
 };
 
-// ---- Softmax. States of a row: max, and sum = sum e^(x - max).
-// ------------------------------------------
+// ---- Softmax. States of a row: max, and sum = sum e^(x - max). ----
 
 /// e^(x - max)
 template <class V>

@@ -33,8 +33,7 @@ struct UnaryDefaults {
   static constexpr bool integers = false;
 };
 
-// ---- Shared pieces
-// -------------------------------------------------------------------------------
+// ---- Shared pieces ----
 
 /// 1/(1 + e^-x) without overflow at either end.
 template <class V>
@@ -55,8 +54,7 @@ FIRN_HD V normal_cdf(V x) {
   return V(0.5) * erfc(V(-0.70710678118654752440) * x);
 }
 
-// ---- The operations
-// ------------------------------------------------------------------------------
+// ---- The operations ----
 
 struct Neg : UnaryDefaults {
   static constexpr Saves saves = Saves::none;
@@ -318,8 +316,7 @@ struct Clamp : UnaryDefaults {  // a: low, b: high
   }
 };
 
-// ---- A tensor and a number: what add(x, 2.0) and the like run
-// ------------------------------------
+// ---- A tensor and a number: what add(x, 2.0) and the like run ----
 
 struct AddNumber : UnaryDefaults {
   static constexpr Saves saves = Saves::none;
@@ -397,8 +394,7 @@ struct NumberDiv : UnaryDefaults {  // a / x
   }
 };
 
-// ---- The list
-// ------------------------------------------------------------------------------------
+// ---- The list ----
 // PLAIN(function, struct): no parameter. ONE and TWO name their parameters as ops.h does.
 // NUMBER: run by the overloads that take a tensor and a number; no public function of its own.
 // clang-format off

@@ -56,10 +56,10 @@ void Tensor::set_grad(const Tensor& g) const {
   Leaf* leaf = leaf_of(*this);
   FIRN_CHECK(leaf, "set_grad", "call set_requires_grad() on it", "{} is not a leaf with a gradient",
              describe(*this));
-  FIRN_CHECK(!g.defined() || (g.shape() == shape() && is_floating(g.dtype()) &&
-                              g.device() == device()),
-             "set_grad", "give a gradient of the tensor's shape and device",
-             "gradient {} for tensor {}", describe(g), describe(*this));
+  FIRN_CHECK(
+      !g.defined() || (g.shape() == shape() && is_floating(g.dtype()) && g.device() == device()),
+      "set_grad", "give a gradient of the tensor's shape and device", "gradient {} for tensor {}",
+      describe(g), describe(*this));
   if (!leaf->arena.defined()) {
     leaf->collected = g.defined() ? g.detach() : g;
     return;
@@ -70,16 +70,19 @@ void Tensor::set_grad(const Tensor& g) const {
     leaf->touched = 1;
   }
   const Tensor& slice = leaf->arena;
-  kernels::axpby(g.defined() ? 1.0 : 0.0, (g.defined() ? g : slice).view(), 0.0,
-                 slice.mutable_view(), current_stream(slice.device()));
+  if (g.defined()) {
+    kernels::axpby(1.0, g.view(), 0.0, slice.mutable_view(), current_stream(slice.device()));
+  } else {
+    zero_bytes(slice.impl()->data(), slice.device(), slice.bytes());
+  }
 }
 
 void Tensor::backward() const { firn::backward(*this); }
 
 Tensor Tensor::detach() const {
   require_defined("detach", *this);
-  return Tensor(Ref<TensorImpl>(new TensorImpl(impl_->storage, impl_->shape, impl_->strides,
-                                               impl_->offset, impl_->dtype)));
+  return Tensor(Ref<TensorImpl>(
+      new TensorImpl(impl_->storage, impl_->shape, impl_->strides, impl_->offset, impl_->dtype)));
 }
 
 int add_hook(const Tensor& t, GradHook hook) {
@@ -137,7 +140,8 @@ Tensor custom(std::string name, std::vector<Tensor> inputs, const Tensor& output
   if (!autograd::detail::needs_recording(inputs)) return output;
   CustomFunction function{std::move(owned), std::move(backward), static_cast<int>(saved.size())};
   Ref<Node> node(new autograd::detail::FnNode<CustomFunction>(std::move(function)));
-  Tensor result = output.detach();  // the caller's handle, and inputs returned as they are, stay out
+  Tensor result =
+      output.detach();  // the caller's handle, and inputs returned as they are, stay out
   autograd::detail::attach(node, op, result, inputs, {});
   for (Tensor& t : saved) {
     const std::uint32_t version = t.defined() ? t.storage()->version() : 0;

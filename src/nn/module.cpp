@@ -55,8 +55,7 @@ Parameter Parameter::empty(const Shape& shape, DType dtype, Device device) {
 
 Buffer::Buffer(const Tensor& value) : Tensor(copy_for_weights(value)) {}
 
-// ---- Calls
-// ---------------------------------------------------------------------------------------
+// ---- Calls ----
 
 detail::CallListener::CallListener() noexcept : previous_(std::exchange(listener, this)) {}
 detail::CallListener::~CallListener() { listener = previous_; }
@@ -74,8 +73,7 @@ Tensor Module::operator()(const Tensor& x) {
   return y;
 }
 
-// ---- State
-// ---------------------------------------------------------------------------------------
+// ---- State ----
 
 std::vector<Tensor> Module::parameters() const {
   std::vector<Tensor> all;
@@ -158,8 +156,7 @@ void Module::copy_from(const Module& other) {
   for (const auto& [to, from] : pairs) copy_(to, from);
 }
 
-// ---- Modes
-// ---------------------------------------------------------------------------------------
+// ---- Modes ----
 
 void Module::train(bool on) {
   for (const TreeModule& m : tree_of(*this)) m.module->training_ = on;
@@ -196,8 +193,7 @@ void Module::set_requires_grad(bool on) {
   for (Tensor& p : parameters()) p.set_requires_grad(on);
 }
 
-// ---- Conversion
-// ------------------------------------------------------------------------------------
+// ---- Conversion ----
 
 namespace {
 

@@ -53,8 +53,7 @@ std::size_t columns(const std::string& s) {
       s.begin(), s.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
 }
 
-// ---- The trial run
-// -------------------------------------------------------------------------------
+// ---- The trial run ----
 
 /// Output shapes of the modules of a tree, by running them.
 class TrialRun final : public detail::CallListener {
@@ -117,8 +116,7 @@ class TrialRun final : public detail::CallListener {
   std::unordered_map<const Module*, Call> calls_;
 };
 
-// ---- The table
-// -----------------------------------------------------------------------------------
+// ---- The table ----
 
 enum Column { kPath, kKind, kOutput, kShapes, kCount, kBytes, kColumns };
 using Row = std::array<std::string, kColumns>;

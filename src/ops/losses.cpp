@@ -24,8 +24,7 @@ V flat(V v) {
   return v;
 }
 
-// ---- Elementwise losses
-// ------------------------------------------------------------------------------
+// ---- Elementwise losses ----
 
 /// Operands of one shape and device, of floating dtypes that are computed alike.
 void require_pair(const char* op, const Tensor& prediction, const Tensor& target) {
@@ -70,8 +69,7 @@ Loss elementwise_loss(BinaryOp op, const Tensor& prediction, const Tensor& targe
   return {recorded, full({}, weight, compute, prediction.device())};
 }
 
-// ---- Losses over classes
-// -------------------------------------------------------------------------------
+// ---- Losses over classes ----
 
 /// A row-major view as [rows, classes].
 template <class V>

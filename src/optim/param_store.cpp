@@ -59,8 +59,7 @@ ParamStore::~ParamStore() {
   }
 }
 
-// ---- Construction: check, lay out, allocate, move
-// ----------------------------------------------------
+// ---- Construction: check, lay out, allocate, move ----
 
 void ParamStore::check(const Tensor& t, std::size_t index) const {
   FIRN_CHECK(t.defined(), op_, "give the model's parameters", "parameter {} is undefined", index);
@@ -204,8 +203,7 @@ Tensor ParamStore::slice(const Tensor& arena, const Parameter& p) const {
   return arena.as_strided(p.tensor.shape(), contiguous_strides(p.tensor.shape()), p.begin);
 }
 
-// ---- The cycle
-// ---------------------------------------------------------------------------------------
+// ---- The cycle ----
 
 kernels::StepMemory ParamStore::memory() const {
   return {step_state_.mutable_view(), touched_.mutable_view(), counts_.mutable_view()};
@@ -259,8 +257,7 @@ void ParamStore::refresh_masters() {
       kernels::copy(p.tensor.view(), slice(master, p).mutable_view(), stream());
 }
 
-// ---- Looking in
-// --------------------------------------------------------------------------------------
+// ---- Looking in ----
 
 std::vector<Tensor> ParamStore::parameters() const {
   std::vector<Tensor> out;

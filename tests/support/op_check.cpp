@@ -122,8 +122,7 @@ Values seed_for(const OpRow& row, const std::vector<Shape>& shapes,
   return rng.uniforms(static_cast<std::int64_t>(evaluate(row, shapes, values).size()), -1, 1);
 }
 
-// ---- Rung 1
-// --------------------------------------------------------------------------------------
+// ---- Rung 1 ----
 
 double step_at(double x) { return 0x1p-17 * std::fmax(1.0, std::fabs(x)); }
 
@@ -227,8 +226,7 @@ void check_repeated(const OpRow& row, Rng& rng) {
   }
 }
 
-// ---- Rungs 2 and 3
-// -------------------------------------------------------------------------------
+// ---- Rungs 2 and 3 ----
 
 Values magnitudes(Values v) {
   for (double& x : v) x = std::fabs(x);

@@ -81,10 +81,10 @@ class Module {
   /// Calls forward().
   Tensor operator()(const Tensor& x);
 
-  // ---- State
-  // --------------------------------------------------------------------------------------- Own
-  // tensors before those of sub-modules, else in the order of FIRN_MEMBERS. A tensor or module that
-  // can be reached on several paths (tied weights) is listed once, under the first.
+  // ---- State ----
+  // Own tensors before those of sub-modules, else in the order of FIRN_MEMBERS. A tensor or module
+  // that can be reached on several paths (tied weights) is listed once, under the first.
+
   std::vector<Tensor> parameters() const;
   std::vector<NamedTensor> named_parameters() const;
   std::vector<NamedTensor> named_buffers() const;
@@ -120,8 +120,7 @@ class Module {
   /// to be frozen.
   void set_requires_grad(bool on);
 
-  // ---- For people
-  // ------------------------------------------------------------------------------------
+  // ---- For people ----
   /// The type's name without namespaces, e.g. "Linear".
   virtual std::string kind() const;
   /// What distinguishes this module from others of its kind, e.g. "784, 512, bias = false".

@@ -8,12 +8,11 @@
 namespace firn::optim {
 
 struct AdamOptions {
-  double lr = 1e-3;      ///< 0 or more
-  double beta1 = 0.9;    ///< in [0, 1)
-  double beta2 = 0.999;  ///< in [0, 1)
-  double eps = 1e-8;     ///< more than 0
-  double weight_decay =
-      0;                 ///< 0 or more; added to the gradient as weight_decay * w, after clipping
+  double lr = 1e-3;         ///< 0 or more
+  double beta1 = 0.9;       ///< in [0, 1)
+  double beta2 = 0.999;     ///< in [0, 1)
+  double eps = 1e-8;        ///< more than 0
+  double weight_decay = 0;  ///< 0 or more; adds weight_decay * w to the gradient, after clipping
   double clip_norm = 0;  ///< largest norm of the averaged gradient of all parameters; 0: no limit
 };
 

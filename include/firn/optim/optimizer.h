@@ -1,9 +1,8 @@
 // The optimizer: owns how gradients are accumulated, averaged, checked and applied.
 //
 //   optim::AdamW opt(net.parameters(), {.lr = 1e-3, .weight_decay = 0.01});
-//   opt.backward(cross_entropy(net(x), y));   // adds the gradient of the sum, and the loss's
-//   weight if (opt.step()) { ... }                   // divides by the weight, checks, updates,
-//   zeroes
+//   opt.backward(cross_entropy(net(x), y));  // adds the gradient of the sum, and the loss's weight
+//   if (opt.step()) { ... }                  // divides by the weight, checks, updates, zeroes
 //
 // backward() can be called several times before a step(): the step then sees the gradient of the
 // mean over all of their samples, however unevenly they were split.

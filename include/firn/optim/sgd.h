@@ -8,12 +8,11 @@
 namespace firn::optim {
 
 struct SGDOptions {
-  double lr = 1e-2;       ///< 0 or more
-  double momentum = 0;    ///< in [0, 1)
-  double dampening = 0;   ///< in [0, 1]: how much of a new gradient the momentum leaves out
-  bool nesterov = false;  ///< needs momentum > 0 and dampening 0
-  double weight_decay =
-      0;                 ///< 0 or more; added to the gradient as weight_decay * w, after clipping
+  double lr = 1e-2;         ///< 0 or more
+  double momentum = 0;      ///< in [0, 1)
+  double dampening = 0;     ///< in [0, 1]: how much of a new gradient the momentum leaves out
+  bool nesterov = false;    ///< needs momentum > 0 and dampening 0
+  double weight_decay = 0;  ///< 0 or more; adds weight_decay * w to the gradient, after clipping
   double clip_norm = 0;  ///< largest norm of the averaged gradient of all parameters; 0: no limit
 };
 
