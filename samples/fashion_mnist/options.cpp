@@ -1,6 +1,8 @@
+// Options are checked by the parser, so that a mistake is told before anything is loaded.
 #include "options.h"
 
 #include <CLI/CLI.hpp>
+#include <string>
 
 #include "firn/device.h"
 #include "revision.h"
@@ -10,7 +12,7 @@ namespace sample {
 std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   Options o;
   CLI::App app{"Trains a model on FashionMNIST."};
-  app.set_version_flag("--version", std::string(FIRN_SAMPLE_VERSION " (" FIRN_SAMPLE_REVISION ")"));
+  app.set_version_flag("--version", std::string(kVersion) + " (" + kRevision + ")");
   app.add_option("--model", o.model, "mlp: 784-512-512-10 with ReLU")
       ->check(CLI::IsMember({"mlp"}))
       ->capture_default_str();

@@ -1,3 +1,4 @@
+// Drawing the bar: carriage return, text, erase to the end of the line; nothing else is sent.
 #include "progress.h"
 
 #include <sys/ioctl.h>

@@ -1,3 +1,4 @@
+// The table and the JSON lines.
 #include "report.h"
 
 #include <sys/resource.h>
@@ -102,7 +103,7 @@ void RunLog::start(const Options& o, const firn::data::FashionMnist& set,
   const Json record = {
       {"record", "run"},
       {"time", now_utc()},
-      {"firn", {{"version", FIRN_SAMPLE_VERSION}, {"revision", FIRN_SAMPLE_REVISION}}},
+      {"firn", {{"version", kVersion}, {"revision", kRevision}}},
       {"settings",
        {{"model", o.model},
         {"epochs", o.epochs},

@@ -1,5 +1,5 @@
-# Writes HEADER with firn's VERSION and the revision of the tree at SOURCE; leaves it alone where
-# nothing changed, so that nothing is rebuilt.
+# Writes FILE, the definitions of revision.h: firn's VERSION and the revision of the tree at SOURCE.
+# Leaves it alone where nothing changed, so that nothing is rebuilt.
 set(_revision "")
 find_program(GIT git)
 if(GIT)
@@ -9,7 +9,7 @@ endif()
 if(_revision STREQUAL "")
   set(_revision unknown)
 endif()
-file(CONFIGURE OUTPUT ${HEADER} CONTENT "#pragma once
-#define FIRN_SAMPLE_VERSION \"${VERSION}\"
-#define FIRN_SAMPLE_REVISION \"${_revision}\"
+file(CONFIGURE OUTPUT ${FILE} CONTENT "#include \"revision.h\"
+const char* const sample::kVersion = \"${VERSION}\";
+const char* const sample::kRevision = \"${_revision}\";
 " @ONLY)

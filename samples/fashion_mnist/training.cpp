@@ -1,3 +1,4 @@
+// The training loop: no step waits for a number from the device.
 #include "training.h"
 
 #include "firn/firn.h"

@@ -1,3 +1,4 @@
+// fork, exec and poll; openpty where a terminal is asked for.
 #include "process.h"
 
 #include <fcntl.h>
