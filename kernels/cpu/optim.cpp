@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/parallel.h"
@@ -17,38 +18,36 @@ double read_scalar(const ConstView& v) {
   return v.dtype == DType::f64 ? *v.as<double>() : static_cast<double>(*v.as<float>());
 }
 
-struct Scan {
-  double sum_of_squares = 0;
-  double largest = 0;
-};
-
-// Sum of squares (in f64, so that finite f32 values cannot overflow it) and the largest magnitude,
-// NaN aside. Lane by lane, in an order that depends on n alone.
+// Sum of squares, in f64 so that finite f32 values cannot overflow it. Lane by lane, in an order
+// that depends on n alone.
 template <class T>
-Scan scan(const T* __restrict g, std::int64_t n) {
-  constexpr int kLanes = 16;
-  double sums[kLanes] = {};
-  T largest[kLanes] = {};
+double sum_of_squares(const T* g, std::int64_t n) {
+  constexpr int kLanes = 8, kRows = 4;
+  typedef T Narrow __attribute__((vector_size(kLanes * sizeof(T))));
+  typedef double Wide __attribute__((vector_size(kLanes * sizeof(double))));
+  Wide sums[kRows] = {};
   std::int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (int l = 0; l < kLanes; ++l) {
-      const T magnitude = std::abs(g[i + l]);
-      const double v = g[i + l];
-      sums[l] += v * v;
-      largest[l] = magnitude > largest[l] ? magnitude : largest[l];
+  for (; i + kLanes * kRows <= n; i += kLanes * kRows) {
+    for (int r = 0; r < kRows; ++r) {
+      Narrow x;
+      std::memcpy(&x, g + i + r * kLanes, sizeof(x));
+      const Wide v = __builtin_convertvector(x, Wide);
+      sums[r] += v * v;
     }
   }
-  for (int l = 0; i < n; ++i, ++l) {
-    const double v = g[i];
-    sums[l] += v * v;
-    largest[l] = std::max(largest[l], std::abs(g[i]));
-  }
-  Scan out;
-  for (int l = 0; l < kLanes; ++l) {
-    out.sum_of_squares += sums[l];
-    out.largest = std::max(out.largest, static_cast<double>(largest[l]));
-  }
-  return out;
+  double total = 0;
+  for (int r = 0; r < kRows; ++r)
+    for (int l = 0; l < kLanes; ++l) total += sums[r][l];
+  for (; i < n; ++i) total += static_cast<double>(g[i]) * static_cast<double>(g[i]);
+  return total;
+}
+
+// The largest magnitude, NaN aside.
+template <class T>
+double largest_magnitude(const T* g, std::int64_t n) {
+  T largest = 0;
+  for (std::int64_t i = 0; i < n; ++i) largest = std::max(largest, std::abs(g[i]));
+  return static_cast<double>(largest);
 }
 
 template <class T>
@@ -59,9 +58,12 @@ NormPartial norm_of_chunk(const OptimizerArena& a, std::int64_t chunk, const std
   for (std::int64_t i = a.chunk_pieces[chunk]; i < a.chunk_pieces[chunk + 1]; ++i) {
     const Piece& piece = a.pieces[i];
     if (!touched[piece.parameter]) continue;
-    const Scan s = scan(a.grad.as<T>() + piece.begin, piece.count);
-    out.sum_of_squares += s.sum_of_squares;
-    if (out.culprit < 0 && !math::stays_finite(s.sum_of_squares, s.largest, factor, limit))
+    const T* g = a.grad.as<T>() + piece.begin;
+    const double squares = sum_of_squares(g, piece.count);
+    out.sum_of_squares += squares;
+    // No value is larger than the root of the sum: as a rule that settles it without a second look.
+    if (out.culprit < 0 && !math::stays_finite(squares, std::sqrt(squares), factor, limit) &&
+        !math::stays_finite(squares, largest_magnitude(g, piece.count), factor, limit))
       out.culprit = piece.parameter;
   }
   return out;
