@@ -130,8 +130,7 @@ void check_all_inputs(DType dtype) {
       const double exact = reference(op.op, static_cast<double>(static_cast<float>(x[i])), args);
       // f32 subnormals count as zero while kernels run: inputs (bf16 has them), results, and what a
       // formula meets on the way to a tiny result.
-      const bool tiny =
-          std::fabs(static_cast<float>(x[i])) < 1.2e-38f || std::fabs(exact) < 1e-35;
+      const bool tiny = std::fabs(static_cast<float>(x[i])) < 1.2e-38f || std::fabs(exact) < 1e-35;
       if (dtype == bf16 && tiny && x[i] != 0.f) continue;
       const int d = distance(y[i], H(static_cast<float>(exact)));
       if (d > worst) worst = d, at = i;

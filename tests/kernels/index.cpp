@@ -4,16 +4,11 @@
 #include <cmath>
 
 #include "support/catch.h"
+#include "support/threads.h"
 #include "support/values.h"
 
 namespace firn::testing {
 namespace {
-
-struct Threads {
-  explicit Threads(int n) : before(num_threads()) { set_num_threads(n); }
-  ~Threads() { set_num_threads(before); }
-  int before;
-};
 
 std::vector<double> positions(std::int64_t n, std::int64_t bound, std::uint64_t seed) {
   Rng rng(seed);

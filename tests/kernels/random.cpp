@@ -7,18 +7,13 @@
 #include "firn/storage.h"
 #include "kernels/math/philox.h"
 #include "support/catch.h"
+#include "support/threads.h"
 #include "support/values.h"
 
 namespace firn::testing {
 namespace {
 
 /// Restores the number of threads at the end of a test.
-struct Threads {
-  explicit Threads(int n) : before(num_threads()) { set_num_threads(n); }
-  ~Threads() { set_num_threads(before); }
-  int before;
-};
-
 std::uint32_t word(RandomKey key, std::int64_t i) {
   const auto u = static_cast<std::uint64_t>(i);
   return math::philox(key.offset + u / 4, key.seed).word[u % 4];

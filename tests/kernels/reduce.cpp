@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "support/catch.h"
+#include "support/threads.h"
 #include "support/values.h"
 
 namespace firn::testing {
@@ -15,12 +16,6 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 const double kNaN = std::nan("");
-
-struct Threads {
-  explicit Threads(int n) : before(num_threads()) { set_num_threads(n); }
-  ~Threads() { set_num_threads(before); }
-  int before;
-};
 
 /// Calls fn(position in the result, position in x) for every element of x in row-major order.
 template <class Fn>

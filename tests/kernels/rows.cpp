@@ -5,18 +5,13 @@
 
 #include "kernels/rows.h"
 #include "support/catch.h"
+#include "support/threads.h"
 #include "support/values.h"
 
 namespace firn::testing {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
-
-struct Threads {
-  explicit Threads(int n) : before(num_threads()) { set_num_threads(n); }
-  ~Threads() { set_num_threads(before); }
-  int before;
-};
 
 std::vector<double> softmax_of(const std::vector<double>& x, std::size_t n, bool log) {
   std::vector<double> y(x.size());
