@@ -34,7 +34,7 @@ template <class T>
 std::vector<T> values_of(const Parsed& p, const std::string& name) {
   const auto offsets = p.header.at(name).at("data_offsets").get<std::vector<std::size_t>>();
   std::vector<T> v((offsets[1] - offsets[0]) / sizeof(T));
-  std::memcpy(v.data(), p.data.data() + offsets[0], offsets[1] - offsets[0]);
+  if (!v.empty()) std::memcpy(v.data(), p.data.data() + offsets[0], offsets[1] - offsets[0]);
   return v;
 }
 
