@@ -69,7 +69,7 @@ TEST_CASE("element i of a uniform tensor is word i of its stream, past every pie
     CHECK(wide.data<double>()[i] == -3 + 8 * (word(key, i) * 0x1p-32));
 }
 
-TEST_CASE("uniform numbers stay in [low, high) in every dtype, and fill it evenly") {
+TEST_CASE("uniform numbers stay between low and high in every dtype, and fill it evenly") {
   for (const DType t : {f16, bf16, f32, f64}) {
     for (const auto& [low, high] : {std::pair{0.0, 1.0}, {-0.1, 0.1}, {1.0, 1.3}, {-2.0, 0.0}}) {
       Generator g(7);
@@ -130,7 +130,7 @@ TEST_CASE("random bits do not depend on the number of threads") {
   expect_same("1 and 2 threads", draw(2), draw(1));
 }
 
-TEST_CASE("manual_seed repeats the default stream; a stream set back repeats to the bit") {
+TEST_CASE("manual_seed repeats the default stream, and a stream set back repeats to the bit") {
   manual_seed(9);
   const auto first = values_of(randn({10}));
   const auto second = values_of(randn({10}));

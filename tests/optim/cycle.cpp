@@ -173,7 +173,7 @@ TEST_CASE("[S07] f32 gradients whose squares overflow f32 are finite") {
   CHECK(values_of(w)[1] == Approx(-0.8));
 }
 
-TEST_CASE("[S08] average, then clip, then update; the norm is the one before clipping") {
+TEST_CASE("[S08] average, then clip, then update, and the norm is the one before clipping") {
   Tensor w = parameter({0}, {1}, f64), v = parameter({0, 0}, {2}, f32);
   optim::SGD opt({w, v}, {.lr = 1, .clip_norm = 0.5});
   opt.backward(objective(w, {6}), 2);

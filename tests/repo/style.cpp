@@ -69,6 +69,22 @@ TEST_CASE("nothing is left open in the sources") {
   CHECK(found.empty());
 }
 
+TEST_CASE("no test has a name that ctest misreads: brackets are closed, and there is no semicolon") {
+  static const std::regex test_case(R"re(TEST_CASE\(\s*"([^"]*)")re");
+  int names = 0;
+  for (const auto& file : sources({"tests"})) {
+    const std::string text = read(file);
+    for (std::sregex_iterator it(text.begin(), text.end(), test_case), end; it != end; ++it) {
+      const std::string name = (*it)[1];
+      CAPTURE(file, name);
+      CHECK(std::count(name.begin(), name.end(), '[') == std::count(name.begin(), name.end(), ']'));
+      CHECK(name.find(';') == std::string::npos);
+      ++names;
+    }
+  }
+  CHECK(names > 100);
+}
+
 TEST_CASE("no build file asks for arithmetic that breaks IEEE rules") {
   static const std::regex unsafe(
       "-(ffast-math|Ofast|ffinite-math-only|funsafe-math|use_fast_math)");
