@@ -19,16 +19,16 @@ std::vector<GroupSetup> setup(const char* op, std::vector<ParamGroup> groups, co
 
 }  // namespace
 
-Adam::Adam(std::vector<Tensor> parameters, const AdamOptions& options)
-    : Adam(one_group(std::move(parameters)), options) {}
-Adam::Adam(std::vector<ParamGroup> groups, const AdamOptions& options)
+Adam::Adam(std::vector<Tensor> parameters, const AdamOptions& options, const StepOptions& step)
+    : Adam(one_group(std::move(parameters)), options, step) {}
+Adam::Adam(std::vector<ParamGroup> groups, const AdamOptions& options, const StepOptions& step)
     : Optimizer(std::make_unique<Impl>("Adam", setup("Adam", std::move(groups), options, false),
-                                       options.lr, options.clip_norm)) {}
+                                       options.lr, step)) {}
 
-AdamW::AdamW(std::vector<Tensor> parameters, const AdamWOptions& options)
-    : AdamW(one_group(std::move(parameters)), options) {}
-AdamW::AdamW(std::vector<ParamGroup> groups, const AdamWOptions& options)
+AdamW::AdamW(std::vector<Tensor> parameters, const AdamWOptions& options, const StepOptions& step)
+    : AdamW(one_group(std::move(parameters)), options, step) {}
+AdamW::AdamW(std::vector<ParamGroup> groups, const AdamWOptions& options, const StepOptions& step)
     : Optimizer(std::make_unique<Impl>("AdamW", setup("AdamW", std::move(groups), options, true),
-                                       options.lr, options.clip_norm)) {}
+                                       options.lr, step)) {}
 
 }  // namespace firn::optim

@@ -6,14 +6,12 @@
 
 namespace firn::optim {
 
-Optimizer::Impl::Impl(const char* op, std::vector<GroupSetup> groups, double learning_rate,
-                      double clip)
-    : store((require_option(op, "lr", learning_rate, 0), require_option(op, "clip_norm", clip, 0),
-             op),
-            groups),
+Optimizer::Impl::Impl(const char* op, std::vector<GroupSetup> groups, const Schedule& learning_rate,
+                      const StepOptions& step)
+    : store((require_option(op, "clip_norm", step.clip_norm, 0), op), groups),
       lr(learning_rate),
-      clip_norm(clip) {
-  kernels::optim_set_learning_rate(store.memory(), lr, store.stream());
+      options(step) {
+  kernels::optim_set_learning_rate(store.memory(), lr.at(0), store.stream());
 }
 
 Optimizer::Optimizer(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
@@ -72,7 +70,7 @@ StepReport Optimizer::step() {
   store.upload_touched();
   const kernels::StepMemory memory = store.memory();
   const Stream stream = store.stream();
-  kernels::optim_norm(memory, store.arenas(), impl_->clip_norm, stream);
+  kernels::optim_norm(memory, store.arenas(), impl_->options.clip_norm, stream);
   kernels::optim_update(memory, store.arenas(), stream);
   kernels::optim_finish(memory, stream);
   store.bump_versions();
@@ -86,7 +84,7 @@ void Optimizer::zero_grad() {
   impl_->broken = false;
 }
 
-double Optimizer::lr() const noexcept { return impl_->lr; }
+double Optimizer::lr() const noexcept { return impl_->lr.at(0); }
 
 void Optimizer::set_lr(double lr) {
   require_option(impl_->store.op().c_str(), "lr", lr, 0);

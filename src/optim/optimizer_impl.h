@@ -8,17 +8,19 @@
 #include <vector>
 
 #include "base/check.h"
+#include "firn/optim/schedule.h"
+#include "firn/optim/step_options.h"
 #include "optim/param_store.h"
 
 namespace firn::optim {
 
 struct Optimizer::Impl {
   /// Rules: one per group. Throws Error for options outside their range.
-  Impl(const char* op, std::vector<GroupSetup> groups, double learning_rate, double clip);
+  Impl(const char* op, std::vector<GroupSetup> groups, const Schedule& lr, const StepOptions& step);
 
   ParamStore store;
-  double lr;
-  double clip_norm;
+  Schedule lr;
+  StepOptions options;
   std::int64_t cycles = 0;  ///< ended so far
   bool broken = false;      ///< a backward pass has thrown half-way in this cycle
 };

@@ -22,10 +22,10 @@ std::vector<GroupSetup> setup(std::vector<ParamGroup> groups, const SGDOptions& 
 
 }  // namespace
 
-SGD::SGD(std::vector<Tensor> parameters, const SGDOptions& options)
-    : SGD(one_group(std::move(parameters)), options) {}
-SGD::SGD(std::vector<ParamGroup> groups, const SGDOptions& options)
-    : Optimizer(std::make_unique<Impl>("SGD", setup(std::move(groups), options), options.lr,
-                                       options.clip_norm)) {}
+SGD::SGD(std::vector<Tensor> parameters, const SGDOptions& options, const StepOptions& step)
+    : SGD(one_group(std::move(parameters)), options, step) {}
+SGD::SGD(std::vector<ParamGroup> groups, const SGDOptions& options, const StepOptions& step)
+    : Optimizer(
+          std::make_unique<Impl>("SGD", setup(std::move(groups), options), options.lr, step)) {}
 
 }  // namespace firn::optim

@@ -107,7 +107,7 @@ TEST_CASE("[S29] the same split gives the same bits, for one thread and for two"
     Rng rng(1);
     Tensor big = parameter(rng.uniforms(300'001, -1, 1), {300'001});
     Tensor small = parameter(rng.uniforms(7, -1, 1), {7});
-    optim::AdamW opt({big, small}, {.lr = 0.1, .clip_norm = 1});
+    optim::AdamW opt({big, small}, {.lr = 0.1}, {.clip_norm = 1});
     for (int step = 0; step < 3; ++step) {
       const auto gradient = rng.uniforms(300'001, -1, 1);
       opt.backward(objective(big, gradient) + objective(small, {0.5}), 3);
@@ -165,7 +165,7 @@ TEST_CASE("[S07] a sum that is finite but overflows when it is averaged is not a
 
 TEST_CASE("[S07] f32 gradients whose squares overflow f32 are finite") {
   Tensor w = parameter({0, 0}, {2});
-  optim::SGD opt({w}, {.lr = 1, .clip_norm = 1});
+  optim::SGD opt({w}, {.lr = 1}, {.clip_norm = 1});
   opt.backward(objective(w, {3e30, 4e30}));
   const optim::StepReport report = opt.step();
   CHECK(report.applied());
@@ -175,7 +175,7 @@ TEST_CASE("[S07] f32 gradients whose squares overflow f32 are finite") {
 
 TEST_CASE("[S08] average, then clip, then update, and the norm is the one before clipping") {
   Tensor w = parameter({0}, {1}, f64), v = parameter({0, 0}, {2}, f32);
-  optim::SGD opt({w, v}, {.lr = 1, .clip_norm = 0.5});
+  optim::SGD opt({w, v}, {.lr = 1}, {.clip_norm = 0.5});
   opt.backward(objective(w, {6}), 2);
   opt.backward(sum(cast(v, f64) * make({6, 0}, {2})), 1);
   const optim::StepReport report = opt.step();  // mean gradient (2, 2, 0)
@@ -199,7 +199,7 @@ TEST_CASE("[S09] a step with a gradient that is not finite changes no bit but th
           std::vector<Tensor> p;
           for (int k = 0; k < 3; ++k)
             p.push_back(parameter(Rng(9).uniforms(40, -1, 1), {40}, dtype));
-          optim::AdamW opt(p, {.lr = 0.1, .clip_norm = 1});
+          optim::AdamW opt(p, {.lr = 0.1}, {.clip_norm = 1});
           const auto run = [&](double special) {
             for (int m = 0; m < 2; ++m)
               for (std::size_t k = 0; k < 3; ++k) {

@@ -69,23 +69,25 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const Run& r, std::vector<Tenso
                                                           .momentum = r.get("momentum", 0),
                                                           .dampening = r.get("dampening", 0),
                                                           .nesterov = r.get("nesterov", 0) != 0,
-                                                          .weight_decay = r.get("weight_decay", 0),
-                                                          .clip_norm = clip});
+                                                          .weight_decay = r.get("weight_decay", 0)},
+                                        optim::StepOptions{.clip_norm = clip});
   if (r.algorithm == "Adam")
     return std::make_unique<optim::Adam>(
-        std::move(parameters), optim::AdamOptions{.lr = lr,
-                                                  .beta1 = beta1,
-                                                  .beta2 = beta2,
-                                                  .eps = eps,
-                                                  .weight_decay = r.get("weight_decay", 0),
-                                                  .clip_norm = clip});
+        std::move(parameters),
+        optim::AdamOptions{.lr = lr,
+                           .beta1 = beta1,
+                           .beta2 = beta2,
+                           .eps = eps,
+                           .weight_decay = r.get("weight_decay", 0)},
+        optim::StepOptions{.clip_norm = clip});
   return std::make_unique<optim::AdamW>(
-      std::move(parameters), optim::AdamWOptions{.lr = lr,
-                                                 .beta1 = beta1,
-                                                 .beta2 = beta2,
-                                                 .eps = eps,
-                                                 .weight_decay = r.get("weight_decay", 0.01),
-                                                 .clip_norm = clip});
+      std::move(parameters),
+      optim::AdamWOptions{.lr = lr,
+                          .beta1 = beta1,
+                          .beta2 = beta2,
+                          .eps = eps,
+                          .weight_decay = r.get("weight_decay", 0.01)},
+      optim::StepOptions{.clip_norm = clip});
 }
 
 // The 17 values of the golden problem: a [3, 4] and b [5].

@@ -4,16 +4,17 @@
 #include <vector>
 
 #include "firn/optim/optimizer.h"
+#include "firn/optim/schedule.h"
+#include "firn/optim/step_options.h"
 
 namespace firn::optim {
 
 struct SGDOptions {
-  double lr = 1e-2;         ///< 0 or more
+  Schedule lr = 1e-2;       ///< a number, or a function of the applied steps
   double momentum = 0;      ///< in [0, 1)
   double dampening = 0;     ///< in [0, 1]: how much of a new gradient the momentum leaves out
   bool nesterov = false;    ///< needs momentum > 0 and dampening 0
   double weight_decay = 0;  ///< 0 or more; adds weight_decay * w to the gradient, after clipping
-  double clip_norm = 0;  ///< largest norm of the averaged gradient of all parameters; 0: no limit
 };
 
 /// g = gradient + weight_decay * w;  b = momentum * b + (1 - dampening) * g, and b = g at first;
@@ -24,8 +25,10 @@ class SGD : public Optimizer {
   /// Throws Error, naming index and shape, for a list without parameters, a parameter that is not a
   /// leaf requiring a gradient, is given twice in different groups, shares memory with another one,
   /// or belongs to another optimizer; and for an option outside its range.
-  explicit SGD(std::vector<Tensor> parameters, const SGDOptions& options = {});
-  explicit SGD(std::vector<ParamGroup> groups, const SGDOptions& options = {});
+  explicit SGD(std::vector<Tensor> parameters, const SGDOptions& options = {},
+               const StepOptions& step = {});
+  explicit SGD(std::vector<ParamGroup> groups, const SGDOptions& options = {},
+               const StepOptions& step = {});
 };
 
 }  // namespace firn::optim

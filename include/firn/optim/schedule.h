@@ -1,0 +1,112 @@
+// Learning-rate schedules: plain data, evaluated where the step runs.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <utility>
+
+namespace firn::optim {
+
+/// A number as a function of the count of applied steps (S01): step 0 is the first. It is a list of
+/// pieces, so that an optimizer can keep it in device memory and evaluate it in the kernel that
+/// finishes a step. A plain number converts to a constant schedule.
+class Schedule {
+ public:
+  enum class Kind : std::int32_t { constant, linear, cosine, exponential, polynomial, steps };
+
+  /// From `begin` to the next piece's begin. With x = step - begin, p = min(x / length, 1):
+  ///   constant     from
+  ///   linear       from + (to - from) p
+  ///   cosine       to + (from - to) (1 + cos(pi p)) / 2
+  ///   exponential  from * factor^x
+  ///   polynomial   to + (from - to) (1 - p)^factor
+  ///   steps        from * factor^floor(x / length)
+  struct Piece {
+    Kind kind = Kind::constant;
+    std::int64_t begin = 0;
+    std::int64_t length = 1;
+    double from = 0, to = 0, factor = 1;
+  };
+  static constexpr int kMaxPieces = 32;
+
+  /// Constant. Throws Error unless 0 <= value < infinity.
+  Schedule(double value = 0);  // NOLINT: a number is a schedule
+
+  /// The value at an applied-step count of `step` >= 0.
+  double at(std::int64_t step) const noexcept;
+  /// "warm-up 0 to 0.001 over 200 steps, then cosine to 0 over 10000 steps".
+  std::string describe() const;
+
+  // For the library.
+  int count() const noexcept { return count_; }
+  const Piece* pieces() const noexcept { return pieces_.data(); }
+  /// Appends a piece; one that begins at 0 replaces all before it. Throws Error where there are
+  /// kMaxPieces already, `begin` is not after the last one's, or a number is out of range.
+  void append(const Piece& piece);
+
+ private:
+  std::array<Piece, kMaxPieces> pieces_{};
+  int count_ = 0;
+};
+
+// Each throws Error for rates that are negative or not finite, and lengths below 1.
+
+/// lr * factor^(number of times `every` steps have passed).
+Schedule step_decay(double lr, std::int64_t every, double factor = 0.1);
+/// lr, multiplied by `factor` at each milestone (increasing step counts).
+Schedule multi_step(double lr, std::initializer_list<std::int64_t> milestones, double factor = 0.1);
+/// lr * factor^step.
+Schedule exponential(double lr, double factor);
+/// From `from` to `to` over `steps`, then `to`.
+Schedule linear_schedule(double from, double to, std::int64_t steps);
+/// Half a cosine from lr to `end` over `steps`, then `end` (Loshchilov & Hutter 2017).
+Schedule cosine(double lr, std::int64_t steps, double end = 0);
+/// (lr - end) (1 - step/steps)^power + end, then `end`.
+Schedule polynomial(double lr, std::int64_t steps, double power = 1, double end = 0);
+/// Linear from 0 over `steps` up to then.at(0), followed by `then`, whose step 0 is step `steps`.
+/// The first step's rate is then.at(0) / steps rather than 0.
+Schedule warmup(std::int64_t steps, const Schedule& then);
+/// Cosine from max/start_divisor up to max, which is the last of the first rise * steps (rounded),
+/// then cosine down to max/end_divisor, which is the last of all, and stays (Smith & Topin 2018, in
+/// two phases; PyTorch's final_div_factor is end_divisor / start_divisor). Needs 3 steps or more.
+Schedule one_cycle(double max, std::int64_t steps, double rise = 0.3, double start_divisor = 25,
+                   double end_divisor = 1e4);
+/// Schedules one after another: each for its number of steps, counted from its own 0; the last one
+/// for ever, whatever its number.
+Schedule sequence(std::initializer_list<std::pair<Schedule, std::int64_t>> parts);
+/// `s` with every value multiplied by `factor`.
+Schedule scaled(const Schedule& s, double factor);
+/// The rule of thumb for a batch `factor` times as large: rates grow with it, or with its root.
+enum class BatchScaling : std::uint8_t { linear, square_root };
+Schedule scaled_for_batch(const Schedule& s, double factor,
+                          BatchScaling rule = BatchScaling::linear);
+
+/// Lowers a rate by `factor` when a measured value has not improved more than `patience` times in a
+/// row (fed from the host, once per epoch, say):
+///   if (plateau.observe(test_loss)) opt.set_lr(plateau.lr());
+class Plateau {
+ public:
+  struct Options {
+    double lr = 1e-3;
+    double factor = 0.1;      ///< in (0, 1)
+    int patience = 10;        ///< observations without improvement that are tolerated
+    double threshold = 1e-4;  ///< relative improvement that counts
+    double min_lr = 0;
+    bool larger_is_better = false;
+  };
+  /// Throws Error for an option outside its range.
+  explicit Plateau(const Options& options);
+  /// Takes one measurement; returns whether the rate was lowered. A NaN counts as no improvement.
+  bool observe(double value);
+  double lr() const noexcept { return lr_; }
+
+ private:
+  Options options_;
+  double lr_;
+  double best_;
+  int bad_ = 0;
+};
+
+}  // namespace firn::optim

@@ -1,0 +1,58 @@
+// How micro-steps become a step: what all optimizers take beside the numbers of their own rule.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "firn/dtype.h"
+#include "firn/optim/loss_scale.h"
+
+namespace firn::optim {
+
+/// The number of micro-steps in a cycle (S24): a constant, one per epoch, or a function of it.
+class Accumulate {
+ public:
+  /// Throws Error unless n >= 1.
+  Accumulate(std::int64_t n = 1);  // NOLINT: a number is a constant
+  /// {{0, 8}, {4, 2}}: 8 from epoch 0, 2 from epoch 4 on. Throws Error unless epochs begin at 0 and
+  /// increase, and every number is 1 or more.
+  Accumulate(std::initializer_list<std::pair<std::int64_t, std::int64_t>> by_epoch);
+  Accumulate(std::vector<std::pair<std::int64_t, std::int64_t>> by_epoch);
+  explicit Accumulate(std::function<std::int64_t(std::int64_t epoch)> of_epoch);
+
+  /// Throws Error where the function returns less than 1.
+  std::int64_t at(std::int64_t epoch) const;
+
+ private:
+  std::function<std::int64_t(std::int64_t)> of_epoch_;
+};
+
+/// Where each acts, in order (S08, S30): the accumulated sum is un-scaled and divided by the total
+/// weight; clip_value; clip_norm; coupled weight decay (SGD, Adam, RMSprop, Adagrad); the rule's
+/// update with decoupled decay (AdamW, LAMB, Lion).
+struct StepOptions {
+  Accumulate accumulate = 1;
+  double clip_norm = 0;   ///< largest norm of the averaged gradient of all parameters; 0: no limit
+  double clip_value = 0;  ///< largest magnitude of one averaged gradient element; 0: no limit
+  LossScale loss_scale = {};
+  /// Skipped steps in a row after which step() throws (S12); 0: never.
+  std::int64_t max_skips = 50;
+  /// Decay of an exponential moving average of the weights, kept in f32 (S01); 0: none.
+  double ema = 0;
+  /// 16-bit parameters without masters: updates are rounded stochastically (counter-based, the same
+  /// bits on every device) instead of being kept in f32.
+  bool stochastic_rounding = false;
+};
+
+/// What becomes of a cycle that was not completed (S04).
+enum class Partial : std::uint8_t {
+  apply,  ///< a step with the weight that it has
+  carry,  ///< it stays, and the next micro-steps complete it
+  drop,   ///< its gradients are thrown away
+};
+
+}  // namespace firn::optim

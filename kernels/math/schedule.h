@@ -1,0 +1,62 @@
+// A learning-rate schedule as plain data, evaluated by the kernel that finishes a step, and on the
+// host by optim::Schedule::at(): the formulas are here only.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/math/macros.h"
+
+namespace firn::math {
+
+enum class ScheduleKind : std::int32_t { constant, linear, cosine, exponential, polynomial, steps };
+
+/// One piece, of optim::Schedule::Piece's members.
+struct SchedulePiece {
+  ScheduleKind kind = ScheduleKind::constant;
+  std::int64_t begin = 0;
+  std::int64_t length = 1;
+  double from = 0, to = 0, factor = 1;
+};
+
+inline constexpr int kMaxSchedulePieces = 32;
+
+struct ScheduleTable {
+  SchedulePiece pieces[kMaxSchedulePieces];
+  std::int64_t count = 0;
+};
+
+/// The value of a piece `steps` >= 0 after its begin. Piece: SchedulePiece, or the public one,
+/// whose members have the same names.
+template <class Piece>
+FIRN_HD double piece_at(const Piece& s, std::int64_t steps) {
+  const double x = static_cast<double>(steps);
+  const double part = x / static_cast<double>(s.length);
+  const double p = part < 1 ? part : 1;
+  switch (static_cast<ScheduleKind>(s.kind)) {
+    case ScheduleKind::linear:
+      return p < 1 ? s.from + (s.to - s.from) * p : s.to;
+    case ScheduleKind::cosine:
+      return p < 1 ? s.to + (s.from - s.to) * (1 + cos(3.14159265358979323846 * p)) / 2 : s.to;
+    case ScheduleKind::exponential:
+      return s.from * pow(s.factor, x);
+    case ScheduleKind::polynomial:
+      return p < 1 ? s.to + (s.from - s.to) * pow(1 - p, s.factor) : s.to;
+    case ScheduleKind::steps:
+      return s.from * pow(s.factor, ::floor(part));
+    default:
+      return s.from;
+  }
+}
+
+/// The value after `step` applied steps: that of the last of `count` pieces that has begun.
+template <class Piece>
+FIRN_HD double schedule_at(const Piece* pieces, std::int64_t count, std::int64_t step) {
+  std::int64_t i = 0;
+  while (i + 1 < count && pieces[i + 1].begin <= step) ++i;
+  return piece_at(pieces[i], step - pieces[i].begin);
+}
+FIRN_HD inline double schedule_at(const ScheduleTable& table, std::int64_t step) {
+  return schedule_at(table.pieces, table.count, step);
+}
+
+}  // namespace firn::math
