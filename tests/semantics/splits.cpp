@@ -1,0 +1,121 @@
+// However a batch is cut into micro-batches, the step is the same to rounding: over a whole epoch
+// with its short last batch, and for random ragged cuts with labels that do not count and classes
+// that count unequally.
+#include <algorithm>
+
+#include "semantics/mlp.h"
+#include "support/threads.h"
+
+namespace firn::testing {
+namespace {
+
+using Sizes = std::vector<std::int64_t>;
+
+// Weights after an epoch in batches of 64, each cut into micro-batches of `sizes`; of the last,
+// shorter batch the sizes are taken until it is used up.
+std::vector<double> weights_after_epoch(const data::LabelledImages& set, DType dtype,
+                                        const Sizes& sizes) {
+  const Mlp net(784, 32, 10, dtype);
+  const data::Batches batches(set, {.batch_size = 64, .seed = 1});
+  optim::SGD opt(net.parameters(), {.lr = 0.02, .momentum = 0.9, .weight_decay = 1e-4});
+  std::int64_t seen = 0;
+  for (const auto& [x, y] : batches.epoch(0)) {
+    std::int64_t at = 0;
+    for (const std::int64_t size : sizes) {
+      const std::int64_t to = std::min(at + size, y.numel());
+      if (at == to) break;
+      opt.backward(cross_entropy(net(x.slice(0, at, to)), y.slice(0, at, to)));
+      at = to;
+    }
+    const optim::StepReport report = opt.step();
+    REQUIRE(report.applied());
+    REQUIRE(report.weight() == static_cast<double>(y.numel()));
+    seen += y.numel();
+  }
+  REQUIRE(seen == set.size());
+  REQUIRE(seen % 64 == 32);
+  return weights_of(net.parameters());
+}
+
+void check_epoch(const data::LabelledImages& set) {
+  for (const auto& [dtype, bound] : {std::pair{f64, 1e-10}, std::pair{f32, 1e-4}}) {
+    CAPTURE(to_string(dtype));
+    const std::vector<double> whole = weights_after_epoch(set, dtype, {64});
+    CHECK(distance(whole, weights_of(Mlp(784, 32, 10, dtype).parameters())) > 0.05);  // it learned
+    CHECK(distance(weights_after_epoch(set, dtype, {16, 16, 16, 16}), whole) <= bound);
+    CHECK(distance(weights_after_epoch(set, dtype, {5, 11, 48}), whole) <= bound);
+  }
+}
+
+TEST_CASE("[S02][S04][S29] an epoch with a short last batch, cut 64, 4 x 16 and 5 + 11 + 48") {
+  check_epoch(generated_images(3 * 640 + 32));
+}
+
+TEST_CASE("[S02][S04][S29] the same over the 60,000 images of FashionMNIST", "[slow]") {
+  const auto set = real_images();
+  if (!set) {
+    WARN("FashionMNIST is not installed: only the generated images were used");
+    return;
+  }
+  check_epoch(*set);
+}
+
+// 200 cuts of a batch of 64 rows, a fifth of which do not count, under class weights.
+TEST_CASE("[S02][S03][S29] 200 random ragged cuts with ignored labels and class weights") {
+  Rng rng(17);
+  const Tensor class_weights = make({0.5, 2, 1, 0.25, 3}, {5});
+  double worst = 0;
+  for (int i = 0; i < 200; ++i) {
+    const Tensor x = make(rng.uniforms(64 * 9, -1, 1), {64, 9});
+    std::vector<double> labels;
+    for (int k = 0; k < 64; ++k) labels.push_back(rng.below(5) == 0 ? -1 : double(rng.below(5)));
+    const Tensor y = make(labels, {64}, i64);
+    Sizes ragged;
+    for (std::int64_t left = 64; left > 0; left -= ragged.back())
+      ragged.push_back(1 + rng.below(std::min<std::int64_t>(left, 1 + rng.below(40))));
+
+    const auto run = [&](const Sizes& sizes) {
+      const Mlp net(9, 12, 5, f64, static_cast<std::uint64_t>(i));
+      optim::AdamW opt(net.parameters(), {.lr = 0.01, .eps = 1e-3, .weight_decay = 0.1});
+      for (int step = 0; step < 2; ++step) {
+        std::int64_t at = 0;
+        for (const std::int64_t n : sizes) {
+          opt.backward(cross_entropy(net(x.slice(0, at, at + n)), y.slice(0, at, at + n),
+                                     {.ignore_index = -1, .class_weights = class_weights}));
+          at += n;
+        }
+        REQUIRE(at == 64);
+        REQUIRE(opt.step());
+      }
+      return weights_of(net.parameters());
+    };
+    worst = std::max(worst, distance(run(ragged), run({64})));
+  }
+  CHECK(worst <= 1e-12);
+}
+
+TEST_CASE("[S29] an uneven cut gives the same bits again, with one thread and with two") {
+  const data::LabelledImages set = generated_images(160);
+  for (const DType dtype : {f32, f16, bf16}) {
+    CAPTURE(to_string(dtype));
+    const auto run = [&](int threads) {
+      const Threads guard(threads);
+      const Mlp net(784, 64, 10, dtype);
+      optim::AdamW opt(net.parameters(), {.lr = 1e-3});
+      const data::Batches batches(set, {.batch_size = 80, .seed = 2});
+      for (std::int64_t epoch = 0; epoch < 3; ++epoch)
+        for (const auto& [x, y] : batches.epoch(epoch)) {
+          for (const auto& [from, to] : {std::pair{0, 7}, std::pair{7, 31}, std::pair{31, 80}})
+            opt.backward(cross_entropy(net(x.slice(0, from, to)), y.slice(0, from, to)));
+          REQUIRE(opt.step());
+        }
+      return bits_of_training(opt) + bits_of(state_of(opt, "step_state"));
+    };
+    const Bits first = run(1);
+    CHECK(run(1) == first);
+    CHECK(run(2) == first);
+  }
+}
+
+}  // namespace
+}  // namespace firn::testing
