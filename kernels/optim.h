@@ -14,9 +14,12 @@
 
 namespace firn::kernels {
 
-using UpdateRule = std::variant<math::Sgd, math::SgdMomentum, math::Adam>;
+using UpdateRule =
+    std::variant<math::Sgd, math::SgdMomentum, math::Adam, math::RmsProp<false, false>,
+                 math::RmsProp<false, true>, math::RmsProp<true, false>, math::RmsProp<true, true>,
+                 math::Adagrad, math::Lamb, math::Lion>;
 
-inline constexpr int kMaxOptimizerStates = 2;
+inline constexpr int kMaxOptimizerStates = 3;
 
 /// A run of elements of one parameter within one chunk.
 struct Piece {
@@ -31,6 +34,12 @@ struct NormPartial {
   std::int64_t culprit;  ///< first parameter with a gradient that is not finite, -1: none
 };
 
+/// What one piece contributes to the norms of its parameter that make up a trust ratio. Added up in
+/// the order of the pieces.
+struct TrustPartial {
+  double weight, update;  ///< sums of squares
+};
+
 /// One arena. `weight` is [n] in the model's dtype; `grad`, `states` and `master` are [n] f32, or
 /// f64 for f64 weights. Without a master (data == nullptr) the weight is its own.
 struct OptimizerArena {
@@ -43,13 +52,18 @@ struct OptimizerArena {
   const std::int64_t* chunk_pieces = nullptr;  ///< [chunks + 1]: pieces of chunk c are [c], [c + 1]
   const Piece* pieces = nullptr;
   NormPartial* partials = nullptr;  ///< [chunks] workspace
+
+  // Only where the rule has a trust ratio: workspace.
+  TrustPartial* trust_partials = nullptr;  ///< [pieces]
+  double* trust_ratios = nullptr;          ///< [parameters]
 };
 
 /// What all arenas of an optimizer share, in device memory.
 struct StepMemory {
-  View state;    ///< u8 [sizeof(StepState)]
-  View touched;  ///< u8 [parameters]: received a gradient in this cycle; written by the host
-  View counts;   ///< i64 [parameters]: updates applied to each
+  View state;     ///< u8 [sizeof(StepState)]
+  View touched;   ///< u8 [parameters]: received a gradient in this cycle; written by the host
+  View counts;    ///< i64 [parameters]: updates applied to each
+  View schedule;  ///< u8 [sizeof(math::ScheduleTable)]: of the learning rate
 };
 
 /// For the dispatcher (found by argument-dependent lookup).
@@ -64,6 +78,10 @@ void optim_begin(const StepMemory& memory, const View& seed, const ConstView& we
 /// Norm and finite check of all touched gradients, then the decision (math::decide).
 void optim_norm(const StepMemory& memory, std::span<const OptimizerArena> arenas, double clip_norm,
                 Stream stream);
+/// Of arenas whose rule has a trust ratio: the ratio of every touched parameter, for the update to
+/// come. Writes nothing else.
+void optim_trust_ratios(const StepMemory& memory, std::span<const OptimizerArena> arenas,
+                        Stream stream);
 /// If the step applies: every touched parameter takes its update, and the model's copy is rounded
 /// from the master. In any case its gradient is zero afterwards, in the same pass. A parameter that
 /// is not touched is neither read nor written.
@@ -72,16 +90,18 @@ void optim_update(const StepMemory& memory, std::span<const OptimizerArena> aren
 void optim_finish(const StepMemory& memory, Stream stream);
 /// Forgets the cycle's weight and micro-steps (the caller zeroes the gradients).
 void optim_reset(const StepMemory& memory, Stream stream);
-/// The learning rate of the next step.
-void optim_set_learning_rate(const StepMemory& memory, double learning_rate, Stream stream);
+/// A new schedule of the learning rate: the next step has its value at the number of applied steps.
+void optim_set_schedule(const StepMemory& memory, const math::ScheduleTable& schedule,
+                        Stream stream);
 
 }  // namespace cpu
 
 FIRN_KERNEL_CPU(optim_begin)
 FIRN_KERNEL_CPU(optim_norm)
+FIRN_KERNEL_CPU(optim_trust_ratios)
 FIRN_KERNEL_CPU(optim_update)
 FIRN_KERNEL_CPU(optim_finish)
 FIRN_KERNEL_CPU(optim_reset)
-FIRN_KERNEL_CPU(optim_set_learning_rate)
+FIRN_KERNEL_CPU(optim_set_schedule)
 
 }  // namespace firn::kernels

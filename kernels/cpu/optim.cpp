@@ -4,42 +4,21 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/sum_of_squares.h"
 
 namespace firn::kernels::cpu {
 namespace {
 
 math::StepState& state_of(const StepMemory& memory) { return *memory.state.as<math::StepState>(); }
+math::ScheduleTable& schedule_of(const StepMemory& memory) {
+  return *memory.schedule.as<math::ScheduleTable>();
+}
 
 double read_scalar(const ConstView& v) {
   return v.dtype == DType::f64 ? *v.as<double>() : static_cast<double>(*v.as<float>());
-}
-
-// Sum of squares, in f64 so that finite f32 values cannot overflow it. Lane by lane, in an order
-// that depends on n alone.
-template <class T>
-double sum_of_squares(const T* g, std::int64_t n) {
-  constexpr int kLanes = 8, kRows = 4;
-  typedef T Narrow __attribute__((vector_size(kLanes * sizeof(T))));
-  typedef double Wide __attribute__((vector_size(kLanes * sizeof(double))));
-  Wide sums[kRows] = {};
-  std::int64_t i = 0;
-  for (; i + kLanes * kRows <= n; i += kLanes * kRows) {
-    for (int r = 0; r < kRows; ++r) {
-      Narrow x;
-      std::memcpy(&x, g + i + r * kLanes, sizeof(x));
-      const Wide v = __builtin_convertvector(x, Wide);
-      sums[r] += v * v;
-    }
-  }
-  double total = 0;
-  for (int r = 0; r < kRows; ++r)
-    for (int l = 0; l < kLanes; ++l) total += sums[r][l];
-  for (; i < n; ++i) total += static_cast<double>(g[i]) * static_cast<double>(g[i]);
-  return total;
 }
 
 // The largest magnitude, NaN aside.
@@ -72,19 +51,21 @@ NormPartial norm_of_chunk(const OptimizerArena& a, std::int64_t chunk, const std
 // One piece. kStates is a constant, so the loop has one shape per rule, and vectorises.
 template <class T, class Rule>
 void update_piece(const typename Rule::template Coefficients<T>& k, std::int64_t n, T* __restrict w,
-                  T* __restrict g, T* __restrict s0, T* __restrict s1) {
+                  T* __restrict g, T* __restrict s0, T* __restrict s1, T* __restrict s2) {
   const T factor = k.gradient_factor;
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) {
     T weight = w[i];
-    T states[2];
+    T states[kMaxOptimizerStates];
     if constexpr (Rule::kStates > 0) states[0] = s0[i];
     if constexpr (Rule::kStates > 1) states[1] = s1[i];
+    if constexpr (Rule::kStates > 2) states[2] = s2[i];
     Rule::template apply<T>(k, weight, g[i] * factor, states);
     w[i] = weight;
     g[i] = 0;
     if constexpr (Rule::kStates > 0) s0[i] = states[0];
     if constexpr (Rule::kStates > 1) s1[i] = states[1];
+    if constexpr (Rule::kStates > 2) s2[i] = states[2];
   }
 }
 
@@ -104,10 +85,11 @@ void update_chunk(const StepMemory& memory, const OptimizerArena& a, const Rule&
       continue;
     }
     const auto k = rule.template prepare<T>(
-        {s.learning_rate * a.lr_scale, s.gradient_factor, counts[p.parameter] + 1});
+        {s.learning_rate * a.lr_scale, s.gradient_factor, counts[p.parameter] + 1,
+         a.trust_ratios ? a.trust_ratios[p.parameter] : 1.0});
     const auto at = [&](const View& v) { return v.data ? v.as<T>() + p.begin : nullptr; };
     update_piece<T, Rule>(k, p.count, values + p.begin, grad + p.begin, at(a.states[0]),
-                          at(a.states[1]));
+                          at(a.states[1]), at(a.states[2]));
     if (a.master.data)
       store_row(values + p.begin, advance(a.weight.data, a.weight.dtype, p.begin), a.weight.dtype,
                 1, p.count);
@@ -173,13 +155,14 @@ void optim_finish(const StepMemory& memory, Stream) {
     auto* counts = memory.counts.as<std::int64_t>();
     for (std::int64_t p = 0; p < memory.counts.numel(); ++p) counts[p] += touched[p];
   }
-  math::finish_cycle(s);
+  math::finish_cycle(s, schedule_of(memory));
 }
 
 void optim_reset(const StepMemory& memory, Stream) { math::reset_cycle(state_of(memory)); }
 
-void optim_set_learning_rate(const StepMemory& memory, double learning_rate, Stream) {
-  state_of(memory).learning_rate = learning_rate;
+void optim_set_schedule(const StepMemory& memory, const math::ScheduleTable& schedule, Stream) {
+  schedule_of(memory) = schedule;
+  math::set_schedule(state_of(memory), schedule);
 }
 
 }  // namespace firn::kernels::cpu

@@ -3,11 +3,15 @@
 //   kStates, state_name(i)   how many values it keeps per parameter element, and their names
 //   prepare<S>(...)          what one step needs of the hyper-parameters, rounded once to S
 //   apply<V>(k, w, g, state) one element: w and state in place, g the averaged gradient
+// and where it needs them
+//   initial_state(i)         what a state begins with, if not 0
+//   direction, trust_ratio   see Lamb
 // S and V are the compute type (float; double for f64 parameters). Nothing in apply() branches on
 // data, so that loops over it vectorise. A new rule: a struct here, and its name in UpdateRule
 // (kernels/optim.h).
 //
-// The formulas are those of torch.optim (SGD, Adam, AdamW).
+// The formulas are those of torch.optim (SGD, Adam, AdamW, RMSprop, Adagrad) and of the papers
+// (LAMB, Lion).
 #pragma once
 
 #include "kernels/math/step_state.h"
@@ -19,6 +23,7 @@ struct StepInput {
   double learning_rate;    ///< of the parameter's group
   double gradient_factor;  ///< takes the accumulated sum to the mean gradient, clipped
   std::int64_t count;      ///< updates of this parameter, this one included: 1 at the first
+  double trust_ratio = 1;  ///< of this parameter and step, for rules that have one
 };
 
 /// w -= lr * (g + weight_decay * w)
@@ -125,5 +130,184 @@ struct Adam {
     state[1] = v;
   }
 };
+
+/// RMSprop (Tieleman & Hinton, 2012; centered: Graves, 2013), as torch.optim has it.
+///   d = g + weight_decay * w;  v = alpha * v + (1 - alpha) * d^2
+///   centered: a = alpha * a + (1 - alpha) * d, and v - a^2 takes the place of v in the next line
+///   u = d / (sqrt(v) + eps);   momentum: b = momentum * b + u takes the place of u
+///   w -= lr * u
+/// v - a^2 is a variance: rounding may take it below 0, where it counts as 0.
+template <bool kCentered, bool kMomentum>
+struct RmsProp {
+  double alpha = 0.99;
+  double eps = 1e-8;
+  double momentum = 0;
+  double weight_decay = 0;
+
+  static constexpr int kStates = 1 + kCentered + kMomentum;
+  static constexpr const char* state_name(int i) {
+    if (i == 0) return "square_average";
+    return kCentered && i == 1 ? "gradient_average" : "momentum";
+  }
+
+  template <class S>
+  struct Coefficients {
+    S gradient_factor, lr, weight_decay, alpha, intake, eps, momentum;
+  };
+  template <class S>
+  FIRN_HD Coefficients<S> prepare(const StepInput& in) const {
+    return {S(in.gradient_factor),
+            S(in.learning_rate),
+            S(weight_decay),
+            S(alpha),
+            S(1 - alpha),
+            S(eps),
+            S(momentum)};
+  }
+  template <class V, class S>
+  FIRN_HD static void apply(const Coefficients<S>& k, V& w, V g, V* state) {
+    const V d = g + k.weight_decay * w;
+    state[0] = k.alpha * state[0] + k.intake * d * d;
+    V v = state[0];
+    if constexpr (kCentered) {
+      state[1] = k.alpha * state[1] + k.intake * d;
+      v = max(v - state[1] * state[1], V(0));
+    }
+    V u = d / (sqrt(v) + k.eps);
+    if constexpr (kMomentum) {
+      u = k.momentum * state[kStates - 1] + u;
+      state[kStates - 1] = u;
+    }
+    w -= k.lr * u;
+  }
+};
+
+/// Adagrad (Duchi, Hazan & Singer, 2011), as torch.optim has it.
+///   d = g + weight_decay * w;  s += d^2  (s = initial before the first);
+///   w -= lr / (1 + (t - 1) * lr_decay) * d / (sqrt(s) + eps)
+struct Adagrad {
+  double lr_decay = 0;
+  double eps = 1e-10;
+  double initial = 0;
+  double weight_decay = 0;
+
+  static constexpr int kStates = 1;
+  static constexpr const char* state_name(int) { return "square_sum"; }
+  constexpr double initial_state(int) const { return initial; }
+
+  template <class S>
+  struct Coefficients {
+    S gradient_factor, lr, weight_decay, eps;
+  };
+  template <class S>
+  FIRN_HD Coefficients<S> prepare(const StepInput& in) const {
+    const double before = static_cast<double>(in.count - 1);
+    return {S(in.gradient_factor), S(in.learning_rate / (1 + before * lr_decay)), S(weight_decay),
+            S(eps)};
+  }
+  template <class V, class S>
+  FIRN_HD static void apply(const Coefficients<S>& k, V& w, V g, V* state) {
+    const V d = g + k.weight_decay * w;
+    const V s = state[0] + d * d;
+    w -= k.lr * d / (sqrt(s) + k.eps);
+    state[0] = s;
+  }
+};
+
+/// LAMB (You et al., 2020, algorithm 2, with phi(z) = z).
+///   m, v as in Adam;  u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay * w
+///   w -= lr * (|w| / |u|) * u,  norms of the whole parameter; the ratio is 1 where one of them is
+///   0
+/// The ratio is found in a pass of its own, which computes u without keeping m and v: it changes
+/// nothing, and the update computes u again.
+struct Lamb {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-6;
+  double weight_decay = 0.01;
+
+  static constexpr int kStates = 2;
+  static constexpr const char* state_name(int i) { return Adam::state_name(i); }
+
+  template <class S>
+  struct Coefficients {
+    S gradient_factor, beta1, intake1, beta2, intake2, eps, weight_decay;
+    S correction;       ///< 1 / (1 - beta1^t)
+    S root_correction;  ///< 1 / sqrt(1 - beta2^t)
+    S step_size;        ///< lr * ratio
+  };
+  template <class S>
+  FIRN_HD Coefficients<S> prepare(const StepInput& in) const {
+    const double t = static_cast<double>(in.count);
+    return {S(in.gradient_factor),
+            S(beta1),
+            S(1 - beta1),
+            S(beta2),
+            S(1 - beta2),
+            S(eps),
+            S(weight_decay),
+            S(1 / (1 - pow(beta1, t))),
+            S(1 / sqrt(1 - pow(beta2, t))),
+            S(in.learning_rate * in.trust_ratio)};
+  }
+  /// u; the states in place.
+  template <class V, class S>
+  FIRN_HD static V direction(const Coefficients<S>& k, V w, V g, V* state) {
+    state[0] = k.beta1 * state[0] + k.intake1 * g;
+    state[1] = k.beta2 * state[1] + k.intake2 * g * g;
+    return k.correction * state[0] / (sqrt(state[1]) * k.root_correction + k.eps) +
+           k.weight_decay * w;
+  }
+  /// From the sums of squares of w and u.
+  FIRN_HD static double trust_ratio(double weight, double update) {
+    return weight > 0 && update > 0 ? sqrt(weight) / sqrt(update) : 1.0;
+  }
+  template <class V, class S>
+  FIRN_HD static void apply(const Coefficients<S>& k, V& w, V g, V* state) {
+    w -= k.step_size * direction(k, w, g, state);
+  }
+};
+
+/// Lion (Chen et al., 2023, algorithm 2). sign(0) is 0.
+///   w -= lr * (sign(beta1 * m + (1 - beta1) * g) + weight_decay * w)
+///   m = beta2 * m + (1 - beta2) * g
+struct Lion {
+  double beta1 = 0.9;
+  double beta2 = 0.99;
+  double weight_decay = 0;
+
+  static constexpr int kStates = 1;
+  static constexpr const char* state_name(int) { return "momentum"; }
+
+  template <class S>
+  struct Coefficients {
+    S gradient_factor, beta1, intake1, beta2, intake2, lr;
+    S shrink;  ///< 1 - lr * weight_decay
+  };
+  template <class S>
+  FIRN_HD Coefficients<S> prepare(const StepInput& in) const {
+    return {S(in.gradient_factor),
+            S(beta1),
+            S(1 - beta1),
+            S(beta2),
+            S(1 - beta2),
+            S(in.learning_rate),
+            S(1 - in.learning_rate * weight_decay)};
+  }
+  template <class V, class S>
+  FIRN_HD static void apply(const Coefficients<S>& k, V& w, V g, V* state) {
+    const V c = k.beta1 * state[0] + k.intake1 * g;
+    const V up = where(c > V(0), V(1), V(0)), down = where(c < V(0), V(1), V(0));
+    w = k.shrink * w - k.lr * (up - down);
+    state[0] = k.beta2 * state[0] + k.intake2 * g;
+  }
+};
+
+/// Whether the rule has a trust ratio.
+template <class Rule>
+constexpr bool has_trust_ratio(const Rule&) {
+  return false;
+}
+constexpr bool has_trust_ratio(const Lamb&) { return true; }
 
 }  // namespace firn::math

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/math/macros.h"
+#include "kernels/math/schedule.h"
 
 namespace firn::math {
 
@@ -36,7 +37,7 @@ struct StepState {
   double gradient_factor = 0;  ///< un-scales, averages and clips: what gradients are multiplied by
 
   // Training.
-  double learning_rate = 0;  ///< of the next step
+  double learning_rate = 0;  ///< of the next step: the schedule's value at `applied`
   std::int64_t applied = 0;
   std::int64_t skipped = 0;
 
@@ -104,8 +105,14 @@ FIRN_HD inline void decide(StepState& s, double sum_of_squares, std::int64_t cul
   s.decision = StepStatus::applied;
 }
 
-/// Ends the cycle: counts it, notes what it came to, and makes ready for the next.
-FIRN_HD inline void finish_cycle(StepState& s) {
+/// A new schedule, from the next step on.
+FIRN_HD inline void set_schedule(StepState& s, const ScheduleTable& schedule) {
+  s.learning_rate = schedule_at(schedule, s.applied);
+}
+
+/// Ends the cycle: counts it, notes what it came to, and makes ready for the next, which has the
+/// schedule's value at the number of applied steps.
+FIRN_HD inline void finish_cycle(StepState& s, const ScheduleTable& schedule) {
   if (s.decision == StepStatus::applied) {
     s.applied += 1;
   } else {
@@ -120,6 +127,7 @@ FIRN_HD inline void finish_cycle(StepState& s) {
   s.last.learning_rate = s.learning_rate;
   s.last.loss_scale = s.loss_scale;
   s.last.status = s.decision;
+  s.learning_rate = schedule_at(schedule, s.applied);
   reset_cycle(s);
 }
 

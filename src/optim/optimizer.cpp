@@ -3,6 +3,7 @@
 
 #include "firn/losses.h"
 #include "optim/optimizer_impl.h"
+#include "optim/schedule_table.h"
 
 namespace firn::optim {
 
@@ -11,7 +12,7 @@ Optimizer::Impl::Impl(const char* op, std::vector<GroupSetup> groups, const Sche
     : store((require_option(op, "clip_norm", step.clip_norm, 0), op), groups),
       lr(learning_rate),
       options(step) {
-  kernels::optim_set_learning_rate(store.memory(), lr.at(0), store.stream());
+  kernels::optim_set_schedule(store.memory(), table_of(lr), store.stream());
 }
 
 Optimizer::Optimizer(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
@@ -71,6 +72,7 @@ StepReport Optimizer::step() {
   const kernels::StepMemory memory = store.memory();
   const Stream stream = store.stream();
   kernels::optim_norm(memory, store.arenas(), impl_->options.clip_norm, stream);
+  kernels::optim_trust_ratios(memory, store.arenas(), stream);
   kernels::optim_update(memory, store.arenas(), stream);
   kernels::optim_finish(memory, stream);
   store.bump_versions();
@@ -84,12 +86,21 @@ void Optimizer::zero_grad() {
   impl_->broken = false;
 }
 
-double Optimizer::lr() const noexcept { return impl_->lr.at(0); }
+double Optimizer::lr() const {
+  math::StepState s;
+  const ParamStore& store = impl_->store;
+  copy_bytes(&s, Device::cpu(), store.step_state().impl()->data(), store.device(), sizeof(s));
+  return s.learning_rate;
+}
 
 void Optimizer::set_lr(double lr) {
   require_option(impl_->store.op().c_str(), "lr", lr, 0);
+  set_lr(Schedule(lr));
+}
+
+void Optimizer::set_lr(const Schedule& lr) {
   impl_->lr = lr;
-  kernels::optim_set_learning_rate(impl_->store.memory(), lr, impl_->store.stream());
+  kernels::optim_set_schedule(impl_->store.memory(), table_of(lr), impl_->store.stream());
 }
 
 std::vector<Tensor> Optimizer::parameters() const { return impl_->store.parameters(); }

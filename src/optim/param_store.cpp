@@ -43,6 +43,7 @@ ParamStore::ParamStore(std::string op, const std::vector<GroupSetup>& groups) : 
     step_state_ = zeros({static_cast<std::int64_t>(sizeof(math::StepState))}, DType::u8, device_);
     touched_ = zeros({n}, DType::u8, device_);
     counts_ = zeros({n}, DType::i64, device_);
+    schedule_ = zeros({static_cast<std::int64_t>(sizeof(math::ScheduleTable))}, DType::u8, device_);
   }
   const math::StepState initial;
   copy_bytes(step_state_.impl()->data(), device_, &initial, Device::cpu(), sizeof(initial));
@@ -135,8 +136,16 @@ void ParamStore::allocate(Arena& a) {
   a.weight = make(Owner::weights, a.dtype);
   a.grad = make(Owner::gradients, sink);
   if (sink != a.dtype && a.dtype != DType::f64) a.master = make(Owner::optimizer, sink);
-  const int states = std::visit([](const auto& rule) { return rule.kStates; }, a.rule);
-  for (int i = 0; i < states; ++i) a.states.push_back(make(Owner::optimizer, sink));
+  std::visit(
+      [&](const auto& rule) {
+        for (int i = 0; i < rule.kStates; ++i) {
+          a.states.push_back(make(Owner::optimizer, sink));
+          if constexpr (requires { rule.initial_state(i); })
+            if (rule.initial_state(i) != 0)
+              kernels::fill(a.states.back().mutable_view(), rule.initial_state(i), stream());
+        }
+      },
+      a.rule);
   make_tables(a);
 
   kernels::OptimizerArena v;
@@ -150,6 +159,10 @@ void ParamStore::allocate(Arena& a) {
   v.chunk_pieces = static_cast<const std::int64_t*>(a.chunk_pieces->data());
   v.pieces = static_cast<const kernels::Piece*>(a.pieces->data());
   v.partials = static_cast<kernels::NormPartial*>(a.partials->data());
+  if (a.trust_ratios) {
+    v.trust_partials = static_cast<kernels::TrustPartial*>(a.trust_partials->data());
+    v.trust_ratios = static_cast<double*>(a.trust_ratios->data());
+  }
   views_.push_back(v);
 }
 
@@ -176,6 +189,11 @@ void ParamStore::make_tables(Arena& a) {
   a.chunk_pieces = upload(chunk_pieces, device_);
   a.partials =
       Storage::allocate(static_cast<std::size_t>(chunks) * sizeof(kernels::NormPartial), device_);
+  if (std::visit([](const auto& rule) { return math::has_trust_ratio(rule); }, a.rule)) {
+    a.trust_partials = Storage::allocate(
+        std::max<std::size_t>(pieces.size(), 1) * sizeof(kernels::TrustPartial), device_);
+    a.trust_ratios = Storage::allocate(parameters_.size() * sizeof(double), device_);
+  }
 }
 
 void ParamStore::move_in(Parameter& p) {
@@ -206,7 +224,8 @@ Tensor ParamStore::slice(const Tensor& arena, const Parameter& p) const {
 // ---- The cycle ----
 
 kernels::StepMemory ParamStore::memory() const {
-  return {step_state_.mutable_view(), touched_.mutable_view(), counts_.mutable_view()};
+  return {step_state_.mutable_view(), touched_.mutable_view(), counts_.mutable_view(),
+          schedule_.mutable_view()};
 }
 
 void ParamStore::check_parameters() const {
@@ -282,6 +301,7 @@ std::vector<NamedState> ParamStore::state() const {
   }
   out.push_back({"update_counts", counts_});
   out.push_back({"touched", touched_});
+  out.push_back({"schedule", schedule_});
   out.push_back({"step_state", step_state_});
   return out;
 }

@@ -80,6 +80,7 @@ class ParamStore {
     Tensor weight, master, grad;
     std::vector<Tensor> states;
     Ref<Storage> chunk_pieces, pieces, partials;  ///< the tables of kernels/optim.h
+    Ref<Storage> trust_partials, trust_ratios;    ///< only for rules with a trust ratio
   };
 
   void collect(const std::vector<GroupSetup>& groups);
@@ -95,7 +96,7 @@ class ParamStore {
   std::vector<Parameter> parameters_;
   std::vector<Arena> arenas_;
   std::vector<kernels::OptimizerArena> views_;
-  Tensor step_state_, touched_, counts_;
+  Tensor step_state_, touched_, counts_, schedule_;
   std::vector<std::uint8_t> touched_now_, touched_on_device_;
 };
 

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "firn/optim/schedule.h"
 #include "firn/optim/step_report.h"
 #include "firn/tensor.h"
 
@@ -72,10 +73,12 @@ class Optimizer {
   /// Drops the cycle: gradients and weight are zero. step() has done so already.
   void zero_grad();
 
-  /// The learning rate of the next step.
-  double lr() const noexcept;
-  /// Throws Error unless 0 <= lr < infinity.
+  /// The learning rate of the next step if that is applied. Waits for the device.
+  double lr() const;
+  /// From the next step on, a constant. Throws Error unless 0 <= lr < infinity.
   void set_lr(double lr);
+  /// From the next step on, another schedule; its step 0 is the optimizer's first step.
+  void set_lr(const Schedule& lr);
 
   /// The parameters in the order given, groups one after another, each once.
   std::vector<Tensor> parameters() const;
