@@ -1,6 +1,7 @@
 // Everything. One include, no third-party header behind it.
 #pragma once
 
+#include "firn/autocast.h"
 #include "firn/autograd.h"
 #include "firn/data/batches.h"
 #include "firn/data/fashion_mnist.h"

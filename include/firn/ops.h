@@ -1,6 +1,6 @@
 // Operations on tensors. Each records its gradient unless NoGrad is in force or no operand requires
-// one. Operands of one op share dtype and device; a C++ number takes the tensor's. f16 and bf16 are
-// computed in f32 and rounded once. What breaks a rule throws Error naming op, values and a hint.
+// one. Operands of one op share dtype and device (autocast.h can bring dtypes together); a C++ number
+// takes the tensor's. f16 and bf16 are computed in f32 and rounded once. What breaks a rule throws Error naming op, values and a hint.
 #pragma once
 
 #include <cstdint>

@@ -107,7 +107,7 @@ void run_node(Node& n, bool retain_graph) {
   }
   Backward b(n);
   n.run(b);
-  if (detail::anomaly_mode()) {
+  if (op_mode.anomaly) {
     for (int i = 0; i < n.inputs.size(); ++i)
       if (n.inputs[i] && received(*n.inputs[i]).defined())
         detail::check_finite(n.op, "backward", received(*n.inputs[i]));
@@ -178,6 +178,7 @@ void backward(const Tensor& output, const BackwardOptions& options) {
              "compute it from tensors with set_requires_grad(), outside of NoGrad",
              "{} requires no gradient", describe(output));
   const NoGrad guard;
+  const OpMode::Plain plain;
   Tensor seed = options.seed;
   if (seed.defined()) {
     FIRN_CHECK(seed.shape() == output.shape() && is_floating(seed.dtype()) &&

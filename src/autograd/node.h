@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "autograd/op_mode.h"
 #include "firn/autograd.h"
 #include "firn/stream.h"
 #include "firn/tensor.h"
@@ -186,17 +187,26 @@ void attach(Ref<Node> node, const char* op, const Tensor& output,
             const std::vector<Tensor>& inputs, std::initializer_list<Saved> saved);
 /// Anomaly mode: throws where the output holds a non-finite value.
 void check_finite(const char* op, const char* pass, const Tensor& t);
-bool anomaly_mode() noexcept;
+/// What a watched op does beside recording: listeners are told, anomaly mode checks the output.
+void watch(const char* op, Inputs inputs, const Tensor& output);
+void watch(const char* op, const std::vector<Tensor>& inputs, const Tensor& output);
 
 }  // namespace detail
 
+/// What an op that carries no gradient calls in place of record().
+inline void unrecorded(const char* op, const Tensor& output, detail::Inputs inputs) {
+  if (op_mode.watched()) [[unlikely]]
+    detail::watch(op, inputs, output);
+}
+
 /// Records that `output` came from `inputs` by `op` (a string literal), and returns it. Does nothing
-/// but the anomaly check where recording is off or no input requires a gradient. `output` must be
+/// but tell who watches where recording is off or no input requires a gradient. `output` must be
 /// new: not an input, nobody else's. Undefined inputs are allowed and take no gradient.
 template <class InputList = detail::Inputs, class Fn>
 Tensor record(const char* op, Tensor output, const InputList& inputs,
               std::initializer_list<Saved> saved, Fn&& backward) {
-  if (detail::anomaly_mode()) detail::check_finite(op, "forward", output);
+  if (op_mode.watched()) [[unlikely]]
+    detail::watch(op, inputs, output);
   if (!detail::needs_recording(inputs)) return output;
   Ref<Node> node(new detail::FnNode<std::decay_t<Fn>>(std::forward<Fn>(backward)));
   detail::attach(std::move(node), op, output, inputs, saved);

@@ -10,16 +10,20 @@
 namespace firn {
 namespace {
 thread_local bool recording = true;
-thread_local bool anomaly = false;
 }  // namespace
 
 bool grad_enabled() noexcept { return recording; }
 NoGrad::NoGrad() noexcept : previous_(recording) { recording = false; }
 NoGrad::~NoGrad() { recording = previous_; }
-AnomalyMode::AnomalyMode() noexcept : previous_(anomaly) { anomaly = true; }
-AnomalyMode::~AnomalyMode() { anomaly = previous_; }
+AnomalyMode::AnomalyMode() noexcept : previous_(autograd::op_mode.anomaly) {
+  autograd::op_mode.anomaly = true;
+}
+AnomalyMode::~AnomalyMode() { autograd::op_mode.anomaly = previous_; }
 
 namespace autograd {
+
+OpListener::OpListener() noexcept : outer_(op_mode.listener) { op_mode.listener = this; }
+OpListener::~OpListener() { op_mode.listener = outer_; }
 
 void Node::dispose() noexcept {
   // Deleting a node lets go of its inputs, which may be their last reference: those come back here,
@@ -74,7 +78,23 @@ bool needs_recording(const std::vector<Tensor>& inputs) noexcept {
   return false;
 }
 
-bool anomaly_mode() noexcept { return anomaly; }
+namespace {
+
+void watch_all(const char* op, std::span<const Tensor* const> inputs, const Tensor& output) {
+  for (OpListener* l = op_mode.listener; l != nullptr; l = l->outer()) l->ran(op, inputs, output);
+  if (op_mode.anomaly) check_finite(op, "forward", output);
+}
+
+}  // namespace
+
+void watch(const char* op, Inputs inputs, const Tensor& output) {
+  watch_all(op, {inputs.begin(), inputs.size()}, output);
+}
+void watch(const char* op, const std::vector<Tensor>& inputs, const Tensor& output) {
+  std::vector<const Tensor*> pointers;
+  for (const Tensor& t : inputs) pointers.push_back(&t);
+  watch_all(op, pointers, output);
+}
 
 void check_finite(const char* op, const char* pass, const Tensor& t) {
   if (!is_floating(t.dtype())) return;

@@ -136,7 +136,7 @@ Tensor custom(std::string name, std::vector<Tensor> inputs, const Tensor& output
              "the output {} of a custom function is part of a graph already", describe(output));
   auto owned = std::make_unique<const std::string>(std::move(name));
   const char* op = owned->c_str();
-  if (autograd::detail::anomaly_mode()) autograd::detail::check_finite(op, "forward", output);
+  if (autograd::op_mode.watched()) autograd::detail::watch(op, inputs, output);
   if (!autograd::detail::needs_recording(inputs)) return output;
   CustomFunction function{std::move(owned), std::move(backward), static_cast<int>(saved.size())};
   Ref<Node> node(new autograd::detail::FnNode<CustomFunction>(std::move(function)));

@@ -9,6 +9,7 @@
 
 #include "autograd/node.h"
 #include "base/check.h"
+#include "firn/autocast.h"
 #include "firn/ops.h"
 #include "firn/storage.h"
 #include "firn/stream.h"
@@ -67,6 +68,8 @@ Tensor Module::forward(const Tensor&) {
 }
 
 Tensor Module::operator()(const Tensor& x) {
+  std::optional<Autocast> mode;
+  if (autocast_) mode.emplace(*autocast_);
   Tensor y = forward(x);
   if (listener) [[unlikely]]
     listener->called(*this, y);
@@ -160,6 +163,11 @@ void Module::copy_from(const Module& other) {
 
 void Module::train(bool on) {
   for (const TreeModule& m : tree_of(*this)) m.module->training_ = on;
+}
+
+void Module::set_autocast(std::optional<DType> dtype) {
+  if (dtype) const Autocast valid(*dtype);  // throws where it is none of autocast's
+  autocast_ = dtype;
 }
 
 void Module::apply(const std::function<void(Module&)>& fn) {

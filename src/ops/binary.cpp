@@ -75,7 +75,11 @@ Tensor record_binary(BinaryOp op, const char* name, const Tensor& a, const Tenso
                 {saved_if(math::kA, a_value), saved_if(math::kB, b_value)}, backward);
 }
 
-Tensor binary(BinaryOp op, const char* name, const Tensor& a, const Tensor& b) {
+Tensor binary(BinaryOp op, const char* name, const Tensor& left, const Tensor& right) {
+  require_defined(name, left);
+  require_defined(name, right);
+  const Autocasted in(math::info(op).autocast, left, right);
+  const Tensor &a = in[0], &b = in[1];
   check_operands(op, name, a, b);
   const Shape shape = result_shape(name, a, b);
   const bool compares = math::info(op).compares;
@@ -83,12 +87,20 @@ Tensor binary(BinaryOp op, const char* name, const Tensor& a, const Tensor& b) {
   kernels::binary(op, broadcast_to(a.view(), shape), broadcast_to(b.view(), shape),
                   out.mutable_view(), math::Args{}, stream_of(a));
   if (compares || !autograd::detail::needs_recording({&a, &b})) {
-    return record(name, std::move(out), {}, {}, [](Backward&) {});  // checks in anomaly mode
+    autograd::unrecorded(name, out, {&a, &b});
+    return out;
   }
   return record_binary(op, name, a, b, a, b, std::move(out));
 }
 
-Tensor& binary_in_place(BinaryOp op, const char* name, Tensor& a, const Tensor& b) {
+Tensor& binary_in_place(BinaryOp op, const char* name, Tensor& a, const Tensor& operand) {
+  require_defined(name, a);
+  require_defined(name, operand);
+  // The form in place keeps the dtype that it writes: autocast brings the other operand to it.
+  const bool casts = autocast_on() && a.dtype() != operand.dtype() && castable(a.dtype()) &&
+                     castable(operand.dtype());
+  const Tensor converted = casts ? cast(operand, a.dtype()) : Tensor();
+  const Tensor& b = casts ? converted : operand;
   check_operands(op, name, a, b);
   FIRN_CHECK(result_shape(name, a, b) == a.shape(), name, "use the form without underscore",
              "the result {} does not fit {}", to_string(result_shape(name, a, b)), describe(a));
@@ -105,14 +117,20 @@ Tensor& binary_in_place(BinaryOp op, const char* name, Tensor& a, const Tensor& 
   kernels::binary(op, a.view(), broadcast_to(b_value.view(), a.shape()), a.mutable_view(),
                   math::Args{}, stream_of(a));
   a.storage()->bump_version(name);
-  if (recorded) a = record_binary(op, name, a, b, a_value, b_value, same_elements(a));
+  if (recorded) {
+    a = record_binary(op, name, a, b, a_value, b_value, same_elements(a));
+  } else {
+    autograd::unrecorded(name, a, {&a, &b});
+  }
   return a;
 }
 
 }  // namespace
 
-Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+Tensor where(const Tensor& condition, const Tensor& left, const Tensor& right) {
   require_defined("where", condition);
+  const Autocasted in(Policy::promote, left, right);
+  const Tensor &a = in[0], &b = in[1];
   require_same("where", a, b);
   FIRN_CHECK(condition.dtype() == boolean, "where", "compare first: firn::ne(c, zeros_like(c))",
              "the condition must be bool, got {}", describe(condition));

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "firn/ops.h"
 #include "firn/stream.h"
+#include "ops/autocast.h"
 
 namespace firn::ops {
 
@@ -17,7 +18,8 @@ using autograd::Saved;
 /// Where the op's kernels run.
 inline Stream stream_of(const Tensor& t) noexcept { return current_stream(t.device()); }
 
-/// Throws Error naming `op` and both operands where dtypes or devices differ.
+/// Throws Error naming `op` and both operands where dtypes or devices differ. Where an op may come
+/// in several dtypes under autocast, it is called with the operands as cast.
 void require_same(const char* op, const Tensor& a, const Tensor& b);
 /// Throws where t is undefined or not of a floating dtype.
 void require_floating(const char* op, const Tensor& t);

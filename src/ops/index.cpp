@@ -1,4 +1,4 @@
-// Ops that read at positions held in a tensor.
+// Ops that read at positions held in a tensor. They move elements: autocast keeps their dtype.
 #include "kernels/index.h"
 
 #include "ops/common.h"
@@ -103,6 +103,7 @@ Tensor one_hot(const Tensor& index, std::int64_t classes, DType dtype) {
   Tensor y = empty(shape, dtype, index.device());
   kernels::one_hot("one_hot", as_list(list).view(), as_rows(y, list.numel()).mutable_view(),
                    stream_of(index));
+  autograd::unrecorded("one_hot", y, {});
   return y;
 }
 

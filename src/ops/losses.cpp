@@ -1,4 +1,6 @@
-// Losses: sum and denominator, one recorded node each.
+// Losses: sum and denominator, one recorded node each. They compute in f32 and give f32 sums whatever
+// 16-bit dtype they read, so autocast has nothing to cast: f32 copies of 16-bit logits would cost
+// memory and gain no digit.
 #include "firn/losses.h"
 
 #include <cmath>

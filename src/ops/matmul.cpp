@@ -1,5 +1,6 @@
 // Matrix products. A weight's gradient is accumulated by the product itself (beta = 1 into the
-// parameter's sink): no temporary, no addition pass.
+// parameter's sink): no temporary, no addition pass. Under autocast both run in the guard's dtype.
+#include <algorithm>
 #include <utility>
 
 #include "kernels/gemm.h"
@@ -19,8 +20,8 @@ ConstView transposed(ConstView v) {
   return v;
 }
 
-/// t [batch..., m, n] broadcast to batch axes `batch` and those merged into one; a copy is made only
-/// where they do not merge. Gradients of the copy flow back through `reshape` and `expand`.
+/// t [batch..., m, n] broadcast to batch axes `batch` and those merged into one; a copy is made
+/// only where they do not merge. Gradients of the copy flow back through `reshape` and `expand`.
 Tensor merge_batch(const Tensor& t, const Shape& batch) {
   Shape shape = batch;
   shape.push_back(t.size(-2));
@@ -28,8 +29,35 @@ Tensor merge_batch(const Tensor& t, const Shape& batch) {
   return reshape(expand(t, shape), {batch.product(), t.size(-2), t.size(-1)});
 }
 
-/// [m, k] x [k, n] or [batch, m, k] x [batch, k, n].
-Tensor product(const Tensor& a, const Tensor& b) {
+/// Throws where dtypes or devices differ and autocast will not bring them together.
+void require_factors(const char* op, const Tensor& a, const Tensor& b) {
+  require_defined(op, b);
+  const bool castable_pair = autocast_on() && castable(a.dtype()) && castable(b.dtype());
+  if (!castable_pair || a.device() != b.device()) require_same(op, a, b);
+}
+
+/// The batch axes, broadcast.
+Shape batch_of(const Tensor& a, const Tensor& b) {
+  Shape x = a.shape(), y = b.shape();
+  for (Shape* s : {&x, &y}) {
+    s->pop_back();
+    s->pop_back();
+  }
+  const int common = std::min(x.size(), y.size());
+  for (int i = 1; i <= common; ++i) {
+    const std::int64_t m = x[x.size() - i], n = y[y.size() - i];
+    FIRN_CHECK(m == n || m == 1 || n == 1, "matmul",
+               "sizes must be equal or 1; insert axes with unsqueeze",
+               "batch axes {} and {} do not broadcast: a {}, b {}", x, y, describe(a), describe(b));
+  }
+  return broadcast_shapes("matmul", x, y);
+}
+
+/// [m, k] x [k, n] or [batch, m, k] x [batch, k, n]. Casts come here, after all views: the gradient
+/// of an f32 operand is then made in f32 and stays so on its way back through them.
+Tensor product(const Tensor& left, const Tensor& right) {
+  const Autocasted in(Policy::lower, left, right);
+  const Tensor &a = in[0], &b = in[1];
   Shape shape = a.shape();
   shape.back() = b.size(-1);
   Tensor y = empty(shape, a.dtype(), a.device());
@@ -53,7 +81,7 @@ Tensor product(const Tensor& a, const Tensor& b) {
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
   require_floating("matmul", a);
-  require_same("matmul", a, b);
+  require_factors("matmul", a, b);
   FIRN_CHECK(a.rank() >= 1 && b.rank() >= 1, "matmul", "multiply by a scalar with *",
              "a {}, b {}: a scalar has no inner axis", describe(a), describe(b));
   if (a.rank() == 1) return squeeze(matmul(unsqueeze(a, 0), b), b.rank() == 1 ? 0 : -2);
@@ -61,48 +89,45 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   FIRN_CHECK(a.size(-1) == b.size(-2), "matmul", "transpose one of them",
              "inner sizes differ: a {}, b {}", describe(a), describe(b));
   if (a.rank() == 2 && b.rank() == 2) return product(a, b);
-  Shape batch_a = a.shape(), batch_b = b.shape();
-  for (Shape* s : {&batch_a, &batch_b}) {
-    s->pop_back();
-    s->pop_back();
-  }
-  Shape out = broadcast_shapes("matmul", batch_a, batch_b);
+  Shape out = batch_of(a, b);
   const Tensor y = product(merge_batch(a, out), merge_batch(b, out));
   out.push_back(a.size(-2));
   out.push_back(b.size(-1));
   return reshape(y, out);
 }
 
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b) {
   require_floating("linear", x);
-  require_same("linear", x, weight);
-  FIRN_CHECK(weight.rank() == 2 && x.rank() >= 1 && x.size(-1) == weight.size(1), "linear",
+  require_factors("linear", x, w);
+  FIRN_CHECK(w.rank() == 2 && x.rank() >= 1 && x.size(-1) == w.size(1), "linear",
              "the last axis of x must be the weight's second: weight is [out, in]",
-             "x {}, weight {}", describe(x), describe(weight));
-  if (bias.defined()) {
-    require_same("linear", x, bias);
-    FIRN_CHECK(bias.shape() == Shape{weight.size(0)}, "linear", "bias is [out]",
-               "bias {}, weight {}", describe(bias), describe(weight));
+             "x {}, weight {}", describe(x), describe(w));
+  if (b.defined()) {
+    require_factors("linear", x, b);
+    FIRN_CHECK(b.shape() == Shape{w.size(0)}, "linear", "bias is [out]", "bias {}, weight {}",
+               describe(b), describe(w));
   }
-  const Tensor rows = x.rank() == 2 ? x : reshape(x, {-1, x.size(-1)});
-  Tensor y = empty({rows.size(0), weight.size(0)}, x.dtype(), x.device());
+  const Tensor x_rows = x.rank() == 2 ? x : reshape(x, {-1, x.size(-1)});
+  const Autocasted in(Policy::lower, x_rows, w, b);
+  const Tensor &rows = in[0], &weight = in[1], &bias = in[2];
+  Tensor y = empty({rows.size(0), weight.size(0)}, rows.dtype(), x.device());
   kernels::GemmArgs args;
   if (bias.defined()) args.bias = bias.view();
   kernels::gemm(rows.view(), transposed(weight.view()), y.mutable_view(), args, stream_of(y));
   y = record("linear", y, {&rows, &weight, &bias}, {Saved::input(0), Saved::input(1)},
-             [](Backward& b) {
-               const ConstView dy = b.grad().view();
-               if (b.needs(0)) {  // dx = dy w
-                 const auto [dx, beta] = b.sink(0);
-                 kernels::gemm(dy, b.saved(1).view(), dx.mutable_view(),
-                               kernels::GemmArgs{.beta = beta}, b.stream());
+             [](Backward& back) {
+               const ConstView dy = back.grad().view();
+               if (back.needs(0)) {  // dx = dy w
+                 const auto [dx, beta] = back.sink(0);
+                 kernels::gemm(dy, back.saved(1).view(), dx.mutable_view(),
+                               kernels::GemmArgs{.beta = beta}, back.stream());
                }
-               if (b.needs(1)) {  // dw = dyᵀ x
-                 const auto [dw, beta] = b.sink(1);
-                 kernels::gemm(transposed(dy), b.saved(0).view(), dw.mutable_view(),
-                               kernels::GemmArgs{.beta = beta}, b.stream());
+               if (back.needs(1)) {  // dw = dyᵀ x
+                 const auto [dw, beta] = back.sink(1);
+                 kernels::gemm(transposed(dy), back.saved(0).view(), dw.mutable_view(),
+                               kernels::GemmArgs{.beta = beta}, back.stream());
                }
-               if (b.needs(2)) accumulate_broadcast(b, 2, b.grad());
+               if (back.needs(2)) accumulate_broadcast(back, 2, back.grad());
              });
   if (x.rank() == 2) return y;
   Shape shape = x.shape();

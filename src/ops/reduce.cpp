@@ -1,4 +1,5 @@
-// Reductions over axes.
+// Reductions over axes. Under autocast sums run in f32 and give it; extrema keep the dtype they
+// find.
 #include "kernels/reduce.h"
 
 #include <algorithm>
@@ -65,7 +66,9 @@ Tensor extremum(ReduceOp op, const char* name, const Tensor& x, const Axes& axes
 
 }  // namespace
 
-Tensor sum(const Tensor& x, const Axes& axes, bool keepdims) {
+Tensor sum(const Tensor& operand, const Axes& axes, bool keepdims) {
+  const Autocasted in(Policy::fp32, operand);
+  const Tensor& x = in[0];
   require_defined("sum", x);
   const Reduction r("sum", x, axes, keepdims);
   Tensor y = empty(r.shape, is_floating(x.dtype()) ? x.dtype() : i64, x.device());
@@ -74,7 +77,9 @@ Tensor sum(const Tensor& x, const Axes& axes, bool keepdims) {
                 [r](Backward& b) { b.accumulate(0, r.spread(b.grad(), b.input_shape(0))); });
 }
 
-Tensor mean(const Tensor& x, const Axes& axes, bool keepdims) {
+Tensor mean(const Tensor& operand, const Axes& axes, bool keepdims) {
+  const Autocasted in(Policy::fp32, operand);
+  const Tensor& x = in[0];
   require_floating("mean", x);
   const Reduction r("mean", x, axes, keepdims);
   const double scale = 1.0 / static_cast<double>(r.count);  // an empty mean is 0 * inf: NaN
@@ -103,10 +108,13 @@ Tensor argmax(const Tensor& x, std::int64_t axis, bool keepdims) {
              "nothing to compare: {} has no elements along axis {}", describe(x), a);
   Tensor y = empty(r.shape, i64, x.device());
   kernels::argmax(x.view(), r.restore(y).mutable_view(), a, stream_of(x));
+  autograd::unrecorded("argmax", y, {&x});
   return y;
 }
 
-Tensor var(const Tensor& x, const Axes& axes, std::int64_t correction, bool keepdims) {
+Tensor var(const Tensor& operand, const Axes& axes, std::int64_t correction, bool keepdims) {
+  const Autocasted in(Policy::fp32, operand);
+  const Tensor& x = in[0];
   require_floating("var", x);
   const Reduction r("var", x, axes, keepdims);
   const DType wide = compute_dtype(x.dtype());
@@ -135,18 +143,21 @@ Tensor var(const Tensor& x, const Axes& axes, std::int64_t correction, bool keep
   }
   // dx = dy * 2 (x - mean) / (n - correction)
   return record("var", y, {&x}, {Saved::input(0), Saved::other(center)}, [r, scale](Backward& b) {
-    const Tensor& in = b.saved(0);
-    const Tensor slope = empty(in.shape(), b.saved(1).dtype(), in.device());
-    kernels::binary(math::BinaryOp::sub, in.view(), broadcast_to(b.saved(1).view(), in.shape()),
-                    slope.mutable_view(), math::Args{}, b.stream());
-    kernels::binary(math::BinaryOp::mul, slope.view(), r.spread(b.grad(), in.shape()).view(),
+    const Tensor& input = b.saved(0);
+    const Tensor slope = empty(input.shape(), b.saved(1).dtype(), input.device());
+    kernels::binary(math::BinaryOp::sub, input.view(),
+                    broadcast_to(b.saved(1).view(), input.shape()), slope.mutable_view(),
+                    math::Args{}, b.stream());
+    kernels::binary(math::BinaryOp::mul, slope.view(), r.spread(b.grad(), input.shape()).view(),
                     slope.mutable_view(), math::Args{}, b.stream());
     const auto [dx, beta] = b.sink(0);
     kernels::axpby(2 * scale, slope.view(), beta, dx.mutable_view(), b.stream());
   });
 }
 
-Tensor norm(const Tensor& x, const Axes& axes, bool keepdims) {
+Tensor norm(const Tensor& operand, const Axes& axes, bool keepdims) {
+  const Autocasted in(Policy::fp32, operand);
+  const Tensor& x = in[0];
   require_floating("norm", x);
   const Reduction r("norm", x, axes, keepdims);
   const Tensor squared = empty(r.shape, compute_dtype(x.dtype()), x.device());
@@ -156,15 +167,15 @@ Tensor norm(const Tensor& x, const Axes& axes, bool keepdims) {
   kernels::unary(math::UnaryOp::sqrt, squared.view(), y.mutable_view(), math::Args{}, stream_of(x));
   // dx = x * (dy / y), and 0 where y is 0.
   return record("norm", y, {&x}, {Saved::input(0), Saved::output()}, [r](Backward& b) {
-    const Tensor& in = b.saved(0);
-    const DType wide = compute_dtype(in.dtype());
+    const Tensor& input = b.saved(0);
+    const DType wide = compute_dtype(input.dtype());
     const Tensor length = cast(b.saved(1), wide);
-    const Tensor zero = zeros({}, wide, in.device());
+    const Tensor zero = zeros({}, wide, input.device());
     const Tensor factor = where(eq(length, zero), zero, div(cast(b.grad(), wide), length));
     const auto [dx, beta] = b.sink(0);
-    kernels::binary_backward(math::BinaryOp::mul, 0, in.view(), in.view(),
-                             r.spread(factor, in.shape()).view(), dx.mutable_view(), math::Args{},
-                             beta, b.stream());
+    kernels::binary_backward(math::BinaryOp::mul, 0, input.view(), input.view(),
+                             r.spread(factor, input.shape()).view(), dx.mutable_view(),
+                             math::Args{}, beta, b.stream());
   });
 }
 

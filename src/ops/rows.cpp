@@ -19,7 +19,10 @@ V as_rows(V v) {
 ConstView rows(const Tensor& t) { return as_rows(t.view()); }
 View writable_rows(const Tensor& t) { return as_rows(t.mutable_view()); }
 
-Tensor softmax_along(const char* op, const Tensor& x, std::int64_t axis, bool log) {
+/// f32 under autocast, and so are the norms.
+Tensor softmax_along(const char* op, const Tensor& operand, std::int64_t axis, bool log) {
+  const Autocasted in(Policy::fp32, operand);
+  const Tensor& x = in[0];
   require_floating(op, x);
   FIRN_CHECK(x.rank() > 0, op, "x.reshape({1})", "{} has no axis", describe(x));
   const int a = normalize_axis(op, axis, x.rank());
@@ -47,8 +50,10 @@ void require_parameter(const char* op, const char* name, const Tensor& p, const 
 }
 
 /// Both normalisations: `center` takes off the mean (layer_norm).
-Tensor norm_rows(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias,
-                 double eps, bool center) {
+Tensor norm_rows(const char* op, const Tensor& x_given, const Tensor& weight_given,
+                 const Tensor& bias_given, double eps, bool center) {
+  const Autocasted in(Policy::fp32, x_given, weight_given, bias_given);
+  const Tensor &x = in[0], &weight = in[1], &bias = in[2];
   require_floating(op, x);
   FIRN_CHECK(x.rank() > 0, op, "x.reshape({1, n})", "{} has no axis", describe(x));
   FIRN_CHECK(eps >= 0, op, "eps keeps the variance off 0", "eps = {}", eps);

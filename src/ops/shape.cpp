@@ -1,5 +1,5 @@
 // Views and joins. A view's gradient is written straight into the matching view of its input's
-// gradient.
+// gradient. They move elements: autocast keeps their dtype, but for joins, which take the widest.
 #include <algorithm>
 
 #include "kernels/copy.h"
@@ -233,8 +233,11 @@ std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t axis)
   return split(x, sizes, axis);
 }
 
-Tensor cat(std::span<const Tensor> parts, std::int64_t axis) {
-  FIRN_CHECK(!parts.empty(), "cat", "", "no tensors given");
+Tensor cat(std::span<const Tensor> operands, std::int64_t axis) {
+  FIRN_CHECK(!operands.empty(), "cat", "", "no tensors given");
+  std::vector<Tensor> promoted;
+  if (autocast_on()) promoted = autocasted(Policy::promote, operands);
+  const std::span<const Tensor> parts = promoted.empty() ? operands : promoted;
   const Tensor& first = parts[0];
   require_defined("cat", first);
   const int a = normalize_axis("cat", axis, first.rank());
@@ -267,7 +270,12 @@ Tensor cat(std::span<const Tensor> parts, std::int64_t axis) {
 Tensor stack(std::span<const Tensor> parts, std::int64_t axis) {
   FIRN_CHECK(!parts.empty(), "stack", "", "no tensors given");
   std::vector<Tensor> rows;
-  for (const Tensor& p : parts) rows.push_back(unsqueeze(p, axis));
+  for (const Tensor& p : parts) {
+    require_defined("stack", p);
+    FIRN_CHECK(p.shape() == parts[0].shape(), "stack", "cat() joins along an axis they have",
+               "shapes differ: {} and {}", describe(parts[0]), describe(p));
+    rows.push_back(unsqueeze(p, axis));
+  }
   return cat(rows, normalize_axis("stack", axis, rows[0].rank()));
 }
 

@@ -42,13 +42,16 @@ Tensor record_unary(UnaryOp op, const char* name, const Tensor& x, const Tensor&
   }
 }
 
-Tensor unary(UnaryOp op, const char* name, const Tensor& x, Args args) {
+Tensor unary(UnaryOp op, const char* name, const Tensor& operand, Args args) {
+  const Autocasted in(math::info(op).autocast, operand);
+  const Tensor& x = in[0];
   check_dtype(op, name, x);
   Tensor y = empty(x.shape(), x.dtype(), x.device());
   kernels::unary(op, x.view(), y.mutable_view(), args, stream_of(x));
   return record_unary(op, name, x, x, std::move(y), args);
 }
 
+/// Keeps x's dtype under autocast.
 Tensor& unary_in_place(UnaryOp op, const char* name, Tensor& x, Args args) {
   check_dtype(op, name, x);
   const bool recorded = autograd::detail::needs_recording({&x});
@@ -57,7 +60,11 @@ Tensor& unary_in_place(UnaryOp op, const char* name, Tensor& x, Args args) {
   if (recorded && math::info(op).saves == Saves::input) input = values_now(x);
   kernels::unary(op, x.view(), x.mutable_view(), args, stream_of(x));
   x.storage()->bump_version(name);
-  if (recorded) x = record_unary(op, name, x, input, same_elements(x), args);
+  if (recorded) {
+    x = record_unary(op, name, x, input, same_elements(x), args);
+  } else {
+    autograd::unrecorded(name, x, {&x});
+  }
   return x;
 }
 
@@ -121,8 +128,11 @@ Tensor firn::mul(const Tensor& a, double b) {
 Tensor firn::div(const Tensor& a, double b) {
   return with_number(UnaryOp::div_number, "div", a, b);
 }
-Tensor firn::pow(const Tensor& a, double b) {
-  ops::require_floating("pow", a);
+Tensor firn::pow(const Tensor& base, double b) {
+  ops::require_floating("pow", base);
+  // One policy for all exponents.
+  const ops::Autocasted in(math::info(UnaryOp::pow_number).autocast, base);
+  const Tensor& a = in[0];
   // The powers that have a cheaper formula of their own.
   if (b == 2) return unary(UnaryOp::square, "pow", a, {});
   if (b == 0.5) return unary(UnaryOp::sqrt, "pow", a, {});

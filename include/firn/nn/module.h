@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <iosfwd>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -78,7 +79,7 @@ class Module {
   /// What the module computes. The default throws Error: a module of several inputs has a member
   /// function of its own instead.
   virtual Tensor forward(const Tensor& x);
-  /// Calls forward().
+  /// Calls forward(), in the mode of set_autocast() where one is set.
   Tensor operator()(const Tensor& x);
 
   // ---- State ----
@@ -102,6 +103,13 @@ class Module {
   void train(bool on = true);
   void eval() { train(false); }
   bool training() const noexcept { return training_; }
+
+  /// The dtype that calls of this module run in, whatever guard is around them (autocast.h): f16,
+  /// bf16 or f32 (throws Error for another); nothing, the default: that of the module or guard
+  /// around. It holds for modules called inside unless they have their own, and for calls through
+  /// operator(), not for forward() itself. Part of the module: copies and moves take it along.
+  void set_autocast(std::optional<DType> dtype);
+  std::optional<DType> autocast() const noexcept { return autocast_; }
 
   /// Moves parameters, their gradients and buffers to `device`. All handles that share them see the
   /// change. On failure (DeviceError, OutOfMemory) nothing has changed. Throws Error where an
@@ -138,6 +146,7 @@ class Module {
 
  private:
   bool training_ = true;
+  std::optional<DType> autocast_;
 };
 
 /// Prints the structure: one line per module with its name, kind and settings.

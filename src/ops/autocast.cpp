@@ -1,0 +1,136 @@
+// Autocast's guards, what it does to operands, and the trace of dtypes.
+#include "firn/autocast.h"
+
+#include <ostream>
+#include <utility>
+
+#include "kernels/copy.h"
+#include "ops/autocast.h"
+#include "ops/common.h"
+
+namespace firn {
+
+using autograd::op_mode;
+
+namespace {
+
+std::optional<DType> exchange_mode(std::optional<DType> mode) noexcept {
+  const std::optional<DType> before = autocast_dtype();
+  op_mode.autocast = mode.has_value();
+  op_mode.autocast_dtype = mode.value_or(f32);
+  return before;
+}
+
+}  // namespace
+
+// ---- Guards ----
+
+Autocast::Autocast(DType dtype) {
+  FIRN_CHECK(ops::castable(dtype), "Autocast", "take firn::f16, firn::bf16 or firn::f32",
+             "cannot run in {}", dtype);
+  previous_ = exchange_mode(dtype);
+}
+Autocast::~Autocast() { exchange_mode(previous_); }
+
+NoAutocast::NoAutocast() noexcept : previous_(exchange_mode({})) {}
+NoAutocast::~NoAutocast() { exchange_mode(previous_); }
+
+std::optional<DType> autocast_dtype() noexcept {
+  return op_mode.autocast ? std::optional(op_mode.autocast_dtype) : std::nullopt;
+}
+
+// ---- Operands ----
+
+namespace ops::detail {
+namespace {
+
+/// The dtype that a policy runs these operands in.
+DType target_dtype(Policy policy, std::span<const Tensor*> operands) {
+  if (policy == Policy::lower) return op_mode.autocast_dtype;
+  if (policy == Policy::fp32) return f32;
+  // The widest: operands that differ are f32 and 16 bits, or the two kinds of 16 bits.
+  DType common = f32;
+  bool first = true;
+  for (const Tensor* t : operands) {
+    if (!t->defined()) continue;
+    if (!first && t->dtype() != common) return f32;
+    common = t->dtype();
+    first = false;
+  }
+  return common;
+}
+
+/// A 16-bit copy of an f32 operand that stands at the operand's own place in the graph: a gradient
+/// recorded for the copy goes straight to the operand, in f32.
+Tensor stand_in(const Tensor& x, DType dtype) {
+  const Tensor copy = empty(x.shape(), dtype, x.device());
+  kernels::copy(x.view(), copy.mutable_view(), stream_of(x));
+  copy.impl()->node = x.impl()->node;
+  autograd::unrecorded("cast", copy, {&x});
+  return copy;
+}
+
+}  // namespace
+
+void apply_autocast(Policy policy, std::span<const Tensor*> operands, std::span<Tensor> casts) {
+  if (policy == Policy::keep) return;
+  for (const Tensor* t : operands)
+    if (t->defined() && !castable(t->dtype())) return;
+  const DType dtype = target_dtype(policy, operands);
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    const Tensor& x = *operands[i];
+    if (!x.defined() || x.dtype() == dtype) continue;
+    // A matrix product writes f32 from 16-bit operands, so there the gradient of an f32 operand
+    // needs no detour through 16 bits.
+    const bool direct = policy == Policy::lower && x.dtype() == f32;
+    casts[i] = direct ? stand_in(x, dtype) : cast(x, dtype);
+    operands[i] = &casts[i];
+  }
+}
+
+}  // namespace ops::detail
+
+std::vector<Tensor> ops::autocasted(Policy policy, std::span<const Tensor> operands) {
+  std::vector<const Tensor*> now;
+  for (const Tensor& t : operands) now.push_back(&t);
+  std::vector<Tensor> out(operands.size());
+  detail::apply_autocast(policy, now, out);
+  for (std::size_t i = 0; i < out.size(); ++i)
+    if (now[i] == &operands[i]) out[i] = operands[i];
+  return out;
+}
+
+// ---- The trace ----
+
+class DtypeTrace::Recorder final : public autograd::OpListener {
+ public:
+  void ran(const char* op, std::span<const Tensor* const> operands, const Tensor& output) override {
+    TracedOp entry{op, {}, output.dtype()};
+    for (const Tensor* t : operands)
+      if (t->defined()) entry.operands.push_back(t->dtype());
+    ops.push_back(std::move(entry));
+  }
+
+  std::vector<TracedOp> ops;
+};
+
+DtypeTrace::DtypeTrace() : recorder_(std::make_unique<Recorder>()) {}
+DtypeTrace::~DtypeTrace() = default;
+
+const std::vector<TracedOp>& DtypeTrace::ops() const noexcept { return recorder_->ops; }
+
+std::string DtypeTrace::text() const {
+  std::string lines;
+  for (const TracedOp& op : ops()) lines += to_string(op) + "\n";
+  return lines;
+}
+
+std::string to_string(const TracedOp& op) {
+  std::string line = op.op;
+  for (const DType t : op.operands) line += fmt::format(" {}", t);
+  return line + fmt::format(" -> {}", op.output);
+}
+
+std::ostream& operator<<(std::ostream& out, const DtypeTrace& trace) { return out << trace.text(); }
+
+}  // namespace firn
