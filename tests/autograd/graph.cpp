@@ -1,27 +1,10 @@
 // The walk: order, accumulation, freeing, and graphs of any length.
 #include <functional>
 
-#include "support/catch.h"
-#include "support/values.h"
+#include "autograd/leaf.h"
 
 using namespace firn;
-using firn::testing::error_of;
-using firn::testing::make;
-using firn::testing::values_of;
-
-namespace {
-
-Tensor leaf(const std::vector<double>& values, DType dtype = f64) {
-  Tensor t = make(values, {static_cast<std::int64_t>(values.size())}, dtype);
-  t.set_requires_grad();
-  return t;
-}
-bool holds(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-using Values = std::vector<double>;
-
-}  // namespace
+using namespace firn::testing;
 
 TEST_CASE("backward: a chain of 100,000 nodes neither overflows nor loses a gradient",
           "[autograd]") {

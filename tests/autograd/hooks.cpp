@@ -1,23 +1,10 @@
 // Hooks, functions of the user's own, and anomaly mode.
-#include "support/catch.h"
-#include "support/values.h"
+#include "autograd/leaf.h"
 
 using namespace firn;
-using firn::testing::error_of;
-using firn::testing::make;
-using firn::testing::values_of;
+using namespace firn::testing;
 
 namespace {
-
-Tensor leaf(const std::vector<double>& values) {
-  Tensor t = make(values, {static_cast<std::int64_t>(values.size())});
-  t.set_requires_grad();
-  return t;
-}
-bool holds(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-using Values = std::vector<double>;
 
 Tensor cube(const Tensor& x) {
   Tensor y;

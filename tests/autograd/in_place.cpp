@@ -1,25 +1,8 @@
 // Writing in place: what the tape finds out, and what it allows.
-#include "support/catch.h"
-#include "support/values.h"
+#include "autograd/leaf.h"
 
 using namespace firn;
-using firn::testing::error_of;
-using firn::testing::make;
-using firn::testing::values_of;
-
-namespace {
-
-Tensor leaf(const std::vector<double>& values) {
-  Tensor t = make(values, {static_cast<std::int64_t>(values.size())});
-  t.set_requires_grad();
-  return t;
-}
-bool holds(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-using Values = std::vector<double>;
-
-}  // namespace
+using namespace firn::testing;
 
 TEST_CASE("in place: an edit of a saved output is found, both ops are named", "[autograd]") {
   Tensor x = leaf({1, 2});

@@ -1,17 +1,8 @@
 // Leaves: marking tensors, gradients and what is refused.
-#include "support/catch.h"
-#include "support/values.h"
+#include "autograd/leaf.h"
 
 using namespace firn;
-using firn::testing::error_of;
-using firn::testing::make;
-using firn::testing::values_of;
-
-namespace {
-bool holds(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-}  // namespace
+using namespace firn::testing;
 
 TEST_CASE("leaf: set_requires_grad on and off", "[autograd]") {
   Tensor x = make({1, 2}, {2});
