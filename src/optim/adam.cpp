@@ -10,7 +10,7 @@ std::vector<GroupSetup> setup(const char* op, std::vector<ParamGroup> groups, co
                               bool decoupled) {
   require_option(op, "beta1", o.beta1, 0, 1);
   require_option(op, "beta2", o.beta2, 0, 1);
-  FIRN_CHECK(o.eps > 0 && o.eps < HUGE_VAL, op, "", "eps is {}, not a positive number", o.eps);
+  require_positive(op, "eps", o.eps);
   return setup_groups(op, std::move(groups), o.weight_decay,
                       [&](double weight_decay) -> kernels::UpdateRule {
                         return math::Adam{o.beta1, o.beta2, o.eps, weight_decay, decoupled};

@@ -32,6 +32,11 @@ inline void require_option(const char* op, const char* name, double value, doubl
              high);
 }
 
+/// Throws Error unless 0 < value < infinity.
+inline void require_positive(const char* op, const char* name, double value) {
+  FIRN_CHECK(value > 0 && value < HUGE_VAL, op, "", "{} is {}, not a positive number", name, value);
+}
+
 /// The groups with the rule that `rule_of(weight_decay)` makes for each.
 template <class RuleOf>
 std::vector<GroupSetup> setup_groups(const char* op, std::vector<ParamGroup> groups,

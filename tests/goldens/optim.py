@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/goldens/optim.txt: weights after each step of PyTorch's optimizers.
+"""Writes tests/goldens/optim.txt: weights after each step of PyTorch's optimizers, and of LAMB and
+Lion by NumPy, from their papers.
 
 The problem: two parameters a [3, 4] and b [5], loss = sum(0.5 * curve * (w - goal)^2) over both, 12
 steps. Every run takes the same start. Lines:
@@ -10,6 +11,7 @@ steps. Every run takes the same start. Lines:
 Made with PyTorch 1.13: python3 tests/goldens/optim.py > tests/goldens/optim.txt
 """
 
+import numpy as np
 import torch
 
 STEPS = 12
@@ -32,6 +34,18 @@ RUNS = [
     ("AdamW", dict(lr=0.03)),
     ("AdamW", dict(lr=0.03, beta1=0.8, beta2=0.95, weight_decay=0.3)),
     ("AdamW", dict(lr=0.03, clip_norm=0.5, weight_decay=0.1, b_from=4)),
+    ("RMSprop", dict(lr=0.02)),
+    ("RMSprop", dict(lr=0.02, alpha=0.9, eps=1e-5, momentum=0.8, weight_decay=0.1)),
+    ("RMSprop", dict(lr=0.02, alpha=0.8, eps=1e-3, centered=1, weight_decay=0.05)),
+    ("RMSprop", dict(lr=0.02, alpha=0.9, eps=1e-3, momentum=0.6, centered=1, b_from=5)),
+    ("Adagrad", dict(lr=0.2)),
+    ("Adagrad", dict(lr=0.2, lr_decay=0.1, initial_accumulator=0.3, eps=1e-6, weight_decay=0.1)),
+    ("Adagrad", dict(lr=0.2, lr_decay=0.1, b_from=5)),
+    ("LAMB", dict(lr=0.05)),
+    ("LAMB", dict(lr=0.05, beta1=0.8, beta2=0.95, eps=1e-4, weight_decay=0.3, b_from=5)),
+    ("LAMB", dict(lr=0.05, weight_decay=0, clip_norm=0.5)),
+    ("Lion", dict(lr=0.03)),
+    ("Lion", dict(lr=0.03, beta1=0.7, beta2=0.8, weight_decay=0.3, b_from=5)),
 ]
 
 
@@ -39,12 +53,54 @@ def line(values, digits=17):
     return " ".join(f"{float(v):.{digits}g}" for v in values)
 
 
+class FromPaper:
+    """LAMB (You et al. 2020, algorithm 2, phi(z) = z) or Lion (Chen et al. 2023, algorithm 2)."""
+
+    def __init__(self, name, parameters, lr, beta1=0.9, beta2=None, eps=1e-6, weight_decay=None):
+        self.name, self.parameters, self.lr, self.beta1, self.eps = name, parameters, lr, beta1, eps
+        lamb = name == "LAMB"
+        self.beta2 = beta2 if beta2 is not None else 0.999 if lamb else 0.99
+        self.decay = weight_decay if weight_decay is not None else 0.01 if lamb else 0.0
+        self.states = [dict(m=0.0, v=0.0, t=0) for _ in parameters]
+
+    def zero_grad(self, set_to_none):
+        for p in self.parameters:
+            p.grad = None
+
+    def step(self):
+        for p, s in zip(self.parameters, self.states):
+            if p.grad is None:
+                continue
+            w, g = p.detach().numpy(), p.grad.numpy()
+            w -= self.lamb(w, g, s) if self.name == "LAMB" else self.lion(w, g, s)
+
+    def lamb(self, w, g, s):
+        s["t"] += 1
+        s["m"] = self.beta1 * s["m"] + (1 - self.beta1) * g
+        s["v"] = self.beta2 * s["v"] + (1 - self.beta2) * g * g
+        m = s["m"] / (1 - self.beta1 ** s["t"])
+        v = s["v"] / (1 - self.beta2 ** s["t"])
+        u = m / (np.sqrt(v) + self.eps) + self.decay * w
+        size, norm = np.linalg.norm(w), np.linalg.norm(u)
+        ratio = size / norm if size > 0 and norm > 0 else 1.0
+        return self.lr * ratio * u
+
+    def lion(self, w, g, s):
+        u = np.sign(self.beta1 * s["m"] + (1 - self.beta1) * g)
+        s["m"] = self.beta2 * s["m"] + (1 - self.beta2) * g
+        return self.lr * (u + self.decay * w)
+
+
 def optimizer(name, parameters, options):
     o = {k: v for k, v in options.items() if k not in ("clip_norm", "b_from")}
+    if name in ("LAMB", "Lion"):
+        return FromPaper(name, parameters, **o)
     if "beta1" in o:
         o["betas"] = (o.pop("beta1"), o.pop("beta2"))
     if "nesterov" in o:
         o["nesterov"] = bool(o["nesterov"])
+    if "initial_accumulator" in o:
+        o["initial_accumulator_value"] = o.pop("initial_accumulator")
     return getattr(torch.optim, name)(parameters, **o)
 
 

@@ -1,10 +1,12 @@
-// Optimizers against PyTorch's (tests/goldens/optim.py), and against first steps worked out by
-// hand.
+// Optimizers against PyTorch's and against the papers' algorithms in NumPy
+// (tests/goldens/optim.py), and against first steps worked out by hand.
 #include <cmath>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <memory>
 #include <sstream>
+#include <type_traits>
 
 #include "optim/problem.h"
 
@@ -61,33 +63,61 @@ Goldens read() {
 }
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const Run& r, std::vector<Tensor> parameters) {
-  const double lr = r.get("lr", 0), clip = r.get("clip_norm", 0);
-  const double beta1 = r.get("beta1", 0.9), beta2 = r.get("beta2", 0.999), eps = r.get("eps", 1e-8);
+  const optim::Schedule lr = r.get("lr", 0);
+  const optim::StepOptions step{.clip_norm = r.get("clip_norm", 0)};
+  const auto make_one = [&]<class Algorithm>(std::type_identity<Algorithm>, const auto& options) {
+    return std::make_unique<Algorithm>(std::move(parameters), options, step);
+  };
+  const double beta1 = r.get("beta1", 0.9), eps = r.get("eps", 1e-8);
+  const double decay = r.get("weight_decay", 0);
   if (r.algorithm == "SGD")
-    return std::make_unique<optim::SGD>(std::move(parameters),
-                                        optim::SGDOptions{.lr = lr,
-                                                          .momentum = r.get("momentum", 0),
-                                                          .dampening = r.get("dampening", 0),
-                                                          .nesterov = r.get("nesterov", 0) != 0,
-                                                          .weight_decay = r.get("weight_decay", 0)},
-                                        optim::StepOptions{.clip_norm = clip});
+    return make_one(std::type_identity<optim::SGD>(),
+                    optim::SGDOptions{.lr = lr,
+                                      .momentum = r.get("momentum", 0),
+                                      .dampening = r.get("dampening", 0),
+                                      .nesterov = r.get("nesterov", 0) != 0,
+                                      .weight_decay = decay});
   if (r.algorithm == "Adam")
-    return std::make_unique<optim::Adam>(
-        std::move(parameters),
-        optim::AdamOptions{.lr = lr,
-                           .beta1 = beta1,
-                           .beta2 = beta2,
-                           .eps = eps,
-                           .weight_decay = r.get("weight_decay", 0)},
-        optim::StepOptions{.clip_norm = clip});
-  return std::make_unique<optim::AdamW>(
-      std::move(parameters),
-      optim::AdamWOptions{.lr = lr,
-                          .beta1 = beta1,
-                          .beta2 = beta2,
-                          .eps = eps,
-                          .weight_decay = r.get("weight_decay", 0.01)},
-      optim::StepOptions{.clip_norm = clip});
+    return make_one(std::type_identity<optim::Adam>(),
+                    optim::AdamOptions{.lr = lr,
+                                       .beta1 = beta1,
+                                       .beta2 = r.get("beta2", 0.999),
+                                       .eps = eps,
+                                       .weight_decay = decay});
+  if (r.algorithm == "RMSprop")
+    return make_one(std::type_identity<optim::RMSprop>(),
+                    optim::RMSpropOptions{.lr = lr,
+                                          .alpha = r.get("alpha", 0.99),
+                                          .eps = eps,
+                                          .momentum = r.get("momentum", 0),
+                                          .centered = r.get("centered", 0) != 0,
+                                          .weight_decay = decay});
+  if (r.algorithm == "Adagrad")
+    return make_one(std::type_identity<optim::Adagrad>(),
+                    optim::AdagradOptions{.lr = lr,
+                                          .lr_decay = r.get("lr_decay", 0),
+                                          .eps = r.get("eps", 1e-10),
+                                          .initial_accumulator = r.get("initial_accumulator", 0),
+                                          .weight_decay = decay});
+  if (r.algorithm == "LAMB")
+    return make_one(std::type_identity<optim::LAMB>(),
+                    optim::LAMBOptions{.lr = lr,
+                                       .beta1 = beta1,
+                                       .beta2 = r.get("beta2", 0.999),
+                                       .eps = r.get("eps", 1e-6),
+                                       .weight_decay = r.get("weight_decay", 0.01)});
+  if (r.algorithm == "Lion")
+    return make_one(
+        std::type_identity<optim::Lion>(),
+        optim::LionOptions{
+            .lr = lr, .beta1 = beta1, .beta2 = r.get("beta2", 0.99), .weight_decay = decay});
+  REQUIRE(r.algorithm == "AdamW");
+  return make_one(std::type_identity<optim::AdamW>(),
+                  optim::AdamWOptions{.lr = lr,
+                                      .beta1 = beta1,
+                                      .beta2 = r.get("beta2", 0.999),
+                                      .eps = eps,
+                                      .weight_decay = r.get("weight_decay", 0.01)});
 }
 
 // The 17 values of the golden problem: a [3, 4] and b [5].
@@ -96,9 +126,9 @@ std::vector<Tensor> split(const std::vector<double>& v, DType dtype) {
           make({v.begin() + 12, v.end()}, {5}, dtype)};
 }
 
-TEST_CASE("every step of SGD, Adam and AdamW is PyTorch's") {
+TEST_CASE("every step of every optimizer is the reference's") {
   const Goldens goldens = read();
-  REQUIRE(goldens.runs.size() == 26);
+  REQUIRE(goldens.runs.size() == 50);
   for (const Run& run : goldens.runs) {
     const auto goal = split(goldens.data.at("goal"), run.dtype);
     const auto curve = split(goldens.data.at("curve"), run.dtype);
@@ -147,6 +177,44 @@ TEST_CASE("first steps by hand") {
         Approx(1 - 0.1 - 0.1 * 2 / 2.5));
 }
 
+TEST_CASE("first steps of RMSprop, Adagrad, LAMB and Lion by hand") {
+  const auto one = [] { return std::vector<Tensor>{parameter({1}, {1}, f64)}; };
+  // v = (1 - 0.75) * 4 = 1.
+  CHECK(first_step(optim::RMSprop(one(), {.lr = 0.1, .alpha = 0.75, .eps = 0.25})) ==
+        Approx(1 - 0.1 * 2 / 1.25));
+  // Centered: a = (1 - 0.75) * 2 = 0.5, v - a^2 = 0.75.
+  CHECK(first_step(optim::RMSprop(one(), {.lr = 0.1, .alpha = 0.75, .centered = true})) ==
+        Approx(1 - 0.1 * 2 / std::sqrt(0.75)));
+  CHECK(first_step(optim::Adagrad(one(), {.lr = 0.1, .initial_accumulator = 5})) ==
+        Approx(1 - 0.1 * 2 / 3));
+  // The update, whatever its length, becomes as long as the weight.
+  CHECK(first_step(optim::LAMB(one(), {.lr = 0.1})) == Approx(1 - 0.1));
+  CHECK(first_step(optim::LAMB({parameter({-3}, {1}, f64)}, {.lr = 0.1, .weight_decay = 0})) ==
+        Approx(-3 - 0.1 * 3));
+  // A weight of zero has no length: the ratio is 1.
+  CHECK(first_step(optim::LAMB({parameter({0}, {1}, f64)}, {.lr = 0.1})) == Approx(-0.1));
+  CHECK(first_step(optim::Lion(one(), {.lr = 0.1, .weight_decay = 0.5})) ==
+        Approx(1 - 0.1 * (1 + 0.5)));
+}
+
+TEST_CASE("a parameter's trust ratio is its own, and is that of all of its chunks") {
+  const auto values = Rng(4).uniforms(20'001, -1, 1), gradient = Rng(5).uniforms(20'001, -1, 1);
+  Tensor small = parameter({3, 4}, {2}, f64), big = parameter(values, {20'001}, f64);
+  optim::LAMB opt({small, big}, {.lr = 0.1, .eps = 1e-12, .weight_decay = 0});
+  opt.backward(objective(small, {1, -1}) + objective(big, gradient));
+  REQUIRE(opt.step());
+  // The first update is the sign of the gradient: its length is the root of the count.
+  expect_close("small", values_of(small), {3 - 0.5 / std::sqrt(2.0), 4 + 0.5 / std::sqrt(2.0)},
+               1e-10);
+  double squares = 0;
+  for (const double v : values) squares += v * v;
+  const double ratio = std::sqrt(squares / 20'001);
+  std::vector<double> want;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    want.push_back(values[i] - 0.1 * ratio * (gradient[i] < 0 ? -1 : 1));
+  expect_close("big", values_of(big), want, 1e-6);  // eps beside the smallest gradients
+}
+
 TEST_CASE("a group has its own scale of the learning rate and its own weight decay") {
   Tensor a = parameter({1}, {1}, f64), b = parameter({1}, {1}, f64);
   optim::SGD opt({{.parameters = {a}, .lr_scale = 0.5, .weight_decay = 0.0}, {.parameters = {b}}},
@@ -155,6 +223,130 @@ TEST_CASE("a group has its own scale of the learning rate and its own weight dec
   REQUIRE(opt.step());
   CHECK(a.item() == Approx(1 - 0.05 * 2));
   CHECK(b.item() == Approx(1 - 0.1 * 3));
+}
+
+// The four later rules with every kind of state.
+std::vector<std::unique_ptr<optim::Optimizer>> more_optimizers(
+    const std::function<std::vector<Tensor>()>& parameters) {
+  std::vector<std::unique_ptr<optim::Optimizer>> out;
+  out.push_back(std::make_unique<optim::RMSprop>(
+      parameters(),
+      optim::RMSpropOptions{
+          .lr = 0.1, .eps = 1e-3, .momentum = 0.9, .centered = true, .weight_decay = 0.1}));
+  out.push_back(std::make_unique<optim::Adagrad>(
+      parameters(),
+      optim::AdagradOptions{
+          .lr = 0.1, .lr_decay = 0.1, .initial_accumulator = 0.1, .weight_decay = 0.1}));
+  out.push_back(std::make_unique<optim::LAMB>(parameters(),
+                                              optim::LAMBOptions{.lr = 0.1, .weight_decay = 0.1}));
+  out.push_back(std::make_unique<optim::Lion>(parameters(),
+                                              optim::LionOptions{.lr = 0.1, .weight_decay = 0.1}));
+  return out;
+}
+
+TEST_CASE("[S17] RMSprop, Adagrad, LAMB and Lion leave a parameter without a gradient alone") {
+  for (const auto& opt : more_optimizers([] {
+         return std::vector<Tensor>{parameter({1, 2}, {2}), parameter({3, 4}, {2})};
+       })) {
+    const auto bits_of_second = [&] {
+      Bits out;
+      for (const auto& s : opt->state())
+        if (s.name.starts_with("parameters.1.")) out = out + bits_of(s.tensor);
+      return out;
+    };
+    const std::vector<Tensor> p = opt->parameters();
+    opt->backward(objective(p[0], {1}) + objective(p[1], {-1}));
+    REQUIRE(opt->step());
+    const Bits before = bits_of_second();
+    opt->backward(objective(p[0], {1}));
+    REQUIRE(opt->step());
+    CHECK(bits_of_second() == before);
+    CHECK(values_of(state_of(*opt, "update_counts")) == std::vector<double>{2, 1});
+  }
+}
+
+TEST_CASE("[S09] a skipped step changes no bit of RMSprop, Adagrad, LAMB and Lion") {
+  for (const DType dtype : {f32, f64, f16, bf16})
+    for (const auto& opt : more_optimizers([&] {
+           return std::vector<Tensor>{parameter(Rng(2).uniforms(40, -1, 1), {40}, dtype),
+                                      parameter({3, 4}, {2}, dtype)};
+         })) {
+      const std::vector<Tensor> p = opt->parameters();
+      const auto run = [&](double second) {
+        opt->backward(objective(p[0], {0.5}) + objective(p[1], {second, 1}));
+        return opt->step();
+      };
+      REQUIRE(run(1));
+      const Bits before = bits_of_training(*opt);
+      CHECK(run(HUGE_VAL).skipped());
+      CHECK(bits_of_training(*opt) == before);
+      CHECK(gradients_are_zero(*opt));
+      CHECK(run(1));
+      CHECK(!(bits_of_training(*opt) == before));
+    }
+}
+
+TEST_CASE("RMSprop, Adagrad, LAMB and Lion train 16-bit weights as f32 ones, by their masters") {
+  const auto start = [](DType dtype) {
+    return [dtype] {
+      // Values that f16 and bf16 hold, so that all begin alike.
+      std::vector<double> values;
+      for (int i = 0; i < 50; ++i) values.push_back((i % 17 - 8) / 16.0);
+      return std::vector<Tensor>{parameter(values, {50}, dtype)};
+    };
+  };
+  for (const DType dtype : {f16, bf16}) {
+    const auto reference = more_optimizers(start(f32)), tested = more_optimizers(start(dtype));
+    for (std::size_t k = 0; k < tested.size(); ++k) {
+      for (int step = 0; step < 5; ++step) {
+        // The same gradients, exact in 16 bits, for both.
+        std::vector<double> gradient;
+        for (int i = 0; i < 50; ++i) gradient.push_back(((i * 7 + step * 3) % 13 - 6) / 8.0);
+        for (optim::Optimizer* opt : {tested[k].get(), reference[k].get()}) {
+          opt->backward(objective(opt->parameters()[0], gradient));
+          REQUIRE(opt->step());
+        }
+      }
+      const auto master = values_of(state_of(*tested[k], "parameters.0.master"));
+      expect_same("master", master, values_of(reference[k]->parameters()[0]));
+      expect_same("weight", values_of(tested[k]->parameters()[0]),
+                  values_of(cast(make(master, {50}, f32), dtype)));
+    }
+  }
+}
+
+TEST_CASE("options of RMSprop, Adagrad, LAMB and Lion outside their range are refused") {
+  using Parameters = std::vector<Tensor>;
+  Tensor w = parameter({1}, {1});
+  const auto holds = [](const std::string& text, const char* a, const char* b) {
+    INFO(text);
+    return text.find(a) != std::string::npos && text.find(b) != std::string::npos;
+  };
+  const auto rms = [&](const optim::RMSpropOptions& o) {
+    return error_of([&] { optim::RMSprop(Parameters{w}, o); });
+  };
+  CHECK(holds(rms({.alpha = 1}), "[RMSprop]", "alpha is 1"));
+  CHECK(holds(rms({.eps = 0}), "[RMSprop]", "eps is 0"));
+  CHECK(holds(rms({.momentum = -0.5}), "[RMSprop]", "momentum is -0.5"));
+  CHECK(holds(rms({.weight_decay = -1}), "[RMSprop]", "weight_decay is -1"));
+  const auto adagrad = [&](const optim::AdagradOptions& o) {
+    return error_of([&] { optim::Adagrad(Parameters{w}, o); });
+  };
+  CHECK(holds(adagrad({.lr_decay = -1}), "[Adagrad]", "lr_decay is -1"));
+  CHECK(holds(adagrad({.eps = std::nan("")}), "[Adagrad]", "eps is nan"));
+  CHECK(holds(adagrad({.initial_accumulator = -1}), "[Adagrad]", "initial_accumulator is -1"));
+  const auto lamb = [&](const optim::LAMBOptions& o) {
+    return error_of([&] { optim::LAMB(Parameters{w}, o); });
+  };
+  CHECK(holds(lamb({.beta1 = 1}), "[LAMB]", "beta1 is 1"));
+  CHECK(holds(lamb({.beta2 = -1}), "[LAMB]", "beta2 is -1"));
+  CHECK(holds(lamb({.eps = -1}), "[LAMB]", "eps is -1"));
+  const auto lion = [&](const optim::LionOptions& o) {
+    return error_of([&] { optim::Lion(Parameters{w}, o); });
+  };
+  CHECK(holds(lion({.beta1 = 2}), "[Lion]", "beta1 is 2"));
+  CHECK(holds(lion({.beta2 = 1}), "[Lion]", "beta2 is 1"));
+  optim::Lion opt({w});  // nothing of the failures is left
 }
 
 TEST_CASE("set_lr holds from the next step on") {

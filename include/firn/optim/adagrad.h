@@ -1,0 +1,31 @@
+// Adagrad.
+#pragma once
+
+#include <vector>
+
+#include "firn/optim/optimizer.h"
+#include "firn/optim/schedule.h"
+#include "firn/optim/step_options.h"
+
+namespace firn::optim {
+
+struct AdagradOptions {
+  Schedule lr = 1e-2;              ///< a number, or a function of the applied steps
+  double lr_decay = 0;             ///< 0 or more; update t has lr / (1 + (t - 1) * lr_decay)
+  double eps = 1e-10;              ///< more than 0
+  double initial_accumulator = 0;  ///< 0 or more: what the sum of squares begins with
+  double weight_decay = 0;  ///< 0 or more; adds weight_decay * w to the gradient, after clipping
+};
+
+/// s += g^2;  w -= lr / (1 + (t - 1) lr_decay) * g / (sqrt(s) + eps), with t the number of updates
+/// that the parameter has had, this one included. (Duchi, Hazan & Singer 2011; as in torch.optim.)
+class Adagrad : public Optimizer {
+ public:
+  /// Throws as SGD does.
+  explicit Adagrad(std::vector<Tensor> parameters, const AdagradOptions& options = {},
+                   const StepOptions& step = {});
+  explicit Adagrad(std::vector<ParamGroup> groups, const AdagradOptions& options = {},
+                   const StepOptions& step = {});
+};
+
+}  // namespace firn::optim

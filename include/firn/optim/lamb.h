@@ -1,0 +1,32 @@
+// LAMB.
+#pragma once
+
+#include <vector>
+
+#include "firn/optim/optimizer.h"
+#include "firn/optim/schedule.h"
+#include "firn/optim/step_options.h"
+
+namespace firn::optim {
+
+struct LAMBOptions {
+  Schedule lr = 1e-3;          ///< a number, or a function of the applied steps
+  double beta1 = 0.9;          ///< in [0, 1)
+  double beta2 = 0.999;        ///< in [0, 1)
+  double eps = 1e-6;           ///< more than 0
+  double weight_decay = 1e-2;  ///< 0 or more; adds weight_decay * w to the update, before its norm
+};
+
+/// u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay * w, with m, v and t of
+/// Adam;  w -= lr * (|w| / |u|) * u, with the norms of the whole parameter. The ratio is 1 where
+/// one of them is 0. (You et al. 2020, algorithm 2 with phi(z) = z.)
+class LAMB : public Optimizer {
+ public:
+  /// Throws as SGD does.
+  explicit LAMB(std::vector<Tensor> parameters, const LAMBOptions& options = {},
+                const StepOptions& step = {});
+  explicit LAMB(std::vector<ParamGroup> groups, const LAMBOptions& options = {},
+                const StepOptions& step = {});
+};
+
+}  // namespace firn::optim

@@ -1,0 +1,30 @@
+// Lion.
+#pragma once
+
+#include <vector>
+
+#include "firn/optim/optimizer.h"
+#include "firn/optim/schedule.h"
+#include "firn/optim/step_options.h"
+
+namespace firn::optim {
+
+struct LionOptions {
+  Schedule lr = 1e-4;       ///< a number, or a function of the applied steps
+  double beta1 = 0.9;       ///< in [0, 1)
+  double beta2 = 0.99;      ///< in [0, 1)
+  double weight_decay = 0;  ///< 0 or more; w -= lr * weight_decay * w, apart from the gradient
+};
+
+/// w -= lr * (sign(beta1 m + (1 - beta1) g) + weight_decay * w);  m = beta2 m + (1 - beta2) g.
+/// sign(0) is 0. (Chen et al. 2023, algorithm 2.)
+class Lion : public Optimizer {
+ public:
+  /// Throws as SGD does.
+  explicit Lion(std::vector<Tensor> parameters, const LionOptions& options = {},
+                const StepOptions& step = {});
+  explicit Lion(std::vector<ParamGroup> groups, const LionOptions& options = {},
+                const StepOptions& step = {});
+};
+
+}  // namespace firn::optim

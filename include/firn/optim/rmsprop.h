@@ -1,0 +1,33 @@
+// RMSprop.
+#pragma once
+
+#include <vector>
+
+#include "firn/optim/optimizer.h"
+#include "firn/optim/schedule.h"
+#include "firn/optim/step_options.h"
+
+namespace firn::optim {
+
+struct RMSpropOptions {
+  Schedule lr = 1e-2;       ///< a number, or a function of the applied steps
+  double alpha = 0.99;      ///< in [0, 1): decay of the average of squares
+  double eps = 1e-8;        ///< more than 0
+  double momentum = 0;      ///< in [0, 1)
+  bool centered = false;    ///< divide by the standard deviation, not the root mean square
+  double weight_decay = 0;  ///< 0 or more; adds weight_decay * w to the gradient, after clipping
+};
+
+/// v = alpha v + (1 - alpha) g^2;  u = g / (sqrt(v) + eps), centered with v - a^2 for v, a the same
+/// average of g;  w -= lr * u, or lr * b with b = momentum * b + u. (Tieleman & Hinton 2012; Graves
+/// 2013; as in torch.optim, but a variance that rounding takes below 0 counts as 0.)
+class RMSprop : public Optimizer {
+ public:
+  /// Throws as SGD does.
+  explicit RMSprop(std::vector<Tensor> parameters, const RMSpropOptions& options = {},
+                   const StepOptions& step = {});
+  explicit RMSprop(std::vector<ParamGroup> groups, const RMSpropOptions& options = {},
+                   const StepOptions& step = {});
+};
+
+}  // namespace firn::optim
