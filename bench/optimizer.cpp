@@ -1,0 +1,56 @@
+// One AdamW step of 10 million parameters: f32, and f16 and bf16 with f32 masters, beside a copy of as
+// many bytes as the step has to move.
+//   bench_optimizer [--threads N]
+#include <firn/firn.h>
+
+#include <cstring>
+
+#include "harness.h"
+
+using namespace firn;
+
+namespace {
+
+constexpr std::int64_t kParameters = 10'000'000;
+
+/// Bytes that a step reads and writes per parameter: the gradient for its norm, then gradient,
+/// weight or master, and two moments read and written, and the 16-bit copy written.
+double bytes_of(DType dtype) {
+  const double copy = dtype == f32 ? 0 : 2;
+  return static_cast<double>(kParameters) * (4 + 8 + 8 + 16 + copy);
+}
+
+void step(DType dtype) {
+  Tensor w = randn({kParameters}, dtype);
+  w.set_requires_grad();
+  optim::AdamW opt({w}, {.lr = 1e-3});
+  const Tensor x = full({kParameters}, 1e-3, dtype);
+  // The time of a step alone: a gradient is made before each, outside of the clock.
+  std::vector<double> took;
+  for (int i = 0; i < 12; ++i) {
+    opt.backward(sum((w * x).to(f32)));
+    const double start = bench::seconds();
+    opt.step();
+    if (i >= 3) took.push_back((bench::seconds() - start) * 1e3);
+  }
+  const std::string name = std::string("adamw_10m.") + to_string(dtype);
+  bench::report(name, "ms", took);
+
+  const auto half = static_cast<std::int64_t>(bytes_of(dtype) / 2 / 4);
+  const Tensor from = full({half}, 1), to = empty({half});
+  std::vector<double> copies;
+  for (int i = 0; i < 8; ++i) {
+    const double start = bench::seconds();
+    copy_(to, from);
+    if (i >= 2) copies.push_back((bench::seconds() - start) * 1e3);
+  }
+  bench::report(name + ".copy_of_as_many_bytes", "ms", copies);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  for (int i = 1; i + 1 < argc; i += 2)
+    if (!std::strcmp(argv[i], "--threads")) set_num_threads(std::atoi(argv[i + 1]));
+  for (const DType dtype : {f32, f16, bf16}) step(dtype);
+}
