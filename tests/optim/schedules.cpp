@@ -1,0 +1,295 @@
+// Learning-rate schedules: against PyTorch's schedulers (tests/goldens/optim_schedules.py), in
+// words, and in an optimizer, where the applied steps count.
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <sstream>
+
+#include "optim/problem.h"
+
+namespace firn::testing {
+namespace {
+
+using optim::Schedule;
+
+struct Golden {
+  std::string title, name;
+  std::map<std::string, double> options;
+  std::vector<double> observed, values;
+
+  double get(const char* key) const { return options.at(key); }
+  std::int64_t steps(const char* key) const { return static_cast<std::int64_t>(get(key)); }
+};
+
+std::vector<Golden> read() {
+  std::ifstream file(FIRN_SOURCE_DIR "/tests/goldens/optim_schedules.txt");
+  REQUIRE(file);
+  std::vector<Golden> out;
+  for (std::string text; std::getline(file, text);) {
+    std::istringstream line(text);
+    std::string key, word;
+    line >> key;
+    if (key == "schedule" || key == "plateau") {
+      Golden& g = out.emplace_back();
+      g.title = text;
+      g.name = key;
+      if (key == "schedule") line >> g.name;
+      while (line >> word)
+        g.options[word.substr(0, word.find('='))] = std::stod(word.substr(word.find('=') + 1));
+    } else {
+      line >> word;
+      auto& to = key == "observed" ? out.back().observed : out.back().values;
+      while (line >> word) to.push_back(std::stod(word));  // reads nan and inf, unlike >>
+    }
+  }
+  return out;
+}
+
+Schedule make_schedule(const Golden& g) {
+  if (g.name == "step_decay")
+    return optim::step_decay(g.get("lr"), g.steps("every"), g.get("factor"));
+  if (g.name == "multi_step") return optim::multi_step(g.get("lr"), {3, 10, 25}, g.get("factor"));
+  if (g.name == "exponential") return optim::exponential(g.get("lr"), g.get("factor"));
+  if (g.name == "linear")
+    return optim::linear_schedule(g.get("begin"), g.get("end"), g.steps("steps"));
+  if (g.name == "cosine") return optim::cosine(g.get("lr"), g.steps("steps"), g.get("end"));
+  if (g.name == "polynomial")
+    return optim::polynomial(g.get("lr"), g.steps("steps"), g.get("power"));
+  if (g.name == "one_cycle")
+    return optim::one_cycle(g.get("max"), g.steps("steps"), g.get("rise"), g.get("start_divisor"),
+                            g.get("end_divisor"));
+  REQUIRE(g.name == "warmup_cosine");
+  return optim::warmup(g.steps("warmup"), optim::cosine(g.get("lr"), g.steps("steps")));
+}
+
+TEST_CASE("every value of a schedule is PyTorch's") {
+  int schedules = 0;
+  for (const Golden& g : read()) {
+    if (g.name == "plateau") continue;
+    ++schedules;
+    const Schedule s = make_schedule(g);
+    std::vector<double> got;
+    for (std::size_t i = 0; i < g.values.size(); ++i)
+      got.push_back(s.at(static_cast<std::int64_t>(i)));
+    // PyTorch goes from value to value, and so adds up some 50 roundings.
+    expect_close(g.title, got, g.values, 1e-15 + 1e-14 * largest(g.values));
+  }
+  CHECK(schedules == 10);
+}
+
+TEST_CASE("a plateau lowers the rate when PyTorch's does") {
+  int plateaus = 0, lowered = 0;
+  for (const Golden& g : read()) {
+    if (g.name != "plateau") continue;
+    ++plateaus;
+    optim::Plateau p({.lr = g.get("lr"),
+                      .factor = g.get("factor"),
+                      .patience = static_cast<int>(g.get("patience")),
+                      .threshold = g.get("threshold"),
+                      .min_lr = g.get("min_lr"),
+                      .larger_is_better = g.get("larger") != 0});
+    std::vector<double> got;
+    for (const double v : g.observed) {
+      const double before = p.lr();
+      const bool said = p.observe(v);
+      CHECK(said == (p.lr() < before));
+      lowered += said;
+      got.push_back(p.lr());
+    }
+    // PyTorch does not make a change below 1e-8; firn does.
+    expect_close(g.title, got, g.values, 1.1e-8);
+  }
+  CHECK(plateaus == 4);
+  CHECK(lowered > 10);
+}
+
+TEST_CASE("a plateau works for values below zero, and refuses options outside their range") {
+  optim::Plateau p({.lr = 1, .factor = 0.5, .patience = 0, .threshold = 0.1});
+  CHECK_FALSE(p.observe(-1));
+  CHECK(p.observe(-1.05));  // less than a tenth better
+  CHECK_FALSE(p.observe(-1.2));
+  CHECK(p.lr() == 0.5);
+  using optim::Plateau;
+  CHECK(error_of([] { Plateau({.lr = -1}); }).find("lr is -1") != std::string::npos);
+  CHECK(error_of([] { Plateau({.factor = 1}); }).find("factor is 1") != std::string::npos);
+  CHECK(error_of([] { Plateau({.patience = -1}); }).find("patience is -1") != std::string::npos);
+  CHECK(error_of([] { Plateau({.threshold = NAN}); }).find("threshold is nan") !=
+        std::string::npos);
+  CHECK(error_of([] { Plateau({.min_lr = HUGE_VAL}); }).find("min_lr is inf") != std::string::npos);
+}
+
+TEST_CASE("a schedule stays at its end") {
+  const std::int64_t late = std::numeric_limits<std::int64_t>::max();
+  CHECK(Schedule(0.25).at(late) == 0.25);
+  CHECK(optim::linear_schedule(0, 0.3, 7).at(7) == 0.3);
+  CHECK(optim::linear_schedule(0, 0.3, 7).at(late) == 0.3);
+  CHECK(optim::cosine(0.1, 7, 0.01).at(7) == 0.01);
+  CHECK(optim::cosine(0.1, 7, 0.01).at(late) == 0.01);
+  CHECK(optim::polynomial(0.1, 7, 2, 0.01).at(late) == 0.01);
+  CHECK(optim::one_cycle(1, 10, 0.3, 10, 100).at(9) == 0.01);
+  CHECK(optim::one_cycle(1, 10, 0.3, 10, 100).at(late) == 0.01);
+  CHECK(optim::one_cycle(1, 10, 0.3, 10, 100).at(2) == 1);
+  CHECK(optim::exponential(0.1, 0.5).at(late) == 0);
+  CHECK(optim::step_decay(0.1, 3, 0).at(2) == 0.1);
+  CHECK(optim::step_decay(0.1, 3, 0).at(3) == 0);
+}
+
+TEST_CASE("warm-up leads up to any schedule, and its first step moves") {
+  const Schedule s = optim::warmup(4, optim::multi_step(0.8, {2, 5}, 0.5));
+  const double want[] = {0.2, 0.4, 0.6, 0.8, 0.8, 0.8, 0.4, 0.4, 0.4, 0.2, 0.2};
+  for (int i = 0; i < 11; ++i) CHECK(s.at(i) == Approx(want[i]));
+  CHECK(optim::warmup(1, 0.5).at(0) == 0.5);
+  CHECK(optim::warmup(3, 0).at(1) == 0);
+}
+
+TEST_CASE("schedules follow one another, each from its own beginning") {
+  const Schedule inner = optim::multi_step(0.4, {2, 6}, 0.5);
+  const Schedule s = optim::sequence(
+      {{0.1, 2}, {inner, 4}, {optim::linear_schedule(1, 0, 4), 1}});  // inner's third piece is cut
+  const double want[] = {0.1, 0.1, 0.4, 0.4, 0.2, 0.2, 1, 0.75, 0.5, 0.25, 0, 0};
+  for (int i = 0; i < 12; ++i) CHECK(s.at(i) == want[i]);
+  const Schedule nested = optim::sequence({{s, 3}, {s, 1}});
+  for (int i = 0; i < 12; ++i) CHECK(nested.at(i) == (i < 3 ? want[i] : want[i - 3]));
+}
+
+TEST_CASE("[S30] rates grow with the batch, or with its root") {
+  const Schedule s = optim::warmup(3, optim::cosine(0.1, 20, 0.01));
+  for (const std::int64_t i : {0, 2, 3, 9, 23, 50}) {
+    CHECK(optim::scaled(s, 3).at(i) == Approx(3 * s.at(i)));
+    CHECK(optim::scaled_for_batch(s, 16).at(i) == Approx(16 * s.at(i)));
+    CHECK(optim::scaled_for_batch(s, 16, optim::BatchScaling::square_root).at(i) ==
+          Approx(4 * s.at(i)));
+  }
+  CHECK(optim::scaled(s, 0).at(5) == 0);
+  CHECK(optim::scaled(optim::exponential(0.1, 0.5), 2).at(1) == Approx(0.1));
+}
+
+TEST_CASE("a schedule says in words what it does") {
+  CHECK(Schedule(0.001).describe() == "0.001");
+  CHECK(optim::warmup(200, optim::cosine(0.001, 10000)).describe() ==
+        "warm-up 0 to 0.001 over 200 steps, then cosine to 0 over 10000 steps");
+  CHECK(optim::cosine(0.1, 50, 0.01).describe() == "cosine from 0.1 to 0.01 over 50 steps");
+  CHECK(optim::linear_schedule(0.1, 0.2, 1).describe() == "linear from 0.1 to 0.2 over 1 step");
+  CHECK(optim::step_decay(0.1, 30).describe() == "0.1, times 0.1 every 30 steps");
+  CHECK(optim::exponential(0.1, 0.9).describe() == "0.1, times 0.9 each step");
+  CHECK(optim::polynomial(0.1, 40, 2).describe() ==
+        "polynomial of power 2 from 0.1 to 0 over 40 steps");
+  CHECK(optim::multi_step(0.1, {3, 10}).describe() ==
+        "0.1 for 3 steps, then 0.01 for 7 steps, then 0.001");
+  CHECK(optim::one_cycle(0.5, 100).describe() ==
+        "cosine from 0.02 to 0.5 over 29 steps, then cosine to 5e-05 over 70 steps");
+  CHECK(optim::sequence({{optim::cosine(0.1, 50), 20}, {0.3, 1}}).describe() ==
+        "cosine from 0.1 to 0 over 50 steps for 20 steps, then 0.3");
+}
+
+TEST_CASE("numbers that make no schedule are refused") {
+  const auto refused = [](auto&& make_one, const char* op, const char* what) {
+    INFO(op << " " << what);
+    const std::string text = error_of(make_one);
+    INFO(text);
+    CHECK(text.find(op) != std::string::npos);
+    CHECK(text.find(what) != std::string::npos);
+  };
+  refused([] { Schedule(-1); }, "[Schedule]", "is -1");
+  refused([] { Schedule{NAN}; }, "[Schedule]", "is nan");
+  refused([] { Schedule{HUGE_VAL}; }, "[Schedule]", "is inf");
+  refused([] { optim::step_decay(0.1, 0); }, "[step_decay]", "every is 0");
+  refused([] { optim::step_decay(-1, 3); }, "[step_decay]", "lr is -1");
+  refused([] { optim::step_decay(1, 3, NAN); }, "[step_decay]", "factor is nan");
+  refused([] { optim::multi_step(0.1, {3, 3}); }, "[Schedule]", "step 3");
+  refused([] { optim::multi_step(0.1, {0}); }, "[multi_step]", "milestone is 0");
+  refused([] { optim::exponential(0.1, -1); }, "[exponential]", "factor is -1");
+  refused([] { optim::linear_schedule(0, -1, 3); }, "[linear_schedule]", "to is -1");
+  refused([] { optim::linear_schedule(0, 1, 0); }, "[linear_schedule]", "steps is 0");
+  refused([] { optim::cosine(0.1, -5); }, "[cosine]", "steps is -5");
+  refused([] { optim::cosine(0.1, 5, NAN); }, "[cosine]", "end is nan");
+  refused([] { optim::polynomial(0.1, 5, -1); }, "[polynomial]", "power is -1");
+  refused([] { optim::warmup(0, 1); }, "[warmup]", "steps is 0");
+  refused([] { optim::one_cycle(1, 2); }, "[one_cycle]", "steps is 2, less than 3");
+  refused([] { optim::one_cycle(1, 10, 1); }, "[one_cycle]", "rise is 1");
+  refused([] { optim::one_cycle(1, 10, 0.3, 0); }, "[one_cycle]", "start_divisor");
+  refused([] { optim::sequence({}); }, "[sequence]", "no parts");
+  refused([] { optim::sequence({{1, 0}, {2, 1}}); }, "[sequence]", "length of a part is 0");
+  refused([] { optim::scaled(1, -1); }, "[scaled]", "factor is -1");
+  refused([] { optim::scaled_for_batch(1, 0); }, "[scaled_for_batch]", "factor is 0");
+  // More pieces than fit; a schedule that failed to grow is what it was.
+  Schedule s = 1;
+  for (int i = 1; i < Schedule::kMaxPieces; ++i) s.append({.begin = i, .from = 1 + i * 1.0});
+  refused([&] { s.append({.begin = 1000}); }, "[Schedule]", "at most 32 pieces");
+  CHECK(s.count() == Schedule::kMaxPieces);
+  CHECK(s.at(1000) == 32);
+}
+
+// ---- In an optimizer ----
+
+TEST_CASE("[S01] an optimizer's rate is its schedule's at the applied steps") {
+  const Schedule s = optim::warmup(3, optim::cosine(0.5, 6));
+  Tensor w = parameter({1}, {1}, f64);
+  optim::SGD opt({w}, {.lr = s});
+  double expected = 1;
+  for (int step = 0; step < 12; ++step) {
+    CHECK(opt.lr() == s.at(step));
+    // Micro-steps do not count.
+    for (int m = 0; m <= step % 3; ++m) opt.backward(objective(w, {1}));
+    CHECK(opt.lr() == s.at(step));
+    const optim::StepReport report = opt.step();
+    CHECK(report.lr() == s.at(step));
+    expected -= s.at(step);
+    CHECK(w.item() == Approx(expected));
+  }
+}
+
+TEST_CASE("[S09] a skipped step does not advance the schedule") {
+  const Schedule s = optim::linear_schedule(0, 1, 10);
+  Tensor w = parameter({1}, {1});
+  optim::Adam opt({w}, {.lr = s});
+  int applied = 0;
+  for (const double gradient : {1.0, HUGE_VAL, std::nan(""), 2.0, -HUGE_VAL, 1.0}) {
+    opt.backward(objective(w, {gradient}));
+    const optim::StepReport report = opt.step();
+    CHECK(report.lr() == s.at(applied));
+    applied += std::isfinite(gradient);
+    CHECK(report.applied() == std::isfinite(gradient));
+    CHECK(opt.lr() == s.at(applied));
+  }
+  opt.backward(objective(w, {1}), 0);  // an empty cycle
+  CHECK(opt.step().skipped());
+  CHECK(opt.lr() == s.at(3));
+}
+
+TEST_CASE("set_lr replaces the schedule, by a number or by another schedule") {
+  Tensor w = parameter({1}, {1});
+  optim::SGD opt({w}, {.lr = optim::exponential(1, 0.5)});
+  const auto run = [&] {
+    opt.backward(objective(w, {0}));
+    return opt.step().lr();
+  };
+  CHECK(run() == 1);
+  CHECK(run() == 0.5);
+  opt.set_lr(0.3);
+  CHECK(opt.lr() == 0.3);
+  CHECK(run() == 0.3);
+  CHECK(run() == 0.3);
+  opt.set_lr(optim::multi_step(1, {5}, 0.1));  // counts from the optimizer's first step
+  CHECK(run() == 1);
+  CHECK(run() == Approx(0.1));
+}
+
+TEST_CASE("[S23] the schedule is part of the state, and restored with it") {
+  Tensor a = parameter({1}, {1}), b = parameter({1}, {1});
+  optim::SGD first({a}, {.lr = optim::exponential(1, 0.5)}), second({b}, {.lr = 0.1});
+  for (optim::SGD* opt : {&first, &second}) {
+    opt->backward(objective(opt->parameters()[0], {1}));
+    REQUIRE(opt->step());
+  }
+  for (const char* name : {"schedule", "step_state"})
+    copy_(state_of(second, name), state_of(first, name));
+  CHECK(second.lr() == 0.5);
+  second.backward(objective(b, {1}));
+  REQUIRE(second.step());
+  CHECK(second.lr() == 0.25);
+}
+
+}  // namespace
+}  // namespace firn::testing
