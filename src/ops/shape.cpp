@@ -24,7 +24,8 @@ bool view_strides(const Tensor& x, const Shape& shape, Strides& out) {
   for (int i = x.rank() - 1; i >= 0;) {
     std::int64_t run = x.shape()[i];
     const std::int64_t step = x.strides()[i];
-    while (i > 0 && (x.shape()[i - 1] == 1 || x.strides()[i - 1] == step * run)) run *= x.shape()[--i];
+    while (i > 0 && (x.shape()[i - 1] == 1 || x.strides()[i - 1] == step * run))
+      run *= x.shape()[--i];
     --i;
     std::int64_t taken = 1;
     while (to >= 0 && (taken < run || shape[to] == 1)) {
@@ -85,6 +86,41 @@ Tensor permute_view(const Tensor& x, const Axes& order) {
   return x.as_strided(shape, strides);
 }
 
+/// cat() and, of unsqueezed parts, stack().
+Tensor join(const char* op, std::span<const Tensor> operands, std::int64_t axis) {
+  FIRN_CHECK(!operands.empty(), op, "", "no tensors given");
+  std::vector<Tensor> promoted;
+  if (autocast_on()) promoted = autocasted(Policy::promote, operands);
+  const std::span<const Tensor> parts = promoted.empty() ? operands : promoted;
+  const Tensor& first = parts[0];
+  require_defined(op, first);
+  const int a = normalize_axis(op, axis, first.rank());
+  Shape shape = first.shape();
+  shape[a] = 0;
+  for (const Tensor& p : parts) {
+    require_same(op, first, p);
+    Shape off_axis = p.shape();
+    if (off_axis.size() == shape.size()) off_axis[a] = first.shape()[a];
+    FIRN_CHECK(off_axis == first.shape(), op, "shapes must agree off the axis",
+               "{} and {} on axis {}", describe(first), describe(p), axis);
+    shape[a] += p.shape()[a];
+  }
+  Tensor y = empty(shape, first.dtype(), first.device());
+  std::vector<std::int64_t> starts{0};
+  for (const Tensor& p : parts) {
+    const Tensor target = slice_view(y, a, starts.back(), p.shape()[a], 1);
+    kernels::copy(p.view(), target.mutable_view(), stream_of(y));
+    starts.push_back(starts.back() + p.shape()[a]);
+  }
+  const std::vector<Tensor> inputs(parts.begin(), parts.end());
+  return record(op, y, inputs, {}, [a, starts = std::move(starts)](Backward& b) {
+    for (std::size_t i = 0; i + 1 < starts.size(); ++i)
+      if (b.needs(static_cast<int>(i)))
+        b.accumulate(static_cast<int>(i),
+                     slice_view(b.grad(), a, starts[i], starts[i + 1] - starts[i], 1));
+  });
+}
+
 }  // namespace
 
 Tensor reshape(const Tensor& x, const Shape& wanted) {
@@ -125,9 +161,8 @@ Tensor permute(const Tensor& x, const Axes& order) {
   for (int i = 0; i < x.rank(); ++i) forward[i] = normalize_axis("permute", order[i], x.rank());
   normalize_axes("permute", forward, x.rank());  // throws on a repeated axis
   for (int i = 0; i < x.rank(); ++i) inverse[static_cast<int>(forward[i])] = i;
-  return record("permute", permute_view(x, forward), {&x}, {}, [inverse](Backward& b) {
-    b.accumulate(0, permute_view(b.grad(), inverse));
-  });
+  return record("permute", permute_view(x, forward), {&x}, {},
+                [inverse](Backward& b) { b.accumulate(0, permute_view(b.grad(), inverse)); });
 }
 
 Tensor transpose(const Tensor& x, std::int64_t a, std::int64_t b) {
@@ -161,7 +196,8 @@ Tensor expand(const Tensor& x, const Shape& wanted) {
   require_defined("expand", x);
   Shape shape = wanted;
   const int lead = shape.size() - x.rank();
-  FIRN_CHECK(lead >= 0, "expand", "axes can be added, not dropped", "{} to {}", describe(x), wanted);
+  FIRN_CHECK(lead >= 0, "expand", "axes can be added, not dropped", "{} to {}", describe(x),
+             wanted);
   for (int i = 0; i < x.rank(); ++i) {
     if (shape[lead + i] == -1) shape[lead + i] = x.shape()[i];
     FIRN_CHECK(shape[lead + i] == x.shape()[i] || x.shape()[i] == 1, "expand",
@@ -179,7 +215,9 @@ Tensor slice(const Tensor& x, std::int64_t axis, std::int64_t start, std::int64_
   const int a = normalize_axis("slice", axis, x.rank());
   FIRN_CHECK(step > 0, "slice", "take a positive step", "step {} for {}", step, describe(x));
   const std::int64_t n = x.shape()[a];
-  const auto clip = [n](std::int64_t p) { return std::clamp<std::int64_t>(p < 0 ? p + n : p, 0, n); };
+  const auto clip = [n](std::int64_t p) {
+    return std::clamp<std::int64_t>(p < 0 ? p + n : p, 0, n);
+  };
   const std::int64_t first = clip(start), last = clip(stop);
   const std::int64_t count = last > first ? (last - first + step - 1) / step : 0;
   return record("slice", slice_view(x, a, first, count, step), {&x}, {}, [=](Backward& b) {
@@ -233,50 +271,20 @@ std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t axis)
   return split(x, sizes, axis);
 }
 
-Tensor cat(std::span<const Tensor> operands, std::int64_t axis) {
-  FIRN_CHECK(!operands.empty(), "cat", "", "no tensors given");
-  std::vector<Tensor> promoted;
-  if (autocast_on()) promoted = autocasted(Policy::promote, operands);
-  const std::span<const Tensor> parts = promoted.empty() ? operands : promoted;
-  const Tensor& first = parts[0];
-  require_defined("cat", first);
-  const int a = normalize_axis("cat", axis, first.rank());
-  Shape shape = first.shape();
-  shape[a] = 0;
-  for (const Tensor& p : parts) {
-    require_same("cat", first, p);
-    Shape off_axis = p.shape();
-    if (off_axis.size() == shape.size()) off_axis[a] = first.shape()[a];
-    FIRN_CHECK(off_axis == first.shape(), "cat", "shapes must agree off the axis",
-               "{} and {} on axis {}", describe(first), describe(p), axis);
-    shape[a] += p.shape()[a];
-  }
-  Tensor y = empty(shape, first.dtype(), first.device());
-  std::vector<std::int64_t> starts{0};
-  for (const Tensor& p : parts) {
-    const Tensor target = slice_view(y, a, starts.back(), p.shape()[a], 1);
-    kernels::copy(p.view(), target.mutable_view(), stream_of(y));
-    starts.push_back(starts.back() + p.shape()[a]);
-  }
-  const std::vector<Tensor> inputs(parts.begin(), parts.end());
-  return record("cat", y, inputs, {}, [a, starts = std::move(starts)](Backward& b) {
-    for (std::size_t i = 0; i + 1 < starts.size(); ++i)
-      if (b.needs(static_cast<int>(i)))
-        b.accumulate(static_cast<int>(i),
-                     slice_view(b.grad(), a, starts[i], starts[i + 1] - starts[i], 1));
-  });
-}
+Tensor cat(std::span<const Tensor> parts, std::int64_t axis) { return join("cat", parts, axis); }
 
 Tensor stack(std::span<const Tensor> parts, std::int64_t axis) {
   FIRN_CHECK(!parts.empty(), "stack", "", "no tensors given");
+  require_defined("stack", parts[0]);
+  const int a = normalize_axis("stack", axis, parts[0].rank() + 1);
   std::vector<Tensor> rows;
   for (const Tensor& p : parts) {
     require_defined("stack", p);
     FIRN_CHECK(p.shape() == parts[0].shape(), "stack", "cat() joins along an axis they have",
                "shapes differ: {} and {}", describe(parts[0]), describe(p));
-    rows.push_back(unsqueeze(p, axis));
+    rows.push_back(unsqueeze(p, a));
   }
-  return cat(rows, normalize_axis("stack", axis, rows[0].rank()));
+  return join("stack", rows, a);
 }
 
 Tensor pad(const Tensor& x, const Axes& before, const Axes& after, double value) {
@@ -297,9 +305,8 @@ Tensor pad(const Tensor& x, const Axes& before, const Axes& after, double value)
   };
   Tensor y = full(shape, value, x.dtype(), x.device());
   kernels::copy(x.view(), inside(y, x.shape()).mutable_view(), stream_of(x));
-  return record("pad", y, {&x}, {}, [inside](Backward& b) {
-    b.accumulate(0, inside(b.grad(), b.input_shape(0)));
-  });
+  return record("pad", y, {&x}, {},
+                [inside](Backward& b) { b.accumulate(0, inside(b.grad(), b.input_shape(0))); });
 }
 
 }  // namespace firn

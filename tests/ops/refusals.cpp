@@ -50,10 +50,21 @@ TEST_CASE("refusals: integer operands of floating ops", "[ops]") {
 
 TEST_CASE("refusals: matrices that do not fit", "[ops]") {
   refused("matmul", {"[2, 3]", "[4, 5]"}, [] { matmul(zeros({2, 3}), zeros({4, 5})); });
-  refused("matmul", {"[2]", "[3]"}, [] { matmul(zeros({2, 3, 4}), zeros({3, 4, 5})); });
+  refused("matmul", {"batch axes [2] and [3]", "a [2, 3, 4] f32 cpu", "b [3, 4, 5] f32 cpu"}, [] {
+    matmul(zeros({2, 3, 4}), zeros({3, 4, 5}));
+  });
   refused("matmul", {"[]"}, [] { matmul(zeros({}), zeros({3})); });
   refused("linear", {"[2, 3]", "[5, 4]"}, [] { linear(zeros({2, 3}), zeros({5, 4})); });
   refused("linear", {"[4]"}, [] { linear(zeros({2, 3}), zeros({5, 3}), zeros({4})); });
+}
+
+TEST_CASE("refusals: joins of shapes that do not agree", "[ops]") {
+  refused("cat", {"[2, 3] f32 cpu", "[2, 4] f32 cpu"}, [] { cat({zeros({2, 3}), zeros({2, 4})}); });
+  refused("stack", {"[2] f32 cpu", "[3] f32 cpu"}, [] { stack({zeros({2}), zeros({3})}); });
+  refused("stack", {"[2] f32 cpu", "[2, 1] f32 cpu"}, [] { stack({zeros({2}), zeros({2, 1})}); });
+  refused("stack", {"f32", "f64"}, [] { stack({zeros({2}), zeros({2}, f64)}); });
+  refused("stack", {"axis 2"}, [] { stack({zeros({2}), zeros({2})}, 2); });
+  refused("stack", {}, [] { stack({zeros({2}), Tensor()}); });
 }
 
 TEST_CASE("refusals: axes that do not exist or repeat", "[ops]") {
