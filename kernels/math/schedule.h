@@ -8,7 +8,8 @@
 
 namespace firn::math {
 
-enum class ScheduleKind : std::int32_t { constant, linear, cosine, exponential, polynomial, steps };
+// 64 bits: the table has no padding, and so its bytes are the same for the same schedule.
+enum class ScheduleKind : std::int64_t { constant, linear, cosine, exponential, polynomial, steps };
 
 /// One piece, of optim::Schedule::Piece's members.
 struct SchedulePiece {

@@ -7,6 +7,7 @@
 namespace firn::optim {
 
 static_assert(Schedule::kMaxPieces == math::kMaxSchedulePieces);
+static_assert(sizeof(math::SchedulePiece) == 6 * 8);
 
 inline math::SchedulePiece to_math(const Schedule::Piece& p) {
   return {static_cast<math::ScheduleKind>(p.kind), p.begin, p.length, p.from, p.to, p.factor};

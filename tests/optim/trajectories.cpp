@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "optim/problem.h"
+#include "support/threads.h"
 
 namespace firn::testing {
 namespace {
@@ -315,6 +316,27 @@ TEST_CASE("RMSprop, Adagrad, LAMB and Lion train 16-bit weights as f32 ones, by 
   }
 }
 
+TEST_CASE("[S29] RMSprop, Adagrad, LAMB and Lion give the same bits for any number of threads") {
+  std::vector<std::vector<Bits>> runs;
+  for (const int n : {1, 2, 3}) {
+    const Threads threads(n);
+    std::vector<Bits>& run = runs.emplace_back();
+    for (const auto& opt : more_optimizers([] {
+           return std::vector<Tensor>{parameter(Rng(1).uniforms(7, -1, 1), {7}),
+                                      parameter(Rng(2).uniforms(100'003, -1, 1), {100'003}, f16)};
+         })) {
+      const std::vector<Tensor> p = opt->parameters();
+      for (std::uint64_t step = 3; step < 6; ++step) {
+        opt->backward(objective(p[0], {0.5}) + objective(p[1], Rng(step).uniforms(100'003, -1, 1)));
+        REQUIRE(opt->step());
+      }
+      run.push_back(bits_of_training(*opt));
+    }
+  }
+  CHECK(runs[0] == runs[1]);
+  CHECK(runs[0] == runs[2]);
+}
+
 TEST_CASE("options of RMSprop, Adagrad, LAMB and Lion outside their range are refused") {
   using Parameters = std::vector<Tensor>;
   Tensor w = parameter({1}, {1});
@@ -346,7 +368,7 @@ TEST_CASE("options of RMSprop, Adagrad, LAMB and Lion outside their range are re
   };
   CHECK(holds(lion({.beta1 = 2}), "[Lion]", "beta1 is 2"));
   CHECK(holds(lion({.beta2 = 1}), "[Lion]", "beta2 is 1"));
-  optim::Lion opt({w});  // nothing of the failures is left
+  optim::Lion opt({w});  // the parameter is free: nothing of the failures is left
 }
 
 TEST_CASE("set_lr holds from the next step on") {
