@@ -280,7 +280,8 @@ Tensor stack(std::span<const Tensor> parts, std::int64_t axis) {
   std::vector<Tensor> rows;
   for (const Tensor& p : parts) {
     require_defined("stack", p);
-    FIRN_CHECK(p.shape() == parts[0].shape(), "stack", "cat() joins along an axis they have",
+    FIRN_CHECK(p.shape() == parts[0].shape(), "stack",
+               "all shapes must agree; cat() joins along an axis they have",
                "shapes differ: {} and {}", describe(parts[0]), describe(p));
     rows.push_back(unsqueeze(p, a));
   }
