@@ -31,7 +31,9 @@ struct Piece {
 /// One chunk's contribution to the norm. Added up in the order of the chunks.
 struct NormPartial {
   double sum_of_squares;
-  std::int64_t culprit;  ///< first parameter with a gradient that is not finite, -1: none
+  double clipped_squares;  ///< of the averaged gradient after clip_value; 0 without
+  double largest;          ///< magnitude; 0 where the scale is not being calibrated
+  std::int64_t culprit;    ///< first parameter with a gradient that is not finite, -1: none
 };
 
 /// What one piece contributes to the norms of its parameter that make up a trust ratio. Added up in
@@ -40,10 +42,14 @@ struct TrustPartial {
   double weight, update;  ///< sums of squares
 };
 
-/// One arena. `weight` is [n] in the model's dtype; `grad`, `states` and `master` are [n] f32, or
-/// f64 for f64 weights. Without a master (data == nullptr) the weight is its own.
+/// One arena. `weight` is [n] in the model's dtype; `grad`, `states`, `master` and `ema` are [n]
+/// f32, or f64 for f64 weights. Without a master (data == nullptr) the weight is its own, and where
+/// it is f16 or bf16, updates are rounded stochastically: element i of the arena with this `index`
+/// in the step after k applied ones by word (i mod 4) of the Philox block with counter {i/4, index}
+/// and key k. ema.data == nullptr: no average is kept.
 struct OptimizerArena {
-  View weight, master, grad;
+  View weight, master, grad, ema;
+  std::int64_t index = 0;
   View states[kMaxOptimizerStates];
   UpdateRule rule;
   double lr_scale = 1;  ///< multiplies the learning rate of StepState
@@ -64,35 +70,51 @@ struct StepMemory {
   View touched;   ///< u8 [parameters]: received a gradient in this cycle; written by the host
   View counts;    ///< i64 [parameters]: updates applied to each
   View schedule;  ///< u8 [sizeof(math::ScheduleTable)]: of the learning rate
+  View scaler;    ///< u8 [sizeof(math::ScalerState)]; several optimizers may have the same
 };
 
 /// For the dispatcher (found by argument-dependent lookup).
 inline Device device_of(const StepMemory& m) { return m.state.device; }
+inline Device device_of(std::span<const StepMemory> m) { return m.front().state.device; }
 
 namespace cpu {
 
-/// Begins a micro-step: *seed (f32 or f64 scalar) = the loss scale, and the weight sum grows by
-/// *weight, or by host_weight where weight.data == nullptr.
-void optim_begin(const StepMemory& memory, const View& seed, const ConstView& weight,
-                 double host_weight, Stream stream);
+/// Begins a micro-step: *seed (f32 or f64 scalar) = the unit of the arenas, in which they are
+/// expressed anew where it changes; the sums of losses and weights grow by *loss and by *weight, or
+/// host_weight where weight.data == nullptr (math::begin_micro_step).
+void optim_begin(const StepMemory& memory, std::span<const OptimizerArena> arenas,
+                 const math::StepPolicy& policy, const View& seed, const ConstView& loss,
+                 const ConstView& weight, double host_weight, Stream stream);
 /// Norm and finite check of all touched gradients, then the decision (math::decide).
-void optim_norm(const StepMemory& memory, std::span<const OptimizerArena> arenas, double clip_norm,
-                Stream stream);
+void optim_norm(const StepMemory& memory, std::span<const OptimizerArena> arenas,
+                const math::StepPolicy& policy, Stream stream);
+/// Optimizers that step together, after the norm of each: where a value that is not finite keeps
+/// one of them from its step, none makes one.
+void optim_join(std::span<const StepMemory> memories, Stream stream);
 /// Of arenas whose rule has a trust ratio: the ratio of every touched parameter, for the update to
 /// come. Writes nothing else.
 void optim_trust_ratios(const StepMemory& memory, std::span<const OptimizerArena> arenas,
                         Stream stream);
 /// If the step applies: every touched parameter takes its update, and the model's copy is rounded
 /// from the master. In any case its gradient is zero afterwards, in the same pass. A parameter that
-/// is not touched is neither read nor written.
-void optim_update(const StepMemory& memory, std::span<const OptimizerArena> arenas, Stream stream);
+/// is not touched is neither read nor written, but for its moving average, which goes on in every
+/// applied step: ema += (1 - decay) (weight - ema).
+void optim_update(const StepMemory& memory, std::span<const OptimizerArena> arenas,
+                  const math::StepPolicy& policy, Stream stream);
 /// Counters of the step and of the parameters it updated, the outcome, and an empty cycle.
 void optim_finish(const StepMemory& memory, Stream stream);
+/// After the finish of all optimizers that share the first one's scaler: its scale moves, once. An
+/// overflow in any of them counts as one; without one, so does an applied step in any of them.
+void optim_move_scale(std::span<const StepMemory> memories, const math::ScalePolicy& policy,
+                      Stream stream);
 /// Forgets the cycle's weight and micro-steps (the caller zeroes the gradients).
 void optim_reset(const StepMemory& memory, Stream stream);
 /// A new schedule of the learning rate: the next step has its value at the number of applied steps.
 void optim_set_schedule(const StepMemory& memory, const math::ScheduleTable& schedule,
                         Stream stream);
+/// The loss scale from the next micro-step on; its policy counts from the beginning.
+void optim_set_scale(const StepMemory& memory, double scale, const math::ScalePolicy& policy,
+                     Stream stream);
 
 }  // namespace cpu
 
@@ -103,5 +125,8 @@ FIRN_KERNEL_CPU(optim_update)
 FIRN_KERNEL_CPU(optim_finish)
 FIRN_KERNEL_CPU(optim_reset)
 FIRN_KERNEL_CPU(optim_set_schedule)
+FIRN_KERNEL_CPU(optim_join)
+FIRN_KERNEL_CPU(optim_move_scale)
+FIRN_KERNEL_CPU(optim_set_scale)
 
 }  // namespace firn::kernels

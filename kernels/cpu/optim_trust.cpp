@@ -14,7 +14,7 @@ namespace {
 // One piece, a row at a time: the directions vectorise, and are summed while in the L1 cache.
 template <class T, class Rule>
 TrustPartial measure_piece(const OptimizerArena& a, const Piece& p,
-                           const typename Rule::template Coefficients<T>& k) {
+                           const typename Rule::template Coefficients<T>& k, T limit) {
   static_assert(Rule::kStates == 2);
   TrustPartial out{0, 0};
   const View& weight = a.master.data ? a.master : a.weight;
@@ -30,7 +30,7 @@ TrustPartial measure_piece(const OptimizerArena& a, const Piece& p,
 #pragma GCC ivdep
     for (std::int64_t i = 0; i < n; ++i) {
       T states[2] = {s0[i], s1[i]};
-      update[i] = Rule::template direction<T>(k, w[i], g[i] * factor, states);
+      update[i] = Rule::template direction<T>(k, w[i], math::clip_to(g[i] * factor, limit), states);
     }
     out.weight += sum_of_squares(w, n);
     out.update += sum_of_squares(update, n);
@@ -50,7 +50,8 @@ void measure_arena(const StepMemory& memory, const OptimizerArena& a, const Rule
       a.trust_partials[i] = measure_piece<T, Rule>(
           a, p,
           rule.template prepare<T>(
-              {s.learning_rate * a.lr_scale, s.gradient_factor, counts[p.parameter] + 1, 1.0}));
+              {s.learning_rate * a.lr_scale, s.gradient_factor, counts[p.parameter] + 1, 1.0}),
+          static_cast<T>(s.value_limit));
     }
   });
   // The pieces of a parameter follow one another.

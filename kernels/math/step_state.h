@@ -5,62 +5,117 @@
 
 #include <cstdint>
 
+#include "kernels/math/loss_scale.h"
 #include "kernels/math/macros.h"
 #include "kernels/math/schedule.h"
 
 namespace firn::math {
 
-enum class StepStatus : std::int32_t { none, applied, skipped_empty, skipped_non_finite };
+enum class StepStatus : std::int32_t {
+  none,
+  applied,
+  skipped_empty,
+  skipped_non_finite,
+  skipped_partner
+};
+
+/// What was not finite where a step was skipped for it. The loss is asked first: gradients of a
+/// loss that is not finite say nothing about the loss scale.
+enum class NonFinite : std::int32_t { none, loss, weight, gradient };
+
+/// What the options of an optimizer say about its steps. Constant while it lives.
+struct StepPolicy {
+  double clip_norm = 0;   ///< 0: no limit
+  double clip_value = 0;  ///< 0: no limit
+  double ema = 0;         ///< decay; 0: there is no average
+  ScalePolicy scale;
+};
 
 /// What the last finished cycle came to; what a StepReport shows.
 struct StepOutcome {
-  std::int64_t cycle = 0;     ///< number of the cycle: 1 for the first
-  std::int64_t applied = 0;   ///< applied steps so far, this one included
-  std::int64_t skipped = 0;   ///< skipped steps so far, this one included
-  std::int64_t culprit = -1;  ///< parameter with the first non-finite gradient; -1: none
-  double weight = 0;          ///< sum of the losses' weights
-  double norm = 0;            ///< of the averaged gradient, before clipping
-  double learning_rate = 0;   ///< that was in force
-  double loss_scale = 1;      ///< that was in force
+  std::int64_t cycle = 0;         ///< number of the cycle: 1 for the first
+  std::int64_t applied = 0;       ///< applied steps so far, this one included
+  std::int64_t skipped = 0;       ///< skipped steps so far, this one included
+  std::int64_t culprit = -1;      ///< parameter with the first non-finite gradient; -1: none
+  std::int64_t micro_steps = 0;   ///< backward passes of the cycle
+  std::int64_t skips_in_row = 0;  ///< steps skipped for a value that is not finite, up to this one
+  double weight = 0;              ///< sum of the losses' weights
+  double loss = 0;                ///< sum of the losses / weight
+  double norm = 0;                ///< of the averaged gradient, before clipping
+  double learning_rate = 0;       ///< that was in force
+  double loss_scale = 1;          ///< that was in force
   StepStatus status = StepStatus::none;
+  NonFinite non_finite = NonFinite::none;
 };
 
 struct StepState {
   // The cycle that is being accumulated.
   double weight_sum = 0;         ///< sum of the losses' weights
+  double loss_sum = 0;           ///< sum of the losses
   std::int64_t micro_steps = 0;  ///< backward passes
+  double unit = 1;               ///< the arenas hold unit * (sum of gradients); a power of two
+  double scale = 1;              ///< loss scale that the unit was made from
+  double reexpress = 1;          ///< what optim_begin has to multiply the arenas by
 
   // The decision for the step in flight: made by decide(), read by the update.
   StepStatus decision = StepStatus::none;
+  NonFinite non_finite = NonFinite::none;
   std::int64_t culprit = -1;
   double norm_squared = 0;     ///< of the averaged gradient
   double gradient_factor = 0;  ///< un-scales, averages and clips: what gradients are multiplied by
+  double value_limit = 0;      ///< largest magnitude after that
+  double largest = 0;          ///< magnitude of the averaged gradient, where it was asked for
 
   // Training.
   double learning_rate = 0;  ///< of the next step: the schedule's value at `applied`
   std::int64_t applied = 0;
   std::int64_t skipped = 0;
-
-  // Loss scale: powers of two. The policy that moves it counts here.
-  double loss_scale = 1;
-  std::int64_t clean_steps = 0;      ///< applied steps since the scale last changed
-  std::int64_t hysteresis_left = 0;  ///< overflows still tolerated before the scale backs off
+  std::int64_t skips_in_row = 0;
 
   StepOutcome last;
 };
 
-/// Begins a micro-step whose loss has the denominator `weight`. Returns the seed of its backward.
-FIRN_HD inline double begin_micro_step(StepState& s, double weight) {
+/// v within [-limit, limit]; the same value where limit is infinite.
+template <class V>
+FIRN_HD V clip_to(V v, V limit) {
+  const V up = v < -limit ? -limit : v;
+  return up > limit ? limit : up;
+}
+
+FIRN_HD inline bool is_finite(double v) { return v - v == 0; }
+
+/// Begins a micro-step whose loss has the value `loss` (a sum) and the denominator `weight`.
+/// Returns the seed of its backward. The unit is chosen by the first micro-step that has a weight;
+/// it stays where that of a later one is within a factor 2 of it and the loss scale is the same.
+/// Else the arenas are to be multiplied by s.reexpress before the backward: a power of two, so that
+/// units never mix and nothing is rounded (S05).
+FIRN_HD inline double begin_micro_step(StepState& s, const ScalerState& scaler,
+                                       const StepPolicy& policy, double loss, double weight) {
+  s.reexpress = 1;
+  if (policy.scale.scaled && (weight > 0 || s.micro_steps == 0)) {
+    const double unit = unit_for(scaler.scale, weight);
+    const bool first = !(s.weight_sum > 0) && s.micro_steps == 0;
+    if (first || s.scale != scaler.scale || unit > 2 * s.unit || 2 * unit < s.unit) {
+      if (!first) s.reexpress = unit / s.unit;
+      s.unit = unit;
+    }
+    s.scale = scaler.scale;
+  }
   s.weight_sum += weight;
+  s.loss_sum += loss;
   s.micro_steps += 1;
-  return s.loss_scale;
+  return s.unit;
 }
 
 /// Forgets the cycle: the state is as after a finished step.
 FIRN_HD inline void reset_cycle(StepState& s) {
   s.weight_sum = 0;
+  s.loss_sum = 0;
   s.micro_steps = 0;
+  s.unit = 1;
+  s.scale = 1;
   s.decision = StepStatus::none;
+  s.non_finite = NonFinite::none;
   s.culprit = -1;
 }
 
@@ -68,9 +123,7 @@ FIRN_HD inline void reset_cycle(StepState& s) {
 FIRN_HD inline bool has_gradient(const StepState& s) { return s.weight_sum > 0; }
 
 /// What takes an accumulated, scaled sum to the mean gradient.
-FIRN_HD inline double averaging_factor(const StepState& s) {
-  return 1.0 / (s.loss_scale * s.weight_sum);
-}
+FIRN_HD inline double averaging_factor(const StepState& s) { return 1.0 / (s.unit * s.weight_sum); }
 
 /// Whether every value of a slice with this sum of squares and largest magnitude is finite, and
 /// stays so (below `limit`) when it is multiplied by `factor`. Squares are never negative: their
@@ -80,13 +133,21 @@ FIRN_HD inline bool stays_finite(double sum_of_squares, double largest, double f
   return sum_of_squares == sum_of_squares && factor <= limit && largest * factor <= limit;
 }
 
-/// Decides the step from the sum of squares of all accumulated gradients and the first parameter
-/// with a non-finite one (-1: none). `clip_norm` > 0 scales the averaged gradient by
-/// min(1, clip_norm / (norm + 1e-6)), as PyTorch's clip_grad_norm_ does.
-FIRN_HD inline void decide(StepState& s, double sum_of_squares, std::int64_t culprit,
-                           double clip_norm) {
+/// What the norm kernel has found out about all accumulated gradients.
+struct GradientSummary {
+  double sum_of_squares = 0;
+  double clipped_squares =
+      0;                      ///< of the averaged gradient after clip_value; only where that is set
+  double largest = 0;         ///< magnitude; only where the scale is being calibrated
+  std::int64_t culprit = -1;  ///< first parameter with a non-finite gradient; -1: none
+};
+
+/// Decides the step. clip_value limits each element of the averaged gradient; clip_norm then scales
+/// it by min(1, clip_norm / (norm + 1e-6)), as PyTorch's clip_grad_value_ and clip_grad_norm_ do.
+FIRN_HD inline void decide(StepState& s, const StepPolicy& policy, const GradientSummary& g) {
   const double limit = 1.7976931348623157e308;
-  s.culprit = culprit;
+  s.culprit = g.culprit;
+  s.non_finite = NonFinite::none;
   s.norm_squared = 0;
   s.gradient_factor = 0;
   if (s.weight_sum <= 0) {
@@ -94,14 +155,24 @@ FIRN_HD inline void decide(StepState& s, double sum_of_squares, std::int64_t cul
     return;
   }
   const double factor = averaging_factor(s);
-  s.norm_squared = sum_of_squares * factor * factor;
-  if (culprit >= 0 || !(s.weight_sum <= limit) || !(factor <= limit)) {  // a NaN is not <=
+  s.norm_squared = g.sum_of_squares * factor * factor;
+  s.largest = g.largest * factor;
+  if (!(s.weight_sum <= limit)) {  // a NaN is not <=
+    s.non_finite = NonFinite::weight;
+  } else if (!is_finite(s.loss_sum)) {
+    s.non_finite = NonFinite::loss;
+  } else if (g.culprit >= 0 || !(factor <= limit)) {
+    s.non_finite = NonFinite::gradient;
+  }
+  if (s.non_finite != NonFinite::none) {
     s.decision = StepStatus::skipped_non_finite;
     return;
   }
-  const double norm = sqrt(s.norm_squared);
-  const double clip = clip_norm > 0 ? clip_norm / (norm + 1e-6) : 1.0;
+  const double norm = sqrt(policy.clip_value > 0 ? g.clipped_squares : s.norm_squared);
+  const double ratio = policy.clip_norm > 0 ? policy.clip_norm / (norm + 1e-6) : 1.0;
+  const double clip = ratio < 1.0 ? ratio : 1.0;
   s.gradient_factor = clip < 1.0 ? factor * clip : factor;
+  s.value_limit = policy.clip_value > 0 ? policy.clip_value * clip : HUGE_VAL;
   s.decision = StepStatus::applied;
 }
 
@@ -110,23 +181,28 @@ FIRN_HD inline void set_schedule(StepState& s, const ScheduleTable& schedule) {
   s.learning_rate = schedule_at(schedule, s.applied);
 }
 
-/// Ends the cycle: counts it, notes what it came to, and makes ready for the next, which has the
-/// schedule's value at the number of applied steps.
+/// Ends the cycle: counts it, notes what it came to, and makes ready for the next.
 FIRN_HD inline void finish_cycle(StepState& s, const ScheduleTable& schedule) {
   if (s.decision == StepStatus::applied) {
     s.applied += 1;
+    s.skips_in_row = 0;
   } else {
     s.skipped += 1;
+    if (s.decision == StepStatus::skipped_non_finite) s.skips_in_row += 1;
   }
   s.last.cycle = s.applied + s.skipped;
   s.last.applied = s.applied;
   s.last.skipped = s.skipped;
+  s.last.skips_in_row = s.skips_in_row;
   s.last.culprit = s.culprit;
+  s.last.micro_steps = s.micro_steps;
   s.last.weight = s.weight_sum;
+  s.last.loss = s.weight_sum != 0 ? s.loss_sum / s.weight_sum : 0;
   s.last.norm = sqrt(s.norm_squared);
   s.last.learning_rate = s.learning_rate;
-  s.last.loss_scale = s.loss_scale;
+  s.last.loss_scale = s.scale;
   s.last.status = s.decision;
+  s.last.non_finite = s.non_finite;
   s.learning_rate = schedule_at(schedule, s.applied);
   reset_cycle(s);
 }

@@ -1,8 +1,13 @@
+// Policies of the loss scale: checked, and as the kernels know them.
 #include "firn/optim/loss_scale.h"
 
 #include <cmath>
 
 #include "base/check.h"
+#include "firn/stream.h"
+#include "kernels/optim.h"
+#include "optim/scaler.h"
+#include "tensor/impl.h"
 
 namespace firn::optim {
 namespace {
@@ -81,6 +86,82 @@ LossScale LossScale::dynamic(const DynamicLossScale& o) {
   out.kind_ = Kind::dynamic;
   out.options_ = o;
   return out;
+}
+
+math::ScalePolicy policy_of(const LossScale& scale) {
+  const DynamicLossScale& o = scale.options();
+  math::ScalePolicy out;
+  out.growth_factor = o.growth_factor;
+  out.backoff_factor = o.backoff_factor;
+  out.min = o.min;
+  out.max = o.max;
+  out.growth_interval = o.growth_interval;
+  out.hysteresis = o.hysteresis;
+  out.refill_on_clean_step = o.refill == HysteresisRefill::on_clean_step;
+  out.dynamic = scale.kind() == LossScale::Kind::dynamic;
+  out.scaled = out.dynamic || scale.kind() == LossScale::Kind::fixed;
+  return out;
+}
+
+math::ScalerState initial_state(const LossScale& scale) {
+  const DynamicLossScale& o = scale.options();
+  math::ScalerState out;
+  out.hysteresis_left = o.hysteresis;
+  if (scale.kind() == LossScale::Kind::dynamic && o.calibrate) {
+    out.calibrating = 1;
+    out.scale = std::fmin(std::fmax(1.0, o.min), o.max);
+  } else if (policy_of(scale).scaled) {
+    out.scale = o.init;
+  }
+  return out;
+}
+
+void check_scale(const char* op, const LossScale& policy, double scale) {
+  const DynamicLossScale& o = policy.options();
+  FIRN_CHECK(policy_of(policy).scaled, op,
+             "give the optimizer a LossScale that is fixed or dynamic",
+             "there is no loss scaling to set {} for", scale);
+  const bool dynamic = policy.kind() == LossScale::Kind::dynamic;
+  const double low = dynamic ? o.min : 0x1p-24, high = dynamic ? o.max : 0x1p24;
+  FIRN_CHECK(is_power_of_two(scale) && scale >= low && scale <= high, op, "",
+             "the loss scale {} is not a power of two in [{}, {}]", scale, low, high);
+}
+
+// ---- LossScaler ----
+
+LossScaler::LossScaler(const LossScale& policy, Device device)
+    : LossScaler(policy.kind() == LossScale::Kind::automatic ? LossScale::dynamic() : policy,
+                 zeros({static_cast<std::int64_t>(sizeof(math::ScalerState))}, DType::u8, device)) {
+}
+
+LossScaler::LossScaler(const LossScale& policy, Tensor memory)
+    : state_(std::make_shared<State>(State{std::move(memory), policy})) {
+  const math::ScalerState initial = initial_state(policy);
+  copy_bytes(state_->memory.impl()->data(), state_->memory.device(), &initial, Device::cpu(),
+             sizeof(initial));
+}
+
+const Tensor& LossScaler::memory() const {
+  FIRN_CHECK(state_, kOp, "", "the scaler is undefined");
+  return state_->memory;
+}
+
+const LossScale& LossScaler::policy() const {
+  FIRN_CHECK(state_, kOp, "", "the scaler is undefined");
+  return state_->policy;
+}
+
+double LossScaler::scale() const {
+  math::ScalerState s;
+  copy_bytes(&s, Device::cpu(), memory().impl()->data(), memory().device(), sizeof(s));
+  return s.scale;
+}
+
+void LossScaler::set_scale(double scale) {
+  check_scale(kOp, policy(), scale);
+  kernels::StepMemory m;
+  m.state = m.scaler = memory().mutable_view();
+  kernels::optim_set_scale(m, scale, policy_of(policy()), current_stream(memory().device()));
 }
 
 }  // namespace firn::optim

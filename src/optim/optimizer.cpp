@@ -6,12 +6,54 @@
 #include "optim/schedule_table.h"
 
 namespace firn::optim {
+namespace {
+
+bool is_16_bit(DType t) { return t == DType::f16 || t == DType::bf16; }
+
+bool any_parameter(const std::vector<GroupSetup>& groups, bool (*is)(DType)) {
+  for (const GroupSetup& g : groups)
+    for (const Tensor& t : g.parameters)
+      if (t.defined() && is(t.dtype())) return true;
+  return false;
+}
+
+// Checks the options, and settles what is left to the parameters' types.
+StepOptions settle(const std::string& op, StepOptions o, const std::vector<GroupSetup>& groups) {
+  require_option(op.c_str(), "clip_norm", o.clip_norm, 0);
+  require_option(op.c_str(), "clip_value", o.clip_value, 0);
+  require_option(op.c_str(), "ema", o.ema, 0, 1);
+  FIRN_CHECK(o.max_skips >= 0, op, "0 means no limit", "max_skips is {}", o.max_skips);
+  if (o.scaler.defined()) {
+    FIRN_CHECK(o.loss_scale.kind() == LossScale::Kind::automatic, op, "set one of them",
+               "both loss_scale and scaler are set");
+    o.loss_scale = o.scaler.policy();
+  } else if (o.loss_scale.kind() == LossScale::Kind::automatic) {
+    const bool f16 = any_parameter(groups, [](DType t) { return t == DType::f16; });
+    o.loss_scale = f16 ? LossScale::dynamic() : LossScale::none();
+  }
+  FIRN_CHECK(!o.stochastic_rounding || any_parameter(groups, is_16_bit), op,
+             "leave it out, or convert the model before",
+             "stochastic_rounding is set, and no parameter is f16 or bf16");
+  return o;
+}
+
+math::StepPolicy step_policy(const StepOptions& o) {
+  return {o.clip_norm, o.clip_value, o.ema, policy_of(o.loss_scale)};
+}
+
+}  // namespace
 
 Optimizer::Impl::Impl(const char* op, std::vector<GroupSetup> groups, const Schedule& learning_rate,
                       const StepOptions& step)
-    : store((require_option(op, "clip_norm", step.clip_norm, 0), op), groups),
-      lr(learning_rate),
-      options(step) {
+    : options(settle(op, step, groups)),
+      policy(step_policy(options)),
+      store(op, groups,
+            {.masters = !options.stochastic_rounding,
+             .average = options.ema > 0,
+             .scaler = options.scaler.defined() ? options.scaler.memory() : Tensor()}),
+      scaler(options.scaler.defined() ? options.scaler
+                                      : LossScaler(options.loss_scale, store.scaler())),
+      lr(learning_rate) {
   kernels::optim_set_schedule(store.memory(), table_of(lr), store.stream());
 }
 
@@ -27,7 +69,7 @@ void Optimizer::backward(const Loss& loss) {
                  is_floating(w.dtype()) && w.device() == impl_->store.device(),
              op, "take the loss from a function of losses.h",
              "the loss's weight is {}, not an f32 or f64 scalar on {}",
-             w.defined() ? describe(w) : "undefined", impl_->store.device());
+             w.defined() ? firn::describe(w) : "undefined", impl_->store.device());
   run_backward(loss.sum, w, 0);
 }
 
@@ -42,56 +84,124 @@ void Optimizer::run_backward(const Tensor& sum, const Tensor& weight, double hos
   FIRN_CHECK(sum.defined(), op, "", "the loss is undefined");
   FIRN_CHECK(
       sum.numel() == 1 && is_floating(sum.dtype()) && compute_dtype(sum.dtype()) == sum.dtype(), op,
-      "sum it, in f32", "the loss is {}, not an f32 or f64 scalar", describe(sum));
+      "sum it, in f32", "the loss is {}, not an f32 or f64 scalar", firn::describe(sum));
   FIRN_CHECK(sum.device() == store.device(), op, "move the model or the data",
-             "the loss is {}, and the parameters are on {}", describe(sum), store.device());
+             "the loss is {}, and the parameters are on {}", firn::describe(sum), store.device());
   FIRN_CHECK(sum.requires_grad(), op,
              "compute it from the parameters given to the optimizer, outside of NoGrad",
-             "the loss {} requires no gradient", describe(sum));
-  FIRN_CHECK(!impl_->broken, op, "call zero_grad() to begin anew",
-             "an earlier backward pass of this cycle has failed half-way");
-  store.check_parameters();
+             "the loss {} requires no gradient", firn::describe(sum));
+  check_ready();
+  impl_->open_cycle();
 
   // A new seed each time: autograd may keep it as somebody's gradient.
   const Tensor seed = empty(sum.shape(), sum.dtype(), sum.device());
-  kernels::optim_begin(store.memory(), seed.mutable_view(),
-                       weight.defined() ? weight.view() : ConstView{}, host_weight, store.stream());
   impl_->broken = true;
+  kernels::optim_begin(store.memory(), store.arenas(), impl_->policy, seed.mutable_view(),
+                       sum.view(), weight.defined() ? weight.view() : ConstView{}, host_weight,
+                       store.stream());
+  impl_->micro_steps += 1;
   firn::backward(sum, {.seed = seed, .retain_graph = false});
   impl_->broken = false;
   store.note_gradients();
 }
 
-StepReport Optimizer::step() {
-  ParamStore& store = impl_->store;
+void Optimizer::check_ready() const {
+  const ParamStore& store = impl_->store;
   FIRN_CHECK(!impl_->broken, store.op(), "call zero_grad() to begin anew",
              "a backward pass of this cycle has failed half-way");
+  FIRN_CHECK(!impl_->averaged, store.op(), "end the scope of use_ema() first",
+             "the weights are their moving averages at the moment");
   store.check_parameters();
+}
+
+StepReport Optimizer::step() {
+  check_ready();
+  FIRN_CHECK(!impl_->options.scaler.defined(), impl_->store.op(), "call step_all()",
+             "its loss scale is shared with other optimizers");
+  impl_->open_cycle();
+  impl_->calls += 1;
+  return impl_->calls < impl_->length ? progress() : end_cycle();
+}
+
+StepReport Optimizer::flush(Partial partial) {
+  check_ready();
+  if (partial == Partial::drop) zero_grad();
+  if (partial != Partial::apply || impl_->micro_steps == 0) return progress();
+  FIRN_CHECK(!impl_->options.scaler.defined(), impl_->store.op(), "call step_all()",
+             "its loss scale is shared with other optimizers");
+  return end_cycle();
+}
+
+StepReport Optimizer::progress() const {
+  return {impl_->store.step_state(), impl_->cycles, impl_->micro_steps};
+}
+
+void Optimizer::Impl::decide() {
   store.note_gradients();  // set_grad() may have dropped one since
   store.upload_touched();
+  kernels::optim_norm(store.memory(), store.arenas(), policy, store.stream());
+}
+
+void Optimizer::Impl::commit() {
   const kernels::StepMemory memory = store.memory();
   const Stream stream = store.stream();
-  kernels::optim_norm(memory, store.arenas(), impl_->options.clip_norm, stream);
   kernels::optim_trust_ratios(memory, store.arenas(), stream);
-  kernels::optim_update(memory, store.arenas(), stream);
+  kernels::optim_update(memory, store.arenas(), policy, stream);
   kernels::optim_finish(memory, stream);
   store.bump_versions();
   store.begin_cycle(false);
-  return {store.step_state(), ++impl_->cycles};
+  close_cycle();
+  ++cycles;
+}
+
+StepReport Optimizer::end_cycle() {
+  impl_->decide();
+  impl_->commit();
+  const kernels::StepMemory memory = impl_->store.memory();
+  kernels::optim_move_scale(std::span(&memory, 1), impl_->policy.scale, impl_->store.stream());
+  StepReport report(impl_->store.step_state(), impl_->cycles);
+  impl_->check_skips();
+  return report;
+}
+
+void Optimizer::Impl::check_skips() const {
+  if (options.max_skips == 0 || !store.device().is_cpu()) return;
+  const math::StepOutcome o = store.read_state().last;
+  if (o.status != math::StepStatus::skipped_non_finite || o.skips_in_row < options.max_skips)
+    return;
+  std::string culprit = "the averaged gradient";
+  if (o.culprit >= 0) {
+    const Tensor p = store.parameters()[static_cast<std::size_t>(o.culprit)];
+    culprit = fmt::format("the gradient of parameter {}, {},", o.culprit, firn::describe(p));
+  }
+  if (o.non_finite == math::NonFinite::weight) culprit = "the loss's weight";
+  if (o.non_finite == math::NonFinite::loss) culprit = "the loss";
+  FIRN_CHECK(
+      false, store.op(),
+      "this is no matter of the loss scale: look at the data, the learning rate, and the "
+      "model's operations (AnomalyMode names the one)",
+      "{} steps in a row were skipped, the last one because {} is not finite (loss scale {})",
+      o.skips_in_row, culprit, o.loss_scale);
 }
 
 void Optimizer::zero_grad() {
   impl_->store.begin_cycle(true);
   kernels::optim_reset(impl_->store.memory(), impl_->store.stream());
   impl_->broken = false;
+  impl_->close_cycle();
 }
 
-double Optimizer::lr() const {
-  math::StepState s;
-  const ParamStore& store = impl_->store;
-  copy_bytes(&s, Device::cpu(), store.step_state().impl()->data(), store.device(), sizeof(s));
-  return s.learning_rate;
+void Optimizer::set_epoch(std::int64_t epoch) {
+  FIRN_CHECK(epoch >= 0, impl_->store.op(), "", "the epoch is {}", epoch);
+  impl_->options.accumulate.at(epoch);  // throws now rather than in the next cycle
+  impl_->epoch = epoch;
 }
+
+std::int64_t Optimizer::cycle_length() const {
+  return impl_->length > 0 ? impl_->length : impl_->options.accumulate.at(impl_->epoch);
+}
+
+double Optimizer::lr() const { return impl_->store.read_state().learning_rate; }
 
 void Optimizer::set_lr(double lr) {
   require_option(impl_->store.op().c_str(), "lr", lr, 0);

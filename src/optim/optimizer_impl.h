@@ -11,6 +11,7 @@
 #include "firn/optim/schedule.h"
 #include "firn/optim/step_options.h"
 #include "optim/param_store.h"
+#include "optim/scaler.h"
 
 namespace firn::optim {
 
@@ -18,11 +19,30 @@ struct Optimizer::Impl {
   /// Rules: one per group. Throws Error for options outside their range.
   Impl(const char* op, std::vector<GroupSetup> groups, const Schedule& lr, const StepOptions& step);
 
-  ParamStore store;
-  Schedule lr;
+  /// Counts the calls of step() that make a cycle; the first thing of a cycle fixes their number.
+  void open_cycle() {
+    if (length == 0) length = options.accumulate.at(epoch);
+  }
+  void close_cycle() { length = calls = micro_steps = 0; }
+  /// Runs the kernels up to the decision, and those after it.
+  void decide();
+  void commit();
+  /// Throws where too many steps in a row were skipped (S12). Only on the CPU.
+  void check_skips() const;
+
   StepOptions options;
-  std::int64_t cycles = 0;  ///< ended so far
-  bool broken = false;      ///< a backward pass has thrown half-way in this cycle
+  math::StepPolicy policy;
+  ParamStore store;
+  LossScaler scaler;
+  Schedule lr;
+  std::vector<Tensor> replayed;  ///< see restore_on_replay()
+  std::int64_t cycles = 0;       ///< ended so far
+  std::int64_t epoch = 0;
+  std::int64_t length = 0;       ///< calls of step() in the cycle under way; 0: there is none
+  std::int64_t calls = 0;        ///< so far
+  std::int64_t micro_steps = 0;  ///< backward passes so far
+  bool broken = false;           ///< a backward pass has thrown half-way in this cycle
+  bool averaged = false;         ///< the weights are their averages at the moment
 };
 
 /// Throws Error unless low <= value < high (and so for a NaN).

@@ -33,8 +33,14 @@ Ref<Storage> upload(const std::vector<T>& values, Device device) {
 
 }  // namespace
 
-ParamStore::ParamStore(std::string op, const std::vector<GroupSetup>& groups) : op_(std::move(op)) {
+ParamStore::ParamStore(std::string op, const std::vector<GroupSetup>& groups,
+                       const StoreOptions& options)
+    : op_(std::move(op)), options_(options) {
   collect(groups);
+  FIRN_CHECK(!options_.scaler.defined() || options_.scaler.device() == device_, op_,
+             "make the scaler with the parameters' device",
+             "the shared loss scale is on {}, and the parameters are on {}",
+             options_.scaler.device(), device_);
   lay_out();
   for (Arena& a : arenas_) allocate(a);
   {
@@ -43,6 +49,9 @@ ParamStore::ParamStore(std::string op, const std::vector<GroupSetup>& groups) : 
     step_state_ = zeros({static_cast<std::int64_t>(sizeof(math::StepState))}, DType::u8, device_);
     touched_ = zeros({n}, DType::u8, device_);
     counts_ = zeros({n}, DType::i64, device_);
+    scaler_ = options_.scaler;
+    if (!scaler_.defined())
+      scaler_ = zeros({static_cast<std::int64_t>(sizeof(math::ScalerState))}, DType::u8, device_);
     schedule_ = zeros({static_cast<std::int64_t>(sizeof(math::ScheduleTable))}, DType::u8, device_);
   }
   const math::StepState initial;
@@ -135,7 +144,8 @@ void ParamStore::allocate(Arena& a) {
   };
   a.weight = make(Owner::weights, a.dtype);
   a.grad = make(Owner::gradients, sink);
-  if (sink != a.dtype && a.dtype != DType::f64) a.master = make(Owner::optimizer, sink);
+  if (options_.average) a.ema = make(Owner::optimizer, sink);
+  if (sink != a.dtype && options_.masters) a.master = make(Owner::optimizer, sink);
   std::visit(
       [&](const auto& rule) {
         for (int i = 0; i < rule.kStates; ++i) {
@@ -152,6 +162,8 @@ void ParamStore::allocate(Arena& a) {
   v.weight = a.weight.mutable_view();
   if (a.master.defined()) v.master = a.master.mutable_view();
   v.grad = a.grad.mutable_view();
+  if (a.ema.defined()) v.ema = a.ema.mutable_view();
+  v.index = static_cast<std::int64_t>(views_.size());
   for (std::size_t i = 0; i < a.states.size(); ++i) v.states[i] = a.states[i].mutable_view();
   v.rule = a.rule;
   v.lr_scale = a.lr_scale;
@@ -225,7 +237,13 @@ Tensor ParamStore::slice(const Tensor& arena, const Parameter& p) const {
 
 kernels::StepMemory ParamStore::memory() const {
   return {step_state_.mutable_view(), touched_.mutable_view(), counts_.mutable_view(),
-          schedule_.mutable_view()};
+          schedule_.mutable_view(), scaler_.mutable_view()};
+}
+
+math::StepState ParamStore::read_state() const {
+  math::StepState s;
+  copy_bytes(&s, Device::cpu(), step_state_.impl()->data(), device_, sizeof(s));
+  return s;
 }
 
 void ParamStore::check_parameters() const {
@@ -270,10 +288,15 @@ void ParamStore::bump_versions() noexcept {
     if (p.seen) p.storage->bump_version("the optimizer's step");
 }
 
+void ParamStore::bump_all_versions(const char* what) noexcept {
+  for (Parameter& p : parameters_) p.storage->bump_version(what);
+}
+
 void ParamStore::refresh_masters() {
   for (const Parameter& p : parameters_)
-    if (const Tensor& master = arenas_[p.arena].master; master.defined())
-      kernels::copy(p.tensor.view(), slice(master, p).mutable_view(), stream());
+    for (const Tensor* arena : {&arenas_[p.arena].master, &arenas_[p.arena].ema})
+      if (arena->defined())
+        kernels::copy(p.tensor.view(), slice(*arena, p).mutable_view(), stream());
 }
 
 // ---- Looking in ----
@@ -282,6 +305,18 @@ std::vector<Tensor> ParamStore::parameters() const {
   std::vector<Tensor> out;
   for (const Parameter& p : parameters_) out.push_back(p.tensor);
   return out;
+}
+
+std::vector<Tensor> ParamStore::averages() const {
+  std::vector<Tensor> out;
+  for (const Parameter& p : parameters_)
+    if (const Tensor& ema = arenas_[p.arena].ema; ema.defined()) out.push_back(slice(ema, p));
+  return out;
+}
+
+Tensor ParamStore::gradient(std::size_t i) const {
+  const Parameter& p = parameters_[i];
+  return p.leaf->touched > 0 ? slice(arenas_[p.arena].grad, p) : Tensor();
 }
 
 std::vector<NamedState> ParamStore::state() const {
@@ -293,6 +328,7 @@ std::vector<NamedState> ParamStore::state() const {
     out.push_back({prefix + "weight", p.tensor.detach()});
     out.push_back({prefix + "gradient", slice(a.grad, p)});
     if (a.master.defined()) out.push_back({prefix + "master", slice(a.master, p)});
+    if (a.ema.defined()) out.push_back({prefix + "ema", slice(a.ema, p)});
     for (std::size_t s = 0; s < a.states.size(); ++s) {
       const char* name = std::visit(
           [&](const auto& rule) { return rule.state_name(static_cast<int>(s)); }, a.rule);
@@ -302,6 +338,7 @@ std::vector<NamedState> ParamStore::state() const {
   out.push_back({"update_counts", counts_});
   out.push_back({"touched", touched_});
   out.push_back({"schedule", schedule_});
+  out.push_back({"loss_scale", scaler_});
   out.push_back({"step_state", step_state_});
   return out;
 }

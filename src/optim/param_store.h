@@ -22,6 +22,12 @@ struct GroupSetup {
   double lr_scale = 1;
 };
 
+struct StoreOptions {
+  bool masters = true;   ///< f16 and bf16 parameters get f32 masters
+  bool average = false;  ///< all get a moving average
+  Tensor scaler;         ///< memory of the loss scale; undefined: its own
+};
+
 /// Owns the arenas and the device memory of the step. In an arena, element i of weights, gradients
 /// and states belong together; each parameter begins at a multiple of 64 bytes and is followed by
 /// zeros up to the next. A parameter that appears several times in the list (tied weights) is
@@ -30,7 +36,7 @@ class ParamStore {
  public:
   /// Checks everything, then allocates everything, then moves the parameters in: where it throws,
   /// they are as they were. `op` is the optimizer's name, for errors.
-  ParamStore(std::string op, const std::vector<GroupSetup>& groups);
+  ParamStore(std::string op, const std::vector<GroupSetup>& groups, const StoreOptions& options);
   /// The leaves let go of the arenas; the parameters keep their values.
   ~ParamStore();
   ParamStore(const ParamStore&) = delete;
@@ -42,6 +48,9 @@ class ParamStore {
   std::span<const kernels::OptimizerArena> arenas() const noexcept { return views_; }
   kernels::StepMemory memory() const;
   const Tensor& step_state() const noexcept { return step_state_; }
+  const Tensor& scaler() const noexcept { return scaler_; }
+  /// The state as it is in device memory.
+  math::StepState read_state() const;
 
   /// Throws Error where a parameter was moved to other memory since the optimizer was made, or has
   /// got a gradient otherwise than between two calls of note_gradients().
@@ -55,8 +64,14 @@ class ParamStore {
   /// Tells autograd that the touched weights were written.
   void bump_versions() noexcept;
   void refresh_masters();
+  /// The same for all weights, by another name.
+  void bump_all_versions(const char* what) noexcept;
 
   std::vector<Tensor> parameters() const;
+  /// Empty where no averages are kept.
+  std::vector<Tensor> averages() const;
+  /// The accumulated gradient of parameter i, or undefined where it has received none in the cycle.
+  Tensor gradient(std::size_t i) const;
   /// See Optimizer::state().
   std::vector<NamedState> state() const;
 
@@ -77,7 +92,7 @@ class ParamStore {
     double lr_scale;
     std::int64_t elements = 0;
     std::vector<std::size_t> parameters;
-    Tensor weight, master, grad;
+    Tensor weight, master, grad, ema;
     std::vector<Tensor> states;
     Ref<Storage> chunk_pieces, pieces, partials;  ///< the tables of kernels/optim.h
     Ref<Storage> trust_partials, trust_ratios;    ///< only for rules with a trust ratio
@@ -92,11 +107,12 @@ class ParamStore {
   Tensor slice(const Tensor& arena, const Parameter& p) const;
 
   std::string op_;
+  StoreOptions options_;
   Device device_;
   std::vector<Parameter> parameters_;
   std::vector<Arena> arenas_;
   std::vector<kernels::OptimizerArena> views_;
-  Tensor step_state_, touched_, counts_, schedule_;
+  Tensor step_state_, touched_, counts_, schedule_, scaler_;
   std::vector<std::uint8_t> touched_now_, touched_on_device_;
 };
 

@@ -1,3 +1,4 @@
+// Reading what a step did out of the optimizer's state.
 #include "firn/optim/step_report.h"
 
 #include <ostream>
@@ -9,8 +10,41 @@
 #include "tensor/impl.h"
 
 namespace firn::optim {
+namespace {
 
-StepReport::StepReport(Tensor state, std::int64_t cycle) : state_(std::move(state)), cycle_(cycle) {
+StepStatus status_of(math::StepStatus s) {
+  switch (s) {
+    case math::StepStatus::applied:
+      return StepStatus::applied;
+    case math::StepStatus::skipped_empty:
+      return StepStatus::skipped_empty;
+    case math::StepStatus::skipped_partner:
+      return StepStatus::skipped_partner;
+    default:
+      return StepStatus::skipped_non_finite;
+  }
+}
+
+NonFinite non_finite_of(math::NonFinite n) {
+  switch (n) {
+    case math::NonFinite::weight:
+      return NonFinite::weight;
+    case math::NonFinite::loss:
+      return NonFinite::loss;
+    case math::NonFinite::gradient:
+      return NonFinite::gradient;
+    default:
+      return NonFinite::none;
+  }
+}
+
+}  // namespace
+
+StepReport::StepReport(Tensor state, std::int64_t cycles, std::int64_t micro_steps)
+    : state_(std::move(state)),
+      cycles_(cycles),
+      micro_steps_(micro_steps),
+      accumulating_(micro_steps >= 0) {
   if (state_.device().is_cpu()) read();  // nothing to wait for
 }
 
@@ -18,32 +52,70 @@ void StepReport::read() const {
   math::StepState s;
   copy_bytes(&s, Device::cpu(), state_.impl()->data(), state_.device(), sizeof(s));
   const math::StepOutcome& o = s.last;
-  FIRN_CHECK(o.cycle == cycle_, "StepReport", "ask before the next step()",
-             "the report of cycle {} was not read before cycle {} ended", cycle_, o.cycle);
-  values_ = {o.status == math::StepStatus::applied         ? StepStatus::applied
-             : o.status == math::StepStatus::skipped_empty ? StepStatus::skipped_empty
-                                                           : StepStatus::skipped_non_finite,
-             o.applied,
-             o.skipped,
-             o.culprit,
-             o.weight,
-             o.norm,
-             o.learning_rate};
+  FIRN_CHECK(o.cycle == cycles_, "StepReport", "ask before the next step()",
+             "the report of cycle {} was not read before cycle {} ended", cycles_, o.cycle);
+  if (accumulating_) {
+    FIRN_CHECK(s.micro_steps == micro_steps_, "StepReport", "ask before the next backward()",
+               "the report of micro-step {} was not read before micro-step {}", micro_steps_,
+               s.micro_steps);
+    values_ = {.status = StepStatus::accumulating,
+               .non_finite = NonFinite::none,
+               .applied_steps = s.applied,
+               .skipped_steps = s.skipped,
+               .culprit = -1,
+               .micro_steps = s.micro_steps,
+               .weight = s.weight_sum,
+               .loss = s.weight_sum != 0 ? s.loss_sum / s.weight_sum : 0,
+               .norm = 0,
+               .lr = s.learning_rate,
+               .loss_scale = s.scale};
+  } else {
+    values_ = {.status = status_of(o.status),
+               .non_finite = non_finite_of(o.non_finite),
+               .applied_steps = o.applied,
+               .skipped_steps = o.skipped,
+               .culprit = o.culprit,
+               .micro_steps = o.micro_steps,
+               .weight = o.weight,
+               .loss = o.loss,
+               .norm = o.norm,
+               .lr = o.learning_rate,
+               .loss_scale = o.loss_scale};
+  }
   state_ = Tensor();
 }
 
 std::string to_string(const StepReport& r) {
   switch (r.status()) {
     case StepStatus::applied:
-      return fmt::format("step {} applied: weight {:.6g}, norm {:.6g}, lr {:.6g}",
-                         r.applied_steps(), r.weight(), r.norm(), r.lr());
+      return fmt::format(
+          "step {} applied: weight {:.6g}, norm {:.6g}, lr {:.6g}{}", r.applied_steps(), r.weight(),
+          r.norm(), r.lr(),
+          r.loss_scale() == 1 ? "" : fmt::format(", loss scale {:.6g}", r.loss_scale()));
+    case StepStatus::accumulating:
+      return fmt::format("accumulating: {} micro-steps, weight {:.6g}", r.micro_steps(),
+                         r.weight());
     case StepStatus::skipped_empty:
       return "skipped: the losses' weights add up to 0";
+    case StepStatus::skipped_partner:
+      return "skipped: the step of another optimizer was";
     default:
       break;
   }
-  if (r.culprit() < 0) return fmt::format("skipped: the losses' weights add up to {}", r.weight());
-  return fmt::format("skipped: the gradient of parameter {} is not finite", r.culprit());
+  switch (r.non_finite()) {
+    case NonFinite::weight:
+      return fmt::format("skipped: the losses' weights add up to {}", r.weight());
+    case NonFinite::loss:
+      return r.culprit() < 0 ? "skipped: the loss is not finite"
+                             : fmt::format(
+                                   "skipped: the loss is not finite, nor the gradient of "
+                                   "parameter {}",
+                                   r.culprit());
+    default:
+      return r.culprit() < 0
+                 ? "skipped: the averaged gradient is not finite"
+                 : fmt::format("skipped: the gradient of parameter {} is not finite", r.culprit());
+  }
 }
 
 std::ostream& operator<<(std::ostream& out, const StepReport& report) {

@@ -199,7 +199,8 @@ TEST_CASE("[S09] a step with a gradient that is not finite changes no bit but th
           std::vector<Tensor> p;
           for (int k = 0; k < 3; ++k)
             p.push_back(parameter(Rng(9).uniforms(40, -1, 1), {40}, dtype));
-          optim::AdamW opt(p, {.lr = 0.1}, {.clip_norm = 1});
+          optim::AdamW opt(p, {.lr = 0.1},
+                           {.clip_norm = 1, .loss_scale = optim::LossScale::none()});
           const auto run = [&](double special) {
             for (int m = 0; m < 2; ++m)
               for (std::size_t k = 0; k < 3; ++k) {
@@ -236,7 +237,7 @@ TEST_CASE("[S10] a step says what it did") {
   CHECK(first.culprit() == -1);
   CHECK(to_string(first) == "step 1 applied: weight 4, norm 0.75, lr 0.5");
   CHECK(second.skipped());
-  CHECK(to_string(second) == "skipped: the gradient of parameter 0 is not finite");
+  CHECK(to_string(second) == "skipped: the loss is not finite, nor the gradient of parameter 0");
 }
 
 TEST_CASE("[S10] the first of several culprits is named, whatever arena it is in") {
@@ -293,7 +294,7 @@ TEST_CASE("[S17] a parameter without gradient is not touched") {
 TEST_CASE("[S18] gradients of f16 and bf16 parameters add up in f32") {
   for (const DType dtype : {f16, bf16}) {
     Tensor w = parameter({1}, {1}, dtype);
-    optim::SGD opt({w}, {.lr = 1});
+    optim::SGD opt({w}, {.lr = 1}, {.loss_scale = optim::LossScale::none()});
     opt.backward(objective(w, {1}));
     for (int i = 0; i < 64; ++i) opt.backward(objective(w, {0x1p-13}), 0);
     CHECK(values_of(state_of(opt, "parameters.0.gradient")) == std::vector<double>{1 + 0x1p-7});
@@ -305,7 +306,7 @@ TEST_CASE("[S18] gradients of f16 and bf16 parameters add up in f32") {
 TEST_CASE("f16 and bf16 parameters follow f32 masters, which keep small updates") {
   for (const DType dtype : {f16, bf16}) {
     Tensor w = parameter({1, -1}, {2}, dtype);
-    optim::SGD opt({w}, {.lr = 1e-4});
+    optim::SGD opt({w}, {.lr = 1e-4}, {.loss_scale = optim::LossScale::none()});
     for (int i = 0; i < 200; ++i) {
       opt.backward(objective(w, {1, -1}));
       REQUIRE(opt.step());
@@ -318,7 +319,7 @@ TEST_CASE("f16 and bf16 parameters follow f32 masters, which keep small updates"
 
 TEST_CASE("[S28] masters are taken anew from weights that were loaded") {
   Tensor w = parameter({1}, {1}, f16);
-  optim::SGD opt({w}, {.lr = 1});
+  optim::SGD opt({w}, {.lr = 1}, {.loss_scale = optim::LossScale::none()});
   {
     const NoGrad guard;
     fill_(w, 3);
@@ -336,7 +337,7 @@ TEST_CASE("[S21] a step needs no memory, and an optimizer that cannot be had cha
     const Ref<Storage> storage = a.storage();
     try {
       const FailAllocation fail(k);
-      const optim::AdamW opt({a, b}, {});
+      const optim::AdamW opt({a, b}, {}, {.ema = 0.5});
       break;
     } catch (const OutOfMemory&) {
       ++refused;
@@ -347,7 +348,7 @@ TEST_CASE("[S21] a step needs no memory, and an optimizer that cannot be had cha
   }
   CHECK(refused > 10);
 
-  optim::AdamW opt({a, b}, {});
+  optim::AdamW opt({a, b}, {}, {.loss_scale = optim::LossScale::fixed(4), .ema = 0.5});
   for (int i = 0; i < 2; ++i) {
     opt.backward(objective(a, {1}) + objective(b, {1}));
     const FailAllocation fail(0, true);

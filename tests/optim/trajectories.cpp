@@ -226,22 +226,26 @@ TEST_CASE("a group has its own scale of the learning rate and its own weight dec
   CHECK(b.item() == Approx(1 - 0.1 * 3));
 }
 
-// The four later rules with every kind of state.
+// The four later rules with every kind of state. No loss scale, under which gradients of some 1
+// would overflow f16.
 std::vector<std::unique_ptr<optim::Optimizer>> more_optimizers(
-    const std::function<std::vector<Tensor>()>& parameters) {
+    const std::function<std::vector<Tensor>()>& parameters,
+    const optim::StepOptions& step = {.loss_scale = optim::LossScale::none()}) {
   std::vector<std::unique_ptr<optim::Optimizer>> out;
   out.push_back(std::make_unique<optim::RMSprop>(
       parameters(),
       optim::RMSpropOptions{
-          .lr = 0.1, .eps = 1e-3, .momentum = 0.9, .centered = true, .weight_decay = 0.1}));
+          .lr = 0.1, .eps = 1e-3, .momentum = 0.9, .centered = true, .weight_decay = 0.1},
+      step));
   out.push_back(std::make_unique<optim::Adagrad>(
       parameters(),
       optim::AdagradOptions{
-          .lr = 0.1, .lr_decay = 0.1, .initial_accumulator = 0.1, .weight_decay = 0.1}));
-  out.push_back(std::make_unique<optim::LAMB>(parameters(),
-                                              optim::LAMBOptions{.lr = 0.1, .weight_decay = 0.1}));
-  out.push_back(std::make_unique<optim::Lion>(parameters(),
-                                              optim::LionOptions{.lr = 0.1, .weight_decay = 0.1}));
+          .lr = 0.1, .lr_decay = 0.1, .initial_accumulator = 0.1, .weight_decay = 0.1},
+      step));
+  out.push_back(std::make_unique<optim::LAMB>(
+      parameters(), optim::LAMBOptions{.lr = 0.1, .weight_decay = 0.1}, step));
+  out.push_back(std::make_unique<optim::Lion>(
+      parameters(), optim::LionOptions{.lr = 0.1, .weight_decay = 0.1}, step));
   return out;
 }
 
@@ -314,6 +318,20 @@ TEST_CASE("RMSprop, Adagrad, LAMB and Lion train 16-bit weights as f32 ones, by 
                   values_of(cast(make(master, {50}, f32), dtype)));
     }
   }
+}
+
+TEST_CASE("[S30] RMSprop, Adagrad, LAMB and Lion see gradients that are clipped by value") {
+  const auto start = [] { return std::vector<Tensor>{parameter({1, -2, 3}, {3})}; };
+  const auto clipped = more_optimizers(start, {.clip_value = 0.5}), plain = more_optimizers(start);
+  for (std::size_t k = 0; k < plain.size(); ++k)
+    for (int step = 0; step < 3; ++step) {
+      clipped[k]->backward(objective(clipped[k]->parameters()[0], {4, -0.25, -4}));
+      plain[k]->backward(objective(plain[k]->parameters()[0], {0.5, -0.25, -0.5}));
+      CHECK(clipped[k]->step().norm() == Approx(std::sqrt(2 * 16 + 0.0625)));
+      REQUIRE(plain[k]->step());
+      expect_same("weights", values_of(clipped[k]->parameters()[0]),
+                  values_of(plain[k]->parameters()[0]));
+    }
 }
 
 TEST_CASE("[S29] RMSprop, Adagrad, LAMB and Lion give the same bits for any number of threads") {

@@ -2,6 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+
+#include "firn/device.h"
+#include "firn/tensor.h"
 
 namespace firn::optim {
 
@@ -14,7 +18,7 @@ enum class HysteresisRefill : std::uint8_t {
 /// What happens to a cycle whose gradients are not finite (S15).
 enum class OverflowPolicy : std::uint8_t {
   skip,    ///< it is dropped
-  replay,  ///< it is computed again at the lower scale; only with Optimizer::step(batch, ...)
+  replay,  ///< it is computed again at the lower scale; only where step() is given a function
 };
 
 /// Options of dynamic loss scaling (S13). All scales are powers of two (S06).
@@ -24,18 +28,21 @@ struct DynamicLossScale {
   double backoff_factor = 0.5;          ///< a power of two below 1
   std::int64_t growth_interval = 2000;  ///< applied steps in a row before the scale grows
   double min = 1;
-  double max = 16777216;  ///< 2^24
+  double max = 16777216;  ///< 2^24; growth that would pass it is left out
   int hysteresis = 1;     ///< overflows before the scale backs off; 1: at the first
   HysteresisRefill refill = HysteresisRefill::on_growth;
   OverflowPolicy on_overflow = OverflowPolicy::skip;
-  /// The first cycle measures its largest gradient, and the scale begins where that has 4 bits of
-  /// headroom in f16 (S14), rather than being halved step by step.
+  /// Begins at a scale of 1 (or min), and the first step that is applied measures the largest
+  /// element of the averaged gradient: the scale becomes the largest power of two that leaves it 4
+  /// bits of headroom in f16 (S14), rather than `init` halved step by step. Cycles whose gradient
+  /// is 0 measure nothing.
   bool calibrate = false;
 
   /// The rules of other systems, for people who compare.
-  static DynamicLossScale pytorch();    ///< torch.cuda.amp.GradScaler
-  static DynamicLossScale deepspeed();  ///< DeepSpeed's DynamicLossScaler, delayed_shift 2
-  static DynamicLossScale megatron();   ///< Megatron-LM's DynamicGradScaler
+  static DynamicLossScale pytorch();  ///< torch.cuda.amp.GradScaler; within 2^-126 and 2^127
+  static DynamicLossScale
+  deepspeed();                         ///< DeepSpeed's DynamicLossScaler as its fp16 section has it
+  static DynamicLossScale megatron();  ///< Megatron-LM's DynamicGradScaler
 };
 
 /// None, a fixed scale, or a dynamic one.
@@ -58,6 +65,32 @@ class LossScale {
  private:
   Kind kind_ = Kind::automatic;
   DynamicLossScale options_;  ///< fixed: init holds the scale
+};
+
+/// A loss scale that several optimizers share (S16): give it to each one's StepOptions, and let
+/// them step together with step_all(), which moves the scale once per cycle. A handle: copies are
+/// the same scaler.
+class LossScaler {
+ public:
+  /// None: the optimizer makes its own.
+  LossScaler() = default;
+  /// The scale's memory is on the device of the parameters.
+  explicit LossScaler(const LossScale& policy, Device device = {});
+
+  bool defined() const noexcept { return state_ != nullptr; }
+  const LossScale& policy() const;
+  /// In force from the next micro-step on. Waits for the device.
+  double scale() const;
+  /// As Optimizer::set_loss_scale().
+  void set_scale(double scale);
+
+  // For the library: memory that holds a fresh math::ScalerState, or is to.
+  LossScaler(const LossScale& policy, Tensor memory);
+  const Tensor& memory() const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace firn::optim

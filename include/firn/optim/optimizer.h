@@ -5,16 +5,21 @@
 //   if (opt.step()) { ... }                  // divides by the weight, checks, updates, zeroes
 //
 // backward() can be called several times before a step(): the step then sees the gradient of the
-// mean over all of their samples, however unevenly they were split.
+// mean over all of their samples, however unevenly they were split. With {.accumulate = 4} the same
+// loop makes cycles of four micro-batches: step() acts on every fourth call, and flush() ends the
+// last cycle of an epoch.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "firn/optim/schedule.h"
+#include "firn/optim/step_options.h"
 #include "firn/optim/step_report.h"
 #include "firn/tensor.h"
 
@@ -36,6 +41,26 @@ struct NamedState {
   std::string name;
   Tensor tensor;
 };
+
+/// How the gradients that a cycle has collected so far look to a 16-bit type; shares are of the
+/// parameter's elements. "Mean" is the averaged gradient without loss scale.
+struct GradientHealth {
+  double zeros = 0;          ///< share that is exactly 0
+  double flushed = 0;        ///< not 0, but the mean would round to 0
+  double subnormal = 0;      ///< the mean would be a subnormal number
+  double non_finite = 0;     ///< Inf or NaN
+  double largest = 0;        ///< largest finite magnitude of the mean
+  double headroom_bits = 0;  ///< log2(largest number of the type / (loss scale * largest))
+  bool received = false;     ///< whether the parameter has got a gradient in the cycle
+};
+
+/// What optimizers that step together do where one of them finds a value that is not finite.
+enum class SkipPolicy : std::uint8_t {
+  all,   ///< none makes its step
+  each,  ///< only that one is skipped
+};
+
+class AveragedWeights;
 
 /// Base of all optimizers. Making one moves the parameters into flat arenas on their device, one
 /// per group and dtype, beside arenas for gradients and for the optimizer's state in f32 (f64 for
@@ -64,11 +89,45 @@ class Optimizer {
   /// default weight, one backward() and a step() apply the gradient of `sum` as it is.
   void backward(const Tensor& sum, double weight = 1);
 
-  /// Ends the cycle: divides the accumulated gradients by the accumulated weight, checks that all
-  /// are finite, clips, updates, and sets them to zero. A parameter that received no gradient in
-  /// the cycle is not touched: no decay, no momentum. If a gradient is not finite, or the weight is
-  /// 0, the step is skipped and nothing but the gradients changes. Throws as backward() does.
+  /// Every N-th call since the cycle began, N = StepOptions::accumulate, ends the cycle: divides
+  /// the accumulated gradients by the accumulated weight, checks that all are finite, clips,
+  /// updates, and sets them to zero. A parameter that received no gradient in the cycle is not
+  /// touched: no decay, no momentum. If a gradient or the loss is not finite, or the weight is 0,
+  /// the step is skipped and nothing but the gradients and the loss scale changes. Other calls only
+  /// report.
+  ///
+  /// Throws as backward() does; and on the CPU, once the cycle is over, where max_skips steps in a
+  /// row were skipped for a value that was not finite. On other devices nobody waits to see that:
+  /// ask the reports now and then.
   StepReport step();
+  /// A whole cycle, whatever StepOptions::accumulate says: backward(micro_batch(i)) for i in
+  /// [0, micro_steps), then a step. With OverflowPolicy::replay, a cycle whose gradients overflow
+  /// is computed again at the lower loss scale (S15), up to 64 times, from the same state of
+  /// default_generator() and of the tensors given to restore_on_replay(); that waits for the
+  /// device. Throws Error where a cycle is under way, and passes on what the function throws, after
+  /// dropping the cycle.
+  StepReport step(std::int64_t micro_steps, const std::function<Loss(std::int64_t i)>& micro_batch);
+  /// The same for a batch of `samples` in micro-batches of at most `micro_batch`: loss(first, last)
+  /// is that of samples [first, last).
+  StepReport step(std::int64_t samples, std::int64_t micro_batch,
+                  const std::function<Loss(std::int64_t first, std::int64_t last)>& loss);
+  /// Tensors that a forward pass changes, as the running statistics of net.buffers(): a replayed
+  /// cycle begins with the values that they had before.
+  void restore_on_replay(std::vector<Tensor> buffers);
+
+  /// Ends a cycle that has fewer micro-steps than it should: as when an epoch is over (S04). Apply
+  /// makes a step with the weight that has come together. Without any micro-step in the cycle,
+  /// nothing happens; the report then says `accumulating` with 0 micro-steps, as it does for
+  /// `drop`.
+  StepReport flush(Partial partial = Partial::apply);
+  /// The epoch for StepOptions::accumulate; 0 at first. The cycle under way keeps its length (S24).
+  void set_epoch(std::int64_t epoch);
+  /// Calls of step() that make the cycle under way, or where there is none, the next one.
+  std::int64_t cycle_length() const;
+  /// What the options come to, in a line: "AdamW: 16 x 4 = 64 samples per step, f16 parameters with
+  /// f32 masters, dynamic loss scale from 65536, clip norm 1, lr 0.001". Without `micro_batch`, the
+  /// number of samples in one, "4 micro-steps per step".
+  std::string describe(std::int64_t micro_batch = 0) const;
 
   /// Drops the cycle: gradients and weight are zero. step() has done so already.
   void zero_grad();
@@ -80,11 +139,30 @@ class Optimizer {
   /// From the next step on, another schedule; its step 0 is the optimizer's first step.
   void set_lr(const Schedule& lr);
 
+  /// The loss scale from the next micro-step on; 1 without loss scaling. Waits for the device.
+  double loss_scale() const;
+  /// Sets it; what the cycle has accumulated is expressed anew, exactly (S05). The counters of a
+  /// dynamic scale begin anew. Throws Error unless it is a power of two within the limits of the
+  /// policy ([2^-24, 2^24] for a fixed one), and where there is no loss scaling.
+  void set_loss_scale(double scale);
+
   /// The parameters in the order given, groups one after another, each once.
   std::vector<Tensor> parameters() const;
 
+  /// The moving averages of the parameters, in their order, f32 or f64; they share the optimizer's
+  /// memory. Throws Error unless StepOptions::ema is set.
+  std::vector<Tensor> ema() const;
+  /// Puts the averages in the place of the weights until the guard is destroyed: for evaluation. No
+  /// backward() or step() meanwhile.
+  [[nodiscard]] AveragedWeights use_ema();
+
+  /// How the accumulated gradients of each parameter look as `dtype`, f16 or bf16 (S10): to be
+  /// asked before step(). Waits for the device.
+  std::vector<GradientHealth> health(DType dtype = DType::f16) const;
+
   /// Takes the f32 masters of f16 and bf16 parameters from their present values. To be called after
-  /// such weights were loaded or edited; f32 and f64 parameters need nothing.
+  /// such weights were loaded or edited; f32 and f64 parameters need nothing. Moving averages begin
+  /// anew at the weights.
   void refresh_masters();
 
   /// All that a continued run needs, cycle included; the tensors share the optimizer's memory, so
@@ -98,9 +176,36 @@ class Optimizer {
   explicit Optimizer(std::unique_ptr<Impl> impl) noexcept;
 
  private:
+  friend class AveragedWeights;
+  friend std::vector<StepReport> step_all(std::initializer_list<Optimizer*>, SkipPolicy);
   void run_backward(const Tensor& sum, const Tensor& weight, double host_weight);
+  void check_ready() const;
+  StepReport end_cycle();
+  StepReport progress() const;
 
   std::unique_ptr<Impl> impl_;
+};
+
+/// step() of optimizers that share a LossScaler, whose scale moves once (S16). Each must be at the
+/// same place of cycles of the same length. Throws as step() does, after all have ended their
+/// cycle; and where they do not share one.
+std::vector<StepReport> step_all(std::initializer_list<Optimizer*> optimizers,
+                                 SkipPolicy policy = SkipPolicy::all);
+
+/// While it lives, the weights are their moving averages: see Optimizer::use_ema(). The optimizer
+/// must outlive it.
+class AveragedWeights {
+ public:
+  AveragedWeights(const AveragedWeights&) = delete;
+  AveragedWeights& operator=(const AveragedWeights&) = delete;
+  ~AveragedWeights();
+
+ private:
+  friend class Optimizer;
+  explicit AveragedWeights(Optimizer::Impl& impl);
+
+  Optimizer::Impl& impl_;
+  std::vector<Tensor> weights_;
 };
 
 }  // namespace firn::optim

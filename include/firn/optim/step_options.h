@@ -39,9 +39,12 @@ struct StepOptions {
   double clip_norm = 0;   ///< largest norm of the averaged gradient of all parameters; 0: no limit
   double clip_value = 0;  ///< largest magnitude of one averaged gradient element; 0: no limit
   LossScale loss_scale = {};
-  /// Skipped steps in a row after which step() throws (S12); 0: never.
+  LossScaler scaler = {};  ///< instead of loss_scale: one that other optimizers have as well
+  /// Steps in a row skipped for a value that is not finite after which step() throws (S12), naming
+  /// what it was; 0: never. Loss scales that back off have found their level long before.
   std::int64_t max_skips = 50;
-  /// Decay of an exponential moving average of the weights, kept in f32 (S01); 0: none.
+  /// Decay, in [0, 1), of an exponential moving average of the weights, kept in f32 (f64 for f64)
+  /// and counted in applied steps (S01): average += (1 - ema) (weight - average). 0: none.
   double ema = 0;
   /// 16-bit parameters without masters: updates are rounded stochastically (counter-based, the same
   /// bits on every device) instead of being kept in f32.

@@ -1,0 +1,86 @@
+// Whole cycles from a function that computes a loss, and their replay where gradients overflow.
+#include <algorithm>
+
+#include "firn/losses.h"
+#include "firn/random.h"
+#include "kernels/copy.h"
+#include "optim/optimizer_impl.h"
+
+namespace firn::optim {
+namespace {
+
+constexpr int kMaxReplays = 64;
+
+// What a try of a cycle changes besides the optimizer: to be put back before the next.
+class ReplayPoint {
+ public:
+  explicit ReplayPoint(const std::vector<Tensor>& buffers)
+      : random_(default_generator().get()), buffers_(buffers) {
+    for (const Tensor& b : buffers_) saved_.push_back(b.detach().clone());
+  }
+  void restore() const {
+    default_generator().set(random_);
+    for (std::size_t i = 0; i < buffers_.size(); ++i) {
+      kernels::copy(saved_[i].view(), buffers_[i].mutable_view(),
+                    current_stream(buffers_[i].device()));
+      buffers_[i].storage()->bump_version("the replay of a cycle");
+    }
+  }
+
+ private:
+  RandomKey random_;
+  std::vector<Tensor> buffers_, saved_;
+};
+
+}  // namespace
+
+void Optimizer::restore_on_replay(std::vector<Tensor> buffers) {
+  for (std::size_t i = 0; i < buffers.size(); ++i)
+    FIRN_CHECK(buffers[i].defined(), impl_->store.op(), "", "buffer {} is undefined", i);
+  impl_->replayed = std::move(buffers);
+}
+
+StepReport Optimizer::step(std::int64_t micro_steps,
+                           const std::function<Loss(std::int64_t i)>& micro_batch) {
+  const std::string& op = impl_->store.op();
+  FIRN_CHECK(micro_steps >= 1, op, "", "{} micro-steps make no cycle", micro_steps);
+  FIRN_CHECK(impl_->micro_steps == 0 && impl_->calls == 0, op,
+             "end it with step() or flush(), or drop it with zero_grad()",
+             "a cycle is under way: it has {} micro-steps", impl_->micro_steps);
+  check_ready();
+  FIRN_CHECK(!impl_->options.scaler.defined(), op, "call backward() of each and step_all()",
+             "its loss scale is shared with other optimizers");
+  const LossScale& scale = impl_->options.loss_scale;
+  const bool replay = scale.kind() == LossScale::Kind::dynamic &&
+                      scale.options().on_overflow == OverflowPolicy::replay;
+  std::optional<ReplayPoint> start;
+  if (replay) start.emplace(impl_->replayed);
+  for (int attempt = 0;; ++attempt) {
+    try {
+      for (std::int64_t i = 0; i < micro_steps; ++i) backward(micro_batch(i));
+    } catch (...) {
+      zero_grad();
+      throw;
+    }
+    StepReport report = end_cycle();
+    if (!replay || attempt == kMaxReplays || report.applied() ||
+        report.non_finite() != NonFinite::gradient)
+      return report;
+    // At the minimum the next try would end as this one did.
+    if (loss_scale() >= report.loss_scale() && report.loss_scale() <= scale.options().min)
+      return report;
+    start->restore();
+  }
+}
+
+StepReport Optimizer::step(std::int64_t samples, std::int64_t micro_batch,
+                           const std::function<Loss(std::int64_t first, std::int64_t last)>& loss) {
+  const std::string& op = impl_->store.op();
+  FIRN_CHECK(samples >= 1 && micro_batch >= 1, op, "",
+             "{} samples cannot be cut into micro-batches of {}", samples, micro_batch);
+  return step((samples + micro_batch - 1) / micro_batch, [&](std::int64_t i) {
+    return loss(i * micro_batch, std::min(samples, (i + 1) * micro_batch));
+  });
+}
+
+}  // namespace firn::optim
