@@ -334,6 +334,19 @@ TEST_CASE("[S30] RMSprop, Adagrad, LAMB and Lion see gradients that are clipped 
     }
 }
 
+TEST_CASE("a trust ratio is found without masters, too") {
+  for (const DType dtype : {f16, bf16}) {
+    Tensor w = parameter({3, 4}, {2}, dtype);
+    optim::LAMB opt({w}, {.lr = 0.1, .eps = 1e-12, .weight_decay = 0},
+                    {.loss_scale = optim::LossScale::none(), .stochastic_rounding = true});
+    opt.backward(objective(w, {1, -1}));
+    REQUIRE(opt.step());
+    // Each moves by a tenth of |w| / sqrt(2), and is rounded up or down.
+    const double step = 0.5 / std::sqrt(2.0);
+    expect_close("weight", values_of(w), {3 - step, 4 + step}, dtype == f16 ? 0x1p-8 : 0x1p-5);
+  }
+}
+
 TEST_CASE("[S29] RMSprop, Adagrad, LAMB and Lion give the same bits for any number of threads") {
   std::vector<std::vector<Bits>> runs;
   for (const int n : {1, 2, 3}) {
