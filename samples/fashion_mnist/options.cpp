@@ -2,12 +2,110 @@
 #include "options.h"
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <string>
 
 #include "firn/device.h"
 #include "revision.h"
 
 namespace sample {
+namespace {
+
+/// Two options that exclude each other; a conflict names both.
+void check_contradiction(bool found, const std::string& a, const std::string& b,
+                         const std::string& why) {
+  if (found) throw CLI::ValidationError(a, "contradicts " + b + ": " + why);
+}
+
+/// "0:8,4:2"
+std::vector<std::pair<std::int64_t, std::int64_t>> parse_by_epoch(const std::string& text) {
+  const std::string name = "--accumulate-schedule";
+  std::vector<std::pair<std::int64_t, std::int64_t>> out;
+  for (const std::string& part : CLI::detail::split(text, ',')) {
+    const auto colon = part.find(':');
+    std::int64_t epoch = -1, steps = -1;
+    if (colon == std::string::npos || !CLI::detail::lexical_cast(part.substr(0, colon), epoch) ||
+        !CLI::detail::lexical_cast(part.substr(colon + 1), steps))
+      throw CLI::ValidationError(name, "'" + part + "' is not EPOCH:NUMBER, as in 0:8,4:2");
+    if (epoch != 0 && out.empty())
+      throw CLI::ValidationError(name, "begins at epoch " + std::to_string(epoch) + ", not at 0");
+    if (!out.empty() && epoch <= out.back().first)
+      throw CLI::ValidationError(name, "epochs must increase: " + text);
+    if (steps < 1) throw CLI::ValidationError(name, part + ": fewer than 1 micro-batch per step");
+    out.emplace_back(epoch, steps);
+  }
+  return out;
+}
+
+std::string check_loss_scale(const std::string& text) {
+  if (text == "dynamic" || text == "none") return {};
+  double scale = 0;
+  int exponent = 0;
+  if (!CLI::detail::lexical_cast(text, scale) || !(scale >= std::ldexp(1, -24)) ||
+      !(scale <= std::ldexp(1, 24)) || std::frexp(scale, &exponent) != 0.5)
+    return text + " is neither dynamic, none, nor a power of two in [2^-24, 2^24]";
+  return {};
+}
+
+/// What was given of --batch, --micro-batch, --accumulate and --accumulate-schedule becomes
+/// micro-batch and micro-batches per step.
+struct BatchOptions {
+  CLI::Option *batch, *micro, *accumulate, *schedule;
+  std::int64_t images = 64, steps = 1;
+  std::string by_epoch;
+
+  void resolve(Options& o) const {
+    const auto n = [](std::int64_t v) { return std::to_string(v); };
+    const bool has_micro = micro->count() > 0;
+    if (schedule->count() > 0) {
+      check_contradiction(accumulate->count() > 0, "--accumulate-schedule", "--accumulate",
+                          "both say how many micro-batches make a step");
+      check_contradiction(batch->count() > 0, "--accumulate-schedule", "--batch",
+                          "with it the images per step change; give --micro-batch");
+      o.accumulate = parse_by_epoch(by_epoch);
+      return;
+    }
+    std::int64_t per_step = steps;
+    if (batch->count() > 0 && has_micro) {
+      check_contradiction(accumulate->count() > 0 && images != o.micro_batch * steps, "--batch",
+                          "--micro-batch and --accumulate",
+                          n(images) + " is not " + n(o.micro_batch) + " x " + n(steps));
+      check_contradiction(images % o.micro_batch != 0, "--batch", "--micro-batch",
+                          n(images) + " is no multiple of " + n(o.micro_batch));
+      per_step = images / o.micro_batch;
+    } else if (batch->count() > 0) {
+      check_contradiction(images % steps != 0, "--batch", "--accumulate",
+                          n(images) + " is no multiple of " + n(steps));
+      o.micro_batch = images / steps;
+    }
+    o.accumulate = {{0, per_step}};
+  }
+};
+
+void check(const Options& o, bool has_loss_scale) {
+  check_contradiction(has_loss_scale && o.loss_scale != "none" && o.precision == "fp32",
+                      "--loss-scale", "--precision fp32", "in FP32 there is nothing to scale for");
+  check_contradiction(o.schedule == "one-cycle" && o.warmup > 0, "--warmup", "--schedule one-cycle",
+                      "that has a warm-up of its own");
+}
+
+}  // namespace
+
+std::int64_t Options::accumulate_in(std::int64_t epoch) const {
+  std::int64_t steps = 1;
+  for (const auto& [from, n] : accumulate)
+    if (epoch >= from) steps = n;
+  return steps;
+}
+
+std::int64_t Options::total_steps(std::int64_t images) const {
+  std::int64_t total = 0;
+  for (std::int64_t epoch = 0; epoch < epochs; ++epoch) {
+    const std::int64_t batch = effective_batch(epoch);
+    total += (images + batch - 1) / batch;
+  }
+  return total;
+}
 
 std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   Options o;
@@ -19,11 +117,40 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   app.add_option("--epochs", o.epochs, "passes over the training images")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
-  app.add_option("--batch", o.batch, "images per step")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{60'000}))
+
+  BatchOptions b{};
+  const CLI::Range images(std::int64_t{1}, std::int64_t{60'000});
+  b.batch = app.add_option("--batch", b.images, "images per step [64]")->check(images);
+  b.micro = app.add_option("--micro-batch", o.micro_batch,
+                           "images per forward and backward pass [as --batch]")
+                ->check(images);
+  b.accumulate = app.add_option("--accumulate", b.steps,
+                                "micro-batches per step [1, or --batch / --micro-batch]")
+                     ->check(images);
+  b.schedule = app.add_option("--accumulate-schedule", b.by_epoch,
+                              "micro-batches per step from an epoch on: 0:8,4:2");
+
+  app.add_option("--precision", o.precision,
+                 "fp32; fp16 and bf16: the model is held in 16 bits, with FP32 masters; amp-fp16 "
+                 "and amp-bf16: an FP32 model under autocast")
+      ->check(CLI::IsMember({"fp32", "fp16", "bf16", "amp-fp16", "amp-bf16"}))
       ->capture_default_str();
+  auto* loss_scale =
+      app.add_option("--loss-scale", o.loss_scale,
+                     "dynamic, none or a power of two [dynamic for fp16 and amp-fp16]")
+          ->check(check_loss_scale);
+  app.add_option("--clip", o.clip, "largest norm of the gradient [none]")
+      ->check(CLI::PositiveNumber);
+
   auto* lr = app.add_option("--lr", o.lr, "learning rate [0.001 for adam and adamw, 0.1 for sgd]")
                  ->check(CLI::PositiveNumber);
+  app.add_option("--schedule", o.schedule,
+                 "of the learning rate over the run: constant, cosine, step, one-cycle or linear")
+      ->check(CLI::IsMember({"constant", "cosine", "step", "one-cycle", "linear"}))
+      ->capture_default_str();
+  app.add_option("--warmup", o.warmup, "steps over which the learning rate rises at first")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1'000'000'000}))
+      ->capture_default_str();
   app.add_option("--optimizer", o.optimizer, "sgd, adam or adamw")
       ->check(CLI::IsMember({"sgd", "adam", "adamw"}))
       ->capture_default_str();
@@ -39,12 +166,16 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   app.add_option("--save", o.save, "write the trained weights to this safetensors file");
   try {
     app.parse(argc, argv);
+    b.resolve(o);
+    check(o, loss_scale->count() > 0);
   } catch (const CLI::ParseError& e) {
     exit_code = app.exit(e);
     return std::nullopt;
   }
   if (lr->count() == 0) o.lr = o.optimizer == "sgd" ? 0.1 : 0.001;
   if (threads->count() == 0) o.threads = firn::num_threads();
+  if (loss_scale->count() == 0)
+    o.loss_scale = o.precision == "fp16" || o.precision == "amp-fp16" ? "dynamic" : "none";
   return o;
 }
 

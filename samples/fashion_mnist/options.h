@@ -4,14 +4,23 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace sample {
 
 struct Options {
   std::string model = "mlp";
   int epochs = 5;
-  std::int64_t batch = 64;
-  double lr = 0;  ///< filled in by the optimizer's default where not given
+  std::string precision = "fp32";  ///< fp32, fp16, bf16, amp-fp16, amp-bf16
+  std::int64_t micro_batch = 64;
+  /// Micro-batches per step from an epoch on: {{0, 8}, {4, 2}}.
+  std::vector<std::pair<std::int64_t, std::int64_t>> accumulate = {{0, 1}};
+  std::string loss_scale;  ///< none, dynamic, or a power of two; filled in by precision
+  double clip = 0;         ///< 0: none
+  double lr = 0;           ///< filled in by the optimizer's default where not given
+  std::string schedule = "constant";
+  std::int64_t warmup = 0;  ///< steps
   std::string optimizer = "adam";
   std::uint64_t seed = 1;
   int threads = 0;  ///< filled in by firn's default where not given
@@ -19,6 +28,15 @@ struct Options {
   std::string data;  ///< folder; empty: see load_fashion_mnist
   std::string log;   ///< JSON lines; empty: none
   std::string save;  ///< safetensors file; empty: none
+
+  /// Micro-batches per step in an epoch (counted from 0).
+  std::int64_t accumulate_in(std::int64_t epoch) const;
+  /// Images per step in an epoch.
+  std::int64_t effective_batch(std::int64_t epoch) const {
+    return micro_batch * accumulate_in(epoch);
+  }
+  /// Steps of the whole run on a set of `images`; an epoch's last one may be of fewer images.
+  std::int64_t total_steps(std::int64_t images) const;
 };
 
 /// The options, or nothing where the program should end with `exit_code` (after --help or a

@@ -51,6 +51,17 @@ std::string grouped(std::int64_t n) {
   return s;
 }
 
+/// What a step is made of, in one line: the optimizer's own words, and what later epochs change.
+std::string step_summary(const Options& o, const firn::optim::Optimizer& optimizer) {
+  std::string text = optimizer.describe(o.micro_batch);
+  for (std::size_t i = 1; i < o.accumulate.size(); ++i) {
+    const auto& [epoch, steps] = o.accumulate[i];
+    text += "; from epoch " + std::to_string(epoch + 1) + " on " + std::to_string(o.micro_batch) +
+            " x " + std::to_string(steps) + " = " + std::to_string(o.micro_batch * steps);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::size_t peak_rss_bytes() {
@@ -60,22 +71,27 @@ std::size_t peak_rss_bytes() {
 }
 
 void print_start(const Options& o, const firn::data::FashionMnist& set,
-                 const firn::nn::Module& model) {
+                 const firn::nn::Module& model, const firn::optim::Optimizer& optimizer) {
   std::printf("data   %s: %s training and %s test images\n", set.folder.c_str(),
               grouped(set.train.size()).c_str(), grouped(set.test.size()).c_str());
   std::printf("model  %s, %s parameters\n", o.model.c_str(),
               grouped(model.num_parameters()).c_str());
-  std::printf("run    %s, learning rate %g, batch %lld, seed %llu, %s, %d threads\n\n",
-              o.optimizer.c_str(), o.lr, static_cast<long long>(o.batch),
-              static_cast<unsigned long long>(o.seed), o.device.c_str(), o.threads);
-  std::printf("epoch  train loss  test loss  accuracy  samples/s  peak memory\n");
+  std::printf("run    %s, %s schedule, seed %llu, %s, %d threads\n", o.precision.c_str(),
+              o.schedule.c_str(), static_cast<unsigned long long>(o.seed), o.device.c_str(),
+              o.threads);
+  std::printf("step   %s\n\n", step_summary(o, optimizer).c_str());
+  std::printf(
+      "epoch  train loss  test loss  accuracy  samples/s  peak memory  batch     scale  skipped\n");
   std::fflush(stdout);
 }
 
 void print_epoch(const EpochReport& r) {
-  std::printf("%5d  %10.4f  %9.4f  %8.4f  %9s  %7.1f MiB\n", r.epoch, r.train_loss, r.test_loss,
-              r.accuracy, grouped(static_cast<std::int64_t>(r.samples_per_s)).c_str(),
-              static_cast<double>(r.peak_bytes) / (1024.0 * 1024.0));
+  std::printf("%5d  %10.4f  %9.4f  %8.4f  %9s  %7.1f MiB  %5lld  %8g  %7lld\n", r.epoch,
+              r.train_loss, r.test_loss, r.accuracy,
+              grouped(static_cast<std::int64_t>(r.samples_per_s)).c_str(),
+              static_cast<double>(r.peak_bytes) / (1024.0 * 1024.0),
+              static_cast<long long>(r.effective_batch), r.loss_scale,
+              static_cast<long long>(r.skipped_steps));
   std::fflush(stdout);
 }
 
@@ -100,6 +116,9 @@ void RunLog::start(const Options& o, const firn::data::FashionMnist& set,
   if (path_.empty()) return;
   utsname system{};
   ::uname(&system);
+  Json accumulate = Json::array();
+  for (const auto& [epoch, steps] : o.accumulate)
+    accumulate.push_back({{"epoch", epoch}, {"steps", steps}});
   const Json record = {
       {"record", "run"},
       {"time", now_utc()},
@@ -107,7 +126,14 @@ void RunLog::start(const Options& o, const firn::data::FashionMnist& set,
       {"settings",
        {{"model", o.model},
         {"epochs", o.epochs},
-        {"batch", o.batch},
+        {"precision", o.precision},
+        {"micro_batch", o.micro_batch},
+        {"accumulate", accumulate},
+        {"batch", o.effective_batch(0)},
+        {"loss_scale", o.loss_scale},
+        {"clip", o.clip},
+        {"schedule", o.schedule},
+        {"warmup", o.warmup},
         {"lr", o.lr},
         {"optimizer", o.optimizer},
         {"seed", o.seed},
@@ -130,6 +156,11 @@ void RunLog::start(const Options& o, const firn::data::FashionMnist& set,
 
 void RunLog::epoch(const EpochReport& r) {
   if (path_.empty()) return;
+  Json peaks = Json::object();
+  for (int i = 0; i < firn::kOwnerCount; ++i)
+    peaks[firn::to_string(static_cast<firn::Owner>(i))] =
+        r.training_memory.by_owner[static_cast<std::size_t>(i)].peak;
+  peaks["total"] = r.training_memory.total.peak;
   const Json record = {
       {"record", "epoch"},
       {"epoch", r.epoch},
@@ -139,7 +170,13 @@ void RunLog::epoch(const EpochReport& r) {
       {"samples_per_s", r.samples_per_s},
       {"seconds", r.seconds},
       {"test_seconds", r.test_seconds},
+      {"effective_batch", r.effective_batch},
+      {"lr", r.lr},
+      {"loss_scale", r.loss_scale},
+      {"applied_steps", r.applied_steps},
+      {"skipped_steps", r.skipped_steps},
       {"peak_bytes", r.peak_bytes},
+      {"training_peak_bytes", peaks},
       {"peak_rss_bytes", r.peak_rss_bytes},
       {"class_accuracy", r.class_accuracy},
   };

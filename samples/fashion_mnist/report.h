@@ -8,28 +8,37 @@
 #include <vector>
 
 #include "firn/data/fashion_mnist.h"
+#include "firn/memory.h"
 #include "firn/nn/module.h"
+#include "firn/optim/optimizer.h"
 #include "options.h"
 
 namespace sample {
 
 /// The figures of one epoch.
 struct EpochReport {
-  int epoch = 0;               ///< counted from 1
-  double train_loss = 0;       ///< mean over the epoch's samples, while the weights were changing
-  double test_loss = 0;        ///< mean over the test set, after the epoch
-  double accuracy = 0;         ///< share of test images classified correctly
-  double seconds = 0;          ///< of training, without evaluation
-  double test_seconds = 0;     ///< of evaluation
-  double samples_per_s = 0;    ///< training samples / seconds
-  std::size_t peak_bytes = 0;  ///< most tensor memory held at once on the device
+  int epoch = 0;             ///< counted from 1
+  double train_loss = 0;     ///< mean over the epoch's samples, while the weights were changing
+  double test_loss = 0;      ///< mean over the test set, after the epoch
+  double accuracy = 0;       ///< share of test images classified correctly
+  double seconds = 0;        ///< of training, without evaluation
+  double test_seconds = 0;   ///< of evaluation
+  double samples_per_s = 0;  ///< training samples / seconds
+  std::int64_t effective_batch = 0;  ///< images per step
+  double lr = 0;                     ///< of the next step
+  double loss_scale = 1;
+  std::int64_t applied_steps = 0;  ///< of the whole run so far
+  std::int64_t skipped_steps = 0;  ///< of the whole run so far
+  std::size_t peak_bytes = 0;      ///< most tensor memory held at once on the device
+  /// The same for training alone, without evaluation, and per owner.
+  firn::MemoryStats training_memory;
   std::size_t peak_rss_bytes = 0;  ///< most memory of the whole process so far
   std::vector<double> class_accuracy;
 };
 
 /// Prints the set-up and the table's head, a row per epoch, and the final figures.
 void print_start(const Options& options, const firn::data::FashionMnist& set,
-                 const firn::nn::Module& model);
+                 const firn::nn::Module& model, const firn::optim::Optimizer& optimizer);
 void print_epoch(const EpochReport& r);
 void print_end(const EpochReport& last);
 
