@@ -14,6 +14,10 @@ namespace firn {
 struct Loss {
   Tensor sum;     ///< sum over the samples
   Tensor weight;  ///< number of samples or tokens that counted, or the sum of their class weights
+  /// Whether a sample's term depends on the other samples of the batch, as with in-batch negatives.
+  /// Such a loss is not the sum of its micro-batches': Optimizer::backward refuses to accumulate
+  /// it, and Optimizer::step_two_pass computes it right (S20).
+  bool coupled = false;
 
   /// sum / weight as a tensor with a gradient.
   Tensor mean() const;
@@ -30,8 +34,8 @@ std::ostream& operator<<(std::ostream& out, const Loss& loss);
 
 struct CrossEntropyOptions {
   std::int64_t ignore_index = -100;  ///< rows with this target count for nothing
-  double label_smoothing = 0;        ///< in [0, 1): weight of the uniform distribution in the target
-  Tensor class_weights;              ///< [classes] or undefined
+  double label_smoothing = 0;  ///< in [0, 1): weight of the uniform distribution in the target
+  Tensor class_weights;        ///< [classes] or undefined
 };
 /// logits [..., C] floating, target [...] i64/i32/u8 in [0, C) or ignore_index.
 /// Sum over rows of w[t] ((1-s) -log p[t]) + s/C sum_c w[c] -log p[c]; weight: sum of w[t].
@@ -52,5 +56,11 @@ Loss bce_with_logits(const Tensor& logits, const Tensor& target);
 /// Kullback-Leibler divergence, log-probabilities against target probabilities: t (log t - lp), 0
 /// where t = 0. The weight is the number of rows (the batch mean of the definition).
 Loss kl_div(const Tensor& log_probabilities, const Tensor& target);
+
+/// Contrastive loss with in-batch negatives (InfoNCE, van den Oord et al. 2018): queries and keys
+/// [n, d] of one floating dtype; row i of the one belongs with row i of the other. Cross-entropy of
+/// queries keysᵀ / temperature against the diagonal; the weight is n, and the loss is coupled.
+/// Throws Error unless the shapes agree and temperature > 0.
+Loss info_nce(const Tensor& queries, const Tensor& keys, double temperature = 0.07);
 
 }  // namespace firn

@@ -1,6 +1,6 @@
-// Losses: sum and denominator, one recorded node each. They compute in f32 and give f32 sums whatever
-// 16-bit dtype they read, so autocast has nothing to cast: f32 copies of 16-bit logits would cost
-// memory and gain no digit.
+// Losses: sum and denominator, one recorded node each. They compute in f32 and give f32 sums
+// whatever 16-bit dtype they read, so autocast has nothing to cast: f32 copies of 16-bit logits
+// would cost memory and gain no digit.
 #include "firn/losses.h"
 
 #include <cmath>
@@ -154,7 +154,9 @@ double Loss::item() const {
 
 void Loss::backward() const { mean().backward(); }
 
-Loss operator*(double factor, const Loss& loss) { return {mul(loss.sum, factor), loss.weight}; }
+Loss operator*(double factor, const Loss& loss) {
+  return {mul(loss.sum, factor), loss.weight, loss.coupled};
+}
 
 std::ostream& operator<<(std::ostream& out, const Loss& loss) { return out << loss.item(); }
 
@@ -199,6 +201,21 @@ Loss kl_div(const Tensor& log_probabilities, const Tensor& target) {
   const std::int64_t last = shape.empty() ? 1 : shape.back();
   const std::int64_t count = last > 0 ? log_probabilities.numel() / last : 0;
   return elementwise_loss(BinaryOp::kl_div, log_probabilities, target, static_cast<double>(count));
+}
+
+Loss info_nce(const Tensor& queries, const Tensor& keys, double temperature) {
+  require_floating("info_nce", queries);
+  require_same("info_nce", queries, keys);
+  FIRN_CHECK(queries.rank() == 2 && queries.shape() == keys.shape(), "info_nce",
+             "row i of the one belongs with row i of the other", "queries {}, keys {}",
+             describe(queries), describe(keys));
+  FIRN_CHECK(std::isfinite(temperature) && temperature > 0, "info_nce", "", "temperature = {}",
+             temperature);
+  const Tensor similar = matmul(queries, transpose(keys, 0, 1));
+  const Tensor logits = div(cast(similar, compute_dtype(similar.dtype())), temperature);
+  Loss loss = cross_entropy(logits, arange(queries.size(0), 0, 1, i64, queries.device()));
+  loss.coupled = true;
+  return loss;
 }
 
 }  // namespace firn

@@ -1,6 +1,8 @@
 // The cycle: backward passes add up sums and weights, and a step ends it.
 #include "firn/optim/optimizer.h"
 
+#include <algorithm>
+
 #include "firn/losses.h"
 #include "optim/optimizer_impl.h"
 #include "optim/schedule_table.h"
@@ -63,6 +65,16 @@ Optimizer::Optimizer(Optimizer&&) noexcept = default;
 Optimizer& Optimizer::operator=(Optimizer&&) noexcept = default;
 
 void Optimizer::backward(const Loss& loss) {
+  require_loss(loss);
+  FIRN_CHECK(!loss.coupled || (cycle_length() == 1 && impl_->micro_steps == 0), impl_->store.op(),
+             "opt.step_two_pass(parts, encode, loss) computes it over the whole batch",
+             "the loss couples the samples of its batch, so the gradients of micro-batches do not "
+             "add up to that of the batch, and this cycle has {} micro-steps",
+             std::max(cycle_length(), impl_->micro_steps + 1));
+  run_backward(loss.sum, loss.weight, 0);
+}
+
+void Optimizer::require_loss(const Loss& loss) const {
   const std::string& op = impl_->store.op();
   const Tensor& w = loss.weight;
   FIRN_CHECK(w.defined() && w.numel() == 1 && compute_dtype(w.dtype()) == w.dtype() &&
@@ -70,7 +82,6 @@ void Optimizer::backward(const Loss& loss) {
              op, "take the loss from a function of losses.h",
              "the loss's weight is {}, not an f32 or f64 scalar on {}",
              w.defined() ? firn::describe(w) : "undefined", impl_->store.device());
-  run_backward(loss.sum, w, 0);
 }
 
 void Optimizer::backward(const Tensor& sum, double weight) {

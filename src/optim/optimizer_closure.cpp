@@ -40,16 +40,20 @@ void Optimizer::restore_on_replay(std::vector<Tensor> buffers) {
   impl_->replayed = std::move(buffers);
 }
 
-StepReport Optimizer::step(std::int64_t micro_steps,
-                           const std::function<Loss(std::int64_t i)>& micro_batch) {
+void Optimizer::require_no_cycle() const {
   const std::string& op = impl_->store.op();
-  FIRN_CHECK(micro_steps >= 1, op, "", "{} micro-steps make no cycle", micro_steps);
   FIRN_CHECK(impl_->micro_steps == 0 && impl_->calls == 0, op,
              "end it with step() or flush(), or drop it with zero_grad()",
              "a cycle is under way: it has {} micro-steps", impl_->micro_steps);
   check_ready();
   FIRN_CHECK(!impl_->options.scaler.defined(), op, "call backward() of each and step_all()",
              "its loss scale is shared with other optimizers");
+}
+
+StepReport Optimizer::step(std::int64_t micro_steps,
+                           const std::function<Loss(std::int64_t i)>& micro_batch) {
+  FIRN_CHECK(micro_steps >= 1, impl_->store.op(), "", "{} micro-steps make no cycle", micro_steps);
+  require_no_cycle();
   const LossScale& scale = impl_->options.loss_scale;
   const bool replay = scale.kind() == LossScale::Kind::dynamic &&
                       scale.options().on_overflow == OverflowPolicy::replay;

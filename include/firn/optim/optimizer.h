@@ -111,6 +111,18 @@ class Optimizer {
   /// is that of samples [first, last).
   StepReport step(std::int64_t samples, std::int64_t micro_batch,
                   const std::function<Loss(std::int64_t first, std::int64_t last)>& loss);
+  /// A whole cycle for a loss that couples the samples of its batch (S20), in the memory of one
+  /// part of the graph: every part is encoded without recording, `loss` is taken of all encodings
+  /// and gives their gradients, and every part is encoded once more to carry them to the parameters
+  /// (gradient caching, Gao et al. 2021).
+  ///
+  /// encode(i), for i in [0, parts), returns [n_i, ...], equal off the first axis; it is called
+  /// twice, the second time from the same state of default_generator(), and must return the same.
+  /// loss(all) is given the [sum of n_i, ...] in order, and may have parameters of its own. Throws
+  /// Error where a cycle is under way or the shapes do not fit; the cycle is dropped where a
+  /// function throws.
+  StepReport step_two_pass(std::int64_t parts, const std::function<Tensor(std::int64_t i)>& encode,
+                           const std::function<Loss(const Tensor& all)>& loss);
   /// Tensors that a forward pass changes, as the running statistics of net.buffers(): a replayed
   /// cycle begins with the values that they had before.
   void restore_on_replay(std::vector<Tensor> buffers);
@@ -178,7 +190,9 @@ class Optimizer {
  private:
   friend class AveragedWeights;
   friend std::vector<StepReport> step_all(std::initializer_list<Optimizer*>, SkipPolicy);
+  void require_loss(const Loss& loss) const;
   void run_backward(const Tensor& sum, const Tensor& weight, double host_weight);
+  void require_no_cycle() const;
   void check_ready() const;
   StepReport end_cycle();
   StepReport progress() const;

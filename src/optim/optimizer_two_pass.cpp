@@ -1,0 +1,102 @@
+// Losses that couple the samples of a batch, over a batch too large for one graph.
+#include <vector>
+
+#include "firn/losses.h"
+#include "firn/random.h"
+#include "kernels/copy.h"
+#include "optim/optimizer_impl.h"
+
+namespace firn::optim {
+namespace {
+
+/// Rows [first, first + count) of `t`, a view.
+Tensor rows(const Tensor& t, std::int64_t first, std::int64_t count) {
+  Shape shape = t.shape();
+  shape[0] = count;
+  return t.as_strided(shape, t.strides(), first * t.strides()[0]);
+}
+
+/// What the first pass remembers of a part.
+struct Part {
+  RandomKey random;
+  Tensor encoding;
+};
+
+Tensor joined(const std::string& op, const std::vector<Part>& parts) {
+  const Tensor& first = parts.front().encoding;
+  Shape shape = first.shape();
+  shape[0] = 0;
+  for (const Part& p : parts) {
+    Shape like_first = p.encoding.shape();
+    if (like_first.size() == shape.size()) like_first[0] = first.shape()[0];
+    FIRN_CHECK(like_first == first.shape() && p.encoding.dtype() == first.dtype() &&
+                   p.encoding.device() == first.device(),
+               op, "parts may differ in their first axis only", "encodings {} and {}",
+               firn::describe(first), firn::describe(p.encoding));
+    shape[0] += p.encoding.shape()[0];
+  }
+  Tensor all = empty(shape, first.dtype(), first.device());
+  std::int64_t at = 0;
+  for (const Part& p : parts) {
+    const std::int64_t n = p.encoding.shape()[0];
+    kernels::copy(p.encoding.view(), rows(all, at, n).mutable_view(), current_stream(all.device()));
+    at += n;
+  }
+  return all;
+}
+
+}  // namespace
+
+StepReport Optimizer::step_two_pass(std::int64_t parts,
+                                    const std::function<Tensor(std::int64_t i)>& encode,
+                                    const std::function<Loss(const Tensor& all)>& loss) {
+  const std::string& op = impl_->store.op();
+  FIRN_CHECK(parts >= 1, op, "", "{} parts make no batch", parts);
+  require_no_cycle();
+
+  std::vector<Part> first_pass;
+  {
+    const NoGrad guard;
+    for (std::int64_t i = 0; i < parts; ++i) {
+      const RandomKey random = default_generator().get();
+      first_pass.push_back({random, encode(i)});
+      const Tensor& e = first_pass.back().encoding;
+      FIRN_CHECK(e.defined() && e.rank() >= 1 && is_floating(e.dtype()), op,
+                 "return [samples, ...] of a floating dtype", "part {} was encoded as {}", i,
+                 firn::describe(e));
+    }
+  }
+  Tensor all = joined(op, first_pass);
+  all.set_requires_grad();
+  const RandomKey after = default_generator().get();
+  try {
+    const Loss whole = loss(all);
+    require_loss(whole);
+    run_backward(whole.sum, whole.weight, 0);
+    const Tensor gradient = all.grad();
+    FIRN_CHECK(gradient.defined(), op, "compute the loss from its argument",
+               "the loss does not depend on the encodings {}", firn::describe(all));
+    impl_->broken = true;
+    std::int64_t at = 0;
+    for (std::int64_t i = 0; i < parts; ++i) {
+      const Part& p = first_pass[static_cast<std::size_t>(i)];
+      default_generator().set(p.random);
+      const Tensor again = encode(i);
+      FIRN_CHECK(again.shape() == p.encoding.shape() && again.dtype() == p.encoding.dtype(), op,
+                 "encode must return the same both times", "part {} was {}, and then {}", i,
+                 firn::describe(p.encoding), firn::describe(again));
+      firn::backward(again, {.seed = rows(gradient, at, again.shape()[0]), .retain_graph = false});
+      at += again.shape()[0];
+    }
+    default_generator().set(after);
+    impl_->broken = false;
+    impl_->store.note_gradients();
+  } catch (...) {
+    default_generator().set(after);
+    zero_grad();
+    throw;
+  }
+  return end_cycle();
+}
+
+}  // namespace firn::optim
