@@ -12,14 +12,14 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 optim::StepOptions scaled(const optim::LossScale& scale) { return {.loss_scale = scale}; }
 
-// Weights of a model in f32 after ten steps of two micro-batches each; `between` runs between the
+// Weights of a model after ten steps of two micro-batches each; `between` runs between the
 // micro-steps.
 template <class Between>
-Bits trained(const optim::LossScale& scale, Between&& between) {
-  const Mlp net(6, 5, 3, f32);
+Bits trained(DType dtype, const optim::LossScale& scale, Between&& between) {
+  const Mlp net(6, 5, 3, dtype);
   optim::AdamW opt(net.parameters(), {.lr = 0.01}, scaled(scale));
   Rng rng(8);
-  const Tensor x = make(rng.uniforms(40 * 6, -1, 1), {40, 6}, f32);
+  const Tensor x = make(rng.uniforms(40 * 6, -1, 1), {40, 6}, dtype);
   std::vector<double> labels;
   for (int i = 0; i < 40; ++i) labels.push_back(double(rng.below(3)));
   const Tensor y = make(labels, {40}, i64);
@@ -33,14 +33,46 @@ Bits trained(const optim::LossScale& scale, Between&& between) {
 }
 const auto nothing = [](optim::Optimizer&, int) {};
 
-TEST_CASE("[S06] a power of two as scale changes no bit of a training in f32") {
-  const Bits unscaled = trained(optim::LossScale::none(), nothing);
-  for (const double scale : {0x1p-20, 0.5, 1.0, 2.0, 1024.0, 65536.0, 0x1p24}) {
-    CAPTURE(scale);
-    CHECK(trained(optim::LossScale::fixed(scale), nothing) == unscaled);
+TEST_CASE("[S06] a power of two as scale changes no bit of a training, barring f16's limits") {
+  for (const DType dtype : {f32, f64, bf16}) {
+    CAPTURE(to_string(dtype));
+    const Bits unscaled = trained(dtype, optim::LossScale::none(), nothing);
+    for (const double scale : {0x1p-20, 0.5, 1.0, 2.0, 1024.0, 65536.0, 0x1p24}) {
+      CAPTURE(scale);
+      CHECK(trained(dtype, optim::LossScale::fixed(scale), nothing) == unscaled);
+    }
+    CHECK(trained(dtype, optim::LossScale::dynamic({.init = 1024, .growth_interval = 2}),
+                  nothing) == unscaled);
   }
-  CHECK(trained(optim::LossScale::dynamic({.init = 1024, .growth_interval = 2}), nothing) ==
-        unscaled);
+}
+
+TEST_CASE("[S06] a gradient that f16 would flush to zero is there under a scale") {
+  for (const double scale : {1.0, 16.0, 4096.0}) {
+    Tensor w = parameter({0}, {1}, f16);
+    optim::SGD opt({w}, {.lr = 1}, scaled(optim::LossScale::fixed(scale)));
+    opt.backward(objective(w, {1}) * 0x1p-26);  // the gradient of an f16 is rounded to f16
+    REQUIRE(opt.step());
+    const double master = values_of(state_of(opt, "parameters.0.master"))[0];
+    CHECK(master == (scale == 1 ? 0 : -0x1p-26));
+  }
+}
+
+TEST_CASE(
+    "[S07] a sum that is finite but overflows when a scale below 1 is taken back is not applied") {
+  for (const double gradient : {0x1p100, -0x1p126}) {
+    Tensor w = parameter({1, 1}, {2});
+    optim::SGD opt({w}, {.lr = 0}, scaled(optim::LossScale::fixed(0x1p-24)));
+    opt.backward(objective(w, {0.5, gradient}), 1);
+    CHECK(opt.step().applied());
+    opt.backward(objective(w, {0.5, gradient}), 0x1p-10);
+    const Bits before = bits_of_training(opt);
+    const optim::StepReport report = opt.step();
+    CHECK(report.applied() == (gradient == 0x1p100));
+    if (!report.applied()) {
+      CHECK(report.culprit() == 0);
+      CHECK(bits_of_training(opt) == before);
+    }
+  }
 }
 
 TEST_CASE("[S06][S13] a scale that is no power of two is refused") {
@@ -59,9 +91,9 @@ TEST_CASE("[S06][S13] a scale that is no power of two is refused") {
 }
 
 TEST_CASE("[S05] a scale that is set in mid-cycle re-expresses what has been added up") {
-  const Bits undisturbed = trained(optim::LossScale::none(), nothing);
+  const Bits undisturbed = trained(f32, optim::LossScale::none(), nothing);
   const Bits disturbed =
-      trained(optim::LossScale::fixed(1024), [](optim::Optimizer& opt, int step) {
+      trained(f32, optim::LossScale::fixed(1024), [](optim::Optimizer& opt, int step) {
         const Bits before = bits_of_training(opt);
         opt.set_loss_scale(std::ldexp(1.0, step - 3));
         CHECK(opt.loss_scale() == std::ldexp(1.0, step - 3));

@@ -34,6 +34,22 @@ TEST_CASE("[S14] the first scale is the largest that leaves the measured gradien
   }
 }
 
+TEST_CASE("[S14] a calibrated scale loses no cycle where one that begins too high loses many") {
+  for (const bool calibrate : {false, true}) {
+    CAPTURE(calibrate);
+    Tensor w = parameter({1, 1}, {2}, f16);
+    optim::SGD opt({w}, {.lr = 1e-6},
+                   {.loss_scale = LossScale::dynamic({.init = 0x1p24, .calibrate = calibrate})});
+    int skipped = 0;
+    for (int i = 0; i < 20; ++i) {
+      opt.backward(objective(w, {100, 300}));
+      skipped += opt.step().skipped() ? 1 : 0;
+    }
+    CHECK(skipped == (calibrate ? 0 : 9));  // 2^15, the gradient of the f16 product, is below 65504
+    CHECK(opt.loss_scale() == (calibrate ? 8 : 0x1p15));
+  }
+}
+
 // What four cycles of three micro-steps with dropout and a running sum leave behind, where every
 // gradient at a scale above `limit` overflows at micro-step `at`.
 struct Replayed {
