@@ -3,6 +3,7 @@
 #include "kernels/optim.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "kernels/cpu/convert.h"
@@ -108,14 +109,15 @@ void update_rounded(const typename Rule::template Coefficients<float>& k, const 
     const auto at = [&](const View& v) { return v.data ? v.as<float>() + begin : nullptr; };
     update_piece<float, Rule>(k, n, w, a.grad.as<float>() + begin, at(a.states[0]), at(a.states[1]),
                               at(a.states[2]), limit);
+    auto* out = static_cast<std::uint16_t*>(stored);
     for (std::int64_t i = 0; i < n; ++i) {
       const auto element = static_cast<std::uint64_t>(begin + i);
       const std::uint32_t word =
           math::philox(element / 4, step, static_cast<std::uint64_t>(a.index)).word[element % 4];
-      w[i] = a.weight.dtype == DType::bf16 ? math::round_stochastic_bf16(w[i], word)
-                                           : math::round_stochastic_f16(w[i], word);
+      const auto bits = std::bit_cast<std::uint32_t>(w[i]);
+      out[i] = a.weight.dtype == DType::bf16 ? math::round_stochastic_bf16(bits, word)
+                                             : math::round_stochastic_f16(bits, word);
     }
-    store_row(w, stored, a.weight.dtype, 1, n);
   }
 }
 

@@ -1,31 +1,41 @@
-// Stochastic rounding of f32 to the 16-bit floating types: up with a probability equal to the
-// distance from the lower neighbour, so that the expected value is the number itself.
+// Stochastic rounding of f32 to the 16-bit floating types: away from zero with a probability equal
+// to the distance from the neighbour towards zero, so that the expected value is the number itself.
+// On bits: of an f32 in, of the 16-bit number out; `word` is uniform in 32 bits. Numbers past the
+// largest finite one go to the nearest, that or infinity; a NaN stays one.
 #pragma once
 
-#include <bit>
 #include <cstdint>
 
 #include "kernels/math/macros.h"
 
 namespace firn::math {
 
-/// x rounded to a number that bf16 holds; `word` is uniform in 32 bits, of which 16 are used.
-FIRN_HD inline float round_stochastic_bf16(float x, std::uint32_t word) {
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
-  if ((bits & 0x7f800000u) == 0x7f800000u) return x;  // Inf and NaN
-  if ((bits & 0x7fffffffu) > 0x7f7f0000u) return x;   // past the largest
-  return std::bit_cast<float>((bits + (word >> 16)) & 0xffff0000u);
+FIRN_HD inline std::uint16_t round_stochastic_bf16(std::uint32_t bits, std::uint32_t word) {
+  const std::uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return static_cast<std::uint16_t>((bits >> 16) | 0x40u);
+  const std::uint32_t up = magnitude > 0x7f7f0000u ? 0x8000u : word >> 16;
+  return static_cast<std::uint16_t>((bits + (magnitude == 0x7f800000u ? 0u : up)) >> 16);
 }
 
-/// The same for f16, whose numbers are 2^-24 apart below 2^-14.
-FIRN_HD inline float round_stochastic_f16(float x, std::uint32_t word) {
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
-  const std::uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x477fe000u) return x;  // past 65504: left to the nearest rounding, or not finite
-  if (magnitude >= 0x38800000u) return std::bit_cast<float>((bits + (word >> 19)) & 0xffffe000u);
-  const float u = static_cast<float>(static_cast<std::int32_t>(word >> 8)) * 0x1p-24f;
-  const float steps = floorf(fabsf(x) * 0x1p24f + u);
-  return copysignf(steps * 0x1p-24f, x);
+FIRN_HD inline std::uint16_t round_stochastic_f16(std::uint32_t bits, std::uint32_t word) {
+  const std::uint32_t sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
+  std::uint32_t out = 0;
+  if (magnitude > 0x477fe000u) {  // past 65504
+    out = magnitude > 0x7f800000u ? 0x7e00u : magnitude >= 0x477ff000u ? 0x7c00u : 0x7bffu;
+  } else if (magnitude >= 0x38800000u) {  // normal: 13 bits are lost
+    out = ((magnitude + (word >> 19)) >> 13) - (112u << 10);
+  } else {  // steps of 2^-24: the number is fraction * 2^-lost of them
+    const std::uint32_t exponent = magnitude >> 23;
+    const std::uint32_t fraction = exponent == 0 ? magnitude : (magnitude & 0x7fffffu) | 0x800000u;
+    const std::uint32_t lost = 126u - (exponent == 0 ? 1u : exponent);  // 14 or more
+    if (lost < 32u) {
+      out = (fraction >> lost) +
+            ((word >> (32u - lost)) < (fraction & ((1u << lost) - 1u)) ? 1u : 0u);
+    } else {
+      out = lost < 64u && word < (fraction >> (lost - 32u)) ? 1u : 0u;
+    }
+  }
+  return static_cast<std::uint16_t>(sign | out);
 }
 
 }  // namespace firn::math

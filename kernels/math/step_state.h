@@ -172,7 +172,7 @@ FIRN_HD inline void decide(StepState& s, const StepPolicy& policy, const Gradien
   const double ratio = policy.clip_norm > 0 ? policy.clip_norm / (norm + 1e-6) : 1.0;
   const double clip = ratio < 1.0 ? ratio : 1.0;
   s.gradient_factor = clip < 1.0 ? factor * clip : factor;
-  s.value_limit = policy.clip_value > 0 ? policy.clip_value * clip : HUGE_VAL;
+  s.value_limit = policy.clip_value > 0 ? policy.clip_value * clip : static_cast<double>(HUGE_VALF);
   s.decision = StepStatus::applied;
 }
 

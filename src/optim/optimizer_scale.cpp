@@ -40,10 +40,9 @@ std::vector<StepReport> step_all(std::initializer_list<Optimizer*> optimizers, S
   for (const Optimizer* o : optimizers) {
     FIRN_CHECK(o, kOp, "", "optimizer {} is a null pointer", memories.size());
     Optimizer::Impl& i = *o->impl_;
-    for (const Optimizer* other : optimizers) {
-      if (other == o) break;
-      FIRN_CHECK(other->impl_ != o->impl_, kOp, "", "optimizer {} is given twice", memories.size());
-    }
+    for (const kernels::StepMemory& m : memories)
+      FIRN_CHECK(m.state.data != i.store.memory().state.data, kOp, "",
+                 "optimizer {} is given twice", memories.size());
     o->check_ready();
     i.open_cycle();
     memories.push_back(i.store.memory());
