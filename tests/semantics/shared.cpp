@@ -101,6 +101,44 @@ TEST_CASE("[S15] a cycle that overflowed is computed again as if the first try h
   }
 }
 
+TEST_CASE("[S15] a replay ends at the smallest scale, and for a loss that is not finite") {
+  Tensor w = parameter({1}, {1});
+  optim::SGD opt({w}, {},
+                 {.loss_scale = LossScale::dynamic(
+                      {.init = 16, .min = 4, .on_overflow = optim::OverflowPolicy::replay})});
+  int calls = 0;
+  const auto cycle = [&](bool finite_loss) {
+    calls = 0;
+    return opt.step(2, [&](std::int64_t) {
+      ++calls;
+      const Tensor sum =
+          objective(w, {finite_loss ? 1.0 : std::numeric_limits<double>::infinity()});
+      return Loss{spoilt(sum), ones({})};
+    });
+  };
+  CHECK(cycle(true).status() == StepStatus::skipped_non_finite);
+  CHECK(calls == 2 * 3);  // at 16, 8 and 4
+  CHECK(opt.loss_scale() == 4);
+  opt.set_loss_scale(16);
+  CHECK(cycle(false).non_finite() == optim::NonFinite::loss);
+  CHECK(calls == 2);
+  CHECK(opt.loss_scale() == 16);
+  CHECK(w.item() == 1);
+}
+
+TEST_CASE("[S15] a cycle whose function throws is dropped") {
+  Tensor w = parameter({1}, {1});
+  optim::SGD opt({w}, {.lr = 1});
+  const auto loss = [&](std::int64_t i) {
+    if (i == 2) throw Error("test", "no more data");
+    return Loss{objective(w, {100}), ones({})};
+  };
+  CHECK(error_of([&] { opt.step(4, loss); }).find("no more data") != std::string::npos);
+  CHECK(gradients_are_zero(opt));
+  CHECK(opt.step(2, loss).weight() == 2);
+  CHECK(w.item() == -99);
+}
+
 // Two optimizers on one scale that grows after two clean cycles.
 struct Pair {
   Tensor a = parameter({1}, {1}), b = parameter({1}, {1});
