@@ -176,7 +176,8 @@ std::size_t block_size(std::size_t bytes) noexcept {
   // reuses the block of the one before.
   const std::size_t step = std::max(kAlignment, std::bit_floor(bytes) / 8);
   const std::size_t size = (bytes + step - 1) / step * step;
-  return size < kHugePage ? size : (size + kHugePage - 1) / kHugePage * kHugePage;
+  // Whole huge pages, where rounding up to them loses no more than that.
+  return size < 8 * kHugePage ? size : (size + kHugePage - 1) / kHugePage * kHugePage;
 }
 
 void* allocate(std::size_t bytes, Device device, Owner owner) {
