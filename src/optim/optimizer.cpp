@@ -39,6 +39,11 @@ StepOptions settle(const std::string& op, StepOptions o, const std::vector<Group
   return o;
 }
 
+Tensor host_memory() {
+  const OwnerScope owner(Owner::optimizer);
+  return zeros({5}, DType::i64);
+}
+
 math::StepPolicy step_policy(const StepOptions& o) {
   return {o.clip_norm, o.clip_value, o.ema, policy_of(o.loss_scale)};
 }
@@ -49,6 +54,8 @@ Optimizer::Impl::Impl(const char* op, std::vector<GroupSetup> groups, const Sche
                       const StepOptions& step)
     : options(settle(op, step, groups)),
       policy(step_policy(options)),
+      progress_memory(host_memory()),
+      at(*reinterpret_cast<Progress*>(progress_memory.mutable_view().as<std::int64_t>())),
       store(op, groups,
             {.masters = !options.stochastic_rounding,
              .average = options.ema > 0,
@@ -66,11 +73,12 @@ Optimizer& Optimizer::operator=(Optimizer&&) noexcept = default;
 
 void Optimizer::backward(const Loss& loss) {
   require_loss(loss);
-  FIRN_CHECK(!loss.coupled || (cycle_length() == 1 && impl_->micro_steps == 0), impl_->store.op(),
+  FIRN_CHECK(!loss.coupled || (cycle_length() == 1 && impl_->at.micro_steps == 0),
+             impl_->store.op(),
              "opt.step_two_pass(parts, encode, loss) computes it over the whole batch",
              "the loss couples the samples of its batch, so the gradients of micro-batches do not "
              "add up to that of the batch, and this cycle has {} micro-steps",
-             std::max(cycle_length(), impl_->micro_steps + 1));
+             std::max(cycle_length(), impl_->at.micro_steps + 1));
   run_backward(loss.sum, loss.weight, 0);
 }
 
@@ -110,7 +118,7 @@ void Optimizer::run_backward(const Tensor& sum, const Tensor& weight, double hos
   kernels::optim_begin(store.memory(), store.arenas(), impl_->policy, seed.mutable_view(),
                        sum.view(), weight.defined() ? weight.view() : ConstView{}, host_weight,
                        store.stream());
-  impl_->micro_steps += 1;
+  impl_->at.micro_steps += 1;
   firn::backward(sum, {.seed = seed, .retain_graph = false});
   impl_->broken = false;
   store.note_gradients();
@@ -122,6 +130,7 @@ void Optimizer::check_ready() const {
              "a backward pass of this cycle has failed half-way");
   FIRN_CHECK(!impl_->averaged, store.op(), "end the scope of use_ema() first",
              "the weights are their moving averages at the moment");
+  impl_->store.adopt_touched();
   store.check_parameters();
 }
 
@@ -130,21 +139,21 @@ StepReport Optimizer::step() {
   FIRN_CHECK(!impl_->options.scaler.defined(), impl_->store.op(), "call step_all()",
              "its loss scale is shared with other optimizers");
   impl_->open_cycle();
-  impl_->calls += 1;
-  return impl_->calls < impl_->length ? progress() : end_cycle();
+  impl_->at.calls += 1;
+  return impl_->at.calls < impl_->at.length ? progress() : end_cycle();
 }
 
 StepReport Optimizer::flush(Partial partial) {
   check_ready();
   if (partial == Partial::drop) zero_grad();
-  if (partial != Partial::apply || impl_->micro_steps == 0) return progress();
-  FIRN_CHECK(!impl_->options.scaler.defined(), impl_->store.op(), "call step_all()",
+  if (partial != Partial::apply || impl_->at.micro_steps == 0) return progress();
+  FIRN_CHECK(!impl_->options.scaler.defined(), impl_->store.op(), "call flush_all()",
              "its loss scale is shared with other optimizers");
   return end_cycle();
 }
 
 StepReport Optimizer::progress() const {
-  return {impl_->store.step_state(), impl_->cycles, impl_->micro_steps};
+  return {impl_->store.step_state(), impl_->at.cycles, impl_->at.micro_steps};
 }
 
 void Optimizer::Impl::decide() {
@@ -162,7 +171,7 @@ void Optimizer::Impl::commit() {
   store.bump_versions();
   store.begin_cycle(false);
   close_cycle();
-  ++cycles;
+  ++at.cycles;
 }
 
 StepReport Optimizer::end_cycle() {
@@ -170,7 +179,7 @@ StepReport Optimizer::end_cycle() {
   impl_->commit();
   const kernels::StepMemory memory = impl_->store.memory();
   kernels::optim_move_scale(std::span(&memory, 1), impl_->policy.scale, impl_->store.stream());
-  StepReport report(impl_->store.step_state(), impl_->cycles);
+  StepReport report(impl_->store.step_state(), impl_->at.cycles);
   impl_->check_skips();
   return report;
 }
@@ -205,11 +214,11 @@ void Optimizer::zero_grad() {
 void Optimizer::set_epoch(std::int64_t epoch) {
   FIRN_CHECK(epoch >= 0, impl_->store.op(), "", "the epoch is {}", epoch);
   impl_->options.accumulate.at(epoch);  // throws now rather than in the next cycle
-  impl_->epoch = epoch;
+  impl_->at.epoch = epoch;
 }
 
 std::int64_t Optimizer::cycle_length() const {
-  return impl_->length > 0 ? impl_->length : impl_->options.accumulate.at(impl_->epoch);
+  return impl_->at.length > 0 ? impl_->at.length : impl_->options.accumulate.at(impl_->at.epoch);
 }
 
 double Optimizer::lr() const { return impl_->store.read_state().learning_rate; }
@@ -226,11 +235,17 @@ void Optimizer::set_lr(const Schedule& lr) {
 
 std::vector<Tensor> Optimizer::parameters() const { return impl_->store.parameters(); }
 
-void Optimizer::refresh_masters() { impl_->store.refresh_masters(); }
+void Optimizer::refresh_masters() {
+  FIRN_CHECK(!impl_->averaged, impl_->store.op(), "end the scope of use_ema() first",
+             "the weights are their moving averages at the moment");
+  impl_->store.refresh_masters();
+}
 
 std::vector<NamedState> Optimizer::state() const {
   impl_->store.upload_touched();
-  return impl_->store.state();
+  std::vector<NamedState> out = impl_->store.state();
+  out.push_back({"cycle", impl_->progress_memory});
+  return out;
 }
 
 }  // namespace firn::optim

@@ -42,9 +42,9 @@ void Optimizer::restore_on_replay(std::vector<Tensor> buffers) {
 
 void Optimizer::require_no_cycle() const {
   const std::string& op = impl_->store.op();
-  FIRN_CHECK(impl_->micro_steps == 0 && impl_->calls == 0, op,
+  FIRN_CHECK(impl_->at.micro_steps == 0 && impl_->at.calls == 0, op,
              "end it with step() or flush(), or drop it with zero_grad()",
-             "a cycle is under way: it has {} micro-steps", impl_->micro_steps);
+             "a cycle is under way: it has {} micro-steps", impl_->at.micro_steps);
   check_ready();
   FIRN_CHECK(!impl_->options.scaler.defined(), op, "call backward() of each and step_all()",
              "its loss scale is shared with other optimizers");
@@ -61,6 +61,7 @@ StepReport Optimizer::step(std::int64_t micro_steps,
   if (replay) start.emplace(impl_->replayed);
   for (int attempt = 0;; ++attempt) {
     try {
+      impl_->at.length = micro_steps;
       for (std::int64_t i = 0; i < micro_steps; ++i) backward(micro_batch(i));
     } catch (...) {
       zero_grad();

@@ -21,26 +21,32 @@ struct Optimizer::Impl {
 
   /// Counts the calls of step() that make a cycle; the first thing of a cycle fixes their number.
   void open_cycle() {
-    if (length == 0) length = options.accumulate.at(epoch);
+    if (at.length == 0) at.length = options.accumulate.at(at.epoch);
   }
-  void close_cycle() { length = calls = micro_steps = 0; }
+  void close_cycle() { at.length = at.calls = at.micro_steps = 0; }
   /// Runs the kernels up to the decision, and those after it.
   void decide();
   void commit();
   /// Throws where too many steps in a row were skipped (S12). Only on the CPU.
   void check_skips() const;
 
+  /// Where the host is in the cycle: part of the state, so it lives in a tensor too.
+  struct Progress {
+    std::int64_t cycles = 0;       ///< ended so far
+    std::int64_t epoch = 0;        ///< for the length of the next cycle
+    std::int64_t length = 0;       ///< calls of step() in the cycle under way; 0: there is none
+    std::int64_t calls = 0;        ///< so far
+    std::int64_t micro_steps = 0;  ///< backward passes so far
+  };
+
   StepOptions options;
   math::StepPolicy policy;
+  Tensor progress_memory;  ///< i64 [5] on the CPU: a Progress
+  Progress& at;
   ParamStore store;
   LossScaler scaler;
   Schedule lr;
   std::vector<Tensor> replayed;  ///< see restore_on_replay()
-  std::int64_t cycles = 0;       ///< ended so far
-  std::int64_t epoch = 0;
-  std::int64_t length = 0;       ///< calls of step() in the cycle under way; 0: there is none
-  std::int64_t calls = 0;        ///< so far
-  std::int64_t micro_steps = 0;  ///< backward passes so far
   bool broken = false;           ///< a backward pass has thrown half-way in this cycle
   bool averaged = false;         ///< the weights are their averages at the moment
 };

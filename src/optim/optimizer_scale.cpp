@@ -32,49 +32,88 @@ void Optimizer::set_loss_scale(double scale) {
   kernels::optim_set_scale(store.memory(), scale, impl_->policy.scale, store.stream());
 }
 
+// ---- Optimizers that share a scale ----
+
+struct Optimizer::Joint {
+  /// Checks that they can step together.
+  static std::vector<kernels::StepMemory> memories(const char* op,
+                                                   std::initializer_list<Optimizer*> optimizers);
+  static std::vector<StepReport> end_cycles(std::initializer_list<Optimizer*> optimizers,
+                                            const std::vector<kernels::StepMemory>& memories,
+                                            SkipPolicy policy);
+};
+
+std::vector<kernels::StepMemory> Optimizer::Joint::memories(
+    const char* op, std::initializer_list<Optimizer*> optimizers) {
+  FIRN_CHECK(optimizers.size() > 0, op, "", "there is no optimizer");
+  std::vector<kernels::StepMemory> out;
+  for (const Optimizer* o : optimizers) {
+    FIRN_CHECK(o, op, "", "optimizer {} is a null pointer", out.size());
+    const kernels::StepMemory memory = o->impl_->store.memory();
+    for (const kernels::StepMemory& m : out)
+      FIRN_CHECK(m.state.data != memory.state.data, op, "", "optimizer {} is given twice",
+                 out.size());
+    FIRN_CHECK(o->impl_->options.scaler.defined() &&
+                   (out.empty() || memory.scaler.data == out.front().scaler.data),
+               op, "give one LossScaler to the StepOptions of all",
+               "optimizer {} does not share its loss scale with the others", out.size());
+    o->check_ready();
+    out.push_back(memory);
+  }
+  return out;
+}
+
+std::vector<StepReport> Optimizer::Joint::end_cycles(
+    std::initializer_list<Optimizer*> optimizers, const std::vector<kernels::StepMemory>& memories,
+    SkipPolicy policy) {
+  const Impl& first = *(*optimizers.begin())->impl_;
+  const std::span<const kernels::StepMemory> all(memories);
+  for (const Optimizer* o : optimizers) o->impl_->decide();
+  if (policy == SkipPolicy::all) kernels::optim_join(all, first.store.stream());
+  for (const Optimizer* o : optimizers) o->impl_->commit();
+  kernels::optim_move_scale(all, first.policy.scale, first.store.stream());
+  std::vector<StepReport> out;
+  for (const Optimizer* o : optimizers)
+    out.emplace_back(o->impl_->store.step_state(), o->impl_->at.cycles);
+  for (const Optimizer* o : optimizers) o->impl_->check_skips();
+  return out;
+}
+
 std::vector<StepReport> step_all(std::initializer_list<Optimizer*> optimizers, SkipPolicy policy) {
   constexpr const char* kOp = "step_all";
-  FIRN_CHECK(optimizers.size() > 0, kOp, "", "there is no optimizer");
-  std::vector<kernels::StepMemory> memories;
+  const std::vector<kernels::StepMemory> memories = Optimizer::Joint::memories(kOp, optimizers);
+  std::size_t index = 0;
   bool ends = false;
   for (const Optimizer* o : optimizers) {
-    FIRN_CHECK(o, kOp, "", "optimizer {} is a null pointer", memories.size());
-    Optimizer::Impl& i = *o->impl_;
-    for (const kernels::StepMemory& m : memories)
-      FIRN_CHECK(m.state.data != i.store.memory().state.data, kOp, "",
-                 "optimizer {} is given twice", memories.size());
-    o->check_ready();
-    i.open_cycle();
-    memories.push_back(i.store.memory());
-    FIRN_CHECK(
-        i.options.scaler.defined() && memories.back().scaler.data == memories.front().scaler.data,
-        kOp, "give one LossScaler to the StepOptions of all",
-        "optimizer {} does not share its loss scale with optimizer 0", memories.size() - 1);
-    const bool last = i.calls + 1 >= i.length;
-    if (memories.size() == 1) ends = last;
+    o->impl_->open_cycle();
+    const bool last = o->impl_->at.calls + 1 >= o->impl_->at.length;
+    if (index == 0) ends = last;
     FIRN_CHECK(last == ends, kOp, "give all the same `accumulate`",
-               "optimizer {} is at another place of its cycle than optimizer 0",
-               memories.size() - 1);
+               "optimizer {} is at another place of its cycle than optimizer 0", index);
+    ++index;
   }
-
+  if (ends) return Optimizer::Joint::end_cycles(optimizers, memories, policy);
   std::vector<StepReport> out;
-  if (!ends) {
-    for (const Optimizer* o : optimizers) {
-      o->impl_->calls += 1;
-      out.push_back(o->progress());
-    }
-    return out;
+  for (const Optimizer* o : optimizers) {
+    o->impl_->at.calls += 1;
+    out.push_back(o->progress());
   }
-  const Stream stream = (*optimizers.begin())->impl_->store.stream();
-  for (const Optimizer* o : optimizers) o->impl_->decide();
-  if (policy == SkipPolicy::all)
-    kernels::optim_join(std::span<const kernels::StepMemory>(memories), stream);
-  for (const Optimizer* o : optimizers) o->impl_->commit();
-  kernels::optim_move_scale(std::span<const kernels::StepMemory>(memories),
-                            (*optimizers.begin())->impl_->policy.scale, stream);
-  for (const Optimizer* o : optimizers)
-    out.emplace_back(o->impl_->store.step_state(), o->impl_->cycles);
-  for (const Optimizer* o : optimizers) o->impl_->check_skips();
+  return out;
+}
+
+std::vector<StepReport> flush_all(std::initializer_list<Optimizer*> optimizers, Partial partial,
+                                  SkipPolicy policy) {
+  const std::vector<kernels::StepMemory> memories =
+      Optimizer::Joint::memories("flush_all", optimizers);
+  std::int64_t micro_steps = 0;
+  for (Optimizer* o : optimizers) {
+    if (partial == Partial::drop) o->zero_grad();
+    micro_steps += o->impl_->at.micro_steps;
+  }
+  if (partial == Partial::apply && micro_steps > 0)
+    return Optimizer::Joint::end_cycles(optimizers, memories, policy);
+  std::vector<StepReport> out;
+  for (const Optimizer* o : optimizers) out.push_back(o->progress());
   return out;
 }
 

@@ -58,6 +58,7 @@ ParamStore::ParamStore(std::string op, const std::vector<GroupSetup>& groups,
   copy_bytes(step_state_.impl()->data(), device_, &initial, Device::cpu(), sizeof(initial));
   touched_now_.assign(parameters_.size(), 0);
   touched_on_device_ = touched_now_;
+  touched_version_ = touched_.storage()->version();
   for (Parameter& p : parameters_) move_in(p);
   refresh_masters();
 }
@@ -259,6 +260,16 @@ void ParamStore::check_parameters() const {
         "parameter {}, {}, has a gradient that did not come through the optimizer's backward", i,
         describe(p.tensor));
   }
+}
+
+void ParamStore::adopt_touched() {
+  if (touched_.storage()->version() == touched_version_) return;
+  touched_version_ = touched_.storage()->version();
+  copy_bytes(touched_now_.data(), Device::cpu(), touched_.impl()->data(), device_,
+             touched_now_.size());
+  touched_on_device_ = touched_now_;
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    parameters_[i].leaf->touched = parameters_[i].seen = touched_now_[i] != 0;
 }
 
 void ParamStore::note_gradients() noexcept {

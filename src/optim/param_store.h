@@ -55,6 +55,9 @@ class ParamStore {
   /// Throws Error where a parameter was moved to other memory since the optimizer was made, or has
   /// got a gradient otherwise than between two calls of note_gradients().
   void check_parameters() const;
+  /// Takes over which parameters have received a gradient where that was written from outside: as
+  /// part of a state that was copied in.
+  void adopt_touched();
   /// Remembers which parameters have received a gradient by now.
   void note_gradients() noexcept;
   /// Tells the device which have; nothing is copied where it is the same set as in the last cycle.
@@ -114,6 +117,7 @@ class ParamStore {
   std::vector<kernels::OptimizerArena> views_;
   Tensor step_state_, touched_, counts_, schedule_, scaler_;
   std::vector<std::uint8_t> touched_now_, touched_on_device_;
+  std::uint32_t touched_version_ = 0;  ///< of touched_, when it was last looked at
 };
 
 }  // namespace firn::optim

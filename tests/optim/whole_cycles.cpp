@@ -101,6 +101,30 @@ TEST_CASE("[S16] optimizers that share a scale step together, at the same place 
   CHECK(b.item() == -1);
 }
 
+TEST_CASE("[S04][S16] optimizers that share a scale end a short cycle together") {
+  Tensor a = parameter({1}, {1}), b = parameter({1}, {1});
+  const optim::LossScaler scaler(LossScale::dynamic({.init = 64, .growth_interval = 1}));
+  optim::SGD first({a}, {.lr = 1}, {.accumulate = 3, .scaler = scaler});
+  optim::SGD second({b}, {.lr = 1}, {.accumulate = 3, .scaler = scaler});
+  CHECK(optim::flush_all({&first, &second})[0].accumulating());  // there is nothing
+  const auto micro_step = [&] {
+    first.backward(objective(a, {1}), 2);
+    second.backward(objective(b, {1}), 4);
+  };
+  micro_step();
+  CHECK(says(error_of([&] { first.flush(); }), "flush_all()"));
+  CHECK(optim::flush_all({&first, &second}, optim::Partial::drop)[0].micro_steps() == 0);
+  micro_step();
+  CHECK(optim::flush_all({&first, &second}, optim::Partial::carry)[1].micro_steps() == 1);
+  micro_step();
+  const auto reports = optim::flush_all({&first, &second});
+  CHECK(reports[0].weight() == 4);
+  CHECK(reports[1].weight() == 8);
+  CHECK(a.item() == 0.5);
+  CHECK(b.item() == 0.75);
+  CHECK(scaler.scale() == 128);
+}
+
 TEST_CASE("[S16] an overflow in one of several changes no bit of any") {
   Tensor a = parameter({1}, {1}), b = parameter({1}, {1});
   const optim::LossScaler scaler(LossScale::dynamic({.init = 64}));

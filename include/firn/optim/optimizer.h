@@ -81,8 +81,9 @@ class Optimizer {
   Optimizer& operator=(Optimizer&&) noexcept;
 
   /// Back-propagates loss.sum and adds loss.weight to the cycle's weight. Gradients are added up in
-  /// the arenas. Throws Error where the loss has no gradient, is not a scalar f32 or f64, or lives
-  /// on another device; and where parameters have got gradients from a plain loss.backward(), which
+  /// the arenas; under a loss scale, what grad() shows in mid-cycle is the sum times a power of
+  /// two. Throws Error where the loss has no gradient, is not a scalar f32 or f64, or lives on
+  /// another device; and where parameters have got gradients from a plain loss.backward(), which
   /// carries no weight. If the backward pass itself throws, the cycle is lost: call zero_grad().
   void backward(const Loss& loss);
   /// The same for any scalar: `sum` is a sum over samples and `weight` their number. With the
@@ -179,8 +180,10 @@ class Optimizer {
 
   /// All that a continued run needs, cycle included; the tensors share the optimizer's memory, so
   /// that copying into them restores it. Names: "parameters.<i>.weight", ".gradient", ".master",
-  /// ".momentum", ".first_moment", ...; "update_counts" (i64 per parameter: bias corrections count
-  /// the updates of each), "touched", and "step_state", whose bytes are this version's own.
+  /// ".ema", ".momentum", ".first_moment", ...; "update_counts" (i64 per parameter: bias
+  /// corrections count the updates of each), "touched", "cycle" (i64 on the CPU: cycles ended,
+  /// epoch, length of the cycle under way, calls of step() and micro-steps in it); and
+  /// "step_state", "loss_scale" and "schedule", whose bytes are this version's own.
   std::vector<NamedState> state() const;
 
  protected:
@@ -190,6 +193,8 @@ class Optimizer {
  private:
   friend class AveragedWeights;
   friend std::vector<StepReport> step_all(std::initializer_list<Optimizer*>, SkipPolicy);
+  friend std::vector<StepReport> flush_all(std::initializer_list<Optimizer*>, Partial, SkipPolicy);
+  struct Joint;  // what the two share
   void require_loss(const Loss& loss) const;
   void run_backward(const Tensor& sum, const Tensor& weight, double host_weight);
   void require_no_cycle() const;
@@ -205,6 +210,10 @@ class Optimizer {
 /// cycle; and where they do not share one.
 std::vector<StepReport> step_all(std::initializer_list<Optimizer*> optimizers,
                                  SkipPolicy policy = SkipPolicy::all);
+/// flush() of the same; one without micro-steps in its cycle makes an empty step with the others.
+std::vector<StepReport> flush_all(std::initializer_list<Optimizer*> optimizers,
+                                  Partial partial = Partial::apply,
+                                  SkipPolicy policy = SkipPolicy::all);
 
 /// While it lives, the weights are their moving averages: see Optimizer::use_ema(). The optimizer
 /// must outlive it.
