@@ -242,6 +242,7 @@ void Optimizer::refresh_masters() {
 }
 
 std::vector<NamedState> Optimizer::state() const {
+  impl_->store.adopt_touched();
   impl_->store.upload_touched();
   std::vector<NamedState> out = impl_->store.state();
   out.push_back({"cycle", impl_->progress_memory});

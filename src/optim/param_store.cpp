@@ -288,6 +288,7 @@ void ParamStore::upload_touched() {
 }
 
 void ParamStore::begin_cycle(bool zero_gradients) {
+  adopt_touched();  // so that it is not done later
   if (zero_gradients)
     for (const Arena& a : arenas_) zero_bytes(a.grad.impl()->data(), device_, a.grad.bytes());
   for (Parameter& p : parameters_) p.leaf->touched = 0;

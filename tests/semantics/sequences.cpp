@@ -8,7 +8,7 @@ namespace firn::testing {
 namespace {
 
 #ifdef __SANITIZE_ADDRESS__
-constexpr int kSequences = 4'000;
+constexpr int kSequences = 20'000;
 #else
 constexpr int kSequences = 100'000;
 #endif
