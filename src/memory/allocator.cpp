@@ -55,8 +55,9 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 void* system_allocate(std::size_t bytes, int) {
   const bool large = bytes >= kHugePage;
-  void* p = std::aligned_alloc(large ? kHugePage : kAlignment, bytes);
-  if (p && large) madvise(p, bytes, MADV_HUGEPAGE);  // first touch is 3 times faster
+  void* p = nullptr;  // not std::aligned_alloc, which may want whole multiples of the alignment
+  if (posix_memalign(&p, large ? kHugePage : kAlignment, bytes) != 0) return nullptr;
+  if (large) madvise(p, bytes, MADV_HUGEPAGE);  // first touch is 3 times faster
   return p;
 }
 void system_release(void* p, std::size_t, int) noexcept { std::free(p); }
