@@ -29,7 +29,8 @@ std::atomic<std::int64_t> allocations_until_failure{-1};
 std::atomic<bool> failure_is_sticky{false};
 
 bool injected_failure() noexcept {
-  if (allocations_until_failure.load(std::memory_order_relaxed) < 0) [[likely]] return false;
+  if (allocations_until_failure.load(std::memory_order_relaxed) < 0) [[likely]]
+    return false;
   const std::int64_t left = allocations_until_failure.fetch_sub(1);
   if (left > 0) return false;
   if (failure_is_sticky) allocations_until_failure = 0;
@@ -139,10 +140,10 @@ class Cache {
     for (auto& [size, list] : large_) drop(size, list);
   }
   [[noreturn]] void fail(std::size_t bytes, const char* why) const {
-    throw OutOfMemory(fmt::format("{}: {} bytes on {}, with {} bytes in use and {} held from the system",
-                                  why, bytes, to_string(device_), stats_.total.current,
-                                  stats_.reserved),
-                      bytes);
+    throw OutOfMemory(
+        fmt::format("{}: {} bytes on {}, with {} bytes in use and {} held from the system", why,
+                    bytes, to_string(device_), stats_.total.current, stats_.reserved),
+        bytes);
   }
 
   Source source_;
