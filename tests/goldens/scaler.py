@@ -13,8 +13,8 @@ PyTorch, torch.cuda.amp.GradScaler (documentation of its arguments and of update
 torch._amp_update_scale_ that update() calls, version 1.13). An overflow multiplies the scale by
 backoff_factor and sets the count of clean steps to 0. A clean step adds 1 to the count; where that
 reaches growth_interval, the scale is multiplied by growth_factor, unless the product is no finite
-f32, and the count is 0 again. No limits. Defaults: 65536, 2, 0.5, 2000. Where a PyTorch with CUDA
-is at hand, its own kernel is driven instead, and has to agree.
+f32, and the count is 0 again. No limits. Defaults: 65536, 2, 0.5, 2000. Where PyTorch
+has that kernel (2.3 or later, or CUDA), it is driven along, and has to agree at every cycle.
 
 DeepSpeed, runtime.fp16.loss_scaler.DynamicLossScaler with the defaults of the fp16 section of its
 configuration (initial_scale_power 16, loss_scale_window 1000, hysteresis 2, min_loss_scale 1,
@@ -35,23 +35,28 @@ Run: python3 tests/goldens/scaler.py > tests/goldens/scaler.txt
 
 import math
 import random
+import sys
 
 
 class PyTorch:
     defaults = dict(init=2.0**16, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000)
+    driven = None
 
     def __init__(self, init, growth_factor, backoff_factor, growth_interval):
-        self.scale, self.grow, self.back, self.interval = (
-            init, growth_factor, backoff_factor, growth_interval)
+        grow, back, interval = growth_factor, backoff_factor, growth_interval
+        self.scale, self.grow, self.back, self.interval = init, grow, back, interval
         self.clean = 0
         self.kernel = None
         try:
             import torch
-            if torch.cuda.is_available():
-                self.kernel = torch._amp_update_scale_
-                self.tensors = (torch.tensor([init], device="cuda"),
-                                torch.zeros(1, dtype=torch.int32, device="cuda"))
-        except ImportError:
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+            self.tensors = (torch.tensor([init], device=device),
+                            torch.zeros(1, dtype=torch.int32, device=device))
+            probe = [t.clone() for t in self.tensors]
+            torch._amp_update_scale_(*probe, torch.zeros(1, device=device), grow, back, interval)
+            self.kernel = torch._amp_update_scale_
+            PyTorch.driven = f"PyTorch {torch.__version__} on {device}"
+        except (ImportError, NotImplementedError):  # before PyTorch 2.3 the CPU has no such kernel
             pass
 
     def update(self, found):
@@ -160,6 +165,7 @@ def main():
         print("trace", system, *(f"{k}={show(v)}" for k, v in options.items()))
         print("found :", "".join("1" if f else "0" for f in found))
         print("scale :", *exponents)
+    print(f"agreed with by: {PyTorch.driven or 'nobody, the rule as documented'}", file=sys.stderr)
 
 
 main()
