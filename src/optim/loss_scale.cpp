@@ -48,14 +48,9 @@ DynamicLossScale DynamicLossScale::deepspeed() {
 }
 
 DynamicLossScale DynamicLossScale::megatron() {
-  return {.init = 4294967296,
-          .growth_factor = 2,
-          .backoff_factor = 0.5,
-          .growth_interval = 1000,
-          .min = 1,
-          .max = 0x1p127,
-          .hysteresis = 2,
-          .refill = HysteresisRefill::on_growth};
+  DynamicLossScale out = deepspeed();  // the same rule from a higher start
+  out.init = 4294967296;
+  return out;
 }
 
 LossScale LossScale::none() {
