@@ -22,6 +22,8 @@ struct BackwardOptions {
 /// Nodes run in reverse order of their recording: the same graph gives the same bits.
 /// Throws Error where `output` requires no gradient, where a part of the graph was freed by an
 /// earlier backward(), or where something saved was modified in place since (both ops are named).
+/// Where it throws half-way, leaves may have taken a part of their gradients: set_grad({}) them
+/// (an optimizer refuses such a cycle until zero_grad()).
 void backward(const Tensor& output, const BackwardOptions& options = {});
 
 /// Whether ops executed by this thread are recorded.

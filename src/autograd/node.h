@@ -3,11 +3,11 @@
 //
 //   Tensor exp(const Tensor& x) {
 //     Tensor y = empty_like(x);
-//     kernels::unary(UnaryOp::exp, x.view(), y.mutable_view(), {}, stream_of(y));
+//     kernels::unary(UnaryOp::exp, x.view(), y.mutable_view(), math::Args{}, stream_of(y));
 //     return record("exp", y, {&x}, {Saved::output()}, [](Backward& b) {
 //       const auto [dx, beta] = b.sink(0);
 //       kernels::unary_backward(UnaryOp::exp, b.grad().view(), b.saved(0).view(),
-//                               dx.mutable_view(), {}, beta, b.stream());
+//                               dx.mutable_view(), math::Args{}, beta, b.stream());
 //     });
 //   }
 //
