@@ -9,17 +9,12 @@
 
 #include <utility>
 
+#include "base/build.h"
 #include "firn/error.h"
 #include "firn/stream.h"
 #include "firn/view.h"
 
 namespace firn::kernels {
-
-#ifdef FIRN_HAS_CUDA
-inline constexpr bool kHasCuda = true;
-#else
-inline constexpr bool kHasCuda = false;
-#endif
 
 namespace detail {
 inline Device device_of(const ConstView& v) { return v.device; }

@@ -3,16 +3,11 @@
 
 #include <string>
 
+#include "base/build.h"
 #include "firn/stream.h"
 #include "memory/allocator.h"
 
 namespace firn::memory {
-
-#ifdef FIRN_HAS_CUDA
-inline constexpr bool kHasCuda = true;
-#else
-inline constexpr bool kHasCuda = false;
-#endif
 
 namespace cuda {
 

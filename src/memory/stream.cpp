@@ -10,16 +10,16 @@ namespace firn {
 
 Stream current_stream(Device device) noexcept { return {device, nullptr}; }
 
-bool built_with_cuda() noexcept { return memory::kHasCuda; }
+bool built_with_cuda() noexcept { return kHasCuda; }
 
 int cuda_device_count() noexcept {
-  if constexpr (memory::kHasCuda) return memory::cuda::device_count();
+  if constexpr (kHasCuda) return memory::cuda::device_count();
   return 0;
 }
 
 void require_device(const char* op, Device device) {
   if (device.is_cpu()) return;
-  if constexpr (memory::kHasCuda) {
+  if constexpr (kHasCuda) {
     std::string why;
     const int count = memory::cuda::device_count(&why);
     if (device.index < count) return;
@@ -35,7 +35,7 @@ void require_device(const char* op, Device device) {
 
 void synchronize(Device device) {
   require_device("synchronize", device);
-  if constexpr (memory::kHasCuda) {
+  if constexpr (kHasCuda) {
     if (device.is_cuda()) memory::cuda::synchronize(device.index);
   }
 }
@@ -47,7 +47,7 @@ void copy_bytes(void* dst, Device dst_device, const void* src, Device src_device
     std::memcpy(dst, src, bytes);
     return;
   }
-  if constexpr (memory::kHasCuda)
+  if constexpr (kHasCuda)
     memory::cuda::copy(dst, src, bytes, dst_device.is_cuda() ? dst_device.index : src_device.index);
 }
 
@@ -57,7 +57,7 @@ void zero_bytes(void* dst, Device device, std::size_t bytes) {
     std::memset(dst, 0, bytes);
     return;
   }
-  if constexpr (memory::kHasCuda) memory::cuda::zero(dst, bytes, device.index);
+  if constexpr (kHasCuda) memory::cuda::zero(dst, bytes, device.index);
 }
 
 }  // namespace firn

@@ -1,0 +1,12 @@
+// What this build of firn has.
+#pragma once
+
+namespace firn {
+
+#ifdef FIRN_HAS_CUDA
+inline constexpr bool kHasCuda = true;
+#else
+inline constexpr bool kHasCuda = false;
+#endif
+
+}  // namespace firn
