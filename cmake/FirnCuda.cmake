@@ -1,10 +1,25 @@
 # Sets FIRN_HAS_CUDA; where it is ON, the CUDA language is enabled and its architectures are chosen.
 # All variables set here live in firn's own directory scope.
 set(FIRN_HAS_CUDA OFF)
-if(NOT FIRN_CUDA MATCHES "^(AUTO|ON|OFF)$")
-  message(FATAL_ERROR "FIRN_CUDA is '${FIRN_CUDA}'; it must be AUTO, ON or OFF")
+set(FIRN_HAS_CUSIM OFF)
+if(NOT FIRN_CUDA MATCHES "^(AUTO|ON|OFF|SIM)$")
+  message(FATAL_ERROR "FIRN_CUDA is '${FIRN_CUDA}'; it must be AUTO, ON, OFF or SIM")
 endif()
 if(FIRN_CUDA STREQUAL "OFF")
+  return()
+endif()
+
+# The simulator runs the same .cu files, compiled by the host's compiler: the toolkit's headers are all
+# it needs of CUDA.
+if(FIRN_CUDA STREQUAL "SIM")
+  find_path(FIRN_CUDA_INCLUDE_DIR cuda_runtime.h PATHS /usr/local/cuda/include)
+  if(NOT FIRN_CUDA_INCLUDE_DIR)
+    message(FATAL_ERROR "FIRN_CUDA=SIM needs the headers of the CUDA Toolkit (cuda_runtime.h); set FIRN_CUDA_INCLUDE_DIR")
+  endif()
+  set(FIRN_HAS_CUDA ON)
+  set(FIRN_HAS_CUSIM ON)
+  target_compile_definitions(firn_private INTERFACE FIRN_HAS_CUDA FIRN_HAS_CUSIM)
+  message(STATUS "firn: CUDA kernels on the simulator (tests/cusim)")
   return()
 endif()
 

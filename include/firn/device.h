@@ -29,6 +29,22 @@ struct Device {
 /// "cpu" or "cuda:0".
 std::string to_string(Device device);
 
+/// Where this thread makes tensors and modules that name no device: the CPU, or what DeviceScope
+/// says.
+Device default_device() noexcept;
+
+/// While alive, that is `device` for this thread.
+class DeviceScope {
+ public:
+  explicit DeviceScope(Device device) noexcept;
+  ~DeviceScope();
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  Device previous_;
+};
+
 /// Number of threads that CPU kernels may use; results do not depend on it (same bits). At first:
 /// the CPUs that the process may run on.
 int num_threads() noexcept;

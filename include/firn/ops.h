@@ -1,6 +1,7 @@
 // Operations on tensors. Each records its gradient unless NoGrad is in force or no operand requires
-// one. Operands of one op share dtype and device (autocast.h can bring dtypes together); a C++ number
-// takes the tensor's. f16 and bf16 are computed in f32 and rounded once. What breaks a rule throws Error naming op, values and a hint.
+// one. Operands of one op share dtype and device (autocast.h can bring dtypes together); a C++
+// number takes the tensor's. f16 and bf16 are computed in f32 and rounded once. What breaks a rule
+// throws Error naming op, values and a hint.
 #pragma once
 
 #include <cstdint>
@@ -14,22 +15,22 @@
 namespace firn {
 
 // ---- Creation ----
-Tensor full(const Shape& shape, double value, DType dtype = f32, Device device = {});
-Tensor ones(const Shape& shape, DType dtype = f32, Device device = {});
+Tensor full(const Shape& shape, double value, DType dtype = f32, Device device = default_device());
+Tensor ones(const Shape& shape, DType dtype = f32, Device device = default_device());
 Tensor empty_like(const Tensor& x);
 Tensor zeros_like(const Tensor& x);
 Tensor ones_like(const Tensor& x);
 /// start, start + step, ... : `count` numbers, shape [count].
 Tensor arange(std::int64_t count, double start = 0, double step = 1, DType dtype = i64,
-              Device device = {});
+              Device device = default_device());
 /// Identity matrix [n, n].
-Tensor eye(std::int64_t n, DType dtype = f32, Device device = {});
+Tensor eye(std::int64_t n, DType dtype = f32, Device device = default_device());
 /// Uniform in [low, high), from `generator` or the default stream; floating dtypes.
-Tensor rand(const Shape& shape, DType dtype = f32, Device device = {}, double low = 0,
+Tensor rand(const Shape& shape, DType dtype = f32, Device device = default_device(), double low = 0,
             double high = 1, Generator& generator = default_generator());
 /// Normal with the given mean and standard deviation (Box-Muller on Philox); floating dtypes.
-Tensor randn(const Shape& shape, DType dtype = f32, Device device = {}, double mean = 0,
-             double stddev = 1, Generator& generator = default_generator());
+Tensor randn(const Shape& shape, DType dtype = f32, Device device = default_device(),
+             double mean = 0, double stddev = 1, Generator& generator = default_generator());
 /// A random order of 0 .. n-1, i64 [n], on the CPU (Fisher-Yates).
 Tensor randperm(std::int64_t n, Generator& generator = default_generator());
 

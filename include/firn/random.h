@@ -1,4 +1,5 @@
-// Random numbers: counter-based Philox4x32-10 (Salmon et al., SC'11), the same bits on every device.
+// Random numbers: counter-based Philox4x32-10 (Salmon et al., SC'11), the same bits on every
+// device.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +12,15 @@ namespace firn {
 struct RandomKey {
   std::uint64_t seed = 0;
   std::uint64_t offset = 0;  ///< in Philox blocks of four 32-bit words
+  /// In a captured graph: {seed, offset} in the device's memory, written before every replay. That
+  /// seed counts instead of `seed`, and that offset is added to `offset`. Null: none.
+  const std::uint64_t* base = nullptr;
 };
 
 /// A random stream: a seed and the next unused offset. Not thread safe; give each thread its own.
 class Generator {
  public:
-  explicit Generator(std::uint64_t seed = 0) noexcept : key_{seed, 0} {}
+  explicit Generator(std::uint64_t seed = 0) noexcept : key_{seed, 0, nullptr} {}
 
   /// Takes enough of the stream for `numbers` 32-bit words and returns where they start.
   RandomKey reserve(std::uint64_t numbers) noexcept {

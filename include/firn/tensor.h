@@ -111,20 +111,20 @@ class Tensor {
 };
 
 /// Uninitialised, row-major. `owner` says what the memory is for in memory_stats().
-Tensor empty(const Shape& shape, DType dtype = f32, Device device = {});
-Tensor zeros(const Shape& shape, DType dtype = f32, Device device = {});
+Tensor empty(const Shape& shape, DType dtype = f32, Device device = default_device());
+Tensor zeros(const Shape& shape, DType dtype = f32, Device device = default_device());
 
 /// A tensor with a copy of `values` in row-major order. Throws unless values.size() equals the
 /// shape's product.
 template <class T>
-Tensor tensor(std::span<const T> values, const Shape& shape, Device device = {});
+Tensor tensor(std::span<const T> values, const Shape& shape, Device device = default_device());
 template <class T>
-Tensor tensor(const std::vector<T>& values, const Shape& shape, Device device = {}) {
+Tensor tensor(const std::vector<T>& values, const Shape& shape, Device device = default_device()) {
   return tensor(std::span<const T>(values), shape, device);
 }
 /// 1-D: `tensor({1.f, 2.f, 3.f})`.
 template <class T>
-Tensor tensor(std::initializer_list<T> values, Device device = {}) {
+Tensor tensor(std::initializer_list<T> values, Device device = default_device()) {
   return tensor(std::span<const T>(values.begin(), values.size()),
                 Shape{static_cast<std::int64_t>(values.size())}, device);
 }

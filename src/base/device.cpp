@@ -10,6 +10,15 @@
 
 namespace firn {
 
+namespace {
+thread_local Device default_for_thread;
+}
+Device default_device() noexcept { return default_for_thread; }
+DeviceScope::DeviceScope(Device device) noexcept : previous_(default_for_thread) {
+  default_for_thread = device;
+}
+DeviceScope::~DeviceScope() { default_for_thread = previous_; }
+
 Device Device::parse(std::string_view text) {
   constexpr const char* hint = "use cpu, cuda or cuda:N";
   if (text == "cpu") return cpu();

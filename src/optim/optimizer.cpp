@@ -41,7 +41,7 @@ StepOptions settle(const std::string& op, StepOptions o, const std::vector<Group
 
 Tensor host_memory() {
   const OwnerScope owner(Owner::optimizer);
-  return zeros({5}, DType::i64);
+  return zeros({5}, DType::i64, Device::cpu());
 }
 
 math::StepPolicy step_policy(const StepOptions& o) {

@@ -20,7 +20,7 @@ struct BatchOptions {
   std::uint64_t seed = 0;  ///< of the order; the same seed and epoch give the same batches
   float mean = 0;          ///< x = (pixel/255 - mean) / stddev
   float stddev = 1;
-  Device device = {};  ///< where batches are put
+  Device device = default_device();  ///< where batches are put
 };
 
 struct Batch {

@@ -9,7 +9,7 @@ namespace firn::nn {
 
 struct EmbeddingOptions {
   DType dtype = f32;
-  Device device = {};
+  Device device = default_device();
 };
 
 /// index [...] (i64 or i32, in [0, n)) -> rows of weight, [..., d]. weight [n, d] starts normal

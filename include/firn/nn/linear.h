@@ -10,7 +10,7 @@ namespace firn::nn {
 struct LinearOptions {
   bool bias = true;
   DType dtype = f32;
-  Device device = {};
+  Device device = default_device();
 };
 
 /// y = x weightᵀ + bias: x [..., in] -> y [..., out].

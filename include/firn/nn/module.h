@@ -30,7 +30,7 @@ struct Parameter : Tensor {
   /// A row-major copy of `value`, outside its graph. Throws Error for an integer dtype.
   explicit Parameter(const Tensor& value);
   /// Uninitialised memory, to be filled by a function of nn::init.
-  static Parameter empty(const Shape& shape, DType dtype = f32, Device device = {});
+  static Parameter empty(const Shape& shape, DType dtype = f32, Device device = default_device());
 };
 
 /// A tensor that belongs to the model's state but is not trained, e.g. a running mean.

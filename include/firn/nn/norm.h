@@ -12,7 +12,7 @@ struct LayerNormOptions {
   bool affine = true;  ///< have weight and bias
   bool bias = true;    ///< with affine: have bias
   DType dtype = f32;
-  Device device = {};
+  Device device = default_device();
 };
 
 /// (x - mean) / sqrt(var + eps) * weight + bias over the last axis: x [..., n] -> [..., n]
@@ -37,7 +37,7 @@ struct RMSNormOptions {
   double eps = 1e-6;   ///< added to the mean square
   bool affine = true;  ///< have weight
   DType dtype = f32;
-  Device device = {};
+  Device device = default_device();
 };
 
 /// x / sqrt(mean(x^2) + eps) * weight over the last axis: x [..., n] -> [..., n]

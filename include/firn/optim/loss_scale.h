@@ -75,7 +75,7 @@ class LossScaler {
   /// None: the optimizer makes its own.
   LossScaler() = default;
   /// The scale's memory is on the device of the parameters.
-  explicit LossScaler(const LossScale& policy, Device device = {});
+  explicit LossScaler(const LossScale& policy, Device device = default_device());
 
   bool defined() const noexcept { return state_ != nullptr; }
   const LossScale& policy() const;

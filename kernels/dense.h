@@ -1,0 +1,47 @@
+// Contract of the three products of a dense layer y = activation(x w^T + bias), with what can be
+// done on the way out of a product done there. Every call has a twin of separate kernels that gives
+// the same result to rounding; a backend picks what is faster.
+//
+// x is [m, k], w [n, k], y and dy [m, n], all of one floating dtype and row-major.
+#pragma once
+
+#include "kernels/dispatch.h"
+
+namespace firn::kernels {
+
+enum class Activation : std::uint8_t { none, relu, gelu };  ///< gelu: its tanh form
+
+/// What dense_forward saves of an activation for the data gradient of the layer above.
+struct DenseSaved {
+  DType dtype;
+  Shape shape;
+};
+/// `relu`: a mask of bits, u8, rows padded as the backend wants; `gelu`: the value before it, in
+/// the dtype of y. `none`: an empty shape [0].
+DenseSaved dense_saved(Activation activation, std::int64_t m, std::int64_t n, DType dtype,
+                       Device device);
+
+namespace cpu {
+
+/// y = activation(x w^T + bias). bias [n] of any floating dtype, or data == nullptr. saved: as
+/// dense_saved says, or data == nullptr where no gradient will be asked for.
+void dense_forward(const ConstView& x, const ConstView& w, const ConstView& bias,
+                   Activation activation, const View& y, const View& saved, Stream stream);
+
+/// dx = (dy w) * activation'(saved), where `activation` and `saved` are of the layer that made x:
+/// with `none`, dx = dy w. So dx is the gradient before that layer's activation.
+void dense_data_gradient(const ConstView& dy, const ConstView& w, Activation activation,
+                         const ConstView& saved, const View& dx, Stream stream);
+
+/// dw = dw_beta*dw + dy^T x, and db = db_beta*db + the sum of dy's rows; each beta is 0 or 1. dw
+/// [n, k] and db [n] are f32 (or of the operands' dtype); db.data == nullptr: not asked for.
+void dense_weight_gradient(const ConstView& dy, const ConstView& x, const View& dw, float dw_beta,
+                           const View& db, float db_beta, Stream stream);
+
+}  // namespace cpu
+
+FIRN_KERNEL_CPU(dense_forward)
+FIRN_KERNEL_CPU(dense_data_gradient)
+FIRN_KERNEL_CPU(dense_weight_gradient)
+
+}  // namespace firn::kernels
