@@ -31,8 +31,7 @@ using Fn = Tensor (*)(const Tensor&, const Tensor&);
 using InPlace = Tensor& (*)(Tensor&, const Tensor&);
 
 Row& common(Row& row, const Arg& a, const Arg& b, Accuracy accuracy) {
-  return row.args({a, b}).shapes(kPairs).accuracy(accuracy).golden().cuda().perf(
-      {{1 << 22}, {1 << 22}});
+  return row.args({a, b}).shapes(kPairs).accuracy(accuracy).golden().perf({{1 << 22}, {1 << 22}});
 }
 
 FIRN_OP_ROWS(binary) {
@@ -66,7 +65,7 @@ FIRN_OP_ROWS(binary_with_number) {
   const auto add_row = [&](const char* name, OpFn op, const Arg& arg, Accuracy accuracy,
                            std::function<void(Tensor&, const Args&)> in_place, bool integers) {
     Row row(name, std::move(op));
-    row.args({arg}).shapes(shapes).accuracy(accuracy).golden().cuda();
+    row.args({arg}).shapes(shapes).accuracy(accuracy).golden();
     if (in_place) row.in_place(std::move(in_place));
     if (integers) row.integers();
   };

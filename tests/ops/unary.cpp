@@ -19,7 +19,6 @@ void unary(const char* name, Fn fn, InPlace in_place, const Arg& arg,
       .accuracy(accuracy)
       .cancels(0, slope)
       .golden()
-      .cuda()
       .in_place([in_place](Tensor& x, const Args&) { in_place(x); })
       .perf({{1 << 22}});
 }
@@ -49,7 +48,6 @@ FIRN_OP_ROWS(unary) {
         .shapes(kShapes)
         .accuracy(accuracy)
         .golden()
-        .cuda()
         .integers()
         .in_place([in_place](Tensor& x, const Args&) { in_place(x); })
         .perf({{1 << 22}});
@@ -67,7 +65,6 @@ FIRN_OP_ROWS(unary_with_parameters) {
         .shapes(kShapes)
         .accuracy(accuracy)
         .golden()
-        .cuda()
         .in_place(std::move(in_place));
   };
   add(

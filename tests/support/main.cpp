@@ -1,5 +1,7 @@
-// The entry point of every test program. With `--perf [part of a name]` the program measures the
-// rows of its op table instead of testing them.
+// The entry point of every test program.
+//   FIRN_TEST_DEVICE=cuda    the device on which tensors are made that name none (default: cpu);
+//                            where there is no such device, no case runs, and one line says so
+//   --perf [part of a name]  measures the rows of the program's op table instead of testing them
 #define CATCH_CONFIG_RUNNER
 #if __has_include(<catch2/catch_all.hpp>)
 #include <catch2/catch_session.hpp>
@@ -7,11 +9,31 @@
 #include <catch2/catch.hpp>
 #endif
 
+#include <cstdio>
+#include <cstdlib>
 #include <string_view>
 
+#include "firn/device.h"
+#include "firn/stream.h"
 #include "support/op_row.h"
 
+namespace {
+
+firn::Device device_under_test() {
+  const char* name = std::getenv("FIRN_TEST_DEVICE");
+  return name == nullptr || *name == '\0' ? firn::Device::cpu() : firn::Device::parse(name);
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
+  const firn::Device device = device_under_test();
+  if (device.is_cuda() && device.index >= firn::cuda_device_count()) {
+    std::printf("skipped: no CUDA device %d (built with CUDA: %s)\n", device.index,
+                firn::built_with_cuda() ? "yes" : "no");
+    return 0;
+  }
+  const firn::DeviceScope scope(device);
   if (argc >= 2 && std::string_view(argv[1]) == "--perf") {
     firn::testing::measure_rows(argc >= 3 ? argv[2] : "");
     return 0;

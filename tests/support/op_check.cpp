@@ -67,7 +67,7 @@ struct Pass {
 struct PassOptions {
   DType dtype = f64;
   Layout layout = Layout::contiguous;
-  Device device = {};
+  Device device = default_device();
   int only = -1;   // the only operand that requires a gradient; -1: all differentiable ones
   int passes = 1;  // forward and backward so many times, gradients accumulate
 };
@@ -80,8 +80,12 @@ Args operands_of(const OpRow& row, const std::vector<Shape>& shapes,
   return x;
 }
 
+// What others are measured by.
+constexpr PassOptions kReference{.device = Device::cpu()};
+
 Pass run(const OpRow& row, const std::vector<Shape>& shapes, const std::vector<Values>& values,
          const Values& seed, const PassOptions& o) {
+  const DeviceScope scope(o.device);
   Args x = operands_of(row, shapes, values, o);
   bool any = false;
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -111,15 +115,16 @@ Pass run(const OpRow& row, const std::vector<Shape>& shapes, const std::vector<V
   return p;
 }
 
-Values evaluate(const OpRow& row, const std::vector<Shape>& shapes,
-                const std::vector<Values>& values) {
+Tensor evaluate(const OpRow& row, const std::vector<Shape>& shapes,
+                const std::vector<Values>& values, const PassOptions& o) {
   const NoGrad guard;
-  return values_of(row.op(operands_of(row, shapes, values, {})));
+  const DeviceScope scope(o.device);
+  return row.op(operands_of(row, shapes, values, o));
 }
 
 Values seed_for(const OpRow& row, const std::vector<Shape>& shapes,
                 const std::vector<Values>& values, Rng& rng) {
-  return rng.uniforms(static_cast<std::int64_t>(evaluate(row, shapes, values).size()), -1, 1);
+  return rng.uniforms(evaluate(row, shapes, values, kReference).numel(), -1, 1);
 }
 
 // ---- Rung 1 ----
@@ -143,7 +148,8 @@ void compare_direction(const std::string& what, const OpRow& row, const std::vec
       scale += std::fabs(grads[i][j] * d);
     }
   }
-  const Values up = evaluate(row, shapes, plus), down = evaluate(row, shapes, minus);
+  const Values up = values_of(evaluate(row, shapes, plus, {})),
+               down = values_of(evaluate(row, shapes, minus, {}));
   long double numeric = 0;
   double magnitude = 0;
   for (std::size_t k = 0; k < v.size(); ++k) {
@@ -304,14 +310,9 @@ void check_gradient(const OpRow& row) {
   check_repeated(row, rng);
 }
 
-void check_against_double(const OpRow& row, DType dtype, std::span<const Layout> layouts,
-                          Device device) {
+void check_against_double(const OpRow& row, DType dtype, std::span<const Layout> layouts) {
   for (std::size_t which = 0; which < row.shapes.size(); ++which) {
     const auto& shapes = row.shapes[which];
-    // The gradient of a broadcast operand is a reduction, which CUDA does not have yet.
-    if (device.is_cuda() &&
-        !std::all_of(shapes.begin(), shapes.end(), [&](const Shape& s) { return s == shapes[0]; }))
-      continue;
     for (const Layout layout : layouts) {
       INFO("shapes " << name_shapes(shapes) << ", " << to_string(layout));
       std::vector<Values> values = operand_values(row, which);
@@ -321,21 +322,17 @@ void check_against_double(const OpRow& row, DType dtype, std::span<const Layout>
       }
       Rng rng(seed_of(row.name + " seed"));
       Values seed = rounded(seed_for(row, shapes, values, rng), dtype);
-      Shape out_shape;
-      {
-        const NoGrad guard;
-        out_shape = row.op(operands_of(row, shapes, values, {})).shape();
+      if (layout == Layout::expanded) {
+        const Shape out = evaluate(row, shapes, values, kReference).shape();
+        seed = repeated_along_first_axis(seed, out);
       }
-      if (layout == Layout::expanded) seed = repeated_along_first_axis(seed, out_shape);
-
-      const Pass want = run(row, shapes, values, seed, {});
-      const Pass got =
-          run(row, shapes, values, seed, {.dtype = dtype, .layout = layout, .device = device});
+      const Pass want = run(row, shapes, values, seed, kReference);
+      const Pass got = run(row, shapes, values, seed, {.dtype = dtype, .layout = layout});
       Pass terms;
       if (row.accuracy == Accuracy::sum) {
         std::vector<Values> absolute;
         for (const Values& v : values) absolute.push_back(magnitudes(v));
-        terms = run(row, shapes, absolute, magnitudes(seed), {});
+        terms = run(row, shapes, absolute, magnitudes(seed), kReference);
       }
       CHECK(to_string(got.y.shape()) == to_string(want.y.shape()));
       if (row.keeps_dtype) CHECK(std::string(to_string(got.y.dtype())) == to_string(dtype));
@@ -394,7 +391,7 @@ void check_integers(const OpRow& row) {
         for (double& e : v) e = static_cast<double>(rng.below(17)) - 8;
       values.push_back(std::move(v));
     }
-    const Values want = evaluate(row, shapes, values);
+    const Values want = values_of(evaluate(row, shapes, values, kReference));
     for (DType t : {i32, i64}) {
       const Tensor y = row.op(operands_of(row, shapes, values, {.dtype = t}));
       // The dtype of an integer sum is the op's choice.
@@ -409,10 +406,7 @@ void check_in_place(const OpRow& row) {
   for (std::size_t which = 0; which < row.shapes.size(); ++which) {
     const auto& shapes = row.shapes[which];
     const std::vector<Values> values = operand_values(row, which);
-    const Tensor plain = [&] {
-      const NoGrad guard;
-      return row.op(operands_of(row, shapes, values, {}));
-    }();
+    const Tensor plain = evaluate(row, shapes, values, {});
     if (!(plain.shape() == shapes[0])) continue;  // the first operand would have to grow
     INFO("shapes " << name_shapes(shapes));
     {  // the value, in the same memory, counted as a write

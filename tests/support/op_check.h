@@ -1,4 +1,5 @@
-// The rungs of the ladder, each a check on one row of the op table.
+// The rungs of the ladder, each a check on one row of the op table. Every one runs on the default
+// device; what it is measured by is always computed in f64 on the CPU.
 //
 // Bounds. u is the unit roundoff of the dtype (2^-11 f16, 2^-8 bf16, 2^-24 f32), c = 2^-24 that of
 // the f32 in which all three are computed, y the f64 result on the same (rounded) operands, r the
@@ -11,10 +12,10 @@
 //              sum         u |y| + (r-1) u M + (4 sqrt K + 2) c M, where M is the sum of the terms'
 //                          magnitudes: the op itself on |operands|
 //   backward   all         4 r u M + (4 sqrt N + 8) c M, where N = numel(y) bounds the length of
-//   the
-//                          sums, and M is max|gradient|, or for `sum` the gradient at |operands|
-//                          and |seed|. The 4 u: operands and results are saved in the dtype, and a
-//                          derivative uses them up to three times before it is rounded itself.
+//                          the sums, and M is max|gradient|, or for `sum` the gradient at
+//                          |operands| and |seed|. The 4 u: operands and results are saved in the
+//                          dtype, and a derivative uses them up to three times before it is rounded
+//                          itself.
 //              exact       4 u M, without the second part where nothing is summed
 //
 // A row with `cancels(scale, slope)` says how large the numbers inside the op are: max|y| is then
@@ -37,8 +38,7 @@ namespace firn::testing {
 /// gradients that accumulate over two passes, empty shapes.
 void check_gradient(const OpRow& row);
 /// Rungs 2 and 3.
-void check_against_double(const OpRow& row, DType dtype, std::span<const Layout> layouts,
-                          Device device = {});
+void check_against_double(const OpRow& row, DType dtype, std::span<const Layout> layouts);
 /// Rung 4.
 void check_golden(const OpRow& row);
 void check_integers(const OpRow& row);

@@ -1,12 +1,12 @@
 // The op table. A row says how to call an op, what its operands look like and how exact it is; from
 // that one row come, as test cases of their own:
-//   gradient          analytic gradient = central difference, f64 on the CPU (not with `kinks`)
+//   gradient          analytic gradient = central difference, f64 (not with `kinks`)
 //   f32, f16, bf16    forward and backward against f64, with the bounds of op_check.h
 //   non-contiguous    the same in f32 for transposed, stepped, misaligned and repeated operands
 //   against PyTorch   values and gradients of tests/goldens/ops (rows with `golden`)
 //   integers          exact (rows with `integers`)
 //   in place          the form with an underscore (rows with `in_place`)
-//   cuda              f32, f16, bf16 on the GPU against f64 (rows with `cuda`), tag [gpu]
+// They run on the default device: the CPU, or what FIRN_TEST_DEVICE says (main.cpp).
 // A row is registered while the program starts, so it must not touch a tensor then: everything is
 // in the functions.
 #pragma once
@@ -72,7 +72,6 @@ struct OpRow {
   double slope = 0;   ///< derivatives inside the op reach this size, however small the gradient
   int roundings = 1;  ///< roundings to the dtype on the way from operands to result
   bool golden = false;
-  bool cuda = false;
   bool integers = false;
   bool smooth = true;       ///< no operand meets a kink: central differences hold
   bool keeps_dtype = true;  ///< the result has the operands' dtype
@@ -103,7 +102,6 @@ class Row {
   Row& cancels(double scale, double slope) { return row_.scale = scale, row_.slope = slope, *this; }
   Row& roundings(int n) { return row_.roundings = n, *this; }
   Row& golden() { return row_.golden = true, *this; }
-  Row& cuda() { return row_.cuda = true, *this; }
   Row& integers() { return row_.integers = true, *this; }
   Row& kinks() { return row_.smooth = false, *this; }
   Row& own_dtype() { return row_.keeps_dtype = false, *this; }

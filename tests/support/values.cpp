@@ -95,13 +95,14 @@ Tensor make(const std::vector<double>& values, const Shape& shape, DType dtype, 
   FIRN_CHECK(static_cast<std::int64_t>(values.size()) == shape.product(), "testing::make", "",
              "{} values for shape {}", values.size(), shape);
   const Geometry g = geometry_of(shape, layout);
-  Tensor buffer = empty({g.length}, dtype);
+  const Tensor buffer = empty({g.length}, dtype, Device::cpu());
   visit(dtype, [&]<class T>() { write<T>(buffer, values, shape, g); });
-  if (!device.is_cpu()) buffer = to_device(buffer, device);
-  return buffer.as_strided(shape, g.strides, g.offset);
+  return to_device(buffer, device).as_strided(shape, g.strides, g.offset);
 }
 
 std::vector<double> values_of(const Tensor& t) { return t.to_vector<double>(); }
+
+const void* address_of(const Tensor& t) { return t.view().data; }
 
 std::vector<double> rounded(std::vector<double> values, DType dtype) {
   for (double& v : values) {

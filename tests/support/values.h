@@ -50,9 +50,11 @@ const char* to_string(Layout layout) noexcept;
 
 /// `values` in row-major order as a tensor of that dtype, layout and device.
 Tensor make(const std::vector<double>& values, const Shape& shape, DType dtype = f64,
-            Layout layout = Layout::contiguous, Device device = {});
-/// The elements in row-major order.
+            Layout layout = Layout::contiguous, Device device = default_device());
+/// The elements in row-major order, from any device.
 std::vector<double> values_of(const Tensor& t);
+/// Where the first element lies, to be compared only: the tensor may be on any device.
+const void* address_of(const Tensor& t);
 /// `values` after a round trip through `dtype`.
 std::vector<double> rounded(std::vector<double> values, DType dtype);
 /// `values` with those of the first position of axis 0 at every position.
