@@ -55,6 +55,7 @@ if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
 endif()
 enable_language(CUDA)
 find_package(CUDAToolkit REQUIRED)
+include(${CMAKE_CURRENT_LIST_DIR}/FirnCudaLibraries.cmake)  # cuBLASLt, cuDNN
 set(FIRN_HAS_CUDA ON)
 target_compile_definitions(firn_private INTERFACE FIRN_HAS_CUDA)
 message(STATUS "firn: CUDA ${CUDAToolkit_VERSION} for architectures ${CMAKE_CUDA_ARCHITECTURES}")
