@@ -1,9 +1,9 @@
 // Conversion of rows between storage dtypes and compute types.
 #include "kernels/cpu/convert.h"
 
-#include <bit>
-#include <cmath>
 #include <type_traits>
+
+#include "kernels/math/rounding.h"
 #if defined(__F16C__)
 #include <immintrin.h>
 #endif
@@ -14,26 +14,6 @@ namespace {
 template <class T>
 inline constexpr bool is_16bit = std::is_same_v<T, half> || std::is_same_v<T, bfloat16>;
 
-/// d rounded to float so that a second rounding, to 16 bits, gives what one rounding would: toward
-/// zero, with the last bit set where anything was cut off.
-float round_to_odd(double d) {
-  const float nearest = static_cast<float>(d);
-  std::uint32_t bits = std::bit_cast<std::uint32_t>(nearest);
-  const double back = nearest;
-  if (back == d || d != d) return nearest;
-  if (std::fabs(back) > std::fabs(d)) --bits;
-  return std::bit_cast<float>(bits | 1u);
-}
-
-/// v as a double that rounds to 16 bits as v does: beyond 2^53, cut off to 53 bits with a sticky
-/// one.
-double round_to_odd(std::int64_t v) {
-  const std::uint64_t u = v < 0 ? 0 - static_cast<std::uint64_t>(v) : static_cast<std::uint64_t>(v);
-  if (u < (std::uint64_t{1} << 53)) return static_cast<double>(v);
-  const double d = static_cast<double>(((u >> 11) | ((u & 0x7ffu) != 0 ? 1u : 0u)) << 11);
-  return v < 0 ? -d : d;
-}
-
 template <class To, class From>
 To convert(From v) {
   if constexpr (std::is_same_v<To, bool>) {
@@ -42,9 +22,9 @@ To convert(From v) {
     return static_cast<To>(static_cast<float>(v));
   } else if constexpr (is_16bit<To>) {
     if constexpr (std::is_same_v<From, double>) {
-      return To(round_to_odd(v));
+      return To(math::round_to_odd(v));
     } else if constexpr (std::is_same_v<From, std::int64_t>) {
-      return To(round_to_odd(round_to_odd(v)));
+      return To(math::round_to_odd(math::round_to_odd(v)));
     } else {
       return To(static_cast<float>(v));
     }

@@ -1,14 +1,44 @@
-// Stochastic rounding of f32 to the 16-bit floating types: away from zero with a probability equal
-// to the distance from the neighbour towards zero, so that the expected value is the number itself.
-// On bits: of an f32 in, of the 16-bit number out; `word` is uniform in 32 bits. Numbers past the
-// largest finite one go to the nearest, that or infinity; a NaN stays one.
+// Roundings beside the nearest even that hardware has.
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "kernels/math/macros.h"
 
 namespace firn::math {
+
+// ---- To odd: the way to 16 bits through a wider type that rounds twice but counts as once ----
+
+/// d rounded to float so that a second rounding, to 16 bits, gives what one rounding would: toward
+/// zero, with the last bit set where anything was cut off.
+FIRN_HD inline float round_to_odd(double d) {
+  const float nearest = static_cast<float>(d);
+  const double back = nearest;
+  if (back == d || d != d) return nearest;
+  std::uint32_t bits;
+  std::memcpy(&bits, &nearest, sizeof bits);
+  if (abs(back) > abs(d)) --bits;
+  bits |= 1u;
+  float odd;
+  std::memcpy(&odd, &bits, sizeof odd);
+  return odd;
+}
+
+/// v as a double that rounds to 16 bits as v does: beyond 2^53, cut off to 53 bits with a sticky
+/// one.
+FIRN_HD inline double round_to_odd(std::int64_t v) {
+  const std::uint64_t u = v < 0 ? 0 - static_cast<std::uint64_t>(v) : static_cast<std::uint64_t>(v);
+  if (u < (std::uint64_t{1} << 53)) return static_cast<double>(v);
+  const double d = static_cast<double>(((u >> 11) | ((u & 0x7ffu) != 0 ? 1u : 0u)) << 11);
+  return v < 0 ? -d : d;
+}
+
+// ---- Stochastic: f32 to the 16-bit floating types ----
+// Away from zero with a probability equal to the distance from the neighbour towards zero, so that
+// the expected value is the number itself. On bits: of an f32 in, of the 16-bit number out; `word`
+// is uniform in 32 bits. Numbers past the largest finite one go to the nearest, that or infinity; a
+// NaN stays one.
 
 FIRN_HD inline std::uint16_t round_stochastic_bf16(std::uint32_t bits, std::uint32_t word) {
   const std::uint32_t magnitude = bits & 0x7fffffffu;
