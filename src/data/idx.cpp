@@ -120,7 +120,7 @@ Tensor read_idx(const std::string& path) {
   const std::uint64_t header = in.offset();
 
   const OwnerScope owner(Owner::data);
-  Tensor t = empty(shape, dtype);
+  Tensor t = empty(shape, dtype, Device::cpu());
   void* data = t.mutable_view().data;
   const std::size_t n = bytes == 0 ? 0 : in.read(data, bytes);
   if (n != bytes) {

@@ -20,15 +20,17 @@ struct BatchOptions {
   std::uint64_t seed = 0;  ///< of the order; the same seed and epoch give the same batches
   float mean = 0;          ///< x = (pixel/255 - mean) / stddev
   float stddev = 1;
+  DType dtype = f32;                 ///< of x, floating; computed in f32 (f64 for f64)
   Device device = default_device();  ///< where batches are put
 };
 
 struct Batch {
-  Tensor x;  ///< f32 [n, pixels] or [n, height, width]
+  Tensor x;  ///< [n, pixels] or [n, height, width]
   Tensor y;  ///< i64 [n]
 };
 
-/// Cuts a set into batches, converted from bytes to f32 as they are asked for:
+/// Cuts a set into batches, converted from bytes on the CPU as they are asked for (ResidentBatches
+/// does that on the device):
 ///
 ///   Batches batches(set.train, {.batch_size = 64, .seed = 1});
 ///   for (auto& [x, y] : batches.epoch(0)) { ... }
@@ -70,7 +72,7 @@ class Batches::Epoch {
   Epoch() = default;
   std::shared_ptr<const Source> source_;
   BatchOptions options_;
-  Tensor order_;  ///< i64 [n], or undefined: the set's own order
+  Tensor order_;  ///< i64 [n]
   std::int64_t size_ = 0;
 };
 

@@ -1,0 +1,48 @@
+// Batches of a labelled set of images that lies whole on the device.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "firn/data/batches.h"
+
+namespace firn::data {
+
+/// The batches of Batches, in the same order and with the same bits, out of a set that lies on
+/// `options.device` as bytes. A batch is one kernel, which also moves the position in the epoch, in
+/// device memory: a captured graph that takes a batch takes the next one each time it is replayed.
+///
+///   ResidentBatches batches(set.train, {.batch_size = 64, .seed = 1, .dtype = f16});
+///   for (int epoch = 0; epoch < 5; ++epoch) {
+///     batches.begin_epoch(epoch);
+///     while (batches.remaining() > 0) { auto [x, y] = batches.next(); ... }
+///   }
+class ResidentBatches {
+ public:
+  /// Throws Error where Batches does.
+  explicit ResidentBatches(const LabelledImages& set, const BatchOptions& options = {});
+
+  /// Batches per epoch.
+  std::int64_t size() const noexcept;
+  /// Samples per epoch: all of the set, less a dropped last batch.
+  std::int64_t samples() const noexcept;
+  const BatchOptions& options() const noexcept;
+
+  /// Goes to the start of an epoch (counted from 0), and takes its order to the device. Before the
+  /// first call there is nothing to take. Not while a graph is captured.
+  void begin_epoch(std::int64_t number);
+  /// Samples of this epoch that are still to come.
+  std::int64_t remaining() const noexcept;
+  /// Samples of the next batch: batch_size, fewer at the end of an epoch, 0 after it.
+  std::int64_t next_size() const noexcept;
+  /// The next `next_size()` or `count` samples. Throws Error where fewer remain; so does the replay
+  /// of a graph, before anything is launched.
+  Batch next();
+  Batch next(std::int64_t count);
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace firn::data

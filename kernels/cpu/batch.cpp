@@ -1,0 +1,57 @@
+// Batches out of a set of bytes: a pixel has 256 values, so normalising is a look-up.
+#include "kernels/batch.h"
+
+#include <array>
+
+#include "kernels/cpu/parallel.h"
+
+namespace firn::kernels::cpu {
+namespace {
+
+constexpr int kPixels = 256;
+
+template <class T>
+std::array<T, kPixels> normalised_pixels(float mean, float stddev) {
+  using V = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  std::array<T, kPixels> table;
+  for (int p = 0; p < kPixels; ++p)
+    table[p] = T(math::normalised<V>(static_cast<std::uint8_t>(p), mean, stddev));
+  return table;
+}
+
+}  // namespace
+
+void take_batch(const ConstView& images, const ConstView& labels, const ConstView& order,
+                const View& cursor, float mean, float stddev, const View& x, const View& y,
+                Stream) {
+  const std::int64_t count = y.numel(), samples = order.numel();
+  if (count == 0 || samples == 0) return;
+  const std::int64_t pixels = x.numel() / count;
+  const auto* bytes = images.as<std::uint8_t>();
+  const auto* rows = order.as<std::int64_t>();
+  auto* position = cursor.as<std::int64_t>();
+  const auto row_of = [&](std::int64_t i) { return rows[(*position + i) % samples]; };
+
+  visit(x.dtype, [&]<class T>() {
+    if constexpr (is_floating(dtype_of<T>)) {
+      const auto table = normalised_pixels<T>(mean, stddev);
+      T* const out = x.as<T>();
+      parallel_for(count, count * pixels, [&](std::int64_t i) {
+        const std::uint8_t* const from = bytes + row_of(i) * pixels;
+        T* const to = out + i * pixels;
+        for (std::int64_t j = 0; j < pixels; ++j) to[j] = table[from[j]];
+      });
+    }
+  });
+  visit(labels.dtype, [&]<class L>() {
+    if constexpr (!is_floating(dtype_of<L>)) {
+      const L* const classes = labels.as<L>();
+      auto* const out = y.as<std::int64_t>();
+      for (std::int64_t i = 0; i < count; ++i)
+        out[i] = static_cast<std::int64_t>(classes[row_of(i)]);
+    }
+  });
+  *position = (*position + count) % samples;
+}
+
+}  // namespace firn::kernels::cpu

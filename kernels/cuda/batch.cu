@@ -1,0 +1,78 @@
+// The next batch of a set that lies on the device as bytes, in one launch: gather, normalise,
+// labels, and the position for the launch after this one, so that a captured graph goes on by
+// itself.
+#include "kernels/batch.h"
+#include "kernels/cuda/block.cuh"
+#include "kernels/cuda/element.cuh"
+
+namespace firn::kernels::cuda {
+namespace {
+
+struct Set {
+  const std::uint8_t* images;
+  const void* labels;
+  DType label_dtype;
+  const std::int64_t* order;
+  std::int64_t samples;
+  std::int64_t pixels;  // of one image
+};
+
+/// So many pixels or values at once.
+template <class T, int kWidth>
+struct alignas(sizeof(T) * kWidth) Group {
+  T lane[kWidth];
+};
+
+/// A thread takes kWidth pixels at a time; the thread with an image's first ones takes its label
+/// too. Every block has read the position when the last one moves it.
+template <class T, int kWidth>
+static __global__ void take_batch_kernel(Set set, std::int64_t* cursor, float mean, float stddev,
+                                         T* x, std::int64_t* y, std::int64_t count) {
+  using V = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  const std::int64_t position = cursor[0];
+  const std::int64_t groups = set.pixels / kWidth;  // of one image
+  for (std::int64_t i = global_thread(); i < count * groups; i += grid_threads()) {
+    const std::int64_t sample = i / groups, group = i - sample * groups;
+    const std::int64_t row = set.order[(position + sample) % set.samples];
+    const auto pixels =
+        reinterpret_cast<const Group<std::uint8_t, kWidth>*>(set.images + row * set.pixels)[group];
+    Group<T, kWidth> values;
+    for (int k = 0; k < kWidth; ++k)
+      narrow(math::normalised<V>(pixels.lane[k], mean, stddev), values.lane[k]);
+    reinterpret_cast<Group<T, kWidth>*>(x)[i] = values;
+    if (group == 0) y[sample] = load_element<std::int64_t>(set.labels, set.label_dtype, row);
+  }
+  if (is_last_block(reinterpret_cast<unsigned*>(cursor + 1)) && threadIdx.x == 0)
+    cursor[0] = (position + count) % set.samples;
+}
+
+bool aligned(const void* p, std::size_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(p) % bytes == 0;
+}
+
+template <class T>
+void take(const Set& set, const View& cursor, float mean, float stddev, const View& x,
+          const View& y, Stream stream) {
+  constexpr int kWidth = 4;  // 4 bytes in, 16 out for f32: enough threads for a batch of 64
+  const std::int64_t count = y.numel();
+  const bool wide = set.pixels % kWidth == 0 && aligned(set.images, kWidth) &&
+                    aligned(x.data, kWidth * sizeof(T));
+  const auto kernel = wide ? take_batch_kernel<T, kWidth> : take_batch_kernel<T, 1>;
+  const std::int64_t threads = count * set.pixels / (wide ? kWidth : 1);
+  gpu::launch("take_batch", kernel, grid_for(threads), dim3(kBlock), 0, stream, set,
+              cursor.as<std::int64_t>(), mean, stddev, x.as<T>(), y.as<std::int64_t>(), count);
+}
+
+}  // namespace
+
+void take_batch(const ConstView& images, const ConstView& labels, const ConstView& order,
+                const View& cursor, float mean, float stddev, const View& x, const View& y,
+                Stream stream) {
+  const std::int64_t count = y.numel(), samples = order.numel();
+  if (count == 0 || samples == 0) return;
+  const Set set{images.as<std::uint8_t>(), labels.data, labels.dtype,
+                order.as<std::int64_t>(),  samples,     x.numel() / count};
+  with_floating(x.dtype, [&]<class T>(T) { take<T>(set, cursor, mean, stddev, x, y, stream); });
+}
+
+}  // namespace firn::kernels::cuda

@@ -1,0 +1,70 @@
+#include "data/batch_set.h"
+
+#include <cmath>
+
+#include "base/check.h"
+#include "firn/ops.h"
+
+namespace firn::data {
+namespace {
+
+/// splitmix64's finalizer (Steele, Lea & Flood 2014): keeps the order's stream apart from the one
+/// that initialises weights from the same seed.
+std::uint64_t scramble(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+std::int64_t pixels_of(const Tensor& images) {
+  std::int64_t pixels = 1;
+  for (int i = 1; i < images.rank(); ++i) pixels *= images.shape()[i];
+  return pixels;
+}
+
+}  // namespace
+
+void check_set(const char* op, const LabelledImages& set, const BatchOptions& options) {
+  FIRN_CHECK(set.images.defined() && set.labels.defined(), op, "", "images or labels undefined");
+  FIRN_CHECK(set.images.dtype() == u8 && set.images.rank() >= 1 && set.images.device().is_cpu(), op,
+             "", "images must be u8 [n, ...] on the CPU, not {}", describe(set.images));
+  const DType l = set.labels.dtype();
+  FIRN_CHECK(
+      (l == u8 || l == i32 || l == i64) && set.labels.rank() == 1 && set.labels.device().is_cpu(),
+      op, "", "labels must be u8, i32 or i64 [n] on the CPU, not {}", describe(set.labels));
+  FIRN_CHECK(set.labels.size(0) == set.images.size(0), op, "",
+             "numbers of images and labels differ: {} and {}", set.images.size(0),
+             set.labels.size(0));
+  FIRN_CHECK(options.batch_size >= 1, op, "", "batch_size must be at least 1, not {}",
+             options.batch_size);
+  FIRN_CHECK(std::isfinite(options.mean) && std::isfinite(options.stddev) && options.stddev > 0, op,
+             "", "mean must be finite and stddev positive, not {} and {}", options.mean,
+             options.stddev);
+  FIRN_CHECK(is_floating(options.dtype), op, "", "x must be of a floating dtype, not {}",
+             options.dtype);
+  FIRN_CHECK(set.images.size(0) == 0 || pixels_of(set.images) > 0, op, "", "images are empty: {}",
+             describe(set.images));
+}
+
+Tensor epoch_order(const char* op, std::int64_t n, const BatchOptions& options,
+                   std::int64_t number) {
+  FIRN_CHECK(number >= 0, op, "epochs count from 0", "epoch {}", number);
+  const OwnerScope owner(Owner::data);
+  const DeviceScope host(Device::cpu());
+  if (!options.shuffle) return arange(n, 0, 1, i64);
+  // Each epoch has 2^32 blocks of the stream to itself, so any epoch can be made without the
+  // others.
+  Generator generator;
+  generator.set({scramble(options.seed), static_cast<std::uint64_t>(number) << 32});
+  return randperm(n, generator);
+}
+
+Shape batch_shape(const Tensor& images, std::int64_t n, bool flatten) {
+  if (flatten) return {n, pixels_of(images)};
+  Shape shape = images.shape();
+  shape[0] = n;
+  return shape;
+}
+
+}  // namespace firn::data

@@ -1,0 +1,93 @@
+#include "firn/data/resident_batches.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "data/batch_set.h"
+#include "firn/memory.h"
+#include "firn/ops.h"
+#include "firn/stream.h"
+#include "kernels/batch.h"
+#include "memory/capture.h"
+
+namespace firn::data {
+namespace {
+
+constexpr const char* kOp = "ResidentBatches";
+
+}  // namespace
+
+/// What a captured graph reads stays where it is: begin_epoch writes into `order` and `cursor`.
+struct ResidentBatches::State {
+  BatchOptions options;
+  Tensor images;  ///< u8 [n, ...], row-major, on the device like all that follow
+  Tensor labels;  ///< u8, i32 or i64 [n]
+  Tensor order;   ///< i64 [n]
+  Tensor cursor;  ///< i64 [2], see kernels/batch.h
+  std::int64_t samples = 0;
+  std::int64_t remaining = 0;
+
+  /// What the host notes for a batch; also at every replay of a graph that takes one.
+  void take(std::int64_t count) {
+    FIRN_CHECK(count <= remaining, kOp, "begin_epoch() goes to the start of an epoch",
+               "{} samples asked for, {} left in the epoch", count, remaining);
+    remaining -= count;
+  }
+};
+
+ResidentBatches::ResidentBatches(const LabelledImages& set, const BatchOptions& options) {
+  check_set(kOp, set, options);
+  const OwnerScope owner(Owner::data);
+  const std::int64_t n = set.size();
+  state_ = std::make_shared<State>(
+      State{.options = options,
+            .images = to_device(contiguous(set.images), options.device),
+            .labels = to_device(contiguous(set.labels), options.device),
+            .order = to_device(epoch_order(kOp, n, options, 0), options.device),
+            .cursor = zeros({2}, i64, options.device),
+            .samples = options.drop_last ? n - n % options.batch_size : n});
+}
+
+std::int64_t ResidentBatches::size() const noexcept {
+  const std::int64_t b = state_->options.batch_size;
+  return (state_->samples + b - 1) / b;
+}
+std::int64_t ResidentBatches::samples() const noexcept { return state_->samples; }
+const BatchOptions& ResidentBatches::options() const noexcept { return state_->options; }
+std::int64_t ResidentBatches::remaining() const noexcept { return state_->remaining; }
+std::int64_t ResidentBatches::next_size() const noexcept {
+  return std::min(state_->options.batch_size, state_->remaining);
+}
+
+void ResidentBatches::begin_epoch(std::int64_t number) {
+  const State& s = *state_;
+  const Device device = s.options.device;
+  memory::refuse_capture(kOp, device, "an epoch's order is copied to the device");
+  const Tensor order = epoch_order(kOp, s.labels.numel(), s.options, number);
+  if (s.options.shuffle)
+    copy_bytes(s.order.mutable_view().data, device, order.view().data, order.device(),
+               order.bytes());
+  zero_bytes(s.cursor.mutable_view().data, device, s.cursor.bytes());
+  state_->remaining = s.samples;
+}
+
+Batch ResidentBatches::next() { return next(next_size()); }
+
+Batch ResidentBatches::next(std::int64_t count) {
+  State& s = *state_;
+  FIRN_CHECK(count >= 1, kOp, "begin_epoch() goes to the start of an epoch",
+             "{} samples asked for, {} left in the epoch", count, s.remaining);
+  const Device device = s.options.device;
+  const OwnerScope owner(Owner::data);
+  Batch batch{empty(batch_shape(s.images, count, s.options.flatten), s.options.dtype, device),
+              empty({count}, i64, device)};
+  s.take(count);
+  kernels::take_batch(s.images.view(), s.labels.view(), s.order.view(), s.cursor.mutable_view(),
+                      s.options.mean, s.options.stddev, batch.x.mutable_view(),
+                      batch.y.mutable_view(), current_stream(device));
+  memory::on_replay(device, [state = state_, count] { state->take(count); });
+  return batch;
+}
+
+}  // namespace firn::data
