@@ -33,7 +33,8 @@ struct MemoryStats {
 MemoryStats memory_stats(Device device = {});
 /// Sets every peak to the current value.
 void reset_peak_memory(Device device = {});
-/// Gives cached blocks that nobody uses back to the system.
+/// Gives cached blocks that nobody uses back to the system. On a CUDA device it waits for the
+/// streams that used them; what graphs hold stays.
 void release_cached_memory(Device device = {});
 
 /// While alive, memory allocated by this thread is accounted to `owner`. Default: activations.
@@ -47,6 +48,24 @@ class OwnerScope {
 
  private:
   Owner previous_;
+};
+
+/// Memory of the host that devices can copy from and to on their own (page-locked), zeroed. It must
+/// outlive what copy_bytes_async() does with it. Ordinary memory where there is no CUDA device.
+class PinnedMemory {
+ public:
+  /// Throws OutOfMemory.
+  explicit PinnedMemory(std::size_t bytes);
+  ~PinnedMemory();
+  PinnedMemory(PinnedMemory&& other) noexcept;
+  PinnedMemory& operator=(PinnedMemory&& other) noexcept;
+
+  void* data() const noexcept { return data_; }
+  std::size_t bytes() const noexcept { return bytes_; }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
 };
 
 /// For tests of failure handling: while alive, the k-th allocation from now on (0 is the next one)

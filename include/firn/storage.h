@@ -7,6 +7,7 @@
 #include "firn/device.h"
 #include "firn/memory.h"
 #include "firn/ref.h"
+#include "firn/stream.h"
 
 namespace firn {
 
@@ -19,13 +20,16 @@ class Storage : public RefCounted {
                                Owner owner = OwnerScope::current());
   /// Memory that belongs to somebody else and outlives the storage.
   static Ref<Storage> borrow(void* data, std::size_t bytes, Device device);
-  /// `bytes` bytes of `block`, from byte `offset` on, with a version counter of their own. The block
-  /// lives as long as its parts.
+  /// `bytes` bytes of `block`, from byte `offset` on, with a version counter of their own. The
+  /// block lives as long as its parts.
   static Ref<Storage> part_of(Ref<Storage> block, std::size_t offset, std::size_t bytes);
   /// Moves this storage into `block`, at byte `offset`: the bytes are copied, everything that views
   /// this storage sees the new place, and the memory it had is given back.
   void move_into(Ref<Storage> block, std::size_t offset);
   static void destroy(Storage* s) noexcept;
+  /// Says that work given to `stream` so far uses this memory, where that is another stream than
+  /// the one it was allocated on: the memory then serves nobody else before that work is done.
+  void record_use(Stream stream);
 
   void* data() const noexcept { return data_; }
   std::size_t bytes() const noexcept { return bytes_; }

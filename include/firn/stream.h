@@ -1,7 +1,13 @@
-// Streams of device work, and what devices this process has.
+// Streams of device work, copies between devices, and what devices this process has.
+//
+// Work given to a CUDA device is queued on a stream and runs later, in the order of that stream.
+// Everything a thread does on a device goes to its current stream: one per device, shared by all
+// threads, unless a StreamScope names another. The host waits for a device only in synchronize()
+// and where it reads from it; host_waits() counts how often.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "firn/device.h"
 
@@ -10,14 +16,74 @@ namespace firn {
 /// A queue of work on a device; on the CPU, work is done when the call returns.
 struct Stream {
   Device device;
-  void* handle = nullptr;  ///< cudaStream_t on a CUDA device; null: the default stream
+  void* handle = nullptr;  ///< cudaStream_t on a CUDA device, never the legacy default stream
+
+  constexpr bool operator==(const Stream&) const noexcept = default;
 };
 
-/// The stream that ops on `device` use.
-Stream current_stream(Device device) noexcept;
+/// The stream that this thread's ops on `device` use. Throws where the device cannot be had, at its
+/// first use; never once there is a tensor on it.
+Stream current_stream(Device device);
 
-/// Waits until all work given to the device is done.
+/// While alive, `stream` is this thread's stream on its device.
+class StreamScope {
+ public:
+  explicit StreamScope(Stream stream) noexcept;
+  ~StreamScope();
+  StreamScope(const StreamScope&) = delete;
+  StreamScope& operator=(const StreamScope&) = delete;
+
+ private:
+  int device_;  ///< -1: the CPU, nothing to restore
+  void* previous_ = nullptr;
+};
+
+/// A stream beside the device's main one, for as long as the object lives. Work on it is ordered
+/// with that on other streams by events alone; a tensor made on one stream and used on another
+/// needs Storage::record_use().
+class SideStream {
+ public:
+  /// Throws DeviceError where the device cannot be had.
+  explicit SideStream(Device device);
+  ~SideStream();
+  SideStream(SideStream&& other) noexcept : stream_(other.stream_) { other.stream_ = {}; }
+  SideStream& operator=(SideStream&& other) noexcept;
+
+  Stream get() const noexcept { return stream_; }
+  operator Stream() const noexcept { return stream_; }
+
+ private:
+  Stream stream_;
+};
+
+/// A place in a stream. On the CPU, where all work is done at once, nothing happens.
+class Event {
+ public:
+  Event() noexcept = default;
+  ~Event();
+  Event(Event&& other) noexcept;
+  Event& operator=(Event&& other) noexcept;
+
+  /// Marks the end of what has been given to `stream` so far.
+  void record(Stream stream);
+  /// Later work of `stream` waits for the mark; the host does not. Without a mark: nothing.
+  void block(Stream stream) const;
+  /// The host waits for the mark. Throws what synchronize() throws.
+  void synchronize() const;
+
+ private:
+  void* handle_ = nullptr;
+  Device device_;
+};
+
+/// Waits until all work given to the device is done. Throws Error for what went wrong in it that
+/// the host could not see before, as an index outside its axis.
 void synchronize(Device device);
+/// The same for one stream.
+void synchronize(Stream stream);
+
+/// How often this process has waited for a device so far.
+std::uint64_t host_waits() noexcept;
 
 /// Whether this library was built with CUDA kernels.
 bool built_with_cuda() noexcept;
@@ -25,14 +91,21 @@ bool built_with_cuda() noexcept;
 /// Number of usable CUDA devices; 0 without a driver, a device or a CUDA build. Never throws.
 int cuda_device_count() noexcept;
 
-/// Throws DeviceError, saying which of the three it is (built without CUDA, no driver, no such
-/// device), where tensors cannot live on `device`.
+/// Throws DeviceError, saying which it is (built without CUDA, no driver, driver too old, no
+/// device, no such device), where tensors cannot live on `device`.
 void require_device(const char* op, Device device);
 
-/// Copies `bytes` between memory of any two devices; both sides are ready when it returns.
+/// Copies `bytes` between memory of any two devices, in the order of their current streams; memory
+/// of the host is ready for another use when it returns. Waits for the device where it copies to
+/// the host or from pinned memory, and throws as synchronize() does then. Throws Error while a
+/// graph is being recorded, unless both sides are on devices.
 void copy_bytes(void* dst, Device dst_device, const void* src, Device src_device,
                 std::size_t bytes);
-/// Sets `bytes` bytes to zero.
+/// The same between pinned memory of the host (PinnedMemory) and a device, without waiting: the
+/// memory must be left alone until the stream has got there. In a graph, every replay copies.
+void copy_bytes_async(void* dst, Device dst_device, const void* src, Device src_device,
+                      std::size_t bytes);
+/// Sets `bytes` bytes to zero, in the order of the device's current stream.
 void zero_bytes(void* dst, Device device, std::size_t bytes);
 
 }  // namespace firn

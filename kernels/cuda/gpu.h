@@ -20,12 +20,14 @@
 
 #include "firn/error.h"
 #include "firn/stream.h"
+#include "memory/capture.h"
 
 namespace firn::gpu {
 
 /// Throws Error naming the op, the call and what CUDA said.
 inline void check(cudaError_t status, const char* op, const char* call) {
   if (status == cudaSuccess) return;
+  cudaGetLastError();  // it is not reported again
   throw Error(op,
               std::string(call) + " failed: " + cudaGetErrorName(status) + ", " +
                   cudaGetErrorString(status),
@@ -40,6 +42,7 @@ template <class... Parameters, class... Values>
 void launch(const char* op, void (*kernel)(Parameters...), dim3 grid, dim3 block,
             std::size_t shared, Stream stream, Values&&... values) {
   check(cudaSetDevice(stream.device.index), op, "cudaSetDevice");
+  memory::note_kernel(op);
 #ifdef FIRN_HAS_CUSIM
   cusim::launch(kernel, grid, block, shared, native(stream), static_cast<Parameters>(values)...);
 #else

@@ -6,11 +6,12 @@
 #include <atomic>
 #include <bit>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
-#include <unordered_map>
-#include <vector>
+#include <utility>
 
 #include "base/check.h"
+#include "memory/cache.h"
 #include "memory/cuda.h"
 
 namespace firn {
@@ -27,15 +28,6 @@ thread_local Owner current_owner = Owner::activations;
 // Fault injection: allocations left before the failing one; negative: off.
 std::atomic<std::int64_t> allocations_until_failure{-1};
 std::atomic<bool> failure_is_sticky{false};
-
-bool injected_failure() noexcept {
-  if (allocations_until_failure.load(std::memory_order_relaxed) < 0) [[likely]]
-    return false;
-  const std::int64_t left = allocations_until_failure.fetch_sub(1);
-  if (left > 0) return false;
-  if (failure_is_sticky) allocations_until_failure = 0;
-  return left == 0;
-}
 }  // namespace
 
 OwnerScope::OwnerScope(Owner owner) noexcept : previous_(current_owner) { current_owner = owner; }
@@ -49,64 +41,72 @@ FailAllocation::FailAllocation(std::uint64_t k, bool sticky) noexcept {
 FailAllocation::~FailAllocation() { allocations_until_failure = -1; }
 
 namespace memory {
+
+bool injected_failure() noexcept {
+  if (allocations_until_failure.load(std::memory_order_relaxed) < 0) [[likely]]
+    return false;
+  const std::int64_t left = allocations_until_failure.fetch_sub(1);
+  if (left > 0) return false;
+  if (failure_is_sticky) allocations_until_failure = 0;
+  return left == 0;
+}
+
+void Accounts::fail(std::size_t bytes, const char* why) const {
+  throw OutOfMemory(
+      fmt::format("{}: {} bytes on {}, with {} bytes in use and {} held from the system", why,
+                  bytes, to_string(device_), stats_.total.current, stats_.reserved),
+      bytes);
+}
+
 namespace {
 
-constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-void* system_allocate(std::size_t bytes, int) {
+void* system_allocate(std::size_t bytes) noexcept {
   const bool large = bytes >= kHugePage;
   void* p = nullptr;  // not std::aligned_alloc, which may want whole multiples of the alignment
   if (posix_memalign(&p, large ? kHugePage : kAlignment, bytes) != 0) return nullptr;
   if (large) madvise(p, bytes, MADV_HUGEPAGE);  // first touch is 3 times faster
   return p;
 }
-void system_release(void* p, std::size_t, int) noexcept { std::free(p); }
 
-// Blocks that were released wait here, by size, for the next request of that size. Memory is given
-// back to the source only on release_cached_memory() or when an allocation fails: giving it back
-// each time costs a page fault per 4 KiB at the next use.
+// The CPU's. Blocks that were released wait, by size, for the next request of that size. Memory is
+// given back to the system only on release_cached_memory() or when an allocation fails: giving it
+// back each time costs a page fault per 4 KiB at the next use.
 class Cache {
  public:
-  Cache(Source source, Device device) : source_(source), device_(device) {}
-
   void* allocate(std::size_t bytes, Owner owner) {
     const std::size_t size = block_size(bytes);
     const std::lock_guard lock(mutex_);
-    if (injected_failure()) fail(bytes, "injected failure");
-    void* block = pop(size);
+    if (injected_failure()) accounts_.fail(bytes, "injected failure");
+    void* block = free_.pop(size);
     if (!block) {
-      block = source_.allocate(size, device_.index);
+      block = system_allocate(size);
       if (!block) {
         drop_cached();
-        block = source_.allocate(size, device_.index);
+        block = system_allocate(size);
       }
-      if (!block) fail(bytes, "no memory left");
-      stats_.reserved += size;
-      ++stats_.system_allocations;
+      if (!block) accounts_.fail(bytes, "no memory left");
+      accounts_.taken_from_system(size);
     }
-    ++stats_.allocations;
-    count(stats_.by_owner[static_cast<int>(owner)], size);
-    count(stats_.total, size);
+    accounts_.allocated(size, owner);
     return block;
   }
 
   void release(void* block, std::size_t bytes, Owner owner) noexcept {
     const std::size_t size = block_size(bytes);
     const std::lock_guard lock(mutex_);
-    stats_.by_owner[static_cast<int>(owner)].current -= size;
-    stats_.total.current -= size;
-    free_list(size).push_back(block);
+    accounts_.released(size, owner);
+    free_.push(block, size);
   }
 
   MemoryStats stats() {
     const std::lock_guard lock(mutex_);
-    return stats_;
+    return accounts_.stats();
   }
   void reset_peak() noexcept {
     const std::lock_guard lock(mutex_);
-    for (auto& c : stats_.by_owner) c.peak = c.current;
-    stats_.total.peak = stats_.total.current;
+    accounts_.reset_peak();
   }
   void release_cached() noexcept {
     const std::lock_guard lock(mutex_);
@@ -114,60 +114,22 @@ class Cache {
   }
 
  private:
-  static constexpr std::size_t kSmallLimit = 4096;
-
-  std::vector<void*>& free_list(std::size_t size) {
-    return size <= kSmallLimit ? small_[size / kAlignment] : large_[size];
-  }
-  void* pop(std::size_t size) {
-    auto& list = free_list(size);
-    if (list.empty()) return nullptr;
-    void* block = list.back();
-    list.pop_back();
-    return block;
-  }
-  static void count(MemoryStats::Count& c, std::size_t size) noexcept {
-    c.current += size;
-    if (c.current > c.peak) c.peak = c.current;
-  }
   void drop_cached() noexcept {
-    const auto drop = [this](std::size_t size, std::vector<void*>& list) {
-      for (void* block : list) source_.release(block, size, device_.index);
-      stats_.reserved -= size * list.size();
-      list.clear();
-    };
-    for (std::size_t i = 0; i < std::size(small_); ++i) drop(i * kAlignment, small_[i]);
-    for (auto& [size, list] : large_) drop(size, list);
-  }
-  [[noreturn]] void fail(std::size_t bytes, const char* why) const {
-    throw OutOfMemory(
-        fmt::format("{}: {} bytes on {}, with {} bytes in use and {} held from the system", why,
-                    bytes, to_string(device_), stats_.total.current, stats_.reserved),
-        bytes);
+    free_.drain([this](void* block, std::size_t size) {
+      std::free(block);
+      accounts_.given_to_system(size);
+    });
   }
 
-  Source source_;
-  Device device_;
   std::mutex mutex_;
-  MemoryStats stats_;
-  std::vector<void*> small_[kSmallLimit / kAlignment + 1];
-  std::unordered_map<std::size_t, std::vector<void*>> large_;
+  Accounts accounts_{Device::cpu()};
+  FreeLists free_;
 };
 
 // Never destroyed: tensors with static storage duration may be released after main().
-Cache& cache_of(Device device) {
-  static Cache& host = *new Cache({system_allocate, system_release}, Device::cpu());
-  if (device.is_cpu()) return host;
-  if constexpr (kHasCuda) {
-    static std::mutex mutex;
-    static auto& caches = *new std::unordered_map<int, Cache*>;
-    const std::lock_guard lock(mutex);
-    Cache*& cache = caches[device.index];
-    if (!cache) cache = new Cache(cuda::source(), device);
-    return *cache;
-  }
-  require_device("memory", device);
-  return host;  // not reached: require_device has thrown
+Cache& cpu_cache() {
+  static Cache& cache = *new Cache;
+  return cache;
 }
 
 }  // namespace
@@ -183,19 +145,82 @@ std::size_t block_size(std::size_t bytes) noexcept {
 }
 
 void* allocate(std::size_t bytes, Device device, Owner owner) {
-  return cache_of(device).allocate(bytes, owner);
+  if (device.is_cpu()) return cpu_cache().allocate(bytes, owner);
+  return allocate(bytes, current_stream(device), owner);
 }
+
+void* allocate(std::size_t bytes, Stream stream, Owner owner) {
+  if (stream.device.is_cpu()) return cpu_cache().allocate(bytes, owner);
+  if constexpr (kHasCuda) return cuda::allocate(bytes, stream, owner);
+  require_device("allocate", stream.device);
+  return nullptr;  // not reached: require_device has thrown
+}
+
 void release(void* block, std::size_t bytes, Device device, Owner owner) noexcept {
-  cache_of(device).release(block, bytes, owner);
+  if (device.is_cpu()) return cpu_cache().release(block, bytes, owner);
+  if constexpr (kHasCuda) cuda::release(block, device.index, owner);
+}
+
+void record_use(void* block, Stream stream) {
+  if constexpr (kHasCuda) cuda::record_use(block, stream);
+}
+
+void* pinned_allocate(std::size_t bytes) {
+  const std::size_t size = std::max(bytes, kAlignment);
+  void* block = nullptr;
+  if (kHasCuda && cuda_device_count() > 0) {
+    if constexpr (kHasCuda) block = cuda::pinned_allocate(size);
+  } else {
+    block = system_allocate(size);
+  }
+  if (!block) throw OutOfMemory(fmt::format("no memory left: {} pinned bytes", bytes), bytes);
+  std::memset(block, 0, size);
+  return block;
+}
+
+void pinned_release(void* block) noexcept {
+  if (!block) return;
+  if constexpr (kHasCuda) {
+    if (cuda::is_pinned(block)) return cuda::pinned_release(block);
+  }
+  std::free(block);
 }
 
 }  // namespace memory
 
+PinnedMemory::PinnedMemory(std::size_t bytes)
+    : data_(memory::pinned_allocate(bytes)), bytes_(bytes) {}
+PinnedMemory::~PinnedMemory() { memory::pinned_release(data_); }
+PinnedMemory::PinnedMemory(PinnedMemory&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
 MemoryStats memory_stats(Device device) {
   require_device("memory_stats", device);
-  return memory::cache_of(device).stats();
+  if constexpr (kHasCuda) {
+    if (device.is_cuda()) return memory::cuda::stats(device.index);
+  }
+  return memory::cpu_cache().stats();
 }
-void reset_peak_memory(Device device) { memory::cache_of(device).reset_peak(); }
-void release_cached_memory(Device device) { memory::cache_of(device).release_cached(); }
+
+void reset_peak_memory(Device device) {
+  require_device("reset_peak_memory", device);
+  if constexpr (kHasCuda) {
+    if (device.is_cuda()) return memory::cuda::reset_peak(device.index);
+  }
+  memory::cpu_cache().reset_peak();
+}
+
+void release_cached_memory(Device device) {
+  require_device("release_cached_memory", device);
+  if constexpr (kHasCuda) {
+    if (device.is_cuda()) return memory::cuda::release_cached(device.index);
+  }
+  memory::cpu_cache().release_cached();
+}
 
 }  // namespace firn

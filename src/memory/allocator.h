@@ -1,27 +1,37 @@
 // The caching allocator behind Storage, one for the CPU and one per CUDA device.
 //
-// Folder law: floor 1. Includes floor 0 only. The CUDA runtime is named in cuda_memory.cpp alone.
+// On a CUDA device it is ordered by streams: a block belongs to the stream that it was allocated
+// on. Released, it waits for the next request of that stream, whose work comes after all that the
+// stream has been given, so nobody waits. Use on other streams has to be said: record_use().
+//
+// Folder law: floor 1. Includes floor 0 only. The CUDA runtime is named in cuda_*.cpp alone.
 #pragma once
 
 #include <cstddef>
 
 #include "firn/device.h"
 #include "firn/memory.h"
+#include "firn/stream.h"
 
 namespace firn::memory {
-
-/// Where blocks come from: the system, or cudaMalloc. Returns null where there is no memory left.
-struct Source {
-  void* (*allocate)(std::size_t bytes, int device_index) = nullptr;
-  void (*release)(void* block, std::size_t bytes, int device_index) noexcept = nullptr;
-};
 
 /// The bytes that a request occupies: rounded up so that blocks of like sizes can serve each other.
 std::size_t block_size(std::size_t bytes) noexcept;
 
-/// A block of block_size(bytes) bytes. Throws OutOfMemory after giving cached blocks back and one
-/// more try.
+/// A block of block_size(bytes) bytes, on the device's current stream. Throws OutOfMemory after
+/// giving cached blocks back and one more try.
 void* allocate(std::size_t bytes, Device device, Owner owner);
+/// The same on a given stream.
+void* allocate(std::size_t bytes, Stream stream, Owner owner);
 void release(void* block, std::size_t bytes, Device device, Owner owner) noexcept;
+
+/// What Storage::record_use() does, for a block from allocate() on a CUDA device.
+void record_use(void* block, Stream stream);
+
+/// Page-locked memory of the host that devices can read and write at the same address, zeroed;
+/// ordinary memory where there is no device. Throws OutOfMemory.
+void* pinned_allocate(std::size_t bytes);
+/// Nothing may be using it any more.
+void pinned_release(void* block) noexcept;
 
 }  // namespace firn::memory

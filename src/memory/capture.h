@@ -2,6 +2,7 @@
 // on, and what the host does beside the work that is recorded.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 
 #include "firn/device.h"
@@ -25,6 +26,11 @@ void on_replay(Device device, std::function<void()> effect);
 /// The key of `numbers` random numbers from `generator` for a kernel on `device`: while capturing,
 /// one whose base is written before every replay with where the generator then stands, and every
 /// replay takes as many numbers from it.
+/// The generator must outlive the graph.
 RandomKey reserve_random(Generator& generator, Device device, std::uint64_t numbers);
+
+/// While recording: the next node does `name`, a string literal. For the summary of a graph; called
+/// for every kernel that is launched.
+void note_kernel(const char* name);
 
 }  // namespace firn::memory

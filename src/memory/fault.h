@@ -12,7 +12,11 @@ namespace firn::memory {
 
 /// Filled in by one thread of one kernel. Lives in pinned host memory that the device can write.
 struct Fault {
-  unsigned raised;        ///< 0: none
+  static constexpr unsigned kNone = 0;
+  static constexpr unsigned kClaimed = 1;   ///< somebody is filling it in
+  static constexpr unsigned kComplete = 2;  ///< stored last, visible to the host with the rest
+
+  unsigned raised;        ///< one of the above
   const char* op;         ///< a string literal of the host's
   const char* what;       ///< what is wrong with the value, as "index": a literal too
   std::int64_t position;  ///< of the value in its tensor

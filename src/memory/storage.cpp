@@ -9,7 +9,8 @@
 namespace firn {
 
 Ref<Storage> Storage::allocate(std::size_t bytes, Device device, Owner owner) {
-  if (!device.is_cpu()) [[unlikely]] require_device("allocate", device);
+  if (!device.is_cpu()) [[unlikely]]
+    require_device("allocate", device);
   void* data = memory::allocate(bytes, device, owner);
   auto* s = new (memory::pool_allocate(sizeof(Storage))) Storage;
   s->data_ = data;
@@ -38,9 +39,15 @@ Ref<Storage> Storage::part_of(Ref<Storage> block, std::size_t offset, std::size_
   return Ref<Storage>(s);
 }
 
+void Storage::record_use(Stream stream) {
+  if (block_) return block_->record_use(stream);
+  if (owned_ && device_.is_cuda() && stream.device == device_) memory::record_use(data_, stream);
+}
+
 void Storage::move_into(Ref<Storage> block, std::size_t offset) {
   void* place = static_cast<char*>(block->data_) + offset;
   copy_bytes(place, block->device_, data_, device_, bytes_);
+  if (device_.is_cuda()) record_use(current_stream(device_));
   if (owned_) memory::release(data_, bytes_, device_, owner_);
   data_ = place;
   device_ = block->device_;

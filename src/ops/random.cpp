@@ -5,12 +5,18 @@
 
 #include "kernels/copy.h"
 #include "kernels/math/philox.h"
+#include "memory/capture.h"
 #include "ops/common.h"
 
 namespace firn {
 namespace {
 
 using namespace ops;
+
+/// The key of one number for each element of `x`.
+RandomKey key_for(const View& x, Generator& generator) {
+  return memory::reserve_random(generator, x.device, static_cast<std::uint64_t>(x.numel()));
+}
 
 /// The rule for writes that are not recorded (ops.h, fill_).
 void require_writable(const char* op, const Tensor& x) {
@@ -39,19 +45,16 @@ void uniform_(const Tensor& x, double low, double high, Generator& g) {
   require_writable("uniform_", x);
   FIRN_CHECK(std::isfinite(low) && std::isfinite(high) && low < high, "uniform_",
              "low must be less than high, both finite", "low {}, high {}", low, high);
-  draw_into("uniform_", x, [&](const View& v) {
-    kernels::uniform(v, low, high, g.reserve(static_cast<std::uint64_t>(v.numel())), stream_of(x));
-  });
+  draw_into("uniform_", x,
+            [&](const View& v) { kernels::uniform(v, low, high, key_for(v, g), stream_of(x)); });
 }
 
 void normal_(const Tensor& x, double mean, double stddev, Generator& g) {
   require_writable("normal_", x);
   FIRN_CHECK(std::isfinite(mean) && std::isfinite(stddev) && stddev >= 0, "normal_",
              "stddev must be 0 or more, both finite", "mean {}, stddev {}", mean, stddev);
-  draw_into("normal_", x, [&](const View& v) {
-    kernels::normal(v, mean, stddev, g.reserve(static_cast<std::uint64_t>(v.numel())),
-                    stream_of(x));
-  });
+  draw_into("normal_", x,
+            [&](const View& v) { kernels::normal(v, mean, stddev, key_for(v, g), stream_of(x)); });
 }
 
 Tensor rand(const Shape& shape, DType dtype, Device device, double low, double high,
@@ -92,7 +95,7 @@ Tensor dropout(const Tensor& x, double p, bool training, Generator& generator) {
   if (!training || p == 0) return x;
   const Tensor input = contiguous(x);
   const Tensor y = empty_like(input);
-  const RandomKey key = generator.reserve(static_cast<std::uint64_t>(y.numel()));
+  const RandomKey key = key_for(y.mutable_view(), generator);
   kernels::dropout(input.view(), y.mutable_view(), p, key, 0, stream_of(y));
   return record("dropout", y, {&input}, {}, [p, key](Backward& b) {
     const auto [dx, beta] = b.sink(0);

@@ -1,0 +1,48 @@
+// What the cuda_*.cpp files of this folder share.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "base/check.h"
+#include "firn/stream.h"
+
+namespace firn::memory::cuda {
+
+/// Throws Error naming the op, the call and what CUDA said. The error is not reported again.
+inline void check(cudaError_t status, const char* op, const char* call) {
+  if (status == cudaSuccess) [[likely]]
+    return;
+  cudaGetLastError();
+  throw Error(op,
+              fmt::format("{} failed: {}, {} ({})", call, cudaGetErrorName(status),
+                          cudaGetErrorString(status), static_cast<int>(status)),
+              "errors of earlier kernels can show up here; CUDA_LAUNCH_BLOCKING=1 finds the place");
+}
+
+inline void set_device(int device, const char* op) {
+  check(cudaSetDevice(device), op, "cudaSetDevice");
+}
+
+inline cudaStream_t native(void* stream) noexcept { return static_cast<cudaStream_t>(stream); }
+inline cudaStream_t native(Stream stream) noexcept { return native(stream.handle); }
+
+/// While alive, this thread may make calls that CUDA would refuse because a stream of the thread is
+/// being captured, though they have nothing to do with that stream: cudaMalloc, cudaFree.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() noexcept { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+inline bool is_capturing(void* stream) noexcept {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  return cudaStreamIsCapturing(native(stream), &status) == cudaSuccess &&
+         status != cudaStreamCaptureStatusNone;
+}
+
+}  // namespace firn::memory::cuda

@@ -1,0 +1,90 @@
+// The recording of a graph on a CUDA device: what firn/graph.h is made of. In CUDA builds.
+//
+// The recorded work goes to a stream of the recording's own; the graph is launched on its home, the
+// stream that was current when it was recorded. Memory allocated during the recording belongs to it
+// (cuda_allocator.cpp), and comes from what is cached for the home stream where that will do.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "firn/memory.h"
+#include "firn/random.h"
+#include "firn/stream.h"
+
+namespace firn::memory {
+
+struct GraphPool;
+
+class Recording {
+ public:
+  /// What a graph consists of.
+  struct Nodes {
+    int kernels = 0;
+    int copies = 0;
+    int fills = 0;
+    int others = 0;  ///< that do no work: empty nodes, events
+  };
+
+  /// Records what `work` gives to `device`, without running it. Passes on what it throws; the
+  /// device stays usable then. Throws Error where this thread is recording already, and where CUDA
+  /// refuses the work.
+  static std::unique_ptr<Recording> record(Device device, const std::function<void()>& work);
+  ~Recording();
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+
+  /// Runs the work once, on the home stream, in order with this thread's current stream. Takes the
+  /// random numbers that it needs. Throws Error while recording.
+  void launch();
+  /// What the host does at every replay (on_replay), then launch().
+  void replay();
+
+  const Nodes& nodes() const noexcept { return nodes_; }
+  /// What the kernels, copies and fills do, as note_kernel() was told, in order.
+  const std::vector<const char*>& names() const noexcept { return names_; }
+
+  // For the allocator and capture.cpp.
+
+  /// The recording that this thread is making on `device`, or null.
+  static Recording* current(Device device) noexcept;
+  static Recording* current() noexcept;
+  GraphPool* pool() const noexcept { return pool_; }
+  void add_effect(std::function<void()> effect) { effects_.push_back(std::move(effect)); }
+  void add_name(const char* name) { names_.push_back(name); }
+  RandomKey reserve(Generator& generator, std::uint64_t numbers);
+
+ private:
+  // A generator that the work draws from, and how much: base[2 * i] holds its place.
+  struct Draws {
+    Generator* generator;
+    std::uint64_t blocks;
+  };
+  static constexpr std::size_t kMaxGenerators = 32;
+
+  explicit Recording(Device device);
+  void make_bases();
+  void write_bases();
+  void instantiate(void* graph);
+
+  Device device_;
+  Stream home_;
+  GraphPool* pool_ = nullptr;
+  void* executable_ = nullptr;  // cudaGraphExec_t
+  Nodes nodes_;
+  std::vector<std::function<void()>> effects_;
+  std::vector<const char*> names_;
+
+  // Where the generators stand, {seed, offset} each, in device memory; written before every launch
+  // from a ring of slots in pinned memory, each of which is free again when its event is over.
+  std::vector<Draws> draws_;
+  std::uint64_t* bases_ = nullptr;
+  std::unique_ptr<PinnedMemory> ring_;
+  std::vector<Event> ring_events_;
+  std::size_t ring_next_ = 0;
+};
+
+}  // namespace firn::memory
