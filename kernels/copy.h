@@ -18,18 +18,17 @@ void arange(const View& dst, double start, double step, Stream stream);
 void uniform(const View& dst, double low, double high, RandomKey key, Stream stream);
 /// Normal by Box-Muller; dst is row-major, elements 2i and 2i+1 come from words 2i and 2i+1.
 void normal(const View& dst, double mean, double stddev, RandomKey key, Stream stream);
-/// y = beta*y + (word i of the stream kept ? x/(1-p) : 0). Forward with beta 0; the same call on the
-/// gradient is the backward. Both are row-major, of one compute dtype.
-void dropout(const ConstView& x, const View& y, double p, RandomKey key, float beta,
-             Stream stream);
+/// y = beta*y + (word i of the stream kept ? x/(1-p) : 0). Forward with beta 0; the same call on
+/// the gradient is the backward. Both are row-major, of one compute dtype.
+void dropout(const ConstView& x, const View& y, double p, RandomKey key, float beta, Stream stream);
 
 }  // namespace cpu
 
-FIRN_KERNEL_CPU(copy)
-FIRN_KERNEL_CPU(fill)
-FIRN_KERNEL_CPU(arange)
-FIRN_KERNEL_CPU(uniform)
-FIRN_KERNEL_CPU(normal)
-FIRN_KERNEL_CPU(dropout)
+FIRN_KERNEL(copy)
+FIRN_KERNEL(fill)
+FIRN_KERNEL(arange)
+FIRN_KERNEL(uniform)
+FIRN_KERNEL(normal)
+FIRN_KERNEL(dropout)
 
 }  // namespace firn::kernels

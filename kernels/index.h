@@ -1,6 +1,8 @@
 // Contract of the kernels that read or write at positions held in a tensor. Index tensors are i64
-// or i32, of any strides. Every one throws Error in the name of `op`, before it writes, on an index
-// outside its axis: position, value and bound are named.
+// or i32, of any strides. An index outside its axis is an Error in the name of `op` that gives
+// position, value and bound. The CPU throws it before it writes. A CUDA device notes it and goes on
+// (memory/fault.h): the host throws at its next wait; what is read there is NaN in floating dtypes
+// and 0 in the others, and what would be added there is left out.
 #pragma once
 
 #include "kernels/dispatch.h"
@@ -13,7 +15,8 @@ void take_rows(const char* op, const ConstView& table, const ConstView& index, c
                Stream stream);
 /// grad[index[i], :] += dy[i, :], in the order of i; grad [n, d] is zeroed first where beta is 0.
 /// Here and in gather_backward, grad and dy are of floating dtypes, not necessarily the same; sums
-/// of many terms run in f64, of few in f32, and are rounded once.
+/// of many terms run in f64, of few in f32, and are rounded once. Both backends add what meets in
+/// one place in order: their results are equal to the bit.
 void add_rows(const char* op, const ConstView& dy, const ConstView& index, const View& grad,
               float beta, Stream stream);
 /// out[..., j, ...] = x[..., index[..., j, ...], ...] along `axis`; index and out have one shape,
@@ -30,10 +33,10 @@ void one_hot(const char* op, const ConstView& index, const View& out, Stream str
 
 }  // namespace cpu
 
-FIRN_KERNEL_CPU(take_rows)
-FIRN_KERNEL_CPU(add_rows)
-FIRN_KERNEL_CPU(gather)
-FIRN_KERNEL_CPU(gather_backward)
-FIRN_KERNEL_CPU(one_hot)
+FIRN_KERNEL(take_rows)
+FIRN_KERNEL(add_rows)
+FIRN_KERNEL(gather)
+FIRN_KERNEL(gather_backward)
+FIRN_KERNEL(one_hot)
 
 }  // namespace firn::kernels

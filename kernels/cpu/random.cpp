@@ -2,13 +2,12 @@
 // depend on its position alone, so any thread may compute it.
 #include <cmath>
 #include <cstdint>
-#include <limits>
-#include <type_traits>
 
 #include "kernels/copy.h"
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/math/philox.h"
+#include "kernels/uniform_range.h"
 
 namespace firn::kernels::cpu {
 namespace {
@@ -56,34 +55,10 @@ void for_pieces(std::int64_t numel, RandomKey key, Fn&& fn) {
   });
 }
 
-/// The next T after `v` in direction `up`, for a finite v.
-template <class T>
-double neighbour(double v, bool up) {
-  if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double>) {
-    const T inf = std::numeric_limits<T>::infinity();
-    return std::nextafter(static_cast<T>(v), up ? inf : -inf);
-  } else {  // 16 bits: magnitude order is bit order
-    const T t(static_cast<float>(v));
-    if ((t.bits & 0x7fffu) == 0)
-      return static_cast<float>(T::from_bits(static_cast<std::uint16_t>(up ? 1 : 0x8001u)));
-    const bool away = (t.bits < 0x8000u) == up;
-    return static_cast<float>(T::from_bits(static_cast<std::uint16_t>(t.bits + (away ? 1 : -1))));
-  }
-}
-template <class T>
-double stored(double v) {
-  if constexpr (std::is_same_v<T, double>) {
-    return v;
-  } else {
-    return static_cast<float>(T(static_cast<float>(v)));
-  }
-}
-
 template <class T, class C>
 void uniform_in(const View& dst, double low, double high, RandomKey key) {
-  const double low_t = stored<T>(low), high_t = stored<T>(high);
-  const C least = static_cast<C>(low_t >= low ? low_t : neighbour<T>(low_t, true));
-  const C most = static_cast<C>(high_t < high ? high_t : neighbour<T>(high_t, false));
+  const UniformRange<T> range(low, high);
+  const C least = static_cast<C>(range.least), most = static_cast<C>(range.most);
   const C from = static_cast<C>(low), width = static_cast<C>(high - low);
   for_pieces(dst.numel(), key, [&](std::int64_t first, std::int64_t n, const std::uint32_t* words) {
     alignas(64) C buffer[kRow];

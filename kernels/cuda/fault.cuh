@@ -29,12 +29,17 @@ inline FaultSite fault_site(const char* op, const char* what, Device device) {
 __device__ inline void raise_fault(const FaultSite& site, std::int64_t position, std::int64_t value,
                                    std::int64_t bound) {
   memory::Fault* const record = site.record;
-  if (atomicCAS(&record->raised, 0u, 1u) != 0u) return;
+  if (atomicCAS(&record->raised, memory::Fault::kNone, memory::Fault::kClaimed) !=
+      memory::Fault::kNone) {
+    return;
+  }
   record->op = site.op;
   record->what = site.what;
   record->position = position;
   record->value = value;
   record->bound = bound;
+  __threadfence_system();  // the host sees the rest with what follows
+  atomicExch(&record->raised, memory::Fault::kComplete);
 }
 
 }  // namespace firn::kernels::cuda
