@@ -2,24 +2,34 @@
 // done on the way out of a product done there. Every call has a twin of separate kernels that gives
 // the same result to rounding; a backend picks what is faster.
 //
-// x is [m, k], w [n, k], y and dy [m, n], all of one floating dtype and row-major.
+// x is [m, k], w [n, k], y and dy [m, n], all of one floating dtype. Inputs may have any strides;
+// y, dx, dw and db are row-major.
 #pragma once
+
+#include <atomic>
 
 #include "kernels/dispatch.h"
 
 namespace firn::kernels {
 
-enum class Activation : std::uint8_t { none, relu, gelu };  ///< gelu: its tanh form
+enum class Activation : std::uint8_t { none, relu, gelu_tanh };
 
 /// What dense_forward saves of an activation for the data gradient of the layer above.
 struct DenseSaved {
   DType dtype;
   Shape shape;
 };
-/// `relu`: a mask of bits, u8, rows padded as the backend wants; `gelu`: the value before it, in
-/// the dtype of y. `none`: an empty shape [0].
-DenseSaved dense_saved(Activation activation, std::int64_t m, std::int64_t n, DType dtype,
-                       Device device);
+/// relu: one bit an element, set where the gradient passes; element j of a row is bit j % 8 of byte
+/// j / 8, and rows are padded to 128 bits. gelu_tanh: the value before it, in the dtype of y, rows
+/// padded to multiples of 8. none: an empty shape [0].
+DenseSaved dense_saved(Activation activation, std::int64_t m, std::int64_t n, DType dtype);
+
+/// Which twin CUDA devices run: `automatic` takes what is faster on the architecture. The
+/// environment variable FIRN_EPILOGUES=fused|unfused sets what a process starts with; benchmarks
+/// and tests change it. A product that the library cannot do in one launch is unfused whatever is
+/// set.
+enum class Epilogues : std::uint8_t { automatic, fused, unfused };
+std::atomic<Epilogues>& epilogues();
 
 namespace cpu {
 
@@ -34,14 +44,14 @@ void dense_data_gradient(const ConstView& dy, const ConstView& w, Activation act
                          const ConstView& saved, const View& dx, Stream stream);
 
 /// dw = dw_beta*dw + dy^T x, and db = db_beta*db + the sum of dy's rows; each beta is 0 or 1. dw
-/// [n, k] and db [n] are f32 (or of the operands' dtype); db.data == nullptr: not asked for.
+/// [n, k] and db [n] are f32 or of the operands' dtype; db.data == nullptr: not asked for.
 void dense_weight_gradient(const ConstView& dy, const ConstView& x, const View& dw, float dw_beta,
                            const View& db, float db_beta, Stream stream);
 
 }  // namespace cpu
 
-FIRN_KERNEL_CPU(dense_forward)
-FIRN_KERNEL_CPU(dense_data_gradient)
-FIRN_KERNEL_CPU(dense_weight_gradient)
+FIRN_KERNEL(dense_forward)
+FIRN_KERNEL(dense_data_gradient)
+FIRN_KERNEL(dense_weight_gradient)
 
 }  // namespace firn::kernels

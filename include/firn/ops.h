@@ -31,7 +31,7 @@ Tensor rand(const Shape& shape, DType dtype = f32, Device device = default_devic
 /// Normal with the given mean and standard deviation (Box-Muller on Philox); floating dtypes.
 Tensor randn(const Shape& shape, DType dtype = f32, Device device = default_device(),
              double mean = 0, double stddev = 1, Generator& generator = default_generator());
-/// A random order of 0 .. n-1, i64 [n], on the CPU (Fisher-Yates).
+/// A random order of 0 .. n-1, i64 [n], drawn on the CPU (Fisher-Yates).
 Tensor randperm(std::int64_t n, Generator& generator = default_generator());
 
 // ---- Copies, casts, in-place writes ----
@@ -207,6 +207,22 @@ Tensor one_hot(const Tensor& index, std::int64_t classes, DType dtype = f32);
 Tensor matmul(const Tensor& a, const Tensor& b);
 /// x [..., in] with weight [out, in] and bias [out] (or undefined): x weightᵀ + bias, [..., out].
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
+
+/// What may follow a layer of mlp(). gelu_tanh is GELU's tanh form, as in gelu_tanh().
+enum class Activation : std::uint8_t { none, relu, gelu_tanh };
+/// A chain of linear layers with `activation` after each but the last, as one op: x [..., in] with
+/// weights[i] [out_i, out_{i-1}] and biases[i] [out_i] or undefined (`biases` may be empty: none)
+/// gives [..., out_last]. The same as linear() and the activation in turn, with fewer launches: one
+/// a layer forward, and backward at most two, one for the gradients of weight and bias and one for
+/// the data with the activation's derivative (the idea of Apex's fused MLP). An activation is taken
+/// of the sum before that is rounded to 16 bits.
+Tensor mlp(const Tensor& x, std::span<const Tensor> weights, std::span<const Tensor> biases = {},
+           Activation activation = Activation::relu);
+
+/// Whether matrix products of f32 on CUDA devices may run on tensor cores in TF32, which keeps 10 of
+/// 23 bits of mantissa: off until it is allowed. For all threads, from the next product on.
+void allow_tf32(bool on) noexcept;
+bool tf32_allowed() noexcept;
 
 // ---- Rows ----
 /// e^x / sum e^x along `axis`; the row's maximum is taken off first. A row of -inf gives NaN.

@@ -71,8 +71,8 @@ Sink exclusive(Tensor& buffer) {
 }
 
 Sink leaf_sink(Leaf& leaf) {
-  ++leaf.touched;
-  if (leaf.arena.defined()) return {leaf.arena, 1};
+  const bool first = leaf.touched++ == 0;
+  if (leaf.arena.defined()) return {leaf.arena, first && leaf.stores_first ? 0.0f : 1.0f};
   if (leaf.collected.defined()) return exclusive(leaf.collected);
   const OwnerScope owner(Owner::gradients);
   leaf.collected = empty(leaf.shape, leaf.dtype, leaf.device);

@@ -134,6 +134,10 @@ class Leaf final : public Node {
   /// How many contributions backward passes have added to this leaf; the optimizer clears it (S17),
   /// and knows by it which came through Optimizer::backward.
   std::uint32_t touched = 0;
+  /// The optimizer's word that `arena` holds zeros while `touched` is 0, now and whenever what is
+  /// being recorded is replayed. The first contribution is then stored instead of added, which some
+  /// kernels do in fewer launches.
+  bool stores_first = false;
 };
 
 /// The leaf node of a tensor, or null where it is not a leaf that requires a gradient.
@@ -212,6 +216,10 @@ Tensor record(const char* op, Tensor output, const InputList& inputs,
   detail::attach(std::move(node), op, output, inputs, saved);
   return output;
 }
+
+/// For an op whose number of saved tensors is known at run time only: keeps `tensors`, of which some
+/// may be undefined and none is `output`, after those that record() was told of.
+void save(const Tensor& output, const std::vector<Tensor>& tensors);
 
 /// The rule for in-place ops (ops.h): throws where `x` may not be written by `op` while recording.
 /// `recorded`: the op would be recorded (x or an operand requires a gradient and grad is enabled).

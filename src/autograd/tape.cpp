@@ -46,6 +46,12 @@ Leaf* leaf_of(const Tensor& t) noexcept {
   return n && n->is_leaf() ? static_cast<Leaf*>(n) : nullptr;
 }
 
+void save(const Tensor& output, const std::vector<Tensor>& tensors) {
+  Node* node = node_of(output);
+  for (const Tensor& t : tensors)
+    node->saved.push_back({t, t.defined() ? t.storage()->version() : 0});
+}
+
 void check_in_place(const char* op, const Tensor& x, bool recorded) {
   require_defined(op, x);
   const TensorImpl& impl = *x.impl();

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/dense.h"
 #include "kernels/gemm.h"
 #include "ops/common.h"
+#include "ops/dense.h"
 
 namespace firn {
 
@@ -111,28 +113,24 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b) {
   const Autocasted in(Policy::lower, x_rows, w, b);
   const Tensor &rows = in[0], &weight = in[1], &bias = in[2];
   Tensor y = empty({rows.size(0), weight.size(0)}, rows.dtype(), x.device());
-  kernels::GemmArgs args;
-  if (bias.defined()) args.bias = bias.view();
-  kernels::gemm(rows.view(), transposed(weight.view()), y.mutable_view(), args, stream_of(y));
+  kernels::dense_forward(rows.view(), weight.view(), bias.defined() ? bias.view() : ConstView{},
+                         kernels::Activation::none, y.mutable_view(), View{}, stream_of(y));
   y = record("linear", y, {&rows, &weight, &bias}, {Saved::input(0), Saved::input(1)},
              [](Backward& back) {
-               const ConstView dy = back.grad().view();
                if (back.needs(0)) {  // dx = dy w
                  const auto [dx, beta] = back.sink(0);
-                 kernels::gemm(dy, back.saved(1).view(), dx.mutable_view(),
+                 kernels::gemm(back.grad().view(), back.saved(1).view(), dx.mutable_view(),
                                kernels::GemmArgs{.beta = beta}, back.stream());
                }
-               if (back.needs(1)) {  // dw = dyᵀ x
-                 const auto [dw, beta] = back.sink(1);
-                 kernels::gemm(transposed(dy), back.saved(0).view(), dw.mutable_view(),
-                               kernels::GemmArgs{.beta = beta}, back.stream());
-               }
-               if (back.needs(2)) accumulate_broadcast(back, 2, back.grad());
+               accumulate_dense(back, 1, 2, back.grad(), back.saved(0));
              });
   if (x.rank() == 2) return y;
   Shape shape = x.shape();
   shape.back() = weight.size(0);
   return reshape(y, shape);
 }
+
+void allow_tf32(bool on) noexcept { kernels::tf32_switch() = on; }
+bool tf32_allowed() noexcept { return kernels::tf32_allowed(); }
 
 }  // namespace firn

@@ -65,25 +65,42 @@ struct Case {
   std::int64_t m, n, k;
 };
 
-void check(Case s, DType in, DType out, bool flip_a, bool flip_b, kernels::GemmArgs args) {
+Tensor normal(const Shape& shape, DType dtype, Generator& g) {
+  return randn(shape, dtype, Device::cpu(), 0, 1, g);
+}
+/// Where the kernel under test runs: FIRN_TEST_DEVICE.
+Tensor there(const Tensor& t) { return t.to(default_device()); }
+Tensor here(const Tensor& t) { return t.to(Device::cpu()); }
+
+void multiply(const ConstView& a, const ConstView& b, const Tensor& c,
+              const kernels::GemmArgs& args = {}) {
+  kernels::gemm(a, b, c.mutable_view(), args, current_stream(c.device()));
+}
+
+void check(Case s, DType in, DType out, bool flip_a, bool flip_b, kernels::GemmArgs args,
+           const Tensor& bias = {}) {
   Generator g(42);
-  const Tensor a = flip_a ? randn({s.k, s.m}, in, {}, 0, 1, g) : randn({s.m, s.k}, in, {}, 0, 1, g);
-  const Tensor b = flip_b ? randn({s.n, s.k}, in, {}, 0, 1, g) : randn({s.k, s.n}, in, {}, 0, 1, g);
-  const Tensor old = args.beta != 0
-                         ? randn({s.m, s.n}, out, {}, 0, 1, g)
-                         : full({s.m, s.n}, std::numeric_limits<double>::quiet_NaN(), out);
-  const Tensor c = clone(old);
-  const ConstView x = flip_a ? swapped(a) : a.view(), y = flip_b ? swapped(b) : b.view();
-  kernels::gemm(x, y, c.mutable_view(), args, Stream{});
+  const Tensor a = normal(flip_a ? Shape{s.k, s.m} : Shape{s.m, s.k}, in, g);
+  const Tensor b = normal(flip_b ? Shape{s.n, s.k} : Shape{s.k, s.n}, in, g);
+  const Tensor old = args.beta != 0 ? normal({s.m, s.n}, out, g)
+                                    : full({s.m, s.n}, std::numeric_limits<double>::quiet_NaN(),
+                                           out, Device::cpu());
+  const Tensor da = there(a), db = there(b), c = there(clone(old));
+  const Tensor device_bias = bias.defined() ? there(bias) : bias;
+  if (bias.defined()) args.bias = device_bias.view();
+  multiply(flip_a ? swapped(da) : da.view(), flip_b ? swapped(db) : db.view(), c, args);
   INFO("m " << s.m << " n " << s.n << " k " << s.k << " " << to_string(in) << " -> "
             << to_string(out) << " transposed " << flip_a << flip_b << " beta " << args.beta);
-  CHECK(error_of(x, y, c.view(), old.view(), args) <= 1);
+  if (bias.defined()) args.bias = bias.view();
+  CHECK(error_of(flip_a ? swapped(a) : a.view(), flip_b ? swapped(b) : b.view(), here(c).view(),
+                 old.view(), args) <= 1);
 }
 
 }  // namespace
 
 TEST_CASE("gemm: sizes, transposed operands, scales and bias") {
   const DType dtype = GENERATE(f32, f64);
+  Generator g(1);
   for (const Case& s : std::vector<Case>{{1, 1, 1},
                                          {1, 7, 5},
                                          {9, 1, 4},
@@ -91,12 +108,12 @@ TEST_CASE("gemm: sizes, transposed operands, scales and bias") {
                                          {31, 33, 17},
                                          {64, 10, 100},
                                          {65, 129, 63}}) {
-    const Tensor bias = randn({s.n}, dtype);
+    const Tensor bias = normal({s.n}, dtype, g);
     for (const bool flip_a : {false, true}) {
       for (const bool flip_b : {false, true}) {
         check(s, dtype, dtype, flip_a, flip_b, {});
         check(s, dtype, dtype, flip_a, flip_b, {.alpha = -0.5, .beta = 1, .bias = {}});
-        check(s, dtype, dtype, flip_a, flip_b, {.alpha = 2, .beta = 0.25, .bias = bias.view()});
+        check(s, dtype, dtype, flip_a, flip_b, {.alpha = 2, .beta = 0.25, .bias = {}}, bias);
       }
     }
   }
@@ -105,20 +122,29 @@ TEST_CASE("gemm: sizes, transposed operands, scales and bias") {
 TEST_CASE("gemm: 16-bit operands sum in f32 and may accumulate into f32") {
   const DType in = GENERATE(f16, bf16);
   const DType out = GENERATE_COPY(in, f32);
+  Generator g(1);
   for (const Case& s : std::vector<Case>{{5, 6, 1000}, {64, 10, 33}}) {
     check(s, in, out, false, true, {});
     check(s, in, out, true, false, {.alpha = 1, .beta = 1, .bias = {}});
+    check(s, in, out, false, true, {}, normal({s.n}, out, g));
   }
 }
 
+TEST_CASE("gemm: a sum long enough to be cut into parts") {
+  check({16, 24, 9000}, f16, f32, true, false, {.alpha = 1, .beta = 1, .bias = {}});
+  check({16, 24, 9000}, f32, f32, false, true, {});
+}
+
 TEST_CASE("gemm: a result of many blocks, with the same bits for any number of threads") {
-  const Tensor a = randn({150, 700}), b = randn({400, 700});
+  Generator g(1);
+  const Tensor a = normal({150, 700}, f32, g), b = normal({400, 700}, f32, g);
+  const Tensor da = there(a), db = there(b);
   std::vector<std::vector<float>> results;
   for (const int n : {1, 2, 5}) {
     const testing::Threads threads(n);
     const Tensor c = empty({150, 400});
-    kernels::gemm(a.view(), swapped(b), c.mutable_view(), kernels::GemmArgs{}, Stream{});
-    CHECK(error_of(a.view(), swapped(b), c.view(), c.view(), {}) <= 1);
+    multiply(da.view(), swapped(db), c);
+    CHECK(error_of(a.view(), swapped(b), here(c).view(), here(c).view(), {}) <= 1);
     results.push_back(c.to_vector<float>());
   }
   for (const auto& r : results)
@@ -126,34 +152,90 @@ TEST_CASE("gemm: a result of many blocks, with the same bits for any number of t
 }
 
 TEST_CASE("gemm: operands and results without a unit stride") {
-  const Tensor wide_a = randn({20, 26}), wide_b = randn({26, 30}), wide_c = zeros({20, 45});
-  const Tensor a = slice(wide_a, 1, 0, 26, 2), b = slice(slice(wide_b, 0, 0, 26, 2), 1, 0, 30, 2);
-  const Tensor c = slice(wide_c, 1, 0, 45, 3);
-  kernels::gemm(a.view(), b.view(), c.mutable_view(), kernels::GemmArgs{}, Stream{});
-  CHECK(error_of(a.view(), b.view(), c.view(), c.view(), {}) <= 1);
-  // What lies between is not touched.
-  CHECK(sum(abs(slice(wide_c, 1, 1, 45, 3))).item() == 0);
-  const Tensor row = expand(randn({1, 13}), {20, 13});  // stride 0
-  kernels::gemm(row.view(), b.view(), c.mutable_view(), kernels::GemmArgs{}, Stream{});
-  CHECK(error_of(row.view(), b.view(), c.view(), c.view(), {}) <= 1);
+  Generator g(1);
+  const DType dtype = GENERATE(f32, f16);
+  const auto every = [](const Tensor& t, int axis, std::int64_t step) {
+    return slice(t, axis, 0, t.size(axis), step);
+  };
+  const Tensor wide_a = normal({20, 26}, dtype, g), wide_b = normal({26, 30}, dtype, g);
+  const Tensor device_a = there(wide_a), device_b = there(wide_b);
+  const Tensor a = every(wide_a, 1, 2), b = every(every(wide_b, 0, 2), 1, 2);
+  const Tensor da = every(device_a, 1, 2), db = every(every(device_b, 0, 2), 1, 2);
+  for (const double beta : {0.0, 1.0}) {
+    const Tensor wide_c = full({20, 45}, 0.5, dtype), c = every(wide_c, 1, 3);
+    const Tensor old = here(c.contiguous());
+    multiply(da.view(), db.view(), c, {.alpha = 1, .beta = beta, .bias = {}});
+    CHECK(error_of(a.view(), b.view(), here(c.contiguous()).view(), old.view(),
+                   {.alpha = 1, .beta = beta, .bias = {}}) <= 1);
+    // What lies between is not touched.
+    const std::vector<double> all = wide_c.to_vector<double>();
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (i % 3 != 0) REQUIRE(all[i] == 0.5);
+  }
+  const Tensor row = normal({1, 13}, dtype, g), device_row = there(row);  // stride 0
+  const Tensor c = empty({20, 15}, dtype);
+  multiply(broadcast_to(device_row.view(), {20, 13}), db.view(), c);
+  CHECK(error_of(broadcast_to(row.view(), {20, 13}), b.view(), here(c).view(), c.view(), {}) <= 1);
+}
+
+TEST_CASE("gemm: a result whose columns lie together, with and without a bias") {
+  Generator g(1);
+  const Tensor a = normal({9, 5}, f32, g), b = normal({5, 7}, f32, g), bias = normal({7}, f32, g);
+  const Tensor da = there(a), db = there(b), dbias = there(bias);
+  for (const bool with_bias : {false, true}) {
+    const Tensor c = full({7, 9}, 2), t = transpose(c, 0, 1);
+    const Tensor old = here(t.contiguous());
+    kernels::GemmArgs args{.alpha = 1, .beta = 1, .bias = {}};
+    if (with_bias) args.bias = dbias.view();
+    multiply(da.view(), db.view(), t, args);
+    if (with_bias) args.bias = bias.view();
+    CHECK(error_of(a.view(), b.view(), here(t.contiguous()).view(), old.view(), args) <= 1);
+  }
+}
+
+TEST_CASE("gemm: addresses and rows that are not multiples of 16 bytes") {
+  Generator g(1);
+  const DType dtype = GENERATE(f16, f32);
+  const Tensor a = normal({8, 23}, dtype, g), b = normal({23, 11}, dtype, g);
+  const Tensor da = there(a), db = there(b), wide = zeros({8, 13}, dtype);
+  for (const std::int64_t skip : {0, 1, 2, 3}) {
+    const Tensor c = slice(wide, 1, skip % 2, 11 + skip % 2);
+    multiply(slice(da, 1, skip, 23).view(), slice(db, 0, skip, 23).view(), c);
+    CHECK(error_of(slice(a, 1, skip, 23).view(), slice(b, 0, skip, 23).view(),
+                   here(c.contiguous()).view(), c.view(), {}) <= 1);
+  }
 }
 
 TEST_CASE("gemm: batches, one of them repeated with stride 0") {
   const std::int64_t batch = GENERATE(1, 3, 20);
-  const Tensor a = randn({batch, 6, 5}), b = randn({1, 5, 7}), c = empty({batch, 6, 7});
-  kernels::gemm(a.view(), broadcast_to(b.view(), {batch, 5, 7}), c.mutable_view(),
-                kernels::GemmArgs{}, Stream{});
-  for (std::int64_t i = 0; i < batch; ++i)
-    CHECK(error_of(a[i].view(), b[0].view(), c[i].view(), c[i].view(), {}) <= 1);
+  const DType dtype = GENERATE(f32, bf16, f64);
+  Generator g(1);
+  const Tensor a = normal({batch, 6, 5}, dtype, g), b = normal({1, 5, 7}, dtype, g);
+  const Tensor bias = normal({7}, dtype, g);
+  const Tensor da = there(a), db = there(b), dbias = there(bias);
+  for (const bool with_bias : {false, true}) {
+    const Tensor c = empty({batch, 6, 7}, dtype);
+    kernels::GemmArgs args;
+    if (with_bias) args.bias = dbias.view();
+    multiply(da.view(), broadcast_to(db.view(), {batch, 5, 7}), c, args);
+    const Tensor result = here(c);
+    if (with_bias) args.bias = bias.view();
+    for (std::int64_t i = 0; i < batch; ++i)
+      CHECK(error_of(a[i].view(), b[0].view(), result[i].view(), result[i].view(), args) <= 1);
+  }
 }
 
 TEST_CASE("gemm: an empty inner axis gives beta c + bias") {
   const DType dtype = GENERATE(f32, f64, f16);
   const Tensor a = zeros({2, 0}, dtype), b = zeros({0, 3}, dtype), bias = full({3}, 0.5, dtype);
   const Tensor c = full({2, 3}, 4, dtype);
-  kernels::gemm(a.view(), b.view(), c.mutable_view(),
-                kernels::GemmArgs{.alpha = 1, .beta = 1, .bias = bias.view()}, Stream{});
+  multiply(a.view(), b.view(), c, {.alpha = 1, .beta = 1, .bias = bias.view()});
   CHECK(c.to_vector<double>() == std::vector<double>(6, 4.5));
-  kernels::gemm(a.view(), b.view(), c.mutable_view(), kernels::GemmArgs{}, Stream{});
-  CHECK(sum(c).item() == 0);
+  multiply(a.view(), b.view(), c, {.alpha = 1, .beta = 0.5, .bias = {}});
+  CHECK(c.to_vector<double>() == std::vector<double>(6, 2.25));
+  multiply(a.view(), b.view(), c);
+  CHECK(c.to_vector<double>() == std::vector<double>(6, 0));
+  const Tensor none = zeros({0, 3}, dtype);
+  multiply(zeros({0, 4}, dtype).view(), zeros({4, 3}, dtype).view(), none);
+  CHECK(none.numel() == 0);
 }

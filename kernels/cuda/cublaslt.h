@@ -1,0 +1,44 @@
+// cuBLASLt's functions, found at the first product. The library is not linked: it is several
+// hundred megabytes, and a run on the CPU never loads it. On the simulator they are those of
+// tests/cusim/cublaslt.cpp.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <string>
+
+namespace firn::gpu {
+
+/// The functions of one loaded library, by the name that the header gives them.
+struct CublasLt {
+#define FIRN_EACH_CUBLASLT(F)             \
+  F(cublasLtCreate)                       \
+  F(cublasLtGetVersion)                   \
+  F(cublasLtMatmul)                       \
+  F(cublasLtMatmulAlgoGetHeuristic)       \
+  F(cublasLtMatmulDescCreate)             \
+  F(cublasLtMatmulDescDestroy)            \
+  F(cublasLtMatmulDescSetAttribute)       \
+  F(cublasLtMatmulPreferenceCreate)       \
+  F(cublasLtMatmulPreferenceDestroy)      \
+  F(cublasLtMatmulPreferenceSetAttribute) \
+  F(cublasLtMatrixLayoutCreate)           \
+  F(cublasLtMatrixLayoutDestroy)          \
+  F(cublasLtMatrixLayoutSetAttribute)
+#define FIRN_MEMBER(name) decltype(&::name) name = nullptr;
+  FIRN_EACH_CUBLASLT(FIRN_MEMBER)
+#undef FIRN_MEMBER
+  std::string path;  ///< what was loaded
+};
+
+/// The library, loaded by the first call. Throws DeviceError, naming every place that was tried,
+/// where there is none.
+const CublasLt& cublaslt();
+
+/// CUBLAS_STATUS_NOT_SUPPORTED, say.
+const char* status_name(cublasStatus_t status) noexcept;
+
+/// Throws Error naming the op, the call, the status and `what` (shapes and dtypes).
+void check(cublasStatus_t status, const char* op, const char* call, const std::string& what = {});
+
+}  // namespace firn::gpu

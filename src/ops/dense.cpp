@@ -1,0 +1,159 @@
+// Chains of dense layers as one op: a forward launch a layer, and backward one for the gradients of
+// weight and bias and one for the data, with the activation's derivative taken on the way out.
+#include "ops/dense.h"
+
+#include <utility>
+#include <vector>
+
+#include "kernels/dense.h"
+#include "kernels/gemm.h"
+
+namespace firn {
+
+using namespace ops;
+
+void ops::accumulate_dense(Backward& back, int weight, int bias, const Tensor& dy,
+                           const Tensor& x) {
+  if (!back.needs(weight)) {
+    if (back.needs(bias)) accumulate_broadcast(back, bias, dy);
+    return;
+  }
+  const auto [dw, beta] = back.sink(weight);
+  View db;
+  float db_beta = 0;
+  if (back.needs(bias)) {
+    const autograd::Sink sink = back.sink(bias);
+    db = sink.grad.mutable_view();
+    db_beta = sink.beta;
+  }
+  kernels::dense_weight_gradient(dy.view(), x.view(), dw.mutable_view(), beta, db, db_beta,
+                                 back.stream());
+}
+
+namespace {
+
+kernels::Activation of_kernels(Activation a) {
+  switch (a) {
+    case Activation::relu:
+      return kernels::Activation::relu;
+    case Activation::gelu_tanh:
+      return kernels::Activation::gelu_tanh;
+    default:
+      return kernels::Activation::none;
+  }
+}
+
+/// The operands of one call in the order in which they are recorded: x, the weights, the biases.
+struct Layers {
+  int count;
+  int weight(int i) const { return 1 + i; }
+  int bias(int i) const { return 1 + count + i; }
+};
+
+void check_operands(const Tensor& x, std::span<const Tensor> weights,
+                    std::span<const Tensor> biases) {
+  require_floating("mlp", x);
+  FIRN_CHECK(!weights.empty(), "mlp", "give a weight for each layer", "there are no weights");
+  FIRN_CHECK(biases.empty() || biases.size() == weights.size(), "mlp",
+             "give one bias a layer (undefined for none), or none at all",
+             "{} weights and {} biases", weights.size(), biases.size());
+  FIRN_CHECK(x.rank() >= 1, "mlp", "the last axis of x are the inputs", "x is {}", describe(x));
+  std::int64_t features = x.size(-1);
+  const auto require = [&](const Tensor& t) {
+    require_defined("mlp", t);
+    const bool castable_pair = autocast_on() && castable(x.dtype()) && castable(t.dtype());
+    if (!castable_pair || t.device() != x.device()) require_same("mlp", x, t);
+  };
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const Tensor& w = weights[i];
+    require(w);
+    FIRN_CHECK(w.rank() == 2 && w.size(1) == features, "mlp", "a weight is [out, in]",
+               "layer {} gets {} features and has weight {}", i, features, describe(w));
+    features = w.size(0);
+    if (biases.empty() || !biases[i].defined()) continue;
+    require(biases[i]);
+    FIRN_CHECK(biases[i].shape() == Shape{features}, "mlp", "a bias is [out]",
+               "layer {} has weight {} and bias {}", i, describe(w), describe(biases[i]));
+  }
+}
+
+/// Backward of a recorded chain. Saved: of layer i its input (3i), its weight (3i + 1), and what
+/// the activation after it has saved (3i + 2, undefined where no gradient goes below).
+struct Chain {
+  Layers layers;
+  Activation activation;
+  int lowest;  ///< the first layer whose weight or bias takes a gradient; 0 where x does
+
+  void operator()(Backward& back) const {
+    Tensor dy = back.grad();
+    for (int i = layers.count - 1; i >= lowest; --i) {
+      accumulate_dense(back, layers.weight(i), layers.bias(i), dy, back.saved(3 * i));
+      const Tensor& w = back.saved(3 * i + 1);
+      if (i == 0) {
+        if (!back.needs(0)) return;
+        const auto [dx, beta] = back.sink(0);
+        kernels::gemm(dy.view(), w.view(), dx.mutable_view(), kernels::GemmArgs{.beta = beta},
+                      back.stream());
+      } else if (i > lowest) {
+        const Tensor below = empty({dy.size(0), w.size(1)}, dy.dtype(), dy.device());
+        const Tensor& saved = back.saved(3 * i - 1);
+        kernels::dense_data_gradient(dy.view(), w.view(), of_kernels(activation),
+                                     saved.defined() ? saved.view() : ConstView{},
+                                     below.mutable_view(), back.stream());
+        dy = below;
+      }
+    }
+  }
+};
+
+}  // namespace
+
+Tensor mlp(const Tensor& x, std::span<const Tensor> weights, std::span<const Tensor> biases,
+           Activation activation) {
+  check_operands(x, weights, biases);
+  const Layers layers{static_cast<int>(weights.size())};
+  std::vector<Tensor> operands{x.rank() == 2 ? x : reshape(x, {-1, x.size(-1)})};
+  operands.insert(operands.end(), weights.begin(), weights.end());
+  operands.insert(operands.end(), biases.begin(), biases.end());
+  operands.resize(static_cast<std::size_t>(2 * layers.count + 1));
+  const std::vector<Tensor> in = autocasted(Policy::lower, operands);
+  const auto at = [&](int i) -> const Tensor& { return in[static_cast<std::size_t>(i)]; };
+
+  // Gradients go down to here, and nothing is saved below.
+  int lowest = 0;
+  const bool recorded = autograd::detail::needs_recording(in);
+  if (!at(0).requires_grad()) {
+    while (lowest < layers.count && !at(layers.weight(lowest)).requires_grad() &&
+           !(at(layers.bias(lowest)).defined() && at(layers.bias(lowest)).requires_grad()))
+      ++lowest;
+  }
+
+  std::vector<Tensor> kept;
+  Tensor h = at(0);
+  for (int i = 0; i < layers.count; ++i) {
+    const Tensor &w = at(layers.weight(i)), &b = at(layers.bias(i));
+    const std::int64_t m = h.size(0), n = w.size(0);
+    const auto kind = i + 1 < layers.count ? of_kernels(activation) : kernels::Activation::none;
+    Tensor y = empty({m, n}, h.dtype(), h.device()), saved;
+    if (recorded && i >= lowest && kind != kernels::Activation::none) {
+      const kernels::DenseSaved shape = kernels::dense_saved(kind, m, n, h.dtype());
+      saved = empty(shape.shape, shape.dtype, h.device());
+    }
+    kernels::dense_forward(h.view(), w.view(), b.defined() ? b.view() : ConstView{}, kind,
+                           y.mutable_view(), saved.defined() ? saved.mutable_view() : View{},
+                           stream_of(y));
+    if (recorded) {
+      const bool used = i >= lowest;
+      kept.insert(kept.end(), {used ? h : Tensor(), used ? w : Tensor(), saved});
+    }
+    h = y;
+  }
+  Tensor y = record("mlp", h, in, {}, Chain{layers, activation, lowest});
+  if (recorded) autograd::save(y, kept);
+  if (x.rank() == 2) return y;
+  Shape shape = x.shape();
+  shape.back() = weights.back().size(0);
+  return reshape(y, shape);
+}
+
+}  // namespace firn
