@@ -1,9 +1,12 @@
-// Contract of the optimizer's kernels. A boundary step is norm, update, finish; all that they
-// decide lives in StepState, in device memory.
+// Contract of the optimizer's kernels. A micro-step starts with begin; a boundary step is norm and
+// update, with the trust ratios between them where the rule has such. All that they decide lives in
+// StepState, in device memory.
 //
 // An arena is a flat run of parameters of one group and dtype: element i of the weights, gradients
-// and states belong together. It is cut into chunks of equal size, whatever parameters they hold,
-// so that threads and blocks get equal work; a chunk is a list of pieces, each of one parameter.
+// and states belong together. Each parameter begins at a multiple of 64 bytes, and zeros follow it
+// up to the next, which kernels may read and write, as zeros. An arena is cut into chunks of equal
+// size, a multiple of 1024, whatever parameters they hold, so that threads and blocks get equal
+// work; a chunk is a list of pieces, each of one parameter.
 #pragma once
 
 #include <span>
@@ -20,6 +23,8 @@ using UpdateRule =
                  math::Adagrad, math::Lamb, math::Lion>;
 
 inline constexpr int kMaxOptimizerStates = 3;
+/// Optimizers that can share a loss scale: their addresses are one launch's arguments.
+inline constexpr int kMaxSharing = 256;
 
 /// A run of elements of one parameter within one chunk.
 struct Piece {
@@ -28,7 +33,7 @@ struct Piece {
   std::int32_t parameter;
 };
 
-/// One chunk's contribution to the norm. Added up in the order of the chunks.
+/// What a run of chunks contributes to the norm. Added up in a fixed order.
 struct NormPartial {
   double sum_of_squares;
   double clipped_squares;  ///< of the averaged gradient after clip_value; 0 without
@@ -57,7 +62,7 @@ struct OptimizerArena {
   std::int64_t chunks = 0;
   const std::int64_t* chunk_pieces = nullptr;  ///< [chunks + 1]: pieces of chunk c are [c], [c + 1]
   const Piece* pieces = nullptr;
-  NormPartial* partials = nullptr;  ///< [chunks] workspace
+  NormPartial* partials = nullptr;  ///< [chunks] workspace; arena after arena in one block
 
   // Only where the rule has a trust ratio: workspace.
   TrustPartial* trust_partials = nullptr;  ///< [pieces]
@@ -67,10 +72,14 @@ struct OptimizerArena {
 /// What all arenas of an optimizer share, in device memory.
 struct StepMemory {
   View state;     ///< u8 [sizeof(StepState)]
-  View touched;   ///< u8 [parameters]: received a gradient in this cycle; written by the host
+  View touched;   ///< u8 [parameters]: received a gradient in this cycle (optim_set_touched)
   View counts;    ///< i64 [parameters]: updates applied to each
   View schedule;  ///< u8 [sizeof(math::ScheduleTable)]: of the learning rate
   View scaler;    ///< u8 [sizeof(math::ScalerState)]; several optimizers may have the same
+  View ticket;    ///< u8 [64] workspace: zeros before and after every kernel
+  /// Memory of the host that the device can write: a copy of the last outcome, which the host can
+  /// look at without waiting. It may be some cycles old. nullptr: nobody wants to know.
+  math::StepOutcome* watch = nullptr;
 };
 
 /// For the dispatcher (found by argument-dependent lookup).
@@ -81,7 +90,8 @@ namespace cpu {
 
 /// Begins a micro-step: *seed (f32 or f64 scalar) = the unit of the arenas, in which they are
 /// expressed anew where it changes; the sums of losses and weights grow by *loss and by *weight, or
-/// host_weight where weight.data == nullptr (math::begin_micro_step).
+/// host_weight where weight.data == nullptr (math::begin_micro_step). `arenas` may be empty in the
+/// first micro-step of a cycle, which has nothing to express anew.
 void optim_begin(const StepMemory& memory, std::span<const OptimizerArena> arenas,
                  const math::StepPolicy& policy, const View& seed, const ConstView& loss,
                  const ConstView& weight, double host_weight, Stream stream);
@@ -98,15 +108,20 @@ void optim_trust_ratios(const StepMemory& memory, std::span<const OptimizerArena
 /// If the step applies: every touched parameter takes its update, and the model's copy is rounded
 /// from the master. In any case its gradient is zero afterwards, in the same pass. A parameter that
 /// is not touched is neither read nor written, but for its moving average, which goes on in every
-/// applied step: ema += (1 - decay) (weight - ema).
+/// applied step: ema += (1 - decay) (weight - ema). Then the cycle ends: counters of the step and
+/// of the parameters it updated, the outcome, and an empty cycle; and with `moves_scale` the loss
+/// scale moves, which has no other optimizer to wait for.
 void optim_update(const StepMemory& memory, std::span<const OptimizerArena> arenas,
-                  const math::StepPolicy& policy, Stream stream);
-/// Counters of the step and of the parameters it updated, the outcome, and an empty cycle.
-void optim_finish(const StepMemory& memory, Stream stream);
-/// After the finish of all optimizers that share the first one's scaler: its scale moves, once. An
+                  const math::StepPolicy& policy, bool moves_scale, Stream stream);
+/// After the update of all optimizers that share the first one's scaler: its scale moves, once. An
 /// overflow in any of them counts as one; without one, so does an applied step in any of them.
+/// At most kMaxSharing optimizers; as many in optim_join.
 void optim_move_scale(std::span<const StepMemory> memories, const math::ScalePolicy& policy,
                       Stream stream);
+/// Which parameters have received a gradient in the cycle: [parameters] of 0 and 1. It is read
+/// before the call returns.
+void optim_set_touched(const StepMemory& memory, std::span<const std::uint8_t> touched,
+                       Stream stream);
 /// Forgets the cycle's weight and micro-steps (the caller zeroes the gradients).
 void optim_reset(const StepMemory& memory, Stream stream);
 /// A new schedule of the learning rate: the next step has its value at the number of applied steps.
@@ -118,15 +133,15 @@ void optim_set_scale(const StepMemory& memory, double scale, const math::ScalePo
 
 }  // namespace cpu
 
-FIRN_KERNEL_CPU(optim_begin)
-FIRN_KERNEL_CPU(optim_norm)
-FIRN_KERNEL_CPU(optim_trust_ratios)
-FIRN_KERNEL_CPU(optim_update)
-FIRN_KERNEL_CPU(optim_finish)
-FIRN_KERNEL_CPU(optim_reset)
-FIRN_KERNEL_CPU(optim_set_schedule)
-FIRN_KERNEL_CPU(optim_join)
-FIRN_KERNEL_CPU(optim_move_scale)
-FIRN_KERNEL_CPU(optim_set_scale)
+FIRN_KERNEL(optim_begin)
+FIRN_KERNEL(optim_norm)
+FIRN_KERNEL(optim_trust_ratios)
+FIRN_KERNEL(optim_update)
+FIRN_KERNEL(optim_set_touched)
+FIRN_KERNEL(optim_reset)
+FIRN_KERNEL(optim_set_schedule)
+FIRN_KERNEL(optim_join)
+FIRN_KERNEL(optim_move_scale)
+FIRN_KERNEL(optim_set_scale)
 
 }  // namespace firn::kernels

@@ -183,6 +183,23 @@ void multiply(T* values, std::int64_t n, double factor, std::int64_t chunks) {
   });
 }
 
+void finish(const StepMemory& memory) {
+  math::StepState& s = state_of(memory);
+  if (s.decision == math::StepStatus::applied) {
+    const auto* touched = memory.touched.as<std::uint8_t>();
+    auto* counts = memory.counts.as<std::int64_t>();
+    for (std::int64_t p = 0; p < memory.counts.numel(); ++p) counts[p] += touched[p];
+  }
+  math::finish_cycle(s, schedule_of(memory));
+  if (memory.watch) *memory.watch = s.last;
+}
+
+void move_scale(std::span<const StepMemory> memories, const math::ScalePolicy& policy) {
+  math::ScaleVotes votes;
+  for (const StepMemory& m : memories) math::vote(votes, state_of(m));
+  math::settle_scale(scaler_of(memories.front()), policy, votes);
+}
+
 }  // namespace
 
 void optim_begin(const StepMemory& memory, std::span<const OptimizerArena> arenas,
@@ -242,7 +259,7 @@ void optim_join(std::span<const StepMemory> memories, Stream) {
 }
 
 void optim_update(const StepMemory& memory, std::span<const OptimizerArena> arenas,
-                  const math::StepPolicy& policy, Stream) {
+                  const math::StepPolicy& policy, bool moves_scale, Stream) {
   for (const OptimizerArena& a : arenas) {
     std::visit(
         [&](const auto& rule) {
@@ -256,38 +273,22 @@ void optim_update(const StepMemory& memory, std::span<const OptimizerArena> aren
         },
         a.rule);
   }
-}
-
-void optim_finish(const StepMemory& memory, Stream) {
-  math::StepState& s = state_of(memory);
-  if (s.decision == math::StepStatus::applied) {
-    const auto* touched = memory.touched.as<std::uint8_t>();
-    auto* counts = memory.counts.as<std::int64_t>();
-    for (std::int64_t p = 0; p < memory.counts.numel(); ++p) counts[p] += touched[p];
-  }
-  math::finish_cycle(s, schedule_of(memory));
+  finish(memory);
+  if (moves_scale) move_scale(std::span(&memory, 1), policy.scale);
 }
 
 void optim_move_scale(std::span<const StepMemory> memories, const math::ScalePolicy& policy,
                       Stream) {
-  math::ScalerState& scaler = scaler_of(memories.front());
-  bool overflow = false, applied = false;
-  double largest = 0;
-  for (const StepMemory& m : memories) {
-    const math::StepState& s = state_of(m);
-    overflow = overflow || (s.last.status == math::StepStatus::skipped_non_finite &&
-                            s.last.non_finite == math::NonFinite::gradient);
-    applied = applied || s.last.status == math::StepStatus::applied;
-    if (s.last.status == math::StepStatus::applied) largest = std::max(largest, s.largest);
-  }
-  if (!overflow && !applied) return;
-  math::move_scale(scaler, policy, overflow);
-  if (scaler.calibrating && !overflow) math::calibrate_scale(scaler, policy, largest);
+  move_scale(memories, policy);
 }
 
 void optim_set_scale(const StepMemory& memory, double scale, const math::ScalePolicy& policy,
                      Stream) {
   math::set_scale(scaler_of(memory), policy, scale);
+}
+
+void optim_set_touched(const StepMemory& memory, std::span<const std::uint8_t> touched, Stream) {
+  std::copy(touched.begin(), touched.end(), memory.touched.as<std::uint8_t>());
 }
 
 void optim_reset(const StepMemory& memory, Stream) { math::reset_cycle(state_of(memory)); }

@@ -207,4 +207,28 @@ FIRN_HD inline void finish_cycle(StepState& s, const ScheduleTable& schedule) {
   reset_cycle(s);
 }
 
+/// What the optimizers that share a loss scale have come to at the end of a cycle.
+struct ScaleVotes {
+  bool overflow = false;  ///< a gradient of one was not finite
+  bool applied = false;   ///< one made its step
+  double largest = 0;     ///< magnitude of the averaged gradients of those
+};
+
+/// Adds what an optimizer that has finished its cycle has to say.
+FIRN_HD inline void vote(ScaleVotes& votes, const StepState& s) {
+  if (s.last.status == StepStatus::skipped_non_finite && s.last.non_finite == NonFinite::gradient)
+    votes.overflow = true;
+  if (s.last.status != StepStatus::applied) return;
+  votes.applied = true;
+  votes.largest = s.largest > votes.largest ? s.largest : votes.largest;
+}
+
+/// Moves their scale, once.
+FIRN_HD inline void settle_scale(ScalerState& scaler, const ScalePolicy& policy,
+                                 const ScaleVotes& votes) {
+  if (!votes.overflow && !votes.applied) return;
+  move_scale(scaler, policy, votes.overflow);
+  if (scaler.calibrating && !votes.overflow) calibrate_scale(scaler, policy, votes.largest);
+}
+
 }  // namespace firn::math

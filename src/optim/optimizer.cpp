@@ -59,6 +59,7 @@ Optimizer::Impl::Impl(const char* op, std::vector<GroupSetup> groups, const Sche
       store(op, groups,
             {.masters = !options.stochastic_rounding,
              .average = options.ema > 0,
+             .watched = options.max_skips > 0,
              .scaler = options.scaler.defined() ? options.scaler.memory() : Tensor()}),
       scaler(options.scaler.defined() ? options.scaler
                                       : LossScaler(options.loss_scale, store.scaler())),
@@ -110,37 +111,74 @@ void Optimizer::run_backward(const Tensor& sum, const Tensor& weight, double hos
              "compute it from the parameters given to the optimizer, outside of NoGrad",
              "the loss {} requires no gradient", firn::describe(sum));
   check_ready();
-  impl_->open_cycle();
+  const bool first = impl_->at.micro_steps == 0;
+  impl_->at_replay([first](Impl& i) {
+    i.check_skips();
+    i.check_ready();
+    i.require_place((i.at.micro_steps == 0) == first);
+  });
+  impl_->on_host([](Impl& i) { i.open_cycle(); });
 
   // A new seed each time: autograd may keep it as somebody's gradient.
   const Tensor seed = empty(sum.shape(), sum.dtype(), sum.device());
+  const bool recording = memory::capturing(store.device());
+  std::vector<std::uint32_t> received;
+  if (recording) received = store.contributions();
   impl_->broken = true;
-  kernels::optim_begin(store.memory(), store.arenas(), impl_->policy, seed.mutable_view(),
-                       sum.view(), weight.defined() ? weight.view() : ConstView{}, host_weight,
-                       store.stream());
-  impl_->at.micro_steps += 1;
+  // The first micro-step finds empty arenas: nothing to express anew.
+  kernels::optim_begin(store.memory(),
+                       first ? std::span<const kernels::OptimizerArena>() : store.arenas(),
+                       impl_->policy, seed.mutable_view(), sum.view(),
+                       weight.defined() ? weight.view() : ConstView{}, host_weight, store.stream());
+  impl_->on_host([](Impl& i) { i.at.micro_steps += 1; });
   firn::backward(sum, {.seed = seed, .retain_graph = false});
   impl_->broken = false;
   store.note_gradients();
+  if (recording) {
+    const std::vector<std::uint32_t> now = store.contributions();
+    for (std::size_t i = 0; i < now.size(); ++i) received[i] = now[i] - received[i];
+    impl_->at_replay([received = std::move(received)](Impl& i) { i.store.receive(received); });
+  }
 }
 
-void Optimizer::check_ready() const {
-  const ParamStore& store = impl_->store;
-  FIRN_CHECK(!impl_->broken, store.op(), "call zero_grad() to begin anew",
+void Optimizer::check_ready() const { impl_->check_ready(); }
+
+void Optimizer::Impl::check_ready() {
+  FIRN_CHECK(!broken, store.op(), "call zero_grad() to begin anew",
              "a backward pass of this cycle has failed half-way");
-  FIRN_CHECK(!impl_->averaged, store.op(), "end the scope of use_ema() first",
+  FIRN_CHECK(!averaged, store.op(), "end the scope of use_ema() first",
              "the weights are their moving averages at the moment");
-  impl_->store.adopt_touched();
+  store.adopt_touched();
   store.check_parameters();
+}
+
+void Optimizer::Impl::require_place(bool as_recorded) const {
+  FIRN_CHECK(as_recorded, store.op(),
+             "record one graph for each place in the cycle, and replay them in turn",
+             "a graph was replayed at another place of the cycle than it was recorded at ({} "
+             "micro-steps so far)",
+             at.micro_steps);
+}
+
+bool Optimizer::Impl::count_call() {
+  open_cycle();
+  at.calls += 1;
+  const bool ends = at.calls >= at.length;
+  at_replay([ends](Impl& i) {
+    i.check_skips();
+    i.check_ready();
+    i.open_cycle();
+    i.require_place((i.at.calls + 1 >= i.at.length) == ends);
+    i.at.calls += 1;
+  });
+  return ends;
 }
 
 StepReport Optimizer::step() {
   check_ready();
   FIRN_CHECK(!impl_->options.scaler.defined(), impl_->store.op(), "call step_all()",
              "its loss scale is shared with other optimizers");
-  impl_->open_cycle();
-  impl_->at.calls += 1;
-  return impl_->at.calls < impl_->at.length ? progress() : end_cycle();
+  return impl_->count_call() ? end_cycle() : progress();
 }
 
 StepReport Optimizer::flush(Partial partial) {
@@ -156,39 +194,57 @@ StepReport Optimizer::progress() const {
   return {impl_->store.step_state(), impl_->at.cycles, impl_->at.micro_steps};
 }
 
+StepReport Optimizer::last_report() const {
+  const Impl::Progress& at = impl_->at;
+  if (at.calls > 0 || at.micro_steps > 0 || at.cycles == 0) return progress();
+  return {impl_->store.step_state(), at.cycles};
+}
+
 void Optimizer::Impl::decide() {
   store.note_gradients();  // set_grad() may have dropped one since
-  store.upload_touched();
+  const bool recorded = store.upload_touched();
+  if (memory::capturing(store.device()))
+    at_replay([touched = store.touched(), recorded](Impl& i) {
+      i.store.note_gradients();
+      FIRN_CHECK(i.store.touched() == touched, i.store.op(), "record the step anew",
+                 "a graph was replayed for other parameters than it was recorded with");
+      if (recorded) {
+        i.store.assume_uploaded();
+      } else {
+        i.store.upload_touched();
+      }
+    });
   kernels::optim_norm(store.memory(), store.arenas(), policy, store.stream());
 }
 
-void Optimizer::Impl::commit() {
+void Optimizer::Impl::commit(bool moves_scale) {
   const kernels::StepMemory memory = store.memory();
   const Stream stream = store.stream();
   kernels::optim_trust_ratios(memory, store.arenas(), stream);
-  kernels::optim_update(memory, store.arenas(), policy, stream);
-  kernels::optim_finish(memory, stream);
-  store.bump_versions();
-  store.begin_cycle(false);
-  close_cycle();
-  ++at.cycles;
+  kernels::optim_update(memory, store.arenas(), policy, moves_scale, stream);
+  on_host([](Impl& i) {
+    i.store.bump_versions();
+    i.store.begin_cycle(false);
+    i.close_cycle();
+    ++i.at.cycles;
+  });
 }
 
 StepReport Optimizer::end_cycle() {
   impl_->decide();
-  impl_->commit();
-  const kernels::StepMemory memory = impl_->store.memory();
-  kernels::optim_move_scale(std::span(&memory, 1), impl_->policy.scale, impl_->store.stream());
+  impl_->commit(true);
   StepReport report(impl_->store.step_state(), impl_->at.cycles);
   impl_->check_skips();
   return report;
 }
 
-void Optimizer::Impl::check_skips() const {
-  if (options.max_skips == 0 || !store.device().is_cpu()) return;
-  const math::StepOutcome o = store.read_state().last;
-  if (o.status != math::StepStatus::skipped_non_finite || o.skips_in_row < options.max_skips)
+void Optimizer::Impl::check_skips() {
+  if (options.max_skips == 0) return;
+  const math::StepOutcome o = store.last_seen();
+  if (o.status != math::StepStatus::skipped_non_finite || o.skips_in_row < options.max_skips ||
+      o.cycle == complained)
     return;
+  complained = o.cycle;
   std::string culprit = "the averaged gradient";
   if (o.culprit >= 0) {
     const Tensor p = store.parameters()[static_cast<std::size_t>(o.culprit)];
@@ -207,8 +263,11 @@ void Optimizer::Impl::check_skips() const {
 void Optimizer::zero_grad() {
   impl_->store.begin_cycle(true);
   kernels::optim_reset(impl_->store.memory(), impl_->store.stream());
-  impl_->broken = false;
-  impl_->close_cycle();
+  impl_->at_replay([](Impl& i) { i.store.begin_cycle(false); });
+  impl_->on_host([](Impl& i) {
+    i.broken = false;
+    i.close_cycle();
+  });
 }
 
 void Optimizer::set_epoch(std::int64_t epoch) {
@@ -220,6 +279,8 @@ void Optimizer::set_epoch(std::int64_t epoch) {
 std::int64_t Optimizer::cycle_length() const {
   return impl_->at.length > 0 ? impl_->at.length : impl_->options.accumulate.at(impl_->at.epoch);
 }
+
+std::int64_t Optimizer::cycle_position() const { return impl_->at.calls; }
 
 double Optimizer::lr() const { return impl_->store.read_state().learning_rate; }
 

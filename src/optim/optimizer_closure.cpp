@@ -57,11 +57,14 @@ StepReport Optimizer::step(std::int64_t micro_steps,
   const LossScale& scale = impl_->options.loss_scale;
   const bool replay = scale.kind() == LossScale::Kind::dynamic &&
                       scale.options().on_overflow == OverflowPolicy::replay;
+  if (replay)
+    memory::refuse_capture(impl_->store.op().c_str(), impl_->store.device(),
+                           "whether a cycle is computed again is decided by the host");
   std::optional<ReplayPoint> start;
   if (replay) start.emplace(impl_->replayed);
   for (int attempt = 0;; ++attempt) {
     try {
-      impl_->at.length = micro_steps;
+      impl_->on_host([micro_steps](Impl& impl) { impl.at.length = micro_steps; });
       for (std::int64_t i = 0; i < micro_steps; ++i) backward(micro_batch(i));
     } catch (...) {
       zero_grad();

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "firn/optim/schedule.h"
 #include "firn/optim/step_options.h"
+#include "memory/capture.h"
 #include "optim/param_store.h"
 #include "optim/scaler.h"
 
@@ -19,16 +20,45 @@ struct Optimizer::Impl {
   /// Rules: one per group. Throws Error for options outside their range.
   Impl(const char* op, std::vector<GroupSetup> groups, const Schedule& lr, const StepOptions& step);
 
+  /// Does what the host keeps beside the work on the device: `effect(*this)`, now, and where a
+  /// graph is being recorded, at each of its replays as well.
+  template <class Effect>
+  void on_host(Effect&& effect) {
+    effect(*this);
+    at_replay(std::forward<Effect>(effect));
+  }
+  /// The second half of this.
+  template <class Effect>
+  void at_replay(Effect&& effect) {
+    if (memory::capturing(store.device())) [[unlikely]]
+      memory::on_replay(store.device(),
+                        [alive = std::weak_ptr<Impl*>(self), effect = std::forward<Effect>(effect),
+                         op = store.op()]() mutable {
+                          const auto impl = alive.lock();
+                          FIRN_CHECK(impl, op, "keep the optimizer as long as the graph",
+                                     "the optimizer of a recorded step is gone");
+                          effect(**impl);
+                        });
+  }
+
+  /// Throws where the optimizer cannot go on with the cycle.
+  void check_ready();
   /// Counts the calls of step() that make a cycle; the first thing of a cycle fixes their number.
   void open_cycle() {
     if (at.length == 0) at.length = options.accumulate.at(at.epoch);
   }
   void close_cycle() { at.length = at.calls = at.micro_steps = 0; }
-  /// Runs the kernels up to the decision, and those after it.
+  /// Counts a call of step(). Returns whether it ends the cycle.
+  bool count_call();
+  /// Throws where the host is at another place of the cycle than when a graph was recorded.
+  void require_place(bool as_recorded) const;
+  /// Runs the kernels up to the decision, and those after it; the loss scale moves unless others
+  /// share it.
   void decide();
-  void commit();
-  /// Throws where too many steps in a row were skipped (S12). Only on the CPU.
-  void check_skips() const;
+  void commit(bool moves_scale);
+  /// Throws where too many steps in a row were skipped (S12), once for each of them. A device's
+  /// outcomes are those that the host can see without waiting.
+  void check_skips();
 
   /// Where the host is in the cycle: part of the state, so it lives in a tensor too.
   struct Progress {
@@ -49,6 +79,9 @@ struct Optimizer::Impl {
   std::vector<Tensor> replayed;  ///< see restore_on_replay()
   bool broken = false;           ///< a backward pass has thrown half-way in this cycle
   bool averaged = false;         ///< the weights are their averages at the moment
+  std::int64_t complained = 0;   ///< last cycle for which check_skips() has thrown
+  /// For graphs, which may outlive it.
+  const std::shared_ptr<Impl*> self = std::make_shared<Impl*>(this);
 };
 
 /// Throws Error unless low <= value < high (and so for a NaN).

@@ -70,7 +70,7 @@ std::vector<StepReport> Optimizer::Joint::end_cycles(
   const std::span<const kernels::StepMemory> all(memories);
   for (const Optimizer* o : optimizers) o->impl_->decide();
   if (policy == SkipPolicy::all) kernels::optim_join(all, first.store.stream());
-  for (const Optimizer* o : optimizers) o->impl_->commit();
+  for (const Optimizer* o : optimizers) o->impl_->commit(false);
   kernels::optim_move_scale(all, first.policy.scale, first.store.stream());
   std::vector<StepReport> out;
   for (const Optimizer* o : optimizers)
@@ -95,7 +95,7 @@ std::vector<StepReport> step_all(std::initializer_list<Optimizer*> optimizers, S
   if (ends) return Optimizer::Joint::end_cycles(optimizers, memories, policy);
   std::vector<StepReport> out;
   for (const Optimizer* o : optimizers) {
-    o->impl_->at.calls += 1;
+    o->impl_->count_call();
     out.push_back(o->progress());
   }
   return out;

@@ -53,6 +53,8 @@ StepReport Optimizer::step_two_pass(std::int64_t parts,
   const std::string& op = impl_->store.op();
   FIRN_CHECK(parts >= 1, op, "", "{} parts make no batch", parts);
   require_no_cycle();
+  memory::refuse_capture(op.c_str(), impl_->store.device(),
+                         "the host puts random numbers back between the two passes");
 
   std::vector<Part> first_pass;
   {

@@ -11,9 +11,10 @@ namespace firn::optim {
 namespace {
 
 constexpr std::int64_t kAlignment = 64;  // bytes: a cache line, and a vector register
-// Elements of a chunk: its weights, gradients and two states take 128 KB, half of an L2 cache, and
-// a model of some 100,000 parameters still splits evenly over threads.
-constexpr std::int64_t kChunk = 8192;
+// Elements of a chunk. On the CPU its weights, gradients and two states take 128 KB, half of an L2
+// cache, and a model of some 100,000 parameters still splits evenly over threads; on a GPU it is
+// four 16-byte loads for each of a block's 256 threads.
+std::int64_t chunk_size(Device device) { return device.is_cpu() ? 8192 : 4096; }
 
 DType sink_dtype(DType model) { return model == DType::f64 ? DType::f64 : DType::f32; }
 
@@ -42,6 +43,13 @@ ParamStore::ParamStore(std::string op, const std::vector<GroupSetup>& groups,
              "the shared loss scale is on {}, and the parameters are on {}",
              options_.scaler.device(), device_);
   lay_out();
+  {
+    const OwnerScope owner(Owner::optimizer);
+    std::int64_t chunks = 0;
+    for (const Arena& a : arenas_) chunks += chunks_of(a);
+    partials_ =
+        Storage::allocate(static_cast<std::size_t>(chunks) * sizeof(kernels::NormPartial), device_);
+  }
   for (Arena& a : arenas_) allocate(a);
   {
     const OwnerScope owner(Owner::optimizer);
@@ -53,17 +61,34 @@ ParamStore::ParamStore(std::string op, const std::vector<GroupSetup>& groups,
     if (!scaler_.defined())
       scaler_ = zeros({static_cast<std::int64_t>(sizeof(math::ScalerState))}, DType::u8, device_);
     schedule_ = zeros({static_cast<std::int64_t>(sizeof(math::ScheduleTable))}, DType::u8, device_);
+    ticket_ = zeros({kAlignment}, DType::u8, device_);
   }
+  if (options_.watched && !device_.is_cpu())
+    new (watch_.emplace(sizeof(math::StepOutcome)).data()) math::StepOutcome;
   const math::StepState initial;
   copy_bytes(step_state_.impl()->data(), device_, &initial, Device::cpu(), sizeof(initial));
   touched_now_.assign(parameters_.size(), 0);
   touched_on_device_ = touched_now_;
   touched_version_ = touched_.storage()->version();
-  for (Parameter& p : parameters_) move_in(p);
-  refresh_masters();
+  try {
+    for (Parameter& p : parameters_) move_in(p);
+    refresh_masters();
+  } catch (...) {
+    let_go();
+    throw;
+  }
 }
 
 ParamStore::~ParamStore() {
+  let_go();
+  if (!watch_) return;
+  try {
+    synchronize(stream());  // the end of a cycle may still have to be written to the watch
+  } catch (const Error&) {  // NOLINT: nothing runs any more, or the device is lost
+  }
+}
+
+void ParamStore::let_go() noexcept {
   for (Parameter& p : parameters_) {
     p.leaf->arena = Tensor();
     p.leaf->touched = 0;
@@ -165,13 +190,14 @@ void ParamStore::allocate(Arena& a) {
   v.grad = a.grad.mutable_view();
   if (a.ema.defined()) v.ema = a.ema.mutable_view();
   v.index = static_cast<std::int64_t>(views_.size());
+  v.partials = static_cast<kernels::NormPartial*>(partials_->data());
+  for (const kernels::OptimizerArena& before : views_) v.partials += before.chunks;
   for (std::size_t i = 0; i < a.states.size(); ++i) v.states[i] = a.states[i].mutable_view();
   v.rule = a.rule;
   v.lr_scale = a.lr_scale;
-  v.chunks = (a.elements + kChunk - 1) / kChunk;
+  v.chunks = chunks_of(a);
   v.chunk_pieces = static_cast<const std::int64_t*>(a.chunk_pieces->data());
   v.pieces = static_cast<const kernels::Piece*>(a.pieces->data());
-  v.partials = static_cast<kernels::NormPartial*>(a.partials->data());
   if (a.trust_ratios) {
     v.trust_partials = static_cast<kernels::TrustPartial*>(a.trust_partials->data());
     v.trust_ratios = static_cast<double*>(a.trust_ratios->data());
@@ -179,29 +205,33 @@ void ParamStore::allocate(Arena& a) {
   views_.push_back(v);
 }
 
+std::int64_t ParamStore::chunks_of(const Arena& a) const {
+  const std::int64_t size = chunk_size(device_);
+  return (a.elements + size - 1) / size;
+}
+
 void ParamStore::make_tables(Arena& a) {
   const OwnerScope scope(Owner::optimizer);
+  const std::int64_t size = chunk_size(device_);
   std::vector<kernels::Piece> pieces;
   std::vector<std::int64_t> chunk_pieces;
   for (const std::size_t i : a.parameters) {
     const Parameter& p = parameters_[i];
     const std::int64_t end = p.begin + p.tensor.numel();
     for (std::int64_t at = p.begin; at < end;) {
-      const std::int64_t chunk = at / kChunk;
-      const std::int64_t stop = std::min(end, (chunk + 1) * kChunk);
+      const std::int64_t chunk = at / size;
+      const std::int64_t stop = std::min(end, (chunk + 1) * size);
       while (static_cast<std::int64_t>(chunk_pieces.size()) <= chunk)
         chunk_pieces.push_back(static_cast<std::int64_t>(pieces.size()));
       pieces.push_back({at, static_cast<std::int32_t>(stop - at), static_cast<std::int32_t>(i)});
       at = stop;
     }
   }
-  const std::int64_t chunks = (a.elements + kChunk - 1) / kChunk;
+  const std::int64_t chunks = chunks_of(a);
   while (static_cast<std::int64_t>(chunk_pieces.size()) <= chunks)
     chunk_pieces.push_back(static_cast<std::int64_t>(pieces.size()));
   a.pieces = upload(pieces, device_);
   a.chunk_pieces = upload(chunk_pieces, device_);
-  a.partials =
-      Storage::allocate(static_cast<std::size_t>(chunks) * sizeof(kernels::NormPartial), device_);
   if (std::visit([](const auto& rule) { return math::has_trust_ratio(rule); }, a.rule)) {
     a.trust_partials = Storage::allocate(
         std::max<std::size_t>(pieces.size(), 1) * sizeof(kernels::TrustPartial), device_);
@@ -237,14 +267,24 @@ Tensor ParamStore::slice(const Tensor& arena, const Parameter& p) const {
 // ---- The cycle ----
 
 kernels::StepMemory ParamStore::memory() const {
-  return {step_state_.mutable_view(), touched_.mutable_view(), counts_.mutable_view(),
-          schedule_.mutable_view(), scaler_.mutable_view()};
+  return {step_state_.mutable_view(),
+          touched_.mutable_view(),
+          counts_.mutable_view(),
+          schedule_.mutable_view(),
+          scaler_.mutable_view(),
+          ticket_.mutable_view(),
+          watch_ ? static_cast<math::StepOutcome*>(watch_->data()) : nullptr};
 }
 
 math::StepState ParamStore::read_state() const {
   math::StepState s;
   copy_bytes(&s, Device::cpu(), step_state_.impl()->data(), device_, sizeof(s));
   return s;
+}
+
+math::StepOutcome ParamStore::last_seen() const {
+  if (!watch_) return read_state().last;
+  return *static_cast<const math::StepOutcome*>(watch_->data());
 }
 
 void ParamStore::check_parameters() const {
@@ -280,11 +320,23 @@ void ParamStore::note_gradients() noexcept {
   }
 }
 
-void ParamStore::upload_touched() {
-  if (touched_now_ == touched_on_device_) return;
-  copy_bytes(touched_.impl()->data(), device_, touched_now_.data(), Device::cpu(),
-             touched_now_.size());
+std::vector<std::uint32_t> ParamStore::contributions() const {
+  std::vector<std::uint32_t> out;
+  for (const Parameter& p : parameters_) out.push_back(p.leaf->touched);
+  return out;
+}
+
+void ParamStore::receive(const std::vector<std::uint32_t>& contributions) noexcept {
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    parameters_[i].leaf->touched += contributions[i];
+  note_gradients();
+}
+
+bool ParamStore::upload_touched() {
+  if (touched_now_ == touched_on_device_) return false;
+  kernels::optim_set_touched(memory(), touched_now_, stream());
   touched_on_device_ = touched_now_;
+  return true;
 }
 
 void ParamStore::begin_cycle(bool zero_gradients) {

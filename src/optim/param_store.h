@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "autograd/node.h"
+#include "firn/memory.h"
 #include "firn/optim/optimizer.h"
 #include "kernels/optim.h"
 
@@ -25,6 +27,7 @@ struct GroupSetup {
 struct StoreOptions {
   bool masters = true;   ///< f16 and bf16 parameters get f32 masters
   bool average = false;  ///< all get a moving average
+  bool watched = false;  ///< the host looks at outcomes without waiting: see last_seen()
   Tensor scaler;         ///< memory of the loss scale; undefined: its own
 };
 
@@ -49,8 +52,11 @@ class ParamStore {
   kernels::StepMemory memory() const;
   const Tensor& step_state() const noexcept { return step_state_; }
   const Tensor& scaler() const noexcept { return scaler_; }
-  /// The state as it is in device memory.
+  /// The state as it is in device memory. Waits for the device.
   math::StepState read_state() const;
+  /// The outcome of the last cycle that the host can see without waiting: on a device, perhaps not
+  /// of the last one. Only of a store that is watched.
+  math::StepOutcome last_seen() const;
 
   /// Throws Error where a parameter was moved to other memory since the optimizer was made, or has
   /// got a gradient otherwise than between two calls of note_gradients().
@@ -60,8 +66,17 @@ class ParamStore {
   void adopt_touched();
   /// Remembers which parameters have received a gradient by now.
   void note_gradients() noexcept;
-  /// Tells the device which have; nothing is copied where it is the same set as in the last cycle.
-  void upload_touched();
+  /// How many contributions each parameter has received in the cycle.
+  std::vector<std::uint32_t> contributions() const;
+  /// What the host knows after a backward pass that it has not seen, for it was replayed: as many
+  /// contributions more for each parameter.
+  void receive(const std::vector<std::uint32_t>& contributions) noexcept;
+  /// Tells the device which parameters have received a gradient; nothing is launched where it is
+  /// the same set as in the last cycle, which is what it returns.
+  bool upload_touched();
+  const std::vector<std::uint8_t>& touched() const noexcept { return touched_now_; }
+  /// For a replay that has told the device in its own course.
+  void assume_uploaded() { touched_on_device_ = touched_now_; }
   /// No parameter has received a gradient. The gradients are zero already, or `zero_gradients`.
   void begin_cycle(bool zero_gradients);
   /// Tells autograd that the touched weights were written.
@@ -97,8 +112,8 @@ class ParamStore {
     std::vector<std::size_t> parameters;
     Tensor weight, master, grad, ema;
     std::vector<Tensor> states;
-    Ref<Storage> chunk_pieces, pieces, partials;  ///< the tables of kernels/optim.h
-    Ref<Storage> trust_partials, trust_ratios;    ///< only for rules with a trust ratio
+    Ref<Storage> chunk_pieces, pieces;          ///< the tables of kernels/optim.h
+    Ref<Storage> trust_partials, trust_ratios;  ///< only for rules with a trust ratio
   };
 
   void collect(const std::vector<GroupSetup>& groups);
@@ -106,7 +121,9 @@ class ParamStore {
   void lay_out();
   void allocate(Arena& arena);
   void make_tables(Arena& arena);
+  std::int64_t chunks_of(const Arena& arena) const;
   void move_in(Parameter& p);
+  void let_go() noexcept;
   Tensor slice(const Tensor& arena, const Parameter& p) const;
 
   std::string op_;
@@ -115,7 +132,9 @@ class ParamStore {
   std::vector<Parameter> parameters_;
   std::vector<Arena> arenas_;
   std::vector<kernels::OptimizerArena> views_;
-  Tensor step_state_, touched_, counts_, schedule_, scaler_;
+  Ref<Storage> partials_;  ///< of all arenas, one after another
+  Tensor step_state_, touched_, counts_, schedule_, scaler_, ticket_;
+  std::optional<PinnedMemory> watch_;  ///< a math::StepOutcome; on devices only
   std::vector<std::uint8_t> touched_now_, touched_on_device_;
   std::uint32_t touched_version_ = 0;  ///< of touched_, when it was last looked at
 };

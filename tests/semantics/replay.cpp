@@ -64,9 +64,7 @@ class Captured {
                     scaled_.mutable_view(), math::Args{}, stream);
     kernels::axpby(1, scaled_.view(), 1, leaf_.arena.mutable_view(), stream);
     kernels::optim_norm(memory, store_.arenas(), policy_, stream);
-    kernels::optim_update(memory, store_.arenas(), policy_, stream);
-    kernels::optim_finish(memory, stream);
-    kernels::optim_move_scale(std::span(&memory, 1), policy_.scale, stream);
+    kernels::optim_update(memory, store_.arenas(), policy_, true, stream);
   }
   /// Which parameters receive a gradient is a property of the graph: told once.
   void touch() {

@@ -97,9 +97,9 @@ class Optimizer {
   /// the step is skipped and nothing but the gradients and the loss scale changes. Other calls only
   /// report.
   ///
-  /// Throws as backward() does; and on the CPU, once the cycle is over, where max_skips steps in a
-  /// row were skipped for a value that was not finite. On other devices nobody waits to see that:
-  /// ask the reports now and then.
+  /// Throws as backward() does; and, once the cycle is over, where max_skips steps in a row were
+  /// skipped for a value that was not finite. On a device nobody waits to see that: the error comes
+  /// with the first step() after the device has got so far.
   StepReport step();
   /// A whole cycle, whatever StepOptions::accumulate says: backward(micro_batch(i)) for i in
   /// [0, micro_steps), then a step. With OverflowPolicy::replay, a cycle whose gradients overflow
@@ -137,6 +137,12 @@ class Optimizer {
   void set_epoch(std::int64_t epoch);
   /// Calls of step() that make the cycle under way, or where there is none, the next one.
   std::int64_t cycle_length() const;
+  /// Calls of step() so far in the cycle under way: 0 where the next call is its first,
+  /// cycle_length() - 1 where the next one ends it.
+  std::int64_t cycle_position() const;
+  /// What the cycle under way has come to so far, or where there is none, the last one: what
+  /// step() has returned. After the replay of a graph, the report of the replayed step.
+  StepReport last_report() const;
   /// What the options come to, in a line: "AdamW: 16 x 4 = 64 samples per step, f16 parameters with
   /// f32 masters, dynamic loss scale from 65536, clip norm 1, lr 0.001". Without `micro_batch`, the
   /// number of samples in one, "4 micro-steps per step".
