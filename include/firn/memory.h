@@ -30,12 +30,12 @@ struct MemoryStats {
   const Count& of(Owner o) const noexcept { return by_owner[static_cast<int>(o)]; }
 };
 
-MemoryStats memory_stats(Device device = {});
+MemoryStats memory_stats(Device device = default_device());
 /// Sets every peak to the current value.
-void reset_peak_memory(Device device = {});
+void reset_peak_memory(Device device = default_device());
 /// Gives cached blocks that nobody uses back to the system. On a CUDA device it waits for the
 /// streams that used them; what graphs hold stays.
-void release_cached_memory(Device device = {});
+void release_cached_memory(Device device = default_device());
 
 /// While alive, memory allocated by this thread is accounted to `owner`. Default: activations.
 class OwnerScope {

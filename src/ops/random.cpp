@@ -75,7 +75,7 @@ Tensor randn(const Shape& shape, DType dtype, Device device, double mean, double
 
 Tensor randperm(std::int64_t n, Generator& generator) {
   FIRN_CHECK(n >= 0, "randperm", "", "n = {} is negative", n);
-  const Tensor order = empty({n}, i64);
+  const Tensor order = empty({n}, i64, Device::cpu());
   auto* p = order.data<std::int64_t>();
   for (std::int64_t i = 0; i < n; ++i) p[i] = i;
   // Fisher & Yates, downwards; position i takes a 64-bit number, words 2i and 2i+1 of the stream.
@@ -86,7 +86,7 @@ Tensor randperm(std::int64_t n, Generator& generator) {
     const std::uint64_t low = b.word[2 * (u % 2)], high = b.word[2 * (u % 2) + 1];
     std::swap(p[i], p[math::bounded(high << 32 | low, u + 1)]);
   }
-  return order;
+  return to_device(order, default_device());
 }
 
 Tensor dropout(const Tensor& x, double p, bool training, Generator& generator) {
