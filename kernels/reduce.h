@@ -25,8 +25,8 @@ void extremum_backward(const ConstView& dy, const ConstView& x, const ConstView&
 
 }  // namespace cpu
 
-FIRN_KERNEL_CPU(reduce)
-FIRN_KERNEL_CPU(argmax)
-FIRN_KERNEL_CPU(extremum_backward)
+FIRN_KERNEL(reduce)
+FIRN_KERNEL(argmax)
+FIRN_KERNEL(extremum_backward)
 
 }  // namespace firn::kernels

@@ -53,11 +53,11 @@ void cross_entropy_backward(const ConstView& dloss, const ConstView& x, const Co
 
 }  // namespace cpu
 
-FIRN_KERNEL_CPU(softmax)
-FIRN_KERNEL_CPU(softmax_backward)
-FIRN_KERNEL_CPU(norm)
-FIRN_KERNEL_CPU(norm_backward)
-FIRN_KERNEL_CPU(cross_entropy)
-FIRN_KERNEL_CPU(cross_entropy_backward)
+FIRN_KERNEL(softmax)
+FIRN_KERNEL(softmax_backward)
+FIRN_KERNEL(norm)
+FIRN_KERNEL(norm_backward)
+FIRN_KERNEL(cross_entropy)
+FIRN_KERNEL(cross_entropy_backward)
 
 }  // namespace firn::kernels

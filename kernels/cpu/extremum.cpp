@@ -4,27 +4,19 @@
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/reduce_fold.h"
-#include "kernels/cpu/reduce_plan.h"
 #include "kernels/cpu/workspace.h"
 #include "kernels/reduce.h"
+#include "kernels/reduce_plan.h"
 
 namespace firn::kernels::cpu {
 namespace {
 
+using math::beats;
+using math::is_tie;
+
 constexpr std::int64_t kTile = 256;     // columns side by side
 constexpr std::int64_t kShortRun = 32;  // elements: shorter runs are compared one by one
 constexpr std::int64_t kWork = 32768;   // elements of a chunk of work, where outputs are many
-
-/// Whether b comes before a as the maximum: larger, or the first NaN.
-template <class A>
-bool beats(A b, A a) {
-  return b > a || (b != b && a == a);
-}
-
-template <class A>
-bool is_tie(A x, A extremum) {
-  return x == extremum || x != x;  // where any x is NaN, so is the extremum
-}
 
 /// Position of the first maximum of n > 0 elements.
 template <class A>

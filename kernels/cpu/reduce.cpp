@@ -10,8 +10,8 @@
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/reduce_fold.h"
-#include "kernels/cpu/reduce_plan.h"
 #include "kernels/cpu/workspace.h"
+#include "kernels/reduce_plan.h"
 
 namespace firn::kernels::cpu {
 namespace {

@@ -4,52 +4,15 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
+
+#include "kernels/math/fold.h"
 
 namespace firn::kernels::cpu {
 
-/// A reduction of values of the compute type A: join(a, f(x)), starting at identity.
-template <class A>
-struct SumFold {
-  static constexpr A identity() { return A(0); }
-  static A f(A x) { return x; }
-  static A join(A a, A b) { return a + b; }
-  using Join = SumFold;  ///< how partial results are combined
-};
-template <class A>
-struct SumSquaresFold {
-  static constexpr A identity() { return A(0); }
-  static A f(A x) { return x * x; }
-  static A join(A a, A b) { return a + b; }
-  using Join = SumFold<A>;
-};
-/// NaN wins: it fails every comparison, so once in `a` only another NaN replaces it.
-template <class A>
-struct MaxFold {
-  static constexpr A identity() {
-    return std::numeric_limits<A>::has_infinity ? -std::numeric_limits<A>::infinity()
-                                                : std::numeric_limits<A>::min();
-  }
-  static A f(A x) { return x; }
-  static A join(A a, A b) {
-    const A m = b > a ? b : a;
-    return b != b ? b : m;
-  }
-  using Join = MaxFold;
-};
-template <class A>
-struct MinFold {
-  static constexpr A identity() {
-    return std::numeric_limits<A>::has_infinity ? std::numeric_limits<A>::infinity()
-                                                : std::numeric_limits<A>::max();
-  }
-  static A f(A x) { return x; }
-  static A join(A a, A b) {
-    const A m = b < a ? b : a;
-    return b != b ? b : m;
-  }
-  using Join = MinFold;
-};
+using math::MaxFold;
+using math::MinFold;
+using math::SumFold;
+using math::SumSquaresFold;
 
 /// Rows folded per pass over the accumulators.
 inline constexpr std::int64_t kRowsAtOnce = 8;

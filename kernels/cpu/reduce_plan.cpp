@@ -1,7 +1,7 @@
 // Sorting and merging the axes of a reduction.
-#include "kernels/cpu/reduce_plan.h"
+#include "kernels/reduce_plan.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels {
 namespace {
 
 struct Candidate {
@@ -69,4 +69,4 @@ ReducePlan plan_reduction(const ConstView& x, const ConstView& out, const Stride
   return plan;
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels

@@ -53,7 +53,7 @@ void forward(const char* op, const ConstView& a, const ConstView& b, const View&
       return elementwise<std::int64_t, 2>(op, {&a, &b}, out, false, stream, Forward<Op>{args});
     }
   }
-  elementwise<float, 2>(op, {&a, &b}, out, false, stream, Forward<Op>{args});
+  elementwise_floating<2>(op, {&a, &b}, out, false, stream, Forward<Op>{args});
 }
 
 template <class Op>
@@ -62,9 +62,9 @@ void backward(const char* op, int operand, const ConstView& dy, const ConstView&
   if constexpr (!Op::compares) {
     const ConstView* const in[] = {&dy, &a, &b};
     if (operand == 0) {
-      elementwise<float, 3>(op, in, grad, beta != 0, stream, Gradient<Op, 0>{args});
+      elementwise_floating<3>(op, in, grad, beta != 0, stream, Gradient<Op, 0>{args});
     } else {
-      elementwise<float, 3>(op, in, grad, beta != 0, stream, Gradient<Op, 1>{args});
+      elementwise_floating<3>(op, in, grad, beta != 0, stream, Gradient<Op, 1>{args});
     }
   }
 }
@@ -74,7 +74,6 @@ void backward(const char* op, int operand, const ConstView& dy, const ConstView&
 void binary(math::BinaryOp op, const ConstView& a, const ConstView& b, const View& out, Args args,
             Stream stream) {
   const char* name = math::info(op).name;
-  refuse_f64<2>(name, {&a, &b}, out);
   switch (op) {
 #define FIRN_CASE(function, Op)  \
   case math::BinaryOp::function: \
@@ -87,7 +86,6 @@ void binary(math::BinaryOp op, const ConstView& a, const ConstView& b, const Vie
 void binary_backward(math::BinaryOp op, int operand, const ConstView& dy, const ConstView& a,
                      const ConstView& b, const View& grad, Args args, float beta, Stream stream) {
   const char* name = math::info(op).name;
-  refuse_f64<3>(name, {&dy, &a, &b}, grad);
   switch (op) {
 #define FIRN_CASE(function, Op)  \
   case math::BinaryOp::function: \
@@ -100,9 +98,8 @@ void binary_backward(math::BinaryOp op, int operand, const ConstView& dy, const 
 void where(const ConstView& condition, const ConstView& a, const ConstView& b, const View& out,
            float beta, Stream stream) {
   const ConstView* const in[] = {&condition, &a, &b};
-  refuse_f64<3>("where", in, out);
   if (is_floating(a.dtype)) {
-    elementwise<float, 3>("where", in, out, beta != 0, stream, Where{});
+    elementwise_floating<3>("where", in, out, beta != 0, stream, Where{});
   } else {
     elementwise<std::int64_t, 3>("where", in, out, beta != 0, stream, Where{});
   }
@@ -110,9 +107,8 @@ void where(const ConstView& condition, const ConstView& a, const ConstView& b, c
 
 void axpby(double alpha, const ConstView& x, double beta, const View& y, Stream stream) {
   const ConstView* const in[] = {&x};
-  refuse_f64<1>("axpby", in, y);
   if (is_floating(x.dtype)) {
-    elementwise<float, 1>("axpby", in, y, beta != 0, stream, Axpby{alpha, beta});
+    elementwise_floating<1>("axpby", in, y, beta != 0, stream, Axpby{alpha, beta});
   } else {
     elementwise<std::int64_t, 1>("axpby", in, y, beta != 0, stream, Axpby{alpha, beta});
   }

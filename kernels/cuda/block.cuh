@@ -8,12 +8,23 @@ namespace firn::kernels::cuda {
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 inline constexpr int kWarp = 32;
 
+/// The value that the lane whose number differs in the bits of `mask` has. All 32 lanes must call
+/// it. Of a struct with map(), as the states in math/rows.h, every member.
+template <class T>
+__device__ T shuffle_xor(T value, int mask) {
+  const auto shuffle = [mask](auto v) { return __shfl_xor_sync(kAllLanes, v, mask); };
+  if constexpr (requires { value.map(shuffle); }) {
+    return value.map(shuffle);
+  } else {
+    return shuffle(value);
+  }
+}
+
 /// fold(fold(x0, x1), ...) of the warp's lanes, in every lane. All 32 lanes must call it. `fold` is
 /// commutative, or lanes differ in their result.
 template <class T, class Fold>
 __device__ T warp_fold(T value, Fold fold) {
-  for (int step = kWarp / 2; step > 0; step /= 2)
-    value = fold(value, __shfl_xor_sync(kAllLanes, value, step));
+  for (int step = kWarp / 2; step > 0; step /= 2) value = fold(value, shuffle_xor(value, step));
   return value;
 }
 
@@ -43,7 +54,7 @@ struct Add {
 /// Whether this block is the last of the grid to get here; true in all its threads. What the other
 /// blocks wrote before is visible to it. Every thread must call it; `ticket` is 0 in device memory
 /// before the launch, and 0 again after.
-__device__ inline bool is_last_block(unsigned* ticket) {
+static __device__ inline bool is_last_block(unsigned* ticket) {
   __shared__ bool last;
   __threadfence();
   __syncthreads();

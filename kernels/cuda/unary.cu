@@ -33,14 +33,13 @@ void forward(const char* op, const ConstView& x, const View& y, Args args, Strea
       return elementwise<std::int64_t, 1>(op, {&x}, y, false, stream, Forward<Op>{args});
     }
   }
-  elementwise<float, 1>(op, {&x}, y, false, stream, Forward<Op>{args});
+  elementwise_floating<1>(op, {&x}, y, false, stream, Forward<Op>{args});
 }
 
 }  // namespace
 
 void unary(math::UnaryOp op, const ConstView& x, const View& y, Args args, Stream stream) {
   const char* name = math::info(op).name;
-  refuse_f64<1>(name, {&x}, y);
   switch (op) {
 #define FIRN_CASE(function, Op, ...) \
   case math::UnaryOp::function:      \
@@ -53,12 +52,11 @@ void unary(math::UnaryOp op, const ConstView& x, const View& y, Args args, Strea
 void unary_backward(math::UnaryOp op, const ConstView& dy, const ConstView& saved, const View& dx,
                     Args args, float beta, Stream stream) {
   const char* name = math::info(op).name;
-  refuse_f64<2>(name, {&dy, &saved}, dx);
   switch (op) {
-#define FIRN_CASE(function, Op, ...)                                         \
-  case math::UnaryOp::function:                                              \
-    return elementwise<float, 2>(name, {&dy, &saved}, dx, beta != 0, stream, \
-                                 Gradient<math::Op>{args});
+#define FIRN_CASE(function, Op, ...)                                           \
+  case math::UnaryOp::function:                                                \
+    return elementwise_floating<2>(name, {&dy, &saved}, dx, beta != 0, stream, \
+                                   Gradient<math::Op>{args});
     FIRN_EACH_UNARY(FIRN_CASE)
 #undef FIRN_CASE
   }

@@ -7,7 +7,7 @@
 
 #include "firn/view.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels {
 
 /// An axis with the strides of x, of the output (0 where the axis is reduced), and of a second
 /// operand with x's shape.
@@ -76,4 +76,4 @@ struct ReducePlan {
 /// second operand of x's shape (a gradient).
 ReducePlan plan_reduction(const ConstView& x, const ConstView& out, const Strides* other = nullptr);
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels

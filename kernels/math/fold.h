@@ -1,0 +1,68 @@
+// What reductions join values with, and which element an extremum belongs to.
+#pragma once
+
+#include <limits>
+
+#include "kernels/math/macros.h"
+
+namespace firn::math {
+
+/// A reduction of values of the compute type A: join(a, f(x)), starting at identity.
+template <class A>
+struct SumFold {
+  FIRN_HD static constexpr A identity() { return A(0); }
+  FIRN_HD static A f(A x) { return x; }
+  FIRN_HD static A join(A a, A b) { return a + b; }
+  using Join = SumFold;  ///< how partial results are combined
+};
+template <class A>
+struct SumSquaresFold {
+  FIRN_HD static constexpr A identity() { return A(0); }
+  FIRN_HD static A f(A x) { return x * x; }
+  FIRN_HD static A join(A a, A b) { return a + b; }
+  using Join = SumFold<A>;
+};
+/// NaN wins: it fails every comparison, so once in `a` only another NaN replaces it.
+template <class A>
+struct MaxFold {
+  FIRN_HD static constexpr A identity() {
+    constexpr A none = std::numeric_limits<A>::has_infinity ? -std::numeric_limits<A>::infinity()
+                                                            : std::numeric_limits<A>::min();
+    return none;
+  }
+  FIRN_HD static A f(A x) { return x; }
+  FIRN_HD static A join(A a, A b) {
+    const A m = b > a ? b : a;
+    return b != b ? b : m;
+  }
+  using Join = MaxFold;
+};
+template <class A>
+struct MinFold {
+  FIRN_HD static constexpr A identity() {
+    constexpr A none = std::numeric_limits<A>::has_infinity ? std::numeric_limits<A>::infinity()
+                                                            : std::numeric_limits<A>::max();
+    return none;
+  }
+  FIRN_HD static A f(A x) { return x; }
+  FIRN_HD static A join(A a, A b) {
+    const A m = b < a ? b : a;
+    return b != b ? b : m;
+  }
+  using Join = MinFold;
+};
+
+// ---- Extrema ----
+
+/// Whether b comes before a as the maximum: larger, or the first NaN.
+template <class A>
+FIRN_HD bool beats(A b, A a) {
+  return b > a || (b != b && a == a);
+}
+
+template <class A>
+FIRN_HD bool is_tie(A x, A extremum) {
+  return x == extremum || x != x;  // where any x is NaN, so is the extremum
+}
+
+}  // namespace firn::math
