@@ -5,9 +5,8 @@
 
 #include "bench.h"
 #include "kernels/dense.h"
-#include "kernels/elementwise.h"
 #include "kernels/gemm.h"
-#include "kernels/reduce.h"
+#include "replayed.h"
 
 namespace bench {
 namespace {
@@ -18,7 +17,6 @@ using firn::Shape;
 using firn::Tensor;
 using firn::View;
 namespace kernels = firn::kernels;
-namespace math = firn::math;
 using kernels::Activation;
 
 /// y [m, n] = relu(x [m, k] w^T [k, n] + bias).
@@ -31,89 +29,79 @@ std::string name(const char* product, const Layer& l) {
          std::to_string(l.k);
 }
 
+/// Products of few rows take no longer than their launch: a chain of them is replayed as a graph.
 void figure(const char* product, const Layer& l, const char* mode, DType t,
             const std::function<void()>& call) {
+  constexpr int kChain = 20;
   const double flop =
       2.0 * static_cast<double>(l.m) * static_cast<double>(l.n) * static_cast<double>(l.k);
-  report({.work = name(product, l),
-          .mode = mode,
-          .dtype = firn::to_string(t),
-          .values = device_us(call),
-          .flop = flop});
+  Figure f{.work = name(product, l),
+           .mode = mode,
+           .dtype = firn::to_string(t),
+           .values = {},
+           .flop = flop};
+  if (l.m <= 4096) {
+    Replayed chain([&] {
+      for (int i = 0; i < kChain; ++i) call();
+    });
+    f.values = device_us([&] { chain.replay(); });
+    for (double& v : f.values) v /= kChain;
+    f.nodes = (chain.nodes() + kChain / 2) / kChain;
+  } else {
+    f.values = device_us(call);
+  }
+  report(f);
 }
 
-View no_view() { return {}; }
+/// The same call with the epilogue and with kernels of its own.
+void both(const char* product, const Layer& l, DType t, const std::function<void()>& call) {
+  const auto before = kernels::epilogues().exchange(kernels::Epilogues::fused);
+  figure(product, l, "fused", t, call);
+  kernels::epilogues() = kernels::Epilogues::unfused;
+  figure(product, l, "separate", t, call);
+  kernels::epilogues() = before;
+}
 
 void forward(const Layer& l, DType t, firn::Stream s) {
   const Tensor x = random({l.m, l.k}, t), w = random({l.n, l.k}, t), bias = random({l.n}, t);
   const Tensor y = firn::empty({l.m, l.n}, t, kDevice);
-  const Tensor z = firn::empty({l.m, l.n}, t, kDevice);
   const auto saved = kernels::dense_saved(Activation::relu, l.m, l.n, t);
   const Tensor mask = firn::empty(saved.shape, saved.dtype, kDevice);
-  figure("fwd", l, "plain", t, [&] {
-    kernels::dense_forward(x.view(), w.view(), ConstView{}, Activation::none, y.mutable_view(),
-                           no_view(), s);
-  });
-  figure("fwd", l, "bias", t, [&] {
-    kernels::dense_forward(x.view(), w.view(), bias.view(), Activation::none, y.mutable_view(),
-                           no_view(), s);
-  });
-  figure("fwd", l, "fused", t, [&] {
-    kernels::dense_forward(x.view(), w.view(), bias.view(), Activation::relu, y.mutable_view(),
-                           mask.mutable_view(), s);
-  });
-  figure("fwd", l, "separate", t, [&] {
-    kernels::dense_forward(x.view(), w.view(), bias.view(), Activation::none, z.mutable_view(),
-                           no_view(), s);
-    kernels::unary(math::UnaryOp::relu, z.view(), y.mutable_view(), math::Args{}, s);
-  });
+  const auto run = [&](const ConstView& b, Activation activation, const View& saves) {
+    kernels::dense_forward(x.view(), w.view(), b, activation, y.mutable_view(), saves, s);
+  };
+  figure("fwd", l, "plain", t, [&] { run(ConstView{}, Activation::none, View{}); });
+  figure("fwd", l, "bias", t, [&] { run(bias.view(), Activation::none, View{}); });
+  both("fwd", l, t, [&] { run(bias.view(), Activation::relu, mask.mutable_view()); });
 }
 
 void data_gradient(const Layer& l, DType t, firn::Stream s) {
   const Tensor dy = random({l.m, l.n}, t), w = random({l.n, l.k}, t);
-  const Tensor below = random({l.m, l.k}, t);  // what the layer below gave
   const Tensor dx = firn::empty({l.m, l.k}, t, kDevice);
-  const Tensor dz = firn::empty({l.m, l.k}, t, kDevice);
-  figure("dgrad", l, "plain", t, [&] {
-    kernels::dense_data_gradient(dy.view(), w.view(), Activation::none, ConstView{},
-                                 dx.mutable_view(), s);
-  });
-  // The mask of a layer [m, k] with k inputs of one column each: any layer with that output does.
+  // The mask that a layer with this output saves: of a product of 8 columns.
   const auto saved = kernels::dense_saved(Activation::relu, l.m, l.k, t);
   const Tensor mask = firn::empty(saved.shape, saved.dtype, kDevice);
-  const Tensor one = random({l.m, 8}, t), columns = random({l.k, 8}, t);
-  kernels::dense_forward(one.view(), columns.view(), ConstView{}, Activation::relu,
-                         dz.mutable_view(), mask.mutable_view(), s);
-  figure("dgrad", l, "fused", t, [&] {
-    kernels::dense_data_gradient(dy.view(), w.view(), Activation::relu, mask.view(),
-                                 dx.mutable_view(), s);
-  });
-  figure("dgrad", l, "separate", t, [&] {
-    kernels::dense_data_gradient(dy.view(), w.view(), Activation::none, ConstView{},
-                                 dz.mutable_view(), s);
-    kernels::unary_backward(math::UnaryOp::relu, dz.view(), below.view(), dx.mutable_view(),
-                            math::Args{}, 0, s);
-  });
+  const Tensor x = random({l.m, 8}, t), below = random({l.k, 8}, t);
+  kernels::dense_forward(x.view(), below.view(), ConstView{}, Activation::relu, dx.mutable_view(),
+                         mask.mutable_view(), s);
+  const auto run = [&](Activation activation, const ConstView& saves) {
+    kernels::dense_data_gradient(dy.view(), w.view(), activation, saves, dx.mutable_view(), s);
+  };
+  figure("dgrad", l, "plain", t, [&] { run(Activation::none, ConstView{}); });
+  both("dgrad", l, t, [&] { run(Activation::relu, mask.view()); });
 }
 
 void weight_gradient(const Layer& l, DType t, firn::Stream s) {
   const Tensor dy = random({l.m, l.n}, t), x = random({l.m, l.k}, t);
   const Tensor dw = firn::zeros({l.n, l.k}, firn::f32, kDevice);
   const Tensor db = firn::zeros({l.n}, firn::f32, kDevice);
-  const auto gradient = [&](float beta, const View& bias) {
+  const auto run = [&](float beta, const View& bias) {
     kernels::dense_weight_gradient(dy.view(), x.view(), dw.mutable_view(), beta, bias, beta, s);
   };
-  figure("wgrad", l, "plain", t, [&] { gradient(0, no_view()); });
-  figure("wgrad", l, "accumulate", t, [&] { gradient(1, no_view()); });
-  figure("wgrad", l, "fused", t, [&] { gradient(0, db.mutable_view()); });
-  figure("wgrad", l, "fused_accumulate", t, [&] { gradient(1, db.mutable_view()); });
-  View row = db.mutable_view();
-  row.shape = {1, l.n};
-  row.strides = {l.n, 1};
-  figure("wgrad", l, "separate", t, [&] {
-    gradient(0, no_view());
-    kernels::reduce(kernels::ReduceOp::sum, dy.view(), row, 1, 0, s);
-  });
+  figure("wgrad", l, "plain", t, [&] { run(0, View{}); });
+  figure("wgrad", l, "accumulate", t, [&] { run(1, View{}); });
+  both("wgrad", l, t, [&] { run(0, db.mutable_view()); });
+  figure("wgrad", l, "all_accumulate", t, [&] { run(1, db.mutable_view()); });
 }
 
 void square(std::int64_t n, DType t, firn::Stream s) {

@@ -49,7 +49,7 @@ void run(const Case& c, const Make& make) {
                 .bytes = c.bytes};
   if (small) {
     const int length = sized(kChain, 2);
-    const Replayed chain([&] {
+    Replayed chain([&] {
       for (int i = 0; i < length; ++i) calls[0]();
     });
     figure.values = device_us([&] { chain.replay(); });

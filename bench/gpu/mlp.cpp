@@ -1,8 +1,12 @@
 // A training step of the MLP 784-512-512-10 on bytes that live on the device: take a batch,
-// forward, loss, backward, optimizer. As a captured graph (`step`), and op by op (`uncaptured`).
+// forward, loss, backward, optimizer. As one captured graph, whatever the number of
+// micro-batches (`step`), and op by op (`uncaptured`).
 #include <cmath>
+#include <cstdio>
+#include <memory>
 
 #include "bench.h"
+#include "firn/nn/mlp.h"
 #include "replayed.h"
 
 namespace bench {
@@ -62,9 +66,7 @@ struct Training {
 
   std::int64_t micro, micro_steps, epoch = 0;
   data::ResidentBatches batches;
-  nn::Sequential net{nn::Linear(784, sized(512, 16)), nn::ReLU(),
-                     nn::Linear(sized(512, 16), sized(512, 16)), nn::ReLU(),
-                     nn::Linear(sized(512, 16), 10)};
+  nn::MLP net{{784, sized(512, 16), sized(512, 16), 10}};
   std::unique_ptr<optim::Optimizer> optimizer;
 };
 
@@ -75,10 +77,9 @@ void measure(const std::string& work, const Setting& setting, const data::Labell
     t.rewind();
     t.step();
   });
-  const Replayed graph([&] {
-    t.rewind();
-    t.step();
-  });
+  t.batches.begin_epoch(++t.epoch);
+  Replayed graph([&] { t.step(); });
+  std::fprintf(stderr, "%s %s: %s\n", work.c_str(), setting.name, graph.summary().c_str());
   const auto captured = device_us([&] {
     t.rewind();
     graph.replay();

@@ -1,31 +1,29 @@
-// Work recorded once as a CUDA graph, to be timed without the host's part.
+// Work recorded as a CUDA graph, to be timed without the host's part.
 #pragma once
 
 #include <functional>
-#include <memory>
+#include <string>
 
 #include "bench.h"
-#include "memory/recording.h"
+#include "firn/graph.h"
 
 namespace bench {
 
 class Replayed {
  public:
-  /// Runs `work` once, so that everything it needs is there, and then records it.
+  /// Runs `work` once, so that everything it needs is there, and records it; the recording runs
+  /// too.
   explicit Replayed(const std::function<void()>& work) {
     work();
-    firn::synchronize(kDevice);
-    recording_ = firn::memory::Recording::record(kDevice, work);
+    graph_ = firn::graph::Graph::capture(kDevice, work);
   }
-  void replay() const { recording_->replay(); }
+  void replay() { graph_.replay(); }
   /// Kernels, copies and fills.
-  std::int64_t nodes() const {
-    const auto& n = recording_->nodes();
-    return n.kernels + n.copies + n.fills;
-  }
+  std::int64_t nodes() const { return graph_.nodes(); }
+  std::string summary() const { return graph_.summary(); }
 
  private:
-  std::unique_ptr<firn::memory::Recording> recording_;
+  firn::graph::Graph graph_;
 };
 
 }  // namespace bench
