@@ -50,7 +50,7 @@ def run(work, shapes):
     def plain(mode, **how):
         params = parameters(shapes)
         optimizer = adamw(params, **how)
-        step = torch.compile(optimizer.step) if mode == "compiled" else optimizer.step
+        step = torch.compile(lambda: optimizer.step()) if mode == "compiled" else optimizer.step
 
         def call():
             torch.nn.utils.clip_grad_norm_(params, 1.0)
