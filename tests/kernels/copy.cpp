@@ -1,4 +1,4 @@
-// Copies, fills and sequences on the CPU.
+// Copies, fills and sequences: the CPU against the definition, CUDA devices against the CPU.
 #include "kernels/copy.h"
 
 #include <bit>
@@ -7,12 +7,14 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/twins.h"
 #include "support/catch.h"
+#include "support/run_kernel.h"
 
 namespace {
 
 using namespace firn;
-namespace cpu = kernels::cpu;
+namespace run = firn::testing::run;
 
 /// Number `i` as an element of T that differs from its neighbours.
 template <class T>
@@ -36,7 +38,7 @@ void check_copy(const Shape& shape, const Strides& from, const Strides& to) {
   const auto src = std::make_unique<T[]>(static_cast<std::size_t>(from_size));
   const auto dst = std::make_unique<T[]>(static_cast<std::size_t>(to_size));
   for (std::int64_t i = 0; i < from_size; ++i) src[i] = number<T>(i);
-  cpu::copy({src.get(), dtype_of<T>, {}, shape, from}, {dst.get(), dtype_of<T>, {}, shape, to}, {});
+  run::copy({src.get(), dtype_of<T>, {}, shape, from}, {dst.get(), dtype_of<T>, {}, shape, to});
   std::int64_t index[kMaxRank] = {};
   int bad = 0;
   for (std::int64_t i = 0; i < shape.product(); ++i) {
@@ -82,14 +84,14 @@ TEST_CASE("copies move bits, and casts keep subnormals") {
   const std::uint32_t payload[] = {0x7fc12345u, 0x7f812345u, 0x00000001u, 0x80000007u};
   std::uint32_t moved[4];
   const Shape four{4};
-  cpu::copy({payload, f32, {}, four, {1}}, {moved, f32, {}, four, {1}}, {});
+  run::copy({payload, f32, {}, four, {1}}, {moved, f32, {}, four, {1}});
   CHECK(std::equal(moved, moved + 4, payload));
 
   const float tiny[] = {std::numeric_limits<float>::denorm_min(), -1e-40f, 1e-39f, 1.f};
   double wide[4];
   float back[4];
-  cpu::copy({tiny, f32, {}, four, {1}}, {wide, f64, {}, four, {1}}, {});
-  cpu::copy({wide, f64, {}, four, {1}}, {back, f32, {}, four, {1}}, {});
+  run::copy({tiny, f32, {}, four, {1}}, {wide, f64, {}, four, {1}});
+  run::copy({wide, f64, {}, four, {1}}, {back, f32, {}, four, {1}});
   for (int i = 0; i < 4; ++i) {
     CHECK(wide[i] == static_cast<double>(tiny[i]));
     CHECK(back[i] == tiny[i]);
@@ -104,9 +106,9 @@ TEST_CASE("every dtype casts to every other") {
       double out[5];
       const auto from = static_cast<DType>(s), to = static_cast<DType>(d);
       const Shape five{5};
-      cpu::copy({values, f64, {}, five, {1}}, {a, from, {}, five, {1}}, {});
-      cpu::copy({a, from, {}, five, {1}}, {b, to, {}, five, {1}}, {});
-      cpu::copy({b, to, {}, five, {1}}, {out, f64, {}, five, {1}}, {});
+      run::copy({values, f64, {}, five, {1}}, {a, from, {}, five, {1}});
+      run::copy({a, from, {}, five, {1}}, {b, to, {}, five, {1}});
+      run::copy({b, to, {}, five, {1}}, {out, f64, {}, five, {1}});
       for (int i = 0; i < 5; ++i) {
         const bool flags = from == boolean || to == boolean;
         INFO(to_string(from) << " to " << to_string(to) << ": " << values[i]);
@@ -116,26 +118,188 @@ TEST_CASE("every dtype casts to every other") {
   }
   const std::int64_t big[] = {(std::int64_t{1} << 62) + 1};
   std::int64_t same[1];
-  cpu::copy({big, i64, {}, {1}, {1}}, {same, i64, {}, {1}, {1}}, {});
+  run::copy({big, i64, {}, {1}, {1}}, {same, i64, {}, {1}, {1}});
   CHECK(same[0] == big[0]);
 }
 
 TEST_CASE("fill and arange") {
   std::vector<float> x(12, -1.f);
-  cpu::fill({x.data(), f32, {}, {2, 3}, {6, 2}}, 2.5, {});
+  run::fill({x.data(), f32, {}, {2, 3}, {6, 2}}, 2.5);
   CHECK(x == std::vector<float>{2.5, -1, 2.5, -1, 2.5, -1, 2.5, -1, 2.5, -1, 2.5, -1});
   std::vector<half> h(70'000);
-  cpu::fill({h.data(), f16, {}, {70'000}, {1}}, -0.1, {});
+  run::fill({h.data(), f16, {}, {70'000}, {1}}, -0.1);
   CHECK(h.front().bits == half(-0.1f).bits);
   CHECK(h.back().bits == half(-0.1f).bits);
   std::vector<std::uint8_t> flags(3);
-  cpu::fill({flags.data(), boolean, {}, {3}, {1}}, 0.5, {});
+  run::fill({flags.data(), boolean, {}, {3}, {1}}, 0.5);
   CHECK(flags == std::vector<std::uint8_t>{1, 1, 1});
 
   std::vector<std::int64_t> n(3000);
-  cpu::arange({n.data(), i64, {}, {3000}, {1}}, 9007199254740992.0, -3, {});
+  run::arange({n.data(), i64, {}, {3000}, {1}}, 9007199254740992.0, -3);
   CHECK(n[2999] == 9007199254740992 - 3 * 2999);
   std::vector<float> f(5);
-  cpu::arange({f.data(), f32, {}, {5}, {1}}, 1, 0.25, {});
+  run::arange({f.data(), f32, {}, {5}, {1}}, 1, 0.25);
   CHECK(f == std::vector<float>{1, 1.25, 1.5, 1.75, 2});
 }
+
+namespace firn::testing {
+namespace {
+
+/// A copy's shape and the strides and first elements of both sides.
+struct Geometry {
+  Shape shape;
+  Strides from, to;
+  std::int64_t from_offset = 0, to_offset = 0;
+
+  static std::int64_t elements(const Shape& shape, const Strides& strides, std::int64_t offset) {
+    std::int64_t n = offset + 1;
+    for (int i = 0; i < shape.size(); ++i)
+      n += std::max<std::int64_t>(shape[i] - 1, 0) * strides[i];
+    return n;
+  }
+  std::int64_t from_elements() const { return elements(shape, from, from_offset); }
+  std::int64_t to_elements() const { return elements(shape, to, to_offset); }
+};
+
+const Geometry kGeometries[] = {
+    {{}, {}, {}},
+    {{0}, {1}, {1}},
+    {{1}, {1}, {1}},
+    {{7}, {1}, {1}},
+    {{1000}, {1}, {1}},
+    {{4099}, {1}, {1}},
+    {{1000}, {1}, {1}, 1, 0},
+    {{1000}, {1}, {1}, 0, 1},
+    {{1000}, {1}, {1}, 3, 3},
+    {{301}, {3}, {2}},
+    {{100}, {0}, {1}},
+    {{64, 48}, {0, 1}, {48, 1}},   // rows repeated
+    {{64, 48}, {1, 0}, {48, 1}},   // columns repeated
+    {{40, 64}, {96, 1}, {64, 1}},  // rows out of longer ones, in 16 bytes at a time
+    {{40, 64}, {97, 1}, {80, 1}},  // and one by one
+    {{97, 131}, {1, 97}, {131, 1}},
+    {{97, 131}, {131, 1}, {1, 97}},
+    {{33, 65}, {2, 70}, {65, 1}},
+    {{32, 64}, {1, 33}, {65, 1}, 1, 1},
+    {{3, 97, 40}, {4000, 1, 100}, {3880, 40, 1}},
+    {{2, 9, 3, 10}, {270, 1, 90, 9}, {270, 30, 10, 1}},
+    {{5, 3, 2, 7}, {1, 5, 15, 30}, {42, 14, 7, 1}},
+    {{5, 3, 2, 7}, {84, 28, 14, 2}, {126, 42, 21, 3}},
+};
+
+void compare_copies(DType from, DType to, const Geometry& g, std::vector<double> values) {
+  const auto n = static_cast<std::size_t>(g.from_elements());
+  while (values.size() < n) values.insert(values.end(), values.begin(), values.end());
+  values.resize(n);
+  const Twins src(from, values);
+  const Twins dst(to, std::vector<double>(static_cast<std::size_t>(g.to_elements()), 77.0));
+  kernels::copy(src.host(g.shape, g.from, g.from_offset), dst.host(g.shape, g.to, g.to_offset),
+                Stream{});
+  kernels::copy(src.device(g.shape, g.from, g.from_offset), dst.device(g.shape, g.to, g.to_offset),
+                device_stream());
+  dst.expect_same(fmt::format("{} to {}, {} from {} to {}", to_string(from), to_string(to),
+                              to_string(g.shape), to_string(g.from), to_string(g.to)));
+}
+
+constexpr DType kAll[] = {f16, bf16, f32, f64, i32, i64, u8, boolean};
+
+}  // namespace
+
+TEST_CASE("a device copies and casts any strides to the CPU's bits", "[gpu]") {
+  if (!has_device()) return;
+  std::vector<double> values(257);  // in the range of every dtype, with fractions
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i * i % 503) / 4;
+  for (const DType from : kAll) {
+    for (const DType to : kAll) {
+      for (const Geometry& g : kGeometries) compare_copies(from, to, g, values);
+    }
+  }
+}
+
+TEST_CASE("a device rounds once from every dtype to every floating one", "[gpu]") {
+  if (!has_device()) return;
+  const double inf = std::numeric_limits<double>::infinity();
+  std::vector<double> values{0.0,
+                             -0.0,
+                             inf,
+                             -inf,
+                             65504,
+                             65519.99999,
+                             65520,
+                             1e39,
+                             -1e39,
+                             3.3e38,
+                             3.4e38,
+                             1 + 0x1p-11,
+                             1 + 0x1p-11 + 0x1p-40,
+                             1 + 0x1p-11 - 0x1p-40,
+                             1 + 0x1p-8 + 0x1p-40,
+                             1 + 0x1p-24 + 0x1p-50,
+                             0x1p-24,
+                             0x1p-25,
+                             0x1p-25 + 0x1p-60,
+                             0x1p-126,
+                             0x1p-130,
+                             0x1p-149,
+                             0x1p-150,
+                             1e-300};
+  Rng rng(5);
+  for (int i = 0; i < 2000; ++i) {
+    values.push_back(std::ldexp(rng.uniform(-2, 2), static_cast<int>(rng.below(60)) - 35));
+  }
+  const Geometry g{{static_cast<std::int64_t>(values.size())}, {1}, {1}};
+  for (const DType from : {f16, bf16, f32, f64}) {
+    for (const DType to : {f16, bf16, f32, f64}) compare_copies(from, to, g, values);
+  }
+  for (double& v : values) {
+    v = std::isfinite(v) ? std::trunc(std::fmod(v * 0x1p40, 0x1p62)) : 0x1p61 + 0x1p50 + 4096;
+  }
+  for (const DType to : {f16, bf16, f32, f64}) compare_copies(i64, to, g, values);
+}
+
+TEST_CASE("a device moves the bits of NaNs, and a NaN stays one in every floating dtype", "[gpu]") {
+  if (!has_device()) return;
+  const std::uint32_t payload[] = {0x7fc12345u, 0x7f812345u, 0x00000001u, 0x80000007u};
+  const Twins src(f32, {0, 0, 0, 0}), dst(f32, {0, 0, 0, 0});
+  copy_bytes(src.device({4}).data, Device::cuda(), payload, Device::cpu(), sizeof payload);
+  kernels::copy(src.device({2}, {2}), dst.device({2}, {2}), device_stream());
+  kernels::copy(src.device({2}, {2}, 1), dst.device({2}, {2}, 1), device_stream());
+  std::uint32_t moved[4];
+  copy_bytes(moved, Device::cpu(), dst.device({4}).data, Device::cuda(), sizeof moved);
+  CHECK(std::equal(moved, moved + 4, payload));
+  for (const DType from : {f16, bf16, f32, f64}) {
+    for (const DType to : {f16, bf16, f32, f64}) {
+      const Twins x(from, std::vector<double>(9, std::nan(""))), y(to, std::vector<double>(9, 0));
+      kernels::copy(x.device({9}), y.device({9}), device_stream());
+      for (const double v : y.device_values()) CHECK(std::isnan(v));
+    }
+  }
+}
+
+TEST_CASE("a device fills and counts as the CPU does", "[gpu]") {
+  if (!has_device()) return;
+  for (const DType t : kAll) {
+    for (const Geometry& g : kGeometries) {
+      for (const double value : {0.0, 1.0, 2.7}) {
+        const Twins x(t, std::vector<double>(static_cast<std::size_t>(g.to_elements()), 9.0));
+        kernels::fill(x.host(g.shape, g.to, g.to_offset), value, Stream{});
+        kernels::fill(x.device(g.shape, g.to, g.to_offset), value, device_stream());
+        x.expect_same(fmt::format("fill {} {}", to_string(t), to_string(g.shape)));
+      }
+    }
+    for (const std::int64_t n : {0, 1, 120}) {
+      const Twins x(t, std::vector<double>(static_cast<std::size_t>(2 * n + 1), 9.0));
+      for (const std::int64_t stride : {1, 2}) {
+        kernels::arange(x.host({n}, {stride}, 1), 2, 0.5, Stream{});
+        kernels::arange(x.device({n}, {stride}, 1), 2, 0.5, device_stream());
+        x.expect_same(fmt::format("arange {} {}", to_string(t), n));
+      }
+    }
+  }
+  const Twins large(i64, std::vector<double>(3000));
+  kernels::arange(large.host({3000}), 9007199254740992.0, -3, Stream{});
+  kernels::arange(large.device({3000}), 9007199254740992.0, -3, device_stream());
+  large.expect_same("whole numbers past 2^53");
+}
+
+}  // namespace firn::testing

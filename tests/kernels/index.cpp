@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "kernels/twins.h"
 #include "support/catch.h"
 #include "support/threads.h"
 #include "support/values.h"
@@ -156,10 +157,12 @@ TEST_CASE("rows are added in f32 and rounded once, into a sink of another dtype 
   const Tensor dy = full({m, 2}, 0.25, f16);
   const Tensor index = zeros({m}, i64);
   const Tensor narrow = ones({3, 2}, f16);
-  kernels::add_rows("test", dy.view(), index.view(), narrow.mutable_view(), 1, Stream{});
+  kernels::add_rows("test", dy.view(), index.view(), narrow.mutable_view(), 1,
+                    current_stream(default_device()));
   expect_same("f16 sink", values_of(narrow), {1251, 1251, 1, 1, 1, 1});
   const Tensor wide = full({3, 2}, std::nan(""), f32);
-  kernels::add_rows("test", dy.view(), index.view(), wide.mutable_view(), 0, Stream{});
+  kernels::add_rows("test", dy.view(), index.view(), wide.mutable_view(), 0,
+                    current_stream(default_device()));
   expect_same("f32 sink", values_of(wide), {1250, 1250, 0, 0, 0, 0});
 }
 
@@ -182,13 +185,14 @@ TEST_CASE("few rows of a long table, in any order") {
   const Tensor dy = make({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, {6, 2}, f32);
   const Tensor grad = zeros({100000, 2});
   const Tensor index = make(list, {6}, i32);
-  kernels::add_rows("test", dy.view(), index.view(), grad.mutable_view(), 1, Stream{});
+  kernels::add_rows("test", dy.view(), index.view(), grad.mutable_view(), 1,
+                    current_stream(default_device()));
   expect_same("7", values_of(grad.slice(0, 7, 8)), {12, 14});
   expect_same("90000", values_of(grad.slice(0, 90000, 90001)), {6, 8});
   CHECK(sum(grad).item() == 78);
 }
 
-TEST_CASE("the bits of added rows do not depend on the number of threads") {
+TEST_CASE("the bits of added rows do not depend on the number of threads", "[host]") {
   for (const DType t : {f32, f16}) {
     for (const std::int64_t d : {5, 64, 700}) {
       Rng rng(31);
@@ -243,7 +247,8 @@ TEST_CASE("a bad index is named with position and bound, and nothing is written"
     const Tensor grad = ones({10, 3});
     const Tensor dy = ones({2000, 3});
     error_of([&] {
-      kernels::add_rows("test", dy.view(), index.view(), grad.mutable_view(), 0, Stream{});
+      kernels::add_rows("test", dy.view(), index.view(), grad.mutable_view(), 0,
+                        current_stream(default_device()));
     });
     expect_same("untouched", values_of(grad), std::vector<double>(30, 1.0));
   }
@@ -265,6 +270,197 @@ TEST_CASE("index ops refuse operands that do not fit") {
   CHECK(error_of([&] { gather(x, 0, zeros({2, 4}, i64)); }).find("[gather]") == 0);
   CHECK(error_of([&] { one_hot(zeros({2}, i64), 0); }).find("[one_hot]") == 0);
   CHECK(gather(x, 0, zeros({9, 2}, i64)).shape() == (Shape{9, 2}));
+}
+
+// ---- A CUDA device against the CPU, to the bit ----
+
+constexpr DType kFloating[] = {f16, bf16, f32, f64};
+
+TEST_CASE("rows taken on a device are the CPU's", "[gpu]") {
+  if (!has_device()) return;
+  for (const DType t : {f16, bf16, f32, f64, i32, i64, u8, boolean}) {
+    for (const std::int64_t d : {1, 3, 8, 64, 96}) {
+      for (const std::int64_t m : {0, 1, 37}) {
+        for (const std::int64_t offset : {0, 1}) {
+          const Twins table(t, whole_numbers(11 * (d + 2) + 1, t));
+          const Twins list(offset ? i32 : i64, positions(2 * m + 1, 11, 3));
+          const Twins out(t, std::vector<double>(static_cast<std::size_t>(m * d + 1), 1.0));
+          const Strides from{d + 2 * offset, 1};
+          kernels::take_rows("test", table.host({11, d}, from, offset), list.host({m}, {2}),
+                             out.host({m, d}, {d, 1}, offset), Stream{});
+          kernels::take_rows("test", table.device({11, d}, from, offset), list.device({m}, {2}),
+                             out.device({m, d}, {d, 1}, offset), device_stream());
+          out.expect_same(fmt::format("{} d {} m {} from {}", to_string(t), d, m, offset));
+        }
+      }
+    }
+  }
+}
+
+/// One gather and its gradient: shapes of x and of the index, the axis, and strides. An empty list
+/// stands for row-major strides.
+struct Gathering {
+  Shape x, index;
+  int axis;
+  Strides x_strides, index_strides, out_strides;
+  std::int64_t bound = 0;  ///< indices are below; 0: the size of the axis
+};
+
+void compare_gathering(const Gathering& g, DType t, DType sink, DType it, float beta) {
+  const auto or_contiguous = [](const Strides& s, const Shape& shape) {
+    return s.empty() && !shape.empty() ? contiguous_strides(shape) : s;
+  };
+  const auto elements = [](const Shape& shape, const Strides& strides) {
+    std::int64_t n = 1;
+    for (int i = 0; i < shape.size(); ++i) n += (shape[i] - 1) * strides[i];
+    return shape.product() == 0 ? 0 : n;
+  };
+  const Strides xs = or_contiguous(g.x_strides, g.x), is = or_contiguous(g.index_strides, g.index);
+  const Strides os = or_contiguous(g.out_strides, g.index);
+  const std::int64_t bound = g.bound ? g.bound : g.x[g.axis];
+  Rng rng(seed_of(to_string(g.x)));
+  const Twins x(t, rng.uniforms(elements(g.x, xs), -2, 2));
+  const Twins at(it, positions(elements(g.index, is), bound, 9));
+  const auto count = static_cast<std::size_t>(elements(g.index, os));
+  const Twins out(t, std::vector<double>(count, 9.0));
+  const std::string what =
+      fmt::format("x {} {}, index {} {}, axis {}, {} to {}, beta {}", to_string(g.x), to_string(xs),
+                  to_string(g.index), to_string(is), g.axis, to_string(t), to_string(sink), beta);
+  kernels::gather("test", x.host(g.x, xs), at.host(g.index, is), out.host(g.index, os), g.axis,
+                  Stream{});
+  kernels::gather("test", x.device(g.x, xs), at.device(g.index, is), out.device(g.index, os),
+                  g.axis, device_stream());
+  out.expect_same("gather " + what);
+
+  const Twins dy(t, rng.uniforms(static_cast<std::int64_t>(count), -2, 2));
+  const Twins grad(sink, rng.uniforms(elements(g.x, xs), -2, 2));
+  kernels::gather_backward("test", dy.host(g.index, os), at.host(g.index, is), grad.host(g.x, xs),
+                           g.axis, beta, Stream{});
+  kernels::gather_backward("test", dy.device(g.index, os), at.device(g.index, is),
+                           grad.device(g.x, xs), g.axis, beta, device_stream());
+  grad.expect_same("gather_backward " + what);
+}
+
+TEST_CASE("gathers and their gradients on a device are the CPU's", "[gpu]") {
+  if (!has_device()) return;
+  const Gathering cases[] = {
+      {{5}, {9}, 0, {}, {}, {}},
+      {{1}, {1}, 0, {}, {}, {}},
+      {{5, 4, 33}, {4, 4, 31}, 1, {}, {}, {}},
+      {{5, 4, 33}, {7, 4, 31}, 0, {}, {}, {}},
+      {{5, 4, 33}, {5, 3, 40}, 2, {}, {}, {}},
+      {{5, 4, 33}, {5, 4, 9}, 2, {1, 5, 20}, {1, 5, 20}, {}},
+      {{5, 4, 33}, {5, 4, 9}, 2, {300, 70, 2}, {1, 5, 20}, {72, 18, 2}},
+      {{6, 10, 32}, {6, 80, 32}, 1, {}, {0, 1, 0}, {}},   // whole slices by one list
+      {{6, 10, 32}, {6, 80, 32}, 1, {}, {80, 1, 0}, {}},  // by one for each line
+      {{6, 10, 30}, {6, 80, 30}, 1, {}, {0, 1, 0}, {}},
+      {{10, 6}, {200, 6}, 0, {}, {1, 0}, {}, 2},  // many terms in one place
+      {{10, 6}, {6, 200}, 1, {1, 10}, {0, 1}, {1, 6}, 3},
+      {{300, 50}, {300, 1}, 1, {}, {}, {}},  // one index a line, as labels
+      {{10, 6}, {0, 6}, 0, {}, {}, {}},
+  };
+  for (const Gathering& g : cases) {
+    if (g.axis == 1 && g.x.size() == 2 && g.x[0] == 10) continue;
+    for (const DType t : kFloating) {
+      for (const float beta : {0.f, 1.f}) compare_gathering(g, t, t, i64, beta);
+    }
+    compare_gathering(g, f16, f32, i32, 1);
+    compare_gathering(g, f32, bf16, i32, 0);
+  }
+}
+
+TEST_CASE("long lists into many rows on a device: sorted, and added in order", "[gpu]") {
+  if (!has_device()) return;
+  struct {
+    std::int64_t rows, list, d, used;
+  } const cases[] = {
+      {5000, 9000, 40, 5000},  // two digits, three blocks, four columns at a time
+      {5000, 9000, 33, 200},   // more than 64 terms in a place; one column at a time
+      {70000, 4097, 60, 70000},
+      {3000, 6000, 4, 1},  // all of one row
+  };
+  for (const auto& c : cases) {
+    const Gathering g{{c.rows, c.d}, {c.list, c.d}, 0, {}, {1, 0}, {}, c.used};
+    compare_gathering(g, f32, f32, i64, 1);
+    compare_gathering(g, f16, f32, i32, 0);
+    if (c.d != 40) continue;
+    compare_gathering(g, bf16, bf16, i64, 1);
+    compare_gathering(g, f64, f64, i64, 1);
+  }
+  // Every line with a list of its own, and lines of lists.
+  compare_gathering({{30, 4000}, {30, 300}, 1, {}, {}, {}}, f32, f32, i64, 1);
+  compare_gathering({{30, 4000}, {30, 300}, 1, {}, {}, {}}, f16, f16, i64, 0);
+  compare_gathering({{7, 2000, 8}, {7, 300, 8}, 1, {}, {300, 1, 0}, {}}, f32, f32, i64, 1);
+  compare_gathering({{4, 3000, 8}, {4, 300, 8}, 1, {}, {0, 1, 0}, {}}, f16, f32, i64, 1);
+}
+
+TEST_CASE("one_hot on a device is the CPU's", "[gpu]") {
+  if (!has_device()) return;
+  for (const DType t : {f16, bf16, f32, f64, i32, i64, u8, boolean}) {
+    for (const std::int64_t m : {0, 1, 33}) {
+      const Twins list(i64, positions(2 * m + 1, 7, 3));
+      const Twins out(t, std::vector<double>(static_cast<std::size_t>(8 * m + 1), 1.0));
+      kernels::one_hot("test", list.host({m}, {2}), out.host({m, 7}, {8, 1}), Stream{});
+      kernels::one_hot("test", list.device({m}, {2}), out.device({m, 7}, {8, 1}), device_stream());
+      out.expect_same(fmt::format("{} m {}", to_string(t), m));
+    }
+  }
+}
+
+TEST_CASE("a device notes a bad index, leaves its element out and goes on", "[gpu]") {
+  if (!has_device()) return;
+  const Device cuda = Device::cuda();
+  const Twins table(f32, whole_numbers(30, f32)), ones(f32, std::vector<double>(6000, 1.0));
+  for (const double bad : {-1.0, 10.0, 1e9}) {
+    std::vector<double> at(2000, 4);
+    at[1234] = bad;
+    const Twins list(i64, at), out(f32, std::vector<double>(6000, 0.0));
+    const auto fault = [&](auto&& work) {
+      work();
+      const std::string message = error_of([&] { synchronize(cuda); });
+      INFO(message);
+      CHECK(message.find("[test] index " + std::to_string(static_cast<std::int64_t>(bad))) == 0);
+      CHECK(message.find("1234") != std::string::npos);
+      CHECK(message.find("[0, 10)") != std::string::npos);
+      synchronize(cuda);  // told once
+    };
+    fault([&] {
+      kernels::take_rows("test", table.device({10, 3}), list.device({2000}), out.device({2000, 3}),
+                         device_stream());
+    });
+    std::vector<double> want;
+    const std::vector<double> row = table.host_values();
+    for (int i = 0; i < 2000; ++i) {
+      for (std::size_t c = 0; c < 3; ++c) want.push_back(i == 1234 ? std::nan("") : row[12 + c]);
+    }
+    expect_same("taken", out.device_values(), want);
+
+    const Twins grad(f32, std::vector<double>(30, 5.0));
+    fault([&] {
+      kernels::add_rows("test", ones.device({2000, 3}), list.device({2000}), grad.device({10, 3}),
+                        0, device_stream());
+    });
+    want.assign(30, 0);
+    for (std::size_t c = 0; c < 3; ++c) want[12 + c] = 1999;
+    expect_same("added", grad.device_values(), want);
+    // The same by way of the sort.
+    const Twins long_grad(f32, std::vector<double>(9000 * 3, 5.0));
+    at[1234] = bad == 10 ? 9000 : bad;
+    const Twins long_list(i64, at);
+    kernels::add_rows("test", ones.device({2000, 3}), long_list.device({2000}),
+                      long_grad.device({9000, 3}), 0, device_stream());
+    CHECK(error_of([&] { synchronize(cuda); }).find("[0, 9000)") != std::string::npos);
+    want.resize(9000 * 3, 0);
+    expect_same("sorted and added", long_grad.device_values(), want);
+
+    const Twins hot(f32, std::vector<double>(20000, 5.0));
+    fault([&] {
+      kernels::one_hot("test", list.device({2000}), hot.device({2000, 10}), device_stream());
+    });
+    const std::vector<double> encoded = hot.device_values();
+    CHECK(std::isnan(encoded[12340]));
+    CHECK(encoded[12354] == 1);
+  }
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "firn/storage.h"
 #include "kernels/math/philox.h"
+#include "kernels/twins.h"
 #include "support/catch.h"
 #include "support/threads.h"
 #include "support/values.h"
@@ -57,23 +58,26 @@ TEST_CASE("element i of a uniform tensor is word i of its stream, past every pie
   // The counter's low word overflows after 100 blocks.
   g.set({42, (std::uint64_t{1} << 32) - 100});
   const RandomKey key = g.get();
-  const Tensor x = rand({5001}, f32, {}, 0, 1, g);
+  const Tensor x = rand({5001}, f32, default_device(), 0, 1, g);
   CHECK(g.get().offset == key.offset + 1251);
+  const auto values = x.to_vector<float>();
   for (std::int64_t i = 0; i < x.numel(); ++i) {
     const float want = static_cast<float>(word(key, i) >> 8) * 0x1p-24f;
-    if (x.data<float>()[i] != want) FAIL("element " << i << ": " << x.data<float>()[i]);
+    const float got = values[static_cast<std::size_t>(i)];
+    if (got != want) FAIL("element " << i << ": " << got);
   }
   g.set(key);
-  const Tensor wide = rand({1025}, f64, {}, -3, 5, g);
+  const Tensor wide = rand({1025}, f64, default_device(), -3, 5, g);
+  const auto doubles = values_of(wide);
   for (std::int64_t i = 0; i < wide.numel(); ++i)
-    CHECK(wide.data<double>()[i] == -3 + 8 * (word(key, i) * 0x1p-32));
+    CHECK(doubles[static_cast<std::size_t>(i)] == -3 + 8 * (word(key, i) * 0x1p-32));
 }
 
 TEST_CASE("uniform numbers stay between low and high in every dtype, and fill it evenly") {
   for (const DType t : {f16, bf16, f32, f64}) {
     for (const auto& [low, high] : {std::pair{0.0, 1.0}, {-0.1, 0.1}, {1.0, 1.3}, {-2.0, 0.0}}) {
       Generator g(7);
-      const std::vector<double> x = values_of(rand({100'000}, t, {}, low, high, g));
+      const std::vector<double> x = values_of(rand({100'000}, t, default_device(), low, high, g));
       const auto [least, most] = std::minmax_element(x.begin(), x.end());
       INFO(to_string(t) << " [" << low << ", " << high << ")");
       CHECK(*least >= low);
@@ -92,7 +96,7 @@ TEST_CASE("uniform numbers stay between low and high in every dtype, and fill it
 TEST_CASE("normal numbers have the mean, variance and tails asked for") {
   for (const DType t : {f16, bf16, f32, f64}) {
     Generator g(11);
-    const std::vector<double> x = values_of(randn({200'001}, t, {}, 3, 0.5, g));
+    const std::vector<double> x = values_of(randn({200'001}, t, default_device(), 3, 0.5, g));
     const Moments m = moments(x);
     INFO(to_string(t));
     CHECK(m.mean == Approx(3).margin(5 * 0.5 / std::sqrt(2e5) + 3 * epsilon_of(t)));
@@ -105,23 +109,24 @@ TEST_CASE("normal numbers have the mean, variance and tails asked for") {
 TEST_CASE("normal elements 2i and 2i+1 are the Box-Muller pair of words 2i and 2i+1") {
   Generator g(5);
   const RandomKey key = g.get();
-  const Tensor x = randn({2051}, f64, {}, 0, 1, g);
+  const Tensor x = randn({2051}, f64, default_device(), 0, 1, g);
+  const auto values = values_of(x);
   for (std::int64_t i = 0; i < x.numel(); ++i) {
     const std::int64_t pair = i / 2 * 2;
     const double radius = std::sqrt(-2 * std::log((word(key, pair) + 1.0) * 0x1p-32));
     const double angle = 2 * 3.14159265358979323846 * (word(key, pair + 1) * 0x1p-32);
     const double want = i % 2 == 0 ? radius * std::cos(angle) : radius * std::sin(angle);
-    CHECK(x.data<double>()[i] == Approx(want).margin(1e-14));
+    CHECK(values[static_cast<std::size_t>(i)] == Approx(want).margin(1e-14));
   }
 }
 
-TEST_CASE("random bits do not depend on the number of threads") {
+TEST_CASE("random bits do not depend on the number of threads", "[host]") {
   const auto draw = [](int threads) {
     const Threads guard(threads);
     Generator g(3);
-    std::vector<double> all = values_of(rand({70'001}, f32, {}, 0, 1, g));
+    std::vector<double> all = values_of(rand({70'001}, f32, default_device(), 0, 1, g));
     for (const Tensor& t :
-         {randn({70'001}, f32, {}, 0, 1, g), dropout(ones({70'001}), 0.4, true, g)}) {
+         {randn({70'001}, f32, default_device(), 0, 1, g), dropout(ones({70'001}), 0.4, true, g)}) {
       const auto more = values_of(t);
       all.insert(all.end(), more.begin(), more.end());
     }
@@ -151,9 +156,10 @@ TEST_CASE("uniform_ and normal_ write views in row-major order and nothing besid
   const RandomKey key = g.get();
   const Tensor columns = slice(x, 1, 1, 6, 2);  // [4, 3], strides 6 and 2
   uniform_(columns, 0, 1, g);
+  const auto values = x.to_vector<float>();
   for (std::int64_t i = 0; i < 4; ++i)
     for (std::int64_t j = 0; j < 6; ++j) {
-      const float got = x.data<float>()[6 * i + j];
+      const float got = values[static_cast<std::size_t>(6 * i + j)];
       CHECK(got == (j % 2 == 1 ? static_cast<float>(word(key, 3 * i + j / 2) >> 8) * 0x1p-24f : 0));
     }
   const std::uint32_t version = x.storage()->version();
@@ -236,9 +242,9 @@ TEST_CASE("bounded() is the upper half of a 128-bit product") {
 
 TEST_CASE("random ops refuse what they cannot draw") {
   CHECK(error_of([] { rand({2}, i64); }) == "[rand] dtype i64; hint: draw in f32 and cast");
-  CHECK(error_of([] { rand({2}, f32, {}, 1, 1); }) ==
+  CHECK(error_of([] { rand({2}, f32, default_device(), 1, 1); }) ==
         "[uniform_] low 1, high 1; hint: low must be less than high, both finite");
-  CHECK(error_of([] { randn({2}, f32, {}, 0, -1); }) ==
+  CHECK(error_of([] { randn({2}, f32, default_device(), 0, -1); }) ==
         "[normal_] mean 0, stddev -1; hint: stddev must be 0 or more, both finite");
   CHECK(error_of([] { dropout(ones({2}), 1); }) ==
         "[dropout] p = 1; hint: p is the probability of a zero, in [0, 1)");
@@ -250,6 +256,77 @@ TEST_CASE("random ops refuse what they cannot draw") {
         "NoGrad");
   const NoGrad guard;
   normal_(w, 0, 1);
+}
+
+TEST_CASE("uniform numbers and dropout masks are the same bits on a device", "[gpu]") {
+  if (!has_device()) return;
+  const RandomKey key{42, (std::uint64_t{1} << 32) - 100};  // a carry in the counter
+  for (const DType t : {f16, bf16, f32, f64}) {
+    for (const std::int64_t n : {0, 1, 3, 4, 5, 1023, 20001}) {
+      for (const std::int64_t offset : {0, 1}) {
+        const auto size = static_cast<std::size_t>(n + offset);
+        const std::string what = fmt::format("{} [{}] from {}", to_string(t), n, offset);
+        const Twins u(t, std::vector<double>(size, 9.0));
+        kernels::uniform(u.host({n}, {1}, offset), -0.1, 1.3, key, Stream{});
+        kernels::uniform(u.device({n}, {1}, offset), -0.1, 1.3, key, device_stream());
+        u.expect_same("uniform " + what);
+
+        const Twins x(t, Rng(3).uniforms(static_cast<std::int64_t>(size), -2, 2));
+        const Twins y(t, std::vector<double>(size, 9.0));
+        kernels::dropout(x.host({n}, {1}, offset), y.host({n}, {1}, offset), 0.3, key, 0, Stream{});
+        kernels::dropout(x.device({n}, {1}, offset), y.device({n}, {1}, offset), 0.3, key, 0,
+                         device_stream());
+        y.expect_same("dropout " + what);
+        // Accumulated, a product and a sum: one rounding or two.
+        kernels::dropout(x.host({n}, {1}, offset), y.host({n}, {1}, offset), 0.3, key, 1, Stream{});
+        kernels::dropout(x.device({n}, {1}, offset), y.device({n}, {1}, offset), 0.3, key, 1,
+                         device_stream());
+        expect_close("accumulated " + what, y.device_values(), y.host_values(),
+                     12 * 2 * epsilon_of(t));
+      }
+    }
+  }
+  // Gradients of another dtype than their sink's.
+  const Twins dy(f16, Rng(4).uniforms(1001, -2, 2)), dx(f32, std::vector<double>(1001, 1.0));
+  kernels::dropout(dy.host({1001}), dx.host({1001}), 0.5, key, 0, Stream{});
+  kernels::dropout(dy.device({1001}), dx.device({1001}), 0.5, key, 0, device_stream());
+  dx.expect_same("f16 to f32");
+}
+
+TEST_CASE("normal numbers on a device are the CPU's to rounding", "[gpu]") {
+  if (!has_device()) return;
+  const RandomKey key{7, 5};
+  for (const DType t : {f16, bf16, f32, f64}) {
+    for (const std::int64_t n : {1, 2, 3, 5, 20001}) {
+      const Twins x(t, std::vector<double>(static_cast<std::size_t>(n)));
+      kernels::normal(x.host({n}), 3, 0.5, key, Stream{});
+      kernels::normal(x.device({n}), 3, 0.5, key, device_stream());
+      // |x| is below 3 + 0.5 * 6.7, and an angle near 2 pi in f32 is off by 2^-23.
+      const double u = std::max(epsilon_of(t), t == f64 ? 0.0 : epsilon_of(f32) * 4);
+      expect_close(to_string(t), x.device_values(), x.host_values(), 6.4 * 4 * u);
+    }
+  }
+}
+
+TEST_CASE("a base in the device's memory gives the seed and moves the offset", "[gpu]") {
+  if (!has_device()) return;
+  const std::uint64_t base[2] = {99, 1000};
+  const Twins place(i64, {0, 0});
+  copy_bytes(place.device({2}).data, Device::cuda(), base, Device::cpu(), sizeof base);
+  const RandomKey here{1, 5, static_cast<const std::uint64_t*>(place.device({2}).data)};
+  const RandomKey same{99, 1005};
+  const Twins u(f32, std::vector<double>(1001));
+  kernels::uniform(u.host({1001}), 0, 1, same, Stream{});
+  kernels::uniform(u.device({1001}), 0, 1, here, device_stream());
+  u.expect_same("uniform");
+  const Twins x(f32, std::vector<double>(1001, 1.0)), y(f32, std::vector<double>(1001));
+  kernels::dropout(x.host({1001}), y.host({1001}), 0.5, same, 0, Stream{});
+  kernels::dropout(x.device({1001}), y.device({1001}), 0.5, here, 0, device_stream());
+  y.expect_same("dropout");
+  const Twins z(f32, std::vector<double>(1001)), w(f32, std::vector<double>(1001));
+  kernels::normal(z.device({1001}), 0, 1, same, device_stream());
+  kernels::normal(w.device({1001}), 0, 1, here, device_stream());
+  expect_same("normal", w.device_values(), z.device_values());
 }
 
 }  // namespace
