@@ -71,6 +71,8 @@ struct StepState {
   std::int64_t applied = 0;
   std::int64_t skipped = 0;
   std::int64_t skips_in_row = 0;
+  double loss_total = 0;    ///< sum of the losses of all micro-steps; of finite ones
+  double weight_total = 0;  ///< sum of their weights
 
   StepOutcome last;
 };
@@ -104,6 +106,10 @@ FIRN_HD inline double begin_micro_step(StepState& s, const ScalerState& scaler,
   s.weight_sum += weight;
   s.loss_sum += loss;
   s.micro_steps += 1;
+  if (is_finite(loss) && is_finite(weight)) {
+    s.loss_total += loss;
+    s.weight_total += weight;
+  }
   return s.unit;
 }
 

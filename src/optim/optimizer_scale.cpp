@@ -68,6 +68,7 @@ std::vector<StepReport> Optimizer::Joint::end_cycles(
     SkipPolicy policy) {
   const Impl& first = *(*optimizers.begin())->impl_;
   const std::span<const kernels::StepMemory> all(memories);
+  for (const Optimizer* o : optimizers) o->impl_->check_skips();
   for (const Optimizer* o : optimizers) o->impl_->decide();
   if (policy == SkipPolicy::all) kernels::optim_join(all, first.store.stream());
   for (const Optimizer* o : optimizers) o->impl_->commit(false);

@@ -77,6 +77,21 @@ class ParamStore {
   const std::vector<std::uint8_t>& touched() const noexcept { return touched_now_; }
   /// For a replay that has told the device in its own course.
   void assume_uploaded() { touched_on_device_ = touched_now_; }
+  /// While it lives, autograd may store the first contribution to a gradient instead of adding it to
+  /// zeros, if `empty`.
+  class EmptyArenas {
+   public:
+    EmptyArenas(ParamStore& store, bool empty) noexcept : store_(store) { tell(empty); }
+    ~EmptyArenas() { tell(false); }
+    EmptyArenas(const EmptyArenas&) = delete;
+    EmptyArenas& operator=(const EmptyArenas&) = delete;
+
+   private:
+    void tell(bool empty) noexcept {
+      for (Parameter& p : store_.parameters_) p.leaf->stores_first = empty;
+    }
+    ParamStore& store_;
+  };
   /// No parameter has received a gradient. The gradients are zero already, or `zero_gradients`.
   void begin_cycle(bool zero_gradients);
   /// Tells autograd that the touched weights were written.

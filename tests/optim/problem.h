@@ -35,8 +35,10 @@ inline std::ostream& operator<<(std::ostream& out, const Bits& b) {
   return out << b.bytes.size() << " bytes, checksum " << seed_of(b.bytes);
 }
 
+/// Of a contiguous tensor on any device.
 inline Bits bits_of(const Tensor& t) {
-  return {{static_cast<const char*>(t.view().data), t.bytes()}};
+  const Tensor host = to_device(t.detach(), Device::cpu());
+  return {{static_cast<const char*>(host.view().data), host.bytes()}};
 }
 
 /// The state's tensor of that name.

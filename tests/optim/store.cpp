@@ -29,7 +29,7 @@ TEST_CASE("slices of the arenas begin at multiples of 64 bytes") {
   for (const optim::NamedState& s : opt.state())
     if (s.name.starts_with("parameters.")) {
       CAPTURE(s.name);
-      CHECK(reinterpret_cast<std::uintptr_t>(s.tensor.view().data) % 64 == 0);
+      CHECK(reinterpret_cast<std::uintptr_t>(address_of(s.tensor)) % 64 == 0);
       CHECK(s.tensor.shape() == Shape{3});
       ++slices;
     }

@@ -58,8 +58,9 @@ class Captured {
   void replay() {
     const kernels::StepMemory memory = store_.memory();
     const Stream stream = store_.stream();
-    kernels::optim_begin(memory, store_.arenas(), policy_, seed_.mutable_view(), loss_.view(),
-                         weight_.view(), 0, stream);
+    kernels::optim_begin(
+        kernels::MicroStep{memory, policy_, seed_.mutable_view(), loss_.view(), weight_.view()},
+        store_.arenas(), stream);
     kernels::binary(math::BinaryOp::mul, broadcast_to(seed_.view(), {kElements}), gradient.view(),
                     scaled_.mutable_view(), math::Args{}, stream);
     kernels::axpby(1, scaled_.view(), 1, leaf_.arena.mutable_view(), stream);

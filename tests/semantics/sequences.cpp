@@ -58,7 +58,8 @@ std::string disagreement(Rng& rng, Seen& seen) {
   const optim::DynamicLossScale scaler = random_scaler(rng);
   CycleModel::ByEpoch accumulate{{0, 1 + rng.below(4)}};
   if (rng.below(2) == 0) accumulate.emplace_back(1 + rng.below(2), 1 + rng.below(4));
-  const std::int64_t max_skips = rng.below(4);
+  // On a device the error for skips in a row may come steps later: see [S12].
+  const std::int64_t max_skips = rng.below(4) * (default_device().is_cpu() ? 1 : 0);
   CycleModel model(accumulate, scaler, 1.0);
   const auto [dtype, tolerance] = kTypes[rng.below(4)];
   Tensor w = parameter({model.w}, {1}, dtype);

@@ -54,6 +54,12 @@ struct GradientHealth {
   bool received = false;     ///< whether the parameter has got a gradient in the cycle
 };
 
+/// Sums over all micro-steps of an optimizer so far: of their losses' sums and weights, where both
+/// were finite. The difference between two of them, divided, is the mean loss of the time between.
+struct LossTotals {
+  double loss = 0, weight = 0;
+};
+
 /// What optimizers that step together do where one of them finds a value that is not finite.
 enum class SkipPolicy : std::uint8_t {
   all,   ///< none makes its step
@@ -99,7 +105,7 @@ class Optimizer {
   ///
   /// Throws as backward() does; and, once the cycle is over, where max_skips steps in a row were
   /// skipped for a value that was not finite. On a device nobody waits to see that: the error comes
-  /// with the first step() after the device has got so far.
+  /// with a later step() that finds it, and that can be called again to go on.
   StepReport step();
   /// A whole cycle, whatever StepOptions::accumulate says: backward(micro_batch(i)) for i in
   /// [0, micro_steps), then a step. With OverflowPolicy::replay, a cycle whose gradients overflow
@@ -143,6 +149,8 @@ class Optimizer {
   /// What the cycle under way has come to so far, or where there is none, the last one: what
   /// step() has returned. After the replay of a graph, the report of the replayed step.
   StepReport last_report() const;
+  /// What a log of an epoch needs, kept on the device. Waits for it.
+  LossTotals loss_totals() const;
   /// What the options come to, in a line: "AdamW: 16 x 4 = 64 samples per step, f16 parameters with
   /// f32 masters, dynamic loss scale from 65536, clip norm 1, lr 0.001". Without `micro_batch`, the
   /// number of samples in one, "4 micro-steps per step".
