@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -108,28 +108,18 @@ Key key_of(const Product& p, bool tf32) {
   return key;
 }
 
-/// A cuBLASLt object with the function that ends it.
+/// A cuBLASLt object, ended by the function that it comes with.
 template <class T>
-class Owned {
- public:
-  Owned() = default;
-  Owned(T object, cublasStatus_t (*destroy)(T)) : object_(object), destroy_(destroy) {}
-  Owned(Owned&& other) noexcept
-      : object_(std::exchange(other.object_, T{})), destroy_(other.destroy_) {}
-  Owned& operator=(Owned&& other) noexcept {
-    std::swap(object_, other.object_);
-    std::swap(destroy_, other.destroy_);
-    return *this;
-  }
-  ~Owned() {
-    if (object_) destroy_(object_);
-  }
-  T get() const noexcept { return object_; }
-
- private:
-  T object_{};
-  cublasStatus_t (*destroy_)(T) = nullptr;
+struct Destroy {
+  cublasStatus_t (*destroy)(T) = nullptr;
+  void operator()(T object) const noexcept { destroy(object); }
 };
+template <class T>
+using Owned = std::unique_ptr<std::remove_pointer_t<T>, Destroy<T>>;
+template <class T>
+Owned<T> own(T object, cublasStatus_t (*destroy)(T)) {
+  return Owned<T>(object, Destroy<T>{destroy});
+}
 
 struct Plan {
   bool found = false;  ///< false: the library has no algorithm
@@ -153,7 +143,7 @@ Owned<cublasLtMatrixLayout_t> layout_of(const Matrix& m, DType dtype, std::int64
   check(lt.cublasLtMatrixLayoutCreate(&layout, data_type(dtype), static_cast<std::uint64_t>(m.rows),
                                       static_cast<std::uint64_t>(m.cols), m.ld),
         op, "cublasLtMatrixLayoutCreate");
-  Owned owned(layout, lt.cublasLtMatrixLayoutDestroy);
+  auto owned = own(layout, lt.cublasLtMatrixLayoutDestroy);
   if (batch != 1) {
     const auto count = static_cast<std::int32_t>(batch);
     const auto put = [&](cublasLtMatrixLayoutAttribute_t attribute, const auto& value) {
@@ -186,7 +176,7 @@ Plan make_plan(const Product& p, bool tf32, cublasLtHandle_t handle) {
   cublasLtMatmulDesc_t desc = nullptr;
   check(lt.cublasLtMatmulDescCreate(&desc, compute, wide ? CUDA_R_64F : CUDA_R_32F), p.op,
         "cublasLtMatmulDescCreate");
-  plan.desc = Owned(desc, lt.cublasLtMatmulDescDestroy);
+  plan.desc = own(desc, lt.cublasLtMatmulDescDestroy);
   const auto transform = [](bool t) -> std::int32_t { return t ? CUBLAS_OP_T : CUBLAS_OP_N; };
   set(desc, CUBLASLT_MATMUL_DESC_TRANSA, transform(p.a.transposed), p.op);
   set(desc, CUBLASLT_MATMUL_DESC_TRANSB, transform(p.b.transposed), p.op);
@@ -206,7 +196,7 @@ Plan make_plan(const Product& p, bool tf32, cublasLtHandle_t handle) {
 
   cublasLtMatmulPreference_t preference = nullptr;
   check(lt.cublasLtMatmulPreferenceCreate(&preference), p.op, "cublasLtMatmulPreferenceCreate");
-  const Owned owned(preference, lt.cublasLtMatmulPreferenceDestroy);
+  const auto owned = own(preference, lt.cublasLtMatmulPreferenceDestroy);
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
     check(lt.cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value),
           p.op, "cublasLtMatmulPreferenceSetAttribute");
