@@ -23,7 +23,7 @@ struct Event {
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
   void record() {
-    check(cudaEventRecord(handle, static_cast<cudaStream_t>(stream_handle())), "cudaEventRecord");
+    check(cudaEventRecord(handle, static_cast<cudaStream_t>(stream().handle)), "cudaEventRecord");
   }
   void wait() { check(cudaEventSynchronize(handle), "cudaEventSynchronize"); }
   double us_since(const Event& start) const {
@@ -47,8 +47,6 @@ Settings& settings() {
   static Settings s;
   return s;
 }
-
-void* stream_handle() { return firn::current_stream(kDevice).handle; }
 
 void report(const Figure& f) {
   std::vector<double> v = f.values;

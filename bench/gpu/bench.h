@@ -60,8 +60,8 @@ std::vector<double> host_ns(const std::function<void()>& call);
 /// data.
 firn::Tensor random(const firn::Shape& shape, firn::DType dtype);
 
-/// The streams' common part: where bench's own CUDA calls go.
-void* stream_handle();
+/// Where work goes now: another stream while a graph is being recorded.
+inline firn::Stream stream() { return firn::current_stream(kDevice); }
 
 // ---- The works. Each prints its figures. ----
 void ceilings();

@@ -62,20 +62,20 @@ void both(const char* product, const Layer& l, DType t, const std::function<void
   kernels::epilogues() = before;
 }
 
-void forward(const Layer& l, DType t, firn::Stream s) {
+void forward(const Layer& l, DType t) {
   const Tensor x = random({l.m, l.k}, t), w = random({l.n, l.k}, t), bias = random({l.n}, t);
   const Tensor y = firn::empty({l.m, l.n}, t, kDevice);
   const auto saved = kernels::dense_saved(Activation::relu, l.m, l.n, t);
   const Tensor mask = firn::empty(saved.shape, saved.dtype, kDevice);
   const auto run = [&](const ConstView& b, Activation activation, const View& saves) {
-    kernels::dense_forward(x.view(), w.view(), b, activation, y.mutable_view(), saves, s);
+    kernels::dense_forward(x.view(), w.view(), b, activation, y.mutable_view(), saves, stream());
   };
   figure("fwd", l, "plain", t, [&] { run(ConstView{}, Activation::none, View{}); });
   figure("fwd", l, "bias", t, [&] { run(bias.view(), Activation::none, View{}); });
   both("fwd", l, t, [&] { run(bias.view(), Activation::relu, mask.mutable_view()); });
 }
 
-void data_gradient(const Layer& l, DType t, firn::Stream s) {
+void data_gradient(const Layer& l, DType t) {
   const Tensor dy = random({l.m, l.n}, t), w = random({l.n, l.k}, t);
   const Tensor dx = firn::empty({l.m, l.k}, t, kDevice);
   // The mask that a layer with this output saves: of a product of 8 columns.
@@ -83,20 +83,22 @@ void data_gradient(const Layer& l, DType t, firn::Stream s) {
   const Tensor mask = firn::empty(saved.shape, saved.dtype, kDevice);
   const Tensor x = random({l.m, 8}, t), below = random({l.k, 8}, t);
   kernels::dense_forward(x.view(), below.view(), ConstView{}, Activation::relu, dx.mutable_view(),
-                         mask.mutable_view(), s);
+                         mask.mutable_view(), stream());
   const auto run = [&](Activation activation, const ConstView& saves) {
-    kernels::dense_data_gradient(dy.view(), w.view(), activation, saves, dx.mutable_view(), s);
+    kernels::dense_data_gradient(dy.view(), w.view(), activation, saves, dx.mutable_view(),
+                                 stream());
   };
   figure("dgrad", l, "plain", t, [&] { run(Activation::none, ConstView{}); });
   both("dgrad", l, t, [&] { run(Activation::relu, mask.view()); });
 }
 
-void weight_gradient(const Layer& l, DType t, firn::Stream s) {
+void weight_gradient(const Layer& l, DType t) {
   const Tensor dy = random({l.m, l.n}, t), x = random({l.m, l.k}, t);
   const Tensor dw = firn::zeros({l.n, l.k}, firn::f32, kDevice);
   const Tensor db = firn::zeros({l.n}, firn::f32, kDevice);
   const auto run = [&](float beta, const View& bias) {
-    kernels::dense_weight_gradient(dy.view(), x.view(), dw.mutable_view(), beta, bias, beta, s);
+    kernels::dense_weight_gradient(dy.view(), x.view(), dw.mutable_view(), beta, bias, beta,
+                                   stream());
   };
   figure("wgrad", l, "plain", t, [&] { run(0, View{}); });
   figure("wgrad", l, "accumulate", t, [&] { run(1, View{}); });
@@ -104,17 +106,17 @@ void weight_gradient(const Layer& l, DType t, firn::Stream s) {
   figure("wgrad", l, "all_accumulate", t, [&] { run(1, db.mutable_view()); });
 }
 
-void square(std::int64_t n, DType t, firn::Stream s) {
+void square(std::int64_t n, DType t) {
   const Tensor a = random({n, n}, t), b = random({n, n}, t);
   const Tensor c = firn::empty({n, n}, t, kDevice);
-  figure("gemm", {n, n, n}, "plain", t,
-         [&] { kernels::gemm(a.view(), b.view(), c.mutable_view(), kernels::GemmArgs{}, s); });
+  figure("gemm", {n, n, n}, "plain", t, [&] {
+    kernels::gemm(a.view(), b.view(), c.mutable_view(), kernels::GemmArgs{}, stream());
+  });
 }
 
 }  // namespace
 
 void gemm() {
-  const firn::Stream s = firn::current_stream(kDevice);
   const std::vector<Layer> layers = sized(std::vector<Layer>{{64, 512, 784},
                                                              {64, 512, 512},
                                                              {64, 10, 512},
@@ -129,13 +131,13 @@ void gemm() {
   for (const DType t : {firn::f16, firn::bf16, firn::f32}) {
     for (const std::int64_t n : sized(std::vector<std::int64_t>{1024, 4096, 8192}, {32})) {
       if (t == firn::f32 && n > 4096) continue;
-      square(n, t, s);
+      square(n, t);
     }
     for (const Layer& l : layers) {
       if (t == firn::f32 && l.m > 4096) continue;  // seconds each, and of no model
-      forward(l, t, s);
-      data_gradient(l, t, s);
-      weight_gradient(l, t, s);
+      forward(l, t);
+      data_gradient(l, t);
+      weight_gradient(l, t);
       firn::release_cached_memory(kDevice);
     }
   }

@@ -68,14 +68,15 @@ void run(const Case& c, const Make& make) {
 Tensor out(const Shape& shape, DType dtype) { return firn::empty(shape, dtype, kDevice); }
 
 /// The elementwise cases of one shape and dtype.
-void elementwise(std::int64_t rows, std::int64_t cols, DType t, firn::Stream s) {
+void elementwise(std::int64_t rows, std::int64_t cols, DType t) {
   const Shape shape{rows, cols};
   const double n = static_cast<double>(rows * cols);
   const double size = static_cast<double>(firn::size_of(t));
   run({"add", rows, cols, t, 3 * n * size}, [&](int) {
     const Tensor a = random(shape, t), b = random(shape, t), y = out(shape, t);
     return [=] {
-      kernels::binary(math::BinaryOp::add, a.view(), b.view(), y.mutable_view(), math::Args{}, s);
+      kernels::binary(math::BinaryOp::add, a.view(), b.view(), y.mutable_view(), math::Args{},
+                      stream());
     };
   });
   struct Unary {
@@ -86,13 +87,13 @@ void elementwise(std::int64_t rows, std::int64_t cols, DType t, firn::Stream s) 
                         Unary{"gelu_tanh", math::UnaryOp::gelu_tanh}}) {
     run({u.name, rows, cols, t, 2 * n * size}, [&](int) {
       const Tensor x = random(shape, t), y = out(shape, t);
-      return [=] { kernels::unary(u.op, x.view(), y.mutable_view(), math::Args{}, s); };
+      return [=] { kernels::unary(u.op, x.view(), y.mutable_view(), math::Args{}, stream()); };
     });
     run({std::string(u.name) + "_backward", rows, cols, t, 3 * n * size}, [&](int) {
       const Tensor dy = random(shape, t), saved = random(shape, t), dx = out(shape, t);
       return [=] {
         kernels::unary_backward(u.op, dy.view(), saved.view(), dx.mutable_view(), math::Args{}, 0,
-                                s);
+                                stream());
       };
     });
   }
@@ -101,34 +102,36 @@ void elementwise(std::int64_t rows, std::int64_t cols, DType t, firn::Stream s) 
       const DType from = widen ? t : firn::f32, to = widen ? firn::f32 : t;
       run({widen ? "cast_to_f32" : "cast_from_f32", rows, cols, t, n * (size + 4)}, [&](int) {
         const Tensor x = random(shape, from), y = out(shape, to);
-        return [=] { kernels::copy(x.view(), y.mutable_view(), s); };
+        return [=] { kernels::copy(x.view(), y.mutable_view(), stream()); };
       });
     }
   }
   run({"dropout", rows, cols, t, 2 * n * size}, [&](int k) {
     const Tensor x = random(shape, t), y = out(shape, t);
     const firn::RandomKey key{17, static_cast<std::uint64_t>(k) << 32, nullptr};
-    return [=] { kernels::dropout(x.view(), y.mutable_view(), 0.1, key, 0, s); };
+    return [=] { kernels::dropout(x.view(), y.mutable_view(), 0.1, key, 0, stream()); };
   });
 }
 
-void softmax(std::int64_t rows, std::int64_t cols, DType t, firn::Stream s) {
+void softmax(std::int64_t rows, std::int64_t cols, DType t) {
   const Shape shape{rows, cols};
   const double part = static_cast<double>(rows * cols) * static_cast<double>(firn::size_of(t));
   run({"softmax", rows, cols, t, 2 * part}, [&](int) {
     const Tensor x = random(shape, t), y = out(shape, t);
-    return [=] { kernels::softmax(x.view(), y.mutable_view(), false, s); };
+    return [=] { kernels::softmax(x.view(), y.mutable_view(), false, stream()); };
   });
   run({"softmax_backward", rows, cols, t, 3 * part}, [&](int) {
     const Tensor dy = random(shape, t), x = random(shape, t), y = out(shape, t);
     const Tensor dx = out(shape, t);
-    kernels::softmax(x.view(), y.mutable_view(), false, s);
-    return [=] { kernels::softmax_backward(dy.view(), y.view(), dx.mutable_view(), false, 0, s); };
+    kernels::softmax(x.view(), y.mutable_view(), false, stream());
+    return [=] {
+      kernels::softmax_backward(dy.view(), y.view(), dx.mutable_view(), false, 0, stream());
+    };
   });
 }
 
 /// Layer norm, or RMS norm where not `center`, with weight (and bias).
-void norms(bool center, std::int64_t rows, std::int64_t cols, DType t, firn::Stream s) {
+void norms(bool center, std::int64_t rows, std::int64_t cols, DType t) {
   const Shape shape{rows, cols};
   const double part = static_cast<double>(rows * cols) * static_cast<double>(firn::size_of(t));
   const double statistics = (center ? 8.0 : 4.0) * static_cast<double>(rows);
@@ -147,7 +150,7 @@ void norms(bool center, std::int64_t rows, std::int64_t cols, DType t, firn::Str
   const auto forward = [=](const Buffers& b) {
     kernels::norm(b.x.view(), b.weight.view(), center ? b.bias.view() : ConstView{}, 1e-5, center,
                   b.y.mutable_view(), center ? b.mean.mutable_view() : firn::View{},
-                  b.rstd.mutable_view(), s);
+                  b.rstd.mutable_view(), stream());
   };
   run({name, rows, cols, t, 2 * part + statistics}, [&](int) {
     const Buffers b = make();
@@ -164,13 +167,14 @@ void norms(bool center, std::int64_t rows, std::int64_t cols, DType t, firn::Str
       grads.dweight = dweight.mutable_view();
       if (center) grads.dbias = dbias.mutable_view();
       kernels::norm_backward(dy.view(), b.x.view(), b.weight.view(),
-                             center ? b.mean.view() : ConstView{}, b.rstd.view(), center, grads, s);
+                             center ? b.mean.view() : ConstView{}, b.rstd.view(), center, grads,
+                             stream());
     };
   });
 }
 
 /// Forward and backward together: logits are read, their gradient is written.
-void cross_entropy(std::int64_t rows, std::int64_t cols, DType t, firn::Stream s) {
+void cross_entropy(std::int64_t rows, std::int64_t cols, DType t) {
   const Shape shape{rows, cols};
   const double part = static_cast<double>(rows * cols) * static_cast<double>(firn::size_of(t));
   std::vector<std::int64_t> labels;
@@ -184,24 +188,24 @@ void cross_entropy(std::int64_t rows, std::int64_t cols, DType t, firn::Stream s
     return [=] {
       const kernels::CrossEntropyArgs args;
       kernels::cross_entropy(x.view(), target.view(), args, loss.mutable_view(),
-                             weight.mutable_view(), stats.mutable_view(), s);
+                             weight.mutable_view(), stats.mutable_view(), stream());
       kernels::cross_entropy_backward(dloss.view(), x.view(), target.view(), stats.view(), args,
-                                      dx.mutable_view(), 0, s);
+                                      dx.mutable_view(), 0, nullptr, stream());
     };
   });
 }
 
 /// A table of `vocabulary` rows, and `rows` indices into it; the gradient of the table is f32.
-void embedding(std::int64_t vocabulary, std::int64_t rows, std::int64_t cols, DType t,
-               firn::Stream s) {
+void embedding(std::int64_t vocabulary, std::int64_t rows, std::int64_t cols, DType t) {
   const double part = static_cast<double>(rows * cols) * static_cast<double>(firn::size_of(t));
   std::vector<std::int64_t> ids;
   for (std::int64_t i = 0; i < rows; ++i) ids.push_back((i * 7919 + i / 3) % vocabulary);
   const Tensor index = firn::tensor(ids, {rows}, kDevice);
   run({"embedding", rows, cols, t, 2 * part}, [&](int) {
     const Tensor table = random({vocabulary, cols}, t), y = out({rows, cols}, t);
-    return
-        [=] { kernels::take_rows("embedding", table.view(), index.view(), y.mutable_view(), s); };
+    return [=] {
+      kernels::take_rows("embedding", table.view(), index.view(), y.mutable_view(), stream());
+    };
   });
   // dy is read; every row of the table that an index names is read and written.
   std::sort(ids.begin(), ids.end());
@@ -210,15 +214,15 @@ void embedding(std::int64_t vocabulary, std::int64_t rows, std::int64_t cols, DT
   run({"embedding_backward", rows, cols, t, part + table_bytes}, [&](int) {
     const Tensor dy = random({rows, cols}, t);
     const Tensor grad = firn::zeros({vocabulary, cols}, firn::f32, kDevice);
-    return
-        [=] { kernels::add_rows("embedding", dy.view(), index.view(), grad.mutable_view(), 1, s); };
+    return [=] {
+      kernels::add_rows("embedding", dy.view(), index.view(), grad.mutable_view(), 1, stream());
+    };
   });
 }
 
 }  // namespace
 
 void memory_bound() {
-  const firn::Stream s = firn::current_stream(kDevice);
   using Sizes = std::vector<std::pair<std::int64_t, std::int64_t>>;
   const Sizes tiny{{8, 64}};
   const Sizes flat = sized(Sizes{{32768, 4096}, {64, 512}}, tiny);
@@ -231,16 +235,16 @@ void memory_bound() {
                                  {64, 512}},
                            tiny);
   for (const DType t : {firn::f16, firn::bf16, firn::f32}) {
-    for (const auto& [r, c] : flat) elementwise(r, c, t, s);
+    for (const auto& [r, c] : flat) elementwise(r, c, t);
     for (const auto& [r, c] : rows) {
-      softmax(r, c, t, s);
-      norms(true, r, c, t, s);
-      norms(false, r, c, t, s);
+      softmax(r, c, t);
+      norms(true, r, c, t);
+      norms(false, r, c, t);
     }
     for (const auto& [r, c] : sized(Sizes{{32768, 1024}, {8192, 50304}, {64, 10}}, tiny))
-      cross_entropy(r, c, t, s);
+      cross_entropy(r, c, t);
     for (const auto& [r, c] : sized(Sizes{{32768, 768}, {64, 512}}, tiny))
-      embedding(sized<std::int64_t>(50304, 32), r, c, t, s);
+      embedding(sized<std::int64_t>(50304, 32), r, c, t);
   }
 }
 

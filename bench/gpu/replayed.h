@@ -16,6 +16,8 @@ class Replayed {
   explicit Replayed(const std::function<void()>& work) {
     work();
     graph_ = firn::graph::Graph::capture(kDevice, work);
+    if (graph_.nodes() == 0)
+      throw firn::Error("bench", "nothing was recorded: the work went to another stream");
   }
   void replay() { graph_.replay(); }
   /// Kernels, copies and fills.
