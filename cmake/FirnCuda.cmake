@@ -19,7 +19,17 @@ if(FIRN_CUDA STREQUAL "SIM")
   set(FIRN_HAS_CUDA ON)
   set(FIRN_HAS_CUSIM ON)
   target_compile_definitions(firn_private INTERFACE FIRN_HAS_CUDA FIRN_HAS_CUSIM)
-  message(STATUS "firn: CUDA kernels on the simulator (tests/cusim)")
+  set(FIRN_CUSIM_KERNEL_OPTIONS -x c++ -Wno-unknown-pragmas)  # of each .cu file
+  if(FIRN_CUSIM_CHECK)
+    if(FIRN_SANITIZE)
+      message(FATAL_ERROR "FIRN_CUSIM_CHECK and FIRN_SANITIZE exclude each other: use a build for each")
+    endif()
+    # Linked with functions of the simulator's own (tests/cusim/check_entry.cpp).
+    list(APPEND FIRN_CUSIM_KERNEL_OPTIONS -fsanitize=thread -fsanitize=bounds,alignment -g1)
+    message(STATUS "firn: CUDA kernels on the simulator (tests/cusim), every load and store checked")
+  else()
+    message(STATUS "firn: CUDA kernels on the simulator (tests/cusim)")
+  endif()
   return()
 endif()
 

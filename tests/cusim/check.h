@@ -1,4 +1,7 @@
-// Check mode (FIRN_CUSIM_CHECK): what the engine tells the checker. Without it nothing is done.
+// Check mode (FIRN_CUSIM_CHECK): every load and store of a kernel is looked at. Kernels are
+// compiled with -fsanitize=thread, and the functions that this plants in front of each access are
+// our own (check_entry.cpp). Here: what the engine tells the checker. In other builds nothing is
+// done.
 #pragma once
 
 #include "memory.h"
@@ -6,6 +9,16 @@
 namespace cusim::check {
 
 #ifdef CUSIM_CHECK
+/// A kernel's access to [p, p + bytes), from the instruction at `pc`.
+struct Access {
+  char* p;
+  std::size_t bytes;
+  bool write;
+  bool atomic;
+  const void* pc;
+};
+void on_access(const Access& access);
+
 void begin_launch();
 void end_launch();
 void begin_block();
@@ -18,7 +31,7 @@ void after_atomic(const void* address);
 void forget_block(Block& block);
 /// The set of blocks has changed.
 void forget_last_block();
-/// Code that is no kernel has written [p, p + bytes) of device memory.
+/// Code that is no kernel has written [p, p + bytes).
 void wrote(void* p, std::size_t bytes);
 #else
 inline void begin_launch() {}

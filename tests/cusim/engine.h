@@ -78,6 +78,8 @@ struct Engine {
   bool kernel_code = false;  ///< and control is in the kernel's code, not in the simulator's
   bool failed = false;       ///< the kernel was stopped by a report
   std::string report;
+  const void* report_pc = nullptr;  ///< the instruction in the kernel, where it is known
+  int device = 0;                   ///< that the kernel runs on
   Stats stats{};
   std::uint64_t random_state = 1;
 };

@@ -96,7 +96,8 @@ cudaError_t check_configuration(const KernelCall& k) {
 cudaError_t enqueue_kernel(const KernelCall& kernel) {
   return call("cudaLaunchKernel", cudaErrorLaunchOutOfResources, [&] {
     if (const cudaError_t error = check_configuration(kernel)) return error;
-    const auto run = [kernel] {
+    const auto run = [kernel, on = device] {
+      engine.device = on;
       if (!run_kernel(kernel)) sticky_error = cudaErrorLaunchFailure;
     };
     std::string text = "kernel grid " + text_of(kernel.grid) + " block " + text_of(kernel.block);
