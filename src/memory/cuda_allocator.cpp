@@ -174,9 +174,9 @@ class DeviceCache {
         if (!waited) {
           waited = true;
           count_host_wait();
-          cudaStreamSynchronize(native(stream));  // what it answers, the next call does too
+          succeeded(cudaStreamSynchronize(native(stream)));  // an error of the work comes again
         }
-        if (cudaFree(p) != cudaSuccess) cudaGetLastError();
+        succeeded(cudaFree(p));
         blocks_.erase(p);
         accounts_.given_to_system(size);
       });
@@ -251,7 +251,7 @@ void pinned_release(void* block) noexcept {
     pinned().blocks.erase(reinterpret_cast<std::uintptr_t>(block));
   }
   const RelaxedCapture relaxed;
-  if (cudaFreeHost(block) != cudaSuccess) cudaGetLastError();
+  succeeded(cudaFreeHost(block));
 }
 
 bool is_pinned(const void* address) noexcept {

@@ -19,6 +19,12 @@ inline void check(cudaError_t status, const char* op, const char* call) {
               "errors of earlier kernels can show up here; CUDA_LAUNCH_BLOCKING=1 finds the place");
 }
 
+/// For calls whose failure is dealt with or does no harm: it is not reported by a later call.
+inline bool succeeded(cudaError_t status) noexcept {
+  if (status != cudaSuccess) cudaGetLastError();
+  return status == cudaSuccess;
+}
+
 inline void set_device(int device, const char* op) {
   check(cudaSetDevice(device), op, "cudaSetDevice");
 }
@@ -30,18 +36,23 @@ inline cudaStream_t native(Stream stream) noexcept { return native(stream.handle
 /// being captured, though they have nothing to do with that stream: cudaMalloc, cudaFree.
 class RelaxedCapture {
  public:
-  RelaxedCapture() noexcept { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  ~RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCapture() noexcept : exchanged_(exchange()) {}
+  ~RelaxedCapture() {
+    if (exchanged_) exchange();
+  }
   RelaxedCapture(const RelaxedCapture&) = delete;
   RelaxedCapture& operator=(const RelaxedCapture&) = delete;
 
  private:
+  bool exchange() noexcept { return succeeded(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+  bool exchanged_;
 };
 
 inline bool is_capturing(void* stream) noexcept {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  return cudaStreamIsCapturing(native(stream), &status) == cudaSuccess &&
+  return succeeded(cudaStreamIsCapturing(native(stream), &status)) &&
          status != cudaStreamCaptureStatusNone;
 }
 

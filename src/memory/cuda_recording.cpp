@@ -43,10 +43,10 @@ Recording::Recording(Device device)
 
 Recording::~Recording() {
   const RelaxedCapture relaxed;  // another graph may be recorded at the moment
-  if (executable_) cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(executable_));
+  if (executable_) succeeded(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(executable_)));
   if (ring_) {  // its slots may still be read
     count_host_wait();
-    if (cudaStreamSynchronize(native(home_)) != cudaSuccess) cudaGetLastError();
+    succeeded(cudaStreamSynchronize(native(home_)));
   }
   if (bases_) {
     const Pause pause;
@@ -67,15 +67,20 @@ std::unique_ptr<Recording> Recording::record(Device device, const std::function<
   cudaGraph_t graph = nullptr;
   const auto end = [&] {
     current_recording = nullptr;
-    return cudaStreamEndCapture(native(stream.get()), &graph);
+    const cudaError_t status = cudaStreamEndCapture(native(stream.get()), &graph);
+    if (status != cudaSuccess && is_capturing(stream.get().handle)) {  // it must not go on
+      cudaGraph_t dropped = nullptr;
+      if (succeeded(cudaStreamEndCapture(native(stream.get()), &dropped)))
+        succeeded(cudaGraphDestroy(dropped));
+    }
+    return status;
   };
   try {
     current_recording = recording.get();
     const StreamScope scope(stream);
     work();
   } catch (...) {
-    if (end() == cudaSuccess && graph) cudaGraphDestroy(graph);
-    cudaGetLastError();
+    if (succeeded(end())) succeeded(cudaGraphDestroy(graph));
     throw;
   }
   if (const cudaError_t status = end(); status == cudaErrorStreamCaptureUnjoined) {
@@ -89,10 +94,10 @@ std::unique_ptr<Recording> Recording::record(Device device, const std::function<
   try {
     recording->instantiate(graph);
   } catch (...) {
-    cudaGraphDestroy(graph);
+    succeeded(cudaGraphDestroy(graph));
     throw;
   }
-  cudaGraphDestroy(graph);
+  succeeded(cudaGraphDestroy(graph));
   return recording;
 }
 

@@ -70,6 +70,7 @@ void* take_stream(int device) {
 }
 
 void give_stream(int device, void* stream) noexcept {
+  if (is_capturing(stream)) return;  // nobody can use it
   DeviceStreams& streams = streams_of(device);
   const std::lock_guard lock(streams.mutex);
   streams.idle.push_back(stream);
@@ -80,12 +81,11 @@ bool order(int device, void* waiter, void* first) noexcept {
   DeviceStreams& streams = streams_of(device);
   // One event serves all: cudaStreamWaitEvent means the record that it finds.
   const std::lock_guard lock(streams.mutex);
-  const bool done = cudaSetDevice(device) == cudaSuccess &&
-                    (streams.order || cudaEventCreateWithFlags(
-                                          &streams.order, cudaEventDisableTiming) == cudaSuccess) &&
-                    cudaEventRecord(streams.order, native(first)) == cudaSuccess &&
-                    cudaStreamWaitEvent(native(waiter), streams.order, 0) == cudaSuccess;
-  if (!done) cudaGetLastError();
+  const bool done = succeeded(cudaSetDevice(device)) &&
+                    (streams.order ||
+                     succeeded(cudaEventCreateWithFlags(&streams.order, cudaEventDisableTiming))) &&
+                    succeeded(cudaEventRecord(streams.order, native(first))) &&
+                    succeeded(cudaStreamWaitEvent(native(waiter), streams.order, 0));
   return done;
 }
 
@@ -115,7 +115,7 @@ void synchronize_event(void* event, int device) {
 }
 
 void destroy_event(void* event) noexcept {
-  if (event) cudaEventDestroy(static_cast<cudaEvent_t>(event));
+  if (event) succeeded(cudaEventDestroy(static_cast<cudaEvent_t>(event)));
 }
 
 void synchronize_device(int device) {
@@ -166,7 +166,7 @@ void copy_async(void* dst, Device dst_device, const void* src, Device src_device
           "cudaEventCreateWithFlags");
     cudaError_t status = cudaEventRecord(event, native(from));
     if (status == cudaSuccess) status = cudaStreamWaitEvent(native(stream), event, 0);
-    cudaEventDestroy(event);
+    succeeded(cudaEventDestroy(event));
     check(status, "copy", "cudaStreamWaitEvent");
     set_device(dst_device.index, "copy");
     check(cudaMemcpyPeerAsync(dst, dst_device.index, src, src_device.index, bytes, native(stream)),
@@ -175,7 +175,7 @@ void copy_async(void* dst, Device dst_device, const void* src, Device src_device
           "cudaEventCreateWithFlags");
     status = cudaEventRecord(event, native(stream));
     if (status == cudaSuccess) status = cudaStreamWaitEvent(native(from), event, 0);
-    cudaEventDestroy(event);
+    succeeded(cudaEventDestroy(event));
     return check(status, "copy", "cudaStreamWaitEvent");
   }
   set_device(stream.device.index, "copy");
