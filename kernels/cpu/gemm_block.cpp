@@ -54,8 +54,9 @@ void gemm_block(std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
                 const Operand<float>& a, const Operand<float>& b, float beta, float* c,
                 std::int64_t ldc) {
 #ifdef FIRN_HAS_ONEDNN
-  if (k == 0 && beta == 0) {  // dnnl_sgemm would leave c as it is
-    for (std::int64_t i = 0; i < m; ++i) std::fill_n(c + i * ldc, n, 0.f);
+  if (k == 0) {  // dnnl_sgemm would leave c as it is
+    for (std::int64_t i = 0; i < m; ++i)
+      for (std::int64_t j = 0; j < n; ++j) c[i * ldc + j] = beta == 0 ? 0 : beta * c[i * ldc + j];
     return;
   }
   const OneThread guard;

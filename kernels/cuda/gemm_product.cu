@@ -93,7 +93,7 @@ struct KeyHash {
 Key key_of(const Product& p, bool tf32) {
   Key key = {static_cast<std::int64_t>(p.in),
              static_cast<std::int64_t>(p.out),
-             static_cast<std::int64_t>(p.epilogue),
+             static_cast<std::int64_t>(native(p)),
              p.batch,
              p.aux_ld,
              p.beta != 0,
