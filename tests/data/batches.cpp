@@ -20,7 +20,8 @@ data::LabelledImages numbered(int n) {
     labels.push_back(i);
     for (int j = 0; j < 6; ++j) pixels.push_back(static_cast<std::uint8_t>(7 * i + j));
   }
-  return {tensor(pixels, {n, 2, 3}), tensor(labels, {n})};
+  const Device cpu = Device::cpu();
+  return {tensor(pixels, {n, 2, 3}, cpu), tensor(labels, {n}, cpu)};
 }
 
 std::vector<std::int64_t> order_of(const data::Batches& batches, std::int64_t epoch) {
@@ -73,7 +74,8 @@ TEST_CASE("Batches: drop_last leaves out a short batch only") {
 TEST_CASE("Batches: one batch, one sample, none") {
   CHECK(order_of(data::Batches(numbered(5), {.batch_size = 10}), 0).size() == 5);
   CHECK(order_of(data::Batches(numbered(1), {.batch_size = 1}), 0) == std::vector<std::int64_t>{0});
-  const data::LabelledImages none{empty({0, 2, 3}, u8), empty({0}, i64)};
+  const data::LabelledImages none{empty({0, 2, 3}, u8, Device::cpu()),
+                                  empty({0}, i64, Device::cpu())};
   const data::Batches batches(none);
   CHECK(batches.size() == 0);
   CHECK(order_of(batches, 0).empty());
@@ -128,7 +130,8 @@ TEST_CASE("Batches: pixels become (p/255 - mean) / stddev in the rows of their l
     }
   }
   // 255 is 1 exactly.
-  const data::LabelledImages white{full({1, 1}, 255, u8), zeros({1}, i64)};
+  const data::LabelledImages white{full({1, 1}, 255, u8, Device::cpu()),
+                                   zeros({1}, i64, Device::cpu())};
   CHECK(data::Batches(white).epoch(0)[0].x.item() == 1.0);
 }
 
@@ -162,7 +165,7 @@ TEST_CASE("Batches: an epoch outlives the object it came from") {
   CHECK_THROWS_AS(epoch[-1], Error);
 }
 
-TEST_CASE("Batches: what cannot be batched") {
+TEST_CASE("Batches: what cannot be batched", "[host]") {
   const auto set = numbered(4);
   const auto message = [](data::LabelledImages s, const data::BatchOptions& o = {}) -> std::string {
     try {

@@ -90,10 +90,10 @@ TEST_CASE("IDX: gzip is told by content, not by name") {
 
 TEST_CASE("IDX: memory is accounted to data") {
   const TempFolder folder;
-  const std::size_t before = memory_stats().of(Owner::data).current;
+  const std::size_t before = memory_stats(Device::cpu()).of(Owner::data).current;
   const Tensor t = data::read_idx(
       write_file(folder.file("f"), idx_header(0x08, {100'000}) + Bytes(100'000, 'x')));
-  CHECK(memory_stats().of(Owner::data).current >= before + 100'000);
+  CHECK(memory_stats(Device::cpu()).of(Owner::data).current >= before + 100'000);
 }
 
 TEST_CASE("IDX: errors say what was expected and what was found, and where") {
@@ -116,7 +116,7 @@ TEST_CASE("IDX: errors say what was expected and what was found, and where") {
 }
 
 TEST_CASE("IDX: absurd sizes are refused before memory is taken") {
-  const std::uint64_t allocations = memory_stats().allocations;
+  const std::uint64_t allocations = memory_stats(Device::cpu()).allocations;
   const std::uint32_t most = 0xffffffff;
   CHECK_THAT(error_of(idx_header(0x08, {most, most, most}) + "x"),
              contains("absurd sizes at byte 4: [4294967295, 4294967295, 4294967295] u8"));
@@ -128,7 +128,7 @@ TEST_CASE("IDX: absurd sizes are refused before memory is taken") {
              contains("expected 4294967295 bytes of data, found only 1"));
   CHECK_THAT(error_of(gzip(idx_header(0x08, {most}) + "x")),
              contains("expected 4294967295 bytes of data, found a gzip file that holds at most"));
-  CHECK(memory_stats().allocations == allocations);
+  CHECK(memory_stats(Device::cpu()).allocations == allocations);
 }
 
 TEST_CASE("IDX: damaged gzip") {

@@ -78,12 +78,13 @@ void check_16bit(DType dtype) {
 
 }  // namespace
 
-TEST_CASE("every 16-bit value survives a load and a store, and f32 rounds to it as in half.h") {
+TEST_CASE("every 16-bit value survives a load and a store, and f32 rounds to it as in half.h",
+          "[host]") {
   check_16bit<half>(f16);
   check_16bit<bfloat16>(bf16);
 }
 
-TEST_CASE("half.h rounds to nearest even") {
+TEST_CASE("half.h rounds to nearest even", "[host]") {
   for (int i = 0; i < 0x7bff; ++i) {  // between every two neighbours
     const half low = half::from_bits(static_cast<std::uint16_t>(i));
     const half high = half::from_bits(static_cast<std::uint16_t>(i + 1));
@@ -98,7 +99,7 @@ TEST_CASE("half.h rounds to nearest even") {
   CHECK(static_cast<float>(half(std::nextafter(65520.f, 0.f))) == 65504.f);
 }
 
-TEST_CASE("f64 and i64 reach 16 bits with one rounding") {
+TEST_CASE("f64 and i64 reach 16 bits with one rounding", "[host]") {
   // Just above a tie of f16, but exactly on it when rounded to f32 first.
   const double above = 1.0 + std::ldexp(1.0, -11) + std::ldexp(1.0, -40);
   const double below = 1.0 + 3 * std::ldexp(1.0, -11) - std::ldexp(1.0, -40);
@@ -124,7 +125,7 @@ TEST_CASE("f64 and i64 reach 16 bits with one rounding") {
   CHECK(static_cast<float>(narrow[4]) == 0.f);
 }
 
-TEST_CASE("rows: strides, repeats, bool, and no copy where none is needed") {
+TEST_CASE("rows: strides, repeats, bool, and no copy where none is needed", "[host]") {
   const float source[] = {0.f, 1.f, -2.5f, std::nanf(""), 4.f, 5.f};
   float buffer[6];
   CHECK(load_row(source, f32, 1, 6, buffer) == source);

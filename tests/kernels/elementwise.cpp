@@ -11,6 +11,7 @@
 #include "firn/device.h"
 #include "kernels/copy.h"
 #include "support/catch.h"
+#include "support/run_kernel.h"
 
 namespace {
 
@@ -18,7 +19,7 @@ using namespace firn;
 using math::Args;
 using math::BinaryOp;
 using math::UnaryOp;
-namespace cpu = kernels::cpu;
+namespace run = firn::testing::run;
 
 View view(void* data, DType dtype, const Shape& shape) {
   return {data, dtype, {}, shape, contiguous_strides(shape)};
@@ -124,7 +125,7 @@ void check_all_inputs(DType dtype) {
   for (int i = 0; i < 65536; ++i) x[i] = H::from_bits(static_cast<std::uint16_t>(i));
   for (const math::UnaryInfo& op : math::kUnaryOps) {
     const Args args = args_of(op.op);
-    cpu::unary(op.op, view(x), view(y), args, {});
+    run::unary(op.op, view(x), view(y), args);
     int worst = 0, at = 0;
     for (int i = 0; i < 65536; ++i) {
       const double exact = reference(op.op, static_cast<double>(static_cast<float>(x[i])), args);
@@ -175,7 +176,7 @@ void check_geometry(const Shape& shape, const Strides& a_strides, const Strides&
   const Buffers<T> dy(shape, a_strides), b(shape, b_strides);
   Buffers<T> out(shape, out_strides);
   const Buffers<T> before(shape, out_strides);
-  cpu::binary_backward(BinaryOp::mul, 0, dy.view, dy.view, b.view, out.view, {}, beta, {});
+  run::binary_backward(BinaryOp::mul, 0, dy.view, dy.view, b.view, out.view, {}, beta);
   std::int64_t index[kMaxRank] = {};
   int bad = 0;
   for (std::int64_t i = 0; i < shape.product(); ++i) {
@@ -202,8 +203,8 @@ TEST_CASE("unary ops in f32 and f64 come within a few ulp") {
   std::vector<double> xd(x.begin(), x.end()), yd(x.size());
   for (const math::UnaryInfo& op : math::kUnaryOps) {
     const Args args = args_of(op.op);
-    cpu::unary(op.op, view(x), view(y), args, {});
-    cpu::unary(op.op, view(xd), view(yd), args, {});
+    run::unary(op.op, view(x), view(y), args);
+    run::unary(op.op, view(xd), view(yd), args);
     for (std::size_t i = 0; i < x.size(); ++i) {
       const double want = reference(op.op, xd[i], args);
       INFO(op.name << "(" << xd[i] << ")");
@@ -223,11 +224,11 @@ TEST_CASE("the derivative of every unary op matches central differences") {
   std::vector<double> x = test_inputs(97), dy(x.size(), 2.0), dx(x.size()), saved(x.size());
   for (const math::UnaryInfo& op : math::kUnaryOps) {
     const Args args = args_of(op.op);
-    cpu::unary(op.op, view(x), view(saved), args, {});
+    run::unary(op.op, view(x), view(saved), args);
     const bool input = op.saves == math::Saves::input;
     for (float beta : {0.f, 1.f}) {
       std::fill(dx.begin(), dx.end(), beta == 0 ? std::nan("") : 0.5);
-      cpu::unary_backward(op.op, view(dy), input ? view(x) : view(saved), view(dx), args, beta, {});
+      run::unary_backward(op.op, view(dy), input ? view(x) : view(saved), view(dx), args, beta);
       for (std::size_t i = 0; i < x.size(); ++i) {
         const double h = 1e-5;
         const double slope =
@@ -257,12 +258,12 @@ TEST_CASE("the derivatives of every binary op match central differences") {
       const std::vector<double> kept = moved;
       const double h = 1e-6;
       for (double& v : moved) v += h;
-      cpu::binary(op.op, view(a), view(b), view(up), args, {});
+      run::binary(op.op, view(a), view(b), view(up), args);
       for (double& v : moved) v -= 2 * h;
-      cpu::binary(op.op, view(a), view(b), view(down), args, {});
+      run::binary(op.op, view(a), view(b), view(down), args);
       moved = kept;
       std::fill(g.begin(), g.end(), 0.25);
-      cpu::binary_backward(op.op, operand, view(dy), view(a), view(b), view(g), args, 1, {});
+      run::binary_backward(op.op, operand, view(dy), view(a), view(b), view(g), args, 1);
       for (std::size_t i = 0; i < raw.size(); ++i) {
         INFO(op.name << " operand " << operand << " at " << a[i] << ", " << b[i]);
         CHECK(g[i] == Approx(0.25 + 1.5 * (up[i] - down[i]) / (2 * h)).epsilon(1e-6).margin(1e-7));
@@ -301,25 +302,25 @@ TEST_CASE("an output that is an input") {
   std::vector<half> x(999);
   for (int i = 0; i < 999; ++i) x[i] = half(static_cast<float>(i - 500) / 100.f);
   std::vector<half> want(999), y = x;
-  cpu::unary(UnaryOp::gelu, view(x), view(want), {}, {});
-  cpu::unary(UnaryOp::gelu, view(y), view(y), {}, {});
+  run::unary(UnaryOp::gelu, view(x), view(want), {});
+  run::unary(UnaryOp::gelu, view(y), view(y), {});
   CHECK(std::memcmp(y.data(), want.data(), 2 * y.size()) == 0);
   std::vector<float> a(333, 3.f);
-  cpu::binary(BinaryOp::mul, view(a), view(a), view(a), {}, {});
+  run::binary(BinaryOp::mul, view(a), view(a), view(a), {});
   CHECK(a[332] == 9.f);
 }
 
 TEST_CASE("integers: arithmetic in 64 bits, comparisons of all dtypes") {
   std::vector<std::int64_t> a{1, -2, (std::int64_t{1} << 53) + 1}, b{5, -2, 1}, y(3);
-  cpu::binary(BinaryOp::add, view(a), view(b), view(y), {}, {});
+  run::binary(BinaryOp::add, view(a), view(b), view(y), {});
   CHECK(y == std::vector<std::int64_t>{6, -4, (std::int64_t{1} << 53) + 2});
   std::vector<std::uint8_t> flags(3, 9);
-  cpu::binary(BinaryOp::eq, view(a), view(b), view(flags.data(), boolean, {3}), {}, {});
+  run::binary(BinaryOp::eq, view(a), view(b), view(flags.data(), boolean, {3}), {});
   CHECK(flags == std::vector<std::uint8_t>{0, 1, 0});
   const float nan = std::numeric_limits<float>::quiet_NaN();
   std::vector<float> u{1, nan, 3}, v{1, nan, 2};
   const auto compare = [&](BinaryOp op) {
-    cpu::binary(op, view(u), view(v), view(flags.data(), boolean, {3}), {}, {});
+    run::binary(op, view(u), view(v), view(flags.data(), boolean, {3}), {});
     return flags[0] * 4 + flags[1] * 2 + flags[2];
   };
   CHECK(compare(BinaryOp::eq) == 4);
@@ -334,11 +335,11 @@ TEST_CASE("minimum and maximum: NaN wins, ties share") {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   std::vector<float> a{1, nan, 2, 5}, b{2, 1, nan, 5}, y(4), dy(4, 1.f);
   for (BinaryOp op : {BinaryOp::minimum, BinaryOp::maximum}) {
-    cpu::binary(op, view(a), view(b), view(y), {}, {});
+    run::binary(op, view(a), view(b), view(y), {});
     CHECK(y[0] == (op == BinaryOp::minimum ? 1.f : 2.f));
     CHECK((std::isnan(y[1]) && std::isnan(y[2]) && y[3] == 5.f));
     for (int operand : {0, 1}) {
-      cpu::binary_backward(op, operand, view(dy), view(a), view(b), view(y), {}, 0, {});
+      run::binary_backward(op, operand, view(dy), view(a), view(b), view(y), {}, 0);
       CHECK(y[3] == 0.5f);
       CHECK(y[0] == ((op == BinaryOp::minimum) == (operand == 0) ? 1.f : 0.f));
     }
@@ -347,8 +348,8 @@ TEST_CASE("minimum and maximum: NaN wins, ties share") {
 
 TEST_CASE("pow has finite gradients at base 0") {
   std::vector<double> a{0, 0, 0, 2}, b{0, 1, 2, 0}, dy(4, 1), da(4), db(4);
-  cpu::binary_backward(BinaryOp::pow, 0, view(dy), view(a), view(b), view(da), {}, 0, {});
-  cpu::binary_backward(BinaryOp::pow, 1, view(dy), view(a), view(b), view(db), {}, 0, {});
+  run::binary_backward(BinaryOp::pow, 0, view(dy), view(a), view(b), view(da), {}, 0);
+  run::binary_backward(BinaryOp::pow, 1, view(dy), view(a), view(b), view(db), {}, 0);
   CHECK(da == std::vector<double>{0, 1, 0, 0});
   CHECK(db[0] == 0);
   CHECK(db[1] == 0);
@@ -359,30 +360,30 @@ TEST_CASE("pow has finite gradients at base 0") {
 TEST_CASE("where and axpby") {
   std::vector<std::uint8_t> c{1, 0, 1};
   std::vector<float> a{1, 2, 3}, b{std::nanf(""), 5, HUGE_VALF}, y(3, 10.f);
-  cpu::where(view(c.data(), boolean, {3}), view(a), view(b), view(y), 1, {});
+  run::where(view(c.data(), boolean, {3}), view(a), view(b), view(y), 1);
   CHECK(y == std::vector<float>{11, 15, 13});
-  cpu::where(view(c.data(), boolean, {3}), view(a), view(b), view(y), 0, {});
+  run::where(view(c.data(), boolean, {3}), view(a), view(b), view(y), 0);
   CHECK(y == std::vector<float>{1, 5, 3});
   std::vector<std::int64_t> p{1, 2, 3}, q{4, 5, 6};
-  cpu::where(view(c.data(), boolean, {3}), view(p), view(q), view(q), 0, {});
+  run::where(view(c.data(), boolean, {3}), view(p), view(q), view(q), 0);
   CHECK(q == std::vector<std::int64_t>{1, 5, 3});
 
   std::vector<half> h{half(1.f), half(2.f), half(3.f)};
-  cpu::axpby(2, view(h), 1, view(a), {});
+  run::axpby(2, view(h), 1, view(a));
   CHECK(a == std::vector<float>{3, 6, 9});
   std::vector<float> nans(3, std::nanf(""));
-  cpu::axpby(0.5, view(a), 0, view(nans), {});
+  run::axpby(0.5, view(a), 0, view(nans));
   CHECK(nans == std::vector<float>{1.5, 3, 4.5});
 }
 
-TEST_CASE("elementwise results do not depend on the number of threads") {
+TEST_CASE("elementwise results do not depend on the number of threads", "[host]") {
   std::vector<float> x(200'003), one(x.size()), two(x.size());
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<float>(i));
   const int before = num_threads();
   set_num_threads(1);
-  cpu::unary(UnaryOp::gelu, view(x), view(one), {}, {});
+  run::unary(UnaryOp::gelu, view(x), view(one), {});
   set_num_threads(2);
-  cpu::unary(UnaryOp::gelu, view(x), view(two), {}, {});
+  run::unary(UnaryOp::gelu, view(x), view(two), {});
   set_num_threads(before);
   CHECK(std::memcmp(one.data(), two.data(), one.size() * sizeof(float)) == 0);
 }

@@ -15,7 +15,7 @@ using kernels::cpu::kParallelWork;
 using kernels::cpu::parallel_for;
 using testing::Threads;
 
-TEST_CASE("parallel_for runs every chunk once, for any number of threads") {
+TEST_CASE("parallel_for runs every chunk once, for any number of threads", "[host]") {
   const Threads threads(GENERATE(1, 2, 3, 8));
   for (int round = 0; round < 500; ++round) {
     std::vector<int> runs(static_cast<std::size_t>(1 + round % 70));
@@ -25,7 +25,7 @@ TEST_CASE("parallel_for runs every chunk once, for any number of threads") {
   }
 }
 
-TEST_CASE("parallel_for runs small work in the calling thread") {
+TEST_CASE("parallel_for runs small work in the calling thread", "[host]") {
   const Threads threads(4);
   const auto self = std::this_thread::get_id();
   parallel_for(50, kParallelWork - 1, [&](std::int64_t) {
@@ -33,7 +33,7 @@ TEST_CASE("parallel_for runs small work in the calling thread") {
   });
 }
 
-TEST_CASE("parallel_for passes on the exception of the lowest chunk that threw") {
+TEST_CASE("parallel_for passes on the exception of the lowest chunk that threw", "[host]") {
   const Threads threads(GENERATE(1, 4));
   for (int round = 0; round < 50; ++round) {
     std::string caught;
@@ -51,7 +51,7 @@ TEST_CASE("parallel_for passes on the exception of the lowest chunk that threw")
   CHECK(runs == 1);
 }
 
-TEST_CASE("parallel_for inside parallel_for, and from two threads at a time") {
+TEST_CASE("parallel_for inside parallel_for, and from two threads at a time", "[host]") {
   const Threads threads(3);
   std::atomic<int> runs{0};
   const auto work = [&] {
@@ -66,7 +66,7 @@ TEST_CASE("parallel_for inside parallel_for, and from two threads at a time") {
   CHECK(runs == 2 * 200 * 6 * 4);
 }
 
-TEST_CASE("kernels flush subnormals and give the caller's mode back") {
+TEST_CASE("kernels flush subnormals and give the caller's mode back", "[host]") {
   const Threads threads(GENERATE(1, 3));
   volatile float tiny = 1e-40f, one = 1;
   float flushed = 1;

@@ -219,7 +219,7 @@ TEST_CASE("argmax: the first of the largest, NaN above all") {
   }
 }
 
-TEST_CASE("the bits of a reduction do not depend on the number of threads") {
+TEST_CASE("the bits of a reduction do not depend on the number of threads", "[host]") {
   struct Case {
     Shape shape;
     Axes axes;
@@ -259,13 +259,15 @@ TEST_CASE("the reduction kernel scales, accumulates and writes with strides") {
       kept[axis] = 1;
       // Every second column of a wider matrix: the elements between must stay.
       const Tensor y = make(before, kept, f32, Layout::stepped);
-      kernels::reduce(kernels::ReduceOp::sum, x.view(), y.mutable_view(), 0.5, 1.f, Stream{});
+      kernels::reduce(kernels::ReduceOp::sum, x.view(), y.mutable_view(), 0.5, 1.f,
+                      current_stream(default_device()));
       const auto bound =
           sum_bound(want, sums(values, shape, {axis}, true), static_cast<double>(shape[axis]), f32);
       expect_close(to_string(shape), values_of(y), want, bound);
       // With beta 0 what was there is not read.
       const Tensor fresh = full(kept, kNaN, f64);
-      kernels::reduce(kernels::ReduceOp::sum, x.view(), fresh.mutable_view(), 1, 0.f, Stream{});
+      kernels::reduce(kernels::ReduceOp::sum, x.view(), fresh.mutable_view(), 1, 0.f,
+                      current_stream(default_device()));
       expect_close("beta 0", values_of(fresh), total,
                    sum_bound(total, sums(values, shape, {axis}, true),
                              static_cast<double>(shape[axis]), f32));

@@ -83,10 +83,12 @@ TEST_CASE("softmax_backward adds to its sink, also an f32 sink of an f16 input")
   const std::vector<double> want = {0.25 * (1 - 1.75), 0.75 * (2 - 1.75), 0.5, -0.5};
   for (const DType t : {f16, f32}) {
     const Tensor dx = make({10, 20, 30, 40}, {2, 2}, t);
-    kernels::softmax_backward(dy.view(), y.view(), dx.mutable_view(), false, 1, Stream{});
+    kernels::softmax_backward(dy.view(), y.view(), dx.mutable_view(), false, 1,
+                              current_stream(default_device()));
     expect_close("beta 1", values_of(dx), {10 + want[0], 20 + want[1], 30 + want[2], 40 + want[3]},
                  t == f16 ? 0.01 : 1e-6);
-    kernels::softmax_backward(dy.view(), y.view(), dx.mutable_view(), false, 0, Stream{});
+    kernels::softmax_backward(dy.view(), y.view(), dx.mutable_view(), false, 0,
+                              current_stream(default_device()));
     expect_close("beta 0", values_of(dx), want, 1e-3);
   }
 }
@@ -133,7 +135,7 @@ TEST_CASE("norm_backward over no rows stores zero parameter gradients, or keeps 
   grads.dbias = db.mutable_view();
   grads.dbias_beta = 1;
   kernels::norm_backward(none.view(), none.view(), ConstView{}, rstd.view(), rstd.view(), true,
-                         grads, Stream{});
+                         grads, current_stream(default_device()));
   expect_same("dweight", values_of(dw), {0, 0, 0});
   expect_same("dbias", values_of(db), {7, 7, 7});
 }
@@ -146,7 +148,7 @@ TEST_CASE("one tensor may be both weight and bias: its gradient is the sum") {
   expect_close("shared", values_of(p.grad()), {2 - 2, 2 + 2}, 1e-12);
 }
 
-TEST_CASE("gradients of rows have the same bits for 1 and 2 threads") {
+TEST_CASE("gradients of rows have the same bits for 1 and 2 threads", "[host]") {
   const auto run = [](int threads) {
     const Threads guard(threads);
     Generator g(1);

@@ -69,7 +69,8 @@ void check(const char* name, Fn fn, Exact exact, float low, float high, double l
       #name, [](TileF x) { return name(x); }, [](long double x) { return std::name(x); }, low, \
       high, limit)
 
-TEST_CASE("elementary functions of tiles are accurate to a few ulp, and right at the ends") {
+TEST_CASE("elementary functions of tiles are accurate to a few ulp, and right at the ends",
+          "[host]") {
   FIRN_CHECK_TILE(sqrt, 0, 100, 0.5001);
   FIRN_CHECK_TILE(exp, -110, 95, 1.5);
   FIRN_CHECK_TILE(expm1, -110, 95, 2);

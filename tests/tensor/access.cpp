@@ -67,7 +67,7 @@ TEST_CASE("tensor: absurd shapes are refused before memory is asked for", "[tens
   CHECK(error_of([] { empty({1ll << 62, 4}); }).find("too many elements") != std::string::npos);
 }
 
-TEST_CASE("tensor: data is typed", "[tensor]") {
+TEST_CASE("tensor: data is typed", "[tensor][host]") {
   const Tensor t = tensor({1.f, 2.f});
   CHECK(t.data<float>()[1] == 2.f);
   t.data<float>()[1] = 5.f;
@@ -77,11 +77,18 @@ TEST_CASE("tensor: data is typed", "[tensor]") {
         "type, or cast it first");
 }
 
+TEST_CASE("tensor: data is for tensors in host memory", "[tensor][gpu]") {
+  CHECK(error_of([] {
+          tensor({1.f, 2.f}, Device::cuda()).data<float>();
+        }) == "[data] [2] f32 cuda:0 is not in host memory; hint: x.to(Device::cpu())");
+}
+
 TEST_CASE("tensor: item needs exactly one element", "[tensor]") {
   CHECK(tensor(std::vector<std::int32_t>{7}, {1, 1}).item() == 7);
   CHECK(error_of([] {
           tensor({1.f, 2.f}).item();
-        }) == "[item] [2] f32 cpu has 2 elements; hint: reduce it first, or use to_vector");
+        }) == "[item] [2] f32 " + to_string(default_device()) +
+                  " has 2 elements; hint: reduce it first, or use to_vector");
   CHECK(error_of([] { empty({0}).item(); }).find("0 elements") != std::string::npos);
 }
 
@@ -99,7 +106,7 @@ TEST_CASE("tensor: the undefined one refuses everything by name", "[tensor]") {
 TEST_CASE("tensor: a copy is a handle, not a copy of the elements", "[tensor]") {
   const Tensor a = tensor({1.f, 2.f});
   const Tensor b = a;
-  b.data<float>()[0] = 9.f;
+  fill_(b[0], 9);
   CHECK(a.to_vector<float>()[0] == 9.f);
   CHECK(a.clone().storage()->data() != a.storage()->data());
 }

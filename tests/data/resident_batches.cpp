@@ -1,0 +1,126 @@
+// ResidentBatches: the batches of Batches, from a set on the default device.
+#include "firn/data/resident_batches.h"
+
+#include <utility>
+
+#include "data/matchers.h"
+#include "firn/firn.h"
+#include "support/values.h"
+
+using namespace firn;
+using namespace firn::test;
+using namespace firn::testing;
+
+namespace {
+
+/// n images of 4x5 random pixels with labels in [0, 10), on the CPU.
+data::LabelledImages random_set(std::int64_t n, DType labels = u8) {
+  Rng rng(seed_of("resident") + static_cast<std::uint64_t>(n));
+  std::vector<double> pixels, classes;
+  for (std::int64_t i = 0; i < n * 20; ++i) pixels.push_back(static_cast<double>(rng.below(256)));
+  for (std::int64_t i = 0; i < n; ++i) classes.push_back(static_cast<double>(rng.below(10)));
+  const Layout layout = Layout::contiguous;
+  return {make(pixels, {n, 4, 5}, u8, layout, Device::cpu()),
+          make(classes, {n}, labels, layout, Device::cpu())};
+}
+
+}  // namespace
+
+TEST_CASE("ResidentBatches: the order, bits and sizes of Batches, epoch after epoch") {
+  const DType dtype = GENERATE(f32, f16, bf16);
+  const bool shuffle = GENERATE(true, false);
+  const bool drop_last = GENERATE(true, false);
+  for (const DType labels : {u8, i64}) {
+    const auto set = random_set(103, labels);
+    const data::BatchOptions options{.batch_size = 10,
+                                     .shuffle = shuffle,
+                                     .drop_last = drop_last,
+                                     .flatten = labels == u8,
+                                     .seed = 3,
+                                     .mean = 0.286f,
+                                     .stddev = 0.353f,
+                                     .dtype = dtype};
+    const data::Batches batches(set, options);
+    data::ResidentBatches resident(set, options);
+    CHECK(resident.size() == batches.size());
+    CHECK(resident.samples() == batches.samples());
+    CHECK(resident.remaining() == 0);
+    for (const std::int64_t epoch : {0, 1, 4, 1}) {
+      resident.begin_epoch(epoch);
+      std::int64_t left = resident.samples();
+      for (const auto& [x, y] : batches.epoch(epoch)) {
+        REQUIRE(resident.remaining() == left);
+        CHECK(resident.next_size() == y.numel());
+        const data::Batch b = resident.next();
+        CHECK(b.x.device() == default_device());
+        CHECK(b.x.dtype() == dtype);
+        CHECK(b.y.dtype() == i64);
+        CHECK(b.x.shape() == x.shape());
+        expect_same("x", values_of(b.x), values_of(x));
+        expect_same("y", values_of(b.y), values_of(y));
+        left -= y.numel();
+      }
+      CHECK(resident.remaining() == 0);
+      CHECK(left == 0);
+    }
+  }
+}
+
+TEST_CASE("ResidentBatches: batches of any size, an epoch left early, batches that are kept") {
+  const auto set = random_set(50);
+  data::ResidentBatches resident(set, {.batch_size = 50, .shuffle = false});
+  resident.begin_epoch(0);
+  const data::Batch first = resident.next(7), second = resident.next(3);
+  CHECK(resident.remaining() == 40);
+  resident.begin_epoch(1);
+  CHECK(resident.remaining() == 50);
+  const data::Batch all = resident.next();
+  const auto x = values_of(all.x), y = values_of(all.y);
+  expect_same("first", values_of(first.x), {x.begin(), x.begin() + 140});
+  expect_same("second", values_of(second.y), {y.begin() + 7, y.begin() + 10});
+}
+
+TEST_CASE("ResidentBatches: the set lies on the device as bytes, and a batch takes no more") {
+  const Device device = default_device();
+  const auto before = memory_stats(device).of(Owner::data).current;
+  data::ResidentBatches resident(random_set(1000), {.batch_size = 10});
+  const auto held = memory_stats(device).of(Owner::data).current - before;
+  CHECK(held >= 1000 * (20 + 1 + 8));  // pixels, label, position in the order
+  CHECK(held <= 1000 * (20 + 1 + 8) + 4096);
+  resident.begin_epoch(0);
+  resident.next();
+  const auto warm = memory_stats(device);
+  while (resident.remaining() > 0) resident.next();
+  resident.begin_epoch(1);
+  while (resident.remaining() > 0) resident.next();
+  CHECK(memory_stats(device).system_allocations == warm.system_allocations);
+}
+
+TEST_CASE("ResidentBatches: what cannot be taken") {
+  const auto set = random_set(4);
+  const auto message = [](auto&& fn) -> std::string {
+    try {
+      fn();
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return {};
+  };
+  CHECK_THAT(message([&] {
+               data::ResidentBatches({set.labels, set.labels}, {.dtype = i64});
+             }),
+             contains("x must be of a floating dtype"));
+  CHECK_THAT(message([&] {
+               data::ResidentBatches({set.images, set.images});
+             }),
+             contains("labels must be u8, i32 or i64"));
+  data::ResidentBatches resident(set, {.batch_size = 3});
+  CHECK_THAT(message([&] { resident.next(); }), contains("begin_epoch()"));
+  resident.begin_epoch(0);
+  CHECK_THAT(message([&] { resident.next(5); }), contains("5 samples asked for, 4 left"));
+  CHECK(resident.next().y.numel() == 3);
+  CHECK_THAT(message([&] { resident.next(2); }), contains("2 samples asked for, 1 left"));
+  CHECK(resident.next().y.numel() == 1);
+  CHECK_THROWS_AS(resident.next(), Error);
+  CHECK_THROWS_AS(resident.begin_epoch(-1), Error);
+}
