@@ -116,7 +116,8 @@ Tensor mlp(const Tensor& x, std::span<const Tensor> weights, std::span<const Ten
   operands.insert(operands.end(), weights.begin(), weights.end());
   operands.insert(operands.end(), biases.begin(), biases.end());
   operands.resize(static_cast<std::size_t>(2 * layers.count + 1));
-  const std::vector<Tensor> in = autocasted(Policy::lower, operands);
+  const std::vector<Tensor> in =
+      autocast_on() ? autocasted(Policy::lower, operands) : std::move(operands);
   const auto at = [&](int i) -> const Tensor& { return in[static_cast<std::size_t>(i)]; };
 
   // Gradients go down to here, and nothing is saved below.
