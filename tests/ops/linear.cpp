@@ -1,4 +1,7 @@
 // Rows: matrix products and linear layers.
+#include <utility>
+#include <vector>
+
 #include "support/op_row.h"
 
 namespace firn::testing {
@@ -70,6 +73,43 @@ FIRN_OP_ROWS(linear) {
   product(
       "linear without bias", [](const Args& x) { return linear(x[0], x[1]); },
       {{{3, 4}, {5, 4}}, {{2, 3, 4}, {5, 4}}, {{33, 65}, {31, 65}}}, 65);
+}
+
+/// Two or three layers: x, then weight and bias of each.
+OpFn chain(Activation activation) {
+  return [activation](const Args& x) {
+    std::vector<Tensor> weights, biases;
+    for (std::size_t i = 1; i < x.size(); i += 2) {
+      weights.push_back(x[i]);
+      biases.push_back(x[i + 1]);
+    }
+    return mlp(x[0], weights, biases, activation);
+  };
+}
+
+FIRN_OP_ROWS(mlp) {
+  const std::vector<std::vector<Shape>> two = {
+      {{3, 4}, {5, 4}, {5}, {2, 5}, {2}},    {{4}, {5, 4}, {5}, {2, 5}, {2}},
+      {{2, 3, 4}, {5, 4}, {5}, {7, 5}, {7}}, {{0, 4}, {5, 4}, {5}, {2, 5}, {2}},
+      {{1, 1}, {1, 1}, {1}, {1, 1}, {1}},    {{17, 33}, {129, 33}, {129}, {10, 129}, {10}}};
+  const std::vector<Arg> args(5, real());
+  // The values between the layers are rounded too.
+  Row("mlp relu", chain(Activation::relu))
+      .args(args)
+      .shapes(two)
+      .accuracy(Accuracy::sum, 130)
+      .roundings(3)
+      .kinks();
+  Row("mlp gelu_tanh", chain(Activation::gelu_tanh))
+      .args(args)
+      .shapes(two)
+      .accuracy(Accuracy::sum, 130)
+      .roundings(4);
+  Row("mlp without activation, three layers", chain(Activation::none))
+      .args(std::vector<Arg>(7, real()))
+      .shapes({{{3, 4}, {5, 4}, {5}, {2, 5}, {2}, {6, 2}, {6}}})
+      .accuracy(Accuracy::sum, 12)
+      .roundings(5);
 }
 
 }  // namespace
