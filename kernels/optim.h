@@ -14,6 +14,7 @@
 
 #include "kernels/dispatch.h"
 #include "kernels/math/optim.h"
+#include "kernels/step_memory.h"
 
 namespace firn::kernels {
 
@@ -69,32 +70,12 @@ struct OptimizerArena {
   double* trust_ratios = nullptr;          ///< [parameters]
 };
 
-/// What all arenas of an optimizer share, in device memory.
-struct StepMemory {
-  View state;     ///< u8 [sizeof(StepState)]
-  View touched;   ///< u8 [parameters]: received a gradient in this cycle (optim_set_touched)
-  View counts;    ///< i64 [parameters]: updates applied to each
-  View schedule;  ///< u8 [sizeof(math::ScheduleTable)]: of the learning rate
-  View scaler;    ///< u8 [sizeof(math::ScalerState)]; several optimizers may have the same
-  View ticket;    ///< u8 [64] workspace: zeros before and after every kernel
-  /// Memory of the host that the device can write: a copy of the last outcome, which the host can
-  /// look at without waiting. It may be some cycles old. nullptr: nobody wants to know.
-  math::StepOutcome* watch = nullptr;
-};
-
-/// For the dispatcher (found by argument-dependent lookup).
-inline Device device_of(const StepMemory& m) { return m.state.device; }
-inline Device device_of(std::span<const StepMemory> m) { return m.front().state.device; }
-
 namespace cpu {
 
-/// Begins a micro-step: *seed (f32 or f64 scalar) = the unit of the arenas, in which they are
-/// expressed anew where it changes; the sums of losses and weights grow by *loss and by *weight, or
-/// host_weight where weight.data == nullptr (math::begin_micro_step). `arenas` may be empty in the
-/// first micro-step of a cycle, which has nothing to express anew.
-void optim_begin(const StepMemory& memory, std::span<const OptimizerArena> arenas,
-                 const math::StepPolicy& policy, const View& seed, const ConstView& loss,
-                 const ConstView& weight, double host_weight, Stream stream);
+/// Begins a micro-step, and expresses the arenas in its unit where that changes. They may be empty
+/// in the first micro-step of a cycle, which has nothing to express anew.
+void optim_begin(const MicroStep& micro_step, std::span<const OptimizerArena> arenas,
+                 Stream stream);
 /// Norm and finite check of all touched gradients, then the decision (math::decide).
 void optim_norm(const StepMemory& memory, std::span<const OptimizerArena> arenas,
                 const math::StepPolicy& policy, Stream stream);

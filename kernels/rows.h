@@ -5,7 +5,7 @@
 // 0 or 1.
 #pragma once
 
-#include "kernels/dispatch.h"
+#include "kernels/step_memory.h"
 
 namespace firn::kernels {
 
@@ -46,10 +46,11 @@ void norm_backward(const ConstView& dy, const ConstView& x, const ConstView& wei
 /// it writes, on a target outside [0, n) that is not ignore_index.
 void cross_entropy(const ConstView& x, const ConstView& target, const CrossEntropyArgs& args,
                    const View& loss, const View& weight, const View& stats, Stream stream);
-/// dx = beta*dx + dloss[0] * d loss/dx.
+/// dx = beta*dx + dloss[0] * d loss/dx. With `begins`, whose seed dloss is, the micro-step is begun
+/// first (as by optim_begin without arenas), in the same launch.
 void cross_entropy_backward(const ConstView& dloss, const ConstView& x, const ConstView& target,
                             const ConstView& stats, const CrossEntropyArgs& args, const View& dx,
-                            float beta, Stream stream);
+                            float beta, const MicroStep* begins, Stream stream);
 
 }  // namespace cpu
 

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/row_driver.h"
 #include "kernels/math/rows.h"
+#include "kernels/optim.h"
 #include "kernels/rows.h"
 
 namespace firn::kernels::cpu {
@@ -153,7 +154,8 @@ void cross_entropy(const ConstView& x, const ConstView& target, const CrossEntro
 
 void cross_entropy_backward(const ConstView& dloss, const ConstView& x, const ConstView& target,
                             const ConstView& stats, const CrossEntropyArgs& args, const View& dx,
-                            float beta, Stream) {
+                            float beta, const MicroStep* begins, Stream stream) {
+  if (begins) optim_begin(*begins, {}, stream);
   x.dtype == DType::f64 ? backward<double>(*dloss.as<double>(), x, target, stats, args, dx, beta)
                         : backward<float>(*dloss.as<float>(), x, target, stats, args, dx, beta);
 }

@@ -202,12 +202,10 @@ void move_scale(std::span<const StepMemory> memories, const math::ScalePolicy& p
 
 }  // namespace
 
-void optim_begin(const StepMemory& memory, std::span<const OptimizerArena> arenas,
-                 const math::StepPolicy& policy, const View& seed, const ConstView& loss,
-                 const ConstView& weight, double host_weight, Stream) {
-  math::StepState& s = state_of(memory);
-  const double unit = math::begin_micro_step(s, scaler_of(memory), policy, read_scalar(loss),
-                                             weight.data ? read_scalar(weight) : host_weight);
+void optim_begin(const MicroStep& m, std::span<const OptimizerArena> arenas, Stream) {
+  math::StepState& s = state_of(m.memory);
+  const double unit = math::begin_micro_step(s, scaler_of(m.memory), m.policy, read_scalar(m.loss),
+                                             m.weight.data ? read_scalar(m.weight) : m.host_weight);
   if (s.reexpress != 1)
     for (const OptimizerArena& a : arenas) {
       if (a.grad.dtype == DType::f64) {
@@ -216,10 +214,10 @@ void optim_begin(const StepMemory& memory, std::span<const OptimizerArena> arena
         multiply(a.grad.as<float>(), a.grad.numel(), s.reexpress, a.chunks);
       }
     }
-  if (seed.dtype == DType::f64) {
-    *seed.as<double>() = unit;
+  if (m.seed.dtype == DType::f64) {
+    *m.seed.as<double>() = unit;
   } else {
-    *seed.as<float>() = static_cast<float>(unit);
+    *m.seed.as<float>() = static_cast<float>(unit);
   }
 }
 

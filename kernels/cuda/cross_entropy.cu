@@ -5,10 +5,12 @@
 #include <limits>
 
 #include "kernels/cuda/fault.cuh"
+#include "kernels/cuda/micro_step.cuh"
 #include "kernels/cuda/row.cuh"
 #include "kernels/cuda/tickets.cuh"
 #include "kernels/cuda/workspace.h"
 #include "kernels/math/rows.h"
+#include "kernels/optim.h"
 #include "kernels/rows.h"
 
 namespace firn::kernels::cuda {
@@ -50,10 +52,7 @@ struct Setting {
 };
 
 template <class C>
-__device__ C not_a_number() {
-  constexpr C nan = std::numeric_limits<C>::quiet_NaN();
-  return nan;
-}
+inline constexpr C kNotANumber = std::numeric_limits<C>::quiet_NaN();
 
 /// The sum over the block of each team's totals (given by its thread 0; the others' do not count),
 /// in thread 0.
@@ -102,7 +101,7 @@ static __global__ void __launch_bounds__(Team::kMaxThreads)
                                         .value;
       }
       if (Team::thread() == 0) {
-        C w = not_a_number<C>(), at = 0;
+        C w = kNotANumber<C>, at = 0;
         if (setting.is_class(t)) {
           w = setting.weights.template at<C>(t);
           at = widen(x.data[i * x.stride + t]);
@@ -138,12 +137,18 @@ template <class Team, int kHeld, class T, class O>
 static __global__ void __launch_bounds__(Team::kMaxThreads)
     cross_entropy_backward_kernel(const ComputeOf<T>* dloss_at, RowsIn<T> x,
                                   Setting<ComputeOf<T>> setting, const ComputeOf<T>* stats,
-                                  RowsOut<O> dx, std::int64_t rows) {
+                                  RowsOut<O> dx, std::int64_t rows, BeginningStep begins) {
   using C = ComputeOf<T>;
   constexpr int kWidth = Pack<T>::kWidth;
   const std::int64_t n = setting.classes;
   const RowsIn<T> in[1] = {x};
-  const C dloss = *dloss_at;
+  __shared__ C seed;
+  if (threadIdx.x == 0) {
+    math::StepState ignored;
+    seed = begins.seed ? static_cast<C>(begins.unit(ignored)) : *dloss_at;
+  }
+  __syncthreads();
+  const C dloss = seed;
   C weight_sum = static_cast<C>(n);
   if (setting.smooth != 0 && setting.weights.data) {
     math::Sum<double> sum;
@@ -160,7 +165,7 @@ static __global__ void __launch_bounds__(Team::kMaxThreads)
     if (ignored && dx.beta != 0) continue;
     const TeamRow<Team, kHeld, T> row(in, i, n);
     if (ignored || !known) {
-      const C fill = ignored ? C(0) : not_a_number<C>();
+      const C fill = ignored ? C(0) : kNotANumber<C>;
       row.map(dx, [&](C) { return fill; });
       continue;
     }
@@ -181,6 +186,7 @@ static __global__ void __launch_bounds__(Team::kMaxThreads)
       dx.store(i, j, count, y);
     });
   }
+  if (begins.seed) begins.commit();
 }
 
 }  // namespace
@@ -203,9 +209,12 @@ void cross_entropy(const ConstView& x, const ConstView& target, const CrossEntro
 
 void cross_entropy_backward(const ConstView& dloss, const ConstView& x, const ConstView& target,
                             const ConstView& stats, const CrossEntropyArgs& args, const View& dx,
-                            float beta, Stream stream) {
+                            float beta, const MicroStep* begins, Stream stream) {
   const std::int64_t rows = x.shape[0], n = x.shape[1];
-  if (rows == 0 || n == 0) return;
+  if (rows == 0 || n == 0) {
+    if (begins) optim_begin(*begins, {}, stream);
+    return;
+  }
   with_floating(x.dtype, [&]<class T>(T) {
     using C = ComputeOf<T>;
     const Setting<C> setting(target, args, n);
@@ -213,7 +222,8 @@ void cross_entropy_backward(const ConstView& dloss, const ConstView& x, const Co
       with_row_teams<T, kPacks>(n, [&]<class Team, int kHeld>(TeamChoice<Team, kHeld> teams) {
         gpu::launch("cross_entropy_backward", cross_entropy_backward_kernel<Team, kHeld, T, O>,
                     teams.grid(rows), dim3(teams.threads), teams.shared, stream, dloss.as<C>(),
-                    RowsIn<T>(x), setting, stats.as<C>(), RowsOut<O>(dx, beta), rows);
+                    RowsIn<T>(x), setting, stats.as<C>(), RowsOut<O>(dx, beta), rows,
+                    BeginningStep(begins));
       });
     });
   });

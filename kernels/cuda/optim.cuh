@@ -10,32 +10,10 @@
 
 #include "kernels/cuda/block.cuh"
 #include "kernels/cuda/element.cuh"
+#include "kernels/cuda/micro_step.cuh"
 #include "kernels/optim.h"
 
 namespace firn::kernels::cuda {
-
-/// StepMemory as a kernel's parameter.
-struct StepPointers {
-  math::StepState* state;
-  const std::uint8_t* touched;
-  std::int64_t* counts;
-  const math::ScheduleTable* schedule;
-  math::ScalerState* scaler;
-  unsigned* ticket;
-  math::StepOutcome* watch;
-  std::int64_t parameters;
-};
-
-inline StepPointers pointers_of(const StepMemory& m) {
-  return {m.state.as<math::StepState>(),
-          m.touched.as<std::uint8_t>(),
-          m.counts.as<std::int64_t>(),
-          m.schedule.as<math::ScheduleTable>(),
-          m.scaler.as<math::ScalerState>(),
-          m.ticket.as<unsigned>(),
-          m.watch,
-          m.counts.numel()};
-}
 
 /// The chunks of an arena, numbered through all arenas of a launch.
 struct ArenaChunks {

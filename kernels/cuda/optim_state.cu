@@ -11,19 +11,6 @@ constexpr std::int64_t kMaxBeginBlocks = 512;
 
 // ---- The beginning of a micro-step ----
 
-/// A scalar in f32 or f64.
-struct Scalar {
-  const void* data;  ///< nullptr: it is `value`
-  bool wide;
-  double value;
-
-  __device__ double read() const {
-    if (!data) return value;
-    return wide ? *static_cast<const double*>(data)
-                : static_cast<double>(*static_cast<const float*>(data));
-  }
-};
-
 struct Gradients {
   ArenaChunks chunks;  ///< not used
   void* data;
@@ -42,17 +29,12 @@ __device__ void multiply(void* data, std::int64_t quads, double factor) {
   }
 }
 
-/// Every block works out the new state for itself; the last one to finish writes it (`commits`),
-/// when nobody reads the old one any more.
-__global__ void begin_kernel(const __grid_constant__ GradientList gradients, StepPointers m,
-                             math::StepPolicy policy, void* seed, bool wide_seed, Scalar loss,
-                             Scalar weight, bool commits) {
+__global__ void begin_kernel(const __grid_constant__ GradientList gradients, BeginningStep begins,
+                             bool commits) {
   __shared__ double factor;
-  math::StepState s;
-  double unit = 1;
   if (threadIdx.x == 0) {
-    s = *m.state;
-    unit = math::begin_micro_step(s, *m.scaler, policy, loss.read(), weight.read());
+    math::StepState s;
+    begins.unit(s);
     factor = s.reexpress;
   }
   __syncthreads();
@@ -66,18 +48,7 @@ __global__ void begin_kernel(const __grid_constant__ GradientList gradients, Ste
       }
     }
   }
-  if (!commits) return;
-  if (!is_last_block(m.ticket) || threadIdx.x != 0) return;
-  *m.state = s;
-  if (wide_seed) {
-    *static_cast<double*>(seed) = unit;
-  } else {
-    *static_cast<float*>(seed) = static_cast<float>(unit);
-  }
-}
-
-Scalar scalar_of(const ConstView& v, double value) {
-  return {v.data, v.dtype == DType::f64, value};
+  if (commits) begins.commit();
 }
 
 // ---- One thread's work ----
@@ -155,11 +126,9 @@ __global__ void set_touched_kernel(std::uint8_t* touched, std::int64_t n,
 
 }  // namespace
 
-void optim_begin(const StepMemory& memory, std::span<const OptimizerArena> arenas,
-                 const math::StepPolicy& policy, const View& seed, const ConstView& loss,
-                 const ConstView& weight, double host_weight, Stream stream) {
-  constexpr const char* kOp = "optim_begin";
-  if (!policy.scale.scaled) arenas = {};  // the unit is 1, always
+void optim_begin(const MicroStep& micro_step, std::span<const OptimizerArena> arenas,
+                 Stream stream) {
+  if (!micro_step.policy.scale.scaled) arenas = {};  // the unit is 1, always
   do {
     std::int64_t most = 0;
     const auto list = list_of<GradientList>(arenas, [&](const OptimizerArena& a) {
@@ -172,9 +141,8 @@ void optim_begin(const StepMemory& memory, std::span<const OptimizerArena> arena
     });
     arenas = arenas.subspan(static_cast<std::size_t>(list.count));
     const auto blocks = std::clamp<std::int64_t>((most + kBlock - 1) / kBlock, 1, kMaxBeginBlocks);
-    gpu::launch(kOp, begin_kernel, dim3(static_cast<unsigned>(blocks)), dim3(kBlock), 0, stream,
-                list, pointers_of(memory), policy, seed.data, seed.dtype == DType::f64,
-                scalar_of(loss, 0), scalar_of(weight, host_weight), arenas.empty());
+    gpu::launch("optim_begin", begin_kernel, dim3(static_cast<unsigned>(blocks)), dim3(kBlock), 0,
+                stream, list, BeginningStep(&micro_step), arenas.empty());
   } while (!arenas.empty());
 }
 

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "kernels/copy.h"
 #include "kernels/elementwise.h"
+#include "kernels/optim.h"
 
 namespace firn {
 namespace autograd {
@@ -135,10 +136,11 @@ const Tensor& Backward::saved(int i) const {
   const SavedTensor& s = node_.saved[i];
   if (s.tensor.defined()) {
     const Storage& storage = *s.tensor.storage();
-    FIRN_CHECK(storage.version() == s.version, node_.op,
-               "use the form without underscore, or edit a clone",
-               "{} was saved for backward and then modified in place by {} (version {}, saved at {})",
-               describe(s.tensor), storage.last_writer(), storage.version(), s.version);
+    FIRN_CHECK(
+        storage.version() == s.version, node_.op,
+        "use the form without underscore, or edit a clone",
+        "{} was saved for backward and then modified in place by {} (version {}, saved at {})",
+        describe(s.tensor), storage.last_writer(), storage.version(), s.version);
   }
   return s.tensor;
 }
@@ -166,6 +168,25 @@ void Backward::accumulate(int i, const Tensor& contribution) {
   }
   const auto [grad, beta] = sink(i);
   add_into(grad, contribution, beta);
+}
+
+void backward_from(const Tensor& output, const Tensor& seed, const kernels::MicroStep& begins) {
+  Node* root = node_of(output);
+  // A hook sees the seed before the node does.
+  const bool in_passing = root && root->can_begin && root->hooks.empty() && !root->freed;
+  struct Lend {
+    Node* node;
+    Lend(Node* n, const kernels::MicroStep& m) : node(n) {
+      if (node) node->begins = &m;
+    }
+    ~Lend() {
+      if (node) node->begins = nullptr;
+    }
+  } const lend(in_passing ? root : nullptr, begins);
+  if (!in_passing)
+    kernels::optim_begin(begins, std::span<const kernels::OptimizerArena>(),
+                         current_stream(seed.device()));
+  backward(output, {.seed = seed, .retain_graph = false});
 }
 
 }  // namespace autograd

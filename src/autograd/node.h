@@ -25,6 +25,10 @@
 #include "firn/tensor.h"
 #include "tensor/impl.h"
 
+namespace firn::kernels {
+struct MicroStep;
+}
+
 namespace firn::autograd {
 
 class Backward;
@@ -100,12 +104,16 @@ class Node : public GraphNode {
   SmallList<SavedTensor> saved;
   bool freed = false;   ///< backward ran without retain_graph
   bool queued = false;  ///< in the engine's queue now
+  /// Its backward function begins an optimizer's micro-step itself where it is asked to: a loss can
+  /// spare a launch so.
+  bool can_begin = false;
 
   // Of the output, to make its gradient's buffer:
   Shape shape;
   DType dtype = f32;
   Device device;
   Tensor grad;  ///< collected by the running backward; empty outside of one
+  const kernels::MicroStep* begins = nullptr;  ///< in the running backward, where can_begin is set
   std::vector<std::pair<int, GradHook>> hooks;
 
  protected:
@@ -164,6 +172,9 @@ class Backward {
   Device input_device(int i) const noexcept { return node_.inputs[i]->device; }
   DType input_dtype(int i) const noexcept { return node_.inputs[i]->dtype; }
   Stream stream() const noexcept { return current_stream(node_.device); }
+  /// The micro-step to begin, whose seed grad() is: not to be read before. Null as a rule, and
+  /// always where the node has not set can_begin.
+  const kernels::MicroStep* begins() const noexcept { return node_.begins; }
 
  private:
   Node& node_;
@@ -220,6 +231,9 @@ Tensor record(const char* op, Tensor output, const InputList& inputs,
 /// For an op whose number of saved tensors is known at run time only: keeps `tensors`, of which some
 /// may be undefined and none is `output`, after those that record() was told of.
 void save(const Tensor& output, const std::vector<Tensor>& tensors);
+
+/// Begins the micro-step, then runs backward from `output`, a loss, with its seed.
+void backward_from(const Tensor& output, const Tensor& seed, const kernels::MicroStep& begins);
 
 /// The rule for in-place ops (ops.h): throws where `x` may not be written by `op` while recording.
 /// `recorded`: the op would be recorded (x or an operand requires a gradient and grad is enabled).

@@ -133,8 +133,9 @@ Loss class_loss(const char* op, const Tensor& x, const Tensor& target,
         const auto [dx, beta] = b.sink(0);
         kernels::cross_entropy_backward(
             b.grad().view(), as_rows(b.saved(0).view()), flat(b.saved(1).view()), b.saved(2).view(),
-            kept.with(b.saved(3)), as_rows(dx.mutable_view()), beta, b.stream());
+            kept.with(b.saved(3)), as_rows(dx.mutable_view()), beta, b.begins(), b.stream());
       });
+  if (autograd::Node* node = autograd::node_of(recorded)) node->can_begin = true;
   return {recorded, weight};
 }
 

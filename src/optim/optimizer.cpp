@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "autograd/node.h"
 #include "firn/losses.h"
 #include "optim/optimizer_impl.h"
 #include "optim/schedule_table.h"
@@ -125,13 +126,22 @@ void Optimizer::run_backward(const Tensor& sum, const Tensor& weight, double hos
   std::vector<std::uint32_t> received;
   if (recording) received = store.contributions();
   impl_->broken = true;
-  // The first micro-step finds empty arenas: nothing to express anew.
-  kernels::optim_begin(store.memory(),
-                       first ? std::span<const kernels::OptimizerArena>() : store.arenas(),
-                       impl_->policy, seed.mutable_view(), sum.view(),
-                       weight.defined() ? weight.view() : ConstView{}, host_weight, store.stream());
+  const kernels::MicroStep begins{store.memory(),
+                                  impl_->policy,
+                                  seed.mutable_view(),
+                                  sum.view(),
+                                  weight.defined() ? weight.view() : ConstView{},
+                                  host_weight};
+  if (!first) kernels::optim_begin(begins, store.arenas(), store.stream());
   impl_->on_host([](Impl& i) { i.at.micro_steps += 1; });
-  firn::backward(sum, {.seed = seed, .retain_graph = false});
+  {
+    const ParamStore::EmptyArenas empty_arenas(store, first);
+    if (first) {  // there is nothing in the arenas to express anew
+      autograd::backward_from(sum, seed, begins);
+    } else {
+      firn::backward(sum, {.seed = seed, .retain_graph = false});
+    }
+  }
   impl_->broken = false;
   store.note_gradients();
   if (recording) {
@@ -200,6 +210,11 @@ StepReport Optimizer::last_report() const {
   return {impl_->store.step_state(), at.cycles};
 }
 
+LossTotals Optimizer::loss_totals() const {
+  const math::StepState s = impl_->store.read_state();
+  return {s.loss_total, s.weight_total};
+}
+
 void Optimizer::Impl::decide() {
   store.note_gradients();  // set_grad() may have dropped one since
   const bool recorded = store.upload_touched();
@@ -231,6 +246,7 @@ void Optimizer::Impl::commit(bool moves_scale) {
 }
 
 StepReport Optimizer::end_cycle() {
+  impl_->check_skips();  // on a device, of cycles before
   impl_->decide();
   impl_->commit(true);
   StepReport report(impl_->store.step_state(), impl_->at.cycles);
