@@ -83,7 +83,7 @@ struct Engine {
   Stats stats{};
   std::uint64_t random_state = 1;
 };
-extern Engine engine;
+extern Engine& engine;  // never destroyed: see streams.cpp
 
 /// Marks the simulator's own code that a kernel calls, so that check mode leaves its loads and
 /// stores alone.

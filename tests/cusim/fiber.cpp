@@ -52,8 +52,9 @@ namespace {
 constexpr std::size_t kPage = 4096;
 constexpr int kSavedRegisters = 6;
 
-std::deque<Fiber> fibers;  // grows to the number of threads that wait at once, at most a block's
-std::vector<Fiber*> free_fibers;
+std::deque<Fiber>& fibers =
+    *new std::deque<Fiber>;  // grows to the number of threads that wait at once, at most a block's
+std::vector<Fiber*>& free_fibers = *new std::vector<Fiber*>;
 
 /// The stack as if the fiber had just been switched away from, about to enter `entry`.
 void prepare(Fiber& fiber, void (*entry)()) {

@@ -100,8 +100,9 @@ class Arena {
 };
 
 Arena arena;
-std::map<const void*, Block> blocks;  // by their first address
-std::vector<std::size_t> used;        // bytes, by device
+// By their first address. Never destroyed: see streams.cpp.
+std::map<const void*, Block>& blocks = *new std::map<const void*, Block>;
+std::vector<std::size_t>& used = *new std::vector<std::size_t>;  // bytes, by device
 
 /// Counts an allocation; true if this is the one to fail.
 bool fail_this_allocation() {

@@ -18,12 +18,14 @@ namespace {
 
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local int device = 0;
-std::function<void(std::uint64_t, const char*)> api_hook;
+using Hook = std::function<void(std::uint64_t, const char*)>;
+Hook& api_hook = *new Hook;
 
 constexpr std::size_t kSharedDefault = std::size_t{48} << 10;
 constexpr std::size_t kSharedMost = std::size_t{227} << 10;  // of an H100, by attribute
 constexpr std::size_t kParameterBytes = 4096;                // the classic limit, and firn's rule
-std::map<const void*, std::size_t> shared_limits;  // kernels that asked for more than the default
+// Kernels that asked for more than the default.
+std::map<const void*, std::size_t>& shared_limits = *new std::map<const void*, std::size_t>;
 
 bool has_device(int index) { return index >= 0 && index < config().devices; }
 

@@ -9,8 +9,10 @@
 namespace cusim {
 namespace {
 
-std::vector<cudaStream_t> streams;
-std::vector<Capture*> captures;  // in progress
+// Never destroyed, like the simulator's other tables: objects of the program with static storage
+// duration may use the runtime when they go.
+std::vector<cudaStream_t>& streams = *new std::vector<cudaStream_t>;
+std::vector<Capture*>& captures = *new std::vector<Capture*>;  // in progress
 std::uint64_t last_record = 0, last_capture = 0;
 thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
 
@@ -30,7 +32,7 @@ cudaStream_t new_stream(unsigned flags, int priority) {
 
 /// The legacy stream waits for all blocking streams of its device, and they for it.
 std::vector<cudaStream_t>& legacy_streams() {
-  static std::vector<cudaStream_t> all;
+  static auto& all = *new std::vector<cudaStream_t>;
   return all;
 }
 bool is_legacy(cudaStream_t stream) {
