@@ -110,7 +110,7 @@ void measure(const std::string& work, const Setting& setting, const data::Labell
           .mode = "step",
           .dtype = setting.name,
           .values = {static_cast<double>(host_waits() - waits)},
-          .unit = "1"});
+          .unit = "count"});
   const double weights = norm(t.net.parameters()[0]).item();
   if (!std::isfinite(weights)) throw Error(work.c_str(), "the training has diverged");
 }
