@@ -25,6 +25,14 @@ while [[ $1 == --* ]]; do shift 2; done
 if [[ -e ${FAKE_ERRORS:-} && $tool == racecheck && $3 == gemm ]]; then exit 9; fi
 exec "$@"
 END
+program "$work/bin/ncu" <<'END'
+#!/bin/sh
+echo '==PROF== Connected to process 1'
+echo '"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"'
+echo '"0","update(int, float)","gpu__time_duration.sum","us","2.34"'
+echo '"0","update(int, float)","dram__bytes.sum","Mbyte","1"'
+exit 9
+END
 program "$work/build/bench/gpu/firn_bench_gpu" <<'END'
 #!/bin/sh
 echo '{"who": "firn", "work": "copy", "mode": "memcpy", "dtype": "-", "median": 2000, "min": 1, "max": 3, "unit": "us", "nodes": 1, "bytes": 8.6e9, "flop": 0}'
@@ -73,12 +81,14 @@ run 2 --only nonsense
 run 2 --nonsense
 
 tests '"/bin/true"'
-run 0 --only test,sanitize,bench,sample
+run 0 --only test,sanitize,bench,sample,profile
 says "100% tests passed, 0 tests failed out of 2, 0 skipped"
 says "12 clean, 0 cut short"
 says "without PyTorch"
 says "fp16 88.50 % at 12346 images/s"
-for file in bench.jsonl bench.txt machine.txt sample.log sanitize.log summary.txt test.log; do
+says "    2.34 us       update(int, float)"
+says "1 launches, listed above"
+for file in bench.jsonl bench.txt profile.log sample.log sanitize.log summary.txt test.log; do
   [[ -s $work/out/$file ]] || fail "no $file"
 done
 
