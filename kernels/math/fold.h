@@ -25,11 +25,10 @@ struct SumSquaresFold {
 /// NaN wins: it fails every comparison, so once in `a` only another NaN replaces it.
 template <class A>
 struct MaxFold {
-  FIRN_HD static constexpr A identity() {
-    constexpr A none = std::numeric_limits<A>::has_infinity ? -std::numeric_limits<A>::infinity()
-                                                            : std::numeric_limits<A>::min();
-    return none;
-  }
+  static constexpr A kNone = std::numeric_limits<A>::has_infinity
+                                 ? -std::numeric_limits<A>::infinity()
+                                 : std::numeric_limits<A>::min();
+  FIRN_HD static constexpr A identity() { return kNone; }
   FIRN_HD static A f(A x) { return x; }
   FIRN_HD static A join(A a, A b) {
     const A m = b > a ? b : a;
@@ -39,11 +38,10 @@ struct MaxFold {
 };
 template <class A>
 struct MinFold {
-  FIRN_HD static constexpr A identity() {
-    constexpr A none = std::numeric_limits<A>::has_infinity ? std::numeric_limits<A>::infinity()
-                                                            : std::numeric_limits<A>::max();
-    return none;
-  }
+  static constexpr A kNone = std::numeric_limits<A>::has_infinity
+                                 ? std::numeric_limits<A>::infinity()
+                                 : std::numeric_limits<A>::max();
+  FIRN_HD static constexpr A identity() { return kNone; }
   FIRN_HD static A f(A x) { return x; }
   FIRN_HD static A join(A a, A b) {
     const A m = b < a ? b : a;
