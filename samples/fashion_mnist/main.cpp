@@ -47,21 +47,19 @@ void check_save_path(const std::string& path) {
     throw firn::IoError("save", path, "its folder is missing or cannot be written", "see --save");
 }
 
-EpochReport run_epoch(int number, const Options& o, firn::nn::Module& model,
-                      firn::optim::Optimizer& optimizer, const firn::data::Batches& train,
-                      const firn::data::Batches& test, firn::Device device) {
+EpochReport run_epoch(int number, const Options& o, Trainer& trainer, std::int64_t images,
+                      firn::nn::Module& model, firn::data::ResidentBatches& test,
+                      firn::Device device) {
   EpochReport r;
   r.epoch = number;
   firn::reset_peak_memory(device);
   {
-    Progress progress("epoch " + std::to_string(number) + "/" + std::to_string(o.epochs),
-                      train.samples());
+    Progress progress("epoch " + std::to_string(number) + "/" + std::to_string(o.epochs), images);
     const auto start = std::chrono::steady_clock::now();
-    const Trained trained =
-        train_epoch(model, optimizer, train, number - 1, o.precision, [&](std::int64_t done) {
-          if (interrupted != 0) throw Interrupted();
-          progress.update(done);
-        });
+    const Trained trained = trainer.epoch(number - 1, [&](std::int64_t done) {
+      if (interrupted != 0) throw Interrupted();
+      progress.update(done);
+    });
     r.seconds = seconds_since(start);
     r.train_loss = trained.loss;
     r.lr = trained.lr;
@@ -72,7 +70,7 @@ EpochReport run_epoch(int number, const Options& o, firn::nn::Module& model,
   }
   r.effective_batch = o.effective_batch(number - 1);
   r.training_memory = firn::memory_stats(device);
-  r.samples_per_s = static_cast<double>(train.samples()) / r.seconds;
+  r.samples_per_s = static_cast<double>(images) / r.seconds;
 
   const auto start = std::chrono::steady_clock::now();
   const Evaluation e = evaluate(model, test, o.precision);
@@ -94,18 +92,24 @@ void run(const Options& o) {
   RunLog log(o.log);
 
   const auto set = firn::data::load_fashion_mnist(o.data);
-  const firn::data::Batches train(set.train,
-                                  {.batch_size = o.micro_batch, .seed = o.seed, .device = device});
-  const firn::data::Batches test(set.test,
-                                 {.batch_size = 1000, .shuffle = false, .device = device});
+  const firn::DType dtype = model_dtype(o.precision);
+  firn::data::ResidentBatches train(
+      set.train, {.batch_size = o.micro_batch, .seed = o.seed, .dtype = dtype, .device = device});
+  firn::data::ResidentBatches test(
+      set.test, {.batch_size = 1000, .shuffle = false, .dtype = dtype, .device = device});
   const auto model = make_model(o, device);
   const auto optimizer = make_optimizer(o, *model, train.samples());
+  Trainer trainer(*model, *optimizer, train, o.precision);
+  if (o.show_graph) {
+    print_graph(trainer.nodes());
+    return;
+  }
   print_start(o, set, *model, *optimizer);
   log.start(o, set, *model);
 
   EpochReport last;
   for (int epoch = 1; epoch <= o.epochs; ++epoch) {
-    last = run_epoch(epoch, o, *model, *optimizer, train, test, device);
+    last = run_epoch(epoch, o, trainer, train.samples(), *model, test, device);
     print_epoch(last);
     log.epoch(last);
     if (!std::isfinite(last.train_loss) || !std::isfinite(last.test_loss))

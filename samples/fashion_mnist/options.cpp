@@ -164,6 +164,8 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
                  "/usr/share/datasets/fashion-mnist]");
   app.add_option("--log", o.log, "write one JSON object per epoch to this file");
   app.add_option("--save", o.save, "write the trained weights to this safetensors file");
+  app.add_flag("--show-graph", o.show_graph,
+               "on a GPU: list what the graph of a step does, node by node, and end");
   try {
     app.parse(argc, argv);
     b.resolve(o);

@@ -28,6 +28,7 @@ struct Options {
   std::string data;  ///< folder; empty: see load_fashion_mnist
   std::string log;   ///< JSON lines; empty: none
   std::string save;  ///< safetensors file; empty: none
+  bool show_graph = false;
 
   /// Micro-batches per step in an epoch (counted from 0).
   std::int64_t accumulate_in(std::int64_t epoch) const;

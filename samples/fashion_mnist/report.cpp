@@ -105,6 +105,12 @@ void print_end(const EpochReport& last) {
   std::fflush(stdout);
 }
 
+void print_graph(const std::vector<std::string>& nodes) {
+  for (std::size_t i = 0; i < nodes.size(); ++i) std::printf("%3zu  %s\n", i + 1, nodes[i].c_str());
+  std::printf("%zu nodes in the graph of a step\n", nodes.size());
+  std::fflush(stdout);
+}
+
 RunLog::RunLog(const std::string& path) : path_(path) {
   if (path.empty()) return;
   file_.open(path, std::ios::out | std::ios::trunc);

@@ -41,6 +41,8 @@ void print_start(const Options& options, const firn::data::FashionMnist& set,
                  const firn::nn::Module& model, const firn::optim::Optimizer& optimizer);
 void print_epoch(const EpochReport& r);
 void print_end(const EpochReport& last);
+/// Prints what a graph does: a line per node, and how many there are.
+void print_graph(const std::vector<std::string>& nodes);
 
 /// A file with one JSON object per line. Each line reaches the system at once, so that the file can
 /// be followed and survives whatever ends the run.

@@ -1,6 +1,7 @@
 // The training loop: no step waits for a number from the device.
 #include "training.h"
 
+#include <array>
 #include <optional>
 #include <utility>
 
@@ -21,7 +22,8 @@ struct Mlp : nn::Module {
   nn::Linear fc1{784, 512}, fc2{512, 512}, fc3{512, 10};
   FIRN_MEMBERS(fc1, fc2, fc3)
   Tensor forward(const Tensor& x) override {
-    return fc3(firn::relu(fc2(firn::relu(fc1(firn::flatten(x, 1))))));
+    return firn::mlp(firn::flatten(x, 1), std::array<Tensor, 3>{fc1.weight, fc2.weight, fc3.weight},
+                     std::array<Tensor, 3>{fc1.bias, fc2.bias, fc3.bias});
   }
 };
 
@@ -43,12 +45,9 @@ class MeanLoss {
   Tensor sum_, weight_;
 };
 
-/// What --precision means: the dtype of parameters and inputs, and that of autocast.
+/// What --precision means beside model_dtype(): the dtype of autocast.
 struct Precision {
-  explicit Precision(const std::string& name)
-      : model(name == "fp16"   ? firn::f16
-              : name == "bf16" ? firn::bf16
-                               : firn::f32) {
+  explicit Precision(const std::string& name) {
     if (name == "amp-fp16") autocast = firn::f16;
     if (name == "amp-bf16") autocast = firn::bf16;
   }
@@ -56,10 +55,9 @@ struct Precision {
   std::pair<Tensor, firn::Loss> run(nn::Module& m, const Tensor& x, const Tensor& y) const {
     std::optional<firn::Autocast> guard;
     if (autocast) guard.emplace(*autocast);
-    const Tensor logits = m(x.to(model));
+    const Tensor logits = m(x);
     return {logits, nn::cross_entropy(logits, y)};
   }
-  firn::DType model;
   std::optional<firn::DType> autocast;
 };
 
@@ -71,12 +69,17 @@ optim::LossScale loss_scale(const std::string& text) {
 
 }  // namespace
 
+firn::DType model_dtype(const std::string& precision) {
+  if (precision == "fp16") return firn::f16;
+  return precision == "bf16" ? firn::bf16 : firn::f32;
+}
+
 std::unique_ptr<nn::Module> make_model(const Options& o, firn::Device device) {
   std::unique_ptr<nn::Module> model;
   if (o.model == "mlp") model = std::make_unique<Mlp>();
   if (!model) throw firn::Error("make_model", "no model is called " + o.model, "use --model mlp");
-  model->to(Precision(o.precision).model);
-  if (!device.is_cpu()) model->to(device);
+  model->to(model_dtype(o.precision));
+  model->to(device);
   return model;
 }
 
@@ -111,59 +114,92 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const Options& o, const nn::Mod
   return std::make_unique<optim::Adam>(parameters, optim::AdamOptions{.lr = lr}, step);
 }
 
-Trained train_epoch(nn::Module& model, optim::Optimizer& optimizer,
-                    const firn::data::Batches& batches, std::int64_t epoch,
-                    const std::string& precision, const OnBatch& on_batch) {
-  const Precision p(precision);
-  model.train();
-  optimizer.set_epoch(epoch);
-  MeanLoss mean;
-  std::int64_t done = 0;
-  for (auto& [x, y] : batches.epoch(epoch)) {
-    const firn::Loss loss = p.run(model, x, y).second;
-    optimizer.backward(loss);
-    optimizer.step();
-    mean.add(loss);
-    done += y.numel();
-    on_batch(done);
+Trainer::Trainer(nn::Module& model, optim::Optimizer& optimizer,
+                 firn::data::ResidentBatches& batches, const std::string& precision)
+    : model_(model),
+      optimizer_(optimizer),
+      batches_(batches),
+      step_(
+          optimizer,
+          [&model, &optimizer, &batches, p = Precision(precision)] {
+            const auto [x, y] = batches.next();
+            optimizer.backward(p.run(model, x, y).second);
+            optimizer.step();
+          },
+          [&batches] { return batches.next_size(); }) {}
+
+Trained Trainer::epoch(std::int64_t number, const OnBatch& on_batch) {
+  model_.train();
+  optimizer_.set_epoch(number);
+  batches_.begin_epoch(number);
+  while (batches_.remaining() > 0) {
+    step_();
+    on_batch(batches_.samples() - batches_.remaining());
   }
-  const optim::StepReport last = optimizer.flush();
-  return {.loss = mean.value(),
-          .loss_scale = optimizer.loss_scale(),
-          .lr = optimizer.lr(),
+  const optim::StepReport last = optimizer_.flush();
+  const optim::LossTotals now = optimizer_.loss_totals();
+  const double weight = now.weight - before_.weight;
+  const double loss = weight > 0 ? (now.loss - before_.loss) / weight : 0;
+  before_ = now;
+  return {.loss = loss,
+          .loss_scale = optimizer_.loss_scale(),
+          .lr = optimizer_.lr(),
           .applied_steps = last.applied_steps(),
           .skipped_steps = last.skipped_steps()};
 }
 
-Evaluation evaluate(nn::Module& model, const firn::data::Batches& batches,
+std::vector<std::string> Trainer::nodes() {
+  model_.train();
+  optimizer_.set_epoch(0);
+  batches_.begin_epoch(0);
+  std::int64_t last = 0;
+  for (int cycle = 0; cycle < 2; ++cycle) {  // one runs as it is, the next is recorded
+    for (std::int64_t i = 0; i < optimizer_.cycle_length(); ++i) {
+      last = step_.variant();
+      step_();
+    }
+  }
+  const firn::graph::Graph* graph = step_.graph(last);
+  if (graph == nullptr)
+    throw firn::Error("fashion_mnist", "no step was recorded",
+                      "use --device cuda, and batches of which an epoch has two steps' worth");
+  return graph->names();
+}
+
+Evaluation evaluate(nn::Module& model, firn::data::ResidentBatches& batches,
                     const std::string& precision) {
   const Precision p(precision);
   const firn::NoGrad guard;
   model.eval();
+  batches.begin_epoch(0);
   MeanLoss mean;
-  constexpr std::size_t kClasses = firn::data::FashionMnist::kClasses;
-  std::vector<std::int64_t> correct(kClasses), images(kClasses);
-  for (auto& [x, y] : batches.epoch(0)) {
+  std::vector<Tensor> predictions, classes;  // on the device until all are there
+  while (batches.remaining() > 0) {
+    const auto [x, y] = batches.next();
     const auto [logits, loss] = p.run(model, x, y);
     mean.add(loss);
-    const auto predicted = firn::argmax(logits).to_vector<std::int64_t>();
-    const auto labels = y.to_vector<std::int64_t>();
-    for (std::size_t i = 0; i < labels.size(); ++i) {
-      const auto label = static_cast<std::size_t>(labels[i]);
-      ++images[label];
-      correct[label] += predicted[i] == labels[i] ? 1 : 0;
-    }
+    predictions.push_back(firn::argmax(logits));
+    classes.push_back(y);
   }
   Evaluation e;
   e.loss = mean.value();
+  constexpr std::size_t kClasses = firn::data::FashionMnist::kClasses;
+  std::vector<std::int64_t> correct(kClasses), images(kClasses);
+  std::int64_t all_correct = 0;
+  const auto predicted = firn::cat(predictions, 0).to_vector<std::int64_t>();
+  const auto labels = firn::cat(classes, 0).to_vector<std::int64_t>();
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    const auto label = static_cast<std::size_t>(labels[i]);
+    const int hit = predicted[i] == labels[i] ? 1 : 0;
+    ++images[label];
+    correct[label] += hit;
+    all_correct += hit;
+  }
   const auto share = [](std::int64_t part, std::int64_t whole) {
     return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
   };
-  std::int64_t all_correct = 0;
-  for (std::size_t c = 0; c < kClasses; ++c) {
+  for (std::size_t c = 0; c < kClasses; ++c)
     e.class_accuracy.push_back(share(correct[c], images[c]));
-    all_correct += correct[c];
-  }
   e.accuracy = share(all_correct, batches.samples());
   return e;
 }

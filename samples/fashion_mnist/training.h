@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "firn/data/batches.h"
+#include "firn/data/resident_batches.h"
+#include "firn/graph.h"
 #include "firn/nn/module.h"
 #include "firn/optim/optimizer.h"
 #include "firn/optim/schedule.h"
@@ -38,18 +39,38 @@ struct Trained {
   std::int64_t skipped_steps = 0;  ///< of the whole run so far
 };
 
-/// One pass over `batches`, whose batches are micro-batches. A cycle that the epoch's end cuts
-/// short is applied with the weight that it has.
-Trained train_epoch(firn::nn::Module& model, firn::optim::Optimizer& optimizer,
-                    const firn::data::Batches& batches, std::int64_t epoch,
-                    const std::string& precision, const OnBatch& on_batch);
+/// The dtype in which --precision holds parameters and gives images to the model.
+firn::DType model_dtype(const std::string& precision);
+
+/// Trains `model` on `batches`, whose batches are micro-batches. On a GPU a micro-step is a graph,
+/// which the device runs without asking the host; the last batch of an epoch, where it is short,
+/// has a graph of its own. All three are used where they are.
+class Trainer {
+ public:
+  Trainer(firn::nn::Module& model, firn::optim::Optimizer& optimizer,
+          firn::data::ResidentBatches& batches, const std::string& precision);
+
+  /// One pass over the batches. A cycle that the epoch's end cuts short is applied with the weight
+  /// that it has.
+  Trained epoch(std::int64_t number, const OnBatch& on_batch);
+  /// What the graph of a micro-step that ends a cycle does, node by node. Makes two steps for it.
+  /// Throws Error where there is no graph, as on the CPU.
+  std::vector<std::string> nodes();
+
+ private:
+  firn::nn::Module& model_;
+  firn::optim::Optimizer& optimizer_;
+  firn::data::ResidentBatches& batches_;
+  firn::optim::LossTotals before_;  ///< up to the end of the last epoch
+  firn::graph::Step step_;
+};
 
 struct Evaluation {
   double loss = 0;
   double accuracy = 0;
   std::vector<double> class_accuracy;  ///< 0 for a class without images
 };
-Evaluation evaluate(firn::nn::Module& model, const firn::data::Batches& batches,
+Evaluation evaluate(firn::nn::Module& model, firn::data::ResidentBatches& batches,
                     const std::string& precision);
 
 }  // namespace sample

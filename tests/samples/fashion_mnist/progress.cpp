@@ -6,7 +6,7 @@
 using sample::progress_bar;
 using sample::progress_line;
 
-TEST_CASE("progress: label, bar, share, rate and time left") {
+TEST_CASE("progress: label, bar, share, rate and time left", "[host]") {
   CHECK(progress_bar("epoch 1/5", 30'000, 60'000, 1.0, 200) ==
         "epoch 1/5 [====================>                   ]  50%  30000 samples/s  ETA 0:01");
   CHECK(progress_bar("e", 10, 10, 1.0, 200) ==
@@ -16,7 +16,7 @@ TEST_CASE("progress: label, bar, share, rate and time left") {
   CHECK(progress_line("epoch 2/5", 0, 10, 0.0) == "epoch 2/5   0%");
 }
 
-TEST_CASE("progress: never wider than asked for, and every part has its turn") {
+TEST_CASE("progress: never wider than asked for, and every part has its turn", "[host]") {
   std::size_t previous = 0;
   for (int columns = -1; columns < 120; ++columns) {
     const std::string text = progress_bar("epoch 12/100", 12'345, 60'000, 2.0, columns);

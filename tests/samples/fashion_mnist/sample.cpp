@@ -2,12 +2,13 @@
 #include <cstdlib>
 #include <regex>
 
+#include "firn/stream.h"
 #include "small_set.h"
 
 using namespace firn::test;
 using nlohmann::json;
 
-TEST_CASE("fashion_mnist: trains, reports and ends with the test accuracy") {
+TEST_CASE("fashion_mnist: trains, reports and ends with the test accuracy", "[host]") {
   const SmallSet set;
   const std::string log = set.folder.file("run.jsonl");
   const Ran ran = set.run({"--epochs", "3", "--seed", "4", "--log", log});
@@ -57,7 +58,8 @@ TEST_CASE("fashion_mnist: trains, reports and ends with the test accuracy") {
   CHECK(last == text);
 }
 
-TEST_CASE("fashion_mnist: the same seed gives the same figures and weights, for 1 and 2 threads") {
+TEST_CASE("fashion_mnist: the same seed gives the same figures and weights, for 1 and 2 threads",
+          "[host]") {
   const SmallSet set;
   const auto train = [&](const char* threads, const char* seed, const char* optimizer) {
     const std::string log = set.folder.file("log");
@@ -78,7 +80,7 @@ TEST_CASE("fashion_mnist: the same seed gives the same figures and weights, for 
   }
 }
 
-TEST_CASE("fashion_mnist: --save writes the weights") {
+TEST_CASE("fashion_mnist: --save writes the weights", "[host]") {
   const SmallSet set;
   const std::string path = set.folder.file("mlp.safetensors");
   const Ran ran = set.run({"--epochs", "1", "--save", path});
@@ -93,7 +95,7 @@ TEST_CASE("fashion_mnist: --save writes the weights") {
   CHECK(file.size() == 8 + length + 4 * 669'706);
 }
 
-TEST_CASE("fashion_mnist: a file that is damaged or missing gives one clear line") {
+TEST_CASE("fashion_mnist: a file that is damaged or missing gives one clear line", "[host]") {
   const SmallSet set;
   const std::string images = set.folder.file("train-images-idx3-ubyte");
   write_file(images, read_file(images).substr(0, 5000));
@@ -109,7 +111,7 @@ TEST_CASE("fashion_mnist: a file that is damaged or missing gives one clear line
               "no FashionMNIST files");
 }
 
-TEST_CASE("fashion_mnist: what cannot be done is said before training") {
+TEST_CASE("fashion_mnist: what cannot be done is said before training", "[host]") {
   const SmallSet set;
   check_fails(set.run({"--device", "tpu"}), "tpu");
   check_fails(set.run({"--device", "cuda:63"}), "cuda");
@@ -133,7 +135,23 @@ TEST_CASE("fashion_mnist: what cannot be done is said before training") {
   }
 }
 
-TEST_CASE("fashion_mnist: the bar is for terminals, and never wider than one") {
+TEST_CASE("fashion_mnist: without a CUDA device --device cuda says in one line why not", "[host]") {
+  const SmallSet set;
+  const RunOptions hidden{.environment = {"CUDA_VISIBLE_DEVICES=", "CUSIM_DEVICES=0"}};
+  for (const char* device : {"cuda", "cuda:0", "cuda:3"}) {
+    const Ran ran = set.run({"--device", device}, hidden);
+    INFO(ran.err);
+    check_fails(ran, firn::built_with_cuda() ? "no CUDA device" : "built without CUDA");
+    CHECK(ran.out.empty());
+  }
+}
+
+TEST_CASE("fashion_mnist: --show-graph needs a device that records", "[host]") {
+  const SmallSet set;
+  check_fails(set.run({"--show-graph"}), "use --device cuda");
+}
+
+TEST_CASE("fashion_mnist: the bar is for terminals, and never wider than one", "[host]") {
   const SmallSet set;
   // Small batches, so that an epoch lasts long enough to be drawn.
   const std::vector<std::string> slow = {"--epochs", "1", "--batch", "1", "--threads", "1"};
@@ -163,7 +181,7 @@ TEST_CASE("fashion_mnist: the bar is for terminals, and never wider than one") {
   }
 }
 
-TEST_CASE("fashion_mnist: an interrupt ends the bar's line and the run") {
+TEST_CASE("fashion_mnist: an interrupt ends the bar's line and the run", "[host]") {
   const SmallSet set;
   const Ran ran =
       set.run({"--epochs", "1000", "--batch", "1"}, {{"TERM=xterm", "NO_COLOR"}, 80, "samples/s"});
@@ -171,7 +189,7 @@ TEST_CASE("fashion_mnist: an interrupt ends the bar's line and the run") {
   CHECK_THAT(ran.err, contains("\x1b[K\r\nerror: interrupted\r\n"));  // a terminal adds the \r
 }
 
-TEST_CASE("from_scratch: the loss falls") {
+TEST_CASE("from_scratch: the loss falls", "[host]") {
   const Ran ran = run_program(FROM_SCRATCH, {});
   REQUIRE(ran.exit_code == 0);
   const auto lines = lines_of(ran.out);

@@ -28,7 +28,8 @@ bool within(double a, double b, double relative) { return std::abs(a - b) <= rel
 
 }  // namespace
 
-TEST_CASE("fashion_mnist: 16 x 4 images per step, short last cycle included, train as 64 do") {
+TEST_CASE("fashion_mnist: 16 x 4 images per step, short last cycle included, train as 64 do",
+          "[host]") {
   const SmallSet set;  // 600 = 9 x 64 + 24, which is a cycle of two micro-batches
   const auto whole = train(set, {"--epochs", "3", "--batch", "64"});
   for (const std::vector<std::string>& split :
@@ -49,7 +50,7 @@ TEST_CASE("fashion_mnist: 16 x 4 images per step, short last cycle included, tra
   }
 }
 
-TEST_CASE("fashion_mnist: every precision trains as FP32 does, and reports its scale") {
+TEST_CASE("fashion_mnist: every precision trains as FP32 does, and reports its scale", "[host]") {
   const SmallSet set;
   const std::string weights = set.folder.file("weights");
   std::map<std::string, json> last;
@@ -84,7 +85,7 @@ TEST_CASE("fashion_mnist: every precision trains as FP32 does, and reports its s
   CHECK(held("bf16") <= 0.55 * held("fp32"));
 }
 
-TEST_CASE("fashion_mnist: the images per step can change from epoch to epoch") {
+TEST_CASE("fashion_mnist: the images per step can change from epoch to epoch", "[host]") {
   const SmallSet set;
   const auto epochs =
       train(set, {"--epochs", "3", "--micro-batch", "16", "--accumulate-schedule", "0:8,2:2"});
@@ -100,7 +101,7 @@ TEST_CASE("fashion_mnist: the images per step can change from epoch to epoch") {
   CHECK_THAT(ran.out, contains("from epoch 5 on 16 x 2 = 32"));
 }
 
-TEST_CASE("fashion_mnist: schedules span the run") {
+TEST_CASE("fashion_mnist: schedules span the run", "[host]") {
   const SmallSet set;  // 10 steps an epoch
   const auto rates = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.end(), {"--epochs", "3", "--lr", "0.003"});
@@ -123,7 +124,7 @@ TEST_CASE("fashion_mnist: schedules span the run") {
   CHECK(cycle[2] < 1e-6);
 }
 
-TEST_CASE("fashion_mnist: a scale that overflows is seen in the skipped steps") {
+TEST_CASE("fashion_mnist: a scale that overflows is seen in the skipped steps", "[host]") {
   const SmallSet set;
   const auto fixed = [&](const char* scale) {
     return train(set, {"--epochs", "1", "--precision", "fp16", "--loss-scale", scale}).back();
@@ -139,7 +140,7 @@ TEST_CASE("fashion_mnist: a scale that overflows is seen in the skipped steps") 
   CHECK(std::abs(number(bad, "test_loss") - std::log(10.0)) < 0.2);  // nothing was learnt
 }
 
-TEST_CASE("fashion_mnist: --clip limits what a step can do") {
+TEST_CASE("fashion_mnist: --clip limits what a step can do", "[host]") {
   const SmallSet set;
   // How far the test loss moves in ten steps of SGD.
   const auto moved = [&](const std::vector<std::string>& clip) {
@@ -154,7 +155,7 @@ TEST_CASE("fashion_mnist: --clip limits what a step can do") {
   CHECK(moved({"--clip", "1e9"}) == free);
 }
 
-TEST_CASE("fashion_mnist: options that contradict each other are named, both of them") {
+TEST_CASE("fashion_mnist: options that contradict each other are named, both of them", "[host]") {
   const SmallSet set;
   struct Case {
     std::vector<std::string> arguments, named;

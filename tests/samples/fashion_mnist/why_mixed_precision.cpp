@@ -25,7 +25,8 @@ Row row_of(const Ran& ran, const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("why_mixed_precision: rounding stalls, underflow harms, masters and scaling do neither") {
+TEST_CASE("why_mixed_precision: rounding stalls, underflow harms, masters and scaling do neither",
+          "[host]") {
   const Ran ran = run_program(WHY_MIXED_PRECISION, {"--generated", "--steps", "2000"});
   INFO(ran.out << ran.err);
   REQUIRE(ran.exit_code == 0);
@@ -48,7 +49,7 @@ TEST_CASE("why_mixed_precision: rounding stalls, underflow harms, masters and sc
   for (const Row& r : {fp32, masters, scaled}) CHECK(r.lost < 1);
 }
 
-TEST_CASE("why_mixed_precision: a folder without the set is an error, not another set") {
+TEST_CASE("why_mixed_precision: a folder without the set is an error, not another set", "[host]") {
   const TempFolder empty;
   const Ran ran = run_program(WHY_MIXED_PRECISION, {"--data", empty.path().string()});
   CHECK(ran.exit_code == 1);
