@@ -141,7 +141,9 @@ TEST_CASE("fashion_mnist: without a CUDA device --device cuda says in one line w
   for (const char* device : {"cuda", "cuda:0", "cuda:3"}) {
     const Ran ran = set.run({"--device", device}, hidden);
     INFO(ran.err);
-    check_fails(ran, firn::built_with_cuda() ? "no CUDA device" : "built without CUDA");
+    check_fails(ran, std::string(device[4] == '\0' ? "cuda:0" : device) + " cannot be used: " +
+                         (firn::built_with_cuda() ? "" : "this firn was built without CUDA"));
+    CHECK_THAT(ran.err, contains("; hint: "));
     CHECK(ran.out.empty());
   }
 }
