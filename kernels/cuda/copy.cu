@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/axis_table.cuh"
 #include "kernels/cuda/element.cuh"
+#include "kernels/cuda/four.cuh"
 #include "kernels/cuda/pattern.cuh"
 
 namespace firn::kernels::cuda {
@@ -141,33 +142,32 @@ void transpose(const Move& move, const AxisTable<2>& axes, int axis, Stream stre
 
 // ---- Contiguous casts between f16, bf16 and f32 ----
 
-/// Eight elements: 16 bytes of a 16-bit type.
-template <class T>
-struct alignas(16) Eight {
-  T lane[8];
-};
-
 template <class S, class D>
 __global__ void contiguous_cast(const S* src, D* dst, std::int64_t n) {
-  const std::int64_t packs = n / 8, first = global_thread(), step = grid_threads();
+  const std::int64_t packs = n / 4, first = global_thread(), step = grid_threads();
   for (std::int64_t p = first; p < packs; p += step) {
-    const Eight<S> x = reinterpret_cast<const Eight<S>*>(src)[p];
-    Eight<D> y;
-    for (int j = 0; j < 8; ++j) narrow(widen(x.lane[j]), y.lane[j]);
-    reinterpret_cast<Eight<D>*>(dst)[p] = y;
+    const Four<S> x = reinterpret_cast<const Four<S>*>(src)[p];
+    Four<D> y;
+    for (int j = 0; j < 4; ++j) narrow(widen(x.lane[j]), y.lane[j]);
+    reinterpret_cast<Four<D>*>(dst)[p] = y;
   }
-  for (std::int64_t i = packs * 8 + first; i < n; i += step) narrow(widen(src[i]), dst[i]);
+  for (std::int64_t i = packs * 4 + first; i < n; i += step) narrow(widen(src[i]), dst[i]);
 }
 
-void cast_contiguous(const ConstView& src, const View& dst, std::int64_t n, Stream stream) {
+/// Of n contiguous elements; false, and nothing done, where they do not begin at fours.
+bool cast_contiguous(const ConstView& src, const View& dst, std::int64_t n, Stream stream) {
+  bool done = false;
   with_float_class(src.dtype, [&]<class S>(S) {
     with_float_class(dst.dtype, [&]<class D>(D) {
       if constexpr (!std::is_same_v<S, D>) {
-        gpu::launch("copy", contiguous_cast<S, D>, grid_for((n + 7) / 8), dim3(kBlock), 0, stream,
+        if (!takes_four<S>(src.data) || !takes_four<D>(dst.data)) return;
+        gpu::launch("copy", contiguous_cast<S, D>, grid_for((n + 3) / 4), dim3(kBlock), 0, stream,
                     src.as<S>(), dst.as<D>(), n);
+        done = true;
       }
     });
   });
+  return done;
 }
 
 // ---- The two kinds of copies ----
@@ -206,8 +206,8 @@ template <class C>
 void copy_cast(const ConstView& src, const View& dst, const AxisTable<2>& axes, Stream stream) {
   if constexpr (std::is_same_v<C, float>) {
     if (compute_dtype(dst.dtype) == f32 && axes.contiguous(0) && axes.contiguous(1) &&
-        is_aligned(src.data) && is_aligned(dst.data)) {
-      return cast_contiguous(src, dst, axes.numel(), stream);
+        cast_contiguous(src, dst, axes.numel(), stream)) {
+      return;
     }
   }
   copy_by(Cast<C>{src.data, dst.data, src.dtype, dst.dtype}, axes, stream);

@@ -15,6 +15,7 @@
 #include "kernels/cuda/axis_table.cuh"
 #include "kernels/cuda/block.cuh"
 #include "kernels/cuda/element.cuh"
+#include "kernels/cuda/four.cuh"
 #include "kernels/cuda/index.cuh"
 #include "kernels/cuda/sort.cuh"
 #include "kernels/cuda/workspace.h"
@@ -161,10 +162,6 @@ struct AnyTerms {
 template <class S, class G>
 struct FourTerms {
   static constexpr int kWidth = 4;
-  template <class T>
-  struct alignas(4 * sizeof(T)) Four {
-    T lane[4];
-  };
   const Four<S>* dy;
   Four<G>* grad;
 
@@ -324,9 +321,7 @@ void add_by_sort(const char* op, const ConstView& dy, const ConstView& index, co
   lists.dy_step /= 4;
   with_float_class(dy.dtype, [&]<class S>(S) {
     with_float_class(grad.dtype, [&]<class G>(G) {
-      using Terms = FourTerms<S, G>;
-      add(Terms{static_cast<const typename Terms::template Four<S>*>(dy.data),
-                static_cast<typename Terms::template Four<G>*>(grad.data)});
+      add(FourTerms<S, G>{static_cast<const Four<S>*>(dy.data), static_cast<Four<G>*>(grad.data)});
     });
   });
 }

@@ -2,6 +2,7 @@
 // elements that its words stand for: the same bits as on the CPU, whatever the grid.
 #include "kernels/copy.h"
 #include "kernels/cuda/element.cuh"
+#include "kernels/cuda/four.cuh"
 #include "kernels/math/philox.h"
 #include "kernels/uniform_range.h"
 
@@ -13,12 +14,6 @@ __device__ RandomKey start_of(const RandomKey& key) {
   if (key.base == nullptr) return key;
   return {key.base[0], key.base[1] + key.offset, nullptr};
 }
-
-/// What one Philox block makes: four elements, loaded and stored 16 bytes at a time or fewer.
-template <class T>
-struct alignas(4 * sizeof(T) < 16 ? 4 * sizeof(T) : 16) Four {
-  T lane[4];
-};
 
 /// The up to four elements from `first` on, as values. Elements past n are 0.
 template <class T, class C>
@@ -42,15 +37,6 @@ __device__ void store_four(const C (&values)[4], T* y, std::int64_t first, std::
       if (first + j < n) narrow(values[j], y[first + j]);
     }
   }
-}
-
-/// Whether elements of these arrays can be taken four at a time.
-template <class T>
-bool takes_four(const void* a, const void* b = nullptr) {
-  const auto fits = [](const void* p) {
-    return reinterpret_cast<std::uintptr_t>(p) % alignof(Four<T>) == 0;
-  };
-  return fits(a) && fits(b);
 }
 
 // ---- Kernels: `make(words, values)` turns the words of a block into four values ----

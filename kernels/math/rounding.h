@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 
 #include "kernels/math/macros.h"
 
@@ -16,13 +15,9 @@ FIRN_HD inline float round_to_odd(double d) {
   const float nearest = static_cast<float>(d);
   const double back = nearest;
   if (back == d || d != d) return nearest;
-  std::uint32_t bits;
-  std::memcpy(&bits, &nearest, sizeof bits);
+  auto bits = __builtin_bit_cast(std::uint32_t, nearest);
   if (abs(back) > abs(d)) --bits;
-  bits |= 1u;
-  float odd;
-  std::memcpy(&odd, &bits, sizeof odd);
-  return odd;
+  return __builtin_bit_cast(float, bits | 1u);
 }
 
 /// v as a double that rounds to 16 bits as v does: beyond 2^53, cut off to 53 bits with a sticky

@@ -231,7 +231,7 @@ TEST_CASE("one_hot") {
   CHECK(one_hot(zeros({0}, i64), 4).shape() == (Shape{0, 4}));
 }
 
-TEST_CASE("a bad index is named with position and bound, and nothing is written") {
+TEST_CASE("a bad index is named with position and bound, and nothing is written", "[host]") {
   const Tensor table = make(whole_numbers(30, f32), {10, 3}, f32);
   for (const double bad : {-1.0, 10.0, 1e9}) {
     std::vector<double> list(2000, 4);

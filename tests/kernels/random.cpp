@@ -240,7 +240,7 @@ TEST_CASE("bounded() is the upper half of a 128-bit product") {
   CHECK(math::bounded(0x8000000000000000ull, 0xabcdef0123456789ull) == 0xabcdef0123456789ull / 2);
 }
 
-TEST_CASE("random ops refuse what they cannot draw") {
+TEST_CASE("random ops refuse what they cannot draw", "[host]") {
   CHECK(error_of([] { rand({2}, i64); }) == "[rand] dtype i64; hint: draw in f32 and cast");
   CHECK(error_of([] { rand({2}, f32, default_device(), 1, 1); }) ==
         "[uniform_] low 1, high 1; hint: low must be less than high, both finite");
