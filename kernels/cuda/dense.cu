@@ -27,18 +27,26 @@ __device__ inline void store(float x, __half& out) { narrow(x, out); }
 __device__ inline void store(float x, __nv_bfloat16& out) { narrow(x, out); }
 __device__ inline void store(double x, double& out) { out = x; }
 
-/// y = activation(before), and what the gradient needs of it. A thread takes `kGroup` columns of a
-/// row: a byte of relu's mask. `groups` a row, padding included; `saved` may be null.
+/// A vector of any dtype; data == nullptr: zeros.
+struct BiasArray {
+  const void* data;
+  DType dtype;
+  std::int64_t stride;
+};
+
+/// y = activation(sum + bias), and what the gradient needs of it. A thread takes `kGroup` columns
+/// of a row: a byte of relu's mask. `groups` a row, padding included; `saved` may be null.
 constexpr std::int64_t kGroup = 8;
 template <class T, Activation kind>
-static __global__ void activate_kernel(const Compute<T>* before, T* y, void* saved, std::int64_t m,
-                                       std::int64_t n, std::int64_t groups) {
+static __global__ void activate_kernel(const Compute<T>* sum, BiasArray bias, T* y, void* saved,
+                                       std::int64_t m, std::int64_t n, std::int64_t groups) {
   const std::int64_t first = global_thread(), step = grid_threads();
   for (std::int64_t g = first; g < m * groups; g += step) {
     const std::int64_t row = g / groups, begin = g % groups * kGroup;
     unsigned bits = 0;
     for (std::int64_t j = begin; j < begin + kGroup && j < n; ++j) {
-      const Compute<T> x = before[row * n + j];
+      Compute<T> x = sum[row * n + j];
+      if (bias.data) x += load_element<Compute<T>>(bias.data, bias.dtype, j * bias.stride);
       if constexpr (kind == Activation::relu) {
         bits |= static_cast<unsigned>(!(x <= 0)) << (j - begin);
         store(math::Relu::f(x, {}), y[row * n + j]);
@@ -78,17 +86,18 @@ void with_element(DType dtype, Fn&& fn) {
   }
 }
 
-void activate(Activation activation, const View& before, const View& y, const View& saved,
-              Stream stream) {
+void activate(Activation activation, const View& sum, const ConstView& bias, const View& y,
+              const View& saved, Stream stream) {
   const std::int64_t m = y.shape[0], n = y.shape[1];
   const std::int64_t groups = !saved.data                      ? (n + kGroup - 1) / kGroup
                               : activation == Activation::relu ? saved.shape[1]
                                                                : saved.shape[1] / kGroup;
+  const BiasArray added{bias.data, bias.dtype, bias.data ? bias.strides[0] : 0};
   with_element(y.dtype, [&]<class T>(T) {
     const auto kernel = activation == Activation::relu ? activate_kernel<T, Activation::relu>
                                                        : activate_kernel<T, Activation::gelu_tanh>;
     gpu::launch("dense activation", kernel, grid_for(m * groups), dim3(kBlock), 0, stream,
-                before.as<Compute<T>>(), y.as<T>(), saved.data, m, n, groups);
+                sum.as<Compute<T>>(), added, y.as<T>(), saved.data, m, n, groups);
   });
 }
 
@@ -152,10 +161,8 @@ void set_aux(Product& p, Activation activation, const ConstView& saved) {
 
 void dense_forward(const ConstView& x, const ConstView& w, const ConstView& bias,
                    Activation activation, const View& y, const View& saved, Stream stream) {
-  GemmArgs args;
-  args.bias = bias;
   if (activation == Activation::none) {
-    return cuda::gemm(x, transposed(w), y, args, stream);
+    return cuda::gemm(x, transposed(w), y, {.alpha = 1, .beta = 0, .bias = bias}, stream);
   }
   if (y.numel() == 0) return;
   if (fuses(y.dtype, y.device, {x.shape[1]})) {
@@ -167,9 +174,9 @@ void dense_forward(const ConstView& x, const ConstView& w, const ConstView& bias
     set_aux(p, activation, saved);
     if (multiply(p, stream)) return;
   }
-  const Buffer before(y.shape, compute_dtype(y.dtype), stream);
-  cuda::gemm(x, transposed(w), before.view(), args, stream);
-  activate(activation, before.view(), y, saved, stream);
+  const Buffer sum(y.shape, compute_dtype(y.dtype), stream);
+  cuda::gemm(x, transposed(w), sum.view(), {}, stream);
+  activate(activation, sum.view(), bias, y, saved, stream);
 }
 
 void dense_data_gradient(const ConstView& dy, const ConstView& w, Activation activation,

@@ -41,6 +41,7 @@ std::vector<Case> cases() {
       {"matmul batch", [](auto& a, auto& b) { return matmul(unsqueeze(a, 0), b); }},
       {"linear", [](auto& a, auto& b) { return linear(a, b); }},
       {"linear bias", [](auto& a, auto& b) { return linear(unsqueeze(a, 0), b, b[0]); }},
+      {"mlp", [](auto& a, auto& b) { return mlp(a, std::vector<Tensor>{b}); }},
 
       {"exp", unary(firn::exp)},
       {"log", unary(firn::log)},
@@ -155,6 +156,7 @@ matmul row: f16 f16 f16 f16
 matmul batch: f16 f16 f16 f16
 linear: f16 f16 f16 f16
 linear bias: f16 f16 f16 f16
+mlp: f16 f16 f16 f16
 exp: f32 f32 f32 f32
 log: f32 f32 f32 f32
 rsqrt: f32 f32 f32 f32

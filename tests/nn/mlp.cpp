@@ -3,6 +3,8 @@
 #include <vector>
 
 #include "firn/firn.h"
+#include "firn/graph.h"
+#include "kernels/dense.h"
 #include "message_of.h"
 #include "support/catch.h"
 
@@ -145,6 +147,31 @@ TEST_CASE("mlp accumulates gradients and refuses what was edited since") {
     mul_(net.layers[1].weight, 2);
   }
   CHECK(message_of([&] { y.backward(); }).find("[mlp]") == 0);
+}
+
+TEST_CASE("MLP: a launch a layer forward, and two backward but for the first") {
+  if (default_device().is_cpu()) return;
+  const bool fused = GENERATE(true, false);
+  const auto before = kernels::epilogues().exchange(fused ? kernels::Epilogues::fused
+                                                          : kernels::Epilogues::unfused);
+  const DType dtype = GENERATE(f16, f32);
+  nn::MLP net({9, 20, 13, 4}, {.dtype = dtype});
+  const Tensor x = input({7, 9}, dtype), seed = input({7, 4}, dtype);
+  const auto work = [&] {
+    for (const Tensor& p : net.parameters()) p.set_grad({});
+    backward(net(x), {.seed = seed});
+  };
+  work();
+  const auto graph = graph::Graph::capture(default_device(), work);
+  kernels::epilogues() = before;
+  const std::string w = "dense_weight_gradient", d = "dense_data_gradient";
+  INFO(graph.summary());
+  if (fused) {
+    CHECK(graph.names() ==
+          std::vector<std::string>{"dense_forward", "dense_forward", "gemm", w, d, w, d, w});
+  } else {  // forward 2 + 2 + 1; each weight gradient 2, each data gradient 2
+    CHECK(graph.nodes() == 15);
+  }
 }
 
 TEST_CASE("MLP starts as Linear layers do, with their names") {
