@@ -15,6 +15,8 @@ void fill(const View& dst, double value, Stream stream);
 /// dst[i] = start + i*step; dst is 1-D.
 void arange(const View& dst, double start, double step, Stream stream);
 /// Uniform in [low, high); dst is row-major, and element i takes word i of the stream (random.h).
+/// The bits are the same on every backend, as are those of dropout with beta 0; normal numbers are
+/// equal to rounding. On a CUDA device a key may have a base, on the CPU it has none.
 void uniform(const View& dst, double low, double high, RandomKey key, Stream stream);
 /// Normal by Box-Muller; dst is row-major, elements 2i and 2i+1 come from words 2i and 2i+1.
 void normal(const View& dst, double mean, double stddev, RandomKey key, Stream stream);

@@ -6,9 +6,9 @@
 //          numel(grad) * list reads of the index, which caches serve.
 //   sort   The positions are sorted by index (stable: sort.cuh), then a warp takes each distinct
 //          index and 32 or 128 columns. 2 launches and 2 more for every 8 bits of the number of
-//          places, 6 for an embedding of 50,000 rows; work proportional to the size of dy. An index
-//          that is repeated k times is a chain of k additions: 64k repetitions of one token take a
-//          warp some milliseconds.
+//          places: 6 for an embedding of 50,000 rows, and a memset where beta is 0. The work is
+//          proportional to the size of dy; an index that is repeated k times is a chain of k
+//          additions, whose loads overlap four at a time.
 #include <bit>
 
 #include "kernels/copy.h"
