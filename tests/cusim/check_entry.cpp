@@ -99,7 +99,7 @@ struct UbsanPlace {
 };
 
 static void report_undefined(const char* what, const UbsanPlace& place, const void* pc) {
-  if (!cusim::engine.kernel_code) return;
+  if (!cusim::kernel_code) return;
   const cusim::EngineCode scope;
   cusim::engine.report_pc = pc;
   cusim::fail("%s at %s:%u", what, cusim::base_name(place.file), place.line);

@@ -6,6 +6,7 @@
 //   - an algorithm serves the problem that it was found for, with pointers that are aligned as the
 //     preference said (or better) and with the workspace that it asked for, 256-byte aligned;
 //   - no empty products, and no batches with an epilogue other than the bias;
+//   - every matrix and vector lies in one allocation of the device's memory;
 //   - epilogues: types and leading dimensions as the header says, a pointer for each that is used;
 //     BGRADB with op(B) = T and more than one column; none with f64.
 //
@@ -20,6 +21,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "check.h"
 #include "cusim.h"
 
 struct cublasLtContext {
@@ -360,12 +362,57 @@ void multiply(const Call& call, std::int64_t batch) {
   }
 }
 
+/// Bytes from the first element of the first matrix of a batch to the last of the last.
+std::size_t extent(const Layout& l) {
+  const auto rows = static_cast<std::int64_t>(l.rows), cols = static_cast<std::int64_t>(l.cols);
+  const std::int64_t elements = (l.batch - 1) * l.stride + (cols - 1) * l.ld + rows;
+  return static_cast<std::size_t>(elements) * bytes_of(l.type);
+}
+
+std::size_t bias_bytes(const Call& call) {
+  const bool columns = call.d.epilogue == CUBLASLT_EPILOGUE_BGRADB;
+  return (columns ? call.ld.cols : call.ld.rows) * bytes_of(call.ld.type);
+}
+std::size_t aux_bytes(const Call& call) {
+  const std::size_t row = has(call.d.epilogue, kRelu | kDRelu)
+                              ? static_cast<std::size_t>(call.d.aux_ld) / 8
+                              : static_cast<std::size_t>(call.d.aux_ld) * bytes_of(call.ld.type);
+  return row * call.ld.cols;
+}
+
+bool in_device_memory(const Call& call) {
+  const std::uint32_t e = call.d.epilogue;
+  return cusim::is_device_range(call.a, extent(call.la)) &&
+         cusim::is_device_range(call.b, extent(call.lb)) &&
+         cusim::is_device_range(call.out, extent(call.ld)) &&
+         (call.beta == 0 || cusim::is_device_range(call.c, extent(call.lc))) &&
+         (!has(e, kBias | kBGradA | kBGradB) ||
+          cusim::is_device_range(call.d.bias, bias_bytes(call))) &&
+         (!has(e, kAux) || cusim::is_device_range(call.d.aux, aux_bytes(call)));
+}
+
+/// Tells check mode what no longer is unwritten memory.
+void note_written(const Call& call) {
+  const std::uint32_t e = call.d.epilogue;
+  const std::size_t size = bytes_of(call.ld.type);
+  for (std::int64_t i = 0; i < call.ld.batch; ++i) {
+    for (std::uint64_t j = 0; j < call.ld.cols; ++j) {
+      const std::int64_t at = i * call.ld.stride + static_cast<std::int64_t>(j) * call.ld.ld;
+      cusim::check::wrote(static_cast<char*>(call.out) + static_cast<std::size_t>(at) * size,
+                          call.ld.rows * size);
+    }
+  }
+  if (has(e, kBGradA | kBGradB)) cusim::check::wrote(call.d.bias, bias_bytes(call));
+  if (has(e, kAux) && has(e, kRelu | kGelu)) cusim::check::wrote(call.d.aux, aux_bytes(call));
+}
+
 }  // namespace
 
 extern "C" {
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   if (!handle) return CUBLAS_STATUS_INVALID_VALUE;
+  if (cusim::api_call("cublasLtCreate")) return CUBLAS_STATUS_NOT_INITIALIZED;
   int device = 0;
   if (cudaGetDevice(&device) != cudaSuccess) return CUBLAS_STATUS_NOT_INITIALIZED;
   *handle = new cublasLtContext{device};
@@ -488,6 +535,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               int* returned) {
   if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
   if (requested < 1 || !results || !returned) return CUBLAS_STATUS_INVALID_VALUE;
+  if (cusim::api_call("cublasLtMatmulAlgoGetHeuristic")) return CUBLAS_STATUS_INTERNAL_ERROR;
   *returned = 0;
   const Desc& m = peek<Desc>(desc);
   const Preference& p = peek<Preference>(preference);
@@ -521,6 +569,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                               const cublasLtMatmulAlgo_t* algorithm, void* workspace,
                               size_t workspace_bytes, cudaStream_t stream) {
   if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
+  if (cusim::api_call("cublasLtMatmul")) return CUBLAS_STATUS_EXECUTION_FAILED;
   int device = 0;
   if (cudaGetDevice(&device) != cudaSuccess || device != handle->device) {
     return CUBLAS_STATUS_INVALID_VALUE;  // a handle belongs to the device that it was made on
@@ -566,6 +615,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
       (algo.workspace > 0 && (!workspace || !aligned(workspace, 256)))) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
+  if (!in_device_memory(call) ||
+      (algo.workspace > 0 && !cusim::is_device_range(workspace, algo.workspace))) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
   cusim::enqueue(stream, [call, workspace, bytes = algo.workspace] {
     const cusim::DeviceAccess open;
     if (bytes > 0) std::memset(workspace, 0xa5, bytes);
@@ -576,6 +629,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         multiply<float>(call, i);
       }
     }
+    note_written(call);
   });
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -74,23 +74,24 @@ struct Engine {
   std::size_t parameter_bytes = 0;
   std::size_t shared_bytes = 0;
 
-  bool in_kernel = false;    ///< a block is being run
-  bool kernel_code = false;  ///< and control is in the kernel's code, not in the simulator's
-  bool failed = false;       ///< the kernel was stopped by a report
+  bool in_kernel = false;  ///< a block is being run
+  bool failed = false;     ///< the kernel was stopped by a report
   std::string report;
   const void* report_pc = nullptr;  ///< the instruction in the kernel, where it is known
   int device = 0;                   ///< that the kernel runs on
   Stats stats{};
   std::uint64_t random_state = 1;
 };
+/// Whether this thread of the host is in a kernel's code, and not in the simulator's.
+extern constinit thread_local bool kernel_code;
 extern Engine& engine;  // never destroyed: see streams.cpp
 
 /// Marks the simulator's own code that a kernel calls, so that check mode leaves its loads and
 /// stores alone.
 class EngineCode {
  public:
-  EngineCode() : was_(engine.kernel_code) { engine.kernel_code = false; }
-  ~EngineCode() { engine.kernel_code = was_; }
+  EngineCode() : was_(kernel_code) { kernel_code = false; }
+  ~EngineCode() { kernel_code = was_; }
   EngineCode(const EngineCode&) = delete;
   EngineCode& operator=(const EngineCode&) = delete;
 

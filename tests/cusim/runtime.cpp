@@ -87,7 +87,7 @@ cudaError_t check_configuration(const KernelCall& k) {
   if (k.shared > (limit == shared_limits.end() ? kSharedDefault : limit->second)) {
     return cudaErrorInvalidValue;
   }
-  if (k.parameter_bytes > kParameterBytes) return cudaErrorInvalidValue;
+  if (k.parameter_bytes > sizeof(k.kernel) + kParameterBytes) return cudaErrorInvalidValue;
   // Work for a stream of a device is given while that device is current.
   if (resolve(k.stream)->device != device) return cudaErrorInvalidResourceHandle;
   return cudaSuccess;
