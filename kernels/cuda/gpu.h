@@ -8,7 +8,7 @@
 #pragma once
 
 #ifdef FIRN_HAS_CUSIM
-#include "cusim.h"
+#include <cusim.h>
 #else
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

@@ -70,6 +70,7 @@ inline const std::vector<Foreign> kForeign = {
     {"cusim",    {"kernels/cuda/gpu.h"}},
     {"cublas",   {"kernels/cuda/"}},
     {"cudnn",    {"kernels/cuda/"}},
+    {"dlfcn.h",  {"kernels/cuda/cublaslt.cpp"}},
     {"zlib.h",   {"src/data/", "src/io/"}},
     {"immintrin.h", {"kernels/cpu/"}},
     {"xmmintrin.h", {"kernels/cpu/"}},
