@@ -33,11 +33,13 @@ done
 grep -q "^ZLIB_INCLUDE_DIR:PATH=$work/moved/prefix/" "$work/build/CMakeCache.txt" || fail "zlib.h"
 grep -q "^ZLIB_LIBRARY_RELEASE:FILEPATH=$work/moved/prefix/lib/libz.a" "$work/build/CMakeCache.txt" || fail "libz.a"
 
-# {fmt} as headers alone links without its library.
-cat >"$work/fmt.cpp" <<'END'
+# {fmt} as headers alone, and zlib's archive.
+cat >"$work/use.cpp" <<'END'
 #include <fmt/format.h>
-int main() { return fmt::format("{}", 42) == "42" ? 0 : 1; }
+#include <zlib.h>
+int main() { return fmt::format("{}", crc32(0, nullptr, 0)) == "0" ? 0 : 1; }
 END
-c++ -std=c++20 -DFMT_HEADER_ONLY=1 -I"$work/moved/prefix/include" "$work/fmt.cpp" -o "$work/fmt"
-"$work/fmt" || fail "fmt"
+c++ -std=c++20 -DFMT_HEADER_ONLY=1 -I"$work/moved/prefix/include" "$work/use.cpp" \
+  "$work/moved/prefix/lib/libz.a" -o "$work/use"
+"$work/use" || fail "a program with {fmt} and zlib"
 rm -rf "$work"
