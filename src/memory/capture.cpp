@@ -30,6 +30,12 @@ void on_replay(Device device, std::function<void()> effect) {
   }
 }
 
+void on_abandon(Device device, std::function<void()> undo) {
+  if constexpr (kHasCuda) {
+    if (Recording* recording = recording_on(device)) recording->add_undo(std::move(undo));
+  }
+}
+
 RandomKey reserve_random(Generator& generator, Device device, std::uint64_t numbers) {
   if constexpr (kHasCuda) {
     if (Recording* recording = recording_on(device)) return recording->reserve(generator, numbers);

@@ -23,6 +23,11 @@ void refuse_capture(const char* op, Device device, const char* why);
 /// the version of a storage). It is not called now. Otherwise nothing happens.
 void on_replay(Device device, std::function<void()> effect);
 
+/// While capturing on `device`: `undo` is called where the recorded work was not run after all: when
+/// the recording or its first launch fails, or a replay throws before it is launched; the latest
+/// first. It must not throw. Otherwise nothing happens.
+void on_abandon(Device device, std::function<void()> undo);
+
 /// The key of `numbers` random numbers from `generator` for a kernel on `device`: while capturing,
 /// one whose base is written before every replay with where the generator then stands, and every
 /// replay takes as many numbers from it.

@@ -42,6 +42,7 @@ Recording::Recording(Device device)
     : device_(device), home_(current_stream(device)), pool_(make_pool(home_)) {}
 
 Recording::~Recording() {
+  abandon();
   const RelaxedCapture relaxed;  // another graph may be recorded at the moment
   if (executable_) succeeded(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(executable_)));
   if (ring_) {  // its slots may still be read
@@ -129,14 +130,26 @@ void Recording::launch() {
   write_bases();
   check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable_), native(home_)), "graph",
         "cudaGraphLaunch");
+  pending_ = false;
   for (const Draws& d : draws_) d.generator->reserve(4 * d.blocks);
   FIRN_CHECK(order(device_.index, here.handle, home_.handle), "graph", "",
              "the current stream cannot be made to wait for the graph's");
 }
 
 void Recording::replay() {
-  for (const auto& effect : effects_) effect();
-  launch();
+  pending_ = true;
+  try {
+    for (const auto& effect : effects_) effect();
+    launch();
+  } catch (...) {
+    abandon();
+    throw;
+  }
+}
+
+void Recording::abandon() noexcept {
+  if (!std::exchange(pending_, false)) return;
+  for (auto undo = undos_.rbegin(); undo != undos_.rend(); ++undo) (*undo)();
 }
 
 RandomKey Recording::reserve(Generator& generator, std::uint64_t numbers) {

@@ -54,6 +54,7 @@ class Recording {
   static Recording* current() noexcept;
   GraphPool* pool() const noexcept { return pool_; }
   void add_effect(std::function<void()> effect) { effects_.push_back(std::move(effect)); }
+  void add_undo(std::function<void()> undo) { undos_.push_back(std::move(undo)); }
   void add_name(const char* name) { names_.push_back(name); }
   RandomKey reserve(Generator& generator, std::uint64_t numbers);
 
@@ -69,6 +70,7 @@ class Recording {
   void make_bases();
   void write_bases();
   void instantiate(void* graph);
+  void abandon() noexcept;
 
   Device device_;
   Stream home_;
@@ -76,6 +78,8 @@ class Recording {
   void* executable_ = nullptr;  // cudaGraphExec_t
   Nodes nodes_;
   std::vector<std::function<void()>> effects_;
+  std::vector<std::function<void()>> undos_;
+  bool pending_ = true;  // what the host has done has no work on the device yet: see abandon()
   std::vector<const char*> names_;
 
   // Where the generators stand, {seed, offset} each, in device memory; written before every launch

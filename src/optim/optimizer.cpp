@@ -112,6 +112,7 @@ void Optimizer::run_backward(const Tensor& sum, const Tensor& weight, double hos
              "compute it from the parameters given to the optimizer, outside of NoGrad",
              "the loss {} requires no gradient", firn::describe(sum));
   check_ready();
+  impl_->remember_place();
   const bool first = impl_->at.micro_steps == 0;
   impl_->at_replay([first](Impl& i) {
     i.check_skips();
@@ -170,7 +171,26 @@ void Optimizer::Impl::require_place(bool as_recorded) const {
              at.micro_steps);
 }
 
+void Optimizer::Impl::remember_place() {
+  if (!memory::capturing(store.device())) return;
+  struct Place {
+    Progress at;
+    bool broken;
+    std::vector<std::uint32_t> contributions;
+  };
+  const auto place = std::make_shared<Place>();
+  on_host([place](Impl& i) { *place = {i.at, i.broken, i.store.contributions()}; });
+  memory::on_abandon(store.device(), [alive = std::weak_ptr<Impl*>(self), place] {
+    const auto impl = alive.lock();
+    if (!impl) return;
+    (*impl)->at = place->at;
+    (*impl)->broken = place->broken;
+    (*impl)->store.put_back(place->contributions);
+  });
+}
+
 bool Optimizer::Impl::count_call() {
+  remember_place();
   open_cycle();
   at.calls += 1;
   const bool ends = at.calls >= at.length;
@@ -216,6 +236,7 @@ LossTotals Optimizer::loss_totals() const {
 }
 
 void Optimizer::Impl::decide() {
+  remember_place();
   store.note_gradients();  // set_grad() may have dropped one since
   const bool recorded = store.upload_touched();
   if (memory::capturing(store.device()))
@@ -277,6 +298,7 @@ void Optimizer::Impl::check_skips() {
 }
 
 void Optimizer::zero_grad() {
+  impl_->remember_place();
   impl_->store.begin_cycle(true);
   kernels::optim_reset(impl_->store.memory(), impl_->store.stream());
   impl_->at_replay([](Impl& i) { i.store.begin_cycle(false); });

@@ -41,6 +41,10 @@ struct Optimizer::Impl {
                         });
   }
 
+  /// While a graph is being recorded: what the host knows of the cycle now, and at each replay then,
+  /// is put back where the recorded work is not run after all.
+  void remember_place();
+
   /// Throws where the optimizer cannot go on with the cycle.
   void check_ready();
   /// Counts the calls of step() that make a cycle; the first thing of a cycle fixes their number.

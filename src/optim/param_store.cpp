@@ -332,6 +332,13 @@ void ParamStore::receive(const std::vector<std::uint32_t>& contributions) noexce
   note_gradients();
 }
 
+void ParamStore::put_back(const std::vector<std::uint32_t>& contributions) noexcept {
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    parameters_[i].leaf->touched = contributions[i];
+  note_gradients();
+  for (std::uint8_t& t : touched_on_device_) t = 0xff;  // neither 0 nor 1: it will be told anew
+}
+
 bool ParamStore::upload_touched() {
   if (touched_now_ == touched_on_device_) return false;
   kernels::optim_set_touched(memory(), touched_now_, stream());

@@ -71,6 +71,8 @@ class ParamStore {
   /// What the host knows after a backward pass that it has not seen, for it was replayed: as many
   /// contributions more for each parameter.
   void receive(const std::vector<std::uint32_t>& contributions) noexcept;
+  /// What the host knows is that again, and what the device knows it cannot say.
+  void put_back(const std::vector<std::uint32_t>& contributions) noexcept;
   /// Tells the device which parameters have received a gradient; nothing is launched where it is
   /// the same set as in the last cycle, which is what it returns.
   bool upload_touched();
