@@ -160,7 +160,7 @@ Owned<cublasLtMatrixLayout_t> layout_of(const Matrix& m, DType dtype, std::int64
 /// added by a second kernel, are exact and in a fixed order; the others round partial sums to the
 /// type of the result, or order them by who comes first. Below some thousand terms the second
 /// launch costs more than it gains.
-std::uint32_t reductions(const Product& p) {
+cublasLtReductionScheme_t reductions(const Product& p) {
   constexpr std::int64_t kLongSum = 4096;
   const std::int64_t k = p.a.transposed ? p.a.rows : p.a.cols;
   return k >= kLongSum ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
@@ -202,23 +202,28 @@ Plan make_plan(const Product& p, bool tf32, cublasLtHandle_t handle) {
           p.op, "cublasLtMatmulPreferenceSetAttribute");
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{kProductWorkspace});
-  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions(p));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(p.a.data));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(p.b.data));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(p.d.data));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(p.d.data));
 
   cublasLtMatmulHeuristicResult_t result{};
-  int count = 0;
-  const cublasStatus_t status =
-      lt.cublasLtMatmulAlgoGetHeuristic(handle, desc, plan.a.get(), plan.b.get(), plan.d.get(),
-                                        plan.d.get(), preference, 1, &result, &count);
-  plan.found =
-      status == CUBLAS_STATUS_SUCCESS && count > 0 && result.state == CUBLAS_STATUS_SUCCESS;
-  if (!plan.found && p.epilogue == Epilogue::none) {
-    check(status == CUBLAS_STATUS_SUCCESS ? CUBLAS_STATUS_NOT_SUPPORTED : status, p.op,
-          "cublasLtMatmulAlgoGetHeuristic", describe(p));
-  }
+  const auto search = [&](cublasLtReductionScheme_t scheme) {
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<std::uint32_t>(scheme));
+    int count = 0;
+    const cublasStatus_t status =
+        lt.cublasLtMatmulAlgoGetHeuristic(handle, desc, plan.a.get(), plan.b.get(), plan.d.get(),
+                                          plan.d.get(), preference, 1, &result, &count);
+    // An epilogue that is not there is INVALID_VALUE in some versions, NOT_SUPPORTED in others.
+    const bool refused = status == CUBLAS_STATUS_NOT_SUPPORTED ||
+                         (status == CUBLAS_STATUS_INVALID_VALUE && p.epilogue != Epilogue::none);
+    if (!refused && status != CUBLAS_STATUS_SUCCESS)
+      check(status, p.op, "cublasLtMatmulAlgoGetHeuristic", describe(p));
+    return status == CUBLAS_STATUS_SUCCESS && count > 0 && result.state == CUBLAS_STATUS_SUCCESS;
+  };
+  plan.found = search(reductions(p)) || search(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+  if (!plan.found && p.epilogue == Epilogue::none)
+    check(CUBLAS_STATUS_NOT_SUPPORTED, p.op, "cublasLtMatmulAlgoGetHeuristic", describe(p));
   plan.algo = result.algo;
   plan.workspace = plan.found ? result.workspaceSize : 0;
   return plan;

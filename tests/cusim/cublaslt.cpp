@@ -17,7 +17,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <memory>
+#include <iterator>
 #include <type_traits>
 #include <vector>
 
@@ -73,10 +73,6 @@ template <class T, class Opaque>
 T& self(Opaque p) {
   return *reinterpret_cast<T*>(p);
 }
-template <class T, class Opaque>
-const T& peek(Opaque p) {
-  return *reinterpret_cast<const T*>(p);
-}
 
 std::uint32_t alignment_of(const void* p) {
   const auto address = reinterpret_cast<std::uintptr_t>(p);
@@ -97,7 +93,7 @@ cublasStatus_t assign(T& field, const void* value, std::size_t bytes) {
 
 bool has(std::uint32_t epilogue, std::uint32_t bit) { return (epilogue & bit) != 0; }
 constexpr std::uint32_t kRelu = 2, kBias = 4, kDRelu = 8, kGelu = 32, kDGelu = 64, kAux = 128,
-                        kBGradA = 256, kBGradB = 512;
+                        kBGradB = 512;
 
 std::size_t bytes_of(cudaDataType t) { return t == CUDA_R_64F ? 8 : t == CUDA_R_32F ? 4 : 2; }
 
@@ -120,25 +116,14 @@ bool types_supported(const Desc& d, cudaDataType a, cudaDataType b, cudaDataType
 }
 
 bool epilogue_known(std::uint32_t e) {
-  switch (e) {
-    case CUBLASLT_EPILOGUE_DEFAULT:
-    case CUBLASLT_EPILOGUE_RELU:
-    case CUBLASLT_EPILOGUE_RELU_AUX:
-    case CUBLASLT_EPILOGUE_BIAS:
-    case CUBLASLT_EPILOGUE_RELU_BIAS:
-    case CUBLASLT_EPILOGUE_RELU_AUX_BIAS:
-    case CUBLASLT_EPILOGUE_DRELU:
-    case CUBLASLT_EPILOGUE_GELU:
-    case CUBLASLT_EPILOGUE_GELU_AUX:
-    case CUBLASLT_EPILOGUE_GELU_BIAS:
-    case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
-    case CUBLASLT_EPILOGUE_DGELU:
-    case CUBLASLT_EPILOGUE_BGRADA:
-    case CUBLASLT_EPILOGUE_BGRADB:
-      return true;
-    default:
-      return false;  // DRELU_BGRAD and DGELU_BGRAD return 16-bit bias gradients: firn has no use
-  }
+  // DRELU_BGRAD and DGELU_BGRAD return 16-bit bias gradients, BGRADA has no use in firn.
+  constexpr std::uint32_t known[] = {
+      CUBLASLT_EPILOGUE_DEFAULT,  CUBLASLT_EPILOGUE_BIAS,          CUBLASLT_EPILOGUE_BGRADB,
+      CUBLASLT_EPILOGUE_RELU,     CUBLASLT_EPILOGUE_RELU_BIAS,     CUBLASLT_EPILOGUE_DRELU,
+      CUBLASLT_EPILOGUE_RELU_AUX, CUBLASLT_EPILOGUE_RELU_AUX_BIAS, CUBLASLT_EPILOGUE_GELU,
+      CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_BIAS,     CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+      CUBLASLT_EPILOGUE_DGELU};
+  return std::find(std::begin(known), std::end(known), e) != std::end(known);
 }
 
 cublasStatus_t check_epilogue(const Desc& d, const Layout& out, std::int64_t k) {
@@ -147,7 +132,7 @@ cublasStatus_t check_epilogue(const Desc& d, const Layout& out, std::int64_t k) 
   if (e == CUBLASLT_EPILOGUE_DEFAULT) return CUBLAS_STATUS_SUCCESS;
   if (d.compute == CUBLAS_COMPUTE_64F) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (out.batch != 1 && e != CUBLASLT_EPILOGUE_BIAS) return CUBLAS_STATUS_NOT_SUPPORTED;
-  if (has(e, kBias | kBGradA | kBGradB)) {
+  if (has(e, kBias | kBGradB)) {
     if (d.bias_type != -1 && d.bias_type != out.type) return CUBLAS_STATUS_NOT_SUPPORTED;
     if (!d.bias || !aligned(d.bias, static_cast<std::uint32_t>(bytes_of(out.type)))) {
       return CUBLAS_STATUS_INVALID_VALUE;
@@ -161,9 +146,6 @@ cublasStatus_t check_epilogue(const Desc& d, const Layout& out, std::int64_t k) 
     }
   }
   if (has(e, kDRelu | kDGelu) && k < 2) return CUBLAS_STATUS_NOT_SUPPORTED;
-  if (e == CUBLASLT_EPILOGUE_BGRADA && (d.trans_a != CUBLAS_OP_N || out.rows == 1)) {
-    return CUBLAS_STATUS_NOT_SUPPORTED;
-  }
   if (e == CUBLASLT_EPILOGUE_BGRADB && (d.trans_b != CUBLAS_OP_T || out.cols == 1)) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
@@ -352,13 +334,6 @@ void multiply(const Call& call, std::int64_t batch) {
         narrow(call.d.bias, call.ld.type, j, sum);
       }
     }
-    if (call.d.epilogue == CUBLASLT_EPILOGUE_BGRADA) {  // sums of op(A)'s rows
-      for (std::int64_t i = 0; i < m; ++i) {
-        T sum = 0;
-        for (std::int64_t p = 0; p < k; ++p) sum += a[static_cast<std::size_t>(p * m + i)];
-        narrow(call.d.bias, call.ld.type, i, sum);
-      }
-    }
   }
 }
 
@@ -386,8 +361,7 @@ bool in_device_memory(const Call& call) {
          cusim::is_device_range(call.b, extent(call.lb)) &&
          cusim::is_device_range(call.out, extent(call.ld)) &&
          (call.beta == 0 || cusim::is_device_range(call.c, extent(call.lc))) &&
-         (!has(e, kBias | kBGradA | kBGradB) ||
-          cusim::is_device_range(call.d.bias, bias_bytes(call))) &&
+         (!has(e, kBias | kBGradB) || cusim::is_device_range(call.d.bias, bias_bytes(call))) &&
          (!has(e, kAux) || cusim::is_device_range(call.d.aux, aux_bytes(call)));
 }
 
@@ -402,7 +376,7 @@ void note_written(const Call& call) {
                           call.ld.rows * size);
     }
   }
-  if (has(e, kBGradA | kBGradB)) cusim::check::wrote(call.d.bias, bias_bytes(call));
+  if (has(e, kBGradB)) cusim::check::wrote(call.d.bias, bias_bytes(call));
   if (has(e, kAux) && has(e, kRelu | kGelu)) cusim::check::wrote(call.d.aux, aux_bytes(call));
 }
 
@@ -423,20 +397,6 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
   return CUBLAS_STATUS_SUCCESS;
 }
 size_t cublasLtGetVersion() { return 130000; }
-const char* cublasLtGetStatusName(cublasStatus_t status) {
-  switch (status) {
-    case CUBLAS_STATUS_SUCCESS:
-      return "CUBLAS_STATUS_SUCCESS";
-    case CUBLAS_STATUS_NOT_INITIALIZED:
-      return "CUBLAS_STATUS_NOT_INITIALIZED";
-    case CUBLAS_STATUS_INVALID_VALUE:
-      return "CUBLAS_STATUS_INVALID_VALUE";
-    case CUBLAS_STATUS_NOT_SUPPORTED:
-      return "CUBLAS_STATUS_NOT_SUPPORTED";
-    default:
-      return "CUBLAS_STATUS_INTERNAL_ERROR";
-  }
-}
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t compute,
                                         cudaDataType_t scale) {
@@ -537,10 +497,10 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   if (requested < 1 || !results || !returned) return CUBLAS_STATUS_INVALID_VALUE;
   if (cusim::api_call("cublasLtMatmulAlgoGetHeuristic")) return CUBLAS_STATUS_INTERNAL_ERROR;
   *returned = 0;
-  const Desc& m = peek<Desc>(desc);
-  const Preference& p = peek<Preference>(preference);
-  const Layout &la = peek<Layout>(a), &lb = peek<Layout>(b), &lc = peek<Layout>(c),
-               &ld = peek<Layout>(d);
+  const Desc& m = self<Desc>(desc);
+  const Preference& p = self<Preference>(preference);
+  const Layout &la = self<Layout>(a), &lb = self<Layout>(b), &lc = self<Layout>(c),
+               &ld = self<Layout>(d);
   if (const auto status = check_problem(m, la, lb, lc, ld); status != CUBLAS_STATUS_SUCCESS) {
     return status;
   }
@@ -574,11 +534,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   if (cudaGetDevice(&device) != cudaSuccess || device != handle->device) {
     return CUBLAS_STATUS_INVALID_VALUE;  // a handle belongs to the device that it was made on
   }
-  Call call{peek<Desc>(desc),
-            peek<Layout>(a),
-            peek<Layout>(b),
-            peek<Layout>(c),
-            peek<Layout>(d),
+  Call call{self<Desc>(desc),
+            self<Layout>(a),
+            self<Layout>(b),
+            self<Layout>(c),
+            self<Layout>(d),
             A,
             B,
             C,
@@ -607,7 +567,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   const std::uint32_t e = call.d.epilogue;
   if (!aligned(A, algo.align_a) || !aligned(B, algo.align_b) || (C && !aligned(C, algo.align_c)) ||
       !aligned(D, algo.align_d) ||
-      (has(e, kBias | kBGradA | kBGradB) && !aligned(call.d.bias, algo.align_bias)) ||
+      (has(e, kBias | kBGradB) && !aligned(call.d.bias, algo.align_bias)) ||
       (has(e, kAux) && !aligned(call.d.aux, algo.align_aux))) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "firn/firn.h"
@@ -239,3 +240,18 @@ TEST_CASE("gemm: an empty inner axis gives beta c + bias") {
   multiply(zeros({0, 4}, dtype).view(), zeros({4, 3}, dtype).view(), none);
   CHECK(none.numel() == 0);
 }
+
+#ifdef FIRN_HAS_CUSIM
+TEST_CASE("gemm: an error of the library names the product, the status and the shapes") {
+  if (default_device().is_cpu()) return;
+  const Tensor a = zeros({4, 5}), b = zeros({5, 3}, f32, Device::cpu()), c = zeros({4, 3});
+  std::string message;
+  try {
+    multiply(a.view(), b.view(), c);  // on a GPU this would be a fault of the kernel
+  } catch (const Error& e) {
+    message = e.what();
+  }
+  CHECK(message.find("[gemm] cublasLtMatmul answered CUBLAS_STATUS_INVALID_VALUE (7) for A [3, 5] "
+                     "ld 3, B [5, 4] ld 5, D [3, 4] ld 3 (column-major), f32 -> f32") == 0);
+}
+#endif
