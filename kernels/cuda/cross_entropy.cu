@@ -89,16 +89,15 @@ static __global__ void __launch_bounds__(Team::kMaxThreads)
       double row_loss = 0;
       if (setting.smooth != 0) {
         const math::WeightedNll<C> pass{max, log_sum};
-        row_loss = setting.smooth * row.template sum_packs<math::Sum<C>>(
-                                           [&](std::int64_t j, int count, const C(&v)[1][kWidth]) {
-                                             C w[kWidth];
-                                             setting.weights.load(j, count, w);
-                                             math::Sum<C> part;
-                                             for (int k = 0; k < kWidth; ++k)
-                                               if (k < count) part = part + pass(v[0][k], w[k]);
-                                             return part;
-                                           })
-                                        .value;
+        const auto all = row.template sum_packs<math::Sum<C>>(
+            [&](std::int64_t j, int count, const C(&v)[1][kWidth]) {
+              const auto w = setting.weights.template load<C, kWidth>(j, count);
+              math::Sum<C> part;
+              for (int k = 0; k < kWidth; ++k)
+                if (k < count) part = part + pass(v[0][k], w.of[k]);
+              return part;
+            });
+        row_loss = setting.smooth * all.value;
       }
       if (Team::thread() == 0) {
         C w = kNotANumber<C>, at = 0;
@@ -173,16 +172,16 @@ static __global__ void __launch_bounds__(Team::kMaxThreads)
     const math::CrossEntropyGrad<C> grad{stats[2 * i], stats[2 * i + 1], hit + spread * weight_sum,
                                          spread};
     row.packs([&](int, std::int64_t j, int count, const C(&v)[1][kWidth]) {
-      C y[kWidth], w[kWidth];
-      if (setting.smooth != 0) setting.weights.load(j, count, w);
-      for (int k = 0; k < kWidth; ++k) {
-        if (setting.log_input) {
-          y[k] = setting.smooth != 0 ? C(0) - spread * w[k] : C(0);
-        } else {
-          y[k] = setting.smooth != 0 ? grad(v[0][k], w[k]) : grad(v[0][k]);
-        }
-        if (j + k == t) y[k] -= hit;
+      Values<C, kWidth> y;
+      if (setting.smooth != 0) {
+        const auto w = setting.weights.template load<C, kWidth>(j, count);
+        for (int k = 0; k < kWidth; ++k)
+          y.of[k] = setting.log_input ? C(0) - spread * w.of[k] : grad(v[0][k], w.of[k]);
+      } else {
+        for (int k = 0; k < kWidth; ++k) y.of[k] = setting.log_input ? C(0) : grad(v[0][k]);
       }
+      for (int k = 0; k < kWidth; ++k)
+        if (j + k == t) y.of[k] -= hit;
       dx.store(i, j, count, y);
     });
   }

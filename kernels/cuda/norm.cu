@@ -41,10 +41,10 @@ static __global__ void __launch_bounds__(Team::kMaxThreads)
     const C rstd = math::rsqrt(var + static_cast<C>(eps));
     const math::Norm<C> norm{mean, rstd};
     row.packs([&](int, std::int64_t j, int count, const C(&v)[1][kWidth]) {
-      C w[kWidth], b[kWidth], result[kWidth];
-      weight.load(j, count, w);
-      bias.load(j, count, b);
-      for (int k = 0; k < kWidth; ++k) result[k] = norm(v[0][k], w[k], b[k]);
+      const auto w = weight.template load<C, kWidth>(j, count),
+                 b = bias.template load<C, kWidth>(j, count);
+      Values<C, kWidth> result;
+      for (int k = 0; k < kWidth; ++k) result.of[k] = norm(v[0][k], w.of[k], b.of[k]);
       y.store(i, j, count, result);
     });
     if (Team::thread() == 0) {
@@ -86,19 +86,18 @@ static __global__ void __launch_bounds__(Team::kMaxThreads)
       const math::NormGradPass<C> pass{mean, rstd};
       const auto s = row.template sum_packs<math::SumPair<C>>(
           [&](std::int64_t j, int count, const C(&x)[2][kWidth]) {
-            C w[kWidth];
-            in.weight.load(j, count, w);
+            const auto w = in.weight.template load<C, kWidth>(j, count);
             math::SumPair<C> part;
             for (int k = 0; k < kWidth; ++k)
-              if (k < count) part = part + pass(x[0][k], x[1][k], w[k]);
+              if (k < count) part = part + pass(x[0][k], x[1][k], w.of[k]);
             return part;
           });
       const math::NormGrad<C> grad{mean, rstd, in.center ? s.first / count_n : C(0),
                                    s.second / count_n};
       row.packs([&](int, std::int64_t j, int count, const C(&x)[2][kWidth]) {
-        C w[kWidth], result[kWidth];
-        in.weight.load(j, count, w);
-        for (int k = 0; k < kWidth; ++k) result[k] = grad(x[0][k], x[1][k], w[k]);
+        const auto w = in.weight.template load<C, kWidth>(j, count);
+        Values<C, kWidth> result;
+        for (int k = 0; k < kWidth; ++k) result.of[k] = grad(x[0][k], x[1][k], w.of[k]);
         dx.store(i, j, count, result);
       });
     }

@@ -34,7 +34,7 @@ struct WarpTeam {
 
 /// A block for every row. Its dynamic shared memory is kBytes at least.
 struct BlockTeam {
-  static constexpr int kMaxThreads = 1024;
+  static constexpr int kMaxThreads = 512;
   static constexpr std::size_t kBytes = kWarp * 2 * sizeof(double);
 
   __device__ static int thread() { return static_cast<int>(threadIdx.x); }
@@ -49,6 +49,12 @@ struct BlockTeam {
 };
 
 // ---- Rows in memory ----
+
+/// A pack's elements as they are computed.
+template <class C, int kWidth>
+struct Values {
+  C of[kWidth];
+};
 
 /// The rows of an input [rows, n] of type T.
 template <class T>
@@ -68,6 +74,12 @@ struct RowsIn {
   __device__ Pack<T> load(std::int64_t row, std::int64_t j, int count) const {
     const T* const p = data + row * stride + j;
     if (aligned && count >= Pack<T>::kWidth) return *reinterpret_cast<const Pack<T>*>(p);
+    return load_singly(p, count);
+  }
+
+ private:
+  // Not inlined: the few registers of the common way are what counts.
+  [[gnu::noinline]] __device__ static Pack<T> load_singly(const T* p, int count) {
     Pack<T> pack;
     for (int k = 0; k < Pack<T>::kWidth; ++k) {
       if (k < count) {
@@ -93,24 +105,34 @@ struct RowsOut {
 
   /// Stores the first `count` of kWidth values from column j on, a multiple of kWidth.
   template <class C, int kWidth>
-  __device__ void store(std::int64_t row, std::int64_t j, int count, const C (&y)[kWidth]) const {
+  __device__ void store(std::int64_t row, std::int64_t j, int count,
+                        const Values<C, kWidth>& y) const {
     O* const p = data + row * stride + j;
-    constexpr int kLanes = Pack<O>::kWidth < kWidth ? Pack<O>::kWidth : kWidth;
-    if (aligned && count >= kWidth && kLanes == Pack<O>::kWidth) {
-      for (int i = 0; i < kWidth; i += kLanes) {
-        Pack<O> pack{};
-        if (beta != 0) pack = *reinterpret_cast<const Pack<O>*>(p + i);
-        for (int k = 0; k < kLanes; ++k) set(y[i + k], pack.lane[k]);
-        *reinterpret_cast<Pack<O>*>(p + i) = pack;
+    constexpr int kLanes = Pack<O>::kWidth;
+    if constexpr (kWidth % kLanes == 0) {
+      if (aligned && count >= kWidth) {
+        for (int i = 0; i < kWidth; i += kLanes) {
+          Pack<O> pack{};
+          if (beta != 0) pack = *reinterpret_cast<const Pack<O>*>(p + i);
+          for (int k = 0; k < kLanes; ++k) set(y.of[i + k], pack.lane[k], beta);
+          *reinterpret_cast<Pack<O>*>(p + i) = pack;
+        }
+        return;
       }
-      return;
     }
-    for (int k = 0; k < kWidth; ++k)
-      if (k < count) set(y[k], p[k]);
+    store_singly(p, count, y, beta);
   }
+
+ private:
   template <class C>
-  __device__ void set(C y, O& out) const {
+  __device__ static void set(C y, O& out, float beta) {
     narrow(beta != 0 ? static_cast<C>(beta) * static_cast<C>(widen(out)) + y : y, out);
+  }
+  template <class C, int kWidth>
+  [[gnu::noinline]] __device__ static void store_singly(O* p, int count, Values<C, kWidth> y,
+                                                        float beta) {
+    for (int k = 0; k < kWidth; ++k)
+      if (k < count) set(y.of[k], p[k], beta);
   }
 };
 
@@ -120,49 +142,55 @@ struct RowVector {
   DType dtype;
   std::int64_t stride;
   float otherwise;
+  bool aligned;  ///< without gaps, from a multiple of 16 bytes on
 
   RowVector(const ConstView& v, float number)
-      : data(v.data), dtype(v.dtype), stride(v.data ? v.strides[0] : 0), otherwise(number) {}
+      : data(v.data),
+        dtype(v.dtype),
+        stride(v.data ? v.strides[0] : 0),
+        otherwise(number),
+        aligned(v.data && stride == 1 && is_aligned(v.data)) {}
 
   template <class C>
   __device__ C at(std::int64_t j) const {
     return data ? load_element<C>(data, dtype, j * stride) : static_cast<C>(otherwise);
   }
-  /// The first `count` of kWidth elements from j on.
+  /// The first `count` of kWidth elements from j on, a multiple of kWidth.
   template <class C, int kWidth>
-  __device__ void load(std::int64_t j, int count, C (&x)[kWidth]) const {
-    for (int k = 0; k < kWidth; ++k) x[k] = static_cast<C>(otherwise);
-    if (!data) return;
-    switch (stride == 1 ? dtype : DType::boolean) {
-      case DType::f16:
-        return copy(static_cast<const __half*>(data) + j, count, x);
-      case DType::bf16:
-        return copy(static_cast<const __nv_bfloat16*>(data) + j, count, x);
-      case DType::f32:
-        return copy(static_cast<const float*>(data) + j, count, x);
-      default:
-        for (int k = 0; k < kWidth; ++k)
-          if (k < count) x[k] = at<C>(j + k);
+  __device__ Values<C, kWidth> load(std::int64_t j, int count) const {
+    if (aligned && count >= kWidth) {
+      if (dtype == DType::f32) return load_packs<float, C, kWidth>(j);
+      if (dtype == DType::f16) return load_packs<__half, C, kWidth>(j);
+      if (dtype == DType::bf16) return load_packs<__nv_bfloat16, C, kWidth>(j);
     }
+    if (!data) {
+      Values<C, kWidth> x;
+      for (int k = 0; k < kWidth; ++k) x.of[k] = static_cast<C>(otherwise);
+      return x;
+    }
+    return load_singly<C, kWidth>(*this, j, count);
   }
 
  private:
   template <class P, class C, int kWidth>
-  __device__ static void copy(const P* p, int count, C (&x)[kWidth]) {
-    constexpr int kLanes = Pack<P>::kWidth;
-    if (kWidth % kLanes == 0 && count >= kWidth && is_aligned_here(p)) {
-      for (int i = 0; i < kWidth; i += kLanes) {
-        const Pack<P> pack = *reinterpret_cast<const Pack<P>*>(p + i);
-        for (int k = 0; k < kLanes && i + k < kWidth; ++k)
-          x[i + k] = static_cast<C>(widen(pack.lane[k]));
-      }
-      return;
+  __device__ Values<C, kWidth> load_packs(std::int64_t j) const {
+    constexpr int kLanes = Pack<P>::kWidth < kWidth ? Pack<P>::kWidth : kWidth;
+    struct alignas(kLanes * sizeof(P)) Lanes {
+      P lane[kLanes];
+    };
+    Values<C, kWidth> x;
+    for (int i = 0; i < kWidth; i += kLanes) {
+      const Lanes lanes = *reinterpret_cast<const Lanes*>(static_cast<const P*>(data) + j + i);
+      for (int k = 0; k < kLanes; ++k) x.of[i + k] = static_cast<C>(widen(lanes.lane[k]));
     }
-    for (int k = 0; k < kWidth; ++k)
-      if (k < count) x[k] = static_cast<C>(widen(p[k]));
+    return x;
   }
-  __device__ static bool is_aligned_here(const void* p) {
-    return reinterpret_cast<std::uintptr_t>(p) % 16 == 0;
+  template <class C, int kWidth>
+  [[gnu::noinline]] __device__ static Values<C, kWidth> load_singly(RowVector v, std::int64_t j,
+                                                                    int count) {
+    Values<C, kWidth> x;
+    for (int k = 0; k < kWidth; ++k) x.of[k] = k < count ? v.at<C>(j + k) : C(0);
+    return x;
   }
 };
 
@@ -231,8 +259,8 @@ class TeamRow {
   template <class O, class Fn>
   __device__ void map(const RowsOut<O>& out, Fn fn) const {
     packs([&](int, std::int64_t j, int count, const C(&x)[kInputs][kWidth]) {
-      C y[kWidth];
-      for (int k = 0; k < kWidth; ++k) y[k] = apply(fn, x, k);
+      Values<C, kWidth> y;
+      for (int k = 0; k < kWidth; ++k) y.of[k] = apply(fn, x, k);
       out.store(row_, j, count, y);
     });
   }
@@ -295,7 +323,7 @@ void with_row_teams(std::int64_t n, Fn&& fn) {
     const std::int64_t warps = (packs + kWarp * kPacks - 1) / (kWarp * kPacks);
     fn(TeamChoice<BlockTeam, kPacks>{static_cast<unsigned>(warps * kWarp), BlockTeam::kBytes});
   } else {
-    fn(TeamChoice<BlockTeam, 0>{512, BlockTeam::kBytes});
+    fn(TeamChoice<BlockTeam, 0>{BlockTeam::kMaxThreads, BlockTeam::kBytes});
   }
 }
 
