@@ -1,4 +1,5 @@
 // nn::MLP and mlp(): the same as Linear layers and activations in turn, in fewer launches.
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -172,6 +173,31 @@ TEST_CASE("MLP: a launch a layer forward, and two backward but for the first") {
   } else {  // forward 2 + 2 + 1; each weight gradient 2, each data gradient 2
     CHECK(graph.nodes() == 15);
   }
+}
+
+TEST_CASE("MLP trains as its layers do: gradients stored first and added after, masters in f32") {
+  const DType dtype = GENERATE(f32, f16);
+  const std::int64_t accumulate = GENERATE(1, 3);
+  std::vector<std::vector<double>> weights;
+  for (const bool fused : {true, false}) {
+    manual_seed(11);
+    nn::MLP net({9, 20, 4}, {.activation = Activation::gelu_tanh, .dtype = dtype});
+    optim::SGD opt(net.parameters(), {.lr = 0.2, .momentum = 0.9}, {.accumulate = accumulate});
+    Generator g(13);
+    for (int i = 0; i < 6; ++i) {
+      const Tensor x = randn({5, 9}, dtype, default_device(), 0, 1, g);
+      const Tensor y = fused ? net(x) : composed(net, Activation::gelu_tanh, x);
+      opt.backward(mse_loss(y, full({5, 4}, 0.5, dtype)));
+      opt.step();
+    }
+    weights.emplace_back();
+    for (const Tensor& p : net.parameters())
+      for (const double v : p.to_vector<double>()) weights.back().push_back(v);
+  }
+  double worst = 0;
+  for (std::size_t i = 0; i < weights[0].size(); ++i)
+    worst = std::max(worst, std::abs(weights[0][i] - weights[1][i]));
+  CHECK(worst <= 20 * epsilon_of(dtype));
 }
 
 TEST_CASE("MLP starts as Linear layers do, with their names") {
