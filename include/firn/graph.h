@@ -45,8 +45,8 @@ class Graph {
  public:
   /// Records what `work` does on `device`, then runs it once. Beforehand the same work should have
   /// run without recording, so that libraries are loaded and choices among their kernels made.
-  /// Passes on what `work` throws, and nothing has been run on the device then; throws Error where
-  /// CUDA refuses to record it, or to run it: what the host did meanwhile is not undone.
+  /// Passes on what `work` throws; throws Error where CUDA refuses to record it, or to run it.
+  /// Nothing has been run on the device then, and optimizers are where they were before.
   static Graph capture(Device device, std::function<void()> work);
   /// An empty graph: replaying it does nothing.
   Graph() noexcept;
@@ -55,7 +55,8 @@ class Graph {
   Graph& operator=(Graph&&) noexcept;
 
   /// Runs the work again, after all that this thread's current stream has been given; the host does
-  /// not wait. Throws Error inside a recording.
+  /// not wait. Throws Error inside a recording, where an optimizer is at another place of its
+  /// cycle, and where CUDA refuses to launch it; nothing has been done then.
   void replay();
 
   /// Kernels, copies and fills that a replay runs; 0 on the CPU.

@@ -25,7 +25,8 @@ void on_replay(Device device, std::function<void()> effect);
 
 /// While capturing on `device`: `undo` is called where the recorded work was not run after all: when
 /// the recording or its first launch fails, or a replay throws before it is launched; the latest
-/// first. It must not throw. Otherwise nothing happens.
+/// first, and only where the effects registered before it have been done. It must not throw.
+/// Otherwise nothing happens.
 void on_abandon(Device device, std::function<void()> undo);
 
 /// The key of `numbers` random numbers from `generator` for a kernel on `device`: while capturing,

@@ -42,12 +42,13 @@ Recording::Recording(Device device)
     : device_(device), home_(current_stream(device)), pool_(make_pool(home_)) {}
 
 Recording::~Recording() {
-  abandon();
+  abandon(effects_.size());
   const RelaxedCapture relaxed;  // another graph may be recorded at the moment
   if (executable_) succeeded(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(executable_)));
   if (ring_) {  // its slots may still be read
     count_host_wait();
     succeeded(cudaStreamSynchronize(native(home_)));
+    for (void* event : ring_events_) destroy_event(event);
   }
   if (bases_) {
     const Pause pause;
@@ -122,7 +123,6 @@ void Recording::instantiate(void* captured) {
 }
 
 void Recording::launch() {
-  FIRN_CHECK(!current_recording, "graph", "", "a graph cannot be replayed within a recording");
   set_device(device_.index, "graph");
   const Stream here = current_stream(device_);
   FIRN_CHECK(order(device_.index, home_.handle, here.handle), "graph", "",
@@ -137,19 +137,23 @@ void Recording::launch() {
 }
 
 void Recording::replay() {
+  FIRN_CHECK(!current_recording, "graph", "", "a graph cannot be replayed within a recording");
   pending_ = true;
+  std::size_t done = 0;
   try {
-    for (const auto& effect : effects_) effect();
+    for (; done < effects_.size(); ++done) effects_[done]();
     launch();
   } catch (...) {
-    abandon();
+    abandon(done);
     throw;
   }
 }
 
-void Recording::abandon() noexcept {
+void Recording::abandon(std::size_t effects_done) noexcept {
   if (!std::exchange(pending_, false)) return;
-  for (auto undo = undos_.rbegin(); undo != undos_.rend(); ++undo) (*undo)();
+  for (auto u = undos_.rbegin(); u != undos_.rend(); ++u) {
+    if (u->effects <= effects_done) u->undo();
+  }
 }
 
 RandomKey Recording::reserve(Generator& generator, std::uint64_t numbers) {
@@ -179,8 +183,18 @@ void Recording::make_bases() {
 void Recording::write_bases() {
   if (draws_.empty()) return;
   const std::size_t slot = ring_next_ % kSlots;
-  Event& event = ring_events_[slot / kSlotsPerEvent];
-  if (slot % kSlotsPerEvent == 0 && ring_next_ >= kSlots) event.synchronize();
+  void*& event = ring_events_[slot / kSlotsPerEvent];
+  if (slot % kSlotsPerEvent == 0 && ring_next_ >= kSlots) {
+    // As a rule it is long over. The host is a thousand launches ahead where it is not.
+    const auto e = static_cast<cudaEvent_t>(event);
+    if (const cudaError_t status = cudaEventQuery(e); status == cudaErrorNotReady) {
+      cudaGetLastError();
+      count_host_wait();
+      check(cudaEventSynchronize(e), "graph", "cudaEventSynchronize");
+    } else {
+      check(status, "graph", "cudaEventQuery");
+    }
+  }
   auto* place = static_cast<std::uint64_t*>(ring_->data()) + slot * 2 * kMaxGenerators;
   for (std::size_t i = 0; i < draws_.size(); ++i) {
     const RandomKey key = draws_[i].generator->get();
@@ -190,7 +204,7 @@ void Recording::write_bases() {
   check(cudaMemcpyAsync(bases_, place, 2 * sizeof(*place) * draws_.size(), cudaMemcpyHostToDevice,
                         native(home_)),
         "graph", "cudaMemcpyAsync");
-  if (slot % kSlotsPerEvent == kSlotsPerEvent - 1) event.record(home_);
+  if (slot % kSlotsPerEvent == kSlotsPerEvent - 1) record_event(event, home_);
   ++ring_next_;
 }
 

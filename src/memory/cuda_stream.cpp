@@ -1,6 +1,7 @@
 // Streams, events, and copies in their order.
 #include <array>
 #include <atomic>
+#include <iterator>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@ struct DeviceStreams {
   std::atomic<void*> main{nullptr};
   std::mutex mutex;
   std::vector<void*> idle;      // side streams that nobody has
+  std::size_t made = 0;         // side streams in all
   cudaEvent_t order = nullptr;  // see order()
 };
 
@@ -60,17 +62,17 @@ void* take_stream(int device) {
   require_device("stream", Device::cuda(device));
   DeviceStreams& streams = streams_of(device);
   const std::lock_guard lock(streams.mutex);
-  if (streams.idle.empty()) {
-    streams.idle.reserve(16);  // so that giving it back does not fail
-    return make_stream(device);
+  for (auto it = streams.idle.rbegin(); it != streams.idle.rend(); ++it) {
+    void* stream = *it;
+    if (is_capturing(stream)) continue;  // a branch of a graph that is still being recorded
+    streams.idle.erase(std::next(it).base());
+    return stream;
   }
-  void* stream = streams.idle.back();
-  streams.idle.pop_back();
-  return stream;
+  streams.idle.reserve(streams.idle.size() + ++streams.made);  // so that giving back does not fail
+  return make_stream(device);
 }
 
 void give_stream(int device, void* stream) noexcept {
-  if (is_capturing(stream)) return;  // nobody can use it
   DeviceStreams& streams = streams_of(device);
   const std::lock_guard lock(streams.mutex);
   streams.idle.push_back(stream);

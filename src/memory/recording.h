@@ -54,7 +54,9 @@ class Recording {
   static Recording* current() noexcept;
   GraphPool* pool() const noexcept { return pool_; }
   void add_effect(std::function<void()> effect) { effects_.push_back(std::move(effect)); }
-  void add_undo(std::function<void()> undo) { undos_.push_back(std::move(undo)); }
+  void add_undo(std::function<void()> undo) {
+    undos_.push_back({effects_.size(), std::move(undo)});
+  }
   void add_name(const char* name) { names_.push_back(name); }
   RandomKey reserve(Generator& generator, std::uint64_t numbers);
 
@@ -70,7 +72,7 @@ class Recording {
   void make_bases();
   void write_bases();
   void instantiate(void* graph);
-  void abandon() noexcept;
+  void abandon(std::size_t effects_done) noexcept;
 
   Device device_;
   Stream home_;
@@ -78,8 +80,12 @@ class Recording {
   void* executable_ = nullptr;  // cudaGraphExec_t
   Nodes nodes_;
   std::vector<std::function<void()>> effects_;
-  std::vector<std::function<void()>> undos_;
-  bool pending_ = true;  // what the host has done has no work on the device yet: see abandon()
+  struct Undo {
+    std::size_t effects;  // that were registered before it
+    std::function<void()> undo;
+  };
+  std::vector<Undo> undos_;
+  bool pending_ = true;  // the host has done its part and the device has not been given its own
   std::vector<const char*> names_;
 
   // Where the generators stand, {seed, offset} each, in device memory; written before every launch
@@ -87,7 +93,7 @@ class Recording {
   std::vector<Draws> draws_;
   std::uint64_t* bases_ = nullptr;
   std::unique_ptr<PinnedMemory> ring_;
-  std::vector<Event> ring_events_;
+  std::vector<void*> ring_events_;
   std::size_t ring_next_ = 0;
 };
 

@@ -1,5 +1,6 @@
 // Recording work and replaying it: results, memory, what is refused, and what failures leave
 // behind.
+#include <algorithm>
 #include <optional>
 #include <thread>
 
@@ -169,12 +170,12 @@ TEST_CASE("graph: what cannot be recorded is refused by name, and nothing is bro
     std::function<void()> work;
     const char* message;
   } const cases[] = {
-      {"item", [&] { (x * 2.0)[3].item(); }, "[copy] cannot be part of a recorded graph on cuda:0"},
+      {"item", [&] { (x * 2.0)[3].item(); }, "[copy] cannot be part of a recorded graph on cuda:"},
       {"values", [&] { values_of(x); }, "cannot be part of a recorded graph"},
       {"upload", [&] { tensor<float>(host, {10}); }, "the host's memory may have changed"},
       {"synchronize", [&] { synchronize(d); }, "[synchronize] cannot be part"},
       {"stream", [&] { synchronize(current_stream(d)); }, "[synchronize] cannot be part"},
-      {"nested", [&] { Graph::capture(d, [] {}); }, "recording a graph already, on cuda:0"},
+      {"nested", [&] { Graph::capture(d, [] {}); }, "recording a graph already, on cuda:"},
       {"user", [] { throw Error("mine", "stop"); }, "[mine] stop"},
   };
   for (const auto& c : cases) {
@@ -237,6 +238,34 @@ TEST_CASE("graph: side streams make branches, which have to come back", "[graph]
   }
 }
 
+TEST_CASE("graph: side streams made by the work go back to their pool", "[graph][gpu]") {
+  const Device d = default_device();
+  const Tensor x = full({64}, 3, f32);
+  std::vector<void*> seen;
+  for (int i = 0; i < 4; ++i) {
+    Tensor y;
+    Graph g = Graph::capture(d, [&] {
+      const SideStream side(d);
+      const SideStream other(d);
+      CHECK(other.get().handle != side.get().handle);
+      if (std::find(seen.begin(), seen.end(), side.get().handle) == seen.end())
+        seen.push_back(side.get().handle);
+      Event fork, joined;
+      fork.record(current_stream(d));
+      {
+        const StreamScope scope(side);
+        fork.block(side);
+        y = x + 1;
+        joined.record(side);
+      }
+      joined.block(current_stream(d));
+    });
+    g.replay();
+    CHECK(values_of(y) == repeated(4, 64));
+  }
+  CHECK(seen.size() <= 3);
+}
+
 TEST_CASE("graph: other threads work on the device while one records", "[graph][gpu]") {
   const Device d = default_device();
   const Tensor x = full({100}, 1, f32);
@@ -289,6 +318,56 @@ TEST_CASE("graph: what the host does beside the work is done at every replay", "
   CHECK(done == std::vector<int>{1, 2});
   g.replay();
   CHECK(done == std::vector<int>{1, 2, 1, 2});
+}
+
+TEST_CASE("graph: what the host did is undone where the work does not run", "[graph][gpu]") {
+  const Device d = default_device();
+  const Tensor x = full({4}, 0, f32);
+  std::string log;
+  bool refuse = false;
+  const auto work = [&] {
+    memory::on_replay(d, [&] { log += "a"; });
+    memory::on_abandon(d, [&] { log += "A"; });
+    fill_(x, 1);
+    memory::on_replay(d, [&] {
+      if (refuse) throw Error("test", "not now");
+      log += "b";
+    });
+    memory::on_abandon(d, [&] { log += "B"; });
+  };
+  work();  // no recording: nothing
+  CHECK(log.empty());
+  CHECK(error_of([&] {
+          Graph::capture(d, [&] {
+            work();
+            throw Error("test", "stop");
+          });
+        }) == "[test] stop");
+  CHECK(log == "BA");
+  log.clear();
+  {
+    Graph g = Graph::capture(d, work);
+    CHECK(log.empty());
+    g.replay();
+    CHECK(log == "ab");
+    refuse = true;
+    log.clear();
+    CHECK(error_of([&] { g.replay(); }) == "[test] not now");
+    CHECK(log == "aA");
+    refuse = false;
+#ifdef FIRN_HAS_CUSIM
+    log.clear();
+    {
+      const testing::FailCall fail(1);
+      CHECK(error_of([&] { g.replay(); }).find("cudaGraphLaunch failed") != std::string::npos);
+    }
+    CHECK(log == "abBA");
+#endif
+    log.clear();
+    g.replay();
+    CHECK(log == "ab");
+  }
+  CHECK(log == "ab");
 }
 
 #ifdef FIRN_HAS_CUSIM

@@ -156,7 +156,7 @@ TEST_CASE("streams: what a kernel notes is thrown where the host waits, once", "
   const Tensor x = filled(1);
   raise();
   const auto e = error_of([&] { x.sum().item(); });
-  CHECK(e.find("[gather] index 12 at position 7 is not in [0, 10), found on cuda:0") == 0);
+  CHECK(e.find("[gather] index 12 at position 7 is not in [0, 10), found on " + to_string(d)) == 0);
   CHECK(x.sum().item() == 300);
   raise();
   CHECK_THROWS_AS(synchronize(d), Error);
@@ -193,6 +193,29 @@ TEST_CASE("streams: a released block serves its own stream only, and nobody wait
   CHECK(a.storage()->data() == block);
   CHECK(memory_stats(d).system_allocations == before.system_allocations);
   CHECK(host_waits() == waits);
+}
+
+TEST_CASE("streams: copies between devices come after and before the work of both",
+          "[memory][gpu]") {
+  if (cuda_device_count() < 2) return;
+  const Device a = Device::cuda(0), b = Device::cuda(1);
+#ifdef FIRN_HAS_CUSIM
+  const firn::testing::LazyStreams lazy;
+#endif
+  const Tensor x = full({500}, 0, f32, a), y = full({500}, 0, f32, b);
+  for (int i = 0; i < kOrders; ++i) {
+    const auto waits = host_waits();
+    fill_(x, i);
+    const Tensor there = to_device(x, b);
+    fill_(x, -1);
+    copy_(y, there);
+    const Tensor back = to_device(y, a);
+    fill_(y, -2);
+    CHECK(host_waits() == waits);
+    CHECK(all_are(back, i));
+    CHECK(all_are(there, i));
+  }
+  CHECK(all_are(to_device(x, Device::cpu()), -1));
 }
 
 #ifdef FIRN_HAS_CUSIM
