@@ -176,7 +176,8 @@ struct ParameterGrad {
 
 constexpr int kMaxLines = 32;  // of a block that adds up the teams' sums
 
-/// grad[0] and grad[1] from sums[team][2][n]; block b has columns of grad[b % 2].
+/// Both gradients from sums[team][2][n]. One thread stores a column's both, as weight and bias may
+/// be one tensor.
 template <class C>
 static __global__ void __launch_bounds__(kMaxLines* kWarp)
     norm_parameters_kernel(const C* sums, std::int64_t teams, std::int64_t n, ParameterGrad dweight,
@@ -184,19 +185,20 @@ static __global__ void __launch_bounds__(kMaxLines* kWarp)
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int line = static_cast<int>(threadIdx.x) / kWarp;
   const int lines = static_cast<int>(blockDim.x) / kWarp;
-  const int which = static_cast<int>(blockIdx.x % 2);
-  const ParameterGrad grad = which == 0 ? dweight : dbias;
-  const std::int64_t j = std::int64_t{blockIdx.x / 2} * kWarp + lane;
-  C sum = 0;
-  if (grad.data && j < n) {
+  const std::int64_t j = std::int64_t{blockIdx.x} * kWarp + lane;
+  for (int which = 0; which < 2; ++which) {
+    const ParameterGrad grad = which == 0 ? dweight : dbias;
+    C sum = 0;
+    if (grad.data && j < n) {
 #pragma unroll 4
-    for (std::int64_t t = line; t < teams; t += lines) sum += sums[(t * 2 + which) * n + j];
+      for (std::int64_t t = line; t < teams; t += lines) sum += sums[(t * 2 + which) * n + j];
+    }
+    sum = fold_lines(sum, gpu::dynamic_shared<C>(), lines);
+    if (!grad.data || j >= n || line > 0) continue;
+    if (grad.beta != 0)
+      sum += static_cast<C>(grad.beta) * load_element<C>(grad.data, grad.dtype, j * grad.stride);
+    store_element(sum, grad.data, grad.dtype, j * grad.stride);
   }
-  sum = fold_lines(sum, gpu::dynamic_shared<C>(), lines);
-  if (!grad.data || j >= n || line > 0) return;
-  if (grad.beta != 0)
-    sum += static_cast<C>(grad.beta) * load_element<C>(grad.data, grad.dtype, j * grad.stride);
-  store_element(sum, grad.data, grad.dtype, j * grad.stride);
 }
 
 ParameterGrad parameter(const View& v, float beta) {
@@ -209,13 +211,13 @@ void norm_backward_as(const NormIn<T>& in, const NormGrads& grads, std::int64_t 
   using C = ComputeOf<T>;
   const char* const op = in.center ? "layer_norm_backward" : "rms_norm_backward";
   const bool data = grads.dx.data, parameters = grads.dweight.data || grads.dbias.data;
-  // An output that is not asked for is not touched: it may look like dy.
+  // Stands for a dx that is not asked for; nothing is stored there.
   const View none{nullptr, DType::f32, stream.device, {rows, n}, {n, 1}};
   const RowsOut<O> dx(data ? grads.dx : none, grads.dx_beta);
   const auto add_up = [&](const C* sums, std::int64_t teams) {
     const auto threads =
         static_cast<unsigned>(std::clamp<std::int64_t>(teams, 1, kMaxLines) * kWarp);
-    gpu::launch(op, norm_parameters_kernel<C>, dim3(static_cast<unsigned>(2 * ceil_div(n, kWarp))),
+    gpu::launch(op, norm_parameters_kernel<C>, dim3(static_cast<unsigned>(ceil_div(n, kWarp))),
                 dim3(threads), threads * sizeof(C), stream, sums, teams, n,
                 parameter(grads.dweight, grads.dweight_beta),
                 parameter(grads.dbias, grads.dbias_beta));
