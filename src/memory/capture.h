@@ -23,9 +23,9 @@ void refuse_capture(const char* op, Device device, const char* why);
 /// the version of a storage). It is not called now. Otherwise nothing happens.
 void on_replay(Device device, std::function<void()> effect);
 
-/// While capturing on `device`: `undo` is called where the recorded work was not run after all: when
-/// the recording or its first launch fails, or a replay throws before it is launched; the latest
-/// first, and only where the effects registered before it have been done. It must not throw.
+/// While capturing on `device`: `undo` is called where the recorded work was not run after all:
+/// when the recording or its first launch fails, or a replay throws before it is launched; the
+/// latest first, and only where the effects registered before it have been done. It must not throw.
 /// Otherwise nothing happens.
 void on_abandon(Device device, std::function<void()> undo);
 
