@@ -89,8 +89,8 @@ Tensor Tensor::as_strided(const Shape& new_shape, const Strides& new_strides,
   const auto elements = static_cast<std::int64_t>(impl_->storage->bytes() / size_of(impl_->dtype));
   FIRN_CHECK(first >= 0 && (empty || last < elements), "as_strided", "",
              "elements {} to {} of a storage of {} elements", first, last, elements);
-  return Tensor(Ref<TensorImpl>(
-      new TensorImpl(impl_->storage, new_shape, new_strides, first, impl_->dtype)));
+  return Tensor(
+      Ref<TensorImpl>(new TensorImpl(impl_->storage, new_shape, new_strides, first, impl_->dtype)));
 }
 
 Tensor empty(const Shape& shape, DType dtype, Device device) {
@@ -136,14 +136,21 @@ template <class Fn>
 void for_each_element(const Tensor& t, Fn&& fn) {
   std::vector<char> copy;
   const TensorImpl& impl = *t.impl();
-  const char* base = static_cast<const char*>(impl.storage->data());
-  if (!t.device().is_cpu()) {
-    copy.resize(impl.storage->bytes());
-    copy_bytes(copy.data(), Device::cpu(), base, t.device(), copy.size());
+  const char* base = static_cast<const char*>(impl.data());
+  std::int64_t before = 0;  // elements of the view that lie before its first one
+  if (!t.device().is_cpu() && impl.shape.product() > 0) {
+    std::int64_t after = 0;
+    for (int d = 0; d < impl.shape.size(); ++d) {
+      const std::int64_t span = (impl.shape[d] - 1) * impl.strides[d];
+      (span < 0 ? before : after) += span < 0 ? -span : span;
+    }
+    const auto size = static_cast<std::int64_t>(size_of(t.dtype()));
+    copy.resize(static_cast<std::size_t>((before + after + 1) * size));
+    copy_bytes(copy.data(), Device::cpu(), base - before * size, t.device(), copy.size());
     base = copy.data();
   }
   visit(t.dtype(), [&]<class T>() {
-    const T* first = reinterpret_cast<const T*>(base) + impl.offset;
+    const T* first = reinterpret_cast<const T*>(base) + before;
     const std::int64_t n = impl.shape.product();
     if (t.is_contiguous()) {
       for (std::int64_t i = 0; i < n; ++i) fn(first[i]);
@@ -187,9 +194,9 @@ std::vector<T> Tensor::to_vector() const {
   return out;
 }
 
-#define FIRN_FOR_ELEMENT_TYPE(T)                                      \
+#define FIRN_FOR_ELEMENT_TYPE(T)                                       \
   template Tensor tensor<T>(std::span<const T>, const Shape&, Device); \
-  template Tensor from_memory<T>(T*, const Shape&);                   \
+  template Tensor from_memory<T>(T*, const Shape&);                    \
   template std::vector<T> Tensor::to_vector<T>() const;
 FIRN_FOR_ELEMENT_TYPE(half)
 FIRN_FOR_ELEMENT_TYPE(bfloat16)

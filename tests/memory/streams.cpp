@@ -120,6 +120,17 @@ TEST_CASE("streams: the host waits where it reads from the device, and only ther
   CHECK(host_waits() == before + 4);
 }
 
+TEST_CASE("streams: views are read from the device as they are", "[memory]") {
+  const Tensor x = reshape(arange(60, 0, 1, f32), {3, 4, 5});
+  const Tensor middle = slice(slice(x, 1, 1, 3), 2, 0, 5, 2);  // [3, 2, 3]
+  CHECK(values_of(slice(middle, 0, 2, 3)) == std::vector<double>{45, 47, 49, 50, 52, 54});
+  CHECK(transpose(x, 0, 2)[4][1][2].item() == 49);
+  CHECK(values_of(expand(select(slice(x, 2, 4, 5), 0, 1), {4, 2})) ==
+        std::vector<double>{24, 24, 29, 29, 34, 34, 39, 39});
+  CHECK(values_of(slice(x, 0, 1, 1)).empty());
+  CHECK(x[2][3][4].item() == 59);
+}
+
 TEST_CASE("streams: pinned memory is copied without waiting", "[memory][gpu]") {
   const Device d = default_device(), cpu = Device::cpu();
   PinnedMemory from(4000), to(4000);
