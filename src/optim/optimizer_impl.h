@@ -41,8 +41,8 @@ struct Optimizer::Impl {
                         });
   }
 
-  /// While a graph is being recorded: what the host knows of the cycle now, and at each replay then,
-  /// is put back where the recorded work is not run after all.
+  /// While a graph is being recorded: what the host knows of the cycle, now and at each replay, is
+  /// put back where the recorded work is not run after all.
   void remember_place();
 
   /// Throws where the optimizer cannot go on with the cycle.

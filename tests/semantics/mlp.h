@@ -50,7 +50,7 @@ inline data::LabelledImages generated_images(std::int64_t n) {
       images.push_back(static_cast<std::uint8_t>(v < 0 ? 0 : v > 255 ? 255 : v));
     }
   }
-  return {tensor(images, {n, 28, 28}), tensor(labels, {n})};
+  return {tensor(images, {n, 28, 28}, Device::cpu()), tensor(labels, {n}, Device::cpu())};
 }
 
 /// FashionMNIST's training set, where the machine has it.
