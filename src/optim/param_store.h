@@ -79,8 +79,8 @@ class ParamStore {
   const std::vector<std::uint8_t>& touched() const noexcept { return touched_now_; }
   /// For a replay that has told the device in its own course.
   void assume_uploaded() { touched_on_device_ = touched_now_; }
-  /// While it lives, and if `empty`, autograd may store the first contribution to a gradient instead
-  /// of adding it to zeros.
+  /// While it lives, and if `empty`, autograd may store the first contribution to a gradient
+  /// instead of adding it to zeros.
   class EmptyArenas {
    public:
     EmptyArenas(ParamStore& store, bool empty) noexcept : store_(store) { tell(empty); }

@@ -53,8 +53,8 @@ inline Tensor state_of(const optim::Optimizer& opt, const std::string& name) {
 inline Bits bits_of_training(const optim::Optimizer& opt) {
   Bits out;
   for (const optim::NamedState& s : opt.state())
-    if (!s.name.ends_with(".gradient") && s.name != "touched" && s.name != "loss_scale" && s.name != "cycle" &&
-        s.name != "step_state")
+    if (!s.name.ends_with(".gradient") && s.name != "touched" && s.name != "loss_scale" &&
+        s.name != "cycle" && s.name != "step_state")
       out = out + bits_of(s.tensor);
   return out;
 }
