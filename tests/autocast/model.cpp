@@ -204,7 +204,7 @@ TEST_CASE(
   CHECK(net.autocast() == f16);
 }
 
-TEST_CASE("[S26] training under autocast follows the training in f32") {
+TEST_CASE("[S26] training under autocast follows the training in f32", "[long]") {
   const Curve plain = train({}, 1), half = train(f16, 1024), brain = train(bf16, 1);
   REQUIRE(plain.losses.back() < 0.15);
   CHECK(plain.accuracy > 0.95);

@@ -7,7 +7,7 @@ using namespace firn;
 using namespace firn::testing;
 
 TEST_CASE("backward: a chain of 100,000 nodes neither overflows nor loses a gradient",
-          "[autograd]") {
+          "[autograd][long]") {
   Tensor x = leaf({3});
   Tensor y = x;
   for (int i = 0; i < 100'000; ++i) y = y + 1;
@@ -16,7 +16,7 @@ TEST_CASE("backward: a chain of 100,000 nodes neither overflows nor loses a grad
   CHECK(x.grad().item() == 1);
 }
 
-TEST_CASE("graph: a chain of 100,000 nodes is destroyed without backward", "[autograd]") {
+TEST_CASE("graph: a chain of 100,000 nodes is destroyed without backward", "[autograd][long]") {
   Tensor x = leaf({3});
   Tensor y = x;
   for (int i = 0; i < 100'000; ++i) y = neg(y);
@@ -152,7 +152,7 @@ TEST_CASE("backward: a graph that failed can go on being used", "[autograd]") {
   CHECK(x.grad().item() == 5);
 }
 
-TEST_CASE("backward: a non-scalar needs a seed of its shape", "[autograd]") {
+TEST_CASE("backward: a non-scalar needs a seed of its shape", "[autograd][host]") {
   Tensor x = leaf({1, 2});
   const Tensor y = x * 2;
   CHECK(error_of([&] { y.backward(); }) ==

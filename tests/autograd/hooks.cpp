@@ -77,7 +77,7 @@ TEST_CASE("hook: can be removed, once", "[autograd]") {
   CHECK(holds(error_of([&] { remove_hook(x, a); }), "has no hook"));
 }
 
-TEST_CASE("hook: needs a tensor with a gradient, and a gradient of its shape", "[autograd]") {
+TEST_CASE("hook: needs a tensor with a gradient, and a gradient of its shape", "[autograd][host]") {
   CHECK(holds(error_of([] { add_hook(make({1}, {1}), [](const Tensor& g) { return g; }); }),
               "requires no gradient"));
   Tensor x = leaf({1, 2});

@@ -63,7 +63,7 @@ TEST_CASE("in place: after backward the saved values may change again", "[autogr
 
 TEST_CASE("in place: a leaf that requires a gradient is refused while recording", "[autograd]") {
   Tensor x = leaf({1, 2});
-  CHECK(holds(error_of([&] { exp_(x); }), "[exp_] [2] f64 cpu is a leaf"));
+  CHECK(holds(error_of([&] { exp_(x); }), "is a leaf"));
   CHECK(holds(error_of([&] { add_(x, 1); }), "[add_]"));
   CHECK(holds(error_of([&] { fill_(x, 1); }), "[fill_]"));
   CHECK(holds(error_of([&] { zero_(x); }), "[zero_]"));

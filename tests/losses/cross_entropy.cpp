@@ -179,7 +179,7 @@ TEST_CASE("gradients keep their digits where all logits are large") {
   expect_close("gradient", values_of(t.grad()), p, 1e-6);
 }
 
-TEST_CASE("a large batch is summed without loss, by any number of threads") {
+TEST_CASE("a large batch is summed without loss, by any number of threads", "[long]") {
   const std::int64_t n = 100'003;
   const int before = num_threads();
   const auto sum = [&](int threads) {
@@ -205,7 +205,7 @@ TEST_CASE("the mean's gradient and a factor on a loss") {
   CHECK(text.str() == "0.693147");
 }
 
-TEST_CASE("a bad target is refused with its row, value and the number of classes") {
+TEST_CASE("a bad target is refused with its row, value and the number of classes", "[host]") {
   CHECK(error_of([] {
           cross_entropy(logits(), targets({0, 3}));
         }) ==
@@ -218,7 +218,7 @@ TEST_CASE("a bad target is refused with its row, value and the number of classes
         "ignore_index (-100)");
 }
 
-TEST_CASE("losses over classes refuse operands that do not fit") {
+TEST_CASE("losses over classes refuse operands that do not fit", "[host]") {
   CHECK(error_of([] {
           cross_entropy(logits(), targets({0, 1, 2}));
         }) ==

@@ -86,7 +86,7 @@ TEST_CASE("to(dtype) refuses integer dtypes") {
   CHECK(net.fc1.weight.dtype() == f32);
 }
 
-TEST_CASE("to() refuses a parameter that an optimizer holds, and converts nothing") {
+TEST_CASE("to() refuses a parameter that an optimizer holds, and converts nothing", "[host]") {
   Net net;
   autograd::leaf_of(net.fc2.bias)->arena = zeros({2});
   const std::string text = message_of([&] { net.to(f16); });

@@ -43,7 +43,7 @@ struct Model : nn::Module {
 
 }  // namespace
 
-TEST_CASE("summary lists shapes, counts, bytes and totals") {
+TEST_CASE("summary lists shapes, counts, bytes and totals", "[host]") {
   const std::string expected = R"(Mlp, f32 cpu
 
 module  kind    parameters                       count      bytes
@@ -57,7 +57,7 @@ total                                          669,706   2.55 MiB
   CHECK(Mlp().summary() == expected);
 }
 
-TEST_CASE("summary with an input shows every module's output shape") {
+TEST_CASE("summary with an input shows every module's output shape", "[host]") {
   const std::string expected = R"(Mlp, f32 cpu: [1, 28, 28] -> [1, 10]
 
 module  kind    output    parameters                       count      bytes
@@ -71,7 +71,8 @@ total                                                    669,706   2.55 MiB
   CHECK(Mlp().summary({1, 28, 28}) == expected);
 }
 
-TEST_CASE("summary shows frozen, tied and forgotten parameters, buffers and repeated calls") {
+TEST_CASE("summary shows frozen, tied and forgotten parameters, buffers and repeated calls",
+          "[host]") {
   const std::string expected = R"(Model, f32 cpu: [2, 16] -> [2, 16, 1000]
 
 module           kind       output           parameters                        count       bytes
@@ -119,7 +120,7 @@ TEST_CASE("a summary whose trial run fails restores the modes and passes the err
   CHECK_NOTHROW(net(zeros({1, 784})));
 }
 
-TEST_CASE("summaries of a single layer and of nothing") {
+TEST_CASE("summaries of a single layer and of nothing", "[host]") {
   CHECK(nn::Linear(3, 4, {.dtype = f16}).summary({2, 3}) == R"(Linear, f16 cpu: [2, 3] -> [2, 4]
 
 module  kind    output  parameters               count  bytes
