@@ -10,6 +10,7 @@
 #include "firn/device.h"
 #include "firn/dtype.h"
 #include "firn/error.h"
+#include "firn/graph.h"
 #include "firn/io/safetensors.h"
 #include "firn/losses.h"
 #include "firn/memory.h"
