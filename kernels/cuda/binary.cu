@@ -16,7 +16,7 @@ struct Forward {
   }
 };
 
-/// Inputs: dy, a, b. `old` is 0 where beta is.
+/// Inputs: dy, a, b. `old` is neutral where beta is 0.
 template <class Op, int kOperand>
 struct Gradient {
   Args args;

@@ -29,9 +29,14 @@ struct Geometry {
   StridedAxes<N + 1> axes;
 };
 
-/// `fn(x, old)` of every element: x holds the inputs' values; old the output's, or 0 where kOld is
-/// false. All views are contiguous, of dtype T and 16-byte aligned. A thread takes 16 bytes at a
-/// time; the last thread of all takes what is left one by one.
+/// What an op is given for the output's value where it does not read it: x + -0 is x for every x,
+/// -0 among them.
+template <class C>
+inline constexpr C kNoOld = -C(0);
+
+/// `fn(x, old)` of every element: x holds the inputs' values; old the output's, or kNoOld where
+/// kOld is false. All views are contiguous, of dtype T and 16-byte aligned. A thread takes 16 bytes
+/// at a time; the last thread of all takes what is left one by one.
 template <class T, bool kOld, int N, class Fn>
 static __global__ void contiguous_kernel(Inputs<N> in, void* out, std::int64_t n, Fn fn) {
   constexpr int kWidth = Pack<T>::kWidth;
@@ -45,14 +50,14 @@ static __global__ void contiguous_kernel(Inputs<N> in, void* out, std::int64_t n
     for (int j = 0; j < kWidth; ++j) {
       float values[N];
       for (int k = 0; k < N; ++k) values[k] = widen(x[k].lane[j]);
-      narrow(fn(values, kOld ? widen(result.lane[j]) : 0.f), result.lane[j]);
+      narrow(fn(values, kOld ? widen(result.lane[j]) : kNoOld<float>), result.lane[j]);
     }
     reinterpret_cast<Pack<T>*>(y)[p] = result;
   }
   for (std::int64_t i = packs * kWidth + first; i < n; i += step) {
     float values[N];
     for (int k = 0; k < N; ++k) values[k] = widen(static_cast<const T*>(in.data[k])[i]);
-    float old = 0.f;
+    float old = kNoOld<float>;
     if constexpr (kOld) old = widen(y[i]);
     narrow(fn(values, old), y[i]);
   }
@@ -122,7 +127,8 @@ static __global__ void grouped_kernel(Inputs<N> in, void* out, std::int64_t grou
   for (std::int64_t i = first; i < groups; i += step) {
     std::int64_t offsets[N + 1];
     g.axes.offsets(i, offsets);
-    float x[N][kGroup], result[kGroup] = {};
+    float x[N][kGroup], result[kGroup];
+    for (int j = 0; j < kGroup; ++j) result[j] = kNoOld<float>;
     for (int k = 0; k < N; ++k) {
       if (repeated >> (k + 1) & 1) {
         x[k][0] = load_element<float>(in.data[k], g.dtypes[k + 1], offsets[k + 1]);
@@ -153,7 +159,7 @@ static __global__ void strided_kernel(Inputs<N> in, void* out, std::int64_t n, G
     for (int k = 0; k < N; ++k) {
       values[k] = load_element<C>(in.data[k], g.dtypes[k + 1], offsets[k + 1]);
     }
-    const C old = reads_old ? load_element<C>(out, g.dtypes[0], offsets[0]) : C(0);
+    const C old = reads_old ? load_element<C>(out, g.dtypes[0], offsets[0]) : kNoOld<C>;
     store_element(fn(values, old), out, g.dtypes[0], offsets[0]);
   }
 }
