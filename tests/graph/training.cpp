@@ -85,11 +85,14 @@ Run train(const Setting& s, bool as_graph, int micro_steps) {
 
 }  // namespace
 
-TEST_CASE("graph: replayed training steps are equal to eager ones, to the bit", "[graph]") {
+TEST_CASE("[S25] replayed training steps are equal to eager ones, to the bit", "[graph]") {
   const Setting settings[] = {
       {.name = "f32"},
       {.name = "f32, dropout, 4 micro-steps", .accumulate = 4, .dropout = true},
-      {.name = "f16, dynamic scale, overflows", .half = true, .overflow = true},
+      {.name = "f16, dynamic scale, overflows, dropout",
+       .half = true,
+       .overflow = true,
+       .dropout = true},
       {.name = "f16, 3 micro-steps, overflows, dropout",
        .accumulate = 3,
        .half = true,
@@ -102,7 +105,7 @@ TEST_CASE("graph: replayed training steps are equal to eager ones, to the bit", 
     CHECK(eager.applied == replayed.applied);
     CHECK(eager.skipped == replayed.skipped);
     CHECK(eager.applied > 40);
-    if (s.overflow) CHECK(eager.skipped >= 9);
+    if (s.overflow) CHECK(eager.skipped >= (s.accumulate == 1 ? 10 : 9));
     CHECK(eager.scale == replayed.scale);
     CHECK(eager.lr == replayed.lr);
     CHECK(eager.offset == replayed.offset);
