@@ -28,7 +28,6 @@ struct alignas(sizeof(T) * kWidth) Group {
 template <class T, int kWidth>
 static __global__ void take_batch_kernel(Set set, std::int64_t* cursor, float mean, float stddev,
                                          T* x, std::int64_t* y, std::int64_t count) {
-  using V = std::conditional_t<std::is_same_v<T, double>, double, float>;
   const std::int64_t position = cursor[0];
   const std::int64_t groups = set.pixels / kWidth;  // of one image
   for (std::int64_t i = global_thread(); i < count * groups; i += grid_threads()) {
@@ -38,7 +37,7 @@ static __global__ void take_batch_kernel(Set set, std::int64_t* cursor, float me
         reinterpret_cast<const Group<std::uint8_t, kWidth>*>(set.images + row * set.pixels)[group];
     Group<T, kWidth> values;
     for (int k = 0; k < kWidth; ++k)
-      narrow(math::normalised<V>(pixels.lane[k], mean, stddev), values.lane[k]);
+      narrow(math::normalised<ComputeOf<T>>(pixels.lane[k], mean, stddev), values.lane[k]);
     reinterpret_cast<Group<T, kWidth>*>(x)[i] = values;
     if (group == 0) y[sample] = load_element<std::int64_t>(set.labels, set.label_dtype, row);
   }

@@ -5,7 +5,6 @@
 #include <array>
 #include <atomic>
 #include <optional>
-#include <type_traits>
 
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/gemm_operand.h"
@@ -19,14 +18,6 @@ namespace {
 
 // ---- The separate kernels ----
 
-template <class T>
-using Compute = std::conditional_t<std::is_same_v<T, double>, double, float>;
-
-__device__ inline void store(float x, float& out) { out = x; }
-__device__ inline void store(float x, __half& out) { narrow(x, out); }
-__device__ inline void store(float x, __nv_bfloat16& out) { narrow(x, out); }
-__device__ inline void store(double x, double& out) { out = x; }
-
 /// A vector of any dtype; data == nullptr: zeros.
 struct BiasArray {
   const void* data;
@@ -38,21 +29,21 @@ struct BiasArray {
 /// of a row: a byte of relu's mask. `groups` a row, padding included; `saved` may be null.
 constexpr std::int64_t kGroup = 8;
 template <class T, Activation kind>
-static __global__ void activate_kernel(const Compute<T>* sum, BiasArray bias, T* y, void* saved,
+static __global__ void activate_kernel(const ComputeOf<T>* sum, BiasArray bias, T* y, void* saved,
                                        std::int64_t m, std::int64_t n, std::int64_t groups) {
   const std::int64_t first = global_thread(), step = grid_threads();
   for (std::int64_t g = first; g < m * groups; g += step) {
     const std::int64_t row = g / groups, begin = g % groups * kGroup;
     unsigned bits = 0;
     for (std::int64_t j = begin; j < begin + kGroup && j < n; ++j) {
-      Compute<T> x = sum[row * n + j];
-      if (bias.data) x += load_element<Compute<T>>(bias.data, bias.dtype, j * bias.stride);
+      ComputeOf<T> x = sum[row * n + j];
+      if (bias.data) x += load_element<ComputeOf<T>>(bias.data, bias.dtype, j * bias.stride);
       if constexpr (kind == Activation::relu) {
         bits |= static_cast<unsigned>(!(x <= 0)) << (j - begin);
-        store(math::Relu::f(x, {}), y[row * n + j]);
+        narrow(math::Relu::f(x, {}), y[row * n + j]);
       } else {
-        if (saved) store(x, static_cast<T*>(saved)[row * groups * kGroup + j]);
-        store(math::GeluTanh::f(x, {}), y[row * n + j]);
+        if (saved) narrow(x, static_cast<T*>(saved)[row * groups * kGroup + j]);
+        narrow(math::GeluTanh::f(x, {}), y[row * n + j]);
       }
     }
     if (kind == Activation::relu && saved) {
@@ -72,20 +63,6 @@ static __global__ void mask_kernel(const std::uint8_t* mask, T* dx, std::int64_t
   }
 }
 
-template <class Fn>
-void with_element(DType dtype, Fn&& fn) {
-  switch (dtype) {
-    case DType::f16:
-      return fn(__half());
-    case DType::bf16:
-      return fn(__nv_bfloat16());
-    case DType::f64:
-      return fn(double());
-    default:
-      return fn(float());
-  }
-}
-
 void activate(Activation activation, const View& sum, const ConstView& bias, const View& y,
               const View& saved, Stream stream) {
   const std::int64_t m = y.shape[0], n = y.shape[1];
@@ -93,17 +70,17 @@ void activate(Activation activation, const View& sum, const ConstView& bias, con
                               : activation == Activation::relu ? saved.shape[1]
                                                                : saved.shape[1] / kGroup;
   const BiasArray added{bias.data, bias.dtype, bias.data ? bias.strides[0] : 0};
-  with_element(y.dtype, [&]<class T>(T) {
+  with_floating(y.dtype, [&]<class T>(T) {
     const auto kernel = activation == Activation::relu ? activate_kernel<T, Activation::relu>
                                                        : activate_kernel<T, Activation::gelu_tanh>;
     gpu::launch("dense activation", kernel, grid_for(m * groups), dim3(kBlock), 0, stream,
-                sum.as<Compute<T>>(), added, y.as<T>(), saved.data, m, n, groups);
+                sum.as<ComputeOf<T>>(), added, y.as<T>(), saved.data, m, n, groups);
   });
 }
 
 void apply_mask(const ConstView& mask, const View& dx, Stream stream) {
   if (dx.numel() == 0) return;
-  with_element(dx.dtype, [&]<class T>(T) {
+  with_floating(dx.dtype, [&]<class T>(T) {
     gpu::launch("dense activation gradient", mask_kernel<T>, grid_for(dx.numel()), dim3(kBlock), 0,
                 stream, mask.as<std::uint8_t>(), dx.as<T>(), dx.shape[0], dx.shape[1],
                 mask.shape[1]);
