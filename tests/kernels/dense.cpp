@@ -242,6 +242,25 @@ TEST_CASE("dense: infinities and NaN come through the activation") {
   }
 }
 
+TEST_CASE("dense: the slope of relu at 0 is 0") {
+  const DType dtype = GENERATE(f32, f16, f64);
+  for (const Epilogues e : twins()) {
+    const Twin twin(e);
+    const Stream stream = current_stream(default_device());
+    const Tensor x = tensor<double>({-1, 0, 1}, {3, 1}).to(dtype), w = ones({8, 1}, dtype);
+    const Tensor y = empty({3, 8}, dtype), dx = empty({3, 8}, dtype);
+    const auto layout = kernels::dense_saved(Kind::relu, 3, 8, dtype);
+    const Tensor saved = empty(layout.shape, layout.dtype);
+    kernels::dense_forward(x.view(), w.view(), ConstView{}, Kind::relu, y.mutable_view(),
+                           saved.mutable_view(), stream);
+    // The layer above has one output, with weights of 2.
+    kernels::dense_data_gradient(ones({3, 1}, dtype).view(), full({1, 8}, 2, dtype).view(),
+                                 Kind::relu, saved.view(), dx.mutable_view(), stream);
+    const auto got = values(dx);
+    for (std::size_t i = 0; i < got.size(); ++i) CHECK(got[i] == (i < 16 ? 0 : 2));
+  }
+}
+
 TEST_CASE("dense: empty batches and layers") {
   for (const Epilogues e : twins()) {
     const Twin twin(e);
