@@ -42,12 +42,32 @@ inline std::int64_t row_stride(std::int64_t rows, std::int64_t cols, std::int64_
   return across >= cols ? across : 0;
 }
 
+/// The last two axes of a view as cuBLASLt sees them, where it can: row-major [rows, cols] as its
+/// column-major [cols, rows], or, where columns are what lies together, as [rows, cols] and
+/// `transposed`.
+inline std::optional<Matrix> in_place(const ConstView& v) {
+  const int n = v.rank();
+  const std::int64_t rows = v.shape[n - 2], cols = v.shape[n - 1];
+  const std::int64_t across = v.strides[n - 2], along = v.strides[n - 1];
+  const std::int64_t stride = n == 3 ? v.strides[0] : 0;
+  if (const std::int64_t ld = row_stride(rows, cols, across, along)) {
+    return Matrix{v.data, cols, rows, ld, stride, false};
+  }
+  if (const std::int64_t ld = row_stride(cols, rows, along, across)) {
+    return Matrix{v.data, rows, cols, ld, stride, true};
+  }
+  return std::nullopt;
+}
+
 /// A row-major operand [rows, cols] as cuBLASLt's column-major [cols, rows] or, where columns are
 /// what lies together, as [rows, cols] to be transposed.
 class Factor {
  public:
   Factor(const ConstView& v, Stream stream) {
-    if (fit(v)) return;
+    if (const auto matrix = in_place(v)) {
+      matrix_ = *matrix;
+      return;
+    }
     // Repeated matrices are copied once.
     ConstView source = v;
     if (v.rank() == 3 && v.strides[0] == 0) source.shape[0] = 1;
@@ -55,28 +75,12 @@ class Factor {
     kernels::copy(source, copy_->view(), stream);
     ConstView use = copy_->view();
     if (use.shape != v.shape) use = broadcast_to(use, v.shape);
-    fit(use);
+    matrix_ = in_place(use).value_or(Matrix());  // without elements: nothing to read
   }
 
   const Matrix& matrix() const noexcept { return matrix_; }
 
  private:
-  bool fit(const ConstView& v) {
-    const int n = v.rank();
-    const std::int64_t rows = v.shape[n - 2], cols = v.shape[n - 1];
-    const std::int64_t across = v.strides[n - 2], along = v.strides[n - 1];
-    const std::int64_t stride = n == 3 ? v.strides[0] : 0;
-    if (const std::int64_t ld = row_stride(rows, cols, across, along)) {
-      matrix_ = {v.data, cols, rows, ld, stride, false};
-      return true;
-    }
-    if (const std::int64_t ld = row_stride(cols, rows, along, across)) {
-      matrix_ = {v.data, rows, cols, ld, stride, true};
-      return true;
-    }
-    return false;
-  }
-
   Matrix matrix_;
   std::optional<Buffer> copy_;
 };
@@ -85,15 +89,9 @@ class Factor {
 class Result {
  public:
   explicit Result(const View& v) {
-    const int n = v.rank();
-    const std::int64_t rows = v.shape[n - 2], cols = v.shape[n - 1];
-    const std::int64_t across = v.strides[n - 2], along = v.strides[n - 1];
-    const std::int64_t stride = n == 3 ? v.strides[0] : 0;
-    if (const std::int64_t ld = row_stride(rows, cols, across, along)) {
-      matrix_ = {v.data, cols, rows, ld, stride, false};
-    } else if (const std::int64_t other = row_stride(cols, rows, along, across)) {
-      matrix_ = {v.data, rows, cols, other, stride, false};
-      row_major_ = false;
+    if (const auto matrix = in_place(v)) {
+      matrix_ = *matrix;
+      row_major_ = !std::exchange(matrix_.transposed, false);
     }
   }
 

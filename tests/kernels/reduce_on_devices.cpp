@@ -146,15 +146,7 @@ TEST_CASE("reductions have the same bits in every order of threads and blocks", 
     }
     return all;
   };
-  const cusim::Config before = cusim::config();
-  const auto want = run();
-  for (const std::uint64_t seed : {0, 1, 2}) {
-    cusim::config().threads = cusim::config().blocks =
-        seed == 0 ? cusim::Order::reversed : cusim::Order::random;
-    cusim::config().seed = seed;
-    expect_same("order " + std::to_string(seed), run(), want);
-  }
-  cusim::config() = before;
+  expect_same_in_every_order(run);
 }
 
 TEST_CASE("two streams may run one kernel at a time", "[gpu]") {

@@ -5,6 +5,7 @@
 #ifdef FIRN_HAS_CUSIM
 #include "cusim.h"
 #include "firn/stream.h"
+#include "support/values.h"
 
 namespace firn::testing {
 
@@ -40,6 +41,21 @@ class FailCall {
  private:
   std::uint64_t at_;
 };
+
+/// Requires that run() gives the same bits with threads and blocks in their order, in the reverse
+/// one, and in two random ones.
+template <class Run>
+void expect_same_in_every_order(Run&& run) {
+  const cusim::Config before = cusim::config();
+  const std::vector<double> want = run();
+  for (const std::uint64_t seed : {0, 1, 2}) {
+    cusim::config().threads = cusim::config().blocks =
+        seed == 0 ? cusim::Order::reversed : cusim::Order::random;
+    cusim::config().seed = seed;
+    expect_same("order " + std::to_string(seed), run(), want);
+  }
+  cusim::config() = before;
+}
 
 /// While alive, devices have `bytes` bytes of memory.
 class DeviceMemory {
