@@ -12,14 +12,12 @@
 //   }
 //
 // What is recorded is what the device is given; a replay runs it again on the same memory. So
-//   - tensors from outside that the work reads must stay alive and in place: new data is copied
-//   into
+//   - tensors from outside that the work reads must stay alive and in place: copy new data into
 //     them. Tensors that the work makes hold, after each replay, what that replay computed;
-//   - what the host decides is decided once, while recording: branches, training or evaluation
-//   mode,
-//     shapes, numbers such as a dropout's p. Optimizers keep what varies from step to step on the
-//     device (learning rate, loss scale, position in a cycle), and random numbers go on: a replay
-//     takes those that running the work would have taken, so results are the same to the bit;
+//   - what the host decides is decided once, while recording: branches, shapes, training or
+//     evaluation mode, numbers such as a dropout's p. Optimizers keep what varies from step to step
+//     on the device (learning rate, loss scale, position in a cycle), and random numbers go on: a
+//     replay takes those that running the work would have taken, so results are the same bits;
 //   - the host can neither wait for the device nor read from it, and can copy to it only from
 //     PinnedMemory: item(), synchronize() and the like throw Error inside the work.
 // On the CPU there is nothing to record: the work is run each time, with the same results.

@@ -3,8 +3,7 @@
 // converts. A kernel works on pieces of at most kRow elements:
 //
 //   alignas(64) float buffer[kRow];
-//   const float* x = load_row(src, dtype, stride, n, buffer);  // src itself where no work is
-//   needed
+//   const float* x = load_row(src, dtype, stride, n, buffer);  // or src itself
 //   ... compute y[0 .. n) ...
 //   store_row(y, dst, dtype, stride, n);
 //

@@ -216,8 +216,7 @@ struct Adagrad {
 
 /// LAMB (You et al., 2020, algorithm 2, with phi(z) = z).
 ///   m, v as in Adam;  u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay * w
-///   w -= lr * (|w| / |u|) * u,  norms of the whole parameter; the ratio is 1 where one of them is
-///   0
+///   w -= lr * (|w| / |u|) * u,  norms of the whole parameter; the ratio is 1 where one is 0
 /// The ratio is found in a pass of its own, which computes u without keeping m and v: it changes
 /// nothing, and the update computes u again.
 struct Lamb {

@@ -150,7 +150,8 @@ std::string disagreement(Rng& rng, Seen& seen) {
 }
 
 TEST_CASE(
-    "[S01][S03][S05][S09][S13][S24] 100,000 random sequences of calls agree with a plain model") {
+    "[S01][S03][S05][S09][S13][S24] random sequences of calls agree with a plain model, 100,000 on "
+    "the CPU") {
   int failures = 0;
   Seen seen;
   const int n = sequences();
