@@ -131,7 +131,8 @@ void update_average(const OptimizerArena& a, const Piece& p, double decay) {
     const T* w = load_row(advance(static_cast<const void*>(weight.data), weight.dtype, begin),
                           weight.dtype, 1, n, buffer);
     T* average = a.ema.as<T>() + begin;
-    for (std::int64_t i = 0; i < n; ++i) average[i] += intake * (w[i] - average[i]);
+    for (std::int64_t i = 0; i < n; ++i)
+      average[i] = math::moving_average(average[i], w[i], intake);
   }
 }
 

@@ -85,7 +85,7 @@ __device__ void update_quad(const UpdateArena<Rule>& a,
 template <class T>
 __device__ void average_quad(void* averages, T intake, std::int64_t quad, const Quad<T>& w) {
   Quad<T> e = quad_at<T>(averages, quad);
-  for (int i = 0; i < 4; ++i) e.lane[i] += intake * (w.lane[i] - e.lane[i]);
+  for (int i = 0; i < 4; ++i) e.lane[i] = math::moving_average(e.lane[i], w.lane[i], intake);
   quad_at<T>(averages, quad) = e;
 }
 

@@ -18,6 +18,12 @@
 
 namespace firn::math {
 
+/// The moving average `e` of a weight after a step that took it to `w`; intake = 1 - decay.
+template <class V>
+FIRN_HD V moving_average(V e, V w, V intake) {
+  return e + intake * (w - e);
+}
+
 /// What is new in every step: read from device memory by the update kernel.
 struct StepInput {
   double learning_rate;    ///< of the parameter's group
