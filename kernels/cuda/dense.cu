@@ -39,7 +39,7 @@ static __global__ void activate_kernel(const ComputeOf<T>* sum, BiasArray bias, 
       ComputeOf<T> x = sum[row * n + j];
       if (bias.data) x += load_element<ComputeOf<T>>(bias.data, bias.dtype, j * bias.stride);
       if constexpr (kind == Activation::relu) {
-        bits |= static_cast<unsigned>(!(x <= 0)) << (j - begin);
+        bits |= static_cast<unsigned>(math::Relu::df(ComputeOf<T>(1), x, {}) != 0) << (j - begin);
         narrow(math::Relu::f(x, {}), y[row * n + j]);
       } else {
         if (saved) narrow(x, static_cast<T*>(saved)[row * groups * kGroup + j]);
