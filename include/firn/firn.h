@@ -3,6 +3,8 @@
 
 #include "firn/autocast.h"
 #include "firn/autograd.h"
+#include "firn/channel_norm.h"
+#include "firn/conv.h"
 #include "firn/data/batches.h"
 #include "firn/data/fashion_mnist.h"
 #include "firn/data/idx.h"
@@ -26,6 +28,7 @@
 #include "firn/nn/norm.h"
 #include "firn/ops.h"
 #include "firn/optim/optim.h"
+#include "firn/pool.h"
 #include "firn/random.h"
 #include "firn/shape.h"
 #include "firn/stream.h"

@@ -17,7 +17,7 @@ namespace firn {
 // ---- Creation ----
 Tensor full(const Shape& shape, double value, DType dtype = f32, Device device = default_device());
 Tensor ones(const Shape& shape, DType dtype = f32, Device device = default_device());
-Tensor empty_like(const Tensor& x);
+Tensor empty_like(const Tensor& x);  ///< of x's memory format, as are the next two
 Tensor zeros_like(const Tensor& x);
 Tensor ones_like(const Tensor& x);
 /// start, start + step, ... : `count` numbers, shape [count].
@@ -42,6 +42,10 @@ Tensor to_device(const Tensor& x, Device device);
 /// A row-major copy; contiguous() returns x itself where it is row-major already.
 Tensor clone(const Tensor& x);
 Tensor contiguous(const Tensor& x);
+/// x with the same shape, its elements in memory with axis 1 fastest ("NHWC"): x itself where they
+/// lie so, else a copy. Rank 3 to 5. Elementwise ops, casts, convolutions, pooling and norms by
+/// channel keep that order, and gradients come in it; contiguous() leaves it.
+Tensor channels_last(const Tensor& x);
 /// Overwrites x. Not recorded: throws where x requires a gradient and recording is on.
 void fill_(const Tensor& x, double value);
 void zero_(const Tensor& x);
@@ -219,8 +223,8 @@ enum class Activation : std::uint8_t { none, relu, gelu_tanh };
 Tensor mlp(const Tensor& x, std::span<const Tensor> weights, std::span<const Tensor> biases = {},
            Activation activation = Activation::relu);
 
-/// Whether matrix products of f32 on CUDA devices may run on tensor cores in TF32, which keeps 10 of
-/// 23 bits of mantissa: off until it is allowed. For all threads, from the next product on.
+/// Whether matrix products of f32 on CUDA devices may run on tensor cores in TF32, which keeps 10
+/// of 23 bits of mantissa: off until it is allowed. For all threads, from the next product on.
 void allow_tf32(bool on) noexcept;
 bool tf32_allowed() noexcept;
 

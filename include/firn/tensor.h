@@ -44,6 +44,7 @@ class Tensor {
   std::int64_t numel() const;
   std::size_t bytes() const { return static_cast<std::size_t>(numel()) * size_of(dtype()); }
   bool is_contiguous() const;
+  bool is_channels_last() const;  ///< see MemoryFormat in view.h
 
   /// What kernels take. mutable_view() does not count as an in-place write; ops say bump_version().
   ConstView view() const;
@@ -86,6 +87,7 @@ class Tensor {
   Tensor to(Device device) const;
   Tensor clone() const;
   Tensor contiguous() const;
+  Tensor channels_last() const;
   Tensor reshape(const Shape& shape) const;
   Tensor flatten(std::int64_t from = 0, std::int64_t to = -1) const;
   Tensor permute(const Axes& order) const;
@@ -113,6 +115,8 @@ class Tensor {
 /// Uninitialised, row-major. `owner` says what the memory is for in memory_stats().
 Tensor empty(const Shape& shape, DType dtype = f32, Device device = default_device());
 Tensor zeros(const Shape& shape, DType dtype = f32, Device device = default_device());
+/// Uninitialised, in a memory format. Throws Error for channels_last unless the rank is 3 to 5.
+Tensor empty(const Shape& shape, DType dtype, Device device, MemoryFormat format);
 
 /// A tensor with a copy of `values` in row-major order. Throws unless values.size() equals the
 /// shape's product.

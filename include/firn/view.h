@@ -45,6 +45,22 @@ struct View {
 bool is_contiguous(const Shape& shape, const Strides& strides) noexcept;
 inline bool is_contiguous(const ConstView& v) noexcept { return is_contiguous(v.shape, v.strides); }
 
+/// How the elements of a tensor without gaps follow each other in memory: row-major, or for ranks 3
+/// to 5 (batch, channels, positions) with axis 1 fastest, which is what convolutions want.
+enum class MemoryFormat : std::uint8_t { contiguous, channels_last };
+
+/// Whether elements lie in channels-last order without gaps (axes of size 1 do not matter, so that
+/// a tensor can be both).
+bool is_channels_last(const Shape& shape, const Strides& strides) noexcept;
+inline bool is_channels_last(const ConstView& v) noexcept {
+  return is_channels_last(v.shape, v.strides);
+}
+/// The strides of a tensor of that format. channels_last is for ranks 3 to 5.
+Strides strides_in(const Shape& shape, MemoryFormat format) noexcept;
+/// The format that results of an op on such a tensor take: channels_last where it is in that order
+/// and not row-major, else contiguous.
+MemoryFormat format_of(const Shape& shape, const Strides& strides) noexcept;
+
 /// `v` seen with the larger shape `shape`: new axes and axes of size 1 get stride 0.
 /// The caller has checked that the shapes broadcast.
 ConstView broadcast_to(const ConstView& v, const Shape& shape) noexcept;

@@ -66,6 +66,38 @@ bool is_contiguous(const Shape& shape, const Strides& strides) noexcept {
   return true;
 }
 
+bool is_channels_last(const Shape& shape, const Strides& strides) noexcept {
+  const int rank = shape.size();
+  if (rank < 3 || rank > 5) return false;
+  if (shape.product() == 0) return true;
+  std::int64_t expected = 1;
+  // Axis 1 innermost, then from the last axis to axis 2, then axis 0.
+  for (int i = 0; i < rank; ++i) {
+    const int axis = i == 0 ? 1 : i + 1 == rank ? 0 : rank - i;
+    if (shape[axis] != 1 && strides[axis] != expected) return false;
+    expected *= shape[axis];
+  }
+  return true;
+}
+
+Strides strides_in(const Shape& shape, MemoryFormat format) noexcept {
+  if (format == MemoryFormat::contiguous) return contiguous_strides(shape);
+  Strides strides = Dims::filled(shape.size(), 1);
+  std::int64_t next = shape[1];
+  for (int axis = shape.size() - 1; axis >= 2; --axis) {
+    strides[axis] = next;
+    next *= shape[axis];
+  }
+  strides[0] = next;
+  return strides;
+}
+
+MemoryFormat format_of(const Shape& shape, const Strides& strides) noexcept {
+  return is_contiguous(shape, strides) || !is_channels_last(shape, strides)
+             ? MemoryFormat::contiguous
+             : MemoryFormat::channels_last;
+}
+
 ConstView broadcast_to(const ConstView& v, const Shape& shape) noexcept {
   if (v.shape == shape) return v;
   ConstView out = v;

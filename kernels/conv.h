@@ -1,0 +1,54 @@
+// Contract of the three products of a convolution. Everything is rank 4 and one floating dtype
+// unless said: x [n, c, h, w], w [k, c/groups, r, s], y and dy [n, k, p, q], sizes as in conv2d
+// (firn/conv.h), which has checked them. Views may have any strides; those with axis 1 fastest in
+// memory (channels-last) are not copied. Products are summed in f32 (f64 for f64), in an order that
+// depends on shapes and geometry alone. An empty batch, or no channels, is allowed.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "kernels/dispatch.h"
+
+namespace firn::kernels {
+
+/// Height first, then width.
+struct ConvGeometry {
+  std::array<std::int64_t, 2> stride{1, 1};
+  std::array<std::int64_t, 2> before{0, 0};  ///< zeros above and to the left
+  std::array<std::int64_t, 2> after{0, 0};   ///< zeros below and to the right
+  std::array<std::int64_t, 2> dilation{1, 1};
+  std::int64_t groups = 1;
+};
+
+/// Whether CUDA devices may take algorithms that are not deterministic; the public switch is
+/// allow_nondeterministic() in firn/conv.h.
+inline std::atomic<bool>& nondeterministic_switch() noexcept {
+  static std::atomic<bool> on{false};
+  return on;
+}
+
+namespace cpu {
+
+/// y = conv(x, w) + bias, and with `relu` the larger of that and 0 (NaN stays NaN). bias [k] of any
+/// floating dtype, or data == nullptr.
+void conv_forward(const ConstView& x, const ConstView& w, const ConstView& bias, bool relu,
+                  const ConvGeometry& geometry, const View& y, Stream stream);
+
+/// dx = beta*dx + the gradient of the input, from dy. beta is 0 or 1. It is also the forward pass
+/// of a transposed convolution.
+void conv_data_gradient(const ConstView& dy, const ConstView& w, const ConvGeometry& geometry,
+                        const View& dx, float beta, Stream stream);
+
+/// dw = beta*dw + the gradient of the weight. beta is 0 or 1; dw is f32 or of the operands' dtype.
+void conv_weight_gradient(const ConstView& dy, const ConstView& x, const ConvGeometry& geometry,
+                          const View& dw, float beta, Stream stream);
+
+}  // namespace cpu
+
+FIRN_KERNEL_CPU(conv_forward)
+FIRN_KERNEL_CPU(conv_data_gradient)
+FIRN_KERNEL_CPU(conv_weight_gradient)
+
+}  // namespace firn::kernels
