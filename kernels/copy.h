@@ -21,7 +21,8 @@ void uniform(const View& dst, double low, double high, RandomKey key, Stream str
 /// Normal by Box-Muller; dst is row-major, elements 2i and 2i+1 come from words 2i and 2i+1.
 void normal(const View& dst, double mean, double stddev, RandomKey key, Stream stream);
 /// y = beta*y + (word i of the stream kept ? x/(1-p) : 0). Forward with beta 0; the same call on
-/// the gradient is the backward. Both are row-major, of one compute dtype.
+/// the gradient is the backward. Both lie in one order (in_one_order()), in which elements
+/// are counted, and are of one compute dtype.
 void dropout(const ConstView& x, const View& y, double p, RandomKey key, float beta, Stream stream);
 
 }  // namespace cpu

@@ -61,6 +61,17 @@ Strides strides_in(const Shape& shape, MemoryFormat format) noexcept;
 /// and not row-major, else contiguous.
 MemoryFormat format_of(const Shape& shape, const Strides& strides) noexcept;
 
+/// Whether views of one shape lie in one of the two orders without gaps, all in the same: element
+/// after element in memory they are then the same elements.
+template <class... Views>
+bool in_one_order(const View& first, const Views&... rest) noexcept {
+  const auto ordered =
+      is_contiguous(first.shape, first.strides)
+          ? static_cast<bool (*)(const Shape&, const Strides&) noexcept>(&is_contiguous)
+          : static_cast<bool (*)(const Shape&, const Strides&) noexcept>(&is_channels_last);
+  return ordered(first.shape, first.strides) && (ordered(rest.shape, rest.strides) && ...);
+}
+
 /// `v` seen with the larger shape `shape`: new axes and axes of size 1 get stride 0.
 /// The caller has checked that the shapes broadcast.
 ConstView broadcast_to(const ConstView& v, const Shape& shape) noexcept;

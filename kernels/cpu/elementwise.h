@@ -51,9 +51,9 @@ void elementwise(RowFn<C> row, const ConstView* const (&in)[N], const View& out,
   const std::int64_t numel = out.numel();
   if (numel == 0) return;
 
-  bool direct = out.dtype == dtype_of<C> && is_contiguous(out.shape, out.strides);
+  bool direct = out.dtype == dtype_of<C>;
   for (int k = 0; k < N && direct; ++k) {
-    direct = in[k]->dtype == dtype_of<C> && is_contiguous(in[k]->shape, in[k]->strides);
+    direct = in[k]->dtype == dtype_of<C> && in_one_order(out, *in[k]);
   }
   const std::int64_t chunks = (numel + kChunk - 1) / kChunk;
   if (direct) {

@@ -166,16 +166,13 @@ static __global__ void strided_kernel(Inputs<N> in, void* out, std::int64_t n, G
 
 // ---- Launch ----
 
-/// Whether one 16-byte path serves all views: f16, bf16 or f32 throughout, contiguous, aligned.
+/// Whether one 16-byte path serves all views: f16, bf16 or f32 throughout, in one order, aligned.
 template <int N>
 bool all_contiguous(const ConstView* const (&in)[N], const View& out) {
-  const auto fits = [&](const void* data, DType dtype, const Shape& shape, const Strides& strides) {
-    return dtype == out.dtype && is_aligned(data) && is_contiguous(shape, strides);
-  };
-  if (compute_dtype(out.dtype) != DType::f32) return false;
-  if (!fits(out.data, out.dtype, out.shape, out.strides)) return false;
+  if (compute_dtype(out.dtype) != DType::f32 || !is_aligned(out.data)) return false;
   for (int k = 0; k < N; ++k) {
-    if (!fits(in[k]->data, in[k]->dtype, in[k]->shape, in[k]->strides)) return false;
+    if (in[k]->dtype != out.dtype || !is_aligned(in[k]->data) || !in_one_order(out, *in[k]))
+      return false;
   }
   return true;
 }

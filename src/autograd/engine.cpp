@@ -60,11 +60,14 @@ void add_into(const Tensor& target, const Tensor& x, float beta) {
   kernels::axpby(1.0, x.view(), beta, target.mutable_view(), current_stream(target.device()));
 }
 
-/// Makes `buffer` safe to write: row-major, and nobody else's.
-Sink exclusive(Tensor& buffer) {
-  if (buffer.impl()->use_count() > 1 || buffer.storage()->use_count() > 1 ||
-      !buffer.is_contiguous()) {
-    Tensor own = empty(buffer.shape(), buffer.dtype(), buffer.device());
+Tensor buffer_for(const Node& n) { return empty(n.shape, n.dtype, n.device, n.format); }
+
+/// Makes the node's `buffer` safe to write: in the node's memory format, and nobody else's.
+Sink exclusive(Tensor& buffer, const Node& n) {
+  const bool ordered =
+      n.format == MemoryFormat::contiguous ? buffer.is_contiguous() : buffer.is_channels_last();
+  if (buffer.impl()->use_count() > 1 || buffer.storage()->use_count() > 1 || !ordered) {
+    Tensor own = empty(buffer.shape(), buffer.dtype(), buffer.device(), n.format);
     add_into(own, buffer, 0);
     buffer = std::move(own);
   }
@@ -74,9 +77,9 @@ Sink exclusive(Tensor& buffer) {
 Sink leaf_sink(Leaf& leaf) {
   const bool first = leaf.touched++ == 0;
   if (leaf.arena.defined()) return {leaf.arena, first && leaf.stores_first ? 0.0f : 1.0f};
-  if (leaf.collected.defined()) return exclusive(leaf.collected);
+  if (leaf.collected.defined()) return exclusive(leaf.collected, leaf);
   const OwnerScope owner(Owner::gradients);
-  leaf.collected = empty(leaf.shape, leaf.dtype, leaf.device);
+  leaf.collected = buffer_for(leaf);
   return {leaf.collected, 0};
 }
 
@@ -150,8 +153,8 @@ Sink Backward::sink(int i) {
   // A leaf with hooks waits for the whole gradient, as an inner node does.
   if (target.is_leaf() && target.hooks.empty()) return leaf_sink(static_cast<Leaf&>(target));
   Queue::current().push(target);
-  if (target.grad.defined()) return exclusive(target.grad);
-  target.grad = empty(target.shape, target.dtype, target.device);
+  if (target.grad.defined()) return exclusive(target.grad, target);
+  target.grad = buffer_for(target);
   return {target.grad, 0};
 }
 

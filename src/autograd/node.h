@@ -11,8 +11,9 @@
 //     });
 //   }
 //
-// Every backward function accumulates: it writes beta*grad + contribution into the sink it is given.
-// A leaf's sink may be a slice of an optimizer's gradient arena, in f32 whatever the leaf's dtype.
+// Every backward function accumulates: it writes beta*grad + contribution into the sink it is
+// given. A leaf's sink may be a slice of an optimizer's gradient arena, in f32 whatever the leaf's
+// dtype.
 #pragma once
 
 #include <initializer_list>
@@ -35,7 +36,7 @@ class Backward;
 
 /// Where the gradient with respect to one input goes: grad = beta*grad + contribution.
 struct Sink {
-  Tensor grad;  ///< row-major, of the input's shape; not to be read where beta is 0
+  Tensor grad;  ///< of the input's shape and memory format; not to be read where beta is 0
   float beta;   ///< 0 or 1
 };
 
@@ -99,7 +100,7 @@ class Node : public GraphNode {
   virtual bool is_leaf() const noexcept { return false; }
 
   const char* op = "";
-  std::uint64_t sequence = 0;  ///< order of recording; a node's inputs have smaller numbers
+  std::uint64_t sequence = 0;   ///< order of recording; a node's inputs have smaller numbers
   SmallList<Ref<Node>> inputs;  ///< null where the input requires no gradient
   SmallList<SavedTensor> saved;
   bool freed = false;   ///< backward ran without retain_graph
@@ -112,6 +113,7 @@ class Node : public GraphNode {
   Shape shape;
   DType dtype = f32;
   Device device;
+  MemoryFormat format = MemoryFormat::contiguous;
   Tensor grad;  ///< collected by the running backward; empty outside of one
   const kernels::MicroStep* begins = nullptr;  ///< in the running backward, where can_begin is set
   std::vector<std::pair<int, GradHook>> hooks;
@@ -161,14 +163,15 @@ class Backward {
   const Tensor& saved(int i) const;
   /// Whether input i takes a gradient. Work for an input that does not is skipped.
   bool needs(int i) const noexcept { return static_cast<bool>(node_.inputs[i]); }
-  /// The buffer to accumulate input i's gradient into. Ask once per contribution, when its kernel is
-  /// about to be called.
+  /// The buffer to accumulate input i's gradient into. Ask once per contribution, when its kernel
+  /// is about to be called.
   Sink sink(int i);
   /// Adds a finished contribution (input's shape; any strides, dtype of the input or wider). The
   /// first one is kept as it is, without a copy, where no arena waits for it.
   void accumulate(int i, const Tensor& contribution);
   int input_count() const noexcept { return node_.inputs.size(); }
   const Shape& input_shape(int i) const noexcept { return node_.inputs[i]->shape; }
+  MemoryFormat input_format(int i) const noexcept { return node_.inputs[i]->format; }
   Device input_device(int i) const noexcept { return node_.inputs[i]->device; }
   DType input_dtype(int i) const noexcept { return node_.inputs[i]->dtype; }
   Stream stream() const noexcept { return current_stream(node_.device); }
@@ -198,8 +201,8 @@ bool needs_recording(const std::vector<Tensor>& inputs) noexcept;
 /// Fills in the node and hangs it on the output.
 void attach(Ref<Node> node, const char* op, const Tensor& output, Inputs inputs,
             std::initializer_list<Saved> saved);
-void attach(Ref<Node> node, const char* op, const Tensor& output,
-            const std::vector<Tensor>& inputs, std::initializer_list<Saved> saved);
+void attach(Ref<Node> node, const char* op, const Tensor& output, const std::vector<Tensor>& inputs,
+            std::initializer_list<Saved> saved);
 /// Anomaly mode: throws where the output holds a non-finite value.
 void check_finite(const char* op, const char* pass, const Tensor& t);
 /// What a watched op does beside recording: listeners are told, anomaly mode checks the output.
@@ -214,9 +217,9 @@ inline void unrecorded(const char* op, const Tensor& output, detail::Inputs inpu
     detail::watch(op, inputs, output);
 }
 
-/// Records that `output` came from `inputs` by `op` (a string literal), and returns it. Does nothing
-/// but tell who watches where recording is off or no input requires a gradient. `output` must be
-/// new: not an input, nobody else's. Undefined inputs are allowed and take no gradient.
+/// Records that `output` came from `inputs` by `op` (a string literal), and returns it. Does
+/// nothing but tell who watches where recording is off or no input requires a gradient. `output`
+/// must be new: not an input, nobody else's. Undefined inputs are allowed and take no gradient.
 template <class InputList = detail::Inputs, class Fn>
 Tensor record(const char* op, Tensor output, const InputList& inputs,
               std::initializer_list<Saved> saved, Fn&& backward) {
@@ -228,8 +231,8 @@ Tensor record(const char* op, Tensor output, const InputList& inputs,
   return output;
 }
 
-/// For an op whose number of saved tensors is known at run time only: keeps `tensors`, of which some
-/// may be undefined and none is `output`, after those that record() was told of.
+/// For an op whose number of saved tensors is known at run time only: keeps `tensors`, of which
+/// some may be undefined and none is `output`, after those that record() was told of.
 void save(const Tensor& output, const std::vector<Tensor>& tensors);
 
 /// Begins the micro-step, then runs backward from `output`, a loss, with its seed.

@@ -62,11 +62,12 @@ void check_in_place(const char* op, const Tensor& x, bool recorded) {
   FIRN_CHECK(!leaf_of(x), op, "guard it with NoGrad, or use the form without underscore",
              "{} is a leaf that requires a gradient and cannot be written in place while recording",
              describe(x));
-  FIRN_CHECK(impl.use_count() == 1 && impl.storage->use_count() == 1, op,
-             "use the form without underscore",
-             "{} cannot be written in place while recording: another handle, a view or a saved copy "
-             "of it exists",
-             describe(x));
+  FIRN_CHECK(
+      impl.use_count() == 1 && impl.storage->use_count() == 1, op,
+      "use the form without underscore",
+      "{} cannot be written in place while recording: another handle, a view or a saved copy "
+      "of it exists",
+      describe(x));
 }
 
 namespace detail {
@@ -117,7 +118,8 @@ const Tensor& at(const std::vector<Tensor>& inputs, int i) {
   return inputs[static_cast<std::size_t>(i)];
 }
 
-// The same elements without the tensor's node: a node that kept its own output would never be freed.
+// The same elements without the tensor's node: a node that kept its own output would never be
+// freed.
 Tensor alias(const Tensor& t) {
   const TensorImpl& i = *t.impl();
   return Tensor(Ref<TensorImpl>(new TensorImpl(i.storage, i.shape, i.strides, i.offset, i.dtype)));
@@ -133,6 +135,7 @@ void attach_to(Ref<Node> node, const char* op, const Tensor& output, const List&
   node->shape = impl.shape;
   node->dtype = impl.dtype;
   node->device = impl.storage->device();
+  node->format = format_of(impl.shape, impl.strides);
   for (int i = 0; i < static_cast<int>(inputs.size()); ++i)
     node->inputs.push_back(Ref<Node>(node_of(at(inputs, i))));
   for (const Saved& s : saved) {
@@ -150,8 +153,8 @@ void attach(Ref<Node> node, const char* op, const Tensor& output, Inputs inputs,
             std::initializer_list<Saved> saved) {
   attach_to(std::move(node), op, output, inputs, saved);
 }
-void attach(Ref<Node> node, const char* op, const Tensor& output,
-            const std::vector<Tensor>& inputs, std::initializer_list<Saved> saved) {
+void attach(Ref<Node> node, const char* op, const Tensor& output, const std::vector<Tensor>& inputs,
+            std::initializer_list<Saved> saved) {
   attach_to(std::move(node), op, output, inputs, saved);
 }
 

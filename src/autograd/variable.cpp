@@ -37,6 +37,7 @@ Tensor& Tensor::set_requires_grad(bool on) {
   leaf->shape = shape();
   leaf->dtype = dtype();
   leaf->device = device();
+  leaf->format = format_of(shape(), strides());
   impl_->node = Ref<GraphNode>(leaf);
   return *this;
 }

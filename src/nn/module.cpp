@@ -30,7 +30,8 @@ thread_local detail::CallListener* listener = nullptr;
 Tensor copy_for_weights(const Tensor& value) {
   const NoGrad guard;
   const OwnerScope owner(Owner::weights);
-  return clone(value);
+  return value.is_channels_last() && !value.is_contiguous() ? channels_last(clone(value))
+                                                            : clone(value);
 }
 
 /// Throws before anything is changed.
@@ -224,6 +225,7 @@ void commit(const Conversion& c) noexcept {
   c.impl->dtype = c.value.dtype();
   if (c.leaf) {
     c.leaf->dtype = c.value.dtype();
+    c.leaf->format = format_of(c.impl->shape, c.impl->strides);
     c.leaf->device = c.value.device();
     c.leaf->collected = c.grad;
   }
@@ -237,7 +239,7 @@ void convert(Module& root, std::optional<DType> dtype, std::optional<Device> dev
     Tensor y = t;
     if (dtype && is_floating(t.dtype())) y = cast(y, *dtype);
     if (device) y = to_device(y, *device);
-    return contiguous(y);
+    return y.is_channels_last() ? y : contiguous(y);
   };
   for_each_tensor(tree_of(root), [&](const TreeTensor& t) {
     const bool other_dtype = dtype && is_floating(t.tensor.dtype()) && t.tensor.dtype() != *dtype;

@@ -63,7 +63,7 @@ DType target_dtype(Policy policy, std::span<const Tensor*> operands) {
 /// A 16-bit copy of an f32 operand that stands at the operand's own place in the graph: a gradient
 /// recorded for the copy goes straight to the operand, in f32.
 Tensor stand_in(const Tensor& x, DType dtype) {
-  const Tensor copy = empty(x.shape(), dtype, x.device());
+  const Tensor copy = empty(x.shape(), dtype, x.device(), format_of(x.shape(), x.strides()));
   kernels::copy(x.view(), copy.mutable_view(), stream_of(x));
   copy.impl()->node = x.impl()->node;
   autograd::unrecorded("cast", copy, {&x});

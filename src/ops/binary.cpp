@@ -32,7 +32,8 @@ void contribute(Backward& b, int i, Kernel&& kernel) {
     const auto [grad, beta] = b.sink(i);
     kernel(grad.mutable_view(), beta);
   } else {
-    const Tensor full = empty(shape, compute_dtype(b.input_dtype(i)), b.grad().device());
+    const Tensor full = empty(shape, compute_dtype(b.input_dtype(i)), b.grad().device(),
+                              result_format(shape, b.grad()));
     kernel(full.mutable_view(), 0.f);
     accumulate_broadcast(b, i, full);
   }
@@ -83,7 +84,7 @@ Tensor binary(BinaryOp op, const char* name, const Tensor& left, const Tensor& r
   check_operands(op, name, a, b);
   const Shape shape = result_shape(name, a, b);
   const bool compares = math::info(op).compares;
-  Tensor out = empty(shape, compares ? boolean : a.dtype(), a.device());
+  Tensor out = empty(shape, compares ? boolean : a.dtype(), a.device(), result_format(shape, a, b));
   kernels::binary(op, broadcast_to(a.view(), shape), broadcast_to(b.view(), shape),
                   out.mutable_view(), math::Args{}, stream_of(a));
   if (compares || !autograd::detail::needs_recording({&a, &b})) {
@@ -137,7 +138,7 @@ Tensor where(const Tensor& condition, const Tensor& left, const Tensor& right) {
   FIRN_CHECK(condition.device() == a.device(), "where", "move one of them: x.to(device)",
              "devices differ: {} and {}", describe(condition), describe(a));
   const Shape shape = broadcast_shapes("where", result_shape("where", a, b), condition.shape());
-  Tensor out = empty(shape, a.dtype(), a.device());
+  Tensor out = empty(shape, a.dtype(), a.device(), result_format(shape, a, b));
   kernels::where(broadcast_to(condition.view(), shape), broadcast_to(a.view(), shape),
                  broadcast_to(b.view(), shape), out.mutable_view(), 0, stream_of(a));
   return record("where", out, {&a, &b}, {Saved::other(condition)}, [](Backward& bw) {

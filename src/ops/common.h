@@ -18,6 +18,20 @@ using autograd::Saved;
 /// Where the op's kernels run.
 inline Stream stream_of(const Tensor& t) noexcept { return current_stream(t.device()); }
 
+/// The memory format of an elementwise result of that shape: that of the first operand which has
+/// the whole of it.
+template <class... Operands>
+MemoryFormat result_format(const Shape& shape, const Operands&... operands) noexcept {
+  MemoryFormat format = MemoryFormat::contiguous;
+  const auto takes = [&](const Tensor& t) {
+    if (t.shape() != shape) return false;
+    format = format_of(shape, t.strides());
+    return true;
+  };
+  (takes(operands) || ...);
+  return format;
+}
+
 /// Throws Error naming `op` and both operands where dtypes or devices differ. Where an op may come
 /// in several dtypes under autocast, it is called with the operands as cast.
 void require_same(const char* op, const Tensor& a, const Tensor& b);

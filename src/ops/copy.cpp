@@ -10,12 +10,16 @@ using namespace ops;
 
 namespace {
 
-/// A recorded row-major copy in another dtype; the gradient is cast back as it is accumulated.
-Tensor converted(const char* op, const Tensor& x, DType dtype) {
-  Tensor y = empty(x.shape(), dtype, x.device());
+/// A recorded copy in another dtype or format; the gradient is cast back as it is accumulated.
+Tensor converted(const char* op, const Tensor& x, DType dtype,
+                 MemoryFormat format = MemoryFormat::contiguous) {
+  Tensor y = empty(x.shape(), dtype, x.device(), format);
   kernels::copy(x.view(), y.mutable_view(), stream_of(x));
   return record(op, y, {&x}, {}, [](Backward& b) { b.accumulate(0, b.grad()); });
 }
+
+/// x where it lies in one of the two memory formats, else a row-major copy.
+Tensor without_gaps(const Tensor& x) { return x.is_channels_last() ? x : contiguous(x); }
 
 /// In-place writes that are never recorded begin here.
 void before_overwrite(const char* op, const Tensor& x) {
@@ -30,8 +34,8 @@ Tensor cast(const Tensor& x, DType dtype) {
   require_defined("cast", x);
   if (x.dtype() == dtype) return x;
   // A cast to an integer dtype has no gradient.
-  if (!is_floating(dtype)) return converted("cast", x.detach(), dtype);
-  return converted("cast", x, dtype);
+  const MemoryFormat format = format_of(x.shape(), x.strides());
+  return converted("cast", is_floating(dtype) ? x : x.detach(), dtype, format);
 }
 
 Tensor clone(const Tensor& x) {
@@ -44,16 +48,25 @@ Tensor contiguous(const Tensor& x) {
   return x.is_contiguous() ? x : converted("contiguous", x, x.dtype());
 }
 
+Tensor channels_last(const Tensor& x) {
+  require_defined("channels_last", x);
+  FIRN_CHECK(x.rank() >= 3 && x.rank() <= 5, "channels_last", "unsqueeze it",
+             "{} has not the axes batch, channels and one to three positions", describe(x));
+  if (x.is_channels_last()) return x;
+  return converted("channels_last", x, x.dtype(), MemoryFormat::channels_last);
+}
+
 Tensor to_device(const Tensor& x, Device device) {
   require_defined("to_device", x);
   if (x.device() == device) return x;
   require_device("to_device", device);
-  const Tensor source = contiguous(x);
-  Tensor y = empty(x.shape(), x.dtype(), device);
+  const Tensor source = without_gaps(x);
+  Tensor y = empty(x.shape(), x.dtype(), device, format_of(x.shape(), x.strides()));
   copy_bytes(y.impl()->data(), device, source.impl()->data(), x.device(), x.bytes());
   return record("to_device", y, {&x}, {}, [](Backward& b) {
-    const Tensor grad = contiguous(b.grad());
-    Tensor moved = empty(grad.shape(), grad.dtype(), b.input_device(0));
+    const Tensor grad = without_gaps(b.grad());
+    Tensor moved = empty(grad.shape(), grad.dtype(), b.input_device(0),
+                         format_of(grad.shape(), grad.strides()));
     copy_bytes(moved.impl()->data(), moved.device(), grad.impl()->data(), grad.device(),
                grad.bytes());
     b.accumulate(0, moved);
@@ -68,7 +81,7 @@ void fill_(const Tensor& x, double value) {
 
 void zero_(const Tensor& x) {
   before_overwrite("zero_", x);
-  if (x.is_contiguous()) {
+  if (in_one_order(x.mutable_view())) {
     zero_bytes(x.impl()->data(), x.device(), x.bytes());
   } else {
     kernels::fill(x.mutable_view(), 0, stream_of(x));

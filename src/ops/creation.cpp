@@ -16,9 +16,19 @@ Tensor ones(const Shape& shape, DType dtype, Device device) {
   return full(shape, 1, dtype, device);
 }
 
-Tensor empty_like(const Tensor& x) { return empty(x.shape(), x.dtype(), x.device()); }
-Tensor zeros_like(const Tensor& x) { return zeros(x.shape(), x.dtype(), x.device()); }
-Tensor ones_like(const Tensor& x) { return ones(x.shape(), x.dtype(), x.device()); }
+Tensor empty_like(const Tensor& x) {
+  return empty(x.shape(), x.dtype(), x.device(), format_of(x.shape(), x.strides()));
+}
+Tensor zeros_like(const Tensor& x) {
+  Tensor t = empty_like(x);
+  zero_bytes(t.impl()->data(), t.device(), t.bytes());
+  return t;
+}
+Tensor ones_like(const Tensor& x) {
+  Tensor t = empty_like(x);
+  kernels::fill(t.mutable_view(), 1, stream_of(t));
+  return t;
+}
 
 Tensor arange(std::int64_t count, double start, double step, DType dtype, Device device) {
   FIRN_CHECK(count >= 0, "arange", "", "count is {}", count);

@@ -7,6 +7,7 @@ Tensor Tensor::to(DType dtype) const { return cast(*this, dtype); }
 Tensor Tensor::to(Device device) const { return to_device(*this, device); }
 Tensor Tensor::clone() const { return firn::clone(*this); }
 Tensor Tensor::contiguous() const { return firn::contiguous(*this); }
+Tensor Tensor::channels_last() const { return firn::channels_last(*this); }
 Tensor Tensor::reshape(const Shape& shape) const { return firn::reshape(*this, shape); }
 Tensor Tensor::flatten(std::int64_t from, std::int64_t to) const {
   return firn::flatten(*this, from, to);

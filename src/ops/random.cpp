@@ -93,13 +93,15 @@ Tensor dropout(const Tensor& x, double p, bool training, Generator& generator) {
   require_floating("dropout", x);
   FIRN_CHECK(p >= 0 && p < 1, "dropout", "p is the probability of a zero, in [0, 1)", "p = {}", p);
   if (!training || p == 0) return x;
-  const Tensor input = contiguous(x);
+  const Tensor input = x.is_channels_last() ? x : contiguous(x);
   const Tensor y = empty_like(input);
   const RandomKey key = key_for(y.mutable_view(), generator);
   kernels::dropout(input.view(), y.mutable_view(), p, key, 0, stream_of(y));
   return record("dropout", y, {&input}, {}, [p, key](Backward& b) {
     const auto [dx, beta] = b.sink(0);
-    kernels::dropout(contiguous(b.grad()).view(), dx.mutable_view(), p, key, beta, b.stream());
+    const Tensor dy =
+        dx.is_contiguous() ? contiguous(b.grad()) : channels_last(b.grad());  // element by element
+    kernels::dropout(dy.view(), dx.mutable_view(), p, key, beta, b.stream());
   });
 }
 

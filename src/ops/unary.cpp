@@ -46,7 +46,7 @@ Tensor unary(UnaryOp op, const char* name, const Tensor& operand, Args args) {
   const Autocasted in(math::info(op).autocast, operand);
   const Tensor& x = in[0];
   check_dtype(op, name, x);
-  Tensor y = empty(x.shape(), x.dtype(), x.device());
+  Tensor y = empty_like(x);
   kernels::unary(op, x.view(), y.mutable_view(), args, stream_of(x));
   return record_unary(op, name, x, x, std::move(y), args);
 }

@@ -21,7 +21,8 @@ DType sink_dtype(DType model) { return model == DType::f64 ? DType::f64 : DType:
 std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 bool fills_its_storage(const TensorImpl& t) {
-  return t.offset == 0 && firn::is_contiguous(t.shape, t.strides) &&
+  return t.offset == 0 &&
+         (is_contiguous(t.shape, t.strides) || is_channels_last(t.shape, t.strides)) &&
          static_cast<std::size_t>(t.shape.product()) * size_of(t.dtype) == t.storage->bytes();
 }
 
@@ -248,7 +249,8 @@ void ParamStore::move_in(Parameter& p) {
     impl.storage->move_into(a.weight.storage(), offset);
   } else {
     auto part = Storage::part_of(a.weight.storage(), offset, p.tensor.bytes());
-    const View place{part->data(), a.dtype, device_, impl.shape, contiguous_strides(impl.shape)};
+    const View place{part->data(), a.dtype, device_, impl.shape,
+                     strides_in(impl.shape, format_of(impl.shape, impl.strides))};
     kernels::copy(p.tensor.view(), place, stream());
     impl.storage = std::move(part);
     impl.strides = place.strides;
@@ -261,7 +263,7 @@ void ParamStore::move_in(Parameter& p) {
 }
 
 Tensor ParamStore::slice(const Tensor& arena, const Parameter& p) const {
-  return arena.as_strided(p.tensor.shape(), contiguous_strides(p.tensor.shape()), p.begin);
+  return arena.as_strided(p.tensor.shape(), p.tensor.strides(), p.begin);
 }
 
 // ---- The cycle ----

@@ -45,6 +45,7 @@ std::int64_t Tensor::size(std::int64_t axis) const {
 }
 std::int64_t Tensor::numel() const { return shape().product(); }
 bool Tensor::is_contiguous() const { return firn::is_contiguous(shape(), impl_->strides); }
+bool Tensor::is_channels_last() const { return firn::is_channels_last(shape(), impl_->strides); }
 
 ConstView Tensor::view() const {
   require_defined("view", *this);
@@ -94,6 +95,14 @@ Tensor Tensor::as_strided(const Shape& new_shape, const Strides& new_strides,
 }
 
 Tensor empty(const Shape& shape, DType dtype, Device device) {
+  return empty(shape, dtype, device, MemoryFormat::contiguous);
+}
+
+Tensor empty(const Shape& shape, DType dtype, Device device, MemoryFormat format) {
+  const bool has_format =
+      format == MemoryFormat::contiguous || (shape.size() >= 3 && shape.size() <= 5);
+  FIRN_CHECK(has_format, "empty", "leave the memory format out",
+             "channels-last is an order of tensors of rank 3 to 5, not of shape {}", shape);
   std::int64_t elements = 1;
   for (auto n : shape) {
     std::int64_t product = 0;
@@ -104,7 +113,7 @@ Tensor empty(const Shape& shape, DType dtype, Device device) {
   }
   auto storage = Storage::allocate(static_cast<std::size_t>(elements) * size_of(dtype), device);
   return Tensor(Ref<TensorImpl>(
-      new TensorImpl(std::move(storage), shape, contiguous_strides(shape), 0, dtype)));
+      new TensorImpl(std::move(storage), shape, strides_in(shape, format), 0, dtype)));
 }
 
 Tensor zeros(const Shape& shape, DType dtype, Device device) {

@@ -102,8 +102,8 @@ void add_case(std::size_t row, const std::string& rung, const std::string& tags,
 }
 
 constexpr std::array kPlain{Layout::contiguous};
-constexpr std::array kStrided{Layout::transposed, Layout::stepped, Layout::offset,
-                              Layout::expanded};
+constexpr std::array kStrided{Layout::transposed, Layout::channels_last, Layout::stepped,
+                              Layout::offset, Layout::expanded};
 
 void add_cases(std::size_t at) {
   const OpRow& row = table()[at];

@@ -23,7 +23,8 @@ std::uint64_t seed_of(std::string_view name) noexcept {
 }
 
 const char* to_string(Layout layout) noexcept {
-  constexpr const char* names[] = {"contiguous", "transposed", "stepped", "offset", "expanded"};
+  constexpr const char* names[] = {"contiguous", "transposed", "channels-last",
+                                   "stepped",    "offset",     "expanded"};
   return names[static_cast<int>(layout)];
 }
 
@@ -38,7 +39,9 @@ struct Geometry {
 Geometry geometry_of(const Shape& shape, Layout layout) {
   Geometry g{contiguous_strides(shape), 0, 0};
   const int rank = shape.size();
-  if (layout == Layout::transposed) {
+  if (layout == Layout::channels_last && rank >= 3 && rank <= 5) {
+    g.strides = strides_in(shape, MemoryFormat::channels_last);
+  } else if (layout == Layout::transposed || layout == Layout::channels_last) {
     std::int64_t step = 1;
     for (int i = 0; i < rank; ++i) {
       g.strides[i] = step;

@@ -41,10 +41,11 @@ std::uint64_t seed_of(std::string_view name) noexcept;
 /// integers), so that a kernel that reads beside its view is found out.
 enum class Layout {
   contiguous,
-  transposed,  ///< column-major
-  stepped,     ///< every second element of longer rows: no two axes can be merged
-  offset,      ///< row-major, one element after the aligned start of the memory
-  expanded,    ///< stride 0 along the first axis: the values must repeat along it
+  transposed,     ///< column-major
+  channels_last,  ///< axis 1 fastest; column-major where the rank is not 3 to 5
+  stepped,        ///< every second element of longer rows: no two axes can be merged
+  offset,         ///< row-major, one element after the aligned start of the memory
+  expanded,       ///< stride 0 along the first axis: the values must repeat along it
 };
 const char* to_string(Layout layout) noexcept;
 

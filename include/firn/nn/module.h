@@ -27,7 +27,7 @@ class Module;
 /// Parameter without a value (a layer without bias) is no parameter of its module.
 struct Parameter : Tensor {
   Parameter() noexcept = default;
-  /// A row-major copy of `value`, outside its graph. Throws Error for an integer dtype.
+  /// A copy of `value` in its memory format, outside its graph. Throws Error for an integer dtype.
   explicit Parameter(const Tensor& value);
   /// Uninitialised memory, to be filled by a function of nn::init.
   static Parameter empty(const Shape& shape, DType dtype = f32, Device device = default_device());
@@ -36,7 +36,7 @@ struct Parameter : Tensor {
 /// A tensor that belongs to the model's state but is not trained, e.g. a running mean.
 struct Buffer : Tensor {
   Buffer() noexcept = default;
-  /// A row-major copy of `value`, outside its graph, accounted to Owner::weights.
+  /// A copy of `value` in its memory format, outside its graph, accounted to Owner::weights.
   explicit Buffer(const Tensor& value);
 };
 
