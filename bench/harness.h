@@ -1,5 +1,5 @@
-// What firn's and the peer's benchmark programs share: the data, the clock, and the line they print.
-// No firn and no peer header here: both sides do the same work on the same floats.
+// What firn's and the peer's benchmark programs share: the data, the clock, and the line they
+// print. No firn and no peer header here: both sides do the same work on the same floats.
 #pragma once
 
 #include <sys/resource.h>
@@ -53,6 +53,23 @@ inline double peak_rss_mib() {
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<double>(usage.ru_maxrss) / 1024;
 }
+
+/// The command line of the training benchmarks: WORK [--threads N] [--epochs N] [--images N].
+struct Training {
+  std::string work = "mlp_sgd";
+  int threads = 2, epochs = 3;
+  std::int64_t images = 60000;  ///< of the training set
+
+  Training(int argc, char** argv) {
+    if (argc > 1) work = argv[1];
+    for (int i = 2; i + 1 < argc; i += 2) {
+      const std::string option = argv[i];
+      if (option == "--threads") threads = std::atoi(argv[i + 1]);
+      if (option == "--epochs") epochs = std::atoi(argv[i + 1]);
+      if (option == "--images") images = std::atoll(argv[i + 1]);
+    }
+  }
+};
 
 /// FashionMNIST as float in [0, 1], file order, in memory before the clock starts.
 struct Images {

@@ -1,8 +1,6 @@
-// Whole trainings of an MLP 784-512-512-10 on FashionMNIST, as a user of firn would write them.
-//   bench_train mlp_sgd|mlp_adam [--threads N] [--epochs N]
+// Whole trainings on FashionMNIST, as a user of firn would write them.
+//   bench_train mlp_sgd|mlp_adam|mlp_accum|cnn [--threads N] [--epochs N] [--images N]
 #include <firn/firn.h>
-
-#include <cstring>
 
 #include "harness.h"
 
@@ -16,53 +14,67 @@ struct Mlp : nn::Module {
   Tensor forward(const Tensor& x) override { return fc3(relu(fc2(relu(fc1(x))))); }
 };
 
-constexpr std::int64_t kBatch = 64;
+/// 1.2 million parameters; no padding.
+struct Cnn : nn::Module {
+  nn::Conv2d conv1{1, 32, 3, {.activation = Activation::relu}};
+  nn::Conv2d conv2{32, 64, 3, {.activation = Activation::relu}};
+  nn::Linear fc1{9216, 128}, fc2{128, 10};
+  FIRN_MEMBERS(conv1, conv2, fc1, fc2)
+  Tensor forward(const Tensor& x) override {
+    const Tensor images = reshape(x, {-1, 1, 28, 28});
+    return fc2(relu(fc1(flatten(max_pool2d(conv2(conv1(images)), 2), 1))));
+  }
+};
 
-double accuracy(Mlp& net, const bench::Images& test) {
+double accuracy(nn::Module& net, const bench::Images& test) {
   const NoGrad guard;
-  const Tensor x = from_memory(const_cast<float*>(test.pixels.data()), {test.count, 784});
-  const Tensor y = from_memory(const_cast<std::int64_t*>(test.labels.data()), {test.count});
-  return sum(eq(argmax(net(x)), y)).item() / static_cast<double>(test.count);
+  net.eval();
+  double right = 0;
+  constexpr std::int64_t kBatch = 1000;
+  for (std::int64_t at = 0; at < test.count; at += kBatch) {
+    const Tensor x = from_memory(const_cast<float*>(test.pixels.data()) + at * 784, {kBatch, 784});
+    const Tensor y = from_memory(const_cast<std::int64_t*>(test.labels.data()) + at, {kBatch});
+    right += sum(eq(argmax(net(x)), y)).item();
+  }
+  return right / static_cast<double>(test.count);
 }
 
-template <class Optimizer>
-void train(Optimizer& opt, Mlp& net, bench::Images& data, int epochs, const std::string& name) {
+void train(optim::Optimizer& opt, nn::Module& net, bench::Images& data, const bench::Training& run,
+           std::int64_t batch) {
   std::vector<double> rates;
-  for (int e = 0; e < epochs; ++e) {
+  for (int e = 0; e < run.epochs; ++e) {
     const double start = bench::seconds();
-    for (std::int64_t at = 0; at < data.count; at += kBatch) {
-      const std::int64_t n = std::min(kBatch, data.count - at);
+    for (std::int64_t at = 0; at < data.count; at += batch) {
+      const std::int64_t n = std::min(batch, data.count - at);
       const Tensor x = from_memory(data.pixels.data() + at * 784, {n, 784});
       const Tensor y = from_memory(data.labels.data() + at, {n});
       opt.backward(cross_entropy(net(x), y));
       opt.step();
     }
+    opt.flush();
     rates.push_back(static_cast<double>(data.count) / (bench::seconds() - start));
   }
-  bench::report(name + ".rate", "samples/s", rates);
+  bench::report(run.work + ".rate", "samples/s", rates);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string work = argc > 1 ? argv[1] : "mlp_sgd";
-  int threads = 2, epochs = 3;
-  for (int i = 2; i + 1 < argc; i += 2) {
-    if (!std::strcmp(argv[i], "--threads")) threads = std::atoi(argv[i + 1]);
-    if (!std::strcmp(argv[i], "--epochs")) epochs = std::atoi(argv[i + 1]);
-  }
-  set_num_threads(threads);
+  const bench::Training run(argc, argv);
+  set_num_threads(run.threads);
   manual_seed(1);
-  auto data = bench::load_images("train", 60000);
+  auto data = bench::load_images("train", run.images);
   const auto test = bench::load_images("t10k", 10000);
-  Mlp net;
-  if (work == "mlp_sgd") {
-    optim::SGD opt(net.parameters(), {.lr = 1e-3f});
-    train(opt, net, data, epochs, work);
+  const auto net = run.work == "cnn" ? std::unique_ptr<nn::Module>(std::make_unique<Cnn>())
+                                     : std::make_unique<Mlp>();
+  if (run.work == "mlp_sgd" || run.work == "mlp_accum") {
+    const bool accumulates = run.work == "mlp_accum";
+    optim::SGD opt(net->parameters(), {.lr = 1e-3}, {.accumulate = accumulates ? 4 : 1});
+    train(opt, *net, data, run, accumulates ? 16 : 64);
   } else {
-    optim::Adam opt(net.parameters(), {.lr = 1e-3f});
-    train(opt, net, data, epochs, work);
+    optim::Adam opt(net->parameters(), {.lr = 1e-3});
+    train(opt, *net, data, run, 64);
   }
-  bench::report(work + ".peak_rss", "MiB", {bench::peak_rss_mib()});
-  bench::report(work + ".accuracy", "%", {100 * accuracy(net, test)});
+  bench::report(run.work + ".peak_rss", "MiB", {bench::peak_rss_mib()});
+  bench::report(run.work + ".accuracy", "%", {100 * accuracy(*net, test)});
 }
