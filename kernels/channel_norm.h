@@ -67,6 +67,11 @@ void commit_moments(const View& pooled, const View& pooled_count, double momentu
                     const ConstView& state, const View& running_mean, const View& running_var,
                     const View& batches, Stream stream);
 
+/// commit_moments of a pool that holds these moments of `count` elements alone.
+void update_moments(const ConstView& mean, const ConstView& var, double count, double momentum,
+                    const View& running_mean, const View& running_var, const View& batches,
+                    Stream stream);
+
 }  // namespace cpu
 
 FIRN_KERNEL_CPU(channel_moments)
@@ -76,5 +81,6 @@ FIRN_KERNEL_CPU(channel_parameter_gradients)
 FIRN_KERNEL_CPU(channel_data_gradient)
 FIRN_KERNEL_CPU(pool_moments)
 FIRN_KERNEL_CPU(commit_moments)
+FIRN_KERNEL_CPU(update_moments)
 
 }  // namespace firn::kernels

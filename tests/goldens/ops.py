@@ -273,3 +273,18 @@ elements("kl_div", lambda x, y: F.kl_div(x, y, reduction="sum"), NEGATIVE,
          lambda: uniform(2, 3, 4, low=0.05, high=1), weight=lambda x: x.numel() / x.shape[-1],
          constant=(1,))
 write("losses")
+
+# ---- Normalisation by channel --------------------------------------------------------------------
+IMAGES, SCALE, SHIFT = lambda: uniform(2, 4, 3, 2, low=-1, high=3), lambda: uniform(4, low=0.5, high=1.5), lambda: uniform(4)
+for suffix in ["", " channels-last"]:
+    record("batch_norm" + suffix, lambda x, w, b: F.batch_norm(x, None, None, w, b, True), IMAGES, SCALE, SHIFT)
+record("batch_norm without weight and bias", lambda x: F.batch_norm(x, None, None, training=True), IMAGES)
+record("batch_norm eps 0.1", lambda x, w, b: F.batch_norm(x, None, None, w, b, True, eps=0.1), IMAGES, SCALE, SHIFT)
+record("batch_norm by given moments", lambda x, m, v, w, b: F.batch_norm(x, m, v, w, b), IMAGES, SHIFT,
+       lambda: uniform(4, low=0.5, high=2), SCALE, SHIFT, constant=(1, 2))
+for groups in [1, 2]:
+    record(f"group_norm {groups}", lambda x, w, b: F.group_norm(x, groups, w, b), IMAGES, SCALE, SHIFT)
+record("group_norm 2 without weight and bias", lambda x: F.group_norm(x, 2), IMAGES)
+record("instance_norm", lambda x, w, b: F.instance_norm(x, weight=w, bias=b), IMAGES, SCALE, SHIFT)
+record("instance_norm without weight and bias", lambda x: F.instance_norm(x), IMAGES)
+write("channel_norm")

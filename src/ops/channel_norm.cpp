@@ -1,0 +1,227 @@
+// Batch, group and instance norm: one op over cells of [n, c, l], whose moments are its own or
+// given.
+#include "firn/channel_norm.h"
+
+#include "kernels/channel_norm.h"
+#include "kernels/copy.h"
+#include "memory/capture.h"
+#include "ops/common.h"
+#include "ops/moments.h"
+
+namespace firn {
+namespace {
+
+using namespace ops;
+using kernels::NormCells;
+
+/// [n, c, ...] of one of the two memory formats as [n, c, l].
+template <class V>
+V collapse(V v) {
+  std::int64_t length = 1, stride = 1;
+  for (int d = v.rank() - 1; d >= 2; --d) {
+    if (v.shape[d] != 1 && length == 1) stride = v.strides[d];
+    length *= v.shape[d];
+  }
+  v.shape = {v.shape[0], v.shape[1], length};
+  v.strides = {v.strides[0], v.strides[1], stride};
+  return v;
+}
+ConstView collapsed(const Tensor& t) { return collapse(t.view()); }
+View writable(const Tensor& t) { return collapse(t.mutable_view()); }
+ConstView view_of(const Tensor& t) { return t.defined() ? t.view() : ConstView{}; }
+
+/// t, or a copy of it, with its elements in the same order in memory as those of x.
+Tensor in_order_of(const Tensor& x, const Tensor& t) {
+  if (t.strides() == x.strides()) return t;
+  const Shape& shape = x.shape();
+  const Tensor copy = empty(shape, t.dtype(), t.device())
+                          .as_strided(shape, strides_in(shape, format_of(shape, x.strides())));
+  kernels::copy(t.view(), copy.mutable_view(), stream_of(t));
+  return copy;
+}
+
+void require_parameter(const char* op, const char* name, const Tensor& p, const Tensor& x) {
+  if (!p.defined()) return;
+  const Shape expected = {x.size(1)};
+  FIRN_CHECK(p.shape() == expected, op, "there is one number for each channel",
+             "{} {} for x {}: expected shape {}", name, describe(p), describe(x), expected);
+  FIRN_CHECK(
+      (p.dtype() == x.dtype() || p.dtype() == compute_dtype(x.dtype())) && p.device() == x.device(),
+      op, "cast or move it", "{} {} and x {} differ in dtype or device", name, describe(p),
+      describe(x));
+}
+
+void require_input(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                   double eps) {
+  require_floating(op, x);
+  FIRN_CHECK(x.rank() >= 2 && x.rank() <= 5, op, "x is [n, c, ...] of rank 2 to 5",
+             "x {} has {} axes", describe(x), x.rank());
+  FIRN_CHECK(eps >= 0, op, "eps keeps the variance off 0", "eps = {}", eps);
+  require_parameter(op, "weight", weight, x);
+  require_parameter(op, "bias", bias, x);
+}
+
+/// How many elements of x have one mean.
+double cell_size(const Tensor& x, NormCells cells) {
+  const std::int64_t all = x.numel(), n = cells.per_sample ? x.size(0) : 1;
+  const std::int64_t count = n * cells.groups;
+  return count == 0 ? 0 : static_cast<double>(all / count);
+}
+
+/// y of x by `moments`, which come from x itself where `through`: the gradient then goes through
+/// them.
+Tensor normalize(const char* op, const Tensor& x, NormCells cells, const Moments& moments,
+                 bool through, const Tensor& weight, const Tensor& bias, double eps) {
+  const Tensor w = weight.defined() ? contiguous(weight) : Tensor();
+  const Tensor c = bias.defined() ? contiguous(bias) : Tensor();
+  const Tensor y = empty_like(x);
+  kernels::channel_normalize(collapsed(x), cells, moments.mean.view(), moments.var.view(),
+                             view_of(w), view_of(c), eps, writable(y), stream_of(y));
+  const double count = cell_size(x, cells);
+  return record(
+      op, y, {&x, &w, &c},
+      {Saved::input(0), Saved::input(1), Saved::other(moments.mean), Saved::other(moments.var)},
+      [cells, through, eps, count](Backward& b) {
+        const Tensor& saved_x = b.saved(0);
+        const ConstView saved = collapsed(saved_x);
+        const ConstView mean = b.saved(2).view(), var = b.saved(3).view();
+        const Tensor grad = in_order_of(saved_x, b.grad());
+        const ConstView dy = collapsed(grad);
+        const bool parameters = b.needs(1) || b.needs(2);
+        Tensor sums;
+        if (parameters || through) {
+          sums = empty({cells.per_sample ? saved.shape[0] : 1, saved.shape[1], 2},
+                       compute_dtype(saved.dtype), saved.device);
+          kernels::channel_gradient_sums(dy, saved, cells, mean, var, eps, sums.mutable_view(),
+                                         b.stream());
+        }
+        if (parameters) {
+          View dweight, dbias;
+          float dweight_beta = 0, dbias_beta = 0;
+          const auto give = [&b](int i, View& to, float& to_beta) {
+            if (!b.needs(i)) return;
+            const auto [g, beta] = b.sink(i);
+            to = g.mutable_view();
+            to_beta = beta;
+          };
+          give(1, dweight, dweight_beta);
+          give(2, dbias, dbias_beta);
+          kernels::channel_parameter_gradients(sums.view(), dweight, dweight_beta, dbias,
+                                               dbias_beta, b.stream());
+        }
+        if (!b.needs(0)) return;
+        const auto [dx, beta] = b.sink(0);
+        kernels::channel_data_gradient(dy, saved, cells, mean, var, view_of(b.saved(1)), eps,
+                                       through ? sums.view() : ConstView{}, count, writable(dx),
+                                       beta, b.stream());
+      });
+}
+
+/// In one of the two memory formats.
+Tensor formatted(const Tensor& x) {
+  return x.is_contiguous() || x.is_channels_last() ? x : contiguous(x);
+}
+
+Moments moments_of(const Tensor& x, NormCells cells) {
+  const Shape shape = {(cells.per_sample ? x.size(0) : 1) * cells.groups};
+  const DType dtype = compute_dtype(x.dtype());
+  const Moments moments{empty(shape, dtype, x.device()), empty(shape, dtype, x.device())};
+  kernels::channel_moments(collapsed(x), cells, moments.mean.mutable_view(),
+                           moments.var.mutable_view(), stream_of(x));
+  return moments;
+}
+
+Tensor norm_of_samples(const char* op, const Tensor& x, std::int64_t groups, const Tensor& weight,
+                       const Tensor& bias, double eps) {
+  const Tensor input = formatted(x);
+  const NormCells cells{groups, true};
+  return normalize(op, input, cells, moments_of(input, cells), true, weight, bias, eps);
+}
+
+}  // namespace
+
+Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps,
+                  Moments* moments) {
+  require_input("batch_norm", x, weight, bias, eps);
+  FIRN_CHECK(x.numel() > 0 || x.size(1) == 0, "batch_norm", "there is no mean of no values",
+             "x {} has no values in its {} channels", describe(x), x.size(1));
+  const Tensor input = formatted(x);
+  const NormCells cells{x.size(1), false};
+  const Moments own = moments_of(input, cells);
+  if (moments) *moments = own;
+  return normalize("batch_norm", input, cells, own, true, weight, bias, eps);
+}
+
+Tensor batch_norm(const Tensor& x, const Moments& moments, const Tensor& weight, const Tensor& bias,
+                  double eps) {
+  require_input("batch_norm", x, weight, bias, eps);
+  const auto require = [&](const char* name, const Tensor& m) {
+    require_defined("batch_norm", m);
+    require_parameter("batch_norm", name, m, x);
+    FIRN_CHECK(m.dtype() == compute_dtype(x.dtype()), "batch_norm",
+               "moments are f32, or f64 for an f64 x", "{} {} for x {}", name, describe(m),
+               describe(x));
+  };
+  require("mean", moments.mean);
+  require("var", moments.var);
+  const Moments given{contiguous(moments.mean.detach()), contiguous(moments.var.detach())};
+  return normalize("batch_norm", formatted(x), {x.size(1), false}, given, false, weight, bias, eps);
+}
+
+Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight, const Tensor& bias,
+                  double eps) {
+  require_input("group_norm", x, weight, bias, eps);
+  FIRN_CHECK(groups > 0 && x.size(1) % groups == 0, "group_norm",
+             "channels are cut in groups of equal size", "{} channels of x {} in {} groups",
+             x.size(1), describe(x), groups);
+  return norm_of_samples("group_norm", x, groups, weight, bias, eps);
+}
+
+Tensor instance_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
+  require_input("instance_norm", x, weight, bias, eps);
+  return norm_of_samples("instance_norm", x, x.size(1), weight, bias, eps);
+}
+
+// ---- Running statistics (moments.h) ----
+
+namespace {
+
+/// Notes that `tensors` have been written, now and whenever what is being captured is replayed.
+void written(const char* op, std::initializer_list<const Tensor*> tensors) {
+  for (const Tensor* t : tensors) {
+    if (!t->defined()) continue;
+    t->storage()->bump_version(op);
+    if (memory::capturing(t->device()))
+      memory::on_replay(t->device(), [op, storage = t->storage()] { storage->bump_version(op); });
+  }
+}
+View writable_or_none(const Tensor& t) { return t.defined() ? t.mutable_view() : View{}; }
+
+}  // namespace
+
+void ops::pool_moments(const Moments& moments, double count, const Tensor& pooled,
+                       const Tensor& pooled_count) {
+  kernels::pool_moments(moments.mean.view(), moments.var.view(), count, pooled.mutable_view(),
+                        pooled_count.mutable_view(), stream_of(pooled));
+  written("pool_moments", {&pooled, &pooled_count});
+}
+
+void ops::commit_moments(const Tensor& pooled, const Tensor& pooled_count, double momentum,
+                         const ConstView& step_state, const Tensor& running_mean,
+                         const Tensor& running_var, const Tensor& batches) {
+  kernels::commit_moments(pooled.mutable_view(), pooled_count.mutable_view(), momentum, step_state,
+                          running_mean.mutable_view(), running_var.mutable_view(),
+                          writable_or_none(batches), stream_of(pooled));
+  written("commit_moments", {&pooled, &pooled_count, &running_mean, &running_var, &batches});
+}
+
+void ops::update_moments(const Moments& moments, double count, double momentum,
+                         const Tensor& running_mean, const Tensor& running_var,
+                         const Tensor& batches) {
+  kernels::update_moments(moments.mean.view(), moments.var.view(), count, momentum,
+                          running_mean.mutable_view(), running_var.mutable_view(),
+                          writable_or_none(batches), stream_of(running_mean));
+  written("update_moments", {&running_mean, &running_var, &batches});
+}
+
+}  // namespace firn
