@@ -84,8 +84,8 @@ class ChannelCut {
   /// fn(slab) for slabs of at most kSlab elements that cover the task.
   template <class Fn>
   void slabs(const ChannelTask& t, Fn&& fn) const {
-    const std::int64_t p_step =
-        across ? std::max<std::int64_t>(1, kSlab / t.channels) : std::min(t.positions, kSlab);
+    const std::int64_t p_step = across ? std::clamp<std::int64_t>(kSlab / t.channels, 1, kMaxRows)
+                                       : std::min(t.positions, kSlab);
     const std::int64_t c_step = across ? t.channels : std::max<std::int64_t>(1, kSlab / p_step);
     for (std::int64_t i = t.first; i < t.last; ++i) {
       for (std::int64_t k = 0; k < t.channels; k += c_step) {
@@ -98,6 +98,8 @@ class ChannelCut {
   }
 
   static constexpr std::int64_t kSlab = 8192;
+  /// Of columns that are channels: each is summed up one row after the other.
+  static constexpr std::int64_t kMaxRows = 128;
 
  private:
   template <class C>

@@ -278,6 +278,8 @@ write("losses")
 IMAGES, SCALE, SHIFT = lambda: uniform(2, 4, 3, 2, low=-1, high=3), lambda: uniform(4, low=0.5, high=1.5), lambda: uniform(4)
 for suffix in ["", " channels-last"]:
     record("batch_norm" + suffix, lambda x, w, b: F.batch_norm(x, None, None, w, b, True), IMAGES, SCALE, SHIFT)
+record("batch_norm of vectors", lambda x, w, b: F.batch_norm(x, None, None, w, b, True),
+       lambda: uniform(5, 4, low=-1, high=3), SCALE, SHIFT)
 record("batch_norm without weight and bias", lambda x: F.batch_norm(x, None, None, training=True), IMAGES)
 record("batch_norm eps 0.1", lambda x, w, b: F.batch_norm(x, None, None, w, b, True, eps=0.1), IMAGES, SCALE, SHIFT)
 record("batch_norm by given moments", lambda x, m, v, w, b: F.batch_norm(x, m, v, w, b), IMAGES, SHIFT,

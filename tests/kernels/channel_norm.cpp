@@ -352,14 +352,14 @@ TEST_CASE("parameter gradients: sums over the samples, in sinks of either dtype"
 TEST_CASE("no elements: the sums are zero") {
   const Tensor none = empty({0, 3, 4}), stat = make({1, 1, 1}, {3}, f32);
   const Tensor sums = make(Values(6, 7), {1, 3, 2}, f32);
-  kernels::channel_gradient_sums(none.view(), none.view(), {3, false}, stat.view(), stat.view(),
-                                 kEps, sums.mutable_view(), stream());
+  kernels::channel_gradient_sums(none.view(), none.view(), NormCells{3, false}, stat.view(),
+                                 stat.view(), kEps, sums.mutable_view(), stream());
   expect_same("sums", values_of(sums), Values(6, 0));
-  kernels::channel_normalize(none.view(), {3, false}, stat.view(), stat.view(), ConstView{},
-                             ConstView{}, kEps, none.mutable_view(), stream());
-  kernels::channel_data_gradient(none.view(), none.view(), {3, false}, stat.view(), stat.view(),
-                                 ConstView{}, kEps, sums.view(), 1, none.mutable_view(), 0,
-                                 stream());
+  kernels::channel_normalize(none.view(), NormCells{3, false}, stat.view(), stat.view(),
+                             ConstView{}, ConstView{}, kEps, none.mutable_view(), stream());
+  kernels::channel_data_gradient(none.view(), none.view(), NormCells{3, false}, stat.view(),
+                                 stat.view(), ConstView{}, kEps, sums.view(), 1,
+                                 none.mutable_view(), 0, stream());
 }
 
 /// All results of one case, one after the other.

@@ -48,8 +48,8 @@ void add_samples(const Pool& pool, const Values& x, DType t, std::int64_t first,
   const Values part(x.begin() + first * sample, x.begin() + last * sample);
   const Tensor in = make(part, {last - first, kChannels, kPositions}, t);
   const Tensor mean = empty({kChannels}, t), var = empty({kChannels}, t);
-  kernels::channel_moments(in.view(), {kChannels, false}, mean.mutable_view(), var.mutable_view(),
-                           stream());
+  kernels::channel_moments(in.view(), kernels::NormCells{kChannels, false}, mean.mutable_view(),
+                           var.mutable_view(), stream());
   pool.add(mean, var, static_cast<double>((last - first) * kPositions));
 }
 
