@@ -47,8 +47,8 @@ void conv_weight_gradient(const ConstView& dy, const ConstView& x, const ConvGeo
 
 }  // namespace cpu
 
-FIRN_KERNEL_CPU(conv_forward)
-FIRN_KERNEL_CPU(conv_data_gradient)
-FIRN_KERNEL_CPU(conv_weight_gradient)
+FIRN_KERNEL(conv_forward)
+FIRN_KERNEL(conv_data_gradient)
+FIRN_KERNEL(conv_weight_gradient)
 
 }  // namespace firn::kernels

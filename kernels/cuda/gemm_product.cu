@@ -1,15 +1,13 @@
 #include "kernels/cuda/gemm_product.h"
 
-#include <algorithm>
 #include <array>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <type_traits>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
+#include "kernels/cuda/contexts.h"
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/workspace.h"
@@ -78,17 +76,6 @@ std::string describe(const Product& p) {
 
 /// Everything that the choice of an algorithm depends on.
 using Key = std::array<std::int64_t, 24>;
-
-struct KeyHash {
-  std::size_t operator()(const Key& key) const noexcept {
-    std::uint64_t h = 0x9e3779b97f4a7c15u;
-    for (const std::int64_t v : key) {
-      h = (h ^ static_cast<std::uint64_t>(v)) * 0xff51afd7ed558ccdu;
-      h ^= h >> 32;
-    }
-    return h;
-  }
-};
 
 Key key_of(const Product& p, bool tf32) {
   Key key = {static_cast<std::int64_t>(p.in),
@@ -229,66 +216,21 @@ Plan make_plan(const Product& p, bool tf32, cublasLtHandle_t handle) {
   return plan;
 }
 
-// ---- Contexts: a handle with the plans made for it, one per thread and device ----
-
+/// A handle with the plans made for it.
 struct Context {
   int device;
   cublasLtHandle_t handle = nullptr;
   std::unordered_map<Key, Plan, KeyHash> plans;
 };
 
-/// Contexts that no thread uses at the moment. A thread that ends leaves its own here, plans and
-/// all, to the next one; none is destroyed, since CUDA may be gone before a process's last objects.
-struct Idle {
-  std::mutex mutex;
-  std::vector<std::unique_ptr<Context>> contexts;
-
-  static Idle& all() {
-    static Idle* const idle = new Idle;
-    return *idle;
-  }
-};
-
-class ThreadContexts {
- public:
-  ~ThreadContexts() {
-    Idle& idle = Idle::all();
-    const std::lock_guard lock(idle.mutex);
-    for (auto& c : mine_) idle.contexts.push_back(std::move(c));
-  }
-
-  Context& of(int device, const char* op) {
-    for (const auto& c : mine_)
-      if (c->device == device) return *c;
-    Idle& idle = Idle::all();
-    {
-      const std::lock_guard lock(idle.mutex);
-      const auto free = std::find_if(idle.contexts.begin(), idle.contexts.end(),
-                                     [&](const auto& c) { return c->device == device; });
-      if (free != idle.contexts.end()) {
-        mine_.push_back(std::move(*free));
-        idle.contexts.erase(free);
-        return *mine_.back();
-      }
-    }
+Context& context_of(int device, const char* op) {
+  return thread_context<Context>(device, [&] {
     auto fresh =
         std::make_unique<Context>(Context{.device = device, .handle = nullptr, .plans = {}});
     check(cublaslt().cublasLtCreate(&fresh->handle), op, "cublasLtCreate");
-    mine_.push_back(std::move(fresh));
-    return *mine_.back();
-  }
-
- private:
-  std::vector<std::unique_ptr<Context>> mine_;
-};
-
-Context& context_of(int device, const char* op) {
-  static thread_local ThreadContexts contexts;
-  return contexts.of(device, op);
+    return fresh;
+  });
 }
-
-/// Shapes that change all the time must not fill the memory with plans.
-constexpr std::size_t kMaxPlans = 4096;
 
 }  // namespace
 

@@ -1,0 +1,344 @@
+// The three products of a convolution on a CUDA device against plain loops in double: strides,
+// padding, dilation and groups, all dtypes, views in any order, sums that go on from what is there,
+// chunks of columns, and the bits in every order of threads and blocks.
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "kernels/conv.h"
+#include "kernels/twins.h"
+#include "support/catch.h"
+#include "support/simulator.h"
+#include "support/values.h"
+#ifdef FIRN_HAS_CUDA
+#include "kernels/cuda/conv_parts.h"
+
+namespace firn::testing {
+namespace {
+
+using kernels::ConvGeometry;
+using kernels::cuda::ConvPath;
+
+struct Case {
+  std::int64_t n, c, h, w, k, r, s;
+  ConvGeometry geometry = {};
+
+  std::int64_t result(int axis) const {
+    const std::int64_t size = axis == 0 ? h : w, taps = axis == 0 ? r : s;
+    const auto at = static_cast<std::size_t>(axis);
+    return (size + geometry.before[at] + geometry.after[at] - geometry.dilation[at] * (taps - 1) -
+            1) /
+               geometry.stride[at] +
+           1;
+  }
+  Shape x() const { return {n, c, h, w}; }
+  Shape weight() const { return {k, c / geometry.groups, r, s}; }
+  Shape y() const { return {n, k, result(0), result(1)}; }
+  std::string name() const {
+    return to_string(x()) + " with " + to_string(weight()) + " groups " +
+           std::to_string(geometry.groups);
+  }
+};
+
+const std::vector<Case> kCases = {
+    {2, 1, 8, 7, 5, 3, 3, {}},
+    {2, 8, 7, 6, 5, 3, 3, {.stride = {2, 2}, .before = {1, 1}, .after = {1, 1}}},
+    {1, 3, 9, 10, 4, 2, 3, {{2, 1}, {1, 0}, {0, 2}, {1, 2}}},
+    {2, 16, 5, 6, 16, 3, 3, {.before = {1, 1}, .after = {1, 1}}},
+    {3, 8, 5, 5, 6, 1, 1, {}},
+    {2, 4, 6, 5, 8, 1, 1, {.stride = {2, 2}}},
+    {2, 4, 4, 4, 3, 1, 1, {.before = {1, 1}, .after = {1, 1}}},
+    {1, 2, 9, 8, 3, 4, 4, {.stride = {4, 4}}},
+    {1, 2, 5, 5, 3, 5, 5, {}},
+    {2, 8, 6, 5, 4, 3, 3, {.before = {1, 1}, .after = {1, 1}, .groups = 2}},
+    {2, 16, 4, 4, 16, 1, 1, {.groups = 2}},
+    {2, 6, 5, 5, 12, 3, 3, {.stride = {2, 1}, .before = {1, 1}, .after = {1, 1}, .groups = 6}},
+};
+
+/// What the loops add up, and the sum of its absolute values.
+struct Sums {
+  std::vector<double> value, size;
+};
+
+/// fn(y's, x's and w's row-major index) for every product of the convolution.
+template <class Fn>
+void for_each_product(const Case& c, Fn&& fn) {
+  const Shape x = c.x(), w = c.weight(), y = c.y();
+  const std::int64_t kernels = c.k / c.geometry.groups;
+  const auto index = [](const Shape& s, std::int64_t a, std::int64_t b, std::int64_t d,
+                        std::int64_t e) {
+    return static_cast<std::size_t>(((a * s[1] + b) * s[2] + d) * s[3] + e);
+  };
+  for (std::int64_t n = 0; n < y[0]; ++n)
+    for (std::int64_t k = 0; k < y[1]; ++k)
+      for (std::int64_t p = 0; p < y[2]; ++p)
+        for (std::int64_t q = 0; q < y[3]; ++q)
+          for (std::int64_t i = 0; i < w[1]; ++i)
+            for (std::int64_t r = 0; r < w[2]; ++r)
+              for (std::int64_t s = 0; s < w[3]; ++s) {
+                const std::int64_t row =
+                    p * c.geometry.stride[0] + r * c.geometry.dilation[0] - c.geometry.before[0];
+                const std::int64_t column =
+                    q * c.geometry.stride[1] + s * c.geometry.dilation[1] - c.geometry.before[1];
+                if (row < 0 || row >= x[2] || column < 0 || column >= x[3]) continue;
+                fn(index(y, n, k, p, q), index(x, n, k / kernels * w[1] + i, row, column),
+                   index(w, k, i, r, s));
+              }
+}
+
+/// result[target] += a[..] * b[..] over all products, from `start` on.
+template <class Pick>
+Sums sums_of(const Case& c, std::vector<double> start, const std::vector<double>& a,
+             const std::vector<double>& b, Pick&& pick) {
+  Sums out{start, std::move(start)};
+  for (double& v : out.size) v = std::abs(v);
+  for_each_product(c, [&](std::size_t y, std::size_t x, std::size_t w) {
+    const auto [target, left, right] = pick(y, x, w);
+    out.value[target] += a[left] * b[right];
+    out.size[target] += std::abs(a[left] * b[right]);
+  });
+  return out;
+}
+struct Indices {
+  std::size_t target, left, right;
+};
+
+std::vector<double> bound_of(const Sums& s, DType in, DType out, std::int64_t terms) {
+  std::vector<double> bound(s.value.size());
+  for (std::size_t i = 0; i < bound.size(); ++i) {
+    bound[i] = (4 * std::sqrt(static_cast<double>(terms)) + 4) * epsilon_of(compute_dtype(in)) *
+                   s.size[i] +
+               2 * epsilon_of(out) * std::abs(s.value[i]) + (out == f16 ? 0x1p-24 : 1e-38);
+  }
+  return bound;
+}
+
+enum class Order { channels_last, row_major, stepped };
+
+/// Values of a rank-4 view in an order of memory; what lies between them is NaN.
+class Operand {
+ public:
+  Operand(const std::vector<double>& values, const Shape& shape, DType dtype, Order order)
+      : shape_(shape) {
+    strides_ = order == Order::channels_last ? strides_in(shape, MemoryFormat::channels_last)
+                                             : contiguous_strides(shape);
+    if (order == Order::stepped)
+      for (std::int64_t& s : strides_) s *= 3;
+    std::int64_t last = 0;
+    for (int d = 0; d < 4; ++d) last += (shape[d] - 1) * strides_[d];
+    std::vector<double> memory(static_cast<std::size_t>(last + 1), std::nan(""));
+    each([&](std::size_t i, std::size_t at) { memory[at] = values[i]; });
+    twins_.emplace(dtype, memory);
+  }
+  View view() const { return twins_->device(shape_, strides_); }
+  std::vector<double> values() const {
+    const std::vector<double> memory = twins_->device_values();
+    std::vector<double> out(static_cast<std::size_t>(shape_.product()));
+    each([&](std::size_t i, std::size_t at) { out[i] = memory[at]; });
+    return out;
+  }
+
+ private:
+  template <class Fn>
+  void each(Fn&& fn) const {
+    std::size_t i = 0;
+    for (std::int64_t a = 0; a < shape_[0]; ++a)
+      for (std::int64_t b = 0; b < shape_[1]; ++b)
+        for (std::int64_t c = 0; c < shape_[2]; ++c)
+          for (std::int64_t d = 0; d < shape_[3]; ++d)
+            fn(i++, static_cast<std::size_t>(a * strides_[0] + b * strides_[1] + c * strides_[2] +
+                                             d * strides_[3]));
+  }
+
+  Shape shape_;
+  Strides strides_;
+  std::optional<Twins> twins_;
+};
+
+/// While alive, products take this path, with columns in chunks of about so many bytes.
+class Path {
+ public:
+  explicit Path(ConvPath path, std::size_t bytes = std::size_t{64} << 20)
+      : path_(kernels::cuda::conv_path().exchange(path)),
+        bytes_(kernels::cuda::column_bytes().exchange(bytes)) {}
+  ~Path() {
+    kernels::cuda::conv_path() = path_;
+    kernels::cuda::column_bytes() = bytes_;
+  }
+  Path(const Path&) = delete;
+  Path& operator=(const Path&) = delete;
+
+ private:
+  ConvPath path_;
+  std::size_t bytes_;
+};
+
+/// A case's values, the same for every dtype but for rounding.
+struct Data {
+  std::vector<double> x, w, dy, bias;
+  Data(const Case& c, DType t) {
+    Rng rng(seed_of(c.name()));
+    x = rounded(rng.uniforms(c.x().product(), -1, 1), t);
+    w = rounded(rng.uniforms(c.weight().product(), -1, 1), t);
+    dy = rounded(rng.uniforms(c.y().product(), -1, 1), t);
+    bias = rounded(rng.uniforms(c.k, -1, 1), t);
+  }
+};
+
+std::vector<double> forward(const Case& c, const Data& d, DType t, Order order, bool with_bias,
+                            bool relu) {
+  const Operand x(d.x, c.x(), t, order), w(d.w, c.weight(), t, order);
+  const Operand y(std::vector<double>(d.dy.size(), std::nan("")), c.y(), t, order);
+  const Twins bias(t, d.bias);
+  const ConstView added = with_bias ? ConstView(bias.device({c.k})) : ConstView{};
+  kernels::cuda::conv_forward(x.view(), w.view(), added, relu, c.geometry, y.view(),
+                              device_stream());
+  return y.values();
+}
+/// `before`: what the gradient already is, where it is added to.
+std::vector<double> data_gradient(const Case& c, const Data& d, DType t, DType out, Order order,
+                                  const std::vector<double>& before) {
+  const Operand dy(d.dy, c.y(), t, order), w(d.w, c.weight(), t, order);
+  const Operand dx(before.empty() ? std::vector<double>(d.x.size(), std::nan("")) : before, c.x(),
+                   out, order);
+  kernels::cuda::conv_data_gradient(dy.view(), w.view(), c.geometry, dx.view(),
+                                    before.empty() ? 0.f : 1.f, device_stream());
+  return dx.values();
+}
+std::vector<double> weight_gradient(const Case& c, const Data& d, DType t, DType out, Order order,
+                                    const std::vector<double>& before) {
+  const Operand dy(d.dy, c.y(), t, order), x(d.x, c.x(), t, order);
+  const Operand dw(before.empty() ? std::vector<double>(d.w.size(), std::nan("")) : before,
+                   c.weight(), out, order);
+  kernels::cuda::conv_weight_gradient(dy.view(), x.view(), c.geometry, dw.view(),
+                                      before.empty() ? 0.f : 1.f, device_stream());
+  return dw.values();
+}
+
+void check_case(const Case& c, DType t, Order order) {
+  const Data d(c, t);
+  const std::int64_t taps = c.weight().product() / c.k, positions = c.y().product() / c.k;
+  for (const bool with_bias : {false, true}) {
+    for (const bool relu : {false, true}) {
+      std::vector<double> start(d.dy.size());
+      const std::size_t area = static_cast<std::size_t>(c.result(0) * c.result(1));
+      for (std::size_t i = 0; i < start.size() && with_bias; ++i)
+        start[i] = d.bias[i / area % d.bias.size()];
+      Sums want = sums_of(c, start, d.x, d.w, [](auto y, auto x, auto w) {
+        return Indices{y, x, w};
+      });
+      for (double& v : want.value) v = relu ? std::max(v, 0.0) : v;
+      expect_close(c.name() + (with_bias ? " bias" : "") + (relu ? " relu" : ""),
+                   forward(c, d, t, order, with_bias, relu), want.value,
+                   bound_of(want, t, t, taps + 1));
+    }
+  }
+  Rng rng(seed_of(c.name() + " before"));
+  for (const bool add : {false, true}) {
+    for (const DType out : {t, compute_dtype(t)}) {
+      const auto dx0 = add ? rounded(rng.uniforms(c.x().product(), -1, 1), out)
+                           : std::vector<double>(d.x.size());
+      const Sums dx = sums_of(c, dx0, d.dy, d.w, [](auto y, auto x, auto w) {
+        return Indices{x, y, w};
+      });
+      expect_close(c.name() + " dx",
+                   data_gradient(c, d, t, out, order, add ? dx0 : decltype(dx0){}), dx.value,
+                   bound_of(dx, t, out, taps * c.k + 1));
+      const auto dw0 = add ? rounded(rng.uniforms(c.weight().product(), -1, 1), out)
+                           : std::vector<double>(d.w.size());
+      const Sums dw = sums_of(c, dw0, d.dy, d.x, [](auto y, auto x, auto w) {
+        return Indices{w, y, x};
+      });
+      expect_close(c.name() + " dw",
+                   weight_gradient(c, d, t, out, order, add ? dw0 : decltype(dw0){}), dw.value,
+                   bound_of(dw, t, out, positions + 1));
+    }
+  }
+}
+
+TEST_CASE("conv on a device: products of gathered columns agree with loops") {
+  if (!has_device()) return;
+  const Path path(ConvPath::im2col);
+  for (const Case& c : kCases) {
+    for (const DType t : {f32, f16, bf16, f64}) check_case(c, t, Order::channels_last);
+    check_case(c, f32, Order::row_major);
+    check_case(c, f16, Order::stepped);
+  }
+}
+
+TEST_CASE("conv on a device: what the library takes agrees with loops") {
+  if (!has_device()) return;
+  for (const Case& c : kCases) {
+    for (const DType t : {f32, f16, bf16, f64}) check_case(c, t, Order::channels_last);
+    check_case(c, bf16, Order::row_major);
+  }
+}
+
+TEST_CASE("conv on a device: columns in chunks") {
+  if (!has_device()) return;
+  const Path path(ConvPath::im2col, 2048);
+  for (const Case& c :
+       {Case{5, 4, 9, 9, 6, 3, 3, {.before = {1, 1}, .after = {1, 1}}},
+        Case{4, 6, 8, 7, 4, 3, 2, {.stride = {2, 1}, .before = {0, 1}, .groups = 2}}}) {
+    for (const DType t : {f32, f16}) check_case(c, t, Order::channels_last);
+  }
+}
+
+TEST_CASE("conv on a device: nothing to add up") {
+  if (!has_device()) return;
+  for (const ConvPath way : {ConvPath::im2col, ConvPath::automatic}) {
+    const Path path(way);
+    // No images: gradients of the weight are 0, or stay.
+    const Case none{0, 3, 5, 5, 2, 3, 3, {}};
+    const Twins empty(f32, {}), dw(f32, std::vector<double>(54, 2));
+    const auto view = [&](const Shape& s) { return empty.device(s); };
+    kernels::cuda::conv_forward(view(none.x()), dw.device(none.weight()), ConstView{}, true, {},
+                                view(none.y()), device_stream());
+    kernels::cuda::conv_data_gradient(view(none.y()), dw.device(none.weight()), {}, view(none.x()),
+                                      0, device_stream());
+    kernels::cuda::conv_weight_gradient(view(none.y()), view(none.x()), {},
+                                        dw.device(none.weight()), 1, device_stream());
+    CHECK(dw.device_values() == std::vector<double>(54, 2));
+    kernels::cuda::conv_weight_gradient(view(none.y()), view(none.x()), {},
+                                        dw.device(none.weight()), 0, device_stream());
+    CHECK(dw.device_values() == std::vector<double>(54, 0));
+    // No channels: the result is the bias.
+    const Case hollow{2, 0, 4, 4, 3, 3, 3, {}};
+    const Twins bias(f32, {-1, 0.5, 2}), y(f32, std::vector<double>(24, 7));
+    const View out = y.device(hollow.y(), strides_in(hollow.y(), MemoryFormat::channels_last));
+    kernels::cuda::conv_forward(view(hollow.x()), view(hollow.weight()), bias.device({3}), true, {},
+                                out, device_stream());
+    std::vector<double> want;
+    for (int i = 0; i < 8; ++i) want.insert(want.end(), {0, 0.5, 2});
+    CHECK(y.device_values() == want);
+    // No kernels: dx is 0, or stays.
+    const Case blunt{2, 3, 4, 4, 0, 3, 3, {}};
+    const Twins dx(f32, std::vector<double>(96, 3));
+    kernels::cuda::conv_data_gradient(view(blunt.y()), view(blunt.weight()), {},
+                                      dx.device(blunt.x()), 1, device_stream());
+    CHECK(dx.device_values() == std::vector<double>(96, 3));
+    kernels::cuda::conv_data_gradient(view(blunt.y()), view(blunt.weight()), {},
+                                      dx.device(blunt.x()), 0, device_stream());
+    CHECK(dx.device_values() == std::vector<double>(96, 0));
+  }
+}
+
+#ifdef FIRN_HAS_CUSIM
+TEST_CASE("conv on a device: the same bits in every order of threads and blocks") {
+  if (!has_device()) return;
+  const Path path(ConvPath::im2col, 2048);
+  const Case c{3, 8, 7, 7, 6, 3, 3, {{2, 1}, {1, 1}, {1, 1}, {1, 2}, 2}};
+  const Data d(c, f16);
+  expect_same_in_every_order([&] {
+    std::vector<double> all = forward(c, d, f16, Order::channels_last, true, true);
+    for (const auto& part : {data_gradient(c, d, f16, f16, Order::channels_last, d.x),
+                             weight_gradient(c, d, f16, f32, Order::channels_last, d.w)})
+      all.insert(all.end(), part.begin(), part.end());
+    return all;
+  });
+}
+#endif
+
+}  // namespace
+}  // namespace firn::testing
+#endif
