@@ -23,6 +23,9 @@ cudnnDataType_t data_type(DType t) {
 
 // ---- The graph ----
 
+/// Tensors between two operations, never in memory.
+enum Between : std::int64_t { kSum = 100, kAdded };
+
 /// Tensors and operations of one graph, kept until its plan is made.
 struct Graph {
   std::vector<Descriptor> parts;
@@ -37,11 +40,8 @@ struct Graph {
   void operation(Descriptor&& d) { operations.push_back(keep(std::move(d)).get()); }
 };
 
-/// Channels-last; `uid` 0: between two operations, never in memory.
+/// Channels-last.
 Descriptor tensor(const std::array<std::int64_t, 4>& sizes, DType dtype, std::int64_t uid) {
-  static thread_local std::int64_t virtual_uid = 0;
-  const bool in_memory = uid != 0;
-  if (!in_memory) uid = 1000 + (virtual_uid++ & 0xffff);
   Descriptor d(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   d.set(CUDNN_ATTR_TENSOR_DATA_TYPE, data_type(dtype))
       .set(CUDNN_ATTR_TENSOR_DIMENSIONS, std::vector(sizes.begin(), sizes.end()))
@@ -49,7 +49,7 @@ Descriptor tensor(const std::array<std::int64_t, 4>& sizes, DType dtype, std::in
            {sizes[1] * sizes[2] * sizes[3], 1, sizes[1] * sizes[3], sizes[1]})
       .set(CUDNN_ATTR_TENSOR_UNIQUE_ID, uid)
       .set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, std::int64_t{16});
-  if (!in_memory) d.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, true);
+  if (uid == kSum || uid == kAdded) d.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, true);
   d.finalize();
   return d;
 }
@@ -75,6 +75,10 @@ Descriptor convolution(const ConvGeometry& g) {
 void pointwise(Graph& graph, cudnnPointwiseMode_t mode, const Descriptor& x, const Descriptor* b,
                const Descriptor& y) {
   Descriptor function(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+  // That a NaN comes through a relu: an attribute which later versions may do without.
+  const cudnnNanPropagation_t nan = CUDNN_PROPAGATE_NAN;
+  cudnn()->cudnnBackendSetAttribute(function.get(), CUDNN_ATTR_POINTWISE_NAN_PROPAGATION,
+                                    CUDNN_TYPE_NAN_PROPOGATION, 1, &nan);
   function.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode)
       .set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT)
       .finalize();
@@ -91,7 +95,7 @@ void add_forward(Graph& graph, const ConvProblem& p) {
   const Descriptor& x = graph.keep(tensor(p.x, p.operands, kFirst));
   const Descriptor& w = graph.keep(tensor(p.w, p.operands, kSecond));
   const Descriptor& y = graph.keep(tensor(p.y, p.result, kResult));
-  const Descriptor& sum = last ? y : graph.keep(tensor(p.y, DType::f32, 0));
+  const Descriptor& sum = last ? y : graph.keep(tensor(p.y, DType::f32, kSum));
   Descriptor op(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR);
   op.set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, 1.0)
       .set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, 0.0)
@@ -104,7 +108,7 @@ void add_forward(Graph& graph, const ConvProblem& p) {
   const Descriptor* before_relu = &sum;
   if (p.bias) {
     const Descriptor& bias = graph.keep(tensor({1, p.y[1], 1, 1}, p.operands, kBias));
-    const Descriptor& added = p.relu ? graph.keep(tensor(p.y, DType::f32, 0)) : y;
+    const Descriptor& added = p.relu ? graph.keep(tensor(p.y, DType::f32, kAdded)) : y;
     pointwise(graph, CUDNN_POINTWISE_ADD, sum, &bias, added);
     before_relu = &added;
   }
@@ -133,7 +137,7 @@ void add_weight_gradient(Graph& graph, const ConvProblem& p) {
   const Descriptor& dy = graph.keep(tensor(p.y, p.operands, kFirst));
   const Descriptor& x = graph.keep(tensor(p.x, p.operands, kSecond));
   const Descriptor& dw = graph.keep(tensor(p.w, p.result, kResult));
-  const Descriptor& sum = fused ? graph.keep(tensor(p.w, DType::f32, 0)) : dw;
+  const Descriptor& sum = fused ? graph.keep(tensor(p.w, DType::f32, kSum)) : dw;
   Descriptor op(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR);
   op.set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA, 1.0)
       .set(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA, p.add && !fused ? 1.0 : 0.0)
@@ -237,6 +241,8 @@ std::string try_configuration(const ConvProblem& p, const ConvTarget& target,
       behaviour.end();
   const auto notes = engine.values<cudnnBackendNumericalNote_t>(
       CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
+  attempt.strict_nan =
+      std::find(notes.begin(), notes.end(), CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP) != notes.end();
   if (auto why = reason_against(p, notes); !why.empty()) return why;
 
   Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
@@ -245,7 +251,16 @@ std::string try_configuration(const ConvProblem& p, const ConvTarget& target,
   }
   if (target.device) plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, *target.device);
   plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration).finalize();
-  if (!plan.ok()) return gpu::describe(plan.status());
+  if (!plan.ok()) {
+    std::string why = gpu::describe(plan.status());
+    const bool compiled = attempt.compiled_at_run_time && !target.handle &&
+                          why.find("cuLibraryLoadData") != std::string::npos;
+    if (!compiled) return why;
+    out.found = true;
+    out.workspace = -1;
+    out.engine = attempt.engine;
+    return {};
+  }
   const auto workspace =
       plan.values<std::int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1);
   if (workspace.empty()) return "does not tell its workspace";
@@ -317,7 +332,9 @@ ConvPlan make_conv_plan(const ConvProblem& p, const ConvTarget& target) {
       .finalize();
   if (graph.status != CUDNN_STATUS_SUCCESS || !whole.ok()) {
     const auto status = graph.status != CUDNN_STATUS_SUCCESS ? graph.status : whole.status();
-    out.attempts.push_back({-1, false, "graph: " + gpu::describe(status)});
+    ConvAttempt refused;
+    refused.outcome = "graph: " + gpu::describe(status);
+    out.attempts.push_back(std::move(refused));
     return out;
   }
   for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {

@@ -36,7 +36,9 @@ std::string to_string(const ConvProblem& problem);
 /// `second` the operands in the contract's order.
 enum ConvTensor : std::int64_t { kFirst = 1, kSecond, kBias, kResult };
 
-/// Where a plan is to run: on the device of a handle, or on one that is described only.
+/// Where a plan is to run: on the device of a handle, or on one that is described only. On a
+/// machine without a GPU an engine that has compiled its kernel and could not load it counts as
+/// taken: its workspace is not known (-1), and the plan cannot be run.
 struct ConvTarget {
   cudnnHandle_t handle = nullptr;
   const gpu::Descriptor* device = nullptr;
@@ -46,7 +48,8 @@ struct ConvTarget {
 struct ConvAttempt {
   std::int64_t engine = -1;
   bool compiled_at_run_time = false;
-  std::string outcome;  ///< empty: taken
+  bool strict_nan = false;  ///< the library's note that a NaN comes through
+  std::string outcome;      ///< empty: taken
 };
 
 struct ConvPlan {

@@ -72,6 +72,7 @@ void with_unit(std::size_t bytes, Fn&& fn) {
 /// The columns as an element of dx sees them, in units of the elements that threads move.
 struct Taps {
   int r, s;
+  int before_h, before_w;
   int dilation_h, dilation_w;
   int stride_h, stride_w;
   int p, q;
@@ -86,7 +87,7 @@ struct alignas(V * sizeof(T)) Lanes {
 };
 
 /// V neighbouring channels of dx a thread. `axes` gives their place in dx, that of their group's
-/// first tap in the columns of their image, and their row and column in the padded image.
+/// first tap in the columns of their image, and their row and column in the image.
 template <class T, int V>
 static __global__ void sum_kernel(const ComputeOf<T>* columns, T* dx, std::int64_t count,
                                   StridedAxes<4> axes, Taps taps, ComputeOf<T> beta) {
@@ -98,11 +99,11 @@ static __global__ void sum_kernel(const ComputeOf<T>* columns, T* dx, std::int64
     std::int64_t at[4];
     axes.offsets(i, at);
     Lanes<C, V> sum{};
-    int row = static_cast<int>(at[2]);
+    int row = static_cast<int>(at[2]) + taps.before_h;
     for (int r = 0; r < taps.r && row >= 0; ++r, row -= taps.dilation_h) {
       const int p = static_cast<int>(taps.by_stride_h.divide(static_cast<std::uint32_t>(row)));
       if (p >= taps.p || p * taps.stride_h != row) continue;
-      int column = static_cast<int>(at[3]);
+      int column = static_cast<int>(at[3]) + taps.before_w;
       for (int s = 0; s < taps.s && column >= 0; ++s, column -= taps.dilation_w) {
         const int q = static_cast<int>(taps.by_stride_w.divide(static_cast<std::uint32_t>(column)));
         if (q >= taps.q || q * taps.stride_w != column) continue;
@@ -186,6 +187,8 @@ void sum_columns(const void* columns, const ConvSizes& sizes, const ConvGeometry
       const auto narrow_to_int = [](std::int64_t v) { return static_cast<int>(v); };
       const Taps taps{narrow_to_int(sizes.r),
                       narrow_to_int(sizes.s),
+                      narrow_to_int(geometry.before[0]),
+                      narrow_to_int(geometry.before[1]),
                       narrow_to_int(geometry.dilation[0]),
                       narrow_to_int(geometry.dilation[1]),
                       narrow_to_int(geometry.stride[0]),

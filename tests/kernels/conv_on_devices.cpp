@@ -2,6 +2,8 @@
 // padding, dilation and groups, all dtypes, views in any order, sums that go on from what is there,
 // chunks of columns, and the bits in every order of threads and blocks.
 #include <cmath>
+#include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -281,6 +283,29 @@ TEST_CASE("conv on a device: columns in chunks") {
        {Case{5, 4, 9, 9, 6, 3, 3, {.before = {1, 1}, .after = {1, 1}}},
         Case{4, 6, 8, 7, 4, 3, 2, {.stride = {2, 1}, .before = {0, 1}, .groups = 2}}}) {
     for (const DType t : {f32, f16}) check_case(c, t, Order::channels_last);
+  }
+}
+
+TEST_CASE("conv on a device: infinities and NaNs come through, also through the relu") {
+  if (!has_device()) return;
+  const double inf = std::numeric_limits<double>::infinity();
+  for (const ConvPath way : {ConvPath::im2col, ConvPath::automatic}) {
+    const Path path(way);
+    for (const DType t : {f32, f16, bf16}) {
+      const Case c{1, 8, 4, 4, 8, 3, 3, {}};
+      Data d(c, t);
+      std::fill(d.w.begin(), d.w.end(), 1);
+      d.x[0] = std::nan("");  // channel 0, row 0, column 0: of the first of four results
+      d.x[3] = inf;           // column 3: of the second
+      d.x[12] = -inf;         // row 3, column 0: of the third
+      const std::vector<double> y = forward(c, d, t, Order::channels_last, true, true);
+      for (std::size_t k = 0; k < 8; ++k) {
+        CHECK(std::isnan(y[k * 4]));
+        CHECK(y[k * 4 + 1] == inf);
+        CHECK(y[k * 4 + 2] == 0);
+        CHECK(std::isfinite(y[k * 4 + 3]));
+      }
+    }
   }
 }
 
