@@ -1,0 +1,168 @@
+// Threads of a grid stride over what a grid cannot hold. Tensors of a test fit into one grid, so
+// here grids are made small: two blocks. No result changes by a bit.
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/twins.h"
+#include "support/catch.h"
+#include "support/values.h"
+
+#ifdef FIRN_HAS_CUDA
+#include "kernels/cuda/grid.h"
+
+namespace firn::testing {
+namespace {
+
+class SmallGrids {
+ public:
+  SmallGrids() : before_(kernels::cuda::max_blocks().exchange(2)) {}
+  ~SmallGrids() { kernels::cuda::max_blocks() = before_; }
+  SmallGrids(const SmallGrids&) = delete;
+  SmallGrids& operator=(const SmallGrids&) = delete;
+
+ private:
+  std::int64_t before_;
+};
+
+Tensor drawn(const Shape& shape, DType dtype = f32, Layout layout = Layout::contiguous) {
+  Rng rng(7);
+  return make(rng.uniforms(shape.product(), -3, 3), shape, dtype, layout, Device::cuda());
+}
+Tensor counted(const Shape& shape, double bound) {
+  std::vector<double> values(static_cast<std::size_t>(shape.product()));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<double>(i * 31 % static_cast<std::size_t>(bound));
+  return make(values, shape, i64, Layout::contiguous, Device::cuda());
+}
+/// The gradient of fn's result with respect to x, for a seed of its own.
+Tensor slope(const Tensor& x, const std::function<Tensor(const Tensor&)>& fn) {
+  Tensor leaf = x.detach().clone();
+  leaf.set_requires_grad();
+  const Tensor y = fn(leaf);
+  backward(y, {.seed = drawn(y.shape(), y.dtype())});
+  return leaf.grad();
+}
+
+/// More work than 2 blocks of 256 threads do in one go, whatever a thread does at a time.
+constexpr std::int64_t kMany = 20'011;
+
+const std::vector<std::pair<std::string, std::function<Tensor()>>> kWorks = {
+    {"elementwise, contiguous", [] { return relu(drawn({kMany})); }},
+    {"elementwise, contiguous f16", [] { return exp(drawn({kMany}, f16)); }},
+    {"elementwise, groups",
+     [] {
+       return drawn({2501, 8}, f16) + drawn({8}, f16);
+     }},
+    {"elementwise, strided",
+     [] {
+       return neg(drawn({143, 140}, f32, Layout::stepped));
+     }},
+    {"elementwise, f64", [] { return sqrt(square(drawn({kMany}, f64))); }},
+    {"comparison", [] { return lt(drawn({kMany}), drawn({kMany}) * 0.5).to(f32); }},
+    {"accumulated gradient",
+     [] { return slope(drawn({kMany}), [](const Tensor& x) { return x * x; }); }},
+    {"cast", [] { return drawn({kMany}).to(bf16); }},
+    {"cast to f64", [] { return drawn({kMany}, f16).to(f64); }},
+    {"transposed copy",
+     [] {
+       return contiguous(transpose(drawn({143, 140}), 0, 1));
+     }},
+    {"strided copy",
+     [] {
+       return contiguous(drawn({143, 140}, f32, Layout::stepped));
+     }},
+    {"fill of a slice",
+     [] {
+       const Tensor x = zeros({kMany, 2}, f32, Device::cuda());
+       fill_(slice(x, 1, 0, 1), 3);
+       return x;
+     }},
+    {"arange", [] { return arange(kMany, 5, 3, i64, Device::cuda()); }},
+    {"uniform",
+     [] {
+       Generator g(3);
+       return rand({kMany}, f32, Device::cuda(), 0, 1, g);
+     }},
+    {"normal",
+     [] {
+       Generator g(3);
+       return randn({kMany}, f16, Device::cuda(), 0, 1, g);
+     }},
+    {"dropout",
+     [] {
+       return slope(drawn({kMany}), [](const Tensor& x) {
+         Generator g(3);
+         return dropout(x, 0.3, true, g) + x;
+       });
+     }},
+    {"gather",
+     [] {
+       return gather(drawn({3, kMany}), 0, counted({2, kMany}, 3));
+     }},
+    {"gather, gradient",
+     [] {
+       return slope(drawn({3, kMany}), [](const Tensor& x) {
+         return gather(x, 0, counted({2, kMany}, 3));
+       });
+     }},
+    {"embedding",
+     [] {
+       return embedding(drawn({50, 3}), counted({kMany}, 50));
+     }},
+    {"embedding, gradient",
+     [] {
+       return slope(drawn({5000, 3}),
+                    [](const Tensor& x) { return embedding(x, counted({kMany}, 5000)); });
+     }},
+    {"one_hot", [] { return one_hot(counted({kMany}, 3), 3); }},
+    {"sum of rows",
+     [] {
+       return sum(drawn({kMany, 5}), {1});
+     }},
+    {"sum of columns",
+     [] {
+       return sum(drawn({5, kMany}), {0});
+     }},
+    {"largest, gradient",
+     [] {
+       return slope(drawn({5, kMany}), [](const Tensor& x) { return max(x, {0}); });
+     }},
+    {"argmax of columns",
+     [] {
+       return argmax(drawn({5, kMany}), 0);
+     }},
+    {"softmax",
+     [] {
+       return softmax(drawn({kMany, 5}));
+     }},
+    {"layer_norm",
+     [] {
+       return layer_norm(drawn({kMany, 5}));
+     }},
+    {"mlp, gradient",
+     [] {
+       const Tensor w1 = drawn({40, 4}), w2 = drawn({3, 40});
+       return slope(drawn({513, 4}), [&](const Tensor& x) { return mlp(x, std::vector{w1, w2}); });
+     }},
+};
+
+TEST_CASE("small grids give the same bits", "[gpu]") {
+  if (!has_device()) return;
+  for (const auto& [name, work] : kWorks) {
+    INFO(name);
+    const auto want = values_of(work());
+    const SmallGrids guard;
+    const auto got = values_of(work());
+    REQUIRE(got.size() == want.size());
+    std::size_t different = 0;
+    for (std::size_t i = 0; i < want.size(); ++i)
+      different += !(got[i] == want[i] || (std::isnan(got[i]) && std::isnan(want[i])));
+    CHECK(different == 0);
+  }
+}
+
+}  // namespace
+}  // namespace firn::testing
+#endif
