@@ -36,8 +36,9 @@ namespace cpu {
 void conv_forward(const ConstView& x, const ConstView& w, const ConstView& bias, bool relu,
                   const ConvGeometry& geometry, const View& y, Stream stream);
 
-/// dx = beta*dx + the gradient of the input, from dy. beta is 0 or 1. It is also the forward pass
-/// of a transposed convolution.
+/// dx = beta*dx + the gradient of the input, from dy. beta is 0 or 1; dx is f32 or of the operands'
+/// dtype. It is also the forward pass of a transposed convolution. p and q need not be what the
+/// geometry gives for h and w: what no output reaches gets no gradient.
 void conv_data_gradient(const ConstView& dy, const ConstView& w, const ConvGeometry& geometry,
                         const View& dx, float beta, Stream stream);
 

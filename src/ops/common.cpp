@@ -13,6 +13,12 @@ void require_same(const char* op, const Tensor& a, const Tensor& b) {
              "devices differ: {} and {}", describe(a), describe(b));
 }
 
+void require_factors(const char* op, const Tensor& a, const Tensor& b) {
+  require_defined(op, b);
+  const bool castable_pair = autocast_on() && castable(a.dtype()) && castable(b.dtype());
+  if (!castable_pair || a.device() != b.device()) require_same(op, a, b);
+}
+
 void require_floating(const char* op, const Tensor& t) {
   require_defined(op, t);
   FIRN_CHECK(is_floating(t.dtype()), op, "cast it: x.to(firn::f32)",

@@ -35,6 +35,8 @@ MemoryFormat result_format(const Shape& shape, const Operands&... operands) noex
 /// Throws Error naming `op` and both operands where dtypes or devices differ. Where an op may come
 /// in several dtypes under autocast, it is called with the operands as cast.
 void require_same(const char* op, const Tensor& a, const Tensor& b);
+/// The same for the factors of a product, before they are cast: under autocast dtypes may differ.
+void require_factors(const char* op, const Tensor& a, const Tensor& b);
 /// Throws where t is undefined or not of a floating dtype.
 void require_floating(const char* op, const Tensor& t);
 /// Throws where t is undefined or not i64 or i32 (u8 too where `allow_u8`).

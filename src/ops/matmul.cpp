@@ -31,13 +31,6 @@ Tensor merge_batch(const Tensor& t, const Shape& batch) {
   return reshape(expand(t, shape), {batch.product(), t.size(-2), t.size(-1)});
 }
 
-/// Throws where dtypes or devices differ and autocast will not bring them together.
-void require_factors(const char* op, const Tensor& a, const Tensor& b) {
-  require_defined(op, b);
-  const bool castable_pair = autocast_on() && castable(a.dtype()) && castable(b.dtype());
-  if (!castable_pair || a.device() != b.device()) require_same(op, a, b);
-}
-
 /// The batch axes, broadcast.
 Shape batch_of(const Tensor& a, const Tensor& b) {
   Shape x = a.shape(), y = b.shape();

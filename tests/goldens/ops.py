@@ -150,6 +150,51 @@ record("linear", F.linear, lambda: uniform(2, 3, 4), lambda: uniform(5, 4), lamb
 record("linear without bias", F.linear, lambda: uniform(2, 3, 4), lambda: uniform(5, 4))
 write("linear")
 
+# ---- Convolutions ----------------------------------------------------------------------------------
+def conv(name, fn, x, w, bias=True, **options):
+    def call(*operands):
+        activation = options.get("activation", lambda y: y)
+        rest = {k: v for k, v in options.items() if k != "activation"}
+        return activation(fn(*operands, **rest))
+
+    channels = w[1] * options.get("groups", 1) if fn is F.conv_transpose2d else w[0]
+    make = [lambda: uniform(*x), lambda: uniform(*w)] + ([lambda: uniform(channels)] if bias else [])
+    record(name, call, *make)
+
+
+conv("conv2d", F.conv2d, (2, 3, 5, 6), (4, 3, 3, 2))
+conv("conv2d unbatched", F.conv2d, (3, 5, 6), (4, 3, 3, 2))
+conv("conv2d without bias", F.conv2d, (2, 3, 5, 6), (4, 3, 2, 3), bias=False)
+conv("conv2d stride 2 padding 1", F.conv2d, (2, 3, 6, 7), (4, 3, 3, 3), stride=2, padding=1)
+conv("conv2d stride 1 by 3 padding 2 by 0", F.conv2d, (2, 2, 4, 8), (3, 2, 3, 2), stride=(1, 3),
+     padding=(2, 0))
+conv("conv2d same", F.conv2d, (2, 2, 5, 4), (3, 2, 4, 3), padding="same")
+conv("conv2d same dilation 2 by 3", F.conv2d, (1, 2, 5, 7), (3, 2, 2, 3), padding="same",
+     dilation=(2, 3))
+conv("conv2d dilation 2 by 1 stride 2", F.conv2d, (2, 2, 7, 6), (3, 2, 3, 2), dilation=(2, 1), stride=2)
+conv("conv2d groups 2", F.conv2d, (2, 4, 5, 4), (6, 2, 3, 3), groups=2, padding=1)
+conv("conv2d depthwise", F.conv2d, (2, 4, 5, 6), (4, 1, 3, 3), groups=4, padding=1, stride=2)
+conv("conv2d depthwise by 2", F.conv2d, (2, 3, 5, 4), (6, 1, 3, 2), groups=3, padding=1)
+conv("conv2d pointwise", F.conv2d, (2, 3, 4, 5), (4, 3, 1, 1))
+conv("conv2d relu", F.conv2d, (2, 3, 5, 6), (4, 3, 3, 2), activation=F.relu)
+conv("conv2d gelu_tanh", F.conv2d, (2, 2, 4, 4), (3, 2, 2, 2),
+     activation=lambda y: F.gelu(y, approximate="tanh"))
+conv("conv1d", F.conv1d, (2, 3, 9), (4, 3, 4))
+conv("conv1d unbatched", F.conv1d, (3, 9), (4, 3, 4))
+conv("conv1d strided", F.conv1d, (2, 4, 11), (6, 2, 3), stride=2, padding=3, dilation=2, groups=2)
+conv("conv1d same", F.conv1d, (2, 2, 6), (3, 2, 4), padding="same")
+conv("conv_transpose2d", F.conv_transpose2d, (2, 3, 3, 4), (3, 2, 3, 2))
+conv("conv_transpose2d unbatched", F.conv_transpose2d, (3, 3, 4), (3, 2, 3, 2))
+conv("conv_transpose2d without bias", F.conv_transpose2d, (2, 3, 3, 4), (3, 2, 2, 2), bias=False, stride=2)
+conv("conv_transpose2d stride 2 padding 1", F.conv_transpose2d, (2, 3, 3, 4), (3, 2, 4, 3), stride=2,
+     padding=1)
+conv("conv_transpose2d output padding 1 by 2", F.conv_transpose2d, (2, 3, 3, 2), (3, 2, 3, 3),
+     stride=(2, 3), padding=(1, 0), output_padding=(1, 2))
+conv("conv_transpose2d output padding within dilation", F.conv_transpose2d, (1, 2, 3, 3), (2, 2, 2, 3),
+     padding=(1, 0), output_padding=(2, 1), dilation=(3, 2))
+conv("conv_transpose2d groups 2", F.conv_transpose2d, (2, 4, 3, 3), (4, 3, 2, 3), stride=2, groups=2)
+write("conv")
+
 # ---- Rows ----------------------------------------------------------------------------------------
 for name, fn in {"softmax": torch.softmax, "log_softmax": torch.log_softmax}.items():
     record(name, lambda x: fn(x, -1), A)

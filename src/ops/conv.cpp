@@ -1,0 +1,294 @@
+// Convolutions, and convolutions the other way round. Both are one op over the three products of
+// kernels/conv.h: what is the forward pass of one is the data gradient of the other. A weight's
+// gradient is accumulated by the product itself, in the sink's dtype.
+#include "firn/conv.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "kernels/conv.h"
+#include "kernels/copy.h"
+#include "kernels/elementwise.h"
+#include "kernels/reduce.h"
+#include "ops/common.h"
+
+namespace firn {
+
+using namespace ops;
+using kernels::ConvGeometry;
+
+namespace {
+
+constexpr const char* kAxisNames[2] = {"height", "width"};
+
+/// Rank 4, as kernels want it: what has one spatial axis gets a height of 1.
+template <class V>
+V planes(V v) {
+  if (v.rank() != 3) return v;
+  v.shape.insert(2, 1);
+  v.strides.insert(2, v.shape[3] * v.strides[2]);
+  return v;
+}
+ConstView seen(const Tensor& t) { return planes(t.view()); }
+View written(const Tensor& t) { return planes(t.mutable_view()); }
+
+/// A vector of a number for each channel, as an operand that broadcasts to rank 4.
+template <class V>
+V by_channel(V v) {
+  v.shape = {1, v.shape[0], 1, 1};
+  v.strides = {0, v.strides[0], 0, 0};
+  return v;
+}
+
+struct Numbers {
+  Extent2 stride, dilation;
+  std::int64_t groups;
+};
+
+void check_numbers(const char* op, const Numbers& o, Extent2 padding) {
+  const auto at_least = [&](const char* what, Extent2 v, std::int64_t least) {
+    FIRN_CHECK(v.h >= least && v.w >= least, op, "sizes are height, then width",
+               "{} = {}, {} must be at least {}", what, v.h, v.w, least);
+  };
+  at_least("stride", o.stride, 1);
+  at_least("dilation", o.dilation, 1);
+  at_least("padding", padding, 0);
+  FIRN_CHECK(o.groups >= 1, op, "1 mixes all channels", "groups = {} must be at least 1", o.groups);
+}
+
+/// `spatial` axes after batch and channels; the batch axis of x may be missing.
+void check_operands(const char* op, const Tensor& x, const Tensor& weight, int spatial) {
+  require_floating(op, x);
+  require_factors(op, x, weight);
+  const char* const axes = spatial == 2 ? "h, w" : "l";
+  FIRN_CHECK(x.rank() == spatial + 1 || x.rank() == spatial + 2, op,
+             "reshape it: an image without batch is allowed",
+             "x is [n, c, {0}] or [c, {0}], got {1}", axes, describe(x));
+  FIRN_CHECK(weight.rank() == spatial + 2, op, "a weight has two axes of channels and the kernel's",
+             "weight {} has {} axes, not {}", describe(weight), weight.rank(), spatial + 2);
+  for (int i = 2; i < weight.rank(); ++i)
+    FIRN_CHECK(weight.size(i) > 0, op, "a kernel has a tap at least", "weight {} has no taps",
+               describe(weight));
+}
+
+void check_bias(const char* op, const Tensor& x, const Tensor& bias, const Tensor& weight,
+                std::int64_t channels) {
+  if (!bias.defined()) return;
+  require_factors(op, x, bias);
+  FIRN_CHECK(bias.shape() == Shape{channels}, op,
+             "a bias is a number for each channel of the result",
+             "bias {} for {} channels, weight {}", describe(bias), channels, describe(weight));
+}
+
+bool takes_gradient(const Tensor& t) { return t.defined() && t.requires_grad(); }
+
+/// Hands a factor's saved copy to backward only where the other factor's gradient will read it.
+void save_factors(const Tensor& y, const Tensor& x, const Tensor& weight) {
+  if (!y.requires_grad()) return;
+  autograd::save(y, {takes_gradient(weight) ? x : Tensor(), takes_gradient(x) ? weight : Tensor()});
+}
+
+/// db = beta*db + the sum of dy over all but the channels.
+void accumulate_bias(Backward& back, const ConstView& dy) {
+  const auto [db, beta] = back.sink(2);
+  kernels::reduce(kernels::ReduceOp::sum, dy, by_channel(db.mutable_view()), 1.0, beta,
+                  back.stream());
+}
+
+/// Backward of convolve. Inputs: x, weight, bias. Saved: y where relu was applied, then x and
+/// weight.
+struct ConvBackward {
+  ConvGeometry geometry;
+  bool relu;
+
+  void operator()(Backward& back) const {
+    const Tensor dy = relu ? masked(back) : channels_last(back.grad());
+    const int first = relu ? 1 : 0;
+    if (back.needs(0)) {
+      const Tensor& w = back.saved(first + 1);
+      const auto [dx, beta] = back.sink(0);
+      kernels::conv_data_gradient(seen(dy), seen(w), geometry, written(dx), beta, back.stream());
+    }
+    if (back.needs(1)) {
+      const Tensor& x = back.saved(first);
+      const auto [dw, beta] = back.sink(1);
+      kernels::conv_weight_gradient(seen(dy), seen(x), geometry, written(dw), beta, back.stream());
+    }
+    if (back.needs(2)) accumulate_bias(back, seen(dy));
+  }
+
+  /// dy where the result is above 0.
+  static Tensor masked(Backward& back) {
+    const Tensor& y = back.saved(0);
+    Tensor dy = empty_like(y);
+    kernels::unary_backward(math::UnaryOp::relu, back.grad().view(), y.view(), dy.mutable_view(),
+                            math::Args{}, 0, back.stream());
+    return dy;
+  }
+};
+
+/// x [n, c, (h,) w] checked and of any format.
+Tensor convolve(const char* op, const Tensor& input, const Tensor& weight, const Tensor& bias,
+                const ConvGeometry& geometry, const Shape& shape, Activation activation) {
+  const Tensor dense = channels_last(input);
+  const Autocasted in(Policy::lower, dense, weight, bias);
+  const Tensor &x = in[0], &w = in[1], &b = in[2];
+  const bool relu = activation == Activation::relu;
+  Tensor y = empty(shape, x.dtype(), x.device(), MemoryFormat::channels_last);
+  kernels::conv_forward(seen(x), seen(w), b.defined() ? b.view() : ConstView{}, relu, geometry,
+                        written(y), stream_of(y));
+  const ConvBackward backward{geometry, relu};
+  y = relu ? record(op, y, {&x, &w, &b}, {Saved::output()}, backward)
+           : record(op, y, {&x, &w, &b}, {}, backward);
+  save_factors(y, x, w);
+  return activation == Activation::gelu_tanh ? gelu_tanh(y) : y;
+}
+
+/// Checks all and computes, for one or two spatial axes. Options are of height and width; with one
+/// axis only the width counts.
+Tensor conv(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias,
+            const Conv2dOptions& o, int spatial) {
+  const ConvPadding& padding = o.padding;
+  check_numbers(op, {o.stride, o.dilation, o.groups}, padding.around);
+  check_operands(op, x, weight, spatial);
+  const std::int64_t k = weight.size(0), c = x.size(-1 - spatial);
+  FIRN_CHECK(weight.size(1) * o.groups == c, op, "a weight is [out, in / groups, kernel...]",
+             "x {} has {} channels, weight {} takes {} in {} group(s)", describe(x), c,
+             describe(weight), weight.size(1) * o.groups, o.groups);
+  FIRN_CHECK(k % o.groups == 0, op, "every group makes as many channels",
+             "{} channels out cannot be cut into {} groups: weight {}", k, o.groups,
+             describe(weight));
+  check_bias(op, x, bias, weight, k);
+
+  ConvGeometry g;
+  g.groups = o.groups;
+  Shape shape{x.rank() == spatial + 2 ? x.size(0) : 1, k};
+  const Extent2 around = padding.around;
+  for (int i = 2 - spatial; i < 2; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    const auto of = [&](Extent2 v) { return i == 0 ? v.h : v.w; };
+    g.stride[at] = of(o.stride);
+    g.dilation[at] = of(o.dilation);
+    const std::int64_t size = x.size(i - 2), taps = weight.size(i - 2);
+    const std::int64_t reach = g.dilation[at] * (taps - 1);
+    g.before[at] = padding.same ? reach / 2 : of(around);
+    g.after[at] = padding.same ? reach - reach / 2 : of(around);
+    FIRN_CHECK(!padding.same || g.stride[at] == 1, op, "give the padding in numbers",
+               "padding that keeps the size needs stride 1, not {}", g.stride[at]);
+    const std::int64_t padded = size + g.before[at] + g.after[at];
+    FIRN_CHECK(padded > reach, op, "pad more, or take a smaller kernel or dilation",
+               "the kernel is larger than the padded input: {} is {} of input and {} of padding, "
+               "{} taps at dilation {} reach over {}; x {}, weight {}",
+               spatial == 2 ? kAxisNames[at] : "length", size, padded - size, taps, g.dilation[at],
+               reach + 1, describe(x), describe(weight));
+    shape.push_back((padded - reach - 1) / g.stride[at] + 1);
+  }
+  if (x.rank() == spatial + 2) return convolve(op, x, weight, bias, g, shape, o.activation);
+  return squeeze(convolve(op, unsqueeze(x, 0), weight, bias, g, shape, o.activation), 0);
+}
+
+/// Backward of conv_transpose2d. Inputs: x, weight, bias. Saved: x and weight.
+struct TransposedBackward {
+  ConvGeometry geometry;
+
+  void operator()(Backward& back) const {
+    const Tensor dy = channels_last(back.grad());
+    if (back.needs(0)) {
+      const Tensor dx =
+          empty(back.input_shape(0), dy.dtype(), dy.device(), MemoryFormat::channels_last);
+      kernels::conv_forward(dy.view(), back.saved(1).view(), ConstView{}, false, geometry,
+                            dx.mutable_view(), back.stream());
+      back.accumulate(0, dx);
+    }
+    if (back.needs(1)) {  // the roles of input and output are exchanged
+      const Tensor& x = back.saved(0);
+      const auto [dw, beta] = back.sink(1);
+      kernels::conv_weight_gradient(x.view(), dy.view(), geometry, dw.mutable_view(), beta,
+                                    back.stream());
+    }
+    if (back.needs(2)) accumulate_bias(back, dy.view());
+  }
+};
+
+Tensor convolve_transposed(const Tensor& input, const Tensor& weight, const Tensor& bias,
+                           const ConvGeometry& geometry, const Shape& shape) {
+  const Tensor dense = channels_last(input);
+  const Autocasted in(Policy::lower, dense, weight, bias);
+  const Tensor &x = in[0], &w = in[1], &b = in[2];
+  Tensor y = empty(shape, x.dtype(), x.device(), MemoryFormat::channels_last);
+  // The sum begins with the bias, so that the result is rounded once.
+  if (b.defined())
+    kernels::copy(broadcast_to(by_channel(b.view()), shape), y.mutable_view(), stream_of(y));
+  kernels::conv_data_gradient(x.view(), w.view(), geometry, y.mutable_view(), b.defined() ? 1 : 0,
+                              stream_of(y));
+  y = record("conv_transpose2d", y, {&x, &w, &b}, {}, TransposedBackward{geometry});
+  save_factors(y, x, w);
+  return y;
+}
+
+}  // namespace
+
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+              const Conv2dOptions& options) {
+  return conv("conv2d", x, weight, bias, options, 2);
+}
+
+Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+              const Conv1dOptions& options) {
+  const Conv2dOptions o{.stride = {1, options.stride},
+                        .padding = options.padding,
+                        .dilation = {1, options.dilation},
+                        .groups = options.groups,
+                        .activation = options.activation};
+  return conv("conv1d", x, weight, bias, o, 1);
+}
+
+Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                        const ConvTranspose2dOptions& o) {
+  const char* const op = "conv_transpose2d";
+  check_numbers(op, {o.stride, o.dilation, o.groups}, o.padding);
+  check_operands(op, x, weight, 2);
+  const std::int64_t k = x.size(-3);
+  FIRN_CHECK(weight.size(0) == k, op, "a transposed weight is [in, out / groups, kernel...]",
+             "x {} has {} channels, weight {} takes {}", describe(x), k, describe(weight),
+             weight.size(0));
+  FIRN_CHECK(k % o.groups == 0, op, "every group takes as many channels",
+             "{} channels cannot be cut into {} groups: x {}", k, o.groups, describe(x));
+  const std::int64_t channels = weight.size(1) * o.groups;
+  check_bias(op, x, bias, weight, channels);
+
+  ConvGeometry g;
+  g.groups = o.groups;
+  Shape shape{x.rank() == 4 ? x.size(0) : 1, channels};
+  for (int i = 0; i < 2; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    const auto of = [&](Extent2 v) { return i == 0 ? v.h : v.w; };
+    g.stride[at] = of(o.stride);
+    g.dilation[at] = of(o.dilation);
+    const std::int64_t more = of(o.output_padding), size = x.size(i - 2);
+    FIRN_CHECK(
+        more >= 0 && more < std::max(g.stride[at], g.dilation[at]), op,
+        "with as much, x could have a row or column more",
+        "output_padding {} along {} must be at least 0 and less than stride {} or dilation {}",
+        more, kAxisNames[at], g.stride[at], g.dilation[at]);
+    g.before[at] = of(o.padding);
+    // A convolution whose stride jumps over the additional rows gives x's size by itself.
+    g.after[at] = of(o.padding) - (more < g.stride[at] ? 0 : more);
+    const std::int64_t result = (size - 1) * g.stride[at] - 2 * of(o.padding) +
+                                g.dilation[at] * (weight.size(i - 2) - 1) + more + 1;
+    FIRN_CHECK(size > 0 && result > 0, op, "pad less",
+               "the result's {} would be {}: {} of input, padding {}, {} taps; x {}, weight {}",
+               kAxisNames[at], result, size, of(o.padding), weight.size(i - 2), describe(x),
+               describe(weight));
+    shape.push_back(result);
+  }
+  if (x.rank() == 4) return convolve_transposed(x, weight, bias, g, shape);
+  return squeeze(convolve_transposed(unsqueeze(x, 0), weight, bias, g, shape), 0);
+}
+
+void allow_nondeterministic(bool on) noexcept { kernels::nondeterministic_switch() = on; }
+bool nondeterministic_allowed() noexcept {
+  return kernels::nondeterministic_switch().load(std::memory_order_relaxed);
+}
+
+}  // namespace firn
