@@ -4,10 +4,14 @@
 #include "kernels/conv.h"
 
 #include <algorithm>
+#include <array>
+#include <memory>
 #include <optional>
+#include <type_traits>
 
 #include "kernels/copy.h"
 #include "kernels/cpu/conv_block.h"
+#include "kernels/cpu/conv_onednn.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/workspace.h"
 #include "kernels/elementwise.h"
@@ -32,6 +36,10 @@ struct Blocks {
     return {z.n, std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(z.n, 1))};
   }
   Range operator[](std::int64_t i) const { return {i * images / count, (i + 1) * images / count}; }
+  /// Both sizes that blocks have.
+  std::array<std::int64_t, 2> sizes() const {
+    return {images / count, (images + count - 1) / count};
+  }
 };
 
 /// A rank 4 view's positions `range` of axis 0.
@@ -152,6 +160,27 @@ std::int64_t work_of(const ConvSizes& z) {
   return std::max(z.n * z.image_work(), z.n * (z.c * z.h * z.w + z.k * z.p * z.q));
 }
 
+/// What oneDNN has for one product, and the weights in its format. For f64 it has nothing.
+class Onednn {
+ public:
+  template <class T>
+  Onednn(const T* weights, ConvPass pass, const ConvSizes& z, const Blocks& blocks, bool bias) {
+    if constexpr (std::is_same_v<T, float>) {
+      conv_ = OnednnConv::find(pass, z, blocks.sizes(), bias);
+      if (!conv_ || !weights) return;
+      packed_.emplace(Shape{conv_->weights_size()}, DType::f32);
+      conv_->pack(weights, packed_->view().as<float>());
+    }
+  }
+  explicit operator bool() const noexcept { return conv_ != nullptr; }
+  const OnednnConv* operator->() const noexcept { return conv_.get(); }
+  const float* weights() const noexcept { return packed_->view().as<float>(); }
+
+ private:
+  std::shared_ptr<const OnednnConv> conv_;
+  std::optional<Workspace> packed_;
+};
+
 template <class T>
 void forward(const ConstView& x, const ConstView& w, const ConstView& bias, bool relu,
              const ConvGeometry& geometry, const View& y) {
@@ -159,12 +188,22 @@ void forward(const ConstView& x, const ConstView& w, const ConstView& bias, bool
   const Operand4<T> weights(w, all_of(w));
   const Bias<T> shift(bias);
   const Blocks blocks = Blocks::of(z);
+  const Onednn library(weights.data(), ConvPass::forward, z, blocks, shift.data() != nullptr);
   parallel_for(blocks.count, work_of(z), [&](std::int64_t i) {
     const Range images = blocks[i];
+    const std::int64_t pixels = images.count() * z.p * z.q;
     const Operand4<T> in(x, images);
     const Result4<T> out(y, images, 0, false);
+    if constexpr (std::is_same_v<T, float>) {
+      if (library) {
+        library->run(images.count(), in.data(), library.weights(), shift.data(), out.data());
+        // Its own relu would turn a NaN into 0.
+        finish_outputs<T>(pixels, z.k, nullptr, relu, out.data());
+        return out.finish();
+      }
+    }
     conv_forward_block(z.with_images(images.count()), in.data(), weights.data(), out.data());
-    finish_outputs(images.count() * z.p * z.q, z.k, shift.data(), relu, out.data());
+    finish_outputs(pixels, z.k, shift.data(), relu, out.data());
     out.finish();
   });
 }
@@ -175,10 +214,17 @@ void data_gradient(const ConstView& dy, const ConstView& w, const ConvGeometry& 
   const ConvSizes z = ConvSizes::of(dx, w, dy, geometry);
   const Operand4<T> weights(w, all_of(w));
   const Blocks blocks = Blocks::of(z);
+  const Onednn library(weights.data(), ConvPass::data, z, blocks, false);
   parallel_for(blocks.count, work_of(z), [&](std::int64_t i) {
     const Range images = blocks[i];
     const Operand4<T> in(dy, images);
-    const Result4<T> out(dx, images, beta, true);
+    const Result4<T> out(dx, images, beta, !library);
+    if constexpr (std::is_same_v<T, float>) {
+      if (library) {
+        library->run(images.count(), out.data(), library.weights(), nullptr, in.data());
+        return out.finish();
+      }
+    }
     conv_data_block(z.with_images(images.count()), in.data(), weights.data(), out.data());
     out.finish();
   });
@@ -217,21 +263,34 @@ template <class T>
 void weight_gradient(const ConstView& dy, const ConstView& x, const ConvGeometry& geometry,
                      const View& dw, float beta) {
   const ConvSizes z = ConvSizes::of(x, dw, dy, geometry);
-  const std::int64_t size = dw.numel();
-  const Blocks blocks = Blocks::of(z, most_parts(size));
+  const Blocks blocks = Blocks::of(z, most_parts(dw.numel()));
+  const Onednn library(static_cast<const T*>(nullptr), ConvPass::weight, z, blocks, false);
+  const std::int64_t size = library ? library->weights_size() : dw.numel();
   const Workspace parts({blocks.count, size}, dtype_of<T>);
+  T* const sums = parts.view().template as<T>();
   parallel_for(blocks.count, work_of(z), [&](std::int64_t i) {
     const Range images = blocks[i];
-    T* const part = parts.view().template as<T>() + i * size;
-    std::fill_n(part, size, T(0));
+    T* const part = sums + i * size;
     const Operand4<T> from(dy, images), in(x, images);
+    if constexpr (std::is_same_v<T, float>) {
+      if (library) return library->run(images.count(), in.data(), part, nullptr, from.data());
+    }
+    std::fill_n(part, size, T(0));
     conv_weight_block(z.with_images(images.count()), from.data(), in.data(), part);
   });
-  const T* const from = parts.view().template as<T>();
-  if (in_place<T>(dw)) return add_parts(blocks.count, size, from, beta, dw.as<T>());
-  const Dense sum(dw.shape, dtype_of<T>);
-  add_parts(blocks.count, size, from, 0, sum.view().template as<T>());
-  cpu::axpby(1.0, sum.view(), beta, dw, Stream{});
+  if (!library && in_place<T>(dw)) return add_parts(blocks.count, size, sums, beta, dw.as<T>());
+  add_parts(blocks.count, size, sums, 0, sums);
+  View sum{sums, dtype_of<T>, Device::cpu(), dw.shape,
+           strides_in(dw.shape, MemoryFormat::channels_last)};
+  std::optional<Workspace> plain;
+  if constexpr (std::is_same_v<T, float>) {
+    if (library) {
+      plain.emplace(dw.shape, DType::f32);
+      sum.data = plain->view().data;
+      library->unpack(sums, sum.as<T>());
+    }
+  }
+  cpu::axpby(1.0, sum, beta, dw, Stream{});
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <omp.h>
 
 #include "firn/error.h"
+#include "kernels/cpu/onednn.h"
 #endif
 
 namespace firn::kernels::cpu {
@@ -33,21 +34,12 @@ void through_eigen(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, cons
   if (a.transposed && b.transposed) out.noalias() += alpha * x.transpose() * y.transpose();
 }
 
-#ifdef FIRN_HAS_ONEDNN
-/// oneDNN's OpenMP believes that it may use one thread; the caller's setting comes back at the end.
-class OneThread {
- public:
-  OneThread() noexcept : saved_(omp_get_max_threads()) { omp_set_num_threads(1); }
-  ~OneThread() { omp_set_num_threads(saved_); }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
-
- private:
-  int saved_;
-};
-#endif
-
 }  // namespace
+
+#ifdef FIRN_HAS_ONEDNN
+OneThread::OneThread() noexcept : saved_(omp_get_max_threads()) { omp_set_num_threads(1); }
+OneThread::~OneThread() { omp_set_num_threads(saved_); }
+#endif
 
 template <>
 void gemm_block(std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
