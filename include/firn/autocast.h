@@ -9,7 +9,7 @@
 // The forward pass and the loss belong inside, backward and the step need not: backward() ignores
 // the guard. What each op does stands beside the op; by family:
 //
-//   the guard's dtype   matmul, linear, mlp
+//   the guard's dtype   matmul, linear, mlp, conv1d, conv2d, conv_transpose2d
 //   f32                 exp, log, pow, rsqrt, square, reciprocal, softplus, softmax, log_softmax,
 //                       layer_norm, rms_norm, sum, mean, var, norm, all losses
 //   the widest dtype    add, sub, mul, div, minimum, maximum, comparisons, where, cat, stack

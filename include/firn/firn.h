@@ -18,6 +18,7 @@
 #include "firn/memory.h"
 #include "firn/nn/activation.h"
 #include "firn/nn/container.h"
+#include "firn/nn/conv.h"
 #include "firn/nn/dropout.h"
 #include "firn/nn/embedding.h"
 #include "firn/nn/init.h"

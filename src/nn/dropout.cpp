@@ -1,17 +1,41 @@
-// Dropout.
+// Dropout, Dropout2d.
 #include "firn/nn/dropout.h"
 
 #include "base/check.h"
+#include "firn/autograd.h"
 #include "firn/ops.h"
 
 namespace firn::nn {
+namespace {
 
-Dropout::Dropout(double p) : p_(p) {
-  FIRN_CHECK(p >= 0 && p < 1, "Dropout", "p is the share of elements that become zero",
+void check_share(const char* layer, double p) {
+  FIRN_CHECK(p >= 0 && p < 1, layer, "p is the share of what becomes zero",
              "p = {} is not in [0, 1)", p);
 }
 
+}  // namespace
+
+Dropout::Dropout(double p) : p_(p) { check_share("Dropout", p); }
+
 Tensor Dropout::forward(const Tensor& x) { return dropout(x, p_, training()); }
 std::string Dropout::settings() const { return fmt::format("{}", p_); }
+
+Dropout2d::Dropout2d(double p) : p_(p) { check_share("Dropout2d", p); }
+
+Tensor Dropout2d::forward(const Tensor& x) {
+  FIRN_CHECK(x.defined() && x.rank() >= 3, "Dropout2d", "nn::Dropout drops single elements",
+             "input {} is not [n, c, ...]", describe(x));
+  if (!training() || p_ == 0) return x;
+  Shape shape = Dims::filled(x.rank(), 1);
+  shape[0] = x.size(0);
+  shape[1] = x.size(1);
+  Tensor kept;
+  {
+    const NoGrad guard;
+    kept = dropout(ones(shape, x.dtype(), x.device()), p_);
+  }
+  return x * kept;
+}
+std::string Dropout2d::settings() const { return fmt::format("{}", p_); }
 
 }  // namespace firn::nn

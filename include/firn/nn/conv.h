@@ -1,0 +1,104 @@
+// Convolution layers. Their ops, with what every option means, are in firn/conv.h.
+#pragma once
+
+#include <cstdint>
+
+#include "firn/conv.h"
+#include "firn/nn/module.h"
+
+namespace firn::nn {
+
+struct Conv1dOptions {
+  std::int64_t stride = 1;
+  ConvPadding padding = 0;  ///< kSamePadding keeps the length
+  std::int64_t dilation = 1;
+  std::int64_t groups = 1;
+  bool bias = true;
+  Activation activation = Activation::none;  ///< applied to the result
+  DType dtype = f32;
+  Device device = default_device();
+};
+
+/// conv1d: x [n, in, l] or [in, l] -> [n, out, q]. weight [out, in/groups, kernel] and bias [out]
+/// start uniform in (-b, b) with b = 1/sqrt(in/groups * kernel), as in PyTorch, from the default
+/// generator.
+class Conv1d : public Module {
+ public:
+  /// Throws Error unless sizes are positive, groups divides in and out, and the options are those
+  /// of a convolution.
+  Conv1d(std::int64_t in, std::int64_t out, std::int64_t kernel, const Conv1dOptions& options = {});
+
+  Tensor forward(const Tensor& x) override;
+  std::string settings() const override;
+  FIRN_MEMBERS(weight, bias)
+
+  Parameter weight;  ///< [out, in/groups, kernel], channels-last in memory
+  Parameter bias;    ///< [out], or undefined
+
+ private:
+  firn::Conv1dOptions options_;
+};
+
+struct Conv2dOptions {
+  Extent2 stride = 1;
+  ConvPadding padding = 0;  ///< kSamePadding keeps height and width
+  Extent2 dilation = 1;
+  std::int64_t groups = 1;
+  bool bias = true;
+  Activation activation = Activation::none;  ///< applied to the result; relu costs no pass
+  DType dtype = f32;
+  Device device = default_device();
+};
+
+/// conv2d: x [n, in, h, w] or [in, h, w] -> [n, out, p, q], channels-last. Parameters start as
+/// those of Conv1d.
+///
+///   nn::Conv2d conv(3, 64, 3, {.stride = 2, .padding = 1, .activation = Activation::relu});
+class Conv2d : public Module {
+ public:
+  /// Throws Error as Conv1d.
+  Conv2d(std::int64_t in, std::int64_t out, Extent2 kernel, const Conv2dOptions& options = {});
+
+  Tensor forward(const Tensor& x) override;
+  std::string settings() const override;
+  FIRN_MEMBERS(weight, bias)
+
+  Parameter weight;  ///< [out, in/groups, r, s], channels-last in memory
+  Parameter bias;    ///< [out], or undefined
+
+ private:
+  firn::Conv2dOptions options_;
+};
+
+struct ConvTranspose2dOptions {
+  Extent2 stride = 1;
+  Extent2 padding = 0;         ///< taken off the result on every side
+  Extent2 output_padding = 0;  ///< rows and columns more below and to the right
+  Extent2 dilation = 1;
+  std::int64_t groups = 1;
+  bool bias = true;
+  DType dtype = f32;
+  Device device = default_device();
+};
+
+/// conv_transpose2d: x [n, in, p, q] or [in, p, q] -> [n, out, h, w], channels-last. weight
+/// [in, out/groups, r, s] and bias [out] start uniform in (-b, b) with b = 1/sqrt(out/groups r s),
+/// as in PyTorch.
+class ConvTranspose2d : public Module {
+ public:
+  /// Throws Error as Conv1d.
+  ConvTranspose2d(std::int64_t in, std::int64_t out, Extent2 kernel,
+                  const ConvTranspose2dOptions& options = {});
+
+  Tensor forward(const Tensor& x) override;
+  std::string settings() const override;
+  FIRN_MEMBERS(weight, bias)
+
+  Parameter weight;  ///< [in, out/groups, r, s], channels-last in memory
+  Parameter bias;    ///< [out], or undefined
+
+ private:
+  firn::ConvTranspose2dOptions options_;
+};
+
+}  // namespace firn::nn
