@@ -56,8 +56,9 @@ void check_in_place(const char* op, const Tensor& x, bool recorded) {
   require_defined(op, x);
   const TensorImpl& impl = *x.impl();
   for (int i = 0; i < impl.shape.size(); ++i)
-    FIRN_CHECK(impl.strides[i] != 0 || impl.shape[i] <= 1, op, "write to x.clone()",
-               "{} is expanded: several of its elements are one in memory", describe(x));
+    FIRN_CHECK(impl.strides[i] != 0 || impl.shape[i] <= 1 || x.numel() == 0, op,
+               "write to x.clone()", "{} is expanded: several of its elements are one in memory",
+               describe(x));
   if (!recorded) return;
   FIRN_CHECK(!leaf_of(x), op, "guard it with NoGrad, or use the form without underscore",
              "{} is a leaf that requires a gradient and cannot be written in place while recording",

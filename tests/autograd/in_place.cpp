@@ -112,3 +112,9 @@ TEST_CASE("in place: integers and bool follow the plain forms", "[autograd]") {
   CHECK(x.to_vector<std::int64_t>() == std::vector<std::int64_t>{3, 6});
   CHECK(holds(error_of([&] { exp_(x); }), "[exp_]"));
 }
+
+TEST_CASE("in place: a tensor without elements is not an expanded one", "[autograd]") {
+  CHECK_NOTHROW(fill_(zeros({2, 0, 5, 5}), 1));
+  Tensor x = zeros({2, 0, 5});
+  CHECK_NOTHROW(add_(x, 1));
+}
