@@ -42,6 +42,15 @@ std::vector<Case> cases() {
       {"linear", [](auto& a, auto& b) { return linear(a, b); }},
       {"linear bias", [](auto& a, auto& b) { return linear(unsqueeze(a, 0), b, b[0]); }},
       {"mlp", [](auto& a, auto& b) { return mlp(a, std::vector<Tensor>{b}); }},
+      {"conv1d", [](auto& a, auto& b) { return conv1d(a, unsqueeze(b, 2), b[0]); }},
+      {"conv2d",
+       [](auto& a, auto& b) {
+         return conv2d(unsqueeze(a, 2), reshape(b, {4, 4, 1, 1}), b[0]);
+       }},
+      {"conv_transpose2d",
+       [](auto& a, auto& b) {
+         return conv_transpose2d(unsqueeze(a, 2), reshape(b, {4, 4, 1, 1}));
+       }},
 
       {"exp", unary(firn::exp)},
       {"log", unary(firn::log)},
@@ -157,6 +166,9 @@ matmul batch: f16 f16 f16 f16
 linear: f16 f16 f16 f16
 linear bias: f16 f16 f16 f16
 mlp: f16 f16 f16 f16
+conv1d: f16 f16 f16 f16
+conv2d: f16 f16 f16 f16
+conv_transpose2d: f16 f16 f16 f16
 exp: f32 f32 f32 f32
 log: f32 f32 f32 f32
 rsqrt: f32 f32 f32 f32
