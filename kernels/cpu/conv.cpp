@@ -25,15 +25,16 @@ struct Range {
   std::int64_t count() const { return end - begin; }
 };
 
-/// The batch in blocks of nearly equal size, a function of shapes alone: of some 8 MFLOP where the
-/// batch has that much, and not more than 64, or `most`.
+/// The batch in blocks of nearly equal size, a function of shapes alone: of some 4 MFLOP where the
+/// batch has that much, a multiple of 8 so that they come out even on threads, and at most `most`.
 struct Blocks {
   std::int64_t images, count;
 
   static Blocks of(const ConvSizes& z, std::int64_t most = 64) {
-    constexpr std::int64_t kWork = std::int64_t{1} << 22;  // multiplications
-    const std::int64_t wanted = std::min(most, z.n * z.image_work() / kWork);
-    return {z.n, std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(z.n, 1))};
+    constexpr std::int64_t kWork = std::int64_t{1} << 21, kMultiple = 8;
+    const std::int64_t wanted = z.n * z.image_work() / kWork;
+    const std::int64_t even = wanted <= 1 ? 1 : (wanted + kMultiple - 1) / kMultiple * kMultiple;
+    return {z.n, std::clamp<std::int64_t>(std::min(even, z.n), 1, most)};
   }
   Range operator[](std::int64_t i) const { return {i * images / count, (i + 1) * images / count}; }
   /// Both sizes that blocks have.
