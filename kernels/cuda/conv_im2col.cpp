@@ -41,9 +41,13 @@ struct Matrices {
   }
 };
 
-/// Rows of the columns of x, images of y and the weight as matrices.
-Matrices column_rows(const ConvSizes& s, std::int64_t rows) {
-  return {s.groups, rows, s.column(), s.column(), s.groups * s.column()};
+/// Rows of the columns of x, of x itself where it is its own columns, of y, and the weight as
+/// matrices.
+Matrices column_rows(const ConvSizes& s, std::int64_t rows, DType dtype) {
+  return {s.groups, rows, s.column(), s.column(), s.column_stride(dtype)};
+}
+Matrices image_rows(const ConvSizes& s) {
+  return {s.groups, s.rows(), s.channels(), s.channels(), s.c};
 }
 Matrices result_rows(const ConvSizes& s, std::int64_t rows) {
   return {s.groups, rows, s.kernels(), s.kernels(), s.k};
@@ -55,7 +59,7 @@ Matrices weights(const ConvSizes& s) {
 /// Rows at a time whose columns need no more than column_bytes(); multiples of 64, so that later
 /// chunks are as aligned as the first.
 std::int64_t chunk_rows(const ConvSizes& s, DType dtype) {
-  const auto row = static_cast<std::size_t>(s.groups * s.column()) * size_of(dtype);
+  const auto row = static_cast<std::size_t>(s.column_stride(dtype)) * size_of(dtype);
   const auto fit = static_cast<std::int64_t>(column_bytes() / std::max<std::size_t>(row, 1));
   return std::clamp<std::int64_t>(fit / 64 * 64, 64, std::max<std::int64_t>(s.rows(), 64));
 }
@@ -64,13 +68,13 @@ std::int64_t chunk_rows(const ConvSizes& s, DType dtype) {
 template <class Fn>
 void for_each_chunk(const ConstView& x, const ConvSizes& s, const ConvGeometry& geometry,
                     Stream stream, Fn&& fn) {
-  if (is_pointwise(s, geometry)) return fn(column_rows(s, s.rows()).of(x, 0), 0, s.rows());
+  if (is_pointwise(s, geometry)) return fn(image_rows(s).of(x, 0), 0, s.rows());
   const std::int64_t chunk = std::min(chunk_rows(s, x.dtype), s.rows());
-  const Buffer columns({chunk, s.groups * s.column()}, x.dtype, stream);
+  const Buffer columns({chunk, s.column_stride(x.dtype)}, x.dtype, stream);
   for (std::int64_t begin = 0; begin < s.rows(); begin += chunk) {
     const std::int64_t end = std::min(begin + chunk, s.rows());
     gather_columns(x, s, geometry, begin, end, columns.view().data, stream);
-    fn(column_rows(s, end - begin).of(ConstView(columns.view()), 0), begin, end);
+    fn(column_rows(s, end - begin, x.dtype).of(ConstView(columns.view()), 0), begin, end);
   }
 }
 
@@ -107,19 +111,19 @@ void im2col_data_gradient(const ConstView& dy, const ConstView& w, const ConvGeo
   const ConvSizes s(dx.shape, w.shape, dy.shape, geometry);
   const ConstView kernels = weights(s).of(w, 0);
   if (is_pointwise(s, geometry) && is_channels_last(dx)) {
-    const View rows = column_rows(s, s.rows()).of(dx, 0);
+    const View rows = image_rows(s).of(dx, 0);
     return cuda::gemm(result_rows(s, s.rows()).of(dy, 0), kernels, rows,
                       {.alpha = 1, .beta = beta, .bias = {}}, stream);
   }
   // In whole images: an element of dx adds up several rows. One image at least.
   const DType wide = compute_dtype(dx.dtype);
   const std::int64_t images = std::clamp<std::int64_t>(chunk_rows(s, wide) / s.positions(), 1, s.n);
-  const Buffer columns({images * s.positions(), s.groups * s.column()}, wide, stream);
+  const Buffer columns({images * s.positions(), s.column_stride(wide)}, wide, stream);
   for (std::int64_t begin = 0; begin < s.n; begin += images) {
     ConvSizes part = s;
     part.n = std::min(images, s.n - begin);
     cuda::gemm(result_rows(s, part.rows()).of(dy, begin * s.positions() * s.k), kernels,
-               column_rows(s, part.rows()).of(columns.view(), 0), {}, stream);
+               column_rows(s, part.rows(), wide).of(columns.view(), 0), {}, stream);
     View to = dx;
     to.shape[0] = part.n;
     to.data = static_cast<char*>(dx.data) +

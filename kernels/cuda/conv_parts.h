@@ -46,6 +46,12 @@ struct ConvSizes {
   std::int64_t positions() const noexcept { return p * q; }      ///< of an image's result
   std::int64_t rows() const noexcept { return n * p * q; }
   std::int64_t column() const noexcept { return r * s * channels(); }  ///< what a kernel multiplies
+  /// Elements from a row of columns to the next: all groups, and what makes them multiples of 16
+  /// bytes, since products are several times slower where they are not.
+  std::int64_t column_stride(DType dtype) const noexcept {
+    const auto unit = static_cast<std::int64_t>(16 / size_of(dtype));
+    return (groups * column() + unit - 1) / unit * unit;
+  }
 };
 
 /// An operand in channels-last order: in place where it is, else copied.
@@ -93,11 +99,13 @@ void im2col_weight_gradient(const ConstView& dy, const ConstView& x, const ConvG
 // ---- The kernels around those products, im2col.cu ----
 
 /// Rows [begin, end) of the columns of x: row (n, p, q) holds, for each group, r, s and channel of
-/// the group, the element that the kernel meets there, 0 in the padding. [rows, groups * column()].
+/// the group, the element that the kernel meets there, 0 in the padding. Rows are column_stride()
+/// elements apart, and what lies between them is not written.
 void gather_columns(const ConstView& x, const ConvSizes& sizes, const ConvGeometry& geometry,
                     std::int64_t begin, std::int64_t end, void* columns, Stream stream);
 /// dx = beta*dx + for each element the sum, in the order of the kernel's taps, of what its copies
-/// in the columns have got. columns: of the compute dtype of dx, all rows of dx's images.
+/// in the columns have got. columns: of the compute dtype of dx, all rows of dx's images,
+/// column_stride() elements apart.
 void sum_columns(const void* columns, const ConvSizes& sizes, const ConvGeometry& geometry,
                  const View& dx, float beta, Stream stream);
 /// y = sum + bias, and with `relu` the larger of that and 0. sum [rows, k] of the compute dtype, y

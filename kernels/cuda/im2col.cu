@@ -24,18 +24,18 @@ struct Image {
   std::int64_t corner;  ///< offset of the first image's element [0, 0] in the padded image
 };
 
-/// Element i of the columns; `axes` gives its place in x, as if the padding were there, and its row
-/// and column in the padded image.
+/// Element i of the columns; `axes` gives its place in x, as if the padding were there, its row and
+/// column in the padded image, and its place in all columns, of which these begin at `first`.
 template <class T>
 static __global__ void gather_kernel(const T* x, T* columns, std::int64_t begin, std::int64_t count,
-                                     StridedAxes<3> axes, Image image) {
+                                     std::int64_t first, StridedAxes<4> axes, Image image) {
   const std::int64_t step = grid_threads();
   for (std::int64_t i = global_thread(); i < count; i += step) {
-    std::int64_t at[3];
+    std::int64_t at[4];
     axes.offsets(begin + i, at);
     const std::int64_t row = at[1] - image.before_h, column = at[2] - image.before_w;
     const bool inside = row >= 0 && row < image.h && column >= 0 && column < image.w;
-    columns[i] = inside ? x[at[0] - image.corner] : T{};
+    columns[at[3] - first] = inside ? x[at[0] - image.corner] : T{};
   }
 }
 
@@ -147,22 +147,24 @@ void gather_columns(const ConstView& x, const ConvSizes& sizes, const ConvGeomet
   const std::int64_t row = sizes.w * line, image = sizes.h * row;
   if (channels == 0 || end == begin) return;
 
-  StridedAxes<3> axes;
-  push(axes, sizes.n, {image, 0, 0});
-  push(axes, sizes.p, {geometry.stride[0] * row, geometry.stride[0], 0});
-  push(axes, sizes.q, {geometry.stride[1] * line, 0, geometry.stride[1]});
-  push(axes, sizes.groups, {channels, 0, 0});
-  push(axes, sizes.r, {geometry.dilation[0] * row, geometry.dilation[0], 0});
-  push(axes, sizes.s, {geometry.dilation[1] * line, 0, geometry.dilation[1]});
-  push(axes, channels, {1, 0, 0});
+  const std::int64_t to = sizes.column_stride(x.dtype) / width;
+  const std::int64_t tap = channels, taps = sizes.r * sizes.s;
+  StridedAxes<4> axes;
+  push(axes, sizes.n, {image, 0, 0, sizes.positions() * to});
+  push(axes, sizes.p, {geometry.stride[0] * row, geometry.stride[0], 0, sizes.q * to});
+  push(axes, sizes.q, {geometry.stride[1] * line, 0, geometry.stride[1], to});
+  push(axes, sizes.groups, {channels, 0, 0, taps * tap});
+  push(axes, sizes.r, {geometry.dilation[0] * row, geometry.dilation[0], 0, sizes.s * tap});
+  push(axes, sizes.s, {geometry.dilation[1] * line, 0, geometry.dilation[1], tap});
+  push(axes, channels, {1, 0, 0, 1});
   axes.finish();
-  const std::int64_t unit = sizes.groups * sizes.r * sizes.s * channels;
+  const std::int64_t unit = sizes.groups * taps * channels;
   const std::int64_t count = (end - begin) * unit;
   const Image seen{sizes.h, sizes.w, geometry.before[0], geometry.before[1],
                    geometry.before[0] * row + geometry.before[1] * line};
   with_unit(bytes * static_cast<std::size_t>(width), [&]<class T>(T) {
     gpu::launch("im2col", gather_kernel<T>, grid_for(count), dim3(kBlock), 0, stream, x.as<T>(),
-                static_cast<T*>(columns), begin * unit, count, axes, seen);
+                static_cast<T*>(columns), begin * unit, count, begin * to, axes, seen);
   });
 }
 
@@ -174,7 +176,7 @@ void sum_columns(const void* columns, const ConvSizes& sizes, const ConvGeometry
     const auto run = [&]<int V>(std::integral_constant<int, V>) {
       const std::int64_t channels = sizes.channels() / V;
       const std::int64_t tap = channels, group = sizes.r * sizes.s * tap;
-      const std::int64_t row = sizes.groups * group;
+      const std::int64_t row = sizes.column_stride(compute_dtype(dx.dtype)) / V;
       const auto stride = [&](int axis) { return axis == 1 ? 1 : dx.strides[axis] / V; };
       StridedAxes<4> axes;
       push(axes, sizes.n, {stride(0), sizes.positions() * row, 0, 0});

@@ -9,6 +9,7 @@
 
 #include "kernels/conv.h"
 #include "kernels/twins.h"
+#include "memory/recording.h"
 #include "support/catch.h"
 #include "support/simulator.h"
 #include "support/values.h"
@@ -345,6 +346,47 @@ TEST_CASE("conv on a device: nothing to add up") {
     kernels::cuda::conv_data_gradient(view(blunt.y()), view(blunt.weight()), {},
                                       dx.device(blunt.x()), 0, device_stream());
     CHECK(dx.device_values() == std::vector<double>(96, 0));
+  }
+}
+
+TEST_CASE("conv on a device: graphs record what has run once, and replays run it again") {
+  if (!has_device()) return;
+  // Sizes that no other case has: plans are kept.
+  const Case c{3, 8, 6, 11, 8, 3, 3, {.before = {1, 1}, .after = {1, 1}}};
+  const Data d(c, f16);
+  const Twins x(f16, d.x), w(f16, d.w), bias(f16, d.bias), dy(f16, d.dy);
+  const auto place = [](const Twins& t, const Shape& shape) {
+    return t.device(shape, strides_in(shape, MemoryFormat::channels_last));
+  };
+  const Twins y(f16, d.dy), dx(f16, d.x), dw(f32, d.w);
+  const auto step = [&] {
+    kernels::cuda::conv_forward(place(x, c.x()), place(w, c.weight()), bias.device({c.k}), true,
+                                c.geometry, place(y, c.y()), device_stream());
+    kernels::cuda::conv_data_gradient(place(dy, c.y()), place(w, c.weight()), c.geometry,
+                                      place(dx, c.x()), 0, device_stream());
+    kernels::cuda::conv_weight_gradient(place(dy, c.y()), place(x, c.x()), c.geometry,
+                                        place(dw, c.weight()), 1, device_stream());
+  };
+  const auto record = [&] { return memory::Recording::record(Device::cuda(), step); };
+  for (const ConvPath way : {ConvPath::automatic, ConvPath::im2col}) {
+    const Path path(way);
+#ifdef FIRN_HAS_CUSIM
+    if (way == ConvPath::automatic) {
+      CHECK(error_of(record).find("run the step once before") != std::string::npos);
+    }
+#endif
+    const std::vector<double> before = dw.device_values();
+    step();
+    const std::vector<double> once_y = y.device_values(), once_dx = dx.device_values();
+    const std::vector<double> once_dw = dw.device_values();
+    const auto graph = record();
+    CHECK(dw.device_values() == once_dw);
+    graph->launch();
+    CHECK(y.device_values() == once_y);
+    CHECK(dx.device_values() == once_dx);
+    std::vector<double> twice(before.size());
+    for (std::size_t i = 0; i < twice.size(); ++i) twice[i] = 2 * once_dw[i] - before[i];
+    expect_close("dw of two steps", dw.device_values(), twice, 1e-4);
   }
 }
 
