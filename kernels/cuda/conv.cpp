@@ -30,17 +30,24 @@ constexpr bool kHasCudnn = true;
 constexpr bool kHasCudnn = false;  // built without its headers
 #endif
 
-/// What may be asked of cuDNN: that it multiplies something, in the types it has.
-bool asks_cudnn(const ConstView& a, const ConstView& b) {
-  return conv_path().load(std::memory_order_relaxed) == ConvPath::automatic && a.numel() > 0 &&
-         b.numel() > 0 && a.dtype != DType::f64;
+/// Whether cuDNN may be asked: not for f64, images that are cut at their edges, or results of other
+/// sizes than the geometry gives.
+bool asks_cudnn(const ConvSizes& s, const ConvGeometry& g, DType dtype) {
+  const auto size = [&](std::size_t axis, std::int64_t in, std::int64_t taps) {
+    return (in + g.before[axis] + g.after[axis] - g.dilation[axis] * (taps - 1) - 1) /
+               g.stride[axis] +
+           1;
+  };
+  return conv_path().load(std::memory_order_relaxed) == ConvPath::automatic &&
+         dtype != DType::f64 && s.c > 0 && g.after[0] >= 0 && g.after[1] >= 0 &&
+         s.p == size(0, s.h, s.r) && s.q == size(1, s.w, s.s);
 }
 
 /// y channels-last, as are x and w.
 void forward(const ConstView& x, const ConstView& w, const ConstView& bias, bool relu,
              const ConvGeometry& geometry, const View& y, Stream stream) {
   if constexpr (kHasCudnn) {
-    if (asks_cudnn(x, w)) {
+    if (asks_cudnn({x.shape, w.shape, y.shape, geometry}, geometry, x.dtype)) {
       std::optional<Vector> vector;
       if (bias.data) vector.emplace(bias, x.dtype, stream);
       const void* const added = vector ? vector->data() : nullptr;
@@ -54,7 +61,10 @@ void forward(const ConstView& x, const ConstView& w, const ConstView& bias, bool
 void weight_gradient(const ConstView& dy, const ConstView& x, const ConvGeometry& geometry,
                      const View& dw, float beta, Stream stream) {
   if constexpr (kHasCudnn) {
-    if (asks_cudnn(dy, x) && cudnn_weight_gradient(dy, x, geometry, dw, beta, stream)) return;
+    if (asks_cudnn({x.shape, dw.shape, dy.shape, geometry}, geometry, x.dtype) &&
+        cudnn_weight_gradient(dy, x, geometry, dw, beta, stream)) {
+      return;
+    }
   }
   im2col_weight_gradient(dy, x, geometry, dw, beta, stream);
 }
@@ -63,7 +73,7 @@ void weight_gradient(const ConstView& dy, const ConstView& x, const ConvGeometry
 bool data_gradient_by_cudnn(const ConstView& dy, const ConstView& w, const ConvGeometry& geometry,
                             const View& dx, float beta, Stream stream) {
   if constexpr (kHasCudnn) {
-    if (!asks_cudnn(dy, w)) return false;
+    if (!asks_cudnn({dx.shape, w.shape, dy.shape, geometry}, geometry, dy.dtype)) return false;
     if (is_channels_last(dx)) return cudnn_data_gradient(dy, w, geometry, dx, beta, stream);
     if (beta != 0) return false;  // the sum would be rounded before it is added
     const ChannelsLastBuffer own(dx.shape, dx.dtype, stream);

@@ -19,7 +19,8 @@ namespace {
 /// Whether the columns are the images.
 bool is_pointwise(const ConvSizes& s, const ConvGeometry& g) {
   const std::array<std::int64_t, 2> none{0, 0}, one{1, 1};
-  return s.r == 1 && s.s == 1 && g.stride == one && g.before == none && g.after == none;
+  return s.r == 1 && s.s == 1 && g.stride == one && g.before == none && g.after == none &&
+         s.p == s.h && s.q == s.w;
 }
 
 /// Memory seen as a matrix [rows, cols] for each group, or as one where there are no groups.

@@ -1,10 +1,11 @@
 // The three products of a convolution as cuDNN computes them. On the simulator they are those of
 // tests/cusim/cudnn.cpp, which refuses what the library refuses.
 //
-// Operands and results are channels-last and not empty; dtypes are those of the contract
-// (kernels/conv.h). Each returns false, with nothing done, where cuDNN is not installed or has no
-// plan that keeps to the contract: sums in f32, f32 that is f32 unless TF32 is allowed, the same
-// bits from run to run unless allow_nondeterministic() says otherwise.
+// Operands and results are channels-last, not empty and not f64, sizes are those that the geometry
+// gives, and nothing is cut off (no negative padding); dtypes else as in kernels/conv.h. Each
+// returns false, with nothing done, where cuDNN is not installed or has no plan that keeps to the
+// contract: sums in f32, f32 that is f32 unless TF32 is allowed, the same bits from run to run
+// unless allow_nondeterministic() says otherwise.
 //
 // A plan is made at the first call with a shape, which may take seconds, and kept by device and
 // thread. While a graph is recorded none can be made: Error then says to run a step before.

@@ -2,13 +2,14 @@
 // one operation of the stream (one node of a graph) a product. They refuse what cuDNN refuses, as
 // tests/cudnn_plans has found it, so that firn takes the ways that it takes on a GPU:
 //
-//   - f64, addresses that are no multiples of 16 bytes, negative padding;
+//   - addresses that are no multiples of 16 bytes;
 //   - results of another dtype than the operands', but for the weight gradient in f32, and that
 //     only from 8 channels in a group on;
 //   - like the library's plans, what has not been run by this thread before cannot be recorded.
 //
-// They throw where firn breaks their contract: operands that are not channels-last, that are empty
-// or not in one allocation of the device's memory. CUSIM_CUDNN=0: cuDNN is not installed.
+// They throw where firn breaks their contract: operands that are f64, not channels-last, empty or
+// not in one allocation of the device's memory, sizes that do not fit the geometry. CUSIM_CUDNN=0:
+// cuDNN is not installed.
 #include "kernels/cuda/cudnn.h"
 
 #include <cmath>
@@ -43,15 +44,25 @@ struct Call {
 bool takes(const Call& c) {
   const auto& result = c.product == 'y' ? c.y : c.product == 'x' ? c.x : c.w;
   const auto& operand = c.product == 'y' ? c.x : c.y;
-  if (!installed() || operand.dtype == DType::f64) return false;
+  if (!installed()) return false;
   for (const void* p : {c.x.data, c.w.data, c.y.data, c.bias})
     if (reinterpret_cast<std::uintptr_t>(p) % 16 != 0) return false;
-  if (c.geometry.after[0] < 0 || c.geometry.after[1] < 0) return false;
   if (result.dtype == operand.dtype) return true;
   return c.product == 'w' && result.dtype == DType::f32 && c.w.shape[1] >= kLeastWideChannels;
 }
 
 void check_contract(const Call& c) {
+  const ConvGeometry& g = c.geometry;
+  for (int i = 0; i < 2; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    const std::int64_t around = g.before[at] + g.after[at];
+    const std::int64_t reach = g.dilation[at] * (c.w.shape[2 + i] - 1);
+    FIRN_CHECK(g.before[at] >= 0 && g.after[at] >= 0 &&
+                   c.y.shape[2 + i] == (c.x.shape[2 + i] + around - reach - 1) / g.stride[at] + 1,
+               "cudnn", "this is a fault of firn", "got x {}, w {} and y {}", to_string(c.x.shape),
+               to_string(c.w.shape), to_string(c.y.shape));
+  }
+  FIRN_CHECK(c.x.dtype != DType::f64, "cudnn", "this is a fault of firn", "got f64");
   for (const ConstView* v : {&c.x, &c.w, &c.y}) {
     FIRN_CHECK(v->numel() > 0 && is_channels_last(*v), "cudnn", "this is a fault of firn",
                "got a view {} with strides {}", to_string(v->shape), to_string(v->strides));

@@ -55,6 +55,7 @@ const std::vector<Case> kCases = {
     {1, 2, 5, 5, 3, 5, 5, {}},
     {2, 8, 6, 5, 4, 3, 3, {.before = {1, 1}, .after = {1, 1}, .groups = 2}},
     {2, 16, 4, 4, 16, 1, 1, {.groups = 2}},
+    {2, 4, 8, 9, 4, 3, 3, {{1, 2}, {1, 1}, {-1, 0}, {2, 1}}},  // the last row is cut off
     {2, 6, 5, 5, 12, 3, 3, {.stride = {2, 1}, .before = {1, 1}, .after = {1, 1}, .groups = 6}},
 };
 
