@@ -13,8 +13,9 @@
 //   f32                 exp, log, pow, rsqrt, square, reciprocal, softplus, softmax, log_softmax,
 //                       layer_norm, rms_norm, sum, mean, var, norm, all losses
 //   the widest dtype    add, sub, mul, div, minimum, maximum, comparisons, where, cat, stack
-//   the dtype given     all else: relu and other activations, max, min, dropout, embedding and
-//                       other indexing, views, pad; every in-place form keeps what it writes
+//   the dtype given     all else: relu and other activations, max, min, dropout, norms by channel
+//                       (which may have f32 parameters), embedding and other indexing, views, pad;
+//                       every in-place form keeps what it writes
 //
 // f16 beside bf16 makes f32. Tensors of f64 and of integers are left alone, so that a gradient
 // check means the same inside and outside; operands that still differ throw, as without a guard. An

@@ -21,8 +21,8 @@ struct Moments {
 Tensor batch_norm(const Tensor& x, const Tensor& weight = {}, const Tensor& bias = {},
                   double eps = 1e-5, Moments* moments = nullptr);
 /// The same by moments from elsewhere, which are constants: what evaluation does.
-Tensor batch_norm(const Tensor& x, const Moments& moments, const Tensor& weight = {},
-                  const Tensor& bias = {}, double eps = 1e-5);
+Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const Moments& moments,
+                  double eps = 1e-5);
 /// Each sample's channels are cut in `groups` parts, each of which is normalised by its own mean
 /// and variance (Wu & He 2018). Throws where groups does not divide c.
 Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight = {},

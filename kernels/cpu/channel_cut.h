@@ -97,7 +97,7 @@ class ChannelCut {
     }
   }
 
-  static constexpr std::int64_t kSlab = 8192;
+  static constexpr std::int64_t kSlab = 4096;
   /// Of columns that are channels: each is summed up one row after the other.
   static constexpr std::int64_t kMaxRows = 128;
 

@@ -162,13 +162,21 @@ struct CellLines {
 
 // ---- Host ----
 
+/// What blocks should be like.
+struct BlockSize {
+  std::int64_t blocks;   ///< as many are wanted
+  std::int64_t least;    ///< steps of a thread, where there are so many
+  std::int64_t longest;  ///< the same at most, whatever the number of blocks
+};
+/// For sums: an f32 sum of a thread stays short.
+inline constexpr BlockSize kSumSize{256, 4, 128};
+inline constexpr BlockSize kMapSize{2048, 4, std::int64_t{1} << 40};
+
 /// fn(integral_constant across, integral_constant of elements loaded at once, cut) for x of type T.
-/// `others` are views of x's shape that are read or written along with it. `blocks`: as many as
-/// that are wanted, each with `rounds` steps a thread at least.
+/// `others` are views of x's shape that are read or written along with it.
 template <class T, class Fn>
 void with_channel_cut(const ConstView& x, NormCells cells,
-                      std::initializer_list<const ConstView*> others, std::int64_t blocks,
-                      std::int64_t rounds, Fn&& fn) {
+                      std::initializer_list<const ConstView*> others, BlockSize size, Fn&& fn) {
   constexpr int kWidth = Pack<T>::kWidth;
   const auto ceil_div = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
   const std::int64_t n = x.shape[0], c = x.shape[1], l = x.shape[2];
@@ -203,9 +211,10 @@ void with_channel_cut(const ConstView& x, NormCells cells,
   while (cut.side < (across ? kWarp : 8) && cut.side * channels < c) cut.side *= 2;
   cut.tiles = ceil_div(c, std::int64_t{cut.side} * channels);
   const std::int64_t tasks = std::max<std::int64_t>(cut.tiles * cut.sections, 1);
-  const std::int64_t most = std::max<std::int64_t>(cut.steps / (cut.members() * rounds), 1);
-  cut.chunk = std::max<std::int64_t>(
-      ceil_div(cut.steps, std::clamp<std::int64_t>(blocks / tasks, 1, most)), 1);
+  const std::int64_t most = std::max<std::int64_t>(cut.steps / (cut.members() * size.least), 1);
+  const std::int64_t chunks = std::clamp<std::int64_t>(size.blocks / tasks, 1, most);
+  cut.chunk =
+      std::clamp<std::int64_t>(ceil_div(cut.steps, chunks), 1, cut.members() * size.longest);
   cut.chunks = std::max<std::int64_t>(ceil_div(cut.steps, cut.chunk), 1);
 
   const auto go = [&](auto is_across) {

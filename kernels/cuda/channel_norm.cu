@@ -9,9 +9,7 @@
 namespace firn::kernels::cuda {
 namespace {
 
-constexpr int kSample = 4;                // steps of a thread that the centre is made of
-constexpr std::int64_t kSumBlocks = 256;  // whose moments are joined by one
-constexpr std::int64_t kMapBlocks = 2048;
+constexpr int kSample = 4;  // steps of a thread that the centre is made of
 
 using Part = math::Moments<double>;
 
@@ -192,22 +190,21 @@ void channel_moments(const ConstView& given, NormCells cells, const View& mean, 
   merge_groups(x, cells);
   with_floating(x.dtype, [&]<class T>(T) {
     using C = ComputeOf<T>;
-    with_channel_cut<T>(
-        x, cells, {}, kSumBlocks, kSample, [&]<class A, class V>(A, V, const ChannelCut& cut) {
-          const std::int64_t channels = std::int64_t{cut.side} * (A::value ? V::value : 1);
-          const bool whole = cut.chunks == 1 && (cut.tiles == 1 || channels % cut.width == 0);
-          const Workspace partial(
-              whole ? 0 : static_cast<std::size_t>(cut.units() * cut.c) * sizeof(Part), stream);
-          // Of the block's sums; of one pair of f64 a thread; of the moments of the tile's
-          // channels.
-          const std::size_t shared =
-              kBlock * std::max(sizeof(math::SumPair<C>) * (A::value ? V::value : 1),
-                                sizeof(math::SumPair<double>));
-          gpu::launch("channel_moments", moments_kernel<T, A::value, V::value>,
-                      dim3(static_cast<unsigned>(cut.blocks())), dim3(kBlock), shared, stream,
-                      plane_of<const T>(x, cut), cut, whole, partial.template as<Part>(),
-                      MomentsOut<C>{mean.as<C>(), var.as<C>()}, whole ? 0u : ticket_slot(stream));
-        });
+    with_channel_cut<T>(x, cells, {}, kSumSize, [&]<class A, class V>(A, V, const ChannelCut& cut) {
+      const std::int64_t channels = std::int64_t{cut.side} * (A::value ? V::value : 1);
+      const bool whole = cut.chunks == 1 && (cut.tiles == 1 || channels % cut.width == 0);
+      const Workspace partial(
+          whole ? 0 : static_cast<std::size_t>(cut.units() * cut.c) * sizeof(Part), stream);
+      // Of the block's sums; of one pair of f64 a thread; of the moments of the tile's
+      // channels.
+      const std::size_t shared =
+          kBlock * std::max(sizeof(math::SumPair<C>) * (A::value ? V::value : 1),
+                            sizeof(math::SumPair<double>));
+      gpu::launch("channel_moments", moments_kernel<T, A::value, V::value>,
+                  dim3(static_cast<unsigned>(cut.blocks())), dim3(kBlock), shared, stream,
+                  plane_of<const T>(x, cut), cut, whole, partial.template as<Part>(),
+                  MomentsOut<C>{mean.as<C>(), var.as<C>()}, whole ? 0u : ticket_slot(stream));
+    });
   });
 }
 
@@ -218,14 +215,13 @@ void channel_normalize(const ConstView& x, NormCells cells, const ConstView& mea
   const ConstView written = y;
   with_floating(x.dtype, [&]<class T>(T) {
     using C = ComputeOf<T>;
-    with_channel_cut<T>(x, cells, {&written}, kMapBlocks, kSample,
-                        [&]<class A, class V>(A, V, const ChannelCut& cut) {
-                          gpu::launch("channel_normalize", normalize_kernel<T, A::value, V::value>,
-                                      dim3(static_cast<unsigned>(cut.blocks())), dim3(kBlock), 0,
-                                      stream, plane_of<const T>(x, cut), plane_of<T>(y, cut), cut,
-                                      mean.as<C>(), var.as<C>(), RowVector(weight, 1),
-                                      RowVector(bias, 0), eps);
-                        });
+    with_channel_cut<T>(
+        x, cells, {&written}, kMapSize, [&]<class A, class V>(A, V, const ChannelCut& cut) {
+          gpu::launch("channel_normalize", normalize_kernel<T, A::value, V::value>,
+                      dim3(static_cast<unsigned>(cut.blocks())), dim3(kBlock), 0, stream,
+                      plane_of<const T>(x, cut), plane_of<T>(y, cut), cut, mean.as<C>(),
+                      var.as<C>(), RowVector(weight, 1), RowVector(bias, 0), eps);
+        });
   });
 }
 

@@ -7,10 +7,6 @@
 namespace firn::kernels::cuda {
 namespace {
 
-constexpr std::int64_t kRounds = 4;       // steps of a thread at least, where there are many
-constexpr std::int64_t kSumBlocks = 256;  // whose sums are joined by one
-constexpr std::int64_t kMapBlocks = 2048;
-
 /// What the moments of x's cells are.
 template <class C>
 struct CellMoments {
@@ -94,6 +90,22 @@ static __global__ void __launch_bounds__(kBlock)
   }
 }
 
+/// A cell's sums of w dy and of w dy xhat, from its channels' sums; `first` is the first of them.
+/// What every `lanes`-th channel gives, from the `lane`-th on.
+template <class C>
+__device__ math::SumPair<double> cell_sums(const ChannelCut& cut, const C* sums,
+                                           const RowVector& weight, std::int64_t section,
+                                           std::int64_t first, int lane, int lanes) {
+  math::SumPair<double> all;
+  for (std::int64_t j = first + lane; j < first + cut.width; j += lanes) {
+    const C* const pair = sums + (section * cut.c + j) * 2;
+    const double w = static_cast<double>(weight.at<C>(j));
+    all = all +
+          math::SumPair<double>{w * static_cast<double>(pair[0]), w * static_cast<double>(pair[1])};
+  }
+  return all;
+}
+
 /// dx of type O. sums null: the moments are constants, and x is not read.
 template <class T, class O, bool kAcross, int kVec>
 static __global__ void __launch_bounds__(kBlock)
@@ -104,27 +116,35 @@ static __global__ void __launch_bounds__(kBlock)
   using Place = ChannelPlace<kAcross, kVec>;
   constexpr int kChannels = Place::kChannels;
   const Place place(cut);
+  // Cells of several channels: each is summed up by a warp, once for the block.
+  auto* const cells = gpu::dynamic_shared<math::SumPair<double>>();
+  const std::int64_t tile = blockIdx.x % cut.tiles * place.slots;
+  const std::int64_t first_cell = tile / cut.width;
+  const bool shared = sums && cut.width > 1;
+  if (shared) {
+    const std::int64_t end = tile + place.slots < cut.c ? tile + place.slots : cut.c;
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    for (std::int64_t i = first_cell + threadIdx.x / kWarp; i * cut.width < end;
+         i += kBlock / kWarp) {
+      const auto mine = cell_sums(cut, sums, weight, place.section, i * cut.width, lane, kWarp);
+      const auto all = warp_fold(mine, Add());
+      if (lane == 0) cells[i - first_cell] = all;
+    }
+    __syncthreads();
+  }
   if (!place.active) return;
   math::ChannelGrad<C> grad[kChannels];
-  C a = 0, b = 0;
-  std::int64_t cell_before = -1;
   for (int k = 0; k < kChannels; ++k) {
     const std::int64_t channel = place.channel + k, cell = cut.cell(place.section, channel);
-    if (sums && cell != cell_before) {
-      double of_dy = 0, of_xhat = 0;
-      const std::int64_t first = channel / cut.width * cut.width;
-      for (std::int64_t j = first; j < first + cut.width; ++j) {
-        const C* const pair = sums + (place.section * cut.c + j) * 2;
-        const double w = static_cast<double>(weight.at<C>(j));
-        of_dy += w * static_cast<double>(pair[0]);
-        of_xhat += w * static_cast<double>(pair[1]);
-      }
-      a = static_cast<C>(of_dy / count);
-      b = static_cast<C>(of_xhat / count);
-      cell_before = cell;
+    math::SumPair<double> of_cell;
+    if (shared) {
+      of_cell = cells[channel / cut.width - first_cell];
+    } else if (sums) {
+      of_cell = cell_sums(cut, sums, weight, place.section, channel, 0, 1);
     }
-    grad[k] = math::ChannelGrad<C>::make(moments.mean[cell], moments.rstd(cell),
-                                         weight.at<C>(channel), a, b);
+    grad[k] = math::ChannelGrad<C>::make(
+        moments.mean[cell], moments.rstd(cell), weight.at<C>(channel),
+        static_cast<C>(of_cell.first / count), static_cast<C>(of_cell.second / count));
   }
   const T *const dy_base = place.base(dy), *const x_base = place.base(x);
   O* const to = place.base(dx);
@@ -196,7 +216,7 @@ void channel_gradient_sums(const ConstView& dy, const ConstView& x, NormCells ce
   with_floating(x.dtype, [&]<class T>(T) {
     using C = ComputeOf<T>;
     with_channel_cut<T>(
-        x, cells, {&dy}, kSumBlocks, kRounds, [&]<class A, class V>(A, V, const ChannelCut& cut) {
+        x, cells, {&dy}, kSumSize, [&]<class A, class V>(A, V, const ChannelCut& cut) {
           using Pair = math::SumPair<C>;
           const bool whole = cut.chunks == 1;
           const Workspace partial(
@@ -235,10 +255,10 @@ void channel_data_gradient(const ConstView& dy, const ConstView& x, NormCells ce
     using C = ComputeOf<T>;
     with_sink<T>(dx.dtype, [&]<class O>(O) {
       with_channel_cut<T>(
-          x, cells, {&dy, &written}, kMapBlocks, kRounds,
-          [&]<class A, class V>(A, V, const ChannelCut& cut) {
+          x, cells, {&dy, &written}, kMapSize, [&]<class A, class V>(A, V, const ChannelCut& cut) {
             gpu::launch("channel_data_gradient", data_gradient_kernel<T, O, A::value, V::value>,
-                        dim3(static_cast<unsigned>(cut.blocks())), dim3(kBlock), 0, stream,
+                        dim3(static_cast<unsigned>(cut.blocks())), dim3(kBlock),
+                        cut.width > 1 ? kBlock * sizeof(math::SumPair<double>) : 0, stream,
                         plane_of<const T>(dy, cut), plane_of<const T>(x, cut), plane_of<O>(dx, cut),
                         cut, CellMoments<C>{mean.as<C>(), var.as<C>(), eps}, RowVector(weight, 1),
                         sums.as<C>(), count, beta);

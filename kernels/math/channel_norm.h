@@ -9,8 +9,9 @@ namespace firn::math {
 
 // ---- Moments: mean and sum of squared distances from it ----
 
-/// Of the distances from a value near the mean, the sums that moments are made of. Where the centre
-/// is the mean as rounded, `first` is what rounding has left, and nothing large is subtracted.
+/// Distances from a centre that all values share, and their squares: sums of these give the moments
+/// (moments_of) without the loss of digits of sum x^2 - (sum x)^2, as long as the centre is no more
+/// than a few deviations from the mean.
 template <class V>
 struct Distances {
   V centre;

@@ -32,10 +32,8 @@ ConstView view_of(const Tensor& t) { return t.defined() ? t.view() : ConstView{}
 
 /// t, or a copy of it, with its elements in the same order in memory as those of x.
 Tensor in_order_of(const Tensor& x, const Tensor& t) {
-  if (t.strides() == x.strides()) return t;
-  const Shape& shape = x.shape();
-  const Tensor copy = empty(shape, t.dtype(), t.device())
-                          .as_strided(shape, strides_in(shape, format_of(shape, x.strides())));
+  if (in_one_order(x.mutable_view(), t.mutable_view())) return t;
+  const Tensor copy = empty(x.shape(), t.dtype(), t.device(), format_of(x.shape(), x.strides()));
   kernels::copy(t.view(), copy.mutable_view(), stream_of(t));
   return copy;
 }
@@ -152,7 +150,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
   return normalize("batch_norm", input, cells, own, true, weight, bias, eps);
 }
 
-Tensor batch_norm(const Tensor& x, const Moments& moments, const Tensor& weight, const Tensor& bias,
+Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const Moments& moments,
                   double eps) {
   require_input("batch_norm", x, weight, bias, eps);
   const auto require = [&](const char* name, const Tensor& m) {

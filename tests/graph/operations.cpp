@@ -46,6 +46,11 @@ const std::vector<Case>& cases() {
          return layer_norm(o.a, select(o.b, 0, 0), select(o.b, 0, 1)) +
                 rms_norm(o.b, select(o.a, 0, 2));
        }},
+      {"norms by channel",
+       [](const Operands& o) {
+         const Tensor x = reshape(o.a, {2, 4, 6}), weight = slice(select(o.b, 0, 0), 0, 0, 4);
+         return batch_norm(x, weight) + group_norm(x, 2) + instance_norm(reshape(o.b, {2, 4, 6}));
+       }},
       {"shape",
        [](const Operands& o) {
          return reshape(transpose(o.a, 0, 1), {12, 4}) + reshape(permute(o.b, {1, 0}), {12, 4});

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "firn/graph.h"
 #include "kernels/channel_norm.h"
 #include "support/catch.h"
 #include "support/values.h"
@@ -153,6 +154,29 @@ TEST_CASE("commit of a cycle that was not applied only empties the pool") {
     }
     CHECK(pool.empty());
   }
+}
+
+TEST_CASE("pool and commit as a graph: a replay asks for the outcome of its own cycle") {
+  const Pool pool;
+  const Running r;
+  const Tensor applied = state_of(math::StepStatus::applied);
+  const Tensor skipped = state_of(math::StepStatus::skipped_non_finite);
+  const Tensor state = applied.clone(), mean = full({kChannels}, 8), var = full({kChannels}, 1);
+  const auto cycle = [&] {
+    pool.add(mean, var, 1e9);
+    pool.add(mean, var, 1e9);
+    pool.commit(0.5, state.view(), r.mean, r.var, r.batches);
+  };
+  cycle();
+  graph::Graph graph = graph::Graph::capture(default_device(), cycle);
+  r.expect("recorded and run", 6, 1, 2);
+  copy_(state, skipped);
+  graph.replay();
+  r.expect("a skipped cycle", 6, 1, 2);
+  CHECK(pool.empty());
+  copy_(state, applied);
+  graph.replay();
+  r.expect("an applied one", 7, 1, 3);
 }
 
 TEST_CASE("an update is the commit of a pool of its own; statistics of any floating dtype") {

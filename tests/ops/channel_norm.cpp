@@ -64,7 +64,7 @@ FIRN_OP_ROWS(batch_norm) {
       .shapes(with_vectors({{2, 3, 5}, {3, 65, 6}}, 1))
       .accuracy(normwise)
       .cancels(0, 2);
-  Row("batch_norm without weight", [](const Args& x) { return batch_norm(x[0], Tensor(), x[1]); })
+  Row("batch_norm without weight", [](const Args& x) { return batch_norm(x[0], {}, x[1]); })
       .args({real(-1, 3), real()})
       .shapes(with_vectors({{2, 3, 5}, {3, 65, 6}}, 1))
       .accuracy(normwise)
@@ -100,20 +100,20 @@ FIRN_OP_ROWS(batch_norm_given) {
   shapes.insert(shapes.end(), kVectors.begin(), kVectors.end());
   shapes.insert(shapes.end(), {{0, 3}, {2, 3, 0}, {1, 1}, {1, 2, 1}});
   Row("batch_norm by given moments",
-      [](const Args& x) { return batch_norm(x[0], moments_in(x), x[3], x[4]); })
+      [](const Args& x) { return batch_norm(x[0], x[3], x[4], moments_in(x)); })
       .args(given)
       .shapes(with_vectors(shapes, 4))
       .accuracy(normwise)
       .cancels(4, 2)
       .golden();
   Row("batch_norm by given moments channels-last",
-      [](const Args& x) { return batch_norm(channels_last(x[0]), moments_in(x), x[3], x[4]); })
+      [](const Args& x) { return batch_norm(channels_last(x[0]), x[3], x[4], moments_in(x)); })
       .args(given)
       .shapes(with_vectors(kImages, 4))
       .accuracy(normwise)
       .cancels(4, 2);
   Row("batch_norm by given moments alone",
-      [](const Args& x) { return batch_norm(x[0], moments_in(x)); })
+      [](const Args& x) { return batch_norm(x[0], {}, {}, moments_in(x)); })
       .args({real(-1, 3), constant(-1, 1), constant(0.5, 2)})
       .shapes(with_vectors(kImages, 2))
       .accuracy(normwise)

@@ -42,7 +42,7 @@ TEST_CASE("norms by channel refuse parameters of the wrong size or dtype", "[ops
   });
   refused("instance_norm", {"weight", "[6] f16", "[2, 6, 4] f32"},
           [&] { instance_norm(x, zeros({6}, f16)); });
-  refused("batch_norm", {"bias", "[6] f64"}, [&] { batch_norm(x, Tensor(), zeros({6}, f64)); });
+  refused("batch_norm", {"bias", "[6] f64"}, [&] { batch_norm(x, {}, zeros({6}, f64)); });
 }
 
 TEST_CASE("group_norm refuses groups that do not divide the channels", "[ops]") {
@@ -66,7 +66,7 @@ TEST_CASE("batch_norm refuses channels without values, and a negative eps", "[op
 TEST_CASE("batch_norm refuses given moments of another size or dtype, or none", "[ops]") {
   const Tensor x = zeros({2, 3}, f16);
   const auto given = [&](const Tensor& mean, const Tensor& var) {
-    return [=] { batch_norm(x, Moments{mean, var}); };
+    return [=] { batch_norm(x, {}, {}, Moments{mean, var}); };
   };
   refused("batch_norm", {"mean", "[4] f32", "[2, 3] f16"}, given(zeros({4}), zeros({3})));
   refused("batch_norm", {"var", "[3] f16", "f32"}, given(zeros({3}), zeros({3}, f16)));
@@ -75,7 +75,7 @@ TEST_CASE("batch_norm refuses given moments of another size or dtype, or none", 
 }
 
 TEST_CASE("a channel of one value is its bias; empty samples and channels stay empty", "[ops]") {
-  const Tensor y = batch_norm(make({5, -7}, {1, 2}), Tensor(), make({0.5, 2}, {2}));
+  const Tensor y = batch_norm(make({5, -7}, {1, 2}), {}, make({0.5, 2}, {2}));
   testing::expect_same("one value", testing::values_of(y), {0.5, 2});
   CHECK(batch_norm(zeros({4, 0, 3})).shape() == Shape{4, 0, 3});
   CHECK(group_norm(zeros({0, 4, 3}), 2).shape() == Shape{0, 4, 3});
@@ -92,7 +92,7 @@ TEST_CASE("norms by channel keep the memory format and hand out f32 moments", "[
   CHECK(y.is_channels_last());
   CHECK(y.dtype() == f16);
   CHECK(batch_norm(plain).is_contiguous());
-  CHECK(batch_norm(x, moments).is_channels_last());
+  CHECK(batch_norm(x, {}, {}, moments).is_channels_last());
   CHECK(group_norm(x, 3).is_channels_last());
   CHECK(moments.mean.dtype() == f32);
   CHECK(moments.var.shape() == Shape{3});
@@ -101,7 +101,8 @@ TEST_CASE("norms by channel keep the memory format and hand out f32 moments", "[
   backward(y, {.seed = transpose(ones({2, 3, 5, 4}, f16), 2, 3)});
   CHECK(x.grad().is_channels_last());
   // What was normalised by its own moments, as given, is the same.
-  testing::expect_same("given", testing::values_of(batch_norm(x, moments)), testing::values_of(y));
+  testing::expect_same("given", testing::values_of(batch_norm(x, {}, {}, moments)),
+                       testing::values_of(y));
   const Autocast guard(f16);
   CHECK(batch_norm(x, ones({3}), zeros({3})).dtype() == f16);
   CHECK(batch_norm(plain.to(f32)).dtype() == f32);
