@@ -1,6 +1,8 @@
 #include "data/batch_set.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/check.h"
 #include "firn/ops.h"
@@ -21,6 +23,33 @@ std::int64_t pixels_of(const Tensor& images) {
   std::int64_t pixels = 1;
   for (int i = 1; i < images.rank(); ++i) pixels *= images.shape()[i];
   return pixels;
+}
+
+bool is_probability(double p) { return p >= 0 && p <= 1; }
+
+void check_augmentation(const char* op, const Tensor& images, const Augmentation& a) {
+  FIRN_CHECK(is_probability(a.flip) && is_probability(a.erase), op, "",
+             "flip and erase are probabilities in [0, 1], not {} and {}", a.flip, a.erase);
+  FIRN_CHECK(a.crop_padding >= 0, op, "", "crop_padding must be 0 or more, not {}", a.crop_padding);
+  FIRN_CHECK(a.erase_area_min > 0 && a.erase_area_min <= a.erase_area_max && a.erase_area_max <= 1,
+             op, "", "erased areas must be a range in (0, 1], not from {} to {}", a.erase_area_min,
+             a.erase_area_max);
+  FIRN_CHECK(a.erase_aspect_min > 0 && a.erase_aspect_min <= a.erase_aspect_max &&
+                 std::isfinite(static_cast<float>(a.erase_aspect_max)),
+             op, "",
+             "aspects of erased rectangles must be a range of positive numbers, not {} to {}",
+             a.erase_aspect_min, a.erase_aspect_max);
+  if (!a.on()) return;
+  FIRN_CHECK(images.rank() == 3 || images.rank() == 4, op, "reshape the images",
+             "images to be augmented must be [n, height, width] or [n, channels, height, width], "
+             "not {}",
+             describe(images));
+  FIRN_CHECK(pixels_of(images) <= std::numeric_limits<int>::max(), op, "",
+             "images to be augmented are too large: {}", describe(images));
+  const std::int64_t height = images.size(-2), width = images.size(-1);
+  FIRN_CHECK(a.crop_padding < std::min(height, width), op, "",
+             "crop_padding {} can put images of {} x {} pixels out of sight", a.crop_padding,
+             height, width);
 }
 
 }  // namespace
@@ -45,6 +74,7 @@ void check_set(const char* op, const LabelledImages& set, const BatchOptions& op
              options.dtype);
   FIRN_CHECK(set.images.size(0) == 0 || pixels_of(set.images) > 0, op, "", "images are empty: {}",
              describe(set.images));
+  check_augmentation(op, set.images, options.augment);
 }
 
 Tensor epoch_order(const char* op, std::int64_t n, const BatchOptions& options,
@@ -58,6 +88,23 @@ Tensor epoch_order(const char* op, std::int64_t n, const BatchOptions& options,
   Generator generator;
   generator.set({scramble(options.seed), static_cast<std::uint64_t>(number) << 32});
   return randperm(n, generator);
+}
+
+math::Augment augment_of(const Tensor& images, const BatchOptions& options) {
+  const Augmentation& a = options.augment;
+  if (!a.on()) return {};
+  const std::int64_t planes = images.rank() == 4 ? images.size(1) : 1;
+  return {.planes = static_cast<int>(planes),
+          .height = static_cast<int>(images.size(-2)),
+          .width = static_cast<int>(images.size(-1)),
+          .padding = static_cast<int>(a.crop_padding),
+          .flip = math::chance(a.flip),
+          .erase = math::chance(a.erase),
+          .least_area = static_cast<float>(a.erase_area_min),
+          .most_area = static_cast<float>(a.erase_area_max),
+          .least_aspect = static_cast<float>(a.erase_aspect_min),
+          .most_aspect = static_cast<float>(a.erase_aspect_max),
+          .seed = scramble(options.seed)};
 }
 
 Shape batch_shape(const Tensor& images, std::int64_t n, bool flatten) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "firn/data/batches.h"
+#include "kernels/math/augment.h"
 
 namespace firn::data {
 
@@ -13,6 +14,9 @@ void check_set(const char* op, const LabelledImages& set, const BatchOptions& op
 /// depends on seed and number alone.
 Tensor epoch_order(const char* op, std::int64_t n, const BatchOptions& options,
                    std::int64_t number);
+
+/// What the kernel is told of options.augment.
+math::Augment augment_of(const Tensor& images, const BatchOptions& options);
 
 /// The shape of the pixels of `n` images of a set.
 Shape batch_shape(const Tensor& images, std::int64_t n, bool flatten);

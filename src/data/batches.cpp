@@ -44,6 +44,7 @@ Batches::Epoch Batches::epoch(std::int64_t number) const {
   Epoch e;
   e.source_ = source_;
   e.options_ = options_;
+  e.number_ = number;
   e.size_ = size();
   e.order_ = epoch_order(kOp, source_->labels.numel(), options_, number);
   return e;
@@ -51,15 +52,16 @@ Batches::Epoch Batches::epoch(std::int64_t number) const {
 
 Batch Batches::Epoch::operator[](std::int64_t index) const {
   FIRN_CHECK(index >= 0 && index < size_, kOp, "", "batch {} of an epoch of {}", index, size_);
-  std::int64_t cursor[2] = {index * options_.batch_size, 0};
+  std::int64_t cursor[3] = {index * options_.batch_size, 0, number_};
   const std::int64_t n = std::min(options_.batch_size, source_->labels.numel() - cursor[0]);
   const OwnerScope owner(Owner::data);
   const Device cpu = Device::cpu();
   const Shape shape = batch_shape(source_->images, n, options_.flatten);
   const Batch batch{empty(shape, options_.dtype, cpu), empty({n}, i64, cpu)};
   kernels::take_batch(source_->images.view(), source_->labels.view(), order_.view(),
-                      View{cursor, i64, cpu, {2}, {1}}, options_.mean, options_.stddev,
-                      batch.x.mutable_view(), batch.y.mutable_view(), current_stream(cpu));
+                      View{cursor, i64, cpu, {3}, {1}}, options_.mean, options_.stddev,
+                      augment_of(source_->images, options_), batch.x.mutable_view(),
+                      batch.y.mutable_view(), current_stream(cpu));
   return {batch.x.to(options_.device), batch.y.to(options_.device)};
 }
 

@@ -24,7 +24,7 @@ struct ResidentBatches::State {
   Tensor images;  ///< u8 [n, ...], row-major, on the device like all that follow
   Tensor labels;  ///< u8, i32 or i64 [n]
   Tensor order;   ///< i64 [n]
-  Tensor cursor;  ///< i64 [2], see kernels/batch.h
+  Tensor cursor;  ///< i64 [3], see kernels/batch.h
   std::int64_t samples = 0;
   std::int64_t remaining = 0;
 
@@ -45,7 +45,7 @@ ResidentBatches::ResidentBatches(const LabelledImages& set, const BatchOptions& 
             .images = to_device(contiguous(set.images), options.device),
             .labels = to_device(contiguous(set.labels), options.device),
             .order = to_device(epoch_order(kOp, n, options, 0), options.device),
-            .cursor = zeros({2}, i64, options.device),
+            .cursor = zeros({3}, i64, options.device),
             .samples = options.drop_last ? n - n % options.batch_size : n});
 }
 
@@ -68,7 +68,9 @@ void ResidentBatches::begin_epoch(std::int64_t number) {
   if (s.options.shuffle)
     copy_bytes(s.order.mutable_view().data, device, order.view().data, order.device(),
                order.bytes());
-  zero_bytes(s.cursor.mutable_view().data, device, s.cursor.bytes());
+  auto* const cursor = s.cursor.mutable_view().as<std::int64_t>();
+  zero_bytes(cursor, device, s.cursor.bytes());
+  if (s.options.augment.on()) copy_bytes(cursor + 2, device, &number, Device::cpu(), sizeof number);
   state_->remaining = s.samples;
 }
 
@@ -84,8 +86,8 @@ Batch ResidentBatches::next(std::int64_t count) {
               empty({count}, i64, device)};
   s.take(count);
   kernels::take_batch(s.images.view(), s.labels.view(), s.order.view(), s.cursor.mutable_view(),
-                      s.options.mean, s.options.stddev, batch.x.mutable_view(),
-                      batch.y.mutable_view(), current_stream(device));
+                      s.options.mean, s.options.stddev, augment_of(s.images, s.options),
+                      batch.x.mutable_view(), batch.y.mutable_view(), current_stream(device));
   memory::on_replay(device, [state = state_, count] { state->take(count); });
   return batch;
 }

@@ -54,19 +54,22 @@ TEST_CASE("batches follow the order, normalised in every dtype, and move the pos
     const Tensor images = make(set.images, {set.n, pixels}, u8);
     const Tensor labels = make(set.labels, {set.n}, label_dtype);
     const Tensor order = make(set.order, {set.n}, i64);
-    const Tensor cursor = make({5, 0}, {2}, i64);
-    std::int64_t at = 5;
+    const Tensor cursor = make({5, 0, 0}, {3}, i64);
+    std::int64_t at = 5, epoch = 0;
     for (const std::int64_t count : {1, 8, 24, 3, 16}) {  // past the end in the last but one
       const Tensor x = full({count, pixels}, 9, dtype), y = full({count}, 99, i64);
       const float mean = count == 8 ? 0.2860f : 0.f, stddev = count == 8 ? 0.3530f : 1.f;
       kernels::take_batch(images.view(), labels.view(), order.view(), cursor.mutable_view(), mean,
-                          stddev, x.mutable_view(), y.mutable_view(), current_stream(x.device()));
+                          stddev, math::Augment{}, x.mutable_view(), y.mutable_view(),
+                          current_stream(x.device()));
       const Batch want = expected(set, at, count, mean, stddev, dtype);
       INFO(pixels << " pixels, " << count << " samples from " << at);
       expect_same("x", values_of(x), want.x);
       expect_same("y", values_of(y), want.y);
+      epoch += (at + count) / set.n;
       at = (at + count) % set.n;
-      expect_same("cursor", values_of(cursor), {static_cast<double>(at), 0});
+      expect_same("cursor", values_of(cursor),
+                  {static_cast<double>(at), 0, static_cast<double>(epoch)});
     }
   }
 }
@@ -75,10 +78,11 @@ TEST_CASE("a batch of images that do not lie at a multiple of four bytes") {
   const Set set(9, 8);
   const Tensor images = make(set.images, {9, 8}, u8, Layout::offset);
   const Tensor labels = make(set.labels, {9}, u8), order = make(set.order, {9}, i64);
-  const Tensor cursor = zeros({2}, i64);
+  const Tensor cursor = zeros({3}, i64);
   const Tensor x = empty({6, 8}, f16), y = empty({6}, i64);
   kernels::take_batch(images.view(), labels.view(), order.view(), cursor.mutable_view(), 0, 1,
-                      x.mutable_view(), y.mutable_view(), current_stream(x.device()));
+                      math::Augment{}, x.mutable_view(), y.mutable_view(),
+                      current_stream(x.device()));
   expect_same("x", values_of(x), expected(set, 0, 6, 0, 1, f16).x);
 }
 
@@ -87,14 +91,16 @@ TEST_CASE("a batch of several blocks, and one of more samples than the set has")
   const Tensor images = make(set.images, {50, 784}, u8), labels = make(set.labels, {50}, u8);
   const Tensor order = make(set.order, {50}, i64);
   for (const std::int64_t count : {64, 120}) {
-    const Tensor cursor = make({3, 0}, {2}, i64);
+    const Tensor cursor = make({3, 0, 4}, {3}, i64);
     const Tensor x = empty({count, 784}, f16), y = empty({count}, i64);
     kernels::take_batch(images.view(), labels.view(), order.view(), cursor.mutable_view(), 0, 1,
-                        x.mutable_view(), y.mutable_view(), current_stream(x.device()));
+                        math::Augment{}, x.mutable_view(), y.mutable_view(),
+                        current_stream(x.device()));
     const Batch want = expected(set, 3, count, 0, 1, f16);
     expect_same("x", values_of(x), want.x);
     expect_same("y", values_of(y), want.y);
-    expect_same("cursor", values_of(cursor), {static_cast<double>((3 + count) % 50), 0});
+    expect_same("cursor", values_of(cursor),
+                {static_cast<double>((3 + count) % 50), 0, count == 64 ? 5. : 6.});
   }
 }
 

@@ -12,14 +12,35 @@
 
 namespace firn::data {
 
+/// What is done to each image whenever it is taken, other draws in every epoch: they depend on
+/// seed, epoch and the image's position in the epoch alone, and are the same on every device.
+/// Images are [n, height, width] or [n, channels, height, width], and channels are treated alike.
+/// In the order of the members; the default does nothing.
+struct Augmentation {
+  /// Zeros (black pixels) put around the image on every side, before a part of the image's own size
+  /// is cut out, at a random place; in pixels, less than height and width.
+  std::int64_t crop_padding = 0;
+  double flip = 0;  ///< probability of the mirror image, left to right
+  /// Probability that a random rectangle becomes 0, the mean of normalised pixels: random erasing
+  /// (Zhong et al. 2017), whose ranges these are. A rectangle is drawn anew, up to ten times, until
+  /// it fits.
+  double erase = 0;
+  double erase_area_min = 0.02, erase_area_max = 0.4;  ///< as a share of the image, in (0, 1]
+  double erase_aspect_min = 0.3, erase_aspect_max = 1 / 0.3;  ///< height : width, positive
+
+  /// Whether anything is done.
+  constexpr bool on() const noexcept { return crop_padding != 0 || flip != 0 || erase != 0; }
+};
+
 struct BatchOptions {
   std::int64_t batch_size = 64;
   bool shuffle = true;     ///< a new random order each epoch, else the set's own
   bool drop_last = false;  ///< leave out the last batch where it is short
   bool flatten = true;     ///< x is [n, pixels], else [n, height, width]
-  std::uint64_t seed = 0;  ///< of the order; the same seed and epoch give the same batches
+  std::uint64_t seed = 0;  ///< of order and augmentation: seed and epoch make the batches
   float mean = 0;          ///< x = (pixel/255 - mean) / stddev
   float stddev = 1;
+  Augmentation augment = {};         ///< for training, not for evaluation
   DType dtype = f32;                 ///< of x, floating; computed in f32 (f64 for f64)
   Device device = default_device();  ///< where batches are put
 };
@@ -73,6 +94,7 @@ class Batches::Epoch {
   std::shared_ptr<const Source> source_;
   BatchOptions options_;
   Tensor order_;  ///< i64 [n]
+  std::int64_t number_ = 0;
   std::int64_t size_ = 0;
 };
 
