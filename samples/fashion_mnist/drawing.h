@@ -1,0 +1,33 @@
+// An image and a row of probabilities as text, on a terminal or off one.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sample {
+
+/// Whether control bytes may be sent to a file descriptor: it is a terminal, not a dumb one, and
+/// the user has not asked for none (no-color.org).
+bool may_draw(int file_descriptor);
+
+/// Grey pixels, row-major, as characters from dark to light, two for a pixel: plain ASCII.
+std::string ascii_image(std::span<const std::uint8_t> pixels, int width);
+
+/// The same in grey levels of a terminal with 256 colours, two rows of pixels in a line: upper
+/// half-blocks whose colour is the upper pixel, on a ground of the lower one's.
+std::string block_image(std::span<const std::uint8_t> pixels, int width);
+
+/// A line for each name: "Sandal       0.9312  #####...". `bar` is what bars are made of, 40 at
+/// most.
+std::string probability_bars(std::span<const double> probabilities,
+                             std::span<const std::string_view> names, std::string_view bar);
+
+/// Counts of images by true class (rows) and predicted class (columns), with the share of each row
+/// that is right. Columns are named by as much of a name as fits.
+std::string confusion_table(const std::vector<std::vector<std::int64_t>>& confusion,
+                            std::span<const std::string_view> names);
+
+}  // namespace sample

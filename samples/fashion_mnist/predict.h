@@ -1,0 +1,26 @@
+// --predict: one image, what the model takes it for, and how sure it is.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "firn/nn/module.h"
+#include "options.h"
+
+namespace sample {
+
+struct Picture {
+  std::vector<std::uint8_t> pixels;  ///< 28 x 28, row-major
+  std::string name;                  ///< as it was asked for
+};
+
+/// The image that "FILE:INDEX" names: FILE is an IDX file of images 28 x 28. Throws IoError where
+/// it is another, and where it has no such image.
+Picture read_picture(const std::string& file_and_index);
+
+/// Draws the image on stdout, with the predicted class and the probability of every class.
+void predict(firn::nn::Module& model, const Picture& picture, const Options& options,
+             firn::Device device);
+
+}  // namespace sample

@@ -1,0 +1,151 @@
+// Reading: what the header claims is checked against the file before memory is taken for it.
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "base/check.h"
+#include "firn/autograd.h"
+#include "firn/io/safetensors.h"
+#include "firn/ops.h"
+#include "io/safetensors_header.h"
+
+namespace firn::io {
+namespace {
+
+constexpr const char* kOp = "load_safetensors";
+/// As other readers of the format have it.
+constexpr std::uint64_t kLongestHeader = 100'000'000;
+
+/// A file read from front to back.
+class File {
+ public:
+  explicit File(const std::string& path) : path_(path), in_(path, std::ios::binary) {
+    if (in_) in_.seekg(0, std::ios::end);
+    const auto end = static_cast<std::streamoff>(in_.tellg());
+    if (!in_ || end < 0 || end == std::numeric_limits<std::streamoff>::max())
+      fail("cannot be read", "does it exist, and is it a file?");
+    bytes_ = static_cast<std::uint64_t>(end);
+    in_.seekg(0);
+  }
+  std::uint64_t bytes() const { return bytes_; }
+  void read(void* to, std::uint64_t n) {
+    in_.read(static_cast<char*>(to), static_cast<std::streamsize>(n));
+    if (!in_) fail("cannot be read to its end");
+  }
+  [[noreturn]] void fail(const std::string& what, const std::string& hint = {}) const {
+    throw IoError(kOp, path_, what, hint);
+  }
+
+ private:
+  const std::string& path_;
+  std::ifstream in_;
+  std::uint64_t bytes_ = 0;
+};
+
+/// The entries in the order of their bytes must follow each other and end with the file.
+void check_extents(const File& file, const std::vector<Entry>& entries, std::uint64_t data) {
+  std::vector<const Entry*> order;
+  for (const Entry& e : entries) order.push_back(&e);
+  std::stable_sort(order.begin(), order.end(), [](const Entry* a, const Entry* b) {
+    return a->begin != b->begin ? a->begin < b->begin : a->end < b->end;
+  });
+  std::uint64_t at = 0;
+  for (const Entry* e : order) {
+    const std::uint64_t want = static_cast<std::uint64_t>(e->shape.product()) * size_of(e->dtype);
+    if (e->end - e->begin != want)
+      file.fail(fmt::format("\"{}\" is {} {}, which takes {} bytes, and has {}", e->name, e->shape,
+                            e->dtype, want, e->end - e->begin));
+    if (e->begin != at)
+      file.fail(fmt::format("\"{}\" begins at byte {} of the data, where {} was expected", e->name,
+                            e->begin, at));
+    at = e->end;
+  }
+  if (at != data)
+    file.fail(fmt::format("the header describes {} bytes of data, found {}", at, data),
+              "the file is truncated or damaged; fetch it again");
+}
+
+}  // namespace
+
+std::vector<nn::NamedTensor> load_safetensors(const std::string& path) {
+  File file(path);
+  std::uint64_t length = 0;
+  if (file.bytes() < sizeof length)
+    file.fail(fmt::format("has {} bytes, too few for a safetensors file", file.bytes()));
+  file.read(&length, sizeof length);
+  if (length > kLongestHeader || length > file.bytes() - sizeof length)
+    file.fail(fmt::format("declares a header of {} bytes in a file of {}", length, file.bytes()),
+              "this is not a safetensors file, or it is damaged");
+  std::string header(length, '\0');
+  file.read(header.data(), length);
+  const std::vector<Entry> entries = parse_header(path, header);
+  const std::uint64_t data = file.bytes() - sizeof length - length;
+  check_extents(file, entries, data);
+
+  std::vector<nn::NamedTensor> tensors;
+  for (const Entry& e : entries)
+    tensors.push_back({e.name, empty(e.shape, e.dtype, Device::cpu())});
+  // The file is read once, in the order of the bytes.
+  std::vector<std::size_t> order(entries.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return entries[a].begin < entries[b].begin;
+  });
+  for (const std::size_t i : order) {
+    const Tensor& t = tensors[i].tensor;
+    if (t.bytes() > 0) file.read(t.mutable_view().data, t.bytes());
+  }
+  return tensors;
+}
+
+std::vector<nn::NamedTensor> state_of(const nn::Module& module) {
+  auto state = module.named_parameters();
+  for (auto& buffer : module.named_buffers()) state.push_back(std::move(buffer));
+  return state;
+}
+
+void load_safetensors(const std::string& path, nn::Module& module) {
+  std::map<std::string, Tensor> found;
+  for (auto& [name, t] : load_safetensors(path)) found.emplace(name, t);
+  const auto state = state_of(module);
+  std::string missing, left_over;
+  for (const auto& [name, t] : state) {
+    const auto it = found.find(name);
+    if (it == found.end()) {
+      missing += (missing.empty() ? "" : ", ") + name;
+      continue;
+    }
+    if (it->second.shape() != t.shape())
+      throw IoError(
+          kOp, path,
+          fmt::format("\"{}\" is {}, the module's is {}", name, it->second.shape(), t.shape()),
+          "the file belongs to another model");
+    if (is_floating(it->second.dtype()) != is_floating(t.dtype()))
+      throw IoError(
+          kOp, path,
+          fmt::format("\"{}\" is {}, the module's is {}", name, it->second.dtype(), t.dtype()));
+  }
+  for (const auto& [name, t] : found) {
+    const bool known = std::any_of(state.begin(), state.end(),
+                                   [&](const nn::NamedTensor& n) { return n.name == name; });
+    if (!known) left_over += (left_over.empty() ? "" : ", ") + name;
+  }
+  if (!missing.empty() || !left_over.empty())
+    throw IoError(
+        kOp, path,
+        fmt::format("its tensors are not the module's; missing: {}; left over: {}",
+                    missing.empty() ? "none" : missing, left_over.empty() ? "none" : left_over),
+        "the file belongs to another model");
+  const NoGrad guard;
+  // All conversions first: what can fail for want of memory fails before anything is written.
+  for (const auto& [name, t] : state) {
+    Tensor& source = found.at(name);
+    source = to_device(cast(source, t.dtype()), t.device());
+  }
+  for (const auto& [name, t] : state) copy_(t, found.at(name));
+}
+
+}  // namespace firn::io
