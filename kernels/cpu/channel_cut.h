@@ -190,6 +190,24 @@ class ChannelPlane {
   std::int64_t sample_, channel_, position_;  // strides
 };
 
+/// Room for a slab of each of several planes, where they need it. The pieces do not begin at the
+/// same place of a page: loads would then wait for stores that only look alike.
+template <class C>
+class SlabBuffers {
+ public:
+  template <class... Planes>
+  explicit SlabBuffers(const Planes&... planes)
+      : memory_((... + planes.room()) == 0
+                    ? 0
+                    : static_cast<std::int64_t>(sizeof...(Planes)) * kPiece) {}
+  C* operator[](int i) const { return memory_.data() ? memory_.data() + i * kPiece : nullptr; }
+
+ private:
+  static constexpr std::int64_t kPiece = ChannelCut::kSlab + 272;
+
+  RowBuffer<C> memory_;
+};
+
 // ---- Sums over the rows of slabs ----
 
 /// fn(n, k) with n = std::integral_constant of 4, then 1 tiles from column k on, and 0 for a tail

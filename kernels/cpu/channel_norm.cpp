@@ -94,14 +94,14 @@ void moments_as(const ConstView& x, NormCells cells, const View& mean_out, const
   const Pairs partial(cut.units, cut.c);
   parallel_for(cut.tasks(), x.numel() * 4, [&](std::int64_t t) {
     const ChannelTask task = cut.task(t);
-    const RowBuffer<C> buffer(in.room());
+    const SlabBuffers<C> buffers(in);
     double* const mean = partial.first(task.unit) + task.channel;
     double* const squares = partial.second(task.unit) + task.channel;
     std::fill_n(mean, task.channels, 0.0);
     std::fill_n(squares, task.channels, 0.0);
     cut.slabs(task, [&](const Slab& s) {
       const std::int64_t at = s.channel - task.channel;
-      slab_moments(cut.across, in.read(s, buffer.data()), s.before, mean + at, squares + at);
+      slab_moments(cut.across, in.read(s, buffers[0]), s.before, mean + at, squares + at);
     });
   });
 
@@ -236,10 +236,10 @@ void normalize_as(const ConstView& x, NormCells cells, const ConstView& mean, co
         set(2, b.data()[ch]);
       });
   parallel_for(cut.tasks(), x.numel() * 4, [&](std::int64_t t) {
-    const RowBuffer<C> in_buffer(in.room()), out_buffer(out.room());
+    const SlabBuffers<C> buffers(in, out);
     cut.slabs(cut.task(t), [&](const Slab& s) {
-      const auto from = in.read(s, in_buffer.data());
-      const auto to = out.open(s, out_buffer.data(), false);
+      const auto from = in.read(s, buffers[0]);
+      const auto to = out.open(s, buffers[1], false);
       map_slab<math::ChannelNorm>(cut.across, s, numbers, to, 0, from);
       out.close(s, to);
     });
@@ -296,14 +296,14 @@ void gradient_sums_as(const ConstView& dy, const ConstView& x, NormCells cells,
                                });
   parallel_for(cut.tasks(), x.numel() * 4, [&](std::int64_t t) {
     const ChannelTask task = cut.task(t);
-    const RowBuffer<C> dy_buffer(dy_in.room()), x_buffer(x_in.room());
+    const SlabBuffers<C> buffers(dy_in, x_in);
     double* const first = partial.first(task.unit) + task.channel;
     double* const second = partial.second(task.unit) + task.channel;
     std::fill_n(first, task.channels, 0.0);
     std::fill_n(second, task.channels, 0.0);
     cut.slabs(task, [&](const Slab& s) {
       const std::int64_t at = s.channel - task.channel;
-      slab_gradients(cut.across, dy_in.read(s, dy_buffer.data()), x_in.read(s, x_buffer.data()),
+      slab_gradients(cut.across, dy_in.read(s, buffers[0]), x_in.read(s, buffers[1]),
                      means.at(0, s), first + at, second + at);
     });
   });
@@ -364,11 +364,10 @@ void data_gradient_as(const ConstView& dy, const ConstView& x, NormCells cells,
           set(0, rstd.data()[cell] * w.data()[ch]);
         });
     parallel_for(cut.tasks(), x.numel() * 2, [&](std::int64_t t) {
-      const RowBuffer<C> dy_buffer(dy_in.room()), out_buffer(out.room());
+      const SlabBuffers<C> buffers(dy_in, out);
       cut.slabs(cut.task(t), [&](const Slab& s) {
-        const auto to = out.open(s, out_buffer.data(), beta != 0);
-        map_slab<math::ChannelScale>(cut.across, s, scale, to, beta,
-                                     dy_in.read(s, dy_buffer.data()));
+        const auto to = out.open(s, buffers[1], beta != 0);
+        map_slab<math::ChannelScale>(cut.across, s, scale, to, beta, dy_in.read(s, buffers[0]));
         out.close(s, to);
       });
     });
@@ -400,11 +399,11 @@ void data_gradient_as(const ConstView& dy, const ConstView& x, NormCells cells,
         set(3, k.slope);
       });
   parallel_for(cut.tasks(), x.numel() * 6, [&](std::int64_t t) {
-    const RowBuffer<C> dy_buffer(dy_in.room()), x_buffer(x_in.room()), out_buffer(out.room());
+    const SlabBuffers<C> buffers(dy_in, x_in, out);
     cut.slabs(cut.task(t), [&](const Slab& s) {
-      const auto to = out.open(s, out_buffer.data(), beta != 0);
-      map_slab<math::ChannelGrad>(cut.across, s, numbers, to, beta, dy_in.read(s, dy_buffer.data()),
-                                  x_in.read(s, x_buffer.data()));
+      const auto to = out.open(s, buffers[2], beta != 0);
+      map_slab<math::ChannelGrad>(cut.across, s, numbers, to, beta, dy_in.read(s, buffers[0]),
+                                  x_in.read(s, buffers[1]));
       out.close(s, to);
     });
   });
