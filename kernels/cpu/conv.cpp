@@ -148,11 +148,14 @@ class Bias {
 /// y + bias, and relu as in math::Relu: a NaN stays one.
 template <class T>
 void finish_outputs(std::int64_t pixels, std::int64_t k, const T* bias, bool relu, T* y) {
+  const auto above_zero = [](T v) { return v <= T(0) ? T(0) : v; };
+  if (!bias) {
+    if (relu) std::transform(y, y + pixels * k, y, above_zero);
+    return;
+  }
   for (std::int64_t i = 0; i < pixels; ++i, y += k) {
-    if (bias)
-      for (std::int64_t j = 0; j < k; ++j) y[j] += bias[j];
-    if (relu)
-      for (std::int64_t j = 0; j < k; ++j) y[j] = y[j] <= T(0) ? T(0) : y[j];
+    for (std::int64_t j = 0; j < k; ++j) y[j] += bias[j];
+    if (relu) std::transform(y, y + k, y, above_zero);
   }
 }
 

@@ -210,9 +210,10 @@ class Convolution final : public OnednnConv {
   std::map<std::int64_t, Block> blocks_;
 };
 
-/// Layers with so few channels are faster as a product.
+/// With so few channels the gradient of the input is faster as a product: oneDNN computes 16 of
+/// them at a time, wanted or not. Its other two products have no such limit.
 bool thin(ConvPass pass, const ConvSizes& z) {
-  constexpr std::int64_t kChannels = 16;
+  constexpr std::int64_t kChannels = 8;
   return pass == ConvPass::data && z.group_c() < kChannels && !z.depthwise();
 }
 
