@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "kernels/cpu/channel_cut.h"
-#include "kernels/cpu/workspace.h"
 #include "kernels/math/channel_norm.h"
 
 namespace firn::kernels::cpu {

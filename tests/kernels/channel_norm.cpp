@@ -274,44 +274,52 @@ TEST_CASE("normalisation of every dtype, order and kind of cell") {
   });
 }
 
-TEST_CASE("gradients of every dtype, order and kind of cell") {
-  for_each_case([](const Case& c) {
-    const Operands in(c);
-    const DType compute = compute_dtype(c.dtype);
-    const double u = epsilon_of(compute), count = c.cell_size() + 3;  // as if more had been there
-    const Gradients want = gradients_of(c, in.dy, in.x, in.m, in.w, count);
-    const Order dy_order = c.order == Order::stepped ? Order::row_major : c.order;
-    const Tensor x = place(in.x, c.shape(), c.dtype, c.order);
-    const Tensor dy = place(in.dy, c.shape(), c.dtype, dy_order);
-    const Tensor mean = statistic(in.m.mean, c), var = statistic(in.m.var, c);
-    const Tensor w = make(in.w, {c.c}, c.dtype);
-    const Tensor sums = make(Values(want.sums.size(), 7), {c.sections(), c.c, 2}, compute);
-    kernels::channel_gradient_sums(dy.view(), x.view(), c.cells, mean.view(), var.view(), kEps,
-                                   sums.mutable_view(), stream());
-    Values bound;
-    for (const double s : want.sizes) bound.push_back(8 * u * s + 1e-300);
-    expect_close("sums, " + c.name(), values_of(sums), want.sums, bound);
+void check_gradients(const Case& c) {
+  const Operands in(c);
+  const DType compute = compute_dtype(c.dtype);
+  const double u = epsilon_of(compute), count = c.cell_size() + 3;  // as if more had been there
+  const Gradients want = gradients_of(c, in.dy, in.x, in.m, in.w, count);
+  const Order dy_order = c.order == Order::stepped ? Order::row_major : c.order;
+  const Tensor x = place(in.x, c.shape(), c.dtype, c.order);
+  const Tensor dy = place(in.dy, c.shape(), c.dtype, dy_order);
+  const Tensor mean = statistic(in.m.mean, c), var = statistic(in.m.var, c);
+  const Tensor w = make(in.w, {c.c}, c.dtype);
+  const Tensor sums = make(Values(want.sums.size(), 7), {c.sections(), c.c, 2}, compute);
+  kernels::channel_gradient_sums(dy.view(), x.view(), c.cells, mean.view(), var.view(), kEps,
+                                 sums.mutable_view(), stream());
+  Values bound;
+  for (const double s : want.sizes) bound.push_back(8 * u * s + 1e-300);
+  expect_close("sums, " + c.name(), values_of(sums), want.sums, bound);
 
-    // Sinks of either dtype, in an order of their own, that hold something or not.
-    for (const DType t : {c.dtype, compute}) {
-      for (const bool through : {true, false}) {
-        const float beta = through ? 1 : 0;
-        const Order to = c.order == Order::stepped ? Order::column_major : c.order;
-        const Tensor dx = place(in.before, c.shape(), t, to);
-        kernels::channel_data_gradient(dy.view(), x.view(), c.cells, mean.view(), var.view(),
-                                       w.view(), kEps, through ? sums.view() : ConstView{}, count,
-                                       dx.mutable_view(), beta, stream());
-        Values sum = through ? want.dx : want.dx_constant, limit;
-        const double top = largest(want.dx_constant) + largest(want.dx) + 1;
-        for (std::size_t i = 0; i < sum.size(); ++i) {
-          if (through) sum[i] += in.before[i];
-          limit.push_back(2 * epsilon_of(t) * std::abs(sum[i]) +
-                          (32 + std::sqrt(c.cell_size())) * u * top + (t == f16 ? 0x1p-24 : 0));
-        }
-        expect_close("dx, " + c.name(), values_of(dx), sum, limit);
+  // Sinks of either dtype, in an order of their own, that hold something or not.
+  for (const DType t : {c.dtype, compute}) {
+    for (const bool through : {true, false}) {
+      const float beta = through ? 1 : 0;
+      const Order to = c.order == Order::stepped ? Order::column_major : c.order;
+      const Tensor dx = place(in.before, c.shape(), t, to);
+      kernels::channel_data_gradient(dy.view(), x.view(), c.cells, mean.view(), var.view(),
+                                     w.view(), kEps, through ? sums.view() : ConstView{}, count,
+                                     dx.mutable_view(), beta, stream());
+      Values sum = through ? want.dx : want.dx_constant, limit;
+      const double top = largest(want.dx_constant) + largest(want.dx) + 1;
+      for (std::size_t i = 0; i < sum.size(); ++i) {
+        if (through) sum[i] += in.before[i];
+        limit.push_back(2 * epsilon_of(t) * std::abs(sum[i]) +
+                        (32 + std::sqrt(c.cell_size())) * u * top + (t == f16 ? 0x1p-24 : 0));
       }
+      expect_close("dx, " + c.name(), values_of(dx), sum, limit);
     }
-  });
+  }
+}
+
+TEST_CASE("gradients of every dtype, order and kind of cell") { for_each_case(check_gradients); }
+
+TEST_CASE("gradients of channels so large that many tasks or blocks share one") {
+  for (const Order order : {Order::row_major, Order::channels_last}) {
+    for (const bool per_sample : {false, true})
+      check_gradients(
+          {per_sample ? 1 : 64, 3, per_sample ? 36864 : 576, {3, per_sample}, f32, order});
+  }
 }
 
 TEST_CASE("parameter gradients: sums over the samples, in sinks of either dtype") {
