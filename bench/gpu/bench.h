@@ -66,6 +66,7 @@ inline firn::Stream stream() { return firn::current_stream(kDevice); }
 // ---- The works. Each prints its figures. ----
 void ceilings();
 void mlp();
+void cnn();
 void memory_bound();
 void optim();
 void gemm();

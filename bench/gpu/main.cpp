@@ -1,6 +1,6 @@
 // Times firn on a CUDA device: one JSON line a figure.
 //   firn_bench_gpu [--smoke] [--windows N] [--window-ms N] [WORK...]
-// WORK: ceilings, mlp, memory_bound, optim, gemm, overhead; all without one. --smoke runs
+// WORK: ceilings, mlp, cnn, memory_bound, optim, gemm, overhead; all without one. --smoke runs
 // everything once in tiny sizes, on the simulator too. bench/gpu/run puts the same works in PyTorch
 // beside them.
 #include <cstdio>
@@ -16,9 +16,10 @@ struct Work {
   const char* name;
   void (*run)();
 };
-constexpr Work kWorks[] = {
-    {"ceilings", bench::ceilings}, {"mlp", bench::mlp},   {"memory_bound", bench::memory_bound},
-    {"optim", bench::optim},       {"gemm", bench::gemm}, {"overhead", bench::overhead}};
+constexpr Work kWorks[] = {{"ceilings", bench::ceilings}, {"mlp", bench::mlp},
+                           {"cnn", bench::cnn},           {"memory_bound", bench::memory_bound},
+                           {"optim", bench::optim},       {"gemm", bench::gemm},
+                           {"overhead", bench::overhead}};
 
 int usage() {
   std::fprintf(stderr, "firn_bench_gpu [--smoke] [--windows N] [--window-ms N] [WORK...]\nworks:");

@@ -1,133 +1,26 @@
-// A training step of the MLP 784-512-512-10 on bytes that live on the device: take a batch,
-// forward, loss, backward, optimizer. As one captured graph, whatever the number of
-// micro-batches (`step`), and op by op (`uncaptured`).
-#include <cmath>
-#include <cstdio>
-#include <memory>
-
-#include "bench.h"
+// The MLP 784-512-512-10.
 #include "firn/nn/mlp.h"
-#include "replayed.h"
+#include "training.h"
 
 namespace bench {
-namespace {
 
 using namespace firn;
 
-struct Setting {
-  const char* name;
-  DType dtype;  ///< of the model; the optimizer keeps f32 masters of 16-bit ones
-  bool sgd;
-};
-
-data::LabelledImages images(std::int64_t count) {
-  std::vector<std::uint8_t> pixels(static_cast<std::size_t>(count) * 784), labels;
-  std::uint64_t state = 1;
-  for (auto& p : pixels) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    p = static_cast<std::uint8_t>(state >> 56);
-  }
-  for (std::int64_t i = 0; i < count; ++i)
-    labels.push_back(static_cast<std::uint8_t>(pixels[static_cast<std::size_t>(i) * 784] % 10));
-  return {tensor(pixels, {count, 28, 28}, Device::cpu()), tensor(labels, {count}, Device::cpu())};
-}
-
-struct Training {
-  Training(const Setting& setting, const data::LabelledImages& set, std::int64_t batch,
-           std::int64_t steps)
-      : micro(batch / steps),
-        micro_steps(steps),
-        batches(
-            set,
-            {.batch_size = micro, .shuffle = false, .dtype = setting.dtype, .device = kDevice}) {
-    net.to(setting.dtype);
-    const optim::StepOptions cycle{.accumulate = steps};
-    if (setting.sgd) {
-      optimizer =
-          std::make_unique<optim::SGD>(net.parameters(), optim::SGDOptions{.lr = 1e-3}, cycle);
-    } else {
-      optimizer =
-          std::make_unique<optim::Adam>(net.parameters(), optim::AdamOptions{.lr = 1e-3}, cycle);
-    }
-    batches.begin_epoch(0);
-  }
-
-  void step() {
-    for (std::int64_t i = 0; i < micro_steps; ++i) {
-      const auto [x, y] = batches.next(micro);
-      optimizer->backward(cross_entropy(net(x), y));
-      optimizer->step();
-    }
-  }
-  /// Before a step: the next epoch begins where this one has too few samples left.
-  void rewind() {
-    if (batches.remaining() < micro * micro_steps) batches.begin_epoch(++epoch);
-  }
-
-  std::int64_t micro, micro_steps, epoch = 0;
-  data::ResidentBatches batches;
-  nn::MLP net{{784, sized(512, 16), sized(512, 16), 10}};
-  std::unique_ptr<optim::Optimizer> optimizer;
-};
-
-void measure(const std::string& work, const Setting& setting, const data::LabelledImages& set,
-             std::int64_t batch, std::int64_t micro_steps) {
-  Training t(setting, set, batch, micro_steps);
-  const auto uncaptured = device_us([&] {
-    t.rewind();
-    t.step();
-  });
-  t.batches.begin_epoch(++t.epoch);
-  Replayed graph([&] { t.step(); });
-  std::fprintf(stderr, "%s %s: %s\n", work.c_str(), setting.name, graph.summary().c_str());
-  const auto captured = device_us([&] {
-    t.rewind();
-    graph.replay();
-  });
-  report({.work = work,
-          .mode = "step",
-          .dtype = setting.name,
-          .values = captured,
-          .nodes = graph.nodes()});
-  report({.work = work, .mode = "uncaptured", .dtype = setting.name, .values = uncaptured});
-  if (micro_steps == 1) {
-    t.batches.begin_epoch(++t.epoch);
-    report({.work = work + "_replay_host",
-            .mode = "graph",
-            .dtype = setting.name,
-            .values = host_ns([&] {
-              t.rewind();
-              graph.replay();
-            }),
-            .unit = "ns",
-            .nodes = graph.nodes()});
-  }
-  // Waits of the steps themselves; the clocks' own are through events and synchronize().
-  const std::uint64_t waits = host_waits();
-  t.rewind();
-  graph.replay();
-  report({.work = work + "_waits",
-          .mode = "step",
-          .dtype = setting.name,
-          .values = {static_cast<double>(host_waits() - waits)},
-          .unit = "count"});
-  const double weights = norm(t.net.parameters()[0]).item();
-  if (!std::isfinite(weights)) throw Error(work.c_str(), "the training has diverged");
-}
-
-}  // namespace
-
 void mlp() {
   const DeviceScope scope(kDevice);
-  const auto set = images(sized<std::int64_t>(60000, 64));
-  const Setting settings[] = {{"fp16_adam", f16, false},
-                              {"fp32_sgd", f32, true},
-                              {"fp32_adam", f32, false},
-                              {"bf16_adam", bf16, false}};
-  for (const Setting& s : settings) {
-    measure("mlp_b64", s, set, sized<std::int64_t>(64, 8), 1);
-    measure("mlp_16x4", s, set, sized<std::int64_t>(64, 8), 4);
-    measure("mlp_b4096", s, set, sized<std::int64_t>(4096, 16), 1);
+  const auto set = random_images(sized<std::int64_t>(60000, 64));
+  const auto model = [] {
+    const std::int64_t width = sized(512, 16);
+    return std::make_unique<nn::MLP>(std::vector<std::int64_t>{784, width, width, 10});
+  };
+  const TrainingSetting settings[] = {{"fp16_adam", f16, false},
+                                      {"fp32_sgd", f32, true},
+                                      {"fp32_adam", f32, false},
+                                      {"bf16_adam", bf16, false}};
+  for (const TrainingSetting& s : settings) {
+    measure_training("mlp_b64", s, model, set, sized<std::int64_t>(64, 8), 1);
+    measure_training("mlp_16x4", s, model, set, sized<std::int64_t>(64, 8), 4);
+    measure_training("mlp_b4096", s, model, set, sized<std::int64_t>(4096, 16), 1);
   }
 }
 

@@ -6,19 +6,19 @@
 #include <type_traits>
 
 #include "kernels/cuda/gpu.h"
+#include "kernels/cuda/grid.h"
 #include "kernels/dispatch.h"
 #include "kernels/math/rounding.h"
 
 namespace firn::kernels::cuda {
 
 inline constexpr int kBlock = 256;
-/// Blocks of a grid at most: several waves on the largest GPUs; threads stride over the rest.
-inline constexpr std::int64_t kMaxBlocks = 8192;
 
-/// A grid of blocks of kBlock threads for `threads` threads' work.
+/// A grid of blocks of kBlock threads for `threads` threads' work, or fewer that stride over it.
 inline dim3 grid_for(std::int64_t threads) {
   const std::int64_t blocks = (threads + kBlock - 1) / kBlock;
-  return dim3(static_cast<unsigned>(std::clamp<std::int64_t>(blocks, 1, kMaxBlocks)));
+  const std::int64_t most = max_blocks().load(std::memory_order_relaxed);
+  return dim3(static_cast<unsigned>(std::clamp<std::int64_t>(blocks, 1, most)));
 }
 
 // ---- One thread's place in a grid of one dimension ----

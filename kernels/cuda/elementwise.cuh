@@ -108,11 +108,9 @@ __device__ inline void store_group(const float (&x)[kGroup], void* p, DType dtyp
       return store_lanes<__nv_bfloat16>(x, p, i);
     case DType::f32:
       return store_lanes<float>(x, p, i);
-    default: {
+    default: {  // bool: what a comparison gives
       Group<std::uint8_t> group;
-      for (int j = 0; j < kGroup; ++j) {
-        group.lane[j] = dtype == DType::boolean ? x[j] != 0.f : static_cast<std::uint8_t>(x[j]);
-      }
+      for (int j = 0; j < kGroup; ++j) group.lane[j] = x[j] != 0.f;
       *reinterpret_cast<Group<std::uint8_t>*>(static_cast<std::uint8_t*>(p) + i) = group;
     }
   }

@@ -233,6 +233,9 @@ void norm_backward_as(const NormIn<T>& in, const NormGrads& grads, std::int64_t 
       const std::int64_t most = kMaxThreads / (choice.threads / choice.teams_in_block());
       teams = std::min(most, std::max(ceil_div(rows, kRowsOfTeam), std::min(rows, kFewTeams)));
     }
+    const dim3 grid = choice.grid(teams);
+    const std::int64_t in_grid = std::int64_t{grid.x} * choice.teams_in_block();
+    teams = together ? std::min(teams, in_grid) : in_grid;
     std::int64_t chunks = 1;
     if (parameters && !together) {
       chunks = std::clamp<std::int64_t>(1024 / ceil_div(n, kWarp), 1, ceil_div(rows, 64));
@@ -241,8 +244,6 @@ void norm_backward_as(const NormIn<T>& in, const NormGrads& grads, std::int64_t 
     const Workspace workspace(static_cast<std::size_t>(partials * 2 * n) * sizeof(C), stream);
     C* const sums = workspace.as<C>();
     if (data || together) {
-      const dim3 grid = choice.grid(teams);
-      if (!together) teams = std::int64_t{grid.x} * choice.teams_in_block();
       gpu::launch(op, norm_backward_kernel<Team, kHeld, T, O>, grid, dim3(choice.threads),
                   choice.shared, stream, in, dx, data, together ? sums : nullptr, teams, rows, n);
     }

@@ -9,8 +9,8 @@ template <class T, class Rule>
 __device__ TrustPartial measure_piece(const UpdateArena<Rule>& a, const Piece& piece,
                                       const StepPointers& m) {
   static_assert(Rule::kStates == 2);
+  // That of the piece before is not in use any more: its sums were folded over the block since.
   __shared__ typename Rule::template Coefficients<T> k;
-  __syncthreads();  // that of the piece before may be in use
   if (threadIdx.x == 0) k = prepare<T>(a, m, piece.parameter, 1.0);
   __syncthreads();
   const T limit = static_cast<T>(m.state->value_limit);
@@ -47,7 +47,6 @@ __device__ void add_up(const UpdateArena<Rule>& a, std::int64_t pieces, const St
           sum.weight += a.trust_partials[i].weight;
           sum.update += a.trust_partials[i].update;
         }
-      __syncwarp();
       const double weight = warp_fold(sum.weight, Add()), update = warp_fold(sum.update, Add());
       if (lane == 0) a.trust_ratios[parameter] = Rule::trust_ratio(weight, update);
     }

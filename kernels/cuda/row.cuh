@@ -306,10 +306,10 @@ struct TeamChoice {
   std::int64_t teams_in_block() const {
     return std::is_same_v<Team, WarpTeam> ? threads / kWarp : 1;
   }
-  /// A grid of that many teams, 2^20 blocks at most.
+  /// A grid of that many teams, or of fewer that stride over the rows.
   dim3 grid(std::int64_t teams) const {
     const std::int64_t blocks = (teams + teams_in_block() - 1) / teams_in_block();
-    return dim3(static_cast<unsigned>(std::clamp<std::int64_t>(blocks, 1, 1 << 20)));
+    return dim3(static_cast<unsigned>(std::clamp<std::int64_t>(blocks, 1, max_blocks())));
   }
 };
 

@@ -17,14 +17,14 @@ inline constexpr std::size_t kAlignment = 64;
 /// Whether the allocation at hand is the one that FailAllocation wants to fail.
 bool injected_failure() noexcept;
 
-/// Blocks that wait for the next request of their size. Sizes are those of block_size().
+/// Blocks that wait for the next request of their size.
 class FreeLists {
  public:
   void push(void* block, std::size_t size) { list_of(size).push_back(block); }
   /// Null where there is none.
   void* pop(std::size_t size) noexcept {
     std::vector<void*>* list = nullptr;
-    if (size <= kSmallLimit) {
+    if (is_small(size)) {
       list = &small_[size / kAlignment];
     } else {
       const auto it = large_.find(size);
@@ -49,9 +49,12 @@ class FreeLists {
 
  private:
   static constexpr std::size_t kSmallLimit = 4096;
+  static bool is_small(std::size_t size) noexcept {
+    return size <= kSmallLimit && size % kAlignment == 0;
+  }
 
   std::vector<void*>& list_of(std::size_t size) {
-    return size <= kSmallLimit ? small_[size / kAlignment] : large_[size];
+    return is_small(size) ? small_[size / kAlignment] : large_[size];
   }
 
   std::vector<void*> small_[kSmallLimit / kAlignment + 1];

@@ -37,12 +37,18 @@ struct Block {
   std::vector<void*> users;   // other streams whose work uses it
 };
 
+#ifdef FIRN_EXACT_BLOCKS
+constexpr bool kExactBlocks = true;
+#else
+constexpr bool kExactBlocks = false;
+#endif
+
 class DeviceCache {
  public:
   explicit DeviceCache(int device) : device_(device), accounts_(Device::cuda(device)) {}
 
   void* allocate(std::size_t bytes, Stream stream, Owner owner) {
-    const std::size_t size = block_size(bytes);
+    const std::size_t size = kExactBlocks ? std::max<std::size_t>(bytes, 1) : block_size(bytes);
     const Recording* recording = Recording::current(stream.device);
     GraphPool* pool = recording ? recording->pool() : nullptr;
     const std::lock_guard lock(mutex_);

@@ -463,5 +463,31 @@ TEST_CASE("a device notes a bad index, leaves its element out and goes on", "[gp
   }
 }
 
+TEST_CASE("a bad index is noted where there is one class, too", "[gpu]") {
+  if (!has_device()) return;
+  const Twins list(i64, {0, 1, 0}), out(f32, std::vector<double>(3, 5.0));
+  kernels::one_hot("test", list.device({3}), out.device({3, 1}), device_stream());
+  const std::string message = error_of([&] { synchronize(Device::cuda()); });
+  CHECK(message.find("[test] index 1 at position 1 ") == 0);
+}
+
+TEST_CASE("a bad index is named by its row-major position, wherever it lies in memory", "[gpu]") {
+  if (!has_device()) return;
+  const Twins x(f32, whole_numbers(30, f32)), out(f32, std::vector<double>(24, 0.0));
+  for (const std::size_t memory : {0, 7, 13, 23}) {
+    std::vector<double> at(24, 2);
+    at[memory] = 77;
+    const Twins list(i32, at);
+    // Element (i, j, k) at i + 2 k + 8 j of the memory, and at 12 i + 4 j + k of the row-major
+    // order.
+    const std::size_t position = memory % 2 * 12 + memory / 8 * 4 + memory / 2 % 4;
+    kernels::gather("test", x.device({2, 3, 5}), list.device({2, 3, 4}, {1, 8, 2}),
+                    out.device({2, 3, 4}), 2, device_stream());
+    const std::string message = error_of([&] { synchronize(Device::cuda()); });
+    INFO(message);
+    CHECK(message.find(fmt::format("[test] index 77 at position {} ", position)) == 0);
+  }
+}
+
 }  // namespace
 }  // namespace firn::testing

@@ -152,6 +152,11 @@ TEST_CASE("norms and their gradients on a device agree with f64 on the CPU for e
   for_each_case(check_norms);
 }
 
+TEST_CASE("norms of more rows than there are teams agree with f64 on the CPU") {
+  check_norms({f32, Layout::contiguous, 300, 40});
+  check_norms({f16, Layout::contiguous, 2500, 8});
+}
+
 // Rows too long for registers, and so many that their columns are summed in chunks.
 TEST_CASE("norms of many long rows on a device agree with f64 on the CPU") {
   check_norms({f32, Layout::contiguous, 70, 4200});

@@ -7,24 +7,13 @@
 
 #include "kernels/twins.h"
 #include "support/catch.h"
+#include "support/small_grids.h"
 #include "support/values.h"
 
 #ifdef FIRN_HAS_CUDA
-#include "kernels/cuda/grid.h"
 
 namespace firn::testing {
 namespace {
-
-class SmallGrids {
- public:
-  SmallGrids() : before_(kernels::cuda::max_blocks().exchange(2)) {}
-  ~SmallGrids() { kernels::cuda::max_blocks() = before_; }
-  SmallGrids(const SmallGrids&) = delete;
-  SmallGrids& operator=(const SmallGrids&) = delete;
-
- private:
-  std::int64_t before_;
-};
 
 Tensor drawn(const Shape& shape, DType dtype = f32, Layout layout = Layout::contiguous) {
   Rng rng(7);
@@ -141,6 +130,16 @@ const std::vector<std::pair<std::string, std::function<Tensor()>>> kWorks = {
      [] {
        return layer_norm(drawn({kMany, 5}));
      }},
+    {"batch",
+     [] {
+       std::vector<std::uint8_t> pixels(9 * 784), labels(9, 3);
+       for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<std::uint8_t>(i * 7);
+       data::ResidentBatches batches(
+           {tensor(pixels, {9, 28, 28}, Device::cpu()), tensor(labels, {9}, Device::cpu())},
+           {.batch_size = 9, .seed = 1, .device = Device::cuda()});
+       batches.begin_epoch(0);
+       return batches.next().x;
+     }},
     {"mlp, gradient",
      [] {
        const Tensor w1 = drawn({40, 4}), w2 = drawn({3, 40});
@@ -153,7 +152,7 @@ TEST_CASE("small grids give the same bits", "[gpu]") {
   for (const auto& [name, work] : kWorks) {
     INFO(name);
     const auto want = values_of(work());
-    const SmallGrids guard;
+    const SmallGrids guard(2);
     const auto got = values_of(work());
     REQUIRE(got.size() == want.size());
     std::size_t different = 0;

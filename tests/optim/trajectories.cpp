@@ -415,5 +415,18 @@ TEST_CASE("set_lr holds from the next step on") {
   CHECK(w.item() == Approx(0.65));
 }
 
+TEST_CASE("LAMB: the ratio is of the whole parameter, however large") {
+  const std::int64_t half = 150'000;  // some forty pieces of a device's arena in each half
+  Tensor w = cat({ones({half}), full({half}, 3)});
+  w.set_requires_grad();
+  optim::LAMB opt({w}, {.lr = 0.1, .weight_decay = 0});
+  opt.backward(sum(w),
+               1);  // the first update is 1 everywhere, and so |w| / |u| = sqrt((1 + 9) / 2)
+  opt.step();
+  const std::vector<double> got = values_of(w);
+  CHECK(got.front() == Approx(1 - 0.1 * std::sqrt(5)).epsilon(1e-6));
+  CHECK(got.back() == Approx(3 - 0.1 * std::sqrt(5)).epsilon(1e-6));
+}
+
 }  // namespace
 }  // namespace firn::testing

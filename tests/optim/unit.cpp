@@ -4,6 +4,7 @@
 
 #include "kernels/math/step_state.h"
 #include "optim/problem.h"
+#include "support/small_grids.h"
 
 namespace firn::testing {
 namespace {
@@ -86,6 +87,33 @@ TEST_CASE("[S05] a scale set in mid-cycle takes hold with the next micro-step") 
   CHECK(report.loss_scale() == 4096);
   CHECK(w.item() == Approx(-7.0 / 3));
 }
+
+TEST_CASE("[S05] an arena larger than a grid of threads is re-expressed whole") {
+  const std::int64_t n = 600'001;
+  Tensor w = zeros({n}).set_requires_grad();
+  optim::SGD opt({w}, {.lr = 1}, {.accumulate = 3, .loss_scale = LossScale::fixed(1024)});
+  for (const auto& [weight, gradient] : {std::pair{16.0, 64.0}, {1024.0, 2.0}}) {
+    opt.backward(sum(w), weight);  // the unit is 64, then 1
+    opt.step();
+    const Tensor g = state_of(opt, "parameters.0.gradient");
+    CHECK(min(g).item() == gradient);
+    CHECK(max(g).item() == gradient);
+  }
+}
+
+#ifdef FIRN_HAS_CUDA
+TEST_CASE("[S17] more parameters than a grid has threads: those without gradient stay") {
+  const SmallGrids guard(1);
+  std::vector<Tensor> all;
+  for (int i = 0; i < 700; ++i) all.push_back(parameter({1}, {1}));
+  optim::SGD opt(all, {.lr = 1, .weight_decay = 0.5});
+  std::vector<Tensor> used;
+  for (std::size_t i = 0; i < all.size(); i += 3) used.push_back(all[i]);
+  opt.backward(sum(cat(used)), 1);
+  opt.step();
+  for (std::size_t i = 0; i < all.size(); ++i) REQUIRE(all[i].item() == (i % 3 == 0 ? -0.5 : 1.0));
+}
+#endif
 
 TEST_CASE("[S06] the power of two that is nearest to a weight") {
   using math::nearest_power;
