@@ -27,10 +27,16 @@ struct Context {
   std::unordered_map<ConvProblem::Key, ConvPlan, KeyHash> plans;
 };
 
-Context& context_of(int device, const char* op) {
-  return thread_context<Context>(device, [&] {
+/// For what cannot be done while a graph is recorded.
+constexpr const char* kNotYet =
+    "cuDNN has to look for a plan, and perhaps to compile and load it, at the first convolution of "
+    "a shape: run the step once before";
+
+Context& context_of(Device device, const char* op) {
+  return thread_context<Context>(device.index, [&] {
+    memory::refuse_capture(op, device, kNotYet);
     auto fresh =
-        std::make_unique<Context>(Context{.device = device, .handle = nullptr, .plans = {}});
+        std::make_unique<Context>(Context{.device = device.index, .handle = nullptr, .plans = {}});
     check(cudnn()->cudnnCreate(&fresh->handle), op, "cudnnCreate");
     return fresh;
   });
@@ -74,11 +80,10 @@ const ConvPlan& plan_for(const ConvProblem& p, Context& context, Stream stream, 
   const ConvProblem::Key key = p.key();
   auto at = context.plans.find(key);
   if (at == context.plans.end()) {
-    memory::refuse_capture(op, stream.device,
-                           "cuDNN has to look for a plan, and perhaps to compile and load it, at "
-                           "the first convolution of a shape: run the step once before");
+    memory::refuse_capture(op, stream.device, kNotYet);
     if (context.plans.size() >= kMaxPlans) context.plans.clear();
     at = context.plans.emplace(key, make_conv_plan(p, {context.handle, nullptr})).first;
+    at->second.attempts.clear();
   }
   return at->second;
 }
@@ -111,7 +116,7 @@ void execute(const ConvPlan& plan, const Operands& at, Context& context, Stream 
 bool run(const ConvProblem& p, const Operands& at, Stream stream, const char* op) {
   if (!can_ask(at)) return false;
   gpu::check(cudaSetDevice(stream.device.index), op, "cudaSetDevice");
-  Context& context = context_of(stream.device.index, op);
+  Context& context = context_of(stream.device, op);
   const ConvPlan& plan = plan_for(p, context, stream, op);
   if (!plan.found) return false;
   execute(plan, at, context, stream, op);
@@ -151,7 +156,7 @@ bool cudnn_weight_gradient(const ConstView& dy, const ConstView& x, const ConvGe
   p.add = true;
   const Operands onto{dy.data, x.data, dw.data, dw.data};
   if (!can_ask(onto)) return false;
-  Context& context = context_of(stream.device.index, kOp);
+  Context& context = context_of(stream.device, kOp);
   const ConvPlan& plan = plan_for(p, context, stream, kOp);
   if (!plan.found) return false;
   kernels::fill(dw, 0.0, stream);
