@@ -1,16 +1,21 @@
-// Trains a model on FashionMNIST; `fashion_mnist --help` lists the options.
+// Trains a model on FashionMNIST, or shows what a trained one does; `fashion_mnist --help` lists
+// the options.
 #include <unistd.h>
 #include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
 #include "firn/firn.h"
 #include "firn/io/safetensors.h"
+#include "models.h"
 #include "options.h"
+#include "predict.h"
 #include "progress.h"
 #include "report.h"
 #include "training.h"
@@ -47,7 +52,28 @@ void check_save_path(const std::string& path) {
     throw firn::IoError("save", path, "its folder is missing or cannot be written", "see --save");
 }
 
-EpochReport run_epoch(int number, const Options& o, Trainer& trainer, std::int64_t images,
+/// With --ema, the averaged weights are the model's while the result lives.
+std::unique_ptr<firn::optim::AveragedWeights> average_of(const Options& o,
+                                                         firn::optim::Optimizer& optimizer) {
+  if (o.ema == 0) return nullptr;
+  return std::unique_ptr<firn::optim::AveragedWeights>(
+      new firn::optim::AveragedWeights(optimizer.use_ema()));
+}
+
+/// Tests the model as it would be saved.
+void test_into(EpochReport& r, const Options& o, firn::nn::Module& model,
+               firn::data::ResidentBatches& test) {
+  const auto start = std::chrono::steady_clock::now();
+  const Evaluation e = evaluate(model, test, o.precision);
+  r.test_seconds = seconds_since(start);
+  r.test_loss = e.loss;
+  r.accuracy = e.accuracy;
+  r.class_accuracy = e.class_accuracy;
+  r.confusion = e.confusion;
+}
+
+EpochReport run_epoch(int number, const Options& o, Trainer& trainer,
+                      firn::optim::Optimizer& optimizer, std::int64_t images,
                       firn::nn::Module& model, firn::data::ResidentBatches& test,
                       firn::Device device) {
   EpochReport r;
@@ -72,15 +98,65 @@ EpochReport run_epoch(int number, const Options& o, Trainer& trainer, std::int64
   r.training_memory = firn::memory_stats(device);
   r.samples_per_s = static_cast<double>(images) / r.seconds;
 
-  const auto start = std::chrono::steady_clock::now();
-  const Evaluation e = evaluate(model, test, o.precision);
-  r.test_seconds = seconds_since(start);
-  r.test_loss = e.loss;
-  r.accuracy = e.accuracy;
-  r.class_accuracy = e.class_accuracy;
+  {
+    const auto averaged = average_of(o, optimizer);
+    test_into(r, o, model, test);
+  }
   r.peak_bytes = firn::memory_stats(device).total.peak;
   r.peak_rss_bytes = peak_rss_bytes();
   return r;
+}
+
+firn::data::ResidentBatches test_batches(const Options& o, const firn::data::FashionMnist& set,
+                                         firn::Device device) {
+  return firn::data::ResidentBatches(set.test, {.batch_size = test_batch(o.model),
+                                                .shuffle = false,
+                                                .dtype = model_dtype(o.precision),
+                                                .device = device});
+}
+
+/// What a run ends with, trained or not.
+void conclude(const Options& o, firn::nn::Module& model, const EpochReport* last,
+              const std::optional<Picture>& picture, firn::Device device) {
+  if (!o.save.empty()) {
+    firn::io::save_safetensors(o.save, firn::io::state_of(model));
+    std::printf("\nweights saved to %s\n", o.save.c_str());
+  }
+  if (picture) predict(model, *picture, o, device);
+  if (last != nullptr) print_end(*last);
+}
+
+void train(const Options& o, firn::nn::Module& model, const std::optional<Picture>& picture,
+           firn::Device device) {
+  RunLog log(o.log);
+  const auto set = firn::data::load_fashion_mnist(o.data);
+  firn::data::ResidentBatches batches(set.train, {.batch_size = o.micro_batch,
+                                                  .seed = o.seed,
+                                                  .augment = o.augment,
+                                                  .dtype = model_dtype(o.precision),
+                                                  .device = device});
+  firn::data::ResidentBatches test = test_batches(o, set, device);
+  const auto optimizer = make_optimizer(o, model, batches.samples());
+  Trainer trainer(model, *optimizer, batches, o);
+  if (o.show_graph) {
+    print_graph(trainer.nodes());
+    return;
+  }
+  print_start(o, set, model, *optimizer);
+  log.start(o, set, model);
+
+  EpochReport last;
+  for (int epoch = 1; epoch <= o.epochs; ++epoch) {
+    last = run_epoch(epoch, o, trainer, *optimizer, batches.samples(), model, test, device);
+    print_epoch(last);
+    log.epoch(last);
+    if (!std::isfinite(last.train_loss) || !std::isfinite(last.test_loss))
+      throw firn::Error("fashion_mnist",
+                        "the loss is not finite after epoch " + std::to_string(epoch),
+                        "use a smaller --lr");
+  }
+  const auto averaged = average_of(o, *optimizer);
+  conclude(o, model, &last, picture, device);
 }
 
 void run(const Options& o) {
@@ -89,39 +165,18 @@ void run(const Options& o) {
   firn::set_num_threads(o.threads);
   firn::manual_seed(o.seed);
   check_save_path(o.save);
-  RunLog log(o.log);
-
-  const auto set = firn::data::load_fashion_mnist(o.data);
-  const firn::DType dtype = model_dtype(o.precision);
-  firn::data::ResidentBatches train(
-      set.train, {.batch_size = o.micro_batch, .seed = o.seed, .dtype = dtype, .device = device});
-  firn::data::ResidentBatches test(
-      set.test, {.batch_size = 1000, .shuffle = false, .dtype = dtype, .device = device});
+  std::optional<Picture> picture;
+  if (!o.predict.empty()) picture = read_picture(o.predict);
   const auto model = make_model(o, device);
-  const auto optimizer = make_optimizer(o, *model, train.samples());
-  Trainer trainer(*model, *optimizer, train, o.precision);
-  if (o.show_graph) {
-    print_graph(trainer.nodes());
-    return;
-  }
-  print_start(o, set, *model, *optimizer);
-  log.start(o, set, *model);
+  if (o.epochs > 0) return train(o, *model, picture, device);
 
-  EpochReport last;
-  for (int epoch = 1; epoch <= o.epochs; ++epoch) {
-    last = run_epoch(epoch, o, trainer, train.samples(), *model, test, device);
-    print_epoch(last);
-    log.epoch(last);
-    if (!std::isfinite(last.train_loss) || !std::isfinite(last.test_loss))
-      throw firn::Error("fashion_mnist",
-                        "the loss is not finite after epoch " + std::to_string(epoch),
-                        "use a smaller --lr");
-  }
-  if (!o.save.empty()) {
-    firn::io::save_safetensors(o.save, model->named_parameters());
-    std::printf("\nweights saved to %s\n", o.save.c_str());
-  }
-  print_end(last);
+  // Loaded weights as they are: an image needs no data set.
+  if (picture) return conclude(o, *model, nullptr, picture, device);
+  const auto set = firn::data::load_fashion_mnist(o.data);
+  firn::data::ResidentBatches test = test_batches(o, set, device);
+  EpochReport tested;
+  test_into(tested, o, *model, test);
+  conclude(o, *model, &tested, picture, device);
 }
 
 /// One line, whatever the message holds.

@@ -11,6 +11,9 @@
 namespace sample {
 namespace {
 
+/// What --augment does without a value.
+const std::string kDefaultAugment = "crop=2,flip=0.5,erase=0.25";
+
 /// Two options that exclude each other; a conflict names both.
 void check_contradiction(bool found, const std::string& a, const std::string& b,
                          const std::string& why) {
@@ -35,6 +38,41 @@ std::vector<std::pair<std::int64_t, std::int64_t>> parse_by_epoch(const std::str
     out.emplace_back(epoch, steps);
   }
   return out;
+}
+
+/// "crop=2,flip=0.5,erase=0.25"; what is not named is not done.
+firn::data::Augmentation parse_augment(const std::string& text) {
+  const std::string name = "--augment";
+  firn::data::Augmentation a;
+  for (const std::string& part : CLI::detail::split(text, ',')) {
+    const auto equals = part.find('=');
+    const std::string what = part.substr(0, equals);
+    double value = 0;
+    if (equals == std::string::npos || !CLI::detail::lexical_cast(part.substr(equals + 1), value) ||
+        (what != "crop" && what != "flip" && what != "erase"))
+      throw CLI::ValidationError(
+          name, "'" + part + "' is not crop=PIXELS, flip=P or erase=P, as in " + kDefaultAugment);
+    if (what == "crop") {
+      if (!(value >= 0 && value < 28) || value != std::floor(value))
+        throw CLI::ValidationError(name, part + ": pixels are a whole number from 0 to 27");
+      a.crop_padding = static_cast<std::int64_t>(value);
+    } else {
+      if (!(value >= 0 && value <= 1))
+        throw CLI::ValidationError(name, part + ": a probability is a number from 0 to 1");
+      (what == "flip" ? a.flip : a.erase) = value;
+    }
+  }
+  return a;
+}
+
+/// FILE:INDEX
+std::string check_picture(const std::string& text) {
+  const auto colon = text.rfind(':');
+  const auto digits = colon == std::string::npos ? std::string() : text.substr(colon + 1);
+  if (colon == 0 || digits.empty() || digits.size() > 9 ||
+      digits.find_first_not_of("0123456789") != std::string::npos)
+    return "'" + text + "' is not FILE:INDEX, as in t10k-images-idx3-ubyte.gz:7";
+  return {};
 }
 
 std::string check_loss_scale(const std::string& text) {
@@ -87,6 +125,13 @@ void check(const Options& o, bool has_loss_scale) {
                       "--loss-scale", "--precision fp32", "in FP32 there is nothing to scale for");
   check_contradiction(o.schedule == "one-cycle" && o.warmup > 0, "--warmup", "--schedule one-cycle",
                       "that has a warm-up of its own");
+  const auto below_one = [](double value, const char* name) {
+    if (value >= 1) throw CLI::ValidationError(name, "must be less than 1");
+  };
+  below_one(o.ema, "--ema");
+  below_one(o.label_smoothing, "--label-smoothing");
+  if (o.epochs == 0 && o.load.empty())
+    throw CLI::ValidationError("--epochs", "0 shows what weights do that --load names");
 }
 
 }  // namespace
@@ -109,14 +154,17 @@ std::int64_t Options::total_steps(std::int64_t images) const {
 
 std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   Options o;
-  CLI::App app{"Trains a model on FashionMNIST."};
+  double weight_decay = 0;
+  std::string augmentation;
+  CLI::App app{"Trains a model on FashionMNIST, or shows what a trained one does."};
   app.set_version_flag("--version", std::string(kVersion) + " (" + kRevision + ")");
   app.add_option("--model", o.model, "mlp: 784-512-512-10 with ReLU")
       ->check(CLI::IsMember({"mlp"}))
       ->capture_default_str();
-  app.add_option("--epochs", o.epochs, "passes over the training images")
-      ->check(CLI::Range(1, 1'000'000))
-      ->capture_default_str();
+  auto* epochs = app.add_option("--epochs", o.epochs,
+                                "passes over the training images; with --load 0 is the default, "
+                                "and shows what the loaded weights do [5]")
+                     ->check(CLI::Range(0, 1'000'000));
 
   BatchOptions b{};
   const CLI::Range images(std::int64_t{1}, std::int64_t{60'000});
@@ -142,6 +190,23 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   app.add_option("--clip", o.clip, "largest norm of the gradient [none]")
       ->check(CLI::PositiveNumber);
 
+  app.add_option("--ema", o.ema,
+                 "decay of a moving average of the weights, as 0.999, with which is tested [none]")
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--label-smoothing", o.label_smoothing,
+                 "share of the target that all classes get alike, in [0, 1) [0]")
+      ->check(CLI::Range(0.0, 1.0));
+  auto* decay =
+      app.add_option("--weight-decay", weight_decay,
+                     "of all parameters but biases and scales [for adamw 0.01 of all, else 0]")
+          ->check(CLI::NonNegativeNumber);
+  auto* augment =
+      app.add_option("--augment", augmentation,
+                     "change training images at random: crop out of so many pixels of zeros more "
+                     "on every side, mirror, erase a rectangle [" +
+                         kDefaultAugment + "]")
+          ->expected(0, 1);
+
   auto* lr = app.add_option("--lr", o.lr, "learning rate [0.001 for adam and adamw, 0.1 for sgd]")
                  ->check(CLI::PositiveNumber);
   app.add_option("--schedule", o.schedule,
@@ -164,11 +229,21 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
                  "/usr/share/datasets/fashion-mnist]");
   app.add_option("--log", o.log, "write one JSON object per epoch to this file");
   app.add_option("--save", o.save, "write the trained weights to this safetensors file");
+  app.add_option("--load", o.load, "begin with the weights of this safetensors file");
+  app.add_option(
+         "--predict", o.predict,
+         "at the end, show an image and what it is taken for: FILE:INDEX, FILE being an IDX "
+         "file of images")
+      ->check(check_picture);
   app.add_flag("--show-graph", o.show_graph,
                "on a GPU: list what the graph of a step does, node by node, and end");
   try {
     app.parse(argc, argv);
     b.resolve(o);
+    if (!o.load.empty() && epochs->count() == 0) o.epochs = 0;
+    if (decay->count() > 0) o.weight_decay = weight_decay;
+    if (augment->count() > 0)
+      o.augment = parse_augment(augmentation.empty() ? kDefaultAugment : augmentation);
     check(o, loss_scale->count() > 0);
   } catch (const CLI::ParseError& e) {
     exit_code = app.exit(e);

@@ -7,27 +7,35 @@
 #include <utility>
 #include <vector>
 
+#include "firn/data/batches.h"
+
 namespace sample {
 
 struct Options {
   std::string model = "mlp";
-  int epochs = 5;
+  int epochs = 5;                  ///< 0 with --load, unless it is given
   std::string precision = "fp32";  ///< fp32, fp16, bf16, amp-fp16, amp-bf16
   std::int64_t micro_batch = 64;
   /// Micro-batches per step from an epoch on: {{0, 8}, {4, 2}}.
   std::vector<std::pair<std::int64_t, std::int64_t>> accumulate = {{0, 1}};
   std::string loss_scale;  ///< none, dynamic, or a power of two; filled in by precision
   double clip = 0;         ///< 0: none
-  double lr = 0;           ///< filled in by the optimizer's default where not given
+  double ema = 0;          ///< decay of the weights' moving average; 0: none
+  double label_smoothing = 0;
+  std::optional<double> weight_decay;  ///< nothing: the optimizer's default
+  firn::data::Augmentation augment;
+  double lr = 0;  ///< filled in by the optimizer's default where not given
   std::string schedule = "constant";
   std::int64_t warmup = 0;  ///< steps
   std::string optimizer = "adam";
   std::uint64_t seed = 1;
   int threads = 0;  ///< filled in by firn's default where not given
   std::string device = "cpu";
-  std::string data;  ///< folder; empty: see load_fashion_mnist
-  std::string log;   ///< JSON lines; empty: none
-  std::string save;  ///< safetensors file; empty: none
+  std::string data;     ///< folder; empty: see load_fashion_mnist
+  std::string log;      ///< JSON lines; empty: none
+  std::string save;     ///< safetensors file; empty: none
+  std::string load;     ///< safetensors file; empty: none
+  std::string predict;  ///< IDX file:index; empty: none
   bool show_graph = false;
 
   /// Micro-batches per step in an epoch (counted from 0).

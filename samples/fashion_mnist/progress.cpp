@@ -7,21 +7,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <utility>
+
+#include "drawing.h"
 
 namespace sample {
 namespace {
 
 using namespace std::chrono_literals;
-
-/// Control bytes are for terminals only, and not where the user asks for none (no-color.org).
-bool may_draw() {
-  const char* no_color = std::getenv("NO_COLOR");
-  const char* term = std::getenv("TERM");
-  return ::isatty(STDERR_FILENO) != 0 && (no_color == nullptr || *no_color == '\0') &&
-         term != nullptr && *term != '\0' && std::string(term) != "dumb";
-}
 
 int terminal_columns() {
   winsize size{};
@@ -92,7 +85,7 @@ std::string progress_bar(const std::string& label, std::int64_t done, std::int64
 }
 
 Progress::Progress(std::string label, std::int64_t total)
-    : label_(std::move(label)), total_(total), terminal_(may_draw()) {
+    : label_(std::move(label)), total_(total), terminal_(may_draw(STDERR_FILENO)) {
   next_ = start_ + (terminal_ ? Clock::duration(100ms) : Clock::duration(10s));
 }
 

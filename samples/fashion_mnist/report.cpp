@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "drawing.h"
 #include "firn/error.h"
 #include "revision.h"
 
@@ -96,11 +97,8 @@ void print_epoch(const EpochReport& r) {
 }
 
 void print_end(const EpochReport& last) {
-  std::printf("\nclass        accuracy\n");
-  for (std::size_t c = 0; c < last.class_accuracy.size(); ++c) {
-    const std::string name(firn::data::FashionMnist::kClassNames[c]);
-    std::printf("%-11s  %8.4f\n", name.c_str(), last.class_accuracy[c]);
-  }
+  std::printf("\ntest images by true class (rows) and predicted class (columns)\n%s",
+              confusion_table(last.confusion, firn::data::FashionMnist::kClassNames).c_str());
   std::printf("\ntest accuracy %.4f\n", last.accuracy);
   std::fflush(stdout);
 }
@@ -138,6 +136,13 @@ void RunLog::start(const Options& o, const firn::data::FashionMnist& set,
         {"batch", o.effective_batch(0)},
         {"loss_scale", o.loss_scale},
         {"clip", o.clip},
+        {"ema", o.ema},
+        {"label_smoothing", o.label_smoothing},
+        {"weight_decay", o.weight_decay ? Json(*o.weight_decay) : Json(nullptr)},
+        {"augment",
+         {{"crop_padding", o.augment.crop_padding},
+          {"flip", o.augment.flip},
+          {"erase", o.augment.erase}}},
         {"schedule", o.schedule},
         {"warmup", o.warmup},
         {"lr", o.lr},
@@ -147,7 +152,8 @@ void RunLog::start(const Options& o, const firn::data::FashionMnist& set,
         {"device", o.device},
         {"data", set.folder},
         {"log", o.log},
-        {"save", o.save}}},
+        {"save", o.save},
+        {"load", o.load}}},
       {"machine",
        {{"cpu", cpu_model()},
         {"cores", std::thread::hardware_concurrency()},
@@ -185,6 +191,7 @@ void RunLog::epoch(const EpochReport& r) {
       {"training_peak_bytes", peaks},
       {"peak_rss_bytes", r.peak_rss_bytes},
       {"class_accuracy", r.class_accuracy},
+      {"confusion", r.confusion},
   };
   write_line(record.dump());
 }

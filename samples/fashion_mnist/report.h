@@ -34,6 +34,7 @@ struct EpochReport {
   firn::MemoryStats training_memory;
   std::size_t peak_rss_bytes = 0;  ///< most memory of the whole process so far
   std::vector<double> class_accuracy;
+  std::vector<std::vector<std::int64_t>> confusion;  ///< by true class, then by predicted class
 };
 
 /// Prints the set-up and the table's head, a row per epoch, and the final figures.

@@ -1,12 +1,11 @@
 // The training loop: no step waits for a number from the device.
 #include "training.h"
 
-#include <array>
+#include <numeric>
 #include <optional>
 #include <utility>
 
 #include "firn/firn.h"
-#include "firn/nn/linear.h"
 #include "firn/nn/losses.h"
 #include "firn/optim/optim.h"
 
@@ -17,15 +16,6 @@ namespace nn = firn::nn;
 namespace optim = firn::optim;
 
 namespace {
-
-struct Mlp : nn::Module {
-  nn::Linear fc1{784, 512}, fc2{512, 512}, fc3{512, 10};
-  FIRN_MEMBERS(fc1, fc2, fc3)
-  Tensor forward(const Tensor& x) override {
-    return firn::mlp(firn::flatten(x, 1), std::array<Tensor, 3>{fc1.weight, fc2.weight, fc3.weight},
-                     std::array<Tensor, 3>{fc1.bias, fc2.bias, fc3.bias});
-  }
-};
 
 /// A loss averaged over many batches: sums stay on the device, in f64, until they are asked for.
 class MeanLoss {
@@ -52,11 +42,14 @@ struct Precision {
     if (name == "amp-bf16") autocast = firn::bf16;
   }
   /// model(x) and its loss.
-  std::pair<Tensor, firn::Loss> run(nn::Module& m, const Tensor& x, const Tensor& y) const {
+  std::pair<Tensor, firn::Loss> run(nn::Module& m, const Tensor& x, const Tensor& y,
+                                    double label_smoothing = 0) const {
     std::optional<firn::Autocast> guard;
     if (autocast) guard.emplace(*autocast);
     const Tensor logits = m(x);
-    return {logits, nn::cross_entropy(logits, y)};
+    firn::CrossEntropyOptions options;
+    options.label_smoothing = label_smoothing;
+    return {logits, nn::cross_entropy(logits, y, options)};
   }
   std::optional<firn::DType> autocast;
 };
@@ -67,20 +60,21 @@ optim::LossScale loss_scale(const std::string& text) {
   return optim::LossScale::fixed(std::stod(text));
 }
 
-}  // namespace
-
-firn::DType model_dtype(const std::string& precision) {
-  if (precision == "fp16") return firn::f16;
-  return precision == "bf16" ? firn::bf16 : firn::f32;
+/// Weight decay is for what multiplies: biases, and the scales of norms, are left out of it.
+std::vector<optim::ParamGroup> groups_of(const nn::Module& model, bool decay) {
+  if (!decay) return {{.parameters = model.parameters()}};
+  std::vector<optim::ParamGroup> groups(2);
+  groups[1].weight_decay = 0;
+  for (const Tensor& p : model.parameters()) groups[p.rank() > 1 ? 0 : 1].parameters.push_back(p);
+  return groups;
 }
 
-std::unique_ptr<nn::Module> make_model(const Options& o, firn::Device device) {
-  std::unique_ptr<nn::Module> model;
-  if (o.model == "mlp") model = std::make_unique<Mlp>();
-  if (!model) throw firn::Error("make_model", "no model is called " + o.model, "use --model mlp");
-  model->to(model_dtype(o.precision));
-  model->to(device);
-  return model;
+}  // namespace
+
+Tensor logits_of(nn::Module& model, const Tensor& x, const std::string& precision) {
+  std::optional<firn::Autocast> guard;
+  if (const auto t = Precision(precision).autocast) guard.emplace(*t);
+  return model(x);
 }
 
 optim::Schedule make_schedule(const Options& o, std::int64_t images) {
@@ -103,27 +97,36 @@ optim::Schedule make_schedule(const Options& o, std::int64_t images) {
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const Options& o, const nn::Module& model,
                                                  std::int64_t images) {
-  const auto parameters = model.parameters();
+  const auto groups = groups_of(model, o.weight_decay.value_or(0) > 0);
   const optim::Schedule lr = make_schedule(o, images);
-  const optim::StepOptions step{
-      .accumulate = o.accumulate, .clip_norm = o.clip, .loss_scale = loss_scale(o.loss_scale)};
+  const optim::StepOptions step{.accumulate = o.accumulate,
+                                .clip_norm = o.clip,
+                                .loss_scale = loss_scale(o.loss_scale),
+                                .ema = o.ema};
+  const double decay = o.weight_decay.value_or(0);
   if (o.optimizer == "sgd")
-    return std::make_unique<optim::SGD>(parameters, optim::SGDOptions{.lr = lr}, step);
-  if (o.optimizer == "adamw")
-    return std::make_unique<optim::AdamW>(parameters, optim::AdamWOptions{.lr = lr}, step);
-  return std::make_unique<optim::Adam>(parameters, optim::AdamOptions{.lr = lr}, step);
+    return std::make_unique<optim::SGD>(groups, optim::SGDOptions{.lr = lr, .weight_decay = decay},
+                                        step);
+  if (o.optimizer == "adamw") {
+    optim::AdamWOptions options{.lr = lr};
+    if (o.weight_decay) options.weight_decay = decay;
+    return std::make_unique<optim::AdamW>(groups, options, step);
+  }
+  return std::make_unique<optim::Adam>(groups, optim::AdamOptions{.lr = lr, .weight_decay = decay},
+                                       step);
 }
 
 Trainer::Trainer(nn::Module& model, optim::Optimizer& optimizer,
-                 firn::data::ResidentBatches& batches, const std::string& precision)
+                 firn::data::ResidentBatches& batches, const Options& options)
     : model_(model),
       optimizer_(optimizer),
       batches_(batches),
       step_(
           optimizer,
-          [&model, &optimizer, &batches, p = Precision(precision)] {
+          [&model, &optimizer, &batches, p = Precision(options.precision),
+           smoothing = options.label_smoothing] {
             const auto [x, y] = batches.next();
-            optimizer.backward(p.run(model, x, y).second);
+            optimizer.backward(p.run(model, x, y, smoothing).second);
             optimizer.step();
           },
           [&batches] { return batches.next_size(); }) {}
@@ -184,23 +187,22 @@ Evaluation evaluate(nn::Module& model, firn::data::ResidentBatches& batches,
   Evaluation e;
   e.loss = mean.value();
   constexpr std::size_t kClasses = firn::data::FashionMnist::kClasses;
-  std::vector<std::int64_t> correct(kClasses), images(kClasses);
-  std::int64_t all_correct = 0;
+  e.confusion.assign(kClasses, std::vector<std::int64_t>(kClasses));
   const auto predicted = firn::cat(predictions, 0).to_vector<std::int64_t>();
   const auto labels = firn::cat(classes, 0).to_vector<std::int64_t>();
-  for (std::size_t i = 0; i < labels.size(); ++i) {
-    const auto label = static_cast<std::size_t>(labels[i]);
-    const int hit = predicted[i] == labels[i] ? 1 : 0;
-    ++images[label];
-    correct[label] += hit;
-    all_correct += hit;
-  }
+  for (std::size_t i = 0; i < labels.size(); ++i)
+    ++e.confusion[static_cast<std::size_t>(labels[i])][static_cast<std::size_t>(predicted[i])];
   const auto share = [](std::int64_t part, std::int64_t whole) {
     return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
   };
-  for (std::size_t c = 0; c < kClasses; ++c)
-    e.class_accuracy.push_back(share(correct[c], images[c]));
-  e.accuracy = share(all_correct, batches.samples());
+  std::int64_t correct = 0;
+  for (std::size_t c = 0; c < kClasses; ++c) {
+    const auto& row = e.confusion[c];
+    correct += row[c];
+    e.class_accuracy.push_back(
+        share(row[c], std::accumulate(row.begin(), row.end(), std::int64_t{0})));
+  }
+  e.accuracy = share(correct, batches.samples());
   return e;
 }
 

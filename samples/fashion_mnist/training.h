@@ -1,4 +1,4 @@
-// Models, optimizers by name, one epoch of training, and evaluation.
+// Optimizers by name, one epoch of training, and evaluation.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,6 @@
 #include "options.h"
 
 namespace sample {
-
-/// The model named on the command line, on `device`, in the dtype that its parameters are held in.
-std::unique_ptr<firn::nn::Module> make_model(const Options& options, firn::Device device);
 
 /// The optimizer for a run over `images` training images. Throws Error where that has fewer steps
 /// than the warm-up.
@@ -39,8 +36,9 @@ struct Trained {
   std::int64_t skipped_steps = 0;  ///< of the whole run so far
 };
 
-/// The dtype in which --precision holds parameters and gives images to the model.
-firn::DType model_dtype(const std::string& precision);
+/// model(x) in --precision.
+firn::Tensor logits_of(firn::nn::Module& model, const firn::Tensor& x,
+                       const std::string& precision);
 
 /// Trains `model` on `batches`, whose batches are micro-batches. On a GPU a micro-step is a graph,
 /// which the device runs without asking the host; the last batch of an epoch, where it is short,
@@ -48,7 +46,7 @@ firn::DType model_dtype(const std::string& precision);
 class Trainer {
  public:
   Trainer(firn::nn::Module& model, firn::optim::Optimizer& optimizer,
-          firn::data::ResidentBatches& batches, const std::string& precision);
+          firn::data::ResidentBatches& batches, const Options& options);
 
   /// One pass over the batches. A cycle that the epoch's end cuts short is applied with the weight
   /// that it has.
@@ -69,6 +67,8 @@ struct Evaluation {
   double loss = 0;
   double accuracy = 0;
   std::vector<double> class_accuracy;  ///< 0 for a class without images
+  /// Numbers of images by true class, then by predicted class.
+  std::vector<std::vector<std::int64_t>> confusion;
 };
 Evaluation evaluate(firn::nn::Module& model, firn::data::ResidentBatches& batches,
                     const std::string& precision);

@@ -55,6 +55,23 @@ TEST_CASE("fashion_mnist: trains on a CUDA device as on the CPU", "[gpu]") {
   }
 }
 
+TEST_CASE("fashion_mnist: augmented images and averaged weights are those of the CPU", "[gpu]") {
+  const SmallSet set(150, 50);
+  std::vector<std::string> arguments = {
+      "--epochs",          "2",   "--augment",      "--ema", "0.9",
+      "--label-smoothing", "0.1", "--weight-decay", "0.01"};
+  const auto cpu = epochs_of(set, arguments);
+  arguments.insert(arguments.end(), {"--device", "cuda"});
+  const auto cuda = epochs_of(set, arguments);
+  for (std::size_t i = 0; i < 2; ++i) {
+    for (const char* field : {"train_loss", "test_loss"}) {
+      const double want = cpu[i][field].get<double>(), got = cuda[i][field].get<double>();
+      INFO(field << " of epoch " << i + 1 << ": " << got << ", on the CPU " << want);
+      CHECK(std::abs(got - want) <= 1e-4 * want);
+    }
+  }
+}
+
 TEST_CASE("fashion_mnist: the FP16 step with Adam and a dynamic scale has few nodes", "[gpu]") {
   const SmallSet set;
   const Ran ran =

@@ -60,9 +60,9 @@ Channel make_terminal(int columns) {
 
 Ran run_program(const std::string& program, const std::vector<std::string>& arguments,
                 const RunOptions& options) {
-  const Channel out = make_pipe();
-  const Channel err =
-      options.terminal_columns > 0 ? make_terminal(options.terminal_columns) : make_pipe();
+  const int columns = options.terminal_columns;
+  const Channel out = options.terminal_out ? make_terminal(columns) : make_pipe();
+  const Channel err = columns > 0 ? make_terminal(columns) : make_pipe();
   const pid_t child = ::fork();
   if (child < 0) throw std::runtime_error("fork failed");
   if (child == 0) become(program, arguments, options, out, err);

@@ -18,6 +18,7 @@ struct RunOptions {
   std::vector<std::string> environment = {};
   int terminal_columns = 0;  ///< above 0: stderr is a terminal of that width
   std::string interrupt_after = {};
+  bool terminal_out = false;  ///< stdout is a terminal of that width, too
 };
 
 Ran run_program(const std::string& program, const std::vector<std::string>& arguments,

@@ -123,7 +123,7 @@ TEST_CASE("fashion_mnist: what cannot be done is said before training", "[host]"
        std::vector<std::vector<std::string>>{{"--epochs", "0"},
                                              {"--batch", "-1"},
                                              {"--optimizer", "magic"},
-                                             {"--model", "cnn"},
+                                             {"--model", "gpt"},
                                              {"--lr", "0"},
                                              {"--threads", "0"},
                                              {"--frobnicate"}}) {

@@ -12,12 +12,12 @@
 
 namespace firn::test {
 
-/// A folder with 600 training and 100 test images.
+/// A folder with a few training and test images.
 class SmallSet {
  public:
-  SmallSet() {
-    write_split(folder.path(), "train", 600);
-    write_split(folder.path(), "t10k", 100, true);
+  explicit SmallSet(int training = 600, int test = 100) {
+    write_split(folder.path(), "train", training);
+    write_split(folder.path(), "t10k", test, true);
   }
   Ran run(std::vector<std::string> arguments, RunOptions options = {}) const {
     arguments.insert(arguments.begin(), {"--data", folder.path().string()});
