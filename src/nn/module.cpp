@@ -26,6 +26,23 @@ using detail::TreeTensor;
 namespace {
 
 thread_local detail::CallListener* listener = nullptr;
+thread_local Module* outermost_call = nullptr;  // the outermost module that is being called
+
+/// Notes it for the time of its call.
+class Call {
+ public:
+  explicit Call(Module& m) noexcept : outermost_(outermost_call == nullptr) {
+    if (outermost_) outermost_call = &m;
+  }
+  ~Call() {
+    if (outermost_) outermost_call = nullptr;
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+ private:
+  bool outermost_;
+};
 
 Tensor copy_for_weights(const Tensor& value) {
   const NoGrad guard;
@@ -55,12 +72,14 @@ Parameter Parameter::empty(const Shape& shape, DType dtype, Device device) {
   return p;
 }
 
-Buffer::Buffer(const Tensor& value) : Tensor(copy_for_weights(value)) {}
+Buffer::Buffer(const Tensor& value, OnConversion conversion)
+    : Tensor(copy_for_weights(value)), on_conversion(conversion) {}
 
 // ---- Calls ----
 
 detail::CallListener::CallListener() noexcept : previous_(std::exchange(listener, this)) {}
 detail::CallListener::~CallListener() { listener = previous_; }
+Module* detail::called_root() noexcept { return outermost_call; }
 
 Tensor Module::forward(const Tensor&) {
   throw Error(kind(), "has no forward(const Tensor&)",
@@ -71,6 +90,7 @@ Tensor Module::forward(const Tensor&) {
 Tensor Module::operator()(const Tensor& x) {
   std::optional<Autocast> mode;
   if (autocast_) mode.emplace(*autocast_);
+  const Call call(*this);
   Tensor y = forward(x);
   if (listener) [[unlikely]]
     listener->called(*this, y);
@@ -234,25 +254,29 @@ void commit(const Conversion& c) noexcept {
 void convert(Module& root, std::optional<DType> dtype, std::optional<Device> device) {
   const NoGrad guard;
   std::vector<Conversion> plan;
-  const auto converted = [&](const Tensor& t, Owner owner) {
+  const auto converted = [&](const Tensor& t, DType to, Owner owner) {
     const OwnerScope scope(owner);
-    Tensor y = t;
-    if (dtype && is_floating(t.dtype())) y = cast(y, *dtype);
+    Tensor y = cast(t, to);
     if (device) y = to_device(y, *device);
     return y.is_channels_last() ? y : contiguous(y);
   };
+  const auto dtype_for = [&](const TreeTensor& t) {
+    const DType now = t.tensor.dtype();
+    if (!dtype || !is_floating(now) || t.on_conversion == OnConversion::keep) return now;
+    return t.on_conversion == OnConversion::widen ? compute_dtype(*dtype) : *dtype;
+  };
   for_each_tensor(tree_of(root), [&](const TreeTensor& t) {
-    const bool other_dtype = dtype && is_floating(t.tensor.dtype()) && t.tensor.dtype() != *dtype;
-    const bool other_device = device && t.tensor.device() != *device;
-    if (!other_dtype && !other_device) return;
+    const DType to = dtype_for(t);
+    if (t.tensor.dtype() == to && (!device || t.tensor.device() == *device)) return;
     autograd::Leaf* leaf = autograd::leaf_of(t.tensor);
     FIRN_CHECK(!leaf || !leaf->arena.defined(), "Module::to",
                "convert the module first, then make the optimizer",
                "{} {} belongs to an optimizer and cannot become {}", t.path, describe(t.tensor),
                dtype ? std::string(to_string(*dtype)) : to_string(*device));
     Tensor grad;
-    if (leaf && leaf->collected.defined()) grad = converted(leaf->collected, Owner::gradients);
-    plan.push_back({t.tensor.impl(), leaf, converted(t.tensor, Owner::weights), std::move(grad)});
+    if (leaf && leaf->collected.defined()) grad = converted(leaf->collected, to, Owner::gradients);
+    plan.push_back(
+        {t.tensor.impl(), leaf, converted(t.tensor, to, Owner::weights), std::move(grad)});
   });
   for (const Conversion& c : plan) commit(c);
 }

@@ -44,8 +44,10 @@ class Walk final : public MemberVisitor {
  public:
   explicit Walk(Module& root) { enter("", "", root, 0); }
 
-  void parameter(std::string_view name, Parameter& p) override { add(name, p, false); }
-  void buffer(std::string_view name, Buffer& b) override { add(name, b, true); }
+  void parameter(std::string_view name, Parameter& p) override {
+    add(name, p, false, OnConversion::follow);
+  }
+  void buffer(std::string_view name, Buffer& b) override { add(name, b, true, b.on_conversion); }
   void module(std::string_view name, Module& m) override {
     const TreeModule& parent = tree[current_];
     const std::string path = join(parent.path, name);
@@ -73,13 +75,13 @@ class Walk final : public MemberVisitor {
     current_ = outer;
   }
 
-  void add(std::string_view name, const Tensor& t, bool buffer) {
+  void add(std::string_view name, const Tensor& t, bool buffer, OnConversion on_conversion) {
     if (!t.defined()) return;
     TreeModule& m = tree[current_];
     std::string path = join(m.path, name);
     const auto [first, fresh] = paths_.try_emplace(t.impl(), path);
-    m.tensors.push_back(
-        {std::string(name), std::move(path), t, buffer, fresh ? std::string() : first->second});
+    m.tensors.push_back({std::string(name), std::move(path), t, buffer, on_conversion,
+                         fresh ? std::string() : first->second});
   }
 
   std::size_t current_ = 0;

@@ -16,6 +16,7 @@ struct TreeTensor {
   std::string path;  ///< from the root, e.g. "fc1.weight"
   Tensor tensor;
   bool buffer = false;
+  OnConversion on_conversion = OnConversion::follow;  ///< of a buffer
   std::string tied_to;  ///< where an earlier path names the same tensor, that path
 };
 
@@ -56,6 +57,9 @@ class CallListener {
  private:
   CallListener* previous_;
 };
+
+/// The outermost module whose call this thread is in; null outside of one.
+Module* called_root() noexcept;
 
 /// A type's name without its namespaces.
 std::string short_type_name(const char* mangled);

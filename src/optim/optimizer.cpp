@@ -66,6 +66,15 @@ Optimizer::Impl::Impl(const char* op, std::vector<GroupSetup> groups, const Sche
                                       : LossScaler(options.loss_scale, store.scaler())),
       lr(learning_rate) {
   kernels::optim_set_schedule(store.memory(), table_of(lr), store.stream());
+  for (const Tensor& p : store.parameters())
+    if (const auto& member = autograd::leaf_of(p)->member) join(member);
+}
+
+Optimizer::Impl::~Impl() {
+  try {
+    drop_members();
+  } catch (const Error&) {  // NOLINT: the device is lost
+  }
 }
 
 Optimizer::Optimizer(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
@@ -137,6 +146,7 @@ void Optimizer::run_backward(const Tensor& sum, const Tensor& weight, double hos
   impl_->on_host([](Impl& i) { i.at.micro_steps += 1; });
   {
     const ParamStore::EmptyArenas empty_arenas(store, first);
+    const autograd::CycleScope cycle(*impl_);
     if (first) {  // there is nothing in the arenas to express anew
       autograd::backward_from(sum, seed, begins);
     } else {
@@ -264,6 +274,28 @@ void Optimizer::Impl::commit(bool moves_scale) {
     i.close_cycle();
     ++i.at.cycles;
   });
+  at_replay([joined = members.size()](Impl& i) {
+    FIRN_CHECK(i.members.size() == joined, i.store.op(), "record the step anew",
+               "a graph was recorded when {} layers took part in the cycle, and now {} do", joined,
+               i.members.size());
+  });
+  const ConstView outcome = store.step_state().view();
+  for (const auto& member : members) member->end_cycle(outcome);
+}
+
+void Optimizer::Impl::drop_members() {
+  // Before its first backward pass a cycle has collected nothing; of one that is being recorded
+  // nobody knows at what place it will be replayed.
+  if (at.micro_steps == 0 && !broken && !memory::capturing(store.device())) return;
+  for (const auto& member : members) member->drop_cycle();
+}
+
+void Optimizer::Impl::join(const std::shared_ptr<autograd::CycleMember>& member) {
+  if (std::find(members.begin(), members.end(), member) == members.end()) members.push_back(member);
+}
+
+std::int64_t Optimizer::Impl::micro_steps() const noexcept {
+  return std::max({at.length, at.micro_steps, parts});
 }
 
 StepReport Optimizer::end_cycle() {
@@ -299,6 +331,7 @@ void Optimizer::Impl::check_skips() {
 
 void Optimizer::zero_grad() {
   impl_->remember_place();
+  impl_->drop_members();
   impl_->store.begin_cycle(true);
   kernels::optim_reset(impl_->store.memory(), impl_->store.stream());
   impl_->at_replay([](Impl& i) { i.store.begin_cycle(false); });

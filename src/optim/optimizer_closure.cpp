@@ -2,35 +2,13 @@
 #include <algorithm>
 
 #include "firn/losses.h"
-#include "firn/random.h"
-#include "kernels/copy.h"
 #include "optim/optimizer_impl.h"
+#include "optim/replay_point.h"
 
 namespace firn::optim {
 namespace {
 
 constexpr int kMaxReplays = 64;
-
-// What a try of a cycle changes besides the optimizer: to be put back before the next.
-class ReplayPoint {
- public:
-  explicit ReplayPoint(const std::vector<Tensor>& buffers)
-      : random_(default_generator().get()), buffers_(buffers) {
-    for (const Tensor& b : buffers_) saved_.push_back(b.detach().clone());
-  }
-  void restore() const {
-    default_generator().set(random_);
-    for (std::size_t i = 0; i < buffers_.size(); ++i) {
-      kernels::copy(saved_[i].view(), buffers_[i].mutable_view(),
-                    current_stream(buffers_[i].device()));
-      buffers_[i].storage()->bump_version("the replay of a cycle");
-    }
-  }
-
- private:
-  RandomKey random_;
-  std::vector<Tensor> buffers_, saved_;
-};
 
 }  // namespace
 

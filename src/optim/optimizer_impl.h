@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "autograd/cycle.h"
 #include "base/check.h"
 #include "firn/optim/schedule.h"
 #include "firn/optim/step_options.h"
@@ -16,9 +17,14 @@
 
 namespace firn::optim {
 
-struct Optimizer::Impl {
+struct Optimizer::Impl final : autograd::Cycle {
   /// Rules: one per group. Throws Error for options outside their range.
   Impl(const char* op, std::vector<GroupSetup> groups, const Schedule& lr, const StepOptions& step);
+
+  /// A cycle that is under way ends here, dropped.
+  ~Impl();
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
   /// Does what the host keeps beside the work on the device: `effect(*this)`, now, and where a
   /// graph is being recorded, at each of its replays as well.
@@ -60,6 +66,10 @@ struct Optimizer::Impl {
   /// share it.
   void decide();
   void commit(bool moves_scale);
+  /// Tells the members of the cycle that it was dropped.
+  void drop_members();
+  void join(const std::shared_ptr<autograd::CycleMember>& member) override;
+  std::int64_t micro_steps() const noexcept override;
   /// Throws where too many steps in a row were skipped (S12), once for each of them. A device's
   /// outcomes are those that the host can see without waiting.
   void check_skips();
@@ -80,10 +90,12 @@ struct Optimizer::Impl {
   ParamStore store;
   LossScaler scaler;
   Schedule lr;
-  std::vector<Tensor> replayed;  ///< see restore_on_replay()
-  bool broken = false;           ///< a backward pass has thrown half-way in this cycle
-  bool averaged = false;         ///< the weights are their averages at the moment
-  std::int64_t complained = 0;   ///< last cycle for which check_skips() has thrown
+  std::vector<Tensor> replayed;                                 ///< see restore_on_replay()
+  std::vector<std::shared_ptr<autograd::CycleMember>> members;  ///< of the cycle, so far
+  std::int64_t parts = 0;       ///< of the two-pass step that is being made
+  bool broken = false;          ///< a backward pass has thrown half-way in this cycle
+  bool averaged = false;        ///< the weights are their averages at the moment
+  std::int64_t complained = 0;  ///< last cycle for which check_skips() has thrown
   /// For graphs, which may outlive it.
   const std::shared_ptr<Impl*> self = std::make_shared<Impl*>(this);
 };

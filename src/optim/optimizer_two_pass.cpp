@@ -5,6 +5,7 @@
 #include "firn/random.h"
 #include "kernels/copy.h"
 #include "optim/optimizer_impl.h"
+#include "optim/replay_point.h"
 
 namespace firn::optim {
 namespace {
@@ -20,6 +21,18 @@ Tensor rows(const Tensor& t, std::int64_t first, std::int64_t count) {
 struct Part {
   RandomKey random;
   Tensor encoding;
+};
+
+/// Tells how many parts there are while the step is being made.
+class PartsOf {
+ public:
+  PartsOf(std::int64_t& parts, std::int64_t n) noexcept : parts_(parts) { parts_ = n; }
+  ~PartsOf() { parts_ = 0; }
+  PartsOf(const PartsOf&) = delete;
+  PartsOf& operator=(const PartsOf&) = delete;
+
+ private:
+  std::int64_t& parts_;
 };
 
 Tensor joined(const std::string& op, const std::vector<Part>& parts) {
@@ -56,8 +69,10 @@ StepReport Optimizer::step_two_pass(std::int64_t parts,
   memory::refuse_capture(op.c_str(), impl_->store.device(),
                          "the host puts random numbers back between the two passes");
 
+  // What layers change in the first pass is put back: they will change it again in the second.
+  const ReplayPoint start;
   std::vector<Part> first_pass;
-  {
+  try {
     const NoGrad guard;
     for (std::int64_t i = 0; i < parts; ++i) {
       const RandomKey random = default_generator().get();
@@ -67,10 +82,16 @@ StepReport Optimizer::step_two_pass(std::int64_t parts,
                  "return [samples, ...] of a floating dtype", "part {} was encoded as {}", i,
                  firn::describe(e));
     }
+  } catch (...) {
+    start.restore_tensors();
+    throw;
   }
+  start.restore_tensors();
   Tensor all = joined(op, first_pass);
   all.set_requires_grad();
   const RandomKey after = default_generator().get();
+  const PartsOf of_this_step(impl_->parts, parts);
+  const autograd::CycleScope cycle(*impl_);
   try {
     const Loss whole = loss(all);
     require_loss(whole);
@@ -95,6 +116,7 @@ StepReport Optimizer::step_two_pass(std::int64_t parts,
     impl_->store.note_gradients();
   } catch (...) {
     default_generator().set(after);
+    start.restore_tensors();
     zero_grad();
     throw;
   }

@@ -33,11 +33,20 @@ struct Parameter : Tensor {
   static Parameter empty(const Shape& shape, DType dtype = f32, Device device = default_device());
 };
 
+/// What Module::to(dtype) makes of a floating buffer.
+enum class OnConversion : std::uint8_t {
+  follow,  ///< it gets the dtype, as the parameters do
+  widen,   ///< f32, or f64 where the dtype is f64: statistics, which 16 bits would lose
+  keep,    ///< its own dtype stays
+};
+
 /// A tensor that belongs to the model's state but is not trained, e.g. a running mean.
 struct Buffer : Tensor {
   Buffer() noexcept = default;
   /// A copy of `value` in its memory format, outside its graph, accounted to Owner::weights.
-  explicit Buffer(const Tensor& value);
+  explicit Buffer(const Tensor& value, OnConversion on_conversion = OnConversion::follow);
+
+  OnConversion on_conversion = OnConversion::follow;
 };
 
 /// What FIRN_MEMBERS hands a module's members to, in the order in which they are listed.
@@ -116,7 +125,8 @@ class Module {
   /// optimizer holds a parameter: convert first, then make the optimizer. Not between a forward and
   /// its backward.
   void to(Device device);
-  /// The same for the element type: floating parameters and buffers become `dtype` (floating).
+  /// The same for the element type: floating parameters and buffers become `dtype` (floating), but
+  /// for buffers that are made to stay wide: see OnConversion.
   void to(DType dtype);
 
   /// Calls fn on every module, sub-modules before the module that holds them.

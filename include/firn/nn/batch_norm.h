@@ -1,0 +1,123 @@
+// Batch normalisation, which knows that a batch may come in micro-batches.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "firn/nn/module.h"
+
+namespace firn {
+struct Moments;  // channel_norm.h
+}
+
+namespace firn::nn {
+
+/// What the running statistics follow where an optimizer adds up gradients over micro-batches.
+/// Either way a micro-batch is normalised by its own mean and variance.
+enum class BatchNormMode : std::uint8_t {
+  /// Each forward pass in training mode moves them, as in other libraries: under accumulation they
+  /// are averages over small batches, move once per micro-step, and move for skipped steps too. A
+  /// warning says so, once per layer.
+  micro,
+  /// Once per optimizer step, to (1 - momentum) * running + momentum * (mean and unbiased variance
+  /// of all samples of the cycle), exactly, however they were cut. What does not become a step
+  /// (skipped, dropped, a try that is replayed) leaves them alone. A sample belongs to the cycle
+  /// whose backward() reaches the layer; a forward pass without one changes nothing, and a backward
+  /// pass without optimizer is a cycle by itself.
+  cycle_pooled,
+};
+
+struct BatchNormOptions {
+  double eps = 1e-5;                     ///< added to the variance
+  std::optional<double> momentum = 0.1;  ///< in [0, 1]; nothing: running means of all batches
+  bool affine = true;                    ///< have weight and bias
+  bool track = true;  ///< keep running statistics; else evaluation uses those of its batch, too
+  BatchNormMode accumulation = BatchNormMode::micro;
+  DType dtype = f32;
+  Device device = default_device();
+};
+
+namespace detail {
+class BatchStatistics;
+}
+
+/// y = (x - mean) / sqrt(var + eps) * weight + bias per channel (Ioffe & Szegedy 2015). In training
+/// mode mean and variance are those of x over all axes but 1, in evaluation mode the running ones.
+/// weight [c] starts at 1, bias [c] at 0, running_mean [c] at 0, running_var [c] at 1.
+///
+/// Running statistics are f32 (f64 in a layer of f64), also in a layer of f16 or bf16 and after
+/// to(f16).
+class BatchNorm : public Module {
+ public:
+  /// Throws Error for an input of another rank or number of channels, and in training mode for one
+  /// with a single value per channel, which has no variance.
+  Tensor forward(const Tensor& x) override;
+  std::string kind() const override;
+  std::string settings() const override;
+  FIRN_MEMBERS(weight, bias, running_mean, running_var, num_batches, pooled, pooled_count)
+
+  std::int64_t channels() const noexcept { return c_; }
+  BatchNormMode accumulation() const noexcept { return accumulation_; }
+  /// Weights and running statistics stay; what a cycle under way has pooled is lost.
+  void set_accumulation(BatchNormMode mode);
+  /// From now on the layer is a GroupNorm: see convert_to_group_norm().
+  void become_group_norm(std::int64_t groups);
+  bool is_group_norm() const noexcept { return groups_ > 0; }
+
+  Parameter weight;     ///< [c], or undefined
+  Parameter bias;       ///< [c], or undefined
+  Buffer running_mean;  ///< [c], or undefined, as all that follow
+  Buffer running_var;   ///< [c]
+  Buffer num_batches;   ///< i64 [1]: updates of the running statistics
+  /// Of cycle_pooled alone: what the cycle has come to so far, f64 [2, c], mean and sum of squared
+  /// distances from it, and the number of values that these are from, f64 [1].
+  Buffer pooled, pooled_count;
+
+ protected:
+  /// `what`: the class's name; inputs have a rank of `low` to `high`. Throws Error unless c > 0,
+  /// eps
+  /// >= 0 and 0 <= momentum <= 1.
+  BatchNorm(const char* what, int low, int high, std::int64_t c, const BatchNormOptions& options);
+
+ private:
+  void check_input(const Tensor& x) const;
+  detail::BatchStatistics& statistics();
+  Tensor train_forward(const Tensor& x);
+
+  const char* what_;
+  int low_, high_;
+  std::int64_t c_, groups_ = 0;
+  double eps_;
+  std::optional<double> momentum_;
+  BatchNormMode accumulation_;
+  std::shared_ptr<detail::BatchStatistics> statistics_;  ///< shared by copies, as the buffers are
+};
+
+/// x [n, c] or [n, c, l].
+class BatchNorm1d : public BatchNorm {
+ public:
+  explicit BatchNorm1d(std::int64_t c, const BatchNormOptions& options = {})
+      : BatchNorm("BatchNorm1d", 2, 3, c, options) {}
+};
+
+/// x [n, c, h, w].
+class BatchNorm2d : public BatchNorm {
+ public:
+  explicit BatchNorm2d(std::int64_t c, const BatchNormOptions& options = {})
+      : BatchNorm("BatchNorm2d", 4, 4, c, options) {}
+};
+
+/// Sets the mode of every BatchNorm in `m`: see BatchNorm::set_accumulation(). Returns how many
+/// there are.
+std::int64_t convert_batch_norm(Module& m, BatchNormMode mode);
+
+/// Makes every BatchNorm in `m` a GroupNorm of `groups` groups, with its weight, bias and eps, and
+/// without running statistics: a normalisation that depends on no other sample, and so is the same
+/// for any micro-batch (Wu & He 2018). The layers stay the objects that they are, so that members
+/// held by value can be converted, and an optimizer keeps their parameters; only kind() and the
+/// computation change. A network should then be trained (anew). Throws Error, before any is
+/// changed, where `groups` does not divide the channels of one. Returns how many there are.
+std::int64_t convert_to_group_norm(Module& m, std::int64_t groups);
+
+}  // namespace firn::nn

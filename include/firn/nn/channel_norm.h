@@ -1,0 +1,79 @@
+// Normalisation of images and sequences by groups of channels of one sample: the same in training
+// and evaluation, and however a batch is cut. (BatchNorm: batch_norm.h.)
+#pragma once
+
+#include <cstdint>
+
+#include "firn/nn/module.h"
+
+namespace firn::nn {
+
+struct GroupNormOptions {
+  double eps = 1e-5;   ///< added to the variance
+  bool affine = true;  ///< have weight and bias
+  DType dtype = f32;
+  Device device = default_device();
+};
+
+/// (x - mean) / sqrt(var + eps) * weight + bias with mean and variance over the c / groups channels
+/// of a group, for each sample: x [n, c, ...], of rank 2 to 5 (Wu & He 2018). weight [c] starts at
+/// 1, bias [c] at 0.
+class GroupNorm : public Module {
+ public:
+  /// Throws Error unless groups > 0 divides c > 0, and eps >= 0.
+  GroupNorm(std::int64_t groups, std::int64_t c, const GroupNormOptions& options = {});
+  Tensor forward(const Tensor& x) override;
+  std::string settings() const override;
+  FIRN_MEMBERS(weight, bias)
+
+  Parameter weight;  ///< [c], or undefined
+  Parameter bias;    ///< [c], or undefined
+
+ private:
+  std::int64_t groups_, c_;
+  double eps_;
+};
+
+struct InstanceNormOptions {
+  double eps = 1e-5;    ///< added to the variance
+  bool affine = false;  ///< have weight and bias
+  DType dtype = f32;
+  Device device = default_device();
+};
+
+/// Each channel of each sample by its own mean and variance (Ulyanov et al. 2016).
+class InstanceNorm : public Module {
+ public:
+  Tensor forward(const Tensor& x) override;
+  std::string settings() const override;
+  FIRN_MEMBERS(weight, bias)
+
+  Parameter weight;  ///< [c], or undefined
+  Parameter bias;    ///< [c], or undefined
+
+ protected:
+  /// Inputs have this rank. Throws Error unless c > 0 and eps >= 0.
+  InstanceNorm(const char* what, int rank, std::int64_t c, const InstanceNormOptions& options);
+
+ private:
+  const char* what_;
+  int rank_;
+  std::int64_t c_;
+  double eps_;
+};
+
+/// x [n, c, l].
+class InstanceNorm1d : public InstanceNorm {
+ public:
+  explicit InstanceNorm1d(std::int64_t c, const InstanceNormOptions& options = {})
+      : InstanceNorm("InstanceNorm1d", 3, c, options) {}
+};
+
+/// x [n, c, h, w].
+class InstanceNorm2d : public InstanceNorm {
+ public:
+  explicit InstanceNorm2d(std::int64_t c, const InstanceNormOptions& options = {})
+      : InstanceNorm("InstanceNorm2d", 4, c, options) {}
+};
+
+}  // namespace firn::nn

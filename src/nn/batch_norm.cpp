@@ -1,0 +1,255 @@
+// BatchNorm, and where its running statistics meet the optimizer's cycle (autograd/cycle.h).
+#include "firn/nn/batch_norm.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "autograd/cycle.h"
+#include "autograd/node.h"
+#include "base/check.h"
+#include "firn/autograd.h"
+#include "firn/channel_norm.h"
+#include "firn/nn/init.h"
+#include "firn/ops.h"
+#include "nn/tree.h"
+#include "ops/moments.h"
+
+namespace firn::nn {
+
+/// The running statistics of a layer and of its copies: handles of their buffers, and what is done
+/// to them.
+class detail::BatchStatistics final : public autograd::CycleMember {
+ public:
+  BatchStatistics(const BatchNorm& layer, double momentum)
+      : mean_(layer.running_mean),
+        var_(layer.running_var),
+        batches_(layer.num_batches),
+        pooled_(layer.pooled),
+        pooled_count_(layer.pooled_count),
+        momentum_(momentum) {}
+
+  /// Whether the layer's buffers are these; they can be replaced from outside.
+  bool are_of(const BatchNorm& layer) const noexcept {
+    return layer.running_mean.impl() == mean_.impl() && layer.running_var.impl() == var_.impl() &&
+           layer.num_batches.impl() == batches_.impl() && layer.pooled.impl() == pooled_.impl() &&
+           layer.pooled_count.impl() == pooled_count_.impl();
+  }
+
+  /// Moves them by one batch.
+  void update(const Moments& moments, double count) {
+    autograd::about_to_change({&mean_, &var_, &batches_});
+    ops::update_moments(moments, count, momentum_, mean_, var_, batches_);
+  }
+  /// A backward pass has come by where a batch was normalised.
+  static void pool(const std::shared_ptr<BatchStatistics>& s, const Moments& moments,
+                   double count) {
+    if (!autograd::current_cycle) return s->update(moments, count);
+    autograd::current_cycle->join(s);
+    ops::pool_moments(moments, count, s->pooled_, s->pooled_count_);
+  }
+
+  void end_cycle(const ConstView& step_state) override {
+    if (pooled_.defined())
+      ops::commit_moments(pooled_, pooled_count_, momentum_, step_state, mean_, var_, batches_);
+  }
+  void drop_cycle() override {
+    if (!pooled_.defined()) return;
+    zero_(pooled_);
+    zero_(pooled_count_);
+  }
+
+  // The warning that the layer moves once per micro-step, given once.
+  bool to_warn() const noexcept { return !warned_; }
+  void learn_name(Module& layer) {
+    Module* const root = called_root();
+    if (kind_.empty()) kind_ = layer.kind();
+    if (named_ || !root) return;
+    named_ = true;
+    for (const NamedModule& m : root->named_modules())
+      if (m.module == &layer && !m.name.empty()) name_ = m.name + ": ";
+  }
+  void warn_in_long_cycle() {
+    if (warned_ || !autograd::current_cycle || autograd::current_cycle->micro_steps() < 2) return;
+    warned_ = true;
+    warn(kind_,
+         fmt::format("{}the running statistics move in each of the cycle's {} micro-steps, by the "
+                     "mean and variance of a micro-batch, instead of once per step by those of the "
+                     "whole batch",
+                     name_, autograd::current_cycle->micro_steps()),
+         "nn::convert_batch_norm(net, nn::BatchNormMode::cycle_pooled) pools them over the cycle; "
+         "nn::convert_to_group_norm(net, groups) does without");
+  }
+
+ private:
+  Tensor mean_, var_, batches_;
+  Tensor pooled_, pooled_count_;  ///< undefined in micro mode
+  double momentum_;
+  bool named_ = false, warned_ = false;
+  std::string kind_, name_;
+};
+
+namespace {
+
+constexpr double kCumulative = -1;  // as a momentum, for the kernels
+
+const char* shape_for(int low, int high) {
+  if (low < high) return "[n, c] or [n, c, l]";
+  return high == 4 ? "[n, c, h, w]" : "[n, c, ...]";
+}
+
+}  // namespace
+
+BatchNorm::BatchNorm(const char* what, int low, int high, std::int64_t c,
+                     const BatchNormOptions& options)
+    : what_(what),
+      low_(low),
+      high_(high),
+      c_(c),
+      eps_(options.eps),
+      momentum_(options.momentum),
+      accumulation_(options.accumulation) {
+  FIRN_CHECK(c > 0, what, "give the number of channels", "c = {} must be positive", c);
+  FIRN_CHECK(options.eps >= 0, what, "a small number such as 1e-5 keeps the division finite",
+             "eps = {} must not be negative", options.eps);
+  const double m = options.momentum.value_or(0);
+  FIRN_CHECK(m >= 0 && m <= 1, what,
+             "it is the share of the new batch; std::nullopt averages over all batches",
+             "momentum = {} is not in [0, 1]", m);
+  if (options.affine) {
+    weight = Parameter::empty({c}, options.dtype, options.device);
+    bias = Parameter::empty({c}, options.dtype, options.device);
+    init::ones_(weight);
+    init::zeros_(bias);
+  }
+  if (!options.track) return;
+  const DType wide = compute_dtype(options.dtype);
+  running_mean = Buffer(zeros({c}, wide, options.device), OnConversion::widen);
+  running_var = Buffer(ones({c}, wide, options.device), OnConversion::widen);
+  num_batches = Buffer(zeros({1}, DType::i64, options.device));
+  set_accumulation(options.accumulation);
+}
+
+void BatchNorm::set_accumulation(BatchNormMode mode) {
+  if (mode == accumulation_ && statistics_) return;
+  accumulation_ = mode;
+  if (!running_mean.defined()) return;
+  pooled = pooled_count = Buffer();
+  if (mode == BatchNormMode::cycle_pooled) {
+    const Device device = running_mean.device();
+    pooled = Buffer(zeros({2, c_}, DType::f64, device), OnConversion::keep);
+    pooled_count = Buffer(zeros({1}, DType::f64, device), OnConversion::keep);
+  }
+  statistics();
+}
+
+void BatchNorm::become_group_norm(std::int64_t groups) {
+  FIRN_CHECK(groups > 0 && c_ % groups == 0, "convert_to_group_norm",
+             "choose a divisor of the number of channels", "{} groups of {} channels", groups, c_);
+  groups_ = groups;
+  running_mean = running_var = num_batches = pooled = pooled_count = Buffer();
+  statistics_.reset();
+  if (autograd::Leaf* leaf = autograd::leaf_of(weight)) leaf->member.reset();
+}
+
+/// What there is for the present buffers. The weight brings it to its optimizer, so that this knows
+/// it before the first backward pass: a restored cycle may end without one.
+detail::BatchStatistics& BatchNorm::statistics() {
+  if (!statistics_ || !statistics_->are_of(*this))
+    statistics_ = std::make_shared<detail::BatchStatistics>(*this, momentum_.value_or(kCumulative));
+  if (autograd::Leaf* leaf = autograd::leaf_of(weight); leaf && leaf->member != statistics_)
+    leaf->member = statistics_;
+  return *statistics_;
+}
+
+void BatchNorm::check_input(const Tensor& x) const {
+  FIRN_CHECK(x.defined() && x.rank() >= low_ && x.rank() <= high_ && x.shape()[1] == c_, what_,
+             "axis 1 holds the channels", "input {} is not {} with c = {}", describe(x),
+             shape_for(low_, high_), c_);
+  FIRN_CHECK(!running_mean.defined() || compute_dtype(x.dtype()) == running_mean.dtype(), what_,
+             "convert the module with to(dtype), or cast the input",
+             "input {} and running statistics {} differ in dtype", describe(x),
+             describe(running_mean));
+}
+
+Tensor BatchNorm::forward(const Tensor& x) {
+  if (groups_ > 0) return group_norm(x, groups_, weight, bias, eps_);
+  check_input(x);
+  if (training()) return train_forward(x);
+  if (!running_mean.defined()) return batch_norm(x, weight, bias, eps_);
+  return batch_norm(x, Moments{running_mean, running_var}, weight, bias, eps_);
+}
+
+Tensor BatchNorm::train_forward(const Tensor& x) {
+  const std::int64_t count = x.numel() / c_;
+  FIRN_CHECK(count != 1, what_,
+             "leave such a batch out, or evaluate with eval(), or use nn::GroupNorm",
+             "input {} has one value per channel, and so no variance", describe(x));
+  Moments moments;
+  const Tensor y = batch_norm(x, weight, bias, eps_, &moments);
+  if (!running_mean.defined()) return y;
+  detail::BatchStatistics& s = statistics();
+  const bool pools = accumulation_ == BatchNormMode::cycle_pooled;
+  if (!pools) s.update(moments, static_cast<double>(count));
+  if (!y.requires_grad()) return y;
+  if (pools) {
+    add_hook(y, [s = statistics_, moments, n = static_cast<double>(count)](const Tensor&) {
+      detail::BatchStatistics::pool(s, moments, n);
+      return Tensor();
+    });
+  } else if (s.to_warn()) {
+    s.learn_name(*this);
+    add_hook(y, [s = statistics_](const Tensor&) {
+      s->warn_in_long_cycle();
+      return Tensor();
+    });
+  }
+  return y;
+}
+
+std::string BatchNorm::kind() const { return groups_ > 0 ? "GroupNorm" : Module::kind(); }
+
+std::string BatchNorm::settings() const {
+  std::string out = groups_ > 0 ? fmt::format("{}, {}, eps = {}", groups_, c_, eps_)
+                                : fmt::format("{}, eps = {}", c_, eps_);
+  if (groups_ == 0 && running_mean.defined())
+    out += momentum_ ? fmt::format(", momentum = {}", *momentum_) : ", cumulative average";
+  if (!weight.defined()) out += ", affine = false";
+  if (groups_ == 0 && !running_mean.defined()) out += ", track = false";
+  if (pooled.defined()) out += ", cycle_pooled";
+  return out;
+}
+
+// ---- Conversion of a model ----
+
+namespace {
+
+std::vector<BatchNorm*> batch_norms(Module& root) {
+  std::vector<BatchNorm*> all;
+  for (const NamedModule& m : root.named_modules())
+    if (auto* layer = dynamic_cast<BatchNorm*>(m.module); layer && !layer->is_group_norm())
+      all.push_back(layer);
+  return all;
+}
+
+}  // namespace
+
+std::int64_t convert_batch_norm(Module& m, BatchNormMode mode) {
+  const std::vector<BatchNorm*> all = batch_norms(m);
+  for (BatchNorm* layer : all) layer->set_accumulation(mode);
+  return static_cast<std::int64_t>(all.size());
+}
+
+std::int64_t convert_to_group_norm(Module& m, std::int64_t groups) {
+  for (const NamedModule& n : m.named_modules())
+    if (const auto* layer = dynamic_cast<BatchNorm*>(n.module); layer && !layer->is_group_norm())
+      FIRN_CHECK(groups > 0 && layer->channels() % groups == 0, "convert_to_group_norm",
+                 "choose a divisor of the channels of all, such as 1",
+                 "{} groups cannot be made of the {} channels of {} {}", groups, layer->channels(),
+                 layer->kind(), n.name);
+  const std::vector<BatchNorm*> all = batch_norms(m);
+  for (BatchNorm* layer : all) layer->become_group_norm(groups);
+  return static_cast<std::int64_t>(all.size());
+}
+
+}  // namespace firn::nn
