@@ -169,6 +169,7 @@ void Optimizer::Impl::check_ready() {
              "a backward pass of this cycle has failed half-way");
   FIRN_CHECK(!averaged, store.op(), "end the scope of use_ema() first",
              "the weights are their moving averages at the moment");
+  end_members();
   store.adopt_touched();
   store.check_parameters();
 }
@@ -279,8 +280,20 @@ void Optimizer::Impl::commit(bool moves_scale) {
                "a graph was recorded when {} layers took part in the cycle, and now {} do", joined,
                i.members.size());
   });
-  const ConstView outcome = store.step_state().view();
-  for (const auto& member : members) member->end_cycle(outcome);
+  to_end = members.size();
+  try {
+    end_members();
+  } catch (const Error&) {
+    // A recorded step is not made after all. One that is made, is made: the rest can wait.
+    if (!memory::capturing(store.device())) return;
+    to_end = 0;
+    throw;
+  }
+}
+
+void Optimizer::Impl::end_members() {
+  for (; to_end > 0; --to_end)
+    members[members.size() - to_end]->end_cycle(store.step_state().view());
 }
 
 void Optimizer::Impl::drop_members() {
@@ -330,6 +343,7 @@ void Optimizer::Impl::check_skips() {
 }
 
 void Optimizer::zero_grad() {
+  impl_->end_members();
   impl_->remember_place();
   impl_->drop_members();
   impl_->store.begin_cycle(true);

@@ -66,7 +66,10 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// share it.
   void decide();
   void commit(bool moves_scale);
-  /// Tells the members of the cycle that it was dropped.
+  /// Tells the members of the cycle that it is over; those that have not been told already. Where
+  /// that fails in commit(), for a launch that was refused, the next call does it.
+  void end_members();
+  /// Tells them that it was dropped.
   void drop_members();
   void join(const std::shared_ptr<autograd::CycleMember>& member) override;
   std::int64_t micro_steps() const noexcept override;
@@ -92,6 +95,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   Schedule lr;
   std::vector<Tensor> replayed;                                 ///< see restore_on_replay()
   std::vector<std::shared_ptr<autograd::CycleMember>> members;  ///< of the cycle, so far
+  std::size_t to_end = 0;       ///< of members: the last so many, see end_members()
   std::int64_t parts = 0;       ///< of the two-pass step that is being made
   bool broken = false;          ///< a backward pass has thrown half-way in this cycle
   bool averaged = false;        ///< the weights are their averages at the moment

@@ -29,7 +29,7 @@ struct Sample {
 };
 Sample sample_of(const Tensor& x) {
   const std::int64_t c = x.shape()[1];
-  const Tensor rows = x.detach().cast(f64).transpose(0, 1).reshape({c, -1});
+  const Tensor rows = x.detach().to(f64).transpose(0, 1).reshape({c, -1});
   const std::int64_t n = rows.shape()[1];
   Sample out;
   for (std::int64_t i = 0; i < c; ++i) {
@@ -161,7 +161,7 @@ TEST_CASE("running statistics stay f32 when a model becomes f16 or bf16") {
     CHECK(values_of(net.bn.running_mean) == mean);
     CHECK(values_of(net.bn.running_var) == var);
     const Tensor x = input({8, 6}, t);
-    net(x).cast(f32).sum().backward();
+    net(x).to(f32).sum().backward();
     CHECK(net.bn.num_batches.item() == 2);
     CHECK(values_of(handle) != mean);  // the old handle sees it
 

@@ -110,9 +110,9 @@ class Optimizer {
   /// A whole cycle, whatever StepOptions::accumulate says: backward(micro_batch(i)) for i in
   /// [0, micro_steps), then a step. With OverflowPolicy::replay, a cycle whose gradients overflow
   /// is computed again at the lower loss scale (S15), up to 64 times, from the same state of
-  /// default_generator() and of the tensors given to restore_on_replay(); that waits for the
-  /// device. Throws Error where a cycle is under way, and passes on what the function throws, after
-  /// dropping the cycle.
+  /// default_generator(), of the running statistics of layers, and of the tensors given to
+  /// restore_on_replay(); that waits for the device. Throws Error where a cycle is under way, and
+  /// passes on what the function throws, after dropping the cycle.
   StepReport step(std::int64_t micro_steps, const std::function<Loss(std::int64_t i)>& micro_batch);
   /// The same for a batch of `samples` in micro-batches of at most `micro_batch`: loss(first, last)
   /// is that of samples [first, last).
@@ -130,8 +130,8 @@ class Optimizer {
   /// function throws.
   StepReport step_two_pass(std::int64_t parts, const std::function<Tensor(std::int64_t i)>& encode,
                            const std::function<Loss(const Tensor& all)>& loss);
-  /// Tensors that a forward pass changes, as the running statistics of net.buffers(): a replayed
-  /// cycle begins with the values that they had before.
+  /// Tensors that a forward pass of your own changes: a replayed cycle begins with the values that
+  /// they had before. (Those that layers of firn change are seen to.)
   void restore_on_replay(std::vector<Tensor> buffers);
 
   /// Ends a cycle that has fewer micro-steps than it should: as when an epoch is over (S04). Apply

@@ -1,0 +1,144 @@
+// Steps of a model with BatchNorm as graphs: micro-steps pool in theirs, the last one of a cycle
+// moves the running statistics in its own, and all of it is what eager steps do.
+#include <limits>
+
+#include "firn/firn.h"
+#include "firn/graph.h"
+#include "optim/problem.h"
+#include "support/catch.h"
+#include "support/values.h"
+
+using namespace firn;
+using namespace firn::testing;
+using nn::BatchNormMode;
+
+namespace {
+
+constexpr std::int64_t kBatch = 6, kClasses = 3;
+
+struct Net : nn::Module {
+  nn::BatchNorm2d images{4};
+  nn::Linear fc{4 * 3 * 3, 8}, out{8, kClasses};
+  nn::BatchNorm1d hidden{8, {.affine = false}};
+  FIRN_MEMBERS(images, fc, hidden, out)
+  Tensor forward(const Tensor& x) override {
+    return out(relu(hidden(fc(flatten(relu(images(x)), 1)))));
+  }
+};
+
+struct Setting {
+  BatchNormMode mode = BatchNormMode::cycle_pooled;
+  std::int64_t accumulate = 1;
+  bool half = false;
+};
+
+struct Run {
+  Bits buffers, training;
+  std::int64_t applied = 0, skipped = 0;
+  std::uint64_t waits = 0;
+};
+
+Run train(const Setting& s, bool as_graph, int micro_steps) {
+  manual_seed(3);
+  Net net;
+  nn::convert_batch_norm(net, s.mode);
+  const DType t = s.half ? f16 : f32;
+  net.to(t);
+  optim::StepOptions options{.accumulate = s.accumulate};
+  if (s.half) options.loss_scale = optim::LossScale::dynamic({.growth_interval = 5});
+  optim::AdamW opt(net.parameters(), {.lr = 1e-2}, options);
+  const Tensor x = zeros({kBatch, 4, 3, 3}, t), y = zeros({kBatch}, i64);
+  const auto work = [&] {
+    opt.backward(cross_entropy(net(x), y));
+    opt.step();
+  };
+  graph::Step step(opt, work);
+  Rng rng(5);
+  Run run;
+  for (int i = 0; i < micro_steps; ++i) {
+    auto data = rng.uniforms(x.numel(), -1, 2);
+    if (i % 20 == 7) data[3] = std::numeric_limits<double>::infinity();
+    std::vector<double> labels;
+    for (int j = 0; j < kBatch; ++j) labels.push_back(static_cast<double>(rng.below(kClasses)));
+    copy_(x, make(data, x.shape(), t));
+    copy_(y, make(labels, {kBatch}, i64));
+    const auto before = host_waits();
+    if (as_graph) {
+      step();
+    } else {
+      work();
+    }
+    run.waits += host_waits() - before;
+  }
+  opt.flush();  // by hand, after replays
+  for (const nn::NamedTensor& b : net.named_buffers())
+    run.buffers = run.buffers + bits_of(b.tensor);
+  run.training = bits_of_training(opt);
+  run.applied = opt.last_report().applied_steps();
+  run.skipped = opt.last_report().skipped_steps();
+  return run;
+}
+
+}  // namespace
+
+TEST_CASE("[S19][S25] bn_cycle: replayed steps with BatchNorm are equal to eager ones, to the bit",
+          "[graph]") {
+  const WarningHandler before = set_warning_handler({});
+  for (const Setting& s :
+       {Setting{}, Setting{.accumulate = 4}, Setting{.accumulate = 3, .half = true},
+        Setting{.mode = BatchNormMode::micro},
+        Setting{.mode = BatchNormMode::micro, .accumulate = 3, .half = true}}) {
+    CAPTURE(s.mode == BatchNormMode::micro, s.accumulate, s.half);
+    const Run eager = train(s, false, 62), replayed = train(s, true, 62);
+    CHECK(eager.applied == replayed.applied);
+    CHECK(eager.skipped == replayed.skipped);
+    CHECK(eager.skipped >= 3);
+    CHECK(eager.applied > 10);
+    CHECK(eager.buffers == replayed.buffers);
+    CHECK(eager.training == replayed.training);
+    CHECK(eager.waits == 0);
+    CHECK(replayed.waits == 0);
+  }
+  set_warning_handler(before);
+}
+
+TEST_CASE("[S19][S25] bn_cycle: a recorded drop empties the pools at every replay",
+          "[graph][gpu]") {
+  Net net;
+  nn::convert_batch_norm(net, BatchNormMode::cycle_pooled);
+  optim::SGD opt(net.parameters(), {.lr = 0.1}, {.accumulate = 4});
+  const Tensor x = make(Rng(1).uniforms(kBatch * 36, -1, 1), {kBatch, 4, 3, 3}, f32),
+               y = zeros({kBatch}, i64);
+  const auto micro_step = [&] { opt.backward(cross_entropy(net(x), y)); };
+  micro_step();
+  opt.zero_grad();
+  auto graph = graph::Graph::capture(default_device(), [&] { opt.zero_grad(); });
+  for (int i = 0; i < 2; ++i) {
+    micro_step();
+    CHECK(net.images.pooled_count.item() == kBatch * 9);
+    graph.replay();
+    CHECK(net.images.pooled_count.item() == 0);
+    CHECK(net.hidden.pooled_count.item() == 0);
+  }
+  CHECK(net.images.num_batches.item() == 0);
+}
+
+TEST_CASE("[S19] bn_cycle: a layer that joins after the recording is not forgotten",
+          "[graph][gpu]") {
+  Net net;
+  nn::BatchNorm1d late(kClasses, {.affine = false, .accumulation = BatchNormMode::cycle_pooled});
+  optim::SGD opt(net.parameters(), {.lr = 0.1});
+  const Tensor x = make(Rng(1).uniforms(kBatch * 36, -1, 1), {kBatch, 4, 3, 3}, f32),
+               y = zeros({kBatch}, i64);
+  graph::Step step(opt, [&] {
+    opt.backward(cross_entropy(net(x), y));
+    opt.step();
+  });
+  for (int i = 0; i < 3; ++i) step();
+  opt.backward(cross_entropy(late(net(x)), y));
+  opt.zero_grad();
+  CHECK(error_of([&] { step(); }).find("record the step anew") != std::string::npos);
+  step.reset();
+  for (int i = 0; i < 3; ++i) step();
+  CHECK(opt.last_report().applied_steps() == 6);
+}
