@@ -1,10 +1,9 @@
-// The errors that firn throws, and the warnings it gives: every one names the operation, the values
-// it met and, where one exists, a way out.
+// The errors that firn throws: every one names the operation, the values it met and, where one
+// exists, a way out.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -54,13 +53,5 @@ class DeviceError : public Error {
  public:
   using Error::Error;
 };
-
-/// Takes a warning's text, which reads as that of an Error.
-using WarningHandler = std::function<void(const std::string& text)>;
-/// From now on, in all threads, warnings go to `handler`; to none where it is empty. Returns the
-/// one before. At first they go to stderr, a line each: "firn: warning: [BatchNorm2d] ...".
-WarningHandler set_warning_handler(WarningHandler handler);
-/// Gives a warning, which is composed as an Error's text is. Passes on what the handler throws.
-void warn(std::string_view op, std::string_view message, std::string_view hint = {});
 
 }  // namespace firn

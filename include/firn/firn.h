@@ -17,8 +17,6 @@
 #include "firn/losses.h"
 #include "firn/memory.h"
 #include "firn/nn/activation.h"
-#include "firn/nn/batch_norm.h"
-#include "firn/nn/channel_norm.h"
 #include "firn/nn/container.h"
 #include "firn/nn/conv.h"
 #include "firn/nn/dropout.h"

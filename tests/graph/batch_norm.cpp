@@ -4,6 +4,8 @@
 
 #include "firn/firn.h"
 #include "firn/graph.h"
+#include "firn/nn/batch_norm.h"
+#include "firn/warning.h"
 #include "optim/problem.h"
 #include "support/catch.h"
 #include "support/values.h"

@@ -6,6 +6,8 @@
 #include <sstream>
 
 #include "firn/firn.h"
+#include "firn/nn/batch_norm.h"
+#include "firn/nn/channel_norm.h"
 #include "message_of.h"
 #include "support/catch.h"
 #include "support/golden.h"

@@ -5,6 +5,8 @@
 #include <initializer_list>
 #include <optional>
 
+#include "firn/nn/batch_norm.h"
+#include "firn/warning.h"
 #include "semantics/mlp.h"
 #include "semantics/spoil.h"
 
@@ -27,7 +29,8 @@ struct Net : nn::Module {
                      .accumulation = mode,
                      .dtype = dtype}) {
     Rng rng(4);
-    for (const Tensor& p : {Tensor(in.weight), Tensor(in.bias), Tensor(out.weight)}) {
+    for (const Tensor& p :
+         {Tensor(in.weight), Tensor(in.bias), Tensor(out.weight), Tensor(out.bias)}) {
       const NoGrad guard;
       copy_(p, make(rng.uniforms(p.numel(), -0.5, 0.5), p.shape(), dtype));
     }

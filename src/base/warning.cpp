@@ -1,0 +1,44 @@
+#include "firn/warning.h"
+
+#include <cstdio>
+#include <mutex>
+#include <utility>
+
+#include "firn/error.h"
+
+namespace firn {
+namespace {
+
+void print_warning(const std::string& text) {
+  std::fputs(("firn: warning: " + text + "\n").c_str(), stderr);
+}
+
+/// Of the process.
+struct Warnings {
+  std::mutex mutex;
+  WarningHandler handler = print_warning;
+};
+Warnings& warnings() {
+  static Warnings w;
+  return w;
+}
+
+}  // namespace
+
+WarningHandler set_warning_handler(WarningHandler handler) {
+  Warnings& w = warnings();
+  const std::lock_guard lock(w.mutex);
+  return std::exchange(w.handler, std::move(handler));
+}
+
+void warn(std::string_view op, std::string_view message, std::string_view hint) {
+  WarningHandler handler;
+  {
+    Warnings& w = warnings();
+    const std::lock_guard lock(w.mutex);
+    handler = w.handler;
+  }
+  if (handler) handler(Error(op, message, hint).what());
+}
+
+}  // namespace firn
