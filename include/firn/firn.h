@@ -17,6 +17,8 @@
 #include "firn/losses.h"
 #include "firn/memory.h"
 #include "firn/nn/activation.h"
+#include "firn/nn/batch_norm.h"
+#include "firn/nn/channel_norm.h"
 #include "firn/nn/container.h"
 #include "firn/nn/conv.h"
 #include "firn/nn/dropout.h"
@@ -34,3 +36,4 @@
 #include "firn/shape.h"
 #include "firn/stream.h"
 #include "firn/tensor.h"
+#include "firn/warning.h"

@@ -172,7 +172,7 @@ Tensor BatchNorm::forward(const Tensor& x) {
   check_input(x);
   if (training()) return train_forward(x);
   if (!running_mean.defined()) return batch_norm(x, weight, bias, eps_);
-  return batch_norm(x, Moments{running_mean, running_var}, weight, bias, eps_);
+  return batch_norm(x, weight, bias, Moments{running_mean, running_var}, eps_);
 }
 
 Tensor BatchNorm::train_forward(const Tensor& x) {

@@ -100,7 +100,7 @@ TEST_CASE("BatchNorm normalises by the batch in training, by running statistics 
   bn.eval();
   const Tensor other = input({1, 3, 1, 1}, f32, 8);  // a single value is enough here
   CHECK(values_of(bn(other)) ==
-        values_of(batch_norm(other, {bn.running_mean, bn.running_var}, bn.weight, bn.bias, 1e-5)));
+        values_of(batch_norm(other, bn.weight, bn.bias, {bn.running_mean, bn.running_var}, 1e-5)));
   CHECK(values_of(bn.running_mean) == mean);  // evaluation moves nothing
   CHECK(values_of(bn.running_var) == var);
   CHECK(bn.num_batches.item() == 1);

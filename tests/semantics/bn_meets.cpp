@@ -182,7 +182,7 @@ TEST_CASE("[S19] bn_cycle: a call that fails on a device costs neither statistic
     optim::SGD opt{net.parameters(), {.lr = 0.1}, {.accumulate = 2}};
     Bits bits() const { return bits_of_buffers(net) + bits_of_training(opt); }
   };
-  const auto run = [&](Training& t) { return cycle(t.opt, t.net, b, {20, 30}).applied(); };
+  const auto run = [&](Training& t) { return cycle(t.opt, t.net, b, {20, 30}); };
   Training clean;
   REQUIRE(run(clean));
   int failures = 0, mended = 0;
