@@ -71,7 +71,7 @@ inline const std::vector<Foreign> kForeign = {
     {"cusim",    {"kernels/cuda/gpu.h"}},
     {"cublas",   {"kernels/cuda/"}},
     {"cudnn",    {"kernels/cuda/"}},
-    {"dlfcn.h",  {"kernels/cuda/cublaslt.cpp"}},
+    {"dlfcn.h",  {"kernels/cuda/cublaslt.cpp", "kernels/cuda/cudnn_library.cpp"}},
     {"zlib.h",   {"src/data/", "src/io/"}},
     {"immintrin.h", {"kernels/cpu/"}},
     {"xmmintrin.h", {"kernels/cpu/"}},
