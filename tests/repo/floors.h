@@ -20,7 +20,8 @@ struct Part {
 inline const std::vector<Part> kParts = {
     {"base",      {"include/firn/error.h", "include/firn/dtype.h", "include/firn/half.h",
                    "include/firn/shape.h", "include/firn/device.h", "include/firn/random.h",
-                   "include/firn/ref.h", "include/firn/view.h", "src/base/"},
+                   "include/firn/ref.h", "include/firn/view.h", "include/firn/warning.h",
+                   "src/base/"},
                   {}},
     {"memory",    {"include/firn/memory.h", "include/firn/storage.h", "include/firn/stream.h",
                    "src/memory/"},
