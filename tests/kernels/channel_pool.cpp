@@ -179,7 +179,7 @@ TEST_CASE("pool and commit as a graph: a replay asks for the outcome of its own 
   r.expect("an applied one", 7, 1, 3);
 }
 
-TEST_CASE("an update is the commit of a pool of its own; statistics of any floating dtype") {
+TEST_CASE("an update is the commit of a pool of its own, statistics of any floating dtype") {
   for (const DType t : {f32, f64}) {
     for (const DType running : {f32, f64, f16}) {
       const auto one = [&](double v, DType d) { return full({kChannels}, v, d); };

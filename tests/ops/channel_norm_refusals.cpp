@@ -74,7 +74,7 @@ TEST_CASE("batch_norm refuses given moments of another size or dtype, or none", 
   refused("batch_norm", {}, given(Tensor(), zeros({3})));
 }
 
-TEST_CASE("a channel of one value is its bias; empty samples and channels stay empty", "[ops]") {
+TEST_CASE("a channel of one value is its bias, empty samples and channels stay empty", "[ops]") {
   const Tensor y = batch_norm(make({5, -7}, {1, 2}), {}, make({0.5, 2}, {2}));
   testing::expect_same("one value", testing::values_of(y), {0.5, 2});
   CHECK(batch_norm(zeros({4, 0, 3})).shape() == Shape{4, 0, 3});
