@@ -1,5 +1,6 @@
 // Contract of resizing images x [n, c, h, w] to y [n, c, p, q] (firn/pool.h says which source
-// positions). One dtype, any strides; computed in f32 (f64 for f64). Backward gathers.
+// positions). One floating dtype, but that dx may be of the compute dtype; any strides; computed in
+// f32 (f64 for f64). Backward gathers.
 #pragma once
 
 #include "kernels/dispatch.h"
@@ -14,7 +15,7 @@ void resample_backward(const ConstView& dy, bool bilinear, const View& dx, float
 
 }  // namespace cpu
 
-FIRN_KERNEL_CPU(resample)
-FIRN_KERNEL_CPU(resample_backward)
+FIRN_KERNEL(resample)
+FIRN_KERNEL(resample_backward)
 
 }  // namespace firn::kernels

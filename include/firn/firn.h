@@ -29,6 +29,7 @@
 #include "firn/nn/mlp.h"
 #include "firn/nn/module.h"
 #include "firn/nn/norm.h"
+#include "firn/nn/pool.h"
 #include "firn/nn/residual.h"
 #include "firn/ops.h"
 #include "firn/optim/optim.h"

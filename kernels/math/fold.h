@@ -52,10 +52,10 @@ struct MinFold {
 
 // ---- Extrema ----
 
-/// Whether b comes before a as the maximum: larger, or the first NaN.
+/// Whether b comes before a as the maximum: larger, or the first NaN. Tiles give a mask.
 template <class A>
-FIRN_HD bool beats(A b, A a) {
-  return b > a || (b != b && a == a);
+FIRN_HD auto beats(A b, A a) {
+  return (b > a) | ((b != b) & (a == a));
 }
 
 template <class A>

@@ -1,0 +1,101 @@
+// Pooling and resizing as modules, for Sequential; each is the op of the same name in pool.h, where
+// shapes and rules stand. No parameters.
+#pragma once
+
+#include <cstdint>
+
+#include "firn/nn/module.h"
+#include "firn/pool.h"
+
+namespace firn::nn {
+
+/// Largest value in each window: x [n, c, h, w] -> [n, c, p, q], or without n.
+class MaxPool2d : public Module {
+ public:
+  /// Throws Error unless the window is positive; forward() checks the rest.
+  explicit MaxPool2d(Extent2 window, const Pool2dOptions& options = {});
+  Tensor forward(const Tensor& x) override;
+  std::string settings() const override;
+
+ private:
+  Extent2 window_;
+  Pool2dOptions options_;
+};
+
+/// Mean of each window.
+class AvgPool2d : public Module {
+ public:
+  explicit AvgPool2d(Extent2 window, const Pool2dOptions& options = {});
+  Tensor forward(const Tensor& x) override;
+  std::string settings() const override;
+
+ private:
+  Extent2 window_;
+  Pool2dOptions options_;
+};
+
+/// The same along one axis: x [n, c, l] -> [n, c, q], or without n.
+class MaxPool1d : public Module {
+ public:
+  explicit MaxPool1d(std::int64_t window, const Pool2dOptions& options = {});
+  Tensor forward(const Tensor& x) override;
+  std::string settings() const override;
+
+ private:
+  std::int64_t window_;
+  Pool2dOptions options_;
+};
+
+class AvgPool1d : public Module {
+ public:
+  explicit AvgPool1d(std::int64_t window, const Pool2dOptions& options = {});
+  Tensor forward(const Tensor& x) override;
+  std::string settings() const override;
+
+ private:
+  std::int64_t window_;
+  Pool2dOptions options_;
+};
+
+/// Windows that cut an image of any size into out.h x out.w.
+class AdaptiveMaxPool2d : public Module {
+ public:
+  /// Throws Error unless `out` is positive.
+  explicit AdaptiveMaxPool2d(Extent2 out);
+  Tensor forward(const Tensor& x) override;
+  std::string settings() const override;
+
+ private:
+  Extent2 out_;
+};
+
+class AdaptiveAvgPool2d : public Module {
+ public:
+  explicit AdaptiveAvgPool2d(Extent2 out);
+  Tensor forward(const Tensor& x) override;
+  std::string settings() const override;
+
+ private:
+  Extent2 out_;
+};
+
+/// Mean over height and width: x [n, c, h, w] -> [n, c].
+class GlobalAvgPool2d : public Module {
+ public:
+  Tensor forward(const Tensor& x) override;
+};
+
+/// Images `scale` times as high and wide: x [n, c, h, w] -> [n, c, scale.h h, scale.w w].
+class Upsample : public Module {
+ public:
+  /// Throws Error unless `scale` is positive.
+  explicit Upsample(Extent2 scale, Upsampling how = Upsampling::nearest);
+  Tensor forward(const Tensor& x) override;
+  std::string settings() const override;
+
+ private:
+  Extent2 scale_;
+  Upsampling how_;
+};
+
+}  // namespace firn::nn

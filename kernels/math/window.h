@@ -1,0 +1,121 @@
+// Where the windows of pooling and the sources of resized images lie along one axis: which
+// positions a window spans, which windows hold a position, which outputs read a source. All in
+// integers, so that every backend finds the same.
+#pragma once
+
+#include "kernels/math/macros.h"
+
+namespace firn::math {
+
+/// a / b rounded down, for a >= 0 and b > 0; by 32 bits where both fit, which GPUs divide faster.
+FIRN_HD constexpr std::int64_t floor_div(std::int64_t a, std::int64_t b) {
+  return ((a | b) >> 32) == 0 ? static_cast<std::int64_t>(static_cast<std::uint32_t>(a) /
+                                                          static_cast<std::uint32_t>(b))
+                              : a / b;
+}
+/// a / b rounded up, and 0 for a < 0.
+FIRN_HD constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return a <= 0 ? 0 : floor_div(a + b - 1, b);
+}
+
+/// begin, begin + 1 (or + a dilation), ... below end; none where end <= begin.
+struct Range {
+  std::int64_t begin, end;
+};
+
+// ---- Windows ----
+
+struct WindowAxis {
+  std::int64_t in = 1, out = 1;  ///< positions, windows
+  std::int64_t size = 1, stride = 1, padding = 0, dilation = 1;
+  bool adaptive = false;  ///< `in` and `out` say all
+
+  /// Where window i begins; in the padding below 0.
+  FIRN_HD constexpr std::int64_t first(std::int64_t i) const { return i * stride - padding; }
+  /// What of the image window i spans: every `dilation`-th position of the range.
+  FIRN_HD constexpr Range positions(std::int64_t i) const {
+    if (adaptive) return {floor_div(i * in, out), ceil_div((i + 1) * in, out)};
+    const std::int64_t begin = first(i), end = begin + dilation * (size - 1) + 1;
+    return {begin >= 0 ? begin : begin + dilation * ceil_div(-begin, dilation),
+            end < in ? end : in};
+  }
+  /// The windows whose first and last position have p between them; holds() says which hold it.
+  FIRN_HD constexpr Range windows(std::int64_t p) const {
+    if (adaptive) return {floor_div(p * out, in), ceil_div((p + 1) * out, in)};
+    const std::int64_t at = p + padding, end = floor_div(at, stride) + 1;
+    return {ceil_div(at - dilation * (size - 1), stride), end < out ? end : out};
+  }
+  FIRN_HD constexpr bool holds(std::int64_t i, std::int64_t p) const {
+    return dilation == 1 || (p - first(i)) % dilation == 0;
+  }
+  /// The windows whose k-th position lies in `among`, a part of the image (not adaptive).
+  FIRN_HD constexpr Range windows_with(std::int64_t k, Range among) const {
+    const std::int64_t shift = padding - k * dilation, last = among.end - 1 + shift;
+    const std::int64_t end = last < 0 ? 0 : floor_div(last, stride) + 1;
+    return {ceil_div(among.begin + shift, stride), end < out ? end : out};
+  }
+  /// How many positions of window i a mean is taken over: those in the image, and where `padded`
+  /// those in the padding too, but not what hangs over the padded image's end (dilation is 1).
+  FIRN_HD constexpr std::int64_t divisor(std::int64_t i, bool padded) const {
+    if (adaptive || !padded) {
+      const Range r = positions(i);
+      return r.end - r.begin;
+    }
+    const std::int64_t room = in + padding - first(i);
+    return size < room ? size : room;
+  }
+};
+
+// ---- Resized images ----
+
+/// Sources of an axis of `in` positions that is resized to `out`: nearest and bilinear, of which
+/// the formulas stand in firn/pool.h.
+struct ResizeAxis {
+  std::int64_t in = 1, out = 1;
+
+  FIRN_HD constexpr std::int64_t nearest(std::int64_t i) const { return floor_div(i * in, out); }
+  /// The outputs whose nearest source is p.
+  FIRN_HD constexpr Range nearest_outputs(std::int64_t p) const {
+    return {ceil_div(p * out, in), ceil_div((p + 1) * out, in)};
+  }
+
+  /// Output i = (1 - weight) x[low] + weight x[high], with weight = part / (2 out).
+  struct Between {
+    std::int64_t low, high, part;
+  };
+  FIRN_HD constexpr Between between(std::int64_t i) const {
+    // (i + 0.5) in/out - 0.5, times 2 out
+    const std::int64_t at = (2 * i + 1) * in - out;
+    const std::int64_t low = at <= 0 ? 0 : floor_div(at, 2 * out);
+    return {low, low + 1 < in ? low + 1 : low, at <= 0 ? 0 : at - low * 2 * out};
+  }
+  template <class V>
+  FIRN_HD constexpr V weight(const Between& b) const {
+    return static_cast<V>(b.part) / static_cast<V>(2 * out);
+  }
+  /// How much of output i comes from source p.
+  template <class V>
+  FIRN_HD constexpr V weight_of(std::int64_t i, std::int64_t p) const {
+    const Between b = between(i);
+    const V w = weight<V>(b);
+    return (b.low == p ? V(1) - w : V(0)) + (b.high == p ? w : V(0));
+  }
+  /// The outputs that read source p.
+  FIRN_HD constexpr Range outputs(std::int64_t p) const {
+    return {first_from(p - 1), p + 1 < in ? first_from(p + 1) : out};
+  }
+
+ private:
+  /// The first output whose low source is at least p.
+  FIRN_HD constexpr std::int64_t first_from(std::int64_t p) const {
+    return p <= 0 ? 0 : ceil_div((2 * p + 1) * out - in, 2 * in);
+  }
+};
+
+/// Between four neighbours: `down` and `right` are the weights of the lower and the right ones.
+template <class V>
+FIRN_HD constexpr V bilinear(V a, V b, V c, V d, V down, V right) {
+  return (V(1) - down) * ((V(1) - right) * a + right * b) + down * ((V(1) - right) * c + right * d);
+}
+
+}  // namespace firn::math

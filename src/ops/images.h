@@ -1,0 +1,68 @@
+// Tensors as batches of images [n, c, h, w], which is what the kernels of pooling and resampling
+// take: with an axis of size 1 for what is not there.
+#pragma once
+
+#include <cstdint>
+
+#include "firn/view.h"
+#include "ops/common.h"
+
+namespace firn::ops {
+
+/// How a tensor is seen as images: where axes of size 1 go in.
+struct AsImages {
+  bool batched = true;     ///< else [c, ...]: one image
+  bool has_height = true;  ///< else [.., c, l]: one row
+
+  /// The tensor's view with all four axes.
+  template <class V>
+  V operator()(V v) const {
+    if (!batched) {
+      v.strides.insert(0, 0);
+      v.shape.insert(0, 1);
+    }
+    if (!has_height) {
+      v.strides.insert(2, 0);
+      v.shape.insert(2, 1);
+    }
+    return v;
+  }
+  ConstView view(const Tensor& t) const { return (*this)(t.view()); }
+  View mutable_view(const Tensor& t) const { return (*this)(t.mutable_view()); }
+
+  /// A new tensor of images `h` by `w`, in the memory format of `like` (images with the same n and
+  /// c), seen with the axes that the operand has.
+  Tensor empty(const ConstView& like, std::int64_t h, std::int64_t w) const {
+    Shape shape = {like.shape[0], like.shape[1], h, w};
+    const Tensor images =
+        firn::empty(shape, like.dtype, like.device, format_of(like.shape, like.strides));
+    if (batched && has_height) return images;
+    Strides strides = images.strides();
+    if (!has_height) {
+      shape.erase(2);
+      strides.erase(2);
+    }
+    if (!batched) {
+      shape.erase(0);
+      strides.erase(0);
+    }
+    return images.as_strided(shape, strides);
+  }
+};
+
+/// Checks that x is a floating tensor of the rank of images (or, without height, of rows) or one
+/// less, and says how to see it. No size but n and c may be 0.
+inline AsImages as_images(const char* op, const Tensor& x, bool has_height) {
+  require_floating(op, x);
+  const int rank = has_height ? 4 : 3;
+  FIRN_CHECK(x.rank() == rank || x.rank() == rank - 1, op, "reshape it",
+             "x is [{}] or without n, got {}", has_height ? "n, c, h, w" : "n, c, l", describe(x));
+  bool some = true;
+  for (int axis = x.rank() - (has_height ? 2 : 1); axis < x.rank(); ++axis)
+    some = some && x.shape()[axis] > 0;
+  FIRN_CHECK(some, op, "only the batch and the channels may be empty", "x {} has no positions",
+             describe(x));
+  return {x.rank() == rank, has_height};
+}
+
+}  // namespace firn::ops

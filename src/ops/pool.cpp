@@ -1,0 +1,187 @@
+// Pooling. Under autocast it keeps the dtype it finds; sums run in f32 whatever that is.
+#include "firn/pool.h"
+
+#include <limits>
+
+#include "kernels/elementwise.h"
+#include "kernels/pool.h"
+#include "kernels/reduce.h"
+#include "ops/images.h"
+
+namespace firn {
+
+using namespace ops;
+using kernels::PoolWindows;
+
+namespace {
+
+/// The windows along one axis, height or width, in numbers; and how many of them there are.
+std::int64_t windows_along(const char* op, const char* axis, std::int64_t in, std::int64_t window,
+                           std::int64_t& stride, std::int64_t padding, std::int64_t dilation,
+                           bool ceil_mode) {
+  if (stride == 0) stride = window;
+  FIRN_CHECK(window > 0 && stride > 0 && dilation > 0, op, "sizes count positions from 1",
+             "along the {}: window {}, stride {} and dilation {} must be positive", axis, window,
+             stride, dilation);
+  FIRN_CHECK(padding >= 0 && padding <= window / 2, op, "pad() takes any number of zeros",
+             "along the {}: padding {} is not between 0 and half of the window, {}", axis, padding,
+             window / 2);
+  // Computed as if all were small: a window of which `room` could overflow does not fit anyway.
+  const std::int64_t span =
+      window - 1 > in + 2 * padding ? in + 2 * padding + 1 : dilation * (window - 1) + 1;
+  const std::int64_t room = in + 2 * padding - span + (ceil_mode ? stride - 1 : 0);
+  FIRN_CHECK(
+      room >= 0, op, "take a smaller window, or pad",
+      "along the {}: a window of {} positions, {} apart, is larger than the image of {} with "
+      "{} of padding on both sides",
+      axis, window, dilation, in, padding);
+  std::int64_t out = room / stride + 1;
+  // The last window begins in the image or in the padding before it.
+  if (ceil_mode && (out - 1) * stride >= in + padding) --out;
+  return out;
+}
+
+struct Plan {
+  PoolWindows windows;
+  std::int64_t h, w;  // of the result
+};
+
+Plan plan(const char* op, const ConstView& x, Extent2 window, const Pool2dOptions& options) {
+  Extent2 stride = options.stride;
+  const std::int64_t h = windows_along(op, "height", x.shape[2], window.h, stride.h,
+                                       options.padding.h, options.dilation.h, options.ceil_mode);
+  const std::int64_t w = windows_along(op, "width", x.shape[3], window.w, stride.w,
+                                       options.padding.w, options.dilation.w, options.ceil_mode);
+  PoolWindows windows;
+  windows.size = {window.h, window.w};
+  windows.stride = {stride.h, stride.w};
+  windows.padding = {options.padding.h, options.padding.w};
+  windows.dilation = {options.dilation.h, options.dilation.w};
+  windows.count_padding = options.count_padding;
+  return {windows, h, w};
+}
+
+Plan adaptive_plan(const char* op, Extent2 out) {
+  FIRN_CHECK(out.h > 0 && out.w > 0, op, "give the size of the result",
+             "out is {} x {}, which must be positive", out.h, out.w);
+  PoolWindows windows;
+  windows.adaptive = true;
+  return {windows, out.h, out.w};
+}
+
+Tensor max_pool(const char* op, const Tensor& x, AsImages images, const Plan& p) {
+  const ConstView in = images.view(x);
+  FIRN_CHECK(in.shape[2] <= std::numeric_limits<std::int32_t>::max() / in.shape[3], op,
+             "pool parts of it", "the positions of an image of {} x {} do not fit in 32 bits",
+             in.shape[2], in.shape[3]);
+  Tensor y = images.empty(in, p.h, p.w);
+  Tensor index;  // where each largest value was; of y's strides
+  if (autograd::detail::needs_recording({&x}))
+    index = empty(Shape{y.numel()}, i32, x.device()).as_strided(y.shape(), y.strides());
+  kernels::max_pool(in, p.windows, images.mutable_view(y),
+                    index.defined() ? images.mutable_view(index) : View{}, stream_of(x));
+  return record(op, y, {&x}, {Saved::other(index)}, [images, windows = p.windows](Backward& b) {
+    const auto [dx, beta] = b.sink(0);
+    kernels::max_pool_backward(images.view(b.grad()), images.view(b.saved(0)), windows,
+                               images.mutable_view(dx), beta, b.stream());
+  });
+}
+
+Tensor avg_pool(const char* op, const Tensor& x, AsImages images, const Plan& p) {
+  const ConstView in = images.view(x);
+  Tensor y = images.empty(in, p.h, p.w);
+  kernels::avg_pool(in, p.windows, images.mutable_view(y), stream_of(x));
+  return record(op, y, {&x}, {}, [images, windows = p.windows](Backward& b) {
+    const auto [dx, beta] = b.sink(0);
+    kernels::avg_pool_backward(images.view(b.grad()), windows, images.mutable_view(dx), beta,
+                               b.stream());
+  });
+}
+
+void require_no_dilation(const char* op, Extent2 dilation) {
+  FIRN_CHECK(dilation == Extent2(1), op, "only windows of max pooling may have gaps",
+             "dilation is {} x {}, not 1", dilation.h, dilation.w);
+}
+
+/// Options of a pooling along the width alone.
+Pool2dOptions along_width(Pool2dOptions options) {
+  options.stride.h = 1;
+  options.padding.h = 0;
+  options.dilation.h = 1;
+  return options;
+}
+
+/// The mean of each image; y: x's shape with 1 x 1 positions, or without those axes. One long sum
+/// an image: a reduction, not a window.
+Tensor mean_of_images(const char* op, const Tensor& x, const Shape& shape) {
+  const int h = x.rank() - 2;
+  Shape kept = x.shape();
+  kept[h] = kept[h + 1] = 1;
+  const double scale = 1.0 / static_cast<double>(x.shape()[h] * x.shape()[h + 1]);
+  // Row-major, which images of 1 x 1 are in every format.
+  Tensor y = empty(shape, x.dtype(), x.device());
+  kernels::reduce(kernels::ReduceOp::sum, x.view(),
+                  y.as_strided(kept, contiguous_strides(kept)).mutable_view(), scale, 0,
+                  stream_of(x));
+  return record(op, y, {&x}, {}, [h, scale](Backward& b) {
+    const auto [dx, beta] = b.sink(0);
+    Strides strides = b.grad().strides();  // 0 along the axes of the image
+    while (strides.size() > h) strides.pop_back();
+    strides.push_back(0);
+    strides.push_back(0);
+    kernels::axpby(scale, b.grad().as_strided(dx.shape(), strides).view(), beta, dx.mutable_view(),
+                   b.stream());
+  });
+}
+
+}  // namespace
+
+Tensor max_pool2d(const Tensor& x, Extent2 window, const Pool2dOptions& options) {
+  const AsImages images = as_images("max_pool2d", x, true);
+  return max_pool("max_pool2d", x, images, plan("max_pool2d", images.view(x), window, options));
+}
+
+Tensor avg_pool2d(const Tensor& x, Extent2 window, const Pool2dOptions& options) {
+  const AsImages images = as_images("avg_pool2d", x, true);
+  require_no_dilation("avg_pool2d", options.dilation);
+  return avg_pool("avg_pool2d", x, images, plan("avg_pool2d", images.view(x), window, options));
+}
+
+Tensor adaptive_max_pool2d(const Tensor& x, Extent2 out) {
+  const AsImages images = as_images("adaptive_max_pool2d", x, true);
+  return max_pool("adaptive_max_pool2d", x, images, adaptive_plan("adaptive_max_pool2d", out));
+}
+
+Tensor adaptive_avg_pool2d(const Tensor& x, Extent2 out) {
+  const AsImages images = as_images("adaptive_avg_pool2d", x, true);
+  const Plan p = adaptive_plan("adaptive_avg_pool2d", out);
+  if (out == Extent2(1)) {
+    Shape shape = x.shape();
+    shape[x.rank() - 2] = shape[x.rank() - 1] = 1;
+    return mean_of_images("adaptive_avg_pool2d", x, shape);
+  }
+  return avg_pool("adaptive_avg_pool2d", x, images, p);
+}
+
+Tensor global_avg_pool2d(const Tensor& x) {
+  as_images("global_avg_pool2d", x, true);
+  Shape shape = x.shape();
+  shape.pop_back();
+  shape.pop_back();
+  return mean_of_images("global_avg_pool2d", x, shape);
+}
+
+Tensor max_pool1d(const Tensor& x, std::int64_t window, const Pool2dOptions& options) {
+  const AsImages rows = as_images("max_pool1d", x, false);
+  return max_pool("max_pool1d", x, rows,
+                  plan("max_pool1d", rows.view(x), {1, window}, along_width(options)));
+}
+
+Tensor avg_pool1d(const Tensor& x, std::int64_t window, const Pool2dOptions& options) {
+  const AsImages rows = as_images("avg_pool1d", x, false);
+  require_no_dilation("avg_pool1d", options.dilation);
+  return avg_pool("avg_pool1d", x, rows,
+                  plan("avg_pool1d", rows.view(x), {1, window}, along_width(options)));
+}
+
+}  // namespace firn

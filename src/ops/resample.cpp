@@ -1,0 +1,26 @@
+// Resizing of images. It moves elements, or mixes four in f32: autocast keeps their dtype.
+#include "kernels/resample.h"
+
+#include "firn/pool.h"
+#include "ops/images.h"
+
+namespace firn {
+
+using namespace ops;
+
+Tensor upsample2d(const Tensor& x, Extent2 out, Upsampling how) {
+  const AsImages images = as_images("upsample2d", x, true);
+  FIRN_CHECK(out.h > 0 && out.w > 0, "upsample2d", "give the size of the result",
+             "out is {} x {}, which must be positive", out.h, out.w);
+  const bool bilinear = how == Upsampling::bilinear;
+  const ConstView in = images.view(x);
+  Tensor y = images.empty(in, out.h, out.w);
+  kernels::resample(in, bilinear, images.mutable_view(y), stream_of(x));
+  return record("upsample2d", y, {&x}, {}, [images, bilinear](Backward& b) {
+    const auto [dx, beta] = b.sink(0);
+    kernels::resample_backward(images.view(b.grad()), bilinear, images.mutable_view(dx), beta,
+                               b.stream());
+  });
+}
+
+}  // namespace firn
