@@ -62,7 +62,7 @@ void store_gradient(A* sum, void* dst, DType dtype, std::int64_t stride, std::in
     const A* before = load_row<A>(dst, dtype, stride, n, old);
     for (std::int64_t i = 0; i < n; ++i) sum[i] += static_cast<A>(beta) * before[i];
   }
-  store_row<A>(sum, dst, dtype, stride, n);
+  if (sum != dst) store_row<A>(sum, dst, dtype, stride, n);
 }
 
 }  // namespace firn::kernels::cpu

@@ -55,7 +55,7 @@ struct MinFold {
 /// Whether b comes before a as the maximum: larger, or the first NaN. Tiles give a mask.
 template <class A>
 FIRN_HD auto beats(A b, A a) {
-  return (b > a) | ((b != b) & (a == a));
+  return (!(b <= a)) & (a == a);
 }
 
 template <class A>

@@ -54,6 +54,13 @@ struct WindowAxis {
     const std::int64_t end = last < 0 ? 0 : floor_div(last, stride) + 1;
     return {ceil_div(among.begin + shift, stride), end < out ? end : out};
   }
+  /// Whether no two windows share a position.
+  FIRN_HD constexpr bool disjoint() const { return !adaptive && size <= stride && dilation == 1; }
+  /// Where windows are disjoint: their positions and those up to the next window's, so that every
+  /// position of the image belongs to one.
+  FIRN_HD constexpr Range territory(std::int64_t i) const {
+    return {i == 0 ? 0 : first(i), i + 1 == out ? in : first(i + 1)};
+  }
   /// How many positions of window i a mean is taken over: those in the image, and where `padded`
   /// those in the padding too, but not what hangs over the padded image's end (dilation is 1).
   FIRN_HD constexpr std::int64_t divisor(std::int64_t i, bool padded) const {

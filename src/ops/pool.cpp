@@ -20,16 +20,18 @@ std::int64_t windows_along(const char* op, const char* axis, std::int64_t in, st
                            std::int64_t& stride, std::int64_t padding, std::int64_t dilation,
                            bool ceil_mode) {
   if (stride == 0) stride = window;
-  FIRN_CHECK(window > 0 && stride > 0 && dilation > 0, op, "sizes count positions from 1",
-             "along the {}: window {}, stride {} and dilation {} must be positive", axis, window,
-             stride, dilation);
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();  // products fit
+  FIRN_CHECK(window > 0 && stride > 0 && dilation > 0 && window <= kMost && stride <= kMost &&
+                 dilation <= kMost,
+             op, "sizes count positions from 1",
+             "along the {}: window {}, stride {} and dilation {} must be positive (and fit in 32 "
+             "bits)",
+             axis, window, stride, dilation);
   FIRN_CHECK(padding >= 0 && padding <= window / 2, op, "pad() takes any number of zeros",
              "along the {}: padding {} is not between 0 and half of the window, {}", axis, padding,
              window / 2);
-  // Computed as if all were small: a window of which `room` could overflow does not fit anyway.
-  const std::int64_t span =
-      window - 1 > in + 2 * padding ? in + 2 * padding + 1 : dilation * (window - 1) + 1;
-  const std::int64_t room = in + 2 * padding - span + (ceil_mode ? stride - 1 : 0);
+  const std::int64_t room =
+      in + 2 * padding - dilation * (window - 1) - 1 + (ceil_mode ? stride - 1 : 0);
   FIRN_CHECK(
       room >= 0, op, "take a smaller window, or pad",
       "along the {}: a window of {} positions, {} apart, is larger than the image of {} with "

@@ -262,6 +262,47 @@ record("pad", lambda x: F.pad(x, (0, 3, 1, 2)), lambda: uniform(2, 3))
 record("pad value", lambda x: F.pad(x, (2, 0, 0, 1), value=7), lambda: uniform(2, 3))
 write("shape")
 
+# ---- Pooling and resizing of images --------------------------------------------------------------
+def pool(name, fn, *shape, make=uniform):
+    record(name, fn, lambda: make(*shape))
+
+
+POOLS = [("2", 2, {}, (2, 3, 4, 6)),
+         ("3 stride 2 padding 1", 3, {"stride": 2, "padding": 1}, (2, 2, 7, 6)),
+         ("3 stride 1 padding 1", 3, {"stride": 1, "padding": 1}, (3, 5, 4)),
+         ("2 by 3 ceil", (2, 3), {"stride": 2, "ceil_mode": True}, (2, 2, 5, 6)),
+         ("4 by 2 stride 3 by 2 padding 2 by 1 ceil", (4, 2),
+          {"stride": (3, 2), "padding": (2, 1), "ceil_mode": True}, (2, 2, 6, 5)),
+         ("2 stride 3", 2, {"stride": 3}, (2, 2, 6, 7)),
+         ("5", 5, {"stride": 2, "padding": 2}, (1, 2, 6, 5))]
+for name, window, options, shape in POOLS:
+    pool(f"max_pool2d {name}", lambda x: F.max_pool2d(x, window, **options), *shape)
+    pool(f"avg_pool2d {name}", lambda x: F.avg_pool2d(x, window, **options), *shape)
+    if "padding" in options:
+        pool(f"avg_pool2d {name} without padding",
+             lambda x: F.avg_pool2d(x, window, **options, count_include_pad=False), *shape)
+pool("max_pool2d 3 dilation 2 by 1",
+     lambda x: F.max_pool2d(x, 3, stride=1, padding=1, dilation=(2, 1)), 2, 2, 6, 4)
+pool("max_pool2d 2 dilation 3 stride 2 ceil",
+     lambda x: F.max_pool2d(x, 2, stride=2, dilation=3, ceil_mode=True), 1, 2, 8, 7)
+pool("max_pool2d with ties", lambda x: F.max_pool2d(x, 3, stride=2), 2, 3, 7, 7, make=whole)
+for name, out, shape in [("3 by 2", (3, 2), (2, 2, 7, 5)),
+                         ("5 by 4 larger than the image", (5, 4), (2, 2, 3, 3)),
+                         ("1", 1, (2, 3, 5, 4))]:
+    pool(f"adaptive_max_pool2d {name}", lambda x: F.adaptive_max_pool2d(x, out), *shape)
+    pool(f"adaptive_avg_pool2d {name}", lambda x: F.adaptive_avg_pool2d(x, out), *shape)
+pool("global_avg_pool2d", lambda x: x.mean((2, 3)), 2, 3, 5, 4)
+ROWS = [("3", 3, {}), ("4 stride 3 padding 2 ceil", 4, {"stride": 3, "padding": 2, "ceil_mode": True})]
+for name, window, options in ROWS:
+    pool(f"max_pool1d {name}", lambda x: F.max_pool1d(x, window, **options), 2, 3, 9)
+    pool(f"avg_pool1d {name}", lambda x: F.avg_pool1d(x, window, **options), 2, 3, 9)
+pool("max_pool1d 2 dilation 3", lambda x: F.max_pool1d(x, 2, stride=1, dilation=3), 3, 7)
+for name, out, shape in [("up to 8 by 6", (8, 6), (2, 2, 4, 3)), ("up to 7 by 10", (7, 10), (1, 2, 3, 4)),
+                         ("down to 3 by 2", (3, 2), (2, 2, 6, 7))]:
+    pool(f"upsample2d nearest {name}", lambda x: F.interpolate(x, out), *shape)
+    pool(f"upsample2d bilinear {name}", lambda x: F.interpolate(x, out, mode="bilinear"), *shape)
+write("pool")
+
 # ---- Losses: [sum, weight] -----------------------------------------------------------------------
 LOGITS = lambda: uniform(2, 3, 4, low=-3, high=3)
 TARGET = lambda: ints(4, 2, 3)
