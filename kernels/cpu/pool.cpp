@@ -1,6 +1,5 @@
 // Pooling. Spans run along the channels, where a window is a few rows that are folded in registers,
-// or, in row-major images, along the width, where a tap of all windows of a row is a row of its
-// own.
+// or, in row-major images, along the width, where one tap of all windows of a row is a span.
 #include "kernels/pool.h"
 
 #include <vector>
@@ -24,8 +23,8 @@ struct Pooling {
   WindowAxis h, w;
   bool count_padding;
   bool by_width;
-  std::vector<Range>
-      across;  // along the width: each window's positions, or each position's windows
+  /// Along the width: each window's positions (forward), or each position's windows (backward).
+  std::vector<Range> across;
 
   Pooling(const PoolWindows& windows, const Shape& in, const Shape& out, const ConstView& written)
       : h(window_axis(windows, 0, in[2], out[2])),

@@ -25,28 +25,8 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 
 Stream here() { return current_stream(default_device()); }
 
-enum class Order { rows, channels_last, transposed, stepped };
-
-/// Images in an order of memory; `stepped` has gaps of NaN.
-Tensor images(const Values& values, const Shape& s, DType t, Order order) {
-  if (order != Order::channels_last) {
-    return make(values, s, t,
-                order == Order::rows         ? Layout::contiguous
-                : order == Order::transposed ? Layout::transposed
-                                             : Layout::stepped);
-  }
-  const std::int64_t plane = s[2] * s[3];
-  Values moved(values.size());
-  for (std::int64_t i = 0; i < s.product(); ++i) {
-    const std::int64_t n = i / (s[1] * plane), c = i / plane % s[1], p = i % plane;
-    moved[static_cast<std::size_t>((n * plane + p) * s[1] + c)] =
-        values[static_cast<std::size_t>(i)];
-  }
-  return make(moved, {s[0], s[2], s[3], s[1]}, t)
-      .as_strided(s, strides_in(s, MemoryFormat::channels_last));
-}
-
-constexpr Order kOrders[] = {Order::rows, Order::channels_last, Order::transposed, Order::stepped};
+constexpr Layout kLayouts[] = {Layout::contiguous, Layout::channels_last, Layout::transposed,
+                               Layout::stepped};
 
 struct Case {
   std::string name;
@@ -208,18 +188,17 @@ TEST_CASE("max_pool is the largest of each window and its first place, to the bi
     const Values x = with_specials(rng, c.in.product());
     const Maxima want = naive_max(c, x);
     for (const DType t : {f32, f16, bf16, f64}) {
-      for (const Order order : kOrders) {
-        if (t != f32 && order == Order::transposed) continue;
-        const std::string what =
-            c.name + " " + to_string(t) + " order " + std::to_string(static_cast<int>(order));
-        const Tensor y = images(Values(want.y.size(), 9), c.out, t, order);
-        const Tensor index = images(Values(want.y.size(), 9), c.out, i32, order);
-        const Tensor tx = images(x, c.in, t, order);
+      for (const Layout layout : kLayouts) {
+        if (t != f32 && layout == Layout::transposed) continue;
+        const std::string what = c.name + " " + to_string(t) + " " + to_string(layout);
+        const Tensor y = make(Values(want.y.size(), 9), c.out, t, layout);
+        const Tensor index = make(Values(want.y.size(), 9), c.out, i32, layout);
+        const Tensor tx = make(x, c.in, t, layout);
         kernels::max_pool(tx.view(), c.windows, y.mutable_view(), index.mutable_view(), here());
         expect_same(what, values_of(y), want.y);
         expect_same("index, " + what, values_of(index), want.index);
         // From one order into another, without an index.
-        const Tensor other = images(Values(want.y.size(), 9), c.out, t, Order::channels_last);
+        const Tensor other = make(Values(want.y.size(), 9), c.out, t, Layout::channels_last);
         kernels::max_pool(tx.view(), c.windows, other.mutable_view(), View{}, here());
         expect_same("channels-last, " + what, values_of(other), want.y);
       }
@@ -231,17 +210,16 @@ TEST_CASE("max_pool is the largest of each window and its first place, to the bi
 /// all orders, and compares with `want`, sums of whole numbers or numbers near them.
 void check_sinks(const Case& c, const Values& dy, const Values& want, double tolerance,
                  const std::function<void(const Tensor& dy, const Tensor& dx, float beta, DType t,
-                                          Order order)>& backward) {
+                                          Layout layout)>& backward) {
   Rng rng(seed_of(c.name + " before"));
   const Values before = whole_numbers(rng, c.in.product());
   Values sum = want;
   for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += before[i];
   for (const DType t : {f32, f16, bf16, f64}) {
-    for (const Order order : kOrders) {
-      if (t != f32 && order == Order::transposed) continue;
-      const std::string what =
-          c.name + " " + to_string(t) + " order " + std::to_string(static_cast<int>(order));
-      const Tensor tdy = images(dy, c.out, t, order);
+    for (const Layout layout : kLayouts) {
+      if (t != f32 && layout == Layout::transposed) continue;
+      const std::string what = c.name + " " + to_string(t) + " " + to_string(layout);
+      const Tensor tdy = make(dy, c.out, t, layout);
       const auto bound = [&](const Values& v) {
         Values b(v.size());
         for (std::size_t i = 0; i < b.size(); ++i)
@@ -249,11 +227,11 @@ void check_sinks(const Case& c, const Values& dy, const Values& want, double tol
                               2 * epsilon_of(t) * std::abs(v[i]) + (t == f16 ? 0x1p-25 : 0));
         return b;
       };
-      const Tensor fresh = images(Values(want.size(), std::nan("")), c.in, t, order);
-      backward(tdy, fresh, 0, t, order);
+      const Tensor fresh = make(Values(want.size(), std::nan("")), c.in, t, layout);
+      backward(tdy, fresh, 0, t, layout);
       expect_close("gradient, " + what, values_of(fresh), want, bound(want));
-      const Tensor added = images(before, c.in, compute_dtype(t), order);
-      backward(tdy, added, 1, t, order);
+      const Tensor added = make(before, c.in, compute_dtype(t), layout);
+      backward(tdy, added, 1, t, layout);
       expect_close("gradient added, " + what, values_of(added), sum, bound(sum));
     }
   }
@@ -268,11 +246,12 @@ TEST_CASE("max_pool_backward gives each window's gradient to its largest positio
     each_tap(c, [&](std::size_t o, std::int64_t position, std::size_t at) {
       if (m.index[o] == static_cast<double>(position)) want[at] += dy[o];
     });
-    check_sinks(c, dy, want, 0, [&](const Tensor& d, const Tensor& dx, float beta, DType, Order o) {
-      const Tensor index = images(m.index, c.out, i32, o);
-      kernels::max_pool_backward(d.view(), index.view(), c.windows, dx.mutable_view(), beta,
-                                 here());
-    });
+    check_sinks(c, dy, want, 0,
+                [&](const Tensor& d, const Tensor& dx, float beta, DType, Layout l) {
+                  const Tensor index = make(m.index, c.out, i32, l);
+                  kernels::max_pool_backward(d.view(), index.view(), c.windows, dx.mutable_view(),
+                                             beta, here());
+                });
   });
 }
 
@@ -284,17 +263,16 @@ TEST_CASE("avg_pool is the mean of each window") {
     each_tap(c, [&](std::size_t o, std::int64_t, std::size_t at) { want[o] += x[at]; });
     for (std::size_t o = 0; o < want.size(); ++o) want[o] /= divisor(c, o);
     for (const DType t : {f32, f16, bf16, f64}) {
-      for (const Order order : kOrders) {
-        if (t != f32 && order == Order::transposed) continue;
-        const Tensor y = images(Values(want.size(), 9), c.out, t, order);
-        kernels::avg_pool(images(x, c.in, t, order).view(), c.windows, y.mutable_view(), here());
+      for (const Layout layout : kLayouts) {
+        if (t != f32 && layout == Layout::transposed) continue;
+        const Tensor y = make(Values(want.size(), 9), c.out, t, layout);
+        kernels::avg_pool(make(x, c.in, t, layout).view(), c.windows, y.mutable_view(), here());
         Values bound(want.size());
         for (std::size_t o = 0; o < bound.size(); ++o)
           bound[o] = 1.01 * epsilon_of(t) * std::abs(want[o]) + (t == f16 ? 0x1p-25 : 0);
         // Sums of whole numbers are exact, and the quotient is rounded once, or twice to 16 bits.
-        expect_close(
-            c.name + " " + to_string(t) + " order " + std::to_string(static_cast<int>(order)),
-            values_of(y), want, bound);
+        expect_close(c.name + " " + to_string(t) + " " + to_string(layout), values_of(y), want,
+                     bound);
       }
     }
   });
@@ -307,7 +285,7 @@ TEST_CASE("avg_pool_backward shares each window's gradient out") {
     Values want(static_cast<std::size_t>(c.in.product()), 0.0);
     each_tap(
         c, [&](std::size_t o, std::int64_t, std::size_t at) { want[at] += dy[o] / divisor(c, o); });
-    check_sinks(c, dy, want, 1, [&](const Tensor& d, const Tensor& dx, float beta, DType, Order) {
+    check_sinks(c, dy, want, 1, [&](const Tensor& d, const Tensor& dx, float beta, DType, Layout) {
       kernels::avg_pool_backward(d.view(), c.windows, dx.mutable_view(), beta, here());
     });
   });
@@ -371,10 +349,10 @@ TEST_CASE("resampled images read the sources of their definition, and give their
         gradient[at] += weight * dy[o];
       });
       for (const DType t : {f32, f16, bf16, f64}) {
-        for (const Order order : kOrders) {
-          if (t != f32 && order == Order::transposed) continue;
-          const Tensor y = images(Values(want.size(), 9), c.out, t, order);
-          kernels::resample(images(x, c.in, t, order).view(), bilinear, y.mutable_view(), here());
+        for (const Layout layout : kLayouts) {
+          if (t != f32 && layout == Layout::transposed) continue;
+          const Tensor y = make(Values(want.size(), 9), c.out, t, layout);
+          kernels::resample(make(x, c.in, t, layout).view(), bilinear, y.mutable_view(), here());
           Values bound(want.size(), 0.0);
           for (std::size_t o = 0; bilinear && o < bound.size(); ++o)
             bound[o] = 10 * epsilon_of(f32) * largest(x) + 2 * epsilon_of(t) * std::abs(want[o]) +
@@ -385,7 +363,7 @@ TEST_CASE("resampled images read the sources of their definition, and give their
       // A wide output sums hundreds of terms for a source.
       const double tolerance = 1 + static_cast<double>(dy.size()) / 100.0;
       check_sinks(named, dy, gradient, tolerance,
-                  [&](const Tensor& d, const Tensor& dx, float beta, DType, Order) {
+                  [&](const Tensor& d, const Tensor& dx, float beta, DType, Layout) {
                     kernels::resample_backward(d.view(), bilinear, dx.mutable_view(), beta, here());
                   });
     }
@@ -395,7 +373,7 @@ TEST_CASE("resampled images read the sources of their definition, and give their
 // ---- The same bits ----
 
 /// What all kernels make of one problem, as one list.
-Values all_kernels(const Shape& in, Order order) {
+Values all_kernels(const Shape& in, Layout layout) {
   const Shape out = {in[0], in[1], (in[2] - 1) / 2 + 1, (in[3] - 1) / 2 + 1};
   PoolWindows windows;
   windows.size = {3, 3};
@@ -403,10 +381,10 @@ Values all_kernels(const Shape& in, Order order) {
   windows.padding = {1, 1};
   Rng rng(5);
   const auto drawn = [&](const Shape& s) {
-    return images(rng.uniforms(s.product(), -1, 1), s, f32, order);
+    return make(rng.uniforms(s.product(), -1, 1), s, f32, layout);
   };
   const auto blank = [&](const Shape& s, DType t) {
-    return images(Values(static_cast<std::size_t>(s.product()), 0.0), s, t, order);
+    return make(Values(static_cast<std::size_t>(s.product()), 0.0), s, t, layout);
   };
   const Tensor x = drawn(in), dy = drawn(out);
   const Tensor y = blank(out, f32), index = blank(out, i32), dx = drawn(in), mean = blank(out, f32);
@@ -426,11 +404,11 @@ Values all_kernels(const Shape& in, Order order) {
 }
 
 TEST_CASE("pooling and resizing have the same bits for any number of threads", "[host]") {
-  for (const Order order : kOrders) {
+  for (const Layout layout : kLayouts) {
     Values want;
     for (const int n : {1, 2, 3}) {
       const Threads threads(n);
-      const Values got = all_kernels({6, 40, 25, 26}, order);
+      const Values got = all_kernels({6, 40, 25, 26}, layout);
       if (n == 1) want = got;
       expect_same(std::to_string(n) + " threads", got, want);
     }
@@ -438,21 +416,21 @@ TEST_CASE("pooling and resizing have the same bits for any number of threads", "
 }
 
 TEST_CASE("pooling and resizing on a device agree with the CPU", "[gpu]") {
-  for (const Order order : kOrders) {
-    const Values got = all_kernels({2, 18, 9, 12}, order);
+  for (const Layout layout : kLayouts) {
+    const Values got = all_kernels({2, 18, 9, 12}, layout);
     Values want;
     {
       const DeviceScope scope(Device::cpu());
-      want = all_kernels({2, 18, 9, 12}, order);
+      want = all_kernels({2, 18, 9, 12}, layout);
     }
     // Positions and maxima are equal; means and mixtures differ by the rounding of fused products.
-    expect_close("order " + std::to_string(static_cast<int>(order)), got, want, 2e-6);
+    expect_close(to_string(layout), got, want, 2e-6);
   }
 }
 
 #ifdef FIRN_HAS_CUSIM
 TEST_CASE("pooling and resizing have the same bits in every order of threads and blocks", "[gpu]") {
-  expect_same_in_every_order([] { return all_kernels({2, 9, 9, 12}, Order::channels_last); });
+  expect_same_in_every_order([] { return all_kernels({2, 9, 9, 12}, Layout::channels_last); });
 }
 #endif
 
