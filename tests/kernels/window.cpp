@@ -90,6 +90,7 @@ TEST_CASE("windows hold the positions of their definition, and positions know th
             const std::int64_t room = in + 2 * padding - dilation * (size - 1) - 1;
             // One window more than fits: ceil_mode.
             for (std::int64_t out = 1; room >= 0 && out <= room / stride + 2; ++out) {
+              if ((out - 1) * stride >= in + padding) continue;  // it would begin behind the image
               const WindowAxis a{in, out, size, stride, padding, dilation, false};
               CAPTURE(in, out, size, stride, padding, dilation);
               if (!right(a)) FAIL("wrong");
