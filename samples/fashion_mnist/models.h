@@ -13,6 +13,9 @@ namespace sample {
 /// `device`, in the dtype that its parameters are held in. All take images [n, 28, 28] or [n, 784].
 /// Throws IoError where the file is of another model.
 ///   mlp     784-512-512-10, ReLU
+///   cnn     convolutions 3x3 of 32 and 64 channels, max-pool 2, dropout, 128-10; no padding
+///   resnet  three stages of two basic blocks with 16, 32 and 64 channels, after a 3x3 convolution
+///           (the CIFAR networks of He et al. 2015, with n = 2)
 std::unique_ptr<firn::nn::Module> make_model(const Options& options, firn::Device device);
 
 /// The dtype in which --precision holds parameters and gives images to the model.

@@ -158,8 +158,10 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   std::string augmentation;
   CLI::App app{"Trains a model on FashionMNIST, or shows what a trained one does."};
   app.set_version_flag("--version", std::string(kVersion) + " (" + kRevision + ")");
-  app.add_option("--model", o.model, "mlp: 784-512-512-10 with ReLU")
-      ->check(CLI::IsMember({"mlp"}))
+  app.add_option("--model", o.model,
+                 "mlp: 784-512-512-10 with ReLU; cnn: convolutions of 32 and 64 channels, 128-10; "
+                 "resnet: six residual blocks of 16, 32 and 64 channels")
+      ->check(CLI::IsMember({"mlp", "cnn", "resnet"}))
       ->capture_default_str();
   auto* epochs = app.add_option("--epochs", o.epochs,
                                 "passes over the training images; with --load 0 is the default, "

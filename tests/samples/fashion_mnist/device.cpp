@@ -72,6 +72,27 @@ TEST_CASE("fashion_mnist: augmented images and averaged weights are those of the
   }
 }
 
+TEST_CASE("fashion_mnist: image models train on a CUDA device as on the CPU", "[gpu][long]") {
+  const SmallSet set(6, 4);  // the last batch is short
+  for (const char* model : {"cnn", "resnet"}) {
+    for (const bool half : {false, true}) {
+      std::vector<std::string> arguments = {"--model",       model, "--epochs",     "1",
+                                            "--micro-batch", "2",   "--accumulate", "2"};
+      if (half) arguments.insert(arguments.end(), {"--precision", "fp16"});
+      const auto cpu = epochs_of(set, arguments);
+      arguments.insert(arguments.end(), {"--device", "cuda"});
+      const auto cuda = epochs_of(set, arguments);
+      for (const char* field : {"train_loss", "test_loss"}) {
+        const double want = cpu[0][field].get<double>(), got = cuda[0][field].get<double>();
+        INFO(model << (half ? ", fp16, " : ", ") << field << ": " << got << ", on the CPU "
+                   << want);
+        CHECK(std::abs(got - want) <= (half ? 0.05 : 0.002) * want);
+      }
+      CHECK(cuda[0]["applied_steps"] == cpu[0]["applied_steps"]);
+    }
+  }
+}
+
 TEST_CASE("fashion_mnist: the FP16 step with Adam and a dynamic scale has few nodes", "[gpu]") {
   const SmallSet set;
   const Ran ran =

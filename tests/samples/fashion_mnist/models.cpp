@@ -28,6 +28,43 @@ std::string last_line(const Ran& ran) { return lines_of(ran.out).back(); }
 
 }  // namespace
 
+TEST_CASE("fashion_mnist: cnn and resnet train, whole and in micro-batches, in 32 and 16 bits",
+          "[host]") {
+  const SmallSet set(24, 10);
+  struct {
+    const char* model;
+    int parameters;
+  } const models[] = {{"cnn", 320 + 18'496 + 1'179'776 + 1'290}, {"resnet", 174'970}};
+  for (const auto& m : models) {
+    INFO(m.model);
+    double loss = 0;
+    for (const std::vector<std::string>& how : std::vector<std::vector<std::string>>{
+             {"--batch", "8"},
+             {"--batch", "8", "--micro-batch", "4", "--precision", "fp16"},
+             {"--batch", "8", "--micro-batch", "2", "--precision", "amp-bf16"}}) {
+      std::vector<std::string> arguments = {"--model", m.model, "--epochs", "2"};
+      arguments.insert(arguments.end(), how.begin(), how.end());
+      const auto records = train(set, arguments);
+      REQUIRE(records.size() == 3);
+      CHECK(records[0]["parameters"] == m.parameters);
+      CHECK(records[2]["applied_steps"] == 6);
+      CHECK(records[2]["skipped_steps"] == 0);
+      CHECK(std::isfinite(number(records[2], "test_loss")));
+      loss = number(records[2], "train_loss");
+      CHECK(loss < 4);
+    }
+  }
+}
+
+TEST_CASE("fashion_mnist: image models learn bands that tell the classes", "[host][long]") {
+  const SmallSet set(400, 100);
+  for (const char* model : {"cnn", "resnet"}) {
+    const auto records = train(set, {"--model", model, "--epochs", "3", "--batch", "16"});
+    INFO(model << ": " << records.back()["accuracy"]);
+    CHECK(number(records.back(), "accuracy") > 0.9);
+  }
+}
+
 TEST_CASE("fashion_mnist: --augment changes what is trained on, not what is tested", "[host]") {
   const SmallSet set(120, 20);
   const std::vector<std::string> base = {"--epochs", "1", "--lr", "1e-30"};  // weights stay
@@ -140,6 +177,7 @@ TEST_CASE("fashion_mnist: --load shows what saved weights do, in every precision
   const auto anew = train(set, {"--epochs", "1"});
   CHECK(number(more[1], "train_loss") < number(anew[1], "train_loss"));
 
+  check_fails(set.run({"--load", weights, "--model", "resnet"}), "missing: conv.weight");
   check_fails(set.run({"--load", "/no/such/file"}), "/no/such/file");
 }
 
@@ -216,6 +254,6 @@ TEST_CASE("fashion_mnist: options of models and images that make no sense are na
   }
   const std::string help = set.run({"--help"}).out;
   for (const char* option : {"--model", "--augment", "--ema", "--label-smoothing", "--weight-decay",
-                             "--load", "--predict"})
+                             "--load", "--predict", "resnet"})
     CHECK_THAT(help, contains(option));
 }
