@@ -17,6 +17,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,7 @@ struct MicroStep;
 namespace firn::autograd {
 
 class Backward;
+class CycleMember;
 
 /// Where the gradient with respect to one input goes: grad = beta*grad + contribution.
 struct Sink {
@@ -148,6 +150,9 @@ class Leaf final : public Node {
   /// being recorded is replayed. The first contribution is then stored instead of added, which some
   /// kernels do in fewer launches.
   bool stores_first = false;
+  /// What takes part in the cycles of the optimizer that gets this leaf (autograd/cycle.h): state
+  /// of the parameter's layer. Null as a rule.
+  std::shared_ptr<CycleMember> member;
 };
 
 /// The leaf node of a tensor, or null where it is not a leaf that requires a gradient.

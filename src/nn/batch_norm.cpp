@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "autograd/cycle.h"
+#include "autograd/node.h"
 #include "base/check.h"
 #include "firn/autograd.h"
 #include "firn/channel_norm.h"
@@ -149,11 +150,16 @@ void BatchNorm::become_group_norm(std::int64_t groups) {
   groups_ = groups;
   running_mean = running_var = num_batches = pooled = pooled_count = Buffer();
   statistics_.reset();
+  if (autograd::Leaf* leaf = autograd::leaf_of(weight)) leaf->member.reset();
 }
 
+/// What there is for the present buffers. The weight brings it to its optimizer, so that this knows
+/// it before the first backward pass: a restored cycle may end without one.
 detail::BatchStatistics& BatchNorm::statistics() {
   if (!statistics_ || !statistics_->are_of(*this))
     statistics_ = std::make_shared<detail::BatchStatistics>(*this, momentum_.value_or(kCumulative));
+  if (autograd::Leaf* leaf = autograd::leaf_of(weight); leaf && leaf->member != statistics_)
+    leaf->member = statistics_;
   return *statistics_;
 }
 

@@ -66,6 +66,8 @@ Optimizer::Impl::Impl(const char* op, std::vector<GroupSetup> groups, const Sche
                                       : LossScaler(options.loss_scale, store.scaler())),
       lr(learning_rate) {
   kernels::optim_set_schedule(store.memory(), table_of(lr), store.stream());
+  for (const Tensor& p : store.parameters())
+    if (const auto& member = autograd::leaf_of(p)->member) join(member);
 }
 
 Optimizer::Impl::~Impl() {

@@ -131,7 +131,7 @@ TEST_CASE("[S19][S23] bn_cycle: what a cycle has pooled is saved and restored wi
   // What is done to a cycle that has had two of its four micro-steps when it was saved.
   enum class Then { complete, flush, drop };
   const Batch b = batch_of(2), c = batch_of(3);
-  for (const Then then : {Then::complete}) {
+  for (const Then then : {Then::complete, Then::flush, Then::drop}) {
     const auto finish = [&](Net& net, optim::Optimizer& opt) {
       if (then == Then::flush) opt.flush();
       if (then == Then::drop) opt.zero_grad();
