@@ -26,8 +26,6 @@ if(FIRN_CUDA STREQUAL "SIM")
       message(FATAL_ERROR "FIRN_CUSIM_CHECK and FIRN_SANITIZE exclude each other: use a build for each")
     endif()
     # Linked with functions of the simulator's own (tests/cusim/check_entry.cpp).
-    # A block of device memory ends where the request for it does, so that accesses past it are seen.
-    target_compile_definitions(firn_private INTERFACE FIRN_EXACT_BLOCKS)
     list(APPEND FIRN_CUSIM_KERNEL_OPTIONS -fsanitize=thread -fsanitize=bounds,alignment -g1)
     message(STATUS "firn: CUDA kernels on the simulator (tests/cusim), every load and store checked")
   else()
