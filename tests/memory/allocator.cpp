@@ -37,6 +37,9 @@ TEST_CASE("allocator: a loop that makes the same tensors asks the system once", 
 }
 
 TEST_CASE("allocator: a slightly smaller request reuses a block", "[memory]") {
+#ifdef FIRN_EXACT_BLOCKS
+  if (default_device().is_cuda()) return;  // the simulator's check mode rounds no request up
+#endif
   { const Tensor a = empty({64, 1000}); }
   const auto before = memory_stats();
   { const Tensor a = empty({63, 1000}); }  // the last, shorter batch of an epoch
