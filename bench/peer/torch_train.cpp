@@ -42,8 +42,10 @@ struct Cnn : Net {
   torch::Tensor forward(const torch::Tensor& x) override {
     auto images = x.view({-1, 1, 28, 28});
     if (channels_last) images = images.contiguous(torch::MemoryFormat::ChannelsLast);
-    auto h = torch::relu_(conv2(torch::relu_(conv1(images))));
-    return fc2(torch::relu_(fc1(torch::max_pool2d(h, 2).flatten(1))));
+    auto h = conv1(images);
+    h = conv2(h.relu_());
+    h = fc1(torch::max_pool2d(h.relu_(), 2).flatten(1));
+    return fc2(h.relu_());
   }
 };
 
