@@ -75,9 +75,8 @@ class BatchNorm : public Module {
   Buffer pooled, pooled_count;
 
  protected:
-  /// `what`: the class's name; inputs have a rank of `low` to `high`. Throws Error unless c > 0,
-  /// eps
-  /// >= 0 and 0 <= momentum <= 1.
+  /// `what`: the class's name; inputs have a rank of `low` to `high`. Throws Error unless
+  /// c > 0, eps >= 0 and 0 <= momentum <= 1.
   BatchNorm(const char* what, int low, int high, std::int64_t c, const BatchNormOptions& options);
 
  private:

@@ -1,6 +1,6 @@
 // BatchNorm under accumulation: running statistics that follow the cycle. What becomes of them when
 // a cycle is applied, however it was cut, and when it is skipped, dropped or cut short.
-#include "semantics/bn_net.h"
+#include "semantics/batch_norm_net.h"
 
 namespace firn::testing {
 namespace {

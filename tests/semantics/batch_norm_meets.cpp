@@ -1,6 +1,6 @@
 // BatchNorm under accumulation: how it meets replays, shared scales, two-pass steps, saved states
 // and failures, and the warning of the mode that does not follow the cycle.
-#include "semantics/bn_net.h"
+#include "semantics/batch_norm_net.h"
 #include "support/simulator.h"
 
 namespace firn::testing {
