@@ -214,6 +214,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 
 /// What may follow a layer of mlp(). gelu_tanh is GELU's tanh form, as in gelu_tanh().
 enum class Activation : std::uint8_t { none, relu, gelu_tanh };
+const char* to_string(Activation activation) noexcept;
 /// A chain of linear layers with `activation` after each but the last, as one op: x [..., in] with
 /// weights[i] [out_i, out_{i-1}] and biases[i] [out_i] or undefined (`biases` may be empty: none)
 /// gives [..., out_last]. The same as linear() and the activation in turn, with fewer launches: one

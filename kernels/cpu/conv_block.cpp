@@ -52,28 +52,17 @@ void transpose(std::int64_t rows, std::int64_t columns, const T* from, T* to) {
     for (std::int64_t j = 0; j < columns; ++j) to[j * rows + i] = from[i * columns + j];
 }
 
-template <class T>
-void depthwise_forward(const ConvSizes& z, const T* x, const T* w, T* y) {
-  const Workspace own({z.r * z.s, z.c}, dtype_of<T>);
-  T* const taps = own.view().as<T>();
-  transpose(z.c, z.r * z.s, w, taps);
-  std::fill_n(y, z.n * z.p * z.q * z.k, T(0));
-  for_each_tap(z, [&](std::int64_t tap, std::int64_t at_y, std::int64_t at_x) {
-    const T *const from = x + at_x, *const by = taps + tap * z.c;
-    T* const to = y + at_y;
-    for (std::int64_t c = 0; c < z.c; ++c) to[c] += from[c] * by[c];
-  });
-}
-
-template <class T>
-void depthwise_data(const ConvSizes& z, const T* dy, const T* w, T* dx) {
+/// Adds to the pixels that `to` holds those of `from` that they meet, times the tap's weights:
+/// y from x, or dx from dy.
+template <bool kForward, class T>
+void depthwise_image(const ConvSizes& z, const T* from, const T* w, T* to) {
   const Workspace own({z.r * z.s, z.c}, dtype_of<T>);
   T* const taps = own.view().as<T>();
   transpose(z.c, z.r * z.s, w, taps);
   for_each_tap(z, [&](std::int64_t tap, std::int64_t at_y, std::int64_t at_x) {
-    const T *const from = dy + at_y, *const by = taps + tap * z.c;
-    T* const to = dx + at_x;
-    for (std::int64_t c = 0; c < z.c; ++c) to[c] += from[c] * by[c];
+    const T *const a = from + (kForward ? at_x : at_y), *const b = taps + tap * z.c;
+    T* const sum = to + (kForward ? at_y : at_x);
+    for (std::int64_t c = 0; c < z.c; ++c) sum[c] += a[c] * b[c];
   });
 }
 
@@ -185,7 +174,10 @@ bool pointwise(const ConvSizes& z) {
 
 template <class T>
 void conv_forward_block(const ConvSizes& z, const T* x, const T* w, T* y) {
-  if (z.depthwise()) return depthwise_forward(z, x, w, y);
+  if (z.depthwise()) {
+    std::fill_n(y, z.n * z.p * z.q * z.k, T(0));
+    return depthwise_image<true>(z, x, w, y);
+  }
   const std::int64_t row = z.row(), k = z.group_k(), c = z.group_c();
   const auto weights = [&](std::int64_t group) {
     return Operand<T>{w + group * k * row, std::max<std::int64_t>(row, 1), true};
@@ -214,7 +206,7 @@ void conv_forward_block(const ConvSizes& z, const T* x, const T* w, T* y) {
 template <class T>
 void conv_data_block(const ConvSizes& z, const T* dy, const T* w, T* dx) {
   if (z.row() == 0 || z.k == 0) return;
-  if (z.depthwise()) return depthwise_data(z, dy, w, dx);
+  if (z.depthwise()) return depthwise_image<false>(z, dy, w, dx);
   const std::int64_t row = z.row(), k = z.group_k(), c = z.group_c();
   if (pointwise(z)) {
     for (std::int64_t group = 0; group < z.geometry.groups; ++group)

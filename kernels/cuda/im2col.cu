@@ -1,6 +1,7 @@
 // Columns of an image batch for convolutions as matrix products: gathered from channels-last images
 // (im2col), and summed back into them (col2im) by every element of the image for itself, so that
 // no two threads add to one place and the order of each sum is fixed.
+#include "kernels/cuda/axis_table.cuh"
 #include "kernels/cuda/conv_parts.h"
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/strides.cuh"
@@ -50,21 +51,6 @@ int together(std::size_t bytes, std::int64_t channels, const void* a, const void
     }
   }
   return 1;
-}
-
-/// fn(T()) with an unsigned type of `bytes` bytes: 2, 4, 8 or 16.
-template <class Fn>
-void with_unit(std::size_t bytes, Fn&& fn) {
-  switch (bytes) {
-    case 2:
-      return fn(std::uint16_t());
-    case 4:
-      return fn(std::uint32_t());
-    case 8:
-      return fn(std::uint64_t());
-    default:
-      return fn(uint4());
-  }
 }
 
 // ---- Summing ----
@@ -162,7 +148,7 @@ void gather_columns(const ConstView& x, const ConvSizes& sizes, const ConvGeomet
   const std::int64_t count = (end - begin) * unit;
   const Image seen{sizes.h, sizes.w, geometry.before[0], geometry.before[1],
                    geometry.before[0] * row + geometry.before[1] * line};
-  with_unit(bytes * static_cast<std::size_t>(width), [&]<class T>(T) {
+  with_bits(bytes * static_cast<std::size_t>(width), [&]<class T>(T) {
     gpu::launch("im2col", gather_kernel<T>, grid_for(count), dim3(kBlock), 0, stream, x.as<T>(),
                 static_cast<T*>(columns), begin * unit, count, begin * to, axes, seen);
   });

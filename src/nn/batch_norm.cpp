@@ -10,7 +10,6 @@
 #include "base/check.h"
 #include "firn/autograd.h"
 #include "firn/channel_norm.h"
-#include "firn/nn/init.h"
 #include "firn/ops.h"
 #include "firn/warning.h"
 #include "nn/tree.h"
@@ -118,10 +117,8 @@ BatchNorm::BatchNorm(const char* what, int low, int high, std::int64_t c,
              "it is the share of the new batch; std::nullopt averages over all batches",
              "momentum = {} is not in [0, 1]", m);
   if (options.affine) {
-    weight = Parameter::empty({c}, options.dtype, options.device);
-    bias = Parameter::empty({c}, options.dtype, options.device);
-    init::ones_(weight);
-    init::zeros_(bias);
+    weight = Parameter::full({c}, 1, options.dtype, options.device);
+    bias = Parameter::full({c}, 0, options.dtype, options.device);
   }
   if (!options.track) return;
   const DType wide = compute_dtype(options.dtype);

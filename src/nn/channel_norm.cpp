@@ -3,7 +3,6 @@
 
 #include "base/check.h"
 #include "firn/channel_norm.h"
-#include "firn/nn/init.h"
 
 namespace firn::nn {
 namespace {
@@ -14,12 +13,6 @@ void check_sizes(const char* layer, std::int64_t c, double eps) {
              "eps = {} must not be negative", eps);
 }
 
-Parameter filled(std::int64_t c, double value, DType dtype, Device device) {
-  Parameter p = Parameter::empty({c}, dtype, device);
-  init::constant_(p, value);
-  return p;
-}
-
 }  // namespace
 
 GroupNorm::GroupNorm(std::int64_t groups, std::int64_t c, const GroupNormOptions& options)
@@ -28,8 +21,8 @@ GroupNorm::GroupNorm(std::int64_t groups, std::int64_t c, const GroupNormOptions
   FIRN_CHECK(groups > 0 && c % groups == 0, "GroupNorm",
              "choose a divisor of the number of channels", "{} groups of {} channels", groups, c);
   if (!options.affine) return;
-  weight = filled(c, 1, options.dtype, options.device);
-  bias = filled(c, 0, options.dtype, options.device);
+  weight = Parameter::full({c}, 1, options.dtype, options.device);
+  bias = Parameter::full({c}, 0, options.dtype, options.device);
 }
 
 Tensor GroupNorm::forward(const Tensor& x) {
@@ -49,8 +42,8 @@ InstanceNorm::InstanceNorm(const char* what, int rank, std::int64_t c,
     : what_(what), rank_(rank), c_(c), eps_(options.eps) {
   check_sizes(what, c, options.eps);
   if (!options.affine) return;
-  weight = filled(c, 1, options.dtype, options.device);
-  bias = filled(c, 0, options.dtype, options.device);
+  weight = Parameter::full({c}, 1, options.dtype, options.device);
+  bias = Parameter::full({c}, 0, options.dtype, options.device);
 }
 
 Tensor InstanceNorm::forward(const Tensor& x) {

@@ -55,8 +55,8 @@ std::string unusual(const Sizes& z, bool same, bool bias, Activation activation)
   if (!(z.dilation == Extent2(1))) text += fmt::format(", dilation = {}", pair(z.dilation));
   if (z.groups != 1) text += fmt::format(", groups = {}", z.groups);
   if (!bias) text += ", bias = false";
-  if (activation == Activation::relu) text += ", relu";
-  if (activation == Activation::gelu_tanh) text += ", gelu_tanh";
+  if (activation != Activation::none)
+    text += fmt::format(", activation = {}", to_string(activation));
   return text;
 }
 

@@ -28,15 +28,6 @@ Tensor MLP::forward(const Tensor& x) {
   return mlp(x, weights, biases, activation_);
 }
 
-std::string MLP::settings() const {
-  switch (activation_) {
-    case Activation::relu:
-      return "relu";
-    case Activation::gelu_tanh:
-      return "gelu_tanh";
-    default:
-      return "no activation";
-  }
-}
+std::string MLP::settings() const { return fmt::format("activation = {}", to_string(activation_)); }
 
 }  // namespace firn::nn

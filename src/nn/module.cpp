@@ -10,6 +10,7 @@
 #include "autograd/node.h"
 #include "base/check.h"
 #include "firn/autocast.h"
+#include "firn/nn/init.h"
 #include "firn/ops.h"
 #include "firn/storage.h"
 #include "firn/stream.h"
@@ -69,6 +70,12 @@ Parameter Parameter::empty(const Shape& shape, DType dtype, Device device) {
   Parameter p;
   static_cast<Tensor&>(p) = firn::empty(shape, dtype, device);
   p.set_requires_grad();
+  return p;
+}
+
+Parameter Parameter::full(const Shape& shape, double value, DType dtype, Device device) {
+  Parameter p = empty(shape, dtype, device);
+  init::constant_(p, value);
   return p;
 }
 

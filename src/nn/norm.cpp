@@ -2,7 +2,6 @@
 #include "firn/nn/norm.h"
 
 #include "base/check.h"
-#include "firn/nn/init.h"
 #include "firn/ops.h"
 
 namespace firn::nn {
@@ -21,18 +20,12 @@ void check_input(const char* op, const char* layer, const Tensor& x, std::int64_
              n);
 }
 
-Parameter filled(std::int64_t n, double value, DType dtype, Device device) {
-  Parameter p = Parameter::empty({n}, dtype, device);
-  init::constant_(p, value);
-  return p;
-}
-
 }  // namespace
 
 LayerNorm::LayerNorm(std::int64_t n, const LayerNormOptions& options) : n_(n), eps_(options.eps) {
   check_sizes("LayerNorm", n, options.eps);
-  if (options.affine) weight = filled(n, 1, options.dtype, options.device);
-  if (options.affine && options.bias) bias = filled(n, 0, options.dtype, options.device);
+  if (options.affine) weight = Parameter::full({n}, 1, options.dtype, options.device);
+  if (options.affine && options.bias) bias = Parameter::full({n}, 0, options.dtype, options.device);
 }
 
 Tensor LayerNorm::forward(const Tensor& x) {
@@ -49,7 +42,7 @@ std::string LayerNorm::settings() const {
 
 RMSNorm::RMSNorm(std::int64_t n, const RMSNormOptions& options) : n_(n), eps_(options.eps) {
   check_sizes("RMSNorm", n, options.eps);
-  if (options.affine) weight = filled(n, 1, options.dtype, options.device);
+  if (options.affine) weight = Parameter::full({n}, 1, options.dtype, options.device);
 }
 
 Tensor RMSNorm::forward(const Tensor& x) {

@@ -73,14 +73,7 @@ Tensor Residual::forward(const Tensor& x) {
 }
 
 std::string Residual::settings() const {
-  switch (activation_) {
-    case Activation::relu:
-      return "relu";
-    case Activation::gelu_tanh:
-      return "gelu_tanh";
-    default:
-      return "no activation";
-  }
+  return fmt::format("activation = {}", to_string(activation_));
 }
 
 BasicBlock::BasicBlock(std::int64_t in, std::int64_t out, std::int64_t stride,

@@ -30,6 +30,17 @@ void ops::accumulate_dense(Backward& back, int weight, int bias, const Tensor& d
                                  back.stream());
 }
 
+const char* to_string(Activation activation) noexcept {
+  switch (activation) {
+    case Activation::relu:
+      return "relu";
+    case Activation::gelu_tanh:
+      return "gelu_tanh";
+    default:
+      return "none";
+  }
+}
+
 namespace {
 
 kernels::Activation of_kernels(Activation a) {

@@ -137,7 +137,8 @@ TEST_CASE("convolution layers print what is unusual about them", "[host]") {
                     .dilation = {2, 1},
                     .groups = 4,
                     .activation = Activation::relu})
-            .settings() == "4, 4, 3 x 1, padding = same, dilation = 2 x 1, groups = 4, relu");
+            .settings() ==
+        "4, 4, 3 x 1, padding = same, dilation = 2 x 1, groups = 4, activation = relu");
   CHECK(nn::Conv1d(3, 8, 5, {.padding = 2}).settings() == "3, 8, 5, padding = 2");
   CHECK(nn::ConvTranspose2d(8, 3, 4, {.stride = 2, .padding = 1, .output_padding = 1}).settings() ==
         "8, 3, 4, stride = 2, padding = 1, output_padding = 1");

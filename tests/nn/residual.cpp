@@ -30,7 +30,7 @@ TEST_CASE("Residual adds its input, or what the shortcut makes of it, before the
   expect_same("shared", values_of(nn::Residual(shared)(x)), values_of(relu(body(x) + x)));
   CHECK(nn::Residual(shared, shared).num_parameters() == 12);  // listed once
   CHECK(nn::Residual(body, other).named_parameters()[2].name == "shortcut.weight");
-  CHECK(nn::Residual(body).settings() == "relu");
+  CHECK(nn::Residual(body).settings() == "activation = relu");
 }
 
 TEST_CASE("Residual sends gradients both ways") {

@@ -31,6 +31,9 @@ struct Parameter : Tensor {
   explicit Parameter(const Tensor& value);
   /// Uninitialised memory, to be filled by a function of nn::init.
   static Parameter empty(const Shape& shape, DType dtype = f32, Device device = default_device());
+  /// All elements `value`, as scales and biases of norms begin.
+  static Parameter full(const Shape& shape, double value, DType dtype = f32,
+                        Device device = default_device());
 };
 
 /// What Module::to(dtype) makes of a floating buffer.
