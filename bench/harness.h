@@ -48,11 +48,39 @@ std::vector<double> nanoseconds(Fn&& fn, int repeats = 9) {
   return values;
 }
 
+/// The middle one, as report() takes it.
+inline double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+/// Reports `amount` (bytes, operations) of a call over its time: GB/s or GFLOP/s.
+inline void report_rate(const std::string& what, const char* unit, double amount,
+                        std::vector<double> nanoseconds) {
+  for (double& v : nanoseconds) v = amount / v;
+  report(what, unit, std::move(nanoseconds));
+}
+
 inline double peak_rss_mib() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<double>(usage.ru_maxrss) / 1024;
 }
+
+/// The command line of the benchmarks of single operations: [--threads N] [--quick].
+struct Options {
+  int threads = 2;
+  bool quick = false;  ///< fewer repeats
+
+  Options(int argc, char** argv) {
+    for (int i = 1; i < argc; ++i) {
+      const std::string option = argv[i];
+      if (option == "--quick") quick = true;
+      if (option == "--threads" && i + 1 < argc) threads = std::atoi(argv[++i]);
+    }
+  }
+  int repeats() const { return quick ? 3 : 15; }
+};
 
 /// The command line of the training benchmarks: WORK [--threads N] [--epochs N] [--images N].
 struct Training {
