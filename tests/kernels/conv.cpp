@@ -10,76 +10,18 @@
 
 #include "firn/firn.h"
 #include "support/catch.h"
+#include "support/convolution.h"
 #include "support/threads.h"
+#include "support/values.h"
 
 using namespace firn;
-using kernels::ConvGeometry;
+using firn::testing::for_each_product;
+using firn::testing::Sums;
+using firn::testing::values_of;
+using Case = firn::testing::ConvCase;
 using Values = std::vector<double>;
 
 namespace {
-
-struct Case {
-  std::int64_t n, c, h, w, k, r, s;
-  ConvGeometry geometry = {};
-
-  std::int64_t out(std::size_t axis) const {
-    const ConvGeometry& g = geometry;
-    const std::int64_t size = axis == 0 ? h : w, taps = axis == 0 ? r : s;
-    return (size + g.before[axis] + g.after[axis] - g.dilation[axis] * (taps - 1) - 1) /
-               g.stride[axis] +
-           1;
-  }
-  Shape x() const { return {n, c, h, w}; }
-  Shape weight() const { return {k, c / geometry.groups, r, s}; }
-  Shape y() const { return {n, k, out(0), out(1)}; }
-};
-
-std::string name_of(const Case& a) {
-  const ConvGeometry& g = a.geometry;
-  const auto pair = [](const std::array<std::int64_t, 2>& v) {
-    return std::to_string(v[0]) + "," + std::to_string(v[1]);
-  };
-  return to_string(a.x()) + " * " + to_string(a.weight()) + " stride " + pair(g.stride) +
-         " before " + pair(g.before) + " after " + pair(g.after) + " dilation " + pair(g.dilation) +
-         " groups " + std::to_string(g.groups);
-}
-
-/// What meets what: fn(index in x, index in w, index in y), row-major.
-template <class Fn>
-void for_each_product(const Case& a, Fn&& fn) {
-  const ConvGeometry& g = a.geometry;
-  const std::int64_t p_size = a.out(0), q_size = a.out(1), cg = a.c / g.groups, kg = a.k / g.groups;
-  for (std::int64_t n = 0; n < a.n; ++n)
-    for (std::int64_t k = 0; k < a.k; ++k)
-      for (std::int64_t p = 0; p < p_size; ++p)
-        for (std::int64_t q = 0; q < q_size; ++q)
-          for (std::int64_t c = 0; c < cg; ++c)
-            for (std::int64_t r = 0; r < a.r; ++r)
-              for (std::int64_t s = 0; s < a.s; ++s) {
-                const std::int64_t i = p * g.stride[0] - g.before[0] + r * g.dilation[0];
-                const std::int64_t j = q * g.stride[1] - g.before[1] + s * g.dilation[1];
-                if (i < 0 || i >= a.h || j < 0 || j >= a.w) continue;
-                fn(static_cast<std::size_t>(((n * a.c + k / kg * cg + c) * a.h + i) * a.w + j),
-                   static_cast<std::size_t>(((k * cg + c) * a.r + r) * a.s + s),
-                   static_cast<std::size_t>(((n * a.k + k) * p_size + p) * q_size + q));
-              }
-}
-
-/// A sum and that of its terms' magnitudes.
-struct Sums {
-  explicit Sums(const Values& start) : value(start), magnitude(start) {
-    for (double& m : magnitude) m = std::abs(m);
-  }
-  void add(std::size_t i, double term) {
-    value[i] += term;
-    magnitude[i] += std::abs(term);
-  }
-  Values value, magnitude;
-};
-
-Values values(const Tensor& t) {
-  return t.to(Device::cpu()).to(f64).contiguous().to_vector<double>();
-}
 
 enum class Order { row_major, channels_last, stepped };
 
@@ -99,7 +41,7 @@ Tensor normal(const Shape& shape, DType dtype, Order order, Generator& g) {
 /// Rounding of a sum of `terms` products in f32 (f64 for f64), then to `out`; see gemm.cpp.
 void check_close(const Tensor& got, const Sums& want, DType in, std::int64_t terms) {
   const double sum_unit = epsilon_of(compute_dtype(in)), unit = epsilon_of(got.dtype());
-  const Values v = values(got);
+  const Values v = values_of(got);
   REQUIRE(v.size() == want.value.size());
   double worst = 0;
   for (std::size_t i = 0; i < v.size(); ++i) {
@@ -125,7 +67,7 @@ void check_forward(const Case& a, DType dtype, Order order, bool with_bias, bool
   const Tensor y = old_value(a.y(), dtype, order, 0, g);
   kernels::conv_forward(x.view(), w.view(), with_bias ? bias.view() : ConstView{}, relu, a.geometry,
                         y.mutable_view(), current_stream(y.device()));
-  const Values xs = values(x), ws = values(w), bs = values(bias);
+  const Values xs = values_of(x), ws = values_of(w), bs = values_of(bias);
   Sums want(Values(static_cast<std::size_t>(y.numel())));
   const std::int64_t pixels = a.out(0) * a.out(1);
   if (with_bias)
@@ -141,10 +83,10 @@ void check_data(const Case& a, DType dtype, DType out, Order order, float beta) 
   Generator g(2);
   const Tensor dy = normal(a.y(), dtype, order, g), w = normal(a.weight(), dtype, order, g);
   const Tensor dx = old_value(a.x(), out, order, beta, g);
-  Sums want(beta != 0 ? values(dx) : Values(static_cast<std::size_t>(dx.numel())));
+  Sums want(beta != 0 ? values_of(dx) : Values(static_cast<std::size_t>(dx.numel())));
   kernels::conv_data_gradient(dy.view(), w.view(), a.geometry, dx.mutable_view(), beta,
                               current_stream(dx.device()));
-  const Values dys = values(dy), ws = values(w);
+  const Values dys = values_of(dy), ws = values_of(w);
   for_each_product(a, [&](auto i, auto j, auto o) { want.add(i, dys[o] * ws[j]); });
   check_close(dx, want, dtype, a.k * a.r * a.s);
 }
@@ -153,16 +95,16 @@ void check_weight(const Case& a, DType dtype, DType out, Order order, float beta
   Generator g(3);
   const Tensor dy = normal(a.y(), dtype, order, g), x = normal(a.x(), dtype, order, g);
   const Tensor dw = old_value(a.weight(), out, order, beta, g);
-  Sums want(beta != 0 ? values(dw) : Values(static_cast<std::size_t>(dw.numel())));
+  Sums want(beta != 0 ? values_of(dw) : Values(static_cast<std::size_t>(dw.numel())));
   kernels::conv_weight_gradient(dy.view(), x.view(), a.geometry, dw.mutable_view(), beta,
                                 current_stream(dw.device()));
-  const Values dys = values(dy), xs = values(x);
+  const Values dys = values_of(dy), xs = values_of(x);
   for_each_product(a, [&](auto i, auto j, auto o) { want.add(j, dys[o] * xs[i]); });
   check_close(dw, want, dtype, a.n * a.out(0) * a.out(1));
 }
 
 void check_all(const Case& a, DType dtype, Order order) {
-  INFO(name_of(a) << " " << to_string(dtype) << " order " << static_cast<int>(order));
+  INFO(a.name() << " " << to_string(dtype) << " order " << static_cast<int>(order));
   check_forward(a, dtype, order, true, false);
   check_forward(a, dtype, order, false, true);
   for (const float beta : {0.0f, 1.0f}) {
@@ -239,7 +181,7 @@ TEST_CASE("conv: operands and results of any order in memory") {
 TEST_CASE("conv: 16-bit operands sum in f32, and gradients may be added to f32") {
   const DType dtype = GENERATE(f16, bf16);
   for (const Case& a : {kCases[6], kCases[13], kCases[15], kWideCases[0]}) {
-    INFO(name_of(a) << " " << to_string(dtype));
+    INFO(a.name() << " " << to_string(dtype));
     check_all(a, dtype, Order::channels_last);
     for (const float beta : {0.0f, 1.0f}) {
       check_data(a, dtype, f32, Order::channels_last, beta);
@@ -277,7 +219,7 @@ TEST_CASE("conv: a NaN goes through relu, and reaches what it is a part of only"
   const Tensor y = empty(a.y(), f32, default_device(), MemoryFormat::channels_last);
   kernels::conv_forward(x.view(), w.view(), ConstView{}, true, a.geometry, y.mutable_view(),
                         current_stream(y.device()));
-  const Values v = values(y);
+  const Values v = values_of(y);
   for (std::size_t i = 0; i < v.size(); ++i) CHECK(std::isnan(v[i]) == (i % 16 == 0));
 }
 
@@ -289,7 +231,7 @@ TEST_CASE("conv: the same bits for any number of threads") {
                                    {9, 64, 24, 24, 96, 1, 1},
                                    {7, 24, 24, 24, 36, 3, 3, {.groups = 3}}};
   for (const Case& a : cases) {
-    INFO(name_of(a) << " " << to_string(dtype));
+    INFO(a.name() << " " << to_string(dtype));
     Generator g(4);
     const Tensor x = normal(a.x(), dtype, Order::channels_last, g);
     const Tensor w = normal(a.weight(), dtype, Order::channels_last, g);
@@ -306,7 +248,7 @@ TEST_CASE("conv: the same bits for any number of threads") {
                             stream);
       kernels::conv_data_gradient(dy.view(), w.view(), a.geometry, dx.mutable_view(), 0, stream);
       kernels::conv_weight_gradient(dy.view(), x.view(), a.geometry, dw.mutable_view(), 1, stream);
-      const std::vector<Values> now{values(y), values(dx), values(dw)};
+      const std::vector<Values> now{values_of(y), values_of(dx), values_of(dw)};
       if (!first) first = now;
       CHECK(now == *first);
     }

@@ -12,6 +12,7 @@
 #include "kernels/twins.h"
 #include "memory/recording.h"
 #include "support/catch.h"
+#include "support/convolution.h"
 #include "support/simulator.h"
 #include "support/values.h"
 #ifdef FIRN_HAS_CUDA
@@ -20,29 +21,8 @@
 namespace firn::testing {
 namespace {
 
-using kernels::ConvGeometry;
 using kernels::cuda::ConvPath;
-
-struct Case {
-  std::int64_t n, c, h, w, k, r, s;
-  ConvGeometry geometry = {};
-
-  std::int64_t result(int axis) const {
-    const std::int64_t size = axis == 0 ? h : w, taps = axis == 0 ? r : s;
-    const auto at = static_cast<std::size_t>(axis);
-    return (size + geometry.before[at] + geometry.after[at] - geometry.dilation[at] * (taps - 1) -
-            1) /
-               geometry.stride[at] +
-           1;
-  }
-  Shape x() const { return {n, c, h, w}; }
-  Shape weight() const { return {k, c / geometry.groups, r, s}; }
-  Shape y() const { return {n, k, result(0), result(1)}; }
-  std::string name() const {
-    return to_string(x()) + " with " + to_string(weight()) + " groups " +
-           std::to_string(geometry.groups);
-  }
-};
+using Case = ConvCase;
 
 const std::vector<Case> kCases = {
     {2, 1, 8, 7, 5, 3, 3, {}},
@@ -60,59 +40,11 @@ const std::vector<Case> kCases = {
     {2, 6, 5, 5, 12, 3, 3, {.stride = {2, 1}, .before = {1, 1}, .after = {1, 1}, .groups = 6}},
 };
 
-/// What the loops add up, and the sum of its absolute values.
-struct Sums {
-  std::vector<double> value, size;
-};
-
-/// fn(y's, x's and w's row-major index) for every product of the convolution.
-template <class Fn>
-void for_each_product(const Case& c, Fn&& fn) {
-  const Shape x = c.x(), w = c.weight(), y = c.y();
-  const std::int64_t kernels = c.k / c.geometry.groups;
-  const auto index = [](const Shape& s, std::int64_t a, std::int64_t b, std::int64_t d,
-                        std::int64_t e) {
-    return static_cast<std::size_t>(((a * s[1] + b) * s[2] + d) * s[3] + e);
-  };
-  for (std::int64_t n = 0; n < y[0]; ++n)
-    for (std::int64_t k = 0; k < y[1]; ++k)
-      for (std::int64_t p = 0; p < y[2]; ++p)
-        for (std::int64_t q = 0; q < y[3]; ++q)
-          for (std::int64_t i = 0; i < w[1]; ++i)
-            for (std::int64_t r = 0; r < w[2]; ++r)
-              for (std::int64_t s = 0; s < w[3]; ++s) {
-                const std::int64_t row =
-                    p * c.geometry.stride[0] + r * c.geometry.dilation[0] - c.geometry.before[0];
-                const std::int64_t column =
-                    q * c.geometry.stride[1] + s * c.geometry.dilation[1] - c.geometry.before[1];
-                if (row < 0 || row >= x[2] || column < 0 || column >= x[3]) continue;
-                fn(index(y, n, k, p, q), index(x, n, k / kernels * w[1] + i, row, column),
-                   index(w, k, i, r, s));
-              }
-}
-
-/// result[target] += a[..] * b[..] over all products, from `start` on.
-template <class Pick>
-Sums sums_of(const Case& c, std::vector<double> start, const std::vector<double>& a,
-             const std::vector<double>& b, Pick&& pick) {
-  Sums out{start, std::move(start)};
-  for (double& v : out.size) v = std::abs(v);
-  for_each_product(c, [&](std::size_t y, std::size_t x, std::size_t w) {
-    const auto [target, left, right] = pick(y, x, w);
-    out.value[target] += a[left] * b[right];
-    out.size[target] += std::abs(a[left] * b[right]);
-  });
-  return out;
-}
-struct Indices {
-  std::size_t target, left, right;
-};
-
 std::vector<double> bound_of(const Sums& s, DType in, DType out, std::int64_t terms) {
   std::vector<double> bound(s.value.size());
   for (std::size_t i = 0; i < bound.size(); ++i) {
     bound[i] = (4 * std::sqrt(static_cast<double>(terms)) + 4) * epsilon_of(compute_dtype(in)) *
-                   s.size[i] +
+                   s.magnitude[i] +
                2 * epsilon_of(out) * std::abs(s.value[i]) + (out == f16 ? 0x1p-24 : 1e-38);
   }
   return bound;
@@ -226,12 +158,11 @@ void check_case(const Case& c, DType t, Order order) {
   for (const bool with_bias : {false, true}) {
     for (const bool relu : {false, true}) {
       std::vector<double> start(d.dy.size());
-      const std::size_t area = static_cast<std::size_t>(c.result(0) * c.result(1));
+      const std::size_t area = static_cast<std::size_t>(c.out(0) * c.out(1));
       for (std::size_t i = 0; i < start.size() && with_bias; ++i)
         start[i] = d.bias[i / area % d.bias.size()];
-      Sums want = sums_of(c, start, d.x, d.w, [](auto y, auto x, auto w) {
-        return Indices{y, x, w};
-      });
+      Sums want(std::move(start));
+      for_each_product(c, [&](auto x, auto w, auto y) { want.add(y, d.x[x] * d.w[w]); });
       for (double& v : want.value) v = relu ? std::max(v, 0.0) : v;
       expect_close(c.name() + (with_bias ? " bias" : "") + (relu ? " relu" : ""),
                    forward(c, d, t, order, with_bias, relu), want.value,
@@ -243,17 +174,15 @@ void check_case(const Case& c, DType t, Order order) {
     for (const DType out : {t, compute_dtype(t)}) {
       const auto dx0 = add ? rounded(rng.uniforms(c.x().product(), -1, 1), out)
                            : std::vector<double>(d.x.size());
-      const Sums dx = sums_of(c, dx0, d.dy, d.w, [](auto y, auto x, auto w) {
-        return Indices{x, y, w};
-      });
+      Sums dx(dx0);
+      for_each_product(c, [&](auto x, auto w, auto y) { dx.add(x, d.dy[y] * d.w[w]); });
       expect_close(c.name() + " dx",
                    data_gradient(c, d, t, out, order, add ? dx0 : decltype(dx0){}), dx.value,
                    bound_of(dx, t, out, taps * c.k + 1));
       const auto dw0 = add ? rounded(rng.uniforms(c.weight().product(), -1, 1), out)
                            : std::vector<double>(d.w.size());
-      const Sums dw = sums_of(c, dw0, d.dy, d.x, [](auto y, auto x, auto w) {
-        return Indices{w, y, x};
-      });
+      Sums dw(dw0);
+      for_each_product(c, [&](auto x, auto w, auto y) { dw.add(w, d.dy[y] * d.x[x]); });
       expect_close(c.name() + " dw",
                    weight_gradient(c, d, t, out, order, add ? dw0 : decltype(dw0){}), dw.value,
                    bound_of(dw, t, out, positions + 1));
