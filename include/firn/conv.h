@@ -46,9 +46,9 @@ struct Conv2dOptions {
 /// Cross-correlation, as in the field: y[n, k, p, q] = bias[k] + sum over c, r, s of weight[k, c,
 /// r, s] * x[n, c', p*stride + r*dilation - padding, ...], where c' is c within k's group.
 /// x [n, c, h, w] (or [c, h, w]: one image, and so is the result), weight [k, c/groups, r, s], bias
-/// [k] or undefined; result [n, k, p, q] with p = (h + padding around - dilation (r-1) - 1) /
-/// stride
-/// + 1. Throws where groups divides c or k not, or the kernel is larger than the padded input.
+/// [k] or undefined; result [n, k, p, q] with
+/// p = (h + padding around - dilation (r-1) - 1) / stride + 1. Throws where groups divides c or k
+/// not, or the kernel is larger than the padded input.
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               const Conv2dOptions& options = {});
 

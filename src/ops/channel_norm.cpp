@@ -123,6 +123,8 @@ Tensor formatted(const Tensor& x) {
 Moments moments_of(const Tensor& x, NormCells cells) {
   const Shape shape = {(cells.per_sample ? x.size(0) : 1) * cells.groups};
   const DType dtype = compute_dtype(x.dtype());
+  // Cells without values have no moments; with finite ones gradients of parameters are 0.
+  if (x.numel() == 0) return {zeros(shape, dtype, x.device()), ones(shape, dtype, x.device())};
   const Moments moments{empty(shape, dtype, x.device()), empty(shape, dtype, x.device())};
   kernels::channel_moments(collapsed(x), cells, moments.mean.mutable_view(),
                            moments.var.mutable_view(), stream_of(x));

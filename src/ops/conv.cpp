@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 
 #include "kernels/conv.h"
 #include "kernels/copy.h"
@@ -47,8 +48,10 @@ struct Numbers {
 
 void check_numbers(const char* op, const Numbers& o, Extent2 padding) {
   const auto at_least = [&](const char* what, Extent2 v, std::int64_t least) {
-    FIRN_CHECK(v.h >= least && v.w >= least, op, "sizes are height, then width",
-               "{} = {}, {} must be at least {}", what, v.h, v.w, least);
+    constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();  // products fit
+    FIRN_CHECK(std::min(v.h, v.w) >= least && std::max(v.h, v.w) <= kMost, op,
+               "sizes are height, then width",
+               "{} = {}, {} must be at least {} (and fit in 32 bits)", what, v.h, v.w, least);
   };
   at_least("stride", o.stride, 1);
   at_least("dilation", o.dilation, 1);

@@ -1,28 +1,14 @@
 // What the norms by channel refuse, with the numbers; and what they accept that looks odd.
 #include <cmath>
-#include <functional>
 
+#include "refused.h"
 #include "support/catch.h"
 #include "support/golden.h"
 #include "support/values.h"
 
 using namespace firn;
-using firn::testing::error_of;
 using firn::testing::make;
-
-namespace {
-
-void refused(const char* op, std::initializer_list<const char*> parts, std::function<void()> fn) {
-  const std::string message = error_of(fn);
-  INFO(message);
-  CHECK(message.rfind(std::string("[") + op + "]", 0) == 0);
-  for (const char* part : parts) {
-    INFO("expected: " << part);
-    CHECK(message.find(part) != std::string::npos);
-  }
-}
-
-}  // namespace
+using firn::testing::refused;
 
 TEST_CASE("norms by channel refuse ranks other than 2 to 5, and integers", "[ops]") {
   refused("batch_norm", {"[3] f32", "1 axes"}, [] { batch_norm(zeros({3})); });
@@ -79,7 +65,10 @@ TEST_CASE("a channel of one value is its bias, empty samples and channels stay e
   testing::expect_same("one value", testing::values_of(y), {0.5, 2});
   CHECK(batch_norm(zeros({4, 0, 3})).shape() == Shape{4, 0, 3});
   CHECK(group_norm(zeros({0, 4, 3}), 2).shape() == Shape{0, 4, 3});
-  CHECK(instance_norm(zeros({2, 4, 0})).shape() == Shape{2, 4, 0});
+  const Tensor w = ones({4}).set_requires_grad(), none = instance_norm(zeros({2, 4, 0}), w);
+  CHECK(none.shape() == Shape{2, 4, 0});
+  none.sum().backward();
+  CHECK(testing::values_of(w.grad()) == std::vector<double>(4, 0));
 }
 
 TEST_CASE("norms by channel keep the memory format and hand out f32 moments", "[ops]") {

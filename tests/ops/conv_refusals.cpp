@@ -1,25 +1,16 @@
 // What convolutions refuse, and what the rows of conv.cpp cannot say: formats of results, what is
 // saved, dtypes under autocast, the switch for algorithms.
-#include <functional>
+#include <limits>
 
+#include "refused.h"
 #include "support/catch.h"
 #include "support/values.h"
 
 using namespace firn;
-using firn::testing::error_of;
+using firn::testing::refused;
 using firn::testing::values_of;
 
 namespace {
-
-void refused(const char* op, std::initializer_list<const char*> parts, std::function<void()> fn) {
-  const std::string message = error_of(fn);
-  INFO(message);
-  CHECK(message.rfind(std::string("[") + op + "]", 0) == 0);
-  for (const std::string part : parts) {
-    INFO(part);
-    CHECK(message.find(part) != std::string::npos);
-  }
-}
 
 Tensor normal(const Shape& shape, DType dtype = f32) {
   Generator g(11);
@@ -93,6 +84,13 @@ TEST_CASE("refusals: sizes of convolutions", "[ops]") {
   });
   refused("conv2d", {"padding = 0, -2"}, [&] {
     conv2d(x, zeros({1, 1, 1, 1}), {}, {.padding = {0, -2}});
+  });
+  constexpr std::int64_t kHuge = std::numeric_limits<std::int64_t>::max();
+  refused("conv2d", {"dilation = 1, 9223372036854775807", "fit in 32 bits"}, [&] {
+    conv2d(x, zeros({1, 1, 1, 3}), {}, {.dilation = {1, kHuge}});
+  });
+  refused("conv_transpose2d", {"padding = 4611686018427387903"}, [&] {
+    conv_transpose2d(x, zeros({1, 1, 1, 1}), {}, {.padding = kHuge / 2});
   });
   refused("conv2d", {"stride 1, not 2"}, [&] {
     conv2d(x, zeros({1, 1, 3, 3}), {}, {.stride = 2, .padding = kSamePadding});

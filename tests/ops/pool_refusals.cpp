@@ -1,26 +1,10 @@
 // What pooling and resizing refuse: every message names the op and the numbers it met.
-#include <functional>
-
+#include "refused.h"
 #include "support/catch.h"
 #include "support/values.h"
 
 using namespace firn;
-using firn::testing::error_of;
-
-namespace {
-
-void refused(const char* op, std::initializer_list<const char*> parts,
-             const std::function<void()>& fn) {
-  const std::string message = error_of(fn);
-  INFO(message);
-  CHECK(message.rfind(std::string("[") + op + "]", 0) == 0);
-  for (const char* part : parts) {
-    INFO(part);
-    CHECK(message.find(part) != std::string::npos);
-  }
-}
-
-}  // namespace
+using firn::testing::refused;
 
 TEST_CASE("refusals: what are no images", "[ops]") {
   refused("max_pool2d", {"[n, c, h, w]", "[4, 4] f32"}, [] { max_pool2d(zeros({4, 4}), 2); });

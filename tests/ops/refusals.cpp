@@ -1,36 +1,13 @@
 // What ops refuse: every message names the op and what it met.
-#include <functional>
-
+#include "refused.h"
 #include "support/catch.h"
 #include "support/golden.h"
 #include "support/op_row.h"
 #include "support/values.h"
 
 using namespace firn;
-using firn::testing::error_of;
 using firn::testing::make;
-
-namespace {
-
-bool holds(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-/// `parts` hold "cpu" for the default device. What only a kernel sees is told when the host waits.
-void refused(const char* op, std::initializer_list<const char*> parts, std::function<void()> fn) {
-  const std::string message = error_of([&] {
-    fn();
-    synchronize(default_device());
-  });
-  INFO(message);
-  CHECK(message.rfind(std::string("[") + op + "]", 0) == 0);
-  for (std::string part : parts) {
-    if (const auto at = part.find("cpu"); at != std::string::npos)
-      part.replace(at, 3, to_string(default_device()));
-    CHECK(holds(message, part));
-  }
-}
-
-}  // namespace
+using firn::testing::refused;
 
 TEST_CASE("refusals: operands of two dtypes", "[ops]") {
   const Tensor a = zeros({2}, f32), b = zeros({2}, f64);
