@@ -68,6 +68,15 @@ void check_extents(const File& file, const std::vector<Entry>& entries, std::uin
               "the file is truncated or damaged; fetch it again");
 }
 
+/// Other bytes than 0 and 1 are no bool.
+void check_booleans(const File& file, const std::string& name, const Tensor& t) {
+  const auto* const bytes = static_cast<const unsigned char*>(t.view().data);
+  for (std::int64_t i = 0; i < t.numel(); ++i)
+    if (bytes[i] > 1)
+      file.fail(fmt::format("\"{}\" is BOOL, and its element {} is {}", name, i, bytes[i]),
+                "the file is damaged; fetch it again");
+}
+
 }  // namespace
 
 std::vector<nn::NamedTensor> load_safetensors(const std::string& path) {
@@ -97,6 +106,7 @@ std::vector<nn::NamedTensor> load_safetensors(const std::string& path) {
   for (const std::size_t i : order) {
     const Tensor& t = tensors[i].tensor;
     if (t.bytes() > 0) file.read(t.mutable_view().data, t.bytes());
+    if (t.dtype() == boolean) check_booleans(file, entries[i].name, t);
   }
   return tensors;
 }

@@ -172,7 +172,9 @@ TEST_CASE("load_safetensors: what is no such file, or a damaged one, is said", "
            {R"({"\udc00")", "surrogate"},
            {R"({"t":{"dtype":"U8","shape":[2],"data_offsets":[0,3]}})", "takes 2 bytes, and has 3"},
            {R"({"t":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})",
-            "begins at byte 1 of the data, where 0 was expected"}}) {
+            "begins at byte 1 of the data, where 0 was expected"},
+           {R"({"t":{"dtype":"BOOL","shape":[3],"data_offsets":[0,3]}})",
+            "\"t\" is BOOL, and its element 2 is 2"}}) {
     INFO(c.header);
     CHECK_THAT(message(file_of(c.header, 3)), contains(c.message));
   }

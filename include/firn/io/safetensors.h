@@ -27,8 +27,8 @@ void save_safetensors(const std::string& path, std::span<const nn::NamedTensor> 
                       std::span<const Metadata> metadata = {});
 
 /// The tensors of a file in the order of its header, on the CPU. Throws IoError naming path and
-/// what is wrong where the file cannot be read, its header is not what the format demands, or its
-/// tensors do not fill it exactly. Metadata are skipped.
+/// what is wrong where the file cannot be read, its header is not what the format demands, its
+/// tensors do not fill it exactly, or a bool is neither 0 nor 1. Metadata are skipped.
 std::vector<nn::NamedTensor> load_safetensors(const std::string& path);
 
 /// Overwrites parameters and buffers of a module with the tensors of a file, paired by name and
