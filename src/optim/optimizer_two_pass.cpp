@@ -69,8 +69,8 @@ StepReport Optimizer::step_two_pass(std::int64_t parts,
   memory::refuse_capture(op.c_str(), impl_->store.device(),
                          "the host puts random numbers back between the two passes");
 
-  // What layers change in the first pass is put back: they will change it again in the second.
-  const ReplayPoint start;
+  // What the first pass changes is put back: the second will change it again.
+  const ReplayPoint start(impl_->replayed);
   std::vector<Part> first_pass;
   try {
     const NoGrad guard;

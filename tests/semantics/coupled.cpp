@@ -131,6 +131,23 @@ TEST_CASE("[S20] two passes over parts equal one pass over the batch, dropout in
   CHECK(relative_distance(weights_of(net), weights_of(twin)) <= 1e-12);
 }
 
+TEST_CASE("[S20] tensors that a forward pass changes are changed once, not in both passes") {
+  Encoder net;
+  const Pairs data = pairs();
+  optim::SGD opt(net.parameters(), {.lr = 0.1});
+  const Tensor calls = zeros({1});
+  opt.restore_on_replay({calls});
+  const auto count = [&](std::int64_t i) {
+    fill_(calls, calls.item() + 1);
+    return encode(net, data, 4 * i, 4 * i + 4);
+  };
+  opt.step_two_pass(3, count, contrast);
+  CHECK(calls.item() == 3);
+  CHECK_THROWS_AS(opt.step_two_pass(3, count, [](const Tensor&) -> Loss { throw Error("", ""); }),
+                  Error);
+  CHECK(calls.item() == 3);
+}
+
 TEST_CASE("[S20] a failure in either pass drops the cycle and changes nothing") {
   Encoder net;
   const Pairs data = pairs();

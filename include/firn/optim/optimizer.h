@@ -130,8 +130,9 @@ class Optimizer {
   /// function throws.
   StepReport step_two_pass(std::int64_t parts, const std::function<Tensor(std::int64_t i)>& encode,
                            const std::function<Loss(const Tensor& all)>& loss);
-  /// Tensors that a forward pass of your own changes: a replayed cycle begins with the values that
-  /// they had before. (Those that layers of firn change are seen to.)
+  /// Tensors that a forward pass of your own changes: a replayed cycle, and the second pass of
+  /// step_two_pass(), begin with the values that they had before. (Those that layers of firn change
+  /// are seen to.)
   void restore_on_replay(std::vector<Tensor> buffers);
 
   /// Ends a cycle that has fewer micro-steps than it should: as when an epoch is over (S04). Apply
