@@ -132,6 +132,7 @@ void BatchNorm::set_accumulation(BatchNormMode mode) {
   if (mode == accumulation_ && statistics_) return;
   accumulation_ = mode;
   if (!running_mean.defined()) return;
+  if (statistics_) statistics_->drop_cycle();  // an optimizer may go on holding them
   pooled = pooled_count = Buffer();
   if (mode == BatchNormMode::cycle_pooled) {
     const Device device = running_mean.device();
@@ -171,8 +172,8 @@ void BatchNorm::check_input(const Tensor& x) const {
 }
 
 Tensor BatchNorm::forward(const Tensor& x) {
-  if (groups_ > 0) return group_norm(x, groups_, weight, bias, eps_);
   check_input(x);
+  if (groups_ > 0) return group_norm(x, groups_, weight, bias, eps_);
   if (training()) return train_forward(x);
   if (!running_mean.defined()) return batch_norm(x, weight, bias, eps_);
   return batch_norm(x, weight, bias, Moments{running_mean, running_var}, eps_);

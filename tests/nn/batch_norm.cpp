@@ -1,6 +1,6 @@
 // BatchNorm as a layer: statistics of the batch in training, running ones in evaluation, and what
 // becomes of them in conversions and copies. (How they follow an optimizer's cycles:
-// tests/semantics/bn_cycle.cpp.)
+// tests/semantics/batch_norm_cycle.cpp and batch_norm_meets.cpp.)
 #include <cmath>
 #include <optional>
 #include <sstream>
@@ -204,7 +204,7 @@ TEST_CASE("a buffer says what conversion makes of it") {
   CHECK(types() == std::vector<DType>{f32, f32, f64});
 }
 
-TEST_CASE("BatchNorm's state is copied, shared by copies, and listed under PyTorch's names") {
+TEST_CASE("BatchNorm's state is copied, shared by copies, and listed by name") {
   Net a, b;
   for (int i = 0; i < 3; ++i) a(input({8, 6}, f32, 10 + static_cast<std::uint64_t>(i)));
   std::vector<std::string> names;
@@ -287,6 +287,9 @@ TEST_CASE("convert_to_group_norm makes every BatchNorm a GroupNorm, where it is"
   CHECK(net.bn.settings() == "2, 4, eps = 1e-05");
   CHECK(nn::convert_to_group_norm(net, 2) == 0);
   CHECK(nn::convert_batch_norm(net, BatchNormMode::cycle_pooled) == 0);
+  nn::BatchNorm1d bare(4, {.affine = false});
+  bare.become_group_norm(2);
+  CHECK(message_of([&] { bare(input({3, 6})); }).find("[3, 6] f32") != std::string::npos);
 }
 
 TEST_CASE("GroupNorm and InstanceNorm call their ops and check their input") {

@@ -187,6 +187,32 @@ TEST_CASE("[S19] bn_cycle: layers without weights of their own, or with frozen o
   }
 }
 
+TEST_CASE("[S19] bn_cycle: a layer that is called twice in a forward pass pools both inputs") {
+  nn::BatchNorm1d bn(3, {.accumulation = BatchNormMode::cycle_pooled, .dtype = f64});
+  optim::SGD opt(bn.parameters(), {.lr = 0.1});
+  const Tensor x = make(Rng(1).uniforms(30, 1, 2), {10, 3}), y = square(x);
+  const Values want = moved(running(bn), cat(std::vector<Tensor>{x, y}, 0), 0.1);
+  opt.backward(sum(bn(x) * bn(y)), 10);
+  REQUIRE(opt.step().applied());
+  CHECK(bn.num_batches.item() == 1);
+  CHECK(distance(running(bn), want) <= 1e-12);
+}
+
+TEST_CASE("[S19] bn_cycle: a change of mode loses what the cycle has pooled, and no more") {
+  Net net(BatchNormMode::cycle_pooled, f64);
+  optim::SGD opt(net.parameters(), {.lr = 0.1}, {.accumulate = 2});
+  const Batch b = batch_of(7, f64);
+  const Values want = moved(running(net.bn), net.in(b.x.slice(0, 20, 64)), 0.1);
+  opt.backward(loss_of(net, b, 0, 20));
+  opt.step();
+  nn::convert_batch_norm(net, BatchNormMode::micro);
+  nn::convert_batch_norm(net, BatchNormMode::cycle_pooled);
+  opt.backward(loss_of(net, b, 20, 64));
+  REQUIRE(opt.step().applied());
+  CHECK(net.bn.num_batches.item() == 1);
+  CHECK(distance(running(net.bn), want) <= 1e-12);
+}
+
 TEST_CASE("[S19][S04] bn_cycle: a short cycle moves them by the samples that it has") {
   for (const bool carry : {false, true}) {
     CAPTURE(carry);

@@ -71,7 +71,9 @@ class BatchNorm : public Module {
   Buffer running_var;   ///< [c]
   Buffer num_batches;   ///< i64 [1]: updates of the running statistics
   /// Of cycle_pooled alone: what the cycle has come to so far, f64 [2, c], mean and sum of squared
-  /// distances from it, and the number of values that these are from, f64 [1].
+  /// distances from it, and the number of values that these are from, f64 [1]. An optimizer that
+  /// does not train the weight learns of the layer in its first backward pass: end no cycle that
+  /// was restored with them before one.
   Buffer pooled, pooled_count;
 
  protected:
