@@ -8,6 +8,7 @@
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/transpose.h"
 
 namespace firn::kernels::cpu {
 namespace {
@@ -57,12 +58,11 @@ int transposed_axis(const Walk& walk) {
   return -1;
 }
 
-/// Transposes in blocks through a buffer: four cache lines of every source row (few pages at a time
-/// are in use), one line of every destination row, each read or written once whatever the strides.
+/// Transposes square by square: four cache lines of every source row (few pages at a time are in
+/// use), one line of every destination row, each read or written once whatever the strides.
 template <class T>
 void transpose(const Walk& walk, int axis, const T* src, T* dst, std::int64_t numel) {
-  constexpr int kWidth = 64 / static_cast<int>(sizeof(T));
-  constexpr int kHeight = 4 * kWidth;
+  constexpr std::int64_t kHeight = 4 * 64 / sizeof(T);
   const int inner = walk.rank() - 1;
   const std::int64_t rows = walk.size(axis), columns = walk.size(inner);
   const std::int64_t dst_row = walk.stride(0, axis), src_column = walk.stride(1, inner);
@@ -79,22 +79,7 @@ void transpose(const Walk& walk, int axis, const T* src, T* dst, std::int64_t nu
       to += rest % walk.size(d) * walk.stride(0, d);
       rest /= walk.size(d);
     }
-    const int height = static_cast<int>(std::min<std::int64_t>(kHeight, rows - row));
-    for (std::int64_t column = 0; column < columns; column += kWidth) {
-      const int width = static_cast<int>(std::min<std::int64_t>(kWidth, columns - column));
-      T block[kWidth][kHeight];
-      for (int j = 0; j < width; ++j) {
-        std::memcpy(block[j], from + (column + j) * src_column, height * sizeof(T));
-      }
-      for (int i = 0; i < height; ++i) {
-        T* line = to + i * dst_row + column;
-        if (width == kWidth) {
-          for (int j = 0; j < kWidth; ++j) line[j] = block[j][i];
-        } else {
-          for (int j = 0; j < width; ++j) line[j] = block[j][i];
-        }
-      }
-    }
+    transpose_block(from, src_column, to, dst_row, std::min(kHeight, rows - row), columns);
   });
 }
 

@@ -1,5 +1,5 @@
-// Matrix products: operands made fit for a library, and the result cut into blocks by shape, so that
-// the bits do not depend on the number of threads.
+// Matrix products: operands made fit for a library, and the result cut into blocks by shape, so
+// that the bits do not depend on the number of threads.
 #include "kernels/gemm.h"
 
 #include <algorithm>
@@ -15,35 +15,46 @@
 namespace firn::kernels::cpu {
 namespace {
 
+/// An axis cut into nearly equal parts, in multiples of a register tile but for the last.
+class Cut {
+ public:
+  Cut(std::int64_t size, std::int64_t parts)
+      : size_(size), tiles_((size + kTile - 1) / kTile), parts_(std::min(parts, tiles_)) {}
+  std::int64_t parts() const { return parts_; }
+  std::int64_t begin(std::int64_t part) const {
+    return std::min(size_, part * tiles_ / parts_ * kTile);
+  }
+  std::int64_t size(std::int64_t part) const { return begin(part + 1) - begin(part); }
+
+ private:
+  static constexpr std::int64_t kTile = 16;
+  std::int64_t size_, tiles_, parts_;
+};
+
 /// The block grid: a function of the shape alone. Blocks of some 4 MFLOP keep several threads busy
-/// and pack little twice; columns first, in multiples of the widest register tile.
+/// and pack little twice. An even number of equal parts leaves neither of two threads waiting.
 struct Grid {
-  std::int64_t rows, cols;  // of a block
+  Cut rows, cols;
 
   static Grid of(std::int64_t m, std::int64_t n, std::int64_t k) {
-    constexpr std::int64_t kFlops = std::int64_t{1} << 22;
-    constexpr std::int64_t kMaxBlocks = 64, kColumns = 48, kRows = 16;
-    const auto blocks = std::min<std::int64_t>(kMaxBlocks, 2 * m * n * k / kFlops);
-    if (blocks <= 1) return {m, n};
-    const auto cut = [](std::int64_t size, std::int64_t parts, std::int64_t multiple) {
-      const std::int64_t part = (size + parts - 1) / parts;
-      return std::min(size, (part + multiple - 1) / multiple * multiple);
+    constexpr std::int64_t kFlops = std::int64_t{1} << 22, kMaxBlocks = 64, kColumns = 112;
+    const auto even = [](std::int64_t size, std::int64_t part) {
+      return std::max<std::int64_t>(1, (size + part) / (2 * part) * 2);
     };
-    const std::int64_t col_parts = std::clamp<std::int64_t>(n / (2 * kColumns), 1, blocks);
-    const std::int64_t row_parts = std::clamp<std::int64_t>(blocks / col_parts, 1, (m + 63) / 64);
-    return {cut(m, row_parts, kRows), cut(n, col_parts, kColumns)};
+    const auto blocks = std::min(kMaxBlocks, even(2 * m * n * k, kFlops));
+    const std::int64_t across = std::min(even(n, kColumns), blocks);
+    return {{m, std::clamp<std::int64_t>(blocks / across, 1, (m + 63) / 64)}, {n, across}};
   }
 };
 
 template <class T>
 void product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Operand<T>& a,
              const Operand<T>& b, T beta, T* c, std::int64_t ldc, const T* bias) {
-  const Grid grid = Grid::of(m, n, k);
-  const std::int64_t across = (n + grid.cols - 1) / grid.cols;
-  const std::int64_t down = (m + grid.rows - 1) / grid.rows;
-  parallel_for(across * down, m * n * k, [&](std::int64_t task) {
-    const std::int64_t i = task / across * grid.rows, j = task % across * grid.cols;
-    const std::int64_t rows = std::min(grid.rows, m - i), cols = std::min(grid.cols, n - j);
+  const auto [down, across] = Grid::of(m, n, k);
+  parallel_for(down.parts() * across.parts(), m * n * k, [&](std::int64_t task) {
+    const std::int64_t row = task / across.parts(), column = task % across.parts();
+    const std::int64_t i = down.begin(row), rows = down.size(row);
+    const std::int64_t j = across.begin(column), cols = across.size(column);
     T* out = c + i * ldc + j;
     const Operand<T> x{a.at(i, 0), a.ld, a.transposed}, y{b.at(0, j), b.ld, b.transposed};
     gemm_block(rows, cols, k, alpha, x, y, beta, out, ldc);

@@ -9,6 +9,8 @@
 
 #include "firn/error.h"
 #include "kernels/cpu/onednn.h"
+#include "kernels/cpu/transpose.h"
+#include "kernels/cpu/workspace.h"
 #endif
 
 namespace firn::kernels::cpu {
@@ -39,29 +41,58 @@ void through_eigen(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, cons
 #ifdef FIRN_HAS_ONEDNN
 OneThread::OneThread() noexcept : saved_(omp_get_max_threads()) { omp_set_num_threads(1); }
 OneThread::~OneThread() { omp_set_num_threads(saved_); }
-#endif
 
-template <>
-void gemm_block(std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
-                const Operand<float>& a, const Operand<float>& b, float beta, float* c,
-                std::int64_t ldc) {
-#ifdef FIRN_HAS_ONEDNN
-  if (k == 0) {  // dnnl_sgemm would leave c as it is
-    for (std::int64_t i = 0; i < m; ++i)
-      for (std::int64_t j = 0; j < n; ++j) c[i * ldc + j] = beta == 0 ? 0 : beta * c[i * ldc + j];
-    return;
-  }
-  const OneThread guard;
+namespace {
+
+void through_onednn(std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
+                    const Operand<float>& a, const Operand<float>& b, float beta, float* c,
+                    std::int64_t ldc) {
   const auto status = dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', m, n, k, alpha,
                                  a.data, a.ld, b.data, b.ld, beta, c, ldc);
   if (status != dnnl_success)
     throw Error("gemm", "dnnl_sgemm answered " + std::to_string(static_cast<int>(status)) +
                             " for [" + std::to_string(m) + ", " + std::to_string(k) + "] x [" +
                             std::to_string(k) + ", " + std::to_string(n) + "]");
-#else
-  through_eigen(m, n, k, alpha, a, b, beta, c, ldc);
-#endif
 }
+
+/// From as many rows and columns on it pays to transpose b first: oneDNN multiplies by b at 0.95 of
+/// the peak, and by a transposed one at 0.4 to 0.9, the less the fewer rows there are.
+constexpr std::int64_t kPackedRows = 32, kPackedColumns = 16;
+/// As many elements of b at a time stay in the second-level cache.
+constexpr std::int64_t kPanel = 1 << 17;
+
+}  // namespace
+
+template <>
+void gemm_block(std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
+                const Operand<float>& a, const Operand<float>& b, float beta, float* c,
+                std::int64_t ldc) {
+  if (k == 0) {  // dnnl_sgemm would leave c as it is
+    for (std::int64_t i = 0; i < m; ++i)
+      for (std::int64_t j = 0; j < n; ++j) c[i * ldc + j] = beta == 0 ? 0 : beta * c[i * ldc + j];
+    return;
+  }
+  const OneThread guard;
+  if (!b.transposed || m < kPackedRows || n < kPackedColumns)
+    return through_onednn(m, n, k, alpha, a, b, beta, c, ldc);
+  const std::int64_t depth = std::clamp<std::int64_t>(kPanel / n, 1, k);
+  const Workspace panel({depth, n}, DType::f32);
+  const Operand<float> packed{panel.view().as<float>(), n, false};
+  for (std::int64_t p = 0; p < k; p += depth) {
+    const std::int64_t rows = std::min(depth, k - p);
+    transpose_block(b.at(p, 0), b.ld, panel.view().as<float>(), n, rows, n);
+    through_onednn(m, n, rows, alpha, {a.at(0, p), a.ld, a.transposed}, packed, p == 0 ? beta : 1,
+                   c, ldc);
+  }
+}
+#else
+template <>
+void gemm_block(std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
+                const Operand<float>& a, const Operand<float>& b, float beta, float* c,
+                std::int64_t ldc) {
+  through_eigen(m, n, k, alpha, a, b, beta, c, ldc);
+}
+#endif
 
 template <>
 void gemm_block(std::int64_t m, std::int64_t n, std::int64_t k, double alpha,

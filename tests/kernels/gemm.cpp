@@ -134,6 +134,9 @@ TEST_CASE("gemm: 16-bit operands sum in f32 and may accumulate into f32") {
 TEST_CASE("gemm: a sum long enough to be cut into parts") {
   check({16, 24, 9000}, f16, f32, true, false, {.alpha = 1, .beta = 1, .bias = {}});
   check({16, 24, 9000}, f32, f32, false, true, {});
+  // On the CPU b is transposed part by part here.
+  check({40, 35, 9000}, f32, f32, false, true, {.alpha = -0.5, .beta = 0.25, .bias = {}});
+  check({40, 35, 9000}, f32, f32, true, true, {.alpha = 1, .beta = 1, .bias = {}});
 }
 
 TEST_CASE("gemm: a result of many blocks, with the same bits for any number of threads") {
