@@ -2,13 +2,12 @@
 //   bench_torch_gpt [--threads N] [--epochs N] [--steps N]
 #include "../gpt.h"
 
-#include <immintrin.h>
 #include <torch/torch.h>
 
 #include <cmath>
 #include <limits>
 
-#include "../harness.h"
+#include "setup.h"
 
 using namespace bench::gpt;
 
@@ -77,11 +76,7 @@ struct Gpt : torch::nn::Module {
 
 int main(int argc, char** argv) {
   const Options run(argc, argv);
-  torch::set_num_threads(run.threads);
-  torch::manual_seed(1);
-  at::globalContext().setFlushDenormal(true);
-#pragma omp parallel
-  _mm_setcsr(_mm_getcsr() | 0x8040);  // subnormals are flushed in every thread
+  bench::set_up(bench::Options(argc, argv));
   Tokens tokens(run.all_steps());
   Gpt net;
   std::int64_t parameters = 0;
