@@ -1,11 +1,10 @@
 // Steps of a model with BatchNorm as graphs: micro-steps pool in theirs, the last one of a cycle
 // moves the running statistics in its own, and all of it is what eager steps do.
-#include <limits>
-
+#include "firn/nn/batch_norm.h"
 #include "firn/firn.h"
 #include "firn/graph.h"
-#include "firn/nn/batch_norm.h"
 #include "firn/warning.h"
+#include "graph/steps.h"
 #include "optim/problem.h"
 #include "support/catch.h"
 #include "support/values.h"
@@ -54,24 +53,8 @@ Run train(const Setting& s, bool as_graph, int micro_steps) {
     opt.backward(cross_entropy(net(x), y));
     opt.step();
   };
-  graph::Step step(opt, work);
-  Rng rng(5);
   Run run;
-  for (int i = 0; i < micro_steps; ++i) {
-    auto data = rng.uniforms(x.numel(), -1, 2);
-    if (i % 20 == 7) data[3] = std::numeric_limits<double>::infinity();
-    std::vector<double> labels;
-    for (int j = 0; j < kBatch; ++j) labels.push_back(static_cast<double>(rng.below(kClasses)));
-    copy_(x, make(data, x.shape(), t));
-    copy_(y, make(labels, {kBatch}, i64));
-    const auto before = host_waits();
-    if (as_graph) {
-      step();
-    } else {
-      work();
-    }
-    run.waits += host_waits() - before;
-  }
+  run.waits = take_steps(opt, {x, y, kClasses, true}, micro_steps, as_graph, work);
   opt.flush();  // by hand, after replays
   for (const nn::NamedTensor& b : net.named_buffers())
     run.buffers = run.buffers + bits_of(b.tensor);

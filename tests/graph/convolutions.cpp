@@ -5,7 +5,7 @@
 
 #include "firn/conv.h"
 #include "firn/firn.h"
-#include "firn/graph.h"
+#include "graph/steps.h"
 #include "support/catch.h"
 #include "support/values.h"
 #ifdef FIRN_HAS_CUDA
@@ -31,19 +31,7 @@ std::vector<std::vector<double>> train(DType t, std::int64_t accumulate, bool as
     opt.backward(cross_entropy(linear(reshape(h, {4, 16 * 2 * 2}), w3), y));
     opt.step();
   };
-  graph::Step step(opt, work);
-  Rng rng(5);
-  for (int i = 0; i < 12; ++i) {
-    std::vector<double> labels;
-    for (int j = 0; j < 4; ++j) labels.push_back(static_cast<double>(rng.below(4)));
-    copy_(x, make(rng.uniforms(4 * 64, -1, 1), {4, 1, 8, 8}, t));
-    copy_(y, make(labels, {4}, i64));
-    if (as_graph) {
-      step();
-    } else {
-      work();
-    }
-  }
+  take_steps(opt, {x, y, 4}, 12, as_graph, work);
   std::vector<std::vector<double>> out;
   for (const Tensor& w : {w1, b1, w2, b2, w3}) out.push_back(values_of(w));
   return out;

@@ -1,9 +1,9 @@
 // Whole training steps as graphs, against the same steps given to the device one kernel at a time.
-#include <limits>
 #include <string>
 
 #include "firn/firn.h"
 #include "firn/graph.h"
+#include "graph/steps.h"
 #include "support/catch.h"
 #include "support/simulator.h"
 #include "support/values.h"
@@ -11,6 +11,7 @@
 using namespace firn;
 using firn::testing::error_of;
 using firn::testing::expect_same;
+using firn::testing::take_steps;
 using firn::testing::values_of;
 using graph::Step;
 
@@ -53,24 +54,8 @@ Run train(const Setting& s, bool as_graph, int micro_steps) {
     opt.backward(cross_entropy(linear(h, w2), y));
     opt.step();
   };
-  Step step(opt, work);
-  testing::Rng rng(5);
   Run run;
-  for (int i = 0; i < micro_steps; ++i) {
-    auto data = rng.uniforms(kBatch * kIn, -1, 1);
-    if (s.overflow && i % 20 == 7) data[3] = std::numeric_limits<double>::infinity();
-    std::vector<double> labels;
-    for (int j = 0; j < kBatch; ++j) labels.push_back(static_cast<double>(rng.below(kOut)));
-    copy_(x, testing::make(data, {kBatch, kIn}, t));
-    copy_(y, testing::make(labels, {kBatch}, i64));
-    const auto before = host_waits();
-    if (as_graph) {
-      step();
-    } else {
-      work();
-    }
-    run.waits += host_waits() - before;
-  }
+  run.waits = take_steps(opt, {x, y, kOut, s.overflow}, micro_steps, as_graph, work);
   const optim::StepReport report = opt.last_report();
   run.applied = report.applied_steps();
   run.skipped = report.skipped_steps();

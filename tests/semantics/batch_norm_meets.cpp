@@ -15,7 +15,7 @@ struct Replayed {
 };
 Replayed replayed(BatchNormMode mode, const LossScale& scale, double limit) {
   Net net(mode);
-  const WarningHandler before = set_warning_handler({});
+  const Warnings expected;
   optim::AdamW opt(net.parameters(), {.lr = 0.01}, {.loss_scale = scale});
   Replayed out;
   for (std::uint64_t step = 0; step < 3; ++step) {
@@ -28,7 +28,6 @@ Replayed replayed(BatchNormMode mode, const LossScale& scale, double limit) {
     });
     REQUIRE(report.applied());
   }
-  set_warning_handler(before);
   out.buffers = bits_of_buffers(net);
   out.training = bits_of_training(opt);
   return out;
@@ -84,9 +83,7 @@ TEST_CASE("[S19][S16] bn_cycle: each layer follows the optimizer that trains it"
 TEST_CASE("[S19][S20] bn_cycle: the two passes over parts count their samples once") {
   for (const BatchNormMode mode : {BatchNormMode::cycle_pooled, BatchNormMode::micro}) {
     CAPTURE(mode == BatchNormMode::micro);
-    std::string warning;
-    const WarningHandler before =
-        set_warning_handler([&](const std::string& text) { warning += text; });
+    const Warnings warnings;
     Net net(mode, f64);
     optim::SGD opt(net.parameters(), {.lr = 0.1});
     const Batch b = batch_of(8, f64);
@@ -111,8 +108,7 @@ TEST_CASE("[S19][S20] bn_cycle: the two passes over parts count their samples on
     for (int i = 0; mode == BatchNormMode::micro && i < 4; ++i)
       want = moved(want, rows.slice(0, 16 * i, 16 * i + 16), 0.1);
     CHECK(distance(running(net.bn), want) <= 1e-12);
-    CHECK(warning.empty() == (mode == BatchNormMode::cycle_pooled));
-    set_warning_handler(before);
+    CHECK(warnings.texts.empty() == (mode == BatchNormMode::cycle_pooled));
   }
 }
 
@@ -230,18 +226,6 @@ struct Deep : nn::Module {
   nn::BatchNorm1d last{kIn};
   FIRN_MEMBERS(blocks, last)
   Tensor forward(const Tensor& x) override { return last(blocks[0](x)); }
-};
-
-class Warnings {
- public:
-  Warnings() : before_(set_warning_handler([this](const std::string& t) { texts.push_back(t); })) {}
-  ~Warnings() { set_warning_handler(before_); }
-  Warnings(const Warnings&) = delete;
-  Warnings& operator=(const Warnings&) = delete;
-  std::vector<std::string> texts;
-
- private:
-  WarningHandler before_;
 };
 
 TEST_CASE("[S19] bn_cycle: micro mode under accumulation is warned of, once per layer") {
