@@ -3,6 +3,7 @@
 #include "kernels/gemm.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <type_traits>
 
@@ -31,19 +32,25 @@ class Cut {
   std::int64_t size_, tiles_, parts_;
 };
 
-/// The block grid: a function of the shape alone. Blocks of some 4 MFLOP keep several threads busy
-/// and pack little twice. An even number of equal parts leaves neither of two threads waiting.
+/// The block grid: a function of the shape alone. Blocks of some 4 MFLOP, of more in larger
+/// products, keep several threads busy and pack little twice; they are as square as the result, but
+/// not narrow. An even number of equal parts leaves neither of two threads waiting.
 struct Grid {
   Cut rows, cols;
 
   static Grid of(std::int64_t m, std::int64_t n, std::int64_t k) {
-    constexpr std::int64_t kFlops = std::int64_t{1} << 22, kMaxBlocks = 64, kColumns = 112;
-    const auto even = [](std::int64_t size, std::int64_t part) {
-      return std::max<std::int64_t>(1, (size + part) / (2 * part) * 2);
+    constexpr std::int64_t kFlops = std::int64_t{1} << 22, kColumns = 112, kRows = 64;
+    const auto even = [](double parts) {
+      return std::max<std::int64_t>(1, 2 * std::llround(parts / 2));
     };
-    const auto blocks = std::min(kMaxBlocks, even(2 * m * n * k, kFlops));
-    const std::int64_t across = std::min(even(n, kColumns), blocks);
-    return {{m, std::clamp<std::int64_t>(blocks / across, 1, (m + 63) / 64)}, {n, across}};
+    const std::int64_t flops = 2 * m * n * k;
+    const std::int64_t most = std::clamp<std::int64_t>(flops / (kFlops * 64), 16, 64);
+    const std::int64_t blocks = std::min(most, even(static_cast<double>(flops) / kFlops));
+    const double square = std::sqrt(static_cast<double>(blocks * n) / static_cast<double>(m));
+    const std::int64_t across =
+        std::min({blocks, even(square), even(static_cast<double>(n) / kColumns)});
+    return {{m, std::clamp<std::int64_t>(blocks / across, 1, (m + kRows - 1) / kRows)},
+            {n, across}};
   }
 };
 
