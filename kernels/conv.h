@@ -2,7 +2,8 @@
 // unless said: x [n, c, h, w], w [k, c/groups, r, s], y and dy [n, k, p, q], sizes as in conv2d
 // (firn/conv.h), which has checked them. Views may have any strides; those with axis 1 fastest in
 // memory (channels-last) are not copied. Products are summed in f32 (f64 for f64), in an order that
-// depends on shapes and geometry alone. An empty batch, or no channels, is allowed.
+// depends on shapes, dtypes, geometry and beta alone, on CUDA devices also on how the views lie in
+// memory (order, alignment). Empty tensors are allowed.
 #pragma once
 
 #include <array>

@@ -30,8 +30,8 @@ constexpr bool kHasCudnn = true;
 constexpr bool kHasCudnn = false;  // built without its headers
 #endif
 
-/// Whether cuDNN may be asked: not for f64, images that are cut at their edges, or results of other
-/// sizes than the geometry gives.
+/// Whether cuDNN may be asked: not for f64, empty images, those that are cut at their edges, or
+/// results of other sizes than the geometry gives.
 bool asks_cudnn(const ConvSizes& s, const ConvGeometry& g, DType dtype) {
   const auto size = [&](std::size_t axis, std::int64_t in, std::int64_t taps) {
     return (in + g.before[axis] + g.after[axis] - g.dilation[axis] * (taps - 1) - 1) /
@@ -39,7 +39,7 @@ bool asks_cudnn(const ConvSizes& s, const ConvGeometry& g, DType dtype) {
            1;
   };
   return conv_path().load(std::memory_order_relaxed) == ConvPath::automatic &&
-         dtype != DType::f64 && s.c > 0 && g.after[0] >= 0 && g.after[1] >= 0 &&
+         dtype != DType::f64 && s.c * s.h * s.w > 0 && g.after[0] >= 0 && g.after[1] >= 0 &&
          s.p == size(0, s.h, s.r) && s.q == size(1, s.w, s.s);
 }
 

@@ -208,6 +208,10 @@ TEST_CASE("conv: nothing to sum gives the bias, and leaves or clears gradients")
   check_all({2, 0, 5, 5, 4, 3, 3}, f32, Order::channels_last);
   check_all({2, 3, 5, 5, 0, 3, 3}, f32, Order::channels_last);
   check_all({2, 0, 5, 5, 0, 1, 1}, f16, Order::channels_last);
+  // No positions but those of the padding.
+  for (const auto& [h, w] : {std::pair{0, 5}, {4, 0}})
+    check_all({2, 16, h, w, 16, 2, 3, {.before = {1, 2}, .after = {2, 1}}}, f32,
+              Order::channels_last);
 }
 
 TEST_CASE("conv: a NaN goes through relu, and reaches what it is a part of only") {
