@@ -48,7 +48,7 @@ struct Conv2dOptions {
 /// x [n, c, h, w] (or [c, h, w]: one image, and so is the result), weight [k, c/groups, r, s], bias
 /// [k] or undefined; result [n, k, p, q] with
 /// p = (h + padding around - dilation (r-1) - 1) / stride + 1. Throws where groups divides c or k
-/// not, or the kernel is larger than the padded input.
+/// not, or the kernel is larger than the padded input, or a side of that has 2^31 positions.
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               const Conv2dOptions& options = {});
 

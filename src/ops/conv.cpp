@@ -22,6 +22,9 @@ namespace {
 
 constexpr const char* kAxisNames[2] = {"height", "width"};
 
+/// Kernels on devices count the positions of an axis, those of the padding too, in 32 bits.
+constexpr std::int64_t kMostPositions = std::numeric_limits<std::int32_t>::max();
+
 /// Rank 4, as kernels want it: what has one spatial axis gets a height of 1.
 template <class V>
 V planes(V v) {
@@ -48,8 +51,7 @@ struct Numbers {
 
 void check_numbers(const char* op, const Numbers& o, Extent2 padding) {
   const auto at_least = [&](const char* what, Extent2 v, std::int64_t least) {
-    constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();  // products fit
-    FIRN_CHECK(std::min(v.h, v.w) >= least && std::max(v.h, v.w) <= kMost, op,
+    FIRN_CHECK(std::min(v.h, v.w) >= least && std::max(v.h, v.w) <= kMostPositions, op,
                "sizes are height, then width",
                "{} = {}, {} must be at least {} (and fit in 32 bits)", what, v.h, v.w, least);
   };
@@ -57,6 +59,11 @@ void check_numbers(const char* op, const Numbers& o, Extent2 padding) {
   at_least("dilation", o.dilation, 1);
   at_least("padding", padding, 0);
   FIRN_CHECK(o.groups >= 1, op, "1 mixes all channels", "groups = {} must be at least 1", o.groups);
+}
+
+void check_positions(const char* op, const char* axis, std::int64_t padded) {
+  FIRN_CHECK(padded <= kMostPositions, op, "convolve parts of it",
+             "the {} of the padded image, {}, does not fit in 32 bits", axis, padded);
 }
 
 /// `spatial` axes after batch and channels; the batch axis of x may be missing.
@@ -179,11 +186,13 @@ Tensor conv(const char* op, const Tensor& x, const Tensor& weight, const Tensor&
     FIRN_CHECK(!padding.same || g.stride[at] == 1, op, "give the padding in numbers",
                "padding that keeps the size needs stride 1, not {}", g.stride[at]);
     const std::int64_t padded = size + g.before[at] + g.after[at];
+    const char* const axis = spatial == 2 ? kAxisNames[at] : "length";
     FIRN_CHECK(padded > reach, op, "pad more, or take a smaller kernel or dilation",
                "the kernel is larger than the padded input: {} is {} of input and {} of padding, "
                "{} taps at dilation {} reach over {}; x {}, weight {}",
-               spatial == 2 ? kAxisNames[at] : "length", size, padded - size, taps, g.dilation[at],
-               reach + 1, describe(x), describe(weight));
+               axis, size, padded - size, taps, g.dilation[at], reach + 1, describe(x),
+               describe(weight));
+    check_positions(op, axis, padded);
     shape.push_back((padded - reach - 1) / g.stride[at] + 1);
   }
   if (x.rank() == spatial + 2) return convolve(op, x, weight, bias, g, shape, o.activation);
@@ -283,6 +292,7 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bia
                "the result's {} would be {}: {} of input, padding {}, {} taps; x {}, weight {}",
                kAxisNames[at], result, size, of(o.padding), weight.size(i - 2), describe(x),
                describe(weight));
+    check_positions(op, kAxisNames[at], result + 2 * of(o.padding));
     shape.push_back(result);
   }
   if (x.rank() == 4) return convolve_transposed(x, weight, bias, g, shape);
