@@ -219,7 +219,7 @@ bool thin(ConvPass pass, const ConvSizes& z) {
 
 class Cache {
  public:
-  using Key = std::array<std::int64_t, 21>;
+  using Key = std::array<std::int64_t, 19>;
 
   std::shared_ptr<const OnednnConv> find(ConvPass pass, const ConvSizes& z,
                                          const std::array<std::int64_t, 2>& images, bool bias) {

@@ -17,12 +17,6 @@ struct Set {
   std::int64_t pixels;  // of one image
 };
 
-/// So many pixels or values at once.
-template <class T, int kWidth>
-struct alignas(sizeof(T) * kWidth) Group {
-  T lane[kWidth];
-};
-
 /// The position for the next launch: every block has read it when the last one moves it.
 static __device__ void move_cursor(const Set& set, std::int64_t* cursor, std::int64_t count) {
   if (is_last_block(reinterpret_cast<unsigned*>(cursor + 1)) && threadIdx.x == 0) {
@@ -43,11 +37,11 @@ static __global__ void take_batch_kernel(Set set, std::int64_t* cursor, float me
     const std::int64_t sample = i / groups, group = i - sample * groups;
     const std::int64_t row = set.order[(position + sample) % set.samples];
     const auto pixels =
-        reinterpret_cast<const Group<std::uint8_t, kWidth>*>(set.images + row * set.pixels)[group];
-    Group<T, kWidth> values;
+        reinterpret_cast<const Lanes<std::uint8_t, kWidth>*>(set.images + row * set.pixels)[group];
+    Lanes<T, kWidth> values;
     for (int k = 0; k < kWidth; ++k)
       narrow(math::normalised<ComputeOf<T>>(pixels.lane[k], mean, stddev), values.lane[k]);
-    reinterpret_cast<Group<T, kWidth>*>(x)[i] = values;
+    reinterpret_cast<Lanes<T, kWidth>*>(x)[i] = values;
     if (group == 0) y[sample] = load_element<std::int64_t>(set.labels, set.label_dtype, row);
   }
   move_cursor(set, cursor, count);
@@ -66,7 +60,7 @@ static __global__ void take_augmented_kernel(Set set, std::int64_t* cursor, floa
     const std::int64_t sample = i / groups, group = i - sample * groups;
     const std::int64_t at = (position + sample) % set.samples, row = set.order[at];
     const math::Placement p = math::placement(a, epoch + (position + sample) / set.samples, at);
-    Group<T, kWidth> values;
+    Lanes<T, kWidth> values;
     for (int k = 0; k < kWidth; ++k) {
       const auto pixel = static_cast<int>(group * kWidth + k);
       const int plane = pixel / (a.height * a.width), within = pixel % (a.height * a.width);
@@ -77,7 +71,7 @@ static __global__ void take_augmented_kernel(Set set, std::int64_t* cursor, floa
           math::normalised<C>(source < 0 ? std::uint8_t{0} : from[source], mean, stddev);
       narrow(p.erased(r, c) ? C(0) : value, values.lane[k]);
     }
-    reinterpret_cast<Group<T, kWidth>*>(x)[i] = values;
+    reinterpret_cast<Lanes<T, kWidth>*>(x)[i] = values;
     if (group == 0) y[sample] = load_element<std::int64_t>(set.labels, set.label_dtype, row);
   }
   move_cursor(set, cursor, count);

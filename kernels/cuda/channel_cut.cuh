@@ -103,10 +103,6 @@ struct ChannelStep {
 // ---- Elements of a step ----
 
 template <class T, int kVec>
-struct alignas(kVec * sizeof(T)) Lanes {
-  T lane[kVec];
-};
-template <class T, int kVec>
 __device__ Lanes<T, kVec> load_lanes(const T* p) {
   return *reinterpret_cast<const Lanes<T, kVec>*>(p);
 }

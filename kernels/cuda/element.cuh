@@ -67,6 +67,13 @@ struct alignas(16) Pack {
   T lane[kWidth];
 };
 
+/// Neighbouring elements that are loaded and stored at once, where the address is a multiple of
+/// their size.
+template <class T, int kCount>
+struct alignas(kCount * sizeof(T)) Lanes {
+  T lane[kCount];
+};
+
 /// fn(T()) with the C++ type of a floating dtype: __half, __nv_bfloat16, float or double.
 template <class Fn>
 void with_floating(DType dtype, Fn&& fn) {

@@ -67,11 +67,6 @@ struct Taps {
   std::int64_t tap;  ///< from a tap to the next
 };
 
-template <class T, int V>
-struct alignas(V * sizeof(T)) Lanes {
-  T lane[V];
-};
-
 /// V neighbouring channels of dx a thread. `axes` gives their place in dx, that of their group's
 /// first tap in the columns of their image, and their row and column in the image.
 template <class T, int V>

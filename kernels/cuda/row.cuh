@@ -175,13 +175,11 @@ struct RowVector {
   template <class P, class C, int kWidth>
   __device__ Values<C, kWidth> load_packs(std::int64_t j) const {
     constexpr int kLanes = Pack<P>::kWidth < kWidth ? Pack<P>::kWidth : kWidth;
-    struct alignas(kLanes * sizeof(P)) Lanes {
-      P lane[kLanes];
-    };
     Values<C, kWidth> x;
     for (int i = 0; i < kWidth; i += kLanes) {
-      const Lanes lanes = *reinterpret_cast<const Lanes*>(static_cast<const P*>(data) + j + i);
-      for (int k = 0; k < kLanes; ++k) x.of[i + k] = static_cast<C>(widen(lanes.lane[k]));
+      const auto pack =
+          *reinterpret_cast<const Lanes<P, kLanes>*>(static_cast<const P*>(data) + j + i);
+      for (int k = 0; k < kLanes; ++k) x.of[i + k] = static_cast<C>(widen(pack.lane[k]));
     }
     return x;
   }
