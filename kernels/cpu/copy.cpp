@@ -68,6 +68,10 @@ void transpose(const Walk& walk, int axis, const T* src, T* dst, std::int64_t nu
   const std::int64_t dst_row = walk.stride(0, axis), src_column = walk.stride(1, inner);
   const std::int64_t stripes = (rows + kHeight - 1) / kHeight;
   const std::int64_t matrices = numel / (rows * columns);
+  constexpr std::int64_t kBytes = sizeof(T), kLine = 64;
+  const bool streams = kSquare<T> * kBytes == kLine && outgrows_caches(numel * kBytes) &&
+                       reinterpret_cast<std::uintptr_t>(dst) % kLine == 0 &&
+                       dst_row * kBytes % kLine == 0;
   parallel_for(matrices * stripes, numel, [&](std::int64_t chunk) {
     std::int64_t rest = chunk / stripes;
     const std::int64_t row = chunk % stripes * kHeight;
@@ -79,7 +83,10 @@ void transpose(const Walk& walk, int axis, const T* src, T* dst, std::int64_t nu
       to += rest % walk.size(d) * walk.stride(0, d);
       rest /= walk.size(d);
     }
-    transpose_block(from, src_column, to, dst_row, std::min(kHeight, rows - row), columns);
+    const std::int64_t height = std::min(kHeight, rows - row);
+    if (!streams) return transpose_block(from, src_column, to, dst_row, height, columns);
+    transpose_block<true>(from, src_column, to, dst_row, height, columns);
+    end_stream();
   });
 }
 

@@ -10,6 +10,7 @@
 #include "firn/view.h"
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/streaming.h"
 #include "kernels/cpu/tile.h"
 #include "kernels/math/unary.h"
 #include "kernels/walk.h"
@@ -58,11 +59,27 @@ void elementwise(RowFn<C> row, const ConstView* const (&in)[N], const View& out,
   const std::int64_t chunks = (numel + kChunk - 1) / kChunk;
   if (direct) {
     C* const y = static_cast<C*>(out.data);
+    // Lines that are read anyway are better written where they are.
+    bool streams = !accumulate && outgrows_caches(numel * static_cast<std::int64_t>(sizeof(C)));
+    for (int k = 0; k < N; ++k) streams = streams && in[k]->data != y;
     parallel_for(chunks, numel * cost, [&](std::int64_t c) {
-      const std::int64_t begin = c * kChunk;
+      const std::int64_t begin = c * kChunk, end = std::min(begin + kChunk, numel);
       const C* x[N];
-      for (int k = 0; k < N; ++k) x[k] = static_cast<const C*>(in[k]->data) + begin;
-      row(x, accumulate ? y + begin : nullptr, y + begin, std::min(kChunk, numel - begin), args);
+      const auto point_at = [&](std::int64_t i) {
+        for (int k = 0; k < N; ++k) x[k] = static_cast<const C*>(in[k]->data) + i;
+      };
+      if (!streams) {
+        point_at(begin);
+        return row(x, accumulate ? y + begin : nullptr, y + begin, end - begin, args);
+      }
+      alignas(64) C buffer[kRow];
+      for (std::int64_t i = begin; i < end; i += kRow) {
+        const std::int64_t n = std::min(kRow, end - i);
+        point_at(i);
+        row(x, nullptr, buffer, n, args);
+        stream_bytes(buffer, y + i, n * static_cast<std::int64_t>(sizeof(C)));
+      }
+      end_stream();
     });
     return;
   }

@@ -14,6 +14,7 @@
 #include "firn/view.h"
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/streaming.h"
 #include "kernels/cpu/tile.h"
 
 namespace firn::kernels::cpu {
@@ -42,6 +43,8 @@ class RowReader {
   const C* row(std::int64_t i, C* buffer) const {
     return load_row(advance(data_, dtype_, i * stride_), dtype_, 1, n_, buffer);
   }
+  /// How many elements of C the next row lies behind a row that is not converted; 0 where it is.
+  std::int64_t ahead() const { return converts() ? 0 : stride_; }
   /// Whether row() uses the buffer, and how long that must be.
   bool converts() const { return dtype_ != dtype_of<C>; }
   std::int64_t size() const { return n_; }
@@ -71,6 +74,14 @@ class RowWriter {
   float beta() const { return beta_; }
   bool converts() const { return dtype_ != dtype_of<C>; }
   std::int64_t size() const { return n_; }
+  /// Whether rows that are written once should go past the caches, in whole tiles.
+  bool streams(std::int64_t rows) const {
+    constexpr std::int64_t kBytes = sizeof(C);
+    const auto whole = [](std::int64_t bytes) { return bytes % tiles::kTileBytes == 0; };
+    return beta_ == 0 && !converts() && outgrows_caches(rows * n_ * kBytes) && whole(n_ * kBytes) &&
+           whole(stride_ * kBytes) &&
+           whole(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(data_)));
+  }
 
  private:
   void* data_;
@@ -141,9 +152,11 @@ auto sum_lanes(const States& states, int used) {
   return lanes[0];
 }
 
-/// The monoid sum of pass(in[j]...) over a row, in an order that depends on n alone.
+/// The monoid sum of pass(in[j]...) over a row, in an order that depends on n alone. Meanwhile what
+/// lies `ahead` elements behind the row comes into the second-level cache: memory would be idle in
+/// all passes over a row but the first.
 template <class C, class Pass, class... In>
-auto reduce_row(std::int64_t n, const Pass& pass, const In*... in) {
+auto reduce_row_fetching(std::int64_t n, std::int64_t ahead, const Pass& pass, const In*... in) {
   using V = Tile<C>;
   using States = decltype(pass(V::load(in)...));
   constexpr int kLanes = V::size, kUnroll = 4;  // chains that run side by side
@@ -152,11 +165,30 @@ auto reduce_row(std::int64_t n, const Pass& pass, const In*... in) {
   States acc[kUnroll];
   std::int64_t j = 0;
   for (; j + kUnroll * kLanes <= n; j += kUnroll * kLanes)
-    for (int u = 0; u < kUnroll; ++u) acc[u] = acc[u] + pass(V::load(in + j + u * kLanes)...);
+    for (int u = 0; u < kUnroll; ++u) {
+      if (ahead > 0) (__builtin_prefetch(in + j + u * kLanes + ahead, 0, 2), ...);
+      acc[u] = acc[u] + pass(V::load(in + j + u * kLanes)...);
+    }
   for (; j + kLanes <= n; j += kLanes) acc[0] = acc[0] + pass(V::load(in + j)...);
   const auto whole = sum_lanes<C>((acc[0] + acc[1]) + (acc[2] + acc[3]), kLanes);
   if (tail == 0) return whole;
   return whole + sum_lanes<C>(pass(load_first(in + j, tail)...), tail);
+}
+
+template <class C, class Pass, class... In>
+auto reduce_row(std::int64_t n, const Pass& pass, const In*... in) {
+  return reduce_row_fetching<C>(n, 0, pass, in...);
+}
+
+/// out[j] = f(in[j]...) past the caches, where RowWriter::streams().
+template <class C, class F, class... In>
+void stream_row(std::int64_t n, C* out, const F& f, const In*... in) {
+  using V = Tile<C>;
+  for (std::int64_t j = 0; j < n; j += V::size) {
+    const V v = f(V::load(in + j)...);
+    stream_bytes(&v.v, out + j, sizeof(v.v));
+  }
+  end_stream();
 }
 
 /// out[j] = beta*out[j] + f(in[j]...); beta is 0 or 1. `out` may be one of the inputs.

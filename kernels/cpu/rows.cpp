@@ -66,6 +66,7 @@ void norm_rows(const ConstView& x, const ConstView& weight, const ConstView& bia
   const RowBlocks blocks(x.shape[0], n);
   const RowReader<C> in(x);
   const RowWriter<C> out(y, 0);
+  const bool streams = out.streams(blocks.rows);
   const RowBuffer<C> parameters(2 * n);
   C* const w = parameters.data();
   C* const b = w + n;
@@ -78,9 +79,11 @@ void norm_rows(const ConstView& x, const ConstView& weight, const ConstView& bia
       C* to = out.open(i, out_buffer.data());
       const C count = static_cast<C>(n);
       const C mean = center ? reduce_row<C>(n, math::Elements<V>{}, row).value / count : C(0);
-      const C var = reduce_row<C>(n, math::CentredSquare<V>{V(mean)}, row).value / count;
+      const math::CentredSquare<V> square{V(mean)};
+      const C var = reduce_row_fetching<C>(n, in.ahead(), square, row).value / count;
       const C rstd = C(1) / std::sqrt(var + static_cast<C>(eps));
-      map_row(n, to, 0, math::Norm<V>{V(mean), V(rstd)}, row, w, b);
+      const math::Norm<V> norm{V(mean), V(rstd)};
+      streams ? stream_row(n, to, norm, row, w, b) : map_row(n, to, 0, norm, row, w, b);
       out.close(i, to);
       if (center) mean_out.as<C>()[i] = mean;
       rstd_out.as<C>()[i] = rstd;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/cpu/streaming.h"
 #include "kernels/cpu/tile.h"
 
 namespace firn::kernels::cpu {
@@ -32,8 +33,9 @@ void exchange(Row* rows, std::integer_sequence<int, Lane...>) {
 
 }  // namespace detail
 
-/// to[i*to_row + j] = from[j*from_row + i] for i and j in [0, kSquare).
-template <class T>
+/// to[i*to_row + j] = from[j*from_row + i] for i and j in [0, kSquare). With `kPast`, stores go
+/// past the caches: rows of squares are whole lines, and end_stream() is the caller's.
+template <bool kPast, class T>
 void transpose_square(const T* from, std::int64_t from_row, T* to, std::int64_t to_row) {
   constexpr int n = kSquare<T>;
   typedef T Row __attribute__((vector_size(n * sizeof(T))));
@@ -46,11 +48,17 @@ void transpose_square(const T* from, std::int64_t from_row, T* to, std::int64_t 
   if constexpr (n >= 8) detail::exchange<4>(rows, lanes);
   if constexpr (n >= 16) detail::exchange<8>(rows, lanes);
 #pragma GCC unroll 16
-  for (int i = 0; i < n; ++i) std::memcpy(to + i * to_row, &rows[i], sizeof(Row));
+  for (int i = 0; i < n; ++i) {
+    if constexpr (kPast) {
+      stream_bytes(&rows[i], to + i * to_row, sizeof(Row));
+    } else {
+      std::memcpy(to + i * to_row, &rows[i], sizeof(Row));
+    }
+  }
 }
 
 /// to[i*to_row + j] = from[j*from_row + i] for i in [0, height) and j in [0, width).
-template <class T>
+template <bool kPast = false, class T>
 void transpose_block(const T* from, std::int64_t from_row, T* to, std::int64_t to_row,
                      std::int64_t height, std::int64_t width) {
   constexpr int n = kSquare<T>;
@@ -59,7 +67,7 @@ void transpose_block(const T* from, std::int64_t from_row, T* to, std::int64_t t
       const T* const source = from + j * from_row + i;
       T* const target = to + i * to_row + j;
       if (i + n <= height && j + n <= width) {
-        transpose_square(source, from_row, target, to_row);
+        transpose_square<kPast>(source, from_row, target, to_row);
         continue;
       }
       for (std::int64_t p = 0; p < std::min<std::int64_t>(n, height - i); ++p)

@@ -1,0 +1,50 @@
+// Stores that go past the caches. An ordinary store reads the line that it will overwrite, so that
+// a large copy moves three bytes for two; and what it stores drives out of the caches what is still
+// wanted. Small results are better kept: the next kernel reads them.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+namespace firn::kernels::cpu {
+
+/// Whether a result of so many bytes is too large for a last-level cache to keep.
+inline bool outgrows_caches(std::int64_t bytes) { return bytes >= (std::int64_t{32} << 20); }
+
+/// Copies past the caches where whole lines allow it. Other threads may not read what was written
+/// before end_stream().
+inline void stream_bytes(const void* from, void* to, std::int64_t bytes) {
+#if defined(__SSE2__)
+  constexpr std::int64_t kLine = 64;
+  const auto* source = static_cast<const char*>(from);
+  auto* target = static_cast<char*>(to);
+  const auto past = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) % kLine);
+  const std::int64_t head = std::min(bytes, (kLine - past) % kLine);
+  std::memcpy(target, source, static_cast<std::size_t>(head));
+  std::int64_t i = head;
+  for (; i + kLine <= bytes; i += kLine) {
+#if defined(__AVX512F__)
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(target + i), _mm512_loadu_si512(source + i));
+#else
+    for (int k = 0; k < kLine; k += 16)
+      _mm_stream_si128(reinterpret_cast<__m128i*>(target + i + k),
+                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + i + k)));
+#endif
+  }
+  std::memcpy(target + i, source + i, static_cast<std::size_t>(bytes - i));
+#else
+  std::memcpy(to, from, static_cast<std::size_t>(bytes));
+#endif
+}
+
+inline void end_stream() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
+
+}  // namespace firn::kernels::cpu
