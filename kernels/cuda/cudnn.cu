@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <unordered_map>
+#include <utility>
 
 #include "kernels/copy.h"
 #include "kernels/cuda/contexts.h"
@@ -20,11 +21,17 @@ using gpu::check;
 using gpu::cudnn;
 using gpu::Descriptor;
 
+/// A plan, and whether a recorded graph runs its kernels: then it stays.
+struct KeptPlan {
+  ConvPlan plan;
+  bool recorded = false;
+};
+
 /// A handle with the plans made for it.
 struct Context {
   int device;
   cudnnHandle_t handle = nullptr;
-  std::unordered_map<ConvProblem::Key, ConvPlan, KeyHash> plans;
+  std::unordered_map<ConvProblem::Key, KeptPlan, KeyHash> plans;
 };
 
 /// For what cannot be done while a graph is recorded.
@@ -81,11 +88,14 @@ const ConvPlan& plan_for(const ConvProblem& p, Context& context, Stream stream, 
   auto at = context.plans.find(key);
   if (at == context.plans.end()) {
     memory::refuse_capture(op, stream.device, kNotYet);
-    if (context.plans.size() >= kMaxPlans) context.plans.clear();
-    at = context.plans.emplace(key, make_conv_plan(p, {context.handle, nullptr})).first;
-    at->second.attempts.clear();
+    if (context.plans.size() >= kMaxPlans)
+      std::erase_if(context.plans, [](const auto& kept) { return !kept.second.recorded; });
+    ConvPlan made = make_conv_plan(p, {context.handle, nullptr});
+    made.attempts.clear();
+    at = context.plans.emplace(key, KeptPlan{std::move(made)}).first;
   }
-  return at->second;
+  at->second.recorded = at->second.recorded || memory::capturing(stream.device);
+  return at->second.plan;
 }
 
 void execute(const ConvPlan& plan, const Operands& at, Context& context, Stream stream,
