@@ -21,11 +21,18 @@ inline double seconds() {
   return duration<double>(steady_clock::now().time_since_epoch()).count();
 }
 
+/// The middle one, or the mean of the two in the middle.
+inline double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
 /// Prints `what <tab> median <tab> unit <tab> min <tab> max <tab> samples`.
 inline void report(const std::string& what, const char* unit, std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  std::printf("%s\t%.6g\t%s\t%.6g\t%.6g\t%zu\n", what.c_str(), values[values.size() / 2], unit,
-              values.front(), values.back(), values.size());
+  const auto [low, high] = std::minmax_element(values.begin(), values.end());
+  std::printf("%s\t%.6g\t%s\t%.6g\t%.6g\t%zu\n", what.c_str(), median(values), unit, *low, *high,
+              values.size());
   std::fflush(stdout);
 }
 
@@ -46,12 +53,6 @@ std::vector<double> nanoseconds(Fn&& fn, int repeats = 9) {
     values.push_back((seconds() - start) / calls * 1e9);
   }
   return values;
-}
-
-/// The middle one, as report() takes it.
-inline double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 /// Reports `amount` (bytes, operations) of a call over its time: GB/s or GFLOP/s.
