@@ -3,7 +3,6 @@
 #include "kernels/gemm.h"
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 #include <type_traits>
 
@@ -33,26 +32,38 @@ class Cut {
 };
 
 /// The block grid: a function of the shape alone. Blocks of some 4 MFLOP, of more in larger
-/// products, keep several threads busy and pack little twice; they are as square as the result, but
-/// not narrow. An even number of equal parts leaves neither of two threads waiting.
+/// products, keep several threads busy and pack little twice; they are cut by columns first, since
+/// a transposed operand is turned anew for each cut by rows. An even number of equal parts leaves
+/// neither of two threads waiting.
 struct Grid {
   Cut rows, cols;
 
   static Grid of(std::int64_t m, std::int64_t n, std::int64_t k) {
-    constexpr std::int64_t kFlops = std::int64_t{1} << 22, kColumns = 112, kRows = 64;
-    const auto even = [](double parts) {
-      return std::max<std::int64_t>(1, 2 * std::llround(parts / 2));
+    constexpr std::int64_t kFlops = std::int64_t{1} << 22, kColumns = 128, kRows = 64;
+    const auto even = [](std::int64_t size, std::int64_t part) {
+      return std::max<std::int64_t>(1, (size + part) / (2 * part) * 2);
     };
     const std::int64_t flops = 2 * m * n * k;
     const std::int64_t most = std::clamp<std::int64_t>(flops / (kFlops * 64), 16, 64);
-    const std::int64_t blocks = std::min(most, even(static_cast<double>(flops) / kFlops));
-    const double square = std::sqrt(static_cast<double>(blocks * n) / static_cast<double>(m));
-    const std::int64_t across =
-        std::min({blocks, even(square), even(static_cast<double>(n) / kColumns)});
+    const std::int64_t blocks = std::min(most, even(flops, kFlops));
+    const std::int64_t across = std::min(blocks, even(n, kColumns));
     return {{m, std::clamp<std::int64_t>(blocks / across, 1, (m + kRows - 1) / kRows)},
             {n, across}};
   }
 };
+
+/// c = beta c + bias in every row, for a product to be added to; with beta 0, c is not read.
+template <class T>
+void start_rows(std::int64_t rows, std::int64_t cols, T beta, const T* bias, T* c,
+                std::int64_t ldc) {
+  for (std::int64_t i = 0; i < rows; ++i, c += ldc) {
+    if (beta == 0) {
+      std::copy_n(bias, cols, c);
+    } else {
+      for (std::int64_t j = 0; j < cols; ++j) c[j] = beta * c[j] + bias[j];
+    }
+  }
+}
 
 template <class T>
 void product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Operand<T>& a,
@@ -64,10 +75,9 @@ void product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Oper
     const std::int64_t j = across.begin(column), cols = across.size(column);
     T* out = c + i * ldc + j;
     const Operand<T> x{a.at(i, 0), a.ld, a.transposed}, y{b.at(0, j), b.ld, b.transposed};
-    gemm_block(rows, cols, k, alpha, x, y, beta, out, ldc);
-    if (!bias) return;
-    for (std::int64_t r = 0; r < rows; ++r)  // the block is still in cache
-      for (std::int64_t q = 0; q < cols; ++q) out[r * ldc + q] += bias[j + q];
+    if (!bias) return gemm_block(rows, cols, k, alpha, x, y, beta, out, ldc);
+    start_rows(rows, cols, beta, bias + j, out, ldc);
+    gemm_block(rows, cols, k, alpha, x, y, T(1), out, ldc);
   });
 }
 

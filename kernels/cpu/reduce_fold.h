@@ -40,6 +40,26 @@ void fold_rows(A* __restrict acc, const A* x, std::int64_t step, std::int64_t ro
 /// Width of the accumulators of a dense fold.
 inline constexpr std::int64_t kLanes = 64;
 
+/// The same for dense rows of kLanes elements, to the bit, in the order in which they lie: then the
+/// CPU fetches ahead by itself.
+template <class F, class A>
+void fold_lanes(A* __restrict acc, const A* x, std::int64_t rows) {
+  std::int64_t r = 0;
+  for (; r + kRowsAtOnce <= rows; r += kRowsAtOnce, x += kRowsAtOnce * kLanes) {
+    A pairs[kRowsAtOnce / 2][kLanes];
+    for (std::int64_t k = 0; k < kRowsAtOnce / 2; ++k) {
+      const A* const p = x + 2 * k * kLanes;
+      for (std::int64_t c = 0; c < kLanes; ++c)
+        pairs[k][c] = F::join(F::f(p[c]), F::f(p[kLanes + c]));
+    }
+    for (std::int64_t c = 0; c < kLanes; ++c) {
+      const A low = F::join(pairs[0][c], pairs[1][c]), high = F::join(pairs[2][c], pairs[3][c]);
+      acc[c] = F::join(acc[c], F::join(low, high));
+    }
+  }
+  fold_rows<F>(acc, x, kLanes, rows - r, kLanes);
+}
+
 /// acc[0 .. n) joined with `rows` dense rows of n <= kLanes / 2 elements: several rows side by side
 /// make a row wide enough for vectors, and the lanes are joined pairwise at the end.
 template <class F, class A>
@@ -56,8 +76,8 @@ void fold_dense(A* __restrict acc, const A* x, std::int64_t rows, std::int64_t n
   const std::int64_t width = side * n;
   for (std::int64_t i = 0; i < width; ++i) lanes[i] = F::f(x[i]);
   const std::int64_t passes = rows / side - 1;
-  if (width == kLanes) {  // a constant width keeps the lanes in registers
-    fold_rows<F>(lanes, x + kLanes, kLanes, passes, kLanes);
+  if (width == kLanes) {
+    fold_lanes<F>(lanes, x + kLanes, passes);
   } else {
     fold_rows<F>(lanes, x + width, width, passes, width);
   }
