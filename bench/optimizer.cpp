@@ -13,11 +13,11 @@ namespace {
 
 constexpr std::int64_t kParameters = 10'000'000;
 
-/// Bytes that a step reads and writes per parameter: the gradient for its norm, then gradient,
-/// weight or master, and two moments read and written, and the 16-bit copy written.
+/// Bytes that a step reads and writes per parameter: the gradient for its norm and once more,
+/// weight or master and two moments read and written, and the 16-bit copy written.
 double bytes_of(DType dtype) {
   const double copy = dtype == f32 ? 0 : 2;
-  return static_cast<double>(kParameters) * (4 + 8 + 8 + 16 + copy);
+  return static_cast<double>(kParameters) * (4 + 4 + 8 + 16 + copy);
 }
 
 void step(DType dtype) {

@@ -4,9 +4,11 @@
 //
 // An arena is a flat run of parameters of one group and dtype: element i of the weights, gradients
 // and states belong together. Each parameter begins at a multiple of 64 bytes, and zeros follow it
-// up to the next, which kernels may read and write, as zeros. An arena is cut into chunks of equal
-// size, a multiple of 1024, whatever parameters they hold, so that threads and blocks get equal
-// work; a chunk is a list of pieces, each of one parameter.
+// up to the next, which kernels may read and write, as zeros. The gradient of a parameter that is
+// not touched may be anything, infinities and NaNs included: the first contribution of a cycle is
+// stored over it. An arena is cut into chunks of equal size, a multiple of 1024, whatever
+// parameters they hold, so that threads and blocks get equal work; a chunk is a list of pieces,
+// each of one parameter.
 #pragma once
 
 #include <span>
@@ -87,11 +89,11 @@ void optim_join(std::span<const StepMemory> memories, Stream stream);
 void optim_trust_ratios(const StepMemory& memory, std::span<const OptimizerArena> arenas,
                         Stream stream);
 /// If the step applies: every touched parameter takes its update, and the model's copy is rounded
-/// from the master. In any case its gradient is zero afterwards, in the same pass. A parameter that
-/// is not touched is neither read nor written, but for its moving average, which goes on in every
-/// applied step: ema += (1 - decay) (weight - ema). Then the cycle ends: counters of the step and
-/// of the parameters it updated, the outcome, and an empty cycle; and with `moves_scale` the loss
-/// scale moves, which has no other optimizer to wait for.
+/// from the master. Gradients stay as they are. A parameter that is not touched is neither read nor
+/// written, but for its moving average, which goes on in every applied step:
+/// ema += (1 - decay) (weight - ema). Then the cycle ends: counters of the step and of the
+/// parameters it updated, the outcome, and an empty cycle; and with `moves_scale` the loss scale
+/// moves, which has no other optimizer to wait for.
 void optim_update(const StepMemory& memory, std::span<const OptimizerArena> arenas,
                   const math::StepPolicy& policy, bool moves_scale, Stream stream);
 /// After the update of all optimizers that share the first one's scaler: its scale moves, once. An
@@ -103,7 +105,7 @@ void optim_move_scale(std::span<const StepMemory> memories, const math::ScalePol
 /// before the call returns.
 void optim_set_touched(const StepMemory& memory, std::span<const std::uint8_t> touched,
                        Stream stream);
-/// Forgets the cycle's weight and micro-steps (the caller zeroes the gradients).
+/// Forgets the cycle's weight and micro-steps.
 void optim_reset(const StepMemory& memory, Stream stream);
 /// A new schedule of the learning rate: the next step has its value at the number of applied steps.
 void optim_set_schedule(const StepMemory& memory, const math::ScheduleTable& schedule,

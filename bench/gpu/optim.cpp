@@ -55,7 +55,7 @@ void adamw(const Set& set, DType t) {
   // host's gaps in it.
   const Tensor busy = empty({sized<std::int64_t>(std::int64_t{1} << 30, 64)}, f32, kDevice);
   // The update's own: gradient, master and both moments are read, master, moments and the 16-bit
-  // copy written. The norm reads the gradient once more, and it is zeroed: 8 bytes on top.
+  // copy written. The norm reads the gradient once more: 4 bytes on top.
   const double each = t == f32 ? 28 : 30;
   report({.work = set.name,
           .mode = "step",

@@ -53,8 +53,9 @@ class Graph {
   Graph& operator=(Graph&&) noexcept;
 
   /// Runs the work again, after all that this thread's current stream has been given; the host does
-  /// not wait. Throws Error inside a recording, where an optimizer is at another place of its
-  /// cycle, and where CUDA refuses to launch it; nothing has been done then.
+  /// not wait. Throws Error inside a recording, where an optimizer is at another place of its cycle
+  /// or a parameter has a gradient by now that had none, or the other way round, and where CUDA
+  /// refuses to launch it; nothing has been done then.
   void replay();
 
   /// Kernels, copies and fills that a replay runs; 0 on the CPU.

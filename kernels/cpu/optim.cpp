@@ -1,5 +1,5 @@
 // Optimizer kernels on the CPU: flat loops that vectorise, over chunks of equal size. Moving 10
-// million AdamW parameters is bound by memory: 32 bytes each, plus 4 for the norm.
+// million AdamW parameters is bound by memory: 28 bytes each, plus 4 for the norm.
 #include "kernels/optim.h"
 
 #include <algorithm>
@@ -79,7 +79,8 @@ NormPartial norm_of_chunk(const OptimizerArena& a, std::int64_t chunk, const std
 // One piece. kStates is a constant, so the loop has one shape per rule, and vectorises.
 template <class T, class Rule>
 void update_piece(const typename Rule::template Coefficients<T>& k, std::int64_t n, T* __restrict w,
-                  T* __restrict g, T* __restrict s0, T* __restrict s1, T* __restrict s2, T limit) {
+                  const T* __restrict g, T* __restrict s0, T* __restrict s1, T* __restrict s2,
+                  T limit) {
   const T factor = k.gradient_factor;
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) {
@@ -90,7 +91,6 @@ void update_piece(const typename Rule::template Coefficients<T>& k, std::int64_t
     if constexpr (Rule::kStates > 2) states[2] = s2[i];
     Rule::template apply<T>(k, weight, math::clip_to(g[i] * factor, limit), states);
     w[i] = weight;
-    g[i] = 0;
     if constexpr (Rule::kStates > 0) s0[i] = states[0];
     if constexpr (Rule::kStates > 1) s1[i] = states[1];
     if constexpr (Rule::kStates > 2) s2[i] = states[2];
@@ -159,18 +159,11 @@ void update_parameter(const StepMemory& memory, const OptimizerArena& a, const R
 template <class T, class Rule>
 void update_chunk(const StepMemory& memory, const OptimizerArena& a, const Rule& rule,
                   const math::StepPolicy& policy, std::int64_t chunk) {
-  const bool applies = state_of(memory).decision == math::StepStatus::applied;
   const auto* touched = memory.touched.as<std::uint8_t>();
   for (std::int64_t i = a.chunk_pieces[chunk]; i < a.chunk_pieces[chunk + 1]; ++i) {
     const Piece& p = a.pieces[i];
-    if (touched[p.parameter]) {
-      if (applies) {
-        update_parameter<T>(memory, a, rule, p);
-      } else {
-        std::fill_n(a.grad.as<T>() + p.begin, p.count, T(0));
-      }
-    }
-    if (applies && a.ema.data) update_average<T>(a, p, policy.ema);
+    if (touched[p.parameter]) update_parameter<T>(memory, a, rule, p);
+    if (a.ema.data) update_average<T>(a, p, policy.ema);
   }
 }
 
@@ -259,6 +252,7 @@ void optim_join(std::span<const StepMemory> memories, Stream) {
 
 void optim_update(const StepMemory& memory, std::span<const OptimizerArena> arenas,
                   const math::StepPolicy& policy, bool moves_scale, Stream) {
+  if (state_of(memory).decision != math::StepStatus::applied) arenas = {};
   for (const OptimizerArena& a : arenas) {
     std::visit(
         [&](const auto& rule) {

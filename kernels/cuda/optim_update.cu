@@ -13,7 +13,6 @@ constexpr int kBatch = 32;
 
 /// What is the same for all elements of a step.
 struct Step {
-  bool applies;
   double limit;    ///< of the averaged gradient's elements
   double average;  ///< intake of the moving average
   std::uint64_t applied;
@@ -98,7 +97,7 @@ __device__ void update_chunk(const UpdateArena<Rule>& a, std::int64_t chunk, con
     const int n = static_cast<int>(math::min(last - base, static_cast<std::int64_t>(kBatch)));
     const int mine = static_cast<int>(threadIdx.x);
     __syncthreads();  // those of the batch before may be in use
-    if (step.applies && mine < n) {
+    if (mine < n) {
       const std::int32_t p = a.chunks.pieces[base + mine].parameter;
       coefficients[mine] = prepare<T>(a, m, p, a.trust_ratios ? a.trust_ratios[p] : 1.0);
     }
@@ -106,15 +105,11 @@ __device__ void update_chunk(const UpdateArena<Rule>& a, std::int64_t chunk, con
     for (int i = 0; i < n; ++i) {
       const Piece piece = a.chunks.pieces[base + i];
       const bool touched = m.touched[piece.parameter];
-      const bool averages = step.applies && a.ema;
-      if (!touched && !averages) continue;
+      if (!touched && !a.ema) continue;
       each_quad(piece, [&](std::int64_t quad) {
-        if (step.applies) {
-          Quad<T> w = load_weights<T>(a, quad);
-          if (touched) update_quad<T>(a, coefficients[i], step, quad, w);
-          if (averages) average_quad<T>(a.ema, static_cast<T>(step.average), quad, w);
-        }
-        if (touched) quad_at<T>(a.grad, quad) = Quad<T>{};
+        Quad<T> w = load_weights<T>(a, quad);
+        if (touched) update_quad<T>(a, coefficients[i], step, quad, w);
+        if (a.ema) average_quad<T>(a.ema, static_cast<T>(step.average), quad, w);
       });
     }
   }
@@ -148,14 +143,15 @@ template <class Rule, bool kAny>
 static __global__ void update_kernel(const __grid_constant__ UpdateList<Rule> list, StepPointers m,
                                      math::StepPolicy policy, Ending ending) {
   const math::StepState& s = *m.state;
-  const Step step{s.decision == math::StepStatus::applied, s.value_limit, 1 - policy.ema,
-                  static_cast<std::uint64_t>(s.applied)};
-  const UpdateArena<Rule>& a = list.with_chunk(blockIdx.x);
-  const std::int64_t chunk = blockIdx.x - a.chunks.first;
-  if (kAny && a.dtype == DType::f64) {
-    if constexpr (kAny) update_chunk<double>(a, chunk, m, step);
-  } else {
-    update_chunk<float>(a, chunk, m, step);
+  if (s.decision == math::StepStatus::applied) {
+    const Step step{s.value_limit, 1 - policy.ema, static_cast<std::uint64_t>(s.applied)};
+    const UpdateArena<Rule>& a = list.with_chunk(blockIdx.x);
+    const std::int64_t chunk = blockIdx.x - a.chunks.first;
+    if (kAny && a.dtype == DType::f64) {
+      if constexpr (kAny) update_chunk<double>(a, chunk, m, step);
+    } else {
+      update_chunk<float>(a, chunk, m, step);
+    }
   }
   if (ending == Ending::none) return;
   if (!is_last_block(m.ticket)) return;

@@ -76,7 +76,7 @@ Sink exclusive(Tensor& buffer, const Node& n) {
 
 Sink leaf_sink(Leaf& leaf) {
   const bool first = leaf.touched++ == 0;
-  if (leaf.arena.defined()) return {leaf.arena, first && leaf.stores_first ? 0.0f : 1.0f};
+  if (leaf.arena.defined()) return {leaf.arena, first ? 0.0f : 1.0f};
   if (leaf.collected.defined()) return exclusive(leaf.collected, leaf);
   const OwnerScope owner(Owner::gradients);
   leaf.collected = buffer_for(leaf);
@@ -87,7 +87,8 @@ Sink leaf_sink(Leaf& leaf) {
 const Tensor& received(const Node& n) {
   if (!n.is_leaf() || n.grad.defined()) return n.grad;
   const auto& leaf = static_cast<const Leaf&>(n);
-  return leaf.arena.defined() ? leaf.arena : leaf.collected;
+  if (!leaf.arena.defined()) return leaf.collected;
+  return leaf.touched > 0 ? leaf.arena : n.grad;
 }
 
 void run_hooks(Node& n) {

@@ -140,16 +140,13 @@ class Leaf final : public Node {
   bool is_leaf() const noexcept override { return true; }
 
   /// Where gradients add up over backward() calls. An optimizer sets a slice of its gradient arena
-  /// here (f32, or f64 for f64 leaves); without one, `collected` is made on first use.
+  /// here (f32, or f64 for f64 leaves), which holds anything while `touched` is 0: the first
+  /// contribution is stored. Without an arena, `collected` is made on first use.
   Tensor arena;
   Tensor collected;
   /// How many contributions backward passes have added to this leaf; the optimizer clears it (S17),
   /// and knows by it which came through Optimizer::backward.
   std::uint32_t touched = 0;
-  /// The optimizer's word that `arena` holds zeros while `touched` is 0, now and whenever what is
-  /// being recorded is replayed. The first contribution is then stored instead of added, which some
-  /// kernels do in fewer launches.
-  bool stores_first = false;
   /// What takes part in the cycles of the optimizer that gets this leaf (autograd/cycle.h): state
   /// of the parameter's layer. Null as a rule.
   std::shared_ptr<CycleMember> member;

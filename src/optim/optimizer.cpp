@@ -133,8 +133,8 @@ void Optimizer::run_backward(const Tensor& sum, const Tensor& weight, double hos
   // A new seed each time: autograd may keep it as somebody's gradient.
   const Tensor seed = empty(sum.shape(), sum.dtype(), sum.device());
   const bool recording = memory::capturing(store.device());
-  std::vector<std::uint32_t> received;
-  if (recording) received = store.contributions();
+  std::vector<std::uint32_t> before;
+  if (recording) before = store.contributions();
   impl_->broken = true;
   const kernels::MicroStep begins{store.memory(),
                                   impl_->policy,
@@ -145,7 +145,6 @@ void Optimizer::run_backward(const Tensor& sum, const Tensor& weight, double hos
   if (!first) kernels::optim_begin(begins, store.arenas(), store.stream());
   impl_->on_host([](Impl& i) { i.at.micro_steps += 1; });
   {
-    const ParamStore::EmptyArenas empty_arenas(store, first);
     const autograd::CycleScope cycle(*impl_);
     if (first) {  // there is nothing in the arenas to express anew
       autograd::backward_from(sum, seed, begins);
@@ -155,11 +154,10 @@ void Optimizer::run_backward(const Tensor& sum, const Tensor& weight, double hos
   }
   impl_->broken = false;
   store.note_gradients();
-  if (recording) {
-    const std::vector<std::uint32_t> now = store.contributions();
-    for (std::size_t i = 0; i < now.size(); ++i) received[i] = now[i] - received[i];
-    impl_->at_replay([received = std::move(received)](Impl& i) { i.store.receive(received); });
-  }
+  if (recording)
+    impl_->at_replay([before = std::move(before), after = store.contributions()](Impl& i) {
+      i.store.receive(before, after);
+    });
 }
 
 void Optimizer::check_ready() const { impl_->check_ready(); }
@@ -271,7 +269,7 @@ void Optimizer::Impl::commit(bool moves_scale) {
   kernels::optim_update(memory, store.arenas(), policy, moves_scale, stream);
   on_host([](Impl& i) {
     i.store.bump_versions();
-    i.store.begin_cycle(false);
+    i.store.begin_cycle();
     i.close_cycle();
     ++i.at.cycles;
   });
@@ -346,9 +344,9 @@ void Optimizer::zero_grad() {
   impl_->end_members();
   impl_->remember_place();
   impl_->drop_members();
-  impl_->store.begin_cycle(true);
+  impl_->store.begin_cycle();
   kernels::optim_reset(impl_->store.memory(), impl_->store.stream());
-  impl_->at_replay([](Impl& i) { i.store.begin_cycle(false); });
+  impl_->at_replay([](Impl& i) { i.store.begin_cycle(); });
   impl_->on_host([](Impl& i) {
     i.broken = false;
     i.close_cycle();

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "kernels/copy.h"
+#include "memory/capture.h"
 
 namespace firn::optim {
 namespace {
@@ -328,9 +329,18 @@ std::vector<std::uint32_t> ParamStore::contributions() const {
   return out;
 }
 
-void ParamStore::receive(const std::vector<std::uint32_t>& contributions) noexcept {
-  for (std::size_t i = 0; i < parameters_.size(); ++i)
-    parameters_[i].leaf->touched += contributions[i];
+void ParamStore::receive(const std::vector<std::uint32_t>& before,
+                         const std::vector<std::uint32_t>& after) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    std::uint32_t& touched = parameters_[i].leaf->touched;
+    FIRN_CHECK(after[i] == before[i] || (touched == 0) == (before[i] == 0), op_,
+               "record one graph for each place in the cycle, and replay them in turn",
+               "a graph was recorded when parameter {}, {}, {} a gradient of this cycle, and "
+               "replayed when it {}",
+               i, describe(parameters_[i].tensor), before[i] > 0 ? "had" : "did not have",
+               touched > 0 ? "had one" : "had none");
+    touched += after[i] - before[i];
+  }
   note_gradients();
 }
 
@@ -348,11 +358,12 @@ bool ParamStore::upload_touched() {
   return true;
 }
 
-void ParamStore::begin_cycle(bool zero_gradients) {
+void ParamStore::begin_cycle() {
   adopt_touched();  // so that it is not done later
-  if (zero_gradients)
-    for (const Arena& a : arenas_) zero_bytes(a.grad.impl()->data(), device_, a.grad.bytes());
-  for (Parameter& p : parameters_) p.leaf->touched = 0;
+  for (Parameter& p : parameters_) {
+    p.stale = p.stale || p.leaf->touched > 0;
+    p.leaf->touched = 0;
+  }
   note_gradients();
 }
 
@@ -392,11 +403,16 @@ Tensor ParamStore::gradient(std::size_t i) const {
   return p.leaf->touched > 0 ? slice(arenas_[p.arena].grad, p) : Tensor();
 }
 
-std::vector<NamedState> ParamStore::state() const {
+std::vector<NamedState> ParamStore::state() {
   std::vector<NamedState> out;
+  const bool recording = memory::capturing(device_);  // replays will find other gradients
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const Parameter& p = parameters_[i];
+    Parameter& p = parameters_[i];
     const Arena& a = arenas_[p.arena];
+    if (p.stale && p.leaf->touched == 0 && !recording) {
+      zero_bytes(p.leaf->arena.impl()->data(), device_, p.leaf->arena.bytes());
+      p.stale = false;
+    }
     const std::string prefix = fmt::format("parameters.{}.", i);
     out.push_back({prefix + "weight", p.tensor.detach()});
     out.push_back({prefix + "gradient", slice(a.grad, p)});

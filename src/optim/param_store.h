@@ -68,9 +68,10 @@ class ParamStore {
   void note_gradients() noexcept;
   /// How many contributions each parameter has received in the cycle.
   std::vector<std::uint32_t> contributions() const;
-  /// What the host knows after a backward pass that it has not seen, for it was replayed: as many
-  /// contributions more for each parameter.
-  void receive(const std::vector<std::uint32_t>& contributions) noexcept;
+  /// What the host knows after a backward pass that it has not seen, for it was replayed: that each
+  /// parameter has got from its number of contributions `before` to that `after` it. Throws Error
+  /// where another parameter than then gets its first, which is stored where others are added.
+  void receive(const std::vector<std::uint32_t>& before, const std::vector<std::uint32_t>& after);
   /// What the host knows is that again, and what the device knows it cannot say.
   void put_back(const std::vector<std::uint32_t>& contributions) noexcept;
   /// Tells the device which parameters have received a gradient; nothing is launched where it is
@@ -79,23 +80,9 @@ class ParamStore {
   const std::vector<std::uint8_t>& touched() const noexcept { return touched_now_; }
   /// For a replay that has told the device in its own course.
   void assume_uploaded() { touched_on_device_ = touched_now_; }
-  /// While it lives, and if `empty`, autograd may store the first contribution to a gradient
-  /// instead of adding it to zeros.
-  class EmptyArenas {
-   public:
-    EmptyArenas(ParamStore& store, bool empty) noexcept : store_(store) { tell(empty); }
-    ~EmptyArenas() { tell(false); }
-    EmptyArenas(const EmptyArenas&) = delete;
-    EmptyArenas& operator=(const EmptyArenas&) = delete;
-
-   private:
-    void tell(bool empty) noexcept {
-      for (Parameter& p : store_.parameters_) p.leaf->stores_first = empty;
-    }
-    ParamStore& store_;
-  };
-  /// No parameter has received a gradient. The gradients are zero already, or `zero_gradients`.
-  void begin_cycle(bool zero_gradients);
+  /// No parameter has received a gradient. What the arenas hold means nothing from now on: the
+  /// first contribution to each gradient will be stored over it.
+  void begin_cycle();
   /// Tells autograd that the touched weights were written.
   void bump_versions() noexcept;
   void refresh_masters();
@@ -107,8 +94,8 @@ class ParamStore {
   std::vector<Tensor> averages() const;
   /// The accumulated gradient of parameter i, or undefined where it has received none in the cycle.
   Tensor gradient(std::size_t i) const;
-  /// See Optimizer::state().
-  std::vector<NamedState> state() const;
+  /// See Optimizer::state(). Gradients of parameters that have received none are zero in it.
+  std::vector<NamedState> state();
 
  private:
   struct Parameter {
@@ -118,6 +105,7 @@ class ParamStore {
     std::size_t arena = 0;
     std::int64_t begin = 0;  ///< first element in its arena
     std::uint32_t seen = 0;  ///< contributions noted in this cycle
+    bool stale = false;      ///< its gradient may hold numbers of an earlier cycle
   };
   struct Arena {
     Arena(DType t, const kernels::UpdateRule& r, double scale)

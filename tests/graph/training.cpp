@@ -180,3 +180,40 @@ TEST_CASE("graph: steps of an optimizer come in variants by their place in the c
   CHECK(values_of(w) == std::vector<double>(4, 1 - 10 * 0.5 * 2));
   CHECK(opt.last_report().applied_steps() == 10);
 }
+
+TEST_CASE("graph: a micro-step is not replayed where other gradients are the first of the cycle",
+          "[graph][gpu]") {
+  const Device d = default_device();
+  const Tensor w = full({4}, 0, f32).set_requires_grad(), v = full({4}, 0, f32).set_requires_grad();
+  optim::SGD opt({w, v}, {.lr = 1}, {.accumulate = 4});
+  const auto reach_w = [&] {
+    opt.backward(sum(w * 4.0), 1);
+    opt.step();
+  };
+  const auto reach_v = [&] {
+    opt.backward(sum(v * 4.0), 1);
+    opt.step();
+  };
+  const auto refusal = [](graph::Graph& g) { return error_of([&] { g.replay(); }); };
+  reach_w();
+  graph::Graph first_of_v = graph::Graph::capture(d, reach_v);
+  CHECK(refusal(first_of_v).find("replayed when it had one") != std::string::npos);
+  graph::Graph second_of_v = graph::Graph::capture(d, reach_v);
+  CHECK(values_of(v.grad()) == std::vector<double>(4, 8));
+  CHECK(opt.cycle_position() == 3);
+  reach_w();  // the end of the cycle
+  CHECK(values_of(w) == std::vector<double>(4, -2));
+  CHECK(values_of(v) == std::vector<double>(4, -2));
+
+  reach_w();
+  CHECK(refusal(second_of_v).find("replayed when it had none") != std::string::npos);
+  CHECK(!v.grad().defined());
+  CHECK(opt.cycle_position() == 1);
+  first_of_v.replay();
+  CHECK(values_of(v.grad()) == std::vector<double>(4, 4));
+  second_of_v.replay();
+  CHECK(opt.cycle_position() == 3);
+  reach_v();
+  CHECK(values_of(w) == std::vector<double>(4, -3));
+  CHECK(values_of(v) == std::vector<double>(4, -5));
+}

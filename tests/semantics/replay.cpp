@@ -63,7 +63,7 @@ class Captured {
         store_.arenas(), stream);
     kernels::binary(math::BinaryOp::mul, broadcast_to(seed_.view(), {kElements}), gradient.view(),
                     scaled_.mutable_view(), math::Args{}, stream);
-    kernels::axpby(1, scaled_.view(), 1, leaf_.arena.mutable_view(), stream);
+    kernels::axpby(1, scaled_.view(), 0, leaf_.arena.mutable_view(), stream);
     kernels::optim_norm(memory, store_.arenas(), policy_, stream);
     kernels::optim_update(memory, store_.arenas(), policy_, true, stream);
   }

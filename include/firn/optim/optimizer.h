@@ -157,7 +157,7 @@ class Optimizer {
   /// number of samples in one, "4 micro-steps per step".
   std::string describe(std::int64_t micro_batch = 0) const;
 
-  /// Drops the cycle: gradients and weight are zero. step() has done so already.
+  /// Drops the cycle: no parameter has a gradient, and the weight is 0. step() has done so already.
   void zero_grad();
 
   /// The learning rate of the next step if that is applied. Waits for the device.
@@ -194,7 +194,8 @@ class Optimizer {
   void refresh_masters();
 
   /// All that a continued run needs, cycle included; the tensors share the optimizer's memory, so
-  /// that copying into them restores it. Names: "parameters.<i>.weight", ".gradient", ".master",
+  /// that copying into them restores it; gradients of parameters that the cycle has not reached are
+  /// zero at the call and mean nothing later. Names: "parameters.<i>.weight", ".gradient", ".master",
   /// ".ema", ".momentum", ".first_moment", ...; "update_counts" (i64 per parameter: bias
   /// corrections count the updates of each), "touched", "cycle" (i64 on the CPU: cycles ended,
   /// epoch, length of the cycle under way, calls of step() and micro-steps in it); and
