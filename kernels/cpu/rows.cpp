@@ -45,14 +45,15 @@ void softmax_grad_rows(const ConstView& dy, const ConstView& y, const View& dx, 
   const RowBlocks blocks(y.shape[0], n);
   const RowReader<C> dy_rows(dy), y_rows(y);
   const RowWriter<C> out(dx, beta);
+  const bool streams = out.streams(blocks.rows);
   parallel_for(blocks.count, blocks.rows * n * 8, [&](std::int64_t block) {
     const RowBuffer<C> dy_buffer(dy_rows), y_buffer(y_rows), out_buffer(out);
     for (std::int64_t i = blocks.begin(block); i < blocks.end(block); ++i) {
       const C* g = dy_rows.row(i, dy_buffer.data());
       const C* p = y_rows.row(i, y_buffer.data());
       C* to = out.open(i, out_buffer.data());
-      const C s = reduce_row<C>(n, Grad<V>::pass, g, p).value;
-      map_row(n, to, beta, Grad<V>{V(s)}, g, p);
+      const Grad<V> grad{V(reduce_row<C>(n, Grad<V>::pass, g, p).value)};
+      streams ? stream_row(n, to, grad, g, p) : map_row(n, to, beta, grad, g, p);
       out.close(i, to);
     }
   });

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "firn/autograd.h"
 #include "firn/ops.h"
 #include "support/catch.h"
 
@@ -66,6 +67,16 @@ TEST_CASE("large transposed copies have the bits of small ones") {
     const Tensor x = transpose(randn(shape, f32, Device::cpu()), 0, 1);
     check_parts("contiguous", x, [](const Tensor& t) { return contiguous(t); });
   }
+}
+
+TEST_CASE("large gradients of softmax have the bits of small ones") {
+  const auto gradient = [](const Tensor& t) {
+    Tensor x = t.detach().set_requires_grad();
+    const Tensor y = softmax(x);
+    backward(sum(y * y));
+    return x.grad();
+  };
+  check_parts("softmax", randn({4099, 2048}, f32, Device::cpu()), gradient);
 }
 
 TEST_CASE("large results of layer norm have the bits of small ones") {
