@@ -56,7 +56,7 @@ void through_onednn(std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
 }
 
 /// From as many rows and columns on it pays to transpose b first: oneDNN multiplies by b at 0.95 of
-/// the peak, and by a transposed one at 0.4 to 0.9, the less the fewer rows there are.
+/// the peak, and by a transposed one at 0.3 to 0.9, the less the fewer rows there are.
 constexpr std::int64_t kPackedRows = 32, kPackedColumns = 16;
 /// As many elements of b at a time stay in the second-level cache.
 constexpr std::int64_t kPanel = 1 << 17;
