@@ -15,24 +15,27 @@ namespace firn::kernels::cpu {
 /// Whether a result of so many bytes is too large for a last-level cache to keep.
 inline bool outgrows_caches(std::int64_t bytes) { return bytes >= (std::int64_t{32} << 20); }
 
-/// Copies past the caches where whole lines allow it. Other threads may not read what was written
-/// before end_stream().
+/// Copies past the caches, but for what is less than one such store at either end. Other threads
+/// may not read what was written before end_stream().
 inline void stream_bytes(const void* from, void* to, std::int64_t bytes) {
 #if defined(__SSE2__)
-  constexpr std::int64_t kLine = 64;
+#if defined(__AVX512F__)
+  constexpr std::int64_t kUnit = 64;
+#else
+  constexpr std::int64_t kUnit = 16;
+#endif
   const auto* source = static_cast<const char*>(from);
   auto* target = static_cast<char*>(to);
-  const auto past = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) % kLine);
-  const std::int64_t head = std::min(bytes, (kLine - past) % kLine);
+  const auto past = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to) % kUnit);
+  const std::int64_t head = std::min(bytes, (kUnit - past) % kUnit);
   std::memcpy(target, source, static_cast<std::size_t>(head));
   std::int64_t i = head;
-  for (; i + kLine <= bytes; i += kLine) {
+  for (; i + kUnit <= bytes; i += kUnit) {
 #if defined(__AVX512F__)
     _mm512_stream_si512(reinterpret_cast<__m512i*>(target + i), _mm512_loadu_si512(source + i));
 #else
-    for (int k = 0; k < kLine; k += 16)
-      _mm_stream_si128(reinterpret_cast<__m128i*>(target + i + k),
-                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + i + k)));
+    _mm_stream_si128(reinterpret_cast<__m128i*>(target + i),
+                     _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + i)));
 #endif
   }
   std::memcpy(target + i, source + i, static_cast<std::size_t>(bytes - i));
