@@ -9,6 +9,7 @@
 #include "kernels/copy.h"
 #include "kernels/cpu/gemm_block.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/transpose.h"
 #include "kernels/cpu/workspace.h"
 #include "kernels/elementwise.h"
 
@@ -31,22 +32,23 @@ class Cut {
   std::int64_t size_, tiles_, parts_;
 };
 
+/// Equal parts of about `part`, an even number: neither of two threads waits for the other.
+std::int64_t even_parts(std::int64_t size, std::int64_t part) {
+  return std::max<std::int64_t>(1, (size + part) / (2 * part) * 2);
+}
+
 /// The block grid: a function of the shape alone. Blocks of some 4 MFLOP, of more in larger
 /// products, keep several threads busy and pack little twice; they are cut by columns first, since
-/// a transposed operand is turned anew for each cut by rows. An even number of equal parts leaves
-/// neither of two threads waiting.
+/// a transposed operand is turned anew for each cut by rows.
 struct Grid {
   Cut rows, cols;
 
   static Grid of(std::int64_t m, std::int64_t n, std::int64_t k) {
     constexpr std::int64_t kFlops = std::int64_t{1} << 22, kColumns = 128, kRows = 64;
-    const auto even = [](std::int64_t size, std::int64_t part) {
-      return std::max<std::int64_t>(1, (size + part) / (2 * part) * 2);
-    };
     const std::int64_t flops = 2 * m * n * k;
     const std::int64_t most = std::clamp<std::int64_t>(flops / (kFlops * 64), 16, 64);
-    const std::int64_t blocks = std::min(most, even(flops, kFlops));
-    const std::int64_t across = std::min(blocks, even(n, kColumns));
+    const std::int64_t blocks = std::min(most, even_parts(flops, kFlops));
+    const std::int64_t across = std::min(blocks, even_parts(n, kColumns));
     return {{m, std::clamp<std::int64_t>(blocks / across, 1, (m + kRows - 1) / kRows)},
             {n, across}};
   }
@@ -65,9 +67,46 @@ void start_rows(std::int64_t rows, std::int64_t cols, T beta, const T* bias, T* 
   }
 }
 
+/// Whether c is made of c^T = b^T a^T. Libraries want b with unit rows; a b that lies transposed
+/// already does so as the left operand of c^T, and then a and c are what is to be turned. That is
+/// the lesser work in a layer of m examples, x w^T, whose batch is smaller than its weight.
+template <class T>
+bool is_turned(std::int64_t m, std::int64_t n, std::int64_t k, const Operand<T>& b, T beta) {
+  constexpr std::int64_t kExamples = 8, kOutputs = 64;
+  return b.transposed && beta == 0 && m >= kExamples && n >= kOutputs && 2 * m * (n + k) < n * k;
+}
+
+template <class T>
+void turned_product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Operand<T>& a,
+                    const Operand<T>& b, T* c, std::int64_t ldc, const T* bias) {
+  constexpr std::int64_t kOutputs = 128, kDepth = 64;
+  Operand<T> x{a.data, a.ld, false};
+  std::optional<Workspace> panel;
+  if (!a.transposed) {
+    panel.emplace(Shape{k, m}, dtype_of<T>);
+    T* const turned = panel->view().template as<T>();
+    parallel_for((k + kDepth - 1) / kDepth, 4 * m * k, [&](std::int64_t task) {
+      const std::int64_t p = task * kDepth;
+      transpose_block(a.at(0, p), a.ld, turned + p * m, m, std::min(kDepth, k - p), m);
+    });
+    x = {turned, m, false};
+  }
+  const Cut outputs(n, even_parts(n, kOutputs));
+  parallel_for(outputs.parts(), m * n * k, [&](std::int64_t task) {
+    const std::int64_t j = outputs.begin(task), cols = outputs.size(task);
+    const Workspace block({cols, m}, dtype_of<T>);
+    T* const out = block.view().template as<T>();
+    if (bias)
+      for (std::int64_t i = 0; i < cols; ++i) std::fill_n(out + i * m, m, bias[j + i]);
+    gemm_block(cols, m, k, alpha, {b.at(0, j), b.ld, false}, x, T(bias ? 1 : 0), out, m);
+    transpose_block(out, m, c + j, ldc, m, cols);
+  });
+}
+
 template <class T>
 void product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Operand<T>& a,
              const Operand<T>& b, T beta, T* c, std::int64_t ldc, const T* bias) {
+  if (is_turned(m, n, k, b, beta)) return turned_product(m, n, k, alpha, a, b, c, ldc, bias);
   const auto [down, across] = Grid::of(m, n, k);
   parallel_for(down.parts() * across.parts(), m * n * k, [&](std::int64_t task) {
     const std::int64_t row = task / across.parts(), column = task % across.parts();

@@ -1,6 +1,8 @@
 #include "kernels/cpu/thread_pool.h"
 
+#include <algorithm>
 #include <atomic>
+#include <deque>
 #include <mutex>
 #include <thread>
 #if defined(__SSE2__)
@@ -23,21 +25,29 @@ void pause() noexcept {
 // Some 50 microseconds: the gap between two kernels of a small model.
 constexpr int kSpins = 1500;
 
+/// The chunks of one thread that nobody has begun; on a cache line of its own.
+struct alignas(64) Share {
+  std::atomic<std::int64_t> next{0};
+  std::int64_t end = 0;
+};
+
 class Pool {
  public:
   void run(const Work& work, int threads) {
     const std::unique_lock lock(mutex_, std::try_to_lock);
-    if (!lock) {
-      drain(work, counter_of_caller());
-      return;
-    }
+    if (!lock) return alone(work);
+    while (static_cast<int>(shares_.size()) < threads) shares_.emplace_back();
     while (workers_ < threads - 1) std::thread(&Pool::worker, this, workers_++).detach();
     work_ = work;
-    next_.store(0, std::memory_order_relaxed);
+    threads_ = threads;
+    for (int t = 0; t < threads; ++t) {
+      shares_[t].next.store(work.chunks * t / threads, std::memory_order_relaxed);
+      shares_[t].end = work.chunks * (t + 1) / threads;
+    }
     open_.store(threads - 1);
     round_.fetch_add(1);
     if (sleepers_.load() > 0) round_.notify_all();
-    drain(work, next_);
+    drain(0);
     // Nobody may enter from here on; those who have are waited for. A worker counts itself in
     // before it looks at open_, and we close open_ before we look at the count.
     open_.store(0);
@@ -53,18 +63,22 @@ class Pool {
   }
 
  private:
-  static std::atomic<std::int64_t>& counter_of_caller() {
-    thread_local std::atomic<std::int64_t> counter;
-    counter.store(0, std::memory_order_relaxed);
-    return counter;
+  static void alone(const Work& work) {
+    inside = true;
+    for (std::int64_t chunk = 0; chunk < work.chunks; ++chunk) work.call(work.context, chunk);
+    inside = false;
   }
 
-  static void drain(const Work& work, std::atomic<std::int64_t>& next) {
+  /// The thread's own share, then what is left of the others'.
+  void drain(int own) {
     inside = true;
-    for (;;) {
-      const std::int64_t chunk = next.fetch_add(1, std::memory_order_relaxed);
-      if (chunk >= work.chunks) break;
-      work.call(work.context, chunk);
+    for (int i = 0; i < threads_; ++i) {
+      Share& share = shares_[(own + i) % threads_];
+      for (;;) {
+        const std::int64_t chunk = share.next.fetch_add(1, std::memory_order_relaxed);
+        if (chunk >= share.end) break;
+        work_.call(work_.context, chunk);
+      }
     }
     inside = false;
   }
@@ -83,7 +97,7 @@ class Pool {
       }
       seen = round_.load();
       busy_.fetch_add(1);
-      if (open_.load() > index) drain(work_, next_);
+      if (open_.load() > index) drain(index + 1);
       if (busy_.fetch_sub(1) == 1) busy_.notify_all();
     }
   }
@@ -91,7 +105,8 @@ class Pool {
   std::mutex mutex_;  // one piece of work at a time
   int workers_ = 0;   // threads made so far
   Work work_{};
-  std::atomic<std::int64_t> next_{0};
+  int threads_ = 0;
+  std::deque<Share> shares_;  // one for each thread
   std::atomic<std::uint32_t> round_{1};
   std::atomic<int> open_{0};  // workers with a smaller index may take part
   std::atomic<int> busy_{0};
