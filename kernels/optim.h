@@ -8,7 +8,8 @@
 // not touched may be anything, infinities and NaNs included: the first contribution of a cycle is
 // stored over it. An arena is cut into chunks of equal size, a multiple of 1024, whatever
 // parameters they hold, so that threads and blocks get equal work; a chunk is a list of pieces,
-// each of one parameter.
+// each of one parameter. Chunks are numbered in the order in which threads should share them; where
+// the rule has a trust ratio, the pieces of a parameter follow one another.
 #pragma once
 
 #include <span>

@@ -256,15 +256,15 @@ void optim_update(const StepMemory& memory, std::span<const OptimizerArena> aren
   for (const OptimizerArena& a : arenas) {
     std::visit(
         [&](const auto& rule) {
-          parallel_for(a.chunks, 4 * a.grad.numel(), [&](std::int64_t i) {
-            // The norm's last chunks are still in cache; the first ones are what forward reads next.
-            const std::int64_t c = a.chunks - 1 - i;
+          const auto update = [&](std::int64_t c) {
             if (a.grad.dtype == DType::f64) {
               update_chunk<double>(memory, a, rule, policy, c);
             } else {
               update_chunk<float>(memory, a, rule, policy, c);
             }
-          });
+          };
+          // The norm's last chunks are still in cache; the first ones are what forward reads next.
+          parallel_for(a.chunks, 4 * a.grad.numel(), update, Order::backward);
         },
         a.rule);
   }

@@ -54,7 +54,6 @@ void measure_arena(const StepMemory& memory, const OptimizerArena& a, const Rule
           static_cast<T>(s.value_limit));
     }
   });
-  // The pieces of a parameter follow one another.
   const std::int64_t pieces = a.chunk_pieces[a.chunks];
   for (std::int64_t i = 0; i < pieces;) {
     const std::int32_t parameter = a.pieces[i].parameter;

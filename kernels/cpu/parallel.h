@@ -35,13 +35,14 @@ class FlushSubnormals {
 inline constexpr std::int64_t kParallelWork = 1 << 16;
 
 /// Calls fn(i) for every i in [0, chunks), on several threads where `work` (element operations in
-/// all) is worth it. fn may throw: the exception of the lowest chunk that threw comes out.
+/// all) is worth it: thread t of T takes those from chunks t/T on. fn may throw: the exception of
+/// the lowest chunk that threw comes out.
 template <class Fn>
-void parallel_for(std::int64_t chunks, std::int64_t work, Fn&& fn) {
+void parallel_for(std::int64_t chunks, std::int64_t work, Fn&& fn, Order order = Order::forward) {
   const int threads = num_threads();
   if (chunks <= 1 || threads == 1 || work < kParallelWork || inside_work()) {
     const FlushSubnormals guard;
-    for (std::int64_t i = 0; i < chunks; ++i) fn(i);
+    for (std::int64_t i = 0; i < chunks; ++i) fn(order == Order::forward ? i : chunks - 1 - i);
     return;
   }
   struct Context {
@@ -63,7 +64,7 @@ void parallel_for(std::int64_t chunks, std::int64_t work, Fn&& fn) {
       }
     }
   };
-  run_on_threads({call, &context, chunks},
+  run_on_threads({call, &context, chunks, order},
                  static_cast<int>(std::min<std::int64_t>(threads, chunks)));
   if (context.error) std::rethrow_exception(context.error);
 }

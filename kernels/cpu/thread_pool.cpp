@@ -25,10 +25,10 @@ void pause() noexcept {
 // Some 50 microseconds: the gap between two kernels of a small model.
 constexpr int kSpins = 1500;
 
-/// The chunks of one thread that nobody has begun; on a cache line of its own.
+/// The chunks of one thread, and how many of them are begun; on a cache line of its own.
 struct alignas(64) Share {
-  std::atomic<std::int64_t> next{0};
-  std::int64_t end = 0;
+  std::atomic<std::int64_t> begun{0};
+  std::int64_t first = 0, count = 0;
 };
 
 class Pool {
@@ -41,8 +41,10 @@ class Pool {
     work_ = work;
     threads_ = threads;
     for (int t = 0; t < threads; ++t) {
-      shares_[t].next.store(work.chunks * t / threads, std::memory_order_relaxed);
-      shares_[t].end = work.chunks * (t + 1) / threads;
+      Share& share = shares_[t];
+      share.begun.store(0, std::memory_order_relaxed);
+      share.first = work.chunks * t / threads;
+      share.count = work.chunks * (t + 1) / threads - share.first;
     }
     open_.store(threads - 1);
     round_.fetch_add(1);
@@ -63,21 +65,25 @@ class Pool {
   }
 
  private:
+  static void call(const Work& work, std::int64_t first, std::int64_t count, std::int64_t i) {
+    work.call(work.context, first + (work.order == Order::forward ? i : count - 1 - i));
+  }
+
   static void alone(const Work& work) {
     inside = true;
-    for (std::int64_t chunk = 0; chunk < work.chunks; ++chunk) work.call(work.context, chunk);
+    for (std::int64_t i = 0; i < work.chunks; ++i) call(work, 0, work.chunks, i);
     inside = false;
   }
 
   /// The thread's own share, then what is left of the others'.
   void drain(int own) {
     inside = true;
-    for (int i = 0; i < threads_; ++i) {
-      Share& share = shares_[(own + i) % threads_];
+    for (int t = 0; t < threads_; ++t) {
+      Share& share = shares_[(own + t) % threads_];
       for (;;) {
-        const std::int64_t chunk = share.next.fetch_add(1, std::memory_order_relaxed);
-        if (chunk >= share.end) break;
-        work_.call(work_.context, chunk);
+        const std::int64_t i = share.begun.fetch_add(1, std::memory_order_relaxed);
+        if (i >= share.count) break;
+        call(work_, share.first, share.count, i);
       }
     }
     inside = false;

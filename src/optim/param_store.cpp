@@ -215,26 +215,40 @@ std::int64_t ParamStore::chunks_of(const Arena& a) const {
 void ParamStore::make_tables(Arena& a) {
   const OwnerScope scope(Owner::optimizer);
   const std::int64_t size = chunk_size(device_);
-  std::vector<kernels::Piece> pieces;
-  std::vector<std::int64_t> chunk_pieces;
+  struct Chunk {
+    std::vector<kernels::Piece> pieces;
+    double place = 0;  // how far into its first piece's parameter it begins, of 1
+  };
+  std::vector<Chunk> chunks(static_cast<std::size_t>(chunks_of(a)));
   for (const std::size_t i : a.parameters) {
     const Parameter& p = parameters_[i];
     const std::int64_t end = p.begin + p.tensor.numel();
     for (std::int64_t at = p.begin; at < end;) {
-      const std::int64_t chunk = at / size;
-      const std::int64_t stop = std::min(end, (chunk + 1) * size);
-      while (static_cast<std::int64_t>(chunk_pieces.size()) <= chunk)
-        chunk_pieces.push_back(static_cast<std::int64_t>(pieces.size()));
-      pieces.push_back({at, static_cast<std::int32_t>(stop - at), static_cast<std::int32_t>(i)});
+      Chunk& chunk = chunks[static_cast<std::size_t>(at / size)];
+      const std::int64_t stop = std::min(end, (at / size + 1) * size);
+      if (chunk.pieces.empty())
+        chunk.place = static_cast<double>(at - p.begin) / static_cast<double>(end - p.begin);
+      chunk.pieces.push_back(
+          {at, static_cast<std::int32_t>(stop - at), static_cast<std::int32_t>(i)});
       at = stop;
     }
   }
-  const std::int64_t chunks = chunks_of(a);
-  while (static_cast<std::int64_t>(chunk_pieces.size()) <= chunks)
+  const bool trusts =
+      std::visit([](const auto& rule) { return math::has_trust_ratio(rule); }, a.rule);
+  // Products share a weight's rows among the CPU's threads: each thread is to update the rows whose
+  // gradients it has in its cache, and to multiply by those that it updated.
+  if (device_.is_cpu() && !trusts)
+    std::stable_sort(chunks.begin(), chunks.end(),
+                     [](const Chunk& x, const Chunk& y) { return x.place < y.place; });
+  std::vector<kernels::Piece> pieces;
+  std::vector<std::int64_t> chunk_pieces{0};
+  for (const Chunk& c : chunks) {
+    pieces.insert(pieces.end(), c.pieces.begin(), c.pieces.end());
     chunk_pieces.push_back(static_cast<std::int64_t>(pieces.size()));
+  }
   a.pieces = upload(pieces, device_);
   a.chunk_pieces = upload(chunk_pieces, device_);
-  if (std::visit([](const auto& rule) { return math::has_trust_ratio(rule); }, a.rule)) {
+  if (trusts) {
     a.trust_partials = Storage::allocate(
         std::max<std::size_t>(pieces.size(), 1) * sizeof(kernels::TrustPartial), device_);
     a.trust_ratios = Storage::allocate(parameters_.size() * sizeof(double), device_);
