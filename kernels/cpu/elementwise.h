@@ -44,6 +44,9 @@ void map_row(std::int64_t n, C* out, Fn fn, const In*... in) {
 /// Elements that one thread takes at a time.
 inline constexpr std::int64_t kChunk = 16 * kRow;
 
+/// Elements that are stored past the caches at a time: so few that reading does not wait for it.
+inline constexpr std::int64_t kStreamed = 256;
+
 /// Runs `row` over views of one shape. `accumulate`: row gets out's previous values. `cost`:
 /// element operations per element, for the decision whether threads pay off.
 template <class C, int N>
@@ -72,9 +75,9 @@ void elementwise(RowFn<C> row, const ConstView* const (&in)[N], const View& out,
         point_at(begin);
         return row(x, accumulate ? y + begin : nullptr, y + begin, end - begin, args);
       }
-      alignas(64) C buffer[kRow];
-      for (std::int64_t i = begin; i < end; i += kRow) {
-        const std::int64_t n = std::min(kRow, end - i);
+      alignas(64) C buffer[kStreamed];
+      for (std::int64_t i = begin; i < end; i += kStreamed) {
+        const std::int64_t n = std::min(kStreamed, end - i);
         point_at(i);
         row(x, nullptr, buffer, n, args);
         stream_bytes(buffer, y + i, n * static_cast<std::int64_t>(sizeof(C)));

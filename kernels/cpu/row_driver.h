@@ -16,6 +16,7 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/streaming.h"
 #include "kernels/cpu/tile.h"
+#include "kernels/math/rows.h"
 
 namespace firn::kernels::cpu {
 
@@ -178,6 +179,33 @@ auto reduce_row_fetching(std::int64_t n, std::int64_t ahead, const Pass& pass, c
 template <class C, class Pass, class... In>
 auto reduce_row(std::int64_t n, const Pass& pass, const In*... in) {
   return reduce_row_fetching<C>(n, 0, pass, in...);
+}
+
+/// out[j] = f(in[j]) and the sum of that over the row, in an order that depends on n alone; what
+/// lies `ahead` elements behind the row comes into the second-level cache, as above. `out` may be
+/// `in`.
+template <class C, class F>
+C map_and_sum_row(std::int64_t n, std::int64_t ahead, C* out, const F& f, const C* in) {
+  using V = Tile<C>;
+  using States = math::Sum<V>;
+  constexpr int kLanes = V::size, kUnroll = 4;
+  const int tail = static_cast<int>(n % kLanes);
+  States acc[kUnroll];
+  const auto at = [&](std::int64_t j) {
+    if (ahead > 0) __builtin_prefetch(in + j + ahead, 0, 2);
+    const V v = f(V::load(in + j));
+    v.store(out + j);
+    return States{v};
+  };
+  std::int64_t j = 0;
+  for (; j + kUnroll * kLanes <= n; j += kUnroll * kLanes)
+    for (int u = 0; u < kUnroll; ++u) acc[u] = acc[u] + at(j + u * kLanes);
+  for (; j + kLanes <= n; j += kLanes) acc[0] = acc[0] + at(j);
+  const C whole = sum_lanes<C>((acc[0] + acc[1]) + (acc[2] + acc[3]), kLanes).value;
+  if (tail == 0) return whole;
+  const V rest = f(load_first(in + j, tail));
+  store_first(rest, out + j, tail);
+  return whole + sum_lanes<C>(States{rest}, tail).value;
 }
 
 /// out[j] = f(in[j]...) past the caches, where RowWriter::streams().

@@ -16,8 +16,9 @@ void softmax_rows(const ConstView& x, const View& y, bool log) {
   const RowBlocks blocks(x.shape[0], n);
   const RowReader<C> in(x);
   const RowWriter<C> out(y, 0);
+  const bool streams = !log && out.streams(blocks.rows);
   parallel_for(blocks.count, blocks.rows * n * 16, [&](std::int64_t block) {
-    const RowBuffer<C> in_buffer(in), out_buffer(out);
+    const RowBuffer<C> in_buffer(in), out_buffer(out), terms(streams ? n : 0);
     for (std::int64_t i = blocks.begin(block); i < blocks.end(block); ++i) {
       const C* row = in.row(i, in_buffer.data());
       C* to = out.open(i, out_buffer.data());
@@ -28,10 +29,10 @@ void softmax_rows(const ConstView& x, const View& y, bool log) {
         const C sum = reduce_row<C>(n, pass, row).value;
         map_row(n, to, 0, math::LogSoftmax<V>{V(max), V(std::log(sum))}, row);
       } else {
-        map_row(n, to, 0, term, row);
-        const V sum(reduce_row<C>(n, math::Elements<V>{}, to).value);
-        map_row(
-            n, to, 0, [&](V e) { return e / sum; }, to);
+        C* const e = streams ? terms.data() : to;
+        const V share(C(1) / map_and_sum_row(n, in.ahead(), e, term, row));
+        const auto scaled = [share](V v) { return v * share; };
+        streams ? stream_row(n, to, scaled, e) : map_row(n, to, 0, scaled, e);
       }
       out.close(i, to);
     }

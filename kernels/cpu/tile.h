@@ -2,8 +2,8 @@
 // comparison. Both are GCC/Clang vector types behind plain operators that return by value, so a
 // formula over V compiles to straight vector code for AVX-512, AVX, SSE or NEON alike.
 //
-// Elementary functions: f32 comes within 3 ulp of the exact result (7 for erfc;
-// tests/kernels measures it), NaN stays NaN, infinities go where they should. f64 calls the C
+// Elementary functions: f32 comes within 3 ulp of the exact result (7 for the tail of
+// standard_normal; tests/kernels measures it), NaN stays NaN, infinities go where they should. f64 calls the C
 // library per lane.
 #pragma once
 
@@ -16,6 +16,8 @@
 #if defined(__AVX512F__)
 #include <immintrin.h>
 #endif
+
+#include "kernels/math/macros.h"
 
 // A namespace of its own: argument-dependent lookup finds where(), exp(), ... of tiles here, and
 // they do not meet the kernels of the same names.
@@ -100,12 +102,21 @@ template <class T>
 Tile<T> where(Mask<T> m, Tile<T> a, Tile<T> b) {
   return Tile<T>(m.v ? a.v : b.v);
 }
+/// The first where they are equal or one is NaN.
 template <class T>
 Tile<T> max(Tile<T> a, Tile<T> b) {
+#if defined(__AVX512F__)
+  // The instruction gives its second operand then. Masked forms: GCC 12 warns of the undefined
+  // register in the others.
+  if constexpr (sizeof(T) == 4) return Tile<T>(_mm512_maskz_max_ps(0xffff, b.v, a.v));
+#endif
   return where(a < b, b, a);
 }
 template <class T>
 Tile<T> min(Tile<T> a, Tile<T> b) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4) return Tile<T>(_mm512_maskz_min_ps(0xffff, b.v, a.v));
+#endif
   return where(b < a, b, a);
 }
 
@@ -140,38 +151,66 @@ bool any(Mask<T> m) {
 inline constexpr float kLn2High = 0.693359375f;
 inline constexpr float kLn2Low = -2.12194440054690583e-4f;
 
-/// x = n ln 2 + r with |r| <= ln(2)/2, and p = e^r - 1 by its series: accurate near 0.
-struct ExpParts {
-  TileF::Bits n;
-  TileF p;
+/// x = n ln 2 + r with |r| <= ln(2)/2.
+struct Reduced {
+  TileF n, r;
 };
-inline ExpParts exp_parts(TileF x) {
+inline Reduced reduce(TileF x) {
   constexpr float kRound = 12582912.f;  // 1.5 * 2^23: adding it leaves a rounded integer
-  const TileF shifted = x * TileF(1.44269504088896341f) + TileF(kRound);
-  const TileF n = shifted - TileF(kRound);
-  const TileF r = (x - n * TileF(kLn2High)) - n * TileF(kLn2Low);
-  TileF q(1.0 / 5040);
-  q = q * r + TileF(1.0 / 720);
-  q = q * r + TileF(1.0 / 120);
-  q = q * r + TileF(1.0 / 24);
-  q = q * r + TileF(1.0 / 6);
-  q = q * r + TileF(0.5);
-  return {bits(shifted) - bits(TileF(kRound)), q * (r * r) + r};
+  const TileF n = (x * TileF(1.44269504088896341f) + TileF(kRound)) - TileF(kRound);
+  return {n, (x - n * TileF(kLn2High)) - n * TileF(kLn2Low)};
 }
+
+/// e^r - 1 = r + r^2 q(r), accurate near 0; q is the polynomial of least maximal error, 3e-9 e^r.
+inline TileF expm1_of(Reduced x) {
+  TileF q(0.0013814481603);
+  q = q * x.r + TileF(0.0083687447673);
+  q = q * x.r + TileF(0.041668391538);
+  q = q * x.r + TileF(0.16666520404);
+  q = q * x.r + TileF(0.49999993430);
+  return q * (x.r * x.r) + x.r;
+}
+
+inline TileF::Bits integers(TileF n) { return __builtin_convertvector(n.v, TileF::Bits); }
 /// 2^n for n in [-126, 127].
 inline TileF power_of_two(TileF::Bits n) { return from_bits<float>((n + 127) << 23); }
 
 inline TileF clamp_exponent(TileF x) { return min(max(x, TileF(-104.f)), TileF(89.f)); }
 
-inline TileF scale_exp(ExpParts e) {
+inline TileF exp_of(Reduced x) {
+  const TileF p = expm1_of(x);
 #if defined(__AVX512F__)
-  const TileF::Vec n = __builtin_convertvector(e.n, TileF::Vec);
   // The masked form: GCC 12 warns of the other's undefined register.
-  return TileF(_mm512_maskz_scalef_ps(0xffff, (e.p + TileF(1.f)).v, n));
+  return TileF(_mm512_maskz_scalef_ps(0xffff, (p + TileF(1.f)).v, x.n.v));
 #else
-  const TileF::Bits half = e.n >> 1;  // in two steps: 2^n alone may overflow or be subnormal
+  const TileF::Bits n = integers(x.n), half = n >> 1;  // 2^n alone may overflow or be subnormal
   const TileF s = power_of_two(half);
-  return (e.p * s + s) * power_of_two(e.n - half);
+  return (p * s + s) * power_of_two(n - half);
+#endif
+}
+
+/// a/b to an ulp or two, for b of ordinary size.
+inline TileF quotient(TileF a, TileF b) {
+#if defined(__AVX512F__)
+  const TileF y(_mm512_maskz_rcp14_ps(0xffff, b.v));
+  const TileF q = a * y;
+  return q + y * (a - q * b);
+#else
+  return a / b;
+#endif
+}
+
+/// a^2 = high + low exactly, low being a small part of it.
+struct Square {
+  TileF high, low;
+};
+inline Square square(TileF a) {
+#if defined(__AVX512F__)
+  const TileF high = a * a;
+  return {high, TileF(_mm512_maskz_fmsub_ps(0xffff, a.v, a.v, high.v))};
+#else
+  const TileF h = from_bits<float>(bits(a) & ~0xfff);  // 12 bits: h^2 is exact
+  return {h * h, (a - h) * (a + h)};
 #endif
 }
 
@@ -246,16 +285,14 @@ inline TileF sine(TileF x, int quarter_turns) {
 
 inline TileF sin(TileF x) { return detail::sine(x, 0); }
 inline TileF cos(TileF x) { return detail::sine(x, 1); }
-inline TileF exp(TileF x) {
-  return detail::scale_exp(detail::exp_parts(detail::clamp_exponent(x)));
-}
+inline TileF exp(TileF x) { return detail::exp_of(detail::reduce(detail::clamp_exponent(x))); }
 
 inline TileF expm1(TileF x) {
-  const detail::ExpParts e = detail::exp_parts(detail::clamp_exponent(x));
+  const detail::Reduced e = detail::reduce(detail::clamp_exponent(x));
   // Beyond e^40 the 1 is lost in rounding; up to there 2^n is representable.
-  const TileF::Bits n = e.n > 58 ? TileF::Bits{} + 58 : (e.n < -58 ? TileF::Bits{} - 58 : e.n);
-  const TileF s = detail::power_of_two(n);
-  return where(x > TileF(40.f), detail::scale_exp(e), e.p * s + (s - TileF(1.f)));
+  const TileF n = min(max(e.n, TileF(-58.f)), TileF(58.f));
+  const TileF s = detail::power_of_two(detail::integers(n));
+  return where(x > TileF(40.f), detail::exp_of(e), detail::expm1_of(e) * s + (s - TileF(1.f)));
 }
 
 /// log(u) x/(u - 1) with u = 1 + x as rounded: the quotient takes the rounding of u back out.
@@ -276,33 +313,27 @@ inline TileF tanh(TileF x) {
   return detail::from_bits<float>(detail::bits(t) | (detail::bits(x) & kSign));
 }
 
-/// erfc(x) = e^(-x^2) t g(t), t = 1/(1 + 0.4 x), for x >= 0, and 2 - erfc(-x) below. g is a
-/// polynomial in t - 0.6, interpolated at Chebyshev nodes (relative error 1.9e-8); e^(-x^2) is
-/// corrected for the rounding of x^2.
-inline TileF erfc(TileF x) {
-  const TileF a = min(abs(x), TileF(10.15f));
-  const TileF t = TileF(1.f) / (TileF(1.f) + TileF(0.4f) * a);
-  const TileF u = t - TileF(0.6f);
-  TileF g(-0.03317984309f);
-  g = g * u + TileF(0.03780304313f);
-  g = g * u + TileF(0.06939146879f);
-  g = g * u + TileF(-0.08843531227f);
-  g = g * u + TileF(-0.1728618177f);
-  g = g * u + TileF(0.1105084316f);
-  g = g * u + TileF(0.6075144218f);
-  g = g * u + TileF(0.9003029072f);
-  g = g * u + TileF(0.8060792675f);
-  g = g * u + TileF(0.4938124588f);
-  // a = high + rest with 12 bits in high: high^2 is exact, a^2 - high^2 = rest (a + high) < 0.05.
-  const TileF high = detail::from_bits<float>(detail::bits(a) & ~0xfff);
-  const TileF d = (high - a) * (high + a);
-  TileF e(1.0 / 24);
-  e = e * d + TileF(1.0 / 6);
-  e = e * d + TileF(0.5f);
-  e = (e * d + TileF(1.f)) * d;
-  const TileF square = exp(-(high * high));
-  const TileF y = g * t * (square * e + square);
-  return where(x < TileF(0.f), TileF(2.f) - y, y);
+/// P(Z <= -a) = e^(-a^2/2) N(a)/D(a) for a >= 0, N and D being the polynomials of least maximal
+/// relative error (5.8e-9); a^2 is taken exactly, for the digits of the tail.
+inline math::Normal<TileF> standard_normal(TileF x) {
+  const TileF a = min(abs(x), TileF(14.35f));
+  TileF n(0.004108738007635568);
+  n = n * a + TileF(0.04058229359707579);
+  n = n * a + TileF(0.18308415858507474);
+  n = n * a + TileF(0.4380913217574297);
+  n = n * a + TileF(0.5000000029154238);
+  TileF d(0.010298957401073191);
+  d = d * a + TileF(0.10173124130631746);
+  d = d * a + TileF(0.46907202034136736);
+  d = d * a + TileF(1.2018762882631262);
+  d = d * a + TileF(1.6740676196218225);
+  d = d * a + TileF(1.f);
+  const detail::Square s = detail::square(a);
+  detail::Reduced x2 = detail::reduce(TileF(-0.5f) * s.high);
+  x2.r -= TileF(0.5f) * s.low;
+  const TileF e = detail::exp_of(x2);
+  const TileF tail = e * detail::quotient(n, d);
+  return {where(x < TileF(0.f), tail, TileF(1.f) - tail), TileF(0.3989422804014327) * e};
 }
 
 inline TileF pow(TileF a, TileF b) {
@@ -321,11 +352,14 @@ FIRN_TILE_D(log1p)
 FIRN_TILE_D(tanh)
 FIRN_TILE_D(sin)
 FIRN_TILE_D(cos)
-FIRN_TILE_D(erfc)
 #undef FIRN_TILE_D
 // clang-format on
 inline TileD pow(TileD a, TileD b) {
   return detail::per_lane([](double x, double y) { return std::pow(x, y); }, a, b);
+}
+inline math::Normal<TileD> standard_normal(TileD x) {
+  return {detail::per_lane([](double a) { return math::standard_normal(a).cdf; }, x),
+          detail::per_lane([](double a) { return math::standard_normal(a).density; }, x)};
 }
 
 template <class T>

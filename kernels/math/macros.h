@@ -33,7 +33,6 @@ FIRN_SCALAR_1(sqrt)
 FIRN_SCALAR_1(tanh)
 FIRN_SCALAR_1(sin)
 FIRN_SCALAR_1(cos)
-FIRN_SCALAR_1(erf)
 FIRN_SCALAR_1(erfc)
 #undef FIRN_SCALAR_1
 // clang-format on
@@ -44,6 +43,18 @@ FIRN_HD inline double pow(double a, double b) { return ::pow(a, b); }
 FIRN_HD inline float abs(float x) { return ::fabsf(x); }
 FIRN_HD inline double abs(double x) { return ::fabs(x); }
 FIRN_HD constexpr std::int64_t abs(std::int64_t x) { return x < 0 ? -x : x; }
+
+/// Of the standard normal distribution at x: P(Z <= x), and the density.
+template <class V>
+struct Normal {
+  V cdf, density;
+};
+/// By erfc, which keeps the left tail's digits.
+template <class V>
+FIRN_HD Normal<V> standard_normal(V x) {
+  return {V(0.5) * erfc(V(-0.70710678118654752440) * x),
+          V(0.39894228040143267794) * exp(V(-0.5) * x * x)};
+}
 
 /// 1/sqrt(x), rounded twice.
 template <class V>

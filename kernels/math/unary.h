@@ -48,12 +48,6 @@ FIRN_HD V log_one_plus_exp(V x) {
   return max(x, V(0)) + log1p(exp(-abs(x)));
 }
 
-/// P(Z <= x) for standard normal Z; erfc keeps the left tail's digits.
-template <class V>
-FIRN_HD V normal_cdf(V x) {
-  return V(0.5) * erfc(V(-0.70710678118654752440) * x);
-}
-
 // ---- The operations ----
 
 struct Neg : UnaryDefaults {
@@ -201,13 +195,13 @@ struct Gelu : UnaryDefaults {
   static constexpr Saves saves = Saves::input;
   template <class V>
   FIRN_HD static V f(V x, Args) {
-    return x * normal_cdf(x);
+    return x * standard_normal(x).cdf;
   }
   /// Phi(x) + x phi(x)
   template <class V>
   FIRN_HD static V df(V dy, V x, Args) {
-    const V density = V(0.39894228040143267794) * exp(V(-0.5) * x * x);
-    return dy * (normal_cdf(x) + x * density);
+    const auto z = standard_normal(x);
+    return dy * (z.cdf + x * z.density);
   }
 };
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "kernels/cpu/parallel.h"
 #include "support/catch.h"
@@ -84,5 +85,11 @@ TEST_CASE("elementary functions of tiles are accurate to a few ulp, and right at
   FIRN_CHECK_TILE(sin, -2e5f, 2e5f, 2);
   FIRN_CHECK_TILE(cos, -10, 10, 2);
   FIRN_CHECK_TILE(cos, -2e5f, 2e5f, 2);
-  FIRN_CHECK_TILE(erfc, -5, 8.5, 7);
+  check(
+      "standard_normal.cdf", [](TileF x) { return standard_normal(x).cdf; },
+      [](long double x) { return 0.5L * std::erfc(-x / std::sqrt(2.0L)); }, -12, 7, 7);
+  check(
+      "standard_normal.density", [](TileF x) { return standard_normal(x).density; },
+      [](long double x) { return std::exp(-0.5L * x * x) / std::sqrt(2 * std::numbers::pi_v<long double>); },
+      -12, 12, 3);
 }
