@@ -44,8 +44,9 @@ void map_row(std::int64_t n, C* out, Fn fn, const In*... in) {
 /// Elements that one thread takes at a time.
 inline constexpr std::int64_t kChunk = 16 * kRow;
 
-/// Elements that are stored past the caches at a time: so few that reading does not wait for it.
-inline constexpr std::int64_t kStreamed = 256;
+/// Elements that are stored past the caches at a time, so few that reading does not wait for it, and
+/// how far ahead their operands are fetched meanwhile.
+inline constexpr std::int64_t kStreamed = 128, kAhead = 1024;
 
 /// Runs `row` over views of one shape. `accumulate`: row gets out's previous values. `cost`:
 /// element operations per element, for the decision whether threads pay off.
@@ -79,6 +80,9 @@ void elementwise(RowFn<C> row, const ConstView* const (&in)[N], const View& out,
       for (std::int64_t i = begin; i < end; i += kStreamed) {
         const std::int64_t n = std::min(kStreamed, end - i);
         point_at(i);
+        for (int k = 0; k < N; ++k)
+          for (std::int64_t at = 0; at < kStreamed; at += 64 / static_cast<int>(sizeof(C)))
+            __builtin_prefetch(x[k] + kAhead + at);
         row(x, nullptr, buffer, n, args);
         stream_bytes(buffer, y + i, n * static_cast<std::int64_t>(sizeof(C)));
       }
