@@ -21,6 +21,7 @@ class Cut {
  public:
   Cut(std::int64_t size, std::int64_t parts)
       : size_(size), tiles_((size + kTile - 1) / kTile), parts_(std::min(parts, tiles_)) {}
+  std::int64_t whole() const { return size_; }
   std::int64_t parts() const { return parts_; }
   std::int64_t begin(std::int64_t part) const {
     return std::min(size_, part * tiles_ / parts_ * kTile);
@@ -76,21 +77,38 @@ bool is_turned(std::int64_t m, std::int64_t n, std::int64_t k, const Operand<T>&
   return b.transposed && beta == 0 && m >= kExamples && n >= kOutputs && 2 * m * (n + k) < n * k;
 }
 
+/// Rows of a row-major matrix of k columns, each part of them transposed into [k, rows].
+template <class T>
+class Turned {
+ public:
+  Turned(const T* data, std::int64_t ld, const Cut& rows, std::int64_t k)
+      : rows_(rows), k_(k), own_({rows.whole() * k}, dtype_of<T>) {
+    constexpr std::int64_t kDepth = 64;
+    const std::int64_t depths = (k + kDepth - 1) / kDepth;
+    parallel_for(rows.parts() * depths, 4 * rows.whole() * k, [&](std::int64_t task) {
+      const std::int64_t first = rows.begin(task / depths), count = rows.size(task / depths);
+      const std::int64_t p = task % depths * kDepth;
+      transpose_block(data + first * ld + p, ld, panel(first) + p * count, count,
+                      std::min(kDepth, k - p), count);
+    });
+  }
+  Operand<T> part(std::int64_t i) const { return {panel(rows_.begin(i)), rows_.size(i), false}; }
+
+ private:
+  T* panel(std::int64_t row) const { return own_.view().template as<T>() + row * k_; }
+
+  Cut rows_;
+  std::int64_t k_;
+  Workspace own_;
+};
+
 template <class T>
 void turned_product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Operand<T>& a,
                     const Operand<T>& b, T* c, std::int64_t ldc, const T* bias) {
-  constexpr std::int64_t kOutputs = 128, kDepth = 64;
-  Operand<T> x{a.data, a.ld, false};
-  std::optional<Workspace> panel;
-  if (!a.transposed) {
-    panel.emplace(Shape{k, m}, dtype_of<T>);
-    T* const turned = panel->view().template as<T>();
-    parallel_for((k + kDepth - 1) / kDepth, 4 * m * k, [&](std::int64_t task) {
-      const std::int64_t p = task * kDepth;
-      transpose_block(a.at(0, p), a.ld, turned + p * m, m, std::min(kDepth, k - p), m);
-    });
-    x = {turned, m, false};
-  }
+  constexpr std::int64_t kOutputs = 128;
+  std::optional<Turned<T>> panel;
+  if (!a.transposed) panel.emplace(a.data, a.ld, Cut(m, 1), k);
+  const Operand<T> x = panel ? panel->part(0) : Operand<T>{a.data, a.ld, false};
   const Cut outputs(n, even_parts(n, kOutputs));
   parallel_for(outputs.parts(), m * n * k, [&](std::int64_t task) {
     const std::int64_t j = outputs.begin(task), cols = outputs.size(task);
@@ -108,12 +126,17 @@ void product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Oper
              const Operand<T>& b, T beta, T* c, std::int64_t ldc, const T* bias) {
   if (is_turned(m, n, k, b, beta)) return turned_product(m, n, k, alpha, a, b, c, ldc, bias);
   const auto [down, across] = Grid::of(m, n, k);
+  // A block would turn its columns of b itself: with several rows of blocks, once is enough.
+  constexpr std::int64_t kPanel = std::int64_t{1} << 20;
+  std::optional<Turned<T>> panel;
+  if (b.transposed && down.parts() > 1 && n * k <= kPanel) panel.emplace(b.data, b.ld, across, k);
   parallel_for(down.parts() * across.parts(), m * n * k, [&](std::int64_t task) {
     const std::int64_t row = task / across.parts(), column = task % across.parts();
     const std::int64_t i = down.begin(row), rows = down.size(row);
     const std::int64_t j = across.begin(column), cols = across.size(column);
     T* out = c + i * ldc + j;
-    const Operand<T> x{a.at(i, 0), a.ld, a.transposed}, y{b.at(0, j), b.ld, b.transposed};
+    const Operand<T> x{a.at(i, 0), a.ld, a.transposed};
+    const Operand<T> y = panel ? panel->part(column) : Operand<T>{b.at(0, j), b.ld, b.transposed};
     if (!bias) return gemm_block(rows, cols, k, alpha, x, y, beta, out, ldc);
     start_rows(rows, cols, beta, bias + j, out, ldc);
     gemm_block(rows, cols, k, alpha, x, y, T(1), out, ldc);
