@@ -3,13 +3,16 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "kernels/copy.h"
-#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/gemm_then.h"
+#include "kernels/cpu/tile.h"
 #include "kernels/cpu/workspace.h"
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
@@ -59,39 +62,60 @@ ConstView transposed(ConstView v) {
   return v;
 }
 
-/// The columns of `saved` that are not padding.
-View unpadded(View saved, std::int64_t n) {
-  saved.shape[1] = n;
-  return saved;
+/// A block of a row-major matrix.
+template <class V>
+V part_of(V v, const Block& block) {
+  const std::int64_t at = block.i * v.strides[0] + block.j;
+  v.data = const_cast<char*>(static_cast<const char*>(v.data)) +
+           at * static_cast<std::int64_t>(size_of(v.dtype));
+  v.shape = {block.rows, block.cols};
+  return v;
 }
 
-/// The bits of relu: set where the value is above 0, or NaN as in math::Relu.
+/// The bits of relu: set where the value is above 0, or NaN as in math::Relu. Those of a row's end
+/// go on to the end of its padding.
 template <class T>
-void store_mask(const ConstView& before, const View& mask) {
-  const std::int64_t m = before.shape[0], n = before.shape[1], bytes = mask.shape[1];
-  parallel_for(m, m * n, [&](std::int64_t i) {
+void store_mask(const View& before, const View& mask, const Block& block) {
+  using V = Tile<T>;
+  const std::int64_t n = before.shape[1];
+  const std::int64_t end = block.j + block.cols < n ? block.j + block.cols : 8 * mask.shape[1];
+  for (std::int64_t i = block.i; i < block.i + block.rows; ++i) {
     const T* const row = before.as<T>() + i * before.strides[0];
     std::uint8_t* const out = mask.as<std::uint8_t>() + i * mask.strides[0];
-    for (std::int64_t at = 0; at < bytes; ++at) {
-      unsigned bits = 0;
-      for (std::int64_t j = 8 * at; j < std::min(n, 8 * at + 8); ++j)
-        bits |= static_cast<unsigned>(!(row[j] <= T(0))) << (j % 8);
-      out[at] = static_cast<std::uint8_t>(bits);
+    std::int64_t j = block.j;
+    for (; j + 16 <= std::min(n, end); j += 16) {
+      std::uint16_t bits = 0;
+      for (int part = 0; part < 16; part += V::size)
+        bits |= static_cast<std::uint16_t>(bits_of(!(V::load(row + j + part) <= V(0))) << part);
+      std::memcpy(out + j / 8, &bits, sizeof bits);
     }
-  });
+    for (; j < end; j += 8) {
+      unsigned bits = 0;
+      for (std::int64_t k = j; k < std::min(n, j + 8); ++k)
+        bits |= static_cast<unsigned>(!(row[k] <= T(0))) << (k % 8);
+      out[j / 8] = static_cast<std::uint8_t>(bits);
+    }
+  }
 }
 
 /// dx = 0 where the mask's bit is not set.
-void apply_mask(const ConstView& mask, const View& dx) {
-  const std::int64_t m = dx.shape[0], n = dx.shape[1];
-  visit(dx.dtype, [&]<class T>() {
-    parallel_for(m, m * n, [&](std::int64_t i) {
-      const std::uint8_t* const bits = mask.as<std::uint8_t>() + i * mask.strides[0];
-      T* const row = dx.as<T>() + i * dx.strides[0];
-      for (std::int64_t j = 0; j < n; ++j)
-        if (!((bits[j / 8] >> (j % 8)) & 1u)) row[j] = T{};
-    });
-  });
+template <class T>
+void apply_mask(const ConstView& mask, const View& dx, const Block& block) {
+  using V = Tile<T>;
+  for (std::int64_t i = block.i; i < block.i + block.rows; ++i) {
+    const std::uint8_t* const bits = mask.as<std::uint8_t>() + i * mask.strides[0];
+    T* const row = dx.as<T>() + i * dx.strides[0];
+    const std::int64_t end = block.j + block.cols;
+    std::int64_t j = block.j;
+    for (; j + 16 <= end; j += 16) {
+      std::uint16_t word;
+      std::memcpy(&word, bits + j / 8, sizeof word);
+      for (int part = 0; part < 16; part += V::size)
+        where(tiles::mask_of<T>(word >> part), V::load(row + j + part), V(0)).store(row + j + part);
+    }
+    for (; j < end; ++j)
+      if (!((bits[j / 8] >> (j % 8)) & 1u)) row[j] = T{};
+  }
 }
 
 /// `out` itself where it has the compute dtype, else workspace of its shape, so that the value is
@@ -117,31 +141,39 @@ void dense_forward(const ConstView& x, const ConstView& w, const ConstView& bias
   GemmArgs args;
   args.bias = bias;
   if (activation == Activation::none) return gemm(x, transposed(w), y, args, stream);
-  const Wide before(y);
-  gemm(x, transposed(w), before.view(), args, stream);
-  if (activation == Activation::relu) {
-    if (saved.data && before.view().dtype == DType::f64) {
-      store_mask<double>(before.view(), saved);
-    } else if (saved.data) {
-      store_mask<float>(before.view(), saved);
+  const Wide wide(y);
+  const View& out = wide.view();
+  const auto activate = [&](const Block& block) {
+    const View part = part_of(out, block);
+    if (activation == Activation::gelu_tanh) {
+      if (saved.data) copy(part, part_of(saved, block), stream);
+      return unary(math::UnaryOp::gelu_tanh, part, part, {}, stream);
     }
-    return unary(math::UnaryOp::relu, before.view(), y, {}, stream);
-  }
-  if (saved.data) copy(before.view(), unpadded(saved, y.shape[1]), stream);
-  unary(math::UnaryOp::gelu_tanh, before.view(), y, {}, stream);
+    if (saved.data)
+      out.dtype == DType::f64 ? store_mask<double>(out, saved, block)
+                              : store_mask<float>(out, saved, block);
+    unary(math::UnaryOp::relu, part, part, {}, stream);
+  };
+  gemm_then(x, transposed(w), out, args, std::ref(activate));
+  if (out.data != y.data) copy(out, y, stream);
 }
 
 void dense_data_gradient(const ConstView& dy, const ConstView& w, Activation activation,
                          const ConstView& saved, const View& dx, Stream stream) {
-  if (activation == Activation::gelu_tanh) {
-    const Wide wide(dx);
-    gemm(dy, w, wide.view(), {}, stream);
-    ConstView before = saved;
-    before.shape[1] = dx.shape[1];
-    return unary_backward(math::UnaryOp::gelu_tanh, wide.view(), before, dx, {}, 0, stream);
-  }
-  gemm(dy, w, dx, {}, stream);
-  if (activation == Activation::relu) apply_mask(saved, dx);
+  if (activation == Activation::none) return gemm(dy, w, dx, {}, stream);
+  const Wide wide(dx);
+  const View& out = wide.view();
+  const auto differentiate = [&](const Block& block) {
+    if (activation == Activation::gelu_tanh) {
+      const View part = part_of(out, block);
+      return unary_backward(math::UnaryOp::gelu_tanh, part, part_of(saved, block), part, {}, 0,
+                            stream);
+    }
+    out.dtype == DType::f64 ? apply_mask<double>(saved, out, block)
+                            : apply_mask<float>(saved, out, block);
+  };
+  gemm_then(dy, w, out, {}, std::ref(differentiate));
+  if (out.data != dx.data) copy(out, dx, stream);
 }
 
 void dense_weight_gradient(const ConstView& dy, const ConstView& x, const View& dw, float dw_beta,

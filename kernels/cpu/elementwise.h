@@ -44,8 +44,8 @@ void map_row(std::int64_t n, C* out, Fn fn, const In*... in) {
 /// Elements that one thread takes at a time.
 inline constexpr std::int64_t kChunk = 16 * kRow;
 
-/// Elements that are stored past the caches at a time, so few that reading does not wait for it, and
-/// how far ahead their operands are fetched meanwhile.
+/// Elements that are stored past the caches at a time, so few that reading does not wait for it,
+/// and how far ahead their operands are fetched meanwhile.
 inline constexpr std::int64_t kStreamed = 128, kAhead = 1024;
 
 /// Runs `row` over views of one shape. `accumulate`: row gets out's previous values. `cost`:

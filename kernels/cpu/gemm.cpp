@@ -8,6 +8,7 @@
 
 #include "kernels/copy.h"
 #include "kernels/cpu/gemm_block.h"
+#include "kernels/cpu/gemm_then.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/transpose.h"
 #include "kernels/cpu/workspace.h"
@@ -104,7 +105,8 @@ class Turned {
 
 template <class T>
 void turned_product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Operand<T>& a,
-                    const Operand<T>& b, T* c, std::int64_t ldc, const T* bias) {
+                    const Operand<T>& b, T* c, std::int64_t ldc, const T* bias,
+                    const BlockFn& then) {
   constexpr std::int64_t kOutputs = 128;
   std::optional<Turned<T>> panel;
   if (!a.transposed) panel.emplace(a.data, a.ld, Cut(m, 1), k);
@@ -118,13 +120,53 @@ void turned_product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, con
       for (std::int64_t i = 0; i < cols; ++i) std::fill_n(out + i * m, m, bias[j + i]);
     gemm_block(cols, m, k, alpha, {b.at(0, j), b.ld, false}, x, T(bias ? 1 : 0), out, m);
     transpose_block(out, m, c + j, ldc, m, cols);
+    if (then) then({0, m, j, cols});
+  });
+}
+
+/// Whether c is summed up from parts of k. The gradient dy w of a layer's m examples takes longer
+/// to read w than to multiply by it: rows of w lie in one run, in the cache of the thread that has
+/// multiplied by them forward and has updated them, and columns do not.
+template <class T>
+bool is_split(std::int64_t m, std::int64_t n, std::int64_t k, const Operand<T>& a,
+              const Operand<T>& b, T beta, const T* bias) {
+  constexpr std::int64_t kExamples = 128, kDepth = 256, kWeight = std::int64_t{1} << 17;
+  return !a.transposed && !b.transposed && beta == 0 && !bias && m <= kExamples && k >= kDepth &&
+         n * k >= kWeight;
+}
+
+template <class T>
+void split_product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Operand<T>& a,
+                   const Operand<T>& b, T* c, std::int64_t ldc, const BlockFn& then) {
+  constexpr std::int64_t kDepth = 128, kRows = 8;
+  const Cut depth(k, even_parts(k, kDepth));
+  const Workspace rest({depth.parts() - 1, m, n}, dtype_of<T>);
+  T* const others = rest.view().template as<T>();
+  parallel_for(depth.parts(), m * n * k, [&](std::int64_t part) {
+    const std::int64_t p = depth.begin(part);
+    T* const sum = part == 0 ? c : others + (part - 1) * m * n;
+    gemm_block(m, n, depth.size(part), alpha, {a.at(0, p), a.ld, false}, {b.at(p, 0), b.ld, false},
+               T(0), sum, part == 0 ? ldc : n);
+  });
+  parallel_for((m + kRows - 1) / kRows, m * n * depth.parts(), [&](std::int64_t task) {
+    const std::int64_t first = task * kRows, rows = std::min(kRows, m - first);
+    for (std::int64_t i = first; i < first + rows; ++i) {
+      T* const sum = c + i * ldc;
+      for (std::int64_t part = 1; part < depth.parts(); ++part) {
+        const T* const more = others + ((part - 1) * m + i) * n;
+        for (std::int64_t j = 0; j < n; ++j) sum[j] += more[j];
+      }
+    }
+    if (then) then({first, rows, 0, n});
   });
 }
 
 template <class T>
 void product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Operand<T>& a,
-             const Operand<T>& b, T beta, T* c, std::int64_t ldc, const T* bias) {
-  if (is_turned(m, n, k, b, beta)) return turned_product(m, n, k, alpha, a, b, c, ldc, bias);
+             const Operand<T>& b, T beta, T* c, std::int64_t ldc, const T* bias,
+             const BlockFn& then) {
+  if (is_turned(m, n, k, b, beta)) return turned_product(m, n, k, alpha, a, b, c, ldc, bias, then);
+  if (is_split(m, n, k, a, b, beta, bias)) return split_product(m, n, k, alpha, a, b, c, ldc, then);
   const auto [down, across] = Grid::of(m, n, k);
   // A block would turn its columns of b itself: with several rows of blocks, once is enough.
   constexpr std::int64_t kPanel = std::int64_t{1} << 20;
@@ -137,9 +179,9 @@ void product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Oper
     T* out = c + i * ldc + j;
     const Operand<T> x{a.at(i, 0), a.ld, a.transposed};
     const Operand<T> y = panel ? panel->part(column) : Operand<T>{b.at(0, j), b.ld, b.transposed};
-    if (!bias) return gemm_block(rows, cols, k, alpha, x, y, beta, out, ldc);
-    start_rows(rows, cols, beta, bias + j, out, ldc);
-    gemm_block(rows, cols, k, alpha, x, y, T(1), out, ldc);
+    if (bias) start_rows(rows, cols, beta, bias + j, out, ldc);
+    gemm_block(rows, cols, k, alpha, x, y, bias ? T(1) : beta, out, ldc);
+    if (then) then({i, rows, j, cols});
   });
 }
 
@@ -198,8 +240,8 @@ ConstView slice_of(const ConstView& v, std::int64_t batch) {
 }
 
 template <class T>
-void multiply(const ConstView& a, const ConstView& b, const View& c, double alpha, double beta,
-              const ConstView& bias) {
+void multiply(const ConstView& a, const ConstView& b, const View& c, const GemmArgs& args,
+              const BlockFn& then) {
   const std::int64_t m = c.shape[0], n = c.shape[1], k = a.shape[1];
   const DType compute = dtype_of<T>;
   const bool direct = c.dtype == compute && c.strides[1] == 1 && (m == 1 || c.strides[0] >= n);
@@ -211,14 +253,20 @@ void multiply(const ConstView& a, const ConstView& b, const View& c, double alph
   const Panel x(a, compute), y(b, compute);
   std::optional<Workspace> wide_bias;
   const T* row = nullptr;
-  if (bias.data) {
+  if (args.bias.data) {
     wide_bias.emplace(Shape{n}, compute);
-    cpu::copy(bias, wide_bias->view(), Stream{});
+    cpu::copy(args.bias, wide_bias->view(), Stream{});
     row = wide_bias->view().template as<T>();
   }
-  product<T>(m, n, k, static_cast<T>(alpha), x.operand<T>(), y.operand<T>(),
-             direct ? static_cast<T>(beta) : T(0), out, ldc, row);
-  if (!direct) cpu::axpby(1.0, own->view(), beta, c, Stream{});
+  product<T>(m, n, k, static_cast<T>(args.alpha), x.operand<T>(), y.operand<T>(),
+             direct ? static_cast<T>(args.beta) : T(0), out, ldc, row, then);
+  if (!direct) cpu::axpby(1.0, own->view(), args.beta, c, Stream{});
+}
+
+void multiply(const ConstView& a, const ConstView& b, const View& c, const GemmArgs& args,
+              const BlockFn& then) {
+  a.dtype == DType::f64 ? multiply<double>(a, b, c, args, then)
+                        : multiply<float>(a, b, c, args, then);
 }
 
 }  // namespace
@@ -228,18 +276,18 @@ void gemm(const ConstView& a, const ConstView& b, const View& c, const GemmArgs&
   const std::int64_t batches = c.rank() == 3 ? c.shape[0] : 1;
   const auto one = [&](std::int64_t i) {
     const ConstView x = slice_of(a, i), y = slice_of(b, i), z = slice_of(c, i);
-    const View out{const_cast<void*>(z.data), z.dtype, z.device, z.shape, z.strides};
-    if (a.dtype == DType::f64) {
-      multiply<double>(x, y, out, args.alpha, args.beta, args.bias);
-    } else {
-      multiply<float>(x, y, out, args.alpha, args.beta, args.bias);
-    }
+    multiply(x, y, {const_cast<void*>(z.data), z.dtype, z.device, z.shape, z.strides}, args, {});
   };
   if (batches >= kManyProducts) {
     parallel_for(batches, c.numel() * a.shape.back(), one);
   } else {
     for (std::int64_t i = 0; i < batches; ++i) one(i);
   }
+}
+
+void gemm_then(const ConstView& a, const ConstView& b, const View& c, const GemmArgs& args,
+               const BlockFn& then) {
+  if (c.numel() > 0) multiply(a, b, c, args, then);
 }
 
 }  // namespace firn::kernels::cpu

@@ -40,8 +40,8 @@ void fold_rows(A* __restrict acc, const A* x, std::int64_t step, std::int64_t ro
 /// Width of the accumulators of a dense fold.
 inline constexpr std::int64_t kLanes = 64;
 
-/// The same for dense rows of kLanes elements, to the bit, in the order in which they lie, which the
-/// CPU fetches ahead by itself, and helped further ahead.
+/// The same for dense rows of kLanes elements, to the bit, in the order in which they lie, which
+/// the CPU fetches ahead by itself, and helped further ahead.
 template <class F, class A>
 void fold_lanes(A* __restrict acc, const A* x, std::int64_t rows) {
   constexpr std::int64_t kLine = 64 / sizeof(A), kAhead = 64 * kLine;

@@ -3,8 +3,8 @@
 // formula over V compiles to straight vector code for AVX-512, AVX, SSE or NEON alike.
 //
 // Elementary functions: f32 comes within 3 ulp of the exact result (7 for the tail of
-// standard_normal; tests/kernels measures it), NaN stays NaN, infinities go where they should. f64 calls the C
-// library per lane.
+// standard_normal; tests/kernels measures it), NaN stays NaN, infinities go where they should. f64
+// calls the C library per lane.
 #pragma once
 
 #include <bit>
@@ -365,6 +365,27 @@ inline math::Normal<TileD> standard_normal(TileD x) {
 template <class T>
 Tile<T> rsqrt(Tile<T> x) {
   return Tile<T>(1) / sqrt(x);
+}
+
+/// Bit i: whether the comparison holds in lane i.
+template <class T>
+unsigned bits_of(Mask<T> m) {
+#if defined(__AVX512DQ__)
+  if constexpr (sizeof(T) == 4) return _mm512_movepi32_mask(std::bit_cast<__m512i>(m.v));
+  if constexpr (sizeof(T) == 8) return _mm512_movepi64_mask(std::bit_cast<__m512i>(m.v));
+#endif
+  unsigned bits = 0;
+  for (int i = 0; i < Tile<T>::size; ++i) bits |= (m.v[i] != 0 ? 1u : 0u) << i;
+  return bits;
+}
+
+/// And back: lane i is set where bit i is.
+template <class T>
+Mask<T> mask_of(unsigned bits) {
+  using Word = typename Mask<T>::Word;
+  typename Mask<T>::Vec lane{};
+  for (int i = 0; i < Tile<T>::size; ++i) lane[i] = Word{1} << i;
+  return {(lane & static_cast<Word>(bits)) != 0};
 }
 
 }  // namespace firn::kernels::cpu::tiles

@@ -139,16 +139,42 @@ TEST_CASE("gemm: a sum long enough to be cut into parts") {
   check({40, 35, 9000}, f32, f32, true, true, {.alpha = 1, .beta = 1, .bias = {}});
 }
 
+TEST_CASE("gemm: layers of few examples, and operands turned once for all blocks") {
+  const DType dtype = GENERATE(f32, f64);
+  Generator g(1);
+  // x w^T by way of w x^T; dy w from parts of k; w^T turned before several rows of blocks.
+  for (const Case& s : std::vector<Case>{{16, 80, 700},
+                                         {33, 515, 301},
+                                         {8, 64, 1000},
+                                         {20, 515, 300},
+                                         {128, 260, 513},
+                                         {300, 130, 200}}) {
+    const Tensor bias = normal({s.n}, dtype, g);
+    for (const bool flip_a : {false, true}) {
+      for (const bool flip_b : {false, true}) {
+        check(s, dtype, dtype, flip_a, flip_b, {.alpha = -0.5, .beta = 0, .bias = {}});
+        check(s, dtype, dtype, flip_a, flip_b, {}, bias);
+        check(s, dtype, dtype, flip_a, flip_b, {.alpha = 1, .beta = 1, .bias = {}});
+      }
+    }
+  }
+}
+
 TEST_CASE("gemm: a result of many blocks, with the same bits for any number of threads") {
   Generator g(1);
-  const Tensor a = normal({150, 700}, f32, g), b = normal({400, 700}, f32, g);
+  // Many rows; few, whose product turns them; few, whose sum is cut.
+  const std::int64_t m = GENERATE(150, 24);
+  const bool flip = GENERATE(true, false);
+  const Tensor a = normal({m, 700}, f32, g),
+               b = normal(flip ? Shape{400, 700} : Shape{700, 400}, f32, g);
   const Tensor da = there(a), db = there(b);
   std::vector<std::vector<float>> results;
   for (const int n : {1, 2, 5}) {
     const testing::Threads threads(n);
-    const Tensor c = empty({150, 400});
-    multiply(da.view(), swapped(db), c);
-    CHECK(error_of(a.view(), swapped(b), here(c).view(), here(c).view(), {}) <= 1);
+    const Tensor c = empty({m, 400});
+    multiply(da.view(), flip ? swapped(db) : db.view(), c);
+    CHECK(error_of(a.view(), flip ? swapped(b) : b.view(), here(c).view(), here(c).view(), {}) <=
+          1);
     results.push_back(c.to_vector<float>());
   }
   for (const auto& r : results)

@@ -90,6 +90,8 @@ TEST_CASE("elementary functions of tiles are accurate to a few ulp, and right at
       [](long double x) { return 0.5L * std::erfc(-x / std::sqrt(2.0L)); }, -12, 7, 7);
   check(
       "standard_normal.density", [](TileF x) { return standard_normal(x).density; },
-      [](long double x) { return std::exp(-0.5L * x * x) / std::sqrt(2 * std::numbers::pi_v<long double>); },
+      [](long double x) {
+        return std::exp(-0.5L * x * x) / std::sqrt(2 * std::numbers::pi_v<long double>);
+      },
       -12, 12, 3);
 }
