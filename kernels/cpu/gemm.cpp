@@ -40,19 +40,21 @@ std::int64_t even_parts(std::int64_t size, std::int64_t part) {
 }
 
 /// The block grid: a function of the shape alone. Blocks of some 4 MFLOP, of more in larger
-/// products, keep several threads busy and pack little twice; they are cut by columns first, since
-/// a transposed operand is turned anew for each cut by rows.
+/// products, keep several threads busy and pack little twice. They are cut by rows first, which lie
+/// in one run: a thread stores the gradients of the rows that it is to update. Where b `turns`,
+/// they are cut by columns first, since a block turns its columns anew for each cut by rows.
 struct Grid {
   Cut rows, cols;
 
-  static Grid of(std::int64_t m, std::int64_t n, std::int64_t k) {
-    constexpr std::int64_t kFlops = std::int64_t{1} << 22, kColumns = 128, kRows = 64;
+  static Grid of(std::int64_t m, std::int64_t n, std::int64_t k, bool turns) {
+    constexpr std::int64_t kFlops = std::int64_t{1} << 22, kSide = 128, kLeast = 64;
     const std::int64_t flops = 2 * m * n * k;
     const std::int64_t most = std::clamp<std::int64_t>(flops / (kFlops * 64), 16, 64);
     const std::int64_t blocks = std::min(most, even_parts(flops, kFlops));
-    const std::int64_t across = std::min(blocks, even_parts(n, kColumns));
-    return {{m, std::clamp<std::int64_t>(blocks / across, 1, (m + kRows - 1) / kRows)},
-            {n, across}};
+    const std::int64_t first = std::min(blocks, even_parts(turns ? n : m, kSide));
+    const std::int64_t second =
+        std::clamp<std::int64_t>(blocks / first, 1, ((turns ? m : n) + kLeast - 1) / kLeast);
+    return {{m, turns ? second : first}, {n, turns ? first : second}};
   }
 };
 
@@ -167,7 +169,7 @@ void product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Oper
              const BlockFn& then) {
   if (is_turned(m, n, k, b, beta)) return turned_product(m, n, k, alpha, a, b, c, ldc, bias, then);
   if (is_split(m, n, k, a, b, beta, bias)) return split_product(m, n, k, alpha, a, b, c, ldc, then);
-  const auto [down, across] = Grid::of(m, n, k);
+  const auto [down, across] = Grid::of(m, n, k, b.transposed);
   // A block would turn its columns of b itself: with several rows of blocks, once is enough.
   constexpr std::int64_t kPanel = std::int64_t{1} << 20;
   std::optional<Turned<T>> panel;
