@@ -107,6 +107,31 @@ void add_columns(C* partial, std::int64_t stride, std::int64_t blocks, std::int6
   out.close(0, to);
 }
 
+/// dw[j] += g[j] h[j] and db[j] += g[j] for the normalised row h; meanwhile what lies `ahead`
+/// elements behind both rows comes into the second-level cache.
+template <class C>
+void add_parameter_terms(std::int64_t n, std::int64_t ahead, const C* g, const C* row, C mean,
+                         C rstd, C* dw, C* db) {
+  using V = Tile<C>;
+  const V m(mean), r(rstd);
+  const auto term = [&](V d, V v) { return d * math::NormGrad<V>::normalised(v, m, r); };
+  const int tail = static_cast<int>(n % V::size);
+  std::int64_t j = 0;
+  for (; j + V::size <= n; j += V::size) {
+    if (ahead > 0) {
+      __builtin_prefetch(g + j + ahead, 0, 2);
+      __builtin_prefetch(row + j + ahead, 0, 2);
+    }
+    const V d = V::load(g + j);
+    (V::load(dw + j) + term(d, V::load(row + j))).store(dw + j);
+    (V::load(db + j) + d).store(db + j);
+  }
+  if (tail == 0) return;
+  const V d = load_first(g + j, tail);
+  store_first(load_first(dw + j, tail) + term(d, load_first(row + j, tail)), dw + j, tail);
+  store_first(load_first(db + j, tail) + d, db + j, tail);
+}
+
 template <class C>
 void norm_grad_rows(const ConstView& dy, const ConstView& x, const ConstView& weight,
                     const ConstView& mean_in, const ConstView& rstd_in, bool center,
@@ -120,6 +145,8 @@ void norm_grad_rows(const ConstView& dy, const ConstView& x, const ConstView& we
   const RowReader<C> dy_rows(dy), x_rows(x);
   const RowWriter<C> out(grads.dx.data ? grads.dx : View{nullptr, x.dtype, {}, x.shape, x.strides},
                          grads.dx_beta);
+  const bool streams = grads.dx.data && out.streams(blocks.rows);
+  const std::int64_t ahead = dy_rows.ahead() == x_rows.ahead() ? x_rows.ahead() : 0;
   const RowBuffer<C> weights(n), partial(dweight || dbias ? 2 * n * count : 0);
   load_vector(weight, n, 1, weights.data());
   const C* const w = weights.data();
@@ -131,22 +158,17 @@ void norm_grad_rows(const ConstView& dy, const ConstView& x, const ConstView& we
     for (std::int64_t i = blocks.begin(block); i < blocks.end(block); ++i) {
       const C* g = dy_rows.row(i, dy_buffer.data());
       const C* row = x_rows.row(i, x_buffer.data());
-      const V mean(center ? mean_in.as<C>()[i] : C(0)), rstd(rstd_in.as<C>()[i]);
+      const C mean = center ? mean_in.as<C>()[i] : C(0), rstd = rstd_in.as<C>()[i];
       if (grads.dx.data) {
         C* to = out.open(i, out_buffer.data());
-        const auto s = reduce_row<C>(n, math::NormGradPass<V>{mean, rstd}, g, row, w);
+        const auto s = reduce_row<C>(n, math::NormGradPass<V>{V(mean), V(rstd)}, g, row, w);
         const C count_n = static_cast<C>(n);
-        const V mean_g(center ? s.first / count_n : C(0)), mean_gh(s.second / count_n);
-        map_row(n, to, out.beta(), math::NormGrad<V>{mean, rstd, mean_g, mean_gh}, g, row, w);
+        const C mean_g = center ? s.first / count_n : C(0), mean_gh = s.second / count_n;
+        const math::NormGrad<V> grad{V(mean), V(rstd), V(mean_g), V(mean_gh)};
+        streams ? stream_row(n, to, grad, g, row, w) : map_row(n, to, out.beta(), grad, g, row, w);
         out.close(i, to);
       }
-      const auto weight_term = [&](V d, V v) {
-        return d * math::NormGrad<V>::normalised(v, mean, rstd);
-      };
-      if (dweight) map_row(n, dw, 1, weight_term, g, row);
-      if (dbias)
-        map_row(
-            n, db, 1, [](V d) { return d; }, g);
+      if (dw) add_parameter_terms(n, ahead, g, row, mean, rstd, dw, db);
     }
   });
   C* const sums = partial.data();
