@@ -36,7 +36,7 @@ inline constexpr std::int64_t kParallelWork = 1 << 16;
 
 /// Calls fn(i) for every i in [0, chunks), on several threads where `work` (element operations in
 /// all) is worth it: thread t of T takes those from chunks t/T on. fn may throw: the exception of
-/// the lowest chunk that threw comes out.
+/// the lowest chunk that threw comes out (on one thread: of the first that did).
 template <class Fn>
 void parallel_for(std::int64_t chunks, std::int64_t work, Fn&& fn, Order order = Order::forward) {
   const int threads = num_threads();

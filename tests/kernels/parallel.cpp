@@ -12,17 +12,28 @@
 
 using namespace firn;
 using kernels::cpu::kParallelWork;
+using kernels::cpu::Order;
 using kernels::cpu::parallel_for;
 using testing::Threads;
 
 TEST_CASE("parallel_for runs every chunk once, for any number of threads", "[host]") {
   const Threads threads(GENERATE(1, 2, 3, 8));
+  const Order order = GENERATE(Order::forward, Order::backward);
   for (int round = 0; round < 500; ++round) {
     std::vector<int> runs(static_cast<std::size_t>(1 + round % 70));
-    parallel_for(static_cast<std::int64_t>(runs.size()), kParallelWork,
-                 [&](std::int64_t i) { ++runs[static_cast<std::size_t>(i)]; });
+    parallel_for(
+        static_cast<std::int64_t>(runs.size()), kParallelWork,
+        [&](std::int64_t i) { ++runs[static_cast<std::size_t>(i)]; }, order);
     REQUIRE(runs == std::vector<int>(runs.size(), 1));
   }
+}
+
+TEST_CASE("parallel_for goes backward where it is asked to", "[host]") {
+  const Threads threads(1);
+  std::vector<std::int64_t> seen;
+  parallel_for(
+      4, kParallelWork, [&](std::int64_t i) { seen.push_back(i); }, Order::backward);
+  CHECK(seen == std::vector<std::int64_t>{3, 2, 1, 0});
 }
 
 TEST_CASE("parallel_for runs small work in the calling thread", "[host]") {
