@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,12 @@ inline std::vector<nlohmann::json> records_of(const std::string& path) {
   for (const std::string& line : lines_of(read_file(path)))
     records.push_back(nlohmann::json::parse(line));
   return records;
+}
+
+/// What a run has said on stderr but for its progress, which is a line each ten seconds where stderr
+/// is no terminal: a slow machine sees some.
+inline std::string complaints(const Ran& ran) {
+  return std::regex_replace(ran.err, std::regex(R"(epoch \d+/\d+ +\d+%[^\n]*\n)"), "");
 }
 
 inline void check_fails(const Ran& ran, const std::string& message) {
