@@ -120,10 +120,11 @@ void copy_cast(const Walk& walk, const ConstView& src, const View& dst, std::int
     const std::int64_t begin = c * kChunk;
     walk.runs(begin, std::min(begin + kChunk, numel), kRow,
               [&](const std::int64_t* offsets, std::int64_t n) {
+                void* const to = advance(dst.data, dst.dtype, offsets[0]);
                 const C* row = load_row(advance(src.data, src.dtype, offsets[1]), src.dtype,
-                                        walk.inner_stride(1), n, buffer);
-                store_row(row, advance(dst.data, dst.dtype, offsets[0]), dst.dtype,
-                          walk.inner_stride(0), n);
+                                        walk.inner_stride(1), n,
+                                        row_target(to, dst.dtype, walk.inner_stride(0), buffer));
+                store_row(row, to, dst.dtype, walk.inner_stride(0), n);
               });
   });
 }

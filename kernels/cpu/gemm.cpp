@@ -8,6 +8,7 @@
 
 #include "kernels/copy.h"
 #include "kernels/cpu/gemm_block.h"
+#include "kernels/cpu/gemm_factor.h"
 #include "kernels/cpu/gemm_then.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/transpose.h"
@@ -39,79 +40,82 @@ std::int64_t even_parts(std::int64_t size, std::int64_t part) {
   return std::max<std::int64_t>(1, (size + part) / (2 * part) * 2);
 }
 
-/// The block grid: a function of the shape alone. Blocks of some 4 MFLOP, of more in larger
-/// products, keep several threads busy and pack little twice. They are cut by rows first, which lie
-/// in one run: a thread stores the gradients of the rows that it is to update. Where b `turns`,
-/// they are cut by columns first, since a block turns its columns anew for each cut by rows.
+/// The block grid: a function of the shape alone. Blocks of 128 rows and some 512 columns keep the
+/// library at its best: with fewer columns it packs its rows too often. There are eight of them,
+/// for as many threads, where that leaves each 4 MFLOP; rows are cut for it first, which lie in one
+/// run: a thread stores the gradients of the rows that it is to update.
 struct Grid {
   Cut rows, cols;
 
-  static Grid of(std::int64_t m, std::int64_t n, std::int64_t k, bool turns) {
-    constexpr std::int64_t kFlops = std::int64_t{1} << 22, kSide = 128, kLeast = 64;
-    const std::int64_t flops = 2 * m * n * k;
-    const std::int64_t most = std::clamp<std::int64_t>(flops / (kFlops * 64), 16, 64);
-    const std::int64_t blocks = std::min(most, even_parts(flops, kFlops));
-    const std::int64_t first = std::min(blocks, even_parts(turns ? n : m, kSide));
-    const std::int64_t second =
-        std::clamp<std::int64_t>(blocks / first, 1, ((turns ? m : n) + kLeast - 1) / kLeast);
-    return {{m, turns ? second : first}, {n, turns ? first : second}};
+  static Grid of(std::int64_t m, std::int64_t n, std::int64_t k) {
+    constexpr std::int64_t kFlops = std::int64_t{1} << 22, kRows = 128, kCols = 512;
+    constexpr std::int64_t kMost = 64, kThreads = 8, kLeast = 64;
+    const std::int64_t blocks = even_parts(2 * m * n * k, kFlops);
+    std::int64_t rows = std::min({blocks, even_parts(m, kRows), kMost});
+    std::int64_t cols = std::clamp<std::int64_t>((n + kCols / 2) / kCols, 1, blocks / rows);
+    const auto more = [&](std::int64_t parts, std::int64_t others, std::int64_t size) {
+      const std::int64_t most = std::min(blocks / others, (size + kLeast - 1) / kLeast);
+      return std::max(parts, std::min(most, (kThreads + others - 1) / others));
+    };
+    rows = more(rows, cols, m);
+    cols = more(cols, rows, n);
+    return {{m, rows}, {n, cols}};
   }
 };
 
-/// c = beta c + bias in every row, for a product to be added to; with beta 0, c is not read.
 template <class T>
-void start_rows(std::int64_t rows, std::int64_t cols, T beta, const T* bias, T* c,
-                std::int64_t ldc) {
-  for (std::int64_t i = 0; i < rows; ++i, c += ldc) {
-    if (beta == 0) {
-      std::copy_n(bias, cols, c);
-    } else {
-      for (std::int64_t j = 0; j < cols; ++j) c[j] = beta * c[j] + bias[j];
-    }
-  }
+void add_to_rows(std::int64_t rows, std::int64_t cols, const T* bias, T* c, std::int64_t ldc) {
+  for (std::int64_t i = 0; i < rows; ++i, c += ldc)
+    for (std::int64_t j = 0; j < cols; ++j) c[j] += bias[j];
 }
 
 /// Whether c is made of c^T = b^T a^T. Libraries want b with unit rows; a b that lies transposed
 /// already does so as the left operand of c^T, and then a and c are what is to be turned. That is
 /// the lesser work in a layer of m examples, x w^T, whose batch is smaller than its weight.
 template <class T>
-bool is_turned(std::int64_t m, std::int64_t n, std::int64_t k, const Operand<T>& b, T beta) {
+bool is_turned(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& b, T beta) {
   constexpr std::int64_t kExamples = 8, kOutputs = 64;
-  return b.transposed && beta == 0 && m >= kExamples && n >= kOutputs && 2 * m * (n + k) < n * k;
+  return b.transposed() && beta == 0 && m >= kExamples && n >= kOutputs && 2 * m * (n + k) < n * k;
 }
 
-/// Rows of a row-major matrix of k columns, each part of them transposed into [k, rows].
+/// Parts [first, last) of the rows of a row-major matrix of k columns, each of them transposed into
+/// [k, its rows].
 template <class T>
 class Turned {
  public:
-  Turned(const T* data, std::int64_t ld, const Cut& rows, std::int64_t k)
-      : rows_(rows), k_(k), own_({rows.whole() * k}, dtype_of<T>) {
+  Turned(const T* data, std::int64_t ld, std::int64_t k, const Cut& rows, std::int64_t first,
+         std::int64_t last)
+      : rows_(rows),
+        k_(k),
+        from_(rows.begin(first)),
+        own_({(rows.begin(last) - from_) * k}, dtype_of<T>) {
     constexpr std::int64_t kDepth = 64;
     const std::int64_t depths = (k + kDepth - 1) / kDepth;
-    parallel_for(rows.parts() * depths, 4 * rows.whole() * k, [&](std::int64_t task) {
-      const std::int64_t first = rows.begin(task / depths), count = rows.size(task / depths);
-      const std::int64_t p = task % depths * kDepth;
-      transpose_block(data + first * ld + p, ld, panel(first) + p * count, count,
-                      std::min(kDepth, k - p), count);
+    parallel_for((last - first) * depths, 4 * own_.view().numel(), [&](std::int64_t task) {
+      const std::int64_t i = first + task / depths, p = task % depths * kDepth;
+      transpose_block(data + rows.begin(i) * ld + p, ld, panel(i) + p * rows.size(i), rows.size(i),
+                      std::min(kDepth, k - p), rows.size(i));
     });
   }
-  Operand<T> part(std::int64_t i) const { return {panel(rows_.begin(i)), rows_.size(i), false}; }
+  Operand<T> part(std::int64_t i) const { return {panel(i), rows_.size(i), false}; }
 
  private:
-  T* panel(std::int64_t row) const { return own_.view().template as<T>() + row * k_; }
+  T* panel(std::int64_t i) const {
+    return own_.view().template as<T>() + (rows_.begin(i) - from_) * k_;
+  }
 
   Cut rows_;
-  std::int64_t k_;
+  std::int64_t k_, from_;
   Workspace own_;
 };
 
 template <class T>
 void turned_product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Operand<T>& a,
-                    const Operand<T>& b, T* c, std::int64_t ldc, const T* bias,
+                    const Factor<T>& b, T* c, std::int64_t ldc, const T* bias,
                     const BlockFn& then) {
   constexpr std::int64_t kOutputs = 128;
   std::optional<Turned<T>> panel;
-  if (!a.transposed) panel.emplace(a.data, a.ld, Cut(m, 1), k);
+  if (!a.transposed) panel.emplace(a.data, a.ld, k, Cut(m, 1), 0, 1);
   const Operand<T> x = panel ? panel->part(0) : Operand<T>{a.data, a.ld, false};
   const Cut outputs(n, even_parts(n, kOutputs));
   parallel_for(outputs.parts(), m * n * k, [&](std::int64_t task) {
@@ -120,7 +124,8 @@ void turned_product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, con
     T* const out = block.view().template as<T>();
     if (bias)
       for (std::int64_t i = 0; i < cols; ++i) std::fill_n(out + i * m, m, bias[j + i]);
-    gemm_block(cols, m, k, alpha, {b.at(0, j), b.ld, false}, x, T(bias ? 1 : 0), out, m);
+    const auto weights = b.lines(j, cols);
+    gemm_block(cols, m, k, alpha, {weights.data, weights.ld, false}, x, T(bias ? 1 : 0), out, m);
     transpose_block(out, m, c + j, ldc, m, cols);
     if (then) then({0, m, j, cols});
   });
@@ -130,16 +135,16 @@ void turned_product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, con
 /// to read w than to multiply by it: rows of w lie in one run, in the cache of the thread that has
 /// multiplied by them forward and has updated them, and columns do not.
 template <class T>
-bool is_split(std::int64_t m, std::int64_t n, std::int64_t k, const Operand<T>& a,
-              const Operand<T>& b, T beta, const T* bias) {
+bool is_split(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& a,
+              const Factor<T>& b, T beta, const T* bias) {
   constexpr std::int64_t kExamples = 128, kDepth = 256, kWeight = std::int64_t{1} << 17;
-  return !a.transposed && !b.transposed && beta == 0 && !bias && m <= kExamples && k >= kDepth &&
-         n * k >= kWeight;
+  return !a.transposed() && !b.transposed() && beta == 0 && !bias && m <= kExamples &&
+         k >= kDepth && n * k >= kWeight;
 }
 
 template <class T>
 void split_product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Operand<T>& a,
-                   const Operand<T>& b, T* c, std::int64_t ldc, const BlockFn& then) {
+                   const Factor<T>& b, T* c, std::int64_t ldc, const BlockFn& then) {
   constexpr std::int64_t kDepth = 128, kRows = 8;
   const Cut depth(k, even_parts(k, kDepth));
   const Workspace rest({depth.parts() - 1, m, n}, dtype_of<T>);
@@ -147,8 +152,9 @@ void split_product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, cons
   parallel_for(depth.parts(), m * n * k, [&](std::int64_t part) {
     const std::int64_t p = depth.begin(part);
     T* const sum = part == 0 ? c : others + (part - 1) * m * n;
-    gemm_block(m, n, depth.size(part), alpha, {a.at(0, p), a.ld, false}, {b.at(p, 0), b.ld, false},
-               T(0), sum, part == 0 ? ldc : n);
+    const auto weights = b.lines(p, depth.size(part));
+    gemm_block(m, n, depth.size(part), alpha, {a.at(0, p), a.ld, false},
+               {weights.data, weights.ld, false}, T(0), sum, part == 0 ? ldc : n);
   });
   parallel_for((m + kRows - 1) / kRows, m * n * depth.parts(), [&](std::int64_t task) {
     const std::int64_t first = task * kRows, rows = std::min(kRows, m - first);
@@ -164,69 +170,40 @@ void split_product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, cons
 }
 
 template <class T>
-void product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Operand<T>& a,
-             const Operand<T>& b, T beta, T* c, std::int64_t ldc, const T* bias,
-             const BlockFn& then) {
-  if (is_turned(m, n, k, b, beta)) return turned_product(m, n, k, alpha, a, b, c, ldc, bias, then);
-  if (is_split(m, n, k, a, b, beta, bias)) return split_product(m, n, k, alpha, a, b, c, ldc, then);
-  const auto [down, across] = Grid::of(m, n, k, b.transposed);
-  // A block would turn its columns of b itself: with several rows of blocks, once is enough.
+void product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, Factor<T>& left,
+             Factor<T>& right, T beta, T* c, std::int64_t ldc, const T* bias, const BlockFn& then) {
+  const Operand<T> a = left.whole();
+  if (is_turned(m, n, k, right, beta))
+    return turned_product(m, n, k, alpha, a, right, c, ldc, bias, then);
+  if (is_split(m, n, k, left, right, beta, bias))
+    return split_product(m, n, k, alpha, a, right, c, ldc, then);
+  const Operand<T> b = right.whole();
+  const auto [down, across] = Grid::of(m, n, k);
+  // A block would turn its columns of b itself: with several rows of blocks, once is enough, of as
+  // many columns at a time as take 4 MiB.
   constexpr std::int64_t kPanel = std::int64_t{1} << 20;
-  std::optional<Turned<T>> panel;
-  if (b.transposed && down.parts() > 1 && n * k <= kPanel) panel.emplace(b.data, b.ld, across, k);
-  parallel_for(down.parts() * across.parts(), m * n * k, [&](std::int64_t task) {
-    const std::int64_t row = task / across.parts(), column = task % across.parts();
-    const std::int64_t i = down.begin(row), rows = down.size(row);
-    const std::int64_t j = across.begin(column), cols = across.size(column);
-    T* out = c + i * ldc + j;
-    const Operand<T> x{a.at(i, 0), a.ld, a.transposed};
-    const Operand<T> y = panel ? panel->part(column) : Operand<T>{b.at(0, j), b.ld, b.transposed};
-    if (bias) start_rows(rows, cols, beta, bias + j, out, ldc);
-    gemm_block(rows, cols, k, alpha, x, y, bias ? T(1) : beta, out, ldc);
-    if (then) then({i, rows, j, cols});
-  });
+  const bool turns = b.transposed && down.parts() > 1;
+  const std::int64_t parts = across.parts();
+  const std::int64_t most =
+      turns && k > 0 ? std::clamp<std::int64_t>(kPanel * parts / (n * k), 1, parts) : parts;
+  for (std::int64_t first = 0; first < parts; first += most) {
+    const std::int64_t columns = std::min(most, parts - first);
+    std::optional<Turned<T>> panels;
+    if (turns) panels.emplace(b.data, b.ld, k, across, first, first + columns);
+    parallel_for(down.parts() * columns, m * n * k, [&](std::int64_t task) {
+      const std::int64_t row = task / columns, column = first + task % columns;
+      const std::int64_t i = down.begin(row), rows = down.size(row);
+      const std::int64_t j = across.begin(column), cols = across.size(column);
+      T* out = c + i * ldc + j;
+      const Operand<T> x{a.at(i, 0), a.ld, a.transposed};
+      const Operand<T> y =
+          turns ? panels->part(column) : Operand<T>{b.at(0, j), b.ld, b.transposed};
+      gemm_block(rows, cols, k, alpha, x, y, beta, out, ldc);
+      if (bias) add_to_rows(rows, cols, bias + j, out, ldc);
+      if (then) then({i, rows, j, cols});
+    });
+  }
 }
-
-/// A 2-D slice of a 3-D operand, in the compute dtype and with a unit stride, copied where need be.
-class Panel {
- public:
-  Panel(const ConstView& v, DType compute) {
-    ConstView use = v;
-    const bool unit_row = v.strides[1] == 1 && v.strides[0] >= v.shape[1];
-    const bool unit_column = v.strides[0] == 1 && v.strides[1] >= v.shape[0];
-    const bool thin =
-        (v.shape[0] == 1 && v.strides[1] == 1) || (v.shape[1] == 1 && v.strides[0] == 1);
-    if (v.dtype != compute || !(unit_row || unit_column || thin)) {
-      // Keep the orientation: the walk over memory stays in order.
-      const bool flip = v.strides[0] < v.strides[1];
-      const Shape shape = flip ? Shape{v.shape[1], v.shape[0]} : v.shape;
-      ConstView source = v;
-      source.shape = shape;
-      if (flip) std::swap(source.strides[0], source.strides[1]);
-      copy_.emplace(shape, compute);
-      cpu::copy(source, copy_->view(), Stream{});
-      use = copy_->view();
-      use.shape = v.shape;
-      use.strides = flip ? Strides{1, shape[1]} : Strides{shape[1], 1};
-    }
-    view_ = use;
-  }
-
-  template <class T>
-  Operand<T> operand() const {
-    const Shape& shape = view_.shape;
-    const Strides& strides = view_.strides;
-    // Of a single row or column, only one stride has a meaning.
-    const bool row_major = shape[1] == 1 ? shape[0] == 1 || strides[0] != 1 : strides[1] == 1;
-    const std::int64_t ld = row_major ? (shape[0] == 1 ? shape[1] : strides[0])
-                                      : (shape[1] == 1 ? shape[0] : strides[1]);
-    return {view_.as<T>(), std::max<std::int64_t>(ld, 1), !row_major};
-  }
-
- private:
-  std::optional<Workspace> copy_;
-  ConstView view_;
-};
 
 /// From this many products on, each is computed whole by one thread.
 constexpr std::int64_t kManyProducts = 8;
@@ -252,7 +229,7 @@ void multiply(const ConstView& a, const ConstView& b, const View& c, const GemmA
   T* out = direct ? c.as<T>() : own->view().template as<T>();
   const std::int64_t ldc = direct && m > 1 ? c.strides[0] : n;
 
-  const Panel x(a, compute), y(b, compute);
+  Factor<T> x(a), y(b);
   std::optional<Workspace> wide_bias;
   const T* row = nullptr;
   if (args.bias.data) {
@@ -260,8 +237,8 @@ void multiply(const ConstView& a, const ConstView& b, const View& c, const GemmA
     cpu::copy(args.bias, wide_bias->view(), Stream{});
     row = wide_bias->view().template as<T>();
   }
-  product<T>(m, n, k, static_cast<T>(args.alpha), x.operand<T>(), y.operand<T>(),
-             direct ? static_cast<T>(args.beta) : T(0), out, ldc, row, then);
+  product<T>(m, n, k, static_cast<T>(args.alpha), x, y, direct ? static_cast<T>(args.beta) : T(0),
+             out, ldc, row, then);
   if (!direct) cpu::axpby(1.0, own->view(), args.beta, c, Stream{});
 }
 

@@ -58,8 +58,11 @@ void through_onednn(std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
 /// From as many rows and columns on it pays to transpose b first: oneDNN multiplies by b at 0.95 of
 /// the peak, and by a transposed one at 0.3 to 0.9, the less the fewer rows there are.
 constexpr std::int64_t kPackedRows = 32, kPackedColumns = 16;
-/// As many elements of b at a time stay in the second-level cache.
-constexpr std::int64_t kPanel = 1 << 17;
+/// A transposed a reaches 0.7 to 0.9, the less the longer its rows; turning it pays where the sum
+/// is long and every element meets many columns.
+constexpr std::int64_t kPackedDepth = 128, kMeetings = 128;
+/// As many elements at a time stay in the second-level cache. Deeper panels are slower, too.
+constexpr std::int64_t kPanel = 1 << 17, kDepth = 256;
 
 }  // namespace
 
@@ -73,16 +76,24 @@ void gemm_block(std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
     return;
   }
   const OneThread guard;
-  if (!b.transposed || m < kPackedRows || n < kPackedColumns)
-    return through_onednn(m, n, k, alpha, a, b, beta, c, ldc);
-  const std::int64_t depth = std::clamp<std::int64_t>(kPanel / n, 1, k);
-  const Workspace panel({depth, n}, DType::f32);
-  const Operand<float> packed{panel.view().as<float>(), n, false};
+  const bool turns_b = b.transposed && m >= kPackedRows && n >= kPackedColumns;
+  const bool turns_a = !turns_b && a.transposed && k >= kPackedDepth && n >= kMeetings;
+  if (!turns_a && !turns_b) return through_onednn(m, n, k, alpha, a, b, beta, c, ldc);
+  const std::int64_t side = turns_b ? n : m;
+  const std::int64_t depth = std::clamp<std::int64_t>(std::min(kPanel / side, kDepth), 1, k);
+  const Workspace panel({depth, side}, DType::f32);
+  float* const turned = panel.view().as<float>();
   for (std::int64_t p = 0; p < k; p += depth) {
-    const std::int64_t rows = std::min(depth, k - p);
-    transpose_block(b.at(p, 0), b.ld, panel.view().as<float>(), n, rows, n);
-    through_onednn(m, n, rows, alpha, {a.at(0, p), a.ld, a.transposed}, packed, p == 0 ? beta : 1,
-                   c, ldc);
+    const std::int64_t part = std::min(depth, k - p);
+    Operand<float> x{a.at(0, p), a.ld, a.transposed}, y{b.at(p, 0), b.ld, b.transposed};
+    if (turns_b) {
+      transpose_block(y.data, y.ld, turned, n, part, n);
+      y = {turned, n, false};
+    } else {
+      transpose_block(x.data, x.ld, turned, part, m, part);
+      x = {turned, part, false};
+    }
+    through_onednn(m, n, part, alpha, x, y, p == 0 ? beta : 1, c, ldc);
   }
 }
 #else

@@ -48,6 +48,29 @@ Shape batch_of(const Tensor& a, const Tensor& b) {
   return broadcast_shapes("matmul", x, y);
 }
 
+/// Whether the matrices lie transposed: their columns, of more than one element, are in one run
+/// each.
+bool lies_transposed(const Tensor& t) {
+  const int n = t.rank();
+  return t.size(-2) > 1 && t.strides()[n - 2] == 1 && t.strides()[n - 1] >= t.size(-2);
+}
+
+/// Adds x y to the gradient of input i. That of a transposed view is made as (yᵀ xᵀ)ᵀ, of the
+/// layout of the operand: it comes out of the view in one run.
+void accumulate_product(Backward& back, int i, const ConstView& x, const ConstView& y) {
+  const Tensor& operand = back.saved(i);
+  if (lies_transposed(operand)) {
+    const Tensor turned = transpose(operand, -1, -2);
+    Tensor grad = empty(turned.shape(), turned.dtype(), turned.device());
+    kernels::gemm(transposed(y), transposed(x), grad.mutable_view(), kernels::GemmArgs{},
+                  back.stream());
+    back.accumulate(i, transpose(grad, -1, -2));
+    return;
+  }
+  const auto [grad, beta] = back.sink(i);
+  kernels::gemm(x, y, grad.mutable_view(), kernels::GemmArgs{.beta = beta}, back.stream());
+}
+
 /// [m, k] x [k, n] or [batch, m, k] x [batch, k, n]. Casts come here, after all views: the gradient
 /// of an f32 operand is then made in f32 and stays so on its way back through them.
 Tensor product(const Tensor& left, const Tensor& right) {
@@ -59,16 +82,8 @@ Tensor product(const Tensor& left, const Tensor& right) {
   kernels::gemm(a.view(), b.view(), y.mutable_view(), kernels::GemmArgs{}, stream_of(y));
   return record("matmul", y, {&a, &b}, {Saved::input(0), Saved::input(1)}, [](Backward& back) {
     const ConstView dy = back.grad().view();
-    if (back.needs(0)) {  // da = dy bᵀ
-      const auto [da, beta] = back.sink(0);
-      kernels::gemm(dy, transposed(back.saved(1).view()), da.mutable_view(),
-                    kernels::GemmArgs{.beta = beta}, back.stream());
-    }
-    if (back.needs(1)) {  // db = aᵀ dy
-      const auto [db, beta] = back.sink(1);
-      kernels::gemm(transposed(back.saved(0).view()), dy, db.mutable_view(),
-                    kernels::GemmArgs{.beta = beta}, back.stream());
-    }
+    if (back.needs(0)) accumulate_product(back, 0, dy, transposed(back.saved(1).view()));
+    if (back.needs(1)) accumulate_product(back, 1, transposed(back.saved(0).view()), dy);
   });
 }
 

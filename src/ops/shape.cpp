@@ -61,7 +61,7 @@ Shape infer_shape(const Tensor& x, Shape shape) {
 template <class Part>
 void accumulate_part(Backward& b, Part&& part) {
   const auto [grad, beta] = b.sink(0);
-  if (beta == 0) zero_bytes(grad.impl()->data(), grad.device(), grad.bytes());
+  if (beta == 0) kernels::fill(grad.mutable_view(), 0.0, b.stream());
   const Tensor target = part(grad);
   kernels::axpby(1.0, b.grad().view(), 1.0, target.mutable_view(), b.stream());
 }

@@ -139,6 +139,17 @@ TEST_CASE("gemm: a sum long enough to be cut into parts") {
   check({40, 35, 9000}, f32, f32, true, true, {.alpha = 1, .beta = 1, .bias = {}});
 }
 
+TEST_CASE("gemm: a transposed left operand, turned part by part") {
+  // Two rows of blocks, the last part of the sum shorter; long enough for the CPU to turn it.
+  check({70, 140, 600}, f32, f32, true, false, {.alpha = -0.5, .beta = 0.25, .bias = {}});
+  check({70, 140, 600}, f32, f32, true, false, {}, full({140}, 3.0, f32, Device::cpu()));
+}
+
+TEST_CASE("gemm: a transposed right operand too large to turn at once") {
+  if (!default_device().is_cpu()) return;  // only the CPU turns operands
+  check({130, 1030, 1030}, f32, f32, false, true, {.alpha = 1, .beta = 1, .bias = {}});
+}
+
 TEST_CASE("gemm: layers of few examples, and operands turned once for all blocks") {
   const DType dtype = GENERATE(f32, f64);
   Generator g(1);
