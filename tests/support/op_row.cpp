@@ -66,21 +66,39 @@ bool OpRow::differentiable() const {
 
 namespace {
 
-using Check = std::function<void(const OpRow&)>;
+std::vector<OpRow>& table();
 
-// One check on one row, as Catch sees it. The row is found by position: the table may still grow.
+constexpr std::array kPlain{Layout::contiguous};
+constexpr std::array kStrided{Layout::transposed, Layout::channels_last, Layout::stepped,
+                              Layout::offset, Layout::expanded};
+
+/// Calls section(name, check) for every check of a row.
+template <class Section>
+void for_each_check(const OpRow& row, Section&& section) {
+  if (row.differentiable() && row.smooth) section("gradient (f64)", [&] { check_gradient(row); });
+  for (const DType t : {f32, f16, bf16})
+    section(fmt::format("{} against f64", to_string(t)),
+            [&] { check_against_double(row, t, kPlain); });
+  section("non-contiguous operands", [&] { check_against_double(row, f32, kStrided); });
+  if (row.golden) section("against PyTorch", [&] { check_golden(row); });
+  if (row.integers) section("integers", [&] { check_integers(row); });
+  if (row.in_place) section("in place", [&] { check_in_place(row); });
+}
+
+// A row as Catch sees it. It is found by position: the table may still grow.
 class RowCase final : public Catch::ITestInvoker {
  public:
-  RowCase(std::size_t row, Check check) : row_(row), check_(std::move(check)) {}
+  explicit RowCase(std::size_t row) : row_(row) {}
   void invoke() const override {
-    const OpRow& row = rows()[row_];
+    const OpRow& row = table()[row_];
     INFO("row " << row.name << ", seed " << seed_of(row.name));
-    check_(row);
+    for_each_check(row, [](const std::string& name, const auto& check) {
+      DYNAMIC_SECTION(name) { check(); }
+    });
   }
 
  private:
   std::size_t row_;
-  Check check_;
 };
 
 std::vector<OpRow>& table() {
@@ -88,35 +106,15 @@ std::vector<OpRow>& table() {
   return rows;
 }
 
-void add_case(std::size_t row, const std::string& rung, const std::string& tags, Check check) {
-  const std::string name = table()[row].name + ": " + rung;
+void add_case(std::size_t row) {
+  const Catch::NameAndTags name{table()[row].name, "[ops]"};
   // The object's constructor is what registers.
 #if __has_include(<catch2/catch_all.hpp>)
-  Catch::AutoReg registrar(Catch::Detail::make_unique<RowCase>(row, std::move(check)),
-                           CATCH_INTERNAL_LINEINFO, Catch::StringRef(),
-                           Catch::NameAndTags{name, tags});
+  Catch::AutoReg registrar(Catch::Detail::make_unique<RowCase>(row), CATCH_INTERNAL_LINEINFO,
+                           Catch::StringRef(), name);
 #else
-  Catch::AutoReg registrar(new RowCase(row, std::move(check)), CATCH_INTERNAL_LINEINFO,
-                           Catch::StringRef(), Catch::NameAndTags{name, tags});
+  Catch::AutoReg registrar(new RowCase(row), CATCH_INTERNAL_LINEINFO, Catch::StringRef(), name);
 #endif
-}
-
-constexpr std::array kPlain{Layout::contiguous};
-constexpr std::array kStrided{Layout::transposed, Layout::channels_last, Layout::stepped,
-                              Layout::offset, Layout::expanded};
-
-void add_cases(std::size_t at) {
-  const OpRow& row = table()[at];
-  if (row.differentiable() && row.smooth) add_case(at, "gradient (f64)", "[ops]", check_gradient);
-  for (DType t : {f32, f16, bf16}) {
-    add_case(at, fmt::format("{} against f64", to_string(t)), "[ops]",
-             [t](const OpRow& r) { check_against_double(r, t, kPlain); });
-  }
-  add_case(at, "non-contiguous operands", "[ops]",
-           [](const OpRow& r) { check_against_double(r, f32, kStrided); });
-  if (row.golden) add_case(at, "against PyTorch", "[ops]", check_golden);
-  if (row.integers) add_case(at, "integers", "[ops]", check_integers);
-  if (row.in_place) add_case(at, "in place", "[ops]", check_in_place);
 }
 
 }  // namespace
@@ -125,7 +123,7 @@ const std::vector<OpRow>& rows() { return table(); }
 
 Row::~Row() {
   table().push_back(std::move(row_));
-  add_cases(table().size() - 1);
+  add_case(table().size() - 1);
 }
 
 void measure_rows(std::string_view part) {

@@ -1,7 +1,7 @@
 // The op table. A row says how to call an op, what its operands look like and how exact it is; from
-// that one row come, as test cases of their own:
-//   gradient          analytic gradient = central difference, f64 (not with `kinks`)
-//   f32, f16, bf16    forward and backward against f64, with the bounds of op_check.h
+// that one row comes a test case, of these sections (firn_test_ops exp -c "integers" runs one):
+//   gradient (f64)    analytic gradient = central difference, f64 (not with `kinks`)
+//   f32 against f64   (and f16, bf16) forward and backward against f64, with the bounds of op_check.h
 //   non-contiguous    the same in f32 for transposed, stepped, misaligned and repeated operands
 //   against PyTorch   values and gradients of tests/goldens/ops (rows with `golden`)
 //   integers          exact (rows with `integers`)
