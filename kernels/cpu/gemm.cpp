@@ -63,6 +63,7 @@ struct Grid {
   }
 };
 
+/// Adds bias [cols] to every row of c.
 template <class T>
 void add_to_rows(std::int64_t rows, std::int64_t cols, const T* bias, T* c, std::int64_t ldc) {
   for (std::int64_t i = 0; i < rows; ++i, c += ldc)

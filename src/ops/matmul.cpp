@@ -48,27 +48,29 @@ Shape batch_of(const Tensor& a, const Tensor& b) {
   return broadcast_shapes("matmul", x, y);
 }
 
-/// Whether the matrices lie transposed: their columns, of more than one element, are in one run
-/// each.
-bool lies_transposed(const Tensor& t) {
+/// Whether the gradient of `t` is best made transposed: its columns, of more than one element, are
+/// in one run each. Not of 16 bits: there a product is to be rounded once, with what it is added
+/// to.
+bool turns_gradient(const Tensor& t) {
   const int n = t.rank();
-  return t.size(-2) > 1 && t.strides()[n - 2] == 1 && t.strides()[n - 1] >= t.size(-2);
+  return t.size(-2) > 1 && t.strides()[n - 2] == 1 && t.strides()[n - 1] >= t.size(-2) &&
+         size_of(t.dtype()) > 2;
 }
 
 /// Adds x y to the gradient of input i. That of a transposed view is made as (yᵀ xᵀ)ᵀ, of the
 /// layout of the operand: it comes out of the view in one run.
-void accumulate_product(Backward& back, int i, const ConstView& x, const ConstView& y) {
-  const Tensor& operand = back.saved(i);
-  if (lies_transposed(operand)) {
-    const Tensor turned = transpose(operand, -1, -2);
-    Tensor grad = empty(turned.shape(), turned.dtype(), turned.device());
-    kernels::gemm(transposed(y), transposed(x), grad.mutable_view(), kernels::GemmArgs{},
-                  back.stream());
-    back.accumulate(i, transpose(grad, -1, -2));
+void accumulate_product(Backward& back, int i, bool turns, const ConstView& x, const ConstView& y) {
+  if (!turns) {
+    const auto [grad, beta] = back.sink(i);
+    kernels::gemm(x, y, grad.mutable_view(), kernels::GemmArgs{.beta = beta}, back.stream());
     return;
   }
-  const auto [grad, beta] = back.sink(i);
-  kernels::gemm(x, y, grad.mutable_view(), kernels::GemmArgs{.beta = beta}, back.stream());
+  const ConstView left = transposed(y), right = transposed(x);
+  Shape shape = left.shape;
+  shape.back() = right.shape.back();
+  const Tensor grad = empty(shape, back.grad().dtype(), back.grad().device());
+  kernels::gemm(left, right, grad.mutable_view(), kernels::GemmArgs{}, back.stream());
+  back.accumulate(i, transpose(grad, -1, -2));
 }
 
 /// [m, k] x [k, n] or [batch, m, k] x [batch, k, n]. Casts come here, after all views: the gradient
@@ -80,10 +82,11 @@ Tensor product(const Tensor& left, const Tensor& right) {
   shape.back() = b.size(-1);
   Tensor y = empty(shape, a.dtype(), a.device());
   kernels::gemm(a.view(), b.view(), y.mutable_view(), kernels::GemmArgs{}, stream_of(y));
-  return record("matmul", y, {&a, &b}, {Saved::input(0), Saved::input(1)}, [](Backward& back) {
+  const bool turns_a = turns_gradient(a), turns_b = turns_gradient(b);
+  return record("matmul", y, {&a, &b}, {Saved::input(0), Saved::input(1)}, [=](Backward& back) {
     const ConstView dy = back.grad().view();
-    if (back.needs(0)) accumulate_product(back, 0, dy, transposed(back.saved(1).view()));
-    if (back.needs(1)) accumulate_product(back, 1, transposed(back.saved(0).view()), dy);
+    if (back.needs(0)) accumulate_product(back, 0, turns_a, dy, transposed(back.saved(1).view()));
+    if (back.needs(1)) accumulate_product(back, 1, turns_b, transposed(back.saved(0).view()), dy);
   });
 }
 

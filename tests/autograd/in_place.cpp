@@ -39,6 +39,21 @@ TEST_CASE("in place: an edit through a view of something saved is found", "[auto
   CHECK(holds(message, "fill_"));
 }
 
+TEST_CASE("in place: an edit of a factor whose values no gradient needs is fine", "[autograd]") {
+  // Transposed too: the layout of its gradient is the factor's, its values are of no account.
+  const bool flips = GENERATE(false, true);
+  const Tensor x = make({1, 2, 3, 4}, {2, 2});
+  Tensor w = make({5, 6, 7, 8}, {2, 2}).set_requires_grad();
+  const Tensor y = matmul(x, flips ? transpose(w, 0, 1) : w);
+  {
+    const NoGrad guard;
+    mul_(w, 2);
+  }
+  sum(y).backward();
+  CHECK(w.grad().to_vector<double>() ==
+        (flips ? std::vector<double>{4, 6, 4, 6} : std::vector<double>{4, 4, 6, 6}));
+}
+
 TEST_CASE("in place: an edit of what nobody saved is fine", "[autograd]") {
   Tensor x = leaf({1, 2});
   const Tensor other = make({4, 5}, {2});
