@@ -1,5 +1,5 @@
-// One AdamW step of 10 million parameters: f32, and f16 and bf16 with f32 masters, beside a copy of as
-// many bytes as the step has to move.
+// One AdamW step of 10 million parameters: f32, and f16 and bf16 with f32 masters, beside a copy of
+// as many bytes as the step has to move.
 //   bench_optimizer [--threads N]
 #include <firn/firn.h>
 

@@ -14,7 +14,7 @@
 
 #include <cstdint>
 
-#include "kernels/step_memory.h"
+#include "kernels/plan/step_memory.h"
 
 namespace firn::kernels {
 

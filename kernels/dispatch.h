@@ -3,8 +3,9 @@
 // the same signature and the function of the same name, in namespace kernels, that picks one by the
 // device of the first view among its arguments.
 //
-// Folder law: kernels/ sees floors 0 and 1 and view.h, never Tensor, autograd, nn or optim. A kernel
-// takes views, scalars and a stream, checks nothing (ops have), and allocates only workspace.
+// Folder law: kernels/ sees floors 0 and 1 and view.h, never Tensor, autograd, nn or optim. A
+// kernel takes views, scalars and a stream, checks nothing (ops have), and allocates only
+// workspace.
 #pragma once
 
 #include <utility>
@@ -34,28 +35,28 @@ Device first_device(const First& first, const Rest&... rest) {
 }  // namespace detail
 
 /// Both backends have the kernel.
-#define FIRN_KERNEL(name)                                                                   \
-  namespace cuda {                                                                          \
-  decltype(cpu::name) name;                                                                 \
-  }                                                                                         \
-  template <class... Args>                                                                  \
-  void name(Args&&... args) {                                                               \
-    const Device device = detail::first_device(args...);                                    \
-    if (device.is_cpu()) return cpu::name(std::forward<Args>(args)...);                     \
-    if constexpr (kHasCuda) {                                                               \
-      cuda::name(std::forward<Args>(args)...);                                              \
-    } else {                                                                                \
-      detail::no_kernel(#name, device);                                                     \
-    }                                                                                       \
+#define FIRN_KERNEL(name)                                               \
+  namespace cuda {                                                      \
+  decltype(cpu::name) name;                                             \
+  }                                                                     \
+  template <class... Args>                                              \
+  void name(Args&&... args) {                                           \
+    const Device device = detail::first_device(args...);                \
+    if (device.is_cpu()) return cpu::name(std::forward<Args>(args)...); \
+    if constexpr (kHasCuda) {                                           \
+      cuda::name(std::forward<Args>(args)...);                          \
+    } else {                                                            \
+      detail::no_kernel(#name, device);                                 \
+    }                                                                   \
   }
 
 /// Only the CPU has it so far; the name on another device throws DeviceError.
-#define FIRN_KERNEL_CPU(name)                                                               \
-  template <class... Args>                                                                  \
-  void name(Args&&... args) {                                                               \
-    const Device device = detail::first_device(args...);                                    \
-    if (!device.is_cpu()) detail::no_kernel(#name, device);                                 \
-    cpu::name(std::forward<Args>(args)...);                                                 \
+#define FIRN_KERNEL_CPU(name)                               \
+  template <class... Args>                                  \
+  void name(Args&&... args) {                               \
+    const Device device = detail::first_device(args...);    \
+    if (!device.is_cpu()) detail::no_kernel(#name, device); \
+    cpu::name(std::forward<Args>(args)...);                 \
   }
 
 }  // namespace firn::kernels

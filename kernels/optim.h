@@ -17,7 +17,7 @@
 
 #include "kernels/dispatch.h"
 #include "kernels/math/optim.h"
-#include "kernels/step_memory.h"
+#include "kernels/plan/step_memory.h"
 
 namespace firn::kernels {
 

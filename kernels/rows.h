@@ -5,7 +5,7 @@
 // 0 or 1.
 #pragma once
 
-#include "kernels/step_memory.h"
+#include "kernels/plan/step_memory.h"
 
 namespace firn::kernels {
 

@@ -1,7 +1,7 @@
 // What the machine can do, measured without firn: copying, filling, and how long a launch takes in
 // a chain of kernels that do nothing. Every floor of the other works is made of these.
 #include "bench.h"
-#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/device/gpu.h"
 
 namespace bench {
 namespace {

@@ -22,6 +22,5 @@ int main() {
   const auto x = torch::randn({4, 4});
   torch::nn::Linear fc(4, 4);
   const auto seed = torch::randn({4, 4});
-  bench::report("linear.forward_backward", "ns",
-                bench::nanoseconds([&] { fc(x).backward(seed); }));
+  bench::report("linear.forward_backward", "ns", bench::nanoseconds([&] { fc(x).backward(seed); }));
 }

@@ -63,8 +63,8 @@ void remove_hook(const Tensor& t, int id);
 
 /// What a custom function's backward is given.
 struct CustomBackward {
-  const Tensor& grad;              ///< gradient of the output
-  std::span<const Tensor> saved;   ///< what was saved, checked for in-place edits
+  const Tensor& grad;             ///< gradient of the output
+  std::span<const Tensor> saved;  ///< what was saved, checked for in-place edits
 };
 
 /// Records a function of your own: `output` was computed from `inputs` (under NoGrad), and

@@ -25,13 +25,17 @@ inline constexpr DType boolean = DType::boolean;
 constexpr std::size_t size_of(DType t) noexcept {
   switch (t) {
     case DType::f16:
-    case DType::bf16: return 2;
+    case DType::bf16:
+      return 2;
     case DType::f32:
-    case DType::i32: return 4;
+    case DType::i32:
+      return 4;
     case DType::f64:
-    case DType::i64: return 8;
+    case DType::i64:
+      return 8;
     case DType::u8:
-    case DType::boolean: return 1;
+    case DType::boolean:
+      return 1;
   }
   return 0;
 }
@@ -44,8 +48,8 @@ constexpr const char* to_string(DType t) noexcept {
 
 constexpr bool is_floating(DType t) noexcept { return t <= DType::f64; }
 
-/// The dtype in which values of `t` are computed and summed: f32 for f16, bf16 and f32; f64 for f64;
-/// i64 for the integers and bool.
+/// The dtype in which values of `t` are computed and summed: f32 for f16, bf16 and f32; f64 for
+/// f64; i64 for the integers and bool.
 constexpr DType compute_dtype(DType t) noexcept {
   if (t == DType::f64) return DType::f64;
   return is_floating(t) ? DType::f32 : DType::i64;
@@ -54,18 +58,26 @@ constexpr DType compute_dtype(DType t) noexcept {
 /// Largest finite value of a floating dtype (65504 for f16), and its unit roundoff 2^-p.
 constexpr double max_of(DType t) noexcept {
   switch (t) {
-    case DType::f16: return 65504.0;
-    case DType::bf16: return 3.3895313892515355e38;
-    case DType::f32: return 3.4028234663852886e38;
-    default: return 1.7976931348623157e308;
+    case DType::f16:
+      return 65504.0;
+    case DType::bf16:
+      return 3.3895313892515355e38;
+    case DType::f32:
+      return 3.4028234663852886e38;
+    default:
+      return 1.7976931348623157e308;
   }
 }
 constexpr double epsilon_of(DType t) noexcept {
   switch (t) {
-    case DType::f16: return 4.8828125e-4;             // 2^-11
-    case DType::bf16: return 3.90625e-3;              // 2^-8
-    case DType::f32: return 5.9604644775390625e-8;    // 2^-24
-    default: return 1.1102230246251565e-16;           // 2^-53
+    case DType::f16:
+      return 4.8828125e-4;  // 2^-11
+    case DType::bf16:
+      return 3.90625e-3;  // 2^-8
+    case DType::f32:
+      return 5.9604644775390625e-8;  // 2^-24
+    default:
+      return 1.1102230246251565e-16;  // 2^-53
   }
 }
 
@@ -92,14 +104,22 @@ inline constexpr DType dtype_of = detail::DTypeOf<T>::value;
 template <class Fn>
 decltype(auto) visit(DType t, Fn&& fn) {
   switch (t) {
-    case DType::f16: return fn.template operator()<half>();
-    case DType::bf16: return fn.template operator()<bfloat16>();
-    case DType::f32: return fn.template operator()<float>();
-    case DType::f64: return fn.template operator()<double>();
-    case DType::i32: return fn.template operator()<std::int32_t>();
-    case DType::i64: return fn.template operator()<std::int64_t>();
-    case DType::u8: return fn.template operator()<std::uint8_t>();
-    default: return fn.template operator()<bool>();
+    case DType::f16:
+      return fn.template operator()<half>();
+    case DType::bf16:
+      return fn.template operator()<bfloat16>();
+    case DType::f32:
+      return fn.template operator()<float>();
+    case DType::f64:
+      return fn.template operator()<double>();
+    case DType::i32:
+      return fn.template operator()<std::int32_t>();
+    case DType::i64:
+      return fn.template operator()<std::int64_t>();
+    case DType::u8:
+      return fn.template operator()<std::uint8_t>();
+    default:
+      return fn.template operator()<bool>();
   }
 }
 

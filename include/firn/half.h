@@ -25,11 +25,14 @@ struct half {
     const std::uint32_t x = std::bit_cast<std::uint32_t>(f);
     const std::uint32_t sign = (x >> 16) & 0x8000u;
     const std::uint32_t mag = x & 0x7fffffffu;
-    if (mag > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u | ((mag >> 13) & 0x1ffu));
-    if (mag >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u);  // rounds to infinity
+    if (mag > 0x7f800000u)
+      return static_cast<std::uint16_t>(sign | 0x7e00u | ((mag >> 13) & 0x1ffu));
+    if (mag >= 0x477ff000u)
+      return static_cast<std::uint16_t>(sign | 0x7c00u);  // rounds to infinity
     if (mag < 0x38800000u) {  // subnormal or zero: adding 0.5 leaves the rounded fraction in place
       const float shifted = std::bit_cast<float>(mag) + 0.5f;
-      return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u));
+      return static_cast<std::uint16_t>(sign |
+                                        (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u));
     }
     const std::uint32_t odd = (mag >> 13) & 1u;
     return static_cast<std::uint16_t>(sign | ((mag - 0x38000000u + 0xfffu + odd) >> 13));

@@ -1,7 +1,7 @@
 // What every formula header begins with. A formula is a template over V: a number (float in a CUDA
-// thread, double or int64_t in a test) or a Tile of numbers on the CPU (kernels/cpu/tile.h). It
-// uses operators, V(constant), the functions below and where(); a Tile brings its own versions of
-// them, which argument-dependent lookup finds.
+// thread, double or int64_t in a test) or a Tile of numbers on the CPU (kernels/cpu/device/tile.h).
+// It uses operators, V(constant), the functions below and where(); a Tile brings its own versions
+// of them, which argument-dependent lookup finds.
 #pragma once
 
 #include <cmath>

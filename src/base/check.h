@@ -37,8 +37,10 @@ template <class... Args>
 
 }  // namespace firn::detail
 
-/// FIRN_CHECK(condition, op, hint, format, values...): throws firn::Error unless the condition holds.
-#define FIRN_CHECK(condition, op, hint, ...)                              \
-  do {                                                                    \
-    if (!(condition)) [[unlikely]] ::firn::detail::fail(op, hint, __VA_ARGS__); \
+/// FIRN_CHECK(condition, op, hint, format, values...): throws firn::Error unless the condition
+/// holds.
+#define FIRN_CHECK(condition, op, hint, ...)       \
+  do {                                             \
+    if (!(condition)) [[unlikely]]                 \
+      ::firn::detail::fail(op, hint, __VA_ARGS__); \
   } while (0)

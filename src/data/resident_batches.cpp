@@ -9,7 +9,7 @@
 #include "firn/ops.h"
 #include "firn/stream.h"
 #include "kernels/batch.h"
-#include "memory/capture.h"
+#include "runtime/graph/capture.h"
 
 namespace firn::data {
 namespace {

@@ -4,9 +4,9 @@
 
 #include "kernels/channel_norm.h"
 #include "kernels/copy.h"
-#include "memory/capture.h"
 #include "ops/common.h"
 #include "ops/moments.h"
+#include "runtime/graph/capture.h"
 
 namespace firn {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "kernels/copy.h"
 #include "kernels/math/philox.h"
-#include "memory/capture.h"
 #include "ops/common.h"
+#include "runtime/graph/capture.h"
 
 namespace firn {
 namespace {

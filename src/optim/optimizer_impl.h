@@ -11,9 +11,9 @@
 #include "base/check.h"
 #include "firn/optim/schedule.h"
 #include "firn/optim/step_options.h"
-#include "memory/capture.h"
 #include "optim/param_store.h"
 #include "optim/scaler.h"
+#include "runtime/graph/capture.h"
 
 namespace firn::optim {
 

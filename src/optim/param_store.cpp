@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "kernels/copy.h"
-#include "memory/capture.h"
+#include "runtime/graph/capture.h"
 
 namespace firn::optim {
 namespace {

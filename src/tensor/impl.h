@@ -3,12 +3,12 @@
 
 #include "firn/storage.h"
 #include "firn/tensor.h"
-#include "memory/pool.h"
+#include "runtime/memory/pool.h"
 
 namespace firn {
 
-/// A tensor's place in the autograd graph, as much as this floor knows of it: it can be kept and let
-/// go. What it is: autograd::Node.
+/// A tensor's place in the autograd graph, as much as this floor knows of it: it can be kept and
+/// let go. What it is: autograd::Node.
 class GraphNode : public RefCounted {
  public:
   static void destroy(GraphNode* n) noexcept { n->dispose(); }

@@ -9,7 +9,7 @@
 
 #include "base/build.h"
 #include "firn/optim/optimizer.h"
-#include "memory/recording.h"
+#include "runtime/graph/recording.h"
 
 namespace firn::graph {
 

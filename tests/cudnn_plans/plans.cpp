@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "firn/dtype.h"
-#include "kernels/cuda/cudnn.h"
-#include "kernels/cuda/cudnn_plan.h"
+#include "kernels/cuda/conv/cudnn/plan.h"
+#include "kernels/cuda/conv/cudnn/products.h"
 #include "support/catch.h"
 
 namespace firn::testing {

@@ -1,6 +1,6 @@
-// The three functions of kernels/cuda/cudnn.h for the simulator: reference loops in stream order,
-// one operation of the stream (one node of a graph) a product. They refuse what cuDNN refuses, as
-// tests/cudnn_plans has found it, so that firn takes the ways that it takes on a GPU:
+// The three functions of kernels/cuda/conv/cudnn/products.h for the simulator: reference loops in
+// stream order, one operation of the stream (one node of a graph) a product. They refuse what cuDNN
+// refuses, as tests/cudnn_plans has found it, so that firn takes the ways that it takes on a GPU:
 //
 //   - addresses that are no multiples of 16 bytes;
 //   - results of another dtype than the operands', but for the weight gradient in f32, and that
@@ -10,7 +10,7 @@
 // They throw where firn breaks their contract: operands that are f64, not channels-last, empty or
 // not in one allocation of the device's memory, sizes that do not fit the geometry. CUSIM_CUDNN=0:
 // cuDNN is not installed.
-#include "kernels/cuda/cudnn.h"
+#include "kernels/cuda/conv/cudnn/products.h"
 
 #include <cmath>
 #include <cstdlib>
@@ -21,7 +21,7 @@
 #include "base/check.h"
 #include "check.h"
 #include "cusim.h"
-#include "memory/capture.h"
+#include "runtime/graph/capture.h"
 
 namespace firn::kernels::cuda {
 namespace {

@@ -7,7 +7,7 @@
 #include "firn/firn.h"
 #include "firn/graph.h"
 #include "firn/storage.h"
-#include "memory/capture.h"
+#include "runtime/graph/capture.h"
 #include "support/catch.h"
 #include "support/simulator.h"
 #include "support/values.h"

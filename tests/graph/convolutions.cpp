@@ -9,7 +9,7 @@
 #include "support/catch.h"
 #include "support/values.h"
 #ifdef FIRN_HAS_CUDA
-#include "kernels/cuda/conv_parts.h"
+#include "kernels/cuda/conv/parts.h"
 #endif
 
 namespace firn::testing {

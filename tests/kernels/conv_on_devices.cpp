@@ -10,13 +10,13 @@
 
 #include "kernels/conv.h"
 #include "kernels/twins.h"
-#include "memory/recording.h"
+#include "runtime/graph/recording.h"
 #include "support/catch.h"
 #include "support/convolution.h"
 #include "support/simulator.h"
 #include "support/values.h"
 #ifdef FIRN_HAS_CUDA
-#include "kernels/cuda/conv_parts.h"
+#include "kernels/cuda/conv/parts.h"
 
 namespace firn::testing {
 namespace {

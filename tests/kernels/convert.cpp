@@ -1,5 +1,5 @@
 // Rows to and from the compute types, against the conversions of half.h element by element.
-#include "kernels/cpu/convert.h"
+#include "kernels/cpu/device/convert.h"
 
 #include <bit>
 #include <cmath>

@@ -84,7 +84,7 @@ void check_close(const std::vector<double>& got, const std::vector<double>& want
 struct Size {
   std::int64_t m, n, k;
 };
-const std::vector<Size> kSizes = {{1, 1, 1},     {3, 5, 4},      {1, 9, 7},     {7, 1, 3},
+const std::vector<Size> kSizes = {{1, 1, 1},     {3, 5, 4},    {1, 9, 7},     {7, 1, 3},
                                   {17, 130, 33}, {8, 200, 30}, {260, 520, 24}};
 
 std::vector<Epilogues> twins() {

@@ -1,5 +1,5 @@
 // The threads of CPU kernels: every chunk once, exceptions, nesting, two callers at a time.
-#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/device/parallel.h"
 
 #include <atomic>
 #include <stdexcept>

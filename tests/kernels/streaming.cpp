@@ -1,6 +1,6 @@
 // Results that outgrow the caches are stored past them on the CPU: the same bits as those of parts
 // that are small enough to be stored as usual.
-#include "kernels/cpu/streaming.h"
+#include "kernels/cpu/device/streaming.h"
 
 #include <algorithm>
 #include <cstring>

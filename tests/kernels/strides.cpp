@@ -1,7 +1,7 @@
 // Where the threads of a CUDA kernel find strided elements, beyond what fits in 31 bits: the
 // arithmetic alone, since no tensor of that size is worth a test.
 #ifdef FIRN_HAS_CUSIM
-#include "kernels/cuda/strides.cuh"
+#include "kernels/cuda/device/strides.cuh"
 
 #include "support/catch.h"
 

@@ -1,12 +1,12 @@
 // Accuracy of the elementary functions of tiles, in units in the last place of f32, against the C
 // library in long double.
-#include "kernels/cpu/tile.h"
+#include "kernels/cpu/device/tile.h"
 
 #include <cmath>
 #include <limits>
 #include <numbers>
 
-#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/device/parallel.h"
 #include "support/catch.h"
 
 namespace {

@@ -1,7 +1,7 @@
 // The allocator of a CUDA device: accounts, memory that runs out, calls that fail.
 #include "firn/firn.h"
 #include "firn/storage.h"
-#include "kernels/cuda/workspace.h"
+#include "kernels/cuda/device/workspace.h"
 #include "support/catch.h"
 #include "support/simulator.h"
 #include "support/values.h"

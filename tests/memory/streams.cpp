@@ -5,8 +5,8 @@
 
 #include "firn/firn.h"
 #include "firn/storage.h"
-#include "memory/allocator.h"
-#include "memory/fault.h"
+#include "runtime/memory/allocator.h"
+#include "runtime/stream/fault.h"
 #include "support/catch.h"
 #include "support/simulator.h"
 #include "support/values.h"

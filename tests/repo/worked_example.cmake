@@ -46,8 +46,9 @@ endif()
 # ---- The sources that see the changed formulas, directly or through headers. The other edited file
 # only gained declarations.
 file(GLOB_RECURSE candidates RELATIVE ${WORK}/firn ${WORK}/firn/src/*.cpp ${WORK}/firn/src/*.h
-  ${WORK}/firn/kernels/*.h ${WORK}/firn/kernels/cpu/*.cpp)
-list(FILTER candidates EXCLUDE REGEX "^src/memory/cuda_")
+  ${WORK}/firn/kernels/*.h ${WORK}/firn/kernels/cpu/*.cpp
+  ${WORK}/firn/kernels/plan/*.cpp)
+list(FILTER candidates EXCLUDE REGEX "^src/runtime/cuda/")
 set(changed kernels/math/unary.h)
 set(known 0)
 list(LENGTH changed count)

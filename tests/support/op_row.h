@@ -1,9 +1,9 @@
 // The op table. A row says how to call an op, what its operands look like and how exact it is; from
 // that one row comes a test case, of these sections (firn_test_ops exp -c "integers" runs one):
 //   gradient (f64)    analytic gradient = central difference, f64 (not with `kinks`)
-//   f32 against f64   (and f16, bf16) forward and backward against f64, with the bounds of op_check.h
-//   non-contiguous    the same in f32 for transposed, stepped, misaligned and repeated operands
-//   against PyTorch   values and gradients of tests/goldens/ops (rows with `golden`)
+//   f32 against f64   (and f16, bf16) forward and backward against f64, with the bounds of
+//   op_check.h non-contiguous    the same in f32 for transposed, stepped, misaligned and repeated
+//   operands against PyTorch   values and gradients of tests/goldens/ops (rows with `golden`)
 //   integers          exact (rows with `integers`)
 //   in place          the form with an underscore (rows with `in_place`)
 // They run on the default device: the CPU, or what FIRN_TEST_DEVICE says (main.cpp).

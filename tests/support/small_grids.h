@@ -4,7 +4,7 @@
 #ifdef FIRN_HAS_CUDA
 #include <cstdint>
 
-#include "kernels/cuda/grid.h"
+#include "kernels/cuda/device/grid.h"
 
 namespace firn::testing {
 

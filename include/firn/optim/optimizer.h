@@ -195,7 +195,8 @@ class Optimizer {
 
   /// All that a continued run needs, cycle included; the tensors share the optimizer's memory, so
   /// that copying into them restores it; gradients of parameters that the cycle has not reached are
-  /// zero at the call and mean nothing later. Names: "parameters.<i>.weight", ".gradient", ".master",
+  /// zero at the call and mean nothing later. Names: "parameters.<i>.weight", ".gradient",
+  /// ".master",
   /// ".ema", ".momentum", ".first_moment", ...; "update_counts" (i64 per parameter: bias
   /// corrections count the updates of each), "touched", "cycle" (i64 on the CPU: cycles ended,
   /// epoch, length of the cycle under way, calls of step() and micro-steps in it); and

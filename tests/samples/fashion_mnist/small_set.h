@@ -39,8 +39,8 @@ inline std::vector<nlohmann::json> records_of(const std::string& path) {
   return records;
 }
 
-/// What a run has said on stderr but for its progress, which is a line each ten seconds where stderr
-/// is no terminal: a slow machine sees some.
+/// What a run has said on stderr but for its progress, which is a line each ten seconds where
+/// stderr is no terminal: a slow machine sees some.
 inline std::string complaints(const Ran& ran) {
   return std::regex_replace(ran.err, std::regex(R"(epoch \d+/\d+ +\d+%[^\n]*\n)"), "");
 }

@@ -1,0 +1,236 @@
+// How the CPU cuts a tensor [n, c, l] for the norms by channel: into tasks by shape and format
+// alone, and each task into slabs, small matrices that fit in the cache. Where channels lie next to
+// each other the columns of a slab are channels ("across"); else they are positions, and its rows
+// are channels. Elements are handled as C (float or double), whatever their dtype.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+
+#include "kernels/cpu/rows/driver.h"
+
+namespace firn::kernels::cpu {
+
+/// The part of sample `i` in channels [channel, channel + channels) and positions [position, ...).
+struct Slab {
+  std::int64_t i, channel, channels, position, positions;
+  std::int64_t before;  ///< elements of each of these channels that the task has had already
+};
+
+struct ChannelTask {
+  std::int64_t unit, channel, channels;  ///< tasks of one unit differ in their channels
+  std::int64_t first, last;              ///< samples
+  std::int64_t position, positions;      ///< of every sample
+
+  std::int64_t count() const { return (last - first) * positions; }  ///< elements a channel
+};
+
+class ChannelCut {
+ public:
+  /// x is what the order follows; `others` are views of the same shape that are read or written
+  /// along with it. Samples stay apart where `per_sample`.
+  ChannelCut(const ConstView& x, bool per_sample, std::initializer_list<const ConstView*> others)
+      : n(x.shape[0]), c(x.shape[1]), l(x.shape[2]) {
+    across = c > 1 && (l == 1 || x.strides[1] < x.strides[2]);
+    if (across && !per_sample) {
+      // All samples' positions as one axis, where every view has them in a row.
+      bool one = true;
+      const auto check = [&](const ConstView& v) {
+        one = one && (l == 1 || n == 1 || v.strides[0] == l * v.strides[2]);
+      };
+      check(x);
+      for (const ConstView* v : others)
+        if (v->data) check(*v);
+      if (one) {
+        step_is_sample_ = l == 1;
+        l *= n;
+        n = std::min<std::int64_t>(n, 1);
+      }
+    }
+    tile = across ? std::min(c, kMaxTile) : c;
+    length_ = std::clamp<std::int64_t>(across ? kTask / std::max<std::int64_t>(tile, 1) : kTask, 1,
+                                       std::max<std::int64_t>(l, 1));
+    if (!across) tile = std::clamp<std::int64_t>(kTask / length_, 1, std::max<std::int64_t>(c, 1));
+    segments_ = (l + length_ - 1) / length_;
+    together_ = 1;
+    if (!per_sample && segments_ == 1)
+      together_ = std::clamp<std::int64_t>(kTask / std::max<std::int64_t>(tile * l, 1), 1,
+                                           std::max<std::int64_t>(n, 1));
+    tiles_ = c == 0 ? 0 : (c + tile - 1) / tile;
+    units = (n + together_ - 1) / together_ * segments_;
+  }
+
+  std::int64_t n, c, l;  ///< with samples joined where that could be
+  bool across;
+  std::int64_t tile;   ///< channels of a task at most
+  std::int64_t units;  ///< tasks of each channel; those of a sample follow one another
+
+  std::int64_t tasks() const { return units * tiles_; }
+  ChannelTask task(std::int64_t t) const {
+    ChannelTask out = unit(t / tiles_);
+    out.channel = t % tiles_ * tile;
+    out.channels = std::min(tile, c - out.channel);
+    return out;
+  }
+  /// All channels of a unit.
+  ChannelTask unit(std::int64_t u) const {
+    ChannelTask out{u, 0, c, u / segments_ * together_, 0, u % segments_ * length_, 0};
+    out.last = std::min(n, out.first + together_);
+    out.positions = std::min(length_, l - out.position);
+    return out;
+  }
+
+  /// fn(slab) for slabs of at most kSlab elements that cover the task.
+  template <class Fn>
+  void slabs(const ChannelTask& t, Fn&& fn) const {
+    const std::int64_t p_step = across ? std::clamp<std::int64_t>(kSlab / t.channels, 1, kMaxRows)
+                                       : std::min(t.positions, kSlab);
+    const std::int64_t c_step = across ? t.channels : std::max<std::int64_t>(1, kSlab / p_step);
+    for (std::int64_t i = t.first; i < t.last; ++i) {
+      for (std::int64_t k = 0; k < t.channels; k += c_step) {
+        for (std::int64_t p = 0; p < t.positions; p += p_step) {
+          fn(Slab{i, t.channel + k, std::min(c_step, t.channels - k), t.position + p,
+                  std::min(p_step, t.positions - p), (i - t.first) * t.positions + p});
+        }
+      }
+    }
+  }
+
+  static constexpr std::int64_t kSlab = 4096;
+  /// Of columns that are channels: each is summed up one row after the other.
+  static constexpr std::int64_t kMaxRows = 128;
+
+ private:
+  template <class C>
+  friend class ChannelPlane;
+  static constexpr std::int64_t kTask = 32768;   // elements
+  static constexpr std::int64_t kMaxTile = 128;  // channels, where they are columns
+
+  std::int64_t length_, segments_;  // positions of a unit, units of a sample
+  std::int64_t together_;           // samples of a unit
+  std::int64_t tiles_;              // tasks of a unit
+  bool step_is_sample_ = false;     // positions are samples (l was 1)
+};
+
+/// A slab's elements as C, or where they are to be written: element (row, column) is at
+/// data[row * pitch + column].
+template <class C, class Pointer = const C*>
+struct SlabData {
+  Pointer data;
+  std::int64_t pitch, rows, columns;
+  Pointer row(std::int64_t r) const { return data + r * pitch; }
+};
+
+/// A view by slabs.
+template <class C>
+class ChannelPlane {
+ public:
+  ChannelPlane(const ChannelCut& cut, const ConstView& v)
+      : data_(const_cast<void*>(v.data)), dtype_(v.dtype), across_(cut.across) {
+    const std::int64_t position = cut.step_is_sample_ ? v.strides[0] : v.strides[2];
+    sample_ = v.strides[0], channel_ = v.strides[1], position_ = position;
+    direct_ = dtype_ == dtype_of<C> && column_stride() == 1;
+  }
+  ChannelPlane(const ChannelCut& cut, const View& v) : ChannelPlane(cut, ConstView(v)) {}
+
+  /// Numbers that read() and open() need room for.
+  std::int64_t room() const { return direct_ ? 0 : ChannelCut::kSlab; }
+
+  SlabData<C> read(const Slab& s, C* buffer) const {
+    const SlabData<C, C*> out = place(s, buffer);
+    if (!direct_) load(s, out);
+    return {out.data, out.pitch, out.rows, out.columns};
+  }
+  /// Where to write a slab; what is there now if `filled`.
+  SlabData<C, C*> open(const Slab& s, C* buffer, bool filled) const {
+    const SlabData<C, C*> out = place(s, buffer);
+    if (!direct_ && filled) load(s, out);
+    return out;
+  }
+  void close(const Slab& s, const SlabData<C, C*>& values) const {
+    if (direct_) return;
+    if (dense(values)) {
+      store_row<C>(values.data, at(s), dtype_, 1, values.rows * values.columns);
+      return;
+    }
+    for (std::int64_t r = 0; r < values.rows; ++r)
+      store_row<C>(values.row(r), advance(at(s), dtype_, r * row_stride()), dtype_, column_stride(),
+                   values.columns);
+  }
+
+ private:
+  std::int64_t row_stride() const { return across_ ? position_ : channel_; }
+  std::int64_t column_stride() const { return across_ ? channel_ : position_; }
+  void* at(const Slab& s) const {
+    return advance(data_, dtype_, s.i * sample_ + s.channel * channel_ + s.position * position_);
+  }
+  SlabData<C, C*> place(const Slab& s, C* buffer) const {
+    const std::int64_t rows = across_ ? s.positions : s.channels;
+    const std::int64_t columns = across_ ? s.channels : s.positions;
+    if (direct_) return {static_cast<C*>(at(s)), row_stride(), rows, columns};
+    return {buffer, columns, rows, columns};
+  }
+  bool dense(const SlabData<C, C*>& s) const {
+    return column_stride() == 1 && row_stride() == s.columns;
+  }
+  void load(const Slab& s, const SlabData<C, C*>& out) const {
+    const auto copy = [&](const void* from, std::int64_t stride, std::int64_t n, C* to) {
+      const C* values = load_row<C>(from, dtype_, stride, n, to);
+      if (values != to) std::copy_n(values, n, to);
+    };
+    if (dense(out)) return copy(at(s), 1, out.rows * out.columns, out.data);
+    for (std::int64_t r = 0; r < out.rows; ++r)
+      copy(advance(at(s), dtype_, r * row_stride()), column_stride(), out.columns, out.row(r));
+  }
+
+  void* data_;
+  DType dtype_;
+  bool across_, direct_;
+  std::int64_t sample_, channel_, position_;  // strides
+};
+
+/// Room for a slab of each of several planes, where they need it. The pieces do not begin at the
+/// same place of a page: loads would then wait for stores that only look alike.
+template <class C>
+class SlabBuffers {
+ public:
+  template <class... Planes>
+  explicit SlabBuffers(const Planes&... planes)
+      : memory_((... + planes.room()) == 0
+                    ? 0
+                    : static_cast<std::int64_t>(sizeof...(Planes)) * kPiece) {}
+  C* operator[](int i) const { return memory_.data() ? memory_.data() + i * kPiece : nullptr; }
+
+ private:
+  static constexpr std::int64_t kPiece = ChannelCut::kSlab + 272;
+
+  RowBuffer<C> memory_;
+};
+
+// ---- Sums over the rows of slabs ----
+
+/// fn(n, k) with n = std::integral_constant of 4, then 1 tiles from column k on, and 0 for a tail
+/// that is shorter than a tile.
+template <class C, class Fn>
+void each_column_block(std::int64_t columns, Fn&& fn) {
+  constexpr int kLanes = Tile<C>::size;
+  std::int64_t k = 0;
+  for (; k + 4 * kLanes <= columns; k += 4 * kLanes) fn(std::integral_constant<int, 4>(), k);
+  for (; k + kLanes <= columns; k += kLanes) fn(std::integral_constant<int, 1>(), k);
+  if (k < columns) fn(std::integral_constant<int, 0>(), k);
+}
+
+/// Tile u of a block that each_column_block has named, of `columns` in all.
+template <class C, int kTiles>
+Tile<C> load_block(const C* row, std::int64_t k, int u, std::int64_t columns) {
+  if constexpr (kTiles == 0) return load_first(row + k, static_cast<int>(columns - k));
+  return Tile<C>::load(row + k + u * Tile<C>::size);
+}
+template <class C, int kTiles>
+void store_block(Tile<C> t, C* row, std::int64_t k, int u, std::int64_t columns) {
+  if constexpr (kTiles == 0) return store_first(t, row + k, static_cast<int>(columns - k));
+  t.store(row + k + u * Tile<C>::size);
+}
+
+}  // namespace firn::kernels::cpu

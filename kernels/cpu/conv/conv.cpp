@@ -1,0 +1,323 @@
+// Convolutions: the batch is cut into blocks by shape alone, each computed whole by one thread, so
+// that the bits do not depend on the number of threads. What a block cannot use where it lies
+// (other dtypes, other orders in memory) is copied to workspace, a block at a time.
+#include "kernels/conv.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <optional>
+#include <type_traits>
+
+#include "kernels/copy.h"
+#include "kernels/cpu/conv/block.h"
+#include "kernels/cpu/conv/onednn.h"
+#include "kernels/cpu/device/parallel.h"
+#include "kernels/cpu/device/workspace.h"
+#include "kernels/elementwise.h"
+
+namespace firn::kernels::cpu {
+namespace {
+
+/// Positions [begin, end) of axis 0.
+struct Range {
+  std::int64_t begin, end;
+  std::int64_t count() const { return end - begin; }
+};
+
+/// The batch in blocks of nearly equal size, a function of shapes alone: of some 4 MFLOP where the
+/// batch has that much, a multiple of 8 so that they come out even on threads, and at most `most`.
+struct Blocks {
+  std::int64_t images, count;
+
+  static Blocks of(const ConvSizes& z, std::int64_t most = 64) {
+    constexpr std::int64_t kWork = std::int64_t{1} << 21, kMultiple = 8;
+    const std::int64_t wanted = z.n * z.image_work() / kWork;
+    const std::int64_t even = wanted <= 1 ? 1 : (wanted + kMultiple - 1) / kMultiple * kMultiple;
+    return {z.n, std::clamp<std::int64_t>(std::min(even, z.n), 1, most)};
+  }
+  Range operator[](std::int64_t i) const { return {i * images / count, (i + 1) * images / count}; }
+  /// Both sizes that blocks have.
+  std::array<std::int64_t, 2> sizes() const {
+    return {images / count, (images + count - 1) / count};
+  }
+};
+
+/// A rank 4 view's positions `range` of axis 0.
+template <class V>
+V part_of(V v, Range range) {
+  v.data = const_cast<char*>(static_cast<const char*>(v.data)) +
+           range.begin * v.strides[0] * static_cast<std::int64_t>(size_of(v.dtype));
+  v.shape[0] = range.count();
+  return v;
+}
+
+Range all_of(const ConstView& v) { return {0, v.shape[0]}; }
+
+/// Whether a view can be used where it lies.
+template <class T>
+bool in_place(const ConstView& v) {
+  return v.dtype == dtype_of<T> && is_channels_last(v);
+}
+
+/// Channels-last workspace of a rank 4 shape.
+class Dense {
+ public:
+  Dense(const Shape& shape, DType dtype)
+      : own_({shape.product()}, dtype),
+        view_{own_.view().data, dtype, Device::cpu(), shape,
+              strides_in(shape, MemoryFormat::channels_last)} {}
+  const View& view() const noexcept { return view_; }
+
+ private:
+  Workspace own_;
+  View view_;
+};
+
+/// A part of an operand, channels-last and of the compute type: a copy where it does not lie so.
+template <class T>
+class Operand4 {
+ public:
+  Operand4(const ConstView& v, Range range) {
+    const ConstView part = part_of(v, range);
+    if (in_place<T>(v)) {
+      data_ = part.as<T>();
+      return;
+    }
+    copy_.emplace(part.shape, dtype_of<T>);
+    cpu::copy(part, copy_->view(), Stream{});
+    data_ = copy_->view().template as<T>();
+  }
+  const T* data() const noexcept { return data_; }
+
+ private:
+  std::optional<Dense> copy_;
+  const T* data_;
+};
+
+/// A part of a result: what is computed at data() is added to beta * the part by finish(). With
+/// beta 1 and `adds`, data() is the part itself where it can be: the computation adds to it.
+template <class T>
+class Result4 {
+ public:
+  Result4(const View& v, Range range, float beta, bool adds)
+      : part_(part_of(v, range)), beta_(beta) {
+    if (in_place<T>(v) && (beta == 0 || adds)) {
+      data_ = part_.template as<T>();
+      if (adds && beta == 0) clear();
+      return;
+    }
+    own_.emplace(part_.shape, dtype_of<T>);
+    data_ = own_->view().template as<T>();
+    if (adds) clear();
+  }
+  T* data() const noexcept { return data_; }
+  void finish() const {
+    if (!own_) return;
+    if (beta_ == 0) {
+      cpu::copy(own_->view(), part_, Stream{});
+    } else {
+      cpu::axpby(1.0, own_->view(), beta_, part_, Stream{});
+    }
+  }
+
+ private:
+  void clear() { std::fill_n(data_, part_.numel(), T(0)); }
+
+  View part_;
+  float beta_;
+  std::optional<Dense> own_;
+  T* data_;
+};
+
+/// The bias in the compute type, or null.
+template <class T>
+class Bias {
+ public:
+  explicit Bias(const ConstView& v) {
+    if (!v.data) return;
+    own_.emplace(v.shape, dtype_of<T>);
+    cpu::copy(v, own_->view(), Stream{});
+  }
+  const T* data() const noexcept { return own_ ? own_->view().template as<T>() : nullptr; }
+
+ private:
+  std::optional<Workspace> own_;
+};
+
+/// y + bias, and relu as in math::Relu: a NaN stays one.
+template <class T>
+void finish_outputs(std::int64_t pixels, std::int64_t k, const T* bias, bool relu, T* y) {
+  const auto above_zero = [](T v) { return v <= T(0) ? T(0) : v; };
+  if (!bias) {
+    if (relu) std::transform(y, y + pixels * k, y, above_zero);
+    return;
+  }
+  for (std::int64_t i = 0; i < pixels; ++i, y += k) {
+    for (std::int64_t j = 0; j < k; ++j) y[j] += bias[j];
+    if (relu) std::transform(y, y + k, y, above_zero);
+  }
+}
+
+/// Element operations in all, as parallel_for counts them.
+std::int64_t work_of(const ConvSizes& z) {
+  return std::max(z.n * z.image_work(), z.n * (z.c * z.h * z.w + z.k * z.p * z.q));
+}
+
+/// What oneDNN has for one product, and the weights in its format. For f64 it has nothing.
+class Onednn {
+ public:
+  template <class T>
+  Onednn(const T* weights, ConvPass pass, const ConvSizes& z, const Blocks& blocks, bool bias) {
+    if constexpr (std::is_same_v<T, float>) {
+      conv_ = OnednnConv::find(pass, z, blocks.sizes(), bias);
+      if (!conv_ || !weights) return;
+      packed_.emplace(Shape{conv_->weights_size()}, DType::f32);
+      conv_->pack(weights, packed_->view().as<float>());
+    }
+  }
+  explicit operator bool() const noexcept { return conv_ != nullptr; }
+  const OnednnConv* operator->() const noexcept { return conv_.get(); }
+  const float* weights() const noexcept { return packed_->view().as<float>(); }
+
+ private:
+  std::shared_ptr<const OnednnConv> conv_;
+  std::optional<Workspace> packed_;
+};
+
+template <class T>
+void forward(const ConstView& x, const ConstView& w, const ConstView& bias, bool relu,
+             const ConvGeometry& geometry, const View& y) {
+  const ConvSizes z = ConvSizes::of(x, w, y, geometry);
+  const Operand4<T> weights(w, all_of(w));
+  const Bias<T> shift(bias);
+  const Blocks blocks = Blocks::of(z);
+  const Onednn library(weights.data(), ConvPass::forward, z, blocks, shift.data() != nullptr);
+  parallel_for(blocks.count, work_of(z), [&](std::int64_t i) {
+    const Range images = blocks[i];
+    const std::int64_t pixels = images.count() * z.p * z.q;
+    const Operand4<T> in(x, images);
+    const Result4<T> out(y, images, 0, false);
+    if constexpr (std::is_same_v<T, float>) {
+      if (library) {
+        library->run(images.count(), in.data(), library.weights(), shift.data(), out.data());
+        // Its own relu would turn a NaN into 0.
+        finish_outputs<T>(pixels, z.k, nullptr, relu, out.data());
+        return out.finish();
+      }
+    }
+    conv_forward_block(z.with_images(images.count()), in.data(), weights.data(), out.data());
+    finish_outputs(pixels, z.k, shift.data(), relu, out.data());
+    out.finish();
+  });
+}
+
+template <class T>
+void data_gradient(const ConstView& dy, const ConstView& w, const ConvGeometry& geometry,
+                   const View& dx, float beta) {
+  const ConvSizes z = ConvSizes::of(dx, w, dy, geometry);
+  const Operand4<T> weights(w, all_of(w));
+  const Blocks blocks = Blocks::of(z);
+  const Onednn library(weights.data(), ConvPass::data, z, blocks, false);
+  parallel_for(blocks.count, work_of(z), [&](std::int64_t i) {
+    const Range images = blocks[i];
+    const Operand4<T> in(dy, images);
+    const Result4<T> out(dx, images, beta, !library);
+    if constexpr (std::is_same_v<T, float>) {
+      if (library) {
+        library->run(images.count(), out.data(), library.weights(), nullptr, in.data());
+        return out.finish();
+      }
+    }
+    conv_data_block(z.with_images(images.count()), in.data(), weights.data(), out.data());
+    out.finish();
+  });
+}
+
+/// sum[j] = beta*sum[j] + the sum of parts[i][j] over i, in that order.
+template <class T>
+void add_parts(std::int64_t count, std::int64_t size, const T* parts, float beta, T* sum) {
+  constexpr std::int64_t kChunk = 4096;
+  parallel_for((size + kChunk - 1) / kChunk, count * size, [&](std::int64_t chunk) {
+    const std::int64_t begin = chunk * kChunk, end = std::min(begin + kChunk, size);
+    alignas(64) T total[kChunk];
+    std::copy(parts + begin, parts + end, total);
+    for (std::int64_t i = 1; i < count; ++i) {
+      const T* const part = parts + i * size + begin;
+      for (std::int64_t j = 0; j < end - begin; ++j) total[j] += part[j];
+    }
+    T* const to = sum + begin;
+    if (beta == 0) {
+      std::copy(total, total + (end - begin), to);
+    } else {
+      for (std::int64_t j = 0; j < end - begin; ++j)
+        to[j] = static_cast<T>(beta) * to[j] + total[j];
+    }
+  });
+}
+
+/// How many parts of the batch get a sum of their own: enough for the threads of a large machine,
+/// but 64 MB of sums where weights are large.
+std::int64_t most_parts(std::int64_t weights) {
+  constexpr std::int64_t kNumbers = std::int64_t{1} << 24, kMost = 16, kLeast = 4;
+  return std::clamp<std::int64_t>(kNumbers / std::max<std::int64_t>(weights, 1), kLeast, kMost);
+}
+
+template <class T>
+void weight_gradient(const ConstView& dy, const ConstView& x, const ConvGeometry& geometry,
+                     const View& dw, float beta) {
+  const ConvSizes z = ConvSizes::of(x, dw, dy, geometry);
+  const Blocks blocks = Blocks::of(z, most_parts(dw.numel()));
+  const Onednn library(static_cast<const T*>(nullptr), ConvPass::weight, z, blocks, false);
+  const std::int64_t size = library ? library->weights_size() : dw.numel();
+  const Workspace parts({blocks.count, size}, dtype_of<T>);
+  T* const sums = parts.view().template as<T>();
+  parallel_for(blocks.count, work_of(z), [&](std::int64_t i) {
+    const Range images = blocks[i];
+    T* const part = sums + i * size;
+    const Operand4<T> from(dy, images), in(x, images);
+    if constexpr (std::is_same_v<T, float>) {
+      if (library) return library->run(images.count(), in.data(), part, nullptr, from.data());
+    }
+    std::fill_n(part, size, T(0));
+    conv_weight_block(z.with_images(images.count()), from.data(), in.data(), part);
+  });
+  if (!library && in_place<T>(dw)) return add_parts(blocks.count, size, sums, beta, dw.as<T>());
+  add_parts(blocks.count, size, sums, 0, sums);
+  View sum{sums, dtype_of<T>, Device::cpu(), dw.shape,
+           strides_in(dw.shape, MemoryFormat::channels_last)};
+  std::optional<Workspace> plain;
+  if constexpr (std::is_same_v<T, float>) {
+    if (library) {
+      plain.emplace(dw.shape, DType::f32);
+      sum.data = plain->view().data;
+      library->unpack(sums, sum.as<T>());
+    }
+  }
+  cpu::axpby(1.0, sum, beta, dw, Stream{});
+}
+
+}  // namespace
+
+void conv_forward(const ConstView& x, const ConstView& w, const ConstView& bias, bool relu,
+                  const ConvGeometry& geometry, const View& y, Stream) {
+  if (y.numel() == 0) return;
+  if (x.dtype == DType::f64) return forward<double>(x, w, bias, relu, geometry, y);
+  forward<float>(x, w, bias, relu, geometry, y);
+}
+
+void conv_data_gradient(const ConstView& dy, const ConstView& w, const ConvGeometry& geometry,
+                        const View& dx, float beta, Stream) {
+  if (dx.numel() == 0) return;
+  if (dy.dtype == DType::f64) return data_gradient<double>(dy, w, geometry, dx, beta);
+  data_gradient<float>(dy, w, geometry, dx, beta);
+}
+
+void conv_weight_gradient(const ConstView& dy, const ConstView& x, const ConvGeometry& geometry,
+                          const View& dw, float beta, Stream) {
+  if (dw.numel() == 0) return;
+  if (dy.dtype == DType::f64) return weight_gradient<double>(dy, x, geometry, dw, beta);
+  weight_gradient<float>(dy, x, geometry, dw, beta);
+}
+
+}  // namespace firn::kernels::cpu

@@ -1,0 +1,281 @@
+#include "kernels/cpu/conv/onednn.h"
+
+#ifdef FIRN_HAS_ONEDNN
+#include <dnnl.hpp>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "kernels/copy.h"
+#include "kernels/cpu/device/workspace.h"
+#include "kernels/cpu/gemm/onednn.h"
+#endif
+
+namespace firn::kernels::cpu {
+
+#ifdef FIRN_HAS_ONEDNN
+namespace {
+
+using Desc = dnnl::memory::desc;
+using Tag = dnnl::memory::format_tag;
+constexpr auto kF32 = dnnl::memory::data_type::f32;
+
+const dnnl::engine& engine() {
+  static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
+  return cpu;
+}
+dnnl::stream& stream() {
+  thread_local dnnl::stream own(engine());
+  return own;
+}
+
+/// `count` numbers at p, seen as `desc`. oneDNN takes no pointers to const.
+dnnl::memory memory_at(const Desc& desc, const float* p) {
+  return {desc, engine(), const_cast<float*>(p)};
+}
+
+/// Both formats of a weight as views of one shape, whose last axes are the blocks of `packed`.
+struct Formats {
+  View packed, plain;
+};
+
+/// Nothing where a view cannot tell: sizes are padded, or the format is no blocked one.
+std::optional<Formats> as_views(const Desc& packed, const Desc& plain) {
+  const dnnl_memory_desc_t &a = packed.data, &b = plain.data;
+  if (a.format_kind != dnnl_blocked || a.offset0 != 0) return {};
+  const dnnl_blocking_desc_t &in = a.format_desc.blocking, &out = b.format_desc.blocking;
+  if (a.ndims + in.inner_nblks > kMaxRank) return {};
+  Formats v;
+  Dims step;  // in `plain`, of one step along each axis
+  for (int i = 0; i < a.ndims; ++i) {
+    if (a.dims[i] != a.padded_dims[i]) return {};
+    v.packed.shape.push_back(a.dims[i]);
+    v.packed.strides.push_back(in.strides[i]);
+    step.push_back(out.strides[i]);
+  }
+  // The innermost block comes last; of an axis that is cut twice, the last cut is the finest.
+  Dims sizes, steps;
+  std::int64_t stride = 1;
+  Dims strides;
+  for (int i = in.inner_nblks - 1; i >= 0; --i) {
+    const auto axis = static_cast<int>(in.inner_idxs[i]);
+    const std::int64_t size = in.inner_blks[i];
+    sizes.insert(0, size);
+    strides.insert(0, stride);
+    steps.insert(0, step[axis]);
+    stride *= size;
+    step[axis] *= size;
+    v.packed.shape[axis] /= size;
+  }
+  v.plain.strides = step;
+  for (int i = 0; i < sizes.size(); ++i) {
+    v.packed.shape.push_back(sizes[i]);
+    v.packed.strides.push_back(strides[i]);
+    v.plain.strides.push_back(steps[i]);
+  }
+  v.plain.shape = v.packed.shape;
+  return v;
+}
+
+class Convolution final : public OnednnConv {
+ public:
+  /// Throws dnnl::error where oneDNN refuses.
+  Convolution(ConvPass pass, const ConvSizes& z, const std::array<std::int64_t, 2>& images,
+              bool bias)
+      : pass_(pass), bias_(bias) {
+    const bool grouped = z.geometry.groups > 1;
+    const std::int64_t g = z.geometry.groups;
+    const dnnl::memory::dims sizes = grouped
+                                         ? dnnl::memory::dims{g, z.group_k(), z.group_c(), z.r, z.s}
+                                         : dnnl::memory::dims{z.k, z.c, z.r, z.s};
+    plain_ = Desc(sizes, kF32, grouped ? Tag::gohwi : Tag::ohwi);
+    any_ = Desc(sizes, kF32, Tag::any);
+    weights_ = any_;
+    for (const std::int64_t n : images)
+      if (blocks_.count(n) == 0) add(z.with_images(n));
+    views_ = as_views(weights_, plain_);
+  }
+
+  /// Whether oneDNN has code of its own for this, not a loop that stands in for it.
+  bool fast() const noexcept { return fast_; }
+
+  std::int64_t weights_size() const override {
+    return static_cast<std::int64_t>(weights_.get_size() / sizeof(float));
+  }
+  void pack(const float* plain, float* packed) const override {
+    convert(plain_, plain, weights_, packed, true);
+  }
+  void unpack(const float* packed, float* plain) const override {
+    convert(weights_, packed, plain_, plain, false);
+  }
+
+  void run(std::int64_t images, const float* x, const float* weights, const float* bias,
+           const float* y) const override {
+    const Block& b = blocks_.at(images);
+    const Workspace scratch(
+        {b.scratch.get_size() > 0 ? static_cast<std::int64_t>(b.scratch.get_size())
+                                  : std::int64_t{1}},
+        DType::u8);
+    std::unordered_map<int, dnnl::memory> args{
+        {pass_ == ConvPass::data ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, memory_at(b.x, x)},
+        {pass_ == ConvPass::weight ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS,
+         memory_at(weights_, weights)},
+        {pass_ == ConvPass::forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, memory_at(b.y, y)},
+        {DNNL_ARG_SCRATCHPAD, {b.scratch, engine(), scratch.view().data}}};
+    if (bias_) args.emplace(DNNL_ARG_BIAS, memory_at(b.bias, bias));
+    const OneThread guard;
+    b.primitive.execute(stream(), args);
+  }
+
+ private:
+  struct Block {
+    dnnl::primitive primitive;
+    Desc x, y, bias, scratch;
+  };
+
+  void add(const ConvSizes& z) {
+    const ConvGeometry& g = z.geometry;
+    Block b;
+    b.x = Desc({z.n, z.c, z.h, z.w}, kF32, Tag::nhwc);
+    b.y = Desc({z.n, z.k, z.p, z.q}, kF32, Tag::nhwc);
+    if (bias_) b.bias = Desc({z.k}, kF32, Tag::a);
+    dnnl::memory::dims after;  // so that p and q come out exactly; it may be negative
+    for (const int i : {0, 1}) {
+      const auto at = static_cast<std::size_t>(i);
+      const std::int64_t in = i == 0 ? z.h : z.w, out = i == 0 ? z.p : z.q,
+                         taps = i == 0 ? z.r : z.s;
+      after.push_back((out - 1) * g.stride[at] + g.dilation[at] * (taps - 1) + 1 - in -
+                      g.before[at]);
+    }
+    const dnnl::memory::dims stride{g.stride[0], g.stride[1]}, before{g.before[0], g.before[1]},
+        gaps{g.dilation[0] - 1, g.dilation[1] - 1};
+    dnnl::primitive_attr attributes;
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    const auto algorithm = dnnl::algorithm::convolution_direct;
+    const OneThread guard;
+    const dnnl::convolution_forward::primitive_desc forward(
+        {dnnl::prop_kind::forward_training, algorithm, b.x,
+         pass_ == ConvPass::forward ? weights_ : any_, b.bias, b.y, stride, gaps, before, after},
+        attributes, engine());
+    const auto keep = [&](const auto& chosen, const Desc& weights, auto make) {
+      weights_ = weights;
+      b.scratch = chosen.scratchpad_desc();
+      b.primitive = make(chosen);
+      const std::string_view name = chosen.impl_info_str();
+      fast_ = fast_ && name.find("ref") == name.npos && name.find("gemm") == name.npos;
+    };
+    if (pass_ == ConvPass::forward) {
+      keep(forward, forward.weights_desc(),
+           [](const auto& pd) { return dnnl::convolution_forward(pd); });
+    } else if (pass_ == ConvPass::data) {
+      const dnnl::convolution_backward_data::primitive_desc data(
+          {algorithm, b.x, weights_, b.y, stride, gaps, before, after}, attributes, engine(),
+          forward);
+      keep(data, data.weights_desc(),
+           [](const auto& pd) { return dnnl::convolution_backward_data(pd); });
+    } else {
+      const dnnl::convolution_backward_weights::primitive_desc weight(
+          {algorithm, b.x, weights_, b.y, stride, gaps, before, after}, attributes, engine(),
+          forward);
+      keep(weight, weight.diff_weights_desc(),
+           [](const auto& pd) { return dnnl::convolution_backward_weights(pd); });
+    }
+    blocks_.emplace(z.n, b);
+  }
+
+  void convert(const Desc& from_desc, const float* from, const Desc& to_desc, float* to,
+               bool pack) const {
+    // oneDNN's own conversion is the faster one while all fits a cache, and 20 times slower than a
+    // copy of views for the weights of large layers.
+    constexpr std::int64_t kLarge = std::int64_t{1} << 16;
+    if (views_ && weights_size() >= kLarge) {
+      Formats v = *views_;
+      v.packed.data = const_cast<float*>(pack ? to : from);
+      v.plain.data = const_cast<float*>(pack ? from : to);
+      return pack ? cpu::copy(v.plain, v.packed, Stream{}) : cpu::copy(v.packed, v.plain, Stream{});
+    }
+    const OneThread guard;
+    dnnl::memory source = memory_at(from_desc, from), target = memory_at(to_desc, to);
+    dnnl::reorder(source, target).execute(stream(), source, target);
+  }
+
+  ConvPass pass_;
+  bool bias_;
+  bool fast_ = true;
+  Desc plain_, any_, weights_;
+  std::optional<Formats> views_;
+  std::map<std::int64_t, Block> blocks_;
+};
+
+/// With so few channels the gradient of the input is faster as a product: oneDNN computes 16 of
+/// them at a time, wanted or not. Its other two products have no such limit.
+bool thin(ConvPass pass, const ConvSizes& z) {
+  constexpr std::int64_t kChannels = 8;
+  return pass == ConvPass::data && z.group_c() < kChannels && !z.depthwise();
+}
+
+class Cache {
+ public:
+  using Key = std::array<std::int64_t, 19>;
+
+  std::shared_ptr<const OnednnConv> find(ConvPass pass, const ConvSizes& z,
+                                         const std::array<std::int64_t, 2>& images, bool bias) {
+    const ConvGeometry& g = z.geometry;
+    const Key key{static_cast<std::int64_t>(pass),
+                  images[0],
+                  images[1],
+                  bias,
+                  z.c,
+                  z.h,
+                  z.w,
+                  z.k,
+                  z.r,
+                  z.s,
+                  z.p,
+                  z.q,
+                  g.stride[0],
+                  g.stride[1],
+                  g.before[0],
+                  g.before[1],
+                  g.dilation[0],
+                  g.dilation[1],
+                  g.groups};
+    const std::lock_guard lock(mutex_);
+    if (const auto found = known_.find(key); found != known_.end()) return found->second;
+    if (known_.size() >= kMost) known_.clear();
+    std::shared_ptr<const OnednnConv> made;
+    try {
+      auto all = std::make_shared<Convolution>(pass, z, images, bias);
+      if (all->fast()) made = std::move(all);
+    } catch (const dnnl::error&) {  // such shapes are left to im2col
+    }
+    known_.emplace(key, made);
+    return made;
+  }
+
+ private:
+  static constexpr std::size_t kMost = 1024;
+  std::mutex mutex_;
+  std::map<Key, std::shared_ptr<const OnednnConv>> known_;
+};
+
+}  // namespace
+
+std::shared_ptr<const OnednnConv> OnednnConv::find(ConvPass pass, const ConvSizes& z,
+                                                   const std::array<std::int64_t, 2>& images,
+                                                   bool bias) {
+  if (images[0] == 0 || z.image_work() == 0 || thin(pass, z)) return nullptr;
+  static Cache cache;
+  return cache.find(pass, z, images, bias);
+}
+#else
+std::shared_ptr<const OnednnConv> OnednnConv::find(ConvPass, const ConvSizes&,
+                                                   const std::array<std::int64_t, 2>&, bool) {
+  return nullptr;
+}
+#endif
+
+}  // namespace firn::kernels::cpu

@@ -1,0 +1,72 @@
+// Splitting work over CPU threads, so that the result does not depend on their number: the caller
+// cuts the work into chunks by shape alone, and each chunk is computed whole by one thread.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
+
+#include "firn/device.h"
+#include "kernels/cpu/device/thread_pool.h"
+
+namespace firn::kernels::cpu {
+
+/// While alive, f32 and f64 subnormals are zero in this thread (FTZ and DAZ): arithmetic on them is
+/// up to 100 times slower on some CPUs, and Adam's moments decay into them. f16 subnormals are
+/// normal numbers in f32 and are not touched. The caller's mode comes back at the end.
+class FlushSubnormals {
+ public:
+#if defined(__SSE__)
+  FlushSubnormals() noexcept : saved_(_mm_getcsr()) { _mm_setcsr(saved_ | 0x8040u); }
+  ~FlushSubnormals() { _mm_setcsr(saved_); }
+
+ private:
+  unsigned saved_;
+#else
+  FlushSubnormals() noexcept {}
+#endif
+};
+
+/// Below this many element operations, starting threads costs more than it saves.
+inline constexpr std::int64_t kParallelWork = 1 << 16;
+
+/// Calls fn(i) for every i in [0, chunks), on several threads where `work` (element operations in
+/// all) is worth it: thread t of T takes those from chunks t/T on. fn may throw: the exception of
+/// the lowest chunk that threw comes out (on one thread: of the first that did).
+template <class Fn>
+void parallel_for(std::int64_t chunks, std::int64_t work, Fn&& fn, Order order = Order::forward) {
+  const int threads = num_threads();
+  if (chunks <= 1 || threads == 1 || work < kParallelWork || inside_work()) {
+    const FlushSubnormals guard;
+    for (std::int64_t i = 0; i < chunks; ++i) fn(order == Order::forward ? i : chunks - 1 - i);
+    return;
+  }
+  struct Context {
+    Fn& fn;
+    std::mutex mutex;
+    std::int64_t failed = -1;
+    std::exception_ptr error;
+  } context{fn, {}, -1, {}};
+  const auto call = [](void* c, std::int64_t chunk) {
+    Context& shared = *static_cast<Context*>(c);
+    const FlushSubnormals guard;
+    try {
+      shared.fn(chunk);
+    } catch (...) {
+      const std::lock_guard lock(shared.mutex);
+      if (shared.failed < 0 || chunk < shared.failed) {
+        shared.failed = chunk;
+        shared.error = std::current_exception();
+      }
+    }
+  };
+  run_on_threads({call, &context, chunks, order},
+                 static_cast<int>(std::min<std::int64_t>(threads, chunks)));
+  if (context.error) std::rethrow_exception(context.error);
+}
+
+}  // namespace firn::kernels::cpu

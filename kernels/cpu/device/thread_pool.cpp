@@ -1,0 +1,132 @@
+#include "kernels/cpu/device/thread_pool.h"
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <mutex>
+#include <thread>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+namespace firn::kernels::cpu {
+namespace {
+
+thread_local bool inside = false;
+
+void pause() noexcept {
+#if defined(__SSE2__)
+  _mm_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+// Some 50 microseconds: the gap between two kernels of a small model.
+constexpr int kSpins = 1500;
+
+/// The chunks of one thread, and how many of them are begun; on a cache line of its own.
+struct alignas(64) Share {
+  std::atomic<std::int64_t> begun{0};
+  std::int64_t first = 0, count = 0;
+};
+
+class Pool {
+ public:
+  void run(const Work& work, int threads) {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock) return alone(work);
+    while (static_cast<int>(shares_.size()) < threads) shares_.emplace_back();
+    while (workers_ < threads - 1) std::thread(&Pool::worker, this, workers_++).detach();
+    work_ = work;
+    threads_ = threads;
+    for (int t = 0; t < threads; ++t) {
+      Share& share = shares_[t];
+      share.begun.store(0, std::memory_order_relaxed);
+      share.first = work.chunks * t / threads;
+      share.count = work.chunks * (t + 1) / threads - share.first;
+    }
+    open_.store(threads - 1);
+    round_.fetch_add(1);
+    if (sleepers_.load() > 0) round_.notify_all();
+    drain(0);
+    // Nobody may enter from here on; those who have are waited for. A worker counts itself in
+    // before it looks at open_, and we close open_ before we look at the count.
+    open_.store(0);
+    for (int spins = 0;; ++spins) {
+      const int busy = busy_.load();
+      if (busy == 0) return;
+      if (spins < kSpins) {
+        pause();
+      } else {
+        busy_.wait(busy);
+      }
+    }
+  }
+
+ private:
+  static void call(const Work& work, std::int64_t first, std::int64_t count, std::int64_t i) {
+    work.call(work.context, first + (work.order == Order::forward ? i : count - 1 - i));
+  }
+
+  static void alone(const Work& work) {
+    inside = true;
+    for (std::int64_t i = 0; i < work.chunks; ++i) call(work, 0, work.chunks, i);
+    inside = false;
+  }
+
+  /// The thread's own share, then what is left of the others'.
+  void drain(int own) {
+    inside = true;
+    for (int t = 0; t < threads_; ++t) {
+      Share& share = shares_[(own + t) % threads_];
+      for (;;) {
+        const std::int64_t i = share.begun.fetch_add(1, std::memory_order_relaxed);
+        if (i >= share.count) break;
+        call(work_, share.first, share.count, i);
+      }
+    }
+    inside = false;
+  }
+
+  [[noreturn]] void worker(int index) {
+    std::uint32_t seen = round_.load() - 1;  // the round that this worker was made for may be open
+    for (;;) {
+      for (int spins = 0; round_.load() == seen; ++spins) {
+        if (spins < kSpins) {
+          pause();
+          continue;
+        }
+        sleepers_.fetch_add(1);
+        round_.wait(seen);
+        sleepers_.fetch_sub(1);
+      }
+      seen = round_.load();
+      busy_.fetch_add(1);
+      if (open_.load() > index) drain(index + 1);
+      if (busy_.fetch_sub(1) == 1) busy_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;  // one piece of work at a time
+  int workers_ = 0;   // threads made so far
+  Work work_{};
+  int threads_ = 0;
+  std::deque<Share> shares_;  // one for each thread
+  std::atomic<std::uint32_t> round_{1};
+  std::atomic<int> open_{0};  // workers with a smaller index may take part
+  std::atomic<int> busy_{0};
+  std::atomic<int> sleepers_{0};
+};
+
+}  // namespace
+
+bool inside_work() noexcept { return inside; }
+
+void run_on_threads(const Work& work, int threads) {
+  // Never destroyed: its threads may outlive main().
+  static Pool& pool = *new Pool;
+  pool.run(work, threads);
+}
+
+}  // namespace firn::kernels::cpu

@@ -1,0 +1,202 @@
+// Copies with conversion, fills and number sequences on the CPU. Copies within one dtype move bits:
+// NaN payloads and subnormals arrive as they were.
+#include "kernels/copy.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "kernels/cpu/device/convert.h"
+#include "kernels/cpu/device/parallel.h"
+#include "kernels/cpu/device/transpose.h"
+#include "kernels/cpu/elementwise/driver.h"
+
+namespace firn::kernels::cpu {
+namespace {
+
+/// While alive, subnormals are numbers again inside a parallel_for: a cast must not lose them.
+class KeepSubnormals {
+ public:
+#if defined(__SSE__)
+  KeepSubnormals() noexcept : saved_(_mm_getcsr()) { _mm_setcsr(saved_ & ~0x8040u); }
+  ~KeepSubnormals() { _mm_setcsr(saved_); }
+  KeepSubnormals(const KeepSubnormals&) = delete;
+  KeepSubnormals& operator=(const KeepSubnormals&) = delete;
+
+ private:
+  unsigned saved_;
+#else
+  KeepSubnormals() noexcept {}
+#endif
+};
+
+/// Calls fn with an unsigned integer of a dtype's size.
+template <class Fn>
+void visit_size(DType t, Fn&& fn) {
+  switch (size_of(t)) {
+    case 1:
+      return fn.template operator()<std::uint8_t>();
+    case 2:
+      return fn.template operator()<std::uint16_t>();
+    case 4:
+      return fn.template operator()<std::uint32_t>();
+    default:
+      return fn.template operator()<std::uint64_t>();
+  }
+}
+
+/// The axis along which view 1 is contiguous, where that is not the last one and a blocked
+/// transpose pays off; -1 otherwise.
+int transposed_axis(const Walk& walk) {
+  constexpr std::int64_t kWorthIt = 8;
+  const int inner = walk.rank() - 1;
+  if (walk.inner_stride(0) != 1 || walk.inner_stride(1) == 1 || walk.size(inner) < kWorthIt) {
+    return -1;
+  }
+  for (int d = 0; d < inner; ++d) {
+    if (walk.stride(1, d) == 1 && walk.size(d) >= kWorthIt) return d;
+  }
+  return -1;
+}
+
+/// Transposes square by square: four cache lines of every source row (few pages at a time are in
+/// use), one line of every destination row, each read or written once whatever the strides.
+template <class T>
+void transpose(const Walk& walk, int axis, const T* src, T* dst, std::int64_t numel) {
+  constexpr std::int64_t kHeight = 4 * 64 / sizeof(T);
+  const int inner = walk.rank() - 1;
+  const std::int64_t rows = walk.size(axis), columns = walk.size(inner);
+  const std::int64_t dst_row = walk.stride(0, axis), src_column = walk.stride(1, inner);
+  const std::int64_t stripes = (rows + kHeight - 1) / kHeight;
+  const std::int64_t matrices = numel / (rows * columns);
+  constexpr std::int64_t kBytes = sizeof(T), kLine = 64;
+  const bool streams = kSquare<T> * kBytes == kLine && outgrows_caches(numel * kBytes) &&
+                       reinterpret_cast<std::uintptr_t>(dst) % kLine == 0 &&
+                       dst_row * kBytes % kLine == 0;
+  parallel_for(matrices * stripes, numel, [&](std::int64_t chunk) {
+    std::int64_t rest = chunk / stripes;
+    const std::int64_t row = chunk % stripes * kHeight;
+    const T* from = src + row;
+    T* to = dst + row * dst_row;
+    for (int d = inner - 1; d >= 0; --d) {
+      if (d == axis) continue;
+      from += rest % walk.size(d) * walk.stride(1, d);
+      to += rest % walk.size(d) * walk.stride(0, d);
+      rest /= walk.size(d);
+    }
+    const std::int64_t height = std::min(kHeight, rows - row);
+    if (!streams) return transpose_block(from, src_column, to, dst_row, height, columns);
+    transpose_block<true>(from, src_column, to, dst_row, height, columns);
+    end_stream();
+  });
+}
+
+template <class T>
+void copy_bits(const Walk& walk, const T* src, T* dst, std::int64_t numel) {
+  if (const int axis = transposed_axis(walk); axis >= 0) {
+    return transpose(walk, axis, src, dst, numel);
+  }
+  const std::int64_t from_step = walk.inner_stride(1), to_step = walk.inner_stride(0);
+  parallel_for((numel + kChunk - 1) / kChunk, numel, [&](std::int64_t c) {
+    const std::int64_t begin = c * kChunk;
+    walk.runs(begin, std::min(begin + kChunk, numel), kChunk,
+              [&](const std::int64_t* offsets, std::int64_t n) {
+                T* to = dst + offsets[0];
+                const T* from = src + offsets[1];
+                if (from_step == 1 && to_step == 1) {
+                  std::memcpy(to, from, n * sizeof(T));
+                } else {
+                  for (std::int64_t i = 0; i < n; ++i) to[i * to_step] = from[i * from_step];
+                }
+              });
+  });
+}
+
+/// C: the source's compute type; every destination can be reached from it with one rounding.
+template <class C>
+void copy_cast(const Walk& walk, const ConstView& src, const View& dst, std::int64_t numel) {
+  parallel_for((numel + kChunk - 1) / kChunk, numel, [&](std::int64_t c) {
+    const KeepSubnormals guard;
+    alignas(64) C buffer[kRow];
+    const std::int64_t begin = c * kChunk;
+    walk.runs(begin, std::min(begin + kChunk, numel), kRow,
+              [&](const std::int64_t* offsets, std::int64_t n) {
+                void* const to = advance(dst.data, dst.dtype, offsets[0]);
+                const C* row = load_row(advance(src.data, src.dtype, offsets[1]), src.dtype,
+                                        walk.inner_stride(1), n,
+                                        row_target(to, dst.dtype, walk.inner_stride(0), buffer));
+                store_row(row, to, dst.dtype, walk.inner_stride(0), n);
+              });
+  });
+}
+
+}  // namespace
+
+void copy(const ConstView& src, const View& dst, Stream) {
+  const std::int64_t numel = dst.numel();
+  if (numel == 0) return;
+  const Strides* const strides[] = {&dst.strides, &src.strides};
+  const Walk walk(dst.shape, strides, 2);
+  if (src.dtype == dst.dtype) {
+    return visit_size(src.dtype, [&]<class T>() {
+      copy_bits(walk, static_cast<const T*>(src.data), static_cast<T*>(dst.data), numel);
+    });
+  }
+  switch (compute_dtype(src.dtype)) {
+    case DType::f32:
+      return copy_cast<float>(walk, src, dst, numel);
+    case DType::f64:
+      return copy_cast<double>(walk, src, dst, numel);
+    default:
+      return copy_cast<std::int64_t>(walk, src, dst, numel);
+  }
+}
+
+void fill(const View& dst, double value, Stream) {
+  const std::int64_t numel = dst.numel();
+  if (numel == 0) return;
+  const Strides* const strides[] = {&dst.strides};
+  const Walk walk(dst.shape, strides, 1);
+  visit_size(dst.dtype, [&]<class T>() {
+    T bits;
+    store_row(&value, &bits, dst.dtype, 1, 1);
+    T* const data = static_cast<T*>(dst.data);
+    const std::int64_t step = walk.inner_stride(0);
+    parallel_for((numel + kChunk - 1) / kChunk, numel, [&](std::int64_t c) {
+      const std::int64_t begin = c * kChunk;
+      walk.runs(begin, std::min(begin + kChunk, numel), kChunk,
+                [&](const std::int64_t* offsets, std::int64_t n) {
+                  T* const to = data + offsets[0];
+                  if (step == 1) {
+                    std::fill_n(to, n, bits);
+                  } else {
+                    for (std::int64_t i = 0; i < n; ++i) to[i * step] = bits;
+                  }
+                });
+    });
+  });
+}
+
+void arange(const View& dst, double start, double step, Stream) {
+  const std::int64_t numel = dst.numel();
+  const std::int64_t stride = dst.rank() == 0 ? 1 : dst.strides[0];
+  // Whole numbers are counted as such: beyond 2^53 they would not fit f64.
+  const bool whole =
+      !is_floating(dst.dtype) && start == std::floor(start) && step == std::floor(step);
+  parallel_for((numel + kRow - 1) / kRow, numel, [&](std::int64_t c) {
+    const std::int64_t begin = c * kRow;
+    const std::int64_t n = std::min(kRow, numel - begin);
+    void* const to = advance(dst.data, dst.dtype, begin * stride);
+    if (whole) {
+      alignas(64) std::int64_t row[kRow];
+      const auto first = static_cast<std::int64_t>(start), by = static_cast<std::int64_t>(step);
+      for (std::int64_t i = 0; i < n; ++i) row[i] = first + (begin + i) * by;
+      store_row(row, to, dst.dtype, stride, n);
+    } else {
+      alignas(64) double row[kRow];
+      for (std::int64_t i = 0; i < n; ++i) row[i] = start + static_cast<double>(begin + i) * step;
+      store_row(row, to, dst.dtype, stride, n);
+    }
+  });
+}
+
+}  // namespace firn::kernels::cpu

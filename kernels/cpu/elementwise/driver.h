@@ -1,0 +1,151 @@
+// The one driver of all elementwise kernels on the CPU. A kernel is a row function on spans of the
+// compute type; the driver walks the views, converts, broadcasts and splits the work over threads.
+// It is the same code for every op, so an op costs only its row functions.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "firn/view.h"
+#include "kernels/cpu/device/convert.h"
+#include "kernels/cpu/device/parallel.h"
+#include "kernels/cpu/device/streaming.h"
+#include "kernels/cpu/device/tile.h"
+#include "kernels/math/unary.h"
+#include "kernels/plan/walk.h"
+
+namespace firn::kernels::cpu {
+
+/// out[0 .. n) from in[0][0 .. n), in[1][0 .. n), ... `old` is null, or holds the previous values
+/// of out, to be added (axpby: scaled and added). Spans may coincide exactly but not overlap
+/// otherwise.
+template <class C>
+using RowFn = void (*)(const C* const* in, const C* old, C* out, std::int64_t n,
+                       const math::Args& args);
+
+/// out[i] = fn(in[i]...), tile by tile; numbers one by one for integers.
+template <class C, class Fn, class... In>
+void map_row(std::int64_t n, C* out, Fn fn, const In*... in) {
+  if constexpr (std::is_same_v<C, std::int64_t>) {
+    for (std::int64_t i = 0; i < n; ++i) out[i] = fn(in[i]...);
+  } else {
+    using V = Tile<C>;
+    for (std::int64_t i = 0; i < n; i += V::size) {
+      if (n - i >= V::size) [[likely]] {
+        fn(V::load(in + i)...).store(out + i);
+      } else {
+        fn(V::load(in + i, n - i)...).store(out + i, n - i);
+      }
+    }
+  }
+}
+
+/// Elements that one thread takes at a time.
+inline constexpr std::int64_t kChunk = 16 * kRow;
+
+/// Elements that are stored past the caches at a time, so few that reading does not wait for it,
+/// and how far ahead their operands are fetched meanwhile.
+inline constexpr std::int64_t kStreamed = 128, kAhead = 1024;
+
+/// Runs `row` over views of one shape. `accumulate`: row gets out's previous values. `cost`:
+/// element operations per element, for the decision whether threads pay off.
+template <class C, int N>
+void elementwise(RowFn<C> row, const ConstView* const (&in)[N], const View& out, bool accumulate,
+                 const math::Args& args, int cost) {
+  const std::int64_t numel = out.numel();
+  if (numel == 0) return;
+
+  bool direct = out.dtype == dtype_of<C>;
+  for (int k = 0; k < N && direct; ++k) {
+    direct = in[k]->dtype == dtype_of<C> && in_one_order(out, *in[k]);
+  }
+  const std::int64_t chunks = (numel + kChunk - 1) / kChunk;
+  if (direct) {
+    C* const y = static_cast<C*>(out.data);
+    // Lines that are read anyway are better written where they are.
+    bool streams = !accumulate && outgrows_caches(numel * static_cast<std::int64_t>(sizeof(C)));
+    for (int k = 0; k < N; ++k) streams = streams && in[k]->data != y;
+    parallel_for(chunks, numel * cost, [&](std::int64_t c) {
+      const std::int64_t begin = c * kChunk, end = std::min(begin + kChunk, numel);
+      const C* x[N];
+      const auto point_at = [&](std::int64_t i) {
+        for (int k = 0; k < N; ++k) x[k] = static_cast<const C*>(in[k]->data) + i;
+      };
+      if (!streams) {
+        point_at(begin);
+        return row(x, accumulate ? y + begin : nullptr, y + begin, end - begin, args);
+      }
+      alignas(64) C buffer[kStreamed];
+      for (std::int64_t i = begin; i < end; i += kStreamed) {
+        const std::int64_t n = std::min(kStreamed, end - i);
+        point_at(i);
+        for (int k = 0; k < N; ++k)
+          for (std::int64_t at = 0; at < kStreamed; at += 64 / static_cast<int>(sizeof(C)))
+            __builtin_prefetch(x[k] + kAhead + at);
+        row(x, nullptr, buffer, n, args);
+        stream_bytes(buffer, y + i, n * static_cast<std::int64_t>(sizeof(C)));
+      }
+      end_stream();
+    });
+    return;
+  }
+
+  const Strides* strides[N + 1] = {&out.strides};
+  for (int k = 0; k < N; ++k) strides[k + 1] = &in[k]->strides;
+  const Walk walk(out.shape, strides, N + 1);
+  parallel_for(chunks, numel * cost, [&](std::int64_t c) {
+    alignas(64) C buffers[N + 1][kRow];
+    const std::int64_t begin = c * kChunk;
+    const std::int64_t end = std::min(begin + kChunk, numel);
+    const C* x[N];
+    for (int k = 0; k < N; ++k) {
+      if (!walk.constant(k + 1)) continue;
+      x[k] = buffers[k];
+      const std::int64_t n = std::min(kRow, end - begin);
+      const C* filled = load_row(in[k]->data, in[k]->dtype, 0, n, buffers[k]);
+      if (filled != buffers[k]) x[k] = filled;  // n is 1
+    }
+    walk.runs(begin, end, kRow, [&](const std::int64_t* offsets, std::int64_t n) {
+      for (int k = 0; k < N; ++k) {
+        if (walk.constant(k + 1)) continue;
+        x[k] = load_row(advance(in[k]->data, in[k]->dtype, offsets[k + 1]), in[k]->dtype,
+                        walk.inner_stride(k + 1), n, buffers[k]);
+      }
+      void* const dst = advance(out.data, out.dtype, offsets[0]);
+      const std::int64_t stride = walk.inner_stride(0);
+      const C* old = accumulate ? load_row(dst, out.dtype, stride, n, buffers[N]) : nullptr;
+      C* const y = row_target(dst, out.dtype, stride, buffers[N]);
+      row(x, old, y, n, args);
+      store_row(y, dst, out.dtype, stride, n);
+    });
+  });
+}
+
+/// The row functions of one op in the three compute types; `i` is null where integers are not
+/// allowed.
+struct Rows {
+  RowFn<float> f;
+  RowFn<double> d;
+  RowFn<std::int64_t> i;
+};
+
+/// Picks the compute type: the widest among the operands, which are of one class.
+template <int N>
+void elementwise(const Rows& rows, const ConstView* const (&in)[N], const View& out,
+                 bool accumulate, const math::Args& args, int cost) {
+  DType widest = in[0]->dtype;
+  for (int k = 1; k < N; ++k) {
+    if (in[k]->dtype == DType::f64) widest = DType::f64;
+  }
+  switch (compute_dtype(widest)) {
+    case DType::f32:
+      return elementwise<float, N>(rows.f, in, out, accumulate, args, cost);
+    case DType::f64:
+      return elementwise<double, N>(rows.d, in, out, accumulate, args, cost);
+    default:
+      return elementwise<std::int64_t, N>(rows.i, in, out, accumulate, args, cost);
+  }
+}
+
+}  // namespace firn::kernels::cpu

@@ -1,0 +1,273 @@
+// Matrix products: operands made fit for a library, and the result cut into blocks by shape, so
+// that the bits do not depend on the number of threads.
+#include "kernels/gemm.h"
+
+#include <algorithm>
+#include <optional>
+#include <type_traits>
+
+#include "kernels/copy.h"
+#include "kernels/cpu/device/parallel.h"
+#include "kernels/cpu/device/transpose.h"
+#include "kernels/cpu/device/workspace.h"
+#include "kernels/cpu/gemm/block.h"
+#include "kernels/cpu/gemm/epilogue.h"
+#include "kernels/cpu/gemm/operand.h"
+#include "kernels/elementwise.h"
+
+namespace firn::kernels::cpu {
+namespace {
+
+/// An axis cut into nearly equal parts, in multiples of a register tile but for the last.
+class Cut {
+ public:
+  Cut(std::int64_t size, std::int64_t parts)
+      : size_(size), tiles_((size + kTile - 1) / kTile), parts_(std::min(parts, tiles_)) {}
+  std::int64_t whole() const { return size_; }
+  std::int64_t parts() const { return parts_; }
+  std::int64_t begin(std::int64_t part) const {
+    return std::min(size_, part * tiles_ / parts_ * kTile);
+  }
+  std::int64_t size(std::int64_t part) const { return begin(part + 1) - begin(part); }
+
+ private:
+  static constexpr std::int64_t kTile = 16;
+  std::int64_t size_, tiles_, parts_;
+};
+
+/// Equal parts of about `part`, an even number: neither of two threads waits for the other.
+std::int64_t even_parts(std::int64_t size, std::int64_t part) {
+  return std::max<std::int64_t>(1, (size + part) / (2 * part) * 2);
+}
+
+/// The block grid: a function of the shape alone. Blocks of 128 rows and some 512 columns keep the
+/// library at its best: with fewer columns it packs its rows too often. There are eight of them,
+/// for as many threads, where that leaves each 4 MFLOP; rows are cut for it first, which lie in one
+/// run: a thread stores the gradients of the rows that it is to update.
+struct Grid {
+  Cut rows, cols;
+
+  static Grid of(std::int64_t m, std::int64_t n, std::int64_t k) {
+    constexpr std::int64_t kFlops = std::int64_t{1} << 22, kRows = 128, kCols = 512;
+    constexpr std::int64_t kMost = 64, kThreads = 8, kLeast = 64;
+    const std::int64_t blocks = even_parts(2 * m * n * k, kFlops);
+    std::int64_t rows = std::min({blocks, even_parts(m, kRows), kMost});
+    std::int64_t cols = std::clamp<std::int64_t>((n + kCols / 2) / kCols, 1, blocks / rows);
+    const auto more = [&](std::int64_t parts, std::int64_t others, std::int64_t size) {
+      const std::int64_t most = std::min(blocks / others, (size + kLeast - 1) / kLeast);
+      return std::max(parts, std::min(most, (kThreads + others - 1) / others));
+    };
+    rows = more(rows, cols, m);
+    cols = more(cols, rows, n);
+    return {{m, rows}, {n, cols}};
+  }
+};
+
+/// Adds bias [cols] to every row of c.
+template <class T>
+void add_to_rows(std::int64_t rows, std::int64_t cols, const T* bias, T* c, std::int64_t ldc) {
+  for (std::int64_t i = 0; i < rows; ++i, c += ldc)
+    for (std::int64_t j = 0; j < cols; ++j) c[j] += bias[j];
+}
+
+/// Whether c is made of c^T = b^T a^T. Libraries want b with unit rows; a b that lies transposed
+/// already does so as the left operand of c^T, and then a and c are what is to be turned. That is
+/// the lesser work in a layer of m examples, x w^T, whose batch is smaller than its weight.
+template <class T>
+bool is_turned(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& b, T beta) {
+  constexpr std::int64_t kExamples = 8, kOutputs = 64;
+  return b.transposed() && beta == 0 && m >= kExamples && n >= kOutputs && 2 * m * (n + k) < n * k;
+}
+
+/// Parts [first, last) of the rows of a row-major matrix of k columns, each of them transposed into
+/// [k, its rows].
+template <class T>
+class Turned {
+ public:
+  Turned(const T* data, std::int64_t ld, std::int64_t k, const Cut& rows, std::int64_t first,
+         std::int64_t last)
+      : rows_(rows),
+        k_(k),
+        from_(rows.begin(first)),
+        own_({(rows.begin(last) - from_) * k}, dtype_of<T>) {
+    constexpr std::int64_t kDepth = 64;
+    const std::int64_t depths = (k + kDepth - 1) / kDepth;
+    parallel_for((last - first) * depths, 4 * own_.view().numel(), [&](std::int64_t task) {
+      const std::int64_t i = first + task / depths, p = task % depths * kDepth;
+      transpose_block(data + rows.begin(i) * ld + p, ld, panel(i) + p * rows.size(i), rows.size(i),
+                      std::min(kDepth, k - p), rows.size(i));
+    });
+  }
+  Operand<T> part(std::int64_t i) const { return {panel(i), rows_.size(i), false}; }
+
+ private:
+  T* panel(std::int64_t i) const {
+    return own_.view().template as<T>() + (rows_.begin(i) - from_) * k_;
+  }
+
+  Cut rows_;
+  std::int64_t k_, from_;
+  Workspace own_;
+};
+
+template <class T>
+void turned_product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Operand<T>& a,
+                    const Factor<T>& b, T* c, std::int64_t ldc, const T* bias,
+                    const BlockFn& then) {
+  constexpr std::int64_t kOutputs = 128;
+  std::optional<Turned<T>> panel;
+  if (!a.transposed) panel.emplace(a.data, a.ld, k, Cut(m, 1), 0, 1);
+  const Operand<T> x = panel ? panel->part(0) : Operand<T>{a.data, a.ld, false};
+  const Cut outputs(n, even_parts(n, kOutputs));
+  parallel_for(outputs.parts(), m * n * k, [&](std::int64_t task) {
+    const std::int64_t j = outputs.begin(task), cols = outputs.size(task);
+    const Workspace block({cols, m}, dtype_of<T>);
+    T* const out = block.view().template as<T>();
+    if (bias)
+      for (std::int64_t i = 0; i < cols; ++i) std::fill_n(out + i * m, m, bias[j + i]);
+    const auto weights = b.lines(j, cols);
+    gemm_block(cols, m, k, alpha, {weights.data, weights.ld, false}, x, T(bias ? 1 : 0), out, m);
+    transpose_block(out, m, c + j, ldc, m, cols);
+    if (then) then({0, m, j, cols});
+  });
+}
+
+/// Whether c is summed up from parts of k. The gradient dy w of a layer's m examples takes longer
+/// to read w than to multiply by it: rows of w lie in one run, in the cache of the thread that has
+/// multiplied by them forward and has updated them, and columns do not.
+template <class T>
+bool is_split(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& a,
+              const Factor<T>& b, T beta, const T* bias) {
+  constexpr std::int64_t kExamples = 128, kDepth = 256, kWeight = std::int64_t{1} << 17;
+  return !a.transposed() && !b.transposed() && beta == 0 && !bias && m <= kExamples &&
+         k >= kDepth && n * k >= kWeight;
+}
+
+template <class T>
+void split_product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Operand<T>& a,
+                   const Factor<T>& b, T* c, std::int64_t ldc, const BlockFn& then) {
+  constexpr std::int64_t kDepth = 128, kRows = 8;
+  const Cut depth(k, even_parts(k, kDepth));
+  const Workspace rest({depth.parts() - 1, m, n}, dtype_of<T>);
+  T* const others = rest.view().template as<T>();
+  parallel_for(depth.parts(), m * n * k, [&](std::int64_t part) {
+    const std::int64_t p = depth.begin(part);
+    T* const sum = part == 0 ? c : others + (part - 1) * m * n;
+    const auto weights = b.lines(p, depth.size(part));
+    gemm_block(m, n, depth.size(part), alpha, {a.at(0, p), a.ld, false},
+               {weights.data, weights.ld, false}, T(0), sum, part == 0 ? ldc : n);
+  });
+  parallel_for((m + kRows - 1) / kRows, m * n * depth.parts(), [&](std::int64_t task) {
+    const std::int64_t first = task * kRows, rows = std::min(kRows, m - first);
+    for (std::int64_t i = first; i < first + rows; ++i) {
+      T* const sum = c + i * ldc;
+      for (std::int64_t part = 1; part < depth.parts(); ++part) {
+        const T* const more = others + ((part - 1) * m + i) * n;
+        for (std::int64_t j = 0; j < n; ++j) sum[j] += more[j];
+      }
+    }
+    if (then) then({first, rows, 0, n});
+  });
+}
+
+template <class T>
+void product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, Factor<T>& left,
+             Factor<T>& right, T beta, T* c, std::int64_t ldc, const T* bias, const BlockFn& then) {
+  const Operand<T> a = left.whole();
+  if (is_turned(m, n, k, right, beta))
+    return turned_product(m, n, k, alpha, a, right, c, ldc, bias, then);
+  if (is_split(m, n, k, left, right, beta, bias))
+    return split_product(m, n, k, alpha, a, right, c, ldc, then);
+  const Operand<T> b = right.whole();
+  const auto [down, across] = Grid::of(m, n, k);
+  // A block would turn its columns of b itself: with several rows of blocks, once is enough, of as
+  // many columns at a time as take 4 MiB.
+  constexpr std::int64_t kPanel = std::int64_t{1} << 20;
+  const bool turns = b.transposed && down.parts() > 1;
+  const std::int64_t parts = across.parts();
+  const std::int64_t most =
+      turns && k > 0 ? std::clamp<std::int64_t>(kPanel * parts / (n * k), 1, parts) : parts;
+  for (std::int64_t first = 0; first < parts; first += most) {
+    const std::int64_t columns = std::min(most, parts - first);
+    std::optional<Turned<T>> panels;
+    if (turns) panels.emplace(b.data, b.ld, k, across, first, first + columns);
+    parallel_for(down.parts() * columns, m * n * k, [&](std::int64_t task) {
+      const std::int64_t row = task / columns, column = first + task % columns;
+      const std::int64_t i = down.begin(row), rows = down.size(row);
+      const std::int64_t j = across.begin(column), cols = across.size(column);
+      T* out = c + i * ldc + j;
+      const Operand<T> x{a.at(i, 0), a.ld, a.transposed};
+      const Operand<T> y =
+          turns ? panels->part(column) : Operand<T>{b.at(0, j), b.ld, b.transposed};
+      gemm_block(rows, cols, k, alpha, x, y, beta, out, ldc);
+      if (bias) add_to_rows(rows, cols, bias + j, out, ldc);
+      if (then) then({i, rows, j, cols});
+    });
+  }
+}
+
+/// From this many products on, each is computed whole by one thread.
+constexpr std::int64_t kManyProducts = 8;
+
+ConstView slice_of(const ConstView& v, std::int64_t batch) {
+  if (v.rank() == 2) return v;
+  ConstView out = v;
+  out.data = static_cast<const char*>(v.data) +
+             batch * v.strides[0] * static_cast<std::int64_t>(size_of(v.dtype));
+  out.shape.erase(0);
+  out.strides.erase(0);
+  return out;
+}
+
+template <class T>
+void multiply(const ConstView& a, const ConstView& b, const View& c, const GemmArgs& args,
+              const BlockFn& then) {
+  const std::int64_t m = c.shape[0], n = c.shape[1], k = a.shape[1];
+  const DType compute = dtype_of<T>;
+  const bool direct = c.dtype == compute && c.strides[1] == 1 && (m == 1 || c.strides[0] >= n);
+  std::optional<Workspace> own;
+  if (!direct) own.emplace(Shape{m, n}, compute);
+  T* out = direct ? c.as<T>() : own->view().template as<T>();
+  const std::int64_t ldc = direct && m > 1 ? c.strides[0] : n;
+
+  Factor<T> x(a), y(b);
+  std::optional<Workspace> wide_bias;
+  const T* row = nullptr;
+  if (args.bias.data) {
+    wide_bias.emplace(Shape{n}, compute);
+    cpu::copy(args.bias, wide_bias->view(), Stream{});
+    row = wide_bias->view().template as<T>();
+  }
+  product<T>(m, n, k, static_cast<T>(args.alpha), x, y, direct ? static_cast<T>(args.beta) : T(0),
+             out, ldc, row, then);
+  if (!direct) cpu::axpby(1.0, own->view(), args.beta, c, Stream{});
+}
+
+void multiply(const ConstView& a, const ConstView& b, const View& c, const GemmArgs& args,
+              const BlockFn& then) {
+  a.dtype == DType::f64 ? multiply<double>(a, b, c, args, then)
+                        : multiply<float>(a, b, c, args, then);
+}
+
+}  // namespace
+
+void gemm(const ConstView& a, const ConstView& b, const View& c, const GemmArgs& args, Stream) {
+  if (c.numel() == 0) return;
+  const std::int64_t batches = c.rank() == 3 ? c.shape[0] : 1;
+  const auto one = [&](std::int64_t i) {
+    const ConstView x = slice_of(a, i), y = slice_of(b, i), z = slice_of(c, i);
+    multiply(x, y, {const_cast<void*>(z.data), z.dtype, z.device, z.shape, z.strides}, args, {});
+  };
+  if (batches >= kManyProducts) {
+    parallel_for(batches, c.numel() * a.shape.back(), one);
+  } else {
+    for (std::int64_t i = 0; i < batches; ++i) one(i);
+  }
+}
+
+void gemm_then(const ConstView& a, const ConstView& b, const View& c, const GemmArgs& args,
+               const BlockFn& then) {
+  if (c.numel() > 0) multiply(a, b, c, args, then);
+}
+
+}  // namespace firn::kernels::cpu

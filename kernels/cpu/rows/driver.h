@@ -1,0 +1,250 @@
+// The CPU's driver of row computations (formulas: kernels/math/rows.h). A matrix [rows, n] is cut
+// into blocks of whole rows by its shape alone; within a row, a pass folds elements into a monoid
+// and a map writes an output. Rows are handled as C (float or double), whatever their dtype.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
+#include "firn/storage.h"
+#include "firn/view.h"
+#include "kernels/cpu/device/convert.h"
+#include "kernels/cpu/device/parallel.h"
+#include "kernels/cpu/device/streaming.h"
+#include "kernels/cpu/device/tile.h"
+#include "kernels/math/rows.h"
+
+namespace firn::kernels::cpu {
+
+/// Blocks of rows: about 16 Ki elements each, at most kMaxRowBlocks of them.
+inline constexpr std::int64_t kMaxRowBlocks = 64;
+struct RowBlocks {
+  std::int64_t rows, per_block, count;
+
+  RowBlocks(std::int64_t row_count, std::int64_t n) : rows(row_count) {
+    per_block = std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(n, 1));
+    per_block = std::max(per_block, (rows + kMaxRowBlocks - 1) / kMaxRowBlocks);
+    count = (rows + per_block - 1) / per_block;
+  }
+  std::int64_t begin(std::int64_t block) const { return block * per_block; }
+  std::int64_t end(std::int64_t block) const { return std::min(rows, (block + 1) * per_block); }
+};
+
+/// The rows of an input [rows, n], as C.
+template <class C>
+class RowReader {
+ public:
+  explicit RowReader(const ConstView& v)
+      : data_(v.data), dtype_(v.dtype), n_(v.shape[1]), stride_(v.strides[0]) {}
+  /// Row i: where it lies if it holds C, else converted into buffer[0 .. n).
+  const C* row(std::int64_t i, C* buffer) const {
+    return load_row(advance(data_, dtype_, i * stride_), dtype_, 1, n_, buffer);
+  }
+  /// How many elements of C the next row lies behind a row that is not converted; 0 where it is.
+  std::int64_t ahead() const { return converts() ? 0 : stride_; }
+  /// Whether row() uses the buffer, and how long that must be.
+  bool converts() const { return dtype_ != dtype_of<C>; }
+  std::int64_t size() const { return n_; }
+
+ private:
+  const void* data_;
+  DType dtype_;
+  std::int64_t n_, stride_;
+};
+
+/// The rows of an output: open() gives where to write, holding the old row if `beta` is not 0;
+/// close() stores it.
+template <class C>
+class RowWriter {
+ public:
+  RowWriter(const View& v, float beta)
+      : data_(v.data), dtype_(v.dtype), n_(v.shape[1]), stride_(v.strides[0]), beta_(beta) {}
+  C* open(std::int64_t i, C* buffer) const {
+    void* row = advance(data_, dtype_, i * stride_);
+    C* out = row_target(row, dtype_, 1, buffer);
+    if (beta_ != 0 && out != row) load_row<C>(row, dtype_, 1, n_, out);
+    return out;
+  }
+  void close(std::int64_t i, const C* values) const {
+    store_row(values, advance(data_, dtype_, i * stride_), dtype_, 1, n_);
+  }
+  float beta() const { return beta_; }
+  bool converts() const { return dtype_ != dtype_of<C>; }
+  std::int64_t size() const { return n_; }
+  /// Whether rows that are written once should go past the caches, in whole tiles.
+  bool streams(std::int64_t rows) const {
+    constexpr std::int64_t kBytes = sizeof(C);
+    const auto whole = [](std::int64_t bytes) { return bytes % tiles::kTileBytes == 0; };
+    return beta_ == 0 && !converts() && outgrows_caches(rows * n_ * kBytes) && whole(n_ * kBytes) &&
+           whole(stride_ * kBytes) &&
+           whole(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(data_)));
+  }
+
+ private:
+  void* data_;
+  DType dtype_;
+  std::int64_t n_, stride_;
+  float beta_;
+};
+
+/// Uninitialised memory for n numbers, accounted as workspace; none where n is 0.
+template <class C>
+class RowBuffer {
+ public:
+  explicit RowBuffer(std::int64_t n) {
+    if (n > 0)
+      memory_ = Storage::allocate(static_cast<std::size_t>(n) * sizeof(C), Device::cpu(),
+                                  Owner::workspace);
+  }
+  /// For one row of a RowReader or RowWriter: memory only where the rows are converted.
+  template <class Rows>
+  explicit RowBuffer(const Rows& rows) : RowBuffer(rows.converts() ? rows.size() : 0) {}
+  C* data() const { return memory_ ? static_cast<C*>(memory_->data()) : nullptr; }
+
+ private:
+  Ref<Storage> memory_;
+};
+
+/// The first n < Tile<C>::size numbers at p, the other lanes 0. Short rows (ten classes) spend
+/// their time here, hence the masked instructions where the CPU has them.
+template <class C>
+Tile<C> load_first(const C* p, int n) {
+#if defined(__AVX512F__)
+  const unsigned mask = (1u << n) - 1;
+  Tile<C> t;
+  if constexpr (sizeof(C) == 4) {
+    t.v = _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask), p);
+  } else {
+    t.v = _mm512_maskz_loadu_pd(static_cast<__mmask8>(mask), p);
+  }
+  return t;
+#else
+  return Tile<C>::load(p, n);
+#endif
+}
+template <class C>
+void store_first(Tile<C> t, C* p, int n) {
+#if defined(__AVX512F__)
+  const unsigned mask = (1u << n) - 1;
+  if constexpr (sizeof(C) == 4) {
+    _mm512_mask_storeu_ps(p, static_cast<__mmask16>(mask), t.v);
+  } else {
+    _mm512_mask_storeu_pd(p, static_cast<__mmask8>(mask), t.v);
+  }
+#else
+  t.store(p, n);
+#endif
+}
+
+/// The monoid sum of the first `used` lanes of `states`, in a fixed tree.
+template <class C, class States>
+auto sum_lanes(const States& states, int used) {
+  constexpr int kLanes = Tile<C>::size;
+  using State = decltype(states.map([](Tile<C> v) { return v[0]; }));
+  State lanes[kLanes];
+  for (int k = 0; k < kLanes; ++k) lanes[k] = states.map([k](Tile<C> v) { return v[k]; });
+  for (int k = used; k < kLanes; ++k) lanes[k] = State{};
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int k = 0; k < half; ++k) lanes[k] = lanes[k] + lanes[k + half];
+  return lanes[0];
+}
+
+/// The monoid sum of pass(in[j]...) over a row, in an order that depends on n alone. Meanwhile what
+/// lies `ahead` elements behind the row comes into the second-level cache: memory would be idle in
+/// all passes over a row but the first.
+template <class C, class Pass, class... In>
+auto reduce_row_fetching(std::int64_t n, std::int64_t ahead, const Pass& pass, const In*... in) {
+  using V = Tile<C>;
+  using States = decltype(pass(V::load(in)...));
+  constexpr int kLanes = V::size, kUnroll = 4;  // chains that run side by side
+  const int tail = static_cast<int>(n % kLanes);
+  if (n < kLanes) return sum_lanes<C>(pass(load_first(in, tail)...), tail);
+  States acc[kUnroll];
+  std::int64_t j = 0;
+  for (; j + kUnroll * kLanes <= n; j += kUnroll * kLanes)
+    for (int u = 0; u < kUnroll; ++u) {
+      if (ahead > 0) (__builtin_prefetch(in + j + u * kLanes + ahead, 0, 2), ...);
+      acc[u] = acc[u] + pass(V::load(in + j + u * kLanes)...);
+    }
+  for (; j + kLanes <= n; j += kLanes) acc[0] = acc[0] + pass(V::load(in + j)...);
+  const auto whole = sum_lanes<C>((acc[0] + acc[1]) + (acc[2] + acc[3]), kLanes);
+  if (tail == 0) return whole;
+  return whole + sum_lanes<C>(pass(load_first(in + j, tail)...), tail);
+}
+
+template <class C, class Pass, class... In>
+auto reduce_row(std::int64_t n, const Pass& pass, const In*... in) {
+  return reduce_row_fetching<C>(n, 0, pass, in...);
+}
+
+/// out[j] = f(in[j]) and the sum of that over the row, in an order that depends on n alone; what
+/// lies `ahead` elements behind the row comes into the second-level cache, as above. `out` may be
+/// `in`.
+template <class C, class F>
+C map_and_sum_row(std::int64_t n, std::int64_t ahead, C* out, const F& f, const C* in) {
+  using V = Tile<C>;
+  using States = math::Sum<V>;
+  constexpr int kLanes = V::size, kUnroll = 4;
+  const int tail = static_cast<int>(n % kLanes);
+  States acc[kUnroll];
+  const auto at = [&](std::int64_t j) {
+    if (ahead > 0) __builtin_prefetch(in + j + ahead, 0, 2);
+    const V v = f(V::load(in + j));
+    v.store(out + j);
+    return States{v};
+  };
+  std::int64_t j = 0;
+  for (; j + kUnroll * kLanes <= n; j += kUnroll * kLanes)
+    for (int u = 0; u < kUnroll; ++u) acc[u] = acc[u] + at(j + u * kLanes);
+  for (; j + kLanes <= n; j += kLanes) acc[0] = acc[0] + at(j);
+  const C whole = sum_lanes<C>((acc[0] + acc[1]) + (acc[2] + acc[3]), kLanes).value;
+  if (tail == 0) return whole;
+  const V rest = f(load_first(in + j, tail));
+  store_first(rest, out + j, tail);
+  return whole + sum_lanes<C>(States{rest}, tail).value;
+}
+
+/// out[j] = f(in[j]...) past the caches, where RowWriter::streams().
+template <class C, class F, class... In>
+void stream_row(std::int64_t n, C* out, const F& f, const In*... in) {
+  using V = Tile<C>;
+  for (std::int64_t j = 0; j < n; j += V::size) {
+    const V v = f(V::load(in + j)...);
+    stream_bytes(&v.v, out + j, sizeof(v.v));
+  }
+  end_stream();
+}
+
+/// out[j] = beta*out[j] + f(in[j]...); beta is 0 or 1. `out` may be one of the inputs.
+template <class C, class F, class... In>
+void map_row(std::int64_t n, C* out, float beta, const F& f, const In*... in) {
+  using V = Tile<C>;
+  const int tail = static_cast<int>(n % V::size);
+  std::int64_t j = 0;
+  if (beta == 0) {
+    for (; j + V::size <= n; j += V::size) f(V::load(in + j)...).store(out + j);
+    if (tail > 0) store_first(f(load_first(in + j, tail)...), out + j, tail);
+  } else {
+    for (; j + V::size <= n; j += V::size)
+      (V::load(out + j) + f(V::load(in + j)...)).store(out + j);
+    if (tail > 0)
+      store_first(load_first(out + j, tail) + f(load_first(in + j, tail)...), out + j, tail);
+  }
+}
+
+/// A [n] view as C in `buffer`, or `otherwise` n times where the view has no data.
+template <class C>
+void load_vector(const ConstView& v, std::int64_t n, double otherwise, C* buffer) {
+  if (v.data) {
+    const C* row = load_row(v.data, v.dtype, v.strides[0], n, buffer);
+    if (row != buffer) std::copy_n(row, n, buffer);
+  } else {
+    std::fill_n(buffer, n, static_cast<C>(otherwise));
+  }
+}
+
+}  // namespace firn::kernels::cpu

@@ -1,0 +1,115 @@
+// The products of a convolution on CUDA devices, in parts: sizes with names, operands made
+// channels-last, and the two ways to compute each product. conv.cpp puts them together.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+#include "kernels/conv.h"
+#include "kernels/copy.h"
+#include "kernels/cuda/gemm/operand.h"
+
+namespace firn::kernels::cuda {
+
+/// How products are computed: by cuDNN where it takes them and is installed, or always as matrix
+/// products of gathered columns. The environment variable FIRN_CONVOLUTIONS=im2col sets the latter
+/// for a process; benchmarks and tests change it.
+enum class ConvPath : std::uint8_t { automatic, im2col };
+std::atomic<ConvPath>& conv_path();
+
+/// Bytes of gathered columns at a time: a product whose columns need more is computed in chunks.
+/// Tests lower it.
+inline std::atomic<std::size_t>& column_bytes() noexcept {
+  static std::atomic<std::size_t> bytes{std::size_t{64} << 20};
+  return bytes;
+}
+
+/// The sizes of x [n, c, h, w], w [k, c/groups, r, s] and y [n, k, p, q].
+struct ConvSizes {
+  std::int64_t n, c, h, w, k, r, s, p, q, groups;
+
+  ConvSizes(const Shape& x, const Shape& weight, const Shape& y, const ConvGeometry& geometry)
+      : n(x[0]),
+        c(x[1]),
+        h(x[2]),
+        w(x[3]),
+        k(y[1]),
+        r(weight[2]),
+        s(weight[3]),
+        p(y[2]),
+        q(y[3]),
+        groups(geometry.groups) {}
+
+  std::int64_t channels() const noexcept { return c / groups; }  ///< in, of a group
+  std::int64_t kernels() const noexcept { return k / groups; }   ///< channels out, of a group
+  std::int64_t positions() const noexcept { return p * q; }      ///< of an image's result
+  std::int64_t rows() const noexcept { return n * p * q; }
+  std::int64_t column() const noexcept { return r * s * channels(); }  ///< what a kernel multiplies
+  /// Elements from a row of columns to the next: all groups, and what makes them multiples of 16
+  /// bytes, since products are several times slower where they are not.
+  std::int64_t column_stride(DType dtype) const noexcept {
+    const auto unit = static_cast<std::int64_t>(16 / size_of(dtype));
+    return (groups * column() + unit - 1) / unit * unit;
+  }
+};
+
+/// An operand in channels-last order: in place where it is, else copied.
+class ChannelsLast {
+ public:
+  ChannelsLast(const ConstView& v, Stream stream) : view_(v) {
+    if (is_channels_last(v)) return;
+    copy_.emplace(v.shape, v.dtype, stream);
+    View copy = copy_->view();
+    copy.strides = strides_in(v.shape, MemoryFormat::channels_last);
+    kernels::copy(v, copy, stream);
+    view_ = copy;
+  }
+  const ConstView& view() const noexcept { return view_; }
+
+ private:
+  ConstView view_;
+  std::optional<Buffer> copy_;
+};
+
+/// A channels-last array of workspace.
+class ChannelsLastBuffer {
+ public:
+  ChannelsLastBuffer(const Shape& shape, DType dtype, Stream stream)
+      : memory_(shape, dtype, stream), view_(memory_.view()) {
+    view_.strides = strides_in(shape, MemoryFormat::channels_last);
+  }
+  const View& view() const noexcept { return view_; }
+
+ private:
+  Buffer memory_;
+  View view_;
+};
+
+// ---- As matrix products. Operands are channels-last, of one dtype; results of the first and the
+// last too, dx may have any strides. Nothing is empty but the channels. ----
+
+void im2col_forward(const ConstView& x, const ConstView& w, const ConstView& bias, bool relu,
+                    const ConvGeometry& geometry, const View& y, Stream stream);
+void im2col_data_gradient(const ConstView& dy, const ConstView& w, const ConvGeometry& geometry,
+                          const View& dx, float beta, Stream stream);
+void im2col_weight_gradient(const ConstView& dy, const ConstView& x, const ConvGeometry& geometry,
+                            const View& dw, float beta, Stream stream);
+
+// ---- The kernels around those products, im2col.cu ----
+
+/// Rows [begin, end) of the columns of x: row (n, p, q) holds, for each group, r, s and channel of
+/// the group, the element that the kernel meets there, 0 in the padding. Rows are column_stride()
+/// elements apart, and what lies between them is not written.
+void gather_columns(const ConstView& x, const ConvSizes& sizes, const ConvGeometry& geometry,
+                    std::int64_t begin, std::int64_t end, void* columns, Stream stream);
+/// dx = beta*dx + for each element the sum, in the order of the kernel's taps, of what its copies
+/// in the columns have got. columns: of the compute dtype of dx, all rows of dx's images,
+/// column_stride() elements apart.
+void sum_columns(const void* columns, const ConvSizes& sizes, const ConvGeometry& geometry,
+                 const View& dx, float beta, Stream stream);
+/// y = sum + bias, and with `relu` the larger of that and 0. sum [rows, k] of the compute dtype, y
+/// [rows, k], both row-major; bias [k] of any floating dtype or data == nullptr.
+void add_bias(const void* sum, const ConstView& bias, bool relu, const View& y, Stream stream);
+
+}  // namespace firn::kernels::cuda

@@ -1,0 +1,45 @@
+// How kernels report values that only the device sees (memory/fault.h): a FaultSite is made on the
+// host and handed to the kernel; raise_fault notes the first bad value and lets the kernel go on.
+//
+//   const FaultSite site = fault_site(op, "index", stream.device);   // on the host
+//   if (value < 0 || value >= bound) raise_fault(site, position, value, bound);   // in a kernel
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/device/gpu.h"
+#include "runtime/stream/fault.h"
+
+namespace firn::kernels::cuda {
+
+/// Where to note a fault, and in whose name. Trivially copyable: a parameter of kernels.
+struct FaultSite {
+  memory::Fault* record;
+  const char* op;    ///< never read on the device
+  const char* what;  ///< nor this
+};
+
+/// `op` and `what` must outlive the work: they are string literals.
+inline FaultSite fault_site(const char* op, const char* what, Device device) {
+  return {memory::fault_record(device), op, what};
+}
+
+/// Notes that `value`, at `position` (row-major) of its tensor, is outside [0, bound), unless a
+/// fault is noted already. Where several threads raise one, which of them is kept is not defined.
+__device__ inline void raise_fault(const FaultSite& site, std::int64_t position, std::int64_t value,
+                                   std::int64_t bound) {
+  memory::Fault* const record = site.record;
+  if (atomicCAS(&record->raised, memory::Fault::kNone, memory::Fault::kClaimed) !=
+      memory::Fault::kNone) {
+    return;
+  }
+  record->op = site.op;
+  record->what = site.what;
+  record->position = position;
+  record->value = value;
+  record->bound = bound;
+  __threadfence_system();  // the host sees the rest with what follows
+  atomicExch(&record->raised, memory::Fault::kComplete);
+}
+
+}  // namespace firn::kernels::cuda

@@ -1,0 +1,31 @@
+// Which launch uses which ticket.
+#include "kernels/cuda/device/tickets.cuh"
+
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "runtime/graph/capture.h"
+
+namespace firn::kernels::cuda {
+namespace {
+
+/// Slots below are for streams, the others for captured launches; both start anew when used up.
+constexpr unsigned kStreamSlots = 1024;
+
+}  // namespace
+
+unsigned ticket_slot(Stream stream) {
+  static std::mutex mutex;
+  static std::map<std::pair<int, void*>, unsigned> slots;
+  static unsigned captured = 0;
+  const std::lock_guard lock(mutex);
+  if (memory::capturing(stream.device)) {
+    return kStreamSlots + captured++ % (kTickets - kStreamSlots);
+  }
+  const auto [at, isnew] = slots.try_emplace({stream.device.index, stream.handle},
+                                             static_cast<unsigned>(slots.size()) % kStreamSlots);
+  return at->second;
+}
+
+}  // namespace firn::kernels::cuda

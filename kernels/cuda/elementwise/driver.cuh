@@ -1,0 +1,269 @@
+// The driver of all elementwise kernels on CUDA devices. An op is a functor on values of the
+// compute type; it is compiled
+//  - once per dtype for contiguous views of that one dtype, read and written 16 bytes at a time;
+//  - once for views whose innermost axis is dense or repeated, of any dtypes computed in float (a
+//    bias or a scale over a matrix, a sum of f16 into f32, a mask), eight elements at a time;
+//  - once per compute type for views of any strides and dtypes.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/cuda/device/element.cuh"
+#include "kernels/cuda/device/strides.cuh"
+
+namespace firn::kernels::cuda {
+
+// ---- Kernels ----
+
+/// Pointers of N inputs.
+template <int N>
+struct Inputs {
+  const void* data[N];
+};
+
+/// Dtypes and strides of an output (view 0) and N inputs.
+template <int N>
+struct Geometry {
+  DType dtypes[N + 1];
+  StridedAxes<N + 1> axes;
+};
+
+/// What an op is given for the output's value where it does not read it: x + -0 is x for every x,
+/// -0 among them.
+template <class C>
+inline constexpr C kNoOld = -C(0);
+
+/// `fn(x, old)` of every element: x holds the inputs' values; old the output's, or kNoOld where
+/// kOld is false. All views are contiguous, of dtype T and 16-byte aligned. A thread takes 16 bytes
+/// at a time; the last thread of all takes what is left one by one.
+template <class T, bool kOld, int N, class Fn>
+static __global__ void contiguous_kernel(Inputs<N> in, void* out, std::int64_t n, Fn fn) {
+  constexpr int kWidth = Pack<T>::kWidth;
+  T* const y = static_cast<T*>(out);
+  const std::int64_t packs = n / kWidth;
+  const std::int64_t first = global_thread(), step = grid_threads();
+  for (std::int64_t p = first; p < packs; p += step) {
+    Pack<T> x[N], result;
+    for (int k = 0; k < N; ++k) x[k] = static_cast<const Pack<T>*>(in.data[k])[p];
+    if constexpr (kOld) result = reinterpret_cast<const Pack<T>*>(y)[p];
+    for (int j = 0; j < kWidth; ++j) {
+      float values[N];
+      for (int k = 0; k < N; ++k) values[k] = widen(x[k].lane[j]);
+      narrow(fn(values, kOld ? widen(result.lane[j]) : kNoOld<float>), result.lane[j]);
+    }
+    reinterpret_cast<Pack<T>*>(y)[p] = result;
+  }
+  for (std::int64_t i = packs * kWidth + first; i < n; i += step) {
+    float values[N];
+    for (int k = 0; k < N; ++k) values[k] = widen(static_cast<const T*>(in.data[k])[i]);
+    float old = kNoOld<float>;
+    if constexpr (kOld) old = widen(y[i]);
+    narrow(fn(values, old), y[i]);
+  }
+}
+
+/// So many neighbouring elements, of any dtype, are a thread's in the second form.
+inline constexpr int kGroup = 8;
+
+template <class T>
+struct alignas(sizeof(T) > 1 ? 16 : 8) Group {
+  T lane[kGroup];
+};
+template <class T>
+__device__ void load_lanes(const void* p, std::int64_t i, float (&x)[kGroup]) {
+  const auto group = *reinterpret_cast<const Group<T>*>(static_cast<const T*>(p) + i);
+  for (int j = 0; j < kGroup; ++j) {
+    if constexpr (std::is_integral_v<T>) {
+      x[j] = group.lane[j];
+    } else {
+      x[j] = widen(group.lane[j]);
+    }
+  }
+}
+/// Elements i to i+7 of f16, bf16, f32, u8 or bool.
+__device__ inline void load_group(const void* p, DType dtype, std::int64_t i, float (&x)[kGroup]) {
+  switch (dtype) {
+    case DType::f16:
+      return load_lanes<__half>(p, i, x);
+    case DType::bf16:
+      return load_lanes<__nv_bfloat16>(p, i, x);
+    case DType::f32:
+      return load_lanes<float>(p, i, x);
+    default:
+      return load_lanes<std::uint8_t>(p, i, x);
+  }
+}
+template <class T>
+__device__ void store_lanes(const float (&x)[kGroup], void* p, std::int64_t i) {
+  Group<T> group;
+  for (int j = 0; j < kGroup; ++j) narrow(x[j], group.lane[j]);
+  *reinterpret_cast<Group<T>*>(static_cast<T*>(p) + i) = group;
+}
+__device__ inline void store_group(const float (&x)[kGroup], void* p, DType dtype, std::int64_t i) {
+  switch (dtype) {
+    case DType::f16:
+      return store_lanes<__half>(x, p, i);
+    case DType::bf16:
+      return store_lanes<__nv_bfloat16>(x, p, i);
+    case DType::f32:
+      return store_lanes<float>(x, p, i);
+    default: {  // bool: what a comparison gives
+      Group<std::uint8_t> group;
+      for (int j = 0; j < kGroup; ++j) group.lane[j] = x[j] != 0.f;
+      *reinterpret_cast<Group<std::uint8_t>*>(static_cast<std::uint8_t*>(p) + i) = group;
+    }
+  }
+}
+
+/// The same for groups: g.axes counts them. Bit v of `repeated`: view v has one element for a whole
+/// group.
+template <int N, class Fn>
+static __global__ void grouped_kernel(Inputs<N> in, void* out, std::int64_t groups, Geometry<N> g,
+                                      unsigned repeated, bool reads_old, Fn fn) {
+  const std::int64_t first = global_thread(), step = grid_threads();
+  for (std::int64_t i = first; i < groups; i += step) {
+    std::int64_t offsets[N + 1];
+    g.axes.offsets(i, offsets);
+    float x[N][kGroup], result[kGroup];
+    for (int j = 0; j < kGroup; ++j) result[j] = kNoOld<float>;
+    for (int k = 0; k < N; ++k) {
+      if (repeated >> (k + 1) & 1) {
+        x[k][0] = load_element<float>(in.data[k], g.dtypes[k + 1], offsets[k + 1]);
+        for (int j = 1; j < kGroup; ++j) x[k][j] = x[k][0];
+      } else {
+        load_group(in.data[k], g.dtypes[k + 1], offsets[k + 1], x[k]);
+      }
+    }
+    if (reads_old) load_group(out, g.dtypes[0], offsets[0], result);
+    for (int j = 0; j < kGroup; ++j) {
+      float values[N];
+      for (int k = 0; k < N; ++k) values[k] = x[k][j];
+      result[j] = static_cast<float>(fn(values, result[j]));
+    }
+    store_group(result, out, g.dtypes[0], offsets[0]);
+  }
+}
+
+/// The same for any strides and dtypes, in compute type C.
+template <class C, int N, class Fn>
+static __global__ void strided_kernel(Inputs<N> in, void* out, std::int64_t n, Geometry<N> g,
+                                      bool reads_old, Fn fn) {
+  const std::int64_t first = global_thread(), step = grid_threads();
+  for (std::int64_t i = first; i < n; i += step) {
+    std::int64_t offsets[N + 1];
+    g.axes.offsets(i, offsets);
+    C values[N];
+    for (int k = 0; k < N; ++k) {
+      values[k] = load_element<C>(in.data[k], g.dtypes[k + 1], offsets[k + 1]);
+    }
+    const C old = reads_old ? load_element<C>(out, g.dtypes[0], offsets[0]) : kNoOld<C>;
+    store_element(fn(values, old), out, g.dtypes[0], offsets[0]);
+  }
+}
+
+// ---- Launch ----
+
+/// Whether one 16-byte path serves all views: f16, bf16 or f32 throughout, in one order, aligned.
+template <int N>
+bool all_contiguous(const ConstView* const (&in)[N], const View& out) {
+  if (compute_dtype(out.dtype) != DType::f32 || !is_aligned(out.data)) return false;
+  for (int k = 0; k < N; ++k) {
+    if (in[k]->dtype != out.dtype || !is_aligned(in[k]->data) || !in_one_order(out, *in[k]))
+      return false;
+  }
+  return true;
+}
+
+/// Whether groups of neighbouring elements serve all views; then `g` has the axes of the groups.
+template <int N>
+bool make_groups(const Walk& walk, const Inputs<N>& in, const void* out, Geometry<N>& g,
+                 unsigned& repeated) {
+  const int inner = walk.rank() - 1;
+  if (walk.size(inner) % kGroup != 0 || walk.stride(0, inner) != 1) return false;
+  StridedAxes<N + 1> axes;
+  repeated = 0;
+  for (int v = 0; v <= N; ++v) {
+    const DType t = g.dtypes[v];
+    if (t != DType::f16 && t != DType::bf16 && t != DType::f32 && size_of(t) != 1) return false;
+    if (walk.stride(v, inner) == 0) {
+      repeated |= 1u << v;
+      continue;
+    }
+    if (walk.stride(v, inner) != 1 || !is_aligned(v == 0 ? out : in.data[v - 1])) return false;
+    for (int d = 0; d < inner; ++d)
+      if (walk.stride(v, d) % kGroup != 0) return false;
+  }
+  for (int d = 0; d <= inner; ++d) {
+    std::int64_t strides[N + 1];
+    for (int v = 0; v <= N; ++v) strides[v] = walk.stride(v, d) * (d == inner ? kGroup : 1);
+    axes.push_back(d == inner ? walk.size(d) / kGroup : walk.size(d), strides);
+  }
+  axes.finish();
+  g.axes = axes;
+  return true;
+}
+
+/// Runs `fn` over views of one shape, in float, double or int64_t. reads_old: fn gets out's values.
+template <class C, int N, class Fn>
+void elementwise(const char* op, const ConstView* const (&in)[N], const View& out, bool reads_old,
+                 Stream stream, Fn fn) {
+  const std::int64_t n = out.numel();
+  if (n == 0) return;
+  Inputs<N> inputs;
+  for (int k = 0; k < N; ++k) inputs.data[k] = in[k]->data;
+
+  if constexpr (std::is_same_v<C, float>) {
+    if (all_contiguous<N>(in, out)) {
+      const auto run = [&]<class T>(T) {
+        const dim3 grid = grid_for((n * static_cast<std::int64_t>(sizeof(T)) + 15) / 16);
+        const auto kernel =
+            reads_old ? contiguous_kernel<T, true, N, Fn> : contiguous_kernel<T, false, N, Fn>;
+        gpu::launch(op, kernel, grid, dim3(kBlock), 0, stream, inputs, out.data, n, fn);
+      };
+      return with_float_class(out.dtype, run);
+    }
+  }
+
+  const Strides* strides[N + 1] = {&out.strides};
+  Geometry<N> g;
+  g.dtypes[0] = out.dtype;
+  for (int k = 0; k < N; ++k) {
+    strides[k + 1] = &in[k]->strides;
+    g.dtypes[k + 1] = in[k]->dtype;
+  }
+  const Walk walk(out.shape, strides, N + 1);
+  if constexpr (std::is_same_v<C, float>) {
+    unsigned repeated;
+    if (make_groups<N>(walk, inputs, out.data, g, repeated)) {
+      const std::int64_t groups = n / kGroup;
+      return gpu::launch(op, grouped_kernel<N, Fn>, grid_for(groups), dim3(kBlock), 0, stream,
+                         inputs, out.data, groups, g, repeated, reads_old, fn);
+    }
+  }
+  g.axes = StridedAxes<N + 1>(walk);
+  gpu::launch(op, strided_kernel<C, N, Fn>, grid_for(n), dim3(kBlock), 0, stream, inputs, out.data,
+              n, g, reads_old, fn);
+}
+
+/// The compute type of an op on these operands, of one class: the widest, whatever the output is.
+template <int N>
+DType class_of(const ConstView* const (&in)[N]) {
+  for (int k = 0; k < N; ++k) {
+    if (in[k]->dtype == DType::f64) return DType::f64;
+  }
+  return compute_dtype(in[0]->dtype);
+}
+
+/// The same in float or double, as the operands say.
+template <int N, class Fn>
+void elementwise_floating(const char* op, const ConstView* const (&in)[N], const View& out,
+                          bool reads_old, Stream stream, Fn fn) {
+  if (class_of<N>(in) == DType::f64) {
+    elementwise<double, N>(op, in, out, reads_old, stream, fn);
+  } else {
+    elementwise<float, N>(op, in, out, reads_old, stream, fn);
+  }
+}
+
+}  // namespace firn::kernels::cuda

@@ -1,0 +1,110 @@
+#include "kernels/cuda/gemm/cublaslt.h"
+
+#include <memory>
+#include <vector>
+
+#include "firn/error.h"
+
+#ifndef FIRN_HAS_CUSIM
+#include <dlfcn.h>
+#endif
+
+namespace firn::gpu {
+namespace {
+
+#ifdef FIRN_HAS_CUSIM
+
+CublasLt load() {
+  CublasLt lt;
+#define FIRN_TAKE(name) lt.name = ::name;
+  FIRN_EACH_CUBLASLT(FIRN_TAKE)
+#undef FIRN_TAKE
+  lt.path = "simulator";
+  return lt;
+}
+
+#else
+
+/// Where the library may be, in the order of preference: what the process or the system's search
+/// path has under the name that belongs to the headers, what the build found (it looks into the
+/// toolkit and into Python's packages), then the neighbouring major versions.
+std::vector<std::string> candidates() {
+  std::vector<std::string> names = {"libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR)};
+#ifdef FIRN_CUBLASLT_PATH
+  if (*FIRN_CUBLASLT_PATH) names.emplace_back(FIRN_CUBLASLT_PATH);
+#endif
+  for (const int major : {13, 12}) {
+    if (major != CUBLAS_VER_MAJOR) names.push_back("libcublasLt.so." + std::to_string(major));
+  }
+  return names;
+}
+
+CublasLt load() {
+  std::string tried;
+  for (const std::string& name : candidates()) {
+    void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+      const char* why = dlerror();
+      tried += "\n  " + name + ": " + (why ? why : "not found");
+      continue;
+    }
+    CublasLt lt;
+    std::string missing;
+#define FIRN_TAKE(f)                                           \
+  lt.f = reinterpret_cast<decltype(lt.f)>(dlsym(library, #f)); \
+  if (!lt.f) missing = #f;
+    FIRN_EACH_CUBLASLT(FIRN_TAKE)
+#undef FIRN_TAKE
+    if (missing.empty()) {
+      lt.path = name;
+      return lt;  // never closed: handles live until the process ends
+    }
+    tried += "\n  " + name + ": has no function " + missing;
+    dlclose(library);
+  }
+  throw DeviceError(
+      "cublasLt",
+      "matrix products on CUDA devices need cuBLASLt, which was not found; tried:" + tried,
+      "install the CUDA Toolkit's cuBLAS (or pip's nvidia-cublas), and add its folder "
+      "to LD_LIBRARY_PATH or build with -DFIRN_CUBLASLT_LIBRARY=PATH");
+}
+
+#endif
+
+}  // namespace
+
+const CublasLt& cublaslt() {
+  static const auto* const lt = new CublasLt(load());  // again where it has thrown
+  return *lt;
+}
+
+const char* status_name(cublasStatus_t status) noexcept {
+  switch (status) {
+#define FIRN_NAME(s) \
+  case s:            \
+    return #s;
+    FIRN_NAME(CUBLAS_STATUS_SUCCESS)
+    FIRN_NAME(CUBLAS_STATUS_NOT_INITIALIZED)
+    FIRN_NAME(CUBLAS_STATUS_ALLOC_FAILED)
+    FIRN_NAME(CUBLAS_STATUS_INVALID_VALUE)
+    FIRN_NAME(CUBLAS_STATUS_ARCH_MISMATCH)
+    FIRN_NAME(CUBLAS_STATUS_MAPPING_ERROR)
+    FIRN_NAME(CUBLAS_STATUS_EXECUTION_FAILED)
+    FIRN_NAME(CUBLAS_STATUS_INTERNAL_ERROR)
+    FIRN_NAME(CUBLAS_STATUS_NOT_SUPPORTED)
+    FIRN_NAME(CUBLAS_STATUS_LICENSE_ERROR)
+#undef FIRN_NAME
+  }
+  return "an unknown status";
+}
+
+void check(cublasStatus_t status, const char* op, const char* call, const std::string& what) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw Error(op,
+              std::string(call) + " answered " + status_name(status) + " (" +
+                  std::to_string(static_cast<int>(status)) + ")" +
+                  (what.empty() ? "" : " for " + what),
+              "CUBLASLT_LOG_LEVEL=2 makes the library say more");
+}
+
+}  // namespace firn::gpu

@@ -1,0 +1,209 @@
+// The products of a dense layer on CUDA devices: in one launch by cuBLASLt's epilogues, or by a
+// product and a kernel of its own.
+#include "kernels/dense.h"
+
+#include <array>
+#include <atomic>
+#include <optional>
+
+#include "kernels/cuda/device/element.cuh"
+#include "kernels/cuda/gemm/operand.h"
+#include "kernels/cuda/gemm/product.h"
+#include "kernels/elementwise.h"
+#include "kernels/gemm.h"
+#include "kernels/reduce.h"
+
+namespace firn::kernels::cuda {
+namespace {
+
+// ---- The separate kernels ----
+
+/// A vector of any dtype; data == nullptr: zeros.
+struct BiasArray {
+  const void* data;
+  DType dtype;
+  std::int64_t stride;
+};
+
+/// y = activation(sum + bias), and what the gradient needs of it. A thread takes `kGroup` columns
+/// of a row: a byte of relu's mask. `groups` a row, padding included; `saved` may be null.
+constexpr std::int64_t kGroup = 8;
+template <class T, Activation kind>
+static __global__ void activate_kernel(const ComputeOf<T>* sum, BiasArray bias, T* y, void* saved,
+                                       std::int64_t m, std::int64_t n, std::int64_t groups) {
+  const std::int64_t first = global_thread(), step = grid_threads();
+  for (std::int64_t g = first; g < m * groups; g += step) {
+    const std::int64_t row = g / groups, begin = g % groups * kGroup;
+    unsigned bits = 0;
+    for (std::int64_t j = begin; j < begin + kGroup && j < n; ++j) {
+      ComputeOf<T> x = sum[row * n + j];
+      if (bias.data) x += load_element<ComputeOf<T>>(bias.data, bias.dtype, j * bias.stride);
+      if constexpr (kind == Activation::relu) {
+        bits |= static_cast<unsigned>(math::Relu::df(ComputeOf<T>(1), x, {}) != 0) << (j - begin);
+        narrow(math::Relu::f(x, {}), y[row * n + j]);
+      } else {
+        if (saved) narrow(x, static_cast<T*>(saved)[row * groups * kGroup + j]);
+        narrow(math::GeluTanh::f(x, {}), y[row * n + j]);
+      }
+    }
+    if (kind == Activation::relu && saved) {
+      static_cast<std::uint8_t*>(saved)[g] = static_cast<std::uint8_t>(bits);
+    }
+  }
+}
+
+/// dx = 0 where the mask's bit is not set; a row of it has `groups` bytes.
+template <class T>
+static __global__ void mask_kernel(const std::uint8_t* mask, T* dx, std::int64_t m, std::int64_t n,
+                                   std::int64_t groups) {
+  const std::int64_t first = global_thread(), step = grid_threads();
+  for (std::int64_t i = first; i < m * n; i += step) {
+    const std::int64_t row = i / n, j = i % n;
+    if (!((mask[row * groups + j / kGroup] >> (j % kGroup)) & 1u)) dx[i] = T{};
+  }
+}
+
+void activate(Activation activation, const View& sum, const ConstView& bias, const View& y,
+              const View& saved, Stream stream) {
+  const std::int64_t m = y.shape[0], n = y.shape[1];
+  const std::int64_t groups = !saved.data                      ? (n + kGroup - 1) / kGroup
+                              : activation == Activation::relu ? saved.shape[1]
+                                                               : saved.shape[1] / kGroup;
+  const BiasArray added{bias.data, bias.dtype, bias.data ? bias.strides[0] : 0};
+  with_floating(y.dtype, [&]<class T>(T) {
+    const auto kernel = activation == Activation::relu ? activate_kernel<T, Activation::relu>
+                                                       : activate_kernel<T, Activation::gelu_tanh>;
+    gpu::launch("dense activation", kernel, grid_for(m * groups), dim3(kBlock), 0, stream,
+                sum.as<ComputeOf<T>>(), added, y.as<T>(), saved.data, m, n, groups);
+  });
+}
+
+void apply_mask(const ConstView& mask, const View& dx, Stream stream) {
+  if (dx.numel() == 0) return;
+  with_floating(dx.dtype, [&]<class T>(T) {
+    gpu::launch("dense activation gradient", mask_kernel<T>, grid_for(dx.numel()), dim3(kBlock), 0,
+                stream, mask.as<std::uint8_t>(), dx.as<T>(), dx.shape[0], dx.shape[1],
+                mask.shape[1]);
+  });
+}
+
+// ---- Which twin ----
+
+int major_capability(Device device) {
+  static std::array<std::atomic<int>, 128> known{};  // 0: not asked yet
+  std::atomic<int>& slot = known[static_cast<std::size_t>(device.index)];
+  int major = slot.load(std::memory_order_relaxed);
+  if (major == 0) {
+    gpu::check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, int{device.index}),
+               "dense", "cudaDeviceGetAttribute");
+    slot = major;
+  }
+  return major;
+}
+
+/// Below sm_90 the library made some epilogues of two kernels of its own, slower than firn's two.
+bool fuses(DType dtype, Device device, std::initializer_list<std::int64_t> sizes) {
+  for (const std::int64_t size : sizes)
+    if (size == 0) return false;
+  if (dtype == DType::f64) return false;  // the library has no epilogues there
+  switch (epilogues().load(std::memory_order_relaxed)) {
+    case Epilogues::fused:
+      return true;
+    case Epilogues::unfused:
+      return false;
+    default:
+      return major_capability(device) >= 9;
+  }
+}
+
+Product product_of(const char* op, const Matrix& a, const Matrix& b, const View& d) {
+  Product p;
+  p.op = op;
+  p.a = a;
+  p.b = b;
+  p.d = {d.data, d.shape[1], d.shape[0], d.shape[1], 0, false};
+  p.in = d.dtype;
+  p.out = d.dtype;
+  return p;
+}
+
+/// What a saved tensor is to the library: relu counts bits, gelu elements.
+void set_aux(Product& p, Activation activation, const ConstView& saved) {
+  if (!saved.data) return;
+  p.aux = saved.data;
+  p.aux_ld = saved.shape[1] * (activation == Activation::relu ? 8 : 1);
+}
+
+}  // namespace
+
+void dense_forward(const ConstView& x, const ConstView& w, const ConstView& bias,
+                   Activation activation, const View& y, const View& saved, Stream stream) {
+  if (activation == Activation::none) {
+    return cuda::gemm(x, transposed(w), y, {.alpha = 1, .beta = 0, .bias = bias}, stream);
+  }
+  if (y.numel() == 0) return;
+  if (fuses(y.dtype, y.device, {x.shape[1]})) {
+    const Factor a(transposed(w), stream), b(x, stream);
+    Product p = product_of("dense_forward", a.matrix(), b.matrix(), y);
+    p.epilogue = activation == Activation::relu ? Epilogue::relu : Epilogue::gelu;
+    std::optional<Vector> vector;
+    if (bias.data) p.bias = vector.emplace(bias, y.dtype, stream).data();
+    set_aux(p, activation, saved);
+    if (multiply(p, stream)) return;
+  }
+  const Buffer sum(y.shape, compute_dtype(y.dtype), stream);
+  cuda::gemm(x, transposed(w), sum.view(), {}, stream);
+  activate(activation, sum.view(), bias, y, saved, stream);
+}
+
+void dense_data_gradient(const ConstView& dy, const ConstView& w, Activation activation,
+                         const ConstView& saved, const View& dx, Stream stream) {
+  if (activation != Activation::none && fuses(dx.dtype, dx.device, {dx.numel(), dy.shape[1]})) {
+    const Factor a(w, stream), b(dy, stream);
+    Product p = product_of("dense_data_gradient", a.matrix(), b.matrix(), dx);
+    p.epilogue = activation == Activation::relu ? Epilogue::relu_gradient : Epilogue::gelu_gradient;
+    set_aux(p, activation, saved);
+    if (multiply(p, stream)) return;
+  }
+  if (activation == Activation::gelu_tanh) {
+    const Buffer wide(dx.shape, compute_dtype(dx.dtype), stream);
+    cuda::gemm(dy, w, wide.view(), {}, stream);
+    ConstView before = saved;
+    before.shape[1] = dx.shape[1];
+    return cuda::unary_backward(math::UnaryOp::gelu_tanh, wide.view(), before, dx, {}, 0, stream);
+  }
+  cuda::gemm(dy, w, dx, {}, stream);
+  if (activation == Activation::relu) apply_mask(saved, dx, stream);
+}
+
+void dense_weight_gradient(const ConstView& dy, const ConstView& x, const View& dw, float dw_beta,
+                           const View& db, float db_beta, Stream stream) {
+  // The library stores a bias gradient, in the dtype of dw, and never adds one.
+  if (db.data && db_beta == 0 && db.dtype == dw.dtype &&
+      fuses(dy.dtype, dy.device, {dy.numel(), x.numel()})) {
+    // dw^T = x^T dy, column-major; op(B) = dy has to be a transposed one for the library.
+    std::optional<Buffer> copy;
+    ConstView rows = dy;
+    if (row_stride(dy.shape[0], dy.shape[1], dy.strides[0], dy.strides[1]) == 0) {
+      kernels::copy(dy, copy.emplace(dy.shape, dy.dtype, stream).view(), stream);
+      rows = copy->view();
+    }
+    const std::int64_t m = rows.shape[0], n = rows.shape[1];
+    const Factor a(x, stream);
+    const Matrix b{rows.data, n, m, row_stride(m, n, rows.strides[0], rows.strides[1]), 0, true};
+    Product p = product_of("dense_weight_gradient", a.matrix(), b, dw);
+    p.in = dy.dtype;
+    p.beta = dw_beta;
+    p.epilogue = Epilogue::bias_gradient;
+    p.bias = db.data;
+    if (multiply(p, stream)) return;
+  }
+  cuda::gemm(transposed(dy), x, dw, {.alpha = 1, .beta = dw_beta, .bias = {}}, stream);
+  if (!db.data) return;
+  View row = db;
+  row.shape.insert(0, 1);
+  row.strides.insert(0, 0);
+  kernels::reduce(ReduceOp::sum, dy, row, 1.0, db_beta, stream);
+}
+
+}  // namespace firn::kernels::cuda

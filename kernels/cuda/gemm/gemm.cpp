@@ -1,0 +1,82 @@
+// Matrix products on CUDA devices: views made fit for cuBLASLt, and what it does not do (empty
+// inner axes, results without a unit stride) made of other kernels.
+#include "kernels/gemm.h"
+
+#include <optional>
+
+#include "kernels/copy.h"
+#include "kernels/cuda/gemm/operand.h"
+#include "kernels/cuda/gemm/product.h"
+#include "kernels/elementwise.h"
+
+namespace firn::kernels::cuda {
+namespace {
+
+/// c = beta*c + bias, the bias repeated along the rows; with beta 0, c is not read.
+void scale_and_add(const View& c, double beta, const ConstView& bias, Stream stream) {
+  if (bias.data) {
+    const ConstView rows = broadcast_to(bias, c.shape);
+    if (beta == 0) {
+      kernels::copy(rows, c, stream);
+    } else {
+      kernels::axpby(1.0, rows, beta, c, stream);
+    }
+  } else if (beta == 0) {
+    kernels::fill(c, 0.0, stream);
+  } else if (beta != 1) {
+    kernels::axpby(beta, c, 0.0, c, stream);
+  }
+}
+
+}  // namespace
+
+void gemm(const ConstView& a, const ConstView& b, const View& c, const GemmArgs& args,
+          Stream stream) {
+  if (c.numel() == 0) return;
+  const int last = c.rank() - 1;
+  if (a.shape[last] == 0) return scale_and_add(c, args.beta, args.bias, stream);
+
+  const Result place(c);
+  if (!place.direct()) {
+    // A row-major result of the compute dtype first, rounded once on its way into c.
+    const Buffer own(c.shape, compute_dtype(c.dtype), stream);
+    gemm(a, b, own.view(), {.alpha = args.alpha, .beta = 0, .bias = args.bias}, stream);
+    return kernels::axpby(1.0, own.view(), args.beta, c, stream);
+  }
+  // The library adds a bias along rows, and to 16- and 32-bit results.
+  const bool by_library = args.bias.data && a.dtype != DType::f64 && place.row_major();
+  double beta = args.beta;
+  if (args.bias.data && !by_library) {
+    scale_and_add(c, beta, args.bias, stream);
+    beta = 1;
+  }
+
+  // C^T = B^T A^T, column-major. Where C itself is column-major, C = A B.
+  const Factor left(place.row_major() ? b : transposed(a), stream);
+  const Factor right(place.row_major() ? a : transposed(b), stream);
+  Product p;
+  p.op = "gemm";
+  p.in = a.dtype;
+  p.out = c.dtype;
+  p.a = left.matrix();
+  p.b = right.matrix();
+  p.d = place.matrix();
+  p.batch = c.rank() == 3 ? c.shape[0] : 1;
+  p.alpha = args.alpha;
+  p.beta = beta;
+  std::optional<Vector> bias;
+  if (by_library) {
+    bias.emplace(args.bias, c.dtype, stream);
+    p.epilogue = Epilogue::bias;
+    p.bias = bias->data();
+  }
+  if (multiply(p, stream)) return;
+  // No algorithm with a bias: the bias first.
+  scale_and_add(c, beta, args.bias, stream);
+  p.epilogue = Epilogue::none;
+  p.bias = nullptr;
+  p.beta = 1;
+  multiply(p, stream);
+}
+
+}  // namespace firn::kernels::cuda

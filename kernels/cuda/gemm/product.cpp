@@ -1,0 +1,268 @@
+#include "kernels/cuda/gemm/product.h"
+
+#include <array>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <unordered_map>
+#include <utility>
+
+#include "kernels/cuda/device/host.h"
+#include "kernels/cuda/device/workspace.h"
+#include "kernels/cuda/gemm/contexts.h"
+#include "kernels/cuda/gemm/cublaslt.h"
+#include "kernels/gemm.h"
+#include "runtime/graph/capture.h"
+
+namespace firn::kernels::cuda {
+namespace {
+
+using gpu::check;
+using gpu::cublaslt;
+
+cudaDataType data_type(DType t) {
+  switch (t) {
+    case DType::f16:
+      return CUDA_R_16F;
+    case DType::bf16:
+      return CUDA_R_16BF;
+    case DType::f64:
+      return CUDA_R_64F;
+    default:
+      return CUDA_R_32F;
+  }
+}
+
+cublasLtEpilogue_t native(const Product& p) {
+  switch (p.epilogue) {
+    case Epilogue::bias:
+      return CUBLASLT_EPILOGUE_BIAS;
+    case Epilogue::relu:
+      if (p.aux) return p.bias ? CUBLASLT_EPILOGUE_RELU_AUX_BIAS : CUBLASLT_EPILOGUE_RELU_AUX;
+      return p.bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+    case Epilogue::gelu:
+      if (p.aux) return p.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+      return p.bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+    case Epilogue::relu_gradient:
+      return CUBLASLT_EPILOGUE_DRELU;
+    case Epilogue::gelu_gradient:
+      return CUBLASLT_EPILOGUE_DGELU;
+    case Epilogue::bias_gradient:
+      return CUBLASLT_EPILOGUE_BGRADB;
+    default:
+      return CUBLASLT_EPILOGUE_DEFAULT;
+  }
+}
+
+/// The power of two that an address is a multiple of, 16 at most: no algorithm wants more, and a
+/// choice that depended on more would change with where the allocator puts a tensor.
+std::uint32_t alignment(const void* p) {
+  std::uint32_t a = 16;
+  while (reinterpret_cast<std::uintptr_t>(p) % a != 0) a /= 2;
+  return a;
+}
+
+std::string describe(const Product& p) {
+  const auto matrix = [](const char* name, const Matrix& m) {
+    return std::string(name) + " [" + std::to_string(m.rows) + ", " + std::to_string(m.cols) +
+           "] ld " + std::to_string(m.ld) + (m.transposed ? " transposed" : "");
+  };
+  return matrix("A", p.a) + ", " + matrix("B", p.b) + ", " + matrix("D", p.d) +
+         " (column-major), " + to_string(p.in) + " -> " + to_string(p.out) + ", batch " +
+         std::to_string(p.batch) + ", epilogue " + std::to_string(native(p));
+}
+
+// ---- Plans: descriptors and an algorithm for one problem ----
+
+/// Everything that the choice of an algorithm depends on.
+using Key = std::array<std::int64_t, 24>;
+
+Key key_of(const Product& p, bool tf32) {
+  Key key = {static_cast<std::int64_t>(p.in),
+             static_cast<std::int64_t>(p.out),
+             static_cast<std::int64_t>(native(p)),
+             p.batch,
+             p.aux_ld,
+             p.beta != 0,
+             tf32};
+  std::size_t i = 7;
+  for (const Matrix* m : {&p.a, &p.b, &p.d}) {
+    for (const std::int64_t v : {m->rows, m->cols, m->ld, m->stride}) key[i++] = v;
+    key[i++] = 2 * static_cast<std::int64_t>(alignment(m->data)) + m->transposed;
+  }
+  key[i++] = alignment(p.bias);
+  key[i++] = alignment(p.aux);
+  return key;
+}
+
+/// A cuBLASLt object, ended by the function that it comes with.
+template <class T>
+struct Destroy {
+  cublasStatus_t (*destroy)(T) = nullptr;
+  void operator()(T object) const noexcept { destroy(object); }
+};
+template <class T>
+using Owned = std::unique_ptr<std::remove_pointer_t<T>, Destroy<T>>;
+template <class T>
+Owned<T> own(T object, cublasStatus_t (*destroy)(T)) {
+  return Owned<T>(object, Destroy<T>{destroy});
+}
+
+struct Plan {
+  bool found = false;  ///< false: the library has no algorithm
+  Owned<cublasLtMatmulDesc_t> desc;
+  Owned<cublasLtMatrixLayout_t> a, b, d;
+  cublasLtMatmulAlgo_t algo{};
+  std::size_t workspace = 0;
+};
+
+template <class T>
+void set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute, T value,
+         const char* op) {
+  check(cublaslt().cublasLtMatmulDescSetAttribute(desc, attribute, &value, sizeof value), op,
+        "cublasLtMatmulDescSetAttribute");
+}
+
+Owned<cublasLtMatrixLayout_t> layout_of(const Matrix& m, DType dtype, std::int64_t batch,
+                                        const char* op) {
+  const auto& lt = cublaslt();
+  cublasLtMatrixLayout_t layout = nullptr;
+  check(lt.cublasLtMatrixLayoutCreate(&layout, data_type(dtype), static_cast<std::uint64_t>(m.rows),
+                                      static_cast<std::uint64_t>(m.cols), m.ld),
+        op, "cublasLtMatrixLayoutCreate");
+  auto owned = own(layout, lt.cublasLtMatrixLayoutDestroy);
+  if (batch != 1) {
+    const auto count = static_cast<std::int32_t>(batch);
+    const auto put = [&](cublasLtMatrixLayoutAttribute_t attribute, const auto& value) {
+      check(lt.cublasLtMatrixLayoutSetAttribute(layout, attribute, &value, sizeof value), op,
+            "cublasLtMatrixLayoutSetAttribute");
+    };
+    put(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, count);
+    put(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, m.stride);
+  }
+  return owned;
+}
+
+/// Which ways of cutting the inner axis into parts are allowed. Partial sums in the compute type,
+/// added by a second kernel, are exact and in a fixed order; the others round partial sums to the
+/// type of the result, or order them by who comes first. Below some thousand terms the second
+/// launch costs more than it gains.
+cublasLtReductionScheme_t reductions(const Product& p) {
+  constexpr std::int64_t kLongSum = 4096;
+  const std::int64_t k = p.a.transposed ? p.a.rows : p.a.cols;
+  return k >= kLongSum ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
+}
+
+Plan make_plan(const Product& p, bool tf32, cublasLtHandle_t handle) {
+  const auto& lt = cublaslt();
+  Plan plan;
+  const bool wide = p.in == DType::f64;
+  const auto compute = wide   ? CUBLAS_COMPUTE_64F
+                       : tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
+                              : CUBLAS_COMPUTE_32F;
+  cublasLtMatmulDesc_t desc = nullptr;
+  check(lt.cublasLtMatmulDescCreate(&desc, compute, wide ? CUDA_R_64F : CUDA_R_32F), p.op,
+        "cublasLtMatmulDescCreate");
+  plan.desc = own(desc, lt.cublasLtMatmulDescDestroy);
+  const auto transform = [](bool t) -> std::int32_t { return t ? CUBLAS_OP_T : CUBLAS_OP_N; };
+  set(desc, CUBLASLT_MATMUL_DESC_TRANSA, transform(p.a.transposed), p.op);
+  set(desc, CUBLASLT_MATMUL_DESC_TRANSB, transform(p.b.transposed), p.op);
+  set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<std::uint32_t>(native(p)), p.op);
+  // The heuristic looks at these two pointers' alignment only.
+  const auto stand_in = [](const void* q) {
+    return reinterpret_cast<const void*>(static_cast<std::uintptr_t>(alignment(q)));
+  };
+  if (p.bias) set(desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, stand_in(p.bias), p.op);
+  if (p.aux) {
+    set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, stand_in(p.aux), p.op);
+    set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.aux_ld, p.op);
+  }
+  plan.a = layout_of(p.a, p.in, p.batch, p.op);
+  plan.b = layout_of(p.b, p.in, p.batch, p.op);
+  plan.d = layout_of(p.d, p.out, p.batch, p.op);
+
+  cublasLtMatmulPreference_t preference = nullptr;
+  check(lt.cublasLtMatmulPreferenceCreate(&preference), p.op, "cublasLtMatmulPreferenceCreate");
+  const auto owned = own(preference, lt.cublasLtMatmulPreferenceDestroy);
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+    check(lt.cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value),
+          p.op, "cublasLtMatmulPreferenceSetAttribute");
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{kProductWorkspace});
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(p.a.data));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(p.b.data));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(p.d.data));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(p.d.data));
+
+  cublasLtMatmulHeuristicResult_t result{};
+  const auto search = [&](cublasLtReductionScheme_t scheme) {
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<std::uint32_t>(scheme));
+    int count = 0;
+    const cublasStatus_t status =
+        lt.cublasLtMatmulAlgoGetHeuristic(handle, desc, plan.a.get(), plan.b.get(), plan.d.get(),
+                                          plan.d.get(), preference, 1, &result, &count);
+    // An epilogue that is not there is INVALID_VALUE in some versions, NOT_SUPPORTED in others.
+    const bool refused = status == CUBLAS_STATUS_NOT_SUPPORTED ||
+                         (status == CUBLAS_STATUS_INVALID_VALUE && p.epilogue != Epilogue::none);
+    if (!refused && status != CUBLAS_STATUS_SUCCESS)
+      check(status, p.op, "cublasLtMatmulAlgoGetHeuristic", describe(p));
+    return status == CUBLAS_STATUS_SUCCESS && count > 0 && result.state == CUBLAS_STATUS_SUCCESS;
+  };
+  plan.found = search(reductions(p)) || search(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+  if (!plan.found && p.epilogue == Epilogue::none)
+    check(CUBLAS_STATUS_NOT_SUPPORTED, p.op, "cublasLtMatmulAlgoGetHeuristic", describe(p));
+  plan.algo = result.algo;
+  plan.workspace = plan.found ? result.workspaceSize : 0;
+  return plan;
+}
+
+/// A handle with the plans made for it.
+struct Context {
+  int device;
+  cublasLtHandle_t handle = nullptr;
+  std::unordered_map<Key, Plan, KeyHash> plans;
+};
+
+Context& context_of(int device, const char* op) {
+  return thread_context<Context>(device, [&] {
+    auto fresh =
+        std::make_unique<Context>(Context{.device = device, .handle = nullptr, .plans = {}});
+    check(cublaslt().cublasLtCreate(&fresh->handle), op, "cublasLtCreate");
+    return fresh;
+  });
+}
+
+}  // namespace
+
+bool multiply(const Product& p, Stream stream) {
+  gpu::check(cudaSetDevice(stream.device.index), p.op, "cudaSetDevice");
+  Context& context = context_of(stream.device.index, p.op);
+  const bool tf32 = p.in == DType::f32 && tf32_allowed();
+  const Key key = key_of(p, tf32);
+  auto at = context.plans.find(key);
+  if (at == context.plans.end()) {
+    if (context.plans.size() >= kMaxPlans) context.plans.clear();
+    at = context.plans.emplace(key, make_plan(p, tf32, context.handle)).first;
+  }
+  const Plan& plan = at->second;
+  if (!plan.found) return false;
+
+  const auto& lt = cublaslt();
+  if (p.bias) set(plan.desc.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias, p.op);
+  if (p.aux) set(plan.desc.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.aux, p.op);
+  const Workspace workspace(plan.workspace, stream);
+  const auto alpha32 = static_cast<float>(p.alpha), beta32 = static_cast<float>(p.beta);
+  const bool wide = p.in == DType::f64;
+  const void* const alpha = wide ? static_cast<const void*>(&p.alpha) : &alpha32;
+  const void* const beta = wide ? static_cast<const void*>(&p.beta) : &beta32;
+  void* const d = const_cast<void*>(p.d.data);
+  const cublasStatus_t status =
+      lt.cublasLtMatmul(context.handle, plan.desc.get(), alpha, p.a.data, plan.a.get(), p.b.data,
+                        plan.b.get(), beta, d, plan.d.get(), d, plan.d.get(), &plan.algo,
+                        workspace.data(), plan.workspace, gpu::native(stream));
+  if (status != CUBLAS_STATUS_SUCCESS) check(status, p.op, "cublasLtMatmul", describe(p));
+  memory::note_kernel(p.op);
+  return true;
+}
+
+}  // namespace firn::kernels::cuda

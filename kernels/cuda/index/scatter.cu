@@ -1,0 +1,367 @@
+// Adding at positions held in a tensor, on CUDA devices: the gradients of gather and take_rows.
+// What meets in one place is added by one thread, in the order of the axis, so that no sum depends
+// on how the device schedules its blocks. There are two ways to find what meets:
+//
+//   scan   A thread of every element of grad looks through the whole list of indices. One launch;
+//          numel(grad) * list reads of the index, which caches serve.
+//   sort   The positions are sorted by index (stable: sort.cuh), then a warp takes each distinct
+//          index and 32 or 128 columns. 2 launches and 2 more for every 8 bits of the number of
+//          places: 6 for an embedding of 50,000 rows, and a memset where beta is 0. The work is
+//          proportional to the size of dy; an index that is repeated k times is a chain of k
+//          additions, whose loads overlap four at a time.
+#include <bit>
+
+#include "kernels/copy.h"
+#include "kernels/cuda/device/axis_table.cuh"
+#include "kernels/cuda/device/block.cuh"
+#include "kernels/cuda/device/element.cuh"
+#include "kernels/cuda/device/four.cuh"
+#include "kernels/cuda/device/workspace.h"
+#include "kernels/cuda/index/index.cuh"
+#include "kernels/cuda/index/sort.cuh"
+#include "kernels/index.h"
+
+namespace firn::kernels::cuda {
+namespace {
+
+/// A few terms are summed in f32; a sum of more than this runs in f64, since one after the other
+/// they would drift.
+constexpr std::int64_t kFewTerms = 64;
+
+/// What sums run in, as on the CPU.
+enum class Sums {
+  narrow,    ///< f32
+  by_count,  ///< f64 where more than kFewTerms meet in one place
+  wide       ///< f64
+};
+
+Sums sums_of(const ConstView& dy, const ConstView& index, const View& grad, int axis) {
+  if (grad.dtype == f64) return Sums::wide;
+  if (dy.shape[axis] <= kFewTerms) return Sums::narrow;
+  // Whole slices by one list of indices count each place; others only the list.
+  int last = -1;
+  for (int i = 0; i < index.rank(); ++i) {
+    if (i == axis || index.shape[i] == 1) continue;
+    if (index.strides[i] != 0) return Sums::wide;
+    last = i;
+  }
+  return last >= 0 && dy.strides[last] <= dy.strides[axis] ? Sums::by_count : Sums::wide;
+}
+
+// ---- Scan ----
+
+/// Where a thread of the scan finds its element of grad, the start of its list of indices, the
+/// start of its list of terms, and which index it collects.
+using ScanAxes = StridedAxes<4>;
+
+__global__ void scan_terms(const void* dy, DType from, Index index, void* grad, DType to,
+                           std::int64_t n, ScanAxes axes, std::int64_t length,
+                           std::int64_t index_step, std::int64_t dy_step, Sums sums, bool adds) {
+  const std::int64_t threads = grid_threads();
+  for (std::int64_t i = global_thread(); i < n; i += threads) {
+    std::int64_t at[4];
+    axes.offsets(i, at);
+    std::int64_t count = 0;
+    double wide = adds ? load_element<double>(grad, to, at[0]) : 0.0;
+    float narrow = static_cast<float>(wide);
+    for (std::int64_t j = 0; j < length; ++j) {
+      const std::int64_t place = at[1] + j * index_step;
+      const std::int64_t value = index.value(place);
+      if (value == at[3]) {
+        const double term = load_element<double>(dy, from, at[2] + j * dy_step);
+        wide += term;
+        narrow += static_cast<float>(term);
+        ++count;
+      } else if (at[3] == 0 && !index.allows(value)) {
+        index.raise(place, value);
+      }
+    }
+    if (count == 0 && adds) continue;
+    if (sums == Sums::wide || (sums == Sums::by_count && count > kFewTerms)) {
+      store_element(wide, grad, to, at[0]);
+    } else {
+      store_element(narrow, grad, to, at[0]);
+    }
+  }
+}
+
+void scan(const char* op, const ConstView& dy, const ConstView& index, const View& grad, int axis,
+          bool adds, Stream stream) {
+  Shape shape = dy.shape;
+  Strides index_lines = index.strides, dy_lines = dy.strides;
+  Strides target = Dims::filled(dy.rank(), 0);
+  shape[axis] = grad.shape[axis];
+  index_lines[axis] = dy_lines[axis] = 0;
+  target[axis] = 1;
+  const AxisTable<4> axes(shape, {&grad.strides, &index_lines, &dy_lines, &target});
+  const std::int64_t n = axes.numel();
+  gpu::launch(op, scan_terms, grid_for(n), dim3(kBlock), 0, stream, dy.data, dy.dtype,
+              Index(op, index, grad.shape[axis]), grad.data, grad.dtype, n, axes.on_device(),
+              dy.shape[axis], index.strides[axis], dy.strides[axis], sums_of(dy, index, grad, axis),
+              adds);
+}
+
+// ---- Sort ----
+
+/// The positions that are sorted: `lines` lists of `length` indices each into `places` places.
+/// Entry e is element e % length of list e / length.
+struct Lists {
+  std::int64_t lines, length, places;
+  StridedAxes<3> axes;  ///< from a line to grad, the index and dy
+  std::int64_t grad_step, index_step, dy_step;
+
+  std::int64_t entries() const { return lines * length; }
+  /// Greater than the key of every place: of entries whose index is outside.
+  std::int64_t last_key() const { return lines * places; }
+};
+
+/// Key of an entry: its place among those of all lines.
+template <class K>
+__global__ void make_keys(Index index, Lists lists, SortBuffers<K> buffers) {
+  const std::int64_t n = lists.lines * lists.length, step = grid_threads();
+  if (global_thread() == 0) *buffers.ticket = 0;
+  for (std::int64_t e = global_thread(); e < n; e += step) {
+    const std::int64_t line = e / lists.length, j = e - line * lists.length;
+    std::int64_t at[3];
+    lists.axes.offsets(line, at);
+    const std::int64_t place = at[1] + j * lists.index_step;
+    const std::int64_t value = index.value(place);
+    std::int64_t key = lists.lines * lists.places;
+    if (index.allows(value)) {
+      key = line * lists.places + value;
+    } else {
+      index.raise(place, value);
+    }
+    buffers.keys[0][e] = static_cast<K>(key);
+    buffers.positions[0][e] = static_cast<K>(e);
+  }
+}
+
+/// Elements of any dtypes, one at a time.
+struct AnyTerms {
+  static constexpr int kWidth = 1;
+  const void* dy;
+  void* grad;
+  DType from, to;
+
+  template <class A>
+  __device__ void load_grad(std::int64_t i, A (&out)[1]) const {
+    out[0] = load_element<A>(grad, to, i);
+  }
+  template <class A>
+  __device__ void load_dy(std::int64_t i, A (&out)[1]) const {
+    out[0] = load_element<A>(dy, from, i);
+  }
+  template <class A>
+  __device__ void store_grad(const A (&values)[1], std::int64_t i) const {
+    store_element(values[0], grad, to, i);
+  }
+};
+
+/// Elements of dtypes S and G, four at a time; offsets count fours.
+template <class S, class G>
+struct FourTerms {
+  static constexpr int kWidth = 4;
+  const Four<S>* dy;
+  Four<G>* grad;
+
+  template <class A>
+  __device__ void load_grad(std::int64_t i, A (&out)[4]) const {
+    const Four<G> four = grad[i];
+    for (int j = 0; j < 4; ++j) out[j] = widen(four.lane[j]);
+  }
+  template <class A>
+  __device__ void load_dy(std::int64_t i, A (&out)[4]) const {
+    const Four<S> four = dy[i];
+    for (int j = 0; j < 4; ++j) out[j] = widen(four.lane[j]);
+  }
+  template <class A>
+  __device__ void store_grad(const A (&values)[4], std::int64_t i) const {
+    Four<G> four;
+    for (int j = 0; j < 4; ++j) narrow(values[j], four.lane[j]);
+    grad[i] = four;
+  }
+};
+
+/// grad[to] += dy[from + ...] over the entries from `first` on that have the same key, in their
+/// order, in sums of type A. All lanes of a warp call it; those that are not `active` only help.
+template <class A, class Terms, class K>
+__device__ void add_segment(const Terms& terms, const K* keys, const K* positions, std::int64_t n,
+                            std::int64_t first, std::int64_t first_of_line, std::int64_t from,
+                            std::int64_t dy_step, std::int64_t to, bool active, bool adds) {
+  const K key = keys[first];
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  A sum[Terms::kWidth] = {};
+  if (active && adds) terms.load_grad(to, sum);
+  for (int count = kWarp; count == kWarp; first += kWarp) {
+    const std::int64_t e = first + lane;
+    const bool mine = e < n && keys[e] == key;
+    const K position = mine ? positions[e] : K(0);
+    count = __popc(__ballot_sync(kAllLanes, mine));
+#pragma unroll 4
+    for (int k = 0; k < count; ++k) {
+      const auto j = static_cast<std::int64_t>(__shfl_sync(kAllLanes, position, k)) - first_of_line;
+      if (active) {
+        A term[Terms::kWidth];
+        terms.load_dy(from + j * dy_step, term);
+        for (int c = 0; c < Terms::kWidth; ++c) sum[c] += term[c];
+      }
+    }
+  }
+  if (active) terms.store_grad(sum, to);
+}
+
+/// A warp takes the entry that is the first of its key, and kWarp times kWidth columns.
+template <class Terms, class K>
+__global__ void add_sorted(Terms terms, Lists lists, StridedAxes<2> columns, std::int64_t width,
+                           const K* keys, const K* positions, Sums sums, bool adds) {
+  const std::int64_t n = lists.lines * lists.length;
+  const std::int64_t tiles = (width + kWarp - 1) / kWarp, step = grid_threads() / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (std::int64_t w = global_thread() / kWarp; w < n * tiles; w += step) {
+    const std::int64_t e = w / tiles, column = (w - e * tiles) * kWarp + lane;
+    const K key = keys[e];
+    if (static_cast<std::int64_t>(key) == lists.lines * lists.places) continue;
+    if (e > 0 && keys[e - 1] == key) continue;
+    const std::int64_t line = static_cast<std::int64_t>(key) / lists.places;
+    const std::int64_t place = static_cast<std::int64_t>(key) - line * lists.places;
+    const bool active = column < width;
+    std::int64_t of_line[3], of_column[2];
+    lists.axes.offsets(line, of_line);
+    columns.offsets(active ? column : 0, of_column);
+    const std::int64_t to = of_line[0] + of_column[0] + place * lists.grad_step;
+    const std::int64_t from = of_line[2] + of_column[1];
+    const bool many = e + kFewTerms < n && keys[e + kFewTerms] == key;
+    if (sums == Sums::wide || (sums == Sums::by_count && many)) {
+      add_segment<double>(terms, keys, positions, n, e, line * lists.length, from, lists.dy_step,
+                          to, active, adds);
+    } else {
+      add_segment<float>(terms, keys, positions, n, e, line * lists.length, from, lists.dy_step, to,
+                         active, adds);
+    }
+  }
+}
+
+/// The axes off the indexed one: those along which the index moves make lines, the others columns.
+struct Split {
+  Shape lines, columns;
+  Strides grad_lines, index_lines, dy_lines, grad_columns, dy_columns;
+
+  Split(const ConstView& dy, const ConstView& index, const View& grad, int axis) {
+    for (int i = 0; i < dy.rank(); ++i) {
+      if (i == axis) continue;
+      const bool line = index.strides[i] != 0;
+      (line ? lines : columns).push_back(dy.shape[i]);
+      (line ? grad_lines : grad_columns).push_back(grad.strides[i]);
+      (line ? dy_lines : dy_columns).push_back(dy.strides[i]);
+      if (line) index_lines.push_back(index.strides[i]);
+    }
+  }
+};
+
+/// Whether four columns at a time serve all rows of dy and grad.
+bool takes_fours(const ConstView& dy, const View& grad, int axis, const AxisTable<3>& lines,
+                 const AxisTable<2>& columns) {
+  const auto aligned = [](const void* p, DType dtype) {
+    return reinterpret_cast<std::uintptr_t>(p) % (4 * size_of(dtype)) == 0;
+  };
+  bool fits = compute_dtype(dy.dtype) == f32 && compute_dtype(grad.dtype) == f32 &&
+              aligned(dy.data, dy.dtype) && aligned(grad.data, grad.dtype) &&
+              dy.strides[axis] % 4 == 0 && grad.strides[axis] % 4 == 0;
+  const int inner = columns.rank - 1;
+  fits = fits && columns.sizes[inner] % 4 == 0;
+  for (int v = 0; v < 2; ++v) {
+    fits = fits && columns.strides[v][inner] == 1;
+    for (int d = 0; d < inner; ++d) fits = fits && columns.strides[v][d] % 4 == 0;
+  }
+  for (int d = 0; d < lines.rank; ++d) {
+    if (lines.sizes[d] == 1) continue;
+    fits = fits && lines.strides[0][d] % 4 == 0 && lines.strides[2][d] % 4 == 0;
+  }
+  return fits;
+}
+
+template <class K>
+void add_by_sort(const char* op, const ConstView& dy, const ConstView& index, const View& grad,
+                 int axis, bool adds, Stream stream) {
+  const Split split(dy, index, grad, axis);
+  AxisTable<3> lines(split.lines, {&split.grad_lines, &split.index_lines, &split.dy_lines});
+  AxisTable<2> columns(split.columns, {&split.grad_columns, &split.dy_columns});
+  Lists lists{split.lines.product(), dy.shape[axis],      grad.shape[axis], lines.on_device(),
+              grad.strides[axis],    index.strides[axis], dy.strides[axis]};
+
+  const std::int64_t n = lists.entries();
+  const std::int64_t counts = sort_blocks(n) * kDigits;
+  const Workspace workspace(static_cast<std::size_t>(4 * n + counts + 1) * sizeof(K), stream);
+  K* const memory = static_cast<K*>(workspace.data());
+  const SortBuffers<K> buffers{{memory, memory + n},
+                               {memory + 2 * n, memory + 3 * n},
+                               memory + 4 * n,
+                               reinterpret_cast<unsigned*>(memory + 4 * n + counts)};
+  gpu::launch(op, make_keys<K>, grid_for(n), dim3(kBlock), 0, stream,
+              Index(op, index, grad.shape[axis]), lists, buffers);
+  const int bits = std::bit_width(static_cast<std::uint64_t>(lists.last_key()));
+  const int sorted = sort_pairs(op, buffers, n, bits, stream);
+
+  const Sums sums = sums_of(dy, index, grad, axis);
+  const auto add = [&]<class Terms>(const Terms& terms) {
+    const std::int64_t width = columns.numel();
+    const std::int64_t warps = n * ((width + kWarp - 1) / kWarp);
+    gpu::launch(op, add_sorted<Terms, K>, grid_for(warps * kWarp), dim3(kBlock), 0, stream, terms,
+                lists, columns.on_device(), width, buffers.keys[sorted], buffers.positions[sorted],
+                sums, adds);
+  };
+  if (!takes_fours(dy, grad, axis, lines, columns)) {
+    return add(AnyTerms{dy.data, grad.data, dy.dtype, grad.dtype});
+  }
+  columns.group(4, {grad.data, dy.data});
+  lines.rescale(4, {true, false, true});
+  lists.axes = lines.on_device();
+  lists.grad_step /= 4;
+  lists.dy_step /= 4;
+  with_float_class(dy.dtype, [&]<class S>(S) {
+    with_float_class(grad.dtype, [&]<class G>(G) {
+      add(FourTerms<S, G>{static_cast<const Four<S>*>(dy.data), static_cast<Four<G>*>(grad.data)});
+    });
+  });
+}
+
+}  // namespace
+
+void gather_backward(const char* op, const ConstView& dy, const ConstView& index, const View& grad,
+                     int axis, float beta, Stream stream) {
+  if (grad.numel() == 0) return;
+  if (dy.numel() == 0) {
+    if (beta == 0) fill(grad, 0, stream);
+    return;
+  }
+  constexpr std::int64_t kScanWork = std::int64_t{1} << 24;
+  constexpr std::int64_t kShortList = 4;
+  const std::int64_t length = dy.shape[axis];
+  const std::int64_t reached = dy.numel() / length * grad.shape[axis];  // off the axis, by dy
+  const bool adds = beta != 0;
+  if (reached <= kScanWork / length || (!adds && length <= kShortList)) {
+    if (!adds && reached != grad.numel()) fill(grad, 0, stream);
+    return scan(op, dy, index, grad, axis, adds, stream);
+  }
+  if (!adds) fill(grad, 0, stream);
+  // Keys and positions of the sort, and a key for what is outside.
+  std::int64_t entries = length, places = grad.shape[axis];
+  for (int i = 0; i < dy.rank(); ++i) {
+    if (i == axis || index.strides[i] == 0) continue;
+    entries *= dy.shape[i];
+    places *= dy.shape[i];
+  }
+  if (std::max(entries, places) <= std::int64_t{0xffffffff}) {
+    add_by_sort<std::uint32_t>(op, dy, index, grad, axis, adds, stream);
+  } else {
+    add_by_sort<std::uint64_t>(op, dy, index, grad, axis, adds, stream);
+  }
+}
+
+void add_rows(const char* op, const ConstView& dy, const ConstView& index, const View& grad,
+              float beta, Stream stream) {
+  gather_backward(op, dy, over_columns(index, dy.shape[1]), grad, 0, beta, stream);
+}
+
+}  // namespace firn::kernels::cuda

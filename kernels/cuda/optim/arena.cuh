@@ -1,0 +1,152 @@
+// What the optimizer's kernels share on CUDA devices: the memory of a step and the arenas as their
+// parameters, and how a block finds its part of the work. All arenas go through one launch: blocks
+// are numbered through, and every block finds the arena that its chunk belongs to.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <variant>
+
+#include "kernels/cuda/device/block.cuh"
+#include "kernels/cuda/device/element.cuh"
+#include "kernels/cuda/optim/micro_step.cuh"
+#include "kernels/optim.h"
+
+namespace firn::kernels::cuda {
+
+/// The chunks of an arena, numbered through all arenas of a launch.
+struct ArenaChunks {
+  const std::int64_t* pieces_of;  ///< [chunks + 1]
+  const Piece* pieces;
+  std::int64_t first;  ///< number of its first chunk
+};
+
+/// Up to kMax arenas as one parameter of a kernel.
+template <class Arena, int kMax>
+struct ArenaList {
+  static constexpr int kCapacity = kMax;
+
+  std::int64_t chunks;  ///< of all together
+  int count;
+  Arena arenas[kMax];
+
+  /// The arena that chunk `chunk` belongs to. Arena has a member `chunks`, an ArenaChunks.
+  __device__ const Arena& with_chunk(std::int64_t chunk) const {
+    int i = 0;
+    while (i + 1 < count && arenas[i + 1].chunks.first <= chunk) ++i;
+    return arenas[i];
+  }
+};
+
+/// The list of as many of `arenas` as go into one, each made by make(arena).
+template <class List, class Make>
+List list_of(std::span<const OptimizerArena> arenas, Make&& make) {
+  List out{};
+  for (const OptimizerArena& a : arenas.first(
+           std::min<std::size_t>(arenas.size(), static_cast<std::size_t>(List::kCapacity)))) {
+    auto& entry = out.arenas[out.count++];
+    entry = make(a);
+    entry.chunks = {a.chunk_pieces, a.pieces, out.chunks};
+    out.chunks += a.chunks;
+  }
+  return out;
+}
+
+/// Four elements: 32, 16 or 8 bytes, read and written in words of 16 or 8. An arena's parameters
+/// begin at multiples of four elements, and zeros follow them, so that quads cover them.
+template <class T>
+struct alignas(sizeof(T) >= 4 ? 16 : 8) Quad {
+  static constexpr int kWidth = 4;
+  T lane[kWidth];
+};
+
+template <class T>
+__device__ Quad<T>& quad_at(void* data, std::int64_t quad) {
+  return static_cast<Quad<T>*>(data)[quad];
+}
+template <class T>
+__device__ const Quad<T>& quad_at(const void* data, std::int64_t quad) {
+  return static_cast<const Quad<T>*>(data)[quad];
+}
+
+/// fn(quad) for the quads of a piece, shared out among the block's threads by their place in the
+/// arena: the small pieces of a chunk go to different warps.
+template <class Fn>
+__device__ void each_quad(const Piece& piece, Fn&& fn) {
+  const std::int64_t begin = piece.begin / 4, end = (piece.begin + piece.count + 3) / 4;
+  const std::int64_t threads = blockDim.x;
+  std::int64_t quad = begin / threads * threads + threadIdx.x;
+  if (quad < begin) quad += threads;
+  for (; quad < end; quad += threads) fn(quad);
+}
+
+/// An arena as the kernels of the update see it. Rule: one of UpdateRule's.
+template <class Rule>
+struct UpdateArena {
+  ArenaChunks chunks;
+  void *weight, *master, *grad, *ema;
+  void* states[kMaxOptimizerStates];
+  double* trust_ratios;
+  TrustPartial* trust_partials;
+  std::int64_t index;
+  double lr_scale;
+  Rule rule;
+  DType dtype;  ///< of the weight
+};
+
+template <class Rule>
+UpdateArena<Rule> update_arena(const OptimizerArena& a) {
+  UpdateArena<Rule> out{};
+  out.weight = a.weight.data;
+  out.master = a.master.data;
+  out.grad = a.grad.data;
+  out.ema = a.ema.data;
+  for (int i = 0; i < kMaxOptimizerStates; ++i) out.states[i] = a.states[i].data;
+  out.trust_ratios = a.trust_ratios;
+  out.trust_partials = a.trust_partials;
+  out.index = a.index;
+  out.lr_scale = a.lr_scale;
+  out.rule = std::get<Rule>(a.rule);
+  out.dtype = a.weight.dtype;
+  return out;
+}
+
+/// 20 arenas of up to 176 bytes: with the other parameters of a launch, less than 4 KB.
+template <class Rule>
+using UpdateList = ArenaList<UpdateArena<Rule>, 20>;
+static_assert(sizeof(UpdateList<math::Adam>) <= 3800);
+
+/// What a rule needs for this parameter in this step, rounded once to T.
+template <class T, class Rule>
+__device__ typename Rule::template Coefficients<T> prepare(const UpdateArena<Rule>& a,
+                                                           const StepPointers& m,
+                                                           std::int32_t parameter,
+                                                           double trust_ratio) {
+  const math::StepState& s = *m.state;
+  return a.rule.template prepare<T>(
+      {s.learning_rate * a.lr_scale, s.gradient_factor, m.counts[parameter] + 1, trust_ratio});
+}
+
+/// The quad of weights that an update starts from: of masters, or where there are none, of the
+/// weights themselves, widened.
+template <class T, class Rule>
+__device__ Quad<T> load_weights(const UpdateArena<Rule>& a, std::int64_t quad) {
+  if (a.master) return quad_at<T>(a.master, quad);
+  if constexpr (sizeof(T) == 4) {
+    Quad<T> out;
+    if (a.dtype == DType::f16) {
+      const Quad<__half> w = quad_at<__half>(a.weight, quad);
+      for (int i = 0; i < 4; ++i) out.lane[i] = widen(w.lane[i]);
+      return out;
+    }
+    if (a.dtype == DType::bf16) {
+      const Quad<__nv_bfloat16> w = quad_at<__nv_bfloat16>(a.weight, quad);
+      for (int i = 0; i < 4; ++i) out.lane[i] = widen(w.lane[i]);
+      return out;
+    }
+  }
+  return quad_at<T>(a.weight, quad);
+}
+
+}  // namespace firn::kernels::cuda

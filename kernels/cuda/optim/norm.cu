@@ -1,0 +1,147 @@
+// The norm of all gradients and the look for values that are not finite, on CUDA devices: one
+// launch over all arenas. Every block sums a run of chunks; the last one to finish adds up what the
+// blocks have found and decides the step.
+#include "kernels/cuda/optim/arena.cuh"
+
+namespace firn::kernels::cuda {
+namespace {
+
+/// Blocks at most, and so partial sums for the last block to add up.
+constexpr std::int64_t kMaxNormBlocks = 2048;
+constexpr std::int64_t kNoCulprit = INT64_MAX;
+
+struct NormArena {
+  ArenaChunks chunks;
+  const void* grad;
+  bool wide;  ///< f64
+};
+using NormList = ArenaList<NormArena, 64>;
+
+struct NormRequest {
+  double factor;      ///< averages
+  double clip_value;  ///< 0: none
+};
+
+/// What a thread has found so far.
+struct Found {
+  double squares = 0, clipped = 0, largest = 0;
+  std::int64_t culprit = kNoCulprit;
+
+  __device__ void add(const NormPartial& p) {
+    squares += p.sum_of_squares;
+    clipped += p.clipped_squares;
+    largest = p.largest > largest ? p.largest : largest;
+    if (p.culprit >= 0 && p.culprit < culprit) culprit = p.culprit;
+  }
+};
+
+template <class T>
+__device__ void look(const void* gradients, const Piece& piece, const NormRequest& request,
+                     Found& found) {
+  const double limit = sizeof(T) == 8 ? 1.7976931348623157e308 : 3.4028234663852886e38;
+  double squares = 0;
+  T largest = 0;  // of the finite ones and infinities: a NaN shows in the sum
+  each_quad(piece, [&](std::int64_t quad) {
+    const Quad<T> g = quad_at<T>(gradients, quad);
+    for (int i = 0; i < 4; ++i) {
+      const double v = static_cast<double>(g.lane[i]);
+      const T magnitude = math::abs(g.lane[i]);
+      squares += v * v;
+      largest = magnitude > largest ? magnitude : largest;
+      if (request.clip_value > 0) {
+        const double c = math::clip_to(v * request.factor, request.clip_value);
+        found.clipped += c * c;
+      }
+    }
+  });
+  const double top = static_cast<double>(largest);
+  found.squares += squares;
+  found.largest = top > found.largest ? top : found.largest;
+  if (!math::stays_finite(squares, top, request.factor, limit) && piece.parameter < found.culprit)
+    found.culprit = piece.parameter;
+}
+
+struct Larger {
+  __device__ double operator()(double a, double b) const { return a > b ? a : b; }
+};
+struct Smaller {
+  __device__ long long operator()(long long a, long long b) const { return a < b ? a : b; }
+};
+
+/// What the block's threads have found together, in every thread.
+__device__ NormPartial together(const Found& found) {
+  __shared__ double numbers[kWarp];
+  __shared__ long long parameters[kWarp];
+  NormPartial out;
+  out.sum_of_squares = block_fold(found.squares, 0.0, numbers, Add());
+  out.clipped_squares = block_fold(found.clipped, 0.0, numbers, Add());
+  out.largest = block_fold(found.largest, 0.0, numbers, Larger());
+  const long long culprit = block_fold(static_cast<long long>(found.culprit),
+                                       static_cast<long long>(kNoCulprit), parameters, Smaller());
+  out.culprit = culprit == kNoCulprit ? -1 : culprit;
+  return out;
+}
+
+/// `partials` holds those of `before` blocks of earlier launches; this one's follow. The last
+/// launch of an optimizer `decides`.
+__global__ void norm_kernel(const __grid_constant__ NormList list, StepPointers m,
+                            math::StepPolicy policy, NormPartial* partials, std::int64_t before,
+                            std::int64_t chunks_per_block, bool decides) {
+  const math::StepState& s = *m.state;
+  Found found;
+  if (math::has_gradient(s)) {
+    const NormRequest request{math::averaging_factor(s), policy.clip_value};
+    const std::int64_t first = blockIdx.x * chunks_per_block;
+    const std::int64_t last = math::min(first + chunks_per_block, list.chunks);
+    for (std::int64_t chunk = first; chunk < last; ++chunk) {
+      const NormArena& a = list.with_chunk(chunk);
+      const std::int64_t* pieces_of = a.chunks.pieces_of + (chunk - a.chunks.first);
+      for (std::int64_t i = pieces_of[0]; i < pieces_of[1]; ++i) {
+        const Piece piece = a.chunks.pieces[i];
+        if (!m.touched[piece.parameter]) continue;
+        if (a.wide) {
+          look<double>(a.grad, piece, request, found);
+        } else {
+          look<float>(a.grad, piece, request, found);
+        }
+      }
+    }
+  }
+  const NormPartial mine = together(found);
+  if (threadIdx.x == 0) partials[before + blockIdx.x] = mine;
+  if (!decides) return;
+  if (!is_last_block(m.ticket)) return;
+
+  Found all;
+  const std::int64_t blocks = before + gridDim.x;
+  for (std::int64_t b = threadIdx.x; b < blocks; b += blockDim.x) all.add(partials[b]);
+  const NormPartial sum = together(all);
+  if (threadIdx.x == 0)
+    math::decide(*m.state, policy,
+                 {sum.sum_of_squares, sum.clipped_squares, sum.largest, sum.culprit});
+}
+
+}  // namespace
+
+void optim_norm(const StepMemory& memory, std::span<const OptimizerArena> arenas,
+                const math::StepPolicy& policy, Stream stream) {
+  NormPartial* const partials = arenas.front().partials;
+  std::int64_t before = 0;
+  while (!arenas.empty()) {
+    const auto list = list_of<NormList>(arenas, [](const OptimizerArena& a) {
+      NormArena out{};
+      out.grad = a.grad.data;
+      out.wide = a.grad.dtype == DType::f64;
+      return out;
+    });
+    arenas = arenas.subspan(static_cast<std::size_t>(list.count));
+    const std::int64_t per_block = (list.chunks + kMaxNormBlocks - 1) / kMaxNormBlocks;
+    const std::int64_t blocks = (list.chunks + per_block - 1) / per_block;
+    gpu::launch("optim_norm", norm_kernel, dim3(static_cast<unsigned>(blocks)), dim3(kBlock), 0,
+                stream, list, pointers_of(memory), policy, partials, before, per_block,
+                arenas.empty());
+    before += blocks;
+  }
+}
+
+}  // namespace firn::kernels::cuda

@@ -1,0 +1,404 @@
+// Reductions over any axes on CUDA devices. The plan (reduce_plan.h) says whether the innermost
+// axis in memory is reduced: then the threads of a warp or a block share an output, and long
+// outputs are cut into segments that the last block joins; or kept: then threads lie along it and
+// rows are cut into chunks that a second launch joins. All cuts follow from the shape. A thread
+// joins its elements in stretches, so that no chain of additions is longer than the square root of
+// what is summed.
+#include "kernels/reduce.h"
+
+#include <algorithm>
+#include <type_traits>
+
+#include "kernels/cuda/device/block.cuh"
+#include "kernels/cuda/device/element.cuh"
+#include "kernels/cuda/device/strides.cuh"
+#include "kernels/cuda/device/tickets.cuh"
+#include "kernels/cuda/device/workspace.h"
+#include "kernels/math/fold.h"
+#include "kernels/plan/reduce_plan.h"
+
+namespace firn::kernels::cuda {
+namespace {
+
+constexpr int kStretch = 64;                // joins before a thread begins a new partial result
+constexpr std::int64_t kWarpOutput = 1024;  // elements of an output that one warp folds
+constexpr std::int64_t kSegment = 4096;     // elements of an output's segment at least
+constexpr std::int64_t kPartials = 1024;    // segments or chunks of all outputs at most
+constexpr std::int64_t kChunkRows = 64;     // rows of a chunk at least
+constexpr int kTileRows = kBlock / kWarp;   // rows that a block folds side by side
+
+/// Integers of any dtype, as a type of elements.
+struct Integers {};
+template <class T>
+using SumOf = std::conditional_t<std::is_same_v<T, Integers>, std::int64_t, ComputeOf<T>>;
+
+/// The elements of an operand.
+template <class T>
+struct Source {
+  using A = ComputeOf<T>;
+  static constexpr int kWidth = Pack<T>::kWidth;
+  const T* data;
+  Source(const void* p, DType) : data(static_cast<const T*>(p)) {}
+  __device__ A load(std::int64_t i) const { return widen(data[i]); }
+  /// Elements i to i + kWidth - 1; `aligned`: their address is a multiple of 16.
+  __device__ void load_pack(std::int64_t i, bool aligned, A (&x)[kWidth]) const {
+    if (aligned) {
+      const Pack<T> pack = *reinterpret_cast<const Pack<T>*>(data + i);
+      for (int k = 0; k < kWidth; ++k) x[k] = widen(pack.lane[k]);
+    } else {
+      for (int k = 0; k < kWidth; ++k) x[k] = widen(data[i + k]);
+    }
+  }
+};
+template <>
+struct Source<Integers> {
+  using A = std::int64_t;
+  static constexpr int kWidth = 1;
+  const void* data;
+  DType dtype;
+  Source(const void* p, DType t) : data(p), dtype(t) {}
+  __device__ A load(std::int64_t i) const { return load_element<A>(data, dtype, i); }
+  __device__ void load_pack(std::int64_t i, bool, A (&x)[1]) const { x[0] = load(i); }
+};
+
+/// Results on their way out: out = beta*out + scale*result, rounded once.
+struct Finish {
+  void* out;
+  DType dtype;
+  bool integers;
+  double scale;
+  float beta;
+
+  template <class A>
+  __device__ void operator()(std::int64_t offset, A result) const {
+    if (scale == 1 && beta == 0) return store_element(result, out, dtype, offset);
+    if constexpr (std::is_same_v<A, std::int64_t>) {
+      if (integers) return scaled<std::int64_t>(offset, result);
+    }
+    scaled<double>(offset, static_cast<double>(result));
+  }
+  template <class C>
+  __device__ void scaled(std::int64_t offset, C result) const {
+    C sum = static_cast<C>(scale) * result;
+    if (beta != 0) sum += static_cast<C>(beta) * load_element<C>(out, dtype, offset);
+    store_element(sum, out, dtype, offset);
+  }
+};
+
+// ---- The innermost axis is reduced ----
+
+struct Runs {
+  StridedAxes<2> kept;     // strides of x and of the output
+  StridedAxes<1> reduced;  // outermost first, with the innermost axis
+  std::int64_t outputs, reduction;
+  std::int64_t segment, segments;  // elements in one, and how many an output has
+  bool dense;                      // an output's elements lie side by side
+  bool aligned;                    // ... and begin at multiples of 16 bytes
+};
+
+/// Fold of the elements [begin, end) of the output that starts at `offset`, of which this thread
+/// takes every `threads`-th pack. `begin` is a multiple of a pack's width.
+template <class F, class T, class A = SumOf<T>>
+__device__ A fold_part(const Source<T>& x, const Runs& runs, std::int64_t offset,
+                       std::int64_t begin, std::int64_t end, int thread, int threads) {
+  constexpr int kWidth = Source<T>::kWidth;
+  A sum = F::identity();
+  if (runs.dense) {
+    const std::int64_t full = end - (end - begin) % kWidth;
+    const std::int64_t step = std::int64_t{threads} * kWidth;
+    for (std::int64_t i = begin + std::int64_t{thread} * kWidth; i < full;) {
+      const std::int64_t stop = i + kStretch * step < full ? i + kStretch * step : full;
+      A part = F::identity();
+#pragma unroll 4
+      for (; i < stop; i += step) {
+        A v[kWidth];
+        x.load_pack(offset + i, runs.aligned, v);
+        for (int k = 0; k < kWidth; ++k) v[k] = F::f(v[k]);
+        for (int half = kWidth / 2; half > 0; half /= 2)
+          for (int k = 0; k < half; ++k) v[k] = F::Join::join(v[k], v[k + half]);
+        part = F::Join::join(part, v[0]);
+      }
+      sum = F::Join::join(sum, part);
+    }
+    if (full + thread < end) sum = F::join(sum, F::f(x.load(offset + full + thread)));
+    return sum;
+  }
+  for (std::int64_t i = begin + thread; i < end;) {
+    const std::int64_t step = kStretch * std::int64_t{threads};
+    const std::int64_t stop = i + step < end ? i + step : end;
+    A part = F::identity();
+    for (; i < stop; i += threads)
+      part = F::join(part, F::f(x.load(offset + runs.reduced.offset(i))));
+    sum = F::Join::join(sum, part);
+  }
+  return sum;
+}
+
+template <class F>
+struct JoinOf {
+  template <class A>
+  __device__ A operator()(A a, A b) const {
+    return F::Join::join(a, b);
+  }
+};
+
+/// A warp for every output.
+template <class F, class T>
+static __global__ void warp_runs_kernel(Source<T> x, Runs runs, Finish finish) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (std::int64_t o = global_thread() / kWarp; o < runs.outputs; o += grid_threads() / kWarp) {
+    std::int64_t offsets[2];
+    runs.kept.offsets(o, offsets);
+    SumOf<T> sum = fold_part<F>(x, runs, offsets[0], 0, runs.reduction, lane, kWarp);
+    sum = warp_fold(sum, JoinOf<F>{});
+    if (lane == 0) finish(offsets[1], sum);
+  }
+}
+
+/// A block for every segment of every output; the last block joins the segments.
+template <class F, class T>
+static __global__ void block_runs_kernel(Source<T> x, Runs runs, Finish finish, SumOf<T>* partial,
+                                         unsigned slot) {
+  using A = SumOf<T>;
+  A* const scratch = gpu::dynamic_shared<A>();
+  const std::int64_t o = blockIdx.x / runs.segments, s = blockIdx.x % runs.segments;
+  const std::int64_t begin = s * runs.segment;
+  const std::int64_t end =
+      begin + runs.segment < runs.reduction ? begin + runs.segment : runs.reduction;
+  std::int64_t offsets[2];
+  runs.kept.offsets(o, offsets);
+  A sum = fold_part<F>(x, runs, offsets[0], begin, end, static_cast<int>(threadIdx.x), kBlock);
+  sum = block_fold(sum, F::identity(), scratch, JoinOf<F>{});
+  if (runs.segments == 1) {
+    if (threadIdx.x == 0) finish(offsets[1], sum);
+    return;
+  }
+  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+  if (!is_last_block(&tickets[slot])) return;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (std::int64_t i = threadIdx.x / kWarp; i < runs.outputs; i += kBlock / kWarp) {
+    A all = F::identity();
+    for (std::int64_t k = lane; k < runs.segments; k += kWarp)
+      all = F::Join::join(all, partial[i * runs.segments + k]);
+    all = warp_fold(all, JoinOf<F>{});
+    runs.kept.offsets(i, offsets);
+    if (lane == 0) finish(offsets[1], all);
+  }
+}
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+template <class F, class T>
+void reduce_runs(const char* op, const ConstView& x, Runs runs, const Finish& finish,
+                 Stream stream) {
+  using A = SumOf<T>;
+  const Source<T> source(x.data, x.dtype);
+  if (runs.outputs >= kPartials ? runs.reduction <= kWarpOutput
+                                : runs.reduction <= kWarpOutput / 4) {
+    return gpu::launch(op, warp_runs_kernel<F, T>, grid_for(runs.outputs * kWarp), dim3(kBlock), 0,
+                       stream, source, runs, finish);
+  }
+  const std::int64_t most = ceil_div(kPartials, runs.outputs);
+  const std::int64_t wanted = std::clamp<std::int64_t>(runs.reduction / kSegment, 1, most);
+  runs.segment = ceil_div(ceil_div(runs.reduction, wanted), 16) * 16;
+  runs.segments = ceil_div(runs.reduction, runs.segment);
+  const std::int64_t blocks = runs.outputs * runs.segments;
+  const bool cut = runs.segments > 1;
+  const Workspace partial(cut ? static_cast<std::size_t>(blocks) * sizeof(A) : 0, stream);
+  gpu::launch(op, block_runs_kernel<F, T>, dim3(static_cast<unsigned>(blocks)), dim3(kBlock),
+              kWarp * sizeof(A), stream, source, runs, finish, partial.as<A>(),
+              cut ? ticket_slot(stream) : 0u);
+}
+
+// ---- The innermost axis is kept ----
+
+struct Columns {
+  StridedAxes<2> kept;     // outer axes of the output
+  StridedAxes<1> reduced;  // the rows
+  std::int64_t outputs, rows, width;
+  std::int64_t x_stride, out_stride;  // along the columns
+  std::int64_t tiles, chunk, chunks;  // of columns; rows of a chunk, and chunks
+  bool wide;                          // packs of columns are aligned
+};
+
+/// A block for every tile of columns of every chunk of rows, with kTileRows rows side by side. A
+/// thread has one column, or one pack of them where kWide.
+template <class F, class T, bool kWide>
+static __global__ void columns_kernel(Source<T> x, Columns c, Finish finish, SumOf<T>* partial) {
+  using A = SumOf<T>;
+  constexpr int kWidth = kWide ? Source<T>::kWidth : 1;
+  constexpr int kTile = kWarp * kWidth;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int row = static_cast<int>(threadIdx.x) / kWarp;
+  const std::int64_t tile = blockIdx.x % c.tiles, block = blockIdx.x / c.tiles;
+  const std::int64_t o = block / c.chunks, chunk = block % c.chunks;
+  const std::int64_t begin = chunk * c.chunk;
+  const std::int64_t end = begin + c.chunk < c.rows ? begin + c.chunk : c.rows;
+  const std::int64_t column = tile * kTile + lane * kWidth;
+  std::int64_t offsets[2];
+  c.kept.offsets(o, offsets);
+
+  A sum[kWidth];
+  for (int k = 0; k < kWidth; ++k) sum[k] = F::identity();
+  if (column < c.width) {
+    const std::int64_t at = offsets[0] + column * c.x_stride;
+    for (std::int64_t r = begin + row; r < end;) {
+      const std::int64_t stop = r + kStretch * kTileRows < end ? r + kStretch * kTileRows : end;
+      A part[kWidth];
+      for (int k = 0; k < kWidth; ++k) part[k] = F::identity();
+#pragma unroll 4
+      for (; r < stop; r += kTileRows) {
+        A v[kWidth];
+        if constexpr (kWide) {
+          x.load_pack(at + c.reduced.offset(r), true, v);
+        } else {
+          v[0] = x.load(at + c.reduced.offset(r));
+        }
+        for (int k = 0; k < kWidth; ++k) part[k] = F::join(part[k], F::f(v[k]));
+      }
+      for (int k = 0; k < kWidth; ++k) sum[k] = F::Join::join(sum[k], part[k]);
+    }
+  }
+  A* const sums = gpu::dynamic_shared<A>();  // [kTileRows][kTile]
+  for (int k = 0; k < kWidth; ++k) sums[row * kTile + lane * kWidth + k] = sum[k];
+  __syncthreads();
+  const int mine = static_cast<int>(threadIdx.x);
+  const std::int64_t j = tile * kTile + mine;
+  if (mine >= kTile || j >= c.width) return;
+  A all = sums[mine];
+  for (int r = 1; r < kTileRows; ++r) all = F::Join::join(all, sums[r * kTile + mine]);
+  if (c.chunks == 1) {
+    finish(offsets[1] + j * c.out_stride, all);
+  } else {
+    partial[block * c.width + j] = all;
+  }
+}
+
+template <class F, class T>
+void reduce_columns(const char* op, const ConstView& x, Columns c, const Finish& finish,
+                    Stream stream) {
+  using A = SumOf<T>;
+  // As many chunks as fill the device, by tiles of a warp's width, whichever kernel runs.
+  const std::int64_t most = kPartials / (ceil_div(c.width, kWarp) * c.outputs);
+  c.chunks = std::clamp<std::int64_t>(most, 1, ceil_div(c.rows, kChunkRows));
+  c.chunk = ceil_div(c.rows, c.chunks);
+  c.chunks = ceil_div(c.rows, c.chunk);
+  const int width = c.wide ? Source<T>::kWidth : 1;
+  c.tiles = ceil_div(c.width, kWarp * width);
+  const std::int64_t partials = c.chunks > 1 ? c.outputs * c.chunks * c.width : 0;
+  const Workspace partial(static_cast<std::size_t>(partials) * sizeof(A), stream);
+  A* const sums = partial.as<A>();
+  const auto kernel = c.wide ? columns_kernel<F, T, true> : columns_kernel<F, T, false>;
+  gpu::launch(op, kernel, dim3(static_cast<unsigned>(c.outputs * c.chunks * c.tiles)), dim3(kBlock),
+              static_cast<std::size_t>(kBlock * width) * sizeof(A), stream,
+              Source<T>(x.data, x.dtype), c, finish, sums);
+  if (c.chunks == 1) return;
+
+  Columns second = c;
+  // Its operand: [outputs, chunks, width], without gaps.
+  std::int64_t strides[kMaxRank], stride = c.chunks * c.width;
+  for (int d = c.kept.rank() - 1; d >= 0; --d) {
+    strides[d] = stride;
+    stride *= c.kept.size(d);
+  }
+  second.kept = {};
+  for (int d = 0; d < c.kept.rank(); ++d)
+    second.kept.push_back(c.kept.size(d), {strides[d], c.kept.stride(1, d)});
+  second.kept.finish();
+  second.reduced = {};
+  second.reduced.push_back(c.chunks, {c.width});
+  second.reduced.finish();
+  second.rows = second.chunk = c.chunks;
+  second.chunks = 1;
+  second.x_stride = 1;
+  second.wide = false;
+  second.tiles = ceil_div(c.width, kWarp);
+  using S = std::conditional_t<std::is_same_v<A, std::int64_t>, Integers, A>;
+  gpu::launch(op, columns_kernel<typename F::Join, S, false>,
+              dim3(static_cast<unsigned>(c.outputs * second.tiles)), dim3(kBlock),
+              kBlock * sizeof(A), stream, Source<S>(sums, dtype_of<A>), second, finish,
+              static_cast<A*>(nullptr));
+}
+
+// ---- Host ----
+
+template <template <class> class Fold, class T>
+void reduce_as(const char* op, const ConstView& x, const View& out, const Finish& finish,
+               Stream stream) {
+  using F = Fold<SumOf<T>>;
+  Runs runs{};
+  if (x.numel() == 0) {  // every output is the identity: 0 for a sum
+    for (int i = 0; i < out.rank(); ++i) runs.kept.push_back(out.shape[i], {0, out.strides[i]});
+    runs.kept.finish();
+    runs.outputs = out.numel();
+    return reduce_runs<F, T>(op, x, runs, finish, stream);
+  }
+  const ReducePlan plan = plan_reduction(x, out);
+  StridedAxes<2> kept;
+  StridedAxes<1> reduced;
+  bool aligned = is_aligned(x.data);
+  const auto divides = [](std::int64_t stride) { return stride % Source<T>::kWidth == 0; };
+  for (int i = 0; i < plan.kept.size(); ++i) {
+    const ReduceAxis& a = plan.kept[i];
+    kept.push_back(a.size, {a.x, a.out});
+    aligned = aligned && divides(a.x);
+  }
+  for (int i = 0; i < plan.reduced.size(); ++i) {
+    const ReduceAxis& a = plan.reduced[i];
+    reduced.push_back(a.size, {a.x});
+    aligned = aligned && (divides(a.x) || !plan.columns);
+  }
+  kept.finish();
+  if (plan.columns) {
+    reduced.finish();
+    Columns c{};
+    c.kept = kept;
+    c.reduced = reduced;
+    c.outputs = plan.outputs;
+    c.rows = plan.reduction;
+    c.width = plan.inner.size;
+    c.x_stride = plan.inner.x;
+    c.out_stride = plan.inner.out;
+    c.wide = aligned && plan.inner.x == 1 && divides(c.width) && Source<T>::kWidth > 1 &&
+             c.outputs * c.rows * c.width >= (1 << 18);
+    return reduce_columns<F, T>(op, x, c, finish, stream);
+  }
+  reduced.push_back(plan.inner.size, {plan.inner.x});
+  reduced.finish();
+  runs.kept = kept;
+  runs.reduced = reduced;
+  runs.outputs = plan.outputs;
+  runs.reduction = plan.reduction;
+  runs.dense = plan.reduced.size() == 0 && plan.inner.x == 1;
+  runs.aligned = aligned;
+  reduce_runs<F, T>(op, x, runs, finish, stream);
+}
+
+template <template <class> class Fold>
+void reduce_with(const char* op, const ConstView& x, const View& out, const Finish& finish,
+                 Stream stream) {
+  if (out.numel() == 0) return;
+  if (!is_floating(x.dtype)) return reduce_as<Fold, Integers>(op, x, out, finish, stream);
+  with_floating(x.dtype, [&]<class T>(T) { reduce_as<Fold, T>(op, x, out, finish, stream); });
+}
+
+}  // namespace
+
+void reduce(ReduceOp op, const ConstView& x, const View& out, double scale, float beta,
+            Stream stream) {
+  const bool integers = !is_floating(out.dtype);
+  const Finish sum{out.data, out.dtype, integers, scale, beta};
+  const Finish extremum{out.data, out.dtype, integers, 1, 0};
+  switch (op) {
+    case ReduceOp::sum:
+      return reduce_with<math::SumFold>("sum", x, out, sum, stream);
+    case ReduceOp::sum_squares:
+      return reduce_with<math::SumSquaresFold>("sum_squares", x, out, sum, stream);
+    case ReduceOp::max:
+      return reduce_with<math::MaxFold>("max", x, out, extremum, stream);
+    case ReduceOp::min:
+      return reduce_with<math::MinFold>("min", x, out, extremum, stream);
+  }
+}
+
+}  // namespace firn::kernels::cuda

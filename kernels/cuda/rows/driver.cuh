@@ -1,0 +1,338 @@
+// The CUDA driver of row computations (formulas: kernels/math/rows.h). A team of threads, one warp
+// or one block, takes a row of a matrix [rows, n]: thread t of T has the elements of the packs (16
+// bytes) t, t+T, ...; it keeps them in registers where they fit, and reads them again for every
+// pass where they do not. Which it is, and the order of all sums, follows from n alone.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/cuda/device/block.cuh"
+#include "kernels/cuda/device/element.cuh"
+
+namespace firn::kernels::cuda {
+
+// ---- Teams ----
+
+/// A warp for every row, kThreads / 32 rows in a block.
+struct WarpTeam {
+  static constexpr int kThreads = 128;
+  static constexpr int kMaxThreads = kThreads;
+
+  __device__ static int thread() { return static_cast<int>(threadIdx.x) % kWarp; }
+  __device__ static int threads() { return kWarp; }
+  /// The team's number in the grid, and how many teams there are.
+  __device__ static std::int64_t number() { return global_thread() / kWarp; }
+  __device__ static std::int64_t count() { return grid_threads() / kWarp; }
+  /// The sum of a state over the team, in every thread. All threads of a team call it.
+  template <class State>
+  __device__ static State sum(State s) {
+    return warp_fold(s, Add());
+  }
+};
+
+/// A block for every row. Its dynamic shared memory is kBytes at least.
+struct BlockTeam {
+  static constexpr int kMaxThreads = 512;
+  static constexpr std::size_t kBytes = kWarp * 2 * sizeof(double);
+
+  __device__ static int thread() { return static_cast<int>(threadIdx.x); }
+  __device__ static int threads() { return static_cast<int>(blockDim.x); }
+  __device__ static std::int64_t number() { return blockIdx.x; }
+  __device__ static std::int64_t count() { return gridDim.x; }
+  template <class State>
+  __device__ static State sum(State s) {
+    static_assert(sizeof(State) <= 2 * sizeof(double));
+    return block_fold(s, State(), gpu::dynamic_shared<State>(), Add());
+  }
+};
+
+// ---- Rows in memory ----
+
+/// A pack's elements as they are computed.
+template <class C, int kWidth>
+struct Values {
+  C of[kWidth];
+};
+
+/// The rows of an input [rows, n] of type T.
+template <class T>
+struct RowsIn {
+  const T* data;
+  std::int64_t stride;
+  bool aligned;  ///< every row begins at a multiple of 16 bytes
+
+  explicit RowsIn(const ConstView& v)
+      : data(v.as<T>()), stride(v.strides[0]), aligned(rows_aligned(v)) {}
+
+  static bool rows_aligned(const ConstView& v) {
+    const std::int64_t bytes = v.strides[0] * static_cast<std::int64_t>(sizeof(T));
+    return is_aligned(v.data) && (v.shape[0] <= 1 || bytes % 16 == 0);
+  }
+  /// `count` elements from column j on, and zeros after them.
+  __device__ Pack<T> load(std::int64_t row, std::int64_t j, int count) const {
+    const T* const p = data + row * stride + j;
+    if (aligned && count >= Pack<T>::kWidth) return *reinterpret_cast<const Pack<T>*>(p);
+    return load_singly(p, count);
+  }
+
+ private:
+  // Not inlined: the few registers of the common way are what counts.
+  [[gnu::noinline]] __device__ static Pack<T> load_singly(const T* p, int count) {
+    Pack<T> pack;
+    for (int k = 0; k < Pack<T>::kWidth; ++k) {
+      if (k < count) {
+        pack.lane[k] = p[k];
+      } else {
+        narrow(0.f, pack.lane[k]);
+      }
+    }
+    return pack;
+  }
+};
+
+/// The rows of an output, which is added to what is there where `beta` is not 0.
+template <class O>
+struct RowsOut {
+  O* data;
+  std::int64_t stride;
+  bool aligned;
+  float beta;
+
+  RowsOut(const View& v, float old)
+      : data(v.as<O>()), stride(v.strides[0]), aligned(RowsIn<O>::rows_aligned(v)), beta(old) {}
+
+  /// Stores the first `count` of kWidth values from column j on, a multiple of kWidth.
+  template <class C, int kWidth>
+  __device__ void store(std::int64_t row, std::int64_t j, int count,
+                        const Values<C, kWidth>& y) const {
+    O* const p = data + row * stride + j;
+    constexpr int kLanes = Pack<O>::kWidth;
+    if constexpr (kWidth % kLanes == 0) {
+      if (aligned && count >= kWidth) {
+        for (int i = 0; i < kWidth; i += kLanes) {
+          Pack<O> pack{};
+          if (beta != 0) pack = *reinterpret_cast<const Pack<O>*>(p + i);
+          for (int k = 0; k < kLanes; ++k) set(y.of[i + k], pack.lane[k], beta);
+          *reinterpret_cast<Pack<O>*>(p + i) = pack;
+        }
+        return;
+      }
+    }
+    store_singly(p, count, y, beta);
+  }
+
+ private:
+  template <class C>
+  __device__ static void set(C y, O& out, float beta) {
+    narrow(beta != 0 ? static_cast<C>(beta) * static_cast<C>(widen(out)) + y : y, out);
+  }
+  template <class C, int kWidth>
+  [[gnu::noinline]] __device__ static void store_singly(O* p, int count, Values<C, kWidth> y,
+                                                        float beta) {
+    for (int k = 0; k < kWidth; ++k)
+      if (k < count) set(y.of[k], p[k], beta);
+  }
+};
+
+/// A parameter [n] of any floating dtype, or one number n times where it has no data.
+struct RowVector {
+  const void* data;
+  DType dtype;
+  std::int64_t stride;
+  float otherwise;
+  bool aligned;  ///< without gaps, from a multiple of 16 bytes on
+
+  RowVector(const ConstView& v, float number)
+      : data(v.data),
+        dtype(v.dtype),
+        stride(v.data ? v.strides[0] : 0),
+        otherwise(number),
+        aligned(v.data && stride == 1 && is_aligned(v.data)) {}
+
+  template <class C>
+  __device__ C at(std::int64_t j) const {
+    return data ? load_element<C>(data, dtype, j * stride) : static_cast<C>(otherwise);
+  }
+  /// The first `count` of kWidth elements from j on, a multiple of kWidth.
+  template <class C, int kWidth>
+  __device__ Values<C, kWidth> load(std::int64_t j, int count) const {
+    if (aligned && count >= kWidth) {
+      if (dtype == DType::f32) return load_packs<float, C, kWidth>(j);
+      if (dtype == DType::f16) return load_packs<__half, C, kWidth>(j);
+      if (dtype == DType::bf16) return load_packs<__nv_bfloat16, C, kWidth>(j);
+    }
+    if (!data) {
+      Values<C, kWidth> x;
+      for (int k = 0; k < kWidth; ++k) x.of[k] = static_cast<C>(otherwise);
+      return x;
+    }
+    return load_singly<C, kWidth>(*this, j, count);
+  }
+
+ private:
+  template <class P, class C, int kWidth>
+  __device__ Values<C, kWidth> load_packs(std::int64_t j) const {
+    constexpr int kLanes = Pack<P>::kWidth < kWidth ? Pack<P>::kWidth : kWidth;
+    Values<C, kWidth> x;
+    for (int i = 0; i < kWidth; i += kLanes) {
+      const auto pack =
+          *reinterpret_cast<const Lanes<P, kLanes>*>(static_cast<const P*>(data) + j + i);
+      for (int k = 0; k < kLanes; ++k) x.of[i + k] = static_cast<C>(widen(pack.lane[k]));
+    }
+    return x;
+  }
+  template <class C, int kWidth>
+  [[gnu::noinline]] __device__ static Values<C, kWidth> load_singly(RowVector v, std::int64_t j,
+                                                                    int count) {
+    Values<C, kWidth> x;
+    for (int k = 0; k < kWidth; ++k) x.of[k] = k < count ? v.at<C>(j + k) : C(0);
+    return x;
+  }
+};
+
+// ---- A team's row ----
+
+/// Row `row` of kInputs matrices as the threads of a team see it: kHeld packs of each in registers,
+/// or none of them (0).
+template <class Team, int kHeld, class T, int kInputs = 1>
+class TeamRow {
+ public:
+  using C = ComputeOf<T>;
+  static constexpr int kWidth = Pack<T>::kWidth;
+
+  __device__ TeamRow(const RowsIn<T> (&in)[kInputs], std::int64_t row, std::int64_t n)
+      : in_(in), row_(row), n_(n) {
+    if constexpr (kHeld > 0) {
+#pragma unroll
+      for (int p = 0; p < kHeld; ++p) {
+        const std::int64_t j = column(p);
+        if (j >= n) continue;
+        for (int i = 0; i < kInputs; ++i) held_[p][i] = in[i].load(row, j, count_at(j));
+      }
+    }
+  }
+
+  /// fn(p, j, count, x) for each of the thread's packs: its number in the thread, its first column,
+  /// how many elements it has, and x[input][k], which is 0 beyond.
+  template <class Fn>
+  __device__ void packs(Fn fn) const {
+    if constexpr (kHeld > 0) {
+#pragma unroll
+      for (int p = 0; p < kHeld; ++p) {
+        const std::int64_t j = column(p);
+        if (j < n_) call(fn, p, j, held_[p]);
+      }
+    } else {
+      for (std::int64_t j = column(0); j < n_; j += std::int64_t{Team::threads()} * kWidth) {
+        Pack<T> x[kInputs];
+        for (int i = 0; i < kInputs; ++i) x[i] = in_[i].load(row_, j, count_at(j));
+        call(fn, 0, j, x);
+      }
+    }
+  }
+  /// The sum over the row of State fn(j, count, x), in every thread of the team.
+  template <class State, class Fn>
+  __device__ State sum_packs(Fn fn) const {
+    State sum;
+    packs([&](int, std::int64_t j, int count, const C(&x)[kInputs][kWidth]) {
+      sum = sum + fn(j, count, x);
+    });
+    return Team::sum(sum);
+  }
+  /// The sum over the row of pass(x...), a state of math/rows.h.
+  template <class Pass>
+  __device__ auto sum(Pass pass) const {
+    C zeros[kInputs][kWidth];
+    using State = decltype(apply(pass, zeros, 0));
+    return sum_packs<State>([&](std::int64_t, int count, const C(&x)[kInputs][kWidth]) {
+      State part;
+      for (int k = 0; k < kWidth; ++k)
+        if (k < count) part = part + apply(pass, x, k);
+      return part;
+    });
+  }
+  /// out[j] = fn(x...).
+  template <class O, class Fn>
+  __device__ void map(const RowsOut<O>& out, Fn fn) const {
+    packs([&](int, std::int64_t j, int count, const C(&x)[kInputs][kWidth]) {
+      Values<C, kWidth> y;
+      for (int k = 0; k < kWidth; ++k) y.of[k] = apply(fn, x, k);
+      out.store(row_, j, count, y);
+    });
+  }
+
+ private:
+  __device__ std::int64_t column(int p) const {
+    return (std::int64_t{p} * Team::threads() + Team::thread()) * kWidth;
+  }
+  __device__ int count_at(std::int64_t j) const {
+    return n_ - j < kWidth ? static_cast<int>(n_ - j) : kWidth;
+  }
+  template <class Fn>
+  __device__ void call(Fn& fn, int p, std::int64_t j, const Pack<T> (&packs)[kInputs]) const {
+    C x[kInputs][kWidth];
+    for (int i = 0; i < kInputs; ++i)
+      for (int k = 0; k < kWidth; ++k) x[i][k] = widen(packs[i].lane[k]);
+    fn(p, j, count_at(j), x);
+  }
+  template <class Fn>
+  __device__ static auto apply(Fn& fn, const C (&x)[kInputs][kWidth], int k) {
+    if constexpr (kInputs == 1) {
+      return fn(x[0][k]);
+    } else {
+      return fn(x[0][k], x[1][k]);
+    }
+  }
+
+  const RowsIn<T> (&in_)[kInputs];
+  std::int64_t row_, n_;
+  Pack<T> held_[kHeld > 0 ? kHeld : 1][kInputs];
+};
+
+// ---- Launch ----
+
+/// What with_row_teams hands over: types and numbers as an object.
+template <class TeamType, int kPacks>
+struct TeamChoice {
+  using Team = TeamType;
+  static constexpr int kHeld = kPacks;
+  unsigned threads;    ///< of a block
+  std::size_t shared;  ///< bytes of dynamic shared memory
+
+  std::int64_t teams_in_block() const {
+    return std::is_same_v<Team, WarpTeam> ? threads / kWarp : 1;
+  }
+  /// A grid of that many teams, or of fewer that stride over the rows.
+  dim3 grid(std::int64_t teams) const {
+    const std::int64_t blocks = (teams + teams_in_block() - 1) / teams_in_block();
+    return dim3(static_cast<unsigned>(std::clamp<std::int64_t>(blocks, 1, max_blocks())));
+  }
+};
+
+/// fn(TeamChoice) for rows of n elements of type T, of which a thread may hold kPacks packs.
+template <class T, int kPacks, class Fn>
+void with_row_teams(std::int64_t n, Fn&& fn) {
+  const std::int64_t packs = (n + Pack<T>::kWidth - 1) / Pack<T>::kWidth;
+  if (packs <= kWarp * kPacks) {
+    fn(TeamChoice<WarpTeam, kPacks>{WarpTeam::kThreads, BlockTeam::kBytes});
+  } else if (packs <= BlockTeam::kMaxThreads * kPacks) {
+    const std::int64_t warps = (packs + kWarp * kPacks - 1) / (kWarp * kPacks);
+    fn(TeamChoice<BlockTeam, kPacks>{static_cast<unsigned>(warps * kWarp), BlockTeam::kBytes});
+  } else {
+    fn(TeamChoice<BlockTeam, 0>{BlockTeam::kMaxThreads, BlockTeam::kBytes});
+  }
+}
+
+/// fn(O()) with the type of a gradient sink: T, or the compute type.
+template <class T, class Fn>
+void with_sink(DType dtype, Fn&& fn) {
+  if (size_of(dtype) == sizeof(T)) {
+    fn(T());
+  } else {
+    fn(ComputeOf<T>());
+  }
+}
+
+}  // namespace firn::kernels::cuda

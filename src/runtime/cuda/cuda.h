@@ -1,0 +1,66 @@
+// The part of the CUDA runtime that floor 1 uses. Defined in cuda_*.cpp, in CUDA builds.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/build.h"
+#include "firn/memory.h"
+#include "firn/stream.h"
+#include "runtime/stream/fault.h"
+
+namespace firn::memory::cuda {
+
+/// What the runtime said when it was first asked for devices.
+struct Availability {
+  int devices = 0;
+  std::string why;   ///< there are none
+  std::string hint;  ///< what can be done about it
+};
+const Availability& availability() noexcept;
+
+// Streams (cuda_stream.cpp). Handles are cudaStream_t and cudaEvent_t.
+
+inline constexpr int kMaxDevices = 128;
+
+/// The device's own stream, made at the first call.
+void* main_stream(int device);
+/// A stream that nobody else has until it is given back. Streams are kept for the next taker, so
+/// that blocks which belong to them stay in use.
+void* take_stream(int device);
+void give_stream(int device, void* stream) noexcept;
+/// `waiter` does what it is given from now on after all that `first` was given before. False: CUDA
+/// refused.
+bool order(int device, void* waiter, void* first) noexcept;
+
+void record_event(void*& event, Stream stream);
+void block_on_event(void* event, Stream stream);
+void synchronize_event(void* event, int device);
+void destroy_event(void* event) noexcept;
+
+void synchronize_device(int device);
+void synchronize_stream(Stream stream);
+std::uint64_t host_waits() noexcept;
+void count_host_wait() noexcept;
+
+void copy(void* dst, Device dst_device, const void* src, Device src_device, std::size_t bytes);
+void copy_async(void* dst, Device dst_device, const void* src, Device src_device,
+                std::size_t bytes);
+void zero(void* dst, std::size_t bytes, Stream stream);
+
+// Memory (cuda_allocator.cpp).
+
+void* allocate(std::size_t bytes, Stream stream, Owner owner);
+void release(void* block, int device, Owner owner) noexcept;
+void record_use(void* block, Stream stream);
+MemoryStats stats(int device);
+void reset_peak(int device) noexcept;
+void release_cached(int device);
+
+/// Null where there is no memory left.
+void* pinned_allocate(std::size_t bytes);
+void pinned_release(void* block) noexcept;
+/// Whether the address lies in a block of pinned_allocate().
+bool is_pinned(const void* address) noexcept;
+
+}  // namespace firn::memory::cuda

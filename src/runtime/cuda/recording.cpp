@@ -1,0 +1,211 @@
+#include <algorithm>
+#include <utility>
+
+#include "runtime/cuda/api.h"
+#include "runtime/cuda/cuda.h"
+#include "runtime/graph/recording.h"
+#include "runtime/memory/allocator.h"
+#include "runtime/memory/graph_pool.h"
+
+namespace firn::memory {
+namespace {
+
+using namespace cuda;
+
+thread_local Recording* current_recording = nullptr;
+
+// While alive, this thread does not record: for memory that belongs to a graph for good.
+class Pause {
+ public:
+  Pause() noexcept : recording_(std::exchange(current_recording, nullptr)) {}
+  ~Pause() { current_recording = recording_; }
+  Pause(const Pause&) = delete;
+  Pause& operator=(const Pause&) = delete;
+
+ private:
+  Recording* recording_;
+};
+
+// Numbers of launches in the ring, and how many of them share an event.
+constexpr std::size_t kSlots = 1024;
+constexpr std::size_t kSlotsPerEvent = 128;
+
+}  // namespace
+
+Recording* Recording::current() noexcept { return current_recording; }
+Recording* Recording::current(Device device) noexcept {
+  Recording* r = current_recording;
+  return r && r->device_ == device ? r : nullptr;
+}
+
+Recording::Recording(Device device)
+    : device_(device), home_(current_stream(device)), pool_(make_pool(home_)) {}
+
+Recording::~Recording() {
+  abandon(effects_.size());
+  const RelaxedCapture relaxed;  // another graph may be recorded at the moment
+  if (executable_) succeeded(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(executable_)));
+  if (ring_) {  // its slots may still be read
+    count_host_wait();
+    succeeded(cudaStreamSynchronize(native(home_)));
+    for (void* event : ring_events_) destroy_event(event);
+  }
+  if (bases_) {
+    const Pause pause;
+    release(bases_, kMaxGenerators * 2 * sizeof(*bases_), device_, Owner::workspace);
+  }
+  retire_pool(pool_);
+}
+
+std::unique_ptr<Recording> Recording::record(Device device, const std::function<void()>& work) {
+  require_device("graph", device);
+  FIRN_CHECK(!current_recording, "graph", "", "this thread is recording a graph already, on {}",
+             current_recording->device_);
+  std::unique_ptr<Recording> recording(new Recording(device));
+  const SideStream stream(device);
+  set_device(device.index, "graph");
+  check(cudaStreamBeginCapture(native(stream.get()), cudaStreamCaptureModeThreadLocal), "graph",
+        "cudaStreamBeginCapture");
+  cudaGraph_t graph = nullptr;
+  const auto end = [&] {
+    current_recording = nullptr;
+    const cudaError_t status = cudaStreamEndCapture(native(stream.get()), &graph);
+    if (status != cudaSuccess && is_capturing(stream.get().handle)) {  // it must not go on
+      cudaGraph_t dropped = nullptr;
+      if (succeeded(cudaStreamEndCapture(native(stream.get()), &dropped)))
+        succeeded(cudaGraphDestroy(dropped));
+    }
+    return status;
+  };
+  try {
+    current_recording = recording.get();
+    const StreamScope scope(stream);
+    work();
+  } catch (...) {
+    if (succeeded(end())) succeeded(cudaGraphDestroy(graph));
+    throw;
+  }
+  if (const cudaError_t status = end(); status == cudaErrorStreamCaptureUnjoined) {
+    cudaGetLastError();
+    throw Error("graph",
+                "work was given to a side stream that the recorded stream does not wait for",
+                "end with an Event on the side stream that blocks current_stream()");
+  } else {
+    check(status, "graph", "cudaStreamEndCapture");
+  }
+  try {
+    recording->instantiate(graph);
+  } catch (...) {
+    succeeded(cudaGraphDestroy(graph));
+    throw;
+  }
+  succeeded(cudaGraphDestroy(graph));
+  return recording;
+}
+
+void Recording::instantiate(void* captured) {
+  const auto graph = static_cast<cudaGraph_t>(captured);
+  std::size_t count = 0;
+  check(cudaGraphGetNodes(graph, nullptr, &count), "graph", "cudaGraphGetNodes");
+  std::vector<cudaGraphNode_t> nodes(count);
+  if (count) check(cudaGraphGetNodes(graph, nodes.data(), &count), "graph", "cudaGraphGetNodes");
+  for (cudaGraphNode_t node : nodes) {
+    cudaGraphNodeType type{};
+    check(cudaGraphNodeGetType(node, &type), "graph", "cudaGraphNodeGetType");
+    ++(type == cudaGraphNodeTypeKernel   ? nodes_.kernels
+       : type == cudaGraphNodeTypeMemcpy ? nodes_.copies
+       : type == cudaGraphNodeTypeMemset ? nodes_.fills
+                                         : nodes_.others);
+  }
+  cudaGraphExec_t executable = nullptr;
+  check(cudaGraphInstantiate(&executable, graph, 0), "graph", "cudaGraphInstantiate");
+  executable_ = executable;
+}
+
+void Recording::launch() {
+  set_device(device_.index, "graph");
+  const Stream here = current_stream(device_);
+  FIRN_CHECK(order(device_.index, home_.handle, here.handle), "graph", "",
+             "the graph's stream cannot be made to wait for the current one");
+  write_bases();
+  check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable_), native(home_)), "graph",
+        "cudaGraphLaunch");
+  pending_ = false;
+  for (const Draws& d : draws_) d.generator->reserve(4 * d.blocks);
+  FIRN_CHECK(order(device_.index, here.handle, home_.handle), "graph", "",
+             "the current stream cannot be made to wait for the graph's");
+}
+
+void Recording::replay() {
+  FIRN_CHECK(!current_recording, "graph", "", "a graph cannot be replayed within a recording");
+  pending_ = true;
+  std::size_t done = 0;
+  try {
+    for (; done < effects_.size(); ++done) effects_[done]();
+    launch();
+  } catch (...) {
+    abandon(done);
+    throw;
+  }
+}
+
+void Recording::abandon(std::size_t effects_done) noexcept {
+  if (!std::exchange(pending_, false)) return;
+  for (auto u = undos_.rbegin(); u != undos_.rend(); ++u) {
+    if (u->effects <= effects_done) u->undo();
+  }
+}
+
+RandomKey Recording::reserve(Generator& generator, std::uint64_t numbers) {
+  make_bases();
+  auto it = std::find_if(draws_.begin(), draws_.end(),
+                         [&](const Draws& d) { return d.generator == &generator; });
+  if (it == draws_.end()) {
+    FIRN_CHECK(draws_.size() < kMaxGenerators, "graph", "let the work share generators",
+               "the recorded work draws from more than {} generators", kMaxGenerators);
+    it = draws_.insert(draws_.end(), Draws{&generator, 0});
+  }
+  const RandomKey key{0, it->blocks, bases_ + 2 * (it - draws_.begin())};
+  it->blocks += (numbers + 3) / 4;
+  return key;
+}
+
+void Recording::make_bases() {
+  if (bases_) return;
+  // Not from the graph's pool, where it could be memory that recorded kernels write.
+  const Pause pause;
+  const std::size_t bytes = kMaxGenerators * 2 * sizeof(*bases_);
+  ring_ = std::make_unique<PinnedMemory>(kSlots * bytes);
+  ring_events_.resize(kSlots / kSlotsPerEvent);
+  bases_ = static_cast<std::uint64_t*>(memory::allocate(bytes, home_, Owner::workspace));
+}
+
+void Recording::write_bases() {
+  if (draws_.empty()) return;
+  const std::size_t slot = ring_next_ % kSlots;
+  void*& event = ring_events_[slot / kSlotsPerEvent];
+  if (slot % kSlotsPerEvent == 0 && ring_next_ >= kSlots) {
+    // As a rule it is long over. The host is a thousand launches ahead where it is not.
+    const auto e = static_cast<cudaEvent_t>(event);
+    if (const cudaError_t status = cudaEventQuery(e); status == cudaErrorNotReady) {
+      cudaGetLastError();
+      count_host_wait();
+      check(cudaEventSynchronize(e), "graph", "cudaEventSynchronize");
+    } else {
+      check(status, "graph", "cudaEventQuery");
+    }
+  }
+  auto* place = static_cast<std::uint64_t*>(ring_->data()) + slot * 2 * kMaxGenerators;
+  for (std::size_t i = 0; i < draws_.size(); ++i) {
+    const RandomKey key = draws_[i].generator->get();
+    place[2 * i] = key.seed;
+    place[2 * i + 1] = key.offset;
+  }
+  check(cudaMemcpyAsync(bases_, place, 2 * sizeof(*place) * draws_.size(), cudaMemcpyHostToDevice,
+                        native(home_)),
+        "graph", "cudaMemcpyAsync");
+  if (slot % kSlotsPerEvent == kSlotsPerEvent - 1) record_event(event, home_);
+  ++ring_next_;
+}
+
+}  // namespace firn::memory

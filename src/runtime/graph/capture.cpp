@@ -1,0 +1,53 @@
+#include "runtime/graph/capture.h"
+
+#include <utility>
+
+#include "base/build.h"
+#include "base/check.h"
+#include "runtime/graph/recording.h"
+
+namespace firn::memory {
+
+namespace {
+Recording* recording_on(Device device) noexcept {
+  if constexpr (kHasCuda) {
+    if (device.is_cuda()) return Recording::current(device);
+  }
+  return nullptr;
+}
+}  // namespace
+
+bool capturing(Device device) noexcept { return recording_on(device) != nullptr; }
+
+void refuse_capture(const char* op, Device device, const char* why) {
+  FIRN_CHECK(!capturing(device), op, "do it before or after the work that is recorded",
+             "cannot be part of a recorded graph on {}: {}", device, why);
+}
+
+void on_replay(Device device, std::function<void()> effect) {
+  if constexpr (kHasCuda) {
+    if (Recording* recording = recording_on(device)) recording->add_effect(std::move(effect));
+  }
+}
+
+void on_abandon(Device device, std::function<void()> undo) {
+  if constexpr (kHasCuda) {
+    if (Recording* recording = recording_on(device)) recording->add_undo(std::move(undo));
+  }
+}
+
+RandomKey reserve_random(Generator& generator, Device device, std::uint64_t numbers) {
+  if constexpr (kHasCuda) {
+    if (Recording* recording = recording_on(device)) return recording->reserve(generator, numbers);
+  }
+  return generator.reserve(numbers);
+}
+
+void note_kernel(const char* name) {
+  if constexpr (kHasCuda) {
+    if (Recording* recording = Recording::current()) [[unlikely]]
+      recording->add_name(name);
+  }
+}
+
+}  // namespace firn::memory

@@ -1,0 +1,226 @@
+#include "runtime/memory/allocator.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "base/check.h"
+#include "runtime/cuda/cuda.h"
+#include "runtime/memory/cache.h"
+
+namespace firn {
+
+const char* to_string(Owner owner) noexcept {
+  constexpr const char* names[] = {"weights",     "gradients", "optimizer",
+                                   "activations", "workspace", "data"};
+  return names[static_cast<int>(owner)];
+}
+
+namespace {
+thread_local Owner current_owner = Owner::activations;
+
+// Fault injection: allocations left before the failing one; negative: off.
+std::atomic<std::int64_t> allocations_until_failure{-1};
+std::atomic<bool> failure_is_sticky{false};
+}  // namespace
+
+OwnerScope::OwnerScope(Owner owner) noexcept : previous_(current_owner) { current_owner = owner; }
+OwnerScope::~OwnerScope() { current_owner = previous_; }
+Owner OwnerScope::current() noexcept { return current_owner; }
+
+FailAllocation::FailAllocation(std::uint64_t k, bool sticky) noexcept {
+  failure_is_sticky = sticky;
+  allocations_until_failure = static_cast<std::int64_t>(k);
+}
+FailAllocation::~FailAllocation() { allocations_until_failure = -1; }
+
+namespace memory {
+
+bool injected_failure() noexcept {
+  if (allocations_until_failure.load(std::memory_order_relaxed) < 0) [[likely]]
+    return false;
+  const std::int64_t left = allocations_until_failure.fetch_sub(1);
+  if (left > 0) return false;
+  if (failure_is_sticky) allocations_until_failure = 0;
+  return left == 0;
+}
+
+void Accounts::fail(std::size_t bytes, const char* why) const {
+  throw OutOfMemory(
+      fmt::format("{}: {} bytes on {}, with {} bytes in use and {} held from the system", why,
+                  bytes, to_string(device_), stats_.total.current, stats_.reserved),
+      bytes);
+}
+
+namespace {
+
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+void* system_allocate(std::size_t bytes) noexcept {
+  const bool large = bytes >= kHugePage;
+  void* p = nullptr;  // not std::aligned_alloc, which may want whole multiples of the alignment
+  if (posix_memalign(&p, large ? kHugePage : kAlignment, bytes) != 0) return nullptr;
+  if (large) madvise(p, bytes, MADV_HUGEPAGE);  // first touch is 3 times faster
+  return p;
+}
+
+// The CPU's. Blocks that were released wait, by size, for the next request of that size. Memory is
+// given back to the system only on release_cached_memory() or when an allocation fails: giving it
+// back each time costs a page fault per 4 KiB at the next use.
+class Cache {
+ public:
+  void* allocate(std::size_t bytes, Owner owner) {
+    const std::size_t size = block_size(bytes);
+    const std::lock_guard lock(mutex_);
+    if (injected_failure()) accounts_.fail(bytes, "injected failure");
+    void* block = free_.pop(size);
+    if (!block) {
+      block = system_allocate(size);
+      if (!block) {
+        drop_cached();
+        block = system_allocate(size);
+      }
+      if (!block) accounts_.fail(bytes, "no memory left");
+      accounts_.taken_from_system(size);
+    }
+    accounts_.allocated(size, owner);
+    return block;
+  }
+
+  void release(void* block, std::size_t bytes, Owner owner) noexcept {
+    const std::size_t size = block_size(bytes);
+    const std::lock_guard lock(mutex_);
+    accounts_.released(size, owner);
+    free_.push(block, size);
+  }
+
+  MemoryStats stats() {
+    const std::lock_guard lock(mutex_);
+    return accounts_.stats();
+  }
+  void reset_peak() noexcept {
+    const std::lock_guard lock(mutex_);
+    accounts_.reset_peak();
+  }
+  void release_cached() noexcept {
+    const std::lock_guard lock(mutex_);
+    drop_cached();
+  }
+
+ private:
+  void drop_cached() noexcept {
+    free_.drain([this](void* block, std::size_t size) {
+      std::free(block);
+      accounts_.given_to_system(size);
+    });
+  }
+
+  std::mutex mutex_;
+  Accounts accounts_{Device::cpu()};
+  FreeLists free_;
+};
+
+// Never destroyed: tensors with static storage duration may be released after main().
+Cache& cpu_cache() {
+  static Cache& cache = *new Cache;
+  return cache;
+}
+
+}  // namespace
+
+std::size_t block_size(std::size_t bytes) noexcept {
+  if (bytes < kAlignment) return kAlignment;
+  // Eight sizes per power of two: at most 12.5 % is lost, and a batch that is a little shorter
+  // reuses the block of the one before.
+  const std::size_t step = std::max(kAlignment, std::bit_floor(bytes) / 8);
+  const std::size_t size = (bytes + step - 1) / step * step;
+  // Whole huge pages, where rounding up to them loses no more than that.
+  return size < 8 * kHugePage ? size : (size + kHugePage - 1) / kHugePage * kHugePage;
+}
+
+void* allocate(std::size_t bytes, Device device, Owner owner) {
+  if (device.is_cpu()) return cpu_cache().allocate(bytes, owner);
+  return allocate(bytes, current_stream(device), owner);
+}
+
+void* allocate(std::size_t bytes, Stream stream, Owner owner) {
+  if (stream.device.is_cpu()) return cpu_cache().allocate(bytes, owner);
+  if constexpr (kHasCuda) return cuda::allocate(bytes, stream, owner);
+  require_device("allocate", stream.device);
+  return nullptr;  // not reached: require_device has thrown
+}
+
+void release(void* block, std::size_t bytes, Device device, Owner owner) noexcept {
+  if (device.is_cpu()) return cpu_cache().release(block, bytes, owner);
+  if constexpr (kHasCuda) cuda::release(block, device.index, owner);
+}
+
+void record_use(void* block, Stream stream) {
+  if constexpr (kHasCuda) cuda::record_use(block, stream);
+}
+
+void* pinned_allocate(std::size_t bytes) {
+  const std::size_t size = std::max(bytes, kAlignment);
+  void* block = nullptr;
+  if (kHasCuda && cuda_device_count() > 0) {
+    if constexpr (kHasCuda) block = cuda::pinned_allocate(size);
+  } else {
+    block = system_allocate(size);
+  }
+  if (!block) throw OutOfMemory(fmt::format("no memory left: {} pinned bytes", bytes), bytes);
+  std::memset(block, 0, size);
+  return block;
+}
+
+void pinned_release(void* block) noexcept {
+  if (!block) return;
+  if constexpr (kHasCuda) {
+    if (cuda::is_pinned(block)) return cuda::pinned_release(block);
+  }
+  std::free(block);
+}
+
+}  // namespace memory
+
+PinnedMemory::PinnedMemory(std::size_t bytes)
+    : data_(memory::pinned_allocate(bytes)), bytes_(bytes) {}
+PinnedMemory::~PinnedMemory() { memory::pinned_release(data_); }
+PinnedMemory::PinnedMemory(PinnedMemory&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+MemoryStats memory_stats(Device device) {
+  require_device("memory_stats", device);
+  if constexpr (kHasCuda) {
+    if (device.is_cuda()) return memory::cuda::stats(device.index);
+  }
+  return memory::cpu_cache().stats();
+}
+
+void reset_peak_memory(Device device) {
+  require_device("reset_peak_memory", device);
+  if constexpr (kHasCuda) {
+    if (device.is_cuda()) return memory::cuda::reset_peak(device.index);
+  }
+  memory::cpu_cache().reset_peak();
+}
+
+void release_cached_memory(Device device) {
+  require_device("release_cached_memory", device);
+  if constexpr (kHasCuda) {
+    if (device.is_cuda()) return memory::cuda::release_cached(device.index);
+  }
+  memory::cpu_cache().release_cached();
+}
+
+}  // namespace firn

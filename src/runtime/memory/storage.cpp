@@ -1,0 +1,65 @@
+#include "firn/storage.h"
+
+#include <new>
+
+#include "firn/stream.h"
+#include "runtime/memory/allocator.h"
+#include "runtime/memory/pool.h"
+
+namespace firn {
+
+Ref<Storage> Storage::allocate(std::size_t bytes, Device device, Owner owner) {
+  if (!device.is_cpu()) [[unlikely]]
+    require_device("allocate", device);
+  void* data = memory::allocate(bytes, device, owner);
+  auto* s = new (memory::pool_allocate(sizeof(Storage))) Storage;
+  s->data_ = data;
+  s->bytes_ = bytes;
+  s->device_ = device;
+  s->owner_ = owner;
+  s->owned_ = true;
+  return Ref<Storage>(s);
+}
+
+Ref<Storage> Storage::borrow(void* data, std::size_t bytes, Device device) {
+  auto* s = new (memory::pool_allocate(sizeof(Storage))) Storage;
+  s->data_ = data;
+  s->bytes_ = bytes;
+  s->device_ = device;
+  return Ref<Storage>(s);
+}
+
+Ref<Storage> Storage::part_of(Ref<Storage> block, std::size_t offset, std::size_t bytes) {
+  auto* s = new (memory::pool_allocate(sizeof(Storage))) Storage;
+  s->data_ = static_cast<char*>(block->data_) + offset;
+  s->bytes_ = bytes;
+  s->device_ = block->device_;
+  s->owner_ = block->owner_;
+  s->block_ = std::move(block);
+  return Ref<Storage>(s);
+}
+
+void Storage::record_use(Stream stream) {
+  if (block_) return block_->record_use(stream);
+  if (owned_ && device_.is_cuda() && stream.device == device_) memory::record_use(data_, stream);
+}
+
+void Storage::move_into(Ref<Storage> block, std::size_t offset) {
+  void* place = static_cast<char*>(block->data_) + offset;
+  copy_bytes(place, block->device_, data_, device_, bytes_);
+  if (device_.is_cuda()) record_use(current_stream(device_));
+  if (owned_) memory::release(data_, bytes_, device_, owner_);
+  data_ = place;
+  device_ = block->device_;
+  owner_ = block->owner_;
+  owned_ = false;
+  block_ = std::move(block);
+}
+
+void Storage::destroy(Storage* s) noexcept {
+  if (s->owned_) memory::release(s->data_, s->bytes_, s->device_, s->owner_);
+  s->~Storage();
+  memory::pool_release(s, sizeof(Storage));
+}
+
+}  // namespace firn

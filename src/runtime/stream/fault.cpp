@@ -1,0 +1,54 @@
+#include "runtime/stream/fault.h"
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <mutex>
+
+#include "base/check.h"
+#include "runtime/cuda/cuda.h"
+#include "runtime/memory/allocator.h"
+
+namespace firn::memory {
+namespace {
+
+struct Records {
+  std::array<std::atomic<Fault*>, cuda::kMaxDevices> of{};
+  std::mutex mutex;
+};
+Records& records() noexcept {
+  static Records& all = *new Records;
+  return all;
+}
+
+}  // namespace
+
+Fault* fault_record(Device device) {
+  auto& place = records().of[static_cast<std::size_t>(device.index)];
+  if (Fault* record = place.load(std::memory_order_acquire)) [[likely]]
+    return record;
+  const std::lock_guard lock(records().mutex);
+  if (!place.load()) {
+    require_device("fault_record", device);
+    // Zeroed, and at the same address for the host and for devices.
+    place.store(static_cast<Fault*>(pinned_allocate(sizeof(Fault))), std::memory_order_release);
+  }
+  return place.load();
+}
+
+void throw_fault(Device device) {
+  if (device.is_cpu()) return;
+  Fault* record = records().of[static_cast<std::size_t>(device.index)].load();
+  if (!record) return;  // no kernel has been given one
+  const std::atomic_ref<unsigned> raised(record->raised);
+  if (raised.load(std::memory_order_acquire) != Fault::kComplete) [[likely]]
+    return;
+  const Fault fault = *record;
+  raised.store(Fault::kNone, std::memory_order_release);
+  throw Error(fault.op,
+              fmt::format("{} {} at position {} is not in [0, {}), found on {}", fault.what,
+                          fault.value, fault.position, fault.bound, to_string(device)),
+              "the device reports it late: results since then are not to be used");
+}
+
+}  // namespace firn::memory
