@@ -11,6 +11,7 @@
 #include "message_of.h"
 #include "support/catch.h"
 #include "support/golden.h"
+#include "support/source_path.h"
 #include "support/values.h"
 
 using namespace firn;
@@ -62,7 +63,7 @@ struct Net : nn::Module {
 }  // namespace
 
 TEST_CASE("BatchNorm has PyTorch's running statistics and evaluates like it") {
-  const auto goldens = read_goldens(FIRN_SOURCE_DIR "/tests/goldens/batch_norm.txt");
+  const auto goldens = read_goldens(firn::testing::source_path("tests/goldens/batch_norm.txt"));
   const auto check = [&](const std::string& name, auto&& layer) {
     INFO(name);
     const Golden& g = goldens.at(name);

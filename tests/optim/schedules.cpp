@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "optim/problem.h"
+#include "support/source_path.h"
 
 namespace firn::testing {
 namespace {
@@ -23,7 +24,7 @@ struct Golden {
 };
 
 std::vector<Golden> read() {
-  std::ifstream file(FIRN_SOURCE_DIR "/tests/goldens/optim_schedules.txt");
+  std::ifstream file(firn::testing::source_path("tests/goldens/optim_schedules.txt"));
   REQUIRE(file);
   std::vector<Golden> out;
   for (std::string text; std::getline(file, text);) {

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "optim/problem.h"
+#include "support/source_path.h"
 #include "support/threads.h"
 
 namespace firn::testing {
@@ -38,7 +39,7 @@ std::vector<double> numbers(std::istream& in) {
 }
 
 Goldens read() {
-  std::ifstream file(FIRN_SOURCE_DIR "/tests/goldens/optim.txt");
+  std::ifstream file(firn::testing::source_path("tests/goldens/optim.txt"));
   REQUIRE(file);
   Goldens out;
   for (std::string text; std::getline(file, text);) {

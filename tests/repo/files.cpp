@@ -1,5 +1,6 @@
 // The repository's own files, for the tests that read them.
 #include "repo/files.h"
+#include "support/source_path.h"
 
 #include <algorithm>
 #include <fstream>
@@ -8,7 +9,7 @@
 
 namespace repo {
 
-std::filesystem::path root() { return FIRN_SOURCE_DIR; }
+std::filesystem::path root() { return firn::testing::source_path(""); }
 
 std::string read(const std::string& path) {
   std::ifstream in(root() / path);

@@ -9,6 +9,7 @@
 
 #include "optim/problem.h"
 #include "semantics/spoil.h"
+#include "support/source_path.h"
 
 namespace firn::testing {
 namespace {
@@ -48,7 +49,7 @@ void set_option(optim::DynamicLossScale& o, const std::string& key, const std::s
 }
 
 std::vector<Trace> read_traces() {
-  std::ifstream file(FIRN_SOURCE_DIR "/tests/goldens/scaler.txt");
+  std::ifstream file(firn::testing::source_path("tests/goldens/scaler.txt"));
   std::vector<Trace> traces;
   for (std::string line, key, word; std::getline(file, line);) {
     std::istringstream in(line);

@@ -1,4 +1,5 @@
 #include "support/golden.h"
+#include "support/source_path.h"
 
 #include <cstdlib>
 #include <filesystem>
@@ -75,7 +76,8 @@ const std::map<std::string, Golden>& op_goldens() {
   static const std::map<std::string, Golden> all = [] {
     std::map<std::string, Golden> m;
     namespace fs = std::filesystem;
-    for (const auto& entry : fs::directory_iterator(FIRN_SOURCE_DIR "/tests/goldens/ops"))
+    for (const auto& entry :
+         fs::directory_iterator(firn::testing::source_path("tests/goldens/ops")))
       if (entry.path().extension() == ".txt") m.merge(read_goldens(entry.path().string()));
     return m;
   }();
