@@ -5,7 +5,7 @@
 #include <string>
 
 #include "bench.h"
-#include "firn/graph.h"
+#include "firn/train/graph_step.h"
 
 namespace bench {
 

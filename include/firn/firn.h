@@ -38,4 +38,5 @@
 #include "firn/shape.h"
 #include "firn/stream.h"
 #include "firn/tensor.h"
+#include "firn/train/graph_step.h"
 #include "firn/warning.h"

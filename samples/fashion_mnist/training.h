@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "firn/data/resident_batches.h"
-#include "firn/graph.h"
+#include "firn/train/graph_step.h"
 #include "firn/nn/module.h"
 #include "firn/optim/optimizer.h"
 #include "firn/optim/schedule.h"

@@ -4,7 +4,7 @@
 #include "data/matchers.h"
 #include "firn/data/resident_batches.h"
 #include "firn/firn.h"
-#include "firn/graph.h"
+#include "firn/train/graph_step.h"
 #include "support/values.h"
 
 using namespace firn;

@@ -3,6 +3,7 @@
 #include "firn/nn/batch_norm.h"
 #include "firn/firn.h"
 #include "firn/graph.h"
+#include "firn/train/graph_step.h"
 #include "firn/warning.h"
 #include "graph/steps.h"
 #include "optim/problem.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "firn/firn.h"
-#include "firn/graph.h"
+#include "firn/train/graph_step.h"
 #include "support/values.h"
 
 namespace firn::testing {

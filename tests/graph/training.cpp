@@ -3,6 +3,7 @@
 
 #include "firn/firn.h"
 #include "firn/graph.h"
+#include "firn/train/graph_step.h"
 #include "graph/steps.h"
 #include "support/catch.h"
 #include "support/simulator.h"

@@ -3,7 +3,7 @@
 #include <functional>
 #include <string>
 
-#include "firn/graph.h"
+#include "firn/train/graph_step.h"
 #include "semantics/mlp.h"
 #include "support/simulator.h"
 

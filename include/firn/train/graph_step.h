@@ -1,0 +1,64 @@
+// Training steps as graphs: on a GPU a step of a small model is dozens of kernels of a few
+// microseconds, and giving each to the device takes as long. A graph captures them once and gives
+// them to the device in one call.
+//
+//   graph::Step step(opt, [&] {
+//     opt.backward(cross_entropy(net(x), y));
+//     opt.step();
+//   });
+//   for (...) {
+//     copy_(x, next_batch);  // or: fill x and y inside the step, from data on the device
+//     step();                // the first call runs it, the second captures it, others replay it
+//   }
+//
+// firn/graph.h says what can be captured. Optimizers keep on the device what varies from step to
+// step (learning rate, loss scale, position in a cycle), so a replay is the step to the bit.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "firn/device.h"
+#include "firn/graph.h"
+
+namespace firn::optim {
+class Optimizer;
+}
+
+namespace firn::graph {
+
+/// Work that is done again and again: the first call runs it, the second captures it, later ones
+/// replay the graph. Work that comes in variants (a first, a middle and a last micro-step; two
+/// batch sizes) gets a graph for each.
+class Step {
+ public:
+  /// `variant` is asked before every call which variant comes next; without it there is one. The
+  /// functions are kept.
+  Step(Device device, std::function<void()> work, std::function<std::int64_t()> variant = {});
+  /// For work that calls backward() and step() of `optimizer` once each: with one variant each for
+  /// the first, middle and last micro-steps of a cycle, times those of `variant`. What the step did
+  /// is in optimizer.last_report(). The optimizer must stay where it is.
+  Step(optim::Optimizer& optimizer, std::function<void()> work,
+       std::function<std::int64_t()> variant = {});
+  ~Step();
+  Step(Step&&) noexcept;
+  Step& operator=(Step&&) noexcept;
+
+  /// Passes on what the work throws; the next call of the variant then does the same again.
+  void operator()();
+  /// Drops the graphs: after tensors that the work uses were replaced.
+  void reset() noexcept;
+
+  /// The graph of a variant, or null if it has not been captured. For the variants of an
+  /// optimizer: see variant().
+  const Graph* graph(std::int64_t variant = 0) const noexcept;
+  /// Which variant the next call runs.
+  std::int64_t variant() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace firn::graph
