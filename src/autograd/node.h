@@ -102,7 +102,7 @@ class Node : public GraphNode {
   virtual bool is_leaf() const noexcept { return false; }
 
   const char* op = "";
-  std::uint64_t sequence = 0;   ///< order of recording; a node's inputs have smaller numbers
+  std::uint64_t sequence = 0;   ///< order of recording, 0 for leaves; inputs have smaller numbers
   SmallList<Ref<Node>> inputs;  ///< null where the input requires no gradient
   SmallList<SavedTensor> saved;
   bool freed = false;   ///< backward ran without retain_graph

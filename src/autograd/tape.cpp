@@ -126,10 +126,12 @@ Tensor alias(const Tensor& t) {
   return Tensor(Ref<TensorImpl>(new TensorImpl(i.storage, i.shape, i.strides, i.offset, i.dtype)));
 }
 
+// One counter for all nodes: with one per kind of input list, backward's order is not topological.
+std::atomic<std::uint64_t> next_sequence{1};
+
 template <class List>
 void attach_to(Ref<Node> node, const char* op, const Tensor& output, const List& inputs,
                std::initializer_list<Saved> saved) {
-  static std::atomic<std::uint64_t> next_sequence{1};
   TensorImpl& impl = *output.impl();
   node->op = op;
   node->sequence = next_sequence.fetch_add(1, std::memory_order_relaxed);
@@ -137,8 +139,14 @@ void attach_to(Ref<Node> node, const char* op, const Tensor& output, const List&
   node->dtype = impl.dtype;
   node->device = impl.storage->device();
   node->format = format_of(impl.shape, impl.strides);
-  for (int i = 0; i < static_cast<int>(inputs.size()); ++i)
-    node->inputs.push_back(Ref<Node>(node_of(at(inputs, i))));
+  for (int i = 0; i < static_cast<int>(inputs.size()); ++i) {
+    Node* input = node_of(at(inputs, i));
+    FIRN_CHECK(!input || input->sequence < node->sequence, op,
+               "this is a fault of firn: please report it",
+               "the node of input {} ({}) has the number {}, which is not below this node's {}", i,
+               input->op, input->sequence, node->sequence);
+    node->inputs.push_back(Ref<Node>(input));
+  }
   for (const Saved& s : saved) {
     Tensor t = s.which == -2 ? s.tensor : s.which == -1 ? alias(output) : at(inputs, s.which);
     if (t.defined() && t.impl() == &impl) t = alias(t);
