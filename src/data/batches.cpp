@@ -29,28 +29,35 @@ Batches::Batches(LabelledImages set, const BatchOptions& options) : options_(opt
   source_ = std::make_shared<const Source>(Source{contiguous(set.images), contiguous(set.labels)});
 }
 
-std::int64_t Batches::size() const noexcept {
-  const std::int64_t n = source_->labels.numel();
+const Batches::Source& Batches::source() const {
+  FIRN_CHECK(source_, kOp, "use the object that it was moved to", "these batches were moved away");
+  return *source_;
+}
+
+std::int64_t Batches::size() const {
+  const std::int64_t n = source().labels.numel();
   const std::int64_t b = options_.batch_size;
   return n / b + (!options_.drop_last && n % b != 0 ? 1 : 0);
 }
 
-std::int64_t Batches::samples() const noexcept {
-  const std::int64_t n = source_->labels.numel();
+std::int64_t Batches::samples() const {
+  const std::int64_t n = source().labels.numel();
   return options_.drop_last ? n - n % options_.batch_size : n;
 }
 
 Batches::Epoch Batches::epoch(std::int64_t number) const {
+  const std::int64_t samples = source().labels.numel();
   Epoch e;
   e.source_ = source_;
   e.options_ = options_;
   e.number_ = number;
   e.size_ = size();
-  e.order_ = epoch_order(kOp, source_->labels.numel(), options_, number);
+  e.order_ = epoch_order(kOp, samples, options_, number);
   return e;
 }
 
 Batch Batches::Epoch::operator[](std::int64_t index) const {
+  FIRN_CHECK(source_, kOp, "use the object that it was moved to", "this epoch was moved away");
   FIRN_CHECK(index >= 0 && index < size_, kOp, "", "batch {} of an epoch of {}", index, size_);
   std::int64_t cursor[3] = {index * options_.batch_size, 0, number_};
   const std::int64_t n = std::min(options_.batch_size, source_->labels.numel() - cursor[0]);

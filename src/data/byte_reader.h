@@ -6,42 +6,41 @@
 #include <memory>
 #include <string>
 
+#include "io/input_file.h"
+
 namespace firn::data {
 
 /// A file read once from front to back. Whether it is gzip is decided by its first two bytes.
 class ByteReader {
  public:
-  /// Throws IoError (its op is `op`) where `path` cannot be opened or is not a regular file.
+  /// Throws IoError (its op is `op`) if `path` cannot be opened or is not a regular file.
   ByteReader(const char* op, const std::string& path);
   ~ByteReader();
   ByteReader(const ByteReader&) = delete;
   ByteReader& operator=(const ByteReader&) = delete;
 
-  /// Reads up to `bytes` bytes (decompressed where the file is gzip); fewer only at the end. At the
+  /// Reads up to `bytes` bytes (decompressed if the file is gzip); fewer only at the end. At the
   /// end of a gzip member its checksum and length are verified. Throws IoError on damage.
   std::size_t read(void* to, std::size_t bytes);
   /// Bytes handed out so far.
   std::uint64_t offset() const noexcept { return offset_; }
   bool compressed() const noexcept { return gzip_; }
-  std::uint64_t file_bytes() const noexcept { return file_bytes_; }
+  std::uint64_t file_bytes() const noexcept { return file_.bytes(); }
   /// Upper bound of what the whole file can yield; deflate never expands by more than 1032.
   std::uint64_t most_bytes() const noexcept;
   /// "decompressed byte 12" or "byte 12".
   std::string at(std::uint64_t offset) const;
   /// Throws IoError about this file.
-  [[noreturn]] void fail(const std::string& message, const std::string& hint = {}) const;
+  [[noreturn]] void fail(const std::string& message, const std::string& hint = {}) const {
+    file_.fail(message, hint);
+  }
 
  private:
-  std::size_t read_file(void* to, std::size_t bytes);
   std::size_t read_gzip(void* to, std::size_t bytes);
 
   struct Inflate;
-  const char* op_;
-  std::string path_;
-  int fd_ = -1;
+  io::InputFile file_;
   bool gzip_ = false;
-  std::uint64_t file_bytes_ = 0;
-  std::uint64_t file_read_ = 0;
   std::uint64_t offset_ = 0;
   std::unique_ptr<Inflate> inflate_;
 };

@@ -49,19 +49,24 @@ ResidentBatches::ResidentBatches(const LabelledImages& set, const BatchOptions& 
             .samples = options.drop_last ? n - n % options.batch_size : n});
 }
 
-std::int64_t ResidentBatches::size() const noexcept {
-  const std::int64_t b = state_->options.batch_size;
-  return (state_->samples + b - 1) / b;
+ResidentBatches::State& ResidentBatches::state() const {
+  FIRN_CHECK(state_, kOp, "use the object that it was moved to", "these batches were moved away");
+  return *state_;
 }
-std::int64_t ResidentBatches::samples() const noexcept { return state_->samples; }
-const BatchOptions& ResidentBatches::options() const noexcept { return state_->options; }
-std::int64_t ResidentBatches::remaining() const noexcept { return state_->remaining; }
-std::int64_t ResidentBatches::next_size() const noexcept {
-  return std::min(state_->options.batch_size, state_->remaining);
+
+std::int64_t ResidentBatches::size() const {
+  const std::int64_t n = samples(), b = options().batch_size;
+  return n / b + (n % b != 0 ? 1 : 0);
+}
+std::int64_t ResidentBatches::samples() const { return state().samples; }
+const BatchOptions& ResidentBatches::options() const { return state().options; }
+std::int64_t ResidentBatches::remaining() const { return state().remaining; }
+std::int64_t ResidentBatches::next_size() const {
+  return std::min(options().batch_size, remaining());
 }
 
 void ResidentBatches::begin_epoch(std::int64_t number) {
-  const State& s = *state_;
+  State& s = state();
   const Device device = s.options.device;
   memory::refuse_capture(kOp, device, "an epoch's order is copied to the device");
   const Tensor order = epoch_order(kOp, s.labels.numel(), s.options, number);
@@ -71,13 +76,13 @@ void ResidentBatches::begin_epoch(std::int64_t number) {
   auto* const cursor = s.cursor.mutable_view().as<std::int64_t>();
   zero_bytes(cursor, device, s.cursor.bytes());
   if (s.options.augment.on()) copy_bytes(cursor + 2, device, &number, Device::cpu(), sizeof number);
-  state_->remaining = s.samples;
+  s.remaining = s.samples;
 }
 
 Batch ResidentBatches::next() { return next(next_size()); }
 
 Batch ResidentBatches::next(std::int64_t count) {
-  State& s = *state_;
+  State& s = state();
   FIRN_CHECK(count >= 1, kOp, "begin_epoch() goes to the start of an epoch",
              "{} samples asked for, {} left in the epoch", count, s.remaining);
   const Device device = s.options.device;

@@ -1,37 +1,142 @@
 // The order matters (a crash may come between any two steps): data to disk, rename, folder to disk.
 #include "io/atomic_file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <cstring>
+#include <memory>
+#include <string_view>
 
 #include "firn/error.h"
 
 namespace firn::io {
 namespace {
 
-std::string folder_of(const std::string& path) {
-  const auto slash = path.find_last_of('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
+constexpr std::string_view kMark = ".tmp-";
+constexpr std::size_t kDigits = 16;
+
+/// What `name` and its temporary files begin with: short enough that the whole name fits.
+std::string_view stem(std::string_view name) {
+  return name.substr(0, NAME_MAX - kMark.size() - kDigits);
+}
+
+bool is_temporary_of(std::string_view name, std::string_view target) {
+  const std::string_view begin = stem(target);
+  if (name.size() != begin.size() + kMark.size() + kDigits || !name.starts_with(begin) ||
+      !name.substr(begin.size()).starts_with(kMark))
+    return false;
+  return name.find_first_not_of("0123456789abcdef", begin.size() + kMark.size()) == name.npos;
+}
+
+const char* kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a directory";
+  if (S_ISCHR(mode) || S_ISBLK(mode)) return "a device";
+  if (S_ISFIFO(mode)) return "a FIFO";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "of an unknown kind";
+}
+
+/// The text of a symbolic link; empty if it cannot be read.
+std::string link_text(const std::string& path) {
+  std::string text(PATH_MAX, '\0');
+  const ssize_t n = ::readlink(path.c_str(), text.data(), text.size());
+  text.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
+  return text;
 }
 
 }  // namespace
 
-AtomicFile::AtomicFile(const char* op, const std::string& path)
-    : op_(op), path_(path), temporary_(fmt::format("{}.tmp-{}", path, ::getpid())) {
-  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd_ < 0) fail("cannot be created beside it");
+AtomicFile::AtomicFile(const char* op, const std::string& path) : op_(op), path_(path) {
+  check_target();
+  remove_leftovers();
+  create_temporary();
+}
+
+/// Follows symbolic links to the target. It may be missing, but its folder must exist.
+void AtomicFile::check_target() {
+  std::string target = path_;
+  for (int links = 0;; ++links) {
+    const auto slash = target.find_last_of('/');
+    folder_ = slash == std::string::npos ? "" : target.substr(0, slash + 1);
+    name_ = target.substr(folder_.size());
+    struct stat info {};
+    if (::lstat(target.c_str(), &info) != 0) {
+      if (errno != ENOENT || name_.empty()) fail("cannot be looked up");
+      return;
+    }
+    if (!S_ISLNK(info.st_mode)) {
+      if (!S_ISREG(info.st_mode))
+        throw IoError(op_, path_, fmt::format("is {}, not a regular file", kind_of(info.st_mode)),
+                      "name a file");
+      if (::access(target.c_str(), W_OK) != 0) fail("may not be written");
+      mode_ = static_cast<int>(info.st_mode & 0777);
+      return;
+    }
+    const std::string text = link_text(target);
+    if (text.empty() || links == 40) {
+      errno = ELOOP;
+      fail("cannot be looked up");
+    }
+    target = text.front() == '/' ? text : folder_ + text;
+  }
+}
+
+void AtomicFile::create_temporary() {
+  for (;;) {
+    std::uint64_t random = 0;
+    if (::getrandom(&random, sizeof random, 0) != sizeof random) fail("found no random name");
+    const std::string temporary = fmt::format("{}{}{}{:016x}", folder_, stem(name_), kMark, random);
+    fd_ = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                 mode_ < 0 ? 0666 : 0600);
+    if (fd_ < 0 && errno == EEXIST) continue;
+    if (fd_ < 0) fail("cannot be written: no temporary file can be created beside it");
+    temporary_ = temporary;
+    // Another writer may have taken it for a left-over before it was locked: then it is gone. If
+    // the file system has no locks, none is taken for a left-over.
+    struct stat info {};
+    while (::flock(fd_, LOCK_EX) != 0 && errno == EINTR) {
+    }
+    if (::fstat(fd_, &info) == 0 && info.st_nlink > 0) return;
+    ::close(fd_);
+    fd_ = -1;
+  }
+}
+
+void AtomicFile::remove_leftovers() const noexcept {
+  const std::string folder = folder_.empty() ? "." : folder_;
+  const std::unique_ptr<DIR, int (*)(DIR*)> entries(::opendir(folder.c_str()), ::closedir);
+  if (!entries) return;
+  while (const dirent* entry = ::readdir(entries.get())) {
+    if (!is_temporary_of(entry->d_name, name_)) continue;
+    const int folder_fd = ::dirfd(entries.get());
+    const int fd =
+        ::openat(folder_fd, entry->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) continue;
+    struct stat opened {
+    }, named{};
+    // Locked: somebody is writing it. The name may be another file's by now.
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0 && ::fstat(fd, &opened) == 0 &&
+        S_ISREG(opened.st_mode) &&
+        ::fstatat(folder_fd, entry->d_name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+        opened.st_ino == named.st_ino && opened.st_dev == named.st_dev)
+      ::unlinkat(folder_fd, entry->d_name, 0);
+    ::close(fd);
+  }
 }
 
 AtomicFile::~AtomicFile() {
-  if (fd_ >= 0) ::close(fd_);
   if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  if (fd_ >= 0) ::close(fd_);
 }
 
 void AtomicFile::write(const void* data, std::size_t bytes) {
@@ -49,14 +154,18 @@ void AtomicFile::write(const void* data, std::size_t bytes) {
 }
 
 void AtomicFile::commit() {
+  if (mode_ >= 0 && ::fchmod(fd_, static_cast<mode_t>(mode_)) != 0)
+    fail("cannot get the permissions of the old one");
   if (::fsync(fd_) != 0) fail("cannot be flushed to disk");
-  const int fd = fd_;
-  fd_ = -1;
-  if (::close(fd) != 0) fail("cannot be closed");
-  if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot be renamed over it");
+  // Renamed while it is still locked: nobody takes it for a left-over meanwhile.
+  if (std::rename(temporary_.c_str(), (folder_ + name_).c_str()) != 0)
+    fail("cannot be renamed over it");
   temporary_.clear();
+  ::close(fd_);
+  fd_ = -1;
   // Some file systems refuse to sync a folder; the file itself is whole either way.
-  const int folder = ::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const std::string parent = folder_.empty() ? "." : folder_;
+  const int folder = ::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder >= 0) {
     ::fsync(folder);
     ::close(folder);
@@ -65,10 +174,11 @@ void AtomicFile::commit() {
 
 void AtomicFile::fail(const char* what) const {
   const std::string reason = std::strerror(errno);
+  if (temporary_.empty()) throw IoError(op_, path_, fmt::format("{}: {}", what, reason));
   throw IoError(
       op_, path_,
       fmt::format("temporary file {} {} at byte {}: {}", temporary_, what, written_, reason),
-      "the old file, where there was one, is untouched");
+      "the old file, if there was one, is untouched");
 }
 
 }  // namespace firn::io

@@ -7,27 +7,44 @@
 
 namespace firn::io {
 
-/// Writes to a temporary file beside `path`; commit() flushes it to disk and renames it over
-/// `path`. Without commit() the temporary file is removed and `path` is as it was.
+/// Writes to a temporary file beside the target; commit() flushes it to disk and renames it over
+/// the target. Without commit() the temporary file is removed and the target is as it was.
+///
+/// The target is `path`, or what it points at if it is a symbolic link: the link stays. A new file
+/// keeps the permissions of the one it replaces. Any number of threads, processes and machines may
+/// save to one path at once: the last commit() wins, whole.
+///
+/// The temporary file is named "NAME.tmp-" and 16 random digits, and stays locked while it is
+/// written. One that nobody locks was left by a process that died; the next writer of the same
+/// target removes it.
 class AtomicFile {
  public:
-  /// Throws IoError (its op is `op`) where the temporary file cannot be made.
+  /// Throws IoError (its op is `op`) if the target exists and is not a regular file or may not be
+  /// written, or if the temporary file cannot be created.
   AtomicFile(const char* op, const std::string& path);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
-  /// Throws IoError where not all bytes could be written.
+  /// Throws IoError unless all bytes could be written.
   void write(const void* data, std::size_t bytes);
   /// File to disk, rename, folder to disk. Throws IoError.
   void commit();
+  /// Where the bytes are until commit().
+  const std::string& temporary() const noexcept { return temporary_; }
 
  private:
+  void check_target();
+  void create_temporary();
+  void remove_leftovers() const noexcept;
   [[noreturn]] void fail(const char* what) const;
 
   const char* op_;
-  std::string path_;
-  std::string temporary_;
+  std::string path_;       ///< as the caller named it, for errors
+  std::string folder_;     ///< of the target, with a closing slash unless it is the current one
+  std::string name_;       ///< of the target in its folder
+  std::string temporary_;  ///< empty: there is none
+  int mode_ = -1;          ///< permissions of the target, or -1 if there is none yet
   std::uint64_t written_ = 0;
   int fd_ = -1;
 };

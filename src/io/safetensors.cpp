@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "firn/ops.h"
 #include "io/atomic_file.h"
+#include "io/safetensors_header.h"
 
 namespace firn::io {
 namespace {
@@ -21,7 +22,6 @@ static_assert(std::endian::native == std::endian::little, "safetensors stores li
 using nn::NamedTensor;
 
 constexpr const char* kOp = "save_safetensors";
-constexpr std::string_view kMetadataKey = "__metadata__";
 
 const char* name_of(DType t) {
   switch (t) {
@@ -61,17 +61,28 @@ std::string quoted(std::string_view text) {
   return out + '"';
 }
 
+void check_name(std::string_view name, const char* what, std::set<std::string_view>& seen) {
+  FIRN_CHECK(is_utf8(name), kOp, "", "the {} {} is not UTF-8", what, quoted_for_message(name));
+  FIRN_CHECK(seen.insert(name).second, kOp, "give each a name of its own",
+             "the {} \"{}\" is used twice", what, name);
+}
+
+/// Refuses what load_safetensors() would refuse.
 void check_names(std::span<const NamedTensor> tensors, std::span<const Metadata> metadata) {
+  FIRN_CHECK(std::max(tensors.size(), metadata.size()) < kMostNames, kOp, "write several files",
+             "{} tensors and {} metadata; at most {} of each fit", tensors.size(), metadata.size(),
+             kMostNames - 1);
   std::set<std::string_view> seen;
   for (const auto& [name, t] : tensors) {
     FIRN_CHECK(t.defined(), kOp, "", "tensor \"{}\" is undefined", name);
     FIRN_CHECK(name != kMetadataKey, kOp, "", "the name \"{}\" is reserved by the format", name);
-    FIRN_CHECK(seen.insert(name).second, kOp, "give each tensor a name of its own",
-               "the name \"{}\" is used twice", name);
+    check_name(name, "name", seen);
   }
   seen.clear();
-  for (const auto& [key, value] : metadata)
-    FIRN_CHECK(seen.insert(key).second, kOp, "", "the metadata key \"{}\" is used twice", key);
+  for (const auto& [key, value] : metadata) {
+    check_name(key, "metadata key", seen);
+    FIRN_CHECK(is_utf8(value), kOp, "", "the value of the metadata key \"{}\" is not UTF-8", key);
+  }
 }
 
 std::string header_of(const std::vector<const NamedTensor*>& tensors,
@@ -109,6 +120,9 @@ void save_safetensors(const std::string& path, std::span<const NamedTensor> tens
   });
   const std::string header = header_of(order, metadata);
   const std::uint64_t length = header.size();
+  FIRN_CHECK(length <= kLongestHeader, kOp, "write several files, or shorten names and metadata",
+             "the header takes {} bytes; readers of the format take at most {}", length,
+             kLongestHeader);
 
   AtomicFile file(kOp, path);
   file.write(&length, sizeof length);

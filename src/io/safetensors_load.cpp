@@ -1,8 +1,7 @@
-// Reading: what the header claims is checked against the file before memory is taken for it.
+// Reading: what the header claims is checked against the file before memory is allocated for it.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
-#include <fstream>
-#include <limits>
 #include <map>
 #include <utility>
 
@@ -10,43 +9,15 @@
 #include "firn/autograd.h"
 #include "firn/io/safetensors.h"
 #include "firn/ops.h"
+#include "io/input_file.h"
 #include "io/safetensors_header.h"
 
 namespace firn::io {
 namespace {
 
 constexpr const char* kOp = "load_safetensors";
-/// As other readers of the format have it.
-constexpr std::uint64_t kLongestHeader = 100'000'000;
-
-/// A file read from front to back.
-class File {
- public:
-  explicit File(const std::string& path) : path_(path), in_(path, std::ios::binary) {
-    if (in_) in_.seekg(0, std::ios::end);
-    const auto end = static_cast<std::streamoff>(in_.tellg());
-    if (!in_ || end < 0 || end == std::numeric_limits<std::streamoff>::max())
-      fail("cannot be read", "does it exist, and is it a file?");
-    bytes_ = static_cast<std::uint64_t>(end);
-    in_.seekg(0);
-  }
-  std::uint64_t bytes() const { return bytes_; }
-  void read(void* to, std::uint64_t n) {
-    in_.read(static_cast<char*>(to), static_cast<std::streamsize>(n));
-    if (!in_) fail("cannot be read to its end");
-  }
-  [[noreturn]] void fail(const std::string& what, const std::string& hint = {}) const {
-    throw IoError(kOp, path_, what, hint);
-  }
-
- private:
-  const std::string& path_;
-  std::ifstream in_;
-  std::uint64_t bytes_ = 0;
-};
-
 /// The entries in the order of their bytes must follow each other and end with the file.
-void check_extents(const File& file, const std::vector<Entry>& entries, std::uint64_t data) {
+void check_extents(const InputFile& file, const std::vector<Entry>& entries, std::uint64_t data) {
   std::vector<const Entry*> order;
   for (const Entry& e : entries) order.push_back(&e);
   std::stable_sort(order.begin(), order.end(), [](const Entry* a, const Entry* b) {
@@ -56,11 +27,12 @@ void check_extents(const File& file, const std::vector<Entry>& entries, std::uin
   for (const Entry* e : order) {
     const std::uint64_t want = static_cast<std::uint64_t>(e->shape.product()) * size_of(e->dtype);
     if (e->end - e->begin != want)
-      file.fail(fmt::format("\"{}\" is {} {}, which takes {} bytes, and has {}", e->name, e->shape,
-                            e->dtype, want, e->end - e->begin));
+      file.fail(fmt::format("{} is {} {}, which takes {} bytes, and has {}",
+                            quoted_for_message(e->name), e->shape, e->dtype, want,
+                            e->end - e->begin));
     if (e->begin != at)
-      file.fail(fmt::format("\"{}\" begins at byte {} of the data, where {} was expected", e->name,
-                            e->begin, at));
+      file.fail(fmt::format("{} begins at byte {} of the data, where {} was expected",
+                            quoted_for_message(e->name), e->begin, at));
     at = e->end;
   }
   if (at != data)
@@ -69,34 +41,63 @@ void check_extents(const File& file, const std::vector<Entry>& entries, std::uin
 }
 
 /// Other bytes than 0 and 1 are no bool.
-void check_booleans(const File& file, const std::string& name, const Tensor& t) {
+void check_booleans(const InputFile& file, std::string_view name, const Tensor& t) {
   const auto* const bytes = static_cast<const unsigned char*>(t.view().data);
   for (std::int64_t i = 0; i < t.numel(); ++i)
     if (bytes[i] > 1)
-      file.fail(fmt::format("\"{}\" is BOOL, and its element {} is {}", name, i, bytes[i]),
+      file.fail(fmt::format("{} is BOOL, and its element {} is {}", quoted_for_message(name), i,
+                            bytes[i]),
                 "the file is damaged; fetch it again");
+}
+
+/// `to` is `from`, cast to a dtype of the same kind: each value must still be there, rounded at
+/// most.
+void check_values_fit(const std::string& path, std::string_view name, const Tensor& from,
+                      const Tensor& to) {
+  if (from.dtype() == to.dtype()) return;
+  constexpr std::int64_t kPart = 1 << 16;
+  const Tensor source = from.reshape({-1}), converted = to.reshape({-1});
+  const auto fail = [&](std::int64_t i, auto value) {
+    throw IoError(kOp, path,
+                  fmt::format("{}: element {} is {}, which {} cannot hold",
+                              quoted_for_message(name), i, value, to.dtype()),
+                  "load it into a model of a wider dtype");
+  };
+  for (std::int64_t at = 0; at < source.numel(); at += kPart) {
+    const Tensor a = source.slice(0, at, at + kPart), b = converted.slice(0, at, at + kPart);
+    if (is_floating(to.dtype())) {
+      const auto want = a.to_vector<double>(), got = b.to_vector<double>();
+      for (std::size_t i = 0; i < want.size(); ++i)
+        if (std::isfinite(want[i]) && !std::isfinite(got[i]))
+          fail(at + static_cast<std::int64_t>(i), want[i]);
+    } else {
+      const auto want = a.to_vector<std::int64_t>(), got = b.to_vector<std::int64_t>();
+      for (std::size_t i = 0; i < want.size(); ++i)
+        if (want[i] != got[i]) fail(at + static_cast<std::int64_t>(i), want[i]);
+    }
+  }
 }
 
 }  // namespace
 
 std::vector<nn::NamedTensor> load_safetensors(const std::string& path) {
-  File file(path);
+  InputFile file(kOp, path);
   std::uint64_t length = 0;
   if (file.bytes() < sizeof length)
     file.fail(fmt::format("has {} bytes, too few for a safetensors file", file.bytes()));
-  file.read(&length, sizeof length);
+  file.read_all(&length, sizeof length);
   if (length > kLongestHeader || length > file.bytes() - sizeof length)
     file.fail(fmt::format("declares a header of {} bytes in a file of {}", length, file.bytes()),
               "this is not a safetensors file, or it is damaged");
   std::string header(length, '\0');
-  file.read(header.data(), length);
+  file.read_all(header.data(), length);
   const std::vector<Entry> entries = parse_header(path, header);
   const std::uint64_t data = file.bytes() - sizeof length - length;
   check_extents(file, entries, data);
 
   std::vector<nn::NamedTensor> tensors;
   for (const Entry& e : entries)
-    tensors.push_back({e.name, empty(e.shape, e.dtype, Device::cpu())});
+    tensors.push_back({std::string(e.name), empty(e.shape, e.dtype, Device::cpu())});
   // The file is read once, in the order of the bytes.
   std::vector<std::size_t> order(entries.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -105,7 +106,7 @@ std::vector<nn::NamedTensor> load_safetensors(const std::string& path) {
   });
   for (const std::size_t i : order) {
     const Tensor& t = tensors[i].tensor;
-    if (t.bytes() > 0) file.read(t.mutable_view().data, t.bytes());
+    if (t.bytes() > 0) file.read_all(t.mutable_view().data, t.bytes());
     if (t.dtype() == boolean) check_booleans(file, entries[i].name, t);
   }
   return tensors;
@@ -150,10 +151,12 @@ void load_safetensors(const std::string& path, nn::Module& module) {
                     missing.empty() ? "none" : missing, left_over.empty() ? "none" : left_over),
         "the file belongs to another model");
   const NoGrad guard;
-  // All conversions first: what can fail for want of memory fails before anything is written.
+  // All conversions first: running out of memory fails before anything is written.
   for (const auto& [name, t] : state) {
     Tensor& source = found.at(name);
-    source = to_device(cast(source, t.dtype()), t.device());
+    const Tensor converted = cast(source, t.dtype());
+    check_values_fit(path, name, source, converted);
+    source = to_device(converted, t.device());
   }
   for (const auto& [name, t] : state) copy_(t, found.at(name));
 }

@@ -2,7 +2,9 @@
 #include "firn/data/batches.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
+#include <utility>
 
 #include "data/matchers.h"
 #include "firn/firn.h"
@@ -182,4 +184,38 @@ TEST_CASE("Batches: what cannot be batched", "[host]") {
   CHECK_THAT(message(set, {.batch_size = 0}), contains("batch_size must be at least 1, not 0"));
   CHECK_THAT(message(set, {.stddev = 0}), contains("stddev positive"));
   CHECK_THROWS_AS(data::Batches(set).epoch(-1), Error);
+}
+
+TEST_CASE("Batches: objects that were moved away say so") {
+  data::Batches batches(numbered(5), {.batch_size = 2});
+  auto epoch = batches.epoch(0);
+  const data::Batches moved = std::move(batches);
+  CHECK(moved.size() == 3);
+  CHECK_THROWS_WITH(batches.size(), contains("these batches were moved away"));
+  CHECK_THROWS_WITH(batches.samples(), contains("moved away"));
+  CHECK_THROWS_WITH(batches.epoch(1), contains("moved away"));
+  const auto moved_epoch = std::move(epoch);
+  CHECK(moved_epoch[2].y.numel() == 1);
+  CHECK_THROWS_WITH(epoch[0], contains("this epoch was moved away"));
+  CHECK_THROWS_WITH(epoch.begin(), contains("this epoch was moved away"));
+
+  data::ResidentBatches resident(numbered(5), {.batch_size = 2});
+  const data::ResidentBatches there = std::move(resident);
+  CHECK(there.size() == 3);
+  CHECK_THROWS_WITH(resident.size(), contains("moved away"));
+  CHECK_THROWS_WITH(resident.options(), contains("moved away"));
+  CHECK_THROWS_WITH(resident.begin_epoch(0), contains("moved away"));
+  CHECK_THROWS_WITH(resident.next(), contains("moved away"));
+}
+
+TEST_CASE("Batches: a batch larger than any set is one batch") {
+  const std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  const data::Batches batches(numbered(5), {.batch_size = most});
+  CHECK(batches.size() == 1);
+  CHECK(batches.epoch(0)[0].y.numel() == 5);
+  CHECK(data::Batches(numbered(5), {.batch_size = most, .drop_last = true}).samples() == 0);
+  data::ResidentBatches resident(numbered(5), {.batch_size = most});
+  CHECK(resident.size() == 1);
+  resident.begin_epoch(0);
+  CHECK(resident.next().y.numel() == 5);
 }

@@ -73,7 +73,7 @@ TEST_CASE("load_safetensors: a header written by others: spaces, escapes, any or
   const TempFolder folder;
   const std::string path = write_file(
       folder.file("other"),
-      file_of(" {\n \"b\" : {\"shape\":[ 2 ], \"data_offsets\":[4 , 6],\t\"dtype\":\"U8\"} ,"
+      file_of("{\n \"b\" : {\"shape\":[ 2 ], \"data_offsets\":[4 , 6],\t\"dtype\":\"U8\"} ,"
               "\"__metadata__\":{} , \"\\u0061\\/\\ud83d\\ude00\\u00E9\\u20ac\\t\":"
               "{\"dtype\":\"U8\",\"shape\":[2,2],\"data_offsets\":[0,4]}}  ",
               6));
@@ -134,9 +134,9 @@ TEST_CASE("load_safetensors: what is no such file, or a damaged one, is said", "
     return text;
   };
   CHECK_THAT(error_of([&] { io::load_safetensors(folder.file("none")); }),
-             contains("cannot be read"));
+             contains("cannot be opened"));
   CHECK_THAT(error_of([&] { io::load_safetensors(folder.path().string()); }),
-             contains("cannot be read"));
+             contains("is a directory"));
   CHECK_THAT(message("1234"), contains("has 4 bytes"));
   CHECK_THAT(message(little_endian(100, 8) + "{}"), contains("declares a header of 100 bytes"));
   CHECK_THAT(message(little_endian(~0ull, 8) + "{}"), contains("declares a header of 1844674407"));
@@ -155,13 +155,14 @@ TEST_CASE("load_safetensors: what is no such file, or a damaged one, is said", "
            {R"({"t":{}})", "lacks dtype, shape or data_offsets"},
            {R"({"t":{"dtype":"U8","dtype":"U8"}})", "\"t\" has two dtype"},
            {R"({"t":{"color":"red"}})", "unknown field \"color\""},
-           {R"({"t":{"dtype":"F8_E4M3"}})", "dtype F8_E4M3, which firn has not"},
+           {R"({"t":{"dtype":"F8_E4M3"}})", "which firn does not have"},
            {R"({"t":{"shape":[-1]}})", "expected a whole number"},
            {R"({"t":{"shape":[1.5]}})", "expected ']'"},
            {R"({"t":{"shape":[4294967296,4294967296]}})", "do not fit in 64 bits"},
            {R"({"t":{"shape":[0,9223372036854775807]}})", "do not fit in 64 bits"},
            {R"({"t":{"shape":[99999999999999999999]}})", "a number does not fit"},
-           {R"({"t":{"shape":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]}})", "axes"},
+           {R"({"t":{"shape":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]}})", "more than 8 numbers"},
+           {R"({"t":{"shape":[1,1,1,1,1,1,1,1,1]}})", "more than 8 axes"},
            {R"({"t":{"data_offsets":[3,0]}})", "not a begin and an end"},
            {R"({"t":{"data_offsets":[3]}})", "not a begin and an end"},
            {R"({"t)", "ends too early"},

@@ -61,10 +61,12 @@ class Batches {
   /// options make sense.
   explicit Batches(LabelledImages set, const BatchOptions& options = {});
 
+  // After a move from this object each function throws Error, but for options().
+
   /// Batches per epoch.
-  std::int64_t size() const noexcept;
+  std::int64_t size() const;
   /// Samples per epoch: all of the set, less a dropped last batch.
-  std::int64_t samples() const noexcept;
+  std::int64_t samples() const;
   const BatchOptions& options() const noexcept { return options_; }
 
   class Iterator;
@@ -75,6 +77,7 @@ class Batches {
 
  private:
   struct Source;
+  const Source& source() const;
   std::shared_ptr<const Source> source_;
   BatchOptions options_;
 };

@@ -19,29 +19,30 @@ namespace firn::data {
 ///   }
 class ResidentBatches {
  public:
-  /// Throws Error where Batches does.
+  /// Throws Error as Batches does. After a move from this object each function throws Error.
   explicit ResidentBatches(const LabelledImages& set, const BatchOptions& options = {});
 
   /// Batches per epoch.
-  std::int64_t size() const noexcept;
+  std::int64_t size() const;
   /// Samples per epoch: all of the set, less a dropped last batch.
-  std::int64_t samples() const noexcept;
-  const BatchOptions& options() const noexcept;
+  std::int64_t samples() const;
+  const BatchOptions& options() const;
 
   /// Goes to the start of an epoch (counted from 0), and takes its order to the device. Before the
   /// first call there is nothing to take. Not while a graph is captured.
   void begin_epoch(std::int64_t number);
   /// Samples of this epoch that are still to come.
-  std::int64_t remaining() const noexcept;
+  std::int64_t remaining() const;
   /// Samples of the next batch: batch_size, fewer at the end of an epoch, 0 after it.
-  std::int64_t next_size() const noexcept;
-  /// The next `next_size()` or `count` samples. Throws Error where fewer remain; so does the replay
+  std::int64_t next_size() const;
+  /// The next `next_size()` or `count` samples. Throws Error if fewer remain; so does the replay
   /// of a graph, before anything is launched.
   Batch next();
   Batch next(std::int64_t count);
 
  private:
   struct State;
+  State& state() const;
   std::shared_ptr<State> state_;
 };
 

@@ -21,14 +21,21 @@ using Metadata = std::pair<std::string, std::string>;
 ///   save_safetensors("mlp.safetensors", net.named_parameters());
 ///
 /// The file is written beside `path`, flushed to disk and renamed over it: after a failure, or a
-/// crash at any point, `path` is the old file or the new one, whole. Throws Error on an undefined
-/// tensor or a name used twice, IoError where the file cannot be written.
+/// crash at any point, `path` is the old file or the new one, whole. Several threads or processes
+/// may save to one path; the last one wins. A symbolic link at `path` stays, and what it points at
+/// is replaced; the permissions of an old file stay too.
+///
+/// Throws Error on an undefined tensor, a name used twice or not in UTF-8, and what would make a
+/// header that load_safetensors() refuses. Throws IoError if `path` is there and no regular file,
+/// or cannot be written.
 void save_safetensors(const std::string& path, std::span<const nn::NamedTensor> tensors,
                       std::span<const Metadata> metadata = {});
 
-/// The tensors of a file in the order of its header, on the CPU. Throws IoError naming path and
-/// what is wrong where the file cannot be read, its header is not what the format demands, its
-/// tensors do not fill it exactly, or a bool is neither 0 nor 1. Metadata are skipped.
+/// The tensors of a file in the order of its header, on the CPU. Metadata are skipped. Memory
+/// beyond the tensors is the size of the header and a little. Throws IoError naming path and what
+/// is wrong if `path` is not a regular file or cannot be read, its header is not what the format
+/// demands (100 MB and 200,000 names at most), its tensors do not fill it exactly, or a bool is
+/// neither 0 nor 1.
 std::vector<nn::NamedTensor> load_safetensors(const std::string& path);
 
 /// Overwrites parameters and buffers of a module with the tensors of a file, paired by name and
@@ -37,9 +44,10 @@ std::vector<nn::NamedTensor> load_safetensors(const std::string& path);
 ///   save_safetensors("net.safetensors", state_of(net));
 ///   load_safetensors("net.safetensors", other_net);
 ///
-/// Throws as the function above, and IoError, before anything is written, where a name is missing
-/// in the file or not in the module, or a shape differs. An optimizer that has masters of 16-bit
-/// parameters is told by refresh_masters().
+/// Throws as the function above. Also throws IoError, before anything is written, if a name is
+/// missing in the file or not in the module, a shape differs, or a value does not fit the module's
+/// dtype (70000 in f16). An optimizer that has masters of 16-bit parameters is told by
+/// refresh_masters().
 void load_safetensors(const std::string& path, nn::Module& module);
 
 /// Parameters, then buffers, by name: what a saved model consists of.

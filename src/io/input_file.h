@@ -1,0 +1,40 @@
+// A regular file that is read from front to back, with errors that name it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace firn::io {
+
+class InputFile {
+ public:
+  /// Throws IoError (its op is `op`) if `path` cannot be opened or is not a regular file. It never
+  /// waits: a FIFO without a writer is refused like any other that is no regular file.
+  InputFile(const char* op, std::string path);
+  ~InputFile();
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+
+  /// The size when the file was opened.
+  std::uint64_t bytes() const noexcept { return bytes_; }
+  /// Bytes read so far.
+  std::uint64_t offset() const noexcept { return offset_; }
+  /// Reads up to `bytes` bytes; fewer only at the end. Throws IoError.
+  std::size_t read(void* to, std::size_t bytes);
+  /// Reads exactly `bytes` bytes. Throws IoError.
+  void read_all(void* to, std::size_t bytes);
+  /// Back to the first byte.
+  void rewind();
+  /// Throws IoError about this file.
+  [[noreturn]] void fail(const std::string& what, const std::string& hint = {}) const;
+
+ private:
+  const char* op_;
+  std::string path_;
+  int fd_ = -1;
+  std::uint64_t bytes_ = 0;
+  std::uint64_t offset_ = 0;
+};
+
+}  // namespace firn::io
