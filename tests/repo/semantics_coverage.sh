@@ -7,12 +7,6 @@ trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/scripts" "$work/docs" "$work/tests/a"
 cp "$1" "$work/scripts/semantics-coverage"
 
-# 30 rules: S01-S29 with a test each, S30 for later.
-make() {
-  for ((n = 1; n <= 29; ++n)); do printf '### S%02d Rule\n\nText.\n\nTests:\n- `[S%02d] holds`\n\n' $n $n; done >"$work/docs/semantics.md"
-  printf '### S30 Rule (later)\n\nText.\n\nTests:\n' >>"$work/docs/semantics.md"
-  for ((n = 1; n <= 29; ++n)); do printf 'TEST_CASE("[S%02d] holds") {}\n' $n; done >"$work/tests/a/a.cpp"
-}
 checks=0
 run() { "$work/scripts/semantics-coverage" ${1+"$1"} >"$work/out" 2>&1; }
 fail() { echo "FAILED: $*"; cat "$work/out"; exit 1; }
@@ -22,27 +16,33 @@ refuses() {
   grep -qF -e "$1" "$work/out" || fail "does not say: $1"
   checks=$((checks + 1))
 }
+# 30 rules: S01-S29 with a test each, S30 for later.
+make() {
+  for ((n = 1; n <= 29; ++n)); do printf '### S%02d Rule\n\nText.\n\n' $n; done >"$work/docs/semantics.md"
+  printf '### S30 Rule (later)\n\nText.\n' >>"$work/docs/semantics.md"
+  for ((n = 1; n <= 29; ++n)); do printf 'TEST_CASE("[S%02d] holds") {}\n' $n; done >"$work/tests/a/a.cpp"
+  run --write || fail "refused: make"
+}
 
 make
 accepts
 grep -qxF "S07 Rule  (1)" "$work/out" || fail "does not list S07"
 grep -qxF "     tests/a/a.cpp: [S07] holds" "$work/out" || fail "does not list the test of S07"
 grep -qxF "semantics: 29 rules held by 29 tests, 1 later" "$work/out" || fail "verdict"
+grep -qxF -e '- holds (`tests/a/a.cpp`)' "$work/docs/semantics-tests.md" || fail "does not write the test"
 accepts --quiet
 [[ $(wc -l <"$work/out") == 1 ]] || fail "--quiet is not quiet"
 
 sed -i '/S07/d' "$work/tests/a/a.cpp"
 refuses "S07 has no test"
-refuses "names a test that does not exist: [S07] holds"
+refuses "docs/semantics-tests.md is out of date"
 
 make
-sed -i '/^- `\[S07\]/d' "$work/docs/semantics.md"
-refuses "names no test of S07"
+cp "$work/docs/semantics-tests.md" "$work/once"
 accepts --write
-accepts
-cp "$work/docs/semantics.md" "$work/once"
-accepts --write
-cmp -s "$work/once" "$work/docs/semantics.md" || fail "--write twice is not --write once"
+cmp -s "$work/once" "$work/docs/semantics-tests.md" || fail "--write twice is not --write once"
+rm "$work/docs/semantics-tests.md"
+refuses "docs/semantics-tests.md is out of date"
 
 make
 sed -i 's/^### S07 .*/### Seven/' "$work/docs/semantics.md"
@@ -53,10 +53,11 @@ make
 echo 'TEST_CASE("[S31] beyond") {}' >>"$work/tests/a/a.cpp"
 refuses "a test has the id S31"
 
-# A name that the source cuts in two, with two ids and a quote, is one name.
+# A name that the source cuts in two, with two ids and a quote, is one name of both rules.
 make
 printf 'TEST_CASE(\n    "[S03][S30] a \\"long\\" name, "\n    "cut in two", "[slow]") {}\n' >>"$work/tests/a/a.cpp"
 accepts --write
-grep -qxF -e '- `[S03][S30] a "long" name, cut in two`' "$work/docs/semantics.md" || fail "the long name"
+[[ $(grep -cxF -e '- a "long" name, cut in two (`tests/a/a.cpp`)' "$work/docs/semantics-tests.md") == 2 ]] ||
+  fail "the long name"
 accepts
 echo "$checks checks passed"
