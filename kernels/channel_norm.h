@@ -5,8 +5,8 @@
 // sample (group norm; instance norm with groups = c).
 //
 // Statistics and normalisation are kernels of their own, and so are the two halves of the backward
-// pass: moments and sums may come from elsewhere, from more samples than x has (docs/design.md,
-// "Batch norm over a whole cycle"). Statistics and sums are in the compute dtype (f32, or f64 for
+// pass: moments and sums may come from elsewhere, from more samples than x has
+// (docs/proposals/batch-norm-over-a-cycle.md). Statistics and sums are in the compute dtype (f32, or f64 for
 // f64), without gaps; weight and bias [c] and all gradients in x's or the compute dtype; a weight
 // or bias may have data == nullptr (1 and 0). Running statistics may have any floating dtype.
 // Order of sums: by shape and format alone.
