@@ -31,7 +31,7 @@ class Graph {
   /// Passes on what `work` throws; throws Error if CUDA refuses to capture it, or to run it.
   /// Nothing has been run on the device then, and optimizers are where they were before.
   static Graph capture(Device device, std::function<void()> work);
-  /// An empty graph: replaying it does nothing.
+  /// An empty graph, as one that was moved from: replaying it throws Error.
   Graph() noexcept;
   ~Graph();
   Graph(Graph&&) noexcept;

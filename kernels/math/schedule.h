@@ -57,7 +57,9 @@ FIRN_HD double schedule_at(const Piece* pieces, std::int64_t count, std::int64_t
   return piece_at(pieces[i], step - pieces[i].begin);
 }
 FIRN_HD inline double schedule_at(const ScheduleTable& table, std::int64_t step) {
-  return schedule_at(table.pieces, table.count, step);
+  // A table that was copied in may say anything: never read past its end.
+  const std::int64_t count = table.count < kMaxSchedulePieces ? table.count : kMaxSchedulePieces;
+  return schedule_at(table.pieces, count, step);
 }
 
 }  // namespace firn::math

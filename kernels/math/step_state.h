@@ -16,7 +16,8 @@ enum class StepStatus : std::int32_t {
   applied,
   skipped_empty,
   skipped_non_finite,
-  skipped_partner
+  skipped_partner,
+  skipped_no_gradients
 };
 
 /// What was not finite where a step was skipped for it. The loss is asked first: gradients of a
@@ -146,6 +147,7 @@ struct GradientSummary {
       0;                      ///< of the averaged gradient after clip_value; only where that is set
   double largest = 0;         ///< magnitude; only where the scale is being calibrated
   std::int64_t culprit = -1;  ///< first parameter with a non-finite gradient; -1: none
+  bool any = true;            ///< a parameter has received a gradient in the cycle
 };
 
 /// Decides the step. clip_value limits each element of the averaged gradient; clip_norm then scales
@@ -172,6 +174,10 @@ FIRN_HD inline void decide(StepState& s, const StepPolicy& policy, const Gradien
   }
   if (s.non_finite != NonFinite::none) {
     s.decision = StepStatus::skipped_non_finite;
+    return;
+  }
+  if (!g.any) {
+    s.decision = StepStatus::skipped_no_gradients;
     return;
   }
   const double norm = sqrt(policy.clip_value > 0 ? g.clipped_squares : s.norm_squared);

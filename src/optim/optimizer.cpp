@@ -5,8 +5,10 @@
 
 #include "autograd/node.h"
 #include "firn/losses.h"
+#include "firn/warning.h"
 #include "optim/optimizer_impl.h"
 #include "optim/schedule_table.h"
+#include "optim/state_check.h"
 
 namespace firn::optim {
 namespace {
@@ -40,9 +42,9 @@ StepOptions settle(const std::string& op, StepOptions o, const std::vector<Group
   return o;
 }
 
-Tensor host_memory() {
+Tensor host_memory(std::size_t bytes) {
   const OwnerScope owner(Owner::optimizer);
-  return zeros({5}, DType::i64, Device::cpu());
+  return zeros({static_cast<std::int64_t>(bytes / 8)}, DType::i64, Device::cpu());
 }
 
 math::StepPolicy step_policy(const StepOptions& o) {
@@ -55,7 +57,8 @@ Optimizer::Impl::Impl(const char* op, std::vector<GroupSetup> groups, const Sche
                       const StepOptions& step)
     : options(settle(op, step, groups)),
       policy(step_policy(options)),
-      progress_memory(host_memory()),
+      kind_memory(zeros({32}, DType::u8, Device::cpu())),
+      progress_memory(host_memory(sizeof(Progress))),
       at(*reinterpret_cast<Progress*>(progress_memory.mutable_view().as<std::int64_t>())),
       store(op, groups,
             {.masters = !options.stochastic_rounding,
@@ -68,6 +71,29 @@ Optimizer::Impl::Impl(const char* op, std::vector<GroupSetup> groups, const Sche
   kernels::optim_set_schedule(store.memory(), table_of(lr), store.stream());
   for (const Tensor& p : store.parameters())
     if (const auto& member = autograd::leaf_of(p)->member) join(member);
+  const std::string text = kind_of_state(store.op());
+  std::copy(text.begin(), text.end(), kind_memory.mutable_view().as<std::uint8_t>());
+  state_version = version_of_state();
+}
+
+std::uint32_t Optimizer::Impl::version_of_state() const noexcept {
+  return store.version_of_state() + progress_memory.storage()->version() +
+         kind_memory.storage()->version();
+}
+
+void Optimizer::Impl::adopt_state() {
+  const std::uint32_t version = version_of_state();
+  if (version == state_version || memory::capturing(store.device())) return;
+  const ParamStore::HostState s = store.host_state();
+  const auto* kind = kind_memory.view().as<char>();
+  lr = check_state(store.op(), {.kind = std::string(kind, kind_memory.bytes()),
+                                .update_counts = s.update_counts,
+                                .touched = s.touched,
+                                .schedule = s.schedule,
+                                .scaler = s.scaler,
+                                .step = s.step,
+                                .progress = at});
+  state_version = version;
 }
 
 Optimizer::Impl::~Impl() {
@@ -82,34 +108,39 @@ Optimizer::~Optimizer() = default;
 Optimizer::Optimizer(Optimizer&&) noexcept = default;
 Optimizer& Optimizer::operator=(Optimizer&&) noexcept = default;
 
+Optimizer::Impl& Optimizer::own() const {
+  FIRN_CHECK(impl_, "Optimizer", "use the optimizer that it was moved to",
+             "this optimizer was moved from: it has no parameters");
+  return *impl_;
+}
+
 void Optimizer::backward(const Loss& loss) {
   require_loss(loss);
-  FIRN_CHECK(!loss.coupled || (cycle_length() == 1 && impl_->at.micro_steps == 0),
-             impl_->store.op(),
+  FIRN_CHECK(!loss.coupled || (cycle_length() == 1 && own().at.micro_steps == 0), own().store.op(),
              "opt.step_two_pass(parts, encode, loss) computes it over the whole batch",
              "the loss couples the samples of its batch, so the gradients of micro-batches do not "
              "add up to that of the batch, and this cycle has {} micro-steps",
-             std::max(cycle_length(), impl_->at.micro_steps + 1));
+             std::max(cycle_length(), own().at.micro_steps + 1));
   run_backward(loss.sum, loss.weight, 0);
 }
 
 void Optimizer::require_loss(const Loss& loss) const {
-  const std::string& op = impl_->store.op();
+  const std::string& op = own().store.op();
   const Tensor& w = loss.weight;
   FIRN_CHECK(w.defined() && w.numel() == 1 && compute_dtype(w.dtype()) == w.dtype() &&
-                 is_floating(w.dtype()) && w.device() == impl_->store.device(),
+                 is_floating(w.dtype()) && w.device() == own().store.device(),
              op, "take the loss from a function of losses.h",
              "the loss's weight is {}, not an f32 or f64 scalar on {}",
-             w.defined() ? firn::describe(w) : "undefined", impl_->store.device());
+             w.defined() ? firn::describe(w) : "undefined", own().store.device());
 }
 
 void Optimizer::backward(const Tensor& sum, double weight) {
-  require_option(impl_->store.op().c_str(), "the weight of a loss", weight, 0);
+  require_option(own().store.op().c_str(), "the weight of a loss", weight, 0);
   run_backward(sum, Tensor(), weight);
 }
 
 void Optimizer::run_backward(const Tensor& sum, const Tensor& weight, double host_weight) {
-  ParamStore& store = impl_->store;
+  ParamStore& store = own().store;
   const std::string& op = store.op();
   FIRN_CHECK(sum.defined(), op, "", "the loss is undefined");
   FIRN_CHECK(
@@ -121,52 +152,53 @@ void Optimizer::run_backward(const Tensor& sum, const Tensor& weight, double hos
              "compute it from the parameters given to the optimizer, outside of NoGrad",
              "the loss {} requires no gradient", firn::describe(sum));
   check_ready();
-  impl_->remember_place();
-  const bool first = impl_->at.micro_steps == 0;
-  impl_->at_replay([first](Impl& i) {
+  own().remember_place();
+  const bool first = own().at.micro_steps == 0;
+  own().at_replay([first](Impl& i) {
     i.check_skips();
     i.check_ready();
     i.require_place((i.at.micro_steps == 0) == first);
   });
-  impl_->on_host([](Impl& i) { i.open_cycle(); });
+  own().on_host([](Impl& i) { i.open_cycle(); });
 
   // A new seed each time: autograd may keep it as somebody's gradient.
   const Tensor seed = empty(sum.shape(), sum.dtype(), sum.device());
   const bool recording = memory::capturing(store.device());
   std::vector<std::uint32_t> before;
   if (recording) before = store.contributions();
-  impl_->broken = true;
+  own().broken = true;
   const kernels::MicroStep begins{store.memory(),
-                                  impl_->policy,
+                                  own().policy,
                                   seed.mutable_view(),
                                   sum.view(),
                                   weight.defined() ? weight.view() : ConstView{},
                                   host_weight};
   if (!first) kernels::optim_begin(begins, store.arenas(), store.stream());
-  impl_->on_host([](Impl& i) { i.at.micro_steps += 1; });
+  own().on_host([](Impl& i) { i.at.micro_steps += 1; });
   {
-    const autograd::CycleScope cycle(*impl_);
+    const autograd::CycleScope cycle(own());
     if (first) {  // there is nothing in the arenas to express anew
       autograd::backward_from(sum, seed, begins);
     } else {
       firn::backward(sum, {.seed = seed, .retain_graph = false});
     }
   }
-  impl_->broken = false;
+  own().broken = false;
   store.note_gradients();
   if (recording)
-    impl_->at_replay([before = std::move(before), after = store.contributions()](Impl& i) {
+    own().at_replay([before = std::move(before), after = store.contributions()](Impl& i) {
       i.store.receive(before, after);
     });
 }
 
-void Optimizer::check_ready() const { impl_->check_ready(); }
+void Optimizer::check_ready() const { own().check_ready(); }
 
 void Optimizer::Impl::check_ready() {
   FIRN_CHECK(!broken, store.op(), "call zero_grad() to begin anew",
              "a backward pass of this cycle has failed half-way");
   FIRN_CHECK(!averaged, store.op(), "end the scope of use_ema() first",
              "the weights are their moving averages at the moment");
+  adopt_state();
   end_members();
   store.adopt_touched();
   store.check_parameters();
@@ -201,50 +233,61 @@ void Optimizer::Impl::remember_place() {
 bool Optimizer::Impl::count_call() {
   remember_place();
   open_cycle();
-  at.calls += 1;
+  const auto count = [](Impl& i) {
+    i.at.calls += 1;
+    i.at.counted = i.at.micro_steps;
+  };
+  count(*this);
   const bool ends = at.calls >= at.length;
-  at_replay([ends](Impl& i) {
+  at_replay([ends, count](Impl& i) {
     i.check_skips();
     i.check_ready();
     i.open_cycle();
     i.require_place((i.at.calls + 1 >= i.at.length) == ends);
-    i.at.calls += 1;
+    count(i);
   });
   return ends;
 }
 
 StepReport Optimizer::step() {
   check_ready();
-  FIRN_CHECK(!impl_->options.scaler.defined(), impl_->store.op(), "call step_all()",
+  Impl& i = own();
+  FIRN_CHECK(!i.options.scaler.defined(), i.store.op(), "call step_all()",
              "its loss scale is shared with other optimizers");
-  return impl_->count_call() ? end_cycle() : progress();
+  const bool due = i.has_new_micro_step();
+  i.at_replay([due](Impl& self) { self.require_place(self.has_new_micro_step() == due); });
+  if (!due) {
+    i.warn_of_empty_step();
+    return progress();
+  }
+  return i.count_call() ? end_cycle() : progress();
 }
 
 StepReport Optimizer::flush(Partial partial) {
   check_ready();
   if (partial == Partial::drop) zero_grad();
-  if (partial != Partial::apply || impl_->at.micro_steps == 0) return progress();
-  FIRN_CHECK(!impl_->options.scaler.defined(), impl_->store.op(), "call flush_all()",
+  if (partial != Partial::apply || own().at.micro_steps == 0) return progress();
+  FIRN_CHECK(!own().options.scaler.defined(), own().store.op(), "call flush_all()",
              "its loss scale is shared with other optimizers");
   return end_cycle();
 }
 
 StepReport Optimizer::progress() const {
-  return {impl_->store.step_state(), impl_->at.cycles, impl_->at.micro_steps};
+  return {own().store.step_state(), own().at.cycles, own().at.micro_steps};
 }
 
 StepReport Optimizer::last_report() const {
-  const Impl::Progress& at = impl_->at;
+  const Progress& at = own().at;
   if (at.calls > 0 || at.micro_steps > 0 || at.cycles == 0) return progress();
-  return {impl_->store.step_state(), at.cycles};
+  return {own().store.step_state(), at.cycles};
 }
 
 LossTotals Optimizer::loss_totals() const {
-  const math::StepState s = impl_->store.read_state();
+  const math::StepState s = own().store.read_state();
   return {s.loss_total, s.weight_total};
 }
 
-void Optimizer::Impl::decide() {
+bool Optimizer::Impl::decide() {
   remember_place();
   store.note_gradients();  // set_grad() may have dropped one since
   const bool recorded = store.upload_touched();
@@ -260,6 +303,23 @@ void Optimizer::Impl::decide() {
       }
     });
   kernels::optim_norm(store.memory(), store.arenas(), policy, store.stream());
+  const auto& touched = store.touched();
+  return at.micro_steps == 0 || std::find(touched.begin(), touched.end(), 1) != touched.end();
+}
+
+void Optimizer::Impl::warn_if_unreached(bool reached) {
+  if (reached || warned_unreached) return;
+  warned_unreached = true;
+  warn(store.op(), fmt::format("no gradient has reached any parameter: {}", store.names()),
+       "compute the loss from these parameters: a copied or frozen model, detach() or NoGrad cuts "
+       "the way to them");
+}
+
+void Optimizer::Impl::warn_of_empty_step() {
+  if (warned_empty) return;
+  warned_empty = true;
+  warn(store.op(), "step() was called without a backward() since the last one: it does nothing",
+       "call opt.backward(loss) first; loss.backward() does not count");
 }
 
 void Optimizer::Impl::commit(bool moves_scale) {
@@ -310,11 +370,13 @@ std::int64_t Optimizer::Impl::micro_steps() const noexcept {
 }
 
 StepReport Optimizer::end_cycle() {
-  impl_->check_skips();  // on a device, of cycles before
-  impl_->decide();
-  impl_->commit(true);
-  StepReport report(impl_->store.step_state(), impl_->at.cycles);
-  impl_->check_skips();
+  Impl& i = own();
+  i.check_skips();  // on a device, of cycles before
+  const bool reached = i.decide();
+  i.commit(true);
+  StepReport report(i.store.step_state(), i.at.cycles);
+  i.check_skips();
+  i.warn_if_unreached(reached);
   return report;
 }
 
@@ -341,55 +403,56 @@ void Optimizer::Impl::check_skips() {
 }
 
 void Optimizer::zero_grad() {
-  impl_->end_members();
-  impl_->remember_place();
-  impl_->drop_members();
-  impl_->store.begin_cycle();
-  kernels::optim_reset(impl_->store.memory(), impl_->store.stream());
-  impl_->at_replay([](Impl& i) { i.store.begin_cycle(); });
-  impl_->on_host([](Impl& i) {
+  own().end_members();
+  own().remember_place();
+  own().drop_members();
+  own().store.begin_cycle();
+  kernels::optim_reset(own().store.memory(), own().store.stream());
+  own().at_replay([](Impl& i) { i.store.begin_cycle(); });
+  own().on_host([](Impl& i) {
     i.broken = false;
     i.close_cycle();
   });
 }
 
 void Optimizer::set_epoch(std::int64_t epoch) {
-  FIRN_CHECK(epoch >= 0, impl_->store.op(), "", "the epoch is {}", epoch);
-  impl_->options.accumulate.at(epoch);  // throws now rather than in the next cycle
-  impl_->at.epoch = epoch;
+  FIRN_CHECK(epoch >= 0, own().store.op(), "", "the epoch is {}", epoch);
+  own().options.accumulate.at(epoch);  // throws now rather than in the next cycle
+  own().at.epoch = epoch;
 }
 
 std::int64_t Optimizer::cycle_length() const {
-  return impl_->at.length > 0 ? impl_->at.length : impl_->options.accumulate.at(impl_->at.epoch);
+  return own().at.length > 0 ? own().at.length : own().options.accumulate.at(own().at.epoch);
 }
 
-std::int64_t Optimizer::cycle_position() const { return impl_->at.calls; }
+std::int64_t Optimizer::cycle_position() const { return own().at.calls; }
 
-double Optimizer::lr() const { return impl_->store.read_state().learning_rate; }
+double Optimizer::lr() const { return own().store.read_state().learning_rate; }
 
 void Optimizer::set_lr(double lr) {
-  require_option(impl_->store.op().c_str(), "lr", lr, 0);
+  require_option(own().store.op().c_str(), "lr", lr, 0);
   set_lr(Schedule(lr));
 }
 
 void Optimizer::set_lr(const Schedule& lr) {
-  impl_->lr = lr;
-  kernels::optim_set_schedule(impl_->store.memory(), table_of(lr), impl_->store.stream());
+  own().lr = lr;
+  kernels::optim_set_schedule(own().store.memory(), table_of(lr), own().store.stream());
 }
 
-std::vector<Tensor> Optimizer::parameters() const { return impl_->store.parameters(); }
+std::vector<Tensor> Optimizer::parameters() const { return own().store.parameters(); }
 
 void Optimizer::refresh_masters() {
-  FIRN_CHECK(!impl_->averaged, impl_->store.op(), "end the scope of use_ema() first",
+  FIRN_CHECK(!own().averaged, own().store.op(), "end the scope of use_ema() first",
              "the weights are their moving averages at the moment");
-  impl_->store.refresh_masters();
+  own().store.refresh_masters();
 }
 
 std::vector<NamedState> Optimizer::state() const {
-  impl_->store.adopt_touched();
-  impl_->store.upload_touched();
-  std::vector<NamedState> out = impl_->store.state();
-  out.push_back({"cycle", impl_->progress_memory});
+  own().store.adopt_touched();
+  own().store.upload_touched();
+  std::vector<NamedState> out = own().store.state();
+  out.push_back({"cycle", own().progress_memory});
+  out.push_back({"kind", own().kind_memory});
   return out;
 }
 

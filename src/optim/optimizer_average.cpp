@@ -9,33 +9,37 @@
 namespace firn::optim {
 
 std::vector<Tensor> Optimizer::ema() const {
-  FIRN_CHECK(impl_->options.ema > 0, impl_->store.op(), "set StepOptions::ema",
+  FIRN_CHECK(own().options.ema > 0, own().store.op(), "set StepOptions::ema",
              "no moving averages are kept");
-  return impl_->store.averages();
+  return own().store.averages();
 }
 
 AveragedWeights Optimizer::use_ema() {
   ema();  // throws where there are none
   check_ready();
-  return AveragedWeights(*impl_);
+  return AveragedWeights(own());
 }
 
-AveragedWeights::AveragedWeights(Optimizer::Impl& impl) : impl_(impl) {
-  const std::vector<Tensor> parameters = impl.store.parameters();
+AveragedWeights::AveragedWeights(Optimizer::Impl& impl)
+    : optimizer_(impl.self), parameters_(impl.store.parameters()) {
   const std::vector<Tensor> averages = impl.store.averages();
-  for (const Tensor& p : parameters) weights_.push_back(p.detach().clone());
-  for (std::size_t i = 0; i < parameters.size(); ++i)
-    kernels::copy(averages[i].view(), parameters[i].mutable_view(), impl.store.stream());
+  for (const Tensor& p : parameters_) weights_.push_back(p.detach().clone());
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    kernels::copy(averages[i].view(), parameters_[i].mutable_view(), impl.store.stream());
   impl.store.bump_all_versions("use_ema");
   impl.averaged = true;
 }
 
 AveragedWeights::~AveragedWeights() {
-  const std::vector<Tensor> parameters = impl_.store.parameters();
-  for (std::size_t i = 0; i < parameters.size(); ++i)
-    kernels::copy(weights_[i].view(), parameters[i].mutable_view(), impl_.store.stream());
-  impl_.store.bump_all_versions("the end of use_ema");
-  impl_.averaged = false;
+  try {
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      const Tensor& p = parameters_[i];
+      kernels::copy(weights_[i].view(), p.mutable_view(), current_stream(p.device()));
+      p.storage()->bump_version("the end of use_ema");
+    }
+  } catch (const Error&) {  // NOLINT: the device is lost
+  }
+  if (const auto optimizer = optimizer_.lock()) (*optimizer)->averaged = false;
 }
 
 namespace {
@@ -76,7 +80,7 @@ GradientHealth look(const T* g, std::int64_t n, double to_mean, double scale,
 }  // namespace
 
 std::vector<GradientHealth> Optimizer::health(DType dtype) const {
-  const ParamStore& store = impl_->store;
+  const ParamStore& store = own().store;
   FIRN_CHECK(dtype == DType::f16 || dtype == DType::bf16, store.op(), "ask for f16 or bf16",
              "the health of gradients as {} is not known", dtype);
   const Limits limits = dtype == DType::f16 ? Limits{0x1p-14, 0x1p-25, max_of(dtype)}

@@ -14,35 +14,35 @@ constexpr int kMaxReplays = 64;
 
 void Optimizer::restore_on_replay(std::vector<Tensor> buffers) {
   for (std::size_t i = 0; i < buffers.size(); ++i)
-    FIRN_CHECK(buffers[i].defined(), impl_->store.op(), "", "buffer {} is undefined", i);
-  impl_->replayed = std::move(buffers);
+    FIRN_CHECK(buffers[i].defined(), own().store.op(), "", "buffer {} is undefined", i);
+  own().replayed = std::move(buffers);
 }
 
 void Optimizer::require_no_cycle() const {
-  const std::string& op = impl_->store.op();
-  FIRN_CHECK(impl_->at.micro_steps == 0 && impl_->at.calls == 0, op,
+  const std::string& op = own().store.op();
+  FIRN_CHECK(own().at.micro_steps == 0 && own().at.calls == 0, op,
              "end it with step() or flush(), or drop it with zero_grad()",
-             "a cycle is under way: it has {} micro-steps", impl_->at.micro_steps);
+             "a cycle is under way: it has {} micro-steps", own().at.micro_steps);
   check_ready();
-  FIRN_CHECK(!impl_->options.scaler.defined(), op, "call backward() of each and step_all()",
+  FIRN_CHECK(!own().options.scaler.defined(), op, "call backward() of each and step_all()",
              "its loss scale is shared with other optimizers");
 }
 
 StepReport Optimizer::step(std::int64_t micro_steps,
                            const std::function<Loss(std::int64_t i)>& micro_batch) {
-  FIRN_CHECK(micro_steps >= 1, impl_->store.op(), "", "{} micro-steps make no cycle", micro_steps);
+  FIRN_CHECK(micro_steps >= 1, own().store.op(), "", "{} micro-steps make no cycle", micro_steps);
   require_no_cycle();
-  const LossScale& scale = impl_->options.loss_scale;
+  const LossScale& scale = own().options.loss_scale;
   const bool replay = scale.kind() == LossScale::Kind::dynamic &&
                       scale.options().on_overflow == OverflowPolicy::replay;
   if (replay)
-    memory::refuse_capture(impl_->store.op().c_str(), impl_->store.device(),
+    memory::refuse_capture(own().store.op().c_str(), own().store.device(),
                            "whether a cycle is computed again is decided by the host");
   std::optional<ReplayPoint> start;
-  if (replay) start.emplace(impl_->replayed);
+  if (replay) start.emplace(own().replayed);
   for (int attempt = 0;; ++attempt) {
     try {
-      impl_->on_host([micro_steps](Impl& impl) { impl.at.length = micro_steps; });
+      own().on_host([micro_steps](Impl& impl) { impl.at.length = micro_steps; });
       for (std::int64_t i = 0; i < micro_steps; ++i) backward(micro_batch(i));
     } catch (...) {
       zero_grad();
@@ -61,7 +61,7 @@ StepReport Optimizer::step(std::int64_t micro_steps,
 
 StepReport Optimizer::step(std::int64_t samples, std::int64_t micro_batch,
                            const std::function<Loss(std::int64_t first, std::int64_t last)>& loss) {
-  const std::string& op = impl_->store.op();
+  const std::string& op = own().store.op();
   FIRN_CHECK(samples >= 1 && micro_batch >= 1, op, "",
              "{} samples cannot be cut into micro-batches of {}", samples, micro_batch);
   return step((samples + micro_batch - 1) / micro_batch, [&](std::int64_t i) {

@@ -23,13 +23,13 @@ std::string describe_scale(const LossScale& s, bool shared) {
 }  // namespace
 
 double Optimizer::loss_scale() const {
-  return impl_->policy.scale.scaled ? impl_->scaler.scale() : 1;
+  return own().policy.scale.scaled ? own().scaler.scale() : 1;
 }
 
 void Optimizer::set_loss_scale(double scale) {
-  const ParamStore& store = impl_->store;
-  check_scale(store.op().c_str(), impl_->options.loss_scale, scale);
-  kernels::optim_set_scale(store.memory(), scale, impl_->policy.scale, store.stream());
+  const ParamStore& store = own().store;
+  check_scale(store.op().c_str(), own().options.loss_scale, scale);
+  kernels::optim_set_scale(store.memory(), scale, own().policy.scale, store.stream());
 }
 
 // ---- Optimizers that share a scale ----
@@ -49,11 +49,11 @@ std::vector<kernels::StepMemory> Optimizer::Joint::memories(
   std::vector<kernels::StepMemory> out;
   for (const Optimizer* o : optimizers) {
     FIRN_CHECK(o, op, "", "optimizer {} is a null pointer", out.size());
-    const kernels::StepMemory memory = o->impl_->store.memory();
+    const kernels::StepMemory memory = o->own().store.memory();
     for (const kernels::StepMemory& m : out)
       FIRN_CHECK(m.state.data != memory.state.data, op, "", "optimizer {} is given twice",
                  out.size());
-    FIRN_CHECK(o->impl_->options.scaler.defined() &&
+    FIRN_CHECK(o->own().options.scaler.defined() &&
                    (out.empty() || memory.scaler.data == out.front().scaler.data),
                op, "give one LossScaler to the StepOptions of all",
                "optimizer {} does not share its loss scale with the others", out.size());
@@ -66,17 +66,20 @@ std::vector<kernels::StepMemory> Optimizer::Joint::memories(
 std::vector<StepReport> Optimizer::Joint::end_cycles(
     std::initializer_list<Optimizer*> optimizers, const std::vector<kernels::StepMemory>& memories,
     SkipPolicy policy) {
-  const Impl& first = *(*optimizers.begin())->impl_;
+  const Impl& first = (*optimizers.begin())->own();
   const std::span<const kernels::StepMemory> all(memories);
-  for (const Optimizer* o : optimizers) o->impl_->check_skips();
-  for (const Optimizer* o : optimizers) o->impl_->decide();
+  for (const Optimizer* o : optimizers) o->own().check_skips();
+  std::vector<bool> reached;
+  for (const Optimizer* o : optimizers) reached.push_back(o->own().decide());
   if (policy == SkipPolicy::all) kernels::optim_join(all, first.store.stream());
-  for (const Optimizer* o : optimizers) o->impl_->commit(false);
+  for (const Optimizer* o : optimizers) o->own().commit(false);
   kernels::optim_move_scale(all, first.policy.scale, first.store.stream());
   std::vector<StepReport> out;
   for (const Optimizer* o : optimizers)
-    out.emplace_back(o->impl_->store.step_state(), o->impl_->at.cycles);
-  for (const Optimizer* o : optimizers) o->impl_->check_skips();
+    out.emplace_back(o->own().store.step_state(), o->own().at.cycles);
+  for (const Optimizer* o : optimizers) o->own().check_skips();
+  std::size_t index = 0;
+  for (const Optimizer* o : optimizers) o->own().warn_if_unreached(reached[index++]);
   return out;
 }
 
@@ -84,10 +87,17 @@ std::vector<StepReport> step_all(std::initializer_list<Optimizer*> optimizers, S
   constexpr const char* kOp = "step_all";
   const std::vector<kernels::StepMemory> memories = Optimizer::Joint::memories(kOp, optimizers);
   std::size_t index = 0;
-  bool ends = false;
+  bool ends = false, due = false;
+  for (const Optimizer* o : optimizers) due = due || o->own().has_new_micro_step();
+  if (!due) {
+    (*optimizers.begin())->own().warn_of_empty_step();
+    std::vector<StepReport> out;
+    for (const Optimizer* o : optimizers) out.push_back(o->progress());
+    return out;
+  }
   for (const Optimizer* o : optimizers) {
-    o->impl_->open_cycle();
-    const bool last = o->impl_->at.calls + 1 >= o->impl_->at.length;
+    o->own().open_cycle();
+    const bool last = o->own().at.calls + 1 >= o->own().at.length;
     if (index == 0) ends = last;
     FIRN_CHECK(last == ends, kOp, "give all the same `accumulate`",
                "optimizer {} is at another place of its cycle than optimizer 0", index);
@@ -96,7 +106,7 @@ std::vector<StepReport> step_all(std::initializer_list<Optimizer*> optimizers, S
   if (ends) return Optimizer::Joint::end_cycles(optimizers, memories, policy);
   std::vector<StepReport> out;
   for (const Optimizer* o : optimizers) {
-    o->impl_->count_call();
+    o->own().count_call();
     out.push_back(o->progress());
   }
   return out;
@@ -109,7 +119,7 @@ std::vector<StepReport> flush_all(std::initializer_list<Optimizer*> optimizers, 
   std::int64_t micro_steps = 0;
   for (Optimizer* o : optimizers) {
     if (partial == Partial::drop) o->zero_grad();
-    micro_steps += o->impl_->at.micro_steps;
+    micro_steps += o->own().at.micro_steps;
   }
   if (partial == Partial::apply && micro_steps > 0)
     return Optimizer::Joint::end_cycles(optimizers, memories, policy);
@@ -119,9 +129,9 @@ std::vector<StepReport> flush_all(std::initializer_list<Optimizer*> optimizers, 
 }
 
 std::string Optimizer::describe(std::int64_t micro_batch) const {
-  const StepOptions& o = impl_->options;
+  const StepOptions& o = own().options;
   const std::int64_t n = cycle_length();
-  std::string out = impl_->store.op() + ": ";
+  std::string out = own().store.op() + ": ";
   if (micro_batch > 0) {
     out += fmt::format("{} x {} = {} samples per step", micro_batch, n, micro_batch * n);
   } else {
@@ -129,7 +139,7 @@ std::string Optimizer::describe(std::int64_t micro_batch) const {
   }
   std::string types;
   for (const DType t : {DType::f16, DType::bf16, DType::f32, DType::f64})
-    for (const Tensor& p : impl_->store.parameters())
+    for (const Tensor& p : own().store.parameters())
       if (p.dtype() == t) {
         types += fmt::format("{}{} parameters", types.empty() ? "" : ", ", to_string(t));
         if (t == DType::f16 || t == DType::bf16)
@@ -140,7 +150,7 @@ std::string Optimizer::describe(std::int64_t micro_batch) const {
   if (o.clip_value > 0) out += fmt::format(", clip value {:.6g}", o.clip_value);
   if (o.clip_norm > 0) out += fmt::format(", clip norm {:.6g}", o.clip_norm);
   if (o.ema > 0) out += fmt::format(", average of weights {:.6g}", o.ema);
-  return out + ", lr " + impl_->lr.describe();
+  return out + ", lr " + own().lr.describe();
 }
 
 }  // namespace firn::optim

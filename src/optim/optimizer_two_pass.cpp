@@ -63,14 +63,14 @@ Tensor joined(const std::string& op, const std::vector<Part>& parts) {
 StepReport Optimizer::step_two_pass(std::int64_t parts,
                                     const std::function<Tensor(std::int64_t i)>& encode,
                                     const std::function<Loss(const Tensor& all)>& loss) {
-  const std::string& op = impl_->store.op();
+  const std::string& op = own().store.op();
   FIRN_CHECK(parts >= 1, op, "", "{} parts make no batch", parts);
   require_no_cycle();
-  memory::refuse_capture(op.c_str(), impl_->store.device(),
+  memory::refuse_capture(op.c_str(), own().store.device(),
                          "the host puts random numbers back between the two passes");
 
   // What the first pass changes is put back: the second will change it again.
-  const ReplayPoint start(impl_->replayed);
+  const ReplayPoint start(own().replayed);
   std::vector<Part> first_pass;
   try {
     const NoGrad guard;
@@ -90,8 +90,8 @@ StepReport Optimizer::step_two_pass(std::int64_t parts,
   Tensor all = joined(op, first_pass);
   all.set_requires_grad();
   const RandomKey after = default_generator().get();
-  const PartsOf of_this_step(impl_->parts, parts);
-  const autograd::CycleScope cycle(*impl_);
+  const PartsOf of_this_step(own().parts, parts);
+  const autograd::CycleScope cycle(own());
   try {
     const Loss whole = loss(all);
     require_loss(whole);
@@ -99,7 +99,7 @@ StepReport Optimizer::step_two_pass(std::int64_t parts,
     const Tensor gradient = all.grad();
     FIRN_CHECK(gradient.defined(), op, "compute the loss from its argument",
                "the loss does not depend on the encodings {}", firn::describe(all));
-    impl_->broken = true;
+    own().broken = true;
     std::int64_t at = 0;
     for (std::int64_t i = 0; i < parts; ++i) {
       const Part& p = first_pass[static_cast<std::size_t>(i)];
@@ -112,8 +112,8 @@ StepReport Optimizer::step_two_pass(std::int64_t parts,
       at += again.shape()[0];
     }
     default_generator().set(after);
-    impl_->broken = false;
-    impl_->store.note_gradients();
+    own().broken = false;
+    own().store.note_gradients();
   } catch (...) {
     default_generator().set(after);
     start.restore_tensors();

@@ -299,6 +299,28 @@ math::StepState ParamStore::read_state() const {
   return s;
 }
 
+ParamStore::HostState ParamStore::host_state() const {
+  HostState out;
+  out.update_counts.resize(parameters_.size());
+  out.touched.resize(parameters_.size());
+  const auto read = [&](void* to, const Tensor& from) {
+    copy_bytes(to, Device::cpu(), from.impl()->data(), device_, from.bytes());
+  };
+  read(out.update_counts.data(), counts_);
+  read(out.touched.data(), touched_);
+  read(&out.schedule, schedule_);
+  read(&out.scaler, scaler_);
+  read(&out.step, step_state_);
+  return out;
+}
+
+std::uint32_t ParamStore::version_of_state() const noexcept {
+  std::uint32_t version = 0;
+  for (const Tensor* t : {&step_state_, &touched_, &counts_, &schedule_, &scaler_})
+    version += t->storage()->version();
+  return version;
+}
+
 math::StepOutcome ParamStore::last_seen() const {
   if (!watch_) return read_state().last;
   return *static_cast<const math::StepOutcome*>(watch_->data());
@@ -402,6 +424,20 @@ void ParamStore::refresh_masters() {
 std::vector<Tensor> ParamStore::parameters() const {
   std::vector<Tensor> out;
   for (const Parameter& p : parameters_) out.push_back(p.tensor);
+  return out;
+}
+
+std::string ParamStore::label(std::size_t i) const {
+  const Parameter& p = parameters_[i];
+  return fmt::format("parameter {}, {}", i, describe(p.tensor));
+}
+
+std::string ParamStore::names() const {
+  constexpr std::size_t kMost = 8;
+  std::string out;
+  for (std::size_t i = 0; i < std::min(parameters_.size(), kMost); ++i)
+    out += (i > 0 ? "; " : "") + label(i);
+  if (parameters_.size() > kMost) out += fmt::format("; and {} more", parameters_.size() - kMost);
   return out;
 }
 

@@ -58,6 +58,18 @@ class ParamStore {
   /// of the last one. Only of a store that is watched.
   math::StepOutcome last_seen() const;
 
+  /// What the state says in total, on the host. Waits for the device.
+  struct HostState {
+    std::vector<std::int64_t> update_counts;
+    std::vector<std::uint8_t> touched;
+    math::ScheduleTable schedule;
+    math::ScalerState scaler;
+    math::StepState step;
+  };
+  HostState host_state() const;
+  /// Changes if one of the tensors behind this is written from outside.
+  std::uint32_t version_of_state() const noexcept;
+
   /// Throws Error where a parameter was moved to other memory since the optimizer was made, or has
   /// got a gradient otherwise than between two calls of note_gradients().
   void check_parameters() const;
@@ -90,6 +102,10 @@ class ParamStore {
   void bump_all_versions(const char* what) noexcept;
 
   std::vector<Tensor> parameters() const;
+  /// "parameter 3", for errors.
+  std::string label(std::size_t i) const;
+  /// The labels of all, or of the first ones and how many more there are.
+  std::string names() const;
   /// Empty where no averages are kept.
   std::vector<Tensor> averages() const;
   /// The accumulated gradient of parameter i, or undefined where it has received none in the cycle.

@@ -20,6 +20,8 @@ StepStatus status_of(math::StepStatus s) {
       return StepStatus::skipped_empty;
     case math::StepStatus::skipped_partner:
       return StepStatus::skipped_partner;
+    case math::StepStatus::skipped_no_gradients:
+      return StepStatus::skipped_no_gradients;
     default:
       return StepStatus::skipped_non_finite;
   }
@@ -98,7 +100,9 @@ std::string to_string(const StepReport& r) {
     case StepStatus::skipped_empty:
       return "skipped: the losses' weights add up to 0";
     case StepStatus::skipped_partner:
-      return "skipped: the step of another optimizer was";
+      return "skipped: another optimizer's step was skipped";
+    case StepStatus::skipped_no_gradients:
+      return "skipped: no parameter has received a gradient";
     default:
       break;
   }

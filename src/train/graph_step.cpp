@@ -3,6 +3,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/check.h"
 #include "firn/graph.h"
 #include "firn/optim/optimizer.h"
 #include "firn/stream.h"
@@ -41,16 +42,22 @@ Step::~Step() = default;
 Step::Step(Step&&) noexcept = default;
 Step& Step::operator=(Step&&) noexcept = default;
 
+Step::Impl& Step::own() const {
+  FIRN_CHECK(impl_, "graph", "use the Step that it was moved to",
+             "this graph::Step was moved from: it has no work");
+  return *impl_;
+}
+
 std::int64_t Step::variant() const {
-  const std::int64_t given = impl_->variant ? impl_->variant() : 0;
-  if (!impl_->optimizer) return given;
-  const std::int64_t at = impl_->optimizer->cycle_position();
-  const bool first = at == 0, last = at + 1 == impl_->optimizer->cycle_length();
+  const std::int64_t given = own().variant ? own().variant() : 0;
+  if (!own().optimizer) return given;
+  const std::int64_t at = own().optimizer->cycle_position();
+  const bool first = at == 0, last = at + 1 == own().optimizer->cycle_length();
   return 4 * given + 2 * first + last;
 }
 
 void Step::operator()() {
-  Impl& m = *impl_;
+  Impl& m = own();
   if (m.device.is_cpu()) return m.work();
   Impl::Variant& v = m.variants[variant()];
   if (v.recorded) return v.graph.replay();
@@ -63,11 +70,11 @@ void Step::operator()() {
   v.recorded = true;
 }
 
-void Step::reset() noexcept { impl_->variants.clear(); }
+void Step::reset() { own().variants.clear(); }
 
-const Graph* Step::graph(std::int64_t variant) const noexcept {
-  const auto it = impl_->variants.find(variant);
-  return it != impl_->variants.end() && it->second.recorded ? &it->second.graph : nullptr;
+const Graph* Step::graph(std::int64_t variant) const {
+  const auto it = own().variants.find(variant);
+  return it != own().variants.end() && it->second.recorded ? &it->second.graph : nullptr;
 }
 
 }  // namespace firn::graph

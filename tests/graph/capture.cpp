@@ -54,7 +54,9 @@ TEST_CASE("graph: records, runs once, and replays on new data", "[graph]") {
   moved.replay();
   CHECK(values_of(y) == repeated(2, 1000));
   Graph none;
-  none.replay();
+  CHECK(error_of([&] { none.replay(); }).find("this graph is empty") != std::string::npos);
+  CHECK(error_of([&] { g.replay(); }).find("moved from") !=
+        std::string::npos);  // NOLINT: that is the point
   CHECK(none.nodes() == 0);
   CHECK(none.summary() == "empty");
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "firn/firn.h"
+#include "firn/warning.h"
 #include "support/catch.h"
 #include "support/values.h"
 
@@ -17,6 +18,29 @@ inline Tensor parameter(const std::vector<double>& values, const Shape& shape, D
   t.set_requires_grad();
   return t;
 }
+
+/// Whether `text` has all of `parts`; says which one it lacks.
+inline bool mentions(const std::string& text, std::initializer_list<const char*> parts) {
+  for (const char* part : parts)
+    if (text.find(part) == std::string::npos) {
+      UNSCOPED_INFO("\"" << text << "\" does not say \"" << part << "\"");
+      return false;
+    }
+  return true;
+}
+
+/// While alive, warnings go here.
+class Warnings {
+ public:
+  Warnings() : before_(set_warning_handler([this](const std::string& t) { texts.push_back(t); })) {}
+  ~Warnings() { set_warning_handler(before_); }
+  Warnings(const Warnings&) = delete;
+  Warnings& operator=(const Warnings&) = delete;
+  std::vector<std::string> texts;
+
+ private:
+  WarningHandler before_;
+};
 
 /// An objective with gradient `gradient` (repeated where it holds one value) for w.
 inline Tensor objective(const Tensor& w, std::vector<double> gradient) {

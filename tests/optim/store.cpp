@@ -11,15 +11,6 @@ using optim::Adam;
 using optim::AdamW;
 using optim::SGD;
 
-bool mentions(const std::string& text, std::initializer_list<const char*> parts) {
-  for (const char* part : parts)
-    if (text.find(part) == std::string::npos) {
-      UNSCOPED_INFO("\"" << text << "\" does not say \"" << part << "\"");
-      return false;
-    }
-  return true;
-}
-
 TEST_CASE("slices of the arenas begin at multiples of 64 bytes") {
   std::vector<Tensor> p;
   for (const DType dtype : {f32, f16, f64, f32, bf16, f16})

@@ -159,13 +159,13 @@ TEST_CASE("[S24] the place in the cycle is part of the state") {
   Tensor w = parameter({1}, {1});
   optim::SGD opt({w}, {}, {.accumulate = {{0, 2}, {3, 5}}});
   const auto cycle = [&] { return values_of(state_of(opt, "cycle")); };
-  CHECK(cycle() == std::vector<double>{0, 0, 0, 0, 0});
+  CHECK(cycle() == std::vector<double>{0, 0, 0, 0, 0, 0});
   for (int i = 0; i < 3; ++i) {
     opt.backward(objective(w, {1}));
     opt.step();
   }
   opt.set_epoch(3);
-  CHECK(cycle() == std::vector<double>{1, 3, 2, 1, 1});
+  CHECK(cycle() == std::vector<double>{1, 3, 2, 1, 1, 1});
 }
 
 TEST_CASE("[S21] the step of an optimizer with every option needs no memory") {

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "firn/nn/batch_norm.h"
-#include "firn/warning.h"
 #include "semantics/mlp.h"
 #include "semantics/spoil.h"
 
@@ -55,19 +54,6 @@ inline Batch batch_of(std::uint64_t seed, DType dtype = f32, std::int64_t n = kB
 inline Loss loss_of(Net& net, const Batch& b, std::int64_t from, std::int64_t to) {
   return cross_entropy(net(b.x.slice(0, from, to)), b.y.slice(0, from, to));
 }
-
-/// While alive, warnings go here.
-class Warnings {
- public:
-  Warnings() : before_(set_warning_handler([this](const std::string& t) { texts.push_back(t); })) {}
-  ~Warnings() { set_warning_handler(before_); }
-  Warnings(const Warnings&) = delete;
-  Warnings& operator=(const Warnings&) = delete;
-  std::vector<std::string> texts;
-
- private:
-  WarningHandler before_;
-};
 
 /// A cycle in micro-batches of these sizes, up to its step().
 inline optim::StepReport cycle(optim::Optimizer& opt, Net& net, const Batch& b,

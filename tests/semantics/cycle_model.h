@@ -42,13 +42,15 @@ class CycleModel {
   void backward(double gradient, double sample_weight, bool finite) {
     open_cycle();
     ++micro_steps;
+    due_call_ = true;
     cycle_weight_ += sample_weight;
     sum_ += gradient;
     finite_ = finite_ && finite;
   }
 
   Status step() {
-    open_cycle();
+    if (!due_call_) return Status::accumulating;  // no backward() since the last call
+    due_call_ = false;
     return ++calls_ < due_ ? Status::accumulating : end();
   }
 
@@ -102,13 +104,14 @@ class CycleModel {
     micro_steps = due_ = calls_ = 0;
     cycle_weight_ = sum_ = 0;
     finite_ = true;
+    due_call_ = false;
   }
 
   ByEpoch accumulate_;
   optim::DynamicLossScale options_;
   std::int64_t tolerance_, clean_ = 0, due_ = 0, calls_ = 0, epoch_ = 0;
   double cycle_weight_ = 0, sum_ = 0;
-  bool finite_ = true;
+  bool finite_ = true, due_call_ = false;
 };
 
 }  // namespace firn::testing

@@ -75,9 +75,11 @@ int first_difference(Rng& rng) {
       m.finite = true;
     }
     std::vector<optim::StepReport> reports;
-    for (std::int64_t micro_step = 0; micro_step < length; ++micro_step) {
+    for (std::int64_t micro_step = 0; micro_step < length;) {
+      bool any = false;
       for (Collected& m : members) {
         if (rng.below(5) == 0) continue;
+        any = true;
         const double gradient = rng.uniform(-1, 1), weight = double(rng.below(3));
         const bool bad = rng.below(8) == 0;
         const Tensor sum = objective(m.w, {gradient});
@@ -87,8 +89,9 @@ int first_difference(Rng& rng) {
         m.finite = m.finite && !bad;
       }
       reports = step();
+      micro_step += any ? 1 : 0;  // without a backward() in any, the call does not count
       for (const optim::StepReport& r : reports)
-        if (r.accumulating() != (micro_step + 1 < length)) return cycle;
+        if (r.accumulating() != (micro_step < length)) return cycle;
     }
 
     bool overflow = false, applied = false;
@@ -116,6 +119,7 @@ int first_difference(Rng& rng) {
 
 TEST_CASE("[S16] random cycles of optimizers that share a scale agree with a plain model") {
   int differing = 0;
+  const Warnings warnings;  // of calls of step_all() without a backward()
   for (int i = 0, n = sequences(); i < n && differing == 0; ++i) {
     Rng rng(static_cast<std::uint64_t>(i));
     const int cycle = first_difference(rng);

@@ -83,6 +83,7 @@ class Optimizer {
  public:
   /// The parameters keep their values and can be given to another optimizer.
   virtual ~Optimizer();
+  /// An optimizer that was moved from can be destroyed or assigned to; all else throws Error.
   Optimizer(Optimizer&&) noexcept;
   Optimizer& operator=(Optimizer&&) noexcept;
 
@@ -99,9 +100,10 @@ class Optimizer {
   /// Every N-th call since the cycle began, N = StepOptions::accumulate, ends the cycle: divides
   /// the accumulated gradients by the accumulated weight, checks that all are finite, clips,
   /// updates, and sets them to zero. A parameter that received no gradient in the cycle is not
-  /// touched: no decay, no momentum. If a gradient or the loss is not finite, or the weight is 0,
-  /// the step is skipped and nothing but the gradients and the loss scale changes. Other calls only
-  /// report.
+  /// touched: no decay, no momentum. If a gradient or the loss is not finite, the weight is 0, or
+  /// no parameter received a gradient, the step is skipped: nothing but the gradients and the loss
+  /// scale changes. Other calls only report. A call without a backward() since the last one does
+  /// not count: it reports `accumulating`, and the first such call warns.
   ///
   /// Throws as backward() does; and, once the cycle is over, where max_skips steps in a row were
   /// skipped for a value that was not finite. On a device nobody waits to see that: the error comes
@@ -199,8 +201,10 @@ class Optimizer {
   /// ".master",
   /// ".ema", ".momentum", ".first_moment", ...; "update_counts" (i64 per parameter: bias
   /// corrections count the updates of each), "touched", "cycle" (i64 on the CPU: cycles ended,
-  /// epoch, length of the cycle under way, calls of step() and micro-steps in it); and
-  /// "step_state", "loss_scale" and "schedule", whose bytes are this version's own.
+  /// epoch, length of the cycle under way, calls of step() and micro-steps in it, and the
+  /// micro-steps at the last of these calls), "kind" (u8 on the CPU: a text); and "step_state",
+  /// "loss_scale" and "schedule", whose bytes are this version's own. The next backward() or step()
+  /// throws Error if what was copied in is not the state of an optimizer of this kind.
   std::vector<NamedState> state() const;
 
  protected:
@@ -214,6 +218,8 @@ class Optimizer {
   struct Joint;  // what the two share
   void require_loss(const Loss& loss) const;
   void run_backward(const Tensor& sum, const Tensor& weight, double host_weight);
+  /// What is behind it. Throws Error if the optimizer was moved from.
+  Impl& own() const;
   void require_no_cycle() const;
   void check_ready() const;
   StepReport end_cycle();
@@ -232,8 +238,8 @@ std::vector<StepReport> flush_all(std::initializer_list<Optimizer*> optimizers,
                                   Partial partial = Partial::apply,
                                   SkipPolicy policy = SkipPolicy::all);
 
-/// While it lives, the weights are their moving averages: see Optimizer::use_ema(). The optimizer
-/// must outlive it.
+/// While it lives, the weights are their moving averages: see Optimizer::use_ema(). It puts the
+/// weights back even if the optimizer is gone by then.
 class AveragedWeights {
  public:
   AveragedWeights(const AveragedWeights&) = delete;
@@ -244,8 +250,8 @@ class AveragedWeights {
   friend class Optimizer;
   explicit AveragedWeights(Optimizer::Impl& impl);
 
-  Optimizer::Impl& impl_;
-  std::vector<Tensor> weights_;
+  std::weak_ptr<Optimizer::Impl*> optimizer_;
+  std::vector<Tensor> parameters_, weights_;
 };
 
 }  // namespace firn::optim

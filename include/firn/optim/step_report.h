@@ -14,7 +14,8 @@ enum class StepStatus : std::uint8_t {
   accumulating,        ///< the cycle goes on, nothing was to be done
   skipped_empty,       ///< the cycle's total weight was 0: there was nothing to average
   skipped_non_finite,  ///< loss, weight or gradient held an infinity or a NaN: nothing was changed
-  skipped_partner,     ///< the step of another optimizer was, in step_all(): nothing was changed
+  skipped_partner,     ///< another optimizer's step was skipped, in step_all(): nothing was changed
+  skipped_no_gradients,  ///< the losses reached no parameter of the optimizer: nothing was changed
 };
 
 /// What was not finite, where a step was skipped for it: the first that applies.

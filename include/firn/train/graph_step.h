@@ -42,22 +42,24 @@ class Step {
   Step(optim::Optimizer& optimizer, std::function<void()> work,
        std::function<std::int64_t()> variant = {});
   ~Step();
+  /// A Step that was moved from can be destroyed or assigned to; all else throws Error.
   Step(Step&&) noexcept;
   Step& operator=(Step&&) noexcept;
 
   /// Passes on what the work throws; the next call of the variant then does the same again.
   void operator()();
   /// Drops the graphs: after tensors that the work uses were replaced.
-  void reset() noexcept;
+  void reset();
 
   /// The graph of a variant, or null if it has not been captured. For the variants of an
   /// optimizer: see variant().
-  const Graph* graph(std::int64_t variant = 0) const noexcept;
+  const Graph* graph(std::int64_t variant = 0) const;
   /// Which variant the next call runs.
   std::int64_t variant() const;
 
  private:
   struct Impl;
+  Impl& own() const;
   std::unique_ptr<Impl> impl_;
 };
 

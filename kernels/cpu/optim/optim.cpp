@@ -220,6 +220,8 @@ void optim_norm(const StepMemory& memory, std::span<const OptimizerArena> arenas
   math::StepState& s = state_of(memory);
   const auto* touched = memory.touched.as<std::uint8_t>();
   math::GradientSummary sum;
+  sum.any = std::any_of(touched, touched + memory.counts.numel(),
+                        [](std::uint8_t received) { return received != 0; });
   if (math::has_gradient(s)) {
     const NormRequest request{math::averaging_factor(s), policy.clip_value,
                               scaler_of(memory).calibrating != 0};

@@ -116,9 +116,14 @@ __global__ void norm_kernel(const __grid_constant__ NormList list, StepPointers 
   const std::int64_t blocks = before + gridDim.x;
   for (std::int64_t b = threadIdx.x; b < blocks; b += blockDim.x) all.add(partials[b]);
   const NormPartial sum = together(all);
+  double received = 0;
+  for (std::int64_t p = threadIdx.x; p < m.parameters; p += blockDim.x)
+    received = m.touched[p] ? 1 : received;
+  __shared__ double numbers[kWarp];
+  const bool any = block_fold(received, 0.0, numbers, Larger()) > 0;
   if (threadIdx.x == 0)
     math::decide(*m.state, policy,
-                 {sum.sum_of_squares, sum.clipped_squares, sum.largest, sum.culprit});
+                 {sum.sum_of_squares, sum.clipped_squares, sum.largest, sum.culprit, any});
 }
 
 }  // namespace

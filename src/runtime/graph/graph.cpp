@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/build.h"
+#include "base/check.h"
 #include "firn/stream.h"
 #include "runtime/graph/recording.h"
 
@@ -39,7 +40,8 @@ Graph Graph::capture(Device device, std::function<void()> work) {
 }
 
 void Graph::replay() {
-  if (!impl_) return;
+  FIRN_CHECK(impl_, "graph", "capture the work, or use the graph that it was moved to",
+             "this graph is empty: nothing was captured into it, or it was moved from");
   if constexpr (kHasCuda) {
     if (impl_->recording) return impl_->recording->replay();
   }

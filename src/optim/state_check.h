@@ -1,0 +1,31 @@
+// What a state must hold that was copied into an optimizer (Optimizer::state()).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "kernels/math/step_state.h"
+#include "optim/optimizer_impl.h"
+
+namespace firn::optim {
+
+/// "AdamW state 1": the kind of optimizer, and the version of what its state means.
+std::string kind_of_state(const std::string& op);
+
+/// A state on the host, as it was copied in.
+struct CopiedState {
+  std::string kind;
+  std::span<const std::int64_t> update_counts;
+  std::span<const std::uint8_t> touched;
+  const math::ScheduleTable& schedule;
+  const math::ScalerState& scaler;
+  const math::StepState& step;
+  const Progress& progress;
+};
+
+/// Throws Error, naming the tensor and its value, unless optimizer `op` can go on from this state.
+/// Returns its schedule.
+Schedule check_state(const std::string& op, const CopiedState& state);
+
+}  // namespace firn::optim

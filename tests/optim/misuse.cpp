@@ -1,0 +1,303 @@
+// What goes wrong in a training loop, and what the optimizer says to it: an optimizer that was
+// moved from, guards that outlive it, steps with nothing to do, states of something else.
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "kernels/math/step_state.h"
+#include "optim/problem.h"
+
+namespace firn::testing {
+namespace {
+
+using optim::flush_all;
+using optim::step_all;
+using optim::StepStatus;
+
+TEST_CASE("every call of an optimizer that was moved from says so") {
+  Tensor w = parameter({1, 2}, {2});
+  optim::SGD opt({w}, {.lr = 0.5}, {.ema = 0.5});
+  optim::SGD other = std::move(opt);
+  const auto says_so = [](const std::function<void()>& call) {
+    CHECK(mentions(error_of(call), {"[Optimizer]", "was moved from", "that it was moved to"}));
+  };
+  // NOLINTBEGIN(bugprone-use-after-move)
+  says_so([&] { opt.backward(objective(w, {1})); });
+  says_so([&] { opt.backward(mse_loss(w, zeros({2}))); });
+  says_so([&] { opt.step(); });
+  says_so([&] { opt.step(1, [&](std::int64_t) { return mse_loss(w, zeros({2})); }); });
+  says_so(
+      [&] { opt.step(2, 1, [&](std::int64_t, std::int64_t) { return mse_loss(w, zeros({2})); }); });
+  says_so([&] {
+    opt.step_two_pass(
+        1, [&](std::int64_t) { return w * 1.0; },
+        [](const Tensor& all) { return mse_loss(all, zeros({2})); });
+  });
+  says_so([&] { opt.restore_on_replay({w}); });
+  says_so([&] { opt.flush(); });
+  says_so([&] { opt.set_epoch(1); });
+  says_so([&] { (void)opt.cycle_length(); });
+  says_so([&] { (void)opt.cycle_position(); });
+  says_so([&] { (void)opt.last_report(); });
+  says_so([&] { (void)opt.loss_totals(); });
+  says_so([&] { (void)opt.describe(); });
+  says_so([&] { opt.zero_grad(); });
+  says_so([&] { (void)opt.lr(); });
+  says_so([&] { opt.set_lr(1); });
+  says_so([&] { opt.set_lr(optim::cosine(1, 2)); });
+  says_so([&] { (void)opt.loss_scale(); });
+  says_so([&] { opt.set_loss_scale(2); });
+  says_so([&] { (void)opt.parameters(); });
+  says_so([&] { (void)opt.ema(); });
+  says_so([&] { const auto guard = opt.use_ema(); });
+  says_so([&] { (void)opt.health(); });
+  says_so([&] { opt.refresh_masters(); });
+  says_so([&] { (void)opt.state(); });
+  says_so([&] { step_all({&opt}); });
+  says_so([&] { flush_all({&opt}); });
+  says_so([&] { const graph::Step step(opt, [] {}); });
+  // NOLINTEND(bugprone-use-after-move)
+  other.backward(objective(w, {1}));
+  CHECK(other.step());
+  opt = std::move(other);  // it can be assigned to
+  opt.backward(objective(w, {1}));
+  CHECK(opt.step());
+  CHECK(values_of(w) == std::vector<double>{0, 1});
+}
+
+TEST_CASE("every call of a graph::Step that was moved from says so") {
+  int runs = 0;
+  graph::Step step(default_device(), [&] { ++runs; });
+  graph::Step other = std::move(step);
+  other();
+  CHECK(runs == 1);
+  // NOLINTBEGIN(bugprone-use-after-move)
+  for (const std::function<void()>& call : std::initializer_list<std::function<void()>>{
+           [&] { step(); }, [&] { step.reset(); }, [&] { (void)step.graph(); },
+           [&] { (void)step.variant(); }})
+    CHECK(mentions(error_of(call), {"[graph]", "graph::Step was moved from"}));
+  // NOLINTEND(bugprone-use-after-move)
+}
+
+TEST_CASE("a guard of use_ema() that outlives its optimizer puts the weights back") {
+  Tensor w = parameter({1, 2}, {2});
+  auto opt = std::make_optional<optim::SGD>(std::vector<Tensor>{w}, optim::SGDOptions{.lr = 1},
+                                            optim::StepOptions{.ema = 0.5});
+  opt->backward(objective(w, {1}));
+  REQUIRE(opt->step());
+  {
+    const auto guard = opt->use_ema();
+    CHECK(values_of(w) == std::vector<double>{0.5, 1.5});
+    opt.reset();
+    CHECK(values_of(w) == std::vector<double>{0.5, 1.5});
+  }
+  CHECK(values_of(w) == std::vector<double>{0, 1});
+}
+
+TEST_CASE("a guard of use_ema() follows an optimizer that is moved") {
+  Tensor w = parameter({1}, {1});
+  optim::SGD opt({w}, {.lr = 1}, {.ema = 0.5});
+  std::optional<optim::SGD> other;
+  {
+    const auto guard = opt.use_ema();
+    other = std::move(opt);
+    CHECK(mentions(error_of([&] { other->backward(objective(w, {1})); }), {"use_ema()"}));
+  }
+  other->backward(objective(w, {1}));
+  CHECK(other->step());
+}
+
+TEST_CASE("[S01][S09][S17] a step in which no parameter got a gradient is skipped, and warned of") {
+  Tensor w = parameter({1, 2}, {2}), v = parameter({3}, {1}), stray = parameter({1}, {1});
+  optim::AdamW opt({w, v}, {.lr = optim::cosine(0.1, 10), .weight_decay = 0.5},
+                   {.loss_scale = optim::LossScale::dynamic({.growth_interval = 1}), .ema = 0.5});
+  opt.backward(objective(w, {1}) + objective(v, {1}));
+  REQUIRE(opt.step());
+  const Bits before = bits_of_training(opt) + bits_of(state_of(opt, "loss_scale"));
+  const double lr = opt.lr();
+  Warnings warnings;
+  for (int i = 0; i < 2; ++i) {
+    opt.backward(objective(stray, {1}), 4);
+    const optim::StepReport report = opt.step();
+    CHECK(report.status() == StepStatus::skipped_no_gradients);
+    CHECK(report.skipped());
+    CHECK(report.non_finite() == optim::NonFinite::none);
+    CHECK(report.applied_steps() == 1);
+    CHECK(report.skipped_steps() == 1 + i);
+    CHECK(report.weight() == 4);
+    CHECK(to_string(report) == "skipped: no parameter has received a gradient");
+  }
+  CHECK(bits_of_training(opt) + bits_of(state_of(opt, "loss_scale")) == before);
+  CHECK(opt.lr() == lr);
+  REQUIRE(warnings.texts.size() == 1);
+  CHECK(mentions(warnings.texts[0], {"[AdamW]", "no gradient has reached any parameter",
+                                     "parameter 0", "[2]", "parameter 1"}));
+  opt.backward(objective(w, {1}));
+  CHECK(opt.step().applied_steps() == 2);
+}
+
+TEST_CASE("a cycle whose second micro-step reaches a parameter is applied, without a warning") {
+  Tensor w = parameter({1}, {1}), stray = parameter({1}, {1});
+  optim::SGD opt({w}, {.lr = 1}, {.accumulate = 2});
+  const Warnings warnings;
+  opt.backward(objective(stray, {1}));
+  CHECK(opt.step().accumulating());
+  opt.backward(objective(w, {1}));
+  CHECK(opt.step());
+  CHECK(w.item() == 0.5);  // the weight counts both micro-steps
+  CHECK(warnings.texts.empty());
+}
+
+TEST_CASE("[S16] in step_all() an optimizer without gradients is skipped, and the other is not") {
+  const optim::LossScaler scaler(optim::LossScale::dynamic({.init = 8}));
+  Tensor w = parameter({1}, {1}), v = parameter({1}, {1}), stray = parameter({1}, {1});
+  optim::SGD a({w}, {.lr = 1}, {.scaler = scaler}), b({v}, {.lr = 1}, {.scaler = scaler});
+  Warnings warnings;
+  a.backward(objective(w, {1}));
+  b.backward(objective(stray, {1}));
+  const auto reports = step_all({&a, &b});
+  CHECK(reports[0].applied());
+  CHECK(reports[1].status() == StepStatus::skipped_no_gradients);
+  CHECK(scaler.scale() == 8);
+  CHECK(v.item() == 1);
+  CHECK(warnings.texts.size() == 1);
+}
+
+TEST_CASE("[S24] step() without a backward() since the last one is no part of a cycle") {
+  Tensor w = parameter({0}, {1});
+  optim::SGD opt({w}, {.lr = 1}, {.accumulate = 2});
+  Warnings warnings;
+  CHECK(opt.step().accumulating());
+  CHECK(opt.step().micro_steps() == 0);
+  CHECK(opt.cycle_position() == 0);
+  opt.backward(objective(w, {1}));
+  CHECK(opt.step().accumulating());
+  CHECK(opt.step().accumulating());  // does not end the cycle
+  CHECK(opt.cycle_position() == 1);
+  CHECK(w.item() == 0);
+  opt.backward(objective(w, {3}));
+  opt.backward(objective(w, {5}));  // two, and one call: counts once
+  const optim::StepReport report = opt.step();
+  CHECK(report.applied());
+  CHECK(report.micro_steps() == 3);
+  CHECK(w.item() == -3);
+  REQUIRE(warnings.texts.size() == 1);
+  CHECK(mentions(warnings.texts[0], {"[SGD]", "without a backward()", "loss.backward()"}));
+
+  optim::SGD single({parameter({0}, {1})}, {});
+  CHECK(single.step().accumulating());
+  CHECK(single.last_report().skipped_steps() == 0);
+}
+
+TEST_CASE("[S16][S24] step_all() counts if one of the optimizers has had a backward()") {
+  const optim::LossScaler scaler(optim::LossScale::fixed(8));
+  Tensor w = parameter({0}, {1}), v = parameter({0}, {1});
+  const optim::StepOptions options{.accumulate = 2, .scaler = scaler};
+  optim::SGD a({w}, {.lr = 1}, options), b({v}, {.lr = 1}, options);
+  Warnings warnings;
+  CHECK(step_all({&a, &b})[0].accumulating());
+  CHECK(warnings.texts.size() == 1);
+  CHECK(a.cycle_position() == 0);
+  a.backward(objective(w, {1}));
+  CHECK(step_all({&a, &b})[0].accumulating());
+  b.backward(objective(v, {1}));
+  const auto reports = step_all({&a, &b});
+  CHECK(reports[0].applied());
+  CHECK(reports[1].applied());
+}
+
+// ---- States that were copied in ----
+
+template <class T>
+void overwrite(const Tensor& t, std::size_t index, T value) {
+  const Tensor host = to_device(t, Device::cpu()).clone();
+  std::memcpy(static_cast<char*>(host.mutable_view().data) + index * sizeof(T), &value, sizeof(T));
+  copy_(t, to_device(host, t.device()));
+}
+
+void copy_state(const optim::Optimizer& from, const optim::Optimizer& to) {
+  const auto source = from.state();
+  for (const auto& [name, tensor] : to.state())
+    for (const auto& s : source)
+      if (s.name == name) copy_(tensor, s.tensor);
+}
+
+TEST_CASE("[S23] the state of another kind of optimizer is refused, and a right one mends it") {
+  Tensor w = parameter({1, 2}, {2}), v = parameter({1, 2}, {2}), u = parameter({5, 5}, {2});
+  optim::Adam adam({w}, {});
+  optim::AdamW other({v}, {}), source({u}, {});
+  copy_state(adam, other);
+  for (const std::function<void()>& call : std::initializer_list<std::function<void()>>{
+           [&] { other.backward(objective(v, {1})); }, [&] { other.step(); }})
+    CHECK(mentions(error_of(call), {"[AdamW]", "\"Adam state 1\"", "\"AdamW state 1\""}));
+  copy_state(source, other);
+  other.backward(objective(v, {1}));
+  CHECK(other.step());
+}
+
+TEST_CASE("[S23] values in a state that none can have are refused, by name") {
+  struct Damage {
+    const char* tensor;
+    std::function<void(const Tensor&)> make;
+    const char* says;
+  };
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  constexpr std::size_t kCount = math::kMaxSchedulePieces * sizeof(math::SchedulePiece) / 8;
+  const Damage damages[] = {
+      {"schedule", [&](const Tensor& t) { overwrite<std::int64_t>(t, kCount, 1'000'000'000); },
+       "it has 1000000000 pieces"},
+      {"schedule", [&](const Tensor& t) { overwrite<std::int64_t>(t, kCount, -1); },
+       "it has -1 pieces"},
+      {"schedule", [](const Tensor& t) { overwrite<std::int64_t>(t, 0, 77); }, "of kind 77"},
+      {"schedule", [](const Tensor& t) { overwrite<std::int64_t>(t, 2, 0); }, "length of a piece"},
+      {"schedule", [&](const Tensor& t) { overwrite<double>(t, 3, nan); }, "is nan"},
+      {"loss_scale", [](const Tensor& t) { overwrite<double>(t, 0, 3.0); }, "the scale is 3"},
+      {"loss_scale", [](const Tensor& t) { overwrite<double>(t, 0, 0.0); }, "the scale is 0"},
+      {"loss_scale", [](const Tensor& t) { overwrite<std::int64_t>(t, 1, -4); }, "clean steps"},
+      {"update_counts", [](const Tensor& t) { overwrite<std::int64_t>(t, 1, -2); },
+       "that of parameter 1 is -2"},
+      {"touched", [](const Tensor& t) { overwrite<std::uint8_t>(t, 0, 200); },
+       "that of parameter 0 is 200"},
+      {"step_state",
+       [](const Tensor& t) {
+         overwrite<std::int64_t>(t, offsetof(math::StepState, applied) / 8, -1);
+       },
+       "applied steps is -1"},
+      {"step_state",
+       [](const Tensor& t) {
+         overwrite<std::int64_t>(
+             t, (offsetof(math::StepState, last) + offsetof(math::StepOutcome, culprit)) / 8,
+             1'000'000);
+       },
+       "it blames parameter 1000000 of 2"},
+      {"step_state",
+       [](const Tensor& t) { overwrite<double>(t, offsetof(math::StepState, unit) / 8, -2.0); },
+       "unit of the gradients is -2"},
+      {"cycle", [](const Tensor& t) { overwrite<std::int64_t>(t, 3, 9); }, "9 of 0 calls"},
+      {"cycle", [](const Tensor& t) { overwrite<std::int64_t>(t, 0, 5); }, "not of one state"},
+      {"kind", [](const Tensor& t) { overwrite<std::uint8_t>(t, 0, 1); }, "\"?GD state 1\""},
+  };
+  for (const Damage& damage : damages) {
+    CAPTURE(damage.tensor, damage.says);
+    Tensor w = parameter({1, 2}, {2}), v = parameter({3}, {1});
+    optim::SGD opt({w, v}, {.lr = 0.5}, {.loss_scale = optim::LossScale::dynamic({})});
+    damage.make(state_of(opt, damage.tensor));
+    for (int i = 0; i < 2; ++i) {  // until it is mended
+      CHECK(mentions(error_of([&] { opt.step(); }), {"[SGD]", damage.says}));
+      CHECK(mentions(error_of([&] { opt.backward(objective(w, {1})); }), {"[SGD]", damage.says}));
+    }
+    CHECK(values_of(w) == std::vector<double>{1, 2});
+  }
+}
+
+TEST_CASE("[S23] what an optimizer tells of itself follows a schedule that was restored") {
+  optim::SGD from({parameter({1}, {1})}, {.lr = optim::cosine(0.25, 100)});
+  optim::SGD to({parameter({1}, {1})}, {.lr = 0.5});
+  copy_state(from, to);
+  CHECK(to.flush().accumulating());
+  CHECK(to.describe() == from.describe());
+}
+
+}  // namespace
+}  // namespace firn::testing
