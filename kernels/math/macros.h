@@ -37,6 +37,18 @@ FIRN_SCALAR_1(erfc)
 #undef FIRN_SCALAR_1
 // clang-format on
 
+/// a / b rounded down, for a >= 0 and b > 0. Divides 32-bit numbers if both fit: GPUs do that
+/// faster.
+FIRN_HD constexpr std::int64_t floor_div(std::int64_t a, std::int64_t b) {
+  return ((a | b) >> 32) == 0 ? static_cast<std::int64_t>(static_cast<std::uint32_t>(a) /
+                                                          static_cast<std::uint32_t>(b))
+                              : a / b;
+}
+/// a / b rounded up, for b > 0; 0 if a < 0.
+FIRN_HD constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return a <= 0 ? 0 : floor_div(a + b - 1, b);
+}
+
 FIRN_HD inline float pow(float a, float b) { return ::powf(a, b); }
 FIRN_HD inline double pow(double a, double b) { return ::pow(a, b); }
 

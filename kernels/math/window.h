@@ -7,17 +7,6 @@
 
 namespace firn::math {
 
-/// a / b rounded down, for a >= 0 and b > 0; by 32 bits where both fit, which GPUs divide faster.
-FIRN_HD constexpr std::int64_t floor_div(std::int64_t a, std::int64_t b) {
-  return ((a | b) >> 32) == 0 ? static_cast<std::int64_t>(static_cast<std::uint32_t>(a) /
-                                                          static_cast<std::uint32_t>(b))
-                              : a / b;
-}
-/// a / b rounded up, and 0 for a < 0.
-FIRN_HD constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return a <= 0 ? 0 : floor_div(a + b - 1, b);
-}
-
 /// begin, begin + 1 (or + a dilation), ... below end; none where end <= begin.
 struct Range {
   std::int64_t begin, end;

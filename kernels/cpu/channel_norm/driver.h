@@ -9,6 +9,7 @@
 #include <initializer_list>
 
 #include "kernels/cpu/rows/driver.h"
+#include "kernels/math/macros.h"
 
 namespace firn::kernels::cpu {
 
@@ -52,13 +53,13 @@ class ChannelCut {
     length_ = std::clamp<std::int64_t>(across ? kTask / std::max<std::int64_t>(tile, 1) : kTask, 1,
                                        std::max<std::int64_t>(l, 1));
     if (!across) tile = std::clamp<std::int64_t>(kTask / length_, 1, std::max<std::int64_t>(c, 1));
-    segments_ = (l + length_ - 1) / length_;
+    segments_ = math::ceil_div(l, length_);
     together_ = 1;
     if (!per_sample && segments_ == 1)
       together_ = std::clamp<std::int64_t>(kTask / std::max<std::int64_t>(tile * l, 1), 1,
                                            std::max<std::int64_t>(n, 1));
-    tiles_ = c == 0 ? 0 : (c + tile - 1) / tile;
-    units = (n + together_ - 1) / together_ * segments_;
+    tiles_ = c == 0 ? 0 : math::ceil_div(c, tile);
+    units = math::ceil_div(n, together_) * segments_;
   }
 
   std::int64_t n, c, l;  ///< with samples joined where that could be

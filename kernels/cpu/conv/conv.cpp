@@ -15,6 +15,7 @@
 #include "kernels/cpu/device/parallel.h"
 #include "kernels/cpu/device/workspace.h"
 #include "kernels/elementwise.h"
+#include "kernels/math/macros.h"
 
 namespace firn::kernels::cpu {
 namespace {
@@ -33,13 +34,13 @@ struct Blocks {
   static Blocks of(const ConvSizes& z, std::int64_t most = 64) {
     constexpr std::int64_t kWork = std::int64_t{1} << 21, kMultiple = 8;
     const std::int64_t wanted = z.n * z.image_work() / kWork;
-    const std::int64_t even = wanted <= 1 ? 1 : (wanted + kMultiple - 1) / kMultiple * kMultiple;
+    const std::int64_t even = wanted <= 1 ? 1 : math::ceil_div(wanted, kMultiple) * kMultiple;
     return {z.n, std::clamp<std::int64_t>(std::min(even, z.n), 1, most)};
   }
   Range operator[](std::int64_t i) const { return {i * images / count, (i + 1) * images / count}; }
   /// Both sizes that blocks have.
   std::array<std::int64_t, 2> sizes() const {
-    return {images / count, (images + count - 1) / count};
+    return {images / count, math::ceil_div(images, count)};
   }
 };
 
@@ -238,7 +239,7 @@ void data_gradient(const ConstView& dy, const ConstView& w, const ConvGeometry& 
 template <class T>
 void add_parts(std::int64_t count, std::int64_t size, const T* parts, float beta, T* sum) {
   constexpr std::int64_t kChunk = 4096;
-  parallel_for((size + kChunk - 1) / kChunk, count * size, [&](std::int64_t chunk) {
+  parallel_for(math::ceil_div(size, kChunk), count * size, [&](std::int64_t chunk) {
     const std::int64_t begin = chunk * kChunk, end = std::min(begin + kChunk, size);
     alignas(64) T total[kChunk];
     std::copy(parts + begin, parts + end, total);

@@ -9,6 +9,7 @@
 #include "kernels/cpu/device/parallel.h"
 #include "kernels/cpu/device/transpose.h"
 #include "kernels/cpu/elementwise/driver.h"
+#include "kernels/math/macros.h"
 
 namespace firn::kernels::cpu {
 namespace {
@@ -66,7 +67,7 @@ void transpose(const Walk& walk, int axis, const T* src, T* dst, std::int64_t nu
   const int inner = walk.rank() - 1;
   const std::int64_t rows = walk.size(axis), columns = walk.size(inner);
   const std::int64_t dst_row = walk.stride(0, axis), src_column = walk.stride(1, inner);
-  const std::int64_t stripes = (rows + kHeight - 1) / kHeight;
+  const std::int64_t stripes = math::ceil_div(rows, kHeight);
   const std::int64_t matrices = numel / (rows * columns);
   constexpr std::int64_t kBytes = sizeof(T), kLine = 64;
   const bool streams = kSquare<T> * kBytes == kLine && outgrows_caches(numel * kBytes) &&
@@ -96,7 +97,7 @@ void copy_bits(const Walk& walk, const T* src, T* dst, std::int64_t numel) {
     return transpose(walk, axis, src, dst, numel);
   }
   const std::int64_t from_step = walk.inner_stride(1), to_step = walk.inner_stride(0);
-  parallel_for((numel + kChunk - 1) / kChunk, numel, [&](std::int64_t c) {
+  parallel_for(math::ceil_div(numel, kChunk), numel, [&](std::int64_t c) {
     const std::int64_t begin = c * kChunk;
     walk.runs(begin, std::min(begin + kChunk, numel), kChunk,
               [&](const std::int64_t* offsets, std::int64_t n) {
@@ -114,7 +115,7 @@ void copy_bits(const Walk& walk, const T* src, T* dst, std::int64_t numel) {
 /// C: the source's compute type; every destination can be reached from it with one rounding.
 template <class C>
 void copy_cast(const Walk& walk, const ConstView& src, const View& dst, std::int64_t numel) {
-  parallel_for((numel + kChunk - 1) / kChunk, numel, [&](std::int64_t c) {
+  parallel_for(math::ceil_div(numel, kChunk), numel, [&](std::int64_t c) {
     const KeepSubnormals guard;
     alignas(64) C buffer[kRow];
     const std::int64_t begin = c * kChunk;
@@ -161,7 +162,7 @@ void fill(const View& dst, double value, Stream) {
     store_row(&value, &bits, dst.dtype, 1, 1);
     T* const data = static_cast<T*>(dst.data);
     const std::int64_t step = walk.inner_stride(0);
-    parallel_for((numel + kChunk - 1) / kChunk, numel, [&](std::int64_t c) {
+    parallel_for(math::ceil_div(numel, kChunk), numel, [&](std::int64_t c) {
       const std::int64_t begin = c * kChunk;
       walk.runs(begin, std::min(begin + kChunk, numel), kChunk,
                 [&](const std::int64_t* offsets, std::int64_t n) {
@@ -182,7 +183,7 @@ void arange(const View& dst, double start, double step, Stream) {
   // Whole numbers are counted as such: beyond 2^53 they would not fit f64.
   const bool whole =
       !is_floating(dst.dtype) && start == std::floor(start) && step == std::floor(step);
-  parallel_for((numel + kRow - 1) / kRow, numel, [&](std::int64_t c) {
+  parallel_for(math::ceil_div(numel, kRow), numel, [&](std::int64_t c) {
     const std::int64_t begin = c * kRow;
     const std::int64_t n = std::min(kRow, numel - begin);
     void* const to = advance(dst.data, dst.dtype, begin * stride);

@@ -60,7 +60,7 @@ void elementwise(RowFn<C> row, const ConstView* const (&in)[N], const View& out,
   for (int k = 0; k < N && direct; ++k) {
     direct = in[k]->dtype == dtype_of<C> && in_one_order(out, *in[k]);
   }
-  const std::int64_t chunks = (numel + kChunk - 1) / kChunk;
+  const std::int64_t chunks = math::ceil_div(numel, kChunk);
   if (direct) {
     C* const y = static_cast<C*>(out.data);
     // Lines that are read anyway are better written where they are.

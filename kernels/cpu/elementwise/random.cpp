@@ -45,7 +45,7 @@ void philox_group(std::uint64_t counter, std::uint64_t seed, std::uint32_t* word
 /// to whole groups).
 template <class Fn>
 void for_pieces(std::int64_t numel, RandomKey key, Fn&& fn) {
-  parallel_for((numel + kRow - 1) / kRow, numel * 8, [&](std::int64_t piece) {
+  parallel_for(math::ceil_div(numel, kRow), numel * 8, [&](std::int64_t piece) {
     alignas(64) std::uint32_t words[kRow];
     const std::int64_t first = piece * kRow;
     const std::int64_t n = numel - first < kRow ? numel - first : kRow;

@@ -16,13 +16,14 @@
 #include "kernels/cpu/gemm/epilogue.h"
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
+#include "kernels/math/macros.h"
 #include "kernels/reduce.h"
 
 namespace firn::kernels {
 namespace {
 
 std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
-  return (n + multiple - 1) / multiple * multiple;
+  return math::ceil_div(n, multiple) * multiple;
 }
 
 Epilogues from_environment() {

@@ -14,6 +14,7 @@
 #include "kernels/cpu/gemm/epilogue.h"
 #include "kernels/cpu/gemm/operand.h"
 #include "kernels/elementwise.h"
+#include "kernels/math/macros.h"
 
 namespace firn::kernels::cpu {
 namespace {
@@ -22,7 +23,7 @@ namespace {
 class Cut {
  public:
   Cut(std::int64_t size, std::int64_t parts)
-      : size_(size), tiles_((size + kTile - 1) / kTile), parts_(std::min(parts, tiles_)) {}
+      : size_(size), tiles_(math::ceil_div(size, kTile)), parts_(std::min(parts, tiles_)) {}
   std::int64_t whole() const { return size_; }
   std::int64_t parts() const { return parts_; }
   std::int64_t begin(std::int64_t part) const {
@@ -54,8 +55,8 @@ struct Grid {
     std::int64_t rows = std::min({blocks, even_parts(m, kRows), kMost});
     std::int64_t cols = std::clamp<std::int64_t>((n + kCols / 2) / kCols, 1, blocks / rows);
     const auto more = [&](std::int64_t parts, std::int64_t others, std::int64_t size) {
-      const std::int64_t most = std::min(blocks / others, (size + kLeast - 1) / kLeast);
-      return std::max(parts, std::min(most, (kThreads + others - 1) / others));
+      const std::int64_t most = std::min(blocks / others, math::ceil_div(size, kLeast));
+      return std::max(parts, std::min(most, math::ceil_div(kThreads, others)));
     };
     rows = more(rows, cols, m);
     cols = more(cols, rows, n);
@@ -91,7 +92,7 @@ class Turned {
         from_(rows.begin(first)),
         own_({(rows.begin(last) - from_) * k}, dtype_of<T>) {
     constexpr std::int64_t kDepth = 64;
-    const std::int64_t depths = (k + kDepth - 1) / kDepth;
+    const std::int64_t depths = math::ceil_div(k, kDepth);
     parallel_for((last - first) * depths, 4 * own_.view().numel(), [&](std::int64_t task) {
       const std::int64_t i = first + task / depths, p = task % depths * kDepth;
       transpose_block(data + rows.begin(i) * ld + p, ld, panel(i) + p * rows.size(i), rows.size(i),
@@ -157,7 +158,7 @@ void split_product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, cons
     gemm_block(m, n, depth.size(part), alpha, {a.at(0, p), a.ld, false},
                {weights.data, weights.ld, false}, T(0), sum, part == 0 ? ldc : n);
   });
-  parallel_for((m + kRows - 1) / kRows, m * n * depth.parts(), [&](std::int64_t task) {
+  parallel_for(math::ceil_div(m, kRows), m * n * depth.parts(), [&](std::int64_t task) {
     const std::int64_t first = task * kRows, rows = std::min(kRows, m - first);
     for (std::int64_t i = first; i < first + rows; ++i) {
       T* const sum = c + i * ldc;

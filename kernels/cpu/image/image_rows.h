@@ -8,6 +8,7 @@
 #include "firn/view.h"
 #include "kernels/cpu/device/convert.h"
 #include "kernels/cpu/device/parallel.h"
+#include "kernels/math/macros.h"
 
 namespace firn::kernels::cpu {
 
@@ -36,7 +37,7 @@ void for_image_rows(const Shape& shape, bool by_width, std::int64_t reads, Fn&& 
   const std::int64_t elements = shape.product() * reads;
   if (elements == 0) return;
   const std::int64_t together = std::max<std::int64_t>(1, kImageWork * rows / elements);
-  parallel_for((rows + together - 1) / together, elements, [&](std::int64_t chunk) {
+  parallel_for(math::ceil_div(rows, together), elements, [&](std::int64_t chunk) {
     const std::int64_t end = std::min(rows, (chunk + 1) * together);
     for (std::int64_t row = chunk * together; row < end; ++row) {
       const std::int64_t h = row % height, c = row / height % outer, n = row / height / outer;

@@ -5,7 +5,7 @@
 
 #include "kernels/cpu/device/convert.h"
 #include "kernels/cpu/device/parallel.h"
-#include "kernels/cpu/optim/sum_of_squares.h"
+#include "kernels/cpu/optim/arena.h"
 #include "kernels/optim.h"
 
 namespace firn::kernels::cpu {

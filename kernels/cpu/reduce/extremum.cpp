@@ -5,6 +5,7 @@
 #include "kernels/cpu/device/parallel.h"
 #include "kernels/cpu/device/workspace.h"
 #include "kernels/cpu/reduce/fold.h"
+#include "kernels/math/macros.h"
 #include "kernels/plan/reduce_plan.h"
 #include "kernels/reduce.h"
 
@@ -67,7 +68,7 @@ void argmax_as(const ConstView& x, const View& out, int axis) {
   const std::int64_t step = x.strides[axis];
   if (plan.columns) {
     const ReduceAxis& inner = plan.inner;
-    const std::int64_t tiles = (inner.size + kTile - 1) / kTile;
+    const std::int64_t tiles = math::ceil_div(inner.size, kTile);
     parallel_for(plan.outputs * tiles, x.numel(), [&](std::int64_t i) {
       const ReduceAxis at = plan.kept.at(i / tiles);
       const std::int64_t c = i % tiles * kTile;
@@ -81,7 +82,7 @@ void argmax_as(const ConstView& x, const View& out, int axis) {
     return;
   }
   const std::int64_t together = std::max<std::int64_t>(1, kWork / rows);
-  parallel_for((plan.outputs + together - 1) / together, x.numel(), [&](std::int64_t i) {
+  parallel_for(math::ceil_div(plan.outputs, together), x.numel(), [&](std::int64_t i) {
     const std::int64_t end = std::min(plan.outputs, (i + 1) * together);
     plan.kept.runs(i * together, end, [&](const ReduceAxis& at, std::int64_t n, std::int64_t) {
       const ReduceAxis next = n == 1 ? ReduceAxis{} : plan.kept.back();
@@ -144,7 +145,7 @@ void extremum_backward_as(const ConstView& dy, const ConstView& x, const ConstVi
 
   // Two passes over each output's elements: count the ties, then hand each its share.
   const std::int64_t width = plan.columns ? plan.inner.size : 1;
-  const std::int64_t tiles = (width + kTile - 1) / kTile;
+  const std::int64_t tiles = math::ceil_div(width, kTile);
   parallel_for(plan.outputs * tiles, 2 * x.numel(), [&](std::int64_t i) {
     const ReduceAxis at = plan.kept.at(i / tiles);
     const std::int64_t c = i % tiles * kTile;

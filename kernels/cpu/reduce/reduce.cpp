@@ -11,6 +11,7 @@
 #include "kernels/cpu/device/parallel.h"
 #include "kernels/cpu/device/workspace.h"
 #include "kernels/cpu/reduce/fold.h"
+#include "kernels/math/macros.h"
 #include "kernels/plan/reduce_plan.h"
 
 namespace firn::kernels::cpu {
@@ -20,8 +21,6 @@ constexpr std::int64_t kBlock = 4096;    // elements folded in one go, and the l
 constexpr std::int64_t kUnit = 32768;    // elements of a unit of work
 constexpr std::int64_t kUnitRows = 256;  // rows of a unit where rows are folded onto rows
 constexpr std::int64_t kTile = 256;      // columns of a unit
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 /// Results on their way out: out = beta*out + scale*result, rounded once.
 struct Finish {
@@ -83,15 +82,15 @@ class RunReduction {
         finish_(finish),
         runs_(plan.reduced.count()),
         length_(plan.inner.size),
-        segments_(ceil_div(length_, kUnit)),
+        segments_(math::ceil_div(length_, kUnit)),
         group_(std::max<std::int64_t>(1, kUnit / length_)),
-        units_(segments_ > 1 ? runs_ * segments_ : ceil_div(runs_, group_)) {}
+        units_(segments_ > 1 ? runs_ * segments_ : math::ceil_div(runs_, group_)) {}
 
   void run() const {
     const std::int64_t work = plan_.outputs * plan_.reduction;
     if (units_ == 1) {
       const std::int64_t together = std::clamp<std::int64_t>(kUnit / plan_.reduction, 1, kTile);
-      parallel_for(ceil_div(plan_.outputs, together), work, [&](std::int64_t i) {
+      parallel_for(math::ceil_div(plan_.outputs, together), work, [&](std::int64_t i) {
         finish_outputs(i * together, std::min(plan_.outputs, (i + 1) * together),
                        [&](std::int64_t offset, std::int64_t) { return unit(offset, 0); });
       });
@@ -102,7 +101,7 @@ class RunReduction {
     parallel_for(plan_.outputs * units_, work, [&](std::int64_t i) {
       partial[i] = unit(plan_.kept.at(i / units_).x, i % units_);
     });
-    const std::int64_t chunks = ceil_div(plan_.outputs, kTile);
+    const std::int64_t chunks = math::ceil_div(plan_.outputs, kTile);
     parallel_for(chunks, plan_.outputs * units_, [&](std::int64_t i) {
       finish_outputs(i * kTile, std::min(plan_.outputs, (i + 1) * kTile),
                      [&](std::int64_t, std::int64_t output) {
@@ -191,11 +190,11 @@ class RowReduction {
         dense_(width_ <= kLanes / 2 && plan.inner.x == 1 && plan.reduced.size() == 1 &&
                plan.reduced.back().x == width_),
         unit_rows_(dense_ ? kUnit / width_ : kUnitRows),
-        tiles_(ceil_div(width_, kTile)) {}
+        tiles_(math::ceil_div(width_, kTile)) {}
 
   void run() const {
     const std::int64_t work = plan_.outputs * width_ * rows_;
-    std::int64_t units = ceil_div(rows_, unit_rows_);
+    std::int64_t units = math::ceil_div(rows_, unit_rows_);
     if (units == 1) {
       each_tile(1, work, [&](std::int64_t block, std::int64_t, std::int64_t c, std::int64_t n) {
         alignas(64) A acc[kTile];
@@ -211,7 +210,7 @@ class RowReduction {
            plan_.kept.at(block).x, u * unit_rows_, std::min(rows_, (u + 1) * unit_rows_), c, n);
     });
     while (units > kUnitRows) {  // until one more pass can finish
-      const std::int64_t fewer = ceil_div(units, kUnitRows);
+      const std::int64_t fewer = math::ceil_div(units, kUnitRows);
       Workspace next({plan_.outputs * fewer * width_}, dtype_of<A>);
       each_tile(fewer, plan_.outputs * units * width_,
                 [&](std::int64_t block, std::int64_t u, std::int64_t c, std::int64_t n) {

@@ -27,8 +27,8 @@ struct RowBlocks {
 
   RowBlocks(std::int64_t row_count, std::int64_t n) : rows(row_count) {
     per_block = std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(n, 1));
-    per_block = std::max(per_block, (rows + kMaxRowBlocks - 1) / kMaxRowBlocks);
-    count = (rows + per_block - 1) / per_block;
+    per_block = std::max(per_block, math::ceil_div(rows, kMaxRowBlocks));
+    count = math::ceil_div(rows, per_block);
   }
   std::int64_t begin(std::int64_t block) const { return block * per_block; }
   std::int64_t end(std::int64_t block) const { return std::min(rows, (block + 1) * per_block); }

@@ -3,6 +3,7 @@
 #include "kernels/cuda/device/tickets.cuh"
 #include "kernels/cuda/device/workspace.h"
 #include "kernels/cuda/rows/driver.cuh"
+#include "kernels/math/macros.h"
 
 namespace firn::kernels::cuda {
 namespace {
@@ -238,7 +239,7 @@ void channel_parameter_gradients(const ConstView& sums, const View& dweight, flo
   if (c == 0) return;
   const auto go = [&]<class C>(C) {
     gpu::launch("channel_parameter_gradients", parameter_gradients_kernel<C>,
-                dim3(static_cast<unsigned>((c + kWarp - 1) / kWarp)), dim3(kBlock),
+                dim3(static_cast<unsigned>(math::ceil_div(c, kWarp))), dim3(kBlock),
                 kBlock * sizeof(math::SumPair<double>), stream, sums.as<C>(), samples, c,
                 ParameterGrad(dweight, dweight_beta), ParameterGrad(dbias, dbias_beta));
   };

@@ -174,7 +174,6 @@ template <class T, class Fn>
 void with_channel_cut(const ConstView& x, NormCells cells,
                       std::initializer_list<const ConstView*> others, BlockSize size, Fn&& fn) {
   constexpr int kWidth = Pack<T>::kWidth;
-  const auto ceil_div = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
   const std::int64_t n = x.shape[0], c = x.shape[1], l = x.shape[2];
   const bool across = c > 1 && (l == 1 || x.strides[1] < x.strides[2]);
   bool joined = n == 1 || l == 1, wide = true;
@@ -205,13 +204,13 @@ void with_channel_cut(const ConstView& x, NormCells cells,
   if (cut.small && cut.inner > 0) cut.by_inner = Divisor(static_cast<std::uint32_t>(cut.inner));
   cut.side = 1;
   while (cut.side < (across ? kWarp : 8) && cut.side * channels < c) cut.side *= 2;
-  cut.tiles = ceil_div(c, std::int64_t{cut.side} * channels);
+  cut.tiles = math::ceil_div(c, std::int64_t{cut.side} * channels);
   const std::int64_t tasks = std::max<std::int64_t>(cut.tiles * cut.sections, 1);
   const std::int64_t most = std::max<std::int64_t>(cut.steps / (cut.members() * size.least), 1);
   const std::int64_t chunks = std::clamp<std::int64_t>(size.blocks / tasks, 1, most);
   cut.chunk =
-      std::clamp<std::int64_t>(ceil_div(cut.steps, chunks), 1, cut.members() * size.longest);
-  cut.chunks = std::max<std::int64_t>(ceil_div(cut.steps, cut.chunk), 1);
+      std::clamp<std::int64_t>(math::ceil_div(cut.steps, chunks), 1, cut.members() * size.longest);
+  cut.chunks = std::max<std::int64_t>(math::ceil_div(cut.steps, cut.chunk), 1);
 
   const auto go = [&](auto is_across) {
     if (wide) {

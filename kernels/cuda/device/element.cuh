@@ -16,7 +16,7 @@ inline constexpr int kBlock = 256;
 
 /// A grid of blocks of kBlock threads for `threads` threads' work, or fewer that stride over it.
 inline dim3 grid_for(std::int64_t threads) {
-  const std::int64_t blocks = (threads + kBlock - 1) / kBlock;
+  const std::int64_t blocks = math::ceil_div(threads, kBlock);
   const std::int64_t most = max_blocks().load(std::memory_order_relaxed);
   return dim3(static_cast<unsigned>(std::clamp<std::int64_t>(blocks, 1, most)));
 }

@@ -8,6 +8,7 @@
 #include "kernels/cuda/device/element.cuh"
 #include "kernels/cuda/device/four.cuh"
 #include "kernels/cuda/elementwise/fill_pattern.cuh"
+#include "kernels/math/macros.h"
 
 namespace firn::kernels::cuda {
 namespace {
@@ -135,7 +136,7 @@ void transpose(const Move& move, const AxisTable<2>& axes, int axis, Stream stre
   const auto blocks = [](std::int64_t n) {
     return static_cast<unsigned>(std::min<std::int64_t>(n, 65535));
   };
-  const auto tiles = [&](std::int64_t n) { return blocks((n + kTile - 1) / kTile); };
+  const auto tiles = [&](std::int64_t n) { return blocks(math::ceil_div(n, kTile)); };
   gpu::launch("copy", transpose_tiles<Move>, dim3(tiles(m.columns), tiles(m.rows), blocks(m.count)),
               dim3(kTile, kTileLines), 0, stream, move, m);
 }

@@ -11,6 +11,7 @@
 #include "kernels/cuda/gemm/product.h"
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
+#include "kernels/math/macros.h"
 #include "kernels/reduce.h"
 
 namespace firn::kernels::cuda {
@@ -66,7 +67,7 @@ static __global__ void mask_kernel(const std::uint8_t* mask, T* dx, std::int64_t
 void activate(Activation activation, const View& sum, const ConstView& bias, const View& y,
               const View& saved, Stream stream) {
   const std::int64_t m = y.shape[0], n = y.shape[1];
-  const std::int64_t groups = !saved.data                      ? (n + kGroup - 1) / kGroup
+  const std::int64_t groups = !saved.data                      ? math::ceil_div(n, kGroup)
                               : activation == Activation::relu ? saved.shape[1]
                                                                : saved.shape[1] / kGroup;
   const BiasArray added{bias.data, bias.dtype, bias.data ? bias.strides[0] : 0};

@@ -20,6 +20,7 @@
 #include "kernels/cuda/index/index.cuh"
 #include "kernels/cuda/index/sort.cuh"
 #include "kernels/index.h"
+#include "kernels/math/macros.h"
 
 namespace firn::kernels::cuda {
 namespace {
@@ -216,7 +217,7 @@ template <class Terms, class K>
 __global__ void add_sorted(Terms terms, Lists lists, StridedAxes<2> columns, std::int64_t width,
                            const K* keys, const K* positions, Sums sums, bool adds) {
   const std::int64_t n = lists.lines * lists.length;
-  const std::int64_t tiles = (width + kWarp - 1) / kWarp, step = grid_threads() / kWarp;
+  const std::int64_t tiles = math::ceil_div(width, kWarp), step = grid_threads() / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   for (std::int64_t w = global_thread() / kWarp; w < n * tiles; w += step) {
     const std::int64_t e = w / tiles, column = (w - e * tiles) * kWarp + lane;
@@ -306,7 +307,7 @@ void add_by_sort(const char* op, const ConstView& dy, const ConstView& index, co
   const Sums sums = sums_of(dy, index, grad, axis);
   const auto add = [&]<class Terms>(const Terms& terms) {
     const std::int64_t width = columns.numel();
-    const std::int64_t warps = n * ((width + kWarp - 1) / kWarp);
+    const std::int64_t warps = n * math::ceil_div(width, kWarp);
     gpu::launch(op, add_sorted<Terms, K>, grid_for(warps * kWarp), dim3(kBlock), 0, stream, terms,
                 lists, columns.on_device(), width, buffers.keys[sorted], buffers.positions[sorted],
                 sums, adds);

@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/device/block.cuh"
 #include "kernels/cuda/device/element.cuh"
+#include "kernels/math/macros.h"
 
 namespace firn::kernels::cuda {
 
@@ -25,7 +26,7 @@ struct SortBuffers {
   unsigned* ticket;  ///< 0 before the first launch
 };
 
-inline std::int64_t sort_blocks(std::int64_t n) { return (n + kBlockKeys - 1) / kBlockKeys; }
+inline std::int64_t sort_blocks(std::int64_t n) { return math::ceil_div(n, kBlockKeys); }
 
 /// The sum of `value` over the threads before this one; every thread of a block of kBlock calls it.
 template <class T>

@@ -2,6 +2,7 @@
 // launch over all arenas. Every block sums a run of chunks; the last one to finish adds up what the
 // blocks have found and decides the step.
 #include "kernels/cuda/optim/arena.cuh"
+#include "kernels/math/macros.h"
 
 namespace firn::kernels::cuda {
 namespace {
@@ -140,8 +141,8 @@ void optim_norm(const StepMemory& memory, std::span<const OptimizerArena> arenas
       return out;
     });
     arenas = arenas.subspan(static_cast<std::size_t>(list.count));
-    const std::int64_t per_block = (list.chunks + kMaxNormBlocks - 1) / kMaxNormBlocks;
-    const std::int64_t blocks = (list.chunks + per_block - 1) / per_block;
+    const std::int64_t per_block = math::ceil_div(list.chunks, kMaxNormBlocks);
+    const std::int64_t blocks = math::ceil_div(list.chunks, per_block);
     gpu::launch("optim_norm", norm_kernel, dim3(static_cast<unsigned>(blocks)), dim3(kBlock), 0,
                 stream, list, pointers_of(memory), policy, partials, before, per_block,
                 arenas.empty());

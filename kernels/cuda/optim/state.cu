@@ -1,6 +1,7 @@
 // Kernels on the optimizer's state: the beginning of a micro-step, and everything that is the work
 // of one thread.
 #include "kernels/cuda/optim/arena.cuh"
+#include "kernels/math/macros.h"
 
 namespace firn::kernels::cuda {
 namespace {
@@ -140,7 +141,7 @@ void optim_begin(const MicroStep& micro_step, std::span<const OptimizerArena> ar
       return g;
     });
     arenas = arenas.subspan(static_cast<std::size_t>(list.count));
-    const auto blocks = std::clamp<std::int64_t>((most + kBlock - 1) / kBlock, 1, kMaxBeginBlocks);
+    const auto blocks = std::clamp<std::int64_t>(math::ceil_div(most, kBlock), 1, kMaxBeginBlocks);
     gpu::launch("optim_begin", begin_kernel, dim3(static_cast<unsigned>(blocks)), dim3(kBlock), 0,
                 stream, list, BeginningStep(&micro_step), arenas.empty());
   } while (!arenas.empty());

@@ -186,8 +186,6 @@ static __global__ void block_runs_kernel(Source<T> x, Runs runs, Finish finish, 
   }
 }
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
 template <class F, class T>
 void reduce_runs(const char* op, const ConstView& x, Runs runs, const Finish& finish,
                  Stream stream) {
@@ -198,10 +196,10 @@ void reduce_runs(const char* op, const ConstView& x, Runs runs, const Finish& fi
     return gpu::launch(op, warp_runs_kernel<F, T>, grid_for(runs.outputs * kWarp), dim3(kBlock), 0,
                        stream, source, runs, finish);
   }
-  const std::int64_t most = ceil_div(kPartials, runs.outputs);
+  const std::int64_t most = math::ceil_div(kPartials, runs.outputs);
   const std::int64_t wanted = std::clamp<std::int64_t>(runs.reduction / kSegment, 1, most);
-  runs.segment = ceil_div(ceil_div(runs.reduction, wanted), 16) * 16;
-  runs.segments = ceil_div(runs.reduction, runs.segment);
+  runs.segment = math::ceil_div(math::ceil_div(runs.reduction, wanted), 16) * 16;
+  runs.segments = math::ceil_div(runs.reduction, runs.segment);
   const std::int64_t blocks = runs.outputs * runs.segments;
   const bool cut = runs.segments > 1;
   const Workspace partial(cut ? static_cast<std::size_t>(blocks) * sizeof(A) : 0, stream);
@@ -279,12 +277,12 @@ void reduce_columns(const char* op, const ConstView& x, Columns c, const Finish&
                     Stream stream) {
   using A = SumOf<T>;
   // As many chunks as fill the device, by tiles of a warp's width, whichever kernel runs.
-  const std::int64_t most = kPartials / (ceil_div(c.width, kWarp) * c.outputs);
-  c.chunks = std::clamp<std::int64_t>(most, 1, ceil_div(c.rows, kChunkRows));
-  c.chunk = ceil_div(c.rows, c.chunks);
-  c.chunks = ceil_div(c.rows, c.chunk);
+  const std::int64_t most = kPartials / (math::ceil_div(c.width, kWarp) * c.outputs);
+  c.chunks = std::clamp<std::int64_t>(most, 1, math::ceil_div(c.rows, kChunkRows));
+  c.chunk = math::ceil_div(c.rows, c.chunks);
+  c.chunks = math::ceil_div(c.rows, c.chunk);
   const int width = c.wide ? Source<T>::kWidth : 1;
-  c.tiles = ceil_div(c.width, kWarp * width);
+  c.tiles = math::ceil_div(c.width, kWarp * width);
   const std::int64_t partials = c.chunks > 1 ? c.outputs * c.chunks * c.width : 0;
   const Workspace partial(static_cast<std::size_t>(partials) * sizeof(A), stream);
   A* const sums = partial.as<A>();
@@ -312,7 +310,7 @@ void reduce_columns(const char* op, const ConstView& x, Columns c, const Finish&
   second.chunks = 1;
   second.x_stride = 1;
   second.wide = false;
-  second.tiles = ceil_div(c.width, kWarp);
+  second.tiles = math::ceil_div(c.width, kWarp);
   using S = std::conditional_t<std::is_same_v<A, std::int64_t>, Integers, A>;
   gpu::launch(op, columns_kernel<typename F::Join, S, false>,
               dim3(static_cast<unsigned>(c.outputs * second.tiles)), dim3(kBlock),

@@ -306,7 +306,7 @@ struct TeamChoice {
   }
   /// A grid of that many teams, or of fewer that stride over the rows.
   dim3 grid(std::int64_t teams) const {
-    const std::int64_t blocks = (teams + teams_in_block() - 1) / teams_in_block();
+    const std::int64_t blocks = math::ceil_div(teams, teams_in_block());
     return dim3(static_cast<unsigned>(std::clamp<std::int64_t>(blocks, 1, max_blocks())));
   }
 };
@@ -314,11 +314,11 @@ struct TeamChoice {
 /// fn(TeamChoice) for rows of n elements of type T, of which a thread may hold kPacks packs.
 template <class T, int kPacks, class Fn>
 void with_row_teams(std::int64_t n, Fn&& fn) {
-  const std::int64_t packs = (n + Pack<T>::kWidth - 1) / Pack<T>::kWidth;
+  const std::int64_t packs = math::ceil_div(n, Pack<T>::kWidth);
   if (packs <= kWarp * kPacks) {
     fn(TeamChoice<WarpTeam, kPacks>{WarpTeam::kThreads, BlockTeam::kBytes});
   } else if (packs <= BlockTeam::kMaxThreads * kPacks) {
-    const std::int64_t warps = (packs + kWarp * kPacks - 1) / (kWarp * kPacks);
+    const std::int64_t warps = math::ceil_div(packs, kWarp * kPacks);
     fn(TeamChoice<BlockTeam, kPacks>{static_cast<unsigned>(warps * kWarp), BlockTeam::kBytes});
   } else {
     fn(TeamChoice<BlockTeam, 0>{BlockTeam::kMaxThreads, BlockTeam::kBytes});

@@ -17,8 +17,6 @@ constexpr std::int64_t kRowsOfTeam = 16;  // rows that share one team's sums, wh
 constexpr std::int64_t kFewTeams = 128;   // up to so many teams may have fewer
 constexpr std::int64_t kMaxThreads = 1 << 17;  // of all teams that keep sums
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
 // ---- Forward ----
 
 template <class C>
@@ -217,10 +215,10 @@ void norm_backward_as(const NormIn<T>& in, const NormGrads& grads, std::int64_t 
   const auto add_up = [&](const C* sums, std::int64_t teams) {
     const auto threads =
         static_cast<unsigned>(std::clamp<std::int64_t>(teams, 1, kMaxLines) * kWarp);
-    gpu::launch(op, norm_parameters_kernel<C>, dim3(static_cast<unsigned>(ceil_div(n, kWarp))),
-                dim3(threads), threads * sizeof(C), stream, sums, teams, n,
-                parameter(grads.dweight, grads.dweight_beta),
-                parameter(grads.dbias, grads.dbias_beta));
+    gpu::launch(
+        op, norm_parameters_kernel<C>, dim3(static_cast<unsigned>(math::ceil_div(n, kWarp))),
+        dim3(threads), threads * sizeof(C), stream, sums, teams, n,
+        parameter(grads.dweight, grads.dweight_beta), parameter(grads.dbias, grads.dbias_beta));
   };
   if (rows == 0) {  // the sums over no rows must be stored
     if (parameters) add_up(nullptr, 0);
@@ -231,14 +229,16 @@ void norm_backward_as(const NormIn<T>& in, const NormGrads& grads, std::int64_t 
     const bool together = parameters && kHeld > 0;
     if (together) {
       const std::int64_t most = kMaxThreads / (choice.threads / choice.teams_in_block());
-      teams = std::min(most, std::max(ceil_div(rows, kRowsOfTeam), std::min(rows, kFewTeams)));
+      teams =
+          std::min(most, std::max(math::ceil_div(rows, kRowsOfTeam), std::min(rows, kFewTeams)));
     }
     const dim3 grid = choice.grid(teams);
     const std::int64_t in_grid = std::int64_t{grid.x} * choice.teams_in_block();
     teams = together ? std::min(teams, in_grid) : in_grid;
     std::int64_t chunks = 1;
     if (parameters && !together) {
-      chunks = std::clamp<std::int64_t>(1024 / ceil_div(n, kWarp), 1, ceil_div(rows, 64));
+      chunks =
+          std::clamp<std::int64_t>(1024 / math::ceil_div(n, kWarp), 1, math::ceil_div(rows, 64));
     }
     const std::int64_t partials = !parameters ? 0 : together ? teams : chunks;
     const Workspace workspace(static_cast<std::size_t>(partials * 2 * n) * sizeof(C), stream);
@@ -249,8 +249,9 @@ void norm_backward_as(const NormIn<T>& in, const NormGrads& grads, std::int64_t 
     }
     if (parameters && !together) {
       gpu::launch(op, norm_columns_kernel<T>,
-                  dim3(static_cast<unsigned>(chunks * ceil_div(n, kWarp))), dim3(kBlock),
-                  kBlock * sizeof(C), stream, in, sums, chunks, ceil_div(rows, chunks), rows, n);
+                  dim3(static_cast<unsigned>(chunks * math::ceil_div(n, kWarp))), dim3(kBlock),
+                  kBlock * sizeof(C), stream, in, sums, chunks, math::ceil_div(rows, chunks), rows,
+                  n);
     }
     if (parameters) add_up(sums, partials);
   });

@@ -1,0 +1,209 @@
+// Adding at positions held in a tensor, on the CPU: the gradients of gather.
+#include <algorithm>
+#include <optional>
+
+#include "kernels/copy.h"
+#include "kernels/cpu/device/convert.h"
+#include "kernels/cpu/device/parallel.h"
+#include "kernels/cpu/device/workspace.h"
+#include "kernels/cpu/index/index.h"
+#include "kernels/index.h"
+#include "kernels/math/macros.h"
+
+namespace firn::kernels::cpu {
+namespace {
+
+constexpr std::int64_t kTile = 512;  // columns of a chunk
+
+/// A few duplicates are summed in the compute type; a sum of more terms than this runs in f64,
+/// since one after the other they would drift.
+constexpr std::int64_t kFewTerms = 64;
+
+/// sum[index * axis_step + c * step] += dy, for n columns and all positions along the axis.
+template <class A>
+void add_columns(const ConstView& dy, const ConstView& index, const IndexGeometry& g,
+                 const IndexSteps& at, std::int64_t n, A* sum, std::int64_t axis_step,
+                 std::int64_t step) {
+  alignas(64) A buffer[kTile];
+  const auto load = [&](std::int64_t offset, std::int64_t stride, std::int64_t count) {
+    return load_row<A>(advance(dy.data, dy.dtype, at.dense + offset), dy.dtype, stride, count,
+                       buffer);
+  };
+  if (n == 1) {  // the axis is the only loop: load along it
+    for (std::int64_t j = 0; j < g.axis.size; j += kTile) {
+      const std::int64_t m = std::min(kTile, g.axis.size - j);
+      const A* row = load(j * g.axis.dense, g.axis.dense, m);
+      for (std::int64_t k = 0; k < m; ++k) {
+        sum[index_at(index, at.index + (j + k) * g.axis.index) * axis_step] += row[k];
+      }
+    }
+    return;
+  }
+  for (std::int64_t j = 0; j < g.axis.size; ++j) {
+    const A* row = load(j * g.axis.dense, g.inner.dense, n);
+    const std::int64_t positions = at.index + j * g.axis.index;
+    for (std::int64_t c = 0; c < n; ++c) {
+      sum[index_at(index, positions + c * g.inner.index) * axis_step + c * step] += row[c];
+    }
+  }
+}
+
+/// Element by element, in sums of type A.
+template <class A>
+void add_elements(const ConstView& dy, const ConstView& index, const View& grad, int axis,
+                  const IndexGeometry& g) {
+  const std::int64_t bound = grad.shape[axis];
+  const std::int64_t tiles = math::ceil_div(g.inner.size, kTile);
+  const std::int64_t each = g.axis.size * std::min(kTile, g.inner.size);
+  const std::int64_t together = tiles > 1 ? 1 : std::max<std::int64_t>(1, kIndexChunk / each);
+  const std::int64_t pieces = g.lines * tiles;
+  const bool direct = grad.dtype == dtype_of<A>;
+  parallel_for(math::ceil_div(pieces, together), pieces * each, [&](std::int64_t chunk) {
+    std::optional<Workspace> wide;  // sums of a narrower gradient, [bound, columns]
+    if (!direct) wide.emplace(Shape{bound, std::min(kTile, g.inner.size)}, dtype_of<A>);
+    const std::int64_t end = std::min(pieces, (chunk + 1) * together);
+    for (std::int64_t p = chunk * together; p < end; ++p) {
+      IndexSteps at = g.line(p / tiles);
+      const std::int64_t c = p % tiles * kTile;
+      const std::int64_t n = std::min(kTile, g.inner.size - c);
+      at.table += c * g.inner.table;
+      at.index += c * g.inner.index;
+      at.dense += c * g.inner.dense;
+      if (direct) {
+        add_columns(dy, index, g, at, n, grad.as<A>() + at.table, g.axis.table, g.inner.table);
+        continue;
+      }
+      // The shorter stride inside, whether that is the axis or the columns.
+      A* const sum = wide->view().template as<A>();
+      const bool rows = n > 1;
+      const std::int64_t lines = rows ? bound : 1;
+      const std::int64_t length = rows ? n : bound;
+      const std::int64_t stride = rows ? g.inner.table : g.axis.table;
+      const auto line = [&](std::int64_t r) {
+        return advance(grad.data, grad.dtype, at.table + r * g.axis.table);
+      };
+      for (std::int64_t r = 0; r < lines; ++r) {
+        const A* old = load_row<A>(line(r), grad.dtype, stride, length, sum + r * n);
+        if (old != sum + r * n) std::copy_n(old, length, sum + r * n);
+      }
+      add_columns(dy, index, g, at, n, sum, n, 1);
+      for (std::int64_t r = 0; r < lines; ++r) {
+        store_row<A>(sum + r * n, line(r), grad.dtype, stride, length);
+      }
+    }
+  });
+}
+
+/// The positions 0 .. m-1 of a list of indices, ordered by index, those of one index in their
+/// order.
+class Grouped {
+ public:
+  Grouped(const ConstView& index, std::int64_t stride, std::int64_t m, std::int64_t bound)
+      : workspace_({2 * m + 1}, i64), positions_(workspace_.view().as<std::int64_t>()) {
+    const auto at = [&](std::int64_t j) { return index_at(index, j * stride); };
+    if (bound <= 16 * m) {
+      const Workspace counts({bound + 1}, i64);
+      auto* const next = counts.view().as<std::int64_t>();
+      std::fill_n(next, bound + 1, 0);
+      for (std::int64_t j = 0; j < m; ++j) ++next[at(j) + 1];
+      for (std::int64_t i = 0; i < bound; ++i) next[i + 1] += next[i];
+      for (std::int64_t j = 0; j < m; ++j) positions_[next[at(j)]++] = j;
+    } else {
+      for (std::int64_t j = 0; j < m; ++j) positions_[j] = j;
+      std::sort(positions_, positions_ + m, [&](std::int64_t a, std::int64_t b) {
+        return at(a) != at(b) ? at(a) < at(b) : a < b;
+      });
+    }
+    starts_ = positions_ + m;
+    for (std::int64_t k = 0; k < m; ++k)
+      if (k == 0 || at(positions_[k]) != at(positions_[k - 1])) starts_[count_++] = k;
+    starts_[count_] = m;
+  }
+  std::int64_t count() const { return count_; }
+  std::int64_t size(std::int64_t g) const { return starts_[g + 1] - starts_[g]; }
+  const std::int64_t* positions(std::int64_t g) const { return positions_ + starts_[g]; }
+
+ private:
+  Workspace workspace_;
+  std::int64_t* positions_;
+  std::int64_t* starts_ = nullptr;
+  std::int64_t count_ = 0;
+};
+
+/// grad[0 .. n) += the pieces of dy at these positions, summed in A and rounded once.
+template <class A>
+void add_group(const ConstView& dy, std::int64_t from, const IndexGeometry& g,
+               const std::int64_t* positions, std::int64_t count, void* grad, DType dtype,
+               std::int64_t n) {
+  alignas(64) A loaded[kTile];
+  alignas(64) A buffer[kTile];
+  A* const sum = row_target(grad, dtype, g.inner.table, buffer);
+  const A* old = load_row<A>(grad, dtype, g.inner.table, n, sum);
+  if (old != sum) std::copy_n(old, n, sum);
+  for (std::int64_t k = 0; k < count; ++k) {
+    const void* src = advance(dy.data, dy.dtype, from + positions[k] * g.axis.dense);
+    const A* row = load_row<A>(src, dy.dtype, g.inner.dense, n, loaded);
+    for (std::int64_t c = 0; c < n; ++c) sum[c] += row[c];
+  }
+  store_row<A>(sum, grad, dtype, g.inner.table, n);
+}
+
+/// Whole pieces of the inner axis, by one list of indices for all lines: each row of grad is read
+/// and written once.
+void add_slices(const ConstView& dy, const ConstView& index, const View& grad, int axis,
+                const IndexGeometry& g) {
+  const Grouped groups(index, g.axis.index, g.axis.size, grad.shape[axis]);
+  const std::int64_t tiles = math::ceil_div(g.inner.size, kTile);
+  const std::int64_t width = std::min(kTile, g.inner.size);
+  const std::int64_t together = std::max<std::int64_t>(1, kIndexChunk / width / 4);
+  const std::int64_t bundles = math::ceil_div(groups.count(), together);
+  const std::int64_t work = g.lines * g.axis.size * g.inner.size;
+  parallel_for(g.lines * tiles * bundles, work, [&](std::int64_t chunk) {
+    const IndexSteps at = g.line(chunk / bundles / tiles);
+    const std::int64_t c = chunk / bundles % tiles * kTile;
+    const std::int64_t n = std::min(kTile, g.inner.size - c);
+    const std::int64_t first = chunk % bundles * together;
+    const std::int64_t last = std::min(groups.count(), first + together);
+    const std::int64_t from = at.dense + c * g.inner.dense;
+    for (std::int64_t k = first; k < last; ++k) {
+      const std::int64_t* positions = groups.positions(k);
+      const std::int64_t row = index_at(index, positions[0] * g.axis.index);
+      void* to = advance(grad.data, grad.dtype, at.table + c * g.inner.table + row * g.axis.table);
+      if (grad.dtype == f64 || groups.size(k) > kFewTerms) {
+        add_group<double>(dy, from, g, positions, groups.size(k), to, grad.dtype, n);
+      } else {
+        add_group<float>(dy, from, g, positions, groups.size(k), to, grad.dtype, n);
+      }
+    }
+  });
+}
+
+void gather_backward_checked(const ConstView& dy, const ConstView& index, const View& grad,
+                             int axis, float beta, Stream stream) {
+  if (beta == 0) fill(grad, 0, stream);
+  if (dy.numel() == 0) return;
+  const IndexGeometry g(grad, index, dy, axis);
+  bool one_list = g.inner.index == 0 && g.inner.size > 1;
+  for (int i = 0; i < g.outer_count; ++i) one_list = one_list && g.outer[i].index == 0;
+  if (one_list) return add_slices(dy, index, grad, axis, g);
+  if (grad.dtype == f64 || g.axis.size > kFewTerms) {
+    return add_elements<double>(dy, index, grad, axis, g);
+  }
+  add_elements<float>(dy, index, grad, axis, g);
+}
+
+}  // namespace
+
+void gather_backward(const char* op, const ConstView& dy, const ConstView& index, const View& grad,
+                     int axis, float beta, Stream stream) {
+  check_index(op, index, grad.shape[axis]);
+  gather_backward_checked(dy, index, grad, axis, beta, stream);
+}
+
+void add_rows(const char* op, const ConstView& dy, const ConstView& index, const View& grad,
+              float beta, Stream stream) {
+  check_index(op, index, grad.shape[0]);
+  gather_backward_checked(dy, over_columns(index, dy.shape[1]), grad, 0, beta, stream);
+}
+
+}  // namespace firn::kernels::cpu

@@ -1,0 +1,89 @@
+// The norm of all gradients and the search for values that are not finite, on the CPU.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/device/parallel.h"
+#include "kernels/cpu/optim/arena.h"
+#include "kernels/optim.h"
+
+namespace firn::kernels::cpu {
+namespace {
+
+// The largest magnitude, NaN aside.
+template <class T>
+double largest_magnitude(const T* g, std::int64_t n) {
+  T largest = 0;
+  for (std::int64_t i = 0; i < n; ++i) largest = std::max(largest, std::abs(g[i]));
+  return static_cast<double>(largest);
+}
+
+// Sum of squares of the averaged gradient, each element limited.
+template <class T>
+double clipped_sum_of_squares(const T* g, std::int64_t n, double factor, double limit) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const double v = math::clip_to(static_cast<double>(g[i]) * factor, limit);
+    sum += v * v;
+  }
+  return sum;
+}
+
+struct NormRequest {
+  double factor;      // averages
+  double clip_value;  // 0: none
+  bool largest;
+};
+
+template <class T>
+NormPartial norm_of_chunk(const OptimizerArena& a, std::int64_t chunk, const std::uint8_t* touched,
+                          const NormRequest& request) {
+  NormPartial out{0, 0, 0, -1};
+  const double factor = request.factor;
+  const double limit = max_of(a.grad.dtype);
+  for (std::int64_t i = a.chunk_pieces[chunk]; i < a.chunk_pieces[chunk + 1]; ++i) {
+    const Piece& piece = a.pieces[i];
+    if (!touched[piece.parameter]) continue;
+    const T* g = a.grad.as<T>() + piece.begin;
+    const double squares = sum_of_squares(g, piece.count);
+    out.sum_of_squares += squares;
+    // No value is larger than the root of the sum: as a rule that settles it without a second look.
+    if (out.culprit < 0 && !math::stays_finite(squares, std::sqrt(squares), factor, limit) &&
+        !math::stays_finite(squares, largest_magnitude(g, piece.count), factor, limit))
+      out.culprit = piece.parameter;
+    if (request.clip_value > 0)
+      out.clipped_squares += clipped_sum_of_squares(g, piece.count, factor, request.clip_value);
+    if (request.largest) out.largest = std::max(out.largest, largest_magnitude(g, piece.count));
+  }
+  return out;
+}
+
+}  // namespace
+
+void optim_norm(const StepMemory& memory, std::span<const OptimizerArena> arenas,
+                const math::StepPolicy& policy, Stream) {
+  math::StepState& s = state_of(memory);
+  const auto* touched = memory.touched.as<std::uint8_t>();
+  math::GradientSummary sum;
+  sum.any = std::any_of(touched, touched + memory.counts.numel(),
+                        [](std::uint8_t received) { return received != 0; });
+  if (math::has_gradient(s)) {
+    const NormRequest request{math::averaging_factor(s), policy.clip_value,
+                              scaler_of(memory).calibrating != 0};
+    for (const OptimizerArena& a : arenas) {
+      parallel_for(a.chunks, a.grad.numel(), [&](std::int64_t c) {
+        a.partials[c] = a.grad.dtype == DType::f64 ? norm_of_chunk<double>(a, c, touched, request)
+                                                   : norm_of_chunk<float>(a, c, touched, request);
+      });
+      for (std::int64_t c = 0; c < a.chunks; ++c) {
+        const NormPartial& p = a.partials[c];
+        sum.sum_of_squares += p.sum_of_squares;
+        sum.clipped_squares += p.clipped_squares;
+        sum.largest = std::max(sum.largest, p.largest);
+        if (p.culprit >= 0 && (sum.culprit < 0 || p.culprit < sum.culprit)) sum.culprit = p.culprit;
+      }
+    }
+  }
+  math::decide(s, policy, sum);
+}
+
+}  // namespace firn::kernels::cpu

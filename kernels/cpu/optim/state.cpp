@@ -1,0 +1,81 @@
+// Kernels on the optimizer's state, on the CPU: the beginning of a micro-step, joint steps, the
+// loss scale and the schedule.
+#include <algorithm>
+
+#include "kernels/cpu/device/parallel.h"
+#include "kernels/cpu/optim/arena.h"
+#include "kernels/math/macros.h"
+#include "kernels/optim.h"
+
+namespace firn::kernels::cpu {
+namespace {
+
+template <class T>
+void multiply(T* values, std::int64_t n, double factor, std::int64_t chunks) {
+  const std::int64_t size = chunks > 0 ? math::ceil_div(n, chunks) : 0;
+  parallel_for(chunks, n, [&](std::int64_t c) {
+    const std::int64_t end = std::min(n, (c + 1) * size);
+    for (std::int64_t i = c * size; i < end; ++i)
+      values[i] = static_cast<T>(static_cast<double>(values[i]) * factor);
+  });
+}
+
+}  // namespace
+
+void move_scale(std::span<const StepMemory> memories, const math::ScalePolicy& policy) {
+  math::ScaleVotes votes;
+  for (const StepMemory& m : memories) math::vote(votes, state_of(m));
+  math::settle_scale(scaler_of(memories.front()), policy, votes);
+}
+
+void optim_begin(const MicroStep& m, std::span<const OptimizerArena> arenas, Stream) {
+  math::StepState& s = state_of(m.memory);
+  const double unit = math::begin_micro_step(s, scaler_of(m.memory), m.policy, read_scalar(m.loss),
+                                             m.weight.data ? read_scalar(m.weight) : m.host_weight);
+  if (s.reexpress != 1)
+    for (const OptimizerArena& a : arenas) {
+      if (a.grad.dtype == DType::f64) {
+        multiply(a.grad.as<double>(), a.grad.numel(), s.reexpress, a.chunks);
+      } else {
+        multiply(a.grad.as<float>(), a.grad.numel(), s.reexpress, a.chunks);
+      }
+    }
+  if (m.seed.dtype == DType::f64) {
+    *m.seed.as<double>() = unit;
+  } else {
+    *m.seed.as<float>() = static_cast<float>(unit);
+  }
+}
+
+void optim_join(std::span<const StepMemory> memories, Stream) {
+  bool found = false;
+  for (const StepMemory& m : memories)
+    found = found || state_of(m).decision == math::StepStatus::skipped_non_finite;
+  if (!found) return;
+  for (const StepMemory& m : memories)
+    if (math::StepState& s = state_of(m); s.decision == math::StepStatus::applied)
+      s.decision = math::StepStatus::skipped_partner;
+}
+
+void optim_move_scale(std::span<const StepMemory> memories, const math::ScalePolicy& policy,
+                      Stream) {
+  move_scale(memories, policy);
+}
+
+void optim_set_scale(const StepMemory& memory, double scale, const math::ScalePolicy& policy,
+                     Stream) {
+  math::set_scale(scaler_of(memory), policy, scale);
+}
+
+void optim_set_touched(const StepMemory& memory, std::span<const std::uint8_t> touched, Stream) {
+  std::copy(touched.begin(), touched.end(), memory.touched.as<std::uint8_t>());
+}
+
+void optim_reset(const StepMemory& memory, Stream) { math::reset_cycle(state_of(memory)); }
+
+void optim_set_schedule(const StepMemory& memory, const math::ScheduleTable& schedule, Stream) {
+  schedule_of(memory) = schedule;
+  math::set_schedule(state_of(memory), schedule);
+}
+
+}  // namespace firn::kernels::cpu

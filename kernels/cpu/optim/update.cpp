@@ -1,0 +1,144 @@
+// The update on the CPU: flat loops that vectorise, over chunks of equal size. Moving 10 million
+// AdamW parameters is bound by memory: 28 bytes each, plus 4 for the norm.
+#include <algorithm>
+#include <bit>
+#include <type_traits>
+#include <variant>
+
+#include "kernels/cpu/device/convert.h"
+#include "kernels/cpu/device/parallel.h"
+#include "kernels/cpu/optim/arena.h"
+#include "kernels/math/philox.h"
+#include "kernels/math/rounding.h"
+#include "kernels/optim.h"
+
+namespace firn::kernels::cpu {
+namespace {
+
+// One piece. kStates is a constant, so the loop has one shape per rule, and vectorises.
+template <class T, class Rule>
+void update_piece(const typename Rule::template Coefficients<T>& k, std::int64_t n, T* __restrict w,
+                  const T* __restrict g, T* __restrict s0, T* __restrict s1, T* __restrict s2,
+                  T limit) {
+  const T factor = k.gradient_factor;
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) {
+    T weight = w[i];
+    T states[kMaxOptimizerStates];
+    if constexpr (Rule::kStates > 0) states[0] = s0[i];
+    if constexpr (Rule::kStates > 1) states[1] = s1[i];
+    if constexpr (Rule::kStates > 2) states[2] = s2[i];
+    Rule::template apply<T>(k, weight, math::clip_to(g[i] * factor, limit), states);
+    w[i] = weight;
+    if constexpr (Rule::kStates > 0) s0[i] = states[0];
+    if constexpr (Rule::kStates > 1) s1[i] = states[1];
+    if constexpr (Rule::kStates > 2) s2[i] = states[2];
+  }
+}
+
+// 16-bit weights that are their own masters: the update of rows in f32, rounded stochastically.
+template <class Rule>
+void update_rounded(const typename Rule::template Coefficients<float>& k, const OptimizerArena& a,
+                    const Piece& p, std::uint64_t step, float limit) {
+  for (std::int64_t done = 0; done < p.count; done += kRow) {
+    const std::int64_t begin = p.begin + done, n = std::min<std::int64_t>(kRow, p.count - done);
+    void* stored = advance(a.weight.data, a.weight.dtype, begin);
+    float w[kRow];
+    load_row(stored, a.weight.dtype, 1, n, w);
+    const auto at = [&](const View& v) { return v.data ? v.as<float>() + begin : nullptr; };
+    update_piece<float, Rule>(k, n, w, a.grad.as<float>() + begin, at(a.states[0]), at(a.states[1]),
+                              at(a.states[2]), limit);
+    auto* out = static_cast<std::uint16_t*>(stored);
+    for (std::int64_t i = 0; i < n; ++i) {
+      const auto element = static_cast<std::uint64_t>(begin + i);
+      const std::uint32_t word =
+          math::philox(element / 4, step, static_cast<std::uint64_t>(a.index)).word[element % 4];
+      const auto bits = std::bit_cast<std::uint32_t>(w[i]);
+      out[i] = a.weight.dtype == DType::bf16 ? math::round_stochastic_bf16(bits, word)
+                                             : math::round_stochastic_f16(bits, word);
+    }
+  }
+}
+
+template <class T>
+void update_average(const OptimizerArena& a, const Piece& p, double decay) {
+  const View& weight = a.master.data ? a.master : a.weight;
+  const T intake = static_cast<T>(1 - decay);
+  for (std::int64_t done = 0; done < p.count; done += kRow) {
+    const std::int64_t begin = p.begin + done, n = std::min<std::int64_t>(kRow, p.count - done);
+    T buffer[kRow];
+    const T* w = load_row(advance(static_cast<const void*>(weight.data), weight.dtype, begin),
+                          weight.dtype, 1, n, buffer);
+    T* average = a.ema.as<T>() + begin;
+    for (std::int64_t i = 0; i < n; ++i)
+      average[i] = math::moving_average(average[i], w[i], intake);
+  }
+}
+
+template <class T, class Rule>
+void update_parameter(const StepMemory& memory, const OptimizerArena& a, const Rule& rule,
+                      const Piece& p) {
+  const math::StepState& s = state_of(memory);
+  const auto k = rule.template prepare<T>({s.learning_rate * a.lr_scale, s.gradient_factor,
+                                           memory.counts.as<std::int64_t>()[p.parameter] + 1,
+                                           a.trust_ratios ? a.trust_ratios[p.parameter] : 1.0});
+  const T limit = static_cast<T>(s.value_limit);
+  const auto at = [&](const View& v) { return v.data ? v.as<T>() + p.begin : nullptr; };
+  if constexpr (std::is_same_v<T, float>) {
+    if (!a.master.data && a.weight.dtype != DType::f32)
+      return update_rounded<Rule>(k, a, p, static_cast<std::uint64_t>(s.applied), limit);
+  }
+  T* values = a.master.data ? at(a.master) : at(a.weight);
+  update_piece<T, Rule>(k, p.count, values, at(a.grad), at(a.states[0]), at(a.states[1]),
+                        at(a.states[2]), limit);
+  if (a.master.data)
+    store_row(values, advance(a.weight.data, a.weight.dtype, p.begin), a.weight.dtype, 1, p.count);
+}
+
+template <class T, class Rule>
+void update_chunk(const StepMemory& memory, const OptimizerArena& a, const Rule& rule,
+                  const math::StepPolicy& policy, std::int64_t chunk) {
+  const auto* touched = memory.touched.as<std::uint8_t>();
+  for (std::int64_t i = a.chunk_pieces[chunk]; i < a.chunk_pieces[chunk + 1]; ++i) {
+    const Piece& p = a.pieces[i];
+    if (touched[p.parameter]) update_parameter<T>(memory, a, rule, p);
+    if (a.ema.data) update_average<T>(a, p, policy.ema);
+  }
+}
+
+void finish(const StepMemory& memory) {
+  math::StepState& s = state_of(memory);
+  if (s.decision == math::StepStatus::applied) {
+    const auto* touched = memory.touched.as<std::uint8_t>();
+    auto* counts = memory.counts.as<std::int64_t>();
+    for (std::int64_t p = 0; p < memory.counts.numel(); ++p) counts[p] += touched[p];
+  }
+  math::finish_cycle(s, schedule_of(memory));
+  if (memory.watch) *memory.watch = s.last;
+}
+
+}  // namespace
+
+void optim_update(const StepMemory& memory, std::span<const OptimizerArena> arenas,
+                  const math::StepPolicy& policy, bool moves_scale, Stream) {
+  if (state_of(memory).decision != math::StepStatus::applied) arenas = {};
+  for (const OptimizerArena& a : arenas) {
+    std::visit(
+        [&](const auto& rule) {
+          const auto update = [&](std::int64_t c) {
+            if (a.grad.dtype == DType::f64) {
+              update_chunk<double>(memory, a, rule, policy, c);
+            } else {
+              update_chunk<float>(memory, a, rule, policy, c);
+            }
+          };
+          // The norm's last chunks are still in cache; the first ones are what forward reads next.
+          parallel_for(a.chunks, 4 * a.grad.numel(), update, Order::backward);
+        },
+        a.rule);
+  }
+  finish(memory);
+  if (moves_scale) move_scale(std::span(&memory, 1), policy.scale);
+}
+
+}  // namespace firn::kernels::cpu
