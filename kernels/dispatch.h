@@ -3,19 +3,25 @@
 // the same signature and the function of the same name, in namespace kernels, that picks one by the
 // device of the first view among its arguments.
 //
-// Folder law: kernels/ sees floors 0 and 1 and view.h, never Tensor, autograd, nn or optim. A
-// kernel takes views, scalars and a stream, checks nothing (ops have), and allocates only
-// workspace.
+// Kernels include the public headers of base and runtime (include/firn) and nothing of src/. A
+// kernel takes views, scalars and a stream. Operations have checked its arguments; it allocates
+// workspace only.
 #pragma once
 
 #include <utility>
 
-#include "base/build.h"
 #include "firn/error.h"
 #include "firn/stream.h"
 #include "firn/view.h"
 
 namespace firn::kernels {
+
+/// Whether this build has the kernels of kernels/cuda.
+#ifdef FIRN_HAS_CUDA
+inline constexpr bool kHasCudaKernels = true;
+#else
+inline constexpr bool kHasCudaKernels = false;
+#endif
 
 namespace detail {
 inline Device device_of(const ConstView& v) { return v.device; }
@@ -30,7 +36,7 @@ Device first_device(const First& first, const Rest&... rest) {
 }
 [[noreturn]] inline void no_kernel(const char* name, Device device) {
   throw DeviceError(name, "has no kernel for " + to_string(device),
-                    kHasCuda ? "move the operands to the CPU" : "build with -DFIRN_CUDA=ON");
+                    kHasCudaKernels ? "move the operands to the CPU" : "build with -DFIRN_CUDA=ON");
 }
 }  // namespace detail
 
@@ -43,7 +49,7 @@ Device first_device(const First& first, const Rest&... rest) {
   void name(Args&&... args) {                                           \
     const Device device = detail::first_device(args...);                \
     if (device.is_cpu()) return cpu::name(std::forward<Args>(args)...); \
-    if constexpr (kHasCuda) {                                           \
+    if constexpr (kHasCudaKernels) {                                    \
       cuda::name(std::forward<Args>(args)...);                          \
     } else {                                                            \
       detail::no_kernel(#name, device);                                 \

@@ -5,11 +5,11 @@
 
 #include "base/check.h"
 #include "data/batch_set.h"
+#include "firn/kernel_support.h"
 #include "firn/memory.h"
 #include "firn/ops.h"
 #include "firn/stream.h"
 #include "kernels/batch.h"
-#include "runtime/graph/capture.h"
 
 namespace firn::data {
 namespace {
@@ -68,7 +68,7 @@ std::int64_t ResidentBatches::next_size() const {
 void ResidentBatches::begin_epoch(std::int64_t number) {
   State& s = state();
   const Device device = s.options.device;
-  memory::refuse_capture(kOp, device, "an epoch's order is copied to the device");
+  runtime::refuse_capture(kOp, device, "an epoch's order is copied to the device");
   const Tensor order = epoch_order(kOp, s.labels.numel(), s.options, number);
   if (s.options.shuffle)
     copy_bytes(s.order.mutable_view().data, device, order.view().data, order.device(),
@@ -93,7 +93,7 @@ Batch ResidentBatches::next(std::int64_t count) {
   kernels::take_batch(s.images.view(), s.labels.view(), s.order.view(), s.cursor.mutable_view(),
                       s.options.mean, s.options.stddev, augment_of(s.images, s.options),
                       batch.x.mutable_view(), batch.y.mutable_view(), current_stream(device));
-  memory::on_replay(device, [state = state_, count] { state->take(count); });
+  runtime::on_replay(device, [state = state_, count] { state->take(count); });
   return batch;
 }
 

@@ -2,11 +2,11 @@
 // given.
 #include "firn/channel_norm.h"
 
+#include "firn/kernel_support.h"
 #include "kernels/channel_norm.h"
 #include "kernels/copy.h"
 #include "ops/common.h"
 #include "ops/moments.h"
-#include "runtime/graph/capture.h"
 
 namespace firn {
 namespace {
@@ -191,8 +191,8 @@ void written(const char* op, std::initializer_list<const Tensor*> tensors) {
   for (const Tensor* t : tensors) {
     if (!t->defined()) continue;
     t->storage()->bump_version(op);
-    if (memory::capturing(t->device()))
-      memory::on_replay(t->device(), [op, storage = t->storage()] { storage->bump_version(op); });
+    if (runtime::capturing(t->device()))
+      runtime::on_replay(t->device(), [op, storage = t->storage()] { storage->bump_version(op); });
   }
 }
 View writable_or_none(const Tensor& t) { return t.defined() ? t.mutable_view() : View{}; }

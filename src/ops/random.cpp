@@ -3,10 +3,10 @@
 #include <cmath>
 #include <cstdint>
 
+#include "firn/kernel_support.h"
 #include "kernels/copy.h"
 #include "kernels/math/philox.h"
 #include "ops/common.h"
-#include "runtime/graph/capture.h"
 
 namespace firn {
 namespace {
@@ -15,7 +15,7 @@ using namespace ops;
 
 /// The key of one number for each element of `x`.
 RandomKey key_for(const View& x, Generator& generator) {
-  return memory::reserve_random(generator, x.device, static_cast<std::uint64_t>(x.numel()));
+  return runtime::reserve_random(generator, x.device, static_cast<std::uint64_t>(x.numel()));
 }
 
 /// The rule for writes that are not recorded (ops.h, fill_).

@@ -21,7 +21,7 @@
 #include "base/check.h"
 #include "check.h"
 #include "cusim.h"
-#include "runtime/graph/capture.h"
+#include "firn/kernel_support.h"
 
 namespace firn::kernels::cuda {
 namespace {
@@ -90,8 +90,8 @@ void note_problem(const Call& c, const char* op, Device device) {
   for (const auto* pair : {&g.stride, &g.before, &g.after, &g.dilation})
     key.insert(key.end(), pair->begin(), pair->end());
   if (known.contains(key)) return;
-  memory::refuse_capture(op, device,
-                         "cuDNN has no plan for this shape yet: run the step once before");
+  runtime::refuse_capture(op, device,
+                          "cuDNN has no plan for this shape yet: run the step once before");
   known.insert(key);
 }
 
@@ -170,7 +170,7 @@ bool run(const Call& c, const char* op, Stream stream) {
     const cusim::DeviceAccess open;
     compute(c);
   });
-  memory::note_kernel(op);
+  runtime::note_kernel(op);
   return true;
 }
 

@@ -6,8 +6,8 @@
 
 #include "firn/firn.h"
 #include "firn/graph.h"
+#include "firn/kernel_support.h"
 #include "firn/storage.h"
-#include "runtime/graph/capture.h"
 #include "support/catch.h"
 #include "support/simulator.h"
 #include "support/values.h"
@@ -191,7 +191,7 @@ TEST_CASE("graph: what cannot be recorded is refused by name, and nothing is bro
     });
     INFO(e);
     CHECK(e.find(c.message) != std::string::npos);
-    CHECK_FALSE(memory::capturing(d));
+    CHECK_FALSE(runtime::capturing(d));
     y = x + 1;
     CHECK(values_of(y) == repeated(3, 10));
     Graph g = Graph::capture(d, [&] { y = x * 7.0; });
@@ -308,12 +308,12 @@ TEST_CASE("graph: what the host does beside the work is done at every replay", "
   const Device d = default_device();
   std::vector<int> done;
   const Tensor x = full({4}, 0, f32);
-  memory::on_replay(d, [&] { done.push_back(0); });  // no recording: nothing
+  runtime::on_replay(d, [&] { done.push_back(0); });  // no recording: nothing
   Graph g = Graph::capture(d, [&] {
-    memory::on_replay(d, [&] { done.push_back(1); });
+    runtime::on_replay(d, [&] { done.push_back(1); });
     fill_(x, 1);
-    memory::on_replay(Device::cpu(), [&] { done.push_back(9); });
-    memory::on_replay(d, [&] { done.push_back(2); });
+    runtime::on_replay(Device::cpu(), [&] { done.push_back(9); });
+    runtime::on_replay(d, [&] { done.push_back(2); });
   });
   CHECK(done.empty());
   g.replay();
@@ -328,14 +328,14 @@ TEST_CASE("graph: what the host did is undone where the work does not run", "[gr
   std::string log;
   bool refuse = false;
   const auto work = [&] {
-    memory::on_replay(d, [&] { log += "a"; });
-    memory::on_abandon(d, [&] { log += "A"; });
+    runtime::on_replay(d, [&] { log += "a"; });
+    runtime::on_abandon(d, [&] { log += "A"; });
     fill_(x, 1);
-    memory::on_replay(d, [&] {
+    runtime::on_replay(d, [&] {
       if (refuse) throw Error("test", "not now");
       log += "b";
     });
-    memory::on_abandon(d, [&] { log += "B"; });
+    runtime::on_abandon(d, [&] { log += "B"; });
   };
   work();  // no recording: nothing
   CHECK(log.empty());
@@ -407,7 +407,7 @@ TEST_CASE("graph: any call of CUDA that fails while recording or replaying is na
                dynamic_cast<const OutOfMemory*>(&e) != nullptr));
       }
     }
-    CHECK_FALSE(memory::capturing(d));
+    CHECK_FALSE(runtime::capturing(d));
     if (!happened) break;
     CHECK(run() == want);
   }

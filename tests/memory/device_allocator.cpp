@@ -1,7 +1,7 @@
 // The allocator of a CUDA device: accounts, memory that runs out, calls that fail.
 #include "firn/firn.h"
+#include "firn/kernel_support.h"
 #include "firn/storage.h"
-#include "kernels/cuda/device/workspace.h"
 #include "support/catch.h"
 #include "support/simulator.h"
 #include "support/values.h"
@@ -21,7 +21,7 @@ TEST_CASE("device memory: bytes are counted for their owner, with peaks", "[memo
   {
     const OwnerScope scope(Owner::optimizer);
     const Tensor m = empty({1024, 1024});
-    const kernels::cuda::Workspace scratch(kMiB, current_stream(d));
+    const runtime::Workspace scratch(kMiB, current_stream(d));
     CHECK(scratch.bytes() == kMiB);
     CHECK(reinterpret_cast<std::uintptr_t>(scratch.data()) % 256 == 0);
     const auto inside = memory_stats(d);

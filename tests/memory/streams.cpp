@@ -4,9 +4,9 @@
 #include <thread>
 
 #include "firn/firn.h"
+#include "firn/kernel_support.h"
 #include "firn/storage.h"
 #include "runtime/memory/allocator.h"
-#include "runtime/stream/fault.h"
 #include "support/catch.h"
 #include "support/simulator.h"
 #include "support/values.h"
@@ -161,9 +161,9 @@ TEST_CASE("streams: pinned memory is copied without waiting", "[memory][gpu]") {
 
 TEST_CASE("streams: what a kernel notes is thrown where the host waits, once", "[memory][gpu]") {
   const Device d = default_device();
-  memory::Fault* record = memory::fault_record(d);
-  CHECK(record == memory::fault_record(d));
-  const auto raise = [&] { *record = {memory::Fault::kComplete, "gather", "index", 7, 12, 10}; };
+  runtime::Fault* record = runtime::fault_record(d);
+  CHECK(record == runtime::fault_record(d));
+  const auto raise = [&] { *record = {runtime::Fault::kComplete, "gather", "index", 7, 12, 10}; };
   const Tensor x = filled(1);
   raise();
   const auto e = error_of([&] { x.sum().item(); });
@@ -176,9 +176,9 @@ TEST_CASE("streams: what a kernel notes is thrown where the host waits, once", "
   Event mark;
   mark.record(current_stream(d));
   CHECK_THROWS_AS(mark.synchronize(), Error);
-  record->raised = memory::Fault::kClaimed;  // somebody is writing
+  record->raised = runtime::Fault::kClaimed;  // somebody is writing
   CHECK_NOTHROW(synchronize(d));
-  record->raised = memory::Fault::kNone;
+  record->raised = runtime::Fault::kNone;
 }
 
 TEST_CASE("streams: a released block serves its own stream only, and nobody waits",

@@ -65,6 +65,8 @@ std::vector<std::string> breaches(const std::string& path, const std::string& te
         breach("(" + std::string(part->name) + ") includes \"" + name + "\" (" +
                std::string(other->name) + ")");
       }
+      if (path.starts_with("include/") && !name.starts_with("firn/"))
+        breach("is public and includes \"" + name + "\", which is not installed");
       continue;
     }
     const auto foreign = std::find_if(kForeign.begin(), kForeign.end(),
@@ -104,6 +106,9 @@ TEST_CASE("the include law sees a breach") {
   CHECK(refused("src/optim/sgd.cpp", "#include \"firn/ops.h\""));
   CHECK(refused("kernels/gemm.h", "#include \"firn/tensor.h\""));
   CHECK(refused("kernels/cpu/gemm/gemm.cpp", "  #  include \"autograd/node.h\""));
+  CHECK(refused("kernels/cuda/device/gpu.h", "#include \"runtime/memory/allocator.h\""));
+  CHECK(refused("kernels/cpu/index/gather.cpp", "#include \"base/check.h\""));
+  CHECK(refused("include/firn/tensor.h", "#include \"base/check.h\""));
   CHECK(refused("src/ops/unary.cpp", "#include \"kernels/cpu/device/parallel.h\""));
   CHECK(refused("src/ops/unary.cpp", "#include \"ops/nowhere.h\""));
   CHECK(refused("src/ops/unary.cpp", "#include <Eigen/Core>"));
@@ -115,6 +120,7 @@ TEST_CASE("the include law sees a breach") {
 
   CHECK(breaches("src/optim/sgd.cpp", "#include \"firn/losses.h\"").empty());
   CHECK(breaches("src/autograd/engine.cpp", "#include \"kernels/copy.h\"").empty());
+  CHECK(breaches("kernels/cuda/device/gpu.h", "#include \"firn/kernel_support.h\"").empty());
   CHECK(breaches("include/firn/tensor.h", "#include <vector>").empty());
   CHECK(breaches("kernels/cpu/gemm/gemm.cpp", "#include <Eigen/Core>").empty());
 }

@@ -1,7 +1,7 @@
 // The backward pass of normalisation by channel on CUDA devices.
+#include "firn/kernel_support.h"
 #include "kernels/cuda/channel_norm/driver.cuh"
 #include "kernels/cuda/device/tickets.cuh"
-#include "kernels/cuda/device/workspace.h"
 #include "kernels/cuda/rows/driver.cuh"
 #include "kernels/math/macros.h"
 
@@ -220,7 +220,7 @@ void channel_gradient_sums(const ConstView& dy, const ConstView& x, NormCells ce
         x, cells, {&dy}, kSumSize, [&]<class A, class V>(A, V, const ChannelCut& cut) {
           using Pair = math::SumPair<C>;
           const bool whole = cut.chunks == 1;
-          const Workspace partial(
+          const runtime::Workspace partial(
               whole ? 0 : static_cast<std::size_t>(cut.units() * cut.c) * sizeof(Pair), stream);
           const std::size_t shared = kBlock * std::max(sizeof(Pair) * (A::value ? V::value : 1),
                                                        sizeof(math::SumPair<double>));

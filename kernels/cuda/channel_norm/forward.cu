@@ -1,9 +1,9 @@
 // Normalisation by channel on CUDA devices: moments and the forward pass. A block first takes a
 // sample of its channels' values for their centre, then sums up distances from it: nothing large is
 // subtracted. Blocks write their moments, and the last one joins them, in f64 and in their order.
+#include "firn/kernel_support.h"
 #include "kernels/cuda/channel_norm/driver.cuh"
 #include "kernels/cuda/device/tickets.cuh"
-#include "kernels/cuda/device/workspace.h"
 #include "kernels/cuda/rows/driver.cuh"
 
 namespace firn::kernels::cuda {
@@ -193,7 +193,7 @@ void channel_moments(const ConstView& given, NormCells cells, const View& mean, 
     with_channel_cut<T>(x, cells, {}, kSumSize, [&]<class A, class V>(A, V, const ChannelCut& cut) {
       const std::int64_t channels = std::int64_t{cut.side} * (A::value ? V::value : 1);
       const bool whole = cut.chunks == 1 && (cut.tiles == 1 || channels % cut.width == 0);
-      const Workspace partial(
+      const runtime::Workspace partial(
           whole ? 0 : static_cast<std::size_t>(cut.units() * cut.c) * sizeof(Part), stream);
       // Of the block's sums; of one pair of f64 a thread; of the moments of the tile's
       // channels.

@@ -7,30 +7,30 @@
 
 #include <cstdint>
 
+#include "firn/kernel_support.h"
 #include "kernels/cuda/device/gpu.h"
-#include "runtime/stream/fault.h"
 
 namespace firn::kernels::cuda {
 
 /// Where to note a fault, and in whose name. Trivially copyable: a parameter of kernels.
 struct FaultSite {
-  memory::Fault* record;
+  runtime::Fault* record;
   const char* op;    ///< never read on the device
   const char* what;  ///< nor this
 };
 
 /// `op` and `what` must outlive the work: they are string literals.
 inline FaultSite fault_site(const char* op, const char* what, Device device) {
-  return {memory::fault_record(device), op, what};
+  return {runtime::fault_record(device), op, what};
 }
 
 /// Notes that `value`, at `position` (row-major) of its tensor, is outside [0, bound), unless a
 /// fault is noted already. Where several threads raise one, which of them is kept is not defined.
 __device__ inline void raise_fault(const FaultSite& site, std::int64_t position, std::int64_t value,
                                    std::int64_t bound) {
-  memory::Fault* const record = site.record;
-  if (atomicCAS(&record->raised, memory::Fault::kNone, memory::Fault::kClaimed) !=
-      memory::Fault::kNone) {
+  runtime::Fault* const record = site.record;
+  if (atomicCAS(&record->raised, runtime::Fault::kNone, runtime::Fault::kClaimed) !=
+      runtime::Fault::kNone) {
     return;
   }
   record->op = site.op;
@@ -39,7 +39,7 @@ __device__ inline void raise_fault(const FaultSite& site, std::int64_t position,
   record->value = value;
   record->bound = bound;
   __threadfence_system();  // the host sees the rest with what follows
-  atomicExch(&record->raised, memory::Fault::kComplete);
+  atomicExch(&record->raised, runtime::Fault::kComplete);
 }
 
 }  // namespace firn::kernels::cuda

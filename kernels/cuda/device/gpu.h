@@ -17,8 +17,8 @@
 
 #include <cstddef>
 
+#include "firn/kernel_support.h"
 #include "kernels/cuda/device/host.h"
-#include "runtime/graph/capture.h"
 
 namespace firn::gpu {
 
@@ -27,14 +27,14 @@ namespace firn::gpu {
 template <class... Parameters, class... Values>
 void launch(const char* op, void (*kernel)(Parameters...), dim3 grid, dim3 block,
             std::size_t shared, Stream stream, Values&&... values) {
-  check(cudaSetDevice(stream.device.index), op, "cudaSetDevice");
-  memory::note_kernel(op);
+  check_cuda(cudaSetDevice(stream.device.index), op, "cudaSetDevice");
+  runtime::note_kernel(op);
 #ifdef FIRN_HAS_CUSIM
   cusim::launch(kernel, grid, block, shared, native(stream), static_cast<Parameters>(values)...);
 #else
   kernel<<<grid, block, shared, native(stream)>>>(static_cast<Parameters>(values)...);
 #endif
-  check(cudaGetLastError(), op, "kernel launch");
+  check_cuda(cudaGetLastError(), op, "kernel launch");
 }
 
 /// The block's dynamic shared memory, 16-byte aligned.

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <utility>
 
-#include "runtime/graph/capture.h"
+#include "firn/kernel_support.h"
 
 namespace firn::kernels::cuda {
 namespace {
@@ -20,7 +20,7 @@ unsigned ticket_slot(Stream stream) {
   static std::map<std::pair<int, void*>, unsigned> slots;
   static unsigned captured = 0;
   const std::lock_guard lock(mutex);
-  if (memory::capturing(stream.device)) {
+  if (runtime::capturing(stream.device)) {
     return kStreamSlots + captured++ % (kTickets - kStreamSlots);
   }
   const auto [at, isnew] = slots.try_emplace({stream.device.index, stream.handle},

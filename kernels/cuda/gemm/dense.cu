@@ -95,8 +95,9 @@ int major_capability(Device device) {
   std::atomic<int>& slot = known[static_cast<std::size_t>(device.index)];
   int major = slot.load(std::memory_order_relaxed);
   if (major == 0) {
-    gpu::check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, int{device.index}),
-               "dense", "cudaDeviceGetAttribute");
+    gpu::check_cuda(
+        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, int{device.index}),
+        "dense", "cudaDeviceGetAttribute");
     slot = major;
   }
   return major;

@@ -5,8 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "firn/kernel_support.h"
 #include "kernels/copy.h"
-#include "kernels/cuda/device/workspace.h"
 #include "kernels/cuda/gemm/product.h"
 
 namespace firn::kernels::cuda {
@@ -21,7 +21,7 @@ class Buffer {
   const View& view() const noexcept { return view_; }
 
  private:
-  Workspace memory_;
+  runtime::Workspace memory_;
   View view_;
 };
 

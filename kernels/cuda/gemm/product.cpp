@@ -7,17 +7,15 @@
 #include <unordered_map>
 #include <utility>
 
+#include "firn/kernel_support.h"
 #include "kernels/cuda/device/host.h"
-#include "kernels/cuda/device/workspace.h"
 #include "kernels/cuda/gemm/contexts.h"
 #include "kernels/cuda/gemm/cublaslt.h"
 #include "kernels/gemm.h"
-#include "runtime/graph/capture.h"
 
 namespace firn::kernels::cuda {
 namespace {
 
-using gpu::check;
 using gpu::cublaslt;
 
 cudaDataType data_type(DType t) {
@@ -235,7 +233,7 @@ Context& context_of(int device, const char* op) {
 }  // namespace
 
 bool multiply(const Product& p, Stream stream) {
-  gpu::check(cudaSetDevice(stream.device.index), p.op, "cudaSetDevice");
+  gpu::check_cuda(cudaSetDevice(stream.device.index), p.op, "cudaSetDevice");
   Context& context = context_of(stream.device.index, p.op);
   const bool tf32 = p.in == DType::f32 && tf32_allowed();
   const Key key = key_of(p, tf32);
@@ -250,7 +248,7 @@ bool multiply(const Product& p, Stream stream) {
   const auto& lt = cublaslt();
   if (p.bias) set(plan.desc.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias, p.op);
   if (p.aux) set(plan.desc.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.aux, p.op);
-  const Workspace workspace(plan.workspace, stream);
+  const runtime::Workspace workspace(plan.workspace, stream);
   const auto alpha32 = static_cast<float>(p.alpha), beta32 = static_cast<float>(p.beta);
   const bool wide = p.in == DType::f64;
   const void* const alpha = wide ? static_cast<const void*>(&p.alpha) : &alpha32;
@@ -261,7 +259,7 @@ bool multiply(const Product& p, Stream stream) {
                         plan.b.get(), beta, d, plan.d.get(), d, plan.d.get(), &plan.algo,
                         workspace.data(), plan.workspace, gpu::native(stream));
   if (status != CUBLAS_STATUS_SUCCESS) check(status, p.op, "cublasLtMatmul", describe(p));
-  memory::note_kernel(p.op);
+  runtime::note_kernel(p.op);
   return true;
 }
 

@@ -11,12 +11,12 @@
 //          additions, whose loads overlap four at a time.
 #include <bit>
 
+#include "firn/kernel_support.h"
 #include "kernels/copy.h"
 #include "kernels/cuda/device/axis_table.cuh"
 #include "kernels/cuda/device/block.cuh"
 #include "kernels/cuda/device/element.cuh"
 #include "kernels/cuda/device/four.cuh"
-#include "kernels/cuda/device/workspace.h"
 #include "kernels/cuda/index/index.cuh"
 #include "kernels/cuda/index/sort.cuh"
 #include "kernels/index.h"
@@ -293,7 +293,8 @@ void add_by_sort(const char* op, const ConstView& dy, const ConstView& index, co
 
   const std::int64_t n = lists.entries();
   const std::int64_t counts = sort_blocks(n) * kDigits;
-  const Workspace workspace(static_cast<std::size_t>(4 * n + counts + 1) * sizeof(K), stream);
+  const runtime::Workspace workspace(static_cast<std::size_t>(4 * n + counts + 1) * sizeof(K),
+                                     stream);
   K* const memory = static_cast<K*>(workspace.data());
   const SortBuffers<K> buffers{{memory, memory + n},
                                {memory + 2 * n, memory + 3 * n},

@@ -2,10 +2,10 @@
 // that flows to it.
 #include <type_traits>
 
+#include "firn/kernel_support.h"
 #include "kernels/cuda/device/block.cuh"
 #include "kernels/cuda/device/element.cuh"
 #include "kernels/cuda/device/strides.cuh"
-#include "kernels/cuda/device/workspace.h"
 #include "kernels/math/fold.h"
 #include "kernels/reduce.h"
 
@@ -117,9 +117,9 @@ void extremum_backward_as(const ConstView& dy, const ConstView& x, const ConstVi
                           const View& dx, float beta, Stream stream) {
   const char* const op = "extremum_backward";
   const auto bytes = static_cast<std::size_t>(y.numel()) * sizeof(unsigned long long);
-  const Workspace memory(bytes, stream);
+  const runtime::Workspace memory(bytes, stream);
   auto* const counts = memory.as<unsigned long long>();
-  gpu::check(cudaMemsetAsync(counts, 0, bytes, gpu::native(stream)), op, "cudaMemsetAsync");
+  gpu::check_cuda(cudaMemsetAsync(counts, 0, bytes, gpu::native(stream)), op, "cudaMemsetAsync");
 
   // The axes in the order of dx's memory; a reduced axis does not move y, dy and the counts.
   const ConstView ys = broadcast_to(y, x.shape), dys = broadcast_to(dy, x.shape);

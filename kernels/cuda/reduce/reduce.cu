@@ -9,11 +9,11 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "firn/kernel_support.h"
 #include "kernels/cuda/device/block.cuh"
 #include "kernels/cuda/device/element.cuh"
 #include "kernels/cuda/device/strides.cuh"
 #include "kernels/cuda/device/tickets.cuh"
-#include "kernels/cuda/device/workspace.h"
 #include "kernels/math/fold.h"
 #include "kernels/plan/reduce_plan.h"
 
@@ -202,7 +202,7 @@ void reduce_runs(const char* op, const ConstView& x, Runs runs, const Finish& fi
   runs.segments = math::ceil_div(runs.reduction, runs.segment);
   const std::int64_t blocks = runs.outputs * runs.segments;
   const bool cut = runs.segments > 1;
-  const Workspace partial(cut ? static_cast<std::size_t>(blocks) * sizeof(A) : 0, stream);
+  const runtime::Workspace partial(cut ? static_cast<std::size_t>(blocks) * sizeof(A) : 0, stream);
   gpu::launch(op, block_runs_kernel<F, T>, dim3(static_cast<unsigned>(blocks)), dim3(kBlock),
               kWarp * sizeof(A), stream, source, runs, finish, partial.as<A>(),
               cut ? ticket_slot(stream) : 0u);
@@ -284,7 +284,7 @@ void reduce_columns(const char* op, const ConstView& x, Columns c, const Finish&
   const int width = c.wide ? Source<T>::kWidth : 1;
   c.tiles = math::ceil_div(c.width, kWarp * width);
   const std::int64_t partials = c.chunks > 1 ? c.outputs * c.chunks * c.width : 0;
-  const Workspace partial(static_cast<std::size_t>(partials) * sizeof(A), stream);
+  const runtime::Workspace partial(static_cast<std::size_t>(partials) * sizeof(A), stream);
   A* const sums = partial.as<A>();
   const auto kernel = c.wide ? columns_kernel<F, T, true> : columns_kernel<F, T, false>;
   gpu::launch(op, kernel, dim3(static_cast<unsigned>(c.outputs * c.chunks * c.tiles)), dim3(kBlock),

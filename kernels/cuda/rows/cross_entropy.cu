@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "firn/kernel_support.h"
 #include "kernels/cuda/device/fault.cuh"
 #include "kernels/cuda/device/tickets.cuh"
-#include "kernels/cuda/device/workspace.h"
 #include "kernels/cuda/optim/micro_step.cuh"
 #include "kernels/cuda/rows/driver.cuh"
 #include "kernels/math/rows.h"
@@ -198,7 +198,7 @@ void cross_entropy(const ConstView& x, const ConstView& target, const CrossEntro
     const Setting<C> setting(target, args, n);
     with_row_teams<T, kPacks>(n, [&]<class Team, int kHeld>(TeamChoice<Team, kHeld> teams) {
       const dim3 grid = teams.grid(std::min(rows, kMaxSums * teams.teams_in_block()));
-      const Workspace sums(grid.x > 1 ? grid.x * sizeof(Totals) : 0, stream);
+      const runtime::Workspace sums(grid.x > 1 ? grid.x * sizeof(Totals) : 0, stream);
       gpu::launch(setting.site.op, cross_entropy_kernel<Team, kHeld, T>, grid, dim3(teams.threads),
                   teams.shared, stream, RowsIn<T>(x), setting, rows, loss.as<C>(), weight.as<C>(),
                   stats.as<C>(), sums.as<Totals>(), grid.x > 1 ? ticket_slot(stream) : 0u);

@@ -3,7 +3,7 @@
 // adds the teams' sums up in their order. How many teams there are follows from the shape alone.
 #include <algorithm>
 
-#include "kernels/cuda/device/workspace.h"
+#include "firn/kernel_support.h"
 #include "kernels/cuda/rows/driver.cuh"
 #include "kernels/math/rows.h"
 #include "kernels/rows.h"
@@ -241,7 +241,8 @@ void norm_backward_as(const NormIn<T>& in, const NormGrads& grads, std::int64_t 
           std::clamp<std::int64_t>(1024 / math::ceil_div(n, kWarp), 1, math::ceil_div(rows, 64));
     }
     const std::int64_t partials = !parameters ? 0 : together ? teams : chunks;
-    const Workspace workspace(static_cast<std::size_t>(partials * 2 * n) * sizeof(C), stream);
+    const runtime::Workspace workspace(static_cast<std::size_t>(partials * 2 * n) * sizeof(C),
+                                       stream);
     C* const sums = workspace.as<C>();
     if (data || together) {
       gpu::launch(op, norm_backward_kernel<Team, kHeld, T, O>, grid, dim3(choice.threads),

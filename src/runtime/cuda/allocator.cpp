@@ -164,7 +164,7 @@ class DeviceCache {
       cudaGetLastError();
       accounts_.fail(bytes, "no memory left");
     }
-    check(status, "allocate", "cudaMalloc");
+    check_cuda(status, "allocate", "cudaMalloc");
     accounts_.taken_from_system(size);
     return p;
   }
@@ -240,10 +240,10 @@ void* pinned_allocate(std::size_t bytes) {
     cudaGetLastError();
     return nullptr;
   }
-  check(status, "pinned_allocate", "cudaHostAlloc");
+  check_cuda(status, "pinned_allocate", "cudaHostAlloc");
   void* seen_by_devices = nullptr;
-  check(cudaHostGetDevicePointer(&seen_by_devices, block, 0), "pinned_allocate",
-        "cudaHostGetDevicePointer");
+  check_cuda(cudaHostGetDevicePointer(&seen_by_devices, block, 0), "pinned_allocate",
+             "cudaHostGetDevicePointer");
   FIRN_CHECK(seen_by_devices == block, "pinned_allocate", "",
              "this device sees the host's memory at other addresses; firn needs one address space");
   const std::lock_guard lock(pinned().mutex);

@@ -1,23 +1,15 @@
-// What the cuda_*.cpp files of this folder share.
+// What the files of this folder share: calls of the CUDA runtime and their errors.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include "base/check.h"
+#include "firn/kernel_support.h"
 #include "firn/stream.h"
 
 namespace firn::memory::cuda {
 
-/// Throws Error naming the op, the call and what CUDA said. The error is not reported again.
-inline void check(cudaError_t status, const char* op, const char* call) {
-  if (status == cudaSuccess) [[likely]]
-    return;
-  cudaGetLastError();
-  throw Error(op,
-              fmt::format("{} failed: {}, {} ({})", call, cudaGetErrorName(status),
-                          cudaGetErrorString(status), static_cast<int>(status)),
-              "errors of earlier kernels can show up here; CUDA_LAUNCH_BLOCKING=1 finds the place");
-}
+using runtime::check_cuda;
 
 /// For calls whose failure is dealt with or does no harm: it is not reported by a later call.
 inline bool succeeded(cudaError_t status) noexcept {
@@ -26,7 +18,7 @@ inline bool succeeded(cudaError_t status) noexcept {
 }
 
 inline void set_device(int device, const char* op) {
-  check(cudaSetDevice(device), op, "cudaSetDevice");
+  check_cuda(cudaSetDevice(device), op, "cudaSetDevice");
 }
 
 inline cudaStream_t native(void* stream) noexcept { return static_cast<cudaStream_t>(stream); }

@@ -1,4 +1,4 @@
-// The part of the CUDA runtime that floor 1 uses. Defined in cuda_*.cpp, in CUDA builds.
+// What the runtime uses of CUDA, without CUDA's types. Defined in this folder, in CUDA builds.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,10 @@ struct Availability {
   std::string hint;  ///< what can be done about it
 };
 const Availability& availability() noexcept;
+/// CUDA's name and text for a cudaError_t, which no later call reports again.
+std::string describe_error(int status);
 
-// Streams (cuda_stream.cpp). Handles are cudaStream_t and cudaEvent_t.
+// Streams (stream.cpp). Handles are cudaStream_t and cudaEvent_t.
 
 inline constexpr int kMaxDevices = 128;
 
@@ -48,7 +50,7 @@ void copy_async(void* dst, Device dst_device, const void* src, Device src_device
                 std::size_t bytes);
 void zero(void* dst, std::size_t bytes, Stream stream);
 
-// Memory (cuda_allocator.cpp).
+// Memory (allocator.cpp).
 
 void* allocate(std::size_t bytes, Stream stream, Owner owner);
 void release(void* block, int device, Owner owner) noexcept;

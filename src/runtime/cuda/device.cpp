@@ -44,4 +44,10 @@ const Availability& availability() noexcept {
   return found;
 }
 
+std::string describe_error(int status) {
+  cudaGetLastError();
+  const auto error = static_cast<cudaError_t>(status);
+  return fmt::format("{}, {} ({})", cudaGetErrorName(error), cudaGetErrorString(error), status);
+}
+
 }  // namespace firn::memory::cuda

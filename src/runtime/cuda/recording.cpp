@@ -64,8 +64,8 @@ std::unique_ptr<Recording> Recording::record(Device device, const std::function<
   std::unique_ptr<Recording> recording(new Recording(device));
   const SideStream stream(device);
   set_device(device.index, "graph");
-  check(cudaStreamBeginCapture(native(stream.get()), cudaStreamCaptureModeThreadLocal), "graph",
-        "cudaStreamBeginCapture");
+  check_cuda(cudaStreamBeginCapture(native(stream.get()), cudaStreamCaptureModeThreadLocal),
+             "graph", "cudaStreamBeginCapture");
   cudaGraph_t graph = nullptr;
   const auto end = [&] {
     current_recording = nullptr;
@@ -91,7 +91,7 @@ std::unique_ptr<Recording> Recording::record(Device device, const std::function<
                 "work was given to a side stream that the recorded stream does not wait for",
                 "end with an Event on the side stream that blocks current_stream()");
   } else {
-    check(status, "graph", "cudaStreamEndCapture");
+    check_cuda(status, "graph", "cudaStreamEndCapture");
   }
   try {
     recording->instantiate(graph);
@@ -106,19 +106,20 @@ std::unique_ptr<Recording> Recording::record(Device device, const std::function<
 void Recording::instantiate(void* captured) {
   const auto graph = static_cast<cudaGraph_t>(captured);
   std::size_t count = 0;
-  check(cudaGraphGetNodes(graph, nullptr, &count), "graph", "cudaGraphGetNodes");
+  check_cuda(cudaGraphGetNodes(graph, nullptr, &count), "graph", "cudaGraphGetNodes");
   std::vector<cudaGraphNode_t> nodes(count);
-  if (count) check(cudaGraphGetNodes(graph, nodes.data(), &count), "graph", "cudaGraphGetNodes");
+  if (count)
+    check_cuda(cudaGraphGetNodes(graph, nodes.data(), &count), "graph", "cudaGraphGetNodes");
   for (cudaGraphNode_t node : nodes) {
     cudaGraphNodeType type{};
-    check(cudaGraphNodeGetType(node, &type), "graph", "cudaGraphNodeGetType");
+    check_cuda(cudaGraphNodeGetType(node, &type), "graph", "cudaGraphNodeGetType");
     ++(type == cudaGraphNodeTypeKernel   ? nodes_.kernels
        : type == cudaGraphNodeTypeMemcpy ? nodes_.copies
        : type == cudaGraphNodeTypeMemset ? nodes_.fills
                                          : nodes_.others);
   }
   cudaGraphExec_t executable = nullptr;
-  check(cudaGraphInstantiate(&executable, graph, 0), "graph", "cudaGraphInstantiate");
+  check_cuda(cudaGraphInstantiate(&executable, graph, 0), "graph", "cudaGraphInstantiate");
   executable_ = executable;
 }
 
@@ -128,8 +129,8 @@ void Recording::launch() {
   FIRN_CHECK(order(device_.index, home_.handle, here.handle), "graph", "",
              "the graph's stream cannot be made to wait for the current one");
   write_bases();
-  check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable_), native(home_)), "graph",
-        "cudaGraphLaunch");
+  check_cuda(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable_), native(home_)), "graph",
+             "cudaGraphLaunch");
   pending_ = false;
   for (const Draws& d : draws_) d.generator->reserve(4 * d.blocks);
   FIRN_CHECK(order(device_.index, here.handle, home_.handle), "graph", "",
@@ -190,9 +191,9 @@ void Recording::write_bases() {
     if (const cudaError_t status = cudaEventQuery(e); status == cudaErrorNotReady) {
       cudaGetLastError();
       count_host_wait();
-      check(cudaEventSynchronize(e), "graph", "cudaEventSynchronize");
+      check_cuda(cudaEventSynchronize(e), "graph", "cudaEventSynchronize");
     } else {
-      check(status, "graph", "cudaEventQuery");
+      check_cuda(status, "graph", "cudaEventQuery");
     }
   }
   auto* place = static_cast<std::uint64_t*>(ring_->data()) + slot * 2 * kMaxGenerators;
@@ -201,9 +202,9 @@ void Recording::write_bases() {
     place[2 * i] = key.seed;
     place[2 * i + 1] = key.offset;
   }
-  check(cudaMemcpyAsync(bases_, place, 2 * sizeof(*place) * draws_.size(), cudaMemcpyHostToDevice,
-                        native(home_)),
-        "graph", "cudaMemcpyAsync");
+  check_cuda(cudaMemcpyAsync(bases_, place, 2 * sizeof(*place) * draws_.size(),
+                             cudaMemcpyHostToDevice, native(home_)),
+             "graph", "cudaMemcpyAsync");
   if (slot % kSlotsPerEvent == kSlotsPerEvent - 1) record_event(event, home_);
   ++ring_next_;
 }

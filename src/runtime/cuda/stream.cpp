@@ -34,8 +34,8 @@ void* make_stream(int device) {
   set_device(device, "stream");
   const RelaxedCapture relaxed;
   cudaStream_t stream = nullptr;
-  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream",
-        "cudaStreamCreateWithFlags");
+  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream",
+             "cudaStreamCreateWithFlags");
   return stream;
 }
 
@@ -43,7 +43,7 @@ void* make_stream(int device) {
 void wait(const char* op, Stream stream) {
   refuse_capture(op, stream.device, "the recorded work has not been run");
   count_host_wait();
-  check(cudaStreamSynchronize(native(stream)), op, "cudaStreamSynchronize");
+  check_cuda(cudaStreamSynchronize(native(stream)), op, "cudaStreamSynchronize");
   throw_fault(stream.device);
 }
 
@@ -95,24 +95,24 @@ void record_event(void*& event, Stream stream) {
   set_device(stream.device.index, "Event::record");
   auto e = static_cast<cudaEvent_t>(event);
   if (!e) {
-    check(cudaEventCreateWithFlags(&e, cudaEventDisableTiming), "Event::record",
-          "cudaEventCreateWithFlags");
+    check_cuda(cudaEventCreateWithFlags(&e, cudaEventDisableTiming), "Event::record",
+               "cudaEventCreateWithFlags");
     event = e;
   }
-  check(cudaEventRecord(e, native(stream)), "Event::record", "cudaEventRecord");
+  check_cuda(cudaEventRecord(e, native(stream)), "Event::record", "cudaEventRecord");
 }
 
 void block_on_event(void* event, Stream stream) {
   set_device(stream.device.index, "Event::block");
-  check(cudaStreamWaitEvent(native(stream), static_cast<cudaEvent_t>(event), 0), "Event::block",
-        "cudaStreamWaitEvent");
+  check_cuda(cudaStreamWaitEvent(native(stream), static_cast<cudaEvent_t>(event), 0),
+             "Event::block", "cudaStreamWaitEvent");
 }
 
 void synchronize_event(void* event, int device) {
   refuse_capture("Event::synchronize", Device::cuda(device), "the recorded work has not been run");
   count_host_wait();
-  check(cudaEventSynchronize(static_cast<cudaEvent_t>(event)), "Event::synchronize",
-        "cudaEventSynchronize");
+  check_cuda(cudaEventSynchronize(static_cast<cudaEvent_t>(event)), "Event::synchronize",
+             "cudaEventSynchronize");
   throw_fault(Device::cuda(device));
 }
 
@@ -125,7 +125,7 @@ void synchronize_device(int device) {
   refuse_capture("synchronize", d, "the recorded work has not been run");
   set_device(device, "synchronize");
   count_host_wait();
-  check(cudaDeviceSynchronize(), "synchronize", "cudaDeviceSynchronize");
+  check_cuda(cudaDeviceSynchronize(), "synchronize", "cudaDeviceSynchronize");
   throw_fault(d);
 }
 
@@ -146,9 +146,10 @@ void copy(void* dst, Device dst_device, const void* src, Device src_device, std:
                  to_host ? "the host reads from the device, which has not run the recorded work"
                          : "the host's memory may have changed when the graph is replayed");
   set_device(stream.device.index, "copy");
-  check(cudaMemcpyAsync(dst, src, bytes, to_host ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice,
-                        native(stream)),
-        "copy", "cudaMemcpyAsync");
+  check_cuda(
+      cudaMemcpyAsync(dst, src, bytes, to_host ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice,
+                      native(stream)),
+      "copy", "cudaMemcpyAsync");
   // From pageable memory CUDA has taken its own copy when the call returns.
   if (to_host || is_pinned(src)) wait("copy", stream);
 }
@@ -164,36 +165,37 @@ void copy_async(void* dst, Device dst_device, const void* src, Device src_device
     const Stream from = current_stream(src_device);
     cudaEvent_t event = nullptr;
     set_device(src_device.index, "copy");
-    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "copy",
-          "cudaEventCreateWithFlags");
+    check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "copy",
+               "cudaEventCreateWithFlags");
     cudaError_t status = cudaEventRecord(event, native(from));
     if (status == cudaSuccess) status = cudaStreamWaitEvent(native(stream), event, 0);
     succeeded(cudaEventDestroy(event));
-    check(status, "copy", "cudaStreamWaitEvent");
+    check_cuda(status, "copy", "cudaStreamWaitEvent");
     set_device(dst_device.index, "copy");
-    check(cudaMemcpyPeerAsync(dst, dst_device.index, src, src_device.index, bytes, native(stream)),
-          "copy", "cudaMemcpyPeerAsync");
-    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "copy",
-          "cudaEventCreateWithFlags");
+    check_cuda(
+        cudaMemcpyPeerAsync(dst, dst_device.index, src, src_device.index, bytes, native(stream)),
+        "copy", "cudaMemcpyPeerAsync");
+    check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "copy",
+               "cudaEventCreateWithFlags");
     status = cudaEventRecord(event, native(stream));
     if (status == cudaSuccess) status = cudaStreamWaitEvent(native(from), event, 0);
     succeeded(cudaEventDestroy(event));
-    return check(status, "copy", "cudaStreamWaitEvent");
+    return check_cuda(status, "copy", "cudaStreamWaitEvent");
   }
   set_device(stream.device.index, "copy");
   note_kernel("copy");
-  check(cudaMemcpyAsync(dst, src, bytes,
-                        to_host     ? cudaMemcpyDeviceToHost
-                        : from_host ? cudaMemcpyHostToDevice
-                                    : cudaMemcpyDeviceToDevice,
-                        native(stream)),
-        "copy", "cudaMemcpyAsync");
+  check_cuda(cudaMemcpyAsync(dst, src, bytes,
+                             to_host     ? cudaMemcpyDeviceToHost
+                             : from_host ? cudaMemcpyHostToDevice
+                                         : cudaMemcpyDeviceToDevice,
+                             native(stream)),
+             "copy", "cudaMemcpyAsync");
 }
 
 void zero(void* dst, std::size_t bytes, Stream stream) {
   set_device(stream.device.index, "zero");
   note_kernel("zero");
-  check(cudaMemsetAsync(dst, 0, bytes, native(stream)), "zero", "cudaMemsetAsync");
+  check_cuda(cudaMemsetAsync(dst, 0, bytes, native(stream)), "zero", "cudaMemsetAsync");
 }
 
 }  // namespace firn::memory::cuda

@@ -1,27 +1,29 @@
-#include "runtime/graph/capture.h"
-
 #include <utility>
 
 #include "base/build.h"
 #include "base/check.h"
+#include "firn/kernel_support.h"
 #include "runtime/graph/recording.h"
 
-namespace firn::memory {
-
+namespace firn::runtime {
 namespace {
+
+using memory::Recording;
+
 Recording* recording_on(Device device) noexcept {
   if constexpr (kHasCuda) {
     if (device.is_cuda()) return Recording::current(device);
   }
   return nullptr;
 }
+
 }  // namespace
 
 bool capturing(Device device) noexcept { return recording_on(device) != nullptr; }
 
 void refuse_capture(const char* op, Device device, const char* why) {
-  FIRN_CHECK(!capturing(device), op, "do it before or after the work that is recorded",
-             "cannot be part of a recorded graph on {}: {}", device, why);
+  FIRN_CHECK(!capturing(device), op, "do it before or after the work that is captured",
+             "cannot be part of a captured graph on {}: {}", device, why);
 }
 
 void on_replay(Device device, std::function<void()> effect) {
@@ -30,9 +32,9 @@ void on_replay(Device device, std::function<void()> effect) {
   }
 }
 
-void on_abandon(Device device, std::function<void()> undo) {
+void on_abandon(Device device, std::function<void()> rollback) {
   if constexpr (kHasCuda) {
-    if (Recording* recording = recording_on(device)) recording->add_undo(std::move(undo));
+    if (Recording* recording = recording_on(device)) recording->add_undo(std::move(rollback));
   }
 }
 
@@ -50,4 +52,4 @@ void note_kernel(const char* name) {
   }
 }
 
-}  // namespace firn::memory
+}  // namespace firn::runtime

@@ -6,14 +6,17 @@
 #include <mutex>
 
 #include "base/check.h"
+#include "firn/kernel_support.h"
 #include "runtime/cuda/cuda.h"
 #include "runtime/memory/allocator.h"
 
-namespace firn::memory {
+namespace firn {
 namespace {
 
+using runtime::Fault;
+
 struct Records {
-  std::array<std::atomic<Fault*>, cuda::kMaxDevices> of{};
+  std::array<std::atomic<Fault*>, memory::cuda::kMaxDevices> of{};
   std::mutex mutex;
 };
 Records& records() noexcept {
@@ -23,6 +26,8 @@ Records& records() noexcept {
 
 }  // namespace
 
+namespace runtime {
+
 Fault* fault_record(Device device) {
   auto& place = records().of[static_cast<std::size_t>(device.index)];
   if (Fault* record = place.load(std::memory_order_acquire)) [[likely]]
@@ -31,10 +36,15 @@ Fault* fault_record(Device device) {
   if (!place.load()) {
     require_device("fault_record", device);
     // Zeroed, and at the same address for the host and for devices.
-    place.store(static_cast<Fault*>(pinned_allocate(sizeof(Fault))), std::memory_order_release);
+    place.store(static_cast<Fault*>(memory::pinned_allocate(sizeof(Fault))),
+                std::memory_order_release);
   }
   return place.load();
 }
+
+}  // namespace runtime
+
+namespace memory {
 
 void throw_fault(Device device) {
   if (device.is_cpu()) return;
@@ -51,4 +61,5 @@ void throw_fault(Device device) {
               "the device reports it late: results since then are not to be used");
 }
 
-}  // namespace firn::memory
+}  // namespace memory
+}  // namespace firn

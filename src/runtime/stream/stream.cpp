@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "firn/kernel_support.h"
 #include "runtime/cuda/cuda.h"
 
 namespace firn {
@@ -150,4 +151,14 @@ void zero_bytes(void* dst, Device device, std::size_t bytes) {
   if constexpr (kHasCuda) memory::cuda::zero(dst, bytes, current_stream(device));
 }
 
+namespace runtime {
+
+void throw_cuda_error(int status, const char* op, const char* call) {
+  std::string said = fmt::format("error {}", status);
+  if constexpr (kHasCuda) said = memory::cuda::describe_error(status);
+  throw Error(op, fmt::format("{} failed: {}", call, said),
+              "errors of earlier kernels can show up here; CUDA_LAUNCH_BLOCKING=1 finds the place");
+}
+
+}  // namespace runtime
 }  // namespace firn

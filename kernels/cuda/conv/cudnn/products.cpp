@@ -6,18 +6,16 @@
 #include <unordered_map>
 #include <utility>
 
+#include "firn/kernel_support.h"
 #include "kernels/copy.h"
 #include "kernels/cuda/conv/cudnn/plan.h"
 #include "kernels/cuda/device/host.h"
-#include "kernels/cuda/device/workspace.h"
 #include "kernels/cuda/gemm/contexts.h"
 #include "kernels/gemm.h"
-#include "runtime/graph/capture.h"
 
 namespace firn::kernels::cuda {
 namespace {
 
-using gpu::check;
 using gpu::cudnn;
 using gpu::Descriptor;
 
@@ -41,7 +39,7 @@ constexpr const char* kNotYet =
 
 Context& context_of(Device device, const char* op) {
   return thread_context<Context>(device.index, [&] {
-    memory::refuse_capture(op, device, kNotYet);
+    runtime::refuse_capture(op, device, kNotYet);
     auto fresh =
         std::make_unique<Context>(Context{.device = device.index, .handle = nullptr, .plans = {}});
     check(cudnn()->cudnnCreate(&fresh->handle), op, "cudnnCreate");
@@ -87,14 +85,14 @@ const ConvPlan& plan_for(const ConvProblem& p, Context& context, Stream stream, 
   const ConvProblem::Key key = p.key();
   auto at = context.plans.find(key);
   if (at == context.plans.end()) {
-    memory::refuse_capture(op, stream.device, kNotYet);
+    runtime::refuse_capture(op, stream.device, kNotYet);
     if (context.plans.size() >= kMaxPlans)
       std::erase_if(context.plans, [](const auto& kept) { return !kept.second.recorded; });
     ConvPlan made = make_conv_plan(p, {context.handle, nullptr});
     made.attempts.clear();
     at = context.plans.emplace(key, KeptPlan{std::move(made)}).first;
   }
-  at->second.recorded = at->second.recorded || memory::capturing(stream.device);
+  at->second.recorded = at->second.recorded || runtime::capturing(stream.device);
   return at->second.plan;
 }
 
@@ -107,7 +105,7 @@ void execute(const ConvPlan& plan, const Operands& at, Context& context, Stream 
     names.push_back(kBias);
     addresses.push_back(at.bias);
   }
-  const Workspace workspace(static_cast<std::size_t>(plan.workspace), stream);
+  const runtime::Workspace workspace(static_cast<std::size_t>(plan.workspace), stream);
   const void* const scratch = workspace.data();
   Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, names)
@@ -119,13 +117,13 @@ void execute(const ConvPlan& plan, const Operands& at, Context& context, Stream 
   check(cudnn()->cudnnSetStream(context.handle, gpu::native(stream)), op, "cudnnSetStream");
   check(cudnn()->cudnnBackendExecute(context.handle, plan.plan.get(), pack.get()), op,
         "cudnnBackendExecute");
-  memory::note_kernel(op);
+  runtime::note_kernel(op);
 }
 
 /// Runs the problem; false, with nothing done, where there is no plan.
 bool run(const ConvProblem& p, const Operands& at, Stream stream, const char* op) {
   if (!can_ask(at)) return false;
-  gpu::check(cudaSetDevice(stream.device.index), op, "cudaSetDevice");
+  gpu::check_cuda(cudaSetDevice(stream.device.index), op, "cudaSetDevice");
   Context& context = context_of(stream.device, op);
   const ConvPlan& plan = plan_for(p, context, stream, op);
   if (!plan.found) return false;

@@ -1,0 +1,110 @@
+// What a kernel needs from the runtime beside views and a stream. firn's own kernels use this, and
+// so can yours: an operation written with autograd::custom (firn/autograd.h) that launches work of
+// its own on current_stream(device).
+//
+//   - Scratch memory: Workspace.
+//   - Capture: while a CUDA graph is captured, work on the device is recorded and not run. The host
+//     registers here what it has to do beside that work at every replay.
+//   - Random numbers that go on from replay to replay: reserve_random().
+//   - Faults: bad values that only a kernel can see, thrown by the host when it next waits.
+//   - Errors of CUDA calls: check_cuda().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+#include "firn/device.h"
+#include "firn/random.h"
+#include "firn/stream.h"
+
+namespace firn::runtime {
+
+// ---- Scratch memory ----
+
+/// `bytes` bytes for work on `stream`, uninitialised, aligned to 256 bytes on a CUDA device and to
+/// 64 on the CPU. It may be destroyed as soon as the work is queued: the next owner of the memory
+/// comes later in the stream. Never waits. It comes from the caching allocator, so a repeated loop
+/// does not call the system. Throws OutOfMemory.
+class Workspace {
+ public:
+  Workspace(std::size_t bytes, Stream stream);
+  ~Workspace();
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+
+  void* data() const noexcept { return data_; }
+  template <class T>
+  T* as() const noexcept {
+    return static_cast<T*>(data_);
+  }
+  std::size_t bytes() const noexcept { return bytes_; }
+
+ private:
+  Device device_;
+  void* data_ = nullptr;
+  std::size_t bytes_;
+};
+
+// ---- Capture of graphs (firn/graph.h) ----
+
+/// Whether this thread is capturing a graph on `device`.
+bool capturing(Device device) noexcept;
+
+/// For what cannot be part of a graph: waiting for the device, reading from it, copying from
+/// pageable memory of the host. Throws Error that names `op` and says why if `device` is capturing.
+void refuse_capture(const char* op, Device device, const char* why);
+
+/// Registers a host effect of the work that is being captured on `device` (a position in a cycle,
+/// the version of a storage). Every replay runs the effects in the order of registration, before
+/// it launches the graph. The effect is not called now. Without a capture nothing happens.
+void on_replay(Device device, std::function<void()> effect);
+
+/// Registers a rollback. If the capture, the first launch or a replay fails before the work is
+/// launched, rollbacks run in reverse order, each only if the effects registered before it ran.
+/// A rollback must not throw. Without a capture nothing happens.
+void on_abandon(Device device, std::function<void()> rollback);
+
+/// Reserves `numbers` random numbers from `generator` for a kernel on `device` and returns their
+/// key. During a capture the key has a base in device memory: every replay writes the generator's
+/// place there, and takes as many numbers from it. The generator must outlive the graph.
+RandomKey reserve_random(Generator& generator, Device device, std::uint64_t numbers);
+
+/// Names the node that comes next in a capture, for Graph::summary(). `name` is a string literal.
+/// Call it for every launch; without a capture it costs one thread-local load.
+void note_kernel(const char* name);
+
+// ---- Faults ----
+
+/// A bad value that a kernel met, for example an index outside its axis. One thread of one kernel
+/// fills it in; it lives in pinned host memory that the device can write. The kernel goes on, and
+/// the host throws Error when it next waits for the device. So a check costs no synchronisation,
+/// works in a captured graph, and leaves the device usable.
+struct Fault {
+  static constexpr unsigned kNone = 0;
+  static constexpr unsigned kClaimed = 1;   ///< a thread is filling it in
+  static constexpr unsigned kComplete = 2;  ///< stored last, visible to the host with the rest
+
+  unsigned raised;        ///< one of the above; a kernel claims it by compare-and-swap
+  const char* op;         ///< a string literal of the host
+  const char* what;       ///< what the value is, for example "index": a literal too
+  std::int64_t position;  ///< of the value in its tensor
+  std::int64_t value;
+  std::int64_t bound;  ///< the value should be in [0, bound)
+};
+
+/// The record of `device`, to be handed to kernels. Throws DeviceError or OutOfMemory at first use.
+Fault* fault_record(Device device);
+
+// ---- Errors of CUDA calls ----
+
+/// Throws Error with the op, the call and CUDA's name for `status`. CUDA does not report it again.
+[[noreturn]] void throw_cuda_error(int status, const char* op, const char* call);
+
+/// Throws so unless `status`, a cudaError_t, is cudaSuccess.
+inline void check_cuda(int status, const char* op, const char* call) {
+  if (status != 0) [[unlikely]]
+    throw_cuda_error(status, op, call);
+}
+
+}  // namespace firn::runtime
