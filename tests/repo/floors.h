@@ -82,6 +82,7 @@ inline const std::vector<Foreign> kForeign = {
     {"sched.h",  {"src/"}},
     {"cxxabi.h", {"src/"}},
     {"sys/",     {"src/"}},
+    {"dirent.h", {"src/"}},
     {"fcntl.h",  {"src/"}},
     {"unistd.h", {"src/"}},
     {"nlohmann/", {}},

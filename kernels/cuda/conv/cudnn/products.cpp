@@ -16,6 +16,7 @@
 namespace firn::kernels::cuda {
 namespace {
 
+using gpu::check;
 using gpu::cudnn;
 using gpu::Descriptor;
 
