@@ -11,19 +11,21 @@
 namespace firn {
 
 struct BackwardOptions {
-  /// Gradient of the objective with respect to `output`, of its shape. Undefined: ones, and
-  /// `output` must be a scalar.
+  /// Gradient of the objective with respect to `output`, of its shape, dtype and device. Undefined:
+  /// 1, and `output` must have one element.
   Tensor seed;
-  /// Keep what the graph saved, so that backward() can run through it again.
+  /// Keeps what the graph saved, so that backward() can run through it again.
   bool retain_graph = false;
 };
 
 /// Adds d(output)/d(leaf) * seed to the gradient of every leaf that `output` was computed from.
 /// Nodes run in reverse order of their recording: the same graph gives the same bits.
-/// Throws Error where `output` requires no gradient, where a part of the graph was freed by an
-/// earlier backward(), or where something saved was modified in place since (both ops are named).
-/// Where it throws half-way, leaves may have taken a part of their gradients: set_grad({}) them
-/// (an optimizer refuses such a cycle until zero_grad()).
+/// Throws Error if `output` requires no gradient, if the seed does not fit, if an earlier backward()
+/// freed a part of the graph, or if something saved was modified in place since (the message names
+/// both ops). A hook or a custom function may call backward() for another graph; Error if it reaches
+/// nodes that the outer backward() has not finished.
+/// After an error half-way, some leaves may have received a part of their gradients: clear those
+/// with set_grad({}) (an optimizer refuses such a cycle until zero_grad()).
 void backward(const Tensor& output, const BackwardOptions& options = {});
 
 /// Whether ops executed by this thread are recorded.
@@ -41,8 +43,8 @@ class NoGrad {
   bool previous_;
 };
 
-/// While alive, the first op of this thread that produces a NaN or an infinity from the forward or
-/// the backward pass throws Error naming the op. Reads every result: slow, for debugging.
+/// While alive, the first op of this thread whose forward or backward pass produces a NaN or an
+/// infinity throws Error naming the op. Reads every result: slow, for debugging.
 class AnomalyMode {
  public:
   AnomalyMode() noexcept;
@@ -54,22 +56,30 @@ class AnomalyMode {
   bool previous_;
 };
 
-/// Runs when the gradient with respect to `t` of one backward() is complete; what it returns (same
-/// shape) replaces it, an undefined tensor leaves it. Throws where `t` requires no gradient. The
-/// number returned names the hook for remove_hook().
+/// Runs once in each backward() that reaches `t`, when the gradient with respect to `t` is complete
+/// for that pass. The hook may return a new gradient of the same shape, dtype and device, which
+/// replaces the one it was given; an undefined tensor keeps it. backward() throws Error if what the
+/// hook returns does not fit, or if the hook writes the gradient in place.
 using GradHook = std::function<Tensor(const Tensor& grad)>;
+/// Adds a hook after those that `t` has; returns its number for remove_hook(), which is never given
+/// again. A hook that is added during a backward() runs from the next one on. Throws Error if `t`
+/// requires no gradient or the hook is empty.
 int add_hook(const Tensor& t, GradHook hook);
+/// The hook does not run any more; called from a hook, this may be the running one. Throws Error if
+/// `t` never had a hook of that number, or if it was removed before.
 void remove_hook(const Tensor& t, int id);
 
 /// What a custom function's backward is given.
 struct CustomBackward {
   const Tensor& grad;             ///< gradient of the output
-  std::span<const Tensor> saved;  ///< what was saved, checked for in-place edits
+  std::span<const Tensor> saved;  ///< what was saved; an in-place edit since is an Error
 };
 
-/// Records a function of your own: `output` was computed from `inputs` (under NoGrad), and
-/// `backward` returns a gradient for each input (undefined for none), each of its input's shape.
-/// `saved` is kept until backward has run. Returns the tensor to use further.
+/// Records a function of your own: `output` was computed from `inputs` under NoGrad, and `backward`
+/// returns one gradient for each input (undefined for none), of the input's shape and device; other
+/// floating dtypes are cast. `saved` is kept until backward has run. Use the returned tensor from
+/// then on. Throws Error if `output` is part of a graph; backward() throws one that names the
+/// function if the gradients do not fit.
 ///
 ///   Tensor cube(const Tensor& x) {
 ///     Tensor y;

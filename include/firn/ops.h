@@ -46,10 +46,14 @@ Tensor contiguous(const Tensor& x);
 /// lie so, else a copy. Rank 3 to 5. Elementwise ops, casts, convolutions, pooling and norms by
 /// channel keep that order, and gradients come in it; contiguous() leaves it.
 Tensor channels_last(const Tensor& x);
-/// Overwrites x. Not recorded: throws where x requires a gradient and recording is on.
+/// Overwrites x. Not recorded: throws Error if x is part of a graph and recording is on, as do the
+/// next ones. Every operation that writes in place throws if several elements of x are one in
+/// memory (an expanded tensor), and reads operands that share memory with x as they were before.
 void fill_(const Tensor& x, double value);
 void zero_(const Tensor& x);
-/// x = src, cast and broadcast to x's shape and dtype; same rule as fill_.
+/// x = src, cast and broadcast to x's shape and dtype. If src requires a gradient and recording is
+/// on, the copy is recorded and x becomes part of src's graph: throws Error if x is a view or has
+/// another handle, view or saved copy. A copy into an integer dtype has no gradient.
 void copy_(const Tensor& x, const Tensor& src);
 void uniform_(const Tensor& x, double low, double high, Generator& g = default_generator());
 void normal_(const Tensor& x, double mean, double stddev, Generator& g = default_generator());

@@ -76,6 +76,9 @@ class Tensor {
   Tensor& set_requires_grad(bool on = true);
   /// The gradient collected by a leaf so far; undefined before the first backward().
   Tensor grad() const;
+  /// Replaces the gradient collected so far by `g`, which must have the tensor's shape and device
+  /// and a floating dtype, and is cast to that of the gradient; undefined: none. Throws Error if
+  /// this is no leaf that requires a gradient.
   void set_grad(const Tensor& g) const;
   /// Back-propagates from this scalar (seed 1). See firn::backward.
   void backward() const;

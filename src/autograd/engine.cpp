@@ -2,9 +2,12 @@
 // A node's inputs were recorded before it, so that order is a topological one: no counting of
 // consumers is needed, and the same graph always runs in the same order.
 #include <algorithm>
+#include <atomic>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "autograd/cycle.h"
 #include "autograd/node.h"
 #include "base/check.h"
 #include "kernels/copy.h"
@@ -15,13 +18,16 @@ namespace firn {
 namespace autograd {
 namespace {
 
-/// The nodes whose gradient has begun to arrive, latest recorded first. One for each running
-/// backward(); they nest where a hook or a custom function calls backward() itself.
+/// Numbers the passes of all threads: a hook that is added during one runs from the next one on.
+std::atomic<std::uint64_t> next_pass{0};
+
+/// The nodes whose gradient has begun to arrive, latest recorded first. Each running backward() has
+/// one. They nest if a hook or a custom function calls backward() itself.
 class Queue {
  public:
-  Queue() : outer_(std::exchange(current_, this)) {}
+  Queue() : pass_(next_pass.fetch_add(1)), outer_(std::exchange(current_, this)) {}
   ~Queue() {
-    for (Node* n : heap_) leave(*n);  // none left, unless a backward function has thrown
+    for (Node* n : heap_) leave(*n);  // none are left, unless a backward function has thrown
     current_ = outer_;
   }
   Queue(const Queue&) = delete;
@@ -31,10 +37,13 @@ class Queue {
 
   bool empty() const noexcept { return heap_.empty(); }
   void push(Node& n) {
-    if (n.queued) return;
+    if (n.pass == this) return;
+    FIRN_CHECK(!n.pass, n.op, "call it when the outer backward() has returned",
+               "a backward() was called from a hook or a backward function, and it reached a part "
+               "of the graph that the outer backward() has not finished");
     heap_.push_back(&n);
     std::push_heap(heap_.begin(), heap_.end(), earlier);
-    n.queued = true;
+    n.pass = this;
   }
   Node& pop() noexcept {
     std::pop_heap(heap_.begin(), heap_.end(), earlier);
@@ -43,14 +52,23 @@ class Queue {
     return n;
   }
   static void leave(Node& n) noexcept {
-    n.queued = false;
+    n.pass = nullptr;
     n.grad = Tensor();
+  }
+  /// Whether `h` was there when this pass began.
+  bool runs(const Hooks::Entry& h) const noexcept { return h.first_pass <= pass_; }
+  /// Whether the gradient of `n` is collected at the node, before it goes on or into a leaf.
+  bool collects(const Node& n) const noexcept {
+    if (!n.is_leaf()) return true;
+    return n.hooks && std::any_of(n.hooks->list.begin(), n.hooks->list.end(),
+                                  [this](const auto& h) { return runs(h); });
   }
 
  private:
   static bool earlier(const Node* a, const Node* b) noexcept { return a->sequence < b->sequence; }
 
   std::vector<Node*> heap_;
+  std::uint64_t pass_;
   Queue* outer_;
   static thread_local Queue* current_;
 };
@@ -91,20 +109,38 @@ const Tensor& received(const Node& n) {
   return leaf.touched > 0 ? leaf.arena : n.grad;
 }
 
-void run_hooks(Node& n) {
-  for (auto& [id, hook] : n.hooks) {
-    Tensor replaced = hook(n.grad);
+std::string described(const Node& n) { return fmt::format("{} {} {}", n.shape, n.dtype, n.device); }
+
+void run_hooks(Node& n, const Queue& queue) {
+  const std::vector<Hooks::Entry> hooks = n.hooks->list;  // a hook may add hooks, and remove any
+  for (const Hooks::Entry& h : hooks) {
+    if (!queue.runs(h) || !n.hooks->has(h.id)) continue;
+    const Tensor given = n.grad;
+    const std::uint32_t version = given.storage()->version();
+    Tensor replaced = (*h.run)(given);
+    FIRN_CHECK(given.storage()->version() == version, n.op,
+               "return a new gradient: it replaces the one that the hook is given",
+               "hook {} wrote its gradient in place ({}), and others may share that memory", h.id,
+               given.storage()->last_writer());
     if (!replaced.defined()) continue;
-    FIRN_CHECK(replaced.shape() == n.shape, n.op, "return a gradient of the tensor's shape",
-               "a hook returned {} for a gradient of shape {}", describe(replaced), n.shape);
+    FIRN_CHECK(replaced.shape() == n.shape && replaced.device() == n.device, n.op,
+               "return a gradient of the tensor's shape, on its device",
+               "hook {} returned {} as the gradient of {}", h.id, describe(replaced), described(n));
+    FIRN_CHECK(replaced.dtype() == n.dtype, n.op,
+               fmt::format("cast it: grad.to(firn::{})", to_string(n.dtype)),
+               "hook {} returned {} as the gradient of {}", h.id, describe(replaced), described(n));
     n.grad = std::move(replaced);
   }
 }
 
-void run_node(Node& n, bool retain_graph) {
-  FIRN_CHECK(!n.freed, n.op, "pass retain_graph = true to the first backward()",
+void run_node(Node& n, const Queue& queue, bool retain_graph) {
+  FIRN_CHECK(!n.freed, n.op,
+             current_cycle
+                 ? "compute the loss anew for each backward(), or add the losses up first"
+                 : "pass retain_graph = true to the first backward(), or add the losses up "
+                   "first and call it once",
              "an earlier backward() freed what this part of the graph had saved");
-  if (!n.hooks.empty()) run_hooks(n);
+  if (n.hooks) run_hooks(n, queue);
   if (n.is_leaf()) {  // queued only because of its hooks
     const auto [grad, beta] = leaf_sink(static_cast<Leaf&>(n));
     add_into(grad, n.grad, beta);
@@ -130,11 +166,13 @@ void walk(Queue& queue, bool retain_graph) {
       Node& node;
       ~Leave() { Queue::leave(node); }
     } const leave{n};
-    run_node(n, retain_graph);
+    run_node(n, queue, retain_graph);
   }
 }
 
 }  // namespace
+
+std::uint64_t passes_begun() noexcept { return next_pass.load(); }
 
 const Tensor& Backward::saved(int i) const {
   const SavedTensor& s = node_.saved[i];
@@ -151,9 +189,9 @@ const Tensor& Backward::saved(int i) const {
 
 Sink Backward::sink(int i) {
   Node& target = *node_.inputs[i];
-  // A leaf with hooks waits for the whole gradient, as an inner node does.
-  if (target.is_leaf() && target.hooks.empty()) return leaf_sink(static_cast<Leaf&>(target));
-  Queue::current().push(target);
+  Queue& queue = Queue::current();
+  if (!queue.collects(target)) return leaf_sink(static_cast<Leaf&>(target));
+  queue.push(target);
   if (target.grad.defined()) return exclusive(target.grad, target);
   target.grad = buffer_for(target);
   return {target.grad, 0};
@@ -161,12 +199,13 @@ Sink Backward::sink(int i) {
 
 void Backward::accumulate(int i, const Tensor& contribution) {
   Node& target = *node_.inputs[i];
-  FIRN_CHECK(contribution.shape() == target.shape, node_.op,
-             "a backward function returns a gradient of its input's shape",
-             "gradient {} for input {} of shape {}", describe(contribution), i, target.shape);
-  const bool inner = !target.is_leaf() || !target.hooks.empty();
-  if (inner && !target.grad.defined() && contribution.dtype() == target.dtype) {
-    Queue::current().push(target);
+  FIRN_CHECK(contribution.shape() == target.shape && is_floating(contribution.dtype()) &&
+                 contribution.device() == target.device,
+             node_.op, "a backward function returns gradients of its inputs' shapes and devices",
+             "gradient {} for input {}, which is {}", describe(contribution), i, described(target));
+  Queue& queue = Queue::current();
+  if (!target.grad.defined() && contribution.dtype() == target.dtype && queue.collects(target)) {
+    queue.push(target);
     target.grad = contribution.detach();
     return;
   }
@@ -177,7 +216,7 @@ void Backward::accumulate(int i, const Tensor& contribution) {
 void backward_from(const Tensor& output, const Tensor& seed, const kernels::MicroStep& begins) {
   Node* root = node_of(output);
   // A hook sees the seed before the node does.
-  const bool in_passing = root && root->can_begin && root->hooks.empty() && !root->freed;
+  const bool in_passing = root && root->can_begin && !root->hooks && !root->freed;
   struct Lend {
     Node* node;
     Lend(Node* n, const kernels::MicroStep& m) : node(n) {
@@ -206,22 +245,24 @@ void backward(const Tensor& output, const BackwardOptions& options) {
   const OpMode::Plain plain;
   Tensor seed = options.seed;
   if (seed.defined()) {
-    FIRN_CHECK(seed.shape() == output.shape() && is_floating(seed.dtype()) &&
-                   seed.device() == output.device(),
-               "backward", "give a seed of the output's shape and device", "seed {} for output {}",
+    FIRN_CHECK(seed.shape() == output.shape() && seed.device() == output.device(), "backward",
+               "give a seed of the output's shape, dtype and device", "seed {} for output {}",
                describe(seed), describe(output));
+    FIRN_CHECK(seed.dtype() == output.dtype(), "backward",
+               fmt::format("cast it: seed.to(firn::{})", to_string(output.dtype())),
+               "seed {} for output {}", describe(seed), describe(output));
   } else {
     FIRN_CHECK(output.numel() == 1, "backward", "reduce it to a scalar, or give a seed",
                "{} is not a scalar", describe(output));
     seed = empty(output.shape(), output.dtype(), output.device());
     kernels::fill(seed.mutable_view(), 1.0, current_stream(seed.device()));
   }
-  if (root->is_leaf()) {
-    const auto [grad, beta] = leaf_sink(*leaf_of(output));
+  Queue queue;
+  if (!queue.collects(*root)) {
+    const auto [grad, beta] = leaf_sink(static_cast<Leaf&>(*root));
     add_into(grad, seed, beta);
     return;
   }
-  Queue queue;
   queue.push(*root);
   root->grad = seed.detach();
   walk(queue, options.retain_graph);

@@ -89,6 +89,24 @@ struct SavedTensor {
   std::uint32_t version = 0;
 };
 
+/// The hooks of a node. Ids count up and are never given again.
+struct Hooks {
+  struct Entry {
+    int id;
+    std::uint64_t first_pass;  ///< runs in this backward() and later ones
+    std::shared_ptr<const GradHook>
+        run;  ///< shared: a hook that removes itself ends its call first
+  };
+  std::vector<Entry> list;
+  int made = 0;
+
+  bool has(int id) const noexcept {
+    for (const Entry& e : list)
+      if (e.id == id) return true;
+    return false;
+  }
+};
+
 /// A node of the graph: a recorded op, or a leaf (no inputs, and the gradient it has collected).
 class Node : public GraphNode {
  public:
@@ -105,8 +123,7 @@ class Node : public GraphNode {
   std::uint64_t sequence = 0;   ///< order of recording, 0 for leaves; inputs have smaller numbers
   SmallList<Ref<Node>> inputs;  ///< null where the input requires no gradient
   SmallList<SavedTensor> saved;
-  bool freed = false;   ///< backward ran without retain_graph
-  bool queued = false;  ///< in the engine's queue now
+  bool freed = false;  ///< backward ran without retain_graph
   /// Its backward function begins an optimizer's micro-step itself where it is asked to: a loss can
   /// spare a launch so.
   bool can_begin = false;
@@ -118,7 +135,8 @@ class Node : public GraphNode {
   MemoryFormat format = MemoryFormat::contiguous;
   Tensor grad;  ///< collected by the running backward; empty outside of one
   const kernels::MicroStep* begins = nullptr;  ///< in the running backward, where can_begin is set
-  std::vector<std::pair<int, GradHook>> hooks;
+  const void* pass = nullptr;    ///< the running backward that has it in its queue, or runs it now
+  std::unique_ptr<Hooks> hooks;  ///< null until the first one is added
 
  protected:
   /// Iterative: letting go of the end of a chain of any length does not recurse.
@@ -237,11 +255,19 @@ Tensor record(const char* op, Tensor output, const InputList& inputs,
 /// some may be undefined and none is `output`, after those that record() was told of.
 void save(const Tensor& output, const std::vector<Tensor>& tensors);
 
+/// How many backward passes all threads have begun: what Hooks::Entry::first_pass is counted by.
+std::uint64_t passes_begun() noexcept;
+
 /// Begins the micro-step, then runs backward from `output`, a loss, with its seed.
 void backward_from(const Tensor& output, const Tensor& seed, const kernels::MicroStep& begins);
 
-/// The rule for in-place ops (ops.h): throws where `x` may not be written by `op` while recording.
-/// `recorded`: the op would be recorded (x or an operand requires a gradient and grad is enabled).
-void check_in_place(const char* op, const Tensor& x, bool recorded);
+/// The rule for in-place ops (ops.h): throws if several elements of `x` are one in memory, or if
+/// the op is `recorded` (x or an operand requires a gradient and recording is on) and x is a leaf
+/// or is seen by others. `hint` says what to do in the last case.
+void check_in_place(const char* op, const Tensor& x, bool recorded,
+                    const char* hint = "use the form without underscore");
+/// The same for ops that give `x` new values without recording: x must not be part of a graph while
+/// recording is on.
+void check_overwrite(const char* op, const Tensor& x);
 
 }  // namespace firn::autograd

@@ -6,6 +6,7 @@
 
 #include "autograd/node.h"
 #include "base/check.h"
+#include "tensor/overlap.h"
 
 namespace firn {
 namespace {
@@ -52,23 +53,33 @@ void save(const Tensor& output, const std::vector<Tensor>& tensors) {
     node->saved.push_back({t, t.defined() ? t.storage()->version() : 0});
 }
 
-void check_in_place(const char* op, const Tensor& x, bool recorded) {
+void check_in_place(const char* op, const Tensor& x, bool recorded, const char* hint) {
   require_defined(op, x);
   const TensorImpl& impl = *x.impl();
-  for (int i = 0; i < impl.shape.size(); ++i)
-    FIRN_CHECK(impl.strides[i] != 0 || impl.shape[i] <= 1 || x.numel() == 0, op,
-               "write to x.clone()", "{} is expanded: several of its elements are one in memory",
-               describe(x));
+  FIRN_CHECK(!may_repeat(impl.shape, impl.strides), op, "write to x.clone()",
+             "{} is expanded or has overlapping strides: several of its elements are one in memory",
+             describe(x));
   if (!recorded) return;
   FIRN_CHECK(!leaf_of(x), op, "guard it with NoGrad, or use the form without underscore",
              "{} is a leaf that requires a gradient and cannot be written in place while recording",
              describe(x));
   FIRN_CHECK(
-      impl.use_count() == 1 && impl.storage->use_count() == 1, op,
-      "use the form without underscore",
+      impl.use_count() == 1 && impl.storage->use_count() == 1, op, hint,
       "{} cannot be written in place while recording: another handle, a view or a saved copy "
       "of it exists",
       describe(x));
+}
+
+void check_overwrite(const char* op, const Tensor& x) {
+  check_in_place(op, x, false);
+  const Node* node = node_of(x);
+  if (!node || !recording) return;
+  FIRN_CHECK(!node->is_leaf(), op, "guard it with NoGrad",
+             "{} is a leaf that requires a gradient, and overwriting it is not recorded",
+             describe(x));
+  FIRN_CHECK(false, op, "assign a new tensor to it, or write to x.detach()",
+             "{} was made by {} and belongs to its graph, and overwriting it is not recorded",
+             describe(x), node->op);
 }
 
 namespace detail {

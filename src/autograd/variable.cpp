@@ -1,9 +1,12 @@
 // What a tensor says about its place in the graph, hooks, and functions of the user's own.
+#include <algorithm>
 #include <memory>
 
 #include "autograd/node.h"
 #include "base/check.h"
+#include "kernels/copy.h"
 #include "kernels/elementwise.h"
+#include "tensor/overlap.h"
 
 namespace firn {
 
@@ -11,6 +14,17 @@ using autograd::Leaf;
 using autograd::leaf_of;
 using autograd::Node;
 using autograd::node_of;
+
+namespace {
+
+Tensor copy_of(const Tensor& g, DType dtype) {
+  const OwnerScope owner(Owner::gradients);
+  Tensor copy = empty(g.shape(), dtype, g.device());
+  kernels::copy(g.view(), copy.mutable_view(), current_stream(g.device()));
+  return copy;
+}
+
+}  // namespace
 
 bool Tensor::requires_grad() const noexcept { return node_of(*this) != nullptr; }
 
@@ -62,7 +76,7 @@ void Tensor::set_grad(const Tensor& g) const {
       "set_grad", "give a gradient of the tensor's shape and device", "gradient {} for tensor {}",
       describe(g), describe(*this));
   if (!leaf->arena.defined()) {
-    leaf->collected = g.defined() ? g.detach() : g;
+    leaf->collected = !g.defined() ? g : g.dtype() == dtype() ? g.detach() : copy_of(g, dtype());
     return;
   }
   if (!g.defined()) {
@@ -72,7 +86,8 @@ void Tensor::set_grad(const Tensor& g) const {
   }
   const Tensor& slice = leaf->arena;
   if (g.defined()) {
-    kernels::axpby(1.0, g.view(), 0.0, slice.mutable_view(), current_stream(slice.device()));
+    const Tensor from = disturbs(slice.view(), g.view()) ? copy_of(g, g.dtype()) : g;
+    kernels::axpby(1.0, from.view(), 0.0, slice.mutable_view(), current_stream(slice.device()));
   } else {
     zero_bytes(slice.impl()->data(), slice.device(), slice.bytes());
   }
@@ -92,18 +107,27 @@ int add_hook(const Tensor& t, GradHook hook) {
   FIRN_CHECK(node, "add_hook", "call set_requires_grad() on it", "{} requires no gradient",
              describe(t));
   FIRN_CHECK(hook != nullptr, "add_hook", "", "the hook for {} is empty", describe(t));
-  const int id = node->hooks.empty() ? 0 : node->hooks.back().first + 1;
-  node->hooks.emplace_back(id, std::move(hook));
-  return id;
+  if (!node->hooks) node->hooks = std::make_unique<autograd::Hooks>();
+  autograd::Hooks& hooks = *node->hooks;
+  hooks.list.push_back(
+      {hooks.made, autograd::passes_begun(), std::make_shared<const GradHook>(std::move(hook))});
+  return hooks.made++;
 }
 
 void remove_hook(const Tensor& t, int id) {
   require_defined("remove_hook", t);
   Node* node = node_of(t);
-  const auto removed =
-      node ? std::erase_if(node->hooks, [id](const auto& h) { return h.first == id; }) : 0;
-  FIRN_CHECK(removed == 1, "remove_hook", "use the number that add_hook returned",
-             "{} has no hook {}", describe(t), id);
+  autograd::Hooks* hooks = node ? node->hooks.get() : nullptr;
+  FIRN_CHECK(hooks && id >= 0 && id < hooks->made, "remove_hook",
+             "use the number that add_hook returned for this tensor", "{} has no hook {}",
+             describe(t), id);
+  // The hook is destroyed when the list is whole again: what it holds may use the list.
+  const auto at = std::find_if(hooks->list.begin(), hooks->list.end(),
+                               [id](const auto& h) { return h.id == id; });
+  FIRN_CHECK(at != hooks->list.end(), "remove_hook", "remove it once", "hook {} of {} was removed",
+             id, describe(t));
+  const auto removed = std::move(at->run);
+  hooks->list.erase(at);
 }
 
 namespace {

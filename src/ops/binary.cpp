@@ -109,9 +109,9 @@ Tensor& binary_in_place(BinaryOp op, const char* name, Tensor& a, const Tensor& 
   autograd::check_in_place(name, a, recorded);
 
   const bool same = a.impl() == b.impl();
-  const bool overlaps = !same && a.storage() == b.storage();
   const int reads = recorded ? operands_read(op, a, b) : 0;
-  const Tensor b_value = overlaps || (same && reads != 0) ? values_now(b) : b;
+  const bool overwritten = reads != 0 && share_memory(a.view(), b.view());
+  const Tensor b_value = overwritten ? values_now(b) : readable_beside(a, b);
   Tensor a_value;
   if ((reads & math::kA) != 0) a_value = same ? b_value : values_now(a);
 
@@ -119,7 +119,7 @@ Tensor& binary_in_place(BinaryOp op, const char* name, Tensor& a, const Tensor& 
                   math::Args{}, stream_of(a));
   a.storage()->bump_version(name);
   if (recorded) {
-    a = record_binary(op, name, a, b, a_value, b_value, same_elements(a));
+    a = record_binary(op, name, a, b, a_value, b_value, a.detach());
   } else {
     autograd::unrecorded(name, a, {&a, &b});
   }

@@ -3,6 +3,7 @@
 
 #include "kernels/elementwise.h"
 #include "ops/common.h"
+#include "ops/in_place.h"
 
 namespace firn {
 
@@ -20,13 +21,6 @@ Tensor converted(const char* op, const Tensor& x, DType dtype,
 
 /// x where it lies in one of the two memory formats, else a row-major copy.
 Tensor without_gaps(const Tensor& x) { return x.is_channels_last() ? x : contiguous(x); }
-
-/// In-place writes that are never recorded begin here.
-void before_overwrite(const char* op, const Tensor& x) {
-  autograd::check_in_place(op, x, false);
-  FIRN_CHECK(!(grad_enabled() && x.requires_grad()), op, "guard it with NoGrad",
-             "{} requires a gradient, and overwriting it is not recorded", describe(x));
-}
 
 }  // namespace
 
@@ -74,13 +68,13 @@ Tensor to_device(const Tensor& x, Device device) {
 }
 
 void fill_(const Tensor& x, double value) {
-  before_overwrite("fill_", x);
+  autograd::check_overwrite("fill_", x);
   kernels::fill(x.mutable_view(), value, stream_of(x));
   x.storage()->bump_version("fill_");
 }
 
 void zero_(const Tensor& x) {
-  before_overwrite("zero_", x);
+  autograd::check_overwrite("zero_", x);
   if (in_one_order(x.mutable_view())) {
     zero_bytes(x.impl()->data(), x.device(), x.bytes());
   } else {
@@ -90,14 +84,27 @@ void zero_(const Tensor& x) {
 }
 
 void copy_(const Tensor& x, const Tensor& src) {
-  before_overwrite("copy_", x);
+  require_defined("copy_", x);
   require_defined("copy_", src);
   FIRN_CHECK(broadcast_shapes("copy_", x.shape(), src.shape()) == x.shape(), "copy_",
              "the source must broadcast to the destination", "cannot copy {} into {}",
              describe(src), describe(x));
-  const Tensor here = to_device(src.detach(), x.device());
-  kernels::copy(broadcast_to(here.view(), x.shape()), x.mutable_view(), stream_of(x));
+  // A copy into an integer dtype has no gradient, as a cast to it has none.
+  const bool recorded = is_floating(x.dtype()) && autograd::detail::needs_recording({&src});
+  autograd::check_overwrite("copy_", x);
+  if (recorded)
+    autograd::check_in_place(
+        "copy_", x, true, "copy src.detach(), or build the tensor with cat(), stack() or where()");
+  Tensor here = to_device(recorded ? src : src.detach(), x.device());
+  if (recorded) here = cast(here, x.dtype());
+  const ConstView whole = broadcast_to(here.view(), x.shape());
+  if (!same_elements(x.view(), whole)) {
+    const Tensor from = readable_beside(x, here);
+    kernels::copy(broadcast_to(from.view(), x.shape()), x.mutable_view(), stream_of(x));
+  }
   x.storage()->bump_version("copy_");
+  if (recorded)
+    record("copy_", x, {&here}, {}, [](Backward& b) { accumulate_broadcast(b, 0, b.grad()); });
 }
 
 }  // namespace firn

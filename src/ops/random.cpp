@@ -18,12 +18,9 @@ RandomKey key_for(const View& x, Generator& generator) {
   return runtime::reserve_random(generator, x.device, static_cast<std::uint64_t>(x.numel()));
 }
 
-/// The rule for writes that are not recorded (ops.h, fill_).
 void require_writable(const char* op, const Tensor& x) {
   require_floating(op, x);
-  autograd::check_in_place(op, x, false);
-  FIRN_CHECK(!(grad_enabled() && x.requires_grad()), op, "guard it with NoGrad",
-             "{} requires a gradient, and this write is not recorded", describe(x));
+  autograd::check_overwrite(op, x);
 }
 
 /// Calls draw(view) on x where it is row-major, else on a row-major tensor that is copied to x.

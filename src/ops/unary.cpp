@@ -61,7 +61,7 @@ Tensor& unary_in_place(UnaryOp op, const char* name, Tensor& x, Args args) {
   kernels::unary(op, x.view(), x.mutable_view(), args, stream_of(x));
   x.storage()->bump_version(name);
   if (recorded) {
-    x = record_unary(op, name, x, input, same_elements(x), args);
+    x = record_unary(op, name, x, input, x.detach(), args);
   } else {
     autograd::unrecorded(name, x, {&x});
   }

@@ -133,3 +133,77 @@ TEST_CASE("in place: a tensor without elements is not an expanded one", "[autogr
   Tensor x = zeros({2, 0, 5});
   CHECK_NOTHROW(add_(x, 1));
 }
+
+TEST_CASE("in place: copy_ of values with a gradient is recorded", "[autograd]") {
+  Tensor w = leaf({1, 2});
+  Tensor x = zeros({2}, f64);
+  copy_(x, w * 3);
+  CHECK(x.requires_grad());
+  CHECK(values_of(x) == Values{3, 6});
+  sum(x * x).backward();
+  CHECK(values_of(w.grad()) == Values{2 * 3 * 3, 2 * 6 * 3});
+}
+
+TEST_CASE("in place: the gradient of copy_ is summed over broadcast axes and cast back",
+          "[autograd]") {
+  Tensor w = leaf({1, 2}, f32);
+  Tensor x = zeros({3, 2}, f64);
+  copy_(x, w);
+  CHECK(x.dtype() == f64);
+  sum(x * make({1, 2, 3, 4, 5, 6}, {3, 2})).backward();
+  CHECK(w.grad().dtype() == f32);
+  CHECK(values_of(w.grad()) == Values{1 + 3 + 5, 2 + 4 + 6});
+
+  Tensor half = zeros({2, 2}, f16);
+  copy_(half, w);
+  sum(half).backward();
+  CHECK(values_of(w.grad()) == Values{9 + 2, 12 + 2});
+}
+
+TEST_CASE("in place: copy_ records into channels-last and transposed tensors", "[autograd]") {
+  Tensor w = make({0, 1, 2, 3, 4, 5, 6, 7}, {1, 2, 2, 2});
+  w.set_requires_grad();
+  const Tensor factors = make({1, 2, 3, 4, 5, 6, 7, 8}, {1, 2, 2, 2});
+  Tensor x = make(Values(8, 0.0), {1, 2, 2, 2}, f64, Layout::channels_last);
+  copy_(x, w);
+  CHECK(values_of(x) == values_of(w));
+  sum(x * factors).backward();
+  CHECK(values_of(w.grad()) == values_of(factors));
+}
+
+TEST_CASE("in place: copy_ that would lose a gradient is refused", "[autograd]") {
+  Tensor w = leaf({1, 2});
+  Tensor x = zeros({3, 2}, f64);
+  const std::string message = error_of([&] { copy_(x[0], w); });
+  CHECK(holds(message, "[copy_]"));
+  CHECK(holds(message, "a view"));
+  CHECK(holds(message, "src.detach()"));
+  const Tensor handle = x;
+  CHECK(holds(error_of([&] { copy_(x, w); }), "another handle"));
+  CHECK_FALSE(x.requires_grad());
+  CHECK(values_of(x) == Values(6, 0.0));
+  copy_(x[0], w.detach());
+  copy_(x[1], values_of(w) == Values{1, 2} ? w.detach() : x[2]);
+  {
+    const NoGrad guard;
+    copy_(x[2], w);
+  }
+  CHECK(values_of(x) == Values{1, 2, 1, 2, 1, 2});
+  Tensor n = zeros({2}, i64);
+  copy_(n, w);  // as a cast to integers, without a gradient
+  CHECK_FALSE(n.requires_grad());
+}
+
+TEST_CASE("in place: overwriting what belongs to a graph is refused", "[autograd]") {
+  Tensor w = leaf({1, 2});
+  const Tensor y = w * 3;
+  for (const Tensor& part : {y, y[0], y.slice(0, 1, 2)}) {
+    CHECK(holds(error_of([&] { fill_(part, 1); }), "belongs to its graph"));
+    CHECK(holds(error_of([&] { zero_(part); }), "[zero_]"));
+    CHECK(holds(error_of([&] { copy_(part, zeros(part.shape(), f64)); }), "[copy_]"));
+    CHECK(holds(error_of([&] { copy_(part, w[0]); }), "[copy_]"));
+    CHECK(holds(error_of([&] { uniform_(part, 0, 1); }), "[uniform_]"));
+    CHECK(holds(error_of([&] { normal_(part, 0, 1); }), "[normal_]"));
+  }
+  CHECK(values_of(y) == Values{3, 6});
+}

@@ -1,0 +1,24 @@
+// Where views lie in memory: what an operation asks before it writes one tensor and reads another.
+#pragma once
+
+#include "firn/view.h"
+
+namespace firn {
+
+/// Whether two index tuples may name the same element, as in an expanded tensor. Exact for views
+/// that slicing, permuting and expanding make; true for some as_strided() views without repeats.
+bool may_repeat(const Shape& shape, const Strides& strides) noexcept;
+
+/// Whether the stretches of memory from the first to the last element have bytes in common.
+bool share_memory(const ConstView& a, const ConstView& b) noexcept;
+
+/// Whether element i of one is element i of the other, for every i; the dtypes are equal too.
+bool same_elements(const ConstView& a, const ConstView& b) noexcept;
+
+/// Whether an operation that goes through both element by element may overwrite elements of `read`
+/// that it has yet to read. `read` has the shape of `written`.
+inline bool disturbs(const ConstView& written, const ConstView& read) noexcept {
+  return share_memory(written, read) && !same_elements(written, read);
+}
+
+}  // namespace firn
