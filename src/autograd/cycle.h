@@ -1,6 +1,6 @@
-// An optimizer's cycle, as those see it who take part in it beside the parameters: layers whose
-// state follows the samples that were trained on, as the running statistics of batch norm. Here
-// they meet: the optimizer knows no layers, and the layers need not be told of the optimizer.
+// An optimizer's cycle as a layer sees it whose state follows the samples that were trained on,
+// such as the running statistics of batch norm. The layer and the optimizer meet here: neither
+// knows the other.
 //
 // Folder law: floor 3. Includes floors 0 to 2 and kernel contracts.
 #pragma once
@@ -14,31 +14,32 @@
 
 namespace firn::autograd {
 
-/// Collects something in each micro-step and changes once per cycle, if the step is applied.
+/// A layer's state that collects in each micro-step and changes once per cycle, if the step is
+/// applied.
 class CycleMember {
  public:
   virtual ~CycleMember() = default;
-  /// The cycle is over: what was collected is made use of or thrown away, as the last outcome in
-  /// `step_state` says, a math::StepState in device memory. The host does not wait for it.
+  /// The cycle is over. The member uses or discards what it collected, as the last outcome in
+  /// `step_state` says: a math::StepState in device memory, for which the host does not wait.
   virtual void end_cycle(const ConstView& step_state) = 0;
-  /// The cycle is dropped: what was collected is thrown away.
+  /// The cycle is dropped: the member discards what it collected.
   virtual void drop_cycle() = 0;
 };
 
 class Cycle {
  public:
-  /// From now on, while the optimizer lives, `member` is told how cycles end. To be called in a
-  /// backward pass; again and again does no harm.
+  /// The optimizer tells `member` how cycles end, from now on and while the optimizer lives. Called
+  /// in a backward pass; a second call changes nothing.
   virtual void join(const std::shared_ptr<CycleMember>& member) = 0;
-  /// How many micro-steps the cycle under way has, as far as is known.
+  /// How many micro-steps the running cycle has, as far as is known.
   virtual std::int64_t micro_steps() const noexcept = 0;
 
  protected:
   ~Cycle() = default;
 };
 
-/// Keeps what a forward pass changes beside random numbers, where it may have to be as if it had
-/// not been: because a cycle is replayed, or a pass is run twice.
+/// Keeps the old values of what a forward pass changes (random numbers apart), so that the pass can
+/// be undone: when a cycle is retried after an overflow, or a pass runs twice.
 class Journal {
  public:
   /// `t` is about to be changed in place.
@@ -63,7 +64,7 @@ class CycleScope {
   Cycle* outer_;
 };
 
-/// While alive, layers called by this thread tell the journal what they change.
+/// While alive, layers that this thread calls tell the journal what they change.
 class JournalScope {
  public:
   explicit JournalScope(Journal& journal) noexcept
@@ -76,7 +77,7 @@ class JournalScope {
   Journal* outer_;
 };
 
-/// A forward pass is about to change these in place; undefined ones are passed over.
+/// Tells the journal that a forward pass is about to change these in place; skips undefined ones.
 inline void about_to_change(std::initializer_list<const Tensor*> tensors) {
   if (!current_journal) [[likely]]
     return;

@@ -80,7 +80,7 @@ void add_into(const Tensor& target, const Tensor& x, float beta) {
 
 Tensor buffer_for(const Node& n) { return empty(n.shape, n.dtype, n.device, n.format); }
 
-/// Makes the node's `buffer` safe to write: in the node's memory format, and nobody else's.
+/// Makes the node's `buffer` safe to write: in the node's memory format, and with no other owner.
 Sink exclusive(Tensor& buffer, const Node& n) {
   const bool ordered =
       n.format == MemoryFormat::contiguous ? buffer.is_contiguous() : buffer.is_channels_last();
@@ -101,7 +101,7 @@ Sink leaf_sink(Leaf& leaf) {
   return {leaf.collected, 0};
 }
 
-/// What has arrived at a node, wherever it is kept.
+/// The gradient that has arrived at a node, wherever it is kept.
 const Tensor& received(const Node& n) {
   if (!n.is_leaf() || n.grad.defined()) return n.grad;
   const auto& leaf = static_cast<const Leaf&>(n);

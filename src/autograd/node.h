@@ -38,12 +38,12 @@ class CycleMember;
 
 /// Where the gradient with respect to one input goes: grad = beta*grad + contribution.
 struct Sink {
-  Tensor grad;  ///< of the input's shape and memory format; not to be read where beta is 0
+  Tensor grad;  ///< of the input's shape and memory format; must not be read if beta is 0
   float beta;   ///< 0 or 1
 };
 
-/// What record() is told to keep for backward: the i-th input, the output, or any other tensor (a
-/// statistic, a mask). Kept outside the graph, with the version it had.
+/// What record() keeps for backward: the i-th input, the output, or another tensor (a statistic, a
+/// mask). It is kept outside the graph, with its version at that time.
 class Saved {
  public:
   static Saved input(int i) { return {i, {}}; }
@@ -57,7 +57,7 @@ class Saved {
   Saved(int w, Tensor t) : which(w), tensor(std::move(t)) {}
 };
 
-/// Four items inline, more on the heap: edges and saved tensors of a node.
+/// The edges and saved tensors of a node: four items inline, more on the heap.
 template <class T>
 class SmallList {
  public:
@@ -139,7 +139,7 @@ class Node : public GraphNode {
   std::unique_ptr<Hooks> hooks;  ///< null until the first one is added
 
  protected:
-  /// Iterative: letting go of the end of a chain of any length does not recurse.
+  /// Iterative: releasing the end of a chain of any length does not recurse.
   void dispose() noexcept final;
 
  private:
@@ -165,12 +165,12 @@ class Leaf final : public Node {
   /// How many contributions backward passes have added to this leaf; the optimizer clears it (S17),
   /// and knows by it which came through Optimizer::backward.
   std::uint32_t touched = 0;
-  /// What takes part in the cycles of the optimizer that gets this leaf (autograd/cycle.h): state
-  /// of the parameter's layer. Null as a rule.
+  /// State of the parameter's layer that takes part in the optimizer's cycles (autograd/cycle.h).
+  /// Usually null.
   std::shared_ptr<CycleMember> member;
 };
 
-/// The leaf node of a tensor, or null where it is not a leaf that requires a gradient.
+/// The leaf node of a tensor, or null if it is not a leaf that requires a gradient.
 Leaf* leaf_of(const Tensor& t) noexcept;
 
 /// What a backward function is given.
@@ -179,15 +179,15 @@ class Backward {
   explicit Backward(Node& node) : node_(node) {}
   /// Gradient of the output: its shape and dtype, any strides.
   const Tensor& grad() const noexcept { return node_.grad; }
-  /// The i-th saved tensor; throws where it was edited in place since, naming both ops.
+  /// The i-th saved tensor; throws Error naming both ops if it was edited in place since.
   const Tensor& saved(int i) const;
   /// Whether input i takes a gradient. Work for an input that does not is skipped.
   bool needs(int i) const noexcept { return static_cast<bool>(node_.inputs[i]); }
   /// The buffer to accumulate input i's gradient into. Ask once per contribution, when its kernel
   /// is about to be called.
   Sink sink(int i);
-  /// Adds a finished contribution (input's shape; any strides, dtype of the input or wider). The
-  /// first one is kept as it is, without a copy, where no arena waits for it.
+  /// Adds a finished contribution of the input's shape and device, with any strides and floating
+  /// dtype. The first one at an inner node is kept as it is, without a copy.
   void accumulate(int i, const Tensor& contribution);
   int input_count() const noexcept { return node_.inputs.size(); }
   const Shape& input_shape(int i) const noexcept { return node_.inputs[i]->shape; }
@@ -223,7 +223,7 @@ void attach(Ref<Node> node, const char* op, const Tensor& output, Inputs inputs,
             std::initializer_list<Saved> saved);
 void attach(Ref<Node> node, const char* op, const Tensor& output, const std::vector<Tensor>& inputs,
             std::initializer_list<Saved> saved);
-/// Anomaly mode: throws where the output holds a non-finite value.
+/// Anomaly mode: throws Error if the output holds a non-finite value.
 void check_finite(const char* op, const char* pass, const Tensor& t);
 /// What a watched op does beside recording: listeners are told, anomaly mode checks the output.
 void watch(const char* op, Inputs inputs, const Tensor& output);
@@ -237,9 +237,9 @@ inline void unrecorded(const char* op, const Tensor& output, detail::Inputs inpu
     detail::watch(op, inputs, output);
 }
 
-/// Records that `output` came from `inputs` by `op` (a string literal), and returns it. Does
-/// nothing but tell who watches where recording is off or no input requires a gradient. `output`
-/// must be new: not an input, nobody else's. Undefined inputs are allowed and take no gradient.
+/// Records that `output` came from `inputs` by `op` (a string literal), and returns it. If
+/// recording is off or no input requires a gradient, it only tells the listeners. `output` must not
+/// be an input and must have no node. Undefined inputs are allowed and take no gradient.
 template <class InputList = detail::Inputs, class Fn>
 Tensor record(const char* op, Tensor output, const InputList& inputs,
               std::initializer_list<Saved> saved, Fn&& backward) {
@@ -251,8 +251,8 @@ Tensor record(const char* op, Tensor output, const InputList& inputs,
   return output;
 }
 
-/// For an op whose number of saved tensors is known at run time only: keeps `tensors`, of which
-/// some may be undefined and none is `output`, after those that record() was told of.
+/// For an op whose number of saved tensors is known only at run time: keeps `tensors` after those
+/// given to record(). Some may be undefined; none is `output`.
 void save(const Tensor& output, const std::vector<Tensor>& tensors);
 
 /// How many backward passes all threads have begun: what Hooks::Entry::first_pass is counted by.

@@ -1,7 +1,6 @@
-// What every op of a thread reads before it runs, in one place: one thread-local load where nothing
-// is asked for. The state belongs to the forward pass: firn::backward() puts autocast and listeners
-// away while it runs (OpMode::Plain), so that what a backward function or a hook computes keeps the
-// dtypes that the forward pass has chosen.
+// The modes that every op of a thread reads before it runs: one thread-local load if none is on.
+// They belong to the forward pass. firn::backward() switches autocast and listeners off while it
+// runs (OpMode::Plain), so that backward functions and hooks keep the dtypes of the forward pass.
 //
 // Folder law: floor 3. Includes floors 0 to 2 and kernel contracts.
 #pragma once
@@ -12,14 +11,14 @@
 
 namespace firn::autograd {
 
-/// Is told of every op of this thread while it is installed. They nest; each is told.
+/// While alive, is told of every op of this thread. Listeners nest; each of them is told.
 class OpListener {
  public:
   OpListener() noexcept;
   virtual ~OpListener();
   OpListener(const OpListener&) = delete;
   OpListener& operator=(const OpListener&) = delete;
-  /// `operands`: those that can take a gradient; some may be undefined.
+  /// `operands` are those that can take a gradient; some may be undefined.
   virtual void ran(const char* op, std::span<const Tensor* const> operands,
                    const Tensor& output) = 0;
   OpListener* outer() const noexcept { return outer_; }
@@ -30,11 +29,11 @@ class OpListener {
 
 struct OpMode {
   bool autocast = false;
-  DType autocast_dtype = f32;  ///< where autocast is on: f16, bf16 or f32
+  DType autocast_dtype = f32;  ///< if autocast is on: f16, bf16 or f32
   bool anomaly = false;
   OpListener* listener = nullptr;
 
-  /// Whether an op's result is to be looked at.
+  /// Whether somebody looks at the results of ops.
   bool watched() const noexcept { return anomaly || listener != nullptr; }
 
   class Plain;
@@ -42,7 +41,7 @@ struct OpMode {
 
 inline thread_local constinit OpMode op_mode;
 
-/// While alive, ops run in the dtypes that come, and no listener is told of them.
+/// While alive, ops run in the dtypes of their operands, and no listener is told of them.
 class OpMode::Plain {
  public:
   Plain() noexcept : saved_(op_mode) {

@@ -27,8 +27,8 @@ OpListener::OpListener() noexcept : outer_(op_mode.listener) { op_mode.listener 
 OpListener::~OpListener() { op_mode.listener = outer_; }
 
 void Node::dispose() noexcept {
-  // Deleting a node lets go of its inputs, which may be their last reference: those come back here,
-  // are queued, and are deleted by the outermost call.
+  // Deleting a node may drop the last reference to its inputs. Those come back here and are queued;
+  // the outermost call deletes them.
   thread_local Node* queue = nullptr;
   thread_local bool draining = false;
   next_disposed_ = queue;
@@ -130,7 +130,7 @@ const Tensor& at(const std::vector<Tensor>& inputs, int i) {
   return inputs[static_cast<std::size_t>(i)];
 }
 
-// The same elements without the tensor's node: a node that kept its own output would never be
+// The same elements without the tensor's node: a node that saved its own output would never be
 // freed.
 Tensor alias(const Tensor& t) {
   const TensorImpl& i = *t.impl();

@@ -76,12 +76,19 @@ class ThreadContexts {
   std::vector<std::unique_ptr<Context>> mine_;
 };
 
+/// One for each thread and type of context. A static of thread_context() would be one for each
+/// caller's `make` too.
+template <class Context>
+ThreadContexts<Context>& thread_contexts() {
+  static thread_local ThreadContexts<Context> contexts;
+  return contexts;
+}
+
 /// This thread's context of the current device, which is `device`; make() returns a new one as a
 /// unique_ptr. A Context has a member `device`.
 template <class Context, class Make>
 Context& thread_context(int device, Make&& make) {
-  static thread_local ThreadContexts<Context> contexts;
-  return contexts.of(device, std::forward<Make>(make));
+  return thread_contexts<Context>().of(device, std::forward<Make>(make));
 }
 
 }  // namespace firn::kernels::cuda
