@@ -11,16 +11,16 @@
 namespace firn {
 
 /// Two numbers, of height and width; one stands for both.
-struct Extent2 {
+struct Size2 {
   std::int64_t h, w;
-  constexpr Extent2(std::int64_t both) noexcept : h(both), w(both) {}  // NOLINT: meant to convert
-  constexpr Extent2(std::int64_t height, std::int64_t width) noexcept : h(height), w(width) {}
-  constexpr bool operator==(const Extent2&) const noexcept = default;
+  constexpr Size2(std::int64_t both) noexcept : h(both), w(both) {}  // NOLINT: meant to convert
+  constexpr Size2(std::int64_t height, std::int64_t width) noexcept : h(height), w(width) {}
+  constexpr bool operator==(const Size2&) const noexcept = default;
 };
 
 /// Zeros put around the input of a convolution.
 struct ConvPadding {
-  Extent2 around = 0;
+  Size2 around = 0;
   bool same = false;
   constexpr ConvPadding(std::int64_t both) noexcept : around(both) {}  // NOLINT: meant to convert
   constexpr ConvPadding(std::int64_t h, std::int64_t w) noexcept : around(h, w) {}
@@ -34,9 +34,9 @@ struct ConvPadding {
 inline constexpr ConvPadding kSamePadding = ConvPadding::as_same();
 
 struct Conv2dOptions {
-  Extent2 stride = 1;
+  Size2 stride = 1;
   ConvPadding padding = 0;
-  Extent2 dilation = 1;     ///< distance between the kernel's taps
+  Size2 dilation = 1;     ///< distance between the kernel's taps
   std::int64_t groups = 1;  ///< channels in and out are cut in so many parts that do not mix
   /// relu is applied on the way out: the same numbers as relu(conv2d(...)), in one pass. gelu_tanh
   /// is a pass of its own.
@@ -65,11 +65,11 @@ Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               const Conv1dOptions& options = {});
 
 struct ConvTranspose2dOptions {
-  Extent2 stride = 1;
-  Extent2 padding = 0;  ///< taken off the result on every side
-  Extent2 output_padding =
+  Size2 stride = 1;
+  Size2 padding = 0;  ///< taken off the result on every side
+  Size2 output_padding =
       0;  ///< rows and columns more below and to the right, < stride or dilation
-  Extent2 dilation = 1;
+  Size2 dilation = 1;
   std::int64_t groups = 1;
 };
 

@@ -21,10 +21,20 @@ class Error : public std::runtime_error {
 
   const std::string& op() const noexcept { return op_; }
   const std::string& hint() const noexcept { return hint_; }
+  const char* what() const noexcept override { return text_.c_str(); }
+
+  /// Where in a model it happened: path and type of the innermost module that was being called, as
+  /// "encoder.3 (Linear)". Empty outside of a module, and in the outermost one itself.
+  const std::string& module() const noexcept { return module_; }
+  /// Says so in what(), before the message. The first call counts; later ones do nothing.
+  void set_module(std::string_view module);
 
  private:
   std::string op_;
+  std::string message_;
   std::string hint_;
+  std::string module_;
+  std::string text_;
 };
 
 /// Memory could not be had, after cached blocks were given back and one more try.

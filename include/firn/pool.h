@@ -10,21 +10,21 @@
 namespace firn {
 
 struct Pool2dOptions {
-  Extent2 stride = 0;   ///< 0: the window's size
-  Extent2 padding = 0;  ///< at most half of the window; never the largest, and counts as 0 in means
-  Extent2 dilation = 1;       ///< max_pool2d only
+  Size2 stride = 0;   ///< 0: the window's size
+  Size2 padding = 0;  ///< at most half of the window; never the largest, and counts as 0 in means
+  Size2 dilation = 1;       ///< max_pool2d only
   bool ceil_mode = false;     ///< a last window that begins inside may hang over the edge
   bool count_padding = true;  ///< avg_pool2d: padding counts in the divisor
 };
 
 /// Largest value in each window; NaN wins; the gradient goes to the first largest.
-Tensor max_pool2d(const Tensor& x, Extent2 window, const Pool2dOptions& options = {});
+Tensor max_pool2d(const Tensor& x, Size2 window, const Pool2dOptions& options = {});
 /// Mean of each window.
-Tensor avg_pool2d(const Tensor& x, Extent2 window, const Pool2dOptions& options = {});
+Tensor avg_pool2d(const Tensor& x, Size2 window, const Pool2dOptions& options = {});
 /// out.h x out.w windows that cover the image: window i spans floor(i h / out.h) to
 /// ceil((i+1) h / out.h). Throws unless out is positive.
-Tensor adaptive_max_pool2d(const Tensor& x, Extent2 out);
-Tensor adaptive_avg_pool2d(const Tensor& x, Extent2 out);
+Tensor adaptive_max_pool2d(const Tensor& x, Size2 out);
+Tensor adaptive_avg_pool2d(const Tensor& x, Size2 out);
 /// Mean over height and width: [n, c, h, w] -> [n, c].
 Tensor global_avg_pool2d(const Tensor& x);
 /// The same along one axis of x [n, c, l] (options of the width are taken).
@@ -34,6 +34,6 @@ Tensor avg_pool1d(const Tensor& x, std::int64_t window, const Pool2dOptions& opt
 enum class Upsampling : std::uint8_t { nearest, bilinear };
 /// x resized to out.h x out.w. nearest: source index floor(i h / out.h). bilinear: source position
 /// (i + 0.5) h / out.h - 0.5, clamped at the edges (PyTorch's align_corners = false).
-Tensor upsample2d(const Tensor& x, Extent2 out, Upsampling how = Upsampling::nearest);
+Tensor upsample2d(const Tensor& x, Size2 out, Upsampling how = Upsampling::nearest);
 
 }  // namespace firn

@@ -13,7 +13,18 @@ std::string compose(std::string_view op, std::string_view message, std::string_v
 }  // namespace
 
 Error::Error(std::string_view op, std::string_view message, std::string_view hint)
-    : std::runtime_error(compose(op, message, hint)), op_(op), hint_(hint) {}
+    : std::runtime_error(""),
+      op_(op),
+      message_(message),
+      hint_(hint),
+      text_(compose(op, message, hint)) {}
+
+void Error::set_module(std::string_view module) {
+  if (!module_.empty()) return;
+  std::string text = compose(op_, fmt::format("{}: {}", module, message_), hint_);
+  module_ = module;
+  text_ = std::move(text);
+}
 
 OutOfMemory::OutOfMemory(std::string_view message, std::size_t requested_bytes)
     : Error("allocate", message, "use a smaller batch, or release tensors that are not needed"),

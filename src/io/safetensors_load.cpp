@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "base/check.h"
@@ -11,6 +12,7 @@
 #include "firn/ops.h"
 #include "io/input_file.h"
 #include "io/safetensors_header.h"
+#include "nn/tree.h"
 
 namespace firn::io {
 namespace {
@@ -122,9 +124,17 @@ void load_safetensors(const std::string& path, nn::Module& module) {
   std::map<std::string, Tensor> found;
   for (auto& [name, t] : load_safetensors(path)) found.emplace(name, t);
   const auto state = state_of(module);
+  std::set<std::string> may_be_missing;
+  for (const auto& m : nn::detail::tree_of(module))
+    for (const auto& t : m.tensors)
+      if (t.zero_if_missing) may_be_missing.insert(t.path);
   std::string missing, left_over;
   for (const auto& [name, t] : state) {
     const auto it = found.find(name);
+    if (it == found.end() && may_be_missing.contains(name)) {
+      found.emplace(name, zeros(t.shape(), t.dtype()));
+      continue;
+    }
     if (it == found.end()) {
       missing += (missing.empty() ? "" : ", ") + name;
       continue;

@@ -1,4 +1,4 @@
-// BatchNorm, and where its running statistics meet the optimizer's cycle (autograd/cycle.h).
+// BatchNorm, and how its running statistics join the optimizer's cycle (autograd/cycle.h).
 #include "firn/nn/batch_norm.h"
 
 #include <string>
@@ -17,22 +17,23 @@
 
 namespace firn::nn {
 
-/// The running statistics of a layer and of its copies: handles of their buffers, and what is done
-/// to them.
+/// The running statistics of a layer and of its copies: handles of their buffers, and how they are
+/// updated.
 class detail::BatchStatistics final : public autograd::CycleMember {
  public:
   BatchStatistics(const BatchNorm& layer, double momentum)
       : mean_(layer.running_mean),
         var_(layer.running_var),
-        batches_(layer.num_batches),
+        batches_(layer.num_batches_tracked),
         pooled_(layer.pooled),
         pooled_count_(layer.pooled_count),
         momentum_(momentum) {}
 
-  /// Whether the layer's buffers are these; they can be replaced from outside.
+  /// Whether the layer still has these buffers; the user may have replaced them.
   bool are_of(const BatchNorm& layer) const noexcept {
     return layer.running_mean.impl() == mean_.impl() && layer.running_var.impl() == var_.impl() &&
-           layer.num_batches.impl() == batches_.impl() && layer.pooled.impl() == pooled_.impl() &&
+           layer.num_batches_tracked.impl() == batches_.impl() &&
+           layer.pooled.impl() == pooled_.impl() &&
            layer.pooled_count.impl() == pooled_count_.impl();
   }
 
@@ -41,7 +42,7 @@ class detail::BatchStatistics final : public autograd::CycleMember {
     autograd::about_to_change({&mean_, &var_, &batches_});
     ops::update_moments(moments, count, momentum_, mean_, var_, batches_);
   }
-  /// A backward pass has come by where a batch was normalised.
+  /// A backward pass has reached the output of a batch: pools its moments into the current cycle.
   static void pool(const std::shared_ptr<BatchStatistics>& s, const Moments& moments,
                    double count) {
     if (!autograd::current_cycle) return s->update(moments, count);
@@ -63,7 +64,7 @@ class detail::BatchStatistics final : public autograd::CycleMember {
   bool to_warn() const noexcept { return !warned_; }
   void learn_name(Module& layer) {
     Module* const root = called_root();
-    if (kind_.empty()) kind_ = layer.kind();
+    if (kind_.empty()) kind_ = layer.type_name();
     if (named_ || !root) return;
     named_ = true;
     for (const NamedModule& m : root->named_modules())
@@ -77,13 +78,13 @@ class detail::BatchStatistics final : public autograd::CycleMember {
                      "mean and variance of a micro-batch, instead of once per step by those of the "
                      "whole batch",
                      name_, autograd::current_cycle->micro_steps()),
-         "nn::convert_batch_norm(net, nn::BatchNormMode::cycle_pooled) pools them over the cycle; "
+         "nn::convert_batch_norm(net, nn::BatchNormMode::per_step) pools them over the cycle; "
          "nn::convert_to_group_norm(net, groups) does without");
   }
 
  private:
   Tensor mean_, var_, batches_;
-  Tensor pooled_, pooled_count_;  ///< undefined in micro mode
+  Tensor pooled_, pooled_count_;  ///< undefined in per_micro_batch mode
   double momentum_;
   bool named_ = false, warned_ = false;
   std::string kind_, name_;
@@ -124,7 +125,7 @@ BatchNorm::BatchNorm(const char* what, int low, int high, std::int64_t c,
   const DType wide = compute_dtype(options.dtype);
   running_mean = Buffer(zeros({c}, wide, options.device), OnConversion::widen);
   running_var = Buffer(ones({c}, wide, options.device), OnConversion::widen);
-  num_batches = Buffer(zeros({1}, DType::i64, options.device));
+  num_batches_tracked = Buffer(zeros({}, DType::i64, options.device));
   set_accumulation(options.accumulation);
 }
 
@@ -134,25 +135,32 @@ void BatchNorm::set_accumulation(BatchNormMode mode) {
   if (!running_mean.defined()) return;
   if (statistics_) statistics_->drop_cycle();  // an optimizer may go on holding them
   pooled = pooled_count = Buffer();
-  if (mode == BatchNormMode::cycle_pooled) {
+  if (mode == BatchNormMode::per_step) {
     const Device device = running_mean.device();
     pooled = Buffer(zeros({2, c_}, DType::f64, device), OnConversion::keep);
     pooled_count = Buffer(zeros({1}, DType::f64, device), OnConversion::keep);
+    pooled.zero_if_missing = pooled_count.zero_if_missing = true;
   }
   statistics();
+}
+
+/// What the original's cycle has pooled stays with the original.
+void BatchNorm::was_separated() {
+  statistics_.reset();
+  if (running_mean.defined()) statistics().drop_cycle();
 }
 
 void BatchNorm::become_group_norm(std::int64_t groups) {
   FIRN_CHECK(groups > 0 && c_ % groups == 0, "convert_to_group_norm",
              "choose a divisor of the number of channels", "{} groups of {} channels", groups, c_);
   groups_ = groups;
-  running_mean = running_var = num_batches = pooled = pooled_count = Buffer();
+  running_mean = running_var = num_batches_tracked = pooled = pooled_count = Buffer();
   statistics_.reset();
   if (autograd::Leaf* leaf = autograd::leaf_of(weight)) leaf->member.reset();
 }
 
-/// What there is for the present buffers. The weight brings it to its optimizer, so that this knows
-/// it before the first backward pass: a restored cycle may end without one.
+/// The statistics object of the present buffers, made if need be. The weight's leaf carries it to
+/// the optimizer before the first backward pass, since a restored cycle may end without one.
 detail::BatchStatistics& BatchNorm::statistics() {
   if (!statistics_ || !statistics_->are_of(*this))
     statistics_ = std::make_shared<detail::BatchStatistics>(*this, momentum_.value_or(kCumulative));
@@ -188,7 +196,7 @@ Tensor BatchNorm::train_forward(const Tensor& x) {
   const Tensor y = batch_norm(x, weight, bias, eps_, &moments);
   if (!running_mean.defined()) return y;
   detail::BatchStatistics& s = statistics();
-  const bool pools = accumulation_ == BatchNormMode::cycle_pooled;
+  const bool pools = accumulation_ == BatchNormMode::per_step;
   if (!pools) s.update(moments, static_cast<double>(count));
   if (!y.requires_grad()) return y;
   if (pools) {
@@ -206,16 +214,16 @@ Tensor BatchNorm::train_forward(const Tensor& x) {
   return y;
 }
 
-std::string BatchNorm::kind() const { return groups_ > 0 ? "GroupNorm" : Module::kind(); }
+std::string BatchNorm::type_name() const { return groups_ > 0 ? "GroupNorm" : Module::type_name(); }
 
-std::string BatchNorm::settings() const {
+std::string BatchNorm::extra_repr() const {
   std::string out = groups_ > 0 ? fmt::format("{}, {}, eps = {}", groups_, c_, eps_)
                                 : fmt::format("{}, eps = {}", c_, eps_);
   if (groups_ == 0 && running_mean.defined())
     out += momentum_ ? fmt::format(", momentum = {}", *momentum_) : ", cumulative average";
   if (!weight.defined()) out += ", affine = false";
   if (groups_ == 0 && !running_mean.defined()) out += ", track = false";
-  if (pooled.defined()) out += ", cycle_pooled";
+  if (pooled.defined()) out += ", per_step";
   return out;
 }
 
@@ -245,7 +253,7 @@ std::int64_t convert_to_group_norm(Module& m, std::int64_t groups) {
       FIRN_CHECK(groups > 0 && layer->channels() % groups == 0, "convert_to_group_norm",
                  "choose a divisor of the channels of all, such as 1",
                  "{} groups cannot be made of the {} channels of {} {}", groups, layer->channels(),
-                 layer->kind(), n.name);
+                 layer->type_name(), n.name);
   const std::vector<BatchNorm*> all = batch_norms(m);
   for (BatchNorm* layer : all) layer->become_group_norm(groups);
   return static_cast<std::int64_t>(all.size());

@@ -32,7 +32,7 @@ Tensor GroupNorm::forward(const Tensor& x) {
   return group_norm(x, groups_, weight, bias, eps_);
 }
 
-std::string GroupNorm::settings() const {
+std::string GroupNorm::extra_repr() const {
   return fmt::format("{}, {}, eps = {}{}", groups_, c_, eps_,
                      weight.defined() ? "" : ", affine = false");
 }
@@ -53,7 +53,7 @@ Tensor InstanceNorm::forward(const Tensor& x) {
   return instance_norm(x, weight, bias, eps_);
 }
 
-std::string InstanceNorm::settings() const {
+std::string InstanceNorm::extra_repr() const {
   return fmt::format("{}, eps = {}{}", c_, eps_, weight.defined() ? ", affine = true" : "");
 }
 

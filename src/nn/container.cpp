@@ -7,7 +7,12 @@ namespace firn::nn {
 
 void Sequential::push_back(std::shared_ptr<Module> module) {
   FIRN_CHECK(module, "Sequential", "push a module", "module {} is null", modules_.size());
+  add(AnyModule(std::move(module)));
+}
+
+void Sequential::add(AnyModule module) {
   modules_.push_back(std::move(module));
+  if (!training()) modules_.back()->eval();
 }
 
 Module& Sequential::operator[](std::size_t index) const {
@@ -18,17 +23,21 @@ Module& Sequential::operator[](std::size_t index) const {
 
 void Sequential::wrong_type(std::size_t index, const Module& m) {
   firn::detail::fail("Sequential", "name its own type in at<...>()", "module {} is a {}({})", index,
-                     m.kind(), m.settings());
+                     m.type_name(), m.extra_repr());
 }
 
 Tensor Sequential::forward(const Tensor& x) {
   Tensor y = x;
-  for (const auto& m : modules_) y = (*m)(y);
+  for (const AnyModule& m : modules_) y = (*m)(y);
   return y;
 }
 
 void Sequential::visit_members(MemberVisitor& visitor) {
-  for (std::size_t i = 0; i < modules_.size(); ++i) visitor.module(std::to_string(i), *modules_[i]);
+  for (std::size_t i = 0; i < modules_.size(); ++i) modules_[i].visit(visitor, std::to_string(i));
+}
+
+const detail::ModuleTraits* Sequential::firn_traits() const noexcept {
+  return &detail::traits_of<Sequential>();
 }
 
 }  // namespace firn::nn

@@ -10,14 +10,14 @@
 namespace firn::nn {
 namespace {
 
-std::string pair(Extent2 v) {
+std::string pair(Size2 v) {
   return v.h == v.w ? fmt::format("{}", v.h) : fmt::format("{} x {}", v.h, v.w);
 }
 
-/// What is common to all: sizes that are checked where the layer is made.
+/// The sizes that all three layers have; the constructors check them.
 struct Sizes {
   std::int64_t in, out;
-  Extent2 kernel, stride, padding, dilation;
+  Size2 kernel, stride, padding, dilation;
   std::int64_t groups;
 };
 
@@ -46,13 +46,13 @@ Parameter uniform(const Shape& shape, std::int64_t fan_in, DType dtype, Device d
   return Parameter(value);
 }
 
-/// The options that are not the usual ones.
+/// The options that differ from the defaults.
 std::string unusual(const Sizes& z, bool same, bool bias, Activation activation) {
   std::string text;
-  if (!(z.stride == Extent2(1))) text += fmt::format(", stride = {}", pair(z.stride));
+  if (!(z.stride == Size2(1))) text += fmt::format(", stride = {}", pair(z.stride));
   if (same) text += ", padding = same";
-  if (!same && !(z.padding == Extent2(0))) text += fmt::format(", padding = {}", pair(z.padding));
-  if (!(z.dilation == Extent2(1))) text += fmt::format(", dilation = {}", pair(z.dilation));
+  if (!same && !(z.padding == Size2(0))) text += fmt::format(", padding = {}", pair(z.padding));
+  if (!(z.dilation == Size2(1))) text += fmt::format(", dilation = {}", pair(z.dilation));
   if (z.groups != 1) text += fmt::format(", groups = {}", z.groups);
   if (!bias) text += ", bias = false";
   if (activation != Activation::none)
@@ -77,7 +77,7 @@ Conv1d::Conv1d(std::int64_t in, std::int64_t out, std::int64_t kernel, const Con
 
 Tensor Conv1d::forward(const Tensor& x) { return conv1d(x, weight, bias, options_); }
 
-std::string Conv1d::settings() const {
+std::string Conv1d::extra_repr() const {
   const auto& o = options_;
   const std::int64_t in = weight.size(1) * o.groups, out = weight.size(0), kernel = weight.size(2);
   return fmt::format("{}, {}, {}{}", in, out, kernel,
@@ -85,7 +85,7 @@ std::string Conv1d::settings() const {
                              o.padding.same, bias.defined(), o.activation));
 }
 
-Conv2d::Conv2d(std::int64_t in, std::int64_t out, Extent2 kernel, const Conv2dOptions& options)
+Conv2d::Conv2d(std::int64_t in, std::int64_t out, Size2 kernel, const Conv2dOptions& options)
     : options_{.stride = options.stride,
                .padding = options.padding,
                .dilation = options.dilation,
@@ -101,16 +101,16 @@ Conv2d::Conv2d(std::int64_t in, std::int64_t out, Extent2 kernel, const Conv2dOp
 
 Tensor Conv2d::forward(const Tensor& x) { return conv2d(x, weight, bias, options_); }
 
-std::string Conv2d::settings() const {
+std::string Conv2d::extra_repr() const {
   const auto& o = options_;
   const std::int64_t in = weight.size(1) * o.groups, out = weight.size(0);
-  const Extent2 kernel(weight.size(2), weight.size(3));
+  const Size2 kernel(weight.size(2), weight.size(3));
   return fmt::format("{}, {}, {}{}", in, out, pair(kernel),
                      unusual({in, out, kernel, o.stride, o.padding.around, o.dilation, o.groups},
                              o.padding.same, bias.defined(), o.activation));
 }
 
-ConvTranspose2d::ConvTranspose2d(std::int64_t in, std::int64_t out, Extent2 kernel,
+ConvTranspose2d::ConvTranspose2d(std::int64_t in, std::int64_t out, Size2 kernel,
                                  const ConvTranspose2dOptions& options)
     : options_{.stride = options.stride,
                .padding = options.padding,
@@ -129,14 +129,14 @@ Tensor ConvTranspose2d::forward(const Tensor& x) {
   return conv_transpose2d(x, weight, bias, options_);
 }
 
-std::string ConvTranspose2d::settings() const {
+std::string ConvTranspose2d::extra_repr() const {
   const auto& o = options_;
   const std::int64_t in = weight.size(0), out = weight.size(1) * o.groups;
-  const Extent2 kernel(weight.size(2), weight.size(3));
+  const Size2 kernel(weight.size(2), weight.size(3));
   std::string text = fmt::format("{}, {}, {}", in, out, pair(kernel));
   text += unusual({in, out, kernel, o.stride, o.padding, o.dilation, o.groups}, false,
                   bias.defined(), Activation::none);
-  if (!(o.output_padding == Extent2(0)))
+  if (!(o.output_padding == Size2(0)))
     text += fmt::format(", output_padding = {}", pair(o.output_padding));
   return text;
 }

@@ -18,7 +18,7 @@ void check_share(const char* layer, double p) {
 Dropout::Dropout(double p) : p_(p) { check_share("Dropout", p); }
 
 Tensor Dropout::forward(const Tensor& x) { return dropout(x, p_, training()); }
-std::string Dropout::settings() const { return fmt::format("{}", p_); }
+std::string Dropout::extra_repr() const { return fmt::format("{}", p_); }
 
 Dropout2d::Dropout2d(double p) : p_(p) { check_share("Dropout2d", p); }
 
@@ -36,6 +36,6 @@ Tensor Dropout2d::forward(const Tensor& x) {
   }
   return x * kept;
 }
-std::string Dropout2d::settings() const { return fmt::format("{}", p_); }
+std::string Dropout2d::extra_repr() const { return fmt::format("{}", p_); }
 
 }  // namespace firn::nn

@@ -16,7 +16,7 @@ Embedding::Embedding(std::int64_t n, std::int64_t d, const EmbeddingOptions& opt
 
 Tensor Embedding::forward(const Tensor& index) { return embedding(weight, index); }
 
-std::string Embedding::settings() const {
+std::string Embedding::extra_repr() const {
   return fmt::format("{}, {}", weight.size(0), weight.size(1));
 }
 

@@ -31,13 +31,13 @@ Tensor Linear::forward(const Tensor& x) {
   return linear(x, weight, bias);
 }
 
-std::string Linear::settings() const {
+std::string Linear::extra_repr() const {
   return fmt::format("{}, {}{}", weight.size(1), weight.size(0),
                      bias.defined() ? "" : ", bias = false");
 }
 
 Tensor Flatten::forward(const Tensor& x) { return flatten(x, from_, to_); }
-std::string Flatten::settings() const { return fmt::format("{}, {}", from_, to_); }
+std::string Flatten::extra_repr() const { return fmt::format("{}, {}", from_, to_); }
 
 Tensor Identity::forward(const Tensor& x) { return x; }
 

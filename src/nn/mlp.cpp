@@ -21,6 +21,8 @@ Tensor MLP::forward(const Tensor& x) {
              "flatten or permute the input so that its last axis has the first layer's inputs",
              "input {} does not end with an axis of {}", describe(x), in);
   std::vector<Tensor> weights, biases;
+  weights.reserve(layers.size());
+  biases.reserve(layers.size());
   for (const Linear& layer : layers) {
     weights.push_back(layer.weight);
     biases.push_back(layer.bias);
@@ -28,6 +30,8 @@ Tensor MLP::forward(const Tensor& x) {
   return mlp(x, weights, biases, activation_);
 }
 
-std::string MLP::settings() const { return fmt::format("activation = {}", to_string(activation_)); }
+std::string MLP::extra_repr() const {
+  return fmt::format("activation = {}", to_string(activation_));
+}
 
 }  // namespace firn::nn

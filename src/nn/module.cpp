@@ -26,33 +26,14 @@ using detail::TreeTensor;
 
 namespace {
 
-thread_local detail::CallListener* listener = nullptr;
-thread_local Module* outermost_call = nullptr;  // the outermost module that is being called
-
-/// Notes it for the time of its call.
-class Call {
- public:
-  explicit Call(Module& m) noexcept : outermost_(outermost_call == nullptr) {
-    if (outermost_) outermost_call = &m;
-  }
-  ~Call() {
-    if (outermost_) outermost_call = nullptr;
-  }
-  Call(const Call&) = delete;
-  Call& operator=(const Call&) = delete;
-
- private:
-  bool outermost_;
-};
-
 Tensor copy_for_weights(const Tensor& value) {
   const NoGrad guard;
   const OwnerScope owner(Owner::weights);
-  return value.is_channels_last() && !value.is_contiguous() ? channels_last(clone(value))
-                                                            : clone(value);
+  return value.is_channels_last() && !value.is_contiguous() ? channels_last(firn::clone(value))
+                                                            : firn::clone(value);
 }
 
-/// Throws before anything is changed.
+/// Throws, before anything is changed, if an optimizer holds a parameter of `m`.
 void require_no_optimizer(const char* op, const char* hint, const Module& m) {
   for_each_tensor(tree_of(m), [&](const TreeTensor& t) {
     const autograd::Leaf* leaf = autograd::leaf_of(t.tensor);
@@ -81,28 +62,6 @@ Parameter Parameter::full(const Shape& shape, double value, DType dtype, Device 
 
 Buffer::Buffer(const Tensor& value, OnConversion conversion)
     : Tensor(copy_for_weights(value)), on_conversion(conversion) {}
-
-// ---- Calls ----
-
-detail::CallListener::CallListener() noexcept : previous_(std::exchange(listener, this)) {}
-detail::CallListener::~CallListener() { listener = previous_; }
-Module* detail::called_root() noexcept { return outermost_call; }
-
-Tensor Module::forward(const Tensor&) {
-  throw Error(kind(), "has no forward(const Tensor&)",
-              "override Tensor forward(const Tensor& x), or call the member function that it has "
-              "instead");
-}
-
-Tensor Module::operator()(const Tensor& x) {
-  std::optional<Autocast> mode;
-  if (autocast_) mode.emplace(*autocast_);
-  const Call call(*this);
-  Tensor y = forward(x);
-  if (listener) [[unlikely]]
-    listener->called(*this, y);
-  return y;
-}
 
 // ---- State ----
 
@@ -148,7 +107,7 @@ void Module::copy_from(const Module& other) {
   for (const TreeModule& m : tree_of(other))
     for (const TreeTensor& t : m.tensors) sources.emplace(t.path, t.tensor);
 
-  std::vector<std::pair<Tensor, Tensor>> pairs;  // to, from
+  std::vector<std::pair<Tensor, Tensor>> pairs;  // to, from; without from: zero
   std::string problems;
   const auto problem = [&](const std::string& text) {
     problems += (problems.empty() ? "" : "; ") + text;
@@ -156,6 +115,10 @@ void Module::copy_from(const Module& other) {
   for (const TreeModule& m : tree_of(*this)) {
     for (const TreeTensor& t : m.tensors) {
       const auto found = sources.find(t.path);
+      if (found == sources.end() && t.zero_if_missing) {
+        pairs.emplace_back(t.tensor, Tensor());
+        continue;
+      }
       if (found == sources.end()) {
         problem(fmt::format("{} {} is missing in the source", t.path, t.tensor.shape()));
         continue;
@@ -172,19 +135,26 @@ void Module::copy_from(const Module& other) {
   // In the source's order, so that the message is the same every time.
   for (const TreeModule& m : tree_of(other))
     for (const TreeTensor& t : m.tensors)
-      if (sources.contains(t.path))
+      if (sources.contains(t.path) && !t.zero_if_missing)
         problem(fmt::format("the source also has {} {}", t.path, t.tensor.shape()));
   FIRN_CHECK(problems.empty(), "Module::copy_from",
              "both modules must be made with the same structure", "{} and {} do not match: {}",
-             kind(), other.kind(), problems);
+             type_name(), other.type_name(), problems);
 
   const NoGrad guard;
-  // All conversions first: what can fail for want of memory fails before anything is written.
+  // All conversions first: what can run out of memory fails before anything is written.
   for (auto& [to, from] : pairs) {
+    if (!from.defined()) continue;
     from = to_device(cast(from, to.dtype()), to.device());
-    if (from.storage() == to.storage()) from = clone(from);
+    if (from.storage() == to.storage()) from = firn::clone(from);
   }
-  for (const auto& [to, from] : pairs) copy_(to, from);
+  for (auto& [to, from] : pairs) {
+    if (from.defined()) {
+      copy_(to, from);
+    } else {
+      zero_(to);
+    }
+  }
 }
 
 // ---- Modes ----
@@ -194,7 +164,8 @@ void Module::train(bool on) {
 }
 
 void Module::set_autocast(std::optional<DType> dtype) {
-  if (dtype) const Autocast valid(*dtype);  // throws where it is none of autocast's
+  if (dtype) const Autocast valid(*dtype);  // throws if it is none of autocast's
+  if (dtype) require_seen_calls("Module::set_autocast");
   autocast_ = dtype;
 }
 
@@ -233,7 +204,7 @@ void Module::set_requires_grad(bool on) {
 
 namespace {
 
-/// What becomes of one tensor; made for all of them before the first is touched.
+/// The new state of one tensor. All are made before the first tensor is changed.
 struct Conversion {
   TensorImpl* impl;
   autograd::Leaf* leaf;
@@ -301,6 +272,6 @@ void Module::to(DType dtype) {
   convert(*this, dtype, {});
 }
 
-std::string Module::kind() const { return detail::short_type_name(typeid(*this).name()); }
+std::string Module::type_name() const { return detail::short_type_name(typeid(*this).name()); }
 
 }  // namespace firn::nn

@@ -33,7 +33,7 @@ Tensor LayerNorm::forward(const Tensor& x) {
   return layer_norm(x, weight, bias, eps_);
 }
 
-std::string LayerNorm::settings() const {
+std::string LayerNorm::extra_repr() const {
   const char* left_out = !weight.defined() ? ", affine = false"
                          : !bias.defined() ? ", bias = false"
                                            : "";
@@ -50,7 +50,7 @@ Tensor RMSNorm::forward(const Tensor& x) {
   return rms_norm(x, weight, eps_);
 }
 
-std::string RMSNorm::settings() const {
+std::string RMSNorm::extra_repr() const {
   return fmt::format("{}, eps = {}{}", n_, eps_, weight.defined() ? "" : ", affine = false");
 }
 

@@ -31,24 +31,23 @@ void check_sizes(std::int64_t in, std::int64_t out, std::int64_t stride) {
              "in = {}, out = {} and stride = {} must be positive", in, out, stride);
 }
 
-std::shared_ptr<Module> block_body(std::int64_t in, std::int64_t out, std::int64_t stride,
-                                   const BasicBlockOptions& o) {
+AnyModule block_body(std::int64_t in, std::int64_t out, std::int64_t stride,
+                     const BasicBlockOptions& o) {
   check_sizes(in, out, stride);
-  return std::make_shared<Sequential>(convolution(in, out, 3, stride, o), norm(out, o), ReLU(),
-                                      convolution(out, out, 3, 1, o), norm(out, o));
+  return Sequential(convolution(in, out, 3, stride, o), norm(out, o), ReLU(),
+                    convolution(out, out, 3, 1, o), norm(out, o));
 }
 
-std::shared_ptr<Module> block_shortcut(std::int64_t in, std::int64_t out, std::int64_t stride,
-                                       const BasicBlockOptions& o) {
+AnyModule block_shortcut(std::int64_t in, std::int64_t out, std::int64_t stride,
+                         const BasicBlockOptions& o) {
   check_sizes(in, out, stride);  // whichever of the two is made first
   if (in == out && stride == 1) return nullptr;
-  return std::make_shared<Sequential>(convolution(in, out, 1, stride, o), norm(out, o));
+  return Sequential(convolution(in, out, 1, stride, o), norm(out, o));
 }
 
 }  // namespace
 
-Residual::Residual(std::shared_ptr<Module> inner, std::shared_ptr<Module> around,
-                   Activation activation)
+Residual::Residual(AnyModule inner, AnyModule around, Activation activation)
     : body(std::move(inner)), shortcut(std::move(around)), activation_(activation) {
   FIRN_CHECK(body, "Residual", "", "the body is null");
 }
@@ -72,7 +71,7 @@ Tensor Residual::forward(const Tensor& x) {
   }
 }
 
-std::string Residual::settings() const {
+std::string Residual::extra_repr() const {
   return fmt::format("activation = {}", to_string(activation_));
 }
 
@@ -83,6 +82,6 @@ BasicBlock::BasicBlock(std::int64_t in, std::int64_t out, std::int64_t stride,
       out_(out),
       stride_(stride) {}
 
-std::string BasicBlock::settings() const { return fmt::format("{}, {}, {}", in_, out_, stride_); }
+std::string BasicBlock::extra_repr() const { return fmt::format("{}, {}, {}", in_, out_, stride_); }
 
 }  // namespace firn::nn

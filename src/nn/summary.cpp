@@ -1,4 +1,4 @@
-// Module for people: the structure, and a table of shapes, parameters and bytes.
+// Printing a Module: its structure, and a table of shapes, parameters and bytes.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -19,7 +19,7 @@ using detail::TreeTensor;
 
 namespace {
 
-constexpr std::size_t kWidth = 100;  ///< what the table tries to stay within
+constexpr std::size_t kWidth = 100;  ///< wider tables list each parameter on its own line
 
 struct Amount {
   std::int64_t count = 0;
@@ -47,10 +47,20 @@ std::string readable_bytes(std::int64_t bytes) {
   return fmt::format("{:.2f} {}", value, units[u]);
 }
 
-/// Columns on a terminal: the table's characters outside of ASCII all take one.
+/// Columns on a terminal: each of the table's non-ASCII characters takes one.
 std::size_t columns(const std::string& s) {
   return static_cast<std::size_t>(std::count_if(
       s.begin(), s.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+}
+
+/// "[2, 3]", or several with commas between them.
+std::string shapes_of(const CallTensors& tensors) {
+  std::string text;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (i > 0) text += ", ";
+    text += tensors[i].defined() ? to_string(tensors[i].shape()) : "undefined";
+  }
+  return text;
 }
 
 // ---- The trial run ----
@@ -58,27 +68,27 @@ std::size_t columns(const std::string& s) {
 /// Output shapes of the modules of a tree, by running them.
 class TrialRun final : public detail::CallListener {
  public:
-  TrialRun(Module& root, const std::vector<TreeModule>& tree, const Tensor& input) {
+  TrialRun(const std::vector<TreeModule>& tree, const std::function<void()>& run) {
     for (const TreeModule& m : tree) calls_[m.module];
     const EvalMode eval(tree);
     const NoGrad guard;
-    root(input);
+    run();
   }
 
-  void called(const Module& m, const Tensor& output) override {
+  void called(const Module& m, const CallTensors& outputs) override {
     const auto found = calls_.find(&m);
     if (found == calls_.end()) {
       const std::int64_t n = m.num_parameters();
       if (n == 0) return;  // a temporary such as nn::ReLU()(x)
       const std::string text =
-          fmt::format("{}({}), {} parameters", m.kind(), m.settings(), with_commas(n));
+          fmt::format("{}({}), {} parameters", m.type_name(), m.extra_repr(), with_commas(n));
       if (std::find(strangers.begin(), strangers.end(), text) == strangers.end())
         strangers.push_back(text);
       return;
     }
     Call& call = found->second;
     ++call.times;
-    call.shape = output.defined() ? to_string(output.shape()) : "undefined";
+    call.shape = shapes_of(outputs);
   }
 
   std::string output_of(const Module* m) const {
@@ -95,7 +105,7 @@ class TrialRun final : public detail::CallListener {
     std::string shape;
     int times = 0;
   };
-  /// Evaluation mode for a while; every module gets its own mode back.
+  /// While alive, all modules are in evaluation mode; the destructor restores each one's mode.
   class EvalMode {
    public:
     explicit EvalMode(const std::vector<TreeModule>& tree) {
@@ -103,7 +113,7 @@ class TrialRun final : public detail::CallListener {
       tree.front().module->eval();
     }
     ~EvalMode() {
-      // Sub-modules come after the module that holds them, so the last word is each one's own.
+      // train() sets all modules below; sub-modules come later in the list and so end up right.
       for (const auto& [module, training] : before_) module->train(training);
     }
     EvalMode(const EvalMode&) = delete;
@@ -118,7 +128,7 @@ class TrialRun final : public detail::CallListener {
 
 // ---- The table ----
 
-enum Column { kPath, kKind, kOutput, kShapes, kCount, kBytes, kColumns };
+enum Column { kPath, kType, kOutput, kShapes, kCount, kBytes, kColumns };
 using Row = std::array<std::string, kColumns>;
 
 std::string shape_text(const TreeTensor& t) {
@@ -130,7 +140,7 @@ std::string shape_text(const TreeTensor& t) {
 class Table {
  public:
   explicit Table(bool with_output) : with_output_(with_output) {
-    rows_.push_back({"module", "kind", "output", "parameters", "count", "bytes"});
+    rows_.push_back({"module", "type", "output", "parameters", "count", "bytes"});
   }
 
   void add_module(const TreeModule& m, const std::string& output) {
@@ -140,7 +150,7 @@ class Table {
       if (t.tied_to.empty()) own.add(t.tensor);
       shapes.push_back(shape_text(t));
     }
-    Row row = {m.path.empty() ? "(self)" : m.path, m.module->kind(), output, "", "", ""};
+    Row row = {m.path.empty() ? "(self)" : m.path, m.module->type_name(), output, "", "", ""};
     if (own.count > 0) {
       row[kCount] = with_commas(own.count);
       row[kBytes] = readable_bytes(own.bytes);
@@ -192,7 +202,7 @@ class Table {
         cell += (cell.empty() ? "" : ", ") + s;
       }
   }
-  /// One line each, where the table would be too wide.
+  /// One line for each parameter, if the table would be too wide.
   void stack_shapes() {
     std::vector<Row> stacked = {rows_.front()};
     for (const auto& [row, shapes] : shapes_) {
@@ -243,16 +253,17 @@ class Table {
   std::vector<std::array<std::string, 3>> totals_;
 };
 
-std::string summarize(Module& root, const Tensor* input) {
+/// With the shapes of outputs if there is a call that brings them about.
+std::string summarize(Module& root, const CallTensors& inputs, const std::function<void()>& run) {
   const std::vector<TreeModule> tree = tree_of(root);
   std::optional<TrialRun> trial;
-  if (input) trial.emplace(root, tree, *input);
+  if (run) trial.emplace(tree, run);
 
-  Table table(input != nullptr);
+  Table table(trial.has_value());
   Amount trainable, frozen, buffers, all;
   std::vector<std::string> places;  // "f32 cpu": one, unless parameters differ
   for (const TreeModule& m : tree) {
-    // The root has a line where it has tensors of its own or is all there is.
+    // The root has a line if it has tensors of its own or no sub-modules.
     if (!m.path.empty() || !m.tensors.empty() || tree.size() == 1)
       table.add_module(m, trial ? trial->output_of(m.module) : "");
     for (const TreeTensor& t : m.tensors) {
@@ -270,9 +281,9 @@ std::string summarize(Module& root, const Tensor* input) {
   }
   table.add_total("total", all);
 
-  std::string out = root.kind();
+  std::string out = root.type_name();
   for (const std::string& place : places) out += ", " + place;
-  if (input) out += fmt::format(": {} -> {}", input->shape(), trial->output_of(&root));
+  if (trial) out += fmt::format(": {} -> {}", shapes_of(inputs), trial->output_of(&root));
   out += "\n\n" + table.text();
   if (trial)
     for (const std::string& s : trial->strangers)
@@ -284,9 +295,9 @@ std::string summarize(Module& root, const Tensor* input) {
 void print(std::ostream& out, const std::vector<TreeModule>& tree, std::size_t& at) {
   const TreeModule& m = tree[at++];
   const std::string indent(static_cast<std::size_t>(2 * m.depth), ' ');
-  const std::string settings = m.module->settings();
-  out << indent << (m.depth > 0 ? fmt::format("{}: ", m.name) : "") << m.module->kind() << '('
-      << settings;
+  const std::string extra = m.module->extra_repr();
+  out << indent << (m.depth > 0 ? fmt::format("{}: ", m.name) : "") << m.module->type_name() << '('
+      << extra;
   const bool leaf = at == tree.size() || tree[at].depth <= m.depth;
   if (!leaf) {
     out << '\n';
@@ -301,10 +312,16 @@ void print(std::ostream& out, const std::vector<TreeModule>& tree, std::size_t& 
 
 }  // namespace
 
-std::string Module::summary() const { return summarize(const_cast<Module&>(*this), nullptr); }
+std::string Module::summary() const { return summarize(const_cast<Module&>(*this), {}, {}); }
 
 std::string Module::summary(const Tensor& input) const {
-  return summarize(const_cast<Module&>(*this), &input);
+  auto& self = const_cast<Module&>(*this);
+  Tensor x = input;
+  return self.summarize_call(detail::tensors_in(x), [&] { self(x); });
+}
+
+std::string Module::summarize_call(const CallTensors& inputs, const std::function<void()>& call) {
+  return summarize(*this, inputs, call);
 }
 
 std::string Module::summary(const Shape& input) const {

@@ -45,9 +45,11 @@ class Walk final : public MemberVisitor {
   explicit Walk(Module& root) { enter("", "", root, 0); }
 
   void parameter(std::string_view name, Parameter& p) override {
-    add(name, p, false, OnConversion::follow);
+    add(name, p, false, OnConversion::follow, false);
   }
-  void buffer(std::string_view name, Buffer& b) override { add(name, b, true, b.on_conversion); }
+  void buffer(std::string_view name, Buffer& b) override {
+    add(name, b, true, b.on_conversion, b.zero_if_missing);
+  }
   void module(std::string_view name, Module& m) override {
     const TreeModule& parent = tree[current_];
     const std::string path = join(parent.path, name);
@@ -75,13 +77,14 @@ class Walk final : public MemberVisitor {
     current_ = outer;
   }
 
-  void add(std::string_view name, const Tensor& t, bool buffer, OnConversion on_conversion) {
+  void add(std::string_view name, const Tensor& t, bool buffer, OnConversion on_conversion,
+           bool zero_if_missing) {
     if (!t.defined()) return;
     TreeModule& m = tree[current_];
     std::string path = join(m.path, name);
     const auto [first, fresh] = paths_.try_emplace(t.impl(), path);
     m.tensors.push_back({std::string(name), std::move(path), t, buffer, on_conversion,
-                         fresh ? std::string() : first->second});
+                         zero_if_missing, fresh ? std::string() : first->second});
   }
 
   std::size_t current_ = 0;

@@ -1,5 +1,5 @@
-// A module's tree written out flat: what every walk over a model (parameters, train, to, summary)
-// starts from.
+// A module's tree as a flat list: the start of every walk over a model (parameters, train, to,
+// summary).
 //
 // Folder law: floor 5. Includes floors 0 to 4.
 #pragma once
@@ -17,7 +17,8 @@ struct TreeTensor {
   Tensor tensor;
   bool buffer = false;
   OnConversion on_conversion = OnConversion::follow;  ///< of a buffer
-  std::string tied_to;  ///< where an earlier path names the same tensor, that path
+  bool zero_if_missing = false;                       ///< of a buffer
+  std::string tied_to;  ///< the earlier path that names the same tensor, if there is one
 };
 
 struct TreeModule {
@@ -28,11 +29,11 @@ struct TreeModule {
   std::vector<TreeTensor> tensors;  ///< its own; undefined ones are left out
 };
 
-/// Modules before their sub-modules; a module met again is left out.
+/// Modules before their sub-modules. A module that is reached again is left out.
 std::vector<TreeModule> tree_of(Module& root);
 
-/// For functions that only read: visit_members() hands out references that can be written through,
-/// so it is not const.
+/// For functions that only read. visit_members() is not const, since it hands out references that
+/// can be written through.
 inline std::vector<TreeModule> tree_of(const Module& root) {
   return tree_of(const_cast<Module&>(root));
 }
@@ -45,14 +46,16 @@ void for_each_tensor(const std::vector<TreeModule>& tree, Fn&& fn) {
       if (t.tied_to.empty()) fn(t);
 }
 
-/// Is told of every module call of this thread while it is installed.
+/// While alive, called() runs after every module call of this thread.
 class CallListener {
  public:
   CallListener() noexcept;
   virtual ~CallListener();
   CallListener(const CallListener&) = delete;
   CallListener& operator=(const CallListener&) = delete;
-  virtual void called(const Module& m, const Tensor& output) = 0;
+  virtual void called(const Module& m, const CallTensors& outputs) = 0;
+
+  static CallListener* current() noexcept;
 
  private:
   CallListener* previous_;

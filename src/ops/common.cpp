@@ -7,7 +7,10 @@ namespace firn::ops {
 void require_same(const char* op, const Tensor& a, const Tensor& b) {
   require_defined(op, a);
   require_defined(op, b);
-  FIRN_CHECK(a.dtype() == b.dtype(), op, "cast one of them: x.to(firn::f32)",
+  FIRN_CHECK(a.dtype() == b.dtype(), op,
+             fmt::format("cast the first, .to(firn::{}), or the second, .to(firn::{}), or compute "
+                         "under Autocast",
+                         b.dtype(), a.dtype()),
              "dtypes differ: {} and {}", describe(a), describe(b));
   FIRN_CHECK(a.device() == b.device(), op, "move one of them: x.to(device)",
              "devices differ: {} and {}", describe(a), describe(b));

@@ -45,12 +45,12 @@ V by_channel(V v) {
 }
 
 struct Numbers {
-  Extent2 stride, dilation;
+  Size2 stride, dilation;
   std::int64_t groups;
 };
 
-void check_numbers(const char* op, const Numbers& o, Extent2 padding) {
-  const auto at_least = [&](const char* what, Extent2 v, std::int64_t least) {
+void check_numbers(const char* op, const Numbers& o, Size2 padding) {
+  const auto at_least = [&](const char* what, Size2 v, std::int64_t least) {
     FIRN_CHECK(std::min(v.h, v.w) >= least && std::max(v.h, v.w) <= kMostPositions, op,
                "sizes are height, then width",
                "{} = {}, {} must be at least {} (and fit in 32 bits)", what, v.h, v.w, least);
@@ -79,6 +79,16 @@ void check_operands(const char* op, const Tensor& x, const Tensor& weight, int s
   for (int i = 2; i < weight.rank(); ++i)
     FIRN_CHECK(weight.size(i) > 0, op, "a kernel has a tap at least", "weight {} has no taps",
                describe(weight));
+}
+
+/// What may have been meant by an x whose channels are not the weight's.
+std::string channels_hint(const Tensor& x, std::int64_t channels, int spatial) {
+  if (x.rank() == spatial + 2) return "x is [n, c, ...]: permute it so that channels are axis 1";
+  const char* const one = spatial == 2 ? "[c, h, w]" : "[c, l]";
+  if (channels == 1)
+    return fmt::format("x of {} axes is one {}; x.unsqueeze(1) makes a batch of one channel",
+                       x.rank(), one);
+  return fmt::format("x of {} axes is one {}; a batch has a first axis more", x.rank(), one);
 }
 
 void check_bias(const char* op, const Tensor& x, const Tensor& bias, const Tensor& weight,
@@ -162,7 +172,8 @@ Tensor conv(const char* op, const Tensor& x, const Tensor& weight, const Tensor&
   check_numbers(op, {o.stride, o.dilation, o.groups}, padding.around);
   check_operands(op, x, weight, spatial);
   const std::int64_t k = weight.size(0), c = x.size(-1 - spatial);
-  FIRN_CHECK(weight.size(1) * o.groups == c, op, "a weight is [out, in / groups, kernel...]",
+  FIRN_CHECK(weight.size(1) * o.groups == c, op,
+             channels_hint(x, weight.size(1) * o.groups, spatial),
              "x {} has {} channels, weight {} takes {} in {} group(s)", describe(x), c,
              describe(weight), weight.size(1) * o.groups, o.groups);
   FIRN_CHECK(k % o.groups == 0, op, "every group makes as many channels",
@@ -173,10 +184,10 @@ Tensor conv(const char* op, const Tensor& x, const Tensor& weight, const Tensor&
   ConvGeometry g;
   g.groups = o.groups;
   Shape shape{x.rank() == spatial + 2 ? x.size(0) : 1, k};
-  const Extent2 around = padding.around;
+  const Size2 around = padding.around;
   for (int i = 2 - spatial; i < 2; ++i) {
     const auto at = static_cast<std::size_t>(i);
-    const auto of = [&](Extent2 v) { return i == 0 ? v.h : v.w; };
+    const auto of = [&](Size2 v) { return i == 0 ? v.h : v.w; };
     g.stride[at] = of(o.stride);
     g.dilation[at] = of(o.dilation);
     const std::int64_t size = x.size(i - 2), taps = weight.size(i - 2);
@@ -261,7 +272,7 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bia
   check_numbers(op, {o.stride, o.dilation, o.groups}, o.padding);
   check_operands(op, x, weight, 2);
   const std::int64_t k = x.size(-3);
-  FIRN_CHECK(weight.size(0) == k, op, "a transposed weight is [in, out / groups, kernel...]",
+  FIRN_CHECK(weight.size(0) == k, op, channels_hint(x, weight.size(0), 2),
              "x {} has {} channels, weight {} takes {}", describe(x), k, describe(weight),
              weight.size(0));
   FIRN_CHECK(k % o.groups == 0, op, "every group takes as many channels",
@@ -274,7 +285,7 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bia
   Shape shape{x.rank() == 4 ? x.size(0) : 1, channels};
   for (int i = 0; i < 2; ++i) {
     const auto at = static_cast<std::size_t>(i);
-    const auto of = [&](Extent2 v) { return i == 0 ? v.h : v.w; };
+    const auto of = [&](Size2 v) { return i == 0 ? v.h : v.w; };
     g.stride[at] = of(o.stride);
     g.dilation[at] = of(o.dilation);
     const std::int64_t more = of(o.output_padding), size = x.size(i - 2);

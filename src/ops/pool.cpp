@@ -48,8 +48,8 @@ struct Plan {
   std::int64_t h, w;  // of the result
 };
 
-Plan plan(const char* op, const ConstView& x, Extent2 window, const Pool2dOptions& options) {
-  Extent2 stride = options.stride;
+Plan plan(const char* op, const ConstView& x, Size2 window, const Pool2dOptions& options) {
+  Size2 stride = options.stride;
   const std::int64_t h = windows_along(op, "height", x.shape[2], window.h, stride.h,
                                        options.padding.h, options.dilation.h, options.ceil_mode);
   const std::int64_t w = windows_along(op, "width", x.shape[3], window.w, stride.w,
@@ -63,7 +63,7 @@ Plan plan(const char* op, const ConstView& x, Extent2 window, const Pool2dOption
   return {windows, h, w};
 }
 
-Plan adaptive_plan(const char* op, Extent2 out) {
+Plan adaptive_plan(const char* op, Size2 out) {
   FIRN_CHECK(out.h > 0 && out.w > 0, op, "give the size of the result",
              "out is {} x {}, which must be positive", out.h, out.w);
   PoolWindows windows;
@@ -100,8 +100,8 @@ Tensor avg_pool(const char* op, const Tensor& x, AsImages images, const Plan& p)
   });
 }
 
-void require_no_dilation(const char* op, Extent2 dilation) {
-  FIRN_CHECK(dilation == Extent2(1), op, "only windows of max pooling may have gaps",
+void require_no_dilation(const char* op, Size2 dilation) {
+  FIRN_CHECK(dilation == Size2(1), op, "only windows of max pooling may have gaps",
              "dilation is {} x {}, not 1", dilation.h, dilation.w);
 }
 
@@ -138,26 +138,26 @@ Tensor mean_of_images(const char* op, const Tensor& x, const Shape& shape) {
 
 }  // namespace
 
-Tensor max_pool2d(const Tensor& x, Extent2 window, const Pool2dOptions& options) {
+Tensor max_pool2d(const Tensor& x, Size2 window, const Pool2dOptions& options) {
   const AsImages images = as_images("max_pool2d", x, true);
   return max_pool("max_pool2d", x, images, plan("max_pool2d", images.view(x), window, options));
 }
 
-Tensor avg_pool2d(const Tensor& x, Extent2 window, const Pool2dOptions& options) {
+Tensor avg_pool2d(const Tensor& x, Size2 window, const Pool2dOptions& options) {
   const AsImages images = as_images("avg_pool2d", x, true);
   require_no_dilation("avg_pool2d", options.dilation);
   return avg_pool("avg_pool2d", x, images, plan("avg_pool2d", images.view(x), window, options));
 }
 
-Tensor adaptive_max_pool2d(const Tensor& x, Extent2 out) {
+Tensor adaptive_max_pool2d(const Tensor& x, Size2 out) {
   const AsImages images = as_images("adaptive_max_pool2d", x, true);
   return max_pool("adaptive_max_pool2d", x, images, adaptive_plan("adaptive_max_pool2d", out));
 }
 
-Tensor adaptive_avg_pool2d(const Tensor& x, Extent2 out) {
+Tensor adaptive_avg_pool2d(const Tensor& x, Size2 out) {
   const AsImages images = as_images("adaptive_avg_pool2d", x, true);
   const Plan p = adaptive_plan("adaptive_avg_pool2d", out);
-  if (out == Extent2(1)) {
+  if (out == Size2(1)) {
     Shape shape = x.shape();
     shape[x.rank() - 2] = shape[x.rank() - 1] = 1;
     return mean_of_images("adaptive_avg_pool2d", x, shape);

@@ -8,7 +8,7 @@ namespace firn {
 
 using namespace ops;
 
-Tensor upsample2d(const Tensor& x, Extent2 out, Upsampling how) {
+Tensor upsample2d(const Tensor& x, Size2 out, Upsampling how) {
   const AsImages images = as_images("upsample2d", x, true);
   FIRN_CHECK(out.h > 0 && out.w > 0, "upsample2d", "give the size of the result",
              "out is {} x {}, which must be positive", out.h, out.w);

@@ -29,7 +29,7 @@ struct Net : nn::Module {
 };
 
 struct Setting {
-  BatchNormMode mode = BatchNormMode::cycle_pooled;
+  BatchNormMode mode = BatchNormMode::per_step;
   std::int64_t accumulate = 1;
   bool half = false;
 };
@@ -72,9 +72,9 @@ TEST_CASE("[S19][S25] bn_cycle: replayed steps with BatchNorm are equal to eager
   const WarningHandler before = set_warning_handler({});
   for (const Setting& s :
        {Setting{}, Setting{.accumulate = 4}, Setting{.accumulate = 3, .half = true},
-        Setting{.mode = BatchNormMode::micro},
-        Setting{.mode = BatchNormMode::micro, .accumulate = 3, .half = true}}) {
-    CAPTURE(s.mode == BatchNormMode::micro, s.accumulate, s.half);
+        Setting{.mode = BatchNormMode::per_micro_batch},
+        Setting{.mode = BatchNormMode::per_micro_batch, .accumulate = 3, .half = true}}) {
+    CAPTURE(s.mode == BatchNormMode::per_micro_batch, s.accumulate, s.half);
     const Run eager = train(s, false, 62), replayed = train(s, true, 62);
     CHECK(eager.applied == replayed.applied);
     CHECK(eager.skipped == replayed.skipped);
@@ -91,7 +91,7 @@ TEST_CASE("[S19][S25] bn_cycle: replayed steps with BatchNorm are equal to eager
 TEST_CASE("[S19][S25] bn_cycle: a recorded drop empties the pools at every replay",
           "[graph][gpu]") {
   Net net;
-  nn::convert_batch_norm(net, BatchNormMode::cycle_pooled);
+  nn::convert_batch_norm(net, BatchNormMode::per_step);
   optim::SGD opt(net.parameters(), {.lr = 0.1}, {.accumulate = 4});
   const Tensor x = make(Rng(1).uniforms(kBatch * 36, -1, 1), {kBatch, 4, 3, 3}, f32),
                y = zeros({kBatch}, i64);
@@ -106,13 +106,13 @@ TEST_CASE("[S19][S25] bn_cycle: a recorded drop empties the pools at every repla
     CHECK(net.images.pooled_count.item() == 0);
     CHECK(net.hidden.pooled_count.item() == 0);
   }
-  CHECK(net.images.num_batches.item() == 0);
+  CHECK(net.images.num_batches_tracked.item() == 0);
 }
 
 TEST_CASE("[S19] bn_cycle: a layer that joins after the recording is not forgotten",
           "[graph][gpu]") {
   Net net;
-  nn::BatchNorm1d late(kClasses, {.affine = false, .accumulation = BatchNormMode::cycle_pooled});
+  nn::BatchNorm1d late(kClasses, {.affine = false, .accumulation = BatchNormMode::per_step});
   optim::SGD opt(net.parameters(), {.lr = 0.1});
   const Tensor x = make(Rng(1).uniforms(kBatch * 36, -1, 1), {kBatch, 4, 3, 3}, f32),
                y = zeros({kBatch}, i64);

@@ -74,7 +74,7 @@ TEST_CASE("BatchNorm has PyTorch's running statistics and evaluates like it") {
     for (const Tensor& t : {Tensor(layer.running_var), layer(batch(g.inputs.size() - 1))})
       for (const double v : values_of(t)) got.push_back(v);
     expect_close(name, got, g.output.values, 1e-12 * (1 + largest(g.output.values)));
-    CHECK(layer.num_batches.item() == static_cast<double>(g.inputs.size() - 1));
+    CHECK(layer.num_batches_tracked.item() == static_cast<double>(g.inputs.size() - 1));
   };
   check("2d momentum 0.1", nn::BatchNorm2d(3, {.dtype = f64}));
   check("2d momentum 0.3, uneven", nn::BatchNorm2d(3, {.momentum = 0.3, .dtype = f64}));
@@ -104,7 +104,7 @@ TEST_CASE("BatchNorm normalises by the batch in training, by running statistics 
         values_of(batch_norm(other, bn.weight, bn.bias, {bn.running_mean, bn.running_var}, 1e-5)));
   CHECK(values_of(bn.running_mean) == mean);  // evaluation moves nothing
   CHECK(values_of(bn.running_var) == var);
-  CHECK(bn.num_batches.item() == 1);
+  CHECK(bn.num_batches_tracked.item() == 1);
 }
 
 TEST_CASE("BatchNorm without weights, and without running statistics") {
@@ -135,7 +135,7 @@ TEST_CASE("BatchNorm refuses what it was not made for, naming the numbers") {
   CHECK(message_of([&] { one({}); }).find("[BatchNorm1d] input undefined") == 0);
   CHECK(message_of([&] { one(zeros({1, 3})); }).find("one value per channel") != std::string::npos);
   CHECK(message_of([&] { one(zeros({2, 3}, f64)); }).find("differ in dtype") != std::string::npos);
-  CHECK(one.num_batches.item() == 0);  // none of them counted
+  CHECK(one.num_batches_tracked.item() == 0);  // none of them counted
   CHECK(message_of([] { nn::BatchNorm2d(0); }) ==
         "[BatchNorm2d] c = 0 must be positive; hint: give the number of channels");
   CHECK(message_of([] { nn::BatchNorm1d(2, {.eps = -1}); }).find("eps = -1 must not be negative") !=
@@ -149,7 +149,7 @@ TEST_CASE("running statistics stay f32 when a model becomes f16 or bf16") {
   for (const DType t : {f16, bf16}) {
     CAPTURE(to_string(t));
     Net net;
-    nn::convert_batch_norm(net, BatchNormMode::cycle_pooled);
+    nn::convert_batch_norm(net, BatchNormMode::per_step);
     net(input({8, 6})).sum().backward();
     net.zero_grad();
     const Values mean = values_of(net.bn.running_mean), var = values_of(net.bn.running_var);
@@ -158,14 +158,14 @@ TEST_CASE("running statistics stay f32 when a model becomes f16 or bf16") {
     CHECK(net.bn.weight.dtype() == t);
     CHECK(net.bn.running_mean.dtype() == f32);
     CHECK(net.bn.running_var.dtype() == f32);
-    CHECK(net.bn.num_batches.dtype() == i64);
+    CHECK(net.bn.num_batches_tracked.dtype() == i64);
     CHECK(net.bn.pooled.dtype() == f64);
     CHECK(net.bn.pooled_count.dtype() == f64);
     CHECK(values_of(net.bn.running_mean) == mean);
     CHECK(values_of(net.bn.running_var) == var);
     const Tensor x = input({8, 6}, t);
     net(x).to(f32).sum().backward();
-    CHECK(net.bn.num_batches.item() == 2);
+    CHECK(net.bn.num_batches_tracked.item() == 2);
     CHECK(values_of(handle) != mean);  // the old handle sees it
 
     net.eval();
@@ -210,26 +210,26 @@ TEST_CASE("BatchNorm's state is copied, shared by copies, and listed by name") {
   for (int i = 0; i < 3; ++i) a(input({8, 6}, f32, 10 + static_cast<std::uint64_t>(i)));
   std::vector<std::string> names;
   for (const nn::NamedTensor& t : a.named_buffers()) names.push_back(t.name);
-  CHECK(names == std::vector<std::string>{"bn.running_mean", "bn.running_var", "bn.num_batches"});
+  CHECK(names == std::vector<std::string>{"bn.running_mean", "bn.running_var", "bn.num_batches_tracked"});
   b.copy_from(a);
   a.eval();
   b.eval();
   const Tensor x = input({3, 6});
   CHECK(values_of(b(x)) == values_of(a(x)));
-  CHECK(b.bn.num_batches.item() == 3);
+  CHECK(b.bn.num_batches_tracked.item() == 3);
 
   nn::BatchNorm1d layer(4), copy = layer;
   copy(input({5, 4}));
-  CHECK(layer.num_batches.item() == 1);
+  CHECK(layer.num_batches_tracked.item() == 1);
   layer.running_mean = nn::Buffer(zeros({4}));  // replaced: it is the layer's alone
   layer(input({5, 4}));
   CHECK(values_of(layer.running_mean) == values_of(copy.running_mean));
   CHECK(layer.running_mean.impl() != copy.running_mean.impl());
-  CHECK(layer.num_batches.item() == 2);
+  CHECK(layer.num_batches_tracked.item() == 2);
 }
 
 TEST_CASE("a pooling BatchNorm without optimizer moves once per backward pass") {
-  nn::BatchNorm1d bn(2, {.accumulation = BatchNormMode::cycle_pooled, .dtype = f64});
+  nn::BatchNorm1d bn(2, {.accumulation = BatchNormMode::per_step, .dtype = f64});
   CHECK(bn.named_buffers().size() == 5);
   const Tensor x = input({7, 2}, f64);
   {
@@ -237,10 +237,10 @@ TEST_CASE("a pooling BatchNorm without optimizer moves once per backward pass") 
     bn(x);
   }
   const Tensor y = bn(x);
-  CHECK(bn.num_batches.item() == 0);  // so far there was no backward pass
+  CHECK(bn.num_batches_tracked.item() == 0);  // so far there was no backward pass
   y.sum().backward();
   const Sample s = sample_of(x);
-  CHECK(bn.num_batches.item() == 1);
+  CHECK(bn.num_batches_tracked.item() == 1);
   expect_close("mean", values_of(bn.running_mean), mixed({0, 0}, s.mean, 0.1), 1e-14);
   expect_close("var", values_of(bn.running_var), mixed({1, 1}, s.var, 0.1), 1e-13);
   CHECK(values_of(bn.pooled_count) == Values{0});
@@ -254,12 +254,12 @@ TEST_CASE("convert_batch_norm sets the mode of all layers and keeps what they ha
   } m;
   m.net(input({8, 6}));
   const Values mean = values_of(m.net.bn.running_mean);
-  CHECK(nn::convert_batch_norm(m, BatchNormMode::cycle_pooled) == 2);
-  CHECK(m.net.bn.accumulation() == BatchNormMode::cycle_pooled);
+  CHECK(nn::convert_batch_norm(m, BatchNormMode::per_step) == 2);
+  CHECK(m.net.bn.accumulation() == BatchNormMode::per_step);
   CHECK(m.more.at<nn::BatchNorm1d>(0).pooled.shape() == Shape{2, 4});
   CHECK(values_of(m.net.bn.running_mean) == mean);
-  CHECK(m.net.bn.num_batches.item() == 1);
-  nn::convert_batch_norm(m, BatchNormMode::micro);
+  CHECK(m.net.bn.num_batches_tracked.item() == 1);
+  nn::convert_batch_norm(m, BatchNormMode::per_micro_batch);
   CHECK_FALSE(m.net.bn.pooled.defined());
   CHECK(values_of(m.net.bn.running_mean) == mean);
 }
@@ -284,10 +284,10 @@ TEST_CASE("convert_to_group_norm makes every BatchNorm a GroupNorm, where it is"
   CHECK(values_of(net.bn(x)) == want);
   net.eval();
   CHECK(values_of(net.bn(x)) == want);
-  CHECK(net.bn.kind() == "GroupNorm");
-  CHECK(net.bn.settings() == "2, 4, eps = 1e-05");
+  CHECK(net.bn.type_name() == "GroupNorm");
+  CHECK(net.bn.extra_repr() == "2, 4, eps = 1e-05");
   CHECK(nn::convert_to_group_norm(net, 2) == 0);
-  CHECK(nn::convert_batch_norm(net, BatchNormMode::cycle_pooled) == 0);
+  CHECK(nn::convert_batch_norm(net, BatchNormMode::per_step) == 0);
   nn::BatchNorm1d bare(4, {.affine = false});
   bare.become_group_norm(2);
   CHECK(message_of([&] { bare(input({3, 6})); }).find("[3, 6] f32") != std::string::npos);
@@ -318,7 +318,7 @@ TEST_CASE("normalisation layers print what they are") {
   nn::Sequential net{nn::BatchNorm2d(8),
                      nn::BatchNorm1d(4, {.momentum = std::nullopt}),
                      nn::BatchNorm2d(2, {.affine = false, .track = false}),
-                     nn::BatchNorm2d(2, {.accumulation = BatchNormMode::cycle_pooled}),
+                     nn::BatchNorm2d(2, {.accumulation = BatchNormMode::per_step}),
                      nn::GroupNorm(2, 4, {.affine = false}),
                      nn::InstanceNorm2d(3)};
   out << net;
@@ -327,7 +327,7 @@ TEST_CASE("normalisation layers print what they are") {
         "  0: BatchNorm2d(8, eps = 1e-05, momentum = 0.1)\n"
         "  1: BatchNorm1d(4, eps = 1e-05, cumulative average)\n"
         "  2: BatchNorm2d(2, eps = 1e-05, affine = false, track = false)\n"
-        "  3: BatchNorm2d(2, eps = 1e-05, momentum = 0.1, cycle_pooled)\n"
+        "  3: BatchNorm2d(2, eps = 1e-05, momentum = 0.1, per_step)\n"
         "  4: GroupNorm(2, 4, eps = 1e-05, affine = false)\n"
         "  5: InstanceNorm2d(3, eps = 1e-05)\n"
         ")");

@@ -130,17 +130,17 @@ TEST_CASE("convolution layers refuse what is none") {
 }
 
 TEST_CASE("convolution layers print what is unusual about them", "[host]") {
-  CHECK(nn::Conv2d(3, 64, 7, {.stride = 2, .padding = 3, .bias = false}).settings() ==
+  CHECK(nn::Conv2d(3, 64, 7, {.stride = 2, .padding = 3, .bias = false}).extra_repr() ==
         "3, 64, 7, stride = 2, padding = 3, bias = false");
   CHECK(nn::Conv2d(4, 4, {3, 1},
                    {.padding = kSamePadding,
                     .dilation = {2, 1},
                     .groups = 4,
                     .activation = Activation::relu})
-            .settings() ==
+            .extra_repr() ==
         "4, 4, 3 x 1, padding = same, dilation = 2 x 1, groups = 4, activation = relu");
-  CHECK(nn::Conv1d(3, 8, 5, {.padding = 2}).settings() == "3, 8, 5, padding = 2");
-  CHECK(nn::ConvTranspose2d(8, 3, 4, {.stride = 2, .padding = 1, .output_padding = 1}).settings() ==
+  CHECK(nn::Conv1d(3, 8, 5, {.padding = 2}).extra_repr() == "3, 8, 5, padding = 2");
+  CHECK(nn::ConvTranspose2d(8, 3, 4, {.stride = 2, .padding = 1, .output_padding = 1}).extra_repr() ==
         "8, 3, 4, stride = 2, padding = 1, output_padding = 1");
 }
 

@@ -79,7 +79,7 @@ TEST_CASE("sizes that make no layer are refused at construction") {
 TEST_CASE("activation modules are their ops") {
   const Tensor x = input({3, 5});
   const auto check = [&](nn::Module&& m, const Tensor& expected) {
-    INFO(m.kind());
+    INFO(m.type_name());
     CHECK(values(m(x)) == values(expected));
   };
   check(nn::ReLU(), relu(x));

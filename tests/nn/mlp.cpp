@@ -213,7 +213,7 @@ TEST_CASE("MLP starts as Linear layers do, with their names") {
   CHECK(named[3].name == "layers.1.bias");
   CHECK(named[0].tensor.to_vector<float>() == first.weight.to_vector<float>());
   CHECK(named[3].tensor.to_vector<float>() == second.bias.to_vector<float>());
-  CHECK(net.settings() == "activation = relu");
+  CHECK(net.extra_repr() == "activation = relu");
 }
 
 TEST_CASE("mlp names what does not fit") {

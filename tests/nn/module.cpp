@@ -167,7 +167,7 @@ TEST_CASE("train and eval reach every module") {
 TEST_CASE("apply runs on sub-modules before the module that holds them") {
   Everything net;
   Names kinds;
-  net.apply([&](nn::Module& m) { kinds.push_back(m.kind()); });
+  net.apply([&](nn::Module& m) { kinds.push_back(m.type_name()); });
   CHECK(kinds == Names{"Linear", "Linear", "Dropout", "Scale", "Block", "Linear", "Linear",
                        "Linear", "LayerNorm", "Linear", "Everything"});
 }
@@ -225,11 +225,11 @@ TEST_CASE("a module without forward says so") {
   CHECK(text.find("[Nothing] has no forward(const Tensor&)") == 0);
 }
 
-TEST_CASE("kind is the type's name without namespaces") {
+TEST_CASE("type_name is the type's name without namespaces") {
   struct Local : nn::Module {};
-  CHECK(nn::Linear(1, 1).kind() == "Linear");
-  CHECK(Mlp().kind() == "Mlp");
-  CHECK(Local().kind() == "Local");
+  CHECK(nn::Linear(1, 1).type_name() == "Linear");
+  CHECK(Mlp().type_name() == "Mlp");
+  CHECK(Local().type_name() == "Local");
 }
 
 TEST_CASE("copy_from copies elements by name and converts them") {

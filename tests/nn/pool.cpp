@@ -18,11 +18,11 @@ Tensor input(const Shape& shape) {
 }
 
 void check(nn::Module&& m, const Tensor& x, const Tensor& expected, const std::string& settings) {
-  INFO(m.kind());
+  INFO(m.type_name());
   const Tensor y = m(x);
   CHECK(y.shape() == expected.shape());
   CHECK(values(y) == values(expected));
-  CHECK(m.settings() == settings);
+  CHECK(m.extra_repr() == settings);
   CHECK(m.parameters().empty());
 }
 

@@ -30,7 +30,7 @@ TEST_CASE("Residual adds its input, or what the shortcut makes of it, before the
   expect_same("shared", values_of(nn::Residual(shared)(x)), values_of(relu(body(x) + x)));
   CHECK(nn::Residual(shared, shared).num_parameters() == 12);  // listed once
   CHECK(nn::Residual(body, other).named_parameters()[2].name == "shortcut.weight");
-  CHECK(nn::Residual(body).settings() == "activation = relu");
+  CHECK(nn::Residual(body).extra_repr() == "activation = relu");
 }
 
 TEST_CASE("Residual sends gradients both ways") {
@@ -60,8 +60,8 @@ TEST_CASE("BasicBlock: shapes, parameters, and a projection where the shape chan
   CHECK(wider.num_parameters() == 16 * 8 * 9 + 16 * 16 * 9 + 8 * 16 + 3 * 32);
   CHECK(same.shortcut == nullptr);
   CHECK(halved.shortcut != nullptr);
-  CHECK(halved.kind() == "BasicBlock");
-  CHECK(halved.settings() == "8, 8, 2");
+  CHECK(halved.type_name() == "BasicBlock");
+  CHECK(halved.extra_repr() == "8, 8, 2");
   CHECK(same.named_parameters()[0].name == "body.0.weight");
   CHECK(message_of([] { nn::BasicBlock(0, 8); }).find("in = 0, out = 8") != std::string::npos);
   CHECK(message_of([] { nn::BasicBlock(8, 8, 0); }).find("stride = 0") != std::string::npos);
@@ -85,13 +85,13 @@ TEST_CASE("BasicBlock computes what its layers do") {
 
 TEST_CASE("BasicBlock: options reach its normalisations and convolutions") {
   nn::BasicBlock block(3, 4, 1,
-                       {.norm = {.accumulation = nn::BatchNormMode::cycle_pooled}, .dtype = f16});
+                       {.norm = {.accumulation = nn::BatchNormMode::per_step}, .dtype = f16});
   CHECK(block.parameters()[0].dtype() == f16);
   int norms = 0;
   for (const auto& m : block.named_modules()) {
     if (const auto* norm = dynamic_cast<nn::BatchNorm*>(m.module)) {
       ++norms;
-      CHECK(norm->accumulation() == nn::BatchNormMode::cycle_pooled);
+      CHECK(norm->accumulation() == nn::BatchNormMode::per_step);
     }
   }
   CHECK(norms == 3);
@@ -102,7 +102,7 @@ TEST_CASE("BasicBlock trains in micro-batches, in f32 and in f16 with masters") 
     manual_seed(5);
     nn::Sequential net{
         nn::BasicBlock(2, 4, 2,
-                       {.norm = {.accumulation = nn::BatchNormMode::cycle_pooled}, .dtype = dtype}),
+                       {.norm = {.accumulation = nn::BatchNormMode::per_step}, .dtype = dtype}),
         nn::Flatten(), nn::Linear(4 * 4, 2, {.dtype = dtype})};
     optim::Adam opt(
         net.parameters(), {.lr = 0.02},

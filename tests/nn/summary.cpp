@@ -46,7 +46,7 @@ struct Model : nn::Module {
 TEST_CASE("summary lists shapes, counts, bytes and totals", "[host]") {
   const std::string expected = R"(Mlp, f32 cpu
 
-module  kind    parameters                       count      bytes
+module  type    parameters                       count      bytes
 ─────────────────────────────────────────────────────────────────
 fc1     Linear  weight [512, 784], bias [512]  401,920   1.53 MiB
 fc2     Linear  weight [512, 512], bias [512]  262,656   1.00 MiB
@@ -60,7 +60,7 @@ total                                          669,706   2.55 MiB
 TEST_CASE("summary with an input shows every module's output shape", "[host]") {
   const std::string expected = R"(Mlp, f32 cpu: [1, 28, 28] -> [1, 10]
 
-module  kind    output    parameters                       count      bytes
+module  type    output    parameters                       count      bytes
 ───────────────────────────────────────────────────────────────────────────
 fc1     Linear  [1, 512]  weight [512, 784], bias [512]  401,920   1.53 MiB
 fc2     Linear  [1, 512]  weight [512, 512], bias [512]  262,656   1.00 MiB
@@ -75,7 +75,7 @@ TEST_CASE("summary shows frozen, tied and forgotten parameters, buffers and repe
           "[host]") {
   const std::string expected = R"(Model, f32 cpu: [2, 16] -> [2, 16, 1000]
 
-module           kind       output           parameters                        count       bytes
+module           type       output           parameters                        count       bytes
 ────────────────────────────────────────────────────────────────────────────────────────────────
 (self)           Model      [2, 16, 1000]    seen [1000] (buffer)              1,000    3.91 KiB
 token_embedding  Embedding  [2, 16, 64]      weight [1000, 64]                64,000  250.00 KiB
@@ -123,7 +123,7 @@ TEST_CASE("a summary whose trial run fails restores the modes and passes the err
 TEST_CASE("summaries of a single layer and of nothing", "[host]") {
   CHECK(nn::Linear(3, 4, {.dtype = f16}).summary({2, 3}) == R"(Linear, f16 cpu: [2, 3] -> [2, 4]
 
-module  kind    output  parameters               count  bytes
+module  type    output  parameters               count  bytes
 ─────────────────────────────────────────────────────────────
 (self)  Linear  [2, 4]  weight [4, 3], bias [4]     16   32 B
 ─────────────────────────────────────────────────────────────
@@ -131,7 +131,7 @@ total                                               16   32 B
 )");
   CHECK(nn::ReLU().summary() == R"(ReLU
 
-module  kind  parameters  count  bytes
+module  type  parameters  count  bytes
 ──────────────────────────────────────
 (self)  ReLU
 ──────────────────────────────────────

@@ -29,7 +29,7 @@ void add_rows(const std::string& name, const Fn& fn, const Arg& arg, Accuracy ac
 
 struct Form {
   const char* name;
-  Extent2 window;
+  Size2 window;
   Pool2dOptions options;
   Shapes shapes;
 };
@@ -78,7 +78,7 @@ FIRN_OP_ROWS(pooling) {
     for (const bool count : {true, false}) {
       Pool2dOptions options = f.options;
       options.count_padding = count;
-      const bool same = count || options.padding == Extent2(0);
+      const bool same = count || options.padding == Size2(0);
       if (same && !count) continue;
       add_rows(
           std::string("avg_pool2d ") + f.name + (count ? "" : " without padding"),
@@ -103,7 +103,7 @@ FIRN_OP_ROWS(pooling) {
 FIRN_OP_ROWS(adaptive_pooling) {
   struct Case {
     const char* name;
-    Extent2 out;
+    Size2 out;
     Shapes shapes;
   };
   for (const Case& c : std::vector<Case>{
@@ -155,7 +155,7 @@ FIRN_OP_ROWS(pooling_1d) {
 FIRN_OP_ROWS(upsampling) {
   struct Case {
     const char* name;
-    Extent2 out;
+    Size2 out;
     Shapes shapes;
     bool golden = true;
   };

@@ -12,7 +12,7 @@ TEST_CASE("[S19] bn_cycle: a cycle moves running statistics by those of all its 
     for (const std::optional<double> momentum : {std::optional(0.1), std::optional<double>()})
       for (const Sizes& sizes : {Sizes{kBatch}, kEven, kUneven, Sizes{1 + 1, kBatch - 2}}) {
         CAPTURE(to_string(dtype), momentum.has_value(), sizes.size());
-        Net net(BatchNormMode::cycle_pooled, dtype, {.momentum = momentum});
+        Net net(BatchNormMode::per_step, dtype, {.momentum = momentum});
         optim::SGD opt(net.parameters(), {.lr = 0.1}, accumulate(sizes));
         Values want = running(net.bn);
         for (int step = 0; step < 3; ++step) {
@@ -24,7 +24,7 @@ TEST_CASE("[S19] bn_cycle: a cycle moves running statistics by those of all its 
           want = moved(want, rows, momentum ? *momentum : 1.0 / (step + 1));
           REQUIRE(cycle(opt, net, b, sizes).applied());
           CHECK(distance(running(net.bn), want) <= bound);
-          CHECK(net.bn.num_batches.item() == step + 1);
+          CHECK(net.bn.num_batches_tracked.item() == step + 1);
           CHECK(pool_is_empty(net.bn));
         }
       }
@@ -33,7 +33,7 @@ TEST_CASE("[S19] bn_cycle: a cycle moves running statistics by those of all its 
 TEST_CASE("[S19] bn_cycle: images, channels-last or not, pool over samples and places alike") {
   for (const bool channels_last : {false, true}) {
     CAPTURE(channels_last);
-    nn::BatchNorm2d bn(3, {.accumulation = BatchNormMode::cycle_pooled, .dtype = f64});
+    nn::BatchNorm2d bn(3, {.accumulation = BatchNormMode::per_step, .dtype = f64});
     optim::SGD opt(bn.parameters(), {.lr = 0.1}, {.accumulate = 2});
     Rng rng(3);
     Tensor x = make(rng.uniforms(6 * 4 * 5 * 3, 90, 91), {6, 4, 5, 3}).permute({0, 3, 1, 2});
@@ -48,8 +48,8 @@ TEST_CASE("[S19] bn_cycle: images, channels-last or not, pool over samples and p
   }
 }
 
-TEST_CASE("[S19] bn_cycle: in micro mode running statistics move with each micro-batch") {
-  Net net(BatchNormMode::micro, f64);
+TEST_CASE("[S19] bn_cycle: in per_micro_batch mode running statistics move with each micro-batch") {
+  Net net(BatchNormMode::per_micro_batch, f64);
   const Warnings expected;
   optim::SGD opt(net.parameters(), {.lr = 0.1}, accumulate(kUneven));
   const Batch b = batch_of(1, f64);
@@ -64,13 +64,13 @@ TEST_CASE("[S19] bn_cycle: in micro mode running statistics move with each micro
     at += n;
   }
   REQUIRE(cycle(opt, net, b, kUneven).applied());
-  CHECK(net.bn.num_batches.item() == 3);
+  CHECK(net.bn.num_batches_tracked.item() == 3);
   CHECK(distance(running(net.bn), want) <= 1e-12);
-  CHECK(distance(want, moved(running(Net(BatchNormMode::micro, f64).bn), rows, 0.1)) > 0.01);
+  CHECK(distance(want, moved(running(Net(BatchNormMode::per_micro_batch, f64).bn), rows, 0.1)) > 0.01);
 }
 
 TEST_CASE("[S19] bn_cycle: a cycle that is skipped or dropped leaves running statistics alone") {
-  Net net(BatchNormMode::cycle_pooled);
+  Net net(BatchNormMode::per_step);
   optim::AdamW opt(net.parameters(), {.lr = 0.01}, accumulate(kEven));
   REQUIRE(cycle(opt, net, batch_of(1), kEven).applied());
   const Bits before = bits_of_buffers(net);  // the pool, which is empty, is among them
@@ -130,7 +130,7 @@ TEST_CASE("[S19] bn_cycle: a cycle that is skipped or dropped leaves running sta
 
 TEST_CASE("[S19] bn_cycle: training goes on after a skipped cycle as if that had not been") {
   const auto run = [](bool with_skips) {
-    Net net(BatchNormMode::cycle_pooled);
+    Net net(BatchNormMode::per_step);
     optim::AdamW opt(net.parameters(), {.lr = 0.01}, accumulate(kUneven));
     for (std::uint64_t i = 0; i < 4; ++i) {
       if (with_skips && i % 2 == 1) {
@@ -146,7 +146,7 @@ TEST_CASE("[S19] bn_cycle: training goes on after a skipped cycle as if that had
 }
 
 TEST_CASE("[S19] bn_cycle: samples belong to a cycle by their backward pass") {
-  Net net(BatchNormMode::cycle_pooled, f64);
+  Net net(BatchNormMode::per_step, f64);
   optim::SGD opt(net.parameters(), {.lr = 0}, accumulate({2, 2}));
   const Batch b = batch_of(5, f64);
   const Tensor rows = net.in(b.x).detach();
@@ -170,7 +170,7 @@ TEST_CASE("[S19] bn_cycle: samples belong to a cycle by their backward pass") {
 TEST_CASE("[S19] bn_cycle: layers without weights of their own, or with frozen ones, take part") {
   for (const bool affine : {false, true}) {
     CAPTURE(affine);
-    Net net(BatchNormMode::cycle_pooled, f64, {.affine = affine});
+    Net net(BatchNormMode::per_step, f64, {.affine = affine});
     net.bn.set_requires_grad(false);
     std::vector<Tensor> trained;
     for (const Tensor& p : net.parameters())
@@ -187,35 +187,35 @@ TEST_CASE("[S19] bn_cycle: layers without weights of their own, or with frozen o
 }
 
 TEST_CASE("[S19] bn_cycle: a layer that is called twice in a forward pass pools both inputs") {
-  nn::BatchNorm1d bn(3, {.accumulation = BatchNormMode::cycle_pooled, .dtype = f64});
+  nn::BatchNorm1d bn(3, {.accumulation = BatchNormMode::per_step, .dtype = f64});
   optim::SGD opt(bn.parameters(), {.lr = 0.1});
   const Tensor x = make(Rng(1).uniforms(30, 1, 2), {10, 3}), y = square(x);
   const Values want = moved(running(bn), cat(std::vector<Tensor>{x, y}, 0), 0.1);
   opt.backward(sum(bn(x) * bn(y)), 10);
   REQUIRE(opt.step().applied());
-  CHECK(bn.num_batches.item() == 1);
+  CHECK(bn.num_batches_tracked.item() == 1);
   CHECK(distance(running(bn), want) <= 1e-12);
 }
 
 TEST_CASE("[S19] bn_cycle: a change of mode loses what the cycle has pooled, and no more") {
-  Net net(BatchNormMode::cycle_pooled, f64);
+  Net net(BatchNormMode::per_step, f64);
   optim::SGD opt(net.parameters(), {.lr = 0.1}, {.accumulate = 2});
   const Batch b = batch_of(7, f64);
   const Values want = moved(running(net.bn), net.in(b.x.slice(0, 20, 64)), 0.1);
   opt.backward(loss_of(net, b, 0, 20));
   opt.step();
-  nn::convert_batch_norm(net, BatchNormMode::micro);
-  nn::convert_batch_norm(net, BatchNormMode::cycle_pooled);
+  nn::convert_batch_norm(net, BatchNormMode::per_micro_batch);
+  nn::convert_batch_norm(net, BatchNormMode::per_step);
   opt.backward(loss_of(net, b, 20, 64));
   REQUIRE(opt.step().applied());
-  CHECK(net.bn.num_batches.item() == 1);
+  CHECK(net.bn.num_batches_tracked.item() == 1);
   CHECK(distance(running(net.bn), want) <= 1e-12);
 }
 
 TEST_CASE("[S19][S04] bn_cycle: a short cycle moves them by the samples that it has") {
   for (const bool carry : {false, true}) {
     CAPTURE(carry);
-    Net net(BatchNormMode::cycle_pooled, f64);
+    Net net(BatchNormMode::per_step, f64);
     optim::SGD opt(net.parameters(), {.lr = 0.1}, {.accumulate = 3});
     const Batch b = batch_of(6, f64);
     const Values before = running(net.bn);
@@ -231,7 +231,7 @@ TEST_CASE("[S19][S04] bn_cycle: a short cycle moves them by the samples that it 
       REQUIRE(opt.step().applied());
       n = 64;
     }
-    Net same(BatchNormMode::cycle_pooled, f64);
+    Net same(BatchNormMode::per_step, f64);
     CHECK(distance(running(net.bn), moved(before, same.in(b.x.slice(0, 0, n)), 0.1)) <= 1e-12);
   }
 }

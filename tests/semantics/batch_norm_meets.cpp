@@ -34,8 +34,8 @@ Replayed replayed(BatchNormMode mode, const LossScale& scale, double limit) {
 }
 
 TEST_CASE("[S19][S15] bn_cycle: a replayed cycle counts once, in both modes") {
-  for (const BatchNormMode mode : {BatchNormMode::cycle_pooled, BatchNormMode::micro}) {
-    CAPTURE(mode == BatchNormMode::micro);
+  for (const BatchNormMode mode : {BatchNormMode::per_step, BatchNormMode::per_micro_batch}) {
+    CAPTURE(mode == BatchNormMode::per_micro_batch);
     const Replayed plain = replayed(mode, LossScale::fixed(256), 256);
     const Replayed again = replayed(
         mode, LossScale::dynamic({.init = 1024, .on_overflow = optim::OverflowPolicy::replay}),
@@ -49,7 +49,7 @@ TEST_CASE("[S19][S15] bn_cycle: a replayed cycle counts once, in both modes") {
 
 TEST_CASE("[S19][S16] bn_cycle: each layer follows the optimizer that trains it") {
   for (const optim::SkipPolicy policy : {optim::SkipPolicy::all, optim::SkipPolicy::each}) {
-    Net a(BatchNormMode::cycle_pooled), b(BatchNormMode::cycle_pooled);
+    Net a(BatchNormMode::per_step), b(BatchNormMode::per_step);
     const optim::LossScaler scaler(LossScale::dynamic({.init = 64}));
     const optim::StepOptions options{.accumulate = 2, .scaler = scaler};
     optim::SGD first(a.parameters(), {.lr = 0.1}, options);
@@ -71,8 +71,8 @@ TEST_CASE("[S19][S16] bn_cycle: each layer follows the optimizer that trains it"
     micro_step(false);
     optim::step_all({&first, &second}, policy);
     optim::flush_all({&first, &second}, optim::Partial::apply, policy);
-    CHECK(b.bn.num_batches.item() == 1);
-    CHECK(a.bn.num_batches.item() == (policy == optim::SkipPolicy::all ? 1 : 2));
+    CHECK(b.bn.num_batches_tracked.item() == 1);
+    CHECK(a.bn.num_batches_tracked.item() == (policy == optim::SkipPolicy::all ? 1 : 2));
     micro_step(false);
     optim::flush_all({&first, &second}, optim::Partial::drop);
     CHECK(pool_is_empty(a.bn));
@@ -81,8 +81,8 @@ TEST_CASE("[S19][S16] bn_cycle: each layer follows the optimizer that trains it"
 }
 
 TEST_CASE("[S19][S20] bn_cycle: the two passes over parts count their samples once") {
-  for (const BatchNormMode mode : {BatchNormMode::cycle_pooled, BatchNormMode::micro}) {
-    CAPTURE(mode == BatchNormMode::micro);
+  for (const BatchNormMode mode : {BatchNormMode::per_step, BatchNormMode::per_micro_batch}) {
+    CAPTURE(mode == BatchNormMode::per_micro_batch);
     const Warnings warnings;
     Net net(mode, f64);
     optim::SGD opt(net.parameters(), {.lr = 0.1});
@@ -104,11 +104,11 @@ TEST_CASE("[S19][S20] bn_cycle: the two passes over parts count their samples on
     CHECK(bits_of_buffers(net) == untouched);
     Values want = running(net.bn);
     REQUIRE(opt.step_two_pass(4, encode, loss).applied());
-    if (mode == BatchNormMode::cycle_pooled) want = moved(want, rows, 0.1);
-    for (int i = 0; mode == BatchNormMode::micro && i < 4; ++i)
+    if (mode == BatchNormMode::per_step) want = moved(want, rows, 0.1);
+    for (int i = 0; mode == BatchNormMode::per_micro_batch && i < 4; ++i)
       want = moved(want, rows.slice(0, 16 * i, 16 * i + 16), 0.1);
     CHECK(distance(running(net.bn), want) <= 1e-12);
-    CHECK(warnings.texts.empty() == (mode == BatchNormMode::cycle_pooled));
+    CHECK(warnings.texts.empty() == (mode == BatchNormMode::per_step));
   }
 }
 
@@ -139,7 +139,7 @@ TEST_CASE("[S19][S23] bn_cycle: what a cycle has pooled is saved and restored wi
       cycle(opt, net, c, kEven);
       return bits_of_buffers(net) + bits_of_training(opt);
     };
-    Net net(BatchNormMode::cycle_pooled), fresh(BatchNormMode::cycle_pooled);
+    Net net(BatchNormMode::per_step), fresh(BatchNormMode::per_step);
     optim::AdamW opt(net.parameters(), {.lr = 0.01}, accumulate(kEven));
     cycle(opt, net, batch_of(1), kEven);
     for (const int from : {0, 16}) {
@@ -155,7 +155,7 @@ TEST_CASE("[S19][S23] bn_cycle: what a cycle has pooled is saved and restored wi
 }
 
 TEST_CASE("[S19][S21] bn_cycle: the end of a cycle needs no memory") {
-  Net net(BatchNormMode::cycle_pooled);
+  Net net(BatchNormMode::per_step);
   optim::SGD opt(net.parameters(), {.lr = 0.1}, {.accumulate = 2});
   for (int i = 0; i < 4; ++i) {
     opt.backward(loss_of(net, batch_of(1), 0, 16));
@@ -165,7 +165,7 @@ TEST_CASE("[S19][S21] bn_cycle: the end of a cycle needs no memory") {
   opt.backward(loss_of(net, batch_of(1), 0, 16));
   const FailAllocation fail(0, true);
   opt.zero_grad();
-  CHECK(net.bn.num_batches.item() == 2);
+  CHECK(net.bn.num_batches_tracked.item() == 2);
 }
 
 #ifdef FIRN_HAS_CUSIM
@@ -174,7 +174,7 @@ TEST_CASE("[S19] bn_cycle: a call that fails on a device costs neither statistic
   if (!default_device().is_cuda()) return;
   const Batch b = batch_of(1);
   struct Training {
-    Net net{BatchNormMode::cycle_pooled};
+    Net net{BatchNormMode::per_step};
     optim::SGD opt{net.parameters(), {.lr = 0.1}, {.accumulate = 2}};
     Bits bits() const { return bits_of_buffers(net) + bits_of_training(opt); }
   };
@@ -228,7 +228,7 @@ struct Deep : nn::Module {
   Tensor forward(const Tensor& x) override { return last(blocks[0](x)); }
 };
 
-TEST_CASE("[S19] bn_cycle: micro mode under accumulation is warned of, once per layer") {
+TEST_CASE("[S19] bn_cycle: per_micro_batch mode under accumulation is warned of, once per layer") {
   Warnings warnings;
   Deep net;
   optim::SGD opt(net.parameters(), {.lr = 0.1}, {.accumulate = {{0, 1}, {1, 4}}});
@@ -248,7 +248,7 @@ TEST_CASE("[S19] bn_cycle: micro mode under accumulation is warned of, once per 
   CHECK(warnings.texts[0] ==
         "[BatchNorm1d] blocks.0.bn: the running statistics move in each of the cycle's 4 "
         "micro-steps, by the mean and variance of a micro-batch, instead of once per step by those "
-        "of the whole batch; hint: nn::convert_batch_norm(net, nn::BatchNormMode::cycle_pooled) "
+        "of the whole batch; hint: nn::convert_batch_norm(net, nn::BatchNormMode::per_step) "
         "pools them over the cycle; nn::convert_to_group_norm(net, groups) does without");
   CHECK(warnings.texts[1].find("[BatchNorm1d] last: the running") == 0);
 }
@@ -257,7 +257,7 @@ TEST_CASE("[S19] bn_cycle: nothing is warned of without accumulation, or where i
   Warnings warnings;
   for (const int way : {0, 1, 2, 3}) {
     Deep net;
-    if (way == 1) nn::convert_batch_norm(net, BatchNormMode::cycle_pooled);
+    if (way == 1) nn::convert_batch_norm(net, BatchNormMode::per_step);
     if (way == 2) nn::convert_to_group_norm(net, 3);
     if (way == 3) net.eval();
     optim::SGD opt(net.parameters(), {.lr = 0.1}, {.accumulate = way == 0 ? 1 : 2});

@@ -1,5 +1,5 @@
-// Activation functions as modules, for Sequential; each is the op of the same name in ops.h, where
-// its formula and derivative stand. Shapes stay as they are; no parameters.
+// Activation functions as modules, for Sequential. Each calls the op of the same name in ops.h,
+// which states formula and derivative. Shapes do not change; there are no parameters.
 #pragma once
 
 #include <cstdint>
@@ -12,25 +12,28 @@ namespace firn::nn {
 class ReLU : public Module {
  public:
   Tensor forward(const Tensor& x) override;
+  FIRN_MEMBERS()
 };
 
-/// x where x > 0, else slope*x.
+/// x if x > 0, else slope*x.
 class LeakyReLU : public Module {
  public:
   explicit LeakyReLU(double slope = 0.01) : slope_(slope) {}
   Tensor forward(const Tensor& x) override;
-  std::string settings() const override;
+  std::string extra_repr() const override;
+  FIRN_MEMBERS()
 
  private:
   double slope_;
 };
 
-/// x where x > 0, else alpha*(e^x - 1).
+/// x if x > 0, else alpha*(e^x - 1).
 class ELU : public Module {
  public:
   explicit ELU(double alpha = 1) : alpha_(alpha) {}
   Tensor forward(const Tensor& x) override;
-  std::string settings() const override;
+  std::string extra_repr() const override;
+  FIRN_MEMBERS()
 
  private:
   double alpha_;
@@ -42,7 +45,8 @@ class GELU : public Module {
   enum class Form { erf, tanh };
   explicit GELU(Form form = Form::erf) : form_(form) {}
   Tensor forward(const Tensor& x) override;
-  std::string settings() const override;
+  std::string extra_repr() const override;
+  FIRN_MEMBERS()
 
  private:
   Form form_;
@@ -52,23 +56,27 @@ class GELU : public Module {
 class Sigmoid : public Module {
  public:
   Tensor forward(const Tensor& x) override;
+  FIRN_MEMBERS()
 };
 
 /// x sigmoid(x).
 class SiLU : public Module {
  public:
   Tensor forward(const Tensor& x) override;
+  FIRN_MEMBERS()
 };
 
 class Tanh : public Module {
  public:
   Tensor forward(const Tensor& x) override;
+  FIRN_MEMBERS()
 };
 
 /// log(1 + e^x).
 class Softplus : public Module {
  public:
   Tensor forward(const Tensor& x) override;
+  FIRN_MEMBERS()
 };
 
 /// e^x / sum e^x along one axis.
@@ -76,7 +84,8 @@ class Softmax : public Module {
  public:
   explicit Softmax(std::int64_t axis = -1) : axis_(axis) {}
   Tensor forward(const Tensor& x) override;
-  std::string settings() const override;
+  std::string extra_repr() const override;
+  FIRN_MEMBERS()
 
  private:
   std::int64_t axis_;
@@ -87,7 +96,8 @@ class LogSoftmax : public Module {
  public:
   explicit LogSoftmax(std::int64_t axis = -1) : axis_(axis) {}
   Tensor forward(const Tensor& x) override;
-  std::string settings() const override;
+  std::string extra_repr() const override;
+  FIRN_MEMBERS()
 
  private:
   std::int64_t axis_;

@@ -1,4 +1,4 @@
-// Batch normalisation, which knows that a batch may come in micro-batches.
+// Batch normalisation that takes account of micro-batches.
 #pragma once
 
 #include <cstdint>
@@ -13,27 +13,27 @@ struct Moments;  // channel_norm.h
 
 namespace firn::nn {
 
-/// What the running statistics follow where an optimizer adds up gradients over micro-batches.
-/// Either way a micro-batch is normalised by its own mean and variance.
+/// What the running statistics follow if an optimizer adds up gradients over micro-batches. Either
+/// way a micro-batch is normalised by its own mean and variance.
 enum class BatchNormMode : std::uint8_t {
   /// Each forward pass in training mode moves them, as in other libraries: under accumulation they
   /// are averages over small batches, move once per micro-step, and move for skipped steps too. A
   /// warning says so, once per layer.
-  micro,
+  per_micro_batch,
   /// Once per optimizer step, to (1 - momentum) * running + momentum * (mean and unbiased variance
   /// of all samples of the cycle), exactly, however they were cut. What does not become a step
-  /// (skipped, dropped, a try that is replayed) leaves them alone. A sample belongs to the cycle
+  /// (skipped, dropped, retried after an overflow) leaves them alone. A sample belongs to the cycle
   /// whose backward() reaches the layer; a forward pass without one changes nothing, and a backward
   /// pass without optimizer is a cycle by itself.
-  cycle_pooled,
+  per_step,
 };
 
 struct BatchNormOptions {
   double eps = 1e-5;                     ///< added to the variance
-  std::optional<double> momentum = 0.1;  ///< in [0, 1]; nothing: running means of all batches
-  bool affine = true;                    ///< have weight and bias
-  bool track = true;  ///< keep running statistics; else evaluation uses those of its batch, too
-  BatchNormMode accumulation = BatchNormMode::micro;
+  std::optional<double> momentum = 0.1;  ///< in [0, 1]; nullopt: running means of all batches
+  bool affine = true;                    ///< with weight and bias
+  bool track = true;  ///< keep running statistics; without, evaluation uses those of its batch
+  BatchNormMode accumulation = BatchNormMode::per_micro_batch;
   DType dtype = f32;
   Device device = default_device();
 };
@@ -53,27 +53,27 @@ class BatchNorm : public Module {
   /// Throws Error for an input of another rank or number of channels, and in training mode for one
   /// with a single value per channel, which has no variance.
   Tensor forward(const Tensor& x) override;
-  std::string kind() const override;
-  std::string settings() const override;
-  FIRN_MEMBERS(weight, bias, running_mean, running_var, num_batches, pooled, pooled_count)
+  std::string type_name() const override;
+  std::string extra_repr() const override;
+  FIRN_MEMBERS(weight, bias, running_mean, running_var, num_batches_tracked, pooled, pooled_count)
 
   std::int64_t channels() const noexcept { return c_; }
   BatchNormMode accumulation() const noexcept { return accumulation_; }
-  /// Weights and running statistics stay; what a cycle under way has pooled is lost.
+  /// Weights and running statistics stay; what the current cycle has pooled is lost.
   void set_accumulation(BatchNormMode mode);
-  /// From now on the layer is a GroupNorm: see convert_to_group_norm().
+  /// Makes the layer compute a GroupNorm: see convert_to_group_norm().
   void become_group_norm(std::int64_t groups);
   bool is_group_norm() const noexcept { return groups_ > 0; }
 
-  Parameter weight;     ///< [c], or undefined
-  Parameter bias;       ///< [c], or undefined
-  Buffer running_mean;  ///< [c], or undefined, as all that follow
-  Buffer running_var;   ///< [c]
-  Buffer num_batches;   ///< i64 [1]: updates of the running statistics
-  /// Of cycle_pooled alone: what the cycle has come to so far, f64 [2, c], mean and sum of squared
-  /// distances from it, and the number of values that these are from, f64 [1]. An optimizer that
-  /// does not train the weight learns of the layer in its first backward pass: end no cycle that
-  /// was restored with them before one.
+  Parameter weight;            ///< [c], or undefined
+  Parameter bias;              ///< [c], or undefined
+  Buffer running_mean;         ///< [c], or undefined, as all that follow
+  Buffer running_var;          ///< [c]
+  Buffer num_batches_tracked;  ///< i64 []: updates of the running statistics
+  /// In per_step mode only: mean and sum of squared distances of the cycle so far, f64 [2, c], and
+  /// the number of values behind them, f64 [1]. A file or module without them can be loaded. If no
+  /// optimizer trains the weight: after restoring them in mid-cycle, run one backward pass before
+  /// ending the cycle.
   Buffer pooled, pooled_count;
 
  protected:
@@ -82,6 +82,7 @@ class BatchNorm : public Module {
   BatchNorm(const char* what, int low, int high, std::int64_t c, const BatchNormOptions& options);
 
  private:
+  void was_separated() override;
   void check_input(const Tensor& x) const;
   detail::BatchStatistics& statistics();
   Tensor train_forward(const Tensor& x);
@@ -100,6 +101,7 @@ class BatchNorm1d : public BatchNorm {
  public:
   explicit BatchNorm1d(std::int64_t c, const BatchNormOptions& options = {})
       : BatchNorm("BatchNorm1d", 2, 3, c, options) {}
+  FIRN_MEMBERS(weight, bias, running_mean, running_var, num_batches_tracked, pooled, pooled_count)
 };
 
 /// x [n, c, h, w].
@@ -107,6 +109,7 @@ class BatchNorm2d : public BatchNorm {
  public:
   explicit BatchNorm2d(std::int64_t c, const BatchNormOptions& options = {})
       : BatchNorm("BatchNorm2d", 4, 4, c, options) {}
+  FIRN_MEMBERS(weight, bias, running_mean, running_var, num_batches_tracked, pooled, pooled_count)
 };
 
 /// Sets the mode of every BatchNorm in `m`: see BatchNorm::set_accumulation(). Returns how many
@@ -114,11 +117,11 @@ class BatchNorm2d : public BatchNorm {
 std::int64_t convert_batch_norm(Module& m, BatchNormMode mode);
 
 /// Makes every BatchNorm in `m` a GroupNorm of `groups` groups, with its weight, bias and eps, and
-/// without running statistics: a normalisation that depends on no other sample, and so is the same
-/// for any micro-batch (Wu & He 2018). The layers stay the objects that they are, so that members
-/// held by value can be converted, and an optimizer keeps their parameters; only kind() and the
-/// computation change. A network should then be trained (anew). Throws Error, before any is
-/// changed, where `groups` does not divide the channels of one. Returns how many there are.
+/// without running statistics. A GroupNorm depends on no other sample, so its result is the same
+/// for any micro-batch (Wu & He 2018). The layers remain the same objects: members held by value
+/// can be converted, and an optimizer keeps their parameters. Only type_name() and the computation
+/// change. Train the network anew afterwards. Throws Error, before any is changed, if `groups` does
+/// not divide the channels of one. Returns how many there are.
 std::int64_t convert_to_group_norm(Module& m, std::int64_t groups);
 
 }  // namespace firn::nn

@@ -1,5 +1,5 @@
-// Normalisation of images and sequences by groups of channels of one sample: the same in training
-// and evaluation, and however a batch is cut. (BatchNorm: batch_norm.h.)
+// Normalisation of images and sequences over groups of channels of one sample. Training and
+// evaluation compute the same, and so do all ways to cut a batch. (BatchNorm: batch_norm.h.)
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace firn::nn {
 
 struct GroupNormOptions {
   double eps = 1e-5;   ///< added to the variance
-  bool affine = true;  ///< have weight and bias
+  bool affine = true;  ///< with weight and bias
   DType dtype = f32;
   Device device = default_device();
 };
@@ -23,7 +23,7 @@ class GroupNorm : public Module {
   /// Throws Error unless groups > 0 divides c > 0, and eps >= 0.
   GroupNorm(std::int64_t groups, std::int64_t c, const GroupNormOptions& options = {});
   Tensor forward(const Tensor& x) override;
-  std::string settings() const override;
+  std::string extra_repr() const override;
   FIRN_MEMBERS(weight, bias)
 
   Parameter weight;  ///< [c], or undefined
@@ -36,7 +36,7 @@ class GroupNorm : public Module {
 
 struct InstanceNormOptions {
   double eps = 1e-5;    ///< added to the variance
-  bool affine = false;  ///< have weight and bias
+  bool affine = false;  ///< with weight and bias
   DType dtype = f32;
   Device device = default_device();
 };
@@ -45,7 +45,7 @@ struct InstanceNormOptions {
 class InstanceNorm : public Module {
  public:
   Tensor forward(const Tensor& x) override;
-  std::string settings() const override;
+  std::string extra_repr() const override;
   FIRN_MEMBERS(weight, bias)
 
   Parameter weight;  ///< [c], or undefined
@@ -67,6 +67,7 @@ class InstanceNorm1d : public InstanceNorm {
  public:
   explicit InstanceNorm1d(std::int64_t c, const InstanceNormOptions& options = {})
       : InstanceNorm("InstanceNorm1d", 3, c, options) {}
+  FIRN_MEMBERS(weight, bias)
 };
 
 /// x [n, c, h, w].
@@ -74,6 +75,7 @@ class InstanceNorm2d : public InstanceNorm {
  public:
   explicit InstanceNorm2d(std::int64_t c, const InstanceNormOptions& options = {})
       : InstanceNorm("InstanceNorm2d", 4, c, options) {}
+  FIRN_MEMBERS(weight, bias)
 };
 
 }  // namespace firn::nn

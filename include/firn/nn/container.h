@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "firn/nn/any_module.h"
 #include "firn/nn/module.h"
 
 namespace firn::nn {
@@ -15,7 +16,8 @@ namespace firn::nn {
 ///
 ///   nn::Sequential net{nn::Flatten(), nn::Linear(784, 512), nn::ReLU(), nn::Linear(512, 10)};
 ///
-/// Sub-modules are named "0", "1", ... A copy of a Sequential holds the same sub-modules.
+/// Sub-modules are named "0", "1", ... They are held by value: a copy of a Sequential has copies of
+/// them, with the same parameters and modes of their own (see AnyModule).
 class Sequential : public Module {
  public:
   Sequential() = default;
@@ -26,20 +28,20 @@ class Sequential : public Module {
     (push_back(std::move(modules)), ...);
   }
 
-  /// By value; what is known only as a Module& would be cut to its base, and is refused.
+  /// By value; what is known only as a Module& would be cut to its base, and is refused. If this
+  /// Sequential is in evaluation mode, the module is set to it too.
   template <std::derived_from<Module> M>
-  requires(!std::same_as<M, Module>) void push_back(M module) {
-    modules_.push_back(std::make_shared<M>(std::move(module)));
-  }
-  /// For a module that is used elsewhere too. Throws Error where it is null.
+  requires(!std::same_as<M, Module>) void push_back(M module) { add(AnyModule(std::move(module))); }
+  /// For a module that is used elsewhere too: copies of the Sequential hold the same one. Throws
+  /// Error if it is null.
   void push_back(std::shared_ptr<Module> module);
 
   std::size_t size() const noexcept { return modules_.size(); }
   bool empty() const noexcept { return modules_.empty(); }
-  /// The module at `index`. Throws Error where there is none.
+  /// The module at `index`. Throws Error if there is none.
   Module& operator[](std::size_t index) const;
-  /// The module at `index` as what it is: `net.at<nn::Linear>(1).weight`. Throws Error where it is
-  /// of another type.
+  /// The module at `index` as what it is: `net.at<nn::Linear>(1).weight`. Throws Error if it is of
+  /// another type.
   template <std::derived_from<Module> M>
   M& at(std::size_t index) const {
     Module& m = (*this)[index];
@@ -49,11 +51,14 @@ class Sequential : public Module {
 
   Tensor forward(const Tensor& x) override;
   void visit_members(MemberVisitor& visitor) override;
+  const detail::ModuleTraits* firn_traits() const noexcept override;
 
  private:
   [[noreturn]] static void wrong_type(std::size_t index, const Module& m);
 
-  std::vector<std::shared_ptr<Module>> modules_;
+  void add(AnyModule module);
+
+  std::vector<AnyModule> modules_;
 };
 
 }  // namespace firn::nn

@@ -29,7 +29,7 @@ class Conv1d : public Module {
   Conv1d(std::int64_t in, std::int64_t out, std::int64_t kernel, const Conv1dOptions& options = {});
 
   Tensor forward(const Tensor& x) override;
-  std::string settings() const override;
+  std::string extra_repr() const override;
   FIRN_MEMBERS(weight, bias)
 
   Parameter weight;  ///< [out, in/groups, kernel], channels-last in memory
@@ -40,9 +40,9 @@ class Conv1d : public Module {
 };
 
 struct Conv2dOptions {
-  Extent2 stride = 1;
+  Size2 stride = 1;
   ConvPadding padding = 0;  ///< kSamePadding keeps height and width
-  Extent2 dilation = 1;
+  Size2 dilation = 1;
   std::int64_t groups = 1;
   bool bias = true;
   Activation activation = Activation::none;  ///< applied to the result; relu costs no pass
@@ -57,10 +57,10 @@ struct Conv2dOptions {
 class Conv2d : public Module {
  public:
   /// Throws Error as Conv1d.
-  Conv2d(std::int64_t in, std::int64_t out, Extent2 kernel, const Conv2dOptions& options = {});
+  Conv2d(std::int64_t in, std::int64_t out, Size2 kernel, const Conv2dOptions& options = {});
 
   Tensor forward(const Tensor& x) override;
-  std::string settings() const override;
+  std::string extra_repr() const override;
   FIRN_MEMBERS(weight, bias)
 
   Parameter weight;  ///< [out, in/groups, r, s], channels-last in memory
@@ -71,10 +71,10 @@ class Conv2d : public Module {
 };
 
 struct ConvTranspose2dOptions {
-  Extent2 stride = 1;
-  Extent2 padding = 0;         ///< taken off the result on every side
-  Extent2 output_padding = 0;  ///< rows and columns more below and to the right
-  Extent2 dilation = 1;
+  Size2 stride = 1;
+  Size2 padding = 0;         ///< taken off the result on every side
+  Size2 output_padding = 0;  ///< rows and columns more below and to the right
+  Size2 dilation = 1;
   std::int64_t groups = 1;
   bool bias = true;
   DType dtype = f32;
@@ -87,11 +87,11 @@ struct ConvTranspose2dOptions {
 class ConvTranspose2d : public Module {
  public:
   /// Throws Error as Conv1d.
-  ConvTranspose2d(std::int64_t in, std::int64_t out, Extent2 kernel,
+  ConvTranspose2d(std::int64_t in, std::int64_t out, Size2 kernel,
                   const ConvTranspose2dOptions& options = {});
 
   Tensor forward(const Tensor& x) override;
-  std::string settings() const override;
+  std::string extra_repr() const override;
   FIRN_MEMBERS(weight, bias)
 
   Parameter weight;  ///< [in, out/groups, r, s], channels-last in memory

@@ -19,7 +19,7 @@ class Embedding : public Module {
   /// Throws Error unless n > 0 and d > 0.
   Embedding(std::int64_t n, std::int64_t d, const EmbeddingOptions& options = {});
   Tensor forward(const Tensor& index) override;
-  std::string settings() const override;
+  std::string extra_repr() const override;
   FIRN_MEMBERS(weight)
 
   Parameter weight;  ///< [n, d]

@@ -15,7 +15,7 @@ struct Fans {
   std::int64_t in;
   std::int64_t out;
 };
-/// Throws Error where the tensor has less than two axes.
+/// Throws Error if the tensor has fewer than two axes.
 Fans fans(const Tensor& weight);
 
 enum class Nonlinearity { linear, sigmoid, tanh, relu, leaky_relu };
@@ -50,7 +50,7 @@ void kaiming_uniform_(const Tensor& t, const KaimingOptions& options = {},
 void kaiming_normal_(const Tensor& t, const KaimingOptions& options = {},
                      Generator& g = default_generator());
 
-/// The rows of t, seen as [size(0), rest], become orthonormal times gain; the columns where there
+/// The rows of t, seen as [size(0), rest], become orthonormal times gain, or the columns if there
 /// are more rows than columns (Saxe et al. 2014). Uniform among such matrices (Mezzadri 2007).
 /// Computed in f64 on the CPU.
 void orthogonal_(const Tensor& t, double gain = 1, Generator& g = default_generator());

@@ -22,7 +22,7 @@ class Linear : public Module {
   Linear(std::int64_t in, std::int64_t out, const LinearOptions& options = {});
 
   Tensor forward(const Tensor& x) override;
-  std::string settings() const override;
+  std::string extra_repr() const override;
   FIRN_MEMBERS(weight, bias)
 
   Parameter weight;  ///< [out, in]
@@ -35,16 +35,18 @@ class Flatten : public Module {
   explicit Flatten(std::int64_t from = 1, std::int64_t to = -1) : from_(from), to_(to) {}
 
   Tensor forward(const Tensor& x) override;
-  std::string settings() const override;
+  std::string extra_repr() const override;
+  FIRN_MEMBERS()
 
  private:
   std::int64_t from_, to_;
 };
 
-/// Returns its input: a place holder where a model may have a layer or not.
+/// Returns its input: stands in for a layer that a model may have or not.
 class Identity : public Module {
  public:
   Tensor forward(const Tensor& x) override;
+  FIRN_MEMBERS()
 };
 
 }  // namespace firn::nn

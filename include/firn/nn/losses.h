@@ -1,5 +1,4 @@
-// The losses of firn/losses.h under the name that people look for them: nn::cross_entropy(net(x),
-// y).
+// The losses of firn/losses.h in namespace nn too: nn::cross_entropy(net(x), y).
 #pragma once
 
 #include "firn/losses.h"

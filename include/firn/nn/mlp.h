@@ -17,8 +17,9 @@ struct MLPOptions {
 };
 
 /// Linear layers with an activation between them, run as one op (mlp() in ops.h): x [..., sizes[0]]
-/// -> [..., sizes.back()]. The same numbers, names ("layers.0.weight", ...) and starting values as
-/// of Linear layers and activations in a Sequential, with fewer launches on a GPU.
+/// -> [..., sizes.back()]. Computes the same numbers from the same starting values as Linear layers
+/// and activations in a Sequential, with fewer launches on a GPU. Parameters are named
+/// "layers.0.weight", ...
 ///
 ///   nn::MLP net({784, 512, 512, 10});
 class MLP : public Module {
@@ -27,7 +28,7 @@ class MLP : public Module {
   explicit MLP(const std::vector<std::int64_t>& sizes, const MLPOptions& options = {});
 
   Tensor forward(const Tensor& x) override;
-  std::string settings() const override;
+  std::string extra_repr() const override;
   FIRN_MEMBERS(layers)
 
   std::vector<Linear> layers;

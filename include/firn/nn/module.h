@@ -10,58 +10,19 @@
 #include <cstdint>
 #include <functional>
 #include <iosfwd>
+#include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
+#include "firn/nn/call.h"
+#include "firn/nn/members.h"
+#include "firn/nn/parameter.h"
 #include "firn/tensor.h"
 
 namespace firn::nn {
-
-class Module;
-
-/// A tensor that is trained: a leaf that requires a gradient, in memory accounted to
-/// Owner::weights. Copying a Parameter copies the handle, which is how weights are tied. A
-/// Parameter without a value (a layer without bias) is no parameter of its module.
-struct Parameter : Tensor {
-  Parameter() noexcept = default;
-  /// A copy of `value` in its memory format, outside its graph. Throws Error for an integer dtype.
-  explicit Parameter(const Tensor& value);
-  /// Uninitialised memory, to be filled by a function of nn::init.
-  static Parameter empty(const Shape& shape, DType dtype = f32, Device device = default_device());
-  /// All elements `value`, as scales and biases of norms begin.
-  static Parameter full(const Shape& shape, double value, DType dtype = f32,
-                        Device device = default_device());
-};
-
-/// What Module::to(dtype) makes of a floating buffer.
-enum class OnConversion : std::uint8_t {
-  follow,  ///< it gets the dtype, as the parameters do
-  widen,   ///< f32, or f64 where the dtype is f64: statistics, which 16 bits would lose
-  keep,    ///< its own dtype stays
-};
-
-/// A tensor that belongs to the model's state but is not trained, e.g. a running mean.
-struct Buffer : Tensor {
-  Buffer() noexcept = default;
-  /// A copy of `value` in its memory format, outside its graph, accounted to Owner::weights.
-  explicit Buffer(const Tensor& value, OnConversion on_conversion = OnConversion::follow);
-
-  OnConversion on_conversion = OnConversion::follow;
-};
-
-/// What FIRN_MEMBERS hands a module's members to, in the order in which they are listed.
-class MemberVisitor {
- public:
-  virtual void parameter(std::string_view name, Parameter& p) = 0;
-  virtual void buffer(std::string_view name, Buffer& b) = 0;
-  virtual void module(std::string_view name, Module& m) = 0;
-
- protected:
-  ~MemberVisitor() = default;
-};
 
 /// A parameter or buffer with its path from the root: "encoder.blocks.0.weight".
 struct NamedTensor {
@@ -74,11 +35,39 @@ struct NamedModule {
   Module* module;
 };
 
-/// Base of all layers and models.
+namespace detail {
+
+/// Set in what was moved from, until it is assigned to.
+class MovedFrom {
+ public:
+  MovedFrom() noexcept = default;
+  MovedFrom(const MovedFrom&) noexcept = default;
+  MovedFrom(MovedFrom&& from) noexcept : is_(std::exchange(from.is_, true)) {}
+  MovedFrom& operator=(const MovedFrom&) noexcept = default;
+  MovedFrom& operator=(MovedFrom&& from) noexcept {
+    const bool was = std::exchange(from.is_, true);
+    is_ = was;
+    return *this;
+  }
+  explicit operator bool() const noexcept { return is_; }
+
+ private:
+  bool is_ = false;
+};
+
+/// Gives every parameter, buffer and shared module of `copy`, made by the copy constructor of
+/// `original`, a copy of its own.
+void separate(Module& copy, const Module& original);
+[[noreturn]] void refuse_slicing(const Module& m);
+
+}  // namespace detail
+
+/// Base of all layers and models; ModuleOf (module_of.h) is the base of those with several inputs.
 ///
 /// A module keeps no pointer to its members, so it may be copied, moved and held in containers. A
 /// copy holds the same parameters (handles are copied, not elements): `std::vector<Linear>(3,
-/// layer)` is three layers with one weight. copy_from() copies the elements.
+/// layer)` is three layers with one weight. nn::clone() copies the elements too, copy_from() copies
+/// them into another module. A module that was moved from throws Error if it is called.
 class Module {
  public:
   Module() = default;
@@ -88,11 +77,32 @@ class Module {
   Module& operator=(Module&&) noexcept = default;
   virtual ~Module() = default;
 
-  /// What the module computes. The default throws Error: a module of several inputs has a member
-  /// function of its own instead.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Woverloaded-virtual"  // a ModuleOf hides it on purpose
+  /// What the module computes. The default throws Error. A module with several inputs derives from
+  /// ModuleOf instead.
   virtual Tensor forward(const Tensor& x);
-  /// Calls forward(), in the mode of set_autocast() where one is set.
+#pragma GCC diagnostic pop
+  /// Calls forward(), in the mode of set_autocast() if one is set, with the hooks there are. An
+  /// Error that passes through learns the module's path from the outermost module that is being
+  /// called: Error::module().
   Tensor operator()(const Tensor& x);
+  template <class... Args>
+  requires(sizeof...(Args) != 1) Tensor operator()(Args&&...) {
+    static_assert(detail::kNever<std::tuple<Args...>>,
+                  "a module with several inputs derives from firn::nn::ModuleOf<itself>; "
+                  "nn::Module takes one Tensor");
+    return {};
+  }
+
+  /// From now on `hook` runs before (after) each call of this module through its call operator, in
+  /// the order of adding. Hooks stay with a module that is moved; a copy has none. A hook may add
+  /// and remove hooks: that holds from the next call on. Throws Error if the module has a call
+  /// operator of its own, which no hook sees.
+  HookId add_forward_pre_hook(ForwardPreHook hook);
+  HookId add_forward_hook(ForwardHook hook);
+  /// Throws Error if this module has no hook `id`.
+  void remove_hook(HookId id);
 
   // ---- State ----
   // Own tensors before those of sub-modules, else in the order of FIRN_MEMBERS. A tensor or module
@@ -120,11 +130,12 @@ class Module {
   /// bf16 or f32 (throws Error for another); nothing, the default: that of the module or guard
   /// around. It holds for modules called inside unless they have their own, and for calls through
   /// operator(), not for forward() itself. Part of the module: copies and moves take it along.
+  /// Throws Error if the module has a call operator of its own, which would not see it.
   void set_autocast(std::optional<DType> dtype);
   std::optional<DType> autocast() const noexcept { return autocast_; }
 
   /// Moves parameters, their gradients and buffers to `device`. All handles that share them see the
-  /// change. On failure (DeviceError, OutOfMemory) nothing has changed. Throws Error where an
+  /// change. On failure (DeviceError, OutOfMemory) nothing has changed. Throws Error if an
   /// optimizer holds a parameter: convert first, then make the optimizer. Not between a forward and
   /// its backward.
   void to(Device device);
@@ -134,19 +145,19 @@ class Module {
 
   /// Calls fn on every module, sub-modules before the module that holds them.
   void apply(const std::function<void(Module&)>& fn);
-  /// Forgets the gradients that backward() has collected in the parameters. Throws Error where an
+  /// Forgets the gradients that backward() has collected in the parameters. Throws Error if an
   /// optimizer holds one of them: its own zero_grad() drops the weight of the cycle too.
   void zero_grad();
-  /// Freezes (false) or unfreezes all parameters. Throws Error where an optimizer holds one that is
+  /// Freezes (false) or unfreezes all parameters. Throws Error if an optimizer holds one that is
   /// to be frozen.
   void set_requires_grad(bool on);
 
   // ---- For people ----
   /// The type's name without namespaces, e.g. "Linear".
-  virtual std::string kind() const;
-  /// What distinguishes this module from others of its kind, e.g. "784, 512, bias = false".
-  virtual std::string settings() const { return {}; }
-  /// A table: each module's path, kind, parameter shapes, parameter count and bytes, and totals.
+  virtual std::string type_name() const;
+  /// What distinguishes this module from others of its type, e.g. "784, 512, bias = false".
+  virtual std::string extra_repr() const { return {}; }
+  /// A table: each module's path, type, parameter shapes, parameter count and bytes, and totals.
   std::string summary() const;
   /// The same with each module's output shape, found by running forward() on zeros of this shape in
   /// evaluation mode, with the dtype and device of the first parameter.
@@ -156,77 +167,53 @@ class Module {
 
   /// Written by FIRN_MEMBERS: hands every member to the visitor.
   virtual void visit_members(MemberVisitor&) {}
+  /// Written by FIRN_MEMBERS: what it knows of the type; null without it.
+  virtual const detail::ModuleTraits* firn_traits() const noexcept { return nullptr; }
+
+ protected:
+  /// summary() with the outputs that `call` brings about.
+  std::string summarize_call(const CallTensors& inputs, const std::function<void()>& call);
 
  private:
+  friend class detail::Call;
+  friend class detail::MemberCheck;
+  friend void detail::separate(Module& copy, const Module& original);
+
+  /// clone() has given this module buffers and parameters of its own.
+  virtual void was_separated() {}
+  void require_seen_calls(const char* op) const;
+
   bool training_ = true;
+  detail::MovedFrom moved_from_;
+  std::uint8_t member_checks_left_ = 3;  ///< see MemberCheck
   std::optional<DType> autocast_;
+  detail::HookList hooks_;
 };
 
-/// Prints the structure: one line per module with its name, kind and settings.
+/// A copy with elements of its own: parameters, buffers and modules held by std::shared_ptr are
+/// copied, what is tied inside stays tied inside, and modes, dtypes, devices and requires_grad stay
+/// as they are. Gradients, hooks and an optimizer's hold are not copied; what FIRN_MEMBERS does not
+/// list is copied as the copy constructor does.
+///
+///   Net target = nn::clone(net);
+///
+/// Throws Error if `m` is of a type derived from M, or shares a module that has no FIRN_MEMBERS or
+/// cannot be copied.
+template <class M>
+requires(std::is_base_of_v<Module, M> && !std::is_same_v<M, Module>) M clone(const M& m) {
+  static_assert(detail::copyable<M>(),
+                "nn::clone: the module has a member that cannot be copied; hold it by value, "
+                "std::shared_ptr or nn::AnyModule instead of std::unique_ptr");
+  if (typeid(m) != typeid(M)) detail::refuse_slicing(m);
+  M copy(m);
+  detail::separate(copy, m);
+  return copy;
+}
+/// The same for a module that is known as its base. Throws Error also if its type has no
+/// FIRN_MEMBERS or cannot be copied.
+std::unique_ptr<Module> clone(const Module& m);
+
+/// Prints the structure: one line per module with its name, type and extra_repr().
 std::ostream& operator<<(std::ostream& out, const Module& m);
 
-namespace detail {
-
-/// Takes the next name from a list such as "fc1, fc2".
-std::string next_name(std::string_view& list);
-
-template <class T>
-concept HandleMember = !std::is_pointer_v<T> && requires(T & t) {
-  static_cast<bool>(t);
-  *t;
-};
-template <class T>
-concept RangeMember = requires(T& t) {
-  t.begin();
-  t.end();
-};
-template <class T>
-inline constexpr bool kNever = false;
-
-template <class T>
-void visit_member(MemberVisitor& visitor, const std::string& name, T& member) {
-  if constexpr (std::is_base_of_v<Parameter, T>) {
-    visitor.parameter(name, member);
-  } else if constexpr (std::is_base_of_v<Buffer, T>) {
-    visitor.buffer(name, member);
-  } else if constexpr (std::is_base_of_v<Module, T>) {
-    visitor.module(name, member);
-  } else if constexpr (HandleMember<T>) {
-    if (member) visit_member(visitor, name, *member);
-  } else if constexpr (RangeMember<T>) {
-    int i = 0;
-    for (auto& item : member) visit_member(visitor, name + "." + std::to_string(i++), item);
-  } else if constexpr (std::is_base_of_v<Tensor, T>) {
-    static_assert(kNever<T>,
-                  "FIRN_MEMBERS: declare a Tensor member as nn::Parameter (trained) or nn::Buffer "
-                  "(not trained)");
-  } else if constexpr (std::is_pointer_v<T>) {
-    static_assert(
-        kNever<T>,
-        "FIRN_MEMBERS: a raw pointer would dangle in a copy of the module; hold the module "
-        "by value, std::shared_ptr, std::unique_ptr or std::optional");
-  } else {
-    static_assert(
-        kNever<T>,
-        "FIRN_MEMBERS: a member must be a Parameter, a Buffer, a Module, or a smart pointer, "
-        "std::optional, std::vector or std::array of these");
-  }
-}
-
-template <class... Ts>
-void visit_all([[maybe_unused]] MemberVisitor& visitor, [[maybe_unused]] std::string_view names,
-               Ts&... members) {
-  (visit_member(visitor, next_name(names), members), ...);
-}
-
-}  // namespace detail
 }  // namespace firn::nn
-
-/// Registers the members of a module: one line in the struct, FIRN_MEMBERS(fc1, fc2). A member is a
-/// Parameter, a Buffer, a Module, or a smart pointer, std::optional, std::vector or std::array of
-/// these; elements of a vector `blocks` are named "blocks.0", "blocks.1", ... A struct that derives
-/// from a module with members lists those of its base again.
-#define FIRN_MEMBERS(...)                                                                 \
-  void visit_members(::firn::nn::MemberVisitor& firn_visitor) override {                  \
-    ::firn::nn::detail::visit_all(firn_visitor, #__VA_ARGS__ __VA_OPT__(, ) __VA_ARGS__); \
-  }

@@ -9,8 +9,8 @@ namespace firn::nn {
 
 struct LayerNormOptions {
   double eps = 1e-5;   ///< added to the variance
-  bool affine = true;  ///< have weight and bias
-  bool bias = true;    ///< with affine: have bias
+  bool affine = true;  ///< with weight and bias
+  bool bias = true;    ///< if affine: with bias
   DType dtype = f32;
   Device device = default_device();
 };
@@ -22,7 +22,7 @@ class LayerNorm : public Module {
   /// Throws Error unless n > 0 and eps >= 0.
   explicit LayerNorm(std::int64_t n, const LayerNormOptions& options = {});
   Tensor forward(const Tensor& x) override;
-  std::string settings() const override;
+  std::string extra_repr() const override;
   FIRN_MEMBERS(weight, bias)
 
   Parameter weight;  ///< [n], or undefined
@@ -35,7 +35,7 @@ class LayerNorm : public Module {
 
 struct RMSNormOptions {
   double eps = 1e-6;   ///< added to the mean square
-  bool affine = true;  ///< have weight
+  bool affine = true;  ///< with weight
   DType dtype = f32;
   Device device = default_device();
 };
@@ -47,7 +47,7 @@ class RMSNorm : public Module {
   /// Throws Error unless n > 0 and eps >= 0.
   explicit RMSNorm(std::int64_t n, const RMSNormOptions& options = {});
   Tensor forward(const Tensor& x) override;
-  std::string settings() const override;
+  std::string extra_repr() const override;
   FIRN_MEMBERS(weight)
 
   Parameter weight;  ///< [n], or undefined

@@ -1,5 +1,5 @@
-// Pooling and resizing as modules, for Sequential; each is the op of the same name in pool.h, where
-// shapes and rules stand. No parameters.
+// Pooling and resizing as modules, for Sequential. Each calls the op of the same name in pool.h,
+// which states shapes and rules. No parameters.
 #pragma once
 
 #include <cstdint>
@@ -13,24 +13,26 @@ namespace firn::nn {
 class MaxPool2d : public Module {
  public:
   /// Throws Error unless the window is positive; forward() checks the rest.
-  explicit MaxPool2d(Extent2 window, const Pool2dOptions& options = {});
+  explicit MaxPool2d(Size2 window, const Pool2dOptions& options = {});
   Tensor forward(const Tensor& x) override;
-  std::string settings() const override;
+  std::string extra_repr() const override;
+  FIRN_MEMBERS()
 
  private:
-  Extent2 window_;
+  Size2 window_;
   Pool2dOptions options_;
 };
 
 /// Mean of each window.
 class AvgPool2d : public Module {
  public:
-  explicit AvgPool2d(Extent2 window, const Pool2dOptions& options = {});
+  explicit AvgPool2d(Size2 window, const Pool2dOptions& options = {});
   Tensor forward(const Tensor& x) override;
-  std::string settings() const override;
+  std::string extra_repr() const override;
+  FIRN_MEMBERS()
 
  private:
-  Extent2 window_;
+  Size2 window_;
   Pool2dOptions options_;
 };
 
@@ -39,7 +41,8 @@ class MaxPool1d : public Module {
  public:
   explicit MaxPool1d(std::int64_t window, const Pool2dOptions& options = {});
   Tensor forward(const Tensor& x) override;
-  std::string settings() const override;
+  std::string extra_repr() const override;
+  FIRN_MEMBERS()
 
  private:
   std::int64_t window_;
@@ -50,7 +53,8 @@ class AvgPool1d : public Module {
  public:
   explicit AvgPool1d(std::int64_t window, const Pool2dOptions& options = {});
   Tensor forward(const Tensor& x) override;
-  std::string settings() const override;
+  std::string extra_repr() const override;
+  FIRN_MEMBERS()
 
  private:
   std::int64_t window_;
@@ -61,40 +65,44 @@ class AvgPool1d : public Module {
 class AdaptiveMaxPool2d : public Module {
  public:
   /// Throws Error unless `out` is positive.
-  explicit AdaptiveMaxPool2d(Extent2 out);
+  explicit AdaptiveMaxPool2d(Size2 out);
   Tensor forward(const Tensor& x) override;
-  std::string settings() const override;
+  std::string extra_repr() const override;
+  FIRN_MEMBERS()
 
  private:
-  Extent2 out_;
+  Size2 out_;
 };
 
 class AdaptiveAvgPool2d : public Module {
  public:
-  explicit AdaptiveAvgPool2d(Extent2 out);
+  explicit AdaptiveAvgPool2d(Size2 out);
   Tensor forward(const Tensor& x) override;
-  std::string settings() const override;
+  std::string extra_repr() const override;
+  FIRN_MEMBERS()
 
  private:
-  Extent2 out_;
+  Size2 out_;
 };
 
 /// Mean over height and width: x [n, c, h, w] -> [n, c].
 class GlobalAvgPool2d : public Module {
  public:
   Tensor forward(const Tensor& x) override;
+  FIRN_MEMBERS()
 };
 
 /// Images `scale` times as high and wide: x [n, c, h, w] -> [n, c, scale.h h, scale.w w].
 class Upsample : public Module {
  public:
   /// Throws Error unless `scale` is positive.
-  explicit Upsample(Extent2 scale, Upsampling how = Upsampling::nearest);
+  explicit Upsample(Size2 scale, Upsampling how = Upsampling::nearest);
   Tensor forward(const Tensor& x) override;
-  std::string settings() const override;
+  std::string extra_repr() const override;
+  FIRN_MEMBERS()
 
  private:
-  Extent2 scale_;
+  Size2 scale_;
   Upsampling how_;
 };
 

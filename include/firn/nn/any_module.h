@@ -1,0 +1,69 @@
+// A module of any type, held as a value.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "firn/nn/module.h"
+
+namespace firn::nn {
+
+/// Holds a module whose type is known where it is put in, or none. Copying copies the module, which
+/// keeps its parameters and has a mode of its own, as every copy of a module:
+///
+///   struct Block : nn::Module {
+///     nn::AnyModule norm = nn::LayerNorm(64);
+///     FIRN_MEMBERS(norm)
+///     Tensor forward(const Tensor& x) override { return x + (*norm)(x); }
+///   };
+///
+/// A module that came as a std::shared_ptr is used elsewhere too: copies hold the same one. So do
+/// copies of an AnyModule whose module cannot be copied.
+class AnyModule {
+ public:
+  AnyModule() noexcept = default;
+  AnyModule(std::nullptr_t) noexcept {}  // NOLINT: meant to convert
+  /// By value; what is known only as a Module& would be cut to its base, and is refused.
+  template <class M>
+  requires(std::is_base_of_v<Module, M> && !std::is_same_v<Module, M>)
+      AnyModule(M module)  // NOLINT: meant to convert
+      : module_(std::make_shared<M>(std::move(module))) {
+    if constexpr (detail::copyable<M>()) copy_ = &detail::copy_as<M>;
+  }
+  template <class M>
+  requires(std::is_base_of_v<Module, M>)
+      AnyModule(std::shared_ptr<M> module)  // NOLINT: meant to convert
+      : module_(std::move(module)) {}
+
+  AnyModule(const AnyModule& other)
+      : module_(other.copy_ ? std::shared_ptr<Module>(other.copy_(*other.module_)) : other.module_),
+        copy_(other.copy_) {}
+  AnyModule(AnyModule&& other) noexcept
+      : module_(std::move(other.module_)), copy_(std::exchange(other.copy_, nullptr)) {}
+  AnyModule& operator=(AnyModule other) noexcept {
+    module_ = std::move(other.module_);
+    copy_ = other.copy_;
+    return *this;
+  }
+
+  Module* get() const noexcept { return module_.get(); }
+  Module& operator*() const noexcept { return *module_; }
+  Module* operator->() const noexcept { return module_.get(); }
+  explicit operator bool() const noexcept { return module_ != nullptr; }
+  bool operator==(std::nullptr_t) const noexcept { return module_ == nullptr; }
+
+  /// What FIRN_MEMBERS calls.
+  void visit(MemberVisitor& visitor, const std::string& name) {
+    if (!copy_) detail::take_own_copy(visitor, module_);
+    if (module_) visitor.module(name, *module_);
+  }
+
+ private:
+  std::shared_ptr<Module> module_;
+  Module* (*copy_)(const Module&) = nullptr;  ///< null: copies share the module
+};
+
+}  // namespace firn::nn

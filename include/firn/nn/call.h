@@ -1,0 +1,146 @@
+// The call of a module: the tensors that go in and come out, hooks on them, and what every call
+// does around forward().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+
+#include "firn/autocast.h"
+#include "firn/error.h"
+#include "firn/tensor.h"
+
+namespace firn::nn {
+
+class Module;
+
+/// The tensors among the arguments or results of a call, in order. Assigning to one replaces it.
+class CallTensors {
+ public:
+  std::size_t size() const noexcept { return tensors_.size(); }
+  bool empty() const noexcept { return tensors_.empty(); }
+  /// Throws Error if there is no tensor at `index`.
+  Tensor& operator[](std::size_t index) const;
+  void add(Tensor& t) { tensors_.push_back(&t); }
+
+ private:
+  std::vector<Tensor*> tensors_;
+};
+
+/// Runs before forward(): may look at the inputs, or replace them.
+using ForwardPreHook = std::function<void(Module& module, const CallTensors& inputs)>;
+/// Runs after forward(): may look at the outputs, or replace them.
+using ForwardHook =
+    std::function<void(Module& module, const CallTensors& inputs, const CallTensors& outputs)>;
+/// Names a hook for Module::remove_hook(); no two hooks have the same.
+using HookId = std::uint64_t;
+
+namespace detail {
+
+struct Hooks;
+class MemberCheck;
+
+/// The hooks of a module. They stay with it when it is moved; a copy has none.
+class HookList {
+ public:
+  HookList() noexcept = default;
+  HookList(const HookList&) noexcept {}
+  HookList(HookList&&) noexcept = default;
+  HookList& operator=(const HookList&) noexcept { return *this; }
+  HookList& operator=(HookList&&) noexcept = default;
+
+  explicit operator bool() const noexcept { return static_cast<bool>(hooks_); }
+  HookId add(ForwardPreHook hook);
+  HookId add(ForwardHook hook);
+  bool remove(HookId id);
+  /// The hooks there are now; one that a hook adds runs from the next call on.
+  std::shared_ptr<const Hooks> all() const noexcept { return hooks_; }
+
+ private:
+  std::shared_ptr<const Hooks> hooks_;  ///< null: none. Replaced as a whole, never changed
+};
+
+/// While alive, a module is being called: its autocast mode holds, errors learn its path.
+class Call {
+ public:
+  /// Throws Error if the module was moved from.
+  explicit Call(Module& m);
+  ~Call();
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  /// Whether before() and after() have anything to do.
+  bool watched() const noexcept { return watched_; }
+  void before(const CallTensors& inputs);
+  void after(const CallTensors& inputs, const CallTensors& outputs);
+  /// An error passes through: the innermost call notes its module's path in it.
+  void failed(Error& e) const noexcept;
+
+  Module& module() const noexcept { return module_; }
+  const Call* caller() const noexcept { return caller_; }
+
+ private:
+  Module& module_;
+  const Call* const caller_;
+  bool watched_ = false;
+  std::optional<Autocast> mode_;
+  std::unique_ptr<MemberCheck> check_;
+};
+
+template <class T>
+inline constexpr bool kTuple = requires {
+  std::tuple_size<T>::value;
+};
+template <class T>
+inline constexpr bool kOptional = false;
+template <class T>
+inline constexpr bool kOptional<std::optional<T>> = true;
+template <class T>
+concept TensorList = requires {
+  requires std::is_base_of_v<Tensor, typename T::value_type>;
+};
+template <class T>
+concept LossLike = requires(T& t) {
+  requires std::is_same_v<decltype(t.sum), Tensor>;
+};
+
+/// Adds the tensors in `value`: a Tensor, a Loss, or an optional, vector, array, pair or tuple of
+/// tensors. Anything else has none.
+template <class T>
+void collect(CallTensors& list, T& value) {
+  if constexpr (std::is_const_v<T>) {
+    return;
+  } else if constexpr (std::is_base_of_v<Tensor, T>) {
+    list.add(value);
+  } else if constexpr (LossLike<T>) {
+    list.add(value.sum);
+  } else if constexpr (kTuple<T>) {
+    std::apply([&](auto&... parts) { (collect(list, parts), ...); }, value);
+  } else if constexpr (kOptional<T>) {
+    if (value) collect(list, *value);
+  } else if constexpr (TensorList<T>) {
+    for (auto& t : value) collect(list, t);
+  }
+}
+
+template <class... Ts>
+CallTensors tensors_in(Ts&... values) {
+  CallTensors list;
+  (collect(list, values), ...);
+  return list;
+}
+
+/// Arguments that hooks may replace are kept as copies, which share the elements; others as they
+/// come.
+template <class A, class T = std::remove_cvref_t<A>>
+using Kept =
+    std::conditional_t<std::is_base_of_v<Tensor, T> || TensorList<T> || kOptional<T> || kTuple<T>,
+                       T, A&&>;
+
+}  // namespace detail
+}  // namespace firn::nn

@@ -1,0 +1,184 @@
+// The members of a module: FIRN_MEMBERS lists them, a MemberVisitor is handed them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <typeinfo>
+
+#include "firn/nn/parameter.h"
+
+namespace firn::nn {
+
+class Module;
+
+/// What FIRN_MEMBERS hands a module's members to, in the order in which they are listed.
+class MemberVisitor {
+ public:
+  virtual void parameter(std::string_view name, Parameter& p) = 0;
+  virtual void buffer(std::string_view name, Buffer& b) = 0;
+  virtual void module(std::string_view name, Module& m) = 0;
+
+  // A member held by std::shared_ptr is replaced by what these return before it is visited; null
+  // leaves it. They serve clone().
+  virtual std::shared_ptr<Module> own_module(const std::shared_ptr<Module>&) { return nullptr; }
+  /// Where the copy of what is no module is kept: empty at first.
+  virtual std::shared_ptr<void>* own_slot(const void*) { return nullptr; }
+
+ protected:
+  ~MemberVisitor() = default;
+};
+
+namespace detail {
+
+/// Takes the next name from a list such as "fc1, fc2".
+std::string next_name(std::string_view& list);
+
+template <class T>
+concept HandleMember = !std::is_pointer_v<T> && requires(T & t) {
+  static_cast<bool>(t);
+  *t;
+};
+template <class T>
+concept RangeMember = requires(T& t) {
+  t.begin();
+  t.end();
+};
+template <class T>
+inline constexpr bool kNever = false;
+template <class T>
+inline constexpr bool kShared = false;
+template <class T>
+inline constexpr bool kShared<std::shared_ptr<T>> = true;
+
+/// Whether a T can be copied. std::is_copy_constructible alone says yes to a
+/// std::vector<std::unique_ptr<T>>, whose copy does not compile.
+template <class T>
+constexpr bool copyable() {
+  if constexpr (!std::is_copy_constructible_v<T> || std::is_abstract_v<T>) {
+    return false;
+  } else if constexpr (requires { T::firn_copyable(); }) {
+    return T::firn_copyable();
+  } else if constexpr (std::is_base_of_v<Tensor, T> || kShared<T>) {
+    return true;
+  } else if constexpr (HandleMember<T>) {
+    return copyable<std::remove_cvref_t<decltype(*std::declval<T&>())>>();
+  } else if constexpr (RangeMember<T>) {
+    return copyable<std::remove_cvref_t<decltype(*std::declval<T&>().begin())>>();
+  } else {
+    return true;
+  }
+}
+
+template <class... Ts>
+struct MemberTypes {
+  static constexpr bool copyable = (detail::copyable<Ts>() && ...);
+};
+template <class... Ts>
+MemberTypes<Ts...> member_types(Ts&...);
+
+/// What FIRN_MEMBERS knows of the type that it stands in.
+struct ModuleTraits {
+  const std::type_info* type;
+  Module* (*copy)(const Module&);  ///< by the copy constructor; null if there is none
+  bool own_call;  ///< the type has a call operator of its own, which hides Module's
+};
+
+template <class M>
+Module* copy_as(const Module& m) {
+  return new M(static_cast<const M&>(m));
+}
+
+/// Base of every ModuleOf.
+struct AnySignature {};
+template <class M>
+concept InheritsCall = std::is_base_of_v<AnySignature, M> ||
+    requires(Tensor (Module::*call)(const Tensor&)) {
+  call = &M::operator();
+};
+
+/// One object for each type.
+template <class M>
+const ModuleTraits& traits_of() noexcept {
+  if constexpr (copyable<M>()) {
+    static constexpr ModuleTraits traits{&typeid(M), &copy_as<M>, !InheritsCall<M>};
+    return traits;
+  } else {
+    static constexpr ModuleTraits traits{&typeid(M), nullptr, !InheritsCall<M>};
+    return traits;
+  }
+}
+
+/// Replaces a shared member by the visitor's own copy, if it wants one.
+template <class T>
+void take_own_copy(MemberVisitor& visitor, std::shared_ptr<T>& member) {
+  if (!member) return;
+  if constexpr (std::is_base_of_v<Module, T>) {
+    if (std::shared_ptr<Module> own = visitor.own_module(member))
+      member = std::static_pointer_cast<T>(std::move(own));
+  } else if constexpr (copyable<T>()) {
+    std::shared_ptr<void>* const slot = visitor.own_slot(member.get());
+    if (!slot) return;
+    if (!*slot) *slot = std::make_shared<T>(*member);
+    member = std::static_pointer_cast<T>(*slot);
+  }
+}
+
+template <class T>
+void visit_member(MemberVisitor& visitor, const std::string& name, T& member) {
+  if constexpr (std::is_base_of_v<Parameter, T>) {
+    visitor.parameter(name, member);
+  } else if constexpr (std::is_base_of_v<Buffer, T>) {
+    visitor.buffer(name, member);
+  } else if constexpr (std::is_base_of_v<Module, T>) {
+    visitor.module(name, member);
+  } else if constexpr (requires { member.visit(visitor, name); }) {
+    member.visit(visitor, name);
+  } else if constexpr (HandleMember<T>) {
+    if constexpr (kShared<T>) take_own_copy(visitor, member);
+    if (member) visit_member(visitor, name, *member);
+  } else if constexpr (RangeMember<T>) {
+    int i = 0;
+    for (auto& item : member) visit_member(visitor, name + "." + std::to_string(i++), item);
+  } else if constexpr (std::is_base_of_v<Tensor, T>) {
+    static_assert(kNever<T>,
+                  "FIRN_MEMBERS: declare a Tensor member as nn::Parameter (trained) or nn::Buffer "
+                  "(not trained)");
+  } else if constexpr (std::is_pointer_v<T>) {
+    static_assert(
+        kNever<T>,
+        "FIRN_MEMBERS: a raw pointer would dangle in a copy of the module; hold the module "
+        "by value, std::shared_ptr, std::unique_ptr or std::optional");
+  } else {
+    static_assert(
+        kNever<T>,
+        "FIRN_MEMBERS: a member must be a Parameter, a Buffer, a Module, or a smart pointer, "
+        "std::optional, std::vector or std::array of these");
+  }
+}
+
+template <class... Ts>
+void visit_all([[maybe_unused]] MemberVisitor& visitor, [[maybe_unused]] std::string_view names,
+               Ts&... members) {
+  (visit_member(visitor, next_name(names), members), ...);
+}
+
+}  // namespace detail
+}  // namespace firn::nn
+
+/// Registers the members of a module: one line in the struct, FIRN_MEMBERS(fc1, fc2). A member is a
+/// Parameter, a Buffer, a Module, or a smart pointer, std::optional, std::vector or std::array of
+/// these; elements of a vector `blocks` are named "blocks.0", "blocks.1", ... A struct that derives
+/// from a module with members lists those of its base again. With FIRN_MEMBERS(), a module without
+/// members can be cloned as part of another.
+#define FIRN_MEMBERS(...)                                                                 \
+  void visit_members(::firn::nn::MemberVisitor& firn_visitor) override {                  \
+    ::firn::nn::detail::visit_all(firn_visitor, #__VA_ARGS__ __VA_OPT__(, ) __VA_ARGS__); \
+  }                                                                                       \
+  static constexpr bool firn_copyable() noexcept {                                        \
+    return decltype(::firn::nn::detail::member_types(__VA_ARGS__))::copyable;             \
+  }                                                                                       \
+  const ::firn::nn::detail::ModuleTraits* firn_traits() const noexcept override {         \
+    return &::firn::nn::detail::traits_of<::std::remove_cvref_t<decltype(*this)>>();      \
+  }

@@ -1,0 +1,95 @@
+// Modules with any number and types of inputs and outputs.
+#pragma once
+
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "firn/nn/module.h"
+
+namespace firn::nn {
+
+/// Base of a module whose forward() takes what it likes, given the struct's own name:
+///
+///   struct Attention : nn::ModuleOf<Attention> {
+///     nn::Linear q{64, 64}, k{64, 64}, v{64, 64};
+///     FIRN_MEMBERS(q, k, v)
+///     Tensor forward(const Tensor& x, const Tensor& memory, const Tensor& mask = {});
+///   };
+///   Attention attention;
+///   Tensor y = attention(x, memory);
+///
+/// A call runs forward() with these arguments and returns what it returns, and does all that the
+/// call of a module with one input does: set_autocast() holds, hooks run, errors name the path,
+/// summary(inputs...) shows the outputs. Arguments in braces have no type to forward: write
+/// Tensor() or give the parameter a default. Such a module cannot stand in a Sequential, unless its
+/// forward() takes one Tensor and returns one.
+template <class Derived>
+class ModuleOf : public Module, public detail::AnySignature {
+ public:
+  template <class... Args>
+  decltype(auto) operator()(Args&&... args) {
+    Derived& self = static_cast<Derived&>(*this);
+    detail::Call call(*this);
+    try {
+      if (!call.watched()) [[likely]]
+        return self.forward(std::forward<Args>(args)...);
+      return watched_call(call, self, std::forward<Args>(args)...);
+    } catch (Error& e) {
+      call.failed(e);
+      throw;
+    }
+  }
+
+  using Module::summary;
+  /// The table with each module's output shape, found by a call with these inputs in evaluation
+  /// mode.
+  template <class First, class Second, class... Rest>
+  std::string summary(const First& first, const Second& second, const Rest&... rest) const {
+    return const_cast<ModuleOf*>(this)->summary_of(first, second, rest...);
+  }
+  template <class Only>
+  requires(!std::is_convertible_v<const Only&, Shape> &&
+           !std::is_convertible_v<const Only&, Tensor>) std::string summary(const Only& only)
+  const { return const_cast<ModuleOf*>(this)->summary_of(only); }
+
+ protected:
+  /// Hides Module's, so that compilers do not warn that the one of `Derived` does.
+  static void forward() = delete;
+
+ private:
+  template <class... Args>
+  static decltype(auto) watched_call(detail::Call& call, Derived& self, Args&&... args) {
+    // A forward() that writes to its arguments gets the caller's own.
+    constexpr bool reads = requires { self.forward(static_cast<const Args&>(args)...); };
+    using All = std::conditional_t<reads, std::tuple<detail::Kept<Args>...>, std::tuple<Args&&...>>;
+    All all(std::forward<Args>(args)...);
+    return std::apply(
+        [&](auto&... kept) -> decltype(auto) {
+          const CallTensors inputs = detail::tensors_in(kept...);
+          call.before(inputs);
+          using Result = decltype(self.forward(std::forward<Args>(args)...));
+          if constexpr (std::is_void_v<Result>) {
+            self.forward(static_cast<Args&&>(kept)...);
+            call.after(inputs, {});
+          } else {
+            Result result = self.forward(static_cast<Args&&>(kept)...);
+            call.after(inputs, detail::tensors_in(result));
+            return result;
+          }
+        },
+        all);
+  }
+
+  template <class... Inputs>
+  std::string summary_of(const Inputs&... inputs) {
+    std::tuple<Inputs...> kept(inputs...);
+    return std::apply(
+        [&](auto&... input) {
+          return summarize_call(detail::tensors_in(input...), [&] { (*this)(input...); });
+        },
+        kept);
+  }
+};
+
+}  // namespace firn::nn

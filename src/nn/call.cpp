@@ -1,0 +1,262 @@
+// What the call of a module does around forward(): autocast, hooks, paths in errors, and the check
+// that FIRN_MEMBERS lists what forward() uses.
+#include "firn/nn/call.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <variant>
+
+#include "autograd/node.h"
+#include "base/check.h"
+#include "firn/nn/module.h"
+#include "firn/storage.h"
+#include "firn/warning.h"
+#include "nn/tree.h"
+
+namespace firn::nn {
+
+namespace {
+
+thread_local constinit detail::CallListener* listener = nullptr;
+thread_local constinit const detail::Call* innermost_call = nullptr;
+
+const detail::Call* outermost_call() noexcept {
+  const detail::Call* call = innermost_call;
+  while (call && call->caller()) call = call->caller();
+  return call;
+}
+
+}  // namespace
+
+Tensor& CallTensors::operator[](std::size_t index) const {
+  FIRN_CHECK(index < tensors_.size(), "CallTensors", "", "there is no tensor {} among {}", index,
+             tensors_.size());
+  return *tensors_[index];
+}
+
+// ---- Listeners ----
+
+detail::CallListener::CallListener() noexcept : previous_(std::exchange(listener, this)) {}
+detail::CallListener::~CallListener() { listener = previous_; }
+detail::CallListener* detail::CallListener::current() noexcept { return listener; }
+
+Module* detail::called_root() noexcept {
+  const Call* const call = outermost_call();
+  return call ? &call->module() : nullptr;
+}
+
+// ---- Hooks ----
+
+struct detail::Hooks {
+  struct Entry {
+    HookId id;
+    std::variant<ForwardPreHook, ForwardHook> hook;
+  };
+  std::vector<Entry> entries;
+
+  template <class Hook>
+  static std::shared_ptr<const Hooks> with(const Hooks* old, Hook hook, HookId& id) {
+    static std::atomic<HookId> next = 1;  // of both types and all modules: an id names one hook
+    auto all = old ? std::make_shared<Hooks>(*old) : std::make_shared<Hooks>();
+    id = next.fetch_add(1, std::memory_order_relaxed);
+    all->entries.push_back({id, std::move(hook)});
+    return all;
+  }
+};
+
+HookId detail::HookList::add(ForwardPreHook hook) {
+  HookId id;
+  hooks_ = Hooks::with(hooks_.get(), std::move(hook), id);
+  return id;
+}
+HookId detail::HookList::add(ForwardHook hook) {
+  HookId id;
+  hooks_ = Hooks::with(hooks_.get(), std::move(hook), id);
+  return id;
+}
+
+bool detail::HookList::remove(HookId id) {
+  if (!hooks_) return false;
+  auto left = std::make_shared<Hooks>(*hooks_);
+  if (std::erase_if(left->entries, [id](const Hooks::Entry& e) { return e.id == id; }) == 0)
+    return false;
+  if (left->entries.empty()) left.reset();
+  hooks_ = std::move(left);
+  return true;
+}
+
+void Module::require_seen_calls(const char* op) const {
+  const detail::ModuleTraits* const traits = firn_traits();
+  FIRN_CHECK(!traits || !traits->own_call, op,
+             "derive from nn::ModuleOf and name it forward(): calls then take any arguments",
+             "{} has a call operator of its own, whose calls firn does not see", type_name());
+}
+
+HookId Module::add_forward_pre_hook(ForwardPreHook hook) {
+  require_seen_calls("Module::add_forward_pre_hook");
+  FIRN_CHECK(hook, "Module::add_forward_pre_hook", "", "the hook is empty");
+  return hooks_.add(std::move(hook));
+}
+HookId Module::add_forward_hook(ForwardHook hook) {
+  require_seen_calls("Module::add_forward_hook");
+  FIRN_CHECK(hook, "Module::add_forward_hook", "", "the hook is empty");
+  return hooks_.add(std::move(hook));
+}
+void Module::remove_hook(HookId id) {
+  FIRN_CHECK(hooks_.remove(id), "Module::remove_hook",
+             "give the id that adding it to this very module returned", "{} has no hook {}",
+             type_name(), id);
+}
+
+// ---- Members that are not listed ----
+
+/// Notes which parameters a training call of an outermost module uses. One that the module's tree
+/// does not list and no optimizer holds, while an optimizer holds some of the tree, is a member
+/// that FIRN_MEMBERS leaves out: it takes gradients and never learns.
+class detail::MemberCheck final : public autograd::OpListener {
+ public:
+  /// Whether this call of `m` should be checked. Counts it.
+  static bool due(Module& m) noexcept {
+    const std::atomic_ref<std::uint8_t> left(m.member_checks_left_);
+    const std::uint8_t n = left.load(std::memory_order_relaxed);
+    if (n > 0) left.store(n - 1, std::memory_order_relaxed);
+    return n > 0;
+  }
+
+  void ran(const char* op, std::span<const Tensor* const> operands, const Tensor&) override {
+    for (const Tensor* t : operands) {
+      if (!t || !t->defined() || t->storage()->owner() != Owner::weights) continue;
+      if (!autograd::leaf_of(*t) || !seen_.insert(t->impl()).second) continue;
+      uses_.push_back({*t, op, innermost_call ? &innermost_call->module() : nullptr});
+    }
+  }
+
+  void report(Module& root) {
+    std::unordered_set<const TensorImpl*> listed;
+    std::unordered_set<const Module*> modules;
+    bool trained = false;
+    for (const TreeModule& m : tree_of(root)) {
+      modules.insert(m.module);
+      for (const TreeTensor& t : m.tensors) {
+        listed.insert(t.tensor.impl());
+        trained = trained || is_trained(t.tensor);
+      }
+    }
+    if (!trained) return;
+    std::atomic_ref<std::uint8_t>(root.member_checks_left_).store(0, std::memory_order_relaxed);
+    std::string text;
+    for (const Use& use : uses_) {
+      if (listed.contains(use.parameter.impl()) || is_trained(use.parameter)) continue;
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", use.op, describe(use.parameter));
+      if (use.module && !modules.contains(use.module))
+        text += fmt::format(" of a {}({})", use.module->type_name(), use.module->extra_repr());
+    }
+    if (text.empty()) return;
+    warn(root.type_name(),
+         fmt::format("forward() uses parameters that FIRN_MEMBERS does not list and no optimizer "
+                     "trains: {}",
+                     text),
+         "list every member that holds parameters in FIRN_MEMBERS, or freeze it with "
+         "set_requires_grad(false)");
+  }
+
+ private:
+  struct Use {
+    Tensor parameter;
+    const char* op;
+    const Module* module;  ///< alive while the outermost call runs, unless it is a temporary
+  };
+
+  static bool is_trained(const Tensor& t) noexcept {
+    const autograd::Leaf* const leaf = autograd::leaf_of(t);
+    return leaf && leaf->arena.defined();
+  }
+
+  std::unordered_set<const TensorImpl*> seen_;
+  std::vector<Use> uses_;
+};
+
+// ---- Calls ----
+
+detail::Call::Call(Module& m) : module_(m), caller_(innermost_call) {
+  FIRN_CHECK(!m.moved_from_, m.type_name(), "call the module that it was moved to",
+             "this module was moved from and holds nothing");
+  if (m.autocast_) mode_.emplace(*m.autocast_);
+  if (!caller_ && m.training_ && grad_enabled() && m.member_checks_left_ > 0 && MemberCheck::due(m))
+    check_ = std::make_unique<MemberCheck>();
+  watched_ = check_ || m.hooks_ || listener;
+  innermost_call = this;
+}
+
+detail::Call::~Call() { innermost_call = caller_; }
+
+void detail::Call::before(const CallTensors& inputs) {
+  if (!module_.hooks_) return;
+  const std::shared_ptr<const Hooks> hooks = module_.hooks_.all();
+  for (const Hooks::Entry& e : hooks->entries)
+    if (const auto* hook = std::get_if<ForwardPreHook>(&e.hook)) (*hook)(module_, inputs);
+}
+
+void detail::Call::after(const CallTensors& inputs, const CallTensors& outputs) {
+  if (module_.hooks_) {
+    const std::shared_ptr<const Hooks> hooks = module_.hooks_.all();
+    for (const Hooks::Entry& e : hooks->entries)
+      if (const auto* hook = std::get_if<ForwardHook>(&e.hook)) (*hook)(module_, inputs, outputs);
+  }
+  if (listener) listener->called(module_, outputs);
+  if (check_) check_->report(module_);
+}
+
+void detail::Call::failed(Error& e) const noexcept {
+  if (!caller_ || !e.module().empty()) return;
+  try {
+    // A module that is not in the tree is named after the nearest caller that is.
+    std::string inside;
+    Module& root = *called_root();
+    const std::vector<TreeModule> tree = tree_of(root);
+    for (const Call* call = this; call; call = call->caller()) {
+      const Module* const m = &call->module();
+      const auto found = std::find_if(tree.begin(), tree.end(),
+                                      [m](const TreeModule& t) { return t.module == m; });
+      if (found == tree.end()) {
+        if (inside.empty())
+          inside = fmt::format("{}({}), which is no member of {}", m->type_name(), m->extra_repr(),
+                               root.type_name());
+        continue;
+      }
+      if (found->path.empty()) return inside.empty() ? void() : e.set_module(inside);
+      const std::string path = fmt::format("{} ({})", found->path, m->type_name());
+      return e.set_module(inside.empty() ? path : fmt::format("{}: {}", path, inside));
+    }
+  } catch (...) {  // no memory for the path: the error itself is what matters
+  }
+}
+
+Tensor Module::forward(const Tensor&) {
+  throw Error(type_name(), "has no forward(const Tensor&)",
+              "override Tensor forward(const Tensor& x); a module with other inputs derives from "
+              "nn::ModuleOf and is called as its own type");
+}
+
+Tensor Module::operator()(const Tensor& x) {
+  detail::Call call(*this);
+  try {
+    if (!call.watched()) [[likely]]
+      return forward(x);
+    Tensor input = x;
+    const CallTensors inputs = detail::tensors_in(input);
+    call.before(inputs);
+    Tensor y = forward(input);
+    call.after(inputs, detail::tensors_in(y));
+    return y;
+  } catch (Error& e) {
+    call.failed(e);
+    throw;
+  }
+}
+
+}  // namespace firn::nn
