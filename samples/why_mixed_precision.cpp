@@ -1,16 +1,16 @@
 // Why 16-bit training needs master weights and loss scaling: one small training, four times.
 //
-//   FP32                        what the others are measured by
+//   FP32                        the reference
 //   FP16 naive                  weights are rounded to f16 after each step: an update below half a
 //                               unit in the last place is lost, and training stalls
 //   FP16 + masters              updates are kept in f32 masters; small gradients still underflow
 //   FP16 + masters + scaling    the loss is scaled before the backward pass: tracks FP32
 //
-// The setting is one in which both failures matter. The learning rate is small, as in fine-tuning:
+// The setting makes both failures visible. The learning rate is small, as in fine-tuning:
 // Adam moves a weight by about 1e-5 a step, where half a unit in the last place of an f16 weight of
-// 0.05 is 1.5e-5. And the loss is weighted 1e-4, as one term beside others might be: FP32 and Adam
-// do not care for a factor, but gradients of activations are near f16's smallest number, 6e-8. The
-// start, the batches and the optimizer are the same in all four runs.
+// 0.05 is 1.5e-5. And the loss is weighted 1e-4, as one term of several might be. FP32 and Adam are
+// insensitive to the factor, but it brings gradients of activations near f16's smallest number,
+// 6e-8. Initial weights, batches and optimizer are the same in all four runs.
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>
@@ -45,7 +45,7 @@ data::LabelledImages first(const data::LabelledImages& set, std::int64_t n) {
   return {set.images.slice(0, 0, n).contiguous(), set.labels.slice(0, 0, n).contiguous()};
 }
 
-/// Ten random patterns under noise.
+/// Ten random patterns, one a class, with noise added.
 data::LabelledImages generate(const std::vector<std::uint64_t>& patterns, std::int64_t n,
                               Generator& g) {
   std::vector<std::uint8_t> labels;
@@ -98,7 +98,7 @@ std::vector<std::vector<float>> states(const optim::Optimizer& opt, const std::s
   return out;
 }
 
-/// Steps that are looked at closely: counts what the gradients and the update of one step lose.
+/// Counts what gradients and updates lose in the steps that are sampled.
 class Probe {
  public:
   /// To be called between backward() and step().
@@ -133,7 +133,7 @@ class Probe {
   double lost() const { return share(lost_, updates_seen_); }
 
  private:
-  /// What training goes on from: masters where there are some.
+  /// The weights that training continues from: the masters, if there are any.
   static std::vector<std::vector<float>> kept(const optim::Optimizer& opt) {
     auto masters = states(opt, ".master");
     return masters.empty() ? states(opt, ".weight") : masters;
@@ -182,11 +182,12 @@ int main(int argc, char** argv) {
   std::string folder;
   CLI::App app{
       "Trains a small network in FP32, and in FP16 in three ways, and prints what is lost."};
-  app.add_option("--steps", steps, "of each training")
+  app.add_option("--steps", steps, "steps of each training")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
-  app.add_option("--data", folder, "folder with FashionMNIST [as fashion_mnist --data]");
-  app.add_flag("--generated", generated, "train on generated images, as where the set is absent");
+  app.add_option("--data", folder, "folder with FashionMNIST [as for fashion_mnist --data]");
+  app.add_flag("--generated", generated,
+               "train on generated images, as is done if the data set is absent");
   CLI11_PARSE(app, argc, argv);
   try {
     const Data data = load(generated, folder);

@@ -1,4 +1,4 @@
-// Text only: where it goes is decided elsewhere.
+// Makes strings; the callers print them.
 #include "drawing.h"
 
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// An image and a row of probabilities as text, on a terminal or off one.
+// An image and a row of probabilities as text, for terminals and files.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 namespace sample {
 
 /// Whether control bytes may be sent to a file descriptor: it is a terminal, not a dumb one, and
-/// the user has not asked for none (no-color.org).
+/// the user has not turned colours off (no-color.org).
 bool may_draw(int file_descriptor);
 
 /// Grey pixels, row-major, as characters from dark to light, two for a pixel: plain ASCII.
 std::string ascii_image(std::span<const std::uint8_t> pixels, int width);
 
-/// The same in grey levels of a terminal with 256 colours, two rows of pixels in a line: upper
-/// half-blocks whose colour is the upper pixel, on a ground of the lower one's.
+/// The same in grey levels of a terminal with 256 colours. A line shows two rows of pixels: each
+/// character is an upper half-block with the upper pixel as foreground, the lower as background.
 std::string block_image(std::span<const std::uint8_t> pixels, int width);
 
 /// A line for each name: "Sandal       0.9312  #####...". `bar` is what bars are made of, 40 at

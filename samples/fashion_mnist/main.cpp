@@ -1,5 +1,5 @@
-// Trains a model on FashionMNIST, or shows what a trained one does; `fashion_mnist --help` lists
-// the options.
+// Trains a model on FashionMNIST, or evaluates a trained one; `fashion_mnist --help` lists the
+// options.
 #include <unistd.h>
 #include <chrono>
 #include <cmath>
@@ -28,7 +28,7 @@ volatile std::sig_atomic_t interrupted = 0;
 
 struct Interrupted : std::exception {};
 
-/// The first Ctrl-C ends the run in good order after the current batch, the second at once.
+/// The first Ctrl-C ends the run cleanly after the current batch, the second at once.
 void handle_interrupts() {
   struct sigaction action {};
   action.sa_handler = [](int) { interrupted = 1; };
@@ -41,7 +41,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Where weights are to be saved must be known to be writable before hours of training, not after.
+/// An unwritable --save path is reported before hours of training, not after.
 void check_save_path(const std::string& path) {
   if (path.empty()) return;
   const auto slash = path.find_last_of('/');
@@ -52,7 +52,7 @@ void check_save_path(const std::string& path) {
     throw firn::IoError("save", path, "its folder is missing or cannot be written", "see --save");
 }
 
-/// With --ema, the averaged weights are the model's while the result lives.
+/// With --ema: while the result lives, the model has the averaged weights.
 std::unique_ptr<firn::optim::AveragedWeights> average_of(const Options& o,
                                                          firn::optim::Optimizer& optimizer) {
   if (o.ema == 0) return nullptr;
@@ -115,7 +115,7 @@ firn::data::ResidentBatches test_batches(const Options& o, const firn::data::Fas
                                                 .device = device});
 }
 
-/// What a run ends with, trained or not.
+/// The end of a run, with training or without.
 void conclude(const Options& o, firn::nn::Module& model, const EpochReport* last,
               const std::optional<Picture>& picture, firn::Device device) {
   if (!o.save.empty()) {

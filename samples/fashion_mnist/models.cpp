@@ -1,8 +1,6 @@
 // Models are structs with their layers as members and a forward.
 #include "models.h"
 
-#include <array>
-
 #include "firn/firn.h"
 #include "firn/io/safetensors.h"
 #include "firn/nn/batch_norm.h"
@@ -10,6 +8,7 @@
 #include "firn/nn/dropout.h"
 #include "firn/nn/init.h"
 #include "firn/nn/linear.h"
+#include "firn/nn/mlp.h"
 #include "firn/nn/residual.h"
 
 namespace sample {
@@ -22,13 +21,10 @@ namespace {
 /// [n, 784] or [n, 28, 28] as [n, 1, 28, 28].
 Tensor as_images(const Tensor& x) { return firn::reshape(x, {x.size(0), 1, 28, 28}); }
 
-struct Mlp : nn::Module {
-  nn::Linear fc1{784, 512}, fc2{512, 512}, fc3{512, 10};
-  FIRN_MEMBERS(fc1, fc2, fc3)
-  Tensor forward(const Tensor& x) override {
-    return firn::mlp(firn::flatten(x, 1), std::array<Tensor, 3>{fc1.weight, fc2.weight, fc3.weight},
-                     std::array<Tensor, 3>{fc1.bias, fc2.bias, fc3.bias});
-  }
+struct Mlp : nn::MLP {
+  Mlp() : nn::MLP({784, 512, 512, 10}) {}
+  FIRN_MEMBERS(layers)
+  Tensor forward(const Tensor& x) override { return nn::MLP::forward(firn::flatten(x, 1)); }
 };
 
 struct Cnn : nn::Module {
@@ -46,7 +42,7 @@ struct Cnn : nn::Module {
 
 struct ResNet : nn::Module {
   /// The running statistics of a step do not depend on how it is cut into micro-batches.
-  static nn::BatchNormOptions pooled() { return {.accumulation = nn::BatchNormMode::cycle_pooled}; }
+  static nn::BatchNormOptions pooled() { return {.accumulation = nn::BatchNormMode::per_step}; }
 
   nn::Conv2d conv{1, 16, 3, {.padding = 1, .bias = false}};
   nn::BatchNorm2d norm{16, pooled()};

@@ -9,9 +9,9 @@
 
 namespace sample {
 
-/// The model named on the command line, with the weights of --load where that is given, on
-/// `device`, in the dtype that its parameters are held in. All take images [n, 28, 28] or [n, 784].
-/// Throws IoError where the file is of another model.
+/// The model named on the command line, on `device`, with parameters in the dtype of --precision
+/// and the weights of --load, if there is one. All take images [n, 28, 28] or [n, 784]. Throws
+/// IoError if the file belongs to another model.
 ///   mlp     784-512-512-10, ReLU
 ///   cnn     convolutions 3x3 of 32 and 64 channels, max-pool 2, dropout, 128-10; no padding
 ///   resnet  three stages of two basic blocks with 16, 32 and 64 channels, after a 3x3 convolution

@@ -1,4 +1,4 @@
-// Options are checked by the parser, so that a mistake is told before anything is loaded.
+// The parser checks all options, so that mistakes are reported before anything is loaded.
 #include "options.h"
 
 #include <CLI/CLI.hpp>
@@ -40,7 +40,7 @@ std::vector<std::pair<std::int64_t, std::int64_t>> parse_by_epoch(const std::str
   return out;
 }
 
-/// "crop=2,flip=0.5,erase=0.25"; what is not named is not done.
+/// "crop=2,flip=0.5,erase=0.25"; what is not named is off.
 firn::data::Augmentation parse_augment(const std::string& text) {
   const std::string name = "--augment";
   firn::data::Augmentation a;
@@ -85,8 +85,8 @@ std::string check_loss_scale(const std::string& text) {
   return {};
 }
 
-/// What was given of --batch, --micro-batch, --accumulate and --accumulate-schedule becomes
-/// micro-batch and micro-batches per step.
+/// Works out the micro-batch and the micro-batches per step from --batch, --micro-batch,
+/// --accumulate and --accumulate-schedule, of which any may be given.
 struct BatchOptions {
   CLI::Option *batch, *micro, *accumulate, *schedule;
   std::int64_t images = 64, steps = 1;
@@ -122,16 +122,17 @@ struct BatchOptions {
 
 void check(const Options& o, bool has_loss_scale) {
   check_contradiction(has_loss_scale && o.loss_scale != "none" && o.precision == "fp32",
-                      "--loss-scale", "--precision fp32", "in FP32 there is nothing to scale for");
+                      "--loss-scale", "--precision fp32", "FP32 gradients need no scaling");
   check_contradiction(o.schedule == "one-cycle" && o.warmup > 0, "--warmup", "--schedule one-cycle",
-                      "that has a warm-up of its own");
+                      "one-cycle has its own warm-up");
   const auto below_one = [](double value, const char* name) {
     if (value >= 1) throw CLI::ValidationError(name, "must be less than 1");
   };
   below_one(o.ema, "--ema");
   below_one(o.label_smoothing, "--label-smoothing");
   if (o.epochs == 0 && o.load.empty())
-    throw CLI::ValidationError("--epochs", "0 shows what weights do that --load names");
+    throw CLI::ValidationError("--epochs",
+                               "0 evaluates the weights of --load, and there is no --load");
 }
 
 }  // namespace
@@ -156,7 +157,7 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   Options o;
   double weight_decay = 0;
   std::string augmentation;
-  CLI::App app{"Trains a model on FashionMNIST, or shows what a trained one does."};
+  CLI::App app{"Trains a model on FashionMNIST, or evaluates a trained one."};
   app.set_version_flag("--version", std::string(kVersion) + " (" + kRevision + ")");
   app.add_option("--model", o.model,
                  "mlp: 784-512-512-10 with ReLU; cnn: convolutions of 32 and 64 channels, 128-10; "
@@ -164,8 +165,8 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
       ->check(CLI::IsMember({"mlp", "cnn", "resnet"}))
       ->capture_default_str();
   auto* epochs = app.add_option("--epochs", o.epochs,
-                                "passes over the training images; with --load 0 is the default, "
-                                "and shows what the loaded weights do [5]")
+                                "passes over the training images; with --load the default is 0, "
+                                "which evaluates the loaded weights [5]")
                      ->check(CLI::Range(0, 1'000'000));
 
   BatchOptions b{};
@@ -178,7 +179,8 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
                                 "micro-batches per step [1, or --batch / --micro-batch]")
                      ->check(images);
   b.schedule = app.add_option("--accumulate-schedule", b.by_epoch,
-                              "micro-batches per step from an epoch on: 0:8,4:2");
+                              "micro-batches per step by epoch: 0:8,4:2 is 8 from epoch 0 on, 2 "
+                              "from epoch 4 on");
 
   app.add_option("--precision", o.precision,
                  "fp32; fp16 and bf16: the model is held in 16 bits, with FP32 masters; amp-fp16 "
@@ -192,53 +194,57 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   app.add_option("--clip", o.clip, "largest norm of the gradient [none]")
       ->check(CLI::PositiveNumber);
 
-  app.add_option("--ema", o.ema,
-                 "decay of a moving average of the weights, as 0.999, with which is tested [none]")
+  app.add_option(
+         "--ema", o.ema,
+         "decay of a moving average of the weights, e.g. 0.999; tests use the average [none]")
       ->check(CLI::Range(0.0, 1.0));
   app.add_option("--label-smoothing", o.label_smoothing,
-                 "share of the target that all classes get alike, in [0, 1) [0]")
+                 "share of the target that is spread over all classes, in [0, 1) [0]")
       ->check(CLI::Range(0.0, 1.0));
   auto* decay =
-      app.add_option("--weight-decay", weight_decay,
-                     "of all parameters but biases and scales [for adamw 0.01 of all, else 0]")
+      app.add_option(
+             "--weight-decay", weight_decay,
+             "weight decay of all parameters but biases and scales [adamw: 0.01 of all parameters; "
+             "else 0]")
           ->check(CLI::NonNegativeNumber);
   auto* augment =
       app.add_option("--augment", augmentation,
-                     "change training images at random: crop out of so many pixels of zeros more "
-                     "on every side, mirror, erase a rectangle [" +
+                     "augment training images at random: crop after padding by this many pixels, "
+                     "mirror, erase a rectangle [" +
                          kDefaultAugment + "]")
           ->expected(0, 1);
 
   auto* lr = app.add_option("--lr", o.lr, "learning rate [0.001 for adam and adamw, 0.1 for sgd]")
                  ->check(CLI::PositiveNumber);
   app.add_option("--schedule", o.schedule,
-                 "of the learning rate over the run: constant, cosine, step, one-cycle or linear")
+                 "learning-rate schedule over the run: constant, cosine, step, one-cycle or linear")
       ->check(CLI::IsMember({"constant", "cosine", "step", "one-cycle", "linear"}))
       ->capture_default_str();
-  app.add_option("--warmup", o.warmup, "steps over which the learning rate rises at first")
+  app.add_option("--warmup", o.warmup, "steps of linear warm-up of the learning rate")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1'000'000'000}))
       ->capture_default_str();
   app.add_option("--optimizer", o.optimizer, "sgd, adam or adamw")
       ->check(CLI::IsMember({"sgd", "adam", "adamw"}))
       ->capture_default_str();
-  app.add_option("--seed", o.seed, "of the initial weights and the order of the images")
+  app.add_option("--seed", o.seed, "seed of the initial weights and the order of the images")
       ->capture_default_str();
-  auto* threads = app.add_option("--threads", o.threads, "CPU threads [all]; results are the same")
-                      ->check(CLI::Range(1, 4096));
+  auto* threads =
+      app.add_option("--threads", o.threads, "CPU threads [all]; results do not depend on it")
+          ->check(CLI::Range(1, 4096));
   app.add_option("--device", o.device, "cpu, cuda or cuda:N")->capture_default_str();
   app.add_option("--data", o.data,
                  "folder with the four IDX files [$FIRN_DATA, data/fashion-mnist, "
                  "/usr/share/datasets/fashion-mnist]");
   app.add_option("--log", o.log, "write one JSON object per epoch to this file");
   app.add_option("--save", o.save, "write the trained weights to this safetensors file");
-  app.add_option("--load", o.load, "begin with the weights of this safetensors file");
+  app.add_option("--load", o.load, "start from the weights of this safetensors file");
   app.add_option(
          "--predict", o.predict,
-         "at the end, show an image and what it is taken for: FILE:INDEX, FILE being an IDX "
+         "at the end, show an image and its predicted class: FILE:INDEX, where FILE is an IDX "
          "file of images")
       ->check(check_picture);
   app.add_flag("--show-graph", o.show_graph,
-               "on a GPU: list what the graph of a step does, node by node, and end");
+               "on a GPU: list the nodes of a step's CUDA graph and exit");
   try {
     app.parse(argc, argv);
     b.resolve(o);

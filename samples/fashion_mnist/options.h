@@ -13,7 +13,7 @@ namespace sample {
 
 struct Options {
   std::string model = "mlp";
-  int epochs = 5;                  ///< 0 with --load, unless it is given
+  int epochs = 5;                  ///< 0 if --load is given without --epochs
   std::string precision = "fp32";  ///< fp32, fp16, bf16, amp-fp16, amp-bf16
   std::int64_t micro_batch = 64;
   /// Micro-batches per step from an epoch on: {{0, 8}, {4, 2}}.
@@ -22,14 +22,14 @@ struct Options {
   double clip = 0;         ///< 0: none
   double ema = 0;          ///< decay of the weights' moving average; 0: none
   double label_smoothing = 0;
-  std::optional<double> weight_decay;  ///< nothing: the optimizer's default
+  std::optional<double> weight_decay;  ///< nullopt: the optimizer's default
   firn::data::Augmentation augment;
-  double lr = 0;  ///< filled in by the optimizer's default where not given
+  double lr = 0;  ///< if not given: the optimizer's default
   std::string schedule = "constant";
   std::int64_t warmup = 0;  ///< steps
   std::string optimizer = "adam";
   std::uint64_t seed = 1;
-  int threads = 0;  ///< filled in by firn's default where not given
+  int threads = 0;  ///< if not given: firn's default
   std::string device = "cpu";
   std::string data;     ///< folder; empty: see load_fashion_mnist
   std::string log;      ///< JSON lines; empty: none
@@ -44,12 +44,12 @@ struct Options {
   std::int64_t effective_batch(std::int64_t epoch) const {
     return micro_batch * accumulate_in(epoch);
   }
-  /// Steps of the whole run on a set of `images`; an epoch's last one may be of fewer images.
+  /// Steps of the whole run on a set of `images`; the last step of an epoch may have fewer images.
   std::int64_t total_steps(std::int64_t images) const;
 };
 
-/// The options, or nothing where the program should end with `exit_code` (after --help or a
-/// mistake, about which the user has been told).
+/// The options, or nullopt if the program should exit with `exit_code` (after --help, or a mistake
+/// that has been reported).
 std::optional<Options> parse_options(int argc, char** argv, int& exit_code);
 
 }  // namespace sample

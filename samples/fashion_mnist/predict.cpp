@@ -26,7 +26,7 @@ Picture read_picture(const std::string& file_and_index) {
   const std::string path = file_and_index.substr(0, colon);
   std::int64_t index = 0;
   const char* const end = file_and_index.data() + file_and_index.size();
-  std::from_chars(file_and_index.data() + colon + 1, end, index);  // the parser has looked at it
+  std::from_chars(file_and_index.data() + colon + 1, end, index);  // the parser has checked it
 
   const firn::Tensor images = firn::data::read_idx(path);
   if (images.dtype() != firn::u8 || images.rank() != 3 || images.size(1) != kSide ||

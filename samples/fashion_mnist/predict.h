@@ -1,4 +1,4 @@
-// --predict: one image, what the model takes it for, and how sure it is.
+// --predict: one image, its predicted class, and the probabilities.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct Picture {
   std::string name;                  ///< as it was asked for
 };
 
-/// The image that "FILE:INDEX" names: FILE is an IDX file of images 28 x 28. Throws IoError where
-/// it is another, and where it has no such image.
+/// The image that "FILE:INDEX" names: FILE is an IDX file of images 28 x 28. Throws IoError if
+/// it is not, or has no such image.
 Picture read_picture(const std::string& file_and_index);
 
 /// Draws the image on stdout, with the predicted class and the probability of every class.

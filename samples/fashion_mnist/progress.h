@@ -1,4 +1,4 @@
-// How far an epoch is, on stderr: a bar on a terminal, a line now and then elsewhere.
+// Progress of an epoch on stderr: a bar on a terminal, else a line every ten seconds.
 #pragma once
 
 #include <chrono>
@@ -20,14 +20,14 @@ class Progress {
  public:
   /// `total` samples will be done.
   Progress(std::string label, std::int64_t total);
-  /// A bar that is stopped half-way (an exception, an interrupt) ends its line.
+  /// Ends the line of a bar that an exception or interrupt stopped half-way.
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
   /// Redraws at most ten times a second; elsewhere prints a line every ten seconds.
   void update(std::int64_t done);
-  /// Removes the bar: what was done is reported by others.
+  /// Removes the bar; the caller reports the result.
   void finish();
 
  private:

@@ -52,7 +52,7 @@ std::string grouped(std::int64_t n) {
   return s;
 }
 
-/// What a step is made of, in one line: the optimizer's own words, and what later epochs change.
+/// The optimizer's description of a step in one line, and what later epochs change.
 std::string step_summary(const Options& o, const firn::optim::Optimizer& optimizer) {
   std::string text = optimizer.describe(o.micro_batch);
   for (std::size_t i = 1; i < o.accumulate.size(); ++i) {

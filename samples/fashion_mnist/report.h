@@ -1,4 +1,4 @@
-// What a run tells: a table on stdout for people, JSON lines in a file for other programs.
+// The output of a run: a table on stdout for people, JSON lines in a file for other programs.
 #pragma once
 
 #include <cstddef>
@@ -42,14 +42,14 @@ void print_start(const Options& options, const firn::data::FashionMnist& set,
                  const firn::nn::Module& model, const firn::optim::Optimizer& optimizer);
 void print_epoch(const EpochReport& r);
 void print_end(const EpochReport& last);
-/// Prints what a graph does: a line per node, and how many there are.
+/// Prints the nodes of a graph, one a line, and their number.
 void print_graph(const std::vector<std::string>& nodes);
 
-/// A file with one JSON object per line. Each line reaches the system at once, so that the file can
-/// be followed and survives whatever ends the run.
+/// A file with one JSON object per line. Each line is flushed at once, so that the file can be
+/// followed and is complete however the run ends.
 class RunLog {
  public:
-  /// No log where `path` is empty. Throws IoError where the file cannot be made.
+  /// No log if `path` is empty. Throws IoError if the file cannot be created.
   explicit RunLog(const std::string& path);
 
   /// The first record: settings, version, machine.

@@ -35,7 +35,7 @@ class MeanLoss {
   Tensor sum_, weight_;
 };
 
-/// What --precision means beside model_dtype(): the dtype of autocast.
+/// The part of --precision that is not model_dtype(): the dtype of autocast.
 struct Precision {
   explicit Precision(const std::string& name) {
     if (name == "amp-fp16") autocast = firn::f16;
@@ -60,7 +60,7 @@ optim::LossScale loss_scale(const std::string& text) {
   return optim::LossScale::fixed(std::stod(text));
 }
 
-/// Weight decay is for what multiplies: biases, and the scales of norms, are left out of it.
+/// Weight decay applies to matrices and kernels, not to biases and the scales of norms.
 std::vector<optim::ParamGroup> groups_of(const nn::Module& model, bool decay) {
   if (!decay) return {{.parameters = model.parameters()}};
   std::vector<optim::ParamGroup> groups(2);
@@ -156,7 +156,7 @@ std::vector<std::string> Trainer::nodes() {
   optimizer_.set_epoch(0);
   batches_.begin_epoch(0);
   std::int64_t last = 0;
-  for (int cycle = 0; cycle < 2; ++cycle) {  // one runs as it is, the next is recorded
+  for (int cycle = 0; cycle < 2; ++cycle) {  // the first runs eagerly, the second is captured
     for (std::int64_t i = 0; i < optimizer_.cycle_length(); ++i) {
       last = step_.variant();
       step_();
@@ -164,8 +164,9 @@ std::vector<std::string> Trainer::nodes() {
   }
   const firn::graph::Graph* graph = step_.graph(last);
   if (graph == nullptr)
-    throw firn::Error("fashion_mnist", "no step was recorded",
-                      "use --device cuda, and batches of which an epoch has two steps' worth");
+    throw firn::Error(
+        "fashion_mnist", "no step was captured",
+        "use --device cuda, and batches so small that an epoch has two steps or more");
   return graph->names();
 }
 

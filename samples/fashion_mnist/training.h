@@ -8,15 +8,15 @@
 #include <vector>
 
 #include "firn/data/resident_batches.h"
-#include "firn/train/graph_step.h"
 #include "firn/nn/module.h"
 #include "firn/optim/optimizer.h"
 #include "firn/optim/schedule.h"
+#include "firn/train/graph_step.h"
 #include "options.h"
 
 namespace sample {
 
-/// The optimizer for a run over `images` training images. Throws Error where that has fewer steps
+/// The optimizer for a run over `images` training images. Throws Error if the run has fewer steps
 /// than the warm-up.
 std::unique_ptr<firn::optim::Optimizer> make_optimizer(const Options& options,
                                                        const firn::nn::Module& model,
@@ -40,19 +40,19 @@ struct Trained {
 firn::Tensor logits_of(firn::nn::Module& model, const firn::Tensor& x,
                        const std::string& precision);
 
-/// Trains `model` on `batches`, whose batches are micro-batches. On a GPU a micro-step is a graph,
-/// which the device runs without asking the host; the last batch of an epoch, where it is short,
-/// has a graph of its own. All three are used where they are.
+/// Trains `model` on `batches`, whose batches are micro-batches. On a GPU a micro-step is a CUDA
+/// graph that never waits for the host; a short last batch of an epoch has a graph of its own. The
+/// trainer refers to model, optimizer and batches; they must outlive it.
 class Trainer {
  public:
   Trainer(firn::nn::Module& model, firn::optim::Optimizer& optimizer,
           firn::data::ResidentBatches& batches, const Options& options);
 
-  /// One pass over the batches. A cycle that the epoch's end cuts short is applied with the weight
-  /// that it has.
+  /// One pass over the batches. A cycle that the epoch's end cuts short is applied with its own
+  /// weight.
   Trained epoch(std::int64_t number, const OnBatch& on_batch);
-  /// What the graph of a micro-step that ends a cycle does, node by node. Makes two steps for it.
-  /// Throws Error where there is no graph, as on the CPU.
+  /// The nodes of the graph of a micro-step that ends a cycle; runs two steps to capture it. Throws
+  /// Error if there is no graph, as on the CPU.
   std::vector<std::string> nodes();
 
  private:

@@ -89,8 +89,8 @@ TEST_CASE("fashion_mnist: --save writes the weights", "[host]") {
   std::uint64_t length = 0;
   std::memcpy(&length, file.data(), 8);
   const json header = json::parse(file.substr(8, length));
-  CHECK(header["fc1.weight"]["shape"] == json({512, 784}));
-  CHECK(header["fc1.weight"]["dtype"] == "F32");
+  CHECK(header["layers.0.weight"]["shape"] == json({512, 784}));
+  CHECK(header["layers.0.weight"]["dtype"] == "F32");
   CHECK(header["fc3.bias"]["shape"] == json({10}));
   CHECK(file.size() == 8 + length + 4 * 669'706);
 }

@@ -62,7 +62,7 @@ TEST_CASE("fashion_mnist: every precision trains as FP32 does, and reports its s
     const Bytes file = read_file(weights);
     std::uint64_t length = 0;
     std::memcpy(&length, file.data(), 8);
-    dtype[precision] = json::parse(file.substr(8, length))["fc1.weight"]["dtype"];
+    dtype[precision] = json::parse(file.substr(8, length))["layers.0.weight"]["dtype"];
   }
   const auto held = [&](const char* precision) {
     const json& bytes = last[precision]["training_peak_bytes"];
