@@ -51,6 +51,12 @@ Module* detail::called_root() noexcept {
 
 // ---- Hooks ----
 
+namespace {
+
+constinit std::atomic<HookId> next_hook = 1;  // for all modules: an id names one hook
+
+}  // namespace
+
 struct detail::Hooks {
   struct Entry {
     HookId id;
@@ -60,9 +66,8 @@ struct detail::Hooks {
 
   template <class Hook>
   static std::shared_ptr<const Hooks> with(const Hooks* old, Hook hook, HookId& id) {
-    static std::atomic<HookId> next = 1;  // of both types and all modules: an id names one hook
     auto all = old ? std::make_shared<Hooks>(*old) : std::make_shared<Hooks>();
-    id = next.fetch_add(1, std::memory_order_relaxed);
+    id = next_hook.fetch_add(1, std::memory_order_relaxed);
     all->entries.push_back({id, std::move(hook)});
     return all;
   }

@@ -61,7 +61,9 @@ class ModuleOf : public Module, public detail::AnySignature {
   template <class... Args>
   static decltype(auto) watched_call(detail::Call& call, Derived& self, Args&&... args) {
     // A forward() that writes to its arguments gets the caller's own.
-    constexpr bool reads = requires { self.forward(static_cast<const Args&>(args)...); };
+    constexpr bool reads = requires {
+      self.forward(static_cast<const std::remove_reference_t<Args>&>(args)...);
+    };
     using All = std::conditional_t<reads, std::tuple<detail::Kept<Args>...>, std::tuple<Args&&...>>;
     All all(std::forward<Args>(args)...);
     return std::apply(
