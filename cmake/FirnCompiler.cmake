@@ -15,6 +15,9 @@ target_compile_options(firn_private INTERFACE
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   target_compile_options(firn_private INTERFACE $<${_cxx}:-Wno-restrict>)  # false alarms: GCC bug 105651
 endif()
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  target_compile_options(firn_private INTERFACE $<${_cxx}:-Wno-unknown-pragmas>)  # GCC's ivdep
+endif()
 if(FIRN_WERROR)
   target_compile_options(firn_private INTERFACE $<${_cxx}:-Werror> $<${_cuda}:-Werror=all-warnings>)
 endif()

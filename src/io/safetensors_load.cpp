@@ -149,7 +149,8 @@ void load_safetensors(const std::string& path, nn::Module& module) {
           kOp, path,
           fmt::format("\"{}\" is {}, the module's is {}", name, it->second.dtype(), t.dtype()));
   }
-  for (const auto& [name, t] : found) {
+  for (const auto& item : found) {
+    const std::string& name = item.first;  // no structured binding: Clang 14 does not capture one
     const bool known = std::any_of(state.begin(), state.end(),
                                    [&](const nn::NamedTensor& n) { return n.name == name; });
     if (!known) left_over += (left_over.empty() ? "" : ", ") + name;

@@ -69,7 +69,7 @@ inline const std::vector<Foreign> kForeign = {
     {"Eigen/",   {"kernels/cpu/"}},
     {"dnnl",     {"kernels/cpu/"}},
     {"oneapi/",  {"kernels/cpu/"}},
-    {"omp.h",    {"kernels/cpu/gemm/block.cpp"}},
+    {"omp.h",    {}},
     {"cuda",     {"kernels/cuda/", "src/runtime/cuda/"}},
     {"cusim",    {"kernels/cuda/device/gpu.h"}},
     {"cublas",   {"kernels/cuda/"}},

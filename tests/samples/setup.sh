@@ -23,7 +23,7 @@ fresh() {
   : >"$work/installed"
   : >"$work/calls"
   printf '%s\n' g++ cmake ninja-build libeigen3-dev libfmt-dev zlib1g-dev libdnnl-dev libcli11-dev \
-    nlohmann-json3-dev catch2 pkg-config dataset-fashion-mnist curl >"$work/known"
+    nlohmann-json3-dev catch2 ccache clang pkg-config dataset-fashion-mnist curl >"$work/known"
   local tool
   for tool in bash env cat cut dirname grep head mkdir mv rm sed sha256sum sort chmod; do
     ln -s "$(command -v "$tool")" "$work/bin/$tool"
@@ -69,7 +69,7 @@ fresh
 setup build
 expect_equal 0 "$status" "build: $said"
 expect_equal "update;install --no-install-recommends g++ cmake ninja-build libeigen3-dev libfmt-dev \
-zlib1g-dev libdnnl-dev;" "$(calls)" "build asks for these and no others"
+zlib1g-dev libdnnl-dev ccache;" "$(calls)" "build asks for these and no others"
 expect "apt-get install --no-install-recommends g++ cmake" "$said" "build says what it installs"
 
 : >"$work/calls"
@@ -80,6 +80,10 @@ expect_equal "" "$said" "nor to say"
 setup test
 expect_equal "update;install --no-install-recommends pkg-config libcli11-dev nlohmann-json3-dev catch2;" \
   "$(calls)" "test adds what is missing only"
+
+: >"$work/calls"
+setup test clang
+expect_equal "update;install --no-install-recommends clang;" "$(calls)" "clang adds the compiler only"
 
 # A system without oneDNN: said once, and no reason to look again.
 fresh

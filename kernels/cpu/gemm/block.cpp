@@ -5,12 +5,17 @@
 #include <string>
 #ifdef FIRN_HAS_ONEDNN
 #include <dnnl.h>
-#include <omp.h>
 
 #include "firn/error.h"
 #include "kernels/cpu/device/transpose.h"
 #include "kernels/cpu/device/workspace.h"
 #include "kernels/cpu/gemm/onednn.h"
+
+// Two functions of OpenMP's interface, which oneDNN's runtime has. Clang brings no omp.h of its own.
+extern "C" {
+int omp_get_max_threads();
+void omp_set_num_threads(int);
+}
 #endif
 
 namespace firn::kernels::cpu {

@@ -180,22 +180,22 @@ void product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, Factor<T>&
   if (is_split(m, n, k, left, right, beta, bias))
     return split_product(m, n, k, alpha, a, right, c, ldc, then);
   const Operand<T> b = right.whole();
-  const auto [down, across] = Grid::of(m, n, k);
+  const Grid grid = Grid::of(m, n, k);
   // A block would turn its columns of b itself: with several rows of blocks, once is enough, of as
   // many columns at a time as take 4 MiB.
   constexpr std::int64_t kPanel = std::int64_t{1} << 20;
-  const bool turns = b.transposed && down.parts() > 1;
-  const std::int64_t parts = across.parts();
+  const bool turns = b.transposed && grid.rows.parts() > 1;
+  const std::int64_t parts = grid.cols.parts();
   const std::int64_t most =
       turns && k > 0 ? std::clamp<std::int64_t>(kPanel * parts / (n * k), 1, parts) : parts;
   for (std::int64_t first = 0; first < parts; first += most) {
     const std::int64_t columns = std::min(most, parts - first);
     std::optional<Turned<T>> panels;
-    if (turns) panels.emplace(b.data, b.ld, k, across, first, first + columns);
-    parallel_for(down.parts() * columns, m * n * k, [&](std::int64_t task) {
+    if (turns) panels.emplace(b.data, b.ld, k, grid.cols, first, first + columns);
+    parallel_for(grid.rows.parts() * columns, m * n * k, [&](std::int64_t task) {
       const std::int64_t row = task / columns, column = first + task % columns;
-      const std::int64_t i = down.begin(row), rows = down.size(row);
-      const std::int64_t j = across.begin(column), cols = across.size(column);
+      const std::int64_t i = grid.rows.begin(row), rows = grid.rows.size(row);
+      const std::int64_t j = grid.cols.begin(column), cols = grid.cols.size(column);
       T* out = c + i * ldc + j;
       const Operand<T> x{a.at(i, 0), a.ld, a.transposed};
       const Operand<T> y =

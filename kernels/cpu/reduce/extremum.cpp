@@ -110,7 +110,7 @@ void share_row(const ConstView& x, std::int64_t x_at, std::int64_t x_stride, con
     void* dst = advance(dx.data, dx.dtype, dx_at + i * dx_stride);
     for (std::int64_t k = 0; k < m; ++k) {
       const std::int64_t c = columns ? k : 0;
-      sum[k] = (in[k] == extremum[c]) | (in[k] != in[k]) ? share[c] : A(0);
+      sum[k] = ((in[k] == extremum[c]) | (in[k] != in[k])) ? share[c] : A(0);
     }
     if (beta != 0) {
       const A* before = load_row<A>(dst, dx.dtype, dx_stride, m, old);

@@ -173,10 +173,11 @@ class DeviceCache {
   void drop_cached() {
     set_device(device_, "release_cached_memory");
     const RelaxedCapture relaxed;
-    for (auto& [stream, lists] : free_) {
+    for (auto& free : free_) {
+      const auto stream = free.first;  // no structured binding: Clang 14 does not capture one
       bool waited = false;
       if (is_capturing(stream)) continue;  // by another thread
-      lists.drain([&](void* p, std::size_t size) {
+      free.second.drain([&](void* p, std::size_t size) {
         if (!waited) {
           waited = true;
           count_host_wait();
