@@ -1,0 +1,482 @@
+#include "interop/table.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace firn::interop {
+namespace {
+
+using A = const Arguments&;
+using Results = std::vector<Tensor>;
+
+constexpr std::int64_t kEnd = std::numeric_limits<std::int64_t>::max();
+
+Axes axes(A a, const char* name) {
+  Axes out;
+  for (const std::int64_t v : a.list(name)) out.push_back(v);
+  return out;
+}
+
+Shape shape(A a, const char* name) {
+  Shape out;
+  for (const std::int64_t v : a.list(name)) out.push_back(v);
+  return out;
+}
+
+/// Height and width: a list of two, one number for both, or `otherwise`.
+Extent2 extent(A a, const char* name, Extent2 otherwise) {
+  const auto sizes = a.list(name);
+  if (sizes.empty()) return otherwise;
+  return sizes.size() == 1 ? Extent2(sizes[0]) : Extent2(sizes[0], sizes[1]);
+}
+
+std::int64_t length(A a, const char* name, std::int64_t otherwise) {
+  const auto sizes = a.list(name);
+  return sizes.empty() ? otherwise : sizes[0];
+}
+
+/// Refuses unless the argument is not given or equals `value`: firn has no such argument.
+void only(A a, const char* name, double value) {
+  if (a.has(name) && a.number(name) != value)
+    throw Refused(std::string("argument '") + name + "' is not " + std::to_string(value));
+}
+
+const Tensor& x(A a) { return a.tensor("input"); }
+
+// ---- Elementwise ----
+template <Tensor (*f)(const Tensor&)>
+Results unary(A a) {
+  return {f(x(a))};
+}
+
+/// other, or other * alpha if that is given.
+Tensor scaled_other(A a) {
+  const double alpha = a.number("alpha", 1);
+  return alpha == 1 ? a.tensor("other") : mul(a.tensor("other"), alpha);
+}
+
+template <Tensor (*f)(const Tensor&, const Tensor&), Tensor (*with_number)(const Tensor&, double)>
+Results binary(A a) {
+  if (!a.is<Tensor>("other")) return {with_number(x(a), a.number("other") * a.number("alpha", 1))};
+  return {f(x(a), scaled_other(a))};
+}
+
+template <Tensor (*f)(const Tensor&, const Tensor&)>
+Results of_two(A a) {
+  return {f(x(a), a.tensor("other"))};
+}
+
+/// Comparisons take a number as a tensor of the other's dtype.
+template <Tensor (*f)(const Tensor&, const Tensor&)>
+Results comparison(A a) {
+  if (a.is<Tensor>("other")) return of_two<f>(a);
+  return {f(x(a), full({}, a.number("other"), x(a).dtype()))};
+}
+
+Tensor reverse_sub(const Tensor& t, const Tensor& other) { return sub(other, t); }
+Tensor reverse_sub_number(const Tensor& t, double other) { return other - t; }
+Tensor reverse_div(const Tensor& t, const Tensor& other) { return div(other, t); }
+Tensor reverse_div_number(const Tensor& t, double other) { return other / t; }
+
+Results clamped(A a) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  return {clamp(x(a), a.number("min", -kInfinity), a.number("max", kInfinity))};
+}
+
+// ---- Reductions ----
+template <Tensor (*f)(const Tensor&, const Axes&, bool)>
+Results reduction(A a) {
+  return {f(x(a), axes(a, "dim"), a.flag("keepdim", false))};
+}
+
+Results variance(A a) {
+  std::int64_t correction = a.flag("unbiased", true) ? 1 : 0;
+  if (a.has("correction")) {
+    if (!a.is<std::int64_t>("correction")) throw Refused("argument 'correction' is not an integer");
+    correction = a.integer("correction");
+  }
+  return {var(x(a), axes(a, "dim"), correction, a.flag("keepdim", false))};
+}
+
+Results euclidean(A a) {
+  if (a.is<std::string>("ord")) {
+    if (a.text("ord", "") != "fro") throw Refused("argument 'ord' is not 2");
+  } else {
+    only(a, "ord", 2);
+  }
+  return {norm(x(a), axes(a, "dim"), a.flag("keepdim", false))};
+}
+
+// ---- Shape ----
+std::int64_t chosen_axis(A a) { return a.integer("dim", 0); }
+
+Results pieces(A a) {
+  if (a.is<std::int64_t>("sizes")) return split(x(a), a.integer("sizes"), chosen_axis(a));
+  return split(x(a), a.list("sizes"), chosen_axis(a));
+}
+
+Results padded(A a) {
+  if (a.text("mode", "constant") != "constant") throw Refused("argument 'mode' is not constant");
+  // PyTorch's list begins with the last axis: before, after, before, after, ...
+  const auto pairs = a.list("pad");
+  Axes before, after;
+  for (int i = 0; i < x(a).rank(); ++i) {
+    const std::size_t at = 2 * static_cast<std::size_t>(x(a).rank() - 1 - i);
+    before.push_back(at + 1 < pairs.size() ? pairs[at] : 0);
+    after.push_back(at + 1 < pairs.size() ? pairs[at + 1] : 0);
+  }
+  return {pad(x(a), before, after, a.number("value", 0))};
+}
+
+// ---- Rows, convolutions, pooling, norms ----
+Results layer_normed(A a) {
+  if (a.list("normalized_shape").size() != 1)
+    throw Refused("argument 'normalized_shape' is not of one axis");
+  return {layer_norm(x(a), a.tensor_or_none("weight"), a.tensor_or_none("bias"),
+                     a.number("eps", 1e-5))};
+}
+
+Results rms_normed(A a) {
+  if (a.list("normalized_shape").size() != 1)
+    throw Refused("argument 'normalized_shape' is not of one axis");
+  const double own = std::numeric_limits<float>::epsilon();
+  const double wide = std::numeric_limits<double>::epsilon();
+  return {rms_norm(x(a), a.tensor_or_none("weight"),
+                   a.number("eps", x(a).dtype() == f64 ? wide : own))};
+}
+
+ConvPadding padding_of(A a) {
+  if (a.is<std::string>("padding"))
+    return a.text("padding", "") == "same" ? kSamePadding : ConvPadding(0);
+  const Extent2 around = extent(a, "padding", 0);
+  return {around.h, around.w};
+}
+
+Results convolution2d(A a) {
+  return {conv2d(x(a), a.tensor("weight"), a.tensor_or_none("bias"),
+                 {.stride = extent(a, "stride", 1),
+                  .padding = padding_of(a),
+                  .dilation = extent(a, "dilation", 1),
+                  .groups = a.integer("groups", 1)})};
+}
+
+Results convolution1d(A a) {
+  return {conv1d(x(a), a.tensor("weight"), a.tensor_or_none("bias"),
+                 {.stride = length(a, "stride", 1),
+                  .padding = padding_of(a),
+                  .dilation = length(a, "dilation", 1),
+                  .groups = a.integer("groups", 1)})};
+}
+
+Results transposed_convolution(A a) {
+  return {conv_transpose2d(x(a), a.tensor("weight"), a.tensor_or_none("bias"),
+                           {.stride = extent(a, "stride", 1),
+                            .padding = extent(a, "padding", 0),
+                            .output_padding = extent(a, "output_padding", 0),
+                            .dilation = extent(a, "dilation", 1),
+                            .groups = a.integer("groups", 1)})};
+}
+
+Pool2dOptions pooling(A a) {
+  return {.stride = extent(a, "stride", 0),
+          .padding = extent(a, "padding", 0),
+          .dilation = extent(a, "dilation", 1),
+          .ceil_mode = a.flag("ceil_mode", false),
+          .count_padding = a.flag("count_include_pad", true)};
+}
+
+/// None in a pair stands for the input's own size.
+Extent2 adaptive_size(A a) {
+  if (!a.has("output_size")) throw Refused("argument 'output_size' is None");
+  return extent(a, "output_size", 1);
+}
+
+Results resized(A a, Upsampling how) {
+  if (a.flag("align_corners", false)) throw Refused("argument 'align_corners' is true");
+  if (x(a).rank() != 4) throw Refused("argument 'input' is no batch of images");
+  if (!a.has("size")) throw Refused("argument 'scale_factor' is given in place of 'size'");
+  return {upsample2d(x(a), extent(a, "size", 1), how)};
+}
+
+Results batch_normed(A a) {
+  const double eps = a.number("eps", 1e-5);
+  const Tensor weight = a.tensor_or_none("weight"), bias = a.tensor_or_none("bias");
+  if (a.flag("training", false)) return {batch_norm(x(a), weight, bias, eps)};
+  const Moments moments{a.tensor("running_mean"), a.tensor("running_var")};
+  return {batch_norm(x(a), weight, bias, moments, eps)};
+}
+
+// ---- Losses ----
+Results reduced(A a, const Loss& loss, const char* rows = nullptr) {
+  const std::string reduction = a.text("reduction", "mean");
+  if (reduction == "sum") return {loss.sum};
+  if (rows ? reduction == rows : reduction == "mean") return {loss.mean()};
+  throw Refused("argument 'reduction' is " + reduction);
+}
+
+/// PyTorch has the classes on axis 1, firn on the last one.
+Tensor classes_last(const Tensor& t) {
+  if (t.rank() < 3) return t;
+  Axes order;
+  for (int i = 0; i < t.rank(); ++i)
+    if (i != 1) order.push_back(i);
+  order.push_back(1);
+  return permute(t, order);
+}
+
+CrossEntropyOptions class_options(A a) {
+  return {.ignore_index = a.integer("ignore_index", -100),
+          .label_smoothing = a.number("label_smoothing", 0),
+          .class_weights = a.tensor_or_none("weight")};
+}
+
+template <Loss (*f)(const Tensor&, const Tensor&)>
+Results pairwise_loss(A a) {
+  return reduced(a, f(x(a), a.tensor("target")));
+}
+
+const std::vector<Entry> kTable = {
+    // ---- Elementwise, one operand ----
+    {"neg", "input", Sums::no, unary<neg>},
+    {"abs", "input", Sums::no, unary<abs>},
+    {"exp", "input", Sums::no, unary<exp>},
+    {"log", "input", Sums::no, unary<log>},
+    {"sqrt", "input", Sums::no, unary<sqrt>},
+    {"rsqrt", "input", Sums::no, unary<rsqrt>},
+    {"square", "input", Sums::no, unary<square>},
+    {"reciprocal", "input", Sums::no, unary<reciprocal>},
+    {"sigmoid", "input", Sums::no, unary<sigmoid>},
+    {"tanh", "input", Sums::no, unary<tanh>},
+    {"sin", "input", Sums::no, unary<sin>},
+    {"cos", "input", Sums::no, unary<cos>},
+    {"nn.functional.relu", "input inplace?", Sums::no, unary<relu>},
+    {"nn.functional.silu", "input inplace?", Sums::no, unary<silu>},
+    {"nn.functional.leaky_relu", "input negative_slope inplace?", Sums::no,
+     [](A a) -> Results { return {leaky_relu(x(a), a.number("negative_slope", 0.01))}; }},
+    {"nn.functional.elu", "input alpha inplace?", Sums::no,
+     [](A a) -> Results { return {elu(x(a), a.number("alpha", 1))}; }},
+    {"nn.functional.gelu", "input approximate", Sums::no,
+     [](A a) -> Results {
+       return {a.text("approximate", "none") == "tanh" ? gelu_tanh(x(a)) : gelu(x(a))};
+     }},
+    {"nn.functional.softplus", "input beta threshold", Sums::no,
+     [](A a) -> Results {
+       only(a, "beta", 1);
+       only(a, "threshold", 20);
+       return {softplus(x(a))};
+     }},
+    {"clamp", "input min max", Sums::no, clamped},
+    {"clamp_min", "input min", Sums::no, clamped},
+    {"clamp_max", "input max", Sums::no, clamped},
+    {"clone", "input memory_format!", Sums::no, unary<clone>},
+    {"contiguous", "input memory_format!", Sums::no, unary<contiguous>},
+
+    // ---- Elementwise, two operands ----
+    {"add", "input other alpha", Sums::no, binary<add, add>},
+    {"sub", "input other alpha", Sums::no, binary<sub, sub>},
+    {"mul", "input other", Sums::no, binary<mul, mul>},
+    {"div/no_rounding_mode", "input other", Sums::no, binary<div, div>},
+    {"true_divide", "input other", Sums::no, binary<div, div>},
+    {"pow", "input other", Sums::no, binary<pow, pow>},
+    {"__radd__", "input other", Sums::no, binary<add, add>},
+    {"__rmul__", "input other", Sums::no, binary<mul, mul>},
+    {"__rsub__", "input other", Sums::no, binary<reverse_sub, reverse_sub_number>},
+    {"__rdiv__", "input other", Sums::no, binary<reverse_div, reverse_div_number>},
+    {"minimum", "input other", Sums::no, of_two<minimum>},
+    {"maximum", "input other", Sums::no, of_two<maximum>},
+    {"min/binary", "input other", Sums::no, of_two<minimum>},
+    {"max/binary", "input other", Sums::no, of_two<maximum>},
+    {"eq", "input other", Sums::no, comparison<eq>},
+    {"ne", "input other", Sums::no, comparison<ne>},
+    {"lt", "input other", Sums::no, comparison<lt>},
+    {"le", "input other", Sums::no, comparison<le>},
+    {"gt", "input other", Sums::no, comparison<gt>},
+    {"ge", "input other", Sums::no, comparison<ge>},
+    {"where", "input condition other", Sums::no,
+     [](A a) -> Results { return {where(a.tensor("condition"), x(a), a.tensor("other"))}; }},
+
+    // ---- Reductions ----
+    {"sum", "input dim keepdim dtype!", Sums::yes, reduction<sum>},
+    {"mean", "input dim keepdim dtype!", Sums::yes, reduction<mean>},
+    {"amax", "input dim keepdim", Sums::no, reduction<max>},
+    {"amin", "input dim keepdim", Sums::no, reduction<min>},
+    {"max/reduction_no_dim", "input", Sums::no, reduction<max>},
+    {"min/reduction_no_dim", "input", Sums::no, reduction<min>},
+    {"argmax", "input dim keepdim", Sums::no,
+     [](A a) -> Results {
+       if (a.has("dim")) return {argmax(x(a), a.integer("dim"), a.flag("keepdim", false))};
+       if (a.flag("keepdim", false)) throw Refused("argument 'keepdim' is given without 'dim'");
+       return {argmax(reshape(x(a), {-1}))};
+     }},
+    {"var", "input dim unbiased keepdim correction", Sums::yes,
+     [](A a) -> Results {
+       if (!a.is<bool>("dim")) return variance(a);
+       return {var(x(a), {}, a.flag("dim", true) ? 1 : 0)};  // torch.var(input, unbiased)
+     }},
+    {"var/unbiased", "input unbiased", Sums::yes, variance},
+    {"linalg.vector_norm", "input ord dim keepdim dtype!", Sums::yes, euclidean},
+    {"norm", "input ord dim keepdim dtype!", Sums::yes, euclidean},
+    {"norm/fro", "input ord dim keepdim dtype!", Sums::yes, euclidean},
+
+    // ---- Shape ----
+    {"reshape", "input *shape", Sums::no,
+     [](A a) -> Results { return {reshape(x(a), shape(a, "shape"))}; }},
+    {"view", "input *shape", Sums::no,
+     [](A a) -> Results { return {reshape(x(a), shape(a, "shape"))}; }},
+    {"flatten", "input start_dim end_dim", Sums::no,
+     [](A a) -> Results {
+       return {flatten(x(a), a.integer("start_dim", 0), a.integer("end_dim", -1))};
+     }},
+    {"permute", "input *dims", Sums::no,
+     [](A a) -> Results { return {permute(x(a), axes(a, "dims"))}; }},
+    {"transpose", "input dim0 dim1", Sums::no,
+     [](A a) -> Results { return {transpose(x(a), a.integer("dim0"), a.integer("dim1"))}; }},
+    {"unsqueeze", "input dim", Sums::no,
+     [](A a) -> Results { return {unsqueeze(x(a), a.integer("dim"))}; }},
+    {"squeeze", "input dim", Sums::no,
+     [](A a) -> Results { return {squeeze(x(a), a.integer("dim"))}; }},
+    {"expand", "input *shape", Sums::no,
+     [](A a) -> Results { return {expand(x(a), shape(a, "shape"))}; }},
+    {"broadcast_to", "input *shape", Sums::no,
+     [](A a) -> Results { return {expand(x(a), shape(a, "shape"))}; }},
+    {"slice", "input dim start end step", Sums::no,
+     [](A a) -> Results {
+       return {slice(x(a), chosen_axis(a), a.integer("start", 0), a.integer("end", kEnd),
+                     a.integer("step", 1))};
+     }},
+    {"narrow", "input dim start length", Sums::no,
+     [](A a) -> Results {
+       if (!a.is<std::int64_t>("start")) throw Refused("argument 'start' is not an integer");
+       std::int64_t start = a.integer("start");
+       if (start < 0) start += x(a).size(a.integer("dim"));
+       return {slice(x(a), a.integer("dim"), start, start + a.integer("length"))};
+     }},
+    {"select", "input dim index", Sums::no,
+     [](A a) -> Results { return {select(x(a), a.integer("dim"), a.integer("index"))}; }},
+    {"split", "input sizes dim", Sums::no, pieces},
+    {"split/list_args", "input sizes dim", Sums::no, pieces},
+    {"split_with_sizes", "input sizes dim", Sums::no, pieces},
+    {"cat", "tensors dim", Sums::no,
+     [](A a) -> Results { return {cat(a.tensors("tensors"), chosen_axis(a))}; }},
+    {"stack", "tensors dim", Sums::no,
+     [](A a) -> Results { return {stack(a.tensors("tensors"), chosen_axis(a))}; }},
+    {"nn.functional.pad/constant", "input pad mode value", Sums::no, padded},
+    {"constant_pad_nd", "input pad value", Sums::no, padded},
+
+    // ---- Indexing ----
+    {"nn.functional.embedding",
+     "input index padding_idx! max_norm! norm_type? scale_grad_by_freq! sparse!", Sums::yes,
+     [](A a) -> Results { return {embedding(x(a), a.tensor("index"))}; }},
+    {"index_select", "input dim index", Sums::yes,
+     [](A a) -> Results { return {index_select(x(a), a.integer("dim"), a.tensor("index"))}; }},
+    {"gather", "input dim index sparse_grad?", Sums::yes,
+     [](A a) -> Results { return {gather(x(a), a.integer("dim"), a.tensor("index"))}; }},
+
+    // ---- Linear algebra ----
+    {"matmul", "input other", Sums::yes, of_two<matmul>},
+    {"__rmatmul__", "input other", Sums::yes,
+     [](A a) -> Results { return {matmul(a.tensor("other"), x(a))}; }},
+    {"mm", "input other", Sums::yes, of_two<matmul>},
+    {"bmm", "input other", Sums::yes, of_two<matmul>},
+    {"mv", "input other", Sums::yes, of_two<matmul>},
+    {"dot", "input other", Sums::yes, of_two<matmul>},
+    {"nn.functional.linear", "input weight bias", Sums::yes,
+     [](A a) -> Results { return {linear(x(a), a.tensor("weight"), a.tensor_or_none("bias"))}; }},
+
+    // ---- Rows ----
+    {"softmax", "input dim dtype!", Sums::yes,
+     [](A a) -> Results { return {softmax(x(a), a.integer("dim"))}; }},
+    {"log_softmax", "input dim dtype!", Sums::yes,
+     [](A a) -> Results { return {log_softmax(x(a), a.integer("dim"))}; }},
+    {"nn.functional.layer_norm", "input normalized_shape weight bias eps", Sums::yes, layer_normed},
+    {"nn.functional.rms_norm", "input normalized_shape weight eps", Sums::yes, rms_normed},
+    {"nn.functional.dropout", "input p training inplace?", Sums::no,
+     [](A a) -> Results {
+       const double p = a.number("p", 0.5);
+       const bool training = a.flag("training", true);
+       if (training && p != 0) throw Refused("argument 'p' makes the result random");
+       return {dropout(x(a), p, training)};
+     }},
+
+    // ---- Convolutions and images ----
+    {"nn.functional.conv1d", "input weight bias stride padding dilation groups", Sums::yes,
+     convolution1d},
+    {"nn.functional.conv2d", "input weight bias stride padding dilation groups", Sums::yes,
+     convolution2d},
+    {"nn.functional.conv_transpose2d",
+     "input weight bias stride padding output_padding groups dilation", Sums::yes,
+     transposed_convolution},
+    {"nn.functional.max_pool1d",
+     "input kernel_size stride padding dilation ceil_mode return_indices!", Sums::yes,
+     [](A a) -> Results { return {max_pool1d(x(a), length(a, "kernel_size", 1), pooling(a))}; }},
+    {"nn.functional.max_pool2d",
+     "input kernel_size stride padding dilation ceil_mode return_indices!", Sums::yes,
+     [](A a) -> Results { return {max_pool2d(x(a), extent(a, "kernel_size", 1), pooling(a))}; }},
+    {"nn.functional.avg_pool1d", "input kernel_size stride padding ceil_mode count_include_pad",
+     Sums::yes,
+     [](A a) -> Results { return {avg_pool1d(x(a), length(a, "kernel_size", 1), pooling(a))}; }},
+    {"nn.functional.avg_pool2d",
+     "input kernel_size stride padding ceil_mode count_include_pad divisor_override!", Sums::yes,
+     [](A a) -> Results { return {avg_pool2d(x(a), extent(a, "kernel_size", 1), pooling(a))}; }},
+    {"nn.functional.adaptive_max_pool2d", "input output_size return_indices!", Sums::yes,
+     [](A a) -> Results { return {adaptive_max_pool2d(x(a), adaptive_size(a))}; }},
+    {"nn.functional.adaptive_avg_pool2d", "input output_size", Sums::yes,
+     [](A a) -> Results { return {adaptive_avg_pool2d(x(a), adaptive_size(a))}; }},
+    {"nn.functional.interpolate/nearest", "input size scale_factor mode? align_corners", Sums::yes,
+     [](A a) { return resized(a, Upsampling::nearest); }},
+    {"nn.functional.interpolate/bilinear", "input size scale_factor mode? align_corners", Sums::yes,
+     [](A a) { return resized(a, Upsampling::bilinear); }},
+    {"nn.functional.upsample_nearest", "input size scale_factor", Sums::yes,
+     [](A a) { return resized(a, Upsampling::nearest); }},
+
+    // ---- Norms by channel ----
+    {"nn.functional.batch_norm",
+     "input running_mean running_var weight bias training momentum? eps", Sums::yes, batch_normed},
+    {"nn.functional.group_norm", "input num_groups weight bias eps", Sums::yes,
+     [](A a) -> Results {
+       return {group_norm(x(a), a.integer("num_groups"), a.tensor_or_none("weight"),
+                          a.tensor_or_none("bias"), a.number("eps", 1e-5))};
+     }},
+    {"nn.functional.instance_norm",
+     "input running_mean? running_var? weight bias use_input_stats momentum? eps", Sums::yes,
+     [](A a) -> Results {
+       if (!a.flag("use_input_stats", true)) throw Refused("argument 'use_input_stats' is false");
+       return {instance_norm(x(a), a.tensor_or_none("weight"), a.tensor_or_none("bias"),
+                             a.number("eps", 1e-5))};
+     }},
+
+    // ---- Losses ----
+    {"nn.functional.cross_entropy",
+     "input target weight size_average! ignore_index reduce! reduction label_smoothing", Sums::yes,
+     [](A a) {
+       return reduced(a, cross_entropy(classes_last(x(a)), a.tensor("target"), class_options(a)));
+     }},
+    {"nn.functional.nll_loss", "input target weight size_average! ignore_index reduce! reduction",
+     Sums::yes,
+     [](A a) {
+       return reduced(a, nll_loss(classes_last(x(a)), a.tensor("target"), class_options(a)));
+     }},
+    {"nn.functional.mse_loss", "input target size_average! reduce! reduction weight!", Sums::yes,
+     pairwise_loss<mse_loss>},
+    {"nn.functional.l1_loss", "input target size_average! reduce! reduction weight!", Sums::yes,
+     pairwise_loss<l1_loss>},
+    {"nn.functional.huber_loss", "input target reduction delta weight!", Sums::yes,
+     [](A a) { return reduced(a, huber_loss(x(a), a.tensor("target"), a.number("delta", 1))); }},
+    {"nn.functional.binary_cross_entropy_with_logits",
+     "input target weight! size_average! reduce! reduction pos_weight!", Sums::yes,
+     pairwise_loss<bce_with_logits>},
+    {"nn.functional.kl_div", "input target size_average! reduce! reduction log_target!", Sums::yes,
+     [](A a) { return reduced(a, kl_div(x(a), a.tensor("target")), "batchmean"); }},
+};
+
+}  // namespace
+
+const std::vector<Entry>& table() { return kTable; }
+
+const Entry* find(const std::string& name) {
+  const auto it = std::find_if(kTable.begin(), kTable.end(),
+                               [&](const Entry& e) { return name == e.name; });
+  return it == kTable.end() ? nullptr : &*it;
+}
+
+}  // namespace firn::interop
