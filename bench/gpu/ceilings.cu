@@ -6,7 +6,7 @@
 namespace bench {
 namespace {
 
-using firn::gpu::check;
+using firn::gpu::check_cuda;
 
 __global__ void empty_kernel() {}
 
@@ -32,11 +32,11 @@ class RawGraph {
  public:
   template <class Fn>
   RawGraph(cudaStream_t stream, Fn&& record) {
-    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "ceilings",
-          "cudaStreamBeginCapture");
+    check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "ceilings",
+               "cudaStreamBeginCapture");
     record();
-    check(cudaStreamEndCapture(stream, &graph_), "ceilings", "cudaStreamEndCapture");
-    check(cudaGraphInstantiate(&exec_, graph_, 0), "ceilings", "cudaGraphInstantiate");
+    check_cuda(cudaStreamEndCapture(stream, &graph_), "ceilings", "cudaStreamEndCapture");
+    check_cuda(cudaGraphInstantiate(&exec_, graph_, 0), "ceilings", "cudaGraphInstantiate");
   }
   ~RawGraph() {
     cudaGraphExecDestroy(exec_);
@@ -45,7 +45,7 @@ class RawGraph {
   RawGraph(const RawGraph&) = delete;
   RawGraph& operator=(const RawGraph&) = delete;
   void launch(cudaStream_t stream) {
-    check(cudaGraphLaunch(exec_, stream), "ceilings", "cudaGraphLaunch");
+    check_cuda(cudaGraphLaunch(exec_, stream), "ceilings", "cudaGraphLaunch");
   }
 
  private:
@@ -91,20 +91,23 @@ void two_branches(firn::Stream stream) {
   const cudaStream_t s = firn::gpu::native(stream);
   cudaStream_t side = nullptr;
   cudaEvent_t fork = nullptr, join = nullptr;
-  check(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking), "ceilings", "cudaStreamCreate");
-  check(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming), "ceilings", "cudaEventCreate");
-  check(cudaEventCreateWithFlags(&join, cudaEventDisableTiming), "ceilings", "cudaEventCreate");
+  check_cuda(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking), "ceilings",
+             "cudaStreamCreate");
+  check_cuda(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming), "ceilings",
+             "cudaEventCreate");
+  check_cuda(cudaEventCreateWithFlags(&join, cudaEventDisableTiming), "ceilings",
+             "cudaEventCreate");
   {
     RawGraph graph(s, [&] {
-      check(cudaEventRecord(fork, s), "ceilings", "cudaEventRecord");
-      check(cudaStreamWaitEvent(side, fork, 0), "ceilings", "cudaStreamWaitEvent");
+      check_cuda(cudaEventRecord(fork, s), "ceilings", "cudaEventRecord");
+      check_cuda(cudaStreamWaitEvent(side, fork, 0), "ceilings", "cudaStreamWaitEvent");
       for (int i = 0; i < 50; ++i) {
         firn::gpu::launch("ceilings", empty_kernel, dim3(1), dim3(32), 0, stream);
         firn::gpu::launch("ceilings", empty_kernel, dim3(1), dim3(32), 0,
                           firn::Stream{stream.device, side});
       }
-      check(cudaEventRecord(join, side), "ceilings", "cudaEventRecord");
-      check(cudaStreamWaitEvent(s, join, 0), "ceilings", "cudaStreamWaitEvent");
+      check_cuda(cudaEventRecord(join, side), "ceilings", "cudaEventRecord");
+      check_cuda(cudaStreamWaitEvent(s, join, 0), "ceilings", "cudaStreamWaitEvent");
     });
     report({.work = "two_branches_100",
             .mode = "graph",
@@ -127,8 +130,8 @@ __global__ void dependent_kernel() {
 /// A chain of 100 in which each kernel may be made ready while the one before it still runs.
 void dependent_launches(firn::Stream stream) {
   int major = 0;
-  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, stream.device.index),
-        "ceilings", "cudaDeviceGetAttribute");
+  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, stream.device.index),
+             "ceilings", "cudaDeviceGetAttribute");
   if (major < 9) return;
   const cudaStream_t s = firn::gpu::native(stream);
   cudaLaunchAttribute attribute{};
@@ -142,7 +145,7 @@ void dependent_launches(firn::Stream stream) {
   config.numAttrs = 1;
   RawGraph graph(s, [&] {
     for (int i = 0; i < 100; ++i)
-      check(cudaLaunchKernelEx(&config, dependent_kernel), "ceilings", "cudaLaunchKernelEx");
+      check_cuda(cudaLaunchKernelEx(&config, dependent_kernel), "ceilings", "cudaLaunchKernelEx");
   });
   report({.work = "pdl_100",
           .mode = "graph",
@@ -164,8 +167,8 @@ void bandwidth(firn::Stream stream) {
           .mode = "memcpy",
           .dtype = "-",
           .values = device_us([&] {
-            check(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDeviceToDevice, s), "ceilings",
-                  "cudaMemcpyAsync");
+            check_cuda(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDeviceToDevice, s),
+                       "ceilings", "cudaMemcpyAsync");
           }),
           .nodes = 1,
           .bytes = both});
@@ -183,8 +186,9 @@ void bandwidth(firn::Stream stream) {
   report({.work = "fill",
           .mode = "memset",
           .dtype = "-",
-          .values = device_us(
-              [&] { check(cudaMemsetAsync(target, 0, bytes, s), "ceilings", "cudaMemsetAsync"); }),
+          .values = device_us([&] {
+            check_cuda(cudaMemsetAsync(target, 0, bytes, s), "ceilings", "cudaMemsetAsync");
+          }),
           .nodes = 1,
           .bytes = static_cast<double>(bytes)});
   report({.work = "read_sum",

@@ -1,5 +1,5 @@
-// firn_interop: answers scripts/interop. It computes an operation of the table with the arguments that
-// it is sent, and the gradients for the seeds that come with them.
+// firn_interop: answers scripts/interop. It computes an operation of the table with the arguments
+// that it is sent, and the gradients for the seeds that come with them.
 #include <cstdio>
 #include <exception>
 

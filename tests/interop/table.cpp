@@ -9,6 +9,8 @@ namespace {
 using A = const Arguments&;
 using Results = std::vector<Tensor>;
 
+/// What None in a list of integers is sent as.
+constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::min();
 constexpr std::int64_t kEnd = std::numeric_limits<std::int64_t>::max();
 
 Axes axes(A a, const char* name) {
@@ -129,20 +131,31 @@ Results padded(A a) {
 }
 
 // ---- Rows, convolutions, pooling, norms ----
+/// firn normalises the last axis: PyTorch's normalized axes become one, and come back after.
+template <class F>
+Results over_last_axes(A a, const F& normalise) {
+  const auto axes = static_cast<std::int64_t>(a.list("normalized_shape").size());
+  std::int64_t row = 1;
+  for (std::int64_t i = 1; i <= axes; ++i) row *= x(a).size(-i);
+  if (row == 1) throw Refused("rows of one element");
+  const Tensor weight = a.tensor_or_none("weight"), bias = a.tensor_or_none("bias");
+  if (axes == 1) return {normalise(x(a), weight, bias)};
+  const auto flat = [](const Tensor& t) { return t.defined() ? flatten(t) : t; };
+  return {reshape(normalise(flatten(x(a), -axes), flat(weight), flat(bias)), x(a).shape())};
+}
+
 Results layer_normed(A a) {
-  if (a.list("normalized_shape").size() != 1)
-    throw Refused("argument 'normalized_shape' is not of one axis");
-  return {layer_norm(x(a), a.tensor_or_none("weight"), a.tensor_or_none("bias"),
-                     a.number("eps", 1e-5))};
+  return over_last_axes(a, [&](const Tensor& t, const Tensor& weight, const Tensor& bias) {
+    return layer_norm(t, weight, bias, a.number("eps", 1e-5));
+  });
 }
 
 Results rms_normed(A a) {
-  if (a.list("normalized_shape").size() != 1)
-    throw Refused("argument 'normalized_shape' is not of one axis");
-  const double own = std::numeric_limits<float>::epsilon();
-  const double wide = std::numeric_limits<double>::epsilon();
-  return {rms_norm(x(a), a.tensor_or_none("weight"),
-                   a.number("eps", x(a).dtype() == f64 ? wide : own))};
+  const double eps = x(a).dtype() == f64 ? std::numeric_limits<double>::epsilon()
+                                         : std::numeric_limits<float>::epsilon();
+  return over_last_axes(a, [&](const Tensor& t, const Tensor& weight, const Tensor&) {
+    return rms_norm(t, weight, a.number("eps", eps));
+  });
 }
 
 ConvPadding padding_of(A a) {
@@ -188,14 +201,24 @@ Pool2dOptions pooling(A a) {
 /// None in a pair stands for the input's own size.
 Extent2 adaptive_size(A a) {
   if (!a.has("output_size")) throw Refused("argument 'output_size' is None");
-  return extent(a, "output_size", 1);
+  Extent2 size = extent(a, "output_size", 1);
+  if (size.h == kNone) size.h = x(a).size(-2);
+  if (size.w == kNone) size.w = x(a).size(-1);
+  return size;
 }
 
 Results resized(A a, Upsampling how) {
   if (a.flag("align_corners", false)) throw Refused("argument 'align_corners' is true");
   if (x(a).rank() != 4) throw Refused("argument 'input' is no batch of images");
-  if (!a.has("size")) throw Refused("argument 'scale_factor' is given in place of 'size'");
-  return {upsample2d(x(a), extent(a, "size", 1), how)};
+  if (a.has("size")) return {upsample2d(x(a), extent(a, "size", 1), how)};
+  // A factor that gives whole sizes is the same as these.
+  const double factor = a.number("scale_factor");
+  const auto h = static_cast<std::int64_t>(factor * static_cast<double>(x(a).size(-2)));
+  const auto w = static_cast<std::int64_t>(factor * static_cast<double>(x(a).size(-1)));
+  if (static_cast<double>(h) != factor * static_cast<double>(x(a).size(-2)) ||
+      static_cast<double>(w) != factor * static_cast<double>(x(a).size(-1)))
+    throw Refused("argument 'scale_factor' gives no whole sizes");
+  return {upsample2d(x(a), {h, w}, how)};
 }
 
 Results batch_normed(A a) {
@@ -422,9 +445,9 @@ const std::vector<Entry> kTable = {
      [](A a) -> Results { return {adaptive_max_pool2d(x(a), adaptive_size(a))}; }},
     {"nn.functional.adaptive_avg_pool2d", "input output_size", Sums::yes,
      [](A a) -> Results { return {adaptive_avg_pool2d(x(a), adaptive_size(a))}; }},
-    {"nn.functional.interpolate/nearest", "input size scale_factor mode? align_corners", Sums::yes,
+    {"nn.functional.interpolate/nearest", "input size scale_factor mode? align_corners recompute_scale_factor! antialias!", Sums::yes,
      [](A a) { return resized(a, Upsampling::nearest); }},
-    {"nn.functional.interpolate/bilinear", "input size scale_factor mode? align_corners", Sums::yes,
+    {"nn.functional.interpolate/bilinear", "input size scale_factor mode? align_corners recompute_scale_factor! antialias!", Sums::yes,
      [](A a) { return resized(a, Upsampling::bilinear); }},
     {"nn.functional.upsample_nearest", "input size scale_factor", Sums::yes,
      [](A a) { return resized(a, Upsampling::nearest); }},
@@ -474,8 +497,8 @@ const std::vector<Entry> kTable = {
 const std::vector<Entry>& table() { return kTable; }
 
 const Entry* find(const std::string& name) {
-  const auto it = std::find_if(kTable.begin(), kTable.end(),
-                               [&](const Entry& e) { return name == e.name; });
+  const auto it =
+      std::find_if(kTable.begin(), kTable.end(), [&](const Entry& e) { return name == e.name; });
   return it == kTable.end() ? nullptr : &*it;
 }
 

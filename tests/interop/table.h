@@ -9,7 +9,8 @@
 
 namespace firn::interop {
 
-/// Whether a result sums up elements of its operands, so that its tolerance grows with their number.
+/// Whether a result sums up elements of its operands, so that its tolerance grows with their
+/// number.
 enum class Sums { no, yes };
 
 struct Entry {

@@ -56,19 +56,27 @@ Tensor tensor(std::FILE* from, std::vector<Tensor>& leaves) {
 
 Value value(std::FILE* from, std::vector<Tensor>& leaves) {
   switch (number<char>(from)) {
-    case 'n': return std::monostate{};
-    case 'b': return number<std::uint8_t>(from) != 0;
-    case 'i': return number<std::int64_t>(from);
-    case 'd': return number<double>(from);
-    case 's': return text(from);
-    case 'l': return integers(from);
-    case 't': return tensor(from, leaves);
+    case 'n':
+      return std::monostate{};
+    case 'b':
+      return number<std::uint8_t>(from) != 0;
+    case 'i':
+      return number<std::int64_t>(from);
+    case 'd':
+      return number<double>(from);
+    case 's':
+      return text(from);
+    case 'l':
+      return integers(from);
+    case 't':
+      return tensor(from, leaves);
     case 'T': {
       std::vector<Tensor> out(number<std::uint32_t>(from));
       for (Tensor& t : out) t = tensor(from, leaves);
       return out;
     }
-    default: throw std::runtime_error("interop: an argument of an unknown kind");
+    default:
+      throw std::runtime_error("interop: an argument of an unknown kind");
   }
 }
 

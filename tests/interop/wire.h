@@ -1,5 +1,6 @@
-// How scripts/interop and its runner talk: requests with an operation's name, its arguments and seeds
-// for backward; answers with results and gradients. Little-endian; tests/interop/wire.py has the other end.
+// How scripts/interop and its runner talk: requests with an operation's name, its arguments and
+// seeds for backward; answers with results and gradients. Little-endian; tests/interop/wire.py has
+// the other end.
 #pragma once
 
 #include <cstdint>

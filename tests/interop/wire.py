@@ -5,6 +5,7 @@ import subprocess
 import torch
 
 DTYPES = [torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool]
+NONE = -(2**63)  # stands for None in a list of integers
 
 
 class Refused(Exception):
@@ -49,8 +50,8 @@ def value(v):
     if isinstance(v, torch.Tensor):
         return b"t" + tensor(v)
     if isinstance(v, (list, tuple)):
-        if all(isinstance(e, int) and not isinstance(e, bool) for e in v):
-            return b"l" + integers(v)
+        if all(e is None or isinstance(e, int) and not isinstance(e, bool) for e in v):
+            return b"l" + integers([NONE if e is None else e for e in v])
         if all(isinstance(e, torch.Tensor) for e in v):
             return b"T" + struct.pack("<I", len(v)) + b"".join(tensor(e) for e in v)
     raise Refused(f"an argument of type {type(v).__name__}")
