@@ -24,7 +24,7 @@ def listed_refusals():
     out = []
     for line in (HERE / "refusals.txt").read_text().splitlines():
         if line.strip() and not line.startswith("#"):
-            operations, message, reason = (part.strip() for part in line.split("|"))
+            operations, message, reason = (part.strip() for part in line.split(" | "))
             out.append((operations, re.compile(message), reason))
     return out
 
@@ -114,7 +114,7 @@ def difference(what, found, torchs, exact, length):
     same = (found == torchs) | (found.isnan() & torchs.isnan())
     if not bool((same | finite).all()) or not bool(found[finite].isfinite().all()):
         at = int((~(same | finite) | (finite & ~found.isfinite())).flatten().nonzero()[0])
-        return f"{what}[{at}]: {found.flatten()[at]:.9g}, PyTorch's is {torchs.flatten()[at]:.9g}"
+        return f"{what}[{at}]: {found.flatten()[at]:.17g}, PyTorch's is {torchs.flatten()[at]:.17g}"
     f, t, e = found[finite].double(), torchs[finite].double(), exact[finite].double()
     if f.numel() == 0:
         return None
@@ -127,7 +127,7 @@ def difference(what, found, torchs, exact, length):
     at = int(worst.argmax())
     if float(worst[at]) <= 0:
         return None
-    return f"{what}[{at}]: {float(f[at]):.9g}, PyTorch's is {float(t[at]):.9g}"
+    return f"{what}[{at}]: {float(f[at]):.17g}, PyTorch's is {float(t[at]):.17g}"
 
 
 class Row:
