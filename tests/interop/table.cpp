@@ -26,10 +26,10 @@ Shape shape(A a, const char* name) {
 }
 
 /// Height and width: a list of two, one number for both, or `otherwise`.
-Extent2 extent(A a, const char* name, Extent2 otherwise) {
+Size2 extent(A a, const char* name, Size2 otherwise) {
   const auto sizes = a.list(name);
   if (sizes.empty()) return otherwise;
-  return sizes.size() == 1 ? Extent2(sizes[0]) : Extent2(sizes[0], sizes[1]);
+  return sizes.size() == 1 ? Size2(sizes[0]) : Size2(sizes[0], sizes[1]);
 }
 
 std::int64_t length(A a, const char* name, std::int64_t otherwise) {
@@ -161,7 +161,7 @@ Results rms_normed(A a) {
 ConvPadding padding_of(A a) {
   if (a.is<std::string>("padding"))
     return a.text("padding", "") == "same" ? kSamePadding : ConvPadding(0);
-  const Extent2 around = extent(a, "padding", 0);
+  const Size2 around = extent(a, "padding", 0);
   return {around.h, around.w};
 }
 
@@ -199,9 +199,9 @@ Pool2dOptions pooling(A a) {
 }
 
 /// None in a pair stands for the input's own size.
-Extent2 adaptive_size(A a) {
+Size2 adaptive_size(A a) {
   if (!a.has("output_size")) throw Refused("argument 'output_size' is None");
-  Extent2 size = extent(a, "output_size", 1);
+  Size2 size = extent(a, "output_size", 1);
   if (size.h == kNone) size.h = x(a).size(-2);
   if (size.w == kNone) size.w = x(a).size(-1);
   return size;
@@ -489,7 +489,12 @@ const std::vector<Entry> kTable = {
      "input target weight! size_average! reduce! reduction pos_weight!", Sums::yes,
      pairwise_loss<bce_with_logits>},
     {"nn.functional.kl_div", "input target size_average! reduce! reduction log_target!", Sums::yes,
-     [](A a) { return reduced(a, kl_div(x(a), a.tensor("target")), "batchmean"); }},
+     [](A a) {
+       const bool by_rows = a.text("reduction", "mean") == "batchmean";
+       if (by_rows && (x(a).rank() == 0 || x(a).size(0) * x(a).size(-1) != x(a).numel()))
+         throw Refused("rows are counted otherwise");
+       return reduced(a, kl_div(x(a), a.tensor("target")), "batchmean");
+     }},
 };
 
 }  // namespace
