@@ -1,14 +1,24 @@
 // Contract of the kernels that move or make values without computing on them.
 #pragma once
 
+#include <cmath>
+
 #include "firn/random.h"
 #include "kernels/dispatch.h"
 
 namespace firn::kernels {
+
+/// Whether arange counts n numbers of an integer dtype in 64 bits: both are whole, and no number
+/// leaves 64 bits. Beyond 2^53 they would not fit f64, in which all others are computed.
+inline bool counts_whole(double start, double step, std::int64_t n) {
+  constexpr double kMost = 0x1p62;
+  return start == std::floor(start) && step == std::floor(step) && std::abs(start) <= kMost &&
+         std::abs(step) * static_cast<double>(n) <= kMost;
+}
+
 namespace cpu {
 
-/// dst = src, cast to dst's dtype (to nearest even; floating to integer truncates toward zero; to
-/// bool: not equal 0). Same shape, any strides.
+/// dst = src, cast to dst's dtype as cast() in firn/ops.h says. Same shape, any strides.
 void copy(const ConstView& src, const View& dst, Stream stream);
 /// Every element = value, converted as in copy.
 void fill(const View& dst, double value, Stream stream);

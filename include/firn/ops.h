@@ -35,8 +35,10 @@ Tensor randn(const Shape& shape, DType dtype = f32, Device device = default_devi
 Tensor randperm(std::int64_t n, Generator& generator = default_generator());
 
 // ---- Copies, casts, in-place writes ----
-/// x converted to `dtype`, rounded to nearest even; x itself where it has that dtype. The gradient
-/// is cast back.
+/// x converted to `dtype`, rounded to nearest even; x itself if it has that dtype. A floating number
+/// becomes an integer toward zero: beyond the range its nearest end (300.0 as u8 is 255), and 0 for
+/// NaN (PyTorch leaves both undefined). A wider integer keeps its low bits (300 as u8 is 44). To
+/// bool: not equal 0. The gradient is cast back.
 Tensor cast(const Tensor& x, DType dtype);
 Tensor to_device(const Tensor& x, Device device);
 /// A row-major copy; contiguous() returns x itself where it is row-major already.

@@ -4,24 +4,44 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <iterator>
 #include <span>
 #include <string>
+#include <type_traits>
 
 namespace firn {
 
 /// Largest number of axes of a tensor.
 inline constexpr int kMaxRank = 8;
 
+/// A tensor has fewer elements than this, and every stride is smaller. Sizes of 0 count as 1 here,
+/// so that no product of sizes and strides of a tensor overflows, whatever axes it is taken over.
+inline constexpr std::int64_t kMaxElements = std::int64_t{1} << 56;
+
+namespace detail {
+/// Arrays, vectors and spans of integers (not of bool, nor text).
+template <class R>
+concept IntegerList = requires(const R& r) {
+  std::data(r);
+  std::size(r);
+  requires std::is_integral_v<std::remove_cvref_t<decltype(*std::data(r))>>;
+  requires(sizeof(*std::data(r)) > 1);
+};
+}  // namespace detail
+
 /// Up to kMaxRank integers held inline. Axis arguments may be negative: -1 is the last.
 class Dims {
  public:
   constexpr Dims() = default;
-  /// Throws Error where more than kMaxRank values are given.
+  /// Throws Error if more than kMaxRank values are given.
   constexpr Dims(std::initializer_list<std::int64_t> values) {
     for (auto v : values) push_back(v);
   }
-  constexpr explicit Dims(std::span<const std::int64_t> values) {
-    for (auto v : values) push_back(v);
+  /// The same of a std::vector, std::array or std::span of integers: zeros(sizes).
+  template <detail::IntegerList R>
+  constexpr Dims(const R& values) {  // NOLINT: meant to convert
+    for (auto v : std::span(std::data(values), std::size(values)))
+      push_back(static_cast<std::int64_t>(v));
   }
   /// `rank` times `value`.
   static constexpr Dims filled(int rank, std::int64_t value) {
@@ -32,28 +52,42 @@ class Dims {
 
   constexpr int size() const noexcept { return size_; }
   constexpr bool empty() const noexcept { return size_ == 0; }
-  /// Unchecked; 0 <= i < size().
-  constexpr std::int64_t operator[](int i) const noexcept { return values_[i]; }
-  constexpr std::int64_t& operator[](int i) noexcept { return values_[i]; }
-  constexpr std::int64_t back() const noexcept { return values_[size_ - 1]; }
-  constexpr std::int64_t& back() noexcept { return values_[size_ - 1]; }
+  /// Value i, from the end if i is negative: [-1] is the last. Throws Error if there is none.
+  constexpr std::int64_t operator[](std::int64_t i) const { return values_[place(i)]; }
+  constexpr std::int64_t& operator[](std::int64_t i) { return values_[place(i)]; }
+  /// The last value. Throws Error if there is none, as in the shape of a scalar.
+  constexpr std::int64_t back() const { return values_[place(size_ - 1)]; }
+  constexpr std::int64_t& back() { return values_[place(size_ - 1)]; }
   constexpr const std::int64_t* begin() const noexcept { return values_.data(); }
   constexpr const std::int64_t* end() const noexcept { return values_.data() + size_; }
   constexpr std::int64_t* begin() noexcept { return values_.data(); }
   constexpr std::int64_t* end() noexcept { return values_.data() + size_; }
 
+  /// Throws Error if there are kMaxRank values already.
   constexpr void push_back(std::int64_t v) {
-    if (size_ == kMaxRank) overflow();
-    values_[size_++] = v;
+    if (size_ == kMaxRank) [[unlikely]]
+      overflow();
+    values_[static_cast<unsigned>(size_++)] = v;
   }
-  constexpr void pop_back() noexcept { --size_; }
-  constexpr void insert(int at, std::int64_t v) {
+  /// Throws Error if there is no value.
+  constexpr void pop_back() {
+    if (size_ == 0) [[unlikely]]
+      outside(-1, 0);
+    --size_;
+  }
+  /// Puts v at position `at` in [0, size()]. Throws Error for other positions, and if it is full.
+  constexpr void insert(std::int64_t at, std::int64_t v) {
+    if (at < 0 || at > size_) [[unlikely]]
+      outside(at, size_ + 1);
     push_back(0);
-    for (int i = size_ - 1; i > at; --i) values_[i] = values_[i - 1];
-    values_[at] = v;
+    for (auto i = static_cast<std::size_t>(size_) - 1; i > static_cast<std::size_t>(at); --i)
+      values_[i] = values_[i - 1];
+    values_[static_cast<std::size_t>(at)] = v;
   }
-  constexpr void erase(int at) noexcept {
-    for (int i = at; i + 1 < size_; ++i) values_[i] = values_[i + 1];
+  /// Takes value `at` out, counted as by operator[]. Throws Error if there is none.
+  constexpr void erase(std::int64_t at) {
+    for (std::size_t i = place(at); i + 1 < static_cast<std::size_t>(size_); ++i)
+      values_[i] = values_[i + 1];
     --size_;
   }
   constexpr bool contains(std::int64_t v) const noexcept {
@@ -61,21 +95,34 @@ class Dims {
       if (x == v) return true;
     return false;
   }
-  /// Product of all values; 1 for an empty list.
-  constexpr std::int64_t product() const noexcept {
+  /// Product of all values; 1 for an empty list. Throws Error if 64 bits do not hold it, which the
+  /// sizes of a tensor never cause.
+  constexpr std::int64_t product() const {
     std::int64_t p = 1;
-    for (auto x : *this) p *= x;
+    for (auto x : *this)
+      if (__builtin_mul_overflow(p, x, &p)) [[unlikely]]
+        return large_product();
     return p;
   }
   constexpr bool operator==(const Dims& o) const noexcept {
     if (size_ != o.size_) return false;
-    for (int i = 0; i < size_; ++i)
+    for (unsigned i = 0; i < static_cast<unsigned>(size_); ++i)
       if (values_[i] != o.values_[i]) return false;
     return true;
   }
 
  private:
+  /// Where value i is kept. One comparison for the indices of inner loops.
+  constexpr std::size_t place(std::int64_t i) const {
+    const auto at = static_cast<std::size_t>(i);
+    if (at < static_cast<std::size_t>(size_)) [[likely]]
+      return at;
+    if (i >= 0 || i < -size_) outside(i, size_);
+    return static_cast<std::size_t>(i + size_);
+  }
   [[noreturn]] static void overflow();
+  [[noreturn]] static void outside(std::int64_t i, int size);
+  std::int64_t large_product() const;
 
   std::array<std::int64_t, kMaxRank> values_{};
   int size_ = 0;
@@ -83,13 +130,13 @@ class Dims {
 
 using Shape = Dims;    ///< sizes per axis
 using Strides = Dims;  ///< elements (not bytes) between neighbours per axis
-using Axes = Dims;     ///< a list of axes; empty where "all" is meant
+using Axes = Dims;     ///< a list of axes; an empty one often means all
 
 /// "[64, 128]"; a scalar's shape is "[]".
 std::string to_string(const Dims& dims);
 
-/// Row-major strides of `shape`.
-Strides contiguous_strides(const Shape& shape) noexcept;
+/// Row-major strides of `shape`. Throws Error if 64 bits do not hold them.
+Strides contiguous_strides(const Shape& shape);
 
 /// The shape that a and b broadcast to (aligned at the last axis; sizes equal or 1).
 /// Throws Error naming `op` and both shapes.
@@ -98,7 +145,7 @@ Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b);
 /// `axis` in [0, rank) for an axis in [-rank, rank). Throws Error naming `op`.
 int normalize_axis(const char* op, std::int64_t axis, int rank);
 
-/// Sorted, distinct, normalised axes; all axes where `axes` is empty. Throws on a repeated axis.
+/// Sorted, distinct, normalised axes; all axes if `axes` is empty. Throws on a repeated axis.
 Axes normalize_axes(const char* op, const Axes& axes, int rank);
 
 }  // namespace firn

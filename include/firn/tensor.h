@@ -50,7 +50,7 @@ class Tensor {
   ConstView view() const;
   View mutable_view() const;
 
-  /// Pointer to element [0, ..., 0] of a CPU tensor. Throws Error where T is not the dtype or the
+  /// Pointer to element [0, ..., 0] of a CPU tensor. Throws Error if T is not the dtype or the
   /// tensor is not on the CPU. Writing through it is not seen by autograd.
   template <class T>
   T* data() const {
@@ -59,12 +59,13 @@ class Tensor {
   /// The only element, as a double, from any device; throws unless numel() is 1. Waits for the
   /// device.
   double item() const;
-  /// All elements in row-major order, converted to T, from any device.
+  /// All elements in row-major order, converted to T as by cast(), from any device.
   template <class T>
   std::vector<T> to_vector() const;
 
   // ---- Views without gradient bookkeeping: the ops of ops.h are built of these ----
-  /// Same storage, other geometry; `offset` elements from this tensor's first. Checks the bounds.
+  /// Same storage, other geometry; `offset` elements from this tensor's first. Throws Error if an
+  /// element would lie outside the storage, or if a size or stride is negative or too large.
   Tensor as_strided(const Shape& shape, const Strides& strides, std::int64_t offset = 0) const;
   const Ref<Storage>& storage() const;
   std::int64_t storage_offset() const;

@@ -7,8 +7,8 @@
 
 namespace firn {
 
-/// Read-only view. `data` points at element [0, ..., 0]; strides are in elements and may be zero
-/// (broadcast) or negative never.
+/// Read-only view. `data` points at element [0, ..., 0]. Strides are in elements; a repeated axis
+/// has stride 0, and none is negative.
 struct ConstView {
   const void* data = nullptr;
   DType dtype = DType::f32;
@@ -56,8 +56,8 @@ inline bool is_channels_last(const ConstView& v) noexcept {
   return is_channels_last(v.shape, v.strides);
 }
 /// The strides of a tensor of that format. channels_last is for ranks 3 to 5.
-Strides strides_in(const Shape& shape, MemoryFormat format) noexcept;
-/// The format that results of an op on such a tensor take: channels_last where it is in that order
+Strides strides_in(const Shape& shape, MemoryFormat format);
+/// The format that results of an op on such a tensor take: channels_last if it is in that order
 /// and not row-major, else contiguous.
 MemoryFormat format_of(const Shape& shape, const Strides& strides) noexcept;
 

@@ -3,23 +3,24 @@
 
 #include <limits>
 
-#include "kernels/math/macros.h"
+#include "kernels/math/integer.h"
 
 namespace firn::math {
 
-/// A reduction of values of the compute type A: join(a, f(x)), starting at identity.
+/// A reduction of values of the compute type A: join(a, f(x)), starting at identity. Sums of
+/// integers wrap around.
 template <class A>
 struct SumFold {
   FIRN_HD static constexpr A identity() { return A(0); }
   FIRN_HD static A f(A x) { return x; }
-  FIRN_HD static A join(A a, A b) { return a + b; }
+  FIRN_HD static A join(A a, A b) { return plus(a, b); }
   using Join = SumFold;  ///< how partial results are combined
 };
 template <class A>
 struct SumSquaresFold {
   FIRN_HD static constexpr A identity() { return A(0); }
-  FIRN_HD static A f(A x) { return x * x; }
-  FIRN_HD static A join(A a, A b) { return a + b; }
+  FIRN_HD static A f(A x) { return times(x, x); }
+  FIRN_HD static A join(A a, A b) { return plus(a, b); }
   using Join = SumFold<A>;
 };
 /// NaN wins: it fails every comparison, so once in `a` only another NaN replaces it.
@@ -60,7 +61,7 @@ FIRN_HD auto beats(A b, A a) {
 
 template <class A>
 FIRN_HD bool is_tie(A x, A extremum) {
-  return x == extremum || x != x;  // where any x is NaN, so is the extremum
+  return x == extremum || x != x;  // if any x is NaN, so is the extremum
 }
 
 }  // namespace firn::math

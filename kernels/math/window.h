@@ -43,6 +43,12 @@ struct WindowAxis {
     const std::int64_t end = last < 0 ? 0 : floor_div(last, stride) + 1;
     return {ceil_div(among.begin + shift, stride), end < out ? end : out};
   }
+  /// The k for which the k-th position of some window lies in the image (not adaptive).
+  FIRN_HD constexpr Range taps() const {
+    const std::int64_t before = -first(out - 1), last = in - 1 - first(0);
+    const std::int64_t end = floor_div(last, dilation) + 1;
+    return {ceil_div(before, dilation), end < size ? end : size};
+  }
   /// Whether no two windows share a position.
   FIRN_HD constexpr bool disjoint() const { return !adaptive && size <= stride && dilation == 1; }
   /// Where windows are disjoint: their positions and those up to the next window's, so that every

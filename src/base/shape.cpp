@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/check.h"
+#include "base/checked.h"
 #include "firn/view.h"
 
 namespace firn {
@@ -11,11 +11,27 @@ void Dims::overflow() {
   throw Error("shape", fmt::format("more than {} axes", kMaxRank), "merge axes with reshape");
 }
 
+void Dims::outside(std::int64_t i, int size) {
+  throw Error("shape",
+              size == 0 ? fmt::format("there is no value {} in an empty list, which is what the "
+                                      "shape of a scalar is",
+                                      i)
+                        : fmt::format("there is no value {} in a list of {}", i, size),
+              "positions count from 0, or from -1 backwards");
+}
+
+std::int64_t Dims::large_product() const {
+  if (contains(0)) return 0;
+  throw Error("shape", fmt::format("the product of {} does not fit in 64 bits", *this),
+              "use smaller sizes");
+}
+
 std::string to_string(const Dims& dims) { return fmt::format("[{}]", fmt::join(dims, ", ")); }
 
-Strides contiguous_strides(const Shape& shape) noexcept {
+Strides contiguous_strides(const Shape& shape) {
   Strides strides = Dims::filled(shape.size(), 1);
-  for (int i = shape.size() - 2; i >= 0; --i) strides[i] = strides[i + 1] * shape[i + 1];
+  for (int i = shape.size() - 2; i >= 0; --i)
+    strides[i] = checked_product("shape", strides[i + 1], shape[i + 1]);
   return strides;
 }
 
@@ -61,7 +77,7 @@ bool is_contiguous(const Shape& shape, const Strides& strides) noexcept {
   for (int i = shape.size() - 1; i >= 0; --i) {
     if (shape[i] == 0) return true;
     if (shape[i] != 1 && strides[i] != expected) return false;
-    expected *= shape[i];
+    if (__builtin_mul_overflow(expected, shape[i], &expected)) return false;
   }
   return true;
 }
@@ -69,24 +85,24 @@ bool is_contiguous(const Shape& shape, const Strides& strides) noexcept {
 bool is_channels_last(const Shape& shape, const Strides& strides) noexcept {
   const int rank = shape.size();
   if (rank < 3 || rank > 5) return false;
-  if (shape.product() == 0) return true;
+  if (shape.contains(0)) return true;
   std::int64_t expected = 1;
   // Axis 1 innermost, then from the last axis to axis 2, then axis 0.
   for (int i = 0; i < rank; ++i) {
     const int axis = i == 0 ? 1 : i + 1 == rank ? 0 : rank - i;
     if (shape[axis] != 1 && strides[axis] != expected) return false;
-    expected *= shape[axis];
+    if (__builtin_mul_overflow(expected, shape[axis], &expected)) return false;
   }
   return true;
 }
 
-Strides strides_in(const Shape& shape, MemoryFormat format) noexcept {
+Strides strides_in(const Shape& shape, MemoryFormat format) {
   if (format == MemoryFormat::contiguous) return contiguous_strides(shape);
   Strides strides = Dims::filled(shape.size(), 1);
   std::int64_t next = shape[1];
   for (int axis = shape.size() - 1; axis >= 2; --axis) {
     strides[axis] = next;
-    next *= shape[axis];
+    next = checked_product("shape", next, shape[axis]);
   }
   strides[0] = next;
   return strides;

@@ -28,10 +28,13 @@ struct ResidentBatches::State {
   std::int64_t samples = 0;
   std::int64_t remaining = 0;
 
+  void require(std::int64_t count) const {
+    FIRN_CHECK(count >= 1 && count <= remaining, kOp, "begin_epoch() goes to the start of an epoch",
+               "{} samples asked for, {} left in the epoch", count, remaining);
+  }
   /// What the host notes for a batch; also at every replay of a graph that takes one.
   void take(std::int64_t count) {
-    FIRN_CHECK(count <= remaining, kOp, "begin_epoch() goes to the start of an epoch",
-               "{} samples asked for, {} left in the epoch", count, remaining);
+    require(count);
     remaining -= count;
   }
 };
@@ -83,8 +86,7 @@ Batch ResidentBatches::next() { return next(next_size()); }
 
 Batch ResidentBatches::next(std::int64_t count) {
   State& s = state();
-  FIRN_CHECK(count >= 1, kOp, "begin_epoch() goes to the start of an epoch",
-             "{} samples asked for, {} left in the epoch", count, s.remaining);
+  s.require(count);  // before memory is asked for
   const Device device = s.options.device;
   const OwnerScope owner(Owner::data);
   Batch batch{empty(batch_shape(s.images, count, s.options.flatten), s.options.dtype, device),

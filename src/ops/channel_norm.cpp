@@ -2,6 +2,8 @@
 // given.
 #include "firn/channel_norm.h"
 
+#include <algorithm>
+
 #include "firn/kernel_support.h"
 #include "kernels/channel_norm.h"
 #include "kernels/copy.h"
@@ -171,9 +173,10 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, con
 Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight, const Tensor& bias,
                   double eps) {
   require_input("group_norm", x, weight, bias, eps);
-  FIRN_CHECK(groups > 0 && x.size(1) % groups == 0, "group_norm",
-             "channels are cut in groups of equal size", "{} channels of x {} in {} groups",
-             x.size(1), describe(x), groups);
+  FIRN_CHECK(
+      groups > 0 && groups <= std::max<std::int64_t>(x.size(1), 1) && x.size(1) % groups == 0,
+      "group_norm", "channels are cut in groups of equal size", "{} channels of x {} in {} groups",
+      x.size(1), describe(x), groups);
   return norm_of_samples("group_norm", x, groups, weight, bias, eps);
 }
 

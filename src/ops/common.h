@@ -1,6 +1,8 @@
 // What every file of ops begins with: checks on operands, and the names it uses all the time.
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <string>
 
 #include "autograd/node.h"
@@ -14,6 +16,10 @@ namespace firn::ops {
 using autograd::Backward;
 using autograd::record;
 using autograd::Saved;
+
+/// Most positions along an axis of an image, with its padding. Kernels on devices count them in 32
+/// bits, and products of two such numbers fit in 64.
+inline constexpr std::int64_t kMostPositions = std::numeric_limits<std::int32_t>::max();
 
 /// Where the op's kernels run.
 inline Stream stream_of(const Tensor& t) noexcept { return current_stream(t.device()); }

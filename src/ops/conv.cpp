@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <limits>
 
+#include "base/checked.h"
 #include "kernels/conv.h"
 #include "kernels/copy.h"
 #include "kernels/elementwise.h"
@@ -21,9 +21,6 @@ using kernels::ConvGeometry;
 namespace {
 
 constexpr const char* kAxisNames[2] = {"height", "width"};
-
-/// Kernels on devices count the positions of an axis, those of the padding too, in 32 bits.
-constexpr std::int64_t kMostPositions = std::numeric_limits<std::int32_t>::max();
 
 /// Rank 4, as kernels want it: what has one spatial axis gets a height of 1.
 template <class V>
@@ -172,10 +169,10 @@ Tensor conv(const char* op, const Tensor& x, const Tensor& weight, const Tensor&
   check_numbers(op, {o.stride, o.dilation, o.groups}, padding.around);
   check_operands(op, x, weight, spatial);
   const std::int64_t k = weight.size(0), c = x.size(-1 - spatial);
-  FIRN_CHECK(weight.size(1) * o.groups == c, op,
-             channels_hint(x, weight.size(1) * o.groups, spatial),
+  const std::int64_t taken = checked_product(op, weight.size(1), o.groups);
+  FIRN_CHECK(taken == c, op, channels_hint(x, taken, spatial),
              "x {} has {} channels, weight {} takes {} in {} group(s)", describe(x), c,
-             describe(weight), weight.size(1) * o.groups, o.groups);
+             describe(weight), taken, o.groups);
   FIRN_CHECK(k % o.groups == 0, op, "every group makes as many channels",
              "{} channels out cannot be cut into {} groups: weight {}", k, o.groups,
              describe(weight));
@@ -191,12 +188,12 @@ Tensor conv(const char* op, const Tensor& x, const Tensor& weight, const Tensor&
     g.stride[at] = of(o.stride);
     g.dilation[at] = of(o.dilation);
     const std::int64_t size = x.size(i - 2), taps = weight.size(i - 2);
-    const std::int64_t reach = g.dilation[at] * (taps - 1);
+    const std::int64_t reach = checked_product(op, g.dilation[at], taps - 1);
     g.before[at] = padding.same ? reach / 2 : of(around);
     g.after[at] = padding.same ? reach - reach / 2 : of(around);
     FIRN_CHECK(!padding.same || g.stride[at] == 1, op, "give the padding in numbers",
                "padding that keeps the size needs stride 1, not {}", g.stride[at]);
-    const std::int64_t padded = size + g.before[at] + g.after[at];
+    const std::int64_t padded = checked_sum(op, checked_sum(op, size, g.before[at]), g.after[at]);
     const char* const axis = spatial == 2 ? kAxisNames[at] : "length";
     FIRN_CHECK(padded > reach, op, "pad more, or take a smaller kernel or dilation",
                "the kernel is larger than the padded input: {} is {} of input and {} of padding, "
@@ -277,7 +274,7 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bia
              weight.size(0));
   FIRN_CHECK(k % o.groups == 0, op, "every group takes as many channels",
              "{} channels cannot be cut into {} groups: x {}", k, o.groups, describe(x));
-  const std::int64_t channels = weight.size(1) * o.groups;
+  const std::int64_t channels = checked_product(op, weight.size(1), o.groups);
   check_bias(op, x, bias, weight, channels);
 
   ConvGeometry g;
@@ -297,13 +294,15 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bia
     g.before[at] = of(o.padding);
     // A convolution whose stride jumps over the additional rows gives x's size by itself.
     g.after[at] = of(o.padding) - (more < g.stride[at] ? 0 : more);
-    const std::int64_t result = (size - 1) * g.stride[at] - 2 * of(o.padding) +
-                                g.dilation[at] * (weight.size(i - 2) - 1) + more + 1;
+    const std::int64_t inside = checked_product(op, size - 1, g.stride[at]);
+    const std::int64_t reach = checked_product(op, g.dilation[at], weight.size(i - 2) - 1);
+    const std::int64_t covered = checked_sum(op, checked_sum(op, inside, reach), more + 1);
+    const std::int64_t result = covered - 2 * of(o.padding);
     FIRN_CHECK(size > 0 && result > 0, op, "pad less",
                "the result's {} would be {}: {} of input, padding {}, {} taps; x {}, weight {}",
                kAxisNames[at], result, size, of(o.padding), weight.size(i - 2), describe(x),
                describe(weight));
-    check_positions(op, kAxisNames[at], result + 2 * of(o.padding));
+    check_positions(op, kAxisNames[at], covered);
     shape.push_back(result);
   }
   if (x.rank() == 4) return convolve_transposed(x, weight, bias, g, shape);

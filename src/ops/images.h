@@ -51,18 +51,26 @@ struct AsImages {
 };
 
 /// Checks that x is a floating tensor of the rank of images (or, without height, of rows) or one
-/// less, and says how to see it. No size but n and c may be 0.
+/// less, and says how to see it. No size but n and c may be 0, and none but those exceed 32 bits.
 inline AsImages as_images(const char* op, const Tensor& x, bool has_height) {
   require_floating(op, x);
   const int rank = has_height ? 4 : 3;
   FIRN_CHECK(x.rank() == rank || x.rank() == rank - 1, op, "reshape it",
              "x is [{}] or without n, got {}", has_height ? "n, c, h, w" : "n, c, l", describe(x));
-  bool some = true;
-  for (int axis = x.rank() - (has_height ? 2 : 1); axis < x.rank(); ++axis)
-    some = some && x.shape()[axis] > 0;
-  FIRN_CHECK(some, op, "only the batch and the channels may be empty", "x {} has no positions",
-             describe(x));
+  for (int axis = x.rank() - (has_height ? 2 : 1); axis < x.rank(); ++axis) {
+    FIRN_CHECK(x.shape()[axis] > 0, op, "only the batch and the channels may be empty",
+               "x {} has no positions", describe(x));
+    FIRN_CHECK(x.shape()[axis] <= kMostPositions, op, "take parts of it",
+               "the positions along an axis of x {} do not fit in 32 bits", describe(x));
+  }
   return {x.rank() == rank, has_height};
+}
+
+/// Checks the size that images are to get.
+inline void require_image_size(const char* op, std::int64_t h, std::int64_t w) {
+  FIRN_CHECK(h > 0 && w > 0 && h <= kMostPositions && w <= kMostPositions, op,
+             "give the size of the result",
+             "out is {} x {}, which must be positive (and fit in 32 bits)", h, w);
 }
 
 }  // namespace firn::ops

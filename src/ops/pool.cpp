@@ -1,8 +1,6 @@
 // Pooling. Under autocast it keeps the dtype it finds; sums run in f32 whatever that is.
 #include "firn/pool.h"
 
-#include <limits>
-
 #include "kernels/elementwise.h"
 #include "kernels/pool.h"
 #include "kernels/reduce.h"
@@ -20,9 +18,8 @@ std::int64_t windows_along(const char* op, const char* axis, std::int64_t in, st
                            std::int64_t& stride, std::int64_t padding, std::int64_t dilation,
                            bool ceil_mode) {
   if (stride == 0) stride = window;
-  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();  // products fit
-  FIRN_CHECK(window > 0 && stride > 0 && dilation > 0 && window <= kMost && stride <= kMost &&
-                 dilation <= kMost,
+  FIRN_CHECK(window > 0 && stride > 0 && dilation > 0 && window <= kMostPositions &&
+                 stride <= kMostPositions && dilation <= kMostPositions,
              op, "sizes count positions from 1",
              "along the {}: window {}, stride {} and dilation {} must be positive (and fit in 32 "
              "bits)",
@@ -64,8 +61,7 @@ Plan plan(const char* op, const ConstView& x, Size2 window, const Pool2dOptions&
 }
 
 Plan adaptive_plan(const char* op, Size2 out) {
-  FIRN_CHECK(out.h > 0 && out.w > 0, op, "give the size of the result",
-             "out is {} x {}, which must be positive", out.h, out.w);
+  require_image_size(op, out.h, out.w);
   PoolWindows windows;
   windows.adaptive = true;
   return {windows, out.h, out.w};
@@ -73,9 +69,9 @@ Plan adaptive_plan(const char* op, Size2 out) {
 
 Tensor max_pool(const char* op, const Tensor& x, AsImages images, const Plan& p) {
   const ConstView in = images.view(x);
-  FIRN_CHECK(in.shape[2] <= std::numeric_limits<std::int32_t>::max() / in.shape[3], op,
-             "pool parts of it", "the positions of an image of {} x {} do not fit in 32 bits",
-             in.shape[2], in.shape[3]);
+  FIRN_CHECK(in.shape[2] <= kMostPositions / in.shape[3], op, "pool parts of it",
+             "the positions of an image of {} x {} do not fit in 32 bits", in.shape[2],
+             in.shape[3]);
   Tensor y = images.empty(in, p.h, p.w);
   Tensor index;  // where each largest value was; of y's strides
   if (autograd::detail::needs_recording({&x}))

@@ -123,7 +123,8 @@ Tensor var(const Tensor& operand, const Axes& axes, std::int64_t correction, boo
   // corrected by the mean of the distances, so that equal values have variance 0.
   const double part = 1.0 / static_cast<double>(r.count);
   // With count <= correction the divisor is 0 and the result NaN.
-  const double scale = 1.0 / static_cast<double>(std::max<std::int64_t>(0, r.count - correction));
+  const double scale =
+      1.0 / std::max(0.0, static_cast<double>(r.count) - static_cast<double>(correction));
   const Tensor center = empty(r.kept, wide, x.device());
   const Tensor shift = empty(r.kept, wide, x.device());
   Tensor y = empty(r.shape, x.dtype(), x.device());

@@ -10,8 +10,7 @@ using namespace ops;
 
 Tensor upsample2d(const Tensor& x, Size2 out, Upsampling how) {
   const AsImages images = as_images("upsample2d", x, true);
-  FIRN_CHECK(out.h > 0 && out.w > 0, "upsample2d", "give the size of the result",
-             "out is {} x {}, which must be positive", out.h, out.w);
+  require_image_size("upsample2d", out.h, out.w);
   const bool bilinear = how == Upsampling::bilinear;
   const ConstView in = images.view(x);
   Tensor y = images.empty(in, out.h, out.w);

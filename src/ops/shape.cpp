@@ -2,6 +2,7 @@
 // gradient. They move elements: autocast keeps their dtype, but for joins, which take the widest.
 #include <algorithm>
 
+#include "base/checked.h"
 #include "kernels/copy.h"
 #include "kernels/elementwise.h"
 #include "ops/common.h"
@@ -12,7 +13,7 @@ using namespace ops;
 
 namespace {
 
-/// Strides of `x` seen as `shape`, or false where that needs a copy. Axes of x are merged into runs
+/// Strides of `x` seen as `shape`, or false if that needs a copy. Axes of x are merged into runs
 /// that lie gapless in memory; each run must split into whole axes of the new shape.
 bool view_strides(const Tensor& x, const Shape& shape, Strides& out) {
   if (x.is_contiguous()) {
@@ -37,22 +38,24 @@ bool view_strides(const Tensor& x, const Shape& shape, Strides& out) {
   return true;
 }
 
+/// Pieces that split() makes at most: each is a tensor of its own.
+constexpr std::int64_t kMostPieces = std::int64_t{1} << 24;
+
 Shape infer_shape(const Tensor& x, Shape shape) {
+  const Shape wanted = shape;
   int unknown = -1;
-  std::int64_t known = 1;
   for (int i = 0; i < shape.size(); ++i) {
-    if (shape[i] == -1) {
-      FIRN_CHECK(unknown < 0, "reshape", "leave out one size at most", "two sizes are -1 in {}",
-                 shape);
-      unknown = i;
-    } else {
-      known *= shape[i];
-    }
+    if (shape[i] != -1) continue;
+    FIRN_CHECK(unknown < 0, "reshape", "leave out one size at most", "two sizes are -1 in {}",
+               wanted);
+    unknown = i;
+    shape[i] = 1;
   }
-  if (unknown >= 0 && known > 0) shape[unknown] = x.numel() / known;
-  FIRN_CHECK(shape.product() == x.numel() && (unknown < 0 || known > 0), "reshape",
-             "the number of elements must stay", "{} has {} elements and cannot become {}",
-             describe(x), x.numel(), shape);
+  const std::int64_t known = checked_elements("reshape", shape), numel = x.numel();
+  const bool fits = unknown < 0 ? known == numel : known > 0 && numel % known == 0;
+  FIRN_CHECK(fits, "reshape", "the number of elements must stay",
+             "{} has {} elements and cannot become {}", describe(x), numel, wanted);
+  if (unknown >= 0) shape[unknown] = numel / known;
   return shape;
 }
 
@@ -72,7 +75,7 @@ Tensor slice_view(const Tensor& x, int axis, std::int64_t start, std::int64_t co
   Strides strides = x.strides();
   const std::int64_t offset = count > 0 ? start * strides[axis] : 0;
   shape[axis] = count;
-  strides[axis] *= step;
+  if (count > 1) strides[axis] *= step;  // else the step is over nothing, and may be of any size
   return x.as_strided(shape, strides, offset);
 }
 
@@ -103,7 +106,7 @@ Tensor join(const char* op, std::span<const Tensor> operands, std::int64_t axis)
     if (off_axis.size() == shape.size()) off_axis[a] = first.shape()[a];
     FIRN_CHECK(off_axis == first.shape(), op, "shapes must agree off the axis",
                "{} and {} on axis {}", describe(first), describe(p), axis);
-    shape[a] += p.shape()[a];
+    shape[a] = checked_sum(op, shape[a], p.shape()[a]);
   }
   Tensor y = empty(shape, first.dtype(), first.device());
   std::vector<std::int64_t> starts{0};
@@ -203,6 +206,7 @@ Tensor expand(const Tensor& x, const Shape& wanted) {
     FIRN_CHECK(shape[lead + i] == x.shape()[i] || x.shape()[i] == 1, "expand",
                "only axes of size 1 can be repeated", "{} to {}", describe(x), wanted);
   }
+  checked_elements("expand", shape);
   if (shape == x.shape()) return x;
   const ConstView v = broadcast_to(x.view(), shape);
   return record("expand", x.as_strided(v.shape, v.strides), {&x}, {},
@@ -219,7 +223,7 @@ Tensor slice(const Tensor& x, std::int64_t axis, std::int64_t start, std::int64_
     return std::clamp<std::int64_t>(p < 0 ? p + n : p, 0, n);
   };
   const std::int64_t first = clip(start), last = clip(stop);
-  const std::int64_t count = last > first ? (last - first + step - 1) / step : 0;
+  const std::int64_t count = last > first ? (last - first - 1) / step + 1 : 0;
   return record("slice", slice_view(x, a, first, count, step), {&x}, {}, [=](Backward& b) {
     accumulate_part(b, [&](const Tensor& g) { return slice_view(g, a, first, count, step); });
   });
@@ -235,7 +239,7 @@ Tensor select(const Tensor& x, std::int64_t axis, std::int64_t index) {
   const auto part = [a, at](const Tensor& t) {
     Shape shape = t.shape();
     Strides strides = t.strides();
-    const std::int64_t offset = at * strides[a];
+    const std::int64_t offset = t.numel() > 0 ? at * strides[a] : 0;
     shape.erase(a);
     strides.erase(a);
     return t.as_strided(shape, strides, offset);
@@ -249,7 +253,7 @@ std::vector<Tensor> split(const Tensor& x, std::span<const std::int64_t> sizes, 
   std::int64_t total = 0;
   for (auto s : sizes) {
     FIRN_CHECK(s >= 0, "split", "", "a piece of size {}", s);
-    total += s;
+    total = checked_sum("split", total, s);
   }
   FIRN_CHECK(total == x.shape()[a], "split", "sizes must sum to the axis",
              "sizes sum to {} on axis {} of {}", total, axis, describe(x));
@@ -264,10 +268,14 @@ std::vector<Tensor> split(const Tensor& x, std::span<const std::int64_t> sizes, 
 
 std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t axis) {
   require_defined("split", x);
-  FIRN_CHECK(size > 0, "split", "", "pieces of size {}", size);
+  FIRN_CHECK(size > 0, "split", "give the size of a piece", "pieces of size {}", size);
   const std::int64_t n = x.size(axis);
-  std::vector<std::int64_t> sizes;
-  for (std::int64_t at = 0; at < n; at += size) sizes.push_back(std::min(size, n - at));
+  const std::int64_t pieces = n > 0 ? (n - 1) / size + 1 : 0;
+  FIRN_CHECK(pieces <= kMostPieces, "split", "take larger pieces",
+             "pieces of size {} along axis {} of {} would be {} tensors", size, axis, describe(x),
+             pieces);
+  std::vector<std::int64_t> sizes(static_cast<std::size_t>(pieces), size);
+  if (pieces > 0) sizes.back() = n - (pieces - 1) * size;
   return split(x, sizes, axis);
 }
 
@@ -297,7 +305,7 @@ Tensor pad(const Tensor& x, const Axes& before, const Axes& after, double value)
   for (int i = 0; i < x.rank(); ++i) {
     FIRN_CHECK(before[i] >= 0 && after[i] >= 0, "pad", "slice() takes elements away",
                "before {} and after {}", before, after);
-    shape[i] += before[i] + after[i];
+    shape[i] = checked_sum("pad", shape[i], checked_sum("pad", before[i], after[i]));
   }
   const auto inside = [before](const Tensor& t, const Shape& inner) {
     std::int64_t offset = 0;

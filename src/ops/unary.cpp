@@ -68,12 +68,12 @@ Tensor& unary_in_place(UnaryOp op, const char* name, Tensor& x, Args args) {
   return x;
 }
 
-/// A number beside an integer tensor must be whole: it takes the tensor's dtype.
+/// A number beside an integer tensor must be whole and fit in 64 bits: it takes the tensor's dtype.
 void check_number(const char* name, const Tensor& x, double number) {
   require_defined(name, x);
-  FIRN_CHECK(is_floating(x.dtype()) || number == std::floor(number), name,
-             "cast the tensor first: x.to(firn::f32)", "the number {} does not fit the dtype of {}",
-             number, describe(x));
+  const bool whole = number == std::floor(number) && number >= -0x1p63 && number < 0x1p63;
+  FIRN_CHECK(is_floating(x.dtype()) || whole, name, "cast the tensor first: x.to(firn::f32)",
+             "the number {} does not fit the dtype of {}", number, describe(x));
 }
 
 Tensor with_number(UnaryOp op, const char* name, const Tensor& x, double number) {

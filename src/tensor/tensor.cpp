@@ -1,13 +1,15 @@
 // Handles, geometry and host access. Computes nothing: that is what kernels are for.
 //
-// Folder law: floor 2. Includes floors 0 and 1 only. The autograd members of Tensor are defined in
-// src/autograd/variable.cpp, the fluent ones in src/ops/fluent.cpp.
+// Folder law: floor 2. Includes floors 0 and 1 and the formulas. The autograd members of Tensor are
+// defined in src/autograd/variable.cpp, the fluent ones in src/ops/fluent.cpp.
 #include "firn/tensor.h"
 
+#include <algorithm>
 #include <cstring>
 
-#include "base/check.h"
+#include "base/checked.h"
 #include "firn/stream.h"
+#include "kernels/math/integer.h"
 #include "tensor/impl.h"
 
 namespace firn {
@@ -78,20 +80,27 @@ Tensor Tensor::as_strided(const Shape& new_shape, const Strides& new_strides,
   require_defined("as_strided", *this);
   FIRN_CHECK(new_shape.size() == new_strides.size(), "as_strided", "one stride per axis",
              "shape {} and strides {}", new_shape, new_strides);
-  const std::int64_t first = impl_->offset + new_offset;
-  std::int64_t last = first;
-  bool empty = false;
-  for (int i = 0; i < new_shape.size(); ++i) {
-    FIRN_CHECK(new_shape[i] >= 0 && new_strides[i] >= 0, "as_strided", "",
-               "negative size or stride in shape {}, strides {}", new_shape, new_strides);
-    empty |= new_shape[i] == 0;
-    last += (new_shape[i] - 1) * new_strides[i];
-  }
+  const std::int64_t count = checked_elements("as_strided", new_shape);
+  const std::int64_t first = checked_sum("as_strided", impl_->offset, new_offset);
   const auto elements = static_cast<std::int64_t>(impl_->storage->bytes() / size_of(impl_->dtype));
-  FIRN_CHECK(first >= 0 && (empty || last < elements), "as_strided", "",
+  Strides strides = new_strides;
+  std::int64_t last = first;
+  for (int i = 0; i < new_shape.size(); ++i) {
+    FIRN_CHECK(new_strides[i] >= 0 && new_strides[i] < kMaxElements, "as_strided",
+               "a stride is 0 or more and less than 2^56",
+               "the stride {} is negative or too large in strides {}", new_strides[i], new_strides);
+    if (new_shape[i] > 1) {
+      last = checked_sum("as_strided", last,
+                         checked_product("as_strided", new_shape[i] - 1, new_strides[i]));
+    } else {  // a stride over nothing: kept small, so that products with it fit
+      strides[i] = std::min(strides[i], elements);
+    }
+  }
+  FIRN_CHECK(first >= 0 && (count > 0 ? last < elements : first <= elements && last < kMaxElements),
+             "as_strided", "a view lies inside the storage of its tensor",
              "elements {} to {} of a storage of {} elements", first, last, elements);
   return Tensor(
-      Ref<TensorImpl>(new TensorImpl(impl_->storage, new_shape, new_strides, first, impl_->dtype)));
+      Ref<TensorImpl>(new TensorImpl(impl_->storage, new_shape, strides, first, impl_->dtype)));
 }
 
 Tensor empty(const Shape& shape, DType dtype, Device device) {
@@ -103,14 +112,7 @@ Tensor empty(const Shape& shape, DType dtype, Device device, MemoryFormat format
       format == MemoryFormat::contiguous || (shape.size() >= 3 && shape.size() <= 5);
   FIRN_CHECK(has_format, "empty", "leave the memory format out",
              "channels-last is an order of tensors of rank 3 to 5, not of shape {}", shape);
-  std::int64_t elements = 1;
-  for (auto n : shape) {
-    std::int64_t product = 0;
-    FIRN_CHECK(n >= 0, "empty", "sizes are 0 or more", "shape {}", shape);
-    FIRN_CHECK(!__builtin_mul_overflow(elements, n, &product) && product < (std::int64_t{1} << 56),
-               "empty", "", "shape {} has too many elements", shape);
-    elements = product;
-  }
+  const std::int64_t elements = checked_elements("empty", shape);
   auto storage = Storage::allocate(static_cast<std::size_t>(elements) * size_of(dtype), device);
   return Tensor(Ref<TensorImpl>(
       new TensorImpl(std::move(storage), shape, strides_in(shape, format), 0, dtype)));
@@ -124,8 +126,9 @@ Tensor zeros(const Shape& shape, DType dtype, Device device) {
 
 template <class T>
 Tensor tensor(std::span<const T> values, const Shape& shape, Device device) {
-  FIRN_CHECK(static_cast<std::int64_t>(values.size()) == shape.product(), "tensor",
-             "give one value per element", "{} values for shape {}", values.size(), shape);
+  FIRN_CHECK(static_cast<std::int64_t>(values.size()) == checked_elements("tensor", shape),
+             "tensor", "give one value per element", "{} values for shape {}", values.size(),
+             shape);
   Tensor t = empty(shape, dtype_of<T>, device);
   copy_bytes(t.impl()->data(), device, values.data(), Device::cpu(), t.bytes());
   return t;
@@ -133,7 +136,7 @@ Tensor tensor(std::span<const T> values, const Shape& shape, Device device) {
 
 template <class T>
 Tensor from_memory(T* data, const Shape& shape) {
-  const auto bytes = static_cast<std::size_t>(shape.product()) * sizeof(T);
+  const auto bytes = static_cast<std::size_t>(checked_elements("from_memory", shape)) * sizeof(T);
   return Tensor(Ref<TensorImpl>(new TensorImpl(Storage::borrow(data, bytes, Device::cpu()), shape,
                                                contiguous_strides(shape), 0, dtype_of<T>)));
 }
@@ -190,12 +193,20 @@ template <class T>
 std::vector<T> Tensor::to_vector() const {
   require_defined("to_vector", *this);
   std::vector<T> out;
-  out.reserve(static_cast<std::size_t>(numel()));
+  try {
+    out.reserve(static_cast<std::size_t>(numel()));
+  } catch (const std::exception&) {  // bad_alloc or length_error
+    throw OutOfMemory(fmt::format("no memory left for a vector of {}", describe(*this)),
+                      static_cast<std::size_t>(numel()) * sizeof(T));
+  }
   for_each_element(*this, [&]<class S>(S v) {
     if constexpr (std::is_same_v<S, T>) {
       out.push_back(v);
     } else if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>) {
       out.push_back(T(static_cast<float>(v)));
+    } else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool> &&
+                         !std::is_integral_v<S>) {
+      out.push_back(math::to_integer<T>(static_cast<double>(v)));
     } else {
       out.push_back(static_cast<T>(v));
     }

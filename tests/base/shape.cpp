@@ -1,6 +1,11 @@
 // Shapes: inline lists, broadcasting, axes, and the errors they give.
 #include "firn/shape.h"
 
+#include <array>
+#include <limits>
+#include <utility>
+#include <vector>
+
 #include "firn/view.h"
 #include "support/catch.h"
 #include "support/values.h"
@@ -28,6 +33,61 @@ TEST_CASE("Dims: a list of up to eight numbers", "[base]") {
 TEST_CASE("Dims: nine axes are refused", "[base]") {
   CHECK(error_of([] { Dims{1, 2, 3, 4, 5, 6, 7, 8, 9}; }) ==
         "[shape] more than 8 axes; hint: merge axes with reshape");
+}
+
+TEST_CASE("Dims: positions count from either end, and others are refused", "[base]") {
+  Dims d{2, 3, 4};
+  CHECK(d[-1] == 4);
+  CHECK(d[-3] == 2);
+  d[-2] = 7;
+  CHECK(d == Dims{2, 7, 4});
+  constexpr auto kLeast = std::numeric_limits<std::int64_t>::min();
+  for (const std::int64_t at : {std::int64_t{3}, std::int64_t{8}, std::int64_t{-4}, kLeast}) {
+    CAPTURE(at);
+    CHECK_THROWS_AS(d[at], Error);
+    CHECK_THROWS_AS(std::as_const(d)[at], Error);
+    CHECK_THROWS_AS(d.erase(at), Error);
+  }
+  CHECK_THROWS_AS(d.insert(4, 1), Error);
+  CHECK_THROWS_AS(d.insert(-1, 1), Error);
+  CHECK(error_of([&] { d[3]; }) ==
+        "[shape] there is no value 3 in a list of 3; hint: positions count from 0, or from -1 "
+        "backwards");
+  d.erase(-1);
+  d.insert(2, 9);
+  CHECK(d == Dims{2, 7, 9});
+}
+
+TEST_CASE("Dims: an empty list, as a scalar's shape is, has no last value", "[base]") {
+  Dims none;
+  CHECK_THROWS_AS(none.back(), Error);
+  CHECK_THROWS_AS(std::as_const(none).back(), Error);
+  CHECK_THROWS_AS(none.pop_back(), Error);
+  CHECK_THROWS_AS(none.erase(0), Error);
+  CHECK_THROWS_AS(none[-1], Error);
+  CHECK(error_of([&] { none.back(); }).find("the shape of a scalar") != std::string::npos);
+  Dims full = Dims::filled(kMaxRank, 1);
+  CHECK_THROWS_AS(full.insert(0, 1), Error);
+  CHECK_THROWS_AS(full.push_back(1), Error);
+}
+
+TEST_CASE("Dims: products and strides that do not fit in 64 bits are refused", "[base]") {
+  const std::int64_t half = std::int64_t{1} << 32;
+  CHECK_THROWS_AS((Shape{half, half}.product()), Error);
+  CHECK((Shape{half, half, 0}.product()) == 0);
+  CHECK_THROWS_AS(contiguous_strides({2, half, half}), Error);
+  CHECK_FALSE(is_contiguous({2, half, half}, {0, half, 1}));
+}
+
+TEST_CASE("Dims: vectors, arrays and spans of integers are shapes", "[base]") {
+  const std::vector<std::int64_t> sizes{2, 3};
+  const std::array<int, 2> ints{2, 3};
+  CHECK(Shape(sizes) == Shape{2, 3});
+  CHECK(Shape(ints) == Shape{2, 3});
+  CHECK(Shape(std::span(sizes)) == Shape{2, 3});
+  const Shape converted = std::vector<std::size_t>{2, 3};
+  CHECK(converted == Shape{2, 3});
+  CHECK_THROWS_AS(Shape(std::vector<int>(9, 1)), Error);
 }
 
 TEST_CASE("shape: row-major strides", "[base]") {

@@ -30,7 +30,7 @@ inline const std::vector<Part> kParts = {
     {"runtime_src", {"src/runtime/"},
                   {"base", "base_src", "runtime"}},
     {"tensor",    {"include/firn/tensor.h", "src/tensor/"},
-                  {"base", "base_src", "runtime", "runtime_src"}},
+                  {"base", "base_src", "runtime", "runtime_src", "math"}},
     {"math",      {"kernels/math/"},
                   {}},
     {"contracts", {"kernels/*", "kernels/plan/"},

@@ -60,7 +60,9 @@ TEST_CASE("tensor: the number of values must fit the shape", "[tensor]") {
 }
 
 TEST_CASE("tensor: absurd shapes are refused before memory is asked for", "[tensor]") {
-  CHECK(error_of([] { empty({2, -1}); }) == "[empty] shape [2, -1]; hint: sizes are 0 or more");
+  CHECK(error_of([] {
+          empty({2, -1});
+        }) == "[empty] the size -1 is negative in shape [2, -1]; hint: sizes are 0 or more");
   CHECK(error_of([] {
           empty({1ll << 40, 1ll << 40});
         }).find("too many elements") != std::string::npos);

@@ -3,6 +3,7 @@
 
 #include <type_traits>
 
+#include "kernels/math/integer.h"
 #include "kernels/math/rounding.h"
 #if defined(__F16C__)
 #include <immintrin.h>
@@ -19,7 +20,7 @@ To convert(From v) {
   if constexpr (std::is_same_v<To, bool>) {
     return v != From(0);
   } else if constexpr (is_16bit<From>) {
-    return static_cast<To>(static_cast<float>(v));
+    return convert<To>(static_cast<float>(v));
   } else if constexpr (is_16bit<To>) {
     if constexpr (std::is_same_v<From, double>) {
       return To(math::round_to_odd(v));
@@ -28,6 +29,8 @@ To convert(From v) {
     } else {
       return To(static_cast<float>(v));
     }
+  } else if constexpr (std::is_integral_v<To> && std::is_floating_point_v<From>) {
+    return math::to_integer<To>(v);
   } else {
     return static_cast<To>(v);
   }

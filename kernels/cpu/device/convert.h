@@ -8,8 +8,8 @@
 //   store_row(y, dst, dtype, stride, n);
 //
 // Rules of conversion (to nearest even everywhere, one rounding): floating to integer truncates
-// toward zero, outside the range the result is unspecified; to bool is "not equal 0"; from bool is
-// 0 or 1.
+// toward zero, gives the nearest end beyond the range and 0 for NaN; a wider integer keeps its low
+// bits; to bool is "not equal 0"; from bool is 0 or 1.
 #pragma once
 
 #include <cstdint>

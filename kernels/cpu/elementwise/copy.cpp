@@ -180,9 +180,7 @@ void fill(const View& dst, double value, Stream) {
 void arange(const View& dst, double start, double step, Stream) {
   const std::int64_t numel = dst.numel();
   const std::int64_t stride = dst.rank() == 0 ? 1 : dst.strides[0];
-  // Whole numbers are counted as such: beyond 2^53 they would not fit f64.
-  const bool whole =
-      !is_floating(dst.dtype) && start == std::floor(start) && step == std::floor(step);
+  const bool whole = !is_floating(dst.dtype) && counts_whole(start, step, numel);
   parallel_for(math::ceil_div(numel, kRow), numel, [&](std::int64_t c) {
     const std::int64_t begin = c * kRow;
     const std::int64_t n = std::min(kRow, numel - begin);

@@ -12,6 +12,7 @@
 #include "kernels/cpu/device/parallel.h"
 #include "kernels/cpu/device/streaming.h"
 #include "kernels/cpu/device/tile.h"
+#include "kernels/math/integer.h"
 #include "kernels/math/unary.h"
 #include "kernels/plan/walk.h"
 
@@ -24,11 +25,11 @@ template <class C>
 using RowFn = void (*)(const C* const* in, const C* old, C* out, std::int64_t n,
                        const math::Args& args);
 
-/// out[i] = fn(in[i]...), tile by tile; numbers one by one for integers.
+/// out[i] = fn(in[i]...), tile by tile. Integers go one by one, and wrap around.
 template <class C, class Fn, class... In>
 void map_row(std::int64_t n, C* out, Fn fn, const In*... in) {
   if constexpr (std::is_same_v<C, std::int64_t>) {
-    for (std::int64_t i = 0; i < n; ++i) out[i] = fn(in[i]...);
+    for (std::int64_t i = 0; i < n; ++i) out[i] = fn(math::Wrapping(in[i])...).n;
   } else {
     using V = Tile<C>;
     for (std::int64_t i = 0; i < n; i += V::size) {

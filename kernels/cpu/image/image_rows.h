@@ -34,7 +34,8 @@ void for_image_rows(const Shape& shape, bool by_width, std::int64_t reads, Fn&& 
   const std::int64_t height = shape[2], length = by_width ? shape[3] : shape[1];
   const std::int64_t outer = by_width ? shape[1] : 1;
   const std::int64_t rows = shape[0] * outer * height;
-  const std::int64_t elements = shape.product() * reads;
+  // Beyond kImageWork reads, a chunk is one row anyway, and the product must fit.
+  const std::int64_t elements = shape.product() * std::min(reads, kImageWork);
   if (elements == 0) return;
   const std::int64_t together = std::max<std::int64_t>(1, kImageWork * rows / elements);
   parallel_for(math::ceil_div(rows, together), elements, [&](std::int64_t chunk) {

@@ -35,9 +35,14 @@ struct Pooling {
   std::int64_t divisor(std::int64_t i, std::int64_t j) const {
     return h.divisor(i, count_padding) * w.divisor(j, count_padding);
   }
-  /// Elements of a window, about.
-  std::int64_t window_size() const {
-    return h.adaptive ? (h.in / h.out + 1) * (w.in / w.out + 1) : h.size * w.size;
+  /// Elements of a window in the image, about.
+  std::int64_t window_size() const { return along(h) * along(w); }
+  /// Windows that hold a position, about.
+  std::int64_t windows_at() const {
+    return (along(h) * h.out / h.in + 1) * (along(w) * w.out / w.in + 1);
+  }
+  static std::int64_t along(const WindowAxis& a) {
+    return a.adaptive ? a.in / a.out + 1 : std::min(a.size, a.in);
   }
 };
 
@@ -167,9 +172,9 @@ void fold_sum(const Taps<A>& taps, bool first, std::int64_t n, A* sum) {
 template <class A, class Fold>
 void fold_along_width(const Pooling& p, const ConstView& x, const ImageRow& at, Fold&& fold) {
   alignas(64) A buffer[kSpan];
-  const Range down = p.h.positions(at.h);
+  const Range down = p.h.positions(at.h), taps = p.w.taps();
   for (std::int64_t h = down.begin; h < down.end; h += p.h.dilation) {
-    for (std::int64_t k = 0; k < p.w.size; ++k) {
+    for (std::int64_t k = taps.begin; k < taps.end; ++k) {
       const Range all = p.w.windows_with(k, {0, p.w.in});
       const std::int64_t begin = std::max(all.begin, at.w);
       const std::int64_t n = std::min(all.end, at.w + at.size) - begin;
@@ -365,10 +370,10 @@ void gather_along_width(const Pooling& p, const Gradient& gradient, const View& 
   alignas(64) A part[kSpan];
   typename Gradient::Span span;
   std::fill_n(sum, at.size, A(0));
-  const Range down = p.h.windows(at.h);
+  const Range down = p.h.windows(at.h), taps = p.w.taps();
   for (std::int64_t i = down.begin; i < down.end; ++i) {
     if (!p.h.holds(i, at.h)) continue;
-    for (std::int64_t k = p.w.size - 1; k >= 0; --k) {  // windows in rising order
+    for (std::int64_t k = taps.end - 1; k >= taps.begin; --k) {  // windows in rising order
       const Range across = p.w.windows_with(k, {at.w, at.w + at.size});
       const std::int64_t n = across.end - across.begin;
       if (n <= 0) continue;
@@ -440,16 +445,13 @@ void spread_channels(const Pooling& p, const Gradient& gradient, const View& dx,
 template <class A, class Gradient>
 void backward(const Pooling& p, const Gradient& gradient, const Shape& windows, const View& dx,
               float beta) {
-  if (dx.numel() == 0) return;
-  const std::int64_t positions = p.h.in * p.w.in;
   if (!p.by_width && p.h.disjoint() && p.w.disjoint()) {
-    const std::int64_t writes = positions / (p.h.out * p.w.out) + 1;
+    const std::int64_t writes = p.h.in * p.w.in / (p.h.out * p.w.out) + 1;
     return for_image_rows(windows, false, writes, [&](const ImageRow& at) {
       spread_channels<A>(p, gradient, dx, beta, at);
     });
   }
-  const std::int64_t reads = p.window_size() * p.h.out * p.w.out / positions + 1;
-  for_image_rows(dx.shape, p.by_width, reads, [&](const ImageRow& at) {
+  for_image_rows(dx.shape, p.by_width, p.windows_at(), [&](const ImageRow& at) {
     if (p.by_width) {
       gather_along_width<A>(p, gradient, dx, beta, at);
     } else {
@@ -474,6 +476,7 @@ Pooling backward_pooling(const ConstView& dy, const PoolWindows& windows, const 
 
 void max_pool(const ConstView& x, const PoolWindows& windows, const View& y, const View& index,
               Stream) {
+  if (y.numel() == 0) return;  // before the axes' tables are made
   const Pooling p = forward_pooling(x, windows, y);
   if (x.dtype == DType::f64) return max_pool_as<double>(x, p, y, index);
   max_pool_as<float>(x, p, y, index);
@@ -481,6 +484,7 @@ void max_pool(const ConstView& x, const PoolWindows& windows, const View& y, con
 
 void max_pool_backward(const ConstView& dy, const ConstView& index, const PoolWindows& windows,
                        const View& dx, float beta, Stream) {
+  if (dx.numel() == 0) return;
   const Pooling p = backward_pooling(dy, windows, dx);
   if (dy.dtype == DType::f64) {
     return backward<double>(p, MaxGradient<double>{dy, index, p}, dy.shape, dx, beta);
@@ -489,6 +493,7 @@ void max_pool_backward(const ConstView& dy, const ConstView& index, const PoolWi
 }
 
 void avg_pool(const ConstView& x, const PoolWindows& windows, const View& y, Stream) {
+  if (y.numel() == 0) return;
   const Pooling p = forward_pooling(x, windows, y);
   if (x.dtype == DType::f64) return avg_pool_as<double>(x, p, y);
   avg_pool_as<float>(x, p, y);
@@ -496,6 +501,7 @@ void avg_pool(const ConstView& x, const PoolWindows& windows, const View& y, Str
 
 void avg_pool_backward(const ConstView& dy, const PoolWindows& windows, const View& dx, float beta,
                        Stream) {
+  if (dx.numel() == 0) return;
   const Pooling p = backward_pooling(dy, windows, dx);
   if (dy.dtype == DType::f64) {
     return backward<double>(p, MeanGradient<double>{dy, p}, dy.shape, dx, beta);

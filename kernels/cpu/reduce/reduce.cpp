@@ -42,16 +42,16 @@ struct Finish {
  private:
   template <class C, class A>
   void scaled(void* dst, std::int64_t stride, std::int64_t n, const A* results) const {
-    const C a = static_cast<C>(scale);
-    const C b = static_cast<C>(beta);
+    using V = math::Arithmetic<C>;
+    const V a(scale), b(static_cast<double>(beta));
     alignas(64) C old[kTile];
     alignas(64) C sum[kTile];
     while (n > 0) {
       const std::int64_t m = std::min(n, kTile);
-      for (std::int64_t i = 0; i < m; ++i) sum[i] = a * static_cast<C>(results[i]);
+      for (std::int64_t i = 0; i < m; ++i) sum[i] = math::plain(a * V(static_cast<C>(results[i])));
       if (beta != 0) {
         const C* before = load_row<C>(dst, out.dtype, stride, m, old);
-        for (std::int64_t i = 0; i < m; ++i) sum[i] += b * before[i];
+        for (std::int64_t i = 0; i < m; ++i) sum[i] = math::plain(V(sum[i]) + b * V(before[i]));
       }
       store_row<C>(sum, dst, out.dtype, stride, m);
       dst = advance(dst, out.dtype, m * stride);

@@ -8,6 +8,7 @@
 #include "kernels/cuda/device/gpu.h"
 #include "kernels/cuda/device/grid.h"
 #include "kernels/dispatch.h"
+#include "kernels/math/integer.h"
 #include "kernels/math/rounding.h"
 
 namespace firn::kernels::cuda {
@@ -50,6 +51,15 @@ __device__ inline void narrow(double x, double& out) { out = x; }
 __device__ inline void narrow(double x, float& out) { out = static_cast<float>(x); }
 __device__ inline void narrow(double x, __half& out) { narrow(math::round_to_odd(x), out); }
 __device__ inline void narrow(double x, __nv_bfloat16& out) { narrow(math::round_to_odd(x), out); }
+/// To an integer dtype: from 64 bits the low ones, from a floating number as cast() says.
+template <class To, class C>
+__device__ To narrow_to_integer(C x) {
+  if constexpr (std::is_same_v<C, std::int64_t>) {
+    return static_cast<To>(x);
+  } else {
+    return math::to_integer<To>(x);
+  }
+}
 /// From any compute type to 16 bits.
 template <class C, class H>
 __device__ void narrow_to_16(C x, H& out) {
@@ -135,16 +145,16 @@ __device__ void store_element(C value, void* p, DType dtype, std::int64_t i) {
       static_cast<double*>(p)[i] = static_cast<double>(value);
       return;
     case DType::i32:
-      static_cast<std::int32_t*>(p)[i] = static_cast<std::int32_t>(value);
+      static_cast<std::int32_t*>(p)[i] = narrow_to_integer<std::int32_t>(value);
       return;
     case DType::i64:
-      static_cast<std::int64_t*>(p)[i] = static_cast<std::int64_t>(value);
+      static_cast<std::int64_t*>(p)[i] = narrow_to_integer<std::int64_t>(value);
       return;
     case DType::boolean:
       static_cast<std::uint8_t*>(p)[i] = value != C(0);
       return;
     default:
-      static_cast<std::uint8_t*>(p)[i] = static_cast<std::uint8_t>(value);
+      static_cast<std::uint8_t*>(p)[i] = narrow_to_integer<std::uint8_t>(value);
       return;
   }
 }

@@ -280,9 +280,7 @@ void arange(const View& dst, double start, double step, Stream stream) {
   const std::int64_t n = dst.numel();
   if (n == 0) return;
   const std::int64_t stride = dst.rank() == 0 ? 1 : dst.strides[0];
-  // Whole numbers are counted as such: beyond 2^53 they would not fit f64.
-  const bool whole =
-      !is_floating(dst.dtype) && start == std::floor(start) && step == std::floor(step);
+  const bool whole = !is_floating(dst.dtype) && counts_whole(start, step, n);
   gpu::launch("arange", sequence, grid_for(n), dim3(kBlock), 0, stream, dst.data, dst.dtype, stride,
               n, whole, start, step);
 }

@@ -145,7 +145,7 @@ static __global__ void grouped_kernel(Inputs<N> in, void* out, std::int64_t grou
   }
 }
 
-/// The same for any strides and dtypes, in compute type C.
+/// The same for any strides and dtypes, in compute type C; integers wrap around.
 template <class C, int N, class Fn>
 static __global__ void strided_kernel(Inputs<N> in, void* out, std::int64_t n, Geometry<N> g,
                                       bool reads_old, Fn fn) {
@@ -153,12 +153,13 @@ static __global__ void strided_kernel(Inputs<N> in, void* out, std::int64_t n, G
   for (std::int64_t i = first; i < n; i += step) {
     std::int64_t offsets[N + 1];
     g.axes.offsets(i, offsets);
-    C values[N];
+    using V = math::Arithmetic<C>;
+    V values[N];
     for (int k = 0; k < N; ++k) {
-      values[k] = load_element<C>(in.data[k], g.dtypes[k + 1], offsets[k + 1]);
+      values[k] = V(load_element<C>(in.data[k], g.dtypes[k + 1], offsets[k + 1]));
     }
-    const C old = reads_old ? load_element<C>(out, g.dtypes[0], offsets[0]) : kNoOld<C>;
-    store_element(fn(values, old), out, g.dtypes[0], offsets[0]);
+    const V old(reads_old ? load_element<C>(out, g.dtypes[0], offsets[0]) : kNoOld<C>);
+    store_element(math::plain(fn(values, old)), out, g.dtypes[0], offsets[0]);
   }
 }
 

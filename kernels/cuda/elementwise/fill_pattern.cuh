@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "firn/dtype.h"
+#include "kernels/math/integer.h"
 #include "kernels/math/rounding.h"
 
 namespace firn::kernels::cuda {
@@ -20,6 +21,8 @@ struct Pattern {
         element = value != 0;
       } else if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>) {
         element = T(math::round_to_odd(value));
+      } else if constexpr (std::is_integral_v<T>) {
+        element = math::to_integer<T>(value);
       } else {
         element = static_cast<T>(value);
       }

@@ -79,9 +79,11 @@ struct Finish {
   }
   template <class C>
   __device__ void scaled(std::int64_t offset, C result) const {
-    C sum = static_cast<C>(scale) * result;
-    if (beta != 0) sum += static_cast<C>(beta) * load_element<C>(out, dtype, offset);
-    store_element(sum, out, dtype, offset);
+    using V = math::Arithmetic<C>;
+    V sum = V(scale) * V(result);
+    if (beta != 0)
+      sum = sum + V(static_cast<double>(beta)) * V(load_element<C>(out, dtype, offset));
+    store_element(math::plain(sum), out, dtype, offset);
   }
 };
 

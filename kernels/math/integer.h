@@ -1,0 +1,84 @@
+// Integers without undefined behaviour: arithmetic that wraps around, and what a floating number
+// becomes as an integer.
+#pragma once
+
+#include <limits>
+#include <type_traits>
+
+#include "kernels/math/macros.h"
+
+namespace firn::math {
+
+/// x toward zero as an integer of type To: beyond the range of To its least or largest, and 0 for
+/// NaN.
+template <class To, class From>
+FIRN_HD constexpr To to_integer(From x) {
+  constexpr To kLeast = std::numeric_limits<To>::min(), kMost = std::numeric_limits<To>::max();
+  // Powers of two, which every floating type holds; kMost may be none of its numbers.
+  constexpr From kBelow = static_cast<From>(kLeast);
+  constexpr From kPast = static_cast<From>(kMost / 2 + 1) * From(2);
+  const bool inside = x >= kBelow && x < kPast;
+  const To whole = static_cast<To>(inside ? x : From(0));
+  return inside ? whole : x >= kPast ? kMost : x < kBelow ? kLeast : To(0);
+}
+
+/// A 64-bit integer whose sums and products wrap around, as the V of a formula.
+struct Wrapping {
+  std::int64_t n = 0;
+
+  Wrapping() = default;
+  FIRN_HD constexpr explicit Wrapping(int v) : n(v) {}
+  FIRN_HD constexpr explicit Wrapping(std::int64_t v) : n(v) {}
+  FIRN_HD constexpr explicit Wrapping(double v) : n(to_integer<std::int64_t>(v)) {}
+
+  FIRN_HD friend constexpr Wrapping operator+(Wrapping a, Wrapping b) {
+    return of(bits(a) + bits(b));
+  }
+  FIRN_HD friend constexpr Wrapping operator-(Wrapping a, Wrapping b) {
+    return of(bits(a) - bits(b));
+  }
+  FIRN_HD friend constexpr Wrapping operator*(Wrapping a, Wrapping b) {
+    return of(bits(a) * bits(b));
+  }
+  FIRN_HD friend constexpr Wrapping operator-(Wrapping a) { return of(0 - bits(a)); }
+  FIRN_HD friend constexpr bool operator==(Wrapping a, Wrapping b) { return a.n == b.n; }
+  FIRN_HD friend constexpr bool operator!=(Wrapping a, Wrapping b) { return a.n != b.n; }
+  FIRN_HD friend constexpr bool operator<(Wrapping a, Wrapping b) { return a.n < b.n; }
+  FIRN_HD friend constexpr bool operator<=(Wrapping a, Wrapping b) { return a.n <= b.n; }
+  FIRN_HD friend constexpr bool operator>(Wrapping a, Wrapping b) { return a.n > b.n; }
+  FIRN_HD friend constexpr bool operator>=(Wrapping a, Wrapping b) { return a.n >= b.n; }
+
+ private:
+  FIRN_HD static constexpr std::uint64_t bits(Wrapping a) {
+    return static_cast<std::uint64_t>(a.n);
+  }
+  FIRN_HD static constexpr Wrapping of(std::uint64_t bits) {
+    return Wrapping(static_cast<std::int64_t>(bits));
+  }
+};
+FIRN_HD constexpr Wrapping abs(Wrapping x) { return x.n < 0 ? -x : x; }
+
+/// What a compute type's arithmetic is done in.
+template <class C>
+using Arithmetic = std::conditional_t<std::is_same_v<C, std::int64_t>, Wrapping, C>;
+
+/// The number of a compute type that arithmetic has come to.
+template <class V>
+FIRN_HD constexpr auto plain(V x) {
+  if constexpr (std::is_same_v<V, Wrapping>) {
+    return x.n;
+  } else {
+    return x;
+  }
+}
+/// a + b and a * b in a compute type.
+template <class C>
+FIRN_HD constexpr C plus(C a, C b) {
+  return plain(Arithmetic<C>(a) + Arithmetic<C>(b));
+}
+template <class C>
+FIRN_HD constexpr C times(C a, C b) {
+  return plain(Arithmetic<C>(a) * Arithmetic<C>(b));
+}
+
+}  // namespace firn::math

@@ -1,0 +1,42 @@
+// Arithmetic on sizes, strides and positions that come from outside: a result that 64 bits do not
+// hold, or a tensor too large for any memory, is an Error in the name of the operation.
+#pragma once
+
+#include <cstdint>
+
+#include "base/check.h"
+#include "firn/shape.h"
+
+namespace firn {
+
+/// a + b. Throws Error naming `op` if that does not fit in 64 bits.
+inline std::int64_t checked_sum(const char* op, std::int64_t a, std::int64_t b) {
+  std::int64_t sum = 0;
+  FIRN_CHECK(!__builtin_add_overflow(a, b, &sum), op, "use smaller sizes",
+             "{} + {} does not fit in 64 bits", a, b);
+  return sum;
+}
+
+/// a * b. Throws Error naming `op` if that does not fit in 64 bits.
+inline std::int64_t checked_product(const char* op, std::int64_t a, std::int64_t b) {
+  std::int64_t product = 0;
+  FIRN_CHECK(!__builtin_mul_overflow(a, b, &product), op, "use smaller sizes",
+             "{} * {} does not fit in 64 bits", a, b);
+  return product;
+}
+
+/// The number of elements of a tensor of that shape. Throws Error naming `op` if a size is negative
+/// or the product of the sizes, with 1 for 0, reaches kMaxElements.
+inline std::int64_t checked_elements(const char* op, const Shape& shape) {
+  std::int64_t elements = 1, largest = 1;
+  for (const std::int64_t n : shape) {
+    FIRN_CHECK(n >= 0, op, "sizes are 0 or more", "the size {} is negative in shape {}", n, shape);
+    FIRN_CHECK(!__builtin_mul_overflow(largest, n > 0 ? n : 1, &largest) && largest < kMaxElements,
+               op, "a tensor has fewer than 2^56 elements; sizes of 0 count as 1",
+               "shape {} has too many elements", shape);
+    elements *= n;
+  }
+  return elements;
+}
+
+}  // namespace firn

@@ -1,0 +1,164 @@
+// Indexing, products, rows and losses.
+#include "fuzz/draw.h"
+
+namespace fuzz {
+
+using namespace firn;
+
+namespace {
+
+using Results = std::vector<Tensor>;
+
+Results indexed(Draw& d) {
+  const Tensor x = d.small();
+  const std::int64_t n = x.rank() > 0 ? x.shape()[0] : 1;
+  switch (d.below(4)) {
+    case 0:
+      d.say(" embedding");
+      return {embedding(x, d.index(d.small_shape(0, 3), n))};
+    case 1: {
+      d.say(" index_select");
+      const std::int64_t axis = d.chance(60) ? 0 : d.axis(x);
+      return {index_select(x, axis, d.index({d.below(6)}, n))};
+    }
+    case 2: {
+      d.say(" gather");
+      Shape shape = x.shape();
+      if (!shape.empty()) shape[0] = d.below(5);
+      return {gather(x, d.chance(80) ? 0 : d.axis(x), d.index(shape, n))};
+    }
+    default: {
+      d.say(" one_hot");
+      const std::int64_t classes = d.number("classes", 1, 6);
+      const Tensor index = d.index(d.small_shape(0, d.chance(90) ? 3 : 8), classes);
+      return {one_hot(index, classes, d.dtype("dtype"))};
+    }
+  }
+}
+
+Results multiplied(Draw& d) {
+  const DType dtype = d.one_of({f32, f32, f64, f16, bf16});
+  const auto size = [&] {
+    return d.chance(6) ? std::int64_t{0} : 1 + d.below(d.chance(10) ? 40 : 6);
+  };
+  const std::int64_t k = size();
+  Shape a{size(), k}, b{k, size()};
+  for (auto batch = d.below(4); batch > 0 && d.chance(60); --batch) {
+    const std::int64_t n = d.chance(5) ? 0 : 1 + d.below(3);
+    a.insert(0, d.chance(30) ? 1 : n);
+    if (d.chance(80)) b.insert(0, d.chance(30) ? 1 : n);
+  }
+  if (d.chance(8)) a = {k};
+  if (d.chance(8)) b = {k};
+  const Tensor x = d.of(a, dtype);
+  return {matmul(x, d.chance(3) ? d.any() : d.of(b, dtype))};
+}
+
+Results layered(Draw& d) {
+  const DType dtype = d.one_of({f32, f32, f64, f16, bf16});
+  const auto size = [&] { return d.chance(6) ? std::int64_t{0} : 1 + d.below(6); };
+  Shape shape = d.small_shape(1, 4);
+  std::int64_t features = shape.back();
+  const Tensor x = d.of(shape, dtype);
+  const auto layers = 1 + d.below(3);
+  std::vector<Tensor> weights, biases;
+  for (std::int64_t i = 0; i < layers; ++i) {
+    const std::int64_t out = size();
+    weights.push_back(d.of({out, features}, dtype));
+    biases.push_back(d.maybe(d.of({out}, dtype)));
+    features = out;
+  }
+  if (layers == 1) return {linear(x, weights[0], biases[0])};
+  d.say(" mlp");
+  if (d.chance(20)) biases.clear();
+  return {mlp(x, weights, biases,
+              d.one_of({Activation::none, Activation::relu, Activation::gelu_tanh}))};
+}
+
+Results in_rows(Draw& d) {
+  const Tensor x = d.floating(0, 8);
+  const std::int64_t n = x.rank() > 0 ? x.shape()[-1] : 1;
+  switch (d.below(5)) {
+    case 0:
+      d.say(" softmax");
+      return {softmax(x, d.axis(x))};
+    case 1:
+      d.say(" log_softmax");
+      return {log_softmax(x, d.axis(x))};
+    case 2: {
+      d.say(" layer_norm");
+      const Tensor weight = d.maybe(d.of({n}, x.dtype())), bias = d.maybe(d.of({n}, x.dtype()));
+      return {layer_norm(x, weight, bias, d.chance(70) ? 1e-5 : d.real("eps"))};
+    }
+    case 3: {
+      d.say(" rms_norm");
+      const Tensor weight = d.maybe(d.of({n}, x.dtype()));
+      return {rms_norm(x, weight, d.chance(70) ? 1e-5 : d.real("eps"))};
+    }
+    default: {
+      d.say(" dropout");
+      const double p = d.chance(70) ? 0.5 : d.real("p");
+      return {dropout(x, p, d.flag("training"))};
+    }
+  }
+}
+
+Results from_loss(Draw& d, const Loss& loss) {
+  Results all{loss.sum, loss.weight};
+  if (d.chance(50)) all.push_back(loss.mean());
+  loss.item();
+  return all;
+}
+
+Results of_classes(Draw& d) {
+  const Tensor x = d.floating(1, 4);
+  Shape leading = x.shape();
+  const std::int64_t classes = leading.back();
+  leading.pop_back();
+  const Tensor target = d.index(leading, classes);
+  CrossEntropyOptions options;
+  if (d.chance(50)) options.ignore_index = d.number("ignore_index", -1, 3);
+  if (d.chance(50)) options.label_smoothing = d.chance(50) ? 0.1 : d.real("label_smoothing");
+  if (d.chance(30)) options.class_weights = d.of({classes}, x.dtype()).detach();
+  const bool log_input = d.flag("nll");
+  return from_loss(d, log_input ? nll_loss(x, target, options) : cross_entropy(x, target, options));
+}
+
+Results of_pairs(Draw& d) {
+  const Tensor x = d.floating(0, 5);
+  const Tensor y = d.of(x.shape(), x.dtype());
+  switch (d.below(6)) {
+    case 0:
+      d.say(" mse");
+      return from_loss(d, mse_loss(x, y));
+    case 1:
+      d.say(" l1");
+      return from_loss(d, l1_loss(x, y));
+    case 2:
+      d.say(" huber");
+      return from_loss(d, huber_loss(x, y, d.chance(50) ? 1.0 : d.real("delta")));
+    case 3:
+      d.say(" bce");
+      return from_loss(d, bce_with_logits(x, y));
+    case 4:
+      d.say(" kl");
+      return from_loss(d, kl_div(x, y));
+    default:
+      d.say(" info_nce");
+      return from_loss(d, info_nce(x, y, d.chance(70) ? 0.1 : d.real("temperature")));
+  }
+}
+
+}  // namespace
+
+std::vector<Call> other_calls() {
+  std::vector<Call> calls;
+  for (int i = 0; i < 4; ++i) {
+    const Call all[] = {{"indexing", indexed}, {"matmul", multiplied},  {"linear", layered},
+                        {"rows", in_rows},     {"classes", of_classes}, {"pairs", of_pairs}};
+    calls.insert(calls.end(), std::begin(all), std::end(all));
+  }
+  return calls;
+}
+
+}  // namespace fuzz
