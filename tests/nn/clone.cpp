@@ -107,7 +107,7 @@ TEST_CASE("copies of containers hold the same parameters and have modes of their
   CHECK(many[2][1].training());
 }
 
-TEST_CASE("a moved container keeps its mode; a module put into one in evaluation mode takes it") {
+TEST_CASE("a moved container keeps its mode, and a module put into one in evaluation mode takes it") {
   nn::Sequential a{nn::Dropout(0.5)};
   a.eval();
   nn::Sequential b = std::move(a);
