@@ -1,4 +1,5 @@
 // The call of a module: any signature, hooks, autocast, and the path that errors name.
+#include <memory>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -228,6 +229,20 @@ TEST_CASE("summary runs a module with its inputs", "[host]") {
   const std::string pair = cell.summary(zeros({1, 3}), State{zeros({1, 3}), zeros({1, 3})});
   CHECK(pair.find("Cell, f32 cpu: [1, 3], [1, 3], [1, 3] -> [1, 3], [1, 3], [1, 3]\n") == 0);
   CHECK(attend.summary().find("Attention, f32 cpu\n") == 0);
+}
+
+TEST_CASE("arguments that cannot be copied are passed on as they come") {
+  struct Takes : nn::ModuleOf<Takes> {
+    FIRN_MEMBERS()
+    Tensor forward(const Tensor& x, std::tuple<std::unique_ptr<Tensor>> more, nn::Module& inner) {
+      return inner(x) + *std::get<0>(more);
+    }
+  } takes;
+  nn::ReLU relu;
+  takes.add_forward_hook([](nn::Module&, const nn::CallTensors& in, const nn::CallTensors&) {
+    CHECK(in.size() == 1);
+  });
+  CHECK(takes(ones({1}), std::tuple(std::make_unique<Tensor>(ones({1}))), relu).item() == 2);
 }
 
 // ---- Paths in errors ----

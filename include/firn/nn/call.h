@@ -138,9 +138,10 @@ CallTensors tensors_in(Ts&... values) {
 /// Arguments that hooks may replace are kept as copies, which share the elements; others as they
 /// come.
 template <class A, class T = std::remove_cvref_t<A>>
-using Kept =
-    std::conditional_t<std::is_base_of_v<Tensor, T> || TensorList<T> || kOptional<T> || kTuple<T>,
-                       T, A&&>;
+using Kept = std::conditional_t<std::is_copy_constructible_v<T> &&
+                                    (std::is_base_of_v<Tensor, T> || TensorList<T> ||
+                                     kOptional<T> || kTuple<T>),
+                                T, A&&>;
 
 }  // namespace detail
 }  // namespace firn::nn
