@@ -53,8 +53,10 @@ data::LabelledImages generate(const std::vector<std::uint64_t>& patterns, std::i
   std::vector<Tensor> images;
   for (const std::uint8_t label : labels) {
     Generator of_class(patterns[label]);
-    const Tensor pattern = relu(rand({28, 28}, f32, {}, -200, 200, of_class));
-    images.push_back((pattern + rand({28, 28}, f32, {}, 0, 55, g)).to(u8));
+    const Tensor pattern = relu(rand(
+        {28, 28}, {.low = -200, .high = 200, .device = Device::cpu(), .generator = &of_class}));
+    images.push_back(
+        (pattern + rand({28, 28}, {.high = 55, .device = Device::cpu(), .generator = &g})).to(u8));
   }
   return {stack(images), tensor(labels, {n})};
 }

@@ -128,7 +128,7 @@ std::vector<double> host_ns(const std::function<void()>& call) {
 
 firn::Tensor random(const firn::Shape& shape, firn::DType dtype) {
   static firn::Generator generator(7);
-  return firn::rand(shape, dtype, kDevice, -1, 1, generator);
+  return firn::rand(shape, {.low = -1, .dtype = dtype, .device = kDevice, .generator = &generator});
 }
 
 }  // namespace bench

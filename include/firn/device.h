@@ -9,15 +9,18 @@ namespace firn {
 
 enum class DeviceType : std::uint8_t { cpu, cuda };
 
-/// Where a tensor lives. The default is the CPU.
+/// Where a tensor lives. `Device()` is the CPU, but `{}` is not a device: an argument that is left
+/// out must not mean the CPU where default_device() is another.
 struct Device {
   DeviceType type = DeviceType::cpu;
   std::int8_t index = 0;
 
-  static constexpr Device cpu() noexcept { return {}; }
-  static constexpr Device cuda(int index = 0) noexcept {
-    return {DeviceType::cuda, static_cast<std::int8_t>(index)};
-  }
+  constexpr explicit Device() noexcept = default;
+  constexpr Device(DeviceType kind, int number = 0) noexcept
+      : type(kind), index(static_cast<std::int8_t>(number)) {}
+
+  static constexpr Device cpu() noexcept { return Device(); }
+  static constexpr Device cuda(int index = 0) noexcept { return {DeviceType::cuda, index}; }
   /// From "cpu", "cuda" or "cuda:1". Throws Error on anything else.
   static Device parse(std::string_view text);
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "firn/half.h"
 
@@ -84,20 +85,30 @@ constexpr double epsilon_of(DType t) noexcept {
 namespace detail {
 template <class T>
 struct DTypeOf;
+/// By size: long and long long may both have 64 bits, and are both i64 then.
+template <class T>
+requires(std::is_same_v<T, int> || std::is_same_v<T, long> ||
+         std::is_same_v<T, long long>) struct DTypeOf<T> {
+  static constexpr DType value = sizeof(T) == 8 ? DType::i64 : DType::i32;
+};
 // clang-format off
 template <> struct DTypeOf<half> { static constexpr DType value = DType::f16; };
 template <> struct DTypeOf<bfloat16> { static constexpr DType value = DType::bf16; };
 template <> struct DTypeOf<float> { static constexpr DType value = DType::f32; };
 template <> struct DTypeOf<double> { static constexpr DType value = DType::f64; };
-template <> struct DTypeOf<std::int32_t> { static constexpr DType value = DType::i32; };
-template <> struct DTypeOf<std::int64_t> { static constexpr DType value = DType::i64; };
 template <> struct DTypeOf<std::uint8_t> { static constexpr DType value = DType::u8; };
 template <> struct DTypeOf<bool> { static constexpr DType value = DType::boolean; };
 // clang-format on
 }  // namespace detail
 
-/// The dtype whose elements are C++ objects of type T.
+/// A C++ type that a dtype has as its elements; no others can be made into tensors.
 template <class T>
+concept Element = requires {
+  detail::DTypeOf<std::remove_cv_t<T>>::value;
+};
+
+/// The dtype whose elements are C++ objects of type T.
+template <Element T>
 inline constexpr DType dtype_of = detail::DTypeOf<T>::value;
 
 /// Calls `fn.template operator()<T>()` with the C++ type of `t`.

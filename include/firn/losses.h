@@ -1,13 +1,25 @@
-// Losses. Each returns its sum and its own denominator, so that accumulation over ragged
-// micro-batches is exact and user code never divides by N.
+// Losses. Each returns its sum and its own denominator, so that accumulation over micro-batches of
+// any size is exact and user code never divides by N.
 #pragma once
 
 #include <cstdint>
 #include <iosfwd>
+#include <optional>
 
 #include "firn/tensor.h"
 
 namespace firn {
+
+/// What the host knows of a loss's weight without waiting for the device. The losses below fill it
+/// in; it tells whether two losses have the same denominator.
+struct LossCount {
+  std::optional<double> number;  ///< the weight, if shapes alone fix it
+  Tensor target = {};            ///< else the class numbers that are counted on the device,
+  Tensor class_weights = {};     ///< with these weights, or undefined
+  std::int64_t ignore_index = 0;
+  /// How often the elements of the two had been written to when they were counted.
+  std::int64_t target_version = 0, class_weights_version = 0;
+};
 
 /// A loss over a batch: value = sum / weight. Both are scalars on the device, f32 (f64 for f64
 /// inputs); only `sum` carries a gradient.
@@ -18,26 +30,48 @@ struct Loss {
   /// Such a loss is not the sum of its micro-batches': Optimizer::backward refuses to accumulate
   /// it, and Optimizer::step_two_pass computes it right (S20).
   bool coupled = false;
+  LossCount count = {};
 
   /// sum / weight as a tensor with a gradient.
   Tensor mean() const;
-  /// The mean as a number (0 where the weight is 0); waits for the device.
+  /// The mean as a number (0 if the weight is 0); waits for the device.
   double item() const;
+  /// The same sum over the weight of `other`. A loss per pixel that is to be counted per image:
+  /// `kl + bce.per(kl)`.
+  Loss per(const Loss& other) const;
+  /// The same mean over the weight of `other`: mean() for each unit of it. What adds up means, as
+  /// other frameworks do: `cross_entropy(y, t) + 0.1 * mse_loss(r, x).mean_per(...)`. Over several
+  /// micro-batches this is exact if the two weights keep their ratio; else each micro-batch's mean
+  /// counts as its weight of `other` does.
+  Loss mean_per(const Loss& other) const;
   /// Back-propagates the mean. With an optimizer, use Optimizer::backward(loss) instead.
   void backward() const;
 };
 /// The same loss counted `factor` times; the weight stays.
 Loss operator*(double factor, const Loss& loss);
 inline Loss operator*(const Loss& loss, double factor) { return factor * loss; }
+inline Loss operator/(const Loss& loss, double divisor) { return (1 / divisor) * loss; }
+inline Loss operator-(const Loss& loss) { return -1 * loss; }
+/// The sums add up, over the denominator that the two losses share. They share one if they have the
+/// same weight tensor, if shapes fix both to the same number, or if both count the same class
+/// numbers in the same way. Throws Error for two denominators: say with per() or mean_per() which
+/// one is meant.
+Loss operator+(const Loss& a, const Loss& b);
+inline Loss operator-(const Loss& a, const Loss& b) { return a + -b; }
+inline Loss& operator+=(Loss& a, const Loss& b) { return a = a + b; }
 /// Prints the mean.
 std::ostream& operator<<(std::ostream& out, const Loss& loss);
 
 struct CrossEntropyOptions {
   std::int64_t ignore_index = -100;  ///< rows with this target count for nothing
   double label_smoothing = 0;  ///< in [0, 1): weight of the uniform distribution in the target
-  Tensor class_weights;        ///< [classes] or undefined
+  Tensor class_weights = {};   ///< [classes] or undefined
+  /// The axis of the classes; the last one if unset. For [n, C, h, w] say 1.
+  std::optional<std::int64_t> axis = std::nullopt;
 };
-/// logits [..., C] floating, target [...] i64/i32/u8 in [0, C) or ignore_index.
+/// logits [..., C] floating, target [...] i64/i32/u8 in [0, C) or ignore_index: the shape of the
+/// logits without the axis of the classes. Throws if that fits axis 1 as well as the last one and
+/// `axis` is unset.
 /// Sum over rows of w[t] ((1-s) -log p[t]) + s/C sum_c w[c] -log p[c]; weight: sum of w[t].
 /// Softmax, logarithm and sums run in f32 (f64) in one pass each way. Throws on a bad target.
 Loss cross_entropy(const Tensor& logits, const Tensor& target,
@@ -49,12 +83,12 @@ Loss nll_loss(const Tensor& log_probabilities, const Tensor& target,
 // Elementwise losses: prediction and target of one shape; the weight is the number of elements.
 Loss mse_loss(const Tensor& prediction, const Tensor& target);  ///< (p - t)^2
 Loss l1_loss(const Tensor& prediction, const Tensor& target);   ///< |p - t|
-/// (p-t)^2/2 where |p-t| <= delta, else delta (|p-t| - delta/2) (Huber 1964).
+/// (p-t)^2/2 if |p-t| <= delta, else delta (|p-t| - delta/2) (Huber 1964).
 Loss huber_loss(const Tensor& prediction, const Tensor& target, double delta = 1);
 /// Binary cross-entropy on logits x with targets y in [0, 1]: max(x,0) - x y + log(1 + e^-|x|).
 Loss bce_with_logits(const Tensor& logits, const Tensor& target);
 /// Kullback-Leibler divergence, log-probabilities against target probabilities: t (log t - lp), 0
-/// where t = 0. The weight is the number of rows (the batch mean of the definition).
+/// if t = 0. The weight is the number of rows (the batch mean of the definition).
 Loss kl_div(const Tensor& log_probabilities, const Tensor& target);
 
 /// Contrastive loss with in-batch negatives (InfoNCE, van den Oord et al. 2018): queries and keys

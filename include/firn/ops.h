@@ -1,11 +1,11 @@
 // Operations on tensors. Each records its gradient unless NoGrad is in force or no operand requires
 // one. Operands of one op share dtype and device (autocast.h can bring dtypes together); a C++
-// number takes the tensor's. f16 and bf16 are computed in f32 and rounded once. What breaks a rule
-// throws Error naming op, values and a hint.
+// number takes the tensor's. f16 and bf16 are computed in f32 and rounded once. A broken rule
+// throws Error, which names the op and the values and gives a hint.
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <initializer_list>
 #include <span>
 #include <vector>
 
@@ -14,23 +14,80 @@
 
 namespace firn {
 
-// ---- Creation ----
-Tensor full(const Shape& shape, double value, DType dtype = f32, Device device = default_device());
-Tensor ones(const Shape& shape, DType dtype = f32, Device device = default_device());
+// ---- Creation. All take named options, or a dtype, a device, or both (see empty in tensor.h) ----
+/// Throws if the dtype cannot hold `value`: 0.5 as i64, 300 as u8, 1e5 as f16.
+Tensor full(const Shape& shape, double value, const TensorOptions& options = {});
+Tensor full(const Shape& shape, double value, detail::ADType auto dtype,
+            Device device = default_device()) {
+  return full(shape, value, {.dtype = dtype, .device = device});
+}
+inline Tensor full(const Shape& shape, double value, Device device) {
+  return full(shape, value, {.device = device});
+}
+inline Tensor ones(const Shape& shape, const TensorOptions& options = {}) {
+  return full(shape, 1, options);
+}
+Tensor ones(const Shape& shape, detail::ADType auto dtype, Device device = default_device()) {
+  return full(shape, 1, dtype, device);
+}
+inline Tensor ones(const Shape& shape, Device device) { return full(shape, 1, device); }
 Tensor empty_like(const Tensor& x);  ///< of x's memory format, as are the next two
 Tensor zeros_like(const Tensor& x);
 Tensor ones_like(const Tensor& x);
-/// start, start + step, ... : `count` numbers, shape [count].
-Tensor arange(std::int64_t count, double start = 0, double step = 1, DType dtype = i64,
-              Device device = default_device());
+
+struct ArangeOptions {
+  double start = 0;
+  double step = 1;
+  DType dtype = i64;
+  Device device = default_device();
+};
+/// start, start + step, ... : `count` numbers, shape [count]. Throws if the dtype cannot hold them:
+/// steps of 0.1 need a floating one, as in arange(5, 0, 0.1, f32).
+Tensor arange(std::int64_t count, const ArangeOptions& options = {});
+inline Tensor arange(std::int64_t count, double start, double step = 1, DType dtype = i64,
+                     Device device = default_device()) {
+  return arange(count, {start, step, dtype, device});
+}
+Tensor arange(std::int64_t count, detail::ADType auto dtype, Device device = default_device()) {
+  return arange(count, {.dtype = dtype, .device = device});
+}
+inline Tensor arange(std::int64_t count, Device device) {
+  return arange(count, {.device = device});
+}
 /// Identity matrix [n, n].
-Tensor eye(std::int64_t n, DType dtype = f32, Device device = default_device());
-/// Uniform in [low, high), from `generator` or the default stream; floating dtypes.
-Tensor rand(const Shape& shape, DType dtype = f32, Device device = default_device(), double low = 0,
-            double high = 1, Generator& generator = default_generator());
+Tensor eye(std::int64_t n, const TensorOptions& options = {});
+Tensor eye(std::int64_t n, detail::ADType auto dtype, Device device = default_device()) {
+  return eye(n, {.dtype = dtype, .device = device});
+}
+inline Tensor eye(std::int64_t n, Device device) { return eye(n, {.device = device}); }
+
+struct RandOptions {
+  double low = 0;
+  double high = 1;
+  DType dtype = f32;
+  Device device = default_device();
+  Generator* generator = nullptr;  ///< null: default_generator()
+};
+/// Uniform in [low, high); floating dtypes.
+Tensor rand(const Shape& shape, const RandOptions& options = {});
+Tensor rand(const Shape& shape, detail::ADType auto dtype, Device device = default_device()) {
+  return rand(shape, {.dtype = dtype, .device = device});
+}
+inline Tensor rand(const Shape& shape, Device device) { return rand(shape, {.device = device}); }
+
+struct RandnOptions {
+  double mean = 0;
+  double stddev = 1;
+  DType dtype = f32;
+  Device device = default_device();
+  Generator* generator = nullptr;  ///< null: default_generator()
+};
 /// Normal with the given mean and standard deviation (Box-Muller on Philox); floating dtypes.
-Tensor randn(const Shape& shape, DType dtype = f32, Device device = default_device(),
-             double mean = 0, double stddev = 1, Generator& generator = default_generator());
+Tensor randn(const Shape& shape, const RandnOptions& options = {});
+Tensor randn(const Shape& shape, detail::ADType auto dtype, Device device = default_device()) {
+  return randn(shape, {.dtype = dtype, .device = device});
+}
+inline Tensor randn(const Shape& shape, Device device) { return randn(shape, {.device = device}); }
 /// A random order of 0 .. n-1, i64 [n], drawn on the CPU (Fisher-Yates).
 Tensor randperm(std::int64_t n, Generator& generator = default_generator());
 
@@ -41,16 +98,17 @@ Tensor randperm(std::int64_t n, Generator& generator = default_generator());
 /// bool: not equal 0. The gradient is cast back.
 Tensor cast(const Tensor& x, DType dtype);
 Tensor to_device(const Tensor& x, Device device);
-/// A row-major copy; contiguous() returns x itself where it is row-major already.
+/// A row-major copy; contiguous() returns x itself if it is row-major already.
 Tensor clone(const Tensor& x);
 Tensor contiguous(const Tensor& x);
-/// x with the same shape, its elements in memory with axis 1 fastest ("NHWC"): x itself where they
-/// lie so, else a copy. Rank 3 to 5. Elementwise ops, casts, convolutions, pooling and norms by
-/// channel keep that order, and gradients come in it; contiguous() leaves it.
+/// x with the same shape and axis 1 fastest in memory ("NHWC"): x itself if it is in that order,
+/// else a copy. Rank 3 to 5. Elementwise ops, casts, convolutions, pooling and norms by channel
+/// keep that order, and so do gradients; contiguous() leaves it.
 Tensor channels_last(const Tensor& x);
 /// Overwrites x. Not recorded: throws Error if x is part of a graph and recording is on, as do the
 /// next ones. Every operation that writes in place throws if several elements of x are one in
 /// memory (an expanded tensor), and reads operands that share memory with x as they were before.
+/// fill_ throws if x's dtype cannot hold `value`.
 void fill_(const Tensor& x, double value);
 void zero_(const Tensor& x);
 /// x = src, cast and broadcast to x's shape and dtype. If src requires a gradient and recording is
@@ -61,8 +119,8 @@ void uniform_(const Tensor& x, double low, double high, Generator& g = default_g
 void normal_(const Tensor& x, double mean, double stddev, Generator& g = default_generator());
 
 // ---- Elementwise, one operand. The shape stays; floating dtypes (neg, abs and square also
-// integers). The form with an underscore writes x in place, bumps its version and, where x is part
-// of a graph, records: allowed only for a non-leaf that has no other handle, view or saved copy.
+// integers). The form with an underscore writes x in place. If x is part of a graph, that is
+// recorded, and allowed only for a non-leaf that has no other handle, view or saved copy.
 Tensor neg(const Tensor& x);         ///< -x
 Tensor abs(const Tensor& x);         ///< |x|, derivative 0 at 0
 Tensor exp(const Tensor& x);         ///< e^x
@@ -128,6 +186,11 @@ Tensor& sub_(Tensor& a, double b);
 Tensor& mul_(Tensor& a, double b);
 Tensor& div_(Tensor& a, double b);
 
+Tensor minimum(const Tensor& a, double b);
+Tensor maximum(const Tensor& a, double b);
+inline Tensor minimum(double a, const Tensor& b) { return minimum(b, a); }
+inline Tensor maximum(double a, const Tensor& b) { return maximum(b, a); }
+
 /// Comparisons return bool tensors and carry no gradient; a comparison with NaN is false (ne:
 /// true).
 Tensor eq(const Tensor& a, const Tensor& b);
@@ -136,8 +199,17 @@ Tensor lt(const Tensor& a, const Tensor& b);
 Tensor le(const Tensor& a, const Tensor& b);
 Tensor gt(const Tensor& a, const Tensor& b);
 Tensor ge(const Tensor& a, const Tensor& b);
-/// a where condition (bool) holds, else b; all three broadcast.
+Tensor eq(const Tensor& a, double b);
+Tensor ne(const Tensor& a, double b);
+Tensor lt(const Tensor& a, double b);
+Tensor le(const Tensor& a, double b);
+Tensor gt(const Tensor& a, double b);
+Tensor ge(const Tensor& a, double b);
+/// Elements of a if `condition` (bool) holds, else of b; all three broadcast. Two numbers give f32.
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
+Tensor where(const Tensor& condition, const Tensor& a, double b);
+Tensor where(const Tensor& condition, double a, const Tensor& b);
+Tensor where(const Tensor& condition, double a, double b);
 
 inline Tensor operator-(const Tensor& x) { return neg(x); }
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
@@ -152,8 +224,23 @@ inline Tensor operator+(double a, const Tensor& b) { return add(b, a); }
 inline Tensor operator*(double a, const Tensor& b) { return mul(b, a); }
 Tensor operator-(double a, const Tensor& b);
 Tensor operator/(double a, const Tensor& b);
+// == and != are left out: what compares two handles, as std::find does, expects one bool of them.
+// Write eq(a, b) and ne(a, b).
+inline Tensor operator<(const Tensor& a, const Tensor& b) { return lt(a, b); }
+inline Tensor operator<=(const Tensor& a, const Tensor& b) { return le(a, b); }
+inline Tensor operator>(const Tensor& a, const Tensor& b) { return gt(a, b); }
+inline Tensor operator>=(const Tensor& a, const Tensor& b) { return ge(a, b); }
+inline Tensor operator<(const Tensor& a, double b) { return lt(a, b); }
+inline Tensor operator<=(const Tensor& a, double b) { return le(a, b); }
+inline Tensor operator>(const Tensor& a, double b) { return gt(a, b); }
+inline Tensor operator>=(const Tensor& a, double b) { return ge(a, b); }
+inline Tensor operator<(double a, const Tensor& b) { return gt(b, a); }
+inline Tensor operator<=(double a, const Tensor& b) { return ge(b, a); }
+inline Tensor operator>(double a, const Tensor& b) { return lt(b, a); }
+inline Tensor operator>=(double a, const Tensor& b) { return le(b, a); }
 
-// ---- Reductions over `axes` (empty: all); reduced axes vanish, or stay with size 1 ----
+// ---- Reductions over `axes`: a list or one number; empty: all. They vanish, or stay with size 1
+// if `keepdims` is set ----
 Tensor sum(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
 Tensor mean(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
 /// Largest / smallest; NaN wins; ties share the gradient evenly. Throws on an empty reduction.
@@ -161,16 +248,18 @@ Tensor max(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
 Tensor min(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
 /// Position (i64) of the first largest element along one axis; no gradient.
 Tensor argmax(const Tensor& x, std::int64_t axis = -1, bool keepdims = false);
-/// Variance with divisor n - correction.
+/// Variance with divisor max(0, n - correction). Where that is 0, the value is inf, or NaN if all
+/// elements are equal, and the gradient is what PyTorch gives: over all axes inf, or NaN at the
+/// mean; over a list of axes 2 dy (x - mean) / (n - correction).
 Tensor var(const Tensor& x, const Axes& axes = {}, std::int64_t correction = 1,
            bool keepdims = false);
-/// Euclidean norm; derivative 0 where the norm is 0.
+/// Euclidean norm; derivative 0 if the norm is 0.
 Tensor norm(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
 
-// ---- Shape: views where strides allow, else one copy ----
+// ---- Shape: views if the strides allow it, else one copy ----
 /// One size may be -1: it is inferred.
 Tensor reshape(const Tensor& x, const Shape& shape);
-/// Axes from .. to become one.
+/// Axes `from` to `to` (inclusive) become one.
 Tensor flatten(const Tensor& x, std::int64_t from = 0, std::int64_t to = -1);
 Tensor permute(const Tensor& x, const Axes& order);
 Tensor transpose(const Tensor& x, std::int64_t a, std::int64_t b);
@@ -188,6 +277,11 @@ Tensor select(const Tensor& x, std::int64_t axis, std::int64_t index);
 std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t axis = 0);
 std::vector<Tensor> split(const Tensor& x, std::span<const std::int64_t> sizes,
                           std::int64_t axis = 0);
+inline std::vector<Tensor> split(const Tensor& x, std::initializer_list<std::int64_t> sizes,
+                                 std::int64_t axis = 0) {
+  return split(x, std::span<const std::int64_t>(sizes.begin(), sizes.size()), axis);
+}
+/// The parts one after another along `axis`; stack() gives them a new axis of their own.
 Tensor cat(std::span<const Tensor> parts, std::int64_t axis = 0);
 Tensor stack(std::span<const Tensor> parts, std::int64_t axis = 0);
 inline Tensor cat(std::initializer_list<Tensor> parts, std::int64_t axis = 0) {
@@ -229,6 +323,12 @@ const char* to_string(Activation activation) noexcept;
 /// of the sum before that is rounded to 16 bits.
 Tensor mlp(const Tensor& x, std::span<const Tensor> weights, std::span<const Tensor> biases = {},
            Activation activation = Activation::relu);
+inline Tensor mlp(const Tensor& x, std::initializer_list<Tensor> weights,
+                  std::initializer_list<Tensor> biases = {},
+                  Activation activation = Activation::relu) {
+  return mlp(x, std::span<const Tensor>(weights.begin(), weights.size()),
+             std::span<const Tensor>(biases.begin(), biases.size()), activation);
+}
 
 /// Whether matrix products of f32 on CUDA devices may run on tensor cores in TF32, which keeps 10
 /// of 23 bits of mantissa: off until it is allowed. For all threads, from the next product on.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <iterator>
@@ -42,6 +43,12 @@ class Dims {
   constexpr Dims(const R& values) {  // NOLINT: meant to convert
     for (auto v : std::span(std::data(values), std::size(values)))
       push_back(static_cast<std::int64_t>(v));
+  }
+  /// A single integer is a list of one: sum(x, 1), zeros(3).
+  template <std::integral Integer>
+  requires(!std::same_as<Integer, bool>) constexpr Dims(
+      Integer value) {  // NOLINT: meant to convert
+    push_back(static_cast<std::int64_t>(value));
   }
   /// `rank` times `value`.
   static constexpr Dims filled(int rank, std::int64_t value) {

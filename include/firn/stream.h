@@ -15,7 +15,7 @@ namespace firn {
 
 /// A queue of work on a device; on the CPU, work is done when the call returns.
 struct Stream {
-  Device device;
+  Device device = Device::cpu();
   void* handle = nullptr;  ///< cudaStream_t on a CUDA device, never the legacy default stream
 
   constexpr bool operator==(const Stream&) const noexcept = default;

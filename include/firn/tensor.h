@@ -26,7 +26,7 @@ class TensorImpl;
 /// same place in the autograd graph. Views (slice, transpose, ...) share the elements.
 class Tensor {
  public:
-  /// The undefined tensor: defined() is false, and any op on it throws.
+  /// The undefined tensor: defined() is false, and every op on it throws.
   Tensor() noexcept;
   ~Tensor();
   Tensor(const Tensor&) noexcept;
@@ -51,8 +51,8 @@ class Tensor {
   View mutable_view() const;
 
   /// Pointer to element [0, ..., 0] of a CPU tensor. Throws Error if T is not the dtype or the
-  /// tensor is not on the CPU. Writing through it is not seen by autograd.
-  template <class T>
+  /// tensor is not on the CPU. Autograd does not see what is written through it.
+  template <Element T>
   T* data() const {
     return static_cast<T*>(typed_data(dtype_of<T>));
   }
@@ -60,10 +60,10 @@ class Tensor {
   /// device.
   double item() const;
   /// All elements in row-major order, converted to T as by cast(), from any device.
-  template <class T>
+  template <Element T>
   std::vector<T> to_vector() const;
 
-  // ---- Views without gradient bookkeeping: the ops of ops.h are built of these ----
+  // ---- Views without a gradient: the ops of ops.h are built on these ----
   /// Same storage, other geometry; `offset` elements from this tensor's first. Throws Error if an
   /// element would lie outside the storage, or if a size or stride is negative or too large.
   Tensor as_strided(const Shape& shape, const Strides& strides, std::int64_t offset = 0) const;
@@ -72,8 +72,8 @@ class Tensor {
 
   // ---- Autograd (autograd.h; defined on that floor) ----
   bool requires_grad() const noexcept;
-  /// Makes this leaf collect a gradient (or not). Throws for a tensor that an op produced, and for
-  /// integer dtypes.
+  /// Makes this leaf collect a gradient, or stop doing so. Throws for a tensor that an op made, and
+  /// for integer dtypes.
   Tensor& set_requires_grad(bool on = true);
   /// The gradient collected by a leaf so far; undefined before the first backward().
   Tensor grad() const;
@@ -86,7 +86,7 @@ class Tensor {
   /// The same elements outside the graph.
   Tensor detach() const;
 
-  // ---- Fluent forms of ops in ops.h (defined on that floor) ----
+  // ---- Fluent forms of ops in ops.h, which says what they do (defined on that floor) ----
   Tensor to(DType dtype) const;
   Tensor to(Device device) const;
   Tensor clone() const;
@@ -104,8 +104,42 @@ class Tensor {
                std::int64_t step = 1) const;
   /// The sub-tensor at position `index` of the first axis.
   Tensor operator[](std::int64_t index) const;
+  Tensor select(std::int64_t axis, std::int64_t index) const;
   Tensor sum(const Axes& axes = {}, bool keepdims = false) const;
   Tensor mean(const Axes& axes = {}, bool keepdims = false) const;
+  Tensor max(const Axes& axes = {}, bool keepdims = false) const;
+  Tensor min(const Axes& axes = {}, bool keepdims = false) const;
+  Tensor var(const Axes& axes = {}, std::int64_t correction = 1, bool keepdims = false) const;
+  Tensor norm(const Axes& axes = {}, bool keepdims = false) const;
+  Tensor argmax(std::int64_t axis = -1, bool keepdims = false) const;
+  Tensor matmul(const Tensor& other) const;
+  Tensor softmax(std::int64_t axis = -1) const;
+  Tensor log_softmax(std::int64_t axis = -1) const;
+  Tensor abs() const;
+  Tensor exp() const;
+  Tensor log() const;
+  Tensor sqrt() const;
+  Tensor square() const;
+  Tensor pow(double exponent) const;
+  Tensor clamp(double low, double high) const;
+  Tensor relu() const;
+  Tensor gelu() const;
+  Tensor sigmoid() const;
+  Tensor silu() const;
+  Tensor tanh() const;
+  void fill_(double value) const;
+  void zero_() const;
+  void copy_(const Tensor& src) const;
+  /// In place, as add_(), sub_(), mul_() and div_() are: other handles and views of the elements
+  /// see it. `x = x + y` makes a new tensor instead.
+  Tensor& operator+=(const Tensor& other);
+  Tensor& operator-=(const Tensor& other);
+  Tensor& operator*=(const Tensor& other);
+  Tensor& operator/=(const Tensor& other);
+  Tensor& operator+=(double number);
+  Tensor& operator-=(double number);
+  Tensor& operator*=(double number);
+  Tensor& operator/=(double number);
 
   // ---- For the library ----
   explicit Tensor(Ref<TensorImpl> impl) noexcept;
@@ -116,28 +150,59 @@ class Tensor {
   Ref<TensorImpl> impl_;
 };
 
-/// Uninitialised, row-major. `owner` says what the memory is for in memory_stats().
-Tensor empty(const Shape& shape, DType dtype = f32, Device device = default_device());
-Tensor zeros(const Shape& shape, DType dtype = f32, Device device = default_device());
-/// Uninitialised, in a memory format. Throws Error for channels_last unless the rank is 3 to 5.
-Tensor empty(const Shape& shape, DType dtype, Device device, MemoryFormat format);
+/// What a new tensor is like: zeros({3}, {.dtype = f16, .device = Device::cuda()}).
+struct TensorOptions {
+  DType dtype = f32;
+  Device device = default_device();
+  MemoryFormat format = MemoryFormat::contiguous;  ///< channels_last: of rank 3 to 5 only
+};
 
-/// A tensor with a copy of `values` in row-major order. Throws unless values.size() equals the
-/// shape's product.
+namespace detail {
+/// A parameter that takes a DType but not `{}`, which would be f16.
 template <class T>
+concept ADType = std::is_same_v<T, DType>;
+}  // namespace detail
+
+/// Uninitialised. A dtype, a device, or both in this order may stand in place of the options, for
+/// every function that makes a tensor: empty({3}, f16), empty({3}, device).
+Tensor empty(const Shape& shape, const TensorOptions& options = {});
+Tensor empty(const Shape& shape, DType dtype, Device device, MemoryFormat format);
+Tensor empty(const Shape& shape, detail::ADType auto dtype, Device device = default_device()) {
+  return empty(shape, dtype, device, MemoryFormat::contiguous);
+}
+inline Tensor empty(const Shape& shape, Device device) { return empty(shape, f32, device); }
+Tensor zeros(const Shape& shape, const TensorOptions& options = {});
+Tensor zeros(const Shape& shape, detail::ADType auto dtype, Device device = default_device()) {
+  return zeros(shape, {.dtype = dtype, .device = device});
+}
+inline Tensor zeros(const Shape& shape, Device device) { return zeros(shape, {.device = device}); }
+
+/// A tensor with a copy of `values` in row-major order, of their C++ type's dtype: a float gives
+/// f32, an int i32, a long long i64. Throws unless values.size() equals the shape's product.
+template <Element T>
 Tensor tensor(std::span<const T> values, const Shape& shape, Device device = default_device());
-template <class T>
+template <Element T>
 Tensor tensor(const std::vector<T>& values, const Shape& shape, Device device = default_device()) {
   return tensor(std::span<const T>(values), shape, device);
 }
+template <Element T>
+Tensor tensor(std::initializer_list<T> values, const Shape& shape,
+              Device device = default_device()) {
+  return tensor(std::span<const T>(values.begin(), values.size()), shape, device);
+}
 /// 1-D: `tensor({1.f, 2.f, 3.f})`.
-template <class T>
+template <Element T>
 Tensor tensor(std::initializer_list<T> values, Device device = default_device()) {
   return tensor(std::span<const T>(values.begin(), values.size()),
                 Shape{static_cast<std::int64_t>(values.size())}, device);
 }
+/// A scalar, of shape []: `tensor(3.f)`.
+template <Element T>
+Tensor tensor(T value, Device device = default_device()) {
+  return tensor(std::span<const T>(&value, 1), Shape{}, device);
+}
 /// A tensor on memory of the caller, who keeps it alive and unmoved; row-major.
-template <class T>
+template <Element T>
 Tensor from_memory(T* data, const Shape& shape);
 
 /// "[64, 128] f16 cuda:0": how errors name a tensor.

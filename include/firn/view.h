@@ -12,7 +12,7 @@ namespace firn {
 struct ConstView {
   const void* data = nullptr;
   DType dtype = DType::f32;
-  Device device;
+  Device device = Device::cpu();
   Shape shape;
   Strides strides;
 
@@ -28,7 +28,7 @@ struct ConstView {
 struct View {
   void* data = nullptr;
   DType dtype = DType::f32;
-  Device device;
+  Device device = Device::cpu();
   Shape shape;
   Strides strides;
 

@@ -115,6 +115,9 @@ struct Pow : BinaryDefaults {
   }
 };
 
+// Minimum and maximum: an operand takes no gradient if it lost, half of it in a tie, else all of
+// it. So beside a NaN both take all, as in PyTorch.
+
 struct Minimum : BinaryDefaults {
   static constexpr bool integers = true;
   template <class V>
@@ -123,11 +126,11 @@ struct Minimum : BinaryDefaults {
   }
   template <class V>
   FIRN_HD static V dfa(V dy, V a, V b, Args) {
-    return where(a < b, dy, where(a == b, V(0.5) * dy, V(0)));
+    return where(a > b, V(0), where(a == b, V(0.5) * dy, dy));
   }
   template <class V>
   FIRN_HD static V dfb(V dy, V a, V b, Args) {
-    return where(b < a, dy, where(a == b, V(0.5) * dy, V(0)));
+    return where(b > a, V(0), where(a == b, V(0.5) * dy, dy));
   }
 };
 
@@ -139,11 +142,11 @@ struct Maximum : BinaryDefaults {
   }
   template <class V>
   FIRN_HD static V dfa(V dy, V a, V b, Args) {
-    return where(a > b, dy, where(a == b, V(0.5) * dy, V(0)));
+    return where(a < b, V(0), where(a == b, V(0.5) * dy, dy));
   }
   template <class V>
   FIRN_HD static V dfb(V dy, V a, V b, Args) {
-    return where(b > a, dy, where(a == b, V(0.5) * dy, V(0)));
+    return where(b < a, V(0), where(a == b, V(0.5) * dy, dy));
   }
 };
 

@@ -52,6 +52,9 @@ FIRN_HD constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
 FIRN_HD inline float pow(float a, float b) { return ::powf(a, b); }
 FIRN_HD inline double pow(double a, double b) { return ::pow(a, b); }
 
+FIRN_HD inline float fma(float a, float b, float c) { return ::fmaf(a, b, c); }
+FIRN_HD inline double fma(double a, double b, double c) { return ::fma(a, b, c); }
+
 FIRN_HD inline float abs(float x) { return ::fabsf(x); }
 FIRN_HD inline double abs(double x) { return ::fabs(x); }
 FIRN_HD constexpr std::int64_t abs(std::int64_t x) { return x < 0 ? -x : x; }
@@ -61,11 +64,19 @@ template <class V>
 struct Normal {
   V cdf, density;
 };
-/// By erfc, which keeps the left tail's digits.
+/// By erfc, which keeps the left tail's digits. Out there a relative error in an argument counts
+/// x^2 times, so what -x/sqrt(2) and x^2 lose in rounding is taken into account to first order.
 template <class V>
 FIRN_HD Normal<V> standard_normal(V x) {
-  return {V(0.5) * erfc(V(-0.70710678118654752440) * x),
-          V(0.39894228040143267794) * exp(V(-0.5) * x * x)};
+  constexpr V c(0.70710678118654752440);  // 1/sqrt(2) = c + c_rest
+  constexpr V c_rest((0.70710678118654752440 - static_cast<double>(c)) - 4.8336466567264567e-17);
+  const bool near = abs(x) < V(40);  // beyond it the tail is 0, and the corrections may be NaN
+  const V z = -c * x, square = x * x;
+  const V z_rest = near ? fma(-c, x, -z) - c_rest * x : V(0);
+  const V square_rest = near ? fma(x, x, -square) : V(0);
+  const V density =
+      V(0.39894228040143267794) * exp(V(-0.5) * square) * (V(1) - V(0.5) * square_rest);
+  return {V(0.5) * erfc(z) - V(1.41421356237309504880) * z_rest * density, density};
 }
 
 /// 1/sqrt(x), rounded twice.

@@ -108,7 +108,7 @@ void trunc_normal_(const Tensor& t, double mean, double stddev, double low, doub
   const double to = normal_cdf(b);
   FIRN_CHECK(to > from, "init::trunc_normal_", "move the bounds closer to the mean",
              "the interval [{}, {}] has probability 0", low, high);
-  const Tensor values = rand(t.shape(), f64, {}, 0, 1, g);
+  const Tensor values = rand(t.shape(), {.dtype = f64, .device = Device::cpu(), .generator = &g});
   double* v = values.data<double>();
   for (std::int64_t i = 0; i < values.numel(); ++i) {
     const double z = std::clamp(normal_quantile(from + v[i] * (to - from)), a, b);
@@ -141,7 +141,8 @@ void orthogonal_(const Tensor& t, double gain, Generator& g) {
   const std::int64_t length = std::max(rows, columns);  // of each
   // Gram-Schmidt on normal vectors is the QR decomposition with a positive diagonal of R, the one
   // whose Q is uniform. Twice is enough for full precision (Giraud et al. 2005).
-  const Tensor normals = randn({count, length}, f64, {}, 0, 1, g);
+  const Tensor normals =
+      randn({count, length}, {.dtype = f64, .device = Device::cpu(), .generator = &g});
   double* q = normals.data<double>();
   for (std::int64_t i = 0; i < count; ++i) {
     double* v = q + i * length;

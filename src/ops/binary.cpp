@@ -126,14 +126,36 @@ Tensor& binary_in_place(BinaryOp op, const char* name, Tensor& a, const Tensor& 
   return a;
 }
 
+/// A number as an operand beside `like`, whose dtype it takes.
+Tensor operand_like(const char* name, const Tensor& like, double number) {
+  require_defined(name, like);
+  require_holds(name, like.dtype(), number);
+  return full({}, number, like.dtype(), like.device());
+}
+
+Tensor binary(BinaryOp op, const char* name, const Tensor& a, double b) {
+  return binary(op, name, a, operand_like(name, a, b));
+}
+
 }  // namespace
+
+Tensor where(const Tensor& condition, const Tensor& a, double b) {
+  return where(condition, a, operand_like("where", a, b));
+}
+Tensor where(const Tensor& condition, double a, const Tensor& b) {
+  return where(condition, operand_like("where", b, a), b);
+}
+Tensor where(const Tensor& condition, double a, double b) {
+  require_defined("where", condition);
+  return where(condition, full({}, a, condition.device()), full({}, b, condition.device()));
+}
 
 Tensor where(const Tensor& condition, const Tensor& left, const Tensor& right) {
   require_defined("where", condition);
   const Autocasted in(Policy::promote, left, right);
   const Tensor &a = in[0], &b = in[1];
   require_same("where", a, b);
-  FIRN_CHECK(condition.dtype() == boolean, "where", "compare first: firn::ne(c, zeros_like(c))",
+  FIRN_CHECK(condition.dtype() == boolean, "where", "compare first: firn::ne(c, 0)",
              "the condition must be bool, got {}", describe(condition));
   FIRN_CHECK(condition.device() == a.device(), "where", "move one of them: x.to(device)",
              "devices differ: {} and {}", describe(condition), describe(a));
@@ -165,11 +187,22 @@ using firn::math::BinaryOp;
 // clang-format off
 #define FIRN_OPERATOR(name, Op)                                                                    \
   Tensor firn::name(const Tensor& a, const Tensor& b) { return binary(BinaryOp::name, #name, a, b); }
+#define FIRN_COMPARISON(name, Op)                                                                  \
+  FIRN_OPERATOR(name, Op)                                                                          \
+  Tensor firn::name(const Tensor& a, double b) { return binary(BinaryOp::name, #name, a, b); }
 #define FIRN_LOSS(name, Op)
-FIRN_BINARY_OPS(FIRN_OPERATOR, FIRN_OPERATOR, FIRN_LOSS)
+FIRN_BINARY_OPS(FIRN_OPERATOR, FIRN_COMPARISON, FIRN_LOSS)
 #undef FIRN_OPERATOR
+#undef FIRN_COMPARISON
 #undef FIRN_LOSS
 // clang-format on
+
+Tensor firn::minimum(const Tensor& a, double b) {
+  return binary(BinaryOp::minimum, "minimum", a, b);
+}
+Tensor firn::maximum(const Tensor& a, double b) {
+  return binary(BinaryOp::maximum, "maximum", a, b);
+}
 
 Tensor& firn::add_(Tensor& a, const Tensor& b) {
   return binary_in_place(BinaryOp::add, "add_", a, b);

@@ -1,8 +1,14 @@
 #include "ops/common.h"
 
+#include <cmath>
+
 #include "kernels/reduce.h"
 
 namespace firn::ops {
+
+namespace {
+const char* name_in_code(DType t) { return t == boolean ? "boolean" : to_string(t); }
+}  // namespace
 
 void require_same(const char* op, const Tensor& a, const Tensor& b) {
   require_defined(op, a);
@@ -10,7 +16,7 @@ void require_same(const char* op, const Tensor& a, const Tensor& b) {
   FIRN_CHECK(a.dtype() == b.dtype(), op,
              fmt::format("cast the first, .to(firn::{}), or the second, .to(firn::{}), or compute "
                          "under Autocast",
-                         b.dtype(), a.dtype()),
+                         name_in_code(b.dtype()), name_in_code(a.dtype())),
              "dtypes differ: {} and {}", describe(a), describe(b));
   FIRN_CHECK(a.device() == b.device(), op, "move one of them: x.to(device)",
              "devices differ: {} and {}", describe(a), describe(b));
@@ -20,6 +26,28 @@ void require_factors(const char* op, const Tensor& a, const Tensor& b) {
   require_defined(op, b);
   const bool castable_pair = autocast_on() && castable(a.dtype()) && castable(b.dtype());
   if (!castable_pair || a.device() != b.device()) require_same(op, a, b);
+}
+
+void require_holds(const char* op, DType dtype, double number) {
+  if (is_floating(dtype)) {
+    const double most = max_of(dtype);
+    // Half an ulp above the largest finite value, numbers begin to round to infinity.
+    const bool held = !std::isfinite(number) || std::abs(number) <= most ||
+                      (dtype != f64 && std::abs(number) < most * (1 + epsilon_of(dtype) / 2));
+    FIRN_CHECK(held, op, "take a wider dtype", "{} is infinite as {}", number, dtype);
+    return;
+  }
+  constexpr double kExact = 9007199254740992.0;  // 2^53
+  const double most = dtype == boolean ? 1
+                      : dtype == u8    ? 255
+                      : dtype == i32   ? 2147483647.0
+                                       : kExact;
+  const double least = dtype == boolean || dtype == u8 ? 0 : dtype == i32 ? -2147483648.0 : -kExact;
+  FIRN_CHECK(number == std::floor(number) && number >= least && number <= most, op,
+             dtype == i64 && std::abs(number) > kExact
+                 ? "beyond 2^53 give it as a tensor: firn::tensor({std::int64_t{...}})"
+                 : "name a dtype that holds it, such as firn::f32",
+             "{} does not fit {}", number, dtype);
 }
 
 void require_floating(const char* op, const Tensor& t) {

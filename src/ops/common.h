@@ -38,14 +38,18 @@ MemoryFormat result_format(const Shape& shape, const Operands&... operands) noex
   return format;
 }
 
-/// Throws Error naming `op` and both operands where dtypes or devices differ. Where an op may come
-/// in several dtypes under autocast, it is called with the operands as cast.
+/// Throws Error naming `op` and both operands if dtypes or devices differ. An op that autocast may
+/// run in several dtypes calls it with the operands as cast.
 void require_same(const char* op, const Tensor& a, const Tensor& b);
 /// The same for the factors of a product, before they are cast: under autocast dtypes may differ.
 void require_factors(const char* op, const Tensor& a, const Tensor& b);
-/// Throws where t is undefined or not of a floating dtype.
+/// Throws unless `dtype` can hold `number`: an integer dtype the whole numbers of its range (of i64
+/// those up to 2^53, which a double holds without a gap), bool 0 and 1, a floating dtype all but
+/// finite numbers that would become infinite.
+void require_holds(const char* op, DType dtype, double number);
+/// Throws if t is undefined or not of a floating dtype.
 void require_floating(const char* op, const Tensor& t);
-/// Throws where t is undefined or not i64 or i32 (u8 too where `allow_u8`).
+/// Throws if t is undefined or not i64 or i32 (or u8, if `allow_u8`).
 void require_index(const char* op, const Tensor& t, bool allow_u8 = false);
 
 /// Adds `contribution`, which has a broadcast shape, to input i's gradient, summed over the axes

@@ -69,7 +69,8 @@ void check_operands(const char* op, const Tensor& x, const Tensor& weight, int s
   require_factors(op, x, weight);
   const char* const axes = spatial == 2 ? "h, w" : "l";
   FIRN_CHECK(x.rank() == spatial + 1 || x.rank() == spatial + 2, op,
-             "reshape it: an image without batch is allowed",
+             x.rank() == spatial ? "if x is an image of one channel, say x.unsqueeze(0)"
+                                 : "reshape it: an image without batch is allowed",
              "x is [n, c, {0}] or [c, {0}], got {1}", axes, describe(x));
   FIRN_CHECK(weight.rank() == spatial + 2, op, "a weight has two axes of channels and the kernel's",
              "weight {} has {} axes, not {}", describe(weight), weight.rank(), spatial + 2);

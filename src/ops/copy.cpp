@@ -69,6 +69,7 @@ Tensor to_device(const Tensor& x, Device device) {
 
 void fill_(const Tensor& x, double value) {
   autograd::check_overwrite("fill_", x);
+  require_holds("fill_", x.dtype(), value);
   kernels::fill(x.mutable_view(), value, stream_of(x));
   x.storage()->bump_version("fill_");
 }

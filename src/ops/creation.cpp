@@ -6,14 +6,11 @@ namespace firn {
 
 using namespace ops;
 
-Tensor full(const Shape& shape, double value, DType dtype, Device device) {
-  Tensor t = empty(shape, dtype, device);
+Tensor full(const Shape& shape, double value, const TensorOptions& options) {
+  require_holds("full", options.dtype, value);
+  Tensor t = empty(shape, options);
   kernels::fill(t.mutable_view(), value, stream_of(t));
   return t;
-}
-
-Tensor ones(const Shape& shape, DType dtype, Device device) {
-  return full(shape, 1, dtype, device);
 }
 
 Tensor empty_like(const Tensor& x) {
@@ -30,15 +27,23 @@ Tensor ones_like(const Tensor& x) {
   return t;
 }
 
-Tensor arange(std::int64_t count, double start, double step, DType dtype, Device device) {
+Tensor arange(std::int64_t count, const ArangeOptions& options) {
+  const auto& [start, step, dtype, device] = options;
   FIRN_CHECK(count >= 0, "arange", "", "count is {}", count);
+  if (count > 0) {
+    require_holds("arange", dtype, start);
+    if (count > 1) require_holds("arange", dtype, start + step);
+    require_holds("arange", dtype, start + static_cast<double>(count - 1) * step);
+  }
   Tensor t = empty({count}, dtype, device);
   kernels::arange(t.mutable_view(), start, step, stream_of(t));
   return t;
 }
 
-Tensor eye(std::int64_t n, DType dtype, Device device) {
-  Tensor t = zeros({n, n}, dtype, device);
+Tensor eye(std::int64_t n, const TensorOptions& options) {
+  FIRN_CHECK(options.format == MemoryFormat::contiguous, "eye", "leave the memory format out",
+             "a matrix has no channels");
+  Tensor t = zeros({n, n}, options);
   const Tensor diagonal = t.as_strided({n}, {n + 1});
   kernels::fill(diagonal.mutable_view(), 1, stream_of(t));
   return t;

@@ -123,7 +123,7 @@ Tensor mlp(const Tensor& x, std::span<const Tensor> weights, std::span<const Ten
            Activation activation) {
   check_operands(x, weights, biases);
   const Layers layers{static_cast<int>(weights.size())};
-  std::vector<Tensor> operands{x.rank() == 2 ? x : reshape(x, {-1, x.size(-1)})};
+  std::vector<Tensor> operands{as_matrix(x)};
   operands.insert(operands.end(), weights.begin(), weights.end());
   operands.insert(operands.end(), biases.begin(), biases.end());
   operands.resize(static_cast<std::size_t>(2 * layers.count + 1));

@@ -5,8 +5,17 @@
 
 namespace firn::ops {
 
+/// x [..., n] as rows [m, n]. The number of rows is worked out here: if n is 0, reshape(x, {-1, 0})
+/// could not infer it.
+inline Tensor as_matrix(const Tensor& x) {
+  if (x.rank() == 2) return x;
+  Shape leading = x.shape();
+  leading.pop_back();
+  return reshape(x, {leading.product(), x.size(-1)});
+}
+
 /// Adds the gradients of a dense layer's weight (input `weight`: dyᵀ x) and bias (input `bias`: the
-/// sum of dy's rows), each where it is asked for, in one launch where the sinks allow.
+/// sum of dy's rows), each if it is asked for, in one launch if the sinks allow it.
 void accumulate_dense(Backward& back, int weight, int bias, const Tensor& dy, const Tensor& x);
 
 }  // namespace firn::ops

@@ -23,12 +23,60 @@ Tensor Tensor::slice(std::int64_t axis, std::int64_t start, std::int64_t stop,
                      std::int64_t step) const {
   return firn::slice(*this, axis, start, stop, step);
 }
-Tensor Tensor::operator[](std::int64_t index) const { return select(*this, 0, index); }
+Tensor Tensor::operator[](std::int64_t index) const { return firn::select(*this, 0, index); }
+Tensor Tensor::select(std::int64_t axis, std::int64_t index) const {
+  return firn::select(*this, axis, index);
+}
+
 Tensor Tensor::sum(const Axes& axes, bool keepdims) const {
   return firn::sum(*this, axes, keepdims);
 }
 Tensor Tensor::mean(const Axes& axes, bool keepdims) const {
   return firn::mean(*this, axes, keepdims);
 }
+Tensor Tensor::max(const Axes& axes, bool keepdims) const {
+  return firn::max(*this, axes, keepdims);
+}
+Tensor Tensor::min(const Axes& axes, bool keepdims) const {
+  return firn::min(*this, axes, keepdims);
+}
+Tensor Tensor::var(const Axes& axes, std::int64_t correction, bool keepdims) const {
+  return firn::var(*this, axes, correction, keepdims);
+}
+Tensor Tensor::norm(const Axes& axes, bool keepdims) const {
+  return firn::norm(*this, axes, keepdims);
+}
+Tensor Tensor::argmax(std::int64_t axis, bool keepdims) const {
+  return firn::argmax(*this, axis, keepdims);
+}
+Tensor Tensor::matmul(const Tensor& other) const { return firn::matmul(*this, other); }
+Tensor Tensor::softmax(std::int64_t axis) const { return firn::softmax(*this, axis); }
+Tensor Tensor::log_softmax(std::int64_t axis) const { return firn::log_softmax(*this, axis); }
+
+Tensor Tensor::abs() const { return firn::abs(*this); }
+Tensor Tensor::exp() const { return firn::exp(*this); }
+Tensor Tensor::log() const { return firn::log(*this); }
+Tensor Tensor::sqrt() const { return firn::sqrt(*this); }
+Tensor Tensor::square() const { return firn::square(*this); }
+Tensor Tensor::pow(double exponent) const { return firn::pow(*this, exponent); }
+Tensor Tensor::clamp(double low, double high) const { return firn::clamp(*this, low, high); }
+Tensor Tensor::relu() const { return firn::relu(*this); }
+Tensor Tensor::gelu() const { return firn::gelu(*this); }
+Tensor Tensor::sigmoid() const { return firn::sigmoid(*this); }
+Tensor Tensor::silu() const { return firn::silu(*this); }
+Tensor Tensor::tanh() const { return firn::tanh(*this); }
+
+void Tensor::fill_(double value) const { firn::fill_(*this, value); }
+void Tensor::zero_() const { firn::zero_(*this); }
+void Tensor::copy_(const Tensor& src) const { firn::copy_(*this, src); }
+
+Tensor& Tensor::operator+=(const Tensor& other) { return add_(*this, other); }
+Tensor& Tensor::operator-=(const Tensor& other) { return sub_(*this, other); }
+Tensor& Tensor::operator*=(const Tensor& other) { return mul_(*this, other); }
+Tensor& Tensor::operator/=(const Tensor& other) { return div_(*this, other); }
+Tensor& Tensor::operator+=(double number) { return add_(*this, number); }
+Tensor& Tensor::operator-=(double number) { return sub_(*this, number); }
+Tensor& Tensor::operator*=(double number) { return mul_(*this, number); }
+Tensor& Tensor::operator/=(double number) { return div_(*this, number); }
 
 }  // namespace firn

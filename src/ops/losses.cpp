@@ -68,7 +68,7 @@ Loss elementwise_loss(BinaryOp op, const Tensor& prediction, const Tensor& targe
                                           grad.mutable_view(), args, beta, b.stream());
                }
              });
-  return {recorded, full({}, weight, compute, prediction.device())};
+  return {recorded, full({}, weight, compute, prediction.device()), false, {.number = weight}};
 }
 
 // ---- Losses over classes ----
@@ -93,16 +93,68 @@ struct ClassOptions {
   }
 };
 
-Loss class_loss(const char* op, const Tensor& x, const Tensor& target,
-                const CrossEntropyOptions& options, bool log_input) {
-  require_floating(op, x);
-  require_index(op, target, true);
-  FIRN_CHECK(x.rank() > 0 && x.shape().back() > 0, op, "the last axis holds the classes",
+Shape without(Shape shape, int axis) {
+  shape.erase(axis);
+  return shape;
+}
+
+/// The axis of the classes. Throws unless the target has x's shape without it, and if both axis 1
+/// and the last one would do and the caller has named none.
+int class_axis(const char* op, const Tensor& x, const Tensor& target,
+               std::optional<std::int64_t> named) {
+  FIRN_CHECK(x.rank() > 0, op, "the last axis holds the classes", "{} has no classes", describe(x));
+  const int last = x.rank() - 1;
+  const int axis = named ? normalize_axis(op, *named, x.rank()) : last;
+  FIRN_CHECK(x.shape()[axis] > 0, op, "the last axis holds the classes, or {.axis = ...}",
              "{} has no classes", describe(x));
-  Shape leading = x.shape();
-  leading.pop_back();
-  FIRN_CHECK(target.shape() == leading, op, "give one class number per row, without a class axis",
-             "target {} for {}: expected shape {}", describe(target), describe(x), leading);
+  FIRN_CHECK(target.shape() != x.shape(), op,
+             "class numbers are wanted: firn::argmax(target, axis) makes them of one-hot rows",
+             "target {} has an axis of classes, as {} has", describe(target), describe(x));
+  FIRN_CHECK(!is_floating(target.dtype()), op, "cast it: target.to(firn::i64)",
+             "class numbers are integers, target is {}", describe(target));
+  const auto fits = [&](int a) { return target.shape() == without(x.shape(), a); };
+  if (!fits(axis)) {
+    for (int other = 0; other <= last; ++other) {
+      FIRN_CHECK(!fits(other), op,
+                 fmt::format("if the classes are on axis {0}, say {{.axis = {0}}}", other),
+                 "classes on axis {}: target {} for {}, expected shape {}", axis, describe(target),
+                 describe(x), without(x.shape(), axis));
+    }
+  }
+  FIRN_CHECK(fits(axis), op, "give one class number per row, without a class axis",
+             "target {} for {}: expected shape {}", describe(target), describe(x),
+             without(x.shape(), axis));
+  const bool ambiguous = !named && x.rank() >= 3 && fits(1) && last != 1;
+  FIRN_CHECK(!ambiguous, op,
+             fmt::format("say {{.axis = 1}} or {{.axis = {}}} in the options", last),
+             "the classes of {} may be on axis 1 or on axis {}: target {} fits both", describe(x),
+             last, describe(target));
+  return axis;
+}
+
+/// The denominator of a loss over classes, as the host knows it.
+LossCount class_count(const Tensor& target, const CrossEntropyOptions& options) {
+  LossCount count{.number = {},
+                  .target = target,
+                  .class_weights = options.class_weights,
+                  .ignore_index = options.ignore_index};
+  count.target_version = target.storage()->version();
+  if (count.class_weights.defined())
+    count.class_weights_version = count.class_weights.storage()->version();
+  return count;
+}
+
+Loss class_loss(const char* op, const Tensor& scores, const Tensor& target,
+                const CrossEntropyOptions& options, bool log_input) {
+  require_floating(op, scores);
+  require_defined(op, target);
+  const int axis = class_axis(op, scores, target, options.axis);
+  require_index(op, target, true);
+  Axes order;
+  for (int i = 0; i < scores.rank(); ++i)
+    if (i != axis) order.push_back(i);
+  order.push_back(axis);
+  const Tensor x = axis == scores.rank() - 1 ? scores : permute(scores, order);
   FIRN_CHECK(target.device() == x.device(), op, "target.to(x.device())",
              "devices differ: {} and target {}", describe(x), describe(target));
   FIRN_CHECK(options.label_smoothing >= 0 && options.label_smoothing < 1, op,
@@ -136,7 +188,25 @@ Loss class_loss(const char* op, const Tensor& x, const Tensor& target,
             kept.with(b.saved(3)), as_rows(dx.mutable_view()), beta, b.begins(), b.stream());
       });
   if (autograd::Node* node = autograd::node_of(recorded)) node->can_begin = true;
-  return {recorded, weight};
+  return {recorded, weight, false, class_count(target, options)};
+}
+
+/// Whether the host can tell that two losses have the same denominator.
+bool same_denominator(const Loss& a, const Loss& b) {
+  if (a.weight.impl() == b.weight.impl()) return true;
+  const LossCount &x = a.count, &y = b.count;
+  if (x.number || y.number) return x.number == y.number;
+  return x.target.defined() && x.target.impl() == y.target.impl() &&
+         x.target_version == y.target_version && x.ignore_index == y.ignore_index &&
+         x.class_weights.impl() == y.class_weights.impl() &&
+         x.class_weights_version == y.class_weights_version;
+}
+
+std::string describe(const LossCount& count) {
+  if (count.number) return fmt::format("{}", *count.number);
+  if (count.target.defined())
+    return fmt::format("the classes counted in {}", firn::describe(count.target));
+  return "a weight on the device";
 }
 
 }  // namespace
@@ -156,7 +226,32 @@ double Loss::item() const {
 void Loss::backward() const { mean().backward(); }
 
 Loss operator*(double factor, const Loss& loss) {
-  return {mul(loss.sum, factor), loss.weight, loss.coupled};
+  Loss scaled = loss;
+  scaled.sum = mul(loss.sum, factor);
+  return scaled;
+}
+
+Loss operator+(const Loss& a, const Loss& b) {
+  require_defined("Loss + Loss", a.weight);
+  require_defined("Loss + Loss", b.weight);
+  FIRN_CHECK(same_denominator(a, b), "Loss + Loss",
+             "to add the means write a + b.mean_per(a); to add the sums over a's, a + b.per(a)",
+             "a and b are divided by different numbers: {}, and {}", describe(a.count),
+             describe(b.count));
+  Loss total = a;
+  total.sum = add(a.sum, b.sum);
+  total.coupled = a.coupled || b.coupled;
+  return total;
+}
+
+Loss Loss::per(const Loss& other) const {
+  require_defined("Loss::per", other.weight);
+  return {sum, other.weight, coupled, other.count};
+}
+
+Loss Loss::mean_per(const Loss& other) const {
+  require_defined("Loss::mean_per", other.weight);
+  return {mul(mean(), cast(other.weight, sum.dtype())), other.weight, coupled, other.count};
 }
 
 std::ostream& operator<<(std::ostream& out, const Loss& loss) { return out << loss.item(); }
@@ -216,6 +311,7 @@ Loss info_nce(const Tensor& queries, const Tensor& keys, double temperature) {
   const Tensor logits = div(cast(similar, compute_dtype(similar.dtype())), temperature);
   Loss loss = cross_entropy(logits, arange(queries.size(0), 0, 1, i64, queries.device()));
   loss.coupled = true;
+  loss.count = {.number = static_cast<double>(queries.size(0))};
   return loss;
 }
 

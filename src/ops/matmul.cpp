@@ -120,7 +120,7 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b) {
     FIRN_CHECK(b.shape() == Shape{w.size(0)}, "linear", "bias is [out]", "bias {}, weight {}",
                describe(b), describe(w));
   }
-  const Tensor x_rows = x.rank() == 2 ? x : reshape(x, {-1, x.size(-1)});
+  const Tensor x_rows = as_matrix(x);
   const Autocasted in(Policy::lower, x_rows, w, b);
   const Tensor &rows = in[0], &weight = in[1], &bias = in[2];
   Tensor y = empty({rows.size(0), weight.size(0)}, rows.dtype(), x.device());

@@ -18,6 +18,8 @@ RandomKey key_for(const View& x, Generator& generator) {
   return runtime::reserve_random(generator, x.device, static_cast<std::uint64_t>(x.numel()));
 }
 
+Generator& generator_of(Generator* given) { return given ? *given : default_generator(); }
+
 void require_writable(const char* op, const Tensor& x) {
   require_floating(op, x);
   autograd::check_overwrite(op, x);
@@ -54,19 +56,18 @@ void normal_(const Tensor& x, double mean, double stddev, Generator& g) {
             [&](const View& v) { kernels::normal(v, mean, stddev, key_for(v, g), stream_of(x)); });
 }
 
-Tensor rand(const Shape& shape, DType dtype, Device device, double low, double high,
-            Generator& generator) {
-  FIRN_CHECK(is_floating(dtype), "rand", "draw in f32 and cast", "dtype {}", to_string(dtype));
-  Tensor x = empty(shape, dtype, device);
-  uniform_(x, low, high, generator);
+Tensor rand(const Shape& shape, const RandOptions& options) {
+  FIRN_CHECK(is_floating(options.dtype), "rand", "draw in f32 and cast", "dtype {}", options.dtype);
+  Tensor x = empty(shape, options.dtype, options.device);
+  uniform_(x, options.low, options.high, generator_of(options.generator));
   return x;
 }
 
-Tensor randn(const Shape& shape, DType dtype, Device device, double mean, double stddev,
-             Generator& generator) {
-  FIRN_CHECK(is_floating(dtype), "randn", "draw in f32 and cast", "dtype {}", to_string(dtype));
-  Tensor x = empty(shape, dtype, device);
-  normal_(x, mean, stddev, generator);
+Tensor randn(const Shape& shape, const RandnOptions& options) {
+  FIRN_CHECK(is_floating(options.dtype), "randn", "draw in f32 and cast", "dtype {}",
+             options.dtype);
+  Tensor x = empty(shape, options.dtype, options.device);
+  normal_(x, options.mean, options.stddev, generator_of(options.generator));
   return x;
 }
 

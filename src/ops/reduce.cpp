@@ -3,6 +3,7 @@
 #include "kernels/reduce.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "kernels/elementwise.h"
 #include "ops/common.h"
@@ -122,7 +123,7 @@ Tensor var(const Tensor& operand, const Axes& axes, std::int64_t correction, boo
   // Squared distances from the mean: a single pass over x and x^2 would cancel. The mean is
   // corrected by the mean of the distances, so that equal values have variance 0.
   const double part = 1.0 / static_cast<double>(r.count);
-  // With count <= correction the divisor is 0 and the result NaN.
+  // With count <= correction the divisor is 0 and the result inf or NaN.
   const double scale =
       1.0 / std::max(0.0, static_cast<double>(r.count) - static_cast<double>(correction));
   const Tensor center = empty(r.kept, wide, x.device());
@@ -142,18 +143,27 @@ Tensor var(const Tensor& operand, const Axes& axes, std::int64_t correction, boo
     kernels::reduce(ReduceOp::sum_squares, distance.view(), r.restore(y).mutable_view(), scale, 0,
                     stream);
   }
-  // dx = dy * 2 (x - mean) / (n - correction)
-  return record("var", y, {&x}, {Saved::input(0), Saved::other(center)}, [r, scale](Backward& b) {
+  // dx = dy * 2 (x - mean) / (n - correction); over all axes inf * dy, or NaN at the mean, if that
+  // divisor is not positive (PyTorch's var_backward).
+  const bool degenerate = axes.empty() && r.count <= correction;
+  const double slope_scale = 2.0 / (static_cast<double>(r.count) - static_cast<double>(correction));
+  const auto backward = [r, degenerate, slope_scale](Backward& b) {
     const Tensor& input = b.saved(0);
     const Tensor slope = empty(input.shape(), b.saved(1).dtype(), input.device());
     kernels::binary(math::BinaryOp::sub, input.view(),
                     broadcast_to(b.saved(1).view(), input.shape()), slope.mutable_view(),
                     math::Args{}, b.stream());
+    if (degenerate) {  // 0 * inf is NaN
+      kernels::unary(math::UnaryOp::abs, slope.view(), slope.mutable_view(), math::Args{},
+                     b.stream());
+    }
     kernels::binary(math::BinaryOp::mul, slope.view(), r.spread(b.grad(), input.shape()).view(),
                     slope.mutable_view(), math::Args{}, b.stream());
     const auto [dx, beta] = b.sink(0);
-    kernels::axpby(2 * scale, slope.view(), beta, dx.mutable_view(), b.stream());
-  });
+    kernels::axpby(degenerate ? std::numeric_limits<double>::infinity() : slope_scale, slope.view(),
+                   beta, dx.mutable_view(), b.stream());
+  };
+  return record("var", y, {&x}, {Saved::input(0), Saved::other(center)}, backward);
 }
 
 Tensor norm(const Tensor& operand, const Axes& axes, bool keepdims) {

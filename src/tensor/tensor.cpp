@@ -103,8 +103,8 @@ Tensor Tensor::as_strided(const Shape& new_shape, const Strides& new_strides,
       Ref<TensorImpl>(new TensorImpl(impl_->storage, new_shape, strides, first, impl_->dtype)));
 }
 
-Tensor empty(const Shape& shape, DType dtype, Device device) {
-  return empty(shape, dtype, device, MemoryFormat::contiguous);
+Tensor empty(const Shape& shape, const TensorOptions& options) {
+  return empty(shape, options.dtype, options.device, options.format);
 }
 
 Tensor empty(const Shape& shape, DType dtype, Device device, MemoryFormat format) {
@@ -118,13 +118,13 @@ Tensor empty(const Shape& shape, DType dtype, Device device, MemoryFormat format
       new TensorImpl(std::move(storage), shape, strides_in(shape, format), 0, dtype)));
 }
 
-Tensor zeros(const Shape& shape, DType dtype, Device device) {
-  Tensor t = empty(shape, dtype, device);
-  zero_bytes(t.impl()->data(), device, t.bytes());
+Tensor zeros(const Shape& shape, const TensorOptions& options) {
+  Tensor t = empty(shape, options);
+  zero_bytes(t.impl()->data(), options.device, t.bytes());
   return t;
 }
 
-template <class T>
+template <Element T>
 Tensor tensor(std::span<const T> values, const Shape& shape, Device device) {
   FIRN_CHECK(static_cast<std::int64_t>(values.size()) == checked_elements("tensor", shape),
              "tensor", "give one value per element", "{} values for shape {}", values.size(),
@@ -134,7 +134,7 @@ Tensor tensor(std::span<const T> values, const Shape& shape, Device device) {
   return t;
 }
 
-template <class T>
+template <Element T>
 Tensor from_memory(T* data, const Shape& shape) {
   const auto bytes = static_cast<std::size_t>(checked_elements("from_memory", shape)) * sizeof(T);
   return Tensor(Ref<TensorImpl>(new TensorImpl(Storage::borrow(data, bytes, Device::cpu()), shape,
@@ -189,7 +189,7 @@ double Tensor::item() const {
   return value;
 }
 
-template <class T>
+template <Element T>
 std::vector<T> Tensor::to_vector() const {
   require_defined("to_vector", *this);
   std::vector<T> out;
@@ -222,8 +222,9 @@ FIRN_FOR_ELEMENT_TYPE(half)
 FIRN_FOR_ELEMENT_TYPE(bfloat16)
 FIRN_FOR_ELEMENT_TYPE(float)
 FIRN_FOR_ELEMENT_TYPE(double)
-FIRN_FOR_ELEMENT_TYPE(std::int32_t)
-FIRN_FOR_ELEMENT_TYPE(std::int64_t)
+FIRN_FOR_ELEMENT_TYPE(int)
+FIRN_FOR_ELEMENT_TYPE(long)
+FIRN_FOR_ELEMENT_TYPE(long long)
 FIRN_FOR_ELEMENT_TYPE(std::uint8_t)
 FIRN_FOR_ELEMENT_TYPE(bool)
 #undef FIRN_FOR_ELEMENT_TYPE

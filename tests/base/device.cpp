@@ -16,7 +16,7 @@ TEST_CASE("Device: names are parsed and printed", "[base]") {
   CHECK(Device::parse("cuda:3") == Device::cuda(3));
   CHECK(to_string(Device::cpu()) == "cpu");
   CHECK(to_string(Device::cuda(3)) == "cuda:3");
-  CHECK(Device{} == Device::cpu());
+  CHECK(Device() == Device::cpu());
 }
 
 TEST_CASE("Device: anything else is refused with what was given", "[base]") {

@@ -144,7 +144,7 @@ TEST_CASE("view: contiguity ignores axes of size 1 and empty tensors", "[base]")
 
 TEST_CASE("view: broadcasting a view gives stride 0", "[base]") {
   const float x[3] = {};
-  const ConstView v{x, f32, {}, {3, 1}, {1, 1}};
+  const ConstView v{x, f32, Device(), {3, 1}, {1, 1}};
   const ConstView b = broadcast_to(v, {2, 3, 4});
   CHECK(b.shape == Shape{2, 3, 4});
   CHECK(b.strides == Strides{0, 1, 0});

@@ -147,7 +147,7 @@ void compute(const Call& c) {
   if (c.product == 'w') product(load(c.y), load(c.x));
 
   std::vector<float> bias;
-  if (c.bias) bias = load({c.bias, c.x.dtype, {}, {k}, {1}});
+  if (c.bias) bias = load({c.bias, c.x.dtype, Device(), {k}, {1}});
   visit(target.dtype, [&]<class T>() {
     T* const out = static_cast<T*>(const_cast<void*>(target.data));
     for (std::size_t i = 0; i < sum.size(); ++i) {

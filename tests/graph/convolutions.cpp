@@ -19,7 +19,7 @@ namespace {
 std::vector<std::vector<double>> train(DType t, std::int64_t accumulate, bool as_graph) {
   manual_seed(7);
   const auto parameter = [&](const Shape& shape) {
-    return cast(randn(shape, f32, default_device(), 0, 0.3), t).set_requires_grad();
+    return cast(randn(shape, {.stddev = 0.3}), t).set_requires_grad();
   };
   const Tensor w1 = parameter({8, 1, 3, 3}), b1 = parameter({8}), w2 = parameter({16, 8, 3, 3}),
                b2 = parameter({16}), w3 = parameter({4, 16 * 2 * 2});

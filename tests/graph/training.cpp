@@ -40,7 +40,7 @@ Run train(const Setting& s, bool as_graph, int micro_steps) {
   manual_seed(77);
   const DType t = s.half ? f16 : f32;
   const auto parameter = [&](const Shape& shape) {
-    return cast(randn(shape, f32, default_device(), 0, 0.3), t).set_requires_grad();
+    return cast(randn(shape, {.stddev = 0.3}), t).set_requires_grad();
   };
   const Tensor w1 = parameter({kHidden, kIn}), b1 = parameter({kHidden}),
                w2 = parameter({kOut, kHidden});

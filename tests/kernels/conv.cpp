@@ -27,7 +27,8 @@ enum class Order { row_major, channels_last, stepped };
 
 /// Normal numbers of one order in memory, on the default device.
 Tensor normal(const Shape& shape, DType dtype, Order order, Generator& g) {
-  const Tensor t = randn(shape, dtype, Device::cpu(), 0, 1, g).to(default_device());
+  const Tensor t =
+      randn(shape, {.dtype = dtype, .device = Device::cpu(), .generator = &g}).to(default_device());
   if (order == Order::row_major) return t;
   if (order == Order::channels_last) return channels_last(t);
   Shape wider = shape;

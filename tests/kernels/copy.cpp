@@ -38,7 +38,8 @@ void check_copy(const Shape& shape, const Strides& from, const Strides& to) {
   const auto src = std::make_unique<T[]>(static_cast<std::size_t>(from_size));
   const auto dst = std::make_unique<T[]>(static_cast<std::size_t>(to_size));
   for (std::int64_t i = 0; i < from_size; ++i) src[i] = number<T>(i);
-  run::copy({src.get(), dtype_of<T>, {}, shape, from}, {dst.get(), dtype_of<T>, {}, shape, to});
+  run::copy({src.get(), dtype_of<T>, Device(), shape, from},
+            {dst.get(), dtype_of<T>, Device(), shape, to});
   std::int64_t index[kMaxRank] = {};
   int bad = 0;
   for (std::int64_t i = 0; i < shape.product(); ++i) {
@@ -84,14 +85,14 @@ TEST_CASE("copies move bits, and casts keep subnormals") {
   const std::uint32_t payload[] = {0x7fc12345u, 0x7f812345u, 0x00000001u, 0x80000007u};
   std::uint32_t moved[4];
   const Shape four{4};
-  run::copy({payload, f32, {}, four, {1}}, {moved, f32, {}, four, {1}});
+  run::copy({payload, f32, Device(), four, {1}}, {moved, f32, Device(), four, {1}});
   CHECK(std::equal(moved, moved + 4, payload));
 
   const float tiny[] = {std::numeric_limits<float>::denorm_min(), -1e-40f, 1e-39f, 1.f};
   double wide[4];
   float back[4];
-  run::copy({tiny, f32, {}, four, {1}}, {wide, f64, {}, four, {1}});
-  run::copy({wide, f64, {}, four, {1}}, {back, f32, {}, four, {1}});
+  run::copy({tiny, f32, Device(), four, {1}}, {wide, f64, Device(), four, {1}});
+  run::copy({wide, f64, Device(), four, {1}}, {back, f32, Device(), four, {1}});
   for (int i = 0; i < 4; ++i) {
     CHECK(wide[i] == static_cast<double>(tiny[i]));
     CHECK(back[i] == tiny[i]);
@@ -106,9 +107,9 @@ TEST_CASE("every dtype casts to every other") {
       double out[5];
       const auto from = static_cast<DType>(s), to = static_cast<DType>(d);
       const Shape five{5};
-      run::copy({values, f64, {}, five, {1}}, {a, from, {}, five, {1}});
-      run::copy({a, from, {}, five, {1}}, {b, to, {}, five, {1}});
-      run::copy({b, to, {}, five, {1}}, {out, f64, {}, five, {1}});
+      run::copy({values, f64, Device(), five, {1}}, {a, from, Device(), five, {1}});
+      run::copy({a, from, Device(), five, {1}}, {b, to, Device(), five, {1}});
+      run::copy({b, to, Device(), five, {1}}, {out, f64, Device(), five, {1}});
       for (int i = 0; i < 5; ++i) {
         const bool flags = from == boolean || to == boolean;
         INFO(to_string(from) << " to " << to_string(to) << ": " << values[i]);
@@ -118,27 +119,27 @@ TEST_CASE("every dtype casts to every other") {
   }
   const std::int64_t big[] = {(std::int64_t{1} << 62) + 1};
   std::int64_t same[1];
-  run::copy({big, i64, {}, {1}, {1}}, {same, i64, {}, {1}, {1}});
+  run::copy({big, i64, Device(), {1}, {1}}, {same, i64, Device(), {1}, {1}});
   CHECK(same[0] == big[0]);
 }
 
 TEST_CASE("fill and arange") {
   std::vector<float> x(12, -1.f);
-  run::fill({x.data(), f32, {}, {2, 3}, {6, 2}}, 2.5);
+  run::fill({x.data(), f32, Device(), {2, 3}, {6, 2}}, 2.5);
   CHECK(x == std::vector<float>{2.5, -1, 2.5, -1, 2.5, -1, 2.5, -1, 2.5, -1, 2.5, -1});
   std::vector<half> h(70'000);
-  run::fill({h.data(), f16, {}, {70'000}, {1}}, -0.1);
+  run::fill({h.data(), f16, Device(), {70'000}, {1}}, -0.1);
   CHECK(h.front().bits == half(-0.1f).bits);
   CHECK(h.back().bits == half(-0.1f).bits);
   std::vector<std::uint8_t> flags(3);
-  run::fill({flags.data(), boolean, {}, {3}, {1}}, 0.5);
+  run::fill({flags.data(), boolean, Device(), {3}, {1}}, 0.5);
   CHECK(flags == std::vector<std::uint8_t>{1, 1, 1});
 
   std::vector<std::int64_t> n(3000);
-  run::arange({n.data(), i64, {}, {3000}, {1}}, 9007199254740992.0, -3);
+  run::arange({n.data(), i64, Device(), {3000}, {1}}, 9007199254740992.0, -3);
   CHECK(n[2999] == 9007199254740992 - 3 * 2999);
   std::vector<float> f(5);
-  run::arange({f.data(), f32, {}, {5}, {1}}, 1, 0.25);
+  run::arange({f.data(), f32, Device(), {5}, {1}}, 1, 0.25);
   CHECK(f == std::vector<float>{1, 1.25, 1.5, 1.75, 2});
 }
 

@@ -28,7 +28,7 @@ class Twin {
 };
 
 Tensor normal(const Shape& shape, DType dtype, Generator& g) {
-  return randn(shape, dtype, Device::cpu(), 0, 1, g);
+  return randn(shape, {.dtype = dtype, .device = Device::cpu(), .generator = &g});
 }
 Tensor there(const Tensor& t) { return t.to(default_device()); }
 std::vector<double> values(const Tensor& t) { return t.contiguous().to_vector<double>(); }

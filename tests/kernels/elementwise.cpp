@@ -22,7 +22,7 @@ using math::UnaryOp;
 namespace run = firn::testing::run;
 
 View view(void* data, DType dtype, const Shape& shape) {
-  return {data, dtype, {}, shape, contiguous_strides(shape)};
+  return {data, dtype, Device(), shape, contiguous_strides(shape)};
 }
 template <class T>
 View view(std::vector<T>& v) {
@@ -160,7 +160,7 @@ struct Buffers {
     for (std::size_t i = 0; i < memory.size(); ++i) {
       memory[i] = static_cast<T>(static_cast<float>(static_cast<int>((i * 37) % 101) - 50) / 8.f);
     }
-    view = {memory.data(), dtype_of<T>, {}, shape, strides};
+    view = {memory.data(), dtype_of<T>, Device(), shape, strides};
   }
   double at(const std::int64_t* index) const {
     std::int64_t offset = 0;

@@ -67,7 +67,7 @@ struct Case {
 };
 
 Tensor normal(const Shape& shape, DType dtype, Generator& g) {
-  return randn(shape, dtype, Device::cpu(), 0, 1, g);
+  return randn(shape, {.dtype = dtype, .device = Device::cpu(), .generator = &g});
 }
 /// Where the kernel under test runs: FIRN_TEST_DEVICE.
 Tensor there(const Tensor& t) { return t.to(default_device()); }

@@ -58,7 +58,7 @@ TEST_CASE("element i of a uniform tensor is word i of its stream, past every pie
   // The counter's low word overflows after 100 blocks.
   g.set({42, (std::uint64_t{1} << 32) - 100});
   const RandomKey key = g.get();
-  const Tensor x = rand({5001}, f32, default_device(), 0, 1, g);
+  const Tensor x = rand({5001}, {.generator = &g});
   CHECK(g.get().offset == key.offset + 1251);
   const auto values = x.to_vector<float>();
   for (std::int64_t i = 0; i < x.numel(); ++i) {
@@ -67,7 +67,7 @@ TEST_CASE("element i of a uniform tensor is word i of its stream, past every pie
     if (got != want) FAIL("element " << i << ": " << got);
   }
   g.set(key);
-  const Tensor wide = rand({1025}, f64, default_device(), -3, 5, g);
+  const Tensor wide = rand({1025}, {.low = -3, .high = 5, .dtype = f64, .generator = &g});
   const auto doubles = values_of(wide);
   for (std::int64_t i = 0; i < wide.numel(); ++i)
     CHECK(doubles[static_cast<std::size_t>(i)] == -3 + 8 * (word(key, i) * 0x1p-32));
@@ -77,7 +77,8 @@ TEST_CASE("uniform numbers stay between low and high in every dtype, and fill it
   for (const DType t : {f16, bf16, f32, f64}) {
     for (const auto& [low, high] : {std::pair{0.0, 1.0}, {-0.1, 0.1}, {1.0, 1.3}, {-2.0, 0.0}}) {
       Generator g(7);
-      const std::vector<double> x = values_of(rand({100'000}, t, default_device(), low, high, g));
+      const std::vector<double> x =
+          values_of(rand({100'000}, {.low = low, .high = high, .dtype = t, .generator = &g}));
       const auto [least, most] = std::minmax_element(x.begin(), x.end());
       INFO(to_string(t) << " [" << low << ", " << high << ")");
       CHECK(*least >= low);
@@ -96,7 +97,8 @@ TEST_CASE("uniform numbers stay between low and high in every dtype, and fill it
 TEST_CASE("normal numbers have the mean, variance and tails asked for") {
   for (const DType t : {f16, bf16, f32, f64}) {
     Generator g(11);
-    const std::vector<double> x = values_of(randn({200'001}, t, default_device(), 3, 0.5, g));
+    const std::vector<double> x =
+        values_of(randn({200'001}, {.mean = 3, .stddev = 0.5, .dtype = t, .generator = &g}));
     const Moments m = moments(x);
     INFO(to_string(t));
     CHECK(m.mean == Approx(3).margin(5 * 0.5 / std::sqrt(2e5) + 3 * epsilon_of(t)));
@@ -109,7 +111,7 @@ TEST_CASE("normal numbers have the mean, variance and tails asked for") {
 TEST_CASE("normal elements 2i and 2i+1 are the Box-Muller pair of words 2i and 2i+1") {
   Generator g(5);
   const RandomKey key = g.get();
-  const Tensor x = randn({2051}, f64, default_device(), 0, 1, g);
+  const Tensor x = randn({2051}, {.dtype = f64, .generator = &g});
   const auto values = values_of(x);
   for (std::int64_t i = 0; i < x.numel(); ++i) {
     const std::int64_t pair = i / 2 * 2;
@@ -124,9 +126,9 @@ TEST_CASE("random bits do not depend on the number of threads", "[host]") {
   const auto draw = [](int threads) {
     const Threads guard(threads);
     Generator g(3);
-    std::vector<double> all = values_of(rand({70'001}, f32, default_device(), 0, 1, g));
+    std::vector<double> all = values_of(rand({70'001}, {.generator = &g}));
     for (const Tensor& t :
-         {randn({70'001}, f32, default_device(), 0, 1, g), dropout(ones({70'001}), 0.4, true, g)}) {
+         {randn({70'001}, {.generator = &g}), dropout(ones({70'001}), 0.4, true, g)}) {
       const auto more = values_of(t);
       all.insert(all.end(), more.begin(), more.end());
     }
@@ -242,9 +244,9 @@ TEST_CASE("bounded() is the upper half of a 128-bit product") {
 
 TEST_CASE("random ops refuse what they cannot draw", "[host]") {
   CHECK(error_of([] { rand({2}, i64); }) == "[rand] dtype i64; hint: draw in f32 and cast");
-  CHECK(error_of([] { rand({2}, f32, default_device(), 1, 1); }) ==
+  CHECK(error_of([] { rand({2}, {.low = 1}); }) ==
         "[uniform_] low 1, high 1; hint: low must be less than high, both finite");
-  CHECK(error_of([] { randn({2}, f32, default_device(), 0, -1); }) ==
+  CHECK(error_of([] { randn({2}, {.stddev = -1}); }) ==
         "[normal_] mean 0, stddev -1; hint: stddev must be 0 or more, both finite");
   CHECK(error_of([] { dropout(ones({2}), 1); }) ==
         "[dropout] p = 1; hint: p is the probability of a zero, in [0, 1)");

@@ -150,8 +150,9 @@ TEST_CASE("gradients of rows have the same bits for 1 and 2 threads", "[host]") 
   const auto run = [](int threads) {
     const Threads guard(threads);
     Generator g(1);
-    Tensor x = randn({700, 130}, f32, {}, 0, 1, g), w = rand({130}, f32, {}, 0, 1, g);
-    Tensor b = rand({130}, f32, {}, 0, 1, g);
+    Tensor x = randn({700, 130}, {.device = Device::cpu(), .generator = &g}),
+           w = rand({130}, {.device = Device::cpu(), .generator = &g});
+    Tensor b = rand({130}, {.device = Device::cpu(), .generator = &g});
     x.set_requires_grad();
     w.set_requires_grad();
     b.set_requires_grad();

@@ -72,12 +72,12 @@ const std::vector<std::pair<std::string, std::function<Tensor()>>> kWorks = {
     {"uniform",
      [] {
        Generator g(3);
-       return rand({kMany}, f32, Device::cuda(), 0, 1, g);
+       return rand({kMany}, {.device = Device::cuda(), .generator = &g});
      }},
     {"normal",
      [] {
        Generator g(3);
-       return randn({kMany}, f16, Device::cuda(), 0, 1, g);
+       return randn({kMany}, {.dtype = f16, .device = Device::cuda(), .generator = &g});
      }},
     {"dropout",
      [] {

@@ -33,8 +33,8 @@ class Twins {
         host_(Storage::allocate(std::max<std::size_t>(bytes_, 1), Device::cpu())),
         device_(Storage::allocate(std::max<std::size_t>(bytes_, 1), Device::cuda())) {
     const Shape shape{static_cast<std::int64_t>(values.size())};
-    kernels::copy(ConstView{values.data(), f64, {}, shape, {1}},
-                  View{host_->data(), dtype, {}, shape, {1}}, Stream{});
+    kernels::copy(ConstView{values.data(), f64, Device(), shape, {1}},
+                  View{host_->data(), dtype, Device(), shape, {1}}, Stream{});
     copy_bytes(device_->data(), Device::cuda(), host_->data(), Device::cpu(), bytes_);
   }
 
@@ -86,8 +86,8 @@ class Twins {
   std::vector<double> values(char* bytes) const {
     std::vector<double> out(bytes_ / size_of(dtype_));
     const Shape shape{static_cast<std::int64_t>(out.size())};
-    kernels::copy(ConstView{bytes, dtype_, {}, shape, {1}}, View{out.data(), f64, {}, shape, {1}},
-                  Stream{});
+    kernels::copy(ConstView{bytes, dtype_, Device(), shape, {1}},
+                  View{out.data(), f64, Device(), shape, {1}}, Stream{});
     return out;
   }
 

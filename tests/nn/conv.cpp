@@ -14,7 +14,7 @@ std::vector<float> values(const Tensor& t) { return t.contiguous().to_vector<flo
 
 Tensor input(const Shape& shape) {
   Generator g(7);
-  return randn(shape, f32, default_device(), 0, 1, g);
+  return randn(shape, {.generator = &g});
 }
 
 /// All in (-bound, bound), and so spread out that bound is near the largest.

@@ -15,7 +15,7 @@ std::vector<float> values(const Tensor& t) { return t.to_vector<float>(); }
 
 Tensor input(const Shape& shape) {
   Generator g(7);
-  return randn(shape, f32, default_device(), 0, 1, g);
+  return randn(shape, {.generator = &g});
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace {
 
 Tensor input(const Shape& shape, DType dtype) {
   Generator g(7);
-  return randn(shape, dtype, default_device(), 0, 1, g);
+  return randn(shape, {.dtype = dtype, .generator = &g});
 }
 
 Tensor activated(Activation a, const Tensor& x) {
@@ -185,7 +185,7 @@ TEST_CASE("MLP trains as its layers do: gradients stored first and added after, 
     optim::SGD opt(net.parameters(), {.lr = 0.2, .momentum = 0.9}, {.accumulate = accumulate});
     Generator g(13);
     for (int i = 0; i < 6; ++i) {
-      const Tensor x = randn({5, 9}, dtype, default_device(), 0, 1, g);
+      const Tensor x = randn({5, 9}, {.dtype = dtype, .generator = &g});
       const Tensor y = fused ? net(x) : composed(net, Activation::gelu_tanh, x);
       opt.backward(mse_loss(y, full({5, 4}, 0.5, dtype)));
       opt.step();

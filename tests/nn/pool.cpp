@@ -14,7 +14,7 @@ std::vector<float> values(const Tensor& t) { return t.to_vector<float>(); }
 
 Tensor input(const Shape& shape) {
   Generator g(7);
-  return randn(shape, f32, default_device(), 0, 1, g);
+  return randn(shape, {.generator = &g});
 }
 
 void check(nn::Module&& m, const Tensor& x, const Tensor& expected, const std::string& settings) {

@@ -14,7 +14,7 @@ namespace {
 
 Tensor input(const Shape& shape, DType dtype = f32) {
   Generator g(7);
-  return randn(shape, f32, default_device(), 0, 1, g).to(dtype);
+  return randn(shape, {.generator = &g}).to(dtype);
 }
 
 }  // namespace

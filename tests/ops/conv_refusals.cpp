@@ -14,7 +14,7 @@ namespace {
 
 Tensor normal(const Shape& shape, DType dtype = f32) {
   Generator g(11);
-  return randn(shape, dtype, default_device(), 0, 1, g);
+  return randn(shape, {.dtype = dtype, .generator = &g});
 }
 
 }  // namespace

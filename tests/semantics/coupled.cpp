@@ -25,8 +25,8 @@ struct Pairs {
 };
 Pairs pairs() {
   Generator g(3);
-  return {randn({kSamples, 6}, f64, default_device(), 0, 1, g),
-          randn({kSamples, 6}, f64, default_device(), 0, 1, g)};
+  return {randn({kSamples, 6}, {.dtype = f64, .generator = &g}),
+          randn({kSamples, 6}, {.dtype = f64, .generator = &g})};
 }
 
 /// Both views of a sample side by side: [n, 2, 4].

@@ -216,6 +216,16 @@ inline Square square(TileF a) {
 
 }  // namespace detail
 
+namespace detail {
+
+/// The magnitude of a with the sign of b, zeros included.
+inline TileF with_sign(TileF a, TileF b) {
+  constexpr std::int32_t kSign = std::numeric_limits<std::int32_t>::min();
+  return from_bits<float>((bits(a) & ~kSign) | (bits(b) & kSign));
+}
+
+}  // namespace detail
+
 inline TileF abs(TileF x) { return detail::from_bits<float>(detail::bits(x) & 0x7fffffff); }
 inline TileF sqrt(TileF x) {
   return detail::per_lane([](float a) { return std::sqrt(a); }, x);  // becomes one instruction
@@ -283,7 +293,7 @@ inline TileF sine(TileF x, int quarter_turns) {
 
 }  // namespace detail
 
-inline TileF sin(TileF x) { return detail::sine(x, 0); }
+inline TileF sin(TileF x) { return where(x == TileF(0.f), x, detail::sine(x, 0)); }  // sin -0 = -0
 inline TileF cos(TileF x) { return detail::sine(x, 1); }
 inline TileF exp(TileF x) { return detail::exp_of(detail::reduce(detail::clamp_exponent(x))); }
 
@@ -292,7 +302,9 @@ inline TileF expm1(TileF x) {
   // Beyond e^40 the 1 is lost in rounding; up to there 2^n is representable.
   const TileF n = min(max(e.n, TileF(-58.f)), TileF(58.f));
   const TileF s = detail::power_of_two(detail::integers(n));
-  return where(x > TileF(40.f), detail::exp_of(e), detail::expm1_of(e) * s + (s - TileF(1.f)));
+  const TileF y =
+      where(x > TileF(40.f), detail::exp_of(e), detail::expm1_of(e) * s + (s - TileF(1.f)));
+  return detail::with_sign(y, x);
 }
 
 /// log(u) x/(u - 1) with u = 1 + x as rounded: the quotient takes the rounding of u back out.
@@ -308,9 +320,7 @@ inline TileF log1p(TileF x) {
 
 inline TileF tanh(TileF x) {
   const TileF e = expm1(TileF(-2.f) * abs(x));
-  const TileF t = -e / (TileF(2.f) + e);
-  constexpr std::int32_t kSign = std::numeric_limits<std::int32_t>::min();
-  return detail::from_bits<float>(detail::bits(t) | (detail::bits(x) & kSign));
+  return detail::with_sign(e / (TileF(2.f) + e), x);
 }
 
 /// P(Z <= -a) = e^(-a^2/2) N(a)/D(a) for a >= 0, N and D being the polynomials of least maximal
