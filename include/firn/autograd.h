@@ -13,7 +13,7 @@ namespace firn {
 struct BackwardOptions {
   /// Gradient of the objective with respect to `output`, of its shape, dtype and device. Undefined:
   /// 1, and `output` must have one element.
-  Tensor seed;
+  Tensor seed = {};
   /// Keeps what the graph saved, so that backward() can run through it again.
   bool retain_graph = false;
 };

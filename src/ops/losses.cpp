@@ -113,7 +113,7 @@ int class_axis(const char* op, const Tensor& x, const Tensor& target,
   FIRN_CHECK(!is_floating(target.dtype()), op, "cast it: target.to(firn::i64)",
              "class numbers are integers, target is {}", describe(target));
   const auto fits = [&](int a) { return target.shape() == without(x.shape(), a); };
-  if (!fits(axis)) {
+  if (!fits(axis) && x.rank() >= 3) {
     for (int other = 0; other <= last; ++other) {
       FIRN_CHECK(!fits(other), op,
                  fmt::format("if the classes are on axis {0}, say {{.axis = {0}}}", other),

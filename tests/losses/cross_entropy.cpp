@@ -226,8 +226,8 @@ TEST_CASE("losses over classes refuse operands that do not fit", "[host]") {
         "class "
         "number per row, without a class axis");
   CHECK(error_of([] { cross_entropy(logits(), zeros({2})); }) ==
-        "[cross_entropy] an index is i64 or i32 or u8, got [2] f32 cpu; hint: cast it: "
-        "x.to(firn::i64)");
+        "[cross_entropy] class numbers are integers, target is [2] f32 cpu; hint: cast it: "
+        "target.to(firn::i64)");
   CHECK(error_of([] {
           cross_entropy(logits(), targets({0, 1}), {.label_smoothing = 1, .class_weights = {}});
         }) == "[cross_entropy] label_smoothing = 1; hint: label_smoothing is in [0, 1)");

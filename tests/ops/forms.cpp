@@ -11,7 +11,7 @@ namespace {
 
 using Values = std::vector<double>;
 
-TEST_CASE("comparisons with < <= > >= take tensors and numbers on either side", "[ops]") {
+TEST_CASE("comparison operators take tensors and numbers on either side", "[ops]") {
   for (const DType t : {f64, f32, f16, bf16, i32, i64, u8}) {
     const Tensor x = make({0, 1, 2}, {3}, t), y = make({2, 1, 0}, {3}, t);
     CHECK((x > 1).dtype() == boolean);
@@ -46,7 +46,7 @@ TEST_CASE("where, maximum and minimum with numbers, and their gradients", "[ops]
   CHECK(values_of(mask) == Values{1, -1});
 }
 
-TEST_CASE("+= and its like write in place", "[ops]") {
+TEST_CASE("operators such as += write in place", "[ops]") {
   Tensor x = make({1, 2, 3, 4}, {2, 2});
   const Tensor same = x, row = x[0];
   x += 1;
@@ -60,7 +60,7 @@ TEST_CASE("+= and its like write in place", "[ops]") {
   refused("add_", {"[2, 2]"}, [&] { x += ones({3, 2, 2}, f64); });
 }
 
-TEST_CASE("+= is recorded, also where a residual adds up", "[ops]") {
+TEST_CASE("operators such as += are recorded", "[ops]") {
   Tensor w = make({1, 2, 3}, {3}).set_requires_grad();
   Tensor h = w * 2.0;
   h += square(w);

@@ -92,8 +92,9 @@ void norm_grad_rows(const ConstView& dy, const ConstView& x, const ConstView& we
   // Without rows there is still one block: the sums over no rows must be stored.
   const std::int64_t count = std::max<std::int64_t>(1, blocks.count);
   const RowReader<C> dy_rows(dy), x_rows(x);
-  const RowWriter<C> out(grads.dx.data ? grads.dx : View{nullptr, x.dtype, x.device, x.shape, x.strides},
-                         grads.dx_beta);
+  const RowWriter<C> out(
+      grads.dx.data ? grads.dx : View{nullptr, x.dtype, x.device, x.shape, x.strides},
+      grads.dx_beta);
   const bool streams = grads.dx.data && out.streams(blocks.rows);
   const std::int64_t ahead = dy_rows.ahead() == x_rows.ahead() ? x_rows.ahead() : 0;
   const RowBuffer<C> weights(n), partial(dweight || dbias ? 2 * n * count : 0);
