@@ -96,10 +96,21 @@ def torch_side(op, sample, leaves, seeds=None):
     return [r.detach() for r in results], gradients, seeds
 
 
-def difference(what, found, torchs, exact, length):
-    """None, or how firn's tensor differs. `exact` is PyTorch's in f64, `length` the number of terms that
-    one element may sum up. Allowed: eps (8 + 2 length) of the largest element, and 4 times what PyTorch
-    itself lost in the same dtype."""
+def largest(tensors):
+    """The largest finite magnitude in them."""
+    out = 0.0
+    for t in tensors:
+        if t is not None and t.is_floating_point() and t.numel():
+            finite = t.detach()[t.detach().isfinite()]
+            out = max(out, float(finite.abs().max())) if finite.numel() else out
+    return out
+
+
+def difference(what, found, torchs, exact, length, terms):
+    """None, or how firn's tensor differs. `exact` is PyTorch's in f64. `length` is the number of terms that
+    one element may sum up, and `terms` the largest operand or seed: terms may cancel. Allowed: eps (8 + 2
+    length) of the largest of these and the elements, and 4 times what PyTorch itself lost in the same dtype.
+    An element that sums nothing up is measured by itself."""
     if found is None:  # no gradient is one of zeros
         found = torch.zeros_like(torchs)
     if found.shape != torchs.shape:
@@ -121,7 +132,7 @@ def difference(what, found, torchs, exact, length):
     eps = torch.finfo(found.dtype).eps
     lost = (t - e).abs()
     lost = float(lost[lost.isfinite()].max()) if bool(lost.isfinite().any()) else 0.0
-    scale = float(t.abs().max()) if length > 1 else t.abs()
+    scale = max(float(t.abs().max()), terms) if length > 1 else t.abs()
     allowed = eps * (8 + 2 * length) * scale + 4 * lost + 4 * torch.finfo(found.dtype).tiny
     worst = (f - t).abs() - allowed
     at = int(worst.argmax())
@@ -171,21 +182,26 @@ def compare(runner, name, info, dtype, row, refusals, limit):
         if len(found) != len(results):
             row.problems.append(f"{label}: {len(found)} results, PyTorch has {len(results)}")
             continue
+        operands = list(tensors_in([sample.input, *sample.args, *sample.kwargs.values()]))
         length = 1
         if sums:
-            length = max([1] + [t.numel() for t in tensors_in([sample.input, *sample.args, *sample.kwargs.values()])])
-        wrong = [difference(f"result {i}", f, r, e, length) for i, (f, r, e) in enumerate(zip(found, results, exact))]
+            length = max([1] + [t.numel() for t in operands])
+        terms = largest(operands)
+        wrong = [difference(f"result {i}", f, r, e, length, terms) for i, (f, r, e) in enumerate(zip(found, results, exact))]
         # A gradient sums over broadcast axes, whatever the operation.
         most = max([1] + [r.numel() for r in results] + [t.numel() for t in leaves])
         by_leaf = {id(t): i for i, t in enumerate(leaves)}
         sent = [t for v in bind(parameters, sample).values() for t in tensors_in([v]) if t.requires_grad]
+        if len(sent) != len(found_gradients):
+            wrong.append(f"{len(found_gradients)} gradients for {len(sent)} operands")
         for t, g in zip(sent, found_gradients):
             i = by_leaf[id(t)]
             if gradients[i] is None:
                 if g is not None and bool((g != 0).any()):
                     wrong.append(f"gradient {i}: PyTorch has none")
             else:
-                wrong.append(difference(f"gradient {i}", g, gradients[i], exact_gradients[i], max(length, most)))
+                wrong.append(difference(f"gradient {i}", g, gradients[i], exact_gradients[i], max(length, most),
+                                        largest(operands + seeds)))
         wrong = [w for w in wrong if w]
         if wrong:
             row.problems.append(f"{label}: " + "; ".join(wrong))
