@@ -7,20 +7,23 @@
 namespace firn {
 
 /// A place in a random stream. Element i of a tensor drawn at (seed, offset) uses word (i mod 4) of
-/// the Philox block with counter offset + i/4 and key seed: which thread or device computes it does
-/// not matter.
+/// the Philox block with counter offset + i/4 and key seed. So it does not matter which thread or
+/// device computes it.
 struct RandomKey {
   std::uint64_t seed = 0;
   std::uint64_t offset = 0;  ///< in Philox blocks of four 32-bit words
-  /// In a captured graph: {seed, offset} in the device's memory, written before every replay. That
-  /// seed counts instead of `seed`, and that offset is added to `offset`. Null: none.
+  /// In a captured graph: {seed, offset} in the device's memory, written before every replay. The
+  /// kernel takes this seed instead of `seed`, and adds this offset to `offset`. Null: none.
   const std::uint64_t* base = nullptr;
 };
 
-/// A random stream: a seed and the next unused offset. Not thread safe; give each thread its own.
+/// A random stream: a seed and the next unused offset. Two threads must not use one at a time.
 class Generator {
  public:
-  explicit Generator(std::uint64_t seed = 0) noexcept : key_{seed, 0, nullptr} {}
+  explicit constexpr Generator(std::uint64_t seed = 0) noexcept : key_{seed, 0, nullptr} {}
+  /// The stream that thread number `index` of a program with this seed begins with. Number 0 is the
+  /// main thread: its stream is Generator(seed). Others get a seed that is mixed from both.
+  static Generator of_thread(std::uint64_t seed, std::uint64_t index) noexcept;
 
   /// Takes enough of the stream for `numbers` 32-bit words and returns where they start.
   RandomKey reserve(std::uint64_t numbers) noexcept {
@@ -36,10 +39,35 @@ class Generator {
   RandomKey key_;
 };
 
-/// The stream that ops use where none is given.
+/// The stream that this thread's ops use if they are given none: the one of a GeneratorScope, else
+/// the thread's own. Every thread has its own, so threads that train at once neither race nor
+/// change each other's numbers.
+///
+/// The main thread is number 0. Other threads are numbered in the order of their first random
+/// number. If that order is not fixed, name the number with seed_thread(). A recorded graph draws
+/// from the stream of the thread that recorded it, and must not outlive that thread.
 Generator& default_generator() noexcept;
 
-/// Restarts the default stream at `seed`. The same seed gives the same training run.
+/// Restarts default_generator() at `seed`: the same seed gives the same training run, in any
+/// thread. On the main thread it also sets the seed of all threads that begin to draw from now on,
+/// and numbers those from 1 again. Threads that have already begun keep their streams.
 void manual_seed(std::uint64_t seed) noexcept;
+
+/// Restarts this thread's own stream as that of thread number `index` of the program:
+/// Generator::of_thread(the main thread's last manual_seed(), index).
+void seed_thread(std::uint64_t index) noexcept;
+
+/// While alive, this thread's ops draw from `generator` if they are given none. The generator must
+/// outlive the scope.
+class GeneratorScope {
+ public:
+  explicit GeneratorScope(Generator& generator) noexcept;
+  ~GeneratorScope();
+  GeneratorScope(const GeneratorScope&) = delete;
+  GeneratorScope& operator=(const GeneratorScope&) = delete;
+
+ private:
+  Generator* previous_;
+};
 
 }  // namespace firn

@@ -10,6 +10,7 @@
 #include <memory>
 #include <utility>
 
+#include "firn/random.h"
 #include "firn/tensor.h"
 
 namespace firn::autograd {
@@ -44,6 +45,8 @@ class Journal {
  public:
   /// `t` is about to be changed in place.
   virtual void keep(const Tensor& t) = 0;
+  /// A layer is about to draw from a generator of its own.
+  virtual void keep(Generator& g) = 0;
 
  protected:
   ~Journal() = default;
@@ -83,6 +86,11 @@ inline void about_to_change(std::initializer_list<const Tensor*> tensors) {
     return;
   for (const Tensor* t : tensors)
     if (t->defined()) current_journal->keep(*t);
+}
+
+inline void about_to_change(Generator& g) {
+  if (current_journal) [[unlikely]]
+    current_journal->keep(g);
 }
 
 }  // namespace firn::autograd

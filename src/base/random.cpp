@@ -1,13 +1,61 @@
-// The default random stream.
+// The random streams of threads.
 #include "firn/random.h"
 
-namespace firn {
+#include <unistd.h>
 
-Generator& default_generator() noexcept {
-  static Generator generator;
-  return generator;
+#include <atomic>
+
+namespace firn {
+namespace {
+
+std::atomic<std::uint64_t> program_seed{0};
+std::atomic<std::uint64_t> next_index{1};
+
+/// Of one thread. Without constructor and destructor, so that it serves before and after main().
+struct ThreadStream {
+  Generator own;
+  Generator* chosen = nullptr;  // by the innermost GeneratorScope
+  bool begun = false;
+};
+thread_local constinit ThreadStream stream;
+
+bool on_main_thread() noexcept { return gettid() == getpid(); }
+
+Generator& own_stream() noexcept {
+  if (!stream.begun) [[unlikely]]
+    seed_thread(on_main_thread() ? 0 : next_index.fetch_add(1, std::memory_order_relaxed));
+  return stream.own;
 }
 
-void manual_seed(std::uint64_t seed) noexcept { default_generator().set({seed, 0}); }
+}  // namespace
+
+Generator Generator::of_thread(std::uint64_t seed, std::uint64_t index) noexcept {
+  if (index == 0) return Generator(seed);
+  // Number `index` of the sequence SplitMix64 (Steele, Lea & Flood 2014) that begins at `seed`.
+  std::uint64_t z = seed + index * 0x9e3779b97f4a7c15u;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return Generator(z ^ (z >> 31));
+}
+
+Generator& default_generator() noexcept { return stream.chosen ? *stream.chosen : own_stream(); }
+
+void manual_seed(std::uint64_t seed) noexcept {
+  if (on_main_thread()) {
+    program_seed.store(seed, std::memory_order_relaxed);
+    next_index.store(1, std::memory_order_relaxed);
+  }
+  default_generator().set({seed, 0});
+}
+
+void seed_thread(std::uint64_t index) noexcept {
+  stream.own = Generator::of_thread(program_seed.load(std::memory_order_relaxed), index);
+  stream.begun = true;
+}
+
+GeneratorScope::GeneratorScope(Generator& generator) noexcept : previous_(stream.chosen) {
+  stream.chosen = &generator;
+}
+GeneratorScope::~GeneratorScope() { stream.chosen = previous_; }
 
 }  // namespace firn

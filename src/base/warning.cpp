@@ -4,6 +4,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/fork.h"
 #include "firn/error.h"
 
 namespace firn {
@@ -18,10 +19,16 @@ struct Warnings {
   std::mutex mutex;
   WarningHandler handler = print_warning;
 };
+std::mutex& warnings_mutex();
+// Never destroyed: something may be warned of after main().
 Warnings& warnings() {
-  static Warnings w;
+  static Warnings& w = []() -> Warnings& {
+    hold_during_fork<warnings_mutex>();
+    return *new Warnings;
+  }();
   return w;
 }
+std::mutex& warnings_mutex() { return warnings().mutex; }
 
 }  // namespace
 

@@ -1,6 +1,7 @@
 // Dropout, Dropout2d.
 #include "firn/nn/dropout.h"
 
+#include "autograd/cycle.h"
 #include "base/check.h"
 #include "firn/autograd.h"
 #include "firn/ops.h"
@@ -13,14 +14,30 @@ void check_share(const char* layer, double p) {
              "p = {} is not in [0, 1)", p);
 }
 
+std::optional<Generator> stream_of(const DropoutOptions& options) {
+  if (!options.seed) return {};
+  return Generator(*options.seed);
+}
+
+/// The layer's own stream, which a retried cycle puts back, or the thread's.
+Generator& generator_for(std::optional<Generator>& own) {
+  if (!own) return default_generator();
+  autograd::about_to_change(*own);
+  return *own;
+}
+
 }  // namespace
 
-Dropout::Dropout(double p) : p_(p) { check_share("Dropout", p); }
+Dropout::Dropout(double p, const DropoutOptions& options) : p_(p), own_(stream_of(options)) {
+  check_share("Dropout", p);
+}
 
-Tensor Dropout::forward(const Tensor& x) { return dropout(x, p_, training()); }
+Tensor Dropout::forward(const Tensor& x) { return dropout(x, p_, training(), generator_for(own_)); }
 std::string Dropout::extra_repr() const { return fmt::format("{}", p_); }
 
-Dropout2d::Dropout2d(double p) : p_(p) { check_share("Dropout2d", p); }
+Dropout2d::Dropout2d(double p, const DropoutOptions& options) : p_(p), own_(stream_of(options)) {
+  check_share("Dropout2d", p);
+}
 
 Tensor Dropout2d::forward(const Tensor& x) {
   FIRN_CHECK(x.defined() && x.rank() >= 3, "Dropout2d", "nn::Dropout drops single elements",
@@ -32,7 +49,7 @@ Tensor Dropout2d::forward(const Tensor& x) {
   Tensor kept;
   {
     const NoGrad guard;
-    kept = dropout(ones(shape, x.dtype(), x.device()), p_);
+    kept = dropout(ones(shape, x.dtype(), x.device()), p_, true, generator_for(own_));
   }
   return x * kept;
 }

@@ -26,9 +26,20 @@ class ReplayPoint final : public autograd::Journal {
     kept_.emplace_back(t, t.detach().clone());
   }
 
+  void keep(Generator& g) override {
+    for (const auto& [generator, key] : streams_)
+      if (generator == &g) return;
+    streams_.emplace_back(&g, g.get());
+  }
+
   void restore() const {
     default_generator().set(random_);
+    restore_streams();
     restore_tensors();
+  }
+  /// Those of layers, without the default one.
+  void restore_streams() const {
+    for (const auto& [generator, key] : streams_) generator->set(key);
   }
   void restore_tensors() const {
     for (const auto& [tensor, copy] : kept_) {
@@ -39,7 +50,8 @@ class ReplayPoint final : public autograd::Journal {
 
  private:
   RandomKey random_;
-  std::vector<std::pair<Tensor, Tensor>> kept_;  ///< each with a copy of what it was
+  std::vector<std::pair<Generator*, RandomKey>> streams_;  ///< each with where it stood
+  std::vector<std::pair<Tensor, Tensor>> kept_;            ///< each with a copy of what it was
   autograd::JournalScope scope_;
 };
 

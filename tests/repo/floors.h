@@ -85,6 +85,7 @@ inline const std::vector<Foreign> kForeign = {
     {"dirent.h", {"src/"}},
     {"fcntl.h",  {"src/"}},
     {"unistd.h", {"src/"}},
+    {"pthread.h", {"src/", "kernels/cpu/"}},
     {"nlohmann/", {}},
     {"CLI/",     {}},
 };

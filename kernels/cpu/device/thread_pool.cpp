@@ -1,8 +1,11 @@
 #include "kernels/cpu/device/thread_pool.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <deque>
+#include <exception>
 #include <mutex>
 #include <thread>
 #if defined(__SSE2__)
@@ -31,13 +34,17 @@ struct alignas(64) Share {
   std::int64_t first = 0, count = 0;
 };
 
+/// How many pieces of work go by before threads are asked for again that the system refused.
+constexpr int kPatience = 4096;
+
 class Pool {
  public:
   void run(const Work& work, int threads) {
+    if (forking_.load(std::memory_order_relaxed)) return alone(work);
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock) return alone(work);
-    while (static_cast<int>(shares_.size()) < threads) shares_.emplace_back();
-    while (workers_ < threads - 1) std::thread(&Pool::worker, this, workers_++).detach();
+    threads = at_hand(threads);
+    if (threads == 1) return alone(work);
     work_ = work;
     threads_ = threads;
     for (int t = 0; t < threads; ++t) {
@@ -64,7 +71,43 @@ class Pool {
     }
   }
 
+  // fork() waits until no work is running here. The child has none of the workers: its pool is as
+  // new, but for memory.
+  void before_fork() noexcept {
+    forking_.store(true);  // else threads that compute all the time leave no moment to lock
+    mutex_.lock();
+  }
+  void after_fork_in_parent() noexcept {
+    forking_.store(false);
+    mutex_.unlock();
+  }
+  void after_fork_in_child() noexcept {
+    workers_ = 0;
+    patience_ = 0;
+    open_.store(0);
+    busy_.store(0);
+    sleepers_.store(0);
+    after_fork_in_parent();
+  }
+
  private:
+  /// Makes the threads that are missing, and returns how many there are, the caller among them.
+  int at_hand(int threads) noexcept {
+    if (workers_ >= threads - 1) return threads;
+    if (patience_ > 0) {
+      --patience_;
+      return workers_ + 1;
+    }
+    try {
+      while (static_cast<int>(shares_.size()) < threads) shares_.emplace_back();
+      for (; workers_ < threads - 1; ++workers_)
+        std::thread(&Pool::worker, this, workers_).detach();
+    } catch (const std::exception&) {  // the system has no more threads, or no memory for them
+      patience_ = kPatience;
+    }
+    return workers_ + 1;
+  }
+
   static void call(const Work& work, std::int64_t first, std::int64_t count, std::int64_t i) {
     work.call(work.context, first + (work.order == Order::forward ? i : count - 1 - i));
   }
@@ -110,6 +153,7 @@ class Pool {
 
   std::mutex mutex_;  // one piece of work at a time
   int workers_ = 0;   // threads made so far
+  int patience_ = 0;  // pieces of work to go before the next try to make threads
   Work work_{};
   int threads_ = 0;
   std::deque<Share> shares_;  // one for each thread
@@ -117,16 +161,24 @@ class Pool {
   std::atomic<int> open_{0};  // workers with a smaller index may take part
   std::atomic<int> busy_{0};
   std::atomic<int> sleepers_{0};
+  std::atomic<bool> forking_{false};
 };
+
+// Never destroyed: its threads may outlive main().
+Pool& pool() {
+  static Pool& all = []() -> Pool& {
+    // After the allocator, whose lock is taken by those who run here.
+    pthread_atfork([] { pool().before_fork(); }, [] { pool().after_fork_in_parent(); },
+                   [] { pool().after_fork_in_child(); });
+    return *new Pool;
+  }();
+  return all;
+}
 
 }  // namespace
 
 bool inside_work() noexcept { return inside; }
 
-void run_on_threads(const Work& work, int threads) {
-  // Never destroyed: its threads may outlive main().
-  static Pool& pool = *new Pool;
-  pool.run(work, threads);
-}
+void run_on_threads(const Work& work, int threads) { pool().run(work, threads); }
 
 }  // namespace firn::kernels::cpu

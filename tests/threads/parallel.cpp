@@ -16,7 +16,7 @@ using kernels::cpu::Order;
 using kernels::cpu::parallel_for;
 using testing::Threads;
 
-TEST_CASE("parallel_for runs every chunk once, for any number of threads", "[host]") {
+TEST_CASE("parallel_for runs every chunk once, for any number of threads", "[host][threads]") {
   const Threads threads(GENERATE(1, 2, 3, 8));
   const Order order = GENERATE(Order::forward, Order::backward);
   for (int round = 0; round < 500; ++round) {
@@ -28,7 +28,7 @@ TEST_CASE("parallel_for runs every chunk once, for any number of threads", "[hos
   }
 }
 
-TEST_CASE("parallel_for goes backward where it is asked to", "[host]") {
+TEST_CASE("parallel_for goes backward where it is asked to", "[host][threads]") {
   const Threads threads(1);
   std::vector<std::int64_t> seen;
   parallel_for(
@@ -36,7 +36,7 @@ TEST_CASE("parallel_for goes backward where it is asked to", "[host]") {
   CHECK(seen == std::vector<std::int64_t>{3, 2, 1, 0});
 }
 
-TEST_CASE("parallel_for runs small work in the calling thread", "[host]") {
+TEST_CASE("parallel_for runs small work in the calling thread", "[host][threads]") {
   const Threads threads(4);
   const auto self = std::this_thread::get_id();
   parallel_for(50, kParallelWork - 1, [&](std::int64_t) {
@@ -44,7 +44,8 @@ TEST_CASE("parallel_for runs small work in the calling thread", "[host]") {
   });
 }
 
-TEST_CASE("parallel_for passes on the exception of the lowest chunk that threw", "[host]") {
+TEST_CASE("parallel_for passes on the exception of the lowest chunk that threw",
+          "[host][threads]") {
   const Threads threads(GENERATE(1, 4));
   for (int round = 0; round < 50; ++round) {
     std::string caught;
@@ -62,7 +63,7 @@ TEST_CASE("parallel_for passes on the exception of the lowest chunk that threw",
   CHECK(runs == 1);
 }
 
-TEST_CASE("parallel_for inside parallel_for, and from two threads at a time", "[host]") {
+TEST_CASE("parallel_for inside parallel_for, and from two threads at a time", "[host][threads]") {
   const Threads threads(3);
   std::atomic<int> runs{0};
   const auto work = [&] {
@@ -77,7 +78,7 @@ TEST_CASE("parallel_for inside parallel_for, and from two threads at a time", "[
   CHECK(runs == 2 * 200 * 6 * 4);
 }
 
-TEST_CASE("kernels flush subnormals and give the caller's mode back", "[host]") {
+TEST_CASE("kernels flush subnormals and give the caller's mode back", "[host][threads]") {
   const Threads threads(GENERATE(1, 3));
   volatile float tiny = 1e-40f, one = 1;
   float flushed = 1;
