@@ -8,6 +8,8 @@
 // workspace only.
 #pragma once
 
+#include <new>
+#include <string>
 #include <utility>
 
 #include "firn/error.h"
@@ -34,6 +36,9 @@ Device first_device(const First& first, const Rest&... rest) {
     return first_device(rest...);
   }
 }
+[[noreturn]] inline void no_memory(const char* name) {
+  throw OutOfMemory(std::string("the heap has no memory left for ") + name, 0);
+}
 [[noreturn]] inline void no_kernel(const char* name, Device device) {
   throw DeviceError(name, "has no kernel for " + to_string(device),
                     kHasCudaKernels ? "move the operands to the CPU" : "build with -DFIRN_CUDA=ON");
@@ -46,7 +51,7 @@ Device first_device(const First& first, const Rest&... rest) {
   decltype(cpu::name) name;                                             \
   }                                                                     \
   template <class... Args>                                              \
-  void name(Args&&... args) {                                           \
+  void name(Args&&... args) try {                                       \
     const Device device = detail::first_device(args...);                \
     if (device.is_cpu()) return cpu::name(std::forward<Args>(args)...); \
     if constexpr (kHasCudaKernels) {                                    \
@@ -54,15 +59,19 @@ Device first_device(const First& first, const Rest&... rest) {
     } else {                                                            \
       detail::no_kernel(#name, device);                                 \
     }                                                                   \
+  } catch (const std::bad_alloc&) {                                     \
+    detail::no_memory(#name);                                           \
   }
 
 /// Only the CPU has it so far; the name on another device throws DeviceError.
 #define FIRN_KERNEL_CPU(name)                               \
   template <class... Args>                                  \
-  void name(Args&&... args) {                               \
+  void name(Args&&... args) try {                           \
     const Device device = detail::first_device(args...);    \
     if (!device.is_cpu()) detail::no_kernel(#name, device); \
     cpu::name(std::forward<Args>(args)...);                 \
+  } catch (const std::bad_alloc&) {                         \
+    detail::no_memory(#name);                               \
   }
 
 }  // namespace firn::kernels

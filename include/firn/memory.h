@@ -1,4 +1,4 @@
-// Memory accounting: who holds how much, and what the peak was.
+// Memory accounting: what memory is used for, and what the peak was.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@ enum class Owner : std::uint8_t { weights, gradients, optimizer, activations, wo
 inline constexpr int kOwnerCount = 6;
 const char* to_string(Owner owner) noexcept;
 
-/// Bytes per owner and in all. `reserved` counts what the caching allocator holds from the system,
-/// in use or cached for the next allocation.
+/// Bytes per owner and in total. `reserved` is what the caching allocator has taken from the
+/// system: blocks in use, and blocks that wait for the next request.
 struct MemoryStats {
   struct Count {
     std::size_t current = 0;
@@ -33,11 +33,11 @@ struct MemoryStats {
 MemoryStats memory_stats(Device device = default_device());
 /// Sets every peak to the current value.
 void reset_peak_memory(Device device = default_device());
-/// Gives cached blocks that nobody uses back to the system. On a CUDA device it waits for the
-/// streams that used them; what graphs hold stays.
+/// Returns cached blocks that nobody uses to the system. On a CUDA device it first waits for the
+/// streams that used them. Graphs keep their blocks.
 void release_cached_memory(Device device = default_device());
 
-/// While alive, memory allocated by this thread is accounted to `owner`. Default: activations.
+/// While alive, memory that this thread allocates is counted for `owner`. Default: activations.
 class OwnerScope {
  public:
   explicit OwnerScope(Owner owner) noexcept;
@@ -50,8 +50,8 @@ class OwnerScope {
   Owner previous_;
 };
 
-/// Memory of the host that devices can copy from and to on their own (page-locked), zeroed. It must
-/// outlive what copy_bytes_async() does with it. Ordinary memory where there is no CUDA device.
+/// Page-locked memory of the host, zeroed, that devices copy from and to on their own. It must
+/// outlive what copy_bytes_async() does with it. Ordinary memory if there is no CUDA device.
 class PinnedMemory {
  public:
   /// Throws OutOfMemory.
@@ -66,16 +66,6 @@ class PinnedMemory {
  private:
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
-};
-
-/// For tests of failure handling: while alive, the k-th allocation from now on (0 is the next one)
-/// throws OutOfMemory, and so do all after it when `sticky`.
-class FailAllocation {
- public:
-  explicit FailAllocation(std::uint64_t k, bool sticky = false) noexcept;
-  ~FailAllocation();
-  FailAllocation(const FailAllocation&) = delete;
-  FailAllocation& operator=(const FailAllocation&) = delete;
 };
 
 }  // namespace firn

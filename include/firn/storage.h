@@ -11,24 +11,25 @@
 
 namespace firn {
 
-/// A reference-counted block on one device, 64-byte aligned, from the caching allocator. It carries
+/// A reference-counted block on one device, 64-byte aligned, from the caching allocator. It holds
 /// the version counter that all views of it share.
 class Storage : public RefCounted {
  public:
-  /// Uninitialised memory. Throws OutOfMemory, or DeviceError where the device cannot be had.
+  /// Uninitialised memory. Throws OutOfMemory, or DeviceError if this process cannot use the
+  /// device.
   static Ref<Storage> allocate(std::size_t bytes, Device device,
                                Owner owner = OwnerScope::current());
-  /// Memory that belongs to somebody else and outlives the storage.
+  /// Memory that the caller owns and keeps longer than the storage lives.
   static Ref<Storage> borrow(void* data, std::size_t bytes, Device device);
   /// `bytes` bytes of `block`, from byte `offset` on, with a version counter of their own. The
   /// block lives as long as its parts.
   static Ref<Storage> part_of(Ref<Storage> block, std::size_t offset, std::size_t bytes);
-  /// Moves this storage into `block`, at byte `offset`: the bytes are copied, everything that views
-  /// this storage sees the new place, and the memory it had is given back.
+  /// Moves this storage into `block`, at byte `offset`. The bytes are copied, every view of this
+  /// storage sees the new place, and the old memory is released.
   void move_into(Ref<Storage> block, std::size_t offset);
   static void destroy(Storage* s) noexcept;
-  /// Says that work given to `stream` so far uses this memory, where that is another stream than
-  /// the one it was allocated on: the memory then serves nobody else before that work is done.
+  /// Says that work queued on `stream` so far uses this memory. To be called if that is not the
+  /// stream it was allocated on: the memory is then reused only after that work is done.
   void record_use(Stream stream);
 
   void* data() const noexcept { return data_; }

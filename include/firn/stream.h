@@ -1,9 +1,9 @@
 // Streams of device work, copies between devices, and what devices this process has.
 //
-// Work given to a CUDA device is queued on a stream and runs later, in the order of that stream.
-// Everything a thread does on a device goes to its current stream: one per device, shared by all
-// threads, unless a StreamScope names another. The host waits for a device only in synchronize()
-// and where it reads from it; host_waits() counts how often.
+// Work for a CUDA device is queued on a stream and runs later, in the order of that stream. A
+// thread queues everything on its current stream: one per device, shared by all threads, unless a
+// StreamScope names another. The host waits for a device only in synchronize() and when it reads
+// from it; host_waits() counts how often.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,8 @@ struct Stream {
   constexpr bool operator==(const Stream&) const noexcept = default;
 };
 
-/// The stream that this thread's ops on `device` use. Throws where the device cannot be had, at its
-/// first use; never once there is a tensor on it.
+/// The stream that this thread's ops on `device` use. The first use of a device throws DeviceError
+/// if this process cannot use it; later calls do not throw.
 Stream current_stream(Device device);
 
 /// While alive, `stream` is this thread's stream on its device.
@@ -38,12 +38,12 @@ class StreamScope {
   void* previous_ = nullptr;
 };
 
-/// A stream beside the device's main one, for as long as the object lives. Work on it is ordered
-/// with that on other streams by events alone; a tensor made on one stream and used on another
-/// needs Storage::record_use().
+/// A stream beside the device's main one, for as long as the object lives. Only events order its
+/// work with that on other streams. A tensor that is made on one stream and used on another needs
+/// Storage::record_use().
 class SideStream {
  public:
-  /// Throws DeviceError where the device cannot be had.
+  /// Throws DeviceError if this process cannot use the device.
   explicit SideStream(Device device);
   ~SideStream();
   SideStream(SideStream&& other) noexcept : stream_(other.stream_) { other.stream_ = {}; }
@@ -56,7 +56,7 @@ class SideStream {
   Stream stream_;
 };
 
-/// A place in a stream. On the CPU, where all work is done at once, nothing happens.
+/// A place in a stream. On the CPU, whose work is done when a call returns, nothing happens.
 class Event {
  public:
   Event() noexcept = default;
@@ -64,7 +64,7 @@ class Event {
   Event(Event&& other) noexcept;
   Event& operator=(Event&& other) noexcept;
 
-  /// Marks the end of what has been given to `stream` so far.
+  /// Marks the end of what is queued on `stream` so far.
   void record(Stream stream);
   /// Later work of `stream` waits for the mark; the host does not. Without a mark: nothing.
   void block(Stream stream) const;
@@ -76,8 +76,8 @@ class Event {
   Device device_;
 };
 
-/// Waits until all work given to the device is done. Throws Error for what went wrong in it that
-/// the host could not see before, as an index outside its axis.
+/// Waits until all work queued on the device is done. Throws Error for what went wrong in it, such
+/// as an index outside its axis, which the host could not see before.
 void synchronize(Device device);
 /// The same for one stream.
 void synchronize(Stream stream);
@@ -91,18 +91,18 @@ bool built_with_cuda() noexcept;
 /// Number of usable CUDA devices; 0 without a driver, a device or a CUDA build. Never throws.
 int cuda_device_count() noexcept;
 
-/// Throws DeviceError, saying which it is (built without CUDA, no driver, driver too old, no
-/// device, no such device), where tensors cannot live on `device`.
+/// Throws DeviceError if tensors cannot live on `device`, with the reason: built without CUDA, no
+/// driver, driver too old, no device, no such device.
 void require_device(const char* op, Device device);
 
-/// Copies `bytes` between memory of any two devices, in the order of their current streams; memory
-/// of the host is ready for another use when it returns. Waits for the device where it copies to
-/// the host or from pinned memory, and throws as synchronize() does then. Throws Error while a
-/// graph is being recorded, unless both sides are on devices.
+/// Copies `bytes` between memory of any two devices, in the order of their current streams. Memory
+/// of the host can be used again when it returns. Waits for the device if it copies to the host or
+/// from pinned memory, and then throws as synchronize() does. Throws Error while a graph is being
+/// captured, unless both sides are on devices.
 void copy_bytes(void* dst, Device dst_device, const void* src, Device src_device,
                 std::size_t bytes);
-/// The same between pinned memory of the host (PinnedMemory) and a device, without waiting: the
-/// memory must be left alone until the stream has got there. In a graph, every replay copies.
+/// The same between pinned memory of the host (PinnedMemory) and a device, without waiting: nobody
+/// may change the memory before the stream has done the copy. In a graph, every replay copies.
 void copy_bytes_async(void* dst, Device dst_device, const void* src, Device src_device,
                       std::size_t bytes);
 /// Sets `bytes` bytes to zero, in the order of the device's current stream.

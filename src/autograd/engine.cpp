@@ -234,7 +234,7 @@ void backward_from(const Tensor& output, const Tensor& seed, const kernels::Micr
 
 }  // namespace autograd
 
-void backward(const Tensor& output, const BackwardOptions& options) {
+void backward(const Tensor& output, const BackwardOptions& options) try {
   using namespace autograd;
   require_defined("backward", output);
   Node* root = node_of(output);
@@ -267,5 +267,6 @@ void backward(const Tensor& output, const BackwardOptions& options) {
   root->grad = seed.detach();
   walk(queue, options.retain_graph);
 }
+FIRN_OUT_OF_MEMORY("backward")
 
 }  // namespace firn

@@ -47,11 +47,12 @@ Leaf* leaf_of(const Tensor& t) noexcept {
   return n && n->is_leaf() ? static_cast<Leaf*>(n) : nullptr;
 }
 
-void save(const Tensor& output, const std::vector<Tensor>& tensors) {
+void save(const Tensor& output, const std::vector<Tensor>& tensors) try {
   Node* node = node_of(output);
   for (const Tensor& t : tensors)
     node->saved.push_back({t, t.defined() ? t.storage()->version() : 0});
 }
+FIRN_OUT_OF_MEMORY("recording")
 
 void check_in_place(const char* op, const Tensor& x, bool recorded, const char* hint) {
   require_defined(op, x);
@@ -109,11 +110,12 @@ void watch_all(const char* op, std::span<const Tensor* const> inputs, const Tens
 void watch(const char* op, Inputs inputs, const Tensor& output) {
   watch_all(op, {inputs.begin(), inputs.size()}, output);
 }
-void watch(const char* op, const std::vector<Tensor>& inputs, const Tensor& output) {
+void watch(const char* op, const std::vector<Tensor>& inputs, const Tensor& output) try {
   std::vector<const Tensor*> pointers;
   for (const Tensor& t : inputs) pointers.push_back(&t);
   watch_all(op, pointers, output);
 }
+FIRN_OUT_OF_MEMORY(op)
 
 void check_finite(const char* op, const char* pass, const Tensor& t) {
   if (!is_floating(t.dtype())) return;

@@ -155,7 +155,7 @@ struct CustomFunction {
 
 Tensor custom(std::string name, std::vector<Tensor> inputs, const Tensor& output,
               std::vector<Tensor> saved,
-              std::function<std::vector<Tensor>(const CustomBackward&)> backward) {
+              std::function<std::vector<Tensor>(const CustomBackward&)> backward) try {
   require_defined(name.c_str(), output);
   FIRN_CHECK(!output.requires_grad(), name, "compute it under NoGrad",
              "the output {} of a custom function is part of a graph already", describe(output));
@@ -174,5 +174,6 @@ Tensor custom(std::string name, std::vector<Tensor> inputs, const Tensor& output
   }
   return result;
 }
+FIRN_OUT_OF_MEMORY("custom")
 
 }  // namespace firn

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <new>
+
 #include "firn/device.h"
 #include "firn/dtype.h"
 #include "firn/error.h"
@@ -35,7 +37,17 @@ template <class... Args>
   throw Error(op, fmt::format(format, std::forward<Args>(args)...), hint);
 }
 
+/// Throws OutOfMemory: the heap had nothing left for what `op` needs beside tensors.
+[[noreturn]] void out_of_memory(std::string_view op);
+
 }  // namespace firn::detail
+
+/// The end of a function whose body is a try block: memory that the standard library could not get
+/// is reported as OutOfMemory.
+#define FIRN_OUT_OF_MEMORY(op)         \
+  catch (const std::bad_alloc&) {      \
+    ::firn::detail::out_of_memory(op); \
+  }
 
 /// FIRN_CHECK(condition, op, hint, format, values...): throws firn::Error unless the condition
 /// holds.

@@ -1,6 +1,10 @@
 #include "firn/error.h"
 
-#include <fmt/format.h>
+#include <atomic>
+#include <cstdlib>
+#include <exception>
+
+#include "base/check.h"
 
 namespace firn {
 namespace {
@@ -29,6 +33,28 @@ void Error::set_module(std::string_view module) {
 OutOfMemory::OutOfMemory(std::string_view message, std::size_t requested_bytes)
     : Error("allocate", message, "use a smaller batch, or release tensors that are not needed"),
       requested_bytes_(requested_bytes) {}
+
+namespace {
+/// For the text of an error when the heap is empty.
+constexpr std::size_t kSpare = 4096;
+std::atomic<void*> spare{std::malloc(kSpare)};
+}  // namespace
+
+void detail::out_of_memory(std::string_view op) {
+  const auto report = [op] {
+    throw OutOfMemory(fmt::format("the heap has no memory left for {}", op), 0);
+  };
+  try {
+    report();
+  } catch (const std::bad_alloc&) {
+    std::free(spare.exchange(nullptr));
+  } catch (const OutOfMemory&) {
+    if (!spare.load()) std::free(spare.exchange(std::malloc(kSpare)));
+    throw;
+  }
+  report();
+  std::terminate();  // not reached
+}
 
 IoError::IoError(std::string_view op, std::string_view path, std::string_view message,
                  std::string_view hint)

@@ -95,12 +95,12 @@ void AtomicFile::create_temporary() {
   for (;;) {
     std::uint64_t random = 0;
     if (::getrandom(&random, sizeof random, 0) != sizeof random) fail("found no random name");
-    const std::string temporary = fmt::format("{}{}{}{:016x}", folder_, stem(name_), kMark, random);
+    std::string temporary = fmt::format("{}{}{}{:016x}", folder_, stem(name_), kMark, random);
     fd_ = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
                  mode_ < 0 ? 0666 : 0600);
     if (fd_ < 0 && errno == EEXIST) continue;
     if (fd_ < 0) fail("cannot be written: no temporary file can be created beside it");
-    temporary_ = temporary;
+    temporary_ = std::move(temporary);  // no copy, which could fail and leave the file behind
     // Another writer may have taken it for a left-over before it was locked: then it is gone. If
     // the file system has no locks, none is taken for a left-over.
     struct stat info {};
@@ -113,8 +113,8 @@ void AtomicFile::create_temporary() {
 }
 
 void AtomicFile::remove_leftovers() const noexcept {
-  const std::string folder = folder_.empty() ? "." : folder_;
-  const std::unique_ptr<DIR, int (*)(DIR*)> entries(::opendir(folder.c_str()), ::closedir);
+  const std::unique_ptr<DIR, int (*)(DIR*)> entries(
+      ::opendir(folder_.empty() ? "." : folder_.c_str()), ::closedir);
   if (!entries) return;
   while (const dirent* entry = ::readdir(entries.get())) {
     if (!is_temporary_of(entry->d_name, name_)) continue;
@@ -157,15 +157,15 @@ void AtomicFile::commit() {
   if (mode_ >= 0 && ::fchmod(fd_, static_cast<mode_t>(mode_)) != 0)
     fail("cannot get the permissions of the old one");
   if (::fsync(fd_) != 0) fail("cannot be flushed to disk");
+  const std::string target = folder_ + name_;  // nothing may fail once it is renamed
   // Renamed while it is still locked: nobody takes it for a left-over meanwhile.
-  if (std::rename(temporary_.c_str(), (folder_ + name_).c_str()) != 0)
-    fail("cannot be renamed over it");
+  if (std::rename(temporary_.c_str(), target.c_str()) != 0) fail("cannot be renamed over it");
   temporary_.clear();
   ::close(fd_);
   fd_ = -1;
   // Some file systems refuse to sync a folder; the file itself is whole either way.
-  const std::string parent = folder_.empty() ? "." : folder_;
-  const int folder = ::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int folder =
+      ::open(folder_.empty() ? "." : folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder >= 0) {
     ::fsync(folder);
     ::close(folder);

@@ -111,7 +111,7 @@ std::string header_of(const std::vector<const NamedTensor*>& tensors,
 }  // namespace
 
 void save_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
-                      std::span<const Metadata> metadata) {
+                      std::span<const Metadata> metadata) try {
   check_names(tensors, metadata);
   std::vector<const NamedTensor*> order;
   for (const auto& named : tensors) order.push_back(&named);
@@ -134,5 +134,6 @@ void save_safetensors(const std::string& path, std::span<const NamedTensor> tens
   }
   file.commit();
 }
+FIRN_OUT_OF_MEMORY("save_safetensors")
 
 }  // namespace firn::io

@@ -82,7 +82,7 @@ void check_values_fit(const std::string& path, std::string_view name, const Tens
 
 }  // namespace
 
-std::vector<nn::NamedTensor> load_safetensors(const std::string& path) {
+std::vector<nn::NamedTensor> load_safetensors(const std::string& path) try {
   InputFile file(kOp, path);
   std::uint64_t length = 0;
   if (file.bytes() < sizeof length)
@@ -113,14 +113,16 @@ std::vector<nn::NamedTensor> load_safetensors(const std::string& path) {
   }
   return tensors;
 }
+FIRN_OUT_OF_MEMORY("load_safetensors")
 
-std::vector<nn::NamedTensor> state_of(const nn::Module& module) {
+std::vector<nn::NamedTensor> state_of(const nn::Module& module) try {
   auto state = module.named_parameters();
   for (auto& buffer : module.named_buffers()) state.push_back(std::move(buffer));
   return state;
 }
+FIRN_OUT_OF_MEMORY("state_of")
 
-void load_safetensors(const std::string& path, nn::Module& module) {
+void load_safetensors(const std::string& path, nn::Module& module) try {
   std::map<std::string, Tensor> found;
   for (auto& [name, t] : load_safetensors(path)) found.emplace(name, t);
   const auto state = state_of(module);
@@ -171,5 +173,6 @@ void load_safetensors(const std::string& path, nn::Module& module) {
   }
   for (const auto& [name, t] : state) copy_(t, found.at(name));
 }
+FIRN_OUT_OF_MEMORY("load_safetensors")
 
 }  // namespace firn::io

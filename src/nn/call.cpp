@@ -247,7 +247,7 @@ Tensor Module::forward(const Tensor&) {
               "nn::ModuleOf and is called as its own type");
 }
 
-Tensor Module::operator()(const Tensor& x) {
+Tensor Module::operator()(const Tensor& x) try {
   detail::Call call(*this);
   try {
     if (!call.watched()) [[likely]]
@@ -263,5 +263,6 @@ Tensor Module::operator()(const Tensor& x) {
     throw;
   }
 }
+FIRN_OUT_OF_MEMORY("a module")
 
 }  // namespace firn::nn

@@ -90,7 +90,7 @@ void apply_autocast(Policy policy, std::span<const Tensor*> operands, std::span<
 
 }  // namespace ops::detail
 
-std::vector<Tensor> ops::autocasted(Policy policy, std::span<const Tensor> operands) {
+std::vector<Tensor> ops::autocasted(Policy policy, std::span<const Tensor> operands) try {
   std::vector<const Tensor*> now;
   for (const Tensor& t : operands) now.push_back(&t);
   std::vector<Tensor> out(operands.size());
@@ -99,6 +99,7 @@ std::vector<Tensor> ops::autocasted(Policy policy, std::span<const Tensor> opera
     if (now[i] == &operands[i]) out[i] = operands[i];
   return out;
 }
+FIRN_OUT_OF_MEMORY("autocast")
 
 // ---- The trace ----
 

@@ -120,7 +120,7 @@ struct Chain {
 }  // namespace
 
 Tensor mlp(const Tensor& x, std::span<const Tensor> weights, std::span<const Tensor> biases,
-           Activation activation) {
+           Activation activation) try {
   check_operands(x, weights, biases);
   const Layers layers{static_cast<int>(weights.size())};
   std::vector<Tensor> operands{as_matrix(x)};
@@ -167,5 +167,6 @@ Tensor mlp(const Tensor& x, std::span<const Tensor> weights, std::span<const Ten
   shape.back() = weights.back().size(0);
   return reshape(y, shape);
 }
+FIRN_OUT_OF_MEMORY("mlp")
 
 }  // namespace firn

@@ -90,7 +90,7 @@ Tensor permute_view(const Tensor& x, const Axes& order) {
 }
 
 /// cat() and, of unsqueezed parts, stack().
-Tensor join(const char* op, std::span<const Tensor> operands, std::int64_t axis) {
+Tensor join(const char* op, std::span<const Tensor> operands, std::int64_t axis) try {
   FIRN_CHECK(!operands.empty(), op, "", "no tensors given");
   std::vector<Tensor> promoted;
   if (autocast_on()) promoted = autocasted(Policy::promote, operands);
@@ -123,6 +123,7 @@ Tensor join(const char* op, std::span<const Tensor> operands, std::int64_t axis)
                      slice_view(b.grad(), a, starts[i], starts[i + 1] - starts[i], 1));
   });
 }
+FIRN_OUT_OF_MEMORY(op)
 
 }  // namespace
 
@@ -247,7 +248,8 @@ Tensor select(const Tensor& x, std::int64_t axis, std::int64_t index) {
   return record("select", part(x), {&x}, {}, [part](Backward& b) { accumulate_part(b, part); });
 }
 
-std::vector<Tensor> split(const Tensor& x, std::span<const std::int64_t> sizes, std::int64_t axis) {
+std::vector<Tensor> split(const Tensor& x, std::span<const std::int64_t> sizes,
+                          std::int64_t axis) try {
   require_defined("split", x);
   const int a = normalize_axis("split", axis, x.rank());
   std::int64_t total = 0;
@@ -265,8 +267,9 @@ std::vector<Tensor> split(const Tensor& x, std::span<const std::int64_t> sizes, 
   }
   return out;
 }
+FIRN_OUT_OF_MEMORY("split")
 
-std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t axis) {
+std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t axis) try {
   require_defined("split", x);
   FIRN_CHECK(size > 0, "split", "give the size of a piece", "pieces of size {}", size);
   const std::int64_t n = x.size(axis);
@@ -278,10 +281,11 @@ std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t axis)
   if (pieces > 0) sizes.back() = n - (pieces - 1) * size;
   return split(x, sizes, axis);
 }
+FIRN_OUT_OF_MEMORY("split")
 
 Tensor cat(std::span<const Tensor> parts, std::int64_t axis) { return join("cat", parts, axis); }
 
-Tensor stack(std::span<const Tensor> parts, std::int64_t axis) {
+Tensor stack(std::span<const Tensor> parts, std::int64_t axis) try {
   FIRN_CHECK(!parts.empty(), "stack", "", "no tensors given");
   require_defined("stack", parts[0]);
   const int a = normalize_axis("stack", axis, parts[0].rank() + 1);
@@ -295,6 +299,7 @@ Tensor stack(std::span<const Tensor> parts, std::int64_t axis) {
   }
   return join("stack", rows, a);
 }
+FIRN_OUT_OF_MEMORY("stack")
 
 Tensor pad(const Tensor& x, const Axes& before, const Axes& after, double value) {
   require_defined("pad", x);

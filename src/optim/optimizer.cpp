@@ -139,7 +139,7 @@ void Optimizer::backward(const Tensor& sum, double weight) {
   run_backward(sum, Tensor(), weight);
 }
 
-void Optimizer::run_backward(const Tensor& sum, const Tensor& weight, double host_weight) {
+void Optimizer::run_backward(const Tensor& sum, const Tensor& weight, double host_weight) try {
   ParamStore& store = own().store;
   const std::string& op = store.op();
   FIRN_CHECK(sum.defined(), op, "", "the loss is undefined");
@@ -190,6 +190,7 @@ void Optimizer::run_backward(const Tensor& sum, const Tensor& weight, double hos
       i.store.receive(before, after);
     });
 }
+FIRN_OUT_OF_MEMORY("backward")
 
 void Optimizer::check_ready() const { own().check_ready(); }
 
@@ -249,7 +250,7 @@ bool Optimizer::Impl::count_call() {
   return ends;
 }
 
-StepReport Optimizer::step() {
+StepReport Optimizer::step() try {
   check_ready();
   Impl& i = own();
   FIRN_CHECK(!i.options.scaler.defined(), i.store.op(), "call step_all()",
@@ -262,8 +263,9 @@ StepReport Optimizer::step() {
   }
   return i.count_call() ? end_cycle() : progress();
 }
+FIRN_OUT_OF_MEMORY("step")
 
-StepReport Optimizer::flush(Partial partial) {
+StepReport Optimizer::flush(Partial partial) try {
   check_ready();
   if (partial == Partial::drop) zero_grad();
   if (partial != Partial::apply || own().at.micro_steps == 0) return progress();
@@ -271,6 +273,7 @@ StepReport Optimizer::flush(Partial partial) {
              "its loss scale is shared with other optimizers");
   return end_cycle();
 }
+FIRN_OUT_OF_MEMORY("flush")
 
 StepReport Optimizer::progress() const {
   return {own().store.step_state(), own().at.cycles, own().at.micro_steps};
@@ -447,7 +450,7 @@ void Optimizer::refresh_masters() {
   own().store.refresh_masters();
 }
 
-std::vector<NamedState> Optimizer::state() const {
+std::vector<NamedState> Optimizer::state() const try {
   own().store.adopt_touched();
   own().store.upload_touched();
   std::vector<NamedState> out = own().store.state();
@@ -455,5 +458,6 @@ std::vector<NamedState> Optimizer::state() const {
   out.push_back({"kind", own().kind_memory});
   return out;
 }
+FIRN_OUT_OF_MEMORY("the optimizer's state")
 
 }  // namespace firn::optim

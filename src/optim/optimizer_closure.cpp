@@ -29,7 +29,7 @@ void Optimizer::require_no_cycle() const {
 }
 
 StepReport Optimizer::step(std::int64_t micro_steps,
-                           const std::function<Loss(std::int64_t i)>& micro_batch) {
+                           const std::function<Loss(std::int64_t i)>& micro_batch) try {
   FIRN_CHECK(micro_steps >= 1, own().store.op(), "", "{} micro-steps make no cycle", micro_steps);
   require_no_cycle();
   const LossScale& scale = own().options.loss_scale;
@@ -58,6 +58,7 @@ StepReport Optimizer::step(std::int64_t micro_steps,
     start->restore();
   }
 }
+FIRN_OUT_OF_MEMORY("step")
 
 StepReport Optimizer::step(std::int64_t samples, std::int64_t micro_batch,
                            const std::function<Loss(std::int64_t first, std::int64_t last)>& loss) {

@@ -65,7 +65,7 @@ std::vector<kernels::StepMemory> Optimizer::Joint::memories(
 
 std::vector<StepReport> Optimizer::Joint::end_cycles(
     std::initializer_list<Optimizer*> optimizers, const std::vector<kernels::StepMemory>& memories,
-    SkipPolicy policy) {
+    SkipPolicy policy) try {
   const Impl& first = (*optimizers.begin())->own();
   const std::span<const kernels::StepMemory> all(memories);
   for (const Optimizer* o : optimizers) o->own().check_skips();
@@ -82,6 +82,7 @@ std::vector<StepReport> Optimizer::Joint::end_cycles(
   for (const Optimizer* o : optimizers) o->own().warn_if_unreached(reached[index++]);
   return out;
 }
+FIRN_OUT_OF_MEMORY("step_all")
 
 std::vector<StepReport> step_all(std::initializer_list<Optimizer*> optimizers, SkipPolicy policy) {
   constexpr const char* kOp = "step_all";

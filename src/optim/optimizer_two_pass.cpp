@@ -62,7 +62,7 @@ Tensor joined(const std::string& op, const std::vector<Part>& parts) {
 
 StepReport Optimizer::step_two_pass(std::int64_t parts,
                                     const std::function<Tensor(std::int64_t i)>& encode,
-                                    const std::function<Loss(const Tensor& all)>& loss) {
+                                    const std::function<Loss(const Tensor& all)>& loss) try {
   const std::string& op = own().store.op();
   FIRN_CHECK(parts >= 1, op, "", "{} parts make no batch", parts);
   require_no_cycle();
@@ -100,6 +100,7 @@ StepReport Optimizer::step_two_pass(std::int64_t parts,
     FIRN_CHECK(gradient.defined(), op, "compute the loss from its argument",
                "the loss does not depend on the encodings {}", firn::describe(all));
     own().broken = true;
+    start.restore_streams();
     std::int64_t at = 0;
     for (std::int64_t i = 0; i < parts; ++i) {
       const Part& p = first_pass[static_cast<std::size_t>(i)];
@@ -122,5 +123,6 @@ StepReport Optimizer::step_two_pass(std::int64_t parts,
   }
   return end_cycle();
 }
+FIRN_OUT_OF_MEMORY("step_two_pass")
 
 }  // namespace firn::optim

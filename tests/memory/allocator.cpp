@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "firn/storage.h"
+#include "runtime/memory/fail_allocation.h"
 #include "support/catch.h"
 #include "support/values.h"
 

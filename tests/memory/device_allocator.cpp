@@ -2,6 +2,7 @@
 #include "firn/firn.h"
 #include "firn/kernel_support.h"
 #include "firn/storage.h"
+#include "runtime/memory/fail_allocation.h"
 #include "support/catch.h"
 #include "support/simulator.h"
 #include "support/values.h"

@@ -2,6 +2,7 @@
 #include "autograd/node.h"
 #include "firn/firn.h"
 #include "message_of.h"
+#include "runtime/memory/fail_allocation.h"
 #include "support/catch.h"
 
 using namespace firn;

@@ -5,6 +5,7 @@
 
 #include "firn/storage.h"
 #include "optim/problem.h"
+#include "runtime/memory/fail_allocation.h"
 
 namespace firn::testing {
 namespace {

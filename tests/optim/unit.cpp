@@ -4,6 +4,7 @@
 
 #include "kernels/math/step_state.h"
 #include "optim/problem.h"
+#include "runtime/memory/fail_allocation.h"
 #include "support/small_grids.h"
 
 namespace firn::testing {

@@ -1,5 +1,6 @@
 // BatchNorm under accumulation: how it meets replays, shared scales, two-pass steps, saved states
 // and failures, and the warning of the mode that does not follow the cycle.
+#include "runtime/memory/fail_allocation.h"
 #include "semantics/batch_norm_net.h"
 #include "support/simulator.h"
 

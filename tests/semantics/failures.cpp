@@ -4,6 +4,7 @@
 #include <string>
 
 #include "firn/train/graph_step.h"
+#include "runtime/memory/fail_allocation.h"
 #include "semantics/mlp.h"
 #include "support/simulator.h"
 

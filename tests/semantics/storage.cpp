@@ -1,5 +1,6 @@
 // What an optimizer keeps: f32 sums of 16-bit gradients, memory that is had before the first step,
 // and a state that continues a run.
+#include "runtime/memory/fail_allocation.h"
 #include "semantics/mlp.h"
 
 namespace firn::testing {

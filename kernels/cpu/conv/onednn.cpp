@@ -1,6 +1,10 @@
 #include "kernels/cpu/conv/onednn.h"
 
 #ifdef FIRN_HAS_ONEDNN
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdlib>
 #include <dnnl.hpp>
 #include <map>
 #include <mutex>
@@ -10,6 +14,7 @@
 #include <unordered_map>
 
 #include "kernels/copy.h"
+#include "kernels/cpu/device/reserve.h"
 #include "kernels/cpu/device/workspace.h"
 #include "kernels/cpu/gemm/onednn.h"
 #endif
@@ -23,13 +28,53 @@ using Desc = dnnl::memory::desc;
 using Tag = dnnl::memory::format_tag;
 constexpr auto kF32 = dnnl::memory::data_type::f32;
 
+// Never destroyed: tensors with static storage duration may be used after main().
 const dnnl::engine& engine() {
-  static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
+  static const dnnl::engine& cpu = *new dnnl::engine(dnnl::engine::kind::cpu, 0);
   return cpu;
 }
+
+thread_local constinit bool stream_gone = false;
+struct OwnStream {
+  dnnl::stream stream{engine()};
+  ~OwnStream() { stream_gone = true; }
+};
+/// This thread's stream. The main thread's is destroyed before static objects, which may still
+/// compute.
 dnnl::stream& stream() {
-  thread_local dnnl::stream own(engine());
-  return own;
+  if (stream_gone) [[unlikely]] {
+    static dnnl::stream& last = *new dnnl::stream(engine());
+    return last;
+  }
+  thread_local OwnStream own;
+  return own.stream;
+}
+
+/// Calls fn() with memory at hand for what oneDNN allocates in it. Throws OutOfMemory or Error for
+/// what oneDNN throws.
+template <class Fn>
+void call(std::size_t bytes, Fn&& fn) {
+  const OneThread guard;
+  const Reserve reserve(bytes);
+  try {
+    fn();
+  } catch (const dnnl::error& e) {
+    if (e.status == dnnl_out_of_memory)
+      throw OutOfMemory("no memory left for oneDNN's convolution", bytes);
+    throw Error("conv", std::string("oneDNN says: ") + e.what());
+  }
+}
+
+bool scratch_needed(const Desc& scratch) { return scratch.get_size() > 0; }
+/// What a primitive works in, from firn's allocator.
+Workspace workspace(const Desc& scratch) {
+  return Workspace({scratch_needed(scratch) ? static_cast<std::int64_t>(scratch.get_size()) : 1},
+                   DType::u8);
+}
+dnnl::primitive_attr own_scratch() {
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  return attributes;
 }
 
 /// `count` numbers at p, seen as `desc`. oneDNN takes no pointers to const.
@@ -97,6 +142,9 @@ class Convolution final : public OnednnConv {
     for (const std::int64_t n : images)
       if (blocks_.count(n) == 0) add(z.with_images(n));
     views_ = as_views(weights_, plain_);
+    if (copies_views()) return;
+    to_packed_ = Reorder(plain_, weights_);
+    to_plain_ = Reorder(weights_, plain_);
   }
 
   /// Whether oneDNN has code of its own for this, not a loop that stands in for it.
@@ -106,34 +154,58 @@ class Convolution final : public OnednnConv {
     return static_cast<std::int64_t>(weights_.get_size() / sizeof(float));
   }
   void pack(const float* plain, float* packed) const override {
-    convert(plain_, plain, weights_, packed, true);
+    if (copies_views()) return copy_views(packed, plain, true);
+    to_packed_.run(plain, packed);
   }
   void unpack(const float* packed, float* plain) const override {
-    convert(weights_, packed, plain_, plain, false);
+    if (copies_views()) return copy_views(packed, plain, false);
+    to_plain_.run(packed, plain);
   }
 
   void run(std::int64_t images, const float* x, const float* weights, const float* bias,
            const float* y) const override {
     const Block& b = blocks_.at(images);
-    const Workspace scratch(
-        {b.scratch.get_size() > 0 ? static_cast<std::int64_t>(b.scratch.get_size())
-                                  : std::int64_t{1}},
-        DType::u8);
-    std::unordered_map<int, dnnl::memory> args{
-        {pass_ == ConvPass::data ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, memory_at(b.x, x)},
-        {pass_ == ConvPass::weight ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS,
-         memory_at(weights_, weights)},
-        {pass_ == ConvPass::forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, memory_at(b.y, y)},
-        {DNNL_ARG_SCRATCHPAD, {b.scratch, engine(), scratch.view().data}}};
-    if (bias_) args.emplace(DNNL_ARG_BIAS, memory_at(b.bias, bias));
-    const OneThread guard;
-    b.primitive.execute(stream(), args);
+    const Workspace scratch = workspace(b.scratch);
+    call(kCallReserve, [&] {
+      std::unordered_map<int, dnnl::memory> args{
+          {pass_ == ConvPass::data ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, memory_at(b.x, x)},
+          {pass_ == ConvPass::weight ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS,
+           memory_at(weights_, weights)},
+          {pass_ == ConvPass::forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, memory_at(b.y, y)},
+          {DNNL_ARG_SCRATCHPAD, {b.scratch, engine(), scratch.view().data}}};
+      if (bias_) args.emplace(DNNL_ARG_BIAS, memory_at(b.bias, bias));
+      b.primitive.execute(stream(), args);
+    });
   }
 
  private:
   struct Block {
     dnnl::primitive primitive;
     Desc x, y, bias, scratch;
+  };
+
+  /// From one format of the weights to another, made beforehand.
+  class Reorder {
+   public:
+    Reorder() = default;
+    Reorder(const Desc& from, const Desc& to) : from_(from), to_(to) {
+      const dnnl::reorder::primitive_desc chosen(engine(), from, engine(), to, own_scratch());
+      scratch_ = chosen.scratchpad_desc();
+      primitive_ = dnnl::reorder(chosen);
+    }
+    void run(const float* from, float* to) const {
+      const Workspace scratch = workspace(scratch_);
+      call(kCallReserve, [&] {
+        primitive_.execute(stream(),
+                           {{DNNL_ARG_FROM, memory_at(from_, from)},
+                            {DNNL_ARG_TO, memory_at(to_, to)},
+                            {DNNL_ARG_SCRATCHPAD, {scratch_, engine(), scratch.view().data}}});
+      });
+    }
+
+   private:
+    dnnl::primitive primitive_;
+    Desc from_, to_, scratch_;
   };
 
   void add(const ConvSizes& z) {
@@ -152,10 +224,8 @@ class Convolution final : public OnednnConv {
     }
     const dnnl::memory::dims stride{g.stride[0], g.stride[1]}, before{g.before[0], g.before[1]},
         gaps{g.dilation[0] - 1, g.dilation[1] - 1};
-    dnnl::primitive_attr attributes;
-    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    const dnnl::primitive_attr attributes = own_scratch();
     const auto algorithm = dnnl::algorithm::convolution_direct;
-    const OneThread guard;
     const dnnl::convolution_forward::primitive_desc forward(
         {dnnl::prop_kind::forward_training, algorithm, b.x,
          pass_ == ConvPass::forward ? weights_ : any_, b.bias, b.y, stride, gaps, before, after},
@@ -186,20 +256,17 @@ class Convolution final : public OnednnConv {
     blocks_.emplace(z.n, b);
   }
 
-  void convert(const Desc& from_desc, const float* from, const Desc& to_desc, float* to,
-               bool pack) const {
-    // oneDNN's own conversion is the faster one while all fits a cache, and 20 times slower than a
-    // copy of views for the weights of large layers.
+  /// oneDNN's own conversion is the faster one while all fits a cache, and 20 times slower than a
+  /// copy of views for the weights of large layers.
+  bool copies_views() const {
     constexpr std::int64_t kLarge = std::int64_t{1} << 16;
-    if (views_ && weights_size() >= kLarge) {
-      Formats v = *views_;
-      v.packed.data = const_cast<float*>(pack ? to : from);
-      v.plain.data = const_cast<float*>(pack ? from : to);
-      return pack ? cpu::copy(v.plain, v.packed, Stream{}) : cpu::copy(v.packed, v.plain, Stream{});
-    }
-    const OneThread guard;
-    dnnl::memory source = memory_at(from_desc, from), target = memory_at(to_desc, to);
-    dnnl::reorder(source, target).execute(stream(), source, target);
+    return views_ && weights_size() >= kLarge;
+  }
+  void copy_views(const float* packed, const float* plain, bool pack) const {
+    Formats v = *views_;
+    v.packed.data = const_cast<float*>(packed);
+    v.plain.data = const_cast<float*>(plain);
+    return pack ? cpu::copy(v.plain, v.packed, Stream{}) : cpu::copy(v.packed, v.plain, Stream{});
   }
 
   ConvPass pass_;
@@ -207,6 +274,7 @@ class Convolution final : public OnednnConv {
   bool fast_ = true;
   Desc plain_, any_, weights_;
   std::optional<Formats> views_;
+  Reorder to_packed_, to_plain_;
   std::map<std::int64_t, Block> blocks_;
 };
 
@@ -216,6 +284,9 @@ bool thin(ConvPass pass, const ConvSizes& z) {
   constexpr std::int64_t kChannels = 8;
   return pass == ConvPass::data && z.group_c() < kChannels && !z.depthwise();
 }
+
+/// Set when the program ends: from then on oneDNN cannot make primitives, but can run those it has.
+std::atomic<bool> ending{false};
 
 class Cache {
  public:
@@ -246,21 +317,55 @@ class Cache {
     const std::lock_guard lock(mutex_);
     if (const auto found = known_.find(key); found != known_.end()) return found->second;
     if (known_.size() >= kMost) known_.clear();
-    std::shared_ptr<const OnednnConv> made;
+    if (ending) return nullptr;
+    // Its place first: it cannot fail once the primitives exist.
+    const auto place = known_.emplace(key, nullptr).first;
     try {
-      auto all = std::make_shared<Convolution>(pass, z, images, bias);
-      if (all->fast()) made = std::move(all);
-    } catch (const dnnl::error&) {  // such shapes are left to im2col
+      place->second = make(pass, z, images, bias);
+      // Registered after oneDNN's own caches, so that this runs before they are destroyed.
+      if (!has_made_) has_made_ = std::atexit([] { ending = true; }) == 0;
+    } catch (...) {
+      known_.erase(place);
+      throw;
     }
-    known_.emplace(key, made);
-    return made;
+    return place->second;
   }
 
+  std::mutex& mutex() noexcept { return mutex_; }
+
  private:
+  /// Null if oneDNN refuses the shape, which is left to im2col. Throws OutOfMemory.
+  static std::shared_ptr<const OnednnConv> make(ConvPass pass, const ConvSizes& z,
+                                                const std::array<std::int64_t, 2>& images,
+                                                bool bias) {
+    const OneThread guard;
+    const Reserve reserve(kMakeReserve);
+    try {
+      auto all = std::make_shared<Convolution>(pass, z, images, bias);
+      if (all->fast()) return all;
+    } catch (const dnnl::error& e) {
+      if (e.status == dnnl_out_of_memory)
+        throw OutOfMemory("no memory left for the code of a convolution", kMakeReserve);
+    }
+    return nullptr;
+  }
+
   static constexpr std::size_t kMost = 1024;
   std::mutex mutex_;
+  bool has_made_ = false;
   std::map<Key, std::shared_ptr<const OnednnConv>> known_;
 };
+
+// Never destroyed, as engine() says.
+Cache& cache() {
+  static Cache& all = []() -> Cache& {
+    // A child of fork() can use the cache: no other thread holds its lock then.
+    pthread_atfork([] { cache().mutex().lock(); }, [] { cache().mutex().unlock(); },
+                   [] { cache().mutex().unlock(); });
+    return *new Cache;
+  }();
+  return all;
+}
 
 }  // namespace
 
@@ -268,8 +373,7 @@ std::shared_ptr<const OnednnConv> OnednnConv::find(ConvPass pass, const ConvSize
                                                    const std::array<std::int64_t, 2>& images,
                                                    bool bias) {
   if (images[0] == 0 || z.image_work() == 0 || thin(pass, z)) return nullptr;
-  static Cache cache;
-  return cache.find(pass, z, images, bias);
+  return cache().find(pass, z, images, bias);
 }
 #else
 std::shared_ptr<const OnednnConv> OnednnConv::find(ConvPass, const ConvSizes&,

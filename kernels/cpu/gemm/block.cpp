@@ -2,11 +2,14 @@
 
 #include <Eigen/Core>
 #include <algorithm>
+#include <atomic>
+#include <optional>
 #include <string>
 #ifdef FIRN_HAS_ONEDNN
 #include <dnnl.h>
 
 #include "firn/error.h"
+#include "kernels/cpu/device/reserve.h"
 #include "kernels/cpu/device/transpose.h"
 #include "kernels/cpu/device/workspace.h"
 #include "kernels/cpu/gemm/onednn.h"
@@ -44,20 +47,58 @@ void through_eigen(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, cons
 }  // namespace
 
 #ifdef FIRN_HAS_ONEDNN
-OneThread::OneThread() noexcept : saved_(omp_get_max_threads()) { omp_set_num_threads(1); }
-OneThread::~OneThread() { omp_set_num_threads(saved_); }
+OneThread::OneThread() : saved_(omp_get_max_threads()) {
+  if (saved_ == 1) return;
+  // The first call in a thread allocates, and GNU's library ends the program if it gets nothing.
+  thread_local bool known = false;
+  if (!known) {
+    const Reserve reserve(kCallReserve);
+    omp_set_num_threads(1);
+    known = true;
+  } else {
+    omp_set_num_threads(1);
+  }
+}
+OneThread::~OneThread() {
+  if (saved_ != 1) omp_set_num_threads(saved_);
+}
 
 namespace {
+
+/// oneDNN generates the code of a kind of product at its first use, and never again if that failed:
+/// there has to be memory for it.
+class FirstUse {
+ public:
+  FirstUse(bool a_transposed, bool b_transposed, float beta)
+      : known_(kinds()[(a_transposed ? 1 : 0) + (b_transposed ? 2 : 0) + (beta != 0 ? 4 : 0)]) {
+    if (!known_.load(std::memory_order_relaxed)) reserve_.emplace(kMakeReserve);
+  }
+  void succeeded() noexcept {
+    if (reserve_) known_.store(true, std::memory_order_relaxed);
+  }
+
+ private:
+  static std::atomic<bool>* kinds() noexcept {
+    static std::atomic<bool> known[8] = {};
+    return known;
+  }
+  std::atomic<bool>& known_;
+  std::optional<Reserve> reserve_;
+};
 
 void through_onednn(std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
                     const Operand<float>& a, const Operand<float>& b, float beta, float* c,
                     std::int64_t ldc) {
+  FirstUse first(a.transposed, b.transposed, beta);
   const auto status = dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', m, n, k, alpha,
                                  a.data, a.ld, b.data, b.ld, beta, c, ldc);
+  if (status == dnnl_out_of_memory)
+    throw OutOfMemory("no memory left for oneDNN's copies of the factors of a product", 0);
   if (status != dnnl_success)
     throw Error("gemm", "dnnl_sgemm answered " + std::to_string(static_cast<int>(status)) +
                             " for [" + std::to_string(m) + ", " + std::to_string(k) + "] x [" +
                             std::to_string(k) + ", " + std::to_string(n) + "]");
+  first.succeeded();
 }
 
 /// From as many rows and columns on it pays to transpose b first: oneDNN multiplies by b at 0.95 of

@@ -1,13 +1,20 @@
-// What every call of oneDNN from firn needs; gemm_block.cpp defines it where oneDNN is used.
+// What every call of oneDNN from firn needs; gemm/block.cpp defines it if oneDNN is used.
 #pragma once
+
+#include <cstddef>
 
 namespace firn::kernels::cpu {
 
-/// While alive, oneDNN's OpenMP believes that this thread may use one thread; the caller's setting
-/// comes back at the end. firn splits the work itself, by shape alone.
+/// What a call of oneDNN allocates at most once its kernels exist, and what making them takes.
+inline constexpr std::size_t kCallReserve = std::size_t{32} << 10;
+inline constexpr std::size_t kMakeReserve = std::size_t{8} << 20;
+
+/// While alive, OpenMP gives oneDNN one thread, because firn splits the work itself, by shape
+/// alone. The caller's setting comes back at the end.
 class OneThread {
  public:
-  OneThread() noexcept;
+  /// Throws OutOfMemory.
+  OneThread();
   ~OneThread();
   OneThread(const OneThread&) = delete;
   OneThread& operator=(const OneThread&) = delete;

@@ -2,12 +2,13 @@
 //
 // While a thread records a graph, its allocations come from the graph's pool. The graph replays the
 // same kernels on the same addresses, so nobody else may have them: a block that is released during
-// the recording can be had again in the same recording, and is otherwise kept until the graph is
+// the recording serves a later request of it, and is otherwise kept until the graph is
 // destroyed. So is a block from outside that is released during the recording, since recorded
 // kernels may read it; and a block of the pool that is released later, as the result of a replay.
 #include <array>
 #include <map>
 #include <mutex>
+#include <new>
 #include <unordered_map>
 #include <vector>
 
@@ -24,18 +25,20 @@ struct GraphPool {
   Stream home;
   std::map<void*, FreeLists> free;  // by stream, for the recording under way
   std::vector<void*> owned;         // all blocks of the pool, in use or not
-  std::vector<void*> kept;  // released blocks, own and others', that wait for the graph's end
+  FreeList kept;  // released blocks, own and others', that wait for the graph's end
 };
 
 namespace cuda {
 namespace {
 
-struct Block {
-  std::size_t size;
+/// Its links lie here, since the host cannot write to the block itself.
+struct Block : FreeBlock {
+  void* address;
   void* stream;               // that it belongs to
   GraphPool* pool = nullptr;  // of the graph that it belongs to
   std::vector<void*> users;   // other streams whose work uses it
 };
+Block* block_of(FreeBlock* link) noexcept { return static_cast<Block*>(link); }
 
 #ifdef FIRN_EXACT_BLOCKS
 constexpr bool kExactBlocks = true;
@@ -53,19 +56,19 @@ class DeviceCache {
     GraphPool* pool = recording ? recording->pool() : nullptr;
     const std::lock_guard lock(mutex_);
     if (injected_failure()) accounts_.fail(bytes, "injected failure");
-    void* p = pool ? pool->free[stream.handle].pop(size) : free_[stream.handle].pop(size);
-    if (!p && pool) {
-      p = free_[pool->home.handle].pop(size);  // the graph's work comes after what used it
-      if (p) adopt(p, stream.handle, pool);
+    FreeLists& lists = pool ? pool->free[stream.handle] : free_[stream.handle];
+    FreeBlock* link = lists.pop(size);
+    if (!link && pool) {
+      if (pool->owned.size() == pool->owned.capacity())  // adopt() cannot fail after this
+        pool->owned.reserve(2 * pool->owned.size() + 16);
+      FreeLists& home = free_[pool->home.handle];
+      link = home.pop(size);  // the graph's work comes after what used it
+      if (!link) link = from_system(bytes, size, stream.handle);
+      adopt(*block_of(link), stream.handle, pool);
     }
-    if (!p) {
-      p = from_system(bytes, size);
-      Block block{size, stream.handle, nullptr, {}};
-      blocks_.emplace(p, std::move(block));
-      if (pool) adopt(p, stream.handle, pool);
-    }
+    if (!link) link = from_system(bytes, size, stream.handle);
     accounts_.allocated(size, owner);
-    return p;
+    return block_of(link)->address;
   }
 
   void release(void* p, Owner owner) noexcept {
@@ -73,12 +76,12 @@ class DeviceCache {
     const std::lock_guard lock(mutex_);
     Block& block = blocks_.at(p);
     accounts_.released(block.size, owner);
-    if (!recording) return put_back(p, block);
+    if (!recording) return put_back(block);
     GraphPool* pool = recording->pool();
     if (block.pool == pool && order_after_users(block)) {
-      pool->free[block.stream].push(p, block.size);
+      pool->free.find(block.stream)->second.push(&block);
     } else {
-      pool->kept.push_back(p);
+      pool->kept.push(&block);
     }
   }
 
@@ -94,16 +97,14 @@ class DeviceCache {
 
   void retire(GraphPool* pool) noexcept {
     const std::lock_guard lock(mutex_);
-    std::vector<void*> kept = std::move(pool->kept);
-    for (auto& [stream, lists] : pool->free) {
-      lists.drain([&](void* p, std::size_t) { kept.push_back(p); });
-    }
+    for (auto& [stream, lists] : pool->free)
+      lists.drain([&](FreeBlock* link) { pool->kept.push(link); });
     for (void* p : pool->owned) {
       Block& block = blocks_.at(p);
       block.pool = nullptr;
       block.stream = pool->home.handle;
     }
-    for (void* p : kept) put_back(p, blocks_.at(p));
+    while (FreeBlock* link = pool->kept.pop()) put_back(*block_of(link));
   }
 
   MemoryStats stats() {
@@ -120,29 +121,28 @@ class DeviceCache {
   }
 
  private:
-  void adopt(void* p, void* stream, GraphPool* pool) {
-    Block& block = blocks_.at(p);
+  void adopt(Block& block, void* stream, GraphPool* pool) {
     block.stream = stream;
     block.pool = pool;
-    pool->owned.push_back(p);
+    pool->owned.push_back(block.address);
   }
 
   // For its stream's next request, or to the graph that it belongs to.
-  void put_back(void* p, Block& block) noexcept {
+  void put_back(Block& block) noexcept {
     if (block.pool) {
-      block.pool->kept.push_back(p);
+      block.pool->kept.push(&block);
     } else if (order_after_users(block)) {
-      free_[block.stream].push(p, block.size);
+      free_.find(block.stream)->second.push(&block);
     }
-    // Else CUDA refuses work on the device: the block stays where it is.
+    // Otherwise CUDA refuses work on the device: the block stays where it is.
   }
 
-  // Makes the block's stream wait for what the others have been given, so that it can be had again.
+  // Makes the block's stream wait for the work of the others, so that the block can be used again.
   bool order_after_users(Block& block) noexcept {
     const bool captured = !block.users.empty() && is_capturing(block.stream);
     while (!block.users.empty()) {
       void* user = block.users.back();
-      // An order between a captured stream and one that is not cannot be had.
+      // CUDA cannot order a captured stream and one that is not captured.
       if (is_capturing(user) != captured) return false;
       if (!order(device_, block.stream, user)) return false;
       block.users.pop_back();
@@ -150,7 +150,8 @@ class DeviceCache {
     return true;
   }
 
-  void* from_system(std::size_t bytes, std::size_t size) {
+  /// A block of the system's, listed in blocks_.
+  FreeBlock* from_system(std::size_t bytes, std::size_t size, void* stream) {
     set_device(device_, "allocate");
     const RelaxedCapture relaxed;
     void* p = nullptr;
@@ -165,8 +166,15 @@ class DeviceCache {
       accounts_.fail(bytes, "no memory left");
     }
     check_cuda(status, "allocate", "cudaMalloc");
-    accounts_.taken_from_system(size);
-    return p;
+    try {
+      Block block{{nullptr, size}, p, stream, nullptr, {}};
+      FreeBlock* const link = &blocks_.emplace(p, std::move(block)).first->second;
+      accounts_.taken_from_system(size);
+      return link;
+    } catch (const std::bad_alloc&) {
+      succeeded(cudaFree(p));
+      accounts_.fail(bytes, "no memory left on the host for the list of blocks");
+    }
   }
 
   // Waits for the streams that cached blocks belong to, and gives the blocks back.
@@ -177,7 +185,9 @@ class DeviceCache {
       const auto stream = free.first;  // no structured binding: Clang 14 does not capture one
       bool waited = false;
       if (is_capturing(stream)) continue;  // by another thread
-      free.second.drain([&](void* p, std::size_t size) {
+      free.second.drain([&](FreeBlock* link) {
+        void* const p = block_of(link)->address;
+        const std::size_t size = link->size;
         if (!waited) {
           waited = true;
           count_host_wait();

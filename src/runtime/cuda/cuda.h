@@ -59,7 +59,7 @@ MemoryStats stats(int device);
 void reset_peak(int device) noexcept;
 void release_cached(int device);
 
-/// Null where there is no memory left.
+/// Null if there is no memory left.
 void* pinned_allocate(std::size_t bytes);
 void pinned_release(void* block) noexcept;
 /// Whether the address lies in a block of pinned_allocate().

@@ -173,7 +173,7 @@ RandomKey Recording::reserve(Generator& generator, std::uint64_t numbers) {
 
 void Recording::make_bases() {
   if (bases_) return;
-  // Not from the graph's pool, where it could be memory that recorded kernels write.
+  // Not from the graph's pool: recorded kernels could write to memory from there.
   const Pause pause;
   const std::size_t bytes = kMaxGenerators * 2 * sizeof(*bases_);
   ring_ = std::make_unique<PinnedMemory>(kSlots * bytes);
@@ -186,7 +186,7 @@ void Recording::write_bases() {
   const std::size_t slot = ring_next_ % kSlots;
   void*& event = ring_events_[slot / kSlotsPerEvent];
   if (slot % kSlotsPerEvent == 0 && ring_next_ >= kSlots) {
-    // As a rule it is long over. The host is a thousand launches ahead where it is not.
+    // As a rule it is long over. Otherwise the host is a thousand launches ahead.
     const auto e = static_cast<cudaEvent_t>(event);
     if (const cudaError_t status = cudaEventQuery(e); status == cudaErrorNotReady) {
       cudaGetLastError();

@@ -2,7 +2,7 @@
 //
 // The recorded work goes to a stream of the recording's own; the graph is launched on its home, the
 // stream that was current when it was recorded. Memory allocated during the recording belongs to it
-// (cuda_allocator.cpp), and comes from what is cached for the home stream where that will do.
+// (runtime/cuda/allocator.cpp), and takes cached blocks of the home stream first.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class Recording {
   };
 
   /// Records what `work` gives to `device`, without running it. Passes on what it throws; the
-  /// device stays usable then. Throws Error where this thread is recording already, and where CUDA
+  /// device stays usable then. Throws Error if this thread is recording already, or if CUDA
   /// refuses the work.
   static std::unique_ptr<Recording> record(Device device, const std::function<void()>& work);
   ~Recording();

@@ -8,11 +8,15 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <new>
+#include <type_traits>
 #include <utility>
 
 #include "base/check.h"
+#include "base/fork.h"
 #include "runtime/cuda/cuda.h"
 #include "runtime/memory/cache.h"
+#include "runtime/memory/fail_allocation.h"
 
 namespace firn {
 
@@ -51,12 +55,13 @@ bool injected_failure() noexcept {
   return left == 0;
 }
 
-void Accounts::fail(std::size_t bytes, const char* why) const {
+void Accounts::fail(std::size_t bytes, const char* why) const try {
   throw OutOfMemory(
       fmt::format("{}: {} bytes on {}, with {} bytes in use and {} held from the system", why,
                   bytes, to_string(device_), stats_.total.current, stats_.reserved),
       bytes);
 }
+FIRN_OUT_OF_MEMORY("a tensor's block")
 
 namespace {
 
@@ -70,9 +75,9 @@ void* system_allocate(std::size_t bytes) noexcept {
   return p;
 }
 
-// The CPU's. Blocks that were released wait, by size, for the next request of that size. Memory is
-// given back to the system only on release_cached_memory() or when an allocation fails: giving it
-// back each time costs a page fault per 4 KiB at the next use.
+// The CPU's cache. A released block waits for the next request of its size. It goes back to the
+// system only in release_cached_memory(), or if an allocation fails: each return costs page faults
+// later.
 class Cache {
  public:
   void* allocate(std::size_t bytes, Owner owner) {
@@ -80,7 +85,7 @@ class Cache {
     const std::lock_guard lock(mutex_);
     if (injected_failure()) accounts_.fail(bytes, "injected failure");
     void* block = free_.pop(size);
-    if (!block) {
+    if (!block) [[unlikely]] {
       block = system_allocate(size);
       if (!block) {
         drop_cached();
@@ -97,7 +102,7 @@ class Cache {
     const std::size_t size = block_size(bytes);
     const std::lock_guard lock(mutex_);
     accounts_.released(size, owner);
-    free_.push(block, size);
+    free_.push(new (block) FreeBlock{nullptr, size});
   }
 
   MemoryStats stats() {
@@ -112,12 +117,13 @@ class Cache {
     const std::lock_guard lock(mutex_);
     drop_cached();
   }
+  std::mutex& mutex() noexcept { return mutex_; }
 
  private:
   void drop_cached() noexcept {
-    free_.drain([this](void* block, std::size_t size) {
+    free_.drain([this](FreeBlock* block) {
+      accounts_.given_to_system(block->size);
       std::free(block);
-      accounts_.given_to_system(size);
     });
   }
 
@@ -126,11 +132,13 @@ class Cache {
   FreeLists free_;
 };
 
-// Never destroyed: tensors with static storage duration may be released after main().
-Cache& cpu_cache() {
-  static Cache& cache = *new Cache;
-  return cache;
-}
+// Ready before all constructors and never destroyed: tensors with static storage duration may be
+// allocated before main() and released after it.
+constinit Cache cpu_cache;
+static_assert(std::is_trivially_destructible_v<Cache>);
+
+std::mutex& cpu_cache_mutex() { return cpu_cache.mutex(); }
+[[maybe_unused]] const bool held = (hold_during_fork<cpu_cache_mutex>(), true);
 
 }  // namespace
 
@@ -140,24 +148,24 @@ std::size_t block_size(std::size_t bytes) noexcept {
   // reuses the block of the one before.
   const std::size_t step = std::max(kAlignment, std::bit_floor(bytes) / 8);
   const std::size_t size = (bytes + step - 1) / step * step;
-  // Whole huge pages, where rounding up to them loses no more than that.
+  // Whole huge pages, if rounding up to them loses no more than that.
   return size < 8 * kHugePage ? size : (size + kHugePage - 1) / kHugePage * kHugePage;
 }
 
 void* allocate(std::size_t bytes, Device device, Owner owner) {
-  if (device.is_cpu()) return cpu_cache().allocate(bytes, owner);
+  if (device.is_cpu()) return cpu_cache.allocate(bytes, owner);
   return allocate(bytes, current_stream(device), owner);
 }
 
 void* allocate(std::size_t bytes, Stream stream, Owner owner) {
-  if (stream.device.is_cpu()) return cpu_cache().allocate(bytes, owner);
+  if (stream.device.is_cpu()) return cpu_cache.allocate(bytes, owner);
   if constexpr (kHasCuda) return cuda::allocate(bytes, stream, owner);
   require_device("allocate", stream.device);
   return nullptr;  // not reached: require_device has thrown
 }
 
 void release(void* block, std::size_t bytes, Device device, Owner owner) noexcept {
-  if (device.is_cpu()) return cpu_cache().release(block, bytes, owner);
+  if (device.is_cpu()) return cpu_cache.release(block, bytes, owner);
   if constexpr (kHasCuda) cuda::release(block, device.index, owner);
 }
 
@@ -204,7 +212,7 @@ MemoryStats memory_stats(Device device) {
   if constexpr (kHasCuda) {
     if (device.is_cuda()) return memory::cuda::stats(device.index);
   }
-  return memory::cpu_cache().stats();
+  return memory::cpu_cache.stats();
 }
 
 void reset_peak_memory(Device device) {
@@ -212,7 +220,7 @@ void reset_peak_memory(Device device) {
   if constexpr (kHasCuda) {
     if (device.is_cuda()) return memory::cuda::reset_peak(device.index);
   }
-  memory::cpu_cache().reset_peak();
+  memory::cpu_cache.reset_peak();
 }
 
 void release_cached_memory(Device device) {
@@ -220,7 +228,7 @@ void release_cached_memory(Device device) {
   if constexpr (kHasCuda) {
     if (device.is_cuda()) return memory::cuda::release_cached(device.index);
   }
-  memory::cpu_cache().release_cached();
+  memory::cpu_cache.release_cached();
 }
 
 }  // namespace firn

@@ -1,10 +1,10 @@
 // The caching allocator behind Storage, one for the CPU and one per CUDA device.
 //
-// On a CUDA device it is ordered by streams: a block belongs to the stream that it was allocated
-// on. Released, it waits for the next request of that stream, whose work comes after all that the
-// stream has been given, so nobody waits. Use on other streams has to be said: record_use().
+// On a CUDA device a block belongs to the stream that it was allocated on. After its release it
+// serves the next request on that stream, whose work comes after all that is queued there, so the
+// host never waits. Work of other streams that uses the block is announced by record_use().
 //
-// Folder law: floor 1. Includes floor 0 only. The CUDA runtime is named in cuda_*.cpp alone.
+// Includes only the base floor; CUDA's runtime is called in runtime/cuda alone.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ void release(void* block, std::size_t bytes, Device device, Owner owner) noexcep
 void record_use(void* block, Stream stream);
 
 /// Page-locked memory of the host that devices can read and write at the same address, zeroed;
-/// ordinary memory where there is no device. Throws OutOfMemory.
+/// ordinary memory if there is no device. Throws OutOfMemory.
 void* pinned_allocate(std::size_t bytes);
 /// Nothing may be using it any more.
 void pinned_release(void* block) noexcept;

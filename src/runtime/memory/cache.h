@@ -1,11 +1,9 @@
-// What the caching allocators of all devices have in common: lists of free blocks by size, and the
-// accounts of who holds how much.
+// What the caching allocators of all devices share: lists of free blocks by size, and the accounts
+// of how much memory each owner holds.
 #pragma once
 
+#include <bit>
 #include <cstddef>
-#include <iterator>
-#include <unordered_map>
-#include <vector>
 
 #include "firn/device.h"
 #include "firn/memory.h"
@@ -14,57 +12,73 @@ namespace firn::memory {
 
 inline constexpr std::size_t kAlignment = 64;
 
-/// Whether the allocation at hand is the one that FailAllocation wants to fail.
+/// Whether FailAllocation (fail_allocation.h) makes this allocation fail.
 bool injected_failure() noexcept;
 
-/// Blocks that wait for the next request of their size.
-class FreeLists {
+/// A released block, or its entry in a list if the host cannot write to the block itself.
+struct FreeBlock {
+  FreeBlock* next;
+  std::size_t size;
+};
+
+/// A stack of released blocks. The blocks carry the links, so that releasing never needs memory.
+class FreeList {
  public:
-  void push(void* block, std::size_t size) { list_of(size).push_back(block); }
-  /// Null where there is none.
-  void* pop(std::size_t size) noexcept {
-    std::vector<void*>* list = nullptr;
-    if (is_small(size)) {
-      list = &small_[size / kAlignment];
-    } else {
-      const auto it = large_.find(size);
-      if (it == large_.end()) return nullptr;
-      list = &it->second;
-    }
-    if (list->empty()) return nullptr;
-    void* block = list->back();
-    list->pop_back();
+  bool empty() const noexcept { return !first_; }
+  void push(FreeBlock* block) noexcept {
+    block->next = first_;
+    first_ = block;
+  }
+  FreeBlock* pop() noexcept {
+    FreeBlock* block = first_;
+    if (block) first_ = block->next;
     return block;
   }
-  /// Calls take(block, size) for every block, and forgets them.
-  template <class Take>
-  void drain(Take&& take) {
-    const auto drain_list = [&](std::size_t size, std::vector<void*>& list) {
-      for (void* block : list) take(block, size);
-      list.clear();
-    };
-    for (std::size_t i = 0; i < std::size(small_); ++i) drain_list(i * kAlignment, small_[i]);
-    for (auto& [size, list] : large_) drain_list(size, list);
+  /// The block that was pushed last among those of exactly `size` bytes, or null.
+  FreeBlock* pop(std::size_t size) noexcept {
+    for (FreeBlock** at = &first_; *at; at = &(*at)->next) {
+      FreeBlock* block = *at;
+      if (block->size != size) continue;
+      *at = block->next;
+      return block;
+    }
+    return nullptr;
   }
 
  private:
-  static constexpr std::size_t kSmallLimit = 4096;
-  static bool is_small(std::size_t size) noexcept {
-    return size <= kSmallLimit && size % kAlignment == 0;
+  FreeBlock* first_ = nullptr;
+};
+
+/// Released blocks that wait for the next request of their size: a list for every size that
+/// block_size() gives, eight per power of two.
+class FreeLists {
+ public:
+  void push(FreeBlock* block) noexcept { lists_[index_of(block->size)].push(block); }
+  /// Null if there is none. All blocks of a list have one size as a rule: the first one serves.
+  FreeBlock* pop(std::size_t size) noexcept { return lists_[index_of(size)].pop(size); }
+  /// Calls take(block) for every block, and forgets them.
+  template <class Take>
+  void drain(Take&& take) {
+    for (FreeList& list : lists_)
+      while (FreeBlock* block = list.pop()) take(block);
   }
 
-  std::vector<void*>& list_of(std::size_t size) {
-    return is_small(size) ? small_[size / kAlignment] : large_[size];
+ private:
+  static constexpr int kSizes = 8 * 64;
+  /// Below 512 bytes the sizes are multiples of 64, numbers 0 to 7; then come eight for each power.
+  static int index_of(std::size_t size) noexcept {
+    if (size < 8 * kAlignment) return static_cast<int>(size / kAlignment);
+    const int power = std::bit_width(size) - 1;  // 9 or more
+    return 8 * (power - 8) + static_cast<int>(size >> (power - 3) & 7);
   }
 
-  std::vector<void*> small_[kSmallLimit / kAlignment + 1];
-  std::unordered_map<std::size_t, std::vector<void*>> large_;
+  FreeList lists_[kSizes] = {};
 };
 
 /// Counts of one device. Guarded by the allocator's mutex.
 class Accounts {
  public:
-  explicit Accounts(Device device) noexcept : device_(device) {}
+  explicit constexpr Accounts(Device device) noexcept : device_(device) {}
 
   void allocated(std::size_t size, Owner owner) noexcept {
     ++stats_.allocations;

@@ -1,4 +1,4 @@
-// The memory of a recorded graph, see cuda_allocator.cpp.
+// The memory of a recorded graph, see runtime/cuda/allocator.cpp.
 #pragma once
 
 #include "firn/stream.h"
@@ -9,8 +9,8 @@ struct GraphPool;
 
 /// For a graph that will be launched on `home`.
 GraphPool* make_pool(Stream home);
-/// The graph is gone: blocks that nobody uses serve others again, those in use will when they are
-/// released.
+/// The graph is destroyed: blocks that nobody uses serve others again, those in use do so when they
+/// are released.
 void retire_pool(GraphPool* pool) noexcept;
 
 }  // namespace firn::memory

@@ -1,6 +1,10 @@
 #include "runtime/memory/pool.h"
 
+#include <pthread.h>
+
 #include <new>
+
+#include "base/check.h"
 
 namespace firn::memory {
 namespace {
@@ -18,39 +22,58 @@ struct FreeObject {
 };
 
 struct Pool {
-  FreeObject* free[kLimit / kStep + 1] = {};
-  int count[kLimit / kStep + 1] = {};
-  bool closed = false;
-
-  ~Pool() {
-    closed = true;
-    for (auto& head : free) {
-      while (FreeObject* object = head) {
-        head = object->next;
-        ::operator delete(object);
-      }
-    }
-  }
+  FreeObject* free[kLimit / kStep + 1];
+  int count[kLimit / kStep + 1];
+  bool open;    // the thread's end will empty it
+  bool closed;  // the thread has ended, or nobody would empty the pool
 };
 
-thread_local Pool pool;
+// Without a destructor, so that a thread's first use of it allocates nothing; a key empties it.
+thread_local constinit Pool pool{};
+
+void empty_pool(void*) noexcept {
+  pool.closed = true;
+  for (auto& head : pool.free) {
+    while (FreeObject* object = head) {
+      head = object->next;
+      ::operator delete(object);
+    }
+  }
+}
+
+/// Has this thread's pool emptied when the thread ends.
+bool open_pool() noexcept {
+  static const struct Key {
+    pthread_key_t key = 0;
+    bool made = pthread_key_create(&key, empty_pool) == 0;
+  } key{};
+  pool.open = key.made && pthread_setspecific(key.key, &pool) == 0;
+  pool.closed = !pool.open;
+  return pool.open;
+}
+
+void* from_heap(std::size_t bytes) {
+  if (void* p = ::operator new(bytes, std::nothrow)) [[likely]]
+    return p;
+  detail::out_of_memory("a tensor's header or a node of the tape");
+}
 
 }  // namespace
 
 void* pool_allocate(std::size_t bytes) {
-  if (bytes > kLimit) return ::operator new(bytes);
+  if (bytes > kLimit) return from_heap(bytes);
   const std::size_t i = (bytes + kStep - 1) / kStep;
   if (FreeObject* object = pool.free[i]) {
     pool.free[i] = object->next;
     --pool.count[i];
     return object;
   }
-  return ::operator new(i* kStep);
+  return from_heap(i * kStep);
 }
 
 void pool_release(void* p, std::size_t bytes) noexcept {
   const std::size_t i = (bytes + kStep - 1) / kStep;
-  if (bytes > kLimit || pool.closed || pool.count[i] >= kKeep) {
+  if (bytes > kLimit || pool.closed || pool.count[i] >= kKeep || (!pool.open && !open_pool())) {
     ::operator delete(p);
     return;
   }

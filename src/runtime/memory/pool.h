@@ -7,7 +7,7 @@
 namespace firn::memory {
 
 /// Memory for an object of `bytes` bytes, aligned for any object; from the heap above 1 KiB, and
-/// always from the heap under AddressSanitizer.
+/// always from the heap under AddressSanitizer. Throws OutOfMemory.
 void* pool_allocate(std::size_t bytes);
 /// `bytes` is what was asked for.
 void pool_release(void* p, std::size_t bytes) noexcept;

@@ -11,14 +11,14 @@ namespace firn {
 Ref<Storage> Storage::allocate(std::size_t bytes, Device device, Owner owner) {
   if (!device.is_cpu()) [[unlikely]]
     require_device("allocate", device);
-  void* data = memory::allocate(bytes, device, owner);
-  auto* s = new (memory::pool_allocate(sizeof(Storage))) Storage;
-  s->data_ = data;
-  s->bytes_ = bytes;
-  s->device_ = device;
-  s->owner_ = owner;
-  s->owned_ = true;
-  return Ref<Storage>(s);
+  // The header first: if there is no memory for the block, the reference gives the header back.
+  Ref<Storage> storage(new (memory::pool_allocate(sizeof(Storage))) Storage);
+  storage->data_ = memory::allocate(bytes, device, owner);
+  storage->bytes_ = bytes;
+  storage->device_ = device;
+  storage->owner_ = owner;
+  storage->owned_ = true;
+  return storage;
 }
 
 Ref<Storage> Storage::borrow(void* data, std::size_t bytes, Device device) {

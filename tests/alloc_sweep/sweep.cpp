@@ -1,0 +1,175 @@
+#include "alloc_sweep/sweep.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <thread>
+#include <typeinfo>
+
+#include "alloc_sweep/failing.h"
+#include "firn/error.h"
+#include "firn/memory.h"
+#include "runtime/memory/fail_allocation.h"
+#include "support/catch.h"
+
+namespace firn::testing {
+namespace {
+
+enum Exit {
+  kDone = 40,    // nothing failed
+  kThrew = 41,   // an allocation failed, and all went as it should
+  kHidden = 42,  // an allocation failed, and the work went on without it
+  kWrong = 43,
+};
+
+/// Runs `body` in a child process. What it returns comes back, with the status of its end.
+struct Child {
+  int status = 0;
+  std::string said;
+};
+Child in_child(const std::function<int(std::string& said)>& body) {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  const pid_t pid = fork();
+  REQUIRE(pid >= 0);
+  if (pid == 0) {
+    close(ends[0]);
+    for (const int s : {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL}) signal(s, SIG_DFL);
+    alarm(60);
+    std::string said;
+    const int code = body(said);
+    for (std::size_t at = 0; at < said.size();) {
+      const ssize_t n = write(ends[1], said.data() + at, said.size() - at);
+      if (n <= 0) break;
+      at += static_cast<std::size_t>(n);
+    }
+    _exit(code);
+  }
+  close(ends[1]);
+  Child child;
+  char buffer[4096];
+  for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;)
+    child.said.append(buffer, static_cast<std::size_t>(n));
+  close(ends[0]);
+  waitpid(pid, &child.status, 0);
+  return child;
+}
+
+std::string describe_end(const Child& child) {
+  if (WIFSIGNALED(child.status))
+    return std::string("ended by ") + strsignal(WTERMSIG(child.status));
+  return "exit " + std::to_string(WEXITSTATUS(child.status)) + ": " + child.said.substr(0, 600);
+}
+
+/// Runs `body` in a thread that has nothing cached, and passes on what it throws.
+void in_thread(const std::function<void()>& body) {
+  std::exception_ptr error;
+  std::thread([&] {
+    try {
+      body();
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }).join();
+  if (error) std::rethrow_exception(error);
+}
+
+/// One try with the failure that `fail` arms, and another without.
+template <class Fail>
+int attempt(const MakeWork& make, const std::string& expected, const Fail& fail,
+            std::string& said) {
+  const std::unique_ptr<Work> work = make();
+  const std::string before = work->kept();
+  release_cached_memory();
+  bool threw = false;
+  try {
+    in_thread([&] {
+      const auto armed = fail();
+      work->run();
+    });
+  } catch (const Error&) {
+    threw = true;
+  } catch (const std::exception& e) {
+    said = std::string("it threw ") + typeid(e).name() + ": " + e.what();
+    return kWrong;
+  }
+  if (threw) {
+    if (work->kept() != before) {
+      said = "a failure changed what it should have left alone";
+      return kWrong;
+    }
+    work->prepare_again();
+    in_thread([&] { work->run(); });
+  }
+  if (work->made() != expected) {
+    said = threw ? "the second try made something else" : "a failure that was hidden shows";
+    return kWrong;
+  }
+  return threw ? kThrew : FailingHeap::fired() ? kHidden : kDone;
+}
+
+std::string without_failure(const MakeWork& make) {
+  const std::unique_ptr<Work> work = make();
+  in_thread([&] { work->run(); });
+  return work->made();
+}
+
+template <class FailAt>
+int sweep_with(const MakeWork& make, const std::string& expected, const FailAt& fail_at,
+               std::int64_t step) {
+  if (const char* at = std::getenv("FIRN_SWEEP_AT")) {
+    std::string said;
+    const int code = attempt(make, expected, fail_at(std::atoll(at)), said);
+    WARN("allocation " << at << ": exit " << code << ": " << said);
+    return 0;
+  }
+  int failed = 0, wrong = 0;
+  std::string reports;
+  for (std::int64_t k = 0;; k += step) {
+    const Child child =
+        in_child([&](std::string& said) { return attempt(make, expected, fail_at(k), said); });
+    const int code = WIFEXITED(child.status) ? WEXITSTATUS(child.status) : -1;
+    if (code == kThrew) ++failed;
+    if (code != kThrew && code != kHidden && code != kDone) {
+      ++wrong;
+      if (wrong <= 20)
+        reports += "allocation " + std::to_string(k) + ": " + describe_end(child) + "\n";
+    }
+    if (code == kDone) break;
+    REQUIRE(k < 100000 * step);
+  }
+  INFO(failed << " failures were errors, " << wrong << " were not:\n" << reports);
+  CHECK(wrong == 0);
+  return failed;
+}
+
+}  // namespace
+
+int sweep(const MakeWork& make, Fails what, int stride) {
+  const std::string expected = without_failure(make);
+  if (what == Fails::heap)
+    return sweep_with(
+        make, expected, [](std::int64_t k) { return [k] { return FailingHeap(k); }; }, stride);
+  return sweep_with(
+      make, expected,
+      [](std::int64_t k) { return [k] { return FailAllocation(static_cast<std::uint64_t>(k)); }; },
+      stride);
+}
+
+int sweep_limits(const MakeWork& make, std::int64_t step) {
+  // In a process of its own: this one, and so all children, have made nothing of oneDNN's.
+  const Child reference = in_child([&](std::string& said) {
+    said = without_failure(make);
+    return kDone;
+  });
+  REQUIRE((WIFEXITED(reference.status) && WEXITSTATUS(reference.status) == kDone));
+  return sweep_with(
+      make, reference.said,
+      [](std::int64_t bytes) { return [bytes] { return LimitedHeap(bytes); }; }, step);
+}
+
+}  // namespace firn::testing

@@ -1,0 +1,38 @@
+// Every allocation of a piece of work fails once, each in a process and a thread of its own. The
+// thread is new and firn's caches are empty, so that whatever the work needs is allocated.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace firn::testing {
+
+/// A piece of work that needs memory.
+class Work {
+ public:
+  virtual ~Work() = default;
+  virtual void run() = 0;
+  /// The bytes that run() leaves alone when it throws.
+  virtual std::string kept() = 0;
+  /// What the documentation asks of users before they try again.
+  virtual void prepare_again() {}
+  /// The bytes that run() has made.
+  virtual std::string made() = 0;
+};
+using MakeWork = std::function<std::unique_ptr<Work>()>;
+
+enum class Fails : std::uint8_t { heap, blocks };
+
+/// Fails allocation 0, stride, 2 stride, ... until one is past the last. Requires of each: an Error
+/// of firn's comes out, kept() is as it was, and a second try makes what a run that nothing fails
+/// in makes. Returns how many of them failed. For a debugger: with FIRN_SWEEP_AT=k in the
+/// environment allocation k alone fails, in this process.
+int sweep(const MakeWork& make, Fails what, int stride = 1);
+
+/// The same for a heap that is limited to ever more bytes, from 0 in steps of `step`. Nothing is
+/// exempt here: what oneDNN allocates to make its code counts as well.
+int sweep_limits(const MakeWork& make, std::int64_t step);
+
+}  // namespace firn::testing

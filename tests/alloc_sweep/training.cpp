@@ -1,0 +1,164 @@
+// Training steps in which every allocation fails once.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "alloc_sweep/bytes.h"
+#include "alloc_sweep/sweep.h"
+#include "firn/firn.h"
+#include "support/catch.h"
+#include "support/threads.h"
+
+namespace firn::testing {
+namespace {
+
+/// A cycle of two micro-batches, its step included.
+class Training : public Work {
+ public:
+  Training(std::unique_ptr<nn::Module> net, std::unique_ptr<optim::Optimizer> opt, Shape input)
+      : net_(std::move(net)), opt_(std::move(opt)) {
+    Generator g(3);
+    for (Batch& b : batches_) {
+      b.x = randn(input, f32, Device::cpu(), 0, 1, g).to(net_->parameters()[0].dtype());
+      std::vector<std::int64_t> labels;
+      for (std::int64_t i = 0; i < input[0]; ++i) labels.push_back((i * 7 + 3) % 4);
+      b.y = tensor<std::int64_t>(labels, {input[0]});
+    }
+  }
+  void run() override {
+    const GeneratorScope scope(masks_);  // run() is called in several threads
+    for (const Batch& b : batches_) {
+      opt_->backward(cross_entropy((*net_)(b.x), b.y));
+      opt_->step();
+    }
+  }
+  /// Weights, masters, moments, averages, counters, loss scale and running statistics. What the
+  /// cycle has collected is lost when it throws.
+  std::string kept() override {
+    std::string all;
+    for (const Tensor& p : opt_->parameters()) all += bytes_of(p);
+    for (const optim::NamedState& s : opt_->state())
+      if (!of_cycle(s.name)) all += bytes_of(s.tensor);
+    for (const nn::NamedTensor& b : net_->named_buffers())
+      if (b.name.find("pooled") == b.name.npos) all += b.name + bytes_of(b.tensor);
+    return all;
+  }
+  void prepare_again() override {
+    opt_->zero_grad();
+    masks_ = Generator(5);
+  }
+  std::string made() override {
+    return kept() + std::to_string(masks_.get().offset) + to_string(opt_->last_report());
+  }
+
+ private:
+  struct Batch {
+    Tensor x, y;
+  };
+  static bool of_cycle(const std::string& name) {
+    return name.ends_with(".gradient") || name == "cycle" || name == "touched" ||
+           name == "step_state";
+  }
+
+  std::unique_ptr<nn::Module> net_;
+  std::unique_ptr<optim::Optimizer> opt_;
+  Batch batches_[2];
+  Generator masks_{5};
+};
+
+template <class Opt, class Options>
+MakeWork training(const std::function<std::unique_ptr<nn::Module>()>& net, Options options,
+                  optim::StepOptions step, Shape input) {
+  return [=]() -> std::unique_ptr<Work> {
+    manual_seed(1);
+    auto model = net();
+    auto opt = std::make_unique<Opt>(model->parameters(), options, step);
+    return std::make_unique<Training>(std::move(model), std::move(opt), input);
+  };
+}
+
+std::unique_ptr<nn::Module> perceptron(DType dtype) {
+  return std::make_unique<nn::Sequential>(nn::Linear(12, 16, {.dtype = dtype}), nn::ReLU(),
+                                          nn::Dropout(0.25), nn::Linear(16, 4, {.dtype = dtype}));
+}
+
+struct Mixed : nn::Module {
+  nn::Linear a{6, 8}, b{6, 8}, out{16, 4};
+  FIRN_MEMBERS(a, b, out)
+  Tensor forward(const Tensor& x) override {
+    const Tensor u = a(x), v = b(x);
+    Tensor y;
+    {
+      const NoGrad guard;
+      y = square(v);
+    }
+    const Tensor w = custom("square", {v}, y, {v}, [](const CustomBackward& c) {
+      return std::vector<Tensor>{2.0 * c.saved[0] * c.grad};
+    });
+    return out(cat({stack({u, w}, 0).sum({0}), w}, 1));
+  }
+};
+
+std::unique_ptr<nn::Module> convolutional() {
+  return std::make_unique<nn::Sequential>(
+      nn::Conv2d(3, 16, 3, {.padding = 1}),
+      nn::BatchNorm2d(16, {.accumulation = nn::BatchNormMode::per_step}), nn::ReLU(),
+      nn::Conv2d(16, 16, 3, {.padding = 1, .groups = 2}), nn::MaxPool2d(2), nn::Flatten(),
+      nn::Linear(16 * 4 * 4, 4));
+}
+
+TEST_CASE("alloc_sweep: an MLP step with SGD", "[host]") {
+  const Threads one(1);
+  const auto work = training<optim::SGD>([] { return perceptron(f32); },
+                                         optim::SGDOptions{.lr = 0.1, .momentum = 0.9},
+                                         {.accumulate = 2, .clip_norm = 1}, {8, 12});
+  CHECK(sweep(work, Fails::heap) > 10);
+  CHECK(sweep(work, Fails::blocks) > 10);
+}
+
+TEST_CASE("alloc_sweep: an f16 step with masters, loss scale and accumulation", "[host]") {
+  const Threads one(1);
+  const auto work =
+      training<optim::AdamW>([] { return perceptron(f16); }, optim::AdamWOptions{.lr = 0.01},
+                             {.accumulate = 2, .clip_norm = 1}, {8, 12});
+  CHECK(sweep(work, Fails::heap) > 10);
+  CHECK(sweep(work, Fails::blocks) > 10);
+}
+
+TEST_CASE("alloc_sweep: cat, stack and a custom function", "[host]") {
+  const Threads one(1);
+  const auto work =
+      training<optim::AdamW>([] { return std::make_unique<Mixed>(); },
+                             optim::AdamWOptions{.lr = 0.01}, {.accumulate = 2}, {8, 6});
+  CHECK(sweep(work, Fails::heap) > 10);
+  CHECK(sweep(work, Fails::blocks) > 10);
+}
+
+MakeWork convolutional_training() {
+  return training<optim::AdamW>(convolutional, optim::AdamWOptions{.lr = 0.01}, {.accumulate = 2},
+                                {8, 3, 8, 8});
+}
+
+TEST_CASE("alloc_sweep: a convolutional network with BatchNorm", "[host]") {
+  const Threads one(1);
+  CHECK(sweep(convolutional_training(), Fails::heap) > 60);
+  CHECK(sweep(convolutional_training(), Fails::blocks) > 50);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_CASE(
+    "alloc_sweep: a convolutional network in a heap that is too small, oneDNN's code included",
+    "[host]") {
+  const Threads one(1);
+  CHECK(sweep_limits(convolutional_training(), 512 << 10) > 0);
+}
+#endif
+
+TEST_CASE("alloc_sweep: a convolutional network on two threads", "[host]") {
+  const Threads two(2);
+  CHECK(sweep(convolutional_training(), Fails::heap, 3) > 30);
+  CHECK(sweep(convolutional_training(), Fails::blocks, 3) > 15);
+}
+
+}  // namespace
+}  // namespace firn::testing
