@@ -1,6 +1,5 @@
 // How many micro-steps make a step, what becomes of a cycle that is cut short, and the loss that is
 // logged.
-#include <limits>
 
 #include "semantics/mlp.h"
 
@@ -10,8 +9,6 @@ namespace {
 using optim::Accumulate;
 using optim::Partial;
 using optim::StepStatus;
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 // Micro-steps of each of the first `cycles` cycles.
 std::vector<std::int64_t> lengths(optim::Optimizer& opt, const Tensor& w, int cycles) {
