@@ -191,7 +191,7 @@ detail::Call::Call(Module& m) : module_(m), caller_(innermost_call) {
   FIRN_CHECK(!m.moved_from_, m.type_name(), "call the module that it was moved to",
              "this module was moved from and holds nothing");
   if (m.autocast_) mode_.emplace(*m.autocast_);
-  if (!caller_ && m.training_ && grad_enabled() && m.member_checks_left_ > 0 && MemberCheck::due(m))
+  if (!caller_ && m.training_ && grad_enabled() && MemberCheck::due(m))
     check_ = std::make_unique<MemberCheck>();
   watched_ = check_ || m.hooks_ || listener;
   innermost_call = this;
