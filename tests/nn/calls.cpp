@@ -54,7 +54,7 @@ struct Model : nn::Module {
 
 Tensor input(const Shape& shape) {
   Generator g(3);
-  return randn(shape, f32, default_device(), 0, 1, g);
+  return randn(shape, {.generator = &g});
 }
 
 }  // namespace

@@ -107,7 +107,8 @@ TEST_CASE("copies of containers hold the same parameters and have modes of their
   CHECK(many[2][1].training());
 }
 
-TEST_CASE("a moved container keeps its mode, and a module put into one in evaluation mode takes it") {
+TEST_CASE(
+    "a moved container keeps its mode, and a module put into one in evaluation mode takes it") {
   nn::Sequential a{nn::Dropout(0.5)};
   a.eval();
   nn::Sequential b = std::move(a);
@@ -206,7 +207,7 @@ TEST_CASE("running statistics of a clone follow its own batches and its own opti
     nn::Sequential net{nn::Linear(3, 2), nn::BatchNorm1d(2, {.accumulation = mode})};
     optim::SGD opt(net.parameters(), {.lr = 0.1}, {.accumulate = 2});
     Generator g(1);
-    const Tensor x = randn({6, 3}, f32, default_device(), 0, 1, g);
+    const Tensor x = randn({6, 3}, {.generator = &g});
     const WarningHandler quiet = set_warning_handler({});
     const auto micro_step = [&](nn::Sequential& m, optim::SGD& o) {
       o.backward(mse_loss(m(x), zeros({6, 2})));
