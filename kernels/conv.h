@@ -7,7 +7,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstdint>
 
 #include "kernels/dispatch.h"
@@ -22,13 +21,6 @@ struct ConvGeometry {
   std::array<std::int64_t, 2> dilation{1, 1};
   std::int64_t groups = 1;
 };
-
-/// Whether CUDA devices may take algorithms that are not deterministic; the public switch is
-/// allow_nondeterministic() in firn/conv.h.
-inline std::atomic<bool>& nondeterministic_switch() noexcept {
-  static std::atomic<bool> on{false};
-  return on;
-}
 
 namespace cpu {
 

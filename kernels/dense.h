@@ -6,8 +6,6 @@
 // y, dx, dw and db are row-major.
 #pragma once
 
-#include <atomic>
-
 #include "kernels/dispatch.h"
 
 namespace firn::kernels {
@@ -23,13 +21,6 @@ struct DenseSaved {
 /// j / 8, and rows are padded to 128 bits. gelu_tanh: the value before it, in the dtype of y, rows
 /// padded to multiples of 8. none: an empty shape [0].
 DenseSaved dense_saved(Activation activation, std::int64_t m, std::int64_t n, DType dtype);
-
-/// Which twin CUDA devices run: `automatic` takes what is faster on the architecture. The
-/// environment variable FIRN_EPILOGUES=fused|unfused sets what a process starts with; benchmarks
-/// and tests change it. A product that the library cannot do in one launch is unfused whatever is
-/// set.
-enum class Epilogues : std::uint8_t { automatic, fused, unfused };
-std::atomic<Epilogues>& epilogues();
 
 namespace cpu {
 

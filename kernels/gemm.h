@@ -1,8 +1,6 @@
 // Contract of matrix multiplication.
 #pragma once
 
-#include <atomic>
-
 #include "kernels/dispatch.h"
 
 namespace firn::kernels {
@@ -12,14 +10,6 @@ struct GemmArgs {
   double beta = 0;      ///< with 0, c is not read
   ConstView bias = {};  ///< [n] added to every row, any floating dtype; data == nullptr: none
 };
-
-/// Whether CUDA devices may multiply f32 with 10 bits of mantissa (TF32); the public switch is
-/// allow_tf32() in ops.h.
-inline std::atomic<bool>& tf32_switch() noexcept {
-  static std::atomic<bool> on{false};
-  return on;
-}
-inline bool tf32_allowed() noexcept { return tf32_switch().load(std::memory_order_relaxed); }
 
 namespace cpu {
 

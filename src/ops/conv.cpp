@@ -11,6 +11,7 @@
 #include "kernels/copy.h"
 #include "kernels/elementwise.h"
 #include "kernels/reduce.h"
+#include "kernels/settings.h"
 #include "ops/common.h"
 
 namespace firn {

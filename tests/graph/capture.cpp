@@ -172,8 +172,8 @@ TEST_CASE("graph: what cannot be recorded is refused by name, and nothing is bro
     std::function<void()> work;
     const char* message;
   } const cases[] = {
-      {"item", [&] { (x * 2.0)[3].item(); }, "[copy] cannot be part of a recorded graph on cuda:"},
-      {"values", [&] { values_of(x); }, "cannot be part of a recorded graph"},
+      {"item", [&] { (x * 2.0)[3].item(); }, "[copy] cannot be part of a captured graph on cuda:"},
+      {"values", [&] { values_of(x); }, "cannot be part of a captured graph"},
       {"upload", [&] { tensor<float>(host, {10}); }, "the host's memory may have changed"},
       {"synchronize", [&] { synchronize(d); }, "[synchronize] cannot be part"},
       {"stream", [&] { synchronize(current_stream(d)); }, "[synchronize] cannot be part"},
@@ -197,7 +197,7 @@ TEST_CASE("graph: what cannot be recorded is refused by name, and nothing is bro
     Graph g = Graph::capture(d, [&] { y = x * 7.0; });
     CHECK(values_of(y) == repeated(14, 10));
     const auto nested = error_of([&] { Graph::capture(d, [&] { g.replay(); }); });
-    CHECK(nested.find("cannot be replayed within a recording") != std::string::npos);
+    CHECK(nested.find("cannot be replayed inside a capture") != std::string::npos);
   }
   const auto none = error_of([] { Graph::capture(Device::cuda(100), [] {}); });
   CHECK(none.find("cuda:100 does not exist") != std::string::npos);

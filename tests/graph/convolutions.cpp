@@ -10,6 +10,7 @@
 #include "support/values.h"
 #ifdef FIRN_HAS_CUDA
 #include "kernels/cuda/conv/parts.h"
+#include "kernels/settings.h"
 #endif
 
 namespace firn::testing {
@@ -58,8 +59,8 @@ TEST_CASE("Replayed steps of a convolutional network are equal to eager ones, to
 
 #ifdef FIRN_HAS_CUDA
 TEST_CASE("Replayed steps of a convolutional network without cuDNN") {
-  auto& path = kernels::cuda::conv_path();
-  const auto before = path.exchange(kernels::cuda::ConvPath::im2col);
+  auto& path = kernels::conv_path();
+  const auto before = path.exchange(kernels::ConvPath::im2col);
   check_replays();
   path = before;
 }

@@ -10,18 +10,19 @@
 
 #include "kernels/conv.h"
 #include "kernels/twins.h"
-#include "runtime/graph/recording.h"
+#include "runtime/graph/captured_graph.h"
 #include "support/catch.h"
 #include "support/convolution.h"
 #include "support/simulator.h"
 #include "support/values.h"
 #ifdef FIRN_HAS_CUDA
 #include "kernels/cuda/conv/parts.h"
+#include "kernels/settings.h"
 
 namespace firn::testing {
 namespace {
 
-using kernels::cuda::ConvPath;
+using kernels::ConvPath;
 using Case = ConvCase;
 
 const std::vector<Case> kCases = {
@@ -96,11 +97,11 @@ class Operand {
 class Path {
  public:
   explicit Path(ConvPath path, std::size_t bytes = std::size_t{64} << 20)
-      : path_(kernels::cuda::conv_path().exchange(path)),
-        bytes_(kernels::cuda::column_bytes().exchange(bytes)) {}
+      : path_(kernels::conv_path().exchange(path)),
+        bytes_(kernels::column_bytes().exchange(bytes)) {}
   ~Path() {
-    kernels::cuda::conv_path() = path_;
-    kernels::cuda::column_bytes() = bytes_;
+    kernels::conv_path() = path_;
+    kernels::column_bytes() = bytes_;
   }
   Path(const Path&) = delete;
   Path& operator=(const Path&) = delete;
@@ -298,7 +299,7 @@ TEST_CASE("conv on a device: graphs record what has run once, and replays run it
     kernels::cuda::conv_weight_gradient(place(dy, c.y()), place(x, c.x()), c.geometry,
                                         place(dw, c.weight()), 1, device_stream());
   };
-  const auto record = [&] { return memory::Recording::record(Device::cuda(), step); };
+  const auto record = [&] { return memory::CapturedGraph::capture(Device::cuda(), step); };
   for (const ConvPath way : {ConvPath::automatic, ConvPath::im2col}) {
     const Path path(way);
 #ifdef FIRN_HAS_CUSIM

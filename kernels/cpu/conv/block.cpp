@@ -99,7 +99,7 @@ template <class Fn>
 void for_each_run(const ConvSizes& z, std::int64_t group, std::int64_t first, std::int64_t last,
                   Fn&& fn) {
   const ConvGeometry& g = z.geometry;
-  const std::int64_t c = z.group_c(), across = z.s * c;
+  const std::int64_t c = z.channels(), across = z.s * c;
   const bool joined = g.groups == 1 && g.dilation[1] == 1;  // taps across are neighbours in x
   std::int64_t out = 0;
   for (std::int64_t row = first; row < last; ++row) {
@@ -159,7 +159,7 @@ constexpr std::int64_t kPanel = 1 << 16;
 
 /// Rows of the output (of z.n * z.p in all) whose panel is made at a time.
 std::int64_t rows_at_a_time(const ConvSizes& z) {
-  const std::int64_t row = std::max<std::int64_t>(1, z.q * z.row());
+  const std::int64_t row = std::max<std::int64_t>(1, z.q * z.column());
   return std::clamp<std::int64_t>(kPanel / row, 1, std::max<std::int64_t>(1, z.n * z.p));
 }
 
@@ -178,9 +178,9 @@ void conv_forward_block(const ConvSizes& z, const T* x, const T* w, T* y) {
     std::fill_n(y, z.n * z.p * z.q * z.k, T(0));
     return depthwise_image<true>(z, x, w, y);
   }
-  const std::int64_t row = z.row(), k = z.group_k(), c = z.group_c();
+  const std::int64_t row = z.column(), k = z.kernels(), c = z.channels();
   const auto weights = [&](std::int64_t group) {
-    return Operand<T>{w + group * k * row, std::max<std::int64_t>(row, 1), true};
+    return BlockOperand<T>{w + group * k * row, std::max<std::int64_t>(row, 1), true};
   };
   if (pointwise(z)) {
     for (std::int64_t group = 0; group < z.geometry.groups; ++group)
@@ -205,9 +205,9 @@ void conv_forward_block(const ConvSizes& z, const T* x, const T* w, T* y) {
 
 template <class T>
 void conv_data_block(const ConvSizes& z, const T* dy, const T* w, T* dx) {
-  if (z.row() == 0 || z.k == 0) return;
+  if (z.column() == 0 || z.k == 0) return;
   if (z.depthwise()) return depthwise_image<false>(z, dy, w, dx);
-  const std::int64_t row = z.row(), k = z.group_k(), c = z.group_c();
+  const std::int64_t row = z.column(), k = z.kernels(), c = z.channels();
   if (pointwise(z)) {
     for (std::int64_t group = 0; group < z.geometry.groups; ++group)
       gemm_block<T>(z.n * z.p * z.q, c, k, T(1), {dy + group * k, z.k, false},
@@ -230,9 +230,9 @@ void conv_data_block(const ConvSizes& z, const T* dy, const T* w, T* dx) {
 
 template <class T>
 void conv_weight_block(const ConvSizes& z, const T* dy, const T* x, T* dw) {
-  if (z.row() == 0 || z.k == 0) return;
+  if (z.column() == 0 || z.k == 0) return;
   if (z.depthwise()) return depthwise_weight(z, dy, x, dw);
-  const std::int64_t row = z.row(), k = z.group_k(), c = z.group_c();
+  const std::int64_t row = z.column(), k = z.kernels(), c = z.channels();
   if (pointwise(z)) {
     for (std::int64_t group = 0; group < z.geometry.groups; ++group)
       gemm_block<T>(k, c, z.n * z.p * z.q, T(1), {dy + group * k, z.k, true},

@@ -133,9 +133,9 @@ class Convolution final : public OnednnConv {
       : pass_(pass), bias_(bias) {
     const bool grouped = z.geometry.groups > 1;
     const std::int64_t g = z.geometry.groups;
-    const dnnl::memory::dims sizes = grouped
-                                         ? dnnl::memory::dims{g, z.group_k(), z.group_c(), z.r, z.s}
-                                         : dnnl::memory::dims{z.k, z.c, z.r, z.s};
+    const dnnl::memory::dims sizes =
+        grouped ? dnnl::memory::dims{g, z.kernels(), z.channels(), z.r, z.s}
+                : dnnl::memory::dims{z.k, z.c, z.r, z.s};
     plain_ = Desc(sizes, kF32, grouped ? Tag::gohwi : Tag::ohwi);
     any_ = Desc(sizes, kF32, Tag::any);
     weights_ = any_;
@@ -282,7 +282,7 @@ class Convolution final : public OnednnConv {
 /// them at a time, wanted or not. Its other two products have no such limit.
 bool thin(ConvPass pass, const ConvSizes& z) {
   constexpr std::int64_t kChannels = 8;
-  return pass == ConvPass::data && z.group_c() < kChannels && !z.depthwise();
+  return pass == ConvPass::data && z.channels() < kChannels && !z.depthwise();
 }
 
 /// Set when the program ends: from then on oneDNN cannot make primitives, but can run those it has.

@@ -25,8 +25,9 @@ namespace firn::kernels::cpu {
 namespace {
 
 template <class T>
-void through_eigen(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Operand<T>& a,
-                   const Operand<T>& b, T beta, T* c, std::int64_t ldc) {
+void through_eigen(std::int64_t m, std::int64_t n, std::int64_t k, T alpha,
+                   const BlockOperand<T>& a, const BlockOperand<T>& b, T beta, T* c,
+                   std::int64_t ldc) {
   using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   using In = Eigen::Map<const Matrix, 0, Eigen::OuterStride<>>;
   using Out = Eigen::Map<Matrix, 0, Eigen::OuterStride<>>;
@@ -87,13 +88,13 @@ class FirstUse {
 };
 
 void through_onednn(std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
-                    const Operand<float>& a, const Operand<float>& b, float beta, float* c,
+                    const BlockOperand<float>& a, const BlockOperand<float>& b, float beta, float* c,
                     std::int64_t ldc) {
   FirstUse first(a.transposed, b.transposed, beta);
   const auto status = dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', m, n, k, alpha,
                                  a.data, a.ld, b.data, b.ld, beta, c, ldc);
   if (status == dnnl_out_of_memory)
-    throw OutOfMemory("no memory left for oneDNN's copies of the factors of a product", 0);
+    throw OutOfMemory("no memory left for oneDNN's copies of the operands of a product", 0);
   if (status != dnnl_success)
     throw Error("gemm", "dnnl_sgemm answered " + std::to_string(static_cast<int>(status)) +
                             " for [" + std::to_string(m) + ", " + std::to_string(k) + "] x [" +
@@ -114,7 +115,7 @@ constexpr std::int64_t kPanel = 1 << 17, kDepth = 256;
 
 template <>
 void gemm_block(std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
-                const Operand<float>& a, const Operand<float>& b, float beta, float* c,
+                const BlockOperand<float>& a, const BlockOperand<float>& b, float beta, float* c,
                 std::int64_t ldc) {
   if (k == 0) {  // dnnl_sgemm would leave c as it is
     for (std::int64_t i = 0; i < m; ++i)
@@ -131,7 +132,7 @@ void gemm_block(std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
   float* const turned = panel.view().as<float>();
   for (std::int64_t p = 0; p < k; p += depth) {
     const std::int64_t part = std::min(depth, k - p);
-    Operand<float> x{a.at(0, p), a.ld, a.transposed}, y{b.at(p, 0), b.ld, b.transposed};
+    BlockOperand<float> x{a.at(0, p), a.ld, a.transposed}, y{b.at(p, 0), b.ld, b.transposed};
     if (turns_b) {
       transpose_block(y.data, y.ld, turned, n, part, n);
       y = {turned, n, false};
@@ -145,7 +146,7 @@ void gemm_block(std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
 #else
 template <>
 void gemm_block(std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
-                const Operand<float>& a, const Operand<float>& b, float beta, float* c,
+                const BlockOperand<float>& a, const BlockOperand<float>& b, float beta, float* c,
                 std::int64_t ldc) {
   through_eigen(m, n, k, alpha, a, b, beta, c, ldc);
 }
@@ -153,8 +154,8 @@ void gemm_block(std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
 
 template <>
 void gemm_block(std::int64_t m, std::int64_t n, std::int64_t k, double alpha,
-                const Operand<double>& a, const Operand<double>& b, double beta, double* c,
-                std::int64_t ldc) {
+                const BlockOperand<double>& a, const BlockOperand<double>& b, double beta,
+                double* c, std::int64_t ldc) {
   through_eigen(m, n, k, alpha, a, b, beta, c, ldc);
 }
 

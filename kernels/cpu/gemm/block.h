@@ -8,7 +8,7 @@ namespace firn::kernels::cpu {
 
 /// A matrix with a unit stride: row-major with leading dimension ld, or transposed so.
 template <class T>
-struct Operand {
+struct BlockOperand {
   const T* data;
   std::int64_t ld;
   bool transposed;
@@ -22,7 +22,7 @@ struct Operand {
 /// c [m, n] (row-major, leading dimension ldc) = alpha a b + beta c, for a [m, k] and b [k, n].
 /// With beta 0, c is not read. T is float or double.
 template <class T>
-void gemm_block(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Operand<T>& a,
-                const Operand<T>& b, T beta, T* c, std::int64_t ldc);
+void gemm_block(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const BlockOperand<T>& a,
+                const BlockOperand<T>& b, T beta, T* c, std::int64_t ldc);
 
 }  // namespace firn::kernels::cpu

@@ -2,12 +2,9 @@
 #include "kernels/dense.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <optional>
-#include <string>
-#include <string_view>
 #include <utility>
 
 #include "kernels/copy.h"
@@ -16,45 +13,9 @@
 #include "kernels/cpu/gemm/epilogue.h"
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
-#include "kernels/math/macros.h"
 #include "kernels/reduce.h"
 
-namespace firn::kernels {
-namespace {
-
-std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
-  return math::ceil_div(n, multiple) * multiple;
-}
-
-Epilogues from_environment() {
-  const char* value = std::getenv("FIRN_EPILOGUES");
-  const std::string_view word = value ? value : "";
-  if (word.empty() || word == "automatic") return Epilogues::automatic;
-  if (word == "fused") return Epilogues::fused;
-  if (word == "unfused") return Epilogues::unfused;
-  throw Error("FIRN_EPILOGUES", "is '" + std::string(word) + "'",
-              "set it to fused, unfused or automatic");
-}
-
-}  // namespace
-
-DenseSaved dense_saved(Activation activation, std::int64_t m, std::int64_t n, DType dtype) {
-  switch (activation) {
-    case Activation::relu:
-      return {DType::u8, {m, round_up(n, 128) / 8}};
-    case Activation::gelu_tanh:
-      return {dtype, {m, round_up(n, 8)}};
-    default:
-      return {dtype, {0}};
-  }
-}
-
-std::atomic<Epilogues>& epilogues() {
-  static std::atomic<Epilogues> choice{from_environment()};
-  return choice;
-}
-
-namespace cpu {
+namespace firn::kernels::cpu {
 namespace {
 
 ConstView transposed(ConstView v) {
@@ -155,7 +116,7 @@ void dense_forward(const ConstView& x, const ConstView& w, const ConstView& bias
                               : store_mask<float>(out, saved, block);
     unary(math::UnaryOp::relu, part, part, {}, stream);
   };
-  gemm_then(x, transposed(w), out, args, std::ref(activate));
+  gemm_with_epilogue(x, transposed(w), out, args, std::ref(activate));
   if (out.data != y.data) copy(out, y, stream);
 }
 
@@ -173,7 +134,7 @@ void dense_data_gradient(const ConstView& dy, const ConstView& w, Activation act
     out.dtype == DType::f64 ? apply_mask<double>(saved, out, block)
                             : apply_mask<float>(saved, out, block);
   };
-  gemm_then(dy, w, out, {}, std::ref(differentiate));
+  gemm_with_epilogue(dy, w, out, {}, std::ref(differentiate));
   if (out.data != dx.data) copy(out, dx, stream);
 }
 
@@ -187,5 +148,4 @@ void dense_weight_gradient(const ConstView& dy, const ConstView& x, const View& 
   reduce(ReduceOp::sum, dy, row, 1.0, db_beta, stream);
 }
 
-}  // namespace cpu
-}  // namespace firn::kernels
+}  // namespace firn::kernels::cpu

@@ -16,10 +16,10 @@ struct Block {
 
 /// Called by several threads at once, each time for another block. Wrap a lambda in std::ref(): a
 /// function that holds more than two pointers itself would be put on the heap.
-using BlockFn = std::function<void(const Block&)>;
+using Epilogue = std::function<void(const Block&)>;
 
 /// gemm() into a row-major c of rank 2 and of the compute dtype; `then` sees each block of c once.
-void gemm_then(const ConstView& a, const ConstView& b, const View& c, const GemmArgs& args,
-               const BlockFn& then);
+void gemm_with_epilogue(const ConstView& a, const ConstView& b, const View& c, const GemmArgs& args,
+                        const Epilogue& epilogue);
 
 }  // namespace firn::kernels::cpu

@@ -71,11 +71,12 @@ void add_to_rows(std::int64_t rows, std::int64_t cols, const T* bias, T* c, std:
     for (std::int64_t j = 0; j < cols; ++j) c[j] += bias[j];
 }
 
-/// Whether c is made of c^T = b^T a^T. Libraries want b with unit rows; a b that lies transposed
-/// already does so as the left operand of c^T, and then a and c are what is to be turned. That is
-/// the lesser work in a layer of m examples, x w^T, whose batch is smaller than its weight.
+/// Whether to compute c^T = b^T a^T. If b is stored transposed, this reads it contiguously, and a
+/// and c are transposed instead. That is less work in a layer x w^T whose batch of m examples is
+/// smaller than its weight.
 template <class T>
-bool is_turned(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& b, T beta) {
+bool prefers_transposed(std::int64_t m, std::int64_t n, std::int64_t k, const Operand<T>& b,
+                        T beta) {
   constexpr std::int64_t kExamples = 8, kOutputs = 64;
   return b.transposed() && beta == 0 && m >= kExamples && n >= kOutputs && 2 * m * (n + k) < n * k;
 }
@@ -83,10 +84,10 @@ bool is_turned(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& 
 /// Parts [first, last) of the rows of a row-major matrix of k columns, each of them transposed into
 /// [k, its rows].
 template <class T>
-class Turned {
+class TransposedPanels {
  public:
-  Turned(const T* data, std::int64_t ld, std::int64_t k, const Cut& rows, std::int64_t first,
-         std::int64_t last)
+  TransposedPanels(const T* data, std::int64_t ld, std::int64_t k, const Cut& rows,
+                   std::int64_t first, std::int64_t last)
       : rows_(rows),
         k_(k),
         from_(rows.begin(first)),
@@ -99,7 +100,7 @@ class Turned {
                       std::min(kDepth, k - p), rows.size(i));
     });
   }
-  Operand<T> part(std::int64_t i) const { return {panel(i), rows_.size(i), false}; }
+  BlockOperand<T> part(std::int64_t i) const { return {panel(i), rows_.size(i), false}; }
 
  private:
   T* panel(std::int64_t i) const {
@@ -112,13 +113,13 @@ class Turned {
 };
 
 template <class T>
-void turned_product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Operand<T>& a,
-                    const Factor<T>& b, T* c, std::int64_t ldc, const T* bias,
-                    const BlockFn& then) {
+void transposed_product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha,
+                        const BlockOperand<T>& a, const Operand<T>& b, T* c, std::int64_t ldc,
+                        const T* bias, const Epilogue& epilogue) {
   constexpr std::int64_t kOutputs = 128;
-  std::optional<Turned<T>> panel;
+  std::optional<TransposedPanels<T>> panel;
   if (!a.transposed) panel.emplace(a.data, a.ld, k, Cut(m, 1), 0, 1);
-  const Operand<T> x = panel ? panel->part(0) : Operand<T>{a.data, a.ld, false};
+  const BlockOperand<T> x = panel ? panel->part(0) : BlockOperand<T>{a.data, a.ld, false};
   const Cut outputs(n, even_parts(n, kOutputs));
   parallel_for(outputs.parts(), m * n * k, [&](std::int64_t task) {
     const std::int64_t j = outputs.begin(task), cols = outputs.size(task);
@@ -129,7 +130,7 @@ void turned_product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, con
     const auto weights = b.lines(j, cols);
     gemm_block(cols, m, k, alpha, {weights.data, weights.ld, false}, x, T(bias ? 1 : 0), out, m);
     transpose_block(out, m, c + j, ldc, m, cols);
-    if (then) then({0, m, j, cols});
+    if (epilogue) epilogue({0, m, j, cols});
   });
 }
 
@@ -137,16 +138,17 @@ void turned_product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, con
 /// to read w than to multiply by it: rows of w lie in one run, in the cache of the thread that has
 /// multiplied by them forward and has updated them, and columns do not.
 template <class T>
-bool is_split(std::int64_t m, std::int64_t n, std::int64_t k, const Factor<T>& a,
-              const Factor<T>& b, T beta, const T* bias) {
+bool is_split(std::int64_t m, std::int64_t n, std::int64_t k, const Operand<T>& a,
+              const Operand<T>& b, T beta, const T* bias) {
   constexpr std::int64_t kExamples = 128, kDepth = 256, kWeight = std::int64_t{1} << 17;
   return !a.transposed() && !b.transposed() && beta == 0 && !bias && m <= kExamples &&
          k >= kDepth && n * k >= kWeight;
 }
 
 template <class T>
-void split_product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Operand<T>& a,
-                   const Factor<T>& b, T* c, std::int64_t ldc, const BlockFn& then) {
+void split_product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha,
+                   const BlockOperand<T>& a, const Operand<T>& b, T* c, std::int64_t ldc,
+                   const Epilogue& epilogue) {
   constexpr std::int64_t kDepth = 128, kRows = 8;
   const Cut depth(k, even_parts(k, kDepth));
   const Workspace rest({depth.parts() - 1, m, n}, dtype_of<T>);
@@ -167,42 +169,43 @@ void split_product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, cons
         for (std::int64_t j = 0; j < n; ++j) sum[j] += more[j];
       }
     }
-    if (then) then({first, rows, 0, n});
+    if (epilogue) epilogue({first, rows, 0, n});
   });
 }
 
 template <class T>
-void product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, Factor<T>& left,
-             Factor<T>& right, T beta, T* c, std::int64_t ldc, const T* bias, const BlockFn& then) {
-  const Operand<T> a = left.whole();
-  if (is_turned(m, n, k, right, beta))
-    return turned_product(m, n, k, alpha, a, right, c, ldc, bias, then);
+void product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, Operand<T>& left,
+             Operand<T>& right, T beta, T* c, std::int64_t ldc, const T* bias,
+             const Epilogue& epilogue) {
+  const BlockOperand<T> a = left.whole();
+  if (prefers_transposed(m, n, k, right, beta))
+    return transposed_product(m, n, k, alpha, a, right, c, ldc, bias, epilogue);
   if (is_split(m, n, k, left, right, beta, bias))
-    return split_product(m, n, k, alpha, a, right, c, ldc, then);
-  const Operand<T> b = right.whole();
+    return split_product(m, n, k, alpha, a, right, c, ldc, epilogue);
+  const BlockOperand<T> b = right.whole();
   const Grid grid = Grid::of(m, n, k);
-  // A block would turn its columns of b itself: with several rows of blocks, once is enough, of as
-  // many columns at a time as take 4 MiB.
+  // Each block would transpose its columns of b. With several rows of blocks they are transposed
+  // once, 4 MiB of columns at a time.
   constexpr std::int64_t kPanel = std::int64_t{1} << 20;
-  const bool turns = b.transposed && grid.rows.parts() > 1;
+  const bool transposes = b.transposed && grid.rows.parts() > 1;
   const std::int64_t parts = grid.cols.parts();
   const std::int64_t most =
-      turns && k > 0 ? std::clamp<std::int64_t>(kPanel * parts / (n * k), 1, parts) : parts;
+      transposes && k > 0 ? std::clamp<std::int64_t>(kPanel * parts / (n * k), 1, parts) : parts;
   for (std::int64_t first = 0; first < parts; first += most) {
     const std::int64_t columns = std::min(most, parts - first);
-    std::optional<Turned<T>> panels;
-    if (turns) panels.emplace(b.data, b.ld, k, grid.cols, first, first + columns);
+    std::optional<TransposedPanels<T>> panels;
+    if (transposes) panels.emplace(b.data, b.ld, k, grid.cols, first, first + columns);
     parallel_for(grid.rows.parts() * columns, m * n * k, [&](std::int64_t task) {
       const std::int64_t row = task / columns, column = first + task % columns;
       const std::int64_t i = grid.rows.begin(row), rows = grid.rows.size(row);
       const std::int64_t j = grid.cols.begin(column), cols = grid.cols.size(column);
       T* out = c + i * ldc + j;
-      const Operand<T> x{a.at(i, 0), a.ld, a.transposed};
-      const Operand<T> y =
-          turns ? panels->part(column) : Operand<T>{b.at(0, j), b.ld, b.transposed};
+      const BlockOperand<T> x{a.at(i, 0), a.ld, a.transposed};
+      const BlockOperand<T> y =
+          transposes ? panels->part(column) : BlockOperand<T>{b.at(0, j), b.ld, b.transposed};
       gemm_block(rows, cols, k, alpha, x, y, beta, out, ldc);
       if (bias) add_to_rows(rows, cols, bias + j, out, ldc);
-      if (then) then({i, rows, j, cols});
+      if (epilogue) epilogue({i, rows, j, cols});
     });
   }
 }
@@ -222,7 +225,7 @@ ConstView slice_of(const ConstView& v, std::int64_t batch) {
 
 template <class T>
 void multiply(const ConstView& a, const ConstView& b, const View& c, const GemmArgs& args,
-              const BlockFn& then) {
+              const Epilogue& epilogue) {
   const std::int64_t m = c.shape[0], n = c.shape[1], k = a.shape[1];
   const DType compute = dtype_of<T>;
   const bool direct = c.dtype == compute && c.strides[1] == 1 && (m == 1 || c.strides[0] >= n);
@@ -231,7 +234,7 @@ void multiply(const ConstView& a, const ConstView& b, const View& c, const GemmA
   T* out = direct ? c.as<T>() : own->view().template as<T>();
   const std::int64_t ldc = direct && m > 1 ? c.strides[0] : n;
 
-  Factor<T> x(a), y(b);
+  Operand<T> x(a), y(b);
   std::optional<Workspace> wide_bias;
   const T* row = nullptr;
   if (args.bias.data) {
@@ -240,14 +243,14 @@ void multiply(const ConstView& a, const ConstView& b, const View& c, const GemmA
     row = wide_bias->view().template as<T>();
   }
   product<T>(m, n, k, static_cast<T>(args.alpha), x, y, direct ? static_cast<T>(args.beta) : T(0),
-             out, ldc, row, then);
+             out, ldc, row, epilogue);
   if (!direct) cpu::axpby(1.0, own->view(), args.beta, c, Stream{});
 }
 
 void multiply(const ConstView& a, const ConstView& b, const View& c, const GemmArgs& args,
-              const BlockFn& then) {
-  a.dtype == DType::f64 ? multiply<double>(a, b, c, args, then)
-                        : multiply<float>(a, b, c, args, then);
+              const Epilogue& epilogue) {
+  a.dtype == DType::f64 ? multiply<double>(a, b, c, args, epilogue)
+                        : multiply<float>(a, b, c, args, epilogue);
 }
 
 }  // namespace
@@ -266,9 +269,9 @@ void gemm(const ConstView& a, const ConstView& b, const View& c, const GemmArgs&
   }
 }
 
-void gemm_then(const ConstView& a, const ConstView& b, const View& c, const GemmArgs& args,
-               const BlockFn& then) {
-  if (c.numel() > 0) multiply(a, b, c, args, then);
+void gemm_with_epilogue(const ConstView& a, const ConstView& b, const View& c, const GemmArgs& args,
+                        const Epilogue& epilogue) {
+  if (c.numel() > 0) multiply(a, b, c, args, epilogue);
 }
 
 }  // namespace firn::kernels::cpu

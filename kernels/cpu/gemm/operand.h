@@ -1,4 +1,4 @@
-// The factors of a product as libraries take them: in the compute dtype and with a unit stride.
+// The operands of a product as libraries take them: in the compute dtype and with a unit stride.
 // What is not so is copied; where only the dtype differs, as little at a time as one block needs.
 #pragma once
 
@@ -15,9 +15,9 @@ namespace firn::kernels::cpu {
 
 /// A matrix of any floating dtype and strides, to be multiplied in T.
 template <class T>
-class Factor {
+class Operand {
  public:
-  explicit Factor(const ConstView& matrix) : lines_(matrix) {
+  explicit Operand(const ConstView& matrix) : lines_(matrix) {
     const Shape& shape = matrix.shape;
     const Strides& strides = matrix.strides;
     const bool unit_row = strides[1] == 1 && strides[0] >= shape[1];
@@ -40,12 +40,12 @@ class Factor {
   bool transposed() const { return transposed_; }
 
   /// The whole. Not to be called by two threads at once.
-  Operand<T> whole() {
+  BlockOperand<T> whole() {
     if (lines_.dtype != dtype_of<T>) copy();
     return {lines_.template as<T>(), std::max<std::int64_t>(lines_.strides[0], 1), transposed_};
   }
 
-  /// Some rows, or columns of a transposed factor, each in one run, `ld` elements apart.
+  /// Some rows, or columns of a transposed operand, each in one run, `ld` elements apart.
   struct Lines {
     std::optional<Workspace> own;
     const T* data;

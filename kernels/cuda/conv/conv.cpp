@@ -15,15 +15,6 @@
 namespace firn::kernels::cuda {
 namespace {
 
-ConvPath from_environment() {
-  const char* value = std::getenv("FIRN_CONVOLUTIONS");
-  const std::string_view word = value ? value : "";
-  if (word.empty() || word == "automatic") return ConvPath::automatic;
-  if (word == "im2col") return ConvPath::im2col;
-  throw Error("FIRN_CONVOLUTIONS", "is '" + std::string(word) + "'",
-              "set it to im2col or automatic");
-}
-
 #ifdef FIRN_HAS_CUDNN
 constexpr bool kHasCudnn = true;
 #else
@@ -86,11 +77,6 @@ bool data_gradient_by_cudnn(const ConstView& dy, const ConstView& w, const ConvG
 }
 
 }  // namespace
-
-std::atomic<ConvPath>& conv_path() {
-  static std::atomic<ConvPath> path{from_environment()};
-  return path;
-}
 
 void conv_forward(const ConstView& x, const ConstView& w, const ConstView& bias, bool relu,
                   const ConvGeometry& geometry, const View& y, Stream stream) {

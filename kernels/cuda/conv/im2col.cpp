@@ -45,16 +45,16 @@ struct Matrices {
 /// Rows of the columns of x, of x itself where it is its own columns, of y, and the weight as
 /// matrices.
 Matrices column_rows(const ConvSizes& s, std::int64_t rows, DType dtype) {
-  return {s.groups, rows, s.column(), s.column(), s.column_stride(dtype)};
+  return {s.groups(), rows, s.column(), s.column(), s.column_stride(dtype)};
 }
 Matrices image_rows(const ConvSizes& s) {
-  return {s.groups, s.rows(), s.channels(), s.channels(), s.c};
+  return {s.groups(), s.rows(), s.channels(), s.channels(), s.c};
 }
 Matrices result_rows(const ConvSizes& s, std::int64_t rows) {
-  return {s.groups, rows, s.kernels(), s.kernels(), s.k};
+  return {s.groups(), rows, s.kernels(), s.kernels(), s.k};
 }
 Matrices weights(const ConvSizes& s) {
-  return {s.groups, s.kernels(), s.column(), s.kernels() * s.column(), s.column()};
+  return {s.groups(), s.kernels(), s.column(), s.kernels() * s.column(), s.column()};
 }
 
 /// Rows at a time whose columns need no more than column_bytes(); multiples of 64, so that later
@@ -83,12 +83,12 @@ void for_each_chunk(const ConstView& x, const ConvSizes& s, const ConvGeometry& 
 
 void im2col_forward(const ConstView& x, const ConstView& w, const ConstView& bias, bool relu,
                     const ConvGeometry& geometry, const View& y, Stream stream) {
-  const ConvSizes s(x.shape, w.shape, y.shape, geometry);
+  const ConvSizes s = ConvSizes::of(x, w, y, geometry);
   const ConstView kernels = weights(s).of(w, 0);
   for_each_chunk(x, s, geometry, stream,
                  [&](const ConstView& columns, std::int64_t begin, std::int64_t end) {
                    const View rows = result_rows(s, end - begin).of(y, begin * s.k);
-                   if (s.groups == 1) {
+                   if (s.groups() == 1) {
                      return cuda::dense_forward(columns, kernels, bias,
                                                 relu ? Activation::relu : Activation::none, rows,
                                                 View{}, stream);
@@ -109,7 +109,7 @@ void im2col_forward(const ConstView& x, const ConstView& w, const ConstView& bia
 
 void im2col_data_gradient(const ConstView& dy, const ConstView& w, const ConvGeometry& geometry,
                           const View& dx, float beta, Stream stream) {
-  const ConvSizes s(dx.shape, w.shape, dy.shape, geometry);
+  const ConvSizes s = ConvSizes::of(dx, w, dy, geometry);
   const ConstView kernels = weights(s).of(w, 0);
   if (is_pointwise(s, geometry) && is_channels_last(dx)) {
     const View rows = image_rows(s).of(dx, 0);
@@ -135,7 +135,7 @@ void im2col_data_gradient(const ConstView& dy, const ConstView& w, const ConvGeo
 
 void im2col_weight_gradient(const ConstView& dy, const ConstView& x, const ConvGeometry& geometry,
                             const View& dw, float beta, Stream stream) {
-  const ConvSizes s(x.shape, dw.shape, dy.shape, geometry);
+  const ConvSizes s = ConvSizes::of(x, dw, dy, geometry);
   const bool several = !is_pointwise(s, geometry) && s.rows() > chunk_rows(s, x.dtype);
   if (several && dw.dtype != compute_dtype(dw.dtype)) {  // chunks are summed, then rounded
     const ChannelsLastBuffer sum(dw.shape, compute_dtype(dw.dtype), stream);

@@ -134,12 +134,12 @@ void gather_columns(const ConstView& x, const ConvSizes& sizes, const ConvGeomet
   push(axes, sizes.n, {image, 0, 0, sizes.positions() * to});
   push(axes, sizes.p, {geometry.stride[0] * row, geometry.stride[0], 0, sizes.q * to});
   push(axes, sizes.q, {geometry.stride[1] * line, 0, geometry.stride[1], to});
-  push(axes, sizes.groups, {channels, 0, 0, taps * tap});
+  push(axes, sizes.groups(), {channels, 0, 0, taps * tap});
   push(axes, sizes.r, {geometry.dilation[0] * row, geometry.dilation[0], 0, sizes.s * tap});
   push(axes, sizes.s, {geometry.dilation[1] * line, 0, geometry.dilation[1], tap});
   push(axes, channels, {1, 0, 0, 1});
   axes.finish();
-  const std::int64_t unit = sizes.groups * taps * channels;
+  const std::int64_t unit = sizes.groups() * taps * channels;
   const std::int64_t count = (end - begin) * unit;
   const Image seen{sizes.h, sizes.w, geometry.before[0], geometry.before[1],
                    geometry.before[0] * row + geometry.before[1] * line};
@@ -164,7 +164,7 @@ void sum_columns(const void* columns, const ConvSizes& sizes, const ConvGeometry
       push(axes, sizes.h, {stride(2), 0, 1, 0});
       push(axes, sizes.w, {stride(3), 0, 0, 1});
       const std::int64_t along = V == 1 ? dx.strides[1] : 1;
-      push(axes, sizes.groups, {channels * along, group, 0, 0});
+      push(axes, sizes.groups(), {channels * along, group, 0, 0});
       push(axes, channels, {along, 1, 0, 0});
       axes.finish();
       const auto narrow_to_int = [](std::int64_t v) { return static_cast<int>(v); };

@@ -2,57 +2,16 @@
 // channels-last, and the two ways to compute each product. conv.cpp puts them together.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <optional>
 
 #include "kernels/conv.h"
 #include "kernels/copy.h"
 #include "kernels/cuda/gemm/operand.h"
+#include "kernels/plan/conv_sizes.h"
+#include "kernels/settings.h"
 
 namespace firn::kernels::cuda {
-
-/// How products are computed: by cuDNN where it takes them and is installed, or always as matrix
-/// products of gathered columns. The environment variable FIRN_CONVOLUTIONS=im2col sets the latter
-/// for a process; benchmarks and tests change it.
-enum class ConvPath : std::uint8_t { automatic, im2col };
-std::atomic<ConvPath>& conv_path();
-
-/// Bytes of gathered columns at a time: a product whose columns need more is computed in chunks.
-/// Tests lower it.
-inline std::atomic<std::size_t>& column_bytes() noexcept {
-  static std::atomic<std::size_t> bytes{std::size_t{64} << 20};
-  return bytes;
-}
-
-/// The sizes of x [n, c, h, w], w [k, c/groups, r, s] and y [n, k, p, q].
-struct ConvSizes {
-  std::int64_t n, c, h, w, k, r, s, p, q, groups;
-
-  ConvSizes(const Shape& x, const Shape& weight, const Shape& y, const ConvGeometry& geometry)
-      : n(x[0]),
-        c(x[1]),
-        h(x[2]),
-        w(x[3]),
-        k(y[1]),
-        r(weight[2]),
-        s(weight[3]),
-        p(y[2]),
-        q(y[3]),
-        groups(geometry.groups) {}
-
-  std::int64_t channels() const noexcept { return c / groups; }  ///< in, of a group
-  std::int64_t kernels() const noexcept { return k / groups; }   ///< channels out, of a group
-  std::int64_t positions() const noexcept { return p * q; }      ///< of an image's result
-  std::int64_t rows() const noexcept { return n * p * q; }
-  std::int64_t column() const noexcept { return r * s * channels(); }  ///< what a kernel multiplies
-  /// Elements from a row of columns to the next: all groups, and what makes them multiples of 16
-  /// bytes, since products are several times slower where they are not.
-  std::int64_t column_stride(DType dtype) const noexcept {
-    const auto unit = static_cast<std::int64_t>(16 / size_of(dtype));
-    return (groups * column() + unit - 1) / unit * unit;
-  }
-};
 
 /// An operand in channels-last order: in place where it is, else copied.
 class ChannelsLast {

@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/device/gpu.h"
 #include "kernels/cuda/device/grid.h"
+#include "kernels/cuda/device/lanes.cuh"
 #include "kernels/dispatch.h"
 #include "kernels/math/integer.h"
 #include "kernels/math/rounding.h"
@@ -69,20 +70,6 @@ __device__ void narrow_to_16(C x, H& out) {
     narrow(x, out);
   }
 }
-
-/// 16 bytes of T: what a thread loads and stores at once, where the address is a multiple of 16.
-template <class T>
-struct alignas(16) Pack {
-  static constexpr int kWidth = 16 / static_cast<int>(sizeof(T));
-  T lane[kWidth];
-};
-
-/// Neighbouring elements that are loaded and stored at once, where the address is a multiple of
-/// their size.
-template <class T, int kCount>
-struct alignas(kCount * sizeof(T)) Lanes {
-  T lane[kCount];
-};
 
 /// fn(T()) with the C++ type of a floating dtype: __half, __nv_bfloat16, float or double.
 template <class Fn>

@@ -6,7 +6,7 @@
 
 #include "kernels/cuda/device/axis_table.cuh"
 #include "kernels/cuda/device/element.cuh"
-#include "kernels/cuda/device/four.cuh"
+#include "kernels/cuda/device/lanes.cuh"
 #include "kernels/cuda/elementwise/fill_pattern.cuh"
 #include "kernels/math/macros.h"
 
@@ -147,10 +147,10 @@ template <class S, class D>
 __global__ void contiguous_cast(const S* src, D* dst, std::int64_t n) {
   const std::int64_t packs = n / 4, first = global_thread(), step = grid_threads();
   for (std::int64_t p = first; p < packs; p += step) {
-    const Four<S> x = reinterpret_cast<const Four<S>*>(src)[p];
-    Four<D> y;
+    const Quad<S> x = reinterpret_cast<const Quad<S>*>(src)[p];
+    Quad<D> y;
     for (int j = 0; j < 4; ++j) narrow(widen(x.lane[j]), y.lane[j]);
-    reinterpret_cast<Four<D>*>(dst)[p] = y;
+    reinterpret_cast<Quad<D>*>(dst)[p] = y;
   }
   for (std::int64_t i = packs * 4 + first; i < n; i += step) narrow(widen(src[i]), dst[i]);
 }
@@ -161,7 +161,7 @@ bool cast_contiguous(const ConstView& src, const View& dst, std::int64_t n, Stre
   with_float_class(src.dtype, [&]<class S>(S) {
     with_float_class(dst.dtype, [&]<class D>(D) {
       if constexpr (!std::is_same_v<S, D>) {
-        if (!takes_four<S>(src.data) || !takes_four<D>(dst.data)) return;
+        if (!takes_quads<S>(src.data) || !takes_quads<D>(dst.data)) return;
         gpu::launch("copy", contiguous_cast<S, D>, grid_for((n + 3) / 4), dim3(kBlock), 0, stream,
                     src.as<S>(), dst.as<D>(), n);
         done = true;

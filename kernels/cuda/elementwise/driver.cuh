@@ -67,9 +67,8 @@ static __global__ void contiguous_kernel(Inputs<N> in, void* out, std::int64_t n
 inline constexpr int kGroup = 8;
 
 template <class T>
-struct alignas(sizeof(T) > 1 ? 16 : 8) Group {
-  T lane[kGroup];
-};
+using Group = Lanes<T, kGroup>;
+
 template <class T>
 __device__ void load_lanes(const void* p, std::int64_t i, float (&x)[kGroup]) {
   const auto group = *reinterpret_cast<const Group<T>*>(static_cast<const T*>(p) + i);

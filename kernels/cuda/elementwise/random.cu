@@ -2,7 +2,7 @@
 // elements that its words stand for: the same bits as on the CPU, whatever the grid.
 #include "kernels/copy.h"
 #include "kernels/cuda/device/element.cuh"
-#include "kernels/cuda/device/four.cuh"
+#include "kernels/cuda/device/lanes.cuh"
 #include "kernels/math/philox.h"
 #include "kernels/plan/uniform_range.h"
 
@@ -19,7 +19,7 @@ __device__ RandomKey start_of(const RandomKey& key) {
 template <class T, class C>
 __device__ void load_four(const T* x, std::int64_t first, std::int64_t n, bool whole, C (&out)[4]) {
   if (whole && first + 4 <= n) {
-    const Four<T> four = *reinterpret_cast<const Four<T>*>(x + first);
+    const Quad<T> four = *reinterpret_cast<const Quad<T>*>(x + first);
     for (int j = 0; j < 4; ++j) out[j] = widen(four.lane[j]);
   } else {
     for (int j = 0; j < 4; ++j) out[j] = first + j < n ? static_cast<C>(widen(x[first + j])) : C(0);
@@ -29,9 +29,9 @@ template <class T, class C>
 __device__ void store_four(const C (&values)[4], T* y, std::int64_t first, std::int64_t n,
                            bool whole) {
   if (whole && first + 4 <= n) {
-    Four<T> four;
+    Quad<T> four;
     for (int j = 0; j < 4; ++j) narrow(values[j], four.lane[j]);
-    *reinterpret_cast<Four<T>*>(y + first) = four;
+    *reinterpret_cast<Quad<T>*>(y + first) = four;
   } else {
     for (int j = 0; j < 4; ++j) {
       if (first + j < n) narrow(values[j], y[first + j]);
@@ -122,7 +122,7 @@ void uniform(const View& dst, double low, double high, RandomKey key, Stream str
     const Uniform<C> make{static_cast<C>(low), static_cast<C>(high - low),
                           static_cast<C>(range.least), static_cast<C>(range.most)};
     gpu::launch("uniform", draw<T, C, Uniform<C>>, grid_for_blocks(n), dim3(kBlock), 0, stream,
-                dst.as<T>(), n, takes_four<T>(dst.data), key, make);
+                dst.as<T>(), n, takes_quads<T>(dst.data), key, make);
   });
 }
 
@@ -133,7 +133,7 @@ void normal(const View& dst, double mean, double stddev, RandomKey key, Stream s
     using C = ComputeOf<T>;
     const Normal<C> make{static_cast<C>(mean), static_cast<C>(stddev)};
     gpu::launch("normal", draw<T, C, Normal<C>>, grid_for_blocks(n), dim3(kBlock), 0, stream,
-                dst.as<T>(), n, takes_four<T>(dst.data), key, make);
+                dst.as<T>(), n, takes_quads<T>(dst.data), key, make);
   });
 }
 
@@ -144,7 +144,7 @@ void dropout(const ConstView& x, const View& y, double p, RandomKey key, float b
   const std::uint32_t threshold = math::dropout_threshold(p);
   const auto run = [&]<class X, class Y, class C>(X, Y, C) {
     gpu::launch("dropout", drop<X, Y, C>, grid_for_blocks(n), dim3(kBlock), 0, stream, x.as<X>(),
-                y.as<Y>(), n, takes_four<X>(x.data) && takes_four<Y>(y.data), key, threshold,
+                y.as<Y>(), n, takes_quads<X>(x.data) && takes_quads<Y>(y.data), key, threshold,
                 static_cast<C>(1 / (1 - p)), beta != 0);
   };
   if (x.dtype == DType::f64) return run(double(), double(), double());

@@ -1,6 +1,7 @@
 // The products of a dense layer on CUDA devices: in one launch by cuBLASLt's epilogues, or by a
 // product and a kernel of its own.
 #include "kernels/dense.h"
+#include "kernels/settings.h"
 
 #include <array>
 #include <atomic>
@@ -145,7 +146,7 @@ void dense_forward(const ConstView& x, const ConstView& w, const ConstView& bias
   }
   if (y.numel() == 0) return;
   if (fuses(y.dtype, y.device, {x.shape[1]})) {
-    const Factor a(transposed(w), stream), b(x, stream);
+    const Operand a(transposed(w), stream), b(x, stream);
     Product p = product_of("dense_forward", a.matrix(), b.matrix(), y);
     p.epilogue = activation == Activation::relu ? Epilogue::relu : Epilogue::gelu;
     std::optional<Vector> vector;
@@ -161,7 +162,7 @@ void dense_forward(const ConstView& x, const ConstView& w, const ConstView& bias
 void dense_data_gradient(const ConstView& dy, const ConstView& w, Activation activation,
                          const ConstView& saved, const View& dx, Stream stream) {
   if (activation != Activation::none && fuses(dx.dtype, dx.device, {dx.numel(), dy.shape[1]})) {
-    const Factor a(w, stream), b(dy, stream);
+    const Operand a(w, stream), b(dy, stream);
     Product p = product_of("dense_data_gradient", a.matrix(), b.matrix(), dx);
     p.epilogue = activation == Activation::relu ? Epilogue::relu_gradient : Epilogue::gelu_gradient;
     set_aux(p, activation, saved);
@@ -191,7 +192,7 @@ void dense_weight_gradient(const ConstView& dy, const ConstView& x, const View& 
       rows = copy->view();
     }
     const std::int64_t m = rows.shape[0], n = rows.shape[1];
-    const Factor a(x, stream);
+    const Operand a(x, stream);
     const Matrix b{rows.data, n, m, row_stride(m, n, rows.strides[0], rows.strides[1]), 0, true};
     Product p = product_of("dense_weight_gradient", a.matrix(), b, dw);
     p.in = dy.dtype;

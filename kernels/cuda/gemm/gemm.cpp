@@ -52,8 +52,8 @@ void gemm(const ConstView& a, const ConstView& b, const View& c, const GemmArgs&
   }
 
   // C^T = B^T A^T, column-major. Where C itself is column-major, C = A B.
-  const Factor left(place.row_major() ? b : transposed(a), stream);
-  const Factor right(place.row_major() ? a : transposed(b), stream);
+  const Operand left(place.row_major() ? b : transposed(a), stream);
+  const Operand right(place.row_major() ? a : transposed(b), stream);
   Product p;
   p.op = "gemm";
   p.in = a.dtype;

@@ -61,9 +61,9 @@ inline std::optional<Matrix> in_place(const ConstView& v) {
 
 /// A row-major operand [rows, cols] as cuBLASLt's column-major [cols, rows] or, where columns are
 /// what lies together, as [rows, cols] to be transposed.
-class Factor {
+class Operand {
  public:
-  Factor(const ConstView& v, Stream stream) {
+  Operand(const ConstView& v, Stream stream) {
     if (const auto matrix = in_place(v)) {
       matrix_ = *matrix;
       return;

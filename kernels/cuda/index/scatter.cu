@@ -16,7 +16,7 @@
 #include "kernels/cuda/device/axis_table.cuh"
 #include "kernels/cuda/device/block.cuh"
 #include "kernels/cuda/device/element.cuh"
-#include "kernels/cuda/device/four.cuh"
+#include "kernels/cuda/device/lanes.cuh"
 #include "kernels/cuda/index/index.cuh"
 #include "kernels/cuda/index/sort.cuh"
 #include "kernels/index.h"
@@ -163,22 +163,22 @@ struct AnyTerms {
 template <class S, class G>
 struct FourTerms {
   static constexpr int kWidth = 4;
-  const Four<S>* dy;
-  Four<G>* grad;
+  const Quad<S>* dy;
+  Quad<G>* grad;
 
   template <class A>
   __device__ void load_grad(std::int64_t i, A (&out)[4]) const {
-    const Four<G> four = grad[i];
+    const Quad<G> four = grad[i];
     for (int j = 0; j < 4; ++j) out[j] = widen(four.lane[j]);
   }
   template <class A>
   __device__ void load_dy(std::int64_t i, A (&out)[4]) const {
-    const Four<S> four = dy[i];
+    const Quad<S> four = dy[i];
     for (int j = 0; j < 4; ++j) out[j] = widen(four.lane[j]);
   }
   template <class A>
   __device__ void store_grad(const A (&values)[4], std::int64_t i) const {
-    Four<G> four;
+    Quad<G> four;
     for (int j = 0; j < 4; ++j) narrow(values[j], four.lane[j]);
     grad[i] = four;
   }
@@ -323,7 +323,7 @@ void add_by_sort(const char* op, const ConstView& dy, const ConstView& index, co
   lists.dy_step /= 4;
   with_float_class(dy.dtype, [&]<class S>(S) {
     with_float_class(grad.dtype, [&]<class G>(G) {
-      add(FourTerms<S, G>{static_cast<const Four<S>*>(dy.data), static_cast<Four<G>*>(grad.data)});
+      add(FourTerms<S, G>{static_cast<const Quad<S>*>(dy.data), static_cast<Quad<G>*>(grad.data)});
     });
   });
 }

@@ -53,14 +53,7 @@ List list_of(std::span<const OptimizerArena> arenas, Make&& make) {
   return out;
 }
 
-/// Four elements: 32, 16 or 8 bytes, read and written in words of 16 or 8. An arena's parameters
-/// begin at multiples of four elements, and zeros follow them, so that quads cover them.
-template <class T>
-struct alignas(sizeof(T) >= 4 ? 16 : 8) Quad {
-  static constexpr int kWidth = 4;
-  T lane[kWidth];
-};
-
+/// Element quad * 4 and the three after it: an arena's parameters begin at multiples of 64 bytes.
 template <class T>
 __device__ Quad<T>& quad_at(void* data, std::int64_t quad) {
   return static_cast<Quad<T>*>(data)[quad];

@@ -94,7 +94,7 @@ static __global__ void __launch_bounds__(Team::kMaxThreads)
               const auto w = setting.weights.template load<C, kWidth>(j, count);
               math::Sum<C> part;
               for (int k = 0; k < kWidth; ++k)
-                if (k < count) part = part + pass(v[0][k], w.of[k]);
+                if (k < count) part = part + pass(v[0][k], w.lane[k]);
               return part;
             });
         row_loss = setting.smooth * all.value;
@@ -172,16 +172,16 @@ static __global__ void __launch_bounds__(Team::kMaxThreads)
     const math::CrossEntropyGrad<C> grad{stats[2 * i], stats[2 * i + 1], hit + spread * weight_sum,
                                          spread};
     row.packs([&](int, std::int64_t j, int count, const C(&v)[1][kWidth]) {
-      Values<C, kWidth> y;
+      Lanes<C, kWidth> y;
       if (setting.smooth != 0) {
         const auto w = setting.weights.template load<C, kWidth>(j, count);
         for (int k = 0; k < kWidth; ++k)
-          y.of[k] = setting.log_input ? C(0) - spread * w.of[k] : grad(v[0][k], w.of[k]);
+          y.lane[k] = setting.log_input ? C(0) - spread * w.lane[k] : grad(v[0][k], w.lane[k]);
       } else {
-        for (int k = 0; k < kWidth; ++k) y.of[k] = setting.log_input ? C(0) : grad(v[0][k]);
+        for (int k = 0; k < kWidth; ++k) y.lane[k] = setting.log_input ? C(0) : grad(v[0][k]);
       }
       for (int k = 0; k < kWidth; ++k)
-        if (j + k == t) y.of[k] -= hit;
+        if (j + k == t) y.lane[k] -= hit;
       dx.store(i, j, count, y);
     });
   }

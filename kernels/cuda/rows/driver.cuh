@@ -50,12 +50,6 @@ struct BlockTeam {
 
 // ---- Rows in memory ----
 
-/// A pack's elements as they are computed.
-template <class C, int kWidth>
-struct Values {
-  C of[kWidth];
-};
-
 /// The rows of an input [rows, n] of type T.
 template <class T>
 struct RowsIn {
@@ -106,7 +100,7 @@ struct RowsOut {
   /// Stores the first `count` of kWidth values from column j on, a multiple of kWidth.
   template <class C, int kWidth>
   __device__ void store(std::int64_t row, std::int64_t j, int count,
-                        const Values<C, kWidth>& y) const {
+                        const Lanes<C, kWidth>& y) const {
     O* const p = data + row * stride + j;
     constexpr int kLanes = Pack<O>::kWidth;
     if constexpr (kWidth % kLanes == 0) {
@@ -114,7 +108,7 @@ struct RowsOut {
         for (int i = 0; i < kWidth; i += kLanes) {
           Pack<O> pack{};
           if (beta != 0) pack = *reinterpret_cast<const Pack<O>*>(p + i);
-          for (int k = 0; k < kLanes; ++k) set(y.of[i + k], pack.lane[k], beta);
+          for (int k = 0; k < kLanes; ++k) set(y.lane[i + k], pack.lane[k], beta);
           *reinterpret_cast<Pack<O>*>(p + i) = pack;
         }
         return;
@@ -129,10 +123,10 @@ struct RowsOut {
     narrow(beta != 0 ? static_cast<C>(beta) * static_cast<C>(widen(out)) + y : y, out);
   }
   template <class C, int kWidth>
-  [[gnu::noinline]] __device__ static void store_singly(O* p, int count, Values<C, kWidth> y,
+  [[gnu::noinline]] __device__ static void store_singly(O* p, int count, Lanes<C, kWidth> y,
                                                         float beta) {
     for (int k = 0; k < kWidth; ++k)
-      if (k < count) set(y.of[k], p[k], beta);
+      if (k < count) set(y.lane[k], p[k], beta);
   }
 };
 
@@ -157,15 +151,15 @@ struct RowVector {
   }
   /// The first `count` of kWidth elements from j on, a multiple of kWidth.
   template <class C, int kWidth>
-  __device__ Values<C, kWidth> load(std::int64_t j, int count) const {
+  __device__ Lanes<C, kWidth> load(std::int64_t j, int count) const {
     if (aligned && count >= kWidth) {
       if (dtype == DType::f32) return load_packs<float, C, kWidth>(j);
       if (dtype == DType::f16) return load_packs<__half, C, kWidth>(j);
       if (dtype == DType::bf16) return load_packs<__nv_bfloat16, C, kWidth>(j);
     }
     if (!data) {
-      Values<C, kWidth> x;
-      for (int k = 0; k < kWidth; ++k) x.of[k] = static_cast<C>(otherwise);
+      Lanes<C, kWidth> x;
+      for (int k = 0; k < kWidth; ++k) x.lane[k] = static_cast<C>(otherwise);
       return x;
     }
     return load_singly<C, kWidth>(*this, j, count);
@@ -173,21 +167,21 @@ struct RowVector {
 
  private:
   template <class P, class C, int kWidth>
-  __device__ Values<C, kWidth> load_packs(std::int64_t j) const {
+  __device__ Lanes<C, kWidth> load_packs(std::int64_t j) const {
     constexpr int kLanes = Pack<P>::kWidth < kWidth ? Pack<P>::kWidth : kWidth;
-    Values<C, kWidth> x;
+    Lanes<C, kWidth> x;
     for (int i = 0; i < kWidth; i += kLanes) {
       const auto pack =
           *reinterpret_cast<const Lanes<P, kLanes>*>(static_cast<const P*>(data) + j + i);
-      for (int k = 0; k < kLanes; ++k) x.of[i + k] = static_cast<C>(widen(pack.lane[k]));
+      for (int k = 0; k < kLanes; ++k) x.lane[i + k] = static_cast<C>(widen(pack.lane[k]));
     }
     return x;
   }
   template <class C, int kWidth>
-  [[gnu::noinline]] __device__ static Values<C, kWidth> load_singly(RowVector v, std::int64_t j,
-                                                                    int count) {
-    Values<C, kWidth> x;
-    for (int k = 0; k < kWidth; ++k) x.of[k] = k < count ? v.at<C>(j + k) : C(0);
+  [[gnu::noinline]] __device__ static Lanes<C, kWidth> load_singly(RowVector v, std::int64_t j,
+                                                                   int count) {
+    Lanes<C, kWidth> x;
+    for (int k = 0; k < kWidth; ++k) x.lane[k] = k < count ? v.at<C>(j + k) : C(0);
     return x;
   }
 };
@@ -257,8 +251,8 @@ class TeamRow {
   template <class O, class Fn>
   __device__ void map(const RowsOut<O>& out, Fn fn) const {
     packs([&](int, std::int64_t j, int count, const C(&x)[kInputs][kWidth]) {
-      Values<C, kWidth> y;
-      for (int k = 0; k < kWidth; ++k) y.of[k] = apply(fn, x, k);
+      Lanes<C, kWidth> y;
+      for (int k = 0; k < kWidth; ++k) y.lane[k] = apply(fn, x, k);
       out.store(row_, j, count, y);
     });
   }

@@ -41,8 +41,8 @@ static __global__ void __launch_bounds__(Team::kMaxThreads)
     row.packs([&](int, std::int64_t j, int count, const C(&v)[1][kWidth]) {
       const auto w = weight.template load<C, kWidth>(j, count),
                  b = bias.template load<C, kWidth>(j, count);
-      Values<C, kWidth> result;
-      for (int k = 0; k < kWidth; ++k) result.of[k] = norm(v[0][k], w.of[k], b.of[k]);
+      Lanes<C, kWidth> result;
+      for (int k = 0; k < kWidth; ++k) result.lane[k] = norm(v[0][k], w.lane[k], b.lane[k]);
       y.store(i, j, count, result);
     });
     if (Team::thread() == 0) {
@@ -87,15 +87,15 @@ static __global__ void __launch_bounds__(Team::kMaxThreads)
             const auto w = in.weight.template load<C, kWidth>(j, count);
             math::SumPair<C> part;
             for (int k = 0; k < kWidth; ++k)
-              if (k < count) part = part + pass(x[0][k], x[1][k], w.of[k]);
+              if (k < count) part = part + pass(x[0][k], x[1][k], w.lane[k]);
             return part;
           });
       const math::NormGrad<C> grad{mean, rstd, in.center ? s.first / count_n : C(0),
                                    s.second / count_n};
       row.packs([&](int, std::int64_t j, int count, const C(&x)[2][kWidth]) {
         const auto w = in.weight.template load<C, kWidth>(j, count);
-        Values<C, kWidth> result;
-        for (int k = 0; k < kWidth; ++k) result.of[k] = grad(x[0][k], x[1][k], w.of[k]);
+        Lanes<C, kWidth> result;
+        for (int k = 0; k < kWidth; ++k) result.lane[k] = grad(x[0][k], x[1][k], w.lane[k]);
         dx.store(i, j, count, result);
       });
     }

@@ -1,9 +1,9 @@
-// The caching allocator of a CUDA device (allocator.h), and the memory of recorded graphs.
+// The caching allocator of a CUDA device (allocator.h), and the memory of captured graphs.
 //
-// While a thread records a graph, its allocations come from the graph's pool. The graph replays the
+// While a thread captures a graph, its allocations come from the graph's pool. The graph replays the
 // same kernels on the same addresses, so nobody else may have them: a block that is released during
-// the recording serves a later request of it, and is otherwise kept until the graph is
-// destroyed. So is a block from outside that is released during the recording, since recorded
+// the capture serves a later request of it, and is otherwise kept until the graph is
+// destroyed. So is a block from outside that is released during the capture, since captured
 // kernels may read it; and a block of the pool that is released later, as the result of a replay.
 #include <array>
 #include <map>
@@ -14,7 +14,7 @@
 
 #include "runtime/cuda/api.h"
 #include "runtime/cuda/cuda.h"
-#include "runtime/graph/recording.h"
+#include "runtime/graph/captured_graph.h"
 #include "runtime/memory/allocator.h"
 #include "runtime/memory/cache.h"
 #include "runtime/memory/graph_pool.h"
@@ -52,8 +52,8 @@ class DeviceCache {
 
   void* allocate(std::size_t bytes, Stream stream, Owner owner) {
     const std::size_t size = kExactBlocks ? std::max<std::size_t>(bytes, 1) : block_size(bytes);
-    const Recording* recording = Recording::current(stream.device);
-    GraphPool* pool = recording ? recording->pool() : nullptr;
+    const CapturedGraph* captured = CapturedGraph::current(stream.device);
+    GraphPool* pool = captured ? captured->pool() : nullptr;
     const std::lock_guard lock(mutex_);
     if (injected_failure()) accounts_.fail(bytes, "injected failure");
     FreeLists& lists = pool ? pool->free[stream.handle] : free_[stream.handle];
@@ -72,12 +72,12 @@ class DeviceCache {
   }
 
   void release(void* p, Owner owner) noexcept {
-    const Recording* recording = Recording::current(Device::cuda(device_));
+    const CapturedGraph* captured = CapturedGraph::current(Device::cuda(device_));
     const std::lock_guard lock(mutex_);
     Block& block = blocks_.at(p);
     accounts_.released(block.size, owner);
-    if (!recording) return put_back(block);
-    GraphPool* pool = recording->pool();
+    if (!captured) return put_back(block);
+    GraphPool* pool = captured->pool();
     if (block.pool == pool && order_after_users(block)) {
       pool->free.find(block.stream)->second.push(&block);
     } else {

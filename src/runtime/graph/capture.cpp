@@ -3,23 +3,23 @@
 #include "base/build.h"
 #include "base/check.h"
 #include "firn/kernel_support.h"
-#include "runtime/graph/recording.h"
+#include "runtime/graph/captured_graph.h"
 
 namespace firn::runtime {
 namespace {
 
-using memory::Recording;
+using memory::CapturedGraph;
 
-Recording* recording_on(Device device) noexcept {
+CapturedGraph* capture_on(Device device) noexcept {
   if constexpr (kHasCuda) {
-    if (device.is_cuda()) return Recording::current(device);
+    if (device.is_cuda()) return CapturedGraph::current(device);
   }
   return nullptr;
 }
 
 }  // namespace
 
-bool capturing(Device device) noexcept { return recording_on(device) != nullptr; }
+bool capturing(Device device) noexcept { return capture_on(device) != nullptr; }
 
 void refuse_capture(const char* op, Device device, const char* why) {
   FIRN_CHECK(!capturing(device), op, "do it before or after the work that is captured",
@@ -28,27 +28,27 @@ void refuse_capture(const char* op, Device device, const char* why) {
 
 void on_replay(Device device, std::function<void()> effect) {
   if constexpr (kHasCuda) {
-    if (Recording* recording = recording_on(device)) recording->add_effect(std::move(effect));
+    if (CapturedGraph* captured = capture_on(device)) captured->add_effect(std::move(effect));
   }
 }
 
 void on_abandon(Device device, std::function<void()> rollback) {
   if constexpr (kHasCuda) {
-    if (Recording* recording = recording_on(device)) recording->add_undo(std::move(rollback));
+    if (CapturedGraph* captured = capture_on(device)) captured->add_undo(std::move(rollback));
   }
 }
 
 RandomKey reserve_random(Generator& generator, Device device, std::uint64_t numbers) {
   if constexpr (kHasCuda) {
-    if (Recording* recording = recording_on(device)) return recording->reserve(generator, numbers);
+    if (CapturedGraph* captured = capture_on(device)) return captured->reserve(generator, numbers);
   }
   return generator.reserve(numbers);
 }
 
 void note_kernel(const char* name) {
   if constexpr (kHasCuda) {
-    if (Recording* recording = Recording::current()) [[unlikely]]
-      recording->add_name(name);
+    if (CapturedGraph* captured = CapturedGraph::current()) [[unlikely]]
+      captured->add_name(name);
   }
 }
 

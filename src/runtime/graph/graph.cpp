@@ -9,13 +9,13 @@
 #include "base/build.h"
 #include "base/check.h"
 #include "firn/stream.h"
-#include "runtime/graph/recording.h"
+#include "runtime/graph/captured_graph.h"
 
 namespace firn::graph {
 
 struct Graph::Impl {
   std::function<void()> work;  // on the CPU
-  std::shared_ptr<memory::Recording> recording;
+  std::shared_ptr<memory::CapturedGraph> captured;
 };
 
 Graph::Graph() noexcept = default;
@@ -29,8 +29,8 @@ Graph Graph::capture(Device device, std::function<void()> work) {
   g.impl_ = std::make_unique<Impl>();
   if constexpr (kHasCuda) {
     if (device.is_cuda()) {
-      g.impl_->recording = memory::Recording::record(device, work);
-      g.impl_->recording->launch();
+      g.impl_->captured = memory::CapturedGraph::capture(device, work);
+      g.impl_->captured->launch();
       return g;
     }
   }
@@ -43,15 +43,15 @@ void Graph::replay() {
   FIRN_CHECK(impl_, "graph", "capture the work, or use the graph that it was moved to",
              "this graph is empty: nothing was captured into it, or it was moved from");
   if constexpr (kHasCuda) {
-    if (impl_->recording) return impl_->recording->replay();
+    if (impl_->captured) return impl_->captured->replay();
   }
   impl_->work();
 }
 
 int Graph::nodes() const noexcept {
   if constexpr (kHasCuda) {
-    if (impl_ && impl_->recording) {
-      const auto& n = impl_->recording->nodes();
+    if (impl_ && impl_->captured) {
+      const auto& n = impl_->captured->nodes();
       return n.kernels + n.copies + n.fills;
     }
   }
@@ -60,12 +60,12 @@ int Graph::nodes() const noexcept {
 
 std::string Graph::summary() const {
   if (!impl_) return "empty";
-  if (!impl_->recording) return "run each time, on the CPU";
+  if (!impl_->captured) return "run each time, on the CPU";
   std::vector<std::pair<const char*, int>> counts;  // by name
-  memory::Recording::Nodes n;
+  memory::CapturedGraph::Nodes n;
   if constexpr (kHasCuda) {
-    n = impl_->recording->nodes();
-    for (const char* name : impl_->recording->names()) {
+    n = impl_->captured->nodes();
+    for (const char* name : impl_->captured->names()) {
       auto it = counts.begin();
       while (it != counts.end() && std::strcmp(it->first, name) != 0) ++it;
       if (it == counts.end()) it = counts.insert(it, {name, 0});
@@ -87,8 +87,8 @@ std::string Graph::summary() const {
 
 std::vector<std::string> Graph::names() const {
   if constexpr (kHasCuda) {
-    if (impl_ && impl_->recording) {
-      const auto& names = impl_->recording->names();
+    if (impl_ && impl_->captured) {
+      const auto& names = impl_->captured->names();
       return {names.begin(), names.end()};
     }
   }

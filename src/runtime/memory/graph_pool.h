@@ -1,4 +1,4 @@
-// The memory of a recorded graph, see runtime/cuda/allocator.cpp.
+// The memory of a captured graph, see cuda/allocator.cpp.
 #pragma once
 
 #include "firn/stream.h"

@@ -12,6 +12,7 @@
 #include "kernels/cuda/device/host.h"
 #include "kernels/cuda/gemm/contexts.h"
 #include "kernels/gemm.h"
+#include "kernels/settings.h"
 
 namespace firn::kernels::cuda {
 namespace {

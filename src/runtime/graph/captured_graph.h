@@ -1,8 +1,8 @@
-// The recording of a graph on a CUDA device: what firn/graph.h is made of. In CUDA builds.
+// A captured CUDA graph: what firn/graph.h is made of. In CUDA builds.
 //
-// The recorded work goes to a stream of the recording's own; the graph is launched on its home, the
-// stream that was current when it was recorded. Memory allocated during the recording belongs to it
-// (runtime/cuda/allocator.cpp), and takes cached blocks of the home stream first.
+// The capture runs on a stream of its own. The graph is launched on its home, the stream that was
+// current when the capture began. Memory allocated during the capture belongs to the graph
+// (cuda/allocator.cpp); blocks that are cached for the home stream are used first.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace firn::memory {
 
 struct GraphPool;
 
-class Recording {
+class CapturedGraph {
  public:
   /// What a graph consists of.
   struct Nodes {
@@ -29,16 +29,16 @@ class Recording {
     int others = 0;  ///< that do no work: empty nodes, events
   };
 
-  /// Records what `work` gives to `device`, without running it. Passes on what it throws; the
-  /// device stays usable then. Throws Error if this thread is recording already, or if CUDA
+  /// Captures what `work` gives to `device`, without running it. Passes on what it throws; the
+  /// device stays usable then. Throws Error if this thread is capturing already, and if CUDA
   /// refuses the work.
-  static std::unique_ptr<Recording> record(Device device, const std::function<void()>& work);
-  ~Recording();
-  Recording(const Recording&) = delete;
-  Recording& operator=(const Recording&) = delete;
+  static std::unique_ptr<CapturedGraph> capture(Device device, const std::function<void()>& work);
+  ~CapturedGraph();
+  CapturedGraph(const CapturedGraph&) = delete;
+  CapturedGraph& operator=(const CapturedGraph&) = delete;
 
   /// Runs the work once, on the home stream, in order with this thread's current stream. Takes the
-  /// random numbers that it needs. Throws Error while recording.
+  /// random numbers that it needs. Throws Error during a capture.
   void launch();
   /// What the host does at every replay (on_replay), then launch().
   void replay();
@@ -49,9 +49,9 @@ class Recording {
 
   // For the allocator and capture.cpp.
 
-  /// The recording that this thread is making on `device`, or null.
-  static Recording* current(Device device) noexcept;
-  static Recording* current() noexcept;
+  /// The graph that this thread is capturing on `device`, or null.
+  static CapturedGraph* current(Device device) noexcept;
+  static CapturedGraph* current() noexcept;
   GraphPool* pool() const noexcept { return pool_; }
   void add_effect(std::function<void()> effect) { effects_.push_back(std::move(effect)); }
   void add_undo(std::function<void()> undo) {
@@ -68,7 +68,7 @@ class Recording {
   };
   static constexpr std::size_t kMaxGenerators = 32;
 
-  explicit Recording(Device device);
+  explicit CapturedGraph(Device device);
   void make_bases();
   void write_bases();
   void instantiate(void* graph);
@@ -85,7 +85,7 @@ class Recording {
     std::function<void()> undo;
   };
   std::vector<Undo> undos_;
-  bool pending_ = true;  // the host has done its part and the device has not been given its own
+  bool pending_ = true;  // the host effects ran, and the device has not got its work yet
   std::vector<const char*> names_;
 
   // Where the generators stand, {seed, offset} each, in device memory; written before every launch

@@ -3,7 +3,7 @@
 
 #include "runtime/cuda/api.h"
 #include "runtime/cuda/cuda.h"
-#include "runtime/graph/recording.h"
+#include "runtime/graph/captured_graph.h"
 #include "runtime/memory/allocator.h"
 #include "runtime/memory/graph_pool.h"
 
@@ -12,18 +12,18 @@ namespace {
 
 using namespace cuda;
 
-thread_local Recording* current_recording = nullptr;
+thread_local CapturedGraph* current_capture = nullptr;
 
-// While alive, this thread does not record: for memory that belongs to a graph for good.
+// While alive, this thread does not capture: for memory that belongs to a graph for good.
 class Pause {
  public:
-  Pause() noexcept : recording_(std::exchange(current_recording, nullptr)) {}
-  ~Pause() { current_recording = recording_; }
+  Pause() noexcept : paused_(std::exchange(current_capture, nullptr)) {}
+  ~Pause() { current_capture = paused_; }
   Pause(const Pause&) = delete;
   Pause& operator=(const Pause&) = delete;
 
  private:
-  Recording* recording_;
+  CapturedGraph* paused_;
 };
 
 // Numbers of launches in the ring, and how many of them share an event.
@@ -32,16 +32,16 @@ constexpr std::size_t kSlotsPerEvent = 128;
 
 }  // namespace
 
-Recording* Recording::current() noexcept { return current_recording; }
-Recording* Recording::current(Device device) noexcept {
-  Recording* r = current_recording;
+CapturedGraph* CapturedGraph::current() noexcept { return current_capture; }
+CapturedGraph* CapturedGraph::current(Device device) noexcept {
+  CapturedGraph* r = current_capture;
   return r && r->device_ == device ? r : nullptr;
 }
 
-Recording::Recording(Device device)
+CapturedGraph::CapturedGraph(Device device)
     : device_(device), home_(current_stream(device)), pool_(make_pool(home_)) {}
 
-Recording::~Recording() {
+CapturedGraph::~CapturedGraph() {
   abandon(effects_.size());
   const RelaxedCapture relaxed;  // another graph may be recorded at the moment
   if (executable_) succeeded(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(executable_)));
@@ -57,18 +57,19 @@ Recording::~Recording() {
   retire_pool(pool_);
 }
 
-std::unique_ptr<Recording> Recording::record(Device device, const std::function<void()>& work) {
+std::unique_ptr<CapturedGraph> CapturedGraph::capture(Device device,
+                                                      const std::function<void()>& work) {
   require_device("graph", device);
-  FIRN_CHECK(!current_recording, "graph", "", "this thread is recording a graph already, on {}",
-             current_recording->device_);
-  std::unique_ptr<Recording> recording(new Recording(device));
+  FIRN_CHECK(!current_capture, "graph", "", "this thread is capturing a graph already, on {}",
+             current_capture->device_);
+  std::unique_ptr<CapturedGraph> captured(new CapturedGraph(device));
   const SideStream stream(device);
   set_device(device.index, "graph");
   check_cuda(cudaStreamBeginCapture(native(stream.get()), cudaStreamCaptureModeThreadLocal),
              "graph", "cudaStreamBeginCapture");
   cudaGraph_t graph = nullptr;
   const auto end = [&] {
-    current_recording = nullptr;
+    current_capture = nullptr;
     const cudaError_t status = cudaStreamEndCapture(native(stream.get()), &graph);
     if (status != cudaSuccess && is_capturing(stream.get().handle)) {  // it must not go on
       cudaGraph_t dropped = nullptr;
@@ -78,7 +79,7 @@ std::unique_ptr<Recording> Recording::record(Device device, const std::function<
     return status;
   };
   try {
-    current_recording = recording.get();
+    current_capture = captured.get();
     const StreamScope scope(stream);
     work();
   } catch (...) {
@@ -88,22 +89,22 @@ std::unique_ptr<Recording> Recording::record(Device device, const std::function<
   if (const cudaError_t status = end(); status == cudaErrorStreamCaptureUnjoined) {
     cudaGetLastError();
     throw Error("graph",
-                "work was given to a side stream that the recorded stream does not wait for",
+                "work was given to a side stream that the captured stream does not wait for",
                 "end with an Event on the side stream that blocks current_stream()");
   } else {
     check_cuda(status, "graph", "cudaStreamEndCapture");
   }
   try {
-    recording->instantiate(graph);
+    captured->instantiate(graph);
   } catch (...) {
     succeeded(cudaGraphDestroy(graph));
     throw;
   }
   succeeded(cudaGraphDestroy(graph));
-  return recording;
+  return captured;
 }
 
-void Recording::instantiate(void* captured) {
+void CapturedGraph::instantiate(void* captured) {
   const auto graph = static_cast<cudaGraph_t>(captured);
   std::size_t count = 0;
   check_cuda(cudaGraphGetNodes(graph, nullptr, &count), "graph", "cudaGraphGetNodes");
@@ -123,7 +124,7 @@ void Recording::instantiate(void* captured) {
   executable_ = executable;
 }
 
-void Recording::launch() {
+void CapturedGraph::launch() {
   set_device(device_.index, "graph");
   const Stream here = current_stream(device_);
   FIRN_CHECK(order(device_.index, home_.handle, here.handle), "graph", "",
@@ -137,8 +138,8 @@ void Recording::launch() {
              "the current stream cannot be made to wait for the graph's");
 }
 
-void Recording::replay() {
-  FIRN_CHECK(!current_recording, "graph", "", "a graph cannot be replayed within a recording");
+void CapturedGraph::replay() {
+  FIRN_CHECK(!current_capture, "graph", "", "a graph cannot be replayed inside a capture");
   pending_ = true;
   std::size_t done = 0;
   try {
@@ -150,20 +151,20 @@ void Recording::replay() {
   }
 }
 
-void Recording::abandon(std::size_t effects_done) noexcept {
+void CapturedGraph::abandon(std::size_t effects_done) noexcept {
   if (!std::exchange(pending_, false)) return;
   for (auto u = undos_.rbegin(); u != undos_.rend(); ++u) {
     if (u->effects <= effects_done) u->undo();
   }
 }
 
-RandomKey Recording::reserve(Generator& generator, std::uint64_t numbers) {
+RandomKey CapturedGraph::reserve(Generator& generator, std::uint64_t numbers) {
   make_bases();
   auto it = std::find_if(draws_.begin(), draws_.end(),
                          [&](const Draws& d) { return d.generator == &generator; });
   if (it == draws_.end()) {
     FIRN_CHECK(draws_.size() < kMaxGenerators, "graph", "let the work share generators",
-               "the recorded work draws from more than {} generators", kMaxGenerators);
+               "the captured work draws from more than {} generators", kMaxGenerators);
     it = draws_.insert(draws_.end(), Draws{&generator, 0});
   }
   const RandomKey key{0, it->blocks, bases_ + 2 * (it - draws_.begin())};
@@ -171,9 +172,9 @@ RandomKey Recording::reserve(Generator& generator, std::uint64_t numbers) {
   return key;
 }
 
-void Recording::make_bases() {
+void CapturedGraph::make_bases() {
   if (bases_) return;
-  // Not from the graph's pool: recorded kernels could write to memory from there.
+  // Not from the graph's pool, whose memory captured kernels may write.
   const Pause pause;
   const std::size_t bytes = kMaxGenerators * 2 * sizeof(*bases_);
   ring_ = std::make_unique<PinnedMemory>(kSlots * bytes);
@@ -181,7 +182,7 @@ void Recording::make_bases() {
   bases_ = static_cast<std::uint64_t*>(memory::allocate(bytes, home_, Owner::workspace));
 }
 
-void Recording::write_bases() {
+void CapturedGraph::write_bases() {
   if (draws_.empty()) return;
   const std::size_t slot = ring_next_ % kSlots;
   void*& event = ring_events_[slot / kSlotsPerEvent];

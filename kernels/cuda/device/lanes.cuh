@@ -1,0 +1,33 @@
+// Neighbouring elements that a thread loads and stores at once.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/device/gpu.h"
+
+namespace firn::kernels::cuda {
+
+/// kCount neighbouring elements, a power of two. They are loaded and stored in words of at most 16
+/// bytes: in memory the address is a multiple of alignof(Lanes), which is 16 or their size if that
+/// is smaller. Values in registers are held in it too.
+template <class T, int kCount>
+struct alignas(kCount * sizeof(T) < 16 ? kCount * sizeof(T) : 16) Lanes {
+  static constexpr int kWidth = kCount;
+  T lane[kCount];
+};
+
+/// 16 bytes of T: the most that one instruction loads or stores.
+template <class T>
+using Pack = Lanes<T, 16 / static_cast<int>(sizeof(T))>;
+
+/// Four elements: what one Philox block makes.
+template <class T>
+using Quad = Lanes<T, 4>;
+
+/// Whether an array can be taken four elements at a time.
+template <class T>
+bool takes_quads(const void* data) {
+  return reinterpret_cast<std::uintptr_t>(data) % alignof(Quad<T>) == 0;
+}
+
+}  // namespace firn::kernels::cuda
