@@ -3,7 +3,6 @@
 
 #include <cmath>
 
-#include "firn/random.h"
 #include "kernels/dispatch.h"
 
 namespace firn::kernels {
@@ -24,24 +23,11 @@ void copy(const ConstView& src, const View& dst, Stream stream);
 void fill(const View& dst, double value, Stream stream);
 /// dst[i] = start + i*step; dst is 1-D.
 void arange(const View& dst, double start, double step, Stream stream);
-/// Uniform in [low, high); dst is row-major, and element i takes word i of the stream (random.h).
-/// The bits are the same on every backend, as are those of dropout with beta 0; normal numbers are
-/// equal to rounding. On a CUDA device a key may have a base, on the CPU it has none.
-void uniform(const View& dst, double low, double high, RandomKey key, Stream stream);
-/// Normal by Box-Muller; dst is row-major, elements 2i and 2i+1 come from words 2i and 2i+1.
-void normal(const View& dst, double mean, double stddev, RandomKey key, Stream stream);
-/// y = beta*y + (word i of the stream kept ? x/(1-p) : 0). Forward with beta 0; the same call on
-/// the gradient is the backward. Both lie in one order (in_one_order()), in which elements
-/// are counted, and are of one compute dtype.
-void dropout(const ConstView& x, const View& y, double p, RandomKey key, float beta, Stream stream);
 
 }  // namespace cpu
 
 FIRN_KERNEL(copy)
 FIRN_KERNEL(fill)
 FIRN_KERNEL(arange)
-FIRN_KERNEL(uniform)
-FIRN_KERNEL(normal)
-FIRN_KERNEL(dropout)
 
 }  // namespace firn::kernels

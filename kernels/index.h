@@ -1,7 +1,7 @@
 // Contract of the kernels that read or write at positions held in a tensor. Index tensors are i64
 // or i32, of any strides. An index outside its axis is an Error in the name of `op` that gives
 // position, value and bound. The CPU throws it before it writes. A CUDA device notes it and goes on
-// (memory/fault.h): the host throws at its next wait; what is read there is NaN in floating dtypes
+// (firn/kernel_support.h): the host throws at its next wait; what is read there is NaN in floating dtypes
 // and 0 in the others, and what would be added there is left out.
 #pragma once
 

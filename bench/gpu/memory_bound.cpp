@@ -8,6 +8,7 @@
 #include "kernels/copy.h"
 #include "kernels/elementwise.h"
 #include "kernels/index.h"
+#include "kernels/random.h"
 #include "kernels/rows.h"
 #include "replayed.h"
 

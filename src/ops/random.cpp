@@ -6,6 +6,7 @@
 #include "firn/kernel_support.h"
 #include "kernels/copy.h"
 #include "kernels/math/philox.h"
+#include "kernels/random.h"
 #include "ops/common.h"
 
 namespace firn {

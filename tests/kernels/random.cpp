@@ -6,6 +6,7 @@
 
 #include "firn/storage.h"
 #include "kernels/math/philox.h"
+#include "kernels/random.h"
 #include "kernels/twins.h"
 #include "support/catch.h"
 #include "support/threads.h"

@@ -3,11 +3,11 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/copy.h"
 #include "kernels/cpu/device/convert.h"
 #include "kernels/cpu/device/parallel.h"
 #include "kernels/math/philox.h"
 #include "kernels/plan/uniform_range.h"
+#include "kernels/random.h"
 
 namespace firn::kernels::cpu {
 namespace {

@@ -38,7 +38,7 @@ bool asks_cudnn(const ConvSizes& s, const ConvGeometry& g, DType dtype) {
 void forward(const ConstView& x, const ConstView& w, const ConstView& bias, bool relu,
              const ConvGeometry& geometry, const View& y, Stream stream) {
   if constexpr (kHasCudnn) {
-    if (asks_cudnn({x.shape, w.shape, y.shape, geometry}, geometry, x.dtype)) {
+    if (asks_cudnn(ConvSizes::of(x, w, y, geometry), geometry, x.dtype)) {
       std::optional<Vector> vector;
       if (bias.data) vector.emplace(bias, x.dtype, stream);
       const void* const added = vector ? vector->data() : nullptr;
@@ -52,7 +52,7 @@ void forward(const ConstView& x, const ConstView& w, const ConstView& bias, bool
 void weight_gradient(const ConstView& dy, const ConstView& x, const ConvGeometry& geometry,
                      const View& dw, float beta, Stream stream) {
   if constexpr (kHasCudnn) {
-    if (asks_cudnn({x.shape, dw.shape, dy.shape, geometry}, geometry, x.dtype) &&
+    if (asks_cudnn(ConvSizes::of(x, dw, dy, geometry), geometry, x.dtype) &&
         cudnn_weight_gradient(dy, x, geometry, dw, beta, stream)) {
       return;
     }
@@ -64,7 +64,7 @@ void weight_gradient(const ConstView& dy, const ConstView& x, const ConvGeometry
 bool data_gradient_by_cudnn(const ConstView& dy, const ConstView& w, const ConvGeometry& geometry,
                             const View& dx, float beta, Stream stream) {
   if constexpr (kHasCudnn) {
-    if (!asks_cudnn({dx.shape, w.shape, dy.shape, geometry}, geometry, dy.dtype)) return false;
+    if (!asks_cudnn(ConvSizes::of(dx, w, dy, geometry), geometry, dy.dtype)) return false;
     if (is_channels_last(dx)) return cudnn_data_gradient(dy, w, geometry, dx, beta, stream);
     if (beta != 0) return false;  // the sum would be rounded before it is added
     const ChannelsLastBuffer own(dx.shape, dx.dtype, stream);

@@ -1,4 +1,4 @@
-// How kernels report values that only the device sees (memory/fault.h): a FaultSite is made on the
+// How kernels report values that only the device sees (firn/kernel_support.h): a FaultSite is made on the
 // host and handed to the kernel; raise_fault notes the first bad value and lets the kernel go on.
 //
 //   const FaultSite site = fault_site(op, "index", stream.device);   // on the host

@@ -1,10 +1,10 @@
 // Random numbers and dropout on CUDA devices. A thread draws one Philox block and makes the four
 // elements that its words stand for: the same bits as on the CPU, whatever the grid.
-#include "kernels/copy.h"
 #include "kernels/cuda/device/element.cuh"
 #include "kernels/cuda/device/lanes.cuh"
 #include "kernels/math/philox.h"
 #include "kernels/plan/uniform_range.h"
+#include "kernels/random.h"
 
 namespace firn::kernels::cuda {
 namespace {
