@@ -19,7 +19,7 @@ class Training : public Work {
       : net_(std::move(net)), opt_(std::move(opt)) {
     Generator g(3);
     for (Batch& b : batches_) {
-      b.x = randn(input, f32, Device::cpu(), 0, 1, g).to(net_->parameters()[0].dtype());
+      b.x = randn(input, {.generator = &g}).to(net_->parameters()[0].dtype());
       std::vector<std::int64_t> labels;
       for (std::int64_t i = 0; i < input[0]; ++i) labels.push_back((i * 7 + 3) % 4);
       b.y = tensor<std::int64_t>(labels, {input[0]});

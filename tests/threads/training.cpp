@@ -57,7 +57,7 @@ Values train(std::uint64_t seed) {
 TEST_CASE("the main thread's stream is the seed's own", "[host][threads]") {
   manual_seed(9);
   Generator g(9);
-  CHECK(ten_numbers() == values_of(rand({10}, f64, Device::cpu(), 0, 1, g)));
+  CHECK(ten_numbers() == values_of(rand({10}, {.dtype = f64, .generator = &g})));
   CHECK(default_generator().get().offset == g.get().offset);
   CHECK(Generator::of_thread(9, 0).get().seed == 9);
 }
@@ -71,8 +71,8 @@ TEST_CASE("a thread draws from a stream of its own, and changes nobody else's", 
   std::thread([&] { second = ten_numbers(); }).join();
   CHECK(ten_numbers() == expected);
   Generator one = Generator::of_thread(9, 1), two = Generator::of_thread(9, 2);
-  CHECK(first == values_of(rand({10}, f64, Device::cpu(), 0, 1, one)));
-  CHECK(second == values_of(rand({10}, f64, Device::cpu(), 0, 1, two)));
+  CHECK(first == values_of(rand({10}, {.dtype = f64, .generator = &one})));
+  CHECK(second == values_of(rand({10}, {.dtype = f64, .generator = &two})));
   CHECK(first != second);
   CHECK(first != expected);
 }
@@ -88,7 +88,7 @@ TEST_CASE("threads that name their number draw the same in whatever order they r
     }).join();
   for (const std::uint64_t i : {0, 1, 2}) {
     Generator g = Generator::of_thread(4, i + 1);
-    CHECK(drawn[i] == values_of(rand({10}, f64, Device::cpu(), 0, 1, g)));
+    CHECK(drawn[i] == values_of(rand({10}, {.dtype = f64, .generator = &g})));
   }
 }
 
