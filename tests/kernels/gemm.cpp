@@ -46,7 +46,7 @@ double error_of(const ConstView& a, const ConstView& b, const ConstView& c, cons
       for (const double term : {args.beta != 0 ? args.beta * at(old, i, j) : 0.0,
                                 args.bias.data ? at({args.bias.data,
                                                      args.bias.dtype,
-                                                     {},
+                                                     Device::cpu(),
                                                      {1, c.shape[1]},
                                                      {0, args.bias.strides[0]}},
                                                     0, j)

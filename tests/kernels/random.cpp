@@ -254,9 +254,8 @@ TEST_CASE("random ops refuse what they cannot draw", "[host]") {
   Tensor w = ones({2});
   w.set_requires_grad();
   CHECK(error_of([&] { normal_(w, 0, 1); }) ==
-        "[normal_] [2] f32 cpu requires a gradient, and this write is not recorded; hint: guard it "
-        "with "
-        "NoGrad");
+        "[normal_] [2] f32 cpu is a leaf that requires a gradient, and overwriting it is not "
+        "recorded; hint: guard it with NoGrad");
   const NoGrad guard;
   normal_(w, 0, 1);
 }
