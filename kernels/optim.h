@@ -106,6 +106,9 @@ void optim_move_scale(std::span<const StepMemory> memories, const math::ScalePol
 /// before the call returns.
 void optim_set_touched(const StepMemory& memory, std::span<const std::uint8_t> touched,
                        Stream stream);
+/// Weights and their masters, [n] in f16 or bf16 and [n] in f32: where a weight is not its master
+/// rounded, it was written from outside, and becomes the master.
+void optim_adopt_weights(const ConstView& weight, const View& master, Stream stream);
 /// Forgets the cycle's weight and micro-steps.
 void optim_reset(const StepMemory& memory, Stream stream);
 /// A new schedule of the learning rate: the next step has its value at the number of applied steps.
@@ -122,6 +125,7 @@ FIRN_KERNEL(optim_norm)
 FIRN_KERNEL(optim_trust_ratios)
 FIRN_KERNEL(optim_update)
 FIRN_KERNEL(optim_set_touched)
+FIRN_KERNEL(optim_adopt_weights)
 FIRN_KERNEL(optim_reset)
 FIRN_KERNEL(optim_set_schedule)
 FIRN_KERNEL(optim_join)

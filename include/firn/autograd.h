@@ -20,12 +20,12 @@ struct BackwardOptions {
 
 /// Adds d(output)/d(leaf) * seed to the gradient of every leaf that `output` was computed from.
 /// Nodes run in reverse order of their recording: the same graph gives the same bits.
-/// Throws Error if `output` requires no gradient, if the seed does not fit, if an earlier backward()
-/// freed a part of the graph, or if something saved was modified in place since (the message names
-/// both ops). A hook or a custom function may call backward() for another graph; Error if it reaches
-/// nodes that the outer backward() has not finished.
-/// After an error half-way, some leaves may have received a part of their gradients: clear those
-/// with set_grad({}) (an optimizer refuses such a cycle until zero_grad()).
+/// Throws Error if `output` requires no gradient, if the seed does not fit, if an earlier
+/// backward() freed a part of the graph, or if something saved was modified in place since (the
+/// message names both ops). A hook or a custom function may call backward() for another graph;
+/// Error if it reaches nodes that the outer backward() has not finished. After an error half-way,
+/// some leaves may have received a part of their gradients: clear those with set_grad({}) (an
+/// optimizer refuses such a cycle until zero_grad()).
 void backward(const Tensor& output, const BackwardOptions& options = {});
 
 /// Whether ops executed by this thread are recorded.
@@ -41,6 +41,26 @@ class NoGrad {
 
  private:
   bool previous_;
+};
+
+/// While alive, these leaves take no gradient, in any thread: ops recorded meanwhile treat them as
+/// tensors that require none, and a backward pass through a graph recorded before leaves their
+/// gradients alone. The parameters of an optimizer can be frozen too. Guards nest, and may end in
+/// any order. For a GAN's generator step:
+///
+///   const Freeze guard(discriminator.parameters());
+///   opt_g.backward(loss(discriminator(generator(z))));
+class Freeze {
+ public:
+  /// Tensors that require no gradient are left out. Throws Error for one that is undefined, or was
+  /// made by an op.
+  explicit Freeze(std::vector<Tensor> leaves);
+  ~Freeze();
+  Freeze(const Freeze&) = delete;
+  Freeze& operator=(const Freeze&) = delete;
+
+ private:
+  std::vector<Tensor> frozen_;
 };
 
 /// While alive, the first op of this thread whose forward or backward pass produces a NaN or an

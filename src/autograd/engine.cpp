@@ -134,12 +134,11 @@ void run_hooks(Node& n, const Queue& queue) {
 }
 
 void run_node(Node& n, const Queue& queue, bool retain_graph) {
-  FIRN_CHECK(!n.freed, n.op,
-             current_cycle
-                 ? "compute the loss anew for each backward(), or add the losses up first"
-                 : "pass retain_graph = true to the first backward(), or add the losses up "
-                   "first and call it once",
-             "an earlier backward() freed what this part of the graph had saved");
+  FIRN_CHECK(
+      !n.freed, n.op,
+      "pass retain_graph = true to the first backward(), or add the losses up first and call "
+      "it once",
+      "an earlier backward() freed what this part of the graph had saved");
   if (n.hooks) run_hooks(n, queue);
   if (n.is_leaf()) {  // queued only because of its hooks
     const auto [grad, beta] = leaf_sink(static_cast<Leaf&>(n));
@@ -189,6 +188,7 @@ const Tensor& Backward::saved(int i) const {
 
 Sink Backward::sink(int i) {
   Node& target = *node_.inputs[i];
+  if (!target.takes_gradient()) return {buffer_for(target), 0};  // nobody will read it
   Queue& queue = Queue::current();
   if (!queue.collects(target)) return leaf_sink(static_cast<Leaf&>(target));
   queue.push(target);
@@ -199,6 +199,7 @@ Sink Backward::sink(int i) {
 
 void Backward::accumulate(int i, const Tensor& contribution) {
   Node& target = *node_.inputs[i];
+  if (!target.takes_gradient()) return;
   FIRN_CHECK(contribution.shape() == target.shape && is_floating(contribution.dtype()) &&
                  contribution.device() == target.device,
              node_.op, "a backward function returns gradients of its inputs' shapes and devices",
@@ -213,7 +214,8 @@ void Backward::accumulate(int i, const Tensor& contribution) {
   add_into(grad, contribution, beta);
 }
 
-void backward_from(const Tensor& output, const Tensor& seed, const kernels::MicroStep& begins) {
+void backward_from(const Tensor& output, const Tensor& seed, const kernels::MicroStep& begins,
+                   bool retain_graph) {
   Node* root = node_of(output);
   // A hook sees the seed before the node does.
   const bool in_passing = root && root->can_begin && !root->hooks && !root->freed;
@@ -229,7 +231,7 @@ void backward_from(const Tensor& output, const Tensor& seed, const kernels::Micr
   if (!in_passing)
     kernels::optim_begin(begins, std::span<const kernels::OptimizerArena>(),
                          current_stream(seed.device()));
-  backward(output, {.seed = seed, .retain_graph = false});
+  backward(output, {.seed = seed, .retain_graph = retain_graph});
 }
 
 }  // namespace autograd

@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "autograd/cycle.h"
 #include "autograd/op_mode.h"
 #include "firn/autograd.h"
 #include "firn/stream.h"
@@ -128,6 +129,14 @@ class Node : public GraphNode {
   /// spare a launch so.
   bool can_begin = false;
 
+  /// How many Freeze guards hold this leaf, and the optimizer that it belongs to: a leaf takes no
+  /// gradient while frozen, nor from the backward pass of another optimizer.
+  std::uint32_t frozen = 0;
+  const Cycle* owner = nullptr;
+  bool takes_gradient() const noexcept {
+    return frozen == 0 && (!owner || !current_cycle || owner == current_cycle);
+  }
+
   // Of the output, to make its gradient's buffer:
   Shape shape;
   DType dtype = f32;
@@ -146,9 +155,10 @@ class Node : public GraphNode {
   Node* next_disposed_ = nullptr;
 };
 
-/// The node of a tensor that requires a gradient, else null.
+/// The node of a tensor that requires a gradient, else null. A frozen leaf counts as none.
 inline Node* node_of(const Tensor& t) noexcept {
-  return t.defined() ? static_cast<Node*>(t.impl()->node.get()) : nullptr;
+  Node* n = t.defined() ? static_cast<Node*>(t.impl()->node.get()) : nullptr;
+  return n && n->frozen == 0 ? n : nullptr;
 }
 
 /// A tensor that the user marked with set_requires_grad, or a parameter.
@@ -172,6 +182,8 @@ class Leaf final : public Node {
 
 /// The leaf node of a tensor, or null if it is not a leaf that requires a gradient.
 Leaf* leaf_of(const Tensor& t) noexcept;
+/// The same, of a frozen leaf too.
+Leaf* leaf_or_frozen(const Tensor& t) noexcept;
 
 /// What a backward function is given.
 class Backward {
@@ -182,7 +194,7 @@ class Backward {
   /// The i-th saved tensor; throws Error naming both ops if it was edited in place since.
   const Tensor& saved(int i) const;
   /// Whether input i takes a gradient. Work for an input that does not is skipped.
-  bool needs(int i) const noexcept { return static_cast<bool>(node_.inputs[i]); }
+  bool needs(int i) const noexcept { return node_.inputs[i] && node_.inputs[i]->takes_gradient(); }
   /// The buffer to accumulate input i's gradient into. Ask once per contribution, when its kernel
   /// is about to be called.
   Sink sink(int i);
@@ -259,7 +271,8 @@ void save(const Tensor& output, const std::vector<Tensor>& tensors);
 std::uint64_t passes_begun() noexcept;
 
 /// Begins the micro-step, then runs backward from `output`, a loss, with its seed.
-void backward_from(const Tensor& output, const Tensor& seed, const kernels::MicroStep& begins);
+void backward_from(const Tensor& output, const Tensor& seed, const kernels::MicroStep& begins,
+                   bool retain_graph);
 
 /// The rule for in-place ops (ops.h): throws if several elements of `x` are one in memory, or if
 /// the op is `recorded` (x or an operand requires a gradient and recording is on) and x is a leaf

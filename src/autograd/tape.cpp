@@ -16,6 +16,22 @@ thread_local bool recording = true;
 bool grad_enabled() noexcept { return recording; }
 NoGrad::NoGrad() noexcept : previous_(recording) { recording = false; }
 NoGrad::~NoGrad() { recording = previous_; }
+
+Freeze::Freeze(std::vector<Tensor> leaves) {
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    const Tensor& t = leaves[i];
+    FIRN_CHECK(t.defined(), "Freeze", "give net.parameters()", "tensor {} is undefined", i);
+    const bool has_node = static_cast<bool>(t.impl()->node);
+    FIRN_CHECK(!has_node || autograd::leaf_or_frozen(t), "Freeze",
+               "give the leaves that it was computed from; detach() cuts a single tensor off",
+               "tensor {}, {}, was made by an op", i, describe(t));
+    if (has_node) frozen_.push_back(t);
+  }
+  for (const Tensor& t : frozen_) ++autograd::leaf_or_frozen(t)->frozen;
+}
+Freeze::~Freeze() {
+  for (const Tensor& t : frozen_) --autograd::leaf_or_frozen(t)->frozen;
+}
 AnomalyMode::AnomalyMode() noexcept : previous_(autograd::op_mode.anomaly) {
   autograd::op_mode.anomaly = true;
 }
@@ -44,6 +60,11 @@ void Node::dispose() noexcept {
 
 Leaf* leaf_of(const Tensor& t) noexcept {
   Node* n = node_of(t);
+  return n && n->is_leaf() ? static_cast<Leaf*>(n) : nullptr;
+}
+
+Leaf* leaf_or_frozen(const Tensor& t) noexcept {
+  Node* n = t.defined() ? static_cast<Node*>(t.impl()->node.get()) : nullptr;
   return n && n->is_leaf() ? static_cast<Leaf*>(n) : nullptr;
 }
 

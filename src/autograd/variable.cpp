@@ -36,10 +36,12 @@ Tensor& Tensor::set_requires_grad(bool on) {
                "{} was made by {} and belongs to its graph", describe(*this), node->op);
     return *this;
   }
+  FIRN_CHECK(!on || node || !impl_->node, "set_requires_grad", "end the scope of Freeze first",
+             "{} is frozen", describe(*this));
   if (on == (node != nullptr)) return *this;
   if (!on) {
     FIRN_CHECK(!leaf_of(*this)->arena.defined(), "set_requires_grad",
-               "freeze parameters before the optimizer is made, or leave them out of it",
+               "use a Freeze guard, or leave the parameter out of the optimizer",
                "{} belongs to an optimizer", describe(*this));
     impl_->node.reset();
     return *this;
@@ -58,7 +60,7 @@ Tensor& Tensor::set_requires_grad(bool on) {
 
 Tensor Tensor::grad() const {
   require_defined("grad", *this);
-  const Leaf* leaf = leaf_of(*this);
+  const Leaf* leaf = autograd::leaf_or_frozen(*this);
   FIRN_CHECK(leaf || !node_of(*this), "grad", "only leaves keep a gradient: add_hook shows others",
              "{} was made by {}", describe(*this), node_of(*this)->op);
   if (!leaf) return {};

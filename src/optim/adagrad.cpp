@@ -1,30 +1,26 @@
 // Adagrad: its options checked, and the rule of each group (kernels/math/optim.h).
 #include "firn/optim/adagrad.h"
 
-#include "optim/optimizer_impl.h"
+#include "optim/rule.h"
 
 namespace firn::optim {
-namespace {
 
-std::vector<GroupSetup> setup(std::vector<ParamGroup> groups, const AdagradOptions& o) {
-  require_option("Adagrad", "lr_decay", o.lr_decay, 0);
-  require_positive("Adagrad", "eps", o.eps);
-  require_option("Adagrad", "initial_accumulator", o.initial_accumulator, 0);
-  return setup_groups(
-      "Adagrad", std::move(groups), o.weight_decay,
-      [&](double weight_decay) -> kernels::UpdateRule {
-        return math::Adagrad{o.lr_decay, o.eps, o.initial_accumulator, weight_decay};
-      });
-}
+template <>
+struct RuleOf<AdagradOptions> {
+  static constexpr const char* kName = "Adagrad";
+  static void take(GroupOptions& g, AdagradOptions& o) {
+    g.take(g.group().lr_decay, o.lr_decay);
+    g.take(g.group().eps, o.eps);
+    g.take(g.group().initial_accumulator, o.initial_accumulator);
+  }
+  static kernels::UpdateRule rule(const AdagradOptions& o) {
+    require_option(kName, "lr_decay", o.lr_decay, 0);
+    require_positive(kName, "eps", o.eps);
+    require_option(kName, "initial_accumulator", o.initial_accumulator, 0);
+    return math::Adagrad{o.lr_decay, o.eps, o.initial_accumulator, o.weight_decay};
+  }
+};
 
-}  // namespace
-
-Adagrad::Adagrad(std::vector<Tensor> parameters, const AdagradOptions& options,
-                 const StepOptions& step)
-    : Adagrad(one_group(std::move(parameters)), options, step) {}
-Adagrad::Adagrad(std::vector<ParamGroup> groups, const AdagradOptions& options,
-                 const StepOptions& step)
-    : Optimizer(
-          std::make_unique<Impl>("Adagrad", setup(std::move(groups), options), options.lr, step)) {}
+template class OptimizerOf<AdagradOptions>;
 
 }  // namespace firn::optim

@@ -1,34 +1,43 @@
+// Adam and AdamW: its options checked, and the rule of each group (kernels/math/optim.h).
 #include "firn/optim/adam.h"
 
-#include "optim/optimizer_impl.h"
+#include "optim/rule.h"
 
 namespace firn::optim {
-namespace {
 
-template <class Options>
-std::vector<GroupSetup> setup(const char* op, std::vector<ParamGroup> groups, const Options& o,
-                              bool decoupled) {
-  require_option(op, "beta1", o.beta1, 0, 1);
-  require_option(op, "beta2", o.beta2, 0, 1);
-  require_positive(op, "eps", o.eps);
-  return setup_groups(op, std::move(groups), o.weight_decay,
-                      [&](double weight_decay) -> kernels::UpdateRule {
-                        return math::Adam{o.beta1, o.beta2, o.eps, weight_decay, decoupled};
-                      });
-}
+template <>
+struct RuleOf<AdamOptions> {
+  static constexpr const char* kName = "Adam";
+  static void take(GroupOptions& g, AdamOptions& o) {
+    g.take(g.group().beta1, o.beta1);
+    g.take(g.group().beta2, o.beta2);
+    g.take(g.group().eps, o.eps);
+  }
+  static kernels::UpdateRule rule(const AdamOptions& o) {
+    require_option(kName, "beta1", o.beta1, 0, 1);
+    require_option(kName, "beta2", o.beta2, 0, 1);
+    require_positive(kName, "eps", o.eps);
+    return math::Adam{o.beta1, o.beta2, o.eps, o.weight_decay, false};
+  }
+};
 
-}  // namespace
+template <>
+struct RuleOf<AdamWOptions> {
+  static constexpr const char* kName = "AdamW";
+  static void take(GroupOptions& g, AdamWOptions& o) {
+    g.take(g.group().beta1, o.beta1);
+    g.take(g.group().beta2, o.beta2);
+    g.take(g.group().eps, o.eps);
+  }
+  static kernels::UpdateRule rule(const AdamWOptions& o) {
+    require_option(kName, "beta1", o.beta1, 0, 1);
+    require_option(kName, "beta2", o.beta2, 0, 1);
+    require_positive(kName, "eps", o.eps);
+    return math::Adam{o.beta1, o.beta2, o.eps, o.weight_decay, true};
+  }
+};
 
-Adam::Adam(std::vector<Tensor> parameters, const AdamOptions& options, const StepOptions& step)
-    : Adam(one_group(std::move(parameters)), options, step) {}
-Adam::Adam(std::vector<ParamGroup> groups, const AdamOptions& options, const StepOptions& step)
-    : Optimizer(std::make_unique<Impl>("Adam", setup("Adam", std::move(groups), options, false),
-                                       options.lr, step)) {}
-
-AdamW::AdamW(std::vector<Tensor> parameters, const AdamWOptions& options, const StepOptions& step)
-    : AdamW(one_group(std::move(parameters)), options, step) {}
-AdamW::AdamW(std::vector<ParamGroup> groups, const AdamWOptions& options, const StepOptions& step)
-    : Optimizer(std::make_unique<Impl>("AdamW", setup("AdamW", std::move(groups), options, true),
-                                       options.lr, step)) {}
+template class OptimizerOf<AdamOptions>;
+template class OptimizerOf<AdamWOptions>;
 
 }  // namespace firn::optim

@@ -17,8 +17,8 @@ bool is_16_bit(DType t) { return t == DType::f16 || t == DType::bf16; }
 
 bool any_parameter(const std::vector<GroupSetup>& groups, bool (*is)(DType)) {
   for (const GroupSetup& g : groups)
-    for (const Tensor& t : g.parameters)
-      if (t.defined() && is(t.dtype())) return true;
+    for (const NamedTensor& p : g.parameters)
+      if (p.tensor.defined() && is(p.tensor.dtype())) return true;
   return false;
 }
 
@@ -64,7 +64,8 @@ Optimizer::Impl::Impl(const char* op, std::vector<GroupSetup> groups, const Sche
             {.masters = !options.stochastic_rounding,
              .average = options.ema > 0,
              .watched = options.max_skips > 0,
-             .scaler = options.scaler.defined() ? options.scaler.memory() : Tensor()}),
+             .scaler = options.scaler.defined() ? options.scaler.memory() : Tensor(),
+             .owner = this}),
       scaler(options.scaler.defined() ? options.scaler
                                       : LossScaler(options.loss_scale, store.scaler())),
       lr(learning_rate) {
@@ -114,14 +115,14 @@ Optimizer::Impl& Optimizer::own() const {
   return *impl_;
 }
 
-void Optimizer::backward(const Loss& loss) {
+void Optimizer::backward(const Loss& loss, const BackwardPass& pass) {
   require_loss(loss);
   FIRN_CHECK(!loss.coupled || (cycle_length() == 1 && own().at.micro_steps == 0), own().store.op(),
              "opt.step_two_pass(parts, encode, loss) computes it over the whole batch",
              "the loss couples the samples of its batch, so the gradients of micro-batches do not "
              "add up to that of the batch, and this cycle has {} micro-steps",
              std::max(cycle_length(), own().at.micro_steps + 1));
-  run_backward(loss.sum, loss.weight, 0);
+  run_backward(loss.sum, loss.weight, 0, pass);
 }
 
 void Optimizer::require_loss(const Loss& loss) const {
@@ -134,12 +135,13 @@ void Optimizer::require_loss(const Loss& loss) const {
              w.defined() ? firn::describe(w) : "undefined", own().store.device());
 }
 
-void Optimizer::backward(const Tensor& sum, double weight) {
+void Optimizer::backward(const Tensor& sum, double weight, const BackwardPass& pass) {
   require_option(own().store.op().c_str(), "the weight of a loss", weight, 0);
-  run_backward(sum, Tensor(), weight);
+  run_backward(sum, Tensor(), weight, pass);
 }
 
-void Optimizer::run_backward(const Tensor& sum, const Tensor& weight, double host_weight) try {
+void Optimizer::run_backward(const Tensor& sum, const Tensor& weight, double host_weight,
+                             const BackwardPass& pass) try {
   ParamStore& store = own().store;
   const std::string& op = store.op();
   FIRN_CHECK(sum.defined(), op, "", "the loss is undefined");
@@ -178,9 +180,9 @@ void Optimizer::run_backward(const Tensor& sum, const Tensor& weight, double hos
   {
     const autograd::CycleScope cycle(own());
     if (first) {  // there is nothing in the arenas to express anew
-      autograd::backward_from(sum, seed, begins);
+      autograd::backward_from(sum, seed, begins, pass.retain_graph);
     } else {
-      firn::backward(sum, {.seed = seed, .retain_graph = false});
+      firn::backward(sum, {.seed = seed, .retain_graph = pass.retain_graph});
     }
   }
   own().broken = false;
@@ -203,6 +205,7 @@ void Optimizer::Impl::check_ready() {
   end_members();
   store.adopt_touched();
   store.check_parameters();
+  store.adopt_weights();
 }
 
 void Optimizer::Impl::require_place(bool as_recorded) const {
@@ -276,13 +279,14 @@ StepReport Optimizer::flush(Partial partial) try {
 FIRN_OUT_OF_MEMORY("flush")
 
 StepReport Optimizer::progress() const {
-  return {own().store.step_state(), own().at.cycles, own().at.micro_steps};
+  return {own().store.step_state(), own().at.cycles, own().at.micro_steps,
+          own().store.short_names()};
 }
 
 StepReport Optimizer::last_report() const {
   const Progress& at = own().at;
   if (at.calls > 0 || at.micro_steps > 0 || at.cycles == 0) return progress();
-  return {own().store.step_state(), at.cycles};
+  return {own().store.step_state(), at.cycles, -1, own().store.short_names()};
 }
 
 LossTotals Optimizer::loss_totals() const {
@@ -377,7 +381,7 @@ StepReport Optimizer::end_cycle() {
   i.check_skips();  // on a device, of cycles before
   const bool reached = i.decide();
   i.commit(true);
-  StepReport report(i.store.step_state(), i.at.cycles);
+  StepReport report(i.store.step_state(), i.at.cycles, -1, i.store.short_names());
   i.check_skips();
   i.warn_if_unreached(reached);
   return report;
@@ -392,8 +396,7 @@ void Optimizer::Impl::check_skips() {
   complained = o.cycle;
   std::string culprit = "the averaged gradient";
   if (o.culprit >= 0) {
-    const Tensor p = store.parameters()[static_cast<std::size_t>(o.culprit)];
-    culprit = fmt::format("the gradient of parameter {}, {},", o.culprit, firn::describe(p));
+    culprit = fmt::format("the gradient of {},", store.label(static_cast<std::size_t>(o.culprit)));
   }
   if (o.non_finite == math::NonFinite::weight) culprit = "the loss's weight";
   if (o.non_finite == math::NonFinite::loss) culprit = "the loss";

@@ -39,7 +39,10 @@ AveragedWeights::~AveragedWeights() {
     }
   } catch (const Error&) {  // NOLINT: the device is lost
   }
-  if (const auto optimizer = optimizer_.lock()) (*optimizer)->averaged = false;
+  if (const auto optimizer = optimizer_.lock()) {
+    (*optimizer)->averaged = false;
+    (*optimizer)->store.know_weights();
+  }
 }
 
 namespace {

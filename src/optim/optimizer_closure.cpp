@@ -1,21 +1,21 @@
-// Whole cycles from a function that computes a loss, and their replay where gradients overflow.
+// Whole cycles from a function that computes a loss, and their retry if gradients overflow.
 #include <algorithm>
 
 #include "firn/losses.h"
 #include "optim/optimizer_impl.h"
-#include "optim/replay_point.h"
+#include "optim/retry_point.h"
 
 namespace firn::optim {
 namespace {
 
-constexpr int kMaxReplays = 64;
+constexpr int kMaxRetries = 64;
 
 }  // namespace
 
-void Optimizer::restore_on_replay(std::vector<Tensor> buffers) {
+void Optimizer::restore_on_retry(std::vector<Tensor> buffers) {
   for (std::size_t i = 0; i < buffers.size(); ++i)
     FIRN_CHECK(buffers[i].defined(), own().store.op(), "", "buffer {} is undefined", i);
-  own().replayed = std::move(buffers);
+  own().restored = std::move(buffers);
 }
 
 void Optimizer::require_no_cycle() const {
@@ -28,18 +28,18 @@ void Optimizer::require_no_cycle() const {
              "its loss scale is shared with other optimizers");
 }
 
-StepReport Optimizer::step(std::int64_t micro_steps,
-                           const std::function<Loss(std::int64_t i)>& micro_batch) try {
+StepReport Optimizer::run_cycle(std::int64_t micro_steps,
+                                const std::function<Loss(std::int64_t i)>& micro_batch) try {
   FIRN_CHECK(micro_steps >= 1, own().store.op(), "", "{} micro-steps make no cycle", micro_steps);
   require_no_cycle();
   const LossScale& scale = own().options.loss_scale;
-  const bool replay = scale.kind() == LossScale::Kind::dynamic &&
-                      scale.options().on_overflow == OverflowPolicy::replay;
-  if (replay)
+  const bool retry = scale.kind() == LossScale::Kind::dynamic &&
+                     scale.options().on_overflow == OverflowPolicy::retry;
+  if (retry)
     memory::refuse_capture(own().store.op().c_str(), own().store.device(),
                            "whether a cycle is computed again is decided by the host");
-  std::optional<ReplayPoint> start;
-  if (replay) start.emplace(own().replayed);
+  std::optional<RetryPoint> start;
+  if (retry) start.emplace(own().restored);
   for (int attempt = 0;; ++attempt) {
     try {
       own().on_host([micro_steps](Impl& impl) { impl.at.length = micro_steps; });
@@ -49,7 +49,7 @@ StepReport Optimizer::step(std::int64_t micro_steps,
       throw;
     }
     StepReport report = end_cycle();
-    if (!replay || attempt == kMaxReplays || report.applied() ||
+    if (!retry || attempt == kMaxRetries || report.applied() ||
         report.non_finite() != NonFinite::gradient)
       return report;
     // At the minimum the next try would end as this one did.
@@ -58,14 +58,15 @@ StepReport Optimizer::step(std::int64_t micro_steps,
     start->restore();
   }
 }
-FIRN_OUT_OF_MEMORY("step")
+FIRN_OUT_OF_MEMORY("run_cycle")
 
-StepReport Optimizer::step(std::int64_t samples, std::int64_t micro_batch,
-                           const std::function<Loss(std::int64_t first, std::int64_t last)>& loss) {
+StepReport Optimizer::run_batch(
+    std::int64_t samples, std::int64_t micro_batch,
+    const std::function<Loss(std::int64_t first, std::int64_t last)>& loss) {
   const std::string& op = own().store.op();
   FIRN_CHECK(samples >= 1 && micro_batch >= 1, op, "",
              "{} samples cannot be cut into micro-batches of {}", samples, micro_batch);
-  return step((samples + micro_batch - 1) / micro_batch, [&](std::int64_t i) {
+  return run_cycle((samples + micro_batch - 1) / micro_batch, [&](std::int64_t i) {
     return loss(i * micro_batch, std::min(samples, (i + 1) * micro_batch));
   });
 }

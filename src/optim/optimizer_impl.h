@@ -105,7 +105,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   ParamStore store;
   LossScaler scaler;
   Schedule lr;
-  std::vector<Tensor> replayed;                                 ///< see restore_on_replay()
+  std::vector<Tensor> restored;                                 ///< see restore_on_retry()
   std::vector<std::shared_ptr<autograd::CycleMember>> members;  ///< of the cycle, so far
   std::size_t to_end = 0;           ///< of members: the last so many, see end_members()
   std::int64_t parts = 0;           ///< of the two-pass step that is being made
@@ -128,27 +128,6 @@ inline void require_option(const char* op, const char* name, double value, doubl
 /// Throws Error unless 0 < value < infinity.
 inline void require_positive(const char* op, const char* name, double value) {
   FIRN_CHECK(value > 0 && value < HUGE_VAL, op, "", "{} is {}, not a positive number", name, value);
-}
-
-/// The groups with the rule that `rule_of(weight_decay)` makes for each.
-template <class RuleOf>
-std::vector<GroupSetup> setup_groups(const char* op, std::vector<ParamGroup> groups,
-                                     double weight_decay, RuleOf&& rule_of) {
-  require_option(op, "weight_decay", weight_decay, 0);
-  std::vector<GroupSetup> out;
-  for (ParamGroup& g : groups) {
-    const double decay = g.weight_decay.value_or(weight_decay);
-    require_option(op, "a group's weight_decay", decay, 0);
-    require_option(op, "a group's lr_scale", g.lr_scale, 0);
-    out.push_back({std::move(g.parameters), rule_of(decay), g.lr_scale});
-  }
-  return out;
-}
-
-inline std::vector<ParamGroup> one_group(std::vector<Tensor> parameters) {
-  std::vector<ParamGroup> out;
-  out.push_back({.parameters = std::move(parameters), .lr_scale = 1, .weight_decay = {}});
-  return out;
 }
 
 }  // namespace firn::optim

@@ -76,7 +76,8 @@ std::vector<StepReport> Optimizer::Joint::end_cycles(
   kernels::optim_move_scale(all, first.policy.scale, first.store.stream());
   std::vector<StepReport> out;
   for (const Optimizer* o : optimizers)
-    out.emplace_back(o->own().store.step_state(), o->own().at.cycles);
+    out.emplace_back(o->own().store.step_state(), o->own().at.cycles, -1,
+                     o->own().store.short_names());
   for (const Optimizer* o : optimizers) o->own().check_skips();
   std::size_t index = 0;
   for (const Optimizer* o : optimizers) o->own().warn_if_unreached(reached[index++]);

@@ -5,7 +5,7 @@
 #include "firn/random.h"
 #include "kernels/copy.h"
 #include "optim/optimizer_impl.h"
-#include "optim/replay_point.h"
+#include "optim/retry_point.h"
 
 namespace firn::optim {
 namespace {
@@ -70,7 +70,7 @@ StepReport Optimizer::step_two_pass(std::int64_t parts,
                          "the host puts random numbers back between the two passes");
 
   // What the first pass changes is put back: the second will change it again.
-  const ReplayPoint start(own().replayed);
+  const RetryPoint start(own().restored);
   std::vector<Part> first_pass;
   try {
     const NoGrad guard;
@@ -95,7 +95,7 @@ StepReport Optimizer::step_two_pass(std::int64_t parts,
   try {
     const Loss whole = loss(all);
     require_loss(whole);
-    run_backward(whole.sum, whole.weight, 0);
+    run_backward(whole.sum, whole.weight, 0, {});
     const Tensor gradient = all.grad();
     FIRN_CHECK(gradient.defined(), op, "compute the loss from its argument",
                "the loss does not depend on the encodings {}", firn::describe(all));

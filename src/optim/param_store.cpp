@@ -27,6 +27,15 @@ bool fills_its_storage(const TensorImpl& t) {
          static_cast<std::size_t>(t.shape.product()) * size_of(t.dtype) == t.storage->bytes();
 }
 
+std::string short_name(std::size_t i, const std::string& name) {
+  return name.empty() ? std::to_string(i) : fmt::format("{}, \"{}\"", i, name);
+}
+
+std::string label_of(std::size_t i, const std::string& name, const Tensor& t) {
+  const std::string number = "parameter " + short_name(i, name);
+  return t.defined() ? fmt::format("{}, {}", number, describe(t)) : number;
+}
+
 template <class T>
 Ref<Storage> upload(const std::vector<T>& values, Device device) {
   auto s = Storage::allocate(std::max<std::size_t>(values.size(), 1) * sizeof(T), device);
@@ -93,25 +102,28 @@ ParamStore::~ParamStore() {
 void ParamStore::let_go() noexcept {
   for (Parameter& p : parameters_) {
     p.leaf->arena = Tensor();
+    p.leaf->owner = nullptr;
     p.leaf->touched = 0;
   }
 }
 
 // ---- Construction: check, lay out, allocate, move ----
 
-void ParamStore::check(const Tensor& t, std::size_t index) const {
-  FIRN_CHECK(t.defined(), op_, "give the model's parameters", "parameter {} is undefined", index);
+void ParamStore::check(const NamedTensor& parameter, std::size_t index) const {
+  const Tensor& t = parameter.tensor;
+  const std::string called = label_of(index, parameter.name, t);
+  FIRN_CHECK(t.defined(), op_, "give the model's parameters", "{} is undefined", called);
   const autograd::Leaf* leaf = autograd::leaf_of(t);
   FIRN_CHECK(leaf || !t.requires_grad(), op_, "give the leaf that it was computed from",
-             "parameter {}, {}, was made by an op", index, describe(t));
+             "{}, was made by an op", called);
   FIRN_CHECK(leaf, op_, "call set_requires_grad() on it, or leave it out",
-             "parameter {}, {}, requires no gradient", index, describe(t));
+             "{}, requires no gradient", called);
   FIRN_CHECK(!leaf->arena.defined(), op_, "destroy the other optimizer first, or leave it out",
-             "parameter {}, {}, belongs to another optimizer", index, describe(t));
-  const Device device = parameters_.empty() ? t.device() : parameters_.front().tensor.device();
-  FIRN_CHECK(t.device() == device, op_, "one optimizer per device",
-             "parameter {}, {}, and the first one, {}, are on different devices", index,
-             describe(t), describe(parameters_.front().tensor));
+             "{}, belongs to another optimizer", called);
+  if (parameters_.empty()) return;
+  const Parameter& first = parameters_.front();
+  FIRN_CHECK(t.device() == first.tensor.device(), op_, "one optimizer per device",
+             "{}, and the first one, {}, are on different devices", called, describe(first.tensor));
 }
 
 void ParamStore::collect(const std::vector<GroupSetup>& groups) {
@@ -125,26 +137,28 @@ void ParamStore::collect(const std::vector<GroupSetup>& groups) {
     FIRN_CHECK(!groups[g].parameters.empty(), op_, "give net.parameters()",
                "group {} has no parameters", g);
     const std::size_t first_arena = arenas_.size();
-    for (const Tensor& t : groups[g].parameters) {
-      check(t, index);
+    for (const NamedTensor& given : groups[g].parameters) {
+      const Tensor& t = given.tensor;
+      check(given, index);
       const auto [known, added] = tensors.try_emplace(t.impl(), Place{index, g});
       FIRN_CHECK(added || known->second.group == g, op_, "keep it in one of them",
-                 "parameter {}, {}, is in groups {} and {}", index, describe(t),
-                 known->second.group, g);
+                 "{}, is in groups {} and {}", label_of(index, given.name, t), known->second.group,
+                 g);
       if (!added) {  // tied weights
         ++index;
         continue;
       }
       const auto [other, alone] = storages.try_emplace(t.storage().get(), index);
       FIRN_CHECK(alone, op_, "tie weights by giving the same tensor, or clone one of them",
-                 "parameters {} and {}, {}, are different tensors in the same memory",
-                 other->second, index, describe(t));
+                 "parameters {} and {} are different tensors in the same memory: the latter is {}",
+                 other->second, index, label_of(index, given.name, t));
       auto a = first_arena;
       while (a < arenas_.size() && arenas_[a].dtype != t.dtype()) ++a;
       if (a == arenas_.size()) arenas_.emplace_back(t.dtype(), groups[g].rule, groups[g].lr_scale);
       arenas_[a].parameters.push_back(parameters_.size());
       Parameter& p = parameters_.emplace_back();
       p.tensor = t;
+      p.name = given.name;
       p.leaf = Ref<autograd::Leaf>(autograd::leaf_of(t));
       p.arena = a;
       ++index;
@@ -152,6 +166,10 @@ void ParamStore::collect(const std::vector<GroupSetup>& groups) {
   }
   FIRN_CHECK(!parameters_.empty(), op_, "give net.parameters()", "the list of parameters is empty");
   device_ = parameters_.front().tensor.device();
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    names.push_back(short_name(i, parameters_[i].name));
+  short_names_ = std::make_shared<const std::vector<std::string>>(std::move(names));
 }
 
 void ParamStore::lay_out() {
@@ -273,6 +291,7 @@ void ParamStore::move_in(Parameter& p) {
   }
   p.storage = impl.storage;
   p.leaf->arena = slice(a.grad, p);
+  p.leaf->owner = options_.owner;
   p.leaf->collected = Tensor();
   p.leaf->touched = 0;
 }
@@ -329,15 +348,14 @@ math::StepOutcome ParamStore::last_seen() const {
 void ParamStore::check_parameters() const {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Parameter& p = parameters_[i];
-    FIRN_CHECK(p.tensor.storage() == p.storage && autograd::leaf_of(p.tensor) == p.leaf.get(), op_,
-               "convert or move a model before its optimizer is made",
-               "parameter {}, {}, is no longer where the optimizer keeps it", i,
-               describe(p.tensor));
+    FIRN_CHECK(
+        p.tensor.storage() == p.storage && autograd::leaf_or_frozen(p.tensor) == p.leaf.get(), op_,
+        "convert or move a model before its optimizer is made",
+        "parameter {}, {}, is no longer where the optimizer keeps it", i, describe(p.tensor));
     FIRN_CHECK(
         p.leaf->touched == p.seen || p.leaf->touched == 0, op_,
         "call opt.backward(loss), which also counts the samples; zero_grad() drops this cycle",
-        "parameter {}, {}, has a gradient that did not come through the optimizer's backward", i,
-        describe(p.tensor));
+        "{}, has a gradient that did not come through the optimizer's backward", label(i));
   }
 }
 
@@ -371,9 +389,8 @@ void ParamStore::receive(const std::vector<std::uint32_t>& before,
     std::uint32_t& touched = parameters_[i].leaf->touched;
     FIRN_CHECK(after[i] == before[i] || (touched == 0) == (before[i] == 0), op_,
                "record one graph for each place in the cycle, and replay them in turn",
-               "a graph was recorded when parameter {}, {}, {} a gradient of this cycle, and "
-               "replayed when it {}",
-               i, describe(parameters_[i].tensor), before[i] > 0 ? "had" : "did not have",
+               "a graph was recorded when {}, {} a gradient of this cycle, and replayed when it {}",
+               label(i), before[i] > 0 ? "had" : "did not have",
                touched > 0 ? "had one" : "had none");
     touched += after[i] - before[i];
   }
@@ -385,6 +402,7 @@ void ParamStore::put_back(const std::vector<std::uint32_t>& contributions) noexc
     parameters_[i].leaf->touched = contributions[i];
   note_gradients();
   for (std::uint8_t& t : touched_on_device_) t = 0xff;  // neither 0 nor 1: it will be told anew
+  for (Parameter& p : parameters_) p.version = p.storage->version() - 1;  // to be looked at anew
 }
 
 bool ParamStore::upload_touched() {
@@ -406,13 +424,34 @@ void ParamStore::begin_cycle() {
 void ParamStore::bump_versions() noexcept {
   for (Parameter& p : parameters_)
     if (p.seen) p.storage->bump_version("the optimizer's step");
+  know_weights();
 }
 
 void ParamStore::bump_all_versions(const char* what) noexcept {
   for (Parameter& p : parameters_) p.storage->bump_version(what);
+  know_weights();
+}
+
+void ParamStore::know_weights() noexcept {
+  for (Parameter& p : parameters_) p.version = p.storage->version();
+}
+
+void ParamStore::adopt_weights() {
+  for (Parameter& p : parameters_) {
+    const std::uint32_t version = p.storage->version();
+    if (p.version == version) continue;
+    const Arena& a = arenas_[p.arena];
+    const auto flat = [&](const Tensor& arena) {
+      return arena.as_strided({p.tensor.numel()}, {1}, p.begin);
+    };
+    if (a.master.defined() && p.tensor.numel() > 0)
+      kernels::optim_adopt_weights(flat(a.weight).view(), flat(a.master).mutable_view(), stream());
+    p.version = version;
+  }
 }
 
 void ParamStore::refresh_masters() {
+  know_weights();
   for (const Parameter& p : parameters_)
     for (const Tensor* arena : {&arenas_[p.arena].master, &arenas_[p.arena].ema})
       if (arena->defined())
@@ -428,8 +467,7 @@ std::vector<Tensor> ParamStore::parameters() const {
 }
 
 std::string ParamStore::label(std::size_t i) const {
-  const Parameter& p = parameters_[i];
-  return fmt::format("parameter {}, {}", i, describe(p.tensor));
+  return label_of(i, parameters_[i].name, parameters_[i].tensor);
 }
 
 std::string ParamStore::names() const {

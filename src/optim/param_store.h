@@ -19,7 +19,7 @@ namespace firn::optim {
 
 /// A group with its rule, as an optimizer's constructor has worked it out.
 struct GroupSetup {
-  std::vector<Tensor> parameters;
+  ParamList parameters;
   kernels::UpdateRule rule;
   double lr_scale = 1;
 };
@@ -29,6 +29,7 @@ struct StoreOptions {
   bool average = false;  ///< all get a moving average
   bool watched = false;  ///< the host looks at outcomes without waiting: see last_seen()
   Tensor scaler;         ///< memory of the loss scale; undefined: its own
+  const autograd::Cycle* owner = nullptr;  ///< whose backward passes the parameters collect from
 };
 
 /// Owns the arenas and the device memory of the step. In an arena, element i of weights, gradients
@@ -97,15 +98,24 @@ class ParamStore {
   void begin_cycle();
   /// Tells autograd that the touched weights were written.
   void bump_versions() noexcept;
-  void refresh_masters();
   /// The same for all weights, by another name.
   void bump_all_versions(const char* what) noexcept;
+  /// Notices 16-bit weights that were written from outside: each one that is not its master rounded
+  /// becomes the master.
+  void adopt_weights();
+  /// What the weights hold now comes from the masters.
+  void know_weights() noexcept;
+  void refresh_masters();
 
   std::vector<Tensor> parameters() const;
-  /// "parameter 3", for errors.
+  /// What errors call it: 'parameter 3, "encoder.weight", [4, 2] f32 cpu'.
   std::string label(std::size_t i) const;
   /// The labels of all, or of the first ones and how many more there are.
   std::string names() const;
+  /// For reports: '3, "encoder.weight"', or '3'.
+  const std::shared_ptr<const std::vector<std::string>>& short_names() const noexcept {
+    return short_names_;
+  }
   /// Empty where no averages are kept.
   std::vector<Tensor> averages() const;
   /// The accumulated gradient of parameter i, or undefined where it has received none in the cycle.
@@ -116,12 +126,14 @@ class ParamStore {
  private:
   struct Parameter {
     Tensor tensor;
+    std::string name;  ///< empty: not known
     Ref<autograd::Leaf> leaf;
     Ref<Storage> storage;  ///< where it was put
     std::size_t arena = 0;
-    std::int64_t begin = 0;  ///< first element in its arena
-    std::uint32_t seen = 0;  ///< contributions noted in this cycle
-    bool stale = false;      ///< its gradient may hold numbers of an earlier cycle
+    std::int64_t begin = 0;     ///< first element in its arena
+    std::uint32_t seen = 0;     ///< contributions noted in this cycle
+    std::uint32_t version = 0;  ///< of the weight, when the master was last known to follow it
+    bool stale = false;         ///< its gradient may hold numbers of an earlier cycle
   };
   struct Arena {
     Arena(DType t, const kernels::UpdateRule& r, double scale)
@@ -138,7 +150,7 @@ class ParamStore {
   };
 
   void collect(const std::vector<GroupSetup>& groups);
-  void check(const Tensor& t, std::size_t index) const;
+  void check(const NamedTensor& parameter, std::size_t index) const;
   void lay_out();
   void allocate(Arena& arena);
   void make_tables(Arena& arena);
@@ -151,6 +163,7 @@ class ParamStore {
   StoreOptions options_;
   Device device_;
   std::vector<Parameter> parameters_;
+  std::shared_ptr<const std::vector<std::string>> short_names_;
   std::vector<Arena> arenas_;
   std::vector<kernels::OptimizerArena> views_;
   Ref<Storage> partials_;  ///< of all arenas, one after another

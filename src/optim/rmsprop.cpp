@@ -1,36 +1,33 @@
 // RMSprop: its options checked, and the rule of each group (kernels/math/optim.h).
 #include "firn/optim/rmsprop.h"
 
-#include "optim/optimizer_impl.h"
+#include "optim/rule.h"
 
 namespace firn::optim {
-namespace {
 
-std::vector<GroupSetup> setup(std::vector<ParamGroup> groups, const RMSpropOptions& o) {
-  require_option("RMSprop", "alpha", o.alpha, 0, 1);
-  require_positive("RMSprop", "eps", o.eps);
-  require_option("RMSprop", "momentum", o.momentum, 0, 1);
-  return setup_groups(
-      "RMSprop", std::move(groups), o.weight_decay,
-      [&](double weight_decay) -> kernels::UpdateRule {
-        const bool with_momentum = o.momentum > 0;
-        if (o.centered && with_momentum)
-          return math::RmsProp<true, true>{o.alpha, o.eps, o.momentum, weight_decay};
-        if (o.centered) return math::RmsProp<true, false>{o.alpha, o.eps, 0, weight_decay};
-        if (with_momentum)
-          return math::RmsProp<false, true>{o.alpha, o.eps, o.momentum, weight_decay};
-        return math::RmsProp<false, false>{o.alpha, o.eps, 0, weight_decay};
-      });
-}
+template <>
+struct RuleOf<RMSpropOptions> {
+  static constexpr const char* kName = "RMSprop";
+  static void take(GroupOptions& g, RMSpropOptions& o) {
+    g.take(g.group().alpha, o.alpha);
+    g.take(g.group().eps, o.eps);
+    g.take(g.group().momentum, o.momentum);
+    g.take(g.group().centered, o.centered);
+  }
+  static kernels::UpdateRule rule(const RMSpropOptions& o) {
+    require_option(kName, "alpha", o.alpha, 0, 1);
+    require_positive(kName, "eps", o.eps);
+    require_option(kName, "momentum", o.momentum, 0, 1);
+    const bool with_momentum = o.momentum > 0;
+    if (o.centered && with_momentum)
+      return math::RmsProp<true, true>{o.alpha, o.eps, o.momentum, o.weight_decay};
+    if (o.centered) return math::RmsProp<true, false>{o.alpha, o.eps, 0, o.weight_decay};
+    if (with_momentum)
+      return math::RmsProp<false, true>{o.alpha, o.eps, o.momentum, o.weight_decay};
+    return math::RmsProp<false, false>{o.alpha, o.eps, 0, o.weight_decay};
+  }
+};
 
-}  // namespace
-
-RMSprop::RMSprop(std::vector<Tensor> parameters, const RMSpropOptions& options,
-                 const StepOptions& step)
-    : RMSprop(one_group(std::move(parameters)), options, step) {}
-RMSprop::RMSprop(std::vector<ParamGroup> groups, const RMSpropOptions& options,
-                 const StepOptions& step)
-    : Optimizer(
-          std::make_unique<Impl>("RMSprop", setup(std::move(groups), options), options.lr, step)) {}
+template class OptimizerOf<RMSpropOptions>;
 
 }  // namespace firn::optim

@@ -1,31 +1,31 @@
+// SGD: its options checked, and the rule of each group (kernels/math/optim.h).
 #include "firn/optim/sgd.h"
 
-#include "optim/optimizer_impl.h"
+#include "optim/rule.h"
 
 namespace firn::optim {
-namespace {
 
-std::vector<GroupSetup> setup(std::vector<ParamGroup> groups, const SGDOptions& o) {
-  require_option("SGD", "momentum", o.momentum, 0, 1);
-  FIRN_CHECK(o.dampening >= 0 && o.dampening <= 1, "SGD", "", "dampening is {}, not in [0, 1]",
-             o.dampening);
-  FIRN_CHECK(!o.nesterov || (o.momentum > 0 && o.dampening == 0), "SGD",
-             "set momentum, and leave dampening out",
-             "nesterov needs momentum > 0 and dampening 0; they are {} and {}", o.momentum,
-             o.dampening);
-  return setup_groups("SGD", std::move(groups), o.weight_decay,
-                      [&](double weight_decay) -> kernels::UpdateRule {
-                        if (o.momentum == 0) return math::Sgd{weight_decay};
-                        return math::SgdMomentum{o.momentum, o.dampening, weight_decay, o.nesterov};
-                      });
-}
+template <>
+struct RuleOf<SGDOptions> {
+  static constexpr const char* kName = "SGD";
+  static void take(GroupOptions& g, SGDOptions& o) {
+    g.take(g.group().momentum, o.momentum);
+    g.take(g.group().dampening, o.dampening);
+    g.take(g.group().nesterov, o.nesterov);
+  }
+  static kernels::UpdateRule rule(const SGDOptions& o) {
+    require_option(kName, "momentum", o.momentum, 0, 1);
+    FIRN_CHECK(o.dampening >= 0 && o.dampening <= 1, kName, "", "dampening is {}, not in [0, 1]",
+               o.dampening);
+    FIRN_CHECK(!o.nesterov || (o.momentum > 0 && o.dampening == 0), kName,
+               "set momentum, and leave dampening out",
+               "nesterov needs momentum > 0 and dampening 0; they are {} and {}", o.momentum,
+               o.dampening);
+    if (o.momentum == 0) return math::Sgd{o.weight_decay};
+    return math::SgdMomentum{o.momentum, o.dampening, o.weight_decay, o.nesterov};
+  }
+};
 
-}  // namespace
-
-SGD::SGD(std::vector<Tensor> parameters, const SGDOptions& options, const StepOptions& step)
-    : SGD(one_group(std::move(parameters)), options, step) {}
-SGD::SGD(std::vector<ParamGroup> groups, const SGDOptions& options, const StepOptions& step)
-    : Optimizer(
-          std::make_unique<Impl>("SGD", setup(std::move(groups), options), options.lr, step)) {}
+template class OptimizerOf<SGDOptions>;
 
 }  // namespace firn::optim

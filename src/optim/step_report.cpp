@@ -42,11 +42,13 @@ NonFinite non_finite_of(math::NonFinite n) {
 
 }  // namespace
 
-StepReport::StepReport(Tensor state, std::int64_t cycles, std::int64_t micro_steps)
+StepReport::StepReport(Tensor state, std::int64_t cycles, std::int64_t micro_steps,
+                       std::shared_ptr<const std::vector<std::string>> names)
     : state_(std::move(state)),
       cycles_(cycles),
       micro_steps_(micro_steps),
-      accumulating_(micro_steps >= 0) {
+      accumulating_(micro_steps >= 0),
+      names_(std::move(names)) {
   if (state_.device().is_cpu()) read();  // nothing to wait for
 }
 
@@ -87,6 +89,14 @@ void StepReport::read() const {
   state_ = Tensor();
 }
 
+std::string StepReport::culprit_name() const {
+  const std::int64_t i = culprit();
+  if (i < 0) return {};
+  return names_ && static_cast<std::size_t>(i) < names_->size()
+             ? (*names_)[static_cast<std::size_t>(i)]
+             : std::to_string(i);
+}
+
 std::string to_string(const StepReport& r) {
   switch (r.status()) {
     case StepStatus::applied:
@@ -114,11 +124,11 @@ std::string to_string(const StepReport& r) {
                              : fmt::format(
                                    "skipped: the loss is not finite, nor the gradient of "
                                    "parameter {}",
-                                   r.culprit());
+                                   r.culprit_name());
     default:
-      return r.culprit() < 0
-                 ? "skipped: the averaged gradient is not finite"
-                 : fmt::format("skipped: the gradient of parameter {} is not finite", r.culprit());
+      return r.culprit() < 0 ? "skipped: the averaged gradient is not finite"
+                             : fmt::format("skipped: the gradient of parameter {} is not finite",
+                                           r.culprit_name());
   }
 }
 

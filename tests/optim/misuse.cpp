@@ -26,15 +26,16 @@ TEST_CASE("every call of an optimizer that was moved from says so") {
   says_so([&] { opt.backward(objective(w, {1})); });
   says_so([&] { opt.backward(mse_loss(w, zeros({2}))); });
   says_so([&] { opt.step(); });
-  says_so([&] { opt.step(1, [&](std::int64_t) { return mse_loss(w, zeros({2})); }); });
-  says_so(
-      [&] { opt.step(2, 1, [&](std::int64_t, std::int64_t) { return mse_loss(w, zeros({2})); }); });
+  says_so([&] { opt.run_cycle(1, [&](std::int64_t) { return mse_loss(w, zeros({2})); }); });
+  says_so([&] {
+    opt.run_batch(2, 1, [&](std::int64_t, std::int64_t) { return mse_loss(w, zeros({2})); });
+  });
   says_so([&] {
     opt.step_two_pass(
         1, [&](std::int64_t) { return w * 1.0; },
         [](const Tensor& all) { return mse_loss(all, zeros({2})); });
   });
-  says_so([&] { opt.restore_on_replay({w}); });
+  says_so([&] { opt.restore_on_retry({w}); });
   says_so([&] { opt.flush(); });
   says_so([&] { opt.set_epoch(1); });
   says_so([&] { (void)opt.cycle_length(); });

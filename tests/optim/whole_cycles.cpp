@@ -19,7 +19,7 @@ TEST_CASE("[S02] a batch is cut into micro-batches, the last one shorter") {
   Tensor w = parameter({0}, {1}, f64);
   optim::SGD opt({w}, {.lr = 1}, {.accumulate = 7});  // a whole cycle, whatever this says
   std::vector<std::int64_t> cuts;
-  const optim::StepReport report = opt.step(10, 4, [&](std::int64_t first, std::int64_t last) {
+  const optim::StepReport report = opt.run_batch(10, 4, [&](std::int64_t first, std::int64_t last) {
     cuts.insert(cuts.end(), {first, last});
     return loss_of(w, double(last - first), double(last - first));
   });
@@ -35,28 +35,28 @@ TEST_CASE("a whole cycle is refused in the middle of one, and what its function 
   optim::SGD opt({w}, {.lr = 1});
   const auto fine = [&](std::int64_t) { return loss_of(w, 1, 1); };
   opt.backward(fine(0));
-  CHECK(says(error_of([&] { opt.step(2, fine); }), "a cycle is under way"));
+  CHECK(says(error_of([&] { opt.run_cycle(2, fine); }), "a cycle is under way"));
   REQUIRE(opt.step());
   CHECK(says(error_of([&] {
-               opt.step(2, [&](std::int64_t i) -> Loss {
+               opt.run_cycle(2, [&](std::int64_t i) -> Loss {
                  if (i == 1) throw Error("loader", "no more data");
                  return fine(i);
                });
              }),
              "no more data"));
   CHECK(gradients_are_zero(opt));
-  CHECK(opt.step(2, fine).applied_steps() == 2);
+  CHECK(opt.run_cycle(2, fine).applied_steps() == 2);
   CHECK(w.item() == -2);
-  CHECK(says(error_of([&] { opt.step(0, fine); }), "0 micro-steps"));
+  CHECK(says(error_of([&] { opt.run_cycle(0, fine); }), "0 micro-steps"));
 }
 
-TEST_CASE("[S15] replay ends: at the smallest scale, and for a loss that is not finite") {
+TEST_CASE("[S15] retry ends: at the smallest scale, and for a loss that is not finite") {
   Tensor w = parameter({1}, {1});
   optim::SGD opt({w}, {},
                  {.loss_scale = LossScale::dynamic(
-                      {.init = 16, .on_overflow = optim::OverflowPolicy::replay})});
+                      {.init = 16, .on_overflow = optim::OverflowPolicy::retry})});
   int tries = 0;
-  const optim::StepReport overflow = opt.step(1, [&](std::int64_t) {
+  const optim::StepReport overflow = opt.run_cycle(1, [&](std::int64_t) {
     ++tries;
     Tensor loss = objective(w, {1});
     add_hook(loss, [](const Tensor& g) { return g * double(HUGE_VALF); });
@@ -66,7 +66,7 @@ TEST_CASE("[S15] replay ends: at the smallest scale, and for a loss that is not 
   CHECK(tries == 5);  // at 16, 8, 4, 2 and 1
   CHECK(opt.loss_scale() == 1);
   tries = 0;
-  const optim::StepReport loss = opt.step(1, [&](std::int64_t) {
+  const optim::StepReport loss = opt.run_cycle(1, [&](std::int64_t) {
     ++tries;
     return loss_of(w, HUGE_VAL, 1);
   });

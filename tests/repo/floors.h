@@ -29,7 +29,7 @@ inline const std::vector<Part> kParts = {
                   {"base"}},
     {"runtime_src", {"src/runtime/"},
                   {"base", "base_src", "runtime"}},
-    {"tensor",    {"include/firn/tensor.h", "src/tensor/"},
+    {"tensor",    {"include/firn/tensor.h", "include/firn/named_tensor.h", "src/tensor/"},
                   {"base", "base_src", "runtime", "runtime_src", "math"}},
     {"math",      {"kernels/math/"},
                   {}},

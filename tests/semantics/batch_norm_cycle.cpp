@@ -113,7 +113,7 @@ TEST_CASE("[S19] bn_cycle: a cycle that is skipped or dropped leaves running sta
   opt.flush(optim::Partial::drop);
   CHECK(bits_of_buffers(net) == before);
   CHECK(error_of([&] {
-          opt.step(3, [&](std::int64_t i) {
+          opt.run_cycle(3, [&](std::int64_t i) {
             if (i == 2) throw Error("test", "no more data");
             return loss_of(net, b, 16 * i, 16 * i + 16);
           });

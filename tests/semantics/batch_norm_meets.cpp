@@ -1,4 +1,4 @@
-// BatchNorm under accumulation: how it meets replays, shared scales, two-pass steps, saved states
+// BatchNorm under accumulation: how it meets retries, shared scales, two-pass steps, saved states
 // and failures, and the warning of the mode that does not follow the cycle.
 #include "runtime/memory/fail_allocation.h"
 #include "semantics/batch_norm_net.h"
@@ -10,18 +10,18 @@ namespace {
 using optim::LossScale;
 
 // Three cycles in which gradients overflow at scales above `limit`.
-struct Replayed {
+struct Retried {
   Bits buffers, training;
   std::int64_t calls = 0;
 };
-Replayed replayed(BatchNormMode mode, const LossScale& scale, double limit) {
+Retried retried(BatchNormMode mode, const LossScale& scale, double limit) {
   Net net(mode);
   const Warnings expected;
   optim::AdamW opt(net.parameters(), {.lr = 0.01}, {.loss_scale = scale});
-  Replayed out;
+  Retried out;
   for (std::uint64_t step = 0; step < 3; ++step) {
     const Batch b = batch_of(step);
-    const optim::StepReport report = opt.step(4, [&](std::int64_t i) {
+    const optim::StepReport report = opt.run_cycle(4, [&](std::int64_t i) {
       ++out.calls;
       Loss loss = loss_of(net, b, 16 * i, 16 * i + 16);
       if (i == 2 && opt.loss_scale() > limit) loss.sum = spoilt(loss.sum);
@@ -34,11 +34,11 @@ Replayed replayed(BatchNormMode mode, const LossScale& scale, double limit) {
   return out;
 }
 
-TEST_CASE("[S19][S15] bn_cycle: a replayed cycle counts once, in both modes") {
+TEST_CASE("[S19][S15] bn_cycle: a retried cycle counts once, in both modes") {
   for (const BatchNormMode mode : {BatchNormMode::per_step, BatchNormMode::per_micro_batch}) {
     CAPTURE(mode == BatchNormMode::per_micro_batch);
-    const Replayed plain = replayed(mode, LossScale::fixed(256), 256);
-    const Replayed again = replayed(
+    const Retried plain = retried(mode, LossScale::fixed(256), 256);
+    const Retried again = retried(
         mode, LossScale::dynamic({.init = 1024, .on_overflow = optim::OverflowPolicy::replay}),
         256);
     CHECK(plain.calls == 12);

@@ -136,7 +136,7 @@ TEST_CASE("[S20] tensors that a forward pass changes are changed once, not in bo
   const Pairs data = pairs();
   optim::SGD opt(net.parameters(), {.lr = 0.1});
   const Tensor calls = zeros({1});
-  opt.restore_on_replay({calls});
+  opt.restore_on_retry({calls});
   const auto count = [&](std::int64_t i) {
     fill_(calls, calls.item() + 1);
     return encode(net, data, 4 * i, 4 * i + 4);

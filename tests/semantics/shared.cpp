@@ -52,22 +52,22 @@ TEST_CASE("[S14] a calibrated scale loses no cycle where one that begins too hig
 
 // What four cycles of three micro-steps with dropout and a running sum leave behind, where every
 // gradient at a scale above `limit` overflows at micro-step `at`.
-struct Replayed {
+struct Retried {
   Bits training, buffer;
   std::int64_t calls = 0;
   double scale = 0;
 };
-Replayed replayed(const LossScale& scale, double limit, std::int64_t at) {
+Retried retried(const LossScale& scale, double limit, std::int64_t at) {
   manual_seed(7);
   Tensor w = parameter(Rng(2).uniforms(40, -1, 1), {40});
   const Tensor running = zeros({40});
   optim::AdamW opt({w}, {.lr = 0.1}, {.loss_scale = scale});
-  opt.restore_on_replay({running});
-  Replayed out;
+  opt.restore_on_retry({running});
+  Retried out;
   Rng data(3);
   for (int cycle = 0; cycle < 4; ++cycle) {
     const Tensor x = make(data.uniforms(3 * 40, -1, 1), {3, 40}, f32);
-    const optim::StepReport report = opt.step(3, [&](std::int64_t i) {
+    const optim::StepReport report = opt.run_cycle(3, [&](std::int64_t i) {
       ++out.calls;
       const Tensor y = dropout(w * x[i], 0.5);
       {
@@ -88,12 +88,12 @@ Replayed replayed(const LossScale& scale, double limit, std::int64_t at) {
 }
 
 TEST_CASE("[S15] a cycle that overflowed is computed again as if the first try had not been") {
-  const Replayed plain = replayed(LossScale::fixed(256), 256, 0);
+  const Retried plain = retried(LossScale::fixed(256), 256, 0);
   CHECK(plain.calls == 12);
   for (const std::int64_t at : {0, 1, 2}) {
     CAPTURE(at);
-    const Replayed again = replayed(
-        LossScale::dynamic({.init = 2048, .on_overflow = optim::OverflowPolicy::replay}), 256, at);
+    const Retried again = retried(
+        LossScale::dynamic({.init = 2048, .on_overflow = optim::OverflowPolicy::retry}), 256, at);
     CHECK(again.scale == 256);
     CHECK(again.calls == 12 + 3 * 3);  // three halvings, all in the first cycle
     CHECK(again.training == plain.training);
@@ -101,15 +101,15 @@ TEST_CASE("[S15] a cycle that overflowed is computed again as if the first try h
   }
 }
 
-TEST_CASE("[S15] a replay ends at the smallest scale, and for a loss that is not finite") {
+TEST_CASE("[S15] a retry ends at the smallest scale, and for a loss that is not finite") {
   Tensor w = parameter({1}, {1});
   optim::SGD opt({w}, {},
                  {.loss_scale = LossScale::dynamic(
-                      {.init = 16, .min = 4, .on_overflow = optim::OverflowPolicy::replay})});
+                      {.init = 16, .min = 4, .on_overflow = optim::OverflowPolicy::retry})});
   int calls = 0;
   const auto cycle = [&](bool finite_loss) {
     calls = 0;
-    return opt.step(2, [&](std::int64_t) {
+    return opt.run_cycle(2, [&](std::int64_t) {
       ++calls;
       const Tensor sum =
           objective(w, {finite_loss ? 1.0 : std::numeric_limits<double>::infinity()});
@@ -133,9 +133,9 @@ TEST_CASE("[S15] a cycle whose function throws is dropped") {
     if (i == 2) throw Error("test", "no more data");
     return Loss{objective(w, {100}), ones({})};
   };
-  CHECK(error_of([&] { opt.step(4, loss); }).find("no more data") != std::string::npos);
+  CHECK(error_of([&] { opt.run_cycle(4, loss); }).find("no more data") != std::string::npos);
   CHECK(gradients_are_zero(opt));
-  CHECK(opt.step(2, loss).weight() == 2);
+  CHECK(opt.run_cycle(2, loss).weight() == 2);
   CHECK(w.item() == -99);
 }
 

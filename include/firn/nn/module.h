@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "firn/named_tensor.h"
 #include "firn/nn/call.h"
 #include "firn/nn/members.h"
 #include "firn/nn/parameter.h"
@@ -24,11 +25,7 @@
 
 namespace firn::nn {
 
-/// A parameter or buffer with its path from the root: "encoder.blocks.0.weight".
-struct NamedTensor {
-  std::string name;
-  Tensor tensor;
-};
+using firn::NamedTensor;
 /// A module with its path; the root's is empty.
 struct NamedModule {
   std::string name;

@@ -1,8 +1,6 @@
 // Adagrad.
 #pragma once
 
-#include <vector>
-
 #include "firn/optim/optimizer.h"
 #include "firn/optim/schedule.h"
 #include "firn/optim/step_options.h"
@@ -19,13 +17,10 @@ struct AdagradOptions {
 
 /// s += g^2;  w -= lr / (1 + (t - 1) lr_decay) * g / (sqrt(s) + eps), with t the number of updates
 /// that the parameter has had, this one included. (Duchi, Hazan & Singer 2011; as in torch.optim.)
-class Adagrad : public Optimizer {
+class Adagrad : public OptimizerOf<AdagradOptions> {
  public:
-  /// Throws as SGD does.
-  explicit Adagrad(std::vector<Tensor> parameters, const AdagradOptions& options = {},
-                   const StepOptions& step = {});
-  explicit Adagrad(std::vector<ParamGroup> groups, const AdagradOptions& options = {},
-                   const StepOptions& step = {});
+  using OptimizerOf::OptimizerOf;
 };
+extern template class OptimizerOf<AdagradOptions>;
 
 }  // namespace firn::optim

@@ -1,8 +1,6 @@
 // Adam and AdamW.
 #pragma once
 
-#include <vector>
-
 #include "firn/optim/optimizer.h"
 #include "firn/optim/schedule.h"
 #include "firn/optim/step_options.h"
@@ -20,14 +18,11 @@ struct AdamOptions {
 /// m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;
 /// w -= lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps), with t the number of updates
 /// that the parameter has had, this one included. (Kingma & Ba, 2015.)
-class Adam : public Optimizer {
+class Adam : public OptimizerOf<AdamOptions> {
  public:
-  /// Throws as SGD does.
-  explicit Adam(std::vector<Tensor> parameters, const AdamOptions& options = {},
-                const StepOptions& step = {});
-  explicit Adam(std::vector<ParamGroup> groups, const AdamOptions& options = {},
-                const StepOptions& step = {});
+  using OptimizerOf::OptimizerOf;
 };
+extern template class OptimizerOf<AdamOptions>;
 
 struct AdamWOptions {
   Schedule lr = 1e-3;          ///< a number, or a function of the applied steps
@@ -38,13 +33,10 @@ struct AdamWOptions {
 };
 
 /// Adam with decoupled weight decay. (Loshchilov & Hutter, 2019.)
-class AdamW : public Optimizer {
+class AdamW : public OptimizerOf<AdamWOptions> {
  public:
-  /// Throws as SGD does.
-  explicit AdamW(std::vector<Tensor> parameters, const AdamWOptions& options = {},
-                 const StepOptions& step = {});
-  explicit AdamW(std::vector<ParamGroup> groups, const AdamWOptions& options = {},
-                 const StepOptions& step = {});
+  using OptimizerOf::OptimizerOf;
 };
+extern template class OptimizerOf<AdamWOptions>;
 
 }  // namespace firn::optim

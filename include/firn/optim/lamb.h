@@ -1,8 +1,6 @@
 // LAMB.
 #pragma once
 
-#include <vector>
-
 #include "firn/optim/optimizer.h"
 #include "firn/optim/schedule.h"
 #include "firn/optim/step_options.h"
@@ -20,13 +18,10 @@ struct LAMBOptions {
 /// u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay * w, with m, v and t of
 /// Adam;  w -= lr * (|w| / |u|) * u, with the norms of the whole parameter. The ratio is 1 where
 /// one of them is 0. (You et al. 2020, algorithm 2 with phi(z) = z.)
-class LAMB : public Optimizer {
+class LAMB : public OptimizerOf<LAMBOptions> {
  public:
-  /// Throws as SGD does.
-  explicit LAMB(std::vector<Tensor> parameters, const LAMBOptions& options = {},
-                const StepOptions& step = {});
-  explicit LAMB(std::vector<ParamGroup> groups, const LAMBOptions& options = {},
-                const StepOptions& step = {});
+  using OptimizerOf::OptimizerOf;
 };
+extern template class OptimizerOf<LAMBOptions>;
 
 }  // namespace firn::optim

@@ -1,8 +1,6 @@
 // Lion.
 #pragma once
 
-#include <vector>
-
 #include "firn/optim/optimizer.h"
 #include "firn/optim/schedule.h"
 #include "firn/optim/step_options.h"
@@ -18,13 +16,10 @@ struct LionOptions {
 
 /// w -= lr * (sign(beta1 m + (1 - beta1) g) + weight_decay * w);  m = beta2 m + (1 - beta2) g.
 /// sign(0) is 0. (Chen et al. 2023, algorithm 2.)
-class Lion : public Optimizer {
+class Lion : public OptimizerOf<LionOptions> {
  public:
-  /// Throws as SGD does.
-  explicit Lion(std::vector<Tensor> parameters, const LionOptions& options = {},
-                const StepOptions& step = {});
-  explicit Lion(std::vector<ParamGroup> groups, const LionOptions& options = {},
-                const StepOptions& step = {});
+  using OptimizerOf::OptimizerOf;
 };
+extern template class OptimizerOf<LionOptions>;
 
 }  // namespace firn::optim

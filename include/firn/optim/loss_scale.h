@@ -17,8 +17,8 @@ enum class HysteresisRefill : std::uint8_t {
 
 /// What happens to a cycle whose gradients are not finite (S15).
 enum class OverflowPolicy : std::uint8_t {
-  skip,    ///< it is dropped
-  replay,  ///< it is computed again at the lower scale; only where step() is given a function
+  skip,   ///< it is dropped
+  retry,  ///< it is computed again at the lower scale; only by run_cycle() and run_batch()
 };
 
 /// Options of dynamic loss scaling (S13). All scales are powers of two (S06).

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "firn/named_tensor.h"
 #include "firn/optim/schedule.h"
 #include "firn/optim/step_options.h"
 #include "firn/optim/step_report.h"
@@ -29,18 +30,41 @@ struct Loss;  // losses.h; all that is asked of it is its two tensors
 
 namespace firn::optim {
 
-/// Parameters that are updated alike.
+/// A list of parameters, with their names if they are known: from net.parameters(),
+/// net.named_parameters(), or {weight, bias}. Errors and reports name parameters so.
+class ParamList {
+ public:
+  ParamList() = default;
+  ParamList(const std::vector<Tensor>& parameters);  // NOLINT: a list of tensors is one
+  ParamList(std::initializer_list<Tensor> parameters);
+  ParamList(std::vector<NamedTensor> parameters);  // NOLINT
+
+  void push_back(const Tensor& parameter) { list_.push_back({{}, parameter}); }
+  void push_back(NamedTensor parameter) { list_.push_back(std::move(parameter)); }
+  bool empty() const noexcept { return list_.empty(); }
+  std::size_t size() const noexcept { return list_.size(); }
+  const NamedTensor& operator[](std::size_t i) const { return list_[i]; }
+  auto begin() const noexcept { return list_.begin(); }
+  auto end() const noexcept { return list_.end(); }
+
+ private:
+  std::vector<NamedTensor> list_;
+};
+
+/// Parameters that are updated alike. What is set here stands instead of the optimizer's option of
+/// that name; Error if its rule has none.
 struct ParamGroup {
-  std::vector<Tensor> parameters;
-  double lr_scale = 1;                      ///< multiplies the optimizer's learning rate; 0 or more
-  std::optional<double> weight_decay = {};  ///< instead of the optimizer's
+  ParamList parameters = {};
+  double lr_scale = 1;  ///< multiplies the optimizer's learning rate; 0 or more
+  std::optional<double> weight_decay = {};
+  std::optional<double> beta1 = {}, beta2 = {}, eps = {};
+  std::optional<double> momentum = {}, dampening = {}, alpha = {};
+  std::optional<double> lr_decay = {}, initial_accumulator = {};
+  std::optional<bool> nesterov = {}, centered = {};
 };
 
 /// A tensor of the optimizer's state, by name.
-struct NamedState {
-  std::string name;
-  Tensor tensor;
-};
+using NamedState = NamedTensor;
 
 /// How the gradients that a cycle has collected so far look to a 16-bit type; shares are of the
 /// parameter's elements. "Mean" is the averaged gradient without loss scale.
@@ -64,6 +88,12 @@ struct LossTotals {
 enum class SkipPolicy : std::uint8_t {
   all,   ///< none makes its step
   each,  ///< only that one is skipped
+};
+
+/// Options of one backward().
+struct BackwardPass {
+  /// Keeps what the graph saved, so that another backward() can run through it.
+  bool retain_graph = false;
 };
 
 class AveragedWeights;
@@ -92,10 +122,15 @@ class Optimizer {
   /// two. Throws Error where the loss has no gradient, is not a scalar f32 or f64, or lives on
   /// another device; and where parameters have got gradients from a plain loss.backward(), which
   /// carries no weight. If the backward pass itself throws, the cycle is lost: call zero_grad().
-  void backward(const Loss& loss);
+  ///
+  /// Only this optimizer's parameters collect gradients, and leaves that belong to none. The pass
+  /// goes through parameters of another optimizer and leaves their gradients alone, as a
+  /// generator's loss goes through the discriminator. For a loss that trains the parameters of two
+  /// optimizers call backward() of each, of the first one with {.retain_graph = true}.
+  void backward(const Loss& loss, const BackwardPass& pass = {});
   /// The same for any scalar: `sum` is a sum over samples and `weight` their number. With the
   /// default weight, one backward() and a step() apply the gradient of `sum` as it is.
-  void backward(const Tensor& sum, double weight = 1);
+  void backward(const Tensor& sum, double weight = 1, const BackwardPass& pass = {});
 
   /// Every N-th call since the cycle began, N = StepOptions::accumulate, ends the cycle: divides
   /// the accumulated gradients by the accumulated weight, checks that all are finite, clips,
@@ -110,16 +145,17 @@ class Optimizer {
   /// with a later step() that finds it, and that can be called again to go on.
   StepReport step();
   /// A whole cycle, whatever StepOptions::accumulate says: backward(micro_batch(i)) for i in
-  /// [0, micro_steps), then a step. With OverflowPolicy::replay, a cycle whose gradients overflow
+  /// [0, micro_steps), then a step. With OverflowPolicy::retry, a cycle whose gradients overflow
   /// is computed again at the lower loss scale (S15), up to 64 times, from the same state of
   /// default_generator(), of the running statistics of layers, and of the tensors given to
-  /// restore_on_replay(); that waits for the device. Throws Error where a cycle is under way, and
+  /// restore_on_retry(); that waits for the device. Throws Error if a cycle is under way, and
   /// passes on what the function throws, after dropping the cycle.
-  StepReport step(std::int64_t micro_steps, const std::function<Loss(std::int64_t i)>& micro_batch);
+  StepReport run_cycle(std::int64_t micro_steps,
+                       const std::function<Loss(std::int64_t i)>& micro_batch);
   /// The same for a batch of `samples` in micro-batches of at most `micro_batch`: loss(first, last)
   /// is that of samples [first, last).
-  StepReport step(std::int64_t samples, std::int64_t micro_batch,
-                  const std::function<Loss(std::int64_t first, std::int64_t last)>& loss);
+  StepReport run_batch(std::int64_t samples, std::int64_t micro_batch,
+                       const std::function<Loss(std::int64_t first, std::int64_t last)>& loss);
   /// A whole cycle for a loss that couples the samples of its batch (S20), in the memory of one
   /// part of the graph: every part is encoded without recording, `loss` is taken of all encodings
   /// and gives their gradients, and every part is encoded once more to carry them to the parameters
@@ -132,10 +168,10 @@ class Optimizer {
   /// function throws.
   StepReport step_two_pass(std::int64_t parts, const std::function<Tensor(std::int64_t i)>& encode,
                            const std::function<Loss(const Tensor& all)>& loss);
-  /// Tensors that a forward pass of your own changes: a replayed cycle, and the second pass of
+  /// Tensors that a forward pass of your own changes: a retried cycle, and the second pass of
   /// step_two_pass(), begin with the values that they had before. (Those that layers of firn change
   /// are seen to.)
-  void restore_on_replay(std::vector<Tensor> buffers);
+  void restore_on_retry(std::vector<Tensor> buffers);
 
   /// Ends a cycle that has fewer micro-steps than it should: as when an epoch is over (S04). Apply
   /// makes a step with the weight that has come together. Without any micro-step in the cycle,
@@ -190,9 +226,10 @@ class Optimizer {
   /// asked before step(). Waits for the device.
   std::vector<GradientHealth> health(DType dtype = DType::f16) const;
 
-  /// Takes the f32 masters of f16 and bf16 parameters from their present values. To be called after
-  /// such weights were loaded or edited; f32 and f64 parameters need nothing. Moving averages begin
-  /// anew at the weights.
+  /// Takes the f32 masters of f16 and bf16 parameters from their present values, and begins moving
+  /// averages anew at the weights. Weights that were merely loaded or edited need no call for the
+  /// masters' sake: the next backward() or step() notices them, and every weight that is not its
+  /// master rounded becomes the master. A restored state so keeps its masters to the bit (S28).
   void refresh_masters();
 
   /// All that a continued run needs, cycle included; the tensors share the optimizer's memory, so
@@ -217,7 +254,8 @@ class Optimizer {
   friend std::vector<StepReport> flush_all(std::initializer_list<Optimizer*>, Partial, SkipPolicy);
   struct Joint;  // what the two share
   void require_loss(const Loss& loss) const;
-  void run_backward(const Tensor& sum, const Tensor& weight, double host_weight);
+  void run_backward(const Tensor& sum, const Tensor& weight, double host_weight,
+                    const BackwardPass& pass);
   /// What is behind it. Throws Error if the optimizer was moved from.
   Impl& own() const;
   void require_no_cycle() const;
@@ -226,6 +264,23 @@ class Optimizer {
   StepReport progress() const;
 
   std::unique_ptr<Impl> impl_;
+};
+
+/// What the optimizers have as constructors; Options: SGDOptions, and so on.
+template <class Options>
+class OptimizerOf : public Optimizer {
+ public:
+  /// Throws Error, naming index, name and shape, for a list without parameters, a parameter that is
+  /// not a leaf requiring a gradient, is given twice in different groups, shares memory with
+  /// another one, or belongs to another optimizer; and for an option outside its range.
+  explicit OptimizerOf(const std::vector<Tensor>& parameters, const Options& options = {},
+                       const StepOptions& step = {});
+  explicit OptimizerOf(std::vector<NamedTensor> parameters, const Options& options = {},
+                       const StepOptions& step = {});
+  explicit OptimizerOf(std::vector<ParamGroup> groups, const Options& options = {},
+                       const StepOptions& step = {});
+  explicit OptimizerOf(std::initializer_list<ParamGroup> groups, const Options& options = {},
+                       const StepOptions& step = {});
 };
 
 /// step() of optimizers that share a LossScaler, whose scale moves once (S16). Each must be at the

@@ -1,8 +1,6 @@
 // RMSprop.
 #pragma once
 
-#include <vector>
-
 #include "firn/optim/optimizer.h"
 #include "firn/optim/schedule.h"
 #include "firn/optim/step_options.h"
@@ -21,13 +19,10 @@ struct RMSpropOptions {
 /// v = alpha v + (1 - alpha) g^2;  u = g / (sqrt(v) + eps), centered with v - a^2 for v, a the same
 /// average of g;  w -= lr * u, or lr * b with b = momentum * b + u. (Tieleman & Hinton 2012; Graves
 /// 2013; as in torch.optim, but a variance that rounding takes below 0 counts as 0.)
-class RMSprop : public Optimizer {
+class RMSprop : public OptimizerOf<RMSpropOptions> {
  public:
-  /// Throws as SGD does.
-  explicit RMSprop(std::vector<Tensor> parameters, const RMSpropOptions& options = {},
-                   const StepOptions& step = {});
-  explicit RMSprop(std::vector<ParamGroup> groups, const RMSpropOptions& options = {},
-                   const StepOptions& step = {});
+  using OptimizerOf::OptimizerOf;
 };
+extern template class OptimizerOf<RMSpropOptions>;
 
 }  // namespace firn::optim

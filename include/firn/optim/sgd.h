@@ -1,8 +1,6 @@
 // Stochastic gradient descent.
 #pragma once
 
-#include <vector>
-
 #include "firn/optim/optimizer.h"
 #include "firn/optim/schedule.h"
 #include "firn/optim/step_options.h"
@@ -20,15 +18,10 @@ struct SGDOptions {
 /// g = gradient + weight_decay * w;  b = momentum * b + (1 - dampening) * g, and b = g at first;
 /// w -= lr * b, or lr * (g + momentum * b) with nesterov. (Sutskever et al., 2013, as in
 /// torch.optim.)
-class SGD : public Optimizer {
+class SGD : public OptimizerOf<SGDOptions> {
  public:
-  /// Throws Error, naming index and shape, for a list without parameters, a parameter that is not a
-  /// leaf requiring a gradient, is given twice in different groups, shares memory with another one,
-  /// or belongs to another optimizer; and for an option outside its range.
-  explicit SGD(std::vector<Tensor> parameters, const SGDOptions& options = {},
-               const StepOptions& step = {});
-  explicit SGD(std::vector<ParamGroup> groups, const SGDOptions& options = {},
-               const StepOptions& step = {});
+  using OptimizerOf::OptimizerOf;
 };
+extern template class OptimizerOf<SGDOptions>;
 
 }  // namespace firn::optim

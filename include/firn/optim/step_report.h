@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <iosfwd>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "firn/tensor.h"
 
@@ -62,9 +64,14 @@ class StepReport {
   /// made with (groups one after another); -1: none.
   std::int64_t culprit() const { return values().culprit; }
 
+  /// What the culprit is called: its place, and its name if the optimizer was given names:
+  /// "3, \"encoder.weight\"". Empty if there is none.
+  std::string culprit_name() const;
+
   // For the library: the optimizer's state in device memory, the number of cycles that it has
   // ended, and where it is in the middle of one, the micro-steps of that; else -1.
-  StepReport(Tensor state, std::int64_t cycles, std::int64_t micro_steps = -1);
+  StepReport(Tensor state, std::int64_t cycles, std::int64_t micro_steps = -1,
+             std::shared_ptr<const std::vector<std::string>> names = {});
 
  private:
   struct Values {
@@ -83,6 +90,7 @@ class StepReport {
   std::int64_t cycles_, micro_steps_;
   bool accumulating_;
   mutable Values values_{};
+  std::shared_ptr<const std::vector<std::string>> names_;
 };
 
 /// "step 12 applied: weight 64, norm 0.53, lr 0.001", with ", loss scale 65536" where that is not

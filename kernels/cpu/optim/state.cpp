@@ -2,6 +2,7 @@
 // loss scale and the schedule.
 #include <algorithm>
 
+#include "kernels/cpu/device/convert.h"
 #include "kernels/cpu/device/parallel.h"
 #include "kernels/cpu/optim/arena.h"
 #include "kernels/math/macros.h"
@@ -69,6 +70,23 @@ void optim_set_scale(const StepMemory& memory, double scale, const math::ScalePo
 
 void optim_set_touched(const StepMemory& memory, std::span<const std::uint8_t> touched, Stream) {
   std::copy(touched.begin(), touched.end(), memory.touched.as<std::uint8_t>());
+}
+
+void optim_adopt_weights(const ConstView& weight, const View& master, Stream) {
+  const std::int64_t n = weight.numel(), chunks = math::ceil_div(n, kRow);
+  parallel_for(chunks, n, [&](std::int64_t c) {
+    const std::int64_t begin = c * kRow, count = std::min<std::int64_t>(kRow, n - begin);
+    float* m = master.as<float>() + begin;
+    alignas(64) std::uint16_t rounded[kRow];
+    alignas(64) float written[kRow], expected[kRow];
+    store_row(m, rounded, weight.dtype, 1, count);
+    const float* from_master =
+        load_row(static_cast<const void*>(rounded), weight.dtype, 1, count, expected);
+    const float* w =
+        load_row(advance(weight.data, weight.dtype, begin), weight.dtype, 1, count, written);
+    for (std::int64_t i = 0; i < count; ++i)
+      if (w[i] != from_master[i]) m[i] = w[i];
+  });
 }
 
 void optim_reset(const StepMemory& memory, Stream) { math::reset_cycle(state_of(memory)); }

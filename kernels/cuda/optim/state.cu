@@ -125,7 +125,30 @@ __global__ void set_touched_kernel(std::uint8_t* touched, std::int64_t n,
     touched[i] = (flags.words[i / 32] >> (i % 32)) & 1u;
 }
 
+// ---- Weights that were written from outside ----
+
+template <class H>
+__global__ void adopt_weights_kernel(const H* weight, float* master, std::int64_t n) {
+  for (std::int64_t i = global_thread(); i < n; i += grid_threads()) {
+    H rounded;
+    narrow(master[i], rounded);
+    if (widen(weight[i]) != widen(rounded)) master[i] = widen(weight[i]);
+  }
+}
+
 }  // namespace
+
+void optim_adopt_weights(const ConstView& weight, const View& master, Stream stream) {
+  constexpr const char* kOp = "optim_adopt_weights";
+  const std::int64_t n = weight.numel();
+  if (weight.dtype == DType::f16) {
+    gpu::launch(kOp, adopt_weights_kernel<__half>, grid_for(n), dim3(kBlock), 0, stream,
+                static_cast<const __half*>(weight.data), master.as<float>(), n);
+  } else {
+    gpu::launch(kOp, adopt_weights_kernel<__nv_bfloat16>, grid_for(n), dim3(kBlock), 0, stream,
+                static_cast<const __nv_bfloat16*>(weight.data), master.as<float>(), n);
+  }
+}
 
 void optim_begin(const MicroStep& micro_step, std::span<const OptimizerArena> arenas,
                  Stream stream) {

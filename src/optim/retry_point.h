@@ -13,9 +13,9 @@
 
 namespace firn::optim {
 
-class ReplayPoint final : public autograd::Journal {
+class RetryPoint final : public autograd::Journal {
  public:
-  explicit ReplayPoint(const std::vector<Tensor>& named = {})
+  explicit RetryPoint(const std::vector<Tensor>& named = {})
       : random_(default_generator().get()), scope_(*this) {
     for (const Tensor& t : named) keep(t);
   }
@@ -44,7 +44,7 @@ class ReplayPoint final : public autograd::Journal {
   void restore_tensors() const {
     for (const auto& [tensor, copy] : kept_) {
       kernels::copy(copy.view(), tensor.mutable_view(), current_stream(tensor.device()));
-      tensor.storage()->bump_version("the replay of a cycle");
+      tensor.storage()->bump_version("the retry of a cycle");
     }
   }
 

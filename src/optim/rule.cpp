@@ -1,0 +1,40 @@
+#include "optim/rule.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace firn::optim {
+
+ParamList::ParamList(const std::vector<Tensor>& parameters) {
+  for (const Tensor& t : parameters) push_back(t);
+}
+ParamList::ParamList(std::initializer_list<Tensor> parameters) {
+  for (const Tensor& t : parameters) push_back(t);
+}
+ParamList::ParamList(std::vector<NamedTensor> parameters) : list_(std::move(parameters)) {}
+
+GroupOptions::GroupOptions(const char* op, std::size_t index, const ParamGroup& group)
+    : op_(op), index_(index), group_(group) {}
+
+void GroupOptions::done() const {
+  const ParamGroup& g = group_;
+  const auto refuse = [this](const char* name, const auto& option) {
+    const bool taken = std::find(taken_.begin(), taken_.end(), &option) != taken_.end();
+    FIRN_CHECK(!option || taken, op_, "leave it out", "group {} sets {}, and {} has none", index_,
+               name, op_);
+  };
+  refuse("weight_decay", g.weight_decay);
+  refuse("beta1", g.beta1);
+  refuse("beta2", g.beta2);
+  refuse("eps", g.eps);
+  refuse("momentum", g.momentum);
+  refuse("dampening", g.dampening);
+  refuse("alpha", g.alpha);
+  refuse("lr_decay", g.lr_decay);
+  refuse("initial_accumulator", g.initial_accumulator);
+  refuse("nesterov", g.nesterov);
+  refuse("centered", g.centered);
+}
+
+}  // namespace firn::optim

@@ -1,0 +1,90 @@
+// How the class of a single algorithm becomes an optimizer: its options, checked, give each group
+// its rule (kernels/math/optim.h).
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "optim/optimizer_impl.h"
+
+namespace firn::optim {
+
+/// To be specialised for the Options of an algorithm:
+///   static constexpr const char* kName;                          for errors
+///   static void take(GroupOptions& group, Options& options);     what a group may set
+///   static kernels::UpdateRule rule(const Options& options);     throws for one out of range
+template <class Options>
+struct RuleOf;
+
+/// Takes over what a group sets, and notices what the rule has no use for.
+class GroupOptions {
+ public:
+  GroupOptions(const char* op, std::size_t index, const ParamGroup& group);
+  const ParamGroup& group() const noexcept { return group_; }
+
+  template <class T>
+  void take(const std::optional<T>& set, T& option) {
+    if (!set) return;
+    option = *set;
+    taken_.push_back(&set);
+  }
+  /// Throws Error, naming the option, if the group sets one that was not taken.
+  void done() const;
+
+ private:
+  const char* op_;
+  std::size_t index_;
+  const ParamGroup& group_;
+  std::vector<const void*> taken_;
+};
+
+template <class Options>
+std::vector<GroupSetup> setup_groups(std::vector<ParamGroup> groups, const Options& options) {
+  using Rule = RuleOf<Options>;
+  const auto checked = [](const Options& o) {
+    require_option(Rule::kName, "weight_decay", o.weight_decay, 0);
+    return Rule::rule(o);
+  };
+  checked(options);
+  std::vector<GroupSetup> out;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    Options own = options;
+    GroupOptions group(Rule::kName, i, groups[i]);
+    group.take(groups[i].weight_decay, own.weight_decay);
+    Rule::take(group, own);
+    group.done();
+    require_option(Rule::kName, "a group's lr_scale", groups[i].lr_scale, 0);
+    out.push_back({std::move(groups[i].parameters), checked(own), groups[i].lr_scale});
+  }
+  return out;
+}
+
+inline std::vector<ParamGroup> one_group(ParamList parameters) {
+  std::vector<ParamGroup> out(1);
+  out[0].parameters = std::move(parameters);
+  return out;
+}
+
+template <class Options>
+OptimizerOf<Options>::OptimizerOf(std::vector<ParamGroup> groups, const Options& options,
+                                  const StepOptions& step)
+    : Optimizer(std::make_unique<Impl>(
+          RuleOf<Options>::kName, setup_groups(std::move(groups), options), options.lr, step)) {}
+template <class Options>
+OptimizerOf<Options>::OptimizerOf(std::initializer_list<ParamGroup> groups, const Options& options,
+                                  const StepOptions& step)
+    : OptimizerOf(std::vector<ParamGroup>(groups), options, step) {}
+template <class Options>
+OptimizerOf<Options>::OptimizerOf(const std::vector<Tensor>& parameters, const Options& options,
+                                  const StepOptions& step)
+    : OptimizerOf(one_group(parameters), options, step) {}
+template <class Options>
+OptimizerOf<Options>::OptimizerOf(std::vector<NamedTensor> parameters, const Options& options,
+                                  const StepOptions& step)
+    : OptimizerOf(one_group(std::move(parameters)), options, step) {}
+
+}  // namespace firn::optim
