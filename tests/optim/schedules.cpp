@@ -292,5 +292,40 @@ TEST_CASE("[S23] the schedule is part of the state, and restored with it") {
   CHECK(second.lr() == 0.25);
 }
 
+TEST_CASE("the peak of one_cycle is the rate of a step, whatever share of the steps it rises") {
+  for (std::int64_t steps = 3; steps <= 60; ++steps)
+    for (const double rise : {0.01, 0.1, 0.25, 0.3, 1.0 / 3, 0.35, 0.5, 0.9, 0.99}) {
+      CAPTURE(steps, rise);
+      const optim::Schedule s = optim::one_cycle(0.7, steps, rise);
+      int peaks = 0;
+      for (std::int64_t t = 0; t < steps; ++t) {
+        CHECK(s.at(t) <= 0.7);
+        peaks += s.at(t) == 0.7 ? 1 : 0;
+      }
+      CHECK(peaks == 1);
+      CHECK(s.at(0) == Approx(0.7 / 25));
+      CHECK(s.at(steps - 1) == Approx(0.7 / 1e4));
+    }
+}
+
+TEST_CASE("one_cycle is PyTorch's if the steps that it rises for are a whole number") {
+  // torch.optim.lr_scheduler.OneCycleLR, anneal_strategy "cos", three_phase False, written out: two
+  // phases that end at steps rise * steps - 1 and steps - 1.
+  for (const auto& [steps, rise] : {std::pair{10, 0.3}, {20, 0.25}, {100, 0.5}, {40, 0.1}}) {
+    const double first_end = rise * steps - 1, max = 0.5;
+    const optim::Schedule s = optim::one_cycle(max, steps, rise, 25, 25e4);
+    const auto cosine = [](double from, double to, double part) {
+      return to + (from - to) / 2 * (1 + std::cos(3.14159265358979323846 * part));
+    };
+    for (int t = 0; t < steps; ++t) {
+      const double expected =
+          t <= first_end ? cosine(max / 25, max, t / first_end)
+                         : cosine(max, max / 25e4, (t - first_end) / (steps - 1 - first_end));
+      CAPTURE(steps, rise, t);
+      CHECK(s.at(t) == Approx(expected).epsilon(1e-12).margin(1e-15));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace firn::testing

@@ -70,7 +70,9 @@ Schedule polynomial(double lr, std::int64_t steps, double power = 1, double end 
 Schedule warmup(std::int64_t steps, const Schedule& then);
 /// Cosine from max/start_divisor up to max, which is the last of the first rise * steps (rounded),
 /// then cosine down to max/end_divisor, which is the last of all, and stays (Smith & Topin 2018, in
-/// two phases; PyTorch's final_div_factor is end_divisor / start_divisor). Needs 3 steps or more.
+/// two phases; PyTorch's final_div_factor is end_divisor / start_divisor). The peak is always a
+/// step's rate: PyTorch lets it fall between two steps if rise * steps is not a whole number, and is
+/// the same otherwise. Needs 3 steps or more.
 Schedule one_cycle(double max, std::int64_t steps, double rise = 0.3, double start_divisor = 25,
                    double end_divisor = 1e4);
 /// Schedules one after another: each for its number of steps, counted from its own 0; the last one
