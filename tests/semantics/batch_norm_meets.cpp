@@ -39,7 +39,7 @@ TEST_CASE("[S19][S15] bn_cycle: a retried cycle counts once, in both modes") {
     CAPTURE(mode == BatchNormMode::per_micro_batch);
     const Retried plain = retried(mode, LossScale::fixed(256), 256);
     const Retried again = retried(
-        mode, LossScale::dynamic({.init = 1024, .on_overflow = optim::OverflowPolicy::replay}),
+        mode, LossScale::dynamic({.init = 1024, .on_overflow = optim::OverflowPolicy::retry}),
         256);
     CHECK(plain.calls == 12);
     CHECK(again.calls == 12 + 2 * 4);
