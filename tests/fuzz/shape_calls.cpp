@@ -32,12 +32,12 @@ Results created(Draw& d) {
     case 4: {
       d.say(" rand");
       const double low = d.real("low");
-      return {rand(shape, dtype, Device::cpu(), low, d.real("high"))};
+      return {rand(shape, {.low = low, .high = d.real("high"), .dtype = dtype})};
     }
     case 5: {
       d.say(" randn");
       const double mean = d.real("mean");
-      return {randn(shape, dtype, Device::cpu(), mean, d.real("stddev"))};
+      return {randn(shape, {.mean = mean, .stddev = d.real("stddev"), .dtype = dtype})};
     }
     default:
       d.say(" ones, like");
