@@ -177,7 +177,7 @@ TEST_CASE("graph: what cannot be recorded is refused by name, and nothing is bro
       {"upload", [&] { tensor<float>(host, {10}); }, "the host's memory may have changed"},
       {"synchronize", [&] { synchronize(d); }, "[synchronize] cannot be part"},
       {"stream", [&] { synchronize(current_stream(d)); }, "[synchronize] cannot be part"},
-      {"nested", [&] { Graph::capture(d, [] {}); }, "recording a graph already, on cuda:"},
+      {"nested", [&] { Graph::capture(d, [] {}); }, "capturing a graph already, on cuda:"},
       {"user", [] { throw Error("mine", "stop"); }, "[mine] stop"},
   };
   for (const auto& c : cases) {
