@@ -91,7 +91,7 @@ TEST_CASE("fashion_mnist: --save writes the weights", "[host]") {
   const json header = json::parse(file.substr(8, length));
   CHECK(header["layers.0.weight"]["shape"] == json({512, 784}));
   CHECK(header["layers.0.weight"]["dtype"] == "F32");
-  CHECK(header["fc3.bias"]["shape"] == json({10}));
+  CHECK(header["layers.2.bias"]["shape"] == json({10}));
   CHECK(file.size() == 8 + length + 4 * 669'706);
 }
 
