@@ -84,7 +84,7 @@ inline const std::vector<Foreign> kForeign = {
     {"sys/",     {"src/"}},
     {"dirent.h", {"src/"}},
     {"fcntl.h",  {"src/"}},
-    {"unistd.h", {"src/"}},
+    {"unistd.h", {"src/", "kernels/cpu/conv/onednn.cpp"}},
     {"pthread.h", {"src/", "kernels/cpu/"}},
     {"nlohmann/", {}},
     {"CLI/",     {}},

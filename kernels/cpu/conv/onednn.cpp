@@ -2,9 +2,8 @@
 
 #ifdef FIRN_HAS_ONEDNN
 #include <pthread.h>
+#include <unistd.h>
 
-#include <atomic>
-#include <cstdlib>
 #include <dnnl.hpp>
 #include <map>
 #include <mutex>
@@ -55,6 +54,7 @@ dnnl::stream& stream() {
 template <class Fn>
 void call(std::size_t bytes, Fn&& fn) {
   const OneThread guard;
+  while (!guard.usable()) pause();  // the program ends, and this thread with it
   const Reserve reserve(bytes);
   try {
     fn();
@@ -285,9 +285,6 @@ bool thin(ConvPass pass, const ConvSizes& z) {
   return pass == ConvPass::data && z.channels() < kChannels && !z.depthwise();
 }
 
-/// Set when the program ends: from then on oneDNN cannot make primitives, but can run those it has.
-std::atomic<bool> ending{false};
-
 class Cache {
  public:
   using Key = std::array<std::int64_t, 19>;
@@ -317,13 +314,12 @@ class Cache {
     const std::lock_guard lock(mutex_);
     if (const auto found = known_.find(key); found != known_.end()) return found->second;
     if (known_.size() >= kMost) known_.clear();
-    if (ending) return nullptr;
     // Its place first: it cannot fail once the primitives exist.
     const auto place = known_.emplace(key, nullptr).first;
     try {
       place->second = make(pass, z, images, bias);
-      // Registered after oneDNN's own caches, so that this runs before they are destroyed.
-      if (!has_made_) has_made_ = std::atexit([] { ending = true; }) == 0;
+      if (!has_made_) end_before_onednn();
+      has_made_ = true;
     } catch (...) {
       known_.erase(place);
       throw;
@@ -339,6 +335,7 @@ class Cache {
                                                 const std::array<std::int64_t, 2>& images,
                                                 bool bias) {
     const OneThread guard;
+    if (!guard.usable()) return nullptr;
     const Reserve reserve(kMakeReserve);
     try {
       auto all = std::make_shared<Convolution>(pass, z, images, bias);
@@ -372,7 +369,7 @@ Cache& cache() {
 std::shared_ptr<const OnednnConv> OnednnConv::find(ConvPass pass, const ConvSizes& z,
                                                    const std::array<std::int64_t, 2>& images,
                                                    bool bias) {
-  if (images[0] == 0 || z.image_work() == 0 || thin(pass, z)) return nullptr;
+  if (images[0] == 0 || z.image_work() == 0 || thin(pass, z) || onednn_ended()) return nullptr;
   return cache().find(pass, z, images, bias);
 }
 #else

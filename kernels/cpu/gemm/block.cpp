@@ -14,11 +14,6 @@
 #include "kernels/cpu/device/workspace.h"
 #include "kernels/cpu/gemm/onednn.h"
 
-// Two functions of OpenMP's interface, which oneDNN's runtime has. Clang brings no omp.h of its own.
-extern "C" {
-int omp_get_max_threads();
-void omp_set_num_threads(int);
-}
 #endif
 
 namespace firn::kernels::cpu {
@@ -48,22 +43,6 @@ void through_eigen(std::int64_t m, std::int64_t n, std::int64_t k, T alpha,
 }  // namespace
 
 #ifdef FIRN_HAS_ONEDNN
-OneThread::OneThread() : saved_(omp_get_max_threads()) {
-  if (saved_ == 1) return;
-  // The first call in a thread allocates, and GNU's library ends the program if it gets nothing.
-  thread_local bool known = false;
-  if (!known) {
-    const Reserve reserve(kCallReserve);
-    omp_set_num_threads(1);
-    known = true;
-  } else {
-    omp_set_num_threads(1);
-  }
-}
-OneThread::~OneThread() {
-  if (saved_ != 1) omp_set_num_threads(saved_);
-}
-
 namespace {
 
 /// oneDNN generates the code of a kind of product at its first use, and never again if that failed:
@@ -75,7 +54,9 @@ class FirstUse {
     if (!known_.load(std::memory_order_relaxed)) reserve_.emplace(kMakeReserve);
   }
   void succeeded() noexcept {
-    if (reserve_) known_.store(true, std::memory_order_relaxed);
+    if (!reserve_) return;
+    known_.store(true, std::memory_order_relaxed);
+    end_before_onednn();
   }
 
  private:
@@ -88,8 +69,8 @@ class FirstUse {
 };
 
 void through_onednn(std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
-                    const BlockOperand<float>& a, const BlockOperand<float>& b, float beta, float* c,
-                    std::int64_t ldc) {
+                    const BlockOperand<float>& a, const BlockOperand<float>& b, float beta,
+                    float* c, std::int64_t ldc) {
   FirstUse first(a.transposed, b.transposed, beta);
   const auto status = dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', m, n, k, alpha,
                                  a.data, a.ld, b.data, b.ld, beta, c, ldc);
@@ -123,6 +104,7 @@ void gemm_block(std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
     return;
   }
   const OneThread guard;
+  if (!guard.usable()) return through_eigen(m, n, k, alpha, a, b, beta, c, ldc);
   const bool turns_b = b.transposed && m >= kPackedRows && n >= kPackedColumns;
   const bool turns_a = !turns_b && a.transposed && k >= kPackedDepth && n >= kMeetings;
   if (!turns_a && !turns_b) return through_onednn(m, n, k, alpha, a, b, beta, c, ldc);

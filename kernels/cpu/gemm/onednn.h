@@ -1,4 +1,4 @@
-// What every call of oneDNN from firn needs; gemm/block.cpp defines it if oneDNN is used.
+// What every call of oneDNN from firn needs, in builds that use oneDNN.
 #pragma once
 
 #include <cstddef>
@@ -9,18 +9,28 @@ namespace firn::kernels::cpu {
 inline constexpr std::size_t kCallReserve = std::size_t{32} << 10;
 inline constexpr std::size_t kMakeReserve = std::size_t{8} << 20;
 
+/// Whether the program has come so far in ending that oneDNN frees the code it has generated. firn
+/// then computes without it: in destructors of static objects, and in threads that still run.
+bool onednn_ended() noexcept;
+/// To be called when oneDNN has generated code: the program's end then waits for calls under way
+/// before oneDNN frees that code.
+void end_before_onednn() noexcept;
+
 /// While alive, OpenMP gives oneDNN one thread, because firn splits the work itself, by shape
-/// alone. The caller's setting comes back at the end.
+/// alone. The caller's setting comes back at the end. The program's end waits for it.
 class OneThread {
  public:
   /// Throws OutOfMemory.
   OneThread();
   ~OneThread();
+  /// False after onednn_ended(): oneDNN must not be called.
+  bool usable() const noexcept { return usable_; }
   OneThread(const OneThread&) = delete;
   OneThread& operator=(const OneThread&) = delete;
 
  private:
   int saved_;
+  bool usable_;
 };
 
 }  // namespace firn::kernels::cpu
