@@ -3,8 +3,8 @@
 // any grouping), and an epilogue that makes the outputs from the elements and the row's states.
 //
 // V is one number (a CUDA thread) or a tile of them (the CPU); a formula's members are the row's
-// states, broadcast to V. Drivers: cpu/rows.h. Larger sums than a row (columns, all rows) are the
-// drivers' business too.
+// states, broadcast to V. The drivers are kernels/cpu/rows/driver.h and
+// kernels/cuda/rows/driver.cuh; they also do sums longer than a row (columns, all rows).
 #pragma once
 
 #include "kernels/math/macros.h"

@@ -84,7 +84,7 @@ std::uint32_t Optimizer::Impl::version_of_state() const noexcept {
 
 void Optimizer::Impl::adopt_state() {
   const std::uint32_t version = version_of_state();
-  if (version == state_version || memory::capturing(store.device())) return;
+  if (version == state_version || runtime::capturing(store.device())) return;
   const ParamStore::HostState s = store.host_state();
   const auto* kind = kind_memory.view().as<char>();
   lr = check_state(store.op(), {.kind = std::string(kind, kind_memory.bytes()),
@@ -165,7 +165,7 @@ void Optimizer::run_backward(const Tensor& sum, const Tensor& weight, double hos
 
   // A new seed each time: autograd may keep it as somebody's gradient.
   const Tensor seed = empty(sum.shape(), sum.dtype(), sum.device());
-  const bool recording = memory::capturing(store.device());
+  const bool recording = runtime::capturing(store.device());
   std::vector<std::uint32_t> before;
   if (recording) before = store.contributions();
   own().broken = true;
@@ -217,7 +217,7 @@ void Optimizer::Impl::require_place(bool as_recorded) const {
 }
 
 void Optimizer::Impl::remember_place() {
-  if (!memory::capturing(store.device())) return;
+  if (!runtime::capturing(store.device())) return;
   struct Place {
     Progress at;
     bool broken;
@@ -225,7 +225,7 @@ void Optimizer::Impl::remember_place() {
   };
   const auto place = std::make_shared<Place>();
   on_host([place](Impl& i) { *place = {i.at, i.broken, i.store.contributions()}; });
-  memory::on_abandon(store.device(), [alive = std::weak_ptr<Impl*>(self), place] {
+  runtime::on_abandon(store.device(), [alive = std::weak_ptr<Impl*>(self), place] {
     const auto impl = alive.lock();
     if (!impl) return;
     (*impl)->at = place->at;
@@ -298,7 +298,7 @@ bool Optimizer::Impl::decide() {
   remember_place();
   store.note_gradients();  // set_grad() may have dropped one since
   const bool recorded = store.upload_touched();
-  if (memory::capturing(store.device()))
+  if (runtime::capturing(store.device()))
     at_replay([touched = store.touched(), recorded](Impl& i) {
       i.store.note_gradients();
       FIRN_CHECK(i.store.touched() == touched, i.store.op(), "record the step anew",
@@ -350,7 +350,7 @@ void Optimizer::Impl::commit(bool moves_scale) {
     end_members();
   } catch (const Error&) {
     // A recorded step is not made after all. One that is made, is made: the rest can wait.
-    if (!memory::capturing(store.device())) return;
+    if (!runtime::capturing(store.device())) return;
     to_end = 0;
     throw;
   }
@@ -364,7 +364,7 @@ void Optimizer::Impl::end_members() {
 void Optimizer::Impl::drop_members() {
   // Before its first backward pass a cycle has collected nothing; of one that is being recorded
   // nobody knows at what place it will be replayed.
-  if (at.micro_steps == 0 && !broken && !memory::capturing(store.device())) return;
+  if (at.micro_steps == 0 && !broken && !runtime::capturing(store.device())) return;
   for (const auto& member : members) member->drop_cycle();
 }
 

@@ -36,8 +36,8 @@ StepReport Optimizer::run_cycle(std::int64_t micro_steps,
   const bool retry = scale.kind() == LossScale::Kind::dynamic &&
                      scale.options().on_overflow == OverflowPolicy::retry;
   if (retry)
-    memory::refuse_capture(own().store.op().c_str(), own().store.device(),
-                           "whether a cycle is computed again is decided by the host");
+    runtime::refuse_capture(own().store.op().c_str(), own().store.device(),
+                            "whether a cycle is computed again is decided by the host");
   std::optional<RetryPoint> start;
   if (retry) start.emplace(own().restored);
   for (int attempt = 0;; ++attempt) {

@@ -9,11 +9,11 @@
 
 #include "autograd/cycle.h"
 #include "base/check.h"
+#include "firn/kernel_support.h"
 #include "firn/optim/schedule.h"
 #include "firn/optim/step_options.h"
 #include "optim/param_store.h"
 #include "optim/scaler.h"
-#include "runtime/graph/capture.h"
 
 namespace firn::optim {
 
@@ -46,15 +46,15 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// The second half of this.
   template <class Effect>
   void at_replay(Effect&& effect) {
-    if (memory::capturing(store.device())) [[unlikely]]
-      memory::on_replay(store.device(),
-                        [alive = std::weak_ptr<Impl*>(self), effect = std::forward<Effect>(effect),
-                         op = store.op()]() mutable {
-                          const auto impl = alive.lock();
-                          FIRN_CHECK(impl, op, "keep the optimizer as long as the graph",
-                                     "the optimizer of a recorded step is gone");
-                          effect(**impl);
-                        });
+    if (runtime::capturing(store.device())) [[unlikely]]
+      runtime::on_replay(store.device(),
+                         [alive = std::weak_ptr<Impl*>(self), effect = std::forward<Effect>(effect),
+                          op = store.op()]() mutable {
+                           const auto impl = alive.lock();
+                           FIRN_CHECK(impl, op, "keep the optimizer as long as the graph",
+                                      "the optimizer of a recorded step is gone");
+                           effect(**impl);
+                         });
   }
 
   /// While a graph is being recorded: what the host knows of the cycle, now and at each replay, is

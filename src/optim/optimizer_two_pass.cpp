@@ -66,8 +66,8 @@ StepReport Optimizer::step_two_pass(std::int64_t parts,
   const std::string& op = own().store.op();
   FIRN_CHECK(parts >= 1, op, "", "{} parts make no batch", parts);
   require_no_cycle();
-  memory::refuse_capture(op.c_str(), own().store.device(),
-                         "the host puts random numbers back between the two passes");
+  runtime::refuse_capture(op.c_str(), own().store.device(),
+                          "the host puts random numbers back between the two passes");
 
   // What the first pass changes is put back: the second will change it again.
   const RetryPoint start(own().restored);

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/check.h"
+#include "firn/kernel_support.h"
 #include "kernels/copy.h"
-#include "runtime/graph/capture.h"
 
 namespace firn::optim {
 namespace {
@@ -493,7 +493,7 @@ Tensor ParamStore::gradient(std::size_t i) const {
 
 std::vector<NamedState> ParamStore::state() {
   std::vector<NamedState> out;
-  const bool recording = memory::capturing(device_);  // replays will find other gradients
+  const bool recording = runtime::capturing(device_);  // replays will find other gradients
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     Parameter& p = parameters_[i];
     const Arena& a = arenas_[p.arena];

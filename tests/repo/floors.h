@@ -49,7 +49,7 @@ inline const std::vector<Part> kParts = {
     {"nn",        {"include/firn/nn/", "src/nn/"},
                   {"base", "base_src", "runtime", "tensor", "autograd", "losses", "ops"}},
     {"optim",     {"include/firn/optim/", "src/optim/"},
-                  {"base", "base_src", "runtime", "runtime_src", "tensor", "math", "contracts", "autograd", "losses"}},
+                  {"base", "base_src", "runtime", "tensor", "math", "contracts", "autograd", "losses"}},
     {"train",     {"include/firn/data/", "include/firn/io/", "include/firn/train/",
                    "src/data/", "src/io/", "src/train/"},
                   {"base", "base_src", "runtime", "tensor", "math", "contracts", "autograd", "losses", "ops",

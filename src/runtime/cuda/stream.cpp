@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "firn/kernel_support.h"
 #include "runtime/cuda/api.h"
 #include "runtime/cuda/cuda.h"
-#include "runtime/graph/capture.h"
 #include "runtime/stream/fault.h"
 
 namespace firn::memory::cuda {
