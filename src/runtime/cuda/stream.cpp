@@ -41,7 +41,7 @@ void* make_stream(int device) {
 
 /// Waits for what has been given to the stream.
 void wait(const char* op, Stream stream) {
-  refuse_capture(op, stream.device, "the recorded work has not been run");
+  runtime::refuse_capture(op, stream.device, "the recorded work has not been run");
   count_host_wait();
   check_cuda(cudaStreamSynchronize(native(stream)), op, "cudaStreamSynchronize");
   throw_fault(stream.device);
@@ -109,7 +109,8 @@ void block_on_event(void* event, Stream stream) {
 }
 
 void synchronize_event(void* event, int device) {
-  refuse_capture("Event::synchronize", Device::cuda(device), "the recorded work has not been run");
+  runtime::refuse_capture("Event::synchronize", Device::cuda(device),
+                          "the recorded work has not been run");
   count_host_wait();
   check_cuda(cudaEventSynchronize(static_cast<cudaEvent_t>(event)), "Event::synchronize",
              "cudaEventSynchronize");
@@ -122,7 +123,7 @@ void destroy_event(void* event) noexcept {
 
 void synchronize_device(int device) {
   const Device d = Device::cuda(device);
-  refuse_capture("synchronize", d, "the recorded work has not been run");
+  runtime::refuse_capture("synchronize", d, "the recorded work has not been run");
   set_device(device, "synchronize");
   count_host_wait();
   check_cuda(cudaDeviceSynchronize(), "synchronize", "cudaDeviceSynchronize");
@@ -142,9 +143,10 @@ void copy(void* dst, Device dst_device, const void* src, Device src_device, std:
     return copy_async(dst, dst_device, src, src_device, bytes);
   const bool to_host = dst_device.is_cpu();
   const Stream stream = current_stream(to_host ? src_device : dst_device);
-  refuse_capture("copy", stream.device,
-                 to_host ? "the host reads from the device, which has not run the recorded work"
-                         : "the host's memory may have changed when the graph is replayed");
+  runtime::refuse_capture(
+      "copy", stream.device,
+      to_host ? "the host reads from the device, which has not run the recorded work"
+              : "the host's memory may have changed when the graph is replayed");
   set_device(stream.device.index, "copy");
   check_cuda(
       cudaMemcpyAsync(dst, src, bytes, to_host ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice,
@@ -183,7 +185,7 @@ void copy_async(void* dst, Device dst_device, const void* src, Device src_device
     return check_cuda(status, "copy", "cudaStreamWaitEvent");
   }
   set_device(stream.device.index, "copy");
-  note_kernel("copy");
+  runtime::note_kernel("copy");
   check_cuda(cudaMemcpyAsync(dst, src, bytes,
                              to_host     ? cudaMemcpyDeviceToHost
                              : from_host ? cudaMemcpyHostToDevice
@@ -194,7 +196,7 @@ void copy_async(void* dst, Device dst_device, const void* src, Device src_device
 
 void zero(void* dst, std::size_t bytes, Stream stream) {
   set_device(stream.device.index, "zero");
-  note_kernel("zero");
+  runtime::note_kernel("zero");
   check_cuda(cudaMemsetAsync(dst, 0, bytes, native(stream)), "zero", "cudaMemsetAsync");
 }
 
