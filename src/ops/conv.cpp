@@ -64,6 +64,13 @@ void check_positions(const char* op, const char* axis, std::int64_t padded) {
              "the {} of the padded image, {}, does not fit in 32 bits", axis, padded);
 }
 
+/// Takes off an axis what changes nothing: a stride past the last of `places` where the kernel can
+/// begin, and a dilation of a single tap. Libraries count in 32 bits, and overflow with them.
+void drop_idle(ConvGeometry& g, std::size_t at, std::int64_t places, std::int64_t taps) {
+  g.stride[at] = std::min(g.stride[at], places);
+  if (taps == 1) g.dilation[at] = 1;
+}
+
 /// `spatial` axes after batch and channels; the batch axis of x may be missing.
 void check_operands(const char* op, const Tensor& x, const Tensor& weight, int spatial) {
   require_floating(op, x);
@@ -203,6 +210,7 @@ Tensor conv(const char* op, const Tensor& x, const Tensor& weight, const Tensor&
                axis, size, padded - size, taps, g.dilation[at], reach + 1, describe(x),
                describe(weight));
     check_positions(op, axis, padded);
+    drop_idle(g, at, padded - reach, taps);
     shape.push_back((padded - reach - 1) / g.stride[at] + 1);
   }
   if (x.rank() == spatial + 2) return convolve(op, x, weight, bias, g, shape, o.activation);
@@ -305,6 +313,7 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bia
                kAxisNames[at], result, size, of(o.padding), weight.size(i - 2), describe(x),
                describe(weight));
     check_positions(op, kAxisNames[at], covered);
+    drop_idle(g, at, result + g.before[at] + g.after[at] - reach, weight.size(i - 2));
     shape.push_back(result);
   }
   if (x.rank() == 4) return convolve_transposed(x, weight, bias, g, shape);

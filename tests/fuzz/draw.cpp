@@ -70,7 +70,9 @@ void Draw::say(std::string_view words) {
 }
 
 std::int64_t Draw::integer(std::int64_t low, std::int64_t high) {
-  if (!chance(12)) return low + below(high - low + 1);
+  constexpr std::int64_t kFar = std::int64_t{1} << 40;  // bounds may be hostile themselves
+  const std::int64_t from = std::clamp(low, -kFar, kFar), to = std::clamp(high, from, kFar);
+  if (!chance(12)) return from + below(to - from + 1);
   if (chance(10)) return static_cast<std::int64_t>(rng_.next());
   return kHostile[below(std::size(kHostile))];
 }
@@ -190,6 +192,8 @@ Tensor Draw::any() {
   for (auto& n : shape)
     if (n == 1) n = std::int64_t{1} << (20 + below(30));
   while (shape.size() < 5 && chance(60)) shape.insert(0, std::int64_t{1} << (10 + below(20)));
+  // Whatever is made of it must fail at once, not take seconds.
+  shape.insert(0, std::int64_t{1} << 30);
   try {
     t = t.expand(shape);
   } catch (const Error&) {  // too large even to be seen

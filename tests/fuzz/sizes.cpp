@@ -115,6 +115,28 @@ TEST_CASE("convolutions: sizes that overflow are refused by name", "[host]") {
   }));
 }
 
+TEST_CASE("convolutions: a stride past the image and a dilation of one tap change nothing",
+          "[host]") {
+  const std::int64_t most = (std::int64_t{1} << 31) - 1;
+  const Tensor x = arange(9, 0, 1, f32).reshape({1, 1, 9}).set_requires_grad();
+  const Tensor one = full({3, 1, 1}, 2), two = full({3, 1, 2}, 2);
+  const Tensor y = conv1d(x, one, {}, {.stride = most, .dilation = most});
+  CHECK(y.to_vector<float>() == std::vector<float>{0, 0, 0});
+  CHECK(conv1d(x, two, {}, {.stride = most, .padding = 2, .dilation = 3}).to_vector<float>() ==
+        std::vector<float>{2, 2, 2});
+  conv1d(x, two, {}, {.stride = most, .dilation = 3}).sum().backward();
+  CHECK(x.grad().to_vector<float>() == std::vector<float>{6, 0, 0, 6, 0, 0, 0, 0, 0});
+  const Tensor single = full({1, 1, 1, 1}, 3);
+  CHECK(conv_transpose2d(single, full({1, 1, 2, 2}, 1), {}, {.stride = most}).to_vector<float>() ==
+        std::vector<float>{3, 3, 3, 3});
+  CHECK(conv_transpose2d(single, full({1, 1, 1, 1}, 1), {}, {.stride = 5, .output_padding = 1})
+            .to_vector<float>() == std::vector<float>{3, 0, 0, 0});
+  // Far padding: windows that see nothing but zeros.
+  const std::int64_t far = 1000000000;
+  CHECK(conv1d(x, one, {}, {.stride = far, .padding = far}).to_vector<float>() ==
+        std::vector<float>(9, 0.f));
+}
+
 TEST_CASE("pools of an empty batch take no memory, however large their result", "[host]") {
   const Size2 large = (1 << 20);
   for (const Tensor& x : {ones({0, 1, 4, 4}), ones({2, 0, 4, 4})}) {

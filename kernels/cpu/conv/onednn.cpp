@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <dnnl.hpp>
 #include <map>
 #include <mutex>
@@ -285,6 +286,16 @@ bool thin(ConvPass pass, const ConvSizes& z) {
   return pass == ConvPass::data && z.channels() < kChannels && !z.depthwise();
 }
 
+/// Whether strides, dilations and padding are of sizes that oneDNN can count with: its code has
+/// offsets of 32 bits, and crashes if they overflow.
+bool countable(const ConvGeometry& g) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 16;
+  for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
+    if (std::max({g.stride[i], g.dilation[i], g.before[i], g.after[i]}) > kMost) return false;
+  }
+  return true;
+}
+
 class Cache {
  public:
   using Key = std::array<std::int64_t, 19>;
@@ -369,7 +380,9 @@ Cache& cache() {
 std::shared_ptr<const OnednnConv> OnednnConv::find(ConvPass pass, const ConvSizes& z,
                                                    const std::array<std::int64_t, 2>& images,
                                                    bool bias) {
-  if (images[0] == 0 || z.image_work() == 0 || thin(pass, z) || onednn_ended()) return nullptr;
+  if (images[0] == 0 || z.image_work() == 0 || thin(pass, z) || !countable(z.geometry) ||
+      onednn_ended())
+    return nullptr;
   return cache().find(pass, z, images, bias);
 }
 #else
