@@ -9,11 +9,18 @@
 
 namespace firn::math {
 
+/// The ends of an integer type, as constants: device code may not call std::numeric_limits.
+template <class I>
+struct IntegerRange {
+  static constexpr I least = std::numeric_limits<I>::min();
+  static constexpr I most = std::numeric_limits<I>::max();
+};
+
 /// x toward zero as an integer of type To: beyond the range of To its least or largest, and 0 for
 /// NaN.
 template <class To, class From>
 FIRN_HD constexpr To to_integer(From x) {
-  constexpr To kLeast = std::numeric_limits<To>::min(), kMost = std::numeric_limits<To>::max();
+  constexpr To kLeast = IntegerRange<To>::least, kMost = IntegerRange<To>::most;
   // Powers of two, which every floating type holds; kMost may be none of its numbers.
   constexpr From kBelow = static_cast<From>(kLeast);
   constexpr From kPast = static_cast<From>(kMost / 2 + 1) * From(2);
