@@ -1,5 +1,6 @@
-// What is done to an image each time it is seen anew: a shifted crop, a mirror, a rectangle erased.
-// The draws are a function of seed, epoch and the image's position in it, from the Philox stream.
+// Data augmentation: each time an image is read, it may be cropped with a shift, mirrored, and have
+// a rectangle erased. The draws come from Philox and depend on seed, epoch and the image's position
+// in the epoch.
 #pragma once
 
 #include "kernels/math/macros.h"
@@ -7,7 +8,7 @@
 
 namespace firn::math {
 
-/// A word w is below this with probability p; at p = 1 every word is.
+/// A random word is below this with probability p; at p = 1 always.
 FIRN_HD inline std::uint64_t chance(double p) {
   return static_cast<std::uint64_t>(p * 0x1p32 + 0.5);
 }
@@ -17,7 +18,7 @@ FIRN_HD inline int below(std::uint32_t word, int n) {
   return static_cast<int>((static_cast<std::uint64_t>(word) * static_cast<std::uint64_t>(n)) >> 32);
 }
 
-/// What may be done to images of planes x height x width pixels. Without a plane, nothing is.
+/// Augmentation of images of planes x height x width pixels; off if planes is 0.
 struct Augment {
   int planes = 0, height = 0, width = 0;
   int padding = 0;          ///< of zeros on every side, before a crop of the image's size
@@ -30,7 +31,7 @@ struct Augment {
   FIRN_HD bool on() const { return planes > 0; }
 };
 
-/// What is done to one image.
+/// The augmentation of one image.
 struct Placement {
   int top = 0, left = 0;  ///< of the crop in the image, negative in the padding
   bool flipped = false;
@@ -40,23 +41,24 @@ struct Placement {
     return row >= first_row && row < first_row + rows && column >= first_column &&
            column < first_column + columns;
   }
-  /// Where in its plane a pixel comes from; -1: out of the padding.
+  /// The source of a pixel, as an index in its plane; -1 in the padding.
   FIRN_HD int source(int row, int column, int height, int width) const {
     const int r = row + top, c = (flipped ? width - 1 - column : column) + left;
     return r < 0 || r >= height || c < 0 || c >= width ? -1 : r * width + c;
   }
 };
 
-/// A rectangle is drawn anew until it fits into the image, so often at most; else none is erased.
+/// A rectangle is drawn until it fits into the image, at most this often; then none is erased.
 inline constexpr int kEraseTries = 10;
-/// An image's share of the epoch's stream: one block for crop and mirror, one a try.
+/// Philox blocks of an image in the epoch's stream: one for crop and mirror, one for each try.
 inline constexpr int kAugmentBlocks = 1 + kEraseTries;
 
-/// The draws for the image at `position` of `epoch`: the blocks from position * kAugmentBlocks on
-/// with counter_high = epoch + 1, apart from those of random.h, which have 0. Shifts are uniform
-/// over 2 * padding + 1 places each way. The rectangle is that of random erasing (Zhong, Zheng,
-/// Kang, Li & Yang 2017): area S and aspect r uniform in their ranges, sqrt(S r) x sqrt(S / r)
-/// rounded to whole pixels, and its place uniform among those inside the image.
+/// The draws for the image at `position` of `epoch`. They use the blocks from position *
+/// kAugmentBlocks on, with counter_high = epoch + 1; the streams of random.h have 0. Shifts are
+/// uniform over 2 * padding + 1 places along each axis. The rectangle is that of random erasing
+/// (Zhong, Zheng, Kang, Li & Yang 2017). Its area S and aspect r are uniform in their ranges, its
+/// sides sqrt(S r) x sqrt(S / r) are rounded to whole pixels, and its place is uniform inside the
+/// image.
 FIRN_HD inline Placement placement(const Augment& a, std::int64_t epoch, std::int64_t position) {
   Placement p;
   const auto first = static_cast<std::uint64_t>(position) * kAugmentBlocks;
@@ -69,12 +71,12 @@ FIRN_HD inline Placement placement(const Augment& a, std::int64_t epoch, std::in
   const float pixels = static_cast<float>(a.height) * static_cast<float>(a.width);
   for (int i = 0; i < kEraseTries; ++i) {
     const PhiloxBlock e = philox(first + 1 + static_cast<std::uint64_t>(i), a.seed, stream);
-    // fma by name: the bits must not depend on whether a compiler contracts a*b + c.
+    // Explicit fma: the bits must not depend on whether a compiler contracts a*b + c.
     const float area =
         pixels * std::fma(unit_uniform<float>(e.word[0]), a.most_area - a.least_area, a.least_area);
     const float aspect =
         std::fma(unit_uniform<float>(e.word[1]), a.most_aspect - a.least_aspect, a.least_aspect);
-    // An aspect near 0 makes a side that no int holds.
+    // An aspect near 0 gives a side that overflows int.
     const float height = sqrt(area * aspect), width = sqrt(area / aspect);
     if (!(height < static_cast<float>(a.height) + 0.5f &&
           width < static_cast<float>(a.width) + 0.5f))

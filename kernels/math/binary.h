@@ -1,13 +1,12 @@
-// Elementwise operations of two operands, in the manner of math/unary.h:
+// Elementwise operations of two operands, defined as in math/unary.h:
 //
 //   f(a, b, p)          the value; a comparison's is 1 or 0
 //   dfa(dy, a, b, p)    the gradient with respect to a
 //   dfb(dy, a, b, p)    the gradient with respect to b
 //   dfa_reads, dfb_reads  which of a and b these two read: what is saved is no more than that
 //
-// The list is at the foot. OPERATOR entries have public functions of their own
-// (include/firn/ops.h); COMPARISON entries as well, with bool results and no gradient; LOSS entries
-// are run by the losses.
+// The list is at the end of this file. OPERATOR and COMPARISON entries have public functions
+// (include/firn/ops.h); comparisons give bool and have no gradient. The losses run LOSS entries.
 #pragma once
 
 #include "kernels/math/macros.h"
@@ -115,8 +114,8 @@ struct Pow : BinaryDefaults {
   }
 };
 
-// Minimum and maximum: an operand takes no gradient if it lost, half of it in a tie, else all of
-// it. So beside a NaN both take all, as in PyTorch.
+// Minimum and maximum: an operand gets no gradient if it lost, half in a tie, else all. So if
+// either is NaN, both get all, as in PyTorch.
 
 struct Minimum : BinaryDefaults {
   static constexpr bool integers = true;
@@ -229,7 +228,7 @@ struct BceWithLogits : LossDefaults {
   static constexpr Operands dfb_reads = kA;
   template <class V>
   FIRN_HD static V f(V a, V b, Args) {
-    // In this order: softplus(a) - a b would cancel where a is large and b is 1.
+    // In this order: softplus(a) - a b would cancel if a is large and b is 1.
     return (max(a, V(0)) - a * b) + log1p(exp(-abs(a)));
   }
   template <class V>

@@ -9,9 +9,9 @@ namespace firn::math {
 
 // ---- Moments: mean and sum of squared distances from it ----
 
-/// Distances from a centre that all values share, and their squares: sums of these give the moments
-/// (moments_of) without the loss of digits of sum x^2 - (sum x)^2, as long as the centre is no more
-/// than a few deviations from the mean.
+/// Distances from a shared centre, and their squares; moments_of() turns their sums into moments.
+/// Unlike sum x^2 - (sum x)^2, this does not cancel if the centre is within a few deviations of the
+/// mean.
 template <class V>
 struct Distances {
   V centre;
@@ -26,14 +26,14 @@ struct Moments {
   V mean = V(0), squares = V(0);
 };
 
-/// The moments of n values from their distances' sums.
+/// The moments of n values from the sums of their distances.
 template <class V>
 FIRN_HD Moments<V> moments_of(V centre, SumPair<V> distances, V inverse_n) {
   const V shift = distances.first * inverse_n;
   return {centre + shift, max(distances.second - distances.first * shift, V(0))};
 }
 
-/// Joins moments of `a` and of `b` values, b > 0 (Chan, Golub & LeVeque 1979).
+/// Merges moments of `a` and of `b` values, b > 0 (Chan, Golub & LeVeque 1979).
 template <class V>
 struct Merge {
   V share, weight;
@@ -45,8 +45,8 @@ struct Merge {
   }
 };
 
-// ---- Normalisation. Of a channel: the mean, and rstd = 1/sqrt(var + eps) of its cell; its weight
-// and bias. ----
+// ---- Normalisation. A channel has the mean and rstd = 1/sqrt(var + eps) of its cell, its weight
+// and its bias. ----
 
 /// y = (x - mean) (rstd w) + b
 template <class V>
@@ -55,8 +55,8 @@ struct ChannelNorm {
   FIRN_HD V operator()(V x) const { return (x - mean) * scale + shift; }
 };
 
-/// A channel's part in its gradients: dy and dy (x - mean). Their sums over the channel are dbias,
-/// and times rstd dweight.
+/// An element's part in the parameters' gradients: dy and dy (x - mean). Summed over the channel,
+/// the first is dbias; the second, times rstd, is dweight.
 template <class V>
 struct ChannelGradPass {
   V mean;
@@ -73,7 +73,7 @@ struct ChannelGrad {
   }
   FIRN_HD V operator()(V dy, V x) const { return dy * scale - (offset + (x - mean) * slope); }
 };
-/// The same where the moments are constants: dx = dy (rstd w).
+/// The same if the moments are constants: dx = dy (rstd w).
 template <class V>
 struct ChannelScale {
   V scale;
@@ -82,22 +82,22 @@ struct ChannelScale {
 
 // ---- Pools and running statistics, one channel each. ----
 
-/// Whether what a cycle has pooled goes into the running statistics: where an optimizer's step
-/// decides that, its last one must have been applied.
+/// Whether the moments that a cycle pooled go into the running statistics. If an optimizer decides
+/// (`state` is not null), its last step must have been applied.
 FIRN_HD inline bool commits(const StepState* state) {
   return state == nullptr || state->last.status == StepStatus::applied;
 }
 
-/// What a channel's running statistics become.
+/// The update of a channel's running statistics.
 struct RunningUpdate {
   double count;  ///< elements of a channel that the new moments come from
   double share;  ///< of the new moments
 
-  /// momentum < 0: every batch counts the same, and `batches` have come before.
+  /// momentum < 0: all batches have equal weight, and `batches` came before this one.
   FIRN_HD RunningUpdate(double n, double momentum, std::int64_t batches)
       : count(n), share(momentum < 0 ? 1.0 / (static_cast<double>(batches) + 1) : momentum) {}
   FIRN_HD double mean(double running, double value) const { return run_on(running, value); }
-  /// By the unbiased variance, or the biased one of a single value.
+  /// Uses the unbiased variance, or the biased one of a single value.
   FIRN_HD double var(double running, double squares) const {
     return run_on(running, squares / (count > 1 ? count - 1 : count));
   }

@@ -1,4 +1,4 @@
-// What reductions join values with, and which element an extremum belongs to.
+// How reductions combine values, and which elements hold an extremum.
 #pragma once
 
 #include <limits>
@@ -53,7 +53,7 @@ struct MinFold {
 
 // ---- Extrema ----
 
-/// Whether b comes before a as the maximum: larger, or the first NaN. Tiles give a mask.
+/// Whether b replaces a as the maximum: b is larger, or the first NaN. Tiles give a mask.
 template <class A>
 FIRN_HD auto beats(A b, A a) {
   return (!(b <= a)) & (a == a);

@@ -1,5 +1,5 @@
-// Integers without undefined behaviour: arithmetic that wraps around, and what a floating number
-// becomes as an integer.
+// Integers without undefined behaviour: arithmetic that wraps around, and conversion from floating
+// numbers.
 #pragma once
 
 #include <limits>
@@ -16,12 +16,11 @@ struct IntegerRange {
   static constexpr I most = std::numeric_limits<I>::max();
 };
 
-/// x toward zero as an integer of type To: beyond the range of To its least or largest, and 0 for
-/// NaN.
+/// x truncated toward zero and clamped to the range of the integer type To; 0 for NaN.
 template <class To, class From>
 FIRN_HD constexpr To to_integer(From x) {
   constexpr To kLeast = IntegerRange<To>::least, kMost = IntegerRange<To>::most;
-  // Powers of two, which every floating type holds; kMost may be none of its numbers.
+  // Powers of two, which are exact in every floating type; kMost may not be.
   constexpr From kBelow = static_cast<From>(kLeast);
   constexpr From kPast = static_cast<From>(kMost / 2 + 1) * From(2);
   const bool inside = x >= kBelow && x < kPast;
@@ -65,11 +64,11 @@ struct Wrapping {
 };
 FIRN_HD constexpr Wrapping abs(Wrapping x) { return x.n < 0 ? -x : x; }
 
-/// What a compute type's arithmetic is done in.
+/// The type in which a compute type's arithmetic runs.
 template <class C>
 using Arithmetic = std::conditional_t<std::is_same_v<C, std::int64_t>, Wrapping, C>;
 
-/// The number of a compute type that arithmetic has come to.
+/// The result of such arithmetic as a number of the compute type.
 template <class V>
 FIRN_HD constexpr auto plain(V x) {
   if constexpr (std::is_same_v<V, Wrapping>) {

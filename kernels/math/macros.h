@@ -1,7 +1,7 @@
-// What every formula header begins with. A formula is a template over V: a number (float in a CUDA
+// The base of all formula headers. A formula is a template over V: a number (float in a CUDA
 // thread, double or int64_t in a test) or a Tile of numbers on the CPU (kernels/cpu/device/tile.h).
-// It uses operators, V(constant), the functions below and where(); a Tile brings its own versions
-// of them, which argument-dependent lookup finds.
+// It uses operators, V(constant), the functions below and where(). A Tile has its own versions of
+// them, which argument-dependent lookup finds.
 #pragma once
 
 #include <cmath>
@@ -64,8 +64,8 @@ template <class V>
 struct Normal {
   V cdf, density;
 };
-/// By erfc, which keeps the left tail's digits. Out there a relative error in an argument counts
-/// x^2 times, so what -x/sqrt(2) and x^2 lose in rounding is taken into account to first order.
+/// Uses erfc, which keeps the digits of the left tail. There a relative error in an argument is
+/// amplified x^2 times, so the rounding errors of -x/sqrt(2) and x^2 are corrected to first order.
 template <class V>
 FIRN_HD Normal<V> standard_normal(V x) {
   constexpr V c(0.70710678118654752440);  // 1/sqrt(2) = c + c_rest
@@ -84,12 +84,12 @@ template <class V>
 FIRN_HD V rsqrt(V x) {
   return V(1) / sqrt(x);
 }
-/// The larger; `a` where they are equal or either is NaN, so a NaN in `a` stays.
+/// The larger; `a` if they are equal or either is NaN, so a NaN in `a` stays.
 template <class V>
 FIRN_HD V max(V a, V b) {
   return where(a < b, b, a);
 }
-/// The smaller; `a` where they are equal or either is NaN, so a NaN in `a` stays.
+/// The smaller; `a` if they are equal or either is NaN, so a NaN in `a` stays.
 template <class V>
 FIRN_HD V min(V a, V b) {
   return where(b < a, b, a);

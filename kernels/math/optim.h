@@ -3,7 +3,7 @@
 //   kStates, state_name(i)   how many values it keeps per parameter element, and their names
 //   prepare<S>(...)          what one step needs of the hyper-parameters, rounded once to S
 //   apply<V>(k, w, g, state) one element: w and state in place, g the averaged gradient
-// and where it needs them
+// and, if it needs them,
 //   initial_state(i)         what a state begins with, if not 0
 //   direction, trust_ratio   see Lamb
 // S and V are the compute type (float; double for f64 parameters). Nothing in apply() branches on
@@ -24,10 +24,10 @@ FIRN_HD V moving_average(V e, V w, V intake) {
   return e + intake * (w - e);
 }
 
-/// What is new in every step: read from device memory by the update kernel.
+/// What changes in every step; the update kernel reads it from device memory.
 struct StepInput {
   double learning_rate;    ///< of the parameter's group
-  double gradient_factor;  ///< takes the accumulated sum to the mean gradient, clipped
+  double gradient_factor;  ///< turns the accumulated sum into the clipped mean gradient
   std::int64_t count;      ///< updates of this parameter, this one included: 1 at the first
   double trust_ratio = 1;  ///< of this parameter and step, for rules that have one
 };
@@ -137,12 +137,12 @@ struct Adam {
   }
 };
 
-/// RMSprop (Tieleman & Hinton, 2012; centered: Graves, 2013), as torch.optim has it.
+/// RMSprop (Tieleman & Hinton, 2012; centered: Graves, 2013), as in torch.optim.
 ///   d = g + weight_decay * w;  v = alpha * v + (1 - alpha) * d^2
 ///   centered: a = alpha * a + (1 - alpha) * d, and v - a^2 takes the place of v in the next line
 ///   u = d / (sqrt(v) + eps);   momentum: b = momentum * b + u takes the place of u
 ///   w -= lr * u
-/// v - a^2 is a variance: rounding may take it below 0, where it counts as 0.
+/// Rounding may take the variance v - a^2 below 0; it then counts as 0.
 template <bool kCentered, bool kMomentum>
 struct RmsProp {
   double alpha = 0.99;
@@ -188,7 +188,7 @@ struct RmsProp {
   }
 };
 
-/// Adagrad (Duchi, Hazan & Singer, 2011), as torch.optim has it.
+/// Adagrad (Duchi, Hazan & Singer, 2011), as in torch.optim.
 ///   d = g + weight_decay * w;  s += d^2  (s = initial before the first);
 ///   w -= lr / (1 + (t - 1) * lr_decay) * d / (sqrt(s) + eps)
 struct Adagrad {
@@ -222,9 +222,9 @@ struct Adagrad {
 
 /// LAMB (You et al., 2020, algorithm 2, with phi(z) = z).
 ///   m, v as in Adam;  u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay * w
-///   w -= lr * (|w| / |u|) * u,  norms of the whole parameter; the ratio is 1 where one is 0
-/// The ratio is found in a pass of its own, which computes u without keeping m and v: it changes
-/// nothing, and the update computes u again.
+///   w -= lr * (|w| / |u|) * u,  norms of the whole parameter; the ratio is 1 if one is 0
+/// A separate pass computes the ratio. It computes u without storing m and v; the update computes u
+/// again.
 struct Lamb {
   double beta1 = 0.9;
   double beta2 = 0.999;
@@ -255,7 +255,7 @@ struct Lamb {
             S(1 / sqrt(1 - pow(beta2, t))),
             S(in.learning_rate * in.trust_ratio)};
   }
-  /// u; the states in place.
+  /// Returns u; updates the states in place.
   template <class V, class S>
   FIRN_HD static V direction(const Coefficients<S>& k, V w, V g, V* state) {
     state[0] = k.beta1 * state[0] + k.intake1 * g;
@@ -263,7 +263,7 @@ struct Lamb {
     return k.correction * state[0] / (sqrt(state[1]) * k.root_correction + k.eps) +
            k.weight_decay * w;
   }
-  /// From the sums of squares of w and u.
+  /// |w| / |u|, from the sums of squares of w and u.
   FIRN_HD static double trust_ratio(double weight, double update) {
     return weight > 0 && update > 0 ? sqrt(weight) / sqrt(update) : 1.0;
   }

@@ -62,7 +62,7 @@ FIRN_HD inline C unit_uniform(std::uint32_t word) {
 /// dtype that is >= low, and the largest that is < high. Rounding can then never reach `high`.
 template <class C>
 FIRN_HD inline C scaled_uniform(std::uint32_t word, C low, C width, C least, C most) {
-  // fma by name: whether a compiler contracts a*b + c must not change the bits.
+  // Explicit fma: the bits must not depend on whether a compiler contracts a*b + c.
   const C v = std::fma(unit_uniform<C>(word), width, low);
   const C up = v < least ? least : v;
   return up > most ? most : up;
@@ -79,7 +79,7 @@ FIRN_HD inline void box_muller(std::uint32_t radius_word, std::uint32_t angle_wo
   z1 = radius * sin(angle);
 }
 
-/// An element is dropped where its word is below this: probability p, to 2^-32.
+/// An element is dropped if its word is below this: probability p, to 2^-32.
 FIRN_HD inline std::uint32_t dropout_threshold(double p) {
   const double t = p * 0x1p32 + 0.5;
   return t >= 0x1p32 ? 0xffffffffu : static_cast<std::uint32_t>(t);

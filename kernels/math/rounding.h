@@ -1,4 +1,4 @@
-// Roundings beside the nearest even that hardware has.
+// Rounding modes that hardware lacks: to odd, and stochastic.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@ namespace firn::math {
 
 // ---- To odd: the way to 16 bits through a wider type that rounds twice but counts as once ----
 
-/// d rounded to float so that a second rounding, to 16 bits, gives what one rounding would: toward
-/// zero, with the last bit set where anything was cut off.
+/// d rounded to float so that a second rounding, to 16 bits, gives the result of a single one:
+/// truncated, with the last bit set if any bit was lost.
 FIRN_HD inline float round_to_odd(double d) {
   const float nearest = static_cast<float>(d);
   const double back = nearest;
@@ -20,8 +20,8 @@ FIRN_HD inline float round_to_odd(double d) {
   return __builtin_bit_cast(float, bits | 1u);
 }
 
-/// v as a double that rounds to 16 bits as v does: beyond 2^53, cut off to 53 bits with a sticky
-/// one.
+/// v as a double that rounds to 16 bits as v does. From 2^53 on, a sticky bit replaces the low 11
+/// bits.
 FIRN_HD inline double round_to_odd(std::int64_t v) {
   const std::uint64_t u = v < 0 ? 0 - static_cast<std::uint64_t>(v) : static_cast<std::uint64_t>(v);
   if (u < (std::uint64_t{1} << 53)) return static_cast<double>(v);
@@ -30,10 +30,10 @@ FIRN_HD inline double round_to_odd(std::int64_t v) {
 }
 
 // ---- Stochastic: f32 to the 16-bit floating types ----
-// Away from zero with a probability equal to the distance from the neighbour towards zero, so that
-// the expected value is the number itself. On bits: of an f32 in, of the 16-bit number out; `word`
-// is uniform in 32 bits. Numbers past the largest finite one go to the nearest, that or infinity; a
-// NaN stays one.
+// Rounds away from zero with a probability equal to the distance from the neighbour towards zero,
+// in ulp, so that the expected value is the number itself. Takes the bits of an f32 and a `word`
+// that is uniform in 32 bits; returns the bits of the 16-bit number. Numbers past the largest
+// finite one round to the nearest of that and infinity. NaN stays NaN.
 
 FIRN_HD inline std::uint16_t round_stochastic_bf16(std::uint32_t bits, std::uint32_t word) {
   const std::uint32_t magnitude = bits & 0x7fffffffu;

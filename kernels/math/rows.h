@@ -1,6 +1,6 @@
-// Formulas of the row operations: softmax, normalisation, cross-entropy. A row operation is one or
-// two passes that map every element into a monoid (a state with operator+, which may be summed in
-// any grouping), and an epilogue that makes the outputs from the elements and the row's states.
+// Formulas of the row operations: softmax, normalisation, cross-entropy. A row operation has one or
+// two passes that map every element into a monoid: a state with operator+, which may be summed in
+// any grouping. An epilogue then computes the outputs from the elements and the row's states.
 //
 // V is one number (a CUDA thread) or a tile of them (the CPU); a formula's members are the row's
 // states, broadcast to V. The drivers are kernels/cpu/rows/driver.h and
@@ -11,8 +11,7 @@
 
 namespace firn::math {
 
-// ---- Monoids. map(f) applies f to every member: it takes a lane out of a tile of states.
-// -------------
+// ---- Monoids. map(f) applies f to every member: it takes a lane out of a tile of states. ----
 
 /// Sum; the neutral element is 0.
 template <class V>
@@ -40,7 +39,7 @@ struct SumPair {
   }
 };
 
-/// Maximum; the neutral element is -infinity. A NaN may get lost: the sum over the row carries it.
+/// Maximum; the neutral element is -infinity. A NaN may be lost here; the row's sum keeps it.
 template <class V>
 struct Max {
   V value = V(-HUGE_VALF);
@@ -106,7 +105,6 @@ struct LogSoftmaxGrad {
 };
 
 // ---- Normalisation. States of a row: mean (0 for the RMS norm) and rstd = 1/sqrt(var + eps).
-// --------------
 
 /// y = (x - mean) rstd w + b
 template <class V>
@@ -139,13 +137,12 @@ struct NormGradPass {
 //        nll).
 //      So d loss/d l[c] = -w[t] (1-s) [c = t] - s/n w[c], and through the softmax p = e^l
 //        d loss/d x[c] = p[c] (w[t] (1-s) + s/n sum_k w[k]) - w[t] (1-s) [c = t] - s/n w[c].
-//      The term at c = t is added by the driver.
-//      ----------------------------------------------------------
+//      The driver adds the term at c = t.
 
 /// w[c] (-l[c])
 template <class V>
 struct WeightedNll {
-  V max, log_sum;  ///< both 0 where x holds log-probabilities
+  V max, log_sum;  ///< both 0 if x holds log-probabilities
   FIRN_HD Sum<V> operator()(V x, V w) const { return {w * (log_sum - (x - max))}; }
 };
 

@@ -1,4 +1,4 @@
-// Elementwise operations of one operand. Everything that is true of one stands in its struct:
+// Elementwise operations of one operand. A struct defines each:
 //
 //   f(x, p)        the value
 //   df(dy, s, p)   the gradient with respect to x, from the output's gradient dy and what was saved
@@ -6,16 +6,16 @@
 //   autocast       what autocast does to it
 //   integers       whether i32, i64 and u8 are allowed
 //
-// and once in the list at the foot, from which the enum, the CPU and CUDA dispatch, the public
-// functions NAME and NAME_ and the tests' table are made. A new one: the struct, the entry, and its
-// two declarations in include/firn/ops.h; without those it does not compile.
+// The list at the end of this file generates the enum, the CPU and CUDA dispatch, the public
+// functions NAME and NAME_, and the tests' table. A new operation needs the struct, an entry in the
+// list, and two declarations in include/firn/ops.h; without those it does not compile.
 #pragma once
 
 #include "kernels/math/macros.h"
 
 namespace firn::math {
 
-/// Numbers that an op takes beside its operands.
+/// Scalar parameters of an op.
 struct Args {
   double a = 0;
   double b = 0;
@@ -24,10 +24,10 @@ struct Args {
 enum class Saves : unsigned char { none, input, output };
 
 /// lower: run in the autocast dtype. fp32: cast 16-bit operands up first. promote: run in the
-/// widest dtype among the operands. keep: run in the dtype that comes.
+/// widest dtype among the operands. keep: run in the operand's own dtype.
 enum class Autocast : unsigned char { lower, fp32, promote, keep };
 
-/// Defaults that most structs take over.
+/// Defaults of most structs.
 struct UnaryDefaults {
   static constexpr Autocast autocast = Autocast::keep;
   static constexpr bool integers = false;
@@ -160,7 +160,7 @@ struct Relu : UnaryDefaults {
   FIRN_HD static V f(V x, Args) {
     return max(x, V(0));
   }
-  /// A NaN that came through lets the gradient through as well.
+  /// A NaN output passes the gradient on.
   template <class V>
   FIRN_HD static V df(V dy, V y, Args) {
     return where(y <= V(0), V(0), dy);
@@ -419,7 +419,7 @@ struct NumberDiv : UnaryDefaults {  // a / x
   NUMBER(pow_number, PowNumber)                 \
   NUMBER(number_sub, NumberSub)                 \
   NUMBER(number_div, NumberDiv)
-/// The same list where names of parameters do not matter: EACH(function, struct, ...).
+/// The same list for users that ignore the parameters' names: EACH(function, struct, ...).
 #define FIRN_EACH_UNARY(EACH) FIRN_UNARY_OPS(EACH, EACH, EACH, EACH)
 
 enum class UnaryOp : unsigned char {

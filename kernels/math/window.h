@@ -1,13 +1,13 @@
 // Where the windows of pooling and the sources of resized images lie along one axis: which
 // positions a window spans, which windows hold a position, which outputs read a source. All in
-// integers, so that every backend finds the same.
+// integers, so that all backends agree.
 #pragma once
 
 #include "kernels/math/macros.h"
 
 namespace firn::math {
 
-/// begin, begin + 1 (or + a dilation), ... below end; none where end <= begin.
+/// begin, begin + 1 (or + a dilation), ... below end; empty if end <= begin.
 struct Range {
   std::int64_t begin, end;
 };
@@ -17,18 +17,18 @@ struct Range {
 struct WindowAxis {
   std::int64_t in = 1, out = 1;  ///< positions, windows
   std::int64_t size = 1, stride = 1, padding = 0, dilation = 1;
-  bool adaptive = false;  ///< `in` and `out` say all
+  bool adaptive = false;  ///< `in` and `out` alone define the windows
 
-  /// Where window i begins; in the padding below 0.
+  /// The first position of window i; negative in the padding.
   FIRN_HD constexpr std::int64_t first(std::int64_t i) const { return i * stride - padding; }
-  /// What of the image window i spans: every `dilation`-th position of the range.
+  /// The part of the image that window i spans: every `dilation`-th position of the range.
   FIRN_HD constexpr Range positions(std::int64_t i) const {
     if (adaptive) return {floor_div(i * in, out), ceil_div((i + 1) * in, out)};
     const std::int64_t begin = first(i), end = begin + dilation * (size - 1) + 1;
     return {begin >= 0 ? begin : begin + dilation * ceil_div(-begin, dilation),
             end < in ? end : in};
   }
-  /// The windows whose first and last position have p between them; holds() says which hold it.
+  /// The windows whose first and last positions enclose p; holds() tells which contain it.
   FIRN_HD constexpr Range windows(std::int64_t p) const {
     if (adaptive) return {floor_div(p * out, in), ceil_div((p + 1) * out, in)};
     const std::int64_t at = p + padding, end = floor_div(at, stride) + 1;
@@ -51,13 +51,13 @@ struct WindowAxis {
   }
   /// Whether no two windows share a position.
   FIRN_HD constexpr bool disjoint() const { return !adaptive && size <= stride && dilation == 1; }
-  /// Where windows are disjoint: their positions and those up to the next window's, so that every
-  /// position of the image belongs to one.
+  /// If windows are disjoint: window i's positions and those up to the next window, so that every
+  /// position of the image belongs to one window.
   FIRN_HD constexpr Range territory(std::int64_t i) const {
     return {i == 0 ? 0 : first(i), i + 1 == out ? in : first(i + 1)};
   }
-  /// How many positions of window i a mean is taken over: those in the image, and where `padded`
-  /// those in the padding too, but not what hangs over the padded image's end (dilation is 1).
+  /// The divisor of window i's mean: the number of its positions in the image, or in the padded
+  /// image if `padded`. Dilation is 1.
   FIRN_HD constexpr std::int64_t divisor(std::int64_t i, bool padded) const {
     if (adaptive || !padded) {
       const Range r = positions(i);
@@ -70,8 +70,8 @@ struct WindowAxis {
 
 // ---- Resized images ----
 
-/// Sources of an axis of `in` positions that is resized to `out`: nearest and bilinear, of which
-/// the formulas stand in firn/pool.h.
+/// Sources of an axis of `in` positions that is resized to `out`: nearest and bilinear. firn/pool.h
+/// has the formulas.
 struct ResizeAxis {
   std::int64_t in = 1, out = 1;
 
@@ -95,7 +95,7 @@ struct ResizeAxis {
   FIRN_HD constexpr V weight(const Between& b) const {
     return static_cast<V>(b.part) / static_cast<V>(2 * out);
   }
-  /// How much of output i comes from source p.
+  /// The weight of source p in output i.
   template <class V>
   FIRN_HD constexpr V weight_of(std::int64_t i, std::int64_t p) const {
     const Between b = between(i);
@@ -114,7 +114,8 @@ struct ResizeAxis {
   }
 };
 
-/// Between four neighbours: `down` and `right` are the weights of the lower and the right ones.
+/// Interpolates four neighbours; `down` and `right` are the weights of the lower and the right
+/// ones.
 template <class V>
 FIRN_HD constexpr V bilinear(V a, V b, V c, V d, V down, V right) {
   return (V(1) - down) * ((V(1) - right) * a + right * b) + down * ((V(1) - right) * c + right * d);
