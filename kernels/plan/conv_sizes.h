@@ -27,16 +27,16 @@ struct ConvSizes {
   }
 
   std::int64_t groups() const noexcept { return geometry.groups; }
-  std::int64_t channels() const noexcept { return c / groups(); }  ///< in, of a group
-  std::int64_t kernels() const noexcept { return k / groups(); }   ///< channels out, of a group
-  std::int64_t positions() const noexcept { return p * q; }        ///< of an image's result
+  std::int64_t channels() const noexcept { return c / groups(); }  ///< input channels of a group
+  std::int64_t kernels() const noexcept { return k / groups(); }   ///< output channels of a group
+  std::int64_t positions() const noexcept { return p * q; }        ///< output pixels of an image
   std::int64_t rows() const noexcept { return n * p * q; }
   std::int64_t column() const noexcept { return r * s * channels(); }  ///< inputs of one output
   std::int64_t image_work() const noexcept { return p * q * k * column(); }  ///< multiplications
   bool depthwise() const noexcept { return c == groups() && k == groups() && c > 1; }
 
-  /// Elements from a row of columns to the next: all groups, padded to a multiple of 16 bytes,
-  /// because products of unaligned rows are several times slower.
+  /// Elements from one row of columns to the next: all groups, padded to a multiple of 16 bytes,
+  /// because GEMMs over unaligned rows are several times slower.
   std::int64_t column_stride(DType dtype) const noexcept {
     const auto unit = static_cast<std::int64_t>(16 / size_of(dtype));
     return math::ceil_div(groups() * column(), unit) * unit;

@@ -16,7 +16,7 @@ bool mergeable(const Candidate& outer, const Candidate& inner) {
          outer.axis.out == inner.axis.out * n && outer.axis.other == inner.axis.other * n;
 }
 
-/// Inner loops over kept axes shorter than this are not worth the trouble, unless rows lie densely.
+/// An inner loop over a kept axis shorter than this does not pay, unless rows are dense in memory.
 constexpr std::int64_t kShortRow = 16;
 
 }  // namespace

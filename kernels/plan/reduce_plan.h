@@ -9,8 +9,8 @@
 
 namespace firn::kernels {
 
-/// An axis with the strides of x, of the output (0 where the axis is reduced), and of a second
-/// operand with x's shape.
+/// An axis with the strides of x, of the output (0 if the axis is reduced), and of a second operand
+/// with x's shape.
 struct ReduceAxis {
   std::int64_t size = 1;
   std::int64_t x = 0;
@@ -66,13 +66,13 @@ class AxisList {
 struct ReducePlan {
   AxisList kept;           ///< outer axes of the output
   AxisList reduced;        ///< outer axes that are summed over
-  ReduceAxis inner;        ///< the inner loop: reduced, or kept where `columns`
+  ReduceAxis inner;        ///< the inner loop: reduced, or kept if `columns`
   bool columns = false;    ///< the inner axis is kept: rows are added to rows
-  std::int64_t outputs;    ///< kept.count(): single outputs, or rows of them where `columns`
+  std::int64_t outputs;    ///< kept.count(): single outputs, or rows of them if `columns`
   std::int64_t reduction;  ///< elements per output
 };
 
-/// Plan for x [..] reduced over the axes where out has size 1 and x has not. `other`: strides of a
+/// Plan for x [..] reduced over the axes where out has size 1 and x does not. `other`: strides of a
 /// second operand of x's shape (a gradient).
 ReducePlan plan_reduction(const ConstView& x, const ConstView& out, const Strides* other = nullptr);
 

@@ -9,7 +9,7 @@
 
 namespace firn::kernels {
 
-/// What [low, high) allows in T: the smallest number that is >= low, the largest that is < high.
+/// The ends of [low, high) in T: the smallest number that is >= low, the largest that is < high.
 template <class T>
 class UniformRange {
  public:
@@ -32,7 +32,7 @@ class UniformRange {
       return static_cast<float>(T(static_cast<float>(v)));
     }
   }
-  /// The next T after `v` in direction `up`, for a finite v.
+  /// The T next to a finite `v`: above it if `up`, else below.
   static double neighbour(double v, bool up) {
     if constexpr (kNative) {
       const T inf = std::numeric_limits<T>::infinity();

@@ -1,5 +1,5 @@
-// How a kernel walks views of one shape that differ in strides: which axes can be taken as one, and
-// the runs along the innermost.
+// How a kernel walks views of one shape that differ in strides: which axes merge into one, and the
+// runs along the innermost.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace firn::kernels {
 
-/// Up to four views of one shape, with axes merged where every view allows it and the first view's
-/// innermost axis last.
+/// Up to four views of one shape. Axes are merged if every view allows it; the first view's
+/// innermost axis is last.
 class Walk {
  public:
   static constexpr int kMaxViews = 4;
