@@ -1,9 +1,9 @@
-// Contract of the three products of a convolution. Everything is rank 4 and one floating dtype
-// unless said: x [n, c, h, w], w [k, c/groups, r, s], y and dy [n, k, p, q], sizes as in conv2d
-// (firn/conv.h), which has checked them. Views may have any strides; those with axis 1 fastest in
-// memory (channels-last) are not copied. Products are summed in f32 (f64 for f64), in an order that
-// depends on shapes, dtypes, geometry and beta alone, on CUDA devices also on how the views lie in
-// memory (order, alignment). Empty tensors are allowed.
+// Contract of the three products of a convolution. Operands have rank 4 and share one floating
+// dtype unless said otherwise: x [n, c, h, w], w [k, c/groups, r, s], y and dy [n, k, p, q]. conv2d
+// (firn/conv.h) has checked the sizes. Views may have any strides; those with axis 1 fastest in
+// memory (channels-last) are not copied. Products accumulate in f32 (f64 for f64). The order of a
+// sum depends on shapes, dtypes, geometry and beta alone; on CUDA devices also on the views' layout
+// (order of axes, alignment). Empty tensors are allowed.
 #pragma once
 
 #include <array>
@@ -30,8 +30,8 @@ void conv_forward(const ConstView& x, const ConstView& w, const ConstView& bias,
                   const ConvGeometry& geometry, const View& y, Stream stream);
 
 /// dx = beta*dx + the gradient of the input, from dy. beta is 0 or 1; dx is f32 or of the operands'
-/// dtype. It is also the forward pass of a transposed convolution. p and q need not be what the
-/// geometry gives for h and w: what no output reaches gets no gradient.
+/// dtype. This is also the forward pass of a transposed convolution. p and q need not be the sizes
+/// that the geometry gives for h and w: inputs that no output reads get no gradient.
 void conv_data_gradient(const ConstView& dy, const ConstView& w, const ConvGeometry& geometry,
                         const View& dx, float beta, Stream stream);
 

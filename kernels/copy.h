@@ -7,8 +7,9 @@
 
 namespace firn::kernels {
 
-/// Whether arange counts n numbers of an integer dtype in 64 bits: both are whole, and no number
-/// leaves 64 bits. Beyond 2^53 they would not fit f64, in which all others are computed.
+/// Whether arange computes n numbers of an integer dtype in 64-bit integers: start and step are
+/// whole, and no number overflows. f64, which computes all other sequences, is not exact beyond
+/// 2^53.
 inline bool counts_whole(double start, double step, std::int64_t n) {
   constexpr double kMost = 0x1p62;
   return start == std::floor(start) && step == std::floor(step) && std::abs(start) <= kMost &&
@@ -17,9 +18,9 @@ inline bool counts_whole(double start, double step, std::int64_t n) {
 
 namespace cpu {
 
-/// dst = src, cast to dst's dtype as cast() in firn/ops.h says. Same shape, any strides.
+/// dst = src, converted to dst's dtype as by cast() (firn/ops.h). Same shape, any strides.
 void copy(const ConstView& src, const View& dst, Stream stream);
-/// Every element = value, converted as in copy.
+/// Sets every element to value, converted as in copy.
 void fill(const View& dst, double value, Stream stream);
 /// dst[i] = start + i*step; dst is 1-D.
 void arange(const View& dst, double start, double step, Stream stream);

@@ -1,11 +1,12 @@
 // How a kernel contract finds its backend. A contract header declares each kernel once, in
-// namespace cpu, and names it in one of the two macros below; the macro declares the CUDA twin with
-// the same signature and the function of the same name, in namespace kernels, that picks one by the
-// device of the first view among its arguments.
+// namespace cpu, and passes its name to one of the two macros below. The macro declares the CUDA
+// twin with the same signature. It also defines the function of that name in namespace kernels,
+// which picks the backend by the device of the first view among its arguments.
 //
 // Kernels include the public headers of base and runtime (include/firn) and nothing of src/. A
 // kernel takes views, scalars and a stream. Operations have checked its arguments; it allocates
-// workspace only.
+// workspace only. It throws OutOfMemory if memory runs out, and DeviceError on a device without the
+// kernel.
 #pragma once
 
 #include <new>
@@ -63,7 +64,7 @@ Device first_device(const First& first, const Rest&... rest) {
     detail::no_memory(#name);                                           \
   }
 
-/// Only the CPU has it so far; the name on another device throws DeviceError.
+/// Only the CPU has the kernel; a call for another device throws DeviceError.
 #define FIRN_KERNEL_CPU(name)                               \
   template <class... Args>                                  \
   void name(Args&&... args) try {                           \

@@ -1,6 +1,6 @@
 // Contract of the elementwise kernels. Every view has the output's shape (operands are broadcast
-// with strides 0 beforehand) and its own dtype and strides; values are computed in one
-// compute class (f32 for 16-bit, f64, or i64) and rounded once on the way out.
+// with strides 0 beforehand) and its own dtype and strides. Values are computed in one compute
+// class (f32 for 16-bit, f64, or i64) and rounded once when they are stored.
 #pragma once
 
 #include "kernels/dispatch.h"
@@ -12,8 +12,8 @@ namespace cpu {
 
 /// y = f(x).
 void unary(math::UnaryOp op, const ConstView& x, const View& y, math::Args args, Stream stream);
-/// dx = beta*dx + dy * f'(saved); `saved` is x or y, as the op's `saves` says. beta is 0 or 1; with
-/// 0, dx is not read.
+/// dx = beta*dx + dy * f'(saved); `saved` is x or y, according to the op's `saves`. beta is 0 or 1;
+/// with 0, dx is not read.
 void unary_backward(math::UnaryOp op, const ConstView& dy, const ConstView& saved, const View& dx,
                     math::Args args, float beta, Stream stream);
 /// out = f(a, b). A comparison writes bool.

@@ -1,8 +1,8 @@
 // Contract of the kernels that read or write at positions held in a tensor. Index tensors are i64
-// or i32, of any strides. An index outside its axis is an Error in the name of `op` that gives
-// position, value and bound. The CPU throws it before it writes. A CUDA device notes it and goes on
-// (firn/kernel_support.h): the host throws at its next wait; what is read there is NaN in floating dtypes
-// and 0 in the others, and what would be added there is left out.
+// or i32, of any strides. An index outside its axis raises an Error that names `op`, position,
+// value and bound. The CPU throws before it writes. A CUDA device records the fault and goes on
+// (firn/kernel_support.h); the host throws at its next wait. Until then a read at such an index
+// gives NaN in floating dtypes and 0 in others, and an addition there is skipped.
 #pragma once
 
 #include "kernels/dispatch.h"
@@ -13,10 +13,10 @@ namespace cpu {
 /// out[i, :] = table[index[i], :]; table [n, d], index [m], out [m, d] of the table's dtype.
 void take_rows(const char* op, const ConstView& table, const ConstView& index, const View& out,
                Stream stream);
-/// grad[index[i], :] += dy[i, :], in the order of i; grad [n, d] is zeroed first where beta is 0.
-/// Here and in gather_backward, grad and dy are of floating dtypes, not necessarily the same; sums
-/// of many terms run in f64, of few in f32, and are rounded once. Both backends add what meets in
-/// one place in order: their results are equal to the bit.
+/// grad[index[i], :] += dy[i, :], in the order of i; grad [n, d] is zeroed first if beta is 0. Here
+/// and in gather_backward, grad and dy have floating dtypes, which may differ. Long sums accumulate
+/// in f64, short ones in f32; each is rounded once. Both backends add the terms of one element in
+/// the same order, so their results are equal to the bit.
 void add_rows(const char* op, const ConstView& dy, const ConstView& index, const View& grad,
               float beta, Stream stream);
 /// out[..., j, ...] = x[..., index[..., j, ...], ...] along `axis`; index and out have one shape,
@@ -25,7 +25,7 @@ void add_rows(const char* op, const ConstView& dy, const ConstView& index, const
 void gather(const char* op, const ConstView& x, const ConstView& index, const View& out, int axis,
             Stream stream);
 /// grad[..., index[..., j, ...], ...] += dy[..., j, ...], in the order of j; grad is zeroed first
-/// where beta is 0.
+/// if beta is 0.
 void gather_backward(const char* op, const ConstView& dy, const ConstView& index, const View& grad,
                      int axis, float beta, Stream stream);
 /// out [m, classes]: 1 at index[i], else 0.

@@ -1,5 +1,5 @@
-// Contract of the reductions over axes. Sums run in the compute dtype, in an order that depends on
-// the shape alone: the same bits for any number of threads.
+// Contract of the reductions over axes. Sums accumulate in the compute dtype, in an order that
+// depends on the shape alone, so the bits are the same for any number of threads.
 #pragma once
 
 #include "kernels/dispatch.h"
@@ -11,7 +11,7 @@ enum class ReduceOp { sum, max, min, sum_squares };
 namespace cpu {
 
 /// out = beta*out + scale * reduction of x over the axes where out has size 1 and x has not
-/// (out has x's rank). beta and scale apply to sum and sum_squares only. max and min: NaN wins.
+/// (out has x's rank). beta and scale apply to sum and sum_squares only. In max and min a NaN wins.
 /// An empty sum is 0.
 void reduce(ReduceOp op, const ConstView& x, const View& out, double scale, float beta,
             Stream stream);

@@ -1,6 +1,7 @@
-// Contract of resizing images x [n, c, h, w] to y [n, c, p, q] (firn/pool.h says which source
-// positions). One floating dtype, but that dx may be of the compute dtype; any strides; computed in
-// f32 (f64 for f64). Backward gathers.
+// Contract of resizing images x [n, c, h, w] to y [n, c, p, q]; firn/pool.h defines the source
+// positions. Views share one floating dtype, but dx may have the compute dtype, and may have any
+// strides. Values are computed in f32 (f64 for f64). The backward pass gathers: each element of dx
+// sums over the outputs that read it.
 #pragma once
 
 #include "kernels/dispatch.h"
@@ -8,6 +9,7 @@
 namespace firn::kernels {
 namespace cpu {
 
+/// y = x resized.
 void resample(const ConstView& x, bool bilinear, const View& y, Stream stream);
 /// dx = beta*dx + the gradient; beta is 0 or 1.
 void resample_backward(const ConstView& dy, bool bilinear, const View& dx, float beta,

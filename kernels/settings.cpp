@@ -11,7 +11,7 @@
 namespace firn::kernels {
 namespace {
 
-/// The value that the environment variable `name` names; `otherwise` if it is unset or empty.
+/// The value of the word in the environment variable `name`; `otherwise` if it is unset or empty.
 template <class T>
 T from_environment(const char* name, T otherwise,
                    std::initializer_list<std::pair<const char*, T>> words) {

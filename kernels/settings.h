@@ -1,6 +1,6 @@
-// Switches of the process that change which kernels run. The public ones have functions of their
-// own (allow_tf32() in firn/ops.h, allow_nondeterministic() in firn/conv.h); tests and benchmarks
-// set the others.
+// Process-wide switches that choose which kernels run. The public ones have functions of their own
+// (allow_tf32() in firn/ops.h, allow_nondeterministic() in firn/conv.h); tests and benchmarks set
+// the others.
 #pragma once
 
 #include <atomic>
@@ -9,28 +9,27 @@
 
 namespace firn::kernels {
 
-/// Whether CUDA devices may multiply f32 with 10 bits of mantissa (TF32). Off at first.
+/// Whether CUDA devices may multiply f32 with 10 bits of mantissa (TF32). Off by default.
 std::atomic<bool>& tf32_switch() noexcept;
 inline bool tf32_allowed() noexcept { return tf32_switch().load(std::memory_order_relaxed); }
 
-/// Whether CUDA devices may take algorithms that are not deterministic. Off at first.
+/// Whether CUDA devices may use algorithms that are not deterministic. Off by default.
 std::atomic<bool>& nondeterministic_switch() noexcept;
 
 /// How CUDA devices compute a dense layer: `fused` in the GEMM's epilogue, `unfused` in separate
-/// kernels, `automatic` by what is faster on the architecture. FIRN_EPILOGUES sets what a process
-/// starts with. A product that the library cannot do in one launch is unfused in any case.
+/// kernels, `automatic` whichever is faster on the architecture. FIRN_EPILOGUES sets the initial
+/// value. A product that the library cannot compute in one launch is always unfused.
 enum class Epilogues : std::uint8_t { automatic, fused, unfused };
-/// Throws Error at first use if FIRN_EPILOGUES says anything else.
+/// Throws Error at first use if FIRN_EPILOGUES holds another word.
 std::atomic<Epilogues>& epilogues();
 
-/// How CUDA devices compute convolutions: `automatic` by cuDNN if it is installed and takes them,
-/// `im2col` always as matrix products of gathered columns. FIRN_CONVOLUTIONS=im2col sets the latter
-/// for a process.
+/// How CUDA devices compute convolutions: `automatic` by cuDNN if it is installed and supports
+/// them, `im2col` always as GEMMs over gathered columns. FIRN_CONVOLUTIONS sets the initial value.
 enum class ConvPath : std::uint8_t { automatic, im2col };
-/// Throws Error at first use if FIRN_CONVOLUTIONS says anything else.
+/// Throws Error at first use if FIRN_CONVOLUTIONS holds another word.
 std::atomic<ConvPath>& conv_path();
 
-/// Bytes of gathered columns at a time: a convolution whose columns need more runs in chunks.
+/// Most bytes of gathered columns at a time: a convolution that needs more runs in chunks.
 std::atomic<std::size_t>& column_bytes() noexcept;
 
 }  // namespace firn::kernels
