@@ -6,8 +6,8 @@
 //   }
 //   optimizer.backward(loss);
 //
-// The forward pass and the loss belong inside, backward and the step need not: backward() ignores
-// the guard. What each op does stands beside the op; by family:
+// Put the forward pass and the loss inside the guard. backward() ignores the guard, so it and the
+// step may be outside. The rule of each family of ops:
 //
 //   the guard's dtype   matmul, linear, mlp, conv1d, conv2d, conv_transpose2d
 //   f32                 exp, log, pow, rsqrt, square, reciprocal, softplus, softmax, log_softmax,
@@ -17,14 +17,14 @@
 //                       (which may have f32 parameters), embedding and other indexing, views, pad;
 //                       every in-place form keeps what it writes
 //
-// f16 beside bf16 makes f32. Tensors of f64 and of integers are left alone, so that a gradient
-// check means the same inside and outside; operands that still differ throw, as without a guard. An
-// operand that has the dtype already is not touched: a model held in f16 is not cast again.
+// An f16 and a bf16 operand together give f32. f64 and integer tensors are not cast, so a gradient
+// check gives the same result inside and outside. Operands that still differ throw, as without a
+// guard. An operand that already has the dtype is not cast: a model held in f16 is not cast again.
 //
-// Casts are recorded, so gradients come back in each tensor's own dtype. The f32 operands of a
-// matrix product get theirs directly: the product that makes the gradient of an f32 weight reads
-// 16-bit operands and adds f32 sums to the f32 gradient, without rounding in between. No cast is
-// kept for the next use: what a weight is cast to lives as long as the graph that saved it.
+// Casts are recorded, so gradients come back in each tensor's own dtype. For an f32 operand of a
+// matrix product no 16-bit gradient is made: the GEMM of its gradient reads 16-bit operands and
+// adds f32 sums to the f32 gradient. No cast is cached: the 16-bit copy of a weight lives as long
+// as the graph that saved it.
 #pragma once
 
 #include <iosfwd>
@@ -37,10 +37,10 @@
 
 namespace firn {
 
-/// While alive, ops of this thread run as above with `dtype`, which is f16, bf16 or f32; throws
-/// Error for any other. With f32 matrix products run in f32 whatever comes: for a part of a model
-/// that needs the range, inside a guard of 16 bits. Guards nest; the end of one, also by an
-/// exception, restores the one around it.
+/// While alive, ops of this thread run as described above with `dtype`. Throws Error unless `dtype`
+/// is f16, bf16 or f32. With f32, matrix products run in f32 for 16-bit operands too: use it inside
+/// a 16-bit guard for a part of a model that needs the range. Guards nest: the destructor restores
+/// the guard around it.
 class Autocast {
  public:
   explicit Autocast(DType dtype);
@@ -52,7 +52,8 @@ class Autocast {
   std::optional<DType> previous_;
 };
 
-/// While alive, ops of this thread run in the dtypes that come, and operands that differ throw.
+/// While alive, ops of this thread run in the dtypes of their operands, and operands that differ
+/// throw.
 class NoAutocast {
  public:
   NoAutocast() noexcept;
@@ -64,11 +65,11 @@ class NoAutocast {
   std::optional<DType> previous_;
 };
 
-/// The dtype of the innermost guard of this thread; nothing where autocast is off, as it is inside
-/// of backward().
+/// The dtype of the innermost guard of this thread; nullopt if autocast is off, as it is inside
+/// backward().
 std::optional<DType> autocast_dtype() noexcept;
 
-/// One op, as it ran.
+/// An op that was executed.
 struct TracedOp {
   std::string op;
   std::vector<DType> operands;  ///< those that can take a gradient: no indices, no conditions
@@ -79,8 +80,8 @@ struct TracedOp {
 /// Prints "linear f16 f16 f16 -> f16".
 std::string to_string(const TracedOp& op);
 
-/// While alive, lists every op of this thread outside of backward(), casts among them, in the order
-/// of execution. Traces nest: each lists what runs while it lives.
+/// While alive, lists every op that this thread executes outside backward(), including casts, in
+/// the order of execution. Traces nest: each lists the ops that run during its lifetime.
 class DtypeTrace {
  public:
   DtypeTrace();

@@ -19,13 +19,13 @@ struct BackwardOptions {
 };
 
 /// Adds d(output)/d(leaf) * seed to the gradient of every leaf that `output` was computed from.
-/// Nodes run in reverse order of their recording: the same graph gives the same bits.
-/// Throws Error if `output` requires no gradient, if the seed does not fit, if an earlier
-/// backward() freed a part of the graph, or if something saved was modified in place since (the
-/// message names both ops). A hook or a custom function may call backward() for another graph;
-/// Error if it reaches nodes that the outer backward() has not finished. After an error half-way,
-/// some leaves may have received a part of their gradients: clear those with set_grad({}) (an
-/// optimizer refuses such a cycle until zero_grad()).
+/// Nodes run in reverse order of their recording: the same graph gives the same bits. Throws Error
+/// if `output` requires no gradient, if the seed does not fit, or if an earlier backward() freed a
+/// part of the graph. Also throws if a saved tensor was modified in place since; the message names
+/// both ops. A hook or a custom function may call backward() for another graph; Error if it reaches
+/// nodes that the outer backward() has not finished. After an error, some leaves may hold a part of
+/// their gradients: clear those with set_grad({}). An optimizer refuses such a cycle until
+/// zero_grad().
 void backward(const Tensor& output, const BackwardOptions& options = {});
 
 /// Whether ops executed by this thread are recorded.
@@ -43,8 +43,8 @@ class NoGrad {
   bool previous_;
 };
 
-/// While alive, these leaves take no gradient, in any thread: ops recorded meanwhile treat them as
-/// tensors that require none, and a backward pass through a graph recorded before leaves their
+/// While alive, these leaves receive no gradient in any thread. Ops recorded meanwhile treat them
+/// as tensors that require none, and a backward pass through a graph recorded before leaves their
 /// gradients alone. The parameters of an optimizer can be frozen too. Guards nest, and may end in
 /// any order. For a GAN's generator step:
 ///
@@ -52,8 +52,8 @@ class NoGrad {
 ///   opt_g.backward(loss(discriminator(generator(z))));
 class Freeze {
  public:
-  /// Tensors that require no gradient are left out. Throws Error for one that is undefined, or was
-  /// made by an op.
+  /// Tensors that require no gradient are left out. Throws Error for one that is undefined or is
+  /// the result of an op.
   explicit Freeze(std::vector<Tensor> leaves);
   ~Freeze();
   Freeze(const Freeze&) = delete;
@@ -78,28 +78,28 @@ class AnomalyMode {
 
 /// Runs once in each backward() that reaches `t`, when the gradient with respect to `t` is complete
 /// for that pass. The hook may return a new gradient of the same shape, dtype and device, which
-/// replaces the one it was given; an undefined tensor keeps it. backward() throws Error if what the
+/// replaces the one it received; an undefined tensor keeps it. backward() throws Error if what the
 /// hook returns does not fit, or if the hook writes the gradient in place.
 using GradHook = std::function<Tensor(const Tensor& grad)>;
-/// Adds a hook after those that `t` has; returns its number for remove_hook(), which is never given
-/// again. A hook that is added during a backward() runs from the next one on. Throws Error if `t`
+/// Adds a hook after the existing hooks of `t`. Returns its id for remove_hook(); no id is used
+/// twice. A hook that is added during a backward() runs from the next one on. Throws Error if `t`
 /// requires no gradient or the hook is empty.
 int add_hook(const Tensor& t, GradHook hook);
-/// The hook does not run any more; called from a hook, this may be the running one. Throws Error if
-/// `t` never had a hook of that number, or if it was removed before.
+/// Removes a hook: it does not run any more. A hook may remove itself while it runs. Throws Error
+/// if `t` never had a hook with this id, or if it was removed before.
 void remove_hook(const Tensor& t, int id);
 
-/// What a custom function's backward is given.
+/// Arguments of a custom function's backward.
 struct CustomBackward {
   const Tensor& grad;             ///< gradient of the output
-  std::span<const Tensor> saved;  ///< what was saved; an in-place edit since is an Error
+  std::span<const Tensor> saved;  ///< the saved tensors; an in-place write since is an Error
 };
 
-/// Records a function of your own: `output` was computed from `inputs` under NoGrad, and `backward`
-/// returns one gradient for each input (undefined for none), of the input's shape and device; other
-/// floating dtypes are cast. `saved` is kept until backward has run. Use the returned tensor from
-/// then on. Throws Error if `output` is part of a graph; backward() throws one that names the
-/// function if the gradients do not fit.
+/// Records a function of your own: `output` was computed from `inputs` under NoGrad. `backward`
+/// returns one gradient for each input, of the input's shape and device, or an undefined tensor for
+/// none; other floating dtypes are cast. `saved` is kept until backward has run. Use the returned
+/// tensor in place of `output`. Throws Error if `output` is part of a graph; backward() throws one
+/// that names the function if the gradients do not fit.
 ///
 ///   Tensor cube(const Tensor& x) {
 ///     Tensor y;

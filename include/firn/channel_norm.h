@@ -1,7 +1,7 @@
 // Normalisation of images and sequences by channel: batch, group and instance norm. x is
 // [n, c, ...] of rank 2 to 5; the memory format (ops.h) is kept. Statistics are computed in f32
-// (f64 for f64), whatever x's dtype, also under autocast, which leaves x as it is; weight and bias
-// [c] are of x's dtype or of the compute dtype, and may be undefined (1 and 0).
+// (f64 for f64), whatever x's dtype. Autocast does not cast x. weight and bias [c] have x's dtype
+// or the compute dtype; undefined means 1 and 0.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,19 @@ struct Moments {
 };
 
 /// y = (x - mean) / sqrt(var + eps) * weight + bias with mean and variance of x over all axes but 1
-/// (Ioffe & Szegedy 2015). The gradient goes through the statistics. `moments` receives them.
-/// Throws where a channel has no values.
+/// (Ioffe & Szegedy 2015). The gradient flows through the statistics. `moments` receives them.
+/// Throws if a channel has no values.
 Tensor batch_norm(const Tensor& x, const Tensor& weight = {}, const Tensor& bias = {},
                   double eps = 1e-5, Moments* moments = nullptr);
-/// The same by moments from elsewhere, which are constants: what evaluation does.
+/// The same with given moments, which are constants. Evaluation uses this form.
 Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const Moments& moments,
                   double eps = 1e-5);
-/// Each sample's channels are cut in `groups` parts, each of which is normalised by its own mean
-/// and variance (Wu & He 2018). Throws where groups does not divide c.
+/// Splits each sample's channels into `groups` groups and normalises each group by its own mean and
+/// variance (Wu & He 2018). Throws if groups does not divide c.
 Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight = {},
                   const Tensor& bias = {}, double eps = 1e-5);
-/// Each channel of each sample by itself (Ulyanov et al. 2016): group_norm with c groups.
+/// Normalises each channel of each sample by itself (Ulyanov et al. 2016): group_norm with c
+/// groups.
 Tensor instance_norm(const Tensor& x, const Tensor& weight = {}, const Tensor& bias = {},
                      double eps = 1e-5);
 

@@ -1,6 +1,6 @@
-// Convolutions. Shapes are batch, channels, height, width; memory is channels-last (ops.h):
-// results have that format, and operands that have it are not copied. f16 and bf16 are summed in
-// f32. What breaks a rule throws Error naming op, values and a hint.
+// Convolutions. Shapes are [batch, channels, height, width]. Results are channels-last in memory
+// (ops.h), and channels-last operands are not copied. Sums of f16 and bf16 run in f32. Invalid
+// arguments throw Error with the op, the values and a hint.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace firn {
 
-/// Two numbers, of height and width; one stands for both.
+/// A pair of numbers for height and width; a single number sets both.
 struct Size2 {
   std::int64_t h, w;
   constexpr Size2(std::int64_t both) noexcept : h(both), w(both) {}  // NOLINT: meant to convert
@@ -18,7 +18,7 @@ struct Size2 {
   constexpr bool operator==(const Size2&) const noexcept = default;
 };
 
-/// Zeros put around the input of a convolution.
+/// How many zeros are added on each side of a convolution's input.
 struct ConvPadding {
   Size2 around = 0;
   bool same = false;
@@ -30,25 +30,29 @@ struct ConvPadding {
     return p;
   }
 };
-/// As many zeros as keep height and width, with stride 1; an odd one goes below and to the right.
+/// Pads so that the result has the input's height and width; needs stride 1. If the total is odd,
+/// the extra zero is added below or to the right.
 inline constexpr ConvPadding kSamePadding = ConvPadding::as_same();
 
 struct Conv2dOptions {
   Size2 stride = 1;
   ConvPadding padding = 0;
-  Size2 dilation = 1;     ///< distance between the kernel's taps
-  std::int64_t groups = 1;  ///< channels in and out are cut in so many parts that do not mix
-  /// relu is applied on the way out: the same numbers as relu(conv2d(...)), in one pass. gelu_tanh
-  /// is a pass of its own.
+  Size2 dilation = 1;       ///< distance between the kernel's taps
+  std::int64_t groups = 1;  ///< channels are split into this many independent groups
+  /// relu is fused: the same numbers as relu(conv2d(...)), in one pass. gelu_tanh takes a pass of
+  /// its own.
   Activation activation = Activation::none;
 };
 
-/// Cross-correlation, as in the field: y[n, k, p, q] = bias[k] + sum over c, r, s of weight[k, c,
-/// r, s] * x[n, c', p*stride + r*dilation - padding, ...], where c' is c within k's group.
-/// x [n, c, h, w] (or [c, h, w]: one image, and so is the result), weight [k, c/groups, r, s], bias
-/// [k] or undefined; result [n, k, p, q] with
-/// p = (h + padding around - dilation (r-1) - 1) / stride + 1. Throws where groups divides c or k
-/// not, or the kernel is larger than the padded input, or a side of that has 2^31 positions.
+/// Cross-correlation, which the field calls convolution:
+/// y[n, k, p, q] = bias[k] + sum over c, r, s of
+/// weight[k, c, r, s] * x[n, c', p*stride + r*dilation - padding, ...], where c' is channel c of
+/// k's group.
+/// x [n, c, h, w] (or [c, h, w]: one image, then the result is one too), weight
+/// [k, c/groups, r, s], bias [k] or undefined; result [n, k, p, q] with
+/// p = (h + padding around - dilation (r-1) - 1) / stride + 1.
+/// Throws if groups does not divide c and k, if the kernel is larger than the padded input, or if a
+/// side of the padded input has 2^31 positions or more.
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               const Conv2dOptions& options = {});
 
@@ -66,9 +70,9 @@ Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
 
 struct ConvTranspose2dOptions {
   Size2 stride = 1;
-  Size2 padding = 0;  ///< taken off the result on every side
+  Size2 padding = 0;  ///< removed from each side of the result
   Size2 output_padding =
-      0;  ///< rows and columns more below and to the right, < stride or dilation
+      0;  ///< extra rows and columns below and to the right, < stride or dilation
   Size2 dilation = 1;
   std::int64_t groups = 1;
 };
@@ -79,8 +83,8 @@ struct ConvTranspose2dOptions {
 Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
                         const ConvTranspose2dOptions& options = {});
 
-/// Whether convolutions on CUDA devices may take algorithms whose sums change their order from run
-/// to run, where those are faster: off until it is allowed. For all threads, from the next plan on.
+/// Allows convolutions on CUDA devices to use faster algorithms whose order of summation changes
+/// from run to run. Off by default. Applies to all threads, from the next plan on.
 void allow_nondeterministic(bool on) noexcept;
 bool nondeterministic_allowed() noexcept;
 

@@ -10,7 +10,7 @@ namespace firn {
 enum class DeviceType : std::uint8_t { cpu, cuda };
 
 /// Where a tensor lives. `Device()` is the CPU, but `{}` is not a device: an argument that is left
-/// out must not mean the CPU where default_device() is another.
+/// out must not mean the CPU if default_device() is another.
 struct Device {
   DeviceType type = DeviceType::cpu;
   std::int8_t index = 0;
@@ -32,11 +32,11 @@ struct Device {
 /// "cpu" or "cuda:0".
 std::string to_string(Device device);
 
-/// Where this thread makes tensors and modules that name no device: the CPU, or what DeviceScope
-/// says.
+/// The device on which this thread makes tensors and modules if none is given: the CPU, or the
+/// device of the innermost DeviceScope.
 Device default_device() noexcept;
 
-/// While alive, that is `device` for this thread.
+/// While alive, `device` is this thread's default device.
 class DeviceScope {
  public:
   explicit DeviceScope(Device device) noexcept;
@@ -48,11 +48,11 @@ class DeviceScope {
   Device previous_;
 };
 
-/// Number of threads that CPU kernels may use; results do not depend on it (same bits). At first:
-/// the CPUs that the process may run on.
+/// Number of threads that CPU kernels may use; results do not depend on it (same bits). The default
+/// is the number of CPUs that the process may run on.
 int num_threads() noexcept;
 
-/// Sets that number for the process. Throws Error where n < 1.
+/// Sets the number of CPU threads for the process. Throws Error if n < 1.
 void set_num_threads(int n);
 
 }  // namespace firn

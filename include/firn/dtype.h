@@ -101,7 +101,7 @@ template <> struct DTypeOf<bool> { static constexpr DType value = DType::boolean
 // clang-format on
 }  // namespace detail
 
-/// A C++ type that a dtype has as its elements; no others can be made into tensors.
+/// A C++ type that is the element type of a dtype. Only these can be made into tensors.
 template <class T>
 concept Element = requires {
   detail::DTypeOf<std::remove_cv_t<T>>::value;

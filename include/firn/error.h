@@ -14,7 +14,7 @@ namespace firn {
 /// what() reads `[matmul] inner sizes differ: a [64, 128] f16, b [64, 10] f16; hint: transpose b`.
 class Error : public std::runtime_error {
  public:
-  /// @param op      the operation that refused, e.g. "matmul"
+  /// @param op      the operation that threw, e.g. "matmul"
   /// @param message what was expected and what was found, with the values
   /// @param hint    what the caller can do about it; may be empty
   Error(std::string_view op, std::string_view message, std::string_view hint = {});
@@ -24,9 +24,9 @@ class Error : public std::runtime_error {
   const char* what() const noexcept override { return text_.c_str(); }
 
   /// Where in a model it happened: path and type of the innermost module that was being called, as
-  /// "encoder.3 (Linear)". Empty outside of a module, and in the outermost one itself.
+  /// "encoder.3 (Linear)". Empty outside of modules, and in the outermost module itself.
   const std::string& module() const noexcept { return module_; }
-  /// Says so in what(), before the message. The first call counts; later ones do nothing.
+  /// Adds module() to what(), before the message. Only the first call has an effect.
   void set_module(std::string_view module);
 
  private:
@@ -37,7 +37,7 @@ class Error : public std::runtime_error {
   std::string text_;
 };
 
-/// Memory could not be had, after cached blocks were given back and one more try.
+/// An allocation failed, and failed again after cached blocks were returned to the system.
 class OutOfMemory : public Error {
  public:
   OutOfMemory(std::string_view message, std::size_t requested_bytes);
@@ -58,7 +58,7 @@ class IoError : public Error {
   std::string path_;
 };
 
-/// A device was asked for that this build or this machine does not have.
+/// This build or this machine does not have the requested device.
 class DeviceError : public Error {
  public:
   using Error::Error;

@@ -1,4 +1,4 @@
-// Everything. One include, no third-party header behind it.
+// Includes all public headers of firn. None of them includes a third-party header.
 #pragma once
 
 #include "firn/autocast.h"

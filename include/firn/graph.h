@@ -1,12 +1,12 @@
-// CUDA graphs: work that was captured once and is given to the device in one call from then on.
+// CUDA graphs: work that is captured once and then launched with one call.
 //
-// A graph holds what the device was given while it was captured; a replay runs that again on the
+// A graph holds the device work that was queued during the capture. A replay runs it again on the
 // same memory. Therefore:
-//   - Tensors from outside that the work reads must stay alive and in place: copy new data into
-//     them. Tensors that the work makes hold, after each replay, what that replay computed.
-//   - The host decides once, during the capture: branches, shapes, training or evaluation mode,
-//     numbers such as the p of dropout. Random numbers go on: a replay takes those that running
-//     the work would have taken, so results have the same bits.
+//   - Outside tensors that the work reads must stay alive and in place: copy new data into them.
+//     After each replay, tensors that the work made hold the results of that replay.
+//   - Decisions of the host are fixed during the capture: branches, shapes, training or evaluation
+//     mode, numbers such as the p of dropout. Random numbers advance: a replay draws the numbers
+//     that running the work would draw, so results have the same bits.
 //   - Inside the work the host can neither wait for the device nor read from it, and can copy to
 //     it only from PinnedMemory: item(), synchronize() and the like throw Error.
 // On the CPU nothing is captured: a replay calls the work again, with the same results.
@@ -22,33 +22,31 @@
 
 namespace firn::graph {
 
-/// Captured work. Its memory is its own: what was allocated during the capture serves nobody else
-/// before the graph is destroyed, and tensors that outlive the graph keep theirs.
+/// Captured work. The graph owns the memory that was allocated during its capture: nothing else
+/// uses it before the graph is destroyed. Tensors that outlive the graph keep their memory.
 class Graph {
  public:
-  /// Captures what `work` gives to `device`, then runs it once. The same work should have run
-  /// before without a capture, so that libraries are loaded and have chosen their kernels.
-  /// Passes on what `work` throws; throws Error if CUDA refuses to capture it, or to run it.
-  /// Nothing has been run on the device then, and optimizers are where they were before.
+  /// Captures the work that `work` queues on `device`, then runs it once. Run the same work once
+  /// before without a capture, so that libraries are loaded and have chosen their kernels. Passes
+  /// on what `work` throws; throws Error if CUDA refuses to capture or launch it. Then nothing has
+  /// run on the device, and optimizers are in the state before the call.
   static Graph capture(Device device, std::function<void()> work);
-  /// An empty graph, as one that was moved from: replaying it throws Error.
+  /// An empty graph, as is one that was moved from: replay() throws Error.
   Graph() noexcept;
   ~Graph();
   Graph(Graph&&) noexcept;
   Graph& operator=(Graph&&) noexcept;
 
-  /// Runs the work again, after all that this thread's current stream has been given; the host does
-  /// not wait. Throws Error inside a capture, if an optimizer is at another place of its cycle, if
-  /// a parameter has a gradient by now that had none (or the other way round), and if CUDA
-  /// refuses to launch it; nothing has been done then.
+  /// Queues the work again on this thread's current stream; the host does not wait. Throws Error
+  /// inside a capture, if an optimizer is at another place of its cycle, if a parameter has gained
+  /// or lost its gradient since, or if CUDA refuses the launch. Nothing has been done then.
   void replay();
 
-  /// Kernels, copies and fills that a replay runs; 0 on the CPU.
+  /// Number of kernels, copies and fills that a replay runs; 0 on the CPU.
   int nodes() const noexcept;
-  /// "13 nodes (12 kernels, 1 copy): matmul 8, adam 1, ...", by what they do, in order of first
-  /// use.
+  /// "13 nodes (12 kernels, 1 copy): matmul 8, adam 1, ...", by name, in order of first use.
   std::string summary() const;
-  /// What its kernels, copies and fills do, in the order in which they were captured.
+  /// Names of its kernels, copies and fills, in the order in which they were captured.
   std::vector<std::string> names() const;
 
  private:

@@ -1,12 +1,12 @@
-// What a kernel needs from the runtime beside views and a stream. firn's own kernels use this, and
-// so can yours: an operation written with autograd::custom (firn/autograd.h) that launches work of
-// its own on current_stream(device).
+// What a kernel needs from the runtime beside views and a stream. firn's own kernels use this. So
+// can an operation of yours, written with custom() (firn/autograd.h), that launches work on
+// current_stream(device).
 //
 //   - Scratch memory: Workspace.
-//   - Capture: while a CUDA graph is captured, work on the device is recorded and not run. The host
+//   - Capture: while a CUDA graph is captured, work on the device is captured and not run. The host
 //     registers here what it has to do beside that work at every replay.
-//   - Random numbers that go on from replay to replay: reserve_random().
-//   - Faults: bad values that only a kernel can see, thrown by the host when it next waits.
+//   - Random numbers that advance with every replay: reserve_random().
+//   - Faults: bad values that only a kernel can see. The host throws when it next waits.
 //   - Errors of CUDA calls: check_cuda().
 #pragma once
 
@@ -23,7 +23,7 @@ namespace firn::runtime {
 // ---- Scratch memory ----
 
 /// `bytes` bytes for work on `stream`, uninitialised, aligned to 256 bytes on a CUDA device and to
-/// 64 on the CPU. It may be destroyed as soon as the work is queued: the next owner of the memory
+/// 64 on the CPU. It may be destroyed as soon as the work is queued: the next user of the memory
 /// comes later in the stream. Never waits. It comes from the caching allocator, so a repeated loop
 /// does not call the system. Throws OutOfMemory.
 class Workspace {
@@ -51,8 +51,9 @@ class Workspace {
 /// Whether this thread is capturing a graph on `device`.
 bool capturing(Device device) noexcept;
 
-/// For what cannot be part of a graph: waiting for the device, reading from it, copying from
-/// pageable memory of the host. Throws Error that names `op` and says why if `device` is capturing.
+/// Call this before what cannot be part of a graph: waiting for the device, reading from it,
+/// copying from pageable memory of the host. Throws Error that names `op` and says why if `device`
+/// is capturing.
 void refuse_capture(const char* op, Device device, const char* why);
 
 /// Registers a host effect of the work that is being captured on `device` (a position in a cycle,
@@ -67,19 +68,19 @@ void on_abandon(Device device, std::function<void()> rollback);
 
 /// Reserves `numbers` random numbers from `generator` for a kernel on `device` and returns their
 /// key. During a capture the key has a base in device memory: every replay writes the generator's
-/// place there, and takes as many numbers from it. The generator must outlive the graph.
+/// position there and reserves as many numbers from it. The generator must outlive the graph.
 RandomKey reserve_random(Generator& generator, Device device, std::uint64_t numbers);
 
-/// Names the node that comes next in a capture, for Graph::summary(). `name` is a string literal.
-/// Call it for every launch; without a capture it costs one thread-local load.
+/// Names the next node of a capture, for Graph::summary(). `name` is a string literal. Call it for
+/// every launch; without a capture it costs one thread-local load.
 void note_kernel(const char* name);
 
 // ---- Faults ----
 
-/// A bad value that a kernel met, for example an index outside its axis. One thread of one kernel
+/// A bad value that a kernel found, for example an index outside its axis. One thread of one kernel
 /// fills it in; it lives in pinned host memory that the device can write. The kernel goes on, and
-/// the host throws Error when it next waits for the device. So a check costs no synchronisation,
-/// works in a captured graph, and leaves the device usable.
+/// the host throws Error when it next waits for the device. Therefore a check costs no
+/// synchronisation, works in a captured graph, and leaves the device usable.
 struct Fault {
   static constexpr unsigned kNone = 0;
   static constexpr unsigned kClaimed = 1;   ///< a thread is filling it in
@@ -93,7 +94,7 @@ struct Fault {
   std::int64_t bound;  ///< the value should be in [0, bound)
 };
 
-/// The record of `device`, to be handed to kernels. Throws DeviceError or OutOfMemory at first use.
+/// The record of `device`, to be passed to kernels. Throws DeviceError or OutOfMemory at first use.
 Fault* fault_record(Device device);
 
 // ---- Errors of CUDA calls ----
@@ -101,7 +102,7 @@ Fault* fault_record(Device device);
 /// Throws Error with the op, the call and CUDA's name for `status`. CUDA does not report it again.
 [[noreturn]] void throw_cuda_error(int status, const char* op, const char* call);
 
-/// Throws so unless `status`, a cudaError_t, is cudaSuccess.
+/// Throws as above unless `status`, a cudaError_t, is cudaSuccess.
 inline void check_cuda(int status, const char* op, const char* call) {
   if (status != 0) [[unlikely]]
     throw_cuda_error(status, op, call);

@@ -17,7 +17,7 @@ struct LossCount {
   Tensor target = {};            ///< else the class numbers that are counted on the device,
   Tensor class_weights = {};     ///< with these weights, or undefined
   std::int64_t ignore_index = 0;
-  /// How often the elements of the two had been written to when they were counted.
+  /// Versions of the two (counts of in-place writes) when they were counted.
   std::int64_t target_version = 0, class_weights_version = 0;
 };
 
@@ -27,8 +27,8 @@ struct Loss {
   Tensor sum;     ///< sum over the samples
   Tensor weight;  ///< number of samples or tokens that counted, or the sum of their class weights
   /// Whether a sample's term depends on the other samples of the batch, as with in-batch negatives.
-  /// Such a loss is not the sum of its micro-batches': Optimizer::backward refuses to accumulate
-  /// it, and Optimizer::step_two_pass computes it right (S20).
+  /// Such a loss is not the sum of its micro-batches' losses: Optimizer::backward refuses to
+  /// accumulate it, Optimizer::step_two_pass computes it correctly (S20).
   bool coupled = false;
   LossCount count = {};
 
@@ -36,26 +36,25 @@ struct Loss {
   Tensor mean() const;
   /// The mean as a number (0 if the weight is 0); waits for the device.
   double item() const;
-  /// The same sum over the weight of `other`. A loss per pixel that is to be counted per image:
-  /// `kl + bce.per(kl)`.
+  /// The same sum with the weight of `other`. To count a loss per pixel as one per image: `kl +
+  /// bce.per(kl)`.
   Loss per(const Loss& other) const;
-  /// The same mean over the weight of `other`: mean() for each unit of it. What adds up means, as
-  /// other frameworks do: `cross_entropy(y, t) + 0.1 * mse_loss(r, x).mean_per(...)`. Over several
-  /// micro-batches this is exact if the two weights keep their ratio; else each micro-batch's mean
-  /// counts as its weight of `other` does.
+  /// The same mean with the weight of `other`: the sum becomes mean() times that weight. To add
+  /// losses by their means, as other frameworks do: `cross_entropy(y, t) + 0.1 * mse_loss(r,
+  /// x).mean_per(...)`. Over several micro-batches this is exact if the two weights keep their
+  /// ratio. Otherwise each micro-batch's mean is weighted by its weight of `other`.
   Loss mean_per(const Loss& other) const;
   /// Back-propagates the mean. With an optimizer, use Optimizer::backward(loss) instead.
   void backward() const;
 };
-/// The same loss counted `factor` times; the weight stays.
+/// The sum times `factor`; the weight stays.
 Loss operator*(double factor, const Loss& loss);
 inline Loss operator*(const Loss& loss, double factor) { return factor * loss; }
 inline Loss operator/(const Loss& loss, double divisor) { return (1 / divisor) * loss; }
 inline Loss operator-(const Loss& loss) { return -1 * loss; }
-/// The sums add up, over the denominator that the two losses share. They share one if they have the
-/// same weight tensor, if shapes fix both to the same number, or if both count the same class
-/// numbers in the same way. Throws Error for two denominators: say with per() or mean_per() which
-/// one is meant.
+/// Adds the sums of two losses that share a denominator. They share one if they have the same
+/// weight tensor, if shapes fix both to the same number, or if both count the same class numbers in
+/// the same way. Throws Error if they do not: choose the denominator with per() or mean_per().
 Loss operator+(const Loss& a, const Loss& b);
 inline Loss operator-(const Loss& a, const Loss& b) { return a + -b; }
 inline Loss& operator+=(Loss& a, const Loss& b) { return a = a + b; }
@@ -63,17 +62,17 @@ inline Loss& operator+=(Loss& a, const Loss& b) { return a = a + b; }
 std::ostream& operator<<(std::ostream& out, const Loss& loss);
 
 struct CrossEntropyOptions {
-  std::int64_t ignore_index = -100;  ///< rows with this target count for nothing
+  std::int64_t ignore_index = -100;  ///< rows with this target are left out
   double label_smoothing = 0;  ///< in [0, 1): weight of the uniform distribution in the target
   Tensor class_weights = {};   ///< [classes] or undefined
-  /// The axis of the classes; the last one if unset. For [n, C, h, w] say 1.
+  /// The axis of the classes; the last one if unset. For [n, C, h, w] give 1.
   std::optional<std::int64_t> axis = std::nullopt;
 };
 /// logits [..., C] floating, target [...] i64/i32/u8 in [0, C) or ignore_index: the shape of the
-/// logits without the axis of the classes. Throws if that fits axis 1 as well as the last one and
-/// `axis` is unset.
-/// Sum over rows of w[t] ((1-s) -log p[t]) + s/C sum_c w[c] -log p[c]; weight: sum of w[t].
-/// Softmax, logarithm and sums run in f32 (f64) in one pass each way. Throws on a bad target.
+/// logits without the axis of the classes. Throws if `axis` is unset and the target's shape fits
+/// axis 1 as well as the last one. Sum over rows of w[t] ((1-s) -log p[t]) + s/C sum_c w[c] -log
+/// p[c]; weight: sum of w[t]. Softmax, logarithm and sums run in f32 (f64 for f64), in one pass
+/// forward and one backward. Throws on a bad target.
 Loss cross_entropy(const Tensor& logits, const Tensor& target,
                    const CrossEntropyOptions& options = {});
 /// The same on log-probabilities: sum of -w[t] logp[t].
@@ -92,7 +91,7 @@ Loss bce_with_logits(const Tensor& logits, const Tensor& target);
 Loss kl_div(const Tensor& log_probabilities, const Tensor& target);
 
 /// Contrastive loss with in-batch negatives (InfoNCE, van den Oord et al. 2018): queries and keys
-/// [n, d] of one floating dtype; row i of the one belongs with row i of the other. Cross-entropy of
+/// [n, d] of one floating dtype; row i of the queries matches row i of the keys. Cross-entropy of
 /// queries keysᵀ / temperature against the diagonal; the weight is n, and the loss is coupled.
 /// Throws Error unless the shapes agree and temperature > 0.
 Loss info_nce(const Tensor& queries, const Tensor& keys, double temperature = 0.07);

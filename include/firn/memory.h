@@ -15,7 +15,7 @@ inline constexpr int kOwnerCount = 6;
 const char* to_string(Owner owner) noexcept;
 
 /// Bytes per owner and in total. `reserved` is what the caching allocator has taken from the
-/// system: blocks in use, and blocks that wait for the next request.
+/// system: blocks in use and cached blocks.
 struct MemoryStats {
   struct Count {
     std::size_t current = 0;
@@ -25,7 +25,7 @@ struct MemoryStats {
   Count total;
   std::size_t reserved = 0;
   std::uint64_t allocations = 0;         ///< requests served since the start
-  std::uint64_t system_allocations = 0;  ///< those that had to go to the system
+  std::uint64_t system_allocations = 0;  ///< requests that the cache could not serve
 
   const Count& of(Owner o) const noexcept { return by_owner[static_cast<int>(o)]; }
 };
@@ -33,8 +33,8 @@ struct MemoryStats {
 MemoryStats memory_stats(Device device = default_device());
 /// Sets every peak to the current value.
 void reset_peak_memory(Device device = default_device());
-/// Returns cached blocks that nobody uses to the system. On a CUDA device it first waits for the
-/// streams that used them. Graphs keep their blocks.
+/// Returns unused cached blocks to the system. On a CUDA device it first waits for the streams that
+/// used them. Graphs keep their blocks.
 void release_cached_memory(Device device = default_device());
 
 /// While alive, memory that this thread allocates is counted for `owner`. Default: activations.
@@ -50,8 +50,9 @@ class OwnerScope {
   Owner previous_;
 };
 
-/// Page-locked memory of the host, zeroed, that devices copy from and to on their own. It must
-/// outlive what copy_bytes_async() does with it. Ordinary memory if there is no CUDA device.
+/// Zeroed, page-locked host memory, which devices can copy from and to while the host goes on. It
+/// must outlive copies that copy_bytes_async() has queued. Ordinary memory if there is no CUDA
+/// device.
 class PinnedMemory {
  public:
   /// Throws OutOfMemory.

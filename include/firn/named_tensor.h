@@ -1,4 +1,4 @@
-// A tensor with its name: what modules, files and optimizers hand to each other.
+// A tensor with its name, as modules, files and optimizers exchange it.
 #pragma once
 
 #include <string>

@@ -1,7 +1,7 @@
-// Operations on tensors. Each records its gradient unless NoGrad is in force or no operand requires
-// one. Operands of one op share dtype and device (autocast.h can bring dtypes together); a C++
-// number takes the tensor's. f16 and bf16 are computed in f32 and rounded once. A broken rule
-// throws Error, which names the op and the values and gives a hint.
+// Operations on tensors. Each op is recorded for backward() unless NoGrad is active or no operand
+// requires a gradient. Operands of one op have the same dtype and device (autocast.h can cast
+// them); a C++ number takes the tensor's dtype. f16 and bf16 are computed in f32 and rounded once.
+// Invalid arguments throw Error with the op, the values and a hint.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ Tensor ones(const Shape& shape, detail::ADType auto dtype, Device device = defau
   return full(shape, 1, dtype, device);
 }
 inline Tensor ones(const Shape& shape, Device device) { return full(shape, 1, device); }
-Tensor empty_like(const Tensor& x);  ///< of x's memory format, as are the next two
+Tensor empty_like(const Tensor& x);  ///< in x's memory format, as are the next two
 Tensor zeros_like(const Tensor& x);
 Tensor ones_like(const Tensor& x);
 
@@ -88,14 +88,15 @@ Tensor randn(const Shape& shape, detail::ADType auto dtype, Device device = defa
   return randn(shape, {.dtype = dtype, .device = device});
 }
 inline Tensor randn(const Shape& shape, Device device) { return randn(shape, {.device = device}); }
-/// A random order of 0 .. n-1, i64 [n], drawn on the CPU (Fisher-Yates).
+/// A random permutation of 0 .. n-1, i64 [n] on the default device, drawn on the CPU
+/// (Fisher-Yates).
 Tensor randperm(std::int64_t n, Generator& generator = default_generator());
 
 // ---- Copies, casts, in-place writes ----
-/// x converted to `dtype`, rounded to nearest even; x itself if it has that dtype. A floating number
-/// becomes an integer toward zero: beyond the range its nearest end (300.0 as u8 is 255), and 0 for
-/// NaN (PyTorch leaves both undefined). A wider integer keeps its low bits (300 as u8 is 44). To
-/// bool: not equal 0. The gradient is cast back.
+/// x converted to `dtype`, rounded to nearest even; x itself if it has that dtype. From floating to
+/// integer, values are truncated toward zero and clamped to the range (300.0 as u8 is 255), and NaN
+/// becomes 0; PyTorch leaves both undefined. A wider integer keeps its low bits (300 as u8 is 44).
+/// To bool: x != 0. The gradient is cast back.
 Tensor cast(const Tensor& x, DType dtype);
 Tensor to_device(const Tensor& x, Device device);
 /// A row-major copy; contiguous() returns x itself if it is row-major already.
@@ -103,11 +104,11 @@ Tensor clone(const Tensor& x);
 Tensor contiguous(const Tensor& x);
 /// x with the same shape and axis 1 fastest in memory ("NHWC"): x itself if it is in that order,
 /// else a copy. Rank 3 to 5. Elementwise ops, casts, convolutions, pooling and norms by channel
-/// keep that order, and so do gradients; contiguous() leaves it.
+/// keep that order, and so do gradients; contiguous() goes back to row-major order.
 Tensor channels_last(const Tensor& x);
-/// Overwrites x. Not recorded: throws Error if x is part of a graph and recording is on, as do the
-/// next ones. Every operation that writes in place throws if several elements of x are one in
-/// memory (an expanded tensor), and reads operands that share memory with x as they were before.
+/// Overwrites x. fill_, zero_, uniform_ and normal_ are not recorded: they throw Error if x is part
+/// of a graph and recording is on. Every in-place op throws if several elements of x share memory
+/// (an expanded tensor). It reads operands that share memory with x as they were before the write.
 /// fill_ throws if x's dtype cannot hold `value`.
 void fill_(const Tensor& x, double value);
 void zero_(const Tensor& x);
@@ -119,8 +120,8 @@ void uniform_(const Tensor& x, double low, double high, Generator& g = default_g
 void normal_(const Tensor& x, double mean, double stddev, Generator& g = default_generator());
 
 // ---- Elementwise, one operand. The shape stays; floating dtypes (neg, abs and square also
-// integers). The form with an underscore writes x in place. If x is part of a graph, that is
-// recorded, and allowed only for a non-leaf that has no other handle, view or saved copy.
+// integers). The form with an underscore writes x in place. If x is part of a graph, the write is
+// recorded; then x must be a non-leaf without another handle, view or saved copy.
 Tensor neg(const Tensor& x);         ///< -x
 Tensor abs(const Tensor& x);         ///< |x|, derivative 0 at 0
 Tensor exp(const Tensor& x);         ///< e^x
@@ -130,8 +131,8 @@ Tensor rsqrt(const Tensor& x);       ///< x^(-1/2)
 Tensor square(const Tensor& x);      ///< x^2
 Tensor reciprocal(const Tensor& x);  ///< 1/x
 Tensor relu(const Tensor& x);        ///< max(x, 0); NaN stays NaN; derivative 0 at 0
-Tensor leaky_relu(const Tensor& x, double slope = 0.01);  ///< x where x > 0, else slope*x
-Tensor elu(const Tensor& x, double alpha = 1);            ///< x where x > 0, else alpha*(e^x - 1)
+Tensor leaky_relu(const Tensor& x, double slope = 0.01);  ///< x if x > 0, else slope*x
+Tensor elu(const Tensor& x, double alpha = 1);            ///< x if x > 0, else alpha*(e^x - 1)
 Tensor gelu(const Tensor& x);       ///< x/2 (1 + erf(x/sqrt 2)) (Hendrycks & Gimpel 2016)
 Tensor gelu_tanh(const Tensor& x);  ///< x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
 Tensor sigmoid(const Tensor& x);    ///< 1/(1 + e^-x), stable at both ends
@@ -224,7 +225,7 @@ inline Tensor operator+(double a, const Tensor& b) { return add(b, a); }
 inline Tensor operator*(double a, const Tensor& b) { return mul(b, a); }
 Tensor operator-(double a, const Tensor& b);
 Tensor operator/(double a, const Tensor& b);
-// == and != are left out: what compares two handles, as std::find does, expects one bool of them.
+// == and != are left out: code that compares two handles, such as std::find, expects one bool.
 // Write eq(a, b) and ne(a, b).
 inline Tensor operator<(const Tensor& a, const Tensor& b) { return lt(a, b); }
 inline Tensor operator<=(const Tensor& a, const Tensor& b) { return le(a, b); }
@@ -239,18 +240,19 @@ inline Tensor operator<=(double a, const Tensor& b) { return ge(b, a); }
 inline Tensor operator>(double a, const Tensor& b) { return lt(b, a); }
 inline Tensor operator>=(double a, const Tensor& b) { return le(b, a); }
 
-// ---- Reductions over `axes`: a list or one number; empty: all. They vanish, or stay with size 1
-// if `keepdims` is set ----
+// ---- Reductions over `axes`: a list or one number; empty: all. Reduced axes are removed, or kept
+// with size 1 if `keepdims` is set ----
 Tensor sum(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
 Tensor mean(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
-/// Largest / smallest; NaN wins; ties share the gradient evenly. Throws on an empty reduction.
+/// Largest / smallest; NaN propagates; ties share the gradient evenly. Throws on an empty
+/// reduction.
 Tensor max(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
 Tensor min(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
 /// Position (i64) of the first largest element along one axis; no gradient.
 Tensor argmax(const Tensor& x, std::int64_t axis = -1, bool keepdims = false);
-/// Variance with divisor max(0, n - correction). Where that is 0, the value is inf, or NaN if all
-/// elements are equal, and the gradient is what PyTorch gives: over all axes inf, or NaN at the
-/// mean; over a list of axes 2 dy (x - mean) / (n - correction).
+/// Variance with divisor max(0, n - correction). If that is 0, the value is inf, or NaN if all
+/// elements are equal. Its gradient is then PyTorch's: over all axes inf, or NaN at the mean; over
+/// a list of axes 2 dy (x - mean) / (n - correction).
 Tensor var(const Tensor& x, const Axes& axes = {}, std::int64_t correction = 1,
            bool keepdims = false);
 /// Euclidean norm; derivative 0 if the norm is 0.
@@ -259,19 +261,19 @@ Tensor norm(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
 // ---- Shape: views if the strides allow it, else one copy ----
 /// One size may be -1: it is inferred.
 Tensor reshape(const Tensor& x, const Shape& shape);
-/// Axes `from` to `to` (inclusive) become one.
+/// Merges axes `from` to `to` (inclusive) into one.
 Tensor flatten(const Tensor& x, std::int64_t from = 0, std::int64_t to = -1);
 Tensor permute(const Tensor& x, const Axes& order);
 Tensor transpose(const Tensor& x, std::int64_t a, std::int64_t b);
 Tensor unsqueeze(const Tensor& x, std::int64_t axis);
 Tensor squeeze(const Tensor& x, std::int64_t axis);
-/// Axes of size 1, and new leading axes, repeated without a copy; -1 keeps a size.
+/// Repeats axes of size 1, and new leading axes, without a copy; -1 keeps a size.
 Tensor expand(const Tensor& x, const Shape& shape);
 /// Elements [start, stop) of an axis, every step-th (step > 0); negative positions count from the
 /// end; positions are clipped to the axis as in Python.
 Tensor slice(const Tensor& x, std::int64_t axis, std::int64_t start, std::int64_t stop,
              std::int64_t step = 1);
-/// The sub-tensor at `index` of `axis`, which vanishes.
+/// The sub-tensor at `index` of `axis`; the axis is removed.
 Tensor select(const Tensor& x, std::int64_t axis, std::int64_t index);
 /// Pieces of `size` along `axis`; the last may be shorter.
 std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t axis = 0);
@@ -281,7 +283,7 @@ inline std::vector<Tensor> split(const Tensor& x, std::initializer_list<std::int
                                  std::int64_t axis = 0) {
   return split(x, std::span<const std::int64_t>(sizes.begin(), sizes.size()), axis);
 }
-/// The parts one after another along `axis`; stack() gives them a new axis of their own.
+/// Concatenates the parts along `axis`; stack() joins them along a new axis.
 Tensor cat(std::span<const Tensor> parts, std::int64_t axis = 0);
 Tensor stack(std::span<const Tensor> parts, std::int64_t axis = 0);
 inline Tensor cat(std::initializer_list<Tensor> parts, std::int64_t axis = 0) {
@@ -290,7 +292,7 @@ inline Tensor cat(std::initializer_list<Tensor> parts, std::int64_t axis = 0) {
 inline Tensor stack(std::initializer_list<Tensor> parts, std::int64_t axis = 0) {
   return stack(std::span<const Tensor>(parts.begin(), parts.size()), axis);
 }
-/// `before[i]` and `after[i]` elements of `value` around axis i; both lists have x's rank.
+/// Adds `before[i]` and `after[i]` elements of `value` around axis i; both lists have x's rank.
 Tensor pad(const Tensor& x, const Axes& before, const Axes& after, double value = 0);
 
 // ---- Indexing ----
@@ -299,28 +301,29 @@ Tensor pad(const Tensor& x, const Axes& before, const Axes& after, double value 
 Tensor embedding(const Tensor& table, const Tensor& index);
 /// x at positions `index` (1-D) of `axis`.
 Tensor index_select(const Tensor& x, std::int64_t axis, const Tensor& index);
-/// out[i][j] = x[i][index[i][j]] for axis 1, and so for any axis; index has x's rank, and off the
-/// axis sizes at most x's.
+/// out[i][j] = x[i][index[i][j]] for axis 1, and likewise for the others. index has x's rank; its
+/// sizes on the other axes are at most x's.
 Tensor gather(const Tensor& x, std::int64_t axis, const Tensor& index);
 /// 1 at position index[...] of a new last axis of size `classes`, else 0.
 Tensor one_hot(const Tensor& index, std::int64_t classes, DType dtype = f32);
 
 // ---- Linear algebra ----
 /// [m, k] x [k, n] -> [m, n]; leading batch axes broadcast; a 1-D operand is a row (left) or column
-/// (right) whose axis vanishes. Sums run in f32 (f64 for f64). Transposed views are not copied.
+/// (right) whose axis is removed. Sums run in f32 (f64 for f64). Transposed views are not copied.
 Tensor matmul(const Tensor& a, const Tensor& b);
 /// x [..., in] with weight [out, in] and bias [out] (or undefined): x weightᵀ + bias, [..., out].
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 
-/// What may follow a layer of mlp(). gelu_tanh is GELU's tanh form, as in gelu_tanh().
+/// The activation that mlp(), a convolution or a block applies to its result. gelu_tanh is GELU's
+/// tanh form, as in gelu_tanh().
 enum class Activation : std::uint8_t { none, relu, gelu_tanh };
 const char* to_string(Activation activation) noexcept;
-/// A chain of linear layers with `activation` after each but the last, as one op: x [..., in] with
-/// weights[i] [out_i, out_{i-1}] and biases[i] [out_i] or undefined (`biases` may be empty: none)
-/// gives [..., out_last]. The same as linear() and the activation in turn, with fewer launches: one
-/// a layer forward, and backward at most two, one for the gradients of weight and bias and one for
-/// the data with the activation's derivative (the idea of Apex's fused MLP). An activation is taken
-/// of the sum before that is rounded to 16 bits.
+/// A chain of linear layers with `activation` after each but the last, as one op. x [..., in],
+/// weights[i] [out_i, out_{i-1}] and biases[i] [out_i] (or undefined; an empty `biases` means none)
+/// give [..., out_last]. The same as linear() and the activation in turn, with fewer launches (the
+/// idea of Apex's fused MLP): one per layer forward, at most two per layer backward. One of these
+/// computes the gradients of weight and bias, the other that of the data with the activation's
+/// derivative. The activation is applied to the sum before the sum is rounded to 16 bits.
 Tensor mlp(const Tensor& x, std::span<const Tensor> weights, std::span<const Tensor> biases = {},
            Activation activation = Activation::relu);
 inline Tensor mlp(const Tensor& x, std::initializer_list<Tensor> weights,
@@ -330,13 +333,13 @@ inline Tensor mlp(const Tensor& x, std::initializer_list<Tensor> weights,
              std::span<const Tensor>(biases.begin(), biases.size()), activation);
 }
 
-/// Whether matrix products of f32 on CUDA devices may run on tensor cores in TF32, which keeps 10
-/// of 23 bits of mantissa: off until it is allowed. For all threads, from the next product on.
+/// Allows f32 matrix products on CUDA devices to run on tensor cores in TF32, which keeps 10 of 23
+/// mantissa bits. Off by default. Applies to all threads, from the next product on.
 void allow_tf32(bool on) noexcept;
 bool tf32_allowed() noexcept;
 
 // ---- Rows ----
-/// e^x / sum e^x along `axis`; the row's maximum is taken off first. A row of -inf gives NaN.
+/// e^x / sum e^x along `axis`; the row's maximum is subtracted first. A row of -inf gives NaN.
 Tensor softmax(const Tensor& x, std::int64_t axis = -1);
 Tensor log_softmax(const Tensor& x, std::int64_t axis = -1);
 /// (x - mean) / sqrt(var + eps) * weight + bias over the last axis (Ba et al. 2016), biased

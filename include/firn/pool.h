@@ -1,5 +1,5 @@
-// Pooling and resampling of images [n, c, h, w] (or [c, h, w], and so the result). The memory
-// format (ops.h) is kept; f16 and bf16 are summed in f32. What breaks a rule throws Error.
+// Pooling and resampling of images [n, c, h, w] (or [c, h, w]; the result has the same rank). The
+// memory format (ops.h) is kept; sums of f16 and bf16 run in f32. Invalid arguments throw Error.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 namespace firn {
 
 struct Pool2dOptions {
-  Size2 stride = 0;   ///< 0: the window's size
-  Size2 padding = 0;  ///< at most half of the window; never the largest, and counts as 0 in means
-  Size2 dilation = 1;       ///< max_pool2d only
-  bool ceil_mode = false;     ///< a last window that begins inside may hang over the edge
+  Size2 stride = 0;           ///< 0: the window's size
+  Size2 padding = 0;          ///< at most half of the window; never the maximum, and 0 in means
+  Size2 dilation = 1;         ///< max_pool2d only
+  bool ceil_mode = false;     ///< a last window that begins inside may extend past the edge
   bool count_padding = true;  ///< avg_pool2d: padding counts in the divisor
 };
 
-/// Largest value in each window; NaN wins; the gradient goes to the first largest.
+/// Largest value in each window; NaN propagates; the gradient goes to the first largest.
 Tensor max_pool2d(const Tensor& x, Size2 window, const Pool2dOptions& options = {});
 /// Mean of each window.
 Tensor avg_pool2d(const Tensor& x, Size2 window, const Pool2dOptions& options = {});
@@ -27,7 +27,7 @@ Tensor adaptive_max_pool2d(const Tensor& x, Size2 out);
 Tensor adaptive_avg_pool2d(const Tensor& x, Size2 out);
 /// Mean over height and width: [n, c, h, w] -> [n, c].
 Tensor global_avg_pool2d(const Tensor& x);
-/// The same along one axis of x [n, c, l] (options of the width are taken).
+/// The same along one axis of x [n, c, l], with the options for the width.
 Tensor max_pool1d(const Tensor& x, std::int64_t window, const Pool2dOptions& options = {});
 Tensor avg_pool1d(const Tensor& x, std::int64_t window, const Pool2dOptions& options = {});
 

@@ -17,7 +17,8 @@ struct RandomKey {
   const std::uint64_t* base = nullptr;
 };
 
-/// A random stream: a seed and the next unused offset. Two threads must not use one at a time.
+/// A random stream: a seed and the next unused offset. Two threads must not use one at the same
+/// time.
 class Generator {
  public:
   explicit constexpr Generator(std::uint64_t seed = 0) noexcept : key_{seed, 0, nullptr} {}
@@ -25,7 +26,7 @@ class Generator {
   /// main thread: its stream is Generator(seed). Others get a seed that is mixed from both.
   static Generator of_thread(std::uint64_t seed, std::uint64_t index) noexcept;
 
-  /// Takes enough of the stream for `numbers` 32-bit words and returns where they start.
+  /// Reserves `numbers` 32-bit words of the stream and returns where they start.
   RandomKey reserve(std::uint64_t numbers) noexcept {
     const RandomKey k = key_;
     key_.offset += (numbers + 3) / 4;

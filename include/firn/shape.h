@@ -38,7 +38,7 @@ class Dims {
   constexpr Dims(std::initializer_list<std::int64_t> values) {
     for (auto v : values) push_back(v);
   }
-  /// The same of a std::vector, std::array or std::span of integers: zeros(sizes).
+  /// From a std::vector, std::array or std::span of integers: zeros(sizes).
   template <detail::IntegerList R>
   constexpr Dims(const R& values) {  // NOLINT: meant to convert
     for (auto v : std::span(std::data(values), std::size(values)))
@@ -50,7 +50,7 @@ class Dims {
       Integer value) {  // NOLINT: meant to convert
     push_back(static_cast<std::int64_t>(value));
   }
-  /// `rank` times `value`.
+  /// A list of `rank` values, each `value`.
   static constexpr Dims filled(int rank, std::int64_t value) {
     Dims d;
     for (int i = 0; i < rank; ++i) d.push_back(value);
@@ -91,7 +91,7 @@ class Dims {
       values_[i] = values_[i - 1];
     values_[static_cast<std::size_t>(at)] = v;
   }
-  /// Takes value `at` out, counted as by operator[]. Throws Error if there is none.
+  /// Removes value `at`, counted as by operator[]. Throws Error if there is none.
   constexpr void erase(std::int64_t at) {
     for (std::size_t i = place(at); i + 1 < static_cast<std::size_t>(size_); ++i)
       values_[i] = values_[i + 1];
@@ -119,7 +119,7 @@ class Dims {
   }
 
  private:
-  /// Where value i is kept. One comparison for the indices of inner loops.
+  /// The position of value i in `values_`. Indices of inner loops cost one comparison.
   constexpr std::size_t place(std::int64_t i) const {
     const auto at = static_cast<std::size_t>(i);
     if (at < static_cast<std::size_t>(size_)) [[likely]]

@@ -19,7 +19,7 @@ class Storage : public RefCounted {
   /// device.
   static Ref<Storage> allocate(std::size_t bytes, Device device,
                                Owner owner = OwnerScope::current());
-  /// Memory that the caller owns and keeps longer than the storage lives.
+  /// Memory that the caller owns and keeps alive longer than the storage.
   static Ref<Storage> borrow(void* data, std::size_t bytes, Device device);
   /// `bytes` bytes of `block`, from byte `offset` on, with a version counter of their own. The
   /// block lives as long as its parts.
@@ -28,8 +28,8 @@ class Storage : public RefCounted {
   /// storage sees the new place, and the old memory is released.
   void move_into(Ref<Storage> block, std::size_t offset);
   static void destroy(Storage* s) noexcept;
-  /// Says that work queued on `stream` so far uses this memory. To be called if that is not the
-  /// stream it was allocated on: the memory is then reused only after that work is done.
+  /// Notes that work queued on `stream` so far uses this memory. Call it if the memory was
+  /// allocated on another stream: it is then reused only after that work is done.
   void record_use(Stream stream);
 
   void* data() const noexcept { return data_; }

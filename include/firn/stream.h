@@ -38,8 +38,8 @@ class StreamScope {
   void* previous_ = nullptr;
 };
 
-/// A stream beside the device's main one, for as long as the object lives. Only events order its
-/// work with that on other streams. A tensor that is made on one stream and used on another needs
+/// A further stream of the device, which lives as long as this object. Only events order its work
+/// with that on other streams. A tensor that is made on one stream and used on another needs
 /// Storage::record_use().
 class SideStream {
  public:
@@ -56,7 +56,7 @@ class SideStream {
   Stream stream_;
 };
 
-/// A place in a stream. On the CPU, whose work is done when a call returns, nothing happens.
+/// A position in a stream. Does nothing on the CPU, whose work is done when a call returns.
 class Event {
  public:
   Event() noexcept = default;
@@ -66,7 +66,7 @@ class Event {
 
   /// Marks the end of what is queued on `stream` so far.
   void record(Stream stream);
-  /// Later work of `stream` waits for the mark; the host does not. Without a mark: nothing.
+  /// Later work of `stream` waits for the mark; the host does not. Does nothing without a mark.
   void block(Stream stream) const;
   /// The host waits for the mark. Throws what synchronize() throws.
   void synchronize() const;
@@ -76,8 +76,8 @@ class Event {
   Device device_;
 };
 
-/// Waits until all work queued on the device is done. Throws Error for what went wrong in it, such
-/// as an index outside its axis, which the host could not see before.
+/// Waits until all work queued on the device is done. Throws Error for faults in that work that
+/// only the device could see, such as an index outside its axis.
 void synchronize(Device device);
 /// The same for one stream.
 void synchronize(Stream stream);
@@ -95,14 +95,15 @@ int cuda_device_count() noexcept;
 /// driver, driver too old, no device, no such device.
 void require_device(const char* op, Device device);
 
-/// Copies `bytes` between memory of any two devices, in the order of their current streams. Memory
-/// of the host can be used again when it returns. Waits for the device if it copies to the host or
-/// from pinned memory, and then throws as synchronize() does. Throws Error while a graph is being
+/// Copies `bytes` between memory of any two devices, in the order of their current streams. Host
+/// memory can be reused when it returns. Waits for the device if it copies to the host or from
+/// pinned memory, and then throws as synchronize() does. Throws Error while a graph is being
 /// captured, unless both sides are on devices.
 void copy_bytes(void* dst, Device dst_device, const void* src, Device src_device,
                 std::size_t bytes);
-/// The same between pinned memory of the host (PinnedMemory) and a device, without waiting: nobody
-/// may change the memory before the stream has done the copy. In a graph, every replay copies.
+/// The same between pinned memory of the host (PinnedMemory) and a device, without waiting. The
+/// memory must not change before the stream has done the copy. In a captured graph, every replay
+/// copies again.
 void copy_bytes_async(void* dst, Device dst_device, const void* src, Device src_device,
                       std::size_t bytes);
 /// Sets `bytes` bytes to zero, in the order of the device's current stream.

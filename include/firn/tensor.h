@@ -22,8 +22,8 @@ namespace firn {
 class Storage;
 class TensorImpl;
 
-/// An n-dimensional array. Copying a Tensor copies the handle: both name the same elements and the
-/// same place in the autograd graph. Views (slice, transpose, ...) share the elements.
+/// An n-dimensional array. Copying a Tensor copies the handle: both refer to the same elements and
+/// the same place in the autograd graph. Views (slice, transpose, ...) share the elements.
 class Tensor {
  public:
   /// The undefined tensor: defined() is false, and every op on it throws.
@@ -46,7 +46,8 @@ class Tensor {
   bool is_contiguous() const;
   bool is_channels_last() const;  ///< see MemoryFormat in view.h
 
-  /// What kernels take. mutable_view() does not count as an in-place write; ops say bump_version().
+  /// Views for kernels. mutable_view() does not count as an in-place write; ops call
+  /// bump_version().
   ConstView view() const;
   View mutable_view() const;
 
@@ -70,23 +71,23 @@ class Tensor {
   const Ref<Storage>& storage() const;
   std::int64_t storage_offset() const;
 
-  // ---- Autograd (autograd.h; defined on that floor) ----
+  // ---- Autograd (see autograd.h; defined in src/autograd) ----
   bool requires_grad() const noexcept;
-  /// Makes this leaf collect a gradient, or stop doing so. Throws for a tensor that an op made, and
-  /// for integer dtypes.
+  /// Sets whether this leaf collects a gradient. Throws for the result of an op and for integer
+  /// dtypes.
   Tensor& set_requires_grad(bool on = true);
   /// The gradient collected by a leaf so far; undefined before the first backward().
   Tensor grad() const;
-  /// Replaces the gradient collected so far by `g`, which must have the tensor's shape and device
-  /// and a floating dtype, and is cast to that of the gradient; undefined: none. Throws Error if
-  /// this is no leaf that requires a gradient.
+  /// Replaces the gradient collected so far by `g`; an undefined `g` clears it. `g` must have the
+  /// tensor's shape and device and a floating dtype; it is cast to the gradient's dtype. Throws
+  /// Error unless this is a leaf that requires a gradient.
   void set_grad(const Tensor& g) const;
   /// Back-propagates from this scalar (seed 1). See firn::backward.
   void backward() const;
   /// The same elements outside the graph.
   Tensor detach() const;
 
-  // ---- Fluent forms of ops in ops.h, which says what they do (defined on that floor) ----
+  // ---- Member forms of the ops in ops.h, which documents them (defined in src/ops) ----
   Tensor to(DType dtype) const;
   Tensor to(Device device) const;
   Tensor clone() const;
@@ -130,8 +131,8 @@ class Tensor {
   void fill_(double value) const;
   void zero_() const;
   void copy_(const Tensor& src) const;
-  /// In place, as add_(), sub_(), mul_() and div_() are: other handles and views of the elements
-  /// see it. `x = x + y` makes a new tensor instead.
+  /// In place, as add_(), sub_(), mul_() and div_(): other handles and views of the elements see
+  /// the change. `x = x + y` makes a new tensor instead.
   Tensor& operator+=(const Tensor& other);
   Tensor& operator-=(const Tensor& other);
   Tensor& operator*=(const Tensor& other);
@@ -150,7 +151,7 @@ class Tensor {
   Ref<TensorImpl> impl_;
 };
 
-/// What a new tensor is like: zeros({3}, {.dtype = f16, .device = Device::cuda()}).
+/// Options of a new tensor: zeros({3}, {.dtype = f16, .device = Device::cuda()}).
 struct TensorOptions {
   DType dtype = f32;
   Device device = default_device();
@@ -163,8 +164,8 @@ template <class T>
 concept ADType = std::is_same_v<T, DType>;
 }  // namespace detail
 
-/// Uninitialised. A dtype, a device, or both in this order may stand in place of the options, for
-/// every function that makes a tensor: empty({3}, f16), empty({3}, device).
+/// An uninitialised tensor. Every function that makes a tensor takes a dtype, a device, or both in
+/// this order in place of the options: empty({3}, f16), empty({3}, device).
 Tensor empty(const Shape& shape, const TensorOptions& options = {});
 Tensor empty(const Shape& shape, DType dtype, Device device, MemoryFormat format);
 Tensor empty(const Shape& shape, detail::ADType auto dtype, Device device = default_device()) {

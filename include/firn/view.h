@@ -45,8 +45,8 @@ struct View {
 bool is_contiguous(const Shape& shape, const Strides& strides) noexcept;
 inline bool is_contiguous(const ConstView& v) noexcept { return is_contiguous(v.shape, v.strides); }
 
-/// How the elements of a tensor without gaps follow each other in memory: row-major, or for ranks 3
-/// to 5 (batch, channels, positions) with axis 1 fastest, which is what convolutions want.
+/// The order in memory of a tensor without gaps: row-major, or for ranks 3 to 5 (batch, channels,
+/// positions) with axis 1 fastest, which suits convolutions.
 enum class MemoryFormat : std::uint8_t { contiguous, channels_last };
 
 /// Whether elements lie in channels-last order without gaps (axes of size 1 do not matter, so that
@@ -57,12 +57,12 @@ inline bool is_channels_last(const ConstView& v) noexcept {
 }
 /// The strides of a tensor of that format. channels_last is for ranks 3 to 5.
 Strides strides_in(const Shape& shape, MemoryFormat format);
-/// The format that results of an op on such a tensor take: channels_last if it is in that order
-/// and not row-major, else contiguous.
+/// The format of an op's result for such an operand: channels_last if it has that order and is not
+/// row-major, else contiguous.
 MemoryFormat format_of(const Shape& shape, const Strides& strides) noexcept;
 
-/// Whether views of one shape lie in one of the two orders without gaps, all in the same: element
-/// after element in memory they are then the same elements.
+/// Whether views of one shape all have the same of the two orders, without gaps. Then each position
+/// in memory holds the same element in all of them.
 template <class... Views>
 bool in_one_order(const View& first, const Views&... rest) noexcept {
   const auto ordered =

@@ -1,4 +1,4 @@
-// Warnings: what looks like a mistake, but is none that firn could refuse.
+// Warnings: what is probably a mistake, but not an error.
 #pragma once
 
 #include <functional>
@@ -7,14 +7,14 @@
 
 namespace firn {
 
-/// Takes a warning's text, which reads as that of an Error (error.h).
+/// Receives a warning's text, which has the form of Error::what() (error.h).
 using WarningHandler = std::function<void(const std::string& text)>;
 
-/// From now on, in all threads, warnings go to `handler`; to none where it is empty. Returns the
-/// one before. At first they go to stderr, a line each: "firn: warning: [BatchNorm2d] ...".
+/// From now on, warnings of all threads go to `handler`; an empty one discards them. Returns the
+/// previous handler. By default each is a line on stderr: "firn: warning: [BatchNorm2d] ...".
 WarningHandler set_warning_handler(WarningHandler handler);
 
-/// Gives a warning, whose text is composed as an Error's is. Passes on what the handler throws.
+/// Emits a warning; its text is composed as an Error's. Passes on what the handler throws.
 void warn(std::string_view op, std::string_view message, std::string_view hint = {});
 
 }  // namespace firn

@@ -12,18 +12,18 @@
 
 namespace firn::data {
 
-/// What is done to each image whenever it is taken, other draws in every epoch: they depend on
-/// seed, epoch and the image's position in the epoch alone, and are the same on every device.
-/// Images are [n, height, width] or [n, channels, height, width], and channels are treated alike.
-/// In the order of the members; the default does nothing.
+/// Random changes to each image whenever it is taken, in the order of the members; the default does
+/// nothing. The draws depend only on seed, epoch and the image's position in the epoch, and are the
+/// same on every device. Images are [n, height, width] or [n, channels, height, width]; all
+/// channels of an image change alike.
 struct Augmentation {
-  /// Zeros (black pixels) put around the image on every side, before a part of the image's own size
-  /// is cut out, at a random place; in pixels, less than height and width.
+  /// Random crop: this many zeros (black pixels) are added on every side of the image, then a part
+  /// of the image's own size is cut out at a random place. In pixels, less than height and width.
   std::int64_t crop_padding = 0;
   double flip = 0;  ///< probability of the mirror image, left to right
-  /// Probability that a random rectangle becomes 0, the mean of normalised pixels: random erasing
-  /// (Zhong et al. 2017), whose ranges these are. A rectangle is drawn anew, up to ten times, until
-  /// it fits.
+  /// Probability that a random rectangle becomes 0, the mean of normalised pixels: random erasing,
+  /// with the ranges of Zhong et al. 2017. A rectangle that does not fit is drawn again, up to ten
+  /// times.
   double erase = 0;
   double erase_area_min = 0.02, erase_area_max = 0.4;  ///< as a share of the image, in (0, 1]
   double erase_aspect_min = 0.3, erase_aspect_max = 1 / 0.3;  ///< height : width, positive
@@ -35,7 +35,7 @@ struct Augmentation {
 struct BatchOptions {
   std::int64_t batch_size = 64;
   bool shuffle = true;     ///< a new random order each epoch, else the set's own
-  bool drop_last = false;  ///< leave out the last batch where it is short
+  bool drop_last = false;  ///< leave out the last batch if it is short
   bool flatten = true;     ///< x is [n, pixels], else [n, height, width]
   std::uint64_t seed = 0;  ///< of order and augmentation: seed and epoch make the batches
   float mean = 0;          ///< x = (pixel/255 - mean) / stddev
@@ -46,12 +46,12 @@ struct BatchOptions {
 };
 
 struct Batch {
-  Tensor x;  ///< [n, pixels] or [n, height, width]
+  Tensor x;  ///< [n, pixels] if flattened, else [n, ...] like the images
   Tensor y;  ///< i64 [n]
 };
 
-/// Cuts a set into batches, converted from bytes on the CPU as they are asked for (ResidentBatches
-/// does that on the device):
+/// Divides a set into batches. Each is converted from bytes on the CPU when it is requested
+/// (ResidentBatches converts on the device):
 ///
 ///   Batches batches(set.train, {.batch_size = 64, .seed = 1});
 ///   for (auto& [x, y] : batches.epoch(0)) { ... }
@@ -61,7 +61,7 @@ class Batches {
   /// options make sense.
   explicit Batches(LabelledImages set, const BatchOptions& options = {});
 
-  // After a move from this object each function throws Error, but for options().
+  // After a move from this object each function except options() throws Error.
 
   /// Batches per epoch.
   std::int64_t size() const;
@@ -82,7 +82,7 @@ class Batches {
   BatchOptions options_;
 };
 
-/// A range of batches for one pass; epoch(n) can be asked for again.
+/// A range of batches for one pass. Call epoch(n) again for another.
 class Batches::Epoch {
  public:
   Iterator begin() const;
@@ -101,7 +101,7 @@ class Batches::Epoch {
   std::int64_t size_ = 0;
 };
 
-/// Input iterator: one batch alive at a time.
+/// Input iterator: it holds one batch at a time.
 class Batches::Iterator {
  public:
   using iterator_concept = std::input_iterator_tag;

@@ -32,13 +32,13 @@ struct FashionMnist {
 
 /// Loads the four IDX files, `{train,t10k}-{images-idx3,labels-idx1}-ubyte`, each plain or as
 /// `.gz`, from the first folder that holds any of them:
-///   1. `folder`, and no other where it is given;
+///   1. `folder`, and no other if it is given;
 ///   2. $FIRN_DATA, or fashion-mnist below it;
 ///   3. data/fashion-mnist below the current folder;
 ///   4. /usr/share/datasets/fashion-mnist (Debian's and Ubuntu's package dataset-fashion-mnist).
-/// Throws IoError where none does (every place looked at is listed), and where a file is missing,
-/// damaged, of another shape or dtype, holds a label that is not a class, or where numbers of
-/// images and labels differ.
+/// Throws IoError if none does; it lists every place that was searched. Also throws IoError if a
+/// file is missing, damaged or of another shape or dtype, if a label is not a class, or if the
+/// numbers of images and labels differ.
 FashionMnist load_fashion_mnist(const std::string& folder = {});
 
 }  // namespace firn::data

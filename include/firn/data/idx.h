@@ -14,10 +14,10 @@ namespace firn::data {
 /// Format (LeCun, Cortes & Burges, "The MNIST database"): two zero bytes, a type byte, the number
 /// of axes, one big-endian u32 per axis, then the elements, big-endian, in row-major order.
 ///
-/// Throws IoError naming file, byte offset, what was expected and what was found, where the file
-/// cannot be read, is not IDX, declares more than it can hold, is shorter or longer than it
-/// declares, or fails gzip's checks. Never allocates more than the header declares, nor that where
-/// the file is too small to hold it.
+/// Throws IoError if the file cannot be read, is not IDX, declares more than it can hold, is
+/// shorter or longer than it declares, or fails gzip's checks. The error names file, byte offset,
+/// what was expected and what was found. Never allocates more than the header declares, and not
+/// even that if the file is too small to hold it.
 Tensor read_idx(const std::string& path);
 
 }  // namespace firn::data

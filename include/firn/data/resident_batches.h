@@ -1,4 +1,4 @@
-// Batches of a labelled set of images that lies whole on the device.
+// Batches of a labelled set of images that is stored on the device.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace firn::data {
 
-/// The batches of Batches, in the same order and with the same bits, out of a set that lies on
-/// `options.device` as bytes. A batch is one kernel, which also moves the position in the epoch, in
-/// device memory: a captured graph that takes a batch takes the next one each time it is replayed.
+/// Makes the batches of Batches, in the same order and with the same bits, from a set stored on
+/// `options.device` as bytes. One kernel makes a batch and advances the position in the epoch,
+/// which is kept in device memory. Each replay of a captured graph therefore takes the next batch.
 ///
 ///   ResidentBatches batches(set.train, {.batch_size = 64, .seed = 1, .dtype = f16});
 ///   for (int epoch = 0; epoch < 5; ++epoch) {
@@ -28,10 +28,10 @@ class ResidentBatches {
   std::int64_t samples() const;
   const BatchOptions& options() const;
 
-  /// Goes to the start of an epoch (counted from 0), and takes its order to the device. Before the
-  /// first call there is nothing to take. Not while a graph is captured.
+  /// Goes to the start of an epoch (counted from 0) and copies its order to the device. Call it
+  /// before the first next(), and not while a graph is captured.
   void begin_epoch(std::int64_t number);
-  /// Samples of this epoch that are still to come.
+  /// Samples of this epoch that have not been taken yet.
   std::int64_t remaining() const;
   /// Samples of the next batch: batch_size, fewer at the end of an epoch, 0 after it.
   std::int64_t next_size() const;

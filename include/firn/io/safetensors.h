@@ -25,17 +25,16 @@ using Metadata = std::pair<std::string, std::string>;
 /// may save to one path; the last one wins. A symbolic link at `path` stays, and what it points at
 /// is replaced; the permissions of an old file stay too.
 ///
-/// Throws Error on an undefined tensor, a name used twice or not in UTF-8, and what would make a
-/// header that load_safetensors() refuses. Throws IoError if `path` is there and no regular file,
-/// or cannot be written.
+/// Throws Error for an undefined tensor, a name used twice or not in UTF-8, and a header that
+/// load_safetensors() would refuse. Throws IoError if `path` exists and is no regular file, or
+/// cannot be written.
 void save_safetensors(const std::string& path, std::span<const nn::NamedTensor> tensors,
                       std::span<const Metadata> metadata = {});
 
-/// The tensors of a file in the order of its header, on the CPU. Metadata are skipped. Memory
-/// beyond the tensors is the size of the header and a little. Throws IoError naming path and what
-/// is wrong if `path` is not a regular file or cannot be read, its header is not what the format
-/// demands (100 MB and 200,000 names at most), its tensors do not fill it exactly, or a bool is
-/// neither 0 nor 1.
+/// Reads the tensors of a file in the order of its header, onto the CPU, and skips metadata. Beyond
+/// the tensors it allocates little more than the size of the header. Throws IoError naming path and
+/// what is wrong if `path` is not a regular file or cannot be read, its header is invalid (100 MB
+/// and 200,000 names at most), its tensors do not fill it exactly, or a bool is neither 0 nor 1.
 std::vector<nn::NamedTensor> load_safetensors(const std::string& path);
 
 /// Overwrites parameters and buffers of a module with the tensors of a file, paired by name and
@@ -46,11 +45,11 @@ std::vector<nn::NamedTensor> load_safetensors(const std::string& path);
 ///
 /// Throws as the function above. Also throws IoError, before anything is written, if a name is
 /// missing in the file or not in the module, a shape differs, or a value does not fit the module's
-/// dtype (70000 in f16). An optimizer that has masters of 16-bit parameters is told by
-/// refresh_masters().
+/// dtype (70000 in f16). An optimizer notices the new weights at its next backward() or step()
+/// (S28).
 void load_safetensors(const std::string& path, nn::Module& module);
 
-/// Parameters, then buffers, by name: what a saved model consists of.
+/// The content of a saved model: parameters, then buffers, with their names.
 std::vector<nn::NamedTensor> state_of(const nn::Module& module);
 
 }  // namespace firn::io

@@ -11,8 +11,8 @@
 
 namespace firn::nn {
 
-/// Holds a module whose type is known where it is put in, or none. Copying copies the module, which
-/// keeps its parameters and has a mode of its own, as every copy of a module:
+/// Holds a module of any type, or none. Copying copies the module. As with every copy of a module,
+/// the copy has the same parameters and a mode of its own:
 ///
 ///   struct Block : nn::Module {
 ///     nn::AnyModule norm = nn::LayerNorm(64);
@@ -20,13 +20,13 @@ namespace firn::nn {
 ///     Tensor forward(const Tensor& x) override { return x + (*norm)(x); }
 ///   };
 ///
-/// A module that came as a std::shared_ptr is used elsewhere too: copies hold the same one. So do
-/// copies of an AnyModule whose module cannot be copied.
+/// A module given as a std::shared_ptr is shared: copies of the AnyModule hold the same module. So
+/// do copies of an AnyModule whose module cannot be copied.
 class AnyModule {
  public:
   AnyModule() noexcept = default;
   AnyModule(std::nullptr_t) noexcept {}  // NOLINT: meant to convert
-  /// By value; what is known only as a Module& would be cut to its base, and is refused.
+  /// By value. A Module& is refused, because copying it would slice the module.
   template <class M>
   requires(std::is_base_of_v<Module, M> && !std::is_same_v<Module, M>)
       AnyModule(M module)  // NOLINT: meant to convert
@@ -55,7 +55,7 @@ class AnyModule {
   explicit operator bool() const noexcept { return module_ != nullptr; }
   bool operator==(std::nullptr_t) const noexcept { return module_ == nullptr; }
 
-  /// What FIRN_MEMBERS calls.
+  /// Called by FIRN_MEMBERS.
   void visit(MemberVisitor& visitor, const std::string& name) {
     if (!copy_) detail::take_own_copy(visitor, module_);
     if (module_) visitor.module(name, *module_);

@@ -13,18 +13,19 @@ struct Moments;  // channel_norm.h
 
 namespace firn::nn {
 
-/// What the running statistics follow if an optimizer adds up gradients over micro-batches. Either
-/// way a micro-batch is normalised by its own mean and variance.
+/// How running statistics are updated if an optimizer accumulates gradients over micro-batches. In
+/// both modes a micro-batch is normalised by its own mean and variance.
 enum class BatchNormMode : std::uint8_t {
-  /// Each forward pass in training mode moves them, as in other libraries: under accumulation they
-  /// are averages over small batches, move once per micro-step, and move for skipped steps too. A
-  /// warning says so, once per layer.
+  /// Each forward pass in training mode updates them, as in other libraries. Under accumulation
+  /// they then average over small batches, change once per micro-step, and change for skipped steps
+  /// too. The layer warns about this once.
   per_micro_batch,
-  /// Once per optimizer step, to (1 - momentum) * running + momentum * (mean and unbiased variance
-  /// of all samples of the cycle), exactly, however they were cut. What does not become a step
-  /// (skipped, dropped, retried after an overflow) leaves them alone. A sample belongs to the cycle
-  /// whose backward() reaches the layer; a forward pass without one changes nothing, and a backward
-  /// pass without optimizer is a cycle by itself.
+  /// They are updated once per optimizer step, to (1 - momentum) * running + momentum * (mean and
+  /// unbiased variance of all samples of the cycle). The result is exact for any division into
+  /// micro-batches. Cycles that are skipped or dropped, and tries that overflow and are retried, do
+  /// not change them. A sample belongs to the cycle whose backward() reaches the layer. A forward
+  /// pass without backward() changes nothing; a backward pass without an optimizer is a cycle by
+  /// itself.
   per_step,
 };
 
@@ -32,7 +33,7 @@ struct BatchNormOptions {
   double eps = 1e-5;                     ///< added to the variance
   std::optional<double> momentum = 0.1;  ///< in [0, 1]; nullopt: running means of all batches
   bool affine = true;                    ///< with weight and bias
-  bool track = true;  ///< keep running statistics; without, evaluation uses those of its batch
+  bool track = true;  ///< keep running statistics; if false, evaluation uses those of its batch
   BatchNormMode accumulation = BatchNormMode::per_micro_batch;
   DType dtype = f32;
   Device device = default_device();
@@ -59,7 +60,8 @@ class BatchNorm : public Module {
 
   std::int64_t channels() const noexcept { return c_; }
   BatchNormMode accumulation() const noexcept { return accumulation_; }
-  /// Weights and running statistics stay; what the current cycle has pooled is lost.
+  /// Changes the mode. Weights and running statistics stay; statistics pooled in the current cycle
+  /// are lost.
   void set_accumulation(BatchNormMode mode);
   /// Makes the layer compute a GroupNorm: see convert_to_group_norm().
   void become_group_norm(std::int64_t groups);
@@ -70,10 +72,10 @@ class BatchNorm : public Module {
   Buffer running_mean;         ///< [c], or undefined, as all that follow
   Buffer running_var;          ///< [c]
   Buffer num_batches_tracked;  ///< i64 []: updates of the running statistics
-  /// In per_step mode only: mean and sum of squared distances of the cycle so far, f64 [2, c], and
-  /// the number of values behind them, f64 [1]. A file or module without them can be loaded. If no
-  /// optimizer trains the weight: after restoring them in mid-cycle, run one backward pass before
-  /// ending the cycle.
+  /// In per_step mode only: mean and sum of squared deviations of the cycle so far, f64 [2, c], and
+  /// the number of values that they cover, f64 [1]. A file or module without them can be loaded. If
+  /// no optimizer trains the weight: after restoring them in mid-cycle, run one backward pass
+  /// before ending the cycle.
   Buffer pooled, pooled_count;
 
  protected:
@@ -120,7 +122,7 @@ std::int64_t convert_batch_norm(Module& m, BatchNormMode mode);
 /// without running statistics. A GroupNorm depends on no other sample, so its result is the same
 /// for any micro-batch (Wu & He 2018). The layers remain the same objects: members held by value
 /// can be converted, and an optimizer keeps their parameters. Only type_name() and the computation
-/// change. Train the network anew afterwards. Throws Error, before any is changed, if `groups` does
+/// change. Retrain the network afterwards. Throws Error, before any is changed, if `groups` does
 /// not divide the channels of one. Returns how many there are.
 std::int64_t convert_to_group_norm(Module& m, std::int64_t groups);
 

@@ -1,5 +1,5 @@
-// The call of a module: the tensors that go in and come out, hooks on them, and what every call
-// does around forward().
+// The call of a module: its input and output tensors, hooks on them, and what every call does
+// around forward().
 #pragma once
 
 #include <cstddef>
@@ -37,7 +37,7 @@ using ForwardPreHook = std::function<void(Module& module, const CallTensors& inp
 /// Runs after forward(): may look at the outputs, or replace them.
 using ForwardHook =
     std::function<void(Module& module, const CallTensors& inputs, const CallTensors& outputs)>;
-/// Names a hook for Module::remove_hook(); no two hooks have the same.
+/// Identifies a hook for Module::remove_hook(); no two hooks have the same.
 using HookId = std::uint64_t;
 
 namespace detail {
@@ -58,14 +58,14 @@ class HookList {
   HookId add(ForwardPreHook hook);
   HookId add(ForwardHook hook);
   bool remove(HookId id);
-  /// The hooks there are now; one that a hook adds runs from the next call on.
+  /// The present hooks; one that a hook adds runs from the next call on.
   std::shared_ptr<const Hooks> all() const noexcept { return hooks_; }
 
  private:
   std::shared_ptr<const Hooks> hooks_;  ///< null: none. Replaced as a whole, never changed
 };
 
-/// While alive, a module is being called: its autocast mode holds, errors learn its path.
+/// Alive during a call of a module: applies its autocast mode and adds its path to errors.
 class Call {
  public:
   /// Throws Error if the module was moved from.
@@ -78,7 +78,7 @@ class Call {
   bool watched() const noexcept { return watched_; }
   void before(const CallTensors& inputs);
   void after(const CallTensors& inputs, const CallTensors& outputs);
-  /// An error passes through: the innermost call notes its module's path in it.
+  /// For an error that passes through: the innermost call notes its module's path in it.
   void failed(Error& e) const noexcept;
 
   Module& module() const noexcept { return module_; }
@@ -135,8 +135,7 @@ CallTensors tensors_in(Ts&... values) {
   return list;
 }
 
-/// Arguments that hooks may replace are kept as copies, which share the elements; others as they
-/// come.
+/// Arguments that hooks may replace are copied (copies share the elements); others are forwarded.
 template <class A, class T = std::remove_cvref_t<A>>
 using Kept = std::conditional_t<std::is_copy_constructible_v<T> &&
                                     (std::is_base_of_v<Tensor, T> || TensorList<T> ||

@@ -1,5 +1,6 @@
-// Normalisation of images and sequences over groups of channels of one sample. Training and
-// evaluation compute the same, and so do all ways to cut a batch. (BatchNorm: batch_norm.h.)
+// Normalisation of images and sequences over groups of channels of one sample. The result is the
+// same in training and evaluation, and for any division into micro-batches. For BatchNorm see
+// batch_norm.h.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +42,7 @@ struct InstanceNormOptions {
   Device device = default_device();
 };
 
-/// Each channel of each sample by its own mean and variance (Ulyanov et al. 2016).
+/// Normalises each channel of each sample by its own mean and variance (Ulyanov et al. 2016).
 class InstanceNorm : public Module {
  public:
   Tensor forward(const Tensor& x) override;
@@ -52,7 +53,7 @@ class InstanceNorm : public Module {
   Parameter bias;    ///< [c], or undefined
 
  protected:
-  /// Inputs have this rank. Throws Error unless c > 0 and eps >= 0.
+  /// `rank`: that of inputs. Throws Error unless c > 0 and eps >= 0.
   InstanceNorm(const char* what, int rank, std::int64_t c, const InstanceNormOptions& options);
 
  private:

@@ -1,4 +1,4 @@
-// Modules made of modules.
+// Containers of modules.
 #pragma once
 
 #include <concepts>
@@ -28,20 +28,19 @@ class Sequential : public Module {
     (push_back(std::move(modules)), ...);
   }
 
-  /// By value; what is known only as a Module& would be cut to its base, and is refused. If this
-  /// Sequential is in evaluation mode, the module is set to it too.
+  /// By value. A Module& is refused, because copying it would slice the module. If this Sequential
+  /// is in evaluation mode, the module is set to it too.
   template <std::derived_from<Module> M>
   requires(!std::same_as<M, Module>) void push_back(M module) { add(AnyModule(std::move(module))); }
-  /// For a module that is used elsewhere too: copies of the Sequential hold the same one. Throws
-  /// Error if it is null.
+  /// For a shared module: copies of the Sequential hold the same one. Throws Error if it is null.
   void push_back(std::shared_ptr<Module> module);
 
   std::size_t size() const noexcept { return modules_.size(); }
   bool empty() const noexcept { return modules_.empty(); }
   /// The module at `index`. Throws Error if there is none.
   Module& operator[](std::size_t index) const;
-  /// The module at `index` as what it is: `net.at<nn::Linear>(1).weight`. Throws Error if it is of
-  /// another type.
+  /// The module at `index` with its own type: `net.at<nn::Linear>(1).weight`. Throws Error if it is
+  /// of another type.
   template <std::derived_from<Module> M>
   M& at(std::size_t index) const {
     Module& m = (*this)[index];

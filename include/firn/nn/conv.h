@@ -1,4 +1,4 @@
-// Convolution layers. Their ops, with what every option means, are in firn/conv.h.
+// Convolution layers. The ops in firn/conv.h document the options.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ struct Conv1dOptions {
 /// generator.
 class Conv1d : public Module {
  public:
-  /// Throws Error unless sizes are positive, groups divides in and out, and the options are those
-  /// of a convolution.
+  /// Throws Error unless sizes are positive, groups divides in and out, and the options are valid
+  /// for conv1d().
   Conv1d(std::int64_t in, std::int64_t out, std::int64_t kernel, const Conv1dOptions& options = {});
 
   Tensor forward(const Tensor& x) override;
@@ -45,7 +45,7 @@ struct Conv2dOptions {
   Size2 dilation = 1;
   std::int64_t groups = 1;
   bool bias = true;
-  Activation activation = Activation::none;  ///< applied to the result; relu costs no pass
+  Activation activation = Activation::none;  ///< applied to the result; relu is fused
   DType dtype = f32;
   Device device = default_device();
 };
@@ -72,8 +72,8 @@ class Conv2d : public Module {
 
 struct ConvTranspose2dOptions {
   Size2 stride = 1;
-  Size2 padding = 0;         ///< taken off the result on every side
-  Size2 output_padding = 0;  ///< rows and columns more below and to the right
+  Size2 padding = 0;         ///< removed from each side of the result
+  Size2 output_padding = 0;  ///< extra rows and columns below and to the right
   Size2 dilation = 1;
   std::int64_t groups = 1;
   bool bias = true;

@@ -10,13 +10,14 @@
 namespace firn::nn {
 
 struct DropoutOptions {
-  /// The layer draws from a stream of its own, which begins at this seed. A copy of the layer goes
-  /// on from there by itself. Without: the layer draws from the thread's default_generator().
+  /// If set, the layer draws from a stream of its own, which begins at this seed; a copy of the
+  /// layer continues that stream by itself. If unset, the layer draws from the thread's
+  /// default_generator().
   std::optional<std::uint64_t> seed = {};
 };
 
-/// In training mode each element is zero with probability p, else x/(1-p); in evaluation mode the
-/// input itself.
+/// In training mode each element becomes zero with probability p, else x/(1-p). In evaluation mode
+/// the result is the input itself.
 class Dropout : public Module {
  public:
   /// Throws Error unless 0 <= p < 1.
@@ -30,9 +31,9 @@ class Dropout : public Module {
   std::optional<Generator> own_;
 };
 
-/// In training mode each channel of each sample, x [n, c, ...], is zero with probability p, else
-/// x/(1-p) (Tompson et al. 2015). Neighbouring pixels are so alike that dropping single ones hides
-/// nothing. In evaluation mode the input itself.
+/// In training mode each channel of each sample of x [n, c, ...] becomes zero with probability p,
+/// else x/(1-p) (Tompson et al. 2015). Neighbouring pixels are so similar that dropping single ones
+/// hides little. In evaluation mode the result is the input itself.
 class Dropout2d : public Module {
  public:
   /// Throws Error unless 0 <= p < 1.

@@ -50,9 +50,9 @@ void kaiming_uniform_(const Tensor& t, const KaimingOptions& options = {},
 void kaiming_normal_(const Tensor& t, const KaimingOptions& options = {},
                      Generator& g = default_generator());
 
-/// The rows of t, seen as [size(0), rest], become orthonormal times gain, or the columns if there
-/// are more rows than columns (Saxe et al. 2014). Uniform among such matrices (Mezzadri 2007).
-/// Computed in f64 on the CPU.
+/// Makes the rows of t, seen as a matrix [size(0), rest], orthonormal times gain; the columns if
+/// there are more rows than columns (Saxe et al. 2014). Uniform among such matrices (Mezzadri
+/// 2007). Computed in f64 on the CPU.
 void orthogonal_(const Tensor& t, double gain = 1, Generator& g = default_generator());
 
 }  // namespace firn::nn::init

@@ -29,7 +29,7 @@ class Linear : public Module {
   Parameter bias;    ///< [out], or undefined
 };
 
-/// Axes from .. to become one: by default x [batch, ...] -> [batch, product of the rest].
+/// Merges axes `from` to `to` into one: by default x [batch, ...] -> [batch, product of the rest].
 class Flatten : public Module {
  public:
   explicit Flatten(std::int64_t from = 1, std::int64_t to = -1) : from_(from), to_(to) {}
@@ -42,7 +42,7 @@ class Flatten : public Module {
   std::int64_t from_, to_;
 };
 
-/// Returns its input: stands in for a layer that a model may have or not.
+/// Returns its input: a placeholder for an optional layer.
 class Identity : public Module {
  public:
   Tensor forward(const Tensor& x) override;

@@ -1,4 +1,4 @@
-// The members of a module: FIRN_MEMBERS lists them, a MemberVisitor is handed them.
+// The members of a module: FIRN_MEMBERS lists them, a MemberVisitor receives them.
 #pragma once
 
 #include <memory>
@@ -13,17 +13,17 @@ namespace firn::nn {
 
 class Module;
 
-/// What FIRN_MEMBERS hands a module's members to, in the order in which they are listed.
+/// Receives a module's members from FIRN_MEMBERS, in the order in which they are listed.
 class MemberVisitor {
  public:
   virtual void parameter(std::string_view name, Parameter& p) = 0;
   virtual void buffer(std::string_view name, Buffer& b) = 0;
   virtual void module(std::string_view name, Module& m) = 0;
 
-  // A member held by std::shared_ptr is replaced by what these return before it is visited; null
-  // leaves it. They serve clone().
+  // Before a member held by std::shared_ptr is visited, it is replaced by the result of these; null
+  // keeps it. clone() uses them.
   virtual std::shared_ptr<Module> own_module(const std::shared_ptr<Module>&) { return nullptr; }
-  /// Where the copy of what is no module is kept: empty at first.
+  /// Where the copy of an object that is no module is kept; empty at first.
   virtual std::shared_ptr<void>* own_slot(const void*) { return nullptr; }
 
  protected:
@@ -52,8 +52,8 @@ inline constexpr bool kShared = false;
 template <class T>
 inline constexpr bool kShared<std::shared_ptr<T>> = true;
 
-/// Whether a T can be copied. std::is_copy_constructible alone says yes to a
-/// std::vector<std::unique_ptr<T>>, whose copy does not compile.
+/// Whether a T can be copied. std::is_copy_constructible is true for
+/// std::vector<std::unique_ptr<T>> too, whose copy does not compile.
 template <class T>
 constexpr bool copyable() {
   if constexpr (!std::is_copy_constructible_v<T> || std::is_abstract_v<T>) {
@@ -78,7 +78,7 @@ struct MemberTypes {
 template <class... Ts>
 MemberTypes<Ts...> member_types(Ts&...);
 
-/// What FIRN_MEMBERS knows of the type that it stands in.
+/// What FIRN_MEMBERS knows about the type that contains it.
 struct ModuleTraits {
   const std::type_info* type;
   Module* (*copy)(const Module&);  ///< by the copy constructor; null if there is none
@@ -110,7 +110,7 @@ const ModuleTraits& traits_of() noexcept {
   }
 }
 
-/// Replaces a shared member by the visitor's own copy, if it wants one.
+/// Replaces a shared member by the visitor's own copy, if it has one.
 template <class T>
 void take_own_copy(MemberVisitor& visitor, std::shared_ptr<T>& member) {
   if (!member) return;
@@ -170,8 +170,8 @@ void visit_all([[maybe_unused]] MemberVisitor& visitor, [[maybe_unused]] std::st
 /// Registers the members of a module: one line in the struct, FIRN_MEMBERS(fc1, fc2). A member is a
 /// Parameter, a Buffer, a Module, or a smart pointer, std::optional, std::vector or std::array of
 /// these; elements of a vector `blocks` are named "blocks.0", "blocks.1", ... A struct that derives
-/// from a module with members lists those of its base again. With FIRN_MEMBERS(), a module without
-/// members can be cloned as part of another.
+/// from a module with members must list those of its base again. With FIRN_MEMBERS(), a module
+/// without members can be cloned as part of another.
 #define FIRN_MEMBERS(...)                                                                 \
   void visit_members(::firn::nn::MemberVisitor& firn_visitor) override {                  \
     ::firn::nn::detail::visit_all(firn_visitor, #__VA_ARGS__ __VA_OPT__(, ) __VA_ARGS__); \

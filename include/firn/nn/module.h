@@ -34,7 +34,7 @@ struct NamedModule {
 
 namespace detail {
 
-/// Set in what was moved from, until it is assigned to.
+/// True in an object that was moved from, until it is assigned to.
 class MovedFrom {
  public:
   MovedFrom() noexcept = default;
@@ -52,8 +52,8 @@ class MovedFrom {
   bool is_ = false;
 };
 
-/// Gives every parameter, buffer and shared module of `copy`, made by the copy constructor of
-/// `original`, a copy of its own.
+/// Replaces the parameters, buffers and shared modules of `copy`, which the copy constructor made
+/// from `original`, by copies of its own.
 void separate(Module& copy, const Module& original);
 [[noreturn]] void refuse_slicing(const Module& m);
 
@@ -62,9 +62,9 @@ void separate(Module& copy, const Module& original);
 /// Base of all layers and models; ModuleOf (module_of.h) is the base of those with several inputs.
 ///
 /// A module keeps no pointer to its members, so it may be copied, moved and held in containers. A
-/// copy holds the same parameters (handles are copied, not elements): `std::vector<Linear>(3,
-/// layer)` is three layers with one weight. nn::clone() copies the elements too, copy_from() copies
-/// them into another module. A module that was moved from throws Error if it is called.
+/// copy has the same parameters (handles are copied, not elements): `std::vector<Linear>(3, layer)`
+/// is three layers with one weight. nn::clone() copies the elements too, copy_from() copies them
+/// into another module. A module that was moved from throws Error if it is called.
 class Module {
  public:
   Module() = default;
@@ -80,9 +80,9 @@ class Module {
   /// ModuleOf instead.
   virtual Tensor forward(const Tensor& x);
 #pragma GCC diagnostic pop
-  /// Calls forward(), in the mode of set_autocast() if one is set, with the hooks there are. An
-  /// Error that passes through learns the module's path from the outermost module that is being
-  /// called: Error::module().
+  /// Calls the hooks and forward(), in the mode of set_autocast() if one is set. An Error that
+  /// passes through gets this module's path, counted from the outermost module being called:
+  /// Error::module().
   Tensor operator()(const Tensor& x);
   template <class... Args>
   requires(sizeof...(Args) != 1) Tensor operator()(Args&&...) {
@@ -93,17 +93,18 @@ class Module {
   }
 
   /// From now on `hook` runs before (after) each call of this module through its call operator, in
-  /// the order of adding. Hooks stay with a module that is moved; a copy has none. A hook may add
-  /// and remove hooks: that holds from the next call on. Throws Error if the module has a call
-  /// operator of its own, which no hook sees.
+  /// the order of adding. A moved module keeps its hooks; a copy has none. A hook may add and
+  /// remove hooks, which takes effect at the next call. Throws Error if the module has a call
+  /// operator of its own, which runs no hooks.
   HookId add_forward_pre_hook(ForwardPreHook hook);
   HookId add_forward_hook(ForwardHook hook);
   /// Throws Error if this module has no hook `id`.
   void remove_hook(HookId id);
 
   // ---- State ----
-  // Own tensors before those of sub-modules, else in the order of FIRN_MEMBERS. A tensor or module
-  // that can be reached on several paths (tied weights) is listed once, under the first.
+  // A module's own tensors come before those of its sub-modules; otherwise the order is that of
+  // FIRN_MEMBERS. A tensor or module that has several paths (tied weights) is listed once, under
+  // the first.
 
   std::vector<Tensor> parameters() const;
   std::vector<NamedTensor> named_parameters() const;
@@ -123,33 +124,33 @@ class Module {
   void eval() { train(false); }
   bool training() const noexcept { return training_; }
 
-  /// The dtype that calls of this module run in, whatever guard is around them (autocast.h): f16,
-  /// bf16 or f32 (throws Error for another); nothing, the default: that of the module or guard
-  /// around. It holds for modules called inside unless they have their own, and for calls through
-  /// operator(), not for forward() itself. Part of the module: copies and moves take it along.
-  /// Throws Error if the module has a call operator of its own, which would not see it.
+  /// Sets the autocast dtype of calls of this module, in place of that of the guard around
+  /// (autocast.h): f16, bf16 or f32. nullopt, the default, means that of the calling module or
+  /// guard. It applies to modules called inside unless they have their own, and to calls through
+  /// operator(), not to forward() itself. Copies and moves keep it. Throws Error for another dtype,
+  /// and if the module has a call operator of its own, which would ignore it.
   void set_autocast(std::optional<DType> dtype);
   std::optional<DType> autocast() const noexcept { return autocast_; }
 
   /// Moves parameters, their gradients and buffers to `device`. All handles that share them see the
   /// change. On failure (DeviceError, OutOfMemory) nothing has changed. Throws Error if an
-  /// optimizer holds a parameter: convert first, then make the optimizer. Not between a forward and
-  /// its backward.
+  /// optimizer holds a parameter: convert first, then make the optimizer. Do not call it between a
+  /// forward pass and its backward pass.
   void to(Device device);
-  /// The same for the element type: floating parameters and buffers become `dtype` (floating), but
-  /// for buffers that are made to stay wide: see OnConversion.
+  /// The same for the element type: floating parameters and buffers become `dtype` (floating),
+  /// except buffers that stay wide: see OnConversion.
   void to(DType dtype);
 
   /// Calls fn on every module, sub-modules before the module that holds them.
   void apply(const std::function<void(Module&)>& fn);
-  /// Forgets the gradients that backward() has collected in the parameters. Throws Error if an
+  /// Clears the gradients that backward() has collected in the parameters. Throws Error if an
   /// optimizer holds one of them: its own zero_grad() drops the weight of the cycle too.
   void zero_grad();
   /// Freezes (false) or unfreezes all parameters. Throws Error if an optimizer holds one that is
   /// to be frozen.
   void set_requires_grad(bool on);
 
-  // ---- For people ----
+  // ---- Printing ----
   /// The type's name without namespaces, e.g. "Linear".
   virtual std::string type_name() const;
   /// What distinguishes this module from others of its type, e.g. "784, 512, bias = false".
@@ -162,13 +163,13 @@ class Module {
   /// The same with an input of your own, e.g. of integers for an embedding.
   std::string summary(const Tensor& input) const;
 
-  /// Written by FIRN_MEMBERS: hands every member to the visitor.
+  /// Defined by FIRN_MEMBERS: passes every member to the visitor.
   virtual void visit_members(MemberVisitor&) {}
-  /// Written by FIRN_MEMBERS: what it knows of the type; null without it.
+  /// Defined by FIRN_MEMBERS: what it knows about the type; null without it.
   virtual const detail::ModuleTraits* firn_traits() const noexcept { return nullptr; }
 
  protected:
-  /// summary() with the outputs that `call` brings about.
+  /// summary() with the output shapes that `call` produces.
   std::string summarize_call(const CallTensors& inputs, const std::function<void()>& call);
 
  private:
@@ -176,7 +177,7 @@ class Module {
   friend class detail::MemberCheck;
   friend void detail::separate(Module& copy, const Module& original);
 
-  /// clone() has given this module buffers and parameters of its own.
+  /// Called after clone() has given this module parameters and buffers of its own.
   virtual void was_separated() {}
   void require_seen_calls(const char* op) const;
 
@@ -188,9 +189,9 @@ class Module {
 };
 
 /// A copy with elements of its own: parameters, buffers and modules held by std::shared_ptr are
-/// copied, what is tied inside stays tied inside, and modes, dtypes, devices and requires_grad stay
-/// as they are. Gradients, hooks and an optimizer's hold are not copied; what FIRN_MEMBERS does not
-/// list is copied as the copy constructor does.
+/// copied. Tensors that are tied inside stay tied inside; modes, dtypes, devices and requires_grad
+/// stay. Gradients, hooks and an optimizer's hold are not copied. Members that FIRN_MEMBERS does
+/// not list are copied by the copy constructor.
 ///
 ///   Net target = nn::clone(net);
 ///

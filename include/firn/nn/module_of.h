@@ -9,7 +9,7 @@
 
 namespace firn::nn {
 
-/// Base of a module whose forward() takes what it likes, given the struct's own name:
+/// Base of a module whose forward() has any signature; the template argument is the struct itself:
 ///
 ///   struct Attention : nn::ModuleOf<Attention> {
 ///     nn::Linear q{64, 64}, k{64, 64}, v{64, 64};
@@ -19,11 +19,11 @@ namespace firn::nn {
 ///   Attention attention;
 ///   Tensor y = attention(x, memory);
 ///
-/// A call runs forward() with these arguments and returns what it returns, and does all that the
-/// call of a module with one input does: set_autocast() holds, hooks run, errors name the path,
+/// A call runs forward() with these arguments and returns its result. It behaves like the call of a
+/// module with one input: set_autocast() applies, hooks run, errors name the path,
 /// summary(inputs...) shows the outputs. Arguments in braces have no type to forward: write
-/// Tensor() or give the parameter a default. Such a module cannot stand in a Sequential, unless its
-/// forward() takes one Tensor and returns one.
+/// Tensor() or give the parameter a default. Such a module cannot be part of a Sequential, unless
+/// its forward() takes one Tensor and returns one.
 template <class Derived>
 class ModuleOf : public Module, public detail::AnySignature {
  public:
@@ -54,13 +54,13 @@ class ModuleOf : public Module, public detail::AnySignature {
   const { return const_cast<ModuleOf*>(this)->summary_of(only); }
 
  protected:
-  /// Hides Module's, so that compilers do not warn that the one of `Derived` does.
+  /// Hides Module's forward(), so that compilers do not warn that the one of `Derived` does.
   static void forward() = delete;
 
  private:
   template <class... Args>
   static decltype(auto) watched_call(detail::Call& call, Derived& self, Args&&... args) {
-    // A forward() that writes to its arguments gets the caller's own.
+    // A forward() that writes to its arguments receives the caller's objects.
     constexpr bool reads = requires {
       self.forward(static_cast<const std::remove_reference_t<Args>&>(args)...);
     };

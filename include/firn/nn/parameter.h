@@ -1,4 +1,4 @@
-// What a module's state is made of: parameters, which are trained, and buffers, which are not.
+// A module's state: parameters, which are trained, and buffers, which are not.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,15 @@ struct Parameter : Tensor {
   explicit Parameter(const Tensor& value);
   /// Uninitialised memory, to be filled by a function of nn::init.
   static Parameter empty(const Shape& shape, DType dtype = f32, Device device = default_device());
-  /// All elements `value`, as scales and biases of norms begin.
+  /// All elements equal `value`, for example the start of a norm's weight and bias.
   static Parameter full(const Shape& shape, double value, DType dtype = f32,
                         Device device = default_device());
 };
 
-/// What Module::to(dtype) makes of a floating buffer.
+/// How Module::to(dtype) converts a floating buffer.
 enum class OnConversion : std::uint8_t {
-  follow,  ///< it gets the dtype, as the parameters do
-  widen,   ///< f32, or f64 if the dtype is f64: for statistics, which 16 bits would lose
+  follow,  ///< it becomes `dtype`, like the parameters
+  widen,   ///< f32, or f64 if the dtype is f64: for statistics, which need more than 16 bits
   keep,    ///< its own dtype stays
 };
 
@@ -35,8 +35,8 @@ struct Buffer : Tensor {
   explicit Buffer(const Tensor& value, OnConversion on_conversion = OnConversion::follow);
 
   OnConversion on_conversion = OnConversion::follow;
-  /// If set, a file or module without this buffer can be loaded: the buffer becomes zero. For what
-  /// is empty between two steps.
+  /// If set, a file or module without this buffer can be loaded, and the buffer becomes zero. For
+  /// buffers that are empty between two steps.
   bool zero_if_missing = false;
 };
 

@@ -19,8 +19,8 @@ namespace firn::nn {
 /// As with Sequential, body and shortcut are held by value.
 class Residual : public Module {
  public:
-  /// Modules of any type; a std::shared_ptr for one that is used elsewhere too. Throws Error if
-  /// there is no body; without `around`, x itself is added.
+  /// Modules of any type, or a std::shared_ptr to a shared one. Without `around`, x itself is
+  /// added. Throws Error if there is no body.
   explicit Residual(AnyModule inner, AnyModule around = {},
                     Activation activation = Activation::relu);
   Residual(AnyModule inner, Activation activation)

@@ -1,6 +1,6 @@
-// Training steps as graphs: on a GPU a step of a small model is dozens of kernels of a few
-// microseconds, and giving each to the device takes as long. A graph captures them once and gives
-// them to the device in one call.
+// Training steps as CUDA graphs. On a GPU a step of a small model runs dozens of kernels of a few
+// microseconds, and launching each takes as long. A graph captures them once and launches them with
+// one call.
 //
 //   graph::Step step(opt, [&] {
 //     opt.backward(cross_entropy(net(x), y));
@@ -12,7 +12,8 @@
 //   }
 //
 // firn/graph.h says what can be captured. Optimizers keep on the device what varies from step to
-// step (learning rate, loss scale, position in a cycle), so a replay is the step to the bit.
+// step (learning rate, loss scale, position in a cycle), so a replay gives the same bits as the
+// step.
 #pragma once
 
 #include <cstdint>
@@ -28,17 +29,17 @@ class Optimizer;
 
 namespace firn::graph {
 
-/// Work that is done again and again: the first call runs it, the second captures it, later ones
-/// replay the graph. Work that comes in variants (a first, a middle and a last micro-step; two
-/// batch sizes) gets a graph for each.
+/// Work that is repeated: the first call runs it, the second captures it, later ones replay the
+/// graph. If the work has variants (a first, a middle and a last micro-step; two batch sizes), each
+/// variant gets its own graph.
 class Step {
  public:
-  /// `variant` is asked before every call which variant comes next; without it there is one. The
-  /// functions are kept.
+  /// `variant` is called before every call of the work and returns the number of the variant that
+  /// comes next; without it there is one variant. The Step keeps both functions.
   Step(Device device, std::function<void()> work, std::function<std::int64_t()> variant = {});
-  /// For work that calls backward() and step() of `optimizer` once each: with one variant each for
-  /// the first, middle and last micro-steps of a cycle, times those of `variant`. What the step did
-  /// is in optimizer.last_report(). The optimizer must stay where it is.
+  /// For work that calls backward() and step() of `optimizer` once each: each variant of `variant`
+  /// has a graph each for the first, middle and last micro-steps of a cycle.
+  /// optimizer.last_report() tells what the step did. The optimizer must not be moved.
   Step(optim::Optimizer& optimizer, std::function<void()> work,
        std::function<std::int64_t()> variant = {});
   ~Step();
@@ -46,9 +47,9 @@ class Step {
   Step(Step&&) noexcept;
   Step& operator=(Step&&) noexcept;
 
-  /// Passes on what the work throws; the next call of the variant then does the same again.
+  /// Passes on what the work throws; the next call of the variant then runs or captures again.
   void operator()();
-  /// Drops the graphs: after tensors that the work uses were replaced.
+  /// Drops the graphs. Call it after tensors that the work uses were replaced.
   void reset();
 
   /// The graph of a variant, or null if it has not been captured. For the variants of an
