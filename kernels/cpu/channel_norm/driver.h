@@ -1,7 +1,7 @@
-// How the CPU cuts a tensor [n, c, l] for the norms by channel: into tasks by shape and format
-// alone, and each task into slabs, small matrices that fit in the cache. Where channels lie next to
-// each other the columns of a slab are channels ("across"); else they are positions, and its rows
-// are channels. Elements are handled as C (float or double), whatever their dtype.
+// How the CPU cuts a tensor [n, c, l] for normalisation by channel. The cut into tasks depends on
+// shape and format alone. Tasks are cut into slabs: small matrices that fit in the cache. If
+// channels are adjacent in memory, the columns of a slab are channels ("across"); else its columns
+// are positions and its rows are channels. Elements are converted to C (float or double).
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace firn::kernels::cpu {
 /// The part of sample `i` in channels [channel, channel + channels) and positions [position, ...).
 struct Slab {
   std::int64_t i, channel, channels, position, positions;
-  std::int64_t before;  ///< elements of each of these channels that the task has had already
+  std::int64_t before;  ///< elements of each of these channels that the task has visited
 };
 
 struct ChannelTask {
@@ -29,13 +29,13 @@ struct ChannelTask {
 
 class ChannelCut {
  public:
-  /// x is what the order follows; `others` are views of the same shape that are read or written
-  /// along with it. Samples stay apart where `per_sample`.
+  /// The layout of x decides the order. `others` are views of the same shape that are read or
+  /// written along with x. If `per_sample`, samples stay separate.
   ChannelCut(const ConstView& x, bool per_sample, std::initializer_list<const ConstView*> others)
       : n(x.shape[0]), c(x.shape[1]), l(x.shape[2]) {
     across = c > 1 && (l == 1 || x.strides[1] < x.strides[2]);
     if (across && !per_sample) {
-      // All samples' positions as one axis, where every view has them in a row.
+      // Samples and positions merge into one axis if the strides of every view allow it.
       bool one = true;
       const auto check = [&](const ConstView& v) {
         one = one && (l == 1 || n == 1 || v.strides[0] == l * v.strides[2]);
@@ -62,9 +62,9 @@ class ChannelCut {
     units = math::ceil_div(n, together_) * segments_;
   }
 
-  std::int64_t n, c, l;  ///< with samples joined where that could be
+  std::int64_t n, c, l;  ///< after samples and positions have merged, if they could
   bool across;
-  std::int64_t tile;   ///< channels of a task at most
+  std::int64_t tile;   ///< most channels of a task
   std::int64_t units;  ///< tasks of each channel; those of a sample follow one another
 
   std::int64_t tasks() const { return units * tiles_; }
@@ -99,14 +99,14 @@ class ChannelCut {
   }
 
   static constexpr std::int64_t kSlab = 4096;
-  /// Of columns that are channels: each is summed up one row after the other.
+  /// Most rows of a slab across channels, because each column is summed one row after the other.
   static constexpr std::int64_t kMaxRows = 128;
 
  private:
   template <class C>
   friend class ChannelPlane;
   static constexpr std::int64_t kTask = 32768;   // elements
-  static constexpr std::int64_t kMaxTile = 128;  // channels, where they are columns
+  static constexpr std::int64_t kMaxTile = 128;  // channels, if they are columns
 
   std::int64_t length_, segments_;  // positions of a unit, units of a sample
   std::int64_t together_;           // samples of a unit
@@ -114,8 +114,8 @@ class ChannelCut {
   bool step_is_sample_ = false;     // positions are samples (l was 1)
 };
 
-/// A slab's elements as C, or where they are to be written: element (row, column) is at
-/// data[row * pitch + column].
+/// A slab's elements as C, or the place to write them: element (row, column) is at data[row * pitch
+/// + column].
 template <class C, class Pointer = const C*>
 struct SlabData {
   Pointer data;
@@ -123,7 +123,7 @@ struct SlabData {
   Pointer row(std::int64_t r) const { return data + r * pitch; }
 };
 
-/// A view by slabs.
+/// Reads and writes a view slab by slab.
 template <class C>
 class ChannelPlane {
  public:
@@ -135,7 +135,7 @@ class ChannelPlane {
   }
   ChannelPlane(const ChannelCut& cut, const View& v) : ChannelPlane(cut, ConstView(v)) {}
 
-  /// Numbers that read() and open() need room for.
+  /// Buffer elements that read() and open() need.
   std::int64_t room() const { return direct_ ? 0 : ChannelCut::kSlab; }
 
   SlabData<C> read(const Slab& s, C* buffer) const {
@@ -143,7 +143,7 @@ class ChannelPlane {
     if (!direct_) load(s, out);
     return {out.data, out.pitch, out.rows, out.columns};
   }
-  /// Where to write a slab; what is there now if `filled`.
+  /// The place to write a slab; it holds the current values if `filled`.
   SlabData<C, C*> open(const Slab& s, C* buffer, bool filled) const {
     const SlabData<C, C*> out = place(s, buffer);
     if (!direct_ && filled) load(s, out);
@@ -191,8 +191,8 @@ class ChannelPlane {
   std::int64_t sample_, channel_, position_;  // strides
 };
 
-/// Room for a slab of each of several planes, where they need it. The pieces do not begin at the
-/// same place of a page: loads would then wait for stores that only look alike.
+/// Buffers for a slab of each of several planes, if any needs one. They start at different offsets
+/// in a page: else loads would wait for unrelated stores (4K aliasing).
 template <class C>
 class SlabBuffers {
  public:
@@ -211,8 +211,8 @@ class SlabBuffers {
 
 // ---- Sums over the rows of slabs ----
 
-/// fn(n, k) with n = std::integral_constant of 4, then 1 tiles from column k on, and 0 for a tail
-/// that is shorter than a tile.
+/// Calls fn(n, k) for blocks of columns from k on. n is a std::integral_constant: 4 tiles, then 1,
+/// and 0 for a tail shorter than a tile.
 template <class C, class Fn>
 void each_column_block(std::int64_t columns, Fn&& fn) {
   constexpr int kLanes = Tile<C>::size;
@@ -222,7 +222,7 @@ void each_column_block(std::int64_t columns, Fn&& fn) {
   if (k < columns) fn(std::integral_constant<int, 0>(), k);
 }
 
-/// Tile u of a block that each_column_block has named, of `columns` in all.
+/// Tile u of a block of each_column_block; the row has `columns` elements.
 template <class C, int kTiles>
 Tile<C> load_block(const C* row, std::int64_t k, int u, std::int64_t columns) {
   if constexpr (kTiles == 0) return load_first(row + k, static_cast<int>(columns - k));

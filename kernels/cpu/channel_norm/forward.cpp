@@ -14,7 +14,7 @@ using Merge = math::Merge<double>;
 using Moments = math::Moments<double>;
 
 /// Merges a slab's moments into those of the `before` elements of each channel that came before it.
-/// The distances are from the slab's mean, as rounded.
+/// Distances are from the slab's rounded mean.
 template <class C>
 void join(std::int64_t before, std::int64_t n, std::int64_t channels, const C* centre,
           const C* first, const C* second, double* mean, double* squares) {

@@ -1,5 +1,5 @@
-// What the kernels of the norms by channel hold for each channel, and the loop over a slab that
-// applies a formula with each channel's own numbers.
+// Per-channel numbers for the kernels of normalisation by channel, and the loop that applies a
+// formula with these numbers to a slab.
 #pragma once
 
 #include <algorithm>
@@ -25,11 +25,11 @@ class Pairs {
   RowBuffer<double> memory_;
 };
 
-/// Numbers for each channel, of all samples or of each: kKinds arrays [sections, c].
+/// kKinds numbers for each channel, of all samples or of each sample: arrays [sections, c].
 template <class C, int kKinds>
 class PerChannel {
  public:
-  /// fill(section, channel, cell, set): set(kind, value).
+  /// Calls fill(section, channel, cell, set), which calls set(kind, value).
   template <class Fill>
   PerChannel(const ConstView& x, NormCells cells, const Fill& fill)
       : c_(x.shape[1]),
@@ -65,8 +65,7 @@ RowBuffer<C> inverse_deviations(const ConstView& var, double eps) {
   return rstd;
 }
 
-/// out = beta*out + formula(k...)(in...), where k are a channel's numbers and Formula is made of
-/// them as V.
+/// out = beta*out + Formula<V>{k...}(in...), where k are a channel's numbers.
 template <template <class> class Formula, class C, int kKinds, class... In>
 void map_slab(bool across, const Slab& s, const PerChannel<C, kKinds>& numbers,
               const SlabData<C, C*>& out, float beta, const In&... in) {

@@ -15,7 +15,7 @@ void set_number(const View& v, std::int64_t i, double value) {
   store_row(&value, advance(v.data, v.dtype, i * v.strides[0]), v.dtype, 1, 1);
 }
 
-/// Running statistics after moments of `count` elements; mean(i) and squares(i) are a channel's.
+/// Updates running statistics by moments of `count` elements: mean(i) and squares(i) of channel i.
 template <class Mean, class Squares>
 void run_on(double count, double momentum, const View& running_mean, const View& running_var,
             const View& batches, const Mean& mean, const Squares& squares) {

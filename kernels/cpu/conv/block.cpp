@@ -14,7 +14,7 @@ struct Range {
   std::int64_t begin, end;
 };
 
-/// The outputs of [0, outputs) whose input position out*stride - before + tap is in [0, inputs).
+/// The outputs of [0, outputs) whose input position out*stride + offset is in [0, inputs).
 Range outputs_on_input(std::int64_t outputs, std::int64_t inputs, std::int64_t stride,
                        std::int64_t offset) {
   const std::int64_t first = offset >= 0 ? 0 : (-offset + stride - 1) / stride;
@@ -25,7 +25,7 @@ Range outputs_on_input(std::int64_t outputs, std::int64_t inputs, std::int64_t s
 
 // ---- Depthwise: a loop over channels for every pair of an output pixel and a tap ----
 
-/// fn(tap, y, x) for offsets of pixels in y and x that meet in that tap.
+/// Calls fn(tap, y, x) with the offsets of every output and input pixel that a tap connects.
 template <class Fn>
 void for_each_tap(const ConvSizes& z, Fn&& fn) {
   const ConvGeometry& g = z.geometry;
@@ -45,15 +45,15 @@ void for_each_tap(const ConvSizes& z, Fn&& fn) {
   }
 }
 
-/// Weights [k, taps] as [taps, k], so that a tap's channels lie side by side.
+/// Weights [k, taps] as [taps, k], so that a tap's channels are adjacent.
 template <class T>
 void transpose(std::int64_t rows, std::int64_t columns, const T* from, T* to) {
   for (std::int64_t i = 0; i < rows; ++i)
     for (std::int64_t j = 0; j < columns; ++j) to[j * rows + i] = from[i * columns + j];
 }
 
-/// Adds to the pixels that `to` holds those of `from` that they meet, times the tap's weights:
-/// y from x, or dx from dy.
+/// Adds the pixels of `from`, times the weights of the tap that connects them, to those of `to`: y
+/// from x, or dx from dy.
 template <bool kForward, class T>
 void depthwise_image(const ConvSizes& z, const T* from, const T* w, T* to) {
   const Workspace own({z.r * z.s, z.c}, dtype_of<T>);
@@ -81,7 +81,7 @@ void depthwise_weight(const ConvSizes& z, const T* dy, const T* x, T* dw) {
 
 // ---- im2col ----
 
-/// Runs are short where there are few channels: a call would cost more than they do.
+/// Runs are short if there are few channels; a call of memcpy would then cost more than the copy.
 constexpr std::int64_t kShortRun = 16;
 
 template <class T>
@@ -93,8 +93,9 @@ void copy_run(const T* from, std::int64_t count, T* to) {
   }
 }
 
-/// fn(in, out, count) for every run of numbers that lie side by side both in x and in a row of the
-/// panel: in is an offset in x, or -1 for padding; out one in the panel of rows [first, last).
+/// Calls fn(in, out, count) for every run of numbers that is contiguous both in x and in a row of
+/// the panel. `in` is an offset in x, or -1 for padding; `out` is one in the panel of rows [first,
+/// last).
 template <class Fn>
 void for_each_run(const ConvSizes& z, std::int64_t group, std::int64_t first, std::int64_t last,
                   Fn&& fn) {
@@ -154,16 +155,16 @@ void scatter_add(const ConvSizes& z, std::int64_t group, std::int64_t first, std
   });
 }
 
-/// A panel of this many numbers stays in the second-level cache beside what it is multiplied by.
+/// A panel of this many numbers stays in the L2 cache together with the other operand.
 constexpr std::int64_t kPanel = 1 << 16;
 
-/// Rows of the output (of z.n * z.p in all) whose panel is made at a time.
+/// Rows of the output (z.n * z.p in all) for each panel.
 std::int64_t rows_at_a_time(const ConvSizes& z) {
   const std::int64_t row = std::max<std::int64_t>(1, z.q * z.column());
   return std::clamp<std::int64_t>(kPanel / row, 1, std::max<std::int64_t>(1, z.n * z.p));
 }
 
-/// A kernel of one tap that meets every pixel once: x is its own panel.
+/// Whether the kernel has one tap that reads every pixel once: then x itself is the panel.
 bool pointwise(const ConvSizes& z) {
   const ConvGeometry& g = z.geometry;
   return z.r == 1 && z.s == 1 && g.stride[0] == 1 && g.stride[1] == 1 && g.before[0] == 0 &&

@@ -1,7 +1,7 @@
-// A block of images of a convolution, on one thread: x [n, h, w, c], w [k, r, s, c/groups] and
-// y [n, p, q, k] as they lie in memory (channels-last, no gaps), f32 or f64. Depthwise convolutions
-// run along the channels; all others copy the input under every output into a row of a panel
-// (im2col) and multiply, a panel that fits a cache at a time.
+// The convolution of a block of images on one thread: x [n, h, w, c], w [k, r, s, c/groups] and y
+// [n, p, q, k] in memory order (channels-last, no gaps), f32 or f64. Depthwise convolutions run
+// along the channels. All others copy the inputs of every output into a row of a panel (im2col)
+// that fits a cache, and multiply panel by panel.
 #pragma once
 
 #include "kernels/plan/conv_sizes.h"

@@ -1,6 +1,6 @@
-// Convolutions: the batch is cut into blocks by shape alone, each computed whole by one thread, so
-// that the bits do not depend on the number of threads. What a block cannot use where it lies
-// (other dtypes, other orders in memory) is copied to workspace, a block at a time.
+// Convolutions. The batch is cut into blocks by shape alone and one thread computes each block, so
+// the bits do not depend on the number of threads. Operands of other dtypes or memory orders are
+// copied to workspace, a block at a time.
 #include "kernels/conv.h"
 
 #include <algorithm>
@@ -26,8 +26,8 @@ struct Range {
   std::int64_t count() const { return end - begin; }
 };
 
-/// The batch in blocks of nearly equal size, a function of shapes alone: of some 4 MFLOP where the
-/// batch has that much, a multiple of 8 so that they come out even on threads, and at most `most`.
+/// The batch in blocks of nearly equal size, by shapes alone: some 4 MFLOP each if the batch has
+/// that much. Their number is a multiple of 8, to balance threads, and at most `most`.
 struct Blocks {
   std::int64_t images, count;
 
@@ -38,13 +38,13 @@ struct Blocks {
     return {z.n, std::clamp<std::int64_t>(std::min(even, z.n), 1, most)};
   }
   Range operator[](std::int64_t i) const { return {i * images / count, (i + 1) * images / count}; }
-  /// Both sizes that blocks have.
+  /// The two sizes of blocks.
   std::array<std::int64_t, 2> sizes() const {
     return {images / count, math::ceil_div(images, count)};
   }
 };
 
-/// A rank 4 view's positions `range` of axis 0.
+/// The positions `range` along axis 0 of a rank 4 view.
 template <class V>
 V part_of(V v, Range range) {
   v.data = const_cast<char*>(static_cast<const char*>(v.data)) +
@@ -55,7 +55,7 @@ V part_of(V v, Range range) {
 
 Range all_of(const ConstView& v) { return {0, v.shape[0]}; }
 
-/// Whether a view can be used where it lies.
+/// Whether a view can be used without a copy.
 template <class T>
 bool in_place(const ConstView& v) {
   return v.dtype == dtype_of<T> && is_channels_last(v);
@@ -75,7 +75,7 @@ class Dense {
   View view_;
 };
 
-/// A part of an operand, channels-last and of the compute type: a copy where it does not lie so.
+/// A part of an operand, channels-last and in the compute type; copied if it is not so already.
 template <class T>
 class Operand4 {
  public:
@@ -96,8 +96,9 @@ class Operand4 {
   const T* data_;
 };
 
-/// A part of a result: what is computed at data() is added to beta * the part by finish(). With
-/// beta 1 and `adds`, data() is the part itself where it can be: the computation adds to it.
+/// A part of a result. The computation writes to data(); finish() sets the part to beta * part +
+/// data(). If its layout allows, and beta is 0 or the computation `adds`, data() is the part
+/// itself.
 template <class T>
 class Result4 {
  public:
@@ -160,12 +161,12 @@ void finish_outputs(std::int64_t pixels, std::int64_t k, const T* bias, bool rel
   }
 }
 
-/// Element operations in all, as parallel_for counts them.
+/// The total of element operations, as parallel_for counts them.
 std::int64_t work_of(const ConvSizes& z) {
   return std::max(z.n * z.image_work(), z.n * (z.c * z.h * z.w + z.k * z.p * z.q));
 }
 
-/// What oneDNN has for one product, and the weights in its format. For f64 it has nothing.
+/// oneDNN's primitives for one product, and the weights in its format. oneDNN has none for f64.
 class Onednn {
  public:
   template <class T>
@@ -202,7 +203,7 @@ void forward(const ConstView& x, const ConstView& w, const ConstView& bias, bool
     if constexpr (std::is_same_v<T, float>) {
       if (library) {
         library->run(images.count(), in.data(), library.weights(), shift.data(), out.data());
-        // Its own relu would turn a NaN into 0.
+        // oneDNN's relu would turn a NaN into 0.
         finish_outputs<T>(pixels, z.k, nullptr, relu, out.data());
         return out.finish();
       }
@@ -257,8 +258,8 @@ void add_parts(std::int64_t count, std::int64_t size, const T* parts, float beta
   });
 }
 
-/// How many parts of the batch get a sum of their own: enough for the threads of a large machine,
-/// but 64 MB of sums where weights are large.
+/// How many parts of the batch have their own partial sum: 16, for the threads of a large machine;
+/// with large weights fewer, within 64 MB of f32 sums, but at least 4.
 std::int64_t most_parts(std::int64_t weights) {
   constexpr std::int64_t kNumbers = std::int64_t{1} << 24, kMost = 16, kLeast = 4;
   return std::clamp<std::int64_t>(kNumbers / std::max<std::int64_t>(weights, 1), kLeast, kMost);

@@ -50,8 +50,8 @@ dnnl::stream& stream() {
   return own.stream;
 }
 
-/// Calls fn() with memory at hand for what oneDNN allocates in it. Throws OutOfMemory or Error for
-/// what oneDNN throws.
+/// Calls fn() after checking that the heap has `bytes` for oneDNN's allocations. Turns what oneDNN
+/// throws into OutOfMemory or Error.
 template <class Fn>
 void call(std::size_t bytes, Fn&& fn) {
   const OneThread guard;
@@ -67,7 +67,7 @@ void call(std::size_t bytes, Fn&& fn) {
 }
 
 bool scratch_needed(const Desc& scratch) { return scratch.get_size() > 0; }
-/// What a primitive works in, from firn's allocator.
+/// A primitive's scratchpad, from firn's allocator.
 Workspace workspace(const Desc& scratch) {
   return Workspace({scratch_needed(scratch) ? static_cast<std::int64_t>(scratch.get_size()) : 1},
                    DType::u8);
@@ -78,7 +78,7 @@ dnnl::primitive_attr own_scratch() {
   return attributes;
 }
 
-/// `count` numbers at p, seen as `desc`. oneDNN takes no pointers to const.
+/// The numbers at p, seen as `desc`. oneDNN takes no pointers to const.
 dnnl::memory memory_at(const Desc& desc, const float* p) {
   return {desc, engine(), const_cast<float*>(p)};
 }
@@ -88,21 +88,21 @@ struct Formats {
   View packed, plain;
 };
 
-/// Nothing where a view cannot tell: sizes are padded, or the format is no blocked one.
+/// Empty if views cannot express the formats: sizes are padded, or a format is not blocked.
 std::optional<Formats> as_views(const Desc& packed, const Desc& plain) {
   const dnnl_memory_desc_t &a = packed.data, &b = plain.data;
   if (a.format_kind != dnnl_blocked || a.offset0 != 0) return {};
   const dnnl_blocking_desc_t &in = a.format_desc.blocking, &out = b.format_desc.blocking;
   if (a.ndims + in.inner_nblks > kMaxRank) return {};
   Formats v;
-  Dims step;  // in `plain`, of one step along each axis
+  Dims step;  // strides in `plain`
   for (int i = 0; i < a.ndims; ++i) {
     if (a.dims[i] != a.padded_dims[i]) return {};
     v.packed.shape.push_back(a.dims[i]);
     v.packed.strides.push_back(in.strides[i]);
     step.push_back(out.strides[i]);
   }
-  // The innermost block comes last; of an axis that is cut twice, the last cut is the finest.
+  // The innermost block comes last; if an axis is blocked twice, its last block is the finest.
   Dims sizes, steps;
   std::int64_t stride = 1;
   Dims strides;
@@ -128,7 +128,7 @@ std::optional<Formats> as_views(const Desc& packed, const Desc& plain) {
 
 class Convolution final : public OnednnConv {
  public:
-  /// Throws dnnl::error where oneDNN refuses.
+  /// Throws dnnl::error if oneDNN refuses the shape.
   Convolution(ConvPass pass, const ConvSizes& z, const std::array<std::int64_t, 2>& images,
               bool bias)
       : pass_(pass), bias_(bias) {
@@ -148,7 +148,7 @@ class Convolution final : public OnednnConv {
     to_plain_ = Reorder(weights_, plain_);
   }
 
-  /// Whether oneDNN has code of its own for this, not a loop that stands in for it.
+  /// Whether oneDNN has optimised code for this, not a reference loop or a GEMM.
   bool fast() const noexcept { return fast_; }
 
   std::int64_t weights_size() const override {
@@ -185,7 +185,7 @@ class Convolution final : public OnednnConv {
     Desc x, y, bias, scratch;
   };
 
-  /// From one format of the weights to another, made beforehand.
+  /// A conversion between formats of the weights, created beforehand.
   class Reorder {
    public:
     Reorder() = default;
@@ -215,7 +215,7 @@ class Convolution final : public OnednnConv {
     b.x = Desc({z.n, z.c, z.h, z.w}, kF32, Tag::nhwc);
     b.y = Desc({z.n, z.k, z.p, z.q}, kF32, Tag::nhwc);
     if (bias_) b.bias = Desc({z.k}, kF32, Tag::a);
-    dnnl::memory::dims after;  // so that p and q come out exactly; it may be negative
+    dnnl::memory::dims after;  // chosen so that p and q are exact; may be negative
     for (const int i : {0, 1}) {
       const auto at = static_cast<std::size_t>(i);
       const std::int64_t in = i == 0 ? z.h : z.w, out = i == 0 ? z.p : z.q,
@@ -257,8 +257,8 @@ class Convolution final : public OnednnConv {
     blocks_.emplace(z.n, b);
   }
 
-  /// oneDNN's own conversion is the faster one while all fits a cache, and 20 times slower than a
-  /// copy of views for the weights of large layers.
+  /// oneDNN's own conversion is faster if all fits a cache. For the weights of large layers it is
+  /// 20 times slower than a copy of views.
   bool copies_views() const {
     constexpr std::int64_t kLarge = std::int64_t{1} << 16;
     return views_ && weights_size() >= kLarge;
@@ -279,15 +279,15 @@ class Convolution final : public OnednnConv {
   std::map<std::int64_t, Block> blocks_;
 };
 
-/// With so few channels the gradient of the input is faster as a product: oneDNN computes 16 of
-/// them at a time, wanted or not. Its other two products have no such limit.
+/// With so few channels im2col computes the gradient of the input faster, because oneDNN always
+/// computes 16 channels at a time. Its other two products have no such limit.
 bool thin(ConvPass pass, const ConvSizes& z) {
   constexpr std::int64_t kChannels = 8;
   return pass == ConvPass::data && z.channels() < kChannels && !z.depthwise();
 }
 
-/// Whether strides, dilations and padding are of sizes that oneDNN can count with: its code has
-/// offsets of 32 bits, and crashes if they overflow.
+/// Whether strides, dilations and padding are small enough for oneDNN: its code has offsets of 32
+/// bits, and crashes if they overflow.
 bool countable(const ConvGeometry& g) {
   constexpr std::int64_t kMost = std::int64_t{1} << 16;
   for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
@@ -325,7 +325,7 @@ class Cache {
     const std::lock_guard lock(mutex_);
     if (const auto found = known_.find(key); found != known_.end()) return found->second;
     if (known_.size() >= kMost) known_.clear();
-    // Its place first: it cannot fail once the primitives exist.
+    // The entry is made first, so that nothing can fail once the primitives exist.
     const auto place = known_.emplace(key, nullptr).first;
     try {
       place->second = make(pass, z, images, bias);
@@ -364,10 +364,10 @@ class Cache {
   std::map<Key, std::shared_ptr<const OnednnConv>> known_;
 };
 
-// Never destroyed, as engine() says.
+// Never destroyed, like engine().
 Cache& cache() {
   static Cache& all = []() -> Cache& {
-    // A child of fork() can use the cache: no other thread holds its lock then.
+    // fork() waits for the cache's lock, so a child can use the cache.
     pthread_atfork([] { cache().mutex().lock(); }, [] { cache().mutex().unlock(); },
                    [] { cache().mutex().unlock(); });
     return *new Cache;

@@ -1,4 +1,4 @@
-// A convolution through oneDNN: channels-last f32, one thread a block of images.
+// Convolutions through oneDNN: channels-last f32, one thread per block of images.
 #pragma once
 
 #include <array>
@@ -11,19 +11,19 @@ namespace firn::kernels::cpu {
 
 enum class ConvPass : std::uint8_t { forward, data, weight };
 
-/// One of the three products for blocks of one or two sizes. Weights are in a format of oneDNN's
-/// own, `weights_size` numbers.
+/// One of the three products for blocks of one or two sizes. Weights are in oneDNN's own format, of
+/// `weights_size` numbers.
 class OnednnConv {
  public:
-  /// Made once for each shape and kept. `images`: the sizes of the blocks. Null where oneDNN is not
-  /// built in, refuses, or has nothing faster than im2col.
+  /// Created once for each shape and cached. `images` are the sizes of the blocks. Null if oneDNN
+  /// is not built in, refuses, or has nothing faster than im2col. Throws OutOfMemory.
   static std::shared_ptr<const OnednnConv> find(ConvPass pass, const ConvSizes& z,
                                                 const std::array<std::int64_t, 2>& images,
                                                 bool bias);
   virtual ~OnednnConv() = default;
 
   virtual std::int64_t weights_size() const = 0;
-  /// Weights [k, r, s, c/groups] into that format, and back. On as many threads as the caller has.
+  /// Convert weights [k, r, s, c/groups] into that format, and back.
   virtual void pack(const float* plain, float* packed) const = 0;
   virtual void unpack(const float* packed, float* plain) const = 0;
   /// forward: reads x, weights and bias, writes y. data: reads y (dy) and weights, writes x (dx).

@@ -36,8 +36,8 @@ To convert(From v) {
   }
 }
 
-/// 16-bit rows with unit stride, by the CPU's own conversions as far as whole vectors go. Returns
-/// how many elements were done.
+/// Convert 16-bit rows of unit stride by vector instructions, as far as whole vectors go. Return
+/// the number of elements converted.
 template <class S, class C>
 std::int64_t load_vectors(const S*, std::int64_t, C*) {
   return 0;

@@ -21,17 +21,17 @@ namespace firn::kernels::cpu {
 /// Elements of a piece: 4 KB in f32, so that the few buffers of a kernel stay in the L1 cache.
 inline constexpr std::int64_t kRow = 1024;
 
-/// n elements of `dtype`, `stride` elements apart (0 repeats one), as C. Returns `src` itself where
+/// n elements of `dtype`, `stride` elements apart (0 repeats one), as C. Returns `src` itself if
 /// dtype is C's own and stride is 1 (or n is 1); else fills buffer[0 .. n) and returns it.
 template <class C>
 const C* load_row(const void* src, DType dtype, std::int64_t stride, std::int64_t n, C* buffer);
 
-/// Writes values[0 .. n) to n elements of `dtype`, `stride` apart. Does nothing where `values` is
-/// `dst` already.
+/// Writes values[0 .. n) to n elements of `dtype`, `stride` apart. Does nothing if `values` is
+/// `dst`.
 template <class C>
 void store_row(const C* values, void* dst, DType dtype, std::int64_t stride, std::int64_t n);
 
-/// Where to put a row before store_row: `dst` itself where dtype is C's own and stride is 1, else
+/// The place for a row before store_row: `dst` itself if dtype is C's own and stride is 1, else
 /// `buffer`.
 template <class C>
 C* row_target(void* dst, DType dtype, std::int64_t stride, C* buffer) {

@@ -1,5 +1,5 @@
-// Splitting work over CPU threads, so that the result does not depend on their number: the caller
-// cuts the work into chunks by shape alone, and each chunk is computed whole by one thread.
+// Splitting work over CPU threads so that the result does not depend on their number: the caller
+// cuts the work into chunks by shape alone, and one thread computes each chunk.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace firn::kernels::cpu {
 
 /// While alive, f32 and f64 subnormals are zero in this thread (FTZ and DAZ): arithmetic on them is
 /// up to 100 times slower on some CPUs, and Adam's moments decay into them. f16 subnormals are
-/// normal numbers in f32 and are not touched. The caller's mode comes back at the end.
+/// normal numbers in f32 and are not touched. The destructor restores the caller's mode.
 class FlushSubnormals {
  public:
 #if defined(__SSE__)
@@ -34,9 +34,9 @@ class FlushSubnormals {
 /// Below this many element operations, starting threads costs more than it saves.
 inline constexpr std::int64_t kParallelWork = 1 << 16;
 
-/// Calls fn(i) for every i in [0, chunks), on several threads where `work` (element operations in
-/// all) is worth it: thread t of T takes those from chunks t/T on. fn may throw: the exception of
-/// the lowest chunk that threw comes out (on one thread: of the first that did).
+/// Calls fn(i) for every i in [0, chunks), on several threads if `work` (the total of element
+/// operations) pays for them. Thread t of T begins at chunk chunks t/T. If fn throws, the exception
+/// of the lowest chunk that threw is rethrown; on one thread that of the first.
 template <class Fn>
 void parallel_for(std::int64_t chunks, std::int64_t work, Fn&& fn, Order order = Order::forward) {
   const int threads = num_threads();

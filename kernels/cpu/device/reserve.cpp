@@ -12,7 +12,7 @@ thread_local constinit std::size_t left = 0;  // of the innermost reserve of thi
 }  // namespace
 
 Reserve::Reserve(std::size_t bytes) : outer_(left) {
-  // An optimizer must not leave the pair out: volatile makes it a real allocation.
+  // volatile keeps the compiler from removing the pair.
   void* volatile block = std::malloc(bytes);
   if (!block) throw OutOfMemory("no memory left for a call of oneDNN", bytes);
   std::free(block);

@@ -1,13 +1,14 @@
-// Memory for calls into libraries that crash, or end the program, if the heap has none for them:
-// parts of oneDNN and OpenMP's run-time library do. firn asks the heap first, and throws instead.
+// A check for memory before calls into libraries that crash or end the program if the heap has
+// none, as parts of oneDNN and OpenMP's run-time library do. firn asks the heap first, and throws
+// instead.
 #pragma once
 
 #include <cstddef>
 
 namespace firn::kernels::cpu {
 
-/// Takes `bytes` bytes from the heap and gives them back at once, so that they are there for the
-/// call that follows. Other threads can still take them; nothing that firn can do prevents that.
+/// Allocates `bytes` bytes and frees them at once, so that the heap has them for the call that
+/// follows. Other threads can still take them; firn cannot prevent that.
 class Reserve {
  public:
   /// Throws OutOfMemory.
@@ -16,8 +17,7 @@ class Reserve {
   Reserve(const Reserve&) = delete;
   Reserve& operator=(const Reserve&) = delete;
 
-  /// For tests that fail allocations: whether `bytes` more bytes are covered by this thread's
-  /// reserve.
+  /// For tests that make allocations fail: whether this thread's reserve covers `bytes` more bytes.
   static bool covers(std::size_t bytes) noexcept;
 
  private:

@@ -1,6 +1,6 @@
-// Stores that go past the caches. An ordinary store reads the line that it will overwrite, so that
-// a large copy moves three bytes for two; and what it stores drives out of the caches what is still
-// wanted. Small results are better kept: the next kernel reads them.
+// Stores that bypass the caches. An ordinary store reads the line that it will overwrite, so a
+// large copy moves three bytes for two. It also evicts data that is still needed. Small results
+// stay in the caches, because the next kernel reads them.
 #pragma once
 
 #include <algorithm>
@@ -12,11 +12,11 @@
 
 namespace firn::kernels::cpu {
 
-/// Whether a result of so many bytes is too large for a last-level cache to keep.
+/// Whether a result of so many bytes is too large for a last-level cache.
 inline bool outgrows_caches(std::int64_t bytes) { return bytes >= (std::int64_t{32} << 20); }
 
-/// Copies past the caches, but for what is less than one such store at either end. Other threads
-/// may not read what was written before end_stream().
+/// Copies with stores that bypass the caches, except for less than one such store at either end.
+/// Other threads may read the result only after end_stream().
 inline void stream_bytes(const void* from, void* to, std::int64_t bytes) {
 #if defined(__SSE2__)
 #if defined(__AVX512F__)

@@ -28,13 +28,13 @@ void pause() noexcept {
 // Some 50 microseconds: the gap between two kernels of a small model.
 constexpr int kSpins = 1500;
 
-/// The chunks of one thread, and how many of them are begun; on a cache line of its own.
+/// The chunks of one thread and how many have begun, on a cache line of its own.
 struct alignas(64) Share {
   std::atomic<std::int64_t> begun{0};
   std::int64_t first = 0, count = 0;
 };
 
-/// How many pieces of work go by before threads are asked for again that the system refused.
+/// If the system refuses a thread, the pool tries again after this many pieces of work.
 constexpr int kPatience = 4096;
 
 class Pool {
@@ -57,8 +57,8 @@ class Pool {
     round_.fetch_add(1);
     if (sleepers_.load() > 0) round_.notify_all();
     drain(0);
-    // Nobody may enter from here on; those who have are waited for. A worker counts itself in
-    // before it looks at open_, and we close open_ before we look at the count.
+    // No worker may enter from here on; run() waits for those inside. A worker raises busy_ before
+    // it reads open_, and run() clears open_ before it reads busy_.
     open_.store(0);
     for (int spins = 0;; ++spins) {
       const int busy = busy_.load();
@@ -71,10 +71,10 @@ class Pool {
     }
   }
 
-  // fork() waits until no work is running here. The child has none of the workers: its pool is as
-  // new, but for memory.
+  // fork() waits until no work is running here. The child has no workers; its pool starts anew but
+  // keeps its memory.
   void before_fork() noexcept {
-    forking_.store(true);  // else threads that compute all the time leave no moment to lock
+    forking_.store(true);  // else threads that compute all the time would never let fork() lock
     mutex_.lock();
   }
   void after_fork_in_parent() noexcept {
@@ -91,7 +91,7 @@ class Pool {
   }
 
  private:
-  /// Makes the threads that are missing, and returns how many there are, the caller among them.
+  /// Creates missing threads, and returns how many there are, including the caller.
   int at_hand(int threads) noexcept {
     if (workers_ >= threads - 1) return threads;
     if (patience_ > 0) {
@@ -118,7 +118,7 @@ class Pool {
     inside = false;
   }
 
-  /// The thread's own share, then what is left of the others'.
+  /// Runs the thread's own share, then the rest of the others'.
   void drain(int own) {
     inside = true;
     for (int t = 0; t < threads_; ++t) {
@@ -133,7 +133,8 @@ class Pool {
   }
 
   [[noreturn]] void worker(int index) {
-    std::uint32_t seen = round_.load() - 1;  // the round that this worker was made for may be open
+    std::uint32_t seen =
+        round_.load() - 1;  // the round that this worker was created for may be open
     for (;;) {
       for (int spins = 0; round_.load() == seen; ++spins) {
         if (spins < kSpins) {
@@ -152,8 +153,8 @@ class Pool {
   }
 
   std::mutex mutex_;  // one piece of work at a time
-  int workers_ = 0;   // threads made so far
-  int patience_ = 0;  // pieces of work to go before the next try to make threads
+  int workers_ = 0;   // threads created so far
+  int patience_ = 0;  // pieces of work before the next try to create threads
   Work work_{};
   int threads_ = 0;
   std::deque<Share> shares_;  // one for each thread
@@ -167,7 +168,8 @@ class Pool {
 // Never destroyed: its threads may outlive main().
 Pool& pool() {
   static Pool& all = []() -> Pool& {
-    // After the allocator, whose lock is taken by those who run here.
+    // Registered after the allocator's handlers and so called before them: work that runs here
+    // takes the allocator's lock.
     pthread_atfork([] { pool().before_fork(); }, [] { pool().after_fork_in_parent(); },
                    [] { pool().after_fork_in_child(); });
     return *new Pool;

@@ -1,19 +1,19 @@
-// The threads that parallel_for (parallel.h) runs on: spin briefly for the next piece of work, then
-// sleep. A training loop asks for threads every few microseconds, too often to wake them each time;
-// a machine that is shared must get its cores back when nothing is asked.
+// The threads that parallel_for (parallel.h) runs on. They spin briefly for the next piece of work,
+// then sleep. A training loop needs threads every few microseconds, too often to wake them each
+// time. An idle pool must leave its cores to other programs.
 //
-// Each thread has a share of the chunks, a run of them, and helps the others when it is done with
-// its own: what one kernel left in a core's cache, the same core reads in the next.
+// Each thread has a contiguous share of the chunks, and helps the others after its own. So the same
+// core reads in the next kernel what one kernel left in its cache.
 #pragma once
 
 #include <cstdint>
 
 namespace firn::kernels::cpu {
 
-/// The order in which a thread goes through its share.
+/// The order in which a thread runs its share.
 enum class Order { forward, backward };
 
-/// A function that is called with the numbers of the chunks.
+/// A function to be called with the number of each chunk.
 struct Work {
   void (*call)(void* context, std::int64_t chunk);
   void* context;
@@ -22,8 +22,8 @@ struct Work {
 };
 
 /// Calls work.call for every chunk in [0, work.chunks) on up to `threads` threads, the caller among
-/// them; returns when all are done. Calls must not throw. Where another thread's work is running,
-/// or the caller is part of one itself, the caller does it all.
+/// them; returns when all are done. Calls must not throw. If another thread's work is running, or
+/// the caller is inside a chunk itself, the caller does it all.
 void run_on_threads(const Work& work, int threads);
 
 /// Whether this thread is inside a chunk: nested work runs where it is.

@@ -3,8 +3,8 @@
 // formula over V compiles to straight vector code for AVX-512, AVX, SSE or NEON alike.
 //
 // Elementary functions: f32 comes within 3 ulp of the exact result (7 for the tail of
-// standard_normal; tests/kernels measures it), NaN stays NaN, infinities go where they should. f64
-// calls the C library per lane.
+// standard_normal; tests/kernels measures it), NaN stays NaN, infinities give the limits. f64 calls
+// the C library per lane.
 #pragma once
 
 #include <bit>
@@ -20,7 +20,7 @@
 #include "kernels/math/macros.h"
 
 // A namespace of its own: argument-dependent lookup finds where(), exp(), ... of tiles here, and
-// they do not meet the kernels of the same names.
+// they do not clash with the kernels of the same names.
 namespace firn::kernels::cpu::tiles {
 
 #if defined(__AVX512F__)
@@ -34,7 +34,7 @@ inline constexpr int kTileBytes = 16;
 template <class T>
 struct Tile;
 
-/// What comparing two tiles gives: all bits of a lane, or none.
+/// The result of comparing two tiles: all bits of a lane, or none.
 template <class T>
 struct Mask {
   using Word = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
@@ -102,12 +102,12 @@ template <class T>
 Tile<T> where(Mask<T> m, Tile<T> a, Tile<T> b) {
   return Tile<T>(m.v ? a.v : b.v);
 }
-/// The first where they are equal or one is NaN.
+/// The first if they are equal or one is NaN.
 template <class T>
 Tile<T> max(Tile<T> a, Tile<T> b) {
 #if defined(__AVX512F__)
-  // The instruction gives its second operand then. Masked forms: GCC 12 warns of the undefined
-  // register in the others.
+  // The instruction returns its second operand then. The masked forms avoid GCC 12's warning about
+  // an undefined register.
   if constexpr (sizeof(T) == 4) return Tile<T>(_mm512_maskz_max_ps(0xffff, b.v, a.v));
 #endif
   return where(a < b, b, a);
@@ -131,7 +131,7 @@ Tile<T> from_bits(typename Tile<T>::Bits b) {
   return Tile<T>(std::bit_cast<typename Tile<T>::Vec>(b));
 }
 
-/// f of every lane by a scalar function.
+/// Applies a scalar function to every lane.
 template <class T, class Fn, class... More>
 Tile<T> per_lane(Fn f, Tile<T> x, More... more) {
   Tile<T> y;
@@ -161,7 +161,7 @@ inline Reduced reduce(TileF x) {
   return {n, (x - n * TileF(kLn2High)) - n * TileF(kLn2Low)};
 }
 
-/// e^r - 1 = r + r^2 q(r), accurate near 0; q is the polynomial of least maximal error, 3e-9 e^r.
+/// e^r - 1 = r + r^2 q(r), accurate near 0; q is the minimax polynomial, with an error of 3e-9 e^r.
 inline TileF expm1_of(Reduced x) {
   TileF q(0.0013814481603);
   q = q * x.r + TileF(0.0083687447673);
@@ -180,7 +180,7 @@ inline TileF clamp_exponent(TileF x) { return min(max(x, TileF(-104.f)), TileF(8
 inline TileF exp_of(Reduced x) {
   const TileF p = expm1_of(x);
 #if defined(__AVX512F__)
-  // The masked form: GCC 12 warns of the other's undefined register.
+  // The masked form avoids GCC 12's warning about an undefined register.
   return TileF(_mm512_maskz_scalef_ps(0xffff, (p + TileF(1.f)).v, x.n.v));
 #else
   const TileF::Bits n = integers(x.n), half = n >> 1;  // 2^n alone may overflow or be subnormal
@@ -237,7 +237,7 @@ inline TileF log(TileF x) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   const Mask<float> tiny = x < TileF(std::numeric_limits<float>::min());
   const TileF scaled = where(tiny, x * TileF(33554432.f), x);  // 2^25: subnormals become normal
-  const TileF::Bits bits = detail::bits(scaled) & 0x7fffffff;  // negative x comes out below
+  const TileF::Bits bits = detail::bits(scaled) & 0x7fffffff;  // negative x is handled below
   const TileF::Bits e = (bits - detail::bits(TileF(0.70710678f))) >> 23;
   const TileF f = detail::from_bits<float>(bits - (e << 23)) - TileF(1.f);
   const TileF s = f / (TileF(2.f) + f);
@@ -260,9 +260,8 @@ inline TileF log(TileF x) {
 
 namespace detail {
 
-/// sin(x + quarter_turns pi/2). The nearest multiple of pi/2 is taken off in f64; what is left goes
-/// into the series of sin or cos. Lanes for which f64 is not enough make the tile call the C
-/// library.
+/// sin(x + quarter_turns pi/2). Subtracts the nearest multiple of pi/2 in f64 and evaluates the
+/// series of sin or cos. If f64 is not enough for a lane, the tile calls the C library.
 inline TileF sine(TileF x, int quarter_turns) {
   if (any(!(abs(x) < TileF(1e5f)))) {
     return quarter_turns == 0 ? per_lane([](float a) { return std::sin(a); }, x)
@@ -307,7 +306,7 @@ inline TileF expm1(TileF x) {
   return detail::with_sign(y, x);
 }
 
-/// log(u) x/(u - 1) with u = 1 + x as rounded: the quotient takes the rounding of u back out.
+/// log(u) x/(u - 1) with u = 1 + x as rounded: the quotient cancels the rounding of u.
 inline TileF log1p(TileF x) {
   const TileF one(1.f);
   const TileF u = one + x;
@@ -323,8 +322,8 @@ inline TileF tanh(TileF x) {
   return detail::with_sign(e / (TileF(2.f) + e), x);
 }
 
-/// P(Z <= -a) = e^(-a^2/2) N(a)/D(a) for a >= 0, N and D being the polynomials of least maximal
-/// relative error (5.8e-9); a^2 is taken exactly, for the digits of the tail.
+/// P(Z <= -a) = e^(-a^2/2) N(a)/D(a) for a >= 0. N and D are the minimax polynomials (relative
+/// error 5.8e-9). a^2 is exact, to keep the digits of the tail.
 inline math::Normal<TileF> standard_normal(TileF x) {
   const TileF a = min(abs(x), TileF(14.35f));
   TileF n(0.004108738007635568);
@@ -389,7 +388,7 @@ unsigned bits_of(Mask<T> m) {
   return bits;
 }
 
-/// And back: lane i is set where bit i is.
+/// The inverse: lane i is set if bit i is.
 template <class T>
 Mask<T> mask_of(unsigned bits) {
   using Word = typename Mask<T>::Word;

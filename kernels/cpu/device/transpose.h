@@ -1,4 +1,4 @@
-// Squares of numbers transposed in registers.
+// Transposing square blocks in registers.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace firn::kernels::cpu {
 
-/// Rows and columns of a square: a row fills a register, where it has no more than 16 elements.
+/// Rows and columns of a square: a row fills a register, but has at most 16 elements.
 template <class T>
 inline constexpr int kSquare = std::min(16, tiles::kTileBytes / static_cast<int>(sizeof(T)));
 
@@ -33,8 +33,8 @@ void exchange(Row* rows, std::integer_sequence<int, Lane...>) {
 
 }  // namespace detail
 
-/// to[i*to_row + j] = from[j*from_row + i] for i and j in [0, kSquare). With `kPast`, stores go
-/// past the caches: rows of squares are whole lines, and end_stream() is the caller's.
+/// to[i*to_row + j] = from[j*from_row + i] for i and j in [0, kSquare). With `kPast`, stores bypass
+/// the caches: rows of squares must be whole lines, and the caller calls end_stream().
 template <bool kPast, class T>
 void transpose_square(const T* from, std::int64_t from_row, T* to, std::int64_t to_row) {
   constexpr int n = kSquare<T>;

@@ -14,7 +14,7 @@
 namespace firn::kernels::cpu {
 namespace {
 
-/// While alive, subnormals are numbers again inside a parallel_for: a cast must not lose them.
+/// While alive, subnormals are kept inside a parallel_for: a cast must not flush them.
 class KeepSubnormals {
  public:
 #if defined(__SSE__)
@@ -45,8 +45,8 @@ void visit_size(DType t, Fn&& fn) {
   }
 }
 
-/// The axis along which view 1 is contiguous, where that is not the last one and a blocked
-/// transpose pays off; -1 otherwise.
+/// The axis along which view 1 is contiguous, if it is not the last one and a blocked transpose
+/// pays; else -1.
 int transposed_axis(const Walk& walk) {
   constexpr std::int64_t kWorthIt = 8;
   const int inner = walk.rank() - 1;
@@ -59,8 +59,8 @@ int transposed_axis(const Walk& walk) {
   return -1;
 }
 
-/// Transposes square by square: four cache lines of every source row (few pages at a time are in
-/// use), one line of every destination row, each read or written once whatever the strides.
+/// Transposes square by square: four cache lines of every source row, so that few pages are in use
+/// at a time, and one line of every destination row. Each line is read or written once.
 template <class T>
 void transpose(const Walk& walk, int axis, const T* src, T* dst, std::int64_t numel) {
   constexpr std::int64_t kHeight = 4 * 64 / sizeof(T);
@@ -112,7 +112,7 @@ void copy_bits(const Walk& walk, const T* src, T* dst, std::int64_t numel) {
   });
 }
 
-/// C: the source's compute type; every destination can be reached from it with one rounding.
+/// C is the source's compute type, from which conversion to any dtype takes one rounding.
 template <class C>
 void copy_cast(const Walk& walk, const ConstView& src, const View& dst, std::int64_t numel) {
   parallel_for(math::ceil_div(numel, kChunk), numel, [&](std::int64_t c) {

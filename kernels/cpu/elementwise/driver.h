@@ -25,7 +25,7 @@ template <class C>
 using RowFn = void (*)(const C* const* in, const C* old, C* out, std::int64_t n,
                        const math::Args& args);
 
-/// out[i] = fn(in[i]...), tile by tile. Integers go one by one, and wrap around.
+/// out[i] = fn(in[i]...), tile by tile. Integers are computed one by one, and wrap around.
 template <class C, class Fn, class... In>
 void map_row(std::int64_t n, C* out, Fn fn, const In*... in) {
   if constexpr (std::is_same_v<C, std::int64_t>) {
@@ -42,15 +42,15 @@ void map_row(std::int64_t n, C* out, Fn fn, const In*... in) {
   }
 }
 
-/// Elements that one thread takes at a time.
+/// Elements of a chunk.
 inline constexpr std::int64_t kChunk = 16 * kRow;
 
-/// Elements that are stored past the caches at a time, so few that reading does not wait for it,
-/// and how far ahead their operands are fetched meanwhile.
+/// Elements that bypass the caches at a time, few enough that loads do not stall, and how far ahead
+/// their operands are prefetched.
 inline constexpr std::int64_t kStreamed = 128, kAhead = 1024;
 
 /// Runs `row` over views of one shape. `accumulate`: row gets out's previous values. `cost`:
-/// element operations per element, for the decision whether threads pay off.
+/// element operations per element, which decides whether threads pay.
 template <class C, int N>
 void elementwise(RowFn<C> row, const ConstView* const (&in)[N], const View& out, bool accumulate,
                  const math::Args& args, int cost) {
@@ -64,7 +64,7 @@ void elementwise(RowFn<C> row, const ConstView* const (&in)[N], const View& out,
   const std::int64_t chunks = math::ceil_div(numel, kChunk);
   if (direct) {
     C* const y = static_cast<C*>(out.data);
-    // Lines that are read anyway are better written where they are.
+    // Lines that are read anyway are better written through the caches.
     bool streams = !accumulate && outgrows_caches(numel * static_cast<std::int64_t>(sizeof(C)));
     for (int k = 0; k < N; ++k) streams = streams && in[k]->data != y;
     parallel_for(chunks, numel * cost, [&](std::int64_t c) {
@@ -123,8 +123,7 @@ void elementwise(RowFn<C> row, const ConstView* const (&in)[N], const View& out,
   });
 }
 
-/// The row functions of one op in the three compute types; `i` is null where integers are not
-/// allowed.
+/// The row functions of one op in the three compute types; `i` is null if integers are not allowed.
 struct Rows {
   RowFn<float> f;
   RowFn<double> d;

@@ -12,7 +12,7 @@
 namespace firn::kernels::cpu {
 namespace {
 
-/// Blocks computed side by side. Fewer make the compiler unroll the loops instead of vectorising
+/// Blocks computed side by side. With fewer, the compiler unrolls the loops instead of vectorising
 /// them (measured: 2.7 against 0.3 words per ns).
 constexpr int kGroup = 64;
 constexpr std::int64_t kGroupWords = 4 * kGroup;

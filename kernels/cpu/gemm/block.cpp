@@ -45,8 +45,8 @@ void through_eigen(std::int64_t m, std::int64_t n, std::int64_t k, T alpha,
 #ifdef FIRN_HAS_ONEDNN
 namespace {
 
-/// oneDNN generates the code of a kind of product at its first use, and never again if that failed:
-/// there has to be memory for it.
+/// oneDNN generates the code of a kind of GEMM at its first use and never retries if that fails, so
+/// there must be memory for it.
 class FirstUse {
  public:
   FirstUse(bool a_transposed, bool b_transposed, float beta)
@@ -83,13 +83,13 @@ void through_onednn(std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
   first.succeeded();
 }
 
-/// From as many rows and columns on it pays to transpose b first: oneDNN multiplies by b at 0.95 of
-/// the peak, and by a transposed one at 0.3 to 0.9, the less the fewer rows there are.
+/// From this many rows and columns on, transposing b first pays. oneDNN reaches 0.95 of the peak
+/// with b, and 0.3 to 0.9 with a transposed b, less for fewer rows.
 constexpr std::int64_t kPackedRows = 32, kPackedColumns = 16;
-/// A transposed a reaches 0.7 to 0.9, the less the longer its rows; turning it pays where the sum
-/// is long and every element meets many columns.
+/// A transposed a reaches 0.7 to 0.9, less for longer rows. Transposing it pays if the sum is long
+/// and every element is multiplied by many columns.
 constexpr std::int64_t kPackedDepth = 128, kMeetings = 128;
-/// As many elements at a time stay in the second-level cache. Deeper panels are slower, too.
+/// This many elements stay in the L2 cache. Deeper panels are slower, too.
 constexpr std::int64_t kPanel = 1 << 17, kDepth = 256;
 
 }  // namespace

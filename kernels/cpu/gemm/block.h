@@ -1,19 +1,18 @@
-// One block of a matrix product, on one thread, by the library at hand: oneDNN for f32 where it is
-// installed, else Eigen.
+// One block of a GEMM on one thread: by oneDNN for f32 if it is installed, else by Eigen.
 #pragma once
 
 #include <cstdint>
 
 namespace firn::kernels::cpu {
 
-/// A matrix with a unit stride: row-major with leading dimension ld, or transposed so.
+/// A matrix with a unit stride: row-major with leading dimension ld, or the transpose of one.
 template <class T>
 struct BlockOperand {
   const T* data;
   std::int64_t ld;
   bool transposed;
 
-  /// Where row i (i and j are of the logical matrix) and column j begin.
+  /// The address of element (i, j) of the logical matrix.
   const T* at(std::int64_t i, std::int64_t j) const {
     return transposed ? data + j * ld + i : data + i * ld + j;
   }

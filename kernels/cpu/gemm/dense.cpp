@@ -1,4 +1,4 @@
-// The products of a dense layer, made of the general product and elementwise kernels.
+// The products of a dense layer, made of GEMMs and elementwise kernels.
 #include "kernels/dense.h"
 
 #include <algorithm>
@@ -34,8 +34,8 @@ V part_of(V v, const Block& block) {
   return v;
 }
 
-/// The bits of relu: set where the value is above 0, or NaN as in math::Relu. Those of a row's end
-/// go on to the end of its padding.
+/// The mask bits of relu: set if the value is above 0 or NaN, as in math::Relu. The last block of a
+/// row also writes the bits of its padding.
 template <class T>
 void store_mask(const View& before, const View& mask, const Block& block) {
   using V = Tile<T>;
@@ -60,7 +60,7 @@ void store_mask(const View& before, const View& mask, const Block& block) {
   }
 }
 
-/// dx = 0 where the mask's bit is not set.
+/// dx = 0 if the mask's bit is not set.
 template <class T>
 void apply_mask(const ConstView& mask, const View& dx, const Block& block) {
   using V = Tile<T>;
@@ -80,7 +80,7 @@ void apply_mask(const ConstView& mask, const View& dx, const Block& block) {
   }
 }
 
-/// `out` itself where it has the compute dtype, else workspace of its shape, so that the value is
+/// `out` itself if it has the compute dtype, else workspace of its shape, so that the value is
 /// rounded once, after the activation.
 class Wide {
  public:

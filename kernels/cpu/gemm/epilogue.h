@@ -1,5 +1,5 @@
-// Products with an epilogue: what is to be done to the result is done to each block of it, while
-// that is in the cache of the core that computed it.
+// GEMMs with an epilogue, which is applied to each block of the result while the block is in the
+// cache of the core that computed it.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,12 @@ struct Block {
   std::int64_t i, rows, j, cols;
 };
 
-/// Called by several threads at once, each time for another block. Wrap a lambda in std::ref(): a
-/// function that holds more than two pointers itself would be put on the heap.
+/// Several threads call it at once, each for another block. Wrap a lambda in std::ref():
+/// std::function would put one that holds more than two pointers on the heap.
 using Epilogue = std::function<void(const Block&)>;
 
-/// gemm() into a row-major c of rank 2 and of the compute dtype; `then` sees each block of c once.
+/// gemm() into a row-major c of rank 2 and of the compute dtype; `epilogue` sees each block of c
+/// once.
 void gemm_with_epilogue(const ConstView& a, const ConstView& b, const View& c, const GemmArgs& args,
                         const Epilogue& epilogue);
 

@@ -1,5 +1,5 @@
-// Matrix products: operands made fit for a library, and the result cut into blocks by shape, so
-// that the bits do not depend on the number of threads.
+// GEMM: operands are converted for a library, and the result is cut into blocks by shape, so that
+// the bits do not depend on the number of threads.
 #include "kernels/gemm.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 namespace firn::kernels::cpu {
 namespace {
 
-/// An axis cut into nearly equal parts, in multiples of a register tile but for the last.
+/// An axis cut into nearly equal parts. All but the last are multiples of a register tile.
 class Cut {
  public:
   Cut(std::int64_t size, std::int64_t parts)
@@ -36,15 +36,15 @@ class Cut {
   std::int64_t size_, tiles_, parts_;
 };
 
-/// Equal parts of about `part`, an even number: neither of two threads waits for the other.
+/// An even number of parts of about `part` each, so that of two threads neither waits.
 std::int64_t even_parts(std::int64_t size, std::int64_t part) {
   return std::max<std::int64_t>(1, (size + part) / (2 * part) * 2);
 }
 
-/// The block grid: a function of the shape alone. Blocks of 128 rows and some 512 columns keep the
-/// library at its best: with fewer columns it packs its rows too often. There are eight of them,
-/// for as many threads, where that leaves each 4 MFLOP; rows are cut for it first, which lie in one
-/// run: a thread stores the gradients of the rows that it is to update.
+/// The block grid, by the shape alone. The library is fastest with blocks of 128 rows and some 512
+/// columns; with fewer columns it packs its rows too often. There are at least eight blocks, for as
+/// many threads, if each keeps 4 MFLOP. Rows are cut first because they are contiguous: a thread
+/// then stores the gradients of the rows that it will update.
 struct Grid {
   Cut rows, cols;
 
@@ -81,8 +81,8 @@ bool prefers_transposed(std::int64_t m, std::int64_t n, std::int64_t k, const Op
   return b.transposed() && beta == 0 && m >= kExamples && n >= kOutputs && 2 * m * (n + k) < n * k;
 }
 
-/// Parts [first, last) of the rows of a row-major matrix of k columns, each of them transposed into
-/// [k, its rows].
+/// Parts [first, last) of the rows of a row-major matrix of k columns, each transposed into [k, its
+/// rows].
 template <class T>
 class TransposedPanels {
  public:
@@ -134,9 +134,9 @@ void transposed_product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha,
   });
 }
 
-/// Whether c is summed up from parts of k. The gradient dy w of a layer's m examples takes longer
-/// to read w than to multiply by it: rows of w lie in one run, in the cache of the thread that has
-/// multiplied by them forward and has updated them, and columns do not.
+/// Whether c is summed from parts of k (split-K). The gradient dy w of a layer's m examples takes
+/// longer to read w than to multiply by it. Rows of w are contiguous, and in the cache of the
+/// thread that used them in the forward pass and updated them; columns are not.
 template <class T>
 bool is_split(std::int64_t m, std::int64_t n, std::int64_t k, const Operand<T>& a,
               const Operand<T>& b, T beta, const T* bias) {
@@ -184,8 +184,8 @@ void product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, Operand<T>
     return split_product(m, n, k, alpha, a, right, c, ldc, epilogue);
   const BlockOperand<T> b = right.whole();
   const Grid grid = Grid::of(m, n, k);
-  // Each block would transpose its columns of b. With several rows of blocks they are transposed
-  // once, 4 MiB of columns at a time.
+  // Each block would transpose its columns of b. If there are several rows of blocks, the columns
+  // are transposed once for all, 4 MiB at a time.
   constexpr std::int64_t kPanel = std::int64_t{1} << 20;
   const bool transposes = b.transposed && grid.rows.parts() > 1;
   const std::int64_t parts = grid.cols.parts();
@@ -210,7 +210,7 @@ void product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, Operand<T>
   }
 }
 
-/// From this many products on, each is computed whole by one thread.
+/// From this many products in a batch on, one thread computes each.
 constexpr std::int64_t kManyProducts = 8;
 
 ConstView slice_of(const ConstView& v, std::int64_t batch) {

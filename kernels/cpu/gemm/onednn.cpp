@@ -10,8 +10,8 @@
 
 #include "kernels/cpu/device/reserve.h"
 
-// Two functions of OpenMP's interface, which oneDNN's runtime has. Clang brings no omp.h of its
-// own.
+// Two functions of OpenMP's run-time library, which oneDNN links. They are declared here because
+// clang has no omp.h of its own.
 extern "C" {
 int omp_get_max_threads();
 void omp_set_num_threads(int);
@@ -20,7 +20,7 @@ void omp_set_num_threads(int);
 namespace firn::kernels::cpu {
 namespace {
 
-/// Calls of oneDNN under way. Threads count in different cache lines, as far as there are enough.
+/// Calls of oneDNN in progress. Threads count in different cache lines, as far as there are enough.
 struct alignas(64) Calls {
   std::atomic<int> count{0};
 };
@@ -59,7 +59,7 @@ void end_before_onednn() noexcept {
 
 OneThread::OneThread() : saved_(omp_get_max_threads()) {
   if (saved_ != 1) {
-    // The first call in a thread allocates, and GNU's library ends the program if it gets nothing.
+    // The first call in a thread allocates, and GNU's library ends the program if that fails.
     thread_local constinit bool known = false;
     if (!known) {
       const Reserve reserve(kCallReserve);
@@ -69,7 +69,7 @@ OneThread::OneThread() : saved_(omp_get_max_threads()) {
       omp_set_num_threads(1);
     }
   }
-  // Counted before the look at `ended`, which is set before the look at the counts.
+  // Raises the count before it reads `ended`; end_onednn() sets `ended` before it reads the counts.
   calls_of_thread().count.fetch_add(1);
   usable_ = !ended.load();
   if (!usable_) calls_of_thread().count.fetch_sub(1);

@@ -5,19 +5,19 @@
 
 namespace firn::kernels::cpu {
 
-/// What a call of oneDNN allocates at most once its kernels exist, and what making them takes.
+/// The most that a call of oneDNN allocates once its kernels exist, and that generating them takes.
 inline constexpr std::size_t kCallReserve = std::size_t{32} << 10;
 inline constexpr std::size_t kMakeReserve = std::size_t{8} << 20;
 
-/// Whether the program has come so far in ending that oneDNN frees the code it has generated. firn
-/// then computes without it: in destructors of static objects, and in threads that still run.
+/// Whether the program is ending and oneDNN frees its generated code. firn then computes without
+/// oneDNN, in destructors of static objects and in threads that still run.
 bool onednn_ended() noexcept;
-/// To be called when oneDNN has generated code: the program's end then waits for calls under way
+/// Call it after oneDNN has generated code: the program's end then waits for calls in progress
 /// before oneDNN frees that code.
 void end_before_onednn() noexcept;
 
 /// While alive, OpenMP gives oneDNN one thread, because firn splits the work itself, by shape
-/// alone. The caller's setting comes back at the end. The program's end waits for it.
+/// alone. The destructor restores the caller's setting. The program's end waits for it.
 class OneThread {
  public:
   /// Throws OutOfMemory.

@@ -1,5 +1,5 @@
-// The operands of a product as libraries take them: in the compute dtype and with a unit stride.
-// What is not so is copied; where only the dtype differs, as little at a time as one block needs.
+// GEMM operands as libraries take them: in the compute dtype and with a unit stride. Others are
+// copied; if only the dtype differs, no more at a time than one block needs.
 #pragma once
 
 #include <algorithm>
@@ -24,10 +24,10 @@ class Operand {
     const bool unit_column = strides[0] == 1 && strides[1] >= shape[0];
     const bool thin = (shape[0] == 1 && strides[1] == 1) || (shape[1] == 1 && strides[0] == 1);
     if (unit_row || unit_column || thin) {
-      // Of a single row or column, only one stride has a meaning.
+      // In a single row or column, only one stride has a meaning.
       transposed_ = shape[1] == 1 ? shape[0] != 1 && strides[0] == 1 : strides[1] != 1;
     } else {
-      transposed_ = strides[0] < strides[1];  // the walk of the copy stays in order
+      transposed_ = strides[0] < strides[1];  // the copy reads in memory order
     }
     if (transposed_) {
       std::swap(lines_.shape[0], lines_.shape[1]);
@@ -39,13 +39,13 @@ class Operand {
 
   bool transposed() const { return transposed_; }
 
-  /// The whole. Not to be called by two threads at once.
+  /// The whole matrix. Two threads must not call it at once, because it may copy.
   BlockOperand<T> whole() {
     if (lines_.dtype != dtype_of<T>) copy();
     return {lines_.template as<T>(), std::max<std::int64_t>(lines_.strides[0], 1), transposed_};
   }
 
-  /// Some rows, or columns of a transposed operand, each in one run, `ld` elements apart.
+  /// Some rows, or columns of a transposed operand: each contiguous, `ld` elements apart.
   struct Lines {
     std::optional<Workspace> own;
     const T* data;
@@ -71,7 +71,7 @@ class Operand {
     lines_ = own_->view();
   }
 
-  ConstView lines_;  ///< the matrix, or its transpose: its rows are in one run each
+  ConstView lines_;  ///< the matrix, or its transpose, with contiguous rows
   bool transposed_;
   std::optional<Workspace> own_;
 };

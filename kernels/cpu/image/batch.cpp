@@ -1,5 +1,5 @@
-// Batches out of a set of bytes: a pixel has 256 values, so normalising is a look-up. An image is
-// augmented by one thread, on its way.
+// Batches from a set of bytes. A pixel has 256 values, so normalisation is a table look-up. One
+// thread augments an image while it copies it.
 #include "kernels/batch.h"
 
 #include <array>

@@ -1,5 +1,5 @@
-// How the kernels on images [n, c, h, w] cut their work: rows of the tensor they write, with spans
-// along its fastest axis, channels or width.
+// How the kernels on images [n, c, h, w] cut their work: into rows of the tensor that they write,
+// and spans along its fastest axis, channels or width.
 #pragma once
 
 #include <algorithm>
@@ -12,17 +12,17 @@
 
 namespace firn::kernels::cpu {
 
-/// Elements of a span at most: small enough that a window's spans stay in the L1 cache.
+/// Most elements of a span: small enough that a window's spans stay in the L1 cache.
 inline constexpr std::int64_t kSpan = 256;
 /// Elements that a chunk of work reads.
 inline constexpr std::int64_t kImageWork = 1 << 15;
 
-/// Whether spans run along the width, else they run along the channels.
+/// Whether spans run along the width; else they run along the channels.
 inline bool along_width(const ConstView& written) {
   return written.shape[1] == 1 || (written.shape[3] > 1 && written.strides[3] < written.strides[1]);
 }
 
-/// A row of the written tensor, and where its span begins: channels c .. c + size at every position
+/// A row of the written tensor, and the start of its span: channels c .. c + size at every position
 /// of the row, or positions w .. w + size of channel c.
 struct ImageRow {
   std::int64_t n, c, h, w, size;
@@ -34,7 +34,8 @@ void for_image_rows(const Shape& shape, bool by_width, std::int64_t reads, Fn&& 
   const std::int64_t height = shape[2], length = by_width ? shape[3] : shape[1];
   const std::int64_t outer = by_width ? shape[1] : 1;
   const std::int64_t rows = shape[0] * outer * height;
-  // Beyond kImageWork reads, a chunk is one row anyway, and the product must fit.
+  // Beyond kImageWork reads a chunk is one row anyway; the limit keeps the product from
+  // overflowing.
   const std::int64_t elements = shape.product() * std::min(reads, kImageWork);
   if (elements == 0) return;
   const std::int64_t together = std::max<std::int64_t>(1, kImageWork * rows / elements);
@@ -50,7 +51,7 @@ void for_image_rows(const Shape& shape, bool by_width, std::int64_t reads, Fn&& 
   });
 }
 
-/// Where element [n, c, h, w] lies, counted in elements.
+/// The offset of element [n, c, h, w], in elements.
 inline std::int64_t offset_of(const Strides& strides, std::int64_t n, std::int64_t c,
                               std::int64_t h, std::int64_t w) {
   return n * strides[0] + c * strides[1] + h * strides[2] + w * strides[3];

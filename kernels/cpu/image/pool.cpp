@@ -1,5 +1,5 @@
-// Pooling. Spans run along the channels, where a window is a few rows that are folded in registers,
-// or, in row-major images, along the width, where one tap of all windows of a row is a span.
+// Pooling. Spans run along the channels: a window is a few rows, which are folded in registers. In
+// row-major images they run along the width: one tap of all windows of a row is a span.
 #include "kernels/pool.h"
 
 #include <vector>
@@ -48,7 +48,7 @@ struct Pooling {
 
 // ---- Forward ----
 
-/// Rows of n elements, and for each where in the image it lies.
+/// Rows of n elements, each with its position in the image.
 template <class A>
 struct Taps {
   int count = 0;
@@ -58,7 +58,7 @@ struct Taps {
 };
 
 /// Calls fold(taps, first) with the rows of window (i, j) for a span of channels, up to kTaps at a
-/// time. False where the window holds none.
+/// time. Returns false if the window holds none.
 template <class A, class Fold>
 bool fold_window(const Pooling& p, const ConstView& x, const ImageRow& at, std::int64_t j,
                  Taps<A>& taps, Fold&& fold) {
@@ -84,7 +84,7 @@ bool fold_window(const Pooling& p, const ConstView& x, const ImageRow& at, std::
   return taps.count > 0;
 }
 
-/// Positions beside each other, one a lane of a tile of A.
+/// Adjacent positions, one for each lane of a tile of A.
 template <class A>
 using Lanes = typename Mask<A>::Vec;
 template <class A>
@@ -110,8 +110,8 @@ Lanes<A> all_lanes(std::int64_t position) {
   return static_cast<typename Mask<A>::Word>(position) - Lanes<A>{};
 }
 
-/// Largest of the taps, and where it lies; joined with what best and index hold unless `first`.
-/// kCount: how many taps; 0: as many as they say.
+/// The largest of the taps, and its position. Unless `first`, the previous result in best and index
+/// takes part. kCount is the number of taps, or 0 for taps.count.
 template <class A, int kCount>
 void fold_max_of(const Taps<A>& taps, bool first, std::int64_t n, A* best, std::int32_t* index) {
   using V = Tile<A>;
@@ -166,9 +166,9 @@ void fold_sum(const Taps<A>& taps, bool first, std::int64_t n, A* sum) {
   }
 }
 
-/// Calls fold(row, step, i, n, position) for the taps of a row's windows i, i + 1, ..., n of them,
-/// which lie in a row of the image at `position`, position + stride, ..., and in memory at row[0],
-/// row[step], ...
+/// Calls fold(row, step, i, n, position) with one tap of the n windows i, i + 1, ... of a row.
+/// These taps are at `position`, position + stride, ... of the image, and at row[0], row[step], ...
+/// in memory.
 template <class A, class Fold>
 void fold_along_width(const Pooling& p, const ConstView& x, const ImageRow& at, Fold&& fold) {
   alignas(64) A buffer[kSpan];
@@ -191,7 +191,7 @@ void fold_along_width(const Pooling& p, const ConstView& x, const ImageRow& at, 
   }
 }
 
-/// A span of indices on its way to memory with strides.
+/// A span of indices, buffered if it is stored with a stride.
 class IndexSpan {
  public:
   IndexSpan(const View& index, std::int64_t offset, std::int64_t stride)
@@ -286,7 +286,7 @@ void avg_pool_as(const ConstView& x, const Pooling& p, const View& y) {
 
 // ---- Backward ----
 
-/// A span of n gradients; `buffer` is where they are converted.
+/// A span of n gradients, converted in `buffer` if necessary.
 template <class A>
 const A* gradients(const ConstView& dy, std::int64_t offset, std::int64_t stride, std::int64_t n,
                    A* buffer) {
@@ -294,9 +294,10 @@ const A* gradients(const ConstView& dy, std::int64_t offset, std::int64_t stride
   return load_row<A>(advance(dy.data, dy.dtype, offset), dy.dtype, stride, n, buffer);
 }
 
-/// What windows give to their positions: load() takes the outputs of window (i, j) for a span of
-/// channels, or along the width of windows (i, j), (i, j + 1), ...; give() says what goes to one
-/// position of the window, or along the width to `position`, position + stride, ...
+/// The gradients that windows give to their positions. load() reads those of window (i, j) for a
+/// span of channels, or along the width those of windows (i, j), (i, j + 1), ... give() computes
+/// the share of one position of the window, or along the width of `position`, position + stride,
+/// ...
 template <class A>
 struct MaxGradient {
   const ConstView &dy, &index;
@@ -362,7 +363,7 @@ struct MeanGradient {
   }
 };
 
-/// dx = beta*dx + what its windows give, for spans along the width.
+/// dx = beta*dx + the shares that its windows give, for spans along the width.
 template <class A, class Gradient>
 void gather_along_width(const Pooling& p, const Gradient& gradient, const View& dx, float beta,
                         const ImageRow& at) {
@@ -415,8 +416,8 @@ void gather_channels(const Pooling& p, const Gradient& gradient, const View& dx,
   }
 }
 
-/// The same where no two windows share a position: a row of windows writes all positions up to the
-/// next row's, those between windows too.
+/// The same if no two windows share a position: a row of windows writes all positions up to the
+/// next row's, including those between windows.
 template <class A, class Gradient>
 void spread_channels(const Pooling& p, const Gradient& gradient, const View& dx, float beta,
                      const ImageRow& at) {

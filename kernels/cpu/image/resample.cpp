@@ -1,5 +1,5 @@
-// Resizing of images. Spans run along the channels, or in row-major images along the width. What an
-// axis needs (sources, weights) is worked out once a call.
+// Resizing of images. Spans run along the channels, or in row-major images along the width. The
+// sources and weights of an axis are computed once per call.
 #include "kernels/resample.h"
 
 #include <vector>
@@ -14,7 +14,7 @@ namespace {
 using math::Range;
 using math::ResizeAxis;
 
-/// Each output's two sources and the weight of the second; of nearest, both are the source.
+/// Each output's two sources and the weight of the second. For nearest, both are the same source.
 template <class A>
 struct Sources {
   std::vector<std::int64_t> low, high;
@@ -43,7 +43,7 @@ class Readers {
     }
   }
   Range outputs(std::int64_t p) const { return outputs_[static_cast<std::size_t>(p)]; }
-  /// Of the outputs of p, in order.
+  /// The weights of p in its outputs, in order.
   const A* weights(std::int64_t p) const {
     return weights_.data() + begin_[static_cast<std::size_t>(p)];
   }

@@ -52,7 +52,7 @@ void check_index_as(const char* op, const ConstView& index, std::int64_t bound) 
   }
 }
 
-/// Elements of one size are moved as unsigned integers of it.
+/// Moves elements as unsigned integers of their size.
 template <class T>
 void gather_bits(const ConstView& x, const ConstView& index, const View& out,
                  const IndexGeometry& g) {

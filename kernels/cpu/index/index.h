@@ -2,8 +2,8 @@
 // take_rows and add_rows are gather and gather_backward along axis 0, with an index that is
 // repeated over the columns.
 //
-// Determinism: elements that meet in one place differ only along the axis. So work is split off
-// the axis or by place, and what meets is added in the order of the axis.
+// Determinism: the terms of one sum differ only in their position along the axis. So work is split
+// off the axis or by sum, and terms are added in the order of the axis.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace firn::kernels::cpu {
 inline constexpr std::int64_t kIndexChunk = 16384;  ///< elements of a chunk of small pieces
 
 /// Throws Error in the name of `op` if an index is outside [0, bound). An axis with stride 0 is
-/// looked at once.
+/// checked once.
 void check_index(const char* op, const ConstView& index, std::int64_t bound);
 
 inline std::int64_t index_at(const ConstView& index, std::int64_t offset) {
@@ -59,7 +59,8 @@ struct IndexGeometry {
         outer[outer_count++] = s;
       }
     }
-    // The inner loop runs off the axis where elements lie closer there than along the axis.
+    // The inner loop runs along another axis if elements are closer there than along the indexed
+    // one.
     if (outer_count > 0 && outer[outer_count - 1].dense <= axis.dense) inner = outer[--outer_count];
     for (int i = 0; i < outer_count; ++i) lines *= outer[i].size;
   }

@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::int64_t kTile = 512;  // columns of a chunk
 
-/// A few duplicates are summed in the compute type; a sum of more terms than this runs in f64,
-/// since one after the other they would drift.
+/// Up to this many duplicates are summed in the compute type. Longer sums run in f64, because their
+/// rounding errors would accumulate.
 constexpr std::int64_t kFewTerms = 64;
 
 /// sum[index * axis_step + c * step] += dy, for n columns and all positions along the axis.
@@ -73,7 +73,7 @@ void add_elements(const ConstView& dy, const ConstView& index, const View& grad,
         add_columns(dy, index, g, at, n, grad.as<A>() + at.table, g.axis.table, g.inner.table);
         continue;
       }
-      // The shorter stride inside, whether that is the axis or the columns.
+      // The inner loop takes the shorter stride, that of the axis or of the columns.
       A* const sum = wide->view().template as<A>();
       const bool rows = n > 1;
       const std::int64_t lines = rows ? bound : 1;
@@ -94,7 +94,7 @@ void add_elements(const ConstView& dy, const ConstView& index, const View& grad,
   });
 }
 
-/// The positions 0 .. m-1 of a list of indices, ordered by index, those of one index in their
+/// The positions 0 .. m-1 of a list of indices, sorted by index; those of equal indices keep their
 /// order.
 class Grouped {
  public:
@@ -148,8 +148,8 @@ void add_group(const ConstView& dy, std::int64_t from, const IndexGeometry& g,
   store_row<A>(sum, grad, dtype, g.inner.table, n);
 }
 
-/// Whole pieces of the inner axis, by one list of indices for all lines: each row of grad is read
-/// and written once.
+/// Adds whole pieces of the inner axis, with one list of indices for all lines: each row of grad is
+/// read and written once.
 void add_slices(const ConstView& dy, const ConstView& index, const View& grad, int axis,
                 const IndexGeometry& g) {
   const Grouped groups(index, g.axis.index, g.axis.size, grad.shape[axis]);

@@ -1,4 +1,4 @@
-// What belongs to a largest or smallest element: its position, and the gradient that flows to it.
+// The position of a largest element, and the gradient of largest and smallest elements.
 #include <algorithm>
 
 #include "kernels/cpu/device/convert.h"
@@ -17,7 +17,7 @@ using math::is_tie;
 
 constexpr std::int64_t kTile = 256;     // columns side by side
 constexpr std::int64_t kShortRun = 32;  // elements: shorter runs are compared one by one
-constexpr std::int64_t kWork = 32768;   // elements of a chunk of work, where outputs are many
+constexpr std::int64_t kWork = 32768;   // elements of a chunk of work, if there are many outputs
 
 /// Position of the first maximum of n > 0 elements.
 template <class A>
@@ -43,7 +43,7 @@ std::int64_t argmax_run(const void* src, DType dtype, std::int64_t stride, std::
   return position;
 }
 
-/// The same for n columns side by side, `step` from row to row.
+/// The same for n columns side by side; rows are `step` apart.
 template <class A>
 void argmax_columns(const void* src, DType dtype, std::int64_t step, std::int64_t rows,
                     std::int64_t stride, std::int64_t n, std::int64_t* positions) {
@@ -95,7 +95,7 @@ void argmax_as(const ConstView& x, const View& out, int axis) {
 }
 
 /// dx[i] = beta*dx[i] + (x[i] is the extremum ? share : 0), n elements. `extremum` and `share` are
-/// one value each, or one per element where `columns`.
+/// one value each, or one per element if `columns`.
 template <class A, bool columns>
 void share_row(const ConstView& x, std::int64_t x_at, std::int64_t x_stride, const View& dx,
                std::int64_t dx_at, std::int64_t dx_stride, std::int64_t n, const A* extremum,
@@ -123,7 +123,7 @@ void share_row(const ConstView& x, std::int64_t x_at, std::int64_t x_stride, con
 template <class A>
 void extremum_backward_as(const ConstView& dy, const ConstView& x, const ConstView& y,
                           const View& dx, float beta) {
-  // The plan's field `out` carries y's strides; dy, of the same shape, is brought to them first.
+  // The plan's field `out` has the strides of these workspaces, to which dy and y are copied first.
   const Workspace shares(y.shape, dtype_of<A>);
   const Workspace extrema(y.shape, dtype_of<A>);
   const ReducePlan plan = plan_reduction(x, shares.view(), &dx.strides);
@@ -143,7 +143,7 @@ void extremum_backward_as(const ConstView& dy, const ConstView& x, const ConstVi
     if (from != extremum + at.out) std::copy_n(from, n, extremum + at.out);
   });
 
-  // Two passes over each output's elements: count the ties, then hand each its share.
+  // Two passes over each output's elements: count the ties, then give each its share.
   const std::int64_t width = plan.columns ? plan.inner.size : 1;
   const std::int64_t tiles = math::ceil_div(width, kTile);
   parallel_for(plan.outputs * tiles, 2 * x.numel(), [&](std::int64_t i) {
