@@ -1,4 +1,4 @@
-// BatchNorm, and how its running statistics join the optimizer's cycle (autograd/cycle.h).
+// BatchNorm, and how its running statistics take part in the optimizer's cycle (autograd/cycle.h).
 #include "firn/nn/batch_norm.h"
 
 #include <string>
@@ -17,8 +17,8 @@
 
 namespace firn::nn {
 
-/// The running statistics of a layer and of its copies: handles of their buffers, and how they are
-/// updated.
+/// The running statistics of a layer and its copies: holds the buffers' handles and updates the
+/// buffers.
 class detail::BatchStatistics final : public autograd::CycleMember {
  public:
   BatchStatistics(const BatchNorm& layer, double momentum)
@@ -37,12 +37,13 @@ class detail::BatchStatistics final : public autograd::CycleMember {
            layer.pooled_count.impl() == pooled_count_.impl();
   }
 
-  /// Moves them by one batch.
+  /// Updates the running statistics with the moments of one batch.
   void update(const Moments& moments, double count) {
     autograd::about_to_change({&mean_, &var_, &batches_});
     ops::update_moments(moments, count, momentum_, mean_, var_, batches_);
   }
-  /// A backward pass has reached the output of a batch: pools its moments into the current cycle.
+  /// Called when a backward pass reaches the output of a batch: pools its moments into the current
+  /// cycle. Without a cycle, updates the running statistics at once.
   static void pool(const std::shared_ptr<BatchStatistics>& s, const Moments& moments,
                    double count) {
     if (!autograd::current_cycle) return s->update(moments, count);
@@ -60,7 +61,7 @@ class detail::BatchStatistics final : public autograd::CycleMember {
     zero_(pooled_count_);
   }
 
-  // The warning that the layer moves once per micro-step, given once.
+  // The warning that running statistics change once per micro-step is given once.
   bool to_warn() const noexcept { return !warned_; }
   void learn_name(Module& layer) {
     Module* const root = called_root();
@@ -92,7 +93,7 @@ class detail::BatchStatistics final : public autograd::CycleMember {
 
 namespace {
 
-constexpr double kCumulative = -1;  // as a momentum, for the kernels
+constexpr double kCumulative = -1;  // the kernels' momentum for a mean of all batches
 
 const char* shape_for(int low, int high) {
   if (low < high) return "[n, c] or [n, c, l]";
@@ -133,7 +134,7 @@ void BatchNorm::set_accumulation(BatchNormMode mode) {
   if (mode == accumulation_ && statistics_) return;
   accumulation_ = mode;
   if (!running_mean.defined()) return;
-  if (statistics_) statistics_->drop_cycle();  // an optimizer may go on holding them
+  if (statistics_) statistics_->drop_cycle();  // an optimizer may still hold the old statistics
   pooled = pooled_count = Buffer();
   if (mode == BatchNormMode::per_step) {
     const Device device = running_mean.device();
@@ -144,7 +145,7 @@ void BatchNorm::set_accumulation(BatchNormMode mode) {
   statistics();
 }
 
-/// What the original's cycle has pooled stays with the original.
+/// Called by clone(): what the original's cycle has pooled stays with the original.
 void BatchNorm::was_separated() {
   statistics_.reset();
   if (running_mean.defined()) statistics().drop_cycle();
@@ -159,8 +160,8 @@ void BatchNorm::become_group_norm(std::int64_t groups) {
   if (autograd::Leaf* leaf = autograd::leaf_of(weight)) leaf->member.reset();
 }
 
-/// The statistics object of the present buffers, made if need be. The weight's leaf carries it to
-/// the optimizer before the first backward pass, since a restored cycle may end without one.
+/// Returns the statistics object of the present buffers; makes it if needed. The optimizer finds it
+/// through the weight's leaf: a restored cycle may end without a backward pass.
 detail::BatchStatistics& BatchNorm::statistics() {
   if (!statistics_ || !statistics_->are_of(*this))
     statistics_ = std::make_shared<detail::BatchStatistics>(*this, momentum_.value_or(kCumulative));

@@ -53,7 +53,7 @@ Module* detail::called_root() noexcept {
 
 namespace {
 
-constinit std::atomic<HookId> next_hook = 1;  // for all modules: an id names one hook
+constinit std::atomic<HookId> next_hook = 1;  // shared by all modules, so ids are unique
 
 }  // namespace
 
@@ -119,12 +119,12 @@ void Module::remove_hook(HookId id) {
 
 // ---- Members that are not listed ----
 
-/// Notes which parameters a training call of an outermost module uses. One that the module's tree
-/// does not list and no optimizer holds, while an optimizer holds some of the tree, is a member
-/// that FIRN_MEMBERS leaves out: it takes gradients and never learns.
+/// Finds members that FIRN_MEMBERS leaves out. It notes the parameters that a training call of an
+/// outermost module uses. A parameter is never trained if the tree does not list it and no
+/// optimizer holds it, while an optimizer holds some of the tree.
 class detail::MemberCheck final : public autograd::OpListener {
  public:
-  /// Whether this call of `m` should be checked. Counts it.
+  /// Whether to check this call of `m`. Counts the call.
   static bool due(Module& m) noexcept {
     const std::atomic_ref<std::uint8_t> left(m.member_checks_left_);
     const std::uint8_t n = left.load(std::memory_order_relaxed);
@@ -219,7 +219,7 @@ void detail::Call::after(const CallTensors& inputs, const CallTensors& outputs) 
 void detail::Call::failed(Error& e) const noexcept {
   if (!caller_ || !e.module().empty()) return;
   try {
-    // A module that is not in the tree is named after the nearest caller that is.
+    // A module outside the tree is named after its nearest caller in the tree.
     std::string inside;
     Module& root = *called_root();
     const std::vector<TreeModule> tree = tree_of(root);
@@ -237,7 +237,7 @@ void detail::Call::failed(Error& e) const noexcept {
       const std::string path = fmt::format("{} ({})", found->path, m->type_name());
       return e.set_module(inside.empty() ? path : fmt::format("{}: {}", path, inside));
     }
-  } catch (...) {  // no memory for the path: the error itself is what matters
+  } catch (...) {  // no memory for the path: keep the error itself
   }
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kOp = "nn::clone";
 
-/// Where the members of a module and all below it are.
+/// The addresses of the members of a module and of all modules below it.
 class Places final : public MemberVisitor {
  public:
   void parameter(std::string_view, Parameter& p) override { all.insert(&p); }
@@ -23,7 +23,7 @@ class Places final : public MemberVisitor {
   std::unordered_set<const void*> all;
 };
 
-/// By the copy constructor of its own type.
+/// A copy made by the copy constructor of m's own type.
 std::unique_ptr<Module> copy_of(const Module& m) {
   const detail::ModuleTraits* const traits = m.firn_traits();
   FIRN_CHECK(traits && *traits->type == typeid(m), kOp,
@@ -36,7 +36,7 @@ std::unique_ptr<Module> copy_of(const Module& m) {
   return std::unique_ptr<Module>(traits->copy(m));
 }
 
-/// Gives what it visits elements of its own.
+/// Gives the members that it visits elements of their own.
 class Separation final : public MemberVisitor {
  public:
   explicit Separation(const Module& original) {
@@ -58,7 +58,7 @@ class Separation final : public MemberVisitor {
     done.push_back(&m);
   }
   std::shared_ptr<Module> own_module(const std::shared_ptr<Module>& shared) override {
-    if (seen_.contains(shared.get())) return nullptr;  // reached again: it is the clone's already
+    if (seen_.contains(shared.get())) return nullptr;  // visited: already the clone's
     std::shared_ptr<Module>& copy = modules_[shared.get()];
     if (!copy) copy = copy_of(*shared);
     return copy;
@@ -68,7 +68,7 @@ class Separation final : public MemberVisitor {
   std::vector<Module*> done;
 
  private:
-  /// What is tied stays tied.
+  /// Tied tensors stay tied.
   void make_own(Tensor& t) {
     if (!t.defined() || made_.contains(t.impl())) return;
     Tensor& copy = tensors_[t.impl()];
@@ -80,8 +80,8 @@ class Separation final : public MemberVisitor {
     t = copy;
   }
 
-  /// A member that the copy shares with the original in a way that firn cannot see would be taken
-  /// from the original.
+  /// A member behind a pointer type that firn does not know is still the original's: separating it
+  /// would change the original.
   void check_own(std::string_view name, const void* member) const {
     FIRN_CHECK(!originals_.all.contains(member), kOp,
                "hold it by value, std::shared_ptr or nn::AnyModule, and list it in FIRN_MEMBERS",

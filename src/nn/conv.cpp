@@ -14,7 +14,7 @@ std::string pair(Size2 v) {
   return v.h == v.w ? fmt::format("{}", v.h) : fmt::format("{} x {}", v.h, v.w);
 }
 
-/// The sizes that all three layers have; the constructors check them.
+/// The sizes that all three layers share; the constructors check them.
 struct Sizes {
   std::int64_t in, out;
   Size2 kernel, stride, padding, dilation;

@@ -99,8 +99,8 @@ void trunc_normal_(const Tensor& t, double mean, double stddev, double low, doub
   check_target("init::trunc_normal_", t);
   FIRN_CHECK(stddev > 0 && low < high, "init::trunc_normal_", "needs stddev > 0 and low < high",
              "stddev {}, low {}, high {}", stddev, low, high);
-  // Quantiles of uniform numbers between the two bounds' probabilities. Both are taken in the lower
-  // tail, where they keep their digits.
+  // Quantiles of uniform numbers between the probabilities of the two bounds. Both bounds are taken
+  // in the lower tail, where probabilities keep their digits.
   const bool mirrored = low > mean;
   const double a = (mirrored ? mean - high : low - mean) / stddev;
   const double b = (mirrored ? mean - low : high - mean) / stddev;
@@ -137,10 +137,10 @@ void orthogonal_(const Tensor& t, double gain, Generator& g) {
   if (t.numel() == 0) return;
   const std::int64_t rows = t.shape()[0];
   const std::int64_t columns = t.numel() / rows;
-  const std::int64_t count = std::min(rows, columns);   // of vectors to make orthonormal
-  const std::int64_t length = std::max(rows, columns);  // of each
-  // Gram-Schmidt on normal vectors is the QR decomposition with a positive diagonal of R, the one
-  // whose Q is uniform. Twice is enough for full precision (Giraud et al. 2005).
+  const std::int64_t count = std::min(rows, columns);   // number of vectors to make orthonormal
+  const std::int64_t length = std::max(rows, columns);  // length of each
+  // Gram-Schmidt on normal vectors is the QR decomposition with a positive diagonal of R, whose Q
+  // is uniform. Two passes give full precision (Giraud et al. 2005).
   const Tensor normals =
       randn({count, length}, {.dtype = f64, .device = Device::cpu(), .generator = &g});
   double* q = normals.data<double>();

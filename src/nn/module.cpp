@@ -132,7 +132,7 @@ void Module::copy_from(const Module& other) {
         pairs.emplace_back(t.tensor, source);
     }
   }
-  // In the source's order, so that the message is the same every time.
+  // In the order of the source, so that the message is always the same.
   for (const TreeModule& m : tree_of(other))
     for (const TreeTensor& t : m.tensors)
       if (sources.contains(t.path) && !t.zero_if_missing)
@@ -142,7 +142,7 @@ void Module::copy_from(const Module& other) {
              type_name(), other.type_name(), problems);
 
   const NoGrad guard;
-  // All conversions first: what can run out of memory fails before anything is written.
+  // Convert everything first: if memory runs out, nothing has been written.
   for (auto& [to, from] : pairs) {
     if (!from.defined()) continue;
     from = to_device(cast(from, to.dtype()), to.device());
@@ -164,7 +164,7 @@ void Module::train(bool on) {
 }
 
 void Module::set_autocast(std::optional<DType> dtype) {
-  if (dtype) const Autocast valid(*dtype);  // throws if it is none of autocast's
+  if (dtype) const Autocast valid(*dtype);  // throws if autocast does not take it
   if (dtype) require_seen_calls("Module::set_autocast");
   autocast_ = dtype;
 }
@@ -186,7 +186,7 @@ void Module::apply(const std::function<void(Module&)>& fn) {
 }
 
 void Module::zero_grad() {
-  // An optimizer's cycle is more than gradients: its weight must go with them.
+  // Clearing gradients alone would leave the weight of the optimizer's cycle.
   require_no_optimizer("Module::zero_grad",
                        "call the optimizer's zero_grad(); its step() has done so", *this);
   for (const Tensor& p : parameters())
@@ -204,7 +204,7 @@ void Module::set_requires_grad(bool on) {
 
 namespace {
 
-/// The new state of one tensor. All are made before the first tensor is changed.
+/// The new state of one tensor. All are made before the first tensor changes.
 struct Conversion {
   TensorImpl* impl;
   autograd::Leaf* leaf;
@@ -213,7 +213,8 @@ struct Conversion {
 };
 
 void commit(const Conversion& c) noexcept {
-  // A graph that saved the old elements must not run backward on the new ones: the version goes up.
+  // The version goes up, so that a graph which saved the old elements cannot run backward on the
+  // new ones.
   const std::uint32_t version = c.impl->storage->version();
   while (c.value.storage()->version() <= version) c.value.storage()->bump_version("Module::to");
   c.impl->storage->bump_version("Module::to");

@@ -15,7 +15,7 @@ void check_positive(const char* layer, const char* what, Size2 e) {
              "{} = {} x {} must be positive", what, e.h, e.w);
 }
 
-/// The window and what differs from the default options.
+/// The window and the options that differ from the defaults.
 std::string describe_windows(Size2 window, const Pool2dOptions& o) {
   const Pool2dOptions plain;
   std::string s = text(window);

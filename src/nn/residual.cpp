@@ -40,7 +40,7 @@ AnyModule block_body(std::int64_t in, std::int64_t out, std::int64_t stride,
 
 AnyModule block_shortcut(std::int64_t in, std::int64_t out, std::int64_t stride,
                          const BasicBlockOptions& o) {
-  check_sizes(in, out, stride);  // whichever of the two is made first
+  check_sizes(in, out, stride);  // body or shortcut, whichever is made first
   if (in == out && stride == 1) return nullptr;
   return Sequential(convolution(in, out, 1, stride, o), norm(out, o));
 }
@@ -55,7 +55,7 @@ Residual::Residual(AnyModule inner, AnyModule around, Activation activation)
 Tensor Residual::forward(const Tensor& x) {
   const Tensor y = (*body)(x);
   const Tensor through = shortcut ? (*shortcut)(x) : x;
-  // Adding would broadcast.
+  // Addition would broadcast shapes that differ.
   FIRN_CHECK(y.shape() == through.shape(), "Residual",
              "give a shortcut that changes the shape as the body does",
              "the body makes {} of {}, and {} is {}", describe(y), describe(x),

@@ -65,7 +65,7 @@ std::string shapes_of(const CallTensors& tensors) {
 
 // ---- The trial run ----
 
-/// Output shapes of the modules of a tree, by running them.
+/// Runs the modules of a tree and notes their output shapes.
 class TrialRun final : public detail::CallListener {
  public:
   TrialRun(const std::vector<TreeModule>& tree, const std::function<void()>& run) {
@@ -97,7 +97,7 @@ class TrialRun final : public detail::CallListener {
     return call.times == 1 ? call.shape : fmt::format("{} ×{}", call.shape, call.times);
   }
 
-  /// Modules with parameters that ran but are no members of the model.
+  /// Modules with parameters that ran but are not in the model's tree.
   std::vector<std::string> strangers;
 
  private:
@@ -253,7 +253,7 @@ class Table {
   std::vector<std::array<std::string, 3>> totals_;
 };
 
-/// With the shapes of outputs if there is a call that brings them about.
+/// With output shapes, if there is a call that produces them.
 std::string summarize(Module& root, const CallTensors& inputs, const std::function<void()>& run) {
   const std::vector<TreeModule> tree = tree_of(root);
   std::optional<TrialRun> trial;
@@ -291,7 +291,7 @@ std::string summarize(Module& root, const CallTensors& inputs, const std::functi
   return out;
 }
 
-/// Lines for m and what it holds, indented by `depth`.
+/// Prints lines for the module at `at` and its sub-modules, indented by `depth`.
 void print(std::ostream& out, const std::vector<TreeModule>& tree, std::size_t& at) {
   const TreeModule& m = tree[at++];
   const std::string indent(static_cast<std::size_t>(2 * m.depth), ' ');

@@ -54,7 +54,7 @@ class Walk final : public MemberVisitor {
     const TreeModule& parent = tree[current_];
     const std::string path = join(parent.path, name);
     const int depth = parent.depth + 1;
-    // The sub-module waits until the parent's own tensors are all known.
+    // The sub-module is visited after all of the parent's own tensors.
     waiting_.push_back({std::string(name), path, &m, depth, {}});
   }
 

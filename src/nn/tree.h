@@ -12,33 +12,33 @@
 namespace firn::nn::detail {
 
 struct TreeTensor {
-  std::string name;  ///< in its module, e.g. "weight"
+  std::string name;  ///< within its module, e.g. "weight"
   std::string path;  ///< from the root, e.g. "fc1.weight"
   Tensor tensor;
   bool buffer = false;
   OnConversion on_conversion = OnConversion::follow;  ///< of a buffer
   bool zero_if_missing = false;                       ///< of a buffer
-  std::string tied_to;  ///< the earlier path that names the same tensor, if there is one
+  std::string tied_to;  ///< the earlier path of the same tensor, if there is one
 };
 
 struct TreeModule {
-  std::string name;  ///< in its parent; "blocks.0" for an element of a vector
+  std::string name;  ///< within its parent; "blocks.0" for an element of a vector
   std::string path;  ///< from the root, whose path is empty
   Module* module;
   int depth;
   std::vector<TreeTensor> tensors;  ///< its own; undefined ones are left out
 };
 
-/// Modules before their sub-modules. A module that is reached again is left out.
+/// Lists modules before their sub-modules. A module that is reached again is left out.
 std::vector<TreeModule> tree_of(Module& root);
 
-/// For functions that only read. visit_members() is not const, since it hands out references that
-/// can be written through.
+/// For functions that only read. visit_members() is not const, since it passes on writable
+/// references.
 inline std::vector<TreeModule> tree_of(const Module& root) {
   return tree_of(const_cast<Module&>(root));
 }
 
-/// Every tensor of the tree once.
+/// Calls fn for every tensor of the tree, once each.
 template <class Fn>
 void for_each_tensor(const std::vector<TreeModule>& tree, Fn&& fn) {
   for (const TreeModule& m : tree)

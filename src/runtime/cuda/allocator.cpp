@@ -1,10 +1,11 @@
 // The caching allocator of a CUDA device (allocator.h), and the memory of captured graphs.
 //
-// While a thread captures a graph, its allocations come from the graph's pool. The graph replays the
-// same kernels on the same addresses, so nobody else may have them: a block that is released during
-// the capture serves a later request of it, and is otherwise kept until the graph is
-// destroyed. So is a block from outside that is released during the capture, since captured
-// kernels may read it; and a block of the pool that is released later, as the result of a replay.
+// While a thread captures a graph, its allocations come from the graph's pool. The graph replays
+// the same kernels on the same addresses, so nothing else may use them. A block that is released
+// during the capture serves later requests of the capture, and is then kept until the graph is
+// destroyed. Two more kinds of blocks are kept that long: an outside block that is released during
+// the capture, since captured kernels may read it, and a block of the pool that is released after
+// the capture.
 #include <array>
 #include <map>
 #include <mutex>
@@ -23,20 +24,20 @@ namespace firn::memory {
 
 struct GraphPool {
   Stream home;
-  std::map<void*, FreeLists> free;  // by stream, for the recording under way
+  std::map<void*, FreeLists> free;  // by stream, for the capture in progress
   std::vector<void*> owned;         // all blocks of the pool, in use or not
-  FreeList kept;  // released blocks, own and others', that wait for the graph's end
+  FreeList kept;  // released blocks, of the pool and from outside, until the graph is destroyed
 };
 
 namespace cuda {
 namespace {
 
-/// Its links lie here, since the host cannot write to the block itself.
+/// Holds the links of the free list, since the host cannot write to the block itself.
 struct Block : FreeBlock {
   void* address;
-  void* stream;               // that it belongs to
-  GraphPool* pool = nullptr;  // of the graph that it belongs to
-  std::vector<void*> users;   // other streams whose work uses it
+  void* stream;               // the stream that owns the block
+  GraphPool* pool = nullptr;  // the graph pool that owns the block; null: none
+  std::vector<void*> users;   // other streams whose work uses the block
 };
 Block* block_of(FreeBlock* link) noexcept { return static_cast<Block*>(link); }
 
@@ -59,10 +60,10 @@ class DeviceCache {
     FreeLists& lists = pool ? pool->free[stream.handle] : free_[stream.handle];
     FreeBlock* link = lists.pop(size);
     if (!link && pool) {
-      if (pool->owned.size() == pool->owned.capacity())  // adopt() cannot fail after this
+      if (pool->owned.size() == pool->owned.capacity())  // so that adopt() cannot fail
         pool->owned.reserve(2 * pool->owned.size() + 16);
       FreeLists& home = free_[pool->home.handle];
-      link = home.pop(size);  // the graph's work comes after what used it
+      link = home.pop(size);  // the graph's work runs after the work that used the block
       if (!link) link = from_system(bytes, size, stream.handle);
       adopt(*block_of(link), stream.handle, pool);
     }
@@ -127,14 +128,14 @@ class DeviceCache {
     pool->owned.push_back(block.address);
   }
 
-  // For its stream's next request, or to the graph that it belongs to.
+  // Returns the block to its stream's free list, or to the graph that it belongs to.
   void put_back(Block& block) noexcept {
     if (block.pool) {
       block.pool->kept.push(&block);
     } else if (order_after_users(block)) {
       free_.find(block.stream)->second.push(&block);
     }
-    // Otherwise CUDA refuses work on the device: the block stays where it is.
+    // Otherwise CUDA refuses work on the device, and the block is not reused.
   }
 
   // Makes the block's stream wait for the work of the others, so that the block can be used again.
@@ -142,7 +143,7 @@ class DeviceCache {
     const bool captured = !block.users.empty() && is_capturing(block.stream);
     while (!block.users.empty()) {
       void* user = block.users.back();
-      // CUDA cannot order a captured stream and one that is not captured.
+      // CUDA cannot order a captured stream with one that is not captured.
       if (is_capturing(user) != captured) return false;
       if (!order(device_, block.stream, user)) return false;
       block.users.pop_back();
@@ -150,7 +151,7 @@ class DeviceCache {
     return true;
   }
 
-  /// A block of the system's, listed in blocks_.
+  /// Allocates a block from the system and lists it in blocks_.
   FreeBlock* from_system(std::size_t bytes, std::size_t size, void* stream) {
     set_device(device_, "allocate");
     const RelaxedCapture relaxed;
@@ -177,7 +178,7 @@ class DeviceCache {
     }
   }
 
-  // Waits for the streams that cached blocks belong to, and gives the blocks back.
+  // Waits for the streams of the cached blocks, then returns the blocks to the system.
   void drop_cached() {
     set_device(device_, "release_cached_memory");
     const RelaxedCapture relaxed;
@@ -191,7 +192,7 @@ class DeviceCache {
         if (!waited) {
           waited = true;
           count_host_wait();
-          succeeded(cudaStreamSynchronize(native(stream)));  // an error of the work comes again
+          succeeded(cudaStreamSynchronize(native(stream)));  // a later call reports the error
         }
         succeeded(cudaFree(p));
         blocks_.erase(p);
@@ -203,7 +204,7 @@ class DeviceCache {
   const int device_;
   std::mutex mutex_;
   Accounts accounts_;
-  std::unordered_map<void*, Block> blocks_;  // all that the device has given
+  std::unordered_map<void*, Block> blocks_;  // all blocks allocated from the device
   std::map<void*, FreeLists> free_;          // by stream
 };
 

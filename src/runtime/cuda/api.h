@@ -1,4 +1,4 @@
-// What the files of this folder share: calls of the CUDA runtime and their errors.
+// Shared by the files of this folder: calls of the CUDA runtime and their errors.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,7 +11,8 @@ namespace firn::memory::cuda {
 
 using runtime::check_cuda;
 
-/// For calls whose failure is dealt with or does no harm: it is not reported by a later call.
+/// For calls whose failure is handled or harmless. Clears the error, so that no later call reports
+/// it.
 inline bool succeeded(cudaError_t status) noexcept {
   if (status != cudaSuccess) cudaGetLastError();
   return status == cudaSuccess;
@@ -24,8 +25,8 @@ inline void set_device(int device, const char* op) {
 inline cudaStream_t native(void* stream) noexcept { return static_cast<cudaStream_t>(stream); }
 inline cudaStream_t native(Stream stream) noexcept { return native(stream.handle); }
 
-/// While alive, this thread may make calls that CUDA would refuse because a stream of the thread is
-/// being captured, though they have nothing to do with that stream: cudaMalloc, cudaFree.
+/// While alive, this thread may call cudaMalloc, cudaFree and the like. Without it, CUDA refuses
+/// them while a stream of the thread is captured, though they do not concern that stream.
 class RelaxedCapture {
  public:
   RelaxedCapture() noexcept : exchanged_(exchange()) {}

@@ -14,7 +14,8 @@ using namespace cuda;
 
 thread_local CapturedGraph* current_capture = nullptr;
 
-// While alive, this thread does not capture: for memory that belongs to a graph for good.
+// While alive, this thread allocates and releases outside the graph's pool: for memory of the graph
+// object itself.
 class Pause {
  public:
   Pause() noexcept : paused_(std::exchange(current_capture, nullptr)) {}
@@ -26,7 +27,7 @@ class Pause {
   CapturedGraph* paused_;
 };
 
-// Numbers of launches in the ring, and how many of them share an event.
+// The number of launches in the ring, and the number of launches that share an event.
 constexpr std::size_t kSlots = 1024;
 constexpr std::size_t kSlotsPerEvent = 128;
 
@@ -43,9 +44,9 @@ CapturedGraph::CapturedGraph(Device device)
 
 CapturedGraph::~CapturedGraph() {
   abandon(effects_.size());
-  const RelaxedCapture relaxed;  // another graph may be recorded at the moment
+  const RelaxedCapture relaxed;  // another graph may be in capture now
   if (executable_) succeeded(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(executable_)));
-  if (ring_) {  // its slots may still be read
+  if (ring_) {  // the device may still read its slots
     count_host_wait();
     succeeded(cudaStreamSynchronize(native(home_)));
     for (void* event : ring_events_) destroy_event(event);
@@ -71,7 +72,7 @@ std::unique_ptr<CapturedGraph> CapturedGraph::capture(Device device,
   const auto end = [&] {
     current_capture = nullptr;
     const cudaError_t status = cudaStreamEndCapture(native(stream.get()), &graph);
-    if (status != cudaSuccess && is_capturing(stream.get().handle)) {  // it must not go on
+    if (status != cudaSuccess && is_capturing(stream.get().handle)) {  // the capture must not go on
       cudaGraph_t dropped = nullptr;
       if (succeeded(cudaStreamEndCapture(native(stream.get()), &dropped)))
         succeeded(cudaGraphDestroy(dropped));
@@ -174,7 +175,7 @@ RandomKey CapturedGraph::reserve(Generator& generator, std::uint64_t numbers) {
 
 void CapturedGraph::make_bases() {
   if (bases_) return;
-  // Not from the graph's pool, whose memory captured kernels may write.
+  // Not from the graph's pool, because captured kernels may write to that memory.
   const Pause pause;
   const std::size_t bytes = kMaxGenerators * 2 * sizeof(*bases_);
   ring_ = std::make_unique<PinnedMemory>(kSlots * bytes);
@@ -187,7 +188,7 @@ void CapturedGraph::write_bases() {
   const std::size_t slot = ring_next_ % kSlots;
   void*& event = ring_events_[slot / kSlotsPerEvent];
   if (slot % kSlotsPerEvent == 0 && ring_next_ >= kSlots) {
-    // As a rule it is long over. Otherwise the host is a thousand launches ahead.
+    // The event is usually long over. Otherwise the host is about a thousand launches ahead.
     const auto e = static_cast<cudaEvent_t>(event);
     if (const cudaError_t status = cudaEventQuery(e); status == cudaErrorNotReady) {
       cudaGetLastError();

@@ -1,4 +1,5 @@
-// What the runtime uses of CUDA, without CUDA's types. Defined in this folder, in CUDA builds.
+// The CUDA functions that the runtime uses, without CUDA's types. Defined in this folder, in CUDA
+// builds.
 #pragma once
 
 #include <cstdint>
@@ -11,28 +12,28 @@
 
 namespace firn::memory::cuda {
 
-/// What the runtime said when it was first asked for devices.
+/// The answer of the CUDA runtime when devices were first counted.
 struct Availability {
   int devices = 0;
-  std::string why;   ///< there are none
-  std::string hint;  ///< what can be done about it
+  std::string why;   ///< why there are no devices
+  std::string hint;  ///< what the user can do about it
 };
 const Availability& availability() noexcept;
-/// CUDA's name and text for a cudaError_t, which no later call reports again.
+/// CUDA's name and text for a cudaError_t. Clears it, so that no later call reports it.
 std::string describe_error(int status);
 
 // Streams (stream.cpp). Handles are cudaStream_t and cudaEvent_t.
 
 inline constexpr int kMaxDevices = 128;
 
-/// The device's own stream, made at the first call.
+/// The device's main stream, made at the first call.
 void* main_stream(int device);
-/// A stream that nobody else has until it is given back. Streams are kept for the next taker, so
-/// that blocks which belong to them stay in use.
+/// A stream for the caller alone, until it is given back. Returned streams are reused, so that the
+/// blocks cached for them are reused too.
 void* take_stream(int device);
 void give_stream(int device, void* stream) noexcept;
-/// `waiter` does what it is given from now on after all that `first` was given before. False: CUDA
-/// refused.
+/// Makes work queued on `waiter` from now on run after all work queued on `first` so far. Returns
+/// false if CUDA refused.
 bool order(int device, void* waiter, void* first) noexcept;
 
 void record_event(void*& event, Stream stream);
@@ -59,7 +60,7 @@ MemoryStats stats(int device);
 void reset_peak(int device) noexcept;
 void release_cached(int device);
 
-/// Null if there is no memory left.
+/// Returns null if there is no memory left.
 void* pinned_allocate(std::size_t bytes);
 void pinned_release(void* block) noexcept;
 /// Whether the address lies in a block of pinned_allocate().

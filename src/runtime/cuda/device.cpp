@@ -1,4 +1,4 @@
-// Which CUDA devices there are, and why there are none.
+// Finds the CUDA devices, or the reason why there are none.
 #include "runtime/cuda/api.h"
 #include "runtime/cuda/cuda.h"
 

@@ -19,8 +19,8 @@ std::atomic<std::uint64_t> waits{0};
 struct DeviceStreams {
   std::atomic<void*> main{nullptr};
   std::mutex mutex;
-  std::vector<void*> idle;      // side streams that nobody has
-  std::size_t made = 0;         // side streams in all
+  std::vector<void*> idle;      // side streams not in use
+  std::size_t made = 0;         // number of all side streams
   cudaEvent_t order = nullptr;  // see order()
 };
 
@@ -39,7 +39,7 @@ void* make_stream(int device) {
   return stream;
 }
 
-/// Waits for what has been given to the stream.
+/// Waits for the work queued on the stream.
 void wait(const char* op, Stream stream) {
   runtime::refuse_capture(op, stream.device, "the recorded work has not been run");
   count_host_wait();
@@ -64,11 +64,11 @@ void* take_stream(int device) {
   const std::lock_guard lock(streams.mutex);
   for (auto it = streams.idle.rbegin(); it != streams.idle.rend(); ++it) {
     void* stream = *it;
-    if (is_capturing(stream)) continue;  // a branch of a graph that is still being recorded
+    if (is_capturing(stream)) continue;  // a branch of a graph that is still being captured
     streams.idle.erase(std::next(it).base());
     return stream;
   }
-  streams.idle.reserve(streams.idle.size() + ++streams.made);  // so that giving back does not fail
+  streams.idle.reserve(streams.idle.size() + ++streams.made);  // giving back cannot fail
   return make_stream(device);
 }
 
@@ -81,7 +81,7 @@ void give_stream(int device, void* stream) noexcept {
 bool order(int device, void* waiter, void* first) noexcept {
   if (waiter == first) return true;
   DeviceStreams& streams = streams_of(device);
-  // One event serves all: cudaStreamWaitEvent means the record that it finds.
+  // One event serves all calls: cudaStreamWaitEvent refers to the latest record of the event.
   const std::lock_guard lock(streams.mutex);
   const bool done = succeeded(cudaSetDevice(device)) &&
                     (streams.order ||
@@ -152,7 +152,7 @@ void copy(void* dst, Device dst_device, const void* src, Device src_device, std:
       cudaMemcpyAsync(dst, src, bytes, to_host ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice,
                       native(stream)),
       "copy", "cudaMemcpyAsync");
-  // From pageable memory CUDA has taken its own copy when the call returns.
+  // For pageable memory CUDA has made its own copy when the call returns.
   if (to_host || is_pinned(src)) wait("copy", stream);
 }
 
@@ -163,7 +163,8 @@ void copy_async(void* dst, Device dst_device, const void* src, Device src_device
              "use PinnedMemory, or copy_bytes", "memory of the host is not pinned");
   const Stream stream = current_stream(to_host ? src_device : dst_device);
   if (!to_host && !from_host && dst_device != src_device) {
-    // On the target's stream: after what the source's has been given, and before what it is given.
+    // The copy runs on the target's stream, after earlier and before later work on the source's
+    // stream.
     const Stream from = current_stream(src_device);
     cudaEvent_t event = nullptr;
     set_device(src_device.index, "copy");

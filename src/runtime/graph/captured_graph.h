@@ -1,4 +1,4 @@
-// A captured CUDA graph: what firn/graph.h is made of. In CUDA builds.
+// A captured CUDA graph, which implements firn/graph.h in CUDA builds.
 //
 // The capture runs on a stream of its own. The graph is launched on its home, the stream that was
 // current when the capture began. Memory allocated during the capture belongs to the graph
@@ -21,30 +21,30 @@ struct GraphPool;
 
 class CapturedGraph {
  public:
-  /// What a graph consists of.
+  /// Counts of a graph's nodes.
   struct Nodes {
     int kernels = 0;
     int copies = 0;
     int fills = 0;
-    int others = 0;  ///< that do no work: empty nodes, events
+    int others = 0;  ///< nodes without work: empty nodes, events
   };
 
-  /// Captures what `work` gives to `device`, without running it. Passes on what it throws; the
-  /// device stays usable then. Throws Error if this thread is capturing already, and if CUDA
+  /// Captures the work that `work` queues on `device`, without running it. Passes on what `work`
+  /// throws; the device stays usable. Throws Error if this thread is capturing already, or if CUDA
   /// refuses the work.
   static std::unique_ptr<CapturedGraph> capture(Device device, const std::function<void()>& work);
   ~CapturedGraph();
   CapturedGraph(const CapturedGraph&) = delete;
   CapturedGraph& operator=(const CapturedGraph&) = delete;
 
-  /// Runs the work once, on the home stream, in order with this thread's current stream. Takes the
-  /// random numbers that it needs. Throws Error during a capture.
+  /// Runs the work once, on the home stream, in order with this thread's current stream. Reserves
+  /// the random numbers that it needs. Throws Error during a capture.
   void launch();
-  /// What the host does at every replay (on_replay), then launch().
+  /// Runs the host effects of every replay (on_replay), then launch().
   void replay();
 
   const Nodes& nodes() const noexcept { return nodes_; }
-  /// What the kernels, copies and fills do, as note_kernel() was told, in order.
+  /// The names of the kernels, copies and fills as given to note_kernel(), in order.
   const std::vector<const char*>& names() const noexcept { return names_; }
 
   // For the allocator and capture.cpp.
@@ -61,7 +61,7 @@ class CapturedGraph {
   RandomKey reserve(Generator& generator, std::uint64_t numbers);
 
  private:
-  // A generator that the work draws from, and how much: base[2 * i] holds its place.
+  // A generator that the work draws from, and how much. base[2 * i] holds its seed and offset.
   struct Draws {
     Generator* generator;
     std::uint64_t blocks;
@@ -81,15 +81,15 @@ class CapturedGraph {
   Nodes nodes_;
   std::vector<std::function<void()>> effects_;
   struct Undo {
-    std::size_t effects;  // that were registered before it
+    std::size_t effects;  // number of effects registered before it
     std::function<void()> undo;
   };
   std::vector<Undo> undos_;
-  bool pending_ = true;  // the host effects ran, and the device has not got its work yet
+  bool pending_ = true;  // the host effects ran, and the device work is not launched yet
   std::vector<const char*> names_;
 
-  // Where the generators stand, {seed, offset} each, in device memory; written before every launch
-  // from a ring of slots in pinned memory, each of which is free again when its event is over.
+  // The positions of the generators in device memory, {seed, offset} each. Before every launch they
+  // are copied from a slot in a ring of pinned memory; a slot is free again when its event is over.
   std::vector<Draws> draws_;
   std::uint64_t* bases_ = nullptr;
   std::unique_ptr<PinnedMemory> ring_;

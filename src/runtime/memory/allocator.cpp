@@ -69,15 +69,15 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 void* system_allocate(std::size_t bytes) noexcept {
   const bool large = bytes >= kHugePage;
-  void* p = nullptr;  // not std::aligned_alloc, which may want whole multiples of the alignment
+  void* p = nullptr;  // std::aligned_alloc may require multiples of the alignment
   if (posix_memalign(&p, large ? kHugePage : kAlignment, bytes) != 0) return nullptr;
   if (large) madvise(p, bytes, MADV_HUGEPAGE);  // first touch is 3 times faster
   return p;
 }
 
-// The CPU's cache. A released block waits for the next request of its size. It goes back to the
-// system only in release_cached_memory(), or if an allocation fails: each return costs page faults
-// later.
+// The CPU's cache. A released block is kept for the next request of its size. It goes back to the
+// system only in release_cached_memory() or if an allocation fails, since memory from the system
+// costs page faults.
 class Cache {
  public:
   void* allocate(std::size_t bytes, Owner owner) {
@@ -132,8 +132,8 @@ class Cache {
   FreeLists free_;
 };
 
-// Ready before all constructors and never destroyed: tensors with static storage duration may be
-// allocated before main() and released after it.
+// Ready before all constructors and never destroyed: static tensors may be allocated before main()
+// and released after it.
 constinit Cache cpu_cache;
 static_assert(std::is_trivially_destructible_v<Cache>);
 
@@ -144,11 +144,11 @@ std::mutex& cpu_cache_mutex() { return cpu_cache.mutex(); }
 
 std::size_t block_size(std::size_t bytes) noexcept {
   if (bytes < kAlignment) return kAlignment;
-  // Eight sizes per power of two: at most 12.5 % is lost, and a batch that is a little shorter
-  // reuses the block of the one before.
+  // Eight sizes per power of two: at most 12.5 % is lost, and a slightly shorter batch reuses the
+  // blocks of the previous one.
   const std::size_t step = std::max(kAlignment, std::bit_floor(bytes) / 8);
   const std::size_t size = (bytes + step - 1) / step * step;
-  // Whole huge pages, if rounding up to them loses no more than that.
+  // Round up to whole huge pages if that loses no more.
   return size < 8 * kHugePage ? size : (size + kHugePage - 1) / kHugePage * kHugePage;
 }
 

@@ -2,9 +2,10 @@
 //
 // On a CUDA device a block belongs to the stream that it was allocated on. After its release it
 // serves the next request on that stream, whose work comes after all that is queued there, so the
-// host never waits. Work of other streams that uses the block is announced by record_use().
+// host never waits. If work of another stream uses the block, the caller reports it with
+// record_use().
 //
-// Includes only the base floor; CUDA's runtime is called in runtime/cuda alone.
+// Includes only the base floor. Only runtime/cuda calls CUDA's runtime.
 #pragma once
 
 #include <cstddef>
@@ -15,23 +16,24 @@
 
 namespace firn::memory {
 
-/// The bytes that a request occupies: rounded up so that blocks of like sizes can serve each other.
+/// The bytes that a request occupies, rounded up so that requests of similar size can reuse each
+/// other's blocks.
 std::size_t block_size(std::size_t bytes) noexcept;
 
-/// A block of block_size(bytes) bytes, on the device's current stream. Throws OutOfMemory after
-/// giving cached blocks back and one more try.
+/// A block of block_size(bytes) bytes, on the device's current stream. If the system has no memory,
+/// returns cached blocks and tries again; then throws OutOfMemory.
 void* allocate(std::size_t bytes, Device device, Owner owner);
 /// The same on a given stream.
 void* allocate(std::size_t bytes, Stream stream, Owner owner);
 void release(void* block, std::size_t bytes, Device device, Owner owner) noexcept;
 
-/// What Storage::record_use() does, for a block from allocate() on a CUDA device.
+/// Implements Storage::record_use() for a block from allocate() on a CUDA device.
 void record_use(void* block, Stream stream);
 
-/// Page-locked memory of the host that devices can read and write at the same address, zeroed;
-/// ordinary memory if there is no device. Throws OutOfMemory.
+/// Zeroed page-locked host memory that devices can read and write at the same address; ordinary
+/// memory if there is no device. Throws OutOfMemory.
 void* pinned_allocate(std::size_t bytes);
-/// Nothing may be using it any more.
+/// The block must not be in use any more.
 void pinned_release(void* block) noexcept;
 
 }  // namespace firn::memory

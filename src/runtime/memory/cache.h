@@ -1,5 +1,5 @@
-// What the caching allocators of all devices share: lists of free blocks by size, and the accounts
-// of how much memory each owner holds.
+// Shared by the caching allocators of all devices: lists of free blocks by size, and counts of the
+// memory of each owner.
 #pragma once
 
 #include <bit>
@@ -49,14 +49,14 @@ class FreeList {
   FreeBlock* first_ = nullptr;
 };
 
-/// Released blocks that wait for the next request of their size: a list for every size that
-/// block_size() gives, eight per power of two.
+/// Released blocks, kept for the next request of their size: a list for every size that
+/// block_size() returns, eight per power of two.
 class FreeLists {
  public:
   void push(FreeBlock* block) noexcept { lists_[index_of(block->size)].push(block); }
-  /// Null if there is none. All blocks of a list have one size as a rule: the first one serves.
+  /// Returns null if there is none. Blocks of a list usually have one size, so the first one fits.
   FreeBlock* pop(std::size_t size) noexcept { return lists_[index_of(size)].pop(size); }
-  /// Calls take(block) for every block, and forgets them.
+  /// Calls take(block) for every block and empties the lists.
   template <class Take>
   void drain(Take&& take) {
     for (FreeList& list : lists_)
@@ -65,7 +65,8 @@ class FreeLists {
 
  private:
   static constexpr int kSizes = 8 * 64;
-  /// Below 512 bytes the sizes are multiples of 64, numbers 0 to 7; then come eight for each power.
+  /// Below 512 bytes the sizes are multiples of 64, numbers 0 to 7. Then there are eight numbers
+  /// for each power of two.
   static int index_of(std::size_t size) noexcept {
     if (size < 8 * kAlignment) return static_cast<int>(size / kAlignment);
     const int power = std::bit_width(size) - 1;  // 9 or more

@@ -6,7 +6,7 @@
 namespace firn {
 
 /// While alive, the k-th allocation of a block from now on (0 is the next one) throws OutOfMemory;
-/// with `sticky`, so do all after it. On any device and in any thread.
+/// with `sticky`, so do all after it. It counts allocations on all devices and in all threads.
 class FailAllocation {
  public:
   explicit FailAllocation(std::uint64_t k, bool sticky = false) noexcept;

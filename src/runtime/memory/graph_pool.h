@@ -9,8 +9,8 @@ struct GraphPool;
 
 /// For a graph that will be launched on `home`.
 GraphPool* make_pool(Stream home);
-/// The graph is destroyed: blocks that nobody uses serve others again, those in use do so when they
-/// are released.
+/// Called when the graph is destroyed. Unused blocks return to the cache at once, blocks in use
+/// when they are released.
 void retire_pool(GraphPool* pool) noexcept;
 
 }  // namespace firn::memory

@@ -11,11 +11,11 @@ namespace {
 
 constexpr std::size_t kStep = 64;
 #if defined(__SANITIZE_ADDRESS__)
-constexpr std::size_t kLimit = 0;  // every object from the heap, so that the sanitizer sees its end
+constexpr std::size_t kLimit = 0;  // all from the heap, so that the sanitizer sees every release
 #else
 constexpr std::size_t kLimit = 1024;
 #endif
-constexpr int kKeep = 4096;  // per size; more than that goes back to the heap
+constexpr int kKeep = 4096;  // per size; further objects go back to the heap
 
 struct FreeObject {
   FreeObject* next;
@@ -24,11 +24,11 @@ struct FreeObject {
 struct Pool {
   FreeObject* free[kLimit / kStep + 1];
   int count[kLimit / kStep + 1];
-  bool open;    // the thread's end will empty it
-  bool closed;  // the thread has ended, or nobody would empty the pool
+  bool open;    // the pool is emptied when the thread ends
+  bool closed;  // not used: the thread has ended, or the pool would not be emptied
 };
 
-// Without a destructor, so that a thread's first use of it allocates nothing; a key empties it.
+// Without a destructor, so that a thread's first use allocates nothing. A pthread key empties it.
 thread_local constinit Pool pool{};
 
 void empty_pool(void*) noexcept {
@@ -41,7 +41,7 @@ void empty_pool(void*) noexcept {
   }
 }
 
-/// Has this thread's pool emptied when the thread ends.
+/// Arranges that this thread's pool is emptied when the thread ends.
 bool open_pool() noexcept {
   static const struct Key {
     pthread_key_t key = 0;

@@ -11,7 +11,7 @@ namespace firn {
 Ref<Storage> Storage::allocate(std::size_t bytes, Device device, Owner owner) {
   if (!device.is_cpu()) [[unlikely]]
     require_device("allocate", device);
-  // The header first: if there is no memory for the block, the reference gives the header back.
+  // Allocate the header first: if the block's allocation throws, the reference releases the header.
   Ref<Storage> storage(new (memory::pool_allocate(sizeof(Storage))) Storage);
   storage->data_ = memory::allocate(bytes, device, owner);
   storage->bytes_ = bytes;

@@ -49,7 +49,7 @@ namespace memory {
 void throw_fault(Device device) {
   if (device.is_cpu()) return;
   Fault* record = records().of[static_cast<std::size_t>(device.index)].load();
-  if (!record) return;  // no kernel has been given one
+  if (!record) return;  // no kernel has received the record
   const std::atomic_ref<unsigned> raised(record->raised);
   if (raised.load(std::memory_order_acquire) != Fault::kComplete) [[likely]]
     return;

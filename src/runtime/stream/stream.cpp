@@ -72,7 +72,7 @@ void Event::record(Stream stream) {
 void Event::block(Stream stream) const {
   if constexpr (kHasCuda) {
     if (!handle_) return;
-    if (stream.device.is_cpu()) return synchronize();  // whose work begins at once
+    if (stream.device.is_cpu()) return synchronize();  // CPU work begins at once, so the host waits
     memory::cuda::block_on_event(handle_, stream);
   }
 }
