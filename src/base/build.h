@@ -1,4 +1,4 @@
-// What this build of firn has.
+// What this build of firn contains.
 #pragma once
 
 namespace firn {

@@ -37,13 +37,12 @@ template <class... Args>
   throw Error(op, fmt::format(format, std::forward<Args>(args)...), hint);
 }
 
-/// Throws OutOfMemory: the heap had nothing left for what `op` needs beside tensors.
+/// Throws OutOfMemory: the heap has no memory left for what `op` needs beside tensors.
 [[noreturn]] void out_of_memory(std::string_view op);
 
 }  // namespace firn::detail
 
-/// The end of a function whose body is a try block: memory that the standard library could not get
-/// is reported as OutOfMemory.
+/// Ends a function whose body is a try block: std::bad_alloc becomes OutOfMemory.
 #define FIRN_OUT_OF_MEMORY(op)         \
   catch (const std::bad_alloc&) {      \
     ::firn::detail::out_of_memory(op); \

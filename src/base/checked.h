@@ -1,5 +1,5 @@
-// Arithmetic on sizes, strides and positions that come from outside: a result that 64 bits do not
-// hold, or a tensor too large for any memory, is an Error in the name of the operation.
+// Arithmetic on sizes, strides and positions from outside. It throws Error naming the operation if
+// a result overflows 64 bits or a tensor is too large for any memory.
 #pragma once
 
 #include <cstdint>

@@ -35,7 +35,7 @@ OutOfMemory::OutOfMemory(std::string_view message, std::size_t requested_bytes)
       requested_bytes_(requested_bytes) {}
 
 namespace {
-/// For the text of an error when the heap is empty.
+/// Memory for the text of an error when the heap is exhausted.
 constexpr std::size_t kSpare = 4096;
 std::atomic<void*> spare{std::malloc(kSpare)};
 }  // namespace

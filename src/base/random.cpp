@@ -11,10 +11,11 @@ namespace {
 std::atomic<std::uint64_t> program_seed{0};
 std::atomic<std::uint64_t> next_index{1};
 
-/// Of one thread. Without constructor and destructor, so that it serves before and after main().
+/// The streams of one thread. Without constructor and destructor, so that they work before and
+/// after main().
 struct ThreadStream {
   Generator own;
-  Generator* chosen = nullptr;  // by the innermost GeneratorScope
+  Generator* chosen = nullptr;  // set by the innermost GeneratorScope
   bool begun = false;
 };
 thread_local constinit ThreadStream stream;

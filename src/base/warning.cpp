@@ -14,13 +14,13 @@ void print_warning(const std::string& text) {
   std::fputs(("firn: warning: " + text + "\n").c_str(), stderr);
 }
 
-/// Of the process.
+/// The state of warnings of the process.
 struct Warnings {
   std::mutex mutex;
   WarningHandler handler = print_warning;
 };
 std::mutex& warnings_mutex();
-// Never destroyed: something may be warned of after main().
+// Never destroyed: code that runs after main() may warn.
 Warnings& warnings() {
   static Warnings& w = []() -> Warnings& {
     hold_during_fork<warnings_mutex>();

@@ -10,8 +10,8 @@
 namespace firn::data {
 namespace {
 
-/// splitmix64's finalizer (Steele, Lea & Flood 2014): keeps the order's stream apart from the one
-/// that initialises weights from the same seed.
+/// splitmix64's finalizer (Steele, Lea & Flood 2014). It separates this stream from the one that
+/// initialises weights from the same seed.
 std::uint64_t scramble(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -83,8 +83,7 @@ Tensor epoch_order(const char* op, std::int64_t n, const BatchOptions& options,
   const OwnerScope owner(Owner::data);
   const DeviceScope host(Device::cpu());
   if (!options.shuffle) return arange(n, 0, 1, i64);
-  // Each epoch has 2^32 blocks of the stream to itself, so any epoch can be made without the
-  // others.
+  // Each epoch has its own 2^32 blocks of the stream, so any epoch can be made without the others.
   Generator generator;
   generator.set({scramble(options.seed), static_cast<std::uint64_t>(number) << 32});
   return randperm(n, generator);

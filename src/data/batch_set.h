@@ -1,4 +1,4 @@
-// What Batches and ResidentBatches share: the checks of a set, and the order of an epoch.
+// Shared by Batches and ResidentBatches: the checks of a set, and the order of an epoch.
 #pragma once
 
 #include "firn/data/batches.h"
@@ -10,12 +10,12 @@ namespace firn::data {
 /// [n], and the options make sense.
 void check_set(const char* op, const LabelledImages& set, const BatchOptions& options);
 
-/// The positions in the set of epoch `number`'s samples, in their order: i64 [n] on the CPU. It
-/// depends on seed and number alone.
+/// The order of the samples in epoch `number`, as positions in the set: i64 [n] on the CPU. It
+/// depends only on seed and number.
 Tensor epoch_order(const char* op, std::int64_t n, const BatchOptions& options,
                    std::int64_t number);
 
-/// What the kernel is told of options.augment.
+/// options.augment in the form that the kernel takes.
 math::Augment augment_of(const Tensor& images, const BatchOptions& options);
 
 /// The shape of the pixels of `n` images of a set.

@@ -1,4 +1,4 @@
-// Batches are gathered on the CPU and moved where they are wanted.
+// Batches are gathered on the CPU and then moved to options.device.
 #include "firn/data/batches.h"
 
 #include <algorithm>
@@ -79,7 +79,7 @@ Batches::Iterator::Iterator(const Epoch& epoch) : epoch_(epoch) {
 }
 
 Batches::Iterator& Batches::Iterator::operator++() {
-  batch_ = {};  // its memory serves the next batch, unless somebody kept a handle
+  batch_ = {};  // the next batch reuses the memory, unless the user kept a handle
   if (++index_ < epoch_.size()) batch_ = epoch_[index_];
   return *this;
 }

@@ -1,6 +1,6 @@
-// Plain files go straight from read(2) to the caller; gzip goes through zlib's inflate. firn does
-// not use gzread: it takes damaged or foreign bytes for plain text and ignores what follows the
-// last member.
+// Plain files are read directly with read(2), gzip files through zlib's inflate. firn does not use
+// gzread, which treats damaged or foreign bytes as plain text and ignores what follows the last
+// member.
 #include "data/byte_reader.h"
 
 #include <fmt/format.h>
@@ -24,7 +24,7 @@ ByteReader::ByteReader(const char* op, const std::string& path) : file_(op, path
   file_.rewind();
   if (!gzip_) return;
   inflate_ = std::make_unique<Inflate>();
-  // 16: a gzip header and trailer are required, and their checksum and length verified.
+  // 16: zlib requires a gzip header and trailer, and verifies checksum and length.
   if (::inflateInit2(&inflate_->stream, MAX_WBITS + 16) != Z_OK) {
     inflate_.reset();
     fail("zlib cannot start: out of memory");

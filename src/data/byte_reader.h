@@ -10,7 +10,7 @@
 
 namespace firn::data {
 
-/// A file read once from front to back. Whether it is gzip is decided by its first two bytes.
+/// A file that is read once from front to back. Its first two bytes decide whether it is gzip.
 class ByteReader {
  public:
   /// Throws IoError (its op is `op`) if `path` cannot be opened or is not a regular file.
@@ -22,11 +22,11 @@ class ByteReader {
   /// Reads up to `bytes` bytes (decompressed if the file is gzip); fewer only at the end. At the
   /// end of a gzip member its checksum and length are verified. Throws IoError on damage.
   std::size_t read(void* to, std::size_t bytes);
-  /// Bytes handed out so far.
+  /// Bytes returned so far.
   std::uint64_t offset() const noexcept { return offset_; }
   bool compressed() const noexcept { return gzip_; }
   std::uint64_t file_bytes() const noexcept { return file_.bytes(); }
-  /// Upper bound of what the whole file can yield; deflate never expands by more than 1032.
+  /// Upper bound of the bytes in the whole file; deflate never expands by more than 1032.
   std::uint64_t most_bytes() const noexcept;
   /// "decompressed byte 12" or "byte 12".
   std::string at(std::uint64_t offset) const;

@@ -23,11 +23,11 @@ constexpr const char* kHowToGet =
     "install the package dataset-fashion-mnist, run scripts/setup data, or name a folder";
 constexpr std::int64_t kSide = 28;
 
-/// The plain file or else the .gz one; empty where neither exists.
+/// The path of the plain file, else of the .gz file; empty if neither exists.
 std::string find_file(const fs::path& folder, const std::string& name) {
   for (const char* suffix : {"", ".gz"}) {
     const fs::path p = folder / (name + suffix);
-    std::error_code ignored;  // a folder that may not be read holds nothing
+    std::error_code ignored;  // an unreadable folder counts as empty
     if (fs::exists(p, ignored)) return p.string();
   }
   return {};

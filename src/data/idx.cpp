@@ -1,5 +1,5 @@
-// The IDX reader. Every number in a header is checked against what the file can hold before memory
-// is taken for it.
+// The IDX reader. It checks every number in a header against the size of the file before it
+// allocates memory.
 #include "firn/data/idx.h"
 
 #include <fmt/format.h>
@@ -66,10 +66,10 @@ DType read_magic(ByteReader& in, int& rank) {
   return *dtype;
 }
 
-/// The shape, and in `bytes` what its elements take.
+/// Returns the shape, and in `bytes` the size of its elements.
 Shape read_shape(ByteReader& in, int rank, DType dtype, std::uint64_t& bytes) {
   Shape shape;
-  // Axes of size 0 are left out of the bound: strides are products of the other sizes.
+  // The bound leaves out axes of size 0, since strides are products of the other sizes.
   std::uint64_t bound = size_of(dtype);
   bool overflow = false;
   for (int i = 0; i < rank; ++i) {
@@ -128,7 +128,7 @@ Tensor read_idx(const std::string& path) {
                         dtype, bytes, in.at(header), n),
             "fetch the file again");
   }
-  // Looking for one more byte also makes gzip verify checksum and length.
+  // Reading one more byte also makes zlib verify gzip's checksum and length.
   unsigned char extra = 0;
   if (in.read(&extra, 1) != 0) {
     in.fail(fmt::format("trailing data: expected the end of {} {} at {}, found more", shape, dtype,

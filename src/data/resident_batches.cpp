@@ -18,7 +18,8 @@ constexpr const char* kOp = "ResidentBatches";
 
 }  // namespace
 
-/// What a captured graph reads stays where it is: begin_epoch writes into `order` and `cursor`.
+/// A captured graph reads these tensors, so they stay in place: begin_epoch() writes into `order`
+/// and `cursor`.
 struct ResidentBatches::State {
   BatchOptions options;
   Tensor images;  ///< u8 [n, ...], row-major, on the device like all that follow
@@ -32,7 +33,7 @@ struct ResidentBatches::State {
     FIRN_CHECK(count >= 1 && count <= remaining, kOp, "begin_epoch() goes to the start of an epoch",
                "{} samples asked for, {} left in the epoch", count, remaining);
   }
-  /// What the host notes for a batch; also at every replay of a graph that takes one.
+  /// Updates the host's position for a batch, also at every replay of a graph that takes one.
   void take(std::int64_t count) {
     require(count);
     remaining -= count;
@@ -86,7 +87,7 @@ Batch ResidentBatches::next() { return next(next_size()); }
 
 Batch ResidentBatches::next(std::int64_t count) {
   State& s = state();
-  s.require(count);  // before memory is asked for
+  s.require(count);  // before memory is allocated
   const Device device = s.options.device;
   const OwnerScope owner(Owner::data);
   Batch batch{empty(batch_shape(s.images, count, s.options.flatten), s.options.dtype, device),

@@ -1,4 +1,5 @@
-// The order matters (a crash may come between any two steps): data to disk, rename, folder to disk.
+// A crash may come between any two steps, so the order matters: data to disk, rename, folder to
+// disk.
 #include "io/atomic_file.h"
 
 #include <dirent.h>
@@ -25,7 +26,8 @@ namespace {
 constexpr std::string_view kMark = ".tmp-";
 constexpr std::size_t kDigits = 16;
 
-/// What `name` and its temporary files begin with: short enough that the whole name fits.
+/// The common beginning of `name` and of its temporary files, short enough that the whole name
+/// fits.
 std::string_view stem(std::string_view name) {
   return name.substr(0, NAME_MAX - kMark.size() - kDigits);
 }
@@ -101,8 +103,8 @@ void AtomicFile::create_temporary() {
     if (fd_ < 0 && errno == EEXIST) continue;
     if (fd_ < 0) fail("cannot be written: no temporary file can be created beside it");
     temporary_ = std::move(temporary);  // no copy, which could fail and leave the file behind
-    // Another writer may have taken it for a left-over before it was locked: then it is gone. If
-    // the file system has no locks, none is taken for a left-over.
+    // Another writer may have removed the file as a left-over before it was locked: then try again.
+    // If the file system has no locks, no file counts as a left-over.
     struct stat info {};
     while (::flock(fd_, LOCK_EX) != 0 && errno == EINTR) {
     }
@@ -124,7 +126,8 @@ void AtomicFile::remove_leftovers() const noexcept {
     if (fd < 0) continue;
     struct stat opened {
     }, named{};
-    // Locked: somebody is writing it. The name may be another file's by now.
+    // If another process holds the lock, it is writing the file. The name may belong to another
+    // file by now.
     if (::flock(fd, LOCK_EX | LOCK_NB) == 0 && ::fstat(fd, &opened) == 0 &&
         S_ISREG(opened.st_mode) &&
         ::fstatat(folder_fd, entry->d_name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -157,13 +160,13 @@ void AtomicFile::commit() {
   if (mode_ >= 0 && ::fchmod(fd_, static_cast<mode_t>(mode_)) != 0)
     fail("cannot get the permissions of the old one");
   if (::fsync(fd_) != 0) fail("cannot be flushed to disk");
-  const std::string target = folder_ + name_;  // nothing may fail once it is renamed
-  // Renamed while it is still locked: nobody takes it for a left-over meanwhile.
+  const std::string target = folder_ + name_;  // now, since nothing may fail after the rename
+  // Rename it while it is still locked, so that no writer removes it as a left-over.
   if (std::rename(temporary_.c_str(), target.c_str()) != 0) fail("cannot be renamed over it");
   temporary_.clear();
   ::close(fd_);
   fd_ = -1;
-  // Some file systems refuse to sync a folder; the file itself is whole either way.
+  // Some file systems refuse to sync a folder; the file itself is complete either way.
   const int folder =
       ::open(folder_.empty() ? "." : folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder >= 0) {

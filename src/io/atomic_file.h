@@ -1,4 +1,4 @@
-// A file that replaces its target whole or not at all.
+// A file that replaces its target atomically.
 #pragma once
 
 #include <cstddef>
@@ -8,15 +8,15 @@
 namespace firn::io {
 
 /// Writes to a temporary file beside the target; commit() flushes it to disk and renames it over
-/// the target. Without commit() the temporary file is removed and the target is as it was.
+/// the target. Without commit() the temporary file is removed and the target stays unchanged.
 ///
 /// The target is `path`, or what it points at if it is a symbolic link: the link stays. A new file
 /// keeps the permissions of the one it replaces. Any number of threads, processes and machines may
-/// save to one path at once: the last commit() wins, whole.
+/// save to one path at once: the last commit() wins with its whole file.
 ///
 /// The temporary file is named "NAME.tmp-" and 16 random digits, and stays locked while it is
-/// written. One that nobody locks was left by a process that died; the next writer of the same
-/// target removes it.
+/// written. An unlocked one is the left-over of a dead process; the next writer of the same target
+/// removes it.
 class AtomicFile {
  public:
   /// Throws IoError (its op is `op`) if the target exists and is not a regular file or may not be
@@ -28,9 +28,9 @@ class AtomicFile {
 
   /// Throws IoError unless all bytes could be written.
   void write(const void* data, std::size_t bytes);
-  /// File to disk, rename, folder to disk. Throws IoError.
+  /// Flushes the file to disk, renames it, flushes the folder to disk. Throws IoError.
   void commit();
-  /// Where the bytes are until commit().
+  /// The path of the temporary file, which has the bytes until commit().
   const std::string& temporary() const noexcept { return temporary_; }
 
  private:

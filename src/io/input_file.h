@@ -10,7 +10,7 @@ namespace firn::io {
 class InputFile {
  public:
   /// Throws IoError (its op is `op`) if `path` cannot be opened or is not a regular file. It never
-  /// waits: a FIFO without a writer is refused like any other that is no regular file.
+  /// waits: a FIFO without a writer is refused, as everything that is not a regular file.
   InputFile(const char* op, std::string path);
   ~InputFile();
   InputFile(const InputFile&) = delete;
@@ -24,7 +24,7 @@ class InputFile {
   std::size_t read(void* to, std::size_t bytes);
   /// Reads exactly `bytes` bytes. Throws IoError.
   void read_all(void* to, std::size_t bytes);
-  /// Back to the first byte.
+  /// Goes back to the first byte.
   void rewind();
   /// Throws IoError about this file.
   [[noreturn]] void fail(const std::string& what, const std::string& hint = {}) const;

@@ -1,4 +1,4 @@
-// The header is a few lines of JSON, written here without a JSON library.
+// Writes safetensors files. The header is simple JSON, written without a JSON library.
 #include "firn/io/safetensors.h"
 
 #include <fmt/format.h>
@@ -67,7 +67,7 @@ void check_name(std::string_view name, const char* what, std::set<std::string_vi
              "the {} \"{}\" is used twice", what, name);
 }
 
-/// Refuses what load_safetensors() would refuse.
+/// Throws Error for names that load_safetensors() would refuse.
 void check_names(std::span<const NamedTensor> tensors, std::span<const Metadata> metadata) {
   FIRN_CHECK(std::max(tensors.size(), metadata.size()) < kMostNames, kOp, "write several files",
              "{} tensors and {} metadata; at most {} of each fit", tensors.size(), metadata.size(),
@@ -128,7 +128,7 @@ void save_safetensors(const std::string& path, std::span<const NamedTensor> tens
   file.write(&length, sizeof length);
   file.write(header.data(), header.size());
   for (const NamedTensor* named : order) {
-    // One tensor at a time is copied, not the whole set.
+    // Copy one tensor at a time, to limit memory.
     const Tensor t = contiguous(to_device(named->tensor.detach(), Device::cpu()));
     file.write(t.view().data, t.bytes());
   }

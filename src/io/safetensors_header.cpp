@@ -1,4 +1,4 @@
-// A recursive reader of the few forms that the header has: objects, strings, whole numbers, lists.
+// A recursive parser for the JSON values that a header contains: objects, strings, integers, lists.
 #include "io/safetensors_header.h"
 
 #include <fmt/format.h>
@@ -133,7 +133,7 @@ class Reader {
     return value;
   }
 
-  /// The text of a string. Escapes are replaced in place: what they stand for is never longer.
+  /// The text of a string. Escapes are decoded in place, since the decoded text is never longer.
   std::string_view string() {
     expect('"');
     const std::size_t first = at_;
@@ -160,7 +160,7 @@ class Reader {
       json_[end++] = kTo[i];
     } else if (c == 'u') {
       std::uint32_t code = hex();
-      if (code >= 0xd800 && code < 0xdc00) {  // the first half of a pair
+      if (code >= 0xd800 && code < 0xdc00) {  // the first half of a surrogate pair
         if (next() != '\\' || next() != 'u') fail("half of a surrogate pair");
         const std::uint32_t low = hex();
         if (low < 0xdc00 || low >= 0xe000) fail("half of a surrogate pair");
@@ -249,7 +249,7 @@ bool is_utf8(std::string_view text) noexcept {
     if (first < 0xc2 || first > 0xf4 || i + length > text.size()) return false;
     for (std::size_t k = 1; k < length; ++k)
       if ((byte(i + k) & 0xc0) != 0x80) return false;
-    // Too long a form, a surrogate, or beyond the last code point.
+    // An overlong encoding, a surrogate, or a value beyond the last code point.
     const unsigned second = byte(i + 1);
     if ((first == 0xe0 && second < 0xa0) || (first == 0xed && second >= 0xa0) ||
         (first == 0xf0 && second < 0x90) || (first == 0xf4 && second >= 0x90))

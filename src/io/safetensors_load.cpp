@@ -1,4 +1,5 @@
-// Reading: what the header claims is checked against the file before memory is allocated for it.
+// Loads safetensors files. Checks the header against the file before it allocates memory for
+// tensors.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -21,7 +22,8 @@ namespace firn::io {
 namespace {
 
 constexpr const char* kOp = "load_safetensors";
-/// The entries in the order of their bytes must follow each other and end with the file.
+/// Throws unless the entries, in the order of their bytes, follow each other without gaps and end
+/// with the file.
 void check_extents(const InputFile& file, const std::vector<Entry>& entries, std::uint64_t data) {
   std::vector<const Entry*> order;
   for (const Entry& e : entries) order.push_back(&e);
@@ -45,7 +47,7 @@ void check_extents(const InputFile& file, const std::vector<Entry>& entries, std
               "the file is truncated or damaged; fetch it again");
 }
 
-/// Other bytes than 0 and 1 are no bool.
+/// Throws if a byte of a bool tensor is neither 0 nor 1.
 void check_booleans(const InputFile& file, std::string_view name, const Tensor& t) {
   const auto* const bytes = static_cast<const unsigned char*>(t.view().data);
   for (std::int64_t i = 0; i < t.numel(); ++i)
@@ -55,8 +57,8 @@ void check_booleans(const InputFile& file, std::string_view name, const Tensor& 
                 "the file is damaged; fetch it again");
 }
 
-/// `to` is `from`, cast to a dtype of the same kind: each value must still be there, rounded at
-/// most.
+/// Throws if a value of `from` did not fit in `to`, its cast to a dtype of the same kind. Rounding
+/// is allowed.
 void check_values_fit(const std::string& path, std::string_view name, const Tensor& from,
                       const Tensor& to) {
   if (from.dtype() == to.dtype()) return;
@@ -103,7 +105,7 @@ std::vector<nn::NamedTensor> load_safetensors(const std::string& path) try {
   std::vector<nn::NamedTensor> tensors;
   for (const Entry& e : entries)
     tensors.push_back({std::string(e.name), empty(e.shape, e.dtype, Device::cpu())});
-  // The file is read once, in the order of the bytes.
+  // Read the file once, in the order of the bytes.
   std::vector<std::size_t> order(entries.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
@@ -167,14 +169,14 @@ void load_safetensors(const std::string& path, nn::Module& module) try {
                     missing.empty() ? "none" : missing, left_over.empty() ? "none" : left_over),
         "the file belongs to another model");
   const NoGrad guard;
-  // All conversions first: running out of memory fails before anything is written.
+  // Convert everything first: if memory runs out, nothing has been written.
   for (const auto& [name, t] : state) {
     Tensor& source = found.at(name);
     const Tensor converted = cast(source, t.dtype());
     check_values_fit(path, name, source, converted);
     source = to_device(converted, t.device());
   }
-  // The kernel alone: what copy_() checks holds, and it makes tensors, which takes memory.
+  // Call the kernel directly: copy_()'s checks hold here, and copy_() would allocate.
   for (const auto& [name, t] : state) {
     kernels::copy(found.at(name).view(), t.mutable_view(), current_stream(t.device()));
     t.storage()->bump_version(kOp);

@@ -1,4 +1,4 @@
-// Autocast's guards, what it does to operands, and the trace of dtypes.
+// Autocast: the guards, casts of operands, and the trace of dtypes.
 #include "firn/autocast.h"
 
 #include <ostream>
@@ -44,11 +44,11 @@ std::optional<DType> autocast_dtype() noexcept {
 namespace ops::detail {
 namespace {
 
-/// The dtype that a policy runs these operands in.
+/// The dtype in which a policy runs these operands.
 DType target_dtype(Policy policy, std::span<const Tensor*> operands) {
   if (policy == Policy::lower) return op_mode.autocast_dtype;
   if (policy == Policy::fp32) return f32;
-  // The widest: operands that differ are f32 and 16 bits, or the two kinds of 16 bits.
+  // The widest dtype: operands that differ are f32 and 16 bits, or f16 and bf16, which give f32.
   DType common = f32;
   bool first = true;
   for (const Tensor* t : operands) {
@@ -60,8 +60,8 @@ DType target_dtype(Policy policy, std::span<const Tensor*> operands) {
   return common;
 }
 
-/// A 16-bit copy of an f32 operand that stands at the operand's own place in the graph: a gradient
-/// recorded for the copy goes straight to the operand, in f32.
+/// A 16-bit copy of an f32 operand that shares the operand's node in the graph: a gradient for the
+/// copy goes directly to the operand, in f32.
 Tensor stand_in(const Tensor& x, DType dtype) {
   const Tensor copy = empty(x.shape(), dtype, x.device(), format_of(x.shape(), x.strides()));
   kernels::copy(x.view(), copy.mutable_view(), stream_of(x));
@@ -80,8 +80,8 @@ void apply_autocast(Policy policy, std::span<const Tensor*> operands, std::span<
   for (std::size_t i = 0; i < operands.size(); ++i) {
     const Tensor& x = *operands[i];
     if (!x.defined() || x.dtype() == dtype) continue;
-    // A matrix product writes f32 from 16-bit operands, so there the gradient of an f32 operand
-    // needs no detour through 16 bits.
+    // A matrix product writes f32 from 16-bit operands, so the gradient of an f32 operand is never
+    // rounded to 16 bits.
     const bool direct = policy == Policy::lower && x.dtype() == f32;
     casts[i] = direct ? stand_in(x, dtype) : cast(x, dtype);
     operands[i] = &casts[i];

@@ -1,6 +1,6 @@
-// What autocast does to the operands of an op: the one function that ops call before they check and
-// record. An op's policy is a constant beside it: in its struct in kernels/math for elementwise
-// ops, in the call for all others. An op that keeps the dtype it is given calls nothing.
+// Casts the operands of an op under autocast; ops call this before they check and record.
+// Elementwise ops have their policy in their struct in kernels/math, others pass it in the call. An
+// op that keeps its operands' dtype does not call this.
 #pragma once
 
 #include <array>
@@ -17,17 +17,18 @@ using Policy = math::Autocast;
 
 inline bool autocast_on() noexcept { return autograd::op_mode.autocast; }
 
-/// Whether autocast converts tensors of this dtype: f64, for gradient checks, and integers are left
-/// alone.
+/// Whether autocast converts tensors of this dtype. It does not convert f64, for gradient checks,
+/// or integers.
 constexpr bool castable(DType t) noexcept { return t == f16 || t == bf16 || t == f32; }
 
 namespace detail {
-/// Points operands[i] at a cast, put into casts[i], where the policy asks for another dtype. Does
-/// nothing where one of them is not castable: the op's own checks see what came.
+/// If the policy requires another dtype for operands[i], stores a cast in casts[i] and points
+/// operands[i] at it. Does nothing if one operand is not castable; the op's own checks then see the
+/// originals.
 void apply_autocast(Policy policy, std::span<const Tensor*> operands, std::span<Tensor> casts);
 }  // namespace detail
 
-/// The operands of an op as it reads them: what came, or under autocast casts of it. Undefined ones
+/// The operands as the op reads them: the originals, or under autocast their casts. Undefined ones
 /// stay undefined.
 ///
 ///   Tensor linear(const Tensor& x, const Tensor& weight) {

@@ -1,5 +1,5 @@
 // Elementwise ops of two operands with broadcasting, comparisons, and where. Formulas and gradients
-// stand in kernels/math/binary.h; the functions of its list are made at the foot.
+// are in kernels/math/binary.h; the end of this file generates the functions of its list.
 #include "kernels/elementwise.h"
 #include "ops/common.h"
 #include "ops/in_place.h"
@@ -22,9 +22,9 @@ Shape result_shape(const char* name, const Tensor& a, const Tensor& b) {
   return a.shape() == b.shape() ? a.shape() : broadcast_shapes(name, a.shape(), b.shape());
 }
 
-/// Gives input i of a node its gradient: `kernel(grad, beta)` writes beta*grad + contribution,
-/// where the contribution has the output's shape. Where the input was broadcast it goes to a
-/// temporary in the compute dtype, which is summed over the repeated axes.
+/// Computes the gradient of input i: `kernel(grad, beta)` writes beta*grad + contribution; the
+/// contribution has the output's shape. If the input was broadcast, it goes to a temporary in the
+/// compute dtype, which is summed over the repeated axes.
 template <class Kernel>
 void contribute(Backward& b, int i, Kernel&& kernel) {
   const Shape& shape = b.grad().shape();
@@ -39,7 +39,7 @@ void contribute(Backward& b, int i, Kernel&& kernel) {
   }
 }
 
-/// What the gradients that will be asked for read: a set of math::Operands.
+/// The operands that the required gradients read: a set of math::Operands.
 int operands_read(BinaryOp op, const Tensor& a, const Tensor& b) {
   int reads = math::kNeither;
   if (a.requires_grad()) reads |= math::info(op).dfa_reads;
@@ -47,8 +47,8 @@ int operands_read(BinaryOp op, const Tensor& a, const Tensor& b) {
   return reads;
 }
 
-/// Puts out = op(a, b) on the tape. `a_value` and `b_value` are what backward reads: a and b, or
-/// copies where out overwrote them.
+/// Records out = op(a, b). Backward reads `a_value` and `b_value`: a and b, or copies if out
+/// overwrote them.
 Tensor record_binary(BinaryOp op, const char* name, const Tensor& a, const Tensor& b,
                      const Tensor& a_value, const Tensor& b_value, Tensor out) {
   const int reads = operands_read(op, a, b);
@@ -97,7 +97,7 @@ Tensor binary(BinaryOp op, const char* name, const Tensor& left, const Tensor& r
 Tensor& binary_in_place(BinaryOp op, const char* name, Tensor& a, const Tensor& operand) {
   require_defined(name, a);
   require_defined(name, operand);
-  // The form in place keeps the dtype that it writes: autocast brings the other operand to it.
+  // The in-place form keeps the dtype of a: autocast casts the other operand to it.
   const bool casts = autocast_on() && a.dtype() != operand.dtype() && castable(a.dtype()) &&
                      castable(operand.dtype());
   const Tensor converted = casts ? cast(operand, a.dtype()) : Tensor();
@@ -126,7 +126,7 @@ Tensor& binary_in_place(BinaryOp op, const char* name, Tensor& a, const Tensor& 
   return a;
 }
 
-/// A number as an operand beside `like`, whose dtype it takes.
+/// A number as an operand, with the dtype of `like`.
 Tensor operand_like(const char* name, const Tensor& like, double number) {
   require_defined(name, like);
   require_holds(name, like.dtype(), number);

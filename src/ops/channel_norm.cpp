@@ -1,5 +1,4 @@
-// Batch, group and instance norm: one op over cells of [n, c, l], whose moments are its own or
-// given.
+// Batch, group and instance norm: one op over cells of [n, c, l], with moments of x or given ones.
 #include "firn/channel_norm.h"
 
 #include <algorithm>
@@ -16,7 +15,7 @@ namespace {
 using namespace ops;
 using kernels::NormCells;
 
-/// [n, c, ...] of one of the two memory formats as [n, c, l].
+/// A view of [n, c, ...], in one of the two memory formats, as [n, c, l].
 template <class V>
 V collapse(V v) {
   std::int64_t length = 1, stride = 1;
@@ -32,7 +31,7 @@ ConstView collapsed(const Tensor& t) { return collapse(t.view()); }
 View writable(const Tensor& t) { return collapse(t.mutable_view()); }
 ConstView view_of(const Tensor& t) { return t.defined() ? t.view() : ConstView{}; }
 
-/// t, or a copy of it, with its elements in the same order in memory as those of x.
+/// t, or a copy of it, in the memory order of x.
 Tensor in_order_of(const Tensor& x, const Tensor& t) {
   if (in_one_order(x.mutable_view(), t.mutable_view())) return t;
   const Tensor copy = empty(x.shape(), t.dtype(), t.device(), format_of(x.shape(), x.strides()));
@@ -61,15 +60,15 @@ void require_input(const char* op, const Tensor& x, const Tensor& weight, const 
   require_parameter(op, "bias", bias, x);
 }
 
-/// How many elements of x have one mean.
+/// How many elements of x share a mean.
 double cell_size(const Tensor& x, NormCells cells) {
   const std::int64_t all = x.numel(), n = cells.per_sample ? x.size(0) : 1;
   const std::int64_t count = n * cells.groups;
   return count == 0 ? 0 : static_cast<double>(all / count);
 }
 
-/// y of x by `moments`, which come from x itself where `through`: the gradient then goes through
-/// them.
+/// Normalises x by `moments`. If `through` is set, they were computed from x, and the gradient
+/// flows through them.
 Tensor normalize(const char* op, const Tensor& x, NormCells cells, const Moments& moments,
                  bool through, const Tensor& weight, const Tensor& bias, double eps) {
   const Tensor w = weight.defined() ? contiguous(weight) : Tensor();
@@ -117,7 +116,7 @@ Tensor normalize(const char* op, const Tensor& x, NormCells cells, const Moments
       });
 }
 
-/// In one of the two memory formats.
+/// x itself if it has one of the two memory formats, else a row-major copy.
 Tensor formatted(const Tensor& x) {
   return x.is_contiguous() || x.is_channels_last() ? x : contiguous(x);
 }
@@ -125,7 +124,7 @@ Tensor formatted(const Tensor& x) {
 Moments moments_of(const Tensor& x, NormCells cells) {
   const Shape shape = {(cells.per_sample ? x.size(0) : 1) * cells.groups};
   const DType dtype = compute_dtype(x.dtype());
-  // Cells without values have no moments; with finite ones gradients of parameters are 0.
+  // Cells without values have no moments; finite values make the gradients of parameters 0.
   if (x.numel() == 0) return {zeros(shape, dtype, x.device()), ones(shape, dtype, x.device())};
   const Moments moments{empty(shape, dtype, x.device()), empty(shape, dtype, x.device())};
   kernels::channel_moments(collapsed(x), cells, moments.mean.mutable_view(),
@@ -189,7 +188,7 @@ Tensor instance_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, 
 
 namespace {
 
-/// Notes that `tensors` have been written, now and whenever what is being captured is replayed.
+/// Notes that `tensors` were written, now and at every replay of a graph in capture.
 void written(const char* op, std::initializer_list<const Tensor*> tensors) {
   for (const Tensor* t : tensors) {
     if (!t->defined()) continue;

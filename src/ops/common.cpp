@@ -31,7 +31,7 @@ void require_factors(const char* op, const Tensor& a, const Tensor& b) {
 void require_holds(const char* op, DType dtype, double number) {
   if (is_floating(dtype)) {
     const double most = max_of(dtype);
-    // Half an ulp above the largest finite value, numbers begin to round to infinity.
+    // From half an ulp above the largest finite value on, numbers round to infinity.
     const bool held = !std::isfinite(number) || std::abs(number) <= most ||
                       (dtype != f64 && std::abs(number) < most * (1 + epsilon_of(dtype) / 2));
     FIRN_CHECK(held, op, "take a wider dtype", "{} is infinite as {}", number, dtype);
@@ -70,7 +70,7 @@ void accumulate_broadcast(Backward& b, int i, const Tensor& contribution) {
     return;
   }
   const auto [grad, beta] = b.sink(i);
-  // The sink with leading axes of size 1: the axes to sum over are those where only it has size 1.
+  // The sink with leading axes of size 1. Sum over the axes along which only the sink has size 1.
   View out = grad.mutable_view();
   while (out.shape.size() < contribution.rank()) {
     out.shape.insert(0, 1);

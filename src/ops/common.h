@@ -1,4 +1,4 @@
-// What every file of ops begins with: checks on operands, and the names it uses all the time.
+// Shared by all files of ops: checks on operands, and common names.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,14 @@ using autograd::Backward;
 using autograd::record;
 using autograd::Saved;
 
-/// Most positions along an axis of an image, with its padding. Kernels on devices count them in 32
-/// bits, and products of two such numbers fit in 64.
+/// Largest size of an axis of an image, padding included. CUDA kernels count positions in 32 bits,
+/// and products of two such numbers fit in 64 bits.
 inline constexpr std::int64_t kMostPositions = std::numeric_limits<std::int32_t>::max();
 
-/// Where the op's kernels run.
+/// The stream on which the op's kernels run.
 inline Stream stream_of(const Tensor& t) noexcept { return current_stream(t.device()); }
 
-/// The memory format of an elementwise result of that shape: that of the first operand which has
-/// the whole of it.
+/// The memory format of an elementwise result: that of the first operand with the result's shape.
 template <class... Operands>
 MemoryFormat result_format(const Shape& shape, const Operands&... operands) noexcept {
   MemoryFormat format = MemoryFormat::contiguous;
@@ -38,22 +37,22 @@ MemoryFormat result_format(const Shape& shape, const Operands&... operands) noex
   return format;
 }
 
-/// Throws Error naming `op` and both operands if dtypes or devices differ. An op that autocast may
-/// run in several dtypes calls it with the operands as cast.
+/// Throws Error naming `op` and both operands if dtypes or devices differ. An op under autocast
+/// calls it with the operands after casts.
 void require_same(const char* op, const Tensor& a, const Tensor& b);
-/// The same for the factors of a product, before they are cast: under autocast dtypes may differ.
+/// The same for the factors of a product before casts: under autocast, dtypes may differ.
 void require_factors(const char* op, const Tensor& a, const Tensor& b);
-/// Throws unless `dtype` can hold `number`: an integer dtype the whole numbers of its range (of i64
-/// those up to 2^53, which a double holds without a gap), bool 0 and 1, a floating dtype all but
-/// finite numbers that would become infinite.
+/// Throws unless `dtype` can hold `number`. Integer dtypes hold the integers of their range, i64
+/// only those up to 2^53, which double represents exactly. bool holds 0 and 1. Floating dtypes hold
+/// all numbers but finite ones that would become infinite.
 void require_holds(const char* op, DType dtype, double number);
 /// Throws if t is undefined or not of a floating dtype.
 void require_floating(const char* op, const Tensor& t);
 /// Throws if t is undefined or not i64 or i32 (or u8, if `allow_u8`).
 void require_index(const char* op, const Tensor& t, bool allow_u8 = false);
 
-/// Adds `contribution`, which has a broadcast shape, to input i's gradient, summed over the axes
-/// along which that input was repeated.
+/// Sums `contribution`, which has a broadcast shape, over the axes along which input i was
+/// repeated, and adds it to that input's gradient.
 void accumulate_broadcast(Backward& b, int i, const Tensor& contribution);
 
 }  // namespace firn::ops

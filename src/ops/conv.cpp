@@ -1,6 +1,6 @@
-// Convolutions, and convolutions the other way round. Both are one op over the three products of
-// kernels/conv.h: what is the forward pass of one is the data gradient of the other. A weight's
-// gradient is accumulated by the product itself, in the sink's dtype.
+// Convolutions and transposed convolutions. Both use the three products of kernels/conv.h: the
+// forward pass of one is the data gradient of the other. The product of a weight gradient
+// accumulates into the sink itself, in the sink's dtype.
 #include "firn/conv.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace {
 
 constexpr const char* kAxisNames[2] = {"height", "width"};
 
-/// Rank 4, as kernels want it: what has one spatial axis gets a height of 1.
+/// Rank 4, as kernels require: with one spatial axis, a height of 1 is inserted.
 template <class V>
 V planes(V v) {
   if (v.rank() != 3) return v;
@@ -34,7 +34,7 @@ V planes(V v) {
 ConstView seen(const Tensor& t) { return planes(t.view()); }
 View written(const Tensor& t) { return planes(t.mutable_view()); }
 
-/// A vector of a number for each channel, as an operand that broadcasts to rank 4.
+/// A vector with one number per channel, in a shape that broadcasts to rank 4.
 template <class V>
 V by_channel(V v) {
   v.shape = {1, v.shape[0], 1, 1};
@@ -64,14 +64,15 @@ void check_positions(const char* op, const char* axis, std::int64_t padded) {
              "the {} of the padded image, {}, does not fit in 32 bits", axis, padded);
 }
 
-/// Takes off an axis what changes nothing: a stride past the last of `places` where the kernel can
-/// begin, and a dilation of a single tap. Libraries count in 32 bits, and overflow with them.
+/// Replaces options that have no effect: a stride beyond the last of `places` start positions, and
+/// the dilation of a single tap. Otherwise libraries, which count in 32 bits, could overflow.
 void drop_idle(ConvGeometry& g, std::size_t at, std::int64_t places, std::int64_t taps) {
   g.stride[at] = std::min(g.stride[at], places);
   if (taps == 1) g.dilation[at] = 1;
 }
 
-/// `spatial` axes after batch and channels; the batch axis of x may be missing.
+/// Checks operands with `spatial` axes after batch and channels; the batch axis of x may be
+/// missing.
 void check_operands(const char* op, const Tensor& x, const Tensor& weight, int spatial) {
   require_floating(op, x);
   require_factors(op, x, weight);
@@ -87,7 +88,7 @@ void check_operands(const char* op, const Tensor& x, const Tensor& weight, int s
                describe(weight));
 }
 
-/// What may have been meant by an x whose channels are not the weight's.
+/// A hint for an x whose channels do not match the weight's.
 std::string channels_hint(const Tensor& x, std::int64_t channels, int spatial) {
   if (x.rank() == spatial + 2) return "x is [n, c, ...]: permute it so that channels are axis 1";
   const char* const one = spatial == 2 ? "[c, h, w]" : "[c, l]";
@@ -108,21 +109,20 @@ void check_bias(const char* op, const Tensor& x, const Tensor& bias, const Tenso
 
 bool takes_gradient(const Tensor& t) { return t.defined() && t.requires_grad(); }
 
-/// Hands a factor's saved copy to backward only where the other factor's gradient will read it.
+/// Saves a factor only if the other factor's gradient will read it.
 void save_factors(const Tensor& y, const Tensor& x, const Tensor& weight) {
   if (!y.requires_grad()) return;
   autograd::save(y, {takes_gradient(weight) ? x : Tensor(), takes_gradient(x) ? weight : Tensor()});
 }
 
-/// db = beta*db + the sum of dy over all but the channels.
+/// db = beta*db + the sum of dy over all axes but the channels.
 void accumulate_bias(Backward& back, const ConstView& dy) {
   const auto [db, beta] = back.sink(2);
   kernels::reduce(kernels::ReduceOp::sum, dy, by_channel(db.mutable_view()), 1.0, beta,
                   back.stream());
 }
 
-/// Backward of convolve. Inputs: x, weight, bias. Saved: y where relu was applied, then x and
-/// weight.
+/// Backward of convolve. Inputs: x, weight, bias. Saved: y if relu was applied, then x and weight.
 struct ConvBackward {
   ConvGeometry geometry;
   bool relu;
@@ -143,7 +143,7 @@ struct ConvBackward {
     if (back.needs(2)) accumulate_bias(back, seen(dy));
   }
 
-  /// dy where the result is above 0.
+  /// The gradient of relu: dy if y > 0, else 0.
   static Tensor masked(Backward& back) {
     const Tensor& y = back.saved(0);
     Tensor dy = empty_like(y);
@@ -153,7 +153,7 @@ struct ConvBackward {
   }
 };
 
-/// x [n, c, (h,) w] checked and of any format.
+/// x [n, c, (h,) w], checked before, in any memory format.
 Tensor convolve(const char* op, const Tensor& input, const Tensor& weight, const Tensor& bias,
                 const ConvGeometry& geometry, const Shape& shape, Activation activation) {
   const Tensor dense = channels_last(input);
@@ -170,8 +170,8 @@ Tensor convolve(const char* op, const Tensor& input, const Tensor& weight, const
   return activation == Activation::gelu_tanh ? gelu_tanh(y) : y;
 }
 
-/// Checks all and computes, for one or two spatial axes. Options are of height and width; with one
-/// axis only the width counts.
+/// Checks the operands and computes, for one or two spatial axes. Options have height and width;
+/// with one axis only the width is used.
 Tensor conv(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias,
             const Conv2dOptions& o, int spatial) {
   const ConvPadding& padding = o.padding;
@@ -230,7 +230,7 @@ struct TransposedBackward {
                             dx.mutable_view(), back.stream());
       back.accumulate(0, dx);
     }
-    if (back.needs(1)) {  // the roles of input and output are exchanged
+    if (back.needs(1)) {  // input and output exchange their roles
       const Tensor& x = back.saved(0);
       const auto [dw, beta] = back.sink(1);
       kernels::conv_weight_gradient(x.view(), dy.view(), geometry, dw.mutable_view(), beta,
@@ -246,7 +246,7 @@ Tensor convolve_transposed(const Tensor& input, const Tensor& weight, const Tens
   const Autocasted in(Policy::lower, dense, weight, bias);
   const Tensor &x = in[0], &w = in[1], &b = in[2];
   Tensor y = empty(shape, x.dtype(), x.device(), MemoryFormat::channels_last);
-  // The sum begins with the bias, so that the result is rounded once.
+  // Start the sum with the bias, so that the result is rounded once.
   if (b.defined())
     kernels::copy(broadcast_to(by_channel(b.view()), shape), y.mutable_view(), stream_of(y));
   kernels::conv_data_gradient(x.view(), w.view(), geometry, y.mutable_view(), b.defined() ? 1 : 0,
@@ -302,7 +302,8 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bia
         "output_padding {} along {} must be at least 0 and less than stride {} or dilation {}",
         more, kAxisNames[at], g.stride[at], g.dilation[at]);
     g.before[at] = of(o.padding);
-    // A convolution whose stride jumps over the additional rows gives x's size by itself.
+    // If there are fewer additional rows than the stride, the convolution ignores them; otherwise
+    // they reduce its padding.
     g.after[at] = of(o.padding) - (more < g.stride[at] ? 0 : more);
     const std::int64_t inside = checked_product(op, size - 1, g.stride[at]);
     const std::int64_t reach = checked_product(op, g.dilation[at], weight.size(i - 2) - 1);

@@ -19,7 +19,7 @@ Tensor converted(const char* op, const Tensor& x, DType dtype,
   return record(op, y, {&x}, {}, [](Backward& b) { b.accumulate(0, b.grad()); });
 }
 
-/// x where it lies in one of the two memory formats, else a row-major copy.
+/// x if it has one of the two memory formats, else a row-major copy.
 Tensor without_gaps(const Tensor& x) { return x.is_channels_last() ? x : contiguous(x); }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Tensors out of numbers.
+// Creates tensors from numbers.
 #include "kernels/copy.h"
 #include "ops/common.h"
 

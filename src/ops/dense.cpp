@@ -1,5 +1,6 @@
-// Chains of dense layers as one op: a forward launch a layer, and backward one for the gradients of
-// weight and bias and one for the data, with the activation's derivative taken on the way out.
+// Chains of dense layers as one op, with one launch per layer forward. Backward has one launch for
+// the gradients of weight and bias, and one for the data with the activation's derivative in its
+// epilogue.
 #include "ops/dense.h"
 
 #include <utility>
@@ -88,12 +89,12 @@ void check_operands(const Tensor& x, std::span<const Tensor> weights,
   }
 }
 
-/// Backward of a recorded chain. Saved: of layer i its input (3i), its weight (3i + 1), and what
-/// the activation after it has saved (3i + 2, undefined where no gradient goes below).
+/// Backward of a recorded chain. Saved for layer i: its input (3i), its weight (3i + 1), and what
+/// the activation after it has saved (3i + 2; undefined if no gradient passes through it).
 struct Chain {
   Layers layers;
   Activation activation;
-  int lowest;  ///< the first layer whose weight or bias takes a gradient; 0 where x does
+  int lowest;  ///< the first layer whose weight or bias takes a gradient; 0 if x does
 
   void operator()(Backward& back) const {
     Tensor dy = back.grad();
@@ -131,7 +132,7 @@ Tensor mlp(const Tensor& x, std::span<const Tensor> weights, std::span<const Ten
       autocast_on() ? autocasted(Policy::lower, operands) : std::move(operands);
   const auto at = [&](int i) -> const Tensor& { return in[static_cast<std::size_t>(i)]; };
 
-  // Gradients go down to here, and nothing is saved below.
+  // The lowest layer that backward reaches; nothing is saved below it.
   int lowest = 0;
   const bool recorded = autograd::detail::needs_recording(in);
   if (!at(0).requires_grad()) {

@@ -1,12 +1,11 @@
-// What linear and mlp share.
+// Shared by linear and mlp.
 #pragma once
 
 #include "ops/common.h"
 
 namespace firn::ops {
 
-/// x [..., n] as rows [m, n]. The number of rows is worked out here: if n is 0, reshape(x, {-1, 0})
-/// could not infer it.
+/// x [..., n] as rows [m, n]. It computes m itself, since reshape(x, {-1, 0}) could not infer it.
 inline Tensor as_matrix(const Tensor& x) {
   if (x.rank() == 2) return x;
   Shape leading = x.shape();
@@ -15,7 +14,7 @@ inline Tensor as_matrix(const Tensor& x) {
 }
 
 /// Adds the gradients of a dense layer's weight (input `weight`: dyᵀ x) and bias (input `bias`: the
-/// sum of dy's rows), each if it is asked for, in one launch if the sinks allow it.
+/// sum of dy's rows), each if it is needed. Uses one launch if the sinks allow it.
 void accumulate_dense(Backward& back, int weight, int bias, const Tensor& dy, const Tensor& x);
 
 }  // namespace firn::ops

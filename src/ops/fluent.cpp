@@ -1,4 +1,4 @@
-// The fluent forms: members of Tensor that are the free functions of ops.h.
+// The fluent forms: members of Tensor that call the free functions of ops.h.
 #include "firn/ops.h"
 
 namespace firn {

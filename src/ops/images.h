@@ -1,5 +1,5 @@
-// Tensors as batches of images [n, c, h, w], which is what the kernels of pooling and resampling
-// take: with an axis of size 1 for what is not there.
+// Views of tensors as batches of images [n, c, h, w], as the kernels of pooling and resampling
+// require: a missing axis gets size 1.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace firn::ops {
 
-/// How a tensor is seen as images: where axes of size 1 go in.
+/// How to view a tensor as images: which axes of size 1 to insert.
 struct AsImages {
   bool batched = true;     ///< else [c, ...]: one image
   bool has_height = true;  ///< else [.., c, l]: one row
@@ -30,8 +30,8 @@ struct AsImages {
   ConstView view(const Tensor& t) const { return (*this)(t.view()); }
   View mutable_view(const Tensor& t) const { return (*this)(t.mutable_view()); }
 
-  /// A new tensor of images `h` by `w`, in the memory format of `like` (images with the same n and
-  /// c), seen with the axes that the operand has.
+  /// A new tensor of `h` by `w` images with n, c and memory format of `like`, and with the axes
+  /// that the operand has.
   Tensor empty(const ConstView& like, std::int64_t h, std::int64_t w) const {
     Shape shape = {like.shape[0], like.shape[1], h, w};
     const Tensor images =
@@ -50,8 +50,8 @@ struct AsImages {
   }
 };
 
-/// Checks that x is a floating tensor of the rank of images (or, without height, of rows) or one
-/// less, and says how to see it. No size but n and c may be 0, and none but those exceed 32 bits.
+/// Checks that x is a floating tensor with the rank of images (without height: of rows) or one
+/// less, and returns how to view it. Sizes other than n and c must be positive and fit in 32 bits.
 inline AsImages as_images(const char* op, const Tensor& x, bool has_height) {
   require_floating(op, x);
   const int rank = has_height ? 4 : 3;
@@ -66,7 +66,7 @@ inline AsImages as_images(const char* op, const Tensor& x, bool has_height) {
   return {x.rank() == rank, has_height};
 }
 
-/// Checks the size that images are to get.
+/// Checks the size of the resulting images.
 inline void require_image_size(const char* op, std::int64_t h, std::int64_t w) {
   FIRN_CHECK(h > 0 && w > 0 && h <= kMostPositions && w <= kMostPositions, op,
              "give the size of the result",

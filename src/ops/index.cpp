@@ -1,4 +1,5 @@
-// Ops that read at positions held in a tensor. They move elements: autocast keeps their dtype.
+// Ops that read at positions given by a tensor. They only move elements, so autocast keeps their
+// dtype.
 #include "kernels/index.h"
 
 #include "ops/common.h"
@@ -14,7 +15,7 @@ void require_same_device(const char* op, const Tensor& x, const Tensor& index) {
              "devices differ: {} and index {}", describe(x), describe(index));
 }
 
-/// A row-major tensor as a matrix [n, rest] (n == 1 and rest == 1 for its only element).
+/// A row-major tensor as a matrix [n, rest]; [1, 1] for a scalar.
 Tensor as_rows(const Tensor& x, std::int64_t n) {
   const std::int64_t d = n > 0 ? x.numel() / n : 0;
   return x.as_strided({n, d}, {d, 1});
@@ -22,7 +23,7 @@ Tensor as_rows(const Tensor& x, std::int64_t n) {
 
 Tensor as_list(const Tensor& x) { return x.as_strided({x.numel()}, {1}); }
 
-/// A 1-D index as if it had `shape`: repeated, without a copy, off the axis.
+/// A 1-D index viewed with `shape`: repeated without a copy along all axes but `axis`.
 ConstView along(const Tensor& index, const Shape& shape, int axis) {
   ConstView v = index.view();
   v.shape = shape;

@@ -1,5 +1,5 @@
-// Matrix products. A weight's gradient is accumulated by the product itself (beta = 1 into the
-// parameter's sink): no temporary, no addition pass. Under autocast both run in the guard's dtype.
+// Matrix products. The GEMM of a weight gradient accumulates into the parameter's sink (beta = 1),
+// without a temporary or an addition pass. Under autocast both products run in the guard's dtype.
 #include <algorithm>
 #include <utility>
 
@@ -23,8 +23,8 @@ ConstView transposed(ConstView v) {
   return v;
 }
 
-/// t [batch..., m, n] broadcast to batch axes `batch` and those merged into one; a copy is made
-/// only where they do not merge. Gradients of the copy flow back through `reshape` and `expand`.
+/// Broadcasts t [batch..., m, n] to the batch axes `batch` and merges these into one; copies only
+/// if they cannot be merged. Gradients flow back through `reshape` and `expand`.
 Tensor merge_batch(const Tensor& t, const Shape& batch) {
   Shape shape = batch;
   shape.push_back(t.size(-2));
@@ -32,7 +32,7 @@ Tensor merge_batch(const Tensor& t, const Shape& batch) {
   return reshape(expand(t, shape), {batch.product(), t.size(-2), t.size(-1)});
 }
 
-/// The batch axes, broadcast.
+/// The broadcast batch axes of a and b.
 Shape batch_of(const Tensor& a, const Tensor& b) {
   Shape x = a.shape(), y = b.shape();
   for (Shape* s : {&x, &y}) {
@@ -49,17 +49,16 @@ Shape batch_of(const Tensor& a, const Tensor& b) {
   return broadcast_shapes("matmul", x, y);
 }
 
-/// Whether the gradient of `t` is best made transposed: its columns, of more than one element, are
-/// in one run each. Not of 16 bits: there a product is to be rounded once, with what it is added
-/// to.
+/// Whether to compute the gradient of `t` transposed: t has contiguous columns of more than one
+/// element. Not for 16 bits, where product and sum are to be rounded once together.
 bool turns_gradient(const Tensor& t) {
   const int n = t.rank();
   return t.size(-2) > 1 && t.strides()[n - 2] == 1 && t.strides()[n - 1] >= t.size(-2) &&
          size_of(t.dtype()) > 2;
 }
 
-/// Adds x y to the gradient of input i. That of a transposed view is made as (yᵀ xᵀ)ᵀ, of the
-/// layout of the operand: it comes out of the view in one run.
+/// Adds x y to the gradient of input i. For a transposed view it computes (yᵀ xᵀ)ᵀ, which has the
+/// operand's layout and is contiguous outside of the view.
 void accumulate_product(Backward& back, int i, bool turns, const ConstView& x, const ConstView& y) {
   if (!turns) {
     const auto [grad, beta] = back.sink(i);
@@ -74,8 +73,8 @@ void accumulate_product(Backward& back, int i, bool turns, const ConstView& x, c
   back.accumulate(i, transpose(grad, -1, -2));
 }
 
-/// [m, k] x [k, n] or [batch, m, k] x [batch, k, n]. Casts come here, after all views: the gradient
-/// of an f32 operand is then made in f32 and stays so on its way back through them.
+/// [m, k] x [k, n] or [batch, m, k] x [batch, k, n]. Casts are applied here, after all views, so
+/// that the gradient of an f32 operand is f32 from the product on.
 Tensor product(const Tensor& left, const Tensor& right) {
   const Autocasted in(Policy::lower, left, right);
   const Tensor &a = in[0], &b = in[1];

@@ -1,4 +1,4 @@
-// Pooling. Under autocast it keeps the dtype it finds; sums run in f32 whatever that is.
+// Pooling. Under autocast it keeps its operand's dtype; sums of 16-bit types run in f32.
 #include "firn/pool.h"
 
 #include "kernels/elementwise.h"
@@ -13,7 +13,7 @@ using kernels::PoolWindows;
 
 namespace {
 
-/// The windows along one axis, height or width, in numbers; and how many of them there are.
+/// Checks the windows along one axis, height or width, and returns their number.
 std::int64_t windows_along(const char* op, const char* axis, std::int64_t in, std::int64_t window,
                            std::int64_t& stride, std::int64_t padding, std::int64_t dilation,
                            bool ceil_mode) {
@@ -73,7 +73,7 @@ Tensor max_pool(const char* op, const Tensor& x, AsImages images, const Plan& p)
              "the positions of an image of {} x {} do not fit in 32 bits", in.shape[2],
              in.shape[3]);
   Tensor y = images.empty(in, p.h, p.w);
-  Tensor index;  // where each largest value was; of y's strides
+  Tensor index;  // positions of the largest values; with y's strides
   if (autograd::detail::needs_recording({&x}))
     index = empty(Shape{y.numel()}, i32, x.device()).as_strided(y.shape(), y.strides());
   kernels::max_pool(in, p.windows, images.mutable_view(y),
@@ -101,7 +101,7 @@ void require_no_dilation(const char* op, Size2 dilation) {
              "dilation is {} x {}, not 1", dilation.h, dilation.w);
 }
 
-/// Options of a pooling along the width alone.
+/// The options of pooling along the width only.
 Pool2dOptions along_width(Pool2dOptions options) {
   options.stride.h = 1;
   options.padding.h = 0;
@@ -109,14 +109,14 @@ Pool2dOptions along_width(Pool2dOptions options) {
   return options;
 }
 
-/// The mean of each image; y: x's shape with 1 x 1 positions, or without those axes. One long sum
-/// an image: a reduction, not a window.
+/// The mean of each image; `shape` has 1 x 1 positions or leaves these axes out. It is computed as
+/// a reduction, not as a window.
 Tensor mean_of_images(const char* op, const Tensor& x, const Shape& shape) {
   const int h = x.rank() - 2;
   Shape kept = x.shape();
   kept[h] = kept[h + 1] = 1;
   const double scale = 1.0 / static_cast<double>(x.shape()[h] * x.shape()[h + 1]);
-  // Row-major, which images of 1 x 1 are in every format.
+  // Row-major: 1 x 1 images are row-major in both memory formats.
   Tensor y = empty(shape, x.dtype(), x.device());
   kernels::reduce(kernels::ReduceOp::sum, x.view(),
                   y.as_strided(kept, contiguous_strides(kept)).mutable_view(), scale, 0,

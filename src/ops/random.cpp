@@ -1,5 +1,5 @@
-// Random tensors and dropout. Everything is drawn from a Generator's stream of Philox words: the
-// same seed gives the same numbers, whatever the number of threads.
+// Random tensors and dropout. All numbers come from a Generator's stream of Philox words: the same
+// seed gives the same numbers for any number of threads.
 #include <cmath>
 #include <cstdint>
 
@@ -14,7 +14,7 @@ namespace {
 
 using namespace ops;
 
-/// The key of one number for each element of `x`.
+/// Reserves one number for each element of `x`.
 RandomKey key_for(const View& x, Generator& generator) {
   return runtime::reserve_random(generator, x.device, static_cast<std::uint64_t>(x.numel()));
 }
@@ -26,7 +26,7 @@ void require_writable(const char* op, const Tensor& x) {
   autograd::check_overwrite(op, x);
 }
 
-/// Calls draw(view) on x where it is row-major, else on a row-major tensor that is copied to x.
+/// Calls draw(view) on x if it is row-major, else on a row-major tensor that is then copied to x.
 template <class Draw>
 void draw_into(const char* op, const Tensor& x, Draw&& draw) {
   if (x.is_contiguous()) {

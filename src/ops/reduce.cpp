@@ -1,5 +1,5 @@
-// Reductions over axes. Under autocast sums run in f32 and give it; extrema keep the dtype they
-// find.
+// Reductions over axes. Under autocast sums run in f32 and return f32; extrema keep their operand's
+// dtype.
 #include "kernels/reduce.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ using kernels::ReduceOp;
 
 namespace {
 
-/// What a reduction of x over some axes looks like.
+/// The shapes and counts of a reduction of x over some axes.
 struct Reduction {
   Axes axes;
   Shape kept;   ///< x's shape with size 1 at the reduced axes
@@ -120,8 +120,8 @@ Tensor var(const Tensor& operand, const Axes& axes, std::int64_t correction, boo
   const Reduction r("var", x, axes, keepdims);
   const DType wide = compute_dtype(x.dtype());
   const Stream stream = stream_of(x);
-  // Squared distances from the mean: a single pass over x and x^2 would cancel. The mean is
-  // corrected by the mean of the distances, so that equal values have variance 0.
+  // Sum squared distances from the mean, since a single pass over x and x^2 would cancel. The mean
+  // is corrected by the mean distance, so that equal values have variance 0.
   const double part = 1.0 / static_cast<double>(r.count);
   // With count <= correction the divisor is 0 and the result inf or NaN.
   const double scale =

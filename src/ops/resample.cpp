@@ -1,4 +1,5 @@
-// Resizing of images. It moves elements, or mixes four in f32: autocast keeps their dtype.
+// Resizing of images. It copies elements, or interpolates four in f32, so autocast keeps their
+// dtype.
 #include "kernels/resample.h"
 
 #include "firn/pool.h"

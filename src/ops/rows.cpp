@@ -19,7 +19,7 @@ V as_rows(V v) {
 ConstView rows(const Tensor& t) { return as_rows(t.view()); }
 View writable_rows(const Tensor& t) { return as_rows(t.mutable_view()); }
 
-/// f32 under autocast, and so are the norms.
+/// Runs in f32 under autocast, as do the norms.
 Tensor softmax_along(const char* op, const Tensor& operand, std::int64_t axis, bool log) {
   const Autocasted in(Policy::fp32, operand);
   const Tensor& x = in[0];
@@ -37,7 +37,7 @@ Tensor softmax_along(const char* op, const Tensor& operand, std::int64_t axis, b
   });
 }
 
-/// The rules for the weight and the bias of a normalisation over axes of size n.
+/// Checks the weight or the bias of a normalisation over axes of size n.
 void require_parameter(const char* op, const char* name, const Tensor& p, const Tensor& x) {
   if (!p.defined()) return;
   const Shape expected = {x.shape().back()};
@@ -49,7 +49,7 @@ void require_parameter(const char* op, const char* name, const Tensor& p, const 
       describe(x));
 }
 
-/// Both normalisations: `center` takes off the mean (layer_norm).
+/// Both normalisations; `center` subtracts the mean (layer_norm).
 Tensor norm_rows(const char* op, const Tensor& x_given, const Tensor& weight_given,
                  const Tensor& bias_given, double eps, bool center) {
   const Autocasted in(Policy::fp32, x_given, weight_given, bias_given);

@@ -1,5 +1,5 @@
-// Views and joins. A view's gradient is written straight into the matching view of its input's
-// gradient. They move elements: autocast keeps their dtype, but for joins, which take the widest.
+// Views and joins. A view's gradient is written directly into the same view of its input's
+// gradient. Views only move elements, so autocast keeps their dtype; joins take the widest dtype.
 #include <algorithm>
 
 #include "base/checked.h"
@@ -13,8 +13,8 @@ using namespace ops;
 
 namespace {
 
-/// Strides of `x` seen as `shape`, or false if that needs a copy. Axes of x are merged into runs
-/// that lie gapless in memory; each run must split into whole axes of the new shape.
+/// Computes the strides of `x` viewed as `shape`; returns false if that needs a copy. Axes of x are
+/// merged into runs without gaps in memory; each run must split into whole axes of the new shape.
 bool view_strides(const Tensor& x, const Shape& shape, Strides& out) {
   if (x.is_contiguous()) {
     out = contiguous_strides(shape);
@@ -38,7 +38,7 @@ bool view_strides(const Tensor& x, const Shape& shape, Strides& out) {
   return true;
 }
 
-/// Pieces that split() makes at most: each is a tensor of its own.
+/// The most pieces that split() makes: each is a tensor of its own.
 constexpr std::int64_t kMostPieces = std::int64_t{1} << 24;
 
 Shape infer_shape(const Tensor& x, Shape shape) {
@@ -59,8 +59,8 @@ Shape infer_shape(const Tensor& x, Shape shape) {
   return shape;
 }
 
-/// For views whose gradient goes to a part of the input's: the whole buffer is zeroed first, then
-/// the part added to. `part` makes the view of the buffer that the output was of the input.
+/// For views whose gradient covers a part of the input's gradient: zeroes the whole buffer, then
+/// adds to the part. `part` returns the view of the buffer that corresponds to the output.
 template <class Part>
 void accumulate_part(Backward& b, Part&& part) {
   const auto [grad, beta] = b.sink(0);
@@ -75,7 +75,7 @@ Tensor slice_view(const Tensor& x, int axis, std::int64_t start, std::int64_t co
   Strides strides = x.strides();
   const std::int64_t offset = count > 0 ? start * strides[axis] : 0;
   shape[axis] = count;
-  if (count > 1) strides[axis] *= step;  // else the step is over nothing, and may be of any size
+  if (count > 1) strides[axis] *= step;  // else no step is taken, so it may have any size
   return x.as_strided(shape, strides, offset);
 }
 
@@ -89,7 +89,7 @@ Tensor permute_view(const Tensor& x, const Axes& order) {
   return x.as_strided(shape, strides);
 }
 
-/// cat() and, of unsqueezed parts, stack().
+/// cat(), and stack() of unsqueezed parts.
 Tensor join(const char* op, std::span<const Tensor> operands, std::int64_t axis) try {
   FIRN_CHECK(!operands.empty(), op, "", "no tensors given");
   std::vector<Tensor> promoted;

@@ -1,5 +1,5 @@
 // Elementwise ops of one operand, and of a tensor and a number. Their formulas, gradients and
-// properties stand in kernels/math/unary.h; the functions at the foot are made from its list.
+// properties are in kernels/math/unary.h; the end of this file generates the functions of its list.
 #include <cmath>
 
 #include "kernels/elementwise.h"
@@ -22,7 +22,7 @@ void check_dtype(UnaryOp op, const char* name, const Tensor& x) {
              describe(x));
 }
 
-/// Puts y = op(x) on the tape; `input` is x, or a copy of it where y overwrote x.
+/// Records y = op(x); `input` is x, or a copy of it if y overwrote x.
 Tensor record_unary(UnaryOp op, const char* name, const Tensor& x, const Tensor& input, Tensor y,
                     Args args) {
   const auto backward = [op, args](Backward& b) {
@@ -51,7 +51,7 @@ Tensor unary(UnaryOp op, const char* name, const Tensor& operand, Args args) {
   return record_unary(op, name, x, x, std::move(y), args);
 }
 
-/// Keeps x's dtype under autocast.
+/// The in-place form keeps x's dtype under autocast.
 Tensor& unary_in_place(UnaryOp op, const char* name, Tensor& x, Args args) {
   check_dtype(op, name, x);
   const bool recorded = autograd::detail::needs_recording({&x});
@@ -68,7 +68,8 @@ Tensor& unary_in_place(UnaryOp op, const char* name, Tensor& x, Args args) {
   return x;
 }
 
-/// A number beside an integer tensor must be whole and fit in 64 bits: it takes the tensor's dtype.
+/// A number used with an integer tensor must be an integer and fit in 64 bits, since it takes the
+/// tensor's dtype.
 void check_number(const char* name, const Tensor& x, double number) {
   require_defined(name, x);
   const bool whole = number == std::floor(number) && number >= -0x1p63 && number < 0x1p63;
@@ -133,7 +134,7 @@ Tensor firn::pow(const Tensor& base, double b) {
   // One policy for all exponents.
   const ops::Autocasted in(math::info(UnaryOp::pow_number).autocast, base);
   const Tensor& a = in[0];
-  // The powers that have a cheaper formula of their own.
+  // Powers with a cheaper formula of their own.
   if (b == 2) return unary(UnaryOp::square, "pow", a, {});
   if (b == 0.5) return unary(UnaryOp::sqrt, "pow", a, {});
   if (b == -1) return unary(UnaryOp::reciprocal, "pow", a, {});

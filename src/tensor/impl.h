@@ -1,4 +1,4 @@
-// What a Tensor handle points at.
+// The object that a Tensor handle points at.
 #pragma once
 
 #include "firn/storage.h"
@@ -7,8 +7,8 @@
 
 namespace firn {
 
-/// A tensor's place in the autograd graph, as much as this floor knows of it: it can be kept and
-/// let go. What it is: autograd::Node.
+/// A tensor's place in the autograd graph. This floor only counts references to it; the type is
+/// autograd::Node.
 class GraphNode : public RefCounted {
  public:
   static void destroy(GraphNode* n) noexcept { n->dispose(); }
@@ -43,7 +43,7 @@ class TensorImpl : public RefCounted {
   Ref<GraphNode> node;
 };
 
-/// Throws Error naming `op` where `t` is undefined.
+/// Throws Error naming `op` if `t` is undefined.
 void require_defined(const char* op, const Tensor& t);
 
 }  // namespace firn

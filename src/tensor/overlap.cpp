@@ -22,7 +22,8 @@ const char* end_of(const ConstView& v) noexcept {
 }  // namespace
 
 bool may_repeat(const Shape& shape, const Strides& strides) noexcept {
-  // With the axes in order of their strides, no step may stay within what the axes before it span.
+  // Sort the axes by stride. Elements may repeat if a stride is not larger than the span of the
+  // axes before it.
   Shape sizes;
   Strides sorted;
   for (int i = 0; i < shape.size(); ++i) {

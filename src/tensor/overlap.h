@@ -1,18 +1,20 @@
-// Where views lie in memory: what an operation asks before it writes one tensor and reads another.
+// Checks whether views overlap in memory. An operation runs them before it writes one tensor and
+// reads another.
 #pragma once
 
 #include "firn/view.h"
 
 namespace firn {
 
-/// Whether two index tuples may name the same element, as in an expanded tensor. Exact for views
-/// that slicing, permuting and expanding make; true for some as_strided() views without repeats.
+/// Whether two index tuples may name the same element, as in an expanded tensor. Exact for the
+/// results of slicing, permuting and expanding; true also for some as_strided() views without
+/// repeats.
 bool may_repeat(const Shape& shape, const Strides& strides) noexcept;
 
-/// Whether the stretches of memory from the first to the last element have bytes in common.
+/// Whether the memory ranges from the first to the last element have bytes in common.
 bool share_memory(const ConstView& a, const ConstView& b) noexcept;
 
-/// Whether element i of one is element i of the other, for every i; the dtypes are equal too.
+/// Whether element i of a and element i of b are the same memory for every i, with the same dtype.
 bool same_elements(const ConstView& a, const ConstView& b) noexcept;
 
 /// Whether an operation that goes through both element by element may overwrite elements of `read`

@@ -1,4 +1,4 @@
-// How tensors read in a terminal.
+// Prints tensors as text.
 #include <algorithm>
 #include <cmath>
 #include <ostream>
@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t kEdge = 3;         // items shown at each end of a long axis
 constexpr std::int64_t kSummarize = 200;  // elements above which axes are shortened
 
-/// One way of writing numbers that suits all values shown: plain integers, fixed or scientific.
+/// The number format for all values shown: plain integers, fixed or scientific.
 struct NumberStyle {
   bool integral = true;
   bool scientific = false;

@@ -1,4 +1,4 @@
-// Handles, geometry and host access. Computes nothing: that is what kernels are for.
+// Handles, geometry and host access. Kernels do all computation.
 //
 // Folder law: floor 2. Includes floors 0 and 1 and the formulas. The autograd members of Tensor are
 // defined in src/autograd/variable.cpp, the fluent ones in src/ops/fluent.cpp.
@@ -92,7 +92,7 @@ Tensor Tensor::as_strided(const Shape& new_shape, const Strides& new_strides,
     if (new_shape[i] > 1) {
       last = checked_sum("as_strided", last,
                          checked_product("as_strided", new_shape[i] - 1, new_strides[i]));
-    } else {  // a stride over nothing: kept small, so that products with it fit
+    } else {  // no step is taken: keep the stride small, so that products fit
       strides[i] = std::min(strides[i], elements);
     }
   }
@@ -143,13 +143,13 @@ Tensor from_memory(T* data, const Shape& shape) {
 
 namespace {
 
-// Calls fn(const Source&) for every element in row-major order, from a host copy where needed.
+// Calls fn(const Source&) for every element in row-major order, on a host copy if needed.
 template <class Fn>
 void for_each_element(const Tensor& t, Fn&& fn) {
   std::vector<char> copy;
   const TensorImpl& impl = *t.impl();
   const char* base = static_cast<const char*>(impl.data());
-  std::int64_t before = 0;  // elements of the view that lie before its first one
+  std::int64_t before = 0;  // elements of the view that lie before its first one in memory
   if (!t.device().is_cpu() && impl.shape.product() > 0) {
     std::int64_t after = 0;
     for (int d = 0; d < impl.shape.size(); ++d) {
