@@ -158,7 +158,7 @@ Result train(const Row& row, const Data& data, int steps) {
       opt.backward(kLossWeight * cross_entropy(net(x.to(row.dtype)), y));
       if (looked_at) probe.before(net, opt, x, y);
       opt.step();
-      if (!row.masters) opt.refresh_masters();  // forgets what rounding to f16 took away
+      if (!row.masters) opt.refresh_masters();  // drops what rounding to f16 lost
       if (looked_at) probe.after(opt);
       if (++step == steps) break;
     }

@@ -20,13 +20,13 @@ std::string ascii_image(std::span<const std::uint8_t> pixels, int width);
 /// character is an upper half-block with the upper pixel as foreground, the lower as background.
 std::string block_image(std::span<const std::uint8_t> pixels, int width);
 
-/// A line for each name: "Sandal       0.9312  #####...". `bar` is what bars are made of, 40 at
-/// most.
+/// A line for each name: "Sandal       0.9312  #####...". The bar for probability 1 is 40 times
+/// `bar`.
 std::string probability_bars(std::span<const double> probabilities,
                              std::span<const std::string_view> names, std::string_view bar);
 
-/// Counts of images by true class (rows) and predicted class (columns), with the share of each row
-/// that is right. Columns are named by as much of a name as fits.
+/// Counts of images by true class (rows) and predicted class (columns), with the share of correct
+/// predictions in each row. Long column names are cut.
 std::string confusion_table(const std::vector<std::vector<std::int64_t>>& confusion,
                             std::span<const std::string_view> names);
 

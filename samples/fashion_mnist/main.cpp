@@ -41,7 +41,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// An unwritable --save path is reported before hours of training, not after.
+/// Reports an unwritable --save path before hours of training, not after.
 void check_save_path(const std::string& path) {
   if (path.empty()) return;
   const auto slash = path.find_last_of('/');
@@ -170,7 +170,7 @@ void run(const Options& o) {
   const auto model = make_model(o, device);
   if (o.epochs > 0) return train(o, *model, picture, device);
 
-  // Loaded weights as they are: an image needs no data set.
+  // Use the loaded weights as they are: --predict needs no data set.
   if (picture) return conclude(o, *model, nullptr, picture, device);
   const auto set = firn::data::load_fashion_mnist(o.data);
   firn::data::ResidentBatches test = test_batches(o, set, device);
@@ -179,7 +179,7 @@ void run(const Options& o) {
   conclude(o, *model, &tested, picture, device);
 }
 
-/// One line, whatever the message holds.
+/// Prints the message on one line, without control bytes.
 void print_error(std::string message) {
   for (char& c : message)
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';

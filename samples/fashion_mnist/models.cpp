@@ -41,7 +41,7 @@ struct Cnn : nn::Module {
 };
 
 struct ResNet : nn::Module {
-  /// The running statistics of a step do not depend on how it is cut into micro-batches.
+  /// With per_step, running statistics do not depend on the division into micro-batches.
   static nn::BatchNormOptions pooled() { return {.accumulation = nn::BatchNormMode::per_step}; }
 
   nn::Conv2d conv{1, 16, 3, {.padding = 1, .bias = false}};

@@ -40,7 +40,7 @@ std::vector<std::pair<std::int64_t, std::int64_t>> parse_by_epoch(const std::str
   return out;
 }
 
-/// "crop=2,flip=0.5,erase=0.25"; what is not named is off.
+/// "crop=2,flip=0.5,erase=0.25"; parts that are left out are off.
 firn::data::Augmentation parse_augment(const std::string& text) {
   const std::string name = "--augment";
   firn::data::Augmentation a;
@@ -85,8 +85,8 @@ std::string check_loss_scale(const std::string& text) {
   return {};
 }
 
-/// Works out the micro-batch and the micro-batches per step from --batch, --micro-batch,
-/// --accumulate and --accumulate-schedule, of which any may be given.
+/// Computes the micro-batch and the micro-batches per step from --batch, --micro-batch,
+/// --accumulate and --accumulate-schedule, any of which may be given.
 struct BatchOptions {
   CLI::Option *batch, *micro, *accumulate, *schedule;
   std::int64_t images = 64, steps = 1;

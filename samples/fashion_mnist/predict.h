@@ -12,7 +12,7 @@ namespace sample {
 
 struct Picture {
   std::vector<std::uint8_t> pixels;  ///< 28 x 28, row-major
-  std::string name;                  ///< as it was asked for
+  std::string name;                  ///< as given on the command line
 };
 
 /// The image that "FILE:INDEX" names: FILE is an IDX file of images 28 x 28. Throws IoError if

@@ -52,7 +52,7 @@ std::string grouped(std::int64_t n) {
   return s;
 }
 
-/// The optimizer's description of a step in one line, and what later epochs change.
+/// One line with the optimizer's description of a step and its changes in later epochs.
 std::string step_summary(const Options& o, const firn::optim::Optimizer& optimizer) {
   std::string text = optimizer.describe(o.micro_batch);
   for (std::size_t i = 1; i < o.accumulate.size(); ++i) {

@@ -1,4 +1,4 @@
-// Which firn this is; the values are written at build time by revision.cmake.
+// The version of firn; revision.cmake writes the values at build time.
 #pragma once
 
 namespace sample {

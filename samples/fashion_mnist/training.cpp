@@ -17,7 +17,7 @@ namespace optim = firn::optim;
 
 namespace {
 
-/// A loss averaged over many batches: sums stay on the device, in f64, until they are asked for.
+/// A loss averaged over many batches: sums stay on the device, in f64, until they are read.
 class MeanLoss {
  public:
   void add(const firn::Loss& loss) {
@@ -90,7 +90,7 @@ optim::Schedule make_schedule(const Options& o, std::int64_t images) {
   if (o.schedule == "cosine") s = optim::cosine(o.lr, steps);
   if (o.schedule == "linear") s = optim::linear_schedule(o.lr, 0, steps);
   if (o.schedule == "one-cycle") s = optim::one_cycle(o.lr, steps);
-  // Two drops by ten: after one and two thirds of the run.
+  // Two drops by a factor of ten, after one third and two thirds of the run.
   if (o.schedule == "step") s = optim::step_decay(o.lr, (steps + 2) / 3);
   return o.warmup > 0 ? optim::warmup(o.warmup, s) : s;
 }
@@ -177,7 +177,7 @@ Evaluation evaluate(nn::Module& model, firn::data::ResidentBatches& batches,
   model.eval();
   batches.begin_epoch(0);
   MeanLoss mean;
-  std::vector<Tensor> predictions, classes;  // on the device until all are there
+  std::vector<Tensor> predictions, classes;  // on the device until the end
   while (batches.remaining() > 0) {
     const auto [x, y] = batches.next();
     const auto [logits, loss] = p.run(model, x, y);
