@@ -133,8 +133,7 @@ class Pool {
   }
 
   [[noreturn]] void worker(int index) {
-    std::uint32_t seen =
-        round_.load() - 1;  // the round that this worker was created for may be open
+    std::uint32_t seen = round_.load() - 1;  // its first round may be open
     for (;;) {
       for (int spins = 0; round_.load() == seen; ++spins) {
         if (spins < kSpins) {

@@ -1,6 +1,6 @@
 // The inner loops of the reductions: folding rows onto rows, and a run of memory onto a few values.
-// Every one uses independent lanes in a fixed pattern, so that it vectorises without reordering
-// flags, its result depends on the lengths alone, and its rounding errors do not grow with them.
+// Each uses independent lanes in a fixed pattern. So it vectorises without flags that allow
+// reordering, its result depends on the lengths alone, and its rounding errors stay small.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +40,8 @@ void fold_rows(A* __restrict acc, const A* x, std::int64_t step, std::int64_t ro
 /// Width of the accumulators of a dense fold.
 inline constexpr std::int64_t kLanes = 64;
 
-/// The same for dense rows of kLanes elements, to the bit, in the order in which they lie, which
-/// the CPU fetches ahead by itself, and helped further ahead.
+/// The same, to the bit, for dense rows of kLanes elements. It reads them in memory order, which
+/// the hardware prefetches, and itself prefetches further ahead.
 template <class F, class A>
 void fold_lanes(A* __restrict acc, const A* x, std::int64_t rows) {
   constexpr std::int64_t kLine = 64 / sizeof(A), kAhead = 64 * kLine;
@@ -62,8 +62,8 @@ void fold_lanes(A* __restrict acc, const A* x, std::int64_t rows) {
   fold_rows<F>(acc, x, kLanes, rows - r, kLanes);
 }
 
-/// acc[0 .. n) joined with `rows` dense rows of n <= kLanes / 2 elements: several rows side by side
-/// make a row wide enough for vectors, and the lanes are joined pairwise at the end.
+/// acc[0 .. n) joined with `rows` dense rows of n <= kLanes / 2 elements. Several rows side by side
+/// make one wide enough for vectors; the lanes are joined pairwise at the end.
 template <class F, class A>
 void fold_dense(A* __restrict acc, const A* x, std::int64_t rows, std::int64_t n) {
   using J = typename F::Join;

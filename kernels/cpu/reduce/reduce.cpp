@@ -19,10 +19,10 @@ namespace {
 
 constexpr std::int64_t kBlock = 4096;    // elements folded in one go, and the largest piece loaded
 constexpr std::int64_t kUnit = 32768;    // elements of a unit of work
-constexpr std::int64_t kUnitRows = 256;  // rows of a unit where rows are folded onto rows
+constexpr std::int64_t kUnitRows = 256;  // rows of a unit if rows are folded onto rows
 constexpr std::int64_t kTile = 256;      // columns of a unit
 
-/// Results on their way out: out = beta*out + scale*result, rounded once.
+/// Stores results: out = beta*out + scale*result, rounded once.
 struct Finish {
   const View& out;
   double scale;
@@ -61,7 +61,7 @@ struct Finish {
   }
 };
 
-/// Joins onto acc a run of n elements, `stride` apart.
+/// Joins a run of n elements, `stride` apart, onto acc.
 template <class F, class A>
 void fold_run(A* acc, const void* src, DType dtype, std::int64_t stride, std::int64_t n) {
   alignas(64) A buffer[kBlock];
@@ -172,8 +172,8 @@ class RunReduction {
   const Finish& finish_;
   std::int64_t runs_;      // per output
   std::int64_t length_;    // of a run
-  std::int64_t segments_;  // units per run, where a run is longer than a unit
-  std::int64_t group_;     // runs per unit, where it is not
+  std::int64_t segments_;  // units per run, if a run is longer than a unit
+  std::int64_t group_;     // runs per unit, if it is not
   std::int64_t units_;     // per output
 };
 

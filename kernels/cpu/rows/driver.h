@@ -40,11 +40,11 @@ class RowReader {
  public:
   explicit RowReader(const ConstView& v)
       : data_(v.data), dtype_(v.dtype), n_(v.shape[1]), stride_(v.strides[0]) {}
-  /// Row i: where it lies if it holds C, else converted into buffer[0 .. n).
+  /// Row i: in place if it holds C, else converted into buffer[0 .. n).
   const C* row(std::int64_t i, C* buffer) const {
     return load_row(advance(data_, dtype_, i * stride_), dtype_, 1, n_, buffer);
   }
-  /// How many elements of C the next row lies behind a row that is not converted; 0 where it is.
+  /// The distance from a row to the next, in elements, or 0 if rows are converted.
   std::int64_t ahead() const { return converts() ? 0 : stride_; }
   /// Whether row() uses the buffer, and how long that must be.
   bool converts() const { return dtype_ != dtype_of<C>; }
@@ -56,8 +56,8 @@ class RowReader {
   std::int64_t n_, stride_;
 };
 
-/// The rows of an output: open() gives where to write, holding the old row if `beta` is not 0;
-/// close() stores it.
+/// The rows of an output. open() gives the place to write, which holds the old row if `beta` is not
+/// 0; close() stores it.
 template <class C>
 class RowWriter {
  public:
@@ -75,7 +75,7 @@ class RowWriter {
   float beta() const { return beta_; }
   bool converts() const { return dtype_ != dtype_of<C>; }
   std::int64_t size() const { return n_; }
-  /// Whether rows that are written once should go past the caches, in whole tiles.
+  /// Whether rows that are written once should bypass the caches, in whole tiles.
   bool streams(std::int64_t rows) const {
     constexpr std::int64_t kBytes = sizeof(C);
     const auto whole = [](std::int64_t bytes) { return bytes % tiles::kTileBytes == 0; };
@@ -91,7 +91,7 @@ class RowWriter {
   float beta_;
 };
 
-/// Uninitialised memory for n numbers, accounted as workspace; none where n is 0.
+/// Uninitialised memory for n numbers, accounted as workspace; none if n is 0.
 template <class C>
 class RowBuffer {
  public:
@@ -100,7 +100,7 @@ class RowBuffer {
       memory_ = Storage::allocate(static_cast<std::size_t>(n) * sizeof(C), Device::cpu(),
                                   Owner::workspace);
   }
-  /// For one row of a RowReader or RowWriter: memory only where the rows are converted.
+  /// For one row of a RowReader or RowWriter: memory only if the rows are converted.
   template <class Rows>
   explicit RowBuffer(const Rows& rows) : RowBuffer(rows.converts() ? rows.size() : 0) {}
   C* data() const { return memory_ ? static_cast<C*>(memory_->data()) : nullptr; }
@@ -110,7 +110,7 @@ class RowBuffer {
 };
 
 /// The first n < Tile<C>::size numbers at p, the other lanes 0. Short rows (ten classes) spend
-/// their time here, hence the masked instructions where the CPU has them.
+/// their time here, hence the masked instructions if the CPU has them.
 template <class C>
 Tile<C> load_first(const C* p, int n) {
 #if defined(__AVX512F__)
@@ -153,14 +153,14 @@ auto sum_lanes(const States& states, int used) {
   return lanes[0];
 }
 
-/// The monoid sum of pass(in[j]...) over a row, in an order that depends on n alone. Meanwhile what
-/// lies `ahead` elements behind the row comes into the second-level cache: memory would be idle in
-/// all passes over a row but the first.
+/// The monoid sum of pass(in[j]...) over a row, in an order that depends on n alone. Prefetches
+/// into the L2 cache what lies `ahead` elements after the row: memory would be idle in all passes
+/// over a row but the first.
 template <class C, class Pass, class... In>
 auto reduce_row_fetching(std::int64_t n, std::int64_t ahead, const Pass& pass, const In*... in) {
   using V = Tile<C>;
   using States = decltype(pass(V::load(in)...));
-  constexpr int kLanes = V::size, kUnroll = 4;  // chains that run side by side
+  constexpr int kLanes = V::size, kUnroll = 4;  // independent chains
   const int tail = static_cast<int>(n % kLanes);
   if (n < kLanes) return sum_lanes<C>(pass(load_first(in, tail)...), tail);
   States acc[kUnroll];
@@ -181,9 +181,8 @@ auto reduce_row(std::int64_t n, const Pass& pass, const In*... in) {
   return reduce_row_fetching<C>(n, 0, pass, in...);
 }
 
-/// out[j] = f(in[j]) and the sum of that over the row, in an order that depends on n alone; what
-/// lies `ahead` elements behind the row comes into the second-level cache, as above. `out` may be
-/// `in`.
+/// out[j] = f(in[j]); returns the sum of out over the row, in an order that depends on n alone.
+/// Prefetches as above. `out` may be `in`.
 template <class C, class F>
 C map_and_sum_row(std::int64_t n, std::int64_t ahead, C* out, const F& f, const C* in) {
   using V = Tile<C>;
@@ -208,7 +207,7 @@ C map_and_sum_row(std::int64_t n, std::int64_t ahead, C* out, const F& f, const 
   return whole + sum_lanes<C>(States{rest}, tail).value;
 }
 
-/// out[j] = f(in[j]...) past the caches, where RowWriter::streams().
+/// out[j] = f(in[j]...) by stores that bypass the caches, if RowWriter::streams().
 template <class C, class F, class... In>
 void stream_row(std::int64_t n, C* out, const F& f, const In*... in) {
   using V = Tile<C>;
@@ -236,7 +235,7 @@ void map_row(std::int64_t n, C* out, float beta, const F& f, const In*... in) {
   }
 }
 
-/// A [n] view as C in `buffer`, or `otherwise` n times where the view has no data.
+/// A [n] view as C in `buffer`, or `otherwise` n times if the view has no data.
 template <class C>
 void load_vector(const ConstView& v, std::int64_t n, double otherwise, C* buffer) {
   if (v.data) {

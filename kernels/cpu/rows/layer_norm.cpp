@@ -43,7 +43,7 @@ void norm_rows(const ConstView& x, const ConstView& weight, const ConstView& bia
 }
 
 /// grad[j] = beta*grad[j] + the blocks' sums of column j, in the order of the blocks. Block k's
-/// sums lie at partial + k*stride; those of block 0 are overwritten.
+/// sums are at partial + k*stride; those of block 0 are overwritten.
 template <class C>
 void add_columns(C* partial, std::int64_t stride, std::int64_t blocks, std::int64_t n,
                  const View& grad, float beta) {
@@ -56,8 +56,8 @@ void add_columns(C* partial, std::int64_t stride, std::int64_t blocks, std::int6
   out.close(0, to);
 }
 
-/// dw[j] += g[j] h[j] and db[j] += g[j] for the normalised row h; meanwhile what lies `ahead`
-/// elements behind both rows comes into the second-level cache.
+/// dw[j] += g[j] h[j] and db[j] += g[j] for the normalised row h. Prefetches into the L2 cache what
+/// lies `ahead` elements after both rows.
 template <class C>
 void add_parameter_terms(std::int64_t n, std::int64_t ahead, const C* g, const C* row, C mean,
                          C rstd, C* dw, C* db) {

@@ -8,7 +8,7 @@
 namespace firn::kernels::cuda {
 namespace {
 
-/// What the moments of x's cells are.
+/// The moments of x's cells.
 template <class C>
 struct CellMoments {
   const C *mean, *var;
@@ -91,8 +91,8 @@ static __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// A cell's sums of w dy and of w dy xhat, from its channels' sums; `first` is the first of them.
-/// What every `lanes`-th channel gives, from the `lane`-th on.
+/// A cell's sums of w dy and of w dy xhat, from the sums of its channels, which begin at channel
+/// `first`. Adds every `lanes`-th channel from the `lane`-th on.
 template <class C>
 __device__ math::SumPair<double> cell_sums(const ChannelCut& cut, const C* sums,
                                            const RowVector& weight, std::int64_t section,
@@ -107,7 +107,7 @@ __device__ math::SumPair<double> cell_sums(const ChannelCut& cut, const C* sums,
   return all;
 }
 
-/// dx of type O. sums null: the moments are constants, and x is not read.
+/// dx of type O. If sums is null, the moments are constants, and x is not read.
 template <class T, class O, bool kAcross, int kVec>
 static __global__ void __launch_bounds__(kBlock)
     data_gradient_kernel(ChannelPlane<const T> dy, ChannelPlane<const T> x, ChannelPlane<O> dx,
@@ -117,7 +117,7 @@ static __global__ void __launch_bounds__(kBlock)
   using Place = ChannelPlace<kAcross, kVec>;
   constexpr int kChannels = Place::kChannels;
   const Place place(cut);
-  // Cells of several channels: each is summed up by a warp, once for the block.
+  // If cells have several channels, a warp sums up each cell once for the block.
   auto* const cells = gpu::dynamic_shared<math::SumPair<double>>();
   const std::int64_t tile = blockIdx.x % cut.tiles * place.slots;
   const std::int64_t first_cell = tile / cut.width;
@@ -166,7 +166,7 @@ static __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// A parameter's gradient: grad = beta*grad + sum. data null: not asked for.
+/// A parameter's gradient: grad = beta*grad + sum; unused if data is null.
 struct ParameterGrad {
   void* data;
   DType dtype;
@@ -184,8 +184,8 @@ struct ParameterGrad {
   }
 };
 
-/// A thread for each of 32 channels and every eighth sample. One thread stores a channel's both, as
-/// weight and bias may be one tensor.
+/// A thread takes one of 32 channels and every eighth sample. One thread stores both gradients of a
+/// channel, because weight and bias may be one tensor.
 template <class C>
 static __global__ void __launch_bounds__(kBlock)
     parameter_gradients_kernel(const C* sums, std::int64_t samples, std::int64_t c,

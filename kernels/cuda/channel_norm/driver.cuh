@@ -1,9 +1,8 @@
-// How CUDA kernels cut a tensor [n, c, l] for the norms by channel. A block has a tile of channels
-// and a chunk of steps; every thread keeps the same channels all the way, so that what belongs to a
-// channel stays in registers. Where channels lie next to each other ("across"), threads side by
-// side have neighbouring channels, one pack each, and a step is a position; else they have
-// neighbouring positions, and a step is a pack of those. The cut follows from shape and strides
-// alone.
+// How CUDA kernels cut a tensor [n, c, l] for normalisation by channel. A block has a tile of
+// channels and a chunk of steps. Every thread keeps the same channels, so that their numbers stay
+// in registers. If channels are adjacent in memory ("across"), adjacent threads have adjacent
+// channels, one pack each, and a step is a position. Else they have adjacent positions, and a step
+// is a pack of those. The cut depends on shape and strides alone.
 #pragma once
 
 #include <algorithm>
@@ -21,9 +20,9 @@ namespace firn::kernels::cuda {
 
 struct ChannelCut {
   std::int64_t c, groups, width;  ///< width: channels of a cell
-  std::int64_t sections;          ///< samples that stay apart: n or 1
+  std::int64_t sections;          ///< samples that stay separate: n or 1
   std::int64_t steps;             ///< of a section
-  std::int64_t inner;             ///< steps of a sample, where a section has several; else 0
+  std::int64_t inner;             ///< steps of a sample, if a section has several; else 0
   std::int64_t chunk, chunks;     ///< steps of a block, blocks of a section and tile
   std::int64_t tiles;
   int side;           ///< across: threads along the channels; else channels of a block
@@ -51,8 +50,8 @@ struct ChannelPlane {
   std::int64_t sample, channel, step;  ///< strides
 };
 
-/// What a thread has: channels [channel, channel + kChannels) and steps begin + member,
-/// begin + member + members, ... below end.
+/// A thread's share: channels [channel, channel + kChannels) and steps begin + member, begin +
+/// member + members, ... below end.
 template <bool kAcross, int kVec>
 struct ChannelPlace {
   static constexpr int kChannels = kAcross ? kVec : 1;
@@ -60,7 +59,7 @@ struct ChannelPlace {
   std::int64_t section, chunk, unit, channel, begin, end;
   int slot, slots;  ///< of its first channel within the block's
   int member, members;
-  bool active;  ///< has channels at all
+  bool active;  ///< has any channels
 
   __device__ explicit ChannelPlace(const ChannelCut& cut) {
     const int thread = static_cast<int>(threadIdx.x);
@@ -78,14 +77,14 @@ struct ChannelPlace {
     end = begin + cut.chunk < cut.steps ? begin + cut.chunk : cut.steps;
     if (!active) end = begin;
   }
-  /// The thread's part of a plane begins here.
+  /// The start of the thread's part of a plane.
   template <class T>
   __device__ T* base(const ChannelPlane<T>& plane) const {
     return plane.data + section * plane.sample + channel * plane.channel;
   }
 };
 
-/// Where a step is: sample * strides.sample + rest * strides.step from the base.
+/// The place of a step: sample * strides.sample + rest * strides.step from the base.
 struct ChannelStep {
   std::int64_t sample, rest;
 
@@ -107,7 +106,7 @@ __device__ Lanes<T, kVec> load_lanes(const T* p) {
   return *reinterpret_cast<const Lanes<T, kVec>*>(p);
 }
 
-/// out = beta*out + y, in pieces of 16 bytes at most.
+/// out = beta*out + y, in pieces of at most 16 bytes.
 template <int kVec, class O, class C>
 __device__ void store_lanes(O* p, const C (&y)[kVec], float beta) {
   constexpr int kMost = 16 / static_cast<int>(sizeof(O));
@@ -126,8 +125,8 @@ __device__ void store_lanes(O* p, const C (&y)[kVec], float beta) {
 
 // ---- Sums over a block ----
 
-/// Adds up the lines of shared values [lines][slots], lines a power of two: the sums are in line 0,
-/// for all to read. Every thread must call it; the values need no barrier before.
+/// Adds up the lines of shared values [lines][slots]; lines is a power of two. The sums are then in
+/// line 0, and all threads may read them. Every thread must call it; no barrier is needed before.
 template <class V>
 __device__ void fold_lines(V* values, int slots, int lines) {
   for (int half = lines / 2; half > 0; half /= 2) {
@@ -138,16 +137,16 @@ __device__ void fold_lines(V* values, int slots, int lines) {
   __syncthreads();
 }
 
-/// The sums over the members of each channel: at shared[slot], for all to read.
+/// The sums over the members of each channel, at shared[slot]; all threads may read them.
 template <class Place, class V>
 __device__ void fold_members(const Place& place, const V (&mine)[Place::kChannels], V* shared) {
-  __syncthreads();  // sums before may still be read
+  __syncthreads();  // earlier sums may still be read
   for (int k = 0; k < Place::kChannels; ++k)
     shared[place.member * place.slots + place.slot + k] = mine[k];
   fold_lines(shared, place.slots, place.members);
 }
 
-/// How the threads of one block take `cells` sums of `parts` terms each.
+/// How the threads of one block share the sums of cells, of `parts` terms each.
 struct CellLines {
   int lines, lanes;
   __device__ explicit CellLines(std::int64_t parts)
@@ -158,18 +157,18 @@ struct CellLines {
 
 // ---- Host ----
 
-/// What blocks should be like.
+/// Aims for the size of blocks.
 struct BlockSize {
-  std::int64_t blocks;   ///< as many are wanted
-  std::int64_t least;    ///< steps of a thread, where there are so many
-  std::int64_t longest;  ///< the same at most, whatever the number of blocks
+  std::int64_t blocks;   ///< their number
+  std::int64_t least;    ///< fewest steps of a thread, if there are as many
+  std::int64_t longest;  ///< most steps of a thread, for any number of blocks
 };
-/// For sums: an f32 sum of a thread stays short.
+/// For sums, so that the f32 sum of a thread stays short.
 inline constexpr BlockSize kSumSize{256, 4, 128};
 inline constexpr BlockSize kMapSize{2048, 4, std::int64_t{1} << 40};
 
-/// fn(integral_constant across, integral_constant of elements loaded at once, cut) for x of type T.
-/// `others` are views of x's shape that are read or written along with it.
+/// Calls fn(integral_constant across, integral_constant of elements loaded at once, cut) for x of
+/// type T. `others` are views of x's shape that are read or written along with it.
 template <class T, class Fn>
 void with_channel_cut(const ConstView& x, NormCells cells,
                       std::initializer_list<const ConstView*> others, BlockSize size, Fn&& fn) {
@@ -222,8 +221,8 @@ void with_channel_cut(const ConstView& x, NormCells cells,
   across ? go(std::true_type()) : go(std::false_type());
 }
 
-/// A view for a cut with positions, or packs of them, as steps. Where a position is a sample (l is
-/// 1) and samples are joined, that is the step.
+/// A view for a cut with positions, or packs of them, as steps. If a position is a sample (l is 1)
+/// and samples are joined, a step is a sample.
 template <class T, class V>
 ChannelPlane<T> plane_of(const V& v, const ChannelCut& cut) {
   const bool samples = v.shape[2] == 1 && cut.inner == 0 && cut.sections == 1;

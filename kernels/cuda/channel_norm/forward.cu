@@ -1,6 +1,6 @@
-// Normalisation by channel on CUDA devices: moments and the forward pass. A block first takes a
-// sample of its channels' values for their centre, then sums up distances from it: nothing large is
-// subtracted. Blocks write their moments, and the last one joins them, in f64 and in their order.
+// Normalisation by channel on CUDA devices: moments and the forward pass. A block first computes a
+// centre for each channel from a few of its values, then sums up distances from it, which avoids
+// cancellation. Blocks write their moments, and the last block merges them in f64 and in order.
 #include "firn/kernel_support.h"
 #include "kernels/cuda/channel_norm/driver.cuh"
 #include "kernels/cuda/device/tickets.cuh"
@@ -9,11 +9,11 @@
 namespace firn::kernels::cuda {
 namespace {
 
-constexpr int kSample = 4;  // steps of a thread that the centre is made of
+constexpr int kSample = 4;  // steps of a thread from which the centre is computed
 
 using Part = math::Moments<double>;
 
-/// Joins moments about a centre near all of them.
+/// Merges moments about a centre that is near all of them.
 struct Joining {
   double centre = 0;
   math::SumPair<double> sums;
@@ -35,7 +35,8 @@ struct MomentsOut {
   }
 };
 
-/// Every cell's moments from partial[unit][c]. By one block; `shared` holds a pair a thread.
+/// Computes every cell's moments from partial[unit][c]. One block does it; `shared` holds one pair
+/// per thread.
 template <class C>
 __device__ void join_parts(const ChannelCut& cut, const Part* partial, MomentsOut<C> out,
                            math::SumPair<double>* shared) {
@@ -63,7 +64,7 @@ __device__ void join_parts(const ChannelCut& cut, const Part* partial, MomentsOu
   }
 }
 
-/// `whole`: a block has all of a cell's elements, and nobody else has to join anything.
+/// With `whole`, a block has all elements of its cells, and no merge follows.
 template <class T, bool kAcross, int kVec>
 static __global__ void __launch_bounds__(kBlock)
     moments_kernel(ChannelPlane<const T> x, ChannelCut cut, bool whole, Part* partial,
@@ -171,7 +172,7 @@ static __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// Row-major samples' groups as channels of their own, longer ones: a cell is then one channel.
+/// Turns each group of a row-major sample into one longer channel, so that a cell is one channel.
 void merge_groups(ConstView& x, NormCells cells) {
   const std::int64_t c = x.shape[1], l = x.shape[2];
   if (!cells.per_sample || cells.groups == c || l <= 1) return;
@@ -195,8 +196,8 @@ void channel_moments(const ConstView& given, NormCells cells, const View& mean, 
       const bool whole = cut.chunks == 1 && (cut.tiles == 1 || channels % cut.width == 0);
       const runtime::Workspace partial(
           whole ? 0 : static_cast<std::size_t>(cut.units() * cut.c) * sizeof(Part), stream);
-      // Of the block's sums; of one pair of f64 a thread; of the moments of the tile's
-      // channels.
+      // Enough for the block's sums, for one pair of f64 per thread, or for the moments of the
+      // tile's channels.
       const std::size_t shared =
           kBlock * std::max(sizeof(math::SumPair<C>) * (A::value ? V::value : 1),
                             sizeof(math::SumPair<double>));

@@ -1,5 +1,5 @@
 // Moments pooled over the micro-batches of a cycle, and running statistics, on CUDA devices: one
-// small block each, and the host never looks.
+// block each, without a wait of the host.
 #include "kernels/channel_norm.h"
 #include "kernels/cuda/device/element.cuh"
 #include "kernels/math/channel_norm.h"
@@ -36,7 +36,7 @@ struct Running {
     mean.set(i, update.mean(mean.at(i), new_mean));
     var.set(i, update.var(var.at(i), squares));
   }
-  /// By one thread, when all have asked for before().
+  /// One thread calls it after all have called before().
   __device__ void count() const {
     if (batches) *batches += 1;
   }

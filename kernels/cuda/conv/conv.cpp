@@ -1,5 +1,5 @@
-// Convolutions on CUDA devices: operands made channels-last, then each product by cuDNN where it
-// takes it, else as a matrix product of gathered columns.
+// Convolutions on CUDA devices. Operands are converted to channels-last. cuDNN computes each
+// product if it supports it; else it is a GEMM over gathered columns.
 #include "kernels/conv.h"
 
 #include <cstdlib>
@@ -21,8 +21,8 @@ constexpr bool kHasCudnn = true;
 constexpr bool kHasCudnn = false;  // built without its headers
 #endif
 
-/// Whether cuDNN may be asked: not for f64, empty images, those that are cut at their edges, or
-/// results of other sizes than the geometry gives.
+/// Whether cuDNN may be used: not for f64, empty images, negative padding, or results of other
+/// sizes than the geometry gives.
 bool asks_cudnn(const ConvSizes& s, const ConvGeometry& g, DType dtype) {
   const auto size = [&](std::size_t axis, std::int64_t in, std::int64_t taps) {
     return (in + g.before[axis] + g.after[axis] - g.dilation[axis] * (taps - 1) - 1) /
@@ -34,7 +34,7 @@ bool asks_cudnn(const ConvSizes& s, const ConvGeometry& g, DType dtype) {
          s.p == size(0, s.h, s.r) && s.q == size(1, s.w, s.s);
 }
 
-/// y channels-last, as are x and w.
+/// y, x and w are channels-last.
 void forward(const ConstView& x, const ConstView& w, const ConstView& bias, bool relu,
              const ConvGeometry& geometry, const View& y, Stream stream) {
   if constexpr (kHasCudnn) {
@@ -48,7 +48,7 @@ void forward(const ConstView& x, const ConstView& w, const ConstView& bias, bool
   im2col_forward(x, w, bias, relu, geometry, y, stream);
 }
 
-/// dw channels-last, as are dy and x.
+/// dw, dy and x are channels-last.
 void weight_gradient(const ConstView& dy, const ConstView& x, const ConvGeometry& geometry,
                      const View& dw, float beta, Stream stream) {
   if constexpr (kHasCudnn) {
@@ -60,7 +60,7 @@ void weight_gradient(const ConstView& dy, const ConstView& x, const ConvGeometry
   im2col_weight_gradient(dy, x, geometry, dw, beta, stream);
 }
 
-/// dx in any order: true where cuDNN has taken it.
+/// dx may have any layout. Returns true if cuDNN has computed it.
 bool data_gradient_by_cudnn(const ConstView& dy, const ConstView& w, const ConvGeometry& geometry,
                             const View& dx, float beta, Stream stream) {
   if constexpr (kHasCudnn) {

@@ -1,11 +1,11 @@
-// The products of a convolution as matrix products. With channels-last memory, images are rows of
-// channels, and the weight [k, c/groups, r, s] is a matrix [k, r*s*c/groups] as it lies there:
+// The products of a convolution as GEMMs. In channels-last memory, images are rows of channels, and
+// the weight [k, c/groups, r, s] is stored as a matrix [k, r*s*c/groups]:
 //
 //   y = columns w^T        dw = dy^T columns        columns of dx = dy w
 //
-// A kernel of one tap that meets every element once has the images themselves as columns. Groups
-// are a batch of products that share rows. Columns are gathered in chunks of rows that depend on
-// shapes and dtype alone.
+// If the kernel has one tap that reads every element once, the images themselves are the columns.
+// Groups are a batch of GEMMs that share rows. Columns are gathered in chunks of rows that depend
+// on shapes and dtype alone.
 #include <algorithm>
 
 #include "kernels/cuda/conv/parts.h"
@@ -23,7 +23,7 @@ bool is_pointwise(const ConvSizes& s, const ConvGeometry& g) {
          s.p == s.h && s.q == s.w;
 }
 
-/// Memory seen as a matrix [rows, cols] for each group, or as one where there are no groups.
+/// Memory seen as a matrix [rows, cols] for each group, or as one matrix if there are no groups.
 struct Matrices {
   std::int64_t groups, rows, cols, group_stride, row_stride;
 
@@ -42,8 +42,8 @@ struct Matrices {
   }
 };
 
-/// Rows of the columns of x, of x itself where it is its own columns, of y, and the weight as
-/// matrices.
+/// As matrices: rows of the columns of x, of x itself if it is its own columns, of y, and the
+/// weight.
 Matrices column_rows(const ConvSizes& s, std::int64_t rows, DType dtype) {
   return {s.groups(), rows, s.column(), s.column(), s.column_stride(dtype)};
 }
@@ -65,7 +65,7 @@ std::int64_t chunk_rows(const ConvSizes& s, DType dtype) {
   return std::clamp<std::int64_t>(fit / 64 * 64, 64, std::max<std::int64_t>(s.rows(), 64));
 }
 
-/// fn(columns of rows [begin, end), begin, end) for chunk after chunk of all rows.
+/// Calls fn(columns of rows [begin, end), begin, end) for every chunk of rows, in order.
 template <class Fn>
 void for_each_chunk(const ConstView& x, const ConvSizes& s, const ConvGeometry& geometry,
                     Stream stream, Fn&& fn) {
@@ -96,7 +96,7 @@ void im2col_forward(const ConstView& x, const ConstView& w, const ConstView& bia
                    if (!bias.data && !relu) {
                      return cuda::gemm(columns, transposed(kernels), rows, {}, stream);
                    }
-                   // A bias differs between the products of a batch, and a sum is rounded once.
+                   // The bias differs between the GEMMs of a batch, and a sum is rounded once.
                    const Buffer sum({end - begin, s.k}, compute_dtype(y.dtype), stream);
                    cuda::gemm(columns, transposed(kernels),
                               result_rows(s, end - begin).of(sum.view(), 0), {}, stream);
@@ -116,7 +116,7 @@ void im2col_data_gradient(const ConstView& dy, const ConstView& w, const ConvGeo
     return cuda::gemm(result_rows(s, s.rows()).of(dy, 0), kernels, rows,
                       {.alpha = 1, .beta = beta, .bias = {}}, stream);
   }
-  // In whole images: an element of dx adds up several rows. One image at least.
+  // Chunks are whole images, at least one, because an element of dx adds up several rows.
   const DType wide = compute_dtype(dx.dtype);
   const std::int64_t images = std::clamp<std::int64_t>(chunk_rows(s, wide) / s.positions(), 1, s.n);
   const Buffer columns({images * s.positions(), s.column_stride(wide)}, wide, stream);

@@ -1,6 +1,6 @@
-// Columns of an image batch for convolutions as matrix products: gathered from channels-last images
-// (im2col), and summed back into them (col2im) by every element of the image for itself, so that
-// no two threads add to one place and the order of each sum is fixed.
+// Columns of an image batch for convolutions as GEMMs: gathered from channels-last images (im2col),
+// and summed back into them (col2im). One thread sums an element of an image, so that no two
+// threads add to one place and the order of each sum is fixed.
 #include "kernels/cuda/conv/parts.h"
 #include "kernels/cuda/device/axis_table.cuh"
 #include "kernels/cuda/device/element.cuh"
@@ -10,7 +10,7 @@
 namespace firn::kernels::cuda {
 namespace {
 
-/// Adds an axis that is more than one position.
+/// Adds an axis of more than one position.
 template <int V>
 void push(StridedAxes<V>& axes, std::int64_t size, const std::int64_t (&strides)[V]) {
   if (size != 1) axes.push_back(size, strides);
@@ -18,15 +18,15 @@ void push(StridedAxes<V>& axes, std::int64_t size, const std::int64_t (&strides)
 
 // ---- Gathering ----
 
-/// What the threads of the gather know about x, in units of the elements that they move.
+/// The layout of x for the gather, in units of the elements that threads move.
 struct Image {
   std::int64_t h, w;
   std::int64_t before_h, before_w;
   std::int64_t corner;  ///< offset of the first image's element [0, 0] in the padded image
 };
 
-/// Element i of the columns; `axes` gives its place in x, as if the padding were there, its row and
-/// column in the padded image, and its place in all columns, of which these begin at `first`.
+/// Writes element i of the columns. `axes` gives its offset in x as if x were padded, its row and
+/// column in the padded image, and its offset in all columns, of which these begin at `first`.
 template <class T>
 static __global__ void gather_kernel(const T* x, T* columns, std::int64_t begin, std::int64_t count,
                                      std::int64_t first, StridedAxes<4> axes, Image image) {
@@ -40,8 +40,8 @@ static __global__ void gather_kernel(const T* x, T* columns, std::int64_t begin,
   }
 }
 
-/// Elements of `bytes` bytes that threads move at once: they divide a group's channels, and every
-/// address is a multiple of their size.
+/// How many elements of `bytes` bytes threads move at once: it divides a group's channels, and
+/// every address is a multiple of their size.
 int together(std::size_t bytes, std::int64_t channels, const void* a, const void* b) {
   for (int width = static_cast<int>(16 / bytes); width > 1; width /= 2) {
     const std::size_t size = bytes * static_cast<std::size_t>(width);
@@ -55,7 +55,7 @@ int together(std::size_t bytes, std::int64_t channels, const void* a, const void
 
 // ---- Summing ----
 
-/// The columns as an element of dx sees them, in units of the elements that threads move.
+/// The layout of the columns for sum_kernel, in units of the elements that threads move.
 struct Taps {
   int r, s;
   int before_h, before_w;
@@ -67,7 +67,7 @@ struct Taps {
   std::int64_t tap;  ///< from a tap to the next
 };
 
-/// V neighbouring channels of dx a thread. `axes` gives their place in dx, that of their group's
+/// A thread sums V adjacent channels of dx. `axes` gives their offset in dx, that of their group's
 /// first tap in the columns of their image, and their row and column in the image.
 template <class T, int V>
 static __global__ void sum_kernel(const ComputeOf<T>* columns, T* dx, std::int64_t count,
@@ -104,7 +104,7 @@ static __global__ void sum_kernel(const ComputeOf<T>* columns, T* dx, std::int64
   }
 }
 
-// ---- The way out of a product with groups ----
+// ---- The epilogue of a GEMM with groups ----
 
 template <class T>
 static __global__ void add_bias_kernel(const ComputeOf<T>* sum, const void* bias, DType bias_dtype,
@@ -187,7 +187,7 @@ void sum_columns(const void* columns, const ConvSizes& sizes, const ConvGeometry
                   static_cast<const C*>(columns), dx.as<T>(), count, axes, taps,
                   static_cast<C>(beta));
     };
-    // 16 bytes of the columns at once where dx can be written as many elements at a time.
+    // 16 bytes of the columns at once if dx can be written as many elements at a time.
     constexpr int kWide = 16 / static_cast<int>(sizeof(C));
     bool wide = sizes.channels() % kWide == 0 && (dx.strides[1] == 1 || sizes.c == 1) &&
                 is_aligned(columns) &&

@@ -1,5 +1,5 @@
-// The products of a convolution on CUDA devices, in parts: sizes with names, operands made
-// channels-last, and the two ways to compute each product. conv.cpp puts them together.
+// The parts of a convolution on CUDA devices: operands converted to channels-last, the products as
+// GEMMs, and the kernels around those. conv.cpp puts them together with cuDNN's products.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace firn::kernels::cuda {
 
-/// An operand in channels-last order: in place where it is, else copied.
+/// An operand in channels-last order: used in place if it is so already, else copied.
 class ChannelsLast {
  public:
   ChannelsLast(const ConstView& v, Stream stream) : view_(v) {
@@ -45,8 +45,8 @@ class ChannelsLastBuffer {
   View view_;
 };
 
-// ---- As matrix products. Operands are channels-last, of one dtype; results of the first and the
-// last too, dx may have any strides. Nothing is empty but the channels. ----
+// ---- As GEMMs. Operands are channels-last and of one dtype. y and dw are channels-last, too; dx
+// may have any strides. Only the channels may be empty. ----
 
 void im2col_forward(const ConstView& x, const ConstView& w, const ConstView& bias, bool relu,
                     const ConvGeometry& geometry, const View& y, Stream stream);
@@ -55,16 +55,16 @@ void im2col_data_gradient(const ConstView& dy, const ConstView& w, const ConvGeo
 void im2col_weight_gradient(const ConstView& dy, const ConstView& x, const ConvGeometry& geometry,
                             const View& dw, float beta, Stream stream);
 
-// ---- The kernels around those products, im2col.cu ----
+// ---- The kernels around those GEMMs, im2col.cu ----
 
 /// Rows [begin, end) of the columns of x: row (n, p, q) holds, for each group, r, s and channel of
-/// the group, the element that the kernel meets there, 0 in the padding. Rows are column_stride()
-/// elements apart, and what lies between them is not written.
+/// the group, the element that the tap reads, 0 in the padding. Rows are column_stride() elements
+/// apart; the gap between them is not written.
 void gather_columns(const ConstView& x, const ConvSizes& sizes, const ConvGeometry& geometry,
                     std::int64_t begin, std::int64_t end, void* columns, Stream stream);
-/// dx = beta*dx + for each element the sum, in the order of the kernel's taps, of what its copies
-/// in the columns have got. columns: of the compute dtype of dx, all rows of dx's images,
-/// column_stride() elements apart.
+/// dx = beta*dx + the sum of each element's copies in the columns, in the order of the kernel's
+/// taps. columns has the compute dtype of dx and all rows of dx's images, column_stride() elements
+/// apart.
 void sum_columns(const void* columns, const ConvSizes& sizes, const ConvGeometry& geometry,
                  const View& dx, float beta, Stream stream);
 /// y = sum + bias, and with `relu` the larger of that and 0. sum [rows, k] of the compute dtype, y

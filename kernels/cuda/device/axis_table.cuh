@@ -1,5 +1,5 @@
 // The axes of several views as the host prepares them for a kernel that moves elements: merged, and
-// neighbours taken together as one wider element where the innermost axis allows it.
+// with adjacent elements combined into one wider element if the innermost axis allows it.
 #pragma once
 
 #include <cstddef>
@@ -34,8 +34,8 @@ struct AxisTable {
   }
   bool contiguous(int view) const { return rank == 1 && strides[view][0] == 1; }
 
-  /// How many neighbours of `bytes` each can be taken together, 16 bytes at most, in the views with
-  /// a non-null address. The others must not move along the innermost axis.
+  /// How many adjacent elements of `bytes` each can be combined, at most 16 bytes, in the views
+  /// with a non-null address. The other views must have stride 0 along the innermost axis.
   int together(std::size_t bytes, const void* const (&data)[V]) const {
     const int inner = rank - 1;
     for (int v = 0; v < V; ++v) {
@@ -52,7 +52,7 @@ struct AxisTable {
     }
     return 1;
   }
-  /// Counts in units of `width` elements from here on, in the views with a non-null address.
+  /// Changes to units of `width` elements, in the views with a non-null address.
   void group(int width, const void* const (&data)[V]) {
     if (width == 1) return;
     const int inner = rank - 1;
@@ -64,7 +64,7 @@ struct AxisTable {
     if (sizes[inner] == 1 && rank > 1) --rank;
   }
 
-  /// The strides of the chosen views in units of `width` elements, which divides them all.
+  /// Changes the strides of the chosen views to units of `width` elements, which divides them all.
   void rescale(int width, const bool (&views)[V]) {
     for (int v = 0; v < V; ++v) {
       for (int d = 0; d < rank && views[v]; ++d) {
@@ -73,7 +73,7 @@ struct AxisTable {
     }
   }
 
-  /// As kernels see it.
+  /// The axes as kernels take them.
   StridedAxes<V> on_device() const {
     StridedAxes<V> axes;
     for (int d = 0; d < rank; ++d) {
@@ -86,7 +86,7 @@ struct AxisTable {
   }
 };
 
-/// fn(T()) with an unsigned type of `bytes` bytes: 1, 2, 4, 8 or 16.
+/// Calls fn(T()) with an unsigned type of `bytes` bytes: 1, 2, 4, 8 or 16.
 template <class Fn>
 void with_bits(std::size_t bytes, Fn&& fn) {
   switch (bytes) {

@@ -8,8 +8,8 @@ namespace firn::kernels::cuda {
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 inline constexpr int kWarp = 32;
 
-/// The value that the lane whose number differs in the bits of `mask` has. All 32 lanes must call
-/// it. Of a struct with map(), as the states in math/rows.h, every member.
+/// The value of the lane whose number differs in the bits of `mask`. All 32 lanes must call it. Of
+/// a struct with map(), like the states in math/rows.h, every member is exchanged.
 template <class T>
 __device__ T shuffle_xor(T value, int mask) {
   const auto shuffle = [mask](auto v) { return __shfl_xor_sync(kAllLanes, v, mask); };
@@ -20,15 +20,15 @@ __device__ T shuffle_xor(T value, int mask) {
   }
 }
 
-/// fold(fold(x0, x1), ...) of the warp's lanes, in every lane. All 32 lanes must call it. `fold` is
-/// commutative, or lanes differ in their result.
+/// fold(fold(x0, x1), ...) of the warp's lanes, in every lane. All 32 lanes must call it. `fold`
+/// must be commutative, or results differ between lanes.
 template <class T, class Fold>
 __device__ T warp_fold(T value, Fold fold) {
   for (int step = kWarp / 2; step > 0; step /= 2) value = fold(value, shuffle_xor(value, step));
   return value;
 }
 
-/// The same of all threads of a block with x threads only, in every thread. Every thread must call
+/// The same over all threads of a one-dimensional block, in every thread. Every thread must call
 /// it. `scratch` is shared memory for 32 values; it is free for another use after a
 /// __syncthreads(), and may be the same in the next call.
 template <class T, class Fold>
@@ -37,7 +37,7 @@ __device__ T block_fold(T value, T neutral, T* scratch, Fold fold) {
             warp = static_cast<int>(threadIdx.x) / kWarp;
   const int warps = static_cast<int>(blockDim.x) / kWarp;
   value = warp_fold(value, fold);
-  __syncthreads();  // scratch may still be read by a call before
+  __syncthreads();  // an earlier call may still read scratch
   if (lane == 0) scratch[warp] = value;
   __syncthreads();
   value = warp_fold(lane < warps ? scratch[lane] : neutral, fold);

@@ -16,7 +16,8 @@ namespace firn::kernels::cuda {
 
 inline constexpr int kBlock = 256;
 
-/// A grid of blocks of kBlock threads for `threads` threads' work, or fewer that stride over it.
+/// A grid of blocks of kBlock threads for the work of `threads` threads, or of fewer blocks that
+/// stride over it.
 inline dim3 grid_for(std::int64_t threads) {
   const std::int64_t blocks = math::ceil_div(threads, kBlock);
   const std::int64_t most = max_blocks().load(std::memory_order_relaxed);
@@ -34,7 +35,7 @@ __device__ inline std::int64_t grid_threads() {
 
 // ---- Conversions: load T, compute float (double for f64), store T ----
 
-/// What elements of type T are computed in.
+/// The type in which elements of type T are computed.
 template <class T>
 using ComputeOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
@@ -43,7 +44,7 @@ __device__ inline double widen(double x) { return x; }
 __device__ inline float widen(__half x) { return __half2float(x); }
 __device__ inline float widen(__nv_bfloat16 x) { return __bfloat162float(x); }
 
-/// Rounds x once to what `out` holds.
+/// Rounds x once to the type of `out`.
 __device__ inline void narrow(float x, float& out) { out = x; }
 __device__ inline void narrow(float x, double& out) { out = x; }
 __device__ inline void narrow(float x, __half& out) { out = __float2half_rn(x); }
@@ -52,7 +53,8 @@ __device__ inline void narrow(double x, double& out) { out = x; }
 __device__ inline void narrow(double x, float& out) { out = static_cast<float>(x); }
 __device__ inline void narrow(double x, __half& out) { narrow(math::round_to_odd(x), out); }
 __device__ inline void narrow(double x, __nv_bfloat16& out) { narrow(math::round_to_odd(x), out); }
-/// To an integer dtype: from 64 bits the low ones, from a floating number as cast() says.
+/// To an integer dtype: a 64-bit integer keeps its low bits, a floating number is converted as by
+/// cast().
 template <class To, class C>
 __device__ To narrow_to_integer(C x) {
   if constexpr (std::is_same_v<C, std::int64_t>) {
@@ -71,7 +73,7 @@ __device__ void narrow_to_16(C x, H& out) {
   }
 }
 
-/// fn(T()) with the C++ type of a floating dtype: __half, __nv_bfloat16, float or double.
+/// Calls fn(T()) with the C++ type of a floating dtype: __half, __nv_bfloat16, float or double.
 template <class Fn>
 void with_floating(DType dtype, Fn&& fn) {
   switch (dtype) {
@@ -98,7 +100,7 @@ void with_float_class(DType dtype, Fn&& fn) {
   }
 }
 
-/// Element i of an array whose dtype is known at run time only.
+/// Element i of an array whose dtype is known only at run time.
 template <class C>
 __device__ C load_element(const void* p, DType dtype, std::int64_t i) {
   switch (dtype) {
@@ -146,7 +148,7 @@ __device__ void store_element(C value, void* p, DType dtype, std::int64_t i) {
   }
 }
 
-/// Whether every 16 bytes of a view's rows, from `data` on, can be loaded at once.
+/// Whether 16 bytes at `data` can be loaded at once.
 inline bool is_aligned(const void* data) {
   return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
 }

@@ -1,5 +1,6 @@
-// How kernels report values that only the device sees (firn/kernel_support.h): a FaultSite is made on the
-// host and handed to the kernel; raise_fault notes the first bad value and lets the kernel go on.
+// How kernels report values that only the device sees (firn/kernel_support.h): a FaultSite is made
+// on the host and handed to the kernel; raise_fault records the first bad value and lets the kernel
+// go on.
 //
 //   const FaultSite site = fault_site(op, "index", stream.device);   // on the host
 //   if (value < 0 || value >= bound) raise_fault(site, position, value, bound);   // in a kernel
@@ -12,7 +13,8 @@
 
 namespace firn::kernels::cuda {
 
-/// Where to note a fault, and in whose name. Trivially copyable: a parameter of kernels.
+/// The record of a fault, and the names for its message. Trivially copyable: a parameter of
+/// kernels.
 struct FaultSite {
   runtime::Fault* record;
   const char* op;    ///< never read on the device
@@ -24,8 +26,8 @@ inline FaultSite fault_site(const char* op, const char* what, Device device) {
   return {runtime::fault_record(device), op, what};
 }
 
-/// Notes that `value`, at `position` (row-major) of its tensor, is outside [0, bound), unless a
-/// fault is noted already. Where several threads raise one, which of them is kept is not defined.
+/// Records that `value`, at `position` (row-major) of its tensor, is outside [0, bound), unless a
+/// fault is recorded already. If several threads raise one, it is undefined which is kept.
 __device__ inline void raise_fault(const FaultSite& site, std::int64_t position, std::int64_t value,
                                    std::int64_t bound) {
   runtime::Fault* const record = site.record;
@@ -38,7 +40,7 @@ __device__ inline void raise_fault(const FaultSite& site, std::int64_t position,
   record->position = position;
   record->value = value;
   record->bound = bound;
-  __threadfence_system();  // the host sees the rest with what follows
+  __threadfence_system();  // the host must see the fields before `raised`
   atomicExch(&record->raised, runtime::Fault::kComplete);
 }
 

@@ -1,10 +1,11 @@
-// What a .cu file sees of CUDA beyond the language, in one place, so that the same sources are
-// compiled by nvcc for a GPU and by the host's compiler for the simulator (tests/cusim).
+// What .cu files use of CUDA beyond the language, in one place, so that nvcc compiles the same
+// sources for a GPU and the host's compiler for the simulator (tests/cusim).
 //
-// Rules for kernels: no <<< >>> but gpu::launch; dynamic shared memory through gpu::dynamic_shared
-// only; internal linkage; trivially copyable parameters, 4 KB at most; 64-bit sizes and strides;
-// blocks a multiple of 32 threads; barriers and full-mask shuffles in uniform control flow only,
-// and no return before one; no reliance on lock-step (__syncwarp()); no floating-point atomics.
+// Rules for kernels: gpu::launch instead of <<< >>>; dynamic shared memory through
+// gpu::dynamic_shared only; internal linkage; trivially copyable parameters, 4 KB at most; 64-bit
+// sizes and strides; blocks a multiple of 32 threads; barriers and full-mask shuffles in uniform
+// control flow only, and no return before one; no reliance on lock-step (__syncwarp()); no
+// floating-point atomics.
 #pragma once
 
 #ifdef FIRN_HAS_CUSIM

@@ -1,4 +1,4 @@
-// How large the grids of CUDA kernels become whose threads stride over their work.
+// The largest grid of CUDA kernels whose threads stride over their work.
 #pragma once
 
 #include <atomic>
@@ -6,8 +6,8 @@
 
 namespace firn::kernels::cuda {
 
-/// Blocks of a grid at most: several waves on the largest GPUs. Threads stride over what is left,
-/// and so the number changes no result; tests set a small one to see that.
+/// Most blocks of a grid: several waves on the largest GPUs. Threads stride over the rest, so the
+/// number changes no result; tests set a small one to check that.
 std::atomic<std::int64_t>& max_blocks() noexcept;
 
 }  // namespace firn::kernels::cuda

@@ -1,4 +1,4 @@
-// Neighbouring elements that a thread loads and stores at once.
+// Adjacent elements that a thread loads and stores at once.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace firn::kernels::cuda {
 
-/// kCount neighbouring elements, a power of two. They are loaded and stored in words of at most 16
-/// bytes: in memory the address is a multiple of alignof(Lanes), which is 16 or their size if that
-/// is smaller. Values in registers are held in it too.
+/// kCount adjacent elements, a power of two. They are loaded and stored in words of at most 16
+/// bytes, so their address is a multiple of alignof(Lanes): 16, or their size if that is smaller.
+/// Also holds values in registers.
 template <class T, int kCount>
 struct alignas(kCount * sizeof(T) < 16 ? kCount * sizeof(T) : 16) Lanes {
   static constexpr int kWidth = kCount;
@@ -20,11 +20,11 @@ struct alignas(kCount * sizeof(T) < 16 ? kCount * sizeof(T) : 16) Lanes {
 template <class T>
 using Pack = Lanes<T, 16 / static_cast<int>(sizeof(T))>;
 
-/// Four elements: what one Philox block makes.
+/// Four elements, as many as one Philox block makes.
 template <class T>
 using Quad = Lanes<T, 4>;
 
-/// Whether an array can be taken four elements at a time.
+/// Whether an array can be accessed four elements at a time.
 template <class T>
 bool takes_quads(const void* data) {
   return reinterpret_cast<std::uintptr_t>(data) % alignof(Quad<T>) == 0;

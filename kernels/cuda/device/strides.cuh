@@ -1,6 +1,6 @@
-// Where the elements of strided views lie, for threads that take them by number. Division is what
-// that costs: where all numbers fit in 31 bits, it is a multiplication with a constant made on the
-// host.
+// Offsets of the elements of strided views, for threads that take them by number. Division
+// dominates the cost: if all numbers fit in 31 bits, it is a multiplication by a constant made on
+// the host.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace firn::kernels::cuda {
 
-/// Division of numbers below 2^31 by one that the host knows, by multiplication (Granlund and
-/// Montgomery 1994).
+/// Division of numbers below 2^31 by a divisor that the host knows, as a multiplication (Granlund
+/// and Montgomery 1994).
 struct Divisor {
   std::uint32_t factor = 1, shift = 0;
 
@@ -41,7 +41,7 @@ class StridedAxes {
     }
     finish();
   }
-  /// Adds an axis inside of those there are; finish() comes after the last.
+  /// Adds an axis inside the existing ones. Call finish() after the last.
   void push_back(std::int64_t size, const std::int64_t (&strides)[kViews]) {
     sizes_[rank_] = size;
     for (int v = 0; v < kViews; ++v) strides_[v][rank_] = strides[v];

@@ -10,7 +10,7 @@
 namespace firn::kernels::cuda {
 namespace {
 
-/// Slots below are for streams, the others for captured launches; both start anew when used up.
+/// Slots below this are for streams, the others for captured launches. Both wrap around.
 constexpr unsigned kStreamSlots = 1024;
 
 }  // namespace

@@ -16,7 +16,7 @@ struct Forward {
   }
 };
 
-/// Inputs: dy, a, b. `old` is neutral where beta is 0.
+/// Inputs: dy, a, b. `old` is neutral if beta is 0.
 template <class Op, int kOperand>
 struct Gradient {
   Args args;

@@ -15,8 +15,8 @@ struct Loaded {
   std::string tried;
 };
 
-/// What the process or the system's search path has, then what the build found (it looks into the
-/// toolkit and into Python's packages).
+/// Tries the library in the process or the system's search path, then the one that the build found
+/// (in the toolkit or in Python's packages).
 Loaded load() {
   Loaded out;
   std::vector<std::string> names = {"libcudnn.so." + std::to_string(CUDNN_MAJOR)};

@@ -1,6 +1,6 @@
-// cuDNN's graph API as plain functions, found at the first convolution. The library is not linked:
-// it is more than a gigabyte, a run on the CPU never loads it, and where it is missing convolutions
-// are matrix products.
+// cuDNN's graph API as plain functions, loaded at the first convolution. The library is not linked:
+// it is more than a gigabyte, and a run on the CPU never loads it. If it is missing, convolutions
+// are GEMMs over gathered columns.
 #pragma once
 
 #include <cudnn_graph.h>
@@ -33,9 +33,9 @@ struct Cudnn {
   std::string path;  ///< what was loaded
 };
 
-/// The library, loaded by the first call; null where there is none.
+/// The library, loaded by the first call; null if there is none.
 const Cudnn* cudnn();
-/// Why there is none: every place that was tried, with what the system said.
+/// Why there is none: every place that was tried, with the system's message.
 const std::string& why_no_cudnn();
 
 /// "CUDNN_STATUS_NOT_SUPPORTED (3000)", and what the library says about it.
@@ -98,7 +98,7 @@ class Descriptor {
     return *this;
   }
 
-  /// The first `most` values of an attribute; empty where it cannot be read.
+  /// The first `most` values of an attribute; empty if it cannot be read.
   template <class T>
   std::vector<T> values(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
                         std::int64_t most) const {

@@ -23,7 +23,7 @@ cudnnDataType_t data_type(DType t) {
 
 // ---- The graph ----
 
-/// Tensors between two operations, never in memory.
+/// Virtual tensors between two operations, never in memory.
 enum Between : std::int64_t { kSum = 100, kAdded };
 
 /// Tensors and operations of one graph, kept until its plan is made.
@@ -75,7 +75,7 @@ Descriptor convolution(const ConvGeometry& g) {
 void pointwise(Graph& graph, cudnnPointwiseMode_t mode, const Descriptor& x, const Descriptor* b,
                const Descriptor& y) {
   Descriptor function(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-  // That a NaN comes through a relu: an attribute which later versions may do without.
+  // relu must propagate NaN. The status is not checked: later versions may lack this attribute.
   const cudnnNanPropagation_t nan = CUDNN_PROPAGATE_NAN;
   cudnn()->cudnnBackendSetAttribute(function.get(), CUDNN_ATTR_POINTWISE_NAN_PROPAGATION,
                                     CUDNN_TYPE_NAN_PROPOGATION, 1, &nan);
@@ -130,8 +130,8 @@ void add_data_gradient(Graph& graph, const ConvProblem& p) {
   graph.operation(std::move(op));
 }
 
-/// A result of another dtype than the operands' is only taken with an addition of its own: the
-/// gradient, never in memory, and what is there.
+/// cuDNN supports a result of another dtype than the operands' only with a separate pointwise
+/// operation: the gradient is virtual, and the old values are added to it.
 void add_weight_gradient(Graph& graph, const ConvProblem& p) {
   const bool fused = p.result != p.operands;
   const Descriptor& dy = graph.keep(tensor(p.y, p.operands, kFirst));
@@ -159,7 +159,7 @@ void add_weight_gradient(Graph& graph, const ConvProblem& p) {
 
 // ---- Engines ----
 
-/// Whether an engine computes something else than the problem asks for.
+/// Why an engine does not compute what the problem asks for; empty if it does.
 std::string reason_against(const ConvProblem& p,
                            const std::vector<cudnnBackendNumericalNote_t>& notes) {
   for (const cudnnBackendNumericalNote_t note : notes) {
@@ -188,7 +188,7 @@ std::string reason_against(const ConvProblem& p,
   return {};
 }
 
-/// The library's configurations for a graph, best first. Empty: it takes no such graph.
+/// The library's configurations for a graph, best first; empty if it does not support the graph.
 std::vector<Descriptor> configurations(const Descriptor& graph, cudnnBackendHeurMode_t mode,
                                        const ConvTarget& target) {
   Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
@@ -219,7 +219,7 @@ std::vector<Descriptor> configurations(const Descriptor& graph, cudnnBackendHeur
   return out;
 }
 
-/// Makes `out` of one configuration; what stands against it, or "".
+/// Makes `out` from one configuration. Returns why that is impossible, or "".
 std::string try_configuration(const ConvProblem& p, const ConvTarget& target,
                               const Descriptor& configuration, ConvAttempt& attempt,
                               ConvPlan& out) {
@@ -310,7 +310,7 @@ std::string to_string(const ConvProblem& p) {
 ConvPlan make_conv_plan(const ConvProblem& p, const ConvTarget& target) {
   ConvPlan out;
   Graph graph;
-  graph.parts.reserve(16);  // references to parts stay good
+  graph.parts.reserve(16);  // references to parts stay valid
   switch (p.product) {
     case ConvProduct::forward:
       add_forward(graph, p);

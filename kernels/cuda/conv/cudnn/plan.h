@@ -1,5 +1,5 @@
-// A convolution as cuDNN's graph, and the plan chosen for it: what is asked of the library, apart
-// from running it, so that a machine without a GPU can check it (tests/cudnn_plans).
+// A convolution as cuDNN's graph, and the plan chosen for it. Running a plan is separate, so that a
+// machine without a GPU can check plans (tests/cudnn_plans).
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ namespace firn::kernels::cuda {
 
 enum class ConvProduct : std::uint8_t { forward, data_gradient, weight_gradient };
 
-/// One product, channels-last, sums in f32. `add`: the result is added to what is there.
+/// One product, channels-last, sums in f32. With `add`, the result is added to the old values.
 struct ConvProblem {
   ConvProduct product = ConvProduct::forward;
   DType operands = DType::f32;
@@ -32,24 +32,24 @@ struct ConvProblem {
 };
 std::string to_string(const ConvProblem& problem);
 
-/// Names of tensors in a graph and in what a plan is run with. `result` is y, dx or dw, `first` and
-/// `second` the operands in the contract's order.
+/// Ids of tensors in a graph and in a plan's variant pack. kResult is y, dx or dw; kFirst and
+/// kSecond are the operands in the contract's order.
 enum ConvTensor : std::int64_t { kFirst = 1, kSecond, kBias, kResult };
 
-/// Where a plan is to run: on the device of a handle, or on one that is described only. On a
-/// machine without a GPU an engine that has compiled its kernel and could not load it counts as
-/// taken: its workspace is not known (-1), and the plan cannot be run.
+/// The target of a plan: the device of a handle, or one that is only described. Without a GPU, an
+/// engine that compiled its kernel but could not load it counts as found; its workspace is unknown
+/// (-1), and the plan cannot be run.
 struct ConvTarget {
   cudnnHandle_t handle = nullptr;
   const gpu::Descriptor* device = nullptr;
 };
 
-/// A plan that was looked at, for tests: which engine, and what became of it.
+/// A plan that was tried, for tests: its engine and the outcome.
 struct ConvAttempt {
   std::int64_t engine = -1;
   bool compiled_at_run_time = false;
-  bool strict_nan = false;  ///< the library's note that a NaN comes through
-  std::string outcome;      ///< empty: taken
+  bool strict_nan = false;  ///< the library's note that NaN propagates
+  std::string outcome;      ///< empty if chosen
 };
 
 struct ConvPlan {
@@ -63,9 +63,9 @@ struct ConvPlan {
 /// Bytes of workspace that a plan may use.
 inline constexpr std::int64_t kConvWorkspace = std::int64_t{256} << 20;
 
-/// The first plan in the library's order of preference that keeps to the problem's numbers (no
-/// rounding of operands, no sums below f32, no transforms) and to kConvWorkspace. Not found: where
-/// the library takes no such graph. Compiles kernels where the engine needs that, for seconds.
+/// The first plan in the library's order of preference that keeps to the problem's numerics (no
+/// rounding of operands, no sums below f32, no transforms) and to kConvWorkspace. `found` is false
+/// if there is none. If an engine compiles its kernels, this takes seconds.
 ConvPlan make_conv_plan(const ConvProblem& problem, const ConvTarget& target);
 
 }  // namespace firn::kernels::cuda

@@ -21,7 +21,7 @@ using gpu::check;
 using gpu::cudnn;
 using gpu::Descriptor;
 
-/// A plan, and whether a recorded graph runs its kernels: then it stays.
+/// A plan, and whether a captured graph runs its kernels, in which case the plan stays.
 struct KeptPlan {
   ConvPlan plan;
   bool recorded = false;
@@ -34,7 +34,7 @@ struct Context {
   std::unordered_map<ConvProblem::Key, KeptPlan, KeyHash> plans;
 };
 
-/// For what cannot be done while a graph is recorded.
+/// Why a plan cannot be made while a graph is captured.
 constexpr const char* kNotYet =
     "cuDNN has to look for a plan, and perhaps to compile and load it, at the first convolution of "
     "a shape: run the step once before";
@@ -67,14 +67,14 @@ ConvProblem problem_of(ConvProduct product, const ConstView& x, const ConstView&
   return p;
 }
 
-/// Where the tensors of a problem lie; bias is null where there is none.
+/// The addresses of a problem's tensors; bias is null if there is none.
 struct Operands {
   const void *first, *second, *bias;
   void* result;
 };
 
-/// Whether cuDNN is to be asked: it is there, and plans are made for addresses that are multiples
-/// of 16 bytes.
+/// Whether cuDNN can be used: it is installed, and addresses are multiples of 16 bytes, as plans
+/// assume.
 bool can_ask(const Operands& at) {
   for (const void* address : {at.first, at.second, at.bias, static_cast<const void*>(at.result)}) {
     if (reinterpret_cast<std::uintptr_t>(address) % 16 != 0) return false;
@@ -100,7 +100,7 @@ const ConvPlan& plan_for(const ConvProblem& p, Context& context, Stream stream, 
 
 void execute(const ConvPlan& plan, const Operands& at, Context& context, Stream stream,
              const char* op) {
-  // What the graph has no tensor for is left out.
+  // Operands that the graph has no tensor for are left out.
   std::vector<std::int64_t> names = {kFirst, kSecond, kResult};
   std::vector<const void*> addresses = {at.first, at.second, at.result};
   if (at.bias) {
@@ -122,7 +122,7 @@ void execute(const ConvPlan& plan, const Operands& at, Context& context, Stream 
   runtime::note_kernel(op);
 }
 
-/// Runs the problem; false, with nothing done, where there is no plan.
+/// Runs the problem. Returns false, with nothing done, if there is no plan.
 bool run(const ConvProblem& p, const Operands& at, Stream stream, const char* op) {
   if (!can_ask(at)) return false;
   gpu::check_cuda(cudaSetDevice(stream.device.index), op, "cudaSetDevice");
@@ -158,11 +158,11 @@ bool cudnn_weight_gradient(const ConstView& dy, const ConstView& x, const ConvGe
   const bool wide = p.result != p.operands;
   if (wide && p.w[1] < kLeastWideChannels) return false;
   p.add = beta != 0;
-  // With an addition of its own, a graph reads what is there as a tensor beside the result.
+  // A graph with a separate addition reads the old values as a tensor of their own.
   const Operands at{dy.data, x.data, wide && p.add ? dw.data : nullptr, dw.data};
   if (run(p, at, stream, kOp)) return true;
   if (!wide || p.add) return false;
-  // No plan that stores such a gradient: one that adds it to zeros.
+  // No plan stores such a gradient: try one that adds it to zeros.
   p.add = true;
   const Operands onto{dy.data, x.data, dw.data, dw.data};
   if (!can_ask(onto)) return false;
