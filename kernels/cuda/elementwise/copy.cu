@@ -70,7 +70,7 @@ struct Matrices {
 };
 
 /// Tile by tile through shared memory, so that both sides are read and written line by line. The
-/// tile's rows are one element longer than needed: its columns then lie in different banks.
+/// tile's rows have one element of padding, so that its columns are in different banks.
 template <class Move>
 __global__ void __launch_bounds__(kTile* kTileLines) transpose_tiles(Move move, Matrices m) {
   __shared__ typename Move::Value tile[kTile][kTile + 1];
@@ -104,8 +104,7 @@ __global__ void __launch_bounds__(kTile* kTileLines) transpose_tiles(Move move, 
   }
 }
 
-/// The axis along which the source is contiguous, where that is not the last one and tiles pay off;
-/// -1 otherwise.
+/// The axis along which the source is contiguous, if it is not the last one and tiles pay; else -1.
 int transposed_axis(const AxisTable<2>& axes) {
   constexpr std::int64_t kWorthIt = 8;
   const int inner = axes.rank - 1;
@@ -155,7 +154,8 @@ __global__ void contiguous_cast(const S* src, D* dst, std::int64_t n) {
   for (std::int64_t i = packs * 4 + first; i < n; i += step) narrow(widen(src[i]), dst[i]);
 }
 
-/// Of n contiguous elements; false, and nothing done, where they do not begin at fours.
+/// Casts n contiguous elements. Returns false, with nothing done, if they are not aligned for
+/// quads.
 bool cast_contiguous(const ConstView& src, const View& dst, std::int64_t n, Stream stream) {
   bool done = false;
   with_float_class(src.dtype, [&]<class S>(S) {
@@ -223,7 +223,7 @@ __global__ void strided_fill(T* dst, std::int64_t n, StridedAxes<1> axes, T valu
   for (std::int64_t i = global_thread(); i < n; i += step) dst[axes.offset(i)] = value;
 }
 
-/// Counted in int64_t where `whole`, else in double.
+/// Counts in int64_t if `whole`, else in double.
 __global__ void sequence(void* dst, DType dtype, std::int64_t stride, std::int64_t n, bool whole,
                          double start, double step) {
   const std::int64_t first = static_cast<std::int64_t>(whole ? start : 0);

@@ -29,14 +29,13 @@ struct Geometry {
   StridedAxes<N + 1> axes;
 };
 
-/// What an op is given for the output's value where it does not read it: x + -0 is x for every x,
-/// -0 among them.
+/// The old value that an op gets if it does not read the output: x + -0 is x for every x, even -0.
 template <class C>
 inline constexpr C kNoOld = -C(0);
 
-/// `fn(x, old)` of every element: x holds the inputs' values; old the output's, or kNoOld where
+/// Stores fn(x, old) for every element: x holds the inputs' values, old the output's, or kNoOld if
 /// kOld is false. All views are contiguous, of dtype T and 16-byte aligned. A thread takes 16 bytes
-/// at a time; the last thread of all takes what is left one by one.
+/// at a time; the first threads take the elements that are left one by one.
 template <class T, bool kOld, int N, class Fn>
 static __global__ void contiguous_kernel(Inputs<N> in, void* out, std::int64_t n, Fn fn) {
   constexpr int kWidth = Pack<T>::kWidth;
@@ -63,7 +62,7 @@ static __global__ void contiguous_kernel(Inputs<N> in, void* out, std::int64_t n
   }
 }
 
-/// So many neighbouring elements, of any dtype, are a thread's in the second form.
+/// Adjacent elements, of any dtype, that a thread takes in the second form.
 inline constexpr int kGroup = 8;
 
 template <class T>
@@ -107,7 +106,7 @@ __device__ inline void store_group(const float (&x)[kGroup], void* p, DType dtyp
       return store_lanes<__nv_bfloat16>(x, p, i);
     case DType::f32:
       return store_lanes<float>(x, p, i);
-    default: {  // bool: what a comparison gives
+    default: {  // bool, the result of a comparison
       Group<std::uint8_t> group;
       for (int j = 0; j < kGroup; ++j) group.lane[j] = x[j] != 0.f;
       *reinterpret_cast<Group<std::uint8_t>*>(static_cast<std::uint8_t*>(p) + i) = group;
@@ -115,8 +114,8 @@ __device__ inline void store_group(const float (&x)[kGroup], void* p, DType dtyp
   }
 }
 
-/// The same for groups: g.axes counts them. Bit v of `repeated`: view v has one element for a whole
-/// group.
+/// The same for groups, which g.axes numbers. Bit v of `repeated` is set if view v has one element
+/// for a whole group.
 template <int N, class Fn>
 static __global__ void grouped_kernel(Inputs<N> in, void* out, std::int64_t groups, Geometry<N> g,
                                       unsigned repeated, bool reads_old, Fn fn) {
@@ -175,7 +174,8 @@ bool all_contiguous(const ConstView* const (&in)[N], const View& out) {
   return true;
 }
 
-/// Whether groups of neighbouring elements serve all views; then `g` has the axes of the groups.
+/// Whether all views can be accessed in groups of adjacent elements; then `g` gets the axes of the
+/// groups.
 template <int N>
 bool make_groups(const Walk& walk, const Inputs<N>& in, const void* out, Geometry<N>& g,
                  unsigned& repeated) {
@@ -246,7 +246,7 @@ void elementwise(const char* op, const ConstView* const (&in)[N], const View& ou
               n, g, reads_old, fn);
 }
 
-/// The compute type of an op on these operands, of one class: the widest, whatever the output is.
+/// The compute type of an op on these operands, which are of one class: the widest, for any output.
 template <int N>
 DType class_of(const ConstView* const (&in)[N]) {
   for (int k = 0; k < N; ++k) {
@@ -255,7 +255,7 @@ DType class_of(const ConstView* const (&in)[N]) {
   return compute_dtype(in[0]->dtype);
 }
 
-/// The same in float or double, as the operands say.
+/// The same in float or double, as the operands require.
 template <int N, class Fn>
 void elementwise_floating(const char* op, const ConstView* const (&in)[N], const View& out,
                           bool reads_old, Stream stream, Fn fn) {

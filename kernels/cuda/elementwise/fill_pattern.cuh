@@ -1,4 +1,4 @@
-// One number as the bytes that kernels which move bits write.
+// A number as bytes, for kernels that write bits.
 #pragma once
 
 #include <cstring>

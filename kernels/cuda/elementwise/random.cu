@@ -1,5 +1,5 @@
-// Random numbers and dropout on CUDA devices. A thread draws one Philox block and makes the four
-// elements that its words stand for: the same bits as on the CPU, whatever the grid.
+// Random numbers and dropout on CUDA devices. A thread draws one Philox block and makes four
+// elements from its words, which are those of the CPU for any grid.
 #include "kernels/cuda/device/element.cuh"
 #include "kernels/cuda/device/lanes.cuh"
 #include "kernels/math/philox.h"
@@ -9,7 +9,7 @@
 namespace firn::kernels::cuda {
 namespace {
 
-/// Where a kernel's words begin: in a captured graph, where the device's memory says.
+/// The start of a kernel's words. In a captured graph, device memory holds the base.
 __device__ RandomKey start_of(const RandomKey& key) {
   if (key.base == nullptr) return key;
   return {key.base[0], key.base[1] + key.offset, nullptr};

@@ -16,7 +16,7 @@ struct Forward {
   }
 };
 
-/// Inputs: dy, saved. `old` is neutral where beta is 0.
+/// Inputs: dy, saved. `old` is neutral if beta is 0.
 template <class Op>
 struct Gradient {
   Args args;

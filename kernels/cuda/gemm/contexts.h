@@ -24,12 +24,13 @@ struct KeyHash {
   }
 };
 
-/// Shapes that change all the time must not fill the memory with plans: a context that has so many
-/// forgets them.
+/// A context that has so many plans drops them, so that ever-changing shapes do not fill the
+/// memory.
 inline constexpr std::size_t kMaxPlans = 4096;
 
-/// Contexts that no thread uses at the moment. A thread that ends leaves its own here, plans and
-/// all, to the next one; none is destroyed, since CUDA may be gone before a process's last objects.
+/// Contexts that no thread uses at the moment. A thread that ends leaves its contexts and their
+/// plans here for the next one. None is destroyed, because CUDA may be gone before a process's last
+/// objects.
 template <class Context>
 struct IdleContexts {
   std::mutex mutex;
@@ -76,8 +77,8 @@ class ThreadContexts {
   std::vector<std::unique_ptr<Context>> mine_;
 };
 
-/// One for each thread and type of context. A static of thread_context() would be one for each
-/// caller's `make` too.
+/// One for each thread and type of context. A static in thread_context() would also exist once for
+/// each type of `make`.
 template <class Context>
 ThreadContexts<Context>& thread_contexts() {
   static thread_local ThreadContexts<Context> contexts;

@@ -25,9 +25,9 @@ CublasLt load() {
 
 #else
 
-/// Where the library may be, in the order of preference: what the process or the system's search
-/// path has under the name that belongs to the headers, what the build found (it looks into the
-/// toolkit and into Python's packages), then the neighbouring major versions.
+/// Names of the library, in order of preference: the one that belongs to the headers, for the
+/// process or the system's search path; the path that the build found (in the toolkit or in
+/// Python's packages); then other major versions.
 std::vector<std::string> candidates() {
   std::vector<std::string> names = {"libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR)};
 #ifdef FIRN_CUBLASLT_PATH
@@ -74,7 +74,7 @@ CublasLt load() {
 }  // namespace
 
 const CublasLt& cublaslt() {
-  static const auto* const lt = new CublasLt(load());  // again where it has thrown
+  static const auto* const lt = new CublasLt(load());  // retried after an exception
   return *lt;
 }
 

@@ -1,4 +1,4 @@
-// cuBLASLt's functions, found at the first product. The library is not linked: it is several
+// cuBLASLt's functions, loaded at the first product. The library is not linked: it is several
 // hundred megabytes, and a run on the CPU never loads it. On the simulator they are those of
 // tests/cusim/cublaslt.cpp.
 #pragma once
@@ -31,11 +31,11 @@ struct CublasLt {
   std::string path;  ///< what was loaded
 };
 
-/// The library, loaded by the first call. Throws DeviceError, naming every place that was tried,
-/// where there is none.
+/// The library, loaded by the first call. If there is none, throws DeviceError, which names every
+/// place that was tried.
 const CublasLt& cublaslt();
 
-/// CUBLAS_STATUS_NOT_SUPPORTED, say.
+/// The name of a status, like CUBLAS_STATUS_NOT_SUPPORTED.
 const char* status_name(cublasStatus_t status) noexcept;
 
 /// Throws Error naming the op, the call, the status and `what` (shapes and dtypes).

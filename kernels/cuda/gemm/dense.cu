@@ -1,5 +1,5 @@
 // The products of a dense layer on CUDA devices: in one launch by cuBLASLt's epilogues, or by a
-// product and a kernel of its own.
+// GEMM and a separate kernel.
 #include "kernels/dense.h"
 #include "kernels/settings.h"
 
@@ -27,8 +27,9 @@ struct BiasArray {
   std::int64_t stride;
 };
 
-/// y = activation(sum + bias), and what the gradient needs of it. A thread takes `kGroup` columns
-/// of a row: a byte of relu's mask. `groups` a row, padding included; `saved` may be null.
+/// Computes y = activation(sum + bias), and saves what the gradient needs. A thread takes kGroup
+/// columns of a row, one byte of relu's mask. A row has `groups` of them, including padding.
+/// `saved` may be null.
 constexpr std::int64_t kGroup = 8;
 template <class T, Activation kind>
 static __global__ void activate_kernel(const ComputeOf<T>* sum, BiasArray bias, T* y, void* saved,
@@ -54,7 +55,7 @@ static __global__ void activate_kernel(const ComputeOf<T>* sum, BiasArray bias, 
   }
 }
 
-/// dx = 0 where the mask's bit is not set; a row of it has `groups` bytes.
+/// dx = 0 if the mask's bit is not set; a row of the mask has `groups` bytes.
 template <class T>
 static __global__ void mask_kernel(const std::uint8_t* mask, T* dx, std::int64_t m, std::int64_t n,
                                    std::int64_t groups) {
@@ -89,7 +90,7 @@ void apply_mask(const ConstView& mask, const View& dx, Stream stream) {
   });
 }
 
-// ---- Which twin ----
+// ---- Fused or unfused ----
 
 int major_capability(Device device) {
   static std::array<std::atomic<int>, 128> known{};  // 0: not asked yet
@@ -104,7 +105,7 @@ int major_capability(Device device) {
   return major;
 }
 
-/// Below sm_90 the library made some epilogues of two kernels of its own, slower than firn's two.
+/// Below sm_90 the library runs some epilogues as two kernels, which are slower than firn's two.
 bool fuses(DType dtype, Device device, std::initializer_list<std::int64_t> sizes) {
   for (const std::int64_t size : sizes)
     if (size == 0) return false;
@@ -130,7 +131,7 @@ Product product_of(const char* op, const Matrix& a, const Matrix& b, const View&
   return p;
 }
 
-/// What a saved tensor is to the library: relu counts bits, gelu elements.
+/// Describes a saved tensor to the library: relu counts bits, gelu elements.
 void set_aux(Product& p, Activation activation, const ConstView& saved) {
   if (!saved.data) return;
   p.aux = saved.data;
@@ -181,10 +182,10 @@ void dense_data_gradient(const ConstView& dy, const ConstView& w, Activation act
 
 void dense_weight_gradient(const ConstView& dy, const ConstView& x, const View& dw, float dw_beta,
                            const View& db, float db_beta, Stream stream) {
-  // The library stores a bias gradient, in the dtype of dw, and never adds one.
+  // The library stores a bias gradient in the dtype of dw; it cannot accumulate one.
   if (db.data && db_beta == 0 && db.dtype == dw.dtype &&
       fuses(dy.dtype, dy.device, {dy.numel(), x.numel()})) {
-    // dw^T = x^T dy, column-major; op(B) = dy has to be a transposed one for the library.
+    // dw^T = x^T dy, column-major; the library requires op(B) = dy to be a transposed operand.
     std::optional<Buffer> copy;
     ConstView rows = dy;
     if (row_stride(dy.shape[0], dy.shape[1], dy.strides[0], dy.strides[1]) == 0) {

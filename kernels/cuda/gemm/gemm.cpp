@@ -1,5 +1,5 @@
-// Matrix products on CUDA devices: views made fit for cuBLASLt, and what it does not do (empty
-// inner axes, results without a unit stride) made of other kernels.
+// GEMM on CUDA devices. Views are converted for cuBLASLt. Other kernels do what it does not
+// support: empty inner axes, and results without a unit stride.
 #include "kernels/gemm.h"
 
 #include <optional>
@@ -38,12 +38,12 @@ void gemm(const ConstView& a, const ConstView& b, const View& c, const GemmArgs&
 
   const Result place(c);
   if (!place.direct()) {
-    // A row-major result of the compute dtype first, rounded once on its way into c.
+    // Computes a row-major result of the compute dtype first, which is rounded once into c.
     const Buffer own(c.shape, compute_dtype(c.dtype), stream);
     gemm(a, b, own.view(), {.alpha = args.alpha, .beta = 0, .bias = args.bias}, stream);
     return kernels::axpby(1.0, own.view(), args.beta, c, stream);
   }
-  // The library adds a bias along rows, and to 16- and 32-bit results.
+  // The library adds a bias only along rows, and only to 16- and 32-bit results.
   const bool by_library = args.bias.data && a.dtype != DType::f64 && place.row_major();
   double beta = args.beta;
   if (args.bias.data && !by_library) {
@@ -51,7 +51,7 @@ void gemm(const ConstView& a, const ConstView& b, const View& c, const GemmArgs&
     beta = 1;
   }
 
-  // C^T = B^T A^T, column-major. Where C itself is column-major, C = A B.
+  // C^T = B^T A^T, column-major. If C itself is column-major, C = A B.
   const Operand left(place.row_major() ? b : transposed(a), stream);
   const Operand right(place.row_major() ? a : transposed(b), stream);
   Product p;
@@ -71,7 +71,7 @@ void gemm(const ConstView& a, const ConstView& b, const View& c, const GemmArgs&
     p.bias = bias->data();
   }
   if (multiply(p, stream)) return;
-  // No algorithm with a bias: the bias first.
+  // If there is no algorithm with a bias, c gets the bias first.
   scale_and_add(c, beta, args.bias, stream);
   p.epilogue = Epilogue::none;
   p.bias = nullptr;

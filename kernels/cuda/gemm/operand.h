@@ -1,4 +1,4 @@
-// Views as the operands of a product: in place where cuBLASLt can read them, else copied.
+// Views as GEMM operands: in place if cuBLASLt can read them, else copied.
 #pragma once
 
 #include <algorithm>
@@ -33,8 +33,8 @@ inline ConstView transposed(ConstView v) {
   return v;
 }
 
-/// Distance between rows, where the elements of a row follow each other and rows do not overlap;
-/// else 0. Of a single row or column one stride has no meaning.
+/// The distance between rows, if rows are contiguous and do not overlap; else 0. In a single row or
+/// column one stride has no meaning.
 inline std::int64_t row_stride(std::int64_t rows, std::int64_t cols, std::int64_t across,
                                std::int64_t along) {
   if (cols > 1 && along != 1) return 0;
@@ -42,8 +42,8 @@ inline std::int64_t row_stride(std::int64_t rows, std::int64_t cols, std::int64_
   return across >= cols ? across : 0;
 }
 
-/// The last two axes of a view as cuBLASLt sees them, where it can: row-major [rows, cols] as its
-/// column-major [cols, rows], or, where columns are what lies together, as [rows, cols] and
+/// The last two axes of a view as a matrix of cuBLASLt, if it can read them. Row-major [rows, cols]
+/// is its column-major [cols, rows]; if columns are contiguous, the matrix is [rows, cols] and
 /// `transposed`.
 inline std::optional<Matrix> in_place(const ConstView& v) {
   const int n = v.rank();
@@ -59,8 +59,8 @@ inline std::optional<Matrix> in_place(const ConstView& v) {
   return std::nullopt;
 }
 
-/// A row-major operand [rows, cols] as cuBLASLt's column-major [cols, rows] or, where columns are
-/// what lies together, as [rows, cols] to be transposed.
+/// A row-major operand [rows, cols] as cuBLASLt's column-major [cols, rows] or, if columns are
+/// contiguous, as [rows, cols] to be transposed.
 class Operand {
  public:
   Operand(const ConstView& v, Stream stream) {
@@ -85,7 +85,7 @@ class Operand {
   std::optional<Buffer> copy_;
 };
 
-/// Where a result can be written: rows or columns that lie together.
+/// A result, which can be written in place if its rows or columns are contiguous.
 class Result {
  public:
   explicit Result(const View& v) {
@@ -104,7 +104,7 @@ class Result {
   bool row_major_ = true;
 };
 
-/// A vector of `dtype` whose elements follow each other, copied where it is another.
+/// A contiguous vector of `dtype`; copied if the view is not one.
 class Vector {
  public:
   Vector(const ConstView& v, DType dtype, Stream stream) : data_(v.data) {

@@ -54,8 +54,8 @@ cublasLtEpilogue_t native(const Product& p) {
   }
 }
 
-/// The power of two that an address is a multiple of, 16 at most: no algorithm wants more, and a
-/// choice that depended on more would change with where the allocator puts a tensor.
+/// The largest power of two, at most 16, that divides an address. No algorithm needs more, and a
+/// choice that depended on more would vary with the allocator's addresses.
 std::uint32_t alignment(const void* p) {
   std::uint32_t a = 16;
   while (reinterpret_cast<std::uintptr_t>(p) % a != 0) a /= 2;
@@ -95,7 +95,7 @@ Key key_of(const Product& p, bool tf32) {
   return key;
 }
 
-/// A cuBLASLt object, ended by the function that it comes with.
+/// The deleter of a cuBLASLt object, by the library's own function.
 template <class T>
 struct Destroy {
   cublasStatus_t (*destroy)(T) = nullptr;
@@ -143,10 +143,10 @@ Owned<cublasLtMatrixLayout_t> layout_of(const Matrix& m, DType dtype, std::int64
   return owned;
 }
 
-/// Which ways of cutting the inner axis into parts are allowed. Partial sums in the compute type,
-/// added by a second kernel, are exact and in a fixed order; the others round partial sums to the
-/// type of the result, or order them by who comes first. Below some thousand terms the second
-/// launch costs more than it gains.
+/// The allowed ways to split the inner axis (split-K). Partial sums in the compute type, added by a
+/// second kernel, are not rounded and have a fixed order. Other schemes round partial sums to the
+/// type of the result, or add them in order of arrival. Below some thousand terms the second launch
+/// costs more than it gains.
 cublasLtReductionScheme_t reductions(const Product& p) {
   constexpr std::int64_t kLongSum = 4096;
   const std::int64_t k = p.a.transposed ? p.a.rows : p.a.cols;
@@ -168,7 +168,7 @@ Plan make_plan(const Product& p, bool tf32, cublasLtHandle_t handle) {
   set(desc, CUBLASLT_MATMUL_DESC_TRANSA, transform(p.a.transposed), p.op);
   set(desc, CUBLASLT_MATMUL_DESC_TRANSB, transform(p.b.transposed), p.op);
   set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<std::uint32_t>(native(p)), p.op);
-  // The heuristic looks at these two pointers' alignment only.
+  // The heuristic reads only the alignment of these two pointers.
   const auto stand_in = [](const void* q) {
     return reinterpret_cast<const void*>(static_cast<std::uintptr_t>(alignment(q)));
   };
@@ -201,7 +201,7 @@ Plan make_plan(const Product& p, bool tf32, cublasLtHandle_t handle) {
     const cublasStatus_t status =
         lt.cublasLtMatmulAlgoGetHeuristic(handle, desc, plan.a.get(), plan.b.get(), plan.d.get(),
                                           plan.d.get(), preference, 1, &result, &count);
-    // An epilogue that is not there is INVALID_VALUE in some versions, NOT_SUPPORTED in others.
+    // A missing epilogue is INVALID_VALUE in some versions, NOT_SUPPORTED in others.
     const bool refused = status == CUBLAS_STATUS_NOT_SUPPORTED ||
                          (status == CUBLAS_STATUS_INVALID_VALUE && p.epilogue != Epilogue::none);
     if (!refused && status != CUBLAS_STATUS_SUCCESS)

@@ -1,6 +1,6 @@
-// One product as cuBLASLt computes it: D = alpha op(A) op(B) + beta D on column-major matrices,
-// with what can be done on the way out. A row-major matrix is the transpose of a column-major one,
-// so a row-major C = A B is asked for as C^T = B^T A^T, without moving anything.
+// One GEMM as cuBLASLt computes it: D = alpha op(A) op(B) + beta D on column-major matrices, with
+// an epilogue. A row-major matrix is the transpose of a column-major one, so a row-major C = A B is
+// computed as C^T = B^T A^T, without copies.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 namespace firn::kernels::cuda {
 
 /// What happens to a result before it is stored. `bias` is one value per row of D. relu and gelu
-/// (its tanh form) come after a bias where there is one, and save what the gradient needs in `aux`
-/// where that is given.
+/// (its tanh form) come after a bias if there is one, and save what the gradient needs in `aux` if
+/// that is given.
 enum class Epilogue : std::uint8_t {
   none,
   bias,
@@ -45,11 +45,11 @@ struct Product {
   std::int64_t aux_ld = 0;     ///< relu: bits, a multiple of 128; gelu: elements, a multiple of 8
 };
 
-/// Gives the product to the stream. False, with nothing done, where the library has no algorithm
-/// for its epilogue; throws Error where it has none for the product itself. The algorithm is looked
-/// for once per problem, device and thread. It depends on the problem alone (addresses count only
-/// as far as whether they are multiples of 16 bytes), and it sums in an order of its own that does
-/// not change from run to run.
+/// Queues the product on the stream. Returns false, with nothing done, if the library has no
+/// algorithm for its epilogue. Throws Error if it has none for the product itself. The algorithm is
+/// chosen once per problem, device and thread. The choice depends on the problem alone; of
+/// addresses only the alignment, up to 16 bytes, counts. The order of sums does not change from run
+/// to run.
 bool multiply(const Product& product, Stream stream);
 
 /// Bytes of workspace that algorithms may use.

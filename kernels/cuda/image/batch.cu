@@ -1,6 +1,6 @@
-// The next batch of a set that lies on the device as bytes, in one launch: gather, normalise,
-// labels, and the position for the launch after this one, so that a captured graph goes on by
-// itself.
+// The next batch of a set of bytes on the device, in one launch: gather, normalisation and labels.
+// The launch also advances the position, so that every replay of a captured graph takes the next
+// batch.
 #include "kernels/batch.h"
 #include "kernels/cuda/device/block.cuh"
 #include "kernels/cuda/device/element.cuh"
@@ -17,7 +17,8 @@ struct Set {
   std::int64_t pixels;  // of one image
 };
 
-/// The position for the next launch: every block has read it when the last one moves it.
+/// Advances the position for the next launch. The last block does so, after every block has read
+/// it.
 static __device__ void move_cursor(const Set& set, std::int64_t* cursor, std::int64_t count) {
   if (is_last_block(reinterpret_cast<unsigned*>(cursor + 1)) && threadIdx.x == 0) {
     const std::int64_t next = cursor[0] + count;
@@ -26,8 +27,8 @@ static __device__ void move_cursor(const Set& set, std::int64_t* cursor, std::in
   }
 }
 
-/// A thread takes kWidth pixels at a time; the thread with an image's first ones takes its label
-/// too.
+/// A thread takes kWidth pixels at a time; the thread with an image's first ones also takes its
+/// label.
 template <class T, int kWidth>
 static __global__ void take_batch_kernel(Set set, std::int64_t* cursor, float mean, float stddev,
                                          T* x, std::int64_t* y, std::int64_t count) {
@@ -47,8 +48,8 @@ static __global__ void take_batch_kernel(Set set, std::int64_t* cursor, float me
   move_cursor(set, cursor, count);
 }
 
-/// The same of augmented images. Every thread draws for its image by itself, so that none waits for
-/// another; the threads of an image all draw the same.
+/// The same for augmented images. Every thread draws for its image by itself, so that none waits
+/// for another; all threads of an image draw the same.
 template <class T, int kWidth>
 static __global__ void take_augmented_kernel(Set set, std::int64_t* cursor, float mean,
                                              float stddev, math::Augment a, T* x, std::int64_t* y,
@@ -86,7 +87,7 @@ void take(const Set& set, const View& cursor, float mean, float stddev,
           const math::Augment& augment, const View& x, const View& y, Stream stream) {
   constexpr int kWidth = 4;  // 4 bytes in, 16 out for f32: enough threads for a batch of 64
   const std::int64_t count = y.numel();
-  // Augmented pixels are read one by one, wherever they are.
+  // Augmented pixels are read one by one, so images need no alignment.
   const bool wide = set.pixels % kWidth == 0 && (augment.on() || aligned(set.images, kWidth)) &&
                     aligned(x.data, kWidth * sizeof(T));
   const auto kernel = wide ? take_batch_kernel<T, kWidth> : take_batch_kernel<T, 1>;

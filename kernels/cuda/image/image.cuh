@@ -1,5 +1,5 @@
-// Threads that take the elements of images [n, c, h, w] in the order of one tensor's memory and
-// need to know where they are.
+// Coordinates for threads that take the elements of images [n, c, h, w] in the order of one
+// tensor's memory.
 #pragma once
 
 #include "firn/view.h"
@@ -7,8 +7,8 @@
 
 namespace firn::kernels::cuda {
 
-/// Where the elements of a tensor of images lie, in the order of its memory, together with the
-/// image (the channel of a sample) that belongs to each in kOthers other tensors.
+/// The coordinates of the elements of a tensor of images, in the order of its memory. With each
+/// comes the place of its image (the channel of a sample) in kOthers other tensors.
 template <int kOthers>
 class ImageAxes {
  public:

@@ -1,5 +1,5 @@
-// Pooling on CUDA devices: a thread for every element that is written, along the fastest axis of
-// that tensor, which reads its window, or the windows that hold it.
+// Pooling on CUDA devices. One thread computes each element that is written, in the order of that
+// tensor's memory. It reads the element's window, or the windows that hold it.
 #include "kernels/pool.h"
 
 #include "kernels/cuda/device/element.cuh"
@@ -11,7 +11,7 @@ namespace {
 
 using math::Range;
 
-/// Both axes' windows.
+/// The windows along both axes.
 struct Windows {
   math::WindowAxis h, w;
   bool count_padding;
@@ -64,7 +64,7 @@ static __global__ void avg_pool_kernel(const T* x, Plane plane, Windows windows,
   }
 }
 
-/// What a window's output gives to its position `position`.
+/// The gradient that window (i, j) gives to the element at a place.
 template <class T>
 struct MaxGradient {
   const T* dy;
@@ -91,7 +91,7 @@ struct MeanGradient {
   }
 };
 
-/// dx = beta*dx + what its windows give.
+/// dx = beta*dx + the gradients that its windows give.
 template <class T, class Gradient>
 static __global__ void gather_kernel(Gradient gradient, Windows windows, ImageAxes<2> axes,
                                      std::int64_t count, void* dx, DType dx_dtype, float beta) {

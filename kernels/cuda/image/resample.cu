@@ -1,5 +1,5 @@
-// Resizing of images on CUDA devices: a thread for every element that is written, along the fastest
-// axis of that tensor.
+// Resizing of images on CUDA devices. One thread computes each element that is written, in the
+// order of that tensor's memory.
 #include "kernels/resample.h"
 
 #include "kernels/cuda/device/element.cuh"
@@ -43,7 +43,7 @@ static __global__ void bilinear_kernel(const T* x, Plane plane, Resize resize, I
   }
 }
 
-/// dx = beta*dx + what the outputs that read it give.
+/// dx = beta*dx + the gradients that the outputs that read it give.
 template <class T>
 static __global__ void resample_backward_kernel(const T* dy, Plane plane, Resize resize,
                                                 bool bilinear, ImageAxes<1> axes,

@@ -1,5 +1,5 @@
 // Reading at positions held in a tensor, on CUDA devices. take_rows is gather along axis 0 with an
-// index that is repeated over the columns. The gradients are in index_backward.cu.
+// index that is repeated over the columns. The gradients are in scatter.cu.
 #include "kernels/index.h"
 
 #include <limits>
@@ -12,7 +12,7 @@
 namespace firn::kernels::cuda {
 namespace {
 
-/// What a bad index reads.
+/// The value that a bad index reads.
 Pattern missing(DType dtype) {
   return Pattern(is_floating(dtype) ? std::numeric_limits<double>::quiet_NaN() : 0, dtype);
 }

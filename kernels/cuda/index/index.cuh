@@ -1,4 +1,4 @@
-// An index tensor as kernels read it: checked, with its faults noted.
+// An index tensor as kernels read it: they check it and record its faults.
 #pragma once
 
 #include "kernels/cuda/device/fault.cuh"
@@ -41,7 +41,7 @@ struct Index {
   }
   __device__ bool allows(std::int64_t value) const { return value >= 0 && value < bound; }
 
-  /// Notes that the element at `offset` is outside its axis.
+  /// Records that the element at `offset` is outside its axis.
   __device__ void raise(std::int64_t offset, std::int64_t value) const {
     std::int64_t position = 0;
     for (int d = 0; d < rank; ++d) {

@@ -1,12 +1,12 @@
 // Adding at positions held in a tensor, on CUDA devices: the gradients of gather and take_rows.
-// What meets in one place is added by one thread, in the order of the axis, so that no sum depends
-// on how the device schedules its blocks. There are two ways to find what meets:
+// One thread adds the terms of an element, in the order of the axis, so that no sum depends on how
+// the device schedules its blocks. There are two ways to find the terms:
 //
-//   scan   A thread of every element of grad looks through the whole list of indices. One launch;
+//   scan   The thread of each element of grad reads the whole list of indices. One launch;
 //          numel(grad) * list reads of the index, which caches serve.
 //   sort   The positions are sorted by index (stable: sort.cuh), then a warp takes each distinct
 //          index and 32 or 128 columns. 2 launches and 2 more for every 8 bits of the number of
-//          places: 6 for an embedding of 50,000 rows, and a memset where beta is 0. The work is
+//          places: 6 for an embedding of 50,000 rows, and a memset if beta is 0. The work is
 //          proportional to the size of dy; an index that is repeated k times is a chain of k
 //          additions, whose loads overlap four at a time.
 #include <bit>
@@ -25,21 +25,21 @@
 namespace firn::kernels::cuda {
 namespace {
 
-/// A few terms are summed in f32; a sum of more than this runs in f64, since one after the other
-/// they would drift.
+/// Up to this many terms are summed in f32. Longer sums run in f64, because their rounding errors
+/// would accumulate.
 constexpr std::int64_t kFewTerms = 64;
 
-/// What sums run in, as on the CPU.
+/// The type in which sums run, as on the CPU.
 enum class Sums {
   narrow,    ///< f32
-  by_count,  ///< f64 where more than kFewTerms meet in one place
+  by_count,  ///< f64 if an element has more than kFewTerms terms
   wide       ///< f64
 };
 
 Sums sums_of(const ConstView& dy, const ConstView& index, const View& grad, int axis) {
   if (grad.dtype == f64) return Sums::wide;
   if (dy.shape[axis] <= kFewTerms) return Sums::narrow;
-  // Whole slices by one list of indices count each place; others only the list.
+  // Whole slices with one list of indices count the terms of each element; others count the list.
   int last = -1;
   for (int i = 0; i < index.rank(); ++i) {
     if (i == axis || index.shape[i] == 1) continue;
@@ -51,8 +51,8 @@ Sums sums_of(const ConstView& dy, const ConstView& index, const View& grad, int 
 
 // ---- Scan ----
 
-/// Where a thread of the scan finds its element of grad, the start of its list of indices, the
-/// start of its list of terms, and which index it collects.
+/// The offsets of a thread's element of grad, of the start of its list of indices and of its list
+/// of terms, and the index that it collects.
 using ScanAxes = StridedAxes<4>;
 
 __global__ void scan_terms(const void* dy, DType from, Index index, void* grad, DType to,
@@ -112,7 +112,7 @@ struct Lists {
   std::int64_t grad_step, index_step, dy_step;
 
   std::int64_t entries() const { return lines * length; }
-  /// Greater than the key of every place: of entries whose index is outside.
+  /// The key of entries whose index is out of range, greater than the key of every place.
   std::int64_t last_key() const { return lines * places; }
 };
 
@@ -243,7 +243,8 @@ __global__ void add_sorted(Terms terms, Lists lists, StridedAxes<2> columns, std
   }
 }
 
-/// The axes off the indexed one: those along which the index moves make lines, the others columns.
+/// The axes other than the indexed one: those along which the index has a stride make lines, the
+/// others columns.
 struct Split {
   Shape lines, columns;
   Strides grad_lines, index_lines, dy_lines, grad_columns, dy_columns;
@@ -260,7 +261,7 @@ struct Split {
   }
 };
 
-/// Whether four columns at a time serve all rows of dy and grad.
+/// Whether all rows of dy and grad can be accessed four columns at a time.
 bool takes_fours(const ConstView& dy, const View& grad, int axis, const AxisTable<3>& lines,
                  const AxisTable<2>& columns) {
   const auto aligned = [](const void* p, DType dtype) {
@@ -340,14 +341,15 @@ void gather_backward(const char* op, const ConstView& dy, const ConstView& index
   constexpr std::int64_t kScanWork = std::int64_t{1} << 24;
   constexpr std::int64_t kShortList = 4;
   const std::int64_t length = dy.shape[axis];
-  const std::int64_t reached = dy.numel() / length * grad.shape[axis];  // off the axis, by dy
+  const std::int64_t reached =
+      dy.numel() / length * grad.shape[axis];  // elements of grad in the slices that dy covers
   const bool adds = beta != 0;
   if (reached <= kScanWork / length || (!adds && length <= kShortList)) {
     if (!adds && reached != grad.numel()) fill(grad, 0, stream);
     return scan(op, dy, index, grad, axis, adds, stream);
   }
   if (!adds) fill(grad, 0, stream);
-  // Keys and positions of the sort, and a key for what is outside.
+  // The integer type of the sort must hold its keys and positions, and the key of bad indices.
   std::int64_t entries = length, places = grad.shape[axis];
   for (int i = 0; i < dy.rank(); ++i) {
     if (i == axis || index.strides[i] == 0) continue;

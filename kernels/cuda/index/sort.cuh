@@ -1,6 +1,6 @@
 // A stable sort of positions by key on the device, by least significant digit: passes of 8 bits,
-// each two launches. Nothing is read by the host, and no step depends on the order in which blocks
-// or threads run.
+// each two launches. The host reads nothing, and no step depends on the order in which blocks or
+// threads run.
 #pragma once
 
 #include <cstdint>
@@ -43,8 +43,8 @@ __device__ T sum_before(T value, T* scratch) {
   return scratch[t] - value;
 }
 
-/// How often each digit occurs in each block's keys; the last block turns the counts into the place
-/// of each block's first key with that digit.
+/// Counts how often each digit occurs in each block's keys. The last block turns the counts into
+/// the place of each block's first key with that digit.
 template <class K>
 static __global__ void count_digits(const K* keys, std::int64_t n, int shift, K* counts,
                                     unsigned* ticket) {
@@ -72,8 +72,8 @@ static __global__ void count_digits(const K* keys, std::int64_t n, int shift, K*
   }
 }
 
-/// Moves every pair to its place by one digit. A warp takes kWarpKeys neighbouring pairs, 32 at a
-/// time; pairs of one digit keep their order.
+/// Moves every pair to its place by one digit. A warp takes kWarpKeys adjacent pairs, 32 at a time;
+/// pairs of one digit keep their order.
 template <class K>
 static __global__ void move_by_digit(const K* keys, const K* positions, std::int64_t n, int shift,
                                      const K* counts, K* keys_out, K* positions_out) {
@@ -114,8 +114,8 @@ static __global__ void move_by_digit(const K* keys, const K* positions, std::int
   }
 }
 
-/// Sorts the pairs in keys[0], positions[0] by the lower `bits` bits of the key, those of one key
-/// in the order they had. Returns which of the two buffers holds them then.
+/// Sorts the pairs in keys[0], positions[0] by the lower `bits` bits of the key; pairs of one key
+/// keep their order. Returns which of the two buffers then holds them.
 template <class K>
 int sort_pairs(const char* op, const SortBuffers<K>& b, std::int64_t n, int bits, Stream stream) {
   const dim3 grid(static_cast<unsigned>(sort_blocks(n)));

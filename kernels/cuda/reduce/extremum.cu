@@ -1,5 +1,5 @@
-// What belongs to a largest or smallest element on CUDA devices: its position, and the gradient
-// that flows to it.
+// The position of a largest element, and the gradient of largest and smallest elements, on CUDA
+// devices.
 #include <type_traits>
 
 #include "firn/kernel_support.h"
@@ -14,7 +14,7 @@ namespace {
 
 // ---- argmax ----
 
-/// The largest element so far and its position; position -1: none yet.
+/// The largest element so far and its position; position is -1 if there is none yet.
 template <class C>
 struct Best {
   C value{};
@@ -49,7 +49,7 @@ struct AxisRun {
   }
 };
 
-/// A thread for every output: where neighbouring outputs lie side by side.
+/// One thread computes each output, if adjacent outputs read adjacent elements.
 template <class C>
 static __global__ void argmax_columns_kernel(AxisRun run, StridedAxes<2> outputs,
                                              std::int64_t count, std::int64_t* out) {
@@ -60,7 +60,7 @@ static __global__ void argmax_columns_kernel(AxisRun run, StridedAxes<2> outputs
   }
 }
 
-/// A block for every output.
+/// One block computes each output.
 template <class C>
 static __global__ void argmax_runs_kernel(AxisRun run, StridedAxes<2> outputs, std::int64_t count,
                                           std::int64_t* out) {
@@ -76,7 +76,7 @@ static __global__ void argmax_runs_kernel(AxisRun run, StridedAxes<2> outputs, s
 
 // ---- Gradient of max and min ----
 
-/// What the two kernels read: x and y, of x's shape (y repeated along the reduced axes).
+/// The inputs of the two kernels: x and y, of x's shape (y repeated along the reduced axes).
 struct Extremum {
   const void *x, *y, *dy;
   DType x_dtype, y_dtype, dy_dtype;
@@ -94,7 +94,8 @@ static __global__ void count_ties_kernel(Extremum e, StridedAxes<4> axes, std::i
   }
 }
 
-/// dx = beta*dx + the element's share of dy. dy lies as dy_axes say, one view of x's shape.
+/// dx = beta*dx + the element's share of dy. dy_axes gives offsets in dy, seen as a view of x's
+/// shape.
 template <class C>
 static __global__ void share_kernel(Extremum e, StridedAxes<4> axes, StridedAxes<1> dy_axes,
                                     std::int64_t n, const unsigned long long* counts, void* dx,
@@ -121,7 +122,7 @@ void extremum_backward_as(const ConstView& dy, const ConstView& x, const ConstVi
   auto* const counts = memory.as<unsigned long long>();
   gpu::check_cuda(cudaMemsetAsync(counts, 0, bytes, gpu::native(stream)), op, "cudaMemsetAsync");
 
-  // The axes in the order of dx's memory; a reduced axis does not move y, dy and the counts.
+  // The axes in the order of dx's memory; y, dy and the counts have stride 0 along reduced axes.
   const ConstView ys = broadcast_to(y, x.shape), dys = broadcast_to(dy, x.shape);
   const ConstView count_view{counts, DType::i64, x.device, y.shape, contiguous_strides(y.shape)};
   const ConstView totals = broadcast_to(count_view, x.shape);
@@ -154,8 +155,7 @@ void extremum_backward_as(const ConstView& dy, const ConstView& x, const ConstVi
 void argmax(const ConstView& x, const View& out, int axis, Stream stream) {
   const std::int64_t count = out.numel();
   if (count == 0) return;
-  // Walked along x, so that neighbouring threads read neighbours; the output is view 0 all the
-  // same.
+  // In the order of x's axes, so that adjacent threads read adjacent elements of a row-major x.
   StridedAxes<2> outputs;
   std::int64_t nearest = 0;  // the smallest stride of x between outputs
   for (int d = 0; d < x.rank(); ++d) {

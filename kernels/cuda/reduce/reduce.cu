@@ -1,9 +1,9 @@
-// Reductions over any axes on CUDA devices. The plan (reduce_plan.h) says whether the innermost
-// axis in memory is reduced: then the threads of a warp or a block share an output, and long
-// outputs are cut into segments that the last block joins; or kept: then threads lie along it and
-// rows are cut into chunks that a second launch joins. All cuts follow from the shape. A thread
-// joins its elements in stretches, so that no chain of additions is longer than the square root of
-// what is summed.
+// Reductions over any axes on CUDA devices, by a plan (reduce_plan.h). If the innermost axis in
+// memory is reduced, the threads of a warp or a block share an output; long outputs are cut into
+// segments, which the last block joins. If that axis is kept, threads lie along it; rows are cut
+// into chunks, which a second launch joins. All cuts depend on the shape alone. A thread joins its
+// elements in stretches, so that no chain of additions is longer than the square root of the number
+// of terms.
 #include "kernels/reduce.h"
 
 #include <algorithm>
@@ -22,9 +22,9 @@ namespace {
 
 constexpr int kStretch = 64;                // joins before a thread begins a new partial result
 constexpr std::int64_t kWarpOutput = 1024;  // elements of an output that one warp folds
-constexpr std::int64_t kSegment = 4096;     // elements of an output's segment at least
-constexpr std::int64_t kPartials = 1024;    // segments or chunks of all outputs at most
-constexpr std::int64_t kChunkRows = 64;     // rows of a chunk at least
+constexpr std::int64_t kSegment = 4096;     // fewest elements of an output's segment
+constexpr std::int64_t kPartials = 1024;    // most segments or chunks of all outputs
+constexpr std::int64_t kChunkRows = 64;     // fewest rows of a chunk
 constexpr int kTileRows = kBlock / kWarp;   // rows that a block folds side by side
 
 /// Integers of any dtype, as a type of elements.
@@ -61,7 +61,7 @@ struct Source<Integers> {
   __device__ void load_pack(std::int64_t i, bool, A (&x)[1]) const { x[0] = load(i); }
 };
 
-/// Results on their way out: out = beta*out + scale*result, rounded once.
+/// Stores results: out = beta*out + scale*result, rounded once.
 struct Finish {
   void* out;
   DType dtype;
@@ -94,7 +94,7 @@ struct Runs {
   StridedAxes<1> reduced;  // outermost first, with the innermost axis
   std::int64_t outputs, reduction;
   std::int64_t segment, segments;  // elements in one, and how many an output has
-  bool dense;                      // an output's elements lie side by side
+  bool dense;                      // an output's elements are contiguous
   bool aligned;                    // ... and begin at multiples of 16 bytes
 };
 
@@ -144,7 +144,7 @@ struct JoinOf {
   }
 };
 
-/// A warp for every output.
+/// One warp computes each output.
 template <class F, class T>
 static __global__ void warp_runs_kernel(Source<T> x, Runs runs, Finish finish) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -157,7 +157,7 @@ static __global__ void warp_runs_kernel(Source<T> x, Runs runs, Finish finish) {
   }
 }
 
-/// A block for every segment of every output; the last block joins the segments.
+/// One block computes each segment of each output; the last block joins the segments.
 template <class F, class T>
 static __global__ void block_runs_kernel(Source<T> x, Runs runs, Finish finish, SumOf<T>* partial,
                                          unsigned slot) {
@@ -221,8 +221,8 @@ struct Columns {
   bool wide;                          // packs of columns are aligned
 };
 
-/// A block for every tile of columns of every chunk of rows, with kTileRows rows side by side. A
-/// thread has one column, or one pack of them where kWide.
+/// One block computes a tile of columns of a chunk of rows, with kTileRows rows side by side. A
+/// thread has one column, or one pack of them if kWide.
 template <class F, class T, bool kWide>
 static __global__ void columns_kernel(Source<T> x, Columns c, Finish finish, SumOf<T>* partial) {
   using A = SumOf<T>;
@@ -278,7 +278,7 @@ template <class F, class T>
 void reduce_columns(const char* op, const ConstView& x, Columns c, const Finish& finish,
                     Stream stream) {
   using A = SumOf<T>;
-  // As many chunks as fill the device, by tiles of a warp's width, whichever kernel runs.
+  // As many chunks as fill the device, counted in tiles of a warp's width for either kernel.
   const std::int64_t most = kPartials / (math::ceil_div(c.width, kWarp) * c.outputs);
   c.chunks = std::clamp<std::int64_t>(most, 1, math::ceil_div(c.rows, kChunkRows));
   c.chunk = math::ceil_div(c.rows, c.chunks);

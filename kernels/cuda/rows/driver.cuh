@@ -1,7 +1,7 @@
 // The CUDA driver of row computations (formulas: kernels/math/rows.h). A team of threads, one warp
-// or one block, takes a row of a matrix [rows, n]: thread t of T has the elements of the packs (16
-// bytes) t, t+T, ...; it keeps them in registers where they fit, and reads them again for every
-// pass where they do not. Which it is, and the order of all sums, follows from n alone.
+// or one block, takes a row of a matrix [rows, n]. Thread t of T has the elements of the packs (16
+// bytes) t, t+T, ... If they fit, it keeps them in registers; else it reads them again for every
+// pass. That choice and the order of all sums depend on n alone.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace firn::kernels::cuda {
 
 // ---- Teams ----
 
-/// A warp for every row, kThreads / 32 rows in a block.
+/// One warp takes a row, kThreads / 32 rows in a block.
 struct WarpTeam {
   static constexpr int kThreads = 128;
   static constexpr int kMaxThreads = kThreads;
@@ -32,7 +32,7 @@ struct WarpTeam {
   }
 };
 
-/// A block for every row. Its dynamic shared memory is kBytes at least.
+/// One block takes a row. Its dynamic shared memory is at least kBytes.
 struct BlockTeam {
   static constexpr int kMaxThreads = 512;
   static constexpr std::size_t kBytes = kWarp * 2 * sizeof(double);
@@ -72,7 +72,7 @@ struct RowsIn {
   }
 
  private:
-  // Not inlined: the few registers of the common way are what counts.
+  // Not inlined, so that the common path needs few registers.
   [[gnu::noinline]] __device__ static Pack<T> load_singly(const T* p, int count) {
     Pack<T> pack;
     for (int k = 0; k < Pack<T>::kWidth; ++k) {
@@ -86,7 +86,7 @@ struct RowsIn {
   }
 };
 
-/// The rows of an output, which is added to what is there where `beta` is not 0.
+/// The rows of an output. If `beta` is not 0, it is added to beta times the old values.
 template <class O>
 struct RowsOut {
   O* data;
@@ -130,13 +130,13 @@ struct RowsOut {
   }
 };
 
-/// A parameter [n] of any floating dtype, or one number n times where it has no data.
+/// A parameter [n] of any floating dtype, or one number n times if it has no data.
 struct RowVector {
   const void* data;
   DType dtype;
   std::int64_t stride;
   float otherwise;
-  bool aligned;  ///< without gaps, from a multiple of 16 bytes on
+  bool aligned;  ///< contiguous, from a multiple of 16 bytes on
 
   RowVector(const ConstView& v, float number)
       : data(v.data),
@@ -188,8 +188,8 @@ struct RowVector {
 
 // ---- A team's row ----
 
-/// Row `row` of kInputs matrices as the threads of a team see it: kHeld packs of each in registers,
-/// or none of them (0).
+/// Row `row` of kInputs matrices for the threads of a team, with kHeld packs of each in registers,
+/// or none (0).
 template <class Team, int kHeld, class T, int kInputs = 1>
 class TeamRow {
  public:
@@ -208,8 +208,8 @@ class TeamRow {
     }
   }
 
-  /// fn(p, j, count, x) for each of the thread's packs: its number in the thread, its first column,
-  /// how many elements it has, and x[input][k], which is 0 beyond.
+  /// Calls fn(p, j, count, x) for each of the thread's packs: its number in the thread, its first
+  /// column, its number of elements, and x[input][k], which is 0 beyond those.
   template <class Fn>
   __device__ void packs(Fn fn) const {
     if constexpr (kHeld > 0) {
@@ -287,7 +287,7 @@ class TeamRow {
 
 // ---- Launch ----
 
-/// What with_row_teams hands over: types and numbers as an object.
+/// The choice of with_row_teams: types and numbers as an object.
 template <class TeamType, int kPacks>
 struct TeamChoice {
   using Team = TeamType;
@@ -305,7 +305,7 @@ struct TeamChoice {
   }
 };
 
-/// fn(TeamChoice) for rows of n elements of type T, of which a thread may hold kPacks packs.
+/// Calls fn(TeamChoice) for rows of n elements of type T, of which a thread may hold kPacks packs.
 template <class T, int kPacks, class Fn>
 void with_row_teams(std::int64_t n, Fn&& fn) {
   const std::int64_t packs = math::ceil_div(n, Pack<T>::kWidth);
@@ -319,7 +319,7 @@ void with_row_teams(std::int64_t n, Fn&& fn) {
   }
 }
 
-/// fn(O()) with the type of a gradient sink: T, or the compute type.
+/// Calls fn(O()) with the type of a gradient sink: T, or the compute type.
 template <class T, class Fn>
 void with_sink(DType dtype, Fn&& fn) {
   if (size_of(dtype) == sizeof(T)) {

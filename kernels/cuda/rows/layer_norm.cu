@@ -1,6 +1,6 @@
 // Layer norm and RMS norm on CUDA devices. The backward pass reads dy and x once: a team keeps sums
-// for the parameters' gradients in registers while it goes from row to row, and a second launch
-// adds the teams' sums up in their order. How many teams there are follows from the shape alone.
+// for the parameters' gradients in registers from row to row, and a second launch adds the teams'
+// sums in order. The number of teams depends on the shape alone.
 #include <algorithm>
 
 #include "firn/kernel_support.h"
@@ -11,10 +11,10 @@
 namespace firn::kernels::cuda {
 namespace {
 
-constexpr int kPacks = 4;                 // of a row in a thread's registers
-constexpr int kBackwardPacks = 2;         // the same of two inputs, beside two sums
-constexpr std::int64_t kRowsOfTeam = 16;  // rows that share one team's sums, where rows are many
-constexpr std::int64_t kFewTeams = 128;   // up to so many teams may have fewer
+constexpr int kPacks = 4;                      // of a row in a thread's registers
+constexpr int kBackwardPacks = 2;              // the same of two inputs, beside two sums
+constexpr std::int64_t kRowsOfTeam = 16;       // rows that share one team's sums, if there are many
+constexpr std::int64_t kFewTeams = 128;        // up to this many teams may have fewer
 constexpr std::int64_t kMaxThreads = 1 << 17;  // of all teams that keep sums
 
 // ---- Forward ----
@@ -65,8 +65,8 @@ struct NormIn {
   __device__ C mean_of(std::int64_t row) const { return center ? mean[row] : C(0); }
 };
 
-/// dx of every row where `data`, and where `sums` is not null, at sums[team][2][n], the team's sums
-/// for dweight and dbias.
+/// Writes dx of every row if `data`. If `sums` is not null, writes each team's sums for dweight and
+/// dbias to sums[team][2][n].
 template <class Team, int kHeld, class T, class O>
 static __global__ void __launch_bounds__(Team::kMaxThreads)
     norm_backward_kernel(NormIn<T> in, RowsOut<O> dx, bool data, ComputeOf<T>* sums,
@@ -76,7 +76,7 @@ static __global__ void __launch_bounds__(Team::kMaxThreads)
   constexpr int kSums = kHeld > 0 ? kHeld : 1;
   const C count_n = static_cast<C>(n);
   C dweight[kSums][kWidth] = {}, dbias[kSums][kWidth] = {};
-  const std::int64_t first = Team::number() < teams ? Team::number() : rows;  // else none is left
+  const std::int64_t first = Team::number() < teams ? Team::number() : rows;  // else no row is left
   for (std::int64_t i = first; i < rows; i += teams) {
     const TeamRow<Team, kHeld, T, 2> row(in.rows, i, n);
     const C mean = in.mean_of(i), rstd = in.rstd[i];
@@ -125,12 +125,12 @@ static __global__ void __launch_bounds__(Team::kMaxThreads)
   }
 }
 
-/// Folds a block's values of 32 columns and `lines` lines, one a thread, line by line; the result
-/// is in the threads of line 0. `scratch` holds one value a thread.
+/// Adds up a block's values of 32 columns and `lines` lines, one per thread, in the order of the
+/// lines. Returns the sum of the thread's column. `scratch` holds one value per thread.
 template <class C>
 __device__ C fold_lines(C value, C* scratch, int lines) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  __syncthreads();  // scratch may still be read by a call before
+  __syncthreads();  // an earlier call may still read scratch
   scratch[threadIdx.x] = value;
   __syncthreads();
   C sum = scratch[lane];
@@ -138,8 +138,8 @@ __device__ C fold_lines(C value, C* scratch, int lines) {
   return sum;
 }
 
-/// The sums of rows too long for registers: blocks of 32 columns and kBlock / 32 lines, each with a
-/// chunk of rows; sums[chunk][2][n].
+/// The parameters' sums if rows are too long for registers: blocks of 32 columns and kBlock / 32
+/// lines, each with a chunk of rows; sums[chunk][2][n].
 template <class T>
 static __global__ void norm_columns_kernel(NormIn<T> in, ComputeOf<T>* sums, std::int64_t chunks,
                                            std::int64_t chunk, std::int64_t rows, std::int64_t n) {
@@ -164,7 +164,7 @@ static __global__ void norm_columns_kernel(NormIn<T> in, ComputeOf<T>* sums, std
   sums[part * 2 * n + n + j] = dbias;
 }
 
-/// A parameter's gradient: grad = beta*grad + sum. data null: not asked for.
+/// A parameter's gradient: grad = beta*grad + sum; unused if data is null.
 struct ParameterGrad {
   void* data;
   DType dtype;
@@ -174,8 +174,8 @@ struct ParameterGrad {
 
 constexpr int kMaxLines = 32;  // of a block that adds up the teams' sums
 
-/// Both gradients from sums[team][2][n]. One thread stores a column's both, as weight and bias may
-/// be one tensor.
+/// Both gradients from sums[team][2][n]. One thread stores both of a column, because weight and
+/// bias may be one tensor.
 template <class C>
 static __global__ void __launch_bounds__(kMaxLines* kWarp)
     norm_parameters_kernel(const C* sums, std::int64_t teams, std::int64_t n, ParameterGrad dweight,
@@ -209,7 +209,7 @@ void norm_backward_as(const NormIn<T>& in, const NormGrads& grads, std::int64_t 
   using C = ComputeOf<T>;
   const char* const op = in.center ? "layer_norm_backward" : "rms_norm_backward";
   const bool data = grads.dx.data, parameters = grads.dweight.data || grads.dbias.data;
-  // Stands for a dx that is not asked for; nothing is stored there.
+  // Stands in for an absent dx; nothing is stored there.
   const View none{nullptr, DType::f32, stream.device, {rows, n}, {n, 1}};
   const RowsOut<O> dx(data ? grads.dx : none, grads.dx_beta);
   const auto add_up = [&](const C* sums, std::int64_t teams) {
