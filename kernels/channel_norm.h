@@ -5,7 +5,7 @@
 // c/groups channels of one sample (group norm; instance norm with groups = c).
 //
 // Statistics and normalisation are separate kernels, and so are the two halves of the backward
-// pass, because moments and sums may come from more samples than x has
+// pass. So moments and sums may come from more samples than x has
 // (docs/proposals/batch-norm-over-a-cycle.md). Statistics and sums have the compute dtype (f32, or
 // f64 for f64) and are contiguous. Weight and bias [c] and all gradients have x's dtype or the
 // compute dtype. A weight with data == nullptr is 1, such a bias 0. Running statistics may have any
@@ -35,8 +35,8 @@ void channel_normalize(const ConstView& x, NormCells cells, const ConstView& mea
                        const ConstView& var, const ConstView& weight, const ConstView& bias,
                        double eps, const View& y, Stream stream);
 
-/// sums [s, c, 2], with s = n if per_sample, else 1: for each channel the sums of dy and of dy (x -
-/// mean) / sqrt(var + eps) over its elements in one cell.
+/// Writes for each channel the sums of dy and of dy (x - mean) / sqrt(var + eps) over its elements
+/// in one cell. sums is [s, c, 2], with s = n if per_sample, else 1.
 void channel_gradient_sums(const ConstView& dy, const ConstView& x, NormCells cells,
                            const ConstView& mean, const ConstView& var, double eps,
                            const View& sums, Stream stream);
@@ -46,9 +46,9 @@ void channel_gradient_sums(const ConstView& dy, const ConstView& x, NormCells ce
 void channel_parameter_gradients(const ConstView& sums, const View& dweight, float dweight_beta,
                                  const View& dbias, float dbias_beta, Stream stream);
 
-/// dx = beta*dx + (weight*dy - a - xhat*b) / sqrt(var + eps), where a and b are the cell's sums of
-/// weight * sums, divided by `count`, the number of elements behind the cell's moments. If
-/// sums.data == nullptr, the moments are constants and a = b = 0.
+/// dx = beta*dx + (weight*dy - a - xhat*b) / sqrt(var + eps). a and b are the cell's sums of weight
+/// * sums, divided by `count`, the number of elements behind the cell's moments. If sums.data ==
+/// nullptr, the moments are constants and a = b = 0.
 void channel_data_gradient(const ConstView& dy, const ConstView& x, NormCells cells,
                            const ConstView& mean, const ConstView& var, const ConstView& weight,
                            double eps, const ConstView& sums, double count, const View& dx,

@@ -10,7 +10,7 @@ enum class ReduceOp { sum, max, min, sum_squares };
 
 namespace cpu {
 
-/// out = beta*out + scale * reduction of x over the axes where out has size 1 and x has not
+/// out = beta*out + scale * reduction of x over the axes along which out has size 1 and x does not
 /// (out has x's rank). beta and scale apply to sum and sum_squares only. In max and min a NaN wins.
 /// An empty sum is 0.
 void reduce(ReduceOp op, const ConstView& x, const View& out, double scale, float beta,

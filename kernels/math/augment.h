@@ -56,9 +56,9 @@ inline constexpr int kAugmentBlocks = 1 + kEraseTries;
 /// The draws for the image at `position` of `epoch`. They use the blocks from position *
 /// kAugmentBlocks on, with counter_high = epoch + 1; the streams of random.h have 0. Shifts are
 /// uniform over 2 * padding + 1 places along each axis. The rectangle is that of random erasing
-/// (Zhong, Zheng, Kang, Li & Yang 2017). Its area S and aspect r are uniform in their ranges, its
-/// sides sqrt(S r) x sqrt(S / r) are rounded to whole pixels, and its place is uniform inside the
-/// image.
+/// (Zhong, Zheng, Kang, Li & Yang 2017). Its area S and aspect r are uniform in their ranges, and
+/// its place is uniform inside the image. Its sides sqrt(S r) x sqrt(S / r) are rounded to whole
+/// pixels.
 FIRN_HD inline Placement placement(const Augment& a, std::int64_t epoch, std::int64_t position) {
   Placement p;
   const auto first = static_cast<std::uint64_t>(position) * kAugmentBlocks;

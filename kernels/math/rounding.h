@@ -9,8 +9,8 @@ namespace firn::math {
 
 // ---- To odd: the way to 16 bits through a wider type that rounds twice but counts as once ----
 
-/// d rounded to float so that a second rounding, to 16 bits, gives the result of a single one:
-/// truncated, with the last bit set if any bit was lost.
+/// d rounded to float so that a second rounding, to 16 bits, gives the result of a single one. d is
+/// truncated, and the last bit is set if any bit was lost.
 FIRN_HD inline float round_to_odd(double d) {
   const float nearest = static_cast<float>(d);
   const double back = nearest;
@@ -31,9 +31,9 @@ FIRN_HD inline double round_to_odd(std::int64_t v) {
 
 // ---- Stochastic: f32 to the 16-bit floating types ----
 // Rounds away from zero with a probability equal to the distance from the neighbour towards zero,
-// in ulp, so that the expected value is the number itself. Takes the bits of an f32 and a `word`
-// that is uniform in 32 bits; returns the bits of the 16-bit number. Numbers past the largest
-// finite one round to the nearest of that and infinity. NaN stays NaN.
+// in ulp. So the expected value is the number itself. Takes the bits of an f32 and a `word` that is
+// uniform in 32 bits; returns the bits of the 16-bit number. Numbers past the largest finite one
+// round to the nearest of that and infinity. NaN stays NaN.
 
 FIRN_HD inline std::uint16_t round_stochastic_bf16(std::uint32_t bits, std::uint32_t word) {
   const std::uint32_t magnitude = bits & 0x7fffffffu;

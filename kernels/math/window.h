@@ -1,6 +1,6 @@
-// Where the windows of pooling and the sources of resized images lie along one axis: which
-// positions a window spans, which windows hold a position, which outputs read a source. All in
-// integers, so that all backends agree.
+// Pooling windows and sources of resized images along one axis: which positions a window spans,
+// which windows hold a position, which outputs read a source. All in integers, so that all backends
+// agree.
 #pragma once
 
 #include "kernels/math/macros.h"
@@ -37,13 +37,13 @@ struct WindowAxis {
   FIRN_HD constexpr bool holds(std::int64_t i, std::int64_t p) const {
     return dilation == 1 || (p - first(i)) % dilation == 0;
   }
-  /// The windows whose k-th position lies in `among`, a part of the image (not adaptive).
+  /// The windows whose k-th position is in `among`, a part of the image (not adaptive).
   FIRN_HD constexpr Range windows_with(std::int64_t k, Range among) const {
     const std::int64_t shift = padding - k * dilation, last = among.end - 1 + shift;
     const std::int64_t end = last < 0 ? 0 : floor_div(last, stride) + 1;
     return {ceil_div(among.begin + shift, stride), end < out ? end : out};
   }
-  /// The k for which the k-th position of some window lies in the image (not adaptive).
+  /// The k for which the k-th position of some window is in the image (not adaptive).
   FIRN_HD constexpr Range taps() const {
     const std::int64_t before = -first(out - 1), last = in - 1 - first(0);
     const std::int64_t end = floor_div(last, dilation) + 1;

@@ -1,5 +1,5 @@
-// How a reduction walks its operand: the axes sorted by stride, neighbours merged where memory
-// allows, and one of them chosen as the inner loop.
+// How a reduction walks its operand: axes are sorted by stride, merged if memory allows, and one of
+// them becomes the inner loop.
 #pragma once
 
 #include <array>

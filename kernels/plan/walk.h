@@ -26,7 +26,7 @@ class Walk {
   bool constant(int view) const noexcept;
 
   /// Calls fn(offsets, n) for runs of at most `limit` elements that cover the linear range [begin,
-  /// end): offsets[v] is where the run starts in view v, in elements.
+  /// end). offsets[v] is the start of the run in view v, in elements.
   template <class Fn>
   void runs(std::int64_t begin, std::int64_t end, std::int64_t limit, Fn&& fn) const {
     std::int64_t position[kMaxRank];

@@ -75,7 +75,7 @@ class Dense {
   View view_;
 };
 
-/// A part of an operand, channels-last and in the compute type; copied if it is not so already.
+/// A part of an operand, channels-last and in the compute type; copied if necessary.
 template <class T>
 class Operand4 {
  public:
@@ -258,8 +258,8 @@ void add_parts(std::int64_t count, std::int64_t size, const T* parts, float beta
   });
 }
 
-/// How many parts of the batch have their own partial sum: 16, for the threads of a large machine;
-/// with large weights fewer, within 64 MB of f32 sums, but at least 4.
+/// How many parts of the batch have their own partial sum: 16, for the threads of a large machine.
+/// Large weights get fewer, within 64 MB of f32 sums, but at least 4.
 std::int64_t most_parts(std::int64_t weights) {
   constexpr std::int64_t kNumbers = std::int64_t{1} << 24, kMost = 16, kLeast = 4;
   return std::clamp<std::int64_t>(kNumbers / std::max<std::int64_t>(weights, 1), kLeast, kMost);

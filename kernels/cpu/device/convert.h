@@ -1,15 +1,15 @@
 // Rows of any dtype as spans of a compute type, and back. A compute type C is float (for f16, bf16
-// and f32), double (for f64) or int64_t (for the integers and bool); every pair of dtype and C
-// converts. A kernel works on pieces of at most kRow elements:
+// and f32), double (for f64) or int64_t (for the integers and bool). Every dtype converts to and
+// from every C. A kernel works on pieces of at most kRow elements:
 //
 //   alignas(64) float buffer[kRow];
 //   const float* x = load_row(src, dtype, stride, n, buffer);  // or src itself
 //   ... compute y[0 .. n) ...
 //   store_row(y, dst, dtype, stride, n);
 //
-// Rules of conversion (to nearest even everywhere, one rounding): floating to integer truncates
-// toward zero, gives the nearest end beyond the range and 0 for NaN; a wider integer keeps its low
-// bits; to bool is "not equal 0"; from bool is 0 or 1.
+// Conversions to floating dtypes round once, to nearest even. Floating to integer truncates toward
+// zero, clamps to the range, and turns NaN into 0. A wider integer keeps its low bits. To bool is
+// "not equal 0"; from bool is 0 or 1.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Splitting work over CPU threads so that the result does not depend on their number: the caller
+// Splitting work over CPU threads so that the result does not depend on their number. The caller
 // cuts the work into chunks by shape alone, and one thread computes each chunk.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace firn::kernels::cpu {
 
-/// While alive, f32 and f64 subnormals are zero in this thread (FTZ and DAZ): arithmetic on them is
+/// While alive, f32 and f64 subnormals are zero in this thread (FTZ and DAZ). Arithmetic on them is
 /// up to 100 times slower on some CPUs, and Adam's moments decay into them. f16 subnormals are
 /// normal numbers in f32 and are not touched. The destructor restores the caller's mode.
 class FlushSubnormals {

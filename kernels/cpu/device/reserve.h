@@ -1,5 +1,5 @@
-// A check for memory before calls into libraries that crash or end the program if the heap has
-// none, as parts of oneDNN and OpenMP's run-time library do. firn asks the heap first, and throws
+// A check for memory before calls into libraries. Parts of oneDNN and of OpenMP's run-time library
+// crash, or end the program, if the heap has no memory. firn asks the heap first, and throws
 // instead.
 #pragma once
 

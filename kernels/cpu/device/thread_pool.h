@@ -26,7 +26,7 @@ struct Work {
 /// the caller is inside a chunk itself, the caller does it all.
 void run_on_threads(const Work& work, int threads);
 
-/// Whether this thread is inside a chunk: nested work runs where it is.
+/// Whether this thread is inside a chunk: nested work then runs on this thread alone.
 bool inside_work() noexcept;
 
 }  // namespace firn::kernels::cpu

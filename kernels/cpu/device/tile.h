@@ -231,8 +231,8 @@ inline TileF sqrt(TileF x) {
   return detail::per_lane([](float a) { return std::sqrt(a); }, x);  // becomes one instruction
 }
 
-/// x = 2^e m with m in [sqrt(1/2), sqrt 2); log m = log((1+s)/(1-s)) by its series in s = f/(2+f),
-/// f = m - 1, arranged around f - f^2/2, which is exact to the last bits near m = 1.
+/// x = 2^e m with m in [sqrt(1/2), sqrt 2), f = m - 1, s = f/(2+f). log m = log((1+s)/(1-s)) by its
+/// series in s, arranged around f - f^2/2, which is exact to the last bits near m = 1.
 inline TileF log(TileF x) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   const Mask<float> tiny = x < TileF(std::numeric_limits<float>::min());

@@ -59,8 +59,8 @@ int transposed_axis(const Walk& walk) {
   return -1;
 }
 
-/// Transposes square by square: four cache lines of every source row, so that few pages are in use
-/// at a time, and one line of every destination row. Each line is read or written once.
+/// Transposes square by square: four cache lines of every source row, and one of every destination
+/// row. So few pages are in use at a time, and each line is read or written once.
 template <class T>
 void transpose(const Walk& walk, int axis, const T* src, T* dst, std::int64_t numel) {
   constexpr std::int64_t kHeight = 4 * 64 / sizeof(T);

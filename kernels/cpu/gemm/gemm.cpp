@@ -1,5 +1,5 @@
-// GEMM: operands are converted for a library, and the result is cut into blocks by shape, so that
-// the bits do not depend on the number of threads.
+// GEMM. Operands are converted for a library. The result is cut into blocks by shape, so that the
+// bits do not depend on the number of threads.
 #include "kernels/gemm.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
-// Reductions over any axes. The operand is cut into units by its shape alone; a unit gives one
-// partial result (or one row of them), and partial results are joined in a fixed order. The longest
-// chain of additions is about 100 for 2^16 elements and grows by 1 for each further 2^15, so the
-// error stays far below sqrt(K) roundings of K elements.
+// Reductions over any axes. The operand is cut into units by its shape alone. A unit gives one
+// partial result (or one row of them); partial results are joined in a fixed order. The longest
+// chain of additions is about 100 for 2^16 elements and grows by 1 for each further 2^15. So the
+// error for K elements stays far below sqrt(K) roundings.
 #include "kernels/reduce.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // The CPU's driver of row computations (formulas: kernels/math/rows.h). A matrix [rows, n] is cut
-// into blocks of whole rows by its shape alone; within a row, a pass folds elements into a monoid
-// and a map writes an output. Rows are handled as C (float or double), whatever their dtype.
+// into blocks of whole rows by its shape alone. Within a row, a pass folds elements into a monoid
+// and a map writes an output. Rows are converted to C (float or double).
 #pragma once
 
 #include <algorithm>

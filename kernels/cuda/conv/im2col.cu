@@ -26,7 +26,7 @@ struct Image {
 };
 
 /// Writes element i of the columns. `axes` gives its offset in x as if x were padded, its row and
-/// column in the padded image, and its offset in all columns, of which these begin at `first`.
+/// column in the padded image, and its offset in all columns. These columns begin at `first`.
 template <class T>
 static __global__ void gather_kernel(const T* x, T* columns, std::int64_t begin, std::int64_t count,
                                      std::int64_t first, StridedAxes<4> axes, Image image) {

@@ -1,5 +1,5 @@
-// The axes of several views as the host prepares them for a kernel that moves elements: merged, and
-// with adjacent elements combined into one wider element if the innermost axis allows it.
+// The axes of several views, which the host prepares for a kernel that moves elements. It merges
+// axes, and combines adjacent elements into one wider element if the innermost axis allows it.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// How kernels report values that only the device sees (firn/kernel_support.h): a FaultSite is made
-// on the host and handed to the kernel; raise_fault records the first bad value and lets the kernel
-// go on.
+// How kernels report values that only the device sees (firn/kernel_support.h). The host makes a
+// FaultSite and passes it to the kernel. raise_fault records the first bad value, and the kernel
+// continues.
 //
 //   const FaultSite site = fault_site(op, "index", stream.device);   // on the host
 //   if (value < 0 || value >= bound) raise_fault(site, position, value, bound);   // in a kernel

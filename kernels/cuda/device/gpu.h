@@ -1,5 +1,5 @@
-// What .cu files use of CUDA beyond the language, in one place, so that nvcc compiles the same
-// sources for a GPU and the host's compiler for the simulator (tests/cusim).
+// What .cu files use of CUDA beyond the language, in one place. So nvcc compiles the same sources
+// for a GPU, and the host's compiler for the simulator (tests/cusim).
 //
 // Rules for kernels: gpu::launch instead of <<< >>>; dynamic shared memory through
 // gpu::dynamic_shared only; internal linkage; trivially copyable parameters, 4 KB at most; 64-bit

@@ -25,9 +25,9 @@ CublasLt load() {
 
 #else
 
-/// Names of the library, in order of preference: the one that belongs to the headers, for the
-/// process or the system's search path; the path that the build found (in the toolkit or in
-/// Python's packages); then other major versions.
+/// Names of the library, in order of preference. First the one that belongs to the headers, in the
+/// process or the system's search path. Then the path that the build found (in the toolkit or in
+/// Python's packages), then other major versions.
 std::vector<std::string> candidates() {
   std::vector<std::string> names = {"libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR)};
 #ifdef FIRN_CUBLASLT_PATH

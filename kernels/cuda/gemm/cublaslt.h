@@ -31,7 +31,7 @@ struct CublasLt {
   std::string path;  ///< what was loaded
 };
 
-/// The library, loaded by the first call. If there is none, throws DeviceError, which names every
+/// The library, loaded by the first call. If there is none, throws a DeviceError that names every
 /// place that was tried.
 const CublasLt& cublaslt();
 

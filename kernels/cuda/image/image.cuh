@@ -14,7 +14,7 @@ class ImageAxes {
  public:
   struct Place {
     std::int64_t offset;          ///< in the tensor itself
-    std::int64_t image[kOthers];  ///< where the same n and c begin in the others
+    std::int64_t image[kOthers];  ///< offsets of the same n and c in the others
     std::int64_t h, w;
   };
 

@@ -1,9 +1,9 @@
 // Reductions over any axes on CUDA devices, by a plan (reduce_plan.h). If the innermost axis in
-// memory is reduced, the threads of a warp or a block share an output; long outputs are cut into
-// segments, which the last block joins. If that axis is kept, threads lie along it; rows are cut
-// into chunks, which a second launch joins. All cuts depend on the shape alone. A thread joins its
-// elements in stretches, so that no chain of additions is longer than the square root of the number
-// of terms.
+// memory is reduced, the threads of a warp or a block share an output. Long outputs are cut into
+// segments, which the last block joins. If that axis is kept, threads run along it. Rows are then
+// cut into chunks, which a second launch joins. All cuts depend on the shape alone. A thread joins
+// its elements in stretches, so that no chain of additions is longer than the square root of the
+// number of terms.
 #include "kernels/reduce.h"
 
 #include <algorithm>

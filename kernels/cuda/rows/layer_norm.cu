@@ -1,6 +1,6 @@
-// Layer norm and RMS norm on CUDA devices. The backward pass reads dy and x once: a team keeps sums
-// for the parameters' gradients in registers from row to row, and a second launch adds the teams'
-// sums in order. The number of teams depends on the shape alone.
+// Layer norm and RMS norm on CUDA devices. The backward pass reads dy and x once. A team keeps sums
+// for the parameters' gradients in registers from row to row; a second launch adds the teams' sums
+// in order. The number of teams depends on the shape alone.
 #include <algorithm>
 
 #include "firn/kernel_support.h"

@@ -131,7 +131,7 @@ void add_data_gradient(Graph& graph, const ConvProblem& p) {
 }
 
 /// cuDNN supports a result of another dtype than the operands' only with a separate pointwise
-/// operation: the gradient is virtual, and the old values are added to it.
+/// operation. The gradient is then virtual, and the old values are added to it.
 void add_weight_gradient(Graph& graph, const ConvProblem& p) {
   const bool fused = p.result != p.operands;
   const Descriptor& dy = graph.keep(tensor(p.y, p.operands, kFirst));

@@ -37,7 +37,7 @@ std::string to_string(const ConvProblem& problem);
 enum ConvTensor : std::int64_t { kFirst = 1, kSecond, kBias, kResult };
 
 /// The target of a plan: the device of a handle, or one that is only described. Without a GPU, an
-/// engine that compiled its kernel but could not load it counts as found; its workspace is unknown
+/// engine that compiled its kernel but could not load it counts as found. Its workspace is unknown
 /// (-1), and the plan cannot be run.
 struct ConvTarget {
   cudnnHandle_t handle = nullptr;

@@ -3,8 +3,8 @@
 //
 // Operands and results are channels-last, not empty and not f64. Sizes are those that the geometry
 // gives, and no padding is negative. Other dtypes are as in kernels/conv.h. Each function returns
-// false, with nothing done, if cuDNN is not installed or has no plan that keeps the contract: sums
-// in f32, no TF32 unless it is allowed, and the same bits from run to run unless
+// false, with nothing done, if cuDNN is not installed or has no plan that keeps the contract. That
+// is: sums in f32, no TF32 unless it is allowed, and the same bits from run to run unless
 // allow_nondeterministic() is on.
 //
 // A plan is made at the first call with a shape, which may take seconds, and cached per device and
