@@ -93,9 +93,8 @@ void copy_run(const T* from, std::int64_t count, T* to) {
   }
 }
 
-/// Calls fn(in, out, count) for every run of numbers that is contiguous both in x and in a row of
-/// the panel. `in` is an offset in x, or -1 for padding; `out` is one in the panel of rows [first,
-/// last).
+/// Calls fn(in, out, count) for every run that is contiguous in x and in a row of the panel. `in`
+/// is an offset in x (-1: padding), `out` one in the panel of rows [first, last).
 template <class Fn>
 void for_each_run(const ConvSizes& z, std::int64_t group, std::int64_t first, std::int64_t last,
                   Fn&& fn) {

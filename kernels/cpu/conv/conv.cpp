@@ -96,9 +96,8 @@ class Operand4 {
   const T* data_;
 };
 
-/// A part of a result. The computation writes to data(); finish() sets the part to beta * part +
-/// data(). If its layout allows, and beta is 0 or the computation `adds`, data() is the part
-/// itself.
+/// A part of a result; finish() sets it to beta * part + data(). data() is the part itself if its
+/// layout allows, and beta is 0 or the computation `adds`.
 template <class T>
 class Result4 {
  public:

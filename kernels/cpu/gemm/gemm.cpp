@@ -43,8 +43,8 @@ std::int64_t even_parts(std::int64_t size, std::int64_t part) {
 
 /// The block grid, by the shape alone. The library is fastest with blocks of 128 rows and some 512
 /// columns; with fewer columns it packs its rows too often. There are at least eight blocks, for as
-/// many threads, if each keeps 4 MFLOP. Rows are cut first because they are contiguous: a thread
-/// then stores the gradients of the rows that it will update.
+/// many threads, if each keeps 4 MFLOP. Rows are cut first: a thread then stores the gradients of
+/// the rows that it will update.
 struct Grid {
   Cut rows, cols;
 
