@@ -11,7 +11,7 @@
 namespace sample {
 namespace {
 
-/// A grey level of the 256-colour palette, where 232 to 255 are a ramp without black and white.
+/// A grey level of the 256-colour palette, in which 232 to 255 are a ramp without black and white.
 int palette(std::uint8_t pixel) { return 232 + pixel * 23 / 255; }
 
 std::string formatted(const char* format, double value) {

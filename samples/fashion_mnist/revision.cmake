@@ -1,5 +1,5 @@
 # Writes FILE, the definitions of revision.h: firn's VERSION and the revision of the tree at SOURCE.
-# Leaves it alone where nothing changed, so that nothing is rebuilt.
+# Leaves FILE alone if nothing changed, so that nothing is rebuilt.
 set(_revision "")
 find_program(GIT git)
 if(GIT)

@@ -176,7 +176,7 @@ Tensor norm(const Tensor& operand, const Axes& axes, bool keepdims) {
                   stream_of(x));
   Tensor y = empty(r.shape, x.dtype(), x.device());
   kernels::unary(math::UnaryOp::sqrt, squared.view(), y.mutable_view(), math::Args{}, stream_of(x));
-  // dx = x * (dy / y), and 0 where y is 0.
+  // dx = x * (dy / y), and 0 if y is 0.
   return record("norm", y, {&x}, {Saved::input(0), Saved::output()}, [r](Backward& b) {
     const Tensor& input = b.saved(0);
     const DType wide = compute_dtype(input.dtype());

@@ -32,9 +32,9 @@ void save_safetensors(const std::string& path, std::span<const nn::NamedTensor> 
                       std::span<const Metadata> metadata = {});
 
 /// Reads the tensors of a file in the order of its header, onto the CPU, and skips metadata. Beyond
-/// the tensors it allocates little more than the size of the header. Throws IoError naming path and
-/// what is wrong if `path` is not a regular file or cannot be read, its header is invalid (100 MB
-/// and 200,000 names at most), its tensors do not fill it exactly, or a bool is neither 0 nor 1.
+/// the tensors it allocates little more than the size of the header. Throws IoError if `path` is
+/// not a regular file or cannot be read, or if its header is invalid (100 MB and 200,000 names at
+/// most). So it does if the tensors do not fill the file exactly, or a bool is neither 0 nor 1.
 std::vector<nn::NamedTensor> load_safetensors(const std::string& path);
 
 /// Overwrites parameters and buffers of a module with the tensors of a file, paired by name and
@@ -43,10 +43,10 @@ std::vector<nn::NamedTensor> load_safetensors(const std::string& path);
 ///   save_safetensors("net.safetensors", state_of(net));
 ///   load_safetensors("net.safetensors", other_net);
 ///
-/// Throws as the function above. Also throws IoError, before anything is written, if a name is
-/// missing in the file or not in the module, a shape differs, or a value does not fit the module's
-/// dtype (70000 in f16). An optimizer notices the new weights at its next backward() or step()
-/// (S28).
+/// Throws as the function above. Also throws IoError, before it writes, if names of file and module
+/// differ, a shape differs, or a value does not fit the module's dtype (70000 in f16). An optimizer
+/// notices the new weights by itself, at its next backward() or step() (rule S28 of
+/// docs/semantics.md).
 void load_safetensors(const std::string& path, nn::Module& module);
 
 /// The content of a saved model: parameters, then buffers, with their names.

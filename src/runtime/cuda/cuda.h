@@ -63,7 +63,7 @@ void release_cached(int device);
 /// Returns null if there is no memory left.
 void* pinned_allocate(std::size_t bytes);
 void pinned_release(void* block) noexcept;
-/// Whether the address lies in a block of pinned_allocate().
+/// Whether the address is in a block of pinned_allocate().
 bool is_pinned(const void* address) noexcept;
 
 }  // namespace firn::memory::cuda
