@@ -1,16 +1,17 @@
-// Contract of the three products of a dense layer y = activation(x w^T + bias), with what can be
-// done on the way out of a product done there. Every call has a twin of separate kernels that gives
-// the same result to rounding; a backend picks what is faster.
+// Contract of the three products of a dense layer y = activation(x w^T + bias). Bias, activation
+// and its derivative can be epilogues of the products. Separate kernels give the same result to
+// rounding; a backend picks what is faster.
 //
 // x is [m, k], w [n, k], y and dy [m, n], all of one floating dtype. Inputs may have any strides;
 // y, dx, dw and db are row-major.
 #pragma once
 
+#include "firn/activation.h"
 #include "kernels/dispatch.h"
 
 namespace firn::kernels {
 
-enum class Activation : std::uint8_t { none, relu, gelu_tanh };
+using firn::Activation;
 
 /// What dense_forward saves of an activation for the data gradient of the layer above.
 struct DenseSaved {
@@ -25,7 +26,7 @@ DenseSaved dense_saved(Activation activation, std::int64_t m, std::int64_t n, DT
 namespace cpu {
 
 /// y = activation(x w^T + bias). bias [n] of any floating dtype, or data == nullptr. saved: as
-/// dense_saved says, or data == nullptr where no gradient will be asked for.
+/// dense_saved says, or data == nullptr if no gradient will be asked for.
 void dense_forward(const ConstView& x, const ConstView& w, const ConstView& bias,
                    Activation activation, const View& y, const View& saved, Stream stream);
 

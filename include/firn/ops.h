@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "firn/activation.h"
 #include "firn/random.h"
 #include "firn/tensor.h"
 
@@ -314,9 +315,6 @@ Tensor matmul(const Tensor& a, const Tensor& b);
 /// x [..., in] with weight [out, in] and bias [out] (or undefined): x weightᵀ + bias, [..., out].
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 
-/// The activation that mlp(), a convolution or a block applies to its result. gelu_tanh is GELU's
-/// tanh form, as in gelu_tanh().
-enum class Activation : std::uint8_t { none, relu, gelu_tanh };
 const char* to_string(Activation activation) noexcept;
 /// A chain of linear layers with `activation` after each but the last, as one op. x [..., in],
 /// weights[i] [out_i, out_{i-1}] and biases[i] [out_i] (or undefined; an empty `biases` means none)

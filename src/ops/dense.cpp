@@ -44,17 +44,6 @@ const char* to_string(Activation activation) noexcept {
 
 namespace {
 
-kernels::Activation of_kernels(Activation a) {
-  switch (a) {
-    case Activation::relu:
-      return kernels::Activation::relu;
-    case Activation::gelu_tanh:
-      return kernels::Activation::gelu_tanh;
-    default:
-      return kernels::Activation::none;
-  }
-}
-
 /// The operands of one call in the order in which they are recorded: x, the weights, the biases.
 struct Layers {
   int count;
@@ -109,7 +98,7 @@ struct Chain {
       } else if (i > lowest) {
         const Tensor below = empty({dy.size(0), w.size(1)}, dy.dtype(), dy.device());
         const Tensor& saved = back.saved(3 * i - 1);
-        kernels::dense_data_gradient(dy.view(), w.view(), of_kernels(activation),
+        kernels::dense_data_gradient(dy.view(), w.view(), activation,
                                      saved.defined() ? saved.view() : ConstView{},
                                      below.mutable_view(), back.stream());
         dy = below;
@@ -146,9 +135,9 @@ Tensor mlp(const Tensor& x, std::span<const Tensor> weights, std::span<const Ten
   for (int i = 0; i < layers.count; ++i) {
     const Tensor &w = at(layers.weight(i)), &b = at(layers.bias(i));
     const std::int64_t m = h.size(0), n = w.size(0);
-    const auto kind = i + 1 < layers.count ? of_kernels(activation) : kernels::Activation::none;
+    const auto kind = i + 1 < layers.count ? activation : Activation::none;
     Tensor y = empty({m, n}, h.dtype(), h.device()), saved;
-    if (recorded && i >= lowest && kind != kernels::Activation::none) {
+    if (recorded && i >= lowest && kind != Activation::none) {
       const kernels::DenseSaved shape = kernels::dense_saved(kind, m, n, h.dtype());
       saved = empty(shape.shape, shape.dtype, h.device());
     }

@@ -125,7 +125,7 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b) {
   const Tensor &rows = in[0], &weight = in[1], &bias = in[2];
   Tensor y = empty({rows.size(0), weight.size(0)}, rows.dtype(), x.device());
   kernels::dense_forward(rows.view(), weight.view(), bias.defined() ? bias.view() : ConstView{},
-                         kernels::Activation::none, y.mutable_view(), View{}, stream_of(y));
+                         Activation::none, y.mutable_view(), View{}, stream_of(y));
   y = record("linear", y, {&rows, &weight, &bias}, {Saved::input(0), Saved::input(1)},
              [](Backward& back) {
                if (back.needs(0)) {  // dx = dy w
