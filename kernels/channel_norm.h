@@ -14,7 +14,7 @@
 
 #include <cstdint>
 
-#include "kernels/plan/step_memory.h"
+#include "kernels/dispatch.h"
 
 namespace firn::kernels {
 

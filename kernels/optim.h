@@ -1,15 +1,17 @@
-// Contract of the optimizer's kernels. A micro-step starts with begin; a boundary step is norm and
-// update, with the trust ratios between them where the rule has such. All that they decide lives in
+// Contract of the optimizer's kernels. A micro-step starts with begin. The end of a cycle is norm
+// and update; a rule with a trust ratio computes it between the two. All that they decide lives in
 // StepState, in device memory.
 //
 // An arena is a flat run of parameters of one group and dtype: element i of the weights, gradients
-// and states belong together. Each parameter begins at a multiple of 64 bytes, and zeros follow it
-// up to the next, which kernels may read and write, as zeros. The gradient of a parameter that is
-// not touched may be anything, infinities and NaNs included: the first contribution of a cycle is
-// stored over it. An arena is cut into chunks of equal size, a multiple of 1024, whatever
-// parameters they hold, so that threads and blocks get equal work; a chunk is a list of pieces,
-// each of one parameter. Chunks are numbered in the order in which threads should share them; where
-// the rule has a trust ratio, the pieces of a parameter follow one another.
+// and states belong together. Each parameter begins at a multiple of 64 bytes. Zeros fill the gap
+// up to the next parameter: kernels may read them, and may write zeros. The gradient of a parameter
+// that is not touched may be anything, infinities and NaNs included: the first contribution of a
+// cycle is stored over it.
+//
+// An arena is cut into chunks of equal size, a multiple of 1024, so that threads and blocks get
+// equal work whatever the parameters' sizes. A chunk is a list of pieces, each of one parameter.
+// Chunks are numbered in the order in which threads should share them. If the rule has a trust
+// ratio, the pieces of a parameter follow one another.
 #pragma once
 
 #include <span>
@@ -41,21 +43,21 @@ struct Piece {
 struct NormPartial {
   double sum_of_squares;
   double clipped_squares;  ///< of the averaged gradient after clip_value; 0 without
-  double largest;          ///< magnitude; 0 where the scale is not being calibrated
+  double largest;          ///< magnitude; 0 if the scale is not being calibrated
   std::int64_t culprit;    ///< first parameter with a gradient that is not finite, -1: none
 };
 
-/// What one piece contributes to the norms of its parameter that make up a trust ratio. Added up in
-/// the order of the pieces.
+/// What one piece contributes to its parameter's two norms, whose ratio is the trust ratio. Added
+/// up in the order of the pieces.
 struct TrustPartial {
   double weight, update;  ///< sums of squares
 };
 
 /// One arena. `weight` is [n] in the model's dtype; `grad`, `states`, `master` and `ema` are [n]
-/// f32, or f64 for f64 weights. Without a master (data == nullptr) the weight is its own, and where
-/// it is f16 or bf16, updates are rounded stochastically: element i of the arena with this `index`
-/// in the step after k applied ones by word (i mod 4) of the Philox block with counter {i/4, index}
-/// and key k. ema.data == nullptr: no average is kept.
+/// f32, or f64 for f64 weights. ema.data == nullptr: no average is kept. Without a master (data ==
+/// nullptr) the weight is its own master. Updates of f16 and bf16 weights are then rounded
+/// stochastically: element i of the arena with this `index`, in the step after k applied ones, by
+/// word (i mod 4) of the Philox block with counter {i/4, index} and key k.
 struct OptimizerArena {
   View weight, master, grad, ema;
   std::int64_t index = 0;
@@ -68,33 +70,36 @@ struct OptimizerArena {
   const Piece* pieces = nullptr;
   NormPartial* partials = nullptr;  ///< [chunks] workspace; arena after arena in one block
 
-  // Only where the rule has a trust ratio: workspace.
+  // Workspace, only if the rule has a trust ratio.
   TrustPartial* trust_partials = nullptr;  ///< [pieces]
   double* trust_ratios = nullptr;          ///< [parameters]
 };
 
 namespace cpu {
 
-/// Begins a micro-step, and expresses the arenas in its unit where that changes. They may be empty
-/// in the first micro-step of a cycle, which has nothing to express anew.
-void optim_begin(const MicroStep& micro_step, std::span<const OptimizerArena> arenas,
-                 Stream stream);
+/// Begins a micro-step: computes its seed (math::next_seed), and multiplies the arenas by the
+/// factor from the old unit to the new one. In the first micro-step of a cycle they may be left
+/// out: they hold nothing yet. A kernel of the backward pass may then compute the seed instead
+/// (rows.h).
+void optim_begin(const PendingSeed& pending, std::span<const OptimizerArena> arenas, Stream stream);
 /// Norm and finite check of all touched gradients, then the decision (math::decide).
 void optim_norm(const StepMemory& memory, std::span<const OptimizerArena> arenas,
                 const math::StepPolicy& policy, Stream stream);
-/// Optimizers that step together, after the norm of each: where a value that is not finite keeps
-/// one of them from its step, none makes one.
+/// Optimizers that step together, after the norm of each: if a non-finite value keeps one of them
+/// from its step, none makes a step.
 void optim_join(std::span<const StepMemory> memories, Stream stream);
-/// Of arenas whose rule has a trust ratio: the ratio of every touched parameter, for the update to
-/// come. Writes nothing else.
+/// For arenas whose rule has a trust ratio: the ratio of every touched parameter, for the update
+/// that follows. Writes nothing else.
 void optim_trust_ratios(const StepMemory& memory, std::span<const OptimizerArena> arenas,
                         Stream stream);
 /// If the step applies: every touched parameter takes its update, and the model's copy is rounded
 /// from the master. Gradients stay as they are. A parameter that is not touched is neither read nor
-/// written, but for its moving average, which goes on in every applied step:
-/// ema += (1 - decay) (weight - ema). Then the cycle ends: counters of the step and of the
-/// parameters it updated, the outcome, and an empty cycle; and with `moves_scale` the loss scale
-/// moves, which has no other optimizer to wait for.
+/// written. Its moving average goes on all the same, as all do in every applied step:
+/// ema += (1 - decay) (weight - ema).
+///
+/// Then the cycle ends: the kernel counts the step and the updates of each parameter, notes the
+/// outcome and empties the cycle. With `moves_scale` it also moves the loss scale; an optimizer
+/// that shares its scale leaves that to optim_move_scale.
 void optim_update(const StepMemory& memory, std::span<const OptimizerArena> arenas,
                   const math::StepPolicy& policy, bool moves_scale, Stream stream);
 /// After the update of all optimizers that share the first one's scaler: its scale moves, once. An
@@ -106,8 +111,8 @@ void optim_move_scale(std::span<const StepMemory> memories, const math::ScalePol
 /// before the call returns.
 void optim_set_touched(const StepMemory& memory, std::span<const std::uint8_t> touched,
                        Stream stream);
-/// Weights and their masters, [n] in f16 or bf16 and [n] in f32: where a weight is not its master
-/// rounded, it was written from outside, and becomes the master.
+/// Weights and their masters, [n] in f16 or bf16 and [n] in f32. A weight that is not its master
+/// rounded was written from outside: it becomes the master.
 void optim_adopt_weights(const ConstView& weight, const View& master, Stream stream);
 /// Forgets the cycle's weight and micro-steps.
 void optim_reset(const StepMemory& memory, Stream stream);

@@ -5,7 +5,8 @@
 // 0 or 1.
 #pragma once
 
-#include "kernels/plan/step_memory.h"
+#include "kernels/dispatch.h"
+#include "kernels/plan/pending_seed.h"
 
 namespace firn::kernels {
 
@@ -25,7 +26,7 @@ struct CrossEntropyArgs {
 
 namespace cpu {
 
-/// y = softmax(x), or log_softmax(x) where `log`.
+/// y = softmax(x), or log_softmax(x) if `log`.
 void softmax(const ConstView& x, const View& y, bool log, Stream stream);
 /// dx = beta*dx + gradient, from y and dy.
 void softmax_backward(const ConstView& dy, const ConstView& y, const View& dx, bool log, float beta,
@@ -35,22 +36,22 @@ void softmax_backward(const ConstView& dy, const ConstView& y, const View& dx, b
 /// bias are [n] or have data == nullptr. Writes mean (unless !center) and rstd, [rows].
 void norm(const ConstView& x, const ConstView& weight, const ConstView& bias, double eps,
           bool center, const View& y, const View& mean, const View& rstd, Stream stream);
-/// Writes the gradients that are asked for.
+/// Writes the gradients whose data is not nullptr.
 void norm_backward(const ConstView& dy, const ConstView& x, const ConstView& weight,
                    const ConstView& mean, const ConstView& rstd, bool center,
                    const NormGrads& grads, Stream stream);
 
 /// loss[0] = sum over rows, weight[0] = its denominator (losses.h). stats [rows, 2] for backward:
-/// the row's maximum and log sum e^(x - maximum), kept apart because their sum would be rounded to
-/// the size of the maximum; both 0 where log_input. target [rows] i64/i32/u8. Throws Error, before
-/// it writes, on a target outside [0, n) that is not ignore_index.
+/// the row's maximum and log sum e^(x - maximum), both 0 if log_input. They are kept apart because
+/// their sum would be rounded to the size of the maximum. target [rows] i64/i32/u8. Throws Error,
+/// before it writes, on a target outside [0, n) that is not ignore_index.
 void cross_entropy(const ConstView& x, const ConstView& target, const CrossEntropyArgs& args,
                    const View& loss, const View& weight, const View& stats, Stream stream);
-/// dx = beta*dx + dloss[0] * d loss/dx. With `begins`, whose seed dloss is, the micro-step is begun
-/// first (as by optim_begin without arenas), in the same launch.
+/// dx = beta*dx + dloss[0] * d loss/dx. With `pending`, whose seed dloss is, the same launch
+/// computes the seed first; x then has elements.
 void cross_entropy_backward(const ConstView& dloss, const ConstView& x, const ConstView& target,
                             const ConstView& stats, const CrossEntropyArgs& args, const View& dx,
-                            float beta, const MicroStep* begins, Stream stream);
+                            float beta, const PendingSeed* pending, Stream stream);
 
 }  // namespace cpu
 

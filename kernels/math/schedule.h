@@ -4,36 +4,27 @@
 
 #include <cstdint>
 
+#include "firn/optim/kinds.h"
 #include "kernels/math/macros.h"
 
 namespace firn::math {
 
-// 64 bits: the table has no padding, and so its bytes are the same for the same schedule.
-enum class ScheduleKind : std::int64_t { constant, linear, cosine, exponential, polynomial, steps };
+using optim::kMaxSchedulePieces;
+using optim::ScheduleKind;
+using optim::SchedulePiece;
 
-/// One piece, of optim::Schedule::Piece's members.
-struct SchedulePiece {
-  ScheduleKind kind = ScheduleKind::constant;
-  std::int64_t begin = 0;
-  std::int64_t length = 1;
-  double from = 0, to = 0, factor = 1;
-};
-
-inline constexpr int kMaxSchedulePieces = 32;
-
+/// Without padding, as its pieces.
 struct ScheduleTable {
   SchedulePiece pieces[kMaxSchedulePieces];
   std::int64_t count = 0;
 };
 
-/// The value of a piece `steps` >= 0 after its begin. Piece: SchedulePiece, or the public one,
-/// whose members have the same names.
-template <class Piece>
-FIRN_HD double piece_at(const Piece& s, std::int64_t steps) {
+/// The value of a piece `steps` >= 0 after its begin.
+FIRN_HD inline double piece_at(const SchedulePiece& s, std::int64_t steps) {
   const double x = static_cast<double>(steps);
   const double part = x / static_cast<double>(s.length);
   const double p = part < 1 ? part : 1;
-  switch (static_cast<ScheduleKind>(s.kind)) {
+  switch (s.kind) {
     case ScheduleKind::linear:
       return p < 1 ? s.from + (s.to - s.from) * p : s.to;
     case ScheduleKind::cosine:
@@ -50,8 +41,8 @@ FIRN_HD double piece_at(const Piece& s, std::int64_t steps) {
 }
 
 /// The value after `step` applied steps: that of the last of `count` pieces that has begun.
-template <class Piece>
-FIRN_HD double schedule_at(const Piece* pieces, std::int64_t count, std::int64_t step) {
+FIRN_HD inline double schedule_at(const SchedulePiece* pieces, std::int64_t count,
+                                  std::int64_t step) {
   std::int64_t i = 0;
   while (i + 1 < count && pieces[i + 1].begin <= step) ++i;
   return piece_at(pieces[i], step - pieces[i].begin);

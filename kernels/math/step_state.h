@@ -1,28 +1,20 @@
-// What an optimizer step decides, in one struct that lives in device memory, and the formulas that
-// change it. Kernels read and write it; the host does not look inside a step. The same code runs in
-// a CUDA thread and on the CPU.
+// What an optimizer's step decides, in one struct in device memory, and the formulas that change
+// it. Kernels read and write it; the host does not read it during a step. The same code runs in a
+// CUDA thread and on the CPU.
 #pragma once
 
 #include <cstdint>
 
+#include "firn/optim/kinds.h"
 #include "kernels/math/loss_scale.h"
 #include "kernels/math/macros.h"
 #include "kernels/math/schedule.h"
+#include "kernels/math/seed.h"
 
 namespace firn::math {
 
-enum class StepStatus : std::int32_t {
-  none,
-  applied,
-  skipped_empty,
-  skipped_non_finite,
-  skipped_partner,
-  skipped_no_gradients
-};
-
-/// What was not finite where a step was skipped for it. The loss is asked first: gradients of a
-/// loss that is not finite say nothing about the loss scale.
-enum class NonFinite : std::int32_t { none, loss, weight, gradient };
+using optim::NonFinite;
+using optim::StepStatus;
 
 /// What the options of an optimizer say about its steps. Constant while it lives.
 struct StepPolicy {
@@ -39,79 +31,41 @@ struct StepOutcome {
   std::int64_t skipped = 0;       ///< skipped steps so far, this one included
   std::int64_t culprit = -1;      ///< parameter with the first non-finite gradient; -1: none
   std::int64_t micro_steps = 0;   ///< backward passes of the cycle
-  std::int64_t skips_in_row = 0;  ///< steps skipped for a value that is not finite, up to this one
+  std::int64_t skips_in_row = 0;  ///< steps skipped for a non-finite value, up to this one
   double weight = 0;              ///< sum of the losses' weights
   double loss = 0;                ///< sum of the losses / weight
   double norm = 0;                ///< of the averaged gradient, before clipping
   double learning_rate = 0;       ///< that was in force
   double loss_scale = 1;          ///< that was in force
-  StepStatus status = StepStatus::none;
+  StepStatus status = StepStatus::accumulating;  ///< before the first cycle has ended
   NonFinite non_finite = NonFinite::none;
 };
 
-struct StepState {
-  // The cycle that is being accumulated.
-  double weight_sum = 0;         ///< sum of the losses' weights
-  double loss_sum = 0;           ///< sum of the losses
-  std::int64_t micro_steps = 0;  ///< backward passes
-  double unit = 1;               ///< the arenas hold unit * (sum of gradients); a power of two
-  double scale = 1;              ///< loss scale that the unit was made from
-  double reexpress = 1;          ///< what optim_begin has to multiply the arenas by
-
+/// The base, at offset 0, is the cycle that is being accumulated: next_seed() writes it.
+struct StepState : SeedSums {
   // The decision for the step in flight: made by decide(), read by the update.
-  StepStatus decision = StepStatus::none;
+  StepStatus decision = StepStatus::accumulating;
   NonFinite non_finite = NonFinite::none;
   std::int64_t culprit = -1;
   double norm_squared = 0;     ///< of the averaged gradient
   double gradient_factor = 0;  ///< un-scales, averages and clips: what gradients are multiplied by
   double value_limit = 0;      ///< largest magnitude after that
-  double largest = 0;          ///< magnitude of the averaged gradient, where it was asked for
+  double largest = 0;          ///< magnitude of the averaged gradient, if it was asked for
 
   // Training.
   double learning_rate = 0;  ///< of the next step: the schedule's value at `applied`
   std::int64_t applied = 0;
   std::int64_t skipped = 0;
   std::int64_t skips_in_row = 0;
-  double loss_total = 0;    ///< sum of the losses of all micro-steps; of finite ones
-  double weight_total = 0;  ///< sum of their weights
 
   StepOutcome last;
 };
 
-/// v within [-limit, limit]; the same value where limit is infinite.
+/// v within [-limit, limit]; v itself if limit is infinite.
 template <class V>
 FIRN_HD V clip_to(V v, V limit) {
   const V up = v < -limit ? -limit : v;
   return up > limit ? limit : up;
-}
-
-FIRN_HD inline bool is_finite(double v) { return v - v == 0; }
-
-/// Begins a micro-step whose loss has the value `loss` (a sum) and the denominator `weight`.
-/// Returns the seed of its backward. The unit is chosen by the first micro-step that has a weight;
-/// it stays where that of a later one is within a factor 2 of it and the loss scale is the same.
-/// Else the arenas are to be multiplied by s.reexpress before the backward: a power of two, so that
-/// units never mix and nothing is rounded (S05).
-FIRN_HD inline double begin_micro_step(StepState& s, const ScalerState& scaler,
-                                       const StepPolicy& policy, double loss, double weight) {
-  s.reexpress = 1;
-  if (policy.scale.scaled && (weight > 0 || s.micro_steps == 0)) {
-    const double unit = unit_for(scaler.scale, weight);
-    const bool first = !(s.weight_sum > 0) && s.micro_steps == 0;
-    if (first || s.scale != scaler.scale || unit > 2 * s.unit || 2 * unit < s.unit) {
-      if (!first) s.reexpress = unit / s.unit;
-      s.unit = unit;
-    }
-    s.scale = scaler.scale;
-  }
-  s.weight_sum += weight;
-  s.loss_sum += loss;
-  s.micro_steps += 1;
-  if (is_finite(loss) && is_finite(weight)) {
-    s.loss_total += loss;
-    s.weight_total += weight;
-  }
-  return s.unit;
 }
 
 /// Forgets the cycle: the state is as after a finished step.
@@ -121,7 +75,7 @@ FIRN_HD inline void reset_cycle(StepState& s) {
   s.micro_steps = 0;
   s.unit = 1;
   s.scale = 1;
-  s.decision = StepStatus::none;
+  s.decision = StepStatus::accumulating;
   s.non_finite = NonFinite::none;
   s.culprit = -1;
 }
@@ -132,9 +86,9 @@ FIRN_HD inline bool has_gradient(const StepState& s) { return s.weight_sum > 0; 
 /// What takes an accumulated, scaled sum to the mean gradient.
 FIRN_HD inline double averaging_factor(const StepState& s) { return 1.0 / (s.unit * s.weight_sum); }
 
-/// Whether every value of a slice with this sum of squares and largest magnitude is finite, and
-/// stays so (below `limit`) when it is multiplied by `factor`. Squares are never negative: their
-/// sum is NaN exactly where a value is; it may overflow, in f64, where no value has.
+/// Whether every value of a slice is finite, and stays so (below `limit`) when it is multiplied by
+/// `factor`. Squares are never negative, so their sum is NaN exactly if a value is. The sum itself
+/// may overflow in f64 though every value is finite: `largest` is then asked.
 FIRN_HD inline bool stays_finite(double sum_of_squares, double largest, double factor,
                                  double limit) {
   return sum_of_squares == sum_of_squares && factor <= limit && largest * factor <= limit;
@@ -143,11 +97,10 @@ FIRN_HD inline bool stays_finite(double sum_of_squares, double largest, double f
 /// What the norm kernel has found out about all accumulated gradients.
 struct GradientSummary {
   double sum_of_squares = 0;
-  double clipped_squares =
-      0;                      ///< of the averaged gradient after clip_value; only where that is set
-  double largest = 0;         ///< magnitude; only where the scale is being calibrated
-  std::int64_t culprit = -1;  ///< first parameter with a non-finite gradient; -1: none
-  bool any = true;            ///< a parameter has received a gradient in the cycle
+  double clipped_squares = 0;  ///< of the averaged gradient after clip_value; only if that is set
+  double largest = 0;          ///< magnitude; only if the scale is being calibrated
+  std::int64_t culprit = -1;   ///< first parameter with a non-finite gradient; -1: none
+  bool any = true;             ///< a parameter has received a gradient in the cycle
 };
 
 /// Decides the step. clip_value limits each element of the averaged gradient; clip_norm then scales
@@ -219,14 +172,14 @@ FIRN_HD inline void finish_cycle(StepState& s, const ScheduleTable& schedule) {
   reset_cycle(s);
 }
 
-/// What the optimizers that share a loss scale have come to at the end of a cycle.
+/// How the cycles of all optimizers that share a loss scale ended.
 struct ScaleVotes {
-  bool overflow = false;  ///< a gradient of one was not finite
-  bool applied = false;   ///< one made its step
-  double largest = 0;     ///< magnitude of the averaged gradients of those
+  bool overflow = false;  ///< an optimizer had a gradient that was not finite
+  bool applied = false;   ///< an optimizer made its step
+  double largest = 0;     ///< magnitude of the averaged gradients of the steps that were made
 };
 
-/// Adds what an optimizer that has finished its cycle has to say.
+/// Adds the vote of an optimizer that has finished its cycle.
 FIRN_HD inline void vote(ScaleVotes& votes, const StepState& s) {
   if (s.last.status == StepStatus::skipped_non_finite && s.last.non_finite == NonFinite::gradient)
     votes.overflow = true;

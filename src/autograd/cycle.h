@@ -1,6 +1,6 @@
-// An optimizer's cycle as a layer sees it whose state follows the samples that were trained on,
-// such as the running statistics of batch norm. The layer and the optimizer meet here: neither
-// knows the other.
+// A cycle: backward passes whose gradients belong together. Whoever runs the passes opens a scope
+// for its cycle. A layer whose state follows the samples, such as the running statistics of batch
+// norm, joins that cycle in the pass. Neither knows the other: they meet here.
 //
 // Folder law: floor 3. Includes floors 0 to 2 and kernel contracts.
 #pragma once
@@ -15,13 +15,14 @@
 
 namespace firn::autograd {
 
-/// A layer's state that collects in each micro-step and changes once per cycle, if the step is
-/// applied.
+/// A layer's state that collects in each backward pass of a cycle, and changes once, at its end, if
+/// the cycle's gradients were used.
 class CycleMember {
  public:
   virtual ~CycleMember() = default;
-  /// The cycle is over. The member uses or discards what it collected, as the last outcome in
-  /// `step_state` says: a math::StepState in device memory, for which the host does not wait.
+  /// The cycle is over. The member uses what it collected if the last outcome in `step_state` is
+  /// `applied`, else discards it. That is a math::StepState in device memory: the host does not
+  /// wait.
   virtual void end_cycle(const ConstView& step_state) = 0;
   /// The cycle is dropped: the member discards what it collected.
   virtual void drop_cycle() = 0;
@@ -29,10 +30,10 @@ class CycleMember {
 
 class Cycle {
  public:
-  /// The optimizer tells `member` how cycles end, from now on and while the optimizer lives. Called
-  /// in a backward pass; a second call changes nothing.
+  /// From now on `member` is told how this cycle and those after it end. Called in a backward pass;
+  /// a second call changes nothing.
   virtual void join(const std::shared_ptr<CycleMember>& member) = 0;
-  /// How many micro-steps the running cycle has, as far as is known.
+  /// How many backward passes the running cycle has, as far as is known.
   virtual std::int64_t micro_steps() const noexcept = 0;
 
  protected:
@@ -40,7 +41,7 @@ class Cycle {
 };
 
 /// Keeps the old values of what a forward pass changes (random numbers apart), so that the pass can
-/// be undone: when a cycle is retried after an overflow, or a pass runs twice.
+/// be undone: for a retry after an overflow, or for a pass that runs twice.
 class Journal {
  public:
   /// `t` is about to be changed in place.

@@ -12,7 +12,6 @@
 #include "base/check.h"
 #include "kernels/copy.h"
 #include "kernels/elementwise.h"
-#include "kernels/optim.h"
 
 namespace firn {
 namespace autograd {
@@ -134,11 +133,10 @@ void run_hooks(Node& n, const Queue& queue) {
 }
 
 void run_node(Node& n, const Queue& queue, bool retain_graph) {
-  FIRN_CHECK(
-      !n.freed, n.op,
-      "pass retain_graph = true to the first backward(), or add the losses up first and call "
-      "it once",
-      "an earlier backward() freed what this part of the graph had saved");
+  FIRN_CHECK(!n.freed, n.op,
+             "pass {.retain_graph = true} to the backward() before, or add the losses up and call "
+             "backward() once",
+             "an earlier backward() freed what this part of the graph had saved");
   if (n.hooks) run_hooks(n, queue);
   if (n.is_leaf()) {  // queued only because of its hooks
     const auto [grad, beta] = leaf_sink(static_cast<Leaf&>(n));
@@ -214,23 +212,22 @@ void Backward::accumulate(int i, const Tensor& contribution) {
   add_into(grad, contribution, beta);
 }
 
-void backward_from(const Tensor& output, const Tensor& seed, const kernels::MicroStep& begins,
+bool takes_pending_seed(const Tensor& output) noexcept {
+  const Node* root = node_of(output);
+  return root && root->takes_pending_seed && !root->hooks && !root->freed;
+}
+
+void backward_from(const Tensor& output, const Tensor& seed, const kernels::PendingSeed* pending,
                    bool retain_graph) {
-  Node* root = node_of(output);
-  // A hook sees the seed before the node does.
-  const bool in_passing = root && root->can_begin && !root->hooks && !root->freed;
   struct Lend {
     Node* node;
-    Lend(Node* n, const kernels::MicroStep& m) : node(n) {
-      if (node) node->begins = &m;
+    Lend(Node* n, const kernels::PendingSeed* p) : node(n) {
+      if (node) node->pending_seed = p;
     }
     ~Lend() {
-      if (node) node->begins = nullptr;
+      if (node) node->pending_seed = nullptr;
     }
-  } const lend(in_passing ? root : nullptr, begins);
-  if (!in_passing)
-    kernels::optim_begin(begins, std::span<const kernels::OptimizerArena>(),
-                         current_stream(seed.device()));
+  } const lend(pending ? node_of(output) : nullptr, pending);
   backward(output, {.seed = seed, .retain_graph = retain_graph});
 }
 

@@ -12,8 +12,7 @@
 //   }
 //
 // Every backward function accumulates: it writes beta*grad + contribution into the sink it is
-// given. A leaf's sink may be a slice of an optimizer's gradient arena, in f32 whatever the leaf's
-// dtype.
+// given. A leaf's sink may be memory that somebody else chose, in f32 whatever the leaf's dtype.
 #pragma once
 
 #include <initializer_list>
@@ -29,7 +28,7 @@
 #include "tensor/impl.h"
 
 namespace firn::kernels {
-struct MicroStep;
+struct PendingSeed;
 }
 
 namespace firn::autograd {
@@ -125,16 +124,16 @@ class Node : public GraphNode {
   SmallList<Ref<Node>> inputs;  ///< null where the input requires no gradient
   SmallList<SavedTensor> saved;
   bool freed = false;  ///< backward ran without retain_graph
-  /// Its backward function begins an optimizer's micro-step itself where it is asked to: a loss can
-  /// spare a launch so.
-  bool can_begin = false;
+  /// Its backward function can compute the seed of its own gradient, in the launch that it makes
+  /// anyway (Backward::pending_seed).
+  bool takes_pending_seed = false;
 
-  /// How many Freeze guards hold this leaf, and the optimizer that it belongs to: a leaf takes no
-  /// gradient while frozen, nor from the backward pass of another optimizer.
+  /// How many Freeze guards hold this leaf: a frozen leaf takes no gradient.
   std::uint32_t frozen = 0;
-  const Cycle* owner = nullptr;
+  /// The cycle that this leaf collects for: it takes no gradient from the passes of another one.
+  const Cycle* cycle = nullptr;
   bool takes_gradient() const noexcept {
-    return frozen == 0 && (!owner || !current_cycle || owner == current_cycle);
+    return frozen == 0 && (!cycle || !current_cycle || cycle == current_cycle);
   }
 
   // Of the output, to make its gradient's buffer:
@@ -143,7 +142,7 @@ class Node : public GraphNode {
   Device device;
   MemoryFormat format = MemoryFormat::contiguous;
   Tensor grad;  ///< collected by the running backward; empty outside of one
-  const kernels::MicroStep* begins = nullptr;  ///< in the running backward, where can_begin is set
+  const kernels::PendingSeed* pending_seed = nullptr;  ///< of the running backward, lent
   const void* pass = nullptr;    ///< the running backward that has it in its queue, or runs it now
   std::unique_ptr<Hooks> hooks;  ///< null until the first one is added
 
@@ -167,16 +166,15 @@ class Leaf final : public Node {
   void run(Backward&) override {}
   bool is_leaf() const noexcept override { return true; }
 
-  /// Where gradients add up over backward() calls. An optimizer sets a slice of its gradient arena
-  /// here (f32, or f64 for f64 leaves), which holds anything while `touched` is 0: the first
+  /// Where gradients add up over backward() calls. Whoever trains the leaf may set memory of its
+  /// own as `arena` (f32, or f64 for f64 leaves). It holds anything while `touched` is 0: the first
   /// contribution is stored. Without an arena, `collected` is made on first use.
   Tensor arena;
   Tensor collected;
-  /// How many contributions backward passes have added to this leaf; the optimizer clears it (S17),
-  /// and knows by it which came through Optimizer::backward.
+  /// How many contributions backward passes have added to this leaf. Whoever set the arena clears
+  /// it (S17), and learns by it of passes that it did not run.
   std::uint32_t touched = 0;
-  /// State of the parameter's layer that takes part in the optimizer's cycles (autograd/cycle.h).
-  /// Usually null.
+  /// State of the leaf's layer that takes part in cycles (autograd/cycle.h). Usually null.
   std::shared_ptr<CycleMember> member;
 };
 
@@ -207,9 +205,9 @@ class Backward {
   Device input_device(int i) const noexcept { return node_.inputs[i]->device; }
   DType input_dtype(int i) const noexcept { return node_.inputs[i]->dtype; }
   Stream stream() const noexcept { return current_stream(node_.device); }
-  /// The micro-step to begin, whose seed grad() is: not to be read before. Null as a rule, and
-  /// always where the node has not set can_begin.
-  const kernels::MicroStep* begins() const noexcept { return node_.begins; }
+  /// Not null: the backward function must compute this seed. It is grad(), which holds nothing yet.
+  /// Always null if the node has not set takes_pending_seed.
+  const kernels::PendingSeed* pending_seed() const noexcept { return node_.pending_seed; }
 
  private:
   Node& node_;
@@ -270,8 +268,12 @@ void save(const Tensor& output, const std::vector<Tensor>& tensors);
 /// How many backward passes all threads have begun: what Hooks::Entry::first_pass is counted by.
 std::uint64_t passes_begun() noexcept;
 
-/// Begins the micro-step, then runs backward from `output`, a loss, with its seed.
-void backward_from(const Tensor& output, const Tensor& seed, const kernels::MicroStep& begins,
+/// Whether backward_from() may be given a pending seed for `output`. A node with hooks takes none:
+/// a hook reads the seed before the node's backward function runs.
+bool takes_pending_seed(const Tensor& output) noexcept;
+/// backward() from `output` with `seed`. With `pending`, the node of `output` computes the seed and
+/// writes it there: takes_pending_seed(output) must hold. Else the seed has been computed.
+void backward_from(const Tensor& output, const Tensor& seed, const kernels::PendingSeed* pending,
                    bool retain_graph);
 
 /// The rule for in-place ops (ops.h): throws if several elements of `x` are one in memory, or if

@@ -1,5 +1,5 @@
 // Losses: sum and denominator, one recorded node each. They compute in f32 and give f32 sums
-// whatever 16-bit dtype they read, so autocast has nothing to cast: f32 copies of 16-bit logits
+// whatever 16-bit dtype they read. So autocast casts nothing here: f32 copies of 16-bit logits
 // would cost memory and gain no digit.
 #include "firn/losses.h"
 
@@ -185,9 +185,10 @@ Loss class_loss(const char* op, const Tensor& scores, const Tensor& target,
         const auto [dx, beta] = b.sink(0);
         kernels::cross_entropy_backward(
             b.grad().view(), as_rows(b.saved(0).view()), flat(b.saved(1).view()), b.saved(2).view(),
-            kept.with(b.saved(3)), as_rows(dx.mutable_view()), beta, b.begins(), b.stream());
+            kept.with(b.saved(3)), as_rows(dx.mutable_view()), beta, b.pending_seed(), b.stream());
       });
-  if (autograd::Node* node = autograd::node_of(recorded)) node->can_begin = true;
+  // Without elements the backward kernel does not run.
+  if (autograd::Node* node = autograd::node_of(recorded)) node->takes_pending_seed = x.numel() > 0;
   return {recorded, weight, false, class_count(target, options)};
 }
 

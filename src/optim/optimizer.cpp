@@ -169,21 +169,20 @@ void Optimizer::run_backward(const Tensor& sum, const Tensor& weight, double hos
   std::vector<std::uint32_t> before;
   if (recording) before = store.contributions();
   own().broken = true;
-  const kernels::MicroStep begins{store.memory(),
-                                  own().policy,
-                                  seed.mutable_view(),
-                                  sum.view(),
-                                  weight.defined() ? weight.view() : ConstView{},
-                                  host_weight};
-  if (!first) kernels::optim_begin(begins, store.arenas(), store.stream());
+  const kernels::PendingSeed pending =
+      kernels::pending_seed(store.memory(), own().policy, seed.mutable_view(), sum.view(),
+                            weight.defined() ? weight.view() : ConstView{}, host_weight);
+  // At the cycle's first pass the arenas are not in use yet, so the loss may compute the seed
+  // itself.
+  const bool in_pass = first && autograd::takes_pending_seed(sum);
+  if (!in_pass)
+    kernels::optim_begin(pending,
+                         first ? std::span<const kernels::OptimizerArena>() : store.arenas(),
+                         store.stream());
   own().on_host([](Impl& i) { i.at.micro_steps += 1; });
   {
     const autograd::CycleScope cycle(own());
-    if (first) {  // there is nothing in the arenas to express anew
-      autograd::backward_from(sum, seed, begins, pass.retain_graph);
-    } else {
-      firn::backward(sum, {.seed = seed, .retain_graph = pass.retain_graph});
-    }
+    autograd::backward_from(sum, seed, in_pass ? &pending : nullptr, pass.retain_graph);
   }
   own().broken = false;
   store.note_gradients();

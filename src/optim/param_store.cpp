@@ -102,7 +102,7 @@ ParamStore::~ParamStore() {
 void ParamStore::let_go() noexcept {
   for (Parameter& p : parameters_) {
     p.leaf->arena = Tensor();
-    p.leaf->owner = nullptr;
+    p.leaf->cycle = nullptr;
     p.leaf->touched = 0;
   }
 }
@@ -291,7 +291,7 @@ void ParamStore::move_in(Parameter& p) {
   }
   p.storage = impl.storage;
   p.leaf->arena = slice(a.grad, p);
-  p.leaf->owner = options_.owner;
+  p.leaf->cycle = options_.owner;
   p.leaf->collected = Tensor();
   p.leaf->touched = 0;
 }

@@ -48,12 +48,7 @@ Schedule check_schedule(const std::string& op, const math::ScheduleTable& table)
                "the state's \"schedule\" is damaged: piece {} is of kind {} and begins at {}", i,
                static_cast<std::int64_t>(p.kind), p.begin);
     try {
-      out.append({.kind = static_cast<Schedule::Kind>(p.kind),
-                  .begin = p.begin,
-                  .length = p.length,
-                  .from = p.from,
-                  .to = p.to,
-                  .factor = p.factor});
+      out.append(p);
     } catch (const Error& e) {
       FIRN_CHECK(false, op, kHint, "the state's \"schedule\" is damaged: {}", e.what());
     }
@@ -76,15 +71,19 @@ void check_step(const std::string& op, const math::StepState& s, std::int64_t pa
              "the state's \"step_state\" is damaged: it blames parameter {} of {}, with learning "
              "rate {}",
              s.last.culprit, parameters, s.learning_rate);
-  for (const math::StepStatus status : {s.decision, s.last.status})
-    FIRN_CHECK(status >= math::StepStatus::none && status <= math::StepStatus::skipped_no_gradients,
-               op, kHint, "the state's \"step_state\" is damaged: a step's status is {}",
+  for (const StepStatus status : {s.decision, s.last.status})
+    FIRN_CHECK(status >= StepStatus::accumulating && status <= StepStatus::skipped_no_gradients, op,
+               kHint, "the state's \"step_state\" is damaged: a step's status is {}",
                static_cast<int>(status));
+  for (const NonFinite what : {s.non_finite, s.last.non_finite})
+    FIRN_CHECK(what >= NonFinite::none && what <= NonFinite::gradient, op, kHint,
+               "the state's \"step_state\" is damaged: what was not finite is {}",
+               static_cast<int>(what));
 }
 
 }  // namespace
 
-std::string kind_of_state(const std::string& op) { return op + " state 1"; }
+std::string kind_of_state(const std::string& op) { return op + " state 2"; }
 
 Schedule check_state(const std::string& op, const CopiedState& s) {
   const std::string kind = printable(s.kind);

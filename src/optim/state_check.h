@@ -10,7 +10,7 @@
 
 namespace firn::optim {
 
-/// "AdamW state 1": the kind of optimizer, and the version of what its state means.
+/// "AdamW state 2": the kind of optimizer, and the version of what its state means.
 std::string kind_of_state(const std::string& op);
 
 /// A state on the host, as it was copied in.

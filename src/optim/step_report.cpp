@@ -10,38 +10,6 @@
 #include "tensor/impl.h"
 
 namespace firn::optim {
-namespace {
-
-StepStatus status_of(math::StepStatus s) {
-  switch (s) {
-    case math::StepStatus::applied:
-      return StepStatus::applied;
-    case math::StepStatus::skipped_empty:
-      return StepStatus::skipped_empty;
-    case math::StepStatus::skipped_partner:
-      return StepStatus::skipped_partner;
-    case math::StepStatus::skipped_no_gradients:
-      return StepStatus::skipped_no_gradients;
-    default:
-      return StepStatus::skipped_non_finite;
-  }
-}
-
-NonFinite non_finite_of(math::NonFinite n) {
-  switch (n) {
-    case math::NonFinite::weight:
-      return NonFinite::weight;
-    case math::NonFinite::loss:
-      return NonFinite::loss;
-    case math::NonFinite::gradient:
-      return NonFinite::gradient;
-    default:
-      return NonFinite::none;
-  }
-}
-
-}  // namespace
-
 StepReport::StepReport(Tensor state, std::int64_t cycles, std::int64_t micro_steps,
                        std::shared_ptr<const std::vector<std::string>> names)
     : state_(std::move(state)),
@@ -74,8 +42,8 @@ void StepReport::read() const {
                .lr = s.learning_rate,
                .loss_scale = s.scale};
   } else {
-    values_ = {.status = status_of(o.status),
-               .non_finite = non_finite_of(o.non_finite),
+    values_ = {.status = o.status,
+               .non_finite = o.non_finite,
                .applied_steps = o.applied,
                .skipped_steps = o.skipped,
                .culprit = o.culprit,

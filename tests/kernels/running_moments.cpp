@@ -4,6 +4,7 @@
 
 #include "firn/graph.h"
 #include "kernels/channel_norm.h"
+#include "kernels/math/step_state.h"
 #include "support/catch.h"
 #include "support/values.h"
 
@@ -132,7 +133,7 @@ TEST_CASE("a negative momentum is the mean over all commits") {
 Tensor state_of(math::StepStatus status) {
   math::StepState s;
   s.last.status = status;
-  s.decision = math::StepStatus::none;
+  s.decision = math::StepStatus::accumulating;
   unsigned char bytes[sizeof s];
   std::memcpy(bytes, &s, sizeof s);
   return make(Values(bytes, bytes + sizeof s), {static_cast<std::int64_t>(sizeof s)}, u8);
@@ -140,8 +141,9 @@ Tensor state_of(math::StepStatus status) {
 
 TEST_CASE("commit of a cycle that was not applied only empties the pool") {
   using math::StepStatus;
-  for (const StepStatus status : {StepStatus::none, StepStatus::applied, StepStatus::skipped_empty,
-                                  StepStatus::skipped_non_finite, StepStatus::skipped_partner}) {
+  for (const StepStatus status :
+       {StepStatus::accumulating, StepStatus::applied, StepStatus::skipped_empty,
+        StepStatus::skipped_non_finite, StepStatus::skipped_partner}) {
     const Pool pool;
     const Running r;
     const Tensor state = state_of(status);

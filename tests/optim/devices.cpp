@@ -58,9 +58,9 @@ class Twin {
   double begin(double loss, double weight, bool first) {
     const Tensor seed = make({-1}, {}, sink_, Layout::contiguous, store_.device());
     const Tensor l = make({loss}, {}, sink_, Layout::contiguous, store_.device());
-    const kernels::MicroStep begins{store_.memory(), policy_,     seed.mutable_view(),
-                                    l.view(),        ConstView{}, weight};
-    kernels::optim_begin(begins,
+    const kernels::PendingSeed pending = kernels::pending_seed(
+        store_.memory(), policy_, seed.mutable_view(), l.view(), ConstView{}, weight);
+    kernels::optim_begin(pending,
                          first ? std::span<const kernels::OptimizerArena>() : store_.arenas(),
                          store_.stream());
     return seed.item();

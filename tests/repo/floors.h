@@ -20,7 +20,8 @@ struct Part {
 inline const std::vector<Part> kParts = {
     {"base",      {"include/firn/error.h", "include/firn/dtype.h", "include/firn/half.h",
                    "include/firn/shape.h", "include/firn/device.h", "include/firn/random.h",
-                   "include/firn/ref.h", "include/firn/view.h", "include/firn/warning.h"},
+                   "include/firn/ref.h", "include/firn/view.h", "include/firn/warning.h",
+                   "include/firn/activation.h", "include/firn/optim/kinds.h"},
                   {}},
     {"base_src",  {"src/base/"},
                   {"base"}},
@@ -32,7 +33,7 @@ inline const std::vector<Part> kParts = {
     {"tensor",    {"include/firn/tensor.h", "include/firn/named_tensor.h", "src/tensor/"},
                   {"base", "base_src", "runtime", "runtime_src", "math"}},
     {"math",      {"kernels/math/"},
-                  {}},
+                  {"base"}},
     {"contracts", {"kernels/*", "kernels/plan/"},
                   {"base", "runtime", "math"}},
     {"cpu",       {"kernels/cpu/"},
@@ -88,6 +89,18 @@ inline const std::vector<Foreign> kForeign = {
     {"pthread.h", {"src/", "kernels/cpu/"}},
     {"nlohmann/", {}},
     {"CLI/",     {}},
+};
+
+/// What certain files may include of no part, by a word in the header's name: they serve whoever
+/// runs a backward pass, and know no optimizer.
+struct Stranger {
+  std::vector<std::string_view> files;
+  std::vector<std::string_view> words;
+};
+inline const std::vector<Stranger> kStrangers = {
+    {{"kernels/rows.h", "kernels/cpu/rows/", "kernels/cuda/rows/", "kernels/cpu/device/",
+      "kernels/cuda/device/", "src/autograd/"},
+     {"optim", "step_memory", "step_state"}},
 };
 
 /// C++ headers that cost every file that includes firn.h, and so stay out of public headers.

@@ -65,6 +65,10 @@ std::vector<std::string> breaches(const std::string& path, const std::string& te
         breach("(" + std::string(part->name) + ") includes \"" + name + "\" (" +
                std::string(other->name) + ")");
       }
+      for (const Stranger& s : kStrangers)
+        for (const std::string_view word : s.words)
+          if (starts_with_any(path, s.files) && name.find(word) != std::string::npos)
+            breach("includes \"" + name + "\", and is to know no " + std::string(word));
       if (path.starts_with("include/") && !name.starts_with("firn/"))
         breach("is public and includes \"" + name + "\", which is not installed");
       continue;
@@ -117,6 +121,9 @@ TEST_CASE("the include law sees a breach") {
   CHECK(refused("include/firn/tensor.h", "#include <boost/any.hpp>"));
   CHECK(refused("include/firn/tensor.h", "#include <iostream>"));
   CHECK(refused("include/firn/unheard_of.h", ""));
+  CHECK(refused("src/autograd/engine.cpp", "#include \"kernels/optim.h\""));
+  CHECK(refused("kernels/rows.h", "#include \"kernels/plan/step_memory.h\""));
+  CHECK(refused("kernels/cpu/rows/cross_entropy.cpp", "#include \"kernels/cpu/optim/arena.h\""));
 
   CHECK(breaches("src/optim/sgd.cpp", "#include \"firn/losses.h\"").empty());
   CHECK(breaches("src/autograd/engine.cpp", "#include \"kernels/copy.h\"").empty());

@@ -59,7 +59,7 @@ class Captured {
     const kernels::StepMemory memory = store_.memory();
     const Stream stream = store_.stream();
     kernels::optim_begin(
-        kernels::MicroStep{memory, policy_, seed_.mutable_view(), loss_.view(), weight_.view()},
+        kernels::pending_seed(memory, policy_, seed_.mutable_view(), loss_.view(), weight_.view()),
         store_.arenas(), stream);
     kernels::binary(math::BinaryOp::mul, broadcast_to(seed_.view(), {kElements}), gradient.view(),
                     scaled_.mutable_view(), math::Args{}, stream);

@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "firn/optim/kinds.h"
+
 namespace firn::optim {
 
 /// A number as a function of the count of applied steps (S01): step 0 is the first. It is a list of
@@ -14,22 +16,9 @@ namespace firn::optim {
 /// finishes a step. A plain number converts to a constant schedule.
 class Schedule {
  public:
-  enum class Kind : std::int32_t { constant, linear, cosine, exponential, polynomial, steps };
-
-  /// From `begin` to the next piece's begin. With x = step - begin, p = min(x / length, 1):
-  ///   constant     from
-  ///   linear       from + (to - from) p
-  ///   cosine       to + (from - to) (1 + cos(pi p)) / 2
-  ///   exponential  from * factor^x
-  ///   polynomial   to + (from - to) (1 - p)^factor
-  ///   steps        from * factor^floor(x / length)
-  struct Piece {
-    Kind kind = Kind::constant;
-    std::int64_t begin = 0;
-    std::int64_t length = 1;
-    double from = 0, to = 0, factor = 1;
-  };
-  static constexpr int kMaxPieces = 32;
+  using Kind = ScheduleKind;
+  using Piece = SchedulePiece;  ///< the formula of each kind: kinds.h
+  static constexpr int kMaxPieces = kMaxSchedulePieces;
 
   /// Constant. Throws Error unless 0 <= value < infinity.
   Schedule(double value = 0);  // NOLINT: a number is a schedule
@@ -42,8 +31,8 @@ class Schedule {
   // For the library.
   int count() const noexcept { return count_; }
   const Piece* pieces() const noexcept { return pieces_.data(); }
-  /// Appends a piece; one that begins at 0 replaces all before it. Throws Error where there are
-  /// kMaxPieces already, `begin` is not after the last one's, or a number is out of range.
+  /// Appends a piece; one that begins at 0 replaces all before it. Throws Error if there are
+  /// kMaxPieces already, if `begin` is not after the last one's, or if a number is out of range.
   void append(const Piece& piece);
 
  private:
@@ -71,8 +60,8 @@ Schedule warmup(std::int64_t steps, const Schedule& then);
 /// Cosine from max/start_divisor up to max, which is the last of the first rise * steps (rounded),
 /// then cosine down to max/end_divisor, which is the last of all, and stays (Smith & Topin 2018, in
 /// two phases; PyTorch's final_div_factor is end_divisor / start_divisor). The peak is always a
-/// step's rate: PyTorch lets it fall between two steps if rise * steps is not a whole number, and is
-/// the same otherwise. Needs 3 steps or more.
+/// step's rate: PyTorch lets it fall between two steps if rise * steps is not a whole number, and
+/// is the same otherwise. Needs 3 steps or more.
 Schedule one_cycle(double max, std::int64_t steps, double rise = 0.3, double start_divisor = 25,
                    double end_divisor = 1e4);
 /// Schedules one after another: each for its number of steps, counted from its own 0; the last one

@@ -1,5 +1,4 @@
-// What the optimizer's kernels on the CPU share: the memory of a step by type, and the sum that
-// norms are made of.
+// What the optimizer's kernels on the CPU share: the memory of a step by type, and sums of squares.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +18,6 @@ inline math::ScheduleTable& schedule_of(const StepMemory& memory) {
 
 inline math::ScalerState& scaler_of(const StepMemory& memory) {
   return *memory.scaler.as<math::ScalerState>();
-}
-
-inline double read_scalar(const ConstView& v) {
-  return v.dtype == DType::f64 ? *v.as<double>() : static_cast<double>(*v.as<float>());
 }
 
 /// Moves the loss scale that these optimizers share, once.

@@ -1,9 +1,10 @@
-// Kernels on the optimizer's state, on the CPU: the beginning of a micro-step, joint steps, the
-// loss scale and the schedule.
+// Kernels on the optimizer's state, on the CPU: the seed of a micro-step, joint steps, the loss
+// scale and the schedule.
 #include <algorithm>
 
 #include "kernels/cpu/device/convert.h"
 #include "kernels/cpu/device/parallel.h"
+#include "kernels/cpu/device/pending_seed.h"
 #include "kernels/cpu/optim/arena.h"
 #include "kernels/math/macros.h"
 #include "kernels/optim.h"
@@ -29,22 +30,15 @@ void move_scale(std::span<const StepMemory> memories, const math::ScalePolicy& p
   math::settle_scale(scaler_of(memories.front()), policy, votes);
 }
 
-void optim_begin(const MicroStep& m, std::span<const OptimizerArena> arenas, Stream) {
-  math::StepState& s = state_of(m.memory);
-  const double unit = math::begin_micro_step(s, scaler_of(m.memory), m.policy, read_scalar(m.loss),
-                                             m.weight.data ? read_scalar(m.weight) : m.host_weight);
-  if (s.reexpress != 1)
-    for (const OptimizerArena& a : arenas) {
-      if (a.grad.dtype == DType::f64) {
-        multiply(a.grad.as<double>(), a.grad.numel(), s.reexpress, a.chunks);
-      } else {
-        multiply(a.grad.as<float>(), a.grad.numel(), s.reexpress, a.chunks);
-      }
+void optim_begin(const PendingSeed& pending, std::span<const OptimizerArena> arenas, Stream) {
+  const double factor = compute_seed(pending).reexpress;
+  if (factor == 1) return;
+  for (const OptimizerArena& a : arenas) {
+    if (a.grad.dtype == DType::f64) {
+      multiply(a.grad.as<double>(), a.grad.numel(), factor, a.chunks);
+    } else {
+      multiply(a.grad.as<float>(), a.grad.numel(), factor, a.chunks);
     }
-  if (m.seed.dtype == DType::f64) {
-    *m.seed.as<double>() = unit;
-  } else {
-    *m.seed.as<float>() = static_cast<float>(unit);
   }
 }
 

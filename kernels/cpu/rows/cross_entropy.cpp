@@ -2,9 +2,9 @@
 #include <cmath>
 #include <string>
 
+#include "kernels/cpu/device/pending_seed.h"
 #include "kernels/cpu/rows/driver.h"
 #include "kernels/math/rows.h"
-#include "kernels/optim.h"
 #include "kernels/rows.h"
 
 namespace firn::kernels::cpu {
@@ -154,8 +154,8 @@ void cross_entropy(const ConstView& x, const ConstView& target, const CrossEntro
 
 void cross_entropy_backward(const ConstView& dloss, const ConstView& x, const ConstView& target,
                             const ConstView& stats, const CrossEntropyArgs& args, const View& dx,
-                            float beta, const MicroStep* begins, Stream stream) {
-  if (begins) optim_begin(*begins, {}, stream);
+                            float beta, const PendingSeed* pending, Stream) {
+  if (pending) compute_seed(*pending);
   x.dtype == DType::f64 ? backward<double>(*dloss.as<double>(), x, target, stats, args, dx, beta)
                         : backward<float>(*dloss.as<float>(), x, target, stats, args, dx, beta);
 }

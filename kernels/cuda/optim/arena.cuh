@@ -1,6 +1,6 @@
 // What the optimizer's kernels share on CUDA devices: the memory of a step and the arenas as their
-// parameters, and how a block finds its part of the work. All arenas go through one launch: blocks
-// are numbered through, and every block finds the arena that its chunk belongs to.
+// parameters, and how a block finds its part of the work. One launch covers all arenas: blocks have
+// one numbering, and every block finds the arena that its chunk belongs to.
 #pragma once
 
 #include <algorithm>
@@ -10,12 +10,34 @@
 
 #include "kernels/cuda/device/block.cuh"
 #include "kernels/cuda/device/element.cuh"
-#include "kernels/cuda/optim/micro_step.cuh"
 #include "kernels/optim.h"
 
 namespace firn::kernels::cuda {
 
-/// The chunks of an arena, numbered through all arenas of a launch.
+/// StepMemory as a kernel's parameter.
+struct StepPointers {
+  math::StepState* state;
+  const std::uint8_t* touched;
+  std::int64_t* counts;
+  const math::ScheduleTable* schedule;
+  math::ScalerState* scaler;
+  unsigned* ticket;
+  math::StepOutcome* watch;
+  std::int64_t parameters;
+};
+
+inline StepPointers pointers_of(const StepMemory& m) {
+  return {m.state.as<math::StepState>(),
+          m.touched.as<std::uint8_t>(),
+          m.counts.as<std::int64_t>(),
+          m.schedule.as<math::ScheduleTable>(),
+          m.scaler.as<math::ScalerState>(),
+          m.ticket.as<unsigned>(),
+          m.watch,
+          m.counts.numel()};
+}
+
+/// The chunks of an arena. One numbering covers all arenas of a launch.
 struct ArenaChunks {
   const std::int64_t* pieces_of;  ///< [chunks + 1]
   const Piece* pieces;
@@ -121,8 +143,8 @@ __device__ typename Rule::template Coefficients<T> prepare(const UpdateArena<Rul
       {s.learning_rate * a.lr_scale, s.gradient_factor, m.counts[parameter] + 1, trust_ratio});
 }
 
-/// The quad of weights that an update starts from: of masters, or where there are none, of the
-/// weights themselves, widened.
+/// The quad of weights that an update starts from: of masters, or without masters, of the weights
+/// themselves, widened.
 template <class T, class Rule>
 __device__ Quad<T> load_weights(const UpdateArena<Rule>& a, std::int64_t quad) {
   if (a.master) return quad_at<T>(a.master, quad);

@@ -1,5 +1,5 @@
-// Kernels on the optimizer's state: the beginning of a micro-step, and everything that is the work
-// of one thread.
+// Kernels on the optimizer's state: the beginning of a micro-step, and the work of single threads.
+#include "kernels/cuda/device/pending_seed.cuh"
 #include "kernels/cuda/optim/arena.cuh"
 #include "kernels/math/macros.h"
 
@@ -30,12 +30,12 @@ __device__ void multiply(void* data, std::int64_t quads, double factor) {
   }
 }
 
-__global__ void begin_kernel(const __grid_constant__ GradientList gradients, BeginningStep begins,
+__global__ void begin_kernel(const __grid_constant__ GradientList gradients, SeedPointers pending,
                              bool commits) {
   __shared__ double factor;
   if (threadIdx.x == 0) {
-    math::StepState s;
-    begins.unit(s);
+    math::SeedSums s;
+    pending.compute(s);
     factor = s.reexpress;
   }
   __syncthreads();
@@ -49,7 +49,7 @@ __global__ void begin_kernel(const __grid_constant__ GradientList gradients, Beg
       }
     }
   }
-  if (commits) begins.commit();
+  if (commits) pending.commit();
 }
 
 // ---- One thread's work ----
@@ -113,7 +113,7 @@ Partners partners_of(const char* op, std::span<const StepMemory> memories) {
 // ---- Which parameters have a gradient ----
 
 /// A run of flags as a kernel's parameter: nothing is copied from the host's memory later, so the
-/// call needs no wait and can be recorded.
+/// call needs no wait and can be captured.
 struct Flags {
   static constexpr std::int64_t kCount = 960 * 32;
   std::uint32_t words[kCount / 32];
@@ -150,9 +150,9 @@ void optim_adopt_weights(const ConstView& weight, const View& master, Stream str
   }
 }
 
-void optim_begin(const MicroStep& micro_step, std::span<const OptimizerArena> arenas,
+void optim_begin(const PendingSeed& pending, std::span<const OptimizerArena> arenas,
                  Stream stream) {
-  if (!micro_step.policy.scale.scaled) arenas = {};  // the unit is 1, always
+  if (!pending.policy.scaled) arenas = {};  // the unit is always 1
   do {
     std::int64_t most = 0;
     const auto list = list_of<GradientList>(arenas, [&](const OptimizerArena& a) {
@@ -166,7 +166,7 @@ void optim_begin(const MicroStep& micro_step, std::span<const OptimizerArena> ar
     arenas = arenas.subspan(static_cast<std::size_t>(list.count));
     const auto blocks = std::clamp<std::int64_t>(math::ceil_div(most, kBlock), 1, kMaxBeginBlocks);
     gpu::launch("optim_begin", begin_kernel, dim3(static_cast<unsigned>(blocks)), dim3(kBlock), 0,
-                stream, list, BeginningStep(&micro_step), arenas.empty());
+                stream, list, SeedPointers(&pending), arenas.empty());
   } while (!arenas.empty());
 }
 

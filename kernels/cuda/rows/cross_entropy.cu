@@ -1,16 +1,15 @@
-// Cross-entropy on CUDA devices: softmax, logarithm and pick fused, one launch each way. Forward, a
-// block adds up the losses of its rows, and the last block the blocks' sums in their order; how
-// many blocks there are follows from the shape alone.
+// Cross-entropy on CUDA devices: softmax, logarithm and pick fused, one launch each way. In the
+// forward pass a block adds up the losses of its rows, and the last block adds the blocks' sums in
+// their order. The number of blocks follows from the shape alone.
 #include <algorithm>
 #include <limits>
 
 #include "firn/kernel_support.h"
 #include "kernels/cuda/device/fault.cuh"
+#include "kernels/cuda/device/pending_seed.cuh"
 #include "kernels/cuda/device/tickets.cuh"
-#include "kernels/cuda/optim/micro_step.cuh"
 #include "kernels/cuda/rows/driver.cuh"
 #include "kernels/math/rows.h"
-#include "kernels/optim.h"
 #include "kernels/rows.h"
 
 namespace firn::kernels::cuda {
@@ -136,15 +135,15 @@ template <class Team, int kHeld, class T, class O>
 static __global__ void __launch_bounds__(Team::kMaxThreads)
     cross_entropy_backward_kernel(const ComputeOf<T>* dloss_at, RowsIn<T> x,
                                   Setting<ComputeOf<T>> setting, const ComputeOf<T>* stats,
-                                  RowsOut<O> dx, std::int64_t rows, BeginningStep begins) {
+                                  RowsOut<O> dx, std::int64_t rows, SeedPointers pending) {
   using C = ComputeOf<T>;
   constexpr int kWidth = Pack<T>::kWidth;
   const std::int64_t n = setting.classes;
   const RowsIn<T> in[1] = {x};
   __shared__ C seed;
   if (threadIdx.x == 0) {
-    math::StepState ignored;
-    seed = begins.seed ? static_cast<C>(begins.unit(ignored)) : *dloss_at;
+    math::SeedSums ignored;
+    seed = pending.seed ? static_cast<C>(pending.compute(ignored)) : *dloss_at;
   }
   __syncthreads();
   const C dloss = seed;
@@ -185,7 +184,7 @@ static __global__ void __launch_bounds__(Team::kMaxThreads)
       dx.store(i, j, count, y);
     });
   }
-  if (begins.seed) begins.commit();
+  if (pending.seed) pending.commit();
 }
 
 }  // namespace
@@ -208,12 +207,9 @@ void cross_entropy(const ConstView& x, const ConstView& target, const CrossEntro
 
 void cross_entropy_backward(const ConstView& dloss, const ConstView& x, const ConstView& target,
                             const ConstView& stats, const CrossEntropyArgs& args, const View& dx,
-                            float beta, const MicroStep* begins, Stream stream) {
+                            float beta, const PendingSeed* pending, Stream stream) {
   const std::int64_t rows = x.shape[0], n = x.shape[1];
-  if (rows == 0 || n == 0) {
-    if (begins) optim_begin(*begins, {}, stream);
-    return;
-  }
+  if (rows == 0 || n == 0) return;
   with_floating(x.dtype, [&]<class T>(T) {
     using C = ComputeOf<T>;
     const Setting<C> setting(target, args, n);
@@ -222,7 +218,7 @@ void cross_entropy_backward(const ConstView& dloss, const ConstView& x, const Co
         gpu::launch("cross_entropy_backward", cross_entropy_backward_kernel<Team, kHeld, T, O>,
                     teams.grid(rows), dim3(teams.threads), teams.shared, stream, dloss.as<C>(),
                     RowsIn<T>(x), setting, stats.as<C>(), RowsOut<O>(dx, beta), rows,
-                    BeginningStep(begins));
+                    SeedPointers(pending));
       });
     });
   });

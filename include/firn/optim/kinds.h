@@ -1,0 +1,52 @@
+// Names that the optimizer and the kernels of its step have in common: how a cycle ended, and the
+// pieces of a schedule.
+//
+// Folder law: base, unlike the other headers of this folder. Formulas include it.
+#pragma once
+
+#include <cstdint>
+
+namespace firn::optim {
+
+/// How a cycle ended. The numbers are part of an optimizer's saved state.
+enum class StepStatus : std::int32_t {
+  accumulating,        ///< the cycle goes on: nothing was to be done
+  applied,             ///< the weights were updated
+  skipped_empty,       ///< the cycle's total weight was 0: there was nothing to average
+  skipped_non_finite,  ///< loss, weight or gradient held an infinity or a NaN: nothing was changed
+  skipped_partner,     ///< another optimizer's step was skipped, in step_all(): nothing was changed
+  skipped_no_gradients,  ///< the losses reached no parameter of the optimizer: nothing was changed
+};
+
+/// What was not finite if a step was skipped for that: the first that applies. A loss or weight
+/// comes before the gradient, which then says nothing about the loss scale.
+enum class NonFinite : std::int32_t {
+  none,
+  weight,    ///< the sum of the losses' weights
+  loss,      ///< the sum of the losses: no fault of the loss scale, which stays
+  gradient,  ///< see StepReport::culprit(): a dynamic loss scale backs off
+};
+
+// 64 bits: a piece has no padding, so equal schedules have equal bytes.
+enum class ScheduleKind : std::int64_t { constant, linear, cosine, exponential, polynomial, steps };
+
+/// One piece of a Schedule, from `begin` to the next piece's begin. With x = step - begin and
+/// p = min(x / length, 1):
+///   constant     from
+///   linear       from + (to - from) p
+///   cosine       to + (from - to) (1 + cos(pi p)) / 2
+///   exponential  from * factor^x
+///   polynomial   to + (from - to) (1 - p)^factor
+///   steps        from * factor^floor(x / length)
+struct SchedulePiece {
+  ScheduleKind kind = ScheduleKind::constant;
+  std::int64_t begin = 0;
+  std::int64_t length = 1;
+  double from = 0, to = 0, factor = 1;
+};
+static_assert(sizeof(SchedulePiece) == 6 * 8);
+
+/// Pieces of a schedule at most.
+inline constexpr int kMaxSchedulePieces = 32;
+
+}  // namespace firn::optim

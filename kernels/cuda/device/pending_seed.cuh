@@ -1,0 +1,67 @@
+// How a kernel computes the seed that its backward pass begins with: every block works it out for
+// itself, and the last block to finish writes it down.
+#pragma once
+
+#include "kernels/cuda/device/block.cuh"
+#include "kernels/plan/pending_seed.h"
+
+namespace firn::kernels::cuda {
+
+/// A scalar in f32 or f64.
+struct Scalar {
+  const void* data;  ///< nullptr: it is `value`
+  bool wide;
+  double value;
+
+  explicit Scalar(const ConstView& v = {}, double otherwise = 0)
+      : data(v.data), wide(v.dtype == DType::f64), value(otherwise) {}
+
+  __device__ double read() const {
+    if (!data) return value;
+    return wide ? *static_cast<const double*>(data)
+                : static_cast<double>(*static_cast<const float*>(data));
+  }
+};
+
+/// A PendingSeed as a kernel's parameter.
+struct SeedPointers {
+  math::SeedSums* sums = nullptr;
+  const math::ScalerState* scaler = nullptr;
+  unsigned* ticket = nullptr;
+  math::ScalePolicy policy;
+  Scalar loss, weight;
+  void* seed = nullptr;  ///< nullptr: no seed is pending
+  bool wide_seed = false;
+
+  explicit SeedPointers(const PendingSeed* pending = nullptr) {
+    if (!pending) return;
+    sums = pending->sums.as<math::SeedSums>();
+    scaler = pending->scaler.as<math::ScalerState>();
+    ticket = pending->ticket.as<unsigned>();
+    policy = pending->policy;
+    loss = Scalar(pending->loss);
+    weight = Scalar(pending->weight, pending->host_weight);
+    seed = pending->seed.data;
+    wide_seed = pending->seed.dtype == DType::f64;
+  }
+
+  /// The seed. `s` becomes the sums with this pass; memory stays as it is. For one thread.
+  __device__ double compute(math::SeedSums& s) const {
+    s = *sums;
+    return math::next_seed(s, *scaler, policy, loss.read(), weight.read());
+  }
+  /// Writes the seed and the sums. All threads of all blocks call it, after their last compute().
+  __device__ void commit() const {
+    if (!is_last_block(ticket) || threadIdx.x != 0) return;
+    math::SeedSums s;
+    const double value = compute(s);
+    *sums = s;
+    if (wide_seed) {
+      *static_cast<double*>(seed) = value;
+    } else {
+      *static_cast<float*>(seed) = static_cast<float>(value);
+    }
+  }
+};
+
+}  // namespace firn::kernels::cuda

@@ -1,0 +1,25 @@
+// A seed that is still to be computed, and by which memory: any kernel of a backward pass can do it
+// on the way, so that the seed costs no launch of its own.
+#pragma once
+
+#include "firn/view.h"
+#include "kernels/math/seed.h"
+
+namespace firn::kernels {
+
+/// Exactly one kernel of the pass calls math::next_seed and writes its result to `seed`.
+struct PendingSeed {
+  View sums;    ///< u8: memory that begins with a math::SeedSums
+  View scaler;  ///< u8 [sizeof(math::ScalerState)]
+  View ticket;  ///< u8 [64] workspace: zeros before and after every kernel
+  math::ScalePolicy policy;
+  View seed;         ///< f32 or f64 scalar
+  ConstView loss;    ///< f32 or f64 scalar
+  ConstView weight;  ///< f32 or f64 scalar; data == nullptr: it is host_weight
+  double host_weight = 0;
+};
+
+/// For the dispatcher (found by argument-dependent lookup).
+inline Device device_of(const PendingSeed& p) { return p.sums.device; }
+
+}  // namespace firn::kernels
