@@ -56,8 +56,7 @@ void check_save_path(const std::string& path) {
 std::unique_ptr<firn::optim::AveragedWeights> average_of(const Options& o,
                                                          firn::optim::Optimizer& optimizer) {
   if (o.ema == 0) return nullptr;
-  return std::unique_ptr<firn::optim::AveragedWeights>(
-      new firn::optim::AveragedWeights(optimizer.use_ema()));
+  return std::make_unique<firn::optim::AveragedWeights>(optimizer);
 }
 
 /// Tests the model as it would be saved.

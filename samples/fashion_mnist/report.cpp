@@ -54,7 +54,7 @@ std::string grouped(std::int64_t n) {
 
 /// One line with the optimizer's description of a step and its changes in later epochs.
 std::string step_summary(const Options& o, const firn::optim::Optimizer& optimizer) {
-  std::string text = optimizer.describe(o.micro_batch);
+  std::string text = firn::optim::describe(optimizer, o.micro_batch);
   for (std::size_t i = 1; i < o.accumulate.size(); ++i) {
     const auto& [epoch, steps] = o.accumulate[i];
     text += "; from epoch " + std::to_string(epoch + 1) + " on " + std::to_string(o.micro_batch) +

@@ -16,19 +16,19 @@ TEST_CASE("[S01] the average of the weights counts applied steps") {
     CAPTURE(to_string(dtype));
     Tensor w = parameter({1}, {1}, dtype), idle = parameter({2}, {1}, dtype);
     optim::SGD opt({w, idle}, {.lr = 0.5}, {.accumulate = 2, .ema = 0.75});
-    CHECK(opt.ema().size() == 2);
-    CHECK(opt.ema()[0].dtype() == compute_dtype(dtype));
+    CHECK(optim::ema(opt).size() == 2);
+    CHECK(optim::ema(opt)[0].dtype() == compute_dtype(dtype));
     double average = 1, weight = 1;
     for (int step = 0; step < 5; ++step) {
       opt.backward(objective(w, {1}));
       CHECK(opt.step().accumulating());
-      CHECK(opt.ema()[0].item() == Approx(average).epsilon(1e-6));
+      CHECK(optim::ema(opt)[0].item() == Approx(average).epsilon(1e-6));
       opt.backward(objective(w, {1}));
       REQUIRE(opt.step());
       weight -= 0.5;
       average += 0.25 * (weight - average);
-      CHECK(opt.ema()[0].item() == Approx(average).epsilon(1e-6));
-      CHECK(opt.ema()[1].item() == 2);
+      CHECK(optim::ema(opt)[0].item() == Approx(average).epsilon(1e-6));
+      CHECK(optim::ema(opt)[1].item() == 2);
     }
   }
 }
@@ -41,7 +41,7 @@ TEST_CASE("[S01] a parameter without a gradient goes on being averaged") {
   opt.backward(objective(w, {1}));
   REQUIRE(opt.step());
   CHECK(v.item() == -1);
-  CHECK(opt.ema()[1].item() == -0.75);
+  CHECK(optim::ema(opt)[1].item() == -0.75);
 }
 
 TEST_CASE("[S09] a skipped step leaves averages and 16-bit weights without masters alone") {
@@ -70,10 +70,10 @@ TEST_CASE("averages can stand in for the weights, which come back to the bit") {
     }
     const Bits before = bits_of_training(opt);
     {
-      const optim::AveragedWeights guard = opt.use_ema();
-      CHECK(values_of(w) == rounded(values_of(opt.ema()[0]), dtype));
-      CHECK(error_of([&] { opt.step(); }).find("use_ema") != std::string::npos);
-      CHECK(error_of([&] { opt.backward(objective(w, {1})); }).find("use_ema") !=
+      const optim::AveragedWeights guard(opt);
+      CHECK(values_of(w) == rounded(values_of(optim::ema(opt)[0]), dtype));
+      CHECK(error_of([&] { opt.step(); }).find("AveragedWeights") != std::string::npos);
+      CHECK(error_of([&] { opt.backward(objective(w, {1})); }).find("AveragedWeights") !=
             std::string::npos);
     }
     CHECK(bits_of_training(opt) == before);
@@ -82,7 +82,7 @@ TEST_CASE("averages can stand in for the weights, which come back to the bit") {
   }
   Tensor w = parameter({1}, {1});
   optim::SGD plain({w}, {});
-  CHECK(error_of([&] { plain.ema(); }).find("StepOptions::ema") != std::string::npos);
+  CHECK(error_of([&] { optim::ema(plain); }).find("StepOptions::ema") != std::string::npos);
   CHECK(error_of([&] { optim::SGD({parameter({1}, {1})}, {}, {.ema = 1}); }).find("ema is 1") !=
         std::string::npos);
 }
@@ -95,7 +95,7 @@ TEST_CASE("[S28] loaded weights begin their average anew") {
     fill_(w, 3);
   }
   opt.refresh_masters();
-  CHECK(opt.ema()[0].item() == 3);
+  CHECK(optim::ema(opt)[0].item() == 3);
 }
 
 // ---- Stochastic rounding ----
@@ -193,7 +193,7 @@ TEST_CASE("[S10] the health of gradients: zeros, what f16 would lose, and headro
   Tensor w = parameter({1, 1, 1, 1, 1, 1, 1, 1}, {8}), idle = parameter({1}, {1});
   optim::SGD opt({w, idle}, {}, {.loss_scale = optim::LossScale::fixed(1024)});
   opt.backward(objective(w, {0, 0, 4, 4e-5, 1e-8, 1e-9, -2, kInf}), 2);
-  const std::vector<optim::GradientHealth> health = opt.health();
+  const std::vector<optim::GradientHealth> health = optim::gradient_health(opt);
   REQUIRE(health.size() == 2);
   const optim::GradientHealth& h = health[0];
   CHECK(h.received);
@@ -204,8 +204,9 @@ TEST_CASE("[S10] the health of gradients: zeros, what f16 would lose, and headro
   CHECK(h.largest == 2);
   CHECK(h.headroom_bits == Approx(std::log2(65504.0 / 2048)));
   CHECK(!health[1].received);
-  CHECK(opt.health(bf16)[0].flushed == 0);
-  CHECK(error_of([&] { opt.health(f32); }).find("f16 or bf16") != std::string::npos);
+  CHECK(optim::gradient_health(opt, bf16)[0].flushed == 0);
+  CHECK(error_of([&] { optim::gradient_health(opt, f32); }).find("f16 or bf16") !=
+        std::string::npos);
 }
 
 }  // namespace

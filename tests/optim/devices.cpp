@@ -8,10 +8,10 @@
 #include "firn/stream.h"
 #include "kernels/copy.h"
 #include "kernels/optim.h"
-#include "optim/param_store.h"
+#include "optim/policy/scaler.h"
+#include "optim/policy/schedule_table.h"
 #include "optim/problem.h"
-#include "optim/scaler.h"
-#include "optim/schedule_table.h"
+#include "optim/store/param_store.h"
 
 namespace firn::testing {
 namespace {
@@ -77,15 +77,15 @@ class Twin {
       kernels::copy(g.view(), leaf.arena.mutable_view(), store_.stream());
       leaf.touched = 1;
     }
-    store_.note_gradients();
-    store_.upload_touched();
+    store_.ledger().note();
+    store_.ledger().tell_device(store_.memory(), store_.stream());
   }
   math::StepState end() {
     const kernels::StepMemory memory = store_.memory();
     kernels::optim_norm(memory, store_.arenas(), policy_, store_.stream());
     kernels::optim_trust_ratios(memory, store_.arenas(), store_.stream());
     kernels::optim_update(memory, store_.arenas(), policy_, true, store_.stream());
-    store_.begin_cycle();
+    store_.ledger().begin_cycle();
     return store_.read_state();
   }
   std::vector<optim::NamedState> state() { return store_.state(); }

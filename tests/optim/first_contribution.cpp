@@ -298,7 +298,7 @@ TEST_CASE("[S17] a gradient first reached in mid-cycle has nothing of the cycles
     opt.backward(objective(w, {3}));
     opt.step();
     CHECK(!v.grad().defined());
-    CHECK(opt.health(f16)[1].received == false);
+    CHECK(optim::gradient_health(opt)[1].received == false);
     opt.backward(objective(v, {1, 2}));
     opt.step();
     opt.backward(objective(v, {2, 1}));

@@ -42,7 +42,7 @@ TEST_CASE("every call of an optimizer that was moved from says so") {
   says_so([&] { (void)opt.cycle_position(); });
   says_so([&] { (void)opt.last_report(); });
   says_so([&] { (void)opt.loss_totals(); });
-  says_so([&] { (void)opt.describe(); });
+  says_so([&] { (void)optim::describe(opt); });
   says_so([&] { opt.zero_grad(); });
   says_so([&] { (void)opt.lr(); });
   says_so([&] { opt.set_lr(1); });
@@ -50,9 +50,9 @@ TEST_CASE("every call of an optimizer that was moved from says so") {
   says_so([&] { (void)opt.loss_scale(); });
   says_so([&] { opt.set_loss_scale(2); });
   says_so([&] { (void)opt.parameters(); });
-  says_so([&] { (void)opt.ema(); });
-  says_so([&] { const auto guard = opt.use_ema(); });
-  says_so([&] { (void)opt.health(); });
+  says_so([&] { (void)optim::ema(opt); });
+  says_so([&] { const optim::AveragedWeights guard(opt); });
+  says_so([&] { (void)optim::gradient_health(opt); });
   says_so([&] { opt.refresh_masters(); });
   says_so([&] { (void)opt.state(); });
   says_so([&] { step_all({&opt}); });
@@ -81,14 +81,14 @@ TEST_CASE("every call of a graph::Step that was moved from says so") {
   // NOLINTEND(bugprone-use-after-move)
 }
 
-TEST_CASE("a guard of use_ema() that outlives its optimizer puts the weights back") {
+TEST_CASE("AveragedWeights that outlive their optimizer put the weights back") {
   Tensor w = parameter({1, 2}, {2});
   auto opt = std::make_optional<optim::SGD>(std::vector<Tensor>{w}, optim::SGDOptions{.lr = 1},
                                             optim::StepOptions{.ema = 0.5});
   opt->backward(objective(w, {1}));
   REQUIRE(opt->step());
   {
-    const auto guard = opt->use_ema();
+    const optim::AveragedWeights guard(*opt);
     CHECK(values_of(w) == std::vector<double>{0.5, 1.5});
     opt.reset();
     CHECK(values_of(w) == std::vector<double>{0.5, 1.5});
@@ -96,14 +96,14 @@ TEST_CASE("a guard of use_ema() that outlives its optimizer puts the weights bac
   CHECK(values_of(w) == std::vector<double>{0, 1});
 }
 
-TEST_CASE("a guard of use_ema() follows an optimizer that is moved") {
+TEST_CASE("AveragedWeights follow an optimizer that is moved") {
   Tensor w = parameter({1}, {1});
   optim::SGD opt({w}, {.lr = 1}, {.ema = 0.5});
   std::optional<optim::SGD> other;
   {
-    const auto guard = opt.use_ema();
+    const optim::AveragedWeights guard(opt);
     other = std::move(opt);
-    CHECK(mentions(error_of([&] { other->backward(objective(w, {1})); }), {"use_ema()"}));
+    CHECK(mentions(error_of([&] { other->backward(objective(w, {1})); }), {"AveragedWeights"}));
   }
   other->backward(objective(w, {1}));
   CHECK(other->step());
@@ -316,7 +316,7 @@ TEST_CASE("[S23] what an optimizer tells of itself follows a schedule that was r
   optim::SGD to({parameter({1}, {1})}, {.lr = 0.5});
   copy_state(from, to);
   CHECK(to.flush().accumulating());
-  CHECK(to.describe() == from.describe());
+  CHECK(optim::describe(to) == optim::describe(from));
 }
 
 }  // namespace

@@ -278,7 +278,7 @@ TEST_CASE("[S28] a restored state keeps its masters and averages to the bit") {
   };
   CHECK(step(to, u) == step(from, w));
   {
-    const auto guard = to.use_ema();  // writes weights, and puts them back
+    const optim::AveragedWeights guard(to);  // writes weights, and puts them back
   }
   CHECK(step(to, u) == step(from, w));
 }

@@ -147,13 +147,13 @@ TEST_CASE("[S13] f16 models get a dynamic scale, others none, and options say ot
 TEST_CASE("[S24] an optimizer says in a line what its options come to") {
   Tensor w = parameter({1}, {1}, f16), v = parameter({1}, {1});
   optim::AdamW opt({w, v}, {.lr = 1e-3}, {.accumulate = {{0, 4}, {2, 1}}, .clip_norm = 1});
-  const std::string line = opt.describe(16);
+  const std::string line = optim::describe(opt, 16);
   CHECK(
       line.starts_with("AdamW: 16 x 4 = 64 samples per step, f16 parameters with f32 masters, "
                        "f32 parameters, dynamic loss scale from 65536, clip norm 1, lr "));
   opt.set_epoch(2);
   CHECK(opt.cycle_length() == 1);
-  CHECK(opt.describe().starts_with("AdamW: 1 micro-step per step, "));
+  CHECK(optim::describe(opt).starts_with("AdamW: 1 micro-step per step, "));
 }
 
 TEST_CASE("[S24] the place in the cycle is part of the state") {

@@ -6,10 +6,10 @@
 #include "firn/firn.h"
 #include "kernels/elementwise.h"
 #include "kernels/optim.h"
-#include "optim/param_store.h"
+#include "optim/store/param_store.h"
 #include "optim/problem.h"
-#include "optim/scaler.h"
-#include "optim/schedule_table.h"
+#include "optim/policy/scaler.h"
+#include "optim/policy/schedule_table.h"
 #include "support/catch.h"
 #include "support/values.h"
 
@@ -70,8 +70,8 @@ class Captured {
   /// Which parameters receive a gradient is a property of the graph: told once.
   void touch() {
     leaf_.touched = 1;
-    store_.note_gradients();
-    store_.upload_touched();
+    store_.ledger().note();
+    store_.ledger().tell_device(store_.memory(), store_.stream());
   }
   math::StepState state() const { return store_.read_state(); }
 

@@ -4,7 +4,7 @@
 #include "firn/losses.h"
 #include "firn/random.h"
 #include "kernels/copy.h"
-#include "optim/optimizer_impl.h"
+#include "optim/impl.h"
 #include "optim/retry_point.h"
 
 namespace firn::optim {
@@ -63,14 +63,15 @@ Tensor joined(const std::string& op, const std::vector<Part>& parts) {
 StepReport Optimizer::step_two_pass(std::int64_t parts,
                                     const std::function<Tensor(std::int64_t i)>& encode,
                                     const std::function<Loss(const Tensor& all)>& loss) try {
-  const std::string& op = own().store.op();
+  Impl& impl = this->impl();
+  const std::string& op = impl.store.op();
   FIRN_CHECK(parts >= 1, op, "", "{} parts make no batch", parts);
-  require_no_cycle();
-  runtime::refuse_capture(op.c_str(), own().store.device(),
+  impl.require_no_cycle();
+  runtime::refuse_capture(op.c_str(), impl.store.device(),
                           "the host puts random numbers back between the two passes");
 
   // What the first pass changes is put back: the second will change it again.
-  const RetryPoint start(own().restored);
+  const RetryPoint start(impl.restored);
   std::vector<Part> first_pass;
   try {
     const NoGrad guard;
@@ -90,16 +91,16 @@ StepReport Optimizer::step_two_pass(std::int64_t parts,
   Tensor all = joined(op, first_pass);
   all.set_requires_grad();
   const RandomKey after = default_generator().get();
-  const PartsOf of_this_step(own().parts, parts);
-  const autograd::CycleScope cycle(own());
+  const PartsOf of_this_step(impl.parts, parts);
+  const autograd::CycleScope cycle(impl);
   try {
     const Loss whole = loss(all);
-    require_loss(whole);
-    run_backward(whole.sum, whole.weight, 0, {});
+    impl.require_weight(whole);
+    impl.backward(whole.sum, {.tensor = whole.weight}, {});
     const Tensor gradient = all.grad();
     FIRN_CHECK(gradient.defined(), op, "compute the loss from its argument",
                "the loss does not depend on the encodings {}", firn::describe(all));
-    own().broken = true;
+    impl.broken = true;
     start.restore_streams();
     std::int64_t at = 0;
     for (std::int64_t i = 0; i < parts; ++i) {
@@ -113,15 +114,15 @@ StepReport Optimizer::step_two_pass(std::int64_t parts,
       at += again.shape()[0];
     }
     default_generator().set(after);
-    own().broken = false;
-    own().store.note_gradients();
+    impl.broken = false;
+    impl.store.ledger().note();
   } catch (...) {
     default_generator().set(after);
     start.restore_tensors();
     zero_grad();
     throw;
   }
-  return end_cycle();
+  return impl.end_cycle();
 }
 FIRN_OUT_OF_MEMORY("step_two_pass")
 

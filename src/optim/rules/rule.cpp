@@ -1,4 +1,4 @@
-#include "optim/rule.h"
+#include "optim/rules/rule.h"
 
 #include <algorithm>
 

@@ -1,10 +1,10 @@
-#include "optim/state_check.h"
+#include "optim/store/state_check.h"
 
 #include <cctype>
 #include <cmath>
 
 #include "base/check.h"
-#include "optim/schedule_table.h"
+#include "optim/policy/schedule_table.h"
 
 namespace firn::optim {
 namespace {

@@ -1,7 +1,7 @@
 // Adam and AdamW: its options checked, and the rule of each group (kernels/math/optim.h).
 #include "firn/optim/adam.h"
 
-#include "optim/rule.h"
+#include "optim/rules/rule.h"
 
 namespace firn::optim {
 

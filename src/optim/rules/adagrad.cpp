@@ -1,7 +1,7 @@
 // Adagrad: its options checked, and the rule of each group (kernels/math/optim.h).
 #include "firn/optim/adagrad.h"
 
-#include "optim/rule.h"
+#include "optim/rules/rule.h"
 
 namespace firn::optim {
 

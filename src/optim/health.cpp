@@ -1,50 +1,10 @@
-// The moving averages of the weights, and a look at the gradients.
+#include "firn/optim/health.h"
+
 #include <cmath>
 
-#include "firn/half.h"
-#include "firn/losses.h"
-#include "kernels/copy.h"
-#include "optim/optimizer_impl.h"
+#include "optim/impl.h"
 
 namespace firn::optim {
-
-std::vector<Tensor> Optimizer::ema() const {
-  FIRN_CHECK(own().options.ema > 0, own().store.op(), "set StepOptions::ema",
-             "no moving averages are kept");
-  return own().store.averages();
-}
-
-AveragedWeights Optimizer::use_ema() {
-  ema();  // throws where there are none
-  check_ready();
-  return AveragedWeights(own());
-}
-
-AveragedWeights::AveragedWeights(Optimizer::Impl& impl)
-    : optimizer_(impl.self), parameters_(impl.store.parameters()) {
-  const std::vector<Tensor> averages = impl.store.averages();
-  for (const Tensor& p : parameters_) weights_.push_back(p.detach().clone());
-  for (std::size_t i = 0; i < parameters_.size(); ++i)
-    kernels::copy(averages[i].view(), parameters_[i].mutable_view(), impl.store.stream());
-  impl.store.bump_all_versions("use_ema");
-  impl.averaged = true;
-}
-
-AveragedWeights::~AveragedWeights() {
-  try {
-    for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      const Tensor& p = parameters_[i];
-      kernels::copy(weights_[i].view(), p.mutable_view(), current_stream(p.device()));
-      p.storage()->bump_version("the end of use_ema");
-    }
-  } catch (const Error&) {  // NOLINT: the device is lost
-  }
-  if (const auto optimizer = optimizer_.lock()) {
-    (*optimizer)->averaged = false;
-    (*optimizer)->store.know_weights();
-  }
-}
-
 namespace {
 
 // What the type's bits say of a magnitude.
@@ -82,8 +42,8 @@ GradientHealth look(const T* g, std::int64_t n, double to_mean, double scale,
 
 }  // namespace
 
-std::vector<GradientHealth> Optimizer::health(DType dtype) const {
-  const ParamStore& store = own().store;
+std::vector<GradientHealth> gradient_health(const Optimizer& optimizer, DType dtype) {
+  const ParamStore& store = OptimizerAccess::impl(optimizer).store;
   FIRN_CHECK(dtype == DType::f16 || dtype == DType::bf16, store.op(), "ask for f16 or bf16",
              "the health of gradients as {} is not known", dtype);
   const Limits limits = dtype == DType::f16 ? Limits{0x1p-14, 0x1p-25, max_of(dtype)}

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "optim/optimizer_impl.h"
+#include "optim/impl.h"
 
 namespace firn::optim {
 

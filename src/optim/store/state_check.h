@@ -5,8 +5,9 @@
 #include <span>
 #include <string>
 
+#include "firn/optim/schedule.h"
 #include "kernels/math/step_state.h"
-#include "optim/optimizer_impl.h"
+#include "optim/progress.h"
 
 namespace firn::optim {
 

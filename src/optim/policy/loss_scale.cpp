@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "firn/stream.h"
 #include "kernels/optim.h"
-#include "optim/scaler.h"
+#include "optim/policy/scaler.h"
 #include "tensor/impl.h"
 
 namespace firn::optim {

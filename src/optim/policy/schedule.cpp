@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "base/check.h"
-#include "optim/schedule_table.h"
+#include "optim/policy/schedule_table.h"
 
 namespace firn::optim {
 namespace {

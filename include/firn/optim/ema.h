@@ -1,0 +1,34 @@
+// The moving averages of an optimizer's weights (StepOptions::ema).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "firn/optim/optimizer.h"
+
+namespace firn::optim {
+
+/// The moving averages of the parameters, in the order of Optimizer::parameters(), f32 or f64. They
+/// share the optimizer's memory. Throws Error unless StepOptions::ema is set.
+std::vector<Tensor> ema(const Optimizer& optimizer);
+
+/// While it lives, the weights are their moving averages: for evaluation.
+///
+///   { const optim::AveragedWeights averaged(opt); evaluate(net); }
+///
+/// backward() and step() throw Error meanwhile. The destructor puts the weights back, even if the
+/// optimizer is gone by then.
+class AveragedWeights {
+ public:
+  /// Throws Error unless StepOptions::ema is set, or if the optimizer cannot go on.
+  explicit AveragedWeights(Optimizer& optimizer);
+  AveragedWeights(const AveragedWeights&) = delete;
+  AveragedWeights& operator=(const AveragedWeights&) = delete;
+  ~AveragedWeights();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace firn::optim

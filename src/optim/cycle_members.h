@@ -1,0 +1,43 @@
+// The layers' states that take part in an optimizer's cycles (autograd/cycle.h).
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "autograd/cycle.h"
+
+namespace firn::optim {
+
+class CycleMembers {
+ public:
+  std::size_t count() const noexcept { return members_.size(); }
+
+  void join(const std::shared_ptr<autograd::CycleMember>& member) {
+    if (std::find(members_.begin(), members_.end(), member) == members_.end())
+      members_.push_back(member);
+  }
+
+  /// The cycle is over, and each member is to be told the outcome in `step_state`.
+  void end(const ConstView& step_state) {
+    waiting_ = members_.size();
+    tell_waiting(step_state);
+  }
+  /// Tells those whom end() did not reach, because a launch was refused.
+  void tell_waiting(const ConstView& step_state) {
+    for (; waiting_ > 0; --waiting_) members_[members_.size() - waiting_]->end_cycle(step_state);
+  }
+  void forget_waiting() noexcept { waiting_ = 0; }
+
+  /// The cycle is dropped.
+  void drop() {
+    for (const auto& member : members_) member->drop_cycle();
+  }
+
+ private:
+  std::vector<std::shared_ptr<autograd::CycleMember>> members_;
+  std::size_t waiting_ = 0;  ///< the last so many were not told how the cycle ended
+};
+
+}  // namespace firn::optim

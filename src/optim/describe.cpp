@@ -1,0 +1,49 @@
+// What an optimizer's options come to, in words.
+#include "optim/impl.h"
+
+namespace firn::optim {
+namespace {
+
+std::string describe_scale(const LossScale& s, bool shared) {
+  const DynamicLossScale& o = s.options();
+  const char* whose = shared ? "shared " : "";
+  switch (s.kind()) {
+    case LossScale::Kind::fixed:
+      return fmt::format("{}loss scale {:.10g}", whose, o.init);
+    case LossScale::Kind::dynamic:
+      return o.calibrate ? fmt::format("{}dynamic loss scale, calibrated by the first step", whose)
+                         : fmt::format("{}dynamic loss scale from {:.10g}", whose, o.init);
+    default:
+      return "no loss scale";
+  }
+}
+
+}  // namespace
+
+std::string describe(const Optimizer& optimizer, std::int64_t micro_batch) {
+  const auto& impl = OptimizerAccess::impl(optimizer);
+  const StepOptions& o = impl.options;
+  const std::int64_t n = optimizer.cycle_length();
+  std::string out = impl.store.op() + ": ";
+  if (micro_batch > 0) {
+    out += fmt::format("{} x {} = {} samples per step", micro_batch, n, micro_batch * n);
+  } else {
+    out += fmt::format("{} micro-step{} per step", n, n == 1 ? "" : "s");
+  }
+  std::string types;
+  for (const DType t : {DType::f16, DType::bf16, DType::f32, DType::f64})
+    for (const Tensor& p : impl.store.parameters())
+      if (p.dtype() == t) {
+        types += fmt::format("{}{} parameters", types.empty() ? "" : ", ", to_string(t));
+        if (t == DType::f16 || t == DType::bf16)
+          types += o.stochastic_rounding ? " rounded stochastically" : " with f32 masters";
+        break;
+      }
+  out += ", " + types + ", " + describe_scale(o.loss_scale, o.scaler.defined());
+  if (o.clip_value > 0) out += fmt::format(", clip value {:.6g}", o.clip_value);
+  if (o.clip_norm > 0) out += fmt::format(", clip norm {:.6g}", o.clip_norm);
+  if (o.ema > 0) out += fmt::format(", average of weights {:.6g}", o.ema);
+  return out + ", lr " + impl.lr.describe();
+}
+
+}  // namespace firn::optim

@@ -1,0 +1,221 @@
+// What an Optimizer checks and takes over before it goes on.
+#include "optim/impl.h"
+
+#include <algorithm>
+
+#include "firn/losses.h"
+#include "firn/warning.h"
+#include "kernels/optim.h"
+#include "optim/policy/schedule_table.h"
+#include "optim/store/state_check.h"
+
+namespace firn::optim {
+namespace {
+
+bool is_16_bit(DType t) { return t == DType::f16 || t == DType::bf16; }
+
+bool any_parameter(const std::vector<GroupSetup>& groups, bool (*is)(DType)) {
+  for (const GroupSetup& g : groups)
+    for (const NamedTensor& p : g.parameters)
+      if (p.tensor.defined() && is(p.tensor.dtype())) return true;
+  return false;
+}
+
+// Checks the options, and settles what is left to the parameters' types.
+StepOptions settle(const std::string& op, StepOptions o, const std::vector<GroupSetup>& groups) {
+  require_option(op.c_str(), "clip_norm", o.clip_norm, 0);
+  require_option(op.c_str(), "clip_value", o.clip_value, 0);
+  require_option(op.c_str(), "ema", o.ema, 0, 1);
+  FIRN_CHECK(o.max_skips >= 0, op, "0 means no limit", "max_skips is {}", o.max_skips);
+  if (o.scaler.defined()) {
+    FIRN_CHECK(o.loss_scale.kind() == LossScale::Kind::automatic, op, "set one of them",
+               "both loss_scale and scaler are set");
+    o.loss_scale = o.scaler.policy();
+  } else if (o.loss_scale.kind() == LossScale::Kind::automatic) {
+    const bool f16 = any_parameter(groups, [](DType t) { return t == DType::f16; });
+    o.loss_scale = f16 ? LossScale::dynamic() : LossScale::none();
+  }
+  FIRN_CHECK(!o.stochastic_rounding || any_parameter(groups, is_16_bit), op,
+             "leave it out, or convert the model before",
+             "stochastic_rounding is set, and no parameter is f16 or bf16");
+  return o;
+}
+
+Tensor host_memory(std::size_t bytes) {
+  const OwnerScope owner(Owner::optimizer);
+  return zeros({static_cast<std::int64_t>(bytes / 8)}, DType::i64, Device::cpu());
+}
+
+math::StepPolicy step_policy(const StepOptions& o) {
+  return {o.clip_norm, o.clip_value, o.ema, policy_of(o.loss_scale)};
+}
+
+}  // namespace
+
+Optimizer::Impl::Impl(const char* op, std::vector<GroupSetup> groups, const Schedule& learning_rate,
+                      const StepOptions& step)
+    : options(settle(op, step, groups)),
+      policy(step_policy(options)),
+      kind_memory(zeros({32}, DType::u8, Device::cpu())),
+      progress_memory(host_memory(sizeof(Progress))),
+      at(*reinterpret_cast<Progress*>(progress_memory.mutable_view().as<std::int64_t>())),
+      store(op, groups,
+            {.masters = !options.stochastic_rounding,
+             .average = options.ema > 0,
+             .watched = options.max_skips > 0,
+             .scaler = options.scaler.defined() ? options.scaler.memory() : Tensor(),
+             .cycle = this}),
+      scaler(options.scaler.defined() ? options.scaler
+                                      : LossScaler(options.loss_scale, store.scaler())),
+      lr(learning_rate),
+      hooks(*this, store.op(), store.device()) {
+  kernels::optim_set_schedule(store.memory(), table_of(lr), store.stream());
+  for (const Tensor& p : store.parameters())
+    if (const auto& member = autograd::leaf_of(p)->member) members.join(member);
+  const std::string text = kind_of_state(store.op());
+  std::copy(text.begin(), text.end(), kind_memory.mutable_view().as<std::uint8_t>());
+  state_version = version_of_state();
+}
+
+Optimizer::Impl::~Impl() {
+  try {
+    drop_members();
+  } catch (const Error&) {  // NOLINT: the device is lost
+  }
+}
+
+// ---- What was written from outside ----
+
+std::uint32_t Optimizer::Impl::version_of_state() const noexcept {
+  return store.version_of_state() + progress_memory.storage()->version() +
+         kind_memory.storage()->version();
+}
+
+void Optimizer::Impl::adopt_state() {
+  const std::uint32_t version = version_of_state();
+  if (version == state_version || hooks.capturing()) return;
+  const ParamStore::HostState s = store.host_state();
+  const auto* kind = kind_memory.view().as<char>();
+  lr = check_state(store.op(), {.kind = std::string(kind, kind_memory.bytes()),
+                                .update_counts = s.update_counts,
+                                .touched = s.touched,
+                                .schedule = s.schedule,
+                                .scaler = s.scaler,
+                                .step = s.step,
+                                .progress = at});
+  state_version = version;
+}
+
+void Optimizer::Impl::check_ready() {
+  FIRN_CHECK(!broken, store.op(), "call zero_grad() to begin anew",
+             "a backward pass of this cycle has failed half-way");
+  FIRN_CHECK(!averaged, store.op(), "end the scope of AveragedWeights first",
+             "the weights are their moving averages at the moment");
+  adopt_state();
+  members.tell_waiting(store.step_state().view());
+  store.ledger().adopt();
+  store.check_parameters();
+  store.adopt_weights();
+}
+
+// ---- What must hold ----
+
+void Optimizer::Impl::require_no_cycle() {
+  FIRN_CHECK(at.micro_steps == 0 && at.calls == 0, store.op(),
+             "end it with step() or flush(), or drop it with zero_grad()",
+             "a cycle is under way: it has {} micro-steps", at.micro_steps);
+  check_ready();
+  require_own_scale("backward() of each and step_all()");
+}
+
+void Optimizer::Impl::require_own_scale(const char* instead) const {
+  FIRN_CHECK(!options.scaler.defined(), store.op(), fmt::format("call {}", instead),
+             "its loss scale is shared with other optimizers");
+}
+
+void Optimizer::Impl::require_weight(const Loss& loss) const {
+  const Tensor& w = loss.weight;
+  FIRN_CHECK(w.defined() && w.numel() == 1 && compute_dtype(w.dtype()) == w.dtype() &&
+                 is_floating(w.dtype()) && w.device() == store.device(),
+             store.op(), "take the loss from a function of losses.h",
+             "the loss's weight is {}, not an f32 or f64 scalar on {}",
+             w.defined() ? firn::describe(w) : "undefined", store.device());
+}
+
+void Optimizer::Impl::require_place(bool as_captured) const {
+  FIRN_CHECK(as_captured, store.op(),
+             "record one graph for each place in the cycle, and replay them in turn",
+             "a graph was replayed at another place of the cycle than it was recorded at ({} "
+             "micro-steps so far)",
+             at.micro_steps);
+}
+
+void Optimizer::Impl::check_skips() {
+  if (options.max_skips == 0) return;
+  const math::StepOutcome o = store.last_seen();
+  if (o.status != math::StepStatus::skipped_non_finite || o.skips_in_row < options.max_skips ||
+      o.cycle == complained)
+    return;
+  complained = o.cycle;
+  std::string culprit = "the averaged gradient";
+  if (o.culprit >= 0) {
+    culprit = fmt::format("the gradient of {},", store.label(static_cast<std::size_t>(o.culprit)));
+  }
+  if (o.non_finite == math::NonFinite::weight) culprit = "the loss's weight";
+  if (o.non_finite == math::NonFinite::loss) culprit = "the loss";
+  FIRN_CHECK(
+      false, store.op(),
+      "this is no matter of the loss scale: look at the data, the learning rate, and the "
+      "model's operations (AnomalyMode names the one)",
+      "{} steps in a row were skipped, the last one because {} is not finite (loss scale {})",
+      o.skips_in_row, culprit, o.loss_scale);
+}
+
+void Optimizer::Impl::warn_if_unreached(bool reached) {
+  if (reached || warned_unreached) return;
+  warned_unreached = true;
+  warn(store.op(), fmt::format("no gradient has reached any parameter: {}", store.names()),
+       "compute the loss from these parameters: a copied or frozen model, detach() or NoGrad cuts "
+       "the way to them");
+}
+
+void Optimizer::Impl::warn_of_empty_step() {
+  if (warned_empty) return;
+  warned_empty = true;
+  warn(store.op(), "step() was called without a backward() since the last one: it does nothing",
+       "call opt.backward(loss) first; loss.backward() does not count");
+}
+
+void Optimizer::Impl::remember_place() {
+  if (!hooks.capturing()) return;
+  struct Place {
+    Progress at;
+    bool broken;
+    GradientLedger::Counts contributions;
+  };
+  const auto place = std::make_shared<Place>();
+  hooks.now_and_at_replay([place](Impl& i) {
+    *place = {i.at, i.broken, i.store.ledger().contributions()};
+  });
+  hooks.on_abandon([place](Impl& i) {
+    i.at = place->at;
+    i.broken = place->broken;
+    i.store.ledger().put_back(place->contributions);
+    i.store.forget_adopted();
+  });
+}
+
+// ---- Layers ----
+
+std::int64_t Optimizer::Impl::micro_steps() const noexcept {
+  return std::max({at.length, at.micro_steps, parts});
+}
+
+void Optimizer::Impl::drop_members() {
+  // Before its first backward pass a cycle has collected nothing. A captured call may be replayed
+  // at any place.
+  if (at.micro_steps == 0 && !broken && !hooks.capturing()) return;
+  members.drop();
+}
+
+}  // namespace firn::optim

@@ -1,0 +1,130 @@
+// What is behind an Optimizer. How a cycle goes is in step.cpp; the parts that it is made of:
+//
+//   ParamStore (store/)   arenas and device memory of the step; its GradientLedger: who has a
+//                         gradient
+//   Progress              where the host is in the cycle
+//   CycleMembers          states of layers that take part in the cycle
+//   ReplayHooks           what the host does again if captured work is replayed
+#pragma once
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "autograd/cycle.h"
+#include "base/check.h"
+#include "firn/optim/optimizer.h"
+#include "optim/cycle_members.h"
+#include "optim/policy/scaler.h"
+#include "optim/progress.h"
+#include "optim/replay_hooks.h"
+#include "optim/store/param_store.h"
+
+namespace firn::optim {
+
+/// The denominator of a loss: a tensor, or if that is undefined, a number.
+struct LossWeight {
+  Tensor tensor = {};
+  double number = 0;
+};
+
+struct Optimizer::Impl final : autograd::Cycle {
+  /// Rules: one per group. Throws Error for options outside their range.
+  Impl(const char* op, std::vector<GroupSetup> groups, const Schedule& lr, const StepOptions& step);
+  /// A cycle that is under way is dropped.
+  ~Impl();
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  // ---- The cycle (step.cpp) ----
+
+  void backward(const Tensor& sum, const LossWeight& weight, const BackwardPass& pass);
+  StepReport step();
+  StepReport flush(Partial partial);
+  void zero_grad();
+  /// Counts a call of step(). Returns whether it ends the cycle.
+  bool count_call();
+  /// Decides and commits.
+  StepReport end_cycle();
+  /// Runs the kernels up to the decision. Returns false if the cycle's losses have reached no
+  /// parameter.
+  bool decide();
+  /// Runs the kernels after the decision, and begins the next cycle. The loss scale moves unless
+  /// others share it.
+  void commit(bool moves_scale);
+  StepReport report_of_cycle() const;
+  StepReport report_so_far() const;
+
+  // ---- What must hold (impl.cpp) ----
+
+  /// Throws if the optimizer cannot go on with the cycle. Before that, takes over what was written
+  /// from outside: state that was copied in, and weights.
+  void check_ready();
+  void require_no_cycle();
+  /// Throws if the loss scale is shared; `instead` is what to call.
+  void require_own_scale(const char* instead) const;
+  /// Throws unless the loss's weight is a scalar in f32 or f64 on the parameters' device.
+  void require_weight(const Loss& loss) const;
+  /// Throws if the graph that is replayed was captured at another place of the cycle.
+  void require_place(bool as_captured) const;
+  /// Throws if too many steps in a row were skipped (S12), once for each of them. On a device it
+  /// looks at the outcome that the host can see without waiting.
+  void check_skips();
+  /// Each warns once.
+  void warn_if_unreached(bool reached);
+  void warn_of_empty_step();
+  /// While a graph is captured: if its work is not run after all, what the host knows of the cycle
+  /// is put back. The same for each replay.
+  void remember_place();
+  /// Takes over a state that was copied in since the last look. Throws Error if it is not the state
+  /// of an optimizer like this.
+  void adopt_state();
+  /// Changes if a tensor of state() that is not of a parameter is written from outside.
+  std::uint32_t version_of_state() const noexcept;
+
+  /// autograd::Cycle, for layers.
+  void join(const std::shared_ptr<autograd::CycleMember>& member) override { members.join(member); }
+  std::int64_t micro_steps() const noexcept override;
+  void drop_members();
+
+  StepOptions options;
+  math::StepPolicy policy;
+  Tensor kind_memory;      ///< u8 [32] on the CPU: a text, zeros behind it
+  Tensor progress_memory;  ///< i64 [6] on the CPU: a Progress
+  Progress& at;
+  ParamStore store;
+  LossScaler scaler;
+  Schedule lr;
+  CycleMembers members;
+  ReplayHooks<Impl> hooks;
+  std::vector<Tensor> restored;     ///< see restore_on_retry()
+  std::int64_t parts = 0;           ///< of the two-pass step that is under way
+  bool broken = false;              ///< a backward pass has thrown half-way in this cycle
+  bool averaged = false;            ///< the weights are their averages (AveragedWeights)
+  std::uint32_t state_version = 0;  ///< at the last look of adopt_state()
+  bool warned_unreached = false, warned_empty = false;
+  std::int64_t complained = 0;  ///< last cycle for which check_skips() has thrown
+};
+
+/// For firn's own functions of an optimizer that are not its members.
+struct OptimizerAccess {
+  using Impl = Optimizer::Impl;
+  /// Throws Error if the optimizer was moved from.
+  static Impl& impl(const Optimizer& o) { return o.impl(); }
+};
+
+/// Throws Error unless low <= value < high (and so for a NaN).
+inline void require_option(const char* op, const char* name, double value, double low,
+                           double high = HUGE_VAL) {
+  FIRN_CHECK(value >= low && value < high, op, "", "{} is {}, not in [{}, {})", name, value, low,
+             high);
+}
+
+/// Throws Error unless 0 < value < infinity.
+inline void require_positive(const char* op, const char* name, double value) {
+  FIRN_CHECK(value > 0 && value < HUGE_VAL, op, "", "{} is {}, not a positive number", name, value);
+}
+
+}  // namespace firn::optim

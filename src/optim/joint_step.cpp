@@ -1,0 +1,93 @@
+// The step of optimizers that share a loss scale.
+#include "firn/optim/joint_step.h"
+
+#include <span>
+
+#include "kernels/optim.h"
+#include "optim/impl.h"
+
+namespace firn::optim {
+namespace {
+
+using Impl = OptimizerAccess::Impl;
+
+/// The optimizers, checked: they can step together, and each can go on.
+std::vector<Impl*> partners(const char* op, std::initializer_list<Optimizer*> optimizers) {
+  FIRN_CHECK(optimizers.size() > 0, op, "", "there is no optimizer");
+  std::vector<Impl*> out;
+  for (const Optimizer* o : optimizers) {
+    FIRN_CHECK(o, op, "", "optimizer {} is a null pointer", out.size());
+    Impl& impl = OptimizerAccess::impl(*o);
+    for (const Impl* before : out)
+      FIRN_CHECK(before != &impl, op, "", "optimizer {} is given twice", out.size());
+    FIRN_CHECK(impl.options.scaler.defined() &&
+                   (out.empty() || impl.scaler.memory().impl() == out[0]->scaler.memory().impl()),
+               op, "give one LossScaler to the StepOptions of all",
+               "optimizer {} does not share its loss scale with the others", out.size());
+    impl.check_ready();
+    out.push_back(&impl);
+  }
+  return out;
+}
+
+std::vector<StepReport> reports_so_far(const std::vector<Impl*>& all) {
+  std::vector<StepReport> out;
+  for (const Impl* i : all) out.push_back(i->report_so_far());
+  return out;
+}
+
+/// Impl::end_cycle() of all, but for one decision on the scale.
+std::vector<StepReport> end_cycles(const std::vector<Impl*>& all, SkipPolicy policy) {
+  const Stream stream = all[0]->store.stream();
+  std::vector<kernels::StepMemory> memories;
+  for (const Impl* i : all) memories.push_back(i->store.memory());
+  for (Impl* i : all) i->check_skips();
+  std::vector<bool> reached;
+  for (Impl* i : all) reached.push_back(i->decide());
+  if (policy == SkipPolicy::all) kernels::optim_join(memories, stream);
+  for (Impl* i : all) i->commit(false);
+  kernels::optim_move_scale(memories, all[0]->policy.scale, stream);
+  std::vector<StepReport> out;
+  for (const Impl* i : all) out.push_back(i->report_of_cycle());
+  for (Impl* i : all) i->check_skips();
+  for (std::size_t i = 0; i < all.size(); ++i) all[i]->warn_if_unreached(reached[i]);
+  return out;
+}
+
+}  // namespace
+
+std::vector<StepReport> step_all(std::initializer_list<Optimizer*> optimizers,
+                                 SkipPolicy policy) try {
+  constexpr const char* kOp = "step_all";
+  const std::vector<Impl*> all = partners(kOp, optimizers);
+  bool due = false;
+  for (const Impl* i : all) due = due || i->at.has_new_micro_step();
+  if (!due) {
+    all[0]->warn_of_empty_step();
+    return reports_so_far(all);
+  }
+  for (Impl* i : all) i->at.open(i->options.accumulate);
+  const bool ends = all[0]->at.ends_with_next_call();
+  for (std::size_t i = 1; i < all.size(); ++i)
+    FIRN_CHECK(all[i]->at.ends_with_next_call() == ends, kOp, "give all the same `accumulate`",
+               "optimizer {} is at another place of its cycle than optimizer 0", i);
+  if (ends) return end_cycles(all, policy);
+  for (Impl* i : all) i->count_call();
+  return reports_so_far(all);
+}
+FIRN_OUT_OF_MEMORY("step_all")
+
+std::vector<StepReport> flush_all(std::initializer_list<Optimizer*> optimizers, Partial partial,
+                                  SkipPolicy policy) try {
+  const std::vector<Impl*> all = partners("flush_all", optimizers);
+  std::int64_t micro_steps = 0;
+  for (Impl* i : all) {
+    if (partial == Partial::drop) i->zero_grad();
+    micro_steps += i->at.micro_steps;
+  }
+  if (partial == Partial::apply && micro_steps > 0) return end_cycles(all, policy);
+  return reports_so_far(all);
+}
+FIRN_OUT_OF_MEMORY("flush_all")
+
+}  // namespace firn::optim

@@ -1,0 +1,172 @@
+// How a cycle goes: backward passes add up sums and weights, and a step ends it.
+#include <span>
+
+#include "autograd/node.h"
+#include "kernels/optim.h"
+#include "optim/impl.h"
+
+namespace firn::optim {
+namespace {
+
+void require_scalar(const ParamStore& store, const Tensor& sum) {
+  const std::string& op = store.op();
+  FIRN_CHECK(sum.defined(), op, "", "the loss is undefined");
+  FIRN_CHECK(
+      sum.numel() == 1 && is_floating(sum.dtype()) && compute_dtype(sum.dtype()) == sum.dtype(), op,
+      "sum it, in f32", "the loss is {}, not an f32 or f64 scalar", firn::describe(sum));
+  FIRN_CHECK(sum.device() == store.device(), op, "move the model or the data",
+             "the loss is {}, and the parameters are on {}", firn::describe(sum), store.device());
+  FIRN_CHECK(sum.requires_grad(), op,
+             "compute it from the parameters given to the optimizer, outside of NoGrad",
+             "the loss {} requires no gradient", firn::describe(sum));
+}
+
+}  // namespace
+
+void Optimizer::Impl::backward(const Tensor& sum, const LossWeight& weight,
+                               const BackwardPass& pass) {
+  require_scalar(store, sum);
+  check_ready();
+  GradientLedger& ledger = store.ledger();
+  // A new seed each time: autograd may keep it as a gradient.
+  const Tensor seed = empty(sum.shape(), sum.dtype(), sum.device());
+  const auto before = hooks.capturing() ? ledger.contributions() : GradientLedger::Counts();
+  const bool first = at.micro_steps == 0;
+  remember_place();
+  hooks.at_replay([first](Impl& i) {
+    i.check_skips();
+    i.check_ready();
+    i.require_place((i.at.micro_steps == 0) == first);
+  });
+  hooks.now_and_at_replay([](Impl& i) { i.at.add_micro_step(i.options.accumulate); });
+
+  broken = true;
+  const kernels::PendingSeed pending = kernels::pending_seed(
+      store.memory(), policy, seed.mutable_view(), sum.view(),
+      weight.tensor.defined() ? weight.tensor.view() : ConstView{}, weight.number);
+  // In a cycle's first pass no arena holds a gradient, so the loss may compute the seed itself.
+  const bool in_pass = first && autograd::takes_pending_seed(sum);
+  using Arenas = std::span<const kernels::OptimizerArena>;
+  if (!in_pass) kernels::optim_begin(pending, first ? Arenas() : store.arenas(), store.stream());
+  {
+    const autograd::CycleScope cycle(*this);
+    autograd::backward_from(sum, seed, in_pass ? &pending : nullptr, pass.retain_graph);
+  }
+  broken = false;
+  ledger.note();
+  if (hooks.capturing())
+    hooks.at_replay([before, after = ledger.contributions()](Impl& i) {
+      i.store.ledger().receive(before, after, [&i](std::size_t p) { return i.store.label(p); });
+    });
+}
+
+StepReport Optimizer::Impl::step() {
+  check_ready();
+  require_own_scale("step_all()");
+  const bool due = at.has_new_micro_step();
+  hooks.at_replay([due](Impl& i) { i.require_place(i.at.has_new_micro_step() == due); });
+  if (due) return count_call() ? end_cycle() : report_so_far();
+  warn_of_empty_step();
+  return report_so_far();
+}
+
+StepReport Optimizer::Impl::flush(Partial partial) {
+  check_ready();
+  if (partial == Partial::drop) zero_grad();
+  if (partial != Partial::apply || at.micro_steps == 0) return report_so_far();
+  require_own_scale("flush_all()");
+  return end_cycle();
+}
+
+void Optimizer::Impl::zero_grad() {
+  members.tell_waiting(store.step_state().view());
+  remember_place();
+  drop_members();
+  kernels::optim_reset(store.memory(), store.stream());
+  hooks.now_and_at_replay([](Impl& i) {
+    i.store.ledger().begin_cycle();
+    i.broken = false;
+    i.at.close();
+  });
+}
+
+bool Optimizer::Impl::count_call() {
+  remember_place();
+  at.open(options.accumulate);
+  const bool ends = at.ends_with_next_call();
+  hooks.at_replay([ends](Impl& i) {
+    i.check_skips();
+    i.check_ready();
+    i.at.open(i.options.accumulate);
+    i.require_place(i.at.ends_with_next_call() == ends);
+  });
+  hooks.now_and_at_replay([](Impl& i) { i.at.count_call(); });
+  return ends;
+}
+
+StepReport Optimizer::Impl::end_cycle() {
+  check_skips();  // on a device, of cycles before
+  const bool reached = decide();
+  commit(true);
+  const StepReport report = report_of_cycle();
+  check_skips();
+  warn_if_unreached(reached);
+  return report;
+}
+
+bool Optimizer::Impl::decide() {
+  GradientLedger& ledger = store.ledger();
+  remember_place();
+  ledger.note();  // set_grad() may have dropped one since
+  const bool captured_flags = ledger.tell_device(store.memory(), store.stream());
+  if (hooks.capturing())
+    hooks.at_replay([noted = ledger.noted(), captured_flags](Impl& i) {
+      GradientLedger& now = i.store.ledger();
+      now.note();
+      FIRN_CHECK(now.noted() == noted, i.store.op(), "record the step anew",
+                 "a graph was replayed for other parameters than it was recorded with");
+      if (captured_flags) {
+        now.assume_told();
+      } else {
+        now.tell_device(i.store.memory(), i.store.stream());
+      }
+    });
+  kernels::optim_norm(store.memory(), store.arenas(), policy, store.stream());
+  return at.micro_steps == 0 || ledger.any_noted();
+}
+
+void Optimizer::Impl::commit(bool moves_scale) {
+  const kernels::StepMemory memory = store.memory();
+  const Stream stream = store.stream();
+  kernels::optim_trust_ratios(memory, store.arenas(), stream);
+  kernels::optim_update(memory, store.arenas(), policy, moves_scale, stream);
+  hooks.now_and_at_replay([](Impl& i) {
+    i.store.bump_versions();
+    i.store.ledger().begin_cycle();
+    i.at.close();
+    ++i.at.cycles;
+  });
+  hooks.at_replay([joined = members.count()](Impl& i) {
+    FIRN_CHECK(i.members.count() == joined, i.store.op(), "record the step anew",
+               "a graph was recorded when {} layers took part in the cycle, and now {} do", joined,
+               i.members.count());
+  });
+  try {
+    members.end(store.step_state().view());
+  } catch (const Error&) {
+    // A captured step is not made after all. In one that is made, the other members can wait.
+    if (!hooks.capturing()) return;
+    members.forget_waiting();
+    throw;
+  }
+}
+
+StepReport Optimizer::Impl::report_of_cycle() const {
+  return {store.step_state(), at.cycles, -1, store.short_names()};
+}
+
+StepReport Optimizer::Impl::report_so_far() const {
+  return {store.step_state(), at.cycles, at.micro_steps, store.short_names()};
+}
+
+}  // namespace firn::optim

@@ -1,0 +1,103 @@
+// What a ParamStore shows: its state, and the names of its parameters.
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "firn/kernel_support.h"
+#include "optim/store/label.h"
+#include "optim/store/param_store.h"
+
+namespace firn::optim {
+
+math::StepState ParamStore::read_state() const {
+  math::StepState s;
+  copy_bytes(&s, Device::cpu(), step_state_.impl()->data(), device_, sizeof(s));
+  return s;
+}
+
+ParamStore::HostState ParamStore::host_state() const {
+  HostState out;
+  out.update_counts.resize(parameters_.size());
+  out.touched.resize(parameters_.size());
+  const auto read = [&](void* to, const Tensor& from) {
+    copy_bytes(to, Device::cpu(), from.impl()->data(), device_, from.bytes());
+  };
+  read(out.update_counts.data(), counts_);
+  read(out.touched.data(), ledger_.flags());
+  read(&out.schedule, schedule_);
+  read(&out.scaler, scaler_);
+  read(&out.step, step_state_);
+  return out;
+}
+
+std::uint32_t ParamStore::version_of_state() const noexcept {
+  std::uint32_t version = 0;
+  for (const Tensor* t : {&step_state_, &ledger_.flags(), &counts_, &schedule_, &scaler_})
+    version += t->storage()->version();
+  return version;
+}
+
+math::StepOutcome ParamStore::last_seen() const {
+  if (!watch_) return read_state().last;
+  return *static_cast<const math::StepOutcome*>(watch_->data());
+}
+
+std::vector<Tensor> ParamStore::parameters() const {
+  std::vector<Tensor> out;
+  for (const Parameter& p : parameters_) out.push_back(p.tensor);
+  return out;
+}
+
+std::string ParamStore::label(std::size_t i) const {
+  return label_of(i, parameters_[i].name, parameters_[i].tensor);
+}
+
+std::string ParamStore::names() const {
+  constexpr std::size_t kMost = 8;
+  std::string out;
+  for (std::size_t i = 0; i < std::min(parameters_.size(), kMost); ++i)
+    out += (i > 0 ? "; " : "") + label(i);
+  if (parameters_.size() > kMost) out += fmt::format("; and {} more", parameters_.size() - kMost);
+  return out;
+}
+
+std::vector<Tensor> ParamStore::averages() const {
+  std::vector<Tensor> out;
+  for (const Parameter& p : parameters_)
+    if (const Tensor& ema = arenas_[p.arena].ema; ema.defined()) out.push_back(slice(ema, p));
+  return out;
+}
+
+Tensor ParamStore::gradient(std::size_t i) const {
+  const Parameter& p = parameters_[i];
+  return ledger_.received(i) ? slice(arenas_[p.arena].grad, p) : Tensor();
+}
+
+std::vector<NamedTensor> ParamStore::state() {
+  std::vector<NamedTensor> out;
+  const bool recording = runtime::capturing(device_);  // replays will find other gradients
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Parameter& p = parameters_[i];
+    const Arena& a = arenas_[p.arena];
+    if (!recording && ledger_.take_stale(i))
+      zero_bytes(p.leaf->arena.impl()->data(), device_, p.leaf->arena.bytes());
+    const std::string prefix = fmt::format("parameters.{}.", i);
+    out.push_back({prefix + "weight", p.tensor.detach()});
+    out.push_back({prefix + "gradient", slice(a.grad, p)});
+    if (a.master.defined()) out.push_back({prefix + "master", slice(a.master, p)});
+    if (a.ema.defined()) out.push_back({prefix + "ema", slice(a.ema, p)});
+    for (std::size_t s = 0; s < a.states.size(); ++s) {
+      const char* name = std::visit(
+          [&](const auto& rule) { return rule.state_name(static_cast<int>(s)); }, a.rule);
+      out.push_back({prefix + name, slice(a.states[s], p)});
+    }
+  }
+  out.push_back({"update_counts", counts_});
+  out.push_back({"touched", ledger_.flags()});
+  out.push_back({"schedule", schedule_});
+  out.push_back({"loss_scale", scaler_});
+  out.push_back({"step_state", step_state_});
+  return out;
+}
+
+}  // namespace firn::optim

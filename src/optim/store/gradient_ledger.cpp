@@ -1,0 +1,84 @@
+#include "optim/store/gradient_ledger.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "tensor/impl.h"
+
+namespace firn::optim {
+
+GradientLedger::GradientLedger(std::string op, std::vector<Ref<autograd::Leaf>> leaves,
+                               Device device)
+    : op_(std::move(op)),
+      leaves_(std::move(leaves)),
+      noted_(leaves_.size()),
+      told_(leaves_.size()),
+      stale_(leaves_.size()),
+      flags_(zeros({static_cast<std::int64_t>(leaves_.size())}, DType::u8, device)),
+      version_(flags_.storage()->version()) {}
+
+std::vector<std::uint8_t> GradientLedger::noted() const {
+  std::vector<std::uint8_t> out;
+  out.reserve(noted_.size());
+  for (const std::uint32_t n : noted_) out.push_back(n > 0);
+  return out;
+}
+
+bool GradientLedger::any_noted() const noexcept {
+  return std::any_of(noted_.begin(), noted_.end(), [](std::uint32_t n) { return n > 0; });
+}
+
+void GradientLedger::note() noexcept {
+  for (std::size_t i = 0; i < leaves_.size(); ++i) noted_[i] = leaves_[i]->touched;
+}
+
+void GradientLedger::begin_cycle() {
+  adopt();  // later it would undo this
+  for (std::size_t i = 0; i < leaves_.size(); ++i) {
+    if (received(i)) stale_[i] = 1;
+    leaves_[i]->touched = 0;
+  }
+  note();
+}
+
+bool GradientLedger::take_stale(std::size_t i) noexcept {
+  return !received(i) && std::exchange(stale_[i], 0) != 0;
+}
+
+bool GradientLedger::tell_device(const kernels::StepMemory& memory, Stream stream) {
+  const auto agrees = [](std::uint32_t n, std::uint8_t told) { return (n > 0) == told; };
+  if (std::equal(noted_.begin(), noted_.end(), told_.begin(), agrees)) return false;
+  std::vector<std::uint8_t> flags = noted();
+  kernels::optim_set_touched(memory, flags, stream);
+  told_ = std::move(flags);
+  return true;
+}
+
+void GradientLedger::adopt() {
+  if (flags_.storage()->version() == version_) return;
+  version_ = flags_.storage()->version();
+  copy_bytes(told_.data(), Device::cpu(), flags_.impl()->data(), flags_.device(), told_.size());
+  for (std::size_t i = 0; i < leaves_.size(); ++i) leaves_[i]->touched = noted_[i] = told_[i] != 0;
+}
+
+GradientLedger::Counts GradientLedger::contributions() const {
+  Counts out;
+  out.reserve(leaves_.size());
+  for (const auto& leaf : leaves_) out.push_back(leaf->touched);
+  return out;
+}
+
+void GradientLedger::put_back(const Counts& contributions) noexcept {
+  for (std::size_t i = 0; i < leaves_.size(); ++i) leaves_[i]->touched = contributions[i];
+  note();
+  std::fill(told_.begin(), told_.end(), std::uint8_t{0xff});  // equal to no flag
+}
+
+void GradientLedger::refuse_replay(const std::string& label, bool captured, bool now) const {
+  FIRN_CHECK(false, op_, "record one graph for each place in the cycle, and replay them in turn",
+             "a graph was recorded when {}, {} a gradient of this cycle, and replayed when it {}",
+             label, captured ? "had" : "did not have", now ? "had one" : "had none");
+}
+
+}  // namespace firn::optim

@@ -1,0 +1,168 @@
+// The arenas of a ParamStore: where each parameter goes, the memory, and the tables that share the
+// work among threads and blocks.
+#include <algorithm>
+#include <utility>
+
+#include "kernels/copy.h"
+#include "optim/store/param_store.h"
+
+namespace firn::optim {
+namespace {
+
+constexpr std::int64_t kAlignment = 64;  // bytes: a cache line, and a vector register
+// Elements of a chunk. On the CPU, weights, gradients and two states of a chunk take 128 KB, half
+// of an L2 cache. On a GPU it is four 16-byte loads for each of a block's 256 threads.
+std::int64_t chunk_size(Device device) { return device.is_cpu() ? 8192 : 4096; }
+
+DType sink_dtype(DType model) { return model == DType::f64 ? DType::f64 : DType::f32; }
+
+std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+template <class T>
+Ref<Storage> upload(const std::vector<T>& values, Device device) {
+  auto s = Storage::allocate(std::max<std::size_t>(values.size(), 1) * sizeof(T), device);
+  copy_bytes(s->data(), device, values.data(), Device::cpu(), values.size() * sizeof(T));
+  return s;
+}
+
+Tensor bytes(std::size_t n, Device device) {
+  return zeros({static_cast<std::int64_t>(n)}, DType::u8, device);
+}
+
+}  // namespace
+
+void ParamStore::lay_out() {
+  for (Arena& a : arenas_) {
+    const auto unit = kAlignment / static_cast<std::int64_t>(size_of(a.dtype));
+    for (const std::size_t i : a.parameters) {
+      parameters_[i].begin = a.elements;
+      a.elements += std::max(round_up(parameters_[i].tensor.numel(), unit), unit);
+    }
+  }
+}
+
+void ParamStore::allocate_arenas() {
+  std::int64_t chunks = 0;
+  for (const Arena& a : arenas_) chunks += chunks_of(a);
+  {
+    const OwnerScope owner(Owner::optimizer);
+    partials_ =
+        Storage::allocate(static_cast<std::size_t>(chunks) * sizeof(kernels::NormPartial), device_);
+  }
+  for (Arena& a : arenas_) {
+    allocate(a);
+    views_.push_back(view_of(a));
+  }
+}
+
+void ParamStore::allocate_step() {
+  const OwnerScope owner(Owner::optimizer);
+  step_state_ = bytes(sizeof(math::StepState), device_);
+  schedule_ = bytes(sizeof(math::ScheduleTable), device_);
+  scaler_ = options_.scaler;
+  if (!scaler_.defined()) scaler_ = bytes(sizeof(math::ScalerState), device_);
+  ticket_ = bytes(kAlignment, device_);
+  counts_ = zeros({static_cast<std::int64_t>(parameters_.size())}, DType::i64, device_);
+  std::vector<Ref<autograd::Leaf>> leaves;
+  for (const Parameter& p : parameters_) leaves.push_back(p.leaf);
+  ledger_ = GradientLedger(op_, std::move(leaves), device_);
+  if (options_.watched && !device_.is_cpu())
+    new (watch_.emplace(sizeof(math::StepOutcome)).data()) math::StepOutcome;
+  const math::StepState initial;
+  copy_bytes(step_state_.impl()->data(), device_, &initial, Device::cpu(), sizeof(initial));
+}
+
+void ParamStore::allocate(Arena& a) {
+  const DType sink = sink_dtype(a.dtype);
+  const auto make = [&](Owner owner, DType dtype) {
+    const OwnerScope scope(owner);
+    return zeros({a.elements}, dtype, device_);
+  };
+  a.weight = make(Owner::weights, a.dtype);
+  a.grad = make(Owner::gradients, sink);
+  if (options_.average) a.ema = make(Owner::optimizer, sink);
+  if (sink != a.dtype && options_.masters) a.master = make(Owner::optimizer, sink);
+  std::visit(
+      [&](const auto& rule) {
+        for (int i = 0; i < rule.kStates; ++i) {
+          a.states.push_back(make(Owner::optimizer, sink));
+          if constexpr (requires { rule.initial_state(i); })
+            if (rule.initial_state(i) != 0)
+              kernels::fill(a.states.back().mutable_view(), rule.initial_state(i), stream());
+        }
+      },
+      a.rule);
+  make_tables(a);
+}
+
+kernels::OptimizerArena ParamStore::view_of(const Arena& a) const {
+  kernels::OptimizerArena v;
+  v.weight = a.weight.mutable_view();
+  if (a.master.defined()) v.master = a.master.mutable_view();
+  v.grad = a.grad.mutable_view();
+  if (a.ema.defined()) v.ema = a.ema.mutable_view();
+  v.index = static_cast<std::int64_t>(views_.size());
+  v.partials = static_cast<kernels::NormPartial*>(partials_->data());
+  for (const kernels::OptimizerArena& before : views_) v.partials += before.chunks;
+  for (std::size_t i = 0; i < a.states.size(); ++i) v.states[i] = a.states[i].mutable_view();
+  v.rule = a.rule;
+  v.lr_scale = a.lr_scale;
+  v.chunks = chunks_of(a);
+  v.chunk_pieces = static_cast<const std::int64_t*>(a.chunk_pieces->data());
+  v.pieces = static_cast<const kernels::Piece*>(a.pieces->data());
+  if (a.trust_ratios) {
+    v.trust_partials = static_cast<kernels::TrustPartial*>(a.trust_partials->data());
+    v.trust_ratios = static_cast<double*>(a.trust_ratios->data());
+  }
+  return v;
+}
+
+std::int64_t ParamStore::chunks_of(const Arena& a) const {
+  const std::int64_t size = chunk_size(device_);
+  return (a.elements + size - 1) / size;
+}
+
+void ParamStore::make_tables(Arena& a) {
+  const OwnerScope scope(Owner::optimizer);
+  const std::int64_t size = chunk_size(device_);
+  struct Chunk {
+    std::vector<kernels::Piece> pieces;
+    double place = 0;  // how far into its first piece's parameter it begins, of 1
+  };
+  std::vector<Chunk> chunks(static_cast<std::size_t>(chunks_of(a)));
+  for (const std::size_t i : a.parameters) {
+    const Parameter& p = parameters_[i];
+    const std::int64_t end = p.begin + p.tensor.numel();
+    for (std::int64_t at = p.begin; at < end;) {
+      Chunk& chunk = chunks[static_cast<std::size_t>(at / size)];
+      const std::int64_t stop = std::min(end, (at / size + 1) * size);
+      if (chunk.pieces.empty())
+        chunk.place = static_cast<double>(at - p.begin) / static_cast<double>(end - p.begin);
+      chunk.pieces.push_back(
+          {at, static_cast<std::int32_t>(stop - at), static_cast<std::int32_t>(i)});
+      at = stop;
+    }
+  }
+  const bool trusts =
+      std::visit([](const auto& rule) { return math::has_trust_ratio(rule); }, a.rule);
+  // GEMM splits a weight's rows among the CPU's threads. With this order a thread updates the rows
+  // whose gradients are in its cache, and later multiplies by the rows that it updated.
+  if (device_.is_cpu() && !trusts)
+    std::stable_sort(chunks.begin(), chunks.end(),
+                     [](const Chunk& x, const Chunk& y) { return x.place < y.place; });
+  std::vector<kernels::Piece> pieces;
+  std::vector<std::int64_t> chunk_pieces{0};
+  for (const Chunk& c : chunks) {
+    pieces.insert(pieces.end(), c.pieces.begin(), c.pieces.end());
+    chunk_pieces.push_back(static_cast<std::int64_t>(pieces.size()));
+  }
+  a.pieces = upload(pieces, device_);
+  a.chunk_pieces = upload(chunk_pieces, device_);
+  if (trusts) {
+    a.trust_partials = Storage::allocate(
+        std::max<std::size_t>(pieces.size(), 1) * sizeof(kernels::TrustPartial), device_);
+    a.trust_ratios = Storage::allocate(parameters_.size() * sizeof(double), device_);
+  }
+}
+
+}  // namespace firn::optim

@@ -1,0 +1,213 @@
+#include "optim/store/param_store.h"
+
+#include <unordered_map>
+#include <utility>
+
+#include "base/check.h"
+#include "kernels/copy.h"
+#include "optim/store/label.h"
+
+namespace firn::optim {
+namespace {
+
+bool fills_its_storage(const TensorImpl& t) {
+  return t.offset == 0 &&
+         (is_contiguous(t.shape, t.strides) || is_channels_last(t.shape, t.strides)) &&
+         static_cast<std::size_t>(t.shape.product()) * size_of(t.dtype) == t.storage->bytes();
+}
+
+}  // namespace
+
+ParamStore::ParamStore(std::string op, const std::vector<GroupSetup>& groups,
+                       const StoreOptions& options)
+    : op_(std::move(op)), options_(options) {
+  collect(groups);
+  FIRN_CHECK(!options_.scaler.defined() || options_.scaler.device() == device_, op_,
+             "make the scaler with the parameters' device",
+             "the shared loss scale is on {}, and the parameters are on {}",
+             options_.scaler.device(), device_);
+  lay_out();
+  allocate_arenas();
+  allocate_step();
+  try {
+    for (Parameter& p : parameters_) move_in(p);
+    refresh_masters();
+  } catch (...) {
+    let_go();
+    throw;
+  }
+}
+
+ParamStore::~ParamStore() {
+  let_go();
+  if (!watch_) return;
+  try {
+    synchronize(stream());  // the end of a cycle may still have to be written to the watch
+  } catch (const Error&) {  // NOLINT: nothing runs any more, or the device is lost
+  }
+}
+
+void ParamStore::let_go() noexcept {
+  for (Parameter& p : parameters_) {
+    p.leaf->arena = Tensor();
+    p.leaf->cycle = nullptr;
+    p.leaf->touched = 0;
+  }
+}
+
+void ParamStore::check(const NamedTensor& parameter, std::size_t index) const {
+  const Tensor& t = parameter.tensor;
+  const std::string called = label_of(index, parameter.name, t);
+  FIRN_CHECK(t.defined(), op_, "give the model's parameters", "{} is undefined", called);
+  const autograd::Leaf* leaf = autograd::leaf_of(t);
+  FIRN_CHECK(leaf || !t.requires_grad(), op_, "give the leaf that it was computed from",
+             "{}, was made by an op", called);
+  FIRN_CHECK(leaf, op_, "call set_requires_grad() on it, or leave it out",
+             "{}, requires no gradient", called);
+  FIRN_CHECK(!leaf->arena.defined(), op_, "destroy the other optimizer first, or leave it out",
+             "{}, belongs to another optimizer", called);
+  if (parameters_.empty()) return;
+  const Parameter& first = parameters_.front();
+  FIRN_CHECK(t.device() == first.tensor.device(), op_, "one optimizer per device",
+             "{}, and the first one, {}, are on different devices", called, describe(first.tensor));
+}
+
+void ParamStore::collect(const std::vector<GroupSetup>& groups) {
+  struct Place {
+    std::size_t index, group;
+  };
+  std::unordered_map<const TensorImpl*, Place> tensors;
+  std::unordered_map<const Storage*, std::size_t> storages;
+  std::size_t index = 0;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    FIRN_CHECK(!groups[g].parameters.empty(), op_, "give net.parameters()",
+               "group {} has no parameters", g);
+    const std::size_t first_arena = arenas_.size();
+    for (const NamedTensor& given : groups[g].parameters) {
+      const Tensor& t = given.tensor;
+      check(given, index);
+      const auto [known, added] = tensors.try_emplace(t.impl(), Place{index, g});
+      FIRN_CHECK(added || known->second.group == g, op_, "keep it in one of them",
+                 "{}, is in groups {} and {}", label_of(index, given.name, t), known->second.group,
+                 g);
+      if (!added) {  // tied weights
+        ++index;
+        continue;
+      }
+      const auto [other, alone] = storages.try_emplace(t.storage().get(), index);
+      FIRN_CHECK(alone, op_, "tie weights by giving the same tensor, or clone one of them",
+                 "parameters {} and {} are different tensors in the same memory: the latter is {}",
+                 other->second, index, label_of(index, given.name, t));
+      auto a = first_arena;
+      while (a < arenas_.size() && arenas_[a].dtype != t.dtype()) ++a;
+      if (a == arenas_.size()) arenas_.emplace_back(t.dtype(), groups[g].rule, groups[g].lr_scale);
+      arenas_[a].parameters.push_back(parameters_.size());
+      Parameter& p = parameters_.emplace_back();
+      p.tensor = t;
+      p.name = given.name;
+      p.leaf = Ref<autograd::Leaf>(autograd::leaf_of(t));
+      p.arena = a;
+      ++index;
+    }
+  }
+  FIRN_CHECK(!parameters_.empty(), op_, "give net.parameters()", "the list of parameters is empty");
+  device_ = parameters_.front().tensor.device();
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    names.push_back(short_name(i, parameters_[i].name));
+  short_names_ = std::make_shared<const std::vector<std::string>>(std::move(names));
+}
+
+void ParamStore::move_in(Parameter& p) {
+  Arena& a = arenas_[p.arena];
+  TensorImpl& impl = *p.tensor.impl();
+  const std::size_t offset = static_cast<std::size_t>(p.begin) * size_of(a.dtype);
+  if (fills_its_storage(impl)) {
+    // The storage itself moves, so that every view of it moves along.
+    impl.storage->move_into(a.weight.storage(), offset);
+  } else {
+    auto part = Storage::part_of(a.weight.storage(), offset, p.tensor.bytes());
+    const View place{part->data(), a.dtype, device_, impl.shape,
+                     strides_in(impl.shape, format_of(impl.shape, impl.strides))};
+    kernels::copy(p.tensor.view(), place, stream());
+    impl.storage = std::move(part);
+    impl.strides = place.strides;
+    impl.offset = 0;
+  }
+  p.storage = impl.storage;
+  p.leaf->arena = slice(a.grad, p);
+  p.leaf->cycle = options_.cycle;
+  p.leaf->collected = Tensor();
+  p.leaf->touched = 0;
+}
+
+Tensor ParamStore::slice(const Tensor& arena, const Parameter& p) const {
+  return arena.as_strided(p.tensor.shape(), p.tensor.strides(), p.begin);
+}
+
+kernels::StepMemory ParamStore::memory() const {
+  return {step_state_.mutable_view(),
+          ledger_.flags().mutable_view(),
+          counts_.mutable_view(),
+          schedule_.mutable_view(),
+          scaler_.mutable_view(),
+          ticket_.mutable_view(),
+          watch_ ? static_cast<math::StepOutcome*>(watch_->data()) : nullptr};
+}
+
+void ParamStore::check_parameters() const {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Parameter& p = parameters_[i];
+    FIRN_CHECK(
+        p.tensor.storage() == p.storage && autograd::leaf_or_frozen(p.tensor) == p.leaf.get(), op_,
+        "convert or move a model before its optimizer is made",
+        "parameter {}, {}, is no longer where the optimizer keeps it", i, describe(p.tensor));
+    FIRN_CHECK(
+        !ledger_.has_unnoted(i), op_,
+        "call opt.backward(loss), which also counts the samples; zero_grad() drops this cycle",
+        "{}, has a gradient that did not come through the optimizer's backward", label(i));
+  }
+}
+
+void ParamStore::bump_versions() noexcept {
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (ledger_.noted(i)) parameters_[i].storage->bump_version("the optimizer's step");
+  mark_adopted();
+}
+
+void ParamStore::bump_all_versions(const char* what) noexcept {
+  for (Parameter& p : parameters_) p.storage->bump_version(what);
+  mark_adopted();
+}
+
+void ParamStore::mark_adopted() noexcept {
+  for (Parameter& p : parameters_) p.version = p.storage->version();
+}
+
+void ParamStore::forget_adopted() noexcept {
+  for (Parameter& p : parameters_) p.version = p.storage->version() - 1;
+}
+
+void ParamStore::adopt_weights() {
+  for (Parameter& p : parameters_) {
+    const std::uint32_t version = p.storage->version();
+    if (p.version == version) continue;
+    const Arena& a = arenas_[p.arena];
+    const auto flat = [&](const Tensor& arena) {
+      return arena.as_strided({p.tensor.numel()}, {1}, p.begin);
+    };
+    if (a.master.defined() && p.tensor.numel() > 0)
+      kernels::optim_adopt_weights(flat(a.weight).view(), flat(a.master).mutable_view(), stream());
+    p.version = version;
+  }
+}
+
+void ParamStore::refresh_masters() {
+  mark_adopted();
+  for (const Parameter& p : parameters_)
+    for (const Tensor* arena : {&arenas_[p.arena].master, &arenas_[p.arena].ema})
+      if (arena->defined())
+        kernels::copy(p.tensor.view(), slice(*arena, p).mutable_view(), stream());
+}
+
+}  // namespace firn::optim
