@@ -13,7 +13,7 @@ struct Classifier {
   optim::SGD opt{{w}, {.lr = 0.5}, {.loss_scale = optim::LossScale::dynamic({.init = 1024})}};
 
   Loss loss(std::int64_t rows) const {
-    const Tensor x = make(Rng(9).uniforms(rows * 4, -1, 1), {rows, 4}, f32);
+    const Tensor x = sin(arange(rows * 4, 0, 1, f32)).reshape({rows, 4});
     return cross_entropy(linear(x, w), zeros({rows}, i64));
   }
 };
@@ -70,7 +70,7 @@ TEST_CASE("a cycle's first loss computes its own seed and saves a launch", "[gpu
           add_hook(loss.sum, [](const Tensor&) { return Tensor(); });
           c.opt.backward(loss);
         }) == 1);
-  CHECK(launches_for_seeds([](Classifier& c) { c.opt.backward(objective(c.w, {1}), 1); }) == 1);
+  CHECK(launches_for_seeds([](Classifier& c) { c.opt.backward(sum(c.w), 1); }) == 1);
   CHECK(launches_for_seeds([](Classifier& c) { c.opt.backward(c.loss(0)); }) == 1);
 }
 
