@@ -15,35 +15,43 @@ std::vector<Tensor> ema(const Optimizer& optimizer) {
 }
 
 struct AveragedWeights::State {
+  struct Kept {
+    Tensor parameter, weight;  ///< the weight is a copy
+    std::uint32_t version;     ///< of the parameter while it holds the average
+  };
   std::weak_ptr<OptimizerAccess::Impl*> optimizer;
-  std::vector<Tensor> parameters, weights;  ///< the weights are copies
+  std::vector<Kept> kept;
 };
 
 AveragedWeights::AveragedWeights(Optimizer& optimizer) {
   const std::vector<Tensor> averages = ema(optimizer);
   auto& impl = OptimizerAccess::impl(optimizer);
   impl.check_ready();
-  State state{impl.hooks.handle(), impl.store.parameters(), {}};
-  for (const Tensor& p : state.parameters) state.weights.push_back(p.detach().clone());
+  State state{impl.hooks.handle(), {}};
+  for (const Tensor& p : impl.store.parameters()) state.kept.push_back({p, p.detach().clone(), 0});
   state_ = std::make_unique<State>(std::move(state));
   for (std::size_t i = 0; i < averages.size(); ++i)
-    kernels::copy(averages[i].view(), state_->parameters[i].mutable_view(), impl.store.stream());
+    kernels::copy(averages[i].view(), state_->kept[i].parameter.mutable_view(),
+                  impl.store.stream());
   impl.store.bump_all_versions("AveragedWeights");
+  for (State::Kept& k : state_->kept) k.version = k.parameter.storage()->version();
   impl.averaged = true;
 }
 
 AveragedWeights::~AveragedWeights() {
+  const auto optimizer = state_->optimizer.lock();
+  if (optimizer) (*optimizer)->averaged = false;
   try {
-    for (std::size_t i = 0; i < state_->parameters.size(); ++i) {
-      const Tensor& p = state_->parameters[i];
-      kernels::copy(state_->weights[i].view(), p.mutable_view(), current_stream(p.device()));
-      p.storage()->bump_version("the end of AveragedWeights");
+    for (std::size_t i = 0; i < state_->kept.size(); ++i) {
+      const State::Kept& k = state_->kept[i];
+      Storage& storage = *k.parameter.storage();
+      if (storage.version() != k.version) continue;  // the user's own values since: they stay
+      kernels::copy(k.weight.view(), k.parameter.mutable_view(),
+                    current_stream(k.parameter.device()));
+      storage.bump_version("the end of AveragedWeights");
+      if (optimizer) (*optimizer)->store.mark_adopted(i);
     }
   } catch (const Error&) {  // NOLINT: the device is lost
-  }
-  if (const auto optimizer = state_->optimizer.lock()) {
-    (*optimizer)->averaged = false;
-    (*optimizer)->store.mark_adopted();
   }
 }
 

@@ -96,6 +96,31 @@ TEST_CASE("AveragedWeights that outlive their optimizer put the weights back") {
   CHECK(values_of(w) == std::vector<double>{0, 1});
 }
 
+TEST_CASE("[S28] weights that are written while AveragedWeights live stay as written") {
+  const DType dtype = GENERATE(f32, f16);
+  const auto parameter_of = [dtype](double value) {
+    return full({2}, value, dtype).set_requires_grad();
+  };
+  Tensor written = parameter_of(1), kept = parameter_of(1);
+  optim::SGD opt({written, kept}, {.lr = 1}, {.loss_scale = optim::LossScale::none(), .ema = 0.5});
+  const auto train = [&] {
+    opt.backward(sum(written.to(f32)) + sum(kept.to(f32)));
+    REQUIRE(opt.step());
+  };
+  train();
+  {
+    const optim::AveragedWeights guard(opt);
+    CHECK(values_of(written) == std::vector<double>{0.5, 0.5});
+    const NoGrad no_grad;
+    copy_(written, full({2}, 8.0, dtype));
+  }
+  CHECK(values_of(written) == std::vector<double>{8, 8});
+  CHECK(values_of(kept) == std::vector<double>{0, 0});
+  train();
+  CHECK(values_of(written) == std::vector<double>{7, 7});
+  CHECK(values_of(kept) == std::vector<double>{-1, -1});
+}
+
 TEST_CASE("AveragedWeights follow an optimizer that is moved") {
   Tensor w = parameter({1}, {1});
   optim::SGD opt({w}, {.lr = 1}, {.ema = 0.5});

@@ -17,7 +17,8 @@ std::vector<Tensor> ema(const Optimizer& optimizer);
 ///   { const optim::AveragedWeights averaged(opt); evaluate(net); }
 ///
 /// backward() and step() throw Error meanwhile. The destructor puts the weights back, even if the
-/// optimizer is gone by then.
+/// optimizer is gone by then. A parameter that was written meanwhile, for example by copy_from(),
+/// keeps what was written.
 class AveragedWeights {
  public:
   /// Throws Error unless StepOptions::ema is set, or if the optimizer cannot go on.

@@ -181,7 +181,11 @@ void ParamStore::bump_all_versions(const char* what) noexcept {
 }
 
 void ParamStore::mark_adopted() noexcept {
-  for (Parameter& p : parameters_) p.version = p.storage->version();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) mark_adopted(i);
+}
+
+void ParamStore::mark_adopted(std::size_t i) noexcept {
+  parameters_[i].version = parameters_[i].storage->version();
 }
 
 void ParamStore::forget_adopted() noexcept {

@@ -71,6 +71,8 @@ class ParamStore {
   void adopt_weights();
   /// The weights of now are those of the masters: the next adopt_weights() finds nothing.
   void mark_adopted() noexcept;
+  /// The same of parameter i.
+  void mark_adopted(std::size_t i) noexcept;
   /// The next adopt_weights() looks at all weights.
   void forget_adopted() noexcept;
   /// Copies the weights to the masters and the averages.
