@@ -1,4 +1,6 @@
 // What an optimizer's options come to, in words.
+#include <limits>
+
 #include "optim/impl.h"
 
 namespace firn::optim {
@@ -26,6 +28,9 @@ std::string describe(const Optimizer& optimizer, std::int64_t micro_batch) {
   const std::int64_t n = optimizer.cycle_length();
   std::string out = impl.store.op() + ": ";
   if (micro_batch > 0) {
+    FIRN_CHECK(micro_batch <= std::numeric_limits<std::int64_t>::max() / n, impl.store.op(),
+               "give the number of samples in a micro-batch",
+               "{} micro-steps of {} samples overflow 64 bits", n, micro_batch);
     out += fmt::format("{} x {} = {} samples per step", micro_batch, n, micro_batch * n);
   } else {
     out += fmt::format("{} micro-step{} per step", n, n == 1 ? "" : "s");

@@ -66,6 +66,8 @@ StepReport Optimizer::step_two_pass(std::int64_t parts,
   Impl& impl = this->impl();
   const std::string& op = impl.store.op();
   FIRN_CHECK(parts >= 1, op, "", "{} parts make no batch", parts);
+  FIRN_CHECK(encode && loss, op, "give both", "{} of step_two_pass() is empty",
+             encode ? "the loss" : "the encoder");
   impl.require_no_cycle();
   runtime::refuse_capture(op.c_str(), impl.store.device(),
                           "the host puts random numbers back between the two passes");

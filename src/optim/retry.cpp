@@ -25,6 +25,8 @@ StepReport Optimizer::run_cycle(std::int64_t micro_steps,
   Impl& impl = this->impl();
   const std::string& op = impl.store.op();
   FIRN_CHECK(micro_steps >= 1, op, "", "{} micro-steps make no cycle", micro_steps);
+  FIRN_CHECK(micro_batch, op, "give a function that computes a micro-batch's loss",
+             "the function of run_cycle() is empty");
   impl.require_no_cycle();
   const LossScale& scale = impl.options.loss_scale;
   const bool retry = scale.kind() == LossScale::Kind::dynamic &&
@@ -60,8 +62,11 @@ StepReport Optimizer::run_batch(
   const std::string& op = impl().store.op();
   FIRN_CHECK(samples >= 1 && micro_batch >= 1, op, "",
              "{} samples cannot be cut into micro-batches of {}", samples, micro_batch);
-  return run_cycle((samples + micro_batch - 1) / micro_batch, [&](std::int64_t i) {
-    return loss(i * micro_batch, std::min(samples, (i + 1) * micro_batch));
+  FIRN_CHECK(loss, op, "give a function that computes the loss of samples [first, last)",
+             "the function of run_batch() is empty");
+  return run_cycle(1 + (samples - 1) / micro_batch, [&](std::int64_t i) {
+    const std::int64_t first = i * micro_batch;
+    return loss(first, first + std::min(micro_batch, samples - first));
   });
 }
 

@@ -17,7 +17,7 @@ void require_scalar(const ParamStore& store, const Tensor& sum) {
   FIRN_CHECK(sum.device() == store.device(), op, "move the model or the data",
              "the loss is {}, and the parameters are on {}", firn::describe(sum), store.device());
   FIRN_CHECK(sum.requires_grad(), op,
-             "compute it from the parameters given to the optimizer, outside of NoGrad",
+             "compute it from the parameters given to the optimizer, outside of NoGrad and Freeze",
              "the loss {} requires no gradient", firn::describe(sum));
 }
 

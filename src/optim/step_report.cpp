@@ -76,7 +76,7 @@ std::string to_string(const StepReport& r) {
       return fmt::format("accumulating: {} micro-steps, weight {:.6g}", r.micro_steps(),
                          r.weight());
     case StepStatus::skipped_empty:
-      return "skipped: the losses' weights add up to 0";
+      return fmt::format("skipped: the losses' weights add up to {:.6g}", r.weight());
     case StepStatus::skipped_partner:
       return "skipped: another optimizer's step was skipped";
     case StepStatus::skipped_no_gradients:

@@ -1,12 +1,14 @@
 #include "firn/train/graph_step.h"
 
+#include <memory>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
 #include "base/check.h"
 #include "firn/graph.h"
-#include "firn/optim/optimizer.h"
 #include "firn/stream.h"
+#include "optim/impl.h"
 
 namespace firn::graph {
 
@@ -20,13 +22,23 @@ struct Step::Impl {
   Device device;
   std::function<void()> work;
   std::function<std::int64_t()> variant;
-  const optim::Optimizer* optimizer = nullptr;
+  std::optional<std::weak_ptr<optim::OptimizerAccess::Impl*>> optimizer;  ///< it may be moved
   std::unordered_map<std::int64_t, Variant> variants;
+
+  /// Null for a step without an optimizer. Throws Error if its optimizer is gone.
+  const optim::OptimizerAccess::Impl* optimizer_in_use() const {
+    if (!optimizer) return nullptr;
+    const auto alive = optimizer->lock();
+    FIRN_CHECK(alive, "graph", "keep the optimizer as long as the graph::Step",
+               "the optimizer of this graph::Step is gone");
+    return *alive;
+  }
 };
 
 Step::Step(Device device, std::function<void()> work, std::function<std::int64_t()> variant)
     : impl_(std::make_unique<Impl>()) {
   require_device("graph", device);
+  FIRN_CHECK(work, "graph", "give the work of a step", "the function of graph::Step is empty");
   impl_->device = device;
   impl_->work = std::move(work);
   impl_->variant = std::move(variant);
@@ -35,7 +47,7 @@ Step::Step(Device device, std::function<void()> work, std::function<std::int64_t
 Step::Step(optim::Optimizer& optimizer, std::function<void()> work,
            std::function<std::int64_t()> variant)
     : Step(optimizer.parameters().front().device(), std::move(work), std::move(variant)) {
-  impl_->optimizer = &optimizer;
+  impl_->optimizer = optim::OptimizerAccess::impl(optimizer).hooks.handle();
 }
 
 Step::~Step() = default;
@@ -50,14 +62,17 @@ Step::Impl& Step::own() const {
 
 std::int64_t Step::variant() const {
   const std::int64_t given = own().variant ? own().variant() : 0;
-  if (!own().optimizer) return given;
-  const std::int64_t at = own().optimizer->cycle_position();
-  const bool first = at == 0, last = at + 1 == own().optimizer->cycle_length();
+  const auto* optimizer = own().optimizer_in_use();
+  if (!optimizer) return given;
+  const optim::Progress& at = optimizer->at;
+  const bool first = at.calls == 0;
+  const bool last = at.calls + 1 == at.length_or_next(optimizer->options.accumulate);
   return 4 * given + 2 * first + last;
 }
 
 void Step::operator()() {
   Impl& m = own();
+  m.optimizer_in_use();
   if (m.device.is_cpu()) return m.work();
   Impl::Variant& v = m.variants[variant()];
   if (v.recorded) return v.graph.replay();

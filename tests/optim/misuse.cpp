@@ -1,9 +1,11 @@
 // What goes wrong in a training loop, and what the optimizer says to it: an optimizer that was
 // moved from, guards that outlive it, steps with nothing to do, states of something else.
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "kernels/math/step_state.h"
 #include "optim/problem.h"
@@ -79,6 +81,54 @@ TEST_CASE("every call of a graph::Step that was moved from says so") {
            [&] { (void)step.variant(); }})
     CHECK(mentions(error_of(call), {"[graph]", "graph::Step was moved from"}));
   // NOLINTEND(bugprone-use-after-move)
+}
+
+TEST_CASE("a graph::Step follows an optimizer that is moved, and says if it is gone") {
+  Tensor w = parameter({1}, {1});
+  optim::SGD opt({w}, {.lr = 1});
+  std::optional<optim::SGD> other;
+  graph::Step step(opt, [&] {
+    other->backward(objective(w, {1}));
+    other->step();
+  });
+  other = std::move(opt);
+  step();
+  CHECK(values_of(w) == std::vector<double>{0});
+  other.reset();
+  CHECK(mentions(error_of([&] { step(); }), {"[graph]", "is gone"}));
+}
+
+TEST_CASE("an empty function is refused by the call that was given it") {
+  Tensor w = parameter({1}, {1});
+  optim::SGD opt({w}, {.lr = 1});
+  const auto encode = [&](std::int64_t) { return w * 1.0; };
+  CHECK(mentions(error_of([&] { opt.run_cycle(2, {}); }), {"[SGD]", "run_cycle() is empty"}));
+  CHECK(mentions(error_of([&] { opt.run_batch(2, 1, {}); }), {"[SGD]", "run_batch() is empty"}));
+  CHECK(mentions(error_of([&] { opt.step_two_pass(2, {}, {}); }), {"[SGD]", "the encoder"}));
+  CHECK(mentions(error_of([&] { opt.step_two_pass(2, encode, {}); }), {"[SGD]", "the loss"}));
+  CHECK(mentions(error_of([&] { graph::Step(default_device(), {}); }), {"graph::Step is empty"}));
+  CHECK(mentions(error_of([&] { graph::Graph::capture(default_device(), {}); }),
+                 {"Graph::capture is empty"}));
+}
+
+TEST_CASE("[S24] micro-batches larger than the batch, of any size, are one micro-step") {
+  Tensor w = parameter({1}, {1});
+  optim::SGD opt({w}, {.lr = 1});
+  std::vector<std::pair<std::int64_t, std::int64_t>> seen;
+  const auto loss = [&](std::int64_t first, std::int64_t last) {
+    seen.emplace_back(first, last);
+    return Loss{sum(w) * static_cast<double>(last - first),
+                full({}, static_cast<double>(last - first), f32)};
+  };
+  CHECK(opt.run_batch(5, std::numeric_limits<std::int64_t>::max(), loss));
+  CHECK(opt.run_batch(5, 3, loss));
+  using Range = std::pair<std::int64_t, std::int64_t>;
+  CHECK(seen == std::vector<Range>{{0, 5}, {0, 3}, {3, 5}});
+  CHECK(mentions(error_of([&] { opt.run_batch(0, 3, loss); }), {"[SGD]", "0 samples"}));
+  optim::SGD four({parameter({1}, {1})}, {}, {.accumulate = 4});
+  CHECK(mentions(
+      error_of([&] { (void)optim::describe(four, std::numeric_limits<std::int64_t>::max()); }),
+      {"[SGD]", "overflow"}));
 }
 
 TEST_CASE("AveragedWeights that outlive their optimizer put the weights back") {
@@ -290,7 +340,10 @@ TEST_CASE("[S23] values in a state that none can have are refused, by name") {
       {"loss_scale", [](const Tensor& t) { overwrite<double>(t, 0, 0.0); }, "the scale is 0"},
       {"loss_scale", [](const Tensor& t) { overwrite<std::int64_t>(t, 1, -4); }, "clean steps"},
       {"update_counts", [](const Tensor& t) { overwrite<std::int64_t>(t, 1, -2); },
-       "that of parameter 1 is -2"},
+       "parameter 1 has -2 updates"},
+      {"update_counts",
+       [](const Tensor& t) { overwrite<std::int64_t>(t, 0, 1'000'000'000'000'000); },
+       "parameter 0 has 1000000000000000 updates"},
       {"touched", [](const Tensor& t) { overwrite<std::uint8_t>(t, 0, 200); },
        "that of parameter 0 is 200"},
       {"step_state",

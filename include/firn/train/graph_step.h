@@ -39,7 +39,8 @@ class Step {
   Step(Device device, std::function<void()> work, std::function<std::int64_t()> variant = {});
   /// For work that calls backward() and step() of `optimizer` once each: each variant of `variant`
   /// has a graph each for the first, middle and last micro-steps of a cycle.
-  /// optimizer.last_report() tells what the step did. The optimizer must not be moved.
+  /// optimizer.last_report() tells what the step did. A call throws Error if the optimizer is gone;
+  /// it may be moved.
   Step(optim::Optimizer& optimizer, std::function<void()> work,
        std::function<std::int64_t()> variant = {});
   ~Step();

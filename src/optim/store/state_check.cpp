@@ -91,8 +91,11 @@ Schedule check_state(const std::string& op, const CopiedState& s) {
              "the state that was copied in is \"{}\", and this optimizer's is \"{}\"", kind,
              kind_of_state(op));
   for (std::size_t i = 0; i < s.update_counts.size(); ++i)
-    require_count(op, "update_counts", fmt::format("that of parameter {}", i).c_str(),
-                  s.update_counts[i]);
+    FIRN_CHECK(
+        s.update_counts[i] >= 0 && s.update_counts[i] <= s.step.applied, op, kHint,
+        "the state's \"update_counts\" is damaged: parameter {} has {} updates in {} applied "
+        "steps",
+        i, s.update_counts[i], s.step.applied);
   for (std::size_t i = 0; i < s.touched.size(); ++i)
     FIRN_CHECK(s.touched[i] <= 1, op, kHint,
                "the state's \"touched\" is damaged: that of parameter {} is {}", i, s.touched[i]);

@@ -25,6 +25,7 @@ Graph& Graph::operator=(Graph&&) noexcept = default;
 
 Graph Graph::capture(Device device, std::function<void()> work) {
   require_device("graph", device);
+  FIRN_CHECK(work, "graph", "give the work to capture", "the function of Graph::capture is empty");
   Graph g;
   g.impl_ = std::make_unique<Impl>();
   if constexpr (kHasCuda) {
