@@ -90,12 +90,6 @@ Schedule check_state(const std::string& op, const CopiedState& s) {
   FIRN_CHECK(kind == kind_of_state(op), op, kHint,
              "the state that was copied in is \"{}\", and this optimizer's is \"{}\"", kind,
              kind_of_state(op));
-  for (std::size_t i = 0; i < s.update_counts.size(); ++i)
-    FIRN_CHECK(
-        s.update_counts[i] >= 0 && s.update_counts[i] <= s.step.applied, op, kHint,
-        "the state's \"update_counts\" is damaged: parameter {} has {} updates in {} applied "
-        "steps",
-        i, s.update_counts[i], s.step.applied);
   for (std::size_t i = 0; i < s.touched.size(); ++i)
     FIRN_CHECK(s.touched[i] <= 1, op, kHint,
                "the state's \"touched\" is damaged: that of parameter {} is {}", i, s.touched[i]);
@@ -103,6 +97,12 @@ Schedule check_state(const std::string& op, const CopiedState& s) {
   require_count(op, "loss_scale", "the number of clean steps", s.scaler.clean_steps);
   require_count(op, "loss_scale", "the tolerance for overflows", s.scaler.hysteresis_left);
   check_step(op, s.step, static_cast<std::int64_t>(s.update_counts.size()));
+  for (std::size_t i = 0; i < s.update_counts.size(); ++i)
+    FIRN_CHECK(
+        s.update_counts[i] >= 0 && s.update_counts[i] <= s.step.applied, op, kHint,
+        "the state's \"update_counts\" is damaged: parameter {} has {} updates in {} applied "
+        "steps",
+        i, s.update_counts[i], s.step.applied);
   const Progress& p = s.progress;
   FIRN_CHECK(p.epoch >= 0 && p.length >= 0 && p.calls >= 0 && p.calls <= p.length &&
                  p.counted >= 0 && p.counted <= p.micro_steps,
