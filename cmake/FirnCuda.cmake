@@ -25,7 +25,7 @@ if(FIRN_CUDA STREQUAL "SIM")
     if(FIRN_SANITIZE)
       message(FATAL_ERROR "FIRN_CUSIM_CHECK and FIRN_SANITIZE exclude each other: use a build for each")
     endif()
-    # Linked with functions of the simulator's own (tests/cusim/check_entry.cpp).
+    # Linked with functions of the simulator's own (tests/cusim/check/check_entry.cpp).
     list(APPEND FIRN_CUSIM_KERNEL_OPTIONS -fsanitize=thread -fsanitize=bounds,alignment -g1)
     message(STATUS "firn: CUDA kernels on the simulator (tests/cusim), every load and store checked")
   else()

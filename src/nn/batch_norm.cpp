@@ -13,7 +13,7 @@
 #include "firn/ops.h"
 #include "firn/warning.h"
 #include "nn/tree.h"
-#include "ops/moments.h"
+#include "ops/image/moments.h"
 
 namespace firn::nn {
 

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#include "check.h"
+#include "check/check.h"
 #include "fiber.h"
 
 #ifdef CUSIM_ADDRESS_SANITIZER

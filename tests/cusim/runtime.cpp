@@ -5,7 +5,7 @@
 #include <cstring>
 #include <map>
 
-#include "check.h"
+#include "check/check.h"
 #include "engine.h"
 #include "memory.h"
 #include "streams.h"

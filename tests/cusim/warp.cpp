@@ -1,6 +1,6 @@
 // Collectives: what lanes of a warp do together, and the block's barrier. Each is a rendezvous: the
 // last thread to arrive computes the results of all and makes the others ready.
-#include "check.h"
+#include "check/check.h"
 #include "engine.h"
 
 namespace cusim {

@@ -1,6 +1,6 @@
 // cuBLASLt's functions, loaded at the first product. The library is not linked: it is several
 // hundred megabytes, and a run on the CPU never loads it. On the simulator they are those of
-// tests/cusim/cublaslt.cpp.
+// tests/cusim/libraries/cublaslt.cpp.
 #pragma once
 
 #include <cublasLt.h>

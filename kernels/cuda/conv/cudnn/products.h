@@ -1,5 +1,5 @@
 // The three products of a convolution as cuDNN computes them. On the simulator
-// tests/cusim/cudnn.cpp computes them, and refuses what the library refuses.
+// tests/cusim/libraries/cudnn.cpp computes them, and refuses what the library refuses.
 //
 // Operands and results are channels-last, not empty and not f64. Sizes are those that the geometry
 // gives, and no padding is negative. Other dtypes are as in kernels/conv.h. Each function returns

@@ -21,7 +21,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "check.h"
+#include "check/check.h"
 #include "cusim.h"
 
 struct cublasLtContext {

@@ -7,7 +7,7 @@
 #include "kernels/channel_norm.h"
 #include "kernels/copy.h"
 #include "ops/common.h"
-#include "ops/moments.h"
+#include "ops/image/moments.h"
 
 namespace firn {
 namespace {

@@ -4,7 +4,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/pool.h"
 #include "kernels/reduce.h"
-#include "ops/images.h"
+#include "ops/image/images.h"
 
 namespace firn {
 

@@ -3,7 +3,7 @@
 #include "kernels/resample.h"
 
 #include "firn/pool.h"
-#include "ops/images.h"
+#include "ops/image/images.h"
 
 namespace firn {
 

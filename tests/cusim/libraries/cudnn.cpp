@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "check.h"
+#include "check/check.h"
 #include "cusim.h"
 #include "firn/kernel_support.h"
 
