@@ -91,7 +91,7 @@ if(STEP STREQUAL "install")
   endforeach()
 
 elseif(STEP STREQUAL "find_package")
-  check_consumer(find_package find_package -DCMAKE_PREFIX_PATH=${prefix} "consumer;forms;modules;whole")
+  check_consumer(find_package find_package -DCMAKE_PREFIX_PATH=${prefix} "consumer;forms;modules;kernel;whole")
 
 elseif(STEP STREQUAL "find_package_twice")
   check_consumer(find_twice find_twice -DCMAKE_PREFIX_PATH=${prefix}
