@@ -15,17 +15,20 @@
 
 namespace firn::autograd {
 
+class Cycle;
+
 /// A layer's state that collects in each backward pass of a cycle, and changes once, at its end, if
-/// the cycle's gradients were used.
+/// the cycle's gradients were used. It collects for one cycle at a time, and is told of the ends of
+/// others too: those leave it alone.
 class CycleMember {
  public:
   virtual ~CycleMember() = default;
-  /// The cycle is over. The member uses what it collected if the last outcome in `step_state` is
-  /// `applied`, else discards it. That is a math::StepState in device memory: the host does not
-  /// wait.
-  virtual void end_cycle(const ConstView& step_state) = 0;
-  /// The cycle is dropped: the member discards what it collected.
-  virtual void drop_cycle() = 0;
+  /// `cycle` is over. If the member collects for it, the member uses what it collected if the last
+  /// outcome in `step_state` is `applied`, else discards it. That is a math::StepState in device
+  /// memory: the host does not wait.
+  virtual void end_cycle(const Cycle& cycle, const ConstView& step_state) = 0;
+  /// `cycle` is dropped. If the member collects for it, the member discards what it collected.
+  virtual void drop_cycle(const Cycle& cycle) = 0;
 };
 
 class Cycle {

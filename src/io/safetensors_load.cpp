@@ -134,7 +134,7 @@ void load_safetensors(const std::string& path, nn::Module& module) try {
   std::set<std::string> may_be_missing;
   for (const auto& m : nn::detail::tree_of(module))
     for (const auto& t : m.tensors)
-      if (t.zero_if_missing) may_be_missing.insert(t.path);
+      if (t.of_cycle) may_be_missing.insert(t.path);
   std::string missing, left_over;
   for (const auto& [name, t] : state) {
     const auto it = found.find(name);

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "firn/autograd.h"
 #include "firn/channel_norm.h"
+#include "firn/kernel_support.h"
 #include "firn/ops.h"
 #include "firn/warning.h"
 #include "nn/tree.h"
@@ -18,9 +19,24 @@
 namespace firn::nn {
 
 /// The running statistics of a layer and its copies: holds the buffers' handles and updates the
-/// buffers.
-class detail::BatchStatistics final : public autograd::CycleMember {
+/// buffers. The pool belongs to one cycle at a time, its owner. The host knows the owner, so what
+/// it decides in a captured pass must hold at each replay.
+class detail::BatchStatistics final : public autograd::CycleMember,
+                                      public std::enable_shared_from_this<BatchStatistics> {
  public:
+  /// A forward pass in per_step mode, as its backward passes see it.
+  struct Batch {
+    std::shared_ptr<BatchStatistics> statistics;
+    Ref<autograd::Leaf> weight, bias;  ///< null if the layer has none, or trains none
+    std::uint64_t pooled_in = 0;       ///< the last period whose pool got these samples
+
+    /// The cycle of the optimizer that trains the layer, or null.
+    const autograd::Cycle* trainer() const noexcept {
+      if (weight && weight->cycle) return weight->cycle;
+      return bias ? bias->cycle : nullptr;
+    }
+  };
+
   BatchStatistics(const BatchNorm& layer, double momentum)
       : mean_(layer.running_mean),
         var_(layer.running_var),
@@ -42,23 +58,48 @@ class detail::BatchStatistics final : public autograd::CycleMember {
     autograd::about_to_change({&mean_, &var_, &batches_});
     ops::update_moments(moments, count, momentum_, mean_, var_, batches_);
   }
-  /// Called when a backward pass reaches the output of a batch: pools its moments into the current
-  /// cycle. Without a cycle, updates the running statistics at once.
-  static void pool(const std::shared_ptr<BatchStatistics>& s, const Moments& moments,
-                   double count) {
-    if (!autograd::current_cycle) return s->update(moments, count);
-    autograd::current_cycle->join(s);
-    ops::pool_moments(moments, count, s->pooled_, s->pooled_count_);
+  /// The batch has new samples, in each replay too.
+  static void begin(const std::shared_ptr<Batch>& b) {
+    BatchStatistics& s = *b->statistics;
+    if (!s.capturing()) [[likely]]
+      return;
+    s.remember(b);
+    s.at_replay([b] { b->pooled_in = 0; });
+  }
+  /// Called when a backward pass reaches the output of a batch: pools its moments if they are the
+  /// current cycle's. Without a cycle, updates the running statistics at once.
+  static void pool(const std::shared_ptr<Batch>& b, const Moments& moments, double count) {
+    BatchStatistics& s = *b->statistics;
+    autograd::Cycle* const cycle = autograd::current_cycle;
+    if (!cycle) return s.update(moments, count);
+    const Use use = s.use_of(*b, *cycle);
+    if (s.capturing()) [[unlikely]] {
+      s.remember(b);
+      s.at_replay([b, cycle, use] {
+        b->statistics->require(b->statistics->use_of(*b, *cycle) == use);
+        b->statistics->note(use, *b, *cycle);
+      });
+    }
+    if (use == Use::none) return;
+    cycle->join(b->statistics);
+    if (use == Use::replace) s.empty_pool();
+    s.note(use, *b, *cycle);
+    ops::pool_moments(moments, count, s.pooled_, s.pooled_count_);
   }
 
-  void end_cycle(const ConstView& step_state) override {
-    if (pooled_.defined())
-      ops::commit_moments(pooled_, pooled_count_, momentum_, step_state, mean_, var_, batches_);
+  void end_cycle(const autograd::Cycle& cycle, const ConstView& step_state) override {
+    if (!concerned_by(cycle)) return;
+    ops::commit_moments(pooled_, pooled_count_, momentum_, step_state, mean_, var_, batches_);
+    release();
   }
-  void drop_cycle() override {
+  void drop_cycle(const autograd::Cycle& cycle) override {
+    if (concerned_by(cycle)) clear();
+  }
+  /// Drops the cycle, whichever it is.
+  void clear() {
     if (!pooled_.defined()) return;
-    zero_(pooled_);
-    zero_(pooled_count_);
+    empty_pool();
+    release();
   }
 
   // The warning that running statistics change once per micro-step is given once.
@@ -84,6 +125,82 @@ class detail::BatchStatistics final : public autograd::CycleMember {
   }
 
  private:
+  /// What a backward pass does with the pool: it may be another cycle's, or have these samples.
+  enum class Use : std::uint8_t { none, add, replace };
+
+  Use use_of(const Batch& b, const autograd::Cycle& cycle) const noexcept {
+    const autograd::Cycle* const trainer = b.trainer();
+    if (b.pooled_in == period_ || (trainer && trainer != &cycle)) return Use::none;
+    if (!owner_ || owner_ == &cycle) return Use::add;
+    return trainer ? Use::replace : Use::none;
+  }
+  void note(Use use, Batch& b, const autograd::Cycle& cycle) noexcept {
+    if (use == Use::none) return;
+    if (use == Use::replace) release();
+    owner_ = &cycle;
+    b.pooled_in = period_;
+  }
+  void release() noexcept {
+    owner_ = nullptr;
+    ++period_;
+  }
+  void empty_pool() const {
+    zero_(pooled_);
+    zero_(pooled_count_);
+  }
+  /// Whether the end of `cycle` uses or discards the pool. A pool without an owner is empty, or was
+  /// restored in mid-cycle.
+  bool concerned_by(const autograd::Cycle& cycle) {
+    if (!pooled_.defined()) return false;
+    const auto concerned = [](const BatchStatistics& s, const autograd::Cycle* c) {
+      return !s.owner_ || s.owner_ == c;
+    };
+    const bool yes = concerned(*this, &cycle);
+    if (capturing()) [[unlikely]] {
+      remember(nullptr);
+      at_replay([s = shared_from_this(), c = &cycle, yes, concerned] {
+        s->require(concerned(*s, c) == yes);
+        if (yes) s->release();
+      });
+    }
+    return yes;
+  }
+
+  bool capturing() const noexcept {
+    return pooled_.defined() && runtime::capturing(pooled_.device());
+  }
+  template <class Effect>
+  void at_replay(Effect&& effect) const {
+    runtime::on_replay(pooled_.device(), std::forward<Effect>(effect));
+  }
+  /// If captured work, or a replay of it, is not run after all, the host's part is put back.
+  void remember(const std::shared_ptr<Batch>& b) {
+    struct Place {
+      const autograd::Cycle* owner;
+      std::uint64_t period, pooled_in;
+    };
+    const auto place = std::make_shared<Place>();
+    const auto note = [s = shared_from_this(), b, place] {
+      *place = {s->owner_, s->period_, b ? b->pooled_in : 0};
+    };
+    note();
+    at_replay(note);
+    runtime::on_abandon(pooled_.device(), [s = shared_from_this(), b, place] {
+      s->owner_ = place->owner;
+      s->period_ = place->period;
+      if (b) b->pooled_in = place->pooled_in;
+    });
+  }
+  void require(bool as_captured) const {
+    FIRN_CHECK(as_captured, "BatchNorm",
+               "record the step anew, or give the layer's weight to one optimizer",
+               "the pool of running statistics belongs to another cycle than it did when the graph "
+               "was recorded");
+  }
+
+  /// The cycle that has pooled; only compared, as it may be gone. Null: none since the last end.
+  const autograd::Cycle* owner_ = nullptr;
+  std::uint64_t period_ = 1;  ///< counts owners
   Tensor mean_, var_, batches_;
   Tensor pooled_, pooled_count_;  ///< undefined in per_micro_batch mode
   double momentum_;
@@ -134,13 +251,13 @@ void BatchNorm::set_accumulation(BatchNormMode mode) {
   if (mode == accumulation_ && statistics_) return;
   accumulation_ = mode;
   if (!running_mean.defined()) return;
-  if (statistics_) statistics_->drop_cycle();  // an optimizer may still hold the old statistics
+  if (statistics_) statistics_->clear();  // an optimizer may still hold the old statistics
   pooled = pooled_count = Buffer();
   if (mode == BatchNormMode::per_step) {
     const Device device = running_mean.device();
     pooled = Buffer(zeros({2, c_}, DType::f64, device), OnConversion::keep);
     pooled_count = Buffer(zeros({1}, DType::f64, device), OnConversion::keep);
-    pooled.zero_if_missing = pooled_count.zero_if_missing = true;
+    pooled.of_cycle = pooled_count.of_cycle = true;
   }
   statistics();
 }
@@ -148,7 +265,7 @@ void BatchNorm::set_accumulation(BatchNormMode mode) {
 /// Called by clone(): what the original's cycle has pooled stays with the original.
 void BatchNorm::was_separated() {
   statistics_.reset();
-  if (running_mean.defined()) statistics().drop_cycle();
+  if (running_mean.defined()) statistics().clear();
 }
 
 void BatchNorm::become_group_norm(std::int64_t groups) {
@@ -157,7 +274,7 @@ void BatchNorm::become_group_norm(std::int64_t groups) {
   groups_ = groups;
   running_mean = running_var = num_batches_tracked = pooled = pooled_count = Buffer();
   statistics_.reset();
-  if (autograd::Leaf* leaf = autograd::leaf_of(weight)) leaf->member.reset();
+  if (autograd::Leaf* leaf = autograd::leaf_or_frozen(weight)) leaf->member.reset();
 }
 
 /// Returns the statistics object of the present buffers; makes it if needed. The optimizer finds it
@@ -165,7 +282,7 @@ void BatchNorm::become_group_norm(std::int64_t groups) {
 detail::BatchStatistics& BatchNorm::statistics() {
   if (!statistics_ || !statistics_->are_of(*this))
     statistics_ = std::make_shared<detail::BatchStatistics>(*this, momentum_.value_or(kCumulative));
-  if (autograd::Leaf* leaf = autograd::leaf_of(weight); leaf && leaf->member != statistics_)
+  if (autograd::Leaf* leaf = autograd::leaf_or_frozen(weight); leaf && leaf->member != statistics_)
     leaf->member = statistics_;
   return *statistics_;
 }
@@ -201,8 +318,14 @@ Tensor BatchNorm::train_forward(const Tensor& x) {
   if (!pools) s.update(moments, static_cast<double>(count));
   if (!y.requires_grad()) return y;
   if (pools) {
-    add_hook(y, [s = statistics_, moments, n = static_cast<double>(count)](const Tensor&) {
-      detail::BatchStatistics::pool(s, moments, n);
+    using detail::BatchStatistics;
+    const auto batch = std::make_shared<BatchStatistics::Batch>(
+        BatchStatistics::Batch{.statistics = statistics_,
+                               .weight = Ref(autograd::leaf_or_frozen(weight)),
+                               .bias = Ref(autograd::leaf_or_frozen(bias))});
+    BatchStatistics::begin(batch);
+    add_hook(y, [batch, moments, n = static_cast<double>(count)](const Tensor&) {
+      BatchStatistics::pool(batch, moments, n);
       return Tensor();
     });
   } else if (s.to_warn()) {

@@ -107,18 +107,15 @@ void Module::copy_from(const Module& other) {
   for (const TreeModule& m : tree_of(other))
     for (const TreeTensor& t : m.tensors) sources.emplace(t.path, t.tensor);
 
-  std::vector<std::pair<Tensor, Tensor>> pairs;  // to, from; without from: zero
+  std::vector<std::pair<Tensor, Tensor>> pairs;  // to, from
   std::string problems;
   const auto problem = [&](const std::string& text) {
     problems += (problems.empty() ? "" : "; ") + text;
   };
   for (const TreeModule& m : tree_of(*this)) {
     for (const TreeTensor& t : m.tensors) {
+      if (t.of_cycle) continue;
       const auto found = sources.find(t.path);
-      if (found == sources.end() && t.zero_if_missing) {
-        pairs.emplace_back(t.tensor, Tensor());
-        continue;
-      }
       if (found == sources.end()) {
         problem(fmt::format("{} {} is missing in the source", t.path, t.tensor.shape()));
         continue;
@@ -135,7 +132,7 @@ void Module::copy_from(const Module& other) {
   // In the order of the source, so that the message is always the same.
   for (const TreeModule& m : tree_of(other))
     for (const TreeTensor& t : m.tensors)
-      if (sources.contains(t.path) && !t.zero_if_missing)
+      if (sources.contains(t.path) && !t.of_cycle)
         problem(fmt::format("the source also has {} {}", t.path, t.tensor.shape()));
   FIRN_CHECK(problems.empty(), "Module::copy_from",
              "both modules must be made with the same structure", "{} and {} do not match: {}",
@@ -144,17 +141,10 @@ void Module::copy_from(const Module& other) {
   const NoGrad guard;
   // Convert everything first: if memory runs out, nothing has been written.
   for (auto& [to, from] : pairs) {
-    if (!from.defined()) continue;
     from = to_device(cast(from, to.dtype()), to.device());
     if (from.storage() == to.storage()) from = firn::clone(from);
   }
-  for (auto& [to, from] : pairs) {
-    if (from.defined()) {
-      copy_(to, from);
-    } else {
-      zero_(to);
-    }
-  }
+  for (auto& [to, from] : pairs) copy_(to, from);
 }
 
 // ---- Modes ----

@@ -48,7 +48,7 @@ class Walk final : public MemberVisitor {
     add(name, p, false, OnConversion::follow, false);
   }
   void buffer(std::string_view name, Buffer& b) override {
-    add(name, b, true, b.on_conversion, b.zero_if_missing);
+    add(name, b, true, b.on_conversion, b.of_cycle);
   }
   void module(std::string_view name, Module& m) override {
     const TreeModule& parent = tree[current_];
@@ -78,13 +78,13 @@ class Walk final : public MemberVisitor {
   }
 
   void add(std::string_view name, const Tensor& t, bool buffer, OnConversion on_conversion,
-           bool zero_if_missing) {
+           bool of_cycle) {
     if (!t.defined()) return;
     TreeModule& m = tree[current_];
     std::string path = join(m.path, name);
     const auto [first, fresh] = paths_.try_emplace(t.impl(), path);
-    m.tensors.push_back({std::string(name), std::move(path), t, buffer, on_conversion,
-                         zero_if_missing, fresh ? std::string() : first->second});
+    m.tensors.push_back({std::string(name), std::move(path), t, buffer, on_conversion, of_cycle,
+                         fresh ? std::string() : first->second});
   }
 
   std::size_t current_ = 0;

@@ -17,7 +17,7 @@ struct TreeTensor {
   Tensor tensor;
   bool buffer = false;
   OnConversion on_conversion = OnConversion::follow;  ///< of a buffer
-  bool zero_if_missing = false;                       ///< of a buffer
+  bool of_cycle = false;                              ///< of a buffer
   std::string tied_to;  ///< the earlier path of the same tensor, if there is one
 };
 

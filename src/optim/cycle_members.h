@@ -12,6 +12,8 @@ namespace firn::optim {
 
 class CycleMembers {
  public:
+  explicit CycleMembers(const autograd::Cycle& cycle) noexcept : cycle_(cycle) {}
+
   std::size_t count() const noexcept { return members_.size(); }
 
   void join(const std::shared_ptr<autograd::CycleMember>& member) {
@@ -26,16 +28,18 @@ class CycleMembers {
   }
   /// Tells those whom end() did not reach, because a launch was refused.
   void tell_waiting(const ConstView& step_state) {
-    for (; waiting_ > 0; --waiting_) members_[members_.size() - waiting_]->end_cycle(step_state);
+    for (; waiting_ > 0; --waiting_)
+      members_[members_.size() - waiting_]->end_cycle(cycle_, step_state);
   }
   void forget_waiting() noexcept { waiting_ = 0; }
 
   /// The cycle is dropped.
   void drop() {
-    for (const auto& member : members_) member->drop_cycle();
+    for (const auto& member : members_) member->drop_cycle(cycle_);
   }
 
  private:
+  const autograd::Cycle& cycle_;
   std::vector<std::shared_ptr<autograd::CycleMember>> members_;
   std::size_t waiting_ = 0;  ///< the last so many were not told how the cycle ended
 };

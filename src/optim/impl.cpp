@@ -79,6 +79,7 @@ Optimizer::Impl::Impl(const char* op, std::vector<GroupSetup> groups, const Sche
 
 Optimizer::Impl::~Impl() {
   try {
+    members.tell_waiting(store.step_state().view());
     drop_members();
   } catch (const Error&) {  // NOLINT: the device is lost
   }

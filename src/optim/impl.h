@@ -97,7 +97,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   ParamStore store;
   LossScaler scaler;
   Schedule lr;
-  CycleMembers members;
+  CycleMembers members{*this};
   ReplayHooks<Impl> hooks;
   std::vector<Tensor> restored;     ///< see restore_on_retry()
   std::int64_t parts = 0;           ///< of the two-pass step that is under way

@@ -1,6 +1,9 @@
 // Steps of a model with BatchNorm as graphs: micro-steps pool in theirs, the last one of a cycle
 // moves the running statistics in its own, and all of it is what eager steps do.
 #include "firn/nn/batch_norm.h"
+
+#include <optional>
+
 #include "firn/firn.h"
 #include "firn/graph.h"
 #include "firn/train/graph_step.h"
@@ -127,4 +130,143 @@ TEST_CASE("[S19] bn_cycle: a layer that joins after the recording is not forgott
   step.reset();
   for (int i = 0; i < 3; ++i) step();
   CHECK(opt.last_report().applied_steps() == 6);
+}
+
+// ---- Two optimizers ----
+
+namespace {
+
+struct Gan {
+  struct Critic : nn::Module {
+    nn::BatchNorm1d norm{2, {.accumulation = BatchNormMode::per_step}};
+    nn::BatchNorm1d bare{2, {.affine = false, .accumulation = BatchNormMode::per_step}};
+    nn::Linear head{2, 1};
+    FIRN_MEMBERS(norm, bare, head)
+    Tensor forward(const Tensor& x) override { return head(bare(relu(norm(x)))); }
+  } critic;
+  nn::Linear generator{2, 2};
+  Tensor real = zeros({kBatch, 2}), noise = zeros({kBatch, 2});
+  optim::SGD d{critic.parameters(), {.lr = 0.1}, {.accumulate = 2}},
+      g{generator.parameters(), {.lr = 0.1}};
+
+  void fill(Rng& rng) const {
+    for (const Tensor& t : {real, noise})
+      copy_(t, make(rng.uniforms(kBatch * 2, -1, 3), {kBatch, 2}));
+  }
+  void learn() {
+    d.backward(bce(critic(real), 1));
+    {
+      const Freeze guard(critic.parameters());
+      g.backward(bce(critic(generator(noise)), 0));
+    }
+    g.step();
+    d.step();
+  }
+  static Loss bce(const Tensor& score, double target) {
+    return mse_loss(score, full({kBatch, 1}, target));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("[S19][S25] bn_cycle: a GAN replayed as graphs has the statistics of eager steps",
+          "[graph]") {
+  const auto run = [](bool as_graph) {
+    manual_seed(4);
+    Gan gan;
+    graph::Step step(gan.d, [&] { gan.learn(); });
+    Rng rng(6);
+    for (int i = 0; i < 20; ++i) {
+      gan.fill(rng);
+      if (as_graph) {
+        step();
+      } else {
+        gan.learn();
+      }
+    }
+    CHECK(gan.critic.norm.num_batches_tracked.item() == 10);
+    CHECK(gan.critic.bare.num_batches_tracked.item() == 10);
+    Bits bits;
+    for (const nn::NamedTensor& b : gan.critic.named_buffers()) bits = bits + bits_of(b.tensor);
+    return bits + bits_of_training(gan.d) + bits_of_training(gan.g);
+  };
+  CHECK(run(true) == run(false));
+}
+
+TEST_CASE("[S19][S25] bn_cycle: a graph replayed in mid-cycle pools each time, a retained one once",
+          "[graph][gpu]") {
+  const auto run = [](bool as_graph) {
+    manual_seed(4);
+    Gan gan;
+    const auto micro_step = [&] {
+      const Tensor score = gan.critic(gan.real);
+      gan.d.backward(score.square().sum(), 1, {.retain_graph = true});
+      gan.d.backward(score.sum(), 1);
+    };
+    Rng rng(6);
+    gan.fill(rng);
+    micro_step();  // the first of a cycle that has no end yet
+    std::optional<graph::Graph> graph;
+    for (int i = 0; i < 3; ++i) {
+      gan.fill(rng);
+      if (!as_graph) {
+        micro_step();
+      } else if (!graph) {
+        graph = graph::Graph::capture(default_device(), micro_step);  // runs it too
+      } else {
+        graph->replay();
+      }
+      CHECK(gan.critic.norm.pooled_count.item() == kBatch * (i + 2));
+    }
+    gan.d.flush();
+    Bits bits;
+    for (const nn::NamedTensor& b : gan.critic.named_buffers()) bits = bits + bits_of(b.tensor);
+    return bits;
+  };
+  CHECK(run(true) == run(false));
+}
+
+TEST_CASE("[S19][S25] bn_cycle: a replay that finds the pool with another cycle is refused",
+          "[graph][gpu]") {
+  nn::BatchNorm1d norm(2, {.affine = false, .accumulation = BatchNormMode::per_step});
+  nn::Linear a(2, 1), b(2, 1), in(2, 2);
+  optim::SGD first(a.parameters(), {.lr = 0.1}), second(b.parameters(), {.lr = 0.1});
+  const Tensor x = make(Rng(1).uniforms(kBatch * 2, -1, 1), {kBatch, 2}, f32);
+  const auto pass = [&](optim::SGD& opt, nn::Linear& head) {
+    opt.backward(head(norm(in(x))).square().sum(), kBatch);
+  };
+  graph::Step step(first, [&] {
+    pass(first, a);
+    first.step();
+  });
+  for (int i = 0; i < 3; ++i) step();
+  CHECK(norm.num_batches_tracked.item() == 3);
+  pass(second, b);
+  CHECK(error_of([&] { step(); }).find("belongs to another cycle") != std::string::npos);
+  CHECK(norm.pooled_count.item() == kBatch);
+  second.step();
+  CHECK(norm.num_batches_tracked.item() == 4);
+  step();
+  CHECK(norm.num_batches_tracked.item() == 5);
+}
+
+TEST_CASE("[S19][S25] bn_cycle: an abandoned capture leaves the pool with whom it was",
+          "[graph][gpu]") {
+  nn::BatchNorm1d norm(2, {.affine = false, .accumulation = BatchNormMode::per_step});
+  nn::Linear a(2, 1), b(2, 1), in(2, 2);
+  optim::SGD first(a.parameters(), {.lr = 0.1}), second(b.parameters(), {.lr = 0.1});
+  const Tensor x = make(Rng(1).uniforms(kBatch * 2, -1, 1), {kBatch, 2}, f32);
+  const auto pass = [&](optim::SGD& opt, nn::Linear& head) {
+    opt.backward(head(norm(in(x))).square().sum(), kBatch);
+  };
+  CHECK(error_of([&] {
+          graph::Graph::capture(default_device(), [&] {
+            pass(first, a);
+            throw Error("test", "no more data");
+          });
+        }).find("no more data") != std::string::npos);
+  CHECK(norm.pooled_count.item() == 0);
+  pass(second, b);
+  CHECK(second.step().applied());
+  CHECK(norm.num_batches_tracked.item() == 1);
 }

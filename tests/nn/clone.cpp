@@ -231,6 +231,48 @@ TEST_CASE("running statistics of a clone follow its own batches and its own opti
   }
 }
 
+TEST_CASE("a copy in mid-cycle, by clone or copy_from, takes nothing of the cycle along") {
+  using nn::BatchNorm1d;
+  const auto make_net = [] {
+    return nn::Sequential{
+        nn::Linear(3, 2),
+        BatchNorm1d(2, {.momentum = 1.0, .accumulation = nn::BatchNormMode::per_step})};
+  };
+  const auto norm = [](nn::Sequential& m) -> BatchNorm1d& { return m.at<BatchNorm1d>(1); };
+  const auto learn = [](nn::Sequential& m, optim::SGD& o, double offset) {
+    Generator g(1);
+    o.backward(mse_loss(m(randn({6, 3}, {.generator = &g}) + offset), zeros({6, 2})));
+  };
+  nn::Sequential net = make_net();
+  optim::SGD opt(net.parameters(), {.lr = 0}, {.accumulate = 2});
+  learn(net, opt, 100);
+  opt.step();
+  REQUIRE(norm(net).pooled_count.item() == 6);
+
+  nn::Sequential cloned = nn::clone(net), copied = make_net();
+  copied.copy_from(net);
+  CHECK(values_of(copied.at<nn::Linear>(0).weight) == values_of(net.at<nn::Linear>(0).weight));
+  for (nn::Sequential* m : {&cloned, &copied}) {
+    CHECK(norm(*m).pooled_count.item() == 0);
+    CHECK(values_of(norm(*m).pooled) == std::vector<double>(4, 0));
+    optim::SGD own(m->parameters(), {.lr = 0});
+    learn(*m, own, 5);
+    CHECK(own.step().applied());
+  }
+  CHECK(values_of(norm(cloned).running_mean) == values_of(norm(copied).running_mean));
+  CHECK(values_of(norm(cloned).running_var) == values_of(norm(copied).running_var));
+
+  // The target may be in mid-cycle itself: it keeps its pool, as it keeps its gradients.
+  const auto pool = values_of(norm(net).pooled);
+  net.copy_from(copied);
+  CHECK(norm(net).pooled_count.item() == 6);
+  CHECK(values_of(norm(net).pooled) == pool);
+  CHECK(values_of(norm(net).running_mean) == values_of(norm(copied).running_mean));
+  learn(net, opt, 5);
+  CHECK(opt.step().applied());
+  CHECK(norm(net).num_batches_tracked.item() == 2);  // that of the copy, and one
+}
+
 TEST_CASE("what cannot be cloned says so, and stays as it was") {
   struct Held : nn::Module {
     std::unique_ptr<nn::Linear> fc = std::make_unique<nn::Linear>(2, 2);

@@ -16,16 +16,22 @@ namespace firn::nn {
 /// How running statistics are updated if an optimizer accumulates gradients over micro-batches. In
 /// both modes a micro-batch is normalised by its own mean and variance.
 enum class BatchNormMode : std::uint8_t {
-  /// Each forward pass in training mode updates them, as in other libraries. Under accumulation
-  /// they then average over small batches, change once per micro-step, and change for skipped steps
-  /// too. The layer warns about this once.
+  /// Each forward pass in training mode updates them, as in PyTorch. Under accumulation they then
+  /// average over small batches, change once per micro-step, and change for skipped steps too. The
+  /// layer warns about this once. In a GAN the generator's forward pass through the discriminator
+  /// counts as well, and a Freeze guard does not prevent it; the discriminator's eval() does.
   per_micro_batch,
   /// They are updated once per optimizer step, to (1 - momentum) * running + momentum * (mean and
   /// unbiased variance of all samples of the cycle). The result is exact for any division into
   /// micro-batches. Cycles that are skipped or dropped, and tries that overflow and are retried, do
-  /// not change them. A sample belongs to the cycle whose backward() reaches the layer. A forward
-  /// pass without backward() changes nothing; a backward pass without an optimizer is a cycle by
-  /// itself.
+  /// not change them. A sample belongs to the cycle whose backward() reaches the layer, and counts
+  /// once in it even if its graph is retained and back-propagated twice. A forward pass without
+  /// backward() changes nothing; a backward pass without an optimizer is a cycle by itself.
+  ///
+  /// The statistics follow the cycles of one optimizer: the one that trains the layer's weight, or
+  /// if there is none, its bias. Passes of other optimizers, such as those of a GAN's generator
+  /// through the discriminator, leave them alone. If no optimizer trains the layer, the first cycle
+  /// that reaches it has it until that cycle ends or is dropped.
   per_step,
 };
 

@@ -115,8 +115,9 @@ class Module {
   std::int64_t num_parameters(bool trainable_only = false) const;
 
   /// Overwrites parameters and buffers with those of `other`, paired by name and converted to this
-  /// module's dtype and device. Throws Error, before anything is written, naming what is missing,
-  /// left over or of another shape.
+  /// module's dtype and device. What an optimizer's cycle has collected so far (gradients, the
+  /// pools of BatchNorm) belongs to that cycle: it is not copied, and this module's stays. Throws
+  /// Error, before anything is written, naming what is missing, left over or of another shape.
   void copy_from(const Module& other);
 
   /// Training mode (the default) or evaluation mode, for this module and all below: see Dropout.
@@ -190,8 +191,9 @@ class Module {
 
 /// A copy with elements of its own: parameters, buffers and modules held by std::shared_ptr are
 /// copied. Tensors that are tied inside stay tied inside; modes, dtypes, devices and requires_grad
-/// stay. Gradients, hooks and an optimizer's hold are not copied. Members that FIRN_MEMBERS does
-/// not list are copied by the copy constructor.
+/// stay. Gradients, hooks and an optimizer's hold are not copied, and the pools of BatchNorm begin
+/// empty: what they hold is part of the original's cycle. Members that FIRN_MEMBERS does not list
+/// are copied by the copy constructor.
 ///
 ///   Net target = nn::clone(net);
 ///

@@ -35,9 +35,9 @@ struct Buffer : Tensor {
   explicit Buffer(const Tensor& value, OnConversion on_conversion = OnConversion::follow);
 
   OnConversion on_conversion = OnConversion::follow;
-  /// If set, a file or module without this buffer can be loaded, and the buffer becomes zero. For
-  /// buffers that are empty between two steps.
-  bool zero_if_missing = false;
+  /// Set in a buffer that collects during an optimizer's cycle and is zero between two. A file
+  /// without it can be loaded: the buffer becomes zero. Module::copy_from() leaves it alone.
+  bool of_cycle = false;
 };
 
 }  // namespace firn::nn
