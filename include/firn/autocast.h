@@ -7,7 +7,8 @@
 //   optimizer.backward(loss);
 //
 // Put the forward pass and the loss inside the guard. backward() ignores the guard, so it and the
-// step may be outside. The rule of each family of ops:
+// step may be outside. The backward function of custom() runs under the guard that custom() was
+// called in. The rule of each family of ops:
 //
 //   the guard's dtype   matmul, linear, mlp, conv1d, conv2d, conv_transpose2d
 //   f32                 exp, log, pow, rsqrt, square, reciprocal, softplus, softmax, log_softmax,
@@ -66,7 +67,7 @@ class NoAutocast {
 };
 
 /// The dtype of the innermost guard of this thread; nullopt if autocast is off, as it is inside
-/// backward().
+/// backward(). In the backward function of custom() it is what it was when custom() was called.
 std::optional<DType> autocast_dtype() noexcept;
 
 /// An op that was executed.

@@ -22,10 +22,10 @@ struct BackwardOptions {
 /// Nodes run in reverse order of their recording: the same graph gives the same bits. Throws Error
 /// if `output` requires no gradient, if the seed does not fit, or if an earlier backward() freed a
 /// part of the graph. Also throws if a saved tensor was modified in place since; the message names
-/// both ops. A hook or a custom function may call backward() for another graph; Error if it reaches
-/// nodes that the outer backward() has not finished. After an error, some leaves may hold a part of
-/// their gradients: clear those with set_grad({}). An optimizer refuses such a cycle until
-/// zero_grad().
+/// both ops. A hook or a custom function may call backward() for another graph, which it records
+/// under EnableGrad; Error if it reaches nodes that the outer backward() has not finished. After an
+/// error, some leaves may hold a part of their gradients: clear those with set_grad({}). An
+/// optimizer refuses such a cycle until zero_grad().
 void backward(const Tensor& output, const BackwardOptions& options = {});
 
 /// Whether ops executed by this thread are recorded.
@@ -38,6 +38,20 @@ class NoGrad {
   ~NoGrad();
   NoGrad(const NoGrad&) = delete;
   NoGrad& operator=(const NoGrad&) = delete;
+
+ private:
+  bool previous_;
+};
+
+/// While alive, ops of this thread are recorded, inside a NoGrad too. Hooks and backward functions
+/// of custom() run with recording off: this guard switches it on for a graph of their own. Guards
+/// nest: the destructor restores what was before.
+class EnableGrad {
+ public:
+  EnableGrad() noexcept;
+  ~EnableGrad();
+  EnableGrad(const EnableGrad&) = delete;
+  EnableGrad& operator=(const EnableGrad&) = delete;
 
  private:
   bool previous_;
@@ -82,8 +96,9 @@ class AnomalyMode {
 /// hook returns does not fit, or if the hook writes the gradient in place.
 using GradHook = std::function<Tensor(const Tensor& grad)>;
 /// Adds a hook after the existing hooks of `t`. Returns its id for remove_hook(); no id is used
-/// twice. A hook that is added during a backward() runs from the next one on. Throws Error if `t`
-/// requires no gradient or the hook is empty.
+/// twice. A hook that is added during a backward() runs from the next one on. The graph of `t` owns
+/// the hook: a hook that captures `t` or a result of it keeps that graph alive until remove_hook().
+/// Throws Error if `t` requires no gradient or the hook is empty.
 int add_hook(const Tensor& t, GradHook hook);
 /// Removes a hook: it does not run any more. A hook may remove itself while it runs. Throws Error
 /// if `t` never had a hook with this id, or if it was removed before.
@@ -97,9 +112,10 @@ struct CustomBackward {
 
 /// Records a function of your own: `output` was computed from `inputs` under NoGrad. `backward`
 /// returns one gradient for each input, of the input's shape and device, or an undefined tensor for
-/// none; other floating dtypes are cast. `saved` is kept until backward has run. Use the returned
-/// tensor in place of `output`. Throws Error if `output` is part of a graph; backward() throws one
-/// that names the function if the gradients do not fit.
+/// none; other floating dtypes are cast. `backward` runs under the autocast of the call of
+/// custom(), and without recording. `saved` is kept until backward has run. Use the returned tensor
+/// in place of `output`. Throws Error if `output` is part of a graph; backward() throws one that
+/// names the function if the gradients do not fit. An Error of an op in `backward` names it, too.
 ///
 ///   Tensor cube(const Tensor& x) {
 ///     Tensor y;
@@ -108,6 +124,27 @@ struct CustomBackward {
 ///       return std::vector<Tensor>{3.0 * b.saved[0] * b.saved[0] * b.grad};
 ///     });
 ///   }
+///
+/// Gradient checkpointing: keep the inputs of a part of the model, and compute the part again in
+/// the backward pass. Parameters that `part` captures, such as a module's, get their gradients too,
+/// if one of `inputs` requires a gradient.
+///
+///   using Part = std::function<Tensor(const std::vector<Tensor>&)>;
+///   Tensor checkpoint(const Part& part, const std::vector<Tensor>& inputs) {
+///     Tensor y;
+///     { NoGrad guard; y = part(inputs).detach(); }
+///     return custom("checkpoint", inputs, y, inputs, [part](const CustomBackward& b) {
+///       std::vector<Tensor> again, grads;
+///       for (const Tensor& t : b.saved) again.push_back(t.detach().set_requires_grad());
+///       { EnableGrad guard; backward(part(again), {.seed = b.grad}); }
+///       for (const Tensor& t : again) grads.push_back(t.grad());
+///       return grads;
+///     });
+///   }
+///
+/// Random ops in `part` draw other numbers the second time: give them a Generator, and set() it
+/// back (random.h). A batch norm in `part` sees its samples twice. The copies collect gradients in
+/// their own dtype, so those of 16-bit inputs are rounded.
 Tensor custom(std::string name, std::vector<Tensor> inputs, const Tensor& output,
               std::vector<Tensor> saved,
               std::function<std::vector<Tensor>(const CustomBackward&)> backward);

@@ -24,7 +24,8 @@ class Error : public std::runtime_error {
   const char* what() const noexcept override { return text_.c_str(); }
 
   /// Where in a model it happened: path and type of the innermost module that was being called, as
-  /// "encoder.3 (Linear)". Empty outside of modules, and in the outermost module itself.
+  /// "encoder.3 (Linear)". "backward of cube" in the backward function of a custom(). Empty outside
+  /// of both, and in the outermost module itself.
   const std::string& module() const noexcept { return module_; }
   /// Adds module() to what(), before the message. Only the first call has an effect.
   void set_module(std::string_view module);

@@ -33,6 +33,8 @@ class Queue {
   Queue& operator=(const Queue&) = delete;
 
   static Queue& current() noexcept { return *current_; }
+  /// Whether a backward() of this thread is running.
+  static bool running() noexcept { return current_ != nullptr; }
 
   bool empty() const noexcept { return heap_.empty(); }
   void push(Node& n) {
@@ -128,7 +130,8 @@ void run_hooks(Node& n, const Queue& queue) {
     FIRN_CHECK(replaced.dtype() == n.dtype, n.op,
                fmt::format("cast it: grad.to(firn::{})", to_string(n.dtype)),
                "hook {} returned {} as the gradient of {}", h.id, describe(replaced), described(n));
-    n.grad = std::move(replaced);
+    // Recorded under EnableGrad it has a graph, which later hooks are not to see.
+    n.grad = replaced.requires_grad() ? replaced.detach() : std::move(replaced);
   }
 }
 
@@ -238,7 +241,10 @@ void backward(const Tensor& output, const BackwardOptions& options) try {
   require_defined("backward", output);
   Node* root = node_of(output);
   FIRN_CHECK(root, "backward",
-             "compute it from tensors with set_requires_grad(), outside of NoGrad",
+             Queue::running()
+                 ? "recording is off in a backward pass: compute it under EnableGrad, from tensors "
+                   "with set_requires_grad()"
+                 : "compute it from tensors with set_requires_grad(), outside of NoGrad",
              "{} requires no gradient", describe(output));
   const NoGrad guard;
   const OpMode::Plain plain;

@@ -1,10 +1,12 @@
 // The modes that every op of a thread reads before it runs: one thread-local load if none is on.
 // They belong to the forward pass. firn::backward() switches autocast and listeners off while it
 // runs (OpMode::Plain), so that backward functions and hooks keep the dtypes of the forward pass.
+// The backward function of custom() runs under the autocast of its forward pass (AutocastScope).
 //
 // Folder law: floor 3. Includes floors 0 to 2 and kernel contracts.
 #pragma once
 
+#include <optional>
 #include <span>
 
 #include "firn/tensor.h"
@@ -54,6 +56,30 @@ class OpMode::Plain {
 
  private:
   OpMode saved_;
+};
+
+/// The dtype of autocast; nullopt if it is off.
+inline std::optional<DType> autocast_mode() noexcept {
+  return op_mode.autocast ? std::optional(op_mode.autocast_dtype) : std::nullopt;
+}
+/// Sets it, and returns what it was.
+inline std::optional<DType> exchange_autocast(std::optional<DType> mode) noexcept {
+  const std::optional<DType> before = autocast_mode();
+  op_mode.autocast = mode.has_value();
+  op_mode.autocast_dtype = mode.value_or(f32);
+  return before;
+}
+
+/// While alive, autocast is as `mode` says.
+class AutocastScope {
+ public:
+  explicit AutocastScope(std::optional<DType> mode) noexcept : before_(exchange_autocast(mode)) {}
+  ~AutocastScope() { exchange_autocast(before_); }
+  AutocastScope(const AutocastScope&) = delete;
+  AutocastScope& operator=(const AutocastScope&) = delete;
+
+ private:
+  std::optional<DType> before_;
 };
 
 }  // namespace firn::autograd

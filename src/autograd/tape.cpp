@@ -16,6 +16,8 @@ thread_local bool recording = true;
 bool grad_enabled() noexcept { return recording; }
 NoGrad::NoGrad() noexcept : previous_(recording) { recording = false; }
 NoGrad::~NoGrad() { recording = previous_; }
+EnableGrad::EnableGrad() noexcept : previous_(recording) { recording = true; }
+EnableGrad::~EnableGrad() { recording = previous_; }
 
 Freeze::Freeze(std::vector<Tensor> leaves) {
   for (std::size_t i = 0; i < leaves.size(); ++i) {

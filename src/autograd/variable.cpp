@@ -1,6 +1,7 @@
 // What a tensor says about its place in the graph, hooks, and functions of the user's own.
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "autograd/node.h"
 #include "base/check.h"
@@ -139,11 +140,27 @@ struct CustomFunction {
   std::unique_ptr<const std::string> name;
   std::function<std::vector<Tensor>(const CustomBackward&)> backward;
   int saved_count;
+  /// When custom() was called. Gradients are often f32 while saved tensors have 16 bits: the
+  /// function needs the casts of its forward pass.
+  std::optional<DType> autocast;
+
+  std::vector<Tensor> gradients(const Tensor& grad, const std::vector<Tensor>& saved) const {
+    const autograd::AutocastScope scope(autocast);
+    try {
+      return backward({grad, saved});
+    } catch (Error& e) {
+      try {
+        if (e.op() != *name) e.set_module(fmt::format("backward of {}", *name));
+      } catch (const std::bad_alloc&) {  // the error goes on as it is
+      }
+      throw;
+    }
+  }
 
   void operator()(autograd::Backward& b) const {
     std::vector<Tensor> saved;
     for (int i = 0; i < saved_count; ++i) saved.push_back(b.saved(i));
-    const std::vector<Tensor> grads = backward({b.grad(), saved});
+    const std::vector<Tensor> grads = gradients(b.grad(), saved);
     FIRN_CHECK(static_cast<int>(grads.size()) == b.input_count(), name->c_str(),
                "return one gradient per input, undefined for none",
                "backward returned {} gradients for {} inputs", grads.size(), b.input_count());
@@ -159,13 +176,16 @@ Tensor custom(std::string name, std::vector<Tensor> inputs, const Tensor& output
               std::vector<Tensor> saved,
               std::function<std::vector<Tensor>(const CustomBackward&)> backward) try {
   require_defined(name.c_str(), output);
-  FIRN_CHECK(!output.requires_grad(), name, "compute it under NoGrad",
+  FIRN_CHECK(!output.requires_grad(), name,
+             "compute it under NoGrad; if it is a tensor from outside, such as an input h, give "
+             "h.detach(), or h.clone() made under NoGrad",
              "the output {} of a custom function is part of a graph already", describe(output));
   auto owned = std::make_unique<const std::string>(std::move(name));
   const char* op = owned->c_str();
   if (autograd::op_mode.watched()) autograd::detail::watch(op, inputs, output);
   if (!autograd::detail::needs_recording(inputs)) return output;
-  CustomFunction function{std::move(owned), std::move(backward), static_cast<int>(saved.size())};
+  CustomFunction function{std::move(owned), std::move(backward), static_cast<int>(saved.size()),
+                          autograd::autocast_mode()};
   Ref<Node> node(new autograd::detail::FnNode<CustomFunction>(std::move(function)));
   Tensor result =
       output.detach();  // the caller's handle, and inputs returned as they are, stay out

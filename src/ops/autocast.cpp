@@ -10,34 +10,22 @@
 
 namespace firn {
 
+using autograd::exchange_autocast;
 using autograd::op_mode;
-
-namespace {
-
-std::optional<DType> exchange_mode(std::optional<DType> mode) noexcept {
-  const std::optional<DType> before = autocast_dtype();
-  op_mode.autocast = mode.has_value();
-  op_mode.autocast_dtype = mode.value_or(f32);
-  return before;
-}
-
-}  // namespace
 
 // ---- Guards ----
 
 Autocast::Autocast(DType dtype) {
   FIRN_CHECK(ops::castable(dtype), "Autocast", "take firn::f16, firn::bf16 or firn::f32",
              "cannot run in {}", dtype);
-  previous_ = exchange_mode(dtype);
+  previous_ = exchange_autocast(dtype);
 }
-Autocast::~Autocast() { exchange_mode(previous_); }
+Autocast::~Autocast() { exchange_autocast(previous_); }
 
-NoAutocast::NoAutocast() noexcept : previous_(exchange_mode({})) {}
-NoAutocast::~NoAutocast() { exchange_mode(previous_); }
+NoAutocast::NoAutocast() noexcept : previous_(exchange_autocast({})) {}
+NoAutocast::~NoAutocast() { exchange_autocast(previous_); }
 
-std::optional<DType> autocast_dtype() noexcept {
-  return op_mode.autocast ? std::optional(op_mode.autocast_dtype) : std::nullopt;
-}
+std::optional<DType> autocast_dtype() noexcept { return autograd::autocast_mode(); }
 
 // ---- Operands ----
 

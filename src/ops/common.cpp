@@ -13,10 +13,12 @@ const char* name_in_code(DType t) { return t == boolean ? "boolean" : to_string(
 void require_same(const char* op, const Tensor& a, const Tensor& b) {
   require_defined(op, a);
   require_defined(op, b);
+  // Autocast leaves f64 and integers as they are; if it is on already, it did not help.
+  const bool autocast_helps = !autocast_on() && castable(a.dtype()) && castable(b.dtype());
   FIRN_CHECK(a.dtype() == b.dtype(), op,
-             fmt::format("cast the first, .to(firn::{}), or the second, .to(firn::{}), or compute "
-                         "under Autocast",
-                         name_in_code(b.dtype()), name_in_code(a.dtype())),
+             fmt::format("cast the first, .to(firn::{}), or the second, .to(firn::{}){}",
+                         name_in_code(b.dtype()), name_in_code(a.dtype()),
+                         autocast_helps ? ", or compute under Autocast" : ""),
              "dtypes differ: {} and {}", describe(a), describe(b));
   FIRN_CHECK(a.device() == b.device(), op, "move one of them: x.to(device)",
              "devices differ: {} and {}", describe(a), describe(b));
@@ -34,7 +36,10 @@ void require_holds(const char* op, DType dtype, double number) {
     // From half an ulp above the largest finite value on, numbers round to infinity.
     const bool held = !std::isfinite(number) || std::abs(number) <= most ||
                       (dtype != f64 && std::abs(number) < most * (1 + epsilon_of(dtype) / 2));
-    FIRN_CHECK(held, op, "take a wider dtype", "{} is infinite as {}", number, dtype);
+    FIRN_CHECK(held, op,
+               number < 0 ? "take a wider dtype, or -INFINITY for a mask before softmax"
+                          : "take a wider dtype, or INFINITY if it stands for no limit",
+               "{} is infinite as {}", number, dtype);
     return;
   }
   constexpr double kExact = 9007199254740992.0;  // 2^53

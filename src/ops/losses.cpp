@@ -233,8 +233,10 @@ Loss operator*(double factor, const Loss& loss) {
 }
 
 Loss operator+(const Loss& a, const Loss& b) {
-  require_defined("Loss + Loss", a.weight);
-  require_defined("Loss + Loss", b.weight);
+  FIRN_CHECK(a.weight.defined() && b.weight.defined(), "Loss + Loss",
+             "begin a sum with its first loss: Loss total = first; or keep it in a "
+             "std::optional<Loss>",
+             "the {} operand is an empty Loss", a.weight.defined() ? "second" : "first");
   FIRN_CHECK(same_denominator(a, b), "Loss + Loss",
              "to add the means write a + b.mean_per(a); to add the sums over a's, a + b.per(a)",
              "a and b are divided by different numbers: {}, and {}", describe(a.count),

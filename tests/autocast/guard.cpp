@@ -76,7 +76,7 @@ TEST_CASE("[S26] a guard is of its thread alone") {
   CHECK(!seen);
 }
 
-TEST_CASE("[S26] backward ignores the guard") {
+TEST_CASE("[S26] backward ignores the guard, and custom functions have that of their call") {
   const auto gradient = [&](bool inside) {
     Rng same(2);
     Tensor x = make(same.uniforms(64, -1, 1), {8, 8}, f32),
@@ -105,8 +105,8 @@ TEST_CASE("[S26] backward ignores the guard") {
       }
     }
     if (!inside) y.backward();
-    CHECK(modes == std::vector<std::optional<DType>>(2));
-    CHECK(in_hook == std::vector<DType>{f16});  // the gradient's own dtype
+    CHECK(modes == std::vector<std::optional<DType>>{f16, {}});  // the function, then the hook
+    CHECK(in_hook == std::vector<DType>{f16});                   // the gradient's own dtype
     return std::pair(x.grad().to_vector<float>(), w.grad().to_vector<float>());
   };
   CHECK(gradient(true) == gradient(false));

@@ -55,6 +55,18 @@ TEST_CASE("two heads on one target add up: they count the same class numbers") {
   refuses(main, cross_entropy(x, y));
 }
 
+TEST_CASE("an empty Loss is no zero: the message says how a sum begins") {
+  const Tensor x = scores();
+  const Loss first = mse_loss(x, zeros({2, 3}, f64));
+  Loss total;
+  refused("Loss + Loss", {"the first operand is an empty Loss", "Loss total = first"},
+          [&] { total += first; });
+  refused("Loss + Loss", {"the second operand is an empty Loss"}, [&] { first + Loss(); });
+  total = first;
+  total += first;
+  CHECK(total.item() == Approx(2 * first.item()));
+}
+
 TEST_CASE("losses of two denominators: refused, unless the caller says per or mean_per") {
   Tensor x = scores().set_requires_grad(), r = make({1, 2, 3, 4}, {2, 2}).set_requires_grad();
   const Loss ce = cross_entropy(x, classes());

@@ -38,6 +38,16 @@ struct Cell : nn::ModuleOf<Cell> {
   }
 };
 
+/// The encoder of a variational auto-encoder: one tensor in, two out.
+struct Encoder : nn::ModuleOf<Encoder> {
+  nn::Linear hidden{4, 8}, mu{8, 2}, log_var{8, 2};
+  FIRN_MEMBERS(hidden, mu, log_var)
+  std::pair<Tensor, Tensor> forward(Tensor x) {
+    x = relu(hidden(x));
+    return {mu(x), log_var(x)};
+  }
+};
+
 struct Block : nn::Module {
   Attention attend;
   nn::Linear out{4, 4};
@@ -110,6 +120,33 @@ TEST_CASE("set_autocast holds in a call of several inputs, and in nothing after 
   CHECK_FALSE(autocast_dtype().has_value());
   CHECK_THROWS_AS(attend(x, ones({3, 7})), Error);
   CHECK_FALSE(autocast_dtype().has_value());
+}
+
+TEST_CASE("a module of one tensor that returns two takes it by value") {
+  Encoder encode;
+  const Tensor x = input({3, 4}).set_requires_grad();
+  const auto [mu, log_var] = encode(x);
+  expect_same("mu", values_of(mu), values_of(encode.mu(relu(encode.hidden(x)))));
+  CHECK(log_var.shape() == Shape{3, 2});
+  (mu + log_var).sum().backward();
+  CHECK(x.grad().defined());
+  CHECK(encode.hidden.weight.grad().defined());
+
+  std::size_t seen = 0;
+  const auto id = encode.add_forward_hook(
+      [&](nn::Module&, const nn::CallTensors& in, const nn::CallTensors& out) {
+        seen = 10 * in.size() + out.size();
+        out[1] = out[1] * 0.0;
+      });
+  CHECK(values_of(encode(x).second) == std::vector<double>(6));
+  CHECK(seen == 12);
+  encode.remove_hook(id);
+  encode.set_autocast(bf16);
+  CHECK(encode(x).first.dtype() == bf16);
+  CHECK(nn::clone(encode)(x).second.dtype() == bf16);
+  CHECK(message_of([&] { encode(ones({3, 5})); }).find("[linear] hidden (Linear): ") == 0);
+  CHECK(encode.summary(zeros({3, 4})).find("Encoder, f32 cpu: [3, 4] -> [3, 2], [3, 2]\n") == 0);
+  CHECK(encode.summary(Shape{3, 4}).find("[3, 4] -> [3, 2], [3, 2]\n") != std::string::npos);
 }
 
 TEST_CASE("set_autocast and hooks are refused where a call operator of its own would ignore them") {

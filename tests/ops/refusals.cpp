@@ -1,4 +1,6 @@
 // What ops refuse: every message names the op and what it met.
+#include <cmath>
+
 #include "refused.h"
 #include "support/catch.h"
 #include "support/golden.h"
@@ -16,6 +18,15 @@ TEST_CASE("refusals: operands of two dtypes", "[ops]") {
   refused("maximum", {"f32", "f64"}, [&] { maximum(a, b); });
   refused("matmul", {"f32", "f64"}, [&] { matmul(a, b); });
   refused("eq", {"f32", "f64"}, [&] { eq(a, b); });
+}
+
+TEST_CASE("refusals: a number beyond the dtype of a mask", "[ops]") {
+  const Tensor scores = zeros({3}, f16), mask = ones({3}, boolean);
+  refused("where", {"-1000000000", "infinite as f16", "-INFINITY"},
+          [&] { where(mask, scores, -1e9); });
+  refused("where", {"-1000000000", "-INFINITY"}, [&] { where(mask, -1e9, scores); });
+  refused("minimum", {"or INFINITY"}, [&] { minimum(scores, 1e9); });
+  CHECK(where(mask, scores, -INFINITY).dtype() == f16);
 }
 
 TEST_CASE("refusals: shapes that do not broadcast", "[ops]") {

@@ -144,6 +144,14 @@ TEST_CASE("warm-up leads up to any schedule, and its first step moves") {
   CHECK(optim::warmup(3, 0).at(1) == 0);
 }
 
+TEST_CASE("a warm-up of 0 steps is the schedule itself") {
+  const Schedule then = optim::multi_step(0.8, {2, 5}, 0.5), s = optim::warmup(0, then);
+  for (int i = 0; i < 8; ++i) CHECK(s.at(i) == then.at(i));
+  CHECK(s.describe() == then.describe());
+  CHECK(optim::warmup(0, 1e-3).at(0) == 1e-3);
+  CHECK(optim::sequence({{optim::warmup(0, 0.5), 2}, {0.25, 1}}).at(2) == 0.25);
+}
+
 TEST_CASE("schedules follow one another, each from its own beginning") {
   const Schedule inner = optim::multi_step(0.4, {2, 6}, 0.5);
   const Schedule s = optim::sequence(
@@ -206,7 +214,7 @@ TEST_CASE("numbers that make no schedule are refused") {
   refused([] { optim::cosine(0.1, -5); }, "[cosine]", "steps is -5");
   refused([] { optim::cosine(0.1, 5, NAN); }, "[cosine]", "end is nan");
   refused([] { optim::polynomial(0.1, 5, -1); }, "[polynomial]", "power is -1");
-  refused([] { optim::warmup(0, 1); }, "[warmup]", "steps is 0");
+  refused([] { optim::warmup(-1, 1); }, "[warmup]", "steps is -1, less than 0");
   refused([] { optim::one_cycle(1, 2); }, "[one_cycle]", "steps is 2, less than 3");
   refused([] { optim::one_cycle(1, 10, 1); }, "[one_cycle]", "rise is 1");
   refused([] { optim::one_cycle(1, 10, 0.3, 0); }, "[one_cycle]", "start_divisor");

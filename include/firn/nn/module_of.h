@@ -19,6 +19,10 @@ namespace firn::nn {
 ///   Attention attention;
 ///   Tensor y = attention(x, memory);
 ///
+/// If forward() takes one tensor and returns something else, take it by value: `std::pair<Tensor,
+/// Tensor> forward(Tensor x)`. With `const Tensor&` it would override Module's forward(), which
+/// returns a Tensor, and compilers call that an invalid return type.
+///
 /// A call runs forward() with these arguments and returns its result. It behaves like the call of a
 /// module with one input: set_autocast() applies, hooks run, errors name the path,
 /// summary(inputs...) shows the outputs. Arguments in braces have no type to forward: write
@@ -70,12 +74,12 @@ class ModuleOf : public Module, public detail::AnySignature {
         [&](auto&... kept) -> decltype(auto) {
           const CallTensors inputs = detail::tensors_in(kept...);
           call.before(inputs);
-          using Result = decltype(self.forward(std::forward<Args>(args)...));
-          if constexpr (std::is_void_v<Result>) {
+          // No alias: its name would shadow a type of the user's (-Wshadow).
+          if constexpr (std::is_void_v<decltype(self.forward(std::forward<Args>(args)...))>) {
             self.forward(static_cast<Args&&>(kept)...);
             call.after(inputs, {});
           } else {
-            Result result = self.forward(static_cast<Args&&>(kept)...);
+            decltype(auto) result = self.forward(static_cast<Args&&>(kept)...);
             call.after(inputs, detail::tensors_in(result));
             return result;
           }

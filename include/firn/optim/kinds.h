@@ -14,7 +14,7 @@ enum class StepStatus : std::int32_t {
   applied,             ///< the weights were updated
   skipped_empty,       ///< the cycle's total weight was 0: there was nothing to average
   skipped_non_finite,  ///< loss, weight or gradient held an infinity or a NaN: nothing was changed
-  skipped_partner,     ///< another optimizer's step was skipped, in step_all(): nothing was changed
+  skipped_partner,     ///< optim::step_all() skipped another optimizer's step: nothing was changed
   skipped_no_gradients,  ///< the losses reached no parameter of the optimizer: nothing was changed
 };
 

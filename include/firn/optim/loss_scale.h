@@ -68,8 +68,8 @@ class LossScale {
 };
 
 /// A loss scale that several optimizers share (S16): give it to each one's StepOptions, and let
-/// them step together with step_all(), which moves the scale once per cycle. A handle: copies are
-/// the same scaler.
+/// them step together with optim::step_all({&a, &b}), which moves the scale once per cycle. A
+/// handle: copies are the same scaler.
 class LossScaler {
  public:
   /// None: the optimizer makes its own.

@@ -40,7 +40,8 @@ class Schedule {
   int count_ = 0;
 };
 
-// Each throws Error for rates that are negative or not finite, and lengths below 1.
+// Each throws Error for rates that are negative or not finite, and lengths below 1 (of warmup()
+// below 0).
 
 /// lr * factor^(number of times `every` steps have passed).
 Schedule step_decay(double lr, std::int64_t every, double factor = 0.1);
@@ -55,7 +56,7 @@ Schedule cosine(double lr, std::int64_t steps, double end = 0);
 /// (lr - end) (1 - step/steps)^power + end, then `end`.
 Schedule polynomial(double lr, std::int64_t steps, double power = 1, double end = 0);
 /// Linear from 0 over `steps` up to then.at(0), followed by `then`, whose step 0 is step `steps`.
-/// The first step's rate is then.at(0) / steps rather than 0.
+/// The first step's rate is then.at(0) / steps rather than 0. With 0 steps it is `then` itself.
 Schedule warmup(std::int64_t steps, const Schedule& then);
 /// Cosine from max/start_divisor up to max, which is the last of the first rise * steps (rounded),
 /// then cosine down to max/end_divisor, which is the last of all, and stays (Smith & Topin 2018, in

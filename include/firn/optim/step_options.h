@@ -5,6 +5,7 @@
 #include <functional>
 #include <initializer_list>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -13,7 +14,8 @@
 
 namespace firn::optim {
 
-/// The number of micro-steps in a cycle (S24): a constant, one per epoch, or a function of it.
+/// The number of micro-steps in a cycle (S24): a constant, one per epoch, or a function of it:
+/// `{.accumulate = [](std::int64_t epoch) { return epoch < 4 ? 8 : 2; }}`.
 class Accumulate {
  public:
   /// Throws Error unless n >= 1.
@@ -22,12 +24,19 @@ class Accumulate {
   /// increase, and every number is 1 or more.
   Accumulate(std::initializer_list<std::pair<std::int64_t, std::int64_t>> by_epoch);
   Accumulate(std::vector<std::pair<std::int64_t, std::int64_t>> by_epoch);
-  explicit Accumulate(std::function<std::int64_t(std::int64_t epoch)> of_epoch);
+  /// A function of the epoch. Throws Error if it is an empty std::function or a null pointer.
+  template <class F>
+  requires std::is_invocable_r_v<std::int64_t, F&, std::int64_t> Accumulate(F of_epoch)
+      : of_epoch_(std::move(of_epoch)) {  // NOLINT: a function is one of these
+    require_function();
+  }
 
-  /// Throws Error where the function returns less than 1.
+  /// Throws Error if the function returns less than 1.
   std::int64_t at(std::int64_t epoch) const;
 
  private:
+  void require_function() const;
+
   std::function<std::int64_t(std::int64_t)> of_epoch_;
 };
 

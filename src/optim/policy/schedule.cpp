@@ -182,7 +182,8 @@ Schedule polynomial(double lr, std::int64_t steps, double power, double end) {
 // ---- Made of others ----
 
 Schedule warmup(std::int64_t steps, const Schedule& then) {
-  require_steps("warmup", "steps", steps);
+  require_steps("warmup", "steps", steps, 0);
+  if (steps == 0) return then;
   const double target = then.at(0), n = static_cast<double>(steps);
   Schedule out = of({.kind = Schedule::Kind::linear,
                      .length = steps,

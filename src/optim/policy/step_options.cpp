@@ -31,8 +31,7 @@ Accumulate::Accumulate(std::vector<std::pair<std::int64_t, std::int64_t>> by_epo
   };
 }
 
-Accumulate::Accumulate(std::function<std::int64_t(std::int64_t epoch)> of_epoch)
-    : of_epoch_(std::move(of_epoch)) {
+void Accumulate::require_function() const {
   FIRN_CHECK(of_epoch_, "Accumulate", "", "the function is empty");
 }
 

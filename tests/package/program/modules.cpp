@@ -1,7 +1,11 @@
 // A model as a user of an installed firn writes it: a module of two inputs, a hook, a clone.
+// A name of the user's own, which firn's headers must not shadow.
+struct Result {};
+
 #include <firn/firn.h>
 
 #include <iostream>
+#include <utility>
 
 using namespace firn;
 
@@ -14,6 +18,14 @@ struct Mix : nn::ModuleOf<Mix> {
     const Tensor y = after(fc(x * gate));
     return bias.defined() ? y + bias : y;
   }
+};
+
+/// The encoder of a variational auto-encoder: one tensor, taken by value, and two results.
+struct Encoder : nn::ModuleOf<Encoder> {
+  nn::Linear mu{3, 2, {.bias = false}}, log_var{3, 2, {.bias = false}};
+  FIRN_MEMBERS(mu, log_var)
+
+  std::pair<Tensor, Tensor> forward(Tensor x) { return {mu(x), log_var(x)}; }
 };
 
 int main() {
@@ -36,6 +48,11 @@ int main() {
 
   Mix again = kept;
   const bool separate = again(x, ones({2, 3})).sum().item() == 6 && !again.training();
-  if (calls != 1 || !separate) return 1;
+  Encoder encode;
+  encode.set_autocast(bf16);
+  const auto [mu, log_var] = encode(ones({4, 3}));
+  const bool two = mu.shape() == Shape{4, 2} && log_var.dtype() == bf16 &&
+                   encode.summary(ones({4, 3})).find("[4, 2], [4, 2]") != std::string::npos;
+  if (calls != 1 || !separate || !two) return 1;
   std::cout << "loss " << loss.item() << ", gradient " << gradient << "\n";
 }
