@@ -324,10 +324,12 @@ std::string Module::summarize_call(const CallTensors& inputs, const std::functio
   return summarize(*this, inputs, call);
 }
 
-std::string Module::summary(const Shape& input) const {
+Tensor Module::zeros_as_input(const Shape& shape) const {
   const std::vector<Tensor> all = parameters();
-  return summary(all.empty() ? zeros(input) : zeros(input, all[0].dtype(), all[0].device()));
+  return all.empty() ? zeros(shape) : zeros(shape, all[0].dtype(), all[0].device());
 }
+
+std::string Module::summary(const Shape& input) const { return summary(zeros_as_input(input)); }
 
 std::ostream& operator<<(std::ostream& out, const Module& m) {
   const std::vector<TreeModule> tree = tree_of(m);

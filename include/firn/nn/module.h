@@ -172,6 +172,8 @@ class Module {
  protected:
   /// summary() with the output shapes that `call` produces.
   std::string summarize_call(const CallTensors& inputs, const std::function<void()>& call);
+  /// Zeros of this shape with the dtype and device of the first parameter.
+  Tensor zeros_as_input(const Shape& shape) const;
 
  private:
   friend class detail::Call;

@@ -46,6 +46,14 @@ class ModuleOf : public Module, public detail::AnySignature {
   }
 
   using Module::summary;
+  /// As those of Module, for whatever forward() returns.
+  std::string summary(const Tensor& input) const {
+    if constexpr (requires(Derived & self) { self.forward(input); })
+      return const_cast<ModuleOf*>(this)->summary_of(input);
+    else
+      return Module::summary(input);
+  }
+  std::string summary(const Shape& input) const { return summary(zeros_as_input(input)); }
   /// The table with each module's output shape, found by a call with these inputs in evaluation
   /// mode.
   template <class First, class Second, class... Rest>
