@@ -22,10 +22,11 @@ class Storage : public RefCounted {
   /// Memory that the caller owns and keeps alive longer than the storage.
   static Ref<Storage> borrow(void* data, std::size_t bytes, Device device);
   /// `bytes` bytes of `block`, from byte `offset` on, with a version counter of their own. The
-  /// block lives as long as its parts.
+  /// block lives as long as its parts. Throws Error if they lie outside the block.
   static Ref<Storage> part_of(Ref<Storage> block, std::size_t offset, std::size_t bytes);
   /// Moves this storage into `block`, at byte `offset`. The bytes are copied, every view of this
-  /// storage sees the new place, and the old memory is released.
+  /// storage sees the new place, and the old memory is released. Throws Error, before anything has
+  /// changed, if the block has no room there.
   void move_into(Ref<Storage> block, std::size_t offset);
   static void destroy(Storage* s) noexcept;
   /// Notes that work queued on `stream` so far uses this memory. Call it if the memory was

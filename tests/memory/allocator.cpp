@@ -1,6 +1,8 @@
 // The caching allocator: alignment, reuse, accounting, and what happens when memory ends.
 #include <cstdint>
+#include <utility>
 
+#include "firn/kernel_support.h"
 #include "firn/storage.h"
 #include "runtime/memory/fail_allocation.h"
 #include "support/catch.h"
@@ -103,6 +105,43 @@ TEST_CASE("allocator: more than there is throws OutOfMemory with the figures", "
     CHECK(e.hint().find("smaller batch") != std::string::npos);
   }
   CHECK(memory_stats().total.current == before.total.current);
+}
+
+TEST_CASE("allocator: sizes that rounding up would wrap throw OutOfMemory", "[memory]") {
+  const Device d = default_device();
+  const auto before = memory_stats();
+  for (const std::size_t bytes : {SIZE_MAX, SIZE_MAX - 63, SIZE_MAX - (std::size_t{1} << 31) + 1,
+                                  SIZE_MAX / 2 + 2, SIZE_MAX / 2}) {
+    CAPTURE(bytes);
+    CHECK_THROWS_AS(Storage::allocate(bytes, d), OutOfMemory);
+    CHECK_THROWS_AS(Storage::allocate(bytes, Device::cpu()), OutOfMemory);
+    CHECK_THROWS_AS(runtime::Workspace(bytes, current_stream(d)), OutOfMemory);
+    CHECK_THROWS_AS(PinnedMemory(bytes), OutOfMemory);
+  }
+  CHECK(memory_stats().total.current == before.total.current);
+  CHECK(ones({3}).to_vector<float>() == std::vector<float>(3, 1));  // the allocator still works
+}
+
+TEST_CASE("storage: a part must lie inside its block", "[memory]") {
+  const auto block = Storage::allocate(64, Device::cpu());
+  for (const auto& [offset, bytes] : {std::pair{SIZE_MAX, std::size_t{10}},
+                                      {std::size_t{32}, SIZE_MAX - 10},
+                                      {std::size_t{32}, std::size_t{33}},
+                                      {std::size_t{65}, std::size_t{0}}}) {
+    CAPTURE(offset, bytes);
+    CHECK(error_of([&] { Storage::part_of(block, offset, bytes); }).find("[Storage::part_of]") ==
+          0);
+  }
+  CHECK(error_of([&] { Storage::part_of({}, 0, 0); }).find("null") != std::string::npos);
+  CHECK(Storage::part_of(block, 32, 32)->bytes() == 32);
+  CHECK(Storage::part_of(block, 64, 0)->bytes() == 0);
+
+  const auto small = Storage::allocate(40, Device::cpu());
+  void* const place = small->data();
+  CHECK(error_of([&] {
+          small->move_into(block, 32);
+        }).find("[Storage::move_into] 40 bytes from byte 32 on of a block of 64 bytes") == 0);
+  CHECK(small->data() == place);
 }
 
 TEST_CASE("fault injection: the k-th allocation fails, the next one works", "[memory]") {

@@ -52,10 +52,11 @@ class DeviceCache {
   explicit DeviceCache(int device) : device_(device), accounts_(Device::cuda(device)) {}
 
   void* allocate(std::size_t bytes, Stream stream, Owner owner) {
-    const std::size_t size = kExactBlocks ? std::max<std::size_t>(bytes, 1) : block_size(bytes);
     const CapturedGraph* captured = CapturedGraph::current(stream.device);
     GraphPool* pool = captured ? captured->pool() : nullptr;
     const std::lock_guard lock(mutex_);
+    if (bytes > kMostBytes) accounts_.fail(bytes, "no memory left");
+    const std::size_t size = kExactBlocks ? std::max<std::size_t>(bytes, 1) : block_size(bytes);
     if (injected_failure()) accounts_.fail(bytes, "injected failure");
     FreeLists& lists = pool ? pool->free[stream.handle] : free_[stream.handle];
     FreeBlock* link = lists.pop(size);

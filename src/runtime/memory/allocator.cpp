@@ -81,8 +81,10 @@ void* system_allocate(std::size_t bytes) noexcept {
 class Cache {
  public:
   void* allocate(std::size_t bytes, Owner owner) {
-    const std::size_t size = block_size(bytes);
     const std::lock_guard lock(mutex_);
+    if (bytes > kMostBytes) [[unlikely]]
+      accounts_.fail(bytes, "no memory left");
+    const std::size_t size = block_size(bytes);
     if (injected_failure()) accounts_.fail(bytes, "injected failure");
     void* block = free_.pop(size);
     if (!block) [[unlikely]] {
@@ -176,7 +178,9 @@ void record_use(void* block, Stream stream) {
 void* pinned_allocate(std::size_t bytes) {
   const std::size_t size = std::max(bytes, kAlignment);
   void* block = nullptr;
-  if (kHasCuda && cuda_device_count() > 0) {
+  if (bytes > kMostBytes) {
+    // refused below
+  } else if (kHasCuda && cuda_device_count() > 0) {
     if constexpr (kHasCuda) block = cuda::pinned_allocate(size);
   } else {
     block = system_allocate(size);

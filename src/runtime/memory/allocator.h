@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "firn/device.h"
 #include "firn/memory.h"
@@ -16,8 +17,12 @@
 
 namespace firn::memory {
 
-/// The bytes that a request occupies, rounded up so that requests of similar size can reuse each
-/// other's blocks.
+/// No system has a larger block. Larger requests are refused before sizes are rounded up, which
+/// could wrap around.
+inline constexpr std::size_t kMostBytes = PTRDIFF_MAX;
+
+/// The bytes that a request of at most kMostBytes occupies, rounded up so that requests of similar
+/// size can reuse each other's blocks.
 std::size_t block_size(std::size_t bytes) noexcept;
 
 /// A block of block_size(bytes) bytes, on the device's current stream. If the system has no memory,

@@ -2,11 +2,25 @@
 
 #include <new>
 
+#include "base/check.h"
 #include "firn/stream.h"
 #include "runtime/memory/allocator.h"
 #include "runtime/memory/pool.h"
 
 namespace firn {
+
+namespace {
+
+/// Throws Error unless `bytes` bytes from `offset` on lie inside `block`.
+void check_inside(const char* op, const Ref<Storage>& block, std::size_t offset,
+                  std::size_t bytes) {
+  FIRN_CHECK(block, op, "allocate the block first", "the block is null");
+  FIRN_CHECK(offset <= block->bytes() && bytes <= block->bytes() - offset, op,
+             "a part lies inside its block", "{} bytes from byte {} on of a block of {} bytes",
+             bytes, offset, block->bytes());
+}
+
+}  // namespace
 
 Ref<Storage> Storage::allocate(std::size_t bytes, Device device, Owner owner) {
   if (!device.is_cpu()) [[unlikely]]
@@ -30,6 +44,7 @@ Ref<Storage> Storage::borrow(void* data, std::size_t bytes, Device device) {
 }
 
 Ref<Storage> Storage::part_of(Ref<Storage> block, std::size_t offset, std::size_t bytes) {
+  check_inside("Storage::part_of", block, offset, bytes);
   auto* s = new (memory::pool_allocate(sizeof(Storage))) Storage;
   s->data_ = static_cast<char*>(block->data_) + offset;
   s->bytes_ = bytes;
@@ -45,6 +60,7 @@ void Storage::record_use(Stream stream) {
 }
 
 void Storage::move_into(Ref<Storage> block, std::size_t offset) {
+  check_inside("Storage::move_into", block, offset, bytes_);
   void* place = static_cast<char*>(block->data_) + offset;
   copy_bytes(place, block->device_, data_, device_, bytes_);
   if (device_.is_cuda()) record_use(current_stream(device_));
