@@ -16,17 +16,26 @@ struct Device {
   std::int8_t index = 0;
 
   constexpr explicit Device() noexcept = default;
-  constexpr Device(DeviceType kind, int number = 0) noexcept
-      : type(kind), index(static_cast<std::int8_t>(number)) {}
+  /// Throws Error unless `number` is in [0, 128) for a CUDA device and 0 for the CPU, which is one
+  /// device. Whether the machine has the device is checked where it is used.
+  constexpr Device(DeviceType kind, int number = 0)
+      : type(kind), index(static_cast<std::int8_t>(number)) {
+    if (number < 0 || number > (kind == DeviceType::cpu ? 0 : INT8_MAX)) [[unlikely]]
+      refuse(kind, number);
+  }
 
   static constexpr Device cpu() noexcept { return Device(); }
-  static constexpr Device cuda(int index = 0) noexcept { return {DeviceType::cuda, index}; }
+  /// Throws Error unless `index` is in [0, 128).
+  static constexpr Device cuda(int index = 0) { return {DeviceType::cuda, index}; }
   /// From "cpu", "cuda" or "cuda:1". Throws Error on anything else.
   static Device parse(std::string_view text);
 
   constexpr bool is_cpu() const noexcept { return type == DeviceType::cpu; }
   constexpr bool is_cuda() const noexcept { return type == DeviceType::cuda; }
   constexpr bool operator==(const Device&) const noexcept = default;
+
+ private:
+  [[noreturn]] static void refuse(DeviceType kind, int number);
 };
 
 /// "cpu" or "cuda:0".

@@ -34,6 +34,14 @@ Device Device::parse(std::string_view text) {
   detail::fail("device", hint, "'{}' is not a device", text);
 }
 
+void Device::refuse(DeviceType kind, int number) {
+  if (kind == DeviceType::cpu)
+    detail::fail("device", "use Device::cpu(); set_num_threads() sets how many threads compute",
+                 "there is no CPU device {}: all CPUs are one device", number);
+  detail::fail("device", "CUDA devices are numbered from 0 to 127", "there is no CUDA device {}",
+               number);
+}
+
 std::string to_string(Device device) {
   return device.is_cpu() ? "cpu" : fmt::format("cuda:{}", device.index);
 }

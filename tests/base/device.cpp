@@ -28,6 +28,19 @@ TEST_CASE("Device: anything else is refused with what was given", "[base]") {
   }
 }
 
+TEST_CASE("Device: numbers that no device has are refused, not wrapped", "[base]") {
+  CHECK(error_of([] {
+          Device(DeviceType::cuda, 256);
+        }).find("[device] there is no CUDA device 256") == 0);
+  CHECK(error_of([] { Device::cuda(128); }).find("CUDA device 128") != std::string::npos);
+  CHECK(error_of([] { Device::cuda(-1); }).find("CUDA device -1") != std::string::npos);
+  CHECK(error_of([] { Device(DeviceType::cpu, 3); }).find("[device] there is no CPU device 3") ==
+        0);
+  CHECK(Device(DeviceType::cuda, 127) == Device::parse("cuda:127"));
+  CHECK(Device(DeviceType::cpu, 0) == Device::cpu());
+  static_assert(Device::cuda(3).index == 3);
+}
+
 TEST_CASE("Device: an absent one is refused with the reason", "[base]") {
   CHECK_NOTHROW(require_device("test", Device::cpu()));
   if (cuda_device_count() > 0) {
