@@ -7,7 +7,7 @@
 
 #include "autograd/cycle.h"
 #include "autograd/node.h"
-#include "base/check.h"
+#include "base/checked.h"
 #include "firn/autograd.h"
 #include "firn/channel_norm.h"
 #include "firn/kernel_support.h"
@@ -229,6 +229,7 @@ BatchNorm::BatchNorm(const char* what, int low, int high, std::int64_t c,
       momentum_(options.momentum),
       accumulation_(options.accumulation) {
   FIRN_CHECK(c > 0, what, "give the number of channels", "c = {} must be positive", c);
+  checked_elements(what, {2, c});  // the shape of the pooled moments
   FIRN_CHECK(options.eps >= 0, what, "a small number such as 1e-5 keeps the division finite",
              "eps = {} must not be negative", options.eps);
   const double m = options.momentum.value_or(0);

@@ -158,7 +158,7 @@ class detail::MemberCheck final : public autograd::OpListener {
       if (listed.contains(use.parameter.impl()) || is_trained(use.parameter)) continue;
       text += fmt::format("{}{} {}", text.empty() ? "" : ", ", use.op, describe(use.parameter));
       if (use.module && !modules.contains(use.module))
-        text += fmt::format(" of a {}({})", use.module->type_name(), use.module->extra_repr());
+        text += fmt::format(" of a {}", described(*use.module));
     }
     if (text.empty()) return;
     warn(root.type_name(),
@@ -229,8 +229,7 @@ void detail::Call::failed(Error& e) const noexcept {
                                       [m](const TreeModule& t) { return t.module == m; });
       if (found == tree.end()) {
         if (inside.empty())
-          inside = fmt::format("{}({}), which is no member of {}", m->type_name(), m->extra_repr(),
-                               root.type_name());
+          inside = fmt::format("{}, which is no member of {}", described(*m), root.type_name());
         continue;
       }
       if (found->path.empty()) return inside.empty() ? void() : e.set_module(inside);

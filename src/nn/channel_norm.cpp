@@ -1,7 +1,7 @@
 // GroupNorm, InstanceNorm.
 #include "firn/nn/channel_norm.h"
 
-#include "base/check.h"
+#include "base/checked.h"
 #include "firn/channel_norm.h"
 
 namespace firn::nn {
@@ -11,6 +11,7 @@ void check_sizes(const char* layer, std::int64_t c, double eps) {
   FIRN_CHECK(c > 0, layer, "give the number of channels", "c = {} must be positive", c);
   FIRN_CHECK(eps >= 0, layer, "a small number such as 1e-5 keeps the division finite",
              "eps = {} must not be negative", eps);
+  checked_elements(layer, {c});
 }
 
 }  // namespace

@@ -1,9 +1,15 @@
-// Sequential.
+// Sequential, and the error of an empty AnyModule.
 #include "firn/nn/container.h"
 
 #include "base/check.h"
+#include "nn/tree.h"
 
 namespace firn::nn {
+
+void AnyModule::refuse_empty() {
+  firn::detail::fail("AnyModule", "assign a module before the call, or ask with `if (module)`",
+                     "it holds no module");
+}
 
 void Sequential::push_back(std::shared_ptr<Module> module) {
   FIRN_CHECK(module, "Sequential", "push a module", "module {} is null", modules_.size());
@@ -22,8 +28,8 @@ Module& Sequential::operator[](std::size_t index) const {
 }
 
 void Sequential::wrong_type(std::size_t index, const Module& m) {
-  firn::detail::fail("Sequential", "name its own type in at<...>()", "module {} is a {}({})", index,
-                     m.type_name(), m.extra_repr());
+  firn::detail::fail("Sequential", "name its own type in at<...>()", "module {} is a {}", index,
+                     detail::described(m));
 }
 
 Tensor Sequential::forward(const Tensor& x) {

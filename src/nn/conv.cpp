@@ -3,9 +3,10 @@
 
 #include <cmath>
 
-#include "base/check.h"
+#include "base/checked.h"
 #include "firn/nn/init.h"
 #include "firn/ops.h"
+#include "ops/image/output_padding.h"
 
 namespace firn::nn {
 namespace {
@@ -34,6 +35,12 @@ void check_sizes(const char* layer, const Sizes& z) {
              pair(z.dilation));
   FIRN_CHECK(z.padding.h >= 0 && z.padding.w >= 0, layer, "slice the input to make it smaller",
              "padding {} must not be negative", pair(z.padding));
+}
+
+/// The elements of a weight at one position of its first axis, which start as if each result were
+/// a sum over so many inputs. Throws Error naming the layer if no tensor can have that shape.
+std::int64_t fan_in_of(const char* layer, const Shape& weight) {
+  return checked_elements(layer, weight) / weight[0];
 }
 
 /// A parameter that starts as PyTorch's layers do, for a sum over `fan_in` inputs.
@@ -70,8 +77,9 @@ Conv1d::Conv1d(std::int64_t in, std::int64_t out, std::int64_t kernel, const Con
                .activation = options.activation} {
   check_sizes("Conv1d", {in, out, kernel, options.stride, options.padding.around, options.dilation,
                          options.groups});
-  const std::int64_t fan_in = in / options.groups * kernel;
-  weight = uniform({out, in / options.groups, kernel}, fan_in, options.dtype, options.device);
+  const Shape shape{out, in / options.groups, kernel};
+  const std::int64_t fan_in = fan_in_of("Conv1d", shape);
+  weight = uniform(shape, fan_in, options.dtype, options.device);
   if (options.bias) bias = uniform({out}, fan_in, options.dtype, options.device);
 }
 
@@ -93,9 +101,9 @@ Conv2d::Conv2d(std::int64_t in, std::int64_t out, Size2 kernel, const Conv2dOpti
                .activation = options.activation} {
   check_sizes("Conv2d", {in, out, kernel, options.stride, options.padding.around, options.dilation,
                          options.groups});
-  const std::int64_t fan_in = in / options.groups * kernel.h * kernel.w;
-  weight = uniform({out, in / options.groups, kernel.h, kernel.w}, fan_in, options.dtype,
-                   options.device);
+  const Shape shape{out, in / options.groups, kernel.h, kernel.w};
+  const std::int64_t fan_in = fan_in_of("Conv2d", shape);
+  weight = uniform(shape, fan_in, options.dtype, options.device);
   if (options.bias) bias = uniform({out}, fan_in, options.dtype, options.device);
 }
 
@@ -119,9 +127,12 @@ ConvTranspose2d::ConvTranspose2d(std::int64_t in, std::int64_t out, Size2 kernel
                .groups = options.groups} {
   check_sizes("ConvTranspose2d",
               {in, out, kernel, options.stride, options.padding, options.dilation, options.groups});
-  const std::int64_t fan_in = out / options.groups * kernel.h * kernel.w;
-  weight = uniform({in, out / options.groups, kernel.h, kernel.w}, fan_in, options.dtype,
-                   options.device);
+  const Size2 more = options.output_padding, stride = options.stride, dilation = options.dilation;
+  firn::ops::check_output_padding("ConvTranspose2d", "height", more.h, stride.h, dilation.h);
+  firn::ops::check_output_padding("ConvTranspose2d", "width", more.w, stride.w, dilation.w);
+  const Shape shape{in, out / options.groups, kernel.h, kernel.w};
+  const std::int64_t fan_in = fan_in_of("ConvTranspose2d", shape);
+  weight = uniform(shape, fan_in, options.dtype, options.device);
   if (options.bias) bias = uniform({out}, fan_in, options.dtype, options.device);
 }
 

@@ -1,7 +1,7 @@
 // Embedding.
 #include "firn/nn/embedding.h"
 
-#include "base/check.h"
+#include "base/checked.h"
 #include "firn/nn/init.h"
 #include "firn/ops.h"
 
@@ -10,6 +10,7 @@ namespace firn::nn {
 Embedding::Embedding(std::int64_t n, std::int64_t d, const EmbeddingOptions& options) {
   FIRN_CHECK(n > 0 && d > 0, "Embedding", "give the number of entries and the size of a vector",
              "n = {} and d = {} must be positive", n, d);
+  checked_elements("Embedding", {n, d});
   weight = Parameter::empty({n, d}, options.dtype, options.device);
   init::normal_(weight);
 }

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "firn/ops.h"
 #include "nn/normal_quantile.h"
+#include "ops/common.h"
 
 namespace firn::nn::init {
 namespace {
@@ -110,10 +111,13 @@ void trunc_normal_(const Tensor& t, double mean, double stddev, double low, doub
              "the interval [{}, {}] has probability 0", low, high);
   const Tensor values = rand(t.shape(), {.dtype = f64, .device = Device::cpu(), .generator = &g});
   double* v = values.data<double>();
+  double largest = 0;
   for (std::int64_t i = 0; i < values.numel(); ++i) {
     const double z = std::clamp(normal_quantile(from + v[i] * (to - from)), a, b);
     v[i] = std::clamp(mean + (mirrored ? -z : z) * stddev, low, high);
+    largest = std::max(largest, std::abs(v[i]));
   }
+  ops::require_holds("init::trunc_normal_", t.dtype(), largest);
   write(t, values);
 }
 
@@ -134,6 +138,8 @@ void orthogonal_(const Tensor& t, double gain, Generator& g) {
   check_target("init::orthogonal_", t);
   FIRN_CHECK(t.rank() >= 2, "init::orthogonal_", "give a weight [out, in, ...]",
              "{} is no matrix: less than two axes", describe(t));
+  FIRN_CHECK(std::isfinite(gain), "init::orthogonal_", "", "gain = {} is not finite", gain);
+  ops::require_holds("init::orthogonal_", t.dtype(), gain);  // no element is larger
   if (t.numel() == 0) return;
   const std::int64_t rows = t.shape()[0];
   const std::int64_t columns = t.numel() / rows;

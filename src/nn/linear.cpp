@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "base/check.h"
+#include "base/checked.h"
 #include "firn/nn/init.h"
 #include "firn/ops.h"
 
@@ -12,6 +12,7 @@ namespace firn::nn {
 Linear::Linear(std::int64_t in, std::int64_t out, const LinearOptions& options) {
   FIRN_CHECK(in > 0 && out > 0, "Linear", "give the sizes of the last axis before and after",
              "in = {} and out = {} must be positive", in, out);
+  checked_elements("Linear", {out, in});
   // The starting range of PyTorch's layer, so that runs can be compared.
   const double bound = 1 / std::sqrt(static_cast<double>(in));
   weight = Parameter::empty({out, in}, options.dtype, options.device);

@@ -160,6 +160,7 @@ void Module::set_autocast(std::optional<DType> dtype) {
 }
 
 void Module::apply(const std::function<void(Module&)>& fn) {
+  FIRN_CHECK(fn, "Module::apply", "give a function of a Module&", "the function is empty");
   const std::vector<TreeModule> tree = tree_of(*this);
   std::vector<Module*> open;  // modules whose sub-modules are being visited
   for (const TreeModule& m : tree) {

@@ -1,7 +1,7 @@
 // LayerNorm, RMSNorm.
 #include "firn/nn/norm.h"
 
-#include "base/check.h"
+#include "base/checked.h"
 #include "firn/ops.h"
 
 namespace firn::nn {
@@ -11,6 +11,7 @@ void check_sizes(const char* layer, std::int64_t n, double eps) {
   FIRN_CHECK(n > 0, layer, "give the size of the last axis", "n = {} must be positive", n);
   FIRN_CHECK(eps >= 0, layer, "a small number such as 1e-5 keeps the division finite",
              "eps = {} must not be negative", eps);
+  checked_elements(layer, {n});
 }
 
 void check_input(const char* op, const char* layer, const Tensor& x, std::int64_t n) {

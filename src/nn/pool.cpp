@@ -1,7 +1,7 @@
 // Pooling modules: each calls its op.
 #include "firn/nn/pool.h"
 
-#include "base/check.h"
+#include "base/checked.h"
 
 namespace firn::nn {
 namespace {
@@ -84,7 +84,10 @@ Upsample::Upsample(Size2 scale, Upsampling how) : scale_(scale), how_(how) {
 Tensor Upsample::forward(const Tensor& x) {
   FIRN_CHECK(x.defined() && x.rank() >= 2, "upsample2d", "reshape it",
              "x is [n, c, h, w] or without n, got {}", describe(x));
-  return upsample2d(x, {x.size(-2) * scale_.h, x.size(-1) * scale_.w}, how_);
+  return upsample2d(x,
+                    {checked_product("Upsample", x.size(-2), scale_.h),
+                     checked_product("Upsample", x.size(-1), scale_.w)},
+                    how_);
 }
 std::string Upsample::extra_repr() const {
   return text(scale_) + (how_ == Upsampling::bilinear ? ", bilinear" : "");

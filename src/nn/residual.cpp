@@ -31,6 +31,11 @@ void check_sizes(std::int64_t in, std::int64_t out, std::int64_t stride) {
              "in = {}, out = {} and stride = {} must be positive", in, out, stride);
 }
 
+void check_body(const AnyModule& body) {
+  FIRN_CHECK(body, "Residual", "give it a module: residual.body = nn::Linear(8, 8)",
+             "the body is null");
+}
+
 AnyModule block_body(std::int64_t in, std::int64_t out, std::int64_t stride,
                      const BasicBlockOptions& o) {
   check_sizes(in, out, stride);
@@ -49,10 +54,11 @@ AnyModule block_shortcut(std::int64_t in, std::int64_t out, std::int64_t stride,
 
 Residual::Residual(AnyModule inner, AnyModule around, Activation activation)
     : body(std::move(inner)), shortcut(std::move(around)), activation_(activation) {
-  FIRN_CHECK(body, "Residual", "", "the body is null");
+  check_body(body);
 }
 
 Tensor Residual::forward(const Tensor& x) {
+  check_body(body);  // a member that the user may have replaced
   const Tensor y = (*body)(x);
   const Tensor through = shortcut ? (*shortcut)(x) : x;
   // Addition would broadcast shapes that differ.

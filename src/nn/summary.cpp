@@ -295,7 +295,7 @@ std::string summarize(Module& root, const CallTensors& inputs, const std::functi
 void print(std::ostream& out, const std::vector<TreeModule>& tree, std::size_t& at) {
   const TreeModule& m = tree[at++];
   const std::string indent(static_cast<std::size_t>(2 * m.depth), ' ');
-  const std::string extra = m.module->extra_repr();
+  const std::string extra = detail::repr_of(*m.module);
   out << indent << (m.depth > 0 ? fmt::format("{}: ", m.name) : "") << m.module->type_name() << '('
       << extra;
   const bool leaf = at == tree.size() || tree[at].depth <= m.depth;

@@ -97,4 +97,10 @@ class Walk final : public MemberVisitor {
 
 std::vector<TreeModule> tree_of(Module& root) { return std::move(Walk(root).tree); }
 
+bool was_moved_from(const Module& m) noexcept { return static_cast<bool>(m.moved_from_); }
+
+std::string repr_of(const Module& m) { return was_moved_from(m) ? "moved from" : m.extra_repr(); }
+
+std::string described(const Module& m) { return m.type_name() + "(" + repr_of(m) + ")"; }
+
 }  // namespace firn::nn::detail

@@ -38,6 +38,12 @@ inline std::vector<TreeModule> tree_of(const Module& root) {
   return tree_of(const_cast<Module&>(root));
 }
 
+/// "Linear(784, 10)"; "Linear(moved from)" for a module that was moved from and has no members to
+/// describe.
+std::string described(const Module& m);
+/// What described() has in brackets.
+std::string repr_of(const Module& m);
+
 /// Calls fn for every tensor of the tree, once each.
 template <class Fn>
 void for_each_tensor(const std::vector<TreeModule>& tree, Fn&& fn) {

@@ -122,6 +122,11 @@ TEST_CASE("convolution layers refuse what is none") {
   CHECK(message_of([] {
           nn::ConvTranspose2d(4, 6, 3, {.padding = {0, -1}});
         }).find("[ConvTranspose2d] padding 0 x -1") == 0);
+  CHECK(message_of([] {
+          nn::ConvTranspose2d(4, 6, 3, {.stride = 2, .output_padding = {1, 2}});
+        }).find("[ConvTranspose2d] output_padding 2 along width") == 0);
+  CHECK_THROWS_AS(nn::ConvTranspose2d(4, 6, 3, {.output_padding = -1}), Error);
+  CHECK_NOTHROW(nn::ConvTranspose2d(4, 6, 3, {.output_padding = 1, .dilation = 2}));
   nn::Conv2d layer(3, 4, 3);
   CHECK(message_of([&] {
           layer(zeros({2, 1, 8, 8}));
@@ -140,8 +145,9 @@ TEST_CASE("convolution layers print what is unusual about them", "[host]") {
             .extra_repr() ==
         "4, 4, 3 x 1, padding = same, dilation = 2 x 1, groups = 4, activation = relu");
   CHECK(nn::Conv1d(3, 8, 5, {.padding = 2}).extra_repr() == "3, 8, 5, padding = 2");
-  CHECK(nn::ConvTranspose2d(8, 3, 4, {.stride = 2, .padding = 1, .output_padding = 1}).extra_repr() ==
-        "8, 3, 4, stride = 2, padding = 1, output_padding = 1");
+  CHECK(
+      nn::ConvTranspose2d(8, 3, 4, {.stride = 2, .padding = 1, .output_padding = 1}).extra_repr() ==
+      "8, 3, 4, stride = 2, padding = 1, output_padding = 1");
 }
 
 TEST_CASE("Dropout2d drops whole channels, in training only") {

@@ -1,6 +1,7 @@
 // Each layer against the op it stands for, and what it refuses.
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 
 #include "firn/firn.h"
 #include "message_of.h"
@@ -37,6 +38,28 @@ TEST_CASE("Linear computes x weightᵀ + bias on any leading axes") {
     copy_(layer.bias, tensor({10.f, 20.f}));
   }
   CHECK(values(layer(tensor({1.f, 0.f, -1.f}))) == std::vector<float>{8, 18});
+}
+
+TEST_CASE("layers name themselves and the shape if no tensor has their sizes", "[host]") {
+  const std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  const auto names = [&](const char* layer, const std::function<void()>& make) {
+    const std::string text = message_of(make);
+    INFO(text);
+    CHECK(text.find(std::string("[") + layer + "]") == 0);
+    CHECK(text.find("9223372036854775807") != std::string::npos);
+  };
+  names("Linear", [&] { nn::Linear(most, 3); });
+  names("Linear", [&] { nn::Linear(3, most); });
+  names("Linear", [&] { nn::MLP({2, most, 2}); });
+  names("Embedding", [&] { nn::Embedding(most, most); });
+  names("LayerNorm", [&] { nn::LayerNorm{most}; });
+  names("RMSNorm", [&] { nn::RMSNorm{most}; });
+  names("GroupNorm", [&] { nn::GroupNorm(1, most); });
+  names("InstanceNorm2d", [&] { nn::InstanceNorm2d{most, {.affine = true}}; });
+  names("BatchNorm2d", [&] { nn::BatchNorm2d{most}; });
+  names("Conv1d", [&] { nn::Conv1d(most, most, most); });
+  names("Conv2d", [&] { nn::Conv2d(3, most, most); });
+  names("ConvTranspose2d", [&] { nn::ConvTranspose2d(4, most, 3); });
 }
 
 TEST_CASE("Linear without bias has one parameter") {

@@ -170,6 +170,9 @@ TEST_CASE("apply runs on sub-modules before the module that holds them") {
   net.apply([&](nn::Module& m) { kinds.push_back(m.type_name()); });
   CHECK(kinds == Names{"Linear", "Linear", "Dropout", "Scale", "Block", "Linear", "Linear",
                        "Linear", "LayerNorm", "Linear", "Everything"});
+  CHECK_THROWS_WITH(net.apply({}),
+                    "[Module::apply] the function is empty; hint: give a function "
+                    "of a Module&");
 }
 
 TEST_CASE("freezing stops gradients and unfreezing restores them") {
@@ -284,4 +287,28 @@ TEST_CASE("printing a module shows its structure") {
   std::ostringstream leaf;
   leaf << nn::ReLU();
   CHECK(leaf.str() == "ReLU()");
+}
+
+TEST_CASE("a module that was moved from prints that, alone and as a member") {
+  struct Pair : nn::Module {
+    nn::Linear a{4, 8}, b{8, 2};
+    FIRN_MEMBERS(a, b)
+  };
+  Pair pair;
+  const nn::Linear taken = std::move(pair.a);
+  std::ostringstream out;
+  out << pair.a << '\n' << pair;
+  CHECK(out.str() ==
+        "Linear(moved from)\n"
+        "Pair(\n"
+        "  a: Linear(moved from)\n"
+        "  b: Linear(8, 2)\n"
+        ")");
+  CHECK(taken.extra_repr() == "4, 8");
+  CHECK_NOTHROW(pair.summary());
+  nn::Sequential chain{nn::Linear(4, 8), nn::ReLU()};
+  const nn::Linear first = std::move(chain.at<nn::Linear>(0));
+  CHECK_THROWS_WITH(chain.at<nn::ReLU>(0),
+                    "[Sequential] module 0 is a Linear(moved from); hint: "
+                    "name its own type in at<...>()");
 }

@@ -77,6 +77,17 @@ TEST_CASE("pooling modules stand in a chain and print themselves") {
   CHECK(text.str().find("Upsample(3)") != std::string::npos);
 }
 
+TEST_CASE("Upsample: a size that wraps around is refused with its factors", "[host]") {
+  const Tensor x = zeros({1, 1, 3, 3});
+  CHECK(message_of([&] {
+          nn::Upsample{6148914691236517206}(x);
+        }).find("[Upsample] 3 * 6148914691236517206 does not fit in 64 bits") == 0);
+  CHECK(message_of([&] {
+          nn::Upsample{{1, std::int64_t{1} << 62}}(x);
+        }).find("3 * 4611686018427387904") != std::string::npos);
+  CHECK(message_of([&] { nn::Upsample{1 << 30}(x); }).find("3221225472") != std::string::npos);
+}
+
 TEST_CASE("sizes that make no pooling are refused at construction", "[host]") {
   CHECK(message_of([] { nn::MaxPool2d({0, 2}); }).find("[MaxPool2d] window = 0 x 2") == 0);
   CHECK_THROWS_AS(nn::AvgPool2d(-1), Error);

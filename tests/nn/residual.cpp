@@ -51,6 +51,19 @@ TEST_CASE("Residual refuses summands of different shapes, which would be broadca
         std::string::npos);
 }
 
+TEST_CASE("an empty AnyModule says so when it is called", "[host]") {
+  nn::Residual layer(nn::Linear(3, 3));
+  layer.body = nullptr;
+  CHECK(message_of([&] { layer(input({4, 3})); }).find("[Residual] the body is null") == 0);
+  nn::AnyModule none;
+  CHECK(message_of([&] { (*none)(input({4, 3})); }).find("[AnyModule] it holds no module") == 0);
+  CHECK(message_of([&] { none->eval(); }).find("[AnyModule] it holds no module") == 0);
+  nn::Sequential chain{nn::ReLU()};
+  CHECK(message_of([&] { chain.push_back(std::shared_ptr<nn::Module>()); }).find("null") !=
+        std::string::npos);
+  CHECK(chain.size() == 1);
+}
+
 TEST_CASE("BasicBlock: shapes, parameters, and a projection where the shape changes") {
   nn::BasicBlock same(8, 8), wider(8, 16), halved(8, 8, 2);
   CHECK(same(input({2, 8, 7, 6})).shape() == Shape{2, 8, 7, 6});

@@ -50,8 +50,9 @@ class AnyModule {
   }
 
   Module* get() const noexcept { return module_.get(); }
-  Module& operator*() const noexcept { return *module_; }
-  Module* operator->() const noexcept { return module_.get(); }
+  /// The module. Throws Error if there is none.
+  Module& operator*() const { return *held(); }
+  Module* operator->() const { return held(); }
   explicit operator bool() const noexcept { return module_ != nullptr; }
   bool operator==(std::nullptr_t) const noexcept { return module_ == nullptr; }
 
@@ -62,6 +63,13 @@ class AnyModule {
   }
 
  private:
+  Module* held() const {
+    if (!module_) [[unlikely]]
+      refuse_empty();
+    return module_.get();
+  }
+  [[noreturn]] static void refuse_empty();
+
   std::shared_ptr<Module> module_;
   Module* (*copy_)(const Module&) = nullptr;  ///< null: copies share the module
 };

@@ -72,8 +72,9 @@ class Conv2d : public Module {
 
 struct ConvTranspose2dOptions {
   Size2 stride = 1;
-  Size2 padding = 0;         ///< removed from each side of the result
-  Size2 output_padding = 0;  ///< extra rows and columns below and to the right
+  Size2 padding = 0;  ///< removed from each side of the result
+  Size2 output_padding =
+      0;  ///< extra rows and columns below and to the right, < stride or dilation
   Size2 dilation = 1;
   std::int64_t groups = 1;
   bool bias = true;

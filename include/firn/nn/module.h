@@ -56,6 +56,8 @@ class MovedFrom {
 /// from `original`, by copies of its own.
 void separate(Module& copy, const Module& original);
 [[noreturn]] void refuse_slicing(const Module& m);
+/// Whether `m` was moved from and so holds nothing.
+bool was_moved_from(const Module& m) noexcept;
 
 }  // namespace detail
 
@@ -142,7 +144,8 @@ class Module {
   /// except buffers that stay wide: see OnConversion.
   void to(DType dtype);
 
-  /// Calls fn on every module, sub-modules before the module that holds them.
+  /// Calls fn on every module, sub-modules before the module that holds them. Throws Error if fn is
+  /// empty.
   void apply(const std::function<void(Module&)>& fn);
   /// Clears the gradients that backward() has collected in the parameters. Throws Error if an
   /// optimizer holds one of them: its own zero_grad() drops the weight of the cycle too.
@@ -179,6 +182,7 @@ class Module {
   friend class detail::Call;
   friend class detail::MemberCheck;
   friend void detail::separate(Module& copy, const Module& original);
+  friend bool detail::was_moved_from(const Module& m) noexcept;
 
   /// Called after clone() has given this module parameters and buffers of its own.
   virtual void was_separated() {}

@@ -13,6 +13,7 @@
 #include "kernels/reduce.h"
 #include "kernels/settings.h"
 #include "ops/common.h"
+#include "ops/image/output_padding.h"
 
 namespace firn {
 
@@ -296,11 +297,7 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bia
     g.stride[at] = of(o.stride);
     g.dilation[at] = of(o.dilation);
     const std::int64_t more = of(o.output_padding), size = x.size(i - 2);
-    FIRN_CHECK(
-        more >= 0 && more < std::max(g.stride[at], g.dilation[at]), op,
-        "with as much, x could have a row or column more",
-        "output_padding {} along {} must be at least 0 and less than stride {} or dilation {}",
-        more, kAxisNames[at], g.stride[at], g.dilation[at]);
+    check_output_padding(op, kAxisNames[at], more, g.stride[at], g.dilation[at]);
     g.before[at] = of(o.padding);
     // If there are fewer additional rows than the stride, the convolution ignores them; otherwise
     // they reduce its padding.
