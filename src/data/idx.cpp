@@ -69,8 +69,8 @@ DType read_magic(ByteReader& in, int& rank) {
 /// Returns the shape, and in `bytes` the size of its elements.
 Shape read_shape(ByteReader& in, int rank, DType dtype, std::uint64_t& bytes) {
   Shape shape;
-  // The bound leaves out axes of size 0, since strides are products of the other sizes.
-  std::uint64_t bound = size_of(dtype);
+  // The bound counts axes of size 0 as 1, as kMaxElements does.
+  std::uint64_t bound = 1;
   bool overflow = false;
   for (int i = 0; i < rank; ++i) {
     unsigned char b[4] = {};
@@ -81,9 +81,11 @@ Shape read_shape(ByteReader& in, int rank, DType dtype, std::uint64_t& bytes) {
     overflow |= __builtin_mul_overflow(bound, std::uint64_t{size == 0 ? 1u : size}, &bound);
   }
   const std::uint64_t header = in.offset();
-  if (overflow || bound > (std::uint64_t{1} << 62)) {
+  if (overflow || bound >= static_cast<std::uint64_t>(kMaxElements)) {
     in.fail(
-        fmt::format("absurd sizes at {}: {} {} does not fit in 64 bits", in.at(4), shape, dtype));
+        fmt::format("absurd sizes at {}: {} {} has too many elements; a tensor has fewer than "
+                    "2^56, with sizes of 0 counted as 1",
+                    in.at(4), shape, dtype));
   }
   bytes = static_cast<std::uint64_t>(shape.product()) * size_of(dtype);
   const std::uint64_t room = in.most_bytes() < header ? 0 : in.most_bytes() - header;

@@ -18,7 +18,7 @@
 #include <memory>
 #include <string_view>
 
-#include "firn/error.h"
+#include "io/path.h"
 
 namespace firn::io {
 namespace {
@@ -59,6 +59,7 @@ std::string link_text(const std::string& path) {
 }  // namespace
 
 AtomicFile::AtomicFile(const char* op, const std::string& path) : op_(op), path_(path) {
+  check_path(op_, path_);
   check_target();
   remove_leftovers();
   create_temporary();

@@ -10,11 +10,12 @@
 #include <cstring>
 #include <utility>
 
-#include "firn/error.h"
+#include "io/path.h"
 
 namespace firn::io {
 
 InputFile::InputFile(const char* op, std::string path) : op_(op), path_(std::move(path)) {
+  check_path(op_, path_);
   fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd_ < 0) fail(fmt::format("cannot be opened: {}", std::strerror(errno)));
   try {

@@ -64,7 +64,7 @@ std::string quoted(std::string_view text) {
 void check_name(std::string_view name, const char* what, std::set<std::string_view>& seen) {
   FIRN_CHECK(is_utf8(name), kOp, "", "the {} {} is not UTF-8", what, quoted_for_message(name));
   FIRN_CHECK(seen.insert(name).second, kOp, "give each a name of its own",
-             "the {} \"{}\" is used twice", what, name);
+             "the {} {} is used twice", what, quoted_for_message(name));
 }
 
 /// Throws Error for names that load_safetensors() would refuse.

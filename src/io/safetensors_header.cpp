@@ -65,12 +65,16 @@ class Reader {
       if (field == "dtype") {
         e.dtype = dtype(name, string());
       } else if (field == "shape") {
-        std::uint64_t bound = 8;  // bytes of the widest element
+        std::uint64_t bound = 1;
         for (const std::uint64_t size : numbers()) {
           if (e.shape.size() == kMaxRank)
             fail(fmt::format("{} has more than {} axes", name, kMaxRank));
-          if (__builtin_mul_overflow(bound, size == 0 ? 1u : size, &bound) || bound >> 62 != 0)
-            fail(fmt::format("the sizes of {} do not fit in 64 bits", name));
+          if (__builtin_mul_overflow(bound, size == 0 ? 1u : size, &bound) ||
+              bound >= static_cast<std::uint64_t>(kMaxElements))
+            fail(
+                fmt::format("the sizes of {} make too many elements; a tensor has fewer than 2^56, "
+                            "with sizes of 0 counted as 1",
+                            name));
           e.shape.push_back(static_cast<std::int64_t>(size));
         }
       } else {
@@ -262,7 +266,9 @@ bool is_utf8(std::string_view text) noexcept {
 std::string quoted_for_message(std::string_view name) {
   constexpr std::size_t kLongest = 100;
   std::string text(name.substr(0, kLongest));
-  if (!is_utf8(text)) {
+  const bool control =
+      std::any_of(text.begin(), text.end(), [](char c) { return c >= 0 && c < 0x20; });
+  if (control || !is_utf8(text)) {
     std::string escaped;
     for (const char c : text) {
       const auto byte = static_cast<unsigned char>(c);

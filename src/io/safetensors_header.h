@@ -31,13 +31,14 @@ struct Entry {
 
 /// Parses a header; `path` is for errors. Decodes escapes in `json` in place; the entries point
 /// into it. Throws IoError, naming the byte within the header, unless it is an object of tensors
-/// and metadata in UTF-8. Each name may occur once, dtypes must be firn's, and sizes must fit in 62
-/// bits. The caller checks the byte ranges of the tensors.
+/// and metadata in UTF-8. Each name may occur once, dtypes must be firn's, and a shape must be one
+/// that tensors can have (kMaxElements). The caller checks the byte ranges of the tensors.
 std::vector<Entry> parse_header(const std::string& path, std::string& json);
 
 /// Whether `text` is UTF-8 (RFC 3629).
 bool is_utf8(std::string_view text) noexcept;
-/// `name` in quotes for a message; a long one is truncated.
+/// `name` in quotes for a message; a long one is truncated, and bytes that no terminal should get
+/// are escaped.
 std::string quoted_for_message(std::string_view name);
 
 }  // namespace firn::io

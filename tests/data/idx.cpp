@@ -124,6 +124,9 @@ TEST_CASE("IDX: absurd sizes are refused before memory is taken") {
   CHECK_THAT(error_of(idx_header(0x0E, {0x80000000, 0x80000000, 4}) + "x"),
              contains("absurd sizes"));
   CHECK_THAT(error_of(idx_header(0x08, {0, most, most, most})), contains("absurd sizes"));
+  // Fits in 64 bits, but not in a tensor.
+  CHECK_THAT(error_of(idx_header(0x08, {0, 1441792, 1 << 20, 1 << 20})),
+             contains("absurd sizes at byte 4: [0, 1441792, 1048576, 1048576] u8 has too many"));
   CHECK_THAT(error_of(idx_header(0x08, {most}) + "x"),
              contains("expected 4294967295 bytes of data, found only 1"));
   CHECK_THAT(error_of(gzip(idx_header(0x08, {most}) + "x")),

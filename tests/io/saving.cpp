@@ -13,6 +13,7 @@
 
 #include "data/files.h"
 #include "data/matchers.h"
+#include "firn/data/idx.h"
 #include "firn/firn.h"
 #include "firn/io/safetensors.h"
 #include "io/atomic_file.h"
@@ -171,6 +172,24 @@ TEST_CASE("save: a name as long as the system allows") {
   io::save_safetensors(path, filled(2));
   CHECK(values_of(io::load_safetensors(path).at(0).tensor).front() == 2);
   CHECK(files_in(folder) == 1);
+}
+
+TEST_CASE("save and load: a path with a NUL character is refused, not cut off") {
+  const TempFolder folder;
+  const std::string before = folder.file("a"), path = before + std::string("\0b", 2);
+  CHECK_THAT(error_of([&] { io::save_safetensors(path, filled(1)); }),
+             contains("[save_safetensors] " + before + ": a NUL character follows"));
+  CHECK(files_in(folder) == 0);
+  io::save_safetensors(before, filled(1));
+  CHECK_THAT(error_of([&] { io::load_safetensors(path); }),
+             contains("[load_safetensors] " + before + ": a NUL character follows"));
+  CHECK_THAT(error_of([&] { data::read_idx(path); }), contains("a NUL character follows"));
+  CHECK_THAT(error_of([&] {
+               io::save_safetensors(
+                   before, std::vector<nn::NamedTensor>{{std::string("w\0x", 3), ones({1})},
+                                                        {std::string("w\0x", 3), ones({1})}});
+             }),
+             contains("\"w\\x00x\" is used twice"));
 }
 
 TEST_CASE("save: what load would refuse is not written") {

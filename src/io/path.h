@@ -1,0 +1,22 @@
+// What every path of a file must be, for reading and writing.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "firn/error.h"
+
+namespace firn::io {
+
+/// Throws IoError if `path` has a NUL character: the system would take the text before it as the
+/// whole name.
+inline void check_path(const char* op, const std::string& path) {
+  const std::size_t at = path.find('\0');
+  if (at == std::string::npos) return;
+  throw IoError(op, path.substr(0, at),
+                "a NUL character follows this part of the path, which has " +
+                    std::to_string(path.size()) + " characters",
+                "give a path without NUL characters");
+}
+
+}  // namespace firn::io
