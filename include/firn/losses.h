@@ -93,7 +93,8 @@ Loss kl_div(const Tensor& log_probabilities, const Tensor& target);
 /// Contrastive loss with in-batch negatives (InfoNCE, van den Oord et al. 2018): queries and keys
 /// [n, d] of one floating dtype; row i of the queries matches row i of the keys. Cross-entropy of
 /// queries keysᵀ / temperature against the diagonal; the weight is n, and the loss is coupled.
-/// Throws Error unless the shapes agree and temperature > 0.
+/// Throws Error unless the shapes agree, temperature > 0, and the compute dtype holds temperature
+/// and 4 / temperature.
 Loss info_nce(const Tensor& queries, const Tensor& keys, double temperature = 0.07);
 
 }  // namespace firn

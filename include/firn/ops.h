@@ -1,7 +1,8 @@
 // Operations on tensors. Each op is recorded for backward() unless NoGrad is active or no operand
 // requires a gradient. Operands of one op have the same dtype and device (autocast.h can cast
-// them); a C++ number takes the tensor's dtype. f16 and bf16 are computed in f32 and rounded once.
-// Invalid arguments throw Error with the op, the values and a hint.
+// them); a C++ number takes the tensor's dtype, and an integer dtype must hold it: ones({2}, u8) *
+// 300.0 throws. Between integer tensors arithmetic wraps around. f16 and bf16 are computed in f32
+// and rounded once. Invalid arguments throw Error with the op, the values and a hint.
 #pragma once
 
 #include <cstdint>
@@ -69,7 +70,8 @@ struct RandOptions {
   Device device = default_device();
   Generator* generator = nullptr;  ///< null: default_generator()
 };
-/// Uniform in [low, high); floating dtypes.
+/// Uniform in [low, high); floating dtypes. Throws Error unless low < high, the dtype holds both,
+/// and the compute dtype holds high - low.
 Tensor rand(const Shape& shape, const RandOptions& options = {});
 Tensor rand(const Shape& shape, detail::ADType auto dtype, Device device = default_device()) {
   return rand(shape, {.dtype = dtype, .device = device});
@@ -83,7 +85,8 @@ struct RandnOptions {
   Device device = default_device();
   Generator* generator = nullptr;  ///< null: default_generator()
 };
-/// Normal with the given mean and standard deviation (Box-Muller on Philox); floating dtypes.
+/// Normal with the given mean and standard deviation (Box-Muller on Philox); floating dtypes. No
+/// number is further than 6.67 stddev from the mean; throws Error unless the dtype holds all these.
 Tensor randn(const Shape& shape, const RandnOptions& options = {});
 Tensor randn(const Shape& shape, detail::ADType auto dtype, Device device = default_device()) {
   return randn(shape, {.dtype = dtype, .device = device});
@@ -117,6 +120,7 @@ void zero_(const Tensor& x);
 /// on, the copy is recorded and x becomes part of src's graph: throws Error if x is a view or has
 /// another handle, view or saved copy. A copy into an integer dtype has no gradient.
 void copy_(const Tensor& x, const Tensor& src);
+/// Random numbers, with the limits of rand() and randn().
 void uniform_(const Tensor& x, double low, double high, Generator& g = default_generator());
 void normal_(const Tensor& x, double mean, double stddev, Generator& g = default_generator());
 
@@ -276,7 +280,8 @@ Tensor slice(const Tensor& x, std::int64_t axis, std::int64_t start, std::int64_
              std::int64_t step = 1);
 /// The sub-tensor at `index` of `axis`; the axis is removed.
 Tensor select(const Tensor& x, std::int64_t axis, std::int64_t index);
-/// Pieces of `size` along `axis`; the last may be shorter.
+/// Pieces of `size` along `axis`; the last may be shorter. An axis of size 0 gives one empty piece,
+/// as in PyTorch.
 std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t axis = 0);
 std::vector<Tensor> split(const Tensor& x, std::span<const std::int64_t> sizes,
                           std::int64_t axis = 0);

@@ -73,7 +73,7 @@ class Dims {
   /// Throws Error if there are kMaxRank values already.
   constexpr void push_back(std::int64_t v) {
     if (size_ == kMaxRank) [[unlikely]]
-      overflow();
+      overflow(v);
     values_[static_cast<unsigned>(size_++)] = v;
   }
   /// Throws Error if there is no value.
@@ -127,7 +127,7 @@ class Dims {
     if (i >= 0 || i < -size_) outside(i, size_);
     return static_cast<std::size_t>(i + size_);
   }
-  [[noreturn]] static void overflow();
+  [[noreturn]] void overflow(std::int64_t v) const;
   [[noreturn]] static void outside(std::int64_t i, int size);
   std::int64_t large_product() const;
 

@@ -7,6 +7,7 @@
 #include <iosfwd>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "firn/device.h"
@@ -66,7 +67,8 @@ class Tensor {
 
   // ---- Views without a gradient: the ops of ops.h are built on these ----
   /// Same storage, other geometry; `offset` elements from this tensor's first. Throws Error if an
-  /// element would lie outside the storage, or if a size or stride is negative or too large.
+  /// element would lie outside the storage, or if a size or stride is negative or too large. A view
+  /// without elements takes any offset and ignores it.
   Tensor as_strided(const Shape& shape, const Strides& strides, std::int64_t offset = 0) const;
   const Ref<Storage>& storage() const;
   std::int64_t storage_offset() const;
@@ -202,9 +204,10 @@ template <Element T>
 Tensor tensor(T value, Device device = default_device()) {
   return tensor(std::span<const T>(&value, 1), Shape{}, device);
 }
-/// A tensor on memory of the caller, who keeps it alive and unmoved; row-major.
+/// A tensor on memory of the caller, who keeps it alive and unmoved; row-major. The memory must be
+/// writable. Throws Error if `data` is null and the shape has elements.
 template <Element T>
-Tensor from_memory(T* data, const Shape& shape);
+requires std::is_same_v<T, std::remove_cv_t<T>> Tensor from_memory(T* data, const Shape& shape);
 
 /// "[64, 128] f16 cuda:0": how errors name a tensor.
 std::string describe(const Tensor& t);

@@ -7,8 +7,11 @@
 
 namespace firn {
 
-void Dims::overflow() {
-  throw Error("shape", fmt::format("more than {} axes", kMaxRank), "merge axes with reshape");
+void Dims::overflow(std::int64_t v) const {
+  throw Error(
+      "shape",
+      fmt::format("more than {} axes: there is no room for {} beside {}", kMaxRank, v, *this),
+      "merge axes with reshape");
 }
 
 void Dims::outside(std::int64_t i, int size) {

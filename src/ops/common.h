@@ -46,6 +46,16 @@ void require_factors(const char* op, const Tensor& a, const Tensor& b);
 /// only those up to 2^53, which double represents exactly. bool holds 0 and 1. Floating dtypes hold
 /// all numbers but finite ones that would become infinite.
 void require_holds(const char* op, DType dtype, double number);
+/// Throws unless a tensor can have `rank` axes; the message shows `parts`, which give the axes.
+template <class... Parts>
+void require_rank(const char* op, int rank, const Parts&... parts) {
+  if (rank <= kMaxRank) [[likely]]
+    return;
+  std::string from;
+  ((from += (from.empty() ? "" : ", ") + describe(parts)), ...);
+  FIRN_CHECK(false, op, "merge axes with reshape",
+             "the result would have {} axes, more than {}: {}", rank, kMaxRank, from);
+}
 /// Throws if t is undefined or not of a floating dtype.
 void require_floating(const char* op, const Tensor& t);
 /// Throws if t is undefined or not i64 or i32 (or u8, if `allow_u8`).

@@ -1,4 +1,5 @@
 // Creates tensors from numbers.
+#include "base/checked.h"
 #include "kernels/copy.h"
 #include "ops/common.h"
 
@@ -43,6 +44,7 @@ Tensor arange(std::int64_t count, const ArangeOptions& options) {
 Tensor eye(std::int64_t n, const TensorOptions& options) {
   FIRN_CHECK(options.format == MemoryFormat::contiguous, "eye", "leave the memory format out",
              "a matrix has no channels");
+  checked_elements("eye", {n, n});
   Tensor t = zeros({n, n}, options);
   const Tensor diagonal = t.as_strided({n}, {n + 1});
   kernels::fill(diagonal.mutable_view(), 1, stream_of(t));

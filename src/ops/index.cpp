@@ -2,6 +2,7 @@
 // dtype.
 #include "kernels/index.h"
 
+#include "base/checked.h"
 #include "ops/common.h"
 
 namespace firn {
@@ -40,6 +41,7 @@ Tensor embedding(const Tensor& table, const Tensor& index) {
   require_same_device("embedding", table, index);
   FIRN_CHECK(table.rank() >= 1, "embedding", "the first axis counts the rows",
              "the table {} has no axes", describe(table));
+  require_rank("embedding", index.rank() + table.rank() - 1, table, index);
   const Tensor rows = contiguous(table);
   const Tensor list = contiguous(index);
   Shape shape = index.shape();
@@ -98,9 +100,11 @@ Tensor gather(const Tensor& x, std::int64_t axis, const Tensor& index) {
 Tensor one_hot(const Tensor& index, std::int64_t classes, DType dtype) {
   require_index("one_hot", index);
   FIRN_CHECK(classes > 0, "one_hot", "give the number of classes", "classes is {}", classes);
+  require_rank("one_hot", index.rank() + 1, index);
   const Tensor list = contiguous(index);
   Shape shape = index.shape();
   shape.push_back(classes);
+  checked_elements("one_hot", shape);
   Tensor y = empty(shape, dtype, index.device());
   kernels::one_hot("one_hot", as_list(list).view(), as_rows(y, list.numel()).mutable_view(),
                    stream_of(index));

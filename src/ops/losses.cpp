@@ -308,8 +308,13 @@ Loss info_nce(const Tensor& queries, const Tensor& keys, double temperature) {
   FIRN_CHECK(queries.rank() == 2 && queries.shape() == keys.shape(), "info_nce",
              "row i of the one belongs with row i of the other", "queries {}, keys {}",
              describe(queries), describe(keys));
-  FIRN_CHECK(std::isfinite(temperature) && temperature > 0, "info_nce", "", "temperature = {}",
-             temperature);
+  // Logits of rows of length 1 differ by 2 / temperature at most. If 4 / temperature is infinite,
+  // the temperature is subnormal, and kernels take it as 0.
+  const double most = max_of(compute_dtype(queries.dtype()));
+  FIRN_CHECK(temperature > 0 && temperature <= most && 4 / temperature <= most, "info_nce",
+             "temperatures lie around 0.07, for rows of length 1; larger ones tell rows less apart",
+             "temperature = {} is not positive, or it or 4 / temperature is infinite as {}",
+             temperature, compute_dtype(queries.dtype()));
   const Tensor similar = matmul(queries, transpose(keys, 0, 1));
   const Tensor logits = div(cast(similar, compute_dtype(similar.dtype())), temperature);
   Loss loss = cross_entropy(logits, arange(queries.size(0), 0, 1, i64, queries.device()));

@@ -39,28 +39,54 @@ void draw_into(const char* op, const Tensor& x, Draw&& draw) {
   x.storage()->bump_version(op);
 }
 
+void check_range(const char* op, DType dtype, double low, double high) {
+  FIRN_CHECK(std::isfinite(low) && std::isfinite(high) && low < high, op,
+             "low must be less than high, both finite", "low {}, high {}", low, high);
+  require_holds(op, dtype, low);
+  require_holds(op, dtype, high);
+  const DType compute = compute_dtype(dtype);
+  FIRN_CHECK(high - low <= max_of(compute), op, "take a narrower range or a wider dtype",
+             "low {}, high {}: the width is infinite as {}", low, high, compute);
+}
+
+void check_normal(const char* op, DType dtype, double mean, double stddev) {
+  FIRN_CHECK(std::isfinite(mean) && std::isfinite(stddev) && stddev >= 0, op,
+             "stddev must be 0 or more, both finite", "mean {}, stddev {}", mean, stddev);
+  constexpr double kFarthest = 6.67;  // in standard deviations: see math::box_muller
+  FIRN_CHECK(std::abs(mean) + kFarthest * stddev <= max_of(dtype), op,
+             "take a smaller stddev or a wider dtype",
+             "mean {}, stddev {}: numbers {} stddev from the mean are infinite as {}", mean, stddev,
+             kFarthest, dtype);
+}
+
+void fill_uniform(const char* op, const Tensor& x, double low, double high, Generator& g) {
+  check_range(op, x.dtype(), low, high);
+  draw_into(op, x,
+            [&](const View& v) { kernels::uniform(v, low, high, key_for(v, g), stream_of(x)); });
+}
+
+void fill_normal(const char* op, const Tensor& x, double mean, double stddev, Generator& g) {
+  check_normal(op, x.dtype(), mean, stddev);
+  draw_into(op, x,
+            [&](const View& v) { kernels::normal(v, mean, stddev, key_for(v, g), stream_of(x)); });
+}
+
 }  // namespace
 
 void uniform_(const Tensor& x, double low, double high, Generator& g) {
   require_writable("uniform_", x);
-  FIRN_CHECK(std::isfinite(low) && std::isfinite(high) && low < high, "uniform_",
-             "low must be less than high, both finite", "low {}, high {}", low, high);
-  draw_into("uniform_", x,
-            [&](const View& v) { kernels::uniform(v, low, high, key_for(v, g), stream_of(x)); });
+  fill_uniform("uniform_", x, low, high, g);
 }
 
 void normal_(const Tensor& x, double mean, double stddev, Generator& g) {
   require_writable("normal_", x);
-  FIRN_CHECK(std::isfinite(mean) && std::isfinite(stddev) && stddev >= 0, "normal_",
-             "stddev must be 0 or more, both finite", "mean {}, stddev {}", mean, stddev);
-  draw_into("normal_", x,
-            [&](const View& v) { kernels::normal(v, mean, stddev, key_for(v, g), stream_of(x)); });
+  fill_normal("normal_", x, mean, stddev, g);
 }
 
 Tensor rand(const Shape& shape, const RandOptions& options) {
   FIRN_CHECK(is_floating(options.dtype), "rand", "draw in f32 and cast", "dtype {}", options.dtype);
   Tensor x = empty(shape, options.dtype, options.device);
-  uniform_(x, options.low, options.high, generator_of(options.generator));
+  fill_uniform("rand", x, options.low, options.high, generator_of(options.generator));
   return x;
 }
 
@@ -68,7 +94,7 @@ Tensor randn(const Shape& shape, const RandnOptions& options) {
   FIRN_CHECK(is_floating(options.dtype), "randn", "draw in f32 and cast", "dtype {}",
              options.dtype);
   Tensor x = empty(shape, options.dtype, options.device);
-  normal_(x, options.mean, options.stddev, generator_of(options.generator));
+  fill_normal("randn", x, options.mean, options.stddev, generator_of(options.generator));
   return x;
 }
 

@@ -73,7 +73,7 @@ Tensor slice_view(const Tensor& x, int axis, std::int64_t start, std::int64_t co
                   std::int64_t step) {
   Shape shape = x.shape();
   Strides strides = x.strides();
-  const std::int64_t offset = count > 0 ? start * strides[axis] : 0;
+  const std::int64_t offset = start * strides[axis];
   shape[axis] = count;
   if (count > 1) strides[axis] *= step;  // else no step is taken, so it may have any size
   return x.as_strided(shape, strides, offset);
@@ -181,6 +181,7 @@ Tensor transpose(const Tensor& x, std::int64_t a, std::int64_t b) {
 
 Tensor unsqueeze(const Tensor& x, std::int64_t axis) {
   require_defined("unsqueeze", x);
+  require_rank("unsqueeze", x.rank() + 1, x);
   Shape shape = x.shape();
   shape.insert(normalize_axis("unsqueeze", axis, x.rank() + 1), 1);
   return reshape(x, shape);
@@ -240,7 +241,7 @@ Tensor select(const Tensor& x, std::int64_t axis, std::int64_t index) {
   const auto part = [a, at](const Tensor& t) {
     Shape shape = t.shape();
     Strides strides = t.strides();
-    const std::int64_t offset = t.numel() > 0 ? at * strides[a] : 0;
+    const std::int64_t offset = at * strides[a];
     shape.erase(a);
     strides.erase(a);
     return t.as_strided(shape, strides, offset);
@@ -273,12 +274,12 @@ std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t axis)
   require_defined("split", x);
   FIRN_CHECK(size > 0, "split", "give the size of a piece", "pieces of size {}", size);
   const std::int64_t n = x.size(axis);
-  const std::int64_t pieces = n > 0 ? (n - 1) / size + 1 : 0;
+  const std::int64_t pieces = n > 0 ? (n - 1) / size + 1 : 1;
   FIRN_CHECK(pieces <= kMostPieces, "split", "take larger pieces",
              "pieces of size {} along axis {} of {} would be {} tensors", size, axis, describe(x),
              pieces);
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(pieces), size);
-  if (pieces > 0) sizes.back() = n - (pieces - 1) * size;
+  sizes.back() = n - (pieces - 1) * size;
   return split(x, sizes, axis);
 }
 FIRN_OUT_OF_MEMORY("split")
@@ -288,6 +289,7 @@ Tensor cat(std::span<const Tensor> parts, std::int64_t axis) { return join("cat"
 Tensor stack(std::span<const Tensor> parts, std::int64_t axis) try {
   FIRN_CHECK(!parts.empty(), "stack", "", "no tensors given");
   require_defined("stack", parts[0]);
+  require_rank("stack", parts[0].rank() + 1, parts[0]);
   const int a = normalize_axis("stack", axis, parts[0].rank() + 1);
   std::vector<Tensor> rows;
   for (const Tensor& p : parts) {
@@ -315,7 +317,7 @@ Tensor pad(const Tensor& x, const Axes& before, const Axes& after, double value)
   const auto inside = [before](const Tensor& t, const Shape& inner) {
     std::int64_t offset = 0;
     for (int i = 0; i < inner.size(); ++i) offset += before[i] * t.strides()[i];
-    return t.as_strided(inner, t.strides(), inner.product() > 0 ? offset : 0);
+    return t.as_strided(inner, t.strides(), offset);
   };
   Tensor y = full(shape, value, x.dtype(), x.device());
   kernels::copy(x.view(), inside(y, x.shape()).mutable_view(), stream_of(x));

@@ -1,7 +1,5 @@
 // Elementwise ops of one operand, and of a tensor and a number. Their formulas, gradients and
 // properties are in kernels/math/unary.h; the end of this file generates the functions of its list.
-#include <cmath>
-
 #include "kernels/elementwise.h"
 #include "ops/common.h"
 #include "ops/in_place.h"
@@ -68,22 +66,29 @@ Tensor& unary_in_place(UnaryOp op, const char* name, Tensor& x, Args args) {
   return x;
 }
 
-/// A number used with an integer tensor must be an integer and fit in 64 bits, since it takes the
-/// tensor's dtype.
-void check_number(const char* name, const Tensor& x, double number) {
-  require_defined(name, x);
-  const bool whole = number == std::floor(number) && number >= -0x1p63 && number < 0x1p63;
-  FIRN_CHECK(is_floating(x.dtype()) || whole, name, "cast the tensor first: x.to(firn::f32)",
-             "the number {} does not fit the dtype of {}", number, describe(x));
+/// A number takes the dtype of an integer tensor, which must hold it. Floating tensors compute with
+/// it in the compute dtype.
+void check_number(UnaryOp op, const char* name, const Tensor& x, double number) {
+  check_dtype(op, name, x);
+  if (!is_floating(x.dtype())) require_holds(name, x.dtype(), number);
 }
 
 Tensor with_number(UnaryOp op, const char* name, const Tensor& x, double number) {
-  check_number(name, x, number);
+  check_number(op, name, x, number);
   return unary(op, name, x, {number, 0});
 }
 Tensor& with_number_in_place(UnaryOp op, const char* name, Tensor& x, double number) {
-  check_number(name, x, number);
+  check_number(op, name, x, number);
   return unary_in_place(op, name, x, {number, 0});
+}
+/// x - number, as an addition.
+Tensor minus_number(const char* name, const Tensor& x, double number) {
+  check_number(UnaryOp::add_number, name, x, number);
+  return unary(UnaryOp::add_number, name, x, {-number, 0});
+}
+Tensor& minus_number_in_place(const char* name, Tensor& x, double number) {
+  check_number(UnaryOp::add_number, name, x, number);
+  return unary_in_place(UnaryOp::add_number, name, x, {-number, 0});
 }
 
 }  // namespace
@@ -120,9 +125,7 @@ FIRN_UNARY_OPS(FIRN_PLAIN, FIRN_ONE, FIRN_TWO, FIRN_NUMBER)
 Tensor firn::add(const Tensor& a, double b) {
   return with_number(UnaryOp::add_number, "add", a, b);
 }
-Tensor firn::sub(const Tensor& a, double b) {
-  return with_number(UnaryOp::add_number, "sub", a, -b);
-}
+Tensor firn::sub(const Tensor& a, double b) { return minus_number("sub", a, b); }
 Tensor firn::mul(const Tensor& a, double b) {
   return with_number(UnaryOp::mul_number, "mul", a, b);
 }
@@ -150,9 +153,7 @@ Tensor firn::operator/(double a, const Tensor& b) {
 Tensor& firn::add_(Tensor& a, double b) {
   return with_number_in_place(UnaryOp::add_number, "add_", a, b);
 }
-Tensor& firn::sub_(Tensor& a, double b) {
-  return with_number_in_place(UnaryOp::add_number, "sub_", a, -b);
-}
+Tensor& firn::sub_(Tensor& a, double b) { return minus_number_in_place("sub_", a, b); }
 Tensor& firn::mul_(Tensor& a, double b) {
   return with_number_in_place(UnaryOp::mul_number, "mul_", a, b);
 }

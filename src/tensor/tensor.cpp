@@ -81,7 +81,8 @@ Tensor Tensor::as_strided(const Shape& new_shape, const Strides& new_strides,
   FIRN_CHECK(new_shape.size() == new_strides.size(), "as_strided", "one stride per axis",
              "shape {} and strides {}", new_shape, new_strides);
   const std::int64_t count = checked_elements("as_strided", new_shape);
-  const std::int64_t first = checked_sum("as_strided", impl_->offset, new_offset);
+  const std::int64_t first =
+      count > 0 ? checked_sum("as_strided", impl_->offset, new_offset) : impl_->offset;
   const auto elements = static_cast<std::int64_t>(impl_->storage->bytes() / size_of(impl_->dtype));
   Strides strides = new_strides;
   std::int64_t last = first;
@@ -96,8 +97,8 @@ Tensor Tensor::as_strided(const Shape& new_shape, const Strides& new_strides,
       strides[i] = std::min(strides[i], elements);
     }
   }
-  FIRN_CHECK(first >= 0 && (count > 0 ? last < elements : first <= elements && last < kMaxElements),
-             "as_strided", "a view lies inside the storage of its tensor",
+  FIRN_CHECK(first >= 0 && last < (count > 0 ? elements : kMaxElements), "as_strided",
+             "a view lies inside the storage of its tensor",
              "elements {} to {} of a storage of {} elements", first, last, elements);
   return Tensor(
       Ref<TensorImpl>(new TensorImpl(impl_->storage, new_shape, strides, first, impl_->dtype)));
@@ -135,8 +136,10 @@ Tensor tensor(std::span<const T> values, const Shape& shape, Device device) {
 }
 
 template <Element T>
-Tensor from_memory(T* data, const Shape& shape) {
+requires std::is_same_v<T, std::remove_cv_t<T>> Tensor from_memory(T* data, const Shape& shape) {
   const auto bytes = static_cast<std::size_t>(checked_elements("from_memory", shape)) * sizeof(T);
+  FIRN_CHECK(data || bytes == 0, "from_memory", "give the address of the first element",
+             "the address is null for {} of shape {}", dtype_of<T>, shape);
   return Tensor(Ref<TensorImpl>(new TensorImpl(Storage::borrow(data, bytes, Device::cpu()), shape,
                                                contiguous_strides(shape), 0, dtype_of<T>)));
 }

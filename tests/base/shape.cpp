@@ -32,7 +32,8 @@ TEST_CASE("Dims: a list of up to eight numbers", "[base]") {
 
 TEST_CASE("Dims: nine axes are refused", "[base]") {
   CHECK(error_of([] { Dims{1, 2, 3, 4, 5, 6, 7, 8, 9}; }) ==
-        "[shape] more than 8 axes; hint: merge axes with reshape");
+        "[shape] more than 8 axes: there is no room for 9 beside [1, 2, 3, 4, 5, 6, 7, 8]; hint: "
+        "merge axes with reshape");
 }
 
 TEST_CASE("Dims: positions count from either end, and others are refused", "[base]") {

@@ -45,7 +45,8 @@ TEST_CASE("as_strided: the last element is found without overflow", "[host]") {
   CHECK(refuses("as_strided", [&] { x.as_strided({5}, {kMax / 2}); }));
   CHECK(refuses("as_strided", [&] { x.as_strided({kMax / 4, 5}, {0, 1}); }));
   CHECK(refuses("as_strided", [&] { x.as_strided({0, 5}, {1, kMax}); }));
-  CHECK(refuses("as_strided", [&] { x.as_strided({0}, {1}, 11); }));
+  for (const std::int64_t offset : {std::int64_t{11}, std::int64_t{-1}, kMax, kMin})
+    CHECK(x.slice(0, 2, 4).as_strided({0}, {1}, offset).storage_offset() == 2);
 }
 
 TEST_CASE("expand: more elements than can be counted are refused", "[host]") {
@@ -64,8 +65,8 @@ TEST_CASE("creation: sizes that overflow, negative ones and bytes that overflow 
     CHECK(refuses("empty", [&] { empty(shape, f64); }));
     CHECK(refuses("tensor", [&] { tensor(std::vector<float>{}, shape); }));
   }
-  CHECK(refuses("empty", [] { eye(kMax); }));
-  CHECK(refuses("empty", [] { one_hot(zeros({4}, i64), kMax); }));
+  CHECK(refuses("eye", [] { eye(kMax); }));
+  CHECK(refuses("one_hot", [] { one_hot(zeros({4}, i64), kMax); }));
   CHECK_THROWS_AS(arange(std::int64_t{1} << 50), OutOfMemory);
 }
 
@@ -85,7 +86,7 @@ TEST_CASE("split: pieces and sums of any size", "[host]") {
   REQUIRE(whole.size() == 1);
   CHECK(whole[0].numel() == 6);
   CHECK(split(x, 4)[1].to_vector<int>() == std::vector<int>{4, 5});
-  CHECK(split(zeros({0}), 3).empty());
+  CHECK(split(zeros({0}), kMax).size() == 1);
   const std::vector<std::int64_t> wraps{kMax, kMax, 8};  // 6 modulo 2^64
   CHECK(refuses("split", [&] { split(x, wraps); }));
   CHECK(refuses("split", [] { split(expand(ones({1}), {std::int64_t{1} << 40}), 1); }));

@@ -117,6 +117,18 @@ TEST_CASE("a sum of losses goes through the optimizer, in f16 and over uneven mi
   }
 }
 
+TEST_CASE("info_nce refuses a temperature whose logits would be infinite", "[host]") {
+  const Tensor q = eye(3);
+  for (const double t : {1e-300, 1e-38, 0.0, -1.0, 1e39, static_cast<double>(NAN)}) {
+    CAPTURE(t);
+    const std::string text = error_of([&] { info_nce(q, q, t); });
+    CHECK(text.find("[info_nce] temperature = ") == 0);
+    CHECK(text.find("hint: temperatures lie around 0.07") != std::string::npos);
+  }
+  for (const double t : {1.2e-38, 1e38}) CHECK(std::isfinite(info_nce(q, q, t).item()));
+  CHECK(std::isfinite(info_nce(q.to(f64), q.to(f64), 1e-300).item()));
+}
+
 TEST_CASE("cross_entropy and nll_loss take the classes on any axis") {
   Rng rng(5);
   const Tensor images = make(rng.uniforms(2 * 4 * 3 * 5, -2, 2), {2, 4, 3, 5});

@@ -1,8 +1,10 @@
 // Numbers at the edges: empty inner axes, divisors that are not positive, NaN, the sign of zero,
 // tails, and numbers that a dtype cannot hold.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "firn/nn/init.h"
 #include "ops/refused.h"
 #include "support/catch.h"
 #include "support/values.h"
@@ -135,6 +137,26 @@ TEST_CASE("a number that the dtype cannot hold is refused", "[ops]") {
   refused("where", {"300", "u8"}, [] { where(ones({3}, boolean), zeros({3}, u8), 300); });
   refused("maximum", {"0.5", "i32"}, [] { maximum(zeros({3}, i32), 0.5); });
 
+  // Arithmetic with a number has the same rule, in each form.
+  const Tensor u = ones({2}, u8), n = ones({2}, i32), k = ones({2}, i64);
+  refused("add", {"256 does not fit u8"}, [&] { add(u, 256.0); });
+  refused("sub", {"-1 does not fit u8"}, [&] { u - -1.0; });
+  refused("mul", {"300 does not fit u8"}, [&] { mul(u, 300.0); });
+  refused("mul", {"0.5 does not fit i32"}, [&] { 0.5 * n; });
+  refused("sub", {"300 does not fit u8"}, [&] { 300.0 - u; });
+  refused("sub", {"2147483648 does not fit i32"}, [&] { n - 2147483648.0; });
+  refused("add", {"does not fit i64", "2^53"}, [&] { k + 1e17; });
+  refused("mul", {"nan does not fit i64"}, [&] { k* kNaN; });
+  Tensor target = ones({2}, u8);
+  refused("add_", {"300 does not fit u8"}, [&] { target += 300.0; });
+  refused("sub_", {"-1 does not fit u8"}, [&] { target -= -1.0; });
+  refused("mul_", {"0.5 does not fit u8"}, [&] { target *= 0.5; });
+  CHECK(values_of(target) == Values{1, 1});
+  CHECK(values_of(sub(zeros({1}, u8), 1.0)) == Values{255});  // the result wraps around
+  CHECK(values_of(sub(zeros({1}, i32), -2147483648.0)) == Values{-2147483648.0});
+  CHECK(values_of(u * full({2}, 255, u8) + u * 2.0) == Values{1, 1});
+  CHECK(values_of(add(zeros({1}, f16), 1e6)) == Values{kInf});  // floating dtypes round as ever
+
   CHECK(values_of(full({2}, 255, u8)) == Values{255, 255});
   CHECK(values_of(full({1}, -2147483648.0, i32)) == Values{-2147483648.0});
   CHECK(values_of(full({1}, 9007199254740992.0, i64)) == Values{9007199254740992.0});
@@ -144,6 +166,41 @@ TEST_CASE("a number that the dtype cannot hold is refused", "[ops]") {
   CHECK(values_of(full({1}, 1, boolean)) == Values{1});
   expect_close("tenths", values_of(arange(5, 0, 0.1, f64)), {0, 0.1, 0.2, 0.3, 0.4}, 1e-15);
   CHECK(values_of(arange(256, u8)).back() == 255);
+}
+
+TEST_CASE("random numbers: what the dtype cannot hold is refused", "[ops]") {
+  refused("rand", {"-3e+38", "3e+38", "the width is infinite as f32"},
+          [] { rand({1000}, {.low = -3e38, .high = 3e38}); });
+  refused("rand", {"infinite as f32"},
+          [] { rand({4}, {.low = -3e38, .high = 3e38, .dtype = bf16}); });
+  refused("rand", {"1.7e+308", "infinite as f64"},
+          [] { rand({4}, {.low = -1.7e308, .high = 1.7e308, .dtype = f64}); });
+  refused("rand", {"1000000 is infinite as f16"},
+          [] { rand({4}, {.low = 0, .high = 1e6, .dtype = f16}); });
+  refused("rand", {"-1e+39 is infinite as f32"}, [] { rand({4}, {.low = -1e39}); });
+  refused("randn", {"stddev 20000", "infinite as f16"},
+          [] { randn({4}, {.stddev = 20000, .dtype = f16}); });
+  refused("randn", {"mean 1e+39", "infinite as f32"}, [] { randn({4}, {.mean = 1e39}); });
+  refused("randn", {"infinite as f64"}, [] { randn({4}, {.stddev = 1e308, .dtype = f64}); });
+  const Tensor x = zeros({4}, f16);
+  refused("uniform_", {"1000000 is infinite as f16"}, [&] { uniform_(x, 0, 1e6); });
+  refused("normal_", {"stddev 100000"}, [&] { normal_(x, 0, 1e5); });
+  CHECK(values_of(x) == Values(4, 0));
+  refused("init::trunc_normal_", {"infinite as f16"},
+          [&] { nn::init::trunc_normal_(x, 0, 1e6, -1e7, 1e7); });
+  refused("init::orthogonal_", {"1000000 is infinite as f16"}, [] {
+    nn::init::orthogonal_(zeros({2, 2}, f16), 1e6);
+  });
+  refused("init::orthogonal_", {"gain = inf"}, [] { nn::init::orthogonal_(zeros({2, 2}), kInf); });
+
+  // Ranges that just fit.
+  const Values wide = values_of(rand({1000}, {.low = -1.7e38, .high = 1.7e38}));
+  const auto [least, most] = std::minmax_element(wide.begin(), wide.end());
+  CHECK((*least < -1.5e38 && *least >= -1.7e38 && *most > 1.5e38 && *most < 1.7e38));
+  for (const double v : values_of(rand({1000}, {.low = -65504, .high = 65504, .dtype = f16})))
+    REQUIRE(std::abs(v) <= 65504);
+  for (const double v : values_of(randn({1000}, {.stddev = 9800, .dtype = f16})))
+    REQUIRE(std::isfinite(v));
 }
 
 TEST_CASE("tensors of every C++ integer, of one number, and of braces with a shape", "[ops]") {

@@ -63,6 +63,20 @@ TEST_CASE("refusals: joins of shapes that do not agree", "[ops]") {
   refused("stack", {}, [] { stack({zeros({2}), Tensor()}); });
 }
 
+TEST_CASE("refusals: more than 8 axes", "[ops]") {
+  const Tensor x = zeros({1, 2, 1, 1, 1, 1, 1, 1});
+  refused("unsqueeze", {"9 axes", "[1, 2, 1, 1, 1, 1, 1, 1] f32 cpu"}, [&] { unsqueeze(x, 0); });
+  refused("stack", {"9 axes", "[1, 2, 1, 1, 1, 1, 1, 1]"}, [&] { stack({x, x}); });
+  refused("embedding", {"9 axes", "[3, 4] f32 cpu", "[1, 2, 1, 1, 1, 1, 1, 1] i64 cpu"}, [&] {
+    embedding(zeros({3, 4}), x.to(i64));
+  });
+  refused("one_hot", {"9 axes", "i64"}, [&] { one_hot(x.to(i64), 3); });
+  refused("shape", {"more than 8 axes", "9", "[1, 2, 3, 4, 5, 6, 7, 8]"}, [] {
+    zeros({1, 2, 3, 4, 5, 6, 7, 8, 9});
+  });
+  CHECK(embedding(zeros({3}), x.to(i64)).shape() == x.shape());
+}
+
 TEST_CASE("refusals: axes that do not exist or repeat", "[ops]") {
   const Tensor x = zeros({2, 3});
   refused("sum", {"axis 2", "2 axes"}, [&] { sum(x, {2}); });

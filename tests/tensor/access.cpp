@@ -120,7 +120,18 @@ TEST_CASE("tensor: on the caller's memory", "[tensor]") {
   CHECK(t.data<double>() == mine.data());
   mine[3] = 42;
   CHECK(t.to_vector<double>()[3] == 42);
+  CHECK(error_of([] {
+          from_memory(static_cast<float*>(nullptr), {2});
+        }).find("[from_memory] the address is null for f32 of shape [2]") == 0);
+  CHECK(from_memory(static_cast<float*>(nullptr), {0, 2}).numel() == 0);
 }
+
+template <class T>
+constexpr bool kTakesMemory = requires(T* p) {
+  from_memory(p, Shape{1});
+};
+static_assert(kTakesMemory<float> && !kTakesMemory<const float> && !kTakesMemory<volatile float>,
+              "a tensor's memory can be written");
 
 TEST_CASE("tensor: conversions to a vector round as the types do", "[tensor]") {
   const Tensor t = tensor({1.0, 2.7, -2.7});
@@ -157,4 +168,5 @@ TEST_CASE("as_strided: bounds are checked against the storage", "[tensor]") {
           t.as_strided({2}, {1, 1});
         }).find("one stride per axis") != std::string::npos);
   CHECK_NOTHROW(t.as_strided({0}, {1}, 6));
+  CHECK_NOTHROW(t.as_strided({2, 0}, {1, 1}, 100));
 }

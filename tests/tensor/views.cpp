@@ -145,6 +145,60 @@ TEST_CASE("split: pieces share storage and cover the axis", "[tensor]") {
   CHECK(holds(error_of([&] { split(x, 0, 0); }), "[split]"));
 }
 
+TEST_CASE("split: an axis of size 0 gives one empty piece", "[tensor]") {
+  const std::vector<Tensor> parts = split(zeros({2, 0, 3}), 4, 1);
+  REQUIRE(parts.size() == 1);
+  CHECK(parts[0].shape() == Shape{2, 0, 3});
+}
+
+TEST_CASE("views without elements are taken at any position, and pass gradients", "[tensor]") {
+  struct View {
+    const char* name;
+    Tensor (*of)(const Tensor&);
+    Shape from, to;
+  };
+  const View views[] = {
+      {"slice", [](const Tensor& x) { return x.slice(1, 1, 3); }, {0, 3}, {0, 2}},
+      {"slice in steps", [](const Tensor& x) { return x.slice(1, 1, 5, 3); }, {0, 5}, {0, 2}},
+      {"last piece", [](const Tensor& x) { return split(x, 4, -1)[2]; }, {0, 5, 12}, {0, 5, 4}},
+      {"piece of sizes",
+       [](const Tensor& x) {
+         return split(x, {1, 2}, 1)[1];
+       },
+       {0, 3},
+       {0, 2}},
+      {"select", [](const Tensor& x) { return x.select(0, 3); }, {4, 0}, {0}},
+      {"empty slice at the end", [](const Tensor& x) { return x.slice(0, 4, 4); }, {4, 2}, {0, 2}},
+      {"slice of an empty slice",
+       [](const Tensor& x) { return x.slice(0, 4, 4).slice(1, 1, 2); },
+       {4, 2},
+       {0, 1}},
+      {"slice of a transposed one",
+       [](const Tensor& x) { return x.transpose(0, 1).slice(0, 2, 3); },
+       {0, 3},
+       {1, 0}},
+  };
+  for (const View& v : views) {
+    CAPTURE(v.name);
+    const Tensor x = zeros(v.from).set_requires_grad();
+    const Tensor y = v.of(x);
+    CHECK(y.shape() == v.to);
+    CHECK(shares(x, y));
+    CHECK(y.storage_offset() <= x.numel());
+    (sum(y * 2.0) + sum(x)).backward();
+    CHECK(x.grad().shape() == v.from);
+    CHECK(x.grad().to_vector<float>() == std::vector<float>(x.grad().numel(), 1.f));
+  }
+}
+
+TEST_CASE("pad: an empty tensor gets its border, and its gradient is empty", "[tensor]") {
+  const Tensor x = zeros({0, 2}).set_requires_grad();
+  const Tensor y = pad(x, {1, 3}, {1, 0}, 7);
+  CHECK(y.to_vector<float>() == std::vector<float>(10, 7.f));
+  sum(y).backward();
+  CHECK(x.grad().shape() == Shape{0, 2});
+}
+
 TEST_CASE("cat and stack: shapes and dtypes must agree", "[tensor]") {
   const Tensor x = counting({2, 3});
   CHECK(holds(error_of([&] { cat({x, counting({2, 4})}, 0); }), "[cat]"));
