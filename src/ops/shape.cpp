@@ -273,7 +273,7 @@ FIRN_OUT_OF_MEMORY("split")
 std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t axis) try {
   require_defined("split", x);
   FIRN_CHECK(size > 0, "split", "give the size of a piece", "pieces of size {}", size);
-  const std::int64_t n = x.size(axis);
+  const std::int64_t n = x.shape()[normalize_axis("split", axis, x.rank())];
   const std::int64_t pieces = n > 0 ? (n - 1) / size + 1 : 1;
   FIRN_CHECK(pieces <= kMostPieces, "split", "take larger pieces",
              "pieces of size {} along axis {} of {} would be {} tensors", size, axis, describe(x),
@@ -314,6 +314,7 @@ Tensor pad(const Tensor& x, const Axes& before, const Axes& after, double value)
                "before {} and after {}", before, after);
     shape[i] = checked_sum("pad", shape[i], checked_sum("pad", before[i], after[i]));
   }
+  checked_elements("pad", shape);
   const auto inside = [before](const Tensor& t, const Shape& inner) {
     std::int64_t offset = 0;
     for (int i = 0; i < inner.size(); ++i) offset += before[i] * t.strides()[i];

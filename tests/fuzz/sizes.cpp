@@ -66,6 +66,7 @@ TEST_CASE("creation: sizes that overflow, negative ones and bytes that overflow 
     CHECK(refuses("tensor", [&] { tensor(std::vector<float>{}, shape); }));
   }
   CHECK(refuses("eye", [] { eye(kMax); }));
+  CHECK(refuses("pad", [] { pad(zeros({0, 3}), {kMax, 0}, {0, 0}); }));
   CHECK(refuses("one_hot", [] { one_hot(zeros({4}, i64), kMax); }));
   CHECK_THROWS_AS(arange(std::int64_t{1} << 50), OutOfMemory);
 }

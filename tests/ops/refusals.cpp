@@ -84,6 +84,7 @@ TEST_CASE("refusals: axes that do not exist or repeat", "[ops]") {
   refused("softmax", {"axis -3"}, [&] { softmax(x, -3); });
   refused("argmax", {"axis 5"}, [&] { argmax(x, 5); });
   refused("unsqueeze", {"axis"}, [&] { unsqueeze(x, 4); });
+  refused("split", {"axis 3"}, [&] { split(x, 1, 3); });
   refused("squeeze", {"[2, 3]"}, [&] { squeeze(x, 0); });
 }
 
