@@ -106,7 +106,7 @@ void remove_hook(const Tensor& t, int id);
 
 /// Arguments of a custom function's backward.
 struct CustomBackward {
-  const Tensor& grad;             ///< gradient of the output
+  const Tensor& grad;             ///< gradient of the output; an in-place write is an Error
   std::span<const Tensor> saved;  ///< the saved tensors; an in-place write since is an Error
 };
 

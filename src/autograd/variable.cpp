@@ -146,8 +146,16 @@ struct CustomFunction {
 
   std::vector<Tensor> gradients(const Tensor& grad, const std::vector<Tensor>& saved) const {
     const autograd::AutocastScope scope(autocast);
+    const std::uint32_t version = grad.storage()->version();
     try {
-      return backward({grad, saved});
+      std::vector<Tensor> out = backward({grad, saved});
+      FIRN_CHECK(
+          grad.storage()->version() == version, *name,
+          "compute a new tensor: grad * 2.0 in place of grad *= 2.0",
+          "backward wrote the gradient that it was given in place ({}), and others may share "
+          "that memory",
+          grad.storage()->last_writer());
+      return out;
     } catch (Error& e) {
       try {
         if (e.op() != *name) e.set_module(fmt::format("backward of {}", *name));
@@ -180,6 +188,8 @@ Tensor custom(std::string name, std::vector<Tensor> inputs, const Tensor& output
              "compute it under NoGrad; if it is a tensor from outside, such as an input h, give "
              "h.detach(), or h.clone() made under NoGrad",
              "the output {} of a custom function is part of a graph already", describe(output));
+  FIRN_CHECK(backward, name, "give a function that returns one gradient per input",
+             "the backward function of custom() is empty");
   auto owned = std::make_unique<const std::string>(std::move(name));
   const char* op = owned->c_str();
   if (autograd::op_mode.watched()) autograd::detail::watch(op, inputs, output);

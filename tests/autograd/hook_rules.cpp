@@ -149,6 +149,40 @@ TEST_CASE("hook: runs when backward begins at the leaf itself", "[autograd]") {
   CHECK(x.grad().item() == 10);
 }
 
+TEST_CASE("custom: a backward function that writes its gradient in place is refused",
+          "[autograd]") {
+  const auto times = [](const Tensor& x, bool in_place) {
+    Tensor y;
+    {
+      const NoGrad guard;
+      y = x * 2.0;
+    }
+    return custom("times", {x}, y, {}, [in_place](const CustomBackward& b) {
+      Tensor g = b.grad;
+      if (in_place) {
+        g *= 2.0;
+      } else {
+        g = g * 2.0;
+      }
+      return std::vector<Tensor>{g};
+    });
+  };
+  // The gradients of both terms of the sum are one tensor.
+  const auto run = [&](bool in_place) {
+    const Tensor x = ones({2}).set_requires_grad(), v = ones({2}).set_requires_grad();
+    const Tensor side = v * 1.0;
+    const Tensor s = side + times(x, in_place);
+    sum(s * s).backward();
+    return values_of(v.grad());
+  };
+  CHECK(run(false) == std::vector<double>{6, 6});
+  const std::string in_place = error_of([&] { run(true); });
+  CHECK(in_place.find("[times] backward wrote the gradient that it was given in place") == 0);
+  CHECK(error_of([] {
+          custom("empty", {ones({1})}, ones({1}), {}, {});
+        }).find("[empty] the backward function of custom() is empty") == 0);
+}
+
 TEST_CASE("custom: a gradient that is no number of floating point is refused", "[autograd]") {
   Tensor x = leaf({2}, f32);
   Tensor y;
