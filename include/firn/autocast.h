@@ -41,7 +41,7 @@ namespace firn {
 /// While alive, ops of this thread run as described above with `dtype`. Throws Error unless `dtype`
 /// is f16, bf16 or f32. With f32, matrix products run in f32 for 16-bit operands too: use it inside
 /// a 16-bit guard for a part of a model that needs the range. Guards nest: the destructor restores
-/// the guard around it.
+/// the mode in which the guard was made. So end guards in the reverse order, in the same thread.
 class Autocast {
  public:
   explicit Autocast(DType dtype);
@@ -82,7 +82,8 @@ struct TracedOp {
 std::string to_string(const TracedOp& op);
 
 /// While alive, lists every op that this thread executes outside backward(), including casts, in
-/// the order of execution. Traces nest: each lists the ops that run during its lifetime.
+/// the order of execution. Each of several traces lists the ops that run during its lifetime.
+/// Traces may end in any order and in any thread.
 class DtypeTrace {
  public:
   DtypeTrace();

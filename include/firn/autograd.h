@@ -31,7 +31,7 @@ void backward(const Tensor& output, const BackwardOptions& options = {});
 /// Whether ops executed by this thread are recorded.
 bool grad_enabled() noexcept;
 
-/// While alive, ops of this thread are not recorded.
+/// While alive, ops of this thread are not recorded. Guards end in reverse order, in one thread.
 class NoGrad {
  public:
   NoGrad() noexcept;
@@ -78,7 +78,7 @@ class Freeze {
 };
 
 /// While alive, the first op of this thread whose forward or backward pass produces a NaN or an
-/// infinity throws Error naming the op. Reads every result: slow, for debugging.
+/// infinity throws Error naming the op. Reads every result: slow, for debugging. Nests as NoGrad.
 class AnomalyMode {
  public:
   AnomalyMode() noexcept;

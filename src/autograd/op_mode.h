@@ -6,6 +6,7 @@
 // Folder law: floor 3. Includes floors 0 to 2 and kernel contracts.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <span>
 
@@ -13,30 +14,38 @@
 
 namespace firn::autograd {
 
-/// While alive, is told of every op of this thread. Listeners nest; each of them is told.
+/// While alive, is told of every op of the thread that made it, beside the thread's other
+/// listeners. Listeners may end in any order and in any thread.
 class OpListener {
  public:
-  OpListener() noexcept;
+  OpListener();
   virtual ~OpListener();
   OpListener(const OpListener&) = delete;
   OpListener& operator=(const OpListener&) = delete;
   /// `operands` are those that can take a gradient; some may be undefined.
   virtual void ran(const char* op, std::span<const Tensor* const> operands,
                    const Tensor& output) = 0;
-  OpListener* outer() const noexcept { return outer_; }
+
+  struct Place;
+
+ protected:
+  /// Ends the listening. The destructor of a derived class calls it first, so that no other thread
+  /// is inside ran() while members are destroyed.
+  void stop() noexcept;
 
  private:
-  OpListener* outer_;
+  std::shared_ptr<Place> place_;
 };
 
 struct OpMode {
   bool autocast = false;
   DType autocast_dtype = f32;  ///< if autocast is on: f16, bf16 or f32
   bool anomaly = false;
-  OpListener* listener = nullptr;
+  /// This thread's listeners are numbered from 0, outermost first. Those from `first` on are told.
+  int listeners = 0, first = 0;
 
   /// Whether somebody looks at the results of ops.
-  bool watched() const noexcept { return anomaly || listener != nullptr; }
+  bool watched() const noexcept { return anomaly || listeners > first; }
 
   class Plain;
 };
@@ -46,16 +55,23 @@ inline thread_local constinit OpMode op_mode;
 /// While alive, ops run in the dtypes of their operands, and no listener is told of them.
 class OpMode::Plain {
  public:
-  Plain() noexcept : saved_(op_mode) {
+  Plain() noexcept
+      : autocast_(op_mode.autocast), dtype_(op_mode.autocast_dtype), first_(op_mode.first) {
     op_mode.autocast = false;
-    op_mode.listener = nullptr;
+    op_mode.first = op_mode.listeners;
   }
-  ~Plain() { op_mode = saved_; }
+  ~Plain() {
+    op_mode.autocast = autocast_;
+    op_mode.autocast_dtype = dtype_;
+    op_mode.first = first_;
+  }
   Plain(const Plain&) = delete;
   Plain& operator=(const Plain&) = delete;
 
  private:
-  OpMode saved_;
+  bool autocast_;
+  DType dtype_;
+  int first_;
 };
 
 /// The dtype of autocast; nullopt if it is off.
@@ -81,5 +97,8 @@ class AutocastScope {
  private:
   std::optional<DType> before_;
 };
+
+/// Tells the listeners of this thread of an op.
+void tell_listeners(const char* op, std::span<const Tensor* const> operands, const Tensor& output);
 
 }  // namespace firn::autograd

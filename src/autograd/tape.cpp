@@ -19,7 +19,7 @@ NoGrad::~NoGrad() { recording = previous_; }
 EnableGrad::EnableGrad() noexcept : previous_(recording) { recording = true; }
 EnableGrad::~EnableGrad() { recording = previous_; }
 
-Freeze::Freeze(std::vector<Tensor> leaves) {
+Freeze::Freeze(std::vector<Tensor> leaves) try {
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     const Tensor& t = leaves[i];
     FIRN_CHECK(t.defined(), "Freeze", "give net.parameters()", "tensor {} is undefined", i);
@@ -31,6 +31,7 @@ Freeze::Freeze(std::vector<Tensor> leaves) {
   }
   for (const Tensor& t : frozen_) ++autograd::leaf_or_frozen(t)->frozen;
 }
+FIRN_OUT_OF_MEMORY("Freeze")
 Freeze::~Freeze() {
   for (const Tensor& t : frozen_) --autograd::leaf_or_frozen(t)->frozen;
 }
@@ -40,9 +41,6 @@ AnomalyMode::AnomalyMode() noexcept : previous_(autograd::op_mode.anomaly) {
 AnomalyMode::~AnomalyMode() { autograd::op_mode.anomaly = previous_; }
 
 namespace autograd {
-
-OpListener::OpListener() noexcept : outer_(op_mode.listener) { op_mode.listener = this; }
-OpListener::~OpListener() { op_mode.listener = outer_; }
 
 void Node::dispose() noexcept {
   // Deleting a node may drop the last reference to its inputs. Those come back here and are queued;
@@ -124,7 +122,7 @@ bool needs_recording(const std::vector<Tensor>& inputs) noexcept {
 namespace {
 
 void watch_all(const char* op, std::span<const Tensor* const> inputs, const Tensor& output) {
-  for (OpListener* l = op_mode.listener; l != nullptr; l = l->outer()) l->ran(op, inputs, output);
+  tell_listeners(op, inputs, output);
   if (op_mode.anomaly) check_finite(op, "forward", output);
 }
 

@@ -29,7 +29,7 @@ Tensor copy_of(const Tensor& g, DType dtype) {
 
 bool Tensor::requires_grad() const noexcept { return node_of(*this) != nullptr; }
 
-Tensor& Tensor::set_requires_grad(bool on) {
+Tensor& Tensor::set_requires_grad(bool on) try {
   require_defined("set_requires_grad", *this);
   Node* node = node_of(*this);
   if (node && !node->is_leaf()) {
@@ -58,6 +58,7 @@ Tensor& Tensor::set_requires_grad(bool on) {
   impl_->node = Ref<GraphNode>(leaf);
   return *this;
 }
+FIRN_OUT_OF_MEMORY("set_requires_grad")
 
 Tensor Tensor::grad() const {
   require_defined("grad", *this);
@@ -104,7 +105,7 @@ Tensor Tensor::detach() const {
       new TensorImpl(impl_->storage, impl_->shape, impl_->strides, impl_->offset, impl_->dtype)));
 }
 
-int add_hook(const Tensor& t, GradHook hook) {
+int add_hook(const Tensor& t, GradHook hook) try {
   require_defined("add_hook", t);
   Node* node = node_of(t);
   FIRN_CHECK(node, "add_hook", "call set_requires_grad() on it", "{} requires no gradient",
@@ -116,6 +117,7 @@ int add_hook(const Tensor& t, GradHook hook) {
       {hooks.made, autograd::passes_begun(), std::make_shared<const GradHook>(std::move(hook))});
   return hooks.made++;
 }
+FIRN_OUT_OF_MEMORY("add_hook")
 
 void remove_hook(const Tensor& t, int id) {
   require_defined("remove_hook", t);

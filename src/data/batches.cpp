@@ -23,11 +23,12 @@ struct Batches::Source {
   Tensor labels;  ///< u8, i32 or i64 [n], row-major
 };
 
-Batches::Batches(LabelledImages set, const BatchOptions& options) : options_(options) {
+Batches::Batches(LabelledImages set, const BatchOptions& options) try : options_(options) {
   check_set(kOp, set, options);
   const OwnerScope owner(Owner::data);
   source_ = std::make_shared<const Source>(Source{contiguous(set.images), contiguous(set.labels)});
 }
+FIRN_OUT_OF_MEMORY("Batches")
 
 const Batches::Source& Batches::source() const {
   FIRN_CHECK(source_, kOp, "use the object that it was moved to", "these batches were moved away");

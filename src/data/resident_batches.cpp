@@ -40,7 +40,7 @@ struct ResidentBatches::State {
   }
 };
 
-ResidentBatches::ResidentBatches(const LabelledImages& set, const BatchOptions& options) {
+ResidentBatches::ResidentBatches(const LabelledImages& set, const BatchOptions& options) try {
   check_set(kOp, set, options);
   const OwnerScope owner(Owner::data);
   const std::int64_t n = set.size();
@@ -52,6 +52,7 @@ ResidentBatches::ResidentBatches(const LabelledImages& set, const BatchOptions& 
             .cursor = zeros({3}, i64, options.device),
             .samples = options.drop_last ? n - n % options.batch_size : n});
 }
+FIRN_OUT_OF_MEMORY("ResidentBatches")
 
 ResidentBatches::State& ResidentBatches::state() const {
   FIRN_CHECK(state_, kOp, "use the object that it was moved to", "these batches were moved away");

@@ -366,13 +366,14 @@ std::vector<BatchNorm*> batch_norms(Module& root) {
 
 }  // namespace
 
-std::int64_t convert_batch_norm(Module& m, BatchNormMode mode) {
+std::int64_t convert_batch_norm(Module& m, BatchNormMode mode) try {
   const std::vector<BatchNorm*> all = batch_norms(m);
   for (BatchNorm* layer : all) layer->set_accumulation(mode);
   return static_cast<std::int64_t>(all.size());
 }
+FIRN_OUT_OF_MEMORY("convert_batch_norm")
 
-std::int64_t convert_to_group_norm(Module& m, std::int64_t groups) {
+std::int64_t convert_to_group_norm(Module& m, std::int64_t groups) try {
   for (const NamedModule& n : m.named_modules())
     if (const auto* layer = dynamic_cast<BatchNorm*>(n.module); layer && !layer->is_group_norm())
       FIRN_CHECK(groups > 0 && layer->channels() % groups == 0, "convert_to_group_norm",
@@ -383,5 +384,6 @@ std::int64_t convert_to_group_norm(Module& m, std::int64_t groups) {
   for (BatchNorm* layer : all) layer->become_group_norm(groups);
   return static_cast<std::int64_t>(all.size());
 }
+FIRN_OUT_OF_MEMORY("convert_to_group_norm")
 
 }  // namespace firn::nn

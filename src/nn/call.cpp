@@ -38,6 +38,8 @@ Tensor& CallTensors::operator[](std::size_t index) const {
   return *tensors_[index];
 }
 
+void detail::out_of_memory(const char* what) { firn::detail::out_of_memory(what); }
+
 // ---- Listeners ----
 
 detail::CallListener::CallListener() noexcept : previous_(std::exchange(listener, this)) {}
@@ -101,21 +103,24 @@ void Module::require_seen_calls(const char* op) const {
              "{} has a call operator of its own, whose calls firn does not see", type_name());
 }
 
-HookId Module::add_forward_pre_hook(ForwardPreHook hook) {
+HookId Module::add_forward_pre_hook(ForwardPreHook hook) try {
   require_seen_calls("Module::add_forward_pre_hook");
   FIRN_CHECK(hook, "Module::add_forward_pre_hook", "", "the hook is empty");
   return hooks_.add(std::move(hook));
 }
-HookId Module::add_forward_hook(ForwardHook hook) {
+FIRN_OUT_OF_MEMORY("Module::add_forward_pre_hook")
+HookId Module::add_forward_hook(ForwardHook hook) try {
   require_seen_calls("Module::add_forward_hook");
   FIRN_CHECK(hook, "Module::add_forward_hook", "", "the hook is empty");
   return hooks_.add(std::move(hook));
 }
-void Module::remove_hook(HookId id) {
+FIRN_OUT_OF_MEMORY("Module::add_forward_hook")
+void Module::remove_hook(HookId id) try {
   FIRN_CHECK(hooks_.remove(id), "Module::remove_hook",
              "give the id that adding it to this very module returned", "{} has no hook {}",
              type_name(), id);
 }
+FIRN_OUT_OF_MEMORY("Module::remove_hook")
 
 // ---- Members that are not listed ----
 
@@ -124,6 +129,7 @@ void Module::remove_hook(HookId id) {
 /// optimizer holds it, while an optimizer holds some of the tree.
 class detail::MemberCheck final : public autograd::OpListener {
  public:
+  ~MemberCheck() override { stop(); }
   /// Whether to check this call of `m`. Counts the call.
   static bool due(Module& m) noexcept {
     const std::atomic_ref<std::uint8_t> left(m.member_checks_left_);
@@ -135,8 +141,9 @@ class detail::MemberCheck final : public autograd::OpListener {
   void ran(const char* op, std::span<const Tensor* const> operands, const Tensor&) override {
     for (const Tensor* t : operands) {
       if (!t || !t->defined() || t->storage()->owner() != Owner::weights) continue;
-      if (!autograd::leaf_of(*t) || !seen_.insert(t->impl()).second) continue;
-      uses_.push_back({*t, op, innermost_call ? &innermost_call->module() : nullptr});
+      if (!autograd::leaf_of(*t) || !seen_.insert(t->impl()).second || is_trained(*t)) continue;
+      const Module* const m = innermost_call ? &innermost_call->module() : nullptr;
+      uses_.push_back({*t, op, m, m ? described(*m) : ""});
     }
   }
 
@@ -157,8 +164,7 @@ class detail::MemberCheck final : public autograd::OpListener {
     for (const Use& use : uses_) {
       if (listed.contains(use.parameter.impl()) || is_trained(use.parameter)) continue;
       text += fmt::format("{}{} {}", text.empty() ? "" : ", ", use.op, describe(use.parameter));
-      if (use.module && !modules.contains(use.module))
-        text += fmt::format(" of a {}", described(*use.module));
+      if (use.module && !modules.contains(use.module)) text += " of a " + use.name;
     }
     if (text.empty()) return;
     warn(root.type_name(),
@@ -173,7 +179,8 @@ class detail::MemberCheck final : public autograd::OpListener {
   struct Use {
     Tensor parameter;
     const char* op;
-    const Module* module;  ///< alive while the outermost call runs, unless it is a temporary
+    const Module* module;  ///< may be gone at the end of the outermost call
+    std::string name;
   };
 
   static bool is_trained(const Tensor& t) noexcept {

@@ -98,11 +98,12 @@ class Separation final : public MemberVisitor {
 
 }  // namespace
 
-void detail::separate(Module& copy, const Module& original) {
+void detail::separate(Module& copy, const Module& original) try {
   Separation separation(original);
   separation.module("", copy);
   for (Module* m : separation.done) m->was_separated();
 }
+FIRN_OUT_OF_MEMORY("nn::clone")
 
 void detail::refuse_slicing(const Module& m) {
   firn::detail::fail(kOp, "clone(static_cast<const nn::Module&>(m)) copies the whole",
@@ -110,10 +111,11 @@ void detail::refuse_slicing(const Module& m) {
                      m.type_name());
 }
 
-std::unique_ptr<Module> clone(const Module& m) {
+std::unique_ptr<Module> clone(const Module& m) try {
   std::unique_ptr<Module> copy = copy_of(m);
   detail::separate(*copy, m);
   return copy;
 }
+FIRN_OUT_OF_MEMORY("nn::clone")
 
 }  // namespace firn::nn

@@ -11,15 +11,27 @@ void AnyModule::refuse_empty() {
                      "it holds no module");
 }
 
-void Sequential::push_back(std::shared_ptr<Module> module) {
+void Sequential::push_back(std::shared_ptr<Module> module) try {
   FIRN_CHECK(module, "Sequential", "push a module", "module {} is null", modules_.size());
+  for (const detail::TreeModule& m : detail::tree_of(*module))
+    FIRN_CHECK(m.module != this, "Sequential", "push a copy: nn::clone(module)",
+               "module {} would hold the Sequential that it is pushed into{}{}", modules_.size(),
+               m.path.empty() ? "" : ", at its ", m.path);
   add(AnyModule(std::move(module)));
 }
+FIRN_OUT_OF_MEMORY("Sequential")
 
-void Sequential::add(AnyModule module) {
+void Sequential::add(AnyModule module) try {
   modules_.push_back(std::move(module));
-  if (!training()) modules_.back()->eval();
+  if (training()) return;
+  try {
+    modules_.back()->eval();
+  } catch (...) {
+    modules_.pop_back();
+    throw;
+  }
 }
+FIRN_OUT_OF_MEMORY("Sequential")
 
 Module& Sequential::operator[](std::size_t index) const {
   FIRN_CHECK(index < modules_.size(), "Sequential", "", "there is no module {} among {}", index,
@@ -34,7 +46,8 @@ void Sequential::wrong_type(std::size_t index, const Module& m) {
 
 Tensor Sequential::forward(const Tensor& x) {
   Tensor y = x;
-  for (const AnyModule& m : modules_) y = (*m)(y);
+  // By index: a hook may push a module.
+  for (std::size_t i = 0; i < modules_.size(); ++i) y = (*modules_[i])(y);
   return y;
 }
 

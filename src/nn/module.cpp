@@ -65,35 +65,39 @@ Buffer::Buffer(const Tensor& value, OnConversion conversion)
 
 // ---- State ----
 
-std::vector<Tensor> Module::parameters() const {
+std::vector<Tensor> Module::parameters() const try {
   std::vector<Tensor> all;
   for_each_tensor(tree_of(*this), [&](const TreeTensor& t) {
     if (!t.buffer) all.push_back(t.tensor);
   });
   return all;
 }
+FIRN_OUT_OF_MEMORY("the list of parameters")
 
-std::vector<NamedTensor> Module::named_parameters() const {
+std::vector<NamedTensor> Module::named_parameters() const try {
   std::vector<NamedTensor> all;
   for_each_tensor(tree_of(*this), [&](const TreeTensor& t) {
     if (!t.buffer) all.push_back({t.path, t.tensor});
   });
   return all;
 }
+FIRN_OUT_OF_MEMORY("the list of parameters")
 
-std::vector<NamedTensor> Module::named_buffers() const {
+std::vector<NamedTensor> Module::named_buffers() const try {
   std::vector<NamedTensor> all;
   for_each_tensor(tree_of(*this), [&](const TreeTensor& t) {
     if (t.buffer) all.push_back({t.path, t.tensor});
   });
   return all;
 }
+FIRN_OUT_OF_MEMORY("the list of buffers")
 
-std::vector<NamedModule> Module::named_modules() {
+std::vector<NamedModule> Module::named_modules() try {
   std::vector<NamedModule> all;
   for (TreeModule& m : tree_of(*this)) all.push_back({std::move(m.path), m.module});
   return all;
 }
+FIRN_OUT_OF_MEMORY("the list of modules")
 
 std::int64_t Module::num_parameters(bool trainable_only) const {
   std::int64_t n = 0;
@@ -102,7 +106,7 @@ std::int64_t Module::num_parameters(bool trainable_only) const {
   return n;
 }
 
-void Module::copy_from(const Module& other) {
+void Module::copy_from(const Module& other) try {
   std::unordered_map<std::string, Tensor> sources;
   for (const TreeModule& m : tree_of(other))
     for (const TreeTensor& t : m.tensors) sources.emplace(t.path, t.tensor);
@@ -146,11 +150,21 @@ void Module::copy_from(const Module& other) {
   }
   for (auto& [to, from] : pairs) copy_(to, from);
 }
+FIRN_OUT_OF_MEMORY("Module::copy_from")
 
 // ---- Modes ----
 
-void Module::train(bool on) {
+void Module::train(bool on) try {
   for (const TreeModule& m : tree_of(*this)) m.module->training_ = on;
+}
+FIRN_OUT_OF_MEMORY("Module::train")
+
+detail::EvalScope::EvalScope(const std::vector<TreeModule>& tree) {
+  for (const TreeModule& m : tree) before_.emplace_back(m.module, m.module->training_);
+  for (const auto& [module, training] : before_) module->training_ = false;
+}
+detail::EvalScope::~EvalScope() {
+  for (const auto& [module, training] : before_) module->training_ = training;
 }
 
 void Module::set_autocast(std::optional<DType> dtype) {
@@ -159,7 +173,7 @@ void Module::set_autocast(std::optional<DType> dtype) {
   autocast_ = dtype;
 }
 
-void Module::apply(const std::function<void(Module&)>& fn) {
+void Module::apply(const std::function<void(Module&)>& fn) try {
   FIRN_CHECK(fn, "Module::apply", "give a function of a Module&", "the function is empty");
   const std::vector<TreeModule> tree = tree_of(*this);
   std::vector<Module*> open;  // modules whose sub-modules are being visited
@@ -175,21 +189,33 @@ void Module::apply(const std::function<void(Module&)>& fn) {
     open.pop_back();
   }
 }
+FIRN_OUT_OF_MEMORY("Module::apply")
 
-void Module::zero_grad() {
+void Module::zero_grad() try {
   // Clearing gradients alone would leave the weight of the optimizer's cycle.
   require_no_optimizer("Module::zero_grad",
                        "call the optimizer's zero_grad(); its step() has done so", *this);
   for (const Tensor& p : parameters())
     if (p.requires_grad()) p.set_grad(Tensor());
 }
+FIRN_OUT_OF_MEMORY("Module::zero_grad")
 
-void Module::set_requires_grad(bool on) {
+void Module::set_requires_grad(bool on) try {
   if (!on)
     require_no_optimizer("Module::set_requires_grad", "freeze first, then make the optimizer",
                          *this);
-  for (Tensor& p : parameters()) p.set_requires_grad(on);
+  std::vector<Tensor> changed;
+  for (Tensor& p : parameters())
+    if (p.requires_grad() != on) changed.push_back(p);
+  std::size_t done = 0;
+  try {
+    for (; done < changed.size(); ++done) changed[done].set_requires_grad(on);
+  } catch (...) {  // no memory for a leaf, or a frozen parameter: those before it as they were
+    while (on && done > 0) changed[--done].set_requires_grad(false);
+    throw;
+  }
 }
+FIRN_OUT_OF_MEMORY("Module::set_requires_grad")
 
 // ---- Conversion ----
 
@@ -253,16 +279,18 @@ void convert(Module& root, std::optional<DType> dtype, std::optional<Device> dev
 
 }  // namespace
 
-void Module::to(Device device) {
+void Module::to(Device device) try {
   require_device("Module::to", device);
   convert(*this, {}, device);
 }
+FIRN_OUT_OF_MEMORY("Module::to")
 
-void Module::to(DType dtype) {
+void Module::to(DType dtype) try {
   FIRN_CHECK(is_floating(dtype), "Module::to", "use f16, bf16, f32 or f64",
              "parameters cannot become {}", dtype);
   convert(*this, dtype, {});
 }
+FIRN_OUT_OF_MEMORY("Module::to")
 
 std::string Module::type_name() const { return detail::short_type_name(typeid(*this).name()); }
 

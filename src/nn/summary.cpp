@@ -70,7 +70,7 @@ class TrialRun final : public detail::CallListener {
  public:
   TrialRun(const std::vector<TreeModule>& tree, const std::function<void()>& run) {
     for (const TreeModule& m : tree) calls_[m.module];
-    const EvalMode eval(tree);
+    const detail::EvalScope eval(tree);
     const NoGrad guard;
     run();
   }
@@ -104,23 +104,6 @@ class TrialRun final : public detail::CallListener {
   struct Call {
     std::string shape;
     int times = 0;
-  };
-  /// While alive, all modules are in evaluation mode; the destructor restores each one's mode.
-  class EvalMode {
-   public:
-    explicit EvalMode(const std::vector<TreeModule>& tree) {
-      for (const TreeModule& m : tree) before_.emplace_back(m.module, m.module->training());
-      tree.front().module->eval();
-    }
-    ~EvalMode() {
-      // train() sets all modules below; sub-modules come later in the list and so end up right.
-      for (const auto& [module, training] : before_) module->train(training);
-    }
-    EvalMode(const EvalMode&) = delete;
-    EvalMode& operator=(const EvalMode&) = delete;
-
-   private:
-    std::vector<std::pair<Module*, bool>> before_;
   };
 
   std::unordered_map<const Module*, Call> calls_;
@@ -254,7 +237,8 @@ class Table {
 };
 
 /// With output shapes, if there is a call that produces them.
-std::string summarize(Module& root, const CallTensors& inputs, const std::function<void()>& run) {
+std::string summarize(Module& root, const CallTensors& inputs,
+                      const std::function<void()>& run) try {
   const std::vector<TreeModule> tree = tree_of(root);
   std::optional<TrialRun> trial;
   if (run) trial.emplace(tree, run);
@@ -290,6 +274,7 @@ std::string summarize(Module& root, const CallTensors& inputs, const std::functi
       out += fmt::format("not a member: {}; is it missing in FIRN_MEMBERS?\n", s);
   return out;
 }
+FIRN_OUT_OF_MEMORY("Module::summary")
 
 /// Prints lines for the module at `at` and its sub-modules, indented by `depth`.
 void print(std::ostream& out, const std::vector<TreeModule>& tree, std::size_t& at) {
@@ -314,11 +299,12 @@ void print(std::ostream& out, const std::vector<TreeModule>& tree, std::size_t& 
 
 std::string Module::summary() const { return summarize(const_cast<Module&>(*this), {}, {}); }
 
-std::string Module::summary(const Tensor& input) const {
+std::string Module::summary(const Tensor& input) const try {
   auto& self = const_cast<Module&>(*this);
   Tensor x = input;
   return self.summarize_call(detail::tensors_in(x), [&] { self(x); });
 }
+FIRN_OUT_OF_MEMORY("Module::summary")
 
 std::string Module::summarize_call(const CallTensors& inputs, const std::function<void()>& call) {
   return summarize(*this, inputs, call);
@@ -331,11 +317,12 @@ Tensor Module::zeros_as_input(const Shape& shape) const {
 
 std::string Module::summary(const Shape& input) const { return summary(zeros_as_input(input)); }
 
-std::ostream& operator<<(std::ostream& out, const Module& m) {
+std::ostream& operator<<(std::ostream& out, const Module& m) try {
   const std::vector<TreeModule> tree = tree_of(m);
   std::size_t at = 0;
   print(out, tree, at);
   return out;
 }
+FIRN_OUT_OF_MEMORY("the text of a module")
 
 }  // namespace firn::nn

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "firn/nn/module.h"
@@ -51,6 +52,19 @@ void for_each_tensor(const std::vector<TreeModule>& tree, Fn&& fn) {
     for (const TreeTensor& t : m.tensors)
       if (t.tied_to.empty()) fn(t);
 }
+
+/// While alive, the modules of a tree are in evaluation mode. The destructor restores each one's
+/// mode, without allocating.
+class EvalScope {
+ public:
+  explicit EvalScope(const std::vector<TreeModule>& tree);
+  ~EvalScope();
+  EvalScope(const EvalScope&) = delete;
+  EvalScope& operator=(const EvalScope&) = delete;
+
+ private:
+  std::vector<std::pair<Module*, bool>> before_;
+};
 
 /// While alive, called() runs after every module call of this thread.
 class CallListener {

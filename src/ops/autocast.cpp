@@ -93,6 +93,8 @@ FIRN_OUT_OF_MEMORY("autocast")
 
 class DtypeTrace::Recorder final : public autograd::OpListener {
  public:
+  ~Recorder() override { stop(); }
+
   void ran(const char* op, std::span<const Tensor* const> operands, const Tensor& output) override {
     TracedOp entry{op, {}, output.dtype()};
     for (const Tensor* t : operands)
@@ -103,22 +105,25 @@ class DtypeTrace::Recorder final : public autograd::OpListener {
   std::vector<TracedOp> ops;
 };
 
-DtypeTrace::DtypeTrace() : recorder_(std::make_unique<Recorder>()) {}
+DtypeTrace::DtypeTrace() try : recorder_(std::make_unique<Recorder>()) {}
+FIRN_OUT_OF_MEMORY("DtypeTrace")
 DtypeTrace::~DtypeTrace() = default;
 
 const std::vector<TracedOp>& DtypeTrace::ops() const noexcept { return recorder_->ops; }
 
-std::string DtypeTrace::text() const {
+std::string DtypeTrace::text() const try {
   std::string lines;
   for (const TracedOp& op : ops()) lines += to_string(op) + "\n";
   return lines;
 }
+FIRN_OUT_OF_MEMORY("the text of a DtypeTrace")
 
-std::string to_string(const TracedOp& op) {
+std::string to_string(const TracedOp& op) try {
   std::string line = op.op;
   for (const DType t : op.operands) line += fmt::format(" {}", t);
   return line + fmt::format(" -> {}", op.output);
 }
+FIRN_OUT_OF_MEMORY("the text of a DtypeTrace")
 
 std::ostream& operator<<(std::ostream& out, const DtypeTrace& trace) { return out << trace.text(); }
 

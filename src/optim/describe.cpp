@@ -22,7 +22,7 @@ std::string describe_scale(const LossScale& s, bool shared) {
 
 }  // namespace
 
-std::string describe(const Optimizer& optimizer, std::int64_t micro_batch) {
+std::string describe(const Optimizer& optimizer, std::int64_t micro_batch) try {
   const auto& impl = OptimizerAccess::impl(optimizer);
   const StepOptions& o = impl.options;
   const std::int64_t n = optimizer.cycle_length();
@@ -50,5 +50,6 @@ std::string describe(const Optimizer& optimizer, std::int64_t micro_batch) {
   if (o.ema > 0) out += fmt::format(", average of weights {:.6g}", o.ema);
   return out + ", lr " + impl.lr.describe();
 }
+FIRN_OUT_OF_MEMORY("the description of an optimizer")
 
 }  // namespace firn::optim

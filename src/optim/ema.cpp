@@ -7,12 +7,13 @@
 
 namespace firn::optim {
 
-std::vector<Tensor> ema(const Optimizer& optimizer) {
+std::vector<Tensor> ema(const Optimizer& optimizer) try {
   const auto& impl = OptimizerAccess::impl(optimizer);
   FIRN_CHECK(impl.options.ema > 0, impl.store.op(), "set StepOptions::ema",
              "no moving averages are kept");
   return impl.store.averages();
 }
+FIRN_OUT_OF_MEMORY("the averages of weights")
 
 struct AveragedWeights::State {
   struct Kept {
@@ -23,7 +24,7 @@ struct AveragedWeights::State {
   std::vector<Kept> kept;
 };
 
-AveragedWeights::AveragedWeights(Optimizer& optimizer) {
+AveragedWeights::AveragedWeights(Optimizer& optimizer) try {
   const std::vector<Tensor> averages = ema(optimizer);
   auto& impl = OptimizerAccess::impl(optimizer);
   impl.check_ready();
@@ -37,6 +38,7 @@ AveragedWeights::AveragedWeights(Optimizer& optimizer) {
   for (State::Kept& k : state_->kept) k.version = k.parameter.storage()->version();
   impl.averaged = true;
 }
+FIRN_OUT_OF_MEMORY("AveragedWeights")
 
 AveragedWeights::~AveragedWeights() {
   const auto optimizer = state_->optimizer.lock();

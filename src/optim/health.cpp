@@ -42,7 +42,7 @@ GradientHealth look(const T* g, std::int64_t n, double to_mean, double scale,
 
 }  // namespace
 
-std::vector<GradientHealth> gradient_health(const Optimizer& optimizer, DType dtype) {
+std::vector<GradientHealth> gradient_health(const Optimizer& optimizer, DType dtype) try {
   const ParamStore& store = OptimizerAccess::impl(optimizer).store;
   FIRN_CHECK(dtype == DType::f16 || dtype == DType::bf16, store.op(), "ask for f16 or bf16",
              "the health of gradients as {} is not known", dtype);
@@ -64,5 +64,6 @@ std::vector<GradientHealth> gradient_health(const Optimizer& optimizer, DType dt
   }
   return out;
 }
+FIRN_OUT_OF_MEMORY("gradient_health")
 
 }  // namespace firn::optim

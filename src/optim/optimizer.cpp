@@ -49,7 +49,8 @@ FIRN_OUT_OF_MEMORY("step")
 StepReport Optimizer::flush(Partial partial) try { return impl().flush(partial); }
 FIRN_OUT_OF_MEMORY("flush")
 
-void Optimizer::zero_grad() { impl().zero_grad(); }
+void Optimizer::zero_grad() try { impl().zero_grad(); }
+FIRN_OUT_OF_MEMORY("zero_grad")
 
 // ---- Where the cycle is ----
 
@@ -67,11 +68,12 @@ std::int64_t Optimizer::cycle_length() const {
 
 std::int64_t Optimizer::cycle_position() const { return impl().at.calls; }
 
-StepReport Optimizer::last_report() const {
+StepReport Optimizer::last_report() const try {
   const Impl& i = impl();
   const bool between = i.at.calls == 0 && i.at.micro_steps == 0 && i.at.cycles > 0;
   return between ? i.report_of_cycle() : i.report_so_far();
 }
+FIRN_OUT_OF_MEMORY("the report of a step")
 
 LossTotals Optimizer::loss_totals() const {
   const math::StepState s = impl().store.read_state();
@@ -87,11 +89,12 @@ void Optimizer::set_lr(double lr) {
   set_lr(Schedule(lr));
 }
 
-void Optimizer::set_lr(const Schedule& lr) {
+void Optimizer::set_lr(const Schedule& lr) try {
   Impl& i = impl();
   i.lr = lr;
   kernels::optim_set_schedule(i.store.memory(), table_of(lr), i.store.stream());
 }
+FIRN_OUT_OF_MEMORY("set_lr")
 
 double Optimizer::loss_scale() const {
   const Impl& i = impl();
@@ -106,14 +109,16 @@ void Optimizer::set_loss_scale(double scale) {
 
 // ---- Parameters and state ----
 
-std::vector<Tensor> Optimizer::parameters() const { return impl().store.parameters(); }
+std::vector<Tensor> Optimizer::parameters() const try { return impl().store.parameters(); }
+FIRN_OUT_OF_MEMORY("the list of parameters")
 
-void Optimizer::refresh_masters() {
+void Optimizer::refresh_masters() try {
   Impl& i = impl();
   FIRN_CHECK(!i.averaged, i.store.op(), "end the scope of AveragedWeights first",
              "the weights are their moving averages at the moment");
   i.store.refresh_masters();
 }
+FIRN_OUT_OF_MEMORY("refresh_masters")
 
 std::vector<NamedState> Optimizer::state() const try {
   Impl& i = impl();

@@ -13,12 +13,13 @@ constexpr int kMaxRetries = 64;
 
 }  // namespace
 
-void Optimizer::restore_on_retry(std::vector<Tensor> buffers) {
+void Optimizer::restore_on_retry(std::vector<Tensor> buffers) try {
   Impl& impl = this->impl();
   for (std::size_t i = 0; i < buffers.size(); ++i)
     FIRN_CHECK(buffers[i].defined(), impl.store.op(), "", "buffer {} is undefined", i);
   impl.restored = std::move(buffers);
 }
+FIRN_OUT_OF_MEMORY("restore_on_retry")
 
 StepReport Optimizer::run_cycle(std::int64_t micro_steps,
                                 const std::function<Loss(std::int64_t i)>& micro_batch) try {
@@ -42,6 +43,7 @@ StepReport Optimizer::run_cycle(std::int64_t micro_steps,
       for (std::int64_t i = 0; i < micro_steps; ++i) backward(micro_batch(i));
     } catch (...) {
       zero_grad();
+      if (start) start->restore_tensors();  // running statistics that layers have moved
       throw;
     }
     StepReport report = impl.end_cycle();
@@ -58,7 +60,7 @@ FIRN_OUT_OF_MEMORY("run_cycle")
 
 StepReport Optimizer::run_batch(
     std::int64_t samples, std::int64_t micro_batch,
-    const std::function<Loss(std::int64_t first, std::int64_t last)>& loss) {
+    const std::function<Loss(std::int64_t first, std::int64_t last)>& loss) try {
   const std::string& op = impl().store.op();
   FIRN_CHECK(samples >= 1 && micro_batch >= 1, op, "",
              "{} samples cannot be cut into micro-batches of {}", samples, micro_batch);
@@ -69,5 +71,6 @@ StepReport Optimizer::run_batch(
     return loss(first, first + std::min(micro_batch, samples - first));
   });
 }
+FIRN_OUT_OF_MEMORY("run_batch")
 
 }  // namespace firn::optim

@@ -57,15 +57,16 @@ void StepReport::read() const {
   state_ = Tensor();
 }
 
-std::string StepReport::culprit_name() const {
+std::string StepReport::culprit_name() const try {
   const std::int64_t i = culprit();
   if (i < 0) return {};
   return names_ && static_cast<std::size_t>(i) < names_->size()
              ? (*names_)[static_cast<std::size_t>(i)]
              : std::to_string(i);
 }
+FIRN_OUT_OF_MEMORY("the report of a step")
 
-std::string to_string(const StepReport& r) {
+std::string to_string(const StepReport& r) try {
   switch (r.status()) {
     case StepStatus::applied:
       return fmt::format(
@@ -99,6 +100,7 @@ std::string to_string(const StepReport& r) {
                                            r.culprit_name());
   }
 }
+FIRN_OUT_OF_MEMORY("the report of a step")
 
 std::ostream& operator<<(std::ostream& out, const StepReport& report) {
   return out << to_string(report);

@@ -110,16 +110,18 @@ class Printer {
 
 }  // namespace
 
-std::string describe(const Tensor& t) {
+std::string describe(const Tensor& t) try {
   if (!t.defined()) return "undefined";
   return fmt::format("{} {} {}", t.shape(), t.dtype(), t.device());
 }
+FIRN_OUT_OF_MEMORY("the description of a tensor")
 
-std::string to_string(const Tensor& t) {
+std::string to_string(const Tensor& t) try {
   if (!t.defined()) return "undefined tensor";
   const std::string values = t.numel() == 0 ? "[]" : Printer(t).write();
   return fmt::format("{}\n{}{}", values, describe(t), t.requires_grad() ? ", requires grad" : "");
 }
+FIRN_OUT_OF_MEMORY("the text of a tensor")
 
 std::ostream& operator<<(std::ostream& out, const Tensor& t) { return out << to_string(t); }
 

@@ -35,7 +35,7 @@ struct Step::Impl {
   }
 };
 
-Step::Step(Device device, std::function<void()> work, std::function<std::int64_t()> variant)
+Step::Step(Device device, std::function<void()> work, std::function<std::int64_t()> variant) try
     : impl_(std::make_unique<Impl>()) {
   require_device("graph", device);
   FIRN_CHECK(work, "graph", "give the work of a step", "the function of graph::Step is empty");
@@ -43,6 +43,7 @@ Step::Step(Device device, std::function<void()> work, std::function<std::int64_t
   impl_->work = std::move(work);
   impl_->variant = std::move(variant);
 }
+FIRN_OUT_OF_MEMORY("graph::Step")
 
 Step::Step(optim::Optimizer& optimizer, std::function<void()> work,
            std::function<std::int64_t()> variant)

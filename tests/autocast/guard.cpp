@@ -122,6 +122,50 @@ TEST_CASE("[S26] backward that throws restores the guard") {
   CHECK(autocast_dtype() == bf16);
 }
 
+TEST_CASE("traces end in any order, in any thread, and in a hook") {
+  const Tensor x = ones({2});
+  auto a = std::make_unique<DtypeTrace>(), b = std::make_unique<DtypeTrace>();
+  relu(x);
+  a.reset();
+  relu(x);
+  CHECK(b->ops().size() == 2);
+  auto c = std::make_unique<DtypeTrace>();
+  std::thread([&] { b.reset(); }).join();
+  exp(x);
+  CHECK(c->text() == "exp f32 -> f32\n");
+  c.reset();
+  relu(x);
+
+  // A trace of a thread that has ended.
+  std::unique_ptr<DtypeTrace> left;
+  std::thread([&] {
+    left = std::make_unique<DtypeTrace>();
+    relu(x);
+  }).join();
+  CHECK(left->ops().size() == 1);
+  left.reset();
+  relu(x);
+
+  // In a hook, which runs in backward(): the traces of the forward pass hear nothing there.
+  Tensor w = ones({2});
+  w.set_requires_grad();
+  auto forward = std::make_unique<DtypeTrace>();
+  const DtypeTrace stays;
+  std::unique_ptr<DtypeTrace> of_hook;
+  const Tensor y = sum(w * w);
+  add_hook(y, [&](const Tensor& g) -> Tensor {
+    forward.reset();
+    of_hook = std::make_unique<DtypeTrace>();
+    relu(g);
+    return {};
+  });
+  y.backward();
+  exp(x);
+  CHECK(of_hook->ops().front().op == "relu");
+  CHECK(of_hook->ops().back().op == "exp");
+  CHECK(stays.text() == "mul f32 f32 -> f32\nsum f32 -> f32\nexp f32 -> f32\n");
+}
+
 TEST_CASE("a trace lists ops with their dtypes, and nests") {
   Tensor x = ones({2, 2});
   x.set_requires_grad();

@@ -244,6 +244,17 @@ TEST_CASE("hooks may be added and removed by hooks, move along, and are not copi
   CHECK_THROWS_AS(moved.remove_hook(self), Error);  // no other hook has its id
 }
 
+TEST_CASE("a hook that pushes modules to the Sequential being called: they run in the same call") {
+  nn::Sequential net{nn::ReLU()};
+  for (int i = 0; i < 3; ++i) net.push_back(nn::ReLU());
+  net[0].add_forward_hook([&](auto&&...) {
+    for (int i = 0; i < 50; ++i) net.push_back(nn::Tanh());
+  });
+  const Tensor y = net(ones({1}));
+  CHECK(net.size() == 54);
+  CHECK(y.item() < 0.2);  // tanh 50 times
+}
+
 TEST_CASE("a forward() that writes to its argument does so with hooks, too") {
   struct Writes : nn::ModuleOf<Writes> {
     FIRN_MEMBERS()

@@ -235,6 +235,21 @@ TEST_CASE("Sequential refuses positions and types that are not there") {
   CHECK_THROWS_AS(net.push_back(std::shared_ptr<nn::Module>()), Error);
 }
 
+TEST_CASE("a Sequential cannot hold itself") {
+  const auto outer = std::make_shared<nn::Sequential>(nn::ReLU());
+  CHECK(
+      message_of([&] { outer->push_back(outer); }) ==
+      "[Sequential] module 1 would hold the Sequential that it is pushed into; hint: push a copy: "
+      "nn::clone(module)");
+  const auto inner = std::make_shared<nn::Sequential>();
+  inner->push_back(std::make_shared<nn::Sequential>(nn::ReLU()));
+  dynamic_cast<nn::Sequential&>((*inner)[0]).push_back(outer);
+  CHECK(message_of([&] { outer->push_back(inner); }).find("pushed into, at its 0.1; hint") !=
+        std::string::npos);
+  CHECK(outer->size() == 1);
+  CHECK((*outer)(ones({1})).item() == 1);
+}
+
 TEST_CASE("losses are found in nn too") {
   const Tensor logits = input({4, 3});
   const Tensor target =

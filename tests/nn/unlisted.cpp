@@ -58,6 +58,22 @@ TEST_CASE("a member that FIRN_MEMBERS leaves out is warned of once, by what uses
   CHECK(text.find("[3, 2]") == std::string::npos);  // `in` is listed
 }
 
+TEST_CASE("a layer that forward() makes and destroys is warned of by its name", "[host]") {
+  const Warnings warnings;
+  struct Net : nn::Module {
+    nn::Linear in{2, 3};
+    FIRN_MEMBERS(in)
+    Tensor forward(const Tensor& x) override {
+      return (*std::make_unique<nn::Linear>(3, 3, nn::LinearOptions{.bias = false}))(in(x));
+    }
+  } net;
+  optim::SGD opt(net.parameters(), {.lr = 0.01});
+  train(net, opt, 1);
+  REQUIRE(warnings.all.size() == 1);
+  CHECK(warnings.all[0].find("linear [3, 3] f32 cpu of a Linear(3, 3, bias = false);") !=
+        std::string::npos);
+}
+
 TEST_CASE("an omission deep inside, seen after calls without an optimizer") {
   const Warnings warnings;
   struct Outer : nn::Module {

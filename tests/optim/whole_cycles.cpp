@@ -50,6 +50,21 @@ TEST_CASE("a whole cycle is refused in the middle of one, and what its function 
   CHECK(says(error_of([&] { opt.run_cycle(0, fine); }), "0 micro-steps"));
 }
 
+TEST_CASE("[S21] an error in a cycle that may be retried puts running statistics back", "[host]") {
+  nn::BatchNorm1d norm(2);  // per micro-batch
+  optim::SGD opt(norm.parameters(), {},
+                 {.loss_scale = LossScale::dynamic({.on_overflow = optim::OverflowPolicy::retry})});
+  CHECK_THROWS_AS(opt.run_cycle(2,
+                                [&](std::int64_t i) -> Loss {
+                                  if (i == 1) throw OutOfMemory("no memory", 1);
+                                  const Tensor y = norm(tensor({1.f, 2.f, 3.f, 4.f}, {2, 2}));
+                                  return {sum(y), ones({})};
+                                }),
+                  OutOfMemory);
+  CHECK(norm.running_mean.to_vector<float>() == std::vector<float>{0, 0});
+  CHECK(norm.running_var.to_vector<float>() == std::vector<float>{1, 1});
+}
+
 TEST_CASE("[S15] retry ends: at the smallest scale, and for a loss that is not finite") {
   Tensor w = parameter({1}, {1});
   optim::SGD opt({w}, {},

@@ -1,5 +1,6 @@
 // Threads that train at once: each draws from a stream of its own, and gets what it gets alone.
 #include <functional>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -208,6 +209,19 @@ TEST_CASE("memory that one thread allocates is released and used again by anothe
     CHECK(sum == 49 * 50 / 2);
   }
   CHECK(wrong == 0);
+}
+
+TEST_CASE("a trace may end in another thread while ops run", "[host][threads]") {
+  const Tensor x = ones({4});
+  for (int i = 0; i < 50; ++i) {
+    auto trace = std::make_unique<DtypeTrace>();
+    std::thread other([&] { trace.reset(); });
+    for (int k = 0; k < 20; ++k) relu(x);
+    other.join();
+  }
+  const DtypeTrace last;
+  relu(x);
+  CHECK(last.ops().size() == 1);
 }
 
 TEST_CASE("a dropout layer with a seed has a stream of its own", "[host][threads]") {

@@ -44,6 +44,7 @@ namespace detail {
 
 struct Hooks;
 class MemberCheck;
+class EvalScope;
 
 /// The hooks of a module. They stay with it when it is moved; a copy has none.
 class HookList {
@@ -91,6 +92,9 @@ class Call {
   std::optional<Autocast> mode_;
   std::unique_ptr<MemberCheck> check_;
 };
+
+/// Throws OutOfMemory: the heap has no memory left for `what`. For what a template allocates.
+[[noreturn]] void out_of_memory(const char* what);
 
 template <class T>
 inline constexpr bool kTuple = requires {

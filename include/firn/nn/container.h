@@ -32,7 +32,8 @@ class Sequential : public Module {
   /// is in evaluation mode, the module is set to it too.
   template <std::derived_from<Module> M>
   requires(!std::same_as<M, Module>) void push_back(M module) { add(AnyModule(std::move(module))); }
-  /// For a shared module: copies of the Sequential hold the same one. Throws Error if it is null.
+  /// For a shared module: copies of the Sequential hold the same one. Throws Error if it is null,
+  /// or if it is this Sequential or holds it.
   void push_back(std::shared_ptr<Module> module);
 
   std::size_t size() const noexcept { return modules_.size(); }

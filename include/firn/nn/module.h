@@ -11,6 +11,7 @@
 #include <functional>
 #include <iosfwd>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -96,8 +97,9 @@ class Module {
 
   /// From now on `hook` runs before (after) each call of this module through its call operator, in
   /// the order of adding. A moved module keeps its hooks; a copy has none. A hook may add and
-  /// remove hooks, which takes effect at the next call. Throws Error if the module has a call
-  /// operator of its own, which runs no hooks.
+  /// remove hooks, which takes effect at the next call. It must not destroy, move or assign to a
+  /// module whose call is running, its own included. Throws Error if the module has a call operator
+  /// of its own, which runs no hooks.
   HookId add_forward_pre_hook(ForwardPreHook hook);
   HookId add_forward_hook(ForwardHook hook);
   /// Throws Error if this module has no hook `id`.
@@ -180,6 +182,7 @@ class Module {
 
  private:
   friend class detail::Call;
+  friend class detail::EvalScope;
   friend class detail::MemberCheck;
   friend void detail::separate(Module& copy, const Module& original);
   friend bool detail::was_moved_from(const Module& m) noexcept;
@@ -211,9 +214,13 @@ requires(std::is_base_of_v<Module, M> && !std::is_same_v<M, Module>) M clone(con
                 "nn::clone: the module has a member that cannot be copied; hold it by value, "
                 "std::shared_ptr or nn::AnyModule instead of std::unique_ptr");
   if (typeid(m) != typeid(M)) detail::refuse_slicing(m);
-  M copy(m);
-  detail::separate(copy, m);
-  return copy;
+  try {
+    M copy(m);
+    detail::separate(copy, m);
+    return copy;
+  } catch (const std::bad_alloc&) {
+    detail::out_of_memory("nn::clone");
+  }
 }
 /// The same for a module that is known as its base. Throws Error also if its type has no
 /// FIRN_MEMBERS or cannot be copied.

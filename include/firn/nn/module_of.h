@@ -1,6 +1,7 @@
 // Modules with any number and types of inputs and outputs.
 #pragma once
 
+#include <new>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -32,7 +33,7 @@ template <class Derived>
 class ModuleOf : public Module, public detail::AnySignature {
  public:
   template <class... Args>
-  decltype(auto) operator()(Args&&... args) {
+  decltype(auto) operator()(Args&&... args) try {
     Derived& self = static_cast<Derived&>(*this);
     detail::Call call(*this);
     try {
@@ -43,6 +44,8 @@ class ModuleOf : public Module, public detail::AnySignature {
       call.failed(e);
       throw;
     }
+  } catch (const std::bad_alloc&) {
+    detail::out_of_memory("a module");
   }
 
   using Module::summary;

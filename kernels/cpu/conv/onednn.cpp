@@ -8,6 +8,7 @@
 #include <dnnl.hpp>
 #include <map>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -30,7 +31,12 @@ constexpr auto kF32 = dnnl::memory::data_type::f32;
 
 // Never destroyed: tensors with static storage duration may be used after main().
 const dnnl::engine& engine() {
-  static const dnnl::engine& cpu = *new dnnl::engine(dnnl::engine::kind::cpu, 0);
+  static const dnnl::engine& cpu = []() -> const dnnl::engine& {
+    // firn keeps the primitives itself (Cache). oneDNN's own cache keeps a broken entry for a shape
+    // if memory runs out while it makes the primitive, and all later calls for the shape fail.
+    dnnl::set_primitive_cache_capacity(0);
+    return *new dnnl::engine(dnnl::engine::kind::cpu, 0);
+  }();
   return cpu;
 }
 
@@ -63,6 +69,8 @@ void call(std::size_t bytes, Fn&& fn) {
     if (e.status == dnnl_out_of_memory)
       throw OutOfMemory("no memory left for oneDNN's convolution", bytes);
     throw Error("conv", std::string("oneDNN says: ") + e.what());
+  } catch (const std::bad_alloc&) {
+    throw OutOfMemory("no memory left for oneDNN's convolution", bytes);
   }
 }
 
@@ -354,6 +362,8 @@ class Cache {
     } catch (const dnnl::error& e) {
       if (e.status == dnnl_out_of_memory)
         throw OutOfMemory("no memory left for the code of a convolution", kMakeReserve);
+    } catch (const std::bad_alloc&) {
+      throw OutOfMemory("no memory left for the code of a convolution", kMakeReserve);
     }
     return nullptr;
   }

@@ -129,12 +129,13 @@ LossScaler::LossScaler(const LossScale& policy, Device device)
                  zeros({static_cast<std::int64_t>(sizeof(math::ScalerState))}, DType::u8, device)) {
 }
 
-LossScaler::LossScaler(const LossScale& policy, Tensor memory)
+LossScaler::LossScaler(const LossScale& policy, Tensor memory) try
     : state_(std::make_shared<State>(State{std::move(memory), policy})) {
   const math::ScalerState initial = initial_state(policy);
   copy_bytes(state_->memory.impl()->data(), state_->memory.device(), &initial, Device::cpu(),
              sizeof(initial));
 }
+FIRN_OUT_OF_MEMORY(kOp)
 
 const Tensor& LossScaler::memory() const {
   FIRN_CHECK(state_, kOp, "", "the scaler is undefined");

@@ -71,20 +71,24 @@ inline std::vector<ParamGroup> one_group(ParamList parameters) {
 
 template <class Options>
 OptimizerOf<Options>::OptimizerOf(std::vector<ParamGroup> groups, const Options& options,
-                                  const StepOptions& step)
+                                  const StepOptions& step) try
     : Optimizer(std::make_unique<Impl>(
           RuleOf<Options>::kName, setup_groups(std::move(groups), options), options.lr, step)) {}
+FIRN_OUT_OF_MEMORY(RuleOf<Options>::kName)
 template <class Options>
 OptimizerOf<Options>::OptimizerOf(std::initializer_list<ParamGroup> groups, const Options& options,
-                                  const StepOptions& step)
+                                  const StepOptions& step) try
     : OptimizerOf(std::vector<ParamGroup>(groups), options, step) {}
+FIRN_OUT_OF_MEMORY(RuleOf<Options>::kName)
 template <class Options>
 OptimizerOf<Options>::OptimizerOf(const std::vector<Tensor>& parameters, const Options& options,
-                                  const StepOptions& step)
+                                  const StepOptions& step) try
     : OptimizerOf(one_group(parameters), options, step) {}
+FIRN_OUT_OF_MEMORY(RuleOf<Options>::kName)
 template <class Options>
 OptimizerOf<Options>::OptimizerOf(std::vector<NamedTensor> parameters, const Options& options,
-                                  const StepOptions& step)
+                                  const StepOptions& step) try
     : OptimizerOf(one_group(std::move(parameters)), options, step) {}
+FIRN_OUT_OF_MEMORY(RuleOf<Options>::kName)
 
 }  // namespace firn::optim

@@ -2,6 +2,10 @@
 // memory, what is added to, threads.
 #include "kernels/conv.h"
 
+#ifdef FIRN_HAS_ONEDNN
+#include <dnnl.h>
+#endif
+
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -227,6 +231,16 @@ TEST_CASE("conv: a NaN goes through relu, and reaches what it is a part of only"
   const Values v = values_of(y);
   for (std::size_t i = 0; i < v.size(); ++i) CHECK(std::isnan(v[i]) == (i % 16 == 0));
 }
+
+#ifdef FIRN_HAS_ONEDNN
+TEST_CASE("conv: oneDNN keeps no primitives, so a failure in making one cannot stay", "[host]") {
+  const Tensor x = ones({1, 16, 8, 8}), w = ones({16, 16, 3, 3});
+  conv2d(x, w);
+  int capacity = -1;
+  REQUIRE(dnnl_get_primitive_cache_capacity(&capacity) == 0);
+  CHECK(capacity == 0);
+}
+#endif
 
 TEST_CASE("conv: the same bits for any number of threads") {
   const DType dtype = GENERATE(f32, bf16, f64);

@@ -1,0 +1,86 @@
+// The listeners of each thread. A listener and its thread's list share a place, which outlives
+// whichever of them ends first.
+//
+// Folder law: floor 3. Includes floors 0 to 2 and kernel contracts.
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "autograd/op_mode.h"
+#include "base/check.h"
+
+namespace firn::autograd {
+
+struct OpListener::Place {
+  /// Held while the listener is told, because it may end in another thread. What it calls may run
+  /// ops, of which it is told as well.
+  std::recursive_mutex mutex;
+  OpListener* listener = nullptr;  ///< null once it has ended
+
+  bool ended() {
+    const std::lock_guard lock(mutex);
+    return listener == nullptr;
+  }
+};
+
+namespace {
+
+thread_local constinit bool thread_ends = false;
+
+/// Only its own thread touches it.
+struct List {
+  std::vector<std::shared_ptr<OpListener::Place>> places;
+
+  ~List() {
+    op_mode.listeners = op_mode.first = 0;
+    thread_ends = true;
+  }
+};
+
+List& list() {
+  thread_local List all;
+  return all;
+}
+
+/// Removes ended listeners from the end of this thread's list. One before a listener that lives
+/// stays, silent, until that ends too.
+void prune() noexcept {
+  while (op_mode.listeners > op_mode.first && list().places.back()->ended()) {
+    list().places.pop_back();
+    --op_mode.listeners;
+  }
+}
+
+}  // namespace
+
+OpListener::OpListener() try {
+  if (thread_ends) return;  // static objects are being destroyed: nobody is left to read a trace
+  place_ = std::make_shared<Place>();
+  place_->listener = this;
+  list().places.push_back(place_);
+  ++op_mode.listeners;
+}
+FIRN_OUT_OF_MEMORY("a listener")
+
+OpListener::~OpListener() { stop(); }
+
+void OpListener::stop() noexcept {
+  if (!place_) return;
+  {
+    const std::lock_guard lock(place_->mutex);
+    place_->listener = nullptr;
+  }
+  place_.reset();
+  prune();
+}
+
+void tell_listeners(const char* op, std::span<const Tensor* const> operands, const Tensor& output) {
+  for (int i = op_mode.listeners; i-- > op_mode.first;) {
+    OpListener::Place& place = *list().places[static_cast<std::size_t>(i)];
+    const std::lock_guard lock(place.mutex);
+    if (place.listener) place.listener->ran(op, operands, output);
+  }
+  prune();
+}
+
+}  // namespace firn::autograd

@@ -1,0 +1,135 @@
+// What a training program calls beside its steps, in which every allocation fails once.
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "alloc_sweep/bytes.h"
+#include "alloc_sweep/sweep.h"
+#include "firn/firn.h"
+#include "support/catch.h"
+#include "support/threads.h"
+
+namespace firn::testing {
+namespace {
+
+struct Model : nn::Module {
+  nn::Linear in{3, 4};
+  nn::BatchNorm1d norm{4};
+  nn::Sequential out{nn::ReLU(), nn::Linear(4, 2)};
+  FIRN_MEMBERS(in, norm, out)
+  Tensor forward(const Tensor& x) override { return out(norm(in(x))); }
+};
+
+struct Two : nn::ModuleOf<Two> {
+  nn::Linear a{3, 2}, b{3, 2};
+  FIRN_MEMBERS(a, b)
+  Tensor forward(const Tensor& x, const Tensor& y) { return a(x) + b(y); }
+};
+
+/// Values, dtypes and gradients' switches of all tensors, and the mode of each module.
+std::string all_of(nn::Module& m) {
+  std::string all;
+  for (const nn::NamedTensor& t : io::state_of(m))
+    all += t.name + to_string(t.tensor.dtype()) + std::to_string(t.tensor.requires_grad()) +
+           bytes_of(t.tensor);
+  for (const nn::NamedModule& n : m.named_modules())
+    all += n.name + (n.module->training() ? "t" : "e");
+  return all;
+}
+
+/// `call` returns what it has made beside what it changed in the model.
+class CallOfModel : public Work {
+ public:
+  using Call = std::function<std::string(Model&)>;
+  explicit CallOfModel(Call call) : call_(std::move(call)) {}
+  void run() override { made_ = call_(model); }
+  std::string kept() override { return all_of(model); }
+  std::string made() override { return made_ + all_of(model); }
+
+  Model model;
+
+ private:
+  Call call_;
+  std::string made_;
+};
+
+MakeWork work(CallOfModel::Call call, const std::function<void(Model&)>& prepare = {}) {
+  return [=]() -> std::unique_ptr<Work> {
+    manual_seed(1);
+    auto w = std::make_unique<CallOfModel>(call);
+    if (prepare) prepare(w->model);
+    return w;
+  };
+}
+
+TEST_CASE("alloc_sweep: a summary with a trial run leaves modes as they were", "[host]") {
+  const Threads one(1);
+  const auto summary = work(
+      [](Model& m) {
+        return m.summary({2, 3});
+      },
+      [](Model& m) { m.norm.eval(); });
+  CHECK(sweep(summary, Fails::heap, 2) > 50);
+}
+
+TEST_CASE("alloc_sweep: modes, conversion and copies of a model", "[host]") {
+  const Threads one(1);
+  const auto change = [](auto call) {
+    return work([call](Model& m) {
+      call(m);
+      return std::string();
+    });
+  };
+  CHECK(sweep(change([](Model& m) { m.eval(); }), Fails::heap) > 5);
+  const auto to_half = change([](Model& m) { m.to(f16); });
+  CHECK(sweep(to_half, Fails::heap) > 10);
+  CHECK(sweep(to_half, Fails::blocks) > 2);
+  CHECK(sweep(change([](Model& m) { const Freeze guard(m.parameters()); }), Fails::heap) > 10);
+  const auto unfreeze = work(
+      [](Model& m) {
+        m.set_requires_grad(true);
+        return std::string();
+      },
+      [](Model& m) { m.set_requires_grad(false); });
+  CHECK(sweep(unfreeze, Fails::heap) > 10);
+  const auto clone = work([](Model& m) {
+    Model copy = nn::clone(static_cast<const Model&>(m));
+    const std::unique_ptr<nn::Module> other = nn::clone(static_cast<const nn::Module&>(m));
+    other->copy_from(copy);
+    return all_of(*other);
+  });
+  CHECK(sweep(clone, Fails::heap, 3) > 20);
+  CHECK(sweep(clone, Fails::blocks) > 5);
+  const auto hooks = change([](Model& m) {
+    m.remove_hook(m.add_forward_hook([](auto&&...) {}));
+    const DtypeTrace trace;
+    m(ones({2, 3}));
+  });
+  CHECK(sweep(hooks, Fails::heap, 2) > 10);
+}
+
+TEST_CASE("alloc_sweep: a module with two inputs, in its first call", "[host]") {
+  const Threads one(1);
+  const auto call = work([](Model&) {
+    Two two;
+    return bytes_of(two(ones({1, 3}), ones({1, 3})));
+  });
+  CHECK(sweep(call, Fails::heap) > 5);
+}
+
+TEST_CASE("alloc_sweep: an optimizer that is made, its averages and reports", "[host]") {
+  const Threads one(1);
+  const auto make = work(
+      [](Model& m) {
+        optim::AdamW opt(m.named_parameters(), {}, {.ema = 0.9});
+        const optim::AveragedWeights guard(opt);
+        return to_string(opt.last_report()) + describe(opt);
+      },
+      [](Model& m) { m.to(f16); });
+  CHECK(sweep(make, Fails::heap, 2) > 20);
+  CHECK(sweep(make, Fails::blocks) > 10);
+}
+
+}  // namespace
+}  // namespace firn::testing
