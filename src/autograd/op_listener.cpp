@@ -2,8 +2,11 @@
 // whichever of them ends first.
 //
 // Folder law: floor 3. Includes floors 0 to 2 and kernel contracts.
+#include <pthread.h>
+
+#include <memory>
 #include <mutex>
-#include <utility>
+#include <new>
 #include <vector>
 
 #include "autograd/op_mode.h"
@@ -25,28 +28,36 @@ struct OpListener::Place {
 
 namespace {
 
-thread_local constinit bool thread_ends = false;
-
 /// Only its own thread touches it.
 struct List {
   std::vector<std::shared_ptr<OpListener::Place>> places;
+};
+thread_local constinit List* own_list = nullptr;
 
-  ~List() {
-    op_mode.listeners = op_mode.first = 0;
-    thread_ends = true;
-  }
+/// Deletes the list of a thread that ends. A thread_local with a destructor would end the program
+/// if the heap has no memory to register it.
+struct ThreadEnd {
+  pthread_key_t key = 0;
+  bool made = pthread_key_create(&key, [](void* list) {
+                delete static_cast<List*>(list);
+                own_list = nullptr;
+                op_mode.listeners = op_mode.first = 0;
+              }) == 0;
 };
 
 List& list() {
-  thread_local List all;
-  return all;
+  static const ThreadEnd end;
+  if (own_list) return *own_list;
+  auto made = std::make_unique<List>();
+  if (!end.made || pthread_setspecific(end.key, made.get()) != 0) throw std::bad_alloc();
+  return *(own_list = made.release());
 }
 
 /// Removes ended listeners from the end of this thread's list. One before a listener that lives
 /// stays, silent, until that ends too.
 void prune() noexcept {
-  while (op_mode.listeners > op_mode.first && list().places.back()->ended()) {
-    list().places.pop_back();
+  while (op_mode.listeners > op_mode.first && own_list->places.back()->ended()) {
+    own_list->places.pop_back();
     --op_mode.listeners;
   }
 }
@@ -54,7 +65,6 @@ void prune() noexcept {
 }  // namespace
 
 OpListener::OpListener() try {
-  if (thread_ends) return;  // static objects are being destroyed: nobody is left to read a trace
   place_ = std::make_shared<Place>();
   place_->listener = this;
   list().places.push_back(place_);
@@ -74,13 +84,15 @@ void OpListener::stop() noexcept {
   prune();
 }
 
-void tell_listeners(const char* op, std::span<const Tensor* const> operands, const Tensor& output) {
+void tell_listeners(const char* op, std::span<const Tensor* const> operands,
+                    const Tensor& output) try {
   for (int i = op_mode.listeners; i-- > op_mode.first;) {
-    OpListener::Place& place = *list().places[static_cast<std::size_t>(i)];
+    OpListener::Place& place = *own_list->places[static_cast<std::size_t>(i)];
     const std::lock_guard lock(place.mutex);
     if (place.listener) place.listener->ran(op, operands, output);
   }
   prune();
 }
+FIRN_OUT_OF_MEMORY(op)
 
 }  // namespace firn::autograd

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <memory>
+#include <new>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -26,6 +27,7 @@ std::string short_type_name(const char* mangled) {
   int status = 0;
   const std::unique_ptr<char, void (*)(void*)> text(
       abi::__cxa_demangle(mangled, nullptr, nullptr, &status), std::free);
+  if (status == -1) throw std::bad_alloc();
   const std::string full = status == 0 ? text.get() : mangled;
   // The last "::" outside of brackets: "main::Net", "(anonymous namespace)::Net", "a::Pair<b::C>".
   std::size_t start = 0;

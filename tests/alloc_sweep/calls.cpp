@@ -38,23 +38,33 @@ std::string all_of(nn::Module& m) {
   return all;
 }
 
-/// `call` returns what it has made beside what it changed in the model.
+/// What a call makes beside what it changes in the model.
+struct Made {
+  std::string text = {};
+  Tensor tensor = {};
+  std::unique_ptr<nn::Module> module = {};
+};
+
 class CallOfModel : public Work {
  public:
-  using Call = std::function<std::string(Model&)>;
+  using Call = std::function<Made(Model&)>;
   explicit CallOfModel(Call call) : call_(std::move(call)) {}
   void run() override { made_ = call_(model); }
   std::string kept() override { return all_of(model); }
-  std::string made() override { return made_ + all_of(model); }
+  std::string made() override {
+    return made_.text + (made_.tensor.defined() ? bytes_of(made_.tensor) : "") +
+           (made_.module ? all_of(*made_.module) : "") + all_of(model);
+  }
 
   Model model;
 
  private:
   Call call_;
-  std::string made_;
+  Made made_;
 };
 
-MakeWork work(CallOfModel::Call call, const std::function<void(Model&)>& prepare = {}) {
+using Prepare = std::function<void(Model&)>;
+MakeWork call_of(CallOfModel::Call call, const Prepare& prepare = {}) {
   return [=]() -> std::unique_ptr<Work> {
     manual_seed(1);
     auto w = std::make_unique<CallOfModel>(call);
@@ -62,12 +72,21 @@ MakeWork work(CallOfModel::Call call, const std::function<void(Model&)>& prepare
     return w;
   };
 }
+/// A call that makes nothing.
+MakeWork change_of(const std::function<void(Model&)>& change, const Prepare& prepare = {}) {
+  return call_of(
+      [change](Model& m) {
+        change(m);
+        return Made();
+      },
+      prepare);
+}
 
 TEST_CASE("alloc_sweep: a summary with a trial run leaves modes as they were", "[host]") {
   const Threads one(1);
-  const auto summary = work(
+  const auto summary = call_of(
       [](Model& m) {
-        return m.summary({2, 3});
+        return Made{m.summary({2, 3})};
       },
       [](Model& m) { m.norm.eval(); });
   CHECK(sweep(summary, Fails::heap, 2) > 50);
@@ -75,56 +94,48 @@ TEST_CASE("alloc_sweep: a summary with a trial run leaves modes as they were", "
 
 TEST_CASE("alloc_sweep: modes, conversion and copies of a model", "[host]") {
   const Threads one(1);
-  const auto change = [](auto call) {
-    return work([call](Model& m) {
-      call(m);
-      return std::string();
-    });
-  };
-  CHECK(sweep(change([](Model& m) { m.eval(); }), Fails::heap) > 5);
-  const auto to_half = change([](Model& m) { m.to(f16); });
-  CHECK(sweep(to_half, Fails::heap) > 10);
+  CHECK(sweep(change_of([](Model& m) { m.eval(); }), Fails::heap, 2) > 5);
+  const auto to_half = change_of([](Model& m) { m.to(f16); });
+  CHECK(sweep(to_half, Fails::heap, 2) > 10);
   CHECK(sweep(to_half, Fails::blocks) > 2);
-  CHECK(sweep(change([](Model& m) { const Freeze guard(m.parameters()); }), Fails::heap) > 10);
-  const auto unfreeze = work(
-      [](Model& m) {
-        m.set_requires_grad(true);
-        return std::string();
-      },
-      [](Model& m) { m.set_requires_grad(false); });
-  CHECK(sweep(unfreeze, Fails::heap) > 10);
-  const auto clone = work([](Model& m) {
+  const auto freeze = change_of([](Model& m) { const Freeze guard(m.parameters()); });
+  CHECK(sweep(freeze, Fails::heap, 2) > 10);
+  const auto unfreeze = change_of([](Model& m) { m.set_requires_grad(true); },
+                                  [](Model& m) { m.set_requires_grad(false); });
+  CHECK(sweep(unfreeze, Fails::heap, 2) > 10);
+  const auto clone = call_of([](Model& m) {
     Model copy = nn::clone(static_cast<const Model&>(m));
-    const std::unique_ptr<nn::Module> other = nn::clone(static_cast<const nn::Module&>(m));
-    other->copy_from(copy);
-    return all_of(*other);
+    Made made{.module = nn::clone(static_cast<const nn::Module&>(m))};
+    made.module->copy_from(copy);
+    return made;
   });
   CHECK(sweep(clone, Fails::heap, 3) > 20);
   CHECK(sweep(clone, Fails::blocks) > 5);
-  const auto hooks = change([](Model& m) {
+  const auto hooks = change_of([](Model& m) {
     m.remove_hook(m.add_forward_hook([](auto&&...) {}));
     const DtypeTrace trace;
-    m(ones({2, 3}));
+    m.out(ones({2, 4}));
   });
-  CHECK(sweep(hooks, Fails::heap, 2) > 10);
+  CHECK(sweep(hooks, Fails::heap) > 10);
 }
 
 TEST_CASE("alloc_sweep: a module with two inputs, in its first call", "[host]") {
   const Threads one(1);
-  const auto call = work([](Model&) {
+  const auto call = call_of([](Model&) {
+    manual_seed(2);
     Two two;
-    return bytes_of(two(ones({1, 3}), ones({1, 3})));
+    return Made{.tensor = two(ones({1, 3}), ones({1, 3}))};
   });
   CHECK(sweep(call, Fails::heap) > 5);
 }
 
 TEST_CASE("alloc_sweep: an optimizer that is made, its averages and reports", "[host]") {
   const Threads one(1);
-  const auto make = work(
+  const auto make = call_of(
       [](Model& m) {
         optim::AdamW opt(m.named_parameters(), {}, {.ema = 0.9});
         const optim::AveragedWeights guard(opt);
-        return to_string(opt.last_report()) + describe(opt);
+        return Made{to_string(opt.last_report()) + describe(opt)};
       },
       [](Model& m) { m.to(f16); });
   CHECK(sweep(make, Fails::heap, 2) > 20);
