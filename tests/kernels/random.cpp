@@ -246,9 +246,9 @@ TEST_CASE("bounded() is the upper half of a 128-bit product") {
 TEST_CASE("random ops refuse what they cannot draw", "[host]") {
   CHECK(error_of([] { rand({2}, i64); }) == "[rand] dtype i64; hint: draw in f32 and cast");
   CHECK(error_of([] { rand({2}, {.low = 1}); }) ==
-        "[uniform_] low 1, high 1; hint: low must be less than high, both finite");
+        "[rand] low 1, high 1; hint: low must be less than high, both finite");
   CHECK(error_of([] { randn({2}, {.stddev = -1}); }) ==
-        "[normal_] mean 0, stddev -1; hint: stddev must be 0 or more, both finite");
+        "[randn] mean 0, stddev -1; hint: stddev must be 0 or more, both finite");
   CHECK(error_of([] { dropout(ones({2}), 1); }) ==
         "[dropout] p = 1; hint: p is the probability of a zero, in [0, 1)");
   Tensor w = ones({2});
