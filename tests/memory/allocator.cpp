@@ -124,13 +124,13 @@ TEST_CASE("allocator: sizes that rounding up would wrap throw OutOfMemory", "[me
 
 TEST_CASE("storage: a part must lie inside its block", "[memory]") {
   const auto block = Storage::allocate(64, Device::cpu());
-  for (const auto& [offset, bytes] : {std::pair{SIZE_MAX, std::size_t{10}},
-                                      {std::size_t{32}, SIZE_MAX - 10},
-                                      {std::size_t{32}, std::size_t{33}},
-                                      {std::size_t{65}, std::size_t{0}}}) {
-    CAPTURE(offset, bytes);
-    CHECK(error_of([&] { Storage::part_of(block, offset, bytes); }).find("[Storage::part_of]") ==
-          0);
+  struct Part {
+    std::size_t offset, bytes;
+  };
+  for (const Part& p : {Part{SIZE_MAX, 10}, Part{32, SIZE_MAX - 10}, Part{32, 33}, Part{65, 0}}) {
+    CAPTURE(p.offset, p.bytes);
+    const std::string said = error_of([&] { Storage::part_of(block, p.offset, p.bytes); });
+    CHECK(said.find("[Storage::part_of]") == 0);
   }
   CHECK(error_of([&] { Storage::part_of({}, 0, 0); }).find("null") != std::string::npos);
   CHECK(Storage::part_of(block, 32, 32)->bytes() == 32);
