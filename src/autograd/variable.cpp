@@ -37,7 +37,7 @@ Tensor& Tensor::set_requires_grad(bool on) try {
                "{} was made by {} and belongs to its graph", describe(*this), node->op);
     return *this;
   }
-  FIRN_CHECK(!on || node || !impl_->node, "set_requires_grad", "end the scope of Freeze first",
+  FIRN_CHECK(node || !impl_->node, "set_requires_grad", "end the scope of Freeze first",
              "{} is frozen", describe(*this));
   if (on == (node != nullptr)) return *this;
   if (!on) {

@@ -205,12 +205,15 @@ void Module::set_requires_grad(bool on) try {
     require_no_optimizer("Module::set_requires_grad", "freeze first, then make the optimizer",
                          *this);
   std::vector<Tensor> changed;
-  for (Tensor& p : parameters())
+  for (const auto& [name, p] : named_parameters()) {
+    FIRN_CHECK(p.requires_grad() || !autograd::leaf_or_frozen(p), "Module::set_requires_grad",
+               "end the scope of Freeze first", "{} {} is frozen", name, describe(p));
     if (p.requires_grad() != on) changed.push_back(p);
+  }
   std::size_t done = 0;
   try {
     for (; done < changed.size(); ++done) changed[done].set_requires_grad(on);
-  } catch (...) {  // no memory for a leaf, or a frozen parameter: those before it as they were
+  } catch (...) {  // no memory for a leaf: those before it as they were
     while (on && done > 0) changed[--done].set_requires_grad(false);
     throw;
   }

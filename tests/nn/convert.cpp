@@ -99,6 +99,21 @@ TEST_CASE("to() refuses a parameter that an optimizer holds, and converts nothin
   CHECK(net.fc1.weight.requires_grad());
 }
 
+TEST_CASE("set_requires_grad() inside a Freeze is refused: the end of the guard would undo it",
+          "[host]") {
+  Net net;
+  {
+    const Freeze guard({net.fc2.bias});
+    for (const bool on : {false, true})
+      CHECK(message_of([&] { net.set_requires_grad(on); }) ==
+            "[Module::set_requires_grad] fc2.bias [2] f32 cpu is frozen; hint: end the scope of "
+            "Freeze first");
+    CHECK(net.fc1.weight.requires_grad());
+  }
+  net.set_requires_grad(false);
+  for (const Tensor& p : net.parameters()) CHECK(!p.requires_grad());
+}
+
 TEST_CASE("to() on a device that is not there throws and leaves the module as it was", "[host]") {
   if (cuda_device_count() > 0)
     SUCCEED("a CUDA device is here");

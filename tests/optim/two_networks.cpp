@@ -202,6 +202,8 @@ TEST_CASE("frozen leaves take no gradient, whatever was recorded when, and keep 
     CHECK(values_of(v.grad()) == std::vector<double>{2, 8});
     CHECK(values_of(w.grad()) == std::vector<double>{2, 2});
     CHECK(mentions(error_of([&] { w.set_requires_grad(); }), {"[set_requires_grad]", "is frozen"}));
+    CHECK(mentions(error_of([&] { w.set_requires_grad(false); }),
+                   {"[set_requires_grad]", "is frozen"}));  // else the guard's end would undo it
     CHECK(
         mentions(error_of([&] { const Freeze bad({square(v)}); }), {"[Freeze]", "made by an op"}));
     CHECK(mentions(error_of([&] { const Freeze bad({v, Tensor()}); }), {"tensor 1 is undefined"}));
