@@ -1,70 +1,107 @@
-"""The figures of a run of bench/run: from the lines that programs print to rows with ratios, and the table."""
+"""The figures of a run of bench/run: from the lines that programs print to rows with ratios, and the table.
+
+A round has sides: "firn", "baseline" (an older build of firn) and the modes of the peer, by name: "C++ f32",
+"bf16 compile". firn's figures in 16 bits have the precision in the name of the work, as in gpt_bf16.rate; those of the
+peer do not: its mode says it.
+"""
 import json
+import re
 import statistics
 import sys
 
 MORE_IS_BETTER = {"samples/s", "tokens/s", "GB/s", "GFLOP/s", "%"}
-# Rows made of two others of one side: (name, unit, the divided, the divisor).
+# Figures made of two others of one side: (name, unit, the divided, the divisor).
 DERIVED = [("cost of 16x4 accumulation", "times", "mlp_sgd.rate", "mlp_accum.rate")]
 
 
 def parse(text):
-    """{what: figure} of the lines `what <tab> median <tab> unit <tab> min <tab> max <tab> samples`."""
-    found = {}
+    """{what: figure} of the lines `what <tab> median <tab> unit <tab> min <tab> max <tab> samples`, and why a mode
+    cannot run here, from a line `skipped <tab> reason`; None where it can."""
+    found, skipped = {}, None
     for line in text.splitlines():
         try:
+            if line.startswith("skipped\t"):
+                skipped = line.partition("\t")[2]
+                continue
             what, median, unit, low, high, samples = line.split("\t")
             found[what] = {"median": float(median), "unit": unit, "min": float(low), "max": float(high),
                            "samples": int(samples)}
         except ValueError:
             print(f"not a figure: {line}", file=sys.stderr)
-    return found
+    return found, skipped
+
+
+def in_f32(what):
+    """The same figure of the work in f32: gpt.rate for gpt_bf16.rate."""
+    return re.sub(r"^([^.]*)_(bf16|f16|bf16x3)\.", r"\1.", what)
 
 
 def spread(values):
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)} if values else None
 
 
-def ratio(unit, firn, peer):
-    """In firn's favour where it is above 1; None where there is none."""
-    if not firn or not peer:
+def ratios(unit, ours, theirs):
+    """The spread of the ratios of the rounds that both have, in our favour where above 1; None where there is none."""
+    pairs = [(ours[r], theirs[r]) for r in ours if theirs.get(r) and ours[r]]
+    return spread([a / b if unit in MORE_IS_BETTER else b / a for a, b in pairs])
+
+
+def collect(rounds):
+    """({side: {what: {round: value}}}, {what: unit}, {what: is a round void}) of the rounds that were kept."""
+    values, units, void = {}, {}, {}
+    for one in rounds:
+        for side, found in one["sides"].items() if one["kept"] else ():
+            for what, figure in found.items():
+                units[what] = figure["unit"]
+                values.setdefault(side, {}).setdefault(what, {})[one["round"]] = figure["median"]
+                void[what] = void.get(what, False) or one["void"]
+    for side in values.values():
+        for what, unit, top, bottom in DERIVED:
+            by_round = {r: v / side[bottom][r] for r, v in side.get(top, {}).items() if side.get(bottom, {}).get(r)}
+            if by_round:
+                side[what], units[what], void[what] = by_round, unit, void[top] or void[bottom]
+    return values, units, void
+
+
+def decider(what):
+    """The figure of the peer that decides which of its modes is the best: the rate of the work, if it has one."""
+    for name, _, _, bottom in DERIVED:
+        if name == what:
+            return bottom
+    return re.sub(r"\.(peak_rss|accuracy|loss)$", ".rate", in_f32(what))
+
+
+def best_mode(what, unit, modes):
+    """The mode with the best median. Beside firn in f32, and as bf16x3 (about as exact), only those in f32.
+    modes: {mode: {what: {round: value}}}"""
+    wide = in_f32(what) == what or "_bf16x3." in what
+    medians = {mode: statistics.median(found[decider(what)].values()) for mode, found in modes.items()
+               if decider(what) in found and not (wide and "bf16" in mode)}
+    if not medians:
         return None
-    return firn / peer if unit in MORE_IS_BETTER else peer / firn
-
-
-def row(what, unit, per_round, void):
-    """A row of the table. per_round: {side: value} for each round."""
-    out = {"what": what, "unit": unit, "void": void}
-    for side in ("firn", "peer"):
-        values = [v[side] for v in per_round if side in v]
-        out[side] = spread(values) if values else None
-    ratios = [ratio(unit, v.get("firn"), v.get("peer")) for v in per_round]
-    ratios = [r for r in ratios if r is not None]
-    out["ratio"] = spread(ratios) if ratios else None
-    return out
+    return (max if unit in MORE_IS_BETTER else min)(medians, key=medians.get)
 
 
 def rows(rounds):
     """The rows of the rounds that were kept, in order of appearance, derived ones last."""
-    units, values, void = {}, {}, {}
-    for one in rounds:
-        if not one["kept"]:
-            continue
-        for side in ("firn", "peer"):
-            for what, figure in one.get(side, {}).items():
-                units[what] = figure["unit"]
-                values.setdefault(what, {}).setdefault(one["round"], {})[side] = figure["median"]
-                void[what] = void.get(what, False) or one["void"]
-    out = [row(what, unit, list(values[what].values()), void[what]) for what, unit in units.items()]
-    for what, unit, top, bottom in DERIVED:
-        if top not in values or bottom not in values:
-            continue
-        per_round = [{side: values[top][r][side] / values[bottom][r][side]
-                      for side in ("firn", "peer")
-                      if values[top][r].get(side) and values[bottom][r].get(side)}
-                     for r in values[top] if r in values[bottom]]
-        if any(per_round):
-            out.append(row(what, unit, per_round, void[top] or void[bottom]))
+    values, units, void = collect(rounds)
+    ours, before = values.pop("firn", {}), values.pop("baseline", {})
+    out = []
+    for what in [*ours, *(w for w in units if w not in ours and not any(in_f32(o) == w for o in ours))]:
+        unit, wide, mine = units[what], in_f32(what), ours.get(what, {})
+        mode = best_mode(what, units.get(decider(what), unit), values)
+        theirs = values[mode].get(wide, {}) if mode else {}
+        row = {"what": what, "unit": unit, "void": void[what], "firn": spread(list(mine.values())),
+               "peer": spread(list(theirs.values())), "mode": mode, "ratio": ratios(unit, mine, theirs),
+               "of_f32": ratios(unit, mine, ours.get(wide, {})) if wide != what else None}
+        if before:
+            row["baseline"] = spread(list(before.get(what, {}).values()))
+            row["of_baseline"] = ratios(unit, mine, before.get(what, {}))
+            row["of_baseline_f32"] = ratios(unit, mine, before.get(wide, {})) if wide != what else None
+        of_modes = {m: statistics.median(v[wide].values()) for m, v in values.items() if wide in v}
+        if wide == decider(what) and len(of_modes) > 1:
+            row["modes"] = of_modes
+        out.append(row)
     return out
 
 
@@ -72,27 +109,69 @@ def number(x):
     return f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.4g}"
 
 
-def table(result):
-    """What bench/run prints: where and how, a line a row, and what was void or failed."""
+def times(x):
+    return f"{x:.2f}"
+
+
+def with_range(v, show, columns, range_columns, align=">"):
+    """The median and (min-max), in columns."""
+    if not v:
+        return f"{'-':>{columns}} {'':{range_columns}}"
+    return f"{show(v['median']):>{columns}} {'({}-{})'.format(show(v['min']), show(v['max'])):{align}{range_columns}}"
+
+
+def ratio_columns(v):
+    return with_range(v, times, 6, 13, "<")
+
+
+def head(result):
+    """Where and how it was measured."""
     m, s, peer = result["machine"], result["settings"], result["peer"]
-    name = peer["name"] if peer else "peer"
-    lines = [f"{result['date']}  {m['cpu']}, {m['cores']} cores, {m['memory']}, {m['system']}, commit {m['commit']}",
-             f"{s['threads']} threads, {s['rounds']} rounds, {s['epochs']} epochs"
-             + ("; QUICK: figures mean nothing" if s["quick"] else "")]
+    lines = [f"{result['date']}  {m['cpu']}, {m['cores']} cores, {m['memory']}, {m['system']}, commit {m['commit']}"]
+    if "isa" in m:
+        lines.append(f"instruction sets: {' '.join(m['isa']) or 'none of those that matter'}"
+                     + (f"; FIRN_CPU_ISA={m['forced_isa']}" if m.get("forced_isa") else ""))
+    if m.get("firn_uses"):
+        lines.append(f"firn uses: {m['firn_uses']}")
+    lines.append(f"{s['threads']} threads, {s['rounds']} rounds, {s['epochs']} epochs"
+                 + ("; QUICK: figures mean nothing" if s["quick"] else ""))
+    if result.get("baseline"):
+        lines.append(f"before: {result['baseline']}")
     if peer:
-        lines.append(" ".join(filter(None, [name, peer["version"]])) + " with: " + " ".join(f"{k}={v}" for k, v in peer["environment"].items()))
-    lines += ["", f"{'work':38} {'unit':9} {'firn':>9} {'(min-max)':>19} {name:>9} {'(min-max)':>19} "
-                  f"{'ratio':>6} (min-max)"]
-    for r in result["rows"]:
-        cells = []
-        for side in ("firn", "peer"):
-            v = r[side]
-            cells.append(f"{number(v['median']):>9} {'({}-{})'.format(number(v['min']), number(v['max'])):>19}"
-                         if v else f"{'-':>9} {'':>19}")
-        v = r["ratio"]
-        cells.append(f"{v['median']:6.2f} ({v['min']:.2f}-{v['max']:.2f})" if v else "")
-        mark = "  void" if r["void"] else ""
-        lines.append(f"{r['what']:38} {r['unit']:9} {' '.join(cells)}{mark}".rstrip())
+        lines.append(" ".join(filter(None, [peer["name"], peer["version"]])) + " with: "
+                     + " ".join(f"{k}={v}" for k, v in peer["environment"].items()))
+    return lines
+
+
+def table(result):
+    """What bench/run prints: where and how, a line a row, the peer's modes, and what was void, skipped or failed."""
+    rows_, peer = result["rows"], result["peer"]
+    modes = {in_f32(r["what"]): r for r in rows_ if r.get("modes")}
+    narrow = any(r.get("of_f32") for r in rows_)
+    before = any("baseline" in r for r in rows_)
+    name = peer["name"] if peer else "peer"
+    title = (f"{'work':38} {'unit':9} {'firn':>9} {'(min-max)':>19} {name:>9} {'(min-max)':>19} "
+             + (f"{'its best mode':22} " if modes else "") + f"{'ratio':>6} {'(min-max)':13}"
+             + (f" {'of f32':>6} {'(min-max)':13}" if narrow else "")
+             + (f" {'before':>9} {'ratio':>6} {'(min-max)':13} {'of its f32':>10}" if before else ""))
+    lines = [*head(result), "", title]
+
+    for r in rows_:
+        cells = [f"{r['what']:38} {r['unit']:9}", *(with_range(r[side], number, 9, 19) for side in ("firn", "peer"))]
+        if modes:
+            cells.append(f"{r['mode'] or '':22}")
+        cells.append(ratio_columns(r["ratio"]))
+        if narrow:
+            cells.append(ratio_columns(r["of_f32"]))
+        if before:
+            cells.append(f"{number(r['baseline']['median']) if r['baseline'] else '-':>9}")
+            cells.append(ratio_columns(r["of_baseline"]))
+            cells.append(f"{times(r['of_baseline_f32']['median']) if r['of_baseline_f32'] else '-':>10}")
+        lines.append((" ".join(cells) + ("  void" if r["void"] else "")).rstrip())
+    if modes:
+        lines += ["", f"{name}'s modes, medians:"]
+        lines += [f"{what:38} {r['unit']:9} " + ", ".join(f"{m} {number(v)}" for m, v in r["modes"].items())
+                  for what, r in modes.items()]
     kept = [r for r in result["rounds"] if r["kept"]]
     void = [r for r in kept if r["void"]]
     if void:
@@ -100,7 +179,7 @@ def table(result):
                      "kept: " + ", ".join(f"{r['work']} {r['others']:.0%}" for r in void))
     if any(r["others"] is None for r in kept):
         lines.append("\nwhat other processes used is not known here")
-    lines += [f"failed: {f}" for f in result["failed"]]
+    lines += [f"skipped: {s}" for s in result.get("skipped", [])] + [f"failed: {f}" for f in result["failed"]]
     return "\n".join(lines) + "\n"
 
 

@@ -1,63 +1,66 @@
-// The small transformer that both sides train: its sizes, its command line and its tokens.
+// The transformers that both sides train: their sizes and their tokens.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <numeric>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 namespace bench::gpt {
 
-constexpr std::int64_t kLayers = 4, kWidth = 256, kHeads = 4, kHead = kWidth / kHeads;
-constexpr std::int64_t kLength = 128, kBatch = 8, kVocabulary = 1024;
-/// Weights and biases of all layers; the head has no bias.
-constexpr std::int64_t kParameters = 3'716'608;
-constexpr double kRate = 1e-3;
+struct Sizes {
+  const char* name;
+  std::int64_t layers, width, heads, length, batch, vocabulary;
+  bool tied;  ///< the head multiplies by the table of tokens, which then starts smaller
+  double rate;
+  /// Weights and biases of all layers; the head has no bias.
+  std::int64_t parameters;
 
-/// [--threads N] [--epochs N] [--steps N]: an epoch is that many steps.
-struct Options {
-  int threads = 2, epochs = 3, steps = 40;
-
-  Options(int argc, char** argv) {
-    for (int i = 1; i + 1 < argc; i += 2) {
-      const std::string option = argv[i];
-      if (option == "--threads") threads = std::atoi(argv[i + 1]);
-      if (option == "--epochs") epochs = std::atoi(argv[i + 1]);
-      if (option == "--steps") steps = std::atoi(argv[i + 1]);
-    }
-  }
-  int all_steps() const { return epochs * steps; }
+  std::int64_t head() const { return width / heads; }
+  std::int64_t tokens() const { return batch * length; }
 };
+inline constexpr Sizes kGpt{"gpt", 4, 256, 4, 128, 8, 1024, false, 1e-3, 3'716'608};
+/// The smallest GPT-2 (Radford et al. 2019) with positions for these short sequences alone.
+inline constexpr Sizes kGpt2{"gpt2", 12, 768, 12, 64, 4, 50304, true, 3e-4, 123'738'624};
+inline constexpr double kTiedDeviation = 0.02;  ///< of the table of tokens where the head shares it
 
-/// Input and target of every step, [kBatch, kLength] each, the target one token ahead. A sequence
+/// By the word on the command line; no word means gpt.
+inline const Sizes& sizes_of(const std::string& work) {
+  if (work == kGpt2.name) return kGpt2;
+  if (work.empty() || work == kGpt.name) return kGpt;
+  throw std::invalid_argument("no such model: " + work);
+}
+
+/// Input and target of every step, [batch, length] each, the target one token ahead. A sequence
 /// follows s[i] = 3 s[i-1] + 5 s[i-2] + 7 mod 31 from a start of its own and shows 33 s[i] + 1,
 /// but for one token in eight, which is any: two tokens before tell the next, if both were shown.
 struct Tokens {
   std::vector<std::int64_t> input, target;
+  std::int64_t of_a_step;
 
-  explicit Tokens(int steps) {
+  Tokens(const Sizes& sizes, int steps) : of_a_step(sizes.tokens()) {
     std::uint64_t state = 1;
     const auto random = [&state](std::uint64_t below) {  // Knuth's MMIX generator
       state = state * 6364136223846793005u + 1442695040888963407u;
       return static_cast<std::int64_t>((state >> 33) % below);
     };
-    for (std::int64_t sequence = 0; sequence < steps * kBatch; ++sequence) {
+    const auto bound = static_cast<std::uint64_t>(sizes.vocabulary);
+    for (std::int64_t sequence = 0; sequence < steps * sizes.batch; ++sequence) {
       std::int64_t last = random(31), before = random(31);
-      for (std::int64_t i = 0; i <= kLength; ++i) {
+      for (std::int64_t i = 0; i <= sizes.length; ++i) {
         const std::int64_t next = (3 * last + 5 * before + 7) % 31;
         before = last;
         last = next;
-        const std::int64_t token = random(8) == 0 ? random(kVocabulary) : 33 * next + 1;
-        if (i < kLength) input.push_back(token);
+        const std::int64_t token = random(8) == 0 ? random(bound) : 33 * next + 1;
+        if (i < sizes.length) input.push_back(token);
         if (i > 0) target.push_back(token);
       }
     }
   }
-  /// The tokens of one step, whose numbers are kBatch * kLength.
-  std::int64_t* input_of(int step) { return input.data() + step * kBatch * kLength; }
-  std::int64_t* target_of(int step) { return target.data() + step * kBatch * kLength; }
+  std::int64_t* input_of(int step) { return input.data() + step * of_a_step; }
+  std::int64_t* target_of(int step) { return target.data() + step * of_a_step; }
 };
 
 /// Of the last ten steps.

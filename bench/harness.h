@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace bench {
@@ -40,11 +41,10 @@ inline void report(const std::string& what, const char* unit, std::vector<double
 template <class Fn>
 std::vector<double> nanoseconds(Fn&& fn, int repeats = 9) {
   int calls = 1;
-  for (double took = 0; took < 0.02;) {
-    calls *= 2;
+  for (;; calls *= 2) {
     const double start = seconds();
     for (int i = 0; i < calls; ++i) fn();
-    took = seconds() - start;
+    if (seconds() - start >= 0.02) break;
   }
   std::vector<double> values;
   for (int r = 0; r < repeats; ++r) {
@@ -62,41 +62,64 @@ inline void report_rate(const std::string& what, const char* unit, double amount
   report(what, unit, std::move(nanoseconds));
 }
 
+inline void report_ms(const std::string& what, std::vector<double> nanoseconds) {
+  for (double& v : nanoseconds) v /= 1e6;
+  report(what, "ms", std::move(nanoseconds));
+}
+
 inline double peak_rss_mib() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<double>(usage.ru_maxrss) / 1024;
 }
 
-/// The command line of the benchmarks of single operations: [--threads N] [--quick].
+/// The command line of every program:
+///   [WORK] [--threads N] [--epochs N] [--images N] [--steps N] [--precision P] [--quick]
+/// A program reads what concerns it. Anything else on the line ends it with status 2.
 struct Options {
-  int threads = 2;
-  bool quick = false;  ///< fewer repeats
+  std::string work;
+  int threads = 2, epochs = 3, steps = 40;
+  std::int64_t images = 60000;    ///< of the training set
+  std::string precision = "f32";  ///< f32, bf16, f16; firn's programs: see precision.h
+  bool quick = false;             ///< fewer repeats
 
   Options(int argc, char** argv) {
+    const auto value = [&](int i) {
+      if (i >= argc) refuse(argv[i - 1]);
+      return argv[i];
+    };
     for (int i = 1; i < argc; ++i) {
-      const std::string option = argv[i];
-      if (option == "--quick") quick = true;
-      if (option == "--threads" && i + 1 < argc) threads = std::atoi(argv[++i]);
+      const std::string word = argv[i];
+      if (word == "--quick")
+        quick = true;
+      else if (word == "--threads")
+        threads = std::atoi(value(++i));
+      else if (word == "--epochs")
+        epochs = std::atoi(value(++i));
+      else if (word == "--images")
+        images = std::atoll(value(++i));
+      else if (word == "--steps")
+        steps = std::atoi(value(++i));
+      else if (word == "--precision")
+        precision = value(++i);
+      else if (work.empty() && word[0] != '-')
+        work = word;
+      else
+        refuse(word);
     }
   }
   int repeats() const { return quick ? 3 : 15; }
-};
+  int all_steps() const { return epochs * steps; }
+  /// `name`, with the precision if it is not f32: mlp_sgd, mlp_sgd_bf16.
+  std::string named(const std::string& name) const {
+    return precision == "f32" ? name : name + "_" + precision;
+  }
 
-/// The command line of the training benchmarks: WORK [--threads N] [--epochs N] [--images N].
-struct Training {
-  std::string work = "mlp_sgd";
-  int threads = 2, epochs = 3;
-  std::int64_t images = 60000;  ///< of the training set
-
-  Training(int argc, char** argv) {
-    if (argc > 1) work = argv[1];
-    for (int i = 2; i + 1 < argc; i += 2) {
-      const std::string option = argv[i];
-      if (option == "--threads") threads = std::atoi(argv[i + 1]);
-      if (option == "--epochs") epochs = std::atoi(argv[i + 1]);
-      if (option == "--images") images = std::atoll(argv[i + 1]);
-    }
+  [[noreturn]] static void refuse(const std::string& word) {
+    std::fprintf(stderr, "cannot use '%s'; options: %s\n", word.c_str(),
+                 "[WORK] [--threads N] [--epochs N] [--images N] [--steps N] [--precision P] "
+                 "[--quick]");
+    std::exit(2);
   }
 };
 

@@ -3,8 +3,6 @@
 //   bench_optimizer [--threads N]
 #include <firn/firn.h>
 
-#include <cstring>
-
 #include "harness.h"
 
 using namespace firn;
@@ -50,7 +48,6 @@ void step(DType dtype) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  for (int i = 1; i + 1 < argc; i += 2)
-    if (!std::strcmp(argv[i], "--threads")) set_num_threads(std::atoi(argv[i + 1]));
+  set_num_threads(bench::Options(argc, argv).threads);
   for (const DType dtype : {f32, f16, bf16}) step(dtype);
 }

@@ -1,11 +1,20 @@
 // LibTorch's side: what is set inside of the process for its best, and a figure that takes the
-// quicker of two ways of doing the same.
+// quicker of two ways of doing the same. The programs compile against Debian's 1.13 and against the
+// libraries inside PyPI's wheel.
 #pragma once
 
+#include <ATen/autocast_mode.h>
 #include <immintrin.h>
 #include <torch/torch.h>
+#include <torch/version.h>
+
+#include <cmath>
+#include <limits>
+#include <stdexcept>
 
 #include "../harness.h"
+
+#define FIRN_TORCH_2 (TORCH_VERSION_MAJOR >= 2)
 
 namespace bench {
 
@@ -15,6 +24,59 @@ inline void set_up(const Options& options) {
   at::globalContext().setFlushDenormal(true);
 #pragma omp parallel
   _mm_setcsr(_mm_getcsr() | 0x8040);  // subnormals are flushed in every thread
+}
+
+/// The dtype of operands by the name that --precision gave.
+inline torch::ScalarType dtype_of(const std::string& precision) {
+  if (precision == "f32") return torch::kFloat32;
+  if (precision == "bf16") return torch::kBFloat16;
+  if (precision == "f16") return torch::kFloat16;
+  throw std::invalid_argument("no such precision: " + precision);
+}
+
+/// Autocast to bf16 while it lives, if that is asked for; casts of weights are kept until it ends.
+class Autocast {
+ public:
+  explicit Autocast(const std::string& precision) : on_(precision != "f32") {
+    if (!on_) return;
+#if FIRN_TORCH_2
+    at::autocast::set_autocast_dtype(at::kCPU, dtype_of(precision));
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    at::autocast::increment_nesting();
+#else
+    throw std::invalid_argument("this LibTorch is too old for --precision " + precision);
+#endif
+  }
+  ~Autocast() {
+#if FIRN_TORCH_2
+    if (!on_) return;
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+#endif
+  }
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+
+ private:
+  bool on_;
+};
+
+/// Causal attention over [..., head, position, d], as one operation where there is one. `mask` is
+/// minus infinity above the diagonal, else 0; the one operation needs none.
+inline torch::Tensor attend(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
+                            [[maybe_unused]] const torch::Tensor& mask) {
+#if FIRN_TORCH_2
+  return at::scaled_dot_product_attention(q, k, v, {}, 0.0, true);
+#else
+  const auto flat = [](const torch::Tensor& x) { return x.flatten(0, 1); };
+  // Scale and mask ride on the product.
+  const auto scores = torch::baddbmm(mask, flat(q), flat(k).transpose(1, 2), 1,
+                                     1 / std::sqrt(static_cast<double>(q.size(-1))));
+  return torch::bmm(torch::softmax(scores, -1), flat(v)).view(v.sizes());
+#endif
+}
+inline torch::Tensor causal_mask(std::int64_t length, torch::ScalarType dtype = torch::kFloat32) {
+  return torch::full({length, length}, -std::numeric_limits<float>::infinity(), dtype).triu(1);
 }
 
 /// One of two ways, by name.

@@ -1,15 +1,9 @@
 // One AdamW step of 10 million f32 parameters with LibTorch.
 //   bench_torch_optimizer [--threads N]
-#include <torch/torch.h>
-
-#include <cstring>
-
-#include "../harness.h"
+#include "setup.h"
 
 int main(int argc, char** argv) {
-  for (int i = 1; i + 1 < argc; i += 2)
-    if (!std::strcmp(argv[i], "--threads")) torch::set_num_threads(std::atoi(argv[i + 1]));
-  at::globalContext().setFlushDenormal(true);
+  bench::set_up(bench::Options(argc, argv));
   auto w = torch::randn({10'000'000});
   w.requires_grad_();
   torch::optim::AdamW opt({w}, torch::optim::AdamWOptions(1e-3));

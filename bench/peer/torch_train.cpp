@@ -1,10 +1,9 @@
 // The same trainings with LibTorch: same data in memory, same order, same arithmetic.
 //   bench_torch_train mlp_sgd|mlp_adam|mlp_accum|cnn [--threads N] [--epochs N] [--images N]
+//                     [--precision f32|bf16]
+// --precision bf16 is autocast. The figures are mlp_sgd.rate, ... in both.
 // TORCH_CHANNELS_LAST=1 in the environment: the convolutions in that memory format.
-#include <immintrin.h>
-#include <torch/torch.h>
-
-#include "../harness.h"
+#include "setup.h"
 
 namespace {
 
@@ -52,12 +51,8 @@ struct Cnn : Net {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bench::Training run(argc, argv);
-  torch::set_num_threads(run.threads);
-  torch::manual_seed(1);
-  at::globalContext().setFlushDenormal(true);
-#pragma omp parallel
-  _mm_setcsr(_mm_getcsr() | 0x8040);  // subnormals are flushed in every thread
+  const bench::Options run(argc, argv);
+  bench::set_up(run);
   auto data = bench::load_images("train", run.images);
   auto test = bench::load_images("t10k", 10000);
   const auto net =
@@ -79,7 +74,10 @@ int main(int argc, char** argv) {
       const std::int64_t n = std::min(batch, data.count - at);
       const auto x = torch::from_blob(data.pixels.data() + at * 784, {n, 784});
       const auto y = torch::from_blob(data.labels.data() + at, {n}, torch::kInt64);
-      auto loss = torch::nn::functional::cross_entropy(net->forward(x), y);
+      const auto loss = [&] {
+        const bench::Autocast guard(run.precision);
+        return torch::nn::functional::cross_entropy(net->forward(x), y);
+      }();
       (cycle > 1 ? loss / cycle : loss).backward();
       if (++micro_steps % cycle != 0 && at + n < data.count) continue;
       opt->step();
@@ -89,7 +87,8 @@ int main(int argc, char** argv) {
   }
   bench::report(run.work + ".rate", "samples/s", rates);
   bench::report(run.work + ".peak_rss", "MiB", {bench::peak_rss_mib()});
-  const torch::NoGradGuard guard;
+  const torch::NoGradGuard no_grad;
+  const bench::Autocast guard(run.precision);
   double right = 0;
   for (std::int64_t at = 0; at < test.count; at += 1000) {
     const auto x = torch::from_blob(test.pixels.data() + at * 784, {1000, 784});

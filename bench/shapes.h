@@ -1,0 +1,45 @@
+// What is timed of single operations in 16 bits, for firn's programs and the peer's.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace bench {
+
+struct AttentionShape {
+  std::int64_t batch, heads, length, width;
+
+  std::string name() const {
+    return "b" + std::to_string(batch) + "_h" + std::to_string(heads) + "_s" +
+           std::to_string(length) + "_d" + std::to_string(width);
+  }
+};
+inline constexpr AttentionShape kAttentionShapes[] = {
+    {8, 12, 1024, 64}, {1, 1, 4096, 64}, {8, 4, 128, 64}};
+
+/// [m, k] times [k, n]; `form` says which factor is stored transposed: nn, nt or tn.
+struct Product {
+  std::int64_t m, n, k;
+  const char* form;
+
+  bool a_transposed() const { return form[0] == 't'; }
+  bool b_transposed() const { return form[1] == 't'; }
+  double flops() const { return 2.0 * static_cast<double>(m * n * k); }
+  std::string name(int threads) const {
+    return "t" + std::to_string(threads) + "_" + std::to_string(m) + "x" + std::to_string(n) + "x" +
+           std::to_string(k) + "_" + form;
+  }
+};
+/// The three products of the MLP's layers, a wider batch, and square ones.
+inline constexpr Product kProducts[] = {{64, 512, 784, "nt"},     {64, 512, 512, "nn"},
+                                        {512, 784, 64, "tn"},     {256, 512, 784, "nt"},
+                                        {1024, 1024, 1024, "nn"}, {1024, 1024, 1024, "nt"},
+                                        {2048, 2048, 2048, "nn"}};
+
+/// One thread and, if more are asked for, that many.
+inline std::vector<int> thread_counts(int threads) {
+  return threads > 1 ? std::vector<int>{1, threads} : std::vector<int>{1};
+}
+
+}  // namespace bench
