@@ -21,14 +21,18 @@ endif()
 if(FIRN_WERROR)
   target_compile_options(firn_private INTERFACE $<${_cxx}:-Werror> $<${_cuda}:-Werror=all-warnings>)
 endif()
+set(FIRN_AVX512_OPTIONS "")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13
+   AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  # GCC 12 with AVX-512 moves constants 64 bytes at a time and gets some wrong: {3, 3, 3, 0} as
+  # 64-bit integers becomes {3, 3, 3, 3}. tests/base/compiler.cpp watches it.
+  set(FIRN_AVX512_OPTIONS -mmove-max=128 -mstore-max=128)
+endif()
 if(FIRN_NATIVE)
   target_compile_options(firn_private INTERFACE $<${_cxx}:-march=native>)
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13
-     AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-    # GCC 12 with AVX-512 moves constants 64 bytes at a time and gets some wrong: {3, 3, 3, 0} as
-    # 64-bit integers becomes {3, 3, 3, 3}. tests/base/compiler.cpp watches it.
-    target_compile_options(firn_private INTERFACE $<${_cxx}:-mmove-max=128> $<${_cxx}:-mstore-max=128>)
-  endif()
+  foreach(_option ${FIRN_AVX512_OPTIONS})
+    target_compile_options(firn_private INTERFACE $<${_cxx}:${_option}>)
+  endforeach()
 endif()
 if(FIRN_SANITIZE)
   target_compile_options(firn_private INTERFACE

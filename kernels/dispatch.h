@@ -1,7 +1,9 @@
 // How a kernel contract finds its backend. A contract header declares each kernel once, in
-// namespace cpu, and passes its name to one of the two macros below. The macro declares the CUDA
-// twin with the same signature. It also defines the function of that name in namespace kernels,
-// which picks the backend by the device of the first view among its arguments.
+// namespace cpu, and passes its name to one of the two macros below. That declaration is the
+// signature; nothing defines the function. The macro declares the variants for the CPU (isa.h) and
+// the CUDA twin with the same signature. It also defines the function of that name in namespace
+// kernels, which picks the backend by the device of the first view among its arguments. A CPU
+// kernel calls the others of its own variant: FIRN_ISA::copy(...).
 //
 // Kernels include the public headers of base and runtime (include/firn) and nothing of src/. A
 // kernel takes views, scalars and a stream. Operations have checked its arguments; it allocates
@@ -16,6 +18,7 @@
 #include "firn/error.h"
 #include "firn/stream.h"
 #include "firn/view.h"
+#include "kernels/isa.h"
 
 namespace firn::kernels {
 
@@ -46,31 +49,54 @@ Device first_device(const First& first, const Rest&... rest) {
 }
 }  // namespace detail
 
+/// The kernel of the CPU that is in use, among its variants (isa.h), which have one signature.
+#ifdef FIRN_CPU_VARIANTS
+#define FIRN_CPU_VARIANTS_OF(name) \
+  namespace cpu::v2 {              \
+  decltype(cpu::name) name;        \
+  }                                \
+  namespace cpu::v3 {              \
+  decltype(cpu::name) name;        \
+  }                                \
+  namespace cpu::v4 {              \
+  decltype(cpu::name) name;        \
+  }
+#define FIRN_ON_CPU(name) cpu::variant(cpu::v2::name, cpu::v3::name, cpu::v4::name)
+#else
+#define FIRN_CPU_VARIANTS_OF(name) \
+  namespace cpu::native {          \
+  decltype(cpu::name) name;        \
+  }
+#define FIRN_ON_CPU(name) cpu::variant(cpu::native::name)
+#endif
+
 /// Both backends have the kernel.
-#define FIRN_KERNEL(name)                                               \
-  namespace cuda {                                                      \
-  decltype(cpu::name) name;                                             \
-  }                                                                     \
-  template <class... Args>                                              \
-  void name(Args&&... args) try {                                       \
-    const Device device = detail::first_device(args...);                \
-    if (device.is_cpu()) return cpu::name(std::forward<Args>(args)...); \
-    if constexpr (kHasCudaKernels) {                                    \
-      cuda::name(std::forward<Args>(args)...);                          \
-    } else {                                                            \
-      detail::no_kernel(#name, device);                                 \
-    }                                                                   \
-  } catch (const std::bad_alloc&) {                                     \
-    detail::no_memory(#name);                                           \
+#define FIRN_KERNEL(name)                                                       \
+  FIRN_CPU_VARIANTS_OF(name)                                                    \
+  namespace cuda {                                                              \
+  decltype(cpu::name) name;                                                     \
+  }                                                                             \
+  template <class... Args>                                                      \
+  void name(Args&&... args) try {                                               \
+    const Device device = detail::first_device(args...);                        \
+    if (device.is_cpu()) return FIRN_ON_CPU(name)(std::forward<Args>(args)...); \
+    if constexpr (kHasCudaKernels) {                                            \
+      cuda::name(std::forward<Args>(args)...);                                  \
+    } else {                                                                    \
+      detail::no_kernel(#name, device);                                         \
+    }                                                                           \
+  } catch (const std::bad_alloc&) {                                             \
+    detail::no_memory(#name);                                                   \
   }
 
 /// Only the CPU has the kernel; a call for another device throws DeviceError.
 #define FIRN_KERNEL_CPU(name)                               \
+  FIRN_CPU_VARIANTS_OF(name)                                \
   template <class... Args>                                  \
   void name(Args&&... args) try {                           \
     const Device device = detail::first_device(args...);    \
     if (!device.is_cpu()) detail::no_kernel(#name, device); \
-    cpu::name(std::forward<Args>(args)...);                 \
+    FIRN_ON_CPU(name)(std::forward<Args>(args)...);         \
   } catch (const std::bad_alloc&) {                         \
     detail::no_memory(#name);                               \
   }

@@ -24,8 +24,12 @@ namespace cpu {
 void gemm(const ConstView& a, const ConstView& b, const View& c, const GemmArgs& args,
           Stream stream);
 
+/// What multiplies factors of `dtype` (bf16, f16 or f32) on this CPU, in words.
+const char* product_unit(DType dtype);
+
 }  // namespace cpu
 
 FIRN_KERNEL(gemm)
+FIRN_CPU_VARIANTS_OF(product_unit)
 
 }  // namespace firn::kernels

@@ -20,8 +20,15 @@ struct NormGrads {
 struct CrossEntropyArgs {
   std::int64_t ignore_index = -100;
   double label_smoothing = 0;
-  ConstView class_weights;  ///< [n], floating, or data == nullptr
+  ConstView class_weights;  ///< [classes], floating, or data == nullptr
   bool log_input = false;   ///< x holds log-probabilities already (nll)
+  ConstView row_weights;    ///< [rows], contiguous in the compute dtype, or data == nullptr
+  double z_loss = 0;
+
+  // x may be a part of the scores: n columns from first_class on of `classes` (0: x has all), and
+  // rows from first_row on, of which `op` speaks in errors.
+  std::int64_t first_class = 0, classes = 0, first_row = 0;
+  const char* op = "cross_entropy";
 };
 
 namespace cpu {
@@ -47,7 +54,16 @@ void norm_backward(const ConstView& dy, const ConstView& x, const ConstView& wei
 /// before it writes, on a target outside [0, n) that is not ignore_index.
 void cross_entropy(const ConstView& x, const ConstView& target, const CrossEntropyArgs& args,
                    const View& loss, const View& weight, const View& stats, Stream stream);
-/// dx = beta*dx + dloss[0] * d loss/dx. With `pending`, whose seed dloss is, the same launch
+/// The same for logits that come in parts. cross_entropy_part() adds the columns of x to what is
+/// known of its rows; it begins anew with first_class 0. `states` is [rows, 4] f64, contiguous.
+void cross_entropy_part(const ConstView& x, const ConstView& target, const CrossEntropyArgs& args,
+                        const View& states, Stream stream);
+/// When `states` know all columns: loss, weight and stats as cross_entropy() gives them.
+void cross_entropy_total(const ConstView& states, const ConstView& target,
+                         const CrossEntropyArgs& args, const View& loss, const View& weight,
+                         const View& stats, Stream stream);
+/// dx = beta*dx + dloss[0] * d loss/dx, where x may be a part of the scores. dx may be x itself if
+/// beta is 0, and 16-bit for x in f32. With `pending`, whose seed dloss is, the same launch
 /// computes the seed first; x then has elements.
 void cross_entropy_backward(const ConstView& dloss, const ConstView& x, const ConstView& target,
                             const ConstView& stats, const CrossEntropyArgs& args, const View& dx,
@@ -60,6 +76,8 @@ FIRN_KERNEL(softmax_backward)
 FIRN_KERNEL(norm)
 FIRN_KERNEL(norm_backward)
 FIRN_KERNEL(cross_entropy)
+FIRN_KERNEL(cross_entropy_part)
+FIRN_KERNEL(cross_entropy_total)
 FIRN_KERNEL(cross_entropy_backward)
 
 }  // namespace firn::kernels

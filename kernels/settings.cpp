@@ -1,34 +1,14 @@
 #include "kernels/settings.h"
 
-#include <cstdlib>
-#include <initializer_list>
-#include <string>
-#include <string_view>
-#include <utility>
-
-#include "firn/error.h"
+#include "kernels/environment.h"
 
 namespace firn::kernels {
-namespace {
-
-/// The value of the word in the environment variable `name`; `otherwise` if it is unset or empty.
-template <class T>
-T from_environment(const char* name, T otherwise,
-                   std::initializer_list<std::pair<const char*, T>> words) {
-  const char* value = std::getenv(name);
-  const std::string_view word = value ? value : "";
-  if (word.empty()) return otherwise;
-  std::string known;
-  for (const auto& [known_word, meaning] : words) {
-    if (word == known_word) return meaning;
-    known += (known.empty() ? "" : ", ") + std::string(known_word);
-  }
-  throw Error(name, "is '" + std::string(word) + "'", "set it to one of: " + known);
+std::atomic<bool>& tf32_switch() noexcept {
+  static std::atomic<bool> on{false};
+  return on;
 }
 
-}  // namespace
-
-std::atomic<bool>& tf32_switch() noexcept {
+std::atomic<bool>& bf16x3_switch() noexcept {
   static std::atomic<bool> on{false};
   return on;
 }

@@ -13,6 +13,10 @@ namespace firn::kernels {
 std::atomic<bool>& tf32_switch() noexcept;
 inline bool tf32_allowed() noexcept { return tf32_switch().load(std::memory_order_relaxed); }
 
+/// Whether the CPU may multiply f32 as sums of three bf16 numbers. Off by default.
+std::atomic<bool>& bf16x3_switch() noexcept;
+inline bool bf16x3_allowed() noexcept { return bf16x3_switch().load(std::memory_order_relaxed); }
+
 /// Whether CUDA devices may use algorithms that are not deterministic. Off by default.
 std::atomic<bool>& nondeterministic_switch() noexcept;
 

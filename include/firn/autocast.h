@@ -10,11 +10,13 @@
 // step may be outside. The backward function of custom() runs under the guard that custom() was
 // called in. The rule of each family of ops:
 //
-//   the guard's dtype   matmul, linear, mlp, conv1d, conv2d, conv_transpose2d
+//   the guard's dtype   matmul, linear, mlp, attention, conv1d, conv2d, conv_transpose2d, and the
+//                       products of linear_cross_entropy
 //   f32                 exp, log, pow, rsqrt, square, reciprocal, softplus, softmax, log_softmax,
 //                       layer_norm, rms_norm, sum, mean, var, norm, all losses
-//   the widest dtype    add, sub, mul, div, minimum, maximum, comparisons, where, cat, stack
-//   the dtype given     all else: relu and other activations, max, min, dropout, norms by channel
+//   the widest dtype    add, sub, mul, div, minimum, maximum, swiglu, comparisons, where, cat,
+//                       stack
+//   the dtype given     all else: relu and other activations, max, min, dropout, rope, norms by channel
 //                       (which may have f32 parameters), embedding and other indexing, views, pad;
 //                       every in-place form keeps what it writes
 //

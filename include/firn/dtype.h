@@ -9,8 +9,9 @@
 
 namespace firn {
 
-/// Element type. On the CPU f16 and bf16 are storage: arithmetic on them runs in f32 and is rounded
-/// once, to nearest even, when the result is stored.
+/// Element type. Arithmetic on f16 and bf16 runs in f32 and is rounded once, to nearest even, when
+/// the result is stored; products of them run on the CPU's bf16 unit, which adds in f32, if it has
+/// one.
 enum class DType : std::uint8_t { f16, bf16, f32, f64, i32, i64, u8, boolean };
 
 inline constexpr DType f16 = DType::f16;
@@ -22,7 +23,7 @@ inline constexpr DType i64 = DType::i64;
 inline constexpr DType u8 = DType::u8;
 inline constexpr DType boolean = DType::boolean;
 
-/// Bytes of one element.
+/// Bytes of one element; 0 for a number that is no dtype.
 constexpr std::size_t size_of(DType t) noexcept {
   switch (t) {
     case DType::f16:
@@ -41,10 +42,11 @@ constexpr std::size_t size_of(DType t) noexcept {
   return 0;
 }
 
-/// "f16", "bf16", "f32", "f64", "i32", "i64", "u8" or "bool".
+/// "f16", "bf16", "f32", "f64", "i32", "i64", "u8" or "bool"; "unknown dtype" for any
+/// other number.
 constexpr const char* to_string(DType t) noexcept {
   constexpr const char* names[] = {"f16", "bf16", "f32", "f64", "i32", "i64", "u8", "bool"};
-  return names[static_cast<int>(t)];
+  return t <= DType::boolean ? names[static_cast<int>(t)] : "unknown dtype";
 }
 
 constexpr bool is_floating(DType t) noexcept { return t <= DType::f64; }

@@ -1,10 +1,12 @@
 // Includes all public headers of firn. None of them includes a third-party header.
 #pragma once
 
+#include "firn/attention.h"
 #include "firn/autocast.h"
 #include "firn/autograd.h"
 #include "firn/channel_norm.h"
 #include "firn/conv.h"
+#include "firn/cpu.h"
 #include "firn/data/batches.h"
 #include "firn/data/fashion_mnist.h"
 #include "firn/data/idx.h"
@@ -18,6 +20,7 @@
 #include "firn/memory.h"
 #include "firn/nn/activation.h"
 #include "firn/nn/any_module.h"
+#include "firn/nn/attention.h"
 #include "firn/nn/batch_norm.h"
 #include "firn/nn/channel_norm.h"
 #include "firn/nn/container.h"

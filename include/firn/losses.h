@@ -15,10 +15,11 @@ namespace firn {
 struct LossCount {
   std::optional<double> number;  ///< the weight, if shapes alone fix it
   Tensor target = {};            ///< else the class numbers that are counted on the device,
-  Tensor class_weights = {};     ///< with these weights, or undefined
+  Tensor class_weights = {};     ///< with these weights, or undefined,
+  Tensor row_weights = {};       ///< and these
   std::int64_t ignore_index = 0;
-  /// Versions of the two (counts of in-place writes) when they were counted.
-  std::int64_t target_version = 0, class_weights_version = 0;
+  /// Versions of the three (counts of in-place writes) when they were counted.
+  std::int64_t target_version = 0, class_weights_version = 0, row_weights_version = 0;
 };
 
 /// A loss over a batch: value = sum / weight. Both are scalars on the device, f32 (f64 for f64
@@ -67,17 +68,48 @@ struct CrossEntropyOptions {
   Tensor class_weights = {};   ///< [classes] or undefined
   /// The axis of the classes; the last one if unset. For [n, C, h, w] give 1.
   std::optional<std::int64_t> axis = std::nullopt;
+  /// A weight u for each row, of the target's shape and floating, or undefined. It multiplies the
+  /// row's term and what the row adds to the denominator. A row of weight 0 is left out: its logits
+  /// are not read, so they may be NaN.
+  Tensor row_weights = {};
+  /// z: adds z (log sum_c e^x[c])^2 to the term of each row that is not left out, which keeps
+  /// logits from drifting (the z-loss of PaLM, Chowdhery et al. 2022, section 5, with z = 1e-4).
+  /// Row weights multiply it, class weights do not. Finite, and 0 (off) for nll_loss.
+  double z_loss = 0;
 };
 /// logits [..., C] floating, target [...] i64/i32/u8 in [0, C) or ignore_index: the shape of the
 /// logits without the axis of the classes. Throws if `axis` is unset and the target's shape fits
-/// axis 1 as well as the last one. Sum over rows of w[t] ((1-s) -log p[t]) + s/C sum_c w[c] -log
-/// p[c]; weight: sum of w[t]. Softmax, logarithm and sums run in f32 (f64 for f64), in one pass
-/// forward and one backward. Throws on a bad target.
+/// axis 1 as well as the last one. Sum over rows of u (w[t] ((1-s) -log p[t]) + s/C sum_c w[c] -log
+/// p[c] + z (log sum_c e^x[c])^2); weight: sum of u w[t]. Class and row weights (w and u, 1 if
+/// undefined) are constants: they take no gradient. Softmax, logarithm and sums run in f32 (f64 for
+/// f64), in one pass forward and one backward. Throws on a bad target.
 Loss cross_entropy(const Tensor& logits, const Tensor& target,
                    const CrossEntropyOptions& options = {});
-/// The same on log-probabilities: sum of -w[t] logp[t].
+/// The same on log-probabilities: sum of -u w[t] logp[t].
 Loss nll_loss(const Tensor& log_probabilities, const Tensor& target,
               const CrossEntropyOptions& options = {});
+
+/// How linear_cross_entropy() makes its logits.
+struct LinearCrossEntropyOptions {
+  Tensor bias = {};  ///< [classes] or undefined
+  /// Rows and classes of the logits that exist at a time; 0: chosen by the shapes, so that logits
+  /// and workspace take at most 64 MiB for rows of at most 1024 elements.
+  std::int64_t chunk_rows = 0, chunk_classes = 0;
+};
+/// cross_entropy(linear(x, w, bias), target, options) of which only a part of the logits exists at
+/// a time: the last layer and the loss of a language model, whose logits may need more memory than
+/// the rest of the model. x [..., d] floating, w [classes, d] and bias of the same dtype (under
+/// autocast the products run in the guard's), target [...]. Backward computes the logits again, so
+/// the operation takes four products where the two take three; it saves x, w and two numbers a row.
+/// Logits of 16-bit operands are f32, and their gradients are rounded to 16 bits for the products.
+/// Gradients of w and bias are added where they are collected, in f32 if that is an optimizer's
+/// arena. Rows of x that are left out stay factors of the products: a NaN in one reaches w's
+/// gradient, as it does in linear(). The classes are the last axis: options.axis stays unset.
+/// Throws Error if shapes, dtypes or devices do not fit, if a chunk is negative, or on a bad
+/// target.
+Loss linear_cross_entropy(const Tensor& x, const Tensor& w, const Tensor& target,
+                          const CrossEntropyOptions& options = {},
+                          const LinearCrossEntropyOptions& linear = {});
 
 // Elementwise losses: prediction and target of one shape; the weight is the number of elements.
 Loss mse_loss(const Tensor& prediction, const Tensor& target);  ///< (p - t)^2

@@ -177,6 +177,7 @@ Tensor div(const Tensor& a, const Tensor& b);      ///< floating dtypes only
 Tensor pow(const Tensor& a, const Tensor& b);      ///< floating dtypes only
 Tensor minimum(const Tensor& a, const Tensor& b);  ///< NaN wins; a tie shares the gradient evenly
 Tensor maximum(const Tensor& a, const Tensor& b);  ///< NaN wins; a tie shares the gradient evenly
+Tensor swiglu(const Tensor& gate, const Tensor& up);  ///< silu(gate) up (Shazeer 2020); floating
 Tensor add(const Tensor& a, double b);
 Tensor sub(const Tensor& a, double b);
 Tensor mul(const Tensor& a, double b);
@@ -340,6 +341,14 @@ inline Tensor mlp(const Tensor& x, std::initializer_list<Tensor> weights,
 /// mantissa bits. Off by default. Applies to all threads, from the next product on.
 void allow_tf32(bool on) noexcept;
 bool tf32_allowed() noexcept;
+/// Allows f32 matrix products on the CPU to run on its bf16 matrix unit: each factor is split into
+/// three bf16 numbers, and the six largest of the nine products are added in f32. An element of the
+/// result is off by at most (4 sqrt(6k) + 4) 2^-24 of the sum of its k absolute terms. Parts below
+/// 2^-126 are lost, so factors below 2^-102 are off by up to 2^-125 each, times the factor that
+/// they meet. Off by default. Without the unit (AMX), products stay in f32. Applies to all threads,
+/// from the next product on.
+void allow_bf16x3(bool on) noexcept;
+bool bf16x3_allowed() noexcept;
 
 // ---- Rows ----
 /// e^x / sum e^x along `axis`; the row's maximum is subtracted first. A row of -inf gives NaN.

@@ -149,6 +149,24 @@ struct Maximum : BinaryDefaults {
   }
 };
 
+/// silu(a) b (Shazeer 2020, "GLU variants improve transformer"). With s = logistic(a) the
+/// derivative of silu is s (1 + a (1 - s)).
+struct SwiGlu : BinaryDefaults {
+  static constexpr Operands dfb_reads = kA;
+  template <class V>
+  FIRN_HD static V f(V a, V b, Args) {
+    return Silu::f(a, Args{}) * b;
+  }
+  template <class V>
+  FIRN_HD static V dfa(V dy, V a, V b, Args) {
+    return Silu::df(dy * b, a, Args{});
+  }
+  template <class V>
+  FIRN_HD static V dfb(V dy, V a, V, Args) {
+    return dy * Silu::f(a, Args{});
+  }
+};
+
 // ---- Comparisons ----
 
 struct CompareDefaults : BinaryDefaults {
@@ -267,6 +285,7 @@ struct KlDiv : LossDefaults {
   OPERATOR(pow, Pow)                                \
   OPERATOR(minimum, Minimum)                        \
   OPERATOR(maximum, Maximum)                        \
+  OPERATOR(swiglu, SwiGlu)                          \
   COMPARISON(eq, Eq)                                \
   COMPARISON(ne, Ne)                                \
   COMPARISON(lt, Lt)                                \

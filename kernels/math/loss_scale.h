@@ -26,6 +26,11 @@ struct ScalerState {
   std::int32_t calibrating = 0;      ///< the next cycle with a gradient sets the scale
 };
 
+FIRN_HD inline bool is_power_of_two(double v) {
+  int e = 0;
+  return v > 0 && v <= 1.7976931348623157e308 && frexp(v, &e) == 0.5;
+}
+
 /// 2^round(log2(v)) for 0 < v < infinity.
 FIRN_HD inline double nearest_power(double v) {
   int e = 0;

@@ -132,11 +132,14 @@ struct NormGradPass {
   }
 };
 
-// ---- Cross-entropy of a row with target t, class weights w and smoothing s, over n classes:
-//        loss = w[t] (1-s) (-l[t]) + s/n sum_c w[c] (-l[c]),   l = log softmax x (or x itself:
-//        nll).
-//      So d loss/d l[c] = -w[t] (1-s) [c = t] - s/n w[c], and through the softmax p = e^l
-//        d loss/d x[c] = p[c] (w[t] (1-s) + s/n sum_k w[k]) - w[t] (1-s) [c = t] - s/n w[c].
+// ---- Cross-entropy of a row with target t, class weights w, smoothing s and z-loss z, over n
+//      classes:
+//        loss = w[t] (1-s) (-l[t]) + s/n sum_c w[c] (-l[c]) + z lse^2,
+//      l = log softmax x (or x itself: nll), lse = log sum_c e^x[c]. The weight of the row
+//      multiplies all of it. So d loss/d l[c] = -w[t] (1-s) [c = t] - s/n w[c], and through the
+//      softmax p = e^l
+//        d loss/d x[c] = p[c] (w[t] (1-s) + s/n sum_k w[k] + 2 z lse) - w[t] (1-s) [c = t]
+//                        - s/n w[c].
 //      The driver adds the term at c = t.
 
 /// w[c] (-l[c])
@@ -146,12 +149,57 @@ struct WeightedNll {
   FIRN_HD Sum<V> operator()(V x, V w) const { return {w * (log_sum - (x - max))}; }
 };
 
+/// The coefficients of a row's loss.
+template <class C>
+struct CrossEntropyTerms {
+  C hit, smooth, z;  ///< 1 - s, s/n, z
+
+  /// nll = -l[t], spread = sum_c w[c] (-l[c]). A term whose coefficient is 0 counts for nothing,
+  /// even if it is infinite.
+  FIRN_HD double loss(C weight, double nll, double spread, double lse) const {
+    double sum = weight != 0 ? static_cast<double>(hit * weight) * nll : 0;
+    if (smooth != 0) sum += static_cast<double>(smooth) * spread;
+    if (z != 0) sum += static_cast<double>(z) * lse * lse;
+    return sum;
+  }
+  /// What p[c] is multiplied by in the gradient.
+  FIRN_HD C scale(C weight, C weight_sum, C lse) const {
+    return hit * weight + smooth * weight_sum + 2 * z * lse;
+  }
+};
+
 /// scale p[c] - spread w[c]
 template <class V>
 struct CrossEntropyGrad {
   V max, log_sum, scale, spread;
   FIRN_HD V operator()(V x) const { return scale * exp((x - max) - log_sum); }
   FIRN_HD V operator()(V x, V w) const { return (*this)(x)-spread * w; }
+};
+
+/// What elements are shifted by before the exponential: their maximum, unless all are -infinity.
+template <class C>
+FIRN_HD C shift_of(C max) {
+  return max == -HUGE_VALF ? C(0) : max;
+}
+
+/// What is known of a row of which some columns have been read. A monoid, so that the columns may
+/// come in parts. In f64, for rows of any number of parts.
+struct CrossEntropyState {
+  double max = -HUGE_VAL;  ///< of the columns
+  double sum = 0;          ///< sum_c e^(x[c] - shift_of(max))
+  double dot = 0;          ///< sum_c w[c] x[c], if there is smoothing
+  double at = 0;           ///< x[t], if that is among them
+
+  FIRN_HD friend CrossEntropyState operator+(const CrossEntropyState& a,
+                                             const CrossEntropyState& b) {
+    const double most = a.max > b.max ? a.max : b.max;
+    return {most, a.sum_shifted(most) + b.sum_shifted(most), a.dot + b.dot, a.at + b.at};
+  }
+
+ private:
+  FIRN_HD double sum_shifted(double to) const {
+    return max == -HUGE_VAL ? sum : sum * exp(max - to);  // the former is 0 or NaN
+  }
 };
 
 }  // namespace firn::math

@@ -3,6 +3,7 @@
 // consumers is needed, and the same graph always runs in the same order.
 #include <algorithm>
 #include <atomic>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "autograd/cycle.h"
 #include "autograd/node.h"
 #include "base/check.h"
+#include "firn/kernel_support.h"
 #include "kernels/copy.h"
 #include "kernels/elementwise.h"
 
@@ -81,11 +83,16 @@ void add_into(const Tensor& target, const Tensor& x, float beta) {
 
 Tensor buffer_for(const Node& n) { return empty(n.shape, n.dtype, n.device, n.format); }
 
-/// Makes the node's `buffer` safe to write: in the node's memory format, and with no other owner.
-Sink exclusive(Tensor& buffer, const Node& n) {
+/// Whether the node's `buffer` may be written: it has the node's memory format and no other owner.
+bool is_exclusive(const Tensor& buffer, const Node& n) {
   const bool ordered =
       n.format == MemoryFormat::contiguous ? buffer.is_contiguous() : buffer.is_channels_last();
-  if (buffer.impl()->use_count() > 1 || buffer.storage()->use_count() > 1 || !ordered) {
+  return buffer.impl()->use_count() == 1 && buffer.storage()->use_count() == 1 && ordered;
+}
+
+/// Makes the node's `buffer` safe to write.
+Sink exclusive(Tensor& buffer, const Node& n) {
+  if (!is_exclusive(buffer, n)) {
     Tensor own = empty(buffer.shape(), buffer.dtype(), buffer.device(), n.format);
     add_into(own, buffer, 0);
     buffer = std::move(own);
@@ -93,9 +100,22 @@ Sink exclusive(Tensor& buffer, const Node& n) {
   return {buffer, 1};
 }
 
+/// The leaf is about to collect its gradient in other memory. If that is part of a capture that
+/// never runs, the memory never holds a gradient: the leaf gets back what it has now.
+void keep_if_abandoned(Leaf& leaf) {
+  if (!runtime::capturing(leaf.device)) [[likely]]
+    return;
+  const auto ran = std::make_shared<bool>(false);
+  runtime::on_replay(leaf.device, [ran] { *ran = true; });
+  runtime::on_abandon(leaf.device, [ran, before = leaf.collected, kept = Ref<Node>(&leaf)] {
+    if (!*ran) static_cast<Leaf&>(*kept).collected = before;
+  });
+}
+
 Sink leaf_sink(Leaf& leaf) {
   const bool first = leaf.touched++ == 0;
   if (leaf.arena.defined()) return {leaf.arena, first ? 0.0f : 1.0f};
+  if (!leaf.collected.defined() || !is_exclusive(leaf.collected, leaf)) keep_if_abandoned(leaf);
   if (leaf.collected.defined()) return exclusive(leaf.collected, leaf);
   const OwnerScope owner(Owner::gradients);
   leaf.collected = buffer_for(leaf);

@@ -31,6 +31,18 @@ void ops::accumulate_dense(Backward& back, int weight, int bias, const Tensor& d
                                  back.stream());
 }
 
+void ops::require_dense(const char* op, const Tensor& x, const Tensor& w, const Tensor& b) {
+  require_floating(op, x);
+  require_factors(op, x, w);
+  FIRN_CHECK(w.rank() == 2 && x.rank() >= 1 && x.size(-1) == w.size(1), op,
+             "the last axis of x must be the weight's second: weight is [out, in]",
+             "x {}, weight {}", describe(x), describe(w));
+  if (!b.defined()) return;
+  require_factors(op, x, b);
+  FIRN_CHECK(b.shape() == Shape{w.size(0)}, op, "bias is [out]", "bias {}, weight {}", describe(b),
+             describe(w));
+}
+
 const char* to_string(Activation activation) noexcept {
   switch (activation) {
     case Activation::relu:

@@ -15,14 +15,6 @@ using namespace ops;
 
 namespace {
 
-/// The last two axes of `v` swapped.
-ConstView transposed(ConstView v) {
-  const int n = v.rank();
-  std::swap(v.shape[n - 1], v.shape[n - 2]);
-  std::swap(v.strides[n - 1], v.strides[n - 2]);
-  return v;
-}
-
 /// Broadcasts t [batch..., m, n] to the batch axes `batch` and merges these into one; copies only
 /// if they cannot be merged. Gradients flow back through `reshape` and `expand`.
 Tensor merge_batch(const Tensor& t, const Shape& batch) {
@@ -110,16 +102,7 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
 }
 
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b) {
-  require_floating("linear", x);
-  require_factors("linear", x, w);
-  FIRN_CHECK(w.rank() == 2 && x.rank() >= 1 && x.size(-1) == w.size(1), "linear",
-             "the last axis of x must be the weight's second: weight is [out, in]",
-             "x {}, weight {}", describe(x), describe(w));
-  if (b.defined()) {
-    require_factors("linear", x, b);
-    FIRN_CHECK(b.shape() == Shape{w.size(0)}, "linear", "bias is [out]", "bias {}, weight {}",
-               describe(b), describe(w));
-  }
+  require_dense("linear", x, w, b);
   const Tensor x_rows = as_matrix(x);
   const Autocasted in(Policy::lower, x_rows, w, b);
   const Tensor &rows = in[0], &weight = in[1], &bias = in[2];
@@ -143,5 +126,7 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b) {
 
 void allow_tf32(bool on) noexcept { kernels::tf32_switch() = on; }
 bool tf32_allowed() noexcept { return kernels::tf32_allowed(); }
+void allow_bf16x3(bool on) noexcept { kernels::bf16x3_switch() = on; }
+bool bf16x3_allowed() noexcept { return kernels::bf16x3_allowed(); }
 
 }  // namespace firn

@@ -109,6 +109,8 @@ Tensor empty(const Shape& shape, const TensorOptions& options) {
 }
 
 Tensor empty(const Shape& shape, DType dtype, Device device, MemoryFormat format) {
+  FIRN_CHECK(size_of(dtype) > 0, "empty", "take one of firn::DType", "{} is not the number of a dtype",
+             static_cast<int>(dtype));
   const bool has_format =
       format == MemoryFormat::contiguous || (shape.size() >= 3 && shape.size() <= 5);
   FIRN_CHECK(has_format, "empty", "leave the memory format out",

@@ -119,6 +119,23 @@ TEST_CASE("alloc_sweep: modes, conversion and copies of a model", "[host]") {
   CHECK(sweep(hooks, Fails::heap) > 10);
 }
 
+TEST_CASE("alloc_sweep: operations outside of a module", "[host]") {
+  const Threads one(1);
+  const auto sweep_op = [](const std::function<Tensor()>& op) {
+    const auto call = call_of([op](Model&) { return Made{.tensor = op()}; });
+    CHECK(sweep(call, Fails::heap, 2) > 2);
+  };
+  const auto leaf = [](const Shape& shape) { return ones(shape).set_requires_grad(); };
+  sweep_op([&] {
+    const Tensor q = leaf({1, 2, 9, 8});
+    return attention(q, q, q, {.causal = true});
+  });
+  sweep_op([&] { return rope(leaf({2, 4, 6})); });
+  sweep_op([&] { return conv2d(leaf({1, 2, 5, 5}), leaf({3, 2, 3, 3})); });
+  sweep_op([&] { return conv1d(leaf({1, 2, 5}), leaf({3, 2, 3})); });
+  sweep_op([&] { return conv_transpose2d(leaf({1, 2, 4, 4}), leaf({2, 3, 3, 3})); });
+}
+
 TEST_CASE("alloc_sweep: a module with two inputs, in its first call", "[host]") {
   const Threads one(1);
   const auto call = call_of([](Model&) {

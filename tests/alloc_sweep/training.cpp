@@ -15,8 +15,11 @@ namespace {
 /// A cycle of two micro-batches, its step included.
 class Training : public Work {
  public:
-  Training(std::unique_ptr<nn::Module> net, std::unique_ptr<optim::Optimizer> opt, Shape input)
-      : net_(std::move(net)), opt_(std::move(opt)) {
+  using LossOf = std::function<Loss(nn::Module& net, const Tensor& x, const Tensor& y)>;
+
+  Training(std::unique_ptr<nn::Module> net, std::unique_ptr<optim::Optimizer> opt, Shape input,
+           LossOf loss)
+      : net_(std::move(net)), opt_(std::move(opt)), loss_(std::move(loss)) {
     Generator g(3);
     for (Batch& b : batches_) {
       b.x = randn(input, {.generator = &g}).to(net_->parameters()[0].dtype());
@@ -28,7 +31,7 @@ class Training : public Work {
   void run() override {
     const GeneratorScope scope(masks_);  // run() is called in several threads
     for (const Batch& b : batches_) {
-      opt_->backward(cross_entropy((*net_)(b.x), b.y));
+      opt_->backward(loss_(*net_, b.x, b.y));
       opt_->step();
     }
   }
@@ -62,18 +65,23 @@ class Training : public Work {
 
   std::unique_ptr<nn::Module> net_;
   std::unique_ptr<optim::Optimizer> opt_;
+  LossOf loss_;
   Batch batches_[2];
   Generator masks_{5};
 };
 
+Loss class_loss(nn::Module& net, const Tensor& x, const Tensor& y) {
+  return cross_entropy(net(x), y);
+}
+
 template <class Opt, class Options>
 MakeWork training(const std::function<std::unique_ptr<nn::Module>()>& net, Options options,
-                  optim::StepOptions step, Shape input) {
+                  optim::StepOptions step, Shape input, Training::LossOf loss = class_loss) {
   return [=]() -> std::unique_ptr<Work> {
     manual_seed(1);
     auto model = net();
     auto opt = std::make_unique<Opt>(model->parameters(), options, step);
-    return std::make_unique<Training>(std::move(model), std::move(opt), input);
+    return std::make_unique<Training>(std::move(model), std::move(opt), input, loss);
   };
 }
 
@@ -130,6 +138,27 @@ TEST_CASE("alloc_sweep: cat, stack and a custom function", "[host]") {
   const auto work =
       training<optim::AdamW>([] { return std::make_unique<Mixed>(); },
                              optim::AdamWOptions{.lr = 0.01}, {.accumulate = 2}, {8, 6});
+  CHECK(sweep(work, Fails::heap) > 10);
+  CHECK(sweep(work, Fails::blocks) > 10);
+}
+
+struct Vocabulary : nn::Module {
+  nn::Linear hidden{12, 16, {.dtype = f16}}, out{16, 4, {.dtype = f16}};
+  FIRN_MEMBERS(hidden, out)
+  Tensor forward(const Tensor& x) override { return hidden(x); }
+};
+
+TEST_CASE("alloc_sweep: linear_cross_entropy in chunks", "[host]") {
+  const Threads one(1);
+  const auto loss = [](nn::Module& net, const Tensor& x, const Tensor& y) {
+    const nn::Linear& out = static_cast<Vocabulary&>(net).out;
+    return linear_cross_entropy(net(x), out.weight, y,
+                                {.label_smoothing = 0.1, .row_weights = ones({8}, f16)},
+                                {.bias = out.bias, .chunk_rows = 5, .chunk_classes = 3});
+  };
+  const auto work =
+      training<optim::AdamW>([] { return std::make_unique<Vocabulary>(); },
+                             optim::AdamWOptions{.lr = 0.01}, {.accumulate = 2}, {8, 12}, loss);
   CHECK(sweep(work, Fails::heap) > 10);
   CHECK(sweep(work, Fails::blocks) > 10);
 }

@@ -61,7 +61,7 @@ TEST_CASE("[S26] an exception restores the mode") {
 }
 
 TEST_CASE("[S26] a guard of another dtype throws and changes nothing") {
-  for (const DType t : {f64, i32, i64, u8, boolean}) {
+  for (const DType t : {f64, i32, i64, u8, boolean, static_cast<DType>(99)}) {
     CHECK(error_of([&] { const Autocast guard(t); }) ==
           std::string("[Autocast] cannot run in ") + to_string(t) +
               "; hint: take firn::f16, firn::bf16 or firn::f32");

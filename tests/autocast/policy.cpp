@@ -42,6 +42,11 @@ std::vector<Case> cases() {
       {"linear", [](auto& a, auto& b) { return linear(a, b); }},
       {"linear bias", [](auto& a, auto& b) { return linear(unsqueeze(a, 0), b, b[0]); }},
       {"mlp", [](auto& a, auto& b) { return mlp(a, std::vector<Tensor>{b}); }},
+      {"attention",
+       [](auto& a, auto& b) {
+         const Tensor keys = reshape(b, {1, 1, 4, 4});
+         return attention(reshape(a, {1, 1, 4, 4}), keys, keys);
+       }},
       {"conv1d", [](auto& a, auto& b) { return conv1d(a, unsqueeze(b, 2), b[0]); }},
       {"conv2d",
        [](auto& a, auto& b) {
@@ -71,6 +76,8 @@ std::vector<Case> cases() {
       {"norm", reduction(firn::norm)},
       {"var", [](auto& a, auto&) { return var(a); }},
       {"cross_entropy", [=](auto& a, auto&) { return cross_entropy(a, index).sum; }},
+      {"linear_cross_entropy",
+       [=](auto& a, auto& b) { return linear_cross_entropy(a, b, index).sum; }},
       {"nll_loss", [=](auto& a, auto&) { return nll_loss(a, index).sum; }},
       {"mse_loss", loss(mse_loss)},
       {"l1_loss", loss(l1_loss)},
@@ -166,6 +173,7 @@ matmul batch: f16 f16 f16 f16
 linear: f16 f16 f16 f16
 linear bias: f16 f16 f16 f16
 mlp: f16 f16 f16 f16
+attention: f16 f16 f16 f16
 conv1d: f16 f16 f16 f16
 conv2d: f16 f16 f16 f16
 conv_transpose2d: f16 f16 f16 f16
@@ -188,6 +196,7 @@ mean: f32 f32 f32 f32
 norm: f32 f32 f32 f32
 var: f32 f32 f32 f32
 cross_entropy: f32 f32 f32 f32
+linear_cross_entropy: f32 f32 f32 f32
 nll_loss: f32 f32 f32 f32
 mse_loss: f32 f32 f32 f32
 l1_loss: f32 f32 f32 f32

@@ -80,6 +80,31 @@ TEST_CASE("a loss computes a pending seed, counts its pass and uses the seed", "
   }
 }
 
+TEST_CASE("linear_cross_entropy computes a pending seed once, in the first of its chunks",
+          "[autograd]") {
+  for (const std::int64_t rows : {std::int64_t{4}, std::int64_t{5000}}) {
+    Tensor x = zeros({rows, 3}), w = zeros({4, 3}), b = zeros({4});
+    b.set_requires_grad();
+    const Loss loss =
+        linear_cross_entropy(x, w, zeros({rows}, i64), {},
+                             {.bias = b, .chunk_rows = rows == 4 ? 1 : 1999, .chunk_classes = 3});
+    const Source source;
+    const Tensor seed = full({}, -1, loss.sum.dtype());
+    const kernels::PendingSeed pending = source.pending(loss, seed);
+    REQUIRE(autograd::takes_pending_seed(loss.sum));
+    autograd::backward_from(loss.sum, seed, &pending, false);
+    const double unit = rows == 4 ? 256 : 0.25, n = static_cast<double>(rows);
+    CHECK(seed.item() == unit);
+    expect_close("the gradient", values_of(b.grad()),
+                 {-0.75 * n * unit, 0.25 * n * unit, 0.25 * n * unit, 0.25 * n * unit},
+                 1e-6 * n * unit);
+    const math::SeedSums s = sums_in(source.sums);
+    CHECK(s.micro_steps == 1);
+    CHECK(s.weight_sum == n);
+    CHECK(s.unit == unit);
+  }
+}
+
 TEST_CASE("outputs that take no pending seed say so", "[autograd]") {
   Tensor x = zeros({2, 3});
   x.set_requires_grad();
@@ -94,6 +119,8 @@ TEST_CASE("outputs that take no pending seed say so", "[autograd]") {
   // No kernel runs for no rows.
   CHECK_FALSE(autograd::takes_pending_seed(
       cross_entropy(zeros({0, 3}).set_requires_grad(), zeros({0}, i64)).sum));
+  CHECK_FALSE(autograd::takes_pending_seed(
+      linear_cross_entropy(zeros({0, 3}), zeros({4, 3}).set_requires_grad(), zeros({0}, i64)).sum));
   // A hook reads the seed first.
   const Loss hooked = cross_entropy(x, y);
   add_hook(hooked.sum, [](const Tensor&) { return Tensor(); });

@@ -110,16 +110,37 @@ Results from_loss(Draw& d, const Loss& loss) {
   return all;
 }
 
+CrossEntropyOptions class_options(Draw& d, const Shape& rows, std::int64_t classes, DType dtype) {
+  CrossEntropyOptions options;
+  if (d.chance(50)) options.ignore_index = d.number("ignore_index", -1, 3);
+  if (d.chance(50)) options.label_smoothing = d.chance(50) ? 0.1 : d.real("label_smoothing");
+  if (d.chance(30)) options.class_weights = d.of({classes}, dtype).detach();
+  if (d.chance(30)) options.row_weights = d.of(rows, dtype).detach();
+  if (d.chance(30)) options.z_loss = d.chance(50) ? 0.1 : d.real("z_loss");
+  return options;
+}
+
+Results of_vocabulary(Draw& d) {
+  const Tensor x = d.floating(1, 4);
+  Shape leading = x.shape();
+  const std::int64_t width = leading.back();
+  leading.pop_back();
+  const std::int64_t classes = d.number("classes", 0, 9);
+  const Tensor w = d.of({classes, width}, x.dtype());
+  const CrossEntropyOptions options = class_options(d, leading, classes, x.dtype());
+  return from_loss(d, linear_cross_entropy(x, w, d.index(leading, classes), options,
+                                           {.bias = d.maybe(d.of({classes}, x.dtype())),
+                                            .chunk_rows = d.number("chunk_rows", -1, 5),
+                                            .chunk_classes = d.number("chunk_classes", -1, 5)}));
+}
+
 Results of_classes(Draw& d) {
   const Tensor x = d.floating(1, 4);
   Shape leading = x.shape();
   const std::int64_t classes = leading.back();
   leading.pop_back();
   const Tensor target = d.index(leading, classes);
-  CrossEntropyOptions options;
-  if (d.chance(50)) options.ignore_index = d.number("ignore_index", -1, 3);
-  if (d.chance(50)) options.label_smoothing = d.chance(50) ? 0.1 : d.real("label_smoothing");
-  if (d.chance(30)) options.class_weights = d.of({classes}, x.dtype()).detach();
+  const CrossEntropyOptions options = class_options(d, leading, classes, x.dtype());
   const bool log_input = d.flag("nll");
   return from_loss(d, log_input ? nll_loss(x, target, options) : cross_entropy(x, target, options));
 }
@@ -154,8 +175,10 @@ Results of_pairs(Draw& d) {
 std::vector<Call> other_calls() {
   std::vector<Call> calls;
   for (int i = 0; i < 4; ++i) {
-    const Call all[] = {{"indexing", indexed}, {"matmul", multiplied},  {"linear", layered},
-                        {"rows", in_rows},     {"classes", of_classes}, {"pairs", of_pairs}};
+    const Call all[] = {{"indexing", indexed},        {"matmul", multiplied},
+                        {"linear", layered},          {"rows", in_rows},
+                        {"classes", of_classes},      {"pairs", of_pairs},
+                        {"vocabulary", of_vocabulary}};
     calls.insert(calls.end(), std::begin(all), std::end(all));
   }
   return calls;

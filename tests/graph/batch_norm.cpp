@@ -226,48 +226,55 @@ TEST_CASE("[S19][S25] bn_cycle: a graph replayed in mid-cycle pools each time, a
   CHECK(run(true) == run(false));
 }
 
+namespace {
+
+/// A layer that belongs to no optimizer, below the heads of two.
+struct TwoHeads {
+  nn::BatchNorm1d norm{2, {.affine = false, .accumulation = BatchNormMode::per_step}};
+  nn::Linear a{2, 1}, b{2, 1}, in{2, 2};
+  optim::SGD first{a.parameters(), {.lr = 0.1}}, second{b.parameters(), {.lr = 0.1}};
+  Tensor x = make(Rng(1).uniforms(kBatch * 2, -1, 1), {kBatch, 2}, f32);
+
+  void pass_first() { pass(first, a); }
+  void pass_second() { pass(second, b); }
+
+ private:
+  void pass(optim::SGD& opt, nn::Linear& head) {
+    opt.backward(head(norm(in(x))).square().sum(), kBatch);
+  }
+};
+
+}  // namespace
+
 TEST_CASE("[S19][S25] bn_cycle: a replay that finds the pool with another cycle is refused",
           "[graph][gpu]") {
-  nn::BatchNorm1d norm(2, {.affine = false, .accumulation = BatchNormMode::per_step});
-  nn::Linear a(2, 1), b(2, 1), in(2, 2);
-  optim::SGD first(a.parameters(), {.lr = 0.1}), second(b.parameters(), {.lr = 0.1});
-  const Tensor x = make(Rng(1).uniforms(kBatch * 2, -1, 1), {kBatch, 2}, f32);
-  const auto pass = [&](optim::SGD& opt, nn::Linear& head) {
-    opt.backward(head(norm(in(x))).square().sum(), kBatch);
-  };
-  graph::Step step(first, [&] {
-    pass(first, a);
-    first.step();
+  TwoHeads net;
+  graph::Step step(net.first, [&] {
+    net.pass_first();
+    net.first.step();
   });
   for (int i = 0; i < 3; ++i) step();
-  CHECK(norm.num_batches_tracked.item() == 3);
-  pass(second, b);
+  CHECK(net.norm.num_batches_tracked.item() == 3);
+  net.pass_second();
   CHECK(error_of([&] { step(); }).find("belongs to another cycle") != std::string::npos);
-  CHECK(norm.pooled_count.item() == kBatch);
-  second.step();
-  CHECK(norm.num_batches_tracked.item() == 4);
+  CHECK(net.norm.pooled_count.item() == kBatch);
+  net.second.step();
+  CHECK(net.norm.num_batches_tracked.item() == 4);
   step();
-  CHECK(norm.num_batches_tracked.item() == 5);
+  CHECK(net.norm.num_batches_tracked.item() == 5);
 }
 
 TEST_CASE("[S19][S25] bn_cycle: an abandoned capture leaves the pool with whom it was",
           "[graph][gpu]") {
-  nn::BatchNorm1d norm(2, {.affine = false, .accumulation = BatchNormMode::per_step});
-  nn::Linear a(2, 1), b(2, 1), in(2, 2);
-  optim::SGD first(a.parameters(), {.lr = 0.1}), second(b.parameters(), {.lr = 0.1});
-  const Tensor x = make(Rng(1).uniforms(kBatch * 2, -1, 1), {kBatch, 2}, f32);
-  const auto pass = [&](optim::SGD& opt, nn::Linear& head) {
-    opt.backward(head(norm(in(x))).square().sum(), kBatch);
-  };
+  TwoHeads net;
   CHECK(error_of([&] {
           graph::Graph::capture(default_device(), [&] {
-            pass(first, a);
+            net.pass_first();
             throw Error("test", "no more data");
           });
         }).find("no more data") != std::string::npos);
-  in.zero_grad();  // no optimizer has it: the gradient that was captured is memory without a value
-  CHECK(norm.pooled_count.item() == 0);
-  pass(second, b);
-  CHECK(second.step().applied());
-  CHECK(norm.num_batches_tracked.item() == 1);
+  CHECK(net.norm.pooled_count.item() == 0);
+  net.pass_second();
+  CHECK(net.second.step().applied());
+  CHECK(net.norm.num_batches_tracked.item() == 1);
 }

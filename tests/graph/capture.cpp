@@ -14,6 +14,7 @@
 
 using namespace firn;
 using firn::testing::error_of;
+using firn::testing::expect_same;
 using firn::testing::values_of;
 using graph::Graph;
 
@@ -370,6 +371,38 @@ TEST_CASE("graph: what the host did is undone where the work does not run", "[gr
     CHECK(log == "ab");
   }
   CHECK(log == "ab");
+}
+
+TEST_CASE("graph: a capture that never runs leaves the gradients of leaves as they were",
+          "[graph][gpu]") {
+  const Device d = default_device();
+  Tensor fresh = full({3}, 2, f32).set_requires_grad();
+  Tensor summed = full({3}, 2, f32).set_requires_grad();
+  Tensor shared = full({3}, 2, f32).set_requires_grad();
+  const auto work = [&] { (fresh * summed * shared).sum().backward(); };
+  const auto refused = [&] {
+    CHECK(error_of([&] {
+            Graph::capture(d, [&] {
+              work();
+              throw Error("test", "stop");
+            });
+          }) == "[test] stop");
+  };
+  for (Tensor* t : {&summed, &shared}) t->set_grad(full({3}, 7, f32));
+  const Tensor holder = shared.grad();  // the next contribution goes to a copy
+  refused();
+  CHECK_FALSE(fresh.grad().defined());
+  for (const Tensor& t : {summed, shared}) expect_same("as it was", values_of(t.grad()), {7, 7, 7});
+
+  // Once it has run, an abandoned replay takes nothing away.
+  Graph g = Graph::capture(d, [&] {
+    work();
+    runtime::on_replay(d, [] { throw Error("test", "not now"); });
+  });
+  expect_same("computed", values_of(fresh.grad()), {4, 4, 4});
+  CHECK(error_of([&] { g.replay(); }) == "[test] not now");
+  expect_same("kept", values_of(fresh.grad()), {4, 4, 4});
+  expect_same("kept", values_of(shared.grad()), {11, 11, 11});
 }
 
 #ifdef FIRN_HAS_CUSIM

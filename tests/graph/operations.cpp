@@ -81,6 +81,12 @@ const std::vector<Case>& cases() {
          return of(cross_entropy(o.a, o.rows,
                                  {.ignore_index = 1, .label_smoothing = 0.1, .class_weights = {}}));
        }},
+      {"linear_cross_entropy",
+       [](const Operands& o) {
+         return of(linear_cross_entropy(
+             o.a, o.b, o.rows, {.label_smoothing = 0.1, .z_loss = 0.1},
+             {.bias = select(o.b, 1, 0), .chunk_rows = 4, .chunk_classes = 4}));
+       }},
       {"other losses",
        [](const Operands& o) {
          return of(mse_loss(o.a, o.b)) + of(huber_loss(o.a, o.b)) + of(l1_loss(o.a, o.positive)) +

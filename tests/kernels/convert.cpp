@@ -13,7 +13,7 @@
 namespace {
 
 using namespace firn;
-using namespace firn::kernels::cpu;
+using namespace firn::kernels::cpu::FIRN_ISA;
 
 template <class H>
 std::vector<H> all_16bit() {

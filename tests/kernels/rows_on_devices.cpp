@@ -169,10 +169,15 @@ TEST_CASE("cross-entropy and its gradient on a device agree with f64 on the CPU"
     const char* name;
     double smoothing;
     bool weights, log_input;
+    double z = 0;           // and then rows have weights
+    bool in_parts = false;  // columns come in two parts
   };
   for_each_case([](const Case& c) {
-    for (const Kind& kind : {Kind{"plain", 0, false, false}, Kind{"smoothed", 0.1, true, false},
-                             Kind{"nll", 0.1, true, true}}) {
+    for (const Kind& kind :
+         {Kind{"plain", 0, false, false}, Kind{"smoothed", 0.1, true, false},
+          Kind{"nll", 0.1, true, true}, Kind{"all options", 0.1, true, false, 0.05},
+          Kind{"all options in parts", 0.1, true, false, 0.05, true},
+          Kind{"in parts", 0, false, false, 0, true}}) {
       const std::string what = c.name() + " " + kind.name;
       Rng rng(seed_of(what));
       const Shape shape{c.rows, c.n};
@@ -182,6 +187,8 @@ TEST_CASE("cross-entropy and its gradient on a device agree with f64 on the CPU"
       if (c.rows > 2) target[1] = 255;  // ignored
       auto w = rounded(rng.uniforms(c.n, 0, 2), f32);
       w[0] = 0;
+      auto u = rounded(rng.uniforms(c.rows, 0.5, 2), f16);
+      if (c.rows > 2) u[2] = 0;
       const auto run = [&](DType t, DType index, Layout layout, Device device) {
         const DType compute = compute_dtype(t);
         const Stream stream = device.is_cpu() ? Stream{device} : current_stream(device);
@@ -195,16 +202,48 @@ TEST_CASE("cross-entropy and its gradient on a device agree with f64 on the CPU"
         const Tensor tt = make(target, {c.rows}, index, Layout::contiguous, device);
         const Tensor loss = empty({}, compute, device), weight = empty({}, compute, device);
         const Tensor stats = empty({c.rows, 2}, compute, device);
-        kernels::cross_entropy(tx.view(), tt.view(), args, loss.mutable_view(),
-                               weight.mutable_view(), stats.mutable_view(), stream);
         const Tensor dx = empty(shape, t, device), more = full(shape, 0.5, compute, device);
         const Tensor dloss = full({}, 0.25, compute, device);
-        kernels::cross_entropy_backward(dloss.view(), tx.view(), tt.view(), stats.view(), args,
-                                        dx.mutable_view(), 0, nullptr, stream);
-        kernels::cross_entropy_backward(dloss.view(), tx.view(), tt.view(), stats.view(), args,
-                                        more.mutable_view(), 1, nullptr, stream);
+        const Tensor row_weights = make(u, {c.rows}, compute, Layout::contiguous, device);
+        args.z_loss = kind.z;
+        if (kind.z != 0) args.row_weights = row_weights.view();
+        const std::int64_t cut = kind.in_parts && c.n > 1 ? (c.n + 2) / 3 : c.n;
+        const auto each_part = [&](const auto& fn) {
+          for (const std::int64_t first : {std::int64_t{0}, cut}) {
+            if (first == c.n) return;
+            args.first_class = first;
+            const std::int64_t end = first == 0 ? cut : c.n;
+            fn([=](const Tensor& of) { return of.slice(1, first, end); });
+          }
+        };
+        args.classes = c.n;
+        if (kind.in_parts) {
+          const Tensor states = empty({c.rows, 4}, f64, device);
+          each_part([&](const auto& part) {
+            kernels::cross_entropy_part(part(tx).view(), tt.view(), args, states.mutable_view(),
+                                        stream);
+          });
+          kernels::cross_entropy_total(states.view(), tt.view(), args, loss.mutable_view(),
+                                       weight.mutable_view(), stats.mutable_view(), stream);
+        } else {
+          kernels::cross_entropy(tx.view(), tt.view(), args, loss.mutable_view(),
+                                 weight.mutable_view(), stats.mutable_view(), stream);
+        }
+        const Tensor place = make(x, shape, compute, Layout::contiguous, device);
+        const Tensor narrow = empty(shape, t == f32 ? bf16 : t, device);
+        each_part([&](const auto& part) {
+          const auto backward = [&](const Tensor& from, const Tensor& to, float beta) {
+            kernels::cross_entropy_backward(dloss.view(), part(from).view(), tt.view(),
+                                            stats.view(), args, part(to).mutable_view(), beta,
+                                            nullptr, stream);
+          };
+          backward(tx, dx, 0);
+          backward(tx, more, 1);
+          backward(tx, narrow, 0);
+          backward(place, place, 0);
+        });
         std::vector<std::vector<double>> all;
-        for (const Tensor& r : {loss, weight, dx, more}) all.push_back(values_of(r));
+        for (const Tensor& r : {loss, weight, dx, more, place, narrow}) all.push_back(values_of(r));
         return all;
       };
       const DType index = c.n % 3 == 0 ? u8 : c.n % 3 == 1 ? i64 : i32;
@@ -215,6 +254,12 @@ TEST_CASE("cross-entropy and its gradient on a device agree with f64 on the CPU"
       expect_close("weight " + what, got[1], want[1], bound_of(want[1], c, size));
       expect_close("dx " + what, got[2], want[2], bound_of(want[2], c, 1));
       expect_close("dx added " + what, got[3], want[3], bound_of(want[3], c, 1));
+      expect_close("dx in the place of x " + what, got[4], want[4], bound_of(want[4], c, 1));
+      auto rough = bound_of(want[5], c, 1);
+      if (c.dtype == f32)
+        for (std::size_t i = 0; i < rough.size(); ++i)
+          rough[i] += epsilon_of(bf16) * std::abs(want[5][i]);
+      expect_close("dx in 16 bits " + what, got[5], want[5], rough);
     }
   });
 }
@@ -264,6 +309,11 @@ TEST_CASE("a target outside the classes: the loss is NaN and the next wait throw
   const std::string what = error_of([&] { synchronize(default_device()); });
   CHECK(what.find("[cross_entropy] target 9") == 0);
   CHECK(std::isnan(loss.sum.item()));
+  const Loss parts = linear_cross_entropy(x, ones({4, 4}), target, {}, {.chunk_rows = 1});
+  CHECK(error_of([&] {
+          synchronize(default_device());
+        }).find("[linear_cross_entropy] target 9 at position 1 is not in [0, 4)") == 0);
+  CHECK(std::isnan(parts.sum.item()));
 }
 
 #ifdef FIRN_HAS_CUSIM

@@ -23,7 +23,7 @@ template <class Op>
 void check_parts(const char* what, const Tensor& x, const Op& op) {
   INFO(what << " of " << describe(x));
   const Tensor whole = op(x);
-  REQUIRE(kernels::cpu::outgrows_caches(static_cast<std::int64_t>(whole.bytes())));
+  REQUIRE(kernels::cpu::FIRN_ISA::outgrows_caches(static_cast<std::int64_t>(whole.bytes())));
   const std::int64_t part = (x.size(0) + 2) / 3;
   for (std::int64_t at = 0; at < x.size(0); at += part) {
     const std::int64_t end = std::min(at + part, x.size(0));
@@ -39,8 +39,8 @@ TEST_CASE("stream_bytes copies from and to any address") {
   for (std::int64_t bytes : {0, 1, 63, 64, 65, 128, 200}) {
     for (std::size_t at = 0; at < 130; at += 13) {
       std::fill(to.begin(), to.end(), 0xff);
-      kernels::cpu::stream_bytes(from.data() + 7, to.data() + at, bytes);
-      kernels::cpu::end_stream();
+      kernels::cpu::FIRN_ISA::stream_bytes(from.data() + 7, to.data() + at, bytes);
+      kernels::cpu::FIRN_ISA::end_stream();
       const auto n = static_cast<std::size_t>(bytes);
       CHECK(std::equal(to.data() + at, to.data() + at + n, from.data() + 7));
       CHECK(std::all_of(to.begin(), to.begin() + static_cast<std::ptrdiff_t>(at),
@@ -57,6 +57,11 @@ TEST_CASE("large results of elementwise operations have the bits of small ones")
   check_parts("relu", x, [](const Tensor& t) { return relu(t); });
   check_parts("add", x, [](const Tensor& t) { return t + t; });
   check_parts("exp", x, [](const Tensor& t) { return exp(t); });
+  for (const DType dtype : {f16, bf16}) {
+    const Tensor narrow = cast(randn({5801, 3001}, f32, cpu), dtype);
+    check_parts("add", narrow, [](const Tensor& t) { return t + t; });
+    check_parts("exp", narrow, [](const Tensor& t) { return exp(t); });
+  }
   Tensor y = clone(x);
   relu_(y);  // in place
   CHECK(same_bits(y, relu(x)));

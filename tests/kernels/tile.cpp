@@ -12,7 +12,7 @@
 namespace {
 
 using firn::kernels::cpu::FlushSubnormals;
-using firn::kernels::cpu::TileF;
+using firn::kernels::cpu::FIRN_ISA::TileF;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kSmallest = std::numeric_limits<float>::min();  // normal

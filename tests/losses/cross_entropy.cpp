@@ -104,6 +104,60 @@ TEST_CASE("[S03] class weights: the weight is the sum of the targets' weights") 
   CHECK(nothing.mean().item() == 0);
 }
 
+TEST_CASE("[S03] row weights multiply a row's term and its part of the denominator") {
+  for (const bool nll : {false, true}) {
+    Tensor x = nll ? log_probabilities() : logits();
+    x.set_requires_grad();
+    const CrossEntropyOptions options{.class_weights = tensor<double>({2.0, 1.0, 0.5}),
+                                      .row_weights = tensor<float>({3.0f, 0.25f})};
+    const Loss loss =
+        nll ? nll_loss(x, targets({0, 2}), options) : cross_entropy(x, targets({0, 2}), options);
+    CHECK(loss.weight.item() == 3 * 2 + 0.25 * 0.5);
+    CHECK(loss.sum.item() == Approx(-6 * std::log(0.5) - 0.125 * std::log(0.7)));
+    loss.sum.backward();
+    expect_close("gradient", values_of(x.grad()),
+                 nll ? std::vector<double>{-6, 0, 0, 0, 0, -0.125}
+                     : std::vector<double>{-3, 1.5, 1.5, 0.0125, 0.025, -0.0375},
+                 1e-14);
+  }
+  // [n, C, h]: a weight for each position, here only the last one.
+  Tensor image = logits().reshape({1, 2, 3}).set_requires_grad();
+  const Loss last =
+      cross_entropy(image, targets({0, 1, 1}).reshape({1, 3}),
+                    {.axis = 1, .row_weights = tensor<double>({0.0, 0.0, 2.0}, {1, 3})});
+  CHECK(last.weight.item() == 2);
+  last.sum.backward();
+  const std::vector<double> grad = values_of(image.grad());
+  CHECK(grad[2] != 0);
+  for (const std::size_t i : {0u, 1u, 3u, 4u}) CHECK(grad[i] == 0);
+}
+
+TEST_CASE("[S03] a row of weight 0 is left out, whatever its logits are") {
+  Tensor x = make({std::nan(""), 1, 2, 3, 4, 5}, {2, 3}, f64).set_requires_grad();
+  const Loss loss = cross_entropy(
+      x, targets({0, 2}),
+      {.label_smoothing = 0.1, .row_weights = tensor<double>({0.0, 1.0}), .z_loss = 0.1});
+  CHECK(loss.weight.item() == 1);
+  CHECK(std::isfinite(loss.sum.item()));
+  loss.sum.backward();
+  const std::vector<double> grad = values_of(x.grad());
+  for (std::size_t i = 0; i < 3; ++i) CHECK(grad[i] == 0);
+  for (std::size_t i = 3; i < 6; ++i) CHECK(std::isfinite(grad[i]));
+}
+
+TEST_CASE("z-loss adds the square of the log-sum, which class weights do not multiply") {
+  // log sum e^x of the two rows is their offset: 3 and -2.
+  Tensor x = logits();
+  x.set_requires_grad();
+  const Loss loss = cross_entropy(
+      x, targets({0, -100}), {.class_weights = tensor<double>({2.0, 1.0, 0.5}), .z_loss = 0.01});
+  CHECK(loss.weight.item() == 2);
+  CHECK(loss.sum.item() == Approx(-2 * std::log(0.5) + 0.01 * 9));
+  loss.sum.backward();
+  // 2 (p - [c = t]) + 2 z lse p
+  expect_close("gradient", values_of(x.grad()), {-1 + 0.03, 0.515, 0.515, 0, 0, 0}, 1e-14);
+}
+
 TEST_CASE("label smoothing spreads its part over all classes, with their weights") {
   const double s = 0.3;
   const std::vector<double> w = {2, 1, 0.5};
@@ -237,6 +291,44 @@ TEST_CASE("losses over classes refuse operands that do not fit", "[host]") {
       }) ==
       "[cross_entropy] class_weights [2] f32 cpu for [2, 3] f64 cpu: expected shape [3]; hint: one "
       "floating weight per class, on the device of the logits");
+  CHECK(error_of([] {
+          cross_entropy(logits(), targets({0, 1}), {.row_weights = ones({2, 1})});
+        }) ==
+        "[cross_entropy] row_weights [2, 1] f32 cpu for target [2] i64 cpu; hint: one floating "
+        "weight per target, on the device of the logits");
+  CHECK(error_of([] {
+          nll_loss(logits(), targets({0, 1}), {.z_loss = 1e-4});
+        }) ==
+        "[nll_loss] z_loss = 0.0001, but log-probabilities have no sum that could drift; hint: "
+        "give the logits to cross_entropy");
+  CHECK(error_of([] {
+          cross_entropy(logits(f32), targets({0, 1}), {.z_loss = 1e300});
+        }) ==
+        "[cross_entropy] z_loss = 1e+300 is not finite in f32; hint: 1e-4 is usual, 0 is off");
+}
+
+TEST_CASE("cross_entropy: a borrowed target that changes after the loss is checked again") {
+  const Device cpu = Device::cpu();
+  std::vector<std::int64_t> buffer(5, 0);
+  const Tensor target = from_memory(buffer.data(), {5});
+  const Tensor w = ones({4, 3}, f32, cpu);
+  const auto losses = [&](const Tensor& x, int i) {
+    return i == 0   ? cross_entropy(x, target)
+           : i == 1 ? nll_loss(x, target)
+                    : linear_cross_entropy(slice(x, 1, 0, 3), w, target);
+  };
+  for (int i = 0; i < 3; ++i) {
+    for (const std::int64_t wrong : {7, 1000000000, -3}) {
+      const Tensor x = ones({5, 4}, f32, cpu).set_requires_grad();
+      const Loss loss = losses(x, i);
+      buffer[4] = wrong;
+      const std::string message = error_of([&] { loss.backward(); });
+      INFO(message);
+      CHECK(message.find("target " + std::to_string(wrong) + " of row 4 is not one of 4 classes") !=
+            std::string::npos);
+      buffer[4] = 0;
+    }
+  }
 }
 
 }  // namespace

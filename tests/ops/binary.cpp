@@ -54,6 +54,9 @@ FIRN_OP_ROWS(binary) {
     if (integers) row.integers();
   };
   other("pow", pow, real(0.3, 2.5), real(-2, 2), Accuracy::pointwise, false);
+  // PyTorch has no such function.
+  Row swiglu_row("swiglu", [](const Args& x) { return swiglu(x[0], x[1]); });
+  swiglu_row.args({real(-4, 4), real()}).shapes(kPairs).accuracy(Accuracy::normwise);
   // The operands never meet: their grids share no point.
   other("minimum", minimum, apart(-2, 2), apart(-2, 2, 1.0 / 128), Accuracy::exact, true);
   other("maximum", maximum, apart(-2, 2), apart(-2, 2, 1.0 / 128), Accuracy::exact, true);

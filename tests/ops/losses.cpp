@@ -1,5 +1,6 @@
 // Rows: losses. Each gives [sum, weight] in one tensor, so that both are compared.
 #include "support/op_row.h"
+#include "support/values.h"
 
 namespace firn::testing {
 namespace {
@@ -24,6 +25,14 @@ void on_classes(const char* name, std::function<Loss(const Args&)> loss, const A
 Tensor weights_for(const Tensor& x) {
   const std::int64_t n = x.size(-1);
   return arange(n, 0.5, 0.25, x.dtype() == f64 ? f64 : f32);
+}
+
+// Row weights: any fixed numbers, and some zeros.
+Tensor row_weights_for(const Tensor& target) {
+  std::vector<double> weights;
+  for (std::int64_t i = 0; i < target.numel(); ++i)
+    weights.push_back(i % 3 == 1 ? 0 : 0.5 + 0.125 * static_cast<double>(i));
+  return make(weights, target.shape(), f32);
 }
 
 FIRN_OP_ROWS(class_losses) {
@@ -56,6 +65,34 @@ FIRN_OP_ROWS(class_losses) {
                              {.label_smoothing = 0.1, .class_weights = weights_for(a[0])});
       },
       logits, some);
+  // PyTorch has no such options.
+  const auto own = [&](const char* name, std::function<Loss(const Args&)> loss, const Arg& t) {
+    Row(name, [loss](const Args& a) { return both(loss(a)); })
+        .args({logits, t})
+        .shapes(kRows)
+        .accuracy(Accuracy::normwise, 33)
+        .cancels(0, 1)
+        .own_dtype();
+  };
+  own(
+      "cross_entropy with row weights",
+      [](const Args& a) {
+        return cross_entropy(a[0], a[1], {.row_weights = row_weights_for(a[1])});
+      },
+      some);
+  own(
+      "cross_entropy with z-loss",
+      [](const Args& a) { return cross_entropy(a[0], a[1], {.z_loss = 0.1}); }, some);
+  own(
+      "cross_entropy with all options",
+      [](const Args& a) {
+        return cross_entropy(a[0], a[1],
+                             {.label_smoothing = 0.1,
+                              .class_weights = weights_for(a[0]),
+                              .row_weights = row_weights_for(a[1]),
+                              .z_loss = 0.1});
+      },
+      some);
   on_classes(
       "nll_loss", [](const Args& a) { return nll_loss(a[0], a[1]); }, real(-4, -0.1), target);
   on_classes(
@@ -67,6 +104,25 @@ FIRN_OP_ROWS(class_losses) {
       .shapes({{{3, 4}, {3}}, {{2, 3, 4}, {2, 3}}, {{33, 65}, {33}}})
       .accuracy(Accuracy::normwise)
       .golden()
+      .own_dtype();
+}
+
+FIRN_OP_ROWS(linear_class_losses) {
+  Row("linear_cross_entropy in chunks",
+      [](const Args& a) {
+        return both(linear_cross_entropy(
+            a[0], a[1], a[3],
+            {.label_smoothing = 0.1, .row_weights = row_weights_for(a[3]), .z_loss = 0.1},
+            {.bias = a[2], .chunk_rows = 2, .chunk_classes = 3}));
+      })
+      .args({real(), real(), real(), index_or(7, -100)})
+      .shapes({{{5, 4}, {7, 4}, {7}, {5}},
+               {{1, 4}, {7, 4}, {7}, {1}},
+               {{4}, {7, 4}, {7}, {}},
+               {{2, 3, 9}, {7, 9}, {7}, {2, 3}}})
+      .accuracy(Accuracy::normwise, 33)
+      .cancels(0, 8)
+      .roundings(2)
       .own_dtype();
 }
 

@@ -126,6 +126,51 @@ elseif(STEP STREQUAL "add_subdirectory")
   check_consumer(subdirectory subdirectory
     "-DFIRN_SOURCE_DIR=${SOURCE};-DFIRN_CUDA=OFF;-DCMAKE_BUILD_TYPE=Debug;-DCMAKE_CXX_FLAGS_DEBUG=-O0" "consumer")
 
+elseif(STEP STREQUAL "kernels_of_every_CPU")
+  # A portable library (FIRN_NATIVE=OFF) under each instruction set, twice.
+  foreach(isa base avx2 avx512 avx512bf16 amx)
+    set(command ${CMAKE_COMMAND} -E env FIRN_CPU_ISA=${isa} ${WORK}/subdirectory/every_cpu)
+    execute_process(COMMAND ${command} RESULT_VARIABLE result OUTPUT_VARIABLE first ERROR_VARIABLE first)
+    if(NOT isa STREQUAL "base" AND result EQUAL 2 AND first MATCHES "which this CPU lacks")
+      message(STATUS "this CPU lacks ${isa}")
+      continue()
+    endif()
+    run(${command})
+    if(NOT output STREQUAL first)
+      message(FATAL_ERROR "two runs with ${isa} differ:\n${first}${output}")
+    endif()
+    message(STATUS "${output}")
+  endforeach()
+  check_fails(COMMAND ${CMAKE_COMMAND} -E env FIRN_CPU_ISA=fastest ${WORK}/subdirectory/every_cpu
+    EXPECT "FIRN_CPU_ISA. is 'fastest'")
+
+elseif(STEP STREQUAL "kernels_of_a_CPU_stay_apart")
+  # Code for a newer CPU must not replace a function of the same name that older CPUs run. So the
+  # object of a variant defines nothing global but its own namespace and type information, which is
+  # data. Nothing else that can be written may be in it: other variants would have another copy.
+  file(GLOB objects ${WORK}/subdirectory/firn/src/variants/*/v?.o)
+  if(NOT objects)
+    message("SKIPPED: one variant of the kernels only")
+    return()
+  endif()
+  foreach(object ${objects})
+    get_filename_component(variant ${object} NAME_WE)
+    read_symbols(-g --defined-only ${object})
+    list(FILTER symbols EXCLUDE REGEX " (_ZN4firn7kernels3cpu2${variant}|_ZT[IS])")
+    execute_process(COMMAND ${NM} --format=sysv --defined-only ${object}
+      OUTPUT_VARIABLE all COMMAND_ERROR_IS_FATAL ANY)
+    string(REPLACE ";" "," all "${all}")
+    string(REGEX MATCHALL "[^\n]*[|][.](data|bss|tdata|tbss)[^\n]*" writable "${all}")
+    # Constants that hold addresses, empty constants of Eigen, and the caches' sizes that it measures.
+    list(FILTER writable EXCLUDE REGEX
+      "4firn7kernels3cpu2${variant}|[|][.]data[.]rel[.]ro|^DW[.]ref[.]|^_ZN10firn_eigenL|20manage_caching_sizes")
+    if(symbols OR writable)
+      list(JOIN symbols "\n" symbols)
+      list(JOIN writable "\n" writable)
+      message(FATAL_ERROR "${variant}.o defines for all:\n${symbols}\nand has data of its own:\n${writable}")
+    endif()
+  endforeach()
+
 elseif(STEP STREQUAL "missing_packages_are_named")
   foreach(case fmt=libfmt-dev ZLIB=zlib1g-dev)
     string(REPLACE "=" ";" case ${case})

@@ -11,6 +11,8 @@ using firn::CrossEntropyOptions;
 using firn::huber_loss;
 using firn::kl_div;
 using firn::l1_loss;
+using firn::linear_cross_entropy;
+using firn::LinearCrossEntropyOptions;
 using firn::Loss;
 using firn::mse_loss;
 using firn::nll_loss;

@@ -8,6 +8,11 @@
 
 #include "firn/nn/module.h"
 
+#ifdef __CUDACC__
+// A ModuleOf hides Module's forward() on purpose, and so does every class derived from it.
+#pragma nv_diag_suppress 997
+#endif
+
 namespace firn::nn {
 
 /// Base of a module whose forward() has any signature; the template argument is the struct itself:

@@ -7,7 +7,7 @@
 #include "kernels/cpu/channel_norm/per_channel.h"
 #include "kernels/math/channel_norm.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
 template <class C>
@@ -199,4 +199,4 @@ void channel_data_gradient(const ConstView& dy, const ConstView& x, NormCells ce
       : data_gradient_as<float>(dy, x, cells, mean, var, weight, eps, sums, count, dx, beta);
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

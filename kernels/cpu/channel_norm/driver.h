@@ -11,7 +11,7 @@
 #include "kernels/cpu/rows/driver.h"
 #include "kernels/math/macros.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 
 /// The part of sample `i` in channels [channel, channel + channels) and positions [position, ...).
 struct Slab {
@@ -234,4 +234,4 @@ void store_block(Tile<C> t, C* row, std::int64_t k, int u, std::int64_t columns)
   t.store(row + k + u * Tile<C>::size);
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

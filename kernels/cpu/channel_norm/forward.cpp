@@ -7,7 +7,7 @@
 #include "kernels/cpu/channel_norm/per_channel.h"
 #include "kernels/math/channel_norm.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
 using Merge = math::Merge<double>;
@@ -160,4 +160,4 @@ void channel_normalize(const ConstView& x, NormCells cells, const ConstView& mea
                         : normalize_as<float>(x, cells, mean, var, weight, bias, eps, y);
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

@@ -11,7 +11,7 @@
 #include "kernels/channel_norm.h"
 #include "kernels/cpu/channel_norm/driver.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 
 /// Two numbers for each channel of each unit: [units][2][c].
 class Pairs {
@@ -105,4 +105,4 @@ void map_slab(bool across, const Slab& s, const PerChannel<C, kKinds>& numbers,
       });
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

@@ -3,7 +3,7 @@
 #include "kernels/cpu/device/convert.h"
 #include "kernels/math/channel_norm.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
 /// Element i of a vector of any floating dtype.
@@ -73,4 +73,4 @@ void update_moments(const ConstView& mean, const ConstView& var, double count, d
       [&](std::int64_t i) { return number_at(var, i) * count; });
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

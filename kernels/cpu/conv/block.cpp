@@ -6,7 +6,7 @@
 #include "kernels/cpu/device/workspace.h"
 #include "kernels/cpu/gemm/block.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
 /// Positions [begin, end) of an axis.
@@ -261,4 +261,4 @@ FIRN_CONV_BLOCK(float)
 FIRN_CONV_BLOCK(double)
 #undef FIRN_CONV_BLOCK
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

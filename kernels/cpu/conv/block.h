@@ -4,9 +4,10 @@
 // that fits a cache, and multiply panel by panel.
 #pragma once
 
+#include "kernels/isa.h"
 #include "kernels/plan/conv_sizes.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 
 /// y = conv(x, w).
 template <class T>
@@ -18,4 +19,4 @@ void conv_data_block(const ConvSizes& z, const T* dy, const T* w, T* dx);
 template <class T>
 void conv_weight_block(const ConvSizes& z, const T* dy, const T* x, T* dw);
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

@@ -14,10 +14,11 @@
 #include "kernels/cpu/conv/onednn.h"
 #include "kernels/cpu/device/parallel.h"
 #include "kernels/cpu/device/workspace.h"
+#include "kernels/cpu/gemm/microkernel.h"
 #include "kernels/elementwise.h"
 #include "kernels/math/macros.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
 /// Positions [begin, end) of axis 0.
@@ -86,7 +87,7 @@ class Operand4 {
       return;
     }
     copy_.emplace(part.shape, dtype_of<T>);
-    cpu::copy(part, copy_->view(), Stream{});
+    FIRN_ISA::copy(part, copy_->view(), Stream{});
     data_ = copy_->view().template as<T>();
   }
   const T* data() const noexcept { return data_; }
@@ -116,9 +117,9 @@ class Result4 {
   void finish() const {
     if (!own_) return;
     if (beta_ == 0) {
-      cpu::copy(own_->view(), part_, Stream{});
+      FIRN_ISA::copy(own_->view(), part_, Stream{});
     } else {
-      cpu::axpby(1.0, own_->view(), beta_, part_, Stream{});
+      FIRN_ISA::axpby(1.0, own_->view(), beta_, part_, Stream{});
     }
   }
 
@@ -138,7 +139,7 @@ class Bias {
   explicit Bias(const ConstView& v) {
     if (!v.data) return;
     own_.emplace(v.shape, dtype_of<T>);
-    cpu::copy(v, own_->view(), Stream{});
+    FIRN_ISA::copy(v, own_->view(), Stream{});
   }
   const T* data() const noexcept { return own_ ? own_->view().template as<T>() : nullptr; }
 
@@ -146,16 +147,33 @@ class Bias {
   std::optional<Workspace> own_;
 };
 
+/// The type in which sums are computed of operands of type S.
+template <class S>
+using Sum = std::conditional_t<std::is_same_v<S, double>, double, float>;
+
+/// Whether the library multiplies such operands without widening them.
+template <class S>
+inline constexpr bool is_bf16 = std::is_same_v<S, bfloat16>;
+template <class S>
+inline constexpr bool library_takes = std::is_same_v<S, float> || is_bf16<S>;
+
 /// y + bias, and relu as in math::Relu: a NaN stays one.
 template <class T>
-void finish_outputs(std::int64_t pixels, std::int64_t k, const T* bias, bool relu, T* y) {
-  const auto above_zero = [](T v) { return v <= T(0) ? T(0) : v; };
+void finish_outputs(std::int64_t pixels, std::int64_t k, const Sum<T>* bias, bool relu, T* y) {
+  const auto above_zero = [](T v) {
+    if constexpr (is_bf16<T>) {  // by its bits, which compilers vectorise
+      const bool nan = (v.bits & 0x7fff) > 0x7f80, negative = (v.bits & 0x8000) != 0;
+      return T::from_bits(negative && !nan ? std::uint16_t{0} : v.bits);
+    } else {
+      return v <= T(0) ? T(0) : v;
+    }
+  };
   if (!bias) {
     if (relu) std::transform(y, y + pixels * k, y, above_zero);
     return;
   }
   for (std::int64_t i = 0; i < pixels; ++i, y += k) {
-    for (std::int64_t j = 0; j < k; ++j) y[j] += bias[j];
+    for (std::int64_t j = 0; j < k; ++j) y[j] = T(static_cast<Sum<T>>(y[j]) + bias[j]);
     if (relu) std::transform(y, y + k, y, above_zero);
   }
 }
@@ -170,68 +188,78 @@ class Onednn {
  public:
   template <class T>
   Onednn(const T* weights, ConvPass pass, const ConvSizes& z, const Blocks& blocks, bool bias) {
-    if constexpr (std::is_same_v<T, float>) {
-      conv_ = OnednnConv::find(pass, z, blocks.sizes(), bias);
+    if constexpr (library_takes<T>) {
+      conv_ = OnednnConv::find(pass, dtype_of<T>, z, blocks.sizes(), bias);
       if (!conv_ || !weights) return;
-      packed_.emplace(Shape{conv_->weights_size()}, DType::f32);
-      conv_->pack(weights, packed_->view().as<float>());
+      packed_.emplace(Shape{conv_->weights_size()}, dtype_of<T>);
+      conv_->pack(weights, packed_->view().data);
     }
   }
   explicit operator bool() const noexcept { return conv_ != nullptr; }
   const OnednnConv* operator->() const noexcept { return conv_.get(); }
-  const float* weights() const noexcept { return packed_->view().as<float>(); }
+  const void* weights() const noexcept { return packed_->view().data; }
 
  private:
   std::shared_ptr<const OnednnConv> conv_;
   std::optional<Workspace> packed_;
 };
 
-template <class T>
+template <class S>
 void forward(const ConstView& x, const ConstView& w, const ConstView& bias, bool relu,
              const ConvGeometry& geometry, const View& y) {
   const ConvSizes z = ConvSizes::of(x, w, y, geometry);
-  const Operand4<T> weights(w, all_of(w));
-  const Bias<T> shift(bias);
+  const Operand4<S> weights(w, all_of(w));
+  const Bias<Sum<S>> shift(bias);
   const Blocks blocks = Blocks::of(z);
   const Onednn library(weights.data(), ConvPass::forward, z, blocks, shift.data() != nullptr);
+  if constexpr (is_bf16<S>)
+    if (!library) return forward<float>(x, w, bias, relu, geometry, y);
   parallel_for(blocks.count, work_of(z), [&](std::int64_t i) {
     const Range images = blocks[i];
     const std::int64_t pixels = images.count() * z.p * z.q;
-    const Operand4<T> in(x, images);
-    const Result4<T> out(y, images, 0, false);
-    if constexpr (std::is_same_v<T, float>) {
+    const Operand4<S> in(x, images);
+    const Result4<S> out(y, images, 0, false);
+    if constexpr (library_takes<S>) {
       if (library) {
         library->run(images.count(), in.data(), library.weights(), shift.data(), out.data());
         // oneDNN's relu would turn a NaN into 0.
-        finish_outputs<T>(pixels, z.k, nullptr, relu, out.data());
+        finish_outputs<S>(pixels, z.k, nullptr, relu, out.data());
         return out.finish();
       }
     }
-    conv_forward_block(z.with_images(images.count()), in.data(), weights.data(), out.data());
-    finish_outputs(pixels, z.k, shift.data(), relu, out.data());
-    out.finish();
+    if constexpr (!is_bf16<S>) {
+      conv_forward_block(z.with_images(images.count()), in.data(), weights.data(), out.data());
+      finish_outputs(pixels, z.k, shift.data(), relu, out.data());
+      out.finish();
+    }
   });
 }
 
-template <class T>
+template <class S>
 void data_gradient(const ConstView& dy, const ConstView& w, const ConvGeometry& geometry,
                    const View& dx, float beta) {
   const ConvSizes z = ConvSizes::of(dx, w, dy, geometry);
-  const Operand4<T> weights(w, all_of(w));
+  const Operand4<S> weights(w, all_of(w));
   const Blocks blocks = Blocks::of(z);
   const Onednn library(weights.data(), ConvPass::data, z, blocks, false);
+  // A sum with what dx holds is rounded once, so it takes the product in f32.
+  if constexpr (is_bf16<S>)
+    if (!library || beta != 0 || dx.dtype != DType::bf16)
+      return data_gradient<float>(dy, w, geometry, dx, beta);
   parallel_for(blocks.count, work_of(z), [&](std::int64_t i) {
     const Range images = blocks[i];
-    const Operand4<T> in(dy, images);
-    const Result4<T> out(dx, images, beta, !library);
-    if constexpr (std::is_same_v<T, float>) {
+    const Operand4<S> in(dy, images);
+    const Result4<S> out(dx, images, beta, !library);
+    if constexpr (library_takes<S>) {
       if (library) {
         library->run(images.count(), out.data(), library.weights(), nullptr, in.data());
         return out.finish();
       }
     }
-    conv_data_block(z.with_images(images.count()), in.data(), weights.data(), out.data());
-    out.finish();
+    if constexpr (!is_bf16<S>) {
+      conv_data_block(z.with_images(images.count()), in.data(), weights.data(), out.data());
+      out.finish();
+    }
   });
 }
 
@@ -264,38 +292,52 @@ std::int64_t most_parts(std::int64_t weights) {
   return std::clamp<std::int64_t>(kNumbers / std::max<std::int64_t>(weights, 1), kLeast, kMost);
 }
 
-template <class T>
+template <class S>
 void weight_gradient(const ConstView& dy, const ConstView& x, const ConvGeometry& geometry,
                      const View& dw, float beta) {
+  using T = Sum<S>;
   const ConvSizes z = ConvSizes::of(x, dw, dy, geometry);
   const Blocks blocks = Blocks::of(z, most_parts(dw.numel()));
-  const Onednn library(static_cast<const T*>(nullptr), ConvPass::weight, z, blocks, false);
+  const Onednn library(static_cast<const S*>(nullptr), ConvPass::weight, z, blocks, false);
+  if constexpr (is_bf16<S>)
+    if (!library) return weight_gradient<float>(dy, x, geometry, dw, beta);
   const std::int64_t size = library ? library->weights_size() : dw.numel();
   const Workspace parts({blocks.count, size}, dtype_of<T>);
   T* const sums = parts.view().template as<T>();
   parallel_for(blocks.count, work_of(z), [&](std::int64_t i) {
     const Range images = blocks[i];
     T* const part = sums + i * size;
-    const Operand4<T> from(dy, images), in(x, images);
-    if constexpr (std::is_same_v<T, float>) {
+    const Operand4<S> from(dy, images), in(x, images);
+    if constexpr (library_takes<S>) {
       if (library) return library->run(images.count(), in.data(), part, nullptr, from.data());
     }
-    std::fill_n(part, size, T(0));
-    conv_weight_block(z.with_images(images.count()), from.data(), in.data(), part);
+    if constexpr (!is_bf16<S>) {
+      std::fill_n(part, size, T(0));
+      conv_weight_block(z.with_images(images.count()), from.data(), in.data(), part);
+    }
   });
   if (!library && in_place<T>(dw)) return add_parts(blocks.count, size, sums, beta, dw.as<T>());
   add_parts(blocks.count, size, sums, 0, sums);
   View sum{sums, dtype_of<T>, Device::cpu(), dw.shape,
            strides_in(dw.shape, MemoryFormat::channels_last)};
   std::optional<Workspace> plain;
-  if constexpr (std::is_same_v<T, float>) {
+  if constexpr (library_takes<S>) {
     if (library) {
       plain.emplace(dw.shape, DType::f32);
       sum.data = plain->view().data;
-      library->unpack(sums, sum.as<T>());
+      library->unpack(sums, sum.data);
     }
   }
-  cpu::axpby(1.0, sum, beta, dw, Stream{});
+  FIRN_ISA::axpby(1.0, sum, beta, dw, Stream{});
+}
+
+/// Calls fn<S>() with the type of which the products' operands are. f16 has no unit of its own in
+/// the library, which multiplies it as f32.
+template <class Fn>
+void with_operands(DType dtype, Fn&& fn) {
+  if (dtype == DType::f64) return fn.template operator()<double>();
+  if (dtype == DType::bf16 && multiplies_bf16()) return fn.template operator()<bfloat16>();
+  fn.template operator()<float>();
 }
 
 }  // namespace
@@ -303,22 +345,19 @@ void weight_gradient(const ConstView& dy, const ConstView& x, const ConvGeometry
 void conv_forward(const ConstView& x, const ConstView& w, const ConstView& bias, bool relu,
                   const ConvGeometry& geometry, const View& y, Stream) {
   if (y.numel() == 0) return;
-  if (x.dtype == DType::f64) return forward<double>(x, w, bias, relu, geometry, y);
-  forward<float>(x, w, bias, relu, geometry, y);
+  with_operands(x.dtype, [&]<class S>() { forward<S>(x, w, bias, relu, geometry, y); });
 }
 
 void conv_data_gradient(const ConstView& dy, const ConstView& w, const ConvGeometry& geometry,
                         const View& dx, float beta, Stream) {
   if (dx.numel() == 0) return;
-  if (dy.dtype == DType::f64) return data_gradient<double>(dy, w, geometry, dx, beta);
-  data_gradient<float>(dy, w, geometry, dx, beta);
+  with_operands(dy.dtype, [&]<class S>() { data_gradient<S>(dy, w, geometry, dx, beta); });
 }
 
 void conv_weight_gradient(const ConstView& dy, const ConstView& x, const ConvGeometry& geometry,
                           const View& dw, float beta, Stream) {
   if (dw.numel() == 0) return;
-  if (dy.dtype == DType::f64) return weight_gradient<double>(dy, x, geometry, dw, beta);
-  weight_gradient<float>(dy, x, geometry, dw, beta);
+  with_operands(dy.dtype, [&]<class S>() { weight_gradient<S>(dy, x, geometry, dw, beta); });
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

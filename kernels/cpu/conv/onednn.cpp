@@ -27,7 +27,7 @@ namespace {
 
 using Desc = dnnl::memory::desc;
 using Tag = dnnl::memory::format_tag;
-constexpr auto kF32 = dnnl::memory::data_type::f32;
+using Type = dnnl::memory::data_type;
 
 // Never destroyed: tensors with static storage duration may be used after main().
 const dnnl::engine& engine() {
@@ -87,8 +87,8 @@ dnnl::primitive_attr own_scratch() {
 }
 
 /// The numbers at p, seen as `desc`. oneDNN takes no pointers to const.
-dnnl::memory memory_at(const Desc& desc, const float* p) {
-  return {desc, engine(), const_cast<float*>(p)};
+dnnl::memory memory_at(const Desc& desc, const void* p) {
+  return {desc, engine(), const_cast<void*>(p)};
 }
 
 /// Both formats of a weight as views of one shape, whose last axes are the blocks of `packed`.
@@ -97,12 +97,13 @@ struct Formats {
 };
 
 /// Empty if views cannot express the formats: sizes are padded, or a format is not blocked.
-std::optional<Formats> as_views(const Desc& packed, const Desc& plain) {
+std::optional<Formats> as_views(const Desc& packed, const Desc& plain, DType dtype) {
   const dnnl_memory_desc_t &a = packed.data, &b = plain.data;
   if (a.format_kind != dnnl_blocked || a.offset0 != 0) return {};
   const dnnl_blocking_desc_t &in = a.format_desc.blocking, &out = b.format_desc.blocking;
   if (a.ndims + in.inner_nblks > kMaxRank) return {};
   Formats v;
+  v.packed.dtype = v.plain.dtype = dtype;
   Dims step;  // strides in `plain`
   for (int i = 0; i < a.ndims; ++i) {
     if (a.dims[i] != a.padded_dims[i]) return {};
@@ -137,20 +138,24 @@ std::optional<Formats> as_views(const Desc& packed, const Desc& plain) {
 class Convolution final : public OnednnConv {
  public:
   /// Throws dnnl::error if oneDNN refuses the shape.
-  Convolution(ConvPass pass, const ConvSizes& z, const std::array<std::int64_t, 2>& images,
-              bool bias)
-      : pass_(pass), bias_(bias) {
+  Convolution(ConvPass pass, DType dtype, const ConvSizes& z,
+              const std::array<std::int64_t, 2>& images, bool bias)
+      : pass_(pass),
+        weights_dtype_(pass == ConvPass::weight ? DType::f32 : dtype),
+        type_(dtype == DType::bf16 ? Type::bf16 : Type::f32),
+        bias_(bias) {
     const bool grouped = z.geometry.groups > 1;
     const std::int64_t g = z.geometry.groups;
     const dnnl::memory::dims sizes =
         grouped ? dnnl::memory::dims{g, z.kernels(), z.channels(), z.r, z.s}
                 : dnnl::memory::dims{z.k, z.c, z.r, z.s};
-    plain_ = Desc(sizes, kF32, grouped ? Tag::gohwi : Tag::ohwi);
-    any_ = Desc(sizes, kF32, Tag::any);
-    weights_ = any_;
+    const Type of_weights = pass == ConvPass::weight ? Type::f32 : type_;
+    plain_ = Desc(sizes, of_weights, grouped ? Tag::gohwi : Tag::ohwi);
+    any_ = Desc(sizes, type_, Tag::any);
+    weights_ = Desc(sizes, of_weights, Tag::any);
     for (const std::int64_t n : images)
       if (blocks_.count(n) == 0) add(z.with_images(n));
-    views_ = as_views(weights_, plain_);
+    views_ = as_views(weights_, plain_, weights_dtype_);
     if (copies_views()) return;
     to_packed_ = Reorder(plain_, weights_);
     to_plain_ = Reorder(weights_, plain_);
@@ -160,19 +165,19 @@ class Convolution final : public OnednnConv {
   bool fast() const noexcept { return fast_; }
 
   std::int64_t weights_size() const override {
-    return static_cast<std::int64_t>(weights_.get_size() / sizeof(float));
+    return static_cast<std::int64_t>(weights_.get_size() / size_of(weights_dtype_));
   }
-  void pack(const float* plain, float* packed) const override {
+  void pack(const void* plain, void* packed) const override {
     if (copies_views()) return copy_views(packed, plain, true);
     to_packed_.run(plain, packed);
   }
-  void unpack(const float* packed, float* plain) const override {
+  void unpack(const void* packed, void* plain) const override {
     if (copies_views()) return copy_views(packed, plain, false);
     to_plain_.run(packed, plain);
   }
 
-  void run(std::int64_t images, const float* x, const float* weights, const float* bias,
-           const float* y) const override {
+  void run(std::int64_t images, const void* x, const void* weights, const float* bias,
+           const void* y) const override {
     const Block& b = blocks_.at(images);
     const Workspace scratch = workspace(b.scratch);
     call(kCallReserve, [&] {
@@ -202,7 +207,7 @@ class Convolution final : public OnednnConv {
       scratch_ = chosen.scratchpad_desc();
       primitive_ = dnnl::reorder(chosen);
     }
-    void run(const float* from, float* to) const {
+    void run(const void* from, void* to) const {
       const Workspace scratch = workspace(scratch_);
       call(kCallReserve, [&] {
         primitive_.execute(stream(),
@@ -220,9 +225,9 @@ class Convolution final : public OnednnConv {
   void add(const ConvSizes& z) {
     const ConvGeometry& g = z.geometry;
     Block b;
-    b.x = Desc({z.n, z.c, z.h, z.w}, kF32, Tag::nhwc);
-    b.y = Desc({z.n, z.k, z.p, z.q}, kF32, Tag::nhwc);
-    if (bias_) b.bias = Desc({z.k}, kF32, Tag::a);
+    b.x = Desc({z.n, z.c, z.h, z.w}, type_, Tag::nhwc);
+    b.y = Desc({z.n, z.k, z.p, z.q}, type_, Tag::nhwc);
+    if (bias_) b.bias = Desc({z.k}, Type::f32, Tag::a);
     dnnl::memory::dims after;  // chosen so that p and q are exact; may be negative
     for (const int i : {0, 1}) {
       const auto at = static_cast<std::size_t>(i);
@@ -271,14 +276,17 @@ class Convolution final : public OnednnConv {
     constexpr std::int64_t kLarge = std::int64_t{1} << 16;
     return views_ && weights_size() >= kLarge;
   }
-  void copy_views(const float* packed, const float* plain, bool pack) const {
+  void copy_views(const void* packed, const void* plain, bool pack) const {
     Formats v = *views_;
-    v.packed.data = const_cast<float*>(packed);
-    v.plain.data = const_cast<float*>(plain);
-    return pack ? cpu::copy(v.plain, v.packed, Stream{}) : cpu::copy(v.packed, v.plain, Stream{});
+    v.packed.data = const_cast<void*>(packed);
+    v.plain.data = const_cast<void*>(plain);
+    return pack ? kernels::copy(v.plain, v.packed, Stream{})
+                : kernels::copy(v.packed, v.plain, Stream{});
   }
 
   ConvPass pass_;
+  DType weights_dtype_;
+  Type type_;
   bool bias_;
   bool fast_ = true;
   Desc plain_, any_, weights_;
@@ -306,12 +314,13 @@ bool countable(const ConvGeometry& g) {
 
 class Cache {
  public:
-  using Key = std::array<std::int64_t, 19>;
+  using Key = std::array<std::int64_t, 20>;
 
-  std::shared_ptr<const OnednnConv> find(ConvPass pass, const ConvSizes& z,
+  std::shared_ptr<const OnednnConv> find(ConvPass pass, DType dtype, const ConvSizes& z,
                                          const std::array<std::int64_t, 2>& images, bool bias) {
     const ConvGeometry& g = z.geometry;
     const Key key{static_cast<std::int64_t>(pass),
+                  static_cast<std::int64_t>(dtype),
                   images[0],
                   images[1],
                   bias,
@@ -336,7 +345,7 @@ class Cache {
     // The entry is made first, so that nothing can fail once the primitives exist.
     const auto place = known_.emplace(key, nullptr).first;
     try {
-      place->second = make(pass, z, images, bias);
+      place->second = make(pass, dtype, z, images, bias);
       if (!has_made_) end_before_onednn();
       has_made_ = true;
     } catch (...) {
@@ -350,14 +359,14 @@ class Cache {
 
  private:
   /// Null if oneDNN refuses the shape, which is left to im2col. Throws OutOfMemory.
-  static std::shared_ptr<const OnednnConv> make(ConvPass pass, const ConvSizes& z,
+  static std::shared_ptr<const OnednnConv> make(ConvPass pass, DType dtype, const ConvSizes& z,
                                                 const std::array<std::int64_t, 2>& images,
                                                 bool bias) {
-    const OneThread guard;
+    const OneThread guard(/*holds_lock=*/true);
     if (!guard.usable()) return nullptr;
     const Reserve reserve(kMakeReserve);
     try {
-      auto all = std::make_shared<Convolution>(pass, z, images, bias);
+      auto all = std::make_shared<Convolution>(pass, dtype, z, images, bias);
       if (all->fast()) return all;
     } catch (const dnnl::error& e) {
       if (e.status == dnnl_out_of_memory)
@@ -387,16 +396,16 @@ Cache& cache() {
 
 }  // namespace
 
-std::shared_ptr<const OnednnConv> OnednnConv::find(ConvPass pass, const ConvSizes& z,
+std::shared_ptr<const OnednnConv> OnednnConv::find(ConvPass pass, DType dtype, const ConvSizes& z,
                                                    const std::array<std::int64_t, 2>& images,
                                                    bool bias) {
   if (images[0] == 0 || z.image_work() == 0 || thin(pass, z) || !countable(z.geometry) ||
       onednn_ended())
     return nullptr;
-  return cache().find(pass, z, images, bias);
+  return cache().find(pass, dtype, z, images, bias);
 }
 #else
-std::shared_ptr<const OnednnConv> OnednnConv::find(ConvPass, const ConvSizes&,
+std::shared_ptr<const OnednnConv> OnednnConv::find(ConvPass, DType, const ConvSizes&,
                                                    const std::array<std::int64_t, 2>&, bool) {
   return nullptr;
 }

@@ -1,6 +1,7 @@
 // Conversion of rows between storage dtypes and compute types.
 #include "kernels/cpu/device/convert.h"
 
+#include <cstring>
 #include <type_traits>
 
 #include "kernels/math/integer.h"
@@ -9,7 +10,7 @@
 #include <immintrin.h>
 #endif
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
 template <class T>
@@ -46,10 +47,67 @@ template <class C, class S>
 std::int64_t store_vectors(const C*, S*, std::int64_t) {
   return 0;
 }
+
+#if defined(__AVX512F__)
+// The masked forms avoid GCC 12's warning about an undefined register.
+template <>
+std::int64_t load_vectors(const bfloat16* src, std::int64_t n, float* out) {
+  std::int64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    const __m256i h = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(src + i));
+    const __m512i w = _mm512_maskz_cvtepu16_epi32(0xffff, h);
+    _mm512_storeu_si512(out + i, _mm512_maskz_slli_epi32(0xffff, w, 16));
+  }
+  return i;
+}
+/// The elements up to the first pair of lines with a subnormal number, which the conversion
+/// instruction flushes. Returns their number. The CPU must have the instruction (isa.h).
+__attribute__((target("avx512bf16"))) std::int64_t convert_lines(const float* values, bfloat16* dst,
+                                                                 std::int64_t n) {
+  const __m512i exponent = _mm512_set1_epi32(0x7f800000), fraction = _mm512_set1_epi32(0x7fffff);
+  const auto has_subnormal = [&](__m512i bits) {
+    return _mm512_mask_test_epi32_mask(_mm512_testn_epi32_mask(bits, exponent), bits, fraction);
+  };
+  std::int64_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    const __m512 x = _mm512_loadu_ps(values + i), y = _mm512_loadu_ps(values + i + 16);
+    if (_kor_mask16(has_subnormal(_mm512_castps_si512(x)), has_subnormal(_mm512_castps_si512(y))))
+      break;
+    const __m512bh both = _mm512_maskz_cvtne2ps_pbh(~__mmask32{0}, y, x);
+    std::memcpy(static_cast<void*>(dst + i), &both, sizeof both);
+  }
+  return i;
+}
+
+/// As bfloat16(float) rounds: to nearest even, and NaN stays a quiet NaN.
+template <>
+std::int64_t store_vectors(const float* values, bfloat16* dst, std::int64_t n) {
+  const __m512i one = _mm512_set1_epi32(1), half = _mm512_set1_epi32(0x7fff);
+  const __m512i quiet = _mm512_set1_epi32(0x40);
+  std::int64_t i = has_avx512_bf16() ? convert_lines(values, dst, n) : 0;
+  for (; i + 16 <= n; i += 16) {
+    const __m512 x = _mm512_loadu_ps(values + i);
+    const __m512i bits = _mm512_castps_si512(x), upper = _mm512_maskz_srli_epi32(0xffff, bits, 16);
+    const __m512i even = _mm512_add_epi32(_mm512_and_si512(upper, one), half);
+    const __m512i near = _mm512_maskz_srli_epi32(0xffff, _mm512_add_epi32(bits, even), 16);
+    const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    const __m512i out = _mm512_mask_or_epi32(near, nan, upper, quiet);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(dst + i),
+                        _mm512_maskz_cvtepi32_epi16(0xffff, out));
+  }
+  return i;
+}
+#endif
 #if defined(__F16C__)
 template <>
 std::int64_t load_vectors(const half* src, std::int64_t n, float* out) {
   std::int64_t i = 0;
+#if defined(__AVX512F__)
+  for (; i + 16 <= n; i += 16) {
+    const __m256i h = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(src + i));
+    _mm512_storeu_ps(out + i, _mm512_maskz_cvtph_ps(0xffff, h));
+  }
+#endif
   for (; i + 8 <= n; i += 8) {
     const __m128i h = _mm_loadu_si128(reinterpret_cast<const __m128i*>(src + i));
     _mm256_storeu_ps(out + i, _mm256_cvtph_ps(h));
@@ -59,6 +117,13 @@ std::int64_t load_vectors(const half* src, std::int64_t n, float* out) {
 template <>
 std::int64_t store_vectors(const float* values, half* dst, std::int64_t n) {
   std::int64_t i = 0;
+#if defined(__AVX512F__)
+  for (; i + 16 <= n; i += 16) {
+    const __m256i h =
+        _mm512_maskz_cvtps_ph(0xffff, _mm512_loadu_ps(values + i), _MM_FROUND_TO_NEAREST_INT);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(dst + i), h);
+  }
+#endif
   for (; i + 8 <= n; i += 8) {
     const __m128i h = _mm256_cvtps_ph(_mm256_loadu_ps(values + i), _MM_FROUND_TO_NEAREST_INT);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(dst + i), h);
@@ -113,4 +178,4 @@ FIRN_CONVERT(std::int64_t)
 #undef FIRN_CONVERT
 // clang-format on
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

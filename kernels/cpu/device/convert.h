@@ -15,8 +15,9 @@
 #include <cstdint>
 
 #include "firn/dtype.h"
+#include "kernels/isa.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 
 /// Elements of a piece: 4 KB in f32, so that the few buffers of a kernel stay in the L1 cache.
 inline constexpr std::int64_t kRow = 1024;
@@ -56,4 +57,4 @@ FIRN_CONVERT(std::int64_t)
 #undef FIRN_CONVERT
 // clang-format on
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

@@ -1,9 +1,10 @@
 // How a kernel on the CPU computes the seed that its backward pass begins with.
 #pragma once
 
+#include "kernels/isa.h"
 #include "kernels/plan/pending_seed.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 
 /// An f32 or f64 scalar.
 inline double read_scalar(const ConstView& v) {
@@ -24,4 +25,4 @@ inline const math::SeedSums& compute_seed(const PendingSeed& p) {
   return sums;
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

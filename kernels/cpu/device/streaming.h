@@ -10,7 +10,9 @@
 #include <immintrin.h>
 #endif
 
-namespace firn::kernels::cpu {
+#include "kernels/isa.h"
+
+namespace firn::kernels::cpu::FIRN_ISA {
 
 /// Whether a result of so many bytes is too large for a last-level cache.
 inline bool outgrows_caches(std::int64_t bytes) { return bytes >= (std::int64_t{32} << 20); }
@@ -50,4 +52,4 @@ inline void end_stream() {
 #endif
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

@@ -76,8 +76,10 @@ class Pool {
   void before_fork() noexcept {
     forking_.store(true);  // else threads that compute all the time would never let fork() lock
     mutex_.lock();
+    if (const auto before = before_.load()) before();
   }
   void after_fork_in_parent() noexcept {
+    if (const auto after = after_.load()) after();
     forking_.store(false);
     mutex_.unlock();
   }
@@ -88,6 +90,11 @@ class Pool {
     busy_.store(0);
     sleepers_.store(0);
     after_fork_in_parent();
+  }
+
+  void around_fork(void (*before)() noexcept, void (*after)() noexcept) noexcept {
+    after_.store(after);
+    before_.store(before);
   }
 
  private:
@@ -162,6 +169,7 @@ class Pool {
   std::atomic<int> busy_{0};
   std::atomic<int> sleepers_{0};
   std::atomic<bool> forking_{false};
+  std::atomic<void (*)() noexcept> before_{nullptr}, after_{nullptr};  // of around_fork()
 };
 
 // Never destroyed: its threads may outlive main().
@@ -179,6 +187,10 @@ Pool& pool() {
 }  // namespace
 
 bool inside_work() noexcept { return inside; }
+
+void around_fork(void (*before)() noexcept, void (*after)() noexcept) noexcept {
+  pool().around_fork(before, after);
+}
 
 void run_on_threads(const Work& work, int threads) { pool().run(work, threads); }
 

@@ -26,6 +26,9 @@ struct Work {
 /// the caller is inside a chunk itself, the caller does it all.
 void run_on_threads(const Work& work, int threads);
 
+/// fork() calls `before` once no work is running here, and `after` on both sides. For one caller.
+void around_fork(void (*before)() noexcept, void (*after)() noexcept) noexcept;
+
 /// Whether this thread is inside a chunk: nested work then runs on this thread alone.
 bool inside_work() noexcept;
 

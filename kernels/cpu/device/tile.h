@@ -17,11 +17,12 @@
 #include <immintrin.h>
 #endif
 
+#include "kernels/isa.h"
 #include "kernels/math/macros.h"
 
 // A namespace of its own: argument-dependent lookup finds where(), exp(), ... of tiles here, and
 // they do not clash with the kernels of the same names.
-namespace firn::kernels::cpu::tiles {
+namespace firn::kernels::cpu::FIRN_ISA::tiles {
 
 #if defined(__AVX512F__)
 inline constexpr int kTileBytes = 64;
@@ -397,11 +398,11 @@ Mask<T> mask_of(unsigned bits) {
   return {(lane & static_cast<Word>(bits)) != 0};
 }
 
-}  // namespace firn::kernels::cpu::tiles
+}  // namespace firn::kernels::cpu::FIRN_ISA::tiles
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 using tiles::Mask;
 using tiles::Tile;
 using tiles::TileD;
 using tiles::TileF;
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

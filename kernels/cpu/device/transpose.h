@@ -9,7 +9,7 @@
 #include "kernels/cpu/device/streaming.h"
 #include "kernels/cpu/device/tile.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 
 /// Rows and columns of a square: a row fills a register, but has at most 16 elements.
 template <class T>
@@ -77,4 +77,4 @@ void transpose_block(const T* from, std::int64_t from_row, T* to, std::int64_t t
   }
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

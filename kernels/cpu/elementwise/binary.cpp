@@ -3,7 +3,7 @@
 #include "kernels/cpu/elementwise/driver.h"
 #include "kernels/elementwise.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
 using math::Args;
@@ -120,4 +120,4 @@ void axpby(double alpha, const ConstView& x, double beta, const View& y, Stream)
   elementwise<1>(kRows, {&x}, y, beta != 0, {alpha, beta}, 1);
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

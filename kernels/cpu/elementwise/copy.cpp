@@ -11,7 +11,7 @@
 #include "kernels/cpu/elementwise/driver.h"
 #include "kernels/math/macros.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
 /// While alive, subnormals are kept inside a parallel_for: a cast must not flush them.
@@ -198,4 +198,4 @@ void arange(const View& dst, double start, double step, Stream) {
   });
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

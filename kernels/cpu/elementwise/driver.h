@@ -16,7 +16,7 @@
 #include "kernels/math/unary.h"
 #include "kernels/plan/walk.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 
 /// out[0 .. n) from in[0][0 .. n), in[1][0 .. n), ... `old` is null, or holds the previous values
 /// of out, to be added (axpby: scaled and added). Spans may coincide exactly but not overlap
@@ -48,6 +48,10 @@ inline constexpr std::int64_t kChunk = 16 * kRow;
 /// Elements that bypass the caches at a time, few enough that loads do not stall, and how far ahead
 /// their operands are prefetched.
 inline constexpr std::int64_t kStreamed = 128, kAhead = 1024;
+inline void fetch_ahead(const void* from, std::size_t size) {
+  const char* const at = static_cast<const char*>(from) + kAhead * static_cast<std::int64_t>(size);
+  for (std::size_t line = 0; line < kStreamed * size; line += 64) __builtin_prefetch(at + line);
+}
 
 /// Runs `row` over views of one shape. `accumulate`: row gets out's previous values. `cost`:
 /// element operations per element, which decides whether threads pay.
@@ -57,37 +61,49 @@ void elementwise(RowFn<C> row, const ConstView* const (&in)[N], const View& out,
   const std::int64_t numel = out.numel();
   if (numel == 0) return;
 
-  bool direct = out.dtype == dtype_of<C>;
-  for (int k = 0; k < N && direct; ++k) {
-    direct = in[k]->dtype == dtype_of<C> && in_one_order(out, *in[k]);
+  bool in_order = true, converts = out.dtype != dtype_of<C>;
+  for (int k = 0; k < N; ++k) {
+    in_order = in_order && in_one_order(out, *in[k]);
+    converts = converts || in[k]->dtype != dtype_of<C>;
   }
   const std::int64_t chunks = math::ceil_div(numel, kChunk);
-  if (direct) {
-    C* const y = static_cast<C*>(out.data);
+  if (in_order) {
     // Lines that are read anyway are better written through the caches.
-    bool streams = !accumulate && outgrows_caches(numel * static_cast<std::int64_t>(sizeof(C)));
-    for (int k = 0; k < N; ++k) streams = streams && in[k]->data != y;
+    const auto out_size = static_cast<std::int64_t>(size_of(out.dtype));
+    bool streams = !accumulate && outgrows_caches(numel * out_size);
+    for (int k = 0; k < N; ++k) streams = streams && in[k]->data != out.data;
+    const std::int64_t piece = streams ? kStreamed : kRow;
     parallel_for(chunks, numel * cost, [&](std::int64_t c) {
       const std::int64_t begin = c * kChunk, end = std::min(begin + kChunk, numel);
       const C* x[N];
-      const auto point_at = [&](std::int64_t i) {
-        for (int k = 0; k < N; ++k) x[k] = static_cast<const C*>(in[k]->data) + i;
-      };
-      if (!streams) {
-        point_at(begin);
-        return row(x, accumulate ? y + begin : nullptr, y + begin, end - begin, args);
+      if (!streams && !converts) {
+        for (int k = 0; k < N; ++k) x[k] = static_cast<const C*>(in[k]->data) + begin;
+        C* const y = static_cast<C*>(out.data) + begin;
+        return row(x, accumulate ? y : nullptr, y, end - begin, args);
       }
-      alignas(64) C buffer[kStreamed];
-      for (std::int64_t i = begin; i < end; i += kStreamed) {
-        const std::int64_t n = std::min(kStreamed, end - i);
-        point_at(i);
-        for (int k = 0; k < N; ++k)
-          for (std::int64_t at = 0; at < kStreamed; at += 64 / static_cast<int>(sizeof(C)))
-            __builtin_prefetch(x[k] + kAhead + at);
-        row(x, nullptr, buffer, n, args);
-        stream_bytes(buffer, y + i, n * static_cast<std::int64_t>(sizeof(C)));
+      alignas(64) C buffers[N + 1][kRow], old[kRow];
+      alignas(64) char narrow[kStreamed * sizeof(C)];
+      for (std::int64_t i = begin; i < end; i += piece) {
+        const std::int64_t n = std::min(piece, end - i);
+        for (int k = 0; k < N; ++k) {
+          const void* const from = advance(in[k]->data, in[k]->dtype, i);
+          if (streams) fetch_ahead(from, size_of(in[k]->dtype));
+          x[k] = load_row(from, in[k]->dtype, 1, n, buffers[k]);
+        }
+        void* const to = advance(out.data, out.dtype, i);
+        const C* const before = accumulate ? load_row(to, out.dtype, 1, n, old) : nullptr;
+        C* const y = streams ? buffers[N] : row_target(to, out.dtype, 1, buffers[N]);
+        row(x, before, y, n, args);
+        if (!streams) {
+          store_row(y, to, out.dtype, 1, n);
+        } else if (out.dtype == dtype_of<C>) {
+          stream_bytes(y, to, n * out_size);
+        } else {
+          store_row(y, narrow, out.dtype, 1, n);
+          stream_bytes(narrow, to, n * out_size);
+        }
       }
-      end_stream();
+      if (streams) end_stream();
     });
     return;
   }
@@ -148,4 +164,4 @@ void elementwise(const Rows& rows, const ConstView* const (&in)[N], const View& 
   }
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

@@ -2,7 +2,7 @@
 #include "kernels/cpu/elementwise/driver.h"
 #include "kernels/elementwise.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
 using math::Args;
@@ -60,4 +60,4 @@ void unary_backward(math::UnaryOp op, const ConstView& dy, const ConstView& save
   elementwise<2>(kBackward[static_cast<int>(op)], {&dy, &saved}, dx, beta != 0, args, 2);
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

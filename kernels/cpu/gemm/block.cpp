@@ -16,7 +16,7 @@
 
 #endif
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
 template <class T>
@@ -141,4 +141,4 @@ void gemm_block(std::int64_t m, std::int64_t n, std::int64_t k, double alpha,
   through_eigen(m, n, k, alpha, a, b, beta, c, ldc);
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 
-namespace firn::kernels::cpu {
+#include "kernels/isa.h"
+
+namespace firn::kernels::cpu::FIRN_ISA {
 
 /// A matrix with a unit stride: row-major with leading dimension ld, or the transpose of one.
 template <class T>
@@ -24,4 +26,4 @@ template <class T>
 void gemm_block(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const BlockOperand<T>& a,
                 const BlockOperand<T>& b, T beta, T* c, std::int64_t ldc);
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

@@ -15,7 +15,7 @@
 #include "kernels/gemm.h"
 #include "kernels/reduce.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
 ConstView transposed(ConstView v) {
@@ -37,13 +37,13 @@ V part_of(V v, const Block& block) {
 /// The mask bits of relu: set if the value is above 0 or NaN, as in math::Relu. The last block of a
 /// row also writes the bits of its padding.
 template <class T>
-void store_mask(const View& before, const View& mask, const Block& block) {
+void store_mask(const View& mask, std::int64_t n, const Block& block) {
   using V = Tile<T>;
-  const std::int64_t n = before.shape[1];
   const std::int64_t end = block.j + block.cols < n ? block.j + block.cols : 8 * mask.shape[1];
-  for (std::int64_t i = block.i; i < block.i + block.rows; ++i) {
-    const T* const row = before.as<T>() + i * before.strides[0];
-    std::uint8_t* const out = mask.as<std::uint8_t>() + i * mask.strides[0];
+  for (std::int64_t i = 0; i < block.rows; ++i) {
+    // Counted from column 0, like the mask.
+    const T* const row = block.values.as<T>() + i * block.values.strides[0] - block.j;
+    std::uint8_t* const out = mask.as<std::uint8_t>() + (block.i + i) * mask.strides[0];
     std::int64_t j = block.j;
     for (; j + 16 <= std::min(n, end); j += 16) {
       std::uint16_t bits = 0;
@@ -60,13 +60,13 @@ void store_mask(const View& before, const View& mask, const Block& block) {
   }
 }
 
-/// dx = 0 if the mask's bit is not set.
+/// The values become 0 if the mask's bit is not set.
 template <class T>
-void apply_mask(const ConstView& mask, const View& dx, const Block& block) {
+void apply_mask(const ConstView& mask, const Block& block) {
   using V = Tile<T>;
-  for (std::int64_t i = block.i; i < block.i + block.rows; ++i) {
-    const std::uint8_t* const bits = mask.as<std::uint8_t>() + i * mask.strides[0];
-    T* const row = dx.as<T>() + i * dx.strides[0];
+  for (std::int64_t i = 0; i < block.rows; ++i) {
+    const std::uint8_t* const bits = mask.as<std::uint8_t>() + (block.i + i) * mask.strides[0];
+    T* const row = block.values.as<T>() + i * block.values.strides[0] - block.j;
     const std::int64_t end = block.j + block.cols;
     std::int64_t j = block.j;
     for (; j + 16 <= end; j += 16) {
@@ -80,22 +80,6 @@ void apply_mask(const ConstView& mask, const View& dx, const Block& block) {
   }
 }
 
-/// `out` itself if it has the compute dtype, else workspace of its shape, so that the value is
-/// rounded once, after the activation.
-class Wide {
- public:
-  explicit Wide(const View& out) : view_(out) {
-    if (out.dtype == compute_dtype(out.dtype)) return;
-    own_.emplace(out.shape, compute_dtype(out.dtype));
-    view_ = own_->view();
-  }
-  const View& view() const noexcept { return view_; }
-
- private:
-  std::optional<Workspace> own_;
-  View view_;
-};
-
 }  // namespace
 
 void dense_forward(const ConstView& x, const ConstView& w, const ConstView& bias,
@@ -103,39 +87,30 @@ void dense_forward(const ConstView& x, const ConstView& w, const ConstView& bias
   GemmArgs args;
   args.bias = bias;
   if (activation == Activation::none) return gemm(x, transposed(w), y, args, stream);
-  const Wide wide(y);
-  const View& out = wide.view();
   const auto activate = [&](const Block& block) {
-    const View part = part_of(out, block);
+    const View& values = block.values;
     if (activation == Activation::gelu_tanh) {
-      if (saved.data) copy(part, part_of(saved, block), stream);
-      return unary(math::UnaryOp::gelu_tanh, part, part, {}, stream);
+      if (saved.data) copy(values, part_of(saved, block), stream);
+      return unary(math::UnaryOp::gelu_tanh, values, values, {}, stream);
     }
     if (saved.data)
-      out.dtype == DType::f64 ? store_mask<double>(out, saved, block)
-                              : store_mask<float>(out, saved, block);
-    unary(math::UnaryOp::relu, part, part, {}, stream);
+      y.dtype == DType::f64 ? store_mask<double>(saved, y.shape[1], block)
+                            : store_mask<float>(saved, y.shape[1], block);
+    unary(math::UnaryOp::relu, values, values, {}, stream);
   };
-  gemm_with_epilogue(x, transposed(w), out, args, std::ref(activate));
-  if (out.data != y.data) copy(out, y, stream);
+  gemm_with_epilogue(x, transposed(w), y, args, std::ref(activate));
 }
 
 void dense_data_gradient(const ConstView& dy, const ConstView& w, Activation activation,
                          const ConstView& saved, const View& dx, Stream stream) {
   if (activation == Activation::none) return gemm(dy, w, dx, {}, stream);
-  const Wide wide(dx);
-  const View& out = wide.view();
   const auto differentiate = [&](const Block& block) {
-    if (activation == Activation::gelu_tanh) {
-      const View part = part_of(out, block);
-      return unary_backward(math::UnaryOp::gelu_tanh, part, part_of(saved, block), part, {}, 0,
-                            stream);
-    }
-    out.dtype == DType::f64 ? apply_mask<double>(saved, out, block)
-                            : apply_mask<float>(saved, out, block);
+    if (activation == Activation::gelu_tanh)
+      return unary_backward(math::UnaryOp::gelu_tanh, block.values, part_of(saved, block),
+                            block.values, {}, 0, stream);
+    dx.dtype == DType::f64 ? apply_mask<double>(saved, block) : apply_mask<float>(saved, block);
   };
-  gemm_with_epilogue(dy, w, out, {}, std::ref(differentiate));
-  if (out.data != dx.data) copy(out, dx, stream);
+  gemm_with_epilogue(dy, w, dx, {}, std::ref(differentiate));
 }
 
 void dense_weight_gradient(const ConstView& dy, const ConstView& x, const View& dw, float dw_beta,
@@ -148,4 +123,4 @@ void dense_weight_gradient(const ConstView& dy, const ConstView& x, const View& 
   reduce(ReduceOp::sum, dy, row, 1.0, db_beta, stream);
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

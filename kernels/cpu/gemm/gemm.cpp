@@ -1,5 +1,5 @@
-// GEMM. Operands are converted for a library. The result is cut into blocks by shape, so that the
-// bits do not depend on the number of threads.
+// GEMM. 16-bit factors go to the microkernels (packed.h), f32 and f64 ones to a library. The result
+// is cut into blocks by shape, so that the bits do not depend on the number of threads.
 #include "kernels/gemm.h"
 
 #include <algorithm>
@@ -11,30 +11,15 @@
 #include "kernels/cpu/device/transpose.h"
 #include "kernels/cpu/device/workspace.h"
 #include "kernels/cpu/gemm/block.h"
+#include "kernels/cpu/gemm/cut.h"
 #include "kernels/cpu/gemm/epilogue.h"
 #include "kernels/cpu/gemm/operand.h"
+#include "kernels/cpu/gemm/packed.h"
 #include "kernels/elementwise.h"
 #include "kernels/math/macros.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
-
-/// An axis cut into nearly equal parts. All but the last are multiples of a register tile.
-class Cut {
- public:
-  Cut(std::int64_t size, std::int64_t parts)
-      : size_(size), tiles_(math::ceil_div(size, kTile)), parts_(std::min(parts, tiles_)) {}
-  std::int64_t whole() const { return size_; }
-  std::int64_t parts() const { return parts_; }
-  std::int64_t begin(std::int64_t part) const {
-    return std::min(size_, part * tiles_ / parts_ * kTile);
-  }
-  std::int64_t size(std::int64_t part) const { return begin(part + 1) - begin(part); }
-
- private:
-  static constexpr std::int64_t kTile = 16;
-  std::int64_t size_, tiles_, parts_;
-};
 
 /// An even number of parts of about `part` each, so that of two threads neither waits.
 std::int64_t even_parts(std::int64_t size, std::int64_t part) {
@@ -63,6 +48,13 @@ struct Grid {
     return {{m, rows}, {n, cols}};
   }
 };
+
+/// `block` of c, whose leading dimension is ldc, for an epilogue.
+template <class T>
+Block block_of(T* c, std::int64_t ldc, std::int64_t i, std::int64_t rows, std::int64_t j,
+               std::int64_t cols) {
+  return {i, rows, j, cols, {c + i * ldc + j, dtype_of<T>, Device::cpu(), {rows, cols}, {ldc, 1}}};
+}
 
 /// Adds bias [cols] to every row of c.
 template <class T>
@@ -127,10 +119,9 @@ void transposed_product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha,
     T* const out = block.view().template as<T>();
     if (bias)
       for (std::int64_t i = 0; i < cols; ++i) std::fill_n(out + i * m, m, bias[j + i]);
-    const auto weights = b.lines(j, cols);
-    gemm_block(cols, m, k, alpha, {weights.data, weights.ld, false}, x, T(bias ? 1 : 0), out, m);
+    gemm_block(cols, m, k, alpha, b.lines(j), x, T(bias ? 1 : 0), out, m);
     transpose_block(out, m, c + j, ldc, m, cols);
-    if (epilogue) epilogue({0, m, j, cols});
+    if (epilogue) epilogue(block_of(c, ldc, 0, m, j, cols));
   });
 }
 
@@ -156,9 +147,8 @@ void split_product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha,
   parallel_for(depth.parts(), m * n * k, [&](std::int64_t part) {
     const std::int64_t p = depth.begin(part);
     T* const sum = part == 0 ? c : others + (part - 1) * m * n;
-    const auto weights = b.lines(p, depth.size(part));
-    gemm_block(m, n, depth.size(part), alpha, {a.at(0, p), a.ld, false},
-               {weights.data, weights.ld, false}, T(0), sum, part == 0 ? ldc : n);
+    gemm_block(m, n, depth.size(part), alpha, {a.at(0, p), a.ld, false}, b.lines(p), T(0), sum,
+               part == 0 ? ldc : n);
   });
   parallel_for(math::ceil_div(m, kRows), m * n * depth.parts(), [&](std::int64_t task) {
     const std::int64_t first = task * kRows, rows = std::min(kRows, m - first);
@@ -169,13 +159,13 @@ void split_product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha,
         for (std::int64_t j = 0; j < n; ++j) sum[j] += more[j];
       }
     }
-    if (epilogue) epilogue({first, rows, 0, n});
+    if (epilogue) epilogue(block_of(c, ldc, first, rows, 0, n));
   });
 }
 
 template <class T>
-void product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, Operand<T>& left,
-             Operand<T>& right, T beta, T* c, std::int64_t ldc, const T* bias,
+void product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Operand<T>& left,
+             const Operand<T>& right, T beta, T* c, std::int64_t ldc, const T* bias,
              const Epilogue& epilogue) {
   const BlockOperand<T> a = left.whole();
   if (prefers_transposed(m, n, k, right, beta))
@@ -205,7 +195,7 @@ void product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, Operand<T>
           transposes ? panels->part(column) : BlockOperand<T>{b.at(0, j), b.ld, b.transposed};
       gemm_block(rows, cols, k, alpha, x, y, beta, out, ldc);
       if (bias) add_to_rows(rows, cols, bias + j, out, ldc);
-      if (epilogue) epilogue({i, rows, j, cols});
+      if (epilogue) epilogue(block_of(c, ldc, i, rows, j, cols));
     });
   }
 }
@@ -228,29 +218,32 @@ void multiply(const ConstView& a, const ConstView& b, const View& c, const GemmA
               const Epilogue& epilogue) {
   const std::int64_t m = c.shape[0], n = c.shape[1], k = a.shape[1];
   const DType compute = dtype_of<T>;
-  const bool direct = c.dtype == compute && c.strides[1] == 1 && (m == 1 || c.strides[0] >= n);
+  const bool direct = c.strides[1] == 1 && (m == 1 || c.strides[0] >= n);
   std::optional<Workspace> own;
   if (!direct) own.emplace(Shape{m, n}, compute);
   T* out = direct ? c.as<T>() : own->view().template as<T>();
   const std::int64_t ldc = direct && m > 1 ? c.strides[0] : n;
 
-  Operand<T> x(a), y(b);
+  const Operand<T> x(a), y(b);
   std::optional<Workspace> wide_bias;
   const T* row = nullptr;
   if (args.bias.data) {
     wide_bias.emplace(Shape{n}, compute);
-    cpu::copy(args.bias, wide_bias->view(), Stream{});
+    FIRN_ISA::copy(args.bias, wide_bias->view(), Stream{});
     row = wide_bias->view().template as<T>();
   }
   product<T>(m, n, k, static_cast<T>(args.alpha), x, y, direct ? static_cast<T>(args.beta) : T(0),
              out, ldc, row, epilogue);
-  if (!direct) cpu::axpby(1.0, own->view(), args.beta, c, Stream{});
+  if (!direct) FIRN_ISA::axpby(1.0, own->view(), args.beta, c, Stream{});
 }
 
 void multiply(const ConstView& a, const ConstView& b, const View& c, const GemmArgs& args,
               const Epilogue& epilogue) {
-  a.dtype == DType::f64 ? multiply<double>(a, b, c, args, epilogue)
-                        : multiply<float>(a, b, c, args, epilogue);
+  if (a.dtype == DType::f64) return multiply<double>(a, b, c, args, epilogue);
+  if (a.dtype != DType::f32) return packed_product(microkernel(a.dtype), a, b, c, args, epilogue);
+  if (const Microkernel* const unit = bf16x3_kernel())
+    return packed_product(*unit, a, b, c, args, epilogue);
+  multiply<float>(a, b, c, args, epilogue);
 }
 
 }  // namespace
@@ -274,4 +267,4 @@ void gemm_with_epilogue(const ConstView& a, const ConstView& b, const View& c, c
   if (c.numel() > 0) multiply(a, b, c, args, epilogue);
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

@@ -1,14 +1,16 @@
 #ifdef FIRN_HAS_ONEDNN
 #include "kernels/cpu/gemm/onednn.h"
 
-#include <pthread.h>
-
+#include <dnnl.h>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <thread>
 
+#include "firn/error.h"
 #include "kernels/cpu/device/reserve.h"
+#include "kernels/cpu/device/thread_pool.h"
+#include "kernels/isa.h"
 
 // Two functions of OpenMP's run-time library, which oneDNN links. They are declared here because
 // clang has no omp.h of its own.
@@ -26,6 +28,7 @@ struct alignas(64) Calls {
 };
 constinit Calls calls[64];
 constinit std::atomic<bool> ended{false};
+constinit std::atomic<bool> forking{false};
 
 Calls& calls_of_thread() noexcept {
   static constinit std::atomic<unsigned> next{0};
@@ -33,6 +36,41 @@ Calls& calls_of_thread() noexcept {
   if (place < 0) place = static_cast<int>(next.fetch_add(1, std::memory_order_relaxed) % 64);
   return calls[place];
 }
+
+/// oneDNN uses no more than FIRN_CPU_ISA allows. Throws Error if the program used oneDNN before
+/// firn did, which is then too late.
+bool limit_onednn() {
+#if defined(__x86_64__)
+  if (!isa_is_forced()) return true;
+  const auto most = [] {
+    switch (isa()) {
+      case Isa::base:
+        return dnnl_cpu_isa_sse41;
+      case Isa::avx2:
+        return dnnl_cpu_isa_avx2;
+      case Isa::avx512:
+        return dnnl_cpu_isa_avx512_core;
+      case Isa::avx512_bf16:
+        return dnnl_cpu_isa_avx512_core_bf16;
+      default:
+        return dnnl_cpu_isa_all;
+    }
+  }();
+  if (dnnl_set_max_cpu_isa(most) == dnnl_success) return true;
+  throw Error("FIRN_CPU_ISA", "comes too late for oneDNN, which this program uses already",
+              "run an operation of firn first, or set ONEDNN_MAX_CPU_ISA as well");
+#else
+  return true;
+#endif
+}
+
+/// Lets no call begin, and waits for those in progress.
+void before_fork() noexcept {
+  forking.store(true);
+  for (Calls& c : calls)
+    while (c.count.load() != 0) std::this_thread::yield();
+}
+void after_fork() noexcept { forking.store(false); }
 
 /// Runs when the program ends, before oneDNN frees its code.
 void end_onednn() {
@@ -48,16 +86,14 @@ void end_onednn() {
 
 bool onednn_ended() noexcept { return ended.load(std::memory_order_relaxed); }
 
-void end_before_onednn() noexcept {
-  static const bool reset =
-      pthread_atfork(nullptr, nullptr, [] {
-        for (Calls& c : calls) c.count.store(0);  // a child of fork() has none of the other threads
-      }) == 0;
-  static_cast<void>(reset);
-  std::atexit(end_onednn);
-}
+void end_before_onednn() noexcept { std::atexit(end_onednn); }
 
-OneThread::OneThread() : saved_(omp_get_max_threads()) {
+OneThread::OneThread(bool holds_lock) : saved_(omp_get_max_threads()) {
+  static const bool prepared = [] {
+    around_fork(before_fork, after_fork);
+    return limit_onednn();
+  }();
+  static_cast<void>(prepared);
   if (saved_ != 1) {
     // The first call in a thread allocates, and GNU's library ends the program if that fails.
     thread_local constinit bool known = false;
@@ -69,10 +105,16 @@ OneThread::OneThread() : saved_(omp_get_max_threads()) {
       omp_set_num_threads(1);
     }
   }
-  // Raises the count before it reads `ended`; end_onednn() sets `ended` before it reads the counts.
-  calls_of_thread().count.fetch_add(1);
+  // Raises the count before it reads a flag; who sets a flag does so before it reads the counts.
+  std::atomic<int>& count = calls_of_thread().count;
+  count.fetch_add(1);
+  while (!holds_lock && forking.load()) {
+    count.fetch_sub(1);
+    while (forking.load()) std::this_thread::yield();
+    count.fetch_add(1);
+  }
   usable_ = !ended.load();
-  if (!usable_) calls_of_thread().count.fetch_sub(1);
+  if (!usable_) count.fetch_sub(1);
 }
 
 OneThread::~OneThread() {

@@ -18,10 +18,14 @@ void end_before_onednn() noexcept;
 
 /// While alive, OpenMP gives oneDNN one thread, because firn splits the work itself, by shape
 /// alone. The destructor restores the caller's setting. The program's end waits for it.
+///
+/// fork() waits for it too, and those that begin then wait for fork(): oneDNN has locks of its own,
+/// which would stay locked in the child. Do not nest these objects.
 class OneThread {
  public:
-  /// Throws OutOfMemory.
-  OneThread();
+  /// `holds_lock`: this thread holds a lock that fork() takes, so fork() waits for that anyway, and
+  /// this does not wait for fork(). Throws OutOfMemory.
+  explicit OneThread(bool holds_lock = false);
   ~OneThread();
   /// False after onednn_ended(): oneDNN must not be called.
   bool usable() const noexcept { return usable_; }

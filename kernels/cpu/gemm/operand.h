@@ -1,5 +1,4 @@
-// GEMM operands as libraries take them: in the compute dtype and with a unit stride. Others are
-// copied; if only the dtype differs, no more at a time than one block needs.
+// GEMM operands as libraries take them: with a unit stride. Others are copied.
 #pragma once
 
 #include <algorithm>
@@ -11,9 +10,9 @@
 #include "kernels/cpu/device/workspace.h"
 #include "kernels/cpu/gemm/block.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 
-/// A matrix of any floating dtype and strides, to be multiplied in T.
+/// A matrix of T with any strides.
 template <class T>
 class Operand {
  public:
@@ -39,35 +38,19 @@ class Operand {
 
   bool transposed() const { return transposed_; }
 
-  /// The whole matrix. Two threads must not call it at once, because it may copy.
-  BlockOperand<T> whole() {
-    if (lines_.dtype != dtype_of<T>) copy();
+  BlockOperand<T> whole() const {
     return {lines_.template as<T>(), std::max<std::int64_t>(lines_.strides[0], 1), transposed_};
   }
 
-  /// Some rows, or columns of a transposed operand: each contiguous, `ld` elements apart.
-  struct Lines {
-    std::optional<Workspace> own;
-    const T* data;
-    std::int64_t ld;
-  };
-  Lines lines(std::int64_t first, std::int64_t count) const {
-    ConstView part = lines_;
-    const std::int64_t at = first * lines_.strides[0];
-    part.data = static_cast<const char*>(lines_.data) +
-                at * static_cast<std::int64_t>(size_of(lines_.dtype));
-    part.shape[0] = count;
-    if (lines_.dtype == dtype_of<T>) return {{}, part.as<T>(), lines_.strides[0]};
-    Workspace own(part.shape, dtype_of<T>);
-    cpu::copy(part, own.view(), Stream{});
-    const T* const data = own.view().template as<T>();
-    return {std::move(own), data, part.shape[1]};
+  /// Rows from `first` on, or columns of a transposed operand: each contiguous, ld elements apart.
+  BlockOperand<T> lines(std::int64_t first) const {
+    return {lines_.template as<T>() + first * lines_.strides[0], lines_.strides[0], false};
   }
 
  private:
   void copy() {
     own_.emplace(lines_.shape, dtype_of<T>);
-    cpu::copy(lines_, own_->view(), Stream{});
+    FIRN_ISA::copy(lines_, own_->view(), Stream{});
     lines_ = own_->view();
   }
 
@@ -76,4 +59,4 @@ class Operand {
   std::optional<Workspace> own_;
 };
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/device/parallel.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
 constexpr int kPixels = 256;
@@ -76,4 +76,4 @@ void take_batch(const ConstView& images, const ConstView& labels, const ConstVie
   position[0] = (position[0] + count) % samples;
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

@@ -10,7 +10,7 @@
 #include "kernels/cpu/device/parallel.h"
 #include "kernels/math/macros.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 
 /// Most elements of a span: small enough that a window's spans stay in the L1 cache.
 inline constexpr std::int64_t kSpan = 256;
@@ -68,4 +68,4 @@ void store_gradient(A* sum, void* dst, DType dtype, std::int64_t stride, std::in
   if (sum != dst) store_row<A>(sum, dst, dtype, stride, n);
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

@@ -8,7 +8,7 @@
 #include "kernels/cpu/image/image_rows.h"
 #include "kernels/math/fold.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
 using math::Range;
@@ -510,4 +510,4 @@ void avg_pool_backward(const ConstView& dy, const PoolWindows& windows, const Vi
   backward<float>(p, MeanGradient<float>{dy, p}, dy.shape, dx, beta);
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

@@ -8,7 +8,7 @@
 #include "kernels/cpu/image/image_rows.h"
 #include "kernels/math/window.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
 using math::Range;
@@ -194,4 +194,4 @@ void resample_backward(const ConstView& dy, bool bilinear, const View& dx, float
   resample_backward_as<float>(dy, bilinear, dx, beta);
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

@@ -11,7 +11,7 @@
 #include "kernels/index.h"
 #include "kernels/math/macros.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
 template <class I>
@@ -147,4 +147,4 @@ void one_hot(const char* op, const ConstView& index, const View& out, Stream str
   }
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

@@ -10,8 +10,9 @@
 
 #include "firn/shape.h"
 #include "firn/view.h"
+#include "kernels/isa.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 
 inline constexpr std::int64_t kIndexChunk = 16384;  ///< elements of a chunk of small pieces
 
@@ -86,4 +87,4 @@ inline ConstView over_columns(const ConstView& index, std::int64_t d) {
   return v;
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

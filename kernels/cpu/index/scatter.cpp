@@ -10,7 +10,7 @@
 #include "kernels/index.h"
 #include "kernels/math/macros.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
 constexpr std::int64_t kTile = 512;  // columns of a chunk
@@ -206,4 +206,4 @@ void add_rows(const char* op, const ConstView& dy, const ConstView& index, const
   gather_backward_checked(dy, over_columns(index, dy.shape[1]), grad, 0, beta, stream);
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

@@ -7,7 +7,7 @@
 
 #include "kernels/optim.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 
 inline math::StepState& state_of(const StepMemory& memory) {
   return *memory.state.as<math::StepState>();
@@ -47,4 +47,4 @@ double sum_of_squares(const T* g, std::int64_t n) {
   return total;
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

@@ -6,7 +6,7 @@
 #include "kernels/cpu/optim/arena.h"
 #include "kernels/optim.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
 // The largest magnitude, NaN aside.
@@ -86,4 +86,4 @@ void optim_norm(const StepMemory& memory, std::span<const OptimizerArena> arenas
   math::decide(s, policy, sum);
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

@@ -9,7 +9,7 @@
 #include "kernels/math/macros.h"
 #include "kernels/optim.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
 template <class T>
@@ -90,4 +90,4 @@ void optim_set_schedule(const StepMemory& memory, const math::ScheduleTable& sch
   math::set_schedule(state_of(memory), schedule);
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

@@ -8,7 +8,7 @@
 #include "kernels/cpu/optim/arena.h"
 #include "kernels/optim.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
 // One piece, a row at a time: the directions vectorise, and are summed while in the L1 cache.
@@ -87,4 +87,4 @@ void optim_trust_ratios(const StepMemory& memory, std::span<const OptimizerArena
   }
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

@@ -12,7 +12,7 @@
 #include "kernels/math/rounding.h"
 #include "kernels/optim.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
 // One piece. kStates is a constant, so the loop has one shape per rule, and vectorises.
@@ -141,4 +141,4 @@ void optim_update(const StepMemory& memory, std::span<const OptimizerArena> aren
   if (moves_scale) move_scale(std::span(&memory, 1), policy.scale);
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

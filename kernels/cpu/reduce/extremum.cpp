@@ -9,7 +9,7 @@
 #include "kernels/plan/reduce_plan.h"
 #include "kernels/reduce.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
 using math::beats;
@@ -215,4 +215,4 @@ void extremum_backward(const ConstView& dy, const ConstView& x, const ConstView&
   extremum_backward_as<float>(dy, x, y, dx, beta);
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

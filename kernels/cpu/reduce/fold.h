@@ -5,9 +5,10 @@
 
 #include <cstdint>
 
+#include "kernels/isa.h"
 #include "kernels/math/fold.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 
 using math::MaxFold;
 using math::MinFold;
@@ -95,4 +96,4 @@ void fold_dense(A* __restrict acc, const A* x, std::int64_t rows, std::int64_t n
   for (std::int64_t c = 0; c < n; ++c) acc[c] = J::join(acc[c], lanes[c]);
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

@@ -14,7 +14,7 @@
 #include "kernels/math/macros.h"
 #include "kernels/plan/reduce_plan.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
 constexpr std::int64_t kBlock = 4096;    // elements folded in one go, and the largest piece loaded
@@ -337,4 +337,4 @@ void reduce(ReduceOp op, const ConstView& x, const View& out, double scale, floa
   }
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

@@ -1,4 +1,5 @@
-// Cross-entropy on the CPU: softmax, logarithm and pick fused, one sweep over the logits each way.
+// Cross-entropy on the CPU: softmax, logarithm and pick fused, one sweep over the logits each way,
+// which may come in parts.
 #include <cmath>
 #include <string>
 
@@ -7,7 +8,7 @@
 #include "kernels/math/rows.h"
 #include "kernels/rows.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
 std::int64_t target_at(const ConstView& target, std::int64_t i) {
@@ -22,122 +23,225 @@ std::int64_t target_at(const ConstView& target, std::int64_t i) {
   }
 }
 
-void check_targets(const ConstView& target, std::int64_t classes, const CrossEntropyArgs& args) {
-  const char* op = args.log_input ? "nll_loss" : "cross_entropy";
-  for (std::int64_t i = 0; i < target.shape[0]; ++i) {
-    const std::int64_t t = target_at(target, i);
-    if (t == args.ignore_index || (t >= 0 && t < classes)) continue;
-    throw Error(op,
-                "target " + std::to_string(t) + " of row " + std::to_string(i) + " is not one of " +
-                    std::to_string(classes) + " classes",
-                "targets are 0 to " + std::to_string(classes - 1) + ", or ignore_index (" +
-                    std::to_string(args.ignore_index) + ")");
-  }
-}
-
-/// The class weights, their sum, and the two coefficients of the loss (math/rows.h).
+/// What the kernels need of the arguments: targets, weights, and the coefficients of the loss
+/// (math/rows.h).
 template <class C>
 struct Setting {
+  const ConstView& target;
+  const CrossEntropyArgs& args;
+  std::int64_t classes;
   RowBuffer<C> memory;
-  const C* weights;
-  C weight_sum = 0, hit, smooth;  ///< hit = 1 - s, smooth = s/n
+  const C* weights;  ///< of all classes
+  C weight_sum;
+  math::CrossEntropyTerms<C> terms;
 
-  Setting(const CrossEntropyArgs& args, std::int64_t n)
-      : memory(n),
+  Setting(const ConstView& targets, const CrossEntropyArgs& given, std::int64_t n)
+      : target(targets),
+        args(given),
+        classes(given.classes > 0 ? given.classes : n),
+        memory(classes),
         weights(memory.data()),
-        hit(static_cast<C>(1 - args.label_smoothing)),
-        smooth(n > 0 ? static_cast<C>(args.label_smoothing / static_cast<double>(n)) : C(0)) {
-    load_vector(args.class_weights, n, 1, memory.data());
+        weight_sum(static_cast<C>(classes)),
+        terms{static_cast<C>(1 - given.label_smoothing),
+              classes > 0 ? static_cast<C>(given.label_smoothing / static_cast<double>(classes))
+                          : C(0),
+              static_cast<C>(given.z_loss)} {
+    load_vector(args.class_weights, classes, 1, memory.data());
+    if (args.class_weights.data) weight_sum = static_cast<C>(sum_of_weights(0, classes));
+  }
+
+  double sum_of_weights(std::int64_t first, std::int64_t count) const {
+    if (!args.class_weights.data) return static_cast<double>(count);
     double sum = 0;
-    for (std::int64_t j = 0; j < n; ++j) sum += weights[j];
-    weight_sum = static_cast<C>(sum);
+    for (std::int64_t j = first; j < first + count; ++j) sum += weights[j];
+    return sum;
+  }
+  std::int64_t target_of(std::int64_t row) const { return target_at(target, row); }
+  C row_weight(std::int64_t row) const {
+    return args.row_weights.data ? args.row_weights.as<C>()[row] : C(1);
+  }
+  /// Whether a row is left out.
+  bool ignores(std::int64_t row) const {
+    return target_of(row) == args.ignore_index || row_weight(row) == 0;
+  }
+
+  void check_targets() const {
+    for (std::int64_t i = 0; i < target.shape[0]; ++i) {
+      const std::int64_t t = target_of(i);
+      if (t == args.ignore_index || (t >= 0 && t < classes)) continue;
+      throw Error(args.op,
+                  "target " + std::to_string(t) + " of row " + std::to_string(args.first_row + i) +
+                      " is not one of " + std::to_string(classes) + " classes",
+                  "targets are 0 to " + std::to_string(classes - 1) + ", or ignore_index (" +
+                      std::to_string(args.ignore_index) + ")");
+    }
+  }
+};
+
+/// Losses and weights of rows, summed in f64, block by block in order: a batch of any size costs no
+/// accuracy.
+struct Totals {
+  double loss[kMaxRowBlocks] = {}, weight[kMaxRowBlocks] = {};
+
+  template <class C>
+  void store(const View& loss_sum, const View& weight_sum) const {
+    double total_loss = 0, total_weight = 0;
+    for (std::int64_t k = 0; k < kMaxRowBlocks; ++k) {
+      total_loss += loss[k];
+      total_weight += weight[k];
+    }
+    *loss_sum.as<C>() = static_cast<C>(total_loss);
+    *weight_sum.as<C>() = static_cast<C>(total_weight);
   }
 };
 
 template <class C>
+C sum_of_exp(std::int64_t n, C shift, const C* row) {
+  const math::ShiftedExp<Tile<C>> term{Tile<C>(shift)};
+  return reduce_row<C>(
+             n, [&](Tile<C> v) { return math::Sum<Tile<C>>{term(v)}; }, row)
+      .value;
+}
+
+template <class C>
+C weighted_nll(std::int64_t n, C max, C log_sum, const C* row, const C* weights) {
+  using V = Tile<C>;
+  return reduce_row<C>(n, math::WeightedNll<V>{V(max), V(log_sum)}, row, weights).value;
+}
+
+template <class C>
 void forward(const ConstView& x, const ConstView& target, const CrossEntropyArgs& args,
              const View& loss, const View& weight, const View& stats) {
-  using V = Tile<C>;
   const std::int64_t n = x.shape[1];
-  check_targets(target, n, args);
-  const Setting<C> setting(args, n);
+  const Setting<C> setting(target, args, n);
+  setting.check_targets();
   const C* const w = setting.weights;
   const RowBlocks blocks(x.shape[0], n);
   const RowReader<C> in(x);
-  // Rows are summed in f64, block by block in order: a batch of any size costs no accuracy.
-  double loss_sum[kMaxRowBlocks] = {}, weight_sum[kMaxRowBlocks] = {};
+  Totals totals;
   parallel_for(blocks.count, blocks.rows * n * 16, [&](std::int64_t block) {
     const RowBuffer<C> buffer(in);
     for (std::int64_t i = blocks.begin(block); i < blocks.end(block); ++i) {
-      const std::int64_t t = target_at(target, i);
       C max = 0, log_sum = 0;
-      if (t != args.ignore_index) {
+      if (!setting.ignores(i)) {
+        const std::int64_t t = setting.target_of(i);
         const C* row = in.row(i, buffer.data());
         if (!args.log_input) {
-          max = reduce_row<C>(n, math::Largest<V>{}, row).value;
-          const math::ShiftedExp<V> term{V(max)};
-          const auto pass = [&](V v) { return math::Sum<V>{term(v)}; };
-          log_sum = std::log(reduce_row<C>(n, pass, row).value);
+          max = reduce_row<C>(n, math::Largest<Tile<C>>{}, row).value;
+          log_sum = std::log(sum_of_exp(n, max, row));
         }
-        double row_loss = 0;  // a weight of 0 counts for nothing, whatever log p is
-        if (w[t] != 0) row_loss = setting.hit * w[t] * (log_sum - (row[t] - max));
-        if (setting.smooth != 0) {
-          const math::WeightedNll<V> pass{V(max), V(log_sum)};
-          row_loss += setting.smooth * reduce_row<C>(n, pass, row, w).value;
-        }
-        loss_sum[block] += row_loss;
-        weight_sum[block] += w[t];
+        const C spread = setting.terms.smooth != 0 ? weighted_nll(n, max, log_sum, row, w) : C(0);
+        const double lse = static_cast<double>(max) + static_cast<double>(log_sum);
+        const double u = setting.row_weight(i);
+        totals.loss[block] += u * setting.terms.loss(w[t], log_sum - (row[t] - max), spread, lse);
+        totals.weight[block] += u * w[t];
       }
       stats.as<C>()[2 * i] = max;
       stats.as<C>()[2 * i + 1] = log_sum;
     }
   });
-  double total_loss = 0, total_weight = 0;
-  for (std::int64_t k = 0; k < blocks.count; ++k) {
-    total_loss += loss_sum[k];
-    total_weight += weight_sum[k];
-  }
-  *loss.as<C>() = static_cast<C>(total_loss);
-  *weight.as<C>() = static_cast<C>(total_weight);
+  totals.store<C>(loss, weight);
 }
 
 template <class C>
-void backward(C dloss, const ConstView& x, const ConstView& target, const ConstView& stats,
-              const CrossEntropyArgs& args, const View& dx, float beta) {
-  using V = Tile<C>;
-  const std::int64_t n = x.shape[1];
-  const Setting<C> setting(args, n);
+void part(const ConstView& x, const ConstView& target, const CrossEntropyArgs& args,
+          const View& states) {
+  const std::int64_t n = x.shape[1], first = args.first_class;
+  const Setting<C> setting(target, args, n);
+  setting.check_targets();
+  const C* const w = setting.weights + first;
+  const double weight_sum = setting.sum_of_weights(first, n);
+  const RowBlocks blocks(x.shape[0], n);
+  const RowReader<C> in(x);
+  parallel_for(blocks.count, blocks.rows * n * 16, [&](std::int64_t block) {
+    const RowBuffer<C> buffer(in);
+    for (std::int64_t i = blocks.begin(block); i < blocks.end(block); ++i) {
+      math::CrossEntropyState state;
+      if (!setting.ignores(i)) {
+        const C* row = in.row(i, buffer.data());
+        const C max = reduce_row<C>(n, math::Largest<Tile<C>>{}, row).value;
+        const C shift = math::shift_of(max);
+        state.max = max;
+        state.sum = sum_of_exp(n, shift, row);
+        if (setting.terms.smooth != 0)
+          state.dot = weight_sum * shift - weighted_nll(n, shift, C(0), row, w);
+        const std::int64_t t = setting.target_of(i) - first;
+        if (t >= 0 && t < n) state.at = row[t];
+      }
+      auto& known = states.as<math::CrossEntropyState>()[i];
+      known = first == 0 ? state : known + state;
+    }
+  });
+}
+
+template <class C>
+void total(const ConstView& states, const ConstView& target, const CrossEntropyArgs& args,
+           const View& loss, const View& weight, const View& stats) {
+  const Setting<C> setting(target, args, args.classes);
   const C* const w = setting.weights;
+  const RowBlocks blocks(states.shape[0], states.shape[1]);
+  Totals totals;
+  parallel_for(blocks.count, blocks.rows * 64, [&](std::int64_t block) {
+    for (std::int64_t i = blocks.begin(block); i < blocks.end(block); ++i) {
+      double max = 0, log_sum = 0;
+      if (!setting.ignores(i)) {
+        const auto& state = states.as<math::CrossEntropyState>()[i];
+        max = state.max;
+        log_sum = std::log(state.sum);
+        const C weight_of_class = w[setting.target_of(i)];
+        const double lse = max + log_sum, u = setting.row_weight(i);
+        totals.loss[block] += u * setting.terms.loss(weight_of_class, log_sum - (state.at - max),
+                                                     setting.weight_sum * lse - state.dot, lse);
+        totals.weight[block] += u * weight_of_class;
+      }
+      stats.as<C>()[2 * i] = static_cast<C>(max);
+      stats.as<C>()[2 * i + 1] = static_cast<C>(log_sum);
+    }
+  });
+  totals.store<C>(loss, weight);
+}
+
+template <class C>
+void backward(const ConstView& dloss_sum, const ConstView& x, const ConstView& target,
+              const ConstView& stats, const CrossEntropyArgs& args, const View& dx, float beta,
+              const PendingSeed* pending) {
+  using V = Tile<C>;
+  const std::int64_t n = x.shape[1], first = args.first_class;
+  const Setting<C> setting(target, args, n);
+  setting.check_targets();  // again, since memory that firn borrows may have changed
+  if (pending) compute_seed(*pending);
+  const C dloss = *dloss_sum.as<C>();
+  const C* const w = setting.weights + first;
   const RowBlocks blocks(x.shape[0], n);
   const RowReader<C> in(x);
   const RowWriter<C> out(dx, beta);
-  const V spread(dloss * setting.smooth);
   parallel_for(blocks.count, blocks.rows * n * 8, [&](std::int64_t block) {
     const RowBuffer<C> in_buffer(in), out_buffer(out);
     for (std::int64_t i = blocks.begin(block); i < blocks.end(block); ++i) {
-      const std::int64_t t = target_at(target, i);
-      const bool ignored = t == args.ignore_index;
+      const bool ignored = setting.ignores(i);
       if (ignored && beta != 0) continue;
       C* to = out.open(i, out_buffer.data());
       if (ignored) {
         std::fill_n(to, n, C(0));
       } else {
-        const C hit = dloss * setting.hit * w[t];
+        const std::int64_t t = setting.target_of(i);
+        const C factor = dloss * setting.row_weight(i), weight = setting.weights[t];
+        const V spread(factor * setting.terms.smooth);
         if (args.log_input) {
           map_row(
               n, to, beta, [&](V v) { return V(0) - spread * v; }, w);
         } else {
           const C* row = in.row(i, in_buffer.data());
-          const C scale = hit + dloss * setting.smooth * setting.weight_sum;
-          const math::CrossEntropyGrad<V> grad{V(stats.as<C>()[2 * i]), V(stats.as<C>()[2 * i + 1]),
-                                               V(scale), spread};
-          if (setting.smooth != 0) {
+          const C max = stats.as<C>()[2 * i], log_sum = stats.as<C>()[2 * i + 1];
+          const C scale = factor * setting.terms.scale(weight, setting.weight_sum, max + log_sum);
+          const math::CrossEntropyGrad<V> grad{V(max), V(log_sum), V(scale), spread};
+          if (setting.terms.smooth != 0) {
             map_row(n, to, beta, grad, row, w);
           } else {
             map_row(n, to, beta, grad, row);
           }
         }
-        to[t] -= hit;
+        if (t >= first && t < first + n) to[t - first] -= factor * (setting.terms.hit * weight);
       }
       out.close(i, to);
     }
@@ -152,12 +256,24 @@ void cross_entropy(const ConstView& x, const ConstView& target, const CrossEntro
                         : forward<float>(x, target, args, loss, weight, stats);
 }
 
+void cross_entropy_part(const ConstView& x, const ConstView& target, const CrossEntropyArgs& args,
+                        const View& states, Stream) {
+  x.dtype == DType::f64 ? part<double>(x, target, args, states)
+                        : part<float>(x, target, args, states);
+}
+
+void cross_entropy_total(const ConstView& states, const ConstView& target,
+                         const CrossEntropyArgs& args, const View& loss, const View& weight,
+                         const View& stats, Stream) {
+  stats.dtype == DType::f64 ? total<double>(states, target, args, loss, weight, stats)
+                            : total<float>(states, target, args, loss, weight, stats);
+}
+
 void cross_entropy_backward(const ConstView& dloss, const ConstView& x, const ConstView& target,
                             const ConstView& stats, const CrossEntropyArgs& args, const View& dx,
                             float beta, const PendingSeed* pending, Stream) {
-  if (pending) compute_seed(*pending);
-  x.dtype == DType::f64 ? backward<double>(*dloss.as<double>(), x, target, stats, args, dx, beta)
-                        : backward<float>(*dloss.as<float>(), x, target, stats, args, dx, beta);
+  x.dtype == DType::f64 ? backward<double>(dloss, x, target, stats, args, dx, beta, pending)
+                        : backward<float>(dloss, x, target, stats, args, dx, beta, pending);
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

@@ -18,7 +18,7 @@
 #include "kernels/cpu/device/tile.h"
 #include "kernels/math/rows.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 
 /// Blocks of rows: about 16 Ki elements each, at most kMaxRowBlocks of them.
 inline constexpr std::int64_t kMaxRowBlocks = 64;
@@ -62,7 +62,13 @@ template <class C>
 class RowWriter {
  public:
   RowWriter(const View& v, float beta)
-      : data_(v.data), dtype_(v.dtype), n_(v.shape[1]), stride_(v.strides[0]), beta_(beta) {}
+      : data_(v.data),
+        dtype_(v.dtype),
+        n_(v.shape[1]),
+        stride_(v.strides[0]),
+        beta_(beta),
+        past_(beta == 0 && converts() && n_ >= kRow &&
+              outgrows_caches(v.numel() * static_cast<std::int64_t>(size_of(dtype_)))) {}
   C* open(std::int64_t i, C* buffer) const {
     void* row = advance(data_, dtype_, i * stride_);
     C* out = row_target(row, dtype_, 1, buffer);
@@ -70,7 +76,15 @@ class RowWriter {
     return out;
   }
   void close(std::int64_t i, const C* values) const {
-    store_row(values, advance(data_, dtype_, i * stride_), dtype_, 1, n_);
+    void* const row = advance(data_, dtype_, i * stride_);
+    if (!past_) return store_row(values, row, dtype_, 1, n_);
+    alignas(64) char narrow[kRow * sizeof(C)];
+    for (std::int64_t j = 0; j < n_; j += kRow) {
+      const std::int64_t n = std::min(kRow, n_ - j);
+      store_row(values + j, narrow, dtype_, 1, n);
+      stream_bytes(narrow, advance(row, dtype_, j), n * static_cast<std::int64_t>(size_of(dtype_)));
+    }
+    end_stream();
   }
   float beta() const { return beta_; }
   bool converts() const { return dtype_ != dtype_of<C>; }
@@ -89,6 +103,7 @@ class RowWriter {
   DType dtype_;
   std::int64_t n_, stride_;
   float beta_;
+  bool past_;  ///< whether converted rows bypass the caches
 };
 
 /// Uninitialised memory for n numbers, accounted as workspace; none if n is 0.
@@ -246,4 +261,4 @@ void load_vector(const ConstView& v, std::int64_t n, double otherwise, C* buffer
   }
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

@@ -6,7 +6,7 @@
 #include "kernels/math/rows.h"
 #include "kernels/rows.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
 template <class C>
@@ -141,4 +141,4 @@ void norm_backward(const ConstView& dy, const ConstView& x, const ConstView& wei
                         : norm_grad_rows<float>(dy, x, weight, mean, rstd, center, grads);
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

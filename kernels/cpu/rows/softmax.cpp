@@ -5,7 +5,7 @@
 #include "kernels/math/rows.h"
 #include "kernels/rows.h"
 
-namespace firn::kernels::cpu {
+namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
 template <class C>
@@ -77,4 +77,4 @@ void softmax_backward(const ConstView& dy, const ConstView& y, const View& dx, b
   }
 }
 
-}  // namespace firn::kernels::cpu
+}  // namespace firn::kernels::cpu::FIRN_ISA

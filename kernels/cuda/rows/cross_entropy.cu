@@ -1,6 +1,6 @@
-// Cross-entropy on CUDA devices: softmax, logarithm and pick fused, one launch each way. In the
-// forward pass a block adds up the losses of its rows, and the last block adds the blocks' sums in
-// their order. The number of blocks follows from the shape alone.
+// Cross-entropy on CUDA devices: softmax, logarithm and pick fused, one launch each way, or one for
+// each part of the logits. In the forward pass a block adds up the losses of its rows, and the last
+// block adds the blocks' sums in their order. The number of blocks follows from the shape alone.
 #include <algorithm>
 #include <limits>
 
@@ -20,15 +20,19 @@ constexpr std::int64_t kMaxSums = 1024;  // blocks of the forward pass
 
 using Totals = math::SumPair<double>;  // loss, weight: a batch of any size costs no accuracy
 
-/// Targets, class weights and the two coefficients of the loss (math/rows.h).
+/// What the kernels need of the arguments: targets, weights, and the coefficients of the loss
+/// (math/rows.h).
 template <class C>
 struct Setting {
   const void* target;
   DType target_dtype;
   std::int64_t target_stride;
   std::int64_t ignore_index, classes;
-  RowVector weights;
-  C hit, smooth;  ///< hit = 1 - s, smooth = s/n
+  std::int64_t columns, first_class, first_row;  ///< the part of the scores in x
+  RowVector weights;                             ///< of all classes
+  RowVector part_weights;                        ///< of those in x
+  const C* row_weights;
+  math::CrossEntropyTerms<C> terms;
   bool log_input;
   FaultSite site;
 
@@ -37,21 +41,77 @@ struct Setting {
         target_dtype(targets.dtype),
         target_stride(targets.strides[0]),
         ignore_index(args.ignore_index),
-        classes(n),
+        classes(args.classes > 0 ? args.classes : n),
+        columns(n),
+        first_class(args.first_class),
+        first_row(args.first_row),
         weights(args.class_weights, 1),
-        hit(static_cast<C>(1 - args.label_smoothing)),
-        smooth(n > 0 ? static_cast<C>(args.label_smoothing / static_cast<double>(n)) : C(0)),
+        part_weights(part_of(args.class_weights, first_class), 1),
+        row_weights(args.row_weights.as<C>()),
+        terms{static_cast<C>(1 - args.label_smoothing),
+              classes > 0 ? static_cast<C>(args.label_smoothing / static_cast<double>(classes))
+                          : C(0),
+              static_cast<C>(args.z_loss)},
         log_input(args.log_input),
-        site(fault_site(args.log_input ? "nll_loss" : "cross_entropy", "target", targets.device)) {}
+        site(fault_site(args.op, "target", targets.device)) {}
 
   __device__ std::int64_t target_of(std::int64_t row) const {
     return load_element<std::int64_t>(target, target_dtype, row * target_stride);
   }
+  __device__ C row_weight(std::int64_t row) const { return row_weights ? row_weights[row] : C(1); }
+  /// Whether a row with target t is left out.
+  __device__ bool ignores(std::int64_t row, std::int64_t t) const {
+    return t == ignore_index || row_weight(row) == 0;
+  }
   __device__ bool is_class(std::int64_t t) const { return t >= 0 && t < classes; }
+  /// Records a target that is no class. For one thread of a row's team.
+  __device__ void check_target(std::int64_t row, std::int64_t t) const {
+    if (t != ignore_index && !is_class(t)) raise_fault(site, first_row + row, t, classes);
+  }
+  /// The sum of `count` weights. All threads of a block call it.
+  __device__ double sum_of_weights(const RowVector& w, std::int64_t count) const {
+    if (!w.data) return static_cast<double>(count);
+    math::Sum<double> sum;
+    for (std::int64_t j = threadIdx.x; j < count; j += blockDim.x)
+      sum = sum + math::Sum<double>{static_cast<double>(w.template at<C>(j))};
+    return block_fold(sum, math::Sum<double>(), gpu::dynamic_shared<math::Sum<double>>(), Add())
+        .value;
+  }
+
+ private:
+  static ConstView part_of(ConstView w, std::int64_t first) {
+    if (w.data)
+      w.data = static_cast<const char*>(w.data) +
+               first * w.strides[0] * static_cast<std::int64_t>(size_of(w.dtype));
+    return w;
+  }
 };
 
 template <class C>
 inline constexpr C kNotANumber = std::numeric_limits<C>::quiet_NaN();
+
+/// Where the sums over all rows go.
+template <class C>
+struct TotalsOut {
+  C *loss, *weight;
+  Totals* sums;  ///< of the blocks, if there are several
+  unsigned slot;
+
+  /// `mine` counts in thread 0 of each block. All threads of all blocks call it.
+  __device__ void store(Totals mine) const {
+    if (gridDim.x > 1) {
+      if (threadIdx.x == 0) sums[blockIdx.x] = mine;
+      if (!is_last_block(&tickets[slot])) return;
+      mine = {};
+      for (unsigned b = threadIdx.x; b < gridDim.x; b += blockDim.x) mine = mine + sums[b];
+      mine = block_fold(mine, Totals(), gpu::dynamic_shared<Totals>(), Add());
+    }
+    if (threadIdx.x == 0) {
+      *loss = static_cast<C>(mine.first);
+      *weight = static_cast<C>(mine.second);
+    }
+  }
+};
 
 /// The sum over the block of each team's totals (given by its thread 0; the others' do not count),
 /// in thread 0.
@@ -65,50 +125,56 @@ __device__ Totals sum_of_teams(Totals mine) {
   }
 }
 
+template <class C, class Row>
+__device__ C sum_of_exp(const Row& row, C shift) {
+  const math::ShiftedExp<C> term{shift};
+  return row.sum([&](C v) { return math::Sum<C>{term(v)}; }).value;
+}
+
+template <class C, class Row>
+__device__ C weighted_nll(const Row& row, C max, C log_sum, const RowVector& weights) {
+  constexpr int kWidth = Row::kWidth;
+  const math::WeightedNll<C> pass{max, log_sum};
+  const auto all =
+      row.template sum_packs<math::Sum<C>>([&](std::int64_t j, int count, const C(&v)[1][kWidth]) {
+        const auto w = weights.template load<C, kWidth>(j, count);
+        math::Sum<C> part;
+        for (int k = 0; k < kWidth; ++k)
+          if (k < count) part = part + pass(v[0][k], w.lane[k]);
+        return part;
+      });
+  return all.value;
+}
+
 template <class Team, int kHeld, class T>
 static __global__ void __launch_bounds__(Team::kMaxThreads)
     cross_entropy_kernel(RowsIn<T> x, Setting<ComputeOf<T>> setting, std::int64_t rows,
-                         ComputeOf<T>* loss, ComputeOf<T>* weight, ComputeOf<T>* stats,
-                         Totals* sums, unsigned slot) {
+                         ComputeOf<T>* stats, TotalsOut<ComputeOf<T>> out) {
   using C = ComputeOf<T>;
-  constexpr int kWidth = Pack<T>::kWidth;
-  const std::int64_t n = setting.classes;
   const RowsIn<T> in[1] = {x};
   Totals totals;
   for (std::int64_t i = Team::number(); i < rows; i += Team::count()) {
     const std::int64_t t = setting.target_of(i);
+    if (Team::thread() == 0) setting.check_target(i, t);
     C max = 0, log_sum = 0;
-    if (t != setting.ignore_index) {
-      const TeamRow<Team, kHeld, T> row(in, i, n);
+    if (!setting.ignores(i, t)) {
+      const TeamRow<Team, kHeld, T> row(in, i, setting.columns);
       if (!setting.log_input) {
         max = row.sum(math::Largest<C>()).value;
-        const math::ShiftedExp<C> term{max};
-        log_sum = math::log(row.sum([&](C v) { return math::Sum<C>{term(v)}; }).value);
+        log_sum = math::log(sum_of_exp(row, max));
       }
-      double row_loss = 0;
-      if (setting.smooth != 0) {
-        const math::WeightedNll<C> pass{max, log_sum};
-        const auto all = row.template sum_packs<math::Sum<C>>(
-            [&](std::int64_t j, int count, const C(&v)[1][kWidth]) {
-              const auto w = setting.weights.template load<C, kWidth>(j, count);
-              math::Sum<C> part;
-              for (int k = 0; k < kWidth; ++k)
-                if (k < count) part = part + pass(v[0][k], w.lane[k]);
-              return part;
-            });
-        row_loss = setting.smooth * all.value;
-      }
+      C spread = 0;
+      if (setting.terms.smooth != 0) spread = weighted_nll(row, max, log_sum, setting.weights);
       if (Team::thread() == 0) {
         C w = kNotANumber<C>, at = 0;
         if (setting.is_class(t)) {
           w = setting.weights.template at<C>(t);
           at = widen(x.data[i * x.stride + t]);
-        } else {
-          raise_fault(setting.site, i, t, n);
         }
-        // A weight of 0 counts for nothing, whatever log p is.
-        if (w != 0) row_loss += setting.hit * w * (log_sum - (at - max));
-        totals = totals + Totals{row_loss, static_cast<double>(w)};
+        const double lse = static_cast<double>(max) + static_cast<double>(log_sum);
+        const double u = setting.row_weight(i);
+        totals = totals + Totals{u * setting.terms.loss(w, log_sum - (at - max), spread, lse),
+                                 u * static_cast<double>(w)};
       }
     }
     if (Team::thread() == 0) {
@@ -116,19 +182,65 @@ static __global__ void __launch_bounds__(Team::kMaxThreads)
       stats[2 * i + 1] = log_sum;
     }
   }
+  out.store(sum_of_teams<Team>(totals));
+}
 
-  totals = sum_of_teams<Team>(totals);
-  if (gridDim.x > 1) {
-    if (threadIdx.x == 0) sums[blockIdx.x] = totals;
-    if (!is_last_block(&tickets[slot])) return;
-    totals = {};
-    for (unsigned b = threadIdx.x; b < gridDim.x; b += blockDim.x) totals = totals + sums[b];
-    totals = block_fold(totals, Totals(), gpu::dynamic_shared<Totals>(), Add());
+template <class Team, int kHeld, class T>
+static __global__ void __launch_bounds__(Team::kMaxThreads)
+    cross_entropy_part_kernel(RowsIn<T> x, Setting<ComputeOf<T>> setting, std::int64_t rows,
+                              math::CrossEntropyState* states) {
+  using C = ComputeOf<T>;
+  const RowsIn<T> in[1] = {x};
+  double weight_sum = 0;
+  if (setting.terms.smooth != 0)
+    weight_sum = setting.sum_of_weights(setting.part_weights, setting.columns);
+  for (std::int64_t i = Team::number(); i < rows; i += Team::count()) {
+    const std::int64_t t = setting.target_of(i);
+    math::CrossEntropyState state;
+    if (Team::thread() == 0) setting.check_target(i, t);
+    if (!setting.ignores(i, t)) {
+      const TeamRow<Team, kHeld, T> row(in, i, setting.columns);
+      const C max = row.sum(math::Largest<C>()).value;
+      const C shift = math::shift_of(max);
+      state.max = max;
+      state.sum = sum_of_exp(row, shift);
+      if (setting.terms.smooth != 0)
+        state.dot = weight_sum * static_cast<double>(shift) -
+                    static_cast<double>(weighted_nll(row, shift, C(0), setting.part_weights));
+      const std::int64_t column = t - setting.first_class;
+      if (column >= 0 && column < setting.columns)
+        state.at = static_cast<double>(widen(x.data[i * x.stride + column]));
+    }
+    if (Team::thread() == 0) states[i] = setting.first_class == 0 ? state : states[i] + state;
   }
-  if (threadIdx.x == 0) {
-    *loss = static_cast<C>(totals.first);
-    *weight = static_cast<C>(totals.second);
+}
+
+template <class C>
+static __global__ void cross_entropy_total_kernel(const math::CrossEntropyState* states,
+                                                  Setting<C> setting, std::int64_t rows, C* stats,
+                                                  TotalsOut<C> out) {
+  double weight_sum = 0;
+  if (setting.terms.smooth != 0)
+    weight_sum = setting.sum_of_weights(setting.weights, setting.classes);
+  Totals totals;
+  const std::int64_t first = global_thread(), step = grid_threads();
+  for (std::int64_t i = first; i < rows; i += step) {
+    const std::int64_t t = setting.target_of(i);
+    double max = 0, log_sum = 0;
+    if (!setting.ignores(i, t)) {
+      const math::CrossEntropyState state = states[i];
+      max = state.max;
+      log_sum = math::log(state.sum);
+      const C w = setting.is_class(t) ? setting.weights.template at<C>(t) : kNotANumber<C>;
+      const double lse = max + log_sum, u = setting.row_weight(i);
+      totals = totals + Totals{u * setting.terms.loss(w, log_sum - (state.at - max),
+                                                      weight_sum * lse - state.dot, lse),
+                               u * static_cast<double>(w)};
+    }
+    stats[2 * i] = static_cast<C>(max);
+    stats[2 * i + 1] = static_cast<C>(log_sum);
   }
+  out.store(block_fold(totals, Totals(), gpu::dynamic_shared<Totals>(), Add()));
 }
 
 template <class Team, int kHeld, class T, class O>
@@ -138,7 +250,6 @@ static __global__ void __launch_bounds__(Team::kMaxThreads)
                                   RowsOut<O> dx, std::int64_t rows, SeedPointers pending) {
   using C = ComputeOf<T>;
   constexpr int kWidth = Pack<T>::kWidth;
-  const std::int64_t n = setting.classes;
   const RowsIn<T> in[1] = {x};
   __shared__ C seed;
   if (threadIdx.x == 0) {
@@ -147,45 +258,67 @@ static __global__ void __launch_bounds__(Team::kMaxThreads)
   }
   __syncthreads();
   const C dloss = seed;
-  C weight_sum = static_cast<C>(n);
-  if (setting.smooth != 0 && setting.weights.data) {
-    math::Sum<double> sum;
-    for (std::int64_t j = threadIdx.x; j < n; j += blockDim.x)
-      sum = sum + math::Sum<double>{static_cast<double>(setting.weights.template at<C>(j))};
-    sum = block_fold(sum, math::Sum<double>(), gpu::dynamic_shared<math::Sum<double>>(), Add());
-    weight_sum = static_cast<C>(sum.value);
-  }
-  const C spread = dloss * setting.smooth;
+  C weight_sum = 0;
+  if (setting.terms.smooth != 0)
+    weight_sum = static_cast<C>(setting.sum_of_weights(setting.weights, setting.classes));
 
   for (std::int64_t i = Team::number(); i < rows; i += Team::count()) {
     const std::int64_t t = setting.target_of(i);
-    const bool ignored = t == setting.ignore_index, known = setting.is_class(t);
+    const bool ignored = setting.ignores(i, t);
     if (ignored && dx.beta != 0) continue;
-    const TeamRow<Team, kHeld, T> row(in, i, n);
-    if (ignored || !known) {
+    const TeamRow<Team, kHeld, T> row(in, i, setting.columns);
+    if (ignored || !setting.is_class(t)) {
       const C fill = ignored ? C(0) : kNotANumber<C>;
       row.map(dx, [&](C) { return fill; });
       continue;
     }
-    const C hit = dloss * setting.hit * setting.weights.template at<C>(t);
-    const math::CrossEntropyGrad<C> grad{stats[2 * i], stats[2 * i + 1], hit + spread * weight_sum,
-                                         spread};
+    const C factor = dloss * setting.row_weight(i), weight = setting.weights.template at<C>(t);
+    const C hit = factor * (setting.terms.hit * weight), spread = factor * setting.terms.smooth;
+    const C max = stats[2 * i], log_sum = stats[2 * i + 1];
+    const math::CrossEntropyGrad<C> grad{
+        max, log_sum, factor * setting.terms.scale(weight, weight_sum, max + log_sum), spread};
+    const std::int64_t column = t - setting.first_class;
     row.packs([&](int, std::int64_t j, int count, const C(&v)[1][kWidth]) {
       Lanes<C, kWidth> y;
-      if (setting.smooth != 0) {
-        const auto w = setting.weights.template load<C, kWidth>(j, count);
+      if (setting.terms.smooth != 0) {
+        const auto w = setting.part_weights.template load<C, kWidth>(j, count);
         for (int k = 0; k < kWidth; ++k)
           y.lane[k] = setting.log_input ? C(0) - spread * w.lane[k] : grad(v[0][k], w.lane[k]);
       } else {
         for (int k = 0; k < kWidth; ++k) y.lane[k] = setting.log_input ? C(0) : grad(v[0][k]);
       }
       for (int k = 0; k < kWidth; ++k)
-        if (j + k == t) y.lane[k] -= hit;
+        if (j + k == column) y.lane[k] -= hit;
       dx.store(i, j, count, y);
     });
   }
   if (pending.seed) pending.commit();
 }
+
+/// Calls fn(O()) with the type of dx: as with_sink(), or 16-bit for x in f32.
+template <class T, class Fn>
+void with_result(DType dtype, Fn&& fn) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (dtype == DType::f16) return fn(__half());
+    if (dtype == DType::bf16) return fn(__nv_bfloat16());
+  }
+  with_sink<T>(dtype, std::forward<Fn>(fn));
+}
+
+/// The blocks' sums, while a kernel is queued, and where all of them go.
+template <class C>
+class TotalsMemory {
+ public:
+  TotalsMemory(const View& loss, const View& weight, unsigned blocks, Stream stream)
+      : sums_(blocks > 1 ? blocks * sizeof(Totals) : 0, stream),
+        out_{loss.as<C>(), weight.as<C>(), sums_.template as<Totals>(),
+             blocks > 1 ? ticket_slot(stream) : 0u} {}
+  const TotalsOut<C>& out() const { return out_; }
+
+ private:
+  runtime::Workspace sums_;
+  TotalsOut<C> out_;
+};
 
 }  // namespace
 
@@ -197,12 +330,40 @@ void cross_entropy(const ConstView& x, const ConstView& target, const CrossEntro
     const Setting<C> setting(target, args, n);
     with_row_teams<T, kPacks>(n, [&]<class Team, int kHeld>(TeamChoice<Team, kHeld> teams) {
       const dim3 grid = teams.grid(std::min(rows, kMaxSums * teams.teams_in_block()));
-      const runtime::Workspace sums(grid.x > 1 ? grid.x * sizeof(Totals) : 0, stream);
+      const TotalsMemory<C> totals(loss, weight, grid.x, stream);
       gpu::launch(setting.site.op, cross_entropy_kernel<Team, kHeld, T>, grid, dim3(teams.threads),
-                  teams.shared, stream, RowsIn<T>(x), setting, rows, loss.as<C>(), weight.as<C>(),
-                  stats.as<C>(), sums.as<Totals>(), grid.x > 1 ? ticket_slot(stream) : 0u);
+                  teams.shared, stream, RowsIn<T>(x), setting, rows, stats.as<C>(), totals.out());
     });
   });
+}
+
+void cross_entropy_part(const ConstView& x, const ConstView& target, const CrossEntropyArgs& args,
+                        const View& states, Stream stream) {
+  const std::int64_t rows = x.shape[0], n = x.shape[1];
+  if (rows == 0) return;
+  with_floating(x.dtype, [&]<class T>(T) {
+    const Setting<ComputeOf<T>> setting(target, args, n);
+    with_row_teams<T, kPacks>(n, [&]<class Team, int kHeld>(TeamChoice<Team, kHeld> teams) {
+      gpu::launch("cross_entropy_part", cross_entropy_part_kernel<Team, kHeld, T>, teams.grid(rows),
+                  dim3(teams.threads), teams.shared, stream, RowsIn<T>(x), setting, rows,
+                  states.as<math::CrossEntropyState>());
+    });
+  });
+}
+
+void cross_entropy_total(const ConstView& states, const ConstView& target,
+                         const CrossEntropyArgs& args, const View& loss, const View& weight,
+                         const View& stats, Stream stream) {
+  const std::int64_t rows = states.shape[0];
+  const auto launch = [&]<class C>(C) {
+    const Setting<C> setting(target, args, args.classes);
+    const dim3 grid(std::min(grid_for(rows).x, static_cast<unsigned>(kMaxSums)));
+    const TotalsMemory<C> totals(loss, weight, grid.x, stream);
+    gpu::launch("cross_entropy_total", cross_entropy_total_kernel<C>, grid, dim3(kBlock),
+                BlockTeam::kBytes, stream, states.as<math::CrossEntropyState>(), setting, rows,
+                stats.as<C>(), totals.out());
+  };
+  stats.dtype == DType::f64 ? launch(double()) : launch(float());
 }
 
 void cross_entropy_backward(const ConstView& dloss, const ConstView& x, const ConstView& target,
@@ -213,7 +374,7 @@ void cross_entropy_backward(const ConstView& dloss, const ConstView& x, const Co
   with_floating(x.dtype, [&]<class T>(T) {
     using C = ComputeOf<T>;
     const Setting<C> setting(target, args, n);
-    with_sink<T>(dx.dtype, [&]<class O>(O) {
+    with_result<T>(dx.dtype, [&]<class O>(O) {
       with_row_teams<T, kPacks>(n, [&]<class Team, int kHeld>(TeamChoice<Team, kHeld> teams) {
         gpu::launch("cross_entropy_backward", cross_entropy_backward_kernel<Team, kHeld, T, O>,
                     teams.grid(rows), dim3(teams.threads), teams.shared, stream, dloss.as<C>(),

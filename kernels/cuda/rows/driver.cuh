@@ -102,19 +102,15 @@ struct RowsOut {
   __device__ void store(std::int64_t row, std::int64_t j, int count,
                         const Lanes<C, kWidth>& y) const {
     O* const p = data + row * stride + j;
-    constexpr int kLanes = Pack<O>::kWidth;
-    if constexpr (kWidth % kLanes == 0) {
-      if (aligned && count >= kWidth) {
-        for (int i = 0; i < kWidth; i += kLanes) {
-          Pack<O> pack{};
-          if (beta != 0) pack = *reinterpret_cast<const Pack<O>*>(p + i);
-          for (int k = 0; k < kLanes; ++k) set(y.lane[i + k], pack.lane[k], beta);
-          *reinterpret_cast<Pack<O>*>(p + i) = pack;
-        }
-        return;
-      }
+    constexpr int kLanes = kWidth < Pack<O>::kWidth ? kWidth : Pack<O>::kWidth;
+    using Word = Lanes<O, kLanes>;
+    if (!aligned || count < kWidth) return store_singly(p, count, y, beta);
+    for (int i = 0; i < kWidth; i += kLanes) {
+      Word word{};
+      if (beta != 0) word = *reinterpret_cast<const Word*>(p + i);
+      for (int k = 0; k < kLanes; ++k) set(y.lane[i + k], word.lane[k], beta);
+      *reinterpret_cast<Word*>(p + i) = word;
     }
-    store_singly(p, count, y, beta);
   }
 
  private:

@@ -260,12 +260,13 @@ Tensor convolve_transposed(const Tensor& input, const Tensor& weight, const Tens
 }  // namespace
 
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
-              const Conv2dOptions& options) {
+              const Conv2dOptions& options) try {
   return conv("conv2d", x, weight, bias, options, 2);
 }
+FIRN_OUT_OF_MEMORY("conv2d")
 
 Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
-              const Conv1dOptions& options) {
+              const Conv1dOptions& options) try {
   const Conv2dOptions o{.stride = {1, options.stride},
                         .padding = options.padding,
                         .dilation = {1, options.dilation},
@@ -273,9 +274,10 @@ Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
                         .activation = options.activation};
   return conv("conv1d", x, weight, bias, o, 1);
 }
+FIRN_OUT_OF_MEMORY("conv1d")
 
 Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                        const ConvTranspose2dOptions& o) {
+                        const ConvTranspose2dOptions& o) try {
   const char* const op = "conv_transpose2d";
   check_numbers(op, {o.stride, o.dilation, o.groups}, o.padding);
   check_operands(op, x, weight, 2);
@@ -317,6 +319,7 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bia
   if (x.rank() == 4) return convolve_transposed(x, weight, bias, g, shape);
   return squeeze(convolve_transposed(unsqueeze(x, 0), weight, bias, g, shape), 0);
 }
+FIRN_OUT_OF_MEMORY("conv_transpose2d")
 
 void allow_nondeterministic(bool on) noexcept { kernels::nondeterministic_switch() = on; }
 bool nondeterministic_allowed() noexcept {

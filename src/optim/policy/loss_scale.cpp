@@ -14,13 +14,8 @@ namespace {
 
 constexpr const char* kOp = "LossScale";
 
-bool is_power_of_two(double v) {
-  int exponent = 0;
-  return v > 0 && v < HUGE_VAL && std::frexp(v, &exponent) == 0.5;
-}
-
 void check_power(const char* name, double v, double low, double high) {
-  FIRN_CHECK(is_power_of_two(v) && v >= low && v <= high, kOp, "",
+  FIRN_CHECK(math::is_power_of_two(v) && v >= low && v <= high, kOp, "",
              "{} is {}, not a power of two in [{}, {}]", name, v, low, high);
 }
 
@@ -118,7 +113,7 @@ void check_scale(const char* op, const LossScale& policy, double scale) {
              "there is no loss scaling to set {} for", scale);
   const bool dynamic = policy.kind() == LossScale::Kind::dynamic;
   const double low = dynamic ? o.min : 0x1p-24, high = dynamic ? o.max : 0x1p24;
-  FIRN_CHECK(is_power_of_two(scale) && scale >= low && scale <= high, op, "",
+  FIRN_CHECK(math::is_power_of_two(scale) && scale >= low && scale <= high, op, "",
              "the loss scale {} is not a power of two in [{}, {}]", scale, low, high);
 }
 

@@ -11,11 +11,6 @@ namespace {
 
 constexpr const char* kHint = "copy in all tensors of a state() that an optimizer like this saved";
 
-bool is_power_of_two(double v) {
-  int exponent = 0;
-  return v > 0 && v < HUGE_VAL && std::frexp(v, &exponent) == 0.5;
-}
-
 /// What stands in a text that may be anything.
 std::string printable(const std::string& text) {
   std::string out;
@@ -31,7 +26,7 @@ void require_count(const std::string& op, const char* tensor, const char* name, 
 }
 
 void require_power(const std::string& op, const char* tensor, const char* name, double value) {
-  FIRN_CHECK(is_power_of_two(value), op, kHint,
+  FIRN_CHECK(math::is_power_of_two(value), op, kHint,
              "the state's \"{}\" is damaged: {} is {}, not a power of two", tensor, name, value);
 }
 

@@ -220,16 +220,20 @@ TEST_CASE("conv: nothing to sum gives the bias, and leaves or clears gradients")
 }
 
 TEST_CASE("conv: a NaN goes through relu, and reaches what it is a part of only") {
+  const DType dtype = GENERATE(f32, bf16, f16);
   const Case a{1, 16, 6, 6, 16, 3, 3};
   Generator g(5);
-  const Tensor x = normal(a.x(), f32, Order::channels_last, g);
-  const Tensor w = normal(a.weight(), f32, Order::channels_last, g);
+  const Tensor x = normal(a.x(), dtype, Order::channels_last, g);
+  const Tensor w = normal(a.weight(), dtype, Order::channels_last, g);
   fill_(slice(slice(x, 2, 0, 1), 3, 0, 1), std::numeric_limits<double>::quiet_NaN());
-  const Tensor y = empty(a.y(), f32, default_device(), MemoryFormat::channels_last);
+  const Tensor y = empty(a.y(), dtype, default_device(), MemoryFormat::channels_last);
   kernels::conv_forward(x.view(), w.view(), ConstView{}, true, a.geometry, y.mutable_view(),
                         current_stream(y.device()));
   const Values v = values_of(y);
-  for (std::size_t i = 0; i < v.size(); ++i) CHECK(std::isnan(v[i]) == (i % 16 == 0));
+  for (std::size_t i = 0; i < v.size(); ++i) {
+    CHECK(std::isnan(v[i]) == (i % 16 == 0));
+    CHECK_FALSE((v[i] < 0 || (v[i] == 0 && std::signbit(v[i]))));
+  }
 }
 
 #ifdef FIRN_HAS_ONEDNN

@@ -1,0 +1,51 @@
+// Contract of attention: o = softmax(scale q k^T) v for each head, without the matrix of
+// probabilities. q is [b, hq, n, d], k [b, hk, m, d], v [b, hk, m, dv], o [b, hq, n, dv]; hq is a
+// multiple of hk, and query head h reads key head h / (hq / hk). q, k, v, o and the gradient of o
+// share a floating dtype, and their last axis has stride 1 (or one element); other strides are
+// free. Formulas: math/attention.h.
+#pragma once
+
+#include "firn/random.h"
+#include "kernels/dispatch.h"
+
+namespace firn::kernels {
+
+struct AttentionArgs {
+  double scale = 1;
+  bool causal = false;
+  std::int64_t window = 0;  ///< as in math::AttentionBand
+  ConstView lengths;        ///< [b] i64 or i32: keys beyond are not seen; data == nullptr: none
+  ConstView mask;           ///< bool [b, hq, n, m], any strides: true: seen; data == nullptr: none
+  double dropout = 0;       ///< probability that a probability is dropped
+  /// Row r of the rows [b, hq, n] has math::attention_row_words(m) words from key.offset on; word j
+  /// belongs to key j.
+  RandomKey key;
+};
+
+/// Outputs of attention_backward, [b, hq, n, d], [b, hk, m, d] and [b, hk, m, dv], in the operands'
+/// dtype or their compute dtype. They do not overlap. One with data == nullptr is not wanted.
+struct AttentionGrads {
+  View dq, dk, dv;
+  float dq_beta = 0, dk_beta = 0, dv_beta = 0;
+};
+
+namespace cpu {
+
+/// Writes o, and log_sum_exp [b, hq, n], row-major in the compute dtype, if it has data. A pair
+/// that is not seen enters no sum, whatever k and v hold there. A query that sees no key, or only
+/// scores of -inf, gives 0 and a log_sum_exp of +inf. Throws Error, before it writes, on a length
+/// outside [0, m].
+void attention(const ConstView& q, const ConstView& k, const ConstView& v,
+               const AttentionArgs& args, const View& o, const View& log_sum_exp, Stream stream);
+/// Writes the gradients that have data: beta * old + gradient, summed in the compute dtype and
+/// rounded once. `args` are those of the forward pass.
+void attention_backward(const ConstView& dout, const ConstView& q, const ConstView& k,
+                        const ConstView& v, const ConstView& o, const ConstView& log_sum_exp,
+                        const AttentionArgs& args, const AttentionGrads& grads, Stream stream);
+
+}  // namespace cpu
+
+FIRN_KERNEL(attention)
+FIRN_KERNEL(attention_backward)
+
+}  // namespace firn::kernels

@@ -1,0 +1,249 @@
+// How factors are packed for units that multiply bf16 numbers, for matrix_unit.cpp alone. An f16
+// number is the exact sum of two bf16 numbers, an f32 number of three.
+//
+// Factors are packed in tiles of 16 lines x 32 of k, 1 KiB each. A line is a row of the left factor
+// or a column of the right one. A tile is a matrix of pairs of numbers, adjacent in k: at the left
+// [line][pair], at the right [pair][line]. Panels of 16 lines have all steps of k, and for each
+// step the tiles of all parts.
+#pragma once
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/cpu/gemm/microkernel.h"
+#include "kernels/math/macros.h"
+
+// What stands between the two may use the unit's instructions, whatever the build's options are.
+#define FIRN_BF16_TARGET "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,amx-tile,amx-bf16"
+#define FIRN_PRAGMA_OF(text) _Pragma(#text)
+#define FIRN_PRAGMA(text) FIRN_PRAGMA_OF(text)
+#if defined(__clang__)
+#define FIRN_BF16_BEGIN \
+  FIRN_PRAGMA(clang attribute push(__attribute__((target(FIRN_BF16_TARGET))), apply_to = function))
+#define FIRN_BF16_END FIRN_PRAGMA(clang attribute pop)
+#else
+#define FIRN_BF16_BEGIN FIRN_PRAGMA(GCC push_options) FIRN_PRAGMA(GCC target(FIRN_BF16_TARGET))
+#define FIRN_BF16_END FIRN_PRAGMA(GCC pop_options)
+#endif
+
+FIRN_BF16_BEGIN
+
+namespace firn::kernels::cpu::bf16_tiles {
+
+using std::int64_t;
+
+constexpr int64_t kLines = 16, kStep = 32, kTile = 1024;
+
+// ---- Parts ----
+
+/// bf16 as it is.
+struct Plain {
+  static constexpr int parts = 1;
+  static constexpr DType dtype = DType::bf16;
+  using Element = std::uint16_t;
+  /// Up to 32 numbers as bf16 in each part.
+  static void load(const void* p, __mmask32 use, __m512i* out) {
+    out[0] = _mm512_maskz_loadu_epi16(use, p);
+  }
+};
+
+/// The upper halves of 32 f32 numbers.
+inline __m512i upper_halves(__m512i low, __m512i high) {
+  alignas(64) static constexpr auto index = [] {
+    std::array<std::uint16_t, 32> out{};
+    for (int i = 0; i < 32; ++i)
+      out[static_cast<std::size_t>(i)] = static_cast<std::uint16_t>(2 * i + 1);
+    return out;
+  }();
+  return _mm512_permutex2var_epi16(low, _mm512_load_si512(index.data()), high);
+}
+
+inline __mmask16 is_special(__m512 x) {
+  const __m512i exponent = _mm512_set1_epi32(0x7f800000);
+  return _mm512_cmpeq_epi32_mask(_mm512_and_si512(_mm512_castps_si512(x), exponent), exponent);
+}
+
+/// f16 in two parts: 11 significant bits are the first 8 and the remaining 3.
+struct Half {
+  static constexpr int parts = 2;
+  static constexpr DType dtype = DType::f16;
+  using Element = std::uint16_t;
+  static void load(const void* p, __mmask32 use, __m512i* out) {
+    const __m512i h = _mm512_maskz_loadu_epi16(use, p);
+    const __m512 x[2] = {_mm512_cvtph_ps(_mm512_castsi512_si256(h)),
+                         _mm512_cvtph_ps(_mm512_extracti64x4_epi64(h, 1))};
+    const __m512i keep = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+    __m512i first[2], rest[2];
+    for (int i = 0; i < 2; ++i) {
+      first[i] = _mm512_and_si512(_mm512_castps_si512(x[i]), keep);
+      const __mmask16 wild = is_special(x[i]);
+      rest[i] = _mm512_castps_si512(
+          _mm512_maskz_sub_ps(static_cast<__mmask16>(~wild), x[i], _mm512_castsi512_ps(first[i])));
+    }
+    out[0] = upper_halves(first[0], first[1]);
+    out[1] = upper_halves(rest[0], rest[1]);
+  }
+};
+
+/// f32 in three parts of 8 significant bits, rounded to nearest, so that what is left out of a
+/// product is small and has either sign.
+struct Single {
+  static constexpr int parts = 3;
+  static constexpr DType dtype = DType::f32;
+  using Element = float;
+  static void load(const void* p, __mmask32 use, __m512i* out) {
+    const float* const from = static_cast<const float*>(p);
+    __m512 x[2] = {_mm512_maskz_loadu_ps(static_cast<__mmask16>(use), from),
+                   _mm512_maskz_loadu_ps(static_cast<__mmask16>(use >> 16), from + 16)};
+    const __m512i keep = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+    const __m512i half = _mm512_set1_epi32(0x7fff), one = _mm512_set1_epi32(1);
+    const __mmask16 wild[2] = {is_special(x[0]), is_special(x[1])};
+    for (int part = 0; part < parts; ++part) {
+      __m512i word[2];
+      for (int i = 0; i < 2; ++i) {
+        const __m512i bits = _mm512_castps_si512(x[i]);
+        const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), one);
+        __m512i near = _mm512_and_si512(_mm512_add_epi32(bits, _mm512_add_epi32(half, odd)), keep);
+        // What would round to infinity is cut off. A NaN keeps its upper half.
+        const __mmask16 cut = is_special(_mm512_castsi512_ps(near)) | wild[i];
+        near = _mm512_mask_and_epi32(near, cut, bits, keep);
+        word[i] = near;
+        x[i] =
+            _mm512_maskz_sub_ps(static_cast<__mmask16>(~wild[i]), x[i], _mm512_castsi512_ps(near));
+      }
+      out[part] = upper_halves(word[0], word[1]);
+    }
+  }
+};
+
+// ---- Packing ----
+
+template <class S>
+constexpr int64_t step_bytes = S::parts* kTile;
+
+template <class S>
+int64_t panel_bytes(int64_t k) {
+  return math::ceil_div(k, kStep) * step_bytes<S>;
+}
+
+template <class S>
+std::size_t packed_bytes(int64_t lines, int64_t k) {
+  return static_cast<std::size_t>(math::ceil_div(lines, kLines) * panel_bytes<S>(k));
+}
+
+/// A 16 x 16 matrix of pairs, transposed.
+inline void transpose(__m512i* r) {
+  __m512i t[16];
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+  }
+  for (int i = 0; i < 16; i += 4) {
+    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+  }
+  for (int i = 0; i < 4; ++i) {
+    t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
+    t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
+    t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
+    t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
+  }
+  for (int i = 0; i < 4; ++i) {
+    r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
+    r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
+    r[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
+    r[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
+  }
+}
+
+inline __mmask32 first(int64_t count) {
+  return count >= 32 ? ~__mmask32{0} : (__mmask32{1} << std::max<int64_t>(count, 0)) - 1;
+}
+
+/// Pairs of the first (or last) 16 numbers of two rows.
+inline __m512i pairs_of(__m256i even, __m256i odd) {
+  return _mm512_or_si512(_mm512_cvtepu16_epi32(even),
+                         _mm512_slli_epi32(_mm512_cvtepu16_epi32(odd), 16));
+}
+
+/// Writes the tiles of one panel and step, whose rows are [line] (`by_line`) or [pair].
+template <class S>
+void store_tiles(__m512i (*rows)[16], bool by_line, bool right, char* to) {
+  for (int part = 0; part < S::parts; ++part) {
+    if (by_line == right) transpose(rows[part]);
+    for (int i = 0; i < 16; ++i) _mm512_store_si512(to + part * kTile + i * 64, rows[part][i]);
+  }
+}
+
+/// One step of up to two panels from a corner of a matrix of `lines` x k.
+template <class S>
+void pack_step(const Matrix& a, int64_t lines, int64_t k, bool right, char* to, int64_t panel) {
+  using Element = typename S::Element;
+  const Element* from = static_cast<const Element*>(a.data);
+  alignas(64) Element gathered[2 * kLines * kStep];
+  int64_t line = a.row, along = a.column;
+  lines = std::min(lines, 2 * kLines);
+  if (along != 1 && line != 1) {
+    for (int64_t i = 0; i < lines; ++i)
+      for (int64_t p = 0; p < std::min(k, kStep); ++p)
+        gathered[i * kStep + p] = from[i * line + p * along];
+    from = gathered;
+    line = kStep;
+    along = 1;
+  }
+  __m512i rows[2][S::parts][16];
+  __m512i parts[S::parts], odd[S::parts];
+  if (along == 1) {
+    const __mmask32 use = first(k);
+    for (int64_t half = 0; half * kLines < lines; ++half) {
+      for (int i = 0; i < 16; ++i) {
+        const int64_t at = half * kLines + i;
+        S::load(from + at * line, at < lines ? use : 0, parts);
+        for (int part = 0; part < S::parts; ++part) rows[0][part][i] = parts[part];
+      }
+      store_tiles<S>(rows[0], true, right, to + half * panel);
+    }
+    return;
+  }
+  const __mmask32 use = first(lines);
+  for (int r = 0; r < 16; ++r) {
+    S::load(from + 2 * r * along, 2 * r < k ? use : 0, parts);
+    S::load(from + (2 * r + 1) * along, 2 * r + 1 < k ? use : 0, odd);
+    for (int part = 0; part < S::parts; ++part) {
+      rows[0][part][r] =
+          pairs_of(_mm512_castsi512_si256(parts[part]), _mm512_castsi512_si256(odd[part]));
+      rows[1][part][r] = pairs_of(_mm512_extracti64x4_epi64(parts[part], 1),
+                                  _mm512_extracti64x4_epi64(odd[part], 1));
+    }
+  }
+  store_tiles<S>(rows[0], false, right, to);
+  if (lines > kLines) store_tiles<S>(rows[1], false, right, to + panel);
+}
+
+/// A matrix of `lines` x k, in the order in which it is stored.
+template <class S>
+void pack(const Matrix& a, int64_t lines, int64_t k, bool right, char* to) {
+  const int64_t panel = panel_bytes<S>(k), steps = math::ceil_div(k, kStep);
+  const int64_t panels = math::ceil_div(lines, kLines);
+  const auto step = [&](int64_t i, int64_t s) {
+    pack_step<S>(a.at(i * kLines, s * kStep), lines - i * kLines, k - s * kStep, right,
+                 to + i * panel + s * step_bytes<S>, panel);
+  };
+  if (a.row == 1) {
+    for (int64_t s = 0; s < steps; ++s)
+      for (int64_t i = 0; i < panels; i += 2) step(i, s);
+  } else {
+    for (int64_t i = 0; i < panels; i += 2)
+      for (int64_t s = 0; s < steps; ++s) step(i, s);
+  }
+}
+
+}  // namespace firn::kernels::cpu::bf16_tiles
+
+FIRN_BF16_END

@@ -1,0 +1,187 @@
+// Products of f32 numbers by vector instructions. A block of c stays in registers; the right factor
+// is packed in panels of two registers' width, the left one is read number by number.
+#include "kernels/cpu/gemm/fma.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "kernels/cpu/device/convert.h"
+#include "kernels/cpu/device/tile.h"
+#include "kernels/cpu/device/transpose.h"
+#include "kernels/math/macros.h"
+
+namespace firn::kernels::cpu::FIRN_ISA {
+namespace {
+
+using std::int64_t;
+using tiles::TileF;
+
+constexpr int kWidth = TileF::size, kColumns = 2 * kWidth;
+/// Rows of a block. With two columns of registers its sums fill half of the registers.
+constexpr int kRows = kWidth == 16 ? 8 : 4;
+/// Of k: a right panel of that depth stays in the L1 cache.
+constexpr int64_t kDepth = 8192 / kColumns;
+
+std::size_t left_bytes(int64_t m, int64_t k) {
+  return static_cast<std::size_t>(math::ceil_div(m, kRows) * kRows * k) * sizeof(float);
+}
+std::size_t right_bytes(int64_t k, int64_t n) {
+  return static_cast<std::size_t>(math::ceil_div(n, kColumns) * kColumns * k) * sizeof(float);
+}
+
+/// n numbers of `a` from element (i, j) on, along a row or a column.
+const float* numbers(const Matrix& a, int64_t i, int64_t j, int64_t stride, int64_t n,
+                     float* buffer) {
+  return load_row(a.at(i, j).data, a.dtype, stride, n, buffer);
+}
+
+Left pack_left(const Matrix& a, int64_t m, int64_t k, void* packed) {
+  float* const to = static_cast<float*>(packed);
+  alignas(64) float buffer[kRow];
+  if (a.column == 1 || a.row != 1) {  // row after row
+    for (int64_t i = 0; i < m; ++i) {
+      for (int64_t p = 0; p < k; p += kRow) {
+        const int64_t count = std::min(kRow, k - p);
+        const float* const from = numbers(a, i, p, a.column, count, buffer);
+        std::copy_n(from, count, to + i * k + p);
+      }
+    }
+    return {static_cast<const char*>(packed), 4 * k, 4 * k * kRows, 4};
+  }
+  for (int64_t p = 0; p < k;
+       ++p) {  // panels of kRows rows, for each of which columns are contiguous
+    for (int64_t first = 0; first < m; first += kRow) {
+      const int64_t count = std::min(kRow, m - first);
+      const float* const from = numbers(a, first, p, 1, count, buffer);
+      for (int64_t i = 0; i < count; i += kRows) {
+        float* const panel = to + (first + i) * k + p * kRows;
+        if (count - i >= kRows) {
+          std::memcpy(panel, from + i, kRows * sizeof(float));
+        } else {
+          std::copy_n(from + i, count - i, panel);
+        }
+      }
+    }
+  }
+  return {static_cast<const char*>(packed), 4, 4 * k * kRows, 4 * kRows};
+}
+
+void pack_right(const Matrix& b, int64_t k, int64_t n, void* packed) {
+  float* to = static_cast<float*>(packed);
+  alignas(64) float buffer[kRow];
+  for (int64_t j = 0; j < n; j += kColumns, to += k * kColumns) {
+    const int64_t cols = std::min<int64_t>(kColumns, n - j);
+    if (cols < kColumns) std::fill_n(to, k * kColumns, 0.0f);
+    if (b.column == 1 || b.row != 1) {
+      for (int64_t p = 0; p < k; ++p) {
+        const float* const from = numbers(b, p, j, b.column, cols, buffer);
+        if (cols == kColumns) {
+          std::memcpy(to + p * kColumns, from, kColumns * sizeof(float));
+        } else {
+          std::copy_n(from, cols, to + p * kColumns);
+        }
+      }
+    } else if (b.dtype == DType::f32) {
+      const auto* const from = static_cast<const float*>(b.at(0, j).data);
+      transpose_block(from, b.column, to, kColumns, k, cols);
+    } else {
+      constexpr int64_t kPart = kRow / kColumns;
+      for (int64_t p = 0; p < k; p += kPart) {
+        const int64_t count = std::min(kPart, k - p);
+        alignas(64) float wide[kColumns * kPart];
+        for (int64_t i = 0; i < cols; ++i) {
+          const float* const from = numbers(b, p, j + i, 1, count, buffer);
+          std::copy_n(from, count, wide + i * kPart);
+        }
+        transpose_block(wide, kPart, to + p * kColumns, kColumns, count, cols);
+      }
+    }
+  }
+}
+
+bool places_left(const Matrix& a) { return a.dtype == DType::f32 && a.column == 1; }
+Left place_left(const Matrix& a, int64_t, int64_t, void*) {
+  return {static_cast<const char*>(a.data), 4 * a.row, 4 * a.row * kRows, 4 * a.column};
+}
+
+/// c [kHeight, kColumns] = or += the product of `depth` columns of `left` and rows of `right`.
+template <int kHeight>
+void block(const char* left, int64_t row, int64_t step, const float* right, int64_t depth, float* c,
+           int64_t ld, bool zero) {
+  TileF::Vec sum[kHeight][2];
+#pragma GCC unroll 8
+  for (int i = 0; i < kHeight; ++i)
+    for (int j = 0; j < 2; ++j)
+      sum[i][j] = zero ? TileF::Vec{} : TileF::load(c + i * ld + j * kWidth).v;
+  for (int64_t p = 0; p < depth; ++p, left += step, right += kColumns) {
+    const TileF::Vec x = TileF::load(right).v, y = TileF::load(right + kWidth).v;
+#pragma GCC unroll 8
+    for (int i = 0; i < kHeight; ++i) {
+      const float a = *reinterpret_cast<const float*>(left + i * row);
+      sum[i][0] += a * x;
+      sum[i][1] += a * y;
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < kHeight; ++i)
+    for (int j = 0; j < 2; ++j) TileF(sum[i][j]).store(c + i * ld + j * kWidth);
+}
+
+using BlockFn = void (*)(const char*, int64_t, int64_t, const float*, int64_t, float*, int64_t,
+                         bool);
+template <int... kHeight>
+constexpr std::array<BlockFn, sizeof...(kHeight)> blocks(std::integer_sequence<int, kHeight...>) {
+  return {block<kHeight + 1>...};
+}
+
+void multiply(int64_t m, int64_t n, int64_t k, const Left& left, const void* right, float* c,
+              int64_t ldc, bool add) {
+  static constexpr auto of_height = blocks(std::make_integer_sequence<int, kRows>());
+  alignas(64) float edge[kRows * kColumns];
+  if (k == 0 && !add)
+    for (int64_t i = 0; i < m; ++i) std::fill_n(c + i * ldc, n, 0.0f);
+  for (int64_t p = 0; p < k; p += kDepth) {
+    const int64_t depth = std::min(kDepth, k - p);
+    const bool zero = p == 0 && !add;
+    for (int64_t j = 0; j < n; j += kColumns) {
+      const float* const panel = static_cast<const float*>(right) + j * k + p * kColumns;
+      const int64_t cols = std::min<int64_t>(kColumns, n - j);
+      for (int64_t i = 0; i < m; i += kRows) {
+        const int64_t rows = std::min<int64_t>(kRows, m - i);
+        const char* const x = left.data + i / kRows * left.panel + p * left.step;
+        const BlockFn fn = of_height[static_cast<std::size_t>(rows - 1)];
+        float* const out = c + i * ldc + j;
+        if (cols == kColumns) {
+          fn(x, left.row, left.step, panel, depth, out, ldc, zero);
+          continue;
+        }
+        for (int64_t r = 0; !zero && r < rows; ++r)
+          std::copy_n(out + r * ldc, cols, edge + r * kColumns);
+        fn(x, left.row, left.step, panel, depth, edge, kColumns, zero);
+        for (int64_t r = 0; r < rows; ++r) std::copy_n(edge + r * kColumns, cols, out + r * ldc);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+const Microkernel& fma() {
+  static constexpr Microkernel kernel = {kWidth == 16  ? "AVX-512 f32"
+                                         : kWidth == 8 ? "AVX f32"
+                                                       : "f32",
+                                         kRows,
+                                         kColumns,
+                                         left_bytes,
+                                         right_bytes,
+                                         pack_left,
+                                         pack_right,
+                                         places_left,
+                                         place_left,
+                                         multiply};
+  return kernel;
+}
+
+}  // namespace firn::kernels::cpu::FIRN_ISA

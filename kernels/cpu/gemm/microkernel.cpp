@@ -1,0 +1,49 @@
+#include "kernels/cpu/gemm/microkernel.h"
+
+#include "kernels/cpu/gemm/fma.h"
+#include "kernels/cpu/gemm/matrix_unit.h"
+#include "kernels/gemm.h"
+#include "kernels/settings.h"
+
+namespace firn::kernels::cpu::FIRN_ISA {
+
+#if defined(__x86_64__)
+namespace {
+
+/// Whether vdpbf16ps is to multiply. AMD's CPUs run it at twice the rate of f32, Intel's at half of
+/// that rate, so there it has to be asked for by name.
+bool uses_dots() {
+  return isa() == Isa::avx512_bf16 && (__builtin_cpu_is("amd") || isa_is_forced());
+}
+
+}  // namespace
+#endif
+
+const Microkernel& microkernel(DType dtype) {
+#if defined(__x86_64__)
+  if (dtype != DType::f32 && has_amx_bf16()) return amx(dtype);
+  if (dtype == DType::bf16 && uses_dots()) return avx512_bf16();
+#endif
+  return fma();
+}
+
+bool multiplies_bf16() { return &microkernel(DType::bf16) != &fma(); }
+
+const char* product_unit(DType dtype) {
+  if (dtype != DType::f32) return microkernel(dtype).name;
+  if (const Microkernel* const unit = bf16x3_kernel()) return unit->name;
+#ifdef FIRN_HAS_ONEDNN
+  return bf16x3_allowed() ? "oneDNN (no unit for bf16x3)" : "oneDNN";
+#else
+  return bf16x3_allowed() ? "Eigen (no unit for bf16x3)" : "Eigen";
+#endif
+}
+
+const Microkernel* bf16x3_kernel() {
+#if defined(__x86_64__)
+  if (bf16x3_allowed() && has_amx_bf16()) return &amx(DType::f32);
+#endif
+  return nullptr;
+}
+
+}  // namespace firn::kernels::cpu::FIRN_ISA

@@ -1,0 +1,80 @@
+// Products of matrices on one thread, from packed factors. Tables of functions are chosen at run
+// time by the instructions that the CPU has; gemm() and attention() are built on them.
+//
+//   const Microkernel& unit = microkernel(a.dtype);
+//   const Left left = unit.pack_left(a, m, k, left_memory);   // unit.left_bytes(m, k), 64-aligned
+//   unit.pack_right(b, k, n, right);                          // unit.right_bytes(k, n), 64-aligned
+//   unit.multiply(m, n, k, left, right, c, ldc, add);
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "firn/dtype.h"
+#include "kernels/isa.h"
+
+namespace firn::kernels::cpu {
+
+/// A matrix in memory: element (i, j) is at data + i * row + j * column, counted in elements.
+struct Matrix {
+  const void* data;
+  DType dtype;  ///< f32, f16 or bf16
+  std::int64_t row, column;
+
+  /// The same matrix from element (i, j) on.
+  Matrix at(std::int64_t i, std::int64_t j) const {
+    const std::int64_t offset = (i * row + j * column) * static_cast<std::int64_t>(size_of(dtype));
+    return {static_cast<const char*>(data) + offset, dtype, row, column};
+  }
+  Matrix transposed() const { return {data, dtype, column, row}; }
+};
+
+/// A left factor, packed or in place. The distances, in bytes, have a meaning for its microkernel.
+struct Left {
+  const char* data;
+  std::int64_t row, panel, step;
+  const char* tail = nullptr;  ///< packed last step of k, if the rest is in place
+  /// Whether the result is a transpose. Sums then follow the order of the upright product.
+  bool turned = false;
+};
+
+/// One way to multiply: how factors are packed, and the instructions that multiply them. Sums are
+/// f32. The order in which an element is summed depends on k and the kernel alone, so a row has the
+/// same bits in a product of any number of rows.
+struct Microkernel {
+  const char* name;            ///< for describe(), e.g. "AMX bf16"
+  std::int64_t rows, columns;  ///< blocks of m and n that are multiples of these waste nothing
+
+  /// Bytes that a packed factor takes: [m, k] at the left, [k, n] at the right. Packed columns are
+  /// contiguous: those from j on, a multiple of `columns`, begin at right_bytes(k, j).
+  std::size_t (*left_bytes)(std::int64_t m, std::int64_t k);
+  std::size_t (*right_bytes)(std::int64_t k, std::int64_t n);
+  /// Pack a factor, whose dtype is the one that the kernel was chosen for.
+  Left (*pack_left)(const Matrix& a, std::int64_t m, std::int64_t k, void* packed);
+  void (*pack_right)(const Matrix& b, std::int64_t k, std::int64_t n, void* packed);
+  /// Whether place_left() can use such a factor without a copy.
+  bool (*places_left)(const Matrix& a);
+  /// A left factor in place; m is a multiple of `rows`. `tail` has left_bytes(m, 1) bytes for
+  /// elements that need packing. The f32 kernel takes any strides and m; small factors only, since
+  /// it reads them element by element.
+  Left (*place_left)(const Matrix& a, std::int64_t m, std::int64_t k, void* tail);
+  /// c [m, n], row-major with leading dimension ldc, = a b, or c + a b if `add`. With k = 0 the
+  /// product is 0. Without `add`, c is not read.
+  void (*multiply)(std::int64_t m, std::int64_t n, std::int64_t k, const Left& left,
+                   const void* right, float* c, std::int64_t ldc, bool add);
+};
+
+}  // namespace firn::kernels::cpu
+
+namespace firn::kernels::cpu::FIRN_ISA {
+
+/// The fastest kernel of this CPU for factors of `dtype` (f32, f16 or bf16), up to the level that
+/// isa() allows.
+const Microkernel& microkernel(DType dtype);
+/// Whether the CPU has a unit for products of bf16 numbers that is faster than f32.
+bool multiplies_bf16();
+/// The kernel that multiplies f32 factors as sums of three bf16 numbers, if the program has allowed
+/// that and the CPU has a unit for it; else null.
+const Microkernel* bf16x3_kernel();
+
+}  // namespace firn::kernels::cpu::FIRN_ISA

@@ -1,0 +1,270 @@
+#include "kernels/cpu/gemm/packed.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "kernels/copy.h"
+#include "kernels/cpu/device/convert.h"
+#include "kernels/cpu/device/parallel.h"
+#include "kernels/cpu/device/transpose.h"
+#include "kernels/cpu/device/workspace.h"
+#include "kernels/cpu/gemm/cut.h"
+#include "kernels/math/macros.h"
+
+namespace firn::kernels::cpu::FIRN_ISA {
+namespace {
+
+using std::int64_t;
+
+constexpr int64_t kAlign = 64;
+
+int64_t rounded(std::size_t bytes) {
+  return (static_cast<int64_t>(bytes) + kAlign - 1) / kAlign * kAlign;
+}
+
+Matrix matrix_of(const ConstView& v) {
+  // In a single row or column only one stride has a meaning.
+  const int64_t row = v.shape[0] == 1 ? v.shape[1] : v.strides[0];
+  const int64_t column = v.shape[1] == 1 ? 1 : v.strides[1];
+  return {v.data, v.dtype, row, column};
+}
+
+/// What it costs to pack an element: a rough guess, since packing decides for thin products only.
+constexpr double kCopied = 1, kTurned = 2;
+double packing_cost(const Matrix& right, int64_t k, int64_t n) {
+  return static_cast<double>(k) * static_cast<double>(n) * (right.column == 1 ? kCopied : kTurned);
+}
+
+/// Results of a block on their way to c: alpha, bias, beta, epilogue and rounding.
+class Finish {
+ public:
+  Finish(const View& c, const GemmArgs& args, const Epilogue& epilogue)
+      : c_(c),
+        alpha_(static_cast<float>(args.alpha)),
+        beta_(static_cast<float>(args.beta)),
+        epilogue_(epilogue) {
+    if (!args.bias.data) return;
+    bias_.emplace(Shape{c.shape[1]}, DType::f32);
+    FIRN_ISA::copy(args.bias, bias_->view(), Stream{});
+  }
+
+  /// Whether the product can be computed in c itself, from at(i, j) on with rows ld() apart.
+  bool direct() const {
+    return c_.dtype == DType::f32 && (c_.strides[1] == 1 || c_.shape[1] == 1) && alpha_ == 1 &&
+           (beta_ == 0 || beta_ == 1);
+  }
+  bool adds() const { return beta_ == 1; }
+  float* at(int64_t i, int64_t j) const { return c_.as<float>() + i * c_.strides[0] + j; }
+  int64_t ld() const { return c_.shape[0] == 1 ? c_.shape[1] : c_.strides[0]; }
+
+  /// `values`, row-major with leading dimension `ld`, are the product; c itself if direct().
+  void operator()(int64_t i, int64_t rows, int64_t j, int64_t cols, float* values, int64_t ld,
+                  bool in_place) const {
+    const float* const bias = bias_ ? bias_->view().as<float>() + j : nullptr;
+    alignas(64) float old[kRow];
+    for (int64_t r = 0; r < rows; ++r) {
+      float* const row = values + r * ld;
+      if (!in_place && alpha_ != 1)
+        for (int64_t p = 0; p < cols; ++p) row[p] *= alpha_;
+      if (!in_place && beta_ != 0) {
+        for (int64_t p = 0; p < cols; p += kRow) {
+          const int64_t n = std::min(kRow, cols - p);
+          const float* const before =
+              load_row(element(i + r, j + p), c_.dtype, c_.strides[1], n, old);
+          for (int64_t q = 0; q < n; ++q) row[p + q] += beta_ * before[q];
+        }
+      }
+      if (bias)
+        for (int64_t p = 0; p < cols; ++p) row[p] += bias[p];
+    }
+    if (epilogue_)
+      epilogue_({i, rows, j, cols, {values, DType::f32, Device::cpu(), {rows, cols}, {ld, 1}}});
+    if (in_place) return;
+    for (int64_t r = 0; r < rows; ++r)
+      store_row(values + r * ld, element(i + r, j), c_.dtype, c_.strides[1], cols);
+  }
+
+ private:
+  void* element(int64_t i, int64_t j) const {
+    return advance(c_.data, c_.dtype, i * c_.strides[0] + j * c_.strides[1]);
+  }
+
+  View c_;
+  float alpha_, beta_;
+  const Epilogue& epilogue_;
+  std::optional<Workspace> bias_;
+};
+
+/// The product left x right, whose result is c or its transpose.
+class PackedProduct {
+ public:
+  PackedProduct(const Microkernel& unit, const Matrix& left, const Matrix& right, int64_t m,
+                int64_t n, int64_t k, bool turned, const Finish& finish)
+      : unit_(unit),
+        left_(left),
+        right_(right),
+        m_(m),
+        n_(n),
+        k_(k),
+        turned_(turned),
+        finish_(finish),
+        rows_(m, 1),
+        cols_(n, 1) {
+    // Blocks of at least 4 MFLOP, and of 128 rows, for which a panel of columns stays in L1. A
+    // single row of blocks has many columns of them: each packs its own, and none waits.
+    constexpr int64_t kFlops = int64_t{1} << 22, kMost = 64, kHigh = 128, kWide = 256, kLeast = 64;
+    constexpr int64_t kElement = 64;
+    // An element of the result costs as much as some 32 multiplications. Two threads share an even
+    // number of blocks.
+    const int64_t pieces = m * n * (2 * k + kElement) / kFlops;
+    const int64_t blocks = std::clamp<int64_t>(math::ceil_div(pieces, 2) * 2, 1, kMost);
+    const int64_t rows = std::clamp<int64_t>(m / kHigh, 1, blocks);
+    const int64_t cols = std::clamp<int64_t>(n / (rows == 1 ? kLeast : kWide), 1, blocks / rows);
+    rows_ = Cut(m, rows, 32);
+    cols_ = Cut(n, cols, 32);
+  }
+
+  void run() {
+    in_place_ = unit_.places_left(left_);
+    std::optional<Workspace> left_memory, right_memory;
+    // What several blocks need is packed before, by all threads.
+    const bool shares_left = !in_place_ && cols_.parts() > 1;
+    if (shares_left) {
+      left_memory.emplace(Shape{rounded(unit_.left_bytes(m_, k_))}, DType::u8);
+      char* const to = left_memory->view().as<char>();
+      const Cut cut(m_, math::ceil_div(m_, kSlice), kSlice);
+      parallel_for(cut.parts(), m_ * k_, [&](int64_t slice) {
+        const int64_t i = cut.begin(slice);
+        const Left packed =
+            unit_.pack_left(left_.at(i, 0), cut.size(slice), k_, to + unit_.left_bytes(i, k_));
+        if (slice == 0) packed_left_ = packed;
+      });
+    }
+    if (rows_.parts() == 1) {
+      parallel_for(cols_.parts(), m_ * n_ * k_, [&](int64_t part) {
+        const int64_t j = cols_.begin(part), cols = cols_.size(part);
+        const Workspace packed(Shape{rounded(unit_.right_bytes(k_, cols))}, DType::u8);
+        unit_.pack_right(right_.at(0, j), k_, cols, packed.view().as<char>());
+        block(0, m_, j, cols, packed.view().as<char>(), shares_left);
+      });
+      return;
+    }
+    // Columns are packed as many at a time as the caches hold.
+    constexpr int64_t kPanel = int64_t{1} << 22;
+    const int64_t column = std::max<int64_t>(1, rounded(unit_.right_bytes(k_, kSlice)) / kSlice);
+    const int64_t width = std::max<int64_t>(kSlice, kPanel / column / kSlice * kSlice);
+    right_memory.emplace(Shape{rounded(unit_.right_bytes(k_, std::min(width, n_)))}, DType::u8);
+    char* const packed = right_memory->view().as<char>();
+    for (int64_t first = 0; first < n_; first += width) {
+      const int64_t count = std::min(width, n_ - first);
+      const Cut slices(count, math::ceil_div(count, kSlice), kSlice);
+      parallel_for(slices.parts(), count * k_, [&](int64_t part) {
+        const int64_t j = slices.begin(part);
+        unit_.pack_right(right_.at(0, first + j), k_, slices.size(part),
+                         packed + unit_.right_bytes(k_, j));
+      });
+      const Cut cols(count, math::ceil_div(count * cols_.parts(), n_), 32);
+      parallel_for(rows_.parts() * cols.parts(), m_ * count * k_, [&](int64_t task) {
+        const int64_t row = task / cols.parts(), part = task % cols.parts();
+        const int64_t j = cols.begin(part);
+        block(rows_.begin(row), rows_.size(row), first + j, cols.size(part),
+              packed + unit_.right_bytes(k_, j), shares_left);
+      });
+    }
+  }
+
+ private:
+  /// Lines that are packed as one piece of work: a multiple of every kernel's panels.
+  static constexpr int64_t kSlice = 64;
+  static constexpr int64_t kRows = 128, kCols = 64;  ///< of a part of the result
+
+  /// One block on one thread. The left factor is packed in parts that stay in the L2 cache, and the
+  /// result is finished in parts that stay in L1.
+  void block(int64_t first, int64_t rows, int64_t j, int64_t cols, const char* right,
+             bool left_is_packed) const {
+    constexpr int64_t kLeft = int64_t{1} << 19;
+    const int64_t line = std::max<int64_t>(1, rounded(unit_.left_bytes(kRows, k_)) / kRows);
+    const int64_t most =
+        std::min(math::ceil_div(rows, kRows), std::max<int64_t>(1, kLeft / line / kRows)) * kRows;
+    const int64_t left_size =
+        left_is_packed ? 0 : rounded(unit_.left_bytes(most, in_place_ ? 1 : k_));
+    // Rows of an incomplete panel cannot be read in place.
+    const int64_t edge_size = in_place_ ? rounded(unit_.left_bytes(unit_.rows, k_)) : 0;
+    const Workspace memory(Shape{left_size + edge_size + 1}, DType::u8);
+    char* const left_memory = memory.view().as<char>();
+    for (int64_t i = first; i < first + rows;) {
+      int64_t count = std::min(most, first + rows - i);
+      Left left;
+      if (left_is_packed) {
+        left = rows_from(packed_left_, i);
+      } else if (in_place_ && count >= unit_.rows) {
+        count = count / unit_.rows * unit_.rows;
+        left = unit_.place_left(left_.at(i, 0), count, k_, left_memory);
+      } else {
+        left =
+            unit_.pack_left(left_.at(i, 0), count, k_, left_memory + (in_place_ ? left_size : 0));
+      }
+      for (int64_t q = 0; q < cols; q += kCols) {
+        const int64_t width = std::min(kCols, cols - q);
+        const char* const panels = right + unit_.right_bytes(k_, q);
+        for (int64_t r = 0; r < count; r += kRows)
+          part(i + r, std::min(kRows, count - r), j + q, width, rows_from(left, r), panels);
+      }
+      i += count;
+    }
+  }
+
+  void part(int64_t i, int64_t rows, int64_t j, int64_t cols, const Left& left,
+            const char* right) const {
+    if (finish_.direct() && !turned_) {
+      float* const out = finish_.at(i, j);
+      unit_.multiply(rows, cols, k_, left, right, out, finish_.ld(), finish_.adds());
+      return finish_(i, rows, j, cols, out, finish_.ld(), true);
+    }
+    alignas(kAlign) float result[kRows * kCols];
+    unit_.multiply(rows, cols, k_, left, right, result, cols, false);
+    if (!turned_) return finish_(i, rows, j, cols, result, cols, false);
+    alignas(kAlign) float upright[kRows * kCols];
+    transpose_block(result, cols, upright, rows, cols, rows);
+    finish_(j, cols, i, rows, upright, rows, false);
+  }
+
+  Left rows_from(Left left, int64_t i) const {
+    left.turned = turned_;
+    left.data += i / unit_.rows * left.panel;
+    if (left.tail) left.tail += unit_.left_bytes(i, 1);
+    return left;
+  }
+
+  const Microkernel& unit_;
+  Matrix left_, right_;
+  int64_t m_, n_, k_;
+  bool turned_, in_place_ = false;
+  const Finish& finish_;
+  Cut rows_, cols_;
+  Left packed_left_{};
+};
+
+}  // namespace
+
+void packed_product(const Microkernel& unit, const ConstView& a, const ConstView& b, const View& c,
+                    const GemmArgs& args, const Epilogue& epilogue) {
+  const int64_t m = c.shape[0], n = c.shape[1], k = a.shape[1];
+  const Matrix x = matrix_of(a), y = matrix_of(b);
+  const Finish finish(c, args, epilogue);
+  // Either factor can be the left one, since c^T = b^T a^T. The left one may be read in place; what
+  // is then packed decides, and the result, which has to be turned.
+  const Matrix xt = x.transposed(), yt = y.transposed();
+  const auto cost = [&](const Matrix& left, int64_t rows, const Matrix& right, int64_t columns) {
+    const double placed = unit.places_left(left) ? 0 : packing_cost(left, k, rows);
+    return placed + packing_cost(right, k, columns);
+  };
+  const double turning = static_cast<double>(m) * static_cast<double>(n) * kTurned;
+  if (k > 0 && cost(yt, n, xt, m) + turning < cost(x, m, y, n)) {
+    PackedProduct(unit, yt, xt, n, m, k, true, finish).run();
+  } else {
+    PackedProduct(unit, x, y, m, n, k, false, finish).run();
+  }
+}
+
+}  // namespace firn::kernels::cpu::FIRN_ISA

@@ -1,0 +1,247 @@
+// What the kernels of attention share: a block of 256 threads works on tiles of kTile queries by
+// kTile keys. Thread (ty, tx) has rows ty, ty+16, ... and columns tx, tx+16, ... of a tile.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/attention.h"
+#include "kernels/cuda/device/block.cuh"
+#include "kernels/cuda/device/element.cuh"
+#include "kernels/cuda/device/fault.cuh"
+#include "kernels/math/attention.h"
+#include "kernels/math/philox.h"
+#include "kernels/math/rows.h"
+
+namespace firn::kernels::cuda {
+
+inline constexpr int kSide = 16;  ///< threads of a block along each axis of a tile
+inline constexpr int kStep = 16;  ///< of a sum, in shared memory at a time
+template <class C>
+inline constexpr int kTileOf = sizeof(C) == 8 ? 32 : 64;
+
+__device__ inline int thread_row() { return static_cast<int>(threadIdx.x) / kSide; }
+__device__ inline int thread_column() { return static_cast<int>(threadIdx.x) % kSide; }
+
+/// Rows of one head of a tensor [batch, heads, rows, depth] whose last axis has stride 1.
+template <class T>
+struct HeadRows {
+  const T* data;
+  std::int64_t stride, rows, depth;
+};
+template <class T>
+struct HeadsIn {
+  const T* data;
+  std::int64_t batch, head, row, rows, depth;
+
+  explicit HeadsIn(const ConstView& v)
+      : data(v.as<T>()),
+        batch(v.strides[0]),
+        head(v.strides[1]),
+        row(v.strides[2]),
+        rows(v.shape[2]),
+        depth(v.shape[3]) {}
+  __device__ HeadRows<T> at(std::int64_t b, std::int64_t h) const {
+    return {data + b * batch + h * head, row, rows, depth};
+  }
+};
+/// An output [batch, heads, rows, depth] with any strides: beta * old + new.
+struct HeadsOut {
+  void* data;
+  DType dtype;
+  std::int64_t strides[4];
+  float beta;
+
+  HeadsOut(const View& v, float old) : data(v.data), dtype(v.dtype), strides{}, beta(old) {
+    for (int i = 0; i < 4 && data; ++i) strides[i] = v.strides[i];
+  }
+  template <class C>
+  __device__ void store(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t column,
+                        C value) const {
+    const std::int64_t at =
+        b * strides[0] + h * strides[1] + row * strides[2] + column * strides[3];
+    if (beta != 0) value = static_cast<C>(beta) * load_element<C>(data, dtype, at) + value;
+    store_element(value, data, dtype, at);
+  }
+};
+
+/// Sizes and options of a call, as a kernel reads them.
+template <class C>
+struct AttentionProblem {
+  math::AttentionBand band;
+  std::int64_t heads, group;  ///< query heads, and how many of them read one key head
+  C scale;
+  const void* lengths;
+  bool wide_lengths;  ///< i64, else i32
+  std::int64_t lengths_stride;
+  FaultSite fault;
+  const std::uint8_t* mask;
+  std::int64_t mask_strides[4];
+  RandomKey key;
+  std::int64_t row_blocks;  ///< Philox blocks of a row
+  std::uint32_t threshold;
+  C share;  ///< what a kept probability is multiplied by
+  bool drops;
+
+  AttentionProblem(const ConstView& q, const ConstView& k, const AttentionArgs& args, Stream stream)
+      : band{q.shape[2], k.shape[2], args.causal, args.window},
+        heads(q.shape[1]),
+        group(q.shape[1] / k.shape[1]),
+        scale(static_cast<C>(args.scale)),
+        lengths(args.lengths.data),
+        wide_lengths(args.lengths.dtype == DType::i64),
+        lengths_stride(lengths ? args.lengths.strides[0] : 0),
+        fault(fault_site("attention", "length", stream.device)),
+        mask(args.mask.as<std::uint8_t>()),
+        mask_strides{},
+        key(args.key),
+        row_blocks(math::attention_row_words(k.shape[2]) / 4),
+        threshold(math::dropout_threshold(args.dropout)),
+        share(static_cast<C>(1 / (1 - args.dropout))),
+        drops(args.dropout > 0) {
+    for (int i = 0; i < 4 && mask; ++i) mask_strides[i] = args.mask.strides[i];
+  }
+
+  __device__ std::int64_t given_length(std::int64_t b) const {
+    const std::int64_t at = b * lengths_stride;
+    return wide_lengths ? static_cast<const std::int64_t*>(lengths)[at]
+                        : static_cast<const std::int32_t*>(lengths)[at];
+  }
+  __device__ std::int64_t length(std::int64_t b) const {
+    if (!lengths) return band.keys;
+    const std::int64_t n = given_length(b);
+    return n < 0 ? 0 : n > band.keys ? band.keys : n;
+  }
+  __device__ bool sees(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j,
+                       std::int64_t length) const {
+    if (i >= band.queries || j >= band.keys || !band.sees(i, j, length)) return false;
+    return !mask || mask[b * mask_strides[0] + h * mask_strides[1] + i * mask_strides[2] +
+                         j * mask_strides[3]] != 0;
+  }
+  /// Whether every pair of a tile is seen; false if there is a mask.
+  __device__ bool sees_all(std::int64_t i, std::int64_t j, std::int64_t tile,
+                           std::int64_t length) const {
+    return !mask && i + tile <= band.queries && j + tile <= length &&
+           band.first_key(i + tile - 1) <= j && band.end_key(i, length) >= j + tile;
+  }
+  __device__ bool keeps(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
+    const std::uint64_t seed = key.base ? key.base[0] : key.seed;
+    const std::uint64_t offset = key.base ? key.base[1] + key.offset : key.offset;
+    const std::int64_t at = ((b * heads + h) * band.queries + i) * row_blocks + j / 4;
+    return math::philox(offset + static_cast<std::uint64_t>(at), seed).word[j % 4] >= threshold;
+  }
+};
+
+/// A block's shared memory.
+template <class C, int kTile>
+struct AttentionShared {
+  C left[kTile][kStep + 1];
+  C right[kTile][kStep + 1];
+  C weights[kTile][kTile + 1];       ///< of a tile: row: query, column: key
+  unsigned char seen[kTile][kTile];  ///< which pairs of the tile are
+};
+
+/// A thread's part of a tile [kTile, kTile].
+template <class C, int kTile>
+struct TilePart {
+  static constexpr int kPer = kTile / kSide;
+  C x[kPer][kPer];
+
+  __device__ static int row(int a) { return thread_row() + kSide * a; }
+  __device__ static int column(int b) { return thread_column() + kSide * b; }
+  __device__ void clear() {
+    for (int a = 0; a < kPer; ++a)
+      for (int b = 0; b < kPer; ++b) x[a][b] = C(0);
+  }
+};
+
+/// Rows [first, first + kTile) and columns [column, column + kStep) into shared memory, zeros
+/// beyond the matrix.
+template <class C, int kTile, class T>
+__device__ void load_rows(const HeadRows<T>& from, std::int64_t first, std::int64_t column,
+                          C (&to)[kTile][kStep + 1]) {
+  for (int i = static_cast<int>(threadIdx.x); i < kTile * kStep; i += kSide * kSide) {
+    const int r = i / kStep, c = i % kStep;
+    const bool inside = first + r < from.rows && column + c < from.depth;
+    to[r][c] =
+        inside ? static_cast<C>(widen(from.data[(first + r) * from.stride + column + c])) : C(0);
+  }
+}
+
+/// part = left right^T: element (r, c) is the product of rows i + r and j + c.
+template <class C, int kTile, class T>
+__device__ void multiply_rows(const HeadRows<T>& left, std::int64_t i, const HeadRows<T>& right,
+                              std::int64_t j, AttentionShared<C, kTile>& shared,
+                              TilePart<C, kTile>& part) {
+  using Part = TilePart<C, kTile>;
+  part.clear();
+  for (std::int64_t e = 0; e < left.depth; e += kStep) {
+    __syncthreads();  // the threads have read what the memory held before
+    load_rows<C, kTile>(left, i, e, shared.left);
+    load_rows<C, kTile>(right, j, e, shared.right);
+    __syncthreads();
+    for (int s = 0; s < kStep; ++s) {
+      C l[Part::kPer], r[Part::kPer];
+      for (int a = 0; a < Part::kPer; ++a) l[a] = shared.left[Part::row(a)][s];
+      for (int b = 0; b < Part::kPer; ++b) r[b] = shared.right[Part::column(b)][s];
+      for (int a = 0; a < Part::kPer; ++a)
+        for (int b = 0; b < Part::kPer; ++b) part.x[a][b] += l[a] * r[b];
+    }
+  }
+}
+
+/// part += weights rows, or weights^T rows if `kTurned`: row (k) of the product belongs to row
+/// `first` + k of `rows`, of which kTile columns from `column` on are taken. A pair that is not
+/// seen is left out, so a NaN in its row does not matter; with `all` every pair is seen.
+template <bool kTurned, class C, int kTile, class T>
+__device__ void add_weighted(const HeadRows<T>& rows, std::int64_t first, std::int64_t column,
+                             bool all, AttentionShared<C, kTile>& shared,
+                             TilePart<C, kTile>& part) {
+  using Part = TilePart<C, kTile>;
+  auto& values = *reinterpret_cast<C(*)[kStep][kTile + 1]>(&shared.left);
+  static_assert(sizeof(values) <= sizeof(shared.left));
+  for (int k = 0; k < kTile; k += kStep) {
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < kTile * kStep; i += kSide * kSide) {
+      const int r = i / kTile, c = i % kTile;
+      const bool inside = first + k + r < rows.rows && column + c < rows.depth;
+      values[r][c] =
+          inside ? static_cast<C>(widen(rows.data[(first + k + r) * rows.stride + column + c]))
+                 : C(0);
+    }
+    __syncthreads();
+    for (int s = 0; s < kStep; ++s) {
+      for (int a = 0; a < Part::kPer; ++a) {
+        const int r = Part::row(a);
+        const C w = kTurned ? shared.weights[k + s][r] : shared.weights[r][k + s];
+        if (!all && !(kTurned ? shared.seen[k + s][r] : shared.seen[r][k + s])) continue;
+        for (int b = 0; b < Part::kPer; ++b) part.x[a][b] += w * values[s][Part::column(b)];
+      }
+    }
+  }
+}
+
+/// The tiles [first, end) of `kTile` positions that hold positions [from, to).
+struct TileRange {
+  std::int64_t first, end;
+};
+template <int kTile>
+__device__ TileRange tiles_of(std::int64_t from, std::int64_t to) {
+  const TileRange range{from / kTile, math::ceil_div(to, kTile)};
+  return from < to ? range : TileRange{0, 0};
+}
+
+/// Which part of a grid a block has: tile by tile, then head, then chunk of columns.
+struct BlockPlace {
+  std::int64_t tile, b, head, column;
+};
+template <int kTile>
+__device__ BlockPlace block_place(std::int64_t tiles, std::int64_t heads, std::int64_t chunks) {
+  std::int64_t i = blockIdx.x;
+  const std::int64_t chunk = i % chunks;
+  i /= chunks;
+  const std::int64_t tile = i % tiles;
+  i /= tiles;
+  return {tile, i / heads, i % heads, chunk * kTile};
+}
+
+}  // namespace firn::kernels::cuda

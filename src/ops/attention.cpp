@@ -1,0 +1,265 @@
+// Attention and rotary positions. Under autocast attention runs in the guard's dtype, as matrix
+// products do.
+#include "firn/attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/checked.h"
+#include "firn/kernel_support.h"
+#include "kernels/attention.h"
+#include "kernels/elementwise.h"
+#include "kernels/math/attention.h"
+#include "kernels/rope.h"
+#include "ops/common.h"
+
+namespace firn {
+namespace {
+
+using namespace ops;
+
+void check_shapes(const Tensor& q, const Tensor& k, const Tensor& v) {
+  FIRN_CHECK(q.rank() == 4 && k.rank() == 4 && v.rank() == 4, "attention",
+             "q is [batch, heads, n, d]: insert axes with unsqueeze, swap them with transpose",
+             "q {}, k {}, v {}: all need 4 axes", describe(q), describe(k), describe(v));
+  FIRN_CHECK(q.size(0) == k.size(0) && k.size(0) == v.size(0), "attention",
+             "axis 0 is the batch: expand() the smaller", "batch sizes differ: q {}, k {}, v {}",
+             describe(q), describe(k), describe(v));
+  FIRN_CHECK(k.size(1) == v.size(1) && k.size(2) == v.size(2), "attention",
+             "each key has one value", "k {} and v {} differ in heads or keys", describe(k),
+             describe(v));
+  FIRN_CHECK(q.size(3) == k.size(3), "attention", "queries and keys are multiplied",
+             "q {} and k {} differ in the last axis", describe(q), describe(k));
+  FIRN_CHECK(q.size(2) <= kMostPositions && k.size(2) <= kMostPositions, "attention",
+             "attend to parts of it", "{} queries or {} keys do not fit in 32 bits", q.size(2),
+             k.size(2));
+  const std::int64_t heads = q.size(1), key_heads = k.size(1);
+  FIRN_CHECK(key_heads == 0 ? heads == 0 : heads % key_heads == 0, "attention",
+             "the heads of q are a multiple of those of k and v", "{} heads of q, {} of k and v",
+             heads, key_heads);
+}
+
+/// Words of dropout for all pairs; throws Error if they do not fit in 64 bits.
+std::uint64_t random_words(std::int64_t rows, std::int64_t m) {
+  return static_cast<std::uint64_t>(
+      checked_product("attention", rows, math::attention_row_words(m)));
+}
+
+/// Checks the numbers, lengths and mask for q [b, heads, n, d] and m keys.
+void check_options(const AttentionOptions& o, const Tensor& q, std::int64_t m) {
+  if (o.window)
+    FIRN_CHECK(*o.window > 0, "attention", "1 sees the query's own place; leave it out to see all",
+               "window = {}", *o.window);
+  if (o.scale)
+    FIRN_CHECK(std::isfinite(*o.scale) &&
+                   (q.dtype() == f64 || std::abs(*o.scale) <= max_of(compute_dtype(q.dtype()))),
+               "attention", "the default is 1/sqrt(d)", "scale = {}", *o.scale);
+  FIRN_CHECK(o.dropout >= 0 && o.dropout < 1, "attention",
+             "dropout is the probability of a zero, in [0, 1)", "dropout = {}", o.dropout);
+  if (o.lengths.defined()) {
+    require_index("attention", o.lengths);
+    FIRN_CHECK(o.lengths.shape() == Shape{q.size(0)}, "attention",
+               "lengths is [batch]: the valid keys of each sequence", "lengths {}, q {}",
+               describe(o.lengths), describe(q));
+  }
+  if (o.mask.defined()) {
+    FIRN_CHECK(o.mask.dtype() == boolean, "attention", "compare it: ne(mask, 0)",
+               "the mask must be bool, got {}", describe(o.mask));
+    const Shape pairs = {q.size(0), q.size(1), q.size(2), m};
+    FIRN_CHECK(
+        o.mask.rank() <= 4 && broadcast_shapes("attention", o.mask.shape(), pairs) == pairs,
+        "attention", "insert axes with unsqueeze",
+        "mask {} does not broadcast to [batch, heads, n, m] = {}", describe(o.mask), pairs);
+  }
+  for (const Tensor& t : {o.lengths, o.mask})
+    FIRN_CHECK(!t.defined() || t.device() == q.device(), "attention", "move one: x.to(device)",
+               "devices differ: {} and q {}", describe(t), describe(q));
+}
+
+/// x if its last axis has stride 1 or one element, else a row-major copy.
+Tensor with_unit_stride(const Tensor& x) {
+  return x.size(3) <= 1 || x.strides()[3] == 1 ? x : contiguous(x);
+}
+
+/// An uninitialised [b, h, n, d]; in memory [b, n, h, d] if `like` has its axes in that order.
+Tensor empty_in_order_of(const Tensor& like, std::int64_t d) {
+  const std::int64_t b = like.size(0), h = like.size(1), n = like.size(2);
+  if (h <= 1 || n <= 1 || like.strides()[1] >= like.strides()[2])
+    return empty({b, h, n, d}, like.dtype(), like.device());
+  return empty({b, n, h, d}, like.dtype(), like.device())
+      .as_strided({b, h, n, d}, {n * h * d, d, h * d, 1});
+}
+
+ConstView view_of(const Tensor& t) { return t.defined() ? t.view() : ConstView{}; }
+ConstView mask_view(const Tensor& mask, const Shape& pairs) {
+  return mask.defined() ? broadcast_to(mask.view(), pairs) : ConstView{};
+}
+
+/// A view [..., n, d] as [batch, heads, n, d]: with three axes the first is the batch.
+template <class V>
+V as_heads(V v) {
+  while (v.rank() < 4) {
+    const int at = v.rank() == 2 ? 0 : 1;
+    v.shape.insert(at, 1);
+    v.strides.insert(at, 0);
+  }
+  return v;
+}
+/// Positions as [batch, n], with stride 0 along a missing axis.
+ConstView positions_view(const Tensor& positions) {
+  if (!positions.defined()) return {};
+  ConstView v = positions.view();
+  if (v.rank() == 1) {
+    v.shape.insert(0, 1);
+    v.strides.insert(0, 0);
+  }
+  return v;
+}
+
+/// The gradients of q, k and v. One that is an input several times cannot be written by one kernel
+/// call: each of its gradients is computed by itself in the compute dtype, and their sum is added.
+class Gradients {
+ public:
+  /// first[i]: the first of q, k and v with the same node as input i.
+  Gradients(Backward& b, const std::array<int, 3>& first) : b_(b), first_(first) {
+    for (int i = 0; i < 3; ++i) shared_[first[i]] |= first[i] != i;
+  }
+  kernels::AttentionGrads views() {
+    kernels::AttentionGrads grads;
+    take(0, grads.dq, grads.dq_beta);
+    take(1, grads.dk, grads.dk_beta);
+    take(2, grads.dv, grads.dv_beta);
+    return grads;
+  }
+  void add_shared() {
+    for (int i = 0; i < 3; ++i) {
+      if (!own_[i].defined() || first_[i] == i) continue;
+      kernels::axpby(1, own_[i].view(), 1, own_[first_[i]].mutable_view(), b_.stream());
+    }
+    for (int i = 0; i < 3; ++i)
+      if (own_[i].defined() && first_[i] == i) b_.accumulate(i, own_[i]);
+  }
+
+ private:
+  void take(int i, View& grad, float& beta) {
+    if (!b_.needs(i)) return;
+    if (shared_[first_[i]]) {
+      own_[i] = empty(b_.input_shape(i), compute_dtype(b_.grad().dtype()), b_.grad().device());
+      grad = own_[i].mutable_view();
+    } else {
+      const autograd::Sink sink = b_.sink(i);
+      grad = sink.grad.mutable_view();
+      beta = sink.beta;
+      kept_[i] = sink.grad;
+    }
+  }
+
+  Backward& b_;
+  std::array<int, 3> first_;
+  std::array<bool, 3> shared_{};
+  std::array<Tensor, 3> own_, kept_;
+};
+
+/// For each input, the first one that has the same node.
+std::array<int, 3> first_with_node(const Tensor& q, const Tensor& k, const Tensor& v) {
+  const auto* const nq = q.impl()->node.get();
+  const auto* const nk = k.impl()->node.get();
+  const auto* const nv = v.impl()->node.get();
+  std::array<int, 3> first{0, 1, 2};
+  if (nk && nk == nq) first[1] = 0;
+  if (nv && nv == nk) first[2] = first[1];
+  if (nv && nv == nq) first[2] = 0;
+  return first;
+}
+
+}  // namespace
+
+Tensor attention(const Tensor& q_given, const Tensor& k_given, const Tensor& v_given,
+                 const AttentionOptions& options) try {
+  require_floating("attention", q_given);
+  require_factors("attention", q_given, k_given);
+  require_factors("attention", q_given, v_given);
+  check_shapes(q_given, k_given, v_given);
+  check_options(options, q_given, k_given.size(2));
+  const Tensor q_rows = with_unit_stride(q_given), k_rows = with_unit_stride(k_given),
+               v_rows = with_unit_stride(v_given);
+  const Autocasted in(Policy::lower, q_rows, k_rows, v_rows);
+  const Tensor &q = in[0], &k = in[1], &v = in[2];
+
+  const std::int64_t b = q.size(0), heads = q.size(1), n = q.size(2), m = k.size(2);
+  const Shape pairs = {b, heads, n, m};
+  kernels::AttentionArgs args;
+  args.scale = options.scale.value_or(
+      1 / std::sqrt(static_cast<double>(std::max<std::int64_t>(1, q.size(3)))));
+  args.causal = options.causal;
+  args.window = options.window ? std::min(*options.window, n + m) : 0;
+  args.lengths = view_of(options.lengths);
+  args.mask = mask_view(options.mask, pairs);
+  args.dropout = options.dropout;
+  const Tensor y = empty_in_order_of(q, v.size(3));
+  Tensor log_sum_exp;
+  if (autograd::detail::needs_recording({&q, &k, &v}))
+    log_sum_exp = empty({b, heads, n}, compute_dtype(q.dtype()), q.device());
+  if (args.dropout > 0) {
+    args.key = runtime::reserve_random(options.generator ? *options.generator : default_generator(),
+                                       q.device(), random_words(b * heads * n, m));
+  }
+  kernels::attention(q.view(), k.view(), v.view(), args, y.mutable_view(),
+                     log_sum_exp.defined() ? log_sum_exp.mutable_view() : View{}, stream_of(q));
+  return record(
+      "attention", y, {&q, &k, &v},
+      {Saved::input(0), Saved::input(1), Saved::input(2), Saved::output(),
+       Saved::other(log_sum_exp), Saved::other(options.lengths), Saved::other(options.mask)},
+      [args, pairs, first = first_with_node(q, k, v)](Backward& back) {
+        kernels::AttentionArgs again = args;
+        again.lengths = view_of(back.saved(5));
+        again.mask = mask_view(back.saved(6), pairs);
+        const Tensor dy = with_unit_stride(back.grad());
+        Gradients gradients(back, first);
+        kernels::attention_backward(dy.view(), back.saved(0).view(), back.saved(1).view(),
+                                    back.saved(2).view(), back.saved(3).view(),
+                                    back.saved(4).view(), again, gradients.views(), back.stream());
+        gradients.add_shared();
+      });
+}
+FIRN_OUT_OF_MEMORY("attention")
+
+Tensor rope(const Tensor& x, const RopeOptions& options) try {
+  require_floating("rope", x);
+  FIRN_CHECK(x.rank() >= 2 && x.rank() <= 4, "rope", "x is [..., n, d]: merge axes with reshape",
+             "x {} has {} axes, not 2 to 4", describe(x), x.rank());
+  const std::int64_t n = x.size(-2), d = x.size(-1);
+  FIRN_CHECK(d % 2 == 0, "rope", "elements are turned in pairs", "the last axis of x {} is odd",
+             describe(x));
+  FIRN_CHECK(std::isfinite(options.theta) && options.theta >= 1, "rope", "the default is 10000",
+             "theta = {} is not a finite number from 1 on", options.theta);
+  const Tensor& positions = options.positions;
+  if (positions.defined()) {
+    require_index("rope", positions);
+    FIRN_CHECK(
+        positions.shape() == Shape{n} || (x.rank() > 2 && positions.shape() == Shape{x.size(0), n}),
+        "rope", "positions are [n], or [batch, n]", "positions {} for x {}", describe(positions),
+        describe(x));
+    FIRN_CHECK(positions.device() == x.device(), "rope", "move one: x.to(device)",
+               "devices differ: {} and {}", describe(positions), describe(x));
+    FIRN_CHECK(options.offset == 0, "rope", "add it to the positions",
+               "offset = {} and positions are both given", options.offset);
+  } else {
+    checked_sum("rope", options.offset, n);
+  }
+  kernels::RopeArgs args{
+      .offset = options.offset, .theta = options.theta, .interleaved = options.interleaved};
+  const Tensor y =
+      x.rank() == 4 ? empty_in_order_of(x, d) : empty(x.shape(), x.dtype(), x.device());
+  kernels::rope(as_heads(x.view()), positions_view(positions), args, as_heads(y.mutable_view()), 0,
+                stream_of(x));
+  args.inverse = true;
+  return record("rope", y, {&x}, {Saved::other(positions)}, [args](Backward& b) {
+    const auto [dx, beta] = b.sink(0);
+    kernels::rope(as_heads(b.grad().view()), positions_view(b.saved(0)), args,
+                  as_heads(dx.mutable_view()), beta, b.stream());
+  });
+}
+FIRN_OUT_OF_MEMORY("rope")
+
+}  // namespace firn

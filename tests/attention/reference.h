@@ -1,0 +1,63 @@
+// Attention by plain loops over pairs in f64: what the op is compared with.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "firn/attention.h"
+#include "firn/firn.h"
+#include "support/values.h"
+
+namespace firn::testing {
+
+/// Sizes and options of a call.
+struct AttentionCase {
+  std::int64_t b = 1, hq = 1, hk = 1, n = 1, m = 1, d = 1, dv = 1;
+  bool causal = false;
+  std::int64_t window = 0;                 ///< 0: none
+  std::vector<std::int64_t> lengths = {};  ///< empty: none
+  Shape mask_shape = {};                   ///< of `mask`
+  std::vector<double> mask = {};           ///< 0 or 1; empty: none
+  std::optional<double> scale = {};
+  double dropout = 0;
+  RandomKey key{7, 3, nullptr};
+
+  Shape q_shape() const { return {b, hq, n, d}; }
+  Shape k_shape() const { return {b, hk, m, d}; }
+  Shape v_shape() const { return {b, hk, m, dv}; }
+  Shape o_shape() const { return {b, hq, n, dv}; }
+  std::string name() const;
+
+  /// Gives it the options that are the bits of `set`: causal, window, lengths, mask, dropout.
+  void take_options(int set, Rng& rng);
+  bool sees(std::int64_t batch, std::int64_t head, std::int64_t i, std::int64_t j) const;
+  /// 0 for a pair that dropout drops, else 1/(1 - dropout).
+  double kept(std::int64_t batch, std::int64_t head, std::int64_t i, std::int64_t j) const;
+};
+
+struct AttentionValues {
+  std::vector<double> q, k, v, dout;
+};
+/// Random values that `dtype` holds.
+AttentionValues random_values(const AttentionCase& c, Rng& rng, DType dtype);
+
+struct AttentionResults {
+  std::vector<double> o, dq, dk, dv;
+};
+AttentionResults reference(const AttentionCase& c, const AttentionValues& x);
+
+/// The options of the case on the default device; `generator` is set to its key.
+AttentionOptions options_of(const AttentionCase& c, Generator& generator);
+/// attention() and its gradients on the default device.
+AttentionResults run_attention(const AttentionCase& c, const AttentionValues& x, DType dtype);
+/// The same by matmul, where, softmax and matmul in that dtype; without dropout, and every query
+/// sees a key.
+AttentionResults run_composed(const AttentionCase& c, const AttentionValues& x, DType dtype);
+
+/// |got - want| / |want|, both Euclidean. A gradient may be the small difference of numbers near 1,
+/// so |want| counts as 0.3 an element at least.
+double relative_error(const std::vector<double>& got, const std::vector<double>& want);
+
+}  // namespace firn::testing
