@@ -13,6 +13,7 @@
 #include "kernels/cpu/gemm/microkernel.h"
 #include "kernels/gemm.h"
 #include "kernels/isa.h"
+#include "kernels/matrix_unit_model.h"
 #include "support/catch.h"
 #include "support/in_child.h"
 #include "support/threads.h"
@@ -25,12 +26,11 @@ using kernels::cpu::Left;
 using kernels::cpu::Matrix;
 using kernels::cpu::Microkernel;
 
-/// The kernels that this machine can run for factors of `dtype`.
+/// The kernels that this machine can run for factors of `dtype`, and the model of the matrix unit.
 std::vector<const Microkernel*> kernels_for(DType dtype) {
-  std::vector<const Microkernel*> all{&kernels::cpu::FIRN_ISA::fma()};
+  std::vector<const Microkernel*> all{&kernels::cpu::FIRN_ISA::fma(), &amx_model(dtype)};
 #if defined(__x86_64__)
   const Isa machine = kernels::cpu::machine_isa();
-  if (machine >= Isa::avx512) all.push_back(&kernels::cpu::amx_model(dtype));
   if (machine >= Isa::avx512_bf16 && dtype == bf16) all.push_back(&kernels::cpu::avx512_bf16());
   if (machine >= Isa::amx_bf16) all.push_back(&kernels::cpu::amx(dtype));
 #endif
@@ -168,6 +168,37 @@ TEST_CASE("gemm16: any layout and size, packed or in place, gives the same bits"
 }
 
 #if defined(__x86_64__)
+TEST_CASE("gemm16: factors are packed and split as in the model of the matrix unit") {
+  if (kernels::cpu::machine_isa() < Isa::avx512_bf16) {
+    WARN("skipped: this CPU has no AVX512-BF16");
+    return;
+  }
+  manual_seed(25);
+  for (const DType dtype : {bf16, f16, f32}) {
+    const Microkernel &unit = kernels::cpu::amx(dtype), &model = amx_model(dtype);
+    const double inf = std::numeric_limits<double>::infinity();
+    Tensor numbers = cast(randn({49, 77}) * exp(randn({49, 77}) * 8), dtype);
+    for (const auto& [at, value] :
+         {std::pair{3, inf}, {4, -inf}, {5, -inf * 0}, {6, max_of(dtype)}})
+      fill_(select(select(numbers, 0, at), 0, 7), value);
+    for (const bool turned : {false, true}) {
+      const Tensor a = turned ? swapped(contiguous(swapped(numbers))) : numbers;
+      const Matrix matrix{a.view().data, dtype, a.strides()[0], a.strides()[1]};
+      const std::size_t left = unit.left_bytes(49, 77), right = unit.right_bytes(49, 77);
+      const Bytes got(std::max(left, right)), expected(std::max(left, right));
+      INFO(to_string(dtype) << (turned ? ", turned" : ""));
+      REQUIRE(model.left_bytes(49, 77) == left);
+      REQUIRE(model.right_bytes(49, 77) == right);
+      unit.pack_left(matrix, 49, 77, got.data());
+      model.pack_left(matrix, 49, 77, expected.data());
+      CHECK(std::memcmp(got.data(), expected.data(), left) == 0);
+      unit.pack_right(matrix, 49, 77, got.data());
+      model.pack_right(matrix, 49, 77, expected.data());
+      CHECK(std::memcmp(got.data(), expected.data(), right) == 0);
+    }
+  }
+}
+
 TEST_CASE("gemm16: the matrix unit gives the bits of its model") {
   if (kernels::cpu::machine_isa() < Isa::amx_bf16) {
     WARN("skipped: this CPU has no AMX");
@@ -177,8 +208,7 @@ TEST_CASE("gemm16: the matrix unit gives the bits of its model") {
   for (const DType dtype : {bf16, f16, f32}) {
     const Tensor a = cast(randn({37, 1234}), dtype), b = cast(randn({1234, 41}), dtype);
     INFO(to_string(dtype));
-    CHECK(same_bits(product(kernels::cpu::amx(dtype), a, b),
-                    product(kernels::cpu::amx_model(dtype), a, b)));
+    CHECK(same_bits(product(kernels::cpu::amx(dtype), a, b), product(amx_model(dtype), a, b)));
   }
 }
 #endif

@@ -1,42 +1,27 @@
-// How factors are packed for units that multiply bf16 numbers, for matrix_unit.cpp alone. An f16
-// number is the exact sum of two bf16 numbers, an f32 number of three.
-//
-// Factors are packed in tiles of 16 lines x 32 of k, 1 KiB each. A line is a row of the left factor
-// or a column of the right one. A tile is a matrix of pairs of numbers, adjacent in k: at the left
-// [line][pair], at the right [pair][line]. Panels of 16 lines have all steps of k, and for each
-// step the tiles of all parts.
+// How factors are split and packed for units that multiply bf16 numbers (tile_product.h has the
+// layout), in AVX-512, for matrix_unit.cpp alone.
 #pragma once
 
 #include <immintrin.h>
-
-#include <algorithm>
-#include <array>
-#include <cstdint>
-#include <cstring>
-
-#include "kernels/cpu/gemm/microkernel.h"
-#include "kernels/math/macros.h"
 
 // What stands between the two may use the unit's instructions, whatever the build's options are.
 #define FIRN_BF16_TARGET "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,amx-tile,amx-bf16"
 #define FIRN_PRAGMA_OF(text) _Pragma(#text)
 #define FIRN_PRAGMA(text) FIRN_PRAGMA_OF(text)
 #if defined(__clang__)
-#define FIRN_BF16_BEGIN \
+#define FIRN_TILES_BEGIN \
   FIRN_PRAGMA(clang attribute push(__attribute__((target(FIRN_BF16_TARGET))), apply_to = function))
-#define FIRN_BF16_END FIRN_PRAGMA(clang attribute pop)
+#define FIRN_TILES_END FIRN_PRAGMA(clang attribute pop)
 #else
-#define FIRN_BF16_BEGIN FIRN_PRAGMA(GCC push_options) FIRN_PRAGMA(GCC target(FIRN_BF16_TARGET))
-#define FIRN_BF16_END FIRN_PRAGMA(GCC pop_options)
+#define FIRN_TILES_BEGIN FIRN_PRAGMA(GCC push_options) FIRN_PRAGMA(GCC target(FIRN_BF16_TARGET))
+#define FIRN_TILES_END FIRN_PRAGMA(GCC pop_options)
 #endif
 
-FIRN_BF16_BEGIN
+#include "kernels/cpu/gemm/tile_product.h"
 
-namespace firn::kernels::cpu::bf16_tiles {
+FIRN_TILES_BEGIN
 
-using std::int64_t;
-
-constexpr int64_t kLines = 16, kStep = 32, kTile = 1024;
+namespace firn::kernels::cpu::tiles {
 
 // ---- Parts ----
 
@@ -121,19 +106,6 @@ struct Single {
 };
 
 // ---- Packing ----
-
-template <class S>
-constexpr int64_t step_bytes = S::parts* kTile;
-
-template <class S>
-int64_t panel_bytes(int64_t k) {
-  return math::ceil_div(k, kStep) * step_bytes<S>;
-}
-
-template <class S>
-std::size_t packed_bytes(int64_t lines, int64_t k) {
-  return static_cast<std::size_t>(math::ceil_div(lines, kLines) * panel_bytes<S>(k));
-}
 
 /// A 16 x 16 matrix of pairs, transposed.
 inline void transpose(__m512i* r) {
@@ -226,24 +198,27 @@ void pack_step(const Matrix& a, int64_t lines, int64_t k, bool right, char* to, 
   if (lines > kLines) store_tiles<S>(rows[1], false, right, to + panel);
 }
 
-/// A matrix of `lines` x k, in the order in which it is stored.
+/// Factors of S, packed in the order in which they are stored.
 template <class S>
-void pack(const Matrix& a, int64_t lines, int64_t k, bool right, char* to) {
-  const int64_t panel = panel_bytes<S>(k), steps = math::ceil_div(k, kStep);
-  const int64_t panels = math::ceil_div(lines, kLines);
-  const auto step = [&](int64_t i, int64_t s) {
-    pack_step<S>(a.at(i * kLines, s * kStep), lines - i * kLines, k - s * kStep, right,
-                 to + i * panel + s * step_bytes<S>, panel);
-  };
-  if (a.row == 1) {
-    for (int64_t s = 0; s < steps; ++s)
-      for (int64_t i = 0; i < panels; i += 2) step(i, s);
-  } else {
-    for (int64_t i = 0; i < panels; i += 2)
-      for (int64_t s = 0; s < steps; ++s) step(i, s);
+struct Packing {
+  static constexpr int parts = S::parts;
+  static void pack(const Matrix& a, int64_t lines, int64_t k, bool right, char* to) {
+    const int64_t panel = panel_bytes<parts>(k), steps = math::ceil_div(k, kStep);
+    const int64_t panels = math::ceil_div(lines, kLines);
+    const auto step = [&](int64_t i, int64_t s) {
+      pack_step<S>(a.at(i * kLines, s * kStep), lines - i * kLines, k - s * kStep, right,
+                   to + i * panel + s * step_bytes<parts>, panel);
+    };
+    if (a.row == 1) {
+      for (int64_t s = 0; s < steps; ++s)
+        for (int64_t i = 0; i < panels; i += 2) step(i, s);
+    } else {
+      for (int64_t i = 0; i < panels; i += 2)
+        for (int64_t s = 0; s < steps; ++s) step(i, s);
+    }
   }
-}
+};
 
-}  // namespace firn::kernels::cpu::bf16_tiles
+}  // namespace firn::kernels::cpu::tiles
 
-FIRN_BF16_END
+FIRN_TILES_END

@@ -7,9 +7,6 @@ namespace firn::kernels::cpu {
 
 /// For factors of bf16, of f16 (in two parts, without error) or of f32 (in three parts).
 const Microkernel& amx(DType dtype);
-/// The same packing, splitting and order of sums as amx(), but the unit is plain code. Needs
-/// AVX-512. Gives the bits of amx().
-const Microkernel& amx_model(DType dtype);
 /// For factors of bf16, by vdpbf16ps.
 const Microkernel& avx512_bf16();
 

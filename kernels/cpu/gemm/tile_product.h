@@ -1,0 +1,285 @@
+// Products of packed tiles of bf16 numbers: where their elements lie, the order of sums, and what
+// happens to infinities. The unit that multiplies two tiles is a parameter, so that tests can put
+// plain code in its place.
+//
+// A tile has 16 lines x 32 of k, 1 KiB. A line is a row of the left factor or a column of the right
+// one. A tile is a matrix of pairs of numbers, adjacent in k: at the left [line][pair], at the
+// right [pair][line]. Panels of 16 lines have all steps of k, and for each step the tiles of all
+// parts: an f16 number is the exact sum of two bf16 numbers, an f32 number of three.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/cpu/gemm/microkernel.h"
+#include "kernels/math/macros.h"
+
+namespace firn::kernels::cpu::tiles {
+
+using std::int64_t;
+
+// ---- Layout ----
+
+constexpr int64_t kLines = 16, kStep = 32, kTile = 1024;
+constexpr int64_t kBlock = 2 * kLines;  ///< lines of a block of the result
+
+template <int kParts>
+constexpr int64_t step_bytes = kParts* kTile;
+
+template <int kParts>
+constexpr int64_t panel_bytes(int64_t k) {
+  return math::ceil_div(k, kStep) * step_bytes<kParts>;
+}
+
+template <int kParts>
+std::size_t packed_bytes(int64_t lines, int64_t k) {
+  return static_cast<std::size_t>(math::ceil_div(lines, kLines) * panel_bytes<kParts>(k));
+}
+
+/// Panels of one block of the result: up to 2 x 2 tiles, and `steps` of k.
+struct Panels {
+  const char* left;
+  int64_t left_row, left_panel, left_step;
+  const char* right;
+  int64_t right_panel, right_step;
+  int64_t steps;
+};
+
+// ---- Order ----
+
+/// Products of parts, in an order in which only one factor changes from one to the next. With
+/// kTurned the factors have changed places, and the order is that of the product before.
+struct Pair {
+  int left, right;
+};
+template <int kParts, bool kTurned>
+constexpr auto pairs = [] {
+  auto order = [] {
+    if constexpr (kParts == 1)
+      return std::array{Pair{0, 0}};
+    else if constexpr (kParts == 2)
+      return std::array{Pair{0, 0}, Pair{1, 0}, Pair{1, 1}, Pair{0, 1}};
+    else
+      return std::array{Pair{2, 0}, Pair{1, 0}, Pair{1, 1}, Pair{0, 1}, Pair{0, 0}, Pair{0, 2}};
+  }();
+  if (kTurned)
+    for (Pair& pair : order) pair = {pair.right, pair.left};
+  return order;
+}();
+
+}  // namespace firn::kernels::cpu::tiles
+
+// The including file says which instructions the rest may use. Each function is a template of its
+// unit, so no two files compile the same function in different ways.
+#ifndef FIRN_TILES_BEGIN
+#define FIRN_TILES_BEGIN
+#define FIRN_TILES_END
+#endif
+
+FIRN_TILES_BEGIN
+
+namespace firn::kernels::cpu::tiles {
+
+/// A product of packed factors on `Unit`:
+///   Unit::block<rows, columns, parts, turned>(panels, c, ld, zero) adds to rows x columns tiles of
+///   c,
+///     or begins with 0;
+///   Unit::special(numbers): of 16 numbers, the bits of those that are infinite or NaN.
+template <class Unit, int kParts>
+class TileProduct {
+ public:
+  TileProduct(int64_t k, const Left& left, const void* right)
+      : left_(left),
+        right_(static_cast<const char*>(right)),
+        right_panel_(panel_bytes<kParts>(k)),
+        steps_(math::ceil_div(k, kStep)),
+        packed_steps_(left.tail ? steps_ - 1 : steps_) {}
+
+  /// c [m, n], with rows ld apart, = the product, or c + the product if `add`.
+  void run(int64_t m, int64_t n, float* c, int64_t ld, bool add) const {
+    asm volatile("" ::: "memory");  // GCC does not know that a unit reads memory
+    [[maybe_unused]] const Unit unit;
+    if (steps_ == 0 && !add)
+      for (int64_t i = 0; i < m; ++i) std::fill_n(c + i * ld, n, 0.0f);
+    for (int64_t begin = 0; begin < steps_; begin += kSteps) {
+      const int64_t end = std::min(steps_, begin + kSteps);
+      const int64_t packed_end = std::min(end, packed_steps_);
+      for (int64_t j = 0; j < n; j += kBlock) {
+        for (int64_t i = 0; i < m; i += kBlock) {
+          const Block out{c + i * ld + j, ld, std::min(kBlock, m - i), std::min(kBlock, n - j)};
+          if (begin < packed_end)
+            add_to(out, packed(i, j, begin, packed_end - begin), begin == 0 && !add);
+          if (packed_end < end) add_to(out, tail(i, j), packed_steps_ == 0 && !add);
+        }
+      }
+    }
+  }
+
+ private:
+  /// Steps of k for which two right panels stay in the L1 cache.
+  static constexpr int64_t kSteps = 32 / kParts;
+
+  struct Block {
+    float* c;
+    int64_t ld, rows, cols;
+
+    bool tall() const { return rows > kLines; }
+    bool wide() const { return cols > kLines; }
+    bool whole() const { return rows % kLines == 0 && cols % kLines == 0; }
+  };
+
+  Panels packed(int64_t i, int64_t j, int64_t first, int64_t count) const {
+    return {left_.data + i / kLines * left_.panel + first * left_.step,
+            left_.row,
+            left_.panel,
+            left_.step,
+            right_ + j / kLines * right_panel_ + first * step_bytes<kParts>,
+            right_panel_,
+            step_bytes<kParts>,
+            count};
+  }
+  /// The last step, whose left factor is packed beside the rest.
+  Panels tail(int64_t i, int64_t j) const {
+    Panels p = packed(i, j, packed_steps_, 1);
+    p.left = left_.tail + i / kLines * kTile;
+    p.left_row = 64;
+    p.left_panel = kTile;
+    return p;
+  }
+
+  /// Adds one product to a block, or begins it with 0.
+  void add_to(const Block& to, const Panels& p, bool zero) const {
+    alignas(64) float edge[kBlock * kBlock], before[kBlock * kBlock];
+    Block out = to;
+    if (!to.whole()) {
+      out = {edge, kBlock, to.rows, to.cols};
+      if (!zero) copy(to, out);
+    }
+    if (kParts > 1 && !zero) copy(out, {before, kBlock, to.rows, to.cols});
+    multiply(p, out, zero);
+    if constexpr (kParts > 1) {
+      for (int64_t a = 0; a <= out.tall(); ++a) {
+        for (int64_t b = 0; b <= out.wide(); ++b) {
+          Panels one = p;
+          one.left += a * p.left_panel;
+          one.right += b * p.right_panel;
+          restore_tile(one, zero ? nullptr : before + a * kLines * kBlock + b * kLines,
+                       out.c + a * kLines * out.ld + b * kLines, out.ld);
+        }
+      }
+    }
+    if (!to.whole()) copy(out, to);
+  }
+
+  static void copy(const Block& from, const Block& to) {
+    for (int64_t r = 0; r < from.rows; ++r)
+      std::copy_n(from.c + r * from.ld, from.cols, to.c + r * to.ld);
+  }
+
+  void multiply(const Panels& p, const Block& out, bool zero) const {
+    if (left_.turned && kParts > 1) {
+      multiply_in_order<true>(p, out, zero);
+    } else {
+      multiply_in_order<false>(p, out, zero);
+    }
+  }
+  template <bool kTurned>
+  static void multiply_in_order(const Panels& p, const Block& out, bool zero) {
+    if (out.tall() && out.wide()) {
+      Unit::template block<2, 2, kParts, kTurned>(p, out.c, out.ld, zero);
+    } else if (out.tall()) {
+      Unit::template block<2, 1, kParts, kTurned>(p, out.c, out.ld, zero);
+    } else if (out.wide()) {
+      Unit::template block<1, 2, kParts, kTurned>(p, out.c, out.ld, zero);
+    } else {
+      Unit::template block<1, 1, kParts, kTurned>(p, out.c, out.ld, zero);
+    }
+  }
+
+  /// Computes the elements of a tile of c that are not finite once more, in f32, from the sums that
+  /// it began with (null: 0). Infinity times a part that is 0 is NaN, and so is the sum of parts
+  /// that overflow with either sign. Other elements stay, so each depends on its row and column
+  /// only.
+  static void restore_tile(const Panels& p, const float* before, float* c, int64_t ld) {
+    unsigned special[kLines], any = 0;
+    for (int64_t i = 0; i < kLines; ++i) any |= special[i] = Unit::special(c + i * ld);
+    if (any == 0) return;
+    alignas(64) float x[kLines][kStep], y[kLines][kStep];
+    for (int64_t s = 0; s < p.steps; ++s) {
+      for (int64_t i = 0; i < kLines; ++i) {
+        restore_line(p.left + s * p.left_step + i * p.left_row, 4, x[i]);
+        restore_line(p.right + s * p.right_step + i * 4, 64, y[i]);
+      }
+      for (int64_t i = 0; i < kLines; ++i) {
+        for (int64_t j = 0; j < kLines; ++j) {
+          if ((special[i] >> j & 1) == 0) continue;
+          float& sum = c[i * ld + j];
+          if (s == 0) sum = before ? before[i * kBlock + j] : 0;
+          for (int64_t q = 0; q < kStep; ++q) sum += x[i][q] * y[j][q];
+        }
+      }
+    }
+  }
+
+  /// The numbers of a line's part of a step, from their parts: pairs of them are `pair` bytes
+  /// apart.
+  static void restore_line(const char* line, int64_t pair, float* to) {
+    for (int64_t q = 0; q < kStep; ++q) {
+      float x = 0;  // from the smallest part up, since the first two may add up to infinity
+      for (int part = kParts - 1; part >= 0; --part) {
+        std::uint16_t upper;
+        std::memcpy(&upper, line + part * kTile + q / 2 * pair + q % 2 * 2, sizeof upper);
+        const std::uint32_t word = static_cast<std::uint32_t>(upper) << 16;
+        float value;
+        std::memcpy(&value, &word, sizeof value);
+        x += value;
+      }
+      to[q] = x;
+    }
+  }
+
+  const Left& left_;
+  const char* right_;
+  int64_t right_panel_, steps_, packed_steps_;
+};
+
+/// The microkernel of a unit. `Packing` splits and packs factors:
+///   Packing::parts: how many bf16 numbers make one of the factor's;
+///   Packing::pack(matrix, lines, k, right, to) writes all panels of a matrix of lines x k.
+template <class Unit, class Packing>
+struct TileKernel {
+  static constexpr int parts = Packing::parts;
+
+  static std::size_t right_bytes(int64_t k, int64_t n) { return packed_bytes<parts>(n, k); }
+  static Left pack_left(const Matrix& a, int64_t m, int64_t k, void* packed) {
+    Packing::pack(a, m, k, false, static_cast<char*>(packed));
+    return {static_cast<const char*>(packed), 64, panel_bytes<parts>(k), step_bytes<parts>};
+  }
+  static void pack_right(const Matrix& b, int64_t k, int64_t n, void* packed) {
+    Packing::pack(b.transposed(), n, k, true, static_cast<char*>(packed));
+  }
+  static bool places_left(const Matrix& a) { return parts == 1 && a.column == 1; }
+  static Left place_left(const Matrix& a, int64_t m, int64_t k, void* tail) {
+    Left left{static_cast<const char*>(a.data), 2 * a.row, 2 * a.row * kLines, 2 * kStep};
+    if (const int64_t whole = k / kStep * kStep; whole != k) {
+      Packing::pack(a.at(0, whole), m, k - whole, false, static_cast<char*>(tail));
+      left.tail = static_cast<const char*>(tail);
+    }
+    return left;
+  }
+  static void multiply(int64_t m, int64_t n, int64_t k, const Left& left, const void* right,
+                       float* c, int64_t ldc, bool add) {
+    TileProduct<Unit, parts>(k, left, right).run(m, n, c, ldc, add);
+  }
+
+  static constexpr Microkernel table(const char* name) {
+    return {name,      kLines,     kLines,      packed_bytes<parts>, right_bytes,
+            pack_left, pack_right, places_left, place_left,          multiply};
+  }
+};
+
+}  // namespace firn::kernels::cpu::tiles
+
+FIRN_TILES_END
