@@ -16,10 +16,10 @@ namespace firn::kernels::cpu::FIRN_ISA {
 template <class C>
 class Products {
  public:
-  explicit Products(DType dtype) : unit_(microkernel(dtype)), any_strides_(dtype == DType::f32) {}
+  explicit Products(DType dtype)
+      : unit_(microkernel(dtype)), any_strides_(unit_.takes_strides(dtype)) {}
 
-  /// Whether take_left() takes a factor of any strides in place: the f32 kernel reads its left
-  /// factor number by number.
+  /// Whether take_left() takes a factor of any strides in place.
   bool any_strides() const { return any_strides_; }
 
   /// Bytes of a packed factor, [m, k] at the left and [k, n] at the right: multiples of 64.

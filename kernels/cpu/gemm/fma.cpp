@@ -102,6 +102,7 @@ void pack_right(const Matrix& b, int64_t k, int64_t n, void* packed) {
 }
 
 bool places_left(const Matrix& a) { return a.dtype == DType::f32 && a.column == 1; }
+bool takes_strides(DType dtype) { return dtype == DType::f32; }
 Left place_left(const Matrix& a, int64_t, int64_t, void*) {
   return {static_cast<const char*>(a.data), 4 * a.row, 4 * a.row * kRows, 4 * a.column};
 }
@@ -179,6 +180,7 @@ const Microkernel& fma() {
                                          pack_left,
                                          pack_right,
                                          places_left,
+                                         takes_strides,
                                          place_left,
                                          multiply};
   return kernel;

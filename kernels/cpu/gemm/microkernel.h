@@ -54,9 +54,11 @@ struct Microkernel {
   void (*pack_right)(const Matrix& b, std::int64_t k, std::int64_t n, void* packed);
   /// Whether place_left() can use such a factor without a copy.
   bool (*places_left)(const Matrix& a);
+  /// Whether place_left() takes factors of `dtype` with any strides, element by element: for small
+  /// factors.
+  bool (*takes_strides)(DType dtype);
   /// A left factor in place; m is a multiple of `rows`. `tail` has left_bytes(m, 1) bytes for
-  /// elements that need packing. The f32 kernel takes any strides and m; small factors only, since
-  /// it reads them element by element.
+  /// elements that need packing.
   Left (*place_left)(const Matrix& a, std::int64_t m, std::int64_t k, void* tail);
   /// c [m, n], row-major with leading dimension ldc, = a b, or c + a b if `add`. With k = 0 the
   /// product is 0. Without `add`, c is not read.

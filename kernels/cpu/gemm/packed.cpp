@@ -95,6 +95,24 @@ class Finish {
   std::optional<Workspace> bias_;
 };
 
+/// How a result [m, n] is cut into blocks for threads.
+struct Grid {
+  Cut rows, cols;
+};
+Grid grid_of(int64_t m, int64_t n, int64_t k) {
+  // Blocks of at least 4 MFLOP, and of 128 rows, for which a panel of columns stays in L1. A single
+  // row of blocks has many columns of them: each packs its own, and none waits.
+  constexpr int64_t kFlops = int64_t{1} << 22, kMost = 64, kHigh = 128, kWide = 256, kLeast = 64;
+  constexpr int64_t kElement = 64;
+  // An element of the result costs as much as some 32 multiplications. Two threads share an even
+  // number of blocks.
+  const int64_t pieces = m * n * (2 * k + kElement) / kFlops;
+  const int64_t blocks = std::clamp<int64_t>(math::ceil_div(pieces, 2) * 2, 1, kMost);
+  const int64_t rows = std::clamp<int64_t>(m / kHigh, 1, blocks);
+  const int64_t cols = std::clamp<int64_t>(n / (rows == 1 ? kLeast : kWide), 1, blocks / rows);
+  return {Cut(m, rows, 32), Cut(n, cols, 32)};
+}
+
 /// The product left x right, whose result is c or its transpose.
 class PackedProduct {
  public:
@@ -108,27 +126,13 @@ class PackedProduct {
         k_(k),
         turned_(turned),
         finish_(finish),
-        rows_(m, 1),
-        cols_(n, 1) {
-    // Blocks of at least 4 MFLOP, and of 128 rows, for which a panel of columns stays in L1. A
-    // single row of blocks has many columns of them: each packs its own, and none waits.
-    constexpr int64_t kFlops = int64_t{1} << 22, kMost = 64, kHigh = 128, kWide = 256, kLeast = 64;
-    constexpr int64_t kElement = 64;
-    // An element of the result costs as much as some 32 multiplications. Two threads share an even
-    // number of blocks.
-    const int64_t pieces = m * n * (2 * k + kElement) / kFlops;
-    const int64_t blocks = std::clamp<int64_t>(math::ceil_div(pieces, 2) * 2, 1, kMost);
-    const int64_t rows = std::clamp<int64_t>(m / kHigh, 1, blocks);
-    const int64_t cols = std::clamp<int64_t>(n / (rows == 1 ? kLeast : kWide), 1, blocks / rows);
-    rows_ = Cut(m, rows, 32);
-    cols_ = Cut(n, cols, 32);
-  }
+        grid_(grid_of(m, n, k)) {}
 
   void run() {
     in_place_ = unit_.places_left(left_);
     std::optional<Workspace> left_memory, right_memory;
     // What several blocks need is packed before, by all threads.
-    const bool shares_left = !in_place_ && cols_.parts() > 1;
+    const bool shares_left = !in_place_ && grid_.cols.parts() > 1;
     if (shares_left) {
       left_memory.emplace(Shape{rounded(unit_.left_bytes(m_, k_))}, DType::u8);
       char* const to = left_memory->view().as<char>();
@@ -140,9 +144,9 @@ class PackedProduct {
         if (slice == 0) packed_left_ = packed;
       });
     }
-    if (rows_.parts() == 1) {
-      parallel_for(cols_.parts(), m_ * n_ * k_, [&](int64_t part) {
-        const int64_t j = cols_.begin(part), cols = cols_.size(part);
+    if (grid_.rows.parts() == 1) {
+      parallel_for(grid_.cols.parts(), m_ * n_ * k_, [&](int64_t part) {
+        const int64_t j = grid_.cols.begin(part), cols = grid_.cols.size(part);
         const Workspace packed(Shape{rounded(unit_.right_bytes(k_, cols))}, DType::u8);
         unit_.pack_right(right_.at(0, j), k_, cols, packed.view().as<char>());
         block(0, m_, j, cols, packed.view().as<char>(), shares_left);
@@ -163,11 +167,11 @@ class PackedProduct {
         unit_.pack_right(right_.at(0, first + j), k_, slices.size(part),
                          packed + unit_.right_bytes(k_, j));
       });
-      const Cut cols(count, math::ceil_div(count * cols_.parts(), n_), 32);
-      parallel_for(rows_.parts() * cols.parts(), m_ * count * k_, [&](int64_t task) {
+      const Cut cols(count, math::ceil_div(count * grid_.cols.parts(), n_), 32);
+      parallel_for(grid_.rows.parts() * cols.parts(), m_ * count * k_, [&](int64_t task) {
         const int64_t row = task / cols.parts(), part = task % cols.parts();
         const int64_t j = cols.begin(part);
-        block(rows_.begin(row), rows_.size(row), first + j, cols.size(part),
+        block(grid_.rows.begin(row), grid_.rows.size(row), first + j, cols.size(part),
               packed + unit_.right_bytes(k_, j), shares_left);
       });
     }
@@ -241,7 +245,7 @@ class PackedProduct {
   int64_t m_, n_, k_;
   bool turned_, in_place_ = false;
   const Finish& finish_;
-  Cut rows_, cols_;
+  Grid grid_;
   Left packed_left_{};
 };
 

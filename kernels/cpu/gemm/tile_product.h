@@ -261,6 +261,7 @@ struct TileKernel {
     Packing::pack(b.transposed(), n, k, true, static_cast<char*>(packed));
   }
   static bool places_left(const Matrix& a) { return parts == 1 && a.column == 1; }
+  static bool takes_strides(DType) { return false; }
   static Left place_left(const Matrix& a, int64_t m, int64_t k, void* tail) {
     Left left{static_cast<const char*>(a.data), 2 * a.row, 2 * a.row * kLines, 2 * kStep};
     if (const int64_t whole = k / kStep * kStep; whole != k) {
@@ -275,8 +276,8 @@ struct TileKernel {
   }
 
   static constexpr Microkernel table(const char* name) {
-    return {name,      kLines,     kLines,      packed_bytes<parts>, right_bytes,
-            pack_left, pack_right, places_left, place_left,          multiply};
+    return {name,       kLines,      kLines,        packed_bytes<parts>, right_bytes, pack_left,
+            pack_right, places_left, takes_strides, place_left,          multiply};
   }
 };
 
