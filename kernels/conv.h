@@ -1,6 +1,6 @@
 // Contract of the three products of a convolution. Operands have rank 4 and share one floating
 // dtype unless said otherwise: x [n, c, h, w], w [k, c/groups, r, s], y and dy [n, k, p, q]. conv2d
-// (firn/conv.h) has checked the sizes. Views may have any strides; those with axis 1 fastest in
+// (firn/ops/conv.h) has checked the sizes. Views may have any strides; those with axis 1 fastest in
 // memory (channels-last) are not copied. Products accumulate in f32 (f64 for f64). The order of a
 // sum depends on shapes, dtypes, geometry and beta alone; on CUDA devices also on the views' layout
 // (order of axes, alignment). Empty tensors are allowed.

@@ -18,7 +18,7 @@ inline bool counts_whole(double start, double step, std::int64_t n) {
 
 namespace cpu {
 
-/// dst = src, converted to dst's dtype as by cast() (firn/ops.h). Same shape, any strides.
+/// dst = src, converted to dst's dtype as by cast() (firn/ops/ops.h). Same shape, any strides.
 void copy(const ConstView& src, const View& dst, Stream stream);
 /// Sets every element to value, converted as in copy.
 void fill(const View& dst, double value, Stream stream);

@@ -6,7 +6,7 @@
 // y, dx, dw and db are row-major.
 #pragma once
 
-#include "firn/activation.h"
+#include "firn/ops/activation.h"
 #include "kernels/dispatch.h"
 
 namespace firn::kernels {

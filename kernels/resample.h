@@ -1,4 +1,4 @@
-// Contract of resizing images x [n, c, h, w] to y [n, c, p, q]; firn/pool.h defines the source
+// Contract of resizing images x [n, c, h, w] to y [n, c, p, q]; firn/ops/pool.h defines the source
 // positions. Views share one floating dtype, but dx may have the compute dtype, and may have any
 // strides. Values are computed in f32 (f64 for f64). The backward pass gathers: each element of dx
 // sums over the outputs that read it.

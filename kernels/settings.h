@@ -1,6 +1,6 @@
 // Process-wide switches that choose which kernels run. The public ones have functions of their own
-// (allow_tf32() in firn/ops.h, allow_nondeterministic() in firn/conv.h); tests and benchmarks set
-// the others.
+// (allow_tf32() in firn/ops/ops.h, allow_nondeterministic() in firn/ops/conv.h); tests and
+// benchmarks set the others.
 #pragma once
 
 #include <atomic>

@@ -6,7 +6,8 @@
 //   dfa_reads, dfb_reads  which of a and b these two read: what is saved is no more than that
 //
 // The list is at the end of this file. OPERATOR and COMPARISON entries have public functions
-// (include/firn/ops.h); comparisons give bool and have no gradient. The losses run LOSS entries.
+// (include/firn/ops/ops.h); comparisons give bool and have no gradient. The losses run LOSS
+// entries.
 #pragma once
 
 #include "kernels/math/macros.h"
@@ -189,7 +190,7 @@ FIRN_COMPARISON(Gt, >);
 FIRN_COMPARISON(Ge, >=);
 #undef FIRN_COMPARISON
 
-// ---- Elements of losses: a is the prediction, b the target (include/firn/losses.h) ----
+// ---- Elements of losses: a is the prediction, b the target (include/firn/ops/losses.h) ----
 
 struct LossDefaults : BinaryDefaults {
   static constexpr Autocast autocast = Autocast::fp32;

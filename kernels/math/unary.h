@@ -8,7 +8,7 @@
 //
 // The list at the end of this file generates the enum, the CPU and CUDA dispatch, the public
 // functions NAME and NAME_, and the tests' table. A new operation needs the struct, an entry in the
-// list, and two declarations in include/firn/ops.h; without those it does not compile.
+// list, and two declarations in include/firn/ops/ops.h; without those it does not compile.
 #pragma once
 
 #include "kernels/math/macros.h"

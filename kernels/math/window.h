@@ -70,8 +70,8 @@ struct WindowAxis {
 
 // ---- Resized images ----
 
-/// Sources of an axis of `in` positions that is resized to `out`: nearest and bilinear. firn/pool.h
-/// has the formulas.
+/// Sources of an axis of `in` positions that is resized to `out`: nearest and bilinear.
+/// firn/ops/pool.h has the formulas.
 struct ResizeAxis {
   std::int64_t in = 1, out = 1;
 

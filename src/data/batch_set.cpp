@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "base/check.h"
-#include "firn/ops.h"
+#include "firn/ops/ops.h"
 
 namespace firn::data {
 namespace {

@@ -7,7 +7,7 @@
 #include "data/batch_set.h"
 #include "firn/kernel_support.h"
 #include "firn/memory.h"
-#include "firn/ops.h"
+#include "firn/ops/ops.h"
 #include "firn/stream.h"
 #include "kernels/batch.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "firn/ops.h"
+#include "firn/ops/ops.h"
 #include "io/atomic_file.h"
 #include "io/safetensors_header.h"
 

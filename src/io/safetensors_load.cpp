@@ -10,7 +10,7 @@
 #include "base/check.h"
 #include "firn/autograd.h"
 #include "firn/io/safetensors.h"
-#include "firn/ops.h"
+#include "firn/ops/ops.h"
 #include "firn/storage.h"
 #include "firn/stream.h"
 #include "io/input_file.h"

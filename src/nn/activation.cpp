@@ -2,7 +2,7 @@
 #include "firn/nn/activation.h"
 
 #include "base/check.h"
-#include "firn/ops.h"
+#include "firn/ops/ops.h"
 
 namespace firn::nn {
 

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "base/checked.h"
-#include "firn/attention.h"
-#include "firn/ops.h"
+#include "firn/ops/attention.h"
+#include "firn/ops/ops.h"
 
 namespace firn::nn {
 namespace {

@@ -7,8 +7,8 @@
 #include "autograd/node.h"
 #include "base/checked.h"
 #include "firn/autograd.h"
-#include "firn/channel_norm.h"
-#include "firn/ops.h"
+#include "firn/ops/channel_norm.h"
+#include "firn/ops/ops.h"
 #include "nn/batch_statistics.h"
 #include "ops/image/moments.h"
 

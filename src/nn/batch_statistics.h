@@ -11,7 +11,7 @@
 #include "base/check.h"
 #include "firn/kernel_support.h"
 #include "firn/nn/batch_norm.h"
-#include "firn/ops.h"
+#include "firn/ops/ops.h"
 #include "firn/warning.h"
 #include "nn/tree.h"
 #include "ops/image/moments.h"

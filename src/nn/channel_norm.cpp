@@ -2,7 +2,7 @@
 #include "firn/nn/channel_norm.h"
 
 #include "base/checked.h"
-#include "firn/channel_norm.h"
+#include "firn/ops/channel_norm.h"
 
 namespace firn::nn {
 namespace {

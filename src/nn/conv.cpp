@@ -5,7 +5,7 @@
 
 #include "base/checked.h"
 #include "firn/nn/init.h"
-#include "firn/ops.h"
+#include "firn/ops/ops.h"
 #include "ops/image/output_padding.h"
 
 namespace firn::nn {

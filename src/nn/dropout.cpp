@@ -4,7 +4,7 @@
 #include "autograd/cycle.h"
 #include "base/check.h"
 #include "firn/autograd.h"
-#include "firn/ops.h"
+#include "firn/ops/ops.h"
 
 namespace firn::nn {
 namespace {

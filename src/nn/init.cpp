@@ -9,7 +9,7 @@
 
 #include "autograd/node.h"
 #include "base/check.h"
-#include "firn/ops.h"
+#include "firn/ops/ops.h"
 #include "nn/normal_quantile.h"
 #include "ops/common.h"
 

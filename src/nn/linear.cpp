@@ -5,7 +5,7 @@
 
 #include "base/checked.h"
 #include "firn/nn/init.h"
-#include "firn/ops.h"
+#include "firn/ops/ops.h"
 
 namespace firn::nn {
 

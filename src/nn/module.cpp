@@ -9,9 +9,9 @@
 
 #include "autograd/node.h"
 #include "base/check.h"
-#include "firn/autocast.h"
 #include "firn/nn/init.h"
-#include "firn/ops.h"
+#include "firn/ops/autocast.h"
+#include "firn/ops/ops.h"
 #include "firn/storage.h"
 #include "firn/stream.h"
 #include "nn/tree.h"

@@ -2,7 +2,7 @@
 #include "firn/nn/norm.h"
 
 #include "base/checked.h"
-#include "firn/ops.h"
+#include "firn/ops/ops.h"
 
 namespace firn::nn {
 namespace {

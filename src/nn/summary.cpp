@@ -8,7 +8,7 @@
 #include "autograd/node.h"
 #include "base/check.h"
 #include "firn/nn/module.h"
-#include "firn/ops.h"
+#include "firn/ops/ops.h"
 #include "nn/tree.h"
 
 namespace firn::nn {

@@ -1,6 +1,6 @@
 // Attention and rotary positions. Under autocast attention runs in the guard's dtype, as matrix
 // products do.
-#include "firn/attention.h"
+#include "firn/ops/attention.h"
 
 #include <algorithm>
 #include <cmath>
@@ -66,10 +66,9 @@ void check_options(const AttentionOptions& o, const Tensor& q, std::int64_t m) {
     FIRN_CHECK(o.mask.dtype() == boolean, "attention", "compare it: ne(mask, 0)",
                "the mask must be bool, got {}", describe(o.mask));
     const Shape pairs = {q.size(0), q.size(1), q.size(2), m};
-    FIRN_CHECK(
-        o.mask.rank() <= 4 && broadcast_shapes("attention", o.mask.shape(), pairs) == pairs,
-        "attention", "insert axes with unsqueeze",
-        "mask {} does not broadcast to [batch, heads, n, m] = {}", describe(o.mask), pairs);
+    FIRN_CHECK(o.mask.rank() <= 4 && broadcast_shapes("attention", o.mask.shape(), pairs) == pairs,
+               "attention", "insert axes with unsqueeze",
+               "mask {} does not broadcast to [batch, heads, n, m] = {}", describe(o.mask), pairs);
   }
   for (const Tensor& t : {o.lengths, o.mask})
     FIRN_CHECK(!t.defined() || t.device() == q.device(), "attention", "move one: x.to(device)",

@@ -1,5 +1,5 @@
 // Autocast: the guards, casts of operands, and the trace of dtypes.
-#include "firn/autocast.h"
+#include "firn/ops/autocast.h"
 
 #include <ostream>
 #include <utility>

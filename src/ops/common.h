@@ -7,7 +7,7 @@
 
 #include "autograd/node.h"
 #include "base/check.h"
-#include "firn/ops.h"
+#include "firn/ops/ops.h"
 #include "firn/stream.h"
 #include "ops/autocast.h"
 

@@ -1,5 +1,5 @@
 // The fluent forms: members of Tensor that call the free functions of ops.h.
-#include "firn/ops.h"
+#include "firn/ops/ops.h"
 
 namespace firn {
 

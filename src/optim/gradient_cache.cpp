@@ -1,7 +1,7 @@
 // Losses that couple the samples of a batch, over a batch too large for one graph.
 #include <vector>
 
-#include "firn/losses.h"
+#include "firn/ops/losses.h"
 #include "firn/random.h"
 #include "kernels/copy.h"
 #include "optim/impl.h"

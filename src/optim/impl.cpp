@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "firn/losses.h"
+#include "firn/ops/losses.h"
 #include "firn/warning.h"
 #include "kernels/optim.h"
 #include "optim/policy/schedule_table.h"

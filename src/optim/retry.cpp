@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "firn/losses.h"
+#include "firn/ops/losses.h"
 #include "optim/impl.h"
 #include "optim/retry_point.h"
 

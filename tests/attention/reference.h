@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "firn/attention.h"
 #include "firn/firn.h"
+#include "firn/ops/attention.h"
 #include "support/values.h"
 
 namespace firn::testing {

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "firn/conv.h"
 #include "firn/firn.h"
+#include "firn/ops/conv.h"
 #include "graph/steps.h"
 #include "support/catch.h"
 #include "support/values.h"

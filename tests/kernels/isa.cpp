@@ -7,7 +7,7 @@
 #include <sstream>
 #include <string>
 
-#include "firn/ops.h"
+#include "firn/ops/ops.h"
 #include "support/catch.h"
 #include "support/in_child.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "firn/autograd.h"
-#include "firn/ops.h"
+#include "firn/ops/ops.h"
 #include "support/catch.h"
 
 namespace firn::testing {

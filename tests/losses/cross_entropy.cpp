@@ -2,7 +2,7 @@
 #include <cmath>
 #include <sstream>
 
-#include "firn/losses.h"
+#include "firn/ops/losses.h"
 #include "support/catch.h"
 #include "support/values.h"
 

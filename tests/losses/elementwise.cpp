@@ -1,7 +1,7 @@
 // Losses of pairs of elements: values computed by hand, kinks, wide sums, refusals.
 #include <cmath>
 
-#include "firn/losses.h"
+#include "firn/ops/losses.h"
 #include "support/catch.h"
 #include "support/values.h"
 

@@ -11,8 +11,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "firn/autocast.h"
 #include "firn/error.h"
+#include "firn/ops/autocast.h"
 #include "firn/tensor.h"
 
 namespace firn::nn {

@@ -1,10 +1,10 @@
-// Convolution layers. The ops in firn/conv.h document the options.
+// Convolution layers. The ops in firn/ops/conv.h document the options.
 #pragma once
 
 #include <cstdint>
 
-#include "firn/conv.h"
 #include "firn/nn/module.h"
+#include "firn/ops/conv.h"
 
 namespace firn::nn {
 

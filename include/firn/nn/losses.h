@@ -1,7 +1,7 @@
-// The losses of firn/losses.h in namespace nn too: nn::cross_entropy(net(x), y).
+// The losses of firn/ops/losses.h in namespace nn too: nn::cross_entropy(net(x), y).
 #pragma once
 
-#include "firn/losses.h"
+#include "firn/ops/losses.h"
 
 namespace firn::nn {
 

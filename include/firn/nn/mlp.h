@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "firn/nn/linear.h"
-#include "firn/ops.h"
+#include "firn/ops/ops.h"
 
 namespace firn::nn {
 

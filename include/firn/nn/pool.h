@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "firn/nn/module.h"
-#include "firn/pool.h"
+#include "firn/ops/pool.h"
 
 namespace firn::nn {
 

@@ -7,7 +7,7 @@
 #include "firn/nn/any_module.h"
 #include "firn/nn/batch_norm.h"
 #include "firn/nn/module.h"
-#include "firn/ops.h"
+#include "firn/ops/ops.h"
 
 namespace firn::nn {
 

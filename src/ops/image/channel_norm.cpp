@@ -1,5 +1,5 @@
 // Batch, group and instance norm: one op over cells of [n, c, l], with moments of x or given ones.
-#include "firn/channel_norm.h"
+#include "firn/ops/channel_norm.h"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // Convolutions and transposed convolutions. Both use the three products of kernels/conv.h: the
 // forward pass of one is the data gradient of the other. The product of a weight gradient
 // accumulates into the sink itself, in the sink's dtype.
-#include "firn/conv.h"
+#include "firn/ops/conv.h"
 
 #include <algorithm>
 #include <atomic>

@@ -2,7 +2,7 @@
 // nn. Nothing is recorded, nothing waits for the device, and a graph can capture all of it.
 #pragma once
 
-#include "firn/channel_norm.h"
+#include "firn/ops/channel_norm.h"
 #include "firn/view.h"
 
 namespace firn::ops {

@@ -1,5 +1,5 @@
 // Pooling. Under autocast it keeps its operand's dtype; sums of 16-bit types run in f32.
-#include "firn/pool.h"
+#include "firn/ops/pool.h"
 
 #include "kernels/elementwise.h"
 #include "kernels/pool.h"

@@ -2,7 +2,7 @@
 // dtype.
 #include "kernels/resample.h"
 
-#include "firn/pool.h"
+#include "firn/ops/pool.h"
 #include "ops/image/images.h"
 
 namespace firn {

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "firn/ops.h"
+#include "firn/ops/ops.h"
 #include "firn/tensor.h"
 
 namespace firn {

@@ -1,7 +1,7 @@
 // Losses over classes: cross-entropy of scores, and on log-probabilities.
 #include <cmath>
 
-#include "ops/class_loss.h"
+#include "ops/loss/class_loss.h"
 
 namespace firn {
 

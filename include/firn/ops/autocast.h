@@ -16,7 +16,8 @@
 //                       layer_norm, rms_norm, sum, mean, var, norm, all losses
 //   the widest dtype    add, sub, mul, div, minimum, maximum, swiglu, comparisons, where, cat,
 //                       stack
-//   the dtype given     all else: relu and other activations, max, min, dropout, rope, norms by channel
+//   the dtype given     all else: relu and other activations, max, min, dropout, rope, norms by
+//   channel
 //                       (which may have f32 parameters), embedding and other indexing, views, pad;
 //                       every in-place form keeps what it writes
 //

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "firn/conv.h"
+#include "firn/ops/conv.h"
 #include "firn/tensor.h"
 
 namespace firn {

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "firn/activation.h"
+#include "firn/ops/activation.h"
 #include "firn/random.h"
 #include "firn/tensor.h"
 

@@ -2,7 +2,7 @@
 // Each is a sum and a denominator, one recorded node. They compute in f32 and give f32 sums
 // whatever 16-bit dtype they read. So autocast casts nothing here: f32 copies of 16-bit operands
 // would cost memory and gain no digit.
-#include "firn/losses.h"
+#include "firn/ops/losses.h"
 
 #include <cmath>
 #include <limits>
@@ -10,7 +10,7 @@
 
 #include "kernels/elementwise.h"
 #include "kernels/reduce.h"
-#include "ops/class_loss.h"
+#include "ops/loss/class_loss.h"
 
 namespace firn {
 namespace {

@@ -9,8 +9,8 @@
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
 #include "kernels/reduce.h"
-#include "ops/class_loss.h"
 #include "ops/dense.h"
+#include "ops/loss/class_loss.h"
 
 namespace firn {
 namespace {

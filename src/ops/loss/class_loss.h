@@ -2,7 +2,7 @@
 // kernels.
 #pragma once
 
-#include "firn/losses.h"
+#include "firn/ops/losses.h"
 #include "kernels/rows.h"
 #include "ops/common.h"
 
