@@ -23,9 +23,11 @@ struct BackwardOptions {
 /// if `output` requires no gradient, if the seed does not fit, or if an earlier backward() freed a
 /// part of the graph. Also throws if a saved tensor was modified in place since; the message names
 /// both ops. A hook or a custom function may call backward() for another graph, which it records
-/// under EnableGrad; Error if it reaches nodes that the outer backward() has not finished. After an
-/// error, some leaves may hold a part of their gradients: clear those with set_grad({}). An
-/// optimizer refuses such a cycle until zero_grad().
+/// under EnableGrad; Error if it reaches nodes that the outer backward() has not finished.
+///
+/// After an error, some leaves may hold a part of their gradients: clear those with set_grad({}).
+/// An optimizer refuses such a cycle until zero_grad(). What the ops before the failing one have
+/// added stays. A leaf that had no gradient before the failing op has none.
 void backward(const Tensor& output, const BackwardOptions& options = {});
 
 /// Whether ops executed by this thread are recorded.

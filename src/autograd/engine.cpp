@@ -122,6 +122,34 @@ Sink leaf_sink(Leaf& leaf) {
   return {leaf.collected, 0};
 }
 
+bool has_gradient(const Leaf& leaf) noexcept {
+  return leaf.arena.defined() ? leaf.touched > 0 : leaf.collected.defined();
+}
+
+/// The leaf had no gradient, and what was to write one has thrown: it has none again.
+void take_back(Leaf& leaf) noexcept {
+  if (!leaf.arena.defined()) {
+    leaf.collected = Tensor();
+    return;
+  }
+  leaf.touched = 0;
+  try {
+    zero_bytes(leaf.arena.impl()->data(), leaf.arena.device(), leaf.arena.bytes());
+  } catch (const Error&) {  // NOLINT: the device is lost
+  }
+}
+
+void add_to_leaf(Leaf& leaf, const Tensor& x) {
+  const bool had = has_gradient(leaf);
+  try {
+    const auto [grad, beta] = leaf_sink(leaf);
+    add_into(grad, x, beta);
+  } catch (...) {
+    if (!had) take_back(leaf);
+    throw;
+  }
+}
+
 /// The gradient that has arrived at a node, wherever it is kept.
 const Tensor& received(const Node& n) {
   if (!n.is_leaf() || n.grad.defined()) return n.grad;
@@ -162,16 +190,20 @@ void run_node(Node& n, const Queue& queue, bool retain_graph) {
              "an earlier backward() freed what this part of the graph had saved");
   if (n.hooks) run_hooks(n, queue);
   if (n.is_leaf()) {  // queued only because of its hooks
-    const auto [grad, beta] = leaf_sink(static_cast<Leaf&>(n));
-    add_into(grad, n.grad, beta);
+    add_to_leaf(static_cast<Leaf&>(n), n.grad);
     return;
   }
   Backward b(n);
-  n.run(b);
-  if (op_mode.anomaly) {
-    for (int i = 0; i < n.inputs.size(); ++i)
-      if (n.inputs[i] && received(*n.inputs[i]).defined())
-        detail::check_finite(n.op, "backward", received(*n.inputs[i]));
+  try {
+    n.run(b);
+    if (op_mode.anomaly) {
+      for (int i = 0; i < n.inputs.size(); ++i)
+        if (n.inputs[i] && received(*n.inputs[i]).defined())
+          detail::check_finite(n.op, "backward", received(*n.inputs[i]));
+    }
+  } catch (...) {
+    b.take_back_begun();
+    throw;
   }
   if (!retain_graph) {
     n.saved.clear();
@@ -211,11 +243,19 @@ Sink Backward::sink(int i) {
   Node& target = *node_.inputs[i];
   if (!target.takes_gradient()) return {buffer_for(target), 0};  // nobody will read it
   Queue& queue = Queue::current();
-  if (!queue.collects(target)) return leaf_sink(static_cast<Leaf&>(target));
+  if (!queue.collects(target)) {
+    auto& leaf = static_cast<Leaf&>(target);
+    if (!has_gradient(leaf)) begun_.push_back(&leaf);
+    return leaf_sink(leaf);
+  }
   queue.push(target);
   if (target.grad.defined()) return exclusive(target.grad, target);
   target.grad = buffer_for(target);
   return {target.grad, 0};
+}
+
+void Backward::take_back_begun() noexcept {
+  for (int i = 0; i < begun_.size(); ++i) take_back(*begun_[i]);
 }
 
 void Backward::accumulate(int i, const Tensor& contribution) {
@@ -284,8 +324,7 @@ void backward(const Tensor& output, const BackwardOptions& options) try {
   }
   Queue queue;
   if (!queue.collects(*root)) {
-    const auto [grad, beta] = leaf_sink(static_cast<Leaf&>(*root));
-    add_into(grad, seed, beta);
+    add_to_leaf(static_cast<Leaf&>(*root), seed);
     return;
   }
   queue.push(*root);

@@ -205,12 +205,15 @@ class Backward {
   Device input_device(int i) const noexcept { return node_.inputs[i]->device; }
   DType input_dtype(int i) const noexcept { return node_.inputs[i]->dtype; }
   Stream stream() const noexcept { return current_stream(node_.device); }
+  /// The backward function has thrown: leaves whose gradient began in it have none again.
+  void take_back_begun() noexcept;
   /// Not null: the backward function must compute this seed. It is grad(), which holds nothing yet.
   /// Always null if the node has not set takes_pending_seed.
   const kernels::PendingSeed* pending_seed() const noexcept { return node_.pending_seed; }
 
  private:
   Node& node_;
+  SmallList<Leaf*> begun_;  ///< leaves that had no gradient before this node ran
 };
 
 namespace detail {
