@@ -40,9 +40,6 @@ Device first_device(const First& first, const Rest&... rest) {
     return first_device(rest...);
   }
 }
-[[noreturn]] inline void no_memory(const char* name) {
-  throw OutOfMemory(std::string("the heap has no memory left for ") + name, 0);
-}
 [[noreturn]] inline void no_kernel(const char* name, Device device) {
   throw DeviceError(name, "has no kernel for " + to_string(device),
                     kHasCudaKernels ? "move the operands to the CPU" : "build with -DFIRN_CUDA=ON");
@@ -86,7 +83,7 @@ Device first_device(const First& first, const Rest&... rest) {
       detail::no_kernel(#name, device);                                         \
     }                                                                           \
   } catch (const std::bad_alloc&) {                                             \
-    detail::no_memory(#name);                                                   \
+    firn::detail::out_of_memory(#name);                                         \
   }
 
 /// Only the CPU has the kernel; a call for another device throws DeviceError.
@@ -98,7 +95,7 @@ Device first_device(const First& first, const Rest&... rest) {
     if (!device.is_cpu()) detail::no_kernel(#name, device); \
     FIRN_ON_CPU(name)(std::forward<Args>(args)...);         \
   } catch (const std::bad_alloc&) {                         \
-    detail::no_memory(#name);                               \
+    firn::detail::out_of_memory(#name);                     \
   }
 
 }  // namespace firn::kernels

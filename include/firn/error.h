@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -18,35 +19,50 @@ class Error : public std::runtime_error {
   /// @param message what was expected and what was found, with the values
   /// @param hint    what the caller can do about it; may be empty
   Error(std::string_view op, std::string_view message, std::string_view hint = {});
+  Error(const Error&) = default;  // a move copies, which needs no memory
+  Error& operator=(const Error&) = default;
 
-  const std::string& op() const noexcept { return op_; }
-  const std::string& hint() const noexcept { return hint_; }
-  const char* what() const noexcept override { return text_.c_str(); }
+  const std::string& op() const noexcept { return text_->op; }
+  const std::string& hint() const noexcept { return text_->hint; }
+  const char* what() const noexcept override { return text_->what.c_str(); }
 
   /// Where in a model it happened: path and type of the innermost module that was being called, as
   /// "encoder.3 (Linear)". "backward of cube" in the backward function of a custom(). Empty outside
   /// of both, and in the outermost module itself.
-  const std::string& module() const noexcept { return module_; }
+  const std::string& module() const noexcept { return text_->module; }
   /// Adds module() to what(), before the message. Only the first call has an effect.
   void set_module(std::string_view module);
 
+ protected:
+  struct Text {
+    std::string op, message, hint, module, what;
+  };
+  explicit Error(std::shared_ptr<const Text> text);
+  static std::shared_ptr<const Text> make_text(std::string_view op, std::string_view message,
+                                               std::string_view hint);
+
  private:
-  std::string op_;
-  std::string message_;
-  std::string hint_;
-  std::string module_;
-  std::string text_;
+  std::shared_ptr<const Text> text_;  ///< never null
 };
 
 /// An allocation failed, and failed again after cached blocks were returned to the system.
 class OutOfMemory : public Error {
  public:
+  /// If the heap has no memory for the message either, what() says only that memory ran out.
   OutOfMemory(std::string_view message, std::size_t requested_bytes);
   std::size_t requested_bytes() const noexcept { return requested_bytes_; }
 
  private:
+  static std::shared_ptr<const Text> text_of(std::string_view message);
+
   std::size_t requested_bytes_;
 };
+
+namespace detail {
+/// Throws OutOfMemory: the heap has no memory left for what `op` needs beside tensors. Needs no
+/// memory itself.
+[[noreturn]] void out_of_memory(std::string_view op);
+}  // namespace detail
 
 /// A file is missing, unreadable, truncated, or not what it claims to be.
 class IoError : public Error {

@@ -37,9 +37,6 @@ template <class... Args>
   throw Error(op, fmt::format(format, std::forward<Args>(args)...), hint);
 }
 
-/// Throws OutOfMemory: the heap has no memory left for what `op` needs beside tensors.
-[[noreturn]] void out_of_memory(std::string_view op);
-
 }  // namespace firn::detail
 
 /// Ends a function whose body is a try block: std::bad_alloc becomes OutOfMemory.

@@ -1,8 +1,10 @@
 #include "firn/error.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
-#include <exception>
+#include <new>
+#include <utility>
 
 #include "base/check.h"
 
@@ -16,44 +18,66 @@ std::string compose(std::string_view op, std::string_view message, std::string_v
 
 }  // namespace
 
+Error::Error(std::shared_ptr<const Text> text) : std::runtime_error(""), text_(std::move(text)) {}
+
 Error::Error(std::string_view op, std::string_view message, std::string_view hint)
-    : std::runtime_error(""),
-      op_(op),
-      message_(message),
-      hint_(hint),
-      text_(compose(op, message, hint)) {}
+    : Error(make_text(op, message, hint)) {}
+
+std::shared_ptr<const Error::Text> Error::make_text(std::string_view op, std::string_view message,
+                                                    std::string_view hint) {
+  return std::make_shared<const Text>(Text{.op = std::string(op),
+                                           .message = std::string(message),
+                                           .hint = std::string(hint),
+                                           .module = {},
+                                           .what = compose(op, message, hint)});
+}
 
 void Error::set_module(std::string_view module) {
-  if (!module_.empty()) return;
-  std::string text = compose(op_, fmt::format("{}: {}", module, message_), hint_);
-  module_ = module;
-  text_ = std::move(text);
+  if (!text_->module.empty()) return;
+  Text text = *text_;
+  text.what = compose(text.op, fmt::format("{}: {}", module, text.message), text.hint);
+  text.module = module;
+  text_ = std::make_shared<const Text>(std::move(text));
+}
+
+namespace {
+
+constexpr const char* kSmaller = "use a smaller batch, or release tensors that are not needed";
+
+/// Memory for the text of an error if the heap has none.
+constexpr std::size_t kSpare = 4096;
+std::atomic<void*> spare{std::malloc(kSpare)};
+
+/// The first one prepares the text for a heap that stays empty.
+[[maybe_unused]] const bool prepared = (OutOfMemory("", 0), true);
+
+}  // namespace
+
+std::shared_ptr<const Error::Text> OutOfMemory::text_of(std::string_view message) {
+  static const auto& without_memory = *new std::shared_ptr<const Text>(
+      make_text("allocate", "no memory left, not even for the text of this error", kSmaller));
+  const auto make = [message] { return make_text("allocate", message, kSmaller); };
+  try {
+    std::shared_ptr<const Text> text = make();
+    if (!spare.load()) std::free(spare.exchange(std::malloc(kSpare)));
+    return text;
+  } catch (const std::bad_alloc&) {
+    std::free(spare.exchange(nullptr));
+  }
+  try {
+    return make();
+  } catch (const std::bad_alloc&) {
+    return without_memory;
+  }
 }
 
 OutOfMemory::OutOfMemory(std::string_view message, std::size_t requested_bytes)
-    : Error("allocate", message, "use a smaller batch, or release tensors that are not needed"),
-      requested_bytes_(requested_bytes) {}
-
-namespace {
-/// Memory for the text of an error when the heap is exhausted.
-constexpr std::size_t kSpare = 4096;
-std::atomic<void*> spare{std::malloc(kSpare)};
-}  // namespace
+    : Error(text_of(message)), requested_bytes_(requested_bytes) {}
 
 void detail::out_of_memory(std::string_view op) {
-  const auto report = [op] {
-    throw OutOfMemory(fmt::format("the heap has no memory left for {}", op), 0);
-  };
-  try {
-    report();
-  } catch (const std::bad_alloc&) {
-    std::free(spare.exchange(nullptr));
-  } catch (const OutOfMemory&) {
-    if (!spare.load()) std::free(spare.exchange(std::malloc(kSpare)));
-    throw;
-  }
-  report();
-  std::terminate();  // not reached
+  char text[256];
+  const auto end = fmt::format_to_n(text, sizeof text, "the heap has no memory left for {}", op);
+  throw OutOfMemory({text, std::min(end.size, sizeof text)}, 0);
 }
 
 IoError::IoError(std::string_view op, std::string_view path, std::string_view message,

@@ -109,8 +109,8 @@ Tensor empty(const Shape& shape, const TensorOptions& options) {
 }
 
 Tensor empty(const Shape& shape, DType dtype, Device device, MemoryFormat format) {
-  FIRN_CHECK(size_of(dtype) > 0, "empty", "take one of firn::DType", "{} is not the number of a dtype",
-             static_cast<int>(dtype));
+  FIRN_CHECK(size_of(dtype) > 0, "empty", "take one of firn::DType",
+             "{} is not the number of a dtype", static_cast<int>(dtype));
   const bool has_format =
       format == MemoryFormat::contiguous || (shape.size() >= 3 && shape.size() <= 5);
   FIRN_CHECK(has_format, "empty", "leave the memory format out",
@@ -195,7 +195,7 @@ double Tensor::item() const {
 }
 
 template <Element T>
-std::vector<T> Tensor::to_vector() const {
+std::vector<T> Tensor::to_vector() const try {
   require_defined("to_vector", *this);
   std::vector<T> out;
   try {
@@ -218,6 +218,7 @@ std::vector<T> Tensor::to_vector() const {
   });
   return out;
 }
+FIRN_OUT_OF_MEMORY("to_vector")
 
 #define FIRN_FOR_ELEMENT_TYPE(T)                                       \
   template Tensor tensor<T>(std::span<const T>, const Shape&, Device); \

@@ -1,10 +1,14 @@
 // What a training program calls beside its steps, in which every allocation fails once.
+#include <cstring>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
+#include <typeinfo>
 #include <utility>
 
 #include "alloc_sweep/bytes.h"
+#include "alloc_sweep/failing.h"
 #include "alloc_sweep/sweep.h"
 #include "firn/firn.h"
 #include "support/catch.h"
@@ -95,6 +99,7 @@ TEST_CASE("alloc_sweep: a summary with a trial run leaves modes as they were", "
 TEST_CASE("alloc_sweep: modes, conversion and copies of a model", "[host]") {
   const Threads one(1);
   CHECK(sweep(change_of([](Model& m) { m.eval(); }), Fails::heap, 2) > 5);
+  CHECK(sweep(change_of([](Model& m) { m.eval(); }), Fails::heap_for_good, 2) > 5);
   const auto to_half = change_of([](Model& m) { m.to(f16); });
   CHECK(sweep(to_half, Fails::heap, 2) > 10);
   CHECK(sweep(to_half, Fails::blocks) > 2);
@@ -124,6 +129,7 @@ TEST_CASE("alloc_sweep: operations outside of a module", "[host]") {
   const auto sweep_op = [](const std::function<Tensor()>& op) {
     const auto call = call_of([op](Model&) { return Made{.tensor = op()}; });
     CHECK(sweep(call, Fails::heap, 2) > 2);
+    CHECK(sweep(call, Fails::heap_for_good, 2) > 2);
   };
   const auto leaf = [](const Shape& shape) { return ones(shape).set_requires_grad(); };
   sweep_op([&] {
@@ -156,7 +162,47 @@ TEST_CASE("alloc_sweep: an optimizer that is made, its averages and reports", "[
       },
       [](Model& m) { m.to(f16); });
   CHECK(sweep(make, Fails::heap, 2) > 20);
+  CHECK(sweep(make, Fails::heap_for_good, 3) > 20);
   CHECK(sweep(make, Fails::blocks) > 10);
+}
+
+TEST_CASE("alloc_sweep: a heap that stays empty gives OutOfMemory, with a text", "[host]") {
+  const Threads one(1);
+  Model model;
+  const Tensor x = ones({100, 3});
+  model(x);
+  const std::function<void()> calls[] = {
+      [&] { x.to_vector<double>(); },
+      [&] { model.parameters(); },
+      [&] { model.eval(); },
+      [&] { const Tensor large = empty({1 << 20}); },
+      [] { throw OutOfMemory("a message that is too long to be kept without the heap", 7); },
+  };
+  for (const auto& call : calls) {
+    release_cached_memory();
+    char text[256] = "no error";
+    std::size_t bytes = 0;
+    {
+      const FailingHeap empty_heap(0, true);
+      try {
+        call();
+      } catch (const OutOfMemory& e) {
+        std::strncpy(text, e.what(), sizeof text - 1);
+        bytes = e.requested_bytes();
+        e.op();
+        e.hint();
+        const OutOfMemory copy = e;  // NOLINT: needs no memory either
+      } catch (const std::exception& e) {
+        std::strncpy(text, typeid(e).name(), sizeof text - 1);
+      }
+    }
+    CHECK(std::string(text) ==
+          "[allocate] no memory left, not even for the text of this error; hint: use a smaller "
+          "batch, or release tensors that are not needed");
+    if (&call == &calls[4]) CHECK(bytes == 7);
+  }
+  // With a heap that has memory again, the text says more.
+  CHECK(std::string(OutOfMemory("message", 1).what()).find("[allocate] message") == 0);
 }
 
 }  // namespace

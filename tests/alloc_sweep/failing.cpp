@@ -12,7 +12,8 @@
 namespace firn::testing {
 namespace {
 
-std::atomic<std::int64_t> left{-1};  // allocations before the failing one; negative: off
+std::atomic<std::int64_t> left{-1};    // allocations before the failing one; negative: off
+std::atomic<bool> stays_empty{false};  // all after the failing one fail too
 std::atomic<bool> has_fired{false};
 std::atomic<bool> limited{false};
 std::atomic<std::int64_t> room{0}, used{0};
@@ -27,15 +28,20 @@ bool refused(std::size_t bytes) noexcept {
     }
   }
   if (left.load(std::memory_order_relaxed) < 0 || left.fetch_sub(1) != 0) return false;
+  if (stays_empty) left = 0;
   has_fired = true;
   return true;
 }
 
 }  // namespace
 
-FailingHeap::FailingHeap(std::int64_t k) noexcept { left = k; }
+FailingHeap::FailingHeap(std::int64_t k, bool sticky) noexcept {
+  stays_empty = sticky;
+  left = k;
+}
 FailingHeap::~FailingHeap() { left = -1; }
 bool FailingHeap::fired() noexcept { return has_fired; }
+void FailingHeap::forget() noexcept { has_fired = false; }
 
 LimitedHeap::LimitedHeap(std::int64_t bytes) noexcept {
   used = 0;

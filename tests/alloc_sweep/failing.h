@@ -6,16 +6,17 @@
 
 namespace firn::testing {
 
-/// While alive, the k-th allocation from now on (0 is the next one) fails, in any thread. What a
-/// kernels::cpu::Reserve covers does not count.
+/// While alive, the k-th allocation from now on (0 is the next one) fails, in any thread; with
+/// `sticky`, so do all after it. What a kernels::cpu::Reserve covers does not count.
 class FailingHeap {
  public:
-  explicit FailingHeap(std::int64_t k) noexcept;
+  explicit FailingHeap(std::int64_t k, bool sticky = false) noexcept;
   ~FailingHeap();
   FailingHeap(const FailingHeap&) = delete;
   FailingHeap& operator=(const FailingHeap&) = delete;
-  /// Whether an allocation has failed since the start of the program.
+  /// Whether an allocation has failed since the start of the program, or the last forget().
   static bool fired() noexcept;
+  static void forget() noexcept;
 };
 
 /// While alive, the heap gives out at most `bytes` more than it has now.

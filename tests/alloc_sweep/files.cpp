@@ -90,11 +90,13 @@ MakeWork work() {
 
 TEST_CASE("alloc_sweep: saving leaves the file as it was, or whole", "[host]") {
   CHECK(sweep(work<Save>(), Fails::heap) > 20);
+  CHECK(sweep(work<Save>(), Fails::heap_for_good) > 20);
   sweep(work<Save>(), Fails::blocks);
 }
 
 TEST_CASE("alloc_sweep: loading into a model changes all of it or nothing", "[host]") {
   CHECK(sweep(work<Load>(), Fails::heap) > 20);
+  CHECK(sweep(work<Load>(), Fails::heap_for_good) > 20);
   CHECK(sweep(work<Load>(), Fails::blocks) > 2);
 }
 

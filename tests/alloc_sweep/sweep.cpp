@@ -84,6 +84,7 @@ int attempt(const MakeWork& make, const std::string& expected, const Fail& fail,
             std::string& said) {
   const std::unique_ptr<Work> work = make();
   const std::string before = work->kept();
+  FailingHeap::forget();
   release_cached_memory();
   bool threw = false;
   try {
@@ -151,9 +152,12 @@ int sweep_with(const MakeWork& make, const std::string& expected, const FailAt& 
 
 int sweep(const MakeWork& make, Fails what, int stride) {
   const std::string expected = without_failure(make);
-  if (what == Fails::heap)
+  if (what != Fails::blocks) {
+    const bool sticky = what == Fails::heap_for_good;
     return sweep_with(
-        make, expected, [](std::int64_t k) { return [k] { return FailingHeap(k); }; }, stride);
+        make, expected, [sticky](std::int64_t k) { return [=] { return FailingHeap(k, sticky); }; },
+        stride);
+  }
   return sweep_with(
       make, expected,
       [](std::int64_t k) { return [k] { return FailAllocation(static_cast<std::uint64_t>(k)); }; },

@@ -23,7 +23,11 @@ class Work {
 };
 using MakeWork = std::function<std::unique_ptr<Work>()>;
 
-enum class Fails : std::uint8_t { heap, blocks };
+enum class Fails : std::uint8_t {
+  heap,           ///< one allocation on the heap
+  heap_for_good,  ///< it and all after it, until the exception has left run()
+  blocks,         ///< one of tensors' memory
+};
 
 /// Fails allocation 0, stride, 2 stride, ... until one is past the last. Requires of each: an Error
 /// of firn's comes out, kept() is as it was, and a second try makes what a run that nothing fails

@@ -55,13 +55,13 @@ bool injected_failure() noexcept {
   return left == 0;
 }
 
-void Accounts::fail(std::size_t bytes, const char* why) const try {
-  throw OutOfMemory(
-      fmt::format("{}: {} bytes on {}, with {} bytes in use and {} held from the system", why,
-                  bytes, to_string(device_), stats_.total.current, stats_.reserved),
-      bytes);
+void Accounts::fail(std::size_t bytes, const char* why) const {
+  char text[256];  // the heap may have no memory for it
+  const auto end = fmt::format_to_n(
+      text, sizeof text, "{}: {} bytes on {}, with {} bytes in use and {} held from the system",
+      why, bytes, to_string(device_), stats_.total.current, stats_.reserved);
+  throw OutOfMemory({text, std::min(end.size, sizeof text)}, bytes);
 }
-FIRN_OUT_OF_MEMORY("a tensor's block")
 
 namespace {
 
@@ -175,7 +175,7 @@ void record_use(void* block, Stream stream) {
   if constexpr (kHasCuda) cuda::record_use(block, stream);
 }
 
-void* pinned_allocate(std::size_t bytes) {
+void* pinned_allocate(std::size_t bytes) try {
   const std::size_t size = std::max(bytes, kAlignment);
   void* block = nullptr;
   if (bytes > kMostBytes) {
@@ -189,6 +189,7 @@ void* pinned_allocate(std::size_t bytes) {
   std::memset(block, 0, size);
   return block;
 }
+FIRN_OUT_OF_MEMORY("pinned memory")
 
 void pinned_release(void* block) noexcept {
   if (!block) return;
