@@ -95,7 +95,7 @@ StepReport Optimizer::step_two_pass(std::int64_t parts,
   const RandomKey after = default_generator().get();
   const PartsOf of_this_step(impl.parts, parts);
   const autograd::CycleScope cycle(impl);
-  try {
+  const auto second_pass = [&] {
     const Loss whole = loss(all);
     impl.require_weight(whole);
     impl.backward(whole.sum, {.tensor = whole.weight}, {});
@@ -118,13 +118,11 @@ StepReport Optimizer::step_two_pass(std::int64_t parts,
     default_generator().set(after);
     impl.broken = false;
     impl.store.ledger().note();
-  } catch (...) {
+  };
+  return impl.whole_cycle(second_pass, [&] {
     default_generator().set(after);
     start.restore_tensors();
-    zero_grad();
-    throw;
-  }
-  return impl.end_cycle();
+  });
 }
 FIRN_OUT_OF_MEMORY("step_two_pass")
 

@@ -48,6 +48,22 @@ struct Optimizer::Impl final : autograd::Cycle {
   bool count_call();
   /// Decides and commits.
   StepReport end_cycle();
+  /// Runs micro_steps(), then ends the cycle. If either throws before the cycle is over, drops it
+  /// and calls undo().
+  template <class MicroSteps, class Undo>
+  StepReport whole_cycle(const MicroSteps& micro_steps, const Undo& undo) {
+    const std::int64_t ended = at.cycles;
+    try {
+      micro_steps();
+      return end_cycle();
+    } catch (...) {
+      if (at.cycles == ended) {
+        zero_grad();
+        undo();
+      }
+      throw;
+    }
+  }
   /// Runs the kernels up to the decision. Returns false if the cycle's losses have reached no
   /// parameter.
   bool decide();

@@ -38,15 +38,14 @@ StepReport Optimizer::run_cycle(std::int64_t micro_steps,
   std::optional<RetryPoint> start;
   if (retry) start.emplace(impl.restored);
   for (int attempt = 0;; ++attempt) {
-    try {
-      impl.hooks.now_and_at_replay([micro_steps](Impl& i) { i.at.length = micro_steps; });
-      for (std::int64_t i = 0; i < micro_steps; ++i) backward(micro_batch(i));
-    } catch (...) {
-      zero_grad();
-      if (start) start->restore_tensors();  // running statistics that layers have moved
-      throw;
-    }
-    StepReport report = impl.end_cycle();
+    StepReport report = impl.whole_cycle(
+        [&] {
+          impl.hooks.now_and_at_replay([micro_steps](Impl& i) { i.at.length = micro_steps; });
+          for (std::int64_t i = 0; i < micro_steps; ++i) backward(micro_batch(i));
+        },
+        [&] {
+          if (start) start->restore_tensors();  // running statistics that layers have moved
+        });
     if (!retry || attempt == kMaxRetries || report.applied() ||
         report.non_finite() != NonFinite::gradient)
       return report;

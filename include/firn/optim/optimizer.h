@@ -120,8 +120,8 @@ class Optimizer {
   /// With OverflowPolicy::retry, a cycle whose gradients overflow is computed again at the lower
   /// loss scale (S15), up to 64 times. Each try begins with the same state of default_generator(),
   /// of the running statistics of layers, and of the tensors given to restore_on_retry(). A retry
-  /// waits for the device. Throws Error if a cycle is under way. If the function throws, the cycle
-  /// is dropped and the exception goes on.
+  /// waits for the device. Throws Error if a cycle is under way. If the function throws, or memory
+  /// runs out before the step, the cycle is dropped and the exception goes on.
   StepReport run_cycle(std::int64_t micro_steps,
                        const std::function<Loss(std::int64_t i)>& micro_batch);
   /// The same for a batch of `samples` in micro-batches of at most `micro_batch`: loss(first, last)
@@ -136,8 +136,8 @@ class Optimizer {
   /// encode(i), for i in [0, parts), returns [n_i, ...], equal off the first axis. It is called
   /// twice, the second time from the same state of default_generator(), and must return the same.
   /// loss(all) is given the [sum of n_i, ...] in order, and may have parameters of its own. Throws
-  /// Error if a cycle is under way or the shapes do not fit. If a function throws, the cycle is
-  /// dropped.
+  /// Error if a cycle is under way or the shapes do not fit. If a function throws, or memory runs
+  /// out before the step, the cycle is dropped.
   StepReport step_two_pass(std::int64_t parts, const std::function<Tensor(std::int64_t i)>& encode,
                            const std::function<Loss(const Tensor& all)>& loss);
   /// Tensors that your own forward pass changes: a retried cycle, and the second pass of
