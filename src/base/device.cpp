@@ -63,7 +63,8 @@ std::atomic<int>& thread_count() noexcept {
 int num_threads() noexcept { return thread_count().load(std::memory_order_relaxed); }
 
 void set_num_threads(int n) {
-  FIRN_CHECK(n >= 1, "set_num_threads", "", "needs at least 1 thread, got {}", n);
+  FIRN_CHECK(n >= 1, "set_num_threads", "1 computes in the calling thread alone",
+             "needs at least 1 thread, got {}", n);
   thread_count().store(n, std::memory_order_relaxed);
 }
 

@@ -41,6 +41,17 @@ MultiHeadAttentionOptions filled_in(std::int64_t width, std::int64_t heads,
   return o;
 }
 
+/// The projection, if it is there and has `outputs`: members may be replaced.
+Linear& projection(const char* name, std::optional<Linear>& member, std::int64_t outputs) {
+  const std::string hint = fmt::format("assign an nn::Linear with {} outputs to it", outputs);
+  FIRN_CHECK(member, "MultiHeadAttention", hint, "the projection {} was reset", name);
+  const Tensor& w = member->weight;
+  FIRN_CHECK(!w.defined() || w.size(0) == outputs, "MultiHeadAttention", hint,
+             "the projection {} is nn::Linear({}, {}) and needs {} outputs", name, w.size(1),
+             w.size(0), outputs);
+  return *member;
+}
+
 /// [batch, n, heads * width] as [batch, heads, n, width]; a view.
 Tensor split_heads(const Tensor& x, std::int64_t width) {
   return transpose(reshape(x, {x.size(0), x.size(1), x.size(2) / width, width}), 1, 2);
@@ -69,12 +80,13 @@ MultiHeadAttention::MultiHeadAttention(std::int64_t width, std::int64_t heads,
 Tensor MultiHeadAttention::forward(const Tensor& x) { return forward(x, SeenKeys{}); }
 
 Tensor MultiHeadAttention::forward(const Tensor& x, const SeenKeys& seen) {
-  FIRN_CHECK(qkv, "MultiHeadAttention", "call it with x and the memory",
+  FIRN_CHECK(options_.memory_width == 0, "MultiHeadAttention", "call it with x and the memory",
              "a layer with memory_width = {} attends to a memory", options_.memory_width);
   FIRN_CHECK(x.defined() && x.rank() == 3, "MultiHeadAttention", "one sequence: unsqueeze(x, 0)",
              "input {} is not [batch, n, width]", describe(x));
-  const Tensor all = split_heads((*qkv)(x), options_.head_width);
   const std::int64_t keys = options_.key_heads;
+  Linear& from_x = projection("qkv", qkv, (heads_ + 2 * keys) * options_.head_width);
+  const Tensor all = split_heads(from_x(x), options_.head_width);
   const std::vector<Tensor> parts = split(all, {heads_, keys, keys}, 1);
   if (!options_.rope_theta) return attend(parts[0], parts[1], parts[2], seen);
   const RopeOptions positions{.theta = *options_.rope_theta,
@@ -83,14 +95,18 @@ Tensor MultiHeadAttention::forward(const Tensor& x, const SeenKeys& seen) {
 }
 
 Tensor MultiHeadAttention::forward(const Tensor& x, const Tensor& memory, const SeenKeys& seen) {
-  FIRN_CHECK(q, "MultiHeadAttention", "set memory_width to the width of the memory",
+  FIRN_CHECK(options_.memory_width > 0, "MultiHeadAttention",
+             "set memory_width to the width of the memory",
              "a layer without memory_width attends to its input {}", describe(x));
   FIRN_CHECK(x.defined() && x.rank() == 3 && memory.defined() && memory.rank() == 3,
              "MultiHeadAttention", "one sequence: unsqueeze(x, 0)",
              "input {} and memory {} are not [batch, n, width]", describe(x), describe(memory));
-  const Tensor keys_values = split_heads((*kv)(memory), options_.head_width);
-  const std::vector<Tensor> parts = split(keys_values, options_.key_heads, 1);
-  return attend(split_heads((*q)(x), options_.head_width), parts[0], parts[1], seen);
+  const std::int64_t d = options_.head_width;
+  Linear& from_memory = projection("kv", kv, 2 * options_.key_heads * d);
+  Linear& from_x = projection("q", q, heads_ * d);
+  const std::vector<Tensor> parts =
+      split(split_heads(from_memory(memory), d), options_.key_heads, 1);
+  return attend(split_heads(from_x(x), d), parts[0], parts[1], seen);
 }
 
 Tensor MultiHeadAttention::attend(const Tensor& queries, const Tensor& keys, const Tensor& values,
@@ -101,7 +117,8 @@ Tensor MultiHeadAttention::attend(const Tensor& queries, const Tensor& keys, con
                                   .lengths = seen.lengths,
                                   .mask = seen.mask,
                                   .dropout = training() ? options_.dropout : 0});
-  return out(reshape(transpose(heads, 1, 2), {heads.size(0), heads.size(2), out.weight.size(1)}));
+  return out(reshape(transpose(heads, 1, 2),
+                     {heads.size(0), heads.size(2), heads_ * options_.head_width}));
 }
 
 std::string MultiHeadAttention::extra_repr() const {

@@ -42,6 +42,12 @@ void require_no_optimizer(const char* op, const char* hint, const Module& m) {
   });
 }
 
+/// Throws for a module that was moved from: a change of it would be lost without a word.
+void require_members(const char* op, const Module& m) {
+  FIRN_CHECK(!detail::was_moved_from(m), op, "change the module that it was moved to",
+             "this {} was moved from and holds nothing", m.type_name());
+}
+
 }  // namespace
 
 Parameter::Parameter(const Tensor& value) : Tensor(copy_for_weights(value)) { set_requires_grad(); }
@@ -107,6 +113,8 @@ std::int64_t Module::num_parameters(bool trainable_only) const {
 }
 
 void Module::copy_from(const Module& other) try {
+  require_members("Module::copy_from", *this);
+  require_members("Module::copy_from", other);
   std::unordered_map<std::string, Tensor> sources;
   for (const TreeModule& m : tree_of(other))
     for (const TreeTensor& t : m.tensors) sources.emplace(t.path, t.tensor);
@@ -155,6 +163,7 @@ FIRN_OUT_OF_MEMORY("Module::copy_from")
 // ---- Modes ----
 
 void Module::train(bool on) try {
+  require_members("Module::train", *this);
   for (const TreeModule& m : tree_of(*this)) m.module->training_ = on;
 }
 FIRN_OUT_OF_MEMORY("Module::train")
@@ -168,6 +177,7 @@ detail::EvalScope::~EvalScope() {
 }
 
 void Module::set_autocast(std::optional<DType> dtype) {
+  require_members("Module::set_autocast", *this);
   if (dtype) const Autocast valid(*dtype);  // throws if autocast does not take it
   if (dtype) require_seen_calls("Module::set_autocast");
   autocast_ = dtype;
@@ -192,6 +202,7 @@ void Module::apply(const std::function<void(Module&)>& fn) try {
 FIRN_OUT_OF_MEMORY("Module::apply")
 
 void Module::zero_grad() try {
+  require_members("Module::zero_grad", *this);
   // Clearing gradients alone would leave the weight of the optimizer's cycle.
   require_no_optimizer("Module::zero_grad",
                        "call the optimizer's zero_grad(); its step() has done so", *this);
@@ -201,6 +212,7 @@ void Module::zero_grad() try {
 FIRN_OUT_OF_MEMORY("Module::zero_grad")
 
 void Module::set_requires_grad(bool on) try {
+  require_members("Module::set_requires_grad", *this);
   if (!on)
     require_no_optimizer("Module::set_requires_grad", "freeze first, then make the optimizer",
                          *this);
@@ -283,12 +295,14 @@ void convert(Module& root, std::optional<DType> dtype, std::optional<Device> dev
 }  // namespace
 
 void Module::to(Device device) try {
+  require_members("Module::to", *this);
   require_device("Module::to", device);
   convert(*this, {}, device);
 }
 FIRN_OUT_OF_MEMORY("Module::to")
 
 void Module::to(DType dtype) try {
+  require_members("Module::to", *this);
   FIRN_CHECK(is_floating(dtype), "Module::to", "use f16, bf16, f32 or f64",
              "parameters cannot become {}", dtype);
   convert(*this, dtype, {});

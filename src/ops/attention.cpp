@@ -57,22 +57,30 @@ void check_options(const AttentionOptions& o, const Tensor& q, std::int64_t m) {
   FIRN_CHECK(o.dropout >= 0 && o.dropout < 1, "attention",
              "dropout is the probability of a zero, in [0, 1)", "dropout = {}", o.dropout);
   if (o.lengths.defined()) {
-    require_index("attention", o.lengths);
+    FIRN_CHECK(o.lengths.dtype() == i64 || o.lengths.dtype() == i32, "attention",
+               "cast it: lengths.to(firn::i64)", "lengths is i64 or i32, got {}",
+               describe(o.lengths));
     FIRN_CHECK(o.lengths.shape() == Shape{q.size(0)}, "attention",
                "lengths is [batch]: the valid keys of each sequence", "lengths {}, q {}",
                describe(o.lengths), describe(q));
   }
   if (o.mask.defined()) {
     FIRN_CHECK(o.mask.dtype() == boolean, "attention", "compare it: ne(mask, 0)",
-               "the mask must be bool, got {}", describe(o.mask));
+               "mask is bool, got {}", describe(o.mask));
     const Shape pairs = {q.size(0), q.size(1), q.size(2), m};
-    FIRN_CHECK(o.mask.rank() <= 4 && broadcast_shapes("attention", o.mask.shape(), pairs) == pairs,
-               "attention", "insert axes with unsqueeze",
+    bool fits = o.mask.rank() <= 4;
+    for (int i = 1; fits && i <= o.mask.rank(); ++i)
+      fits = o.mask.size(-i) == 1 || o.mask.size(-i) == pairs[4 - i];
+    FIRN_CHECK(fits, "attention", "insert axes with unsqueeze",
                "mask {} does not broadcast to [batch, heads, n, m] = {}", describe(o.mask), pairs);
   }
-  for (const Tensor& t : {o.lengths, o.mask})
-    FIRN_CHECK(!t.defined() || t.device() == q.device(), "attention", "move one: x.to(device)",
-               "devices differ: {} and q {}", describe(t), describe(q));
+  const auto check_device = [&q](const char* name, const Tensor& t) {
+    FIRN_CHECK(!t.defined() || t.device() == q.device(), "attention",
+               fmt::format("move it: {}.to(q.device())", name), "devices differ: {} {} and q {}",
+               name, describe(t), describe(q));
+  };
+  check_device("lengths", o.lengths);
+  check_device("mask", o.mask);
 }
 
 /// x if its last axis has stride 1 or one element, else a row-major copy.

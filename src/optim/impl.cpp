@@ -23,9 +23,9 @@ bool any_parameter(const std::vector<GroupSetup>& groups, bool (*is)(DType)) {
 
 // Checks the options, and settles what is left to the parameters' types.
 StepOptions settle(const std::string& op, StepOptions o, const std::vector<GroupSetup>& groups) {
-  require_option(op.c_str(), "clip_norm", o.clip_norm, 0);
-  require_option(op.c_str(), "clip_value", o.clip_value, 0);
-  require_option(op.c_str(), "ema", o.ema, 0, 1);
+  require_option(op.c_str(), "clip_norm", o.clip_norm, 0, "0 is no limit");
+  require_option(op.c_str(), "clip_value", o.clip_value, 0, "0 is no limit");
+  require_option(op.c_str(), "ema", o.ema, 0, 1, "0.999 is usual, 0 keeps no average");
   FIRN_CHECK(o.max_skips >= 0, op, "0 means no limit", "max_skips is {}", o.max_skips);
   if (o.scaler.defined()) {
     FIRN_CHECK(o.loss_scale.kind() == LossScale::Kind::automatic, op, "set one of them",

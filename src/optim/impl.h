@@ -132,15 +132,21 @@ struct OptimizerAccess {
 };
 
 /// Throws Error unless low <= value < high (and so for a NaN).
-inline void require_option(const char* op, const char* name, double value, double low,
-                           double high = HUGE_VAL) {
-  FIRN_CHECK(value >= low && value < high, op, "", "{} is {}, not in [{}, {})", name, value, low,
+inline void require_option(const char* op, const char* name, double value, double low, double high,
+                           const char* hint) {
+  FIRN_CHECK(value >= low && value < high, op, hint, "{} is {}, not in [{}, {})", name, value, low,
              high);
+}
+/// The same without an upper end.
+inline void require_option(const char* op, const char* name, double value, double low,
+                           const char* hint) {
+  require_option(op, name, value, low, HUGE_VAL, hint);
 }
 
 /// Throws Error unless 0 < value < infinity.
-inline void require_positive(const char* op, const char* name, double value) {
-  FIRN_CHECK(value > 0 && value < HUGE_VAL, op, "", "{} is {}, not a positive number", name, value);
+inline void require_positive(const char* op, const char* name, double value, const char* hint) {
+  FIRN_CHECK(value > 0 && value < HUGE_VAL, op, hint, "{} is {}, not a positive number", name,
+             value);
 }
 
 }  // namespace firn::optim

@@ -38,7 +38,8 @@ FIRN_OUT_OF_MEMORY("backward")
 
 void Optimizer::backward(const Tensor& sum, double weight, const BackwardPass& pass) try {
   Impl& i = impl();
-  require_option(i.store.op().c_str(), "the weight of a loss", weight, 0);
+  require_option(i.store.op().c_str(), "the weight of a loss", weight, 0,
+                 "give the number of samples that the loss was summed over");
   i.backward(sum, {.number = weight}, pass);
 }
 FIRN_OUT_OF_MEMORY("backward")
@@ -85,7 +86,7 @@ LossTotals Optimizer::loss_totals() const {
 double Optimizer::lr() const { return impl().store.read_state().learning_rate; }
 
 void Optimizer::set_lr(double lr) {
-  require_option(impl().store.op().c_str(), "lr", lr, 0);
+  require_option(impl().store.op().c_str(), "lr", lr, 0, "0 leaves the weights as they are");
   set_lr(Schedule(lr));
 }
 

@@ -355,9 +355,10 @@ TEST_CASE("attention: what does not fit is refused, with the values") {
   refused([&] { attention(q, k, v, {.scale = 1e300}); }, "scale = 1e+300");
   refused([&] { attention(q, k, v, {.dropout = 1}); }, "dropout = 1");
   refused([&] { attention(q, k, v, {.lengths = tensor<std::int64_t>({1, 2, 3})}); }, "lengths [3]");
-  refused([&] { attention(q, k, v, {.lengths = ones({2})}); }, "index is i64 or i32");
-  refused([&] { attention(q, k, v, {.mask = ones({3, 5})}); }, "must be bool");
-  refused([&] { attention(q, k, v, {.mask = ones({3, 4}, boolean)}); }, "do not broadcast");
+  refused([&] { attention(q, k, v, {.lengths = ones({2})}); },
+          "lengths is i64 or i32, got [2] f32");
+  refused([&] { attention(q, k, v, {.mask = ones({3, 5})}); }, "mask is bool");
+  refused([&] { attention(q, k, v, {.mask = ones({3, 4}, boolean)}); }, "mask [3, 4] bool");
   refused([&] { attention(q, k, v, {.mask = ones({3, 2, 4, 3, 5}, boolean)}); }, "mask");
 }
 

@@ -58,7 +58,9 @@ TEST_CASE("threads: the number is kept and must be positive", "[base]") {
   const int before = num_threads();
   set_num_threads(3);
   CHECK(num_threads() == 3);
-  CHECK(error_of([] { set_num_threads(0); }) == "[set_num_threads] needs at least 1 thread, got 0");
+  CHECK(error_of([] { set_num_threads(0); }) ==
+        "[set_num_threads] needs at least 1 thread, got 0; hint: 1 computes in the calling thread "
+        "alone");
   CHECK(num_threads() == 3);
   set_num_threads(before);
 }

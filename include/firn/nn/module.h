@@ -67,7 +67,9 @@ bool was_moved_from(const Module& m) noexcept;
 /// A module keeps no pointer to its members, so it may be copied, moved and held in containers. A
 /// copy has the same parameters (handles are copied, not elements): `std::vector<Linear>(3, layer)`
 /// is three layers with one weight. nn::clone() copies the elements too, copy_from() copies them
-/// into another module. A module that was moved from throws Error if it is called.
+/// into another module. A module that was moved from throws Error if it is called, converted,
+/// copied from or changed in another way. Its lists are empty, and it prints that it was moved
+/// from.
 class Module {
  public:
   Module() = default;

@@ -14,8 +14,14 @@ namespace {
 
 constexpr const char* kOp = "LossScale";
 
+/// The next smaller power of two within the limits, as a hint.
+std::string power_hint(double v, double low, double high) {
+  const double power = v > 0 && v < HUGE_VAL ? std::exp2(std::floor(std::log2(v))) : low;
+  return fmt::format("{} is one", std::fmin(std::fmax(power, low), high));
+}
+
 void check_power(const char* name, double v, double low, double high) {
-  FIRN_CHECK(math::is_power_of_two(v) && v >= low && v <= high, kOp, "",
+  FIRN_CHECK(math::is_power_of_two(v) && v >= low && v <= high, kOp, power_hint(v, low, high),
              "{} is {}, not a power of two in [{}, {}]", name, v, low, high);
 }
 
@@ -69,9 +75,10 @@ LossScale LossScale::dynamic(const DynamicLossScale& o) {
   check_power("init", o.init, o.min, o.max);
   check_power("growth_factor", o.growth_factor, 2, 0x1p24);
   check_power("backoff_factor", o.backoff_factor, 0x1p-24, 0.5);
-  FIRN_CHECK(o.growth_interval >= 1, kOp, "", "growth_interval is {}, less than 1",
-             o.growth_interval);
-  FIRN_CHECK(o.hysteresis >= 1, kOp, "", "hysteresis is {}, less than 1", o.hysteresis);
+  FIRN_CHECK(o.growth_interval >= 1, kOp, "2000 is the default",
+             "growth_interval is {}, less than 1", o.growth_interval);
+  FIRN_CHECK(o.hysteresis >= 1, kOp, "1 backs off at the first overflow",
+             "hysteresis is {}, less than 1", o.hysteresis);
   LossScale out;
   out.kind_ = Kind::dynamic;
   out.options_ = o;
@@ -113,8 +120,9 @@ void check_scale(const char* op, const LossScale& policy, double scale) {
              "there is no loss scaling to set {} for", scale);
   const bool dynamic = policy.kind() == LossScale::Kind::dynamic;
   const double low = dynamic ? o.min : 0x1p-24, high = dynamic ? o.max : 0x1p24;
-  FIRN_CHECK(math::is_power_of_two(scale) && scale >= low && scale <= high, op, "",
-             "the loss scale {} is not a power of two in [{}, {}]", scale, low, high);
+  FIRN_CHECK(math::is_power_of_two(scale) && scale >= low && scale <= high, op,
+             power_hint(scale, low, high), "the loss scale {} is not a power of two in [{}, {}]",
+             scale, low, high);
 }
 
 // ---- LossScaler ----

@@ -3,9 +3,14 @@
 #include "base/check.h"
 
 namespace firn::optim {
+namespace {
+
+constexpr const char* kOne = "1 makes a step of every micro-step";
+
+}  // namespace
 
 Accumulate::Accumulate(std::int64_t n) {
-  FIRN_CHECK(n >= 1, "Accumulate", "", "{} micro-steps make no cycle", n);
+  FIRN_CHECK(n >= 1, "Accumulate", kOne, "{} micro-steps make no cycle", n);
   of_epoch_ = [n](std::int64_t) { return n; };
 }
 
@@ -17,11 +22,12 @@ Accumulate::Accumulate(std::vector<std::pair<std::int64_t, std::int64_t>> by_epo
              "the first epoch of the list is {}",
              by_epoch.empty() ? "missing" : std::to_string(by_epoch.front().first));
   for (std::size_t i = 0; i < by_epoch.size(); ++i) {
-    FIRN_CHECK(by_epoch[i].second >= 1, "Accumulate", "",
+    FIRN_CHECK(by_epoch[i].second >= 1, "Accumulate", kOne,
                "{} micro-steps make no cycle (from epoch {})", by_epoch[i].second,
                by_epoch[i].first);
-    FIRN_CHECK(i == 0 || by_epoch[i].first > by_epoch[i - 1].first, "Accumulate", "",
-               "epoch {} follows epoch {}", by_epoch[i].first, by_epoch[i - 1].first);
+    FIRN_CHECK(i == 0 || by_epoch[i].first > by_epoch[i - 1].first, "Accumulate",
+               "list the epochs in increasing order, each once", "epoch {} follows epoch {}",
+               by_epoch[i].first, by_epoch[i - 1].first);
   }
   of_epoch_ = [by_epoch = std::move(by_epoch)](std::int64_t epoch) {
     std::int64_t n = by_epoch.front().second;
@@ -32,12 +38,13 @@ Accumulate::Accumulate(std::vector<std::pair<std::int64_t, std::int64_t>> by_epo
 }
 
 void Accumulate::require_function() const {
-  FIRN_CHECK(of_epoch_, "Accumulate", "", "the function is empty");
+  FIRN_CHECK(of_epoch_, "Accumulate", "give a function of the epoch, or a number",
+             "the function is empty");
 }
 
 std::int64_t Accumulate::at(std::int64_t epoch) const {
   const std::int64_t n = of_epoch_(epoch);
-  FIRN_CHECK(n >= 1, "Accumulate", "", "{} micro-steps make no cycle (epoch {})", n, epoch);
+  FIRN_CHECK(n >= 1, "Accumulate", kOne, "{} micro-steps make no cycle (epoch {})", n, epoch);
   return n;
 }
 

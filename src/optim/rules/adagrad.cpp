@@ -14,9 +14,9 @@ struct RuleOf<AdagradOptions> {
     g.take(g.group().initial_accumulator, o.initial_accumulator);
   }
   static kernels::UpdateRule rule(const AdagradOptions& o) {
-    require_option(kName, "lr_decay", o.lr_decay, 0);
-    require_positive(kName, "eps", o.eps);
-    require_option(kName, "initial_accumulator", o.initial_accumulator, 0);
+    require_option(kName, "lr_decay", o.lr_decay, 0, "0 is off");
+    require_positive(kName, "eps", o.eps, "1e-8 is usual");
+    require_option(kName, "initial_accumulator", o.initial_accumulator, 0, "0 is usual");
     return math::Adagrad{o.lr_decay, o.eps, o.initial_accumulator, o.weight_decay};
   }
 };

@@ -14,9 +14,9 @@ struct RuleOf<AdamOptions> {
     g.take(g.group().eps, o.eps);
   }
   static kernels::UpdateRule rule(const AdamOptions& o) {
-    require_option(kName, "beta1", o.beta1, 0, 1);
-    require_option(kName, "beta2", o.beta2, 0, 1);
-    require_positive(kName, "eps", o.eps);
+    require_option(kName, "beta1", o.beta1, 0, 1, "0.9 is usual");
+    require_option(kName, "beta2", o.beta2, 0, 1, "0.999 is usual");
+    require_positive(kName, "eps", o.eps, "1e-8 is usual");
     return math::Adam{o.beta1, o.beta2, o.eps, o.weight_decay, false};
   }
 };
@@ -30,9 +30,9 @@ struct RuleOf<AdamWOptions> {
     g.take(g.group().eps, o.eps);
   }
   static kernels::UpdateRule rule(const AdamWOptions& o) {
-    require_option(kName, "beta1", o.beta1, 0, 1);
-    require_option(kName, "beta2", o.beta2, 0, 1);
-    require_positive(kName, "eps", o.eps);
+    require_option(kName, "beta1", o.beta1, 0, 1, "0.9 is usual");
+    require_option(kName, "beta2", o.beta2, 0, 1, "0.999 is usual");
+    require_positive(kName, "eps", o.eps, "1e-8 is usual");
     return math::Adam{o.beta1, o.beta2, o.eps, o.weight_decay, true};
   }
 };

@@ -13,8 +13,8 @@ struct RuleOf<LionOptions> {
     g.take(g.group().beta2, o.beta2);
   }
   static kernels::UpdateRule rule(const LionOptions& o) {
-    require_option(kName, "beta1", o.beta1, 0, 1);
-    require_option(kName, "beta2", o.beta2, 0, 1);
+    require_option(kName, "beta1", o.beta1, 0, 1, "0.9 is usual");
+    require_option(kName, "beta2", o.beta2, 0, 1, "0.999 is usual");
     return math::Lion{o.beta1, o.beta2, o.weight_decay};
   }
 };

@@ -15,9 +15,9 @@ struct RuleOf<RMSpropOptions> {
     g.take(g.group().centered, o.centered);
   }
   static kernels::UpdateRule rule(const RMSpropOptions& o) {
-    require_option(kName, "alpha", o.alpha, 0, 1);
-    require_positive(kName, "eps", o.eps);
-    require_option(kName, "momentum", o.momentum, 0, 1);
+    require_option(kName, "alpha", o.alpha, 0, 1, "0.99 is usual");
+    require_positive(kName, "eps", o.eps, "1e-8 is usual");
+    require_option(kName, "momentum", o.momentum, 0, 1, "0.9 is usual, 0 is off");
     const bool with_momentum = o.momentum > 0;
     if (o.centered && with_momentum)
       return math::RmsProp<true, true>{o.alpha, o.eps, o.momentum, o.weight_decay};

@@ -46,7 +46,7 @@ template <class Options>
 std::vector<GroupSetup> setup_groups(std::vector<ParamGroup> groups, const Options& options) {
   using Rule = RuleOf<Options>;
   const auto checked = [](const Options& o) {
-    require_option(Rule::kName, "weight_decay", o.weight_decay, 0);
+    require_option(Rule::kName, "weight_decay", o.weight_decay, 0, "0 is off");
     return Rule::rule(o);
   };
   checked(options);
@@ -57,7 +57,8 @@ std::vector<GroupSetup> setup_groups(std::vector<ParamGroup> groups, const Optio
     group.take(groups[i].weight_decay, own.weight_decay);
     Rule::take(group, own);
     group.done();
-    require_option(Rule::kName, "a group's lr_scale", groups[i].lr_scale, 0);
+    require_option(Rule::kName, "a group's lr_scale", groups[i].lr_scale, 0,
+                   "1 leaves the learning rate as it is");
     out.push_back({std::move(groups[i].parameters), checked(own), groups[i].lr_scale});
   }
   return out;

@@ -14,7 +14,7 @@ struct RuleOf<SGDOptions> {
     g.take(g.group().nesterov, o.nesterov);
   }
   static kernels::UpdateRule rule(const SGDOptions& o) {
-    require_option(kName, "momentum", o.momentum, 0, 1);
+    require_option(kName, "momentum", o.momentum, 0, 1, "0.9 is usual, 0 is off");
     FIRN_CHECK(o.dampening >= 0 && o.dampening <= 1, kName, "", "dampening is {}, not in [0, 1]",
                o.dampening);
     FIRN_CHECK(!o.nesterov || (o.momentum > 0 && o.dampening == 0), kName,
