@@ -1,7 +1,7 @@
 // What leaves hold after a backward() that throws: what was added before the failing op, and
 // nothing of memory that no kernel has written.
 #include "autograd/leaf.h"
-#include "firn/losses.h"
+#include "firn/ops/losses.h"
 #include "firn/optim/optim.h"
 
 using namespace firn;
