@@ -133,7 +133,7 @@ struct Images {
 inline std::vector<unsigned char> read_gz(const std::string& path, std::size_t header,
                                           std::size_t bytes) {
   gzFile file = gzopen(path.c_str(), "rb");
-  if (!file) throw std::runtime_error("cannot open " + path + "; hint: scripts/setup sample");
+  if (!file) throw std::runtime_error("cannot open " + path + "; hint: scripts/setup data");
   std::vector<unsigned char> out(header + bytes);
   const int got = gzread(file, out.data(), static_cast<unsigned>(out.size()));
   gzclose(file);

@@ -19,8 +19,9 @@ using std::int64_t;
 using tiles::TileF;
 
 constexpr int kWidth = TileF::size, kColumns = 2 * kWidth;
-/// Rows of a block. With two columns of registers its sums fill half of the registers.
-constexpr int kRows = kWidth == 16 ? 8 : 4;
+/// Rows of a block. Its sums fill half of AVX-512's 32 registers. Of 16 registers they take 12:
+/// with 8 sums each would wait for its multiply-add before.
+constexpr int kRows = kWidth == 16 ? 8 : 6;
 /// Of k: a right panel of that depth stays in the L1 cache.
 constexpr int64_t kDepth = 8192 / kColumns;
 
@@ -50,10 +51,11 @@ Left pack_left(const Matrix& a, int64_t m, int64_t k, void* packed) {
     }
     return {static_cast<const char*>(packed), 4 * k, 4 * k * kRows, 4};
   }
-  for (int64_t p = 0; p < k;
-       ++p) {  // panels of kRows rows, for each of which columns are contiguous
-    for (int64_t first = 0; first < m; first += kRow) {
-      const int64_t count = std::min(kRow, m - first);
+  // Panels of kRows rows, for each of which columns are contiguous.
+  constexpr int64_t kPiece = kRow / kRows * kRows;
+  for (int64_t p = 0; p < k; ++p) {
+    for (int64_t first = 0; first < m; first += kPiece) {
+      const int64_t count = std::min(kPiece, m - first);
       const float* const from = numbers(a, first, p, 1, count, buffer);
       for (int64_t i = 0; i < count; i += kRows) {
         float* const panel = to + (first + i) * k + p * kRows;
@@ -68,36 +70,49 @@ Left pack_left(const Matrix& a, int64_t m, int64_t k, void* packed) {
   return {static_cast<const char*>(packed), 4, 4 * k * kRows, 4 * kRows};
 }
 
-void pack_right(const Matrix& b, int64_t k, int64_t n, void* packed) {
-  float* to = static_cast<float*>(packed);
+/// A row of b after the other, each in pieces of kRow, which go to the panels line by line.
+void pack_rows(const Matrix& b, int64_t k, int64_t n, float* to) {
   alignas(64) float buffer[kRow];
+  for (int64_t p = 0; p < k; ++p) {
+    for (int64_t first = 0; first < n; first += kRow) {
+      const int64_t count = std::min(kRow, n - first);
+      const float* const from = numbers(b, p, first, b.column, count, buffer);
+      float* panel = to + first * k + p * kColumns;
+      int64_t j = 0;
+      for (; j + kColumns <= count; j += kColumns, panel += k * kColumns)
+        std::memcpy(panel, from + j, kColumns * sizeof(float));
+      if (j == count) continue;
+      std::copy_n(from + j, count - j, panel);
+      std::fill_n(panel + (count - j), kColumns - (count - j), 0.0f);
+    }
+  }
+}
+
+/// Columns of b are contiguous: they are transposed, 16-bit ones in pieces of the depth kPiece.
+void pack_columns(const Matrix& b, int64_t k, int64_t n, float* to) {
+  constexpr int64_t kPiece = kRow / kColumns;
+  alignas(64) float wide[kColumns * kPiece];
   for (int64_t j = 0; j < n; j += kColumns, to += k * kColumns) {
     const int64_t cols = std::min<int64_t>(kColumns, n - j);
     if (cols < kColumns) std::fill_n(to, k * kColumns, 0.0f);
-    if (b.column == 1 || b.row != 1) {
-      for (int64_t p = 0; p < k; ++p) {
-        const float* const from = numbers(b, p, j, b.column, cols, buffer);
-        if (cols == kColumns) {
-          std::memcpy(to + p * kColumns, from, kColumns * sizeof(float));
-        } else {
-          std::copy_n(from, cols, to + p * kColumns);
-        }
-      }
-    } else if (b.dtype == DType::f32) {
+    if (b.dtype == DType::f32) {
       const auto* const from = static_cast<const float*>(b.at(0, j).data);
       transpose_block(from, b.column, to, kColumns, k, cols);
-    } else {
-      constexpr int64_t kPart = kRow / kColumns;
-      for (int64_t p = 0; p < k; p += kPart) {
-        const int64_t count = std::min(kPart, k - p);
-        alignas(64) float wide[kColumns * kPart];
-        for (int64_t i = 0; i < cols; ++i) {
-          const float* const from = numbers(b, p, j + i, 1, count, buffer);
-          std::copy_n(from, count, wide + i * kPart);
-        }
-        transpose_block(wide, kPart, to + p * kColumns, kColumns, count, cols);
-      }
+      continue;
     }
+    for (int64_t p = 0; p < k; p += kPiece) {
+      const int64_t count = std::min(kPiece, k - p);
+      for (int64_t i = 0; i < cols; ++i) numbers(b, p, j + i, 1, count, wide + i * kPiece);
+      transpose_block(wide, kPiece, to + p * kColumns, kColumns, count, cols);
+    }
+  }
+}
+
+void pack_right(const Matrix& b, int64_t k, int64_t n, void* packed) {
+  if (b.row != 1 || b.column == 1) {
+    pack_rows(b, k, n, static_cast<float*>(packed));
+  } else {
+    pack_columns(b, k, n, static_cast<float*>(packed));
   }
 }
 
@@ -184,6 +199,11 @@ const Microkernel& fma() {
                                          place_left,
                                          multiply};
   return kernel;
+}
+
+bool fma_beats_library(int64_t m, int64_t n, int64_t k) {
+  constexpr int64_t kThin = 32;
+  return kWidth == 8 && std::min({m, n, k}) >= kThin;
 }
 
 }  // namespace firn::kernels::cpu::FIRN_ISA

@@ -7,5 +7,9 @@ namespace firn::kernels::cpu::FIRN_ISA {
 
 /// Factors of f32, and 16-bit ones, which it packs as f32.
 const Microkernel& fma();
+/// Whether fma() multiplies f32 factors [m, k] x [k, n] faster than the library does. With AVX2 it
+/// does, unless the product is so thin that packing costs more. With AVX-512 the library is as
+/// fast.
+bool fma_beats_library(std::int64_t m, std::int64_t n, std::int64_t k);
 
 }  // namespace firn::kernels::cpu::FIRN_ISA

@@ -1,5 +1,6 @@
-// GEMM. 16-bit factors go to the microkernels (packed.h), f32 and f64 ones to a library. The result
-// is cut into blocks by shape, so that the bits do not depend on the number of threads.
+// GEMM. 16-bit factors go to the microkernels (packed.h), f64 ones to a library, f32 ones to the
+// faster of the two. The result is cut into blocks by shape, so that the bits do not depend on the
+// number of threads.
 #include "kernels/gemm.h"
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "kernels/cpu/gemm/block.h"
 #include "kernels/cpu/gemm/cut.h"
 #include "kernels/cpu/gemm/epilogue.h"
+#include "kernels/cpu/gemm/fma.h"
 #include "kernels/cpu/gemm/operand.h"
 #include "kernels/cpu/gemm/packed.h"
 #include "kernels/elementwise.h"
@@ -243,6 +245,8 @@ void multiply(const ConstView& a, const ConstView& b, const View& c, const GemmA
   if (a.dtype != DType::f32) return packed_product(microkernel(a.dtype), a, b, c, args, epilogue);
   if (const Microkernel* const unit = bf16x3_kernel())
     return packed_product(*unit, a, b, c, args, epilogue);
+  if (fma_beats_library(c.shape[0], c.shape[1], a.shape[1]))
+    return packed_product(fma(), a, b, c, args, epilogue);
   multiply<float>(a, b, c, args, epilogue);
 }
 

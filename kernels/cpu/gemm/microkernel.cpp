@@ -5,6 +5,13 @@
 #include "kernels/gemm.h"
 #include "kernels/settings.h"
 
+// The library that multiplies where firn's kernels do not.
+#ifdef FIRN_HAS_ONEDNN
+#define FIRN_LIBRARY "oneDNN"
+#else
+#define FIRN_LIBRARY "Eigen"
+#endif
+
 namespace firn::kernels::cpu::FIRN_ISA {
 
 #if defined(__x86_64__)
@@ -32,11 +39,11 @@ bool multiplies_bf16() { return &microkernel(DType::bf16) != &fma(); }
 const char* product_unit(DType dtype) {
   if (dtype != DType::f32) return microkernel(dtype).name;
   if (const Microkernel* const unit = bf16x3_kernel()) return unit->name;
-#ifdef FIRN_HAS_ONEDNN
-  return bf16x3_allowed() ? "oneDNN (no unit for bf16x3)" : "oneDNN";
-#else
-  return bf16x3_allowed() ? "Eigen (no unit for bf16x3)" : "Eigen";
-#endif
+  constexpr std::int64_t kLarge = 1024;
+  if (fma_beats_library(kLarge, kLarge, kLarge))
+    return bf16x3_allowed() ? "AVX f32 and " FIRN_LIBRARY " (no unit for bf16x3)"
+                            : "AVX f32 and " FIRN_LIBRARY;
+  return bf16x3_allowed() ? FIRN_LIBRARY " (no unit for bf16x3)" : FIRN_LIBRARY;
 }
 
 const Microkernel* bf16x3_kernel() {

@@ -95,22 +95,25 @@ class Finish {
   std::optional<Workspace> bias_;
 };
 
-/// How a result [m, n] is cut into blocks for threads.
+/// The multiple of a unit's panels that is nearest to `size` from below.
+int64_t whole_panels(int64_t size, int64_t panel) { return size / panel * panel; }
+
+/// How a result [m, n] is cut into blocks for threads, between panels of `unit`.
 struct Grid {
   Cut rows, cols;
 };
-Grid grid_of(int64_t m, int64_t n, int64_t k) {
+Grid grid_of(const Microkernel& unit, int64_t m, int64_t n, int64_t k) {
   // Blocks of at least 4 MFLOP, and of 128 rows, for which a panel of columns stays in L1. A single
   // row of blocks has many columns of them: each packs its own, and none waits.
   constexpr int64_t kFlops = int64_t{1} << 22, kMost = 64, kHigh = 128, kWide = 256, kLeast = 64;
-  constexpr int64_t kElement = 64;
+  constexpr int64_t kElement = 64, kTwoTiles = 32;
   // An element of the result costs as much as some 32 multiplications. Two threads share an even
   // number of blocks.
   const int64_t pieces = m * n * (2 * k + kElement) / kFlops;
   const int64_t blocks = std::clamp<int64_t>(math::ceil_div(pieces, 2) * 2, 1, kMost);
   const int64_t rows = std::clamp<int64_t>(m / kHigh, 1, blocks);
   const int64_t cols = std::clamp<int64_t>(n / (rows == 1 ? kLeast : kWide), 1, blocks / rows);
-  return {Cut(m, rows, 32), Cut(n, cols, 32)};
+  return {Cut(m, rows, whole_panels(kTwoTiles, unit.rows)), Cut(n, cols, kTwoTiles)};
 }
 
 /// The product left x right, whose result is c or its transpose.
@@ -126,7 +129,8 @@ class PackedProduct {
         k_(k),
         turned_(turned),
         finish_(finish),
-        grid_(grid_of(m, n, k)) {}
+        grid_(grid_of(unit, m, n, k)),
+        part_rows_(whole_panels(kPartRows, unit.rows)) {}
 
   void run() {
     in_place_ = unit_.places_left(left_);
@@ -136,7 +140,8 @@ class PackedProduct {
     if (shares_left) {
       left_memory.emplace(Shape{rounded(unit_.left_bytes(m_, k_))}, DType::u8);
       char* const to = left_memory->view().as<char>();
-      const Cut cut(m_, math::ceil_div(m_, kSlice), kSlice);
+      const int64_t size = whole_panels(kSlice, unit_.rows);
+      const Cut cut(m_, math::ceil_div(m_, size), size);
       parallel_for(cut.parts(), m_ * k_, [&](int64_t slice) {
         const int64_t i = cut.begin(slice);
         const Left packed =
@@ -178,18 +183,20 @@ class PackedProduct {
   }
 
  private:
-  /// Lines that are packed as one piece of work: a multiple of every kernel's panels.
+  /// Lines that are packed as one piece of work. Every unit's panels of columns divide it.
   static constexpr int64_t kSlice = 64;
-  static constexpr int64_t kRows = 128, kCols = 64;  ///< of a part of the result
+  static constexpr int64_t kPartRows = 128, kCols = 64;  ///< of a part of the result, at most
 
   /// One block on one thread. The left factor is packed in parts that stay in the L2 cache, and the
   /// result is finished in parts that stay in L1.
   void block(int64_t first, int64_t rows, int64_t j, int64_t cols, const char* right,
              bool left_is_packed) const {
     constexpr int64_t kLeft = int64_t{1} << 19;
-    const int64_t line = std::max<int64_t>(1, rounded(unit_.left_bytes(kRows, k_)) / kRows);
-    const int64_t most =
-        std::min(math::ceil_div(rows, kRows), std::max<int64_t>(1, kLeft / line / kRows)) * kRows;
+    const int64_t line =
+        std::max<int64_t>(1, rounded(unit_.left_bytes(part_rows_, k_)) / part_rows_);
+    const int64_t most = std::min(math::ceil_div(rows, part_rows_),
+                                  std::max<int64_t>(1, kLeft / line / part_rows_)) *
+                         part_rows_;
     const int64_t left_size =
         left_is_packed ? 0 : rounded(unit_.left_bytes(most, in_place_ ? 1 : k_));
     // Rows of an incomplete panel cannot be read in place.
@@ -211,8 +218,8 @@ class PackedProduct {
       for (int64_t q = 0; q < cols; q += kCols) {
         const int64_t width = std::min(kCols, cols - q);
         const char* const panels = right + unit_.right_bytes(k_, q);
-        for (int64_t r = 0; r < count; r += kRows)
-          part(i + r, std::min(kRows, count - r), j + q, width, rows_from(left, r), panels);
+        for (int64_t r = 0; r < count; r += part_rows_)
+          part(i + r, std::min(part_rows_, count - r), j + q, width, rows_from(left, r), panels);
       }
       i += count;
     }
@@ -225,10 +232,10 @@ class PackedProduct {
       unit_.multiply(rows, cols, k_, left, right, out, finish_.ld(), finish_.adds());
       return finish_(i, rows, j, cols, out, finish_.ld(), true);
     }
-    alignas(kAlign) float result[kRows * kCols];
+    alignas(kAlign) float result[kPartRows * kCols];
     unit_.multiply(rows, cols, k_, left, right, result, cols, false);
     if (!turned_) return finish_(i, rows, j, cols, result, cols, false);
-    alignas(kAlign) float upright[kRows * kCols];
+    alignas(kAlign) float upright[kPartRows * kCols];
     transpose_block(result, cols, upright, rows, cols, rows);
     finish_(j, cols, i, rows, upright, rows, false);
   }
@@ -246,6 +253,7 @@ class PackedProduct {
   bool turned_, in_place_ = false;
   const Finish& finish_;
   Grid grid_;
+  int64_t part_rows_;  ///< whole panels, so that each part of the left factor begins with one
   Left packed_left_{};
 };
 
