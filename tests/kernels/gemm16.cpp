@@ -105,7 +105,8 @@ double terms_of(const Microkernel& unit, DType dtype, std::int64_t k) {
 
 }  // namespace
 
-TEST_CASE("gemm16: every unit stays within the bound of sums, for any depth and any data") {
+TEST_CASE("gemm16: every unit stays within the bound of sums, for any depth and any data",
+          "[host]") {
   manual_seed(14);
   for (const DType dtype : {bf16, f16, f32}) {
     for (const Microkernel* unit : kernels_for(dtype)) {
@@ -130,7 +131,7 @@ TEST_CASE("gemm16: every unit stays within the bound of sums, for any depth and 
   }
 }
 
-TEST_CASE("gemm16: any layout and size, packed or in place, gives the same bits") {
+TEST_CASE("gemm16: any layout and size, packed or in place, gives the same bits", "[host]") {
   manual_seed(15);
   for (const DType dtype : {bf16, f16, f32}) {
     for (const Microkernel* unit : kernels_for(dtype)) {
@@ -168,7 +169,7 @@ TEST_CASE("gemm16: any layout and size, packed or in place, gives the same bits"
 }
 
 #if defined(__x86_64__)
-TEST_CASE("gemm16: factors are packed and split as in the model of the matrix unit") {
+TEST_CASE("gemm16: factors are packed and split as in the model of the matrix unit", "[host]") {
   if (kernels::cpu::machine_isa() < Isa::avx512_bf16) {
     WARN("skipped: this CPU has no AVX512-BF16");
     return;
@@ -199,7 +200,7 @@ TEST_CASE("gemm16: factors are packed and split as in the model of the matrix un
   }
 }
 
-TEST_CASE("gemm16: the matrix unit gives the bits of its model") {
+TEST_CASE("gemm16: the matrix unit gives the bits of its model", "[host]") {
   if (kernels::cpu::machine_isa() < Isa::amx_bf16) {
     WARN("skipped: this CPU has no AMX");
     return;
@@ -213,7 +214,7 @@ TEST_CASE("gemm16: the matrix unit gives the bits of its model") {
 }
 #endif
 
-TEST_CASE("gemm16: f16 factors give the bits of widened ones if the sums are exact") {
+TEST_CASE("gemm16: f16 factors give the bits of widened ones if the sums are exact", "[host]") {
   manual_seed(17);
   const Tensor a = cast(cast(rand({40, 200}) * 4095, i64) - 2047, f16);
   const Tensor b = cast(cast(rand({200, 50}) * 7, i64) - 3, f16);
@@ -225,7 +226,7 @@ TEST_CASE("gemm16: f16 factors give the bits of widened ones if the sums are exa
   CHECK(same_bits(matmul(a, b), cast(exact, f16)));
 }
 
-TEST_CASE("gemm16: infinities and NaNs come out as in the widened product") {
+TEST_CASE("gemm16: infinities and NaNs come out as in the widened product", "[host]") {
   const double inf = std::numeric_limits<double>::infinity();
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const DType dtype : {bf16, f16, f32}) {
@@ -261,7 +262,7 @@ TEST_CASE("gemm16: infinities and NaNs come out as in the widened product") {
   }
 }
 
-TEST_CASE("gemm16: an infinity or a NaN changes no bit of other rows and columns") {
+TEST_CASE("gemm16: an infinity or a NaN changes no bit of other rows and columns", "[host]") {
   manual_seed(23);
   for (const DType dtype : {bf16, f16, f32}) {
     for (const Microkernel* unit : kernels_for(dtype)) {
@@ -284,7 +285,8 @@ TEST_CASE("gemm16: an infinity or a NaN changes no bit of other rows and columns
   }
 }
 
-TEST_CASE("gemm16: no unit, or one of a factor, is left out: k 0, adding, and f16's smallest") {
+TEST_CASE("gemm16: no unit, or one of a factor, is left out: k 0, adding, and f16's smallest",
+          "[host]") {
   for (const DType dtype : {bf16, f16, f32}) {
     for (const Microkernel* unit : kernels_for(dtype)) {
       INFO(said(*unit, dtype));
@@ -339,7 +341,7 @@ std::string hash_of_products() {
 
 }  // namespace
 
-TEST_CASE("gemm16: the same hash on 1, 2 and 3 threads, on every instruction set") {
+TEST_CASE("gemm16: the same hash on 1, 2 and 3 threads, on every instruction set", "[host]") {
   for (int level = 0; level <= static_cast<int>(kernels::cpu::machine_isa()); ++level) {
     const char* const word = name_of(static_cast<Isa>(level));
     INFO(word);
@@ -356,7 +358,7 @@ TEST_CASE("gemm16: the same hash on 1, 2 and 3 threads, on every instruction set
   }
 }
 
-TEST_CASE("gemm16: products under every FIRN_CPU_ISA stay within the bound") {
+TEST_CASE("gemm16: products under every FIRN_CPU_ISA stay within the bound", "[host]") {
   for (int level = 0; level <= static_cast<int>(kernels::cpu::machine_isa()); ++level) {
     const char* const word = name_of(static_cast<Isa>(level));
     const std::string worst = under_isa(word, [] {
@@ -375,7 +377,8 @@ TEST_CASE("gemm16: products under every FIRN_CPU_ISA stay within the bound") {
   }
 }
 
-TEST_CASE("gemm16: a row of a result has the same bits in a product of any number of rows") {
+TEST_CASE("gemm16: a row of a result has the same bits in a product of any number of rows",
+          "[host]") {
   manual_seed(20);
   for (const DType dtype : {bf16, f16}) {
     const Tensor w = cast(randn({384, 300}), dtype), x = cast(randn({513, 300}), dtype);
@@ -387,7 +390,8 @@ TEST_CASE("gemm16: a row of a result has the same bits in a product of any numbe
   }
 }
 
-TEST_CASE("gemm16: allow_bf16x3 splits f32 factors, within its bound, and is off by default") {
+TEST_CASE("gemm16: allow_bf16x3 splits f32 factors, within its bound, and is off by default",
+          "[host]") {
   manual_seed(21);
   CHECK_FALSE(bf16x3_allowed());
   const Tensor a = randn({150, 500}), b = randn({500, 90});
@@ -401,7 +405,7 @@ TEST_CASE("gemm16: allow_bf16x3 splits f32 factors, within its bound, and is off
   CHECK(same_bits(split, plain) != has_unit);
 }
 
-TEST_CASE("gemm16: bf16x3 loses at most 2^-125 of a small factor") {
+TEST_CASE("gemm16: bf16x3 loses at most 2^-125 of a small factor", "[host]") {
   manual_seed(22);
   for (const int exponent : {-112, -120, -126}) {
     const Tensor a = (rand({17, 48}) + 1) * std::ldexp(1, exponent);
@@ -417,7 +421,7 @@ TEST_CASE("gemm16: bf16x3 loses at most 2^-125 of a small factor") {
   }
 }
 
-TEST_CASE("gemm16: describe_cpu() names what multiplies") {
+TEST_CASE("gemm16: describe_cpu() names what multiplies", "[host]") {
   const auto says = [](const char* words) {
     INFO(describe_cpu());
     CHECK(describe_cpu().find(words) != std::string::npos);

@@ -1,6 +1,7 @@
 #include "kernels/cpu/gemm/packed.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 
 #include "kernels/copy.h"
@@ -95,8 +96,12 @@ class Finish {
   std::optional<Workspace> bias_;
 };
 
-/// The multiple of a unit's panels that is nearest to `size` from below.
-int64_t whole_panels(int64_t size, int64_t panel) { return size / panel * panel; }
+/// Rows of the left factor, at most `size`: whole panels of `unit`, and a multiple of 16, since
+/// they are columns of a block if the product is turned.
+int64_t whole_panels(int64_t size, const Microkernel& unit) {
+  const int64_t step = std::lcm<int64_t>(unit.rows, 16);
+  return std::max(size / step, int64_t{1}) * step;
+}
 
 /// How a result [m, n] is cut into blocks for threads, between panels of `unit`.
 struct Grid {
@@ -113,7 +118,7 @@ Grid grid_of(const Microkernel& unit, int64_t m, int64_t n, int64_t k) {
   const int64_t blocks = std::clamp<int64_t>(math::ceil_div(pieces, 2) * 2, 1, kMost);
   const int64_t rows = std::clamp<int64_t>(m / kHigh, 1, blocks);
   const int64_t cols = std::clamp<int64_t>(n / (rows == 1 ? kLeast : kWide), 1, blocks / rows);
-  return {Cut(m, rows, whole_panels(kTwoTiles, unit.rows)), Cut(n, cols, kTwoTiles)};
+  return {Cut(m, rows, whole_panels(kTwoTiles, unit)), Cut(n, cols, kTwoTiles)};
 }
 
 /// The product left x right, whose result is c or its transpose.
@@ -130,7 +135,7 @@ class PackedProduct {
         turned_(turned),
         finish_(finish),
         grid_(grid_of(unit, m, n, k)),
-        part_rows_(whole_panels(kPartRows, unit.rows)) {}
+        part_rows_(whole_panels(kPartRows, unit)) {}
 
   void run() {
     in_place_ = unit_.places_left(left_);
@@ -140,7 +145,7 @@ class PackedProduct {
     if (shares_left) {
       left_memory.emplace(Shape{rounded(unit_.left_bytes(m_, k_))}, DType::u8);
       char* const to = left_memory->view().as<char>();
-      const int64_t size = whole_panels(kSlice, unit_.rows);
+      const int64_t size = whole_panels(kSlice, unit_);
       const Cut cut(m_, math::ceil_div(m_, size), size);
       parallel_for(cut.parts(), m_ * k_, [&](int64_t slice) {
         const int64_t i = cut.begin(slice);
