@@ -86,7 +86,7 @@ struct Size {
   std::int64_t m, n, k;
 };
 const std::vector<Size> kSizes = {{1, 1, 1},     {3, 5, 4},    {1, 9, 7},     {7, 1, 3},
-                                  {17, 130, 33}, {8, 200, 30}, {260, 520, 24}};
+                                  {17, 130, 33}, {8, 200, 30}, {260, 520, 24}, {33, 310, 40}};
 
 std::vector<Epilogues> twins() {
   if (default_device().is_cpu()) return {Epilogues::automatic};

@@ -1,5 +1,8 @@
 // Products of 16-bit factors on every unit that the machine has, against f64 and against a model of
 // the unit.
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -8,6 +11,7 @@
 #include <vector>
 
 #include "firn/firn.h"
+#include "kernels/cpu/gemm/epilogue.h"
 #include "kernels/cpu/gemm/fma.h"
 #include "kernels/cpu/gemm/matrix_unit.h"
 #include "kernels/cpu/gemm/microkernel.h"
@@ -418,6 +422,38 @@ TEST_CASE("gemm16: bf16x3 loses at most 2^-125 of a small factor", "[host]") {
     const Tensor bound = (4 * std::sqrt(6 * 48.0) + 4) * 0x1p-24 * exact + lost;
     INFO("2^" << exponent);
     CHECK((abs(cast(c, f64) - exact) / bound).max().item() <= 1);
+  }
+}
+
+TEST_CASE("gemm16: an epilogue sees each element once, and columns from a multiple of 16 on",
+          "[host]") {
+  for (const DType dtype : {f32, bf16, f16}) {
+    for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{40, 128, 300},
+                                  {64, 512, 784},
+                                  {300, 130, 70},
+                                  {16, 200, 600},
+                                  {150, 150, 40}}) {
+      const Tensor x = cast(randn({m, k}), dtype), w = cast(randn({n, k}), dtype);
+      const Tensor y = empty({m, n}, dtype);
+      std::vector<std::atomic<int>> seen(static_cast<std::size_t>(m * n));
+      std::atomic<bool> aligned = true;
+      const auto look = [&, n = n](const kernels::cpu::FIRN_ISA::Block& block) {
+        if (block.j % 16 != 0) aligned = false;
+        for (std::int64_t i = block.i; i < block.i + block.rows; ++i)
+          for (std::int64_t j = block.j; j < block.j + block.cols; ++j)
+            ++seen[static_cast<std::size_t>(i * n + j)];
+      };
+      INFO(to_string(dtype) << ", " << m << " x " << n << " x " << k);
+      // A layer, whose product may be turned, and the gradient of its data.
+      for (const bool layer : {true, false}) {
+        for (auto& count : seen) count = 0;
+        const Tensor right = layer ? swapped(w) : contiguous(swapped(w));
+        kernels::cpu::FIRN_ISA::gemm_with_epilogue(x.view(), right.view(), y.mutable_view(), {},
+                                                   std::ref(look));
+        CHECK(aligned);
+        CHECK(std::all_of(seen.begin(), seen.end(), [](const auto& count) { return count == 1; }));
+      }
+    }
   }
 }
 

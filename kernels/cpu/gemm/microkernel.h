@@ -54,8 +54,8 @@ struct Microkernel {
   void (*pack_right)(const Matrix& b, std::int64_t k, std::int64_t n, void* packed);
   /// Whether place_left() can use such a factor without a copy.
   bool (*places_left)(const Matrix& a);
-  /// Whether place_left() takes factors of `dtype` with any strides, element by element: for small
-  /// factors.
+  /// Whether place_left() takes factors of `dtype` with any m, and any strides: element by element,
+  /// so those without unit stride should be small.
   bool (*takes_strides)(DType dtype);
   /// A left factor in place; m is a multiple of `rows`. `tail` has left_bytes(m, 1) bytes for
   /// elements that need packing.

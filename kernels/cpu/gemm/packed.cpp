@@ -204,7 +204,8 @@ class PackedProduct {
                          part_rows_;
     const int64_t left_size =
         left_is_packed ? 0 : rounded(unit_.left_bytes(most, in_place_ ? 1 : k_));
-    // Rows of an incomplete panel cannot be read in place.
+    // Not every unit reads an incomplete panel in place.
+    const bool reads_edges = unit_.takes_strides(left_.dtype);
     const int64_t edge_size = in_place_ ? rounded(unit_.left_bytes(unit_.rows, k_)) : 0;
     const Workspace memory(Shape{left_size + edge_size + 1}, DType::u8);
     char* const left_memory = memory.view().as<char>();
@@ -213,8 +214,8 @@ class PackedProduct {
       Left left;
       if (left_is_packed) {
         left = rows_from(packed_left_, i);
-      } else if (in_place_ && count >= unit_.rows) {
-        count = count / unit_.rows * unit_.rows;
+      } else if (in_place_ && (reads_edges || count >= unit_.rows)) {
+        if (!reads_edges) count = count / unit_.rows * unit_.rows;
         left = unit_.place_left(left_.at(i, 0), count, k_, left_memory);
       } else {
         left =
