@@ -114,7 +114,8 @@ TEST_CASE("SwiGLU is down(silu(gate(x)) up(x))") {
   expect_close("y", values_of(layer(x)), values_of(layer.down(hidden)), 1e-6);
 }
 
-TEST_CASE("a small transformer learns to copy the token before the last, in f32 and bf16") {
+TEST_CASE("a small transformer learns to copy the token before the last, in f32 and bf16",
+          "[long]") {
   struct Net : nn::Module {
     nn::Embedding token{6, 16};
     nn::MultiHeadAttention attention{16, 2, {.causal = true, .rope_theta = 100.0}};

@@ -526,7 +526,7 @@ std::size_t extra_memory(DType t, DType guard, std::int64_t rows, std::int64_t c
   return memory_stats().total.peak - before;
 }
 
-TEST_CASE("linear_cross_entropy: the logits are never all in memory") {
+TEST_CASE("linear_cross_entropy: the logits are never all in memory", "[long]") {
   for (const DType t : {f16, f32, f64}) {
     const std::int64_t rows = 1024, classes = 20000;
     const auto logits = static_cast<std::size_t>(rows * classes) * size_of(compute_dtype(t));
