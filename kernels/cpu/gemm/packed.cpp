@@ -96,8 +96,8 @@ class Finish {
   std::optional<Workspace> bias_;
 };
 
-/// Rows of the left factor, at most `size`: whole panels of `unit`, and a multiple of 16, since
-/// they are columns of a block if the product is turned.
+/// About `size` rows of the left factor: whole panels of `unit`, and a multiple of 16, since they
+/// are columns of a block if the product is turned.
 int64_t whole_panels(int64_t size, const Microkernel& unit) {
   const int64_t step = std::lcm<int64_t>(unit.rows, 16);
   return std::max(size / step, int64_t{1}) * step;

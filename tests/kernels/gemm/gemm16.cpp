@@ -17,7 +17,7 @@
 #include "kernels/cpu/gemm/microkernel.h"
 #include "kernels/gemm.h"
 #include "kernels/isa.h"
-#include "kernels/matrix_unit_model.h"
+#include "kernels/gemm/matrix_unit_model.h"
 #include "support/catch.h"
 #include "support/in_child.h"
 #include "support/threads.h"

@@ -1,4 +1,4 @@
-#include "kernels/matrix_unit_model.h"
+#include "kernels/gemm/matrix_unit_model.h"
 
 #include <bit>
 #include <cmath>
