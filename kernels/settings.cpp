@@ -13,6 +13,11 @@ std::atomic<bool>& bf16x3_switch() noexcept {
   return on;
 }
 
+std::atomic<bool>& batch_invariance_switch() noexcept {
+  static std::atomic<bool> on{false};
+  return on;
+}
+
 std::atomic<bool>& nondeterministic_switch() noexcept {
   static std::atomic<bool> on{false};
   return on;

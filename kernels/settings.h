@@ -17,6 +17,12 @@ inline bool tf32_allowed() noexcept { return tf32_switch().load(std::memory_orde
 std::atomic<bool>& bf16x3_switch() noexcept;
 inline bool bf16x3_allowed() noexcept { return bf16x3_switch().load(std::memory_order_relaxed); }
 
+/// Whether a row of a matrix product must not depend on how many rows there are. Off by default.
+std::atomic<bool>& batch_invariance_switch() noexcept;
+inline bool batch_invariance_required() noexcept {
+  return batch_invariance_switch().load(std::memory_order_relaxed);
+}
+
 /// Whether CUDA devices may use algorithms that are not deterministic. Off by default.
 std::atomic<bool>& nondeterministic_switch() noexcept;
 

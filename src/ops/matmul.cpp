@@ -128,5 +128,7 @@ void allow_tf32(bool on) noexcept { kernels::tf32_switch() = on; }
 bool tf32_allowed() noexcept { return kernels::tf32_allowed(); }
 void allow_bf16x3(bool on) noexcept { kernels::bf16x3_switch() = on; }
 bool bf16x3_allowed() noexcept { return kernels::bf16x3_allowed(); }
+void require_batch_invariance(bool on) noexcept { kernels::batch_invariance_switch() = on; }
+bool batch_invariance_required() noexcept { return kernels::batch_invariance_required(); }
 
 }  // namespace firn

@@ -1,5 +1,5 @@
 // GEMM. 16-bit factors go to the microkernels (packed.h), f64 ones to a library, f32 ones to the
-// faster of the two. The result is cut into blocks by shape, so that the bits do not depend on the
+// faster of the two, or to the microkernel if products must be batch-invariant. The result is cut into blocks by shape, so that the bits do not depend on the
 // number of threads.
 #include "kernels/gemm.h"
 
@@ -19,6 +19,7 @@
 #include "kernels/cpu/gemm/packed.h"
 #include "kernels/elementwise.h"
 #include "kernels/math/macros.h"
+#include "kernels/settings.h"
 
 namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
@@ -165,11 +166,28 @@ void split_product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha,
   });
 }
 
+/// Row by row, so that a row's bits do not depend on the others. The columns are one block: the
+/// library's order of sums could depend on where a block begins.
+void row_products(std::int64_t m, std::int64_t n, std::int64_t k, double alpha,
+                  const BlockOperand<double>& a, const BlockOperand<double>& b, double beta,
+                  double* c, std::int64_t ldc, const double* bias, const Epilogue& epilogue) {
+  parallel_for(m, m * n * k, [&](std::int64_t i) {
+    double* const out = c + i * ldc;
+    gemm_block(1, n, k, alpha, {a.at(i, 0), a.ld, a.transposed}, b, beta, out, ldc);
+    if (bias) add_to_rows(1, n, bias, out, ldc);
+    if (epilogue) epilogue(block_of(c, ldc, i, 1, 0, n));
+  });
+}
+
 template <class T>
 void product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Operand<T>& left,
              const Operand<T>& right, T beta, T* c, std::int64_t ldc, const T* bias,
              const Epilogue& epilogue) {
   const BlockOperand<T> a = left.whole();
+  if constexpr (std::is_same_v<T, double>) {
+    if (batch_invariance_required())
+      return row_products(m, n, k, alpha, a, right.whole(), beta, c, ldc, bias, epilogue);
+  }
   if (prefers_transposed(m, n, k, right, beta))
     return transposed_product(m, n, k, alpha, a, right, c, ldc, bias, epilogue);
   if (is_split(m, n, k, left, right, beta, bias))
@@ -245,7 +263,7 @@ void multiply(const ConstView& a, const ConstView& b, const View& c, const GemmA
   if (a.dtype != DType::f32) return packed_product(microkernel(a.dtype), a, b, c, args, epilogue);
   if (const Microkernel* const unit = bf16x3_kernel())
     return packed_product(*unit, a, b, c, args, epilogue);
-  if (fma_beats_library(c.shape[0], c.shape[1], a.shape[1]))
+  if (batch_invariance_required() || fma_beats_library(c.shape[0], c.shape[1], a.shape[1]))
     return packed_product(fma(), a, b, c, args, epilogue);
   multiply<float>(a, b, c, args, epilogue);
 }

@@ -39,6 +39,7 @@ bool multiplies_bf16() { return &microkernel(DType::bf16) != &fma(); }
 const char* product_unit(DType dtype) {
   if (dtype != DType::f32) return microkernel(dtype).name;
   if (const Microkernel* const unit = bf16x3_kernel()) return unit->name;
+  if (batch_invariance_required()) return fma().name;
   constexpr std::int64_t kLarge = 1024;
   if (fma_beats_library(kLarge, kLarge, kLarge))
     return bf16x3_allowed() ? "AVX f32 and " FIRN_LIBRARY " (no unit for bf16x3)"

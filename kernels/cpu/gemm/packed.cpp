@@ -11,6 +11,7 @@
 #include "kernels/cpu/device/workspace.h"
 #include "kernels/cpu/gemm/cut.h"
 #include "kernels/math/macros.h"
+#include "kernels/settings.h"
 
 namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
@@ -49,10 +50,12 @@ class Finish {
     FIRN_ISA::copy(args.bias, bias_->view(), Stream{});
   }
 
-  /// Whether the product can be computed in c itself, from at(i, j) on with rows ld() apart.
+  /// Whether the product can be computed in c itself, from at(i, j) on with rows ld() apart. A sum
+  /// that begins with c differs in its bits from one that c is added to, which a turned product
+  /// does.
   bool direct() const {
     return c_.dtype == DType::f32 && (c_.strides[1] == 1 || c_.shape[1] == 1) && alpha_ == 1 &&
-           (beta_ == 0 || beta_ == 1);
+           (beta_ == 0 || (beta_ == 1 && !batch_invariance_required()));
   }
   bool adds() const { return beta_ == 1; }
   float* at(int64_t i, int64_t j) const { return c_.as<float>() + i * c_.strides[0] + j; }

@@ -110,6 +110,7 @@ bool fuses(DType dtype, Device device, std::initializer_list<std::int64_t> sizes
   for (const std::int64_t size : sizes)
     if (size == 0) return false;
   if (dtype == DType::f64) return false;  // the library has no epilogues there
+  if (batch_invariance_required()) return false;  // gemm() refuses
   switch (epilogues().load(std::memory_order_relaxed)) {
     case Epilogues::fused:
       return true;

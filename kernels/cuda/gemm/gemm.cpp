@@ -4,10 +4,12 @@
 
 #include <optional>
 
+#include "firn/error.h"
 #include "kernels/copy.h"
 #include "kernels/cuda/gemm/operand.h"
 #include "kernels/cuda/gemm/product.h"
 #include "kernels/elementwise.h"
+#include "kernels/settings.h"
 
 namespace firn::kernels::cuda {
 namespace {
@@ -32,6 +34,9 @@ void scale_and_add(const View& c, double beta, const ConstView& bias, Stream str
 
 void gemm(const ConstView& a, const ConstView& b, const View& c, const GemmArgs& args,
           Stream stream) {
+  if (batch_invariance_required())
+    throw Error("gemm", "batch invariance is required, which cuBLASLt does not promise",
+                "compute on the CPU, or call require_batch_invariance(false)");
   if (c.numel() == 0) return;
   const int last = c.rank() - 1;
   if (a.shape[last] == 0) return scale_and_add(c, args.beta, args.bias, stream);
