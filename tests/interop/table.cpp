@@ -258,7 +258,7 @@ Results pairwise_loss(A a) {
   return reduced(a, f(x(a), a.tensor("target")));
 }
 
-const std::vector<Entry> kTable = {
+const std::vector<Entry> kOperations = {
     // ---- Elementwise, one operand ----
     {"neg", "input", Sums::no, unary<neg>},
     {"abs", "input", Sums::no, unary<abs>},
@@ -499,12 +499,19 @@ const std::vector<Entry> kTable = {
 
 }  // namespace
 
-const std::vector<Entry>& table() { return kTable; }
+const std::vector<Entry>& table() {
+  static const std::vector<Entry> all = [] {
+    std::vector<Entry> entries = kOperations;
+    for (const Entry& e : transformer_entries()) entries.push_back(e);
+    return entries;
+  }();
+  return all;
+}
 
 const Entry* find(const std::string& name) {
   const auto it =
-      std::find_if(kTable.begin(), kTable.end(), [&](const Entry& e) { return name == e.name; });
-  return it == kTable.end() ? nullptr : &*it;
+      std::find_if(table().begin(), table().end(), [&](const Entry& e) { return name == e.name; });
+  return it == table().end() ? nullptr : &*it;
 }
 
 }  // namespace firn::interop
