@@ -180,14 +180,14 @@ def gated_samples(random):
 
 def linear_cross_entropy(x, weight, target, bias=None, class_weights=None, ignore_index=-100, label_smoothing=0.0,
                          row_weights=None, z_loss=0.0, reduction="mean", chunk_rows=0, chunk_classes=0):
-    logits = compute(F.linear(x, weight, bias)).flatten(0, -2)
+    logits = F.linear(compute(x), compute(weight), None if bias is None else compute(bias)).flatten(0, -2)
     target = target.flatten().long()
     valid = target != ignore_index
     rows = compute(torch.ones_like(target, dtype=x.dtype) if row_weights is None else row_weights.flatten())
     classes = None if class_weights is None else compute(class_weights)
     terms = F.cross_entropy(logits, target, classes, ignore_index=ignore_index, label_smoothing=label_smoothing,
                             reduction="none")
-    total = (rows * (terms + valid * z_loss * logits.logsumexp(-1).square())).sum()
+    total = (rows * (terms + logits.logsumexp(-1).square() * z_loss * valid)).sum()
     if reduction == "sum":
         return total
     return total / (rows * valid * (1 if classes is None else classes[target.where(valid, target.new_zeros(()))])).sum()
