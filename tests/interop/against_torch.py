@@ -1,6 +1,6 @@
 """firn against PyTorch: every operation of the runner's table over PyTorch's own OpInfo samples, or those of
-compositions.py, in f32 and f64, some also in f16 and bf16, forward and gradient. Run by scripts/interop in the
-virtual environment that it made.
+compositions.py, in f32, f64, f16 and bf16, forward and gradient. Run by scripts/interop in the virtual environment
+that it made.
 
 Prints a table: samples run, equal, refused. Fails on a difference, on a refusal whose reason is not in
 refusals.txt, on an operation without samples, and on a reason that no sample met.
@@ -152,9 +152,7 @@ def difference(what, found, torchs, exact, length, terms, cancels=False):
     return f"{what}[{at}]: {float(f[at]):.17g}, PyTorch's is {float(t[at]):.17g}"
 
 
-DTYPES, SIXTEEN_BITS = (torch.float32, torch.float64), (torch.float16, torch.bfloat16)
-# The OpInfos that are compared in 16 bits too, as all compositions are.
-ALSO_SIXTEEN_BITS = {"nn.functional.scaled_dot_product_attention"}
+DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 class Row:
@@ -251,7 +249,7 @@ def main():
         if name not in infos:
             row.problems.append(f"{name}: this PyTorch has no such OpInfo")
         else:
-            for dtype in DTYPES + (SIXTEEN_BITS if name in COMPOSITIONS or name in ALSO_SIXTEEN_BITS else ()):
+            for dtype in DTYPES:
                 if dtype in infos[name].supported_dtypes("cpu"):
                     compare(runner, name, infos[name], dtype, row, refusals, 3 if arguments.short else None)
             if row.run == 0:

@@ -16,7 +16,7 @@ class Sample:
 
 class Composition:
     supports_autograd = True
-    dtypes = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+    dtypes = {torch.float32, torch.float64, torch.float16, torch.bfloat16}
 
     def __init__(self, op, samples):
         self.op, self.samples = op, samples

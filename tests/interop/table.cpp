@@ -225,15 +225,17 @@ Results batch_normed(A a) {
   const double eps = a.number("eps", 1e-5);
   const Tensor weight = a.tensor_or_none("weight"), bias = a.tensor_or_none("bias");
   if (a.flag("training", false)) return {batch_norm(x(a), weight, bias, eps)};
-  const Moments moments{a.tensor("running_mean"), a.tensor("running_var")};
+  const DType wide = compute_dtype(x(a).dtype());
+  const Moments moments{a.tensor("running_mean").to(wide), a.tensor("running_var").to(wide)};
   return {batch_norm(x(a), weight, bias, moments, eps)};
 }
 
 // ---- Losses ----
+/// In the dtype of x: firn's losses of 16-bit operands are f32.
 Results reduced(A a, const Loss& loss, const char* rows = nullptr) {
   const std::string reduction = a.text("reduction", "mean");
-  if (reduction == "sum") return {loss.sum};
-  if (rows ? reduction == rows : reduction == "mean") return {loss.mean()};
+  if (reduction == "sum") return {loss.sum.to(x(a).dtype())};
+  if (rows ? reduction == rows : reduction == "mean") return {loss.mean().to(x(a).dtype())};
   throw Refused("argument 'reduction' is " + reduction);
 }
 
