@@ -198,6 +198,57 @@ TEST_CASE("alloc_sweep: attention and rotary positions, forward and back", "[hos
   }
 }
 
+/// backward() through one operation of leaves without gradients.
+class BackwardOfLeaves : public Work {
+ public:
+  using Op = std::function<Tensor(const std::array<Tensor, 3>&)>;
+  BackwardOfLeaves(const std::array<Shape, 3>& shapes, DType dtype, Op op) : op_(std::move(op)) {
+    Generator g(3);
+    for (std::size_t i = 0; i < shapes.size(); ++i)
+      leaves_[i] = randn(shapes[i], {.generator = &g}).to(dtype).detach().set_requires_grad();
+  }
+  void run() override { op_(leaves_).sum().backward(); }
+  std::string kept() override {
+    std::string all;
+    for (const Tensor& t : leaves_)
+      all += bytes_of(t) + (t.grad().defined() ? bytes_of(t.grad()) : "none");
+    return all;
+  }
+  std::string made() override { return kept(); }
+
+ private:
+  Op op_;
+  std::array<Tensor, 3> leaves_;
+};
+
+TEST_CASE("alloc_sweep: leaves have no gradient after the backward() of an operation that fails",
+          "[host]") {
+  const auto sweep_op = [](const std::array<Shape, 3>& shapes, const BackwardOfLeaves::Op& op) {
+    for (const DType dtype : {f32, bf16}) {
+      CAPTURE(to_string(dtype));
+      const MakeWork work = [=] { return std::make_unique<BackwardOfLeaves>(shapes, dtype, op); };
+      {
+        const Threads one(1);
+        CHECK(sweep(work, Fails::heap, 2) > 3);
+        CHECK(sweep(work, Fails::blocks) > 3);
+      }
+      const Threads two(2);
+      CHECK(sweep(work, Fails::blocks, 2) > 1);
+    }
+  };
+  sweep_op({Shape{1, 4, 70, 6}, Shape{1, 2, 135, 6}, Shape{1, 2, 135, 5}},
+           [](auto& t) { return attention(t[0], t[1], t[2], {.causal = true}); });
+  sweep_op({Shape{1, 2, 70, 6}, Shape{1}, Shape{1}},
+           [](auto& t) { return attention(t[0], t[0], t[0], {.window = 3}); });
+  sweep_op({Shape{2, 6, 8}, Shape{1}, Shape{1}}, [](auto& t) { return rope(t[0]); });
+  sweep_op({Shape{6, 8}, Shape{1, 8}, Shape{1}}, [](auto& t) { return swiglu(t[0], t[1]); });
+  sweep_op({Shape{40, 8}, Shape{30, 8}, Shape{30}}, [](auto& t) {
+    return linear_cross_entropy(t[0], t[1], zeros({40}, i64), {},
+                                {.bias = t[2], .chunk_rows = 13, .chunk_classes = 9})
+        .sum;
+  });
+}
+
 TEST_CASE("alloc_sweep: a module with two inputs, in its first call", "[host]") {
   const Threads one(1);
   const auto call = call_of([](Model&) {
