@@ -1,4 +1,5 @@
 // What a training program calls beside its steps, in which every allocation fails once.
+#include <array>
 #include <cstring>
 #include <exception>
 #include <functional>
@@ -46,6 +47,7 @@ std::string all_of(nn::Module& m) {
 struct Made {
   std::string text = {};
   Tensor tensor = {};
+  std::array<Tensor, 3> gradients = {};
   std::unique_ptr<nn::Module> module = {};
 };
 
@@ -56,8 +58,11 @@ class CallOfModel : public Work {
   void run() override { made_ = call_(model); }
   std::string kept() override { return all_of(model); }
   std::string made() override {
-    return made_.text + (made_.tensor.defined() ? bytes_of(made_.tensor) : "") +
-           (made_.module ? all_of(*made_.module) : "") + all_of(model);
+    std::string all = made_.text + (made_.module ? all_of(*made_.module) : "") + all_of(model);
+    if (made_.tensor.defined()) all += bytes_of(made_.tensor);
+    for (const Tensor& g : made_.gradients)
+      if (g.defined()) all += bytes_of(g);
+    return all;
   }
 
   Model model;
@@ -132,14 +137,116 @@ TEST_CASE("alloc_sweep: operations outside of a module", "[host]") {
     CHECK(sweep(call, Fails::heap_for_good, 2) > 2);
   };
   const auto leaf = [](const Shape& shape) { return ones(shape).set_requires_grad(); };
-  sweep_op([&] {
-    const Tensor q = leaf({1, 2, 9, 8});
-    return attention(q, q, q, {.causal = true});
-  });
-  sweep_op([&] { return rope(leaf({2, 4, 6})); });
   sweep_op([&] { return conv2d(leaf({1, 2, 5, 5}), leaf({3, 2, 3, 3})); });
   sweep_op([&] { return conv1d(leaf({1, 2, 5}), leaf({3, 2, 3})); });
   sweep_op([&] { return conv_transpose2d(leaf({1, 2, 4, 4}), leaf({2, 3, 3, 3})); });
+}
+
+TEST_CASE("alloc_sweep: attention and rotary positions, forward and back", "[host]") {
+  const auto sweep_op = [](int least, const std::function<Made()>& op) {
+    const auto call = call_of([op](Model&) { return op(); });
+    {
+      const Threads one(1);
+      CHECK(sweep(call, Fails::heap) > least);
+      CHECK(sweep(call, Fails::heap_for_good, 4) >= least / 4);
+      CHECK(sweep(call, Fails::blocks) > least);
+    }
+    const Threads two(2);
+    CHECK(sweep(call, Fails::heap, 3) >= least / 3);
+    CHECK(sweep(call, Fails::blocks, 3) >= least / 3);
+  };
+  const auto leaf = [](const Shape& shape, DType dtype, std::uint64_t seed) {
+    Generator g(seed);
+    return randn(shape, {.generator = &g}).to(dtype).detach().set_requires_grad();
+  };
+  sweep_op(3, [&] {
+    const Tensor x = leaf({1, 2, 9, 8}, f32, 1);
+    const Tensor y = attention(x, x, x, {.causal = true});
+    mul(y, y).sum().backward();
+    return Made{.tensor = y, .gradients = {x.grad()}};
+  });
+  for (const DType dtype : {f64, f32, bf16}) {
+    CAPTURE(to_string(dtype));
+    // Several blocks of queries and keys, grouped heads, and every option.
+    sweep_op(10, [&] {
+      Generator masks(5);
+      const Tensor q = leaf({2, 70, 4, 6}, dtype, 1), k = leaf({2, 2, 135, 6}, dtype, 2);
+      const Tensor v = leaf({2, 2, 135, 5}, dtype, 3);
+      const Tensor y = attention(transpose(q, 1, 2), k, v,
+                                 {.causal = true,
+                                  .window = 90,
+                                  .lengths = tensor<std::int64_t>({135, 80}, {2}),
+                                  .mask = ne(arange(135), full({}, 3, i64)),
+                                  .dropout = 0.25,
+                                  .generator = &masks});
+      y.sum().backward();
+      return Made{.tensor = y, .gradients = {q.grad(), k.grad(), v.grad()}};
+    });
+    sweep_op(3, [&] {
+      const Tensor x = leaf({2, 4, 3, 6}, dtype, 1);
+      const Tensor positions = tensor<std::int64_t>({3, 1, 4, 0, 5, 9}, {2, 3});
+      const Tensor y = rope(rope(x, {.positions = positions}), {.interleaved = true});
+      mul(y, y).sum().backward();
+      return Made{.tensor = y, .gradients = {x.grad()}};
+    });
+    sweep_op(3, [&] {
+      const Tensor gate = leaf({3, 7}, dtype, 1), up = leaf({3, 7}, dtype, 2);
+      const Tensor y = swiglu(gate, up);
+      y.sum().backward();
+      return Made{.tensor = y, .gradients = {gate.grad(), up.grad()}};
+    });
+  }
+}
+
+/// backward() through one operation of leaves without gradients.
+class BackwardOfLeaves : public Work {
+ public:
+  using Op = std::function<Tensor(const std::array<Tensor, 3>&)>;
+  BackwardOfLeaves(const std::array<Shape, 3>& shapes, DType dtype, Op op) : op_(std::move(op)) {
+    Generator g(3);
+    for (std::size_t i = 0; i < shapes.size(); ++i)
+      leaves_[i] = randn(shapes[i], {.generator = &g}).to(dtype).detach().set_requires_grad();
+  }
+  void run() override { op_(leaves_).sum().backward(); }
+  std::string kept() override {
+    std::string all;
+    for (const Tensor& t : leaves_)
+      all += bytes_of(t) + (t.grad().defined() ? bytes_of(t.grad()) : "none");
+    return all;
+  }
+  std::string made() override { return kept(); }
+
+ private:
+  Op op_;
+  std::array<Tensor, 3> leaves_;
+};
+
+TEST_CASE("alloc_sweep: leaves have no gradient after the backward() of an operation that fails",
+          "[host]") {
+  const auto sweep_op = [](const std::array<Shape, 3>& shapes, const BackwardOfLeaves::Op& op) {
+    for (const DType dtype : {f32, bf16}) {
+      CAPTURE(to_string(dtype));
+      const MakeWork work = [=] { return std::make_unique<BackwardOfLeaves>(shapes, dtype, op); };
+      {
+        const Threads one(1);
+        CHECK(sweep(work, Fails::heap, 2) > 3);
+        CHECK(sweep(work, Fails::blocks) > 3);
+      }
+      const Threads two(2);
+      CHECK(sweep(work, Fails::blocks, 2) > 1);
+    }
+  };
+  sweep_op({Shape{1, 4, 70, 6}, Shape{1, 2, 135, 6}, Shape{1, 2, 135, 5}},
+           [](auto& t) { return attention(t[0], t[1], t[2], {.causal = true}); });
+  sweep_op({Shape{1, 2, 70, 6}, Shape{1}, Shape{1}},
+           [](auto& t) { return attention(t[0], t[0], t[0], {.window = 3}); });
+  sweep_op({Shape{2, 6, 8}, Shape{1}, Shape{1}}, [](auto& t) { return rope(t[0]); });
+  sweep_op({Shape{6, 8}, Shape{1, 8}, Shape{1}}, [](auto& t) { return swiglu(t[0], t[1]); });
+  sweep_op({Shape{40, 8}, Shape{30, 8}, Shape{30}}, [](auto& t) {
+    return linear_cross_entropy(t[0], t[1], zeros({40}, i64), {},
+                                {.bias = t[2], .chunk_rows = 13, .chunk_classes = 9})
+        .sum;
+  });
 }
 
 TEST_CASE("alloc_sweep: a module with two inputs, in its first call", "[host]") {

@@ -224,6 +224,51 @@ TEST_CASE("alloc_sweep: linear_cross_entropy in chunks", "[host]") {
   CHECK(sweep(work, Fails::blocks) > 10);
 }
 
+/// Self-attention with grouped heads, attention to the input, and a gated block, with a residual
+/// around each; f16, so that gradients of 16-bit operands are added into arenas of f32.
+struct Transformer : nn::Module {
+  nn::Embedding token{7, 8, {.dtype = f16}};
+  nn::RMSNorm norm{8, {.dtype = f16}};
+  nn::MultiHeadAttention self{
+      8, 2, {.key_heads = 1, .causal = true, .dropout = 0.25, .rope_theta = 100.0, .dtype = f16}};
+  nn::MultiHeadAttention cross{8, 2, {.memory_width = 8, .window = 2, .dtype = f16}};
+  nn::SwiGLU feed{8, 12, {.dtype = f16}};
+  nn::Linear out{8, 4, {.dtype = f16}};
+  FIRN_MEMBERS(token, norm, self, cross, feed, out)
+  Tensor forward(const Tensor& x) override {
+    const Tensor words = token(x);
+    const nn::SeenKeys seen{.lengths = tensor<std::int64_t>({5, 3, 4, 1}, {4})};
+    Tensor h = words + self(norm(words), seen);
+    h = h + cross(norm(h), words, seen);
+    h = h + feed(norm(h));
+    return out(h.mean({1}));
+  }
+};
+
+/// Words for a network whose batches are random numbers.
+Loss word_loss(nn::Module& net, const Tensor& x, const Tensor& y) {
+  return cross_entropy(net(clamp(x.to(f32) * 2.0 + 3.0, 0, 6).to(i64)), y);
+}
+
+MakeWork transformer_training() {
+  return training<optim::AdamW>([] { return std::make_unique<Transformer>(); },
+                                optim::AdamWOptions{.lr = 0.01}, {.accumulate = 2, .clip_norm = 1},
+                                {4, 5}, word_loss);
+}
+
+TEST_CASE("alloc_sweep: a transformer with masters, loss scale, dropout and lengths", "[host]") {
+  const Threads one(1);
+  CHECK(sweep(transformer_training(), Fails::heap, 2) > 100);
+  CHECK(sweep(transformer_training(), Fails::heap_for_good, 5) > 40);
+  CHECK(sweep(transformer_training(), Fails::blocks, 2) > 100);
+}
+
+TEST_CASE("alloc_sweep: a transformer on two threads", "[host]") {
+  const Threads two(2);
+  CHECK(sweep(transformer_training(), Fails::heap, 7) > 30);
+  CHECK(sweep(transformer_training(), Fails::blocks, 5) > 30);
+}
+
 MakeWork convolutional_training() {
   return training<optim::AdamW>(convolutional, optim::AdamWOptions{.lr = 0.01}, {.accumulate = 2},
                                 {8, 3, 8, 8});

@@ -90,5 +90,6 @@ std::vector<Call> elementwise_calls();
 std::vector<Call> shape_calls();
 std::vector<Call> image_calls();
 std::vector<Call> other_calls();
+std::vector<Call> transformer_calls();
 
 }  // namespace fuzz

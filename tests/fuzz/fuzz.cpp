@@ -4,6 +4,7 @@
 //
 //   FIRN_FUZZ_CALLS=1000000   so many calls in all (default 20,000)
 //   FIRN_FUZZ_SEED=7          calls are numbered from here on: each has the seed of its number
+//   FIRN_FUZZ_ONLY=attention  calls of this name alone
 //   FIRN_FUZZ_SLOW=2          names calls that take as many seconds
 #include <sys/resource.h>
 #include <unistd.h>
@@ -112,6 +113,8 @@ std::string problem_of(const std::vector<Call>& calls, std::uint64_t seed, Tally
   Draw d(seed);
   const Call& call =
       calls[static_cast<std::size_t>(d.below(static_cast<std::int64_t>(calls.size())))];
+  if (const char* only = std::getenv("FIRN_FUZZ_ONLY"))
+    d.say("FIRN_FUZZ_ONLY=" + std::string(only) + " ");
   d.say("FIRN_FUZZ_SEED=" + std::to_string(seed) + " FIRN_FUZZ_CALLS=1: " + call.name);
   manual_seed(seed);
   const auto start = std::chrono::steady_clock::now();
@@ -145,8 +148,12 @@ std::string problem_of(const std::vector<Call>& calls, std::uint64_t seed, Tally
 constexpr std::int64_t kParts = 4;
 void run_part(std::int64_t part) {
   std::vector<Call> calls = fuzz::elementwise_calls();
-  for (const auto& more : {fuzz::shape_calls(), fuzz::image_calls(), fuzz::other_calls()})
+  for (const auto& more :
+       {fuzz::shape_calls(), fuzz::image_calls(), fuzz::other_calls(), fuzz::transformer_calls()})
     calls.insert(calls.end(), more.begin(), more.end());
+  if (const char* only = std::getenv("FIRN_FUZZ_ONLY"))
+    std::erase_if(calls, [&](const Call& c) { return std::strcmp(c.name, only) != 0; });
+  REQUIRE(!calls.empty());
   const std::int64_t first = setting("FIRN_FUZZ_SEED", 1);
   const std::int64_t count = setting("FIRN_FUZZ_CALLS", 20000);
   const DeviceScope host(Device::cpu());

@@ -1,4 +1,6 @@
 // Indexing, products, rows and losses.
+#include <algorithm>
+
 #include "fuzz/draw.h"
 
 namespace fuzz {
@@ -128,10 +130,18 @@ Results of_vocabulary(Draw& d) {
   const std::int64_t classes = d.number("classes", 0, 9);
   const Tensor w = d.of({classes, width}, x.dtype());
   const CrossEntropyOptions options = class_options(d, leading, classes, x.dtype());
-  return from_loss(d, linear_cross_entropy(x, w, d.index(leading, classes), options,
-                                           {.bias = d.maybe(d.of({classes}, x.dtype())),
-                                            .chunk_rows = d.number("chunk_rows", -1, 5),
-                                            .chunk_classes = d.number("chunk_classes", -1, 5)}));
+  // Each chunk reads the weights of all classes: small chunks of many classes take minutes.
+  const std::int64_t least = classes > 4096 ? 1024 : 0;
+  const auto chunk = [&](const char* name) {
+    const std::int64_t n = d.number(name, -1, 5);
+    return n > 0 ? std::max(n, least) : n;
+  };
+  const Tensor bias = d.maybe(d.of({classes}, x.dtype()));
+  const std::int64_t chunk_rows = chunk("chunk_rows"), chunk_classes = chunk("chunk_classes");
+  return from_loss(d,
+                   linear_cross_entropy(
+                       x, w, d.index(leading, classes), options,
+                       {.bias = bias, .chunk_rows = chunk_rows, .chunk_classes = chunk_classes}));
 }
 
 Results of_classes(Draw& d) {

@@ -1,5 +1,6 @@
-"""firn against PyTorch: every operation of the runner's table over PyTorch's own OpInfo samples, in f32
-and f64, forward and gradient. Run by scripts/interop in the virtual environment that it made.
+"""firn against PyTorch: every operation of the runner's table over PyTorch's own OpInfo samples, or those of
+compositions.py, in f32, f64, f16 and bf16, forward and gradient. Run by scripts/interop in the virtual environment
+that it made.
 
 Prints a table: samples run, equal, refused. Fails on a difference, on a refusal whose reason is not in
 refusals.txt, on an operation without samples, and on a reason that no sample met.
@@ -15,6 +16,7 @@ import warnings
 
 import torch
 import wire
+from compositions import COMPOSITIONS
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -74,7 +76,7 @@ def flat(result):
 def wide(v):
     """The same argument in f64, for PyTorch's answer with fewer roundings."""
     if isinstance(v, torch.Tensor):
-        out = v.detach().double() if v.dtype == torch.float32 else v.detach()
+        out = v.detach().double() if v.is_floating_point() else v.detach()
         return out.requires_grad_(v.requires_grad)
     if isinstance(v, (list, tuple)):
         return type(v)(wide(e) for e in v)
@@ -115,7 +117,8 @@ def difference(what, found, torchs, exact, length, terms, cancels=False):
     """None, or how firn's tensor differs. `exact` is PyTorch's in f64. `length` is the number of terms that
     one element may sum up, and `terms` the largest operand or seed: terms may cancel. Allowed: eps (8 + 2
     length) of the largest of these and the elements, and 4 times what PyTorch itself lost in the same dtype.
-    An element that sums nothing up is measured by itself, unless PyTorch `cancels`."""
+    16-bit terms are summed in f32, so there 2 length counts in f32's eps. An element that sums nothing up is
+    measured by itself, unless PyTorch `cancels`."""
     if found is None:  # no gradient is one of zeros
         found = torch.zeros_like(torchs)
     if found.shape != torchs.shape:
@@ -134,16 +137,22 @@ def difference(what, found, torchs, exact, length, terms, cancels=False):
     f, t, e = found[finite].double(), torchs[finite].double(), exact[finite].double()
     if f.numel() == 0:
         return None
-    eps = torch.finfo(found.dtype).eps
+    eps, tiny = torch.finfo(found.dtype).eps, torch.finfo(found.dtype).tiny
+    sum_eps = min(eps, torch.finfo(torch.float32).eps)
+    if found.dtype == torch.float16:  # its subnormals are kept
+        tiny *= eps
     lost = (t - e).abs()
     lost = float(lost[lost.isfinite()].max()) if bool(lost.isfinite().any()) else 0.0
     scale = max(float(t.abs().max()), terms) if length > 1 or cancels else t.abs()
-    allowed = eps * (8 + 2 * length) * scale + 4 * lost + 4 * torch.finfo(found.dtype).tiny
+    allowed = (8 * eps + 2 * length * sum_eps) * scale + 4 * lost + 4 * tiny
     worst = (f - t).abs() - allowed
     at = int(worst.argmax())
     if float(worst[at]) <= 0:
         return None
     return f"{what}[{at}]: {float(f[at]):.17g}, PyTorch's is {float(t[at]):.17g}"
+
+
+DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 class Row:
@@ -189,14 +198,15 @@ def compare(runner, name, info, dtype, row, refusals, limit):
             continue
         operands = list(tensors_in([sample.input, *sample.args, *sample.kwargs.values()]))
         length = 1
+        known = getattr(sample, "length", None)
         if sums:
-            length = max([1] + [t.numel() for t in operands])
+            length = known or max([1] + [t.numel() for t in operands])
         terms = largest(operands)
         cancels = name in CANCELS
         wrong = [difference(f"result {i}", f, r, e, length, terms, cancels)
                  for i, (f, r, e) in enumerate(zip(found, results, exact))]
         # A gradient sums over broadcast axes, whatever the operation.
-        most = max([1] + [r.numel() for r in results] + [t.numel() for t in leaves])
+        most = known or max([1] + [r.numel() for r in results] + [t.numel() for t in leaves])
         by_leaf = {id(t): i for i, t in enumerate(leaves)}
         sent = [t for v in bind(parameters, sample).values() for t in tensors_in([v]) if t.requires_grad]
         if len(sent) != len(found_gradients):
@@ -228,7 +238,7 @@ def main():
     from torch.testing._internal.common_methods_invocations import op_db  # takes some seconds
 
     runner = wire.Runner(arguments.runner)
-    infos = {o.name + (f"/{o.variant_test_name}" if o.variant_test_name else ""): o for o in op_db}
+    infos = {o.name + (f"/{o.variant_test_name}" if o.variant_test_name else ""): o for o in op_db} | COMPOSITIONS
     refusals = listed_refusals()
     rows, met = {}, collections.Counter()
     print(f"{'operation':<50} {'samples':>8} {'equal':>7} {'refused':>8} {'differ':>7}")
@@ -239,7 +249,7 @@ def main():
         if name not in infos:
             row.problems.append(f"{name}: this PyTorch has no such OpInfo")
         else:
-            for dtype in (torch.float32, torch.float64):
+            for dtype in DTYPES:
                 if dtype in infos[name].supported_dtypes("cpu"):
                     compare(runner, name, infos[name], dtype, row, refusals, 3 if arguments.short else None)
             if row.run == 0:

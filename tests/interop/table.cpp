@@ -225,15 +225,17 @@ Results batch_normed(A a) {
   const double eps = a.number("eps", 1e-5);
   const Tensor weight = a.tensor_or_none("weight"), bias = a.tensor_or_none("bias");
   if (a.flag("training", false)) return {batch_norm(x(a), weight, bias, eps)};
-  const Moments moments{a.tensor("running_mean"), a.tensor("running_var")};
+  const DType wide = compute_dtype(x(a).dtype());
+  const Moments moments{a.tensor("running_mean").to(wide), a.tensor("running_var").to(wide)};
   return {batch_norm(x(a), weight, bias, moments, eps)};
 }
 
 // ---- Losses ----
+/// In the dtype of x: firn's losses of 16-bit operands are f32.
 Results reduced(A a, const Loss& loss, const char* rows = nullptr) {
   const std::string reduction = a.text("reduction", "mean");
-  if (reduction == "sum") return {loss.sum};
-  if (rows ? reduction == rows : reduction == "mean") return {loss.mean()};
+  if (reduction == "sum") return {loss.sum.to(x(a).dtype())};
+  if (rows ? reduction == rows : reduction == "mean") return {loss.mean().to(x(a).dtype())};
   throw Refused("argument 'reduction' is " + reduction);
 }
 
@@ -258,7 +260,7 @@ Results pairwise_loss(A a) {
   return reduced(a, f(x(a), a.tensor("target")));
 }
 
-const std::vector<Entry> kTable = {
+const std::vector<Entry> kOperations = {
     // ---- Elementwise, one operand ----
     {"neg", "input", Sums::no, unary<neg>},
     {"abs", "input", Sums::no, unary<abs>},
@@ -499,12 +501,19 @@ const std::vector<Entry> kTable = {
 
 }  // namespace
 
-const std::vector<Entry>& table() { return kTable; }
+const std::vector<Entry>& table() {
+  static const std::vector<Entry> all = [] {
+    std::vector<Entry> entries = kOperations;
+    for (const Entry& e : transformer_entries()) entries.push_back(e);
+    return entries;
+  }();
+  return all;
+}
 
 const Entry* find(const std::string& name) {
   const auto it =
-      std::find_if(kTable.begin(), kTable.end(), [&](const Entry& e) { return name == e.name; });
-  return it == kTable.end() ? nullptr : &*it;
+      std::find_if(table().begin(), table().end(), [&](const Entry& e) { return name == e.name; });
+  return it == table().end() ? nullptr : &*it;
 }
 
 }  // namespace firn::interop

@@ -5,7 +5,7 @@
 namespace firn::interop {
 namespace {
 
-constexpr std::array kDTypes = {f32, f64, i64, i32, u8, boolean};
+constexpr std::array kDTypes = {f32, f64, i64, i32, u8, boolean, f16, bf16};
 
 void read_bytes(std::FILE* from, void* to, std::size_t bytes) {
   if (bytes > 0 && std::fread(to, 1, bytes, from) != bytes)

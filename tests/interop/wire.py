@@ -4,7 +4,8 @@ import subprocess
 
 import torch
 
-DTYPES = [torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool]
+DTYPES = [torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool,
+          torch.float16, torch.bfloat16]
 NONE = -(2**63)  # stands for None in a list of integers
 
 
@@ -22,7 +23,7 @@ def integers(values):
 
 
 def raw(tensor):
-    return tensor.contiguous().numpy().tobytes()
+    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()  # numpy has no bfloat16
 
 
 def tensor(t):
