@@ -121,6 +121,19 @@ TEST_CASE("attention: each pass understands the other way's log_sum_exp", "[gpu]
   }
 }
 
+TEST_CASE("attention: a hidden NaN stays hidden in sizes that cuDNN would take", "[gpu]") {
+  const Path automatic(AttentionPath::automatic);
+  const AttentionCase c{
+      .b = 1, .hq = 1, .hk = 1, .n = 24, .m = 24, .d = 16, .dv = 16, .causal = true};
+  Rng rng(4);
+  AttentionValues x = random_values(c, rng, bf16);
+  x.v.back() = std::nan("");  // the last query alone sees it
+  const AttentionResults got = run_attention(c, x, bf16);
+  for (std::size_t i = 0; i + 1 < got.o.size(); ++i) CHECK(std::isfinite(got.o[i]));
+  CHECK(std::isnan(got.o.back()));
+  for (std::size_t i = 0; i + 16 < got.dq.size(); ++i) CHECK(std::isfinite(got.dq[i]));
+}
+
 #ifdef FIRN_HAS_CUSIM
 namespace {
 
@@ -141,10 +154,10 @@ struct Dispatch {
       return t;
     };
     const Tensor q = operand(x.q, c.q_shape(), !only_values);
-    Tensor k = operand(x.k, c.k_shape(), !only_values);
-    if (repeated) k = expand(k, {c.b, c.hq, c.m, c.d});
-    Tensor v = operand(x.v, c.v_shape(), true);
-    if (repeated) v = expand(v, {c.b, c.hq, c.m, c.dv});
+    const Tensor keys = operand(x.k, c.k_shape(), !only_values);
+    const Tensor values = operand(x.v, c.v_shape(), true);
+    const Tensor k = repeated ? expand(keys, {c.b, c.hq, c.m, c.d}) : keys;
+    const Tensor v = repeated ? expand(values, {c.b, c.hq, c.m, c.dv}) : values;
     const Tensor seed = make(x.dout, c.o_shape(), dtype);
     Generator generator;
     const auto options = options_of(c, generator);
@@ -163,8 +176,8 @@ struct Dispatch {
     const bool first = runs(forward);
     forward();
     if (!twice)
-      for (const Tensor& t : {q, k, v})
-        if (t.is_leaf()) t.set_grad({});
+      for (const Tensor& t : {q, keys, values})
+        if (t.requires_grad()) t.set_grad({});
     const bool second = runs(back);
     return first ? (second ? "both" : "forward") : (second ? "backward" : "");
   }

@@ -1,11 +1,14 @@
 #include "kernels/cuda/attention/cudnn/products.h"
 
+#include <cuda_runtime.h>
+
 #include <cmath>
 #include <cstdint>
 #include <vector>
 
 #include "firn/kernel_support.h"
 #include "kernels/cuda/attention/cudnn/plan.h"
+#include "kernels/cuda/device/host.h"
 #include "kernels/settings.h"
 
 namespace firn::kernels::cuda {
@@ -63,9 +66,24 @@ struct Numbers {
   }
 };
 
+/// Whether the problem's sums have one order there. On Blackwell cuDNN has an engine for that,
+/// which its order of preference does not lead to.
+bool is_ordered(const SdpaProblem& p, Device device, const char* op) {
+  if (!p.backward || p.nondeterministic) return true;
+  int major = 0;
+  gpu::check_cuda(
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, int{device.index}), op,
+      "cudaDeviceGetAttribute");
+  return major < 10;
+}
+
 const CudnnPlan* plan_for(const SdpaProblem& p, Stream stream, const char* op) {
   return cudnn_plan(
-      p.key(), [&](const CudnnTarget& target) { return make_sdpa_plan(p, target); }, stream, op);
+      p.key(),
+      [&](const CudnnTarget& target) {
+        return is_ordered(p, stream.device, op) ? make_sdpa_plan(p, target) : CudnnPlan{};
+      },
+      stream, op);
 }
 
 /// The largest divisor of `count` that is at most `most`, and at least 1.
@@ -76,15 +94,16 @@ std::int64_t part_of(std::int64_t count, std::int64_t most) {
 }
 
 /// How much of the batch and how many key heads run at a time: so many that their pairs fit into a
-/// plan's workspace, beside the gradients of each query head's keys.
-void cut(SdpaProblem& p) {
-  if (p.nondeterministic) return;
+/// plan's workspace, beside the gradients of each query head's keys. False if one is too many.
+bool cut(SdpaProblem& p) {
+  if (p.nondeterministic) return true;
   constexpr std::int64_t kSpare = std::int64_t{1} << 20;
   const auto up = [](std::int64_t x, std::int64_t step) { return (x + step - 1) / step * step; };
   const std::int64_t group = p.hq / p.hk;
   const std::int64_t of_key_head =
-      group * (2 * up(p.n, 64) * up(p.m, 128) + 4 * p.m * (p.d + p.dv));
+      group * (2 * up(p.n, 64) * up(p.m, 128) + (group > 1 ? 4 * p.m * (p.d + p.dv) : 0));
   const std::int64_t heads = (kCudnnWorkspace - kSpare) / of_key_head;
+  if (heads < 1) return false;
   if (heads < p.hk) {
     p.b = 1;
     p.hk = part_of(p.hk, heads);
@@ -92,6 +111,7 @@ void cut(SdpaProblem& p) {
   } else {
     p.b = part_of(p.b, heads / p.hk);
   }
+  return true;
 }
 
 }  // namespace
@@ -128,7 +148,7 @@ bool cudnn_attention_backward(const ConstView& dout, const ConstView& q, const C
   p.dk = layout_of(dk);
   p.dv_layout = layout_of(dv);
   p.nondeterministic = nondeterministic_switch().load(std::memory_order_relaxed);
-  cut(p);
+  if (!cut(p)) return false;
   const bool whole = p.b == q.shape[0] && p.hk == k.shape[1];
   const std::int64_t rows = p.b * p.hq * p.n;
   if (!whole && rows % 4 != 0) return false;  // log_sum_exp of the next part is not aligned

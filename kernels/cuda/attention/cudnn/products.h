@@ -7,8 +7,9 @@
 // nothing done, if cuDNN is not installed or has no plan.
 //
 // What differs from kernels/attention.h: the log_sum_exp of a query that has only scores of -inf is
-// -inf. With `causal`, a NaN or an infinity in a value, or in dout and q, reaches queries and keys
-// of the same tile that do not see it, because the tile is multiplied with probabilities of 0.
+// -inf. With `causal`, a NaN or an infinity reaches queries and keys of the same tile that do not
+// see it, because the tile is multiplied with probabilities of 0: from v in the forward pass, from
+// every operand in the backward pass.
 //
 // A plan is made at the first call with a shape, which may take seconds, and cached per device and
 // thread. While a graph is captured none can be made: an Error then says to run a step first.
