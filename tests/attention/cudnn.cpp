@@ -50,6 +50,7 @@ TEST_CASE("attention: cuDNN and firn's kernels agree with plain loops", "[gpu]")
   for (const AttentionCase& sizes : cases) {
     for (const bool causal : {false, true}) {
       for (const DType dtype : {f16, bf16}) {
+        if (dtype == f16 && sizes.d != 64) continue;  // plans take seconds
         AttentionCase c = sizes;
         c.causal = causal;
         Rng rng(seed_of(c.name()));
