@@ -33,8 +33,9 @@ namespace cpu {
 
 /// Writes o, and log_sum_exp [b, hq, n], row-major in the compute dtype, if it has data. A pair
 /// that is not seen enters no sum, whatever k and v hold there. A query that sees no key, or only
-/// scores of -inf, gives 0 and a log_sum_exp of +inf. Throws Error, before it writes, on a length
-/// outside [0, m].
+/// scores of -inf, gives 0 and a log_sum_exp of +inf (cuDNN: -inf; the backward passes read both).
+/// FIRN_ATTENTION=cudnn lets hidden NaN of causal calls into sums (settings.h). Throws Error,
+/// before it writes, on a length outside [0, m].
 void attention(const ConstView& q, const ConstView& k, const ConstView& v,
                const AttentionArgs& args, const View& o, const View& log_sum_exp, Stream stream);
 /// Writes the gradients that have data: beta * old + gradient, summed in the compute dtype and

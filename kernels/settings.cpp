@@ -39,6 +39,15 @@ std::atomic<ConvPath>& conv_path() {
   return path;
 }
 
+std::atomic<AttentionPath>& attention_path() {
+  static std::atomic<AttentionPath> path{
+      from_environment<AttentionPath>("FIRN_ATTENTION", AttentionPath::automatic,
+                                      {{"own", AttentionPath::own},
+                                       {"cudnn", AttentionPath::cudnn},
+                                       {"automatic", AttentionPath::automatic}})};
+  return path;
+}
+
 std::atomic<std::size_t>& column_bytes() noexcept {
   static std::atomic<std::size_t> bytes{std::size_t{64} << 20};
   return bytes;

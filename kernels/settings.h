@@ -39,6 +39,13 @@ enum class ConvPath : std::uint8_t { automatic, im2col };
 /// Throws Error at first use if FIRN_CONVOLUTIONS holds another word.
 std::atomic<ConvPath>& conv_path();
 
+/// Which kernels CUDA devices run for attention: `automatic` cuDNN if it is installed, supports the
+/// call and keeps the contract, `cudnn` also for causal calls, where it lets a NaN of a value reach
+/// queries that do not see it, `own` always firn's. FIRN_ATTENTION sets the initial value.
+enum class AttentionPath : std::uint8_t { automatic, own, cudnn };
+/// Throws Error at first use if FIRN_ATTENTION holds another word.
+std::atomic<AttentionPath>& attention_path();
+
 /// Most bytes of gathered columns at a time: a convolution that needs more runs in chunks.
 std::atomic<std::size_t>& column_bytes() noexcept;
 

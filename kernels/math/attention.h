@@ -68,6 +68,13 @@ FIRN_HD V log_sum_exp(V max, V sum) {
   return where(sum == V(0), V(HUGE_VALF), softmax_shift(max) + log(sum));
 }
 
+/// What the backward pass subtracts from a row's scores: its log_sum_exp. For a row without a term
+/// cuDNN stores -inf, which counts as +inf.
+template <class V>
+FIRN_HD V backward_shift(V log_sum_exp) {
+  return where(log_sum_exp == V(-HUGE_VALF), V(HUGE_VALF), log_sum_exp);
+}
+
 /// 1/sum, and 0 for a row without a term, whose output is 0.
 template <class V>
 FIRN_HD V softmax_share(V sum) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "firn/dtype.h"
+#include "h200.h"
 #include "kernels/cuda/conv/cudnn/plan.h"
 #include "kernels/cuda/conv/cudnn/products.h"
 #include "support/catch.h"
@@ -19,29 +20,7 @@ namespace firn::testing {
 namespace {
 
 using namespace kernels::cuda;  // NOLINT: the test is about these
-using gpu::Descriptor;
 using kernels::ConvGeometry;
-
-/// Properties of an H200, as cuDNN 9.8 and later read them.
-constexpr std::string_view kH200 = R"({"maxGridSize": [2147483647, 65535, 65535],
-"maxBlockSize": [1024, 1024, 64], "regsPerBlock": 65536, "multiProcessorCount": 132,
-"warpSize": 32, "maxSharedMemoryPerBlock": 49152, "maxSharedMemoryPerBlockOptin": 232448,
-"reservedSharedMemoryPerBlock": 1024, "maxRegistersPerSM": 65536, "maxCtasPerSM": 32,
-"maxThreadsPerBlock": 1024, "maxThreadsPerSM": 2048, "pciDeviceId": 0, "isTccDriver": 0,
-"supportCoopLaunch": 1, "totalGlobalMem": 150754820096, "smClockRateKHz": 1980000,
-"memClockRateKHz": 3201000, "l2CacheSize": 62914560, "cudaDeviceId": 0, "deviceVer": 900,
-"driverVer": 13000, "deviceName": "NVIDIA H200"})";
-
-/// The described device, or one whose status says that there is none.
-Descriptor h200() {
-  Descriptor device(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
-  const std::string text(kH200);  // its end is part of it
-  device
-      .set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-           static_cast<std::int64_t>(text.size() + 1), text.c_str())
-      .finalize();
-  return device;
-}
 
 /// One convolution of a network.
 struct Layer {
@@ -78,7 +57,7 @@ class Planner {
   /// Whether cuDNN has a plan.
   bool plan(const ConvProblem& p) {
     const auto begin = std::chrono::steady_clock::now();
-    const ConvPlan plan = make_conv_plan(p, {nullptr, &device_});
+    const CudnnPlan plan = make_conv_plan(p, {nullptr, &device_});
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
     ++asked_;
     if (!plan.found) {
@@ -93,7 +72,7 @@ class Planner {
                plan.engine, compiled ? ", compiled now" : "",
                plan.workspace < 0 ? "unknown" : fmt::format("{} bytes", plan.workspace),
                took.count());
-    CHECK(plan.workspace <= kConvWorkspace);
+    CHECK(plan.workspace <= kCudnnWorkspace);
     return true;
   }
   int asked() const { return asked_; }
@@ -103,22 +82,6 @@ class Planner {
   const Descriptor& device_;
   int asked_ = 0, found_ = 0;
 };
-
-/// Skips where there is nothing to ask.
-bool has_cudnn() {
-  if (!gpu::cudnn()) {
-    fmt::print("skipped: no cuDNN; tried:{}\n", gpu::why_no_cudnn());
-    return false;
-  }
-  static const bool said = [] {
-    fmt::print("cuDNN {} ({})\n", gpu::cudnn()->cudnnGetVersion(), gpu::cudnn()->path);
-    return true;
-  }();
-  const Descriptor device = h200();
-  if (device.ok()) return said;
-  fmt::print("skipped: this cuDNN takes no described device: {}\n", gpu::describe(device.status()));
-  return false;
-}
 
 /// A layer of a network in training: what its step asks for. Of f16 and bf16, weight gradients are
 /// summed in f32.
@@ -224,16 +187,16 @@ TEST_CASE("cudnn_plans: TF32 and sums in any order are taken only where they are
     p.tf32 = tf32;
     return make_conv_plan(p, {nullptr, &device});
   };
-  const ConvPlan exact = best(false), fast = best(true);
+  const CudnnPlan exact = best(false), fast = best(true);
   REQUIRE(exact.found);
   REQUIRE(fast.found);
   int refused = 0;
-  for (const ConvAttempt& a : exact.attempts) refused += a.outcome == "TF32";
+  for (const CudnnAttempt& a : exact.attempts) refused += a.outcome == "TF32";
   fmt::print("f32: engine {} after {} of TF32; with TF32 allowed, engine {}\n", exact.engine,
              refused, fast.engine);
   CHECK(exact.engine != fast.engine);
   CHECK(refused > 0);
-  for (const ConvAttempt& a : fast.attempts) CHECK(a.outcome != "TF32");
+  for (const CudnnAttempt& a : fast.attempts) CHECK(a.outcome != "TF32");
 }
 
 }  // namespace

@@ -25,6 +25,17 @@ std::string read_conv_path() {
   return kernels::conv_path().load() == kernels::ConvPath::im2col ? "im2col" : "automatic";
 }
 
+std::string read_attention_path() {
+  switch (kernels::attention_path().load()) {
+    case kernels::AttentionPath::own:
+      return "own";
+    case kernels::AttentionPath::cudnn:
+      return "cudnn";
+    default:
+      return "automatic";
+  }
+}
+
 TEST_CASE("settings: FIRN_EPILOGUES is one of its words, or an error that lists them", "[host]") {
   CHECK(in_child("FIRN_EPILOGUES", "unfused", read_epilogues) == "unfused");
   CHECK(in_child("FIRN_EPILOGUES", "", read_epilogues) == "automatic");
@@ -37,6 +48,14 @@ TEST_CASE("settings: FIRN_CONVOLUTIONS is one of its words, or an error that lis
   CHECK(in_child("FIRN_CONVOLUTIONS", "im2col", read_conv_path) == "im2col");
   CHECK(in_child("FIRN_CONVOLUTIONS", "cudnn", read_conv_path) ==
         "[FIRN_CONVOLUTIONS] is 'cudnn'; hint: set it to one of: im2col, automatic");
+}
+
+TEST_CASE("settings: FIRN_ATTENTION is one of its words, or an error that lists them", "[host]") {
+  CHECK(in_child("FIRN_ATTENTION", "own", read_attention_path) == "own");
+  CHECK(in_child("FIRN_ATTENTION", "cudnn", read_attention_path) == "cudnn");
+  CHECK(in_child("FIRN_ATTENTION", "", read_attention_path) == "automatic");
+  CHECK(in_child("FIRN_ATTENTION", "flash", read_attention_path) ==
+        "[FIRN_ATTENTION] is 'flash'; hint: set it to one of: own, cudnn, automatic");
 }
 
 }  // namespace

@@ -74,7 +74,7 @@ inline const std::vector<Foreign> kForeign = {
     {"cusim",    {"kernels/cuda/device/gpu.h"}},
     {"cublas",   {"kernels/cuda/"}},
     {"cudnn",    {"kernels/cuda/"}},
-    {"dlfcn.h",  {"kernels/cuda/gemm/cublaslt.cpp", "kernels/cuda/conv/cudnn/library.cpp"}},
+    {"dlfcn.h",  {"kernels/cuda/gemm/cublaslt.cpp", "kernels/cuda/cudnn/library.cpp"}},
     {"zlib.h",   {"src/data/", "src/io/"}},
     {"immintrin.h", {"kernels/cpu/"}},
     {"xmmintrin.h", {"kernels/cpu/"}},

@@ -38,12 +38,14 @@ struct AttentionOptions {
 /// A pair that is not seen enters no sum, so a NaN in a key or value reaches only the queries that
 /// see it. A query that sees no key gives 0 and gets the gradient 0; so does one whose scores are
 /// all -inf. Sums of values are divided at the end, so they overflow if values near the largest f32
-/// meet many keys.
+/// meet many keys. On a GPU with FIRN_ATTENTION=cudnn a causal call in 16 bits may spread a NaN or
+/// an infinity to queries and keys nearby.
 ///
 /// Scores, softmax and sums are f32 (f64 for f64 operands). For f16 and bf16 the probabilities and
 /// their gradients are rounded to that dtype between two products, as those of PyTorch are. Each
 /// gradient is rounded once. Under autocast the op runs in the guard's dtype. Backward keeps q, k,
-/// v, the result and one number a query; dropout is drawn again from its key.
+/// v, the result and one number a query; dropout is drawn again from its key. If cuDNN computes the
+/// gradients on a GPU, it uses up to 256 MiB of workspace meanwhile.
 ///
 /// Operands whose last axis has stride 1 are not copied, e.g. the transposed views [batch, n,
 /// heads, d] of a fused projection. If q is such a view, so is the result: its reshape to [batch,

@@ -1,6 +1,7 @@
-// The gradients of attention on CUDA devices, without atomics. One pass has a tile of keys in each
-// block and adds dk and dv over the queries that see it; the other has a tile of queries and adds
-// dq over the keys. Formulas: kernels/cpu/attention/backward.cpp.
+// The gradients of attention by firn's kernels, without atomics. One pass has a tile of keys in
+// each block and adds dk and dv over the queries that see it; the other has a tile of queries and
+// adds dq over the keys. Formulas: kernels/cpu/attention/backward.cpp.
+#include "kernels/cuda/attention/parts.h"
 #include "kernels/cuda/attention/tiles.cuh"
 
 namespace firn::kernels::cuda {
@@ -46,7 +47,7 @@ __device__ void gradient_tile(const AttentionProblem<C>& problem, const Backward
     const std::int64_t i = query + Part::row(a);
     const bool inside = i < problem.band.queries;
     const std::int64_t number = (b * problem.heads + head) * problem.band.queries + i;
-    const C shift = inside ? in.log_sum_exp[number] : C(0);
+    const C shift = inside ? math::backward_shift(in.log_sum_exp[number]) : C(0);
     const C delta = inside ? in.delta[number] : C(0);
     for (int c = 0; c < Part::kPer; ++c) {
       const std::int64_t j = key + Part::column(c);
@@ -156,9 +157,9 @@ static __global__ void __launch_bounds__(kSide* kSide)
 
 }  // namespace
 
-void attention_backward(const ConstView& dout, const ConstView& q, const ConstView& k,
-                        const ConstView& v, const ConstView& o, const ConstView& log_sum_exp,
-                        const AttentionArgs& args, const AttentionGrads& grads, Stream stream) {
+void own_attention_backward(const ConstView& dout, const ConstView& q, const ConstView& k,
+                            const ConstView& v, const ConstView& o, const ConstView& log_sum_exp,
+                            const AttentionArgs& args, const AttentionGrads& grads, Stream stream) {
   if (q.shape[0] == 0 || k.shape[1] == 0) return;
   with_floating(q.dtype, [&]<class T>(T) {
     using C = ComputeOf<T>;

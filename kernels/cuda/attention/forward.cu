@@ -1,6 +1,7 @@
-// Attention on CUDA devices. A block has a tile of queries of a head, and passes over the tiles of
-// keys that they see, with the maximum and the sum of its rows so far. It writes one chunk of the
-// value's columns; each chunk computes the scores for itself.
+// Attention by firn's kernels. A block has a tile of queries of a head, and passes over the tiles
+// of keys that they see, with the maximum and the sum of its rows so far. It writes one chunk of
+// the value's columns; each chunk computes the scores for itself.
+#include "kernels/cuda/attention/parts.h"
 #include "kernels/cuda/attention/tiles.cuh"
 
 namespace firn::kernels::cuda {
@@ -87,8 +88,9 @@ static __global__ void __launch_bounds__(kSide* kSide)
 
 }  // namespace
 
-void attention(const ConstView& q, const ConstView& k, const ConstView& v,
-               const AttentionArgs& args, const View& o, const View& log_sum_exp, Stream stream) {
+void own_attention(const ConstView& q, const ConstView& k, const ConstView& v,
+                   const AttentionArgs& args, const View& o, const View& log_sum_exp,
+                   Stream stream) {
   if (o.numel() == 0 && (!log_sum_exp.data || log_sum_exp.numel() == 0)) return;
   with_floating(q.dtype, [&]<class T>(T) {
     using C = ComputeOf<T>;

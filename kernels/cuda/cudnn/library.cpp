@@ -1,4 +1,4 @@
-#include "kernels/cuda/conv/cudnn/library.h"
+#include "kernels/cuda/cudnn/library.h"
 
 #include <dlfcn.h>
 
@@ -68,9 +68,10 @@ std::string describe(cudnnStatus_t status) {
 
 void check(cudnnStatus_t status, const char* op, const char* call) {
   if (status == CUDNN_STATUS_SUCCESS) return;
-  throw Error(
-      op, std::string(call) + " answered " + describe(status),
-      "FIRN_CONVOLUTIONS=im2col does without cuDNN; CUDNN_LOGLEVEL_DBG=2 makes it say more");
+  throw Error(op, std::string(call) + " answered " + describe(status),
+              "FIRN_CONVOLUTIONS=im2col and FIRN_ATTENTION=own do without cuDNN; "
+              "CUDNN_LOGLEVEL_DBG=2 makes "
+              "it say more");
 }
 
 }  // namespace firn::gpu

@@ -1,6 +1,6 @@
-// cuDNN's graph API as plain functions, loaded at the first convolution. The library is not linked:
-// it is more than a gigabyte, and a run on the CPU never loads it. If it is missing, convolutions
-// are GEMMs over gathered columns.
+// cuDNN's graph API as plain functions, loaded at the first op that may use it. The library is not
+// linked: it is more than a gigabyte, and a run on the CPU never loads it. If it is missing,
+// convolutions are GEMMs over gathered columns, and attention runs firn's own kernels.
 #pragma once
 
 #include <cudnn_graph.h>
