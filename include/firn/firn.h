@@ -11,6 +11,7 @@
 #include "firn/dtype.h"
 #include "firn/error.h"
 #include "firn/graph.h"
+#include "firn/io/run.h"
 #include "firn/io/safetensors.h"
 #include "firn/memory.h"
 #include "firn/nn/activation.h"

@@ -13,6 +13,7 @@
 #include "firn/ops/ops.h"
 #include "io/atomic_file.h"
 #include "io/safetensors_header.h"
+#include "io/safetensors_layout.h"
 
 namespace firn::io {
 namespace {
@@ -61,27 +62,29 @@ std::string quoted(std::string_view text) {
   return out + '"';
 }
 
-void check_name(std::string_view name, const char* what, std::set<std::string_view>& seen) {
-  FIRN_CHECK(is_utf8(name), kOp, "", "the {} {} is not UTF-8", what, quoted_for_message(name));
-  FIRN_CHECK(seen.insert(name).second, kOp, "give each a name of its own",
-             "the {} {} is used twice", what, quoted_for_message(name));
+void check_name(const char* op, std::string_view name, const char* what,
+                std::set<std::string_view>& seen) {
+  FIRN_CHECK(is_utf8(name), op, "", "the {} {} is not UTF-8", what, quoted_for_message(name));
+  FIRN_CHECK(seen.insert(name).second, op, "give each a name of its own", "the {} {} is used twice",
+             what, quoted_for_message(name));
 }
 
 /// Throws Error for names that load_safetensors() would refuse.
-void check_names(std::span<const NamedTensor> tensors, std::span<const Metadata> metadata) {
-  FIRN_CHECK(std::max(tensors.size(), metadata.size()) < kMostNames, kOp, "write several files",
+void check_names(const char* op, std::span<const NamedTensor> tensors,
+                 std::span<const Metadata> metadata) {
+  FIRN_CHECK(std::max(tensors.size(), metadata.size()) < kMostNames, op, "write several files",
              "{} tensors and {} metadata; at most {} of each fit", tensors.size(), metadata.size(),
              kMostNames - 1);
   std::set<std::string_view> seen;
   for (const auto& [name, t] : tensors) {
-    FIRN_CHECK(t.defined(), kOp, "", "tensor \"{}\" is undefined", name);
-    FIRN_CHECK(name != kMetadataKey, kOp, "", "the name \"{}\" is reserved by the format", name);
-    check_name(name, "name", seen);
+    FIRN_CHECK(t.defined(), op, "", "tensor \"{}\" is undefined", name);
+    FIRN_CHECK(name != kMetadataKey, op, "", "the name \"{}\" is reserved by the format", name);
+    check_name(op, name, "name", seen);
   }
   seen.clear();
   for (const auto& [key, value] : metadata) {
-    check_name(key, "metadata key", seen);
-    FIRN_CHECK(is_utf8(value), kOp, "", "the value of the metadata key \"{}\" is not UTF-8", key);
+    check_name(op, key, "metadata key", seen);
+    FIRN_CHECK(is_utf8(value), op, "", "the value of the metadata key \"{}\" is not UTF-8", key);
   }
 }
 
@@ -110,29 +113,41 @@ std::string header_of(const std::vector<const NamedTensor*>& tensors,
 
 }  // namespace
 
-void save_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
-                      std::span<const Metadata> metadata) try {
-  check_names(tensors, metadata);
-  std::vector<const NamedTensor*> order;
-  for (const auto& named : tensors) order.push_back(&named);
-  std::stable_sort(order.begin(), order.end(), [](const NamedTensor* a, const NamedTensor* b) {
-    return size_of(a->tensor.dtype()) > size_of(b->tensor.dtype());
-  });
-  const std::string header = header_of(order, metadata);
-  const std::uint64_t length = header.size();
-  FIRN_CHECK(length <= kLongestHeader, kOp, "write several files, or shorten names and metadata",
-             "the header takes {} bytes; readers of the format take at most {}", length,
+SafetensorsLayout layout_of(const char* op, std::span<const NamedTensor> tensors,
+                            std::span<const Metadata> metadata) {
+  check_names(op, tensors, metadata);
+  SafetensorsLayout out;
+  for (const auto& named : tensors) out.order.push_back(&named);
+  std::stable_sort(out.order.begin(), out.order.end(),
+                   [](const NamedTensor* a, const NamedTensor* b) {
+                     return size_of(a->tensor.dtype()) > size_of(b->tensor.dtype());
+                   });
+  out.header = header_of(out.order, metadata);
+  FIRN_CHECK(out.header.size() <= kLongestHeader, op,
+             "write several files, or shorten names and metadata",
+             "the header takes {} bytes; readers of the format take at most {}", out.header.size(),
              kLongestHeader);
+  return out;
+}
 
-  AtomicFile file(kOp, path);
+void write_safetensors(const char* op, const std::string& path, const SafetensorsLayout& layout) {
+  const std::uint64_t length = layout.header.size();
+  AtomicFile file(op, path);
   file.write(&length, sizeof length);
-  file.write(header.data(), header.size());
-  for (const NamedTensor* named : order) {
+  file.write(layout.header.data(), layout.header.size());
+  for (const NamedTensor* named : layout.order) {
     // Copy one tensor at a time, to limit memory.
-    const Tensor t = contiguous(to_device(named->tensor.detach(), Device::cpu()));
+    const Tensor t = on_cpu(named->tensor);
     file.write(t.view().data, t.bytes());
   }
   file.commit();
+}
+
+Tensor on_cpu(const Tensor& t) { return contiguous(to_device(t.detach(), Device::cpu())); }
+
+void save_safetensors(const std::string& path, std::span<const NamedTensor> tensors,
+                      std::span<const Metadata> metadata) try {
+  write_safetensors(kOp, path, layout_of(kOp, tensors, metadata));
 }
 FIRN_OUT_OF_MEMORY("save_safetensors")
 

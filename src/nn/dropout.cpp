@@ -28,14 +28,16 @@ Generator& generator_for(std::optional<Generator>& own) {
 
 }  // namespace
 
-Dropout::Dropout(double p, const DropoutOptions& options) : p_(p), own_(stream_of(options)) {
+Dropout::Dropout(double p, const DropoutOptions& options) : p_(p), stream(stream_of(options)) {
   check_share("Dropout", p);
 }
 
-Tensor Dropout::forward(const Tensor& x) { return dropout(x, p_, training(), generator_for(own_)); }
+Tensor Dropout::forward(const Tensor& x) {
+  return dropout(x, p_, training(), generator_for(stream));
+}
 std::string Dropout::extra_repr() const { return fmt::format("{}", p_); }
 
-Dropout2d::Dropout2d(double p, const DropoutOptions& options) : p_(p), own_(stream_of(options)) {
+Dropout2d::Dropout2d(double p, const DropoutOptions& options) : p_(p), stream(stream_of(options)) {
   check_share("Dropout2d", p);
 }
 
@@ -49,7 +51,7 @@ Tensor Dropout2d::forward(const Tensor& x) {
   Tensor kept;
   {
     const NoGrad guard;
-    kept = dropout(ones(shape, x.dtype(), x.device()), p_, true, generator_for(own_));
+    kept = dropout(ones(shape, x.dtype(), x.device()), p_, true, generator_for(stream));
   }
   return x * kept;
 }

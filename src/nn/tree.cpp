@@ -52,6 +52,9 @@ class Walk final : public MemberVisitor {
   void buffer(std::string_view name, Buffer& b) override {
     add(name, b, true, b.on_conversion, b.of_cycle);
   }
+  void generator(std::string_view name, Generator& g) override {
+    tree[current_].streams.push_back({join(tree[current_].path, name), &g});
+  }
   void module(std::string_view name, Module& m) override {
     const TreeModule& parent = tree[current_];
     const std::string path = join(parent.path, name);

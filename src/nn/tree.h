@@ -22,12 +22,19 @@ struct TreeTensor {
   std::string tied_to;  ///< the earlier path of the same tensor, if there is one
 };
 
+/// A random stream that a module has of its own.
+struct TreeStream {
+  std::string path;  ///< from the root, e.g. "drop.stream"
+  Generator* stream;
+};
+
 struct TreeModule {
   std::string name;  ///< within its parent; "blocks.0" for an element of a vector
   std::string path;  ///< from the root, whose path is empty
   Module* module;
   int depth;
   std::vector<TreeTensor> tensors;  ///< its own; undefined ones are left out
+  std::vector<TreeStream> streams = {};
 };
 
 /// Lists modules before their sub-modules. A module that is reached again is left out.

@@ -62,6 +62,62 @@ class Load : public Work {
   Model other_, model_{f16};
 };
 
+/// A model with its optimizer in the middle of a cycle.
+struct Training {
+  Model model{f16};
+  optim::Adam opt{
+      model.parameters(), {}, {.accumulate = 3, .loss_scale = optim::DynamicLossScale{}}};
+  std::int64_t steps = 0;
+
+  void train() {
+    opt.backward(mse_loss(model.in(ones({4, 6}, f16)), zeros({4, 5}, f16)));
+    opt.step();
+    ++steps;
+  }
+  std::vector<io::RunPart> parts() { return {model, opt, {"steps", steps}}; }
+  std::string bits() {
+    std::string all = weights_of(model) + std::to_string(steps);
+    for (const nn::NamedTensor& t : opt.state()) all += t.name + bytes_of(t.tensor);
+    return all;
+  }
+};
+
+class SaveRun : public Work {
+ public:
+  SaveRun() {
+    training_.train();
+    test::write_file(path_, "what was there before");
+    parts_ = training_.parts();
+  }
+  void run() override { io::save_run(path_, parts_); }
+  std::string kept() override { return files_of(folder_) + training_.bits(); }
+  std::string made() override { return files_of(folder_); }
+
+ private:
+  test::TempFolder folder_;
+  std::string path_ = folder_.file("run");
+  Training training_;
+  std::vector<io::RunPart> parts_;
+};
+
+class LoadRun : public Work {
+ public:
+  LoadRun() {
+    other_.train();
+    io::save_run(path_, other_.parts());
+    parts_ = training_.parts();
+  }
+  void run() override { io::load_run(path_, parts_); }
+  std::string kept() override { return files_of(folder_) + training_.bits(); }
+  std::string made() override { return training_.bits(); }
+
+ private:
+  test::TempFolder folder_;
+  std::string path_ = folder_.file("run");
+  Training other_, training_;
+  std::vector<io::RunPart> parts_;
+};
+
 class LoadTensors : public Work {
  public:
   LoadTensors() { io::save_safetensors(path_, io::state_of(other_)); }
@@ -103,6 +159,13 @@ TEST_CASE("alloc_sweep: loading into a model changes all of it or nothing", "[ho
 TEST_CASE("alloc_sweep: loading tensors", "[host]") {
   CHECK(sweep(work<LoadTensors>(), Fails::heap) > 20);
   CHECK(sweep(work<LoadTensors>(), Fails::blocks) > 2);
+}
+
+TEST_CASE("alloc_sweep: saving and loading a run in the middle of a cycle", "[host]") {
+  CHECK(sweep(work<SaveRun>(), Fails::heap, 3) > 20);
+  CHECK(sweep(work<SaveRun>(), Fails::blocks) > 2);
+  CHECK(sweep(work<LoadRun>(), Fails::heap, 3) > 20);
+  CHECK(sweep(work<LoadRun>(), Fails::blocks) > 2);
 }
 
 }  // namespace

@@ -24,11 +24,11 @@ class Dropout : public Module {
   explicit Dropout(double p = 0.5, const DropoutOptions& options = {});
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS()
+  FIRN_MEMBERS(stream)
 
  private:
   double p_;
-  std::optional<Generator> own_;
+  std::optional<Generator> stream;  ///< its own; named as in a saved run
 };
 
 /// In training mode each channel of each sample of x [n, c, ...] becomes zero with probability p,
@@ -41,11 +41,11 @@ class Dropout2d : public Module {
   /// Throws Error unless x has three axes or more.
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
-  FIRN_MEMBERS()
+  FIRN_MEMBERS(stream)
 
  private:
   double p_;
-  std::optional<Generator> own_;
+  std::optional<Generator> stream;  ///< its own; named as in a saved run
 };
 
 }  // namespace firn::nn

@@ -8,6 +8,7 @@
 #include <typeinfo>
 
 #include "firn/nn/parameter.h"
+#include "firn/random.h"
 
 namespace firn::nn {
 
@@ -19,6 +20,8 @@ class MemberVisitor {
   virtual void parameter(std::string_view name, Parameter& p) = 0;
   virtual void buffer(std::string_view name, Buffer& b) = 0;
   virtual void module(std::string_view name, Module& m) = 0;
+  /// A random stream of the module's own.
+  virtual void generator(std::string_view, Generator&) {}
 
   // Before a member held by std::shared_ptr is visited, it is replaced by the result of these; null
   // keeps it. clone() uses them.
@@ -133,6 +136,8 @@ void visit_member(MemberVisitor& visitor, const std::string& name, T& member) {
     visitor.buffer(name, member);
   } else if constexpr (std::is_base_of_v<Module, T>) {
     visitor.module(name, member);
+  } else if constexpr (std::is_same_v<Generator, T>) {
+    visitor.generator(name, member);
   } else if constexpr (requires { member.visit(visitor, name); }) {
     member.visit(visitor, name);
   } else if constexpr (HandleMember<T>) {
@@ -153,8 +158,8 @@ void visit_member(MemberVisitor& visitor, const std::string& name, T& member) {
   } else {
     static_assert(
         kNever<T>,
-        "FIRN_MEMBERS: a member must be a Parameter, a Buffer, a Module, or a smart pointer, "
-        "std::optional, std::vector or std::array of these");
+        "FIRN_MEMBERS: a member must be a Parameter, a Buffer, a Module, a Generator, or a smart "
+        "pointer, std::optional, std::vector or std::array of these");
   }
 }
 
@@ -168,10 +173,11 @@ void visit_all([[maybe_unused]] MemberVisitor& visitor, [[maybe_unused]] std::st
 }  // namespace firn::nn
 
 /// Registers the members of a module: one line in the struct, FIRN_MEMBERS(fc1, fc2). A member is a
-/// Parameter, a Buffer, a Module, or a smart pointer, std::optional, std::vector or std::array of
-/// these; elements of a vector `blocks` are named "blocks.0", "blocks.1", ... A struct that derives
-/// from a module with members must list those of its base again. With FIRN_MEMBERS(), a module
-/// without members can be cloned as part of another.
+/// Parameter, a Buffer, a Module, a Generator, or a smart pointer, std::optional, std::vector or
+/// std::array of these; elements of a vector `blocks` are named "blocks.0", "blocks.1", ... A
+/// Generator is a random stream of the module's own, which io::save_run() saves. A struct that
+/// derives from a module with members must list those of its base again. With FIRN_MEMBERS(), a
+/// module without members can be cloned as part of another.
 #define FIRN_MEMBERS(...)                                                                 \
   void visit_members(::firn::nn::MemberVisitor& firn_visitor) override {                  \
     ::firn::nn::detail::visit_all(firn_visitor, #__VA_ARGS__ __VA_OPT__(, ) __VA_ARGS__); \

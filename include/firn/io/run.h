@@ -1,0 +1,89 @@
+// A training run in one file: everything that a continued run needs to go on with the same bits.
+//
+//   std::int64_t epoch = 0;
+//   const auto parts = [&] { return std::vector<io::RunPart>{net, opt, {"epoch", epoch}}; };
+//   if (std::filesystem::exists("run.safetensors")) io::load_run("run.safetensors", parts());
+//   for (; epoch < 10; ++epoch) { ...; io::save_run("run.safetensors", parts()); }
+//
+// Checkpoints (checkpoints.h) keeps several such files in a folder.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "firn/tensor.h"
+
+namespace firn {
+class Generator;
+}
+namespace firn::nn {
+class Module;
+}
+namespace firn::optim {
+class Optimizer;
+}
+
+namespace firn::io {
+
+/// A part of a run, by its name in the file. It refers to the object, which must outlive it.
+class RunPart {
+ public:
+  /// Parameters, buffers and the random streams of layers (Dropout's `seed`). Tensors keep their
+  /// names; with a name of its own ("generator") they are "generator.fc1.weight".
+  RunPart(nn::Module& module);  // NOLINT(google-explicit-constructor): {net, opt}
+  RunPart(std::string name, nn::Module& module);
+  /// Optimizer::state(), as "optim.parameters.0.first_moment"; another name replaces "optim".
+  /// Weights that a module of the same run saves are not saved again, nor are gradients that the
+  /// cycle does not have.
+  RunPart(optim::Optimizer& optimizer);  // NOLINT(google-explicit-constructor)
+  RunPart(std::string name, optim::Optimizer& optimizer);
+  /// A random stream. default_generator() of the calling thread is always part of a run, as "rng".
+  RunPart(std::string name, Generator& generator);
+  /// A tensor of your own; load_run() writes into it.
+  RunPart(std::string name, const Tensor& tensor);
+  /// A number of your own: an epoch, the best loss so far.
+  RunPart(std::string name, std::int64_t& number);
+  RunPart(std::string name, double& number);
+
+  struct Source;  ///< firn's own
+
+ private:
+  friend struct RunAccess;
+  std::shared_ptr<const Source> source_;
+};
+
+/// Writes a run to `path`, at any time outside of backward(): in the middle of a cycle too. The
+/// file is safetensors, which Python can open. As with save_safetensors(), `path` is the old file
+/// or the new one, whole, after a failure or a crash at any point. Beside the parts it has the
+/// CRC-32 of every tensor ("firn.crc32", in the order of the header) and of the header
+/// ("firn.header_crc32"). The calling thread waits for the disk.
+///
+/// Throws Error if two parts have a name in common, a part is given twice, or a graph is being
+/// captured; IoError as save_safetensors() does.
+void save_run(const std::string& path, std::span<const RunPart> parts);
+inline void save_run(const std::string& path, std::initializer_list<RunPart> parts) {
+  save_run(path, std::span<const RunPart>(parts.begin(), parts.size()));
+}
+
+struct LoadRunOptions {
+  /// Allows an optimizer whose settings (optim::describe()) are not those of the file. What is in
+  /// its state, as the learning rate's schedule and the loss scale, is the file's all the same.
+  bool other_settings = false;
+};
+
+/// Puts every part back where save_run() found it: training goes on with the same bits.
+///
+/// Throws IoError, before anything is written, if the file is not a saved run, a byte of it is
+/// damaged, or it is not of these parts: names, shapes, dtypes, kinds and settings of optimizers.
+/// One error lists all differences. If memory runs out, nothing has been written either.
+void load_run(const std::string& path, std::span<const RunPart> parts,
+              const LoadRunOptions& options = {});
+inline void load_run(const std::string& path, std::initializer_list<RunPart> parts,
+                     const LoadRunOptions& options = {}) {
+  load_run(path, std::span<const RunPart>(parts.begin(), parts.size()), options);
+}
+
+}  // namespace firn::io

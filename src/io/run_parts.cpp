@@ -1,0 +1,171 @@
+#include "io/run_parts.h"
+
+#include <bit>
+#include <cstring>
+#include <set>
+#include <utility>
+
+#include "base/check.h"
+#include "firn/optim/optimizer.h"
+#include "firn/random.h"
+#include "nn/tree.h"
+
+namespace firn::io {
+namespace {
+
+constexpr const char* kRng = "rng";
+
+std::string join(const std::string& prefix, const std::string& name) {
+  return prefix.empty() ? name : prefix + "." + name;
+}
+
+template <class T>
+Tensor numbers(std::initializer_list<T> values) {
+  const Tensor t = empty({static_cast<std::int64_t>(values.size())}, dtype_of<T>, Device::cpu());
+  std::memcpy(t.mutable_view().data, values.begin(), values.size() * sizeof(T));
+  return t;
+}
+
+RunSlot slot_of(std::string name, Generator& g) {
+  const RandomKey key = g.get();
+  RunSlot slot{std::move(name), numbers({std::bit_cast<std::int64_t>(key.seed),
+                                         std::bit_cast<std::int64_t>(key.offset)})};
+  slot.set = [&g](const Tensor& read) {
+    const auto* const words = read.view().as<std::int64_t>();
+    RandomKey restored = g.get();
+    restored.seed = std::bit_cast<std::uint64_t>(words[0]);
+    restored.offset = std::bit_cast<std::uint64_t>(words[1]);
+    g.set(restored);
+  };
+  return slot;
+}
+
+template <class T>
+RunSlot slot_of(std::string name, T& number) {
+  RunSlot slot{std::move(name), numbers<T>({number}).reshape({})};
+  slot.set = [&number](const Tensor& read) { number = *read.view().as<T>(); };
+  return slot;
+}
+
+/// A text as bytes.
+Tensor text(const std::string& words) {
+  const Tensor t = empty({static_cast<std::int64_t>(words.size())}, u8, Device::cpu());
+  std::memcpy(t.mutable_view().data, words.data(), words.size());
+  return t;
+}
+
+std::vector<RunSlot> module_slots(const std::string& prefix, nn::Module& module) {
+  std::vector<RunSlot> out;
+  const auto tree = nn::detail::tree_of(module);
+  nn::detail::for_each_tensor(tree, [&](const nn::detail::TreeTensor& t) {
+    RunSlot slot{join(prefix, t.path), t.tensor.detach()};
+    slot.of_module = true;
+    out.push_back(std::move(slot));
+  });
+  for (const auto& m : tree)
+    for (const auto& [path, stream] : m.streams)
+      out.push_back(slot_of(join(prefix, path), *stream));
+  return out;
+}
+
+std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer& optimizer) {
+  std::vector<RunSlot> out;
+  const auto state = optimizer.state();
+  const std::string touched_name = join(prefix, "touched");
+  std::vector<std::uint8_t> touched;
+  for (const auto& [name, t] : state)
+    if (name == "touched") touched = t.to_vector<std::uint8_t>();
+  std::int64_t parameter = -1;
+  for (const auto& [name, t] : state) {
+    RunSlot slot{join(prefix, name), t};
+    if (name.ends_with(".weight")) {
+      ++parameter;
+      slot.is_weight = true;
+    }
+    if (name.ends_with(".gradient")) {
+      slot.needed_by = touched_name;
+      slot.index = parameter;
+      slot.left_out = !touched[static_cast<std::size_t>(parameter)];
+    }
+    slot.only_compared = name == "kind";
+    out.push_back(std::move(slot));
+  }
+  RunSlot settings{join(prefix, "settings"), text(optim::describe(optimizer))};
+  settings.only_compared = true;
+  out.push_back(std::move(settings));
+  return out;
+}
+
+template <class Fn>
+std::shared_ptr<const RunPart::Source> source_of(Fn&& slots) {
+  return std::make_shared<const RunPart::Source>(RunPart::Source{std::forward<Fn>(slots)});
+}
+
+void check_name(const std::string& name) {
+  FIRN_CHECK(!name.empty(), "RunPart", "it is its name in the file", "a part's name is empty");
+}
+
+}  // namespace
+
+RunPart::RunPart(nn::Module& module)
+    : source_(source_of([&module] { return module_slots("", module); })) {}
+RunPart::RunPart(std::string name, nn::Module& module) {
+  check_name(name);
+  source_ = source_of([name = std::move(name), &module] { return module_slots(name, module); });
+}
+RunPart::RunPart(optim::Optimizer& optimizer) : RunPart("optim", optimizer) {}
+RunPart::RunPart(std::string name, optim::Optimizer& optimizer) {
+  check_name(name);
+  source_ =
+      source_of([name = std::move(name), &optimizer] { return optimizer_slots(name, optimizer); });
+}
+RunPart::RunPart(std::string name, Generator& generator) {
+  check_name(name);
+  source_ = source_of([name = std::move(name), &generator] {
+    return std::vector<RunSlot>{slot_of(name, generator)};
+  });
+}
+RunPart::RunPart(std::string name, const Tensor& tensor) {
+  check_name(name);
+  FIRN_CHECK(tensor.defined(), "RunPart", "", "tensor \"{}\" is undefined", name);
+  source_ = source_of([name = std::move(name), t = tensor.detach()] {
+    return std::vector<RunSlot>{RunSlot{name, t}};
+  });
+}
+RunPart::RunPart(std::string name, std::int64_t& number) {
+  check_name(name);
+  source_ = source_of(
+      [name = std::move(name), &number] { return std::vector<RunSlot>{slot_of(name, number)}; });
+}
+RunPart::RunPart(std::string name, double& number) {
+  check_name(name);
+  source_ = source_of(
+      [name = std::move(name), &number] { return std::vector<RunSlot>{slot_of(name, number)}; });
+}
+
+std::vector<RunSlot> slots_of(const char* op, std::span<const RunPart> parts) {
+  std::vector<RunSlot> all;
+  for (const RunPart& part : parts)
+    for (RunSlot& slot : RunAccess::source(part).slots()) all.push_back(std::move(slot));
+  const auto place_of = [](const RunSlot& s) {
+    return std::pair<const void*, std::int64_t>(s.tensor.view().data, s.tensor.numel());
+  };
+  std::set<std::pair<const void*, std::int64_t>> of_modules;
+  for (const RunSlot& slot : all)
+    if (slot.of_module) of_modules.insert(place_of(slot));
+  std::erase_if(all, [&](const RunSlot& slot) {
+    return slot.is_weight && of_modules.contains(place_of(slot));
+  });
+
+  std::set<std::string_view> names;
+  for (const RunSlot& slot : all) {
+    FIRN_CHECK(!slot.name.starts_with("firn."), op, "give the part another name",
+               "the name \"{}\" begins with \"firn.\", which is reserved", slot.name);
+    FIRN_CHECK(names.insert(slot.name).second, op, "give each a name of its own: {\"name\", part}",
+               "two parts of the run have a \"{}\"", slot.name);
+  }
+  if (!names.contains(kRng)) all.push_back(slot_of(kRng, default_generator()));
+  return all;
+}
+
+}  // namespace firn::io

@@ -1,0 +1,42 @@
+// What a saved run consists of, as named tensors and functions that put values back.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "firn/io/run.h"
+
+namespace firn::io {
+
+/// One entry of the file.
+struct RunSlot {
+  std::string name;
+  Tensor tensor;  ///< what is saved; load_run() writes into it unless there is a `set`
+  /// Takes a value that was read, of the tensor's shape and dtype. It must not throw.
+  std::function<void(const Tensor&)> set = {};
+  /// A description: load_run() compares it and writes nothing.
+  bool only_compared = false;
+  /// Whether this run has nothing there to save: a gradient that the cycle has not collected.
+  bool left_out = false;
+  /// Of a gradient: element `index` of the entry `needed_by` says whether the file has it.
+  std::string needed_by = {};
+  std::int64_t index = 0;
+  bool of_module = false;  ///< a parameter or buffer
+  bool is_weight = false;  ///< of an optimizer: also a module's, as a rule
+};
+
+struct RunPart::Source {
+  std::function<std::vector<RunSlot>()> slots;
+};
+
+struct RunAccess {
+  static const RunPart::Source& source(const RunPart& part) { return *part.source_; }
+};
+
+/// All slots of the parts and of default_generator(), each name once. Weights that a module has are
+/// left out of the optimizers' slots. Throws Error if a name is used twice.
+std::vector<RunSlot> slots_of(const char* op, std::span<const RunPart> parts);
+
+}  // namespace firn::io

@@ -1,0 +1,25 @@
+// A safetensors file before it is written: the order of its tensors, and its header.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "firn/io/safetensors.h"
+
+namespace firn::io {
+
+struct SafetensorsLayout {
+  std::vector<const NamedTensor*> order;  ///< as their bytes follow each other
+  std::string header;
+};
+
+/// Throws Error, naming `op`, as save_safetensors() does. The layout points at `tensors`.
+SafetensorsLayout layout_of(const char* op, std::span<const NamedTensor> tensors,
+                            std::span<const Metadata> metadata);
+/// Writes the file atomically. Throws IoError.
+void write_safetensors(const char* op, const std::string& path, const SafetensorsLayout& layout);
+/// The elements in row-major order on the CPU; `t` itself if it is that.
+Tensor on_cpu(const Tensor& t);
+
+}  // namespace firn::io

@@ -1,0 +1,222 @@
+// The file of save_run(): what is in it, what load_run() refuses, and that nothing is written then.
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "data/files.h"
+#include "firn/firn.h"
+#include "support/catch.h"
+
+namespace firn::testing {
+namespace {
+
+using test::TempFolder;
+
+struct Net : nn::Module {
+  nn::Linear fc{5, 3};
+  nn::BatchNorm1d norm{3};
+  FIRN_MEMBERS(fc, norm)
+  Tensor forward(const Tensor& x) override { return norm(fc(x)); }
+};
+
+template <class Optimizer>
+void train(Net& net, Optimizer& opt, int steps) {
+  for (int i = 0; i < steps; ++i) {
+    opt.backward(mse_loss(net(randn({4, 5})), zeros({4, 3})));
+    opt.step();
+  }
+}
+
+std::string bits_of(const std::vector<NamedTensor>& tensors) {
+  std::string all;
+  for (const auto& [name, t] : tensors) {
+    const Tensor flat = contiguous(t.detach());
+    all += name;
+    if (flat.bytes() > 0) all.append(static_cast<const char*>(flat.view().data), flat.bytes());
+  }
+  return all;
+}
+
+std::map<std::string, Tensor> entries_of(const std::string& path) {
+  std::map<std::string, Tensor> out;
+  for (const auto& [name, t] : io::load_safetensors(path)) out.emplace(name, t);
+  return out;
+}
+
+std::string message_of(const std::function<void()>& fn) {
+  try {
+    fn();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "nothing was thrown";
+}
+
+}  // namespace
+
+TEST_CASE("run: the file has logical names, weights once, and only gradients of the cycle") {
+  manual_seed(1);
+  const TempFolder folder;
+  const std::string path = folder.file("run");
+  Net net;
+  optim::Adam opt(net.parameters(), {}, {.accumulate = 2});
+  Generator noise(9);
+  std::int64_t epoch = 7;
+  double best = 0.25;
+  const Tensor table = tensor<float>({1, 2, 3});
+  const auto save = [&] {
+    io::save_run(path,
+                 {net, opt, {"noise", noise}, {"epoch", epoch}, {"best", best}, {"table", table}});
+  };
+  train(net, opt, 2);
+  save();
+  auto found = entries_of(path);
+  for (const char* name :
+       {"fc.weight", "fc.bias", "norm.running_mean", "optim.parameters.0.first_moment",
+        "optim.step_state", "optim.kind", "noise", "epoch", "best", "table", "rng"})
+    CHECK(found.contains(name));
+  CHECK_FALSE(found.contains("optim.parameters.0.weight"));
+  CHECK_FALSE(found.contains("optim.parameters.0.gradient"));
+  train(net, opt, 1);
+  save();
+  CHECK(entries_of(path).contains("optim.parameters.0.gradient"));
+
+  epoch = 0, best = 0;
+  noise.reserve(40);
+  fill_(table, 0);
+  io::load_run(path,
+               {net, opt, {"noise", noise}, {"epoch", epoch}, {"best", best}, {"table", table}});
+  CHECK(epoch == 7);
+  CHECK(best == 0.25);
+  CHECK(noise.get().offset == 0);
+  CHECK(table.to_vector<float>() == std::vector<float>{1, 2, 3});
+
+  // An optimizer alone brings its weights.
+  io::save_run(path, {opt});
+  CHECK(entries_of(path).contains("optim.parameters.0.weight"));
+}
+
+TEST_CASE("run: one error lists all differences, and nothing is written") {
+  manual_seed(2);
+  const TempFolder folder;
+  const std::string path = folder.file("run");
+  Net net;
+  optim::Adam opt(net.parameters(), {.lr = 1e-3});
+  std::int64_t epoch = 1;
+  train(net, opt, 3);
+  io::save_run(path, {net, opt, {"epoch", epoch}});
+
+  struct Other : nn::Module {
+    nn::Linear fc{4, 3};
+    nn::BatchNorm1d norm{3, {.dtype = f64}};
+    FIRN_MEMBERS(fc, norm)
+  } other;
+  optim::SGD sgd(other.parameters(), {.lr = 1e-3});
+  double best = 3;
+  const std::string before = bits_of(io::state_of(other)) + bits_of(sgd.state());
+  const std::string said = message_of([&] {
+    io::load_run(path, {other, sgd, {"best", best}, {"epoch", best}});
+  });
+  for (const char* part :
+       {"[load_run]", "\"fc.weight\" is [3, 5] f32 in the file, and [3, 4] f32 here",
+        "\"norm.running_mean\" is [3] f32 in the file, and [3] f64 here",
+        "\"best\" is missing in the file", "\"epoch\" is [] i64 in the file, and [] f64 here",
+        "\"optim.kind\" is \"Adam state 2\" in the file, and \"SGD state 2\" here",
+        "first_moment\" is in the file alone", "hint: give load_run() the parts"}) {
+    INFO(said);
+    CHECK(said.find(part) != std::string::npos);
+  }
+  CHECK(bits_of(io::state_of(other)) + bits_of(sgd.state()) == before);
+  CHECK(best == 3);
+}
+
+TEST_CASE("run: other settings of an optimizer are refused unless allowed") {
+  manual_seed(3);
+  const TempFolder folder;
+  const std::string path = folder.file("run");
+  Net net;
+  optim::Adam opt(net.parameters(), {.lr = 1e-3});
+  train(net, opt, 2);
+  io::save_run(path, {net, opt});
+  Net again;
+  optim::Adam clipped(again.parameters(), {.lr = 1e-3}, {.clip_norm = 2});
+  const std::string said = message_of([&] { io::load_run(path, {again, clipped}); });
+  INFO(said);
+  CHECK(said.find("\"optim.settings\"") != std::string::npos);
+  CHECK(said.find("clip norm 2") != std::string::npos);
+  io::load_run(path, {again, clipped}, {.other_settings = true});
+  CHECK(bits_of(io::state_of(again)) == bits_of(io::state_of(net)));
+}
+
+TEST_CASE("run: names are used once, and firn's own are reserved") {
+  const TempFolder folder;
+  const std::string path = folder.file("run");
+  Net a, b;
+  std::int64_t n = 0;
+  CHECK_THROWS_WITH(
+      io::save_run(path, {a, b}),
+      "[save_run] two parts of the run have a \"fc.weight\"; hint: give each a name of "
+      "its own: {\"name\", part}");
+  CHECK_THROWS_WITH(
+      io::save_run(path, {{"firn.n", n}}),
+      "[save_run] the name \"firn.n\" begins with \"firn.\", which is reserved; hint: "
+      "give the part another name");
+  CHECK_THROWS_AS(io::RunPart("", n), Error);
+  CHECK_THROWS_AS(io::RunPart("x", Tensor()), Error);
+  CHECK_FALSE(std::filesystem::exists(path));
+  io::save_run(path, {{"a", a}, {"b", b}});
+  CHECK(entries_of(path).contains("b.fc.weight"));
+}
+
+TEST_CASE("run: what is no saved run, or of another version, is refused") {
+  const TempFolder folder;
+  const std::string path = folder.file("run");
+  Net net;
+  io::save_safetensors(path, io::state_of(net));
+  const std::string said = message_of([&] { io::load_run(path, {net}); });
+  INFO(said);
+  CHECK(said.find("has no \"firn.run\"") != std::string::npos);
+  CHECK_THROWS_AS(io::load_run(folder.file("absent"), {net}), IoError);
+}
+
+TEST_CASE("run: every single-bit flip and every truncation is found, and nothing is written",
+          "[bitflip]") {
+  manual_seed(4);
+  const TempFolder folder;
+  const std::string path = folder.file("run");
+  Net net;
+  optim::Adam opt(net.parameters(), {.lr = 1e-3}, {.accumulate = 2});
+  train(net, opt, 3);
+  io::save_run(path, {net, opt});
+  const std::string whole = test::read_file(path);
+  const std::string before = bits_of(io::state_of(net)) + bits_of(opt.state());
+  const std::size_t bits = whole.size() * 8;
+  constexpr std::size_t kFlips = 10'000;
+  std::size_t found = 0, tried = 0;
+  for (std::size_t i = 0; i < kFlips; ++i) {
+    const std::size_t bit = i * bits / kFlips;
+    std::string damaged = whole;
+    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << (bit % 8)));
+    test::write_file(path, damaged);
+    ++tried;
+    try {
+      io::load_run(path, {net, opt});
+    } catch (const IoError&) {
+      ++found;
+      continue;
+    }
+    INFO("bit " << bit << " of " << bits);
+    CHECK(false);
+  }
+  CHECK(found == tried);
+  for (std::size_t length = 0; length < whole.size(); length += 1 + whole.size() / 500) {
+    test::write_file(path, whole.substr(0, length));
+    CHECK_THROWS_AS(io::load_run(path, {net, opt}), IoError);
+  }
+  CHECK(bits_of(io::state_of(net)) + bits_of(opt.state()) == before);
+  test::write_file(path, whole);
+  io::load_run(path, {net, opt});
+}
+
+}  // namespace firn::testing

@@ -1,0 +1,294 @@
+// save_run() and load_run(): a run that is saved anywhere, and continued in a new process's
+// objects, has the bits of the run that was not interrupted.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/files.h"
+#include "firn/firn.h"
+#include "support/catch.h"
+
+namespace firn::testing {
+namespace {
+
+using test::TempFolder;
+
+std::string bits_of(const Tensor& t) {
+  const Tensor flat = contiguous(t.detach());
+  return std::string(static_cast<const char*>(flat.view().data), flat.bytes());
+}
+
+/// A run of this file: objects, and one micro-step.
+class Run {
+ public:
+  virtual ~Run() = default;
+  virtual void micro_step(std::int64_t i) = 0;
+  virtual std::vector<io::RunPart> parts() = 0;
+  /// Names and bits of all that trains.
+  virtual std::string bits() = 0;
+};
+
+std::string bits_of(const nn::Module& net, const optim::Optimizer& opt) {
+  std::string all;
+  for (const auto& [name, t] : io::state_of(net)) all += name + bits_of(t);
+  std::vector<std::uint8_t> touched;
+  for (const auto& [name, t] : opt.state())
+    if (name == "touched") touched = t.to_vector<std::uint8_t>();
+  std::size_t gradients = 0;
+  for (const auto& [name, t] : opt.state()) {
+    // A gradient that the cycle has not reached has no meaning.
+    if (name.ends_with(".gradient") && !touched[gradients++]) continue;
+    all += name + bits_of(t);
+  }
+  return all;
+}
+
+/// The data of a micro-step: a function of its number.
+Tensor images(std::int64_t i, const Shape& shape) {
+  Generator g(1000 + static_cast<std::uint64_t>(i));
+  return rand(shape, f32, {}, -1, 1, g);
+}
+
+struct Mlp : nn::Module {
+  nn::Linear in{12, 16};
+  nn::Dropout drop{0.3, {.seed = 5}};
+  nn::Linear hidden{16, 16};
+  nn::Dropout shared{0.2};
+  nn::Linear out{16, 4};
+  FIRN_MEMBERS(in, drop, hidden, shared, out)
+  Tensor forward(const Tensor& x) override {
+    const Tensor h = relu(in(x));
+    return out(shared(h + relu(hidden(drop(h)))));
+  }
+};
+
+template <class Optimizer, class Options>
+class MlpRun : public Run {
+ public:
+  MlpRun(DType dtype, const Options& options, const optim::StepOptions& step)
+      : dtype_(dtype), net_(made(dtype)), opt_(net_->named_parameters(), options, step) {}
+  void micro_step(std::int64_t i) override {
+    const Tensor x = images(i, {6, 12}).to(dtype_);
+    const Tensor y = tensor<std::int64_t>({0, 1, 2, 3, 0, 1});
+    opt_.backward(cross_entropy((*net_)(x), y));
+    opt_.step();
+    ++done_;
+  }
+  std::vector<io::RunPart> parts() override { return {*net_, opt_, {"done", done_}}; }
+  std::string bits() override { return bits_of(*net_, opt_) + std::to_string(done_); }
+  std::int64_t done() const { return done_; }
+
+ private:
+  static std::unique_ptr<Mlp> made(DType dtype) {
+    auto net = std::make_unique<Mlp>();
+    net->to(dtype);
+    return net;
+  }
+
+  DType dtype_;
+  std::unique_ptr<Mlp> net_;
+  Optimizer opt_;
+  std::int64_t done_ = 0;
+};
+
+struct Cnn : nn::Module {
+  nn::Conv2d first{1, 4, 3};
+  nn::BatchNorm2d norm{4, {.accumulation = nn::BatchNormMode::per_step}};
+  nn::Conv2d second{4, 4, 3};
+  nn::BatchNorm2d other{4};
+  nn::Linear out{4, 3};
+  FIRN_MEMBERS(first, norm, second, other, out)
+  Tensor forward(const Tensor& x) override {
+    const Tensor h = relu(other(second(relu(norm(first(x))))));
+    return out(h.mean({2, 3}));
+  }
+};
+
+class CnnRun : public Run {
+ public:
+  void micro_step(std::int64_t i) override {
+    const Autocast autocast(bf16);
+    const Tensor x = images(i, {4, 1, 8, 8});
+    opt_.backward(cross_entropy(net_(x), tensor<std::int64_t>({0, 1, 2, 0})));
+    opt_.step();
+  }
+  std::vector<io::RunPart> parts() override { return {net_, opt_}; }
+  std::string bits() override { return bits_of(net_, opt_); }
+
+ private:
+  Cnn net_;
+  optim::SGD opt_{net_.parameters(), {.lr = 0.05, .momentum = 0.9}, {.accumulate = 3}};
+};
+
+/// Two networks with an optimizer each, which share a loss scale.
+class GanRun : public Run {
+ public:
+  GanRun() {
+    generator_.to(f16);
+    judge_.to(f16);
+    g_.emplace(generator_.parameters(), optim::AdamOptions{.lr = 1e-3},
+               optim::StepOptions{.loss_scale = optim::DynamicLossScale{.init = 1024}});
+    j_.emplace(judge_.parameters(), optim::AdamOptions{.lr = 1e-3},
+               optim::StepOptions{.accumulate = 2, .loss_scale = optim::DynamicLossScale{}});
+  }
+  void micro_step(std::int64_t i) override {
+    const Tensor noise = randn({5, 12}).to(f16);  // of default_generator()
+    const Tensor real = images(i, {5, 4}).to(f16);
+    const Tensor fake = generator_(noise);
+    j_->backward(binary_cross_entropy(judge_(real), ones({5, 1}, f16)));
+    j_->step();
+    g_->backward(binary_cross_entropy(judge_(fake), ones({5, 1}, f16)));
+    g_->step();
+  }
+  std::vector<io::RunPart> parts() override {
+    return {{"generator", generator_}, {"judge", judge_}, {"g_opt", *g_}, {"j_opt", *j_}};
+  }
+  std::string bits() override { return bits_of(generator_, *g_) + bits_of(judge_, *j_); }
+
+ private:
+  Mlp generator_;
+  nn::Linear judge_{4, 1};
+  std::optional<optim::Adam> g_, j_;
+};
+
+using Make = std::function<std::unique_ptr<Run>()>;
+
+/// Saves a run after each of `steps` micro-steps, continues it in new objects made from another
+/// seed, twice, and compares all bits at the end.
+void check_resume(const Make& make, std::int64_t steps) {
+  manual_seed(3);
+  const auto whole = make();
+  for (std::int64_t i = 0; i < steps; ++i) whole->micro_step(i);
+  const std::string want = whole->bits();
+  const RandomKey stream = default_generator().get();
+
+  const TempFolder folder;
+  const std::string path = folder.file("run.safetensors");
+  for (std::int64_t first = 0; first <= steps; ++first) {
+    manual_seed(3);
+    {
+      const auto run = make();
+      for (std::int64_t i = 0; i < first; ++i) run->micro_step(i);
+      io::save_run(path, run->parts());
+    }
+    const std::int64_t second = (first + steps + 1) / 2;
+    {
+      manual_seed(99);
+      const auto run = make();
+      run->micro_step(50);  // what it holds is replaced
+      io::load_run(path, run->parts());
+      for (std::int64_t i = first; i < second; ++i) run->micro_step(i);
+      io::save_run(path, run->parts());
+    }
+    manual_seed(77);
+    const auto run = make();
+    io::load_run(path, run->parts());
+    for (std::int64_t i = second; i < steps; ++i) run->micro_step(i);
+    INFO("saved after micro-step " << first << " and " << second);
+    REQUIRE(run->bits() == want);
+    REQUIRE(default_generator().get().seed == stream.seed);
+    REQUIRE(default_generator().get().offset == stream.offset);
+  }
+}
+
+}  // namespace
+
+// Until the child that trains has ended by itself, it is killed and started again.
+TEST_CASE("[S23] run: killed at random times, a run ends with the bits of one that was not",
+          "[host]") {
+  const auto make = [] {
+    return std::make_unique<MlpRun<optim::SGD, optim::SGDOptions>>(
+        f16, optim::SGDOptions{.lr = 0.05, .momentum = 0.9},
+        optim::StepOptions{.accumulate = 4, .loss_scale = optim::DynamicLossScale{}});
+  };
+  constexpr std::int64_t kSteps = 40;
+  constexpr int kKills = 10;
+  manual_seed(3);
+  const auto whole = make();
+  for (std::int64_t i = 0; i < kSteps; ++i) whole->micro_step(i);
+
+  const TempFolder folder;
+  const std::string path = folder.file("run.safetensors");
+  const auto train = [&] {
+    manual_seed(3);
+    const auto run = make();
+    if (std::filesystem::exists(path)) io::load_run(path, run->parts());
+    while (run->done() < kSteps) {
+      run->micro_step(run->done());
+      io::save_run(path, run->parts());
+    }
+  };
+  std::srand(11);
+  int kills = 0;
+  for (int begun = 0; begun < 10 * kKills; ++begun) {
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      try {
+        train();
+      } catch (...) {
+        ::_exit(3);
+      }
+      ::_exit(0);
+    }
+    if (kills < kKills) ::usleep(static_cast<useconds_t>(1000 + std::rand() % 60'000));
+    if (kills < kKills && ::kill(child, SIGKILL) == 0) ++kills;
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    if (WIFEXITED(status)) {
+      REQUIRE(WEXITSTATUS(status) == 0);
+      break;
+    }
+  }
+  CHECK(kills >= 1);
+  manual_seed(98);
+  const auto run = make();
+  io::load_run(path, run->parts());
+  CHECK(run->done() == kSteps);
+  CHECK(run->bits() == whole->bits());
+  // The next writer has removed what the dead ones left.
+  io::save_run(path, run->parts());
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
+}
+
+TEST_CASE("[S23] run: f32, AdamW, cycles of three micro-steps, clipping, averages, a schedule") {
+  check_resume(
+      [] {
+        return std::make_unique<MlpRun<optim::AdamW, optim::AdamWOptions>>(
+            f32,
+            optim::AdamWOptions{.lr = optim::warmup(3, optim::cosine(1e-2, 20)),
+                                .weight_decay = 0.01},
+            optim::StepOptions{.accumulate = 3, .clip_norm = 0.5, .ema = 0.9});
+      },
+      8);
+}
+
+TEST_CASE("[S23] run: f16 with masters, dropout, a loss scale that overflows and grows") {
+  check_resume(
+      [] {
+        return std::make_unique<MlpRun<optim::SGD, optim::SGDOptions>>(
+            f16, optim::SGDOptions{.lr = 0.05, .momentum = 0.9},
+            optim::StepOptions{
+                .accumulate = 2,
+                .loss_scale = optim::DynamicLossScale{.init = 16777216, .growth_interval = 2}});
+      },
+      9);
+}
+
+TEST_CASE("[S23] run: convolutions with BatchNorm in both modes, under autocast") {
+  check_resume([] { return std::make_unique<CnnRun>(); }, 7);
+}
+
+TEST_CASE("[S23] run: two networks with an optimizer each, f16") {
+  check_resume([] { return std::make_unique<GanRun>(); }, 6);
+}
+
+}  // namespace firn::testing
