@@ -66,7 +66,7 @@ class Load : public Work {
 struct Training {
   Model model{f16};
   optim::Adam opt{
-      model.parameters(), {}, {.accumulate = 3, .loss_scale = optim::DynamicLossScale{}}};
+      model.parameters(), {}, {.accumulate = 3, .loss_scale = optim::LossScale::dynamic({})}};
   std::int64_t steps = 0;
 
   void train() {

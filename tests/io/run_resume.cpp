@@ -54,7 +54,8 @@ std::string bits_of(const nn::Module& net, const optim::Optimizer& opt) {
 /// The data of a micro-step: a function of its number.
 Tensor images(std::int64_t i, const Shape& shape) {
   Generator g(1000 + static_cast<std::uint64_t>(i));
-  return rand(shape, f32, {}, -1, 1, g);
+  const GeneratorScope scope(g);
+  return rand(shape) * 2 - 1;
 }
 
 struct Mlp : nn::Module {
@@ -135,17 +136,17 @@ class GanRun : public Run {
     generator_.to(f16);
     judge_.to(f16);
     g_.emplace(generator_.parameters(), optim::AdamOptions{.lr = 1e-3},
-               optim::StepOptions{.loss_scale = optim::DynamicLossScale{.init = 1024}});
+               optim::StepOptions{.loss_scale = optim::LossScale::dynamic({.init = 1024})});
     j_.emplace(judge_.parameters(), optim::AdamOptions{.lr = 1e-3},
-               optim::StepOptions{.accumulate = 2, .loss_scale = optim::DynamicLossScale{}});
+               optim::StepOptions{.accumulate = 2, .loss_scale = optim::LossScale::dynamic({})});
   }
   void micro_step(std::int64_t i) override {
     const Tensor noise = randn({5, 12}).to(f16);  // of default_generator()
     const Tensor real = images(i, {5, 4}).to(f16);
     const Tensor fake = generator_(noise);
-    j_->backward(binary_cross_entropy(judge_(real), ones({5, 1}, f16)));
+    j_->backward(bce_with_logits(judge_(real), ones({5, 1}, f16)));
     j_->step();
-    g_->backward(binary_cross_entropy(judge_(fake), ones({5, 1}, f16)));
+    g_->backward(bce_with_logits(judge_(fake), ones({5, 1}, f16)));
     g_->step();
   }
   std::vector<io::RunPart> parts() override {
@@ -207,7 +208,7 @@ TEST_CASE("[S23] run: killed at random times, a run ends with the bits of one th
   const auto make = [] {
     return std::make_unique<MlpRun<optim::SGD, optim::SGDOptions>>(
         f16, optim::SGDOptions{.lr = 0.05, .momentum = 0.9},
-        optim::StepOptions{.accumulate = 4, .loss_scale = optim::DynamicLossScale{}});
+        optim::StepOptions{.accumulate = 4, .loss_scale = optim::LossScale::dynamic({})});
   };
   constexpr std::int64_t kSteps = 40;
   constexpr int kKills = 10;
@@ -278,7 +279,7 @@ TEST_CASE("[S23] run: f16 with masters, dropout, a loss scale that overflows and
             f16, optim::SGDOptions{.lr = 0.05, .momentum = 0.9},
             optim::StepOptions{
                 .accumulate = 2,
-                .loss_scale = optim::DynamicLossScale{.init = 16777216, .growth_interval = 2}});
+                .loss_scale = optim::LossScale::dynamic({.init = 16777216, .growth_interval = 2})});
       },
       9);
 }
