@@ -68,13 +68,14 @@ struct Training {
   optim::Adam opt{
       model.parameters(), {}, {.accumulate = 3, .loss_scale = optim::LossScale::dynamic({})}};
   std::int64_t steps = 0;
+  Generator stream{5};  ///< in place of the thread's, which differs in each thread of a sweep
 
   void train() {
     opt.backward(mse_loss(model.in(ones({4, 6}, f16)), zeros({4, 5}, f16)));
     opt.step();
     ++steps;
   }
-  std::vector<io::RunPart> parts() { return {model, opt, {"steps", steps}}; }
+  std::vector<io::RunPart> parts() { return {model, opt, {"steps", steps}, {"rng", stream}}; }
   std::string bits() {
     std::string all = weights_of(model) + std::to_string(steps);
     for (const nn::NamedTensor& t : opt.state()) all += t.name + bytes_of(t.tensor);
@@ -163,7 +164,7 @@ TEST_CASE("alloc_sweep: loading tensors", "[host]") {
 
 TEST_CASE("alloc_sweep: saving and loading a run in the middle of a cycle", "[host]") {
   CHECK(sweep(work<SaveRun>(), Fails::heap, 3) > 20);
-  CHECK(sweep(work<SaveRun>(), Fails::blocks) > 2);
+  CHECK(sweep(work<SaveRun>(), Fails::blocks) >= 2);
   CHECK(sweep(work<LoadRun>(), Fails::heap, 3) > 20);
   CHECK(sweep(work<LoadRun>(), Fails::blocks) > 2);
 }

@@ -40,7 +40,8 @@ class RunPart {
   /// cycle does not have.
   RunPart(optim::Optimizer& optimizer);  // NOLINT(google-explicit-constructor)
   RunPart(std::string name, optim::Optimizer& optimizer);
-  /// A random stream. default_generator() of the calling thread is always part of a run, as "rng".
+  /// A random stream. default_generator() of the calling thread is part of every run, as "rng",
+  /// unless another part has that name.
   RunPart(std::string name, Generator& generator);
   /// A tensor of your own; load_run() writes into it.
   RunPart(std::string name, const Tensor& tensor);
