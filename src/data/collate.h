@@ -1,0 +1,36 @@
+// What collate(), collate_padded(), sets and loaders have in common.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "firn/data/dataset.h"
+
+namespace firn::data {
+
+/// The batch of `samples`, see collate() and collate_padded(). Errors carry the name `op`, and call
+/// sample i by ids[i], or by i if `ids` is empty.
+Sample collate_samples(const char* op, std::span<const Sample> samples, bool padded,
+                       std::span<const std::int64_t> ids);
+
+/// Runs fn(), which makes sample `index`. Throws SampleError for whatever it throws, but
+/// OutOfMemory as it is.
+template <class Fn>
+Sample make_sample(std::int64_t index, Fn&& fn) {
+  try {
+    return fn();
+  } catch (const OutOfMemory&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& e) {
+    throw SampleError(index, e.what());
+  } catch (...) {
+    throw SampleError(index, "the exception is no std::exception");
+  }
+}
+
+/// take(index) of `source`, with default_generator() as DatasetSource promises.
+Sample take_sample(const DatasetSource& source, std::int64_t index, const DrawContext& context);
+
+}  // namespace firn::data
