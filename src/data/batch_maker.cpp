@@ -5,12 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "autograd/op_mode.h"
 #include "base/check.h"
 #include "data/collate.h"
-#include "firn/autograd.h"
 #include "firn/data/permutation.h"
-#include "firn/memory.h"
 #include "firn/stream.h"
 
 namespace firn::data {
@@ -150,11 +147,7 @@ MadeBatch BatchMaker::try_make(LoaderPosition position, std::int64_t count) cons
 }
 
 MadeBatch BatchMaker::make(LoaderPosition position, std::int64_t count) const noexcept {
-  // The modes of a caller's thread must not change what a worker would make.
-  const autograd::OpMode::Plain plain;
-  const NoGrad no_grad;
-  const OwnerScope owner(Owner::data);
-  const DeviceScope host(Device::cpu());
+  const Surroundings same_in_every_thread;
   MadeBatch made;
   try {
     try {

@@ -4,9 +4,25 @@
 #include <cstdint>
 #include <span>
 
+#include "autograd/op_mode.h"
+#include "firn/autograd.h"
 #include "firn/data/dataset.h"
+#include "firn/memory.h"
 
 namespace firn::data {
+
+/// While alive, this thread is as samples expect it, whatever the modes of the caller: on the CPU,
+/// without autograd, autocast and listeners, with memory accounted to Owner::data.
+class Surroundings {
+ public:
+  Surroundings() noexcept : owner_(Owner::data), host_(Device::cpu()) {}
+
+ private:
+  autograd::OpMode::Plain plain_;
+  NoGrad no_grad_;
+  OwnerScope owner_;
+  DeviceScope host_;
+};
 
 /// The batch of `samples`, see collate() and collate_padded(). Errors carry the name `op`, and call
 /// sample i by ids[i], or by i if `ids` is empty.

@@ -5,7 +5,6 @@
 #include "base/check.h"
 #include "data/collate.h"
 #include "data/scramble.h"
-#include "firn/memory.h"
 #include "kernels/math/philox.h"
 
 namespace firn::data {
@@ -84,7 +83,7 @@ std::int64_t Dataset::size() const { return source()->size(); }
 
 Sample Dataset::get(std::int64_t index, const DrawContext& context) const {
   FIRN_CHECK(index >= 0 && index < size(), kOp, "", "sample {} of a set of {}", index, size());
-  const OwnerScope owner(Owner::data);
+  const Surroundings as_in_a_loader;
   return take_sample(*source_, index, context);
 }
 
@@ -92,7 +91,7 @@ Sample Dataset::collect(std::span<const std::int64_t> indices, const DrawContext
   for (const std::int64_t i : indices)
     FIRN_CHECK(i >= 0 && i < size(), kOp, "", "sample {} of a set of {}", i, size());
   FIRN_CHECK(!indices.empty(), kOp, "", "a batch has at least one sample");
-  const OwnerScope owner(Owner::data);
+  const Surroundings as_in_a_loader;
   return source()->collect(indices, context);
 }
 
