@@ -57,11 +57,24 @@ class DeviceScope {
   Device previous_;
 };
 
-/// Number of threads that CPU kernels may use; results do not depend on it (same bits). The default
-/// is the number of CPUs that the process may run on.
+/// Number of threads that CPU kernels of this thread may use; results do not depend on it (same
+/// bits). The default is the number of CPUs that the process may run on.
 int num_threads() noexcept;
 
 /// Sets the number of CPU threads for the process. Throws Error if n < 1.
 void set_num_threads(int n);
+
+/// While alive, CPU kernels that this thread calls use at most `n` threads.
+class NumThreadsScope {
+ public:
+  /// Throws Error if n < 1.
+  explicit NumThreadsScope(int n);
+  ~NumThreadsScope();
+  NumThreadsScope(const NumThreadsScope&) = delete;
+  NumThreadsScope& operator=(const NumThreadsScope&) = delete;
+
+ private:
+  int previous_;
+};
 
 }  // namespace firn

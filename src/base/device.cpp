@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
+#include <limits>
 
 #include "base/check.h"
 
@@ -58,14 +59,25 @@ std::atomic<int>& thread_count() noexcept {
   static std::atomic<int> count{usable_cpus()};
   return count;
 }
+/// Of the innermost NumThreadsScope of this thread.
+thread_local constinit int most_threads = std::numeric_limits<int>::max();
 }  // namespace
 
-int num_threads() noexcept { return thread_count().load(std::memory_order_relaxed); }
+int num_threads() noexcept {
+  return std::min(most_threads, thread_count().load(std::memory_order_relaxed));
+}
 
 void set_num_threads(int n) {
   FIRN_CHECK(n >= 1, "set_num_threads", "1 computes in the calling thread alone",
              "needs at least 1 thread, got {}", n);
   thread_count().store(n, std::memory_order_relaxed);
 }
+
+NumThreadsScope::NumThreadsScope(int n) : previous_(most_threads) {
+  FIRN_CHECK(n >= 1, "NumThreadsScope", "1 computes in the calling thread alone",
+             "needs at least 1 thread, got {}", n);
+  most_threads = std::min(previous_, n);
+}
+NumThreadsScope::~NumThreadsScope() { most_threads = previous_; }
 
 }  // namespace firn

@@ -5,19 +5,11 @@
 #include <limits>
 
 #include "base/check.h"
+#include "data/scramble.h"
 #include "firn/ops/ops.h"
 
 namespace firn::data {
 namespace {
-
-/// splitmix64's finalizer (Steele, Lea & Flood 2014). It separates this stream from the one that
-/// initialises weights from the same seed.
-std::uint64_t scramble(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
 
 std::int64_t pixels_of(const Tensor& images) {
   std::int64_t pixels = 1;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "firn/data/loader.h"
 #include "firn/optim/optimizer.h"
 #include "firn/random.h"
 #include "nn/tree.h"
@@ -96,6 +97,20 @@ std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer
   return out;
 }
 
+std::vector<RunSlot> loader_slots(const std::string& name, data::Loader& loader) {
+  const data::LoaderPosition position = loader.position();
+  RunSlot slot{name, numbers({position.epoch, position.sample})};
+  slot.set = [&loader](const Tensor& read) {
+    const auto* const words = read.view().as<std::int64_t>();
+    loader.seek({words[0], words[1]});
+  };
+  const data::LoaderOptions& o = loader.options();
+  RunSlot order{name + ".order", text(fmt::format("{} samples, seed {}{}", loader.dataset().size(),
+                                                  o.seed, o.shuffle ? ", shuffled" : ""))};
+  order.only_compared = true;
+  return {std::move(slot), std::move(order)};
+}
+
 template <class Fn>
 std::shared_ptr<const RunPart::Source> source_of(Fn&& slots) {
   return std::make_shared<const RunPart::Source>(RunPart::Source{std::forward<Fn>(slots)});
@@ -118,6 +133,11 @@ RunPart::RunPart(std::string name, optim::Optimizer& optimizer) {
   check_name(name);
   source_ =
       source_of([name = std::move(name), &optimizer] { return optimizer_slots(name, optimizer); });
+}
+RunPart::RunPart(data::Loader& loader) : RunPart("loader", loader) {}
+RunPart::RunPart(std::string name, data::Loader& loader) {
+  check_name(name);
+  source_ = source_of([name = std::move(name), &loader] { return loader_slots(name, loader); });
 }
 RunPart::RunPart(std::string name, Generator& generator) {
   check_name(name);

@@ -149,6 +149,24 @@ TEST_CASE("run: other settings of an optimizer are refused unless allowed") {
   CHECK(bits_of(io::state_of(again)) == bits_of(io::state_of(net)));
 }
 
+TEST_CASE("run: a loader of other data is refused, one of another batch size is not") {
+  const TempFolder folder;
+  const std::string path = folder.file("run");
+  const data::TensorDataset set({zeros({10, 2})});
+  data::Loader loader(set, {.batch = 3, .shuffle = true, .seed = 4});
+  loader.seek({2, 6});
+  io::save_run(path, {loader});
+  data::Loader other(set, {.batch = 3, .shuffle = true, .seed = 5});
+  const std::string said = message_of([&] { io::load_run(path, {other}); });
+  INFO(said);
+  CHECK(said.find("\"loader.order\" is \"10 samples, seed 4, shuffled\" in the file, and \"10 "
+                  "samples, seed 5, shuffled\" here") != std::string::npos);
+  CHECK(other.position() == data::LoaderPosition{});
+  data::Loader wider(set, {.batch = 5, .shuffle = true, .seed = 4, .workers = 1});
+  io::load_run(path, {wider});
+  CHECK(wider.position() == data::LoaderPosition{2, 6});
+}
+
 TEST_CASE("run: names are used once, and firn's own are reserved") {
   const TempFolder folder;
   const std::string path = folder.file("run");

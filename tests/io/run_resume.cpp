@@ -160,6 +160,41 @@ class GanRun : public Run {
   std::optional<optim::Adam> g_, j_;
 };
 
+/// Trains on a loader's batches, augmented, in f16 with accumulation.
+class DataRun : public Run {
+ public:
+  void micro_step(std::int64_t) override {
+    // A program loops; here each call takes the next batch, also that of the next epoch.
+    auto batch = loader_.begin();
+    if (batch == loader_.end()) batch = loader_.begin();
+    opt_->backward(mse_loss(net_(batch->x()), batch->y()));
+    opt_->step();
+  }
+  std::vector<io::RunPart> parts() override { return {net_, *opt_, loader_}; }
+  std::string bits() override {
+    return bits_of(net_, *opt_) + std::to_string(loader_.position().epoch) + "," +
+           std::to_string(loader_.position().sample);
+  }
+
+ private:
+  static data::Dataset samples() {
+    const data::TensorDataset all({images(0, {21, 12}).to(f16), images(1, {21, 4}).to(f16)});
+    return data::Map(all, [](data::Sample s, Generator& g) {
+      return data::Sample{s[0] + randn({12}, {.generator = &g}).to(f16) * 0.1, s[1]};
+    });
+  }
+  static std::unique_ptr<optim::Adam> made(Mlp& net) {
+    net.to(f16);
+    return std::make_unique<optim::Adam>(
+        net.parameters(), optim::AdamOptions{.lr = 1e-3},
+        optim::StepOptions{.accumulate = 2, .loss_scale = optim::LossScale::dynamic({})});
+  }
+
+  Mlp net_;
+  std::unique_ptr<optim::Adam> opt_ = made(net_);
+  data::Loader loader_{samples(), {.batch = 4, .shuffle = true, .seed = 8, .workers = 2}};
+};
+
 using Make = std::function<std::unique_ptr<Run>()>;
 
 /// Saves a run after each of `steps` micro-steps, continues it in new objects made from another
@@ -286,6 +321,10 @@ TEST_CASE("[S23] run: f16 with masters, dropout, a loss scale that overflows and
 
 TEST_CASE("[S23] run: convolutions with BatchNorm in both modes, under autocast") {
   check_resume([] { return std::make_unique<CnnRun>(); }, 7);
+}
+
+TEST_CASE("[S23][S31] run: a loader with threads, in the middle of an epoch") {
+  check_resume([] { return std::make_unique<DataRun>(); }, 9);
 }
 
 TEST_CASE("[S23] run: two networks with an optimizer each, f16") {

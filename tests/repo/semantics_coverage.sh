@@ -16,11 +16,11 @@ refuses() {
   grep -qF -e "$1" "$work/out" || fail "does not say: $1"
   checks=$((checks + 1))
 }
-# 30 rules: S01-S29 with a test each, S30 for later.
+# 31 rules: S01-S30 with a test each, S31 for later.
 make() {
-  for ((n = 1; n <= 29; ++n)); do printf '### S%02d Rule\n\nText.\n\n' $n; done >"$work/docs/semantics.md"
-  printf '### S30 Rule (later)\n\nText.\n' >>"$work/docs/semantics.md"
-  for ((n = 1; n <= 29; ++n)); do printf 'TEST_CASE("[S%02d] holds") {}\n' $n; done >"$work/tests/a/a.cpp"
+  for ((n = 1; n <= 30; ++n)); do printf '### S%02d Rule\n\nText.\n\n' $n; done >"$work/docs/semantics.md"
+  printf '### S31 Rule (later)\n\nText.\n' >>"$work/docs/semantics.md"
+  for ((n = 1; n <= 30; ++n)); do printf 'TEST_CASE("[S%02d] holds") {}\n' $n; done >"$work/tests/a/a.cpp"
   run --write || fail "refused: make"
 }
 
@@ -28,7 +28,7 @@ make
 accepts
 grep -qxF "S07 Rule  (1)" "$work/out" || fail "does not list S07"
 grep -qxF "     tests/a/a.cpp: [S07] holds" "$work/out" || fail "does not list the test of S07"
-grep -qxF "semantics: 29 rules held by 29 tests, 1 later" "$work/out" || fail "verdict"
+grep -qxF "semantics: 30 rules held by 30 tests, 1 later" "$work/out" || fail "verdict"
 grep -qxF -e '- holds (`tests/a/a.cpp`)' "$work/docs/semantics-tests.md" || fail "does not write the test"
 accepts --quiet
 [[ $(wc -l <"$work/out") == 1 ]] || fail "--quiet is not quiet"
@@ -50,12 +50,12 @@ refuses "has not one heading for S07"
 refuses "a test has the id S07"
 
 make
-echo 'TEST_CASE("[S31] beyond") {}' >>"$work/tests/a/a.cpp"
-refuses "a test has the id S31"
+echo 'TEST_CASE("[S32] beyond") {}' >>"$work/tests/a/a.cpp"
+refuses "a test has the id S32"
 
 # A name that the source cuts in two, with two ids and a quote, is one name of both rules.
 make
-printf 'TEST_CASE(\n    "[S03][S30] a \\"long\\" name, "\n    "cut in two", "[slow]") {}\n' >>"$work/tests/a/a.cpp"
+printf 'TEST_CASE(\n    "[S03][S31] a \\"long\\" name, "\n    "cut in two", "[slow]") {}\n' >>"$work/tests/a/a.cpp"
 accepts --write
 [[ $(grep -cxF -e '- a "long" name, cut in two (`tests/a/a.cpp`)' "$work/docs/semantics-tests.md") == 2 ]] ||
   fail "the long name"

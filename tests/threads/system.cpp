@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "data/loader_sets.h"
 #include "firn/firn.h"
 #include "kernels/cpu/device/parallel.h"
 #include "support/catch.h"
@@ -68,6 +69,26 @@ TEST_CASE("fork while another thread computes: the child computes too", "[host][
   CHECK(work() == expected);
 }
 #endif
+
+TEST_CASE("a child of fork goes on with a loader, by threads of its own", "[host][threads]") {
+  data::Loader whole(test::bad_set(60, {}, true), {.batch = 7, .workers = 2});
+  whole.seek({0, 7});
+  const std::uint64_t expected = test::hash_of(whole, 0);
+  data::Loader loader(test::bad_set(60, {}, true), {.batch = 7, .workers = 2});
+  for (const auto& batch : loader) {
+    CHECK(batch.size() == 7);
+    break;  // threads are making further batches
+  }
+  CHECK(in_child([&] {
+    data::Loader here = std::move(loader);
+    return test::hash_of(here, 0) == expected;
+  }));
+  CHECK(in_child([&] {
+    const data::Loader unused = std::move(loader);  // and is destroyed
+    return true;
+  }));
+  CHECK(test::hash_of(loader, 0) == expected);
+}
 
 TEST_CASE("a child of fork uses threads of its own", "[host][threads]") {
   const Threads threads(3);

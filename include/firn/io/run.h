@@ -1,11 +1,9 @@
 // A training run in one file: everything that a continued run needs to go on with the same bits.
 //
-//   std::int64_t epoch = 0;
-//   const auto parts = [&] { return std::vector<io::RunPart>{net, opt, {"epoch", epoch}}; };
-//   if (std::filesystem::exists("run.safetensors")) io::load_run("run.safetensors", parts());
-//   for (; epoch < 10; ++epoch) { ...; io::save_run("run.safetensors", parts()); }
-//
-// Checkpoints (checkpoints.h) keeps several such files in a folder.
+//   const std::vector<io::RunPart> run = {net, opt, loader};
+//   if (std::filesystem::exists("run.safetensors")) io::load_run("run.safetensors", run);
+//   for (std::int64_t e = loader.position().epoch; e < 10; ++e)
+//     for (const auto& batch : loader.epoch(e)) { ...; io::save_run("run.safetensors", run); }
 #pragma once
 
 #include <cstdint>
@@ -18,6 +16,9 @@
 
 namespace firn {
 class Generator;
+}
+namespace firn::data {
+class Loader;
 }
 namespace firn::nn {
 class Module;
@@ -40,6 +41,10 @@ class RunPart {
   /// cycle does not have.
   RunPart(optim::Optimizer& optimizer);  // NOLINT(google-explicit-constructor)
   RunPart(std::string name, optim::Optimizer& optimizer);
+  /// The position in the data. The size of the set, seed and shuffling must be those of the file;
+  /// batch size and threads may differ.
+  RunPart(data::Loader& loader);  // NOLINT(google-explicit-constructor)
+  RunPart(std::string name, data::Loader& loader);
   /// A random stream. default_generator() of the calling thread is part of every run, as "rng",
   /// unless another part has that name.
   RunPart(std::string name, Generator& generator);
@@ -78,7 +83,8 @@ struct LoadRunOptions {
 /// Puts every part back where save_run() found it: training goes on with the same bits.
 ///
 /// Throws IoError, before anything is written, if the file is not a saved run, a byte of it is
-/// damaged, or it is not of these parts: names, shapes, dtypes, kinds and settings of optimizers.
+/// damaged, or it is not of these parts: names, shapes, dtypes, kinds and settings of optimizers,
+/// sizes of data sets.
 /// One error lists all differences. If memory runs out, nothing has been written either.
 void load_run(const std::string& path, std::span<const RunPart> parts,
               const LoadRunOptions& options = {});

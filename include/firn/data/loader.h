@@ -1,0 +1,167 @@
+// The Loader: batches of a data set, made by threads ahead of the training, in an order that
+// depends on the seed alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <iterator>
+#include <memory>
+
+#include "firn/data/dataset.h"
+#include "firn/device.h"
+#include "firn/tensor.h"
+
+namespace firn::data {
+
+/// What a loader does with a sample that throws: it fails in its turn, or leaves the sample out.
+enum class BadSample : std::uint8_t { fail, skip };
+
+struct LoaderOptions {
+  std::int64_t batch = 64;  ///< samples in a batch
+  bool shuffle = false;     ///< Permutation(n, ..., epoch), else the set's own order
+  std::uint64_t seed = 0;   ///< of the order and of what is random about samples
+  bool drop_last = false;   ///< leave out the last batch of an epoch if it is short
+  int workers = 0;          ///< threads beside the caller; 0: the caller makes a batch in its turn
+  /// Batches that are ready or in work before they are asked for; fewer than `workers` leave
+  /// threads idle. 0: twice the workers.
+  int prefetch = 0;
+  BadSample bad_sample = BadSample::fail;
+  bool pad = false;  ///< collate_padded() instead of collate()
+  /// Makes a batch of samples in place of both; several threads call it at once. Its tensors must
+  /// be on the CPU.
+  std::function<Sample(std::span<const Sample>)> collate = nullptr;
+  Device device = default_device();  ///< where batches are put, by the thread that takes them
+};
+
+/// A place in the sequence of a loader's batches: `sample` samples of epoch `epoch` have been
+/// taken. All that has to be saved of a loader.
+struct LoaderPosition {
+  std::int64_t epoch = 0;
+  std::int64_t sample = 0;
+
+  bool operator==(const LoaderPosition&) const noexcept = default;
+};
+
+struct LoaderBatch {
+  Sample fields;            ///< each [n, ...], on the loader's device
+  Tensor ids;               ///< i64 [n] on the CPU: the numbers of the samples in the set
+  LoaderPosition position;  ///< after this batch: seek() there to go on with the next one
+
+  std::int64_t size() const { return ids.numel(); }  ///< n
+  /// Field i. Throws Error if there is none, as x() and y() do: fields 0 and 1.
+  const Tensor& operator[](std::size_t i) const;
+  const Tensor& x() const { return (*this)[0]; }
+  const Tensor& y() const { return (*this)[1]; }
+};
+
+/// What a loader has done so far.
+struct LoaderStats {
+  std::int64_t samples = 0;  ///< delivered
+  std::int64_t batches = 0;  ///< delivered
+  std::int64_t bytes = 0;    ///< of their fields
+  std::int64_t skipped = 0;  ///< samples left out by BadSample::skip
+  double waited = 0;         ///< seconds that the caller spent in the loader
+  double seconds = 0;        ///< from the first batch asked for to the last one delivered
+
+  double samples_per_second() const noexcept {
+    return seconds > 0 ? static_cast<double>(samples) / seconds : 0;
+  }
+};
+
+/// Delivers a data set in batches, epoch after epoch:
+///
+///   data::Loader loader(set, {.batch = 128, .shuffle = true, .seed = 1, .workers = 2});
+///   for (int epoch = 0; epoch < 5; ++epoch)
+///     for (auto& batch : loader.epoch(epoch)) train(batch.x(), batch.y());
+///
+/// The order is a function of (seed, epoch, position), and what is random about a sample one of
+/// (seed, epoch, id). Threads, prefetching and restarts change no bit. Each epoch has its own
+/// order, and each batch is a row of consecutive positions. A batch that cannot be made throws when
+/// its turn comes: SampleError if a sample is to blame, whose index() names it, else Error. The
+/// position then stays before that batch; seek() past it to go on.
+///
+/// One thread at a time uses a loader. It runs its own threads from the first batch on; each
+/// computes on one CPU thread. A child of fork() starts threads of its own.
+class Loader {
+ public:
+  /// Throws Error unless batch >= 1, workers and prefetch are 0 to 1024, and at most one of `pad`
+  /// and `collate` is given.
+  explicit Loader(Dataset set, LoaderOptions options = {});
+  /// Waits until its threads have left the samples that they are making.
+  ~Loader();
+  Loader(Loader&& other) noexcept;
+  Loader& operator=(Loader&& other) noexcept;
+
+  // After a move from this object each function throws Error.
+
+  /// Batches per epoch, and samples: all of the set, less a dropped last batch.
+  std::int64_t batches() const;
+  std::int64_t samples() const;
+  const LoaderOptions& options() const;
+  const Dataset& dataset() const;
+
+  /// Behind the last batch that was delivered. In the body of a loop that is the batch in hand, and
+  /// after the last batch of epoch e {e, samples()}. The end of the loop moves it to {e + 1, 0}.
+  LoaderPosition position() const;
+  /// Goes to a position, also to one between two batches of this loader; batches then follow from
+  /// there. Takes no longer for a large set. Throws Error unless epoch >= 0 and 0 <= sample <=
+  /// set.size().
+  void seek(LoaderPosition position);
+
+  class Iterator;
+  class Epoch;
+  /// The batches of epoch `number`: the rest of it if position() is inside of that epoch, else all
+  /// of them. Throws Error if number < 0.
+  Epoch epoch(std::int64_t number);
+  /// The rest of the epoch of position(). A loop that follows takes the next epoch.
+  Iterator begin();
+  std::default_sentinel_t end() const noexcept { return {}; }
+
+  LoaderStats stats() const;
+
+ private:
+  struct State;
+  State& state() const;
+  std::shared_ptr<State> state_;
+};
+
+/// A range of batches for one pass.
+class Loader::Epoch {
+ public:
+  /// Goes to the epoch unless the loader is in it, and makes the first batch.
+  Iterator begin() const;
+  std::default_sentinel_t end() const noexcept { return {}; }
+
+ private:
+  friend class Loader;
+  Epoch(std::shared_ptr<State> state, std::int64_t number);
+  std::shared_ptr<State> state_;
+  std::int64_t number_;
+};
+
+/// Input iterator: it holds one batch at a time. ++ throws Error if the loader was destroyed, or if
+/// seek() or another loop has moved it since.
+class Loader::Iterator {
+ public:
+  using iterator_concept = std::input_iterator_tag;
+  using value_type = LoaderBatch;
+  using difference_type = std::ptrdiff_t;
+
+  LoaderBatch& operator*() const noexcept { return batch_; }
+  LoaderBatch* operator->() const noexcept { return &batch_; }
+  Iterator& operator++();
+  void operator++(int) { ++*this; }
+  bool operator==(std::default_sentinel_t) const noexcept { return done_; }
+
+ private:
+  friend class Loader;
+  explicit Iterator(std::shared_ptr<State> state);
+  void advance();
+  std::shared_ptr<State> state_;
+  std::uint64_t loop_ = 0;  // the number of this loop among the loader's
+  bool done_ = false;
+  mutable LoaderBatch batch_;
+};
+
+}  // namespace firn::data

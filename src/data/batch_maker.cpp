@@ -1,0 +1,172 @@
+#include "data/batch_maker.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "data/collate.h"
+#include "firn/data/permutation.h"
+#include "firn/stream.h"
+
+namespace firn::data {
+namespace {
+
+constexpr const char* kOp = "Loader";
+constexpr const char* kHint = "BadSample::skip leaves out samples that throw";
+
+/// The message of `e` without its own "[Dataset] sample 17: ".
+std::string cause_of(const SampleError& e) {
+  const std::string text = e.what(), head = fmt::format("[{}] sample {}: ", e.op(), e.index());
+  return text.starts_with(head) ? text.substr(head.size()) : text;
+}
+
+/// The ids as a tensor.
+Tensor id_tensor(const std::vector<std::int64_t>& ids) {
+  return tensor(ids, {static_cast<std::int64_t>(ids.size())}, Device::cpu());
+}
+
+}  // namespace
+
+void Failure::raise(LoaderPosition position) const {
+  if (kind == Kind::memory && text.empty()) detail::out_of_memory(kOp);
+  if (kind == Kind::memory) throw OutOfMemory(text, requested);
+  if (kind == Kind::sample)
+    throw SampleError(index,
+                      fmt::format("{} (epoch {}, the batch at position {})", text, position.epoch,
+                                  position.sample),
+                      kHint, kOp);
+  detail::fail(kOp, "", "the batch at position {} of epoch {}: {}", position.sample, position.epoch,
+               text);
+}
+
+BatchMaker::BatchMaker(Dataset set, LoaderOptions options)
+    : set_(std::move(set)), options_(std::move(options)), size_(set_.size()) {
+  constexpr int kMost = 1024;
+  FIRN_CHECK(options_.batch >= 1, kOp, "", "a batch has at least 1 sample, not {}", options_.batch);
+  FIRN_CHECK(options_.workers >= 0 && options_.workers <= kMost && options_.prefetch >= 0 &&
+                 options_.prefetch <= kMost,
+             kOp, "", "workers and prefetch are 0 to {}, not {} and {}", kMost, options_.workers,
+             options_.prefetch);
+  FIRN_CHECK(!options_.pad || !options_.collate, kOp, "call collate_padded() in the function",
+             "both pad and collate are given");
+  FIRN_CHECK(size_ >= 0 && size_ <= Permutation::kLargest, kOp, "", "a set of {} samples", size_);
+  require_device(kOp, options_.device);
+}
+
+std::int64_t BatchMaker::count_at(LoaderPosition position) const noexcept {
+  const std::int64_t left = size_ - position.sample;
+  if (options_.drop_last && left < options_.batch) return 0;
+  return std::min(options_.batch, left);
+}
+
+Sample BatchMaker::collate(std::span<const Sample> samples,
+                           std::span<const std::int64_t> ids) const {
+  if (!options_.collate) return collate_samples(kOp, samples, options_.pad, ids);
+  Sample batch = options_.collate(samples);
+  for (const Tensor& field : batch)
+    FIRN_CHECK(field.defined() && field.device().is_cpu(), kOp, "the loader moves whole batches",
+               "collate returned a field that is not on the CPU: {}", describe(field));
+  return batch;
+}
+
+Sample BatchMaker::each(std::span<const std::int64_t> ids, const DrawContext& context) const {
+  std::vector<Sample> samples;
+  samples.reserve(ids.size());
+  const DatasetSource& source = *set_.source();
+  for (const std::int64_t id : ids)
+    samples.push_back(make_sample(id, [&] { return take_sample(source, id, context); }));
+  return collate(samples, ids);
+}
+
+Sample BatchMaker::make_fields(std::span<const std::int64_t> ids,
+                               const DrawContext& context) const {
+  if (options_.pad || options_.collate) return each(ids, context);
+  Sample batch = set_.source()->collect(ids, context);
+  FIRN_CHECK(!batch.empty(), kOp, "", "collect() returned no fields");
+  for (const Tensor& field : batch)
+    FIRN_CHECK(field.defined() && field.device().is_cpu() && field.rank() > 0 &&
+                   field.size(0) == static_cast<std::int64_t>(ids.size()),
+               kOp, "", "collect() of {} samples returned {}", ids.size(), describe(field));
+  return batch;
+}
+
+MadeBatch BatchMaker::without_bad(std::span<const std::int64_t> ids,
+                                  const DrawContext& context) const {
+  MadeBatch made;
+  std::vector<Sample> samples;
+  std::vector<std::int64_t> good;
+  const DatasetSource& source = *set_.source();
+  for (const std::int64_t id : ids) {
+    try {
+      samples.push_back(make_sample(id, [&] { return take_sample(source, id, context); }));
+      good.push_back(id);
+    } catch (const SampleError&) {
+      ++made.skipped;
+    }
+  }
+  if (good.empty()) return made;
+  made.fields = collate(samples, good);
+  made.ids = id_tensor(good);
+  return made;
+}
+
+MadeBatch BatchMaker::try_make(LoaderPosition position, std::int64_t count) const {
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(count));
+  const Permutation order(size_, options_.seed, position.epoch);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t at = position.sample + i;
+    ids[static_cast<std::size_t>(i)] = options_.shuffle ? order[at] : at;
+  }
+  const DrawContext context{options_.seed, position.epoch};
+  Generator own =
+      context.generator(-1 - position.sample);  // for collate(), apart from all samples'
+  const GeneratorScope scope(own);
+  const bool skips = options_.bad_sample == BadSample::skip;
+  try {
+    MadeBatch made;
+    made.fields = make_fields(ids, context);
+    made.ids = id_tensor(ids);
+    return made;
+  } catch (const OutOfMemory&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const SampleError&) {
+    if (!skips) throw;
+  } catch (...) {
+    if (!skips) {
+      // A collect() of the user's own: which sample was it?
+      for (const std::int64_t id : ids)
+        make_sample(id, [&] { return take_sample(*set_.source(), id, context); });
+      throw;
+    }
+  }
+  return without_bad(ids, context);
+}
+
+MadeBatch BatchMaker::make(LoaderPosition position, std::int64_t count) const noexcept {
+  const Surroundings same_in_every_thread;
+  MadeBatch made;
+  try {
+    try {
+      return try_make(position, count);
+    } catch (const SampleError& e) {
+      made.failure = Failure{Failure::Kind::sample, e.index(), 0, cause_of(e)};
+    } catch (const OutOfMemory& e) {
+      made.failure = Failure{Failure::Kind::memory, 0, e.requested_bytes(), e.what()};
+    } catch (const std::bad_alloc&) {
+      made.failure.emplace();
+    } catch (const std::exception& e) {
+      made.failure = Failure{Failure::Kind::batch, 0, 0, e.what()};
+    } catch (...) {
+      made.failure = Failure{Failure::Kind::batch, 0, 0, "the exception is no std::exception"};
+    }
+  } catch (...) {  // no memory for the text
+    made.failure.emplace();
+  }
+  return made;
+}
+
+}  // namespace firn::data

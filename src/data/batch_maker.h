@@ -1,0 +1,57 @@
+// Makes the batches of a Loader: a pure function of a position, called by any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "firn/data/loader.h"
+
+namespace firn::data {
+
+/// Why a batch could not be made. A value and not an exception, since it goes from one thread to
+/// another.
+struct Failure {
+  enum class Kind : std::uint8_t { sample, batch, memory };
+  Kind kind = Kind::memory;
+  std::int64_t index = 0;     ///< of the sample, if one is to blame
+  std::size_t requested = 0;  ///< bytes, if memory ran out
+  std::string text;
+
+  /// Throws SampleError, Error or OutOfMemory, about the batch at `position`.
+  [[noreturn]] void raise(LoaderPosition position) const;
+};
+
+struct MadeBatch {
+  Sample fields;
+  Tensor ids;  ///< i64 [n]; undefined if every sample was left out
+  std::int64_t skipped = 0;
+  std::optional<Failure> failure;
+};
+
+class BatchMaker {
+ public:
+  /// Throws Error unless the options make sense for the set.
+  BatchMaker(Dataset set, LoaderOptions options);
+
+  const Dataset& set() const noexcept { return set_; }
+  const LoaderOptions& options() const noexcept { return options_; }
+  /// How many samples the batch at `position` takes; 0 at the end of an epoch.
+  std::int64_t count_at(LoaderPosition position) const noexcept;
+  /// The batch of `count` samples from `position` on, on the CPU.
+  MadeBatch make(LoaderPosition position, std::int64_t count) const noexcept;
+
+ private:
+  MadeBatch try_make(LoaderPosition position, std::int64_t count) const;
+  Sample collate(std::span<const Sample> samples, std::span<const std::int64_t> ids) const;
+  Sample each(std::span<const std::int64_t> ids, const DrawContext& context) const;
+  MadeBatch without_bad(std::span<const std::int64_t> ids, const DrawContext& context) const;
+  Sample make_fields(std::span<const std::int64_t> ids, const DrawContext& context) const;
+
+  Dataset set_;
+  LoaderOptions options_;
+  std::int64_t size_;
+};
+
+}  // namespace firn::data

@@ -1,0 +1,25 @@
+// How the floor's random streams are kept apart from each other, and from the stream that
+// initialises weights from the same seed.
+#pragma once
+
+#include <cstdint>
+
+namespace firn::data {
+
+/// splitmix64's finalizer (Steele, Lea & Flood 2014).
+constexpr std::uint64_t scramble(std::uint64_t x) noexcept {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+/// What a stream is for. Numbers from `inner` on are those of sets inside of other sets.
+enum class Purpose : std::uint64_t { order = 1, sample = 2, split = 3, inner = 16 };
+
+constexpr std::uint64_t seed_for(std::uint64_t seed, Purpose purpose,
+                                 std::uint64_t number = 0) noexcept {
+  return scramble(scramble(seed) + static_cast<std::uint64_t>(purpose) + number);
+}
+
+}  // namespace firn::data
