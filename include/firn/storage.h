@@ -21,6 +21,10 @@ class Storage : public RefCounted {
                                Owner owner = OwnerScope::current());
   /// Memory that the caller owns and keeps alive longer than the storage.
   static Ref<Storage> borrow(void* data, std::size_t bytes, Device device);
+  /// Memory that the storage owns from now on: the last reference calls `release(data, bytes)`. It
+  /// is not counted in memory_stats(). If this throws, the memory is still the caller's.
+  static Ref<Storage> adopt(void* data, std::size_t bytes, Device device,
+                            void (*release)(void* data, std::size_t bytes) noexcept);
   /// `bytes` bytes of `block`, from byte `offset` on, with a version counter of their own. The
   /// block lives as long as its parts. Throws Error if they lie outside the block.
   static Ref<Storage> part_of(Ref<Storage> block, std::size_t offset, std::size_t bytes);
@@ -50,6 +54,8 @@ class Storage : public RefCounted {
  private:
   Storage() = default;
   ~Storage() = default;
+  /// Gives the memory back to whom it came from.
+  void give_back() noexcept;
 
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
@@ -57,7 +63,8 @@ class Storage : public RefCounted {
   std::uint32_t version_ = 0;
   Device device_;
   Owner owner_ = Owner::activations;
-  bool owned_ = false;
+  bool owned_ = false;                                      ///< from firn's allocator
+  void (*release_)(void*, std::size_t) noexcept = nullptr;  ///< of memory that was adopted
   Ref<Storage> block_;  ///< the block that this storage is a part of, if it is one
 };
 

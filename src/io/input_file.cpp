@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -52,6 +53,38 @@ void InputFile::read_all(void* to, std::size_t bytes) {
   if (read(to, bytes) != bytes)
     fail(fmt::format("ends at byte {}; it had {} bytes when it was opened", offset_, bytes_),
          "something else wrote to it meanwhile");
+}
+
+void InputFile::read_at(std::uint64_t offset, void* to, std::size_t bytes) const {
+  for (std::size_t done = 0; done < bytes;) {
+    const ssize_t n = ::pread(fd_, static_cast<char*>(to) + done,
+                              std::min<std::size_t>(bytes - done, std::size_t{1} << 30),
+                              static_cast<off_t>(offset + done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0)
+      fail(fmt::format("reading failed at byte {}: {}", offset + done, std::strerror(errno)));
+    if (n == 0)
+      fail(
+          fmt::format("ends at byte {}; it had {} bytes when it was opened", offset + done, bytes_),
+          "something else wrote to it meanwhile");
+    done += static_cast<std::size_t>(n);
+  }
+}
+
+Ref<Storage> InputFile::map() const {
+  // Without a reservation of swap space: few of the pages are ever written.
+  void* const data =
+      ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd_, 0);
+  if (data == MAP_FAILED)
+    fail(fmt::format("cannot be mapped into memory: {}", std::strerror(errno)),
+         "read it without {.map = true}");
+  const auto unmap = [](void* from, std::size_t bytes) noexcept { ::munmap(from, bytes); };
+  try {
+    return Storage::adopt(data, bytes_, Device::cpu(), unmap);
+  } catch (...) {
+    unmap(data, bytes_);
+    throw;
+  }
 }
 
 void InputFile::rewind() {

@@ -1,9 +1,11 @@
-// A regular file that is read from front to back, with errors that name it.
+// A regular file that is read, with errors that name it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
+
+#include "firn/storage.h"
 
 namespace firn::io {
 
@@ -24,10 +26,17 @@ class InputFile {
   std::size_t read(void* to, std::size_t bytes);
   /// Reads exactly `bytes` bytes. Throws IoError.
   void read_all(void* to, std::size_t bytes);
+  /// Reads exactly `bytes` bytes from byte `offset` on, for any number of threads at once; read()
+  /// goes on where it was. Throws IoError.
+  void read_at(std::uint64_t offset, void* to, std::size_t bytes) const;
+  /// The whole file as private memory: what is written to it stays in this process. Throws
+  /// IoError, also if the file is empty.
+  Ref<Storage> map() const;
   /// Goes back to the first byte.
   void rewind();
   /// Throws IoError about this file.
   [[noreturn]] void fail(const std::string& what, const std::string& hint = {}) const;
+  const std::string& path() const noexcept { return path_; }
 
  private:
   const char* op_;

@@ -24,44 +24,6 @@ using nn::NamedTensor;
 
 constexpr const char* kOp = "save_safetensors";
 
-const char* name_of(DType t) {
-  switch (t) {
-    case DType::f16:
-      return "F16";
-    case DType::bf16:
-      return "BF16";
-    case DType::f32:
-      return "F32";
-    case DType::f64:
-      return "F64";
-    case DType::i32:
-      return "I32";
-    case DType::i64:
-      return "I64";
-    case DType::u8:
-      return "U8";
-    case DType::boolean:
-      return "BOOL";
-  }
-  return "";
-}
-
-/// `text` as a JSON string (RFC 8259, section 7).
-std::string quoted(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      out += fmt::format("\\u{:04x}", static_cast<int>(c));
-    } else {
-      out += c;
-    }
-  }
-  return out + '"';
-}
-
 void check_name(const char* op, std::string_view name, const char* what,
                 std::set<std::string_view>& seen) {
   FIRN_CHECK(is_utf8(name), op, "", "the {} {} is not UTF-8", what, quoted_for_message(name));
@@ -69,7 +31,32 @@ void check_name(const char* op, std::string_view name, const char* what,
              what, quoted_for_message(name));
 }
 
-/// Throws Error for names that load_safetensors() would refuse.
+std::string header_of(const std::vector<const NamedTensor*>& tensors,
+                      std::span<const Metadata> metadata) {
+  std::string header = "{";
+  const auto separator = [&] { return header.size() > 1 ? "," : ""; };
+  if (!metadata.empty()) {
+    std::string fields;
+    for (const auto& [key, value] : metadata)
+      fields +=
+          fmt::format("{}{}:{}", fields.empty() ? "" : ",", json_string(key), json_string(value));
+    header += fmt::format("\"{}\":{{{}}}", kMetadataKey, fields);
+  }
+  std::size_t offset = 0;
+  for (const NamedTensor* named : tensors) {
+    const auto& [name, t] = *named;
+    header += fmt::format("{}{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
+                          separator(), json_string(name), safetensors_name(t.dtype()),
+                          fmt::join(t.shape(), ","), offset, offset + t.bytes());
+    offset += t.bytes();
+  }
+  header += '}';
+  header.resize((header.size() + 7) / 8 * 8, ' ');  // the data begins aligned
+  return header;
+}
+
+}  // namespace
+
 void check_names(const char* op, std::span<const NamedTensor> tensors,
                  std::span<const Metadata> metadata) {
   FIRN_CHECK(std::max(tensors.size(), metadata.size()) < kMostNames, op, "write several files",
@@ -87,31 +74,6 @@ void check_names(const char* op, std::span<const NamedTensor> tensors,
     FIRN_CHECK(is_utf8(value), op, "", "the value of the metadata key \"{}\" is not UTF-8", key);
   }
 }
-
-std::string header_of(const std::vector<const NamedTensor*>& tensors,
-                      std::span<const Metadata> metadata) {
-  std::string header = "{";
-  const auto separator = [&] { return header.size() > 1 ? "," : ""; };
-  if (!metadata.empty()) {
-    std::string fields;
-    for (const auto& [key, value] : metadata)
-      fields += fmt::format("{}{}:{}", fields.empty() ? "" : ",", quoted(key), quoted(value));
-    header += fmt::format("\"{}\":{{{}}}", kMetadataKey, fields);
-  }
-  std::size_t offset = 0;
-  for (const NamedTensor* named : tensors) {
-    const auto& [name, t] = *named;
-    header += fmt::format("{}{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
-                          separator(), quoted(name), name_of(t.dtype()), fmt::join(t.shape(), ","),
-                          offset, offset + t.bytes());
-    offset += t.bytes();
-  }
-  header += '}';
-  header.resize((header.size() + 7) / 8 * 8, ' ');  // the data begins aligned
-  return header;
-}
-
-}  // namespace
 
 SafetensorsLayout layout_of(const char* op, std::span<const NamedTensor> tensors,
                             std::span<const Metadata> metadata) {

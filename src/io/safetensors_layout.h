@@ -14,6 +14,9 @@ struct SafetensorsLayout {
   std::string header;
 };
 
+/// Throws Error, naming `op`, for tensors and names that load_safetensors() would refuse.
+void check_names(const char* op, std::span<const NamedTensor> tensors,
+                 std::span<const Metadata> metadata);
 /// Throws Error, naming `op`, as save_safetensors() does. The layout points at `tensors`.
 SafetensorsLayout layout_of(const char* op, std::span<const NamedTensor> tensors,
                             std::span<const Metadata> metadata);

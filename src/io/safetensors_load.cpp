@@ -1,10 +1,10 @@
-// Loads safetensors files. Checks the header against the file before it allocates memory for
-// tensors.
+// Loads safetensors files into modules: pairs names, checks everything, then writes.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <map>
-#include <set>
+#include <unordered_map>
 #include <utility>
 
 #include "base/check.h"
@@ -13,8 +13,7 @@
 #include "firn/ops/ops.h"
 #include "firn/storage.h"
 #include "firn/stream.h"
-#include "io/input_file.h"
-#include "io/safetensors_header.h"
+#include "io/tensor_files.h"
 #include "kernels/copy.h"
 #include "nn/tree.h"
 
@@ -22,40 +21,7 @@ namespace firn::io {
 namespace {
 
 constexpr const char* kOp = "load_safetensors";
-/// Throws unless the entries, in the order of their bytes, follow each other without gaps and end
-/// with the file.
-void check_extents(const InputFile& file, const std::vector<Entry>& entries, std::uint64_t data) {
-  std::vector<const Entry*> order;
-  for (const Entry& e : entries) order.push_back(&e);
-  std::stable_sort(order.begin(), order.end(), [](const Entry* a, const Entry* b) {
-    return a->begin != b->begin ? a->begin < b->begin : a->end < b->end;
-  });
-  std::uint64_t at = 0;
-  for (const Entry* e : order) {
-    const std::uint64_t want = static_cast<std::uint64_t>(e->shape.product()) * size_of(e->dtype);
-    if (e->end - e->begin != want)
-      file.fail(fmt::format("{} is {} {}, which takes {} bytes, and has {}",
-                            quoted_for_message(e->name), e->shape, e->dtype, want,
-                            e->end - e->begin));
-    if (e->begin != at)
-      file.fail(fmt::format("{} begins at byte {} of the data, where {} was expected",
-                            quoted_for_message(e->name), e->begin, at));
-    at = e->end;
-  }
-  if (at != data)
-    file.fail(fmt::format("the header describes {} bytes of data, found {}", at, data),
-              "the file is truncated or damaged; fetch it again");
-}
-
-/// Throws if a byte of a bool tensor is neither 0 nor 1.
-void check_booleans(const InputFile& file, std::string_view name, const Tensor& t) {
-  const auto* const bytes = static_cast<const unsigned char*>(t.view().data);
-  for (std::int64_t i = 0; i < t.numel(); ++i)
-    if (bytes[i] > 1)
-      file.fail(fmt::format("{} is BOOL, and its element {} is {}", quoted_for_message(name), i,
-                            bytes[i]),
-                "the file is damaged; fetch it again");
-}
+using Item = detail::TensorFiles::Item;
 
 /// Throws if a value of `from` did not fit in `to`, its cast to a dtype of the same kind. Rounding
 /// is allowed.
@@ -85,38 +51,186 @@ void check_values_fit(const std::string& path, std::string_view name, const Tens
   }
 }
 
+/// "a, b, c" with at most kMostListed names; "none" for none.
+template <class List, class TextOf>
+std::string listed(const List& list, const TextOf& text_of) {
+  constexpr std::size_t kMostListed = 500;
+  std::string all;
+  for (std::size_t i = 0; i < std::min(list.size(), kMostListed); ++i)
+    all += (i > 0 ? ", " : "") + text_of(list[i]);
+  if (list.size() > kMostListed) all += fmt::format(" and {} more", list.size() - kMostListed);
+  return all.empty() ? "none" : all;
+}
+
+/// Pairs the tensors of a file with those of a module.
+class Loader {
+ public:
+  Loader(const detail::TensorFiles& files, const nn::Module& module, const LoadOptions& options)
+      : files_(files), options_(options) {
+    name_sources();
+    for (const auto& m : nn::detail::tree_of(module)) pair(m);
+    name_unexpected();
+  }
+
+  /// Throws if the file differs from the module.
+  void require_complete() const {
+    const LoadReport& r = report;
+    if (r.complete()) return;
+    std::string text =
+        fmt::format("its tensors are not the module's; missing: {}; left over: {}",
+                    listed(r.missing, name_for_message), listed(r.unexpected, name_for_message));
+    if (!r.mismatched.empty())
+      text += "; mismatched: " + listed(r.mismatched, [](const LoadReport::Mismatch& m) {
+                return quoted_for_message(m.name) + " " + m.what;
+              });
+    throw IoError(kOp, files_.path(), text, "the file belongs to another model");
+  }
+
+  void load() {
+    const NoGrad guard;
+    // Convert everything first: if memory runs out, nothing has been written.
+    for (Pair& p : pairs_) {
+      const Tensor source = p.source ? p.source->read() : zeros(p.to.shape(), p.to.dtype());
+      const Tensor converted = cast(source, p.to.dtype());
+      check_values_fit(files_.path(), p.name, source, converted);
+      p.from = to_device(converted, p.to.device());
+    }
+    // Call the kernel directly: copy_()'s checks hold here, and copy_() would allocate.
+    for (const Pair& p : pairs_) {
+      kernels::copy(p.from.view(), p.to.mutable_view(), current_stream(p.to.device()));
+      p.to.storage()->bump_version(kOp);
+    }
+  }
+
+  LoadReport report;
+
+ private:
+  struct Source {
+    const Item* item;
+    bool used = false;
+  };
+  struct Pair {
+    std::string name;
+    Tensor to;
+    const Item* source;  ///< null: zeros
+    Tensor from = {};
+  };
+
+  std::string name_in_file(const Item& item) const { return std::string(item.entry->name); }
+  bool takes_part(const std::string& name) const { return !options_.only || options_.only(name); }
+
+  /// The file's tensors under their names in the module.
+  void name_sources() {
+    bool any = false;
+    for (const Item& item : files_.items()) {
+      std::string name = name_in_file(item);
+      if (!name.starts_with(options_.prefix)) continue;
+      any = true;
+      name = options_.rename(name.substr(options_.prefix.size()));
+      if (name.empty() || !takes_part(name)) continue;
+      const auto [known, fresh] = sources_.try_emplace(name, Source{&item});
+      if (!fresh)
+        throw IoError(kOp, files_.path(),
+                      fmt::format("{} and {} both become {}",
+                                  quoted_for_message(known->second.item->entry->name),
+                                  quoted_for_message(item.entry->name), quoted_for_message(name)),
+                      "rename one of them to the empty name, which leaves it out");
+    }
+    if (!any && !files_.items().empty() && !options_.prefix.empty())
+      throw IoError(kOp, files_.path(),
+                    fmt::format("no name begins with {}; the first is {}",
+                                quoted_for_message(options_.prefix),
+                                quoted_for_message(files_.items().front().entry->name)));
+  }
+
+  /// The module's own tensors. Names of one tensor are a group, under the first.
+  void pair(const nn::detail::TreeModule& m) {
+    std::vector<const nn::detail::TreeTensor*> of_cycle;
+    const std::size_t before = report.loaded.size();
+    for (const auto& t : m.tensors) {
+      if (!t.tied_to.empty()) {
+        pair_tied(t);
+      } else if (!takes_part(t.path)) {
+        left_out_.push_back(t.path);
+      } else if (const auto found = sources_.find(t.path); found != sources_.end()) {
+        use(t.path, t, found->second);
+      } else if (t.of_cycle) {
+        of_cycle.push_back(&t);
+      } else {
+        report.missing.push_back(t.path);
+      }
+    }
+    // What a cycle has pooled belongs to the state that is replaced.
+    if (report.loaded.size() == before) return;
+    for (const auto* t : of_cycle) pairs_.push_back({t->path, t->tensor, nullptr});
+  }
+
+  void use(const std::string& name, const nn::detail::TreeTensor& t, Source& source) {
+    source.used = true;
+    const Entry& e = *source.item->entry;
+    if (e.shape != t.tensor.shape()) {
+      report.mismatched.push_back(
+          {name, fmt::format("is {}, the module's is {}", e.shape, t.tensor.shape())});
+    } else if (is_floating(e.dtype) != is_floating(t.tensor.dtype())) {
+      report.mismatched.push_back(
+          {name, fmt::format("is {}, the module's is {}", e.dtype, t.tensor.dtype())});
+    } else {
+      report.loaded.push_back(name);
+      pairs_.push_back({name, t.tensor, source.item});
+    }
+  }
+
+  /// A further name of a tensor: the file may have it in place of the first, or beside it.
+  void pair_tied(const nn::detail::TreeTensor& t) {
+    const auto found = sources_.find(t.path);
+    if (found == sources_.end() || !takes_part(t.path)) return;
+    found->second.used = true;
+    const auto missing = std::find(report.missing.begin(), report.missing.end(), t.tied_to);
+    const bool left_out =
+        std::find(left_out_.begin(), left_out_.end(), t.tied_to) != left_out_.end();
+    if (missing != report.missing.end() || left_out) {
+      if (!left_out) report.missing.erase(missing);
+      use(t.path, t, found->second);
+      return;
+    }
+    const auto first = std::find_if(pairs_.begin(), pairs_.end(),
+                                    [&](const Pair& p) { return p.to.impl() == t.tensor.impl(); });
+    if (first == pairs_.end() || !first->source) return;  // the first name's mismatch is reported
+    if (!same_elements(*first->source, *found->second.item))
+      report.mismatched.push_back(
+          {t.path, fmt::format("differs from {}, to which the module ties it",
+                               quoted_for_message(first->source->entry->name))});
+  }
+
+  static bool same_elements(const Item& a, const Item& b) {
+    if (a.entry->shape != b.entry->shape || a.entry->dtype != b.entry->dtype) return false;
+    const Tensor x = a.read(), y = b.read();
+    return x.bytes() == 0 || std::memcmp(x.view().data, y.view().data, x.bytes()) == 0;
+  }
+
+  void name_unexpected() {
+    for (const auto& [name, source] : sources_)
+      if (!source.used) report.unexpected.push_back(name_in_file(*source.item));
+  }
+
+  const detail::TensorFiles& files_;
+  const LoadOptions& options_;
+  std::map<std::string, Source> sources_;
+  std::vector<std::string> left_out_;
+  std::vector<Pair> pairs_;
+};
+
 }  // namespace
 
-std::vector<nn::NamedTensor> load_safetensors(const std::string& path) try {
-  InputFile file(kOp, path);
-  std::uint64_t length = 0;
-  if (file.bytes() < sizeof length)
-    file.fail(fmt::format("has {} bytes, too few for a safetensors file", file.bytes()));
-  file.read_all(&length, sizeof length);
-  if (length > kLongestHeader || length > file.bytes() - sizeof length)
-    file.fail(fmt::format("declares a header of {} bytes in a file of {}", length, file.bytes()),
-              "this is not a safetensors file, or it is damaged");
-  std::string header(length, '\0');
-  file.read_all(header.data(), length);
-  const std::vector<Entry> entries = parse_header(path, header);
-  const std::uint64_t data = file.bytes() - sizeof length - length;
-  check_extents(file, entries, data);
+std::string Rename::operator()(const std::string& name) const {
+  if (function_) return function_(name);
+  for (const auto& [from, to] : pairs_)
+    if (from == name) return to;
+  return name;
+}
 
-  std::vector<nn::NamedTensor> tensors;
-  for (const Entry& e : entries)
-    tensors.push_back({std::string(e.name), empty(e.shape, e.dtype, Device::cpu())});
-  // Read the file once, in the order of the bytes.
-  std::vector<std::size_t> order(entries.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return entries[a].begin < entries[b].begin;
-  });
-  for (const std::size_t i : order) {
-    const Tensor& t = tensors[i].tensor;
-    if (t.bytes() > 0) file.read_all(t.mutable_view().data, t.bytes());
-    if (t.dtype() == boolean) check_booleans(file, entries[i].name, t);
-  }
-  return tensors;
+std::vector<nn::NamedTensor> load_safetensors(const std::string& path) try {
+  return detail::TensorFiles(kOp, path, false).read_all();
 }
 FIRN_OUT_OF_MEMORY("load_safetensors")
 
@@ -127,60 +241,17 @@ std::vector<nn::NamedTensor> state_of(const nn::Module& module) try {
 }
 FIRN_OUT_OF_MEMORY("state_of")
 
-void load_safetensors(const std::string& path, nn::Module& module) try {
-  std::map<std::string, Tensor> found;
-  for (auto& [name, t] : load_safetensors(path)) found.emplace(name, t);
-  const auto state = state_of(module);
-  std::set<std::string> may_be_missing;
-  for (const auto& m : nn::detail::tree_of(module))
-    for (const auto& t : m.tensors)
-      if (t.of_cycle) may_be_missing.insert(t.path);
-  std::string missing, left_over;
-  for (const auto& [name, t] : state) {
-    const auto it = found.find(name);
-    if (it == found.end() && may_be_missing.contains(name)) {
-      found.emplace(name, zeros(t.shape(), t.dtype()));
-      continue;
-    }
-    if (it == found.end()) {
-      missing += (missing.empty() ? "" : ", ") + name;
-      continue;
-    }
-    if (it->second.shape() != t.shape())
-      throw IoError(
-          kOp, path,
-          fmt::format("\"{}\" is {}, the module's is {}", name, it->second.shape(), t.shape()),
-          "the file belongs to another model");
-    if (is_floating(it->second.dtype()) != is_floating(t.dtype()))
-      throw IoError(
-          kOp, path,
-          fmt::format("\"{}\" is {}, the module's is {}", name, it->second.dtype(), t.dtype()));
-  }
-  for (const auto& item : found) {
-    const std::string& name = item.first;  // no structured binding: Clang 14 does not capture one
-    const bool known = std::any_of(state.begin(), state.end(),
-                                   [&](const nn::NamedTensor& n) { return n.name == name; });
-    if (!known) left_over += (left_over.empty() ? "" : ", ") + name;
-  }
-  if (!missing.empty() || !left_over.empty())
-    throw IoError(
-        kOp, path,
-        fmt::format("its tensors are not the module's; missing: {}; left over: {}",
-                    missing.empty() ? "none" : missing, left_over.empty() ? "none" : left_over),
-        "the file belongs to another model");
-  const NoGrad guard;
-  // Convert everything first: if memory runs out, nothing has been written.
-  for (const auto& [name, t] : state) {
-    Tensor& source = found.at(name);
-    const Tensor converted = cast(source, t.dtype());
-    check_values_fit(path, name, source, converted);
-    source = to_device(converted, t.device());
-  }
-  // Call the kernel directly: copy_()'s checks hold here, and copy_() would allocate.
-  for (const auto& [name, t] : state) {
-    kernels::copy(found.at(name).view(), t.mutable_view(), current_stream(t.device()));
-    t.storage()->bump_version(kOp);
-  }
+void load_safetensors(const std::string& path, nn::Module& module) {
+  load_safetensors(path, module, LoadOptions{});
+}
+
+LoadReport load_safetensors(const std::string& path, nn::Module& module,
+                            const LoadOptions& options) try {
+  const detail::TensorFiles files(kOp, path, options.map);
+  Loader loader(files, module, options);
+  if (options.strict) loader.require_complete();
+  loader.load();
+  return std::move(loader.report);
 }
 FIRN_OUT_OF_MEMORY("load_safetensors")
 

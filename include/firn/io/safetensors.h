@@ -1,16 +1,19 @@
-// Writing and reading tensors in the safetensors format.
+// Writing tensors in the safetensors format, and loading files of it into modules.
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "firn/io/safetensors_file.h"
 #include "firn/nn/module.h"
 
 namespace firn::io {
-
-using Metadata = std::pair<std::string, std::string>;
 
 /// Writes `tensors` to `path` in the safetensors format (github.com/huggingface/safetensors): a
 /// little-endian u64 with the header's length; a JSON header with dtype, shape and byte range of
@@ -31,10 +34,32 @@ using Metadata = std::pair<std::string, std::string>;
 void save_safetensors(const std::string& path, std::span<const nn::NamedTensor> tensors,
                       std::span<const Metadata> metadata = {});
 
+struct ShardOptions {
+  /// The most bytes of tensors in one file. A larger tensor gets a file of its own.
+  std::uint64_t max_bytes = 5'000'000'000;
+};
+/// Writes `tensors` into several files of `folder`, in their order, and an index of them, as
+/// huggingface.co does: model-00001-of-00003.safetensors, ..., model.safetensors.index.json. The
+/// index's metadata is "total_size", the bytes of all tensors, and `metadata`, which each file has
+/// too. SafetensorsFile and load_safetensors() read the folder.
+///
+/// Every file is written as save_safetensors() does, the index last. If the folder has an index
+/// already, the new files get names that are not taken ("model-r2-00001-of-00003.safetensors"), and
+/// the files of the old index are removed at the end. So after a failure, or a crash at any point,
+/// the folder has the old model or the new one, whole. Savers to one folder wait for each other.
+///
+/// Returns the path of the index. Throws as save_safetensors() does, Error if max_bytes is 0 or a
+/// key of `metadata` is "total_size", and IoError if there is no such folder.
+std::string save_safetensors_shards(const std::string& folder,
+                                    std::span<const nn::NamedTensor> tensors,
+                                    std::span<const Metadata> metadata = {},
+                                    const ShardOptions& options = {});
+
 /// Reads the tensors of a file in the order of its header, onto the CPU, and skips metadata. Beyond
-/// the tensors it allocates little more than the size of the header. Throws IoError if `path` is
-/// not a regular file or cannot be read, or if its header is invalid (100 MB and 200,000 names at
-/// most). So it does if the tensors do not fill the file exactly, or a bool is neither 0 nor 1.
+/// the tensors it allocates little more than the size of the header. `path` may be whatever
+/// SafetensorsFile takes: a file, an index or a folder. Throws IoError if it is not a regular file
+/// or cannot be read, or if its header is invalid (100 MB and 200,000 names at most). So it does if
+/// the tensors do not fill the file exactly, or a bool is neither 0 nor 1.
 std::vector<nn::NamedTensor> load_safetensors(const std::string& path);
 
 /// Overwrites parameters and buffers of a module with the tensors of a file, paired by name and
@@ -43,11 +68,71 @@ std::vector<nn::NamedTensor> load_safetensors(const std::string& path);
 ///   save_safetensors("net.safetensors", state_of(net));
 ///   load_safetensors("net.safetensors", other_net);
 ///
+/// A tied tensor may have any of its names in the file, or several with the same elements.
+///
 /// Throws as the function above. Also throws IoError, before it writes, if names of file and module
-/// differ, a shape differs, or a value does not fit the module's dtype (70000 in f16). An optimizer
-/// notices the new weights by itself, at its next backward() or step() (rule S28 of
-/// docs/semantics.md).
+/// differ, a shape differs, or a value does not fit the module's dtype (70000 in f16). The error
+/// lists all differences. An optimizer notices the new weights by itself, at its next backward() or
+/// step() (rule S28 of docs/semantics.md).
 void load_safetensors(const std::string& path, nn::Module& module);
+
+/// From the name of a tensor in a file to its name in a module: a list of pairs, or a function. The
+/// empty name leaves the tensor out.
+class Rename {
+ public:
+  Rename() = default;
+  /// Names that are not in the list stay as they are.
+  Rename(std::initializer_list<std::pair<std::string, std::string>> pairs) : pairs_(pairs) {}
+  template <class F>
+  requires std::is_invocable_r_v<std::string, F&, const std::string&> Rename(F function)  // NOLINT
+      : function_(std::move(function)) {}
+  std::string operator()(const std::string& name) const;
+
+ private:
+  std::vector<std::pair<std::string, std::string>> pairs_;
+  std::function<std::string(const std::string&)> function_;
+};
+
+struct LoadOptions {
+  /// If false, what does not fit is reported and left as it is, and the rest is loaded.
+  bool strict = true;
+  /// Only tensors whose names in the file begin with it take part, under the rest of their names.
+  std::string prefix = {};
+  /// Applied after the prefix was removed.
+  Rename rename = {};
+  /// Which of the module's names take part. Others are neither missing nor unexpected.
+  std::function<bool(const std::string&)> only = {};
+  /// Reads through a map, as ReadOptions::map.
+  bool map = false;
+};
+
+/// What a load did. Names of the module, except for unexpected ones.
+struct LoadReport {
+  struct Mismatch {
+    std::string name;
+    std::string what;  ///< "is [6, 3], the module's is [5, 3]"
+  };
+  std::vector<std::string> loaded;
+  std::vector<std::string> missing;     ///< the file does not have them
+  std::vector<std::string> unexpected;  ///< in the file, under their names there
+  std::vector<Mismatch> mismatched;     ///< of another shape, or not floating where it must be
+
+  bool complete() const noexcept {
+    return missing.empty() && unexpected.empty() && mismatched.empty();
+  }
+};
+
+/// The same for a part of the file or of the module:
+///
+///   auto report = load_safetensors("resnet.safetensors", net, {.strict = false});
+///   load_safetensors("gpt2", body, {.prefix = "transformer.", .rename = {{"wte.weight",
+///   "embed.weight"}}});
+///
+/// Nothing is written before everything was checked and converted. Also throws IoError if no name
+/// begins with the prefix, and if two tensors get one name; both even if not strict. A value that
+/// does not fit throws too.
+LoadReport load_safetensors(const std::string& path, nn::Module& module,
+                            const LoadOptions& options);
 
 /// The content of a saved model: parameters, then buffers, with their names.
 std::vector<nn::NamedTensor> state_of(const nn::Module& module);

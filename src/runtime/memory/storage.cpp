@@ -43,6 +43,13 @@ Ref<Storage> Storage::borrow(void* data, std::size_t bytes, Device device) {
   return Ref<Storage>(s);
 }
 
+Ref<Storage> Storage::adopt(void* data, std::size_t bytes, Device device,
+                            void (*release)(void* data, std::size_t bytes) noexcept) {
+  Ref<Storage> storage = borrow(data, bytes, device);
+  storage->release_ = release;
+  return storage;
+}
+
 Ref<Storage> Storage::part_of(Ref<Storage> block, std::size_t offset, std::size_t bytes) {
   check_inside("Storage::part_of", block, offset, bytes);
   auto* s = new (memory::pool_allocate(sizeof(Storage))) Storage;
@@ -64,16 +71,22 @@ void Storage::move_into(Ref<Storage> block, std::size_t offset) {
   void* place = static_cast<char*>(block->data_) + offset;
   copy_bytes(place, block->device_, data_, device_, bytes_);
   if (device_.is_cuda()) record_use(current_stream(device_));
-  if (owned_) memory::release(data_, bytes_, device_, owner_);
+  give_back();
   data_ = place;
   device_ = block->device_;
   owner_ = block->owner_;
   owned_ = false;
+  release_ = nullptr;
   block_ = std::move(block);
 }
 
+void Storage::give_back() noexcept {
+  if (owned_) memory::release(data_, bytes_, device_, owner_);
+  if (release_) release_(data_, bytes_);
+}
+
 void Storage::destroy(Storage* s) noexcept {
-  if (s->owned_) memory::release(s->data_, s->bytes_, s->device_, s->owner_);
+  s->give_back();
   s->~Storage();
   memory::pool_release(s, sizeof(Storage));
 }

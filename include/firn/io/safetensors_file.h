@@ -1,0 +1,80 @@
+// Reading safetensors files name by name: what is in them, and the tensors that are wanted.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "firn/named_tensor.h"
+
+namespace firn::io {
+
+namespace detail {
+class TensorFiles;
+}
+
+/// A key of a file's metadata, and its value.
+using Metadata = std::pair<std::string, std::string>;
+
+struct ReadOptions {
+  /// Tensors share the file's pages in memory instead of having copies of their own. The pages are
+  /// read when they are first used.
+  bool map = false;
+};
+
+/// A safetensors file (github.com/huggingface/safetensors), or a model that is divided into several
+/// of them. `path` is
+/// - a file in the format;
+/// - the index of a divided model, whose name ends in ".json": `{"metadata": {"total_size": n},
+///   "weight_map": {name: file}}`, as huggingface.co writes it. The files are beside it. A tensor
+///   that the index does not name is left out;
+/// - a folder, which stands for its model.safetensors.index.json or, without one, its
+///   model.safetensors.
+///
+///   const io::SafetensorsFile file("gpt2");
+///   Tensor wte = file.read("wte.weight");
+///
+/// The constructor reads and checks headers, not elements. It throws IoError, naming the byte
+/// within the header, for what is no such file: see load_safetensors(). An index may name only
+/// files of its own folder: a path, absolute or through "..", is refused. The files stay open.
+///
+/// With `{.map = true}` a tensor is a part of the mapped file, which stays mapped as long as one of
+/// them lives. What is written into such a tensor stays in this process: the file never changes. A
+/// tensor that is not aligned to its dtype in the file is copied. Mapped memory is the system's
+/// page cache, not firn's: memory_stats() does not count it. If another process shortens the file,
+/// reading a lost page ends this process with SIGBUS, and if it overwrites the file, elements may
+/// change. So map only files that stay as they are; a file that is replaced by renaming, as
+/// save_safetensors() does, is one. The default reads.
+///
+/// A const SafetensorsFile may be used by several threads at once.
+class SafetensorsFile {
+ public:
+  explicit SafetensorsFile(const std::string& path, const ReadOptions& options = {});
+  ~SafetensorsFile();
+  SafetensorsFile(SafetensorsFile&&) noexcept;
+  SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
+
+  std::size_t size() const noexcept;  ///< the number of tensors
+  /// In the order of the header, or of the index.
+  std::vector<std::string> names() const;
+  bool contains(const std::string& name) const noexcept;
+  /// What the header says of a tensor. These throw Error if there is none of this name.
+  const Shape& shape(const std::string& name) const;
+  DType dtype(const std::string& name) const;
+  /// The pairs of "__metadata__", in the order of the file. Of an index, the pairs of its
+  /// "metadata": numbers as they are written there, without lists and objects.
+  std::vector<Metadata> metadata() const;
+
+  /// The tensor on the CPU. Throws Error if there is none of this name. Throws IoError if the file
+  /// has changed its size since it was opened, or if a bool is neither 0 nor 1.
+  Tensor read(const std::string& name) const;
+  /// All tensors in the order of names(). The files are read once, in the order of their bytes.
+  std::vector<NamedTensor> read_all() const;
+
+ private:
+  std::unique_ptr<const detail::TensorFiles> files_;
+};
+
+}  // namespace firn::io

@@ -1,0 +1,282 @@
+#include "io/json.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "firn/error.h"
+
+namespace firn::io {
+
+void JsonReader::add(std::vector<std::string_view>& names, std::string_view name) const {
+  if (names.size() == kMostNames) fail(fmt::format("has more than {} names", kMostNames));
+  names.push_back(name);
+}
+
+void JsonReader::check_distinct(std::vector<std::string_view>& names, const char* what) const {
+  std::sort(names.begin(), names.end());
+  const auto twice = std::adjacent_find(names.begin(), names.end());
+  if (twice != names.end())
+    fail(fmt::format("the {} {} is used twice", what, quoted_for_message(*twice)));
+}
+
+std::vector<std::uint64_t> JsonReader::numbers(std::size_t most) {
+  std::vector<std::uint64_t> out;
+  expect('[');
+  if (accept(']')) return out;
+  do {
+    if (out.size() == most) fail(fmt::format("a list of more than {} numbers", most - 1));
+    out.push_back(number());
+  } while (accept(','));
+  expect(']');
+  return out;
+}
+
+std::uint64_t JsonReader::number() {
+  skip_space();
+  std::uint64_t value = 0;
+  const std::size_t first = at_;
+  for (; at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9'; ++at_) {
+    const auto digit = static_cast<std::uint64_t>(text_[at_] - '0');
+    if (__builtin_mul_overflow(value, 10u, &value) || __builtin_add_overflow(value, digit, &value))
+      fail("a number does not fit in 64 bits");
+  }
+  if (at_ == first) fail("expected a whole number");
+  return value;
+}
+
+bool JsonReader::scalar(std::string_view& value) {
+  const char first = peek();
+  if (first == '"') {
+    value = string();
+    return true;
+  }
+  const std::size_t begin = at_;
+  skip_value(0);
+  value = std::string_view(text_).substr(begin, at_ - begin);
+  return first != '{' && first != '[';
+}
+
+void JsonReader::skip_value(int depth) {
+  // Deeper than any index; the recursion is bounded by it.
+  if (depth == 32) fail("lists and objects are nested more than 32 deep");
+  switch (peek()) {
+    case '"':
+      string();
+      break;
+    case '{':
+      object([&](std::string_view) { skip_value(depth + 1); });
+      break;
+    case '[':
+      expect('[');
+      if (accept(']')) break;
+      do skip_value(depth + 1);
+      while (accept(','));
+      expect(']');
+      break;
+    default:
+      skip_literal();
+  }
+}
+
+/// A number, true, false or null.
+void JsonReader::skip_literal() {
+  for (const std::string_view word : {"true", "false", "null"}) {
+    if (std::string_view(text_).substr(at_).starts_with(word)) {
+      at_ += word.size();
+      return;
+    }
+  }
+  const auto digits = [&] {
+    const std::size_t first = at_;
+    while (at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9') ++at_;
+    if (at_ == first) fail("expected a value");
+  };
+  const auto skip = [&](std::string_view any_of) {
+    const bool found = at_ < text_.size() && any_of.find(text_[at_]) != std::string_view::npos;
+    at_ += found ? 1 : 0;
+    return found;
+  };
+  skip("-");
+  digits();
+  if (skip(".")) digits();
+  if (skip("eE")) {
+    skip("+-");
+    digits();
+  }
+}
+
+void JsonReader::end(const char* what) {
+  skip_space();
+  if (at_ != text_.size()) fail(fmt::format("something follows {}", what));
+}
+
+void JsonReader::begin_object() const {
+  if (text_.empty() || text_.front() != '{') fail("expected '{'");
+}
+
+/// The decoded text is never longer, so escapes are decoded in place.
+std::string_view JsonReader::string() {
+  expect('"');
+  const std::size_t first = at_;
+  std::size_t end = first;
+  for (;;) {
+    const char c = next();
+    if (c == '"') break;
+    if (static_cast<unsigned char>(c) < 0x20) fail("a control byte in a string");
+    if (c == '\\') {
+      escape(end);
+    } else {
+      text_[end++] = c;
+    }
+  }
+  const std::string_view text = std::string_view(text_).substr(first, end - first);
+  if (!is_utf8(text)) fail("a string that is not UTF-8");
+  return text;
+}
+
+void JsonReader::escape(std::size_t& end) {
+  static constexpr std::string_view kFrom = "\"\\/bfnrt", kTo = "\"\\/\b\f\n\r\t";
+  const char c = next();
+  if (const auto i = kFrom.find(c); i != std::string_view::npos) {
+    text_[end++] = kTo[i];
+  } else if (c == 'u') {
+    std::uint32_t code = hex();
+    if (code >= 0xd800 && code < 0xdc00) {  // the first half of a surrogate pair
+      if (next() != '\\' || next() != 'u') fail("half of a surrogate pair");
+      const std::uint32_t low = hex();
+      if (low < 0xdc00 || low >= 0xe000) fail("half of a surrogate pair");
+      code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
+    } else if (code >= 0xdc00 && code < 0xe000) {
+      fail("half of a surrogate pair");
+    }
+    put_utf8(end, code);
+  } else {
+    fail("an unknown escape in a string");
+  }
+}
+
+std::uint32_t JsonReader::hex() {
+  std::uint32_t value = 0;
+  for (int i = 0; i < 4; ++i) {
+    static constexpr std::string_view kDigits = "0123456789abcdef";
+    const char c = next();
+    const auto digit = kDigits.find(static_cast<char>(c >= 'A' && c <= 'F' ? c + 32 : c));
+    if (digit == std::string_view::npos) fail("\\u is not followed by four hexadecimal digits");
+    value = value * 16 + static_cast<std::uint32_t>(digit);
+  }
+  return value;
+}
+
+void JsonReader::put_utf8(std::size_t& end, std::uint32_t code) {
+  const auto put = [&](std::uint32_t byte) { text_[end++] = static_cast<char>(byte); };
+  const auto tail = [&](int shift) { put(0x80 | (code >> shift & 0x3f)); };
+  if (code < 0x80) {
+    put(code);
+  } else if (code < 0x800) {
+    put(0xc0 | code >> 6);
+    tail(0);
+  } else if (code < 0x10000) {
+    put(0xe0 | code >> 12);
+    tail(6), tail(0);
+  } else {
+    put(0xf0 | code >> 18);
+    tail(12), tail(6), tail(0);
+  }
+}
+
+char JsonReader::next() {
+  if (at_ >= text_.size()) fail(fmt::format("the {} ends too early", source_.what));
+  return text_[at_++];
+}
+
+void JsonReader::skip_space() {
+  while (at_ < text_.size() &&
+         std::string_view(" \t\r\n").find(text_[at_]) != std::string_view::npos)
+    ++at_;
+}
+
+/// The next character after white space; NUL at the end.
+char JsonReader::peek() {
+  skip_space();
+  return at_ < text_.size() ? text_[at_] : '\0';
+}
+
+bool JsonReader::accept(char c) {
+  skip_space();
+  if (at_ >= text_.size() || text_[at_] != c) return false;
+  ++at_;
+  return true;
+}
+
+void JsonReader::expect(char c) {
+  if (!accept(c)) fail(fmt::format("expected '{}'", c));
+}
+
+void JsonReader::fail(const std::string& what) const {
+  throw IoError(source_.op, source_.path, fmt::format("{}, byte {}: {}", source_.what, at_, what),
+                source_.hint);
+}
+
+std::string json_string(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      out += fmt::format("\\u{:04x}", static_cast<int>(c));
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
+bool is_utf8(std::string_view text) noexcept {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  for (std::size_t i = 0; i < text.size();) {
+    const unsigned first = byte(i);
+    if (first < 0x80) {
+      ++i;
+      continue;
+    }
+    const std::size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+    if (first < 0xc2 || first > 0xf4 || i + length > text.size()) return false;
+    for (std::size_t k = 1; k < length; ++k)
+      if ((byte(i + k) & 0xc0) != 0x80) return false;
+    // An overlong encoding, a surrogate, or a value beyond the last code point.
+    const unsigned second = byte(i + 1);
+    if ((first == 0xe0 && second < 0xa0) || (first == 0xed && second >= 0xa0) ||
+        (first == 0xf0 && second < 0x90) || (first == 0xf4 && second >= 0x90))
+      return false;
+    i += length;
+  }
+  return true;
+}
+
+std::string quoted_for_message(std::string_view name) {
+  constexpr std::size_t kLongest = 100;
+  std::string text(name.substr(0, kLongest));
+  const bool control =
+      std::any_of(text.begin(), text.end(), [](char c) { return c >= 0 && c < 0x20; });
+  if (control || !is_utf8(text)) {
+    std::string escaped;
+    for (const char c : text) {
+      const auto byte = static_cast<unsigned char>(c);
+      escaped += byte >= 0x20 && byte < 0x7f ? std::string(1, c) : fmt::format("\\x{:02x}", byte);
+    }
+    text = escaped;
+  }
+  if (name.size() <= kLongest) return fmt::format("\"{}\"", text);
+  return fmt::format("\"{}...\" ({} bytes)", text, name.size());
+}
+
+std::string name_for_message(std::string_view name) {
+  std::string quoted = quoted_for_message(name);
+  if (quoted.size() == name.size() + 2 && std::string_view(quoted).substr(1, name.size()) == name)
+    return std::string(name);
+  return quoted;
+}
+
+}  // namespace firn::io

@@ -1,0 +1,91 @@
+// A reader for the JSON that model files contain, which trusts no input, and what is needed to
+// write it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace firn::io {
+
+/// Most names in one object that are written or read: tensors, or metadata entries. This bounds the
+/// memory that a hostile file can claim.
+inline constexpr std::size_t kMostNames = 200'000;
+
+/// Where a JSON text comes from, for its errors.
+struct JsonSource {
+  const char* op;
+  std::string path;
+  const char* what;  ///< the text's part of the file: "header"
+  const char* hint;
+};
+
+/// Goes through a text from front to back (RFC 8259). Decodes escapes in place, and what it returns
+/// points into the text. Every function throws IoError, naming the byte within the text, if
+/// something else comes next.
+class JsonReader {
+ public:
+  JsonReader(const JsonSource& source, std::string& text) : source_(source), text_(text) {}
+
+  /// Calls on_name(name) for each member of an object. It has to read the member's value.
+  template <class OnName>
+  void object(const OnName& on_name) {
+    expect('{');
+    if (accept('}')) return;
+    do {
+      const std::string_view name = string();
+      expect(':');
+      on_name(name);
+    } while (accept(','));
+    expect('}');
+  }
+  std::string_view string();
+  /// A whole number of at most 64 bits.
+  std::uint64_t number();
+  /// A list of at most `most` whole numbers.
+  std::vector<std::uint64_t> numbers(std::size_t most);
+  /// The text of a string, a number, true, false or null. Skips a list or an object and returns
+  /// false.
+  bool scalar(std::string_view& value);
+  /// Throws unless only white space is left; `what` is what came before.
+  void end(const char* what);
+  /// Throws unless the first byte of the text opens an object.
+  void begin_object() const;
+
+  /// Adds a name to a list of at most kMostNames.
+  void add(std::vector<std::string_view>& names, std::string_view name) const;
+  /// Throws if a name occurs twice. Sorts the list.
+  void check_distinct(std::vector<std::string_view>& names, const char* what) const;
+  [[noreturn]] void fail(const std::string& what) const;
+
+ private:
+  void skip_value(int depth);
+  void skip_literal();
+  void escape(std::size_t& end);
+  std::uint32_t hex();
+  void put_utf8(std::size_t& end, std::uint32_t code);
+  char next();
+  void skip_space();
+  char peek();
+  bool accept(char c);
+  void expect(char c);
+
+  const JsonSource& source_;
+  std::string& text_;
+  std::size_t at_ = 0;
+};
+
+/// `text` as a JSON string (RFC 8259, section 7).
+std::string json_string(std::string_view text);
+
+/// Whether `text` is UTF-8 (RFC 3629).
+bool is_utf8(std::string_view text) noexcept;
+/// `name` in quotes for a message; a long one is truncated, and bytes that no terminal should get
+/// are escaped.
+std::string quoted_for_message(std::string_view name);
+/// The same without quotes if the name is short and clean.
+std::string name_for_message(std::string_view name);
+
+}  // namespace firn::io

@@ -1,0 +1,173 @@
+// Writes a model as several files and an index. Until the index is renamed, the old index and all
+// of its files are untouched.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "io/atomic_file.h"
+#include "io/path.h"
+#include "io/safetensors_header.h"
+#include "io/safetensors_layout.h"
+#include "io/shard_index.h"
+
+namespace firn::io {
+namespace {
+
+constexpr const char* kOp = "save_safetensors_shards";
+using nn::NamedTensor;
+using Shard = std::span<const NamedTensor>;
+
+/// A folder, locked for other savers.
+class LockedFolder {
+ public:
+  explicit LockedFolder(const std::string& path) {
+    check_path(kOp, path);
+    fd_ = ::open(path.empty() ? "." : path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd_ < 0)
+      throw IoError(kOp, path, fmt::format("cannot be opened: {}", std::strerror(errno)),
+                    "make the folder first");
+    while (::flock(fd_, LOCK_EX) != 0 && errno == EINTR) {
+    }
+  }
+  ~LockedFolder() { ::close(fd_); }
+  LockedFolder(const LockedFolder&) = delete;
+  LockedFolder& operator=(const LockedFolder&) = delete;
+
+ private:
+  int fd_;
+};
+
+/// Files that are removed again unless the index has been written.
+class Written {
+ public:
+  /// Call before the file exists, so that nothing can fail after.
+  void add(const std::string& path) { paths_.push_back(path); }
+  void keep() noexcept { paths_.clear(); }
+  Written() = default;
+  Written(const Written&) = delete;
+  Written& operator=(const Written&) = delete;
+  ~Written() {
+    for (const std::string& path : paths_) ::unlink(path.c_str());
+  }
+
+ private:
+  std::vector<std::string> paths_;
+};
+
+bool exists(const std::string& path) {
+  struct stat info {};
+  return ::lstat(path.c_str(), &info) == 0;
+}
+
+/// Divides the tensors, in their order.
+std::vector<Shard> divided(std::span<const NamedTensor> tensors, std::uint64_t most) {
+  std::vector<Shard> shards;
+  std::uint64_t bytes = 0;
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::uint64_t more = tensors[i].tensor.bytes();
+    if (i > first && more > most - std::min(most, bytes)) {
+      shards.push_back(tensors.subspan(first, i - first));
+      first = i;
+      bytes = 0;
+    }
+    bytes += more;
+  }
+  shards.push_back(tensors.subspan(first));
+  return shards;
+}
+
+/// "model-00001-of-00003.safetensors" and so on; with "-r2", "-r3", ... if one of them is there.
+std::vector<std::string> free_names(const std::string& folder, std::size_t count) {
+  for (int revision = 1;; ++revision) {
+    const std::string stem = revision == 1 ? "model" : fmt::format("model-r{}", revision);
+    std::vector<std::string> names;
+    bool taken = false;
+    for (std::size_t i = 1; i <= count; ++i) {
+      names.push_back(fmt::format("{}-{:05}-of-{:05}.safetensors", stem, i, count));
+      taken = taken || exists(folder + names.back());
+    }
+    if (!taken) return names;
+  }
+}
+
+/// Files that the folder's index names; none if it cannot be read.
+std::vector<std::string> files_of_index(const std::string& path) {
+  if (!exists(path)) return {};
+  std::set<std::string> files;
+  try {
+    std::string text;
+    for (const auto& weight : read_shard_index(kOp, path, text).weights) files.emplace(weight.file);
+  } catch (const IoError&) {  // it is replaced, and what it may have named stays
+  }
+  return {files.begin(), files.end()};
+}
+
+std::string index_of(const std::vector<Shard>& shards, const std::vector<std::string>& names,
+                     std::span<const Metadata> metadata) {
+  std::uint64_t total = 0;
+  std::string map;
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    for (const NamedTensor& named : shards[i]) {
+      total += named.tensor.bytes();
+      map += fmt::format("{}\n    {}: {}", map.empty() ? "" : ",", json_string(named.name),
+                         json_string(names[i]));
+    }
+  }
+  std::string head = fmt::format("\n    \"{}\": {}", kTotalSize, total);
+  for (const auto& [key, value] : metadata)
+    head += fmt::format(",\n    {}: {}", json_string(key), json_string(value));
+  return fmt::format("{{\n  \"metadata\": {{{}\n  }},\n  \"weight_map\": {{{}\n  }}\n}}\n", head,
+                     map);
+}
+
+}  // namespace
+
+std::string save_safetensors_shards(const std::string& folder, std::span<const NamedTensor> tensors,
+                                    std::span<const Metadata> metadata,
+                                    const ShardOptions& options) try {
+  check_names(kOp, tensors, metadata);
+  FIRN_CHECK(options.max_bytes > 0, kOp, "give the most bytes of one file",
+             "max_bytes is 0, and a file has at least one byte of tensors");
+  for (const Metadata& m : metadata)
+    FIRN_CHECK(m.first != kTotalSize, kOp, "leave it out: it is written by itself",
+               "the metadata key \"{}\" is the index's own", kTotalSize);
+
+  const LockedFolder lock(folder);
+  const std::string prefix = folder.empty() || folder.back() == '/' ? folder : folder + "/";
+  const std::string index_path = prefix + std::string(kIndexName);
+  const std::vector<Shard> shards = divided(tensors, options.max_bytes);
+  const std::vector<std::string> names = free_names(prefix, shards.size());
+  std::vector<std::string> old = files_of_index(index_path);
+  for (std::string& name : old) name = prefix + name;
+  const std::string index = index_of(shards, names, metadata);
+  FIRN_CHECK(index.size() <= kLongestHeader, kOp, "shorten names and metadata",
+             "the index takes {} bytes; it may have at most {}", index.size(), kLongestHeader);
+
+  Written written;
+  AtomicFile index_file(kOp, index_path);
+  index_file.write(index.data(), index.size());
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    const std::string path = prefix + names[i];
+    written.add(path);
+    write_safetensors(kOp, path, layout_of(kOp, shards[i], metadata));
+  }
+  index_file.commit();
+  written.keep();
+  // The index no longer names them.
+  for (const std::string& path : old) ::unlink(path.c_str());
+  return index_path;
+}
+FIRN_OUT_OF_MEMORY("save_safetensors_shards")
+
+}  // namespace firn::io
