@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
-#include <unordered_map>
+#include <set>
 #include <utility>
 
 #include "base/check.h"
@@ -70,6 +70,8 @@ class Loader {
     name_sources();
     for (const auto& m : nn::detail::tree_of(module)) pair(m);
     name_unexpected();
+    parameters_first(report.loaded);
+    parameters_first(report.missing);
   }
 
   /// Throws if the file differs from the module.
@@ -148,6 +150,7 @@ class Loader {
     std::vector<const nn::detail::TreeTensor*> of_cycle;
     const std::size_t before = report.loaded.size();
     for (const auto& t : m.tensors) {
+      if (t.buffer) buffers_.insert(t.path);
       if (!t.tied_to.empty()) {
         pair_tied(t);
       } else if (!takes_part(t.path)) {
@@ -213,9 +216,16 @@ class Loader {
       if (!source.used) report.unexpected.push_back(name_in_file(*source.item));
   }
 
+  /// The order of state_of().
+  void parameters_first(std::vector<std::string>& names) const {
+    std::stable_partition(names.begin(), names.end(),
+                          [&](const std::string& name) { return !buffers_.contains(name); });
+  }
+
   const detail::TensorFiles& files_;
   const LoadOptions& options_;
   std::map<std::string, Source> sources_;
+  std::set<std::string> buffers_;
   std::vector<std::string> left_out_;
   std::vector<Pair> pairs_;
 };

@@ -1,5 +1,6 @@
 // Saving and loading, in which every allocation fails once.
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <string>
 
@@ -137,6 +138,82 @@ class LoadTensors : public Work {
   std::vector<nn::NamedTensor> tensors_;
 };
 
+/// In several files, over those of an earlier save.
+class SaveShards : public Work {
+ public:
+  SaveShards() { save(other_); }
+  void run() override { save(model_); }
+  std::string kept() override { return read() + weights_of(model_); }
+  std::string made() override { return read(); }
+
+ private:
+  void save(const Model& m) {
+    io::save_safetensors_shards(folder_.path().string(), io::state_of(m), {}, {.max_bytes = 100});
+  }
+  /// What a reader of the folder sees, and how many files there are.
+  std::string read() {
+    std::string all;
+    for (const auto& [name, t] : io::load_safetensors(folder_.path().string()))
+      all += name + bytes_of(t);
+    const std::filesystem::directory_iterator files(folder_.path());
+    return all + std::to_string(std::distance(files, {}));
+  }
+
+  test::TempFolder folder_;
+  Model other_, model_;
+};
+
+/// A part of a file, through a map, under other names, from a folder of several files.
+class LoadPart : public Work {
+ public:
+  LoadPart() {
+    io::save_safetensors_shards(folder_.path().string(), io::state_of(other_), {},
+                                {.max_bytes = 100});
+  }
+  void run() override {
+    io::load_safetensors(folder_.path().string(), model_,
+                         {.strict = false, .rename = {{"in.bias", "nothing"}}, .map = true});
+  }
+  std::string kept() override { return weights_of(model_) + files_of(folder_); }
+  std::string made() override { return weights_of(model_); }
+
+ private:
+  test::TempFolder folder_;
+  Model other_, model_{f16};
+};
+
+class ReadByName : public Work {
+ public:
+  ReadByName() { io::save_safetensors(path_, io::state_of(other_)); }
+  void run() override {
+    const io::SafetensorsFile file(path_, {.map = true});
+    const Tensor in = file.read("in.weight"), out = file.read("out.weight");
+    all_ = bytes_of(in) + bytes_of(out) + file.names().front();
+  }
+  std::string kept() override { return all_ + files_of(folder_); }
+  std::string made() override { return all_; }
+
+ private:
+  test::TempFolder folder_;
+  std::string path_ = folder_.file("model"), all_;
+  Model other_;
+};
+
+class Npy : public Work {
+ public:
+  Npy() { io::write_npy(path_, zeros({3})); }
+  void run() override {
+    const Tensor t = io::read_npy(path_);
+    io::write_npy(path_, full(t.shape(), 2));
+  }
+  std::string kept() override { return files_of(folder_); }
+  std::string made() override { return files_of(folder_); }
+
+ private:
+  test::TempFolder folder_;
+  std::string path_ = folder_.file("a.npy");
+};
+
 template <class W>
 MakeWork work() {
   return [] {
@@ -167,6 +244,24 @@ TEST_CASE("alloc_sweep: saving and loading a run in the middle of a cycle", "[ho
   CHECK(sweep(work<SaveRun>(), Fails::blocks) >= 2);
   CHECK(sweep(work<LoadRun>(), Fails::heap, 3) > 20);
   CHECK(sweep(work<LoadRun>(), Fails::blocks) > 2);
+
+TEST_CASE("alloc_sweep: several files are replaced by all new ones or by none", "[host]") {
+  CHECK(sweep(work<SaveShards>(), Fails::heap) > 20);
+  CHECK(sweep(work<SaveShards>(), Fails::heap_for_good) > 20);
+  sweep(work<SaveShards>(), Fails::blocks);
+}
+
+TEST_CASE("alloc_sweep: loading a part of a model changes all of it or nothing", "[host]") {
+  CHECK(sweep(work<LoadPart>(), Fails::heap) > 20);
+  CHECK(sweep(work<LoadPart>(), Fails::heap_for_good) > 20);
+  CHECK(sweep(work<LoadPart>(), Fails::blocks) > 0);
+}
+
+TEST_CASE("alloc_sweep: reading tensors by name, and arrays", "[host]") {
+  CHECK(sweep(work<ReadByName>(), Fails::heap) > 10);
+  sweep(work<ReadByName>(), Fails::blocks);
+  CHECK(sweep(work<Npy>(), Fails::heap) > 5);
+  CHECK(sweep(work<Npy>(), Fails::blocks) > 1);
 }
 
 }  // namespace
