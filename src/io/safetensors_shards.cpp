@@ -145,7 +145,7 @@ std::string save_safetensors_shards(const std::string& folder, std::span<const N
 
   const LockedFolder lock(folder);
   const std::string prefix = folder.empty() || folder.back() == '/' ? folder : folder + "/";
-  const std::string index_path = prefix + std::string(kIndexName);
+  std::string index_path = prefix + std::string(kIndexName);  // not const: returned by a move
   const std::vector<Shard> shards = divided(tensors, options.max_bytes);
   const std::vector<std::string> names = free_names(prefix, shards.size());
   std::vector<std::string> old = files_of_index(index_path);

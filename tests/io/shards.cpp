@@ -86,7 +86,7 @@ TEST_CASE("shards: a module saved in several files loads from the folder") {
   CHECK(values_of(other.bias) == values_of(saved.bias));
 }
 
-TEST_CASE("shards: one file if it all fits, also without tensors; a folder's model.safetensors") {
+TEST_CASE("shards: one file if it all fits, also without tensors, and a folder's model.safetensors") {
   const TempFolder folder, empty, plain;
   io::save_safetensors_shards(folder.path().string(), five());
   CHECK(files_in(folder) ==
