@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "io/input_file.h"
+#include "io/file/input_file.h"
 
 namespace firn::data {
 

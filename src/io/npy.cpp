@@ -10,8 +10,8 @@
 
 #include "base/check.h"
 #include "firn/ops/ops.h"
-#include "io/atomic_file.h"
-#include "io/input_file.h"
+#include "io/file/atomic_file.h"
+#include "io/file/input_file.h"
 #include "io/npy_header.h"
 #include "tensor/impl.h"
 

@@ -15,7 +15,7 @@
 #include "firn/ops/ops.h"
 #include "firn/storage.h"
 #include "firn/stream.h"
-#include "io/input_file.h"
+#include "io/file/input_file.h"
 #include "io/run_parts.h"
 #include "io/safetensors_layout.h"
 #include "kernels/copy.h"

@@ -11,7 +11,7 @@
 
 #include "base/check.h"
 #include "firn/ops/ops.h"
-#include "io/atomic_file.h"
+#include "io/file/atomic_file.h"
 #include "io/safetensors_header.h"
 #include "io/safetensors_layout.h"
 

@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "base/check.h"
-#include "io/atomic_file.h"
-#include "io/path.h"
+#include "io/file/atomic_file.h"
+#include "io/file/path.h"
 #include "io/safetensors_header.h"
 #include "io/safetensors_layout.h"
 #include "io/shard_index.h"

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "io/input_file.h"
+#include "io/file/input_file.h"
 #include "io/safetensors_header.h"
 
 namespace firn::io {

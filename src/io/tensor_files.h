@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "firn/io/safetensors_file.h"
-#include "io/input_file.h"
+#include "io/file/input_file.h"
 #include "io/safetensors_header.h"
 
 namespace firn::io::detail {

@@ -16,7 +16,7 @@
 #include "firn/data/idx.h"
 #include "firn/firn.h"
 #include "firn/io/safetensors.h"
-#include "io/atomic_file.h"
+#include "io/file/atomic_file.h"
 #include "support/values.h"
 
 using namespace firn;

@@ -1,6 +1,6 @@
 // A crash may come between any two steps, so the order matters: data to disk, rename, folder to
 // disk.
-#include "io/atomic_file.h"
+#include "io/file/atomic_file.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 #include <memory>
 #include <string_view>
 
-#include "io/path.h"
+#include "io/file/path.h"
 
 namespace firn::io {
 namespace {

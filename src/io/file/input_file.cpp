@@ -1,4 +1,4 @@
-#include "io/input_file.h"
+#include "io/file/input_file.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -11,7 +11,7 @@
 #include <cstring>
 #include <utility>
 
-#include "io/path.h"
+#include "io/file/path.h"
 
 namespace firn::io {
 
