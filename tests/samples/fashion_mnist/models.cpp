@@ -29,7 +29,7 @@ std::string last_line(const Ran& ran) { return lines_of(ran.out).back(); }
 }  // namespace
 
 TEST_CASE("fashion_mnist: cnn and resnet train, whole and in micro-batches, in 32 and 16 bits",
-          "[host]") {
+          "[host][training]") {
   const SmallSet set(24, 10);
   struct {
     const char* model;
@@ -56,7 +56,8 @@ TEST_CASE("fashion_mnist: cnn and resnet train, whole and in micro-batches, in 3
   }
 }
 
-TEST_CASE("fashion_mnist: image models learn bands that tell the classes", "[host][long]") {
+TEST_CASE("fashion_mnist: image models learn bands that tell the classes",
+          "[host][long][training]") {
   const SmallSet set(400, 100);
   for (const char* model : {"cnn", "resnet"}) {
     const auto records = train(set, {"--model", model, "--epochs", "3", "--batch", "16"});

@@ -59,7 +59,7 @@ TEST_CASE("fashion_mnist: trains, reports and ends with the test accuracy", "[ho
 }
 
 TEST_CASE("fashion_mnist: the same seed gives the same figures and weights, for 1 and 2 threads",
-          "[host]") {
+          "[host][training]") {
   const SmallSet set;
   const auto train = [&](const char* threads, const char* seed, const char* optimizer) {
     const std::string log = set.folder.file("log");
@@ -153,7 +153,7 @@ TEST_CASE("fashion_mnist: --show-graph needs a device that records", "[host]") {
   check_fails(set.run({"--show-graph"}), "use --device cuda");
 }
 
-TEST_CASE("fashion_mnist: the bar is for terminals, and never wider than one", "[host]") {
+TEST_CASE("fashion_mnist: the bar is for terminals, and never wider than one", "[host][training]") {
   const SmallSet set(300);
   // Small batches, so that an epoch lasts long enough to be drawn.
   const std::vector<std::string> slow = {"--epochs", "1", "--batch", "1", "--threads", "1"};

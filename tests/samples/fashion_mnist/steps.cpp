@@ -29,7 +29,7 @@ bool within(double a, double b, double relative) { return std::abs(a - b) <= rel
 }  // namespace
 
 TEST_CASE("fashion_mnist: 16 x 4 images per step, short last cycle included, train as 64 do",
-          "[host]") {
+          "[host][training]") {
   const SmallSet set;  // 600 = 9 x 64 + 24, which is a cycle of two micro-batches
   const auto whole = train(set, {"--epochs", "3", "--batch", "64"});
   for (const std::vector<std::string>& split :
@@ -50,7 +50,8 @@ TEST_CASE("fashion_mnist: 16 x 4 images per step, short last cycle included, tra
   }
 }
 
-TEST_CASE("fashion_mnist: every precision trains as FP32 does, and reports its scale", "[host]") {
+TEST_CASE("fashion_mnist: every precision trains as FP32 does, and reports its scale",
+          "[host][training]") {
   const SmallSet set;
   const std::string weights = set.folder.file("weights");
   std::map<std::string, json> last;
@@ -87,7 +88,7 @@ TEST_CASE("fashion_mnist: every precision trains as FP32 does, and reports its s
   CHECK(held("bf16") <= 0.55 * held("fp32"));
 }
 
-TEST_CASE("fashion_mnist: the images per step can change from epoch to epoch", "[host]") {
+TEST_CASE("fashion_mnist: the images per step can change from epoch to epoch", "[host][training]") {
   const SmallSet set;
   const auto epochs =
       train(set, {"--epochs", "3", "--micro-batch", "16", "--accumulate-schedule", "0:8,2:2"});
