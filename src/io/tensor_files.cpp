@@ -34,6 +34,15 @@ std::string file_of(const std::string& path) {
   return path;
 }
 
+/// Whether a file of this name is an index. A safetensors file may have any name, but its first
+/// eight bytes are a number that no text begins with.
+bool is_index(const char* op, const std::string& path) {
+  if (!path.ends_with(".json")) return false;
+  InputFile file(op, path);
+  std::uint64_t length = 0;
+  return file.read(&length, sizeof length) < sizeof length || length > kLongestHeader;
+}
+
 }  // namespace
 
 TensorFile::TensorFile(const char* op, const std::string& path, bool map) : file_(op, path) {
@@ -104,7 +113,7 @@ Tensor TensorFile::read(const Entry& e) const {
 }
 
 TensorFiles::TensorFiles(const char* op, const std::string& path, bool map) : path_(file_of(path)) {
-  if (path_.ends_with(".json")) {
+  if (is_index(op, path_)) {
     read_index(op, map);
   } else {
     if (path_ == path && path.find('\0') == std::string::npos && is_folder(path))

@@ -84,9 +84,13 @@ TEST_CASE("shards: a module saved in several files loads from the folder") {
   io::load_safetensors(folder.path().string(), other);
   CHECK(values_of(other.weight) == values_of(saved.weight));
   CHECK(values_of(other.bias) == values_of(saved.bias));
+  // The name alone makes no index of a file.
+  io::save_safetensors(folder.file("w.json"), io::state_of(saved));
+  CHECK(io::load_safetensors(folder.file("w.json")).size() == 2);
 }
 
-TEST_CASE("shards: one file if it all fits, also without tensors, and a folder's model.safetensors") {
+TEST_CASE(
+    "shards: one file if it all fits, also without tensors, and a folder's model.safetensors") {
   const TempFolder folder, empty, plain;
   io::save_safetensors_shards(folder.path().string(), five());
   CHECK(files_in(folder) ==

@@ -27,9 +27,9 @@ struct ReadOptions {
 /// A safetensors file (github.com/huggingface/safetensors), or a model that is divided into several
 /// of them. `path` is
 /// - a file in the format;
-/// - the index of a divided model, whose name ends in ".json": `{"metadata": {"total_size": n},
-///   "weight_map": {name: file}}`, as huggingface.co writes it. The files are beside it. A tensor
-///   that the index does not name is left out;
+/// - the index of a divided model, a text whose name ends in ".json", as huggingface.co writes it:
+///   `{"metadata": {"total_size": n}, "weight_map": {name: file}}`. The files are beside it. A
+///   tensor that the index does not name is left out;
 /// - a folder, which stands for its model.safetensors.index.json or, without one, its
 ///   model.safetensors.
 ///
