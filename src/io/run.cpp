@@ -43,7 +43,6 @@ std::int64_t crc_of_header(const std::string& header) {
   return crc_of(header.data(), header.size(), crc_of(&length, sizeof length));
 }
 
-Tensor integers(std::int64_t count) { return zeros({count}, i64, Device::cpu()); }
 std::int64_t* values_of(const Tensor& t) { return t.mutable_view().as<std::int64_t>(); }
 
 std::string text_of(const Tensor& t) {
@@ -137,10 +136,11 @@ bool is_needed(const RunSlot& slot, const std::map<std::string, Tensor>& found) 
 
 void compare(const RunSlot& slot, const Tensor& read, const LoadRunOptions& options,
              Differences& differences) {
-  if (slot.only_compared) {
+  if (slot.text != RunSlot::Text::none) {
     const std::string mine = text_of(slot.tensor), theirs = text_of(read);
-    const bool is_setting = slot.name.ends_with("settings");
-    if (mine != theirs && !(is_setting && options.other_settings))
+    const bool allowed =
+        slot.text == RunSlot::Text::may_differ_if_allowed && options.other_settings;
+    if (mine != theirs && !allowed)
       differences.add("\"{}\" is \"{}\" in the file, and \"{}\" here", slot.name, theirs, mine);
     return;
   }
@@ -160,7 +160,7 @@ void save_run(const std::string& path, std::span<const RunPart> parts) try {
   const Tensor version = full({}, static_cast<double>(kThisVersion), i64, Device::cpu());
   const Tensor header_sum = zeros({}, i64, Device::cpu());
   tensors.push_back({kVersion, version});
-  const Tensor sums = integers(static_cast<std::int64_t>(tensors.size()));
+  const Tensor sums = zeros({static_cast<std::int64_t>(tensors.size())}, i64, Device::cpu());
   tensors.push_back({kSums, sums});
   tensors.push_back({kHeaderSum, header_sum});
 
@@ -201,7 +201,7 @@ void load_run(const std::string& path, std::span<const RunPart> parts,
       it->second = to_device(it->second, slot.tensor.device());
   for (const RunSlot& slot : slots) {
     const auto it = found.find(slot.name);
-    if (it == found.end() || slot.only_compared) continue;
+    if (it == found.end() || slot.text != RunSlot::Text::none) continue;
     if (slot.set) {
       slot.set(it->second);
       continue;

@@ -10,6 +10,8 @@
 #include "firn/optim/optimizer.h"
 #include "firn/random.h"
 #include "nn/tree.h"
+#include "optim/describe.h"
+#include "optim/impl.h"
 
 namespace firn::io {
 namespace {
@@ -48,11 +50,13 @@ RunSlot slot_of(std::string name, T& number) {
   return slot;
 }
 
-/// A text as bytes.
-Tensor text(const std::string& words) {
-  const Tensor t = empty({static_cast<std::int64_t>(words.size())}, u8, Device::cpu());
-  std::memcpy(t.mutable_view().data, words.data(), words.size());
-  return t;
+/// A description, as bytes.
+RunSlot slot_of_text(std::string name, const std::string& words, RunSlot::Text kind) {
+  RunSlot slot{std::move(name),
+               empty({static_cast<std::int64_t>(words.size())}, u8, Device::cpu())};
+  if (!words.empty()) std::memcpy(slot.tensor.mutable_view().data, words.data(), words.size());
+  slot.text = kind;
+  return slot;
 }
 
 std::vector<RunSlot> module_slots(const std::string& prefix, nn::Module& module) {
@@ -70,6 +74,9 @@ std::vector<RunSlot> module_slots(const std::string& prefix, nn::Module& module)
 }
 
 std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer& optimizer) {
+  FIRN_CHECK(!optim::OptimizerAccess::impl(optimizer).averaged, "RunPart",
+             "end the scope of AveragedWeights first",
+             "the weights of the optimizer \"{}\" are their moving averages at the moment", prefix);
   std::vector<RunSlot> out;
   const auto state = optimizer.state();
   const std::string touched_name = join(prefix, "touched");
@@ -88,12 +95,11 @@ std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer
       slot.index = parameter;
       slot.left_out = !touched[static_cast<std::size_t>(parameter)];
     }
-    slot.only_compared = name == "kind";
+    if (name == "kind") slot.text = RunSlot::Text::must_agree;
     out.push_back(std::move(slot));
   }
-  RunSlot settings{join(prefix, "settings"), text(optim::describe(optimizer))};
-  settings.only_compared = true;
-  out.push_back(std::move(settings));
+  out.push_back(slot_of_text(join(prefix, "settings"), optim::describe_settings(optimizer),
+                             RunSlot::Text::may_differ_if_allowed));
   return out;
 }
 
@@ -105,15 +111,23 @@ std::vector<RunSlot> loader_slots(const std::string& name, data::Loader& loader)
     loader.seek({words[0], words[1]});
   };
   const data::LoaderOptions& o = loader.options();
-  RunSlot order{name + ".order", text(fmt::format("{} samples, seed {}{}", loader.dataset().size(),
-                                                  o.seed, o.shuffle ? ", shuffled" : ""))};
-  order.only_compared = true;
-  return {std::move(slot), std::move(order)};
+  return {std::move(slot),
+          slot_of_text(name + ".order",
+                       fmt::format("{} samples, seed {}{}", loader.dataset().size(), o.seed,
+                                   o.shuffle ? ", shuffled" : ""),
+                       RunSlot::Text::must_agree)};
 }
 
 template <class Fn>
 std::shared_ptr<const RunPart::Source> source_of(Fn&& slots) {
   return std::make_shared<const RunPart::Source>(RunPart::Source{std::forward<Fn>(slots)});
+}
+
+/// The source of a part that is one value.
+template <class T>
+std::shared_ptr<const RunPart::Source> source_of_one(std::string name, T& value) {
+  return source_of(
+      [name = std::move(name), &value] { return std::vector<RunSlot>{slot_of(name, value)}; });
 }
 
 void check_name(const std::string& name) {
@@ -141,9 +155,7 @@ RunPart::RunPart(std::string name, data::Loader& loader) {
 }
 RunPart::RunPart(std::string name, Generator& generator) {
   check_name(name);
-  source_ = source_of([name = std::move(name), &generator] {
-    return std::vector<RunSlot>{slot_of(name, generator)};
-  });
+  source_ = source_of_one(std::move(name), generator);
 }
 RunPart::RunPart(std::string name, const Tensor& tensor) {
   check_name(name);
@@ -154,13 +166,11 @@ RunPart::RunPart(std::string name, const Tensor& tensor) {
 }
 RunPart::RunPart(std::string name, std::int64_t& number) {
   check_name(name);
-  source_ = source_of(
-      [name = std::move(name), &number] { return std::vector<RunSlot>{slot_of(name, number)}; });
+  source_ = source_of_one(std::move(name), number);
 }
 RunPart::RunPart(std::string name, double& number) {
   check_name(name);
-  source_ = source_of(
-      [name = std::move(name), &number] { return std::vector<RunSlot>{slot_of(name, number)}; });
+  source_ = source_of_one(std::move(name), number);
 }
 
 std::vector<RunSlot> slots_of(const char* op, std::span<const RunPart> parts) {

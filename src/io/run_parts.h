@@ -1,6 +1,7 @@
 // What a saved run consists of, as named tensors and functions that put values back.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
@@ -16,8 +17,9 @@ struct RunSlot {
   Tensor tensor;  ///< what is saved; load_run() writes into it unless there is a `set`
   /// Takes a value that was read, of the tensor's shape and dtype. It must not throw.
   std::function<void(const Tensor&)> set = {};
-  /// A description: load_run() compares it and writes nothing.
-  bool only_compared = false;
+  /// Of a text that describes an object: load_run() compares it and writes nothing.
+  enum class Text : std::uint8_t { none, must_agree, may_differ_if_allowed };
+  Text text = Text::none;
   /// Whether this run has nothing there to save: a gradient that the cycle has not collected.
   bool left_out = false;
   /// Of a gradient: element `index` of the entry `needed_by` says whether the file has it.

@@ -1,6 +1,7 @@
 // What an optimizer's options come to, in words.
 #include <limits>
 
+#include "optim/describe.h"
 #include "optim/impl.h"
 
 namespace firn::optim {
@@ -20,11 +21,29 @@ std::string describe_scale(const LossScale& s, bool shared) {
   }
 }
 
+/// What holds in every cycle: dtypes, loss scale, clipping, averages.
+std::string settings_of(const OptimizerAccess::Impl& impl) {
+  const StepOptions& o = impl.options;
+  std::string types;
+  for (const DType t : {DType::f16, DType::bf16, DType::f32, DType::f64})
+    for (const Tensor& p : impl.store.parameters())
+      if (p.dtype() == t) {
+        types += fmt::format("{}{} parameters", types.empty() ? "" : ", ", to_string(t));
+        if (t == DType::f16 || t == DType::bf16)
+          types += o.stochastic_rounding ? " rounded stochastically" : " with f32 masters";
+        break;
+      }
+  std::string out = types + ", " + describe_scale(o.loss_scale, o.scaler.defined());
+  if (o.clip_value > 0) out += fmt::format(", clip value {:.6g}", o.clip_value);
+  if (o.clip_norm > 0) out += fmt::format(", clip norm {:.6g}", o.clip_norm);
+  if (o.ema > 0) out += fmt::format(", average of weights {:.6g}", o.ema);
+  return out;
+}
+
 }  // namespace
 
 std::string describe(const Optimizer& optimizer, std::int64_t micro_batch) try {
   const auto& impl = OptimizerAccess::impl(optimizer);
-  const StepOptions& o = impl.options;
   const std::int64_t n = optimizer.cycle_length();
   std::string out = impl.store.op() + ": ";
   if (micro_batch > 0) {
@@ -35,21 +54,13 @@ std::string describe(const Optimizer& optimizer, std::int64_t micro_batch) try {
   } else {
     out += fmt::format("{} micro-step{} per step", n, n == 1 ? "" : "s");
   }
-  std::string types;
-  for (const DType t : {DType::f16, DType::bf16, DType::f32, DType::f64})
-    for (const Tensor& p : impl.store.parameters())
-      if (p.dtype() == t) {
-        types += fmt::format("{}{} parameters", types.empty() ? "" : ", ", to_string(t));
-        if (t == DType::f16 || t == DType::bf16)
-          types += o.stochastic_rounding ? " rounded stochastically" : " with f32 masters";
-        break;
-      }
-  out += ", " + types + ", " + describe_scale(o.loss_scale, o.scaler.defined());
-  if (o.clip_value > 0) out += fmt::format(", clip value {:.6g}", o.clip_value);
-  if (o.clip_norm > 0) out += fmt::format(", clip norm {:.6g}", o.clip_norm);
-  if (o.ema > 0) out += fmt::format(", average of weights {:.6g}", o.ema);
-  return out + ", lr " + impl.lr.describe();
+  return out + ", " + settings_of(impl) + ", lr " + impl.lr.describe();
 }
 FIRN_OUT_OF_MEMORY("the description of an optimizer")
+
+std::string describe_settings(const Optimizer& optimizer) {
+  const auto& impl = OptimizerAccess::impl(optimizer);
+  return impl.store.op() + ": " + settings_of(impl);
+}
 
 }  // namespace firn::optim

@@ -6,6 +6,7 @@
 
 #include "data/files.h"
 #include "firn/firn.h"
+#include "io/bits.h"
 #include "support/catch.h"
 
 namespace firn::testing {
@@ -30,11 +31,7 @@ void train(Net& net, Optimizer& opt, int steps) {
 
 std::string bits_of(const std::vector<NamedTensor>& tensors) {
   std::string all;
-  for (const auto& [name, t] : tensors) {
-    const Tensor flat = contiguous(t.detach());
-    all += name;
-    if (flat.bytes() > 0) all.append(static_cast<const char*>(flat.view().data), flat.bytes());
-  }
+  for (const auto& [name, t] : tensors) all += name + testing::bits_of(t);
   return all;
 }
 
@@ -147,6 +144,41 @@ TEST_CASE("run: other settings of an optimizer are refused unless allowed") {
   CHECK(said.find("clip norm 2") != std::string::npos);
   io::load_run(path, {again, clipped}, {.other_settings = true});
   CHECK(bits_of(io::state_of(again)) == bits_of(io::state_of(net)));
+}
+
+TEST_CASE("run: what an optimizer's state restores is no setting: rates that were set, cycles") {
+  manual_seed(5);
+  const TempFolder folder;
+  const std::string path = folder.file("run");
+  const optim::StepOptions steps = {.accumulate = {{0, 4}, {2, 1}}};
+  Net net, again;
+  optim::Adam opt(net.parameters(), {.lr = 1e-3}, steps);
+  opt.set_epoch(2);
+  opt.set_lr(5e-4);
+  train(net, opt, 2);
+  io::save_run(path, {net, opt});
+  optim::Adam other(again.parameters(), {.lr = 1e-3}, steps);
+  io::load_run(path, {again, other});
+  CHECK(other.lr() == 5e-4);
+  CHECK(other.cycle_length() == 1);
+  // Another length of later cycles is no difference either.
+  Net third;
+  optim::Adam longer(third.parameters(), {.lr = 1e-3}, {.accumulate = 8});
+  io::load_run(path, {third, longer});
+  CHECK(bits_of(io::state_of(third)) == bits_of(io::state_of(net)));
+}
+
+TEST_CASE("run: averaged weights are not saved as the run's") {
+  const TempFolder folder;
+  const std::string path = folder.file("run");
+  Net net;
+  optim::Adam opt(net.parameters(), {}, {.ema = 0.9});
+  train(net, opt, 1);
+  const optim::AveragedWeights averaged(opt);
+  CHECK_THROWS_WITH(io::save_run(path, {net, opt}),
+                    "[RunPart] the weights of the optimizer \"optim\" are their moving averages at "
+                    "the moment; hint: end the scope of AveragedWeights first");
+  CHECK_FALSE(std::filesystem::exists(path));
 }
 
 TEST_CASE("run: a loader of other data is refused, one of another batch size is not") {

@@ -14,17 +14,13 @@
 
 #include "data/files.h"
 #include "firn/firn.h"
+#include "io/bits.h"
 #include "support/catch.h"
 
 namespace firn::testing {
 namespace {
 
 using test::TempFolder;
-
-std::string bits_of(const Tensor& t) {
-  const Tensor flat = contiguous(t.detach());
-  return std::string(static_cast<const char*>(flat.view().data), flat.bytes());
-}
 
 /// A run of this file: objects, and one micro-step.
 class Run {
@@ -38,7 +34,7 @@ class Run {
 
 std::string bits_of(const nn::Module& net, const optim::Optimizer& opt) {
   std::string all;
-  for (const auto& [name, t] : io::state_of(net)) all += name + bits_of(t);
+  for (const auto& [name, t] : io::state_of(net)) all += name + testing::bits_of(t);
   std::vector<std::uint8_t> touched;
   for (const auto& [name, t] : opt.state())
     if (name == "touched") touched = t.to_vector<std::uint8_t>();
@@ -46,7 +42,7 @@ std::string bits_of(const nn::Module& net, const optim::Optimizer& opt) {
   for (const auto& [name, t] : opt.state()) {
     // A gradient that the cycle has not reached has no meaning.
     if (name.ends_with(".gradient") && !touched[gradients++]) continue;
-    all += name + bits_of(t);
+    all += name + testing::bits_of(t);
   }
   return all;
 }

@@ -38,7 +38,7 @@ class RunPart {
   RunPart(std::string name, nn::Module& module);
   /// Optimizer::state(), as "optim.parameters.0.first_moment"; another name replaces "optim".
   /// Weights that a module of the same run saves are not saved again, nor are gradients that the
-  /// cycle does not have.
+  /// cycle does not have. Throws Error, when saved or loaded, in the scope of AveragedWeights.
   RunPart(optim::Optimizer& optimizer);  // NOLINT(google-explicit-constructor)
   RunPart(std::string name, optim::Optimizer& optimizer);
   /// The position in the data. The size of the set, seed and shuffling must be those of the file;
@@ -75,8 +75,9 @@ inline void save_run(const std::string& path, std::initializer_list<RunPart> par
 }
 
 struct LoadRunOptions {
-  /// Allows an optimizer whose settings (optim::describe()) are not those of the file. What is in
-  /// its state, as the learning rate's schedule and the loss scale, is the file's all the same.
+  /// Allows an optimizer whose settings are not those of the file: dtypes, kind of loss scale,
+  /// clipping, averages. What its state has (the learning rate's schedule, the loss scale, the
+  /// cycle under way) is the file's in any case. StepOptions::accumulate may always differ.
   bool other_settings = false;
 };
 
