@@ -38,7 +38,9 @@ if(FIRN_SANITIZE)
   # AddressSanitizer finds what null, vptr and object-size find; they cost a third of the time to compile.
   target_compile_options(firn_private INTERFACE
     $<${_cxx}:-fsanitize=${FIRN_SANITIZE}> $<${_cxx}:-fno-sanitize=null,vptr,object-size>
-    $<${_cxx}:-fno-omit-frame-pointer> $<${_cxx}:-fno-sanitize-recover=all>
-    $<${_cxx}:-Wno-maybe-uninitialized>)  # GCC's manual: the sanitizers' code raises false alarms
+    $<${_cxx}:-fno-omit-frame-pointer> $<${_cxx}:-fno-sanitize-recover=all>)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # its manual: the sanitizers' code raises false alarms
+    target_compile_options(firn_private INTERFACE $<${_cxx}:-Wno-maybe-uninitialized>)
+  endif()
   target_link_options(firn_private INTERFACE -fsanitize=${FIRN_SANITIZE})
 endif()

@@ -23,7 +23,7 @@ fresh() {
   : >"$work/installed"
   : >"$work/calls"
   printf '%s\n' g++ cmake ninja-build libeigen3-dev libfmt-dev zlib1g-dev libdnnl-dev libcli11-dev \
-    nlohmann-json3-dev catch2 ccache clang pkg-config dataset-fashion-mnist curl >"$work/known"
+    nlohmann-json3-dev libssl-dev catch2 ccache clang libclang-rt-dev pkg-config dataset-fashion-mnist curl >"$work/known"
   local tool
   for tool in bash env cat cut dirname grep head mkdir mv rm sed sha256sum sort chmod; do
     ln -s "$(command -v "$tool")" "$work/bin/$tool"
@@ -78,12 +78,13 @@ expect_equal "" "$(calls)" "the second time there is nothing to do"
 expect_equal "" "$said" "nor to say"
 
 setup test
-expect_equal "update;install --no-install-recommends pkg-config libcli11-dev nlohmann-json3-dev catch2;" \
+expect_equal "update;install --no-install-recommends pkg-config libcli11-dev nlohmann-json3-dev libssl-dev catch2;" \
   "$(calls)" "test adds what is missing only"
 
 : >"$work/calls"
 setup test clang
-expect_equal "update;install --no-install-recommends clang;" "$(calls)" "clang adds the compiler only"
+expect_equal "update;install --no-install-recommends clang libclang-rt-dev;" "$(calls)" \
+  "clang adds the compiler and its sanitizers"
 
 # A system without oneDNN: said once, and no reason to look again.
 fresh

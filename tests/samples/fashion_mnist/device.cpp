@@ -22,7 +22,7 @@ std::vector<json> epochs_of(const SmallSet& set, std::vector<std::string> argume
 
 }  // namespace
 
-TEST_CASE("fashion_mnist: trains on a CUDA device as on the CPU", "[gpu]") {
+TEST_CASE("fashion_mnist: trains on a CUDA device as on the CPU", "[gpu][long]") {
   const SmallSet set(216);  // 3 x 64 + 24: the last batch has a graph of its own
   struct {
     std::vector<std::string> arguments;

@@ -26,7 +26,7 @@ Row row_of(const Ran& ran, const std::string& name) {
 }  // namespace
 
 TEST_CASE("why_mixed_precision: rounding stalls, underflow harms, masters and scaling do neither",
-          "[host]") {
+          "[host][training]") {
   const Ran ran = run_program(WHY_MIXED_PRECISION, {"--generated", "--steps", "2000"});
   INFO(ran.out << ran.err);
   REQUIRE(ran.exit_code == 0);
