@@ -32,12 +32,13 @@ std::string_view stem(std::string_view name) {
   return name.substr(0, NAME_MAX - kMark.size() - kDigits);
 }
 
-bool is_temporary_of(std::string_view name, std::string_view target) {
-  const std::string_view begin = stem(target);
-  if (name.size() != begin.size() + kMark.size() + kDigits || !name.starts_with(begin) ||
-      !name.substr(begin.size()).starts_with(kMark))
-    return false;
-  return name.find_first_not_of("0123456789abcdef", begin.size() + kMark.size()) == name.npos;
+/// The stem of the target that a temporary file of this name has; empty if it is none.
+std::string_view target_of(std::string_view name) {
+  if (name.size() <= kMark.size() + kDigits) return {};
+  const std::string_view begin = name.substr(0, name.size() - kMark.size() - kDigits);
+  if (!name.substr(begin.size()).starts_with(kMark)) return {};
+  const auto other = name.find_first_not_of("0123456789abcdef", begin.size() + kMark.size());
+  return other == name.npos ? begin : std::string_view();
 }
 
 const char* kind_of(mode_t mode) {
@@ -56,12 +57,41 @@ std::string link_text(const std::string& path) {
   return text;
 }
 
+/// A folder whose names are to be flushed to disk. It is opened before the rename, so that a lack
+/// of descriptors is found while the old file is there.
+class Folder {
+ public:
+  explicit Folder(const std::string& path)
+      : fd_(::open(path.empty() ? "." : path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)),
+        error_(fd_ < 0 && errno != EACCES ? errno : 0) {}
+  ~Folder() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  /// 0, or why it cannot be opened. One that may be written but not read is never flushed.
+  int error() const noexcept { return error_; }
+  /// 0, or why the flush failed. Some file systems cannot flush a folder, which is no failure.
+  int flush() const noexcept {
+    while (fd_ >= 0 && ::fsync(fd_) != 0) {
+      if (errno == EINVAL || errno == EBADF || errno == ENOSYS || errno == ENOTSUP) return 0;
+      if (errno != EINTR) return errno;
+    }
+    return 0;
+  }
+
+ private:
+  int fd_;
+  int error_;
+};
+
 }  // namespace
 
 AtomicFile::AtomicFile(const char* op, const std::string& path) : op_(op), path_(path) {
   check_path(op_, path_);
   check_target();
-  remove_leftovers();
+  remove_leftovers(folder_, [&](std::string_view target) { return target == stem(name_); });
   create_temporary();
 }
 
@@ -109,18 +139,20 @@ void AtomicFile::create_temporary() {
     struct stat info {};
     while (::flock(fd_, LOCK_EX) != 0 && errno == EINTR) {
     }
-    if (::fstat(fd_, &info) == 0 && info.st_nlink > 0) return;
+    if (::fstat(fd_, &info) != 0 || info.st_nlink > 0) return;
     ::close(fd_);
     fd_ = -1;
   }
 }
 
-void AtomicFile::remove_leftovers() const noexcept {
+void AtomicFile::remove_leftovers(const std::string& folder,
+                                  const std::function<bool(std::string_view)>& is_target) noexcept {
   const std::unique_ptr<DIR, int (*)(DIR*)> entries(
-      ::opendir(folder_.empty() ? "." : folder_.c_str()), ::closedir);
+      ::opendir(folder.empty() ? "." : folder.c_str()), ::closedir);
   if (!entries) return;
   while (const dirent* entry = ::readdir(entries.get())) {
-    if (!is_temporary_of(entry->d_name, name_)) continue;
+    const std::string_view target = target_of(entry->d_name);
+    if (target.empty() || !is_target(target)) continue;
     const int folder_fd = ::dirfd(entries.get());
     const int fd =
         ::openat(folder_fd, entry->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -147,10 +179,9 @@ void AtomicFile::write(const void* data, std::size_t bytes) {
   const auto* from = static_cast<const char*>(data);
   while (bytes > 0) {
     const ssize_t n = ::write(fd_, from, std::min<std::size_t>(bytes, std::size_t{1} << 30));
-    if (n < 0) {
-      if (errno == EINTR) continue;
-      fail("cannot be written");
-    }
+    if (n < 0 && errno == EINTR) continue;
+    if (n == 0) errno = ENOSPC;  // some full file systems say no more; it would go on for ever
+    if (n <= 0) fail("cannot be written");
     from += n;
     bytes -= static_cast<std::size_t>(n);
     written_ += static_cast<std::uint64_t>(n);
@@ -162,18 +193,21 @@ void AtomicFile::commit() {
     fail("cannot get the permissions of the old one");
   if (::fsync(fd_) != 0) fail("cannot be flushed to disk");
   const std::string target = folder_ + name_;  // now, since nothing may fail after the rename
+  const Folder folder(folder_);
+  if (folder.error() != 0) {
+    errno = folder.error();
+    fail("cannot be renamed over it, since its folder cannot be opened");
+  }
   // Rename it while it is still locked, so that no writer removes it as a left-over.
   if (std::rename(temporary_.c_str(), target.c_str()) != 0) fail("cannot be renamed over it");
   temporary_.clear();
   ::close(fd_);
   fd_ = -1;
-  // Some file systems refuse to sync a folder; the file itself is complete either way.
-  const int folder =
-      ::open(folder_.empty() ? "." : folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder >= 0) {
-    ::fsync(folder);
-    ::close(folder);
-  }
+  if (const int error = folder.flush(); error != 0)
+    throw IoError(op_, path_,
+                  fmt::format("is written, but its folder cannot be flushed to disk: {}",
+                              std::strerror(error)),
+                  "it may be the old file again after a power failure; save once more");
 }
 
 void AtomicFile::fail(const char* what) const {

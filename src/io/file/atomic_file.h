@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <string_view>
 
 namespace firn::io {
 
@@ -28,15 +30,22 @@ class AtomicFile {
 
   /// Throws IoError unless all bytes could be written.
   void write(const void* data, std::size_t bytes);
-  /// Flushes the file to disk, renames it, flushes the folder to disk. Throws IoError.
+  /// Flushes the file to disk, renames it, flushes the folder to disk. Throws IoError: after the
+  /// rename only if the folder cannot be flushed.
   void commit();
+  /// Whether the target is the new file, also if commit() then threw.
+  bool is_renamed() const noexcept { return temporary_.empty(); }
   /// The path of the temporary file, which has the bytes until commit().
   const std::string& temporary() const noexcept { return temporary_; }
+
+  /// Removes the left-overs of dead processes from `folder` ("": the current one), if `is_target`
+  /// is true for the name of the file that they were to replace.
+  static void remove_leftovers(const std::string& folder,
+                               const std::function<bool(std::string_view)>& is_target) noexcept;
 
  private:
   void check_target();
   void create_temporary();
-  void remove_leftovers() const noexcept;
   [[noreturn]] void fail(const char* what) const;
 
   const char* op_;

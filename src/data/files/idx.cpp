@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "base/check.h"
-#include "data/byte_reader.h"
+#include "data/files/byte_reader.h"
 #include "firn/memory.h"
 
 namespace firn::data {

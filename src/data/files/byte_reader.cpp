@@ -1,7 +1,7 @@
 // Plain files are read directly with read(2), gzip files through zlib's inflate. firn does not use
 // gzread, which treats damaged or foreign bytes as plain text and ignores what follows the last
 // member.
-#include "data/byte_reader.h"
+#include "data/files/byte_reader.h"
 
 #include <fmt/format.h>
 #include <zlib.h>

@@ -1,0 +1,81 @@
+// Tables in CSV files: columns of numbers, categories and texts, as tensors.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "firn/tensor.h"
+
+namespace firn::data {
+
+struct CsvOptions {
+  char separator = ',';  ///< '\t' for tab-separated values
+  bool header = true;    ///< the first row has the names; else they are "0", "1", ...
+  /// The columns to keep, in this order; empty: all, in the file's order.
+  std::vector<std::string> columns = {};
+  /// What an empty field of a column of numbers stands for; nullopt: it is an error.
+  std::optional<double> missing = std::nullopt;
+};
+
+/// What every field of a column is, apart from empty ones.
+enum class CsvType : std::uint8_t { integer, number, text };
+
+/// A table that was read from a CSV file, plain or gzip (told apart by content):
+///
+///   const data::CsvTable table("houses.csv");
+///   const data::TensorDataset set({table.numbers({"area", "rooms"}), table.column("price")});
+///
+/// Format (RFC 4180): rows end with LF or CRLF; a field in double quotes may have separators, line
+/// ends and doubled quotes in it. A UTF-8 byte order mark is skipped, as are empty lines. Texts are
+/// the bytes of the file. A field has at most 1 MiB, a row 16 MiB and 65536 fields.
+///
+/// The file is read once, in pieces. The table holds the texts of the columns it keeps, and for
+/// each field and each row 8 bytes. A column gets its type where it is used, so a number that was
+/// written exactly is read exactly.
+///
+/// Functions throw Error if the table has no column of a name, listing those that it has. After a
+/// move from this object each function throws Error.
+class CsvTable {
+ public:
+  /// Throws IoError, naming line and column, if the file cannot be read, is empty or damaged, has a
+  /// row with too few or too many fields, a name twice, or a quote that is not closed or stands
+  /// inside of a field without quotes. Throws Error if options.columns has a name twice, or the
+  /// separator is a quote, a line end or NUL.
+  explicit CsvTable(const std::string& path, CsvOptions options = {});
+
+  std::int64_t rows() const;
+  /// The columns that it keeps.
+  const std::vector<std::string>& names() const;
+  /// The narrowest type of a column. One without any text in it is `text`.
+  CsvType type(const std::string& name) const;
+
+  /// The numbers of some columns, or of all: [rows, k] on the CPU. `dtype` is f32, f64, i32 or i64;
+  /// each number is rounded once. Spaces and tabs around it and a leading '+' are left out; "nan"
+  /// and "inf" are numbers, and one too small for the dtype is 0. Throws IoError, naming line,
+  /// column and field, if one is no number (for i32 and i64: no integer) or out of range, or is
+  /// empty and CsvOptions::missing is not set. Throws Error for other dtypes, and if the dtype is
+  /// one of integers and CsvOptions::missing is not.
+  Tensor numbers(const std::vector<std::string>& names = {}, DType dtype = f32) const;
+  /// The numbers of one column: [rows]. As numbers().
+  Tensor column(const std::string& name, DType dtype = f32) const;
+
+  /// The distinct texts of a column, sorted by bytes. An empty field is a text as any other.
+  std::vector<std::string> levels(const std::string& name) const;
+  /// For each row the place of its text in levels(name): i64 [rows] on the CPU.
+  Tensor categories(const std::string& name) const;
+  /// The same for given levels, such as those of the training set. Throws IoError, naming line and
+  /// text, if a row has none of them; Error if one is given twice.
+  Tensor categories(const std::string& name, const std::vector<std::string>& levels) const;
+  /// The texts of a column, without the quotes of the file.
+  std::vector<std::string> text(const std::string& name) const;
+
+ private:
+  struct State;
+  const State& state() const;
+  std::shared_ptr<const State> state_;
+};
+
+}  // namespace firn::data

@@ -1,0 +1,80 @@
+// Record files: samples of any tensors in a few large files, for sets that do not fit in memory or
+// are slow to make.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "firn/data/dataset.h"
+
+namespace firn::data {
+
+struct RecordOptions {
+  /// A shard that has reached it is closed. A record is never divided, so a shard is larger if its
+  /// only record is.
+  std::int64_t shard_bytes = std::int64_t{256} << 20;
+};
+
+/// Writes samples into a folder, which RecordDataset reads:
+///
+///   data::RecordWriter out("train.records");
+///   for (std::int64_t i = 0; i < set.size(); ++i) out.write(set[i]);
+///   out.finish();
+///
+/// Each file is complete or not there at all, and the index comes last. So a set whose writer did
+/// not finish has no index, and is refused. The same samples give the same bytes.
+///
+/// Format; integers are little-endian, and CRC-32 is that of zlib:
+///
+///     records-00000.bin, records-00001.bin, ...: the shards
+///       "firn-rec"  u64 number of the shard  records, one after the other
+///     a record:
+///       u32 CRC-32 of its number in the set as a u64 and of all that follows in the record
+///       u32 fields (1 to 255); for each: u8 dtype, u8 rank, a u64 for each size
+///       the elements of each field, row-major, without gaps
+///     dtype: 0 f16, 1 bf16, 2 f32, 3 f64, 4 i32, 5 i64, 6 u8, 7 bool (a byte of 0 or 1)
+///     records.index:
+///       "firn-idx"  u64 shards s  u64 records n
+///       for each shard: u64 its bytes, u64 its records
+///       for each record: u64 its end, as a byte of its shard
+///       u32 CRC-32 of all bytes before
+class RecordWriter {
+ public:
+  /// Makes the folder unless it is there. Throws IoError if that fails or the folder has a finished
+  /// set; Error if shard_bytes < 1.
+  explicit RecordWriter(const std::string& folder, RecordOptions options = {});
+  /// Without finish() the set stays unfinished.
+  ~RecordWriter();
+  RecordWriter(RecordWriter&& other) noexcept;
+  RecordWriter& operator=(RecordWriter&& other) noexcept;
+
+  // After a move from this object each function throws Error.
+
+  /// Appends a sample: 1 to 255 tensors of any shapes, dtypes and devices, which may differ from
+  /// those of other samples. Throws Error, with nothing written, if one is undefined. Throws
+  /// IoError if a file cannot be written; this and each later call then throws.
+  void write(const Sample& sample);
+  /// Writes the last shard and the index. Throws IoError, and Error if it was called before.
+  void finish();
+  /// The samples written so far.
+  std::int64_t size() const;
+
+ private:
+  struct State;
+  State& state() const;
+  std::unique_ptr<State> state_;
+};
+
+/// The samples that a RecordWriter wrote: sample i is the i-th. Each is read from its shard (pread)
+/// when it is made, and its CRC-32 is verified each time. Holds 8 bytes of memory for each record,
+/// and keeps a file open for each shard.
+class RecordDataset : public Dataset {
+ public:
+  /// Throws IoError if the folder has no index, if the index is damaged, or if a shard is missing
+  /// or is not of the size that the index says. Files that the index does not name are ignored. A
+  /// sample throws SampleError, naming shard and byte, if its record is damaged.
+  explicit RecordDataset(const std::string& folder);
+};
+
+}  // namespace firn::data

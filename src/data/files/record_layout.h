@@ -1,0 +1,49 @@
+// What the writer and the reader of record files know of their layout; see firn/data/records.h.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "firn/dtype.h"
+
+namespace firn::data::records {
+
+static_assert(std::endian::native == std::endian::little, "record files are little-endian");
+
+inline constexpr std::string_view kShardMagic = "firn-rec", kIndexMagic = "firn-idx";
+inline constexpr std::uint64_t kShardHead = 16;    ///< bytes before the first record
+inline constexpr std::size_t kRecordHead = 8;      ///< checksum and number of fields
+inline constexpr std::uint64_t kSmallest = 10;     ///< bytes of a record: its head and a field's
+inline constexpr std::uint64_t kIndexHead = 24;    ///< bytes before the list of shards
+inline constexpr std::uint64_t kMostFields = 255;  ///< in a record
+
+/// The dtypes by their code in files.
+inline constexpr DType kDTypes[] = {f16, bf16, f32, f64, i32, i64, u8, boolean};
+
+inline std::string shard_path(const std::string& folder, std::uint64_t number) {
+  return fmt::format("{}/records-{:05}.bin", folder, number);
+}
+inline std::string index_path(const std::string& folder) { return folder + "/records.index"; }
+
+/// The bytes of `value`, behind those of `text`.
+template <class T>
+void put(std::string& text, T value) {
+  char bytes[sizeof(T)];
+  std::memcpy(bytes, &value, sizeof value);
+  text.append(bytes, sizeof bytes);
+}
+template <class T>
+T get(const unsigned char* from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+}  // namespace firn::data::records

@@ -1,0 +1,318 @@
+#include "firn/data/records.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "data/collate.h"
+#include "data/files/record_layout.h"
+#include "io/file/crc32.h"
+#include "io/file/input_file.h"
+#include "io/file/path.h"
+
+namespace firn::data {
+namespace {
+
+using io::crc32;
+
+constexpr const char* kOp = "RecordDataset";
+constexpr const char* kDamaged = "the set is damaged; copy or write it again";
+
+struct Field {
+  DType dtype = f32;
+  Shape shape;
+  std::size_t bytes = 0;
+};
+
+/// What a record holds. `why` says what is wrong with it, if something is.
+struct Head {
+  std::vector<Field> fields;
+  std::size_t bytes = 0;  ///< before the elements, with the checksum
+  std::string why;
+};
+
+/// Reads the head of a record of `bytes` bytes, whose elements take exactly the rest of them.
+Head parse_head(const unsigned char* record, std::size_t bytes) {
+  Head head;
+  const auto wrong = [&](std::string why) {
+    head.why = std::move(why);
+    return head;
+  };
+  const auto count = records::get<std::uint32_t>(record + 4);
+  if (count < 1 || count > records::kMostFields) return wrong(fmt::format("{} fields", count));
+  head.bytes = records::kRecordHead;
+  std::size_t elements = 0;  // bytes of them
+  for (std::uint32_t f = 0; f < count; ++f) {
+    if (bytes - head.bytes < 2) return wrong("it ends within its head");
+    const unsigned code = record[head.bytes], rank = record[head.bytes + 1];
+    head.bytes += 2;
+    if (code >= std::size(records::kDTypes) || rank > kMaxRank)
+      return wrong(fmt::format("field {} has dtype {} and {} axes", f, code, rank));
+    if (bytes - head.bytes < 8 * rank) return wrong("it ends within its head");
+    Field field{records::kDTypes[code], {}, 0};
+    std::uint64_t bound = 1;
+    for (unsigned axis = 0; axis < rank; ++axis, head.bytes += 8) {
+      const auto size = records::get<std::uint64_t>(record + head.bytes);
+      if (__builtin_mul_overflow(bound, size == 0 ? 1 : size, &bound) ||
+          bound >= static_cast<std::uint64_t>(kMaxElements))
+        return wrong(fmt::format("field {} has too many elements", f));
+      field.shape.push_back(static_cast<std::int64_t>(size));
+    }
+    field.bytes = static_cast<std::size_t>(field.shape.product()) * size_of(field.dtype);
+    if (field.bytes > bytes - elements) return wrong(fmt::format("field {} is too large", f));
+    elements += field.bytes;
+    head.fields.push_back(field);
+  }
+  if (elements != bytes - head.bytes)
+    return wrong(
+        fmt::format("its fields take {} bytes, and {} are there", elements, bytes - head.bytes));
+  return head;
+}
+
+class Records : public DatasetSource {
+ public:
+  explicit Records(const std::string& folder) {
+    read_index(folder);
+    for (std::uint64_t i = 0; i < shards_.size(); ++i) open_shard(folder, i);
+  }
+
+  std::int64_t size() const override { return static_cast<std::int64_t>(ends_.size()); }
+
+  Sample get(std::int64_t index) const override {
+    const Place place = place_of(index);
+    const Tensor bytes = scratch(place.bytes);
+    const auto* const record = static_cast<const unsigned char*>(bytes.view().data);
+    read(place, place.bytes, bytes);
+    verify(index, place, record);
+    const Head head = checked_head(index, place, record);
+    Sample sample;
+    const unsigned char* from = record + head.bytes;
+    for (const Field& field : head.fields) {
+      sample.push_back(empty(field.shape, field.dtype, Device::cpu()));
+      copy(index, place, field, from, sample.back().mutable_view().data);
+      from += field.bytes;
+    }
+    return sample;
+  }
+
+  Sample collect(std::span<const std::int64_t> indices, const DrawContext& context) const override {
+    Batch batch;
+    for (std::size_t done = 0; done < indices.size();) {
+      const Run run = run_at(indices.subspan(done));
+      try {
+        read(run.place, run.bytes, batch.scratch_of(run.bytes));
+      } catch (const IoError& e) {
+        throw SampleError(indices[done], e.what());
+      }
+      const auto* record = static_cast<const unsigned char*>(batch.scratch.view().data);
+      for (std::size_t i = done; i < done + run.records; ++i) {
+        const Place place = place_of(indices[i]);
+        verify(indices[i], place, record);
+        // Shapes that differ are the default's, which names them.
+        if (!put_row(indices, i, place, record, batch))
+          return DatasetSource::collect(indices, context);
+        record += place.bytes;
+      }
+      done += run.records;
+    }
+    return std::move(batch.fields);
+  }
+
+ private:
+  struct Shard {
+    std::unique_ptr<io::InputFile> file;
+    std::uint64_t bytes = 0;
+    std::int64_t first = 0;  ///< record
+  };
+  struct Place {
+    const Shard* shard = nullptr;
+    std::uint64_t begin = 0;
+    std::size_t bytes = 0;
+  };
+  /// Records that follow each other in a shard and in a batch.
+  struct Run {
+    Place place;  ///< of the first
+    std::size_t records = 0, bytes = 0;
+  };
+  struct Batch {
+    Sample fields;
+    Head head;  ///< of the first record
+    std::vector<unsigned char> head_bytes;
+    std::size_t record_bytes = 0;
+    std::vector<unsigned char*> rows;  ///< of the next record, by field
+    Tensor scratch;
+
+    const Tensor& scratch_of(std::size_t bytes) {
+      if (!scratch.defined() || scratch.bytes() < bytes) scratch = Records::scratch(bytes);
+      return scratch;
+    }
+  };
+
+  static Tensor scratch(std::size_t bytes) {
+    return empty({static_cast<std::int64_t>(bytes)}, u8, Device::cpu());
+  }
+
+  void read_index(const std::string& folder);
+  void open_shard(const std::string& folder, std::uint64_t number);
+
+  Place place_of(std::int64_t index) const {
+    const auto after = std::upper_bound(shards_.begin(), shards_.end(), index,
+                                        [](std::int64_t i, const Shard& s) { return i < s.first; });
+    const Shard& shard = *(after - 1);
+    const auto at = static_cast<std::size_t>(index);
+    const std::uint64_t begin = index == shard.first ? records::kShardHead : ends_[at - 1];
+    return {&shard, begin, static_cast<std::size_t>(ends_[at] - begin)};
+  }
+
+  /// As many of the first indices as one read of moderate size gets.
+  Run run_at(std::span<const std::int64_t> indices) const {
+    constexpr std::size_t kMost = 1 << 18;  // bytes, which stay in a cache of the second level
+    Run run{place_of(indices[0]), 0, 0};
+    Place next = run.place;
+    do {
+      run.bytes += next.bytes;
+      if (++run.records == indices.size() ||
+          indices[run.records] != indices[0] + static_cast<std::int64_t>(run.records))
+        break;
+      next = place_of(indices[run.records]);
+    } while (next.shard == run.place.shard && run.bytes + next.bytes <= kMost);
+    return run;
+  }
+
+  static void read(const Place& place, std::size_t bytes, const Tensor& to) {
+    place.shard->file->read_at(place.begin, to.mutable_view().data, bytes);
+  }
+
+  [[noreturn]] static void damaged(std::int64_t index, const Place& place, const std::string& why) {
+    throw SampleError(index,
+                      fmt::format("the record at byte {} of {} is damaged: {}", place.begin,
+                                  place.shard->file->path(), why),
+                      kDamaged, kOp);
+  }
+
+  static void verify(std::int64_t index, const Place& place, const unsigned char* record) {
+    const std::uint32_t crc = crc32(crc32(0, &index, sizeof index), record + 4, place.bytes - 4);
+    const auto stored = records::get<std::uint32_t>(record);
+    if (crc != stored)
+      damaged(index, place, fmt::format("its CRC-32 is {:08x}, and {:08x} is stored", crc, stored));
+  }
+
+  static Head checked_head(std::int64_t index, const Place& place, const unsigned char* record) {
+    Head head = parse_head(record, place.bytes);
+    if (!head.why.empty()) damaged(index, place, head.why);
+    return head;
+  }
+
+  static void copy(std::int64_t index, const Place& place, const Field& field,
+                   const unsigned char* from, void* to) {
+    if (field.bytes == 0) return;
+    if (field.dtype == boolean &&
+        std::any_of(from, from + field.bytes, [](unsigned char byte) { return byte > 1; }))
+      damaged(index, place, "a bool is neither 0 nor 1");
+    std::memcpy(to, from, field.bytes);
+  }
+
+  /// Makes row i of the batch of a record. False if it differs from the first one in its head.
+  static bool put_row(std::span<const std::int64_t> indices, std::size_t i, const Place& place,
+                      const unsigned char* record, Batch& batch) {
+    Head& head = batch.head;
+    if (i == 0) {
+      head = checked_head(indices[0], place, record);
+      batch.head_bytes.assign(record + 4, record + head.bytes);
+      for (const Field& field : head.fields) {
+        if (field.shape.size() == kMaxRank) return false;
+        Shape shape = field.shape;
+        shape.insert(0, static_cast<std::int64_t>(indices.size()));
+        batch.fields.push_back(empty(shape, field.dtype, Device::cpu()));
+        batch.rows.push_back(static_cast<unsigned char*>(batch.fields.back().mutable_view().data));
+      }
+      batch.record_bytes = place.bytes;
+    } else if (place.bytes != batch.record_bytes ||
+               std::memcmp(batch.head_bytes.data(), record + 4, batch.head_bytes.size()) != 0) {
+      return false;
+    }
+    const unsigned char* from = record + head.bytes;
+    for (std::size_t f = 0; f < head.fields.size(); ++f) {
+      const Field& field = head.fields[f];
+      copy(indices[i], place, field, from, batch.rows[f]);
+      batch.rows[f] += field.bytes;
+      from += field.bytes;
+    }
+    return true;
+  }
+
+  std::vector<Shard> shards_;
+  std::vector<std::uint64_t> ends_;  ///< of records, each in its shard
+};
+
+void Records::read_index(const std::string& folder) {
+  const std::string path = records::index_path(folder);
+  io::check_path(kOp, path);
+  if (::access(path.c_str(), F_OK) != 0)
+    throw IoError(kOp, folder, "has no finished set: records.index is missing",
+                  "its writer did not call finish(), or the set is in another folder");
+  io::InputFile file(kOp, path);
+  const auto wrong = [&](const std::string& what) { file.fail(what, kDamaged); };
+  unsigned char head[records::kIndexHead] = {};
+  if (file.read(head, sizeof head) != sizeof head ||
+      std::memcmp(head, records::kIndexMagic.data(), records::kIndexMagic.size()) != 0)
+    wrong("does not begin like an index of records");
+  const auto shards = records::get<std::uint64_t>(head + 8),
+             count = records::get<std::uint64_t>(head + 16);
+  // Both are at most the size of the file, so that the sum does not overflow.
+  if (shards > file.bytes() / 16 || count > file.bytes() / 8 ||
+      sizeof head + 16 * shards + 8 * count + 4 != file.bytes())
+    wrong(fmt::format("an index of {} shards and {} records does not have {} bytes", shards, count,
+                      file.bytes()));
+  std::vector<std::uint64_t> list(2 * shards);
+  ends_.resize(count);
+  std::uint32_t stored = 0;
+  file.read_all(list.data(), 16 * shards);
+  file.read_all(ends_.data(), 8 * count);
+  file.read_all(&stored, sizeof stored);
+  std::uint32_t crc = crc32(0, head, sizeof head);
+  crc = crc32(crc32(crc, list.data(), 16 * shards), ends_.data(), 8 * count);
+  if (crc != stored) wrong(fmt::format("its CRC-32 is {:08x}, and {:08x} is stored", crc, stored));
+  std::uint64_t first = 0;
+  for (std::uint64_t i = 0; i < shards; ++i) {
+    const std::uint64_t bytes = list[2 * i], here = list[2 * i + 1];
+    if (here < 1 || here > count - first)
+      wrong(fmt::format("shard {} has {} records of {}", i, here, count - first));
+    std::uint64_t begin = records::kShardHead;
+    for (std::uint64_t r = first; r < first + here; begin = ends_[r++])
+      if (ends_[r] < begin || ends_[r] - begin < records::kSmallest)
+        wrong(fmt::format("record {} has bytes {} to {} of shard {}", r, begin, ends_[r], i));
+    if (begin != bytes)
+      wrong(fmt::format("the records of shard {} end at byte {} of {}", i, begin, bytes));
+    shards_.push_back({nullptr, bytes, static_cast<std::int64_t>(first)});
+    first += here;
+  }
+  if (first != count) wrong(fmt::format("{} of {} records are in no shard", count - first, count));
+}
+
+void Records::open_shard(const std::string& folder, std::uint64_t number) {
+  Shard& shard = shards_[number];
+  shard.file = std::make_unique<io::InputFile>(kOp, records::shard_path(folder, number));
+  const io::InputFile& file = *shard.file;
+  if (file.bytes() != shard.bytes)
+    file.fail(fmt::format("has {} bytes, and {} according to the index", file.bytes(), shard.bytes),
+              kDamaged);
+  unsigned char head[records::kShardHead] = {};
+  file.read_at(0, head, sizeof head);
+  if (std::memcmp(head, records::kShardMagic.data(), records::kShardMagic.size()) != 0 ||
+      records::get<std::uint64_t>(head + 8) != number)
+    file.fail(fmt::format("does not begin like shard {} of a set", number), kDamaged);
+}
+
+}  // namespace
+
+RecordDataset::RecordDataset(const std::string& folder) try
+    : Dataset(std::make_shared<const Records>(folder)) {}
+FIRN_OUT_OF_MEMORY("RecordDataset")
+
+}  // namespace firn::data
