@@ -11,6 +11,7 @@
 #include <cstring>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/check.h"
@@ -64,9 +65,12 @@ class Written {
   std::vector<std::string> paths_;
 };
 
+/// Throws IoError if that cannot be told: the file of an old model would count as a free name.
 bool exists(const std::string& path) {
   struct stat info {};
-  return ::lstat(path.c_str(), &info) == 0;
+  if (::lstat(path.c_str(), &info) == 0) return true;
+  if (errno == ENOENT) return false;
+  throw IoError(kOp, path, fmt::format("cannot be looked up: {}", std::strerror(errno)));
 }
 
 /// Divides the tensors, in their order.
@@ -145,6 +149,10 @@ std::string save_safetensors_shards(const std::string& folder, std::span<const N
 
   const LockedFolder lock(folder);
   const std::string prefix = folder.empty() || folder.back() == '/' ? folder : folder + "/";
+  // What savers left that died: their names may not come up again.
+  AtomicFile::remove_leftovers(prefix, [](std::string_view target) {
+    return target.starts_with("model-") && target.ends_with(".safetensors");
+  });
   std::string index_path = prefix + std::string(kIndexName);  // not const: returned by a move
   const std::vector<Shard> shards = divided(tensors, options.max_bytes);
   const std::vector<std::string> names = free_names(prefix, shards.size());
@@ -162,7 +170,13 @@ std::string save_safetensors_shards(const std::string& folder, std::span<const N
     written.add(path);
     write_safetensors(kOp, path, layout_of(kOp, shards[i], metadata));
   }
-  index_file.commit();
+  try {
+    index_file.commit();
+  } catch (...) {
+    // If only the flush of the folder failed, the index names the new files. The old ones stay too.
+    if (index_file.is_renamed()) written.keep();
+    throw;
+  }
   written.keep();
   // The index no longer names them.
   for (const std::string& path : old) ::unlink(path.c_str());
