@@ -10,14 +10,17 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "firn/firn.h"
 #include "firn/io/safetensors.h"
+#include "hash.h"
 #include "models.h"
 #include "options.h"
 #include "predict.h"
 #include "progress.h"
 #include "report.h"
+#include "saver.h"
 #include "training.h"
 
 namespace sample {
@@ -26,7 +29,9 @@ namespace {
 constexpr int kInterruptedExit = 130;  // 128 + SIGINT, as shells count
 volatile std::sig_atomic_t interrupted = 0;
 
-struct Interrupted : std::exception {};
+struct Interrupted : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 /// The first Ctrl-C ends the run cleanly after the current batch, the second at once.
 void handle_interrupts() {
@@ -72,20 +77,25 @@ void test_into(EpochReport& r, const Options& o, firn::nn::Module& model,
 }
 
 EpochReport run_epoch(int number, const Options& o, Trainer& trainer,
-                      firn::optim::Optimizer& optimizer, std::int64_t images,
-                      firn::nn::Module& model, firn::data::ResidentBatches& test,
-                      firn::Device device) {
+                      firn::optim::Optimizer& optimizer, firn::nn::Module& model,
+                      firn::data::ResidentBatches& test, Saver& saver, firn::Device device) {
   EpochReport r;
   r.epoch = number;
   firn::reset_peak_memory(device);
   {
-    Progress progress("epoch " + std::to_string(number) + "/" + std::to_string(o.epochs), images);
+    Progress progress("epoch " + std::to_string(number) + "/" + std::to_string(o.epochs),
+                      trainer.images());
     const auto start = std::chrono::steady_clock::now();
     const Trained trained = trainer.epoch(number - 1, [&](std::int64_t done) {
-      if (interrupted != 0) throw Interrupted();
+      if (interrupted != 0) {
+        const auto saved = saver.interrupted();
+        throw Interrupted(saved ? "interrupted: " + *saved : "interrupted");
+      }
+      saver.after_batch();
       progress.update(done);
     });
     r.seconds = seconds_since(start);
+    r.samples_per_s = static_cast<double>(trained.images) / r.seconds;
     r.train_loss = trained.loss;
     r.lr = trained.lr;
     r.loss_scale = trained.loss_scale;
@@ -95,7 +105,6 @@ EpochReport run_epoch(int number, const Options& o, Trainer& trainer,
   }
   r.effective_batch = o.effective_batch(number - 1);
   r.training_memory = firn::memory_stats(device);
-  r.samples_per_s = static_cast<double>(images) / r.seconds;
 
   {
     const auto averaged = average_of(o, optimizer);
@@ -122,7 +131,7 @@ void conclude(const Options& o, firn::nn::Module& model, const EpochReport* last
     std::printf("\nweights saved to %s\n", o.save.c_str());
   }
   if (picture) predict(model, *picture, o, device);
-  if (last != nullptr) print_end(*last);
+  if (last != nullptr) print_end(*last, o.hash ? hash_of(model) : "");
 }
 
 void train(const Options& o, firn::nn::Module& model, const std::optional<Picture>& picture,
@@ -141,20 +150,25 @@ void train(const Options& o, firn::nn::Module& model, const std::optional<Pictur
     print_graph(trainer.nodes());
     return;
   }
+  Saver saver(o, trainer, *optimizer, log);
+  const bool resumed = saver.resume();
   print_start(o, set, model, *optimizer);
-  log.start(o, set, model);
+  log.open(saver.log_bytes());
+  if (!resumed) log.start(o, set, model);
 
   EpochReport last;
-  for (int epoch = 1; epoch <= o.epochs; ++epoch) {
-    last = run_epoch(epoch, o, trainer, *optimizer, batches.samples(), model, test, device);
+  for (int epoch = saver.epochs_done() + 1; epoch <= o.epochs; ++epoch) {
+    last = run_epoch(epoch, o, trainer, *optimizer, model, test, saver, device);
     print_epoch(last);
     log.epoch(last);
     if (!std::isfinite(last.train_loss) || !std::isfinite(last.test_loss))
       throw firn::Error("fashion_mnist",
                         "the loss is not finite after epoch " + std::to_string(epoch),
                         "use a smaller --lr");
+    saver.after_epoch(last.test_loss);
   }
   const auto averaged = average_of(o, *optimizer);
+  if (last.epoch == 0) test_into(last, o, model, test);  // resumed after the last epoch
   conclude(o, model, &last, picture, device);
 }
 
@@ -196,8 +210,8 @@ int main(int argc, char** argv) {
   try {
     sample::run(*options);
     return 0;
-  } catch (const sample::Interrupted&) {
-    sample::print_error("interrupted");
+  } catch (const sample::Interrupted& e) {
+    sample::print_error(e.what());
     return sample::kInterruptedExit;
   } catch (const std::exception& e) {
     sample::print_error(e.what());

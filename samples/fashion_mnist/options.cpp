@@ -6,6 +6,7 @@
 #include <string>
 
 #include "firn/device.h"
+#include "hash.h"
 #include "revision.h"
 
 namespace sample {
@@ -130,6 +131,18 @@ void check(const Options& o, bool has_loss_scale) {
   };
   below_one(o.ema, "--ema");
   below_one(o.label_smoothing, "--label-smoothing");
+  const auto needs_checkpoint = [&](bool given, const char* name) {
+    if (given && o.checkpoint.empty())
+      throw CLI::ValidationError(name, "needs --checkpoint, which names the folder");
+  };
+  needs_checkpoint(o.resume, "--resume");
+  needs_checkpoint(o.checkpoint_every > 0, "--checkpoint-every");
+  check_contradiction(!o.checkpoint.empty() && o.show_graph, "--checkpoint", "--show-graph",
+                      "there is no training to save");
+  if (o.hash && !can_hash())
+    throw CLI::ValidationError("--hash", "this program was built without OpenSSL (libssl-dev)");
+  if (o.epochs == 0 && !o.checkpoint.empty())
+    throw CLI::ValidationError("--checkpoint", "there is no training to save; give --epochs");
   if (o.epochs == 0 && o.load.empty())
     throw CLI::ValidationError("--epochs",
                                "0 evaluates the weights of --load, and there is no --load");
@@ -238,6 +251,16 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   app.add_option("--log", o.log, "write one JSON object per epoch to this file");
   app.add_option("--save", o.save, "write the trained weights to this safetensors file");
   app.add_option("--load", o.load, "start from the weights of this safetensors file");
+  app.add_option("--checkpoint", o.checkpoint,
+                 "save the run to this folder after each epoch and at Ctrl-C: the newest 3 "
+                 "checkpoints and that of the lowest test loss stay");
+  app.add_option("--checkpoint-every", o.checkpoint_every,
+                 "save after this many applied steps, too")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000}));
+  app.add_flag("--resume", o.resume,
+               "go on from the newest checkpoint in the folder of --checkpoint, to the same bits; "
+               "start afresh if there is none");
+  app.add_flag("--hash", o.hash, "print the SHA-256 of the weights before the last line");
   app.add_option(
          "--predict", o.predict,
          "at the end, show an image and its predicted class: FILE:INDEX, where FILE is an IDX "

@@ -31,11 +31,15 @@ struct Options {
   std::uint64_t seed = 1;
   int threads = 0;  ///< if not given: firn's default
   std::string device = "cpu";
-  std::string data;     ///< folder; empty: see load_fashion_mnist
-  std::string log;      ///< JSON lines; empty: none
-  std::string save;     ///< safetensors file; empty: none
-  std::string load;     ///< safetensors file; empty: none
-  std::string predict;  ///< IDX file:index; empty: none
+  std::string data;                   ///< folder; empty: see load_fashion_mnist
+  std::string log;                    ///< JSON lines; empty: none
+  std::string save;                   ///< safetensors file; empty: none
+  std::string load;                   ///< safetensors file; empty: none
+  std::string checkpoint;             ///< folder; empty: none
+  std::int64_t checkpoint_every = 0;  ///< applied steps; 0: only at the end of an epoch
+  bool resume = false;                ///< go on from the newest checkpoint, if there is one
+  bool hash = false;                  ///< print the SHA-256 of the weights
+  std::string predict;                ///< IDX file:index; empty: none
   bool show_graph = false;
 
   /// Micro-batches per step in an epoch (counted from 0).

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdio>
 #include <ctime>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -96,9 +97,10 @@ void print_epoch(const EpochReport& r) {
   std::fflush(stdout);
 }
 
-void print_end(const EpochReport& last) {
+void print_end(const EpochReport& last, const std::string& hash) {
   std::printf("\ntest images by true class (rows) and predicted class (columns)\n%s",
               confusion_table(last.confusion, firn::data::FashionMnist::kClassNames).c_str());
+  if (!hash.empty()) std::printf("\nweights %s", hash.c_str());
   std::printf("\ntest accuracy %.4f\n", last.accuracy);
   std::fflush(stdout);
 }
@@ -109,10 +111,19 @@ void print_graph(const std::vector<std::string>& nodes) {
   std::fflush(stdout);
 }
 
-RunLog::RunLog(const std::string& path) : path_(path) {
-  if (path.empty()) return;
-  file_.open(path, std::ios::out | std::ios::trunc);
-  if (!file_) throw firn::IoError("run log", path, "cannot be created", "see --log");
+void RunLog::open(std::int64_t keep) {
+  if (path_.empty()) return;
+  std::error_code none;
+  const auto size = std::filesystem::file_size(path_, none);
+  const bool kept = !none && keep > 0 && size >= static_cast<std::uintmax_t>(keep);
+  if (kept) std::filesystem::resize_file(path_, static_cast<std::uintmax_t>(keep), none);
+  file_.open(path_, std::ios::out | (kept ? std::ios::app : std::ios::trunc));
+  if (!file_ || (kept && none))
+    throw firn::IoError("run log", path_, "cannot be created", "see --log");
+}
+
+std::int64_t RunLog::bytes() {
+  return path_.empty() ? 0 : static_cast<std::int64_t>(file_.tellp());
 }
 
 void RunLog::start(const Options& o, const firn::data::FashionMnist& set,

@@ -41,7 +41,8 @@ struct EpochReport {
 void print_start(const Options& options, const firn::data::FashionMnist& set,
                  const firn::nn::Module& model, const firn::optim::Optimizer& optimizer);
 void print_epoch(const EpochReport& r);
-void print_end(const EpochReport& last);
+/// Before its last line comes the hash, unless it is empty.
+void print_end(const EpochReport& last, const std::string& hash);
 /// Prints the nodes of a graph, one a line, and their number.
 void print_graph(const std::vector<std::string>& nodes);
 
@@ -49,8 +50,13 @@ void print_graph(const std::vector<std::string>& nodes);
 /// followed and is complete however the run ends.
 class RunLog {
  public:
-  /// No log if `path` is empty. Throws IoError if the file cannot be created.
-  explicit RunLog(const std::string& path);
+  /// No log if `path` is empty.
+  explicit RunLog(std::string path) : path_(std::move(path)) {}
+  /// Begins the file. If `keep` > 0, it has these first bytes of the old file, if that is so long:
+  /// what a run that is resumed had written. Throws IoError if the file cannot be created.
+  void open(std::int64_t keep);
+  /// Bytes written, with those kept; 0 without a log.
+  std::int64_t bytes();
 
   /// The first record: settings, version, machine.
   void start(const Options& options, const firn::data::FashionMnist& set,

@@ -134,7 +134,10 @@ Trainer::Trainer(nn::Module& model, optim::Optimizer& optimizer,
 Trained Trainer::epoch(std::int64_t number, const OnBatch& on_batch) {
   model_.train();
   optimizer_.set_epoch(number);
-  batches_.begin_epoch(number);
+  const firn::data::LoaderPosition at = batches_.position();
+  const bool resumed = at.epoch == number && at.sample > 0;
+  if (!resumed) batches_.begin_epoch(number);
+  const std::int64_t images = batches_.remaining();
   while (batches_.remaining() > 0) {
     step_();
     on_batch(batches_.samples() - batches_.remaining());
@@ -145,10 +148,19 @@ Trained Trainer::epoch(std::int64_t number, const OnBatch& on_batch) {
   const double loss = weight > 0 ? (now.loss - before_.loss) / weight : 0;
   before_ = now;
   return {.loss = loss,
+          .images = images,
           .loss_scale = optimizer_.loss_scale(),
           .lr = optimizer_.lr(),
           .applied_steps = last.applied_steps(),
           .skipped_steps = last.skipped_steps()};
+}
+
+std::vector<firn::io::RunPart> Trainer::parts() {
+  return {model_,
+          optimizer_,
+          batches_,
+          {"before_epoch.loss", before_.loss},
+          {"before_epoch.weight", before_.weight}};
 }
 
 std::vector<std::string> Trainer::nodes() {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "firn/data/resident_batches.h"
+#include "firn/io/run.h"
 #include "firn/nn/module.h"
 #include "firn/optim/optimizer.h"
 #include "firn/optim/schedule.h"
@@ -29,7 +30,8 @@ firn::optim::Schedule make_schedule(const Options& options, std::int64_t images)
 using OnBatch = std::function<void(std::int64_t)>;
 
 struct Trained {
-  double loss = 0;  ///< mean over the epoch's samples
+  double loss = 0;          ///< mean over the epoch's samples
+  std::int64_t images = 0;  ///< trained on; fewer than the epoch's if a run was resumed in it
   double loss_scale = 1;
   double lr = 0;                   ///< of the next step
   std::int64_t applied_steps = 0;  ///< of the whole run so far
@@ -48,12 +50,17 @@ class Trainer {
   Trainer(firn::nn::Module& model, firn::optim::Optimizer& optimizer,
           firn::data::ResidentBatches& batches, const Options& options);
 
-  /// One pass over the batches. A cycle that the epoch's end cuts short is applied with its own
-  /// weight.
+  /// One pass over the batches, or the rest of one that a run part has put back. A cycle that the
+  /// epoch's end cuts short is applied with its own weight.
   Trained epoch(std::int64_t number, const OnBatch& on_batch);
+  /// Images of an epoch.
+  std::int64_t images() const { return batches_.samples(); }
   /// The nodes of the graph of a micro-step that ends a cycle; runs two steps to capture it. Throws
   /// Error if there is no graph, as on the CPU.
   std::vector<std::string> nodes();
+
+  /// What firn::io::save_run() has to save for the training to go on with the same bits.
+  std::vector<firn::io::RunPart> parts();
 
  private:
   firn::nn::Module& model_;

@@ -27,7 +27,9 @@ struct ResidentBatches::State {
   Tensor order;   ///< i64 [n]
   Tensor cursor;  ///< i64 [3], see kernels/batch.h
   std::int64_t samples = 0;
+  std::int64_t epoch = 0;
   std::int64_t remaining = 0;
+  bool started = false;  ///< after the first begin_epoch() or seek()
 
   void require(std::int64_t count) const {
     FIRN_CHECK(count >= 1 && count <= remaining, kOp, "begin_epoch() goes to the start of an epoch",
@@ -70,18 +72,34 @@ std::int64_t ResidentBatches::next_size() const {
   return std::min(options().batch_size, remaining());
 }
 
-void ResidentBatches::begin_epoch(std::int64_t number) {
-  State& s = state();
-  const Device device = s.options.device;
-  runtime::refuse_capture(kOp, device, "an epoch's order is copied to the device");
-  const Tensor order = epoch_order(kOp, s.labels.numel(), s.options, number);
-  if (s.options.shuffle)
-    copy_bytes(s.order.mutable_view().data, device, order.view().data, order.device(),
-               order.bytes());
-  auto* const cursor = s.cursor.mutable_view().as<std::int64_t>();
-  zero_bytes(cursor, device, s.cursor.bytes());
-  if (s.options.augment.on()) copy_bytes(cursor + 2, device, &number, Device::cpu(), sizeof number);
-  s.remaining = s.samples;
+std::int64_t ResidentBatches::set_size() const { return state().labels.numel(); }
+
+void ResidentBatches::begin_epoch(std::int64_t number) { seek({number, 0}); }
+void ResidentBatches::seek(LoaderPosition position) { prepare_seek(position)(); }
+
+LoaderPosition ResidentBatches::position() const {
+  const State& s = state();
+  return {s.epoch, s.started ? s.samples - s.remaining : 0};
+}
+
+std::function<void()> ResidentBatches::prepare_seek(LoaderPosition to) const {
+  const State& s = state();
+  runtime::refuse_capture(kOp, s.options.device, "an epoch's order is copied to the device");
+  FIRN_CHECK(to.sample >= 0 && to.sample <= set_size(), kOp, "",
+             "sample {} of an epoch of {} samples", to.sample, set_size());
+  Tensor order = epoch_order(kOp, s.labels.numel(), s.options, to.epoch);
+  return [state = state_, order = std::move(order), to] {
+    State& own = *state;
+    const Device device = own.options.device;
+    if (own.options.shuffle)
+      copy_bytes(own.order.mutable_view().data, device, order.view().data, order.device(),
+                 order.bytes());
+    const std::int64_t cursor[3] = {to.sample, 0, own.options.augment.on() ? to.epoch : 0};
+    copy_bytes(own.cursor.mutable_view().data, device, cursor, Device::cpu(), sizeof cursor);
+    own.started = true;
+    own.epoch = to.epoch;
+    own.remaining = std::max<std::int64_t>(own.samples - to.sample, 0);
+  };
 }
 
 Batch ResidentBatches::next() { return next(next_size()); }

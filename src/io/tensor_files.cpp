@@ -112,6 +112,12 @@ Tensor TensorFile::read(const Entry& e) const {
   return t;
 }
 
+std::string TensorFile::header_text() const {
+  std::string text(text_.size(), '\0');
+  file_.read_at(data_ - text.size(), text.data(), text.size());
+  return text;
+}
+
 TensorFiles::TensorFiles(const char* op, const std::string& path, bool map) : path_(file_of(path)) {
   if (is_index(op, path_)) {
     read_index(op, map);

@@ -21,6 +21,8 @@ class TensorFile {
 
   const std::vector<Entry>& entries() const noexcept { return header_.entries; }
   const Header& header() const noexcept { return header_; }
+  /// The header as the file has it; parsing has decoded names in `text_`.
+  std::string header_text() const;
   Tensor read(const Entry& e) const;
 
  private:

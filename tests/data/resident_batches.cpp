@@ -125,3 +125,44 @@ TEST_CASE("ResidentBatches: what cannot be taken") {
   CHECK_THROWS_AS(resident.next(), Error);
   CHECK_THROWS_AS(resident.begin_epoch(-1), Error);
 }
+
+TEST_CASE("[S31] ResidentBatches: seek() goes on where position() was, with any size of batch") {
+  const auto set = random_set(60);
+  const bool drop_last = GENERATE(false, true);
+  const auto options = [&](std::int64_t size) {
+    return data::BatchOptions{.batch_size = size,
+                              .drop_last = drop_last,
+                              .flatten = false,
+                              .seed = 9,
+                              .augment = {.crop_padding = 1, .flip = 0.5, .erase = 0.5}};
+  };
+  data::ResidentBatches whole(set, options(7));
+  CHECK(whole.position() == data::LoaderPosition{0, 0});
+  whole.begin_epoch(3);
+  whole.next();
+  whole.next();
+  REQUIRE(whole.position() == data::LoaderPosition{3, 14});
+  data::ResidentBatches resumed(set, options(7)), wider(set, options(14));
+  resumed.seek(whole.position());
+  wider.seek(whole.position());
+  CHECK(resumed.remaining() == whole.remaining());
+  std::vector<double> pixels, all;
+  while (whole.remaining() > 0) {
+    const data::Batch want = whole.next(), got = resumed.next();
+    expect_same("x", values_of(got.x), values_of(want.x));
+    expect_same("y", values_of(got.y), values_of(want.y));
+    for (const double v : values_of(want.x)) pixels.push_back(v);
+  }
+  while (wider.remaining() > 0)
+    for (const double v : values_of(wider.next().x)) all.push_back(v);
+  pixels.resize(std::min(pixels.size(), all.size()));
+  expect_same("wider", all, pixels);
+  CHECK(resumed.position() == whole.position());
+  CHECK(whole.position().sample == whole.samples());
+
+  resumed.seek({5, 60});  // behind a dropped last batch
+  CHECK(resumed.remaining() == 0);
+  CHECK_THROWS_WITH(resumed.seek({5, 61}), contains("sample 61 of an epoch of 60 samples"));
+  CHECK_THROWS_WITH(resumed.seek({-1, 0}), contains("epoch -1"));
+  CHECK(resumed.position() == data::LoaderPosition{5, resumed.samples()});
+}

@@ -52,7 +52,7 @@ std::string message_of(const std::function<void()>& fn) {
 
 }  // namespace
 
-TEST_CASE("run: the file has logical names, weights once, and only gradients of the cycle") {
+TEST_CASE("[S33] run: the file has logical names, weights once, and only gradients of the cycle") {
   manual_seed(1);
   const TempFolder folder;
   const std::string path = folder.file("run");
@@ -181,7 +181,7 @@ TEST_CASE("run: averaged weights are not saved as the run's") {
   CHECK_FALSE(std::filesystem::exists(path));
 }
 
-TEST_CASE("run: a loader of other data is refused, one of another batch size is not") {
+TEST_CASE("[S33] run: a loader of other data is refused, one of another batch size is not") {
   const TempFolder folder;
   const std::string path = folder.file("run");
   const data::TensorDataset set({zeros({10, 2})});
@@ -230,7 +230,7 @@ TEST_CASE("run: what is no saved run, or of another version, is refused") {
   CHECK_THROWS_AS(io::load_run(folder.file("absent"), {net}), IoError);
 }
 
-TEST_CASE("run: every single-bit flip and every truncation is found, and nothing is written",
+TEST_CASE("[S32] run: every single-bit flip and every truncation is found, and nothing is written",
           "[bitflip]") {
   manual_seed(4);
   const TempFolder folder;

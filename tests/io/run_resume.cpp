@@ -234,7 +234,7 @@ void check_resume(const Make& make, std::int64_t steps) {
 }  // namespace
 
 // Until the child that trains has ended by itself, it is killed and started again.
-TEST_CASE("[S23] run: killed at random times, a run ends with the bits of one that was not",
+TEST_CASE("[S23][S34] run: killed at random times, a run ends with the bits of one that was not",
           "[host]") {
   const auto make = [] {
     return std::make_unique<MlpRun<optim::SGD, optim::SGDOptions>>(

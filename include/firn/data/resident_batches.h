@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "firn/data/batches.h"
+#include "firn/data/loader.h"
 
 namespace firn::data {
 
@@ -26,6 +28,8 @@ class ResidentBatches {
   std::int64_t size() const;
   /// Samples per epoch: all of the set, less a dropped last batch.
   std::int64_t samples() const;
+  /// Samples of the set.
+  std::int64_t set_size() const;
   const BatchOptions& options() const;
 
   /// Goes to the start of an epoch (counted from 0) and copies its order to the device. Call it
@@ -39,6 +43,14 @@ class ResidentBatches {
   /// of a graph, before anything is launched.
   Batch next();
   Batch next(std::int64_t count);
+
+  /// The epoch, and how many of its samples have been taken: {e, samples()} at its end.
+  LoaderPosition position() const;
+  /// Goes to a position, also to one between two batches; batches then follow from there. Throws
+  /// Error unless epoch >= 0 and 0 <= sample <= set_size(). Not while a graph is captured.
+  void seek(LoaderPosition position);
+  /// The part of seek() that may throw, or take memory. The result does the rest.
+  std::function<void()> prepare_seek(LoaderPosition position) const;
 
  private:
   struct State;

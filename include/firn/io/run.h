@@ -19,6 +19,7 @@ class Generator;
 }
 namespace firn::data {
 class Loader;
+class ResidentBatches;
 }
 namespace firn::nn {
 class Module;
@@ -45,6 +46,9 @@ class RunPart {
   /// batch size and threads may differ.
   RunPart(data::Loader& loader);  // NOLINT(google-explicit-constructor)
   RunPart(std::string name, data::Loader& loader);
+  /// The same of ResidentBatches, which may have another micro-batch than the file's.
+  RunPart(data::ResidentBatches& batches);  // NOLINT(google-explicit-constructor)
+  RunPart(std::string name, data::ResidentBatches& batches);
   /// A random stream. default_generator() of the calling thread is part of every run, as "rng",
   /// unless another part has that name.
   RunPart(std::string name, Generator& generator);

@@ -30,7 +30,8 @@ namespace firn::io {
 ///
 /// Throws Error for an undefined tensor, a name used twice or not in UTF-8, and a header that
 /// load_safetensors() would refuse. Throws IoError if `path` exists and is no regular file, or
-/// cannot be written.
+/// cannot be written. If only the folder cannot be flushed to disk, which throws too, `path` is the
+/// new file.
 void save_safetensors(const std::string& path, std::span<const nn::NamedTensor> tensors,
                       std::span<const Metadata> metadata = {});
 

@@ -14,9 +14,10 @@ namespace firn::io {
 /// One entry of the file.
 struct RunSlot {
   std::string name;
-  Tensor tensor;  ///< what is saved; load_run() writes into it unless there is a `set`
-  /// Takes a value that was read, of the tensor's shape and dtype. It must not throw.
-  std::function<void(const Tensor&)> set = {};
+  Tensor tensor;  ///< what is saved; load_run() writes into it unless there is a `prepare`
+  /// Checks a value that was read, of the tensor's shape and dtype, and takes the memory that it
+  /// needs; may throw. The result puts the value in place and must not throw.
+  std::function<std::function<void()>(const Tensor&)> prepare = {};
   /// Of a text that describes an object: load_run() compares it and writes nothing.
   enum class Text : std::uint8_t { none, must_agree, may_differ_if_allowed };
   Text text = Text::none;

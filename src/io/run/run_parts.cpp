@@ -1,4 +1,4 @@
-#include "io/run_parts.h"
+#include "io/run/run_parts.h"
 
 #include <bit>
 #include <cstring>
@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "firn/data/loader.h"
+#include "firn/data/resident_batches.h"
 #include "firn/optim/optimizer.h"
 #include "firn/random.h"
 #include "nn/tree.h"
@@ -33,12 +34,12 @@ RunSlot slot_of(std::string name, Generator& g) {
   const RandomKey key = g.get();
   RunSlot slot{std::move(name), numbers({std::bit_cast<std::int64_t>(key.seed),
                                          std::bit_cast<std::int64_t>(key.offset)})};
-  slot.set = [&g](const Tensor& read) {
+  slot.prepare = [&g](const Tensor& read) {
     const auto* const words = read.view().as<std::int64_t>();
     RandomKey restored = g.get();
     restored.seed = std::bit_cast<std::uint64_t>(words[0]);
     restored.offset = std::bit_cast<std::uint64_t>(words[1]);
-    g.set(restored);
+    return [&g, restored] { g.set(restored); };
   };
   return slot;
 }
@@ -46,7 +47,9 @@ RunSlot slot_of(std::string name, Generator& g) {
 template <class T>
 RunSlot slot_of(std::string name, T& number) {
   RunSlot slot{std::move(name), numbers<T>({number}).reshape({})};
-  slot.set = [&number](const Tensor& read) { number = *read.view().as<T>(); };
+  slot.prepare = [&number](const Tensor& read) {
+    return [&number, value = *read.view().as<T>()] { number = value; };
+  };
   return slot;
 }
 
@@ -103,19 +106,38 @@ std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer
   return out;
 }
 
-std::vector<RunSlot> loader_slots(const std::string& name, data::Loader& loader) {
-  const data::LoaderPosition position = loader.position();
+/// A position in the data, and a text about the order that it is a position in.
+template <class Prepare>
+std::vector<RunSlot> position_slots(const std::string& name, data::LoaderPosition position,
+                                    std::int64_t samples, std::uint64_t seed, bool shuffle,
+                                    Prepare prepare) {
   RunSlot slot{name, numbers({position.epoch, position.sample})};
-  slot.set = [&loader](const Tensor& read) {
+  slot.prepare = [name, samples, prepare](const Tensor& read) -> std::function<void()> {
     const auto* const words = read.view().as<std::int64_t>();
-    loader.seek({words[0], words[1]});
+    const data::LoaderPosition to{words[0], words[1]};
+    FIRN_CHECK(to.epoch >= 0 && to.sample >= 0 && to.sample <= samples, "load_run",
+               "the file was not written by save_run()",
+               "\"{}\" is at sample {} of epoch {}, and the set has {} samples", name, to.sample,
+               to.epoch, samples);
+    return prepare(to);
   };
+  return {std::move(slot), slot_of_text(name + ".order",
+                                        fmt::format("{} samples, seed {}{}", samples, seed,
+                                                    shuffle ? ", shuffled" : ""),
+                                        RunSlot::Text::must_agree)};
+}
+
+std::vector<RunSlot> loader_slots(const std::string& name, data::Loader& loader) {
   const data::LoaderOptions& o = loader.options();
-  return {std::move(slot),
-          slot_of_text(name + ".order",
-                       fmt::format("{} samples, seed {}{}", loader.dataset().size(), o.seed,
-                                   o.shuffle ? ", shuffled" : ""),
-                       RunSlot::Text::must_agree)};
+  return position_slots(
+      name, loader.position(), loader.dataset().size(), o.seed, o.shuffle,
+      [&loader](data::LoaderPosition to) { return [&loader, to] { loader.seek(to); }; });
+}
+
+std::vector<RunSlot> loader_slots(const std::string& name, data::ResidentBatches& batches) {
+  const data::BatchOptions& o = batches.options();
+  return position_slots(name, batches.position(), batches.set_size(), o.seed, o.shuffle,
+                        [&batches](data::LoaderPosition to) { return batches.prepare_seek(to); });
 }
 
 template <class Fn>
@@ -152,6 +174,11 @@ RunPart::RunPart(data::Loader& loader) : RunPart("loader", loader) {}
 RunPart::RunPart(std::string name, data::Loader& loader) {
   check_name(name);
   source_ = source_of([name = std::move(name), &loader] { return loader_slots(name, loader); });
+}
+RunPart::RunPart(data::ResidentBatches& batches) : RunPart("loader", batches) {}
+RunPart::RunPart(std::string name, data::ResidentBatches& batches) {
+  check_name(name);
+  source_ = source_of([name = std::move(name), &batches] { return loader_slots(name, batches); });
 }
 RunPart::RunPart(std::string name, Generator& generator) {
   check_name(name);

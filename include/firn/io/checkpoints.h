@@ -1,0 +1,95 @@
+// A folder of saved runs: the newest few and the best one stay, a run that was stopped goes on from
+// the newest.
+//
+//   io::Checkpoints checkpoints("run", {.keep = 3});
+//   std::int64_t step = 0;
+//   const std::vector<io::RunPart> parts = {net, opt, loader, {"step", step}};
+//   checkpoints.resume(parts);  // starts fresh if there is none
+//   ...
+//   if (step % 1000 == 0) checkpoints.save(step, parts);
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "firn/io/run.h"
+
+namespace firn::io {
+
+/// Which checkpoint stays however old it is: none, or that of the lowest or highest metric.
+enum class BestMetric : std::uint8_t { none, lowest, highest };
+
+struct CheckpointsOptions {
+  int keep = 3;  ///< the newest so many stay; at least 1
+  BestMetric best = BestMetric::none;
+  /// save() copies the run to memory of the CPU and returns; a thread writes the file. The copy
+  /// stays allocated for the next save().
+  bool async = false;
+};
+
+/// A file of save_run() in the folder, named "step-000000001000.safetensors".
+struct Checkpoint {
+  std::string path;
+  std::int64_t step = 0;
+  /// What save() was given, for instance the loss of a test; NaN if it was given none.
+  double metric = std::numeric_limits<double>::quiet_NaN();
+};
+
+/// Saves runs to a folder and resumes from it. One object at a time writes to a folder, and one
+/// thread at a time uses the object.
+///
+/// Each file is written as save_run() does it, then older ones are removed. So a crash at any point
+/// leaves at least the checkpoints that were to stay before.
+class Checkpoints {
+ public:
+  /// Makes the folder if it is missing; its parent must exist. Throws IoError if it cannot be made
+  /// or read, Error unless keep >= 1.
+  explicit Checkpoints(std::string folder, const CheckpointsOptions& options = {});
+  /// Waits for a save under way. Warns (firn/warning.h) if it failed and nobody was told.
+  ~Checkpoints();
+  Checkpoints(Checkpoints&&) noexcept;
+  Checkpoints& operator=(Checkpoints&&) noexcept;
+
+  // After a move from this object each function throws Error.
+
+  /// Loads the newest checkpoint into the parts, as load_run() does, and returns it; nothing if the
+  /// folder has none. Passes over a damaged checkpoint, with a warning that names it. Throws
+  /// IoError if all are damaged, or if the newest whole one is of another run.
+  std::optional<Checkpoint> resume(std::span<const RunPart> parts,
+                                   const LoadRunOptions& options = {});
+
+  /// Saves the run as the checkpoint of `step`, with an optional `metric` for BestMetric. Steps
+  /// increase; the last one may be saved again. If a save is under way, waits for it first.
+  ///
+  /// Throws Error if step < 0, or if the folder has a checkpoint of a later step that resume() did
+  /// not pass over: another run's. Throws as save_run() does. With `async`, an error of the disk is
+  /// thrown by the next save() or wait().
+  void save(std::int64_t step, std::span<const RunPart> parts, std::optional<double> metric = {});
+  void save(std::int64_t step, std::initializer_list<RunPart> parts,
+            std::optional<double> metric = {}) {
+    save(step, std::span<const RunPart>(parts.begin(), parts.size()), metric);
+  }
+
+  /// Waits until the last save() is on disk. Throws what it failed with.
+  void wait();
+
+  /// The checkpoints on disk, by step. Of a damaged one, the metric is NaN. Waits for a save under
+  /// way. Throws IoError if the folder cannot be read.
+  std::vector<Checkpoint> list() const;
+  /// That of the best metric by BestMetric; nothing if none has a metric. load_run() loads it.
+  std::optional<Checkpoint> best() const;
+
+  const std::string& folder() const;
+
+ private:
+  struct State;
+  State& state() const;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace firn::io

@@ -1,0 +1,274 @@
+// Checkpoints are files of save_run() whose metadata has the step and the metric.
+#include "firn/io/checkpoints.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <exception>
+#include <filesystem>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "firn/autograd.h"
+#include "firn/io/safetensors_file.h"
+#include "firn/ops/ops.h"
+#include "firn/warning.h"
+#include "io/file/atomic_file.h"
+#include "io/run/run_file.h"
+
+namespace firn::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kOp = "Checkpoints";
+constexpr std::string_view kBegin = "step-", kEnd = ".safetensors";
+constexpr std::size_t kDigits = 12;
+constexpr std::int64_t kLastStep = 999'999'999'999;
+constexpr const char* kMetric = "metric";
+
+std::string name_of(std::int64_t step) {
+  return fmt::format("{}{:0{}}{}", kBegin, step, kDigits, kEnd);
+}
+
+/// The step that a file's name says, or -1.
+std::int64_t step_of(std::string_view name) {
+  if (name.size() != kBegin.size() + kDigits + kEnd.size() || !name.starts_with(kBegin) ||
+      !name.ends_with(kEnd))
+    return -1;
+  const std::string_view digits = name.substr(kBegin.size(), kDigits);
+  std::int64_t step = -1;
+  const auto end = std::from_chars(digits.data(), digits.data() + kDigits, step);
+  return end.ec == std::errc() && end.ptr == digits.data() + kDigits && digits[0] != '-' ? step
+                                                                                         : -1;
+}
+
+/// NaN if the file cannot be read or names none.
+double metric_of(const std::string& path) {
+  try {
+    for (const auto& [key, value] : SafetensorsFile(path).metadata()) {
+      double metric = 0;
+      if (key != kMetric) continue;
+      const auto end = std::from_chars(value.data(), value.data() + value.size(), metric);
+      if (end.ec == std::errc() && end.ptr == value.data() + value.size()) return metric;
+    }
+  } catch (const IoError&) {  // damaged: resume() says so
+  }
+  return std::numeric_limits<double>::quiet_NaN();
+}
+
+bool better(double a, double b, BestMetric best) {
+  return best == BestMetric::lowest ? a < b : a > b;
+}
+
+/// A copy of a run's entries on the CPU, whose memory serves again if the next run is alike.
+class Snapshot {
+ public:
+  void take(const std::vector<NamedTensor>& entries) {
+    const NoGrad guard;
+    copies_.resize(entries.size());
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      const Tensor& from = entries[i].tensor;
+      Tensor& to = copies_[i].tensor;
+      copies_[i].name = entries[i].name;
+      if (!to.defined() || to.shape() != from.shape() || to.dtype() != from.dtype())
+        to = empty(from.shape(), from.dtype(), Device::cpu());
+      copy_(to, from);
+    }
+  }
+  const std::vector<NamedTensor>& entries() const noexcept { return copies_; }
+
+ private:
+  std::vector<NamedTensor> copies_;
+};
+
+}  // namespace
+
+struct Checkpoints::State {
+  std::string folder;
+  CheckpointsOptions options;
+  std::int64_t last = -1;              ///< the step of the last save() or resume()
+  std::set<std::int64_t> passed_over;  ///< damaged ones that resume() found
+  Snapshot snapshot;
+  std::thread writer;
+  std::exception_ptr failure;  ///< of the writer; read it after join()
+
+  std::string path_of(std::int64_t step) const { return folder + "/" + name_of(step); }
+
+  std::vector<Checkpoint> list() const {
+    std::vector<Checkpoint> out;
+    std::error_code error;
+    for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
+      if (const std::int64_t step = step_of(it->path().filename().native()); step >= 0)
+        out.push_back({path_of(step), step, metric_of(path_of(step))});
+    if (error) throw IoError(kOp, folder, "the folder cannot be read: " + error.message());
+    std::sort(out.begin(), out.end(),
+              [](const Checkpoint& a, const Checkpoint& b) { return a.step < b.step; });
+    return out;
+  }
+
+  /// Of equally good ones the newest.
+  std::optional<Checkpoint> best(const std::vector<Checkpoint>& all) const {
+    std::optional<Checkpoint> found;
+    if (options.best == BestMetric::none) return found;
+    for (const Checkpoint& c : all)
+      if (!std::isnan(c.metric) && (!found || !better(found->metric, c.metric, options.best)))
+        found = c;
+    return found;
+  }
+
+  void write(std::int64_t step, std::vector<NamedTensor> entries, std::optional<double> metric) {
+    std::vector<Metadata> metadata{{"step", std::to_string(step)}};
+    if (metric) metadata.emplace_back(kMetric, fmt::format("{}", *metric));
+    write_run(kOp, path_of(step), std::move(entries), metadata);
+    remove_old(step);
+  }
+
+  /// Removes what need not stay beside the new checkpoint of `step`. If the folder refuses, that is
+  /// no reason to end a training.
+  void remove_old(std::int64_t step) {
+    std::vector<Checkpoint> all;
+    try {
+      all = list();
+    } catch (const IoError&) {
+      return;
+    }
+    const auto the_best = best(all);
+    int newer = 0;
+    for (auto c = all.rbegin(); c != all.rend(); ++c) {
+      const bool damaged = c->step > step;  // else save() would have refused
+      if (!damaged && newer++ < options.keep) continue;
+      if (the_best && c->step == the_best->step) continue;
+      std::error_code ignored;
+      fs::remove(c->path, ignored);
+    }
+    AtomicFile::remove_leftovers(folder, [](std::string_view name) { return step_of(name) >= 0; });
+  }
+
+  void join() {
+    if (writer.joinable()) writer.join();
+  }
+  void wait() {
+    join();
+    if (const auto thrown = std::exchange(failure, nullptr)) std::rethrow_exception(thrown);
+  }
+
+  ~State() {
+    try {
+      wait();
+    } catch (const std::exception& e) {
+      try {
+        warn(kOp, fmt::format("the last checkpoint was not written: {}", e.what()),
+             "call wait() before the end to have it as an error");
+      } catch (...) {  // the handler's exception: a destructor has no way to pass it on
+      }
+    }
+  }
+};
+
+Checkpoints::Checkpoints(std::string folder, const CheckpointsOptions& options) try {
+  FIRN_CHECK(options.keep >= 1, kOp, "the newest has to stay", "keep is {}", options.keep);
+  FIRN_CHECK(!folder.empty() && folder.find('\0') == std::string::npos, kOp, "name a folder",
+             "the folder's name is empty or has a zero byte");
+  std::error_code error;
+  fs::create_directory(folder, error);
+  if (error || !fs::is_directory(folder, error))
+    throw IoError(kOp, folder,
+                  "is no folder and cannot be made" + (error ? ": " + error.message() : ""),
+                  "its parent must exist and be writable");
+  state_ = std::make_unique<State>();
+  state_->folder = std::move(folder);
+  state_->options = options;
+  state_->list();
+}
+FIRN_OUT_OF_MEMORY("Checkpoints")
+
+Checkpoints::~Checkpoints() = default;
+Checkpoints::Checkpoints(Checkpoints&&) noexcept = default;
+Checkpoints& Checkpoints::operator=(Checkpoints&&) noexcept = default;
+
+Checkpoints::State& Checkpoints::state() const {
+  FIRN_CHECK(state_, kOp, "use the object that it was moved to",
+             "these checkpoints were moved away");
+  return *state_;
+}
+
+const std::string& Checkpoints::folder() const { return state().folder; }
+void Checkpoints::wait() { state().wait(); }
+
+std::vector<Checkpoint> Checkpoints::list() const {
+  state().join();
+  return state().list();
+}
+std::optional<Checkpoint> Checkpoints::best() const {
+  state().join();
+  return state().best(state().list());
+}
+
+std::optional<Checkpoint> Checkpoints::resume(std::span<const RunPart> parts,
+                                              const LoadRunOptions& options) try {
+  State& s = state();
+  s.wait();
+  std::vector<Checkpoint> all = s.list();
+  const std::size_t found = all.size();
+  std::set<std::int64_t> damaged;
+  std::string newest_error;
+  for (; !all.empty(); all.pop_back()) {
+    const Checkpoint& c = all.back();
+    RunFile file;
+    try {
+      file = read_run(kOp, c.path);
+    } catch (const IoError& e) {
+      if (damaged.empty()) newest_error = e.what();
+      damaged.insert(c.step);
+      warn(kOp, fmt::format("{} is passed over: {}", c.path, e.what()),
+           "an older checkpoint is tried");
+      continue;
+    }
+    restore_run(kOp, c.path, std::move(file), parts, options);
+    s.last = c.step;
+    s.passed_over = std::move(damaged);
+    return c;
+  }
+  if (found > 0)
+    throw IoError(
+        kOp, s.folder,
+        fmt::format("none of its {} checkpoints can be read; the newest: {}", found, newest_error),
+        "begin again in an empty folder");
+  return std::nullopt;
+}
+FIRN_OUT_OF_MEMORY("Checkpoints")
+
+void Checkpoints::save(std::int64_t step, std::span<const RunPart> parts,
+                       std::optional<double> metric) try {
+  State& s = state();
+  s.wait();
+  FIRN_CHECK(step >= 0 && step <= kLastStep, kOp, "", "step {}; a checkpoint has 0 to {}", step,
+             kLastStep);
+  FIRN_CHECK(step >= s.last, kOp, "steps increase from one save() to the next",
+             "step {} after step {}", step, s.last);
+  for (const Checkpoint& c : s.list())
+    FIRN_CHECK(c.step <= step || s.passed_over.contains(c.step), kOp,
+               "resume() from it first, or use another folder",
+               "{} is of a later step than {}, so another run's", c.path, step);
+  std::vector<NamedTensor> entries = entries_of(kOp, parts);
+  if (!s.options.async) {
+    s.write(step, std::move(entries), metric);
+    s.last = step;
+    return;
+  }
+  s.snapshot.take(entries);
+  s.writer = std::thread([&s, step, metric] {
+    try {
+      s.write(step, s.snapshot.entries(), metric);
+    } catch (...) {
+      s.failure = std::current_exception();
+    }
+  });
+  s.last = step;
+}
+FIRN_OUT_OF_MEMORY("Checkpoints")
+
+}  // namespace firn::io

@@ -1,0 +1,143 @@
+// Saving and loading a run. The file is read, verified and compared as a whole before a byte of the
+// run is written.
+#include "firn/io/run.h"
+
+#include <map>
+#include <set>
+#include <utility>
+
+#include "base/check.h"
+#include "firn/autograd.h"
+#include "firn/ops/ops.h"
+#include "firn/storage.h"
+#include "firn/stream.h"
+#include "io/run/run_file.h"
+#include "io/run/run_parts.h"
+#include "kernels/copy.h"
+
+namespace firn::io {
+namespace {
+
+std::string text_of(const Tensor& t) {
+  std::string out;
+  for (const std::uint8_t c : t.to_vector<std::uint8_t>())
+    if (c != 0) out += c >= 0x20 && c < 0x7f ? static_cast<char>(c) : '?';
+  return out;
+}
+
+/// Collects differences; the error lists them all, up to a limit.
+class Differences {
+ public:
+  template <class... Args>
+  void add(fmt::format_string<Args...> format, Args&&... args) {
+    ++count_;
+    if (count_ <= kMost) {
+      text_ += fmt::format("{}{}", text_.empty() ? "" : "; ",
+                           fmt::format(format, std::forward<Args>(args)...));
+    }
+  }
+  void throw_if_any(const char* op, const std::string& path) const {
+    if (count_ == 0) return;
+    const std::string more = count_ > kMost ? fmt::format("; and {} more", count_ - kMost) : "";
+    throw IoError(op, path, "it is of another run: " + text_ + more,
+                  "give load_run() the parts that save_run() had, made with the same options");
+  }
+
+ private:
+  static constexpr std::int64_t kMost = 20;
+  std::int64_t count_ = 0;
+  std::string text_;
+};
+
+/// Whether the file's entry `needed_by` says that it has this gradient.
+bool is_needed(const RunSlot& slot, const std::map<std::string, Tensor>& found) {
+  if (slot.needed_by.empty()) return true;
+  const auto it = found.find(slot.needed_by);
+  if (it == found.end() || it->second.dtype() != u8 || slot.index >= it->second.numel())
+    return true;
+  return it->second.view().as<std::uint8_t>()[slot.index] != 0;
+}
+
+void compare(const RunSlot& slot, const Tensor& read, const LoadRunOptions& options,
+             Differences& differences) {
+  if (slot.text != RunSlot::Text::none) {
+    const std::string mine = text_of(slot.tensor), theirs = text_of(read);
+    const bool allowed =
+        slot.text == RunSlot::Text::may_differ_if_allowed && options.other_settings;
+    if (mine != theirs && !allowed)
+      differences.add("\"{}\" is \"{}\" in the file, and \"{}\" here", slot.name, theirs, mine);
+    return;
+  }
+  if (read.shape() != slot.tensor.shape() || read.dtype() != slot.tensor.dtype())
+    differences.add("\"{}\" is {} {} in the file, and {} {} here", slot.name, read.shape(),
+                    read.dtype(), slot.tensor.shape(), slot.tensor.dtype());
+}
+
+}  // namespace
+
+std::vector<NamedTensor> entries_of(const char* op, std::span<const RunPart> parts) {
+  const NoGrad guard;
+  std::vector<NamedTensor> entries;
+  for (const RunSlot& slot : slots_of(op, parts))
+    if (!slot.left_out) entries.push_back({slot.name, slot.tensor});
+  return entries;
+}
+
+void restore_run(const char* op, const std::string& path, RunFile file,
+                 std::span<const RunPart> parts, const LoadRunOptions& options) {
+  const NoGrad guard;
+  if (file.version != kRunVersion)
+    throw IoError(
+        op, path,
+        fmt::format("is of version {}, and this firn reads version {}", file.version, kRunVersion),
+        "load it with the firn that saved it");
+  const std::vector<RunSlot> slots = slots_of(op, parts);
+  auto& found = file.entries;
+  Differences differences;
+  std::set<std::string_view> known;
+  for (const RunSlot& slot : slots) {
+    known.insert(slot.name);
+    const auto it = found.find(slot.name);
+    if (it != found.end()) {
+      compare(slot, it->second, options, differences);
+    } else if (is_needed(slot, found)) {
+      differences.add("\"{}\" is missing in the file", slot.name);
+    }
+  }
+  for (const auto& item : found)
+    if (!known.contains(item.first)) differences.add("\"{}\" is in the file alone", item.first);
+  differences.throw_if_any(op, path);
+
+  // Whatever may throw comes before the first write: memory for all of it, too.
+  std::vector<std::function<void()>> writes;
+  for (const RunSlot& slot : slots) {
+    const auto it = found.find(slot.name);
+    if (it == found.end() || slot.text != RunSlot::Text::none) continue;
+    if (slot.prepare) {
+      writes.push_back(slot.prepare(it->second));
+      continue;
+    }
+    writes.push_back([op, to = slot.tensor, from = to_device(it->second, slot.tensor.device())] {
+      // The kernel itself: copy_() would allocate.
+      kernels::copy(from.view(), to.mutable_view(), current_stream(to.device()));
+      to.storage()->bump_version(op);
+    });
+  }
+  for (const auto& write : writes) write();
+}
+
+void save_run(const std::string& path, std::span<const RunPart> parts) try {
+  constexpr const char* kOp = "save_run";
+  const NoGrad guard;
+  write_run(kOp, path, entries_of(kOp, parts));
+}
+FIRN_OUT_OF_MEMORY("save_run")
+
+void load_run(const std::string& path, std::span<const RunPart> parts,
+              const LoadRunOptions& options) try {
+  constexpr const char* kOp = "load_run";
+  restore_run(kOp, path, read_run(kOp, path), parts, options);
+}
+FIRN_OUT_OF_MEMORY("load_run")
+
+}  // namespace firn::io

@@ -1,0 +1,87 @@
+// Files of save_run(): each byte is under a checksum.
+#include "io/run/run_file.h"
+
+#include <utility>
+
+#include "base/check.h"
+#include "firn/ops/ops.h"
+#include "io/file/crc32.h"
+#include "io/safetensors_layout.h"
+#include "io/tensor_files.h"
+
+namespace firn::io {
+namespace {
+
+constexpr const char* kSums = "firn.crc32";
+constexpr const char* kHeaderSum = "firn.header_crc32";
+constexpr const char* kVersion = "firn.run";
+
+std::int64_t crc_of(const Tensor& on_the_cpu) {
+  return crc32(0, on_the_cpu.view().data, on_the_cpu.bytes());
+}
+/// Of the header's length, as the file begins with it, and of the header.
+std::int64_t crc_of_header(const std::string& header) {
+  const std::uint64_t length = header.size();
+  return crc32(crc32(0, &length, sizeof length), header.data(), header.size());
+}
+
+std::int64_t* values_of(const Tensor& t) { return t.mutable_view().as<std::int64_t>(); }
+
+}  // namespace
+
+RunFile read_run(const char* op, const std::string& path) {
+  const auto fail = [&](const std::string& what, const char* hint) {
+    throw IoError(op, path, what, hint);
+  };
+  const char* const damaged = "the file is damaged: load an older one";
+  const detail::TensorFile read(op, path, false);
+  RunFile file;
+  std::vector<std::pair<std::string, Tensor>> in_order;
+  for (const Entry& e : read.entries()) {
+    in_order.emplace_back(e.name, read.read(e));
+    file.entries.insert(in_order.back());
+  }
+  const auto number = [&](const char* name) {
+    const auto it = file.entries.find(name);
+    if (it == file.entries.end() || it->second.dtype() != i64 || it->second.shape() != Shape{})
+      fail(fmt::format("has no \"{}\"", name), "this is not a file of save_run()");
+    return *values_of(it->second);
+  };
+  file.version = number(kVersion);
+  if (number(kHeaderSum) != crc_of_header(read.header_text()))
+    fail("the CRC-32 of its header is not the one that was saved", damaged);
+  std::vector<std::int64_t> want;
+  if (const auto sums = file.entries.find(kSums);
+      sums != file.entries.end() && sums->second.dtype() == i64)
+    want = sums->second.to_vector<std::int64_t>();
+  std::size_t at = 0;
+  for (const auto& [name, t] : in_order) {
+    if (name == kSums || name == kHeaderSum) continue;
+    if (at >= want.size() || want[at] != crc_of(t))
+      fail(fmt::format("the CRC-32 of \"{}\" is not the one that was saved", name), damaged);
+    ++at;
+  }
+  if (at != want.size()) fail(fmt::format("has {} sums for {} entries", want.size(), at), damaged);
+  for (const char* const own : {kSums, kHeaderSum, kVersion}) file.entries.erase(own);
+  return file;
+}
+
+void write_run(const char* op, const std::string& path, std::vector<NamedTensor> entries,
+               std::span<const Metadata> metadata) {
+  const Tensor version = full({}, static_cast<double>(kRunVersion), i64, Device::cpu());
+  const Tensor header_sum = zeros({}, i64, Device::cpu());
+  entries.push_back({kVersion, version});
+  const Tensor sums = zeros({static_cast<std::int64_t>(entries.size())}, i64, Device::cpu());
+  entries.push_back({kSums, sums});
+  entries.push_back({kHeaderSum, header_sum});
+
+  const SafetensorsLayout layout = layout_of(op, entries, metadata);
+  std::int64_t at = 0;
+  for (const NamedTensor* const named : layout.order)
+    if (named->name != kSums && named->name != kHeaderSum)
+      values_of(sums)[at++] = crc_of(on_cpu(named->tensor));
+  *values_of(header_sum) = crc_of_header(layout.header);
+  write_safetensors(op, path, layout);
+}
+
+}  // namespace firn::io

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# The first program of docs/recipes.md, killed at several moments and started again, ends as one that
+# nobody killed: the same line, the same checkpoints to the byte.
+#   recipe.sh PROGRAM WORK
+set -euo pipefail
+program="$1" work="$2"
+fail() { echo "recipe.sh: $*" >&2; exit 1; }
+rm -rf "$work"
+for run in whole killed; do
+  mkdir -p "$work/$run"
+  awk 'BEGIN {
+    print "area,rooms,price"
+    for (i = 0; i < 400; ++i) printf "%.3f,%d,%.4f\n", (i * 37 % 400) / 400, 1 + i % 6, (i * 37 % 400) / 200 + i % 6 / 3
+  }' >"$work/$run/houses.csv"
+done
+whole="$(cd "$work/whole" && "$program")"
+[[ $whole == "1500 steps, loss "* ]] || fail "it said: $whole"
+kills=0
+for pause in 0.05 0.1 0.15 0.2 0.3 0.4 0.6 0.8 20 20; do
+  status=0
+  line="$(cd "$work/killed" && timeout -s KILL "$pause" "$program")" || status=$?
+  ((status == 0)) && break
+  [[ $status == 137 || $status == 124 ]] || fail "a resumed run ended with $status: $line"
+  kills=$((kills + 1))
+done
+((status == 0)) || fail "it did not end"
+((kills > 0)) || fail "nothing was killed"
+[[ $line == "$whole" ]] || fail "after $kills kills '$line', else '$whole'"
+diff -r "$work/whole" "$work/killed" || fail "the folders differ after $kills kills"
+echo "$kills kills, equal"
+rm -rf "$work"
