@@ -1,0 +1,281 @@
+#include "readers/readers.h"
+
+#include <utility>
+
+#include "firn/firn.h"
+
+namespace firn::test {
+namespace {
+
+const std::vector<std::string> kJson = {"{",
+                                        "}",
+                                        "[",
+                                        "]",
+                                        ",",
+                                        ":",
+                                        "\"",
+                                        "\\",
+                                        "\\u0000",
+                                        "\\ud800",
+                                        "-1",
+                                        "1e999",
+                                        "0",
+                                        "4294967296",
+                                        "18446744073709551615",
+                                        "18446744073709551616",
+                                        "null",
+                                        "\"dtype\"",
+                                        "\"shape\"",
+                                        "\"data_offsets\"",
+                                        "\"F64\"",
+                                        "\"BOOL\"",
+                                        "\"U8\"",
+                                        "[0,0]",
+                                        "\"__metadata__\"",
+                                        "\"weight_map\"",
+                                        "\"metadata\"",
+                                        "../",
+                                        "/",
+                                        "..",
+                                        std::string(1, '\0'),
+                                        "\xff",
+                                        "\xc3\xa9",
+                                        "one.safetensors",
+                                        std::string(40, '[')};
+
+const std::vector<std::string> kNpy = {"{",
+                                       "}",
+                                       "(",
+                                       ")",
+                                       ",",
+                                       "'",
+                                       "\"",
+                                       ":",
+                                       "True",
+                                       "False",
+                                       "'descr'",
+                                       "'shape'",
+                                       "<f4",
+                                       "<u2",
+                                       ">i8",
+                                       "|b1",
+                                       "<V2",
+                                       "|O",
+                                       "()",
+                                       "(0,)",
+                                       "(4294967296, 4294967296)",
+                                       "18446744073709551616",
+                                       "L",
+                                       std::string(1, '\0'),
+                                       "\x93NUMPY",
+                                       "\x02",
+                                       "\x03",
+                                       "\n"};
+
+/// The bytes of the file that `write` makes.
+Bytes bytes_of(const std::function<void(const std::string& path)>& write) {
+  const TempFolder folder;
+  write(folder.file("x"));
+  return read_file(folder.file("x"));
+}
+
+/// An array of version 1.0 without the spaces that most changes would fall into.
+Bytes npy(const std::string& descr, const std::string& shape, const Bytes& elements) {
+  const std::string text =
+      "{'descr': '" + descr + "', 'fortran_order': True, 'shape': " + shape + ", }\n";
+  return Bytes("\x93NUMPY\x01\x00", 8) + little_endian(text.size(), 2) + text + elements;
+}
+
+std::vector<nn::NamedTensor> some_tensors() {
+  return {{"w", ones({2, 3})},
+          {"n", zeros({}, i64)},
+          {"h", ones({5}, bf16)},
+          {"m", ones({3}, boolean)}};
+}
+
+void read_set(const data::Dataset& set) {
+  for (std::int64_t i = 0; i < set.size(); ++i) set[i];
+}
+
+Reader safetensors() {
+  const Bytes good = bytes_of([](const std::string& path) {
+    io::save_safetensors(path, some_tensors(), std::vector<io::Metadata>{{"format", "pt"}});
+  });
+  return {"safetensors", {good}, kJson, [](const TempFolder& folder, const Bytes& input) {
+            const std::string path = write_file(folder.file("x.safetensors"), input);
+            io::load_safetensors(path);
+            const io::SafetensorsFile file(path, {.map = true});
+            file.metadata();
+            for (const auto& name : file.names()) file.read(name).sum();
+          }};
+}
+
+/// Into a module: what fits is loaded, and the rest is reported.
+Reader module_tensors() {
+  Reader reader = safetensors();
+  reader.name = "module";
+  reader.read = [](const TempFolder& folder, const Bytes& input) {
+    nn::Linear module(3, 2);
+    io::load_safetensors(write_file(folder.file("x.safetensors"), input), module,
+                         {.strict = false, .rename = {{"w", "weight"}}});
+  };
+  return reader;
+}
+
+Reader shards() {
+  Reader reader{"index", {}, kJson, [](const TempFolder& folder, const Bytes& input) {
+                  io::save_safetensors(folder.file("one.safetensors"), some_tensors());
+                  io::save_safetensors(
+                      folder.file("two.safetensors"),
+                      std::vector<nn::NamedTensor>{{"x", ones({3})}, {"y", ones({2})}});
+                  write_file(folder.file("model.safetensors.index.json"), input);
+                  const io::SafetensorsFile file(folder.path().string());
+                  file.metadata();
+                  file.read_all();
+                }};
+  reader.good = {
+      "{\"metadata\": {\"total_size\": 65, \"a\": [1, {}]}, \"weight_map\": {"
+      "\"w\": \"one.safetensors\", \"n\": \"one.safetensors\", "
+      "\"x\": \"two.safetensors\"}}\n"};
+  return reader;
+}
+
+Reader saved_run() {
+  const auto parts = [](nn::Linear& net, optim::Adam& opt, std::int64_t& step) {
+    return std::vector<io::RunPart>{net, opt, {"step", step}};
+  };
+  const Bytes good = bytes_of([&](const std::string& path) {
+    nn::Linear net(2, 1);
+    optim::Adam opt(net.parameters(), {.lr = 0.1});
+    std::int64_t step = 3;
+    io::save_run(path, parts(net, opt, step));
+  });
+  Reader reader{"run", {good}, kJson, [parts](const TempFolder& folder, const Bytes& input) {
+                  nn::Linear net(2, 1);
+                  optim::Adam opt(net.parameters(), {.lr = 0.1});
+                  std::int64_t step = 0;
+                  io::load_run(write_file(folder.file("x.safetensors"), input),
+                               parts(net, opt, step));
+                }};
+  reader.allowance = 16384;        // net and optimizer
+  reader.read_one_of = 1'000'000;  // every change is found
+  return reader;
+}
+
+Reader npy_array() {
+  return {"npy",
+          {npy("<f4", "(2, 3, 4)", Bytes(96, '\1')), npy("|b1", "(3,)", Bytes(3, '\1'))},
+          kNpy,
+          [](const TempFolder& folder, const Bytes& input) {
+            io::read_npy(write_file(folder.file("x.npy"), input)).sum();
+          }};
+}
+
+Reader idx() {
+  const Bytes plain = idx_header(0x08, {3, 4}) + Bytes(12, '\7');
+  Reader reader{"idx",
+                {plain, gzip(plain), idx_header(0x0D, {2}) + Bytes(8, '\0')},
+                {"\x08", "\x09", "\x0B", "\x0C", "\x0D", "\x0E", "\x1f\x8b", "\xff\xff\xff\xff",
+                 Bytes(4, '\0')},
+                [](const TempFolder& folder, const Bytes& input) {
+                  data::read_idx(write_file(folder.file("x.idx"), input));
+                }};
+  reader.allowance = 1 << 16;  // deflate expands by up to 1032
+  return reader;
+}
+
+Reader csv() {
+  const Bytes good = "a,b,c\n1,2.5,x\n\"3\",,\"y\"\"z\"\r\n4,nan,\"q\nr\"\n";
+  Reader reader{"csv",
+                {good, gzip(good)},
+                {"\"", "\"\"", ",", "\n", "\r\n", "\r", "1e999", "-", "a", "nan", "\xef\xbb\xbf",
+                 std::string(1, '\0'), "\x1f\x8b", std::string(200, ',')},
+                [](const TempFolder& folder, const Bytes& input) {
+                  const data::CsvTable table(write_file(folder.file("x.csv"), input),
+                                             {.missing = 0});
+                  for (const std::string& name : table.names()) {
+                    table.categories(name);
+                    table.text(name);
+                    if (table.type(name) == data::CsvType::integer) table.column(name, i64);
+                    if (table.type(name) == data::CsvType::number) table.column(name, f64);
+                  }
+                }};
+  reader.allowance = 1 << 15;  // 8 bytes a field, and a field may be one byte
+  reader.good.push_back("a,b\n1,2\n3,4\n");
+  return reader;
+}
+
+Reader tokens() {
+  return {"tokens",
+          {Bytes(24, '\1')},
+          {"\xff\xff", "\xff\xff\xff\xff"},
+          [](const TempFolder& folder, const Bytes& input) {
+            const std::string path = write_file(folder.file("x.bin"), input);
+            read_set(data::TokenDataset(path, {.length = 3, .vocabulary = 300}));
+            read_set(data::TokenDataset(path, {.length = 2, .format = data::TokenFormat::i64}));
+          }};
+}
+
+Reader npy_tokens() {
+  return {"tokens_npy",
+          {npy("<u2", "(12,)", Bytes(24, '\1'))},
+          kNpy,
+          [](const TempFolder& folder, const Bytes& input) {
+            read_set(data::TokenDataset(write_file(folder.file("x.npy"), input), {.length = 3}));
+          }};
+}
+
+/// The input is a list of records' bodies, each behind its length as one byte, and behind a zero
+/// what the index lists. It becomes a set whose checksums are right, so that the rest is read.
+Bytes record_body() {  // u8 [2] and i32 []
+  return little_endian(2, 4) + Bytes("\6\1", 2) + little_endian(2, 8) + Bytes("\4\0", 2) + "ab" +
+         little_endian(7, 4);
+}
+void write_records(const std::string& folder, const Bytes& input) {
+  Bytes file = "firn-rec" + little_endian(0, 8), ends;
+  std::size_t at = 0;
+  std::uint64_t count = 0;
+  while (at < input.size() && input[at] != 0) {
+    const Bytes body = input.substr(at + 1, static_cast<unsigned char>(input[at]));
+    at += 1 + body.size();
+    file += little_endian(crc32(little_endian(count++, 8) + body), 4) + body;
+    ends += little_endian(file.size(), 8);
+  }
+  Bytes list = "firn-idx" + little_endian(1, 8) + little_endian(count, 8) +
+               little_endian(file.size(), 8) + little_endian(count, 8) + ends;
+  for (std::size_t i = 8; i < list.size() && ++at < input.size(); ++i)
+    list[i] = static_cast<char>(list[i] ^ input[at]);
+  std::filesystem::create_directories(folder);
+  write_file(folder + "/records-00000.bin", file);
+  write_file(folder + "/records.index", list + little_endian(crc32(list), 4));
+}
+
+Reader records() {
+  const Bytes body = record_body(), one = static_cast<char>(body.size()) + body;
+  Reader reader{"records",
+                {one + one, one + one + Bytes(1, '\0') + Bytes(12, '\0')},
+                {Bytes(1, '\0'), "\1", "\2", "\6\1", "\10", Bytes(8, '\xff'),
+                 little_endian(std::uint64_t{1} << 62, 8)},
+                [](const TempFolder& folder, const Bytes& input) {
+                  const std::string path = folder.file("set");
+                  write_records(path, input);
+                  const data::RecordDataset set(path);
+                  read_set(set);
+                  std::vector<std::int64_t> all;
+                  for (std::int64_t i = 0; i < set.size(); ++i) all.push_back(i);
+                  if (!all.empty()) set.collect(all);
+                }};
+  reader.allowance = 16384;
+  return reader;
+}
+
+}  // namespace
+
+const std::vector<Reader>& readers() {
+  static const std::vector<Reader> all = {
+      safetensors(), module_tensors(), shards(),     saved_run(), npy_array(), idx(),
+      csv(),         tokens(),         npy_tokens(), records()};
+  return all;
+}
+
+}  // namespace firn::test
