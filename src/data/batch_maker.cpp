@@ -7,7 +7,6 @@
 
 #include "base/check.h"
 #include "data/collate.h"
-#include "firn/data/permutation.h"
 #include "firn/stream.h"
 
 namespace firn::data {
@@ -27,6 +26,17 @@ Tensor id_tensor(const std::vector<std::int64_t>& ids) {
   return tensor(ids, {static_cast<std::int64_t>(ids.size())}, Device::cpu());
 }
 
+LoaderOptions checked(LoaderOptions o) {
+  constexpr int kMost = 1024;
+  FIRN_CHECK(o.batch >= 1, kOp, "", "a batch has at least 1 sample, not {}", o.batch);
+  FIRN_CHECK(o.workers >= 0 && o.workers <= kMost && o.prefetch >= 0 && o.prefetch <= kMost, kOp,
+             "", "workers and prefetch are 0 to {}, not {} and {}", kMost, o.workers, o.prefetch);
+  FIRN_CHECK(!o.pad || !o.collate, kOp, "call collate_padded() in the function",
+             "both pad and collate are given");
+  require_device(kOp, o.device);
+  return o;
+}
+
 }  // namespace
 
 void Failure::raise(LoaderPosition position) const {
@@ -42,18 +52,10 @@ void Failure::raise(LoaderPosition position) const {
 }
 
 BatchMaker::BatchMaker(Dataset set, LoaderOptions options)
-    : set_(std::move(set)), options_(std::move(options)), size_(set_.size()) {
-  constexpr int kMost = 1024;
-  FIRN_CHECK(options_.batch >= 1, kOp, "", "a batch has at least 1 sample, not {}", options_.batch);
-  FIRN_CHECK(options_.workers >= 0 && options_.workers <= kMost && options_.prefetch >= 0 &&
-                 options_.prefetch <= kMost,
-             kOp, "", "workers and prefetch are 0 to {}, not {} and {}", kMost, options_.workers,
-             options_.prefetch);
-  FIRN_CHECK(!options_.pad || !options_.collate, kOp, "call collate_padded() in the function",
-             "both pad and collate are given");
-  FIRN_CHECK(size_ >= 0 && size_ <= Permutation::kLargest, kOp, "", "a set of {} samples", size_);
-  require_device(kOp, options_.device);
-}
+    : set_(std::move(set)),
+      options_(checked(std::move(options))),
+      size_(set_.size()),
+      order_(size_, options_) {}
 
 std::int64_t BatchMaker::count_at(LoaderPosition position) const noexcept {
   const std::int64_t left = size_ - position.sample;
@@ -102,8 +104,9 @@ MadeBatch BatchMaker::without_bad(std::span<const std::int64_t> ids,
     try {
       samples.push_back(make_sample(id, [&] { return take_sample(source, id, context); }));
       good.push_back(id);
-    } catch (const SampleError&) {
-      ++made.skipped;
+    } catch (const SampleError& e) {
+      if (made.skipped++ == 0)
+        made.why_skipped = fmt::format("sample {}: {}", e.index(), cause_of(e));
     }
   }
   if (good.empty()) return made;
@@ -114,11 +117,7 @@ MadeBatch BatchMaker::without_bad(std::span<const std::int64_t> ids,
 
 MadeBatch BatchMaker::try_make(LoaderPosition position, std::int64_t count) const {
   std::vector<std::int64_t> ids(static_cast<std::size_t>(count));
-  const Permutation order(size_, options_.seed, position.epoch);
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t at = position.sample + i;
-    ids[static_cast<std::size_t>(i)] = options_.shuffle ? order[at] : at;
-  }
+  order_.fill(position, ids);
   const DrawContext context{options_.seed, position.epoch};
   Generator own =
       context.generator(-1 - position.sample);  // for collate(), apart from all samples'

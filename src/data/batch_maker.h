@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "data/order.h"
 #include "firn/data/loader.h"
 
 namespace firn::data {
@@ -27,6 +28,7 @@ struct MadeBatch {
   Sample fields;
   Tensor ids;  ///< i64 [n]; undefined if every sample was left out
   std::int64_t skipped = 0;
+  std::string why_skipped = {};  ///< the first of them
   std::optional<Failure> failure;
 };
 
@@ -37,6 +39,7 @@ class BatchMaker {
 
   const Dataset& set() const noexcept { return set_; }
   const LoaderOptions& options() const noexcept { return options_; }
+  const Order& order() const noexcept { return order_; }
   /// How many samples the batch at `position` takes; 0 at the end of an epoch.
   std::int64_t count_at(LoaderPosition position) const noexcept;
   /// The batch of `count` samples from `position` on, on the CPU.
@@ -52,6 +55,7 @@ class BatchMaker {
   Dataset set_;
   LoaderOptions options_;
   std::int64_t size_;
+  Order order_;
 };
 
 }  // namespace firn::data

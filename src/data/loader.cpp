@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
@@ -11,12 +12,15 @@
 #include "data/prefetcher.h"
 #include "firn/memory.h"
 #include "firn/ops/ops.h"
+#include "firn/warning.h"
 
 namespace firn::data {
 namespace {
 
 constexpr const char* kOp = "Loader";
 using Clock = std::chrono::steady_clock;
+// One more than any that can be reached, and an end of counting.
+constexpr std::int64_t kLastEpoch = std::numeric_limits<std::int64_t>::max() / 2;
 
 double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
@@ -42,6 +46,9 @@ struct Loader::State {
   }
   /// Makes `batch` the next one of the epoch and moves behind it; false at the epoch's end.
   bool next(LoaderBatch& batch);
+  void begin_loop() noexcept;
+  /// Of an epoch in which no batch came: a loop until enough steps were done would never end.
+  void warn_if_empty();
   void close() noexcept {
     closed = true;
     forget_parent();
@@ -55,6 +62,8 @@ struct Loader::State {
     if (threads && process != getpid()) static_cast<void>(threads.release());
   }
 
+  bool whole_epoch_ = false, warned_ = false;
+  std::int64_t batches_before_ = 0;  ///< stats.batches when the loop began
   std::unique_ptr<Prefetcher> threads;
   pid_t process = 0;  ///< that started them
   Clock::time_point first_asked;
@@ -83,6 +92,9 @@ bool Loader::State::next(LoaderBatch& batch) {
     MadeBatch made = make(count);
     if (made.failure) made.failure->raise(position);
     const LoaderPosition after{position.epoch, position.sample + count};
+    if (made.skipped > 0 && stats.skipped == 0)
+      warn(kOp, made.why_skipped + "; this one and others like it are left out",
+           "stats().skipped counts them");
     stats.skipped += made.skipped;
     if (!made.ids.defined()) {
       position = after;
@@ -105,6 +117,24 @@ bool Loader::State::next(LoaderBatch& batch) {
     stats.seconds = seconds_between(first_asked, now);
     return true;
   }
+}
+
+void Loader::State::begin_loop() noexcept {
+  ++loops;
+  whole_epoch_ = position.sample == 0;
+  batches_before_ = stats.batches;
+}
+
+void Loader::State::warn_if_empty() {
+  if (!whole_epoch_ || stats.batches != batches_before_ || warned_) return;
+  warned_ = true;
+  const std::int64_t n = maker->set().size();
+  std::string what = fmt::format("epoch {} had no batch: {} samples in batches of {}",
+                                 position.epoch, n, maker->options().batch);
+  if (stats.skipped > 0) what += fmt::format(", of which {} were left out so far", stats.skipped);
+  warn(
+      kOp, what,
+      maker->options().drop_last && n > 0 ? "drop_last leaves out what does not fill a batch" : "");
 }
 
 const Tensor& LoaderBatch::operator[](std::size_t i) const {
@@ -134,6 +164,7 @@ Loader::State& Loader::state() const {
 }
 
 const LoaderOptions& Loader::options() const { return state().maker->options(); }
+std::string Loader::order_description() const { return state().maker->order().description(); }
 const Dataset& Loader::dataset() const { return state().maker->set(); }
 
 std::int64_t Loader::batches() const {
@@ -150,7 +181,8 @@ LoaderPosition Loader::position() const { return state().position; }
 
 void Loader::seek(LoaderPosition position) {
   State& s = state();
-  FIRN_CHECK(position.epoch >= 0 && position.sample >= 0 && position.sample <= dataset().size(),
+  FIRN_CHECK(position.epoch >= 0 && position.epoch < kLastEpoch && position.sample >= 0 &&
+                 position.sample <= dataset().size(),
              kOp, "was it saved for another set?", "no position {} of epoch {} in a set of {}",
              position.sample, position.epoch, dataset().size());
   s.move_to(position);
@@ -160,7 +192,7 @@ LoaderStats Loader::stats() const { return state().stats; }
 
 Loader::Epoch Loader::epoch(std::int64_t number) {
   state();
-  FIRN_CHECK(number >= 0, kOp, "epochs count from 0", "epoch {}", number);
+  FIRN_CHECK(number >= 0 && number < kLastEpoch, kOp, "epochs count from 0", "epoch {}", number);
   return Epoch(state_, number);
 }
 
@@ -177,8 +209,9 @@ Loader::Iterator Loader::Epoch::begin() const {
   return Iterator(state_);
 }
 
-Loader::Iterator::Iterator(std::shared_ptr<State> state)
-    : state_(std::move(state)), loop_(++state_->loops) {
+Loader::Iterator::Iterator(std::shared_ptr<State> state) : state_(std::move(state)) {
+  state_->begin_loop();
+  loop_ = state_->loops;
   advance();
 }
 
@@ -191,6 +224,7 @@ void Loader::Iterator::advance() try {
   batch_ = {};  // the next batch reuses the memory, unless the user kept a handle
   if (s.next(batch_)) return;
   done_ = true;
+  s.warn_if_empty();
   s.move_to({s.position.epoch + 1, 0});
 }
 FIRN_OUT_OF_MEMORY("Loader")

@@ -14,8 +14,16 @@ constexpr std::uint64_t scramble(std::uint64_t x) noexcept {
   return x ^ (x >> 31);
 }
 
-/// What a stream is for. Numbers from `inner` on are those of sets inside of other sets.
-enum class Purpose : std::uint64_t { order = 1, sample = 2, split = 3, inner = 16 };
+/// What a stream is for. Numbers from `inner` on are those of sets inside of other
+/// sets, those from `window` on of windows by length.
+enum class Purpose : std::uint64_t {
+  order = 1,
+  sample = 2,
+  split = 3,
+  draw = 4,
+  inner = 16,
+  window = std::uint64_t{1} << 63,
+};
 
 constexpr std::uint64_t seed_for(std::uint64_t seed, Purpose purpose,
                                  std::uint64_t number = 0) noexcept {

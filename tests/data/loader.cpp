@@ -53,7 +53,8 @@ std::pair<std::int64_t, std::string> sample_error_of(Fn&& fn) {
 
 }  // namespace
 
-TEST_CASE("[S31] the same batches for any number of threads and any prefetching", "[host]") {
+TEST_CASE("[S31] loader: the same batches for any number of threads and any prefetching",
+          "[host]") {
   const auto make = [](int workers, int prefetch, std::uint64_t seed) {
     return Loader(
         noisy_set(103),
@@ -74,7 +75,7 @@ TEST_CASE("[S31] the same batches for any number of threads and any prefetching"
   CHECK(hash_of(other, 1) != second);
 }
 
-TEST_CASE("[S31] a run that goes on at any position has the batches of the unbroken one",
+TEST_CASE("[S31] loader: a run that goes on at any position has the batches of the unbroken one",
           "[host]") {
   const int workers = GENERATE(0, 2);
   const bool drop_last = GENERATE(false, true);
@@ -102,8 +103,9 @@ TEST_CASE("[S31] a run that goes on at any position has the batches of the unbro
   CHECK(taken == all.size());
 }
 
-TEST_CASE("[S31] what a sample draws depends neither on the batch nor on the caller's modes",
-          "[host]") {
+TEST_CASE(
+    "[S31] loader: what a sample draws depends neither on the batch nor on the caller's modes",
+    "[host]") {
   const auto values = [](std::int64_t batch, int workers) {
     Loader loader(noisy_set(12), {.batch = batch, .seed = 1, .workers = workers});
     std::vector<double> all;
@@ -127,7 +129,7 @@ TEST_CASE("[S31] what a sample draws depends neither on the batch nor on the cal
   CHECK(hash_of(guarded, 0) == hash);
 }
 
-TEST_CASE("Loader: every sample once, the last batch short or dropped", "[host]") {
+TEST_CASE("loader: every sample once, the last batch short or dropped", "[host]") {
   const auto set = numbered_set(103);
   Loader loader(set, {.batch = 10, .shuffle = true, .seed = 3, .workers = 2});
   CHECK(loader.batches() == 11);
@@ -157,7 +159,7 @@ TEST_CASE("Loader: every sample once, the last batch short or dropped", "[host]"
   CHECK(ids_of(none, 0).empty());
 }
 
-TEST_CASE("Loader: loops and positions", "[host]") {
+TEST_CASE("loader: loops and positions", "[host]") {
   Loader loader(numbered_set(10), {.batch = 4, .shuffle = true, .seed = 1, .workers = 1});
   Loader same(numbered_set(10), {.batch = 4, .shuffle = true, .seed = 1});
   const auto order0 = ids_of(same, 0), order1 = ids_of(same, 1), order5 = ids_of(same, 5);
@@ -184,7 +186,7 @@ TEST_CASE("Loader: loops and positions", "[host]") {
   static_assert(sizeof(LoaderPosition) <= 16 && std::is_trivially_copyable_v<LoaderPosition>);
 }
 
-TEST_CASE("Loader: a position of a set of 10^9 samples is found at once", "[host]") {
+TEST_CASE("loader: a position of a set of 10^9 samples is found at once", "[host]") {
   const data::Dataset huge(1'000'000'000, [](std::int64_t i) -> Sample { return {tensor(i)}; });
   Loader loader(huge, {.batch = 8, .shuffle = true, .seed = 1, .workers = 1});
   const auto start = std::chrono::steady_clock::now();
@@ -200,7 +202,7 @@ TEST_CASE("Loader: a position of a set of 10^9 samples is found at once", "[host
   CHECK(std::set<std::int64_t>(ids.begin(), ids.end()).size() == 10);
 }
 
-TEST_CASE("Loader: a sample that throws is named at its batch's turn", "[host]") {
+TEST_CASE("loader: a sample that throws is named at its batch's turn", "[host]") {
   const int workers = GENERATE(0, 1, 4);
   const std::int64_t bad = GENERATE(0, 17, 29);
   CAPTURE(workers, bad);
@@ -226,7 +228,7 @@ TEST_CASE("Loader: a sample that throws is named at its batch's turn", "[host]")
   }
 }
 
-TEST_CASE("Loader: bad samples are left out if asked to", "[host]") {
+TEST_CASE("loader: bad samples are left out if asked to", "[host]") {
   const int workers = GENERATE(0, 3);
   Loader loader(bad_set(12, {1, 4, 5, 6, 7, 11}),
                 {.batch = 4, .workers = workers, .bad_sample = BadSample::skip});
@@ -250,7 +252,28 @@ TEST_CASE("Loader: bad samples are left out if asked to", "[host]") {
   CHECK(all_bad.stats().skipped == 2);
 }
 
-TEST_CASE("Loader: what is not one sample's fault is an Error about the batch", "[host]") {
+TEST_CASE("loader: an epoch without any batch is a warning, once, as is a sample left out",
+          "[host]") {
+  std::vector<std::string> warnings;
+  const WarningHandler before =
+      set_warning_handler([&](const std::string& text) { warnings.push_back(text); });
+  Loader short_set(numbered_set(3), {.batch = 4, .drop_last = true});
+  for (int epoch = 0; epoch < 3; ++epoch) ids_of(short_set, epoch);
+  REQUIRE(warnings.size() == 1);
+  CHECK_THAT(warnings[0], contains("epoch 0 had no batch: 3 samples in batches of 4"));
+  Loader bad(bad_set(2, {0, 1}), {.bad_sample = BadSample::skip});
+  ids_of(bad, 0);
+  REQUIRE(warnings.size() == 3);
+  CHECK_THAT(warnings[1], contains("sample 0: cannot read file 0; this one and others"));
+  CHECK_THAT(warnings[2], contains("of which 2 were left out so far"));
+  Loader at_end(numbered_set(3));
+  at_end.seek({0, 3});  // a run that was resumed at the end of an epoch
+  ids_of(at_end, 0);
+  CHECK(warnings.size() == 3);
+  set_warning_handler(before);
+}
+
+TEST_CASE("loader: what is not one sample's fault is an Error about the batch", "[host]") {
   const int workers = GENERATE(0, 2);
   const auto uneven = data::Dataset(6, [](std::int64_t i) -> Sample {
     return {full({i + 1}, static_cast<double>(i), i64), tensor(i)};
@@ -282,7 +305,7 @@ TEST_CASE("Loader: what is not one sample's fault is an Error about the batch", 
   CHECK_THAT(error_of([&] { ids_of(empty, 0); }), contains("not on the CPU: undefined"));
 }
 
-TEST_CASE("Loader: memory that runs out in a worker is an OutOfMemory", "[host]") {
+TEST_CASE("loader: memory that runs out in a worker is an OutOfMemory", "[host]") {
   const data::Dataset hungry(4, [](std::int64_t) -> Sample {
     return {empty({std::int64_t{1} << 54}, u8, Device::cpu())};
   });
@@ -291,7 +314,7 @@ TEST_CASE("Loader: memory that runs out in a worker is an OutOfMemory", "[host]"
   CHECK_THROWS_AS(loader.begin(), OutOfMemory);
 }
 
-TEST_CASE("Loader: calls that make no sense are refused", "[host]") {
+TEST_CASE("loader: calls that make no sense are refused", "[host]") {
   const auto set = numbered_set(10);
   CHECK_THAT(error_of([&] { Loader(set, {.batch = 0}); }), contains("at least 1 sample, not 0"));
   CHECK_THAT(error_of([&] { Loader(set, {.workers = -1}); }), contains("0 to 1024, not -1 and 0"));
@@ -322,7 +345,7 @@ TEST_CASE("Loader: calls that make no sense are refused", "[host]") {
   CHECK(ids_of(here, 0).size() == 10);
 }
 
-TEST_CASE("Loader: memory is the data's, and batches are on the loader's device") {
+TEST_CASE("loader: memory is the data's, and batches are on the loader's device") {
   Loader loader(noisy_set(64), {.batch = 16, .workers = 2});
   const auto iterator = loader.begin();
   CHECK(iterator->x().device() == default_device());
@@ -334,7 +357,8 @@ TEST_CASE("Loader: memory is the data's, and batches are on the loader's device"
   CHECK(hash_of(host, 1) == hash_of(loader, 1));
 }
 
-TEST_CASE("[S31] training that goes on at a position has the bits of the unbroken run", "[host]") {
+TEST_CASE("[S31] loader: training that goes on at a position has the bits of the unbroken run",
+          "[host]") {
   struct Net : nn::Module {
     nn::Linear in{3, 16}, out{16, 5};
     FIRN_MEMBERS(in, out)

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "data/files.h"
+#include "data/matchers.h"
 #include "firn/firn.h"
 #include "io/bits.h"
 #include "support/catch.h"
@@ -110,17 +111,17 @@ TEST_CASE("run: one error lists all differences, and nothing is written") {
     FIRN_MEMBERS(fc, norm)
   } other;
   optim::SGD sgd(other.parameters(), {.lr = 1e-3});
-  double best = 3;
+  double best = 3, epochs = 1;
   const std::string before = bits_of(io::state_of(other)) + bits_of(sgd.state());
   const std::string said = message_of([&] {
-    io::load_run(path, {other, sgd, {"best", best}, {"epoch", best}});
+    io::load_run(path, {other, sgd, {"best", best}, {"epoch", epochs}});
   });
   for (const char* part :
        {"[load_run]", "\"fc.weight\" is [3, 5] f32 in the file, and [3, 4] f32 here",
         "\"norm.running_mean\" is [3] f32 in the file, and [3] f64 here",
         "\"best\" is missing in the file", "\"epoch\" is [] i64 in the file, and [] f64 here",
         "\"optim.kind\" is \"Adam state 2\" in the file, and \"SGD state 2\" here",
-        "first_moment\" is in the file alone", "hint: give load_run() the parts"}) {
+        "first_moment\" is in the file alone", "hint: give the parts that were saved"}) {
     INFO(said);
     CHECK(said.find(part) != std::string::npos);
   }
@@ -217,6 +218,21 @@ TEST_CASE("run: names are used once, and firn's own are reserved") {
   CHECK_FALSE(std::filesystem::exists(path));
   io::save_run(path, {{"a", a}, {"b", b}});
   CHECK(entries_of(path).contains("b.fc.weight"));
+}
+
+TEST_CASE("run: an object is given once, and one that was moved from not at all") {
+  const TempFolder folder;
+  const std::string path = folder.file("run.safetensors");
+  nn::Linear net(2, 3);
+  std::int64_t number = 1;
+  const Tensor t = ones({3});
+  const auto same = test::contains("is the same object as");
+  CHECK_THROWS_WITH(io::save_run(path, {{"a", net}, {"b", net}}), same);
+  CHECK_THROWS_WITH(io::save_run(path, {{"a", number}, {"b", number}}), same);
+  CHECK_THROWS_WITH(io::save_run(path, {{"a", t}, {"b", t}}), same);
+  const nn::Linear moved = std::move(net);
+  CHECK_THROWS_WITH(io::save_run(path, {net}), test::contains("was moved from"));  // NOLINT
+  CHECK(!std::filesystem::exists(path));
 }
 
 TEST_CASE("run: what is no saved run, or of another version, is refused") {

@@ -29,7 +29,8 @@ data::LoaderOptions options_of(int workers, int prefetch = 0) {
 
 }  // namespace
 
-TEST_CASE("a slow set: batches come in order, whichever thread is first", "[host][threads]") {
+TEST_CASE("loader: a slow set: batches come in order, whichever thread is first",
+          "[host][threads]") {
   Loader plain(bad_set(60, {}, true), options_of(0));
   const std::uint64_t expected = hash_of(plain, 0);
   for (const int workers : {1, 3, 8}) {
@@ -38,7 +39,8 @@ TEST_CASE("a slow set: batches come in order, whichever thread is first", "[host
   }
 }
 
-TEST_CASE("loops that are left early, and loaders that end while threads work", "[host][threads]") {
+TEST_CASE("loader: loops that are left early, and loaders that end while threads work",
+          "[host][threads]") {
   Loader plain(bad_set(60, {}, true), options_of(0));
   const std::uint64_t expected = hash_of(plain, 2);
   for (int round = 0; round < 20; ++round) {
@@ -58,7 +60,7 @@ TEST_CASE("loops that are left early, and loaders that end while threads work", 
   }
 }
 
-TEST_CASE("two loaders at once in one thread, and in two", "[host][threads]") {
+TEST_CASE("loader: two loaders at once in one thread, and in two", "[host][threads]") {
   const auto set = noisy_set(100);
   Loader plain(set, options_of(0));
   const std::uint64_t expected = hash_of(plain, 0);
@@ -83,7 +85,7 @@ TEST_CASE("two loaders at once in one thread, and in two", "[host][threads]") {
   CHECK(in_thread == expected);
 }
 
-TEST_CASE("a training and its loader's threads compute at once", "[host][threads]") {
+TEST_CASE("loader: a training and its threads compute at once", "[host][threads]") {
   const Threads threads(2);
   const data::Map set(numbered_set(64), [](Sample s) {
     return Sample{matmul(s[0].reshape({3, 1}), s[0].reshape({1, 3})) * 1e-5, s[1]};
@@ -108,8 +110,10 @@ TEST_CASE("a training and its loader's threads compute at once", "[host][threads
   CHECK(run(3) == expected);
 }
 
-TEST_CASE("a worker's kernels run on its own thread, and no more batches are begun than asked for",
-          "[host][threads]") {
+TEST_CASE(
+    "loader: a worker's kernels run on its own thread, and no more batches are begun than asked "
+    "for",
+    "[host][threads]") {
   const Threads threads(4);
   std::mutex mutex;
   std::set<int> counts;

@@ -7,6 +7,8 @@
 #include <functional>
 #include <iterator>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "firn/data/dataset.h"
 #include "firn/device.h"
@@ -15,14 +17,26 @@
 namespace firn::data {
 
 /// What a loader does with a sample that throws: it fails in its turn, or leaves the sample out.
+/// The first one that is left out is a warning. Only exceptions count, not samples of another
+/// shape.
 enum class BadSample : std::uint8_t { fail, skip };
 
 struct LoaderOptions {
   std::int64_t batch = 64;  ///< samples in a batch
   bool shuffle = false;     ///< Permutation(n, ..., epoch), else the set's own order
   std::uint64_t seed = 0;   ///< of the order and of what is random about samples
-  bool drop_last = false;   ///< leave out the last batch of an epoch if it is short
-  int workers = 0;          ///< threads beside the caller; 0: the caller makes a batch in its turn
+  /// With shuffle: each position is a draw with replacement, of sample i with the probability
+  /// weights[i] / (sum of the weights). An epoch still has size() samples. One that comes twice in
+  /// an epoch is the same both times, also if it is augmented. Empty: each sample once.
+  std::vector<double> weights = {};
+  /// The length of each sample, such as its tokens: batches get samples of like length, so that
+  /// little is padded. The order is cut into windows of `window` batches; the samples of each are
+  /// sorted by length, and its batches come in a random order (with shuffle, else by length).
+  /// Empty: lengths play no part.
+  std::vector<std::int64_t> lengths = {};
+  std::int64_t window = 64;  ///< batches that are sorted by length together; with `lengths`
+  bool drop_last = false;    ///< leave out the last batch of an epoch if it is short
+  int workers = 0;           ///< threads beside the caller; 0: the caller makes a batch in its turn
   /// Batches that are ready or in work before they are asked for; fewer than `workers` leave
   /// threads idle. 0: twice the workers.
   int prefetch = 0;
@@ -85,10 +99,12 @@ struct LoaderStats {
 /// computes on one CPU thread. A child of fork() starts threads of its own.
 class Loader {
  public:
-  /// Throws Error unless batch >= 1, workers and prefetch are 0 to 1024, and at most one of `pad`
-  /// and `collate` is given.
+  /// Throws Error unless batch >= 1, workers and prefetch are 0 to 1024, window >= 1, and at most
+  /// one of `pad` and `collate` is given. Throws Error if there are weights or lengths, but not one
+  /// for each sample; if a weight is negative or not finite, or their sum is not positive; and if
+  /// there are weights without shuffle.
   explicit Loader(Dataset set, LoaderOptions options = {});
-  /// Waits until its threads have left the samples that they are making.
+  /// Waits until its threads have made the batches that they are at.
   ~Loader();
   Loader(Loader&& other) noexcept;
   Loader& operator=(Loader&& other) noexcept;
@@ -100,6 +116,10 @@ class Loader {
   std::int64_t samples() const;
   const LoaderOptions& options() const;
   const Dataset& dataset() const;
+  /// What the order of the samples depends on, as a text: positions of another loader mean the same
+  /// here if the texts are equal. Batch size and threads are no part of it, unless `lengths` are
+  /// given: batches are then made with the order.
+  std::string order_description() const;
 
   /// Behind the last batch that was delivered. In the body of a loop that is the batch in hand, and
   /// after the last batch of epoch e {e, samples()}. The end of the loop moves it to {e + 1, 0}.
@@ -111,8 +131,9 @@ class Loader {
 
   class Iterator;
   class Epoch;
-  /// The batches of epoch `number`: the rest of it if position() is inside of that epoch, else all
-  /// of them. Throws Error if number < 0.
+  /// The batches of epoch `number`: the rest of it if position() is inside of that epoch, as after
+  /// a `break`, else all of them. seek({number, 0}) goes back to its start. An epoch without any
+  /// batch is a warning, once. Throws Error if number < 0.
   Epoch epoch(std::int64_t number);
   /// The rest of the epoch of position(). A loop that follows takes the next epoch.
   Iterator begin();

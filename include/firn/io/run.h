@@ -20,7 +20,7 @@ class Generator;
 namespace firn::data {
 class Loader;
 class ResidentBatches;
-}
+}  // namespace firn::data
 namespace firn::nn {
 class Module;
 }
@@ -65,14 +65,16 @@ class RunPart {
   std::shared_ptr<const Source> source_;
 };
 
-/// Writes a run to `path`, at any time outside of backward(): in the middle of a cycle too. The
-/// file is safetensors, which Python can open. As with save_safetensors(), `path` is the old file
-/// or the new one, whole, after a failure or a crash at any point. Beside the parts it has the
-/// CRC-32 of every tensor ("firn.crc32", in the order of the header) and of the header
+/// Writes a run to `path`, at any time outside of backward(): in the middle of a cycle too. A
+/// loader's position is behind the batch in hand, so save when that was given to backward(), not
+/// before: a resumed run would leave it out. The file is safetensors, which Python can open. As
+/// with save_safetensors(), `path` is the old file or the new one, whole, after a failure or a
+/// crash at any point. Beside the parts it has the CRC-32 of every tensor ("firn.crc32", in the
+/// order of the header) and of the header
 /// ("firn.header_crc32"). The calling thread waits for the disk.
 ///
-/// Throws Error if two parts have a name in common, a part is given twice, or a graph is being
-/// captured; IoError as save_safetensors() does.
+/// Throws Error if two parts have a name in common, a part is given twice or was moved from, or a
+/// graph is being captured; IoError as save_safetensors() does.
 void save_run(const std::string& path, std::span<const RunPart> parts);
 inline void save_run(const std::string& path, std::initializer_list<RunPart> parts) {
   save_run(path, std::span<const RunPart>(parts.begin(), parts.size()));

@@ -40,7 +40,7 @@ class Differences {
     if (count_ == 0) return;
     const std::string more = count_ > kMost ? fmt::format("; and {} more", count_ - kMost) : "";
     throw IoError(op, path, "it is of another run: " + text_ + more,
-                  "give load_run() the parts that save_run() had, made with the same options");
+                  "give the parts that were saved, made with the same options");
   }
 
  private:
@@ -114,7 +114,13 @@ void restore_run(const char* op, const std::string& path, RunFile file,
     const auto it = found.find(slot.name);
     if (it == found.end() || slot.text != RunSlot::Text::none) continue;
     if (slot.prepare) {
-      writes.push_back(slot.prepare(it->second));
+      try {
+        writes.push_back(slot.prepare(it->second));
+      } catch (const OutOfMemory&) {
+        throw;
+      } catch (const Error& e) {
+        throw IoError(op, path, e.what());
+      }
       continue;
     }
     writes.push_back([op, to = slot.tensor, from = to_device(it->second, slot.tensor.device())] {

@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cstring>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -63,6 +64,9 @@ RunSlot slot_of_text(std::string name, const std::string& words, RunSlot::Text k
 }
 
 std::vector<RunSlot> module_slots(const std::string& prefix, nn::Module& module) {
+  FIRN_CHECK(!nn::detail::was_moved_from(module), "RunPart", "name the module that it was moved to",
+             "the module {}was moved from and holds nothing",
+             prefix.empty() ? "" : fmt::format("\"{}\" ", prefix));
   std::vector<RunSlot> out;
   const auto tree = nn::detail::tree_of(module);
   nn::detail::for_each_tensor(tree, [&](const nn::detail::TreeTensor& t) {
@@ -109,7 +113,7 @@ std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer
 /// A position in the data, and a text about the order that it is a position in.
 template <class Prepare>
 std::vector<RunSlot> position_slots(const std::string& name, data::LoaderPosition position,
-                                    std::int64_t samples, std::uint64_t seed, bool shuffle,
+                                    std::int64_t samples, const std::string& order,
                                     Prepare prepare) {
   RunSlot slot{name, numbers({position.epoch, position.sample})};
   slot.prepare = [name, samples, prepare](const Tensor& read) -> std::function<void()> {
@@ -121,35 +125,34 @@ std::vector<RunSlot> position_slots(const std::string& name, data::LoaderPositio
                to.epoch, samples);
     return prepare(to);
   };
-  return {std::move(slot), slot_of_text(name + ".order",
-                                        fmt::format("{} samples, seed {}{}", samples, seed,
-                                                    shuffle ? ", shuffled" : ""),
-                                        RunSlot::Text::must_agree)};
+  return {std::move(slot), slot_of_text(name + ".order", order, RunSlot::Text::must_agree)};
 }
 
 std::vector<RunSlot> loader_slots(const std::string& name, data::Loader& loader) {
-  const data::LoaderOptions& o = loader.options();
   return position_slots(
-      name, loader.position(), loader.dataset().size(), o.seed, o.shuffle,
+      name, loader.position(), loader.dataset().size(), loader.order_description(),
       [&loader](data::LoaderPosition to) { return [&loader, to] { loader.seek(to); }; });
 }
 
 std::vector<RunSlot> loader_slots(const std::string& name, data::ResidentBatches& batches) {
   const data::BatchOptions& o = batches.options();
-  return position_slots(name, batches.position(), batches.set_size(), o.seed, o.shuffle,
+  return position_slots(name, batches.position(), batches.set_size(),
+                        fmt::format("{} samples, seed {}{}", batches.set_size(), o.seed,
+                                    o.shuffle ? ", shuffled" : ""),
                         [&batches](data::LoaderPosition to) { return batches.prepare_seek(to); });
 }
 
 template <class Fn>
-std::shared_ptr<const RunPart::Source> source_of(Fn&& slots) {
-  return std::make_shared<const RunPart::Source>(RunPart::Source{std::forward<Fn>(slots)});
+std::shared_ptr<const RunPart::Source> source_of(const void* object, Fn&& slots) {
+  return std::make_shared<const RunPart::Source>(RunPart::Source{object, std::forward<Fn>(slots)});
 }
 
 /// The source of a part that is one value.
 template <class T>
 std::shared_ptr<const RunPart::Source> source_of_one(std::string name, T& value) {
-  return source_of(
-      [name = std::move(name), &value] { return std::vector<RunSlot>{slot_of(name, value)}; });
+  return source_of(&value, [name = std::move(name), &value] {
+    return std::vector<RunSlot>{slot_of(name, value)};
+  });
 }
 
 void check_name(const std::string& name) {
@@ -159,26 +162,30 @@ void check_name(const std::string& name) {
 }  // namespace
 
 RunPart::RunPart(nn::Module& module)
-    : source_(source_of([&module] { return module_slots("", module); })) {}
+    : source_(source_of(&module, [&module] { return module_slots("", module); })) {}
 RunPart::RunPart(std::string name, nn::Module& module) {
   check_name(name);
-  source_ = source_of([name = std::move(name), &module] { return module_slots(name, module); });
+  source_ =
+      source_of(&module, [name = std::move(name), &module] { return module_slots(name, module); });
 }
 RunPart::RunPart(optim::Optimizer& optimizer) : RunPart("optim", optimizer) {}
 RunPart::RunPart(std::string name, optim::Optimizer& optimizer) {
   check_name(name);
-  source_ =
-      source_of([name = std::move(name), &optimizer] { return optimizer_slots(name, optimizer); });
+  source_ = source_of(&optimizer, [name = std::move(name), &optimizer] {
+    return optimizer_slots(name, optimizer);
+  });
 }
 RunPart::RunPart(data::Loader& loader) : RunPart("loader", loader) {}
 RunPart::RunPart(std::string name, data::Loader& loader) {
   check_name(name);
-  source_ = source_of([name = std::move(name), &loader] { return loader_slots(name, loader); });
+  source_ =
+      source_of(&loader, [name = std::move(name), &loader] { return loader_slots(name, loader); });
 }
 RunPart::RunPart(data::ResidentBatches& batches) : RunPart("loader", batches) {}
 RunPart::RunPart(std::string name, data::ResidentBatches& batches) {
   check_name(name);
-  source_ = source_of([name = std::move(name), &batches] { return loader_slots(name, batches); });
+  source_ = source_of(&batches,
+                      [name = std::move(name), &batches] { return loader_slots(name, batches); });
 }
 RunPart::RunPart(std::string name, Generator& generator) {
   check_name(name);
@@ -187,7 +194,7 @@ RunPart::RunPart(std::string name, Generator& generator) {
 RunPart::RunPart(std::string name, const Tensor& tensor) {
   check_name(name);
   FIRN_CHECK(tensor.defined(), "RunPart", "", "tensor \"{}\" is undefined", name);
-  source_ = source_of([name = std::move(name), t = tensor.detach()] {
+  source_ = source_of(tensor.view().data, [name = std::move(name), t = tensor.detach()] {
     return std::vector<RunSlot>{RunSlot{name, t}};
   });
 }
@@ -202,8 +209,17 @@ RunPart::RunPart(std::string name, double& number) {
 
 std::vector<RunSlot> slots_of(const char* op, std::span<const RunPart> parts) {
   std::vector<RunSlot> all;
-  for (const RunPart& part : parts)
-    for (RunSlot& slot : RunAccess::source(part).slots()) all.push_back(std::move(slot));
+  std::map<const void*, std::string> objects;
+  for (const RunPart& part : parts) {
+    const RunPart::Source& source = RunAccess::source(part);
+    std::vector<RunSlot> slots = source.slots();
+    const std::string first = slots.empty() ? "" : slots.front().name;
+    const auto [at, is_new] = objects.emplace(source.object, first);
+    // A tensor without elements has no address of its own.
+    FIRN_CHECK(is_new || source.object == nullptr, op, "name each object once",
+               "\"{}\" is the same object as \"{}\"", first, at->second);
+    for (RunSlot& slot : slots) all.push_back(std::move(slot));
+  }
   const auto place_of = [](const RunSlot& s) {
     return std::pair<const void*, std::int64_t>(s.tensor.view().data, s.tensor.numel());
   };

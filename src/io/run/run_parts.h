@@ -31,6 +31,7 @@ struct RunSlot {
 };
 
 struct RunPart::Source {
+  const void* object = nullptr;  ///< what the part refers to
   std::function<std::vector<RunSlot>()> slots;
 };
 

@@ -1,0 +1,46 @@
+// Which sample is at each position of a Loader's epochs: a pure function, called by any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "firn/data/loader.h"
+
+namespace firn::data {
+
+class Order {
+ public:
+  /// Throws Error unless the options make sense for a set of `size` samples.
+  Order(std::int64_t size, const LoaderOptions& options);
+
+  /// The samples at the positions from `first` on. They must be in the set.
+  void fill(LoaderPosition first, std::span<std::int64_t> ids) const;
+  /// What the order depends on, besides the epoch: equal texts are equal orders.
+  std::string description() const;
+
+ private:
+  /// The positions [first, first + ids.size()) of an epoch by their lengths.
+  struct Window {
+    std::int64_t epoch = -1, first = 0;
+    std::vector<std::int64_t> ids;
+  };
+
+  void fill_base(LoaderPosition first, std::span<std::int64_t> ids) const;
+  std::int64_t drawn(LoaderPosition at) const;
+  std::shared_ptr<const Window> window_of(LoaderPosition at) const;
+
+  std::int64_t size_;
+  bool shuffle_;
+  std::uint64_t seed_;
+  std::int64_t batch_, window_ = 0;    ///< samples; 0: not by length
+  std::vector<double> sums_;           ///< of the weights up to each sample; empty: no weights
+  std::vector<std::int64_t> lengths_;  ///< empty: not by length
+  mutable std::mutex mutex_;
+  mutable std::shared_ptr<const Window> latest_;  ///< neighbouring batches are of one window
+};
+
+}  // namespace firn::data
