@@ -306,4 +306,21 @@ std::vector<Dataset> random_split(const Dataset& set, std::span<const std::int64
 }
 FIRN_OUT_OF_MEMORY("random_split")
 
+std::vector<Dataset> random_split(const Dataset& set, std::initializer_list<SplitPart> parts,
+                                  std::uint64_t seed) try {
+  std::vector<double> fractions;
+  std::vector<std::int64_t> counts;
+  for (const SplitPart& part : parts) {
+    if (part.is_fraction())
+      fractions.push_back(part.fraction());
+    else
+      counts.push_back(part.count());
+  }
+  FIRN_CHECK(fractions.empty() || counts.empty(), "random_split", "write 1.0 for all of the set",
+             "{} fractions and {} numbers of samples", fractions.size(), counts.size());
+  if (!fractions.empty()) return random_split(set, std::span<const double>(fractions), seed);
+  return random_split(set, std::span<const std::int64_t>(counts), seed);
+}
+FIRN_OUT_OF_MEMORY("random_split")
+
 }  // namespace firn::data

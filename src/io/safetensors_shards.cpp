@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "io/file/atomic_file.h"
+#include "io/file/locked_folder.h"
 #include "io/file/path.h"
 #include "io/safetensors_header.h"
 #include "io/safetensors_layout.h"
@@ -27,26 +28,6 @@ namespace {
 constexpr const char* kOp = "save_safetensors_shards";
 using nn::NamedTensor;
 using Shard = std::span<const NamedTensor>;
-
-/// A folder, locked for other savers.
-class LockedFolder {
- public:
-  explicit LockedFolder(const std::string& path) {
-    check_path(kOp, path);
-    fd_ = ::open(path.empty() ? "." : path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd_ < 0)
-      throw IoError(kOp, path, fmt::format("cannot be opened: {}", std::strerror(errno)),
-                    "make the folder first");
-    while (::flock(fd_, LOCK_EX) != 0 && errno == EINTR) {
-    }
-  }
-  ~LockedFolder() { ::close(fd_); }
-  LockedFolder(const LockedFolder&) = delete;
-  LockedFolder& operator=(const LockedFolder&) = delete;
-
- private:
-  int fd_;
-};
 
 /// Files that are removed again unless the index has been written.
 class Written {
@@ -147,7 +128,7 @@ std::string save_safetensors_shards(const std::string& folder, std::span<const N
     FIRN_CHECK(m.first != kTotalSize, kOp, "leave it out: it is written by itself",
                "the metadata key \"{}\" is the index's own", kTotalSize);
 
-  const LockedFolder lock(folder);
+  const LockedFolder lock(kOp, folder, LockedFolder::IfLocked::wait);
   const std::string prefix = folder.empty() || folder.back() == '/' ? folder : folder + "/";
   // What savers left that died: their names may not come up again.
   AtomicFile::remove_leftovers(prefix, [](std::string_view target) {

@@ -202,6 +202,11 @@ TEST_CASE("sets that make no sense are refused", "[host]") {
              contains("add up to 0.9, not to 1"));
   CHECK_THAT(error_of([&] { data::random_split(set, {1.5, -0.5}, 1); }), contains("-0.5"));
   CHECK_THAT(error_of([&] {
+               data::random_split(set, {0.5, 2}, 1);
+             }),
+             contains("1 fractions and 1 numbers of samples"));
+  CHECK(data::random_split(set, {set.size() - 2, 2}, 1)[1].size() == 2);
+  CHECK_THAT(error_of([&] {
                data::random_split(set, {4, 2}, 1);
              }),
              contains("the parts have 6 samples, the set has 5"));

@@ -332,6 +332,20 @@ TEST_CASE("records: shards of other places and a shard that shrinks are found", 
   CHECK_THROWS_AS(set.collect(Ints{0, 1}), data::SampleError);
 }
 
+TEST_CASE("records: one writer at a time works in a folder", "[host]") {
+  const TempFolder folder;
+  const std::string path = folder.file("set");
+  {
+    RecordWriter first(path);
+    CHECK_THAT(error_of(path, [&] { RecordWriter second(path); }),
+               contains("another writer is at work there"));
+    first.write({ones({2})});
+    first.finish();
+  }
+  CHECK_THAT(error_of(path, [&] { RecordWriter again(path); }), contains("has a finished set"));
+  CHECK_THAT(error_of(path, [&] { RecordDataset none(path + "/no"); }), contains("is no folder"));
+}
+
 TEST_CASE("records: a hostile record with a right checksum is refused before memory is taken",
           "[host]") {
   const TempFolder folder;
@@ -365,50 +379,4 @@ TEST_CASE("records: a hostile record with a right checksum is refused before mem
   // The head of the first record, but other bytes behind it.
   write_raw(path, {record(0, small_body(1, 2, 3)), record(1, small_body(1, 2, 3) + "x")});
   CHECK_THROWS_AS(RecordDataset(path).collect(Ints{0, 1}), data::SampleError);
-}
-
-TEST_CASE("records: files that are changed at random are read or refused", "[host]") {
-  const TempFolder folder;
-  const std::string path = folder.file("set");
-  Rng rng(8);
-  const std::size_t idle = memory_stats(Device::cpu()).total.current;
-  int returned = 0, refused = 0;
-  const auto change = [&](Bytes bytes) {
-    for (std::int64_t changes = rng.below(3); changes > 0; --changes) {
-      const auto at =
-          static_cast<std::size_t>(rng.below(static_cast<std::int64_t>(bytes.size()) + 1));
-      const auto n = static_cast<std::size_t>(rng.below(9));
-      switch (rng.below(4)) {
-        case 0:
-          bytes.erase(at, n);
-          break;
-        case 1:
-          bytes.insert(at, bytes.substr(0, n));
-          break;
-        default:
-          if (at < bytes.size()) bytes[at] = static_cast<char>(rng.below(2) * rng.below(256));
-      }
-    }
-    return bytes;
-  };
-  for (int i = 0; i < 3000; ++i) {
-    // With right checksums, so that the change gets past them.
-    write_raw(path,
-              {record(0, change(small_body(1, 2, 3))), record(1, change(small_body(1, 2, 3)))});
-    if (rng.below(2) == 0) {
-      const Bytes all = read_file(index(path));
-      const Bytes list = change(all.substr(0, all.size() - 4));
-      write_file(index(path), list + little_endian(crc32(list), 4));
-    }
-    reset_peak_memory(Device::cpu());
-    try {
-      read_all(path);
-      ++returned;
-    } catch (const Error&) {
-      ++refused;
-    }
-    REQUIRE(memory_stats(Device::cpu()).total.peak <= idle + 8192);
-  }
-  CHECK(returned > 300);
-  CHECK(refused > 1000);
 }

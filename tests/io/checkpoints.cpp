@@ -221,6 +221,76 @@ TEST_CASE("[S32] checkpoints: a damaged one is passed over, and gone with the ne
   CHECK(other.bits() == before);
 }
 
+TEST_CASE("checkpoints: damaged files take no place of the good ones", "[host]") {
+  const TempFolder folder;
+  Training t;
+  {
+    io::Checkpoints checkpoints(folder.path().string(), {.keep = 2});
+    for (int i = 0; i < 3; ++i) {
+      t.advance(1);
+      checkpoints.save(t.step, t.parts());
+    }
+    fs::resize_file(checkpoints.list()[1].path, 100);
+  }
+  CollectedWarnings warnings;
+  Training other;
+  io::Checkpoints checkpoints(folder.path().string(), {.keep = 2});
+  REQUIRE(checkpoints.resume(other.parts())->step == 2);
+  other.advance(2);
+  checkpoints.save(other.step, other.parts());
+  CHECK(steps_of(checkpoints) == std::vector<std::int64_t>{2, 4});
+}
+
+TEST_CASE("checkpoints: a run goes on from an older one if the later ones are discarded",
+          "[host]") {
+  const TempFolder folder;
+  Training t;
+  io::Checkpoints checkpoints(folder.path().string(), {.best = io::BestMetric::lowest});
+  const double losses[] = {3, 1, 2};
+  std::string best_bits;
+  for (const double loss : losses) {
+    t.advance(1);
+    checkpoints.save(t.step, t.parts(), loss);
+    if (loss == 1) best_bits = t.bits();
+  }
+  const auto best = checkpoints.best();
+  REQUIRE(best->step == 2);
+  io::load_run(best->path, t.parts());
+  CHECK(t.bits() == best_bits);
+  CHECK_THROWS_WITH(checkpoints.save(t.step, t.parts()), test::contains("step 2 after step 3"));
+  checkpoints.discard_after(best->step);
+  CHECK(steps_of(checkpoints) == std::vector<std::int64_t>{1, 2});
+  t.advance(1);
+  checkpoints.save(t.step, t.parts(), 5);
+  CHECK(steps_of(checkpoints) == std::vector<std::int64_t>{1, 2, 3});
+}
+
+TEST_CASE("checkpoints: a save after a failed one is done, and tells of that", "[host]") {
+  const TempFolder folder;
+  Training t;
+  io::Checkpoints checkpoints(folder.path().string(), {.async = true});
+  fs::create_directory(folder.path() / "step-000000000001.safetensors");
+  // The folder counts as a checkpoint that was there before.
+  CHECK_THROWS_WITH(checkpoints.save(1, t.parts()), test::contains("of another run"));
+  checkpoints.discard_after(1);
+  checkpoints.save(1, t.parts());
+  CHECK_THROWS_WITH(checkpoints.save(2, t.parts()), test::contains("is a directory"));
+  checkpoints.wait();
+  CHECK(fs::is_regular_file(folder.path() / "step-000000000002.safetensors"));
+}
+
+TEST_CASE("checkpoints: the folder stays the same after chdir()", "[host]") {
+  const TempFolder folder;
+  const fs::path before = fs::current_path();
+  fs::current_path(folder.path());
+  Training t;
+  io::Checkpoints checkpoints("run/");
+  fs::current_path(before);
+  checkpoints.save(1, t.parts());
+  CHECK(checkpoints.folder() == fs::canonical(folder.path() / "run").string());
+  CHECK(fs::exists(folder.path() / "run/step-000000000001.safetensors"));
+}
+
 TEST_CASE("checkpoints: names of parts may have any characters", "[host]") {
   const TempFolder folder;
   Training t;
@@ -229,7 +299,7 @@ TEST_CASE("checkpoints: names of parts may have any characters", "[host]") {
   io::Checkpoints checkpoints(folder.path().string());
   checkpoints.save(1, parts);
   number = 0;
-  CHECK(checkpoints.resume(parts)->step == 1);
+  CHECK(checkpoints.resume({t.net, {"a \"quoted\\ name\n\x01", number}})->step == 1);
   CHECK(number == 2.5);
 }
 
@@ -252,7 +322,7 @@ TEST_CASE("checkpoints: refusals", "[host]") {
   Training other;
   other.advance(1);
   CHECK_THROWS_WITH(fresh.save(other.step, other.parts()),
-                    test::contains("is of a later step than 1, so another run's"));
+                    test::contains("is in the folder, of another run than this one"));
   // Of another kind: an error, not a reason to take an older one.
   nn::Linear net(6, 4);
   optim::SGD sgd(net.parameters(), {.lr = 0.1});

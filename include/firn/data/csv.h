@@ -29,7 +29,8 @@ enum class CsvType : std::uint8_t { integer, number, text };
 ///   const data::TensorDataset set({table.numbers({"area", "rooms"}), table.column("price")});
 ///
 /// Format (RFC 4180): rows end with LF or CRLF; a field in double quotes may have separators, line
-/// ends and doubled quotes in it. A UTF-8 byte order mark is skipped, as are empty lines. Texts are
+/// ends and doubled quotes in it. A UTF-8 byte order mark is skipped, as are empty lines: in a
+/// table of one column, an empty field is written "". Texts are
 /// the bytes of the file. A field has at most 1 MiB, a row 16 MiB and 65536 fields.
 ///
 /// The file is read once, in pieces. The table holds the texts of the columns it keeps, and for

@@ -1,13 +1,13 @@
 // Data sets: samples by number, and sets that are made of other sets.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
 #include <memory>
 #include <span>
-#include <type_traits>
 #include <vector>
 
 #include "firn/error.h"
@@ -95,6 +95,8 @@ class TensorDataset : public Dataset {
 /// The samples of `set` after fn. Several threads call `fn` at once. It may change the tensors of
 /// its argument in place, if get() of the set makes new ones as that of TensorDataset does. A
 /// generator that fn takes is that of (seed, epoch, index), and so is default_generator() inside.
+/// The index is that in this set: so Map(Subset(set, {7, 7}), fn) draws twice, and
+/// Subset(Map(set, fn), {7, 7}) has the same sample twice.
 class Map : public Dataset {
  public:
   Map(Dataset set, std::function<Sample(Sample)> fn);
@@ -126,15 +128,28 @@ std::vector<Dataset> random_split(const Dataset& set, std::span<const double> fr
 /// The same with the numbers of samples. Throws Error unless they are 0 or more and add up to n.
 std::vector<Dataset> random_split(const Dataset& set, std::span<const std::int64_t> counts,
                                   std::uint64_t seed);
-/// random_split(set, {0.8, 0.2}, 1) or random_split(set, {50'000, 10'000}, 1).
-template <class T>
-requires std::is_arithmetic_v<T> std::vector<Dataset> random_split(const Dataset& set,
-                                                                   std::initializer_list<T> parts,
-                                                                   std::uint64_t seed) {
-  using Number = std::conditional_t<std::is_floating_point_v<T>, double, std::int64_t>;
-  const std::vector<Number> numbers(parts.begin(), parts.end());
-  return random_split(set, std::span<const Number>(numbers), seed);
-}
+/// A part of random_split(): a fraction if it is a floating number, a number of samples if it is an
+/// integer.
+class SplitPart {
+ public:
+  template <std::floating_point T>
+  SplitPart(T fraction) : fraction_(fraction), is_fraction_(true) {}  // NOLINT
+  template <std::integral T>
+  SplitPart(T count) : count_(static_cast<std::int64_t>(count)) {}  // NOLINT
+
+  bool is_fraction() const noexcept { return is_fraction_; }
+  double fraction() const noexcept { return fraction_; }
+  std::int64_t count() const noexcept { return count_; }
+
+ private:
+  double fraction_ = 0;
+  std::int64_t count_ = 0;
+  bool is_fraction_ = false;
+};
+/// random_split(set, {0.8, 0.2}, 1) or random_split(set, {set.size() - 100, 100}, 1). Throws Error
+/// if fractions and numbers are mixed.
+std::vector<Dataset> random_split(const Dataset& set, std::initializer_list<SplitPart> parts,
+                                  std::uint64_t seed);
 
 /// Makes a batch of samples: field f is [n, ...], row-major. Throws Error unless the samples have
 /// the same number of fields, at least one, and each field one shape and dtype, on the CPU.

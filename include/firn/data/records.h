@@ -41,8 +41,9 @@ struct RecordOptions {
 ///       u32 CRC-32 of all bytes before
 class RecordWriter {
  public:
-  /// Makes the folder unless it is there. Throws IoError if that fails or the folder has a finished
-  /// set; Error if shard_bytes < 1.
+  /// Makes the folder unless it is there, and locks it until finish() or the end. Throws IoError if
+  /// that fails, if another writer is at work there, or if the folder has a finished set; Error if
+  /// shard_bytes < 1.
   explicit RecordWriter(const std::string& folder, RecordOptions options = {});
   /// Without finish() the set stays unfinished.
   ~RecordWriter();

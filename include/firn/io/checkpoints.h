@@ -44,10 +44,15 @@ struct Checkpoint {
 /// thread at a time uses the object.
 ///
 /// Each file is written as save_run() does it, then older ones are removed. So a crash at any point
-/// leaves at least the checkpoints that were to stay before.
+/// leaves at least the checkpoints that were to stay before, and the disk needs room for one more
+/// than `keep`. Save when the batch in hand was given to backward(): see save_run(). The state of
+/// the program decides nothing: after resume(), learning rate, loss scale and counters are those of
+/// the file (change them after it), and clipping, averages and the kind of loss scale must agree.
+/// Options that no state has, such as Adam's betas, are the program's.
 class Checkpoints {
  public:
-  /// Makes the folder if it is missing; its parent must exist. Throws IoError if it cannot be made
+  /// Makes the folder if it is missing; its parent must exist. A relative name is that of this
+  /// moment, whatever chdir() does later. Throws IoError if it cannot be made
   /// or read, Error unless keep >= 1.
   explicit Checkpoints(std::string folder, const CheckpointsOptions& options = {});
   /// Waits for a save under way. Warns (firn/warning.h) if it failed and nobody was told.
@@ -62,13 +67,18 @@ class Checkpoints {
   /// IoError if all are damaged, or if the newest whole one is of another run.
   std::optional<Checkpoint> resume(std::span<const RunPart> parts,
                                    const LoadRunOptions& options = {});
+  std::optional<Checkpoint> resume(std::initializer_list<RunPart> parts,
+                                   const LoadRunOptions& options = {}) {
+    return resume(std::span<const RunPart>(parts.begin(), parts.size()), options);
+  }
 
   /// Saves the run as the checkpoint of `step`, with an optional `metric` for BestMetric. Steps
   /// increase; the last one may be saved again. If a save is under way, waits for it first.
   ///
-  /// Throws Error if step < 0, or if the folder has a checkpoint of a later step that resume() did
-  /// not pass over: another run's. Throws as save_run() does. With `async`, an error of the disk is
-  /// thrown by the next save() or wait().
+  /// Throws Error if step < 0, or if the folder had checkpoints and neither resume() nor
+  /// discard_after() was called: they are another run's. Throws as save_run() does. With `async`,
+  /// an error of the disk is thrown by the next save() or wait(); that save() has begun
+  /// nevertheless.
   void save(std::int64_t step, std::span<const RunPart> parts, std::optional<double> metric = {});
   void save(std::int64_t step, std::initializer_list<RunPart> parts,
             std::optional<double> metric = {}) {
@@ -77,6 +87,15 @@ class Checkpoints {
 
   /// Waits until the last save() is on disk. Throws what it failed with.
   void wait();
+
+  /// Removes the checkpoints of later steps, so that a run goes on from an older one:
+  ///
+  ///   const auto best = checkpoints.best();
+  ///   io::load_run(best->path, parts);
+  ///   checkpoints.discard_after(best->step);
+  ///
+  /// Waits for a save under way. Throws IoError if one cannot be removed.
+  void discard_after(std::int64_t step);
 
   /// The checkpoints on disk, by step. Of a damaged one, the metric is NaN. Waits for a save under
   /// way. Throws IoError if the folder cannot be read.

@@ -195,10 +195,12 @@ void CsvTable::State::numbers(const std::string& name, DType dtype, T* to, std::
     if (parsed == Parsed::good) continue;
     if (parsed == Parsed::out_of_range)
       fail(name, row, fmt::format("{} is out of the range of {}", quoted(field), dtype),
-           "read the column as f64 or i64");
+           sizeof(T) < 8 ? "read the column as f64 or i64" : "");
+    double fraction = 0;
+    const bool is_number = parse(field, fraction) == Parsed::good;
     fail(name, row,
          fmt::format("{} is no {}", quoted(field), std::is_integral_v<T> ? "integer" : "number"),
-         "read texts with categories() or text()");
+         is_number ? "read the column as f32 or f64" : "read texts with categories() or text()");
   }
 }
 

@@ -14,6 +14,7 @@
 #include "firn/ops/ops.h"
 #include "io/file/atomic_file.h"
 #include "io/file/crc32.h"
+#include "io/file/locked_folder.h"
 #include "io/file/path.h"
 
 namespace firn::data {
@@ -45,6 +46,7 @@ struct RecordWriter::State {
   };
 
   std::string folder;
+  std::optional<io::LockedFolder> lock;  ///< until finish()
   std::uint64_t shard_bytes = 0;
   std::vector<Shard> shards;
   std::vector<std::uint64_t> ends;     ///< of records, each in its shard
@@ -106,6 +108,7 @@ RecordWriter::RecordWriter(const std::string& folder, RecordOptions options) try
   io::check_path(kOp, folder);
   if (::mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST)
     throw IoError(kOp, folder, fmt::format("cannot be made: {}", std::strerror(errno)));
+  state_->lock.emplace(kOp, folder, io::LockedFolder::IfLocked::fail);
   struct stat info {};
   if (::stat(records::index_path(folder).c_str(), &info) == 0)
     throw IoError(kOp, folder, "has a finished set", "remove that folder, or choose another one");
@@ -167,6 +170,7 @@ void RecordWriter::finish() try {
   s.write_index();
   s.broken = false;
   s.finished = true;
+  s.lock.reset();
 }
 FIRN_OUT_OF_MEMORY("RecordWriter")
 

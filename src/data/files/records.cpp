@@ -253,6 +253,8 @@ class Records : public DatasetSource {
 void Records::read_index(const std::string& folder) {
   const std::string path = records::index_path(folder);
   io::check_path(kOp, path);
+  if (::access(path.c_str(), F_OK) != 0 && ::access((folder + "/.").c_str(), F_OK) != 0)
+    throw IoError(kOp, folder, fmt::format("is no folder: {}", std::strerror(errno)));
   if (::access(path.c_str(), F_OK) != 0)
     throw IoError(kOp, folder, "has no finished set: records.index is missing",
                   "its writer did not call finish(), or the set is in another folder");

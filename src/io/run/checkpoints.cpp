@@ -7,6 +7,7 @@
 #include <exception>
 #include <filesystem>
 #include <set>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -90,6 +91,7 @@ struct Checkpoints::State {
   std::string folder;
   CheckpointsOptions options;
   std::int64_t last = -1;              ///< the step of the last save() or resume()
+  bool is_ours = false;                ///< whether what is in the folder is of this run
   std::set<std::int64_t> passed_over;  ///< damaged ones that resume() found
   Snapshot snapshot;
   std::thread writer;
@@ -123,12 +125,13 @@ struct Checkpoints::State {
     std::vector<Metadata> metadata{{"step", std::to_string(step)}};
     if (metric) metadata.emplace_back(kMetric, fmt::format("{}", *metric));
     write_run(kOp, path_of(step), std::move(entries), metadata);
-    remove_old(step);
+    passed_over.erase(step);
+    remove_old();
   }
 
-  /// Removes what need not stay beside the new checkpoint of `step`. If the folder refuses, that is
-  /// no reason to end a training.
-  void remove_old(std::int64_t step) {
+  /// Removes what need not stay, damaged ones first. If the folder refuses, that is no reason to
+  /// end a training.
+  void remove_old() {
     std::vector<Checkpoint> all;
     try {
       all = list();
@@ -138,7 +141,7 @@ struct Checkpoints::State {
     const auto the_best = best(all);
     int newer = 0;
     for (auto c = all.rbegin(); c != all.rend(); ++c) {
-      const bool damaged = c->step > step;  // else save() would have refused
+      const bool damaged = passed_over.contains(c->step);
       if (!damaged && newer++ < options.keep) continue;
       if (the_best && c->step == the_best->step) continue;
       std::error_code ignored;
@@ -179,7 +182,8 @@ Checkpoints::Checkpoints(std::string folder, const CheckpointsOptions& options) 
                   "is no folder and cannot be made" + (error ? ": " + error.message() : ""),
                   "its parent must exist and be writable");
   state_ = std::make_unique<State>();
-  state_->folder = std::move(folder);
+  state_->folder = fs::absolute(folder).lexically_normal();
+  while (state_->folder.size() > 1 && state_->folder.back() == '/') state_->folder.pop_back();
   state_->options = options;
   state_->list();
 }
@@ -229,6 +233,7 @@ std::optional<Checkpoint> Checkpoints::resume(std::span<const RunPart> parts,
     }
     restore_run(kOp, c.path, std::move(file), parts, options);
     s.last = c.step;
+    s.is_ours = true;
     s.passed_over = std::move(damaged);
     return c;
   }
@@ -244,15 +249,17 @@ FIRN_OUT_OF_MEMORY("Checkpoints")
 void Checkpoints::save(std::int64_t step, std::span<const RunPart> parts,
                        std::optional<double> metric) try {
   State& s = state();
-  s.wait();
+  s.join();
   FIRN_CHECK(step >= 0 && step <= kLastStep, kOp, "", "step {}; a checkpoint has 0 to {}", step,
              kLastStep);
-  FIRN_CHECK(step >= s.last, kOp, "steps increase from one save() to the next",
+  FIRN_CHECK(step >= s.last, kOp, "steps increase; discard_after() goes back",
              "step {} after step {}", step, s.last);
-  for (const Checkpoint& c : s.list())
-    FIRN_CHECK(c.step <= step || s.passed_over.contains(c.step), kOp,
-               "resume() from it first, or use another folder",
-               "{} is of a later step than {}, so another run's", c.path, step);
+  if (!s.is_ours) {
+    const std::vector<Checkpoint> old = s.list();
+    FIRN_CHECK(old.empty(), kOp, "resume() from it first, or use another folder",
+               "{} is in the folder, of another run than this one", old.back().path);
+    s.is_ours = true;
+  }
   std::vector<NamedTensor> entries = entries_of(kOp, parts);
   if (!s.options.async) {
     s.write(step, std::move(entries), metric);
@@ -260,15 +267,36 @@ void Checkpoints::save(std::int64_t step, std::span<const RunPart> parts,
     return;
   }
   s.snapshot.take(entries);
-  s.writer = std::thread([&s, step, metric] {
+  const std::exception_ptr before = std::exchange(s.failure, nullptr);
+  s.last = step;
+  const auto write = [&s, step, metric] {
     try {
       s.write(step, s.snapshot.entries(), metric);
     } catch (...) {
       s.failure = std::current_exception();
     }
-  });
-  s.last = step;
+  };
+  try {
+    s.writer = std::thread(write);
+  } catch (const std::system_error&) {
+    write();  // the system refuses a thread
+  }
+  if (before) std::rethrow_exception(before);
 }
 FIRN_OUT_OF_MEMORY("Checkpoints")
+
+void Checkpoints::discard_after(std::int64_t step) {
+  State& s = state();
+  s.join();
+  for (const Checkpoint& c : s.list()) {
+    if (c.step <= step) continue;
+    std::error_code error;
+    fs::remove(c.path, error);
+    if (error) throw IoError(kOp, c.path, "cannot be removed: " + error.message());
+    s.passed_over.erase(c.step);
+  }
+  s.last = std::min(s.last, step);
+  s.is_ours = true;
+}
 
 }  // namespace firn::io
