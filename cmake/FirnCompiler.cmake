@@ -39,6 +39,12 @@ if(FIRN_SANITIZE)
   target_compile_options(firn_private INTERFACE
     $<${_cxx}:-fsanitize=${FIRN_SANITIZE}> $<${_cxx}:-fno-sanitize=null,vptr,object-size>
     $<${_cxx}:-fno-omit-frame-pointer> $<${_cxx}:-fno-sanitize-recover=all>)
+  # GCC's names, which Clang has from version 20 on.
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND FIRN_SANITIZE MATCHES "address")
+    target_compile_definitions(firn_private INTERFACE __SANITIZE_ADDRESS__=1)
+  elseif(CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND FIRN_SANITIZE MATCHES "thread")
+    target_compile_definitions(firn_private INTERFACE __SANITIZE_THREAD__=1)
+  endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # its manual: the sanitizers' code raises false alarms
     target_compile_options(firn_private INTERFACE $<${_cxx}:-Wno-maybe-uninitialized>)
   endif()

@@ -15,8 +15,6 @@ namespace firn::testing {
 /// With AddressSanitizer, where fork() alone takes 70 ms, fewer points are tried.
 #if defined(__SANITIZE_ADDRESS__)
 inline constexpr bool kSlow = true;
-#elif defined(__has_feature)
-inline constexpr bool kSlow = __has_feature(address_sanitizer);
 #else
 inline constexpr bool kSlow = false;
 #endif
