@@ -130,6 +130,7 @@ void conclude(const Options& o, firn::nn::Module& model, const EpochReport* last
     firn::io::save_safetensors(o.save, firn::io::state_of(model));
     std::printf("\nweights saved to %s\n", o.save.c_str());
   }
+  if (o.hash && last == nullptr) std::printf("weights %s\n", hash_of(model).c_str());
   if (picture) predict(model, *picture, o, device);
   if (last != nullptr) print_end(*last, o.hash ? hash_of(model) : "");
 }

@@ -22,12 +22,7 @@ std::uint32_t sum_of(const std::vector<T>& values) {
 
 }  // namespace
 
-Order::Order(std::int64_t size, const LoaderOptions& options)
-    : size_(size),
-      shuffle_(options.shuffle),
-      seed_(options.seed),
-      batch_(options.batch),
-      lengths_(options.lengths) {
+Order::Order(std::int64_t size, const LoaderOptions& options) : size_(size), options_(options) {
   FIRN_CHECK(size >= 0 && size <= Permutation::kLargest, kOp, "", "a set of {} samples", size);
   const auto check_count = [&](std::size_t count, const char* what) {
     FIRN_CHECK(static_cast<std::int64_t>(count) == size, kOp, "give one for each sample of the set",
@@ -46,16 +41,16 @@ Order::Order(std::int64_t size, const LoaderOptions& options)
     FIRN_CHECK(sum > 0 && std::isfinite(sum), kOp, "", "the sum of the weights is {}", sum);
   }
   FIRN_CHECK(options.window >= 1, kOp, "it counts batches", "window is {}", options.window);
-  if (lengths_.empty()) return;
-  check_count(lengths_.size(), "lengths");
-  FIRN_CHECK(!__builtin_mul_overflow(batch_, options.window, &window_), kOp, "",
-             "a window of {} batches of {} samples", options.window, batch_);
+  if (options_.lengths.empty()) return;
+  check_count(options_.lengths.size(), "lengths");
+  FIRN_CHECK(!__builtin_mul_overflow(options_.batch, options.window, &window_), kOp, "",
+             "a window of {} batches of {} samples", options.window, options_.batch);
 }
 
 /// The sample whose share of the sum of weights a random number falls into.
 std::int64_t Order::drawn(LoaderPosition at) const {
   const math::PhiloxBlock b =
-      math::philox(static_cast<std::uint64_t>(at.sample), seed_for(seed_, Purpose::draw),
+      math::philox(static_cast<std::uint64_t>(at.sample), seed_for(options_.seed, Purpose::draw),
                    static_cast<std::uint64_t>(at.epoch));
   const std::uint64_t bits = std::uint64_t{b.word[1]} << 32 | b.word[0];
   const double place = std::ldexp(static_cast<double>(bits >> 11), -53) * sums_.back();
@@ -68,8 +63,8 @@ std::int64_t Order::drawn(LoaderPosition at) const {
 void Order::fill_base(LoaderPosition first, std::span<std::int64_t> ids) const {
   if (!sums_.empty()) {
     for (std::int64_t& id : ids) id = drawn({first.epoch, first.sample++});
-  } else if (shuffle_) {
-    const Permutation order(size_, seed_, first.epoch);
+  } else if (options_.shuffle) {
+    const Permutation order(size_, options_.seed, first.epoch);
     for (std::int64_t& id : ids) id = order[first.sample++];
   } else {
     std::iota(ids.begin(), ids.end(), first.sample);
@@ -80,17 +75,18 @@ void Order::fill_base(LoaderPosition first, std::span<std::int64_t> ids) const {
 /// no whole batch stays at the end: by position, so that it is not the longest that is left over.
 std::shared_ptr<const Order::Window> Order::window_of(LoaderPosition at) const {
   const std::int64_t first = at.sample - at.sample % window_;
-  {
-    const std::lock_guard lock(mutex_);
+  // If another thread has the lock, do without: in a child of fork() that thread may be missing.
+  if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) {
     if (latest_ && latest_->epoch == at.epoch && latest_->first == first) return latest_;
   }
   const auto n = static_cast<std::size_t>(std::min(window_, size_ - first));
   std::vector<std::int64_t> base(n);
   fill_base({at.epoch, first}, base);
   const auto by_length = [&](std::int64_t a, std::int64_t b) {
-    return lengths_[static_cast<std::size_t>(a)] < lengths_[static_cast<std::size_t>(b)];
+    return options_.lengths[static_cast<std::size_t>(a)] <
+           options_.lengths[static_cast<std::size_t>(b)];
   };
-  const auto batch = static_cast<std::size_t>(std::min<std::int64_t>(batch_, window_));
+  const auto batch = static_cast<std::size_t>(options_.batch);
   const std::size_t batches = n / batch;
   const auto rest = base.begin() + static_cast<std::ptrdiff_t>(batches * batch);
   std::stable_sort(base.begin(), rest, by_length);
@@ -98,23 +94,23 @@ std::shared_ptr<const Order::Window> Order::window_of(LoaderPosition at) const {
   window->epoch = at.epoch;
   window->first = first;
   window->ids.reserve(n);
-  const Permutation order(static_cast<std::int64_t>(batches),
-                          seed_for(seed_, Purpose::window, static_cast<std::uint64_t>(first)),
-                          at.epoch);
+  const Permutation order(
+      static_cast<std::int64_t>(batches),
+      seed_for(options_.seed, Purpose::window, static_cast<std::uint64_t>(first)), at.epoch);
   for (std::size_t k = 0; k < batches; ++k) {
     const std::size_t from =
-        batch * (shuffle_ ? static_cast<std::size_t>(order[static_cast<std::int64_t>(k)]) : k);
+        batch *
+        (options_.shuffle ? static_cast<std::size_t>(order[static_cast<std::int64_t>(k)]) : k);
     const auto begin = base.begin() + static_cast<std::ptrdiff_t>(from);
     window->ids.insert(window->ids.end(), begin, begin + static_cast<std::ptrdiff_t>(batch));
   }
   window->ids.insert(window->ids.end(), rest, base.end());
-  const std::lock_guard lock(mutex_);
-  latest_ = window;
+  if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) latest_ = window;
   return window;
 }
 
 void Order::fill(LoaderPosition first, std::span<std::int64_t> ids) const {
-  if (lengths_.empty()) return fill_base(first, ids);
+  if (options_.lengths.empty()) return fill_base(first, ids);
   for (std::size_t done = 0; done < ids.size();) {
     const LoaderPosition at{first.epoch, first.sample + static_cast<std::int64_t>(done)};
     const auto window = window_of(at);
@@ -127,12 +123,12 @@ void Order::fill(LoaderPosition first, std::span<std::int64_t> ids) const {
 }
 
 std::string Order::description() const {
-  std::string text =
-      fmt::format("{} samples, seed {}{}", size_, seed_, shuffle_ ? ", shuffled" : "");
+  std::string text = fmt::format("{} samples, seed {}{}", size_, options_.seed,
+                                 options_.shuffle ? ", shuffled" : "");
   if (!sums_.empty()) text += fmt::format(", weights {:08x}", sum_of(sums_));
-  if (!lengths_.empty())
-    text += fmt::format(", batches of {} by length in windows of {}, lengths {:08x}", batch_,
-                        window_, sum_of(lengths_));
+  if (!options_.lengths.empty())
+    text += fmt::format(", batches of {} by length in windows of {}, lengths {:08x}",
+                        options_.batch, window_, sum_of(options_.lengths));
   return text;
 }
 

@@ -14,7 +14,7 @@ namespace firn::data {
 
 class Order {
  public:
-  /// Throws Error unless the options make sense for a set of `size` samples.
+  /// Throws Error unless the options make sense for a set of `size` samples. They must outlive it.
   Order(std::int64_t size, const LoaderOptions& options);
 
   /// The samples at the positions from `first` on. They must be in the set.
@@ -34,11 +34,9 @@ class Order {
   std::shared_ptr<const Window> window_of(LoaderPosition at) const;
 
   std::int64_t size_;
-  bool shuffle_;
-  std::uint64_t seed_;
-  std::int64_t batch_, window_ = 0;    ///< samples; 0: not by length
-  std::vector<double> sums_;           ///< of the weights up to each sample; empty: no weights
-  std::vector<std::int64_t> lengths_;  ///< empty: not by length
+  const LoaderOptions& options_;
+  std::int64_t window_ = 0;   ///< samples that are sorted by length together; 0: none are
+  std::vector<double> sums_;  ///< of the weights up to each sample; empty: no weights
   mutable std::mutex mutex_;
   mutable std::shared_ptr<const Window> latest_;  ///< neighbouring batches are of one window
 };

@@ -27,9 +27,8 @@ struct ResidentBatches::State {
   Tensor order;   ///< i64 [n]
   Tensor cursor;  ///< i64 [3], see kernels/batch.h
   std::int64_t samples = 0;
-  std::int64_t epoch = 0;
+  std::int64_t epoch = -1;  ///< before the first begin_epoch() or seek()
   std::int64_t remaining = 0;
-  bool started = false;  ///< after the first begin_epoch() or seek()
 
   void require(std::int64_t count) const {
     FIRN_CHECK(count >= 1 && count <= remaining, kOp, "begin_epoch() goes to the start of an epoch",
@@ -77,9 +76,17 @@ std::int64_t ResidentBatches::set_size() const { return state().labels.numel(); 
 void ResidentBatches::begin_epoch(std::int64_t number) { seek({number, 0}); }
 void ResidentBatches::seek(LoaderPosition position) { prepare_seek(position)(); }
 
+std::string ResidentBatches::order_description() const {
+  const BatchOptions& o = options();
+  // Another order than a Loader's of the same seed.
+  return fmt::format("{} resident samples, seed {}{}", set_size(), o.seed,
+                     o.shuffle ? ", shuffled" : "");
+}
+
 LoaderPosition ResidentBatches::position() const {
   const State& s = state();
-  return {s.epoch, s.started ? s.samples - s.remaining : 0};
+  if (s.epoch < 0) return {};
+  return {s.epoch, s.samples - s.remaining};
 }
 
 std::function<void()> ResidentBatches::prepare_seek(LoaderPosition to) const {
@@ -96,7 +103,6 @@ std::function<void()> ResidentBatches::prepare_seek(LoaderPosition to) const {
                  order.bytes());
     const std::int64_t cursor[3] = {to.sample, 0, own.options.augment.on() ? to.epoch : 0};
     copy_bytes(own.cursor.mutable_view().data, device, cursor, Device::cpu(), sizeof cursor);
-    own.started = true;
     own.epoch = to.epoch;
     own.remaining = std::max<std::int64_t>(own.samples - to.sample, 0);
   };

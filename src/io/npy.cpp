@@ -6,7 +6,6 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
-#include <string_view>
 
 #include "base/check.h"
 #include "firn/ops/ops.h"
@@ -19,46 +18,6 @@ namespace firn::io {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "native order is read as little-endian");
-
-constexpr std::string_view kMagic("\x93NUMPY", 6);
-/// NumPy writes a few hundred bytes at most for a dtype that firn has.
-constexpr std::uint64_t kLongestNpyHeader = 1 << 20;
-
-void read_part(InputFile& in, void* to, std::size_t bytes, const char* what) {
-  const std::uint64_t from = in.offset();
-  const std::size_t n = in.read(to, bytes);
-  if (n == bytes) return;
-  in.fail(fmt::format("ends at byte {}, within {}, which takes bytes {} to {}", from + n, what,
-                      from, from + bytes - 1),
-          "the file is truncated; fetch it again");
-}
-
-NpyHeader read_header(const char* op, InputFile& in) {
-  unsigned char start[8] = {};
-  read_part(in, start, sizeof start, "the magic string");
-  for (std::size_t i = 0; i < kMagic.size(); ++i)
-    if (start[i] != static_cast<unsigned char>(kMagic[i]))
-      in.fail(fmt::format("byte {} is {:02x}, where {:02x} of the magic string \"\\x93NUMPY\" was "
-                          "expected",
-                          i, start[i], static_cast<unsigned char>(kMagic[i])),
-              "this is not a .npy file");
-  const int version = start[6];
-  if (version < 1 || version > 3 || start[7] != 0)
-    in.fail(fmt::format("byte 6: format version {}.{}, and 1.0, 2.0 and 3.0 are known", version,
-                        start[7]));
-  unsigned char size[4] = {};
-  read_part(in, size, version == 1 ? 2 : 4, "the length of the header");
-  std::uint64_t length = 0;
-  for (int i = 3; i >= 0; --i) length = length << 8 | size[i];
-  const std::uint64_t offset = in.offset();
-  if (length > in.bytes() - offset || length > kLongestNpyHeader)
-    in.fail(fmt::format("byte 8: a header of {} bytes in a file of {}; at most {} are read", length,
-                        in.bytes(), kLongestNpyHeader),
-            "the file is damaged; fetch it again");
-  std::string text(length, '\0');
-  in.read_all(text.data(), length);
-  return parse_npy_header(op, in.path(), text, offset);
-}
 
 template <class Word>
 void swap_bytes(void* data, std::int64_t count) {
@@ -93,7 +52,7 @@ Shape reversed(const Shape& shape) {
 Tensor read_npy(const std::string& path) try {
   constexpr const char* kOp = "read_npy";
   InputFile in(kOp, path);
-  const NpyHeader h = read_header(kOp, in);
+  const NpyHeader h = read_npy_header(kOp, in);
   const std::uint64_t begin = in.offset(), found = in.bytes() - begin;
   const std::uint64_t want = static_cast<std::uint64_t>(h.shape.product()) * size_of(h.dtype);
   if (found != want)

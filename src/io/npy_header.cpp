@@ -17,12 +17,25 @@ constexpr std::pair<std::string_view, DType> kNames[] = {
     {"f2", DType::f16}, {"f4", DType::f32}, {"f8", DType::f64},    {"i4", DType::i32},
     {"i8", DType::i64}, {"u1", DType::u8},  {"b1", DType::boolean}};
 
+constexpr std::string_view kMagic("\x93NUMPY", 6);
+/// NumPy writes a few hundred bytes at most for a dtype that firn has.
+constexpr std::uint64_t kLongestNpyHeader = 1 << 20;
+
+void read_part(InputFile& in, void* to, std::size_t bytes, const char* what) {
+  const std::uint64_t from = in.offset();
+  const std::size_t n = in.read(to, bytes);
+  if (n == bytes) return;
+  in.fail(fmt::format("ends at byte {}, within {}, which takes bytes {} to {}", from + n, what,
+                      from, from + bytes - 1),
+          "the file is truncated; fetch it again");
+}
+
 /// Reads what numpy.lib.format writes: strings, True, False, and a tuple of integers.
 class HeaderReader {
  public:
   HeaderReader(const char* op, const std::string& path, const std::string& text,
-               std::uint64_t offset)
-      : op_(op), path_(path), text_(text), offset_(offset) {}
+               std::uint64_t offset, NpyUnsigned words)
+      : op_(op), path_(path), text_(text), offset_(offset), words_(words) {}
 
   NpyHeader header() {
     static constexpr std::string_view kKeys[] = {"descr", "fortran_order", "shape"};
@@ -66,17 +79,18 @@ class HeaderReader {
       fail(at,
            fmt::format("dtype {} is how bfloat16 is saved, which is not a dtype of NumPy", shown),
            "save it as float32, or as safetensors");
-    const auto* const known =
-        text.size() < 2 ? std::end(kNames)
-                        : std::find_if(std::begin(kNames), std::end(kNames), [&](const auto& name) {
-                            return name.first == text.substr(1);
-                          });
-    if (known == std::end(kNames))
+    const std::string_view type = text.empty() ? text : text.substr(1);
+    const auto* const known = std::find_if(std::begin(kNames), std::end(kNames),
+                                           [&](const auto& name) { return name.first == type; });
+    if (words_ == NpyUnsigned::read && (type == "u2" || type == "u4"))
+      h.unsigned_bytes = type[1] - '0';
+    else if (known != std::end(kNames))
+      h.dtype = known->second;
+    else
       fail(at, fmt::format("dtype {}, which firn does not have", shown),
            "firn has float16, float32, float64, int32, int64, uint8 and bool");
-    h.dtype = known->second;
     const char order = text.front();
-    const bool one_byte = size_of(h.dtype) == 1;
+    const bool one_byte = type.back() == '1';
     if (order != '<' && order != '>' && order != '=' && !(order == '|' && one_byte))
       fail(at, fmt::format("dtype {} has no byte order", shown), "it begins with '<' or '>'");
     h.big_endian = order == '>';
@@ -163,14 +177,37 @@ class HeaderReader {
   const std::string& path_;
   const std::string& text_;
   std::uint64_t offset_;
+  NpyUnsigned words_;
   std::size_t at_ = 0;
 };
 
 }  // namespace
 
-NpyHeader parse_npy_header(const char* op, const std::string& path, const std::string& text,
-                           std::uint64_t offset) {
-  return HeaderReader(op, path, text, offset).header();
+NpyHeader read_npy_header(const char* op, InputFile& in, NpyUnsigned words) {
+  unsigned char start[8] = {};
+  read_part(in, start, sizeof start, "the magic string");
+  for (std::size_t i = 0; i < kMagic.size(); ++i)
+    if (start[i] != static_cast<unsigned char>(kMagic[i]))
+      in.fail(fmt::format("byte {} is {:02x}, where {:02x} of the magic string \"\\x93NUMPY\" was "
+                          "expected",
+                          i, start[i], static_cast<unsigned char>(kMagic[i])),
+              "this is not a .npy file");
+  const int version = start[6];
+  if (version < 1 || version > 3 || start[7] != 0)
+    in.fail(fmt::format("byte 6: format version {}.{}, and 1.0, 2.0 and 3.0 are known", version,
+                        start[7]));
+  unsigned char size[4] = {};
+  read_part(in, size, version == 1 ? 2 : 4, "the length of the header");
+  std::uint64_t length = 0;
+  for (int i = 3; i >= 0; --i) length = length << 8 | size[i];
+  const std::uint64_t offset = in.offset();
+  if (length > in.bytes() - offset || length > kLongestNpyHeader)
+    in.fail(fmt::format("byte 8: a header of {} bytes in a file of {}; at most {} are read", length,
+                        in.bytes(), kLongestNpyHeader),
+            "the file is damaged; fetch it again");
+  std::string text(length, '\0');
+  in.read_all(text.data(), length);
+  return HeaderReader(op, in.path(), text, offset, words).header();
 }
 
 std::string npy_header(const char* op, DType dtype, const Shape& shape) {
@@ -184,7 +221,8 @@ std::string npy_header(const char* op, DType dtype, const Shape& shape) {
   constexpr std::size_t kBefore = 10, kAligned = 64;  // magic, version and length come before
   text.resize((kBefore + text.size() + 1 + kAligned - 1) / kAligned * kAligned - kBefore - 1, ' ');
   text += '\n';
-  std::string all("\x93NUMPY\x01\x00", 8);
+  std::string all(kMagic);
+  all += std::string_view("\x01\x00", 2);
   all += static_cast<char>(text.size() & 0xff);
   all += static_cast<char>(text.size() >> 8);
   return all + text;

@@ -72,6 +72,7 @@ TEST_CASE("readers: files that are changed at random are read or refused", "[hos
       try {
         reader.read(folder, bytes);
         ++returned;
+        if (reader.verified && bytes != good) wrong = "a change was not found";
       } catch (const Error&) {
       } catch (const std::exception& e) {
         wrong = e.what();
@@ -86,6 +87,6 @@ TEST_CASE("readers: files that are changed at random are read or refused", "[hos
     }
     INFO(reader.name << ": " << returned << " of " << calls << " were read");
     CHECK(returned < calls / 2 + calls / 4);
-    CHECK(returned >= calls / reader.read_one_of);
+    if (!reader.verified) CHECK(returned >= calls / 200);
   }
 }

@@ -4,9 +4,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "firn/data/batches.h"
 #include "firn/data/loader.h"
+
+namespace firn::io {
+struct RunAccess;
+}
 
 namespace firn::data {
 
@@ -49,10 +54,14 @@ class ResidentBatches {
   /// Goes to a position, also to one between two batches; batches then follow from there. Throws
   /// Error unless epoch >= 0 and 0 <= sample <= set_size(). Not while a graph is captured.
   void seek(LoaderPosition position);
+  /// As Loader::order_description().
+  std::string order_description() const;
+
+ private:
+  friend struct io::RunAccess;
   /// The part of seek() that may throw, or take memory. The result does the rest.
   std::function<void()> prepare_seek(LoaderPosition position) const;
 
- private:
   struct State;
   State& state() const;
   std::shared_ptr<State> state_;

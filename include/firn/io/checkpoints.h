@@ -52,8 +52,8 @@ struct Checkpoint {
 class Checkpoints {
  public:
   /// Makes the folder if it is missing; its parent must exist. A relative name is that of this
-  /// moment, whatever chdir() does later. Throws IoError if it cannot be made
-  /// or read, Error unless keep >= 1.
+  /// moment, whatever chdir() does later. Throws IoError if it cannot be made or read, Error unless
+  /// keep >= 1.
   explicit Checkpoints(std::string folder, const CheckpointsOptions& options = {});
   /// Waits for a save under way. Warns (firn/warning.h) if it failed and nobody was told.
   ~Checkpoints();

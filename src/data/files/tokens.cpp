@@ -70,23 +70,9 @@ Layout raw_layout(const io::InputFile& file, const TokenOptions& options) {
   return layout;
 }
 
-/// The format if the array is of u2 or u4, which no dtype of firn is. The header then gets i4 in
-/// its place, so that the common reader can go on.
-std::optional<TokenFormat> take_unsigned(std::string& header) {
-  constexpr std::pair<const char*, TokenFormat> kNames[] = {{"u2", TokenFormat::u16},
-                                                            {"u4", TokenFormat::u32}};
-  for (const auto& [name, format] : kNames) {
-    const std::size_t at = header.find(name);
-    if (at == std::string::npos || at < 2 || at + 2 >= header.size()) continue;
-    const char quote = header[at - 2];
-    if ((quote != '\'' && quote != '"') || header[at + 2] != quote) continue;
-    header.replace(at, 2, "i4");
-    return format;
-  }
-  return std::nullopt;
-}
-
 TokenFormat format_of(const io::InputFile& file, const io::NpyHeader& header) {
+  if (header.unsigned_bytes > 0)
+    return header.unsigned_bytes == 2 ? TokenFormat::u16 : TokenFormat::u32;
   if (header.dtype == u8) return TokenFormat::u8;
   if (header.dtype == i32) return TokenFormat::i32;
   if (header.dtype != i64)
@@ -96,26 +82,8 @@ TokenFormat format_of(const io::InputFile& file, const io::NpyHeader& header) {
 }
 
 Layout npy_layout(io::InputFile& file, const TokenOptions& options) {
-  constexpr std::size_t kLongest = 1 << 16;
-  unsigned char start[12] = {};
-  const std::size_t got = file.read(start, sizeof start);
-  if (got < sizeof start || std::memcmp(start, "\x93NUMPY", 6) != 0 || start[6] < 1 ||
-      start[6] > 3 || start[7] != 0)
-    file.fail("has a name that ends in .npy, but does not begin like a NumPy array",
-              "rename it if it is raw");
-  const bool old = start[6] == 1;
-  const std::uint64_t offset = old ? 10 : 12;
-  std::uint64_t length = start[8] | start[9] << 8;
-  if (!old) length |= std::uint64_t{start[10]} << 16 | std::uint64_t{start[11]} << 24;
-  if (length > kLongest || length > file.bytes() - offset)
-    file.fail(fmt::format("byte 8: a header of {} bytes in a file of {}; at most {} are read",
-                          length, file.bytes(), kLongest),
-              "the file is damaged; fetch it again");
-  std::string text(length, '\0');
-  file.read_at(offset, text.data(), length);
-  const std::optional<TokenFormat> natural = take_unsigned(text);
-  const io::NpyHeader header = io::parse_npy_header(kOp, file.path(), text, offset);
-  Layout layout{natural ? *natural : format_of(file, header), offset + length, 0};
+  const io::NpyHeader header = io::read_npy_header(kOp, file, io::NpyUnsigned::read);
+  Layout layout{format_of(file, header), file.offset(), 0};
   if (header.shape.size() != 1)
     file.fail(fmt::format("holds an array of shape {}, and tokens have one axis", header.shape),
               "save array.ravel()");

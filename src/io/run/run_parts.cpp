@@ -135,11 +135,9 @@ std::vector<RunSlot> loader_slots(const std::string& name, data::Loader& loader)
 }
 
 std::vector<RunSlot> loader_slots(const std::string& name, data::ResidentBatches& batches) {
-  const data::BatchOptions& o = batches.options();
-  return position_slots(name, batches.position(), batches.set_size(),
-                        fmt::format("{} samples, seed {}{}", batches.set_size(), o.seed,
-                                    o.shuffle ? ", shuffled" : ""),
-                        [&batches](data::LoaderPosition to) { return batches.prepare_seek(to); });
+  return position_slots(
+      name, batches.position(), batches.set_size(), batches.order_description(),
+      [&batches](data::LoaderPosition to) { return RunAccess::prepare_seek(batches, to); });
 }
 
 template <class Fn>
@@ -160,6 +158,11 @@ void check_name(const std::string& name) {
 }
 
 }  // namespace
+
+std::function<void()> RunAccess::prepare_seek(const data::ResidentBatches& batches,
+                                              data::LoaderPosition position) {
+  return batches.prepare_seek(position);
+}
 
 RunPart::RunPart(nn::Module& module)
     : source_(source_of(&module, [&module] { return module_slots("", module); })) {}

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "firn/data/loader.h"
 #include "firn/io/run.h"
 
 namespace firn::io {
@@ -37,6 +38,8 @@ struct RunPart::Source {
 
 struct RunAccess {
   static const RunPart::Source& source(const RunPart& part) { return *part.source_; }
+  static std::function<void()> prepare_seek(const data::ResidentBatches& batches,
+                                            data::LoaderPosition position);
 };
 
 /// All slots of the parts and of default_generator(), each name once. Weights that a module has are

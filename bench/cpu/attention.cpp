@@ -4,9 +4,9 @@
 // the result is given; those of q, k and v are made anew in each call.
 #include <firn/firn.h>
 
-#include "harness.h"
+#include "../harness.h"
+#include "../shapes.h"
 #include "precision.h"
-#include "shapes.h"
 
 using namespace firn;
 

@@ -3,7 +3,7 @@
 //   bench_optimizer [--threads N]
 #include <firn/firn.h>
 
-#include "harness.h"
+#include "../harness.h"
 
 using namespace firn;
 

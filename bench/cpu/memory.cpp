@@ -10,8 +10,8 @@
 // gradients are those of x, weight and bias.
 #include <firn/firn.h>
 
+#include "../harness.h"
 #include "ceilings.h"
-#include "harness.h"
 
 using namespace firn;
 

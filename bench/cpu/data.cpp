@@ -16,7 +16,7 @@
 #include <filesystem>
 #include <stdexcept>
 
-#include "harness.h"
+#include "../harness.h"
 
 using namespace firn;
 

@@ -5,9 +5,9 @@
 // a transposed left one, as in data and weight gradients. Results have the factors' dtype.
 #include <firn/firn.h>
 
-#include "harness.h"
+#include "../harness.h"
+#include "../shapes.h"
 #include "precision.h"
-#include "shapes.h"
 
 using namespace firn;
 

@@ -1,13 +1,13 @@
 // Training a transformer, as a user of firn would write it.
 //   bench_gpt [gpt|gpt2] [--threads N] [--epochs N] [--steps N] [--precision P]
 // gpt.loss is the mean of the last ten steps. With --precision the figures are gpt_bf16.rate, ...
-#include "gpt.h"
+#include "../gpt.h"
 
 #include <firn/firn.h>
 
 #include <stdexcept>
 
-#include "harness.h"
+#include "../harness.h"
 #include "precision.h"
 
 using namespace firn;

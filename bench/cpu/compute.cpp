@@ -9,8 +9,8 @@
 // a convolution is written, its leaf's being taken away before. No bias.
 #include <firn/firn.h>
 
+#include "../harness.h"
 #include "ceilings.h"
-#include "harness.h"
 
 using namespace firn;
 

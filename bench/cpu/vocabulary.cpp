@@ -6,7 +6,7 @@
 // arena of an optimizer. --quick: 1024 rows and 12,576 classes.
 #include <firn/firn.h>
 
-#include "harness.h"
+#include "../harness.h"
 #include "precision.h"
 
 using namespace firn;

@@ -1,7 +1,7 @@
 // What an op costs beside its arithmetic: tensors of 16 elements, one thread.
 #include <firn/firn.h>
 
-#include "harness.h"
+#include "../harness.h"
 
 using namespace firn;
 

@@ -6,7 +6,7 @@
 
 #include <stdexcept>
 
-#include "harness.h"
+#include "../harness.h"
 #include "precision.h"
 
 using namespace firn;

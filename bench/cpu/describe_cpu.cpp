@@ -2,7 +2,7 @@
 //   bench_cpu [--threads N]
 #include <firn/firn.h>
 
-#include "harness.h"
+#include "../harness.h"
 
 int main(int argc, char** argv) {
   firn::set_num_threads(bench::Options(argc, argv).threads);
