@@ -1,6 +1,7 @@
 // A cycle: backward passes whose gradients belong together. Whoever runs the passes opens a scope
 // for its cycle. A layer whose state follows the samples, such as the running statistics of batch
-// norm, joins that cycle in the pass. Neither knows the other: they meet here.
+// norm, joins that cycle in the pass. Neither knows the other: they meet here. What a forward pass
+// changes beside that is told to RollbackPoints from here.
 //
 // Folder law: floor 3. Includes floors 0 to 2 and kernel contracts.
 #pragma once
@@ -10,7 +11,9 @@
 #include <memory>
 #include <utility>
 
+#include "firn/device.h"
 #include "firn/random.h"
+#include "firn/rollback.h"
 #include "firn/tensor.h"
 
 namespace firn::autograd {
@@ -43,21 +46,7 @@ class Cycle {
   ~Cycle() = default;
 };
 
-/// Keeps the old values of what a forward pass changes (random numbers apart), so that the pass can
-/// be undone: for a retry after an overflow, or for a pass that runs twice.
-class Journal {
- public:
-  /// `t` is about to be changed in place.
-  virtual void keep(const Tensor& t) = 0;
-  /// A layer is about to draw from a generator of its own.
-  virtual void keep(Generator& g) = 0;
-
- protected:
-  ~Journal() = default;
-};
-
 inline thread_local constinit Cycle* current_cycle = nullptr;
-inline thread_local constinit Journal* current_journal = nullptr;
 
 /// While alive, the backward passes of this thread belong to a cycle.
 class CycleScope {
@@ -71,30 +60,12 @@ class CycleScope {
   Cycle* outer_;
 };
 
-/// While alive, layers that this thread calls tell the journal what they change.
-class JournalScope {
- public:
-  explicit JournalScope(Journal& journal) noexcept
-      : outer_(std::exchange(current_journal, &journal)) {}
-  ~JournalScope() { current_journal = outer_; }
-  JournalScope(const JournalScope&) = delete;
-  JournalScope& operator=(const JournalScope&) = delete;
-
- private:
-  Journal* outer_;
-};
-
-/// Tells the journal that a forward pass is about to change these in place; skips undefined ones.
-inline void about_to_change(std::initializer_list<const Tensor*> tensors) {
-  if (!current_journal) [[likely]]
-    return;
-  for (const Tensor* t : tensors)
-    if (t->defined()) current_journal->keep(*t);
-}
-
-inline void about_to_change(Generator& g) {
-  if (current_journal) [[unlikely]]
-    current_journal->keep(g);
-}
+/// A pass is about to change these in place: RollbackPoints keep their values. Skips undefined
+/// ones. If the pass is being captured, each replay does the same, and the capture itself throws
+/// Error if a point needs a copy.
+void about_to_change(std::initializer_list<const Tensor*> tensors,
+                     Rollback kind = Rollback::statistics);
+/// A layer is about to draw from a generator of its own, for work on `device`.
+void about_to_change(Generator& g, Device device);
 
 }  // namespace firn::autograd

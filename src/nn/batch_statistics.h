@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "firn/kernel_support.h"
 #include "firn/nn/batch_norm.h"
 #include "firn/ops/ops.h"
+#include "firn/rollback.h"
 #include "firn/warning.h"
 #include "nn/tree.h"
 #include "ops/image/moments.h"
@@ -73,6 +75,7 @@ class BatchStatistics final : public autograd::CycleMember,
     autograd::Cycle* const cycle = autograd::current_cycle;
     if (!cycle) return s.update(moments, count);
     const Use use = s.use_of(*b, *cycle);
+    if (use != Use::none) s.about_to_change_pool(b);
     if (s.capturing()) [[unlikely]] {
       s.remember(b);
       s.at_replay([b, cycle, use] {
@@ -88,16 +91,20 @@ class BatchStatistics final : public autograd::CycleMember,
   }
 
   void end_cycle(const autograd::Cycle& cycle, const ConstView& step_state) override {
-    if (!concerned_by(cycle)) return;
+    if (!concerned_by(cycle, true)) return;
     ops::commit_moments(pooled_, pooled_count_, momentum_, step_state, mean_, var_, batches_);
     release();
+    ++ended_;
   }
   void drop_cycle(const autograd::Cycle& cycle) override {
-    if (concerned_by(cycle)) clear();
+    if (!concerned_by(cycle, false)) return;
+    empty_pool();
+    release();
   }
   /// Drops the cycle, whichever it is.
   void clear() {
     if (!pooled_.defined()) return;
+    about_to_change_pool(nullptr);
     empty_pool();
     release();
   }
@@ -150,20 +157,51 @@ class BatchStatistics final : public autograd::CycleMember,
   }
   /// Whether the end of `cycle` uses or discards the pool. A pool without an owner is empty, or was
   /// restored in mid-cycle.
-  bool concerned_by(const autograd::Cycle& cycle) {
+  bool concerned_by(const autograd::Cycle& cycle, bool ends) {
     if (!pooled_.defined()) return false;
     const auto concerned = [](const BatchStatistics& s, const autograd::Cycle* c) {
       return !s.owner_ || s.owner_ == c;
     };
     const bool yes = concerned(*this, &cycle);
+    if (yes && !ends) about_to_change_pool(nullptr);
     if (capturing()) [[unlikely]] {
       remember(nullptr);
-      at_replay([s = shared_from_this(), c = &cycle, yes, concerned] {
+      at_replay([s = shared_from_this(), c = &cycle, yes, ends, concerned] {
         s->require(concerned(*s, c) == yes);
-        if (yes) s->release();
+        if (!yes) return;
+        s->release();
+        if (ends) ++s->ended_;
       });
     }
     return yes;
+  }
+
+  /// The pool is about to change, and `b` (if given) is about to be noted in it: RollbackPoints
+  /// keep how they are. What a cycle has used is not pooled once more.
+  void about_to_change_pool(const std::shared_ptr<Batch>& b) {
+    if (capturing()) [[unlikely]]
+      at_replay([s = shared_from_this(), b] { s->keep_place(b); });
+    keep_place(b);
+    autograd::about_to_change({&pooled_, &pooled_count_}, Rollback::gradients);
+  }
+  void keep_place(const std::shared_ptr<Batch>& b) {
+    if (!runtime::rollback_wanted()) [[likely]]
+      return;
+    const auto s = shared_from_this();
+    runtime::before_change(Rollback::gradients, this, [&s]() -> std::function<void()> {
+      return [s, owner = s->owner_, period = s->period_, ended = s->ended_] {
+        if (s->ended_ != ended) {
+          s->empty_pool();
+          return s->release();
+        }
+        s->owner_ = owner;
+        s->period_ = period;
+      };
+    });
+    if (!b) return;
+    runtime::before_change(Rollback::gradients, b.get(), [&b]() -> std::function<void()> {
+      return [b, pooled_in = b->pooled_in] { b->pooled_in = pooled_in; };
+    });
   }
 
   bool capturing() const noexcept {
@@ -201,6 +239,7 @@ class BatchStatistics final : public autograd::CycleMember,
   /// The cycle that has pooled; only compared, as it may be gone. Null: none since the last end.
   const autograd::Cycle* owner_ = nullptr;
   std::uint64_t period_ = 1;  ///< counts owners
+  std::uint64_t ended_ = 0;   ///< ends of cycles that have used up the pool
   Tensor mean_, var_, batches_;
   Tensor pooled_, pooled_count_;  ///< undefined in per_micro_batch mode
   double momentum_;

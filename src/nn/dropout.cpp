@@ -19,10 +19,10 @@ std::optional<Generator> stream_of(const DropoutOptions& options) {
   return Generator(*options.seed);
 }
 
-/// The layer's own stream, which a retried cycle puts back, or the thread's.
-Generator& generator_for(std::optional<Generator>& own) {
+/// The layer's own stream, which RollbackPoints put back, or the thread's.
+Generator& generator_for(std::optional<Generator>& own, const Tensor& x) {
   if (!own) return default_generator();
-  autograd::about_to_change(*own);
+  if (x.defined()) autograd::about_to_change(*own, x.device());
   return *own;
 }
 
@@ -33,7 +33,7 @@ Dropout::Dropout(double p, const DropoutOptions& options) : p_(p), stream(stream
 }
 
 Tensor Dropout::forward(const Tensor& x) {
-  return dropout(x, p_, training(), generator_for(stream));
+  return dropout(x, p_, training(), generator_for(stream, x));
 }
 std::string Dropout::extra_repr() const { return fmt::format("{}", p_); }
 
@@ -51,7 +51,7 @@ Tensor Dropout2d::forward(const Tensor& x) {
   Tensor kept;
   {
     const NoGrad guard;
-    kept = dropout(ones(shape, x.dtype(), x.device()), p_, true, generator_for(stream));
+    kept = dropout(ones(shape, x.dtype(), x.device()), p_, true, generator_for(stream, x));
   }
   return x * kept;
 }

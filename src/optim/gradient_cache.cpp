@@ -3,9 +3,9 @@
 
 #include "firn/ops/losses.h"
 #include "firn/random.h"
+#include "firn/rollback.h"
 #include "kernels/copy.h"
 #include "optim/impl.h"
-#include "optim/retry_point.h"
 
 namespace firn::optim {
 namespace {
@@ -73,7 +73,8 @@ StepReport Optimizer::step_two_pass(std::int64_t parts,
                           "the host puts random numbers back between the two passes");
 
   // What the first pass changes is put back: the second will change it again.
-  const RetryPoint start(impl.restored);
+  RollbackPoint start({Rollback::random, Rollback::statistics, Rollback::data});
+  impl.about_to_change_restored();
   std::vector<Part> first_pass;
   try {
     const NoGrad guard;
@@ -86,10 +87,11 @@ StepReport Optimizer::step_two_pass(std::int64_t parts,
                  firn::describe(e));
     }
   } catch (...) {
-    start.restore_tensors();
+    start.roll_back();
     throw;
   }
-  start.restore_tensors();
+  start.roll_back(Rollback::statistics);
+  impl.about_to_change_restored();
   Tensor all = joined(op, first_pass);
   all.set_requires_grad();
   const RandomKey after = default_generator().get();
@@ -103,7 +105,8 @@ StepReport Optimizer::step_two_pass(std::int64_t parts,
     FIRN_CHECK(gradient.defined(), op, "compute the loss from its argument",
                "the loss does not depend on the encodings {}", firn::describe(all));
     impl.broken = true;
-    start.restore_streams();
+    start.roll_back(Rollback::random);
+    start.roll_back(Rollback::data);
     std::int64_t at = 0;
     for (std::int64_t i = 0; i < parts; ++i) {
       const Part& p = first_pass[static_cast<std::size_t>(i)];
@@ -119,10 +122,7 @@ StepReport Optimizer::step_two_pass(std::int64_t parts,
     impl.broken = false;
     impl.store.ledger().note();
   };
-  return impl.whole_cycle(second_pass, [&] {
-    default_generator().set(after);
-    start.restore_tensors();
-  });
+  return impl.whole_cycle(second_pass, [&] { start.roll_back(); });
 }
 FIRN_OUT_OF_MEMORY("step_two_pass")
 

@@ -1,4 +1,5 @@
-// What is behind an Optimizer. How a cycle goes is in step.cpp; the parts that it is made of:
+// What is behind an Optimizer. How a cycle goes is in step.cpp, and how it is taken back in
+// rollback.cpp. The parts that it is made of:
 //
 //   ParamStore (store/)   arenas and device memory of the step; its GradientLedger: who has a
 //                         gradient
@@ -8,6 +9,7 @@
 #pragma once
 
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -72,6 +74,19 @@ struct Optimizer::Impl final : autograd::Cycle {
   void commit(bool moves_scale);
   StepReport report_of_cycle() const;
   StepReport report_so_far() const;
+
+  // ---- For RollbackPoints (rollback.cpp) ----
+
+  /// The cycle is about to change: points of this thread keep it as it is. At a replay too.
+  void about_to_change_cycle();
+  /// The tensors given to restore_on_retry() are about to change.
+  void about_to_change_restored() const;
+  /// What a point keeps of a cycle.
+  struct KeptCycle;
+  KeptCycle keep_cycle();
+  void put_back(const KeptCycle& kept);
+  /// Whether there is nothing that zero_grad() would drop.
+  bool cycle_is_empty() const noexcept;
 
   // ---- What must hold (impl.cpp) ----
 

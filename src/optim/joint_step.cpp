@@ -66,10 +66,12 @@ std::vector<StepReport> step_all(std::initializer_list<Optimizer*> optimizers,
     all[0]->warn_of_empty_step();
     return reports_so_far(all);
   }
-  for (Impl* i : all) i->at.open(i->options.accumulate);
-  const bool ends = all[0]->at.ends_with_next_call();
+  const auto ends_cycle = [](const Impl* i) {
+    return i->at.ends_with_next_call(i->options.accumulate);
+  };
+  const bool ends = ends_cycle(all[0]);
   for (std::size_t i = 1; i < all.size(); ++i)
-    FIRN_CHECK(all[i]->at.ends_with_next_call() == ends, kOp, "give all the same `accumulate`",
+    FIRN_CHECK(ends_cycle(all[i]) == ends, kOp, "give all the same `accumulate`",
                "optimizer {} is at another place of its cycle than optimizer 0", i);
   if (ends) return end_cycles(all, policy);
   for (Impl* i : all) i->count_call();

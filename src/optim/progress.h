@@ -30,8 +30,10 @@ struct Progress {
   }
   /// Whether there was a backward() since the last call of step() that counted.
   bool has_new_micro_step() const noexcept { return micro_steps > counted; }
-  /// Whether the next call of step() ends the cycle. It has been opened.
-  bool ends_with_next_call() const noexcept { return calls + 1 >= length; }
+  /// Whether the next call of step() ends the cycle.
+  bool ends_with_next_call(const Accumulate& accumulate) const {
+    return calls + 1 >= length_or_next(accumulate);
+  }
   void count_call() noexcept {
     ++calls;
     counted = micro_steps;

@@ -51,6 +51,8 @@ class ReplayHooks {
 
   /// Expires with the owner.
   std::weak_ptr<Owner*> handle() const noexcept { return owner_; }
+  /// An address that nothing else has while a handle() is kept.
+  const void* identity() const noexcept { return owner_.get(); }
 
  private:
   std::shared_ptr<Owner*> owner_;

@@ -3,8 +3,8 @@
 #include <optional>
 
 #include "firn/ops/losses.h"
+#include "firn/rollback.h"
 #include "optim/impl.h"
-#include "optim/retry_point.h"
 
 namespace firn::optim {
 namespace {
@@ -35,16 +35,20 @@ StepReport Optimizer::run_cycle(std::int64_t micro_steps,
   if (retry)
     runtime::refuse_capture(op.c_str(), impl.store.device(),
                             "whether a cycle is computed again is decided by the host");
-  std::optional<RetryPoint> start;
-  if (retry) start.emplace(impl.restored);
+  std::optional<RollbackPoint> start;
+  if (retry) start.emplace({Rollback::random, Rollback::statistics, Rollback::data});
   for (int attempt = 0;; ++attempt) {
+    impl.about_to_change_restored();
     StepReport report = impl.whole_cycle(
         [&] {
-          impl.hooks.now_and_at_replay([micro_steps](Impl& i) { i.at.length = micro_steps; });
+          impl.hooks.now_and_at_replay([micro_steps](Impl& i) {
+            i.about_to_change_cycle();
+            i.at.length = micro_steps;
+          });
           for (std::int64_t i = 0; i < micro_steps; ++i) backward(micro_batch(i));
         },
         [&] {
-          if (start) start->restore_tensors();  // running statistics that layers have moved
+          if (start) start->roll_back();
         });
     if (!retry || attempt == kMaxRetries || report.applied() ||
         report.non_finite() != NonFinite::gradient)
@@ -52,7 +56,7 @@ StepReport Optimizer::run_cycle(std::int64_t micro_steps,
     // At the minimum the next try would end as this one did.
     if (loss_scale() >= report.loss_scale() && report.loss_scale() <= scale.options().min)
       return report;
-    start->restore();
+    start->roll_back();
   }
 }
 FIRN_OUT_OF_MEMORY("run_cycle")

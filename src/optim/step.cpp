@@ -38,7 +38,10 @@ void Optimizer::Impl::backward(const Tensor& sum, const LossWeight& weight,
     i.check_ready();
     i.require_place((i.at.micro_steps == 0) == first);
   });
-  hooks.now_and_at_replay([](Impl& i) { i.at.add_micro_step(i.options.accumulate); });
+  hooks.now_and_at_replay([](Impl& i) {
+    i.about_to_change_cycle();
+    i.at.add_micro_step(i.options.accumulate);
+  });
 
   broken = true;
   const kernels::PendingSeed pending = kernels::pending_seed(
@@ -80,6 +83,9 @@ StepReport Optimizer::Impl::flush(Partial partial) {
 
 void Optimizer::Impl::zero_grad() {
   members.tell_waiting(store.step_state().view());
+  hooks.now_and_at_replay([](Impl& i) {
+    if (!i.cycle_is_empty()) i.about_to_change_cycle();
+  });
   remember_place();
   drop_members();
   kernels::optim_reset(store.memory(), store.stream());
@@ -92,15 +98,19 @@ void Optimizer::Impl::zero_grad() {
 
 bool Optimizer::Impl::count_call() {
   remember_place();
-  at.open(options.accumulate);
-  const bool ends = at.ends_with_next_call();
+  const bool ends = at.ends_with_next_call(options.accumulate);
   hooks.at_replay([ends](Impl& i) {
     i.check_skips();
     i.check_ready();
-    i.at.open(i.options.accumulate);
-    i.require_place(i.at.ends_with_next_call() == ends);
+    i.require_place(i.at.ends_with_next_call(i.options.accumulate) == ends);
   });
-  hooks.now_and_at_replay([](Impl& i) { i.at.count_call(); });
+  // The end of a cycle closes it; if that fails, the call can be repeated.
+  if (!ends)
+    hooks.now_and_at_replay([](Impl& i) {
+      i.about_to_change_cycle();
+      i.at.open(i.options.accumulate);
+      i.at.count_call();
+    });
   return ends;
 }
 

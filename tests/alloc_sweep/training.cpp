@@ -101,6 +101,37 @@ class StepTwoPass final : public OneCall {
   }
 };
 
+/// The same cycle under a RollbackPoint, after whose roll_back() nobody need do anything. With
+/// `kInCycle` the point is made in the middle of a cycle.
+template <bool kInCycle>
+class TakenBack final : public Training {
+ public:
+  template <class... Args>
+  explicit TakenBack(Args&&... args) : Training(std::forward<Args>(args)...) {
+    if constexpr (kInCycle) {
+      const GeneratorScope scope(masks_);
+      opt_->backward(loss_(*net_, batches_[1].x, batches_[1].y));
+    }
+  }
+  void run() override {
+    const GeneratorScope scope(masks_);
+    RollbackPoint start;
+    try {
+      Training::run();
+    } catch (...) {
+      start.roll_back();
+      throw;
+    }
+  }
+  std::string kept() override {
+    std::string all = std::to_string(masks_.get().offset);
+    for (const optim::NamedState& s : opt_->state()) all += bytes_of(s.tensor);
+    for (const nn::NamedTensor& b : net_->named_buffers()) all += bytes_of(b.tensor);
+    return all;
+  }
+  void prepare_again() override {}
+};
+
 Loss class_loss(nn::Module& net, const Tensor& x, const Tensor& y) {
   return cross_entropy(net(x), y);
 }
@@ -201,6 +232,27 @@ TEST_CASE("alloc_sweep: a cycle with BatchNorm that can be retried", "[host]") {
       {8, 6});
   CHECK(sweep(work, Fails::heap) > 10);
   CHECK(sweep(work, Fails::heap_for_good) > 10);
+}
+
+TEST_CASE("alloc_sweep: a cycle that a RollbackPoint takes back", "[host]") {
+  const Threads one(1);
+  const WarningHandler before = set_warning_handler([](const std::string&) {});
+  const auto sweep_all = [](const MakeWork& work, int stride) {
+    CHECK(sweep(work, Fails::heap, stride) > 10);
+    CHECK(sweep(work, Fails::heap_for_good, 2 * stride) > 5);
+    CHECK(sweep(work, Fails::blocks) > 10);
+  };
+  const auto net = [] {
+    return std::make_unique<nn::Sequential>(
+        nn::Linear(6, 8, {.dtype = f16}), nn::BatchNorm1d(8, {.dtype = f16}), nn::ReLU(),
+        nn::Dropout(0.25),
+        nn::BatchNorm1d(8, {.accumulation = nn::BatchNormMode::per_step, .dtype = f16}),
+        nn::Linear(8, 4, {.dtype = f16}));
+  };
+  const optim::AdamWOptions adam{.lr = 0.01};
+  sweep_all(training<optim::AdamW, TakenBack<false>>(net, adam, {.accumulate = 3}, {8, 6}), 3);
+  sweep_all(training<optim::AdamW, TakenBack<true>>(net, adam, {.accumulate = 3}, {8, 6}), 3);
+  set_warning_handler(before);
 }
 
 struct Vocabulary : nn::Module {

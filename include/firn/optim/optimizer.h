@@ -78,7 +78,7 @@ class Optimizer {
   ///
   /// Throws Error if the loss has no gradient, is not a scalar f32 or f64, or is on another device;
   /// and if parameters have gradients from a plain loss.backward(), which carries no weight. If the
-  /// backward pass itself throws, the cycle is lost: call zero_grad().
+  /// backward pass itself throws, the cycle is lost: call zero_grad(), or roll back (rollback.h).
   ///
   /// Only this optimizer's parameters collect gradients, and leaves that belong to no optimizer.
   /// The pass goes through parameters of another optimizer and leaves their gradients alone, as a
@@ -118,10 +118,10 @@ class Optimizer {
   /// [0, micro_steps), then a step.
   ///
   /// With OverflowPolicy::retry, a cycle whose gradients overflow is computed again at the lower
-  /// loss scale (S15), up to 64 times. Each try begins with the same state of default_generator(),
-  /// of the running statistics of layers, and of the tensors given to restore_on_retry(). A retry
-  /// waits for the device. Throws Error if a cycle is under way. If the function throws, or memory
-  /// runs out before the step, the cycle is dropped and the exception goes on.
+  /// loss scale (S15), up to 64 times. Each try begins with the same random streams, running
+  /// statistics, positions of loaders, and tensors given to restore_on_retry(). A retry waits for
+  /// the device. Throws Error if a cycle is under way. If the function throws, or memory runs out
+  /// before the step, the cycle is dropped; with OverflowPolicy::retry all these go back too.
   StepReport run_cycle(std::int64_t micro_steps,
                        const std::function<Loss(std::int64_t i)>& micro_batch);
   /// The same for a batch of `samples` in micro-batches of at most `micro_batch`: loss(first, last)
@@ -134,10 +134,10 @@ class Optimizer {
   /// part is encoded once more to carry these to the parameters.
   ///
   /// encode(i), for i in [0, parts), returns [n_i, ...], equal off the first axis. It is called
-  /// twice, the second time from the same state of default_generator(), and must return the same.
+  /// twice and must return the same: random streams, running statistics and loaders begin anew.
   /// loss(all) is given the [sum of n_i, ...] in order, and may have parameters of its own. Throws
   /// Error if a cycle is under way or the shapes do not fit. If a function throws, or memory runs
-  /// out before the step, the cycle is dropped.
+  /// out before the step, the cycle is dropped, and streams, statistics and loaders go back too.
   StepReport step_two_pass(std::int64_t parts, const std::function<Tensor(std::int64_t i)>& encode,
                            const std::function<Loss(const Tensor& all)>& loss);
   /// Tensors that your own forward pass changes: a retried cycle, and the second pass of

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "firn/kernel_support.h"
+#include "kernels/copy.h"
 #include "optim/store/label.h"
 #include "optim/store/param_store.h"
 
@@ -71,6 +72,26 @@ std::vector<Tensor> ParamStore::averages() const {
 Tensor ParamStore::gradient(std::size_t i) const {
   const Parameter& p = parameters_[i];
   return ledger_.received(i) ? slice(arenas_[p.arena].grad, p) : Tensor();
+}
+
+std::vector<Tensor> ParamStore::copy_gradients() const {
+  const OwnerScope owner(Owner::gradients);
+  std::vector<Tensor> out;
+  for (const Arena& a : arenas_) {
+    Tensor& copy = out.emplace_back();
+    if (std::none_of(a.parameters.begin(), a.parameters.end(),
+                     [this](std::size_t i) { return ledger_.received(i); }))
+      continue;
+    copy = empty(a.grad.shape(), a.grad.dtype(), device_);
+    kernels::copy(a.grad.view(), copy.mutable_view(), stream());
+  }
+  return out;
+}
+
+void ParamStore::put_back_gradients(const std::vector<Tensor>& copies) const {
+  for (std::size_t a = 0; a < copies.size(); ++a)
+    if (copies[a].defined())
+      kernels::copy(copies[a].view(), arenas_[a].grad.mutable_view(), stream());
 }
 
 std::vector<NamedTensor> ParamStore::state() {

@@ -2,6 +2,7 @@
 // optimizer has taken note of, and what the device was told.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -25,6 +26,8 @@ class GradientLedger {
   /// u8 [parameters] in device memory: 1 if the parameter has received a gradient.
   const Tensor& flags() const noexcept { return flags_; }
 
+  /// How many parameters there are.
+  std::size_t size() const noexcept { return leaves_.size(); }
   /// Whether autograd has added a gradient to parameter i in this cycle.
   bool received(std::size_t i) const noexcept { return leaves_[i]->touched > 0; }
   /// The same, as of the last note().

@@ -1,0 +1,85 @@
+// Going back: work that fails, or that is done twice, finds everything as it was before.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+
+namespace firn {
+
+/// What a RollbackPoint puts back, by what it is.
+enum class Rollback : std::uint8_t {
+  random,      ///< positions of random streams
+  statistics,  ///< tensors that a forward pass changes, such as running statistics
+  data,        ///< positions in data sets
+  gradients,   ///< what an optimizer's cycle has collected: gradients, weights of losses, its place
+};
+
+/// Remembers how things stand. What this thread changes from then on can be put back:
+///
+///   RollbackPoint start;
+///   try {
+///     work();
+///   } catch (const OutOfMemory&) {
+///     start.roll_back();  // as if work() had not begun
+///   }
+///
+/// It covers this thread's default_generator(), generators of layers, running statistics, positions
+/// of loaders, and what the cycles of optimizers have collected. A backward() that failed half-way
+/// is taken back too.
+///
+/// It does not cover:
+///   - what a step has changed: weights, the optimizer's state, and statistics that move once per
+///     step. If a cycle has ended since the point was made, its gradients are gone; those of the
+///     cycle after it are dropped, and the weights stay as they are;
+///   - settings: learning rate, loss scale, epoch, and a state that was copied into an optimizer;
+///   - tensors that the work writes itself, gradients of leaves that no optimizer trains, and
+///     generators that the work gives to functions.
+///
+/// A copy of something is made at its first change, so a point costs nothing for what stays as it
+/// is. A point at the beginning of a cycle copies no gradients. A replay of a graph is covered;
+/// a capture that needs a copy throws Error, since the copy would become a part of the graph.
+///
+/// A point belongs to the thread that made it. Points of a thread are destroyed in the reverse
+/// order of their making; each covers what is changed under the later ones. A generator that has
+/// changed must live as long as the point; anything else may be destroyed before.
+class RollbackPoint {
+ public:
+  /// Covers all kinds. Throws OutOfMemory.
+  RollbackPoint();
+  /// Covers these kinds.
+  explicit RollbackPoint(std::initializer_list<Rollback> kinds);
+  ~RollbackPoint();
+  RollbackPoint(const RollbackPoint&) = delete;
+  RollbackPoint& operator=(const RollbackPoint&) = delete;
+
+  /// Puts everything back, the latest change first. This point, and points made after it, then
+  /// stand as if they were new. If something cannot be put back, because a device refuses the work,
+  /// all else is, and the first such error is thrown; a second call tries the rest again.
+  void roll_back();
+  /// Puts back one kind alone. The points then stand as new for that kind.
+  void roll_back(Rollback kind);
+
+ private:
+  friend class RollbackSeam;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+namespace runtime {
+
+/// Whether this thread has a RollbackPoint: a load of a thread-local variable. False while one
+/// rolls back.
+bool rollback_wanted() noexcept;
+
+/// Call it before a change that a RollbackPoint must be able to take back. `what` is an address
+/// that stands for the thing among those of its kind, and stays its own until the point ends: the
+/// result of save() holds it. If a point does not know `what` yet, save() is called, once for all
+/// such points. It returns what puts the thing back as it is now, which may be called several
+/// times. Throws what save() throws; then change nothing. Without a point nothing happens.
+void before_change(Rollback kind, const void* what,
+                   const std::function<std::function<void()>()>& save);
+
+}  // namespace runtime
+}  // namespace firn

@@ -1,0 +1,163 @@
+// The points of each thread, and what they have been told of.
+#include "firn/rollback.h"
+
+#include <cstddef>
+#include <exception>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "firn/random.h"
+
+namespace firn {
+
+struct RollbackPoint::Impl {
+  struct Thing {
+    Rollback kind;
+    const void* what;
+    bool operator==(const Thing&) const = default;
+  };
+  struct Hash {
+    std::size_t operator()(const Thing& t) const noexcept {
+      return std::hash<const void*>()(t.what) ^ static_cast<std::size_t>(t.kind);
+    }
+  };
+  struct Change {
+    Thing thing;
+    std::shared_ptr<const std::function<void()>> put_back;  ///< null once that is done
+  };
+
+  explicit Impl(std::uint8_t kinds) noexcept : covered(kinds) {}
+
+  static constexpr std::uint8_t bit(Rollback kind) noexcept {
+    return static_cast<std::uint8_t>(1u << static_cast<unsigned>(kind));
+  }
+  bool covers(Rollback kind) const noexcept { return (covered & bit(kind)) != 0; }
+  bool lacks(const Thing& t) const { return covers(t.kind) && !known.contains(t); }
+
+  /// Throws the first error at the end.
+  void put_back(std::uint8_t kinds);
+  void forget_done();
+  /// Everything of these kinds stands as it should.
+  void stand_as_new(std::uint8_t kinds);
+
+  std::uint8_t covered;  ///< kinds, as bits
+  Generator& generator = default_generator();
+  RandomKey key = generator.get();
+  std::vector<Change> changes;  ///< in the order in which they were made
+  std::unordered_set<Thing, Hash> known;
+  Impl* outer = nullptr;
+};
+
+/// The stack of this thread's points.
+class RollbackSeam {
+ public:
+  using Point = RollbackPoint::Impl;
+
+  static void push(Point& p) noexcept { p.outer = std::exchange(innermost, &p); }
+  static void remove(const Point& p) noexcept {
+    Point** at = &innermost;
+    while (*at && *at != &p) at = &(*at)->outer;
+    if (*at) *at = p.outer;
+  }
+  static bool wanted() noexcept { return innermost != nullptr; }
+
+  static void before_change(const Point::Thing& thing,
+                            const std::function<std::function<void()>()>& save) {
+    bool lacking = false;
+    for (const Point* p = innermost; p; p = p->outer) lacking = lacking || p->lacks(thing);
+    if (!lacking) return;
+    const auto put_back = std::make_shared<const std::function<void()>>(save());
+    for (Point* p = innermost; p; p = p->outer) {
+      if (!p->lacks(thing)) continue;
+      p->changes.push_back({thing, put_back});
+      p->known.insert(thing);
+    }
+  }
+
+  static void roll_back(Point& point, std::uint8_t kinds) {
+    // What is put back is no new change, neither for this point nor for those around it, which know
+    // all that this one knows.
+    struct Silence {
+      Point* points = std::exchange(innermost, nullptr);
+      ~Silence() { innermost = points; }
+    } const silence;
+    kinds &= point.covered;
+    for (Point* p = silence.points; p && p != &point; p = p->outer) p->stand_as_new(kinds);
+    std::exception_ptr error;
+    try {
+      point.put_back(kinds);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    if ((kinds & Point::bit(Rollback::random)) != 0)
+      for (Point* p = silence.points; p && p != &point; p = p->outer) p->key = p->generator.get();
+    if (error) std::rethrow_exception(error);
+  }
+
+ private:
+  static thread_local constinit Point* innermost;
+};
+thread_local constinit RollbackSeam::Point* RollbackSeam::innermost = nullptr;
+
+void RollbackPoint::Impl::put_back(std::uint8_t kinds) {
+  std::exception_ptr error;
+  for (std::size_t i = changes.size(); i-- > 0;) {
+    Change& c = changes[i];
+    if ((kinds & bit(c.thing.kind)) == 0) continue;
+    try {
+      (*c.put_back)();
+      c.put_back.reset();
+    } catch (...) {
+      if (!error) error = std::current_exception();
+    }
+  }
+  if ((kinds & bit(Rollback::random)) != 0) generator.set(key);
+  forget_done();
+  if (error) std::rethrow_exception(error);
+}
+
+void RollbackPoint::Impl::forget_done() {
+  for (const Change& c : changes)
+    if (!c.put_back) known.erase(c.thing);
+  std::erase_if(changes, [](const Change& c) { return !c.put_back; });
+}
+
+void RollbackPoint::Impl::stand_as_new(std::uint8_t kinds) {
+  for (Change& c : changes)
+    if ((kinds & bit(c.thing.kind)) != 0) c.put_back.reset();
+  forget_done();
+}
+
+RollbackPoint::RollbackPoint()
+    : RollbackPoint({Rollback::random, Rollback::statistics, Rollback::data, Rollback::gradients}) {
+}
+
+RollbackPoint::RollbackPoint(std::initializer_list<Rollback> kinds) try {
+  std::uint8_t covered = 0;
+  for (const Rollback kind : kinds) covered |= Impl::bit(kind);
+  impl_ = std::make_unique<Impl>(covered);
+  RollbackSeam::push(*impl_);
+}
+FIRN_OUT_OF_MEMORY("RollbackPoint")
+
+RollbackPoint::~RollbackPoint() { RollbackSeam::remove(*impl_); }
+
+void RollbackPoint::roll_back() { RollbackSeam::roll_back(*impl_, impl_->covered); }
+
+void RollbackPoint::roll_back(Rollback kind) { RollbackSeam::roll_back(*impl_, Impl::bit(kind)); }
+
+namespace runtime {
+
+bool rollback_wanted() noexcept { return RollbackSeam::wanted(); }
+
+void before_change(Rollback kind, const void* what,
+                   const std::function<std::function<void()>()>& save) try {
+  if (RollbackSeam::wanted()) [[unlikely]]
+    RollbackSeam::before_change({kind, what}, save);
+}
+FIRN_OUT_OF_MEMORY("RollbackPoint")
+
+}  // namespace runtime
+}  // namespace firn
