@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "data/image_bytes.h"
 #include "firn/firn.h"
 
 namespace firn::test {
@@ -269,12 +270,83 @@ Reader records() {
   return reader;
 }
 
+/// Images of at most 4096 pixels, so that memory stays small. A library needs some for rows.
+void read_small_image(const TempFolder& folder, const Bytes& file) {
+  const std::string path = write_file(folder.file("x.img"), file);
+  const Tensor image = data::read_image(path, {.channels = 3, .max_pixels = 4096});
+  data::resize_image(image, 3, 5, data::ImageFit::crop);
+}
+
+/// The input is a PNG file without its checksums, which become right: so what is read is not only
+/// them.
+Bytes with_checksums(const Bytes& input) {
+  Bytes file = kPngMagic;
+  for (std::size_t at = 0; at + 8 <= input.size();) {
+    std::size_t length = 0;
+    for (std::size_t i = 0; i < 4; ++i)
+      length = length << 8 | static_cast<unsigned char>(input[at + i]);
+    const Bytes body = input.substr(at + 4, 4 + length);
+    file += input.substr(at, 4) + body + big_endian(crc32(body), 4);
+    at += 4 + body.size();
+  }
+  return file;
+}
+Bytes without_checksums(const Bytes& file) {
+  Bytes input;
+  for (std::size_t at = 8; at < file.size();) {
+    const std::size_t length = static_cast<unsigned char>(file[at + 3]);  // below 256
+    input += file.substr(at, 8 + length);
+    at += 12 + length;
+  }
+  return input;
+}
+
+Reader png() {
+  const Bytes rgb = without_checksums(png_of(ones({3, 3, 4}, u8)));
+  // Grey and interlaced: 8 x 3 pixels, and a byte before each of the 14 rows of its passes.
+  Bytes head = png_head(8, 3, 0);
+  head.back() = '\1';
+  const Bytes interlaced = big_endian(13, 4) + "IHDR" + head + big_endian(49, 4) + "IDAT" +
+                           zlib_stored(Bytes(24 + 14, '\0')) + Bytes(4, '\0') + "IEND";
+  // A palette of two colours, one of them transparent, for 2 x 3 pixels of a bit.
+  Bytes of_palette = png_head(2, 3, 3);
+  of_palette[8] = '\1';
+  const Bytes palette = big_endian(13, 4) + "IHDR" + of_palette + big_endian(6, 4) + "PLTE" +
+                        Bytes(6, '\5') + big_endian(1, 4) + "tRNS" + Bytes(1, '\0') +
+                        big_endian(15, 4) + "IDAT" + zlib_stored(Bytes(4, '\0')) + Bytes(4, '\0') +
+                        "IEND";
+  return {"png",
+          {rgb, interlaced, palette},
+          {"IHDR", "PLTE", "tRNS", "IDAT", "IEND", "gAMA", "iCCP", "tEXt", Bytes("\x08\2\0\0\0", 5),
+           Bytes("\x10\6\0\0\1", 5), Bytes("\1\3\0\0\1", 5), Bytes(4, '\0'),
+           Bytes("\0\0\0\3PLTE\1\2\3", 11), "\xff\xff\xff\xff"},
+          [](const TempFolder& folder, const Bytes& input) {
+            read_small_image(folder, with_checksums(input));
+          },
+          1 << 16};
+}
+
+Reader jpeg() {
+  return {"jpeg",
+          {kGreyJpeg, kColourJpeg},
+          {"\xff\xc0", "\xff\xc1", "\xff\xc2", "\xff\xc4", "\xff\xc9", "\xff\xda", "\xff\xdb",
+           "\xff\xdd", "\xff\xd0", "\xff\xd9", "\xff\xee", "\x11", "\x22", "\x41", "\x0c",
+           Bytes("\0", 1), Bytes("\0\x3f\0", 3), Bytes(4, '\xff')},
+          read_small_image,
+          1 << 16};
+}
+
 }  // namespace
 
 const std::vector<Reader>& readers() {
-  static const std::vector<Reader> all = {
-      safetensors(), module_tensors(), shards(),     saved_run(), npy_array(), idx(),
-      csv(),         tokens(),         npy_tokens(), records()};
+  static const std::vector<Reader> all = [] {
+    std::vector<Reader> list = {
+        safetensors(), module_tensors(), shards(),     saved_run(), npy_array(), idx(),
+        csv(),         tokens(),         npy_tokens(), records()};
+    if (reads_png()) list.push_back(png());
+    if (reads_jpeg()) list.push_back(jpeg());
+    return list;
+  }();
   return all;
 }
 
