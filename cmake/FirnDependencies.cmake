@@ -21,6 +21,20 @@ target_compile_definitions(firn_dependencies INTERFACE
   # set, and the linker must not take one's functions for the other's.
   Eigen=firn_eigen)
 
+# Image files: each library is used if it is there (without it, its files are refused by name).
+set(FIRN_HAS_PNG OFF)
+set(FIRN_HAS_JPEG OFF)
+foreach(_format PNG JPEG)
+  find_package(${_format} QUIET)
+  if(${_format}_FOUND)
+    set(FIRN_HAS_${_format} ON)
+    target_link_libraries(firn_dependencies INTERFACE ${_format}::${_format})
+  else()
+    string(TOLOWER ${_format} _name)
+    message(STATUS "firn: reads no ${_format} files (for that: apt-get install lib${_name}-dev)")
+  endif()
+endforeach()
+
 # oneDNN: the library and header directly. Debian's CMake package asks for OpenCL as well, which the
 # CPU engine does not need.
 set(FIRN_HAS_ONEDNN OFF)
@@ -47,4 +61,22 @@ if(FIRN_HAS_ONEDNN)
   message(STATUS "firn: matrix products through oneDNN (${DNNL_LIBRARY})")
 else()
   message(STATUS "firn: matrix products through Eigen (for oneDNN: apt-get install libdnnl-dev)")
+endif()
+
+# libdeflate: the library and header directly, since Debian 12's package has no CMake file.
+set(FIRN_HAS_LIBDEFLATE OFF)
+if(FIRN_LIBDEFLATE)
+  find_path(LIBDEFLATE_INCLUDE_DIR libdeflate.h)
+  find_library(LIBDEFLATE_LIBRARY deflate)
+  mark_as_advanced(LIBDEFLATE_INCLUDE_DIR LIBDEFLATE_LIBRARY)
+  if(LIBDEFLATE_INCLUDE_DIR AND LIBDEFLATE_LIBRARY)
+    set(FIRN_HAS_LIBDEFLATE ON)  # src/CMakeLists.txt tells the one file that uses it
+    target_include_directories(firn_dependencies SYSTEM INTERFACE ${LIBDEFLATE_INCLUDE_DIR})
+    target_link_libraries(firn_dependencies INTERFACE ${LIBDEFLATE_LIBRARY})
+  endif()
+endif()
+if(FIRN_HAS_LIBDEFLATE)
+  message(STATUS "firn: checksums through libdeflate (${LIBDEFLATE_LIBRARY})")
+else()
+  message(STATUS "firn: checksums through zlib (for libdeflate: apt-get install libdeflate-dev)")
 endif()

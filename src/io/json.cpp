@@ -14,10 +14,14 @@ void JsonReader::add(std::vector<std::string_view>& names, std::string_view name
 }
 
 void JsonReader::check_distinct(std::vector<std::string_view>& names, const char* what) const {
-  std::sort(names.begin(), names.end());
+  std::sort(names.begin(), names.end(), [](std::string_view a, std::string_view b) {
+    const int order = a.compare(b);
+    return order != 0 ? order < 0 : a.data() < b.data();
+  });
   const auto twice = std::adjacent_find(names.begin(), names.end());
   if (twice != names.end())
-    fail(fmt::format("the {} {} is used twice", what, quoted_for_message(*twice)));
+    fail_at(place_of(twice[1]),
+            fmt::format("the {} {} is used twice", what, quoted_for_message(*twice)));
 }
 
 std::vector<std::uint64_t> JsonReader::numbers(std::size_t most) {
@@ -33,16 +37,29 @@ std::vector<std::uint64_t> JsonReader::numbers(std::size_t most) {
 }
 
 std::uint64_t JsonReader::number() {
-  skip_space();
+  const std::size_t first = value_at();
+  whole("a whole number");
   std::uint64_t value = 0;
-  const std::size_t first = at_;
-  for (; at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9'; ++at_) {
-    const auto digit = static_cast<std::uint64_t>(text_[at_] - '0');
+  for (const char c : std::string_view(text_).substr(first, at_ - first)) {
+    const auto digit = static_cast<std::uint64_t>(c - '0');
     if (__builtin_mul_overflow(value, 10u, &value) || __builtin_add_overflow(value, digit, &value))
-      fail("a number does not fit in 64 bits");
+      fail_at(first, "a number does not fit in 64 bits");
   }
-  if (at_ == first) fail("expected a whole number");
   return value;
+}
+
+/// One digit or more.
+void JsonReader::digits(const char* expected) {
+  const std::size_t first = at_;
+  while (at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9') ++at_;
+  if (at_ == first) fail(fmt::format("expected {}", expected));
+}
+
+/// The same without zeros in front.
+void JsonReader::whole(const char* expected) {
+  const std::size_t first = at_;
+  digits(expected);
+  if (at_ - first > 1 && text_[first] == '0') fail_at(first, "a number with a zero in front");
 }
 
 bool JsonReader::scalar(std::string_view& value) {
@@ -87,22 +104,17 @@ void JsonReader::skip_literal() {
       return;
     }
   }
-  const auto digits = [&] {
-    const std::size_t first = at_;
-    while (at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9') ++at_;
-    if (at_ == first) fail("expected a value");
-  };
   const auto skip = [&](std::string_view any_of) {
     const bool found = at_ < text_.size() && any_of.find(text_[at_]) != std::string_view::npos;
     at_ += found ? 1 : 0;
     return found;
   };
   skip("-");
-  digits();
-  if (skip(".")) digits();
+  whole("a value");
+  if (skip(".")) digits("a value");
   if (skip("eE")) {
     skip("+-");
-    digits();
+    digits("a value");
   }
 }
 
@@ -120,22 +132,32 @@ std::string_view JsonReader::string() {
   expect('"');
   const std::size_t first = at_;
   std::size_t end = first;
+  // Bytes without an escape: where they are now, and where they were.
+  std::size_t plain = end, plain_at = at_;
+  const auto check_plain = [&] {
+    const std::size_t bad = not_utf8(std::string_view(text_).substr(plain, end - plain));
+    if (bad != std::string_view::npos) fail_at(plain_at + bad, "a string that is not UTF-8");
+  };
   for (;;) {
     const char c = next();
     if (c == '"') break;
-    if (static_cast<unsigned char>(c) < 0x20) fail("a control byte in a string");
+    if (static_cast<unsigned char>(c) < 0x20) fail_at(at_ - 1, "a control byte in a string");
     if (c == '\\') {
+      check_plain();
       escape(end);
+      plain = end;
+      plain_at = at_;
     } else {
       text_[end++] = c;
     }
   }
-  const std::string_view text = std::string_view(text_).substr(first, end - first);
-  if (!is_utf8(text)) fail("a string that is not UTF-8");
-  return text;
+  check_plain();
+  return std::string_view(text_).substr(first, end - first);
 }
 
+/// What follows a backslash. Errors are about that one.
 void JsonReader::escape(std::size_t& end) {
+  const std::size_t begin = at_ - 1;
   static constexpr std::string_view kFrom = "\"\\/bfnrt", kTo = "\"\\/\b\f\n\r\t";
   const char c = next();
   if (const auto i = kFrom.find(c); i != std::string_view::npos) {
@@ -143,16 +165,16 @@ void JsonReader::escape(std::size_t& end) {
   } else if (c == 'u') {
     std::uint32_t code = hex();
     if (code >= 0xd800 && code < 0xdc00) {  // the first half of a surrogate pair
-      if (next() != '\\' || next() != 'u') fail("half of a surrogate pair");
+      if (next() != '\\' || next() != 'u') fail_at(begin, "half of a surrogate pair");
       const std::uint32_t low = hex();
-      if (low < 0xdc00 || low >= 0xe000) fail("half of a surrogate pair");
+      if (low < 0xdc00 || low >= 0xe000) fail_at(begin, "half of a surrogate pair");
       code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
     } else if (code >= 0xdc00 && code < 0xe000) {
-      fail("half of a surrogate pair");
+      fail_at(begin, "half of a surrogate pair");
     }
     put_utf8(end, code);
   } else {
-    fail("an unknown escape in a string");
+    fail_at(begin, "an unknown escape in a string");
   }
 }
 
@@ -162,7 +184,8 @@ std::uint32_t JsonReader::hex() {
     static constexpr std::string_view kDigits = "0123456789abcdef";
     const char c = next();
     const auto digit = kDigits.find(static_cast<char>(c >= 'A' && c <= 'F' ? c + 32 : c));
-    if (digit == std::string_view::npos) fail("\\u is not followed by four hexadecimal digits");
+    if (digit == std::string_view::npos)
+      fail_at(at_ - 1, "\\u is not followed by four hexadecimal digits");
     value = value * 16 + static_cast<std::uint32_t>(digit);
   }
   return value;
@@ -213,8 +236,13 @@ void JsonReader::expect(char c) {
   if (!accept(c)) fail(fmt::format("expected '{}'", c));
 }
 
-void JsonReader::fail(const std::string& what) const {
-  throw IoError(source_.op, source_.path, fmt::format("{}, byte {}: {}", source_.what, at_, what),
+std::size_t JsonReader::value_at() {
+  skip_space();
+  return at_;
+}
+
+void JsonReader::fail_at(std::size_t byte, const std::string& what) const {
+  throw IoError(source_.op, source_.path, fmt::format("{}, byte {}: {}", source_.what, byte, what),
                 source_.hint);
 }
 
@@ -233,7 +261,7 @@ std::string json_string(std::string_view text) {
   return out + '"';
 }
 
-bool is_utf8(std::string_view text) noexcept {
+std::size_t not_utf8(std::string_view text) noexcept {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   for (std::size_t i = 0; i < text.size();) {
     const unsigned first = byte(i);
@@ -242,17 +270,17 @@ bool is_utf8(std::string_view text) noexcept {
       continue;
     }
     const std::size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-    if (first < 0xc2 || first > 0xf4 || i + length > text.size()) return false;
+    if (first < 0xc2 || first > 0xf4 || i + length > text.size()) return i;
     for (std::size_t k = 1; k < length; ++k)
-      if ((byte(i + k) & 0xc0) != 0x80) return false;
+      if ((byte(i + k) & 0xc0) != 0x80) return i;
     // An overlong encoding, a surrogate, or a value beyond the last code point.
     const unsigned second = byte(i + 1);
     if ((first == 0xe0 && second < 0xa0) || (first == 0xed && second >= 0xa0) ||
         (first == 0xf0 && second < 0x90) || (first == 0xf4 && second >= 0x90))
-      return false;
+      return i;
     i += length;
   }
-  return true;
+  return std::string_view::npos;
 }
 
 std::string quoted_for_message(std::string_view name) {

@@ -23,8 +23,8 @@ struct JsonSource {
 };
 
 /// Goes through a text from front to back (RFC 8259). Decodes escapes in place, and what it returns
-/// points into the text. Every function throws IoError, naming the byte within the text, if
-/// something else comes next.
+/// points into the text. Every function throws IoError if something else comes next. It names the
+/// byte of the text, from 0, at which that is.
 class JsonReader {
  public:
   JsonReader(const JsonSource& source, std::string& text) : source_(source), text_(text) {}
@@ -56,13 +56,23 @@ class JsonReader {
 
   /// Adds a name to a list of at most kMostNames.
   void add(std::vector<std::string_view>& names, std::string_view name) const;
-  /// Throws if a name occurs twice. Sorts the list.
+  /// Throws if a name occurs twice, about the second of them. Sorts the list.
   void check_distinct(std::vector<std::string_view>& names, const char* what) const;
-  [[noreturn]] void fail(const std::string& what) const;
+  /// Where the next value begins.
+  std::size_t value_at();
+  /// Where a text begins that is a part of this one.
+  std::size_t place_of(std::string_view part) const {
+    return static_cast<std::size_t>(part.data() - text_.data());
+  }
+  /// Throws about what comes next.
+  [[noreturn]] void fail(const std::string& what) const { fail_at(at_, what); }
+  [[noreturn]] void fail_at(std::size_t byte, const std::string& what) const;
 
  private:
   void skip_value(int depth);
   void skip_literal();
+  void digits(const char* expected);
+  void whole(const char* expected);
   void escape(std::size_t& end);
   std::uint32_t hex();
   void put_utf8(std::size_t& end, std::uint32_t code);
@@ -80,8 +90,12 @@ class JsonReader {
 /// `text` as a JSON string (RFC 8259, section 7).
 std::string json_string(std::string_view text);
 
-/// Whether `text` is UTF-8 (RFC 3629).
-bool is_utf8(std::string_view text) noexcept;
+/// Where `text` is no UTF-8 (RFC 3629): the first byte of what no character is; npos if it is all
+/// UTF-8.
+std::size_t not_utf8(std::string_view text) noexcept;
+inline bool is_utf8(std::string_view text) noexcept {
+  return not_utf8(text) == std::string_view::npos;
+}
 /// `name` in quotes for a message; a long one is truncated, and bytes that no terminal should get
 /// are escaped.
 std::string quoted_for_message(std::string_view name);

@@ -28,7 +28,8 @@ class HeaderReader {
       json_.add(names, name);
       if (name == kMetadataKey) {
         if (std::exchange(has_metadata, true))
-          json_.fail(fmt::format("the name \"{}\" is used twice", kMetadataKey));
+          json_.fail_at(json_.place_of(name),
+                        fmt::format("the name \"{}\" is used twice", kMetadataKey));
         std::vector<std::string_view> keys;
         json_.object([&](std::string_view key) {
           json_.add(keys, key);
@@ -54,42 +55,45 @@ class HeaderReader {
     json_.object([&](std::string_view field) {
       const auto known = std::find(std::begin(kFields), std::end(kFields), field);
       if (known == std::end(kFields))
-        json_.fail(fmt::format("{} has an unknown field {}", name, quoted_for_message(field)));
+        json_.fail_at(json_.place_of(field),
+                      fmt::format("{} has an unknown field {}", name, quoted_for_message(field)));
       if (std::exchange(seen[known - std::begin(kFields)], true))
-        json_.fail(fmt::format("{} has two {}", name, field));
+        json_.fail_at(json_.place_of(field), fmt::format("{} has two {}", name, field));
+      const std::size_t at = json_.value_at();
       if (field == "dtype") {
         e.dtype = dtype(name, json_.string());
       } else if (field == "shape") {
         std::uint64_t bound = 1;
         for (const std::uint64_t size : json_.numbers(kMaxRank + 1)) {
           if (e.shape.size() == kMaxRank)
-            json_.fail(fmt::format("{} has more than {} axes", name, kMaxRank));
+            json_.fail_at(at, fmt::format("{} has more than {} axes", name, kMaxRank));
           if (__builtin_mul_overflow(bound, size == 0 ? 1u : size, &bound) ||
               bound >= static_cast<std::uint64_t>(kMaxElements))
-            json_.fail(
-                fmt::format("the sizes of {} make too many elements; a tensor has fewer than 2^56, "
-                            "with sizes of 0 counted as 1",
-                            name));
+            json_.fail_at(
+                at, fmt::format("the sizes of {} make too many elements; a tensor has fewer than "
+                                "2^56, with sizes of 0 counted as 1",
+                                name));
           e.shape.push_back(static_cast<std::int64_t>(size));
         }
       } else {
         const auto offsets = json_.numbers(kMaxRank + 1);
         if (offsets.size() != 2 || offsets[0] > offsets[1])
-          json_.fail(fmt::format("the offsets of {} are not a begin and an end", name));
+          json_.fail_at(at, fmt::format("the offsets of {} are not a begin and an end", name));
         e.begin = offsets[0];
         e.end = offsets[1];
       }
     });
     if (!(seen[0] && seen[1] && seen[2]))
-      json_.fail(fmt::format("{} lacks dtype, shape or data_offsets", name));
+      json_.fail_at(json_.place_of(entry_name),
+                    fmt::format("{} lacks dtype, shape or data_offsets", name));
     return e;
   }
 
   DType dtype(const std::string& name, std::string_view text) const {
     for (const auto& [known, t] : kNames)
       if (known == text) return t;
-    json_.fail(
-        fmt::format("{} has dtype {}, which firn does not have", name, quoted_for_message(text)));
+    json_.fail_at(json_.place_of(text), fmt::format("{} has dtype {}, which firn does not have",
+                                                    name, quoted_for_message(text)));
   }
 
   JsonReader json_;

@@ -48,15 +48,23 @@ bool is_index(const char* op, const std::string& path) {
 TensorFile::TensorFile(const char* op, const std::string& path, bool map) : file_(op, path) {
   std::uint64_t length = 0;
   if (file_.bytes() < sizeof length)
-    file_.fail(fmt::format("has {} bytes, too few for a safetensors file", file_.bytes()));
+    file_.fail(
+        fmt::format("has {} bytes, too few for a safetensors file, whose header begins at "
+                    "byte {}",
+                    file_.bytes(), sizeof length));
   file_.read_all(&length, sizeof length);
-  if (length > kLongestHeader || length > file_.bytes() - sizeof length)
-    file_.fail(fmt::format("declares a header of {} bytes in a file of {}", length, file_.bytes()),
-               "this is not a safetensors file, or it is damaged");
+  const char* const hint = "this is not a safetensors file, or it is damaged";
+  if (length > file_.bytes() - sizeof length)
+    file_.fail(
+        fmt::format("byte 0: declares a header of {} bytes in a file of {}", length, file_.bytes()),
+        hint);
+  if (length > kLongestHeader)
+    file_.fail(fmt::format("byte 0: declares a header of {} bytes, and at most {} are read", length,
+                           kLongestHeader),
+               hint);
   text_.resize(length);
   file_.read_all(text_.data(), length);
-  header_ =
-      parse_header({op, path, "header", "this is not a safetensors file, or it is damaged"}, text_);
+  header_ = parse_header({op, path, "header", hint}, text_);
   data_ = sizeof length + length;
   check_extents();
   if (map) map_ = file_.map();
@@ -70,21 +78,25 @@ void TensorFile::check_extents() const {
   std::stable_sort(order.begin(), order.end(), [](const Entry* a, const Entry* b) {
     return a->begin != b->begin ? a->begin < b->begin : a->end < b->end;
   });
+  const auto fail = [&](const Entry& e, const std::string& what) {
+    file_.fail(fmt::format("header, byte {}: {} {}", e.name.data() - text_.data(),
+                           quoted_for_message(e.name), what));
+  };
   std::uint64_t at = 0;
   for (const Entry* e : order) {
     const std::uint64_t want = static_cast<std::uint64_t>(e->shape.product()) * size_of(e->dtype);
     if (e->end - e->begin != want)
-      file_.fail(fmt::format("{} is {} {}, which takes {} bytes, and has {}",
-                             quoted_for_message(e->name), e->shape, e->dtype, want,
-                             e->end - e->begin));
+      fail(*e, fmt::format("is {} {}, which takes {} bytes, and has {}", e->shape, e->dtype, want,
+                           e->end - e->begin));
     if (e->begin != at)
-      file_.fail(fmt::format("{} begins at byte {} of the data, where {} was expected",
-                             quoted_for_message(e->name), e->begin, at));
+      fail(*e, fmt::format("begins at byte {} of the data, where {} was expected", e->begin, at));
     at = e->end;
   }
   const std::uint64_t data = file_.bytes() - data_;
   if (at != data)
-    file_.fail(fmt::format("the header describes {} bytes of data, found {}", at, data),
+    file_.fail(fmt::format("the header describes {} bytes of data, found {}, from byte {} of the "
+                           "file on",
+                           at, data, data_),
                "the file is truncated or damaged; fetch it again");
 }
 
@@ -93,8 +105,9 @@ void TensorFile::check_booleans(const Entry& e, const Tensor& t) const {
   const auto* const bytes = static_cast<const unsigned char*>(t.view().data);
   for (std::int64_t i = 0; i < t.numel(); ++i)
     if (bytes[i] > 1)
-      file_.fail(fmt::format("{} is BOOL, and its element {} is {}", quoted_for_message(e.name), i,
-                             bytes[i]),
+      file_.fail(fmt::format("byte {}: {} is BOOL, and its element {} is {}",
+                             data_ + e.begin + static_cast<std::uint64_t>(i),
+                             quoted_for_message(e.name), i, bytes[i]),
                  "the file is damaged; fetch it again");
 }
 

@@ -316,6 +316,42 @@ TEST_CASE("records: every flipped bit of a set is found, and every file that end
   read_all(path);
 }
 
+TEST_CASE("records: a mapped set has the same samples, and finds the same damage", "[host]") {
+  const TempFolder folder;
+  const data::Dataset source = numbered_set(203);
+  const std::string path = write_set(folder, source, 1000);
+  const Bytes before = read_file(shard(path, 1));
+  const RecordDataset read(path), mapped(path, {.map = true});
+  for (const std::int64_t i : {0, 1, 100, 202}) expect_same(mapped[i], source[i]);
+  for (const bool shuffle : {false, true}) {
+    const auto loader_of = [&](const data::Dataset& set, int workers) {
+      return Loader(set, {.batch = 10, .shuffle = shuffle, .seed = 3, .workers = workers});
+    };
+    Loader want = loader_of(read, 0);
+    const std::uint64_t hash = hash_of(want, 0);
+    for (const int workers : {0, 2}) {
+      Loader loader = loader_of(mapped, workers);
+      CHECK(hash_of(loader, 0) == hash);
+      CHECK(hash_of(loader, 0) == hash);  // reading changed no byte of the map
+    }
+  }
+  // A sample outlives its set, and writing to it changes no file.
+  const Tensor own = RecordDataset(path, {.map = true})[3][0];
+  own.mutable_view().as<std::uint8_t>()[0] ^= 1;
+  CHECK(read_file(shard(path, 1)) == before);
+
+  Bytes bytes = before;
+  bytes[bytes.size() - 1] ^= 1;
+  write_file(shard(path, 1), bytes);
+  const RecordDataset damaged(path), damaged_map(path, {.map = true});
+  Ints all(203);
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int64_t>(i);
+  const std::string text = error_of(path, [&] { damaged.collect(all); });
+  CHECK_THAT(text, contains("records-00001.bin is damaged: its CRC-32 is"));
+  CHECK(error_of(path, [&] { damaged_map.collect(all); }) == text);
+  CHECK_THROWS_AS(RecordDataset(folder.file("none"), {.map = true}), IoError);
+}
+
 TEST_CASE("records: shards of other places and a shard that shrinks are found", "[host]") {
   const TempFolder folder;
   const std::string path = write_set(folder, numbered_set(6), 100);

@@ -7,6 +7,7 @@
 
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -113,6 +114,25 @@ TEST_CASE("save: a temporary file is new and is never reached through a link") {
   fs::create_symlink(victim, folder.file("w.safetensors.tmp-0123456789abcdef"));
   io::save_safetensors(path, filled(1));
   CHECK(read_file(victim) == "victim");
+}
+
+TEST_CASE("save: a file that goes to the disk in parts is whole") {
+  const TempFolder folder;
+  const std::string path = folder.file("large");
+  std::string block(4099, '\0'), piece;
+  for (std::size_t i = 0; i < block.size(); ++i) block[i] = static_cast<char>(i % 251);
+  while (piece.size() < (33 << 20)) piece += block;  // more than a part
+  io::AtomicFile file("save", path);
+  std::string want;
+  for (const std::size_t n : {std::size_t{8}, piece.size(), piece.size() - 9}) {
+    file.write(piece.data(), n);
+    want.append(piece, 0, n);
+  }
+  file.commit();
+  REQUIRE(fs::file_size(path) == want.size());
+  std::string got(want.size(), '\0');
+  std::ifstream(path, std::ios::binary).read(got.data(), static_cast<std::streamsize>(got.size()));
+  CHECK((got == want));  // without a copy of both in the message
 }
 
 TEST_CASE("save: a link at the path stays, and what it points at is replaced") {

@@ -67,15 +67,23 @@ class RecordWriter {
   std::unique_ptr<State> state_;
 };
 
+struct RecordReadOptions {
+  /// Maps the shards into memory, which saves a copy of every byte. Only for files that stay as
+  /// they are: if another process shortens a mapped file, or the disk fails, the system ends this
+  /// process by SIGBUS.
+  bool map = false;
+};
+
 /// The samples that a RecordWriter wrote: sample i is the i-th. Each is read from its shard (pread)
 /// when it is made, and its CRC-32 is verified each time. Holds 8 bytes of memory for each record,
 /// and keeps a file open for each shard.
 class RecordDataset : public Dataset {
  public:
-  /// Throws IoError if the folder has no index, if the index is damaged, or if a shard is missing
-  /// or is not of the size that the index says. Files that the index does not name are ignored. A
-  /// sample throws SampleError, naming shard and byte, if its record is damaged.
-  explicit RecordDataset(const std::string& folder);
+  /// Throws IoError if the folder has no index, if the index is damaged, or if a shard is missing,
+  /// is not of the size that the index says, or cannot be mapped. Files that the index does not
+  /// name are ignored. A sample throws SampleError, naming shard and byte, if its record is
+  /// damaged.
+  explicit RecordDataset(const std::string& folder, const RecordReadOptions& options = {});
 };
 
 }  // namespace firn::data

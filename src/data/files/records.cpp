@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "data/collate.h"
 #include "data/files/record_layout.h"
+#include "firn/storage.h"
 #include "io/file/crc32.h"
 #include "io/file/input_file.h"
 #include "io/file/path.h"
@@ -76,18 +77,17 @@ Head parse_head(const unsigned char* record, std::size_t bytes) {
 
 class Records : public DatasetSource {
  public:
-  explicit Records(const std::string& folder) {
+  Records(const std::string& folder, const RecordReadOptions& options) {
     read_index(folder);
-    for (std::uint64_t i = 0; i < shards_.size(); ++i) open_shard(folder, i);
+    for (std::uint64_t i = 0; i < shards_.size(); ++i) open_shard(folder, i, options.map);
   }
 
   std::int64_t size() const override { return static_cast<std::int64_t>(ends_.size()); }
 
   Sample get(std::int64_t index) const override {
     const Place place = place_of(index);
-    const Tensor bytes = scratch(place.bytes);
-    const auto* const record = static_cast<const unsigned char*>(bytes.view().data);
-    read(place, place.bytes, bytes);
+    Scratch scratch;
+    unsigned char* const record = bytes_at(place, place.bytes, scratch);
     verify(index, place, record);
     const Head head = checked_head(index, place, record);
     Sample sample;
@@ -104,21 +104,22 @@ class Records : public DatasetSource {
     Batch batch;
     for (std::size_t done = 0; done < indices.size();) {
       const Run run = run_at(indices.subspan(done));
+      unsigned char* record = nullptr;
       try {
-        read(run.place, run.bytes, batch.scratch_of(run.bytes));
+        record = bytes_at(run.place, run.bytes, batch.scratch);
       } catch (const IoError& e) {
         throw SampleError(indices[done], e.what());
       }
-      const auto* record = static_cast<const unsigned char*>(batch.scratch.view().data);
-      for (std::size_t i = done; i < done + run.records; ++i) {
-        const Place place = place_of(indices[i]);
-        verify(indices[i], place, record);
+      Place place = run.place;
+      for (const std::size_t end = done + run.records;;) {
+        verify(indices[done], place, record);
         // Shapes that differ are the default's, which names them.
-        if (!put_row(indices, i, place, record, batch))
+        if (!put_row(indices, done, place, record, batch))
           return DatasetSource::collect(indices, context);
         record += place.bytes;
+        if (++done == end) break;
+        place = place_after(place, indices[done]);
       }
-      done += run.records;
     }
     return std::move(batch.fields);
   }
@@ -127,7 +128,8 @@ class Records : public DatasetSource {
   struct Shard {
     std::unique_ptr<io::InputFile> file;
     std::uint64_t bytes = 0;
-    std::int64_t first = 0;  ///< record
+    std::int64_t first = 0, end = 0;  ///< records: from the first to before the end
+    Ref<Storage> map = {};            ///< null: read
   };
   struct Place {
     const Shard* shard = nullptr;
@@ -139,26 +141,31 @@ class Records : public DatasetSource {
     Place place;  ///< of the first
     std::size_t records = 0, bytes = 0;
   };
+  /// Memory for records that are read, and for a number before the first.
+  class Scratch {
+   public:
+    unsigned char* room_for(std::size_t bytes) {
+      bytes += kBefore;
+      if (!memory_.defined() || memory_.bytes() < bytes)
+        memory_ = empty({static_cast<std::int64_t>(bytes)}, u8, Device::cpu());
+      return static_cast<unsigned char*>(memory_.mutable_view().data) + kBefore;
+    }
+
+   private:
+    static constexpr std::size_t kBefore = 64;  // bytes; so the records begin aligned
+    Tensor memory_;
+  };
   struct Batch {
     Sample fields;
     Head head;  ///< of the first record
     std::vector<unsigned char> head_bytes;
     std::size_t record_bytes = 0;
     std::vector<unsigned char*> rows;  ///< of the next record, by field
-    Tensor scratch;
-
-    const Tensor& scratch_of(std::size_t bytes) {
-      if (!scratch.defined() || scratch.bytes() < bytes) scratch = Records::scratch(bytes);
-      return scratch;
-    }
+    Scratch scratch;
   };
 
-  static Tensor scratch(std::size_t bytes) {
-    return empty({static_cast<std::int64_t>(bytes)}, u8, Device::cpu());
-  }
-
   void read_index(const std::string& folder);
-  void open_shard(const std::string& folder, std::uint64_t number);
+  void open_shard(const std::string& folder, std::uint64_t number, bool map);
 
   Place place_of(std::int64_t index) const {
     const auto after = std::upper_bound(shards_.begin(), shards_.end(), index,
@@ -169,23 +176,36 @@ class Records : public DatasetSource {
     return {&shard, begin, static_cast<std::size_t>(ends_[at] - begin)};
   }
 
+  /// Of the next record of a shard.
+  Place place_after(const Place& place, std::int64_t index) const {
+    const std::uint64_t begin = place.begin + place.bytes;
+    return {place.shard, begin,
+            static_cast<std::size_t>(ends_[static_cast<std::size_t>(index)] - begin)};
+  }
+
   /// As many of the first indices as one read of moderate size gets.
   Run run_at(std::span<const std::int64_t> indices) const {
     constexpr std::size_t kMost = 1 << 18;  // bytes, which stay in a cache of the second level
     Run run{place_of(indices[0]), 0, 0};
-    Place next = run.place;
-    do {
+    for (Place next = run.place;;) {
       run.bytes += next.bytes;
-      if (++run.records == indices.size() ||
-          indices[run.records] != indices[0] + static_cast<std::int64_t>(run.records))
-        break;
-      next = place_of(indices[run.records]);
-    } while (next.shard == run.place.shard && run.bytes + next.bytes <= kMost);
-    return run;
+      ++run.records;
+      const std::int64_t after = indices[run.records - 1] + 1;
+      if (run.records == indices.size() || indices[run.records] != after ||
+          after == run.place.shard->end)
+        return run;
+      next = place_after(next, after);
+      if (run.bytes + next.bytes > kMost) return run;
+    }
   }
 
-  static void read(const Place& place, std::size_t bytes, const Tensor& to) {
-    place.shard->file->read_at(place.begin, to.mutable_view().data, bytes);
+  /// The bytes from `place` on: of the mapped file, or read into `scratch`.
+  static unsigned char* bytes_at(const Place& place, std::size_t bytes, Scratch& scratch) {
+    if (place.shard->map)
+      return static_cast<unsigned char*>(place.shard->map->data()) + place.begin;
+    unsigned char* const to = scratch.room_for(bytes);
+    place.shard->file->read_at(place.begin, to, bytes);
+    return to;
   }
 
   [[noreturn]] static void damaged(std::int64_t index, const Place& place, const std::string& why) {
@@ -195,9 +215,17 @@ class Records : public DatasetSource {
                       kDamaged, kOp);
   }
 
-  static void verify(std::int64_t index, const Place& place, const unsigned char* record) {
-    const std::uint32_t crc = crc32(crc32(0, &index, sizeof index), record + 4, place.bytes - 4);
+  /// Of a record in scratch memory it overwrites the stored sum and the 4 bytes before it.
+  static void verify(std::int64_t index, const Place& place, unsigned char* record) {
     const auto stored = records::get<std::uint32_t>(record);
+    std::uint32_t crc = 0;
+    if (place.shard->map) {
+      crc = crc32(crc32(0, &index, sizeof index), record + sizeof crc, place.bytes - sizeof crc);
+    } else {  // the number beside what it is summed with: two calls take longer
+      unsigned char* const begin = record + sizeof crc - sizeof index;
+      std::memcpy(begin, &index, sizeof index);
+      crc = crc32(0, begin, place.bytes - sizeof crc + sizeof index);
+    }
     if (crc != stored)
       damaged(index, place, fmt::format("its CRC-32 is {:08x}, and {:08x} is stored", crc, stored));
   }
@@ -291,13 +319,14 @@ void Records::read_index(const std::string& folder) {
         wrong(fmt::format("record {} has bytes {} to {} of shard {}", r, begin, ends_[r], i));
     if (begin != bytes)
       wrong(fmt::format("the records of shard {} end at byte {} of {}", i, begin, bytes));
-    shards_.push_back({nullptr, bytes, static_cast<std::int64_t>(first)});
+    shards_.push_back({nullptr, bytes, static_cast<std::int64_t>(first),
+                       static_cast<std::int64_t>(first + here)});
     first += here;
   }
   if (first != count) wrong(fmt::format("{} of {} records are in no shard", count - first, count));
 }
 
-void Records::open_shard(const std::string& folder, std::uint64_t number) {
+void Records::open_shard(const std::string& folder, std::uint64_t number, bool map) {
   Shard& shard = shards_[number];
   shard.file = std::make_unique<io::InputFile>(kOp, records::shard_path(folder, number));
   const io::InputFile& file = *shard.file;
@@ -309,12 +338,13 @@ void Records::open_shard(const std::string& folder, std::uint64_t number) {
   if (std::memcmp(head, records::kShardMagic.data(), records::kShardMagic.size()) != 0 ||
       records::get<std::uint64_t>(head + 8) != number)
     file.fail(fmt::format("does not begin like shard {} of a set", number), kDamaged);
+  if (map) shard.map = file.map();
 }
 
 }  // namespace
 
-RecordDataset::RecordDataset(const std::string& folder) try
-    : Dataset(std::make_shared<const Records>(folder)) {}
+RecordDataset::RecordDataset(const std::string& folder, const RecordReadOptions& options) try
+    : Dataset(std::make_shared<const Records>(folder, options)) {}
 FIRN_OUT_OF_MEMORY("RecordDataset")
 
 }  // namespace firn::data

@@ -25,6 +25,7 @@ namespace {
 
 constexpr std::string_view kMark = ".tmp-";
 constexpr std::size_t kDigits = 16;
+constexpr std::size_t kPart = 32 << 20;  // bytes that go to the disk at a time
 
 /// The common beginning of `name` and of its temporary files, short enough that the whole name
 /// fits.
@@ -178,14 +179,24 @@ AtomicFile::~AtomicFile() {
 void AtomicFile::write(const void* data, std::size_t bytes) {
   const auto* from = static_cast<const char*>(data);
   while (bytes > 0) {
-    const ssize_t n = ::write(fd_, from, std::min<std::size_t>(bytes, std::size_t{1} << 30));
+    const ssize_t n = ::write(fd_, from, std::min(bytes, kPart));
     if (n < 0 && errno == EINTR) continue;
     if (n == 0) errno = ENOSPC;  // some full file systems say no more; it would go on for ever
     if (n <= 0) fail("cannot be written");
     from += n;
     bytes -= static_cast<std::size_t>(n);
     written_ += static_cast<std::uint64_t>(n);
+    begin_flush();
   }
+}
+
+/// The disk works while the rest is written, and commit() waits for less. A hint, which no file
+/// system need take: commit() flushes all, and reports what the disk could not write.
+void AtomicFile::begin_flush() noexcept {
+  if (written_ - handed_over_ < kPart) return;
+  ::sync_file_range(fd_, static_cast<off64_t>(handed_over_),
+                    static_cast<off64_t>(written_ - handed_over_), SYNC_FILE_RANGE_WRITE);
+  handed_over_ = written_;
 }
 
 void AtomicFile::commit() {

@@ -46,6 +46,7 @@ class AtomicFile {
  private:
   void check_target();
   void create_temporary();
+  void begin_flush() noexcept;
   [[noreturn]] void fail(const char* what) const;
 
   const char* op_;
@@ -55,6 +56,7 @@ class AtomicFile {
   std::string temporary_;  ///< empty: there is none
   int mode_ = -1;          ///< permissions of the target, or -1 if there is none yet
   std::uint64_t written_ = 0;
+  std::uint64_t handed_over_ = 0;  ///< of these, to the disk
   int fd_ = -1;
 };
 
