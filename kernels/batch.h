@@ -8,20 +8,21 @@
 namespace firn::kernels {
 namespace cpu {
 
-/// Takes pixels and labels of the y.numel() samples at order[p], order[p + 1], ..., with p =
-/// cursor[0]. Pixels are normalised in f32 (f64 for an f64 x) and rounded once to x's dtype. Then p
-/// advances by that number. `order` is cyclic, here and in p: after its last position comes its
-/// first, and the epoch goes up by one.
-///   images [N, ...] u8, labels [N] u8, i32 or i64, order [N] i64 in [0, N), all row-major
+/// Takes pixels and labels of the n samples at order[p], order[p + 1], ..., with p = cursor[0].
+/// Pixels are normalised in f32 (f64 for an f64 x) and rounded once to x's dtype. Then p advances
+/// by that number. `order` is cyclic, here and in p: after its last position comes its first, and
+/// the epoch goes up by one.
+///   images [N, ...] u8, labels [N] u8, i32 or i64, order [M] i64 in [0, N), all row-major
+///   ids [M] i64: the number for which the image at a position is augmented; may be `order`
 ///   cursor [3] i64: p, a word that is 0 before and after, and the epoch
 ///   x [n, ...] floating, n images; y [n] i64; both row-major
+/// Without labels (null) nothing is written to y.
 /// If `augment` is on, it reads images as [N, planes, height, width]. Each is cropped, mirrored and
-/// erased as math::placement() draws for its position p and the epoch. Padding is zero before
+/// erased as math::placement() draws for its id and the epoch. Padding is zero before
 /// normalisation, erased pixels are zero after it.
 void take_batch(const ConstView& images, const ConstView& labels, const ConstView& order,
-                const View& cursor, float mean, float stddev, const math::Augment& augment,
-                const View& x, const View& y, Stream stream);
-
+                const ConstView& ids, const View& cursor, float mean, float stddev,
+                const math::Augment& augment, const View& x, const View& y, Stream stream);
 }  // namespace cpu
 
 FIRN_KERNEL(take_batch)

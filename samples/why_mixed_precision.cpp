@@ -149,11 +149,13 @@ Result train(const Row& row, const Data& data, int steps) {
   Net net;
   net.to(row.dtype);
   optim::Adam opt(net.parameters(), {.lr = kLearningRate, .eps = 1e-12}, {.loss_scale = row.scale});
-  const data::Batches batches(data.train, {.batch_size = kBatch, .drop_last = true, .seed = 1});
+  data::Loader batches(data::ImageDataset(data.train, {.flatten = true}),
+                       {.batch = kBatch, .shuffle = true, .seed = 1, .drop_last = true});
   Probe probe;
   int step = 0;
   for (std::int64_t epoch = 0; step < steps; ++epoch) {
-    for (auto& [x, y] : batches.epoch(epoch)) {
+    for (const auto& batch : batches.epoch(epoch)) {
+      const Tensor &x = batch.x(), &y = batch.y();
       const bool looked_at = step % std::max(1, steps / kProbes) == 0;
       opt.backward(kLossWeight * cross_entropy(net(x.to(row.dtype)), y));
       if (looked_at) probe.before(net, opt, x, y);
@@ -165,11 +167,12 @@ Result train(const Row& row, const Data& data, int steps) {
   }
   const NoGrad guard;
   Result r;
-  const data::Batches test(data.test, {.batch_size = 1000, .shuffle = false});
-  for (auto& [x, y] : test.epoch(0)) {
-    const Tensor logits = net(x.to(row.dtype));
-    r.loss += cross_entropy(logits, y).sum.item() / static_cast<double>(test.samples());
-    r.accuracy += eq(argmax(logits), y).to(f32).sum().item() / static_cast<double>(test.samples());
+  data::Loader test(data::ImageDataset(data.test, {.flatten = true}), {.batch = 1000});
+  for (const auto& batch : test.epoch(0)) {
+    const Tensor logits = net(batch.x().to(row.dtype));
+    r.loss += cross_entropy(logits, batch.y()).sum.item() / static_cast<double>(test.samples());
+    r.accuracy +=
+        eq(argmax(logits), batch.y()).to(f32).sum().item() / static_cast<double>(test.samples());
   }
   r.flushed = probe.flushed();
   r.lost = probe.lost();

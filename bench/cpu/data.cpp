@@ -1,13 +1,15 @@
 // What feeds a training and what keeps it: loaders, records, checkpoints.
 //   bench_data loader|checkpoint [--threads N] [--quick]
 // loader: 60,000 u8 images of 28x28 with labels, in batches of 128. `augmented` are cropped,
-// mirrored and converted to f32 by ResidentBatches on --threads threads; `gathered` come as bytes
-// from a Loader with --threads workers. `records` reads them in order from files that are in the
-// page cache and checks each CRC-32, with one thread; `memcpy` copies the same bytes with one
-// thread. `waited` is the share of its time that an MLP's training spends in the loader, with one
-// worker. checkpoint: GPT-2's number of parameters with Adam, 1.5 GB. `disk` writes the same bytes
-// in pieces of 1 MiB and calls fsync(), in the same folder: $TMPDIR, or /tmp. `copied` is the time
-// that an asynchronous save takes of the training; `load` reads, checks and puts back.
+// mirrored and converted to f32 by a Loader with --threads workers, `resident` by ResidentBatches
+// on --threads threads; `gathered` come as bytes. `records` reads them in order from files that are
+// in the page cache and checks each CRC-32, with one thread, `mapped` from maps of these files;
+// `memcpy` copies the same bytes with one thread. `waited` is the share of its time that an MLP's
+// training spends in the loader, with one worker. checkpoint: GPT-2's number of parameters with
+// Adam, 1.5 GB. `disk` writes the same bytes in pieces of 1 MiB and calls fsync(), in the same
+// folder: $TMPDIR, or /tmp. Both write new files: to remove an old one can take as long as to write
+// it. `copied` is the time that an asynchronous save takes of the training; `load` reads, checks
+// and puts back.
 #include <fcntl.h>
 #include <firn/firn.h>
 #include <unistd.h>
@@ -59,11 +61,16 @@ void loaders(const bench::Options& options) {
   const auto count = static_cast<double>(n);
   const Tensor images = (rand({n, 28, 28}) * 255.0).to(u8), labels = zeros({n}, i64);
 
-  data::ResidentBatches augmented(
-      {images, labels}, {.batch_size = kBatch, .augment = {.crop_padding = 2, .flip = 0.5}});
+  const data::ImageDataset pictures(data::LabelledImages{images, labels},
+                                    {.augment = {.crop_padding = 2, .flip = 0.5}});
+  data::Loader augmented(pictures, {.batch = kBatch, .shuffle = true, .workers = options.threads});
   bench::report("loader.augmented", "images/s", rates(repeats, count, [&](int epoch) {
-                  augmented.begin_epoch(epoch);
-                  while (augmented.remaining() > 0) augmented.next();
+                  for (const auto& batch : augmented.epoch(epoch)) static_cast<void>(batch);
+                }));
+  data::ResidentBatches stored(pictures, {.batch = kBatch, .shuffle = true});
+  bench::report("loader.resident", "images/s", rates(repeats, count, [&](int epoch) {
+                  stored.begin_epoch(epoch);
+                  while (stored.remaining() > 0) stored.next();
                 }));
 
   const data::TensorDataset set({images, labels});
@@ -80,6 +87,10 @@ void loaders(const bench::Options& options) {
   const double gigabytes = count * kImageBytes / 1e9;
   bench::report("loader.records", "GB/s", rates(repeats, gigabytes, [&](int epoch) {
                   for (const auto& batch : records.epoch(epoch)) static_cast<void>(batch);
+                }));
+  data::Loader mapped(data::RecordDataset(folder.file("set"), {.map = true}), {.batch = kBatch});
+  bench::report("loader.mapped", "GB/s", rates(repeats, gigabytes, [&](int epoch) {
+                  for (const auto& batch : mapped.epoch(epoch)) static_cast<void>(batch);
                 }));
   const Tensor copy = empty({n, 28, 28}, u8);
   bench::report("loader.memcpy", "GB/s", rates(repeats, gigabytes, [&](int) {
@@ -139,8 +150,10 @@ void checkpoints(const bench::Options& options) {
   // In turn, since a disk's speed changes from minute to minute.
   std::vector<double> disk, save, load, copied;
   for (int r = 0; r < repeats; ++r) {
+    std::filesystem::remove(folder.file("plain"));
     disk.push_back(
         rates(1, gigabytes, [&](int) { write_plainly(folder.file("plain"), bytes); })[0]);
+    std::filesystem::remove(path);
     save.push_back(rates(1, gigabytes, [&](int) { io::save_run(path, run); })[0]);
   }
   std::filesystem::remove(folder.file("plain"));

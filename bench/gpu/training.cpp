@@ -16,8 +16,8 @@ struct Training {
            const data::LabelledImages& set, std::int64_t batch, std::int64_t steps)
       : micro(batch / steps),
         micro_steps(steps),
-        batches(set,
-                {.batch_size = micro, .shuffle = false, .dtype = setting.dtype, .device = kDevice}),
+        batches(data::ImageDataset(set, {.flatten = true, .dtype = setting.dtype}),
+                {.batch = micro, .device = kDevice}),
         net(std::move(model)) {
     net->to(setting.dtype);
     const optim::StepOptions cycle{.accumulate = steps};

@@ -1,6 +1,5 @@
 // Data augmentation: each time an image is read, it may be cropped with a shift, mirrored, and have
-// a rectangle erased. The draws come from Philox and depend on seed, epoch and the image's position
-// in the epoch.
+// a rectangle erased. The draws come from Philox and depend on seed, epoch and the image's number.
 #pragma once
 
 #include "kernels/math/macros.h"
@@ -53,15 +52,15 @@ inline constexpr int kEraseTries = 10;
 /// Philox blocks of an image in the epoch's stream: one for crop and mirror, one for each try.
 inline constexpr int kAugmentBlocks = 1 + kEraseTries;
 
-/// The draws for the image at `position` of `epoch`. They use the blocks from position *
-/// kAugmentBlocks on, with counter_high = epoch + 1; the streams of random.h have 0. Shifts are
+/// The draws for image `id` in `epoch`. They use the blocks from id * kAugmentBlocks on, with
+/// counter_high = epoch + 1; the streams of random.h have 0. Shifts are
 /// uniform over 2 * padding + 1 places along each axis. The rectangle is that of random erasing
 /// (Zhong, Zheng, Kang, Li & Yang 2017). Its area S and aspect r are uniform in their ranges, and
 /// its place is uniform inside the image. Its sides sqrt(S r) x sqrt(S / r) are rounded to whole
 /// pixels.
-FIRN_HD inline Placement placement(const Augment& a, std::int64_t epoch, std::int64_t position) {
+FIRN_HD inline Placement placement(const Augment& a, std::int64_t epoch, std::int64_t id) {
   Placement p;
-  const auto first = static_cast<std::uint64_t>(position) * kAugmentBlocks;
+  const auto first = static_cast<std::uint64_t>(id) * kAugmentBlocks;
   const auto stream = static_cast<std::uint64_t>(epoch) + 1;
   const PhiloxBlock b = philox(first, a.seed, stream);
   p.top = below(b.word[0], 2 * a.padding + 1) - a.padding;

@@ -117,10 +117,9 @@ EpochReport run_epoch(int number, const Options& o, Trainer& trainer,
 
 firn::data::ResidentBatches test_batches(const Options& o, const firn::data::FashionMnist& set,
                                          firn::Device device) {
-  return firn::data::ResidentBatches(set.test, {.batch_size = test_batch(o.model),
-                                                .shuffle = false,
-                                                .dtype = model_dtype(o.precision),
-                                                .device = device});
+  return firn::data::ResidentBatches(
+      firn::data::ImageDataset(set.test, {.flatten = true, .dtype = model_dtype(o.precision)}),
+      {.batch = test_batch(o.model), .device = device});
 }
 
 /// The end of a run, with training or without.
@@ -139,11 +138,10 @@ void train(const Options& o, firn::nn::Module& model, const std::optional<Pictur
            firn::Device device) {
   RunLog log(o.log);
   const auto set = firn::data::load_fashion_mnist(o.data);
-  firn::data::ResidentBatches batches(set.train, {.batch_size = o.micro_batch,
-                                                  .seed = o.seed,
-                                                  .augment = o.augment,
-                                                  .dtype = model_dtype(o.precision),
-                                                  .device = device});
+  const firn::data::ImageDataset images(
+      set.train, {.flatten = true, .augment = o.augment, .dtype = model_dtype(o.precision)});
+  firn::data::ResidentBatches batches(
+      images, {.batch = o.micro_batch, .shuffle = true, .seed = o.seed, .device = device});
   firn::data::ResidentBatches test = test_batches(o, set, device);
   const auto optimizer = make_optimizer(o, model, batches.samples());
   Trainer trainer(model, *optimizer, batches, o);

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "firn/data/batches.h"
+#include "firn/data/images.h"
 
 namespace sample {
 

@@ -1,4 +1,4 @@
-// Sets that are made of tensors, or of other sets.
+// Sets that are made of other sets.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -10,66 +10,12 @@
 #include "data/scramble.h"
 #include "firn/data/dataset.h"
 #include "firn/data/permutation.h"
-#include "firn/memory.h"
 #include "firn/ops/ops.h"
-#include "firn/stream.h"
-#include "kernels/index.h"
 
 namespace firn::data {
 namespace {
 
 using Source = std::shared_ptr<const DatasetSource>;
-
-// ---- TensorDataset ----
-
-class Tensors : public DatasetSource {
- public:
-  explicit Tensors(std::vector<Tensor> fields) : fields_(std::move(fields)) {}
-
-  std::int64_t size() const override { return fields_[0].size(0); }
-  Sample get(std::int64_t index) const override {
-    Sample sample;
-    for (const Tensor& field : fields_) sample.push_back(field[index].clone());  // not to be edited
-    return sample;
-  }
-  Sample collect(std::span<const std::int64_t> indices, const DrawContext&) const override {
-    const auto n = static_cast<std::int64_t>(indices.size());
-    const ConstView index{indices.data(), i64, Device::cpu(), {n}, {1}};
-    Sample batch;
-    for (const Tensor& field : fields_) {
-      Shape shape = field.shape();
-      shape[0] = n;
-      const Tensor rows = empty(shape, field.dtype(), Device::cpu());
-      const std::int64_t d = rows.numel() / n;
-      kernels::take_rows("TensorDataset", field.as_strided({field.size(0), d}, {d, 1}).view(),
-                         index, rows.as_strided({n, d}, {d, 1}).mutable_view(),
-                         current_stream(Device::cpu()));
-      batch.push_back(rows);
-    }
-    return batch;
-  }
-
- private:
-  std::vector<Tensor> fields_;  // row-major
-};
-
-Source tensors(const std::vector<Tensor>& fields) {
-  constexpr const char* kOp = "TensorDataset";
-  FIRN_CHECK(!fields.empty(), kOp, "", "there are no fields");
-  const OwnerScope owner(Owner::data);
-  std::vector<Tensor> rows;
-  for (const Tensor& field : fields) {
-    FIRN_CHECK(field.defined(), kOp, "", "field {} is undefined", rows.size());
-    FIRN_CHECK(field.device().is_cpu() && field.rank() >= 1, kOp,
-               "move it: field.to(Device::cpu())", "field {} must be [n, ...] on the CPU, not {}",
-               rows.size(), describe(field));
-    FIRN_CHECK(field.size(0) == fields[0].size(0), kOp, "",
-               "field {} has {} samples, field 0 has {}", rows.size(), field.size(0),
-               fields[0].size(0));
-    rows.push_back(contiguous(field.detach()));
-  }
-  return std::make_shared<const Tensors>(std::move(rows));
-}
 
 // ---- Map ----
 
@@ -251,9 +197,6 @@ std::vector<Dataset> cut(const Dataset& set, const std::vector<std::int64_t>& en
 }
 
 }  // namespace
-
-TensorDataset::TensorDataset(std::vector<Tensor> fields) try : Dataset(tensors(fields)) {}
-FIRN_OUT_OF_MEMORY("TensorDataset")
 
 Map::Map(Dataset set, std::function<Sample(Sample)> fn) try : Dataset(mapped(set, std::move(fn))) {}
 FIRN_OUT_OF_MEMORY("Map")

@@ -1,13 +1,17 @@
 #include "firn/data/resident_batches.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
-#include "data/batch_set.h"
+#include "data/collate.h"
+#include "data/image_source.h"
+#include "data/loader/order.h"
 #include "firn/kernel_support.h"
 #include "firn/memory.h"
 #include "firn/ops/ops.h"
+#include "firn/rollback.h"
 #include "firn/stream.h"
 #include "kernels/batch.h"
 
@@ -15,13 +19,39 @@ namespace firn::data {
 namespace {
 
 constexpr const char* kOp = "ResidentBatches";
+constexpr std::int64_t kReadAtOnce = 1024;  // samples
+
+LoaderOptions checked(LoaderOptions o) {
+  FIRN_CHECK(o.workers == 0 && o.prefetch == 0, kOp, "a kernel makes the batches",
+             "workers and prefetch are {} and {}, not 0", o.workers, o.prefetch);
+  FIRN_CHECK(o.bad_sample == BadSample::fail && !o.pad && !o.collate, kOp,
+             "use a Loader, or leave the samples out with a Subset",
+             "BadSample::skip, pad and collate have no meaning here");
+  return checked_options(kOp, std::move(o));
+}
+
+void check_labels(const Sample& batch) {
+  FIRN_CHECK(batch.size() == 2, kOp, "a Loader takes any samples",
+             "samples must be {{image, label}}, but have {} fields", batch.size());
+  const Tensor& labels = batch[1];
+  const DType l = labels.dtype();
+  FIRN_CHECK((l == u8 || l == i32 || l == i64) && labels.rank() == 1, kOp, "",
+             "labels must be u8, i32 or i64 [], not {} in a batch of samples", describe(labels));
+}
 
 }  // namespace
 
-/// A captured graph reads these tensors, so they stay in place: begin_epoch() writes into `order`
-/// and `cursor`.
+/// A captured graph reads these tensors, so they stay in place: seek() writes into `order` and
+/// `cursor`.
 struct ResidentBatches::State {
-  BatchOptions options;
+  State(std::shared_ptr<const ImageSource> s, LoaderOptions o)
+      : set(std::move(s)), options(checked(std::move(o))), positions(kOp, set->size(), options) {}
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  std::shared_ptr<const ImageSource> set;
+  LoaderOptions options;
+  Order positions;
   Tensor images;  ///< u8 [n, ...], row-major, on the device like all that follow
   Tensor labels;  ///< u8, i32 or i64 [n]
   Tensor order;   ///< i64 [n]
@@ -30,28 +60,102 @@ struct ResidentBatches::State {
   std::int64_t epoch = -1;  ///< before the first begin_epoch() or seek()
   std::int64_t remaining = 0;
 
+  void read();
+  /// Tells RollbackPoints of this thread where the position is.
+  static void about_to_move(const std::shared_ptr<State>& s) {
+    runtime::before_change(Rollback::data, s.get(), [&s]() -> std::function<void()> {
+      return [s, epoch = s->epoch, remaining = s->remaining] {
+        s->move_cursor(epoch < 0 ? LoaderPosition{}
+                                 : LoaderPosition{epoch, s->samples - remaining});
+        s->epoch = epoch;
+        s->remaining = remaining;
+      };
+    });
+  }
+  static void about_to_reorder(const std::shared_ptr<State>& s) {
+    runtime::before_change(Rollback::data, &s->order, [&s]() -> std::function<void()> {
+      return [s, copy = s->order.clone()] {
+        copy_bytes(s->order.mutable_view().data, s->options.device, copy.view().data, copy.device(),
+                   copy.bytes());
+      };
+    });
+  }
+  Tensor order_of(std::int64_t number) const;
+  bool reorders() const noexcept { return options.shuffle || !options.lengths.empty(); }
   void require(std::int64_t count) const {
     FIRN_CHECK(count >= 1 && count <= remaining, kOp, "begin_epoch() goes to the start of an epoch",
                "{} samples asked for, {} left in the epoch", count, remaining);
   }
-  /// Updates the host's position for a batch, also at every replay of a graph that takes one.
-  void take(std::int64_t count) {
-    require(count);
-    remaining -= count;
+  void go_to(LoaderPosition to, const Tensor& its_order);
+  void move_cursor(LoaderPosition to) const {
+    const std::int64_t words[3] = {to.sample, 0, to.epoch};
+    copy_bytes(cursor.mutable_view().data, options.device, words, Device::cpu(), sizeof words);
   }
 };
 
-ResidentBatches::ResidentBatches(const LabelledImages& set, const BatchOptions& options) try {
-  check_set(kOp, set, options);
+void ResidentBatches::State::read() {
+  const Device device = options.device;
+  const std::int64_t n = set->size();
+  if (const auto* tensors = set->tensors(); tensors || n == 0) {
+    FIRN_CHECK(tensors, kOp, "", "the set has no samples");
+    check_labels(*tensors);
+    images = to_device((*tensors)[0], device);
+    labels = to_device((*tensors)[1], device);
+    return;
+  }
+  const DrawContext context{options.seed, 0};
+  std::vector<std::int64_t> ids;
+  for (std::int64_t first = 0; first < n; first += kReadAtOnce) {
+    ids.resize(static_cast<std::size_t>(std::min(kReadAtOnce, n - first)));
+    std::iota(ids.begin(), ids.end(), first);
+    const Sample part = set->bytes(ids, context);
+    check_labels(part);
+    if (first == 0) {
+      Shape all = part[0].shape();
+      all[0] = n;
+      images = empty(all, u8, device);
+      labels = empty({n}, part[1].dtype(), device);
+    }
+    for (const auto& [whole, rows] : {std::pair{&images, &part[0]}, std::pair{&labels, &part[1]}}) {
+      const Tensor place = whole->slice(0, first, first + static_cast<std::int64_t>(ids.size()));
+      FIRN_CHECK(place.shape() == rows->shape() && place.dtype() == rows->dtype(), kOp,
+                 "give them one size", "sample 0 is {}, samples from {} on are {}",
+                 describe(*whole), first, describe(*rows));
+      const Tensor packed = contiguous(*rows);
+      copy_bytes(place.mutable_view().data, device, packed.view().data, packed.device(),
+                 packed.bytes());
+    }
+  }
+}
+
+Tensor ResidentBatches::State::order_of(std::int64_t number) const {
+  FIRN_CHECK(number >= 0, kOp, "epochs count from 0", "epoch {}", number);
   const OwnerScope owner(Owner::data);
-  const std::int64_t n = set.size();
-  state_ = std::make_shared<State>(
-      State{.options = options,
-            .images = to_device(contiguous(set.images), options.device),
-            .labels = to_device(contiguous(set.labels), options.device),
-            .order = to_device(epoch_order(kOp, n, options, 0), options.device),
-            .cursor = zeros({3}, i64, options.device),
-            .samples = options.drop_last ? n - n % options.batch_size : n});
+  const std::int64_t n = set->size();
+  const Tensor ids = empty({n}, i64, Device::cpu());
+  positions.fill({number, 0}, {ids.mutable_view().as<std::int64_t>(), static_cast<std::size_t>(n)});
+  return ids;
+}
+
+void ResidentBatches::State::go_to(LoaderPosition to, const Tensor& its_order) {
+  if (reorders())
+    copy_bytes(order.mutable_view().data, options.device, its_order.view().data, its_order.device(),
+               its_order.bytes());
+  move_cursor(to);
+  epoch = to.epoch;
+  remaining = std::max<std::int64_t>(samples - to.sample, 0);
+}
+
+ResidentBatches::ResidentBatches(const ImageDataset& set, const LoaderOptions& options) try {
+  set.source();  // throws if it was moved away
+  const Surroundings plain;
+  state_ = std::make_shared<State>(set.images_, options);
+  State& s = *state_;
+  const std::int64_t n = s.set->size();
+  s.read();
+  s.order = to_device(s.order_of(0), options.device);
+  s.cursor = zeros({3}, i64, options.device);
+  s.samples = options.drop_last ? n - n % options.batch : n;
 }
 FIRN_OUT_OF_MEMORY("ResidentBatches")
 
@@ -60,28 +164,21 @@ ResidentBatches::State& ResidentBatches::state() const {
   return *state_;
 }
 
-std::int64_t ResidentBatches::size() const {
-  const std::int64_t n = samples(), b = options().batch_size;
+std::int64_t ResidentBatches::batches() const {
+  const std::int64_t n = samples(), b = options().batch;
   return n / b + (n % b != 0 ? 1 : 0);
 }
 std::int64_t ResidentBatches::samples() const { return state().samples; }
-const BatchOptions& ResidentBatches::options() const { return state().options; }
-std::int64_t ResidentBatches::remaining() const { return state().remaining; }
-std::int64_t ResidentBatches::next_size() const {
-  return std::min(options().batch_size, remaining());
-}
-
 std::int64_t ResidentBatches::set_size() const { return state().labels.numel(); }
+const LoaderOptions& ResidentBatches::options() const { return state().options; }
+std::int64_t ResidentBatches::remaining() const { return state().remaining; }
+std::int64_t ResidentBatches::next_size() const { return std::min(options().batch, remaining()); }
 
 void ResidentBatches::begin_epoch(std::int64_t number) { seek({number, 0}); }
-void ResidentBatches::seek(LoaderPosition position) { prepare_seek(position)(); }
+void ResidentBatches::seek(LoaderPosition position) try { prepare_seek(position)(); }
+FIRN_OUT_OF_MEMORY(kOp)
 
-std::string ResidentBatches::order_description() const {
-  const BatchOptions& o = options();
-  // Another order than a Loader's of the same seed.
-  return fmt::format("{} resident samples, seed {}{}", set_size(), o.seed,
-                     o.shuffle ? ", shuffled" : "");
-}
+std::string ResidentBatches::order_description() const { return state().positions.description(); }
 
 LoaderPosition ResidentBatches::position() const {
   const State& s = state();
@@ -90,39 +187,42 @@ LoaderPosition ResidentBatches::position() const {
 }
 
 std::function<void()> ResidentBatches::prepare_seek(LoaderPosition to) const {
-  const State& s = state();
+  State& s = state();
   runtime::refuse_capture(kOp, s.options.device, "an epoch's order is copied to the device");
   FIRN_CHECK(to.sample >= 0 && to.sample <= set_size(), kOp, "",
              "sample {} of an epoch of {} samples", to.sample, set_size());
-  Tensor order = epoch_order(kOp, s.labels.numel(), s.options, to.epoch);
-  return [state = state_, order = std::move(order), to] {
-    State& own = *state;
-    const Device device = own.options.device;
-    if (own.options.shuffle)
-      copy_bytes(own.order.mutable_view().data, device, order.view().data, order.device(),
-                 order.bytes());
-    const std::int64_t cursor[3] = {to.sample, 0, own.options.augment.on() ? to.epoch : 0};
-    copy_bytes(own.cursor.mutable_view().data, device, cursor, Device::cpu(), sizeof cursor);
-    own.epoch = to.epoch;
-    own.remaining = std::max<std::int64_t>(own.samples - to.sample, 0);
+  return [state = state_, order = s.order_of(to.epoch), to] {
+    State::about_to_move(state);
+    if (state->reorders()) State::about_to_reorder(state);
+    state->go_to(to, order);
   };
 }
 
 Batch ResidentBatches::next() { return next(next_size()); }
 
-Batch ResidentBatches::next(std::int64_t count) {
+Batch ResidentBatches::next(std::int64_t count) try {
   State& s = state();
   s.require(count);  // before memory is allocated
   const Device device = s.options.device;
   const OwnerScope owner(Owner::data);
-  Batch batch{empty(batch_shape(s.images, count, s.options.flatten), s.options.dtype, device),
+  const ImageOptions& o = s.set->options();
+  Batch batch{empty(s.set->batch_shape(s.images, count), o.dtype, device),
               empty({count}, i64, device)};
-  s.take(count);
-  kernels::take_batch(s.images.view(), s.labels.view(), s.order.view(), s.cursor.mutable_view(),
-                      s.options.mean, s.options.stddev, augment_of(s.images, s.options),
-                      batch.x.mutable_view(), batch.y.mutable_view(), current_stream(device));
-  runtime::on_replay(device, [state = state_, count] { state->take(count); });
+  State::about_to_move(state_);
+  kernels::take_batch(s.images.view(), s.labels.view(), s.order.view(), s.order.view(),
+                      s.cursor.mutable_view(), o.mean, o.stddev,
+                      s.set->augment(s.images, {s.options.seed, 0}), batch.x.mutable_view(),
+                      batch.y.mutable_view(), current_stream(device));
+  // Every replay takes a batch too; if the work does not run after all, it is as if not taken.
+  runtime::on_replay(device, [state = state_, count] {
+    state->require(count);
+    State::about_to_move(state);
+    state->remaining -= count;
+  });
+  runtime::on_abandon(device, [state = state_, count] { state->remaining += count; });
+  s.remaining -= count;
   return batch;
 }
+FIRN_OUT_OF_MEMORY(kOp)
 
 }  // namespace firn::data

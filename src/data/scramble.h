@@ -21,6 +21,7 @@ enum class Purpose : std::uint64_t {
   sample = 2,
   split = 3,
   draw = 4,
+  augment = 5,
   inner = 16,
   window = std::uint64_t{1} << 63,
 };

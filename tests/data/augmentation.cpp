@@ -1,4 +1,4 @@
-// Augmented batches: off is as if there were none, on is the same however the batches are taken.
+// Augmented images: off is as if there were none, on is the same however the batches are taken.
 #include <cmath>
 
 #include "data/matchers.h"
@@ -26,78 +26,91 @@ data::LabelledImages bright_set(std::int64_t n, std::int64_t channels = 1) {
           make(classes, {n}, i64, layout, Device::cpu())};
 }
 
-data::BatchOptions augmented(std::int64_t batch_size) {
-  return {.batch_size = batch_size,
-          .seed = 3,
-          .mean = 0.286f,
-          .stddev = 0.353f,
-          .augment = {.crop_padding = 2, .flip = 0.5, .erase = 0.25}};
+data::ImageOptions augmented() {
+  return {
+      .mean = 0.286f, .stddev = 0.353f, .augment = {.crop_padding = 2, .flip = 0.5, .erase = 0.25}};
+}
+
+data::LoaderOptions in_batches(std::int64_t batch, bool shuffle = true, std::uint64_t seed = 3) {
+  return {.batch = batch, .shuffle = shuffle, .seed = seed};
 }
 
 /// All pixels of an epoch, in its order.
-std::vector<double> pixels_of(const data::Batches& batches, std::int64_t epoch) {
+std::vector<double> pixels_of(data::Loader& loader, std::int64_t epoch) {
+  loader.seek({epoch, 0});
   std::vector<double> all;
-  for (const auto& [x, y] : batches.epoch(epoch)) {
-    const auto values = values_of(x);
+  for (const auto& batch : loader.epoch(epoch)) {
+    const auto values = values_of(batch.x());
     all.insert(all.end(), values.begin(), values.end());
   }
   return all;
 }
 
+/// The same of a set in its own order.
+std::vector<double> pixels_of(const data::ImageDataset& set, std::int64_t epoch,
+                              std::uint64_t seed = 3) {
+  data::Loader loader(set, in_batches(16, false, seed));
+  return pixels_of(loader, epoch);
+}
+
 }  // namespace
 
-TEST_CASE("augmented batches: the same bits for Batches and ResidentBatches, and in any size") {
+TEST_CASE("augmented batches: the same bits for Loader and ResidentBatches, and in any size") {
   const DType dtype = GENERATE(f32, f16, bf16, f64);
   const std::int64_t channels = GENERATE(1, 3);
   const auto set = bright_set(103, channels);
-  auto options = augmented(10);
+  auto options = augmented();
   options.dtype = dtype;
   options.flatten = channels == 1;
-  const data::Batches batches(set, options);
-  auto whole_options = options;
-  whole_options.batch_size = 103;
-  const data::Batches whole(set, whole_options);
-  data::ResidentBatches resident(set, options);
+  const data::ImageDataset images(set, options);
+  data::Loader loader(images, in_batches(10)), whole(images, in_batches(103));
+  data::ResidentBatches resident(images, in_batches(10));
   for (const std::int64_t epoch : {0, 1, 1, 5}) {
     resident.begin_epoch(epoch);
-    for (const auto& [x, y] : batches.epoch(epoch)) {
+    loader.seek({epoch, 0});
+    for (const auto& batch : loader.epoch(epoch)) {
       const data::Batch b = resident.next();
-      CHECK(b.x.shape() == x.shape());
-      expect_same("x", values_of(b.x), values_of(x));
-      expect_same("y", values_of(b.y), values_of(y));
+      CHECK(b.x.shape() == batch.x().shape());
+      expect_same("x", values_of(b.x), values_of(batch.x()));
+      expect_same("y", values_of(b.y), values_of(batch.y()));
     }
-    expect_same("epoch", pixels_of(whole, epoch), pixels_of(batches, epoch));
+    expect_same("epoch", pixels_of(whole, epoch), pixels_of(loader, epoch));
   }
 }
 
-TEST_CASE("augmented batches: drawn by seed, epoch and position, not by threads or history") {
+TEST_CASE("augmented batches: drawn by seed, epoch and number, not by threads, order or history") {
   const auto set = bright_set(60);
-  auto options = augmented(7);
-  options.shuffle = false;  // an image keeps its position: only the draws differ
-  const data::Batches batches(set, options);
-  const auto first = pixels_of(batches, 0), second = pixels_of(batches, 1);
+  const data::ImageDataset images(set, augmented());
+  const auto first = pixels_of(images, 0), second = pixels_of(images, 1);
   CHECK(first != second);
+  CHECK(pixels_of(images, 0, 4) != first);
   const int threads = num_threads();
   for (const int n : {1, 2, 3}) {
     set_num_threads(n);
-    CHECK(pixels_of(batches, 1) == second);
-    CHECK(pixels_of(batches, 0) == first);
+    CHECK(pixels_of(images, 1) == second);
+    CHECK(pixels_of(images, 0) == first);
   }
   set_num_threads(threads);
-  options.seed = 4;
-  CHECK(pixels_of(data::Batches(set, options), 0) != first);
-  // One batch can be asked for by itself.
-  const auto third = values_of(batches.epoch(0)[2].x);
-  CHECK(third == std::vector<double>(first.begin() + 14 * 30, first.begin() + 21 * 30));
+  // Wherever an image comes, alone or among others, it is the same.
+  data::Loader shuffled(images, in_batches(7));
+  for (const auto& batch : shuffled.epoch(1)) {
+    const auto got = values_of(batch.x());
+    const auto ids = batch.ids.to_vector<std::int64_t>();
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const auto at = static_cast<std::ptrdiff_t>(i) * 30, from = ids[i] * 30;
+      REQUIRE(std::vector<double>(got.begin() + at, got.begin() + at + 30) ==
+              std::vector<double>(second.begin() + from, second.begin() + from + 30));
+    }
+  }
 }
 
 TEST_CASE("augmented batches: off is to the bit what batches were, whatever the ranges") {
   const auto set = bright_set(40);
-  auto options = augmented(16);
+  auto options = augmented();
   options.augment = {};
-  const auto plain = pixels_of(data::Batches(set, options), 2);
+  const auto plain = pixels_of(data::ImageDataset(set, options), 2);
   options.augment = {.erase_area_min = 0.1, .erase_aspect_max = 7};
-  CHECK(pixels_of(data::Batches(set, options), 2) == plain);
+  CHECK(pixels_of(data::ImageDataset(set, options), 2) == plain);
   CHECK(!options.augment.on());
   // With an always erased pixel all but that one are as they were.
   options.augment = {.erase = 1,
@@ -105,7 +118,7 @@ TEST_CASE("augmented batches: off is to the bit what batches were, whatever the 
                      .erase_area_max = 1. / 30,
                      .erase_aspect_min = 1,
                      .erase_aspect_max = 1};
-  const auto erased = pixels_of(data::Batches(set, options), 2);
+  const auto erased = pixels_of(data::ImageDataset(set, options), 2);
   for (std::size_t image = 0; image < 40; ++image) {
     int differ = 0;
     for (std::size_t j = image * 30; j < image * 30 + 30; ++j) {
@@ -118,17 +131,16 @@ TEST_CASE("augmented batches: off is to the bit what batches were, whatever the 
 
 TEST_CASE("augmented batches: a crop shifts the image over black, a mirror turns it round") {
   const auto set = bright_set(50);
-  auto options = augmented(50);
+  auto options = augmented();
   options.augment = {};
-  options.shuffle = false;
-  const auto plain = pixels_of(data::Batches(set, options), 0);
+  const auto plain = pixels_of(data::ImageDataset(set, options), 0);
   options.augment = {.flip = 1};
-  const auto mirrored = pixels_of(data::Batches(set, options), 0);
+  const auto mirrored = pixels_of(data::ImageDataset(set, options), 0);
   for (std::size_t i = 0; i < plain.size(); ++i)
     REQUIRE(mirrored[i] == plain[i - i % 5 + 4 - i % 5]);
 
   options.augment = {.crop_padding = 4};
-  const auto cropped = pixels_of(data::Batches(set, options), 0);
+  const auto cropped = pixels_of(data::ImageDataset(set, options), 0);
   const double black = static_cast<double>((0.f - options.mean) / options.stddev);
   for (std::size_t image = 0; image < 50; ++image) {
     // Some shift explains every pixel; none of the set's own is black.
@@ -154,7 +166,8 @@ TEST_CASE("augmented batches: a crop shifts the image over black, a mirror turns
 
 TEST_CASE("augmented batches: a replayed graph takes what eager calls take, epoch after epoch") {
   const auto set = bright_set(40);
-  data::ResidentBatches eager(set, augmented(8)), recorded(set, augmented(8));
+  const data::ImageDataset images(set, augmented());
+  data::ResidentBatches eager(images, in_batches(8)), recorded(images, in_batches(8));
   data::Batch out;
   graph::Step step(default_device(), [&] { out = recorded.next(); });
   std::vector<double> before;
@@ -175,7 +188,7 @@ TEST_CASE("augmented batches: a replayed graph takes what eager calls take, epoc
 TEST_CASE("augmented batches: what makes no sense is refused", "[host]") {
   const auto set = bright_set(4);
   const auto message = [&](const data::Augmentation& a, const data::LabelledImages& s) {
-    return error_of([&] { data::Batches(s, {.augment = a}); });
+    return error_of([&] { data::ImageDataset(s, {.augment = a}); });
   };
   CHECK_THAT(message({.crop_padding = -1}, set),
              contains("crop_padding must be 0 or more, not -1"));
@@ -193,7 +206,12 @@ TEST_CASE("augmented batches: what makes no sense is refused", "[host]") {
   const data::LabelledImages flat{zeros({4, 30}, u8, Device::cpu()), set.labels};
   CHECK_THAT(message({.flip = 0.5}, flat),
              contains("must be [n, height, width] or [n, channels, height, width]"));
-  CHECK_NOTHROW(data::Batches(flat));
-  CHECK_THAT(error_of([&] { data::ResidentBatches(set, {.augment = {.flip = 2}}); }),
-             contains("probabilities in [0, 1], not 2 and 0"));
+  CHECK_NOTHROW(data::ImageDataset(flat));
+  const data::ImageDataset small(
+      data::Dataset(1,
+                    [](std::int64_t) {
+                      return data::Sample{zeros({4, 3}, u8), zeros({}, i64)};
+                    }),
+      {.augment = {.crop_padding = 3}});
+  CHECK_THAT(error_of([&] { small[0]; }), contains("crop_padding 3 can put images of 4 x 3"));
 }

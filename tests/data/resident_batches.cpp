@@ -1,4 +1,4 @@
-// ResidentBatches: the batches of Batches, from a set on the default device.
+// ResidentBatches: the batches of a Loader, from a set on the default device.
 #include "firn/data/resident_batches.h"
 
 #include <utility>
@@ -26,39 +26,37 @@ data::LabelledImages random_set(std::int64_t n, DType labels = u8) {
 
 }  // namespace
 
-TEST_CASE("ResidentBatches: the order, bits and sizes of Batches, epoch after epoch") {
+TEST_CASE("ResidentBatches: the order, bits and sizes of a Loader, epoch after epoch") {
   const DType dtype = GENERATE(f32, f16, bf16);
   const bool shuffle = GENERATE(true, false);
   const bool drop_last = GENERATE(true, false);
   for (const DType labels : {u8, i64}) {
-    const auto set = random_set(103, labels);
-    const data::BatchOptions options{.batch_size = 10,
-                                     .shuffle = shuffle,
-                                     .drop_last = drop_last,
-                                     .flatten = labels == u8,
-                                     .seed = 3,
-                                     .mean = 0.286f,
-                                     .stddev = 0.353f,
-                                     .dtype = dtype};
-    const data::Batches batches(set, options);
+    const data::ImageDataset set(
+        random_set(103, labels),
+        {.mean = 0.286f, .stddev = 0.353f, .flatten = labels == u8, .dtype = dtype});
+    const data::LoaderOptions options{
+        .batch = 10, .shuffle = shuffle, .seed = 3, .drop_last = drop_last};
+    data::Loader loader(set, options);
     data::ResidentBatches resident(set, options);
-    CHECK(resident.size() == batches.size());
-    CHECK(resident.samples() == batches.samples());
+    CHECK(resident.batches() == loader.batches());
+    CHECK(resident.samples() == loader.samples());
+    CHECK(resident.order_description() == loader.order_description());
     CHECK(resident.remaining() == 0);
     for (const std::int64_t epoch : {0, 1, 4, 1}) {
       resident.begin_epoch(epoch);
       std::int64_t left = resident.samples();
-      for (const auto& [x, y] : batches.epoch(epoch)) {
+      for (const auto& batch : loader.epoch(epoch)) {
         REQUIRE(resident.remaining() == left);
-        CHECK(resident.next_size() == y.numel());
+        CHECK(resident.next_size() == batch.size());
         const data::Batch b = resident.next();
+        CHECK(resident.position() == batch.position);
         CHECK(b.x.device() == default_device());
         CHECK(b.x.dtype() == dtype);
         CHECK(b.y.dtype() == i64);
-        CHECK(b.x.shape() == x.shape());
-        expect_same("x", values_of(b.x), values_of(x));
-        expect_same("y", values_of(b.y), values_of(y));
-        left -= y.numel();
+        CHECK(b.x.shape() == batch.x().shape());
+        expect_same("x", values_of(b.x), values_of(batch.x()));
+        expect_same("y", values_of(b.y), values_of(batch.y()));
+        left -= batch.size();
       }
       CHECK(resident.remaining() == 0);
       CHECK(left == 0);
@@ -66,9 +64,52 @@ TEST_CASE("ResidentBatches: the order, bits and sizes of Batches, epoch after ep
   }
 }
 
+TEST_CASE("ResidentBatches: weights, lengths and sets that decode are as in a Loader") {
+  const auto set = random_set(40);
+  data::LoaderOptions options{.batch = 6, .shuffle = true, .seed = 2};
+  const int kind = GENERATE(0, 1, 2);
+  for (std::int64_t i = 0; i < 40 && kind > 0; ++i) {
+    if (kind == 1) options.weights.push_back(static_cast<double>(i % 7));
+    if (kind == 2) options.lengths.push_back(i * i % 11);
+  }
+  options.window = 3;
+  const data::Dataset each(40, [set](std::int64_t i) {
+    return data::Sample{set.images[i].clone(), set.labels[i].clone()};
+  });
+  const data::ImageOptions image{.augment = {.crop_padding = 1, .flip = 0.5}};
+  const data::ImageDataset decoded(each, image), stored(set, image);
+  data::Loader loader(decoded, options);
+  data::ResidentBatches first(decoded, options), second(stored, options);
+  for (const std::int64_t epoch : {1, 0}) {
+    first.begin_epoch(epoch);
+    second.begin_epoch(epoch);
+    for (const auto& batch : loader.epoch(epoch)) {
+      const data::Batch a = first.next(), b = second.next();
+      expect_same("x", values_of(a.x), values_of(batch.x()));
+      expect_same("y", values_of(a.y), values_of(batch.y()));
+      expect_same("x", values_of(b.x), values_of(batch.x()));
+    }
+  }
+}
+
+TEST_CASE("[S31] ResidentBatches: a run that a Loader began goes on, and the other way") {
+  const data::ImageDataset set(random_set(30), {.augment = {.flip = 0.5}});
+  const data::LoaderOptions options{.batch = 4, .shuffle = true, .seed = 6};
+  data::Loader loader(set, options), later_loader(set, options);
+  data::ResidentBatches resident(set, options), later(set, options);
+  auto it = loader.epoch(2).begin();
+  ++it;
+  later.seek(loader.position());
+  ++it;
+  expect_same("x", values_of(later.next().x), values_of(it->x()));
+  resident.begin_epoch(1);
+  resident.next(10);
+  later_loader.seek(resident.position());
+  expect_same("x", values_of(resident.next().x), values_of(later_loader.begin()->x()));
+}
+
 TEST_CASE("ResidentBatches: batches of any size, an epoch left early, batches that are kept") {
-  const auto set = random_set(50);
-  data::ResidentBatches resident(set, {.batch_size = 50, .shuffle = false});
+  data::ResidentBatches resident(data::ImageDataset(random_set(50)), {.batch = 50});
   resident.begin_epoch(0);
   const data::Batch first = resident.next(7), second = resident.next(3);
   CHECK(resident.remaining() == 40);
@@ -83,11 +124,12 @@ TEST_CASE("ResidentBatches: batches of any size, an epoch left early, batches th
 TEST_CASE("ResidentBatches: the set lies on the device as bytes, and a batch takes no more") {
   const Device device = default_device();
   const auto before = memory_stats(device).of(Owner::data).current;
-  data::ResidentBatches resident(random_set(1000), {.batch_size = 10});
+  data::ResidentBatches resident(data::ImageDataset(random_set(1000)),
+                                 {.batch = 10, .shuffle = true});
   const auto held = memory_stats(device).of(Owner::data).current - before;
-  // Pixels, label, position in the order; on the CPU the first two are the set's own.
-  CHECK(held >= 1000 * (device.is_cpu() ? 8 : 20 + 1 + 8));
-  CHECK(held <= 1000 * (20 + 1 + 8) + 4096);
+  // Pixels, label, position in the order; on the CPU the pixels are the set's own.
+  CHECK(held >= 1000 * (device.is_cpu() ? 8 + 8 : 20 + 8 + 8));
+  CHECK(held <= 1000 * (20 + 8 + 8) + 4096);
   resident.begin_epoch(0);
   resident.next();
   const auto warm = memory_stats(device);
@@ -107,15 +149,19 @@ TEST_CASE("ResidentBatches: what cannot be taken") {
     }
     return {};
   };
-  CHECK_THAT(message([&] {
-               data::ResidentBatches({set.labels, set.labels}, {.dtype = i64});
-             }),
-             contains("x must be of a floating dtype"));
-  CHECK_THAT(message([&] {
-               data::ResidentBatches({set.images, set.images});
-             }),
+  const auto refused = [&](const data::Dataset& s, const data::LoaderOptions& o = {}) {
+    return message([&] { data::ResidentBatches(data::ImageDataset(s), o); });
+  };
+  const data::TensorDataset plain({set.images, set.labels});
+  CHECK_THAT(refused(data::TensorDataset({set.images, set.images})),
              contains("labels must be u8, i32 or i64"));
-  data::ResidentBatches resident(set, {.batch_size = 3});
+  CHECK_THAT(refused(data::TensorDataset({set.images})), contains("but have 1 fields"));
+  CHECK_THAT(refused(plain, {.workers = 1}), contains("workers and prefetch are 1 and 0"));
+  CHECK_THAT(refused(plain, {.bad_sample = data::BadSample::skip}), contains("no meaning here"));
+  CHECK_THAT(refused(plain, {.pad = true}), contains("no meaning here"));
+  CHECK_THAT(refused(plain, {.batch = 0}), contains("at least 1 sample, not 0"));
+  CHECK_THAT(refused(plain, {.weights = {1, 2, 3, 4}}), contains("set shuffle"));
+  data::ResidentBatches resident{data::ImageDataset(set), {.batch = 3}};
   CHECK_THAT(message([&] { resident.next(); }), contains("begin_epoch()"));
   resident.begin_epoch(0);
   CHECK_THAT(message([&] { resident.next(5); }), contains("5 samples asked for, 4 left"));
@@ -127,14 +173,11 @@ TEST_CASE("ResidentBatches: what cannot be taken") {
 }
 
 TEST_CASE("[S31] ResidentBatches: seek() goes on where position() was, with any size of batch") {
-  const auto set = random_set(60);
+  const data::ImageDataset set(random_set(60),
+                               {.augment = {.crop_padding = 1, .flip = 0.5, .erase = 0.5}});
   const bool drop_last = GENERATE(false, true);
   const auto options = [&](std::int64_t size) {
-    return data::BatchOptions{.batch_size = size,
-                              .drop_last = drop_last,
-                              .flatten = false,
-                              .seed = 9,
-                              .augment = {.crop_padding = 1, .flip = 0.5, .erase = 0.5}};
+    return data::LoaderOptions{.batch = size, .shuffle = true, .seed = 9, .drop_last = drop_last};
   };
   data::ResidentBatches whole(set, options(7));
   CHECK(whole.position() == data::LoaderPosition{0, 0});
@@ -165,4 +208,14 @@ TEST_CASE("[S31] ResidentBatches: seek() goes on where position() was, with any 
   CHECK_THROWS_WITH(resumed.seek({5, 61}), contains("sample 61 of an epoch of 60 samples"));
   CHECK_THROWS_WITH(resumed.seek({-1, 0}), contains("epoch -1"));
   CHECK(resumed.position() == data::LoaderPosition{5, resumed.samples()});
+}
+
+TEST_CASE("ResidentBatches: objects that were moved away say so") {
+  data::ResidentBatches resident(data::ImageDataset(random_set(5)), {.batch = 2});
+  const data::ResidentBatches there = std::move(resident);
+  CHECK(there.batches() == 3);
+  CHECK_THROWS_WITH(resident.batches(), contains("moved away"));
+  CHECK_THROWS_WITH(resident.options(), contains("moved away"));
+  CHECK_THROWS_WITH(resident.begin_epoch(0), contains("moved away"));
+  CHECK_THROWS_WITH(resident.next(), contains("moved away"));
 }

@@ -165,11 +165,12 @@ TEST_CASE("pools: a window far larger than the image looks at the image alone", 
 
 TEST_CASE("batches of any size hold what there is", "[host]") {
   const data::LabelledImages set{zeros({3, 2, 2}, u8), zeros({3}, i64)};
-  const data::Batches batches(set, {.batch_size = kMax});
-  CHECK(batches.size() == 1);
-  CHECK(batches.epoch(0)[0].x.size(0) == 3);
-  data::ResidentBatches resident(set, {.batch_size = kMax});
-  CHECK(resident.size() == 1);
+  const data::ImageDataset images(set);
+  data::Loader loader(images, {.batch = kMax});
+  CHECK(loader.batches() == 1);
+  CHECK(loader.begin()->size() == 3);
+  data::ResidentBatches resident(images, {.batch = kMax});
+  CHECK(resident.batches() == 1);
   resident.begin_epoch(0);
   CHECK(error_of([&] { resident.next(kMax); }).find("3 left in the epoch") != std::string::npos);
   CHECK(resident.next().x.size(0) == 3);

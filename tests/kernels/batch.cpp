@@ -59,9 +59,9 @@ TEST_CASE("batches follow the order, normalised in every dtype, and move the pos
     for (const std::int64_t count : {1, 8, 24, 3, 16}) {  // past the end in the last but one
       const Tensor x = full({count, pixels}, 9, dtype), y = full({count}, 99, i64);
       const float mean = count == 8 ? 0.2860f : 0.f, stddev = count == 8 ? 0.3530f : 1.f;
-      kernels::take_batch(images.view(), labels.view(), order.view(), cursor.mutable_view(), mean,
-                          stddev, math::Augment{}, x.mutable_view(), y.mutable_view(),
-                          current_stream(x.device()));
+      kernels::take_batch(images.view(), labels.view(), order.view(), order.view(),
+                          cursor.mutable_view(), mean, stddev, math::Augment{}, x.mutable_view(),
+                          y.mutable_view(), current_stream(x.device()));
       const Batch want = expected(set, at, count, mean, stddev, dtype);
       INFO(pixels << " pixels, " << count << " samples from " << at);
       expect_same("x", values_of(x), want.x);
@@ -80,9 +80,9 @@ TEST_CASE("a batch of images that do not lie at a multiple of four bytes") {
   const Tensor labels = make(set.labels, {9}, u8), order = make(set.order, {9}, i64);
   const Tensor cursor = zeros({3}, i64);
   const Tensor x = empty({6, 8}, f16), y = empty({6}, i64);
-  kernels::take_batch(images.view(), labels.view(), order.view(), cursor.mutable_view(), 0, 1,
-                      math::Augment{}, x.mutable_view(), y.mutable_view(),
-                      current_stream(x.device()));
+  kernels::take_batch(images.view(), labels.view(), order.view(), order.view(),
+                      cursor.mutable_view(), 0, 1, math::Augment{}, x.mutable_view(),
+                      y.mutable_view(), current_stream(x.device()));
   expect_same("x", values_of(x), expected(set, 0, 6, 0, 1, f16).x);
 }
 
@@ -93,9 +93,9 @@ TEST_CASE("a batch of several blocks, and one of more samples than the set has")
   for (const std::int64_t count : {64, 120}) {
     const Tensor cursor = make({3, 0, 4}, {3}, i64);
     const Tensor x = empty({count, 784}, f16), y = empty({count}, i64);
-    kernels::take_batch(images.view(), labels.view(), order.view(), cursor.mutable_view(), 0, 1,
-                        math::Augment{}, x.mutable_view(), y.mutable_view(),
-                        current_stream(x.device()));
+    kernels::take_batch(images.view(), labels.view(), order.view(), order.view(),
+                        cursor.mutable_view(), 0, 1, math::Augment{}, x.mutable_view(),
+                        y.mutable_view(), current_stream(x.device()));
     const Batch want = expected(set, 3, count, 0, 1, f16);
     expect_same("x", values_of(x), want.x);
     expect_same("y", values_of(y), want.y);

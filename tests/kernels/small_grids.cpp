@@ -135,8 +135,9 @@ const std::vector<std::pair<std::string, std::function<Tensor()>>> kWorks = {
        std::vector<std::uint8_t> pixels(9 * 784), labels(9, 3);
        for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<std::uint8_t>(i * 7);
        data::ResidentBatches batches(
-           {tensor(pixels, {9, 28, 28}, Device::cpu()), tensor(labels, {9}, Device::cpu())},
-           {.batch_size = 9, .seed = 1, .device = Device::cuda()});
+           data::ImageDataset(data::LabelledImages{tensor(pixels, {9, 28, 28}, Device::cpu()),
+                                                   tensor(labels, {9}, Device::cpu())}),
+           {.batch = 9, .shuffle = true, .seed = 1, .device = Device::cuda()});
        batches.begin_epoch(0);
        return batches.next().x;
      }},

@@ -16,11 +16,13 @@ using Sizes = std::vector<std::int64_t>;
 std::vector<double> weights_after_epoch(const data::LabelledImages& set, DType dtype,
                                         const Sizes& sizes) {
   const Mlp net(784, 32, 10, dtype);
-  const data::Batches batches(set, {.batch_size = 64, .seed = 1});
+  data::Loader batches(data::ImageDataset(set, {.flatten = true}),
+                       {.batch = 64, .shuffle = true, .seed = 1});
   optim::SGD opt(net.parameters(), {.lr = 0.02, .momentum = 0.9, .weight_decay = 1e-4},
                  {.accumulate = static_cast<std::int64_t>(sizes.size())});
   std::int64_t seen = 0, whole_cycles = 0;
-  for (const auto& [x, y] : batches.epoch(0)) {
+  for (const auto& batch : batches.epoch(0)) {
+    const Tensor &x = batch.x(), &y = batch.y();
     std::int64_t at = 0;
     for (const std::int64_t size : sizes) {
       const std::int64_t to = std::min(at + size, y.numel());
@@ -34,9 +36,9 @@ std::vector<double> weights_after_epoch(const data::LabelledImages& set, DType d
     seen += y.numel();
   }
   const optim::StepReport last = opt.flush();
-  REQUIRE(last.applied_steps() == batches.size());
+  REQUIRE(last.applied_steps() == batches.batches());
   if (last.applied()) REQUIRE(last.weight() == static_cast<double>(set.size() % 64));
-  REQUIRE(whole_cycles + (last.applied() ? 1 : 0) == batches.size());
+  REQUIRE(whole_cycles + (last.applied() ? 1 : 0) == batches.batches());
   REQUIRE(seen == set.size());
   return weights_of(net.parameters());
 }
@@ -116,11 +118,13 @@ TEST_CASE("[S29] an uneven cut gives the same bits again, with one thread and wi
                           .loss_scale = optim::LossScale::dynamic({.growth_interval = 2}),
                           .ema = 0.9,
                           .stochastic_rounding = stochastic});
-        const data::Batches batches(set, {.batch_size = 80, .seed = 2});
+        data::Loader batches(data::ImageDataset(set, {.flatten = true}),
+                             {.batch = 80, .shuffle = true, .seed = 2});
         for (std::int64_t epoch = 0; epoch < 3; ++epoch)
-          for (const auto& [x, y] : batches.epoch(epoch))
+          for (const auto& batch : batches.epoch(epoch))
             for (const auto& [from, to] : {std::pair{0, 7}, std::pair{7, 31}, std::pair{31, 80}}) {
-              opt.backward(cross_entropy(net(x.slice(0, from, to)), y.slice(0, from, to)));
+              opt.backward(
+                  cross_entropy(net(batch.x().slice(0, from, to)), batch.y().slice(0, from, to)));
               opt.step();
             }
         return bits_of_training(opt) + bits_of(state_of(opt, "step_state")) +

@@ -3,22 +3,14 @@
 #pragma once
 
 #include <array>
-#include <cstdint>
 #include <string>
 #include <string_view>
 
-#include "firn/tensor.h"
+#include "firn/data/images.h"
 
 namespace firn::data {
 
-/// Images and the class of each.
-struct LabelledImages {
-  Tensor images;  ///< u8 [n, height, width]
-  Tensor labels;  ///< u8 [n], in [0, classes)
-
-  std::int64_t size() const { return labels.numel(); }
-};
-
+/// Images are u8 [n, 28, 28], labels u8 [n] in [0, kClasses).
 struct FashionMnist {
   LabelledImages train;
   LabelledImages test;

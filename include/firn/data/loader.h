@@ -45,7 +45,10 @@ struct LoaderOptions {
   /// Makes a batch of samples in place of both; several threads call it at once. Its tensors must
   /// be on the CPU.
   std::function<Sample(std::span<const Sample>)> collate = nullptr;
-  Device device = default_device();  ///< where batches are put, by the thread that takes them
+  /// Where batches are put. On a CUDA device they come through pinned memory, by copies on a stream
+  /// of the loader's own: while the loop computes with a batch, the next one is on its way if
+  /// `workers` have made it. Batches on the device count as Owner::data.
+  Device device = default_device();
 };
 
 /// A place in the sequence of a loader's batches: `sample` samples of epoch `epoch` have been
@@ -93,7 +96,8 @@ struct LoaderStats {
 /// (seed, epoch, id). Threads, prefetching and restarts change no bit. Each epoch has its own
 /// order, and each batch is a row of consecutive positions. A batch that cannot be made throws when
 /// its turn comes: SampleError if a sample is to blame, whose index() names it, else Error. The
-/// position then stays before that batch; seek() past it to go on.
+/// position then stays before that batch; seek() past it to go on. A RollbackPoint puts a loader
+/// back, and a loop that goes on too. A loop cannot be part of a captured graph.
 ///
 /// One thread at a time uses a loader. It runs its own threads from the first batch on; each
 /// computes on one CPU thread. A child of fork() starts threads of its own.
@@ -161,19 +165,19 @@ class Loader::Epoch {
   std::int64_t number_;
 };
 
-/// Input iterator: it holds one batch at a time. ++ throws Error if the loader was destroyed, or if
-/// seek() or another loop has moved it since.
+/// Input iterator on the batch that the loader has in hand. ++ throws Error if the loader was
+/// destroyed, or if seek() or another loop has moved it since.
 class Loader::Iterator {
  public:
   using iterator_concept = std::input_iterator_tag;
   using value_type = LoaderBatch;
   using difference_type = std::ptrdiff_t;
 
-  LoaderBatch& operator*() const noexcept { return batch_; }
-  LoaderBatch* operator->() const noexcept { return &batch_; }
+  LoaderBatch& operator*() const noexcept;
+  LoaderBatch* operator->() const noexcept { return &**this; }
   Iterator& operator++();
   void operator++(int) { ++*this; }
-  bool operator==(std::default_sentinel_t) const noexcept { return done_; }
+  bool operator==(std::default_sentinel_t) const noexcept;
 
  private:
   friend class Loader;
@@ -181,8 +185,6 @@ class Loader::Iterator {
   void advance();
   std::shared_ptr<State> state_;
   std::uint64_t loop_ = 0;  // the number of this loop among the loader's
-  bool done_ = false;
-  mutable LoaderBatch batch_;
 };
 
 }  // namespace firn::data

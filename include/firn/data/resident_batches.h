@@ -1,4 +1,4 @@
-// Batches of a labelled set of images that is stored on the device.
+// Batches of images that are stored on the device.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "firn/data/batches.h"
+#include "firn/data/images.h"
 #include "firn/data/loader.h"
 
 namespace firn::io {
@@ -15,34 +15,47 @@ struct RunAccess;
 
 namespace firn::data {
 
-/// Makes the batches of Batches, in the same order and with the same bits, from a set stored on
-/// `options.device` as bytes. One kernel makes a batch and advances the position in the epoch,
-/// which is kept in device memory. Each replay of a captured graph therefore takes the next batch.
+struct Batch {
+  Tensor x;  ///< [n, ...]: [n, pixels] if flattened, else like the images
+  Tensor y;  ///< i64 [n]
+};
+
+/// Makes the batches of a Loader for the same set and options, in the same order and with the same
+/// bits, from images stored on `options.device` as bytes. One kernel makes a batch and advances the
+/// position in the epoch, which is kept in device memory. Each replay of a captured graph therefore
+/// takes the next batch.
 ///
-///   ResidentBatches batches(set.train, {.batch_size = 64, .seed = 1, .dtype = f16});
+///   data::ResidentBatches batches(data::ImageDataset(images, {.dtype = f16}),
+///                                 {.batch = 64, .shuffle = true, .seed = 1});
 ///   for (int epoch = 0; epoch < 5; ++epoch) {
 ///     batches.begin_epoch(epoch);
 ///     while (batches.remaining() > 0) { auto [x, y] = batches.next(); ... }
 ///   }
+///
+/// Positions are those of the Loader: a run saved with one goes on with the other.
 class ResidentBatches {
  public:
-  /// Throws Error as Batches does. After a move from this object each function throws Error.
-  explicit ResidentBatches(const LabelledImages& set, const BatchOptions& options = {});
+  /// Reads each image of the set once, in the state of epoch 0 if the set below is random itself.
+  /// Throws Error as Loader does; unless samples are {image, integer label []}; and for options of
+  /// a loader that have no meaning here: workers, prefetch, BadSample::skip, pad, collate.
+  explicit ResidentBatches(const ImageDataset& set, const LoaderOptions& options = {});
+
+  // After a move from this object each function throws Error.
 
   /// Batches per epoch.
-  std::int64_t size() const;
+  std::int64_t batches() const;
   /// Samples per epoch: all of the set, less a dropped last batch.
   std::int64_t samples() const;
   /// Samples of the set.
   std::int64_t set_size() const;
-  const BatchOptions& options() const;
+  const LoaderOptions& options() const;
 
   /// Goes to the start of an epoch (counted from 0) and copies its order to the device. Call it
   /// before the first next(), and not while a graph is captured.
   void begin_epoch(std::int64_t number);
   /// Samples of this epoch that have not been taken yet.
   std::int64_t remaining() const;
-  /// Samples of the next batch: batch_size, fewer at the end of an epoch, 0 after it.
+  /// Samples of the next batch: options().batch, fewer at the end of an epoch, 0 after it.
   std::int64_t next_size() const;
   /// The next `next_size()` or `count` samples. Throws Error if fewer remain; so does the replay
   /// of a graph, before anything is launched.
@@ -54,7 +67,7 @@ class ResidentBatches {
   /// Goes to a position, also to one between two batches; batches then follow from there. Throws
   /// Error unless epoch >= 0 and 0 <= sample <= set_size(). Not while a graph is captured.
   void seek(LoaderPosition position);
-  /// As Loader::order_description().
+  /// Loader::order_description() of a loader with these options.
   std::string order_description() const;
 
  private:

@@ -13,6 +13,7 @@ struct Set {
   const void* labels;
   DType label_dtype;
   const std::int64_t* order;
+  const std::int64_t* ids;
   std::int64_t samples;
   std::int64_t pixels;  // of one image
 };
@@ -43,7 +44,8 @@ static __global__ void take_batch_kernel(Set set, std::int64_t* cursor, float me
     for (int k = 0; k < kWidth; ++k)
       narrow(math::normalised<ComputeOf<T>>(pixels.lane[k], mean, stddev), values.lane[k]);
     reinterpret_cast<Lanes<T, kWidth>*>(x)[i] = values;
-    if (group == 0) y[sample] = load_element<std::int64_t>(set.labels, set.label_dtype, row);
+    if (group == 0 && set.labels)
+      y[sample] = load_element<std::int64_t>(set.labels, set.label_dtype, row);
   }
   move_cursor(set, cursor, count);
 }
@@ -60,7 +62,8 @@ static __global__ void take_augmented_kernel(Set set, std::int64_t* cursor, floa
   for (std::int64_t i = global_thread(); i < count * groups; i += grid_threads()) {
     const std::int64_t sample = i / groups, group = i - sample * groups;
     const std::int64_t at = (position + sample) % set.samples, row = set.order[at];
-    const math::Placement p = math::placement(a, epoch + (position + sample) / set.samples, at);
+    const math::Placement p =
+        math::placement(a, epoch + (position + sample) / set.samples, set.ids[at]);
     Lanes<T, kWidth> values;
     for (int k = 0; k < kWidth; ++k) {
       const auto pixel = static_cast<int>(group * kWidth + k);
@@ -73,7 +76,8 @@ static __global__ void take_augmented_kernel(Set set, std::int64_t* cursor, floa
       narrow(p.erased(r, c) ? C(0) : value, values.lane[k]);
     }
     reinterpret_cast<Lanes<T, kWidth>*>(x)[i] = values;
-    if (group == 0) y[sample] = load_element<std::int64_t>(set.labels, set.label_dtype, row);
+    if (group == 0 && set.labels)
+      y[sample] = load_element<std::int64_t>(set.labels, set.label_dtype, row);
   }
   move_cursor(set, cursor, count);
 }
@@ -86,7 +90,7 @@ template <class T>
 void take(const Set& set, const View& cursor, float mean, float stddev,
           const math::Augment& augment, const View& x, const View& y, Stream stream) {
   constexpr int kWidth = 4;  // 4 bytes in, 16 out for f32: enough threads for a batch of 64
-  const std::int64_t count = y.numel();
+  const std::int64_t count = x.shape[0];
   // Augmented pixels are read one by one, so images need no alignment.
   const bool wide = set.pixels % kWidth == 0 && (augment.on() || aligned(set.images, kWidth)) &&
                     aligned(x.data, kWidth * sizeof(T));
@@ -106,12 +110,12 @@ void take(const Set& set, const View& cursor, float mean, float stddev,
 }  // namespace
 
 void take_batch(const ConstView& images, const ConstView& labels, const ConstView& order,
-                const View& cursor, float mean, float stddev, const math::Augment& augment,
-                const View& x, const View& y, Stream stream) {
-  const std::int64_t count = y.numel(), samples = order.numel();
+                const ConstView& ids, const View& cursor, float mean, float stddev,
+                const math::Augment& augment, const View& x, const View& y, Stream stream) {
+  const std::int64_t count = x.shape[0], samples = order.numel();
   if (count == 0 || samples == 0) return;
-  const Set set{images.as<std::uint8_t>(), labels.data, labels.dtype,
-                order.as<std::int64_t>(),  samples,     x.numel() / count};
+  const Set set{images.as<std::uint8_t>(), labels.data, labels.dtype,     order.as<std::int64_t>(),
+                ids.as<std::int64_t>(),    samples,     x.numel() / count};
   with_floating(x.dtype,
                 [&]<class T>(T) { take<T>(set, cursor, mean, stddev, augment, x, y, stream); });
 }

@@ -130,7 +130,7 @@ TEST_CASE("augment: rectangles that never fit are not erased", "[host]") {
   CHECK(math::placement(a, 0, 0).rows == 0);
 }
 
-TEST_CASE("augment: other positions, epochs and seeds are other draws", "[host]") {
+TEST_CASE("augment: other images, epochs and seeds are other draws", "[host]") {
   const Augment a = small(8, 0.5, 0);
   Augment other = a;
   ++other.seed;
@@ -151,7 +151,7 @@ TEST_CASE("augment: other positions, epochs and seeds are other draws", "[host]"
   CHECK(near(seed, by_chance, 5000));
 }
 
-TEST_CASE("batches are augmented as drawn for their positions, in every dtype, past the end") {
+TEST_CASE("batches are augmented as drawn for their ids, in every dtype, past the end") {
   const DType dtype = GENERATE(f32, f16, bf16, f64);
   constexpr std::int64_t n = 23;
   // Groups of pixels, of one row and across rows, and single ones; one plane and three.
@@ -166,7 +166,11 @@ TEST_CASE("batches are augmented as drawn for their positions, in every dtype, p
     for (std::int64_t i = 0; i < n; ++i) classes.push_back(static_cast<double>(rng.below(10)));
     for (std::int64_t i = 0; i < n; ++i) order.push_back(static_cast<double>(rng.below(n)));
     const Tensor images = make(bytes, shape, u8), labels = make(classes, {n}, u8);
-    const Tensor rows = make(order, {n}, i64), cursor = make({4, 0, 6}, {3}, i64);
+    std::vector<double> numbers;  // far apart, and some beyond 32 bits
+    for (std::int64_t i = 0; i < n; ++i)
+      numbers.push_back(static_cast<double>(i * i * 1'000'003 * (1 + i % 5 * 100)));
+    const Tensor rows = make(order, {n}, i64), ids = make(numbers, {n}, i64),
+                 cursor = make({4, 0, 6}, {3}, i64);
     Augment a = small(2, 0.5, 0.5);
     a.planes = static_cast<int>(planes);
     a.height = static_cast<int>(height);
@@ -176,14 +180,16 @@ TEST_CASE("batches are augmented as drawn for their positions, in every dtype, p
     for (const std::int64_t count : {1, 9, 30}) {
       const float mean = 0.2860f, stddev = 0.3530f;
       const Tensor x = full({count, pixels}, 9, dtype), y = full({count}, 99, i64);
-      kernels::take_batch(images.view(), labels.view(), rows.view(), cursor.mutable_view(), mean,
-                          stddev, a, x.mutable_view(), y.mutable_view(),
-                          current_stream(x.device()));
+      kernels::take_batch(images.view(), labels.view(), rows.view(), ids.view(),
+                          cursor.mutable_view(), mean, stddev, a, x.mutable_view(),
+                          y.mutable_view(), current_stream(x.device()));
       std::vector<double> want, want_y;
       for (std::int64_t i = 0; i < count; ++i) {
         const std::int64_t p = (at + i) % n;
         const auto row = static_cast<std::int64_t>(order[static_cast<std::size_t>(p)]);
-        const Placement d = math::placement(a, epoch + (at + i) / n, p);
+        const Placement d =
+            math::placement(a, epoch + (at + i) / n,
+                            static_cast<std::int64_t>(numbers[static_cast<std::size_t>(p)]));
         want_y.push_back(classes[static_cast<std::size_t>(row)]);
         for (std::int64_t plane = 0; plane < planes; ++plane) {
           for (std::int64_t r = 0; r < height; ++r) {

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "data/batch_maker.h"
+#include "data/loader/batch_maker.h"
 
 namespace firn::data {
 
@@ -29,6 +29,8 @@ class Prefetcher {
   /// last batch taken, all batches made so far are forgotten, and those from `position` on are
   /// begun.
   MadeBatch take(LoaderPosition position);
+  /// Whether take(position) would not wait.
+  bool ready(LoaderPosition position);
 
  private:
   void work();

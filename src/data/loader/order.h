@@ -12,10 +12,13 @@
 
 namespace firn::data {
 
+/// Throws Error in the name of `op` unless these options make sense for any set.
+LoaderOptions checked_options(const char* op, LoaderOptions options);
+
 class Order {
  public:
   /// Throws Error unless the options make sense for a set of `size` samples. They must outlive it.
-  Order(std::int64_t size, const LoaderOptions& options);
+  Order(const char* op, std::int64_t size, const LoaderOptions& options);
 
   /// The samples at the positions from `first` on. They must be in the set.
   void fill(LoaderPosition first, std::span<std::int64_t> ids) const;

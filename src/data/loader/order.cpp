@@ -1,4 +1,4 @@
-#include "data/order.h"
+#include "data/loader/order.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,13 +7,12 @@
 #include "base/check.h"
 #include "data/scramble.h"
 #include "firn/data/permutation.h"
+#include "firn/stream.h"
 #include "io/file/crc32.h"
 #include "kernels/math/philox.h"
 
 namespace firn::data {
 namespace {
-
-constexpr const char* kOp = "Loader";
 
 template <class T>
 std::uint32_t sum_of(const std::vector<T>& values) {
@@ -22,28 +21,40 @@ std::uint32_t sum_of(const std::vector<T>& values) {
 
 }  // namespace
 
-Order::Order(std::int64_t size, const LoaderOptions& options) : size_(size), options_(options) {
-  FIRN_CHECK(size >= 0 && size <= Permutation::kLargest, kOp, "", "a set of {} samples", size);
+LoaderOptions checked_options(const char* op, LoaderOptions o) {
+  constexpr int kMost = 1024;
+  FIRN_CHECK(o.batch >= 1, op, "", "a batch has at least 1 sample, not {}", o.batch);
+  FIRN_CHECK(o.workers >= 0 && o.workers <= kMost && o.prefetch >= 0 && o.prefetch <= kMost, op, "",
+             "workers and prefetch are 0 to {}, not {} and {}", kMost, o.workers, o.prefetch);
+  FIRN_CHECK(!o.pad || !o.collate, op, "call collate_padded() in the function",
+             "both pad and collate are given");
+  require_device(op, o.device);
+  return o;
+}
+
+Order::Order(const char* op, std::int64_t size, const LoaderOptions& options)
+    : size_(size), options_(options) {
+  FIRN_CHECK(size >= 0 && size <= Permutation::kLargest, op, "", "a set of {} samples", size);
   const auto check_count = [&](std::size_t count, const char* what) {
-    FIRN_CHECK(static_cast<std::int64_t>(count) == size, kOp, "give one for each sample of the set",
+    FIRN_CHECK(static_cast<std::int64_t>(count) == size, op, "give one for each sample of the set",
                "{} {} for a set of {} samples", count, what, size);
   };
   if (!options.weights.empty()) {
     check_count(options.weights.size(), "weights");
-    FIRN_CHECK(options.shuffle, kOp, "set shuffle", "weights are for a random order");
+    FIRN_CHECK(options.shuffle, op, "set shuffle", "weights are for a random order");
     double sum = 0;
     for (std::size_t i = 0; i < options.weights.size(); ++i) {
       const double w = options.weights[i];
-      FIRN_CHECK(std::isfinite(w) && w >= 0, kOp, "a weight is a finite number, 0 or more",
+      FIRN_CHECK(std::isfinite(w) && w >= 0, op, "a weight is a finite number, 0 or more",
                  "the weight of sample {} is {}", i, w);
       sums_.push_back(sum += w);
     }
-    FIRN_CHECK(sum > 0 && std::isfinite(sum), kOp, "", "the sum of the weights is {}", sum);
+    FIRN_CHECK(sum > 0 && std::isfinite(sum), op, "", "the sum of the weights is {}", sum);
   }
-  FIRN_CHECK(options.window >= 1, kOp, "it counts batches", "window is {}", options.window);
+  FIRN_CHECK(options.window >= 1, op, "it counts batches", "window is {}", options.window);
   if (options_.lengths.empty()) return;
   check_count(options_.lengths.size(), "lengths");
-  FIRN_CHECK(!__builtin_mul_overflow(options_.batch, options.window, &window_), kOp, "",
+  FIRN_CHECK(!__builtin_mul_overflow(options_.batch, options.window, &window_), op, "",
              "a window of {} batches of {} samples", options.window, options_.batch);
 }
 

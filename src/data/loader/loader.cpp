@@ -1,17 +1,15 @@
 #include "firn/data/loader.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <limits>
 #include <utility>
 
 #include "base/check.h"
-#include "data/batch_maker.h"
-#include "data/prefetcher.h"
+#include "data/loader/feed.h"
 #include "firn/memory.h"
 #include "firn/ops/ops.h"
+#include "firn/rollback.h"
 #include "firn/warning.h"
 
 namespace firn::data {
@@ -29,89 +27,77 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
 }  // namespace
 
 struct Loader::State {
-  explicit State(std::shared_ptr<const BatchMaker> m) : maker(std::move(m)) {}
+  explicit State(std::shared_ptr<const BatchMaker> m) : feed(std::move(m)) {}
   ~State() { close(); }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  const std::shared_ptr<const BatchMaker> maker;
-  LoaderPosition position;
+  Feed feed;
+  /// All that a RollbackPoint puts back.
+  struct Place {
+    LoaderPosition position;
+    std::uint64_t loop = 0;           ///< the one that goes on; a seek counts as one too
+    std::uint64_t at_end = 0;         ///< the loop that has come to its end
+    bool whole_epoch = false;         ///< it began at an epoch's start,
+    std::int64_t batches_before = 0;  ///< with this in stats.batches
+    LoaderBatch batch;                ///< in hand
+  } at;
   LoaderStats stats;
-  std::uint64_t loops = 0;  ///< loops and seeks so far: only the latest loop goes on
   bool closed = false;
 
   void move_to(LoaderPosition p) noexcept {
-    position = p;
-    ++loops;
+    at.position = p;
+    at.loop = ++loops_;
   }
-  /// Makes `batch` the next one of the epoch and moves behind it; false at the epoch's end.
-  bool next(LoaderBatch& batch);
+  /// Takes the next batch of the epoch in hand and moves behind it; false at the epoch's end.
+  bool next();
   void begin_loop() noexcept;
   /// Of an epoch in which no batch came: a loop until enough steps were done would never end.
   void warn_if_empty();
+  /// Tells RollbackPoints of this thread where the loader is.
+  static void about_to_move(const std::shared_ptr<State>& s) {
+    runtime::before_change(Rollback::data, s.get(), [&s]() -> std::function<void()> {
+      return [s, place = s->at] { s->at = place; };
+    });
+  }
   void close() noexcept {
     closed = true;
-    forget_parent();
-    threads.reset();
+    feed.close();
   }
 
  private:
-  MadeBatch make(std::int64_t count);
-  /// In a child of fork() the threads and what they had locked are the parent's.
-  void forget_parent() noexcept {
-    if (threads && process != getpid()) static_cast<void>(threads.release());
-  }
-
-  bool whole_epoch_ = false, warned_ = false;
-  std::int64_t batches_before_ = 0;  ///< stats.batches when the loop began
-  std::unique_ptr<Prefetcher> threads;
-  pid_t process = 0;  ///< that started them
+  std::uint64_t loops_ = 0;  ///< begun so far
+  bool warned_ = false;
   Clock::time_point first_asked;
 };
 
-MadeBatch Loader::State::make(std::int64_t count) {
-  const LoaderOptions& options = maker->options();
-  if (options.workers > 0) {
-    forget_parent();
-    if (!threads) {
-      process = getpid();
-      const int depth = options.prefetch > 0 ? options.prefetch : 2 * options.workers;
-      threads = std::make_unique<Prefetcher>(maker, options.workers, depth);
-    }
-    if (threads->has_threads()) return threads->take(position);
-  }
-  return maker->make(position, count);
-}
-
-bool Loader::State::next(LoaderBatch& batch) {
+bool Loader::State::next() {
+  const OwnerScope owner(Owner::data);
+  at.batch = {};  // the next one reuses the memory, unless the user kept a handle
   const Clock::time_point asked = Clock::now();
   if (stats.batches == 0 && stats.waited == 0) first_asked = asked;
   for (;;) {
-    const std::int64_t count = maker->count_at(position);
+    const std::int64_t count = feed.maker().count_at(at.position);
     if (count == 0) return false;
-    MadeBatch made = make(count);
-    if (made.failure) made.failure->raise(position);
-    const LoaderPosition after{position.epoch, position.sample + count};
+    MadeBatch made = feed.take(at.position);
+    if (made.failure) made.failure->raise(at.position);
+    const LoaderPosition after{at.position.epoch, at.position.sample + count};
     if (made.skipped > 0 && stats.skipped == 0)
       warn(kOp, made.why_skipped + "; this one and others like it are left out",
            "stats().skipped counts them");
     stats.skipped += made.skipped;
     if (!made.ids.defined()) {
-      position = after;
+      at.position = after;
       continue;
     }
     std::int64_t bytes = 0;
-    const OwnerScope owner(Owner::data);
-    for (Tensor& field : made.fields) {
-      field = field.to(maker->options().device);
-      bytes += static_cast<std::int64_t>(field.bytes());
-    }
-    batch.fields = std::move(made.fields);
-    batch.ids = std::move(made.ids);
-    batch.position = position = after;
-    stats.samples += batch.size();
+    for (const Tensor& field : made.fields) bytes += static_cast<std::int64_t>(field.bytes());
+    at.batch = {std::move(made.fields), std::move(made.ids), after};
+    at.position = after;
+    stats.samples += at.batch.size();
     stats.batches += 1;
     stats.bytes += bytes;
+    feed.begin(after);
     const Clock::time_point now = Clock::now();
     stats.waited += seconds_between(asked, now);
     stats.seconds = seconds_between(first_asked, now);
@@ -120,21 +106,21 @@ bool Loader::State::next(LoaderBatch& batch) {
 }
 
 void Loader::State::begin_loop() noexcept {
-  ++loops;
-  whole_epoch_ = position.sample == 0;
-  batches_before_ = stats.batches;
+  at.loop = ++loops_;
+  at.whole_epoch = at.position.sample == 0;
+  at.batches_before = stats.batches;
 }
 
 void Loader::State::warn_if_empty() {
-  if (!whole_epoch_ || stats.batches != batches_before_ || warned_) return;
+  if (!at.whole_epoch || stats.batches != at.batches_before || warned_) return;
   warned_ = true;
-  const std::int64_t n = maker->set().size();
+  const std::int64_t n = feed.maker().set().size();
   std::string what = fmt::format("epoch {} had no batch: {} samples in batches of {}",
-                                 position.epoch, n, maker->options().batch);
+                                 at.position.epoch, n, feed.maker().options().batch);
   if (stats.skipped > 0) what += fmt::format(", of which {} were left out so far", stats.skipped);
-  warn(
-      kOp, what,
-      maker->options().drop_last && n > 0 ? "drop_last leaves out what does not fill a batch" : "");
+  warn(kOp, what,
+       feed.maker().options().drop_last && n > 0 ? "drop_last leaves out what does not fill a batch"
+                                                 : "");
 }
 
 const Tensor& LoaderBatch::operator[](std::size_t i) const {
@@ -163,9 +149,9 @@ Loader::State& Loader::state() const {
   return *state_;
 }
 
-const LoaderOptions& Loader::options() const { return state().maker->options(); }
-std::string Loader::order_description() const { return state().maker->order().description(); }
-const Dataset& Loader::dataset() const { return state().maker->set(); }
+const LoaderOptions& Loader::options() const { return state().feed.maker().options(); }
+std::string Loader::order_description() const { return state().feed.maker().order().description(); }
+const Dataset& Loader::dataset() const { return state().feed.maker().set(); }
 
 std::int64_t Loader::batches() const {
   const std::int64_t n = samples(), b = options().batch;
@@ -177,7 +163,7 @@ std::int64_t Loader::samples() const {
   return options().drop_last ? n - n % options().batch : n;
 }
 
-LoaderPosition Loader::position() const { return state().position; }
+LoaderPosition Loader::position() const { return state().at.position; }
 
 void Loader::seek(LoaderPosition position) {
   State& s = state();
@@ -185,6 +171,7 @@ void Loader::seek(LoaderPosition position) {
                  position.sample <= dataset().size(),
              kOp, "was it saved for another set?", "no position {} of epoch {} in a set of {}",
              position.sample, position.epoch, dataset().size());
+  State::about_to_move(state_);
   s.move_to(position);
 }
 
@@ -205,13 +192,17 @@ Loader::Epoch::Epoch(std::shared_ptr<State> state, std::int64_t number)
     : state_(std::move(state)), number_(number) {}
 
 Loader::Iterator Loader::Epoch::begin() const {
-  if (state_->position.epoch != number_) state_->move_to({number_, 0});
+  if (state_->at.position.epoch != number_) {
+    State::about_to_move(state_);
+    state_->move_to({number_, 0});
+  }
   return Iterator(state_);
 }
 
 Loader::Iterator::Iterator(std::shared_ptr<State> state) : state_(std::move(state)) {
+  State::about_to_move(state_);
   state_->begin_loop();
-  loop_ = state_->loops;
+  loop_ = state_->at.loop;
   advance();
 }
 
@@ -219,15 +210,20 @@ void Loader::Iterator::advance() try {
   State& s = *state_;
   FIRN_CHECK(!s.closed, kOp, "keep the loader as long as the loop",
              "the loader of this loop is gone");
-  FIRN_CHECK(loop_ == s.loops, kOp, "begin a loop anew after seek(), and run one at a time",
+  FIRN_CHECK(loop_ == s.at.loop, kOp, "begin a loop anew after seek(), and run one at a time",
              "seek() or another loop has moved the loader of this loop");
-  batch_ = {};  // the next batch reuses the memory, unless the user kept a handle
-  if (s.next(batch_)) return;
-  done_ = true;
+  State::about_to_move(state_);
+  if (s.next()) return;
   s.warn_if_empty();
-  s.move_to({s.position.epoch + 1, 0});
+  s.move_to({s.at.position.epoch + 1, 0});
+  s.at.at_end = loop_;
 }
 FIRN_OUT_OF_MEMORY("Loader")
+
+LoaderBatch& Loader::Iterator::operator*() const noexcept { return state_->at.batch; }
+bool Loader::Iterator::operator==(std::default_sentinel_t) const noexcept {
+  return state_->at.at_end == loop_;
+}
 
 Loader::Iterator& Loader::Iterator::operator++() {
   advance();

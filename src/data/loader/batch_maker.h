@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 
-#include "data/order.h"
+#include "data/loader/order.h"
+#include "data/loader/staging.h"
 #include "firn/data/loader.h"
 
 namespace firn::data {
@@ -25,7 +27,8 @@ struct Failure {
 };
 
 struct MadeBatch {
-  Sample fields;
+  Sample fields;                                         ///< on the CPU; none if they are `pinned`
+  std::shared_ptr<const PinnedFields> pinned = nullptr;  ///< for a loader of another device
   Tensor ids;  ///< i64 [n]; undefined if every sample was left out
   std::int64_t skipped = 0;
   std::string why_skipped = {};  ///< the first of them
@@ -42,7 +45,7 @@ class BatchMaker {
   const Order& order() const noexcept { return order_; }
   /// How many samples the batch at `position` takes; 0 at the end of an epoch.
   std::int64_t count_at(LoaderPosition position) const noexcept;
-  /// The batch of `count` samples from `position` on, on the CPU.
+  /// The batch of `count` samples from `position` on, in memory of the host.
   MadeBatch make(LoaderPosition position, std::int64_t count) const noexcept;
 
  private:

@@ -1,4 +1,4 @@
-#include "data/batch_maker.h"
+#include "data/loader/batch_maker.h"
 
 #include <algorithm>
 #include <new>
@@ -7,7 +7,6 @@
 
 #include "base/check.h"
 #include "data/collate.h"
-#include "firn/stream.h"
 
 namespace firn::data {
 namespace {
@@ -26,17 +25,6 @@ Tensor id_tensor(const std::vector<std::int64_t>& ids) {
   return tensor(ids, {static_cast<std::int64_t>(ids.size())}, Device::cpu());
 }
 
-LoaderOptions checked(LoaderOptions o) {
-  constexpr int kMost = 1024;
-  FIRN_CHECK(o.batch >= 1, kOp, "", "a batch has at least 1 sample, not {}", o.batch);
-  FIRN_CHECK(o.workers >= 0 && o.workers <= kMost && o.prefetch >= 0 && o.prefetch <= kMost, kOp,
-             "", "workers and prefetch are 0 to {}, not {} and {}", kMost, o.workers, o.prefetch);
-  FIRN_CHECK(!o.pad || !o.collate, kOp, "call collate_padded() in the function",
-             "both pad and collate are given");
-  require_device(kOp, o.device);
-  return o;
-}
-
 }  // namespace
 
 void Failure::raise(LoaderPosition position) const {
@@ -53,9 +41,9 @@ void Failure::raise(LoaderPosition position) const {
 
 BatchMaker::BatchMaker(Dataset set, LoaderOptions options)
     : set_(std::move(set)),
-      options_(checked(std::move(options))),
+      options_(checked_options(kOp, std::move(options))),
       size_(set_.size()),
-      order_(size_, options_) {}
+      order_(kOp, size_, options_) {}
 
 std::int64_t BatchMaker::count_at(LoaderPosition position) const noexcept {
   const std::int64_t left = size_ - position.sample;
@@ -150,7 +138,9 @@ MadeBatch BatchMaker::make(LoaderPosition position, std::int64_t count) const no
   MadeBatch made;
   try {
     try {
-      return try_make(position, count);
+      made = try_make(position, count);
+      if (!options_.device.is_cpu()) made.pinned = pin(std::exchange(made.fields, {}));
+      return made;
     } catch (const SampleError& e) {
       made.failure = Failure{Failure::Kind::sample, e.index(), 0, cause_of(e)};
     } catch (const OutOfMemory& e) {

@@ -1,4 +1,4 @@
-#include "data/prefetcher.h"
+#include "data/loader/prefetcher.h"
 
 #include <system_error>
 #include <utility>
@@ -60,6 +60,12 @@ void Prefetcher::restart(LoaderPosition position) {
   batches_ = left / options.batch + (left % options.batch != 0 && !options.drop_last ? 1 : 0);
   begun_ = taken_ = 0;
   work_.notify_all();
+}
+
+bool Prefetcher::ready(LoaderPosition position) {
+  const std::lock_guard lock(mutex_);
+  return start_ && taken_ < batches_ && position_of(taken_) == position &&
+         slots_[static_cast<std::size_t>(taken_ % depth_)].has_value();
 }
 
 MadeBatch Prefetcher::take(LoaderPosition position) {

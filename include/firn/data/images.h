@@ -1,0 +1,77 @@
+// Sets of images: bytes that become a model's input, augmented anew in each epoch.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "firn/data/dataset.h"
+#include "firn/dtype.h"
+#include "firn/tensor.h"
+
+namespace firn::data {
+
+class ImageSource;
+
+/// Images and the class of each.
+struct LabelledImages {
+  Tensor images;  ///< u8 [n, height, width] or [n, channels, height, width]
+  Tensor labels;  ///< u8, i32 or i64 [n]
+
+  std::int64_t size() const { return labels.numel(); }  ///< n
+};
+
+/// Random changes to each image whenever it is taken, in the order of the members; the default does
+/// nothing. The draws depend only on seed, epoch and the image's number in its set, and are the
+/// same on every device. Images are [height, width] or [channels, height, width]; all channels of
+/// an image change alike.
+struct Augmentation {
+  /// Random crop: this many zeros (black pixels) are added on every side of the image, then a part
+  /// of the image's own size is cut out at a random place. In pixels, less than height and width.
+  std::int64_t crop_padding = 0;
+  double flip = 0;  ///< probability of the mirror image, left to right
+  /// Probability that a random rectangle becomes 0, the mean of normalised pixels: random erasing,
+  /// with the ranges of Zhong et al. 2017. A rectangle that does not fit is drawn again, up to ten
+  /// times.
+  double erase = 0;
+  double erase_area_min = 0.02, erase_area_max = 0.4;  ///< as a share of the image, in (0, 1]
+  double erase_aspect_min = 0.3, erase_aspect_max = 1 / 0.3;  ///< height : width, positive
+
+  /// Whether anything is done.
+  constexpr bool on() const noexcept { return crop_padding != 0 || flip != 0 || erase != 0; }
+};
+
+/// How the bytes of an image become numbers.
+struct ImageOptions {
+  float mean = 0;  ///< x = (pixel/255 - mean) / stddev, for all channels
+  float stddev = 1;
+  bool flatten = false;       ///< x is [pixels] instead of the image's own shape
+  Augmentation augment = {};  ///< for training, not for evaluation
+  DType dtype = f32;          ///< of x, floating; computed in f32 (f64 for f64)
+};
+
+/// The samples of a set with field 0, an image of bytes, as normalised numbers; the other fields
+/// stay as they are:
+///
+///   const data::ImageDataset set(images, {.mean = 0.286f, .stddev = 0.353f});
+///   data::Loader loader(set, {.batch = 64, .shuffle = true, .seed = 1, .workers = 2});
+///
+/// An image is [height, width] or [channels, height, width]; without augmentation any shape will
+/// do. ResidentBatches make the same batches on the device.
+class ImageDataset : public Dataset {
+ public:
+  /// Sample {x, label i64 []}. Throws Error unless images are u8 [n, ...] and labels u8, i32 or i64
+  /// [n], on the CPU, and the options make sense.
+  explicit ImageDataset(const LabelledImages& set, const ImageOptions& options = {});
+  /// Of any set, such as files that are decoded when they are taken. Throws Error unless the
+  /// options make sense. A sample whose field 0 is no u8 image throws Error when it is taken.
+  explicit ImageDataset(const Dataset& set, const ImageOptions& options = {});
+
+  const ImageOptions& options() const;
+
+ private:
+  friend class ResidentBatches;
+  explicit ImageDataset(std::shared_ptr<const ImageSource> source);
+  std::shared_ptr<const ImageSource> images_;
+};
+
+}  // namespace firn::data
