@@ -47,7 +47,7 @@ MadeBatch Feed::take(LoaderPosition position) {
   const Device device = maker_->options().device;
   runtime::refuse_capture("Loader", device, "its batches come from the host's memory");
   forget_parent();
-  if (!ahead_ || ahead_->position != position) ahead_.emplace(position, make(position));
+  if (!ahead_ || ahead_->position != position) ahead_ = Ahead{position, make(position), {}};
   // Memory belongs to the order of the stream that it was taken for.
   if (!ahead_->stream || *ahead_->stream != current_stream(device)) send(*ahead_);
   if (staging_ && ahead_->stream) staging_->receive();
@@ -58,7 +58,7 @@ MadeBatch Feed::take(LoaderPosition position) {
 
 void Feed::begin(LoaderPosition next) noexcept try {
   if (!staging_ || !threads_ || !threads_->ready(next)) return;
-  ahead_.emplace(next, threads_->take(next));
+  ahead_ = Ahead{next, threads_->take(next), {}};
   send(*ahead_);
 } catch (
     const std::exception&) {  // such as no memory on the device: take() tries again, and says so
