@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "data/image_bytes.h"
+#include "data/files/image_bytes.h"
 #include "firn/firn.h"
 
 namespace firn::test {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "data/files.h"
-#include "data/image_bytes.h"
+#include "data/files/image_bytes.h"
 #include "data/loader_sets.h"
 #include "data/matchers.h"
 #include "firn/firn.h"

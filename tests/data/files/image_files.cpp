@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "data/files.h"
-#include "data/image_bytes.h"
+#include "data/files/image_bytes.h"
 #include "data/matchers.h"
 #include "firn/firn.h"
 #include "support/golden.h"
