@@ -1,5 +1,5 @@
-// Batches from a set of bytes. A pixel has 256 values, so normalisation is a table look-up. One
-// thread augments an image while it copies it.
+// Batches from a set of bytes. A pixel has 256 values, so normalisation is a table look-up, also in
+// the short rows of augmented images. One thread augments an image while it copies it.
 #include "kernels/batch.h"
 
 #include <algorithm>
@@ -49,6 +49,13 @@ void augmented(const math::Augment& a, const math::Placement& p,
   }
 }
 
+/// The images of a batch lie far apart, so the memory is told ahead which comes.
+void prefetch(const std::uint8_t* image, std::int64_t pixels) {
+  constexpr std::int64_t kLine = 64, kMost = 4096;
+  for (std::int64_t at = 0; at < std::min(pixels, kMost); at += kLine)
+    __builtin_prefetch(image + at);
+}
+
 }  // namespace
 
 void take_batch(const ConstView& images, const ConstView& labels, const ConstView& order,
@@ -69,6 +76,7 @@ void take_batch(const ConstView& images, const ConstView& labels, const ConstVie
       T* const out = x.as<T>();
       parallel_for(count, count * pixels, [&](std::int64_t i) {
         const std::uint8_t* const from = bytes + row_of(i) * pixels;
+        if (i + 1 < count) prefetch(bytes + row_of(i + 1) * pixels, pixels);
         T* const to = out + i * pixels;
         if (augment.on()) {
           const std::int64_t at = position[0] + i, id = numbers[at % samples];
@@ -76,7 +84,12 @@ void take_batch(const ConstView& images, const ConstView& labels, const ConstVie
                     to);
           return;
         }
-        for (std::int64_t j = 0; j < pixels; ++j) to[j] = table[from[j]];
+        if constexpr (std::is_same_v<T, float>) {  // by vectors: faster than as many look-ups
+          for (std::int64_t j = 0; j < pixels; ++j)
+            to[j] = math::normalised<float>(from[j], mean, stddev);
+        } else {
+          for (std::int64_t j = 0; j < pixels; ++j) to[j] = table[from[j]];
+        }
       });
     }
   });
