@@ -35,15 +35,19 @@ enum class Rollback : std::uint8_t {
 ///     cycle after it are dropped, and the weights stay as they are;
 ///   - settings: learning rate, loss scale, epoch, and a state that was copied into an optimizer;
 ///   - tensors that the work writes itself, gradients of leaves that no optimizer trains, and
-///     generators that the work gives to functions.
+///     generators that the work gives to functions;
+///   - what a loader has counted (stats()), and fields that were moved out of the batch in hand. A
+///     loop that the work began is undone: its iterators are at their end.
 ///
 /// A copy of something is made at its first change, so a point costs nothing for what stays as it
 /// is. A point at the beginning of a cycle copies no gradients. A replay of a graph is covered;
 /// a capture that needs a copy throws Error, since the copy would become a part of the graph.
 ///
-/// A point belongs to the thread that made it. Points of a thread are destroyed in the reverse
-/// order of their making; each covers what is changed under the later ones. A generator that has
-/// changed must live as long as the point; anything else may be destroyed before.
+/// A point belongs to the thread that made it: in another thread roll_back() throws Error. Points
+/// of a thread are destroyed in the reverse order of their making; each covers what is changed
+/// under the later ones. A generator that has changed must live as long as the point; anything else
+/// may be destroyed before. default_generator() is the one that it was when the point was made:
+/// that of a GeneratorScope around the point.
 class RollbackPoint {
  public:
   /// Covers all kinds. Throws OutOfMemory.
@@ -64,6 +68,7 @@ class RollbackPoint {
  private:
   friend class RollbackSeam;
   struct Impl;
+  void roll_back_kinds(std::uint8_t kinds);
   std::unique_ptr<Impl> impl_;
 };
 

@@ -56,8 +56,9 @@ Sample collate_samples(const char* op, std::span<const Sample> samples, bool pad
   const std::size_t fields = samples[0].size();
   FIRN_CHECK(fields > 0, op, "return at least one tensor", "the samples have no fields");
   for (std::size_t i = 1; i < samples.size(); ++i)
-    FIRN_CHECK(samples[i].size() == fields, op, "", "{} fields in one sample, {} in another",
-               fields, samples[i].size());
+    FIRN_CHECK(samples[i].size() == fields, op, "", "{} fields in sample {}, {} in sample {}",
+               fields, ids.empty() ? 0 : ids[0], samples[i].size(),
+               ids.empty() ? static_cast<std::int64_t>(i) : ids[i]);
   const auto n = static_cast<std::int64_t>(samples.size());
   Sample batch, sizes;
   for (std::size_t f = 0; f < fields; ++f) {

@@ -57,18 +57,17 @@ struct ResidentBatches::State {
   Tensor order;   ///< i64 [n]
   Tensor cursor;  ///< i64 [3], see kernels/batch.h
   std::int64_t samples = 0;
-  std::int64_t epoch = -1;  ///< before the first begin_epoch() or seek()
-  std::int64_t remaining = 0;
+  LoaderPosition at;     ///< of the next sample
+  std::int64_t end = 0;  ///< of this epoch
 
   void read();
   /// Tells RollbackPoints of this thread where the position is.
   static void about_to_move(const std::shared_ptr<State>& s) {
     runtime::before_change(Rollback::data, s.get(), [&s]() -> std::function<void()> {
-      return [s, epoch = s->epoch, remaining = s->remaining] {
-        s->move_cursor(epoch < 0 ? LoaderPosition{}
-                                 : LoaderPosition{epoch, s->samples - remaining});
-        s->epoch = epoch;
-        s->remaining = remaining;
+      return [s, at = s->at, end = s->end] {
+        s->move_cursor(at);
+        s->at = at;
+        s->end = end;
       };
     });
   }
@@ -81,10 +80,17 @@ struct ResidentBatches::State {
     });
   }
   Tensor order_of(std::int64_t number) const;
+  std::int64_t remaining() const noexcept { return end - at.sample; }
+  /// Where an epoch ends that goes on at sample `from`.
+  std::int64_t end_from(std::int64_t from) const noexcept {
+    if (from >= samples) return from;
+    return options.drop_last ? samples - (samples - from) % options.batch : samples;
+  }
   bool reorders() const noexcept { return options.shuffle || !options.lengths.empty(); }
   void require(std::int64_t count) const {
-    FIRN_CHECK(count >= 1 && count <= remaining, kOp, "begin_epoch() goes to the start of an epoch",
-               "{} samples asked for, {} left in the epoch", count, remaining);
+    FIRN_CHECK(count >= 1, kOp, "", "{} samples asked for", count);
+    FIRN_CHECK(count <= remaining(), kOp, "begin_epoch() goes to the start of an epoch",
+               "{} samples asked for, {} left in the epoch", count, remaining());
   }
   void go_to(LoaderPosition to, const Tensor& its_order);
   void move_cursor(LoaderPosition to) const {
@@ -142,8 +148,8 @@ void ResidentBatches::State::go_to(LoaderPosition to, const Tensor& its_order) {
     copy_bytes(order.mutable_view().data, options.device, its_order.view().data, its_order.device(),
                its_order.bytes());
   move_cursor(to);
-  epoch = to.epoch;
-  remaining = std::max<std::int64_t>(samples - to.sample, 0);
+  at = to;
+  end = end_from(to.sample);
 }
 
 ResidentBatches::ResidentBatches(const ImageDataset& set, const LoaderOptions& options) try {
@@ -155,7 +161,7 @@ ResidentBatches::ResidentBatches(const ImageDataset& set, const LoaderOptions& o
   s.read();
   s.order = to_device(s.order_of(0), options.device);
   s.cursor = zeros({3}, i64, options.device);
-  s.samples = options.drop_last ? n - n % options.batch : n;
+  s.samples = s.end = options.drop_last ? n - n % options.batch : n;
 }
 FIRN_OUT_OF_MEMORY("ResidentBatches")
 
@@ -171,7 +177,7 @@ std::int64_t ResidentBatches::batches() const {
 std::int64_t ResidentBatches::samples() const { return state().samples; }
 std::int64_t ResidentBatches::set_size() const { return state().labels.numel(); }
 const LoaderOptions& ResidentBatches::options() const { return state().options; }
-std::int64_t ResidentBatches::remaining() const { return state().remaining; }
+std::int64_t ResidentBatches::remaining() const { return state().remaining(); }
 std::int64_t ResidentBatches::next_size() const { return std::min(options().batch, remaining()); }
 
 void ResidentBatches::begin_epoch(std::int64_t number) { seek({number, 0}); }
@@ -180,11 +186,7 @@ FIRN_OUT_OF_MEMORY(kOp)
 
 std::string ResidentBatches::order_description() const { return state().positions.description(); }
 
-LoaderPosition ResidentBatches::position() const {
-  const State& s = state();
-  if (s.epoch < 0) return {};
-  return {s.epoch, s.samples - s.remaining};
-}
+LoaderPosition ResidentBatches::position() const { return state().at; }
 
 std::function<void()> ResidentBatches::prepare_seek(LoaderPosition to) const {
   State& s = state();
@@ -217,10 +219,10 @@ Batch ResidentBatches::next(std::int64_t count) try {
   runtime::on_replay(device, [state = state_, count] {
     state->require(count);
     State::about_to_move(state);
-    state->remaining -= count;
+    state->at.sample += count;
   });
-  runtime::on_abandon(device, [state = state_, count] { state->remaining += count; });
-  s.remaining -= count;
+  runtime::on_abandon(device, [state = state_, count] { state->at.sample -= count; });
+  s.at.sample += count;
   return batch;
 }
 FIRN_OUT_OF_MEMORY(kOp)

@@ -161,7 +161,8 @@ TEST_CASE("collate: rows of one shape, or padded with zeros and their sizes", "[
   CHECK_THAT(error_of([&] { data::collate_padded(wide); }), contains("evens out the first axis"));
   CHECK_THAT(error_of([] { data::collate({}); }), contains("no samples"));
   const std::vector<Sample> counts{{tensor(1.f)}, {}};
-  CHECK_THAT(error_of([&] { data::collate(counts); }), contains("1 fields in one sample, 0"));
+  CHECK_THAT(error_of([&] { data::collate(counts); }),
+             contains("1 fields in sample 0, 0 in sample 1"));
   const std::vector<Sample> none{{}};
   CHECK_THAT(error_of([&] { data::collate(none); }), contains("the samples have no fields"));
   const std::vector<Sample> undefined{{Tensor()}};

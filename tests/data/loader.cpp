@@ -215,8 +215,9 @@ TEST_CASE("loader: a sample that throws is named at its batch's turn", "[host]")
       for (const auto& batch : loader) delivered += batch.size();
     });
     CHECK(index == bad);
-    CHECK_THAT(message, contains("[Loader] sample " + std::to_string(bad) + ": cannot read file " +
-                                 std::to_string(bad)));
+    CHECK_THAT(message,
+               contains("[Loader] sample " + std::to_string(bad) + ": epoch 0, the batch at "));
+    CHECK_THAT(message, contains(": cannot read file " + std::to_string(bad) + "; hint: "));
     CHECK_THAT(message, contains("BadSample::skip"));
     CHECK(delivered == bad / 4 * 4);
     // Nothing half done: the position is before the batch, and one can go on behind it.

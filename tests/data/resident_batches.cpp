@@ -41,7 +41,7 @@ TEST_CASE("ResidentBatches: the order, bits and sizes of a Loader, epoch after e
     CHECK(resident.batches() == loader.batches());
     CHECK(resident.samples() == loader.samples());
     CHECK(resident.order_description() == loader.order_description());
-    CHECK(resident.remaining() == 0);
+    CHECK(resident.remaining() == resident.samples());  // at the start of epoch 0
     for (const std::int64_t epoch : {0, 1, 4, 1}) {
       resident.begin_epoch(epoch);
       std::int64_t left = resident.samples();
@@ -162,13 +162,13 @@ TEST_CASE("ResidentBatches: what cannot be taken") {
   CHECK_THAT(refused(plain, {.batch = 0}), contains("at least 1 sample, not 0"));
   CHECK_THAT(refused(plain, {.weights = {1, 2, 3, 4}}), contains("set shuffle"));
   data::ResidentBatches resident{data::ImageDataset(set), {.batch = 3}};
-  CHECK_THAT(message([&] { resident.next(); }), contains("begin_epoch()"));
-  resident.begin_epoch(0);
+  CHECK_THAT(message([&] { resident.next(0); }), contains("0 samples asked for"));
   CHECK_THAT(message([&] { resident.next(5); }), contains("5 samples asked for, 4 left"));
   CHECK(resident.next().y.numel() == 3);
   CHECK_THAT(message([&] { resident.next(2); }), contains("2 samples asked for, 1 left"));
   CHECK(resident.next().y.numel() == 1);
   CHECK_THROWS_AS(resident.next(), Error);
+  CHECK_THAT(message([&] { resident.next(1); }), contains("begin_epoch()"));
   CHECK_THROWS_AS(resident.begin_epoch(-1), Error);
 }
 
@@ -207,7 +207,49 @@ TEST_CASE("[S31] ResidentBatches: seek() goes on where position() was, with any 
   CHECK(resumed.remaining() == 0);
   CHECK_THROWS_WITH(resumed.seek({5, 61}), contains("sample 61 of an epoch of 60 samples"));
   CHECK_THROWS_WITH(resumed.seek({-1, 0}), contains("epoch -1"));
-  CHECK(resumed.position() == data::LoaderPosition{5, resumed.samples()});
+  CHECK(resumed.position() == data::LoaderPosition{5, 60});
+}
+
+TEST_CASE("[S31] between two batches a Loader and ResidentBatches go on alike, and drop the same") {
+  const data::ImageDataset set(random_set(23));
+  const bool drop_last = GENERATE(false, true);
+  const data::LoaderOptions options{.batch = 4, .shuffle = true, .seed = 2, .drop_last = drop_last};
+  for (std::int64_t sample = 0; sample <= 23; ++sample) {
+    CAPTURE(sample);
+    data::Loader loader(set, options);
+    data::ResidentBatches resident(set, options);
+    loader.seek({1, sample});
+    resident.seek({1, sample});
+    for (const auto& batch : loader) {
+      REQUIRE(resident.next_size() == batch.size());
+      CHECK((!drop_last || batch.size() == 4));
+      expect_same("x", values_of(resident.next().x), values_of(batch.x()));
+      CHECK(resident.position() == batch.position);
+      CHECK(batch.position.sample <= loader.samples());
+    }
+    CHECK(resident.remaining() == 0);
+    CHECK(loader.position() == data::LoaderPosition{2, 0});
+  }
+}
+
+TEST_CASE("[S31] ResidentBatches: the loop of the documentation goes on where a run was saved") {
+  const data::ImageDataset set(random_set(10));
+  const data::LoaderOptions options{.batch = 4, .shuffle = true, .seed = 5};
+  const auto run = [&](data::LoaderPosition from) {
+    data::ResidentBatches batches(set, options);
+    batches.seek(from);
+    std::vector<double> all;
+    for (; batches.position().epoch < 3; batches.begin_epoch(batches.position().epoch + 1))
+      while (batches.remaining() > 0)
+        for (const double v : values_of(batches.next().x)) all.push_back(v);
+    return all;
+  };
+  const std::vector<double> whole = run({});
+  REQUIRE(whole.size() == 3 * 10 * 20);
+  for (const data::LoaderPosition at : {data::LoaderPosition{1, 4}, {0, 10}, {2, 8}}) {
+    const auto done = (at.epoch * 10 + at.sample) * 20;
+    expect_same("rest", run(at), {whole.begin() + done, whole.end()});
+  }
 }
 
 TEST_CASE("ResidentBatches: objects that were moved away say so") {

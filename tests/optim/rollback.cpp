@@ -172,6 +172,41 @@ TEST_CASE("rollback: points of another thread are not concerned", "[host]") {
   CHECK(default_generator().get().offset == state.offset);
 }
 
+TEST_CASE("rollback: a point that another thread destroys is forgotten, and none goes back there",
+          "[host]") {
+  auto taken = std::make_unique<RollbackPoint>();
+  auto outer = std::make_unique<RollbackPoint>();
+  RollbackPoint inner;
+  const RandomKey start = default_generator().get();
+  std::string message;
+  std::thread([&] {
+    try {
+      inner.roll_back();
+    } catch (const Error& e) {
+      message = e.what();
+    }
+    outer.reset();
+  }).join();
+  CHECK(message.find("use it in the thread that made it") != std::string::npos);
+  // Its thread goes on, with points before and after the one that is gone.
+  for (int i = 0; i < 3; ++i) {
+    const RollbackPoint later;
+    randn({2});
+    nn::Linear net(2, 1);
+    optim::SGD opt(net.parameters(), {.lr = 0.1});
+    opt.backward(mse_loss(net(ones({2, 2})), zeros({2, 1})));
+    opt.step();
+  }
+  inner.roll_back();
+  CHECK(default_generator().get().offset == start.offset);
+  randn({2});
+  taken->roll_back();
+  CHECK(default_generator().get().offset == start.offset);
+  CHECK(runtime::rollback_wanted());
+  std::thread([&] { taken.reset(); }).join();
+  CHECK(runtime::rollback_wanted());  // `inner`
+}
+
 TEST_CASE("rollback: a point goes back to the stream that was the default when it was made",
           "[host]") {
   Generator mine(5);

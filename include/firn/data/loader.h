@@ -115,7 +115,8 @@ class Loader {
 
   // After a move from this object each function throws Error.
 
-  /// Batches per epoch, and samples: all of the set, less a dropped last batch.
+  /// Batches per epoch, and samples: all of the set, less a dropped last batch. What is dropped is
+  /// the same wherever a seek() goes.
   std::int64_t batches() const;
   std::int64_t samples() const;
   const LoaderOptions& options() const;
@@ -126,7 +127,8 @@ class Loader {
   std::string order_description() const;
 
   /// Behind the last batch that was delivered. In the body of a loop that is the batch in hand, and
-  /// after the last batch of epoch e {e, samples()}. The end of the loop moves it to {e + 1, 0}.
+  /// after the last batch of epoch e {e, samples()}, if batches are whole since then. The end of
+  /// the loop moves it to {e + 1, 0}.
   LoaderPosition position() const;
   /// Goes to a position, also to one between two batches of this loader; batches then follow from
   /// there. Takes no longer for a large set. Throws Error unless epoch >= 0 and 0 <= sample <=
@@ -165,16 +167,18 @@ class Loader::Epoch {
   std::int64_t number_;
 };
 
-/// Input iterator on the batch that the loader has in hand. ++ throws Error if the loader was
-/// destroyed, or if seek() or another loop has moved it since.
+/// Input iterator on the batch that the loader has in hand. It is at its end when the epoch is, and
+/// also once seek(), another loop or a RollbackPoint has moved the loader away from this loop. *
+/// and
+/// ++ then throw Error; so does ++ if the loader was destroyed.
 class Loader::Iterator {
  public:
   using iterator_concept = std::input_iterator_tag;
   using value_type = LoaderBatch;
   using difference_type = std::ptrdiff_t;
 
-  LoaderBatch& operator*() const noexcept;
-  LoaderBatch* operator->() const noexcept { return &**this; }
+  LoaderBatch& operator*() const;
+  LoaderBatch* operator->() const { return &**this; }
   Iterator& operator++();
   void operator++(int) { ++*this; }
   bool operator==(std::default_sentinel_t) const noexcept;

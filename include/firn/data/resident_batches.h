@@ -17,7 +17,7 @@ namespace firn::data {
 
 struct Batch {
   Tensor x;  ///< [n, ...]: [n, pixels] if flattened, else like the images
-  Tensor y;  ///< i64 [n]
+  Tensor y;  ///< i64 [n], whatever the labels' integer dtype
 };
 
 /// Makes the batches of a Loader for the same set and options, in the same order and with the same
@@ -27,15 +27,15 @@ struct Batch {
 ///
 ///   data::ResidentBatches batches(data::ImageDataset(images, {.dtype = f16}),
 ///                                 {.batch = 64, .shuffle = true, .seed = 1});
-///   for (int epoch = 0; epoch < 5; ++epoch) {
-///     batches.begin_epoch(epoch);
+///   for (; batches.position().epoch < 5; batches.begin_epoch(batches.position().epoch + 1))
 ///     while (batches.remaining() > 0) { auto [x, y] = batches.next(); ... }
-///   }
 ///
-/// Positions are those of the Loader: a run saved with one goes on with the other.
+/// It stands at the start of epoch 0 when it is made. Positions are those of the Loader: a run
+/// saved with one goes on with the other, in this loop at the very batch.
 class ResidentBatches {
  public:
-  /// Reads each image of the set once, in the state of epoch 0 if the set below is random itself.
+  /// Reads each image of the set once. If the set below is random itself, such as a Map with a
+  /// Generator, every epoch has the images of epoch 0, and a Loader's are others.
   /// Throws Error as Loader does; unless samples are {image, integer label []}; and for options of
   /// a loader that have no meaning here: workers, prefetch, BadSample::skip, pad, collate.
   explicit ResidentBatches(const ImageDataset& set, const LoaderOptions& options = {});
@@ -50,10 +50,11 @@ class ResidentBatches {
   std::int64_t set_size() const;
   const LoaderOptions& options() const;
 
-  /// Goes to the start of an epoch (counted from 0) and copies its order to the device. Call it
-  /// before the first next(), and not while a graph is captured.
+  /// Goes to the start of an epoch (counted from 0) and copies its order to the device. Not while a
+  /// graph is captured.
   void begin_epoch(std::int64_t number);
-  /// Samples of this epoch that have not been taken yet.
+  /// Samples of this epoch that have not been taken yet. With drop_last, those that make whole
+  /// batches from the last seek() on.
   std::int64_t remaining() const;
   /// Samples of the next batch: options().batch, fewer at the end of an epoch, 0 after it.
   std::int64_t next_size() const;
@@ -62,7 +63,7 @@ class ResidentBatches {
   Batch next();
   Batch next(std::int64_t count);
 
-  /// The epoch, and how many of its samples have been taken: {e, samples()} at its end.
+  /// The epoch, and how many of its samples have been taken.
   LoaderPosition position() const;
   /// Goes to a position, also to one between two batches; batches then follow from there. Throws
   /// Error unless epoch >= 0 and 0 <= sample <= set_size(). Not while a graph is captured.

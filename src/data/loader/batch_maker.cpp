@@ -20,6 +20,14 @@ std::string cause_of(const SampleError& e) {
   return text.starts_with(head) ? text.substr(head.size()) : text;
 }
 
+/// The message of `e` without op and hint, which are added again.
+std::string message_of(const OutOfMemory& e) {
+  std::string text = e.what();
+  const std::string head = fmt::format("[{}] ", e.op()), tail = "; hint: " + e.hint();
+  if (text.ends_with(tail)) text.resize(text.size() - tail.size());
+  return text.starts_with(head) ? text.substr(head.size()) : text;
+}
+
 /// The ids as a tensor.
 Tensor id_tensor(const std::vector<std::int64_t>& ids) {
   return tensor(ids, {static_cast<std::int64_t>(ids.size())}, Device::cpu());
@@ -27,14 +35,14 @@ Tensor id_tensor(const std::vector<std::int64_t>& ids) {
 
 }  // namespace
 
-void Failure::raise(LoaderPosition position) const {
+void Failure::raise(LoaderPosition position, BadSample bad_sample) const {
   if (kind == Kind::memory && text.empty()) detail::out_of_memory(kOp);
   if (kind == Kind::memory) throw OutOfMemory(text, requested);
   if (kind == Kind::sample)
     throw SampleError(index,
-                      fmt::format("{} (epoch {}, the batch at position {})", text, position.epoch,
-                                  position.sample),
-                      kHint, kOp);
+                      fmt::format("epoch {}, the batch at position {}: {}", position.epoch,
+                                  position.sample, text),
+                      bad_sample == BadSample::skip ? "" : kHint, kOp);
   detail::fail(kOp, "", "the batch at position {} of epoch {}: {}", position.sample, position.epoch,
                text);
 }
@@ -46,8 +54,8 @@ BatchMaker::BatchMaker(Dataset set, LoaderOptions options)
       order_(kOp, size_, options_) {}
 
 std::int64_t BatchMaker::count_at(LoaderPosition position) const noexcept {
-  const std::int64_t left = size_ - position.sample;
-  if (options_.drop_last && left < options_.batch) return 0;
+  const std::int64_t left = epoch_end() - position.sample;
+  if (left <= 0 || (options_.drop_last && left < options_.batch)) return 0;
   return std::min(options_.batch, left);
 }
 
@@ -55,6 +63,7 @@ Sample BatchMaker::collate(std::span<const Sample> samples,
                            std::span<const std::int64_t> ids) const {
   if (!options_.collate) return collate_samples(kOp, samples, options_.pad, ids);
   Sample batch = options_.collate(samples);
+  FIRN_CHECK(!batch.empty(), kOp, "return at least one tensor", "collate returned no fields");
   for (const Tensor& field : batch)
     FIRN_CHECK(field.defined() && field.device().is_cpu(), kOp, "the loader moves whole batches",
                "collate returned a field that is not on the CPU: {}", describe(field));
@@ -144,7 +153,7 @@ MadeBatch BatchMaker::make(LoaderPosition position, std::int64_t count) const no
     } catch (const SampleError& e) {
       made.failure = Failure{Failure::Kind::sample, e.index(), 0, cause_of(e)};
     } catch (const OutOfMemory& e) {
-      made.failure = Failure{Failure::Kind::memory, 0, e.requested_bytes(), e.what()};
+      made.failure = Failure{Failure::Kind::memory, 0, e.requested_bytes(), message_of(e)};
     } catch (const std::bad_alloc&) {
       made.failure.emplace();
     } catch (const std::exception& e) {

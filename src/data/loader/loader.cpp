@@ -80,7 +80,7 @@ bool Loader::State::next() {
     const std::int64_t count = feed.maker().count_at(at.position);
     if (count == 0) return false;
     MadeBatch made = feed.take(at.position);
-    if (made.failure) made.failure->raise(at.position);
+    if (made.failure) made.failure->raise(at.position, feed.maker().options().bad_sample);
     const LoaderPosition after{at.position.epoch, at.position.sample + count};
     if (made.skipped > 0 && stats.skipped == 0)
       warn(kOp, made.why_skipped + "; this one and others like it are left out",
@@ -158,10 +158,7 @@ std::int64_t Loader::batches() const {
   return n / b + (n % b != 0 ? 1 : 0);
 }
 
-std::int64_t Loader::samples() const {
-  const std::int64_t n = dataset().size();
-  return options().drop_last ? n - n % options().batch : n;
-}
+std::int64_t Loader::samples() const { return state().feed.maker().epoch_end(); }
 
 LoaderPosition Loader::position() const { return state().at.position; }
 
@@ -210,8 +207,10 @@ void Loader::Iterator::advance() try {
   State& s = *state_;
   FIRN_CHECK(!s.closed, kOp, "keep the loader as long as the loop",
              "the loader of this loop is gone");
+  FIRN_CHECK(loop_ != s.at.at_end, kOp, "begin() or epoch() starts the next one",
+             "this loop has come to its end");
   FIRN_CHECK(loop_ == s.at.loop, kOp, "begin a loop anew after seek(), and run one at a time",
-             "seek() or another loop has moved the loader of this loop");
+             "seek() or another loop has moved the loader of this loop, or it was rolled back");
   State::about_to_move(state_);
   if (s.next()) return;
   s.warn_if_empty();
@@ -220,9 +219,13 @@ void Loader::Iterator::advance() try {
 }
 FIRN_OUT_OF_MEMORY("Loader")
 
-LoaderBatch& Loader::Iterator::operator*() const noexcept { return state_->at.batch; }
+LoaderBatch& Loader::Iterator::operator*() const {
+  FIRN_CHECK(loop_ == state_->at.loop, kOp, "compare with end(), and begin a loop anew",
+             "this loop has ended, or was rolled back: it has no batch");
+  return state_->at.batch;
+}
 bool Loader::Iterator::operator==(std::default_sentinel_t) const noexcept {
-  return state_->at.at_end == loop_;
+  return state_->at.loop != loop_;
 }
 
 Loader::Iterator& Loader::Iterator::operator++() {

@@ -54,6 +54,9 @@ Order::Order(const char* op, std::int64_t size, const LoaderOptions& options)
   FIRN_CHECK(options.window >= 1, op, "it counts batches", "window is {}", options.window);
   if (options_.lengths.empty()) return;
   check_count(options_.lengths.size(), "lengths");
+  for (std::size_t i = 0; i < options_.lengths.size(); ++i)
+    FIRN_CHECK(options_.lengths[i] >= 0, op, "", "the length of sample {} is {}", i,
+               options_.lengths[i]);
   FIRN_CHECK(!__builtin_mul_overflow(options_.batch, options.window, &window_), op, "",
              "a window of {} batches of {} samples", options.window, options_.batch);
 }

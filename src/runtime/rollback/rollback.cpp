@@ -1,8 +1,10 @@
 // The points of each thread, and what they have been told of.
 #include "firn/rollback.h"
 
+#include <atomic>
 #include <cstddef>
 #include <exception>
+#include <thread>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -30,6 +32,8 @@ struct RollbackPoint::Impl {
 
   explicit Impl(std::uint8_t kinds) noexcept : covered(kinds) {}
 
+  bool is_mine() const noexcept { return thread == std::this_thread::get_id(); }
+
   static constexpr std::uint8_t bit(Rollback kind) noexcept {
     return static_cast<std::uint8_t>(1u << static_cast<unsigned>(kind));
   }
@@ -48,6 +52,8 @@ struct RollbackPoint::Impl {
   std::vector<Change> changes;  ///< in the order in which they were made
   std::unordered_set<Thing, Hash> known;
   Impl* outer = nullptr;
+  const std::thread::id thread = std::this_thread::get_id();
+  std::atomic<bool> abandoned = false;  ///< by another thread, which must not touch the list
 };
 
 /// The stack of this thread's points.
@@ -56,12 +62,25 @@ class RollbackSeam {
   using Point = RollbackPoint::Impl;
 
   static void push(Point& p) noexcept { p.outer = std::exchange(innermost, &p); }
+  /// Those that other threads have destroyed.
+  static void drop_abandoned() noexcept {
+    for (Point** at = &innermost; *at;) {
+      if ((*at)->abandoned.load(std::memory_order_acquire))
+        delete std::exchange(*at, (*at)->outer);
+      else
+        at = &(*at)->outer;
+    }
+  }
   static void remove(const Point& p) noexcept {
     Point** at = &innermost;
     while (*at && *at != &p) at = &(*at)->outer;
     if (*at) *at = p.outer;
   }
-  static bool wanted() noexcept { return innermost != nullptr; }
+  static bool wanted() noexcept {
+    if (innermost) [[unlikely]]
+      drop_abandoned();
+    return innermost != nullptr;
+  }
 
   static void before_change(const Point::Thing& thing,
                             const std::function<std::function<void()>()>& save) {
@@ -77,6 +96,7 @@ class RollbackSeam {
   }
 
   static void roll_back(Point& point, std::uint8_t kinds) {
+    drop_abandoned();
     // What is put back is no new change, neither for this point nor for those around it, which know
     // all that this one knows.
     struct Silence {
@@ -142,11 +162,22 @@ RollbackPoint::RollbackPoint(std::initializer_list<Rollback> kinds) try {
 }
 FIRN_OUT_OF_MEMORY("RollbackPoint")
 
-RollbackPoint::~RollbackPoint() { RollbackSeam::remove(*impl_); }
+RollbackPoint::~RollbackPoint() {
+  if (impl_->is_mine()) {
+    RollbackSeam::remove(*impl_);
+  } else {  // its thread unlinks and deletes it
+    impl_.release()->abandoned.store(true, std::memory_order_release);
+  }
+}
 
-void RollbackPoint::roll_back() { RollbackSeam::roll_back(*impl_, impl_->covered); }
+void RollbackPoint::roll_back() { roll_back_kinds(impl_->covered); }
+void RollbackPoint::roll_back(Rollback kind) { roll_back_kinds(Impl::bit(kind)); }
 
-void RollbackPoint::roll_back(Rollback kind) { RollbackSeam::roll_back(*impl_, Impl::bit(kind)); }
+void RollbackPoint::roll_back_kinds(std::uint8_t kinds) {
+  FIRN_CHECK(impl_->is_mine(), "RollbackPoint", "use it in the thread that made it",
+             "a point of another thread cannot be rolled back here");
+  RollbackSeam::roll_back(*impl_, kinds);
+}
 
 namespace runtime {
 
