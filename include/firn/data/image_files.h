@@ -51,9 +51,11 @@ Tensor decode_image(std::span<const std::byte> bytes, const std::string& name,
 enum class ImageFit : std::uint8_t { stretch, crop };
 
 /// Scales u8 [channels, h, w] on the CPU to u8 [channels, height, width]: bilinear, and with
-/// antialiasing where it shrinks (a triangle that is as wide as two new pixels). The numbers are
-/// those of Pillow's Image.resize(BILINEAR), rounded to 8 bits after each axis. Throws Error unless
-/// the image is u8 of rank 3 on the CPU, no size is below 1, and the new ones are below 2^24.
+/// antialiasing where it shrinks (a triangle that is as wide as two new pixels). The width comes
+/// first, and the numbers are rounded to 8 bits after each axis. They are those of Pillow's
+/// Image.resize(BILINEAR); but Pillow 13 begins with the height if that shrinks and the width
+/// grows, which makes a difference of 1 here and there. Throws Error unless the image is u8 of rank
+/// 3 on the CPU, no size is below 1, and the new ones are below 2^24.
 Tensor resize_image(const Tensor& image, std::int64_t height, std::int64_t width,
                     ImageFit fit = ImageFit::stretch);
 
