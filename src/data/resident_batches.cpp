@@ -52,11 +52,10 @@ struct ResidentBatches::State {
   std::shared_ptr<const ImageSource> set;
   LoaderOptions options;
   Order positions;
-  Tensor images;  ///< u8 [n, ...], row-major, on the device like all that follow
-  Tensor labels;  ///< u8, i32 or i64 [n]
-  Tensor order;   ///< i64 [n]
-  Tensor cursor;  ///< i64 [3], see kernels/batch.h
-  std::int64_t samples = 0;
+  Tensor images;         ///< u8 [n, ...], row-major, on the device like all that follow
+  Tensor labels;         ///< u8, i32 or i64 [n]
+  Tensor order;          ///< i64 [n]
+  Tensor cursor;         ///< i64 [3], see kernels/batch.h
   LoaderPosition at;     ///< of the next sample
   std::int64_t end = 0;  ///< of this epoch
 
@@ -83,6 +82,7 @@ struct ResidentBatches::State {
   std::int64_t remaining() const noexcept { return end - at.sample; }
   /// Where an epoch ends that goes on at sample `from`.
   std::int64_t end_from(std::int64_t from) const noexcept {
+    const std::int64_t samples = positions.samples();
     if (from >= samples) return from;
     return options.drop_last ? samples - (samples - from) % options.batch : samples;
   }
@@ -157,11 +157,10 @@ ResidentBatches::ResidentBatches(const ImageDataset& set, const LoaderOptions& o
   const Surroundings plain;
   state_ = std::make_shared<State>(set.images_, options);
   State& s = *state_;
-  const std::int64_t n = s.set->size();
   s.read();
   s.order = to_device(s.order_of(0), options.device);
   s.cursor = zeros({3}, i64, options.device);
-  s.samples = s.end = options.drop_last ? n - n % options.batch : n;
+  s.end = s.positions.samples();
 }
 FIRN_OUT_OF_MEMORY("ResidentBatches")
 
@@ -170,11 +169,8 @@ ResidentBatches::State& ResidentBatches::state() const {
   return *state_;
 }
 
-std::int64_t ResidentBatches::batches() const {
-  const std::int64_t n = samples(), b = options().batch;
-  return n / b + (n % b != 0 ? 1 : 0);
-}
-std::int64_t ResidentBatches::samples() const { return state().samples; }
+std::int64_t ResidentBatches::batches() const { return state().positions.batches(); }
+std::int64_t ResidentBatches::samples() const { return state().positions.samples(); }
 std::int64_t ResidentBatches::set_size() const { return state().labels.numel(); }
 const LoaderOptions& ResidentBatches::options() const { return state().options; }
 std::int64_t ResidentBatches::remaining() const { return state().remaining(); }
@@ -193,11 +189,10 @@ std::function<void()> ResidentBatches::prepare_seek(LoaderPosition to) const {
   runtime::refuse_capture(kOp, s.options.device, "an epoch's order is copied to the device");
   FIRN_CHECK(to.sample >= 0 && to.sample <= set_size(), kOp, "",
              "sample {} of an epoch of {} samples", to.sample, set_size());
-  return [state = state_, order = s.order_of(to.epoch), to] {
-    State::about_to_move(state);
-    if (state->reorders()) State::about_to_reorder(state);
-    state->go_to(to, order);
-  };
+  Tensor order = s.order_of(to.epoch);
+  State::about_to_move(state_);
+  if (s.reorders()) State::about_to_reorder(state_);
+  return [state = state_, order = std::move(order), to] { state->go_to(to, order); };
 }
 
 Batch ResidentBatches::next() { return next(next_size()); }

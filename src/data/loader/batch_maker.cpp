@@ -54,7 +54,7 @@ BatchMaker::BatchMaker(Dataset set, LoaderOptions options)
       order_(kOp, size_, options_) {}
 
 std::int64_t BatchMaker::count_at(LoaderPosition position) const noexcept {
-  const std::int64_t left = epoch_end() - position.sample;
+  const std::int64_t left = order_.samples() - position.sample;
   if (left <= 0 || (options_.drop_last && left < options_.batch)) return 0;
   return std::min(options_.batch, left);
 }

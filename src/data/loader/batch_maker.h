@@ -43,11 +43,6 @@ class BatchMaker {
   const Dataset& set() const noexcept { return set_; }
   const LoaderOptions& options() const noexcept { return options_; }
   const Order& order() const noexcept { return order_; }
-  /// The samples of an epoch: all of the set, less a dropped last batch. Those stay out also if a
-  /// seek() has moved the batches.
-  std::int64_t epoch_end() const noexcept {
-    return options_.drop_last ? size_ - size_ % options_.batch : size_;
-  }
   /// How many samples the batch at `position` takes; 0 at the end of an epoch.
   std::int64_t count_at(LoaderPosition position) const noexcept;
   /// The batch of `count` samples from `position` on, in memory of the host.

@@ -153,12 +153,9 @@ const LoaderOptions& Loader::options() const { return state().feed.maker().optio
 std::string Loader::order_description() const { return state().feed.maker().order().description(); }
 const Dataset& Loader::dataset() const { return state().feed.maker().set(); }
 
-std::int64_t Loader::batches() const {
-  const std::int64_t n = samples(), b = options().batch;
-  return n / b + (n % b != 0 ? 1 : 0);
-}
+std::int64_t Loader::batches() const { return state().feed.maker().order().batches(); }
 
-std::int64_t Loader::samples() const { return state().feed.maker().epoch_end(); }
+std::int64_t Loader::samples() const { return state().feed.maker().order().samples(); }
 
 LoaderPosition Loader::position() const { return state().at.position; }
 

@@ -20,6 +20,14 @@ class Order {
   /// Throws Error unless the options make sense for a set of `size` samples. They must outlive it.
   Order(const char* op, std::int64_t size, const LoaderOptions& options);
 
+  /// Samples and batches of an epoch: all of the set, less a dropped last batch. What is dropped
+  /// stays out also if a seek() has moved the batches.
+  std::int64_t samples() const noexcept {
+    return options_.drop_last ? size_ - size_ % options_.batch : size_;
+  }
+  std::int64_t batches() const noexcept {
+    return samples() / options_.batch + (samples() % options_.batch != 0 ? 1 : 0);
+  }
   /// The samples at the positions from `first` on. They must be in the set.
   void fill(LoaderPosition first, std::span<std::int64_t> ids) const;
   /// What the order depends on, besides the epoch: equal texts are equal orders.

@@ -53,7 +53,7 @@ void Prefetcher::work() {
 
 void Prefetcher::restart(LoaderPosition position) {
   const LoaderOptions& options = maker_->options();
-  const std::int64_t left = maker_->epoch_end() - position.sample;
+  const std::int64_t left = maker_->order().samples() - position.sample;
   for (auto& slot : slots_) slot.reset();
   ++run_;
   start_ = position;
