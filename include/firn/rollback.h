@@ -34,6 +34,7 @@ enum class Rollback : std::uint8_t {
 ///     step. If a cycle has ended since the point was made, its gradients are gone; those of the
 ///     cycle after it are dropped, and the weights stay as they are;
 ///   - settings: learning rate, loss scale, epoch, and a state that was copied into an optimizer;
+///   - what load_run() and other functions read from files, but for the positions of loaders;
 ///   - tensors that the work writes itself, gradients of leaves that no optimizer trains, and
 ///     generators that the work gives to functions;
 ///   - what a loader has counted (stats()), and fields that were moved out of the batch in hand. A

@@ -69,16 +69,21 @@ struct Training {
   optim::Adam opt{
       model.parameters(), {}, {.accumulate = 3, .loss_scale = optim::LossScale::dynamic({})}};
   std::int64_t steps = 0;
+  data::Loader loader{data::Dataset(8, [](std::int64_t) { return data::Sample{ones({2})}; })};
   Generator stream{5};  ///< in place of the thread's, which differs in each thread of a sweep
 
   void train() {
     opt.backward(mse_loss(model.in(ones({4, 6}, f16)), zeros({4, 5}, f16)));
     opt.step();
+    loader.seek({steps, 2});
     ++steps;
   }
-  std::vector<io::RunPart> parts() { return {model, opt, {"steps", steps}, {"rng", stream}}; }
+  std::vector<io::RunPart> parts() {
+    return {model, opt, loader, {"steps", steps}, {"rng", stream}};
+  }
   std::string bits() {
     std::string all = weights_of(model) + std::to_string(steps);
+    all += " " + std::to_string(loader.position().sample);
     for (const nn::NamedTensor& t : opt.state()) all += t.name + bytes_of(t.tensor);
     return all;
   }
@@ -102,6 +107,7 @@ class SaveRun : public Work {
   std::vector<io::RunPart> parts_;
 };
 
+/// Under a RollbackPoint, which notes where the loader was.
 class LoadRun : public Work {
  public:
   LoadRun() {
@@ -109,7 +115,10 @@ class LoadRun : public Work {
     io::save_run(path_, other_.parts());
     parts_ = training_.parts();
   }
-  void run() override { io::load_run(path_, parts_); }
+  void run() override {
+    const RollbackPoint start;
+    io::load_run(path_, parts_);
+  }
   std::string kept() override { return files_of(folder_) + training_.bits(); }
   std::string made() override { return training_.bits(); }
 

@@ -14,6 +14,10 @@
 #include "firn/device.h"
 #include "firn/tensor.h"
 
+namespace firn::io {
+struct RunAccess;
+}
+
 namespace firn::data {
 
 /// What a loader does with a sample that throws: it fails in its turn, or leaves the sample out.
@@ -148,6 +152,10 @@ class Loader {
   LoaderStats stats() const;
 
  private:
+  friend struct io::RunAccess;
+  /// The part of seek() that may throw, or take memory. The result does the rest.
+  std::function<void()> prepare_seek(LoaderPosition position) const;
+
   struct State;
   State& state() const;
   std::shared_ptr<State> state_;

@@ -159,14 +159,17 @@ std::int64_t Loader::samples() const { return state().feed.maker().order().sampl
 
 LoaderPosition Loader::position() const { return state().at.position; }
 
-void Loader::seek(LoaderPosition position) {
-  State& s = state();
+void Loader::seek(LoaderPosition position) try { prepare_seek(position)(); }
+FIRN_OUT_OF_MEMORY(kOp)
+
+std::function<void()> Loader::prepare_seek(LoaderPosition position) const {
+  state();
   FIRN_CHECK(position.epoch >= 0 && position.epoch < kLastEpoch && position.sample >= 0 &&
                  position.sample <= dataset().size(),
              kOp, "was it saved for another set?", "no position {} of epoch {} in a set of {}",
              position.sample, position.epoch, dataset().size());
   State::about_to_move(state_);
-  s.move_to(position);
+  return [s = state_, position] { s->move_to(position); };
 }
 
 LoaderStats Loader::stats() const { return state().stats; }

@@ -110,34 +110,24 @@ std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer
   return out;
 }
 
-/// A position in the data, and a text about the order that it is a position in.
-template <class Prepare>
-std::vector<RunSlot> position_slots(const std::string& name, data::LoaderPosition position,
-                                    std::int64_t samples, const std::string& order,
-                                    Prepare prepare) {
-  RunSlot slot{name, numbers({position.epoch, position.sample})};
-  slot.prepare = [name, samples, prepare](const Tensor& read) -> std::function<void()> {
+/// The position of a Loader or of ResidentBatches, and a text about the order that it is a position
+/// in.
+template <class Loader>
+std::vector<RunSlot> loader_slots(const std::string& name, const Loader& loader,
+                                  std::int64_t samples) {
+  const data::LoaderPosition at = loader.position();
+  RunSlot slot{name, numbers({at.epoch, at.sample})};
+  slot.prepare = [name, samples, &loader](const Tensor& read) -> std::function<void()> {
     const auto* const words = read.view().as<std::int64_t>();
     const data::LoaderPosition to{words[0], words[1]};
     FIRN_CHECK(to.epoch >= 0 && to.sample >= 0 && to.sample <= samples, "load_run",
                "the file was not written by save_run()",
                "\"{}\" is at sample {} of epoch {}, and the set has {} samples", name, to.sample,
                to.epoch, samples);
-    return prepare(to);
+    return RunAccess::prepare_seek(loader, to);
   };
-  return {std::move(slot), slot_of_text(name + ".order", order, RunSlot::Text::must_agree)};
-}
-
-std::vector<RunSlot> loader_slots(const std::string& name, data::Loader& loader) {
-  return position_slots(
-      name, loader.position(), loader.dataset().size(), loader.order_description(),
-      [&loader](data::LoaderPosition to) { return [&loader, to] { loader.seek(to); }; });
-}
-
-std::vector<RunSlot> loader_slots(const std::string& name, data::ResidentBatches& batches) {
-  return position_slots(
-      name, batches.position(), batches.set_size(), batches.order_description(),
-      [&batches](data::LoaderPosition to) { return RunAccess::prepare_seek(batches, to); });
+  return {std::move(slot),
+          slot_of_text(name + ".order", loader.order_description(), RunSlot::Text::must_agree)};
 }
 
 template <class Fn>
@@ -159,11 +149,6 @@ void check_name(const std::string& name) {
 
 }  // namespace
 
-std::function<void()> RunAccess::prepare_seek(const data::ResidentBatches& batches,
-                                              data::LoaderPosition position) {
-  return batches.prepare_seek(position);
-}
-
 RunPart::RunPart(nn::Module& module)
     : source_(source_of(&module, [&module] { return module_slots("", module); })) {}
 RunPart::RunPart(std::string name, nn::Module& module) {
@@ -181,14 +166,16 @@ RunPart::RunPart(std::string name, optim::Optimizer& optimizer) {
 RunPart::RunPart(data::Loader& loader) : RunPart("loader", loader) {}
 RunPart::RunPart(std::string name, data::Loader& loader) {
   check_name(name);
-  source_ =
-      source_of(&loader, [name = std::move(name), &loader] { return loader_slots(name, loader); });
+  source_ = source_of(&loader, [name = std::move(name), &loader] {
+    return loader_slots(name, loader, loader.dataset().size());
+  });
 }
 RunPart::RunPart(data::ResidentBatches& batches) : RunPart("loader", batches) {}
 RunPart::RunPart(std::string name, data::ResidentBatches& batches) {
   check_name(name);
-  source_ = source_of(&batches,
-                      [name = std::move(name), &batches] { return loader_slots(name, batches); });
+  source_ = source_of(&batches, [name = std::move(name), &batches] {
+    return loader_slots(name, batches, batches.set_size());
+  });
 }
 RunPart::RunPart(std::string name, Generator& generator) {
   check_name(name);

@@ -38,8 +38,11 @@ struct RunPart::Source {
 
 struct RunAccess {
   static const RunPart::Source& source(const RunPart& part) { return *part.source_; }
-  static std::function<void()> prepare_seek(const data::ResidentBatches& batches,
-                                            data::LoaderPosition position);
+  /// Of a Loader or of ResidentBatches.
+  template <class Loader>
+  static std::function<void()> prepare_seek(const Loader& loader, data::LoaderPosition position) {
+    return loader.prepare_seek(position);
+  }
 };
 
 /// All slots of the parts and of default_generator(), each name once. Weights that a module has are
