@@ -9,6 +9,7 @@
 
 #include "data/files.h"
 #include "data/files/image_bytes.h"
+#include "data/files/image_skips.h"
 #include "data/matchers.h"
 #include "firn/firn.h"
 #include "support/golden.h"
@@ -107,9 +108,6 @@ Bytes png_with_size(std::uint32_t height, std::uint32_t width) {
          png_chunk("IDAT", zlib_stored("")) + png_chunk("IEND", "");
 }
 
-const char* const kNoPng = "skipped: firn was built without libpng";
-const char* const kNoJpeg = "skipped: firn was built without libjpeg";
-
 }  // namespace
 
 TEST_CASE("images: the pixels of every kind of file are those that were stored", "[host]") {
@@ -132,10 +130,8 @@ TEST_CASE("images: the pixels of every kind of file are those that were stored",
     CHECK(values_of(read) == values_of(image));
     (is_png(file) ? png : jpeg) += 1;
   }
-  CHECK(png == (reads_png() ? 31 : 0));
-  CHECK(jpeg == (reads_jpeg() ? 19 : 0));
-  if (!reads_png()) WARN(kNoPng);
-  if (!reads_jpeg()) WARN(kNoJpeg);
+  CHECK(png == (reads_png_or_warn() ? 31 : 0));
+  CHECK(jpeg == (reads_jpeg_or_warn() ? 19 : 0));
 }
 
 TEST_CASE("images: grey and RGB become each other by the documented formulas", "[host]") {
@@ -153,10 +149,7 @@ TEST_CASE("images: grey and RGB become each other by the documented formulas", "
 }
 
 TEST_CASE("images: memory is data's, and all of it comes back", "[host]") {
-  if (!reads_png()) {
-    WARN(kNoPng);
-    return;
-  }
+  if (!reads_png_or_warn()) return;
   const Bytes file = file_of("png interlaced rgb 8");
   const auto now = [] { return memory_stats(Device::cpu()); };
   const std::size_t data = now().of(Owner::data).current, all = now().total.current;
@@ -189,10 +182,7 @@ TEST_CASE("images: what follows the end is ignored", "[host]") {
 }
 
 TEST_CASE("images: every flipped bit of a PNG file is found", "[host]") {
-  if (!reads_png()) {
-    WARN(kNoPng);
-    return;
-  }
+  if (!reads_png_or_warn()) return;
   for (const char* const name :
        {"png rgb 8", "png interlaced grey 1", "png palette 8 with alpha"}) {
     Bytes file = file_of(name);
@@ -209,10 +199,7 @@ TEST_CASE("images: every flipped bit of a PNG file is found", "[host]") {
 }
 
 TEST_CASE("images: flipped bits of a JPEG file are refused or give an image", "[host]") {
-  if (!reads_jpeg()) {
-    WARN(kNoJpeg);
-    return;
-  }
+  if (!reads_jpeg_or_warn()) return;
   for (const char* const name :
        {"jpeg grey", "jpeg with restarts", "jpeg progressive", "jpeg cmyk"}) {
     Bytes file = file_of(name);
@@ -247,15 +234,13 @@ TEST_CASE("images: a header alone takes no memory", "[host]") {
       "declares 60000 x 59999 pixels, more than max_pixels = 134217728; hint: "
       "set max_pixels higher";
   const std::string small = "declares 10000 x 9000 pixels, which cannot be in a file of ";
-  if (reads_png()) {
+  if (reads_png_or_warn()) {
     CHECK(peak_of(png_with_size(59999, 60000), large) == 0);
     CHECK(peak_of(png_with_size(9000, 10000), small) == 0);
     CHECK(peak_of(png_with_size(0, 10), "libpng cannot read it: ") == 0);
     CHECK(peak_of(png_with_size(1u << 31, 1u << 31), "libpng cannot read it: ") == 0);
-  } else {
-    WARN(kNoPng);
   }
-  if (reads_jpeg()) {
+  if (reads_jpeg_or_warn()) {
     for (const char* const name : {"jpeg grey", "jpeg 4:2:0", "jpeg progressive"}) {
       CAPTURE(name);
       CHECK(peak_of(with_size(file_of(name), 59999, 60000), large) == 0);
@@ -263,8 +248,6 @@ TEST_CASE("images: a header alone takes no memory", "[host]") {
       CHECK(peak_of(with_size(file_of(name), 5, 0), "libjpeg cannot read it: ") == 0);
     }
     CHECK(peak_of(with_size(file_of("jpeg arithmetic"), 59999, 60000), large) == 0);
-  } else {
-    WARN(kNoJpeg);
   }
 }
 
@@ -312,7 +295,7 @@ TEST_CASE("images: what is no image is refused by name", "[host]") {
 
 TEST_CASE("images: the error of a damaged file has the words of its library", "[host]") {
   const TempFolder folder;
-  if (reads_png()) {
+  if (reads_png_or_warn()) {
     Bytes file = file_of("png rgb 8");
     file[file.find("IDAT") + 15] ^= 1;  // the checksum of 11 bytes
     const std::string path = write_file(folder.file("a.png"), file);
@@ -325,7 +308,7 @@ TEST_CASE("images: the error of a damaged file has the words of its library", "[
     CHECK_THAT(refusal(short_rows), contains("Not enough image data"));
     CHECK_THAT(refusal(kPngMagic + png_chunk("IDAT", "")), contains("libpng cannot read it: "));
   }
-  if (reads_jpeg()) {
+  if (reads_jpeg_or_warn()) {
     const Bytes file = file_of("jpeg 4:2:0");
     CHECK_THAT(refusal(file.substr(0, file.size() - 20)),
                contains("libjpeg cannot read it: Premature end of JPEG file; hint: the file is"));
@@ -345,10 +328,7 @@ TEST_CASE("images: the error of a damaged file has the words of its library", "[
 }
 
 TEST_CASE("images: a JPEG of more scans than encoders make is refused", "[host]") {
-  if (!reads_jpeg()) {
-    WARN(kNoJpeg);
-    return;
-  }
+  if (!reads_jpeg_or_warn()) return;
   // Its last scan again and again is correct, and takes the time of a scan each time.
   const Bytes file = file_of("jpeg progressive of two scans");
   const std::size_t table = file.rfind("\xff\xc4"), end = file.size() - 2;
@@ -363,10 +343,7 @@ TEST_CASE("images: a JPEG of more scans than encoders make is refused", "[host]"
 }
 
 TEST_CASE("images: bytes between the parts of a JPEG do no harm", "[host]") {
-  if (!reads_jpeg()) {
-    WARN(kNoJpeg);
-    return;
-  }
+  if (!reads_jpeg_or_warn()) return;
   Bytes file = file_of("jpeg 4:2:0");
   file.insert(file.size() - 2, "\x12\x34\x56");
   CHECK(values_of(decode(file)) == values_of(decode(file_of("jpeg 4:2:0"))));

@@ -6,6 +6,7 @@
 
 #include "data/files.h"
 #include "data/files/image_bytes.h"
+#include "data/files/image_skips.h"
 #include "data/loader_sets.h"
 #include "data/matchers.h"
 #include "firn/firn.h"
@@ -24,8 +25,6 @@ namespace {
 namespace fs = std::filesystem;
 
 using Names = std::vector<std::string>;
-
-const char* const kNoPng = "skipped: firn was built without libpng";
 
 /// An image that differs from all others.
 Tensor image_of(int number, std::int64_t height, std::int64_t width) {
@@ -183,10 +182,7 @@ TEST_CASE("image folder: numbers outside of a set, and a set that was moved from
 }
 
 TEST_CASE("image folder: a sample is the file's image, scaled if asked, and its label", "[host]") {
-  if (!reads_png()) {
-    WARN(kNoPng);
-    return;
-  }
+  if (!reads_png_or_warn()) return;
   const TempFolder folder;
   put_images(folder);
   const std::string path = folder.path().string();
@@ -208,13 +204,10 @@ TEST_CASE("image folder: a sample is the file's image, scaled if asked, and its 
 }
 
 TEST_CASE("image folder: loaders deliver the same batches for any number of threads", "[host]") {
-  if (!reads_png()) {
-    WARN(kNoPng);
-    return;
-  }
+  if (!reads_png_or_warn()) return;
   const TempFolder folder;
   put_images(folder);
-  if (reads_jpeg()) {
+  if (reads_jpeg_or_warn()) {
     put(folder, "ant/a.jpg", kGreyJpeg);
     put(folder, "cat/b.jpeg", kColourJpeg);
   }
@@ -239,10 +232,7 @@ TEST_CASE("image folder: loaders deliver the same batches for any number of thre
 }
 
 TEST_CASE("image folder: a bad file is named, or left out if asked", "[host]") {
-  if (!reads_png()) {
-    WARN(kNoPng);
-    return;
-  }
+  if (!reads_png_or_warn()) return;
   const TempFolder folder;
   put_images(folder);
   const Bytes good = read_file(folder.file("bee/113.png"));
@@ -277,10 +267,7 @@ TEST_CASE("image folder: a bad file is named, or left out if asked", "[host]") {
 }
 
 TEST_CASE("image folder: a batch of images of two sizes says which", "[host]") {
-  if (!reads_png()) {
-    WARN(kNoPng);
-    return;
-  }
+  if (!reads_png_or_warn()) return;
   const TempFolder folder;
   put_images(folder);
   Loader loader(ImageFolder(folder.path().string()), {.batch = 2});
@@ -289,10 +276,7 @@ TEST_CASE("image folder: a batch of images of two sizes says which", "[host]") {
 }
 
 TEST_CASE("image folder: splits, subsets and maps of it are sets like others", "[host]") {
-  if (!reads_png()) {
-    WARN(kNoPng);
-    return;
-  }
+  if (!reads_png_or_warn()) return;
   const TempFolder folder;
   put_images(folder);
   const ImageFolder set(folder.path().string(), {.height = 6, .width = 6});
@@ -313,10 +297,7 @@ TEST_CASE("image folder: splits, subsets and maps of it are sets like others", "
 }
 
 TEST_CASE("image folder: an ImageDataset of it has its pixels as numbers", "[host]") {
-  if (!reads_png()) {
-    WARN(kNoPng);
-    return;
-  }
+  if (!reads_png_or_warn()) return;
   const TempFolder folder;
   put_images(folder);
   const ImageFolder set(folder.path().string(), {.height = 6, .width = 6});
@@ -334,10 +315,7 @@ TEST_CASE("image folder: an ImageDataset of it has its pixels as numbers", "[hos
 }
 
 TEST_CASE("image folder: records hold its images, or the bytes of their files", "[host]") {
-  if (!reads_png()) {
-    WARN(kNoPng);
-    return;
-  }
+  if (!reads_png_or_warn()) return;
   const TempFolder folder;
   put_images(folder);
   const ImageFolder set(folder.path().string());
