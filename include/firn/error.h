@@ -23,6 +23,8 @@ class Error : public std::runtime_error {
   Error& operator=(const Error&) = default;
 
   const std::string& op() const noexcept { return text_->op; }
+  /// what() without op, module and hint.
+  const std::string& message() const noexcept { return text_->message; }
   const std::string& hint() const noexcept { return text_->hint; }
   const char* what() const noexcept override { return text_->what.c_str(); }
 

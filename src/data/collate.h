@@ -39,6 +39,9 @@ Sample make_sample(std::int64_t index, Fn&& fn) {
     throw;
   } catch (const std::bad_alloc&) {
     throw;
+  } catch (const SampleError& e) {
+    if (e.index() == index) throw;
+    throw e.renumbered(index);
   } catch (const std::exception& e) {
     throw SampleError(index, e.what());
   } catch (...) {

@@ -38,6 +38,15 @@ SampleError::SampleError(std::int64_t index, std::string_view message, std::stri
                          std::string_view op)
     : Error(op, fmt::format("sample {}: {}", index, message), hint), index_(index) {}
 
+std::string_view SampleError::cause() const noexcept {
+  return std::string_view(message()).substr(fmt::formatted_size("sample {}: ", index_));
+}
+
+SampleError SampleError::renumbered(std::int64_t index) const {
+  return SampleError(index, fmt::format("sample {} of the set below: {}", index_, cause()), hint(),
+                     op());
+}
+
 Generator DrawContext::generator(std::int64_t id) const noexcept {
   const math::PhiloxBlock b =
       math::philox(static_cast<std::uint64_t>(id), seed_for(seed, Purpose::sample),

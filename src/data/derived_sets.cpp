@@ -61,7 +61,7 @@ Sample collect_renumbered(std::span<const std::int64_t> theirs, std::span<const 
   } catch (const SampleError& e) {
     const auto at = std::find(theirs.begin(), theirs.end(), e.index());
     if (at == theirs.end()) throw;
-    throw SampleError(ours[static_cast<std::size_t>(at - theirs.begin())], e.what());
+    throw e.renumbered(ours[static_cast<std::size_t>(at - theirs.begin())]);
   }
 }
 

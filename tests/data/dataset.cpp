@@ -229,7 +229,7 @@ TEST_CASE("a sample that throws is named, in the set that was asked", "[host]") 
   };
   const auto bad = bad_set(10, {7});
   CHECK_THAT(message(bad, {1, 7}), contains("7 [Dataset] sample 7: cannot read file 7"));
-  CHECK_THAT(message(data::Subset(bad, 5, 10), {0, 2}), contains("2 [Dataset] sample 2: "));
+  CHECK_THAT(message(data::Subset(bad, 5, 10), {0, 2}), contains("2 [Dataset] sample 2: sample 7 of the set below: cannot read file 7"));
   CHECK_THAT(message(data::Concat({numbered_set(4), bad}), {0, 11}), contains("11 [Dataset]"));
   CHECK_THAT(message(data::Map(bad, [](Sample s) { return s; }), {7}), contains("7 [Dataset]"));
   const Dataset odd(3, [](std::int64_t) -> Sample { throw 1; });

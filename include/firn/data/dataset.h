@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "firn/error.h"
@@ -25,6 +26,10 @@ class SampleError : public Error {
   SampleError(std::int64_t index, std::string_view message, std::string_view hint = {},
               std::string_view op = "Dataset");
   std::int64_t index() const noexcept { return index_; }
+  /// message() without "sample 17: " at its beginning.
+  std::string_view cause() const noexcept;
+  /// The same error in a set that calls this sample `index`.
+  SampleError renumbered(std::int64_t index) const;
 
  private:
   std::int64_t index_;

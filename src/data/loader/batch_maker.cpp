@@ -14,18 +14,8 @@ namespace {
 constexpr const char* kOp = "Loader";
 constexpr const char* kHint = "BadSample::skip leaves out samples that throw";
 
-/// The message of `e` without its own "[Dataset] sample 17: ".
-std::string cause_of(const SampleError& e) {
-  const std::string text = e.what(), head = fmt::format("[{}] sample {}: ", e.op(), e.index());
-  return text.starts_with(head) ? text.substr(head.size()) : text;
-}
-
-/// The message of `e` without op and hint, which are added again.
-std::string message_of(const OutOfMemory& e) {
-  std::string text = e.what();
-  const std::string head = fmt::format("[{}] ", e.op()), tail = "; hint: " + e.hint();
-  if (text.ends_with(tail)) text.resize(text.size() - tail.size());
-  return text.starts_with(head) ? text.substr(head.size()) : text;
+std::string joined(const std::string& hint, const char* another) {
+  return hint.empty() ? another : fmt::format("{}; {}", hint, another);
 }
 
 /// The ids as a tensor.
@@ -42,7 +32,7 @@ void Failure::raise(LoaderPosition position, BadSample bad_sample) const {
     throw SampleError(index,
                       fmt::format("epoch {}, the batch at position {}: {}", position.epoch,
                                   position.sample, text),
-                      bad_sample == BadSample::skip ? "" : kHint, kOp);
+                      bad_sample == BadSample::skip ? hint : joined(hint, kHint), kOp);
   detail::fail(kOp, "", "the batch at position {} of epoch {}: {}", position.sample, position.epoch,
                text);
 }
@@ -103,7 +93,7 @@ MadeBatch BatchMaker::without_bad(std::span<const std::int64_t> ids,
       good.push_back(id);
     } catch (const SampleError& e) {
       if (made.skipped++ == 0)
-        made.why_skipped = fmt::format("sample {}: {}", e.index(), cause_of(e));
+        made.why_skipped = fmt::format("sample {}: {}", e.index(), e.cause());
     }
   }
   if (good.empty()) return made;
@@ -151,15 +141,15 @@ MadeBatch BatchMaker::make(LoaderPosition position, std::int64_t count) const no
       if (!options_.device.is_cpu()) made.pinned = pin(std::exchange(made.fields, {}));
       return made;
     } catch (const SampleError& e) {
-      made.failure = Failure{Failure::Kind::sample, e.index(), 0, cause_of(e)};
+      made.failure = Failure{Failure::Kind::sample, e.index(), 0, std::string(e.cause()), e.hint()};
     } catch (const OutOfMemory& e) {
-      made.failure = Failure{Failure::Kind::memory, 0, e.requested_bytes(), message_of(e)};
+      made.failure = Failure{Failure::Kind::memory, 0, e.requested_bytes(), e.message(), {}};
     } catch (const std::bad_alloc&) {
       made.failure.emplace();
     } catch (const std::exception& e) {
-      made.failure = Failure{Failure::Kind::batch, 0, 0, e.what()};
+      made.failure = Failure{Failure::Kind::batch, 0, 0, e.what(), {}};
     } catch (...) {
-      made.failure = Failure{Failure::Kind::batch, 0, 0, "the exception is no std::exception"};
+      made.failure = Failure{Failure::Kind::batch, 0, 0, "the exception is no std::exception", {}};
     }
   } catch (...) {  // no memory for the text
     made.failure.emplace();

@@ -20,7 +20,7 @@ struct Failure {
   Kind kind = Kind::memory;
   std::int64_t index = 0;     ///< of the sample, if one is to blame
   std::size_t requested = 0;  ///< bytes, if memory ran out
-  std::string text;
+  std::string text, hint;
 
   /// Throws SampleError, Error or OutOfMemory, about the batch at `position`.
   [[noreturn]] void raise(LoaderPosition position, BadSample bad_sample) const;
