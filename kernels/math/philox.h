@@ -12,6 +12,12 @@ struct PhiloxBlock {
   std::uint32_t word[4];
 };
 
+/// word[i % 4], chosen and not indexed: an array that is indexed lies in a GPU's local memory.
+FIRN_HD inline std::uint32_t word_of(const PhiloxBlock& b, std::int64_t i) {
+  const std::uint32_t even = i & 2 ? b.word[2] : b.word[0], odd = i & 2 ? b.word[3] : b.word[1];
+  return i & 1 ? odd : even;
+}
+
 inline constexpr std::uint32_t kPhiloxMul0 = 0xD2511F53u, kPhiloxMul1 = 0xCD9E8D57u;
 inline constexpr std::uint32_t kPhiloxKey0 = 0x9E3779B9u, kPhiloxKey1 = 0xBB67AE85u;
 inline constexpr int kPhiloxRounds = 10;

@@ -43,12 +43,14 @@ __device__ void gradient_tile(const AttentionProblem<C>& problem, const Backward
   multiply_rows(in.q.at(b, head), query, in.k.at(b, key_head), key, shared, p);
   multiply_rows(in.dout.at(b, head), query, in.v.at(b, key_head), key, shared, ds);
   __syncthreads();  // the tile before has been read
+#pragma unroll
   for (int a = 0; a < Part::kPer; ++a) {
     const std::int64_t i = query + Part::row(a);
     const bool inside = i < problem.band.queries;
     const std::int64_t number = (b * problem.heads + head) * problem.band.queries + i;
     const C shift = inside ? math::backward_shift(in.log_sum_exp[number]) : C(0);
     const C delta = inside ? in.delta[number] : C(0);
+#pragma unroll
     for (int c = 0; c < Part::kPer; ++c) {
       const std::int64_t j = key + Part::column(c);
       const bool seen = all || problem.sees(b, head, i, j, length);
@@ -68,28 +70,6 @@ __device__ void gradient_tile(const AttentionProblem<C>& problem, const Backward
       ds.x[a][c] = math::SoftmaxGrad<C>{delta}(dp, probability);
     }
   }
-}
-
-template <class C, int kTile>
-__device__ void publish(const TilePart<C, kTile>& part, AttentionShared<C, kTile>& shared) {
-  using Part = TilePart<C, kTile>;
-  __syncthreads();  // the weights before have been read
-  for (int a = 0; a < Part::kPer; ++a)
-    for (int b = 0; b < Part::kPer; ++b)
-      shared.weights[Part::row(a)][Part::column(b)] = part.x[a][b];
-}
-
-/// Stores a part whose rows begin at `row` and columns at `column`.
-template <class C, int kTile>
-__device__ void store_part(const TilePart<C, kTile>& part, const HeadsOut& out, std::int64_t b,
-                           std::int64_t head, std::int64_t row, std::int64_t rows,
-                           std::int64_t column, std::int64_t columns, C factor) {
-  using Part = TilePart<C, kTile>;
-  if (!out.data) return;
-  for (int a = 0; a < Part::kPer; ++a)
-    for (int c = 0; c < Part::kPer; ++c)
-      if (row + Part::row(a) < rows && column + Part::column(c) < columns)
-        out.store(b, head, row + Part::row(a), column + Part::column(c), part.x[a][c] * factor);
 }
 
 template <class T, class C, int kTile>
@@ -124,9 +104,9 @@ static __global__ void __launch_bounds__(kSide* kSide)
       }
     }
   }
-  store_part(dk_sum, dk, at.b, at.head, key, problem.band.keys, at.column, in.k.depth,
+  store_part(dk_sum, shared, dk, at.b, at.head, key, problem.band.keys, at.column, in.k.depth,
              problem.scale);
-  store_part(dv_sum, dv, at.b, at.head, key, problem.band.keys, at.column, in.v.depth,
+  store_part(dv_sum, shared, dv, at.b, at.head, key, problem.band.keys, at.column, in.v.depth,
              problem.share);
 }
 
@@ -151,7 +131,7 @@ static __global__ void __launch_bounds__(kSide* kSide)
     add_weighted<false>(in.k.at(at.b, at.head / problem.group), j * kTile, at.column, all, shared,
                         sum);
   }
-  store_part(sum, dq, at.b, at.head, query, problem.band.queries, at.column, in.q.depth,
+  store_part(sum, shared, dq, at.b, at.head, query, problem.band.queries, at.column, in.q.depth,
              problem.scale);
 }
 

@@ -31,6 +31,7 @@ static __global__ void __launch_bounds__(kSide* kSide)
   C max[Part::kPer], sum[Part::kPer];
   Part total;
   total.clear();
+#pragma unroll
   for (int a = 0; a < Part::kPer; ++a) {
     max[a] = C(-HUGE_VALF);
     sum[a] = C(0);
@@ -44,6 +45,7 @@ static __global__ void __launch_bounds__(kSide* kSide)
     Part scores;
     multiply_rows(q.at(at.b, at.head), query, k.at(at.b, key_head), key, shared, scores);
     __syncthreads();  // the tile before has been read
+#pragma unroll
     for (int a = 0; a < Part::kPer; ++a) {
       const int r = Part::row(a);
       C largest = max[a];
@@ -72,18 +74,17 @@ static __global__ void __launch_bounds__(kSide* kSide)
     }
     add_weighted<false>(v.at(at.b, key_head), key, at.column, all, shared, total);
   }
+#pragma unroll
   for (int a = 0; a < Part::kPer; ++a) {
-    const std::int64_t i = query + Part::row(a);
-    if (i >= problem.band.queries) continue;
     const C share = math::softmax_share(sum[a]) * problem.share;
-    for (int b = 0; b < Part::kPer; ++b) {
-      const std::int64_t column = at.column + Part::column(b);
-      if (column < v.depth) o.store(at.b, at.head, i, column, total.x[a][b] * share);
-    }
-    if (log_sum_exp && at.column == 0 && thread_column() == 0)
+    for (int b = 0; b < Part::kPer; ++b) total.x[a][b] *= share;
+    const std::int64_t i = query + Part::row(a);
+    if (log_sum_exp && at.column == 0 && thread_column() == 0 && i < problem.band.queries)
       log_sum_exp[(at.b * problem.heads + at.head) * problem.band.queries + i] =
           math::log_sum_exp(max[a], sum[a]);
   }
+  store_part(total, shared, o, at.b, at.head, query, problem.band.queries, at.column, v.depth,
+             C(1));
 }
 
 }  // namespace

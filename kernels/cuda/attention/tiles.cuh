@@ -127,7 +127,8 @@ struct AttentionProblem {
     const std::uint64_t seed = key.base ? key.base[0] : key.seed;
     const std::uint64_t offset = key.base ? key.base[1] + key.offset : key.offset;
     const std::int64_t at = ((b * heads + h) * band.queries + i) * row_blocks + j / 4;
-    return math::philox(offset + static_cast<std::uint64_t>(at), seed).word[j % 4] >= threshold;
+    return math::word_of(math::philox(offset + static_cast<std::uint64_t>(at), seed), j) >=
+           threshold;
   }
 };
 
@@ -140,7 +141,8 @@ struct AttentionShared {
   unsigned char seen[kTile][kTile];  ///< which pairs of the tile are
 };
 
-/// A thread's part of a tile [kTile, kTile].
+/// A thread's part of a tile [kTile, kTile]. Loops over it are unrolled: an array that is indexed
+/// lies in local memory.
 template <class C, int kTile>
 struct TilePart {
   static constexpr int kPer = kTile / kSide;
@@ -217,6 +219,35 @@ __device__ void add_weighted(const HeadRows<T>& rows, std::int64_t first, std::i
         for (int b = 0; b < Part::kPer; ++b) part.x[a][b] += w * values[s][Part::column(b)];
       }
     }
+  }
+}
+
+/// The part into shared.weights. Other threads may read it after a barrier.
+template <class C, int kTile>
+__device__ void publish(const TilePart<C, kTile>& part, AttentionShared<C, kTile>& shared) {
+  using Part = TilePart<C, kTile>;
+  __syncthreads();  // the weights before have been read
+#pragma unroll
+  for (int a = 0; a < Part::kPer; ++a)
+#pragma unroll
+    for (int b = 0; b < Part::kPer; ++b)
+      shared.weights[Part::row(a)][Part::column(b)] = part.x[a][b];
+}
+
+/// Stores a part whose rows begin at `row` and columns at `column`, times `factor`.
+template <class C, int kTile>
+__device__ void store_part(const TilePart<C, kTile>& part, AttentionShared<C, kTile>& shared,
+                           const HeadsOut& out, std::int64_t b, std::int64_t head, std::int64_t row,
+                           std::int64_t rows, std::int64_t column, std::int64_t columns, C factor) {
+  using Part = TilePart<C, kTile>;
+  if (!out.data) return;
+  publish(part, shared);
+  // From shared memory this loop need not be unrolled: a store is a switch over dtypes.
+#pragma unroll 1
+  for (int i = 0; i < Part::kPer * Part::kPer; ++i) {
+    const int r = Part::row(i / Part::kPer), c = Part::column(i % Part::kPer);
+    if (row + r < rows && column + c < columns)
+      out.store(b, head, row + r, column + c, shared.weights[r][c] * factor);
   }
 }
 

@@ -64,25 +64,19 @@ struct Matrices {
   std::int64_t source_column;    ///< stride of the source between columns
   std::int64_t destination_row;  ///< stride of the destination between rows
   std::int64_t count = 1;        ///< product of the other axes' sizes
-  int rank = 0;                  ///< the other axes
-  std::int64_t sizes[kMaxRank];
-  std::int64_t strides[2][kMaxRank];
+  StridedAxes<2> others;
 };
 
 /// Tile by tile through shared memory, so that both sides are read and written line by line. The
 /// tile's rows have one element of padding, so that its columns are in different banks.
 template <class Move>
-__global__ void __launch_bounds__(kTile* kTileLines) transpose_tiles(Move move, Matrices m) {
+__global__ void __launch_bounds__(kTile* kTileLines, 4) transpose_tiles(Move move, Matrices m) {
   __shared__ typename Move::Value tile[kTile][kTile + 1];
   const int lane = static_cast<int>(threadIdx.x), line = static_cast<int>(threadIdx.y);
   for (std::int64_t matrix = blockIdx.z; matrix < m.count; matrix += gridDim.z) {
-    std::int64_t to = 0, from = 0, rest = matrix;
-    for (int d = m.rank - 1; d >= 0; --d) {
-      const std::int64_t position = rest % m.sizes[d];
-      rest /= m.sizes[d];
-      to += position * m.strides[0][d];
-      from += position * m.strides[1][d];
-    }
+    std::int64_t begin[2];
+    m.others.offsets(matrix, begin);
+    const std::int64_t to = begin[0], from = begin[1];
     for (std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * kTile; row < m.rows;
          row += static_cast<std::int64_t>(gridDim.y) * kTile) {
       for (std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kTile; column < m.columns;
@@ -128,10 +122,9 @@ void transpose(const Move& move, const AxisTable<2>& axes, int axis, Stream stre
   for (int d = 0; d < inner; ++d) {
     if (d == axis) continue;
     m.count *= axes.sizes[d];
-    m.sizes[m.rank] = axes.sizes[d];
-    for (int v = 0; v < 2; ++v) m.strides[v][m.rank] = axes.strides[v][d];
-    ++m.rank;
+    m.others.push_back(axes.sizes[d], {axes.strides[0][d], axes.strides[1][d]});
   }
+  m.others.finish();
   const auto blocks = [](std::int64_t n) {
     return static_cast<unsigned>(std::min<std::int64_t>(n, 65535));
   };

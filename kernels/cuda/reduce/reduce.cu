@@ -217,13 +217,15 @@ struct Columns {
   StridedAxes<1> reduced;  // the rows
   std::int64_t outputs, rows, width;
   std::int64_t x_stride, out_stride;  // along the columns
+  std::int64_t row_stride;            // if `reduced` is one axis
   std::int64_t tiles, chunk, chunks;  // of columns; rows of a chunk, and chunks
   bool wide;                          // packs of columns are aligned
 };
 
 /// One block computes a tile of columns of a chunk of rows, with kTileRows rows side by side. A
-/// thread has one column, or one pack of them if kWide.
-template <class F, class T, bool kWide>
+/// thread has one column, or one pack of them if kWide. kOneAxis: so are the rows, and finding one
+/// needs no division.
+template <class F, class T, bool kWide, bool kOneAxis>
 static __global__ void columns_kernel(Source<T> x, Columns c, Finish finish, SumOf<T>* partial) {
   using A = SumOf<T>;
   constexpr int kWidth = kWide ? Source<T>::kWidth : 1;
@@ -249,10 +251,11 @@ static __global__ void columns_kernel(Source<T> x, Columns c, Finish finish, Sum
 #pragma unroll 4
       for (; r < stop; r += kTileRows) {
         A v[kWidth];
+        const std::int64_t i = at + (kOneAxis ? r * c.row_stride : c.reduced.offset(r));
         if constexpr (kWide) {
-          x.load_pack(at + c.reduced.offset(r), true, v);
+          x.load_pack(i, true, v);
         } else {
-          v[0] = x.load(at + c.reduced.offset(r));
+          v[0] = x.load(i);
         }
         for (int k = 0; k < kWidth; ++k) part[k] = F::join(part[k], F::f(v[k]));
       }
@@ -288,7 +291,9 @@ void reduce_columns(const char* op, const ConstView& x, Columns c, const Finish&
   const std::int64_t partials = c.chunks > 1 ? c.outputs * c.chunks * c.width : 0;
   const runtime::Workspace partial(static_cast<std::size_t>(partials) * sizeof(A), stream);
   A* const sums = partial.as<A>();
-  const auto kernel = c.wide ? columns_kernel<F, T, true> : columns_kernel<F, T, false>;
+  const auto kernel = !c.wide                 ? columns_kernel<F, T, false, false>
+                      : c.reduced.rank() == 1 ? columns_kernel<F, T, true, true>
+                                              : columns_kernel<F, T, true, false>;
   gpu::launch(op, kernel, dim3(static_cast<unsigned>(c.outputs * c.chunks * c.tiles)), dim3(kBlock),
               static_cast<std::size_t>(kBlock * width) * sizeof(A), stream,
               Source<T>(x.data, x.dtype), c, finish, sums);
@@ -305,16 +310,14 @@ void reduce_columns(const char* op, const ConstView& x, Columns c, const Finish&
   for (int d = 0; d < c.kept.rank(); ++d)
     second.kept.push_back(c.kept.size(d), {strides[d], c.kept.stride(1, d)});
   second.kept.finish();
-  second.reduced = {};
-  second.reduced.push_back(c.chunks, {c.width});
-  second.reduced.finish();
+  second.row_stride = c.width;
   second.rows = second.chunk = c.chunks;
   second.chunks = 1;
   second.x_stride = 1;
   second.wide = false;
   second.tiles = math::ceil_div(c.width, kWarp);
   using S = std::conditional_t<std::is_same_v<A, std::int64_t>, Integers, A>;
-  gpu::launch(op, columns_kernel<typename F::Join, S, false>,
+  gpu::launch(op, columns_kernel<typename F::Join, S, false, true>,
               dim3(static_cast<unsigned>(c.outputs * second.tiles)), dim3(kBlock),
               kBlock * sizeof(A), stream, Source<S>(sums, dtype_of<A>), second, finish,
               static_cast<A*>(nullptr));
@@ -354,6 +357,7 @@ void reduce_as(const char* op, const ConstView& x, const View& out, const Finish
     Columns c{};
     c.kept = kept;
     c.reduced = reduced;
+    c.row_stride = plan.reduced.size() == 1 ? plan.reduced[0].x : 0;
     c.outputs = plan.outputs;
     c.rows = plan.reduction;
     c.width = plan.inner.size;
