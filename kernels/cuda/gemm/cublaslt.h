@@ -15,6 +15,7 @@ struct CublasLt {
   F(cublasLtCreate)                       \
   F(cublasLtGetVersion)                   \
   F(cublasLtMatmul)                       \
+  F(cublasLtMatmulAlgoConfigGetAttribute) \
   F(cublasLtMatmulAlgoGetHeuristic)       \
   F(cublasLtMatmulDescCreate)             \
   F(cublasLtMatmulDescDestroy)            \
