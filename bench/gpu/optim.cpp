@@ -54,9 +54,9 @@ void adamw(const Set& set, DType t) {
   // Keeps the device busy while the host gives it the step, which would else be timed with the
   // host's gaps in it.
   const Tensor busy = empty({sized<std::int64_t>(std::int64_t{1} << 30, 64)}, f32, kDevice);
-  // The update's own: gradient, master and both moments are read, master, moments and the 16-bit
-  // copy written. The norm reads the gradient once more: 4 bytes on top.
-  const double each = t == f32 ? 28 : 30;
+  // The norm reads the gradient: 4 bytes. The update reads gradient, master and both moments (16),
+  // and writes master, moments and, in a 16-bit model, the weights (12 or 14).
+  const double each = t == f32 ? 4 + 16 + 12 : 4 + 16 + 14;
   report({.work = set.name,
           .mode = "step",
           .dtype = to_string(t),

@@ -79,7 +79,7 @@ def cases(rows, cols, dtype, kinds):
             def both(z):
                 return F.cross_entropy(z, target, reduction="sum")
             return lambda run=both: torch.autograd.grad(run(x), x)
-        yield "cross_entropy", 2 * part, loss
+        yield "cross_entropy", 3 * part, loss
     if "table" in kinds:
         vocabulary = sized(50304, 32)
         i = torch.arange(rows, device=DEVICE)
@@ -145,7 +145,7 @@ def compiled_cases(rows, cols, dtype, kinds):
         def make(_):
             x = random((rows, cols), dtype).requires_grad_()
             return lambda: torch.autograd.grad(compiled(x), x)
-        yield "cross_entropy", 2 * part, make
+        yield "cross_entropy", 3 * part, make
 
 
 def main():

@@ -37,7 +37,8 @@ def adamw(params, in_graph, **how):
 
 
 def measure(work, mode, dtype, make, count, each):
-    """Eager, and as a graph: a step of few tensors is a matter of launches. make(in_graph) -> call."""
+    """Eager, and as a graph: a step of few tensors is a matter of launches. make(in_graph) -> call. `each`
+    is what a parameter must move at least, as on firn's side."""
     call = make(False)
     report(work, mode, dtype, device_us(call), nodes=kernels(call), bytes=each * count)
     if GPU:
@@ -57,7 +58,7 @@ def run(work, shapes):
                 torch.nn.utils.clip_grad_norm_(params, 1.0)
                 step()
             return call
-        measure(work, mode, "f32", make, count, 28)
+        measure(work, mode, "f32", make, count, 32)
 
     def mixed():
         def make(in_graph):
@@ -76,7 +77,7 @@ def run(work, shapes):
                 optimizer.step()
                 torch._foreach_copy_(weights, [p.detach() for p in params])
             return call
-        measure(work, "amp", "f16", make, count, 30)
+        measure(work, "amp", "f16", make, count, 34)
 
     attempt(work + " foreach", lambda: plain("foreach", foreach=True))
     if GPU:
