@@ -71,7 +71,7 @@ fails() { printf '%s\n' "$rule" "$1" "$rule" "made_up.cpp:$2" "$dots" "" "made_u
 case "$*" in
   *--list-test-names-only) printf '%s\n' "first, of $me" "third of $me"; exit 2 ;;
   "~[host]")
-    [[ -z ${FAKE_CRASH:-} ]] || kill -11 $$
+    [[ -z ${FAKE_CRASH:-} ]] || kill -s "$FAKE_CRASH" $$
     for i in {1..4000}; do echo "line $i of much output"; done
     fails "first, of $me" 11 "in company"
     fails $'second of a long name of\n'"$me"$'\n  and a section' 12 "in company" ;;
@@ -208,9 +208,11 @@ says_last 'memcheck (status 9):'
 [[ $(wc -c <"$work/said") -lt 12000 ]] || fail "a failing test's output is printed whole"
 grep -q 'line 4000 of much output' "$work/out/test.log" || fail "test.log lacks a failing test's output"
 # A program that dies without a word: its cases one by one, up to the first that fails.
-FAKE_CRASH=1 run 1 --only test
-says 'again: gpu/memory "first, of memory": status 1'
-says_last 'made_up.cpp:11: FAILED: blocking 1, device cuda'
+for signal in SEGV ABRT KILL; do
+  FAKE_CRASH=$signal run 1 --only test
+  says 'again: gpu/memory "first, of memory": status 1'
+  says_last 'made_up.cpp:11: FAILED: blocking 1, device cuda'
+done
 
 # A program that is not there explains nothing, if another one fails.
 {
