@@ -54,8 +54,8 @@ part_probe() {
       row probe failed "$(took)" "no time left to build it$where; a later call goes on"
       return
     elif ((code != 0)); then
-      build_errors | head -n 20 | first_failure "probe (its build)"
-      row probe failed "$(took)" "cannot be built$where: $(build_errors | head -n 1 | cut -c 1-100)"
+      { build_errors | head -n 20; tail -n 5 "$out/build.log"; } | first_failure "probe (its build)"
+      row probe failed "$(took)" "cannot be built$where (build.log)"
       return
     fi
   fi
