@@ -41,6 +41,7 @@ void read_environment(Config& config) {
   config.lazy_streams = number("CUSIM_LAZY", config.lazy_streams) != 0;
   config.protect = number("CUSIM_PROTECT", config.protect) != 0;
   config.initcheck = number("CUSIM_INITCHECK", config.initcheck) != 0;
+  config.hardware_tanh = number("CUSIM_HARDWARE_TANH", config.hardware_tanh) != 0;
   config.devices = static_cast<int>(number("CUSIM_DEVICES", config.devices));
   config.device_bytes = static_cast<std::size_t>(
       number("CUSIM_MEMORY", static_cast<std::int64_t>(config.device_bytes)));

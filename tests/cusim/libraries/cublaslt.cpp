@@ -1,28 +1,28 @@
 // The part of cuBLASLt that firn uses, for the simulator: reference products in stream order, one
 // operation of the stream (one node of a graph) a product. It refuses what the library's header and
-// manual do not promise, so that a wrong call is found without a GPU, and it is strict where the
-// library happens to be lenient:
+// manual do not promise, so that a wrong call is found without a GPU:
 //
 //   - an algorithm serves the problem that it was found for, with pointers that are aligned as the
 //     preference said (or better) and with the workspace that it asked for, 256-byte aligned;
-//   - no empty products, and no batches with an epilogue other than the bias;
-//   - every matrix and vector lies in one allocation of the device's memory;
-//   - epilogues: types and leading dimensions as the header says, a pointer for each that is used;
-//     BGRADB with op(B) = T and more than one column; none with f64.
+//   - a handle is not made, and no algorithm looked for, while the thread captures a graph; as
+//   after
+//     any call that a capture forbids, the capture is invalid then;
+//   - products.h says which problems it takes.
 //
-// With beta = 0, C is not read. The workspace is filled with garbage.
+// The workspace is filled with garbage.
 #include <cublasLt.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <iterator>
-#include <type_traits>
-#include <vector>
+#include <functional>
+#include <mutex>
+#include <utility>
 
-#include "check/check.h"
 #include "cusim.h"
+#include "libraries/products.h"
+#include "runtime.h"
+#include "streams.h"
 
 struct cublasLtContext {
   int device;
@@ -30,27 +30,7 @@ struct cublasLtContext {
 
 namespace {
 
-struct Layout {
-  cudaDataType type;
-  std::uint64_t rows, cols;
-  std::int64_t ld;
-  std::int32_t batch = 1;
-  std::int64_t stride = 0;
-  std::int32_t order = CUBLASLT_ORDER_COL;
-
-  bool operator==(const Layout&) const = default;
-};
-
-struct Desc {
-  cublasComputeType_t compute;
-  cudaDataType scale;
-  std::int32_t trans_a = CUBLAS_OP_N, trans_b = CUBLAS_OP_N;
-  std::uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  void* bias = nullptr;
-  std::int32_t bias_type = -1;
-  void* aux = nullptr;
-  std::int64_t aux_ld = 0;
-};
+using namespace cusim::lt;
 
 struct Preference {
   std::uint64_t workspace = 0;
@@ -65,6 +45,7 @@ struct Algo {
   std::uint32_t align_a, align_b, align_c, align_d;
   std::uint32_t align_bias, align_aux;
 };
+constexpr int kAlgorithms = 2;  // offered for every problem, if so many are asked for
 constexpr std::uint64_t kMagic = 0x66697265636c6166;
 constexpr std::uint64_t kWorkspace = 2048;  // asked for by every algorithm, where allowed
 static_assert(sizeof(Algo) <= sizeof(cublasLtMatmulAlgo_t));
@@ -80,100 +61,11 @@ std::uint32_t alignment_of(const void* p) {
   while (address % a != 0) a /= 2;
   return a;
 }
-bool aligned(const void* p, std::uint32_t to) {
-  return to != 0 && reinterpret_cast<std::uintptr_t>(p) % to == 0;
-}
-
 template <class T>
 cublasStatus_t assign(T& field, const void* value, std::size_t bytes) {
   if (!value || bytes != sizeof(T)) return CUBLAS_STATUS_INVALID_VALUE;
   std::memcpy(&field, value, bytes);
   return CUBLAS_STATUS_SUCCESS;
-}
-
-bool has(std::uint32_t epilogue, std::uint32_t bit) { return (epilogue & bit) != 0; }
-constexpr std::uint32_t kRelu = 2, kBias = 4, kDRelu = 8, kGelu = 32, kDGelu = 64, kAux = 128,
-                        kBGradB = 512;
-
-std::size_t bytes_of(cudaDataType t) { return t == CUDA_R_64F ? 8 : t == CUDA_R_32F ? 4 : 2; }
-
-// ---- What is supported ----
-
-bool types_supported(const Desc& d, cudaDataType a, cudaDataType b, cudaDataType c) {
-  if (a != b) return false;
-  switch (d.compute) {
-    case CUBLAS_COMPUTE_32F:
-      if (d.scale != CUDA_R_32F) return false;
-      if (a == CUDA_R_32F) return c == CUDA_R_32F;
-      return (a == CUDA_R_16F || a == CUDA_R_16BF) && (c == a || c == CUDA_R_32F);
-    case CUBLAS_COMPUTE_32F_FAST_TF32:
-      return d.scale == CUDA_R_32F && a == CUDA_R_32F && c == CUDA_R_32F;
-    case CUBLAS_COMPUTE_64F:
-      return d.scale == CUDA_R_64F && a == CUDA_R_64F && c == CUDA_R_64F;
-    default:
-      return false;
-  }
-}
-
-bool epilogue_known(std::uint32_t e) {
-  // DRELU_BGRAD and DGELU_BGRAD return 16-bit bias gradients, BGRADA has no use in firn.
-  constexpr std::uint32_t known[] = {
-      CUBLASLT_EPILOGUE_DEFAULT,  CUBLASLT_EPILOGUE_BIAS,          CUBLASLT_EPILOGUE_BGRADB,
-      CUBLASLT_EPILOGUE_RELU,     CUBLASLT_EPILOGUE_RELU_BIAS,     CUBLASLT_EPILOGUE_DRELU,
-      CUBLASLT_EPILOGUE_RELU_AUX, CUBLASLT_EPILOGUE_RELU_AUX_BIAS, CUBLASLT_EPILOGUE_GELU,
-      CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_BIAS,     CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
-      CUBLASLT_EPILOGUE_DGELU};
-  return std::find(std::begin(known), std::end(known), e) != std::end(known);
-}
-
-cublasStatus_t check_epilogue(const Desc& d, const Layout& out, std::int64_t k) {
-  const std::uint32_t e = d.epilogue;
-  if (!epilogue_known(e)) return CUBLAS_STATUS_NOT_SUPPORTED;
-  if (e == CUBLASLT_EPILOGUE_DEFAULT) return CUBLAS_STATUS_SUCCESS;
-  if (d.compute == CUBLAS_COMPUTE_64F) return CUBLAS_STATUS_NOT_SUPPORTED;
-  if (out.batch != 1 && e != CUBLASLT_EPILOGUE_BIAS) return CUBLAS_STATUS_NOT_SUPPORTED;
-  if (has(e, kBias | kBGradB)) {
-    if (d.bias_type != -1 && d.bias_type != out.type) return CUBLAS_STATUS_NOT_SUPPORTED;
-    if (!d.bias || !aligned(d.bias, static_cast<std::uint32_t>(bytes_of(out.type)))) {
-      return CUBLAS_STATUS_INVALID_VALUE;
-    }
-  }
-  if (has(e, kAux)) {
-    const std::int64_t multiple = has(e, kRelu | kDRelu) ? 128 : 8;
-    if (!d.aux || !aligned(d.aux, 16)) return CUBLAS_STATUS_INVALID_VALUE;
-    if (d.aux_ld % multiple != 0 || d.aux_ld < static_cast<std::int64_t>(out.rows)) {
-      return CUBLAS_STATUS_INVALID_VALUE;
-    }
-  }
-  if (has(e, kDRelu | kDGelu) && k < 2) return CUBLAS_STATUS_NOT_SUPPORTED;
-  if (e == CUBLASLT_EPILOGUE_BGRADB && (d.trans_b != CUBLAS_OP_T || out.cols == 1)) {
-    return CUBLAS_STATUS_NOT_SUPPORTED;
-  }
-  return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t check_problem(const Desc& d, const Layout& a, const Layout& b, const Layout& c,
-                             const Layout& out) {
-  for (const Layout* l : {&a, &b, &c, &out}) {
-    if (l->rows == 0 || l->cols == 0 || l->batch < 1) return CUBLAS_STATUS_INVALID_VALUE;
-    if (l->order != CUBLASLT_ORDER_COL) return CUBLAS_STATUS_NOT_SUPPORTED;
-    if (l->ld < static_cast<std::int64_t>(l->rows)) return CUBLAS_STATUS_INVALID_VALUE;
-    if (l->batch != out.batch) return CUBLAS_STATUS_INVALID_VALUE;
-    if (std::max({l->rows, l->cols}) > INT32_MAX) return CUBLAS_STATUS_NOT_SUPPORTED;
-  }
-  const bool ta = d.trans_a != CUBLAS_OP_N, tb = d.trans_b != CUBLAS_OP_N;
-  const std::uint64_t m = ta ? a.cols : a.rows, k = ta ? a.rows : a.cols;
-  if ((tb ? b.cols : b.rows) != k || (tb ? b.rows : b.cols) != out.cols || m != out.rows ||
-      c.rows != m || c.cols != out.cols) {
-    return CUBLAS_STATUS_INVALID_VALUE;
-  }
-  if (out.batch > 1 && std::abs(out.stride) < static_cast<std::int64_t>(m)) {
-    return CUBLAS_STATUS_INVALID_VALUE;  // the results overlap
-  }
-  if (c.type != out.type || !types_supported(d, a.type, b.type, out.type)) {
-    return CUBLAS_STATUS_NOT_SUPPORTED;
-  }
-  return check_epilogue(d, out, static_cast<std::int64_t>(k));
 }
 
 std::uint64_t hash_problem(const Desc& d, const Layout& a, const Layout& b, const Layout& c,
@@ -190,203 +82,45 @@ std::uint64_t hash_problem(const Desc& d, const Layout& a, const Layout& b, cons
   return h;
 }
 
-// ---- The product ----
-
-/// n consecutive elements, in the type of the sums; and one value back.
-void widen(const void* p, cudaDataType t, std::int64_t at, std::int64_t n, float* to) {
-  switch (t) {
-    case CUDA_R_32F:
-      std::copy_n(static_cast<const float*>(p) + at, n, to);
-      return;
-    case CUDA_R_16F:
-      for (std::int64_t i = 0; i < n; ++i)
-        to[i] = __half2float(static_cast<const __half*>(p)[at + i]);
-      return;
-    default:
-      for (std::int64_t i = 0; i < n; ++i) {
-        to[i] = __bfloat162float(static_cast<const __nv_bfloat16*>(p)[at + i]);
-      }
-  }
-}
-void widen(const void* p, cudaDataType, std::int64_t at, std::int64_t n, double* to) {
-  std::copy_n(static_cast<const double*>(p) + at, n, to);
-}
-void narrow(void* p, cudaDataType, std::int64_t at, double v) { static_cast<double*>(p)[at] = v; }
-void narrow(void* p, cudaDataType t, std::int64_t at, float v) {
-  switch (t) {
-    case CUDA_R_32F:
-      static_cast<float*>(p)[at] = v;
-      return;
-    case CUDA_R_16F:
-      static_cast<__half*>(p)[at] = __float2half_rn(v);
-      return;
-    default:
-      static_cast<__nv_bfloat16*>(p)[at] = __float2bfloat16_rn(v);
-  }
+/// Whether the runtime forbids the thread what a capture does not survive.
+bool forbidden_by_capture() {
+  const std::lock_guard lock(cusim::runtime_lock());
+  return cusim::refuse_while_capturing() != cudaSuccess;
 }
 
-/// A matrix packed without gaps: column after column, or row after row.
-template <class T>
-std::vector<T> gather(const void* p, const Layout& l, std::int64_t offset, bool by_column) {
-  const auto rows = static_cast<std::int64_t>(l.rows), cols = static_cast<std::int64_t>(l.cols);
-  std::vector<T> out(static_cast<std::size_t>(rows * cols)), column(static_cast<std::size_t>(rows));
-  for (std::int64_t j = 0; j < cols; ++j) {
-    if (by_column) {
-      widen(p, l.type, offset + j * l.ld, rows, out.data() + j * rows);
-    } else {
-      widen(p, l.type, offset + j * l.ld, rows, column.data());
-      for (std::int64_t i = 0; i < rows; ++i)
-        out[static_cast<std::size_t>(i * cols + j)] = column[static_cast<std::size_t>(i)];
-    }
-  }
-  return out;
+std::function<int(const cusim::ProductCall&)>& product_hook() {
+  static auto& hook = *new std::function<int(const cusim::ProductCall&)>;
+  return hook;
 }
 
-struct Call {
-  Desc d;
-  Layout la, lb, lc, ld;
-  const void *a, *b, *c;
-  void* out;
-  double alpha, beta;
-};
-
-float gelu(float x) {
-  const float inner = 0.7978845608028654f * (x + 0.044715f * x * x * x);
-  return 0.5f * x * (1 + std::tanh(inner));
-}
-float gelu_slope(float x) {
-  const float inner = 0.7978845608028654f * (x + 0.044715f * x * x * x), t = std::tanh(inner);
-  return 0.5f * (1 + t) +
-         0.5f * x * (1 - t * t) * 0.7978845608028654f * (1 + 3 * 0.044715f * x * x);
-}
-
-/// One value of alpha AB + beta C through the epilogue.
-float finish(const Call& call, std::int64_t i, std::int64_t j, float v) {
-  const std::uint32_t e = call.d.epilogue;
-  if (has(e, kBias)) {
-    float bias;
-    widen(call.d.bias, call.ld.type, i, 1, &bias);
-    v += bias;
-  }
-  const std::int64_t at = j * call.d.aux_ld + i;
-  auto* mask = static_cast<std::uint8_t*>(call.d.aux);
-  const auto bit = static_cast<std::uint8_t>(1u << (at % 8));
-  if (has(e, kRelu)) {
-    if (has(e, kAux)) {
-      mask[at / 8] = static_cast<std::uint8_t>(v > 0 ? mask[at / 8] | bit : mask[at / 8] & ~bit);
-    }
-    return v > 0 || std::isnan(v) ? v : 0.0f;
-  }
-  if (has(e, kGelu)) {
-    if (has(e, kAux)) narrow(call.d.aux, call.ld.type, at, v);
-    return gelu(v);
-  }
-  if (has(e, kDRelu)) return (mask[at / 8] & bit) ? v : 0.0f;
-  if (has(e, kDGelu)) {
-    float before;
-    widen(call.d.aux, call.ld.type, at, 1, &before);
-    return v * gelu_slope(before);
-  }
-  return v;
-}
-double finish(const Call&, std::int64_t, std::int64_t, double v) { return v; }
-
-template <class T>
-void multiply(const Call& call, std::int64_t batch) {
-  const bool ta = call.d.trans_a != CUBLAS_OP_N, tb = call.d.trans_b != CUBLAS_OP_N;
-  const auto m = static_cast<std::int64_t>(call.ld.rows),
-             n = static_cast<std::int64_t>(call.ld.cols);
-  const auto k = static_cast<std::int64_t>(ta ? call.la.rows : call.la.cols);
-  // a: k runs of m values; b: n runs of k values.
-  const std::vector<T> a = gather<T>(call.a, call.la, batch * call.la.stride, !ta);
-  const std::vector<T> b = gather<T>(call.b, call.lb, batch * call.lb.stride, !tb);
-  constexpr std::int64_t kColumns = 4;
-  std::vector<T> sums(static_cast<std::size_t>(m * kColumns));
-  for (std::int64_t j0 = 0; j0 < n; j0 += kColumns) {
-    const std::int64_t width = std::min(kColumns, n - j0);
-    std::fill(sums.begin(), sums.end(), T(0));
-    for (std::int64_t p = 0; p < k; ++p) {
-      const T* const x = a.data() + p * m;
-      for (std::int64_t q = 0; q < width; ++q) {
-        const T y = b[static_cast<std::size_t>((j0 + q) * k + p)];
-        T* const s = sums.data() + q * m;
-        for (std::int64_t i = 0; i < m; ++i) s[i] += x[i] * y;
-      }
-    }
-    for (std::int64_t q = 0; q < width; ++q) {
-      for (std::int64_t i = 0; i < m; ++i) {
-        T v = static_cast<T>(call.alpha) * sums[static_cast<std::size_t>(q * m + i)];
-        if (call.beta != 0) {
-          T old;
-          widen(call.c, call.lc.type, batch * call.lc.stride + (j0 + q) * call.lc.ld + i, 1, &old);
-          v += static_cast<T>(call.beta) * old;
-        }
-        narrow(call.out, call.ld.type, batch * call.ld.stride + (j0 + q) * call.ld.ld + i,
-               finish(call, i, j0 + q, v));
-      }
-    }
-  }
-  if constexpr (std::is_same_v<T, float>) {
-    if (call.d.epilogue == CUBLASLT_EPILOGUE_BGRADB) {  // sums of op(B)'s columns
-      for (std::int64_t j = 0; j < n; ++j) {
-        T sum = 0;
-        for (std::int64_t p = 0; p < k; ++p) sum += b[static_cast<std::size_t>(j * k + p)];
-        narrow(call.d.bias, call.ld.type, j, sum);
-      }
-    }
-  }
-}
-
-/// Bytes from the first element of the first matrix of a batch to the last of the last.
-std::size_t extent(const Layout& l) {
-  const auto rows = static_cast<std::int64_t>(l.rows), cols = static_cast<std::int64_t>(l.cols);
-  const std::int64_t elements = (l.batch - 1) * l.stride + (cols - 1) * l.ld + rows;
-  return static_cast<std::size_t>(elements) * bytes_of(l.type);
-}
-
-std::size_t bias_bytes(const Call& call) {
-  const bool columns = call.d.epilogue == CUBLASLT_EPILOGUE_BGRADB;
-  return (columns ? call.ld.cols : call.ld.rows) * bytes_of(call.ld.type);
-}
-std::size_t aux_bytes(const Call& call) {
-  const std::size_t row = has(call.d.epilogue, kRelu | kDRelu)
-                              ? static_cast<std::size_t>(call.d.aux_ld) / 8
-                              : static_cast<std::size_t>(call.d.aux_ld) * bytes_of(call.ld.type);
-  return row * call.ld.cols;
-}
-
-bool in_device_memory(const Call& call) {
-  const std::uint32_t e = call.d.epilogue;
-  return cusim::is_device_range(call.a, extent(call.la)) &&
-         cusim::is_device_range(call.b, extent(call.lb)) &&
-         cusim::is_device_range(call.out, extent(call.ld)) &&
-         (call.beta == 0 || cusim::is_device_range(call.c, extent(call.lc))) &&
-         (!has(e, kBias | kBGradB) || cusim::is_device_range(call.d.bias, bias_bytes(call))) &&
-         (!has(e, kAux) || cusim::is_device_range(call.d.aux, aux_bytes(call)));
-}
-
-/// Tells check mode what no longer is unwritten memory.
-void note_written(const Call& call) {
-  const std::uint32_t e = call.d.epilogue;
-  const std::size_t size = bytes_of(call.ld.type);
-  for (std::int64_t i = 0; i < call.ld.batch; ++i) {
-    for (std::uint64_t j = 0; j < call.ld.cols; ++j) {
-      const std::int64_t at = i * call.ld.stride + static_cast<std::int64_t>(j) * call.ld.ld;
-      cusim::check::wrote(static_cast<char*>(call.out) + static_cast<std::size_t>(at) * size,
-                          call.ld.rows * size);
-    }
-  }
-  if (has(e, kBGradB)) cusim::check::wrote(call.d.bias, bias_bytes(call));
-  if (has(e, kAux) && has(e, kRelu | kGelu)) cusim::check::wrote(call.d.aux, aux_bytes(call));
+/// What to answer to a call: `answer`, or what the hook says.
+cublasStatus_t answer_to(bool question, const Desc& d, const Layout& a, const Layout& out,
+                         std::uint32_t reductions, cublasStatus_t answer) {
+  if (!product_hook()) return answer;
+  cusim::ProductCall call;
+  call.question = question;
+  call.m = static_cast<std::int64_t>(out.rows);
+  call.n = static_cast<std::int64_t>(out.cols);
+  call.k = static_cast<std::int64_t>(d.trans_a != CUBLAS_OP_N ? a.rows : a.cols);
+  call.batch = out.batch;
+  call.epilogue = d.epilogue;
+  call.reductions = reductions;
+  call.answer = answer;
+  return static_cast<cublasStatus_t>(product_hook()(call));
 }
 
 }  // namespace
+
+void cusim::on_product(std::function<int(const ProductCall&)> hook) {
+  product_hook() = std::move(hook);
+}
 
 extern "C" {
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   if (!handle) return CUBLAS_STATUS_INVALID_VALUE;
   if (cusim::api_call("cublasLtCreate")) return CUBLAS_STATUS_NOT_INITIALIZED;
+  if (forbidden_by_capture()) return CUBLAS_STATUS_ALLOC_FAILED;
   int device = 0;
   if (cudaGetDevice(&device) != cudaSuccess) return CUBLAS_STATUS_NOT_INITIALIZED;
   *handle = new cublasLtContext{device};
@@ -496,29 +230,34 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
   if (requested < 1 || !results || !returned) return CUBLAS_STATUS_INVALID_VALUE;
   if (cusim::api_call("cublasLtMatmulAlgoGetHeuristic")) return CUBLAS_STATUS_INTERNAL_ERROR;
+  if (forbidden_by_capture()) return CUBLAS_STATUS_INTERNAL_ERROR;
   *returned = 0;
   const Desc& m = self<Desc>(desc);
   const Preference& p = self<Preference>(preference);
   const Layout &la = self<Layout>(a), &lb = self<Layout>(b), &lc = self<Layout>(c),
                &ld = self<Layout>(d);
-  if (const auto status = check_problem(m, la, lb, lc, ld); status != CUBLAS_STATUS_SUCCESS) {
+  if (const auto status =
+          answer_to(true, m, la, ld, p.reductions, check_problem(m, la, lb, lc, ld));
+      status != CUBLAS_STATUS_SUCCESS) {
     return status;
   }
-  Algo algo{kMagic,
-            hash_problem(m, la, lb, lc, ld),
-            std::min(p.workspace, kWorkspace),
-            p.align_a,
-            p.align_b,
-            p.align_c,
-            p.align_d,
-            alignment_of(m.bias),
-            alignment_of(m.aux)};
-  results[0] = {};
-  std::memcpy(&results[0].algo, &algo, sizeof algo);
-  results[0].workspaceSize = algo.workspace;
-  results[0].state = CUBLAS_STATUS_SUCCESS;
-  results[0].wavesCount = 1;
-  *returned = 1;
+  const Algo algo{kMagic,
+                  hash_problem(m, la, lb, lc, ld),
+                  std::min(p.workspace, kWorkspace),
+                  p.align_a,
+                  p.align_b,
+                  p.align_c,
+                  p.align_d,
+                  alignment_of(m.bias),
+                  alignment_of(m.aux)};
+  *returned = std::min(requested, kAlgorithms);
+  for (int i = 0; i < *returned; ++i) {
+    results[i] = {};
+    std::memcpy(&results[i].algo, &algo, sizeof algo);
+    results[i].workspaceSize = algo.workspace;
+    results[i].state = CUBLAS_STATUS_SUCCESS;
+    results[i].wavesCount = 1;
+  }
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -545,7 +284,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
             D,
             0,
             0};
-  if (const auto status = check_problem(call.d, call.la, call.lb, call.lc, call.ld);
+  if (const auto status = answer_to(false, call.d, call.la, call.ld, 0,
+                                    check_problem(call.d, call.la, call.lb, call.lc, call.ld));
       status != CUBLAS_STATUS_SUCCESS) {
     return status;
   }
@@ -582,14 +322,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   cusim::enqueue(stream, [call, workspace, bytes = algo.workspace] {
     const cusim::DeviceAccess open;
     if (bytes > 0) std::memset(workspace, 0xa5, bytes);
-    for (std::int32_t i = 0; i < call.ld.batch; ++i) {
-      if (call.d.compute == CUBLAS_COMPUTE_64F) {
-        multiply<double>(call, i);
-      } else {
-        multiply<float>(call, i);
-      }
-    }
-    note_written(call);
+    run(call);
   });
   return CUBLAS_STATUS_SUCCESS;
 }
