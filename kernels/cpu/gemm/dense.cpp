@@ -34,10 +34,15 @@ V part_of(V v, const Block& block) {
   return v;
 }
 
-/// The mask bits of relu: set if the value is above 0 or NaN, as in math::Relu. The last block of a
-/// row also writes the bits of its padding.
+/// The largest number that is 0 once it is stored: in f16 half the smallest subnormal number. Those
+/// of the other dtypes count as 0 in kernels anyway.
+double stored_as_zero(DType t) { return t == DType::f16 ? 0x1p-25 : 0; }
+
+/// The mask bits of relu: set if the value, stored in `dtype`, is above 0 or NaN, as in math::Relu.
+/// The last block of a row also writes the bits of its padding.
 template <class T>
-void store_mask(const View& mask, std::int64_t n, const Block& block) {
+void store_mask(const View& mask, std::int64_t n, DType dtype, const Block& block) {
+  const T zero = static_cast<T>(stored_as_zero(dtype));
   using V = Tile<T>;
   const std::int64_t end = block.j + block.cols < n ? block.j + block.cols : 8 * mask.shape[1];
   for (std::int64_t i = 0; i < block.rows; ++i) {
@@ -48,13 +53,13 @@ void store_mask(const View& mask, std::int64_t n, const Block& block) {
     for (; j + 16 <= std::min(n, end); j += 16) {
       std::uint16_t bits = 0;
       for (int part = 0; part < 16; part += V::size)
-        bits |= static_cast<std::uint16_t>(bits_of(!(V::load(row + j + part) <= V(0))) << part);
+        bits |= static_cast<std::uint16_t>(bits_of(!(V::load(row + j + part) <= V(zero))) << part);
       std::memcpy(out + j / 8, &bits, sizeof bits);
     }
     for (; j < end; j += 8) {
       unsigned bits = 0;
       for (std::int64_t k = j; k < std::min(n, j + 8); ++k)
-        bits |= static_cast<unsigned>(!(row[k] <= T(0))) << (k % 8);
+        bits |= static_cast<unsigned>(!(row[k] <= zero)) << (k % 8);
       out[j / 8] = static_cast<std::uint8_t>(bits);
     }
   }
@@ -94,8 +99,8 @@ void dense_forward(const ConstView& x, const ConstView& w, const ConstView& bias
       return unary(math::UnaryOp::gelu_tanh, values, values, {}, stream);
     }
     if (saved.data)
-      y.dtype == DType::f64 ? store_mask<double>(saved, y.shape[1], block)
-                            : store_mask<float>(saved, y.shape[1], block);
+      y.dtype == DType::f64 ? store_mask<double>(saved, y.shape[1], y.dtype, block)
+                            : store_mask<float>(saved, y.shape[1], y.dtype, block);
     unary(math::UnaryOp::relu, values, values, {}, stream);
   };
   gemm_with_epilogue(x, transposed(w), y, args, std::ref(activate));
