@@ -32,6 +32,13 @@ std::atomic<Epilogues>& epilogues() {
   return choice;
 }
 
+std::atomic<SplitK>& split_k() {
+  static std::atomic<SplitK> choice{
+      from_environment<SplitK>("FIRN_SPLIT_K", SplitK::automatic,
+                               {{"by_depth", SplitK::by_depth}, {"automatic", SplitK::automatic}})};
+  return choice;
+}
+
 std::atomic<ConvPath>& conv_path() {
   static std::atomic<ConvPath> path{from_environment<ConvPath>(
       "FIRN_CONVOLUTIONS", ConvPath::automatic,

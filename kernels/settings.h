@@ -27,11 +27,21 @@ inline bool batch_invariance_required() noexcept {
 std::atomic<bool>& nondeterministic_switch() noexcept;
 
 /// How CUDA devices compute a dense layer: `fused` in the GEMM's epilogue, `unfused` in separate
-/// kernels, `automatic` whichever is faster on the architecture. FIRN_EPILOGUES sets the initial
-/// value. A product that the library cannot compute in one launch is always unfused.
+/// kernels, `automatic` whichever is faster on the architecture and as exact as the dtype.
+/// FIRN_EPILOGUES sets the initial value. A product that the library cannot compute in one launch
+/// is always unfused. relu is one kernel after the product in every case.
 enum class Epilogues : std::uint8_t { automatic, fused, unfused };
 /// Throws Error at first use if FIRN_EPILOGUES holds another word.
 std::atomic<Epilogues>& epilogues();
+
+/// When CUDA devices may divide the terms of an f32 product among blocks (split-K): `automatic` if
+/// there are many terms, or if the result is too small to keep the device busy; `by_depth` by the
+/// number of terms alone. So with `by_depth` this choice does not depend on the number of rows.
+/// cuBLASLt's choice of a kernel still may, so require_batch_invariance() stays refused on CUDA
+/// devices. FIRN_SPLIT_K sets the initial value.
+enum class SplitK : std::uint8_t { automatic, by_depth };
+/// Throws Error at first use if FIRN_SPLIT_K holds another word.
+std::atomic<SplitK>& split_k();
 
 /// How CUDA devices compute convolutions: `automatic` by cuDNN if it is installed and supports
 /// them, `im2col` always as GEMMs over gathered columns. FIRN_CONVOLUTIONS sets the initial value.

@@ -1,6 +1,6 @@
-// Chains of dense layers as one op, with one launch per layer forward. Backward has one launch for
-// the gradients of weight and bias, and one for the data with the activation's derivative in its
-// epilogue.
+// Chains of dense layers as one op, with one or two launches per layer forward. Backward has one
+// launch for the gradients of weight and bias, and one for the data with the activation's
+// derivative in its epilogue.
 #include "ops/dense.h"
 
 #include <utility>

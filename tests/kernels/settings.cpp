@@ -21,6 +21,10 @@ std::string read_epilogues() {
   }
 }
 
+std::string read_split_k() {
+  return kernels::split_k().load() == kernels::SplitK::by_depth ? "by_depth" : "automatic";
+}
+
 std::string read_conv_path() {
   return kernels::conv_path().load() == kernels::ConvPath::im2col ? "im2col" : "automatic";
 }
@@ -41,6 +45,13 @@ TEST_CASE("settings: FIRN_EPILOGUES is one of its words, or an error that lists 
   CHECK(in_child("FIRN_EPILOGUES", "", read_epilogues) == "automatic");
   CHECK(in_child("FIRN_EPILOGUES", "Fused", read_epilogues) ==
         "[FIRN_EPILOGUES] is 'Fused'; hint: set it to one of: fused, unfused, automatic");
+}
+
+TEST_CASE("settings: FIRN_SPLIT_K is one of its words, or an error that lists them", "[host]") {
+  CHECK(in_child("FIRN_SPLIT_K", "by_depth", read_split_k) == "by_depth");
+  CHECK(in_child("FIRN_SPLIT_K", "", read_split_k) == "automatic");
+  CHECK(in_child("FIRN_SPLIT_K", "off", read_split_k) ==
+        "[FIRN_SPLIT_K] is 'off'; hint: set it to one of: by_depth, automatic");
 }
 
 TEST_CASE("settings: FIRN_CONVOLUTIONS is one of its words, or an error that lists them",

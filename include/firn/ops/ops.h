@@ -325,9 +325,9 @@ const char* to_string(Activation activation) noexcept;
 /// A chain of linear layers with `activation` after each but the last, as one op. x [..., in],
 /// weights[i] [out_i, out_{i-1}] and biases[i] [out_i] (or undefined; an empty `biases` means none)
 /// give [..., out_last]. The same as linear() and the activation in turn, with fewer launches (the
-/// idea of Apex's fused MLP): one per layer forward, at most two per layer backward. One of these
+/// idea of Apex's fused MLP): two per layer at most, forward and backward. One of the latter
 /// computes the gradients of weight and bias, the other that of the data with the activation's
-/// derivative. The activation is applied to the sum before the sum is rounded to 16 bits.
+/// derivative. gelu_tanh is applied to the sum before the sum is rounded to 16 bits.
 Tensor mlp(const Tensor& x, std::span<const Tensor> weights, std::span<const Tensor> biases = {},
            Activation activation = Activation::relu);
 inline Tensor mlp(const Tensor& x, std::initializer_list<Tensor> weights,

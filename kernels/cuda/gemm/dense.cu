@@ -1,5 +1,14 @@
 // The products of a dense layer on CUDA devices: in one launch by cuBLASLt's epilogues, or by a
 // GEMM and a separate kernel.
+//
+// relu is always a kernel after the product, whose epilogue adds the bias. The library's relu is
+// max(x, 0), and a hardware maximum makes 0 of a NaN: a bad input would no longer be seen, neither
+// in the result nor by the check of the gradients. NVIDIA's tests (nvmath-python) expect its mask
+// to have the bit of x >= 0, and skip values next to 0; firn's slope at 0 is 0. DRELU reads masks
+// of the same layout, with firn's bits.
+//
+// gelu's epilogues use the hardware's tanh, which has 11 bits. That is enough for 16-bit results
+// and beside TF32; with f32 `automatic` computes gelu separately.
 #include "kernels/dense.h"
 #include "kernels/settings.h"
 
@@ -27,31 +36,55 @@ struct BiasArray {
   std::int64_t stride;
 };
 
-/// Computes y = activation(sum + bias), and saves what the gradient needs. A thread takes kGroup
-/// columns of a row, one byte of relu's mask. A row has `groups` of them, including padding.
-/// `saved` may be null.
+/// Adjacent columns of a row that a thread takes: one byte of relu's mask.
 constexpr std::int64_t kGroup = 8;
-template <class T, Activation kind>
-static __global__ void activate_kernel(const ComputeOf<T>* sum, BiasArray bias, T* y, void* saved,
-                                       std::int64_t m, std::int64_t n, std::int64_t groups) {
+
+/// Computes y = gelu(sum + bias), and saves sum + bias for the gradient unless `saved` is null. A
+/// row has `groups` groups, including padding.
+template <class T>
+static __global__ void gelu_kernel(const ComputeOf<T>* sum, BiasArray bias, T* y, T* saved,
+                                   std::int64_t m, std::int64_t n, std::int64_t groups) {
   const std::int64_t first = global_thread(), step = grid_threads();
   for (std::int64_t g = first; g < m * groups; g += step) {
     const std::int64_t row = g / groups, begin = g % groups * kGroup;
-    unsigned bits = 0;
     for (std::int64_t j = begin; j < begin + kGroup && j < n; ++j) {
       ComputeOf<T> x = sum[row * n + j];
       if (bias.data) x += load_element<ComputeOf<T>>(bias.data, bias.dtype, j * bias.stride);
-      if constexpr (kind == Activation::relu) {
-        bits |= static_cast<unsigned>(math::Relu::df(ComputeOf<T>(1), x, {}) != 0) << (j - begin);
-        narrow(math::Relu::f(x, {}), y[row * n + j]);
-      } else {
-        if (saved) narrow(x, static_cast<T*>(saved)[row * groups * kGroup + j]);
-        narrow(math::GeluTanh::f(x, {}), y[row * n + j]);
-      }
+      if (saved) narrow(x, saved[row * groups * kGroup + j]);
+      narrow(math::GeluTanh::f(x, {}), y[row * n + j]);
     }
-    if (kind == Activation::relu && saved) {
-      static_cast<std::uint8_t*>(saved)[g] = static_cast<std::uint8_t>(bits);
+  }
+}
+
+/// y = relu(y), and its bit of the mask: set if y is above 0 or NaN.
+template <class T>
+__device__ unsigned relu_in_place(T& y) {
+  const ComputeOf<T> x = widen(y);
+  const bool passes = !(x <= 0);
+  if (!passes) y = T{};
+  return passes;
+}
+
+/// The same for a matrix [m, n], and its mask unless that is null. A row of the mask has `groups`
+/// bytes, including padding, whose bits are 0. `wide`: n is a multiple of kGroup and y aligned, so
+/// that groups are loaded and stored at once.
+template <class T>
+static __global__ void relu_kernel(T* y, std::uint8_t* mask, std::int64_t m, std::int64_t n,
+                                   std::int64_t groups, bool wide) {
+  const std::int64_t first = global_thread(), step = grid_threads();
+  for (std::int64_t g = first; g < m * groups; g += step) {
+    const std::int64_t row = g / groups, begin = g % groups * kGroup;
+    T* const at = y + row * n + begin;
+    unsigned bits = 0;
+    if (wide && begin < n) {
+      auto* const words = reinterpret_cast<Lanes<T, kGroup>*>(at);
+      auto group = *words;
+      for (int j = 0; j < kGroup; ++j) bits |= relu_in_place(group.lane[j]) << j;
+      *words = group;
+    } else {
+      for (int j = 0; j < kGroup && begin + j < n; ++j) bits |= relu_in_place(at[j]) << j;
     }
+    if (mask) mask[g] = static_cast<std::uint8_t>(bits);
   }
 }
 
@@ -66,18 +99,24 @@ static __global__ void mask_kernel(const std::uint8_t* mask, T* dx, std::int64_t
   }
 }
 
-void activate(Activation activation, const View& sum, const ConstView& bias, const View& y,
-              const View& saved, Stream stream) {
+void gelu(const View& sum, const ConstView& bias, const View& y, const View& saved, Stream stream) {
   const std::int64_t m = y.shape[0], n = y.shape[1];
-  const std::int64_t groups = !saved.data                      ? math::ceil_div(n, kGroup)
-                              : activation == Activation::relu ? saved.shape[1]
-                                                               : saved.shape[1] / kGroup;
+  const std::int64_t groups = math::ceil_div(n, kGroup);
   const BiasArray added{bias.data, bias.dtype, bias.data ? bias.strides[0] : 0};
   with_floating(y.dtype, [&]<class T>(T) {
-    const auto kernel = activation == Activation::relu ? activate_kernel<T, Activation::relu>
-                                                       : activate_kernel<T, Activation::gelu_tanh>;
-    gpu::launch("dense activation", kernel, grid_for(m * groups), dim3(kBlock), 0, stream,
-                sum.as<ComputeOf<T>>(), added, y.as<T>(), saved.data, m, n, groups);
+    gpu::launch("dense activation", gelu_kernel<T>, grid_for(m * groups), dim3(kBlock), 0, stream,
+                sum.as<ComputeOf<T>>(), added, y.as<T>(), saved.as<T>(), m, n, groups);
+  });
+}
+
+void relu(const View& y, const View& mask, Stream stream) {
+  const std::int64_t m = y.shape[0], n = y.shape[1];
+  if (y.numel() == 0) return;
+  const std::int64_t groups = mask.data ? mask.shape[1] : math::ceil_div(n, kGroup);
+  const bool wide = n % kGroup == 0 && is_aligned(y.data);
+  with_floating(y.dtype, [&]<class T>(T) {
+    gpu::launch("dense activation", relu_kernel<T>, grid_for(m * groups), dim3(kBlock), 0, stream,
+                y.as<T>(), mask.as<std::uint8_t>(), m, n, groups, wide);
   });
 }
 
@@ -105,11 +144,13 @@ int major_capability(Device device) {
   return major;
 }
 
-/// Below sm_90 the library runs some epilogues as two kernels, which are slower than firn's two.
-bool fuses(DType dtype, Device device, std::initializer_list<std::int64_t> sizes) {
+/// Whether to ask the library for an epilogue; `activation`: the one that it computes. Below sm_90
+/// the library runs some epilogues as two kernels, which are slower than firn's two.
+bool fuses(Activation activation, DType dtype, Device device,
+           std::initializer_list<std::int64_t> sizes) {
   for (const std::int64_t size : sizes)
     if (size == 0) return false;
-  if (dtype == DType::f64) return false;  // the library has no epilogues there
+  if (dtype == DType::f64) return false;          // the library has no epilogues there
   if (batch_invariance_required()) return false;  // gemm() refuses
   switch (epilogues().load(std::memory_order_relaxed)) {
     case Epilogues::fused:
@@ -117,6 +158,8 @@ bool fuses(DType dtype, Device device, std::initializer_list<std::int64_t> sizes
     case Epilogues::unfused:
       return false;
     default:
+      if (activation == Activation::gelu_tanh && dtype == DType::f32 && !tf32_allowed())
+        return false;
       return major_capability(device) >= 9;
   }
 }
@@ -143,14 +186,16 @@ void set_aux(Product& p, Activation activation, const ConstView& saved) {
 
 void dense_forward(const ConstView& x, const ConstView& w, const ConstView& bias,
                    Activation activation, const View& y, const View& saved, Stream stream) {
-  if (activation == Activation::none) {
-    return cuda::gemm(x, transposed(w), y, {.alpha = 1, .beta = 0, .bias = bias}, stream);
+  if (activation != Activation::gelu_tanh) {
+    cuda::gemm(x, transposed(w), y, {.alpha = 1, .beta = 0, .bias = bias}, stream);
+    if (activation == Activation::relu) relu(y, saved, stream);
+    return;
   }
   if (y.numel() == 0) return;
-  if (fuses(y.dtype, y.device, {x.shape[1]})) {
+  if (fuses(activation, y.dtype, y.device, {x.shape[1]})) {
     const Operand a(transposed(w), stream), b(x, stream);
     Product p = product_of("dense_forward", a.matrix(), b.matrix(), y);
-    p.epilogue = activation == Activation::relu ? Epilogue::relu : Epilogue::gelu;
+    p.epilogue = Epilogue::gelu;
     std::optional<Vector> vector;
     if (bias.data) p.bias = vector.emplace(bias, y.dtype, stream).data();
     set_aux(p, activation, saved);
@@ -158,12 +203,13 @@ void dense_forward(const ConstView& x, const ConstView& w, const ConstView& bias
   }
   const Buffer sum(y.shape, compute_dtype(y.dtype), stream);
   cuda::gemm(x, transposed(w), sum.view(), {}, stream);
-  activate(activation, sum.view(), bias, y, saved, stream);
+  gelu(sum.view(), bias, y, saved, stream);
 }
 
 void dense_data_gradient(const ConstView& dy, const ConstView& w, Activation activation,
                          const ConstView& saved, const View& dx, Stream stream) {
-  if (activation != Activation::none && fuses(dx.dtype, dx.device, {dx.numel(), dy.shape[1]})) {
+  if (activation != Activation::none &&
+      fuses(activation, dx.dtype, dx.device, {dx.numel(), dy.shape[1]})) {
     const Operand a(w, stream), b(dy, stream);
     Product p = product_of("dense_data_gradient", a.matrix(), b.matrix(), dx);
     p.epilogue = activation == Activation::relu ? Epilogue::relu_gradient : Epilogue::gelu_gradient;
@@ -184,8 +230,8 @@ void dense_data_gradient(const ConstView& dy, const ConstView& w, Activation act
 void dense_weight_gradient(const ConstView& dy, const ConstView& x, const View& dw, float dw_beta,
                            const View& db, float db_beta, Stream stream) {
   // The library stores a bias gradient in the dtype of dw; it cannot accumulate one.
-  if (db.data && db_beta == 0 && db.dtype == dw.dtype &&
-      fuses(dy.dtype, dy.device, {dy.numel(), x.numel()})) {
+  if (db.data && db.dtype == dw.dtype &&
+      fuses(Activation::none, dy.dtype, dy.device, {dy.numel(), x.numel()})) {
     // dw^T = x^T dy, column-major; the library requires op(B) = dy to be a transposed operand.
     std::optional<Buffer> copy;
     ConstView rows = dy;
@@ -199,11 +245,16 @@ void dense_weight_gradient(const ConstView& dy, const ConstView& x, const View& 
     Product p = product_of("dense_weight_gradient", a.matrix(), b, dw);
     p.in = dy.dtype;
     p.beta = dw_beta;
-    p.epilogue = Epilogue::bias_gradient;
-    p.bias = db.data;
-    if (multiply(p, stream)) return;
+    Product fused = p;
+    fused.epilogue = Epilogue::bias_gradient;
+    fused.bias = db.data;
+    // A step that stores may be captured after one that added, or the other way round.
+    plan_ahead(db_beta == 0 ? p : fused, stream);
+    if (db_beta == 0 && multiply(fused, stream)) return;
+    multiply(p, stream);
+  } else {
+    cuda::gemm(transposed(dy), x, dw, {.alpha = 1, .beta = dw_beta, .bias = {}}, stream);
   }
-  cuda::gemm(transposed(dy), x, dw, {.alpha = 1, .beta = dw_beta, .bias = {}}, stream);
   if (!db.data) return;
   View row = db;
   row.shape.insert(0, 1);

@@ -2,8 +2,6 @@
 // support: empty inner axes, and results without a unit stride.
 #include "kernels/gemm.h"
 
-#include <optional>
-
 #include "firn/error.h"
 #include "kernels/copy.h"
 #include "kernels/cuda/gemm/operand.h"
@@ -48,14 +46,6 @@ void gemm(const ConstView& a, const ConstView& b, const View& c, const GemmArgs&
     gemm(a, b, own.view(), {.alpha = args.alpha, .beta = 0, .bias = args.bias}, stream);
     return kernels::axpby(1.0, own.view(), args.beta, c, stream);
   }
-  // The library adds a bias only along rows, and only to 16- and 32-bit results.
-  const bool by_library = args.bias.data && a.dtype != DType::f64 && place.row_major();
-  double beta = args.beta;
-  if (args.bias.data && !by_library) {
-    scale_and_add(c, beta, args.bias, stream);
-    beta = 1;
-  }
-
   // C^T = B^T A^T, column-major. If C itself is column-major, C = A B.
   const Operand left(place.row_major() ? b : transposed(a), stream);
   const Operand right(place.row_major() ? a : transposed(b), stream);
@@ -68,20 +58,24 @@ void gemm(const ConstView& a, const ConstView& b, const View& c, const GemmArgs&
   p.d = place.matrix();
   p.batch = c.rank() == 3 ? c.shape[0] : 1;
   p.alpha = args.alpha;
-  p.beta = beta;
-  std::optional<Vector> bias;
-  if (by_library) {
-    bias.emplace(args.bias, c.dtype, stream);
+  p.beta = args.beta;
+  // The library adds a bias only along rows, and only to 16- and 32-bit results.
+  if (args.bias.data && a.dtype != DType::f64 && place.row_major()) {
+    const Vector bias(args.bias, c.dtype, stream);
     p.epilogue = Epilogue::bias;
-    p.bias = bias->data();
+    p.bias = bias.data();
+    if (multiply(p, stream)) return;
+    p.epilogue = Epilogue::none;
+    p.bias = nullptr;
   }
-  if (multiply(p, stream)) return;
-  // If there is no algorithm with a bias, c gets the bias first.
-  scale_and_add(c, beta, args.bias, stream);
-  p.epilogue = Epilogue::none;
-  p.bias = nullptr;
-  p.beta = 1;
+  // A result that was not there before starts with its bias. Another gets it last, so that it is
+  // unchanged if the product throws.
+  if (args.bias.data && args.beta == 0) {
+    scale_and_add(c, 0, args.bias, stream);
+    p.beta = 1;
+  }
   multiply(p, stream);
+  if (args.bias.data && args.beta != 0) scale_and_add(c, 1, args.bias, stream);
 }
 
 }  // namespace firn::kernels::cuda

@@ -1,17 +1,22 @@
 #include "kernels/cuda/gemm/product.h"
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <string>
 #include <type_traits>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
+#include "firn/error.h"
 #include "firn/kernel_support.h"
+#include "firn/warning.h"
 #include "kernels/cuda/device/host.h"
 #include "kernels/cuda/gemm/contexts.h"
 #include "kernels/cuda/gemm/cublaslt.h"
 #include "kernels/gemm.h"
+#include "kernels/math/macros.h"
 #include "kernels/settings.h"
 
 namespace firn::kernels::cuda {
@@ -37,9 +42,6 @@ cublasLtEpilogue_t native(const Product& p) {
   switch (p.epilogue) {
     case Epilogue::bias:
       return CUBLASLT_EPILOGUE_BIAS;
-    case Epilogue::relu:
-      if (p.aux) return p.bias ? CUBLASLT_EPILOGUE_RELU_AUX_BIAS : CUBLASLT_EPILOGUE_RELU_AUX;
-      return p.bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
     case Epilogue::gelu:
       if (p.aux) return p.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
       return p.bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
@@ -77,13 +79,13 @@ std::string describe(const Product& p) {
 /// Everything that the choice of an algorithm depends on.
 using Key = std::array<std::int64_t, 24>;
 
-Key key_of(const Product& p, bool tf32) {
+Key key_of(const Product& p, bool tf32, cublasLtReductionScheme_t reductions) {
   Key key = {static_cast<std::int64_t>(p.in),
              static_cast<std::int64_t>(p.out),
              static_cast<std::int64_t>(native(p)),
              p.batch,
              p.aux_ld,
-             p.beta != 0,
+             static_cast<std::int64_t>(reductions),
              tf32};
   std::size_t i = 7;
   for (const Matrix* m : {&p.a, &p.b, &p.d}) {
@@ -108,12 +110,21 @@ Owned<T> own(T object, cublasStatus_t (*destroy)(T)) {
   return Owned<T>(object, Destroy<T>{destroy});
 }
 
+/// What the library offers for a problem.
+struct Algorithm {
+  cublasLtMatmulAlgo_t algo;
+  std::size_t workspace;  ///< bytes
+};
+/// Algorithms to ask for: the later ones are for calls in which the library refuses an earlier one.
+constexpr int kMostAlgorithms = 4;
+
 struct Plan {
-  bool found = false;  ///< false: the library has no algorithm
   Owned<cublasLtMatmulDesc_t> desc;
   Owned<cublasLtMatrixLayout_t> a, b, d;
-  cublasLtMatmulAlgo_t algo{};
-  std::size_t workspace = 0;
+  std::vector<Algorithm> algorithms;  ///< best first; empty: the library has none
+  /// Why there are none, or one less.
+  const char* refused_by = "cublasLtMatmulAlgoGetHeuristic";
+  cublasStatus_t refusal = CUBLAS_STATUS_NOT_SUPPORTED;
 };
 
 template <class T>
@@ -143,17 +154,36 @@ Owned<cublasLtMatrixLayout_t> layout_of(const Matrix& m, DType dtype, std::int64
   return owned;
 }
 
+std::int64_t inner_size(const Product& p) { return p.a.transposed ? p.a.rows : p.a.cols; }
+
+/// Whether the library may have the epilogue for these sizes. It has no DRELU or DGELU with K = 1,
+/// no BGRADB with N = 1 and, before 12.3.4, none with K = 1. Sizes of 1 are not worth the question.
+bool may_be_offered(const Product& p) {
+  const bool gradient = p.epilogue == Epilogue::relu_gradient ||
+                        p.epilogue == Epilogue::gelu_gradient ||
+                        p.epilogue == Epilogue::bias_gradient;
+  return !gradient || std::min({p.d.rows, p.d.cols, inner_size(p)}) > 1;
+}
+
 /// The allowed ways to split the inner axis (split-K). Partial sums in the compute type, added by a
 /// second kernel, are not rounded and have a fixed order. Other schemes round partial sums to the
 /// type of the result, or add them in order of arrival. Below some thousand terms the second launch
-/// costs more than it gains.
-cublasLtReductionScheme_t reductions(const Product& p) {
-  constexpr std::int64_t kLongSum = 4096;
-  const std::int64_t k = p.a.transposed ? p.a.rows : p.a.cols;
-  return k >= kLongSum ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
+/// costs more than it gains, but for f32 products whose tiles leave half the multiprocessors idle:
+/// without tensor cores these take several times as long as a launch.
+cublasLtReductionScheme_t reductions(const Product& p, int multiprocessors) {
+  constexpr std::int64_t kLongSum = 4096, kMediumSum = 256, kTile = 128;
+  const std::int64_t k = inner_size(p);
+  if (k >= kLongSum) return CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  if (p.in != DType::f32 || k < kMediumSum || split_k() == SplitK::by_depth)
+    return CUBLASLT_REDUCTION_SCHEME_NONE;
+  const std::int64_t tiles =
+      math::ceil_div(p.d.rows, kTile) * math::ceil_div(p.d.cols, kTile) * p.batch;
+  return 2 * tiles < multiprocessors ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+                                     : CUBLASLT_REDUCTION_SCHEME_NONE;
 }
 
-Plan make_plan(const Product& p, bool tf32, cublasLtHandle_t handle) {
+Plan make_plan(const Product& p, bool tf32, cublasLtReductionScheme_t allowed,
+               cublasLtHandle_t handle) {
   const auto& lt = cublaslt();
   Plan plan;
   const bool wide = p.in == DType::f64;
@@ -194,63 +224,106 @@ Plan make_plan(const Product& p, bool tf32, cublasLtHandle_t handle) {
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(p.d.data));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(p.d.data));
 
-  cublasLtMatmulHeuristicResult_t result{};
   const auto search = [&](cublasLtReductionScheme_t scheme) {
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<std::uint32_t>(scheme));
+    std::array<cublasLtMatmulHeuristicResult_t, kMostAlgorithms> results{};
     int count = 0;
-    const cublasStatus_t status =
-        lt.cublasLtMatmulAlgoGetHeuristic(handle, desc, plan.a.get(), plan.b.get(), plan.d.get(),
-                                          plan.d.get(), preference, 1, &result, &count);
+    const cublasStatus_t status = lt.cublasLtMatmulAlgoGetHeuristic(
+        handle, desc, plan.a.get(), plan.b.get(), plan.d.get(), plan.d.get(), preference,
+        kMostAlgorithms, results.data(), &count);
     // A missing epilogue is INVALID_VALUE in some versions, NOT_SUPPORTED in others.
     const bool refused = status == CUBLAS_STATUS_NOT_SUPPORTED ||
                          (status == CUBLAS_STATUS_INVALID_VALUE && p.epilogue != Epilogue::none);
-    if (!refused && status != CUBLAS_STATUS_SUCCESS)
-      check(status, p.op, "cublasLtMatmulAlgoGetHeuristic", describe(p));
-    return status == CUBLAS_STATUS_SUCCESS && count > 0 && result.state == CUBLAS_STATUS_SUCCESS;
+    if (!refused) check(status, p.op, "cublasLtMatmulAlgoGetHeuristic", describe(p));
+    for (int i = 0; i < (refused ? 0 : count); ++i) {
+      const auto& result = results[static_cast<std::size_t>(i)];
+      if (result.state == CUBLAS_STATUS_SUCCESS)
+        plan.algorithms.push_back({result.algo, result.workspaceSize});
+    }
+    return !plan.algorithms.empty();
   };
-  plan.found = search(reductions(p)) || search(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
-  if (!plan.found && p.epilogue == Epilogue::none)
-    check(CUBLAS_STATUS_NOT_SUPPORTED, p.op, "cublasLtMatmulAlgoGetHeuristic", describe(p));
-  plan.algo = result.algo;
-  plan.workspace = plan.found ? result.workspaceSize : 0;
+  if (!search(allowed)) search(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
   return plan;
 }
 
 /// A handle with the plans made for it.
 struct Context {
   int device;
+  int multiprocessors = 0;
+  std::uint32_t warned = 0;  ///< a bit for each Epilogue of which a refusal was reported
   cublasLtHandle_t handle = nullptr;
   std::unordered_map<Key, Plan, KeyHash> plans;
 };
 
-Context& context_of(int device, const char* op) {
-  return thread_context<Context>(device, [&] {
-    auto fresh =
-        std::make_unique<Context>(Context{.device = device, .handle = nullptr, .plans = {}});
+/// Why a product cannot be part of a graph yet.
+constexpr const char* kNotYet =
+    "cuBLASLt has to choose an algorithm at the first product with a shape: run the step once "
+    "before";
+
+Context& context_of(Device device, const char* op) {
+  return thread_context<Context>(device.index, [&] {
+    runtime::refuse_capture(op, device, kNotYet);
+    auto fresh = std::make_unique<Context>();
+    fresh->device = device.index;
+    gpu::check_cuda(cudaDeviceGetAttribute(&fresh->multiprocessors, cudaDevAttrMultiProcessorCount,
+                                           int{device.index}),
+                    op, "cudaDeviceGetAttribute");
     check(cublaslt().cublasLtCreate(&fresh->handle), op, "cublasLtCreate");
     return fresh;
   });
 }
 
+Plan& plan_of(Context& context, const Product& p, Stream stream) {
+  const bool tf32 = p.in == DType::f32 && tf32_allowed();
+  const cublasLtReductionScheme_t allowed = reductions(p, context.multiprocessors);
+  const Key key = key_of(p, tf32, allowed);
+  const auto at = context.plans.find(key);
+  if (at != context.plans.end()) return at->second;
+  runtime::refuse_capture(p.op, stream.device, kNotYet);
+  if (context.plans.size() >= kMaxPlans) context.plans.clear();
+  return context.plans.emplace(key, make_plan(p, tf32, allowed, context.handle)).first->second;
+}
+
+/// Takes note that the library does not run an algorithm that it offered. Passes on what the
+/// handler of warnings throws; nothing has been queued then.
+void drop_algorithm(Context& context, Plan& plan, const Product& p, cublasStatus_t status) {
+  plan.algorithms.erase(plan.algorithms.begin());
+  plan.refused_by = "cublasLtMatmul";
+  plan.refusal = status;
+  const auto bit = std::uint32_t{1} << static_cast<unsigned>(p.epilogue);
+  if (context.warned & bit) return;
+  context.warned |= bit;
+  warn(p.op,
+       std::string("cublasLtMatmul answered ") + gpu::status_name(status) +
+           " to an algorithm that cuBLASLt had chosen, for " + describe(p) +
+           ". The next one is tried" +
+           (p.epilogue == Epilogue::none ? "" : ", or separate kernels"),
+       "CUBLASLT_LOG_LEVEL=2 makes the library say more");
+}
+
 }  // namespace
 
-bool multiply(const Product& p, Stream stream) {
+void plan_ahead(const Product& p, Stream stream) {
+  if (!may_be_offered(p) || runtime::capturing(stream.device)) return;
   gpu::check_cuda(cudaSetDevice(stream.device.index), p.op, "cudaSetDevice");
-  Context& context = context_of(stream.device.index, p.op);
-  const bool tf32 = p.in == DType::f32 && tf32_allowed();
-  const Key key = key_of(p, tf32);
-  auto at = context.plans.find(key);
-  if (at == context.plans.end()) {
-    if (context.plans.size() >= kMaxPlans) context.plans.clear();
-    at = context.plans.emplace(key, make_plan(p, tf32, context.handle)).first;
+  plan_of(context_of(stream.device, p.op), p, stream);
+}
+
+bool multiply(const Product& p, Stream stream) {
+  if (!may_be_offered(p)) return false;
+  gpu::check_cuda(cudaSetDevice(stream.device.index), p.op, "cudaSetDevice");
+  Context& context = context_of(stream.device, p.op);
+  Plan& plan = plan_of(context, p, stream);
+  if (plan.algorithms.empty()) {
+    if (p.epilogue == Epilogue::none) check(plan.refusal, p.op, plan.refused_by, describe(p));
+    return false;
   }
-  const Plan& plan = at->second;
-  if (!plan.found) return false;
 
   const auto& lt = cublaslt();
+  const Algorithm& use = plan.algorithms.front();
   if (p.bias) set(plan.desc.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias, p.op);
   if (p.aux) set(plan.desc.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.aux, p.op);
-  const runtime::Workspace workspace(plan.workspace, stream);
+  const runtime::Workspace workspace(use.workspace, stream);
   const auto alpha32 = static_cast<float>(p.alpha), beta32 = static_cast<float>(p.beta);
   const bool wide = p.in == DType::f64;
   const void* const alpha = wide ? static_cast<const void*>(&p.alpha) : &alpha32;
@@ -258,9 +331,14 @@ bool multiply(const Product& p, Stream stream) {
   void* const d = const_cast<void*>(p.d.data);
   const cublasStatus_t status =
       lt.cublasLtMatmul(context.handle, plan.desc.get(), alpha, p.a.data, plan.a.get(), p.b.data,
-                        plan.b.get(), beta, d, plan.d.get(), d, plan.d.get(), &plan.algo,
-                        workspace.data(), plan.workspace, gpu::native(stream));
-  if (status != CUBLAS_STATUS_SUCCESS) check(status, p.op, "cublasLtMatmul", describe(p));
+                        plan.b.get(), beta, d, plan.d.get(), d, plan.d.get(), &use.algo,
+                        workspace.data(), use.workspace, gpu::native(stream));
+  // These two come from checks of the arguments, before anything is queued.
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) {
+    drop_algorithm(context, plan, p, status);
+    return multiply(p, stream);
+  }
+  check(status, p.op, "cublasLtMatmul", describe(p));
   runtime::note_kernel(p.op);
   return true;
 }

@@ -11,13 +11,13 @@
 
 namespace firn::kernels::cuda {
 
-/// What happens to a result before it is stored. `bias` is one value per row of D. relu and gelu
-/// (its tanh form) come after a bias if there is one, and save what the gradient needs in `aux` if
-/// that is given.
+/// What happens to a result before it is stored. `bias` is one value per row of D. gelu (its tanh
+/// form) comes after a bias if there is one, and saves what the gradient needs in `aux` if that is
+/// given. The library's relu is not here, because it may make 0 of a NaN and its mask may pass the
+/// gradient at 0: dense.cu computes relu and its mask itself.
 enum class Epilogue : std::uint8_t {
   none,
   bias,
-  relu,
   gelu,
   relu_gradient,
   gelu_gradient,
@@ -41,16 +41,28 @@ struct Product {
   double alpha = 1, beta = 0;
   Epilogue epilogue = Epilogue::none;
   const void* bias = nullptr;  ///< bias_gradient writes it: sums over op(B)'s columns
-  const void* aux = nullptr;   ///< forward epilogues write it, gradients read it; 16-byte aligned
+  const void* aux = nullptr;   ///< gelu writes it, gradients read it; 16-byte aligned
   std::int64_t aux_ld = 0;     ///< relu: bits, a multiple of 128; gelu: elements, a multiple of 8
 };
 
 /// Queues the product on the stream. Returns false, with nothing done, if the library has no
-/// algorithm for its epilogue. Throws Error if it has none for the product itself. The algorithm is
-/// chosen once per problem, device and thread. The choice depends on the problem alone; of
-/// addresses only the alignment, up to 16 bytes, counts. The order of sums does not change from run
-/// to run.
+/// algorithm for its epilogue, or may have none: it has no gradient epilogues for sizes of 1.
+/// Algorithms are chosen once per problem, device and thread. The choice depends on the problem
+/// alone; of addresses only the alignment, up to 16 bytes, counts, and of `beta` nothing. The order
+/// of sums does not change from run to run.
+///
+/// An algorithm that the library offered and then refuses to run is not tried again: the next one
+/// runs, or the result is false. The first refusal of each epilogue is a warning.
+///
+/// Throws Error if the library has no algorithm for the product itself. Also if a graph is captured
+/// and the problem is new to this thread. cublasLtCreate() allocates, and the search for an
+/// algorithm fails in a capture in some versions (13.3, CUBLAS_STATUS_INTERNAL_ERROR), so neither
+/// may happen there. A handle made in advance would not help with the search.
 bool multiply(const Product& product, Stream stream);
+
+/// Chooses the algorithms of a product that may be queued later, in a captured graph. While one is
+/// captured it does nothing.
+void plan_ahead(const Product& product, Stream stream);
 
 /// Bytes of workspace that algorithms may use.
 inline constexpr std::size_t kProductWorkspace = std::size_t{32} << 20;
