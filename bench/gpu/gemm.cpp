@@ -1,6 +1,6 @@
 // The three products of a dense layer, in the shapes of the MLP and of GPT-2: with their epilogues
-// as firn makes them (`fused`), as a bare product (`plain`), and as product and separate kernels
-// (`separate`).
+// as firn makes them (`fused`), as a bare product (`plain`), and gradients as product and separate
+// kernels (`separate`).
 #include <cmath>
 
 #include "bench.h"
@@ -73,7 +73,8 @@ void forward(const Layer& l, DType t) {
   };
   figure("fwd", l, "plain", t, [&] { run(ConstView{}, Activation::none, View{}); });
   figure("fwd", l, "bias", t, [&] { run(bias.view(), Activation::none, View{}); });
-  both("fwd", l, t, [&] { run(bias.view(), Activation::relu, mask.mutable_view()); });
+  // relu is a kernel after the product either way.
+  figure("fwd", l, "fused", t, [&] { run(bias.view(), Activation::relu, mask.mutable_view()); });
 }
 
 void data_gradient(const Layer& l, DType t) {
