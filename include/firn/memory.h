@@ -34,7 +34,7 @@ MemoryStats memory_stats(Device device = default_device());
 /// Sets every peak to the current value.
 void reset_peak_memory(Device device = default_device());
 /// Returns unused cached blocks to the system. On a CUDA device it first waits for the streams that
-/// used them. Graphs keep their blocks.
+/// used them. Graphs keep their blocks, and nothing is freed while any thread captures a graph.
 void release_cached_memory(Device device = default_device());
 
 /// While alive, memory that this thread allocates is counted for `owner`. Default: activations.

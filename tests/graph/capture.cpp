@@ -136,6 +136,26 @@ TEST_CASE("graph: memory from outside that is released while recording is kept f
   CHECK(found);
 }
 
+TEST_CASE("graph: cached memory is not freed during a capture", "[graph][gpu]") {
+  const Device d = default_device();
+  const Tensor x = full({100}, 2, f32);
+  release_cached_memory(d);
+  { const Tensor cached = full({70000}, 1, f32); }
+  const std::size_t reserved = memory_stats(d).reserved;
+  Tensor y;
+  Graph g = Graph::capture(d, [&] {
+    y = x + 1;
+    release_cached_memory(d);
+    std::thread([&] { release_cached_memory(d); }).join();
+    CHECK(memory_stats(d).reserved >= reserved);
+    y = y * 2;
+  });
+  g.replay();
+  CHECK(values_of(y) == repeated(6, 100));
+  release_cached_memory(d);
+  CHECK(memory_stats(d).reserved < reserved);
+}
+
 TEST_CASE("graph: two graphs keep each other's results", "[graph][gpu]") {
   const Device d = default_device();
   const Tensor x = full({100}, 2, f32);

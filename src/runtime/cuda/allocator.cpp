@@ -179,14 +179,15 @@ class DeviceCache {
     }
   }
 
-  // Waits for the streams of the cached blocks, then returns the blocks to the system.
+  // Waits for the streams of the cached blocks, then returns the blocks to the system. Not during a
+  // capture: cudaFree waits for the whole device, which ends captures of other threads.
   void drop_cached() {
+    if (CapturedGraph::any()) return;
     set_device(device_, "release_cached_memory");
     const RelaxedCapture relaxed;
     for (auto& free : free_) {
       const auto stream = free.first;  // no structured binding: Clang 14 does not capture one
       bool waited = false;
-      if (is_capturing(stream)) continue;  // by another thread
       free.second.drain([&](FreeBlock* link) {
         void* const p = block_of(link)->address;
         const std::size_t size = link->size;

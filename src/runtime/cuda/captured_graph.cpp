@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "runtime/cuda/api.h"
@@ -27,6 +28,15 @@ class Pause {
   CapturedGraph* paused_;
 };
 
+// Captures in progress, of all threads.
+std::atomic<int> captures{0};
+struct InProgress {
+  InProgress() noexcept { ++captures; }
+  ~InProgress() { --captures; }
+  InProgress(const InProgress&) = delete;
+  InProgress& operator=(const InProgress&) = delete;
+};
+
 // The number of launches in the ring, and the number of launches that share an event.
 constexpr std::size_t kSlots = 1024;
 constexpr std::size_t kSlotsPerEvent = 128;
@@ -38,6 +48,7 @@ CapturedGraph* CapturedGraph::current(Device device) noexcept {
   CapturedGraph* r = current_capture;
   return r && r->device_ == device ? r : nullptr;
 }
+bool CapturedGraph::any() noexcept { return captures > 0; }
 
 CapturedGraph::CapturedGraph(Device device)
     : device_(device), home_(current_stream(device)), pool_(make_pool(home_)) {}
@@ -65,6 +76,7 @@ std::unique_ptr<CapturedGraph> CapturedGraph::capture(Device device,
              current_capture->device_);
   std::unique_ptr<CapturedGraph> captured(new CapturedGraph(device));
   const SideStream stream(device);
+  const InProgress in_progress;
   set_device(device.index, "graph");
   check_cuda(cudaStreamBeginCapture(native(stream.get()), cudaStreamCaptureModeThreadLocal),
              "graph", "cudaStreamBeginCapture");

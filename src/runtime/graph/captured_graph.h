@@ -52,6 +52,8 @@ class CapturedGraph {
   /// The graph that this thread is capturing on `device`, or null.
   static CapturedGraph* current(Device device) noexcept;
   static CapturedGraph* current() noexcept;
+  /// Whether any thread is capturing a graph, on any device.
+  static bool any() noexcept;
   GraphPool* pool() const noexcept { return pool_; }
   void add_effect(std::function<void()> effect) { effects_.push_back(std::move(effect)); }
   void add_undo(std::function<void()> undo) {
