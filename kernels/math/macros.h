@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #if defined(__CUDACC__)
 #define FIRN_HD __host__ __device__
@@ -88,6 +89,14 @@ FIRN_HD V rsqrt(V x) {
 template <class V>
 FIRN_HD V max(V a, V b) {
   return where(a < b, b, a);
+}
+/// The larger of two numbers. If one is NaN, either; that is one instruction on a GPU.
+template <class V>
+FIRN_HD V larger(V a, V b) {
+#ifdef __CUDA_ARCH__
+  if constexpr (std::is_same_v<V, float>) return ::fmaxf(a, b);
+#endif
+  return max(a, b);
 }
 /// The smaller; `a` if they are equal or either is NaN, so a NaN in `a` stays.
 template <class V>

@@ -44,7 +44,7 @@ template <class V>
 struct Max {
   V value = V(-HUGE_VALF);
 
-  FIRN_HD friend Max operator+(Max a, Max b) { return {max(a.value, b.value)}; }
+  FIRN_HD friend Max operator+(Max a, Max b) { return {larger(a.value, b.value)}; }
   template <class F>
   FIRN_HD auto map(F f) const -> Max<decltype(f(value))> {
     return {f(value)};

@@ -283,23 +283,54 @@ TEST_CASE("cross-entropy over more rows than blocks, and over none") {
 }
 
 TEST_CASE("a row of infinities or with a NaN stays where it is") {
-  for (const std::int64_t n : {5, 1200}) {
+  const DType dtype = GENERATE(f32, f16, bf16, f64);
+  for (const std::int64_t n : {5, 1024, 1200}) {
     std::vector<double> x(static_cast<std::size_t>(3 * n), 1.0);
     std::fill(x.begin(), x.begin() + n, -kInf);
     x[static_cast<std::size_t>(2 * n - 2)] = std::nan("");
     for (const bool log : {false, true}) {
-      const Tensor t = make(x, {3, n}, f32);
+      const Tensor t = make(x, {3, n}, dtype);
       const auto y = values_of(log ? log_softmax(t) : softmax(t));
       for (std::size_t i = 0; i < y.size(); ++i) {
         const double even = log ? -std::log(static_cast<double>(n)) : 1 / static_cast<double>(n);
         if (i < static_cast<std::size_t>(2 * n)) {
           if (!std::isnan(y[i])) FAIL("row " << i / static_cast<std::size_t>(n) << ": " << y[i]);
-        } else if (std::abs(y[i] - even) > 1e-5) {
+        } else if (std::abs(y[i] - even) > 1e-5 + epsilon_of(dtype) * std::abs(even)) {
           FAIL("row 2: " << y[i]);
         }
       }
     }
   }
+}
+
+TEST_CASE("softmax and cross-entropy of numbers near the ends of a dtype are f64's") {
+  struct Ends {
+    DType dtype;
+    double most, step;  // the largest number, and from there to the next below
+  };
+  const Ends ends = GENERATE(Ends{f16, 65504, 32}, Ends{bf16, 0x1.fep127, 0x1p120},
+                             Ends{f32, 0x1.fffffep127, 0x1p104});
+  // The largest number counts alone or in equal parts: no element is within reach of it, and the
+  // distance to the smallest overflows in bf16 and f32.
+  const std::vector<double> x = {
+      ends.most, ends.most - ends.step, 0, -ends.most, ends.most, -ends.most, 2, 1, 0, -kInf};
+  const Tensor t = make(x, {2, 5}, ends.dtype).set_requires_grad();
+  const auto y = values_of(softmax(t));
+  CHECK(y[0] == 0.5);
+  CHECK(y[1] + y[2] + y[3] == 0);
+  CHECK(y[4] == 0.5);
+  const double sum = std::exp(-1.0) + std::exp(-2.0) + 1;
+  for (int k = 0; k < 5; ++k) {
+    const double want = k == 0 || k == 4 ? 0 : std::exp(1.0 - k) / sum;
+    CHECK(std::abs(y[static_cast<std::size_t>(5 + k)] - want) <= 4 * epsilon_of(ends.dtype) * want);
+  }
+  const Loss loss = cross_entropy(t, make({4, 1}, {2}, i64));
+  CHECK(loss.sum.item() == Approx(std::log(2.0) + std::log(sum)).epsilon(1e-6));
+  loss.sum.backward();
+  const auto dx = values_of(t.grad());
+  CHECK(dx[0] == 0.5);
+  CHECK(dx[4] == -0.5);
+  CHECK(dx[9] == 0);
 }
 
 TEST_CASE("a target outside the classes: the loss is NaN and the next wait throws", "[gpu]") {

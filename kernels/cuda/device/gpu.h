@@ -16,10 +16,13 @@
 #include <cuda_runtime.h>
 #endif
 
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
 
 #include "firn/kernel_support.h"
 #include "kernels/cuda/device/host.h"
+#include "kernels/math/macros.h"
 
 namespace firn::gpu {
 
@@ -51,5 +54,37 @@ __device__ __forceinline__ T* dynamic_shared() {
   return reinterpret_cast<T*>(firn_dynamic_shared);
 }
 #endif
+
+// ---- Functions that the hardware has in one instruction: within 2^-22 of their size, and
+// subnormal numbers are 0. On a host they are as inexact: the last two bits are cut off. ----
+
+namespace detail {
+inline float rough(float y) {
+  if (std::fabs(y) < 0x1p-126f) return std::copysign(0.f, y);
+  if (std::isnan(y)) return y;
+  return __builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, y) & ~3u);
+}
+}  // namespace detail
+
+/// 2^x
+FIRN_HD inline float exp2(float x) {
+#ifdef __CUDA_ARCH__
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return detail::rough(std::exp2(x));
+#endif
+}
+/// 1/x, 0 for x near the largest numbers
+FIRN_HD inline float reciprocal(float x) {
+#ifdef __CUDA_ARCH__
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return detail::rough(1.f / x);
+#endif
+}
 
 }  // namespace firn::gpu

@@ -64,6 +64,12 @@ struct Setting {
     return t == ignore_index || row_weight(row) == 0;
   }
   __device__ bool is_class(std::int64_t t) const { return t >= 0 && t < classes; }
+  /// The column of x that has the scores of class t; -1 if x does not have them.
+  template <class Column>
+  __device__ Column column_of(std::int64_t t) const {
+    const std::int64_t column = t - first_class;
+    return column >= 0 && column < columns ? static_cast<Column>(column) : Column(-1);
+  }
   /// Records a target that is no class. For one thread of a row's team.
   __device__ void check_target(std::int64_t row, std::int64_t t) const {
     if (t != ignore_index && !is_class(t)) raise_fault(site, first_row + row, t, classes);
@@ -125,18 +131,21 @@ __device__ Totals sum_of_teams(Totals mine) {
   }
 }
 
-template <class C, class Row>
-__device__ C sum_of_exp(const Row& row, C shift) {
-  const math::ShiftedExp<C> term{shift};
-  return row.sum([&](C v) { return math::Sum<C>{term(v)}; }).value;
+template <class Team, int kHeld, class T>
+__device__ ComputeOf<T> sum_of_exp(const TeamRow<Team, kHeld, T>& row, ComputeOf<T> shift) {
+  using C = ComputeOf<T>;
+  using V = FormulaOf<T>;
+  const math::ShiftedExp<V> term{V(shift)};
+  return row.sum([&](C v) { return math::Sum<C>{C(term(V(v)))}; }).value;
 }
 
-template <class C, class Row>
+template <class Row, class C>
 __device__ C weighted_nll(const Row& row, C max, C log_sum, const RowVector& weights) {
+  using Column = typename Row::Column;
   constexpr int kWidth = Row::kWidth;
   const math::WeightedNll<C> pass{max, log_sum};
   const auto all =
-      row.template sum_packs<math::Sum<C>>([&](std::int64_t j, int count, const C(&v)[1][kWidth]) {
+      row.template sum_packs<math::Sum<C>>([&](Column j, int count, const C(&v)[1][kWidth]) {
         const auto w = weights.template load<C, kWidth>(j, count);
         math::Sum<C> part;
         for (int k = 0; k < kWidth; ++k)
@@ -146,8 +155,9 @@ __device__ C weighted_nll(const Row& row, C max, C log_sum, const RowVector& wei
   return all.value;
 }
 
-template <class Team, int kHeld, class T>
-static __global__ void __launch_bounds__(Team::kMaxThreads)
+/// kSmooth: with label smoothing.
+template <class Team, int kHeld, class T, bool kSmooth>
+static __global__ void __launch_bounds__(Team::kMaxThreads, Team::kMinBlocks)
     cross_entropy_kernel(RowsIn<T> x, Setting<ComputeOf<T>> setting, std::int64_t rows,
                          ComputeOf<T>* stats, TotalsOut<ComputeOf<T>> out) {
   using C = ComputeOf<T>;
@@ -158,13 +168,13 @@ static __global__ void __launch_bounds__(Team::kMaxThreads)
     if (Team::thread() == 0) setting.check_target(i, t);
     C max = 0, log_sum = 0;
     if (!setting.ignores(i, t)) {
-      const TeamRow<Team, kHeld, T> row(in, i, setting.columns);
+      const TeamRow<Team, kHeld, T> row(in, i, setting.columns, -HUGE_VALF);
       if (!setting.log_input) {
         max = row.sum(math::Largest<C>()).value;
         log_sum = math::log(sum_of_exp(row, max));
       }
       C spread = 0;
-      if (setting.terms.smooth != 0) spread = weighted_nll(row, max, log_sum, setting.weights);
+      if constexpr (kSmooth) spread = weighted_nll(row, max, log_sum, setting.weights);
       if (Team::thread() == 0) {
         C w = kNotANumber<C>, at = 0;
         if (setting.is_class(t)) {
@@ -185,31 +195,29 @@ static __global__ void __launch_bounds__(Team::kMaxThreads)
   out.store(sum_of_teams<Team>(totals));
 }
 
-template <class Team, int kHeld, class T>
-static __global__ void __launch_bounds__(Team::kMaxThreads)
+template <class Team, int kHeld, class T, bool kSmooth>
+static __global__ void __launch_bounds__(Team::kMaxThreads, Team::kMinBlocks)
     cross_entropy_part_kernel(RowsIn<T> x, Setting<ComputeOf<T>> setting, std::int64_t rows,
                               math::CrossEntropyState* states) {
   using C = ComputeOf<T>;
   const RowsIn<T> in[1] = {x};
   double weight_sum = 0;
-  if (setting.terms.smooth != 0)
-    weight_sum = setting.sum_of_weights(setting.part_weights, setting.columns);
+  if constexpr (kSmooth) weight_sum = setting.sum_of_weights(setting.part_weights, setting.columns);
   for (std::int64_t i = Team::number(); i < rows; i += Team::count()) {
     const std::int64_t t = setting.target_of(i);
     math::CrossEntropyState state;
     if (Team::thread() == 0) setting.check_target(i, t);
     if (!setting.ignores(i, t)) {
-      const TeamRow<Team, kHeld, T> row(in, i, setting.columns);
+      const TeamRow<Team, kHeld, T> row(in, i, setting.columns, -HUGE_VALF);
       const C max = row.sum(math::Largest<C>()).value;
       const C shift = math::shift_of(max);
       state.max = max;
       state.sum = sum_of_exp(row, shift);
-      if (setting.terms.smooth != 0)
+      if constexpr (kSmooth)
         state.dot = weight_sum * static_cast<double>(shift) -
                     static_cast<double>(weighted_nll(row, shift, C(0), setting.part_weights));
-      const std::int64_t column = t - setting.first_class;
-      if (column >= 0 && column < setting.columns)
-        state.at = static_cast<double>(widen(x.data[i * x.stride + column]));
+      const auto column = setting.template column_of<std::int64_t>(t);
+      if (column >= 0) state.at = static_cast<double>(widen(x.data[i * x.stride + column]));
     }
     if (Team::thread() == 0) states[i] = setting.first_class == 0 ? state : states[i] + state;
   }
@@ -244,12 +252,15 @@ static __global__ void cross_entropy_total_kernel(const math::CrossEntropyState*
 }
 
 template <class Team, int kHeld, class T, class O>
-static __global__ void __launch_bounds__(Team::kMaxThreads)
+static __global__ void __launch_bounds__(Team::kMaxThreads, Team::kMinBlocks)
     cross_entropy_backward_kernel(const ComputeOf<T>* dloss_at, RowsIn<T> x,
                                   Setting<ComputeOf<T>> setting, const ComputeOf<T>* stats,
                                   RowsOut<O> dx, std::int64_t rows, SeedPointers pending) {
   using C = ComputeOf<T>;
-  constexpr int kWidth = Pack<T>::kWidth;
+  using V = FormulaOf<T>;
+  using Row = TeamRow<Team, kHeld, T>;
+  using Column = typename Row::Column;
+  constexpr int kWidth = Row::kWidth;
   const RowsIn<T> in[1] = {x};
   __shared__ C seed;
   if (threadIdx.x == 0) {
@@ -265,30 +276,30 @@ static __global__ void __launch_bounds__(Team::kMaxThreads)
   for (std::int64_t i = Team::number(); i < rows; i += Team::count()) {
     const std::int64_t t = setting.target_of(i);
     const bool ignored = setting.ignores(i, t);
-    if (ignored && dx.beta != 0) continue;
-    const TeamRow<Team, kHeld, T> row(in, i, setting.columns);
     if (ignored || !setting.is_class(t)) {
-      const C fill = ignored ? C(0) : kNotANumber<C>;
-      row.map(dx, [&](C) { return fill; });
+      if (!ignored || !dx.adds) Row::fill(dx, i, setting.columns, ignored ? C(0) : kNotANumber<C>);
       continue;
     }
+    const Row row(in, i, setting.columns, -HUGE_VALF);
     const C factor = dloss * setting.row_weight(i), weight = setting.weights.template at<C>(t);
     const C hit = factor * (setting.terms.hit * weight), spread = factor * setting.terms.smooth;
     const C max = stats[2 * i], log_sum = stats[2 * i + 1];
-    const math::CrossEntropyGrad<C> grad{
-        max, log_sum, factor * setting.terms.scale(weight, weight_sum, max + log_sum), spread};
-    const std::int64_t column = t - setting.first_class;
-    row.packs([&](int, std::int64_t j, int count, const C(&v)[1][kWidth]) {
+    const C scale = factor * setting.terms.scale(weight, weight_sum, max + log_sum);
+    const math::CrossEntropyGrad<V> grad{V(max), V(log_sum), V(scale), V(spread)};
+    const Column column = setting.template column_of<Column>(t);
+    row.packs([&](int, Column j, int count, const C(&v)[1][kWidth]) {
       Lanes<C, kWidth> y;
       if (setting.terms.smooth != 0) {
         const auto w = setting.part_weights.template load<C, kWidth>(j, count);
         for (int k = 0; k < kWidth; ++k)
-          y.lane[k] = setting.log_input ? C(0) - spread * w.lane[k] : grad(v[0][k], w.lane[k]);
+          y.lane[k] =
+              setting.log_input ? C(0) - spread * w.lane[k] : C(grad(V(v[0][k]), V(w.lane[k])));
       } else {
-        for (int k = 0; k < kWidth; ++k) y.lane[k] = setting.log_input ? C(0) : grad(v[0][k]);
+        for (int k = 0; k < kWidth; ++k) y.lane[k] = setting.log_input ? C(0) : C(grad(V(v[0][k])));
       }
-      for (int k = 0; k < kWidth; ++k)
-        if (j + k == column) y.lane[k] -= hit;
+      if (column >= j && column < j + kWidth)
+        for (int k = 0; k < kWidth; ++k)
+          if (j + k == column) y.lane[k] -= hit;
       dx.store(i, j, count, y);
     });
   }
@@ -331,8 +342,10 @@ void cross_entropy(const ConstView& x, const ConstView& target, const CrossEntro
     with_row_teams<T, kPacks>(n, [&]<class Team, int kHeld>(TeamChoice<Team, kHeld> teams) {
       const dim3 grid = teams.grid(std::min(rows, kMaxSums * teams.teams_in_block()));
       const TotalsMemory<C> totals(loss, weight, grid.x, stream);
-      gpu::launch(setting.site.op, cross_entropy_kernel<Team, kHeld, T>, grid, dim3(teams.threads),
-                  teams.shared, stream, RowsIn<T>(x), setting, rows, stats.as<C>(), totals.out());
+      const auto kernel = args.label_smoothing != 0 ? cross_entropy_kernel<Team, kHeld, T, true>
+                                                    : cross_entropy_kernel<Team, kHeld, T, false>;
+      gpu::launch(setting.site.op, kernel, grid, dim3(teams.threads), teams.shared, stream,
+                  RowsIn<T>(x), setting, rows, stats.as<C>(), totals.out());
     });
   });
 }
@@ -344,9 +357,11 @@ void cross_entropy_part(const ConstView& x, const ConstView& target, const Cross
   with_floating(x.dtype, [&]<class T>(T) {
     const Setting<ComputeOf<T>> setting(target, args, n);
     with_row_teams<T, kPacks>(n, [&]<class Team, int kHeld>(TeamChoice<Team, kHeld> teams) {
-      gpu::launch("cross_entropy_part", cross_entropy_part_kernel<Team, kHeld, T>, teams.grid(rows),
-                  dim3(teams.threads), teams.shared, stream, RowsIn<T>(x), setting, rows,
-                  states.as<math::CrossEntropyState>());
+      const auto kernel = args.label_smoothing != 0
+                              ? cross_entropy_part_kernel<Team, kHeld, T, true>
+                              : cross_entropy_part_kernel<Team, kHeld, T, false>;
+      gpu::launch("cross_entropy_part", kernel, teams.grid(rows), dim3(teams.threads), teams.shared,
+                  stream, RowsIn<T>(x), setting, rows, states.as<math::CrossEntropyState>());
     });
   });
 }

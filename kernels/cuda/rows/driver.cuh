@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/device/block.cuh"
+#include "kernels/cuda/device/coarse.cuh"
 #include "kernels/cuda/device/element.cuh"
 
 namespace firn::kernels::cuda {
@@ -19,6 +20,7 @@ namespace firn::kernels::cuda {
 struct WarpTeam {
   static constexpr int kThreads = 128;
   static constexpr int kMaxThreads = kThreads;
+  static constexpr int kMinBlocks = 4;  ///< on a multiprocessor; without a minimum, ptxas spills
 
   __device__ static int thread() { return static_cast<int>(threadIdx.x) % kWarp; }
   __device__ static int threads() { return kWarp; }
@@ -35,6 +37,7 @@ struct WarpTeam {
 /// One block takes a row. Its dynamic shared memory is at least kBytes.
 struct BlockTeam {
   static constexpr int kMaxThreads = 512;
+  static constexpr int kMinBlocks = 1;
   static constexpr std::size_t kBytes = kWarp * 2 * sizeof(double);
 
   __device__ static int thread() { return static_cast<int>(threadIdx.x); }
@@ -50,79 +53,95 @@ struct BlockTeam {
 
 // ---- Rows in memory ----
 
+/// Whether every row is made of whole packs of 16 bytes, at multiples of 16 bytes.
+template <class T>
+bool has_wide_rows(const ConstView& v) {
+  const std::int64_t bytes = v.strides[0] * static_cast<std::int64_t>(sizeof(T));
+  return is_aligned(v.data) && (v.shape[0] <= 1 || bytes % 16 == 0) &&
+         v.shape[1] % Pack<T>::kWidth == 0;
+}
+
 /// The rows of an input [rows, n] of type T.
 template <class T>
 struct RowsIn {
   const T* data;
   std::int64_t stride;
-  bool aligned;  ///< every row begins at a multiple of 16 bytes
+  bool wide;
 
   explicit RowsIn(const ConstView& v)
-      : data(v.as<T>()), stride(v.strides[0]), aligned(rows_aligned(v)) {}
+      : data(v.as<T>()), stride(v.strides[0]), wide(has_wide_rows<T>(v)) {}
 
-  static bool rows_aligned(const ConstView& v) {
-    const std::int64_t bytes = v.strides[0] * static_cast<std::int64_t>(sizeof(T));
-    return is_aligned(v.data) && (v.shape[0] <= 1 || bytes % 16 == 0);
-  }
-  /// `count` elements from column j on, and zeros after them.
-  __device__ Pack<T> load(std::int64_t row, std::int64_t j, int count) const {
-    const T* const p = data + row * stride + j;
-    if (aligned && count >= Pack<T>::kWidth) return *reinterpret_cast<const Pack<T>*>(p);
-    return load_singly(p, count);
-  }
+  __device__ const T* row(std::int64_t i) const { return data + i * stride; }
+};
 
- private:
-  // Not inlined, so that the common path needs few registers.
-  [[gnu::noinline]] __device__ static Pack<T> load_singly(const T* p, int count) {
+/// A pack as it lies in registers. If lanes are written one by one, the compiler takes a pack apart
+/// as soon as it is loaded, and a thread waits for each pack before it asks for the next.
+struct alignas(16) [[gnu::may_alias]] PackWords {
+  std::uint32_t word[4];
+
+  /// 16 bytes at p, aligned.
+  __device__ static PackWords load(const void* p) { return *static_cast<const PackWords*>(p); }
+  /// `count` elements at p, and `pad` after them. Not inlined, so that the common path needs few
+  /// registers.
+  template <class T>
+  [[gnu::noinline]] __device__ static PackWords load_singly(const T* p, std::int64_t count,
+                                                            float pad) {
     Pack<T> pack;
     for (int k = 0; k < Pack<T>::kWidth; ++k) {
       if (k < count) {
         pack.lane[k] = p[k];
       } else {
-        narrow(0.f, pack.lane[k]);
+        narrow(pad, pack.lane[k]);
       }
     }
-    return pack;
+    return __builtin_bit_cast(PackWords, pack);
+  }
+  /// Element k of type T. bf16 is the upper half of a float: taken from the word, that is one
+  /// instruction and not two.
+  template <class T>
+  __device__ ComputeOf<T> value(int k) const {
+    if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+      return __uint_as_float(k % 2 == 0 ? word[k / 2] << 16 : word[k / 2] & 0xffff0000u);
+    } else {
+      return widen(__builtin_bit_cast(Pack<T>, *this).lane[k]);
+    }
   }
 };
 
-/// The rows of an output. If `beta` is not 0, it is added to beta times the old values.
+/// The rows of an output, whose old values may stay as a summand.
 template <class O>
 struct RowsOut {
   O* data;
   std::int64_t stride;
-  bool aligned;
-  float beta;
+  bool wide, adds;
 
-  RowsOut(const View& v, float old)
-      : data(v.as<O>()), stride(v.strides[0]), aligned(RowsIn<O>::rows_aligned(v)), beta(old) {}
+  RowsOut(const View& v, float beta)
+      : data(v.as<O>()), stride(v.strides[0]), wide(has_wide_rows<O>(v)), adds(beta != 0) {}
 
   /// Stores the first `count` of kWidth values from column j on, a multiple of kWidth.
   template <class C, int kWidth>
-  __device__ void store(std::int64_t row, std::int64_t j, int count,
-                        const Lanes<C, kWidth>& y) const {
+  __device__ void store(std::int64_t row, std::int64_t j, int count, Lanes<C, kWidth> y) const {
     O* const p = data + row * stride + j;
     constexpr int kLanes = kWidth < Pack<O>::kWidth ? kWidth : Pack<O>::kWidth;
     using Word = Lanes<O, kLanes>;
-    if (!aligned || count < kWidth) return store_singly(p, count, y, beta);
+    if (!wide || count < kWidth) return store_singly(p, count, y, adds);
     for (int i = 0; i < kWidth; i += kLanes) {
-      Word word{};
-      if (beta != 0) word = *reinterpret_cast<const Word*>(p + i);
-      for (int k = 0; k < kLanes; ++k) set(y.lane[i + k], word.lane[k], beta);
+      if (adds) {
+        const Word old = *reinterpret_cast<const Word*>(p + i);
+        for (int k = 0; k < kLanes; ++k) y.lane[i + k] += static_cast<C>(widen(old.lane[k]));
+      }
+      Word word;
+      for (int k = 0; k < kLanes; ++k) narrow(y.lane[i + k], word.lane[k]);
       *reinterpret_cast<Word*>(p + i) = word;
     }
   }
 
  private:
-  template <class C>
-  __device__ static void set(C y, O& out, float beta) {
-    narrow(beta != 0 ? static_cast<C>(beta) * static_cast<C>(widen(out)) + y : y, out);
-  }
   template <class C, int kWidth>
   [[gnu::noinline]] __device__ static void store_singly(O* p, int count, Lanes<C, kWidth> y,
-                                                        float beta) {
+                                                        bool adds) {
     for (int k = 0; k < kWidth; ++k)
-      if (k < count) set(y.lane[k], p[k], beta);
+      if (k < count) narrow(adds ? static_cast<C>(widen(p[k])) + y.lane[k] : y.lane[k], p[k]);
   }
 };
 
@@ -185,39 +204,49 @@ struct RowVector {
 // ---- A team's row ----
 
 /// Row `row` of kInputs matrices for the threads of a team, with kHeld packs of each in registers,
-/// or none (0).
+/// or none (0). If a row ends within a pack, `pad` stands behind it, so that passes for which it is
+/// neutral need not look where that is.
 template <class Team, int kHeld, class T, int kInputs = 1>
 class TeamRow {
  public:
   using C = ComputeOf<T>;
+  using Column = std::conditional_t<(kHeld > 0), int, std::int64_t>;
   static constexpr int kWidth = Pack<T>::kWidth;
 
-  __device__ TeamRow(const RowsIn<T> (&in)[kInputs], std::int64_t row, std::int64_t n)
-      : in_(in), row_(row), n_(n) {
+  __device__ TeamRow(const RowsIn<T> (&in)[kInputs], std::int64_t row, std::int64_t n, float pad)
+      : in_(in), row_(row), n_(static_cast<Column>(n)), pad_(pad) {
     if constexpr (kHeld > 0) {
+      for (int i = 0; i < kInputs; ++i) {
+        const T* const from = in[i].row(row);
+        if (in[i].wide) {
 #pragma unroll
-      for (int p = 0; p < kHeld; ++p) {
-        const std::int64_t j = column(p);
-        if (j >= n) continue;
-        for (int i = 0; i < kInputs; ++i) held_[p][i] = in[i].load(row, j, count_at(j));
+          for (int p = 0; p < kHeld; ++p)
+            if (column(p) < n_) held_[p][i] = PackWords::load(from + column(p));
+        } else {
+#pragma unroll
+          for (int p = 0; p < kHeld; ++p)
+            if (column(p) < n_)
+              held_[p][i] = PackWords::load_singly(from + column(p), n_ - column(p), pad);
+        }
       }
     }
   }
 
   /// Calls fn(p, j, count, x) for each of the thread's packs: its number in the thread, its first
-  /// column, its number of elements, and x[input][k], which is 0 beyond those.
+  /// column, its number of elements, and x[input][k], which is the pad beyond those.
   template <class Fn>
   __device__ void packs(Fn fn) const {
     if constexpr (kHeld > 0) {
 #pragma unroll
-      for (int p = 0; p < kHeld; ++p) {
-        const std::int64_t j = column(p);
-        if (j < n_) call(fn, p, j, held_[p]);
-      }
+      for (int p = 0; p < kHeld; ++p)
+        if (column(p) < n_) call(fn, p, column(p), held_[p]);
     } else {
-      for (std::int64_t j = column(0); j < n_; j += std::int64_t{Team::threads()} * kWidth) {
-        Pack<T> x[kInputs];
-        for (int i = 0; i < kInputs; ++i) x[i] = in_[i].load(row_, j, count_at(j));
+      for (Column j = column(0); j < n_; j += Team::threads() * kWidth) {
+        PackWords x[kInputs];
+        for (int i = 0; i < kInputs; ++i) {
+          const T* const from = in_[i].row(row_) + j;
+          x[i] = in_[i].wide ? PackWords::load(from) : PackWords::load_singly(from, n_ - j, pad_);
+        }
         call(fn, 0, j, x);
       }
     }
@@ -226,27 +255,35 @@ class TeamRow {
   template <class State, class Fn>
   __device__ State sum_packs(Fn fn) const {
     State sum;
-    packs([&](int, std::int64_t j, int count, const C(&x)[kInputs][kWidth]) {
+    packs([&](int, Column j, int count, const C(&x)[kInputs][kWidth]) {
       sum = sum + fn(j, count, x);
     });
     return Team::sum(sum);
   }
-  /// The sum over the row of pass(x...), a state of math/rows.h.
+  /// The sum over the row of pass(x...), a state of math/rows.h that is neutral for the pad.
   template <class Pass>
   __device__ auto sum(Pass pass) const {
     C zeros[kInputs][kWidth];
     using State = decltype(apply(pass, zeros, 0));
-    return sum_packs<State>([&](std::int64_t, int count, const C(&x)[kInputs][kWidth]) {
-      State part;
-      for (int k = 0; k < kWidth; ++k)
-        if (k < count) part = part + apply(pass, x, k);
+    return sum_packs<State>([&](Column, int, const C(&x)[kInputs][kWidth]) {
+      State part = apply(pass, x, 0);
+      for (int k = 1; k < kWidth; ++k) part = part + apply(pass, x, k);
       return part;
     });
+  }
+  /// out[j] = value, for row `row` of n elements, which is not read.
+  template <class O>
+  __device__ static void fill(const RowsOut<O>& out, std::int64_t row, std::int64_t n, C value) {
+    Lanes<C, kWidth> y;
+    for (int k = 0; k < kWidth; ++k) y.lane[k] = value;
+    const std::int64_t step = std::int64_t{Team::threads()} * kWidth;
+    for (std::int64_t j = std::int64_t{Team::thread()} * kWidth; j < n; j += step)
+      out.store(row, j, n - j < kWidth ? static_cast<int>(n - j) : kWidth, y);
   }
   /// out[j] = fn(x...).
   template <class O, class Fn>
   __device__ void map(const RowsOut<O>& out, Fn fn) const {
-    packs([&](int, std::int64_t j, int count, const C(&x)[kInputs][kWidth]) {
+    packs([&](int, Column j, int count, const C(&x)[kInputs][kWidth]) {
       Lanes<C, kWidth> y;
       for (int k = 0; k < kWidth; ++k) y.lane[k] = apply(fn, x, k);
       out.store(row_, j, count, y);
@@ -254,17 +291,17 @@ class TeamRow {
   }
 
  private:
-  __device__ std::int64_t column(int p) const {
-    return (std::int64_t{p} * Team::threads() + Team::thread()) * kWidth;
+  __device__ Column column(int p) const {
+    return (Column{p} * Team::threads() + Team::thread()) * kWidth;
   }
-  __device__ int count_at(std::int64_t j) const {
+  __device__ int count_at(Column j) const {
     return n_ - j < kWidth ? static_cast<int>(n_ - j) : kWidth;
   }
   template <class Fn>
-  __device__ void call(Fn& fn, int p, std::int64_t j, const Pack<T> (&packs)[kInputs]) const {
+  __device__ void call(Fn& fn, int p, Column j, const PackWords (&packs)[kInputs]) const {
     C x[kInputs][kWidth];
     for (int i = 0; i < kInputs; ++i)
-      for (int k = 0; k < kWidth; ++k) x[i][k] = widen(packs[i].lane[k]);
+      for (int k = 0; k < kWidth; ++k) x[i][k] = packs[i].template value<T>(k);
     fn(p, j, count_at(j), x);
   }
   template <class Fn>
@@ -277,8 +314,10 @@ class TeamRow {
   }
 
   const RowsIn<T> (&in_)[kInputs];
-  std::int64_t row_, n_;
-  Pack<T> held_[kHeld > 0 ? kHeld : 1][kInputs];
+  std::int64_t row_;
+  Column n_;
+  float pad_;
+  PackWords held_[kHeld > 0 ? kHeld : 1][kInputs];
 };
 
 // ---- Launch ----

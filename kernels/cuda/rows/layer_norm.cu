@@ -25,20 +25,30 @@ struct NormOut {
 };
 
 template <class Team, int kHeld, class T>
-static __global__ void __launch_bounds__(Team::kMaxThreads)
+static __global__ void __launch_bounds__(Team::kMaxThreads, Team::kMinBlocks)
     norm_kernel(RowsIn<T> x, RowVector weight, RowVector bias, double eps, bool center,
                 RowsOut<T> y, NormOut<ComputeOf<T>> out, std::int64_t rows, std::int64_t n) {
   using C = ComputeOf<T>;
-  constexpr int kWidth = Pack<T>::kWidth;
+  using Row = TeamRow<Team, kHeld, T>;
+  using Column = typename Row::Column;
+  constexpr int kWidth = Row::kWidth;
   const RowsIn<T> in[1] = {x};
   const C count_n = static_cast<C>(n);
   for (std::int64_t i = Team::number(); i < rows; i += Team::count()) {
-    const TeamRow<Team, kHeld, T> row(in, i, n);
+    const Row row(in, i, n, 0);
     const C mean = center ? row.sum(math::Elements<C>()).value / count_n : C(0);
-    const C var = row.sum(math::CentredSquare<C>{mean}).value / count_n;
+    const math::CentredSquare<C> square{mean};  // of the pad it is not 0
+    const auto squares =
+        row.template sum_packs<math::Sum<C>>([&](Column, int count, const C(&v)[1][kWidth]) {
+          math::Sum<C> part;
+          for (int k = 0; k < kWidth; ++k)
+            if (k < count) part = part + square(v[0][k]);
+          return part;
+        });
+    const C var = squares.value / count_n;
     const C rstd = math::rsqrt(var + static_cast<C>(eps));
     const math::Norm<C> norm{mean, rstd};
-    row.packs([&](int, std::int64_t j, int count, const C(&v)[1][kWidth]) {
+    row.packs([&](int, Column j, int count, const C(&v)[1][kWidth]) {
       const auto w = weight.template load<C, kWidth>(j, count),
                  b = bias.template load<C, kWidth>(j, count);
       Lanes<C, kWidth> result;
@@ -68,31 +78,32 @@ struct NormIn {
 /// Writes dx of every row if `data`. If `sums` is not null, writes each team's sums for dweight and
 /// dbias to sums[team][2][n].
 template <class Team, int kHeld, class T, class O>
-static __global__ void __launch_bounds__(Team::kMaxThreads)
+static __global__ void __launch_bounds__(Team::kMaxThreads, Team::kMinBlocks)
     norm_backward_kernel(NormIn<T> in, RowsOut<O> dx, bool data, ComputeOf<T>* sums,
                          std::int64_t teams, std::int64_t rows, std::int64_t n) {
   using C = ComputeOf<T>;
-  constexpr int kWidth = Pack<T>::kWidth;
+  using Row = TeamRow<Team, kHeld, T, 2>;
+  using Column = typename Row::Column;
+  constexpr int kWidth = Row::kWidth;
   constexpr int kSums = kHeld > 0 ? kHeld : 1;
   const C count_n = static_cast<C>(n);
   C dweight[kSums][kWidth] = {}, dbias[kSums][kWidth] = {};
   const std::int64_t first = Team::number() < teams ? Team::number() : rows;  // else no row is left
   for (std::int64_t i = first; i < rows; i += teams) {
-    const TeamRow<Team, kHeld, T, 2> row(in.rows, i, n);
+    const Row row(in.rows, i, n, 0);
     const C mean = in.mean_of(i), rstd = in.rstd[i];
     if (data) {
       const math::NormGradPass<C> pass{mean, rstd};
       const auto s = row.template sum_packs<math::SumPair<C>>(
-          [&](std::int64_t j, int count, const C(&x)[2][kWidth]) {
+          [&](Column j, int count, const C(&x)[2][kWidth]) {
             const auto w = in.weight.template load<C, kWidth>(j, count);
             math::SumPair<C> part;
-            for (int k = 0; k < kWidth; ++k)
-              if (k < count) part = part + pass(x[0][k], x[1][k], w.lane[k]);
+            for (int k = 0; k < kWidth; ++k) part = part + pass(x[0][k], x[1][k], w.lane[k]);
             return part;
           });
       const math::NormGrad<C> grad{mean, rstd, in.center ? s.first / count_n : C(0),
                                    s.second / count_n};
-      row.packs([&](int, std::int64_t j, int count, const C(&x)[2][kWidth]) {
+      row.packs([&](int, Column j, int count, const C(&x)[2][kWidth]) {
         const auto w = in.weight.template load<C, kWidth>(j, count);
         Lanes<C, kWidth> result;
         for (int k = 0; k < kWidth; ++k) result.lane[k] = grad(x[0][k], x[1][k], w.lane[k]);
@@ -101,7 +112,7 @@ static __global__ void __launch_bounds__(Team::kMaxThreads)
     }
     if constexpr (kHeld > 0) {
       if (sums) {
-        row.packs([&](int p, std::int64_t, int, const C(&x)[2][kWidth]) {
+        row.packs([&](int p, Column, int, const C(&x)[2][kWidth]) {
           for (int k = 0; k < kWidth; ++k) {
             dweight[p][k] += x[0][k] * math::NormGrad<C>::normalised(x[1][k], mean, rstd);
             dbias[p][k] += x[0][k];

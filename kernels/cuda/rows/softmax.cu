@@ -10,35 +10,38 @@ namespace {
 constexpr int kPacks = 4;  // of a row in a thread's registers
 
 template <class Team, int kHeld, class T>
-static __global__ void __launch_bounds__(Team::kMaxThreads)
+static __global__ void __launch_bounds__(Team::kMaxThreads, Team::kMinBlocks)
     softmax_kernel(RowsIn<T> x, RowsOut<T> y, std::int64_t rows, std::int64_t n, bool log) {
   using C = ComputeOf<T>;
+  using V = FormulaOf<T>;
   const RowsIn<T> in[1] = {x};
   for (std::int64_t i = Team::number(); i < rows; i += Team::count()) {
-    const TeamRow<Team, kHeld, T> row(in, i, n);
+    const TeamRow<Team, kHeld, T> row(in, i, n, -HUGE_VALF);
     const C max = row.sum(math::Largest<C>()).value;
-    const math::ShiftedExp<C> term{max};
-    const C sum = row.sum([&](C v) { return math::Sum<C>{term(v)}; }).value;
+    const math::ShiftedExp<V> term{V(max)};
+    const C sum = row.sum([&](C v) { return math::Sum<C>{C(term(V(v)))}; }).value;
     if (log) {
       row.map(y, math::LogSoftmax<C>{max, math::log(sum)});
     } else {
       const C scale = C(1) / sum;
-      row.map(y, [&](C v) { return term(v) * scale; });
+      row.map(y, [&](C v) { return C(term(V(v))) * scale; });
     }
   }
 }
 
 template <class Team, int kHeld, class T, class O>
-static __global__ void __launch_bounds__(Team::kMaxThreads)
+static __global__ void __launch_bounds__(Team::kMaxThreads, Team::kMinBlocks)
     softmax_backward_kernel(RowsIn<T> dy, RowsIn<T> y, RowsOut<O> dx, std::int64_t rows,
                             std::int64_t n, bool log) {
   using C = ComputeOf<T>;
+  using V = FormulaOf<T>;
   const RowsIn<T> in[2] = {dy, y};
   for (std::int64_t i = Team::number(); i < rows; i += Team::count()) {
-    const TeamRow<Team, kHeld, T, 2> row(in, i, n);
+    const TeamRow<Team, kHeld, T, 2> row(in, i, n, 0);
     if (log) {
       const C s = row.sum([](C g, C v) { return math::LogSoftmaxGrad<C>::pass(g, v); }).value;
-      row.map(dx, math::LogSoftmaxGrad<C>{s});
+      const math::LogSoftmaxGrad<V> grad{V(s)};
+      row.map(dx, [&](C g, C v) { return C(grad(V(g), V(v))); });
     } else {
       const C s = row.sum([](C g, C v) { return math::SoftmaxGrad<C>::pass(g, v); }).value;
       row.map(dx, math::SoftmaxGrad<C>{s});

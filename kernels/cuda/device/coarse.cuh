@@ -1,0 +1,90 @@
+// The numbers in which kernels evaluate formulas whose results are rounded to 16 bits.
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/cuda/device/element.cuh"
+#include "kernels/math/macros.h"
+
+namespace firn::kernels::cuda {
+
+/// A float with arithmetic of its own: the functions that make a kernel wait for arithmetic, not
+/// for memory, are within about 2^-18 of their size. f16 rounds by up to 2^-11, bf16 by up to 2^-8.
+/// Any other function is that of float. Subnormal results of exp are 0.
+struct Coarse {
+  float value;
+
+  Coarse() = default;
+  template <class N>
+  FIRN_HD explicit constexpr Coarse(N number) : value(static_cast<float>(number)) {}
+  FIRN_HD explicit constexpr operator float() const { return value; }
+
+  FIRN_HD friend Coarse operator+(Coarse a, Coarse b) { return Coarse(a.value + b.value); }
+  FIRN_HD friend Coarse operator-(Coarse a, Coarse b) { return Coarse(a.value - b.value); }
+  FIRN_HD friend Coarse operator*(Coarse a, Coarse b) { return Coarse(a.value * b.value); }
+  FIRN_HD friend Coarse operator/(Coarse a, Coarse b) { return Coarse(a.value / b.value); }
+  FIRN_HD friend Coarse operator-(Coarse a) { return Coarse(-a.value); }
+  FIRN_HD friend bool operator<(Coarse a, Coarse b) { return a.value < b.value; }
+  FIRN_HD friend bool operator>(Coarse a, Coarse b) { return a.value > b.value; }
+  FIRN_HD friend bool operator<=(Coarse a, Coarse b) { return a.value <= b.value; }
+  FIRN_HD friend bool operator>=(Coarse a, Coarse b) { return a.value >= b.value; }
+};
+
+/// What formulas take for elements of type T: Coarse for 16 bits, else the compute type.
+template <class T>
+using FormulaOf = std::conditional_t<sizeof(T) == 2, Coarse, ComputeOf<T>>;
+
+// clang-format off
+#define FIRN_AS_FLOAT(name) \
+  FIRN_HD inline Coarse name(Coarse x) { return Coarse(math::name(x.value)); }
+FIRN_AS_FLOAT(abs)
+FIRN_AS_FLOAT(expm1)
+FIRN_AS_FLOAT(log)
+FIRN_AS_FLOAT(sqrt)
+FIRN_AS_FLOAT(tanh)
+FIRN_AS_FLOAT(sin)
+FIRN_AS_FLOAT(cos)
+#undef FIRN_AS_FLOAT
+// clang-format on
+FIRN_HD inline Coarse pow(Coarse a, Coarse b) { return Coarse(math::pow(a.value, b.value)); }
+
+/// c[0] + c[1] x + ... + c[n-1] x^(n-1)
+template <int n>
+FIRN_HD constexpr float polynomial(const float (&c)[n], float x) {
+  float sum = c[n - 1];
+  for (int k = n - 2; k >= 0; --k) sum = sum * x + c[k];
+  return sum;
+}
+
+/// e^x = 2^(x log2 e), within 2^-22 + |x| 2^-23.
+FIRN_HD inline Coarse exp(Coarse x) { return Coarse(gpu::exp2(1.44269504088896340736f * x.value)); }
+
+/// 1/(1 + e^-x)
+FIRN_HD inline Coarse logistic(Coarse x) {
+  const Coarse e = exp(-abs(x));
+  return math::where(x >= Coarse(0), Coarse(1), e) *
+         Coarse(gpu::reciprocal(1.f + e.value));  // 1 to 2, or NaN
+}
+
+/// log(1 + e^x). log(1 + t)/t, 0 <= t <= 1, as a polynomial within 2^-19.5 (Remez).
+FIRN_HD inline Coarse log_one_plus_exp(Coarse x) {
+  constexpr float c[] = {0.9999987316f, -0.4998696587f,  0.3310944937f, -0.2350385701f,
+                         0.1492237567f, -0.06640166647f, 0.0141409731f};
+  const Coarse t = exp(-abs(x));
+  return math::max(x, Coarse(0)) + Coarse(t.value * polynomial(c, t.value));
+}
+
+/// P(Z <= x) and the density of the standard normal distribution. The square of a 16-bit number is
+/// exact in f32. The tail beyond |x| is e^(-x^2/2) times a smooth function, here a polynomial in
+/// 1/(1 + p |x|) within 2^-21 for |x| <= 14 (Remez); further out the tail is 0 in every dtype.
+FIRN_HD inline math::Normal<Coarse> standard_normal(Coarse x) {
+  constexpr float p = 0.35f;
+  constexpr float c[] = {-2.731549693e-5f, 0.1402703428f, 0.1333551019f,  0.1559614679f,
+                         -0.01702339817f,  0.2406407765f, -0.2021192617f, 0.04894244016f};
+  const float e = gpu::exp2(-0.72134752044448170368f * (x.value * x.value));  // e^(-x^2/2)
+  const float tail = e * polynomial(c, gpu::reciprocal(1.f + p * abs(x).value));
+  return {math::where(x > Coarse(0), Coarse(1.f - tail), Coarse(tail)),
+          Coarse(0.39894228040143267794f * e)};
+}
+
+}  // namespace firn::kernels::cuda
