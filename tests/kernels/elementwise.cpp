@@ -142,6 +142,53 @@ void check_all_inputs(DType dtype) {
   }
 }
 
+/// The derivative of the ops that save their input and take a GPU longer than their bytes do.
+double slope(UnaryOp op, double x, Args p) {
+  const double cdf = 0.5 * std::erfc(-x / std::sqrt(2.0)), s = 1 / (1 + std::exp(-x));
+  switch (op) {
+    case UnaryOp::elu:
+      return x > 0 ? 1 : p.a * std::exp(x);
+    case UnaryOp::gelu:
+      return cdf + x * std::exp(-0.5 * x * x) / std::sqrt(2 * M_PI);
+    case UnaryOp::gelu_tanh: {
+      const double c = 2 * std::sqrt(2 / M_PI),
+                   g = 1 / (1 + std::exp(-c * (x + 0.044715 * x * x * x)));
+      return g + x * g * (1 - g) * c * (1 + 3 * 0.044715 * x * x);
+    }
+    case UnaryOp::silu:
+      return s * (1 + x * (1 - s));
+    default:  // softplus
+      return s;
+  }
+}
+
+template <class H>
+void check_all_gradients(DType dtype) {
+  std::vector<H> x, one;
+  for (int i = 0; i < 65536; ++i) {
+    const H h = H::from_bits(static_cast<std::uint16_t>(i));
+    const float size = std::fabs(static_cast<float>(h));
+    if (size < 1e4f && (size > 1.2e-38f || size == 0.f)) x.push_back(h);
+  }
+  one.assign(x.size(), H(1.f));
+  std::vector<H> dx(x.size());
+  for (const UnaryOp op :
+       {UnaryOp::elu, UnaryOp::gelu, UnaryOp::gelu_tanh, UnaryOp::silu, UnaryOp::softplus}) {
+    const Args args = args_of(op);
+    run::unary_backward(op, view(one), view(x), view(dx), args, 0);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double exact = slope(op, static_cast<double>(static_cast<float>(x[i])), args);
+      // Rounded once; and two terms near 1 may cancel, whose errors then stay.
+      const double bound = 0.51 * (dtype == f16 ? 0x1p-10 : 0x1p-7) * std::fabs(exact) +
+                           (std::fabs(exact) < 0.25 ? 0x1p-20 : 0) + (dtype == f16 ? 0x1p-25 : 0);
+      const double got = static_cast<double>(static_cast<float>(dx[i]));
+      if (!(std::fabs(got - exact) <= bound))
+        FAIL(math::info(op).name << "' " << to_string(dtype) << " at " << static_cast<float>(x[i])
+                                 << ": " << got << ", not " << exact);
+    }
+  }
+}
+
 std::vector<double> test_inputs(int n) {
   std::vector<double> x(static_cast<std::size_t>(n));
   for (int i = 0; i < n; ++i) x[static_cast<std::size_t>(i)] = std::sin(i * 0.731) * 6 + 0.01;
@@ -195,6 +242,11 @@ void check_geometry(const Shape& shape, const Strides& a_strides, const Strides&
 TEST_CASE("all 65,536 f16 and bf16 inputs of every unary op come within 1 ulp of rounded f64") {
   check_all_inputs<half>(f16);
   check_all_inputs<bfloat16>(bf16);
+}
+
+TEST_CASE("the gradients of activations at every f16 and bf16 input are f64's, rounded once") {
+  check_all_gradients<half>(f16);
+  check_all_gradients<bfloat16>(bf16);
 }
 
 TEST_CASE("unary ops in f32 and f64 come within a few ulp") {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/cuda/device/coarse.cuh"
 #include "kernels/cuda/device/element.cuh"
 #include "kernels/cuda/device/strides.cuh"
 
@@ -33,11 +34,20 @@ struct Geometry {
 template <class C>
 inline constexpr C kNoOld = -C(0);
 
+/// Functors that ask for Coarse if elements have 16 bits.
+template <class Fn>
+concept CoarseIn16Bits = requires {
+  typename Fn::In16Bits;
+};
+template <class T, class Fn>
+using ValueOf = std::conditional_t<sizeof(T) == 2 && CoarseIn16Bits<Fn>, Coarse, float>;
+
 /// Stores fn(x, old) for every element: x holds the inputs' values, old the output's, or kNoOld if
 /// kOld is false. All views are contiguous, of dtype T and 16-byte aligned. A thread takes 16 bytes
 /// at a time; the first threads take the elements that are left one by one.
 template <class T, bool kOld, int N, class Fn>
 static __global__ void contiguous_kernel(Inputs<N> in, void* out, std::int64_t n, Fn fn) {
+  using V = ValueOf<T, Fn>;
   constexpr int kWidth = Pack<T>::kWidth;
   T* const y = static_cast<T*>(out);
   const std::int64_t packs = n / kWidth;
@@ -47,18 +57,19 @@ static __global__ void contiguous_kernel(Inputs<N> in, void* out, std::int64_t n
     for (int k = 0; k < N; ++k) x[k] = static_cast<const Pack<T>*>(in.data[k])[p];
     if constexpr (kOld) result = reinterpret_cast<const Pack<T>*>(y)[p];
     for (int j = 0; j < kWidth; ++j) {
-      float values[N];
-      for (int k = 0; k < N; ++k) values[k] = widen(x[k].lane[j]);
-      narrow(fn(values, kOld ? widen(result.lane[j]) : kNoOld<float>), result.lane[j]);
+      V values[N];
+      for (int k = 0; k < N; ++k) values[k] = V(widen(x[k].lane[j]));
+      const V old(kOld ? widen(result.lane[j]) : kNoOld<float>);
+      narrow(static_cast<float>(fn(values, old)), result.lane[j]);
     }
     reinterpret_cast<Pack<T>*>(y)[p] = result;
   }
   for (std::int64_t i = packs * kWidth + first; i < n; i += step) {
-    float values[N];
-    for (int k = 0; k < N; ++k) values[k] = widen(static_cast<const T*>(in.data[k])[i]);
-    float old = kNoOld<float>;
-    if constexpr (kOld) old = widen(y[i]);
-    narrow(fn(values, old), y[i]);
+    V values[N];
+    for (int k = 0; k < N; ++k) values[k] = V(widen(static_cast<const T*>(in.data[k])[i]));
+    V old(kNoOld<float>);
+    if constexpr (kOld) old = V(widen(y[i]));
+    narrow(static_cast<float>(fn(values, old)), y[i]);
   }
 }
 

@@ -9,6 +9,7 @@ using math::Args;
 
 template <class Op>
 struct Forward {
+  using In16Bits = Coarse;
   Args args;
   template <class C>
   __device__ C operator()(const C (&x)[1], C) const {
@@ -19,6 +20,7 @@ struct Forward {
 /// Inputs: dy, saved. `old` is neutral if beta is 0.
 template <class Op>
 struct Gradient {
+  using In16Bits = Coarse;
   Args args;
   template <class C>
   __device__ C operator()(const C (&x)[2], C old) const {
