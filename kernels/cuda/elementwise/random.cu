@@ -15,27 +15,40 @@ __device__ RandomKey start_of(const RandomKey& key) {
   return {key.base[0], key.base[1] + key.offset, nullptr};
 }
 
-/// The up to four elements from `first` on, as values. Elements past n are 0.
+/// The first `count` of four elements as values, and zeros. `whole`: four may be loaded at once.
 template <class T, class C>
-__device__ void load_four(const T* x, std::int64_t first, std::int64_t n, bool whole, C (&out)[4]) {
-  if (whole && first + 4 <= n) {
-    const Quad<T> four = *reinterpret_cast<const Quad<T>*>(x + first);
+__device__ void load_four(const T* x, int count, bool whole, C (&out)[4]) {
+  if (count < 4) {
+    for (int j = 0; j < 4; ++j) out[j] = j < 3 && j < count ? static_cast<C>(widen(x[j])) : C(0);
+  } else if (whole) {
+    const Quad<T> four = *reinterpret_cast<const Quad<T>*>(x);
     for (int j = 0; j < 4; ++j) out[j] = widen(four.lane[j]);
   } else {
-    for (int j = 0; j < 4; ++j) out[j] = first + j < n ? static_cast<C>(widen(x[first + j])) : C(0);
+    for (int j = 0; j < 4; ++j) out[j] = widen(x[j]);
   }
 }
 template <class T, class C>
-__device__ void store_four(const C (&values)[4], T* y, std::int64_t first, std::int64_t n,
-                           bool whole) {
-  if (whole && first + 4 <= n) {
+__device__ void store_four(const C (&values)[4], T* y, int count, bool whole) {
+  if (count < 4) {
+    for (int j = 0; j < 3; ++j)
+      if (j < count) narrow(values[j], y[j]);
+  } else if (whole) {
     Quad<T> four;
     for (int j = 0; j < 4; ++j) narrow(values[j], four.lane[j]);
-    *reinterpret_cast<Quad<T>*>(y + first) = four;
+    *reinterpret_cast<Quad<T>*>(y) = four;
   } else {
-    for (int j = 0; j < 4; ++j) {
-      if (first + j < n) narrow(values[j], y[first + j]);
-    }
+    for (int j = 0; j < 4; ++j) narrow(values[j], y[j]);
+  }
+}
+
+/// Calls fn(i, words, count) for each of this thread's Philox blocks, whose words make `count` of
+/// the n elements, from i on.
+template <class Fn>
+__device__ void for_each_block(const RandomKey& start, std::int64_t n, Fn fn) {
+  for (std::int64_t b = global_thread(); 4 * b < n; b += grid_threads()) {
+    const auto block = math::philox(start.offset + static_cast<std::uint64_t>(b), start.seed);
+    const std::int64_t left = n - 4 * b;
+    fn(4 * b, block.word, left < 4 ? static_cast<int>(left) : 4);
   }
 }
 
@@ -64,33 +77,27 @@ struct Normal {
 
 template <class T, class C, class Make>
 __global__ void draw(T* y, std::int64_t n, bool whole, RandomKey key, Make make) {
-  const RandomKey start = start_of(key);
-  const std::int64_t blocks = (n + 3) / 4, step = grid_threads();
-  for (std::int64_t b = global_thread(); b < blocks; b += step) {
-    const auto block = math::philox(start.offset + static_cast<std::uint64_t>(b), start.seed);
+  for_each_block(start_of(key), n, [&](std::int64_t i, const std::uint32_t(&words)[4], int count) {
     C values[4];
-    make(block.word, values);
-    store_four(values, y, 4 * b, n, whole);
-  }
+    make(words, values);
+    store_four(values, y + i, count, whole);
+  });
 }
 
 /// X: x's dtype, Y: y's.
 template <class X, class Y, class C>
 __global__ void drop(const X* x, Y* y, std::int64_t n, bool whole, RandomKey key,
                      std::uint32_t threshold, C scale, bool adds) {
-  const RandomKey start = start_of(key);
-  const std::int64_t blocks = (n + 3) / 4, step = grid_threads();
-  for (std::int64_t b = global_thread(); b < blocks; b += step) {
-    const auto block = math::philox(start.offset + static_cast<std::uint64_t>(b), start.seed);
+  for_each_block(start_of(key), n, [&](std::int64_t i, const std::uint32_t(&words)[4], int count) {
     C in[4], out[4] = {};
-    load_four(x, 4 * b, n, whole, in);
-    if (adds) load_four(y, 4 * b, n, whole, out);
+    load_four(x + i, count, whole, in);
+    if (adds) load_four(y + i, count, whole, out);
     for (int j = 0; j < 4; ++j) {
-      const C kept = block.word[j] >= threshold ? in[j] * scale : C(0);
+      const C kept = words[j] >= threshold ? in[j] * scale : C(0);
       out[j] = adds ? out[j] + kept : kept;
     }
-    store_four(out, y, 4 * b, n, whole);
-  }
+    store_four(out, y + i, count, whole);
+  });
 }
 
 // ---- Launches ----
