@@ -26,7 +26,7 @@ __device__ void store_sums(C* sums, std::int64_t at, math::SumPair<double> s, C 
 }
 
 template <class T, bool kAcross, int kVec>
-static __global__ void __launch_bounds__(kBlock)
+static __global__ void __launch_bounds__(kBlock, kMinBlocks)
     gradient_sums_kernel(ChannelPlane<const T> dy, ChannelPlane<const T> x, ChannelCut cut,
                          CellMoments<ComputeOf<T>> moments, math::SumPair<ComputeOf<T>>* partial,
                          ComputeOf<T>* sums, unsigned ticket) {
@@ -133,20 +133,22 @@ static __global__ void __launch_bounds__(kBlock)
     }
     __syncthreads();
   }
-  if (!place.active) return;
-  math::ChannelGrad<C> grad[kChannels];
-  for (int k = 0; k < kChannels; ++k) {
-    const std::int64_t channel = place.channel + k, cell = cut.cell(place.section, channel);
+  auto* const grads = reinterpret_cast<math::ChannelGrad<C>*>(cells + (shared ? kBlock : 0));
+  store_of_channels(place, cut, grads, [&](std::int64_t channel) {
+    const std::int64_t cell = cut.cell(place.section, channel);
     math::SumPair<double> of_cell;
     if (shared) {
       of_cell = cells[channel / cut.width - first_cell];
     } else if (sums) {
       of_cell = cell_sums(cut, sums, weight, place.section, channel, 0, 1);
     }
-    grad[k] = math::ChannelGrad<C>::make(
-        moments.mean[cell], moments.rstd(cell), weight.at<C>(channel),
-        static_cast<C>(of_cell.first / count), static_cast<C>(of_cell.second / count));
-  }
+    return math::ChannelGrad<C>::make(moments.mean[cell], moments.rstd(cell), weight.at<C>(channel),
+                                      static_cast<C>(of_cell.first / count),
+                                      static_cast<C>(of_cell.second / count));
+  });
+  if (!place.active) return;
+  math::ChannelGrad<C> grad[kChannels];
+  for (int k = 0; k < kChannels; ++k) grad[k] = grads[place.slot + k];
   const T *const dy_base = place.base(dy), *const x_base = place.base(x);
   O* const to = place.base(dx);
 #pragma unroll 4
@@ -259,10 +261,11 @@ void channel_data_gradient(const ConstView& dy, const ConstView& x, NormCells ce
           x, cells, {&dy, &written}, kMapSize, [&]<class A, class V>(A, V, const ChannelCut& cut) {
             gpu::launch("channel_data_gradient", data_gradient_kernel<T, O, A::value, V::value>,
                         dim3(static_cast<unsigned>(cut.blocks())), dim3(kBlock),
-                        cut.width > 1 ? kBlock * sizeof(math::SumPair<double>) : 0, stream,
-                        plane_of<const T>(dy, cut), plane_of<const T>(x, cut), plane_of<O>(dx, cut),
-                        cut, CellMoments<C>{mean.as<C>(), var.as<C>(), eps}, RowVector(weight, 1),
-                        sums.as<C>(), count, beta);
+                        (sums.data && cut.width > 1 ? kBlock * sizeof(math::SumPair<double>) : 0) +
+                            kBlock * sizeof(math::ChannelGrad<C>),
+                        stream, plane_of<const T>(dy, cut), plane_of<const T>(x, cut),
+                        plane_of<O>(dx, cut), cut, CellMoments<C>{mean.as<C>(), var.as<C>(), eps},
+                        RowVector(weight, 1), sums.as<C>(), count, beta);
           });
     });
   });

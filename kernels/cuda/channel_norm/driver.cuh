@@ -18,6 +18,9 @@
 
 namespace firn::kernels::cuda {
 
+/// Blocks on a multiprocessor. Without a minimum, ptxas spills rather than use more registers.
+inline constexpr int kMinBlocks = 2;
+
 struct ChannelCut {
   std::int64_t c, groups, width;  ///< width: channels of a cell
   std::int64_t sections;          ///< samples that stay separate: n or 1
@@ -121,6 +124,18 @@ __device__ void store_lanes(O* p, const C (&y)[kVec], float beta) {
     }
     *to = out;
   }
+}
+
+// ---- What is computed once a channel ----
+
+/// Stores make(channel) in shared[slot] for each channel of the block. All threads may read it
+/// then; every thread must call it.
+template <class Place, class V, class Make>
+__device__ void store_of_channels(const Place& place, const ChannelCut& cut, V* shared, Make make) {
+  const std::int64_t first = place.channel - place.slot;
+  for (int i = static_cast<int>(threadIdx.x); i < place.slots && first + i < cut.c; i += kBlock)
+    shared[i] = make(first + i);
+  __syncthreads();
 }
 
 // ---- Sums over a block ----

@@ -66,7 +66,7 @@ __device__ void join_parts(const ChannelCut& cut, const Part* partial, MomentsOu
 
 /// With `whole`, a block has all elements of its cells, and no merge follows.
 template <class T, bool kAcross, int kVec>
-static __global__ void __launch_bounds__(kBlock)
+static __global__ void __launch_bounds__(kBlock, kMinBlocks)
     moments_kernel(ChannelPlane<const T> x, ChannelCut cut, bool whole, Part* partial,
                    MomentsOut<ComputeOf<T>> out, unsigned ticket) {
   using C = ComputeOf<T>;
@@ -146,20 +146,22 @@ static __global__ void __launch_bounds__(kBlock)
 }
 
 template <class T, bool kAcross, int kVec>
-static __global__ void __launch_bounds__(kBlock)
+static __global__ void __launch_bounds__(kBlock, kMinBlocks)
     normalize_kernel(ChannelPlane<const T> x, ChannelPlane<T> y, ChannelCut cut,
                      const ComputeOf<T>* mean, const ComputeOf<T>* var, RowVector weight,
                      RowVector bias, double eps) {
   using C = ComputeOf<T>;
   using Place = ChannelPlace<kAcross, kVec>;
   const Place place(cut);
+  auto* const norms = gpu::dynamic_shared<math::ChannelNorm<C>>();
+  store_of_channels(place, cut, norms, [&](std::int64_t channel) {
+    const std::int64_t cell = cut.cell(place.section, channel);
+    const C rstd = math::rsqrt(var[cell] + static_cast<C>(eps));
+    return math::ChannelNorm<C>{mean[cell], rstd * weight.at<C>(channel), bias.at<C>(channel)};
+  });
   if (!place.active) return;
   math::ChannelNorm<C> norm[Place::kChannels];
-  for (int k = 0; k < Place::kChannels; ++k) {
-    const std::int64_t channel = place.channel + k, cell = cut.cell(place.section, channel);
-    const C rstd = math::rsqrt(var[cell] + static_cast<C>(eps));
-    norm[k] = {mean[cell], rstd * weight.at<C>(channel), bias.at<C>(channel)};
-  }
+  for (int k = 0; k < Place::kChannels; ++k) norm[k] = norms[place.slot + k];
   const T* const from = place.base(x);
   T* const to = place.base(y);
 #pragma unroll 4
@@ -219,9 +221,10 @@ void channel_normalize(const ConstView& x, NormCells cells, const ConstView& mea
     with_channel_cut<T>(
         x, cells, {&written}, kMapSize, [&]<class A, class V>(A, V, const ChannelCut& cut) {
           gpu::launch("channel_normalize", normalize_kernel<T, A::value, V::value>,
-                      dim3(static_cast<unsigned>(cut.blocks())), dim3(kBlock), 0, stream,
-                      plane_of<const T>(x, cut), plane_of<T>(y, cut), cut, mean.as<C>(),
-                      var.as<C>(), RowVector(weight, 1), RowVector(bias, 0), eps);
+                      dim3(static_cast<unsigned>(cut.blocks())), dim3(kBlock),
+                      kBlock * sizeof(math::ChannelNorm<C>), stream, plane_of<const T>(x, cut),
+                      plane_of<T>(y, cut), cut, mean.as<C>(), var.as<C>(), RowVector(weight, 1),
+                      RowVector(bias, 0), eps);
         });
   });
 }
