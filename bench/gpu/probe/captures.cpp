@@ -80,7 +80,17 @@ void captured_by_firn(Line& line) {
   firn::synchronize(device);
   const firn::NoGrad guard;
   firn::Tensor y;
-  const auto graph = firn::graph::Graph::capture(device, [&] { y = matmul(x, w); });
+  const auto capture = [&] {
+    return firn::graph::Graph::capture(device, [&] { y = matmul(x, w); });
+  };
+  try {
+    capture();
+    line.add("captured without a run,");
+  } catch (const firn::Error&) {
+    line.add("refused without a run,");
+  }
+  y = matmul(x, w);
+  const auto graph = capture();
   line.add(graph.summary() + ",");
   const double sum = y.to(firn::f32).sum().item();
   const double wanted = static_cast<double>(kRows * kOut * kIn);
