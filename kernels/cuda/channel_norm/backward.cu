@@ -26,7 +26,7 @@ __device__ void store_sums(C* sums, std::int64_t at, math::SumPair<double> s, C 
 }
 
 template <class T, bool kAcross, int kVec>
-static __global__ void __launch_bounds__(kBlock, kMinBlocks)
+static __global__ void __launch_bounds__(kBlock)
     gradient_sums_kernel(ChannelPlane<const T> dy, ChannelPlane<const T> x, ChannelCut cut,
                          CellMoments<ComputeOf<T>> moments, math::SumPair<ComputeOf<T>>* partial,
                          ComputeOf<T>* sums, unsigned ticket) {
@@ -98,6 +98,7 @@ __device__ math::SumPair<double> cell_sums(const ChannelCut& cut, const C* sums,
                                            const RowVector& weight, std::int64_t section,
                                            std::int64_t first, int lane, int lanes) {
   math::SumPair<double> all;
+#pragma unroll 2
   for (std::int64_t j = first + lane; j < first + cut.width; j += lanes) {
     const C* const pair = sums + (section * cut.c + j) * 2;
     const double w = static_cast<double>(weight.at<C>(j));
@@ -109,7 +110,7 @@ __device__ math::SumPair<double> cell_sums(const ChannelCut& cut, const C* sums,
 
 /// dx of type O. If sums is null, the moments are constants, and x is not read.
 template <class T, class O, bool kAcross, int kVec>
-static __global__ void __launch_bounds__(kBlock)
+static __global__ void __launch_bounds__(kBlock, kAcross ? 3 : 4)
     data_gradient_kernel(ChannelPlane<const T> dy, ChannelPlane<const T> x, ChannelPlane<O> dx,
                          ChannelCut cut, CellMoments<ComputeOf<T>> moments, RowVector weight,
                          const ComputeOf<T>* sums, double count, float beta) {

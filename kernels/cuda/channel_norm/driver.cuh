@@ -18,7 +18,8 @@
 
 namespace firn::kernels::cuda {
 
-/// Blocks on a multiprocessor. Without a minimum, ptxas spills rather than use more registers.
+/// Blocks on a multiprocessor, for kernels that would spill: without a minimum, ptxas does that to
+/// save registers of which there are enough.
 inline constexpr int kMinBlocks = 2;
 
 struct ChannelCut {
