@@ -103,5 +103,6 @@ TEST_CASE("fashion_mnist: the FP16 step with Adam and a dynamic scale has few no
   const auto nodes = static_cast<std::size_t>(std::stoi(lines.back()));
   CHECK(lines.size() == nodes + 1);
   CHECK_THAT(lines.front(), contains("take_batch"));
-  CHECK(nodes <= 13);
+  // 13 for batch, products, loss and update, and relu's own kernel after two of the products.
+  CHECK(nodes <= 15);
 }
