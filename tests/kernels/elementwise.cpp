@@ -195,6 +195,53 @@ std::vector<double> test_inputs(int n) {
   return x;
 }
 
+/// A [64, 64] view with element (i, j) = values[64 i + j].
+template <class H>
+struct Placed {
+  std::vector<H> memory;
+  View view;
+  Placed(const std::vector<H>& values, const Strides& strides)
+      : memory(static_cast<std::size_t>(63 * (strides[0] + strides[1]) + 1)),
+        view{memory.data(), dtype_of<H>, Device(), {64, 64}, strides} {
+    for (int k = 0; k < 4096; ++k) at(k) = values[static_cast<std::size_t>(k)];
+  }
+  H& at(int k) {
+    return memory[static_cast<std::size_t>(k / 64 * view.strides[0] + k % 64 * view.strides[1])];
+  }
+};
+
+/// Every unary op and its gradient through contiguous views, rows with gaps, columns, and every
+/// second element: all give the same bits.
+template <class H>
+void check_unary_geometries() {
+  std::vector<H> values, dys;
+  for (int k = 0; k < 4096; ++k) {
+    values.push_back(H::from_bits(static_cast<std::uint16_t>(16 * k + k % 13)));
+    dys.push_back(H(1.f + static_cast<float>(k % 7) / 8.f));
+  }
+  for (const math::UnaryInfo& op : math::kUnaryOps) {
+    std::vector<H> y[2];
+    for (const Strides& strides :
+         {Strides{64, 1}, Strides{72, 1}, Strides{1, 64}, Strides{130, 2}}) {
+      Placed<H> x(values, strides), dy(dys, {64, 1}), out(values, strides), dx(values, strides);
+      run::unary(op.op, x.view, out.view, args_of(op.op));
+      run::unary_backward(op.op, dy.view, x.view, dx.view, args_of(op.op), 0);
+      const bool first = y[0].empty();
+      int bad = 0;
+      for (int k = 0; k < 4096; ++k) {
+        if (first) {
+          y[0].push_back(out.at(k)), y[1].push_back(dx.at(k));
+        } else {
+          const auto place = static_cast<std::size_t>(k);
+          bad += distance(out.at(k), y[0][place]) != 0 || distance(dx.at(k), y[1][place]) != 0;
+        }
+      }
+      INFO(op.name << " " << to_string(dtype_of<H>) << " " << to_string(strides));
+      CHECK(bad == 0);
+    }
+  }
+}
+
 /// Every second element of a buffer, and the same in reversed axis order: views with gaps.
 template <class T>
 struct Buffers {
@@ -348,6 +395,11 @@ TEST_CASE("views of any strides, broadcast, accumulated or not, give what a plai
       {1, 2, 6, 12, 36, 72, 216, 432});
   all({300, 301}, {301, 1}, {0, 1}, {301, 1});  // several chunks
   all({0, 4}, {4, 1}, {4, 1}, {4, 1});
+}
+
+TEST_CASE("unary ops in 16 bits give the same bits for views of any strides") {
+  check_unary_geometries<half>();
+  check_unary_geometries<bfloat16>();
 }
 
 TEST_CASE("an output that is an input") {

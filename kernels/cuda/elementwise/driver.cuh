@@ -34,13 +34,23 @@ struct Geometry {
 template <class C>
 inline constexpr C kNoOld = -C(0);
 
-/// Functors that ask for Coarse if elements have 16 bits.
+/// Functors that ask for Coarse if results have 16 bits.
 template <class Fn>
 concept CoarseIn16Bits = requires {
   typename Fn::In16Bits;
 };
 template <class T, class Fn>
 using ValueOf = std::conditional_t<sizeof(T) == 2 && CoarseIn16Bits<Fn>, Coarse, float>;
+
+/// Calls run(V()) with the V that every form of kernel computes in, so that views of any strides
+/// give the same bits.
+template <class C, class Fn, class Run>
+void with_value_type(DType result, Run run) {
+  if constexpr (std::is_same_v<C, float> && CoarseIn16Bits<Fn>) {
+    if (size_of(result) == 2) return run(Coarse());
+  }
+  run(math::Arithmetic<C>());
+}
 
 /// Stores fn(x, old) for every element: x holds the inputs' values, old the output's, or kNoOld if
 /// kOld is false. All views are contiguous, of dtype T and 16-byte aligned. A thread takes 16 bytes
@@ -125,9 +135,9 @@ __device__ inline void store_group(const float (&x)[kGroup], void* p, DType dtyp
   }
 }
 
-/// The same for groups, which g.axes numbers. Bit v of `repeated` is set if view v has one element
-/// for a whole group.
-template <int N, class Fn>
+/// The same for groups, which g.axes numbers, in V. Bit v of `repeated` is set if view v has one
+/// element for a whole group.
+template <class V, int N, class Fn>
 static __global__ void grouped_kernel(Inputs<N> in, void* out, std::int64_t groups, Geometry<N> g,
                                       unsigned repeated, bool reads_old, Fn fn) {
   const std::int64_t first = global_thread(), step = grid_threads();
@@ -146,29 +156,33 @@ static __global__ void grouped_kernel(Inputs<N> in, void* out, std::int64_t grou
     }
     if (reads_old) load_group(out, g.dtypes[0], offsets[0], result);
     for (int j = 0; j < kGroup; ++j) {
-      float values[N];
-      for (int k = 0; k < N; ++k) values[k] = x[k][j];
-      result[j] = static_cast<float>(fn(values, result[j]));
+      V values[N];
+      for (int k = 0; k < N; ++k) values[k] = V(x[k][j]);
+      result[j] = static_cast<float>(fn(values, V(result[j])));
     }
     store_group(result, out, g.dtypes[0], offsets[0]);
   }
 }
 
-/// The same for any strides and dtypes, in compute type C; integers wrap around.
-template <class C, int N, class Fn>
+/// The same for any strides and dtypes, in compute type C by arithmetic of V.
+template <class C, class V, int N, class Fn>
 static __global__ void strided_kernel(Inputs<N> in, void* out, std::int64_t n, Geometry<N> g,
                                       bool reads_old, Fn fn) {
   const std::int64_t first = global_thread(), step = grid_threads();
   for (std::int64_t i = first; i < n; i += step) {
     std::int64_t offsets[N + 1];
     g.axes.offsets(i, offsets);
-    using V = math::Arithmetic<C>;
     V values[N];
     for (int k = 0; k < N; ++k) {
       values[k] = V(load_element<C>(in.data[k], g.dtypes[k + 1], offsets[k + 1]));
     }
     const V old(reads_old ? load_element<C>(out, g.dtypes[0], offsets[0]) : kNoOld<C>);
-    store_element(math::plain(fn(values, old)), out, g.dtypes[0], offsets[0]);
+    const auto result = fn(values, old);
+    if constexpr (std::is_same_v<V, Coarse>) {
+      store_element(result.value, out, g.dtypes[0], offsets[0]);
+    } else {
+      store_element(math::plain(result), out, g.dtypes[0], offsets[0]);
+    }
   }
 }
 
@@ -248,13 +262,17 @@ void elementwise(const char* op, const ConstView* const (&in)[N], const View& ou
     unsigned repeated;
     if (make_groups<N>(walk, inputs, out.data, g, repeated)) {
       const std::int64_t groups = n / kGroup;
-      return gpu::launch(op, grouped_kernel<N, Fn>, grid_for(groups), dim3(kBlock), 0, stream,
-                         inputs, out.data, groups, g, repeated, reads_old, fn);
+      return with_value_type<C, Fn>(out.dtype, [&]<class V>(V) {
+        gpu::launch(op, grouped_kernel<V, N, Fn>, grid_for(groups), dim3(kBlock), 0, stream, inputs,
+                    out.data, groups, g, repeated, reads_old, fn);
+      });
     }
   }
   g.axes = StridedAxes<N + 1>(walk);
-  gpu::launch(op, strided_kernel<C, N, Fn>, grid_for(n), dim3(kBlock), 0, stream, inputs, out.data,
-              n, g, reads_old, fn);
+  with_value_type<C, Fn>(out.dtype, [&]<class V>(V) {
+    gpu::launch(op, strided_kernel<C, V, N, Fn>, grid_for(n), dim3(kBlock), 0, stream, inputs,
+                out.data, n, g, reads_old, fn);
+  });
 }
 
 /// The compute type of an op on these operands, which are of one class: the widest, for any output.
