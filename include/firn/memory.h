@@ -10,8 +10,17 @@
 namespace firn {
 
 /// What a block of memory is for.
-enum class Owner : std::uint8_t { weights, gradients, optimizer, activations, workspace, data };
-inline constexpr int kOwnerCount = 6;
+enum class Owner : std::uint8_t {
+  weights,      ///< parameters and buffers of models, in the model's dtype
+  masters,      ///< f32 copies of f16 and bf16 parameters
+  gradients,    ///< of parameters, and of what a backward pass computes on its way
+  optimizer,    ///< moments, averages, and what steps and loss scales keep
+  activations,  ///< results of operations, and what they save for the backward pass
+  recomputed,   ///< activations that a backward pass computes again
+  workspace,    ///< scratch memory of kernels
+  data,         ///< batches that loaders make
+};
+inline constexpr int kOwnerCount = 8;
 const char* to_string(Owner owner) noexcept;
 
 /// Bytes per owner and in total. `reserved` is what the caching allocator has taken from the

@@ -47,6 +47,18 @@ TEST_CASE("arenas are accounted as weights, gradients and optimizer state") {
   CHECK(memory_stats().of(Owner::optimizer).current == before.of(Owner::optimizer).current);
 }
 
+TEST_CASE("masters are accounted apart from the optimizer's state") {
+  const std::size_t n = 100'000;
+  Tensor w = zeros({static_cast<std::int64_t>(n)}, f16);
+  w.set_requires_grad();
+  const auto bytes = [](Owner o) { return memory_stats().of(o).current; };
+  const std::size_t masters = bytes(Owner::masters), optimizer = bytes(Owner::optimizer);
+  const Adam opt({w});
+  CHECK(bytes(Owner::masters) - masters >= 4 * n);
+  CHECK(bytes(Owner::masters) - masters <= 5 * n);
+  CHECK(bytes(Owner::optimizer) - optimizer <= 9 * n);
+}
+
 TEST_CASE("handles and views made before the optimizer see its updates") {
   Tensor w = parameter({1, 2, 3, 4}, {2, 2}, f64);
   const Tensor handle = w, alias = w.detach(), column = alias.as_strided({2}, {2}, 1);

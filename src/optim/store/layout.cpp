@@ -81,7 +81,7 @@ void ParamStore::allocate(Arena& a) {
   a.weight = make(Owner::weights, a.dtype);
   a.grad = make(Owner::gradients, sink);
   if (options_.average) a.ema = make(Owner::optimizer, sink);
-  if (sink != a.dtype && options_.masters) a.master = make(Owner::optimizer, sink);
+  if (sink != a.dtype && options_.masters) a.master = make(Owner::masters, sink);
   std::visit(
       [&](const auto& rule) {
         for (int i = 0; i < rule.kStates; ++i) {

@@ -21,8 +21,8 @@
 namespace firn {
 
 const char* to_string(Owner owner) noexcept {
-  constexpr const char* names[] = {"weights",     "gradients", "optimizer",
-                                   "activations", "workspace", "data"};
+  constexpr const char* names[] = {"weights",     "masters",    "gradients", "optimizer",
+                                   "activations", "recomputed", "workspace", "data"};
   return names[static_cast<int>(owner)];
 }
 
