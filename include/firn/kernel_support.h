@@ -3,6 +3,7 @@
 // current_stream(device).
 //
 //   - Scratch memory: Workspace.
+//   - Dry runs: a planner asks what a step allocates, and nothing is computed.
 //   - Capture: while a CUDA graph is captured, work on the device is captured and not run. The host
 //     registers here what it has to do beside that work at every replay.
 //   - Random numbers that advance with every replay: reserve_random().
@@ -45,6 +46,15 @@ class Workspace {
   void* data_ = nullptr;
   std::size_t bytes_;
 };
+
+// ---- Steps that are planned and not run (firn/memory_plan.h) ----
+
+namespace detail {
+inline thread_local constinit bool dry_run = false;
+}
+/// Whether this thread runs a step by shapes alone. Kernels then allocate their workspace as ever,
+/// and read, write and launch nothing.
+inline bool dry_run() noexcept { return detail::dry_run; }
 
 // ---- Capture of graphs (firn/graph.h) ----
 
