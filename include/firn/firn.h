@@ -24,6 +24,8 @@
 #include "firn/io/safetensors.h"
 #include "firn/io/safetensors_file.h"
 #include "firn/memory.h"
+#include "firn/memory_plan.h"
+#include "firn/memory_report.h"
 #include "firn/nn/activation.h"
 #include "firn/nn/any_module.h"
 #include "firn/nn/attention.h"

@@ -16,6 +16,7 @@
 #include <functional>
 
 #include "firn/device.h"
+#include "firn/memory_block.h"
 #include "firn/random.h"
 #include "firn/stream.h"
 
@@ -30,21 +31,16 @@ namespace firn::runtime {
 class Workspace {
  public:
   Workspace(std::size_t bytes, Stream stream);
-  ~Workspace();
-  Workspace(const Workspace&) = delete;
-  Workspace& operator=(const Workspace&) = delete;
 
-  void* data() const noexcept { return data_; }
+  void* data() const noexcept { return block_.data(); }
   template <class T>
   T* as() const noexcept {
-    return static_cast<T*>(data_);
+    return static_cast<T*>(data());
   }
-  std::size_t bytes() const noexcept { return bytes_; }
+  std::size_t bytes() const noexcept { return block_.bytes(); }
 
  private:
-  Device device_;
-  void* data_ = nullptr;
-  std::size_t bytes_;
+  MemoryBlock block_;
 };
 
 // ---- Steps that are planned and not run (firn/memory_plan.h) ----
@@ -55,6 +51,10 @@ inline thread_local constinit bool dry_run = false;
 /// Whether this thread runs a step by shapes alone. Kernels then allocate their workspace as ever,
 /// and read, write and launch nothing.
 inline bool dry_run() noexcept { return detail::dry_run; }
+/// In a dry run: `put_back` runs at its end, in reverse order of such calls. Call it before the
+/// host changes what a step would change. Only the first call for each `what` counts. `put_back`
+/// must not throw, and must keep alive what it uses. Outside of a dry run nothing happens.
+void at_dry_end(const void* what, std::function<void()> put_back);
 
 // ---- Capture of graphs (firn/graph.h) ----
 

@@ -1,9 +1,12 @@
-// Memory accounting: what memory is used for, and what the peak was.
+// Memory accounting: what memory is used for, what the peak was, and a limit. memory_report.h has
+// the same by module and operation.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 #include "firn/device.h"
 
@@ -23,6 +26,9 @@ enum class Owner : std::uint8_t {
 inline constexpr int kOwnerCount = 8;
 const char* to_string(Owner owner) noexcept;
 
+/// Bytes of each owner.
+using BytesByOwner = std::array<std::size_t, kOwnerCount>;
+
 /// Bytes per owner and in total. `reserved` is what the caching allocator has taken from the
 /// system: blocks in use and cached blocks.
 struct MemoryStats {
@@ -30,9 +36,12 @@ struct MemoryStats {
     std::size_t current = 0;
     std::size_t peak = 0;
   };
-  std::array<Count, kOwnerCount> by_owner;
+  std::array<Count, kOwnerCount> by_owner;  ///< each peak is the owner's own
   Count total;
+  BytesByOwner at_peak{};  ///< when `total` was at its peak; they add up to it
   std::size_t reserved = 0;
+  std::size_t reserved_peak = 0;         ///< of `reserved`
+  std::size_t limit = 0;                 ///< of `reserved`, see set_memory_limit(); 0: none
   std::uint64_t allocations = 0;         ///< requests served since the start
   std::uint64_t system_allocations = 0;  ///< requests that the cache could not serve
 
@@ -45,6 +54,20 @@ void reset_peak_memory(Device device = default_device());
 /// Returns unused cached blocks to the system. On a CUDA device it first waits for the streams that
 /// used them. Graphs keep their blocks, and nothing is freed while any thread captures a graph.
 void release_cached_memory(Device device = default_device());
+
+/// From now on the allocator of `device` holds at most `bytes` from the system; 0: no limit. At the
+/// limit it first returns cached blocks, then throws OutOfMemory. What it holds already stays.
+///
+/// The limit at the start is FIRN_MEMORY_LIMIT, for example "512MiB", for each device. On the CPU
+/// it is also that of the process's control group (cgroup), if that is lower. The first allocation
+/// throws Error if the variable is no size.
+void set_memory_limit(std::size_t bytes, Device device = default_device());
+
+/// The number of bytes that "512MiB", "1.5 GiB", "64KiB", "1e9" or "4096" says: a number of 0 or
+/// more, and B, KiB, MiB, GiB, TiB, KB, MB, GB, TB or nothing. Throws Error for anything else.
+std::size_t parse_bytes(std::string_view text);
+/// "30.5 MiB", "4 KiB", "17 B": at most one decimal.
+std::string bytes_to_string(std::size_t bytes);
 
 /// While alive, memory that this thread allocates is counted for `owner`. Default: activations.
 class OwnerScope {

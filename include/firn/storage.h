@@ -6,6 +6,7 @@
 
 #include "firn/device.h"
 #include "firn/memory.h"
+#include "firn/memory_block.h"
 #include "firn/ref.h"
 #include "firn/stream.h"
 
@@ -42,6 +43,9 @@ class Storage : public RefCounted {
   Device device() const noexcept { return device_; }
   Owner owner() const noexcept { return owner_; }
 
+  /// `op` has made what this memory holds, for reports. The first one counts.
+  void made_by(const char* op) noexcept { memory_.made_by(op); }
+
   /// Counts in-place writes; a tensor saved for backward remembers the count it was saved at.
   std::uint32_t version() const noexcept { return version_; }
   /// The op that wrote last, for the error message.
@@ -63,7 +67,7 @@ class Storage : public RefCounted {
   std::uint32_t version_ = 0;
   Device device_;
   Owner owner_ = Owner::activations;
-  bool owned_ = false;                                      ///< from firn's allocator
+  MemoryBlock memory_;                                      ///< from firn's allocator; or none
   void (*release_)(void*, std::size_t) noexcept = nullptr;  ///< of memory that was adopted
   Ref<Storage> block_;  ///< the block that this storage is a part of, if it is one
 };

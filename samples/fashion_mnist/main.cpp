@@ -17,6 +17,7 @@
 #include "hash.h"
 #include "models.h"
 #include "options.h"
+#include "plan.h"
 #include "predict.h"
 #include "progress.h"
 #include "report.h"
@@ -134,15 +135,39 @@ void conclude(const Options& o, firn::nn::Module& model, const EpochReport* last
   if (last != nullptr) print_end(*last, o.hash ? hash_of(model) : "");
 }
 
-void train(const Options& o, firn::nn::Module& model, const std::optional<Picture>& picture,
+/// The options, with micro-batches that fit into --memory.
+Options fitted(const Options& o, firn::nn::Module& model, const firn::data::ImageDataset& images,
+               firn::data::ResidentBatches& test, firn::Device device) {
+  if (o.memory == 0) return o;
+  const auto cuts = plan_cuts(o, model, images, test, device, o.memory);
+  const Cut& last = cuts.back();
+  if (last.peak() > o.memory)
+    throw firn::Error("fashion_mnist",
+                      "micro-batches of one image need " + firn::bytes_to_string(last.peak()) +
+                          ", and --memory is " + firn::bytes_to_string(o.memory),
+                      "see --plan");
+  std::printf("micro-batches of %lld: %s at the peak of a step, within %s\n",
+              static_cast<long long>(last.micro_batch), firn::bytes_to_string(last.peak()).c_str(),
+              firn::bytes_to_string(o.memory).c_str());
+  firn::set_memory_limit(o.memory, device);
+  return cut(o, last);
+}
+
+void train(const Options& asked, firn::nn::Module& model, const std::optional<Picture>& picture,
            firn::Device device) {
-  RunLog log(o.log);
-  const auto set = firn::data::load_fashion_mnist(o.data);
+  const auto set = firn::data::load_fashion_mnist(asked.data);
   const firn::data::ImageDataset images(
-      set.train, {.flatten = true, .augment = o.augment, .dtype = model_dtype(o.precision)});
+      set.train,
+      {.flatten = true, .augment = asked.augment, .dtype = model_dtype(asked.precision)});
+  firn::data::ResidentBatches test = test_batches(asked, set, device);
+  if (asked.plan) {
+    print_cuts(asked, plan_cuts(asked, model, images, test, device));
+    return;
+  }
+  const Options o = fitted(asked, model, images, test, device);
+  RunLog log(o.log);
   firn::data::ResidentBatches batches(
       images, {.batch = o.micro_batch, .shuffle = true, .seed = o.seed, .device = device});
-  firn::data::ResidentBatches test = test_batches(o, set, device);
   const auto optimizer = make_optimizer(o, model, batches.samples());
   Trainer trainer(model, *optimizer, batches, o);
   if (o.show_graph) {

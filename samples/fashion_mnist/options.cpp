@@ -6,6 +6,8 @@
 #include <string>
 
 #include "firn/device.h"
+#include "firn/error.h"
+#include "firn/memory.h"
 #include "hash.h"
 #include "revision.h"
 
@@ -86,6 +88,14 @@ std::string check_loss_scale(const std::string& text) {
   return {};
 }
 
+std::size_t parse_memory(const std::string& text) {
+  try {
+    if (const std::size_t bytes = firn::parse_bytes(text); bytes > 0) return bytes;
+  } catch (const firn::Error&) {
+  }
+  throw CLI::ValidationError("--memory", "'" + text + "' is no size, as in 512MiB");
+}
+
 /// Computes the micro-batch and the micro-batches per step from --batch, --micro-batch,
 /// --accumulate and --accumulate-schedule, any of which may be given.
 struct BatchOptions {
@@ -131,6 +141,10 @@ void check(const Options& o, bool has_loss_scale) {
   };
   below_one(o.ema, "--ema");
   below_one(o.label_smoothing, "--label-smoothing");
+  check_contradiction(o.plan && o.show_graph, "--plan", "--show-graph",
+                      "both print something else than a training");
+  check_contradiction(o.epochs == 0 && (o.plan || o.memory > 0), o.plan ? "--plan" : "--memory",
+                      "--epochs 0", "there is no training");
   const auto needs_checkpoint = [&](bool given, const char* name) {
     if (given && o.checkpoint.empty())
       throw CLI::ValidationError(name, "needs --checkpoint, which names the folder");
@@ -169,7 +183,7 @@ std::int64_t Options::total_steps(std::int64_t images) const {
 std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   Options o;
   double weight_decay = 0;
-  std::string augmentation;
+  std::string augmentation, memory;
   CLI::App app{"Trains a model on FashionMNIST, or evaluates a trained one."};
   app.set_version_flag("--version", std::string(kVersion) + " (" + kRevision + ")");
   app.add_option("--model", o.model,
@@ -268,8 +282,13 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
       ->check(check_picture);
   app.add_flag("--show-graph", o.show_graph,
                "on a GPU: list the nodes of a step's CUDA graph and exit");
+  app.add_option("--memory", memory,
+                 "train within this much memory, e.g. 512MiB: micro-batches are cut until a step "
+                 "fits; the images per step stay [no limit]");
+  app.add_flag("--plan", o.plan, "print what each size of micro-batch costs in memory, and end");
   try {
     app.parse(argc, argv);
+    if (!memory.empty()) o.memory = parse_memory(memory);
     b.resolve(o);
     if (!o.load.empty() && epochs->count() == 0) o.epochs = 0;
     if (decay->count() > 0) o.weight_decay = weight_decay;

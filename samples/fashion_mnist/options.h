@@ -1,6 +1,7 @@
 // The sample's command line.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -41,6 +42,8 @@ struct Options {
   bool hash = false;                  ///< print the SHA-256 of the weights
   std::string predict;                ///< IDX file:index; empty: none
   bool show_graph = false;
+  std::size_t memory = 0;  ///< bytes; 0: no limit
+  bool plan = false;       ///< print what the training costs in memory, and end
 
   /// Micro-batches per step in an epoch (counted from 0).
   std::int64_t accumulate_in(std::int64_t epoch) const;

@@ -163,10 +163,20 @@ std::vector<firn::io::RunPart> Trainer::parts() {
           {"before_epoch.weight", before_.weight}};
 }
 
-std::vector<std::string> Trainer::nodes() {
+void Trainer::begin() {
   model_.train();
   optimizer_.set_epoch(0);
   batches_.begin_epoch(0);
+}
+
+void Trainer::cycle() {
+  begin();
+  for (std::int64_t i = 0, n = optimizer_.cycle_length(); i < n && batches_.remaining() > 0; ++i)
+    step_();
+}
+
+std::vector<std::string> Trainer::nodes() {
+  begin();
   std::int64_t last = 0;
   for (int cycle = 0; cycle < 2; ++cycle) {  // the first runs eagerly, the second is captured
     for (std::int64_t i = 0; i < optimizer_.cycle_length(); ++i) {

@@ -55,6 +55,8 @@ class Trainer {
   Trained epoch(std::int64_t number, const OnBatch& on_batch);
   /// Images of an epoch.
   std::int64_t images() const { return batches_.samples(); }
+  /// One step of the first epoch, for a plan of its memory.
+  void cycle();
   /// The nodes of the graph of a micro-step that ends a cycle; runs two steps to capture it. Throws
   /// Error if there is no graph, as on the CPU.
   std::vector<std::string> nodes();
@@ -63,6 +65,9 @@ class Trainer {
   std::vector<firn::io::RunPart> parts();
 
  private:
+  /// Everything stands at the beginning of the first epoch.
+  void begin();
+
   firn::nn::Module& model_;
   firn::optim::Optimizer& optimizer_;
   firn::data::ResidentBatches& batches_;

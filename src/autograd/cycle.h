@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "firn/device.h"
@@ -47,6 +48,24 @@ class Cycle {
 };
 
 inline thread_local constinit Cycle* current_cycle = nullptr;
+
+/// While alive, layers of this thread that normalise the samples of a batch together say so:
+/// cutting the batch into micro-batches changes what they compute.
+class CouplingScope {
+ public:
+  CouplingScope() noexcept : outer_(std::exchange(current, this)) {}
+  ~CouplingScope() { current = outer_; }
+  CouplingScope(const CouplingScope&) = delete;
+  CouplingScope& operator=(const CouplingScope&) = delete;
+
+  /// The first such layer; empty: none so far.
+  std::string layer;
+
+  static inline thread_local constinit CouplingScope* current = nullptr;
+
+ private:
+  CouplingScope* outer_;
+};
 
 /// While alive, the backward passes of this thread belong to a cycle.
 class CycleScope {

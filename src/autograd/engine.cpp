@@ -12,6 +12,7 @@
 #include "autograd/node.h"
 #include "base/check.h"
 #include "firn/kernel_support.h"
+#include "firn/memory_labels.h"
 #include "kernels/copy.h"
 #include "kernels/elementwise.h"
 
@@ -112,7 +113,20 @@ void keep_if_abandoned(Leaf& leaf) {
   });
 }
 
+/// A dry run leaves the leaf as it is, though not with memory that only a plan knows.
+void keep_if_dry(Leaf& leaf) {
+  if (!runtime::dry_run()) [[likely]]
+    return;
+  runtime::at_dry_end(&leaf,
+                      [before = leaf.collected, touched = leaf.touched, kept = Ref<Node>(&leaf)] {
+                        auto& again = static_cast<Leaf&>(*kept);
+                        again.collected = before;
+                        again.touched = touched;
+                      });
+}
+
 Sink leaf_sink(Leaf& leaf) {
+  keep_if_dry(leaf);
   const bool first = leaf.touched++ == 0;
   if (leaf.arena.defined()) return {leaf.arena, first ? 0.0f : 1.0f};
   if (!leaf.collected.defined() || !is_exclusive(leaf.collected, leaf)) keep_if_abandoned(leaf);
@@ -193,6 +207,8 @@ void run_node(Node& n, const Queue& queue, bool retain_graph) {
     add_to_leaf(static_cast<Leaf&>(n), n.grad);
     return;
   }
+  const runtime::OpScope op(n.op);
+  const runtime::ModuleScope module(n.module);
   Backward b(n);
   try {
     n.run(b);

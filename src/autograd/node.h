@@ -23,6 +23,7 @@
 #include "autograd/cycle.h"
 #include "autograd/op_mode.h"
 #include "firn/autograd.h"
+#include "firn/memory_labels.h"
 #include "firn/stream.h"
 #include "firn/tensor.h"
 #include "tensor/impl.h"
@@ -124,6 +125,8 @@ class Node : public GraphNode {
   SmallList<Ref<Node>> inputs;  ///< null where the input requires no gradient
   SmallList<SavedTensor> saved;
   bool freed = false;  ///< backward ran without retain_graph
+  /// The module whose call recorded it, for reports of memory (runtime/memory/labels.h).
+  std::uint32_t module = 0;
   /// Its backward function can compute the seed of its own gradient, in the launch that it makes
   /// anyway (Backward::pending_seed).
   bool takes_pending_seed = false;
@@ -246,6 +249,7 @@ void watch(const char* op, const std::vector<Tensor>& inputs, const Tensor& outp
 
 /// What an op that carries no gradient calls in place of record().
 inline void unrecorded(const char* op, const Tensor& output, detail::Inputs inputs) {
+  output.storage()->made_by(op);
   if (op_mode.watched()) [[unlikely]]
     detail::watch(op, inputs, output);
 }
@@ -256,6 +260,7 @@ inline void unrecorded(const char* op, const Tensor& output, detail::Inputs inpu
 template <class InputList = detail::Inputs, class Fn>
 Tensor record(const char* op, Tensor output, const InputList& inputs,
               std::initializer_list<Saved> saved, Fn&& backward) {
+  output.storage()->made_by(op);
   if (op_mode.watched()) [[unlikely]]
     detail::watch(op, inputs, output);
   if (!detail::needs_recording(inputs)) return output;

@@ -6,6 +6,7 @@
 
 #include "autograd/node.h"
 #include "base/check.h"
+#include "firn/memory_labels.h"
 #include "tensor/overlap.h"
 
 namespace firn {
@@ -168,6 +169,7 @@ void attach_to(Ref<Node> node, const char* op, const Tensor& output, const List&
                std::initializer_list<Saved> saved) {
   TensorImpl& impl = *output.impl();
   node->op = op;
+  node->module = runtime::labels.module;
   node->sequence = next_sequence.fetch_add(1, std::memory_order_relaxed);
   node->shape = impl.shape;
   node->dtype = impl.dtype;
@@ -184,6 +186,7 @@ void attach_to(Ref<Node> node, const char* op, const Tensor& output, const List&
   for (const Saved& s : saved) {
     Tensor t = s.which == -2 ? s.tensor : s.which == -1 ? alias(output) : at(inputs, s.which);
     if (t.defined() && t.impl() == &impl) t = alias(t);
+    if (s.which == -2 && t.defined()) t.storage()->made_by(op);
     const std::uint32_t version = t.defined() ? t.storage()->version() : 0;
     node->saved.push_back({std::move(t), version});
   }

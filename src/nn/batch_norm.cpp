@@ -116,6 +116,8 @@ Tensor BatchNorm::train_forward(const Tensor& x) {
   FIRN_CHECK(count != 1, what_,
              "leave such a batch out, or evaluate with eval(), or use nn::GroupNorm",
              "input {} has one value per channel, and so no variance", describe(x));
+  if (auto* const coupling = autograd::CouplingScope::current; coupling && coupling->layer.empty())
+    coupling->layer = fmt::format("{} ({})", detail::path_in_call(*this), type_name());
   Moments moments;
   const Tensor y = batch_norm(x, weight, bias, eps_, &moments);
   if (!running_mean.defined()) return y;

@@ -91,6 +91,7 @@ class BatchStatistics final : public autograd::CycleMember,
   }
 
   void end_cycle(const autograd::Cycle& cycle, const ConstView& step_state) override {
+    keep_if_dry();
     if (!concerned_by(cycle, true)) return;
     ops::commit_moments(pooled_, pooled_count_, momentum_, step_state, mean_, var_, batches_);
     release();
@@ -112,12 +113,10 @@ class BatchStatistics final : public autograd::CycleMember,
   // The warning that running statistics change once per micro-step is given once.
   bool to_warn() const noexcept { return !warned_; }
   void learn_name(Module& layer) {
-    Module* const root = called_root();
     if (kind_.empty()) kind_ = layer.type_name();
-    if (named_ || !root) return;
+    if (named_ || !called_root()) return;
     named_ = true;
-    for (const NamedModule& m : root->named_modules())
-      if (m.module == &layer && !m.name.empty()) name_ = m.name + ": ";
+    if (const std::string path = path_in_call(layer); !path.empty()) name_ = path + ": ";
   }
   void warn_in_long_cycle() {
     if (warned_ || !autograd::current_cycle || autograd::current_cycle->micro_steps() < 2) return;
@@ -184,7 +183,20 @@ class BatchStatistics final : public autograd::CycleMember,
     keep_place(b);
     autograd::about_to_change({&pooled_, &pooled_count_}, Rollback::gradients);
   }
+  /// In a dry run: the place is put back at its end.
+  void keep_if_dry() {
+    if (!runtime::dry_run()) [[likely]]
+      return;
+    runtime::at_dry_end(this, [s = shared_from_this(), owner = owner_, period = period_,
+                               ended = ended_, warned = warned_] {
+      s->owner_ = owner;
+      s->period_ = period;
+      s->ended_ = ended;
+      s->warned_ = warned;
+    });
+  }
   void keep_place(const std::shared_ptr<Batch>& b) {
+    keep_if_dry();
     if (!runtime::rollback_wanted()) [[likely]]
       return;
     const auto s = shared_from_this();

@@ -12,6 +12,7 @@
 
 #include "autograd/node.h"
 #include "base/check.h"
+#include "firn/memory_labels.h"
 #include "firn/nn/module.h"
 #include "firn/storage.h"
 #include "firn/warning.h"
@@ -49,6 +50,13 @@ detail::CallListener* detail::CallListener::current() noexcept { return listener
 Module* detail::called_root() noexcept {
   const Call* const call = outermost_call();
   return call ? &call->module() : nullptr;
+}
+
+std::string detail::path_in_call(const Module& m) {
+  if (Module* const root = called_root())
+    for (const NamedModule& part : root->named_modules())
+      if (part.module == &m) return part.name;
+  return {};
 }
 
 // ---- Hooks ----
@@ -194,17 +202,44 @@ class detail::MemberCheck final : public autograd::OpListener {
 
 // ---- Calls ----
 
-detail::Call::Call(Module& m) : module_(m), caller_(innermost_call) {
+detail::PathLabel::PathLabel() noexcept {
+  static constinit std::atomic<std::uint32_t> next{1};
+  number_ = next.fetch_add(1, std::memory_order_relaxed);
+}
+
+std::uint32_t detail::Call::label() const noexcept {
+  const std::uint32_t known = module_.path_label_.under(root_.path_label_);
+  if (known) [[likely]]
+    return known;
+  try {
+    for (const TreeModule& m : tree_of(root_)) {
+      if (m.module != &module_) continue;
+      const std::uint32_t label =
+          runtime::module_number(root_.type_name() + (m.path.empty() ? "" : ".") + m.path);
+      module_.path_label_.note(root_.path_label_, label);
+      return label;
+    }
+  } catch (...) {  // no memory for the path
+  }
+  return runtime::labels.module;  // outside of the tree: its caller's
+}
+
+detail::Call::Call(Module& m)
+    : module_(m), caller_(innermost_call), root_(caller_ ? caller_->root_ : m) {
   FIRN_CHECK(!m.moved_from_, m.type_name(), "call the module that it was moved to",
              "this module was moved from and holds nothing");
   if (m.autocast_) mode_.emplace(*m.autocast_);
   if (!caller_ && m.training_ && grad_enabled() && MemberCheck::due(m))
     check_ = std::make_unique<MemberCheck>();
   watched_ = check_ || m.hooks_ || listener;
+  label_before_ = std::exchange(runtime::labels.module, label());
   innermost_call = this;
 }
 
-detail::Call::~Call() { innermost_call = caller_; }
+detail::Call::~Call() {
+  innermost_call = caller_;
+  runtime::labels.module = label_before_;
+}
 
 void detail::Call::before(const CallTensors& inputs) {
   if (!module_.hooks_) return;

@@ -9,6 +9,7 @@
 
 #include "autograd/node.h"
 #include "base/check.h"
+#include "firn/kernel_support.h"
 #include "firn/nn/init.h"
 #include "firn/ops/autocast.h"
 #include "firn/ops/ops.h"
@@ -263,6 +264,9 @@ void commit(const Conversion& c) noexcept {
 }
 
 void convert(Module& root, std::optional<DType> dtype, std::optional<Device> device) {
+  FIRN_CHECK(!runtime::dry_run(), "Module::to",
+             "convert the module before the step that is planned",
+             "a step that is planned cannot convert {}, which stays", root.type_name());
   const NoGrad guard;
   std::vector<Conversion> plan;
   const auto converted = [&](const Tensor& t, DType to, Owner owner) {

@@ -91,6 +91,10 @@ class CallListener {
 /// The outermost module whose call this thread is in; null outside of one.
 Module* called_root() noexcept;
 
+/// The path of `m` in the outermost module whose call this thread is in; empty if it is that
+/// module, or not a part of it.
+std::string path_in_call(const Module& m);
+
 /// A type's name without its namespaces.
 std::string short_type_name(const char* mangled);
 

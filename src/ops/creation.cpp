@@ -10,6 +10,7 @@ using namespace ops;
 Tensor full(const Shape& shape, double value, const TensorOptions& options) {
   require_holds("full", options.dtype, value);
   Tensor t = empty(shape, options);
+  t.storage()->made_by("full");
   kernels::fill(t.mutable_view(), value, stream_of(t));
   return t;
 }
@@ -37,6 +38,7 @@ Tensor arange(std::int64_t count, const ArangeOptions& options) {
     require_holds("arange", dtype, start + static_cast<double>(count - 1) * step);
   }
   Tensor t = empty({count}, dtype, device);
+  t.storage()->made_by("arange");
   kernels::arange(t.mutable_view(), start, step, stream_of(t));
   return t;
 }

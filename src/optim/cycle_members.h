@@ -33,6 +33,12 @@ class CycleMembers {
   }
   void forget_waiting() noexcept { waiting_ = 0; }
 
+  /// They are those of `kept`, a copy of this.
+  void put_back(const CycleMembers& kept) {
+    members_ = kept.members_;
+    waiting_ = kept.waiting_;
+  }
+
   /// The cycle is dropped.
   void drop() {
     for (const auto& member : members_) member->drop_cycle(cycle_);

@@ -75,6 +75,7 @@ Optimizer::Impl::Impl(const char* op, std::vector<GroupSetup> groups, const Sche
   const std::string text = kind_of_state(store.op());
   std::copy(text.begin(), text.end(), kind_memory.mutable_view().as<std::uint8_t>());
   state_version = version_of_state();
+  if (options.keep_accumulator) copy = reserve_copy();
 }
 
 Optimizer::Impl::~Impl() {
@@ -108,13 +109,17 @@ void Optimizer::Impl::adopt_state() {
 }
 
 void Optimizer::Impl::check_ready() {
+  keep_if_dry();
   FIRN_CHECK(!broken, store.op(), "call zero_grad() to begin anew",
              "a backward pass of this cycle has failed half-way");
   FIRN_CHECK(!averaged, store.op(), "end the scope of AveragedWeights first",
              "the weights are their moving averages at the moment");
-  adopt_state();
-  members.tell_waiting(store.step_state().view());
-  store.ledger().adopt();
+  // Nothing can be read in a dry run: what was written from outside is taken over after it.
+  if (!runtime::dry_run()) {
+    adopt_state();
+    members.tell_waiting(store.step_state().view());
+    store.ledger().adopt();
+  }
   store.check_parameters();
   store.adopt_weights();
 }

@@ -43,6 +43,9 @@ struct Optimizer::Impl final : autograd::Cycle {
   // ---- The cycle (step.cpp) ----
 
   void backward(const Tensor& sum, const LossWeight& weight, const BackwardPass& pass);
+  /// The pass itself, from memory for the seed on.
+  void run_pass(const Tensor& sum, const Tensor& seed, const LossWeight& weight,
+                const BackwardPass& pass, bool first);
   StepReport step();
   StepReport flush(Partial partial);
   void zero_grad();
@@ -75,16 +78,36 @@ struct Optimizer::Impl final : autograd::Cycle {
   StepReport report_of_cycle() const;
   StepReport report_so_far() const;
 
-  // ---- For RollbackPoints (rollback.cpp) ----
+  // ---- For RollbackPoints and dry runs (rollback.cpp) ----
+
+  /// In a dry run: what the host knows of the cycle is put back at its end.
+  void keep_if_dry();
 
   /// The cycle is about to change: points of this thread keep it as it is. At a replay too.
   void about_to_change_cycle();
   /// The tensors given to restore_on_retry() are about to change.
   void about_to_change_restored() const;
-  /// What a point keeps of a cycle.
-  struct KeptCycle;
-  KeptCycle keep_cycle();
+  /// What is kept of a cycle.
+  struct KeptCycle {
+    Progress at;
+    bool broken;
+    GradientLedger::Counts contributions;
+    Tensor sums;                    ///< u8: the math::SeedSums that the step state begins with
+    std::vector<Tensor> gradients;  ///< undefined for arenas that hold none
+    std::uint32_t version;          ///< of the state
+  };
+  /// Memory for the tensors of a KeptCycle.
+  struct CycleCopy {
+    Tensor sums;
+    std::vector<Tensor> gradients;
+  };
+  CycleCopy reserve_copy() const;
+  /// In memory that was reserved, or (null) in new memory.
+  KeptCycle keep_cycle(const CycleCopy* memory = nullptr);
   void put_back(const KeptCycle& kept);
+  /// Memory ran out in a backward pass: the cycle is as it was, or (null) dropped. Throws
+  /// OutOfMemory that says so.
+  [[noreturn]] void out_of_memory(const OutOfMemory& e, const KeptCycle* before);
   /// Whether there is nothing that zero_grad() would drop.
   bool cycle_is_empty() const noexcept;
 
@@ -132,6 +155,9 @@ struct Optimizer::Impl final : autograd::Cycle {
   ReplayHooks<Impl> hooks;
   std::vector<Tensor> restored;     ///< see restore_on_retry()
   std::int64_t parts = 0;           ///< of the two-pass step that is under way
+  CycleCopy copy;                   ///< with StepOptions::keep_accumulator
+  MicroBatch split;                 ///< as run_batch() was last asked
+  std::int64_t split_size = 0;      ///< what came of it
   bool broken = false;              ///< a backward pass has thrown half-way in this cycle
   bool averaged = false;            ///< the weights are their averages (AveragedWeights)
   std::uint32_t state_version = 0;  ///< at the last look of adopt_state()

@@ -1,5 +1,4 @@
 // Whole cycles from a function that computes a loss, and their retry if gradients overflow.
-#include <algorithm>
 #include <optional>
 
 #include "firn/ops/losses.h"
@@ -60,20 +59,5 @@ StepReport Optimizer::run_cycle(std::int64_t micro_steps,
   }
 }
 FIRN_OUT_OF_MEMORY("run_cycle")
-
-StepReport Optimizer::run_batch(
-    std::int64_t samples, std::int64_t micro_batch,
-    const std::function<Loss(std::int64_t first, std::int64_t last)>& loss) try {
-  const std::string& op = impl().store.op();
-  FIRN_CHECK(samples >= 1 && micro_batch >= 1, op, "",
-             "{} samples cannot be cut into micro-batches of {}", samples, micro_batch);
-  FIRN_CHECK(loss, op, "give a function that computes the loss of samples [first, last)",
-             "the function of run_batch() is empty");
-  return run_cycle(1 + (samples - 1) / micro_batch, [&](std::int64_t i) {
-    const std::int64_t first = i * micro_batch;
-    return loss(first, first + std::min(micro_batch, samples - first));
-  });
-}
-FIRN_OUT_OF_MEMORY("run_batch")
 
 }  // namespace firn::optim

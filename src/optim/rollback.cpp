@@ -9,15 +9,6 @@
 
 namespace firn::optim {
 
-struct Optimizer::Impl::KeptCycle {
-  Progress at;
-  bool broken;
-  GradientLedger::Counts contributions;
-  Tensor sums;                    ///< u8: the math::SeedSums that the step state begins with
-  std::vector<Tensor> gradients;  ///< undefined for arenas that hold none
-  std::uint32_t version;          ///< of the state
-};
-
 bool Optimizer::Impl::cycle_is_empty() const noexcept {
   if (at.micro_steps > 0 || at.calls > 0 || broken) return false;
   for (std::size_t i = 0; i < store.ledger().size(); ++i)
@@ -25,20 +16,26 @@ bool Optimizer::Impl::cycle_is_empty() const noexcept {
   return true;
 }
 
-Optimizer::Impl::KeptCycle Optimizer::Impl::keep_cycle() {
+Optimizer::Impl::CycleCopy Optimizer::Impl::reserve_copy() const {
+  return {.sums = empty({sizeof(math::SeedSums)}, u8, store.device()),
+          .gradients = store.reserve_gradients()};
+}
+
+Optimizer::Impl::KeptCycle Optimizer::Impl::keep_cycle(const CycleCopy* memory) {
   runtime::refuse_capture("RollbackPoint", store.device(),
                           "it needs a copy of what the cycle has collected");
   store.ledger().adopt();  // a state that was copied in
   const Tensor& state = store.step_state();
-  KeptCycle kept{.at = at,
-                 .broken = broken,
-                 .contributions = store.ledger().contributions(),
-                 .sums = empty({sizeof(math::SeedSums)}, u8, store.device()),
-                 .gradients = {},
-                 .version = version_of_state()};
+  KeptCycle kept{
+      .at = at,
+      .broken = broken,
+      .contributions = store.ledger().contributions(),
+      .sums = memory ? memory->sums : empty({sizeof(math::SeedSums)}, u8, store.device()),
+      .gradients = {},
+      .version = version_of_state()};
   copy_bytes(kept.sums.impl()->data(), store.device(), state.impl()->data(), store.device(),
              sizeof(math::SeedSums));
-  if (!broken) kept.gradients = store.copy_gradients();
+  if (!broken) kept.gradients = store.copy_gradients(memory ? &memory->gradients : nullptr);
   return kept;
 }
 
@@ -59,6 +56,45 @@ void Optimizer::Impl::put_back(const KeptCycle& kept) {
   const std::int64_t epoch = at.epoch;
   at = kept.at;
   at.epoch = epoch;
+}
+
+void Optimizer::Impl::out_of_memory(const OutOfMemory& e, const KeptCycle* before) {
+  const std::int64_t passes = at.micro_steps - 1;
+  std::string text = e.message();
+  try {
+    if (before) {
+      put_back(*before);
+      text += "\n  the cycle is as it was before this backward()";
+    } else {
+      zero_grad();
+      text +=
+          fmt::format("\n  the cycle was dropped, with {} backward passes before this one", passes);
+    }
+  } catch (const Error&) {  // the device is lost: the cycle stays broken
+    broken = true;
+  }
+  OutOfMemory with_state(text, e.requested_bytes());
+  with_state.set_module(e.module());
+  throw with_state;
+}
+
+void Optimizer::Impl::keep_if_dry() {
+  if (!runtime::dry_run()) [[likely]]
+    return;
+  runtime::at_dry_end(this, [owner = hooks.handle(), at = at, broken = broken, parts = parts,
+                             members = members, complained = complained, ledger = store.ledger(),
+                             contributions = store.ledger().contributions()] {
+    const auto alive = owner.lock();
+    if (!alive) return;
+    Impl& i = **alive;
+    i.at = at;
+    i.broken = broken;
+    i.parts = parts;
+    i.complained = complained;
+    i.members.put_back(members);
+    i.store.ledger().put_back(contributions);
+    i.store.ledger() = ledger;
+  });
 }
 
 void Optimizer::Impl::about_to_change_cycle() {

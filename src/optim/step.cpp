@@ -1,4 +1,5 @@
 // How a cycle goes: backward passes add up sums and weights, and a step ends it.
+#include <optional>
 #include <span>
 
 #include "autograd/node.h"
@@ -32,6 +33,8 @@ void Optimizer::Impl::backward(const Tensor& sum, const LossWeight& weight,
   const Tensor seed = empty(sum.shape(), sum.dtype(), sum.device());
   const auto before = hooks.capturing() ? ledger.contributions() : GradientLedger::Counts();
   const bool first = at.micro_steps == 0;
+  std::optional<KeptCycle> kept;
+  if (options.keep_accumulator && !hooks.capturing()) kept = keep_cycle(&copy);
   remember_place();
   hooks.at_replay([first](Impl& i) {
     i.check_skips();
@@ -44,16 +47,11 @@ void Optimizer::Impl::backward(const Tensor& sum, const LossWeight& weight,
   });
 
   broken = true;
-  const kernels::PendingSeed pending = kernels::pending_seed(
-      store.memory(), policy, seed.mutable_view(), sum.view(),
-      weight.tensor.defined() ? weight.tensor.view() : ConstView{}, weight.number);
-  // In a cycle's first pass no arena holds a gradient, so the loss may compute the seed itself.
-  const bool in_pass = first && autograd::takes_pending_seed(sum);
-  using Arenas = std::span<const kernels::OptimizerArena>;
-  if (!in_pass) kernels::optim_begin(pending, first ? Arenas() : store.arenas(), store.stream());
-  {
-    const autograd::CycleScope cycle(*this);
-    autograd::backward_from(sum, seed, in_pass ? &pending : nullptr, pass.retain_graph);
+  try {
+    run_pass(sum, seed, weight, pass, first);
+  } catch (const OutOfMemory& e) {
+    if (hooks.capturing()) throw;
+    out_of_memory(e, kept ? &*kept : nullptr);
   }
   broken = false;
   ledger.note();
@@ -61,6 +59,19 @@ void Optimizer::Impl::backward(const Tensor& sum, const LossWeight& weight,
     hooks.at_replay([before, after = ledger.contributions()](Impl& i) {
       i.store.ledger().receive(before, after, [&i](std::size_t p) { return i.store.label(p); });
     });
+}
+
+void Optimizer::Impl::run_pass(const Tensor& sum, const Tensor& seed, const LossWeight& weight,
+                               const BackwardPass& pass, bool first) {
+  const kernels::PendingSeed pending = kernels::pending_seed(
+      store.memory(), policy, seed.mutable_view(), sum.view(),
+      weight.tensor.defined() ? weight.tensor.view() : ConstView{}, weight.number);
+  // In a cycle's first pass no arena holds a gradient, so the loss may compute the seed itself.
+  const bool in_pass = first && autograd::takes_pending_seed(sum);
+  using Arenas = std::span<const kernels::OptimizerArena>;
+  if (!in_pass) kernels::optim_begin(pending, first ? Arenas() : store.arenas(), store.stream());
+  const autograd::CycleScope cycle(*this);
+  autograd::backward_from(sum, seed, in_pass ? &pending : nullptr, pass.retain_graph);
 }
 
 StepReport Optimizer::Impl::step() {
@@ -82,6 +93,7 @@ StepReport Optimizer::Impl::flush(Partial partial) {
 }
 
 void Optimizer::Impl::zero_grad() {
+  keep_if_dry();
   members.tell_waiting(store.step_state().view());
   hooks.now_and_at_replay([](Impl& i) {
     if (!i.cycle_is_empty()) i.about_to_change_cycle();

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "firn/kernel_support.h"
 #include "firn/stream.h"
 #include "kernels/math/step_state.h"
 #include "tensor/impl.h"
@@ -21,6 +22,13 @@ StepReport::StepReport(Tensor state, std::int64_t cycles, std::int64_t micro_ste
 }
 
 void StepReport::read() const {
+  if (runtime::dry_run()) {  // nothing was decided
+    values_ = {};
+    values_.status = accumulating_ ? StepStatus::accumulating : StepStatus::applied;
+    values_.culprit = -1;
+    state_ = Tensor();
+    return;
+  }
   math::StepState s;
   copy_bytes(&s, Device::cpu(), state_.impl()->data(), state_.device(), sizeof(s));
   const math::StepOutcome& o = s.last;

@@ -123,6 +123,7 @@ Tensor empty(const Shape& shape, DType dtype, Device device, MemoryFormat format
 
 Tensor zeros(const Shape& shape, const TensorOptions& options) {
   Tensor t = empty(shape, options);
+  t.storage()->made_by("zeros");
   zero_bytes(t.impl()->data(), options.device, t.bytes());
   return t;
 }
@@ -133,6 +134,7 @@ Tensor tensor(std::span<const T> values, const Shape& shape, Device device) {
              "tensor", "give one value per element", "{} values for shape {}", values.size(),
              shape);
   Tensor t = empty(shape, dtype_of<T>, device);
+  t.storage()->made_by("tensor");
   copy_bytes(t.impl()->data(), device, values.data(), Device::cpu(), t.bytes());
   return t;
 }

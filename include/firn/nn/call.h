@@ -2,6 +2,7 @@
 // around forward().
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -66,7 +67,30 @@ class HookList {
   std::shared_ptr<const Hooks> hooks_;  ///< null: none. Replaced as a whole, never changed
 };
 
-/// Alive during a call of a module: applies its autocast mode and adds its path to errors.
+/// Which path a module has in reports of memory (memory_report.h), as far as that is known. A copy
+/// and a module that was moved are other modules: theirs is not known yet.
+class PathLabel {
+ public:
+  PathLabel() noexcept;
+  PathLabel(const PathLabel&) noexcept : PathLabel() {}
+  PathLabel& operator=(const PathLabel&) noexcept { return *this; }
+
+  /// The label in calls of this outermost module; 0: not known.
+  std::uint32_t under(const PathLabel& root) const noexcept {
+    const std::uint64_t known = known_.load(std::memory_order_relaxed);
+    return known >> 32 == root.number_ ? static_cast<std::uint32_t>(known) : 0;
+  }
+  void note(const PathLabel& root, std::uint32_t label) noexcept {
+    known_.store(std::uint64_t{root.number_} << 32 | label, std::memory_order_relaxed);
+  }
+
+ private:
+  std::uint32_t number_;                 ///< of this object alone
+  std::atomic<std::uint64_t> known_{0};  ///< the root's number and the label
+};
+
+/// Alive during a call of a module: applies its autocast mode, adds its path to errors, and names
+/// it to reports of memory.
 class Call {
  public:
   /// Throws Error if the module was moved from.
@@ -86,8 +110,12 @@ class Call {
   const Call* caller() const noexcept { return caller_; }
 
  private:
+  std::uint32_t label() const noexcept;
+
   Module& module_;
   const Call* const caller_;
+  Module& root_;  ///< the outermost module that is being called
+  std::uint32_t label_before_;
   bool watched_ = false;
   std::optional<Autocast> mode_;
   std::unique_ptr<MemberCheck> check_;

@@ -198,6 +198,7 @@ class Module {
   std::uint8_t member_checks_left_ = 3;  ///< see MemberCheck
   std::optional<DType> autocast_;
   detail::HookList hooks_;
+  detail::PathLabel path_label_;
 };
 
 /// A copy with elements of its own: parameters, buffers and modules held by std::shared_ptr are

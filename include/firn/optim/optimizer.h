@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "firn/named_tensor.h"
+#include "firn/optim/micro_batch.h"
 #include "firn/optim/param_list.h"
 #include "firn/optim/schedule.h"
 #include "firn/optim/step_options.h"
@@ -79,6 +80,8 @@ class Optimizer {
   /// Throws Error if the loss has no gradient, is not a scalar f32 or f64, or is on another device;
   /// and if parameters have gradients from a plain loss.backward(), which carries no weight. If the
   /// backward pass itself throws, the cycle is lost: call zero_grad(), or roll back (rollback.h).
+  /// If memory runs out in it, the cycle is dropped, and OutOfMemory says so; with
+  /// StepOptions::keep_accumulator, the cycle is as before the call.
   ///
   /// Only this optimizer's parameters collect gradients, and leaves that belong to no optimizer.
   /// The pass goes through parameters of another optimizer and leaves their gradients alone, as a
@@ -127,6 +130,12 @@ class Optimizer {
   /// The same for a batch of `samples` in micro-batches of at most `micro_batch`: loss(first, last)
   /// is that of samples [first, last).
   StepReport run_batch(std::int64_t samples, std::int64_t micro_batch,
+                       const std::function<Loss(std::int64_t first, std::int64_t last)>& loss);
+  /// The same with micro-batches whose size is planned, or halved if memory runs out (S22, S37):
+  /// see MicroBatch. The report says the size, and how often memory ran out. If one sample does not
+  /// fit, throws OutOfMemory; all is then as before the call, but for what `loss` does beside firn.
+  /// While a graph is captured, the size must be given and nothing is halved.
+  StepReport run_batch(std::int64_t samples, const MicroBatch& micro_batch,
                        const std::function<Loss(std::int64_t first, std::int64_t last)>& loss);
   /// A whole cycle for a loss that couples the samples of its batch (S20), in the memory of one
   /// part of the graph (gradient caching, Gao et al. 2021). First every part is encoded without

@@ -58,6 +58,9 @@ struct StepOptions {
   /// 16-bit parameters without masters: updates are rounded stochastically (counter-based, the same
   /// bits on every device) instead of being kept in f32.
   bool stochastic_rounding = false;
+  /// Reserves memory for a copy of the gradients, and copies them before every backward(): if
+  /// memory runs out in it, the cycle is as it was before (S37). Else it is dropped.
+  bool keep_accumulator = false;
 };
 
 /// What becomes of a cycle that was not completed (S04).

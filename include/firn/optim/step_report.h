@@ -52,10 +52,19 @@ class StepReport {
   /// "3, \"encoder.weight\"". Empty if there is none.
   std::string culprit_name() const;
 
+  /// Samples in a micro-batch, if run_batch() was given a MicroBatch; else 0.
+  std::int64_t micro_batch() const noexcept { return micro_batch_; }
+  /// How often memory ran out, and the cycle began anew with half the size.
+  std::int64_t memory_retries() const noexcept { return memory_retries_; }
+
   // For the library: the optimizer's state in device memory, the number of cycles that it has
   // ended, and the micro-steps of the cycle that goes on; -1 if none does.
   StepReport(Tensor state, std::int64_t cycles, std::int64_t micro_steps = -1,
              std::shared_ptr<const std::vector<std::string>> names = {});
+  void note_split(std::int64_t micro_batch, std::int64_t retries) noexcept {
+    micro_batch_ = micro_batch;
+    memory_retries_ = retries;
+  }
 
  private:
   struct Values {
@@ -72,6 +81,7 @@ class StepReport {
 
   mutable Tensor state_;  ///< let go of once read
   std::int64_t cycles_, micro_steps_;
+  std::int64_t micro_batch_ = 0, memory_retries_ = 0;
   bool accumulating_;
   mutable Values values_{};
   std::shared_ptr<const std::vector<std::string>> names_;

@@ -74,7 +74,14 @@ Tensor ParamStore::gradient(std::size_t i) const {
   return ledger_.received(i) ? slice(arenas_[p.arena].grad, p) : Tensor();
 }
 
-std::vector<Tensor> ParamStore::copy_gradients() const {
+std::vector<Tensor> ParamStore::reserve_gradients() const {
+  const OwnerScope owner(Owner::gradients);
+  std::vector<Tensor> out;
+  for (const Arena& a : arenas_) out.push_back(empty(a.grad.shape(), a.grad.dtype(), device_));
+  return out;
+}
+
+std::vector<Tensor> ParamStore::copy_gradients(const std::vector<Tensor>* memory) const {
   const OwnerScope owner(Owner::gradients);
   std::vector<Tensor> out;
   for (const Arena& a : arenas_) {
@@ -82,7 +89,7 @@ std::vector<Tensor> ParamStore::copy_gradients() const {
     if (std::none_of(a.parameters.begin(), a.parameters.end(),
                      [this](std::size_t i) { return ledger_.received(i); }))
       continue;
-    copy = empty(a.grad.shape(), a.grad.dtype(), device_);
+    copy = memory ? (*memory)[out.size() - 1] : empty(a.grad.shape(), a.grad.dtype(), device_);
     kernels::copy(a.grad.view(), copy.mutable_view(), stream());
   }
   return out;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "firn/memory_labels.h"
 #include "kernels/copy.h"
 #include "optim/store/param_store.h"
 
@@ -42,6 +43,7 @@ void ParamStore::lay_out() {
 }
 
 void ParamStore::allocate_arenas() {
+  const runtime::OpScope op("optimizer");
   std::int64_t chunks = 0;
   for (const Arena& a : arenas_) chunks += chunks_of(a);
   {
@@ -56,6 +58,7 @@ void ParamStore::allocate_arenas() {
 }
 
 void ParamStore::allocate_step() {
+  const runtime::OpScope op("optimizer");
   const OwnerScope owner(Owner::optimizer);
   step_state_ = bytes(sizeof(math::StepState), device_);
   schedule_ = bytes(sizeof(math::ScheduleTable), device_);

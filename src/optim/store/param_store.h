@@ -111,9 +111,11 @@ class ParamStore {
   std::vector<Tensor> averages() const;
   /// The accumulated gradient of parameter i, or undefined if the cycle has not reached it.
   Tensor gradient(std::size_t i) const;
-  /// Copies of the gradients, arena by arena; undefined for an arena in which no parameter has
-  /// received one.
-  std::vector<Tensor> copy_gradients() const;
+  /// Copies of the gradients, arena by arena, in `memory` if it is given; undefined for an arena in
+  /// which no parameter has received one.
+  std::vector<Tensor> copy_gradients(const std::vector<Tensor>* memory = nullptr) const;
+  /// Memory for such copies, one for every arena.
+  std::vector<Tensor> reserve_gradients() const;
   /// Such copies become the gradients. Which parameters have received one is the ledger's matter.
   void put_back_gradients(const std::vector<Tensor>& copies) const;
   /// See Optimizer::state(). Gradients of parameters that have received none are zero in it.

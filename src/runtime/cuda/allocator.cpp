@@ -6,7 +6,9 @@
 // destroyed. Two more kinds of blocks are kept that long: an outside block that is released during
 // the capture, since captured kernels may read it, and a block of the pool that is released after
 // the capture.
+#include <algorithm>
 #include <array>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <new>
@@ -16,9 +18,11 @@
 #include "runtime/cuda/api.h"
 #include "runtime/cuda/cuda.h"
 #include "runtime/graph/captured_graph.h"
+#include "runtime/memory/accounts.h"
 #include "runtime/memory/allocator.h"
 #include "runtime/memory/cache.h"
 #include "runtime/memory/graph_pool.h"
+#include "runtime/plan/model.h"
 
 namespace firn::memory {
 
@@ -51,12 +55,13 @@ class DeviceCache {
  public:
   explicit DeviceCache(int device) : device_(device), accounts_(Device::cuda(device)) {}
 
-  void* allocate(std::size_t bytes, Stream stream, Owner owner) {
+  void allocate(MemoryBlock& b, Stream stream) {
     const CapturedGraph* captured = CapturedGraph::current(stream.device);
     GraphPool* pool = captured ? captured->pool() : nullptr;
     const std::lock_guard lock(mutex_);
+    const std::size_t bytes = b.bytes();
     if (bytes > kMostBytes) accounts_.fail(bytes, "no memory left");
-    const std::size_t size = kExactBlocks ? std::max<std::size_t>(bytes, 1) : block_size(bytes);
+    const std::size_t size = allocated_size(bytes);
     if (injected_failure()) accounts_.fail(bytes, "injected failure");
     FreeLists& lists = pool ? pool->free[stream.handle] : free_[stream.handle];
     FreeBlock* link = lists.pop(size);
@@ -69,15 +74,14 @@ class DeviceCache {
       adopt(*block_of(link), stream.handle, pool);
     }
     if (!link) link = from_system(bytes, size, stream.handle);
-    accounts_.allocated(size, owner);
-    return block_of(link)->address;
+    accounts_.allocated(b, block_of(link)->address, size);
   }
 
-  void release(void* p, Owner owner) noexcept {
+  void release(MemoryBlock& b) noexcept {
     const CapturedGraph* captured = CapturedGraph::current(Device::cuda(device_));
     const std::lock_guard lock(mutex_);
-    Block& block = blocks_.at(p);
-    accounts_.released(block.size, owner);
+    Block& block = blocks_.at(b.data());
+    accounts_.released(b);
     if (!captured) return put_back(block);
     GraphPool* pool = captured->pool();
     if (block.pool == pool && order_after_users(block)) {
@@ -109,13 +113,14 @@ class DeviceCache {
     while (FreeBlock* link = pool->kept.pop()) put_back(*block_of(link));
   }
 
-  MemoryStats stats() {
+  void look(const std::function<void(Accounts&)>& fn) {
     const std::lock_guard lock(mutex_);
-    return accounts_.stats();
+    fn(accounts_);
   }
-  void reset_peak() noexcept {
+  void begin(Model& model) {
     const std::lock_guard lock(mutex_);
-    accounts_.reset_peak();
+    model.begin_as(accounts_);
+    for (const auto& [stream, lists] : free_) model.add_free(stream, lists);
   }
   void release_cached() {
     const std::lock_guard lock(mutex_);
@@ -157,10 +162,12 @@ class DeviceCache {
     set_device(device_, "allocate");
     const RelaxedCapture relaxed;
     void* p = nullptr;
-    cudaError_t status = cudaMalloc(&p, size);
+    cudaError_t status = cudaErrorMemoryAllocation;
+    if (accounts_.may_take(size)) status = cudaMalloc(&p, size);
     if (status == cudaErrorMemoryAllocation) {
       cudaGetLastError();
       drop_cached();
+      if (!accounts_.may_take(size)) accounts_.fail(bytes, "the limit is reached");
       status = cudaMalloc(&p, size);
     }
     if (status == cudaErrorMemoryAllocation) {
@@ -232,17 +239,17 @@ Pinned& pinned() noexcept {
 
 }  // namespace
 
-void* allocate(std::size_t bytes, Stream stream, Owner owner) {
-  return cache_of(stream.device.index).allocate(bytes, stream, owner);
+std::size_t allocated_size(std::size_t bytes) noexcept {
+  return kExactBlocks ? std::max<std::size_t>(bytes, 1) : block_size(bytes);
 }
-void release(void* block, int device, Owner owner) noexcept {
-  cache_of(device).release(block, owner);
-}
+
+void allocate(MemoryBlock& b, Stream stream) { cache_of(stream.device.index).allocate(b, stream); }
+void release(MemoryBlock& b) noexcept { cache_of(b.device().index).release(b); }
 void record_use(void* block, Stream stream) {
   cache_of(stream.device.index).record_use(block, stream.handle);
 }
-MemoryStats stats(int device) { return cache_of(device).stats(); }
-void reset_peak(int device) noexcept { cache_of(device).reset_peak(); }
+void look(int device, const std::function<void(Accounts&)>& fn) { cache_of(device).look(fn); }
+void begin_model(Model& model) { cache_of(model.device().index).begin(model); }
 void release_cached(int device) { cache_of(device).release_cached(); }
 
 void* pinned_allocate(std::size_t bytes) {

@@ -64,7 +64,7 @@ CapturedGraph::~CapturedGraph() {
   }
   if (bases_) {
     const Pause pause;
-    release(bases_, kMaxGenerators * 2 * sizeof(*bases_), device_, Owner::workspace);
+    bases_memory_.release();
   }
   retire_pool(pool_);
 }
@@ -192,7 +192,8 @@ void CapturedGraph::make_bases() {
   const std::size_t bytes = kMaxGenerators * 2 * sizeof(*bases_);
   ring_ = std::make_unique<PinnedMemory>(kSlots * bytes);
   ring_events_.resize(kSlots / kSlotsPerEvent);
-  bases_ = static_cast<std::uint64_t*>(memory::allocate(bytes, home_, Owner::workspace));
+  bases_memory_.allocate(bytes, home_, Owner::workspace);
+  bases_ = static_cast<std::uint64_t*>(bases_memory_.data());
 }
 
 void CapturedGraph::write_bases() {

@@ -3,12 +3,18 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "base/build.h"
-#include "firn/memory.h"
+#include "firn/memory_block.h"
 #include "firn/stream.h"
 #include "runtime/stream/fault.h"
+
+namespace firn::memory {
+class Accounts;
+class Model;
+}  // namespace firn::memory
 
 namespace firn::memory::cuda {
 
@@ -53,11 +59,12 @@ void zero(void* dst, std::size_t bytes, Stream stream);
 
 // Memory (allocator.cpp).
 
-void* allocate(std::size_t bytes, Stream stream, Owner owner);
-void release(void* block, int device, Owner owner) noexcept;
+void allocate(MemoryBlock& b, Stream stream);
+void release(MemoryBlock& b) noexcept;
+std::size_t allocated_size(std::size_t bytes) noexcept;
 void record_use(void* block, Stream stream);
-MemoryStats stats(int device);
-void reset_peak(int device) noexcept;
+void look(int device, const std::function<void(Accounts&)>& fn);
+void begin_model(Model& model);
 void release_cached(int device);
 
 /// Returns null if there is no memory left.

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "firn/memory.h"
+#include "firn/memory_block.h"
 #include "firn/random.h"
 #include "firn/stream.h"
 
@@ -93,6 +93,7 @@ class CapturedGraph {
   // The positions of the generators in device memory, {seed, offset} each. Before every launch they
   // are copied from a slot in a ring of pinned memory; a slot is free again when its event is over.
   std::vector<Draws> draws_;
+  MemoryBlock bases_memory_;
   std::uint64_t* bases_ = nullptr;
   std::unique_ptr<PinnedMemory> ring_;
   std::vector<void*> ring_events_;

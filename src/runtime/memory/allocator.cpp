@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <mutex>
 #include <new>
 #include <type_traits>
@@ -14,9 +15,12 @@
 
 #include "base/check.h"
 #include "base/fork.h"
+#include "firn/kernel_support.h"
 #include "runtime/cuda/cuda.h"
+#include "runtime/memory/accounts.h"
 #include "runtime/memory/cache.h"
 #include "runtime/memory/fail_allocation.h"
+#include "runtime/plan/model.h"
 
 namespace firn {
 
@@ -55,14 +59,6 @@ bool injected_failure() noexcept {
   return left == 0;
 }
 
-void Accounts::fail(std::size_t bytes, const char* why) const {
-  char text[256];  // the heap may have no memory for it
-  const auto end = fmt::format_to_n(
-      text, sizeof text, "{}: {} bytes on {}, with {} bytes in use and {} held from the system",
-      why, bytes, to_string(device_), stats_.total.current, stats_.reserved);
-  throw OutOfMemory({text, std::min(end.size, sizeof text)}, bytes);
-}
-
 namespace {
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
@@ -80,40 +76,35 @@ void* system_allocate(std::size_t bytes) noexcept {
 // costs page faults.
 class Cache {
  public:
-  void* allocate(std::size_t bytes, Owner owner) {
+  void allocate(MemoryBlock& b) {
     const std::lock_guard lock(mutex_);
+    const std::size_t bytes = b.bytes();
     if (bytes > kMostBytes) [[unlikely]]
       accounts_.fail(bytes, "no memory left");
     const std::size_t size = block_size(bytes);
     if (injected_failure()) accounts_.fail(bytes, "injected failure");
     void* block = free_.pop(size);
-    if (!block) [[unlikely]] {
-      block = system_allocate(size);
-      if (!block) {
-        drop_cached();
-        block = system_allocate(size);
-      }
-      if (!block) accounts_.fail(bytes, "no memory left");
-      accounts_.taken_from_system(size);
-    }
-    accounts_.allocated(size, owner);
-    return block;
+    if (!block) [[unlikely]]
+      block = take(bytes, size);
+    accounts_.allocated(b, block, size);
   }
 
-  void release(void* block, std::size_t bytes, Owner owner) noexcept {
-    const std::size_t size = block_size(bytes);
+  void release(MemoryBlock& b) noexcept {
+    const std::size_t size = block_size(b.bytes());
     const std::lock_guard lock(mutex_);
-    accounts_.released(size, owner);
+    void* const block = b.data();
+    accounts_.released(b);
     free_.push(new (block) FreeBlock{nullptr, size});
   }
 
-  MemoryStats stats() {
+  void look(const std::function<void(Accounts&)>& fn) {
     const std::lock_guard lock(mutex_);
-    return accounts_.stats();
+    fn(accounts_);
   }
-  void reset_peak() noexcept {
+  void begin(Model& model) {
     const std::lock_guard lock(mutex_);
-    accounts_.reset_peak();
+    model.begin_as(accounts_);
+    model.add_free(nullptr, free_);
   }
   void release_cached() noexcept {
     const std::lock_guard lock(mutex_);
@@ -122,6 +113,17 @@ class Cache {
   std::mutex& mutex() noexcept { return mutex_; }
 
  private:
+  void* take(std::size_t bytes, std::size_t size) {
+    void* block = accounts_.may_take(size) ? system_allocate(size) : nullptr;
+    if (!block) {
+      drop_cached();
+      if (!accounts_.may_take(size)) accounts_.fail(bytes, "the limit is reached");
+      block = system_allocate(size);
+    }
+    if (!block) accounts_.fail(bytes, "no memory left");
+    accounts_.taken_from_system(size);
+    return block;
+  }
   void drop_cached() noexcept {
     free_.drain([this](FreeBlock* block) {
       accounts_.given_to_system(block->size);
@@ -154,21 +156,25 @@ std::size_t block_size(std::size_t bytes) noexcept {
   return size < 8 * kHugePage ? size : (size + kHugePage - 1) / kHugePage * kHugePage;
 }
 
-void* allocate(std::size_t bytes, Device device, Owner owner) {
-  if (device.is_cpu()) return cpu_cache.allocate(bytes, owner);
-  return allocate(bytes, current_stream(device), owner);
+std::size_t allocated_size(Device device, std::size_t bytes) noexcept {
+  if constexpr (kHasCuda) {
+    if (device.is_cuda()) return cuda::allocated_size(bytes);
+  }
+  return block_size(bytes);
 }
 
-void* allocate(std::size_t bytes, Stream stream, Owner owner) {
-  if (stream.device.is_cpu()) return cpu_cache.allocate(bytes, owner);
-  if constexpr (kHasCuda) return cuda::allocate(bytes, stream, owner);
-  require_device("allocate", stream.device);
-  return nullptr;  // not reached: require_device has thrown
+void look(Device device, const std::function<void(Accounts&)>& fn) {
+  if constexpr (kHasCuda) {
+    if (device.is_cuda()) return cuda::look(device.index, fn);
+  }
+  cpu_cache.look(fn);
 }
 
-void release(void* block, std::size_t bytes, Device device, Owner owner) noexcept {
-  if (device.is_cpu()) return cpu_cache.release(block, bytes, owner);
-  if constexpr (kHasCuda) cuda::release(block, device.index, owner);
+void begin_model(Model& model) {
+  if constexpr (kHasCuda) {
+    if (model.device().is_cuda()) return cuda::begin_model(model);
+  }
+  cpu_cache.begin(model);
 }
 
 void record_use(void* block, Stream stream) {
@@ -201,6 +207,35 @@ void pinned_release(void* block) noexcept {
 
 }  // namespace memory
 
+void MemoryBlock::allocate(std::size_t bytes, Device device, Owner owner) {
+  allocate(bytes, device.is_cpu() ? Stream{} : current_stream(device), owner);
+}
+
+void MemoryBlock::allocate(std::size_t bytes, Stream stream, Owner owner) {
+  bytes_ = bytes;
+  device_ = stream.device;
+  owner_ = owner;
+  stream_ = stream.handle;
+  if (runtime::dry_run()) [[unlikely]] {
+    model_ = memory::Model::current(device_);
+    if (model_) return model_->allocate(*this);
+  }
+  if (device_.is_cpu()) return memory::cpu_cache.allocate(*this);
+  if constexpr (kHasCuda) return memory::cuda::allocate(*this, stream);
+  require_device("allocate", device_);
+}
+
+void MemoryBlock::release() noexcept {
+  if (!data_) return;
+  if (model_) [[unlikely]]
+    return model_->give_back(*this);
+  if (runtime::dry_run()) [[unlikely]] {
+    if (memory::Model* const model = memory::Model::current(device_)) model->lost(*this);
+  }
+  if (device_.is_cpu()) return memory::cpu_cache.release(*this);
+  if constexpr (kHasCuda) memory::cuda::release(*this);
+}
+
 PinnedMemory::PinnedMemory(std::size_t bytes)
     : data_(memory::pinned_allocate(bytes)), bytes_(bytes) {}
 PinnedMemory::~PinnedMemory() { memory::pinned_release(data_); }
@@ -214,18 +249,19 @@ PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
 
 MemoryStats memory_stats(Device device) {
   require_device("memory_stats", device);
-  if constexpr (kHasCuda) {
-    if (device.is_cuda()) return memory::cuda::stats(device.index);
-  }
-  return memory::cpu_cache.stats();
+  MemoryStats stats;
+  memory::look(device, [&](const memory::Accounts& a) { stats = a.stats(); });
+  return stats;
 }
 
 void reset_peak_memory(Device device) {
   require_device("reset_peak_memory", device);
-  if constexpr (kHasCuda) {
-    if (device.is_cuda()) return memory::cuda::reset_peak(device.index);
-  }
-  memory::cpu_cache.reset_peak();
+  memory::look(device, [](memory::Accounts& a) { a.reset_peak(); });
+}
+
+void set_memory_limit(std::size_t bytes, Device device) {
+  require_device("set_memory_limit", device);
+  memory::look(device, [bytes](memory::Accounts& a) { a.set_limit(bytes); });
 }
 
 void release_cached_memory(Device device) {

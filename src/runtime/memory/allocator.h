@@ -1,4 +1,4 @@
-// The caching allocator behind Storage, one for the CPU and one per CUDA device.
+// The caching allocator behind MemoryBlock, one for the CPU and one per CUDA device.
 //
 // On a CUDA device a block belongs to the stream that it was allocated on. After its release it
 // serves the next request on that stream, whose work comes after all that is queued there, so the
@@ -10,12 +10,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 #include "firn/device.h"
 #include "firn/memory.h"
+#include "firn/memory_block.h"
 #include "firn/stream.h"
 
 namespace firn::memory {
+
+class Accounts;
+class Model;
 
 /// No system has a larger block. Larger requests are refused before sizes are rounded up, which
 /// could wrap around.
@@ -25,15 +30,17 @@ inline constexpr std::size_t kMostBytes = PTRDIFF_MAX;
 /// size can reuse each other's blocks.
 std::size_t block_size(std::size_t bytes) noexcept;
 
-/// A block of block_size(bytes) bytes, on the device's current stream. If the system has no memory,
-/// returns cached blocks and tries again; then throws OutOfMemory.
-void* allocate(std::size_t bytes, Device device, Owner owner);
-/// The same on a given stream.
-void* allocate(std::size_t bytes, Stream stream, Owner owner);
-void release(void* block, std::size_t bytes, Device device, Owner owner) noexcept;
-
 /// Implements Storage::record_use() for a block from allocate() on a CUDA device.
 void record_use(void* block, Stream stream);
+
+/// The bytes that a block of the device's allocator occupies for such a request.
+std::size_t allocated_size(Device device, std::size_t bytes) noexcept;
+
+/// Calls fn with the accounts of the device's allocator, which nobody else changes meanwhile. fn
+/// must not allocate blocks of that device.
+void look(Device device, const std::function<void(Accounts&)>& fn);
+/// A model of the device's allocator begins as that is now.
+void begin_model(Model& model);
 
 /// Zeroed page-locked host memory that devices can read and write at the same address; ordinary
 /// memory if there is no device. Throws OutOfMemory.

@@ -1,12 +1,8 @@
-// Shared by the caching allocators of all devices: lists of free blocks by size, and counts of the
-// memory of each owner.
+// Shared by the caching allocators of all devices: lists of free blocks by size.
 #pragma once
 
 #include <bit>
 #include <cstddef>
-
-#include "firn/device.h"
-#include "firn/memory.h"
 
 namespace firn::memory {
 
@@ -44,6 +40,10 @@ class FreeList {
     }
     return nullptr;
   }
+  template <class Look>
+  void each(Look&& look) const {
+    for (const FreeBlock* block = first_; block; block = block->next) look(block->size);
+  }
 
  private:
   FreeBlock* first_ = nullptr;
@@ -56,6 +56,11 @@ class FreeLists {
   void push(FreeBlock* block) noexcept { lists_[index_of(block->size)].push(block); }
   /// Returns null if there is none. Blocks of a list usually have one size, so the first one fits.
   FreeBlock* pop(std::size_t size) noexcept { return lists_[index_of(size)].pop(size); }
+  /// Calls look(size) for every block.
+  template <class Look>
+  void each(Look&& look) const {
+    for (const FreeList& list : lists_) list.each(look);
+  }
   /// Calls take(block) for every block and empties the lists.
   template <class Take>
   void drain(Take&& take) {
@@ -74,43 +79,6 @@ class FreeLists {
   }
 
   FreeList lists_[kSizes] = {};
-};
-
-/// Counts of one device. Guarded by the allocator's mutex.
-class Accounts {
- public:
-  explicit constexpr Accounts(Device device) noexcept : device_(device) {}
-
-  void allocated(std::size_t size, Owner owner) noexcept {
-    ++stats_.allocations;
-    add(stats_.by_owner[static_cast<int>(owner)], size);
-    add(stats_.total, size);
-  }
-  void released(std::size_t size, Owner owner) noexcept {
-    stats_.by_owner[static_cast<int>(owner)].current -= size;
-    stats_.total.current -= size;
-  }
-  void taken_from_system(std::size_t size) noexcept {
-    stats_.reserved += size;
-    ++stats_.system_allocations;
-  }
-  void given_to_system(std::size_t size) noexcept { stats_.reserved -= size; }
-  void reset_peak() noexcept {
-    for (auto& c : stats_.by_owner) c.peak = c.current;
-    stats_.total.peak = stats_.total.current;
-  }
-  const MemoryStats& stats() const noexcept { return stats_; }
-  /// Throws OutOfMemory with the figures.
-  [[noreturn]] void fail(std::size_t bytes, const char* why) const;
-
- private:
-  static void add(MemoryStats::Count& c, std::size_t size) noexcept {
-    c.current += size;
-    if (c.current > c.peak) c.peak = c.current;
-  }
-
-  Device device_;
-  MemoryStats stats_;
 };
 
 }  // namespace firn::memory

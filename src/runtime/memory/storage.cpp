@@ -3,6 +3,7 @@
 #include <new>
 
 #include "base/check.h"
+#include "firn/kernel_support.h"
 #include "firn/stream.h"
 #include "runtime/memory/allocator.h"
 #include "runtime/memory/pool.h"
@@ -27,11 +28,11 @@ Ref<Storage> Storage::allocate(std::size_t bytes, Device device, Owner owner) {
     require_device("allocate", device);
   // Allocate the header first: if the block's allocation throws, the reference releases the header.
   Ref<Storage> storage(new (memory::pool_allocate(sizeof(Storage))) Storage);
-  storage->data_ = memory::allocate(bytes, device, owner);
+  storage->memory_.allocate(bytes, device, owner);
+  storage->data_ = storage->memory_.data();
   storage->bytes_ = bytes;
   storage->device_ = device;
   storage->owner_ = owner;
-  storage->owned_ = true;
   return storage;
 }
 
@@ -63,11 +64,15 @@ Ref<Storage> Storage::part_of(Ref<Storage> block, std::size_t offset, std::size_
 
 void Storage::record_use(Stream stream) {
   if (block_) return block_->record_use(stream);
-  if (owned_ && device_.is_cuda() && stream.device == device_) memory::record_use(data_, stream);
+  if (memory_.data() && device_.is_cuda() && stream.device == device_)
+    memory::record_use(data_, stream);
 }
 
 void Storage::move_into(Ref<Storage> block, std::size_t offset) {
   check_inside("Storage::move_into", block, offset, bytes_);
+  FIRN_CHECK(!runtime::dry_run(), "Storage::move_into",
+             "move the model, and make the optimizer, before the step that is planned",
+             "memory that stays cannot be moved into memory of a plan");
   void* place = static_cast<char*>(block->data_) + offset;
   copy_bytes(place, block->device_, data_, device_, bytes_);
   if (device_.is_cuda()) record_use(current_stream(device_));
@@ -75,13 +80,12 @@ void Storage::move_into(Ref<Storage> block, std::size_t offset) {
   data_ = place;
   device_ = block->device_;
   owner_ = block->owner_;
-  owned_ = false;
   release_ = nullptr;
   block_ = std::move(block);
 }
 
 void Storage::give_back() noexcept {
-  if (owned_) memory::release(data_, bytes_, device_, owner_);
+  memory_.release();
   if (release_) release_(data_, bytes_);
 }
 

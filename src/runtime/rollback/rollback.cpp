@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "firn/random.h"
+#include "runtime/rollback/silence.h"
 
 namespace firn {
 
@@ -61,6 +62,10 @@ class RollbackSeam {
  public:
   using Point = RollbackPoint::Impl;
 
+  /// The innermost point of this thread becomes `p`. Returns the one before.
+  static void* exchange(void* p) noexcept {
+    return std::exchange(innermost, static_cast<Point*>(p));
+  }
   static void push(Point& p) noexcept { p.outer = std::exchange(innermost, &p); }
   /// Those that other threads have destroyed.
   static void drop_abandoned() noexcept {
@@ -99,12 +104,10 @@ class RollbackSeam {
     drop_abandoned();
     // What is put back is no new change, neither for this point nor for those around it, which know
     // all that this one knows.
-    struct Silence {
-      Point* points = std::exchange(innermost, nullptr);
-      ~Silence() { innermost = points; }
-    } const silence;
+    Point* const points = innermost;
+    const memory::SilentRollback silence;
     kinds &= point.covered;
-    for (Point* p = silence.points; p && p != &point; p = p->outer) p->stand_as_new(kinds);
+    for (Point* p = points; p && p != &point; p = p->outer) p->stand_as_new(kinds);
     std::exception_ptr error;
     try {
       point.put_back(kinds);
@@ -112,7 +115,7 @@ class RollbackSeam {
       error = std::current_exception();
     }
     if ((kinds & Point::bit(Rollback::random)) != 0)
-      for (Point* p = silence.points; p && p != &point; p = p->outer) p->key = p->generator.get();
+      for (Point* p = points; p && p != &point; p = p->outer) p->key = p->generator.get();
     if (error) std::rethrow_exception(error);
   }
 
@@ -120,6 +123,9 @@ class RollbackSeam {
   static thread_local constinit Point* innermost;
 };
 thread_local constinit RollbackSeam::Point* RollbackSeam::innermost = nullptr;
+
+memory::SilentRollback::SilentRollback() noexcept : points_(RollbackSeam::exchange(nullptr)) {}
+memory::SilentRollback::~SilentRollback() { RollbackSeam::exchange(points_); }
 
 void RollbackPoint::Impl::put_back(std::uint8_t kinds) {
   std::exception_ptr error;

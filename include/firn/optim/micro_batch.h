@@ -1,0 +1,31 @@
+// How run_batch() cuts a batch into micro-batches, and what it does if memory runs out.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace firn::optim {
+
+/// Samples in one micro-batch, given or planned:
+///
+///   opt.run_batch(1024, {.size = 256}, loss);                      // halved if memory runs out
+///   opt.run_batch(1024, optim::MicroBatch::within(512 << 20), loss);  // as large as fits
+///
+/// The gradient is that of the whole batch for any size (S29), but for layers that normalise by
+/// micro-batch, such as BatchNorm.
+struct MicroBatch {
+  std::int64_t size = 0;  ///< 0: the largest whose cycle has a planned peak within `budget`
+  std::size_t budget =
+      0;  ///< bytes in use on the device, all owners; 0: the limit of the allocator
+  /// If memory runs out, the cycle begins anew with half the size: random streams, running
+  /// statistics and positions of loaders go back (S22). Later calls begin with the size that
+  /// worked.
+  bool halve_on_out_of_memory = true;
+  /// Lets a plan or a halving cut a batch whose samples a layer normalises together. Without it,
+  /// run_batch() refuses, and names the layer.
+  bool split_statistics = false;
+
+  static MicroBatch within(std::size_t bytes) { return {.size = 0, .budget = bytes}; }
+};
+
+}  // namespace firn::optim

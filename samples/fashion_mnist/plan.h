@@ -1,0 +1,36 @@
+// What a training costs in memory, and how its batches are cut to fit.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "firn/firn.h"
+#include "options.h"
+
+namespace sample {
+
+/// A micro-batch size that leaves the images per step as they are.
+struct Cut {
+  std::int64_t micro_batch = 0;
+  std::int64_t parts = 1;    ///< of a micro-batch of the options
+  std::size_t training = 0;  ///< bytes in use at the peak of a step
+  std::size_t testing = 0;   ///< bytes in use at the peak of a batch of the test set
+
+  std::size_t peak() const { return training > testing ? training : testing; }
+};
+
+/// The options with so small micro-batches, and as many more of them.
+Options cut(const Options& options, const Cut& cut);
+
+/// Plans every size that divides the micro-batch of the options, the largest first; with `budget`,
+/// only down to the first that stays within it.
+std::vector<Cut> plan_cuts(const Options& options, firn::nn::Module& model,
+                           const firn::data::ImageDataset& images,
+                           firn::data::ResidentBatches& test, firn::Device device,
+                           std::size_t budget = 0);
+
+/// The table of --plan.
+void print_cuts(const Options& options, const std::vector<Cut>& cuts);
+
+}  // namespace sample

@@ -1,0 +1,149 @@
+// Whole cycles over a batch: its cut into micro-batches, planned or given, and the retry with
+// smaller ones if memory runs out.
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "firn/memory_plan.h"
+#include "firn/ops/losses.h"
+#include "firn/rollback.h"
+#include "optim/impl.h"
+
+namespace firn::optim {
+namespace {
+
+using LossOf = std::function<Loss(std::int64_t first, std::int64_t last)>;
+
+void require_batch(const std::string& op, std::int64_t samples, const LossOf& loss) {
+  FIRN_CHECK(samples >= 1, op, "", "a batch of {} samples", samples);
+  FIRN_CHECK(loss, op, "give a function that computes the loss of samples [first, last)",
+             "the function of run_batch() is empty");
+}
+
+std::string refusal(const std::string& layer) {
+  return fmt::format(
+      "{} normalises the samples of a micro-batch together, so smaller micro-batches would compute "
+      "something else: allow it with {{.split_statistics = true}}, or use "
+      "nn::convert_to_group_norm(net, groups)",
+      layer);
+}
+
+bool same(const MicroBatch& a, const MicroBatch& b) {
+  return a.size == b.size && a.budget == b.budget;
+}
+
+/// What a cycle in micro-batches of one size would need.
+struct Trial {
+  std::size_t peak;
+  std::string op;     ///< during which
+  std::string layer;  ///< that normalises samples together; empty: none
+};
+
+Trial plan_cycle(Optimizer& optimizer, Device device, std::int64_t samples, std::int64_t size,
+                 const LossOf& loss) {
+  const autograd::CouplingScope coupling;
+  const MemoryPlan plan = plan_memory(
+      [&] {
+        const RollbackPoint start;  // its copies count
+        optimizer.run_batch(samples, size, loss);
+      },
+      device);
+  return {plan.peak, plan.report.peak_op, coupling.layer};
+}
+
+/// The largest size whose cycle stays within the budget, among those that cut the batch into equal
+/// parts but for the last.
+std::int64_t planned_size(Optimizer& optimizer, const std::string& op, Device device,
+                          std::int64_t samples, const MicroBatch& ask, const LossOf& loss) {
+  const std::size_t limit = memory_stats(device).limit;
+  const std::size_t budget = ask.budget > 0 ? ask.budget : limit;
+  FIRN_CHECK(budget > 0, op, "give {.size} or {.budget}, or set FIRN_MEMORY_LIMIT",
+             "the size of micro-batches is to be planned, and {} has no limit of memory", device);
+  const auto size_of_parts = [samples](std::int64_t parts) { return 1 + (samples - 1) / parts; };
+  std::optional<Trial> last;
+  const auto fits = [&](std::int64_t parts) {
+    last = plan_cycle(optimizer, device, samples, size_of_parts(parts), loss);
+    return last->peak <= budget;
+  };
+  if (fits(1)) return samples;
+  if (!last->layer.empty() && !ask.split_statistics)
+    throw OutOfMemory(fmt::format("a batch of {} samples has a peak of {} bytes, and the budget is "
+                                  "{}; {}",
+                                  samples, last->peak, budget, refusal(last->layer)),
+                      last->peak);
+  // Too few parts, and enough.
+  std::int64_t few = 1, enough = 2;
+  while (enough < samples && !fits(enough)) few = std::exchange(enough, 2 * enough);
+  enough = std::min(enough, samples);
+  if (enough == samples && !fits(enough))
+    throw OutOfMemory(
+        fmt::format("micro-batches of one sample have a peak of {} bytes on {} (during "
+                    "{}), and the budget is {}",
+                    last->peak, device, last->op, budget),
+        last->peak);
+  while (enough - few > 1) {
+    const std::int64_t middle = few + (enough - few) / 2;
+    (fits(middle) ? enough : few) = middle;
+  }
+  return size_of_parts(enough);
+}
+
+}  // namespace
+
+StepReport Optimizer::run_batch(std::int64_t samples, std::int64_t micro_batch,
+                                const LossOf& loss) try {
+  const std::string& op = impl().store.op();
+  require_batch(op, samples, loss);
+  FIRN_CHECK(micro_batch >= 1, op, "", "{} samples cannot be cut into micro-batches of {}", samples,
+             micro_batch);
+  return run_cycle(1 + (samples - 1) / micro_batch, [&](std::int64_t i) {
+    const std::int64_t first = i * micro_batch;
+    return loss(first, first + std::min(micro_batch, samples - first));
+  });
+}
+FIRN_OUT_OF_MEMORY("run_batch")
+
+StepReport Optimizer::run_batch(std::int64_t samples, const MicroBatch& ask,
+                                const LossOf& loss) try {
+  Impl& impl = this->impl();
+  const std::string op = impl.store.op();
+  require_batch(op, samples, loss);
+  FIRN_CHECK(ask.size >= 0, op, "0 plans the size", "micro-batches of {} samples", ask.size);
+  FIRN_CHECK(ask.size == 0 || ask.budget == 0, op, "give one of them",
+             "both a size of {} and a budget of {} bytes", ask.size, ask.budget);
+  impl.require_no_cycle();
+  const bool capturing = impl.hooks.capturing();
+  FIRN_CHECK(!capturing || ask.size > 0, op, "run the step once before, and give the size it took",
+             "a cycle that is captured cannot be planned");
+  if (!same(impl.split, ask) || impl.split_size == 0) {
+    impl.split_size = 0;  // if the plan throws
+    const std::int64_t size =
+        ask.size > 0 ? ask.size : planned_size(*this, op, impl.store.device(), samples, ask, loss);
+    impl.split = ask;
+    impl.split_size = size;
+  }
+  std::optional<RollbackPoint> start;
+  const bool halve = ask.halve_on_out_of_memory && !capturing;
+  if (halve) start.emplace();
+  for (std::int64_t retries = 0;; ++retries) {
+    const std::int64_t size = std::min(impl.split_size, samples);
+    const autograd::CouplingScope coupling;
+    try {
+      impl.about_to_change_restored();
+      StepReport report = run_batch(samples, size, loss);
+      report.note_split(size, retries);
+      return report;
+    } catch (const OutOfMemory& e) {
+      if (!halve) throw;
+      start->roll_back();
+      if (size == 1) throw;
+      if (!coupling.layer.empty() && !ask.split_statistics)
+        throw OutOfMemory(fmt::format("{}\n  {}", e.message(), refusal(coupling.layer)),
+                          e.requested_bytes());
+    }
+    impl.split_size = size - size / 2;
+  }
+}
+FIRN_OUT_OF_MEMORY("run_batch")
+
+}  // namespace firn::optim

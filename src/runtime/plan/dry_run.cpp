@@ -1,0 +1,82 @@
+#include "runtime/plan/dry_run.h"
+
+#include <optional>
+#include <utility>
+
+#include "base/check.h"
+#include "firn/kernel_support.h"
+#include "firn/memory_plan.h"
+#include "runtime/rollback/silence.h"
+
+namespace firn {
+namespace memory {
+namespace {
+thread_local constinit DryRun* running = nullptr;
+}
+
+DryRun::DryRun(Device device) {
+  FIRN_CHECK(!running, "plan_memory", "plan one step after the other",
+             "this thread is planning a step already");
+  runtime::refuse_capture("plan_memory", device, "a step that is captured runs later");
+  models_.push_back(Model::of(Device::cpu()));
+  if (device.is_cuda()) models_.push_back(Model::of(device));
+  for (const Ref<Model>& model : models_) Model::exchange_current(model->device(), model.get());
+  running = this;
+  runtime::detail::dry_run = true;
+}
+
+DryRun::~DryRun() {
+  // Still dry: what is put back was not written.
+  while (!changes_.empty()) {
+    changes_.back()();
+    changes_.pop_back();
+  }
+  leave();
+}
+
+void DryRun::leave() noexcept {
+  runtime::detail::dry_run = false;
+  running = nullptr;
+  for (const Ref<Model>& model : models_) Model::exchange_current(model->device(), nullptr);
+}
+
+void DryRun::at_end(const void* what, std::function<void()> put_back) {
+  if (known_.contains(what)) return;
+  changes_.push_back(std::move(put_back));
+  known_.insert(what);
+}
+
+}  // namespace memory
+
+void runtime::at_dry_end(const void* what, std::function<void()> put_back) try {
+  if (memory::running) memory::running->at_end(what, std::move(put_back));
+}
+FIRN_OUT_OF_MEMORY("plan_memory")
+
+MemoryPlan plan_memory(const std::function<void()>& step, Device device) try {
+  require_device("plan_memory", device);
+  FIRN_CHECK(step, "plan_memory", "", "the step is empty");
+  MemoryPlan plan;
+  // Points around would copy what was not computed, and put that back later.
+  const memory::SilentRollback silence;
+  memory::DryRun run(device);
+  {
+    RollbackPoint start({Rollback::random, Rollback::data});
+    struct Undo {
+      RollbackPoint& point;
+      ~Undo() {
+        try {
+          point.roll_back();
+        } catch (const Error&) {  // NOLINT: positions of streams and loaders do not fail
+        }
+      }
+    } const undo{start};
+    step();
+  }
+  plan.report = run.model().report();
+  plan.peak = plan.report.stats.total.peak;
+  return plan;
+}
+FIRN_OUT_OF_MEMORY("plan_memory")
+
+}  // namespace firn

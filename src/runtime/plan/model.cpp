@@ -1,0 +1,141 @@
+#include "runtime/plan/model.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <array>
+#include <new>
+#include <utility>
+
+#include "base/check.h"
+#include "runtime/memory/allocator.h"
+#include "runtime/memory/fail_allocation.h"
+
+namespace firn::memory {
+namespace {
+
+/// Of each mapping that blocks are cut from. Nothing of it is in memory until somebody writes
+/// there.
+constexpr std::size_t kSpace = std::size_t{1} << 36;
+constexpr std::size_t kAligned = 256;
+
+/// Of this thread: that of the CPU, and of the CUDA device that it runs a step for.
+struct Current {
+  Model* cpu = nullptr;
+  Model* cuda = nullptr;
+};
+thread_local constinit Current current_models;
+
+Model*& place_of(Device device) noexcept {
+  return device.is_cpu() ? current_models.cpu : current_models.cuda;
+}
+
+}  // namespace
+
+Model* Model::current(Device device) noexcept {
+  Model* const model = place_of(device);
+  return model && model->device_ == device ? model : nullptr;
+}
+Model* Model::exchange_current(Device device, Model* model) noexcept {
+  return std::exchange(place_of(device), model);
+}
+
+Model::Model(Device device) : device_(device), accounts_(std::make_unique<Accounts>(device)) {}
+
+Model::~Model() {
+  for (const auto& [space, size] : spaces_) munmap(space, size);
+}
+
+Ref<Model> Model::of(Device device) try {
+  Ref<Model> model(new Model(device));
+  begin_model(*model);
+  return model;
+}
+FIRN_OUT_OF_MEMORY("a model of the allocator")
+
+void Model::add_free(void* stream, const FreeLists& lists) {
+  lists.each([&](std::size_t size) { ++free_[{stream, size}]; });
+}
+
+void Model::allocate(MemoryBlock& b) try {
+  const std::lock_guard lock(mutex_);
+  // As the allocators do it, request by request.
+  if (b.bytes_ > kMostBytes) accounts_->fail(b.bytes_, "no memory left");
+  const std::size_t size = allocated_size(device_, b.bytes_);
+  if (injected_failure()) accounts_->fail(b.bytes_, "injected failure");
+  const auto free = free_.find({b.stream_, size});
+  const bool reused = free != free_.end() && free->second > 0;
+  if (!reused && !accounts_->may_take(size)) {
+    drop_cached();
+    if (!accounts_->may_take(size)) accounts_->fail(b.bytes_, "the limit is reached");
+  }
+  void* const data = address(size);
+  if (!data) accounts_->fail(b.bytes_, "no address space left");
+  free_.try_emplace({b.stream_, size}, 0);  // so that a release needs no memory
+  if (reused) {
+    --free->second;
+  } else {
+    accounts_->taken_from_system(size);
+  }
+  accounts_->allocated(b, data, size);
+  retain();
+} catch (...) {
+  b.model_ = nullptr;
+  throw;
+}
+
+void* Model::address(std::size_t size) {
+  const std::size_t whole = (size + kAligned - 1) / kAligned * kAligned;
+  if (spaces_.empty() || whole > spaces_.back().second - used_) {
+    const std::size_t space = std::max(kSpace, whole);
+    spaces_.reserve(spaces_.size() + 1);
+    void* const p = mmap(nullptr, space, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) return nullptr;
+    spaces_.emplace_back(static_cast<char*>(p), space);
+    used_ = 0;
+  }
+  void* const data = spaces_.back().first + used_;
+  used_ += whole;
+  return data;
+}
+
+void Model::put_back(const MemoryBlock& b) noexcept {
+  // A real block may be of a size that this model has not seen: then it counts as given back.
+  const auto free = free_.find({b.stream_, b.size_});
+  if (free != free_.end()) {
+    ++free->second;
+  } else {
+    accounts_->given_to_system(b.size_);
+  }
+}
+
+void Model::give_back(MemoryBlock& b) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    put_back(b);
+    accounts_->released(b);
+    b.model_ = nullptr;
+  }
+  if (release()) destroy(this);
+}
+
+void Model::lost(const MemoryBlock& b) noexcept {
+  const std::lock_guard lock(mutex_);
+  accounts_->released_elsewhere(b);
+  put_back(b);
+}
+
+MemoryReport Model::report() {
+  const std::lock_guard lock(mutex_);
+  return accounts_->report();
+}
+
+void Model::drop_cached() noexcept {
+  for (auto& [key, count] : free_) {
+    accounts_->given_to_system(key.second * count);
+    count = 0;
+  }
+}
+
+}  // namespace firn::memory

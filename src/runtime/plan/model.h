@@ -1,0 +1,60 @@
+// The allocator of a device as a model of itself: it answers requests as that would, and keeps the
+// same accounts, but its blocks are addresses that read as zeros and take no memory.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "firn/device.h"
+#include "firn/memory_block.h"
+#include "firn/ref.h"
+#include "runtime/memory/accounts.h"
+#include "runtime/memory/cache.h"
+
+namespace firn::memory {
+
+/// Blocks that outlive the dry run keep it alive.
+class Model : public RefCounted {
+ public:
+  /// Begins as the allocator of `device` is now; peaks begin at what is in use. Throws OutOfMemory.
+  static Ref<Model> of(Device device);
+  static void destroy(Model* model) noexcept { delete model; }
+  /// The model that this thread's allocations on `device` go to; null: none.
+  static Model* current(Device device) noexcept;
+  /// From now on it is `model`. Returns the one before.
+  static Model* exchange_current(Device device, Model* model) noexcept;
+
+  Device device() const noexcept { return device_; }
+  /// Throws as the allocator would.
+  void allocate(MemoryBlock& b);
+  void give_back(MemoryBlock& b) noexcept;
+  /// A real block of this device is about to be released.
+  void lost(const MemoryBlock& b) noexcept;
+  MemoryReport report();
+
+  // For begin_model():
+  void begin_as(const Accounts& accounts) noexcept { accounts_->begin_as(accounts); }
+  void add_free(void* stream, const FreeLists& lists);
+
+ private:
+  explicit Model(Device device);
+  ~Model();
+  using Free = std::map<std::pair<void*, std::size_t>, std::size_t>;
+  void drop_cached() noexcept;
+  void put_back(const MemoryBlock& b) noexcept;
+  /// `size` bytes of address space; null if the system has none.
+  void* address(std::size_t size);
+
+  const Device device_;
+  std::mutex mutex_;
+  std::unique_ptr<Accounts> accounts_;
+  Free free_;  ///< numbers of free blocks by stream and size
+  std::vector<std::pair<char*, std::size_t>> spaces_;  ///< mapped, the last one in use
+  std::size_t used_ = 0;                               ///< of the last space
+};
+
+}  // namespace firn::memory

@@ -1,0 +1,175 @@
+// Plans of steps: the peak of the step itself, to the byte, and nothing is changed by planning.
+#include "firn/memory_plan.h"
+
+#include <cstring>
+
+#include "firn/kernel_support.h"
+#include "runtime/memory/fail_allocation.h"
+#include "support/catch.h"
+#include "support/values.h"
+
+using namespace firn;
+using firn::testing::error_of;
+using firn::testing::values_of;
+
+namespace {
+
+struct Net : nn::Module {
+  nn::Conv2d conv{3, 8, 3};
+  nn::BatchNorm2d norm{8};
+  nn::Dropout drop{0.25};
+  nn::Linear up{8 * 36, 64}, head{64, 10};
+  FIRN_MEMBERS(conv, norm, drop, up, head)
+  Tensor forward(const Tensor& x) override {
+    Tensor y = relu(norm(conv(x)));
+    y = up(drop(flatten(y, 1)));
+    return head(y + gelu(y));
+  }
+};
+
+/// A training of which one step can be planned and made.
+struct Training {
+  Net net;
+  std::optional<optim::AdamW> opt;
+  Tensor x, labels;
+  explicit Training(DType dtype, optim::StepOptions options = {}) {
+    manual_seed(7);
+    net.to(default_device());
+    net.to(dtype);
+    opt.emplace(net.parameters(), optim::AdamWOptions{}, options);
+    x = randn({12, 3, 8, 8}).to(dtype);
+    labels = zeros({12}, i64);
+  }
+  void step() {
+    opt->backward(cross_entropy(net(x), labels));
+    opt->step();
+  }
+  std::vector<std::vector<double>> everything() {
+    std::vector<std::vector<double>> all;
+    for (const auto& s : opt->state()) all.push_back(values_of(s.tensor));
+    for (const auto& b : net.named_buffers()) all.push_back(values_of(b.tensor));
+    const RandomKey key = default_generator().get();
+    all.push_back({static_cast<double>(key.seed), static_cast<double>(key.offset)});
+    return all;
+  }
+};
+
+/// The peak of `step`, run for real.
+MemoryStats measured(const std::function<void()>& step) {
+  reset_peak_memory();
+  step();
+  return memory_stats();
+}
+
+}  // namespace
+
+TEST_CASE("[S38] a planned peak is that of the step, to the byte and by owner", "[memory]") {
+  for (const DType dtype : {f32, f16, bf16}) {
+    for (const bool warm : {false, true}) {
+      Training t(dtype);
+      if (warm) t.step();
+      const MemoryPlan plan = plan_memory([&] { t.step(); });
+      const MemoryStats real = measured([&] { t.step(); });
+      INFO(to_string(dtype) << (warm ? ", warm" : ", the first step") << ": planned " << plan.peak
+                            << ", measured " << real.total.peak);
+      CHECK(plan.peak == real.total.peak);
+      CHECK(plan.report.stats.at_peak == real.at_peak);
+      CHECK(plan.report.stats.allocations == real.allocations);
+      CHECK(plan.report.stats.reserved_peak == real.reserved_peak);
+      CHECK(plan.report.stats.total.current == real.total.current);
+      CHECK(plan.report.peak_op == memory_report().peak_op);
+    }
+  }
+}
+
+TEST_CASE("[S38] a plan changes nothing, and the run goes on to the bit", "[memory]") {
+  for (const DType dtype : {f32, f16}) {
+    const auto run = [&](bool planned) {
+      Training t(dtype, {.accumulate = 2, .clip_norm = 1, .ema = 0.9});
+      for (int i = 0; i < 5; ++i) {
+        if (planned) {
+          const auto before = t.everything();
+          const auto bytes = memory_stats().total.current;
+          plan_memory([&] {
+            t.step();
+            t.step();
+            t.opt->zero_grad();
+          });
+          CHECK((t.everything() == before));
+          CHECK(memory_stats().total.current == bytes);
+        }
+        t.step();
+      }
+      return t.everything();
+    };
+    CHECK((run(true) == run(false)));
+  }
+}
+
+TEST_CASE("a plan leaves gradients of leaves without an optimizer alone", "[memory]") {
+  const Tensor w = ones({3}).set_requires_grad();
+  plan_memory([&] { sum(w * w).backward(); });
+  CHECK_FALSE(w.grad().defined());
+  sum(w * w).backward();
+  const auto before = values_of(w.grad());
+  plan_memory([&] { sum(w * w).backward(); });
+  CHECK(values_of(w.grad()) == before);
+  sum(w).backward();
+  CHECK(values_of(w.grad()) == std::vector<double>{3, 3, 3});
+}
+
+TEST_CASE("a plan writes nothing that was there, and costs no memory", "[memory]") {
+  const Tensor a = ones({64, 64});
+  const MemoryPlan plan = plan_memory([&] {
+    Tensor b = a;
+    mul_(b, 2.0);
+    fill_(b, 7);
+    const Tensor huge = zeros({1 << 20, 1 << 14});  // 64 GiB
+    const Tensor copy = huge + 1.0;
+  });
+  CHECK(plan.peak >= std::size_t{128} << 30);
+  CHECK(values_of(a) == std::vector<double>(64 * 64, 1));
+}
+
+TEST_CASE("a plan within a plan, of nothing, or of a step that throws", "[memory]") {
+  CHECK(error_of([] { plan_memory({}); }).find("the step is empty") != std::string::npos);
+  CHECK(error_of([] { plan_memory([] { plan_memory([] {}); }); }).find("planning a step already") !=
+        std::string::npos);
+  const Tensor w = ones({2}).set_requires_grad();
+  CHECK_THROWS_WITH(plan_memory([&] {
+                      sum(w * 2.0).backward();
+                      throw Error("mine", "stops");
+                    }),
+                    Catch::Contains("stops"));
+  CHECK_FALSE(w.grad().defined());
+  CHECK_FALSE(runtime::dry_run());
+  CHECK(plan_memory([] {}).peak == memory_stats().total.current);
+  nn::Linear layer(2, 2);
+  CHECK_THROWS_WITH(plan_memory([&] { layer.to(f16); }), Catch::Contains("Module::to"));
+  CHECK_THROWS_WITH(plan_memory([&] { optim::SGD opt(layer.parameters()); }),
+                    Catch::Contains("plan"));
+  CHECK(layer.weight.dtype() == f32);
+}
+
+TEST_CASE("memory that outlives its plan reads as zeros", "[memory]") {
+  Tensor kept;
+  plan_memory([&] { kept = ones({1000}, Device::cpu()); });
+  CHECK(values_of(kept) == std::vector<double>(1000, 0));
+}
+
+TEST_CASE("a plan goes beyond a limit, and RollbackPoints around it stay right", "[memory]") {
+  Training t(f32);
+  t.step();
+  RollbackPoint start;
+  const auto before = t.everything();
+  set_memory_limit(memory_stats().reserved);
+  const MemoryPlan plan = plan_memory([&] {
+    const Tensor x = zeros({100 << 20});
+    t.step();
+  });
+  set_memory_limit(0);
+  CHECK(plan.peak > std::size_t{400} << 20);
+  t.opt->backward(cross_entropy(t.net(t.x), t.labels));
+  start.roll_back();
+  CHECK((t.everything() == before));
+}

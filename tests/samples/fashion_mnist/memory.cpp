@@ -1,0 +1,82 @@
+// --plan and --memory: what a training costs, and one that stays within a limit.
+#include <sstream>
+
+#include "small_set.h"
+
+using namespace firn::test;
+
+namespace {
+
+/// The number before " MiB" or " KiB" at the end of a column, in KiB.
+double kib(double number, const std::string& unit) {
+  return unit == "MiB" ? 1024 * number : number;
+}
+
+struct Row {
+  int micro_batch, per_step;
+  double training;  ///< KiB
+};
+
+std::vector<Row> rows_of(const std::string& out) {
+  std::vector<Row> rows;
+  for (const std::string& line : lines_of(out)) {
+    std::istringstream words(line);
+    Row row{};
+    std::string unit;
+    if (words >> row.micro_batch >> row.per_step >> row.training >> unit) {
+      row.training = kib(row.training, unit);
+      rows.push_back(row);
+    }
+  }
+  return rows;
+}
+
+}  // namespace
+
+TEST_CASE("fashion_mnist: --plan lists what each size of micro-batch costs, and ends") {
+  const SmallSet set(40, 4);
+  const Ran ran = set.run({"--model", "cnn", "--batch", "8", "--plan", "--memory", "1MiB"});
+  INFO(ran.out << ran.err);
+  REQUIRE(ran.exit_code == 0);
+  const auto rows = rows_of(ran.out);
+  REQUIRE(rows.size() == 4);  // 8, 4, 2, 1
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    CHECK(rows[i].micro_batch * rows[i].per_step == 8);
+    CHECK((i == 0 || rows[i].training <= rows[i - 1].training));
+  }
+  CHECK(rows[3].training < rows[0].training);
+  CHECK(ran.out.find("no") != std::string::npos);
+  CHECK(ran.out.find("epoch") == std::string::npos);
+}
+
+TEST_CASE("fashion_mnist: --memory cuts micro-batches until a step fits, and trains within it") {
+  const SmallSet set(40, 4);
+  const std::vector<std::string> training = {"--model", "cnn", "--batch", "8", "--epochs", "1"};
+  auto planned = training;
+  planned.push_back("--plan");
+  const auto rows = rows_of(set.run(planned).out);
+  REQUIRE(rows.size() == 4);
+  // Between what 8 and 4 images take, both rounded to a tenth of a MiB.
+  const double limit = (rows[0].training + rows[1].training) / 2;
+  const std::string log = set.folder.file("memory.jsonl");
+  auto limited = training;
+  limited.insert(limited.end(),
+                 {"--memory", std::to_string(static_cast<int>(limit)) + "KiB", "--log", log});
+  const Ran ran = set.run(limited);
+  INFO(ran.out << ran.err);
+  REQUIRE(ran.exit_code == 0);
+  CHECK(ran.out.find("micro-batches of 4: ") != std::string::npos);
+  const auto epoch = records_of(log).back();
+  CHECK(epoch["effective_batch"] == 8);
+  CHECK(epoch["training_peak_bytes"]["total"].get<double>() <= limit * 1024);
+}
+
+TEST_CASE("fashion_mnist: a limit that nothing fits into, and one that is no size") {
+  const SmallSet set(40, 4);
+  const Ran small = set.run({"--batch", "4", "--memory", "100KiB"});
+  CHECK(small.exit_code == 1);
+  CHECK(small.err.find("micro-batches of one image need") != std::string::npos);
+  const Ran text = set.run({"--memory", "plenty"});
+  CHECK(text.exit_code != 0);
+  CHECK(text.err.find("'plenty' is no size") != std::string::npos);
+}
