@@ -46,7 +46,7 @@ void attention_backward(const ConstView& dout, const ConstView& q, const ConstVi
 
 }  // namespace cpu
 
-FIRN_KERNEL(attention)
-FIRN_KERNEL(attention_backward)
+FIRN_KERNEL_WITH_WORKSPACE(attention)
+FIRN_KERNEL_WITH_WORKSPACE(attention_backward)
 
 }  // namespace firn::kernels

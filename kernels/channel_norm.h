@@ -75,11 +75,11 @@ void update_moments(const ConstView& mean, const ConstView& var, double count, d
 
 }  // namespace cpu
 
-FIRN_KERNEL(channel_moments)
-FIRN_KERNEL(channel_normalize)
-FIRN_KERNEL(channel_gradient_sums)
-FIRN_KERNEL(channel_parameter_gradients)
-FIRN_KERNEL(channel_data_gradient)
+FIRN_KERNEL_WITH_WORKSPACE(channel_moments)
+FIRN_KERNEL_WITH_WORKSPACE(channel_normalize)
+FIRN_KERNEL_WITH_WORKSPACE(channel_gradient_sums)
+FIRN_KERNEL_WITH_WORKSPACE(channel_parameter_gradients)
+FIRN_KERNEL_WITH_WORKSPACE(channel_data_gradient)
 FIRN_KERNEL(pool_moments)
 FIRN_KERNEL(commit_moments)
 FIRN_KERNEL(update_moments)

@@ -41,8 +41,8 @@ void conv_weight_gradient(const ConstView& dy, const ConstView& x, const ConvGeo
 
 }  // namespace cpu
 
-FIRN_KERNEL(conv_forward)
-FIRN_KERNEL(conv_data_gradient)
-FIRN_KERNEL(conv_weight_gradient)
+FIRN_KERNEL_WITH_WORKSPACE(conv_forward)
+FIRN_KERNEL_WITH_WORKSPACE(conv_data_gradient)
+FIRN_KERNEL_WITH_WORKSPACE(conv_weight_gradient)
 
 }  // namespace firn::kernels

@@ -45,8 +45,8 @@ void dense_weight_gradient(const ConstView& dy, const ConstView& x, const View& 
 
 }  // namespace cpu
 
-FIRN_KERNEL(dense_forward)
-FIRN_KERNEL(dense_data_gradient)
-FIRN_KERNEL(dense_weight_gradient)
+FIRN_KERNEL_WITH_WORKSPACE(dense_forward)
+FIRN_KERNEL_WITH_WORKSPACE(dense_data_gradient)
+FIRN_KERNEL_WITH_WORKSPACE(dense_weight_gradient)
 
 }  // namespace firn::kernels

@@ -1,5 +1,5 @@
 // How a kernel contract finds its backend. A contract header declares each kernel once, in
-// namespace cpu, and passes its name to one of the two macros below. That declaration is the
+// namespace cpu, and passes its name to one of the macros below. That declaration is the
 // signature; nothing defines the function. The macro declares the variants for the CPU (isa.h) and
 // the CUDA twin with the same signature. It also defines the function of that name in namespace
 // kernels, which picks the backend by the device of the first view among its arguments. A CPU
@@ -9,6 +9,15 @@
 // kernel takes views, scalars and a stream. Operations have checked its arguments; it allocates
 // workspace only. It throws OutOfMemory if memory runs out, and DeviceError on a device without the
 // kernel.
+//
+// In a dry run (firn/kernel_support.h) a kernel allocates and releases what it would otherwise, and
+// does nothing else. FIRN_KERNEL is for kernels that allocate nothing on either backend: they are
+// not called then. The others are declared by FIRN_KERNEL_WITH_WORKSPACE. Their host code runs, but
+//   - parallel_for() (CPU) runs no chunk, and gpu::launch() (CUDA) launches nothing;
+//   - calls of libraries and of CUDA that compute, copy or clear are left out, though plans are
+//     made and their workspace is allocated;
+//   - the host reads and writes no element. So what is allocated must follow from shapes, strides,
+//     dtypes, the alignment of addresses, settings and the number of threads.
 #pragma once
 
 #include <new>
@@ -16,6 +25,7 @@
 #include <utility>
 
 #include "firn/error.h"
+#include "firn/kernel_support.h"
 #include "firn/stream.h"
 #include "firn/view.h"
 #include "kernels/isa.h"
@@ -67,14 +77,19 @@ Device first_device(const First& first, const Rest&... rest) {
 #define FIRN_ON_CPU(name) cpu::variant(cpu::native::name)
 #endif
 
-/// Both backends have the kernel.
-#define FIRN_KERNEL(name)                                                       \
+/// Both backends have the kernel, and neither allocates workspace in it.
+#define FIRN_KERNEL(name) FIRN_KERNEL_OF_BOTH(name, if (runtime::dry_run()) [[unlikely]] return )
+/// Both backends have the kernel, and at least one allocates workspace in it or calls such a
+/// kernel.
+#define FIRN_KERNEL_WITH_WORKSPACE(name) FIRN_KERNEL_OF_BOTH(name, static_cast<void>(0))
+#define FIRN_KERNEL_OF_BOTH(name, in_dry_run)                                   \
   FIRN_CPU_VARIANTS_OF(name)                                                    \
   namespace cuda {                                                              \
   decltype(cpu::name) name;                                                     \
   }                                                                             \
   template <class... Args>                                                      \
   void name(Args&&... args) try {                                               \
+    in_dry_run;                                                                 \
     const Device device = detail::first_device(args...);                        \
     if (device.is_cpu()) return FIRN_ON_CPU(name)(std::forward<Args>(args)...); \
     if constexpr (kHasCudaKernels) {                                            \

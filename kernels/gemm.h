@@ -29,7 +29,7 @@ const char* product_unit(DType dtype);
 
 }  // namespace cpu
 
-FIRN_KERNEL(gemm)
+FIRN_KERNEL_WITH_WORKSPACE(gemm)
 FIRN_CPU_VARIANTS_OF(product_unit)
 
 }  // namespace firn::kernels

@@ -34,9 +34,9 @@ void one_hot(const char* op, const ConstView& index, const View& out, Stream str
 }  // namespace cpu
 
 FIRN_KERNEL(take_rows)
-FIRN_KERNEL(add_rows)
+FIRN_KERNEL_WITH_WORKSPACE(add_rows)
 FIRN_KERNEL(gather)
-FIRN_KERNEL(gather_backward)
+FIRN_KERNEL_WITH_WORKSPACE(gather_backward)
 FIRN_KERNEL(one_hot)
 
 }  // namespace firn::kernels

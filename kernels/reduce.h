@@ -25,8 +25,8 @@ void extremum_backward(const ConstView& dy, const ConstView& x, const ConstView&
 
 }  // namespace cpu
 
-FIRN_KERNEL(reduce)
+FIRN_KERNEL_WITH_WORKSPACE(reduce)
 FIRN_KERNEL(argmax)
-FIRN_KERNEL(extremum_backward)
+FIRN_KERNEL_WITH_WORKSPACE(extremum_backward)
 
 }  // namespace firn::kernels

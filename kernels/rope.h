@@ -22,6 +22,6 @@ void rope(const ConstView& x, const ConstView& positions, const RopeArgs& args, 
 
 }  // namespace cpu
 
-FIRN_KERNEL(rope)
+FIRN_KERNEL_WITH_WORKSPACE(rope)
 
 }  // namespace firn::kernels

@@ -71,13 +71,13 @@ void cross_entropy_backward(const ConstView& dloss, const ConstView& x, const Co
 
 }  // namespace cpu
 
-FIRN_KERNEL(softmax)
-FIRN_KERNEL(softmax_backward)
-FIRN_KERNEL(norm)
-FIRN_KERNEL(norm_backward)
-FIRN_KERNEL(cross_entropy)
-FIRN_KERNEL(cross_entropy_part)
-FIRN_KERNEL(cross_entropy_total)
-FIRN_KERNEL(cross_entropy_backward)
+FIRN_KERNEL_WITH_WORKSPACE(softmax)
+FIRN_KERNEL_WITH_WORKSPACE(softmax_backward)
+FIRN_KERNEL_WITH_WORKSPACE(norm)
+FIRN_KERNEL_WITH_WORKSPACE(norm_backward)
+FIRN_KERNEL_WITH_WORKSPACE(cross_entropy)
+FIRN_KERNEL_WITH_WORKSPACE(cross_entropy_part)
+FIRN_KERNEL_WITH_WORKSPACE(cross_entropy_total)
+FIRN_KERNEL_WITH_WORKSPACE(cross_entropy_backward)
 
 }  // namespace firn::kernels

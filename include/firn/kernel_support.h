@@ -46,10 +46,11 @@ class Workspace {
 // ---- Steps that are planned and not run (firn/memory_plan.h) ----
 
 namespace detail {
-inline thread_local constinit bool dry_run = false;
+extern thread_local constinit bool dry_run;
 }
 /// Whether this thread runs a step by shapes alone. Kernels then allocate their workspace as ever,
-/// and read, write and launch nothing.
+/// and read, write and launch nothing. Nor do copy_bytes(), copy_bytes_async() and zero_bytes(), and
+/// the host reads 0 for every element of a tensor.
 inline bool dry_run() noexcept { return detail::dry_run; }
 /// In a dry run: `put_back` runs at its end, in reverse order of such calls. Call it before the
 /// host changes what a step would change. Only the first call for each `what` counts. `put_back`

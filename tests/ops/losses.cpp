@@ -29,10 +29,10 @@ Tensor weights_for(const Tensor& x) {
 
 // Row weights: any fixed numbers, and some zeros.
 Tensor row_weights_for(const Tensor& target) {
-  std::vector<double> weights;
+  std::vector<float> weights;
   for (std::int64_t i = 0; i < target.numel(); ++i)
-    weights.push_back(i % 3 == 1 ? 0 : 0.5 + 0.125 * static_cast<double>(i));
-  return make(weights, target.shape(), f32);
+    weights.push_back(i % 3 == 1 ? 0 : 0.5f + 0.125f * static_cast<float>(i));
+  return tensor<float>(weights, target.shape());
 }
 
 FIRN_OP_ROWS(class_losses) {

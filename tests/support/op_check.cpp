@@ -11,14 +11,32 @@
 #include "support/golden.h"
 
 namespace firn::testing {
-namespace {
-
-using Values = std::vector<double>;
 
 DType dtype_for(const Arg& arg, DType real_dtype) {
   if (arg.kind == Arg::Kind::index) return i64;
   return arg.kind == Arg::Kind::boolean ? boolean : real_dtype;
 }
+
+bool too_slow(const std::vector<Shape>& shapes, DType dtype, Layout layout) {
+#ifdef FIRN_HAS_CUSIM
+#ifdef FIRN_SLOW_SIMULATOR
+  constexpr bool slow = true;
+#else
+  constexpr bool slow = false;
+#endif
+  constexpr std::int64_t large = 20'000;
+  return default_device().is_cuda() && (slow || dtype != f32 || layout != Layout::contiguous) &&
+         std::any_of(shapes.begin(), shapes.end(),
+                     [](const Shape& s) { return s.product() > large; });
+#else
+  static_cast<void>(shapes), static_cast<void>(dtype), static_cast<void>(layout);
+  return false;
+#endif
+}
+
+namespace {
+
+using Values = std::vector<double>;
 
 Values draw(const Arg& arg, std::int64_t count, Rng& rng) {
   Values v(static_cast<std::size_t>(count));
@@ -237,25 +255,6 @@ void check_repeated(const OpRow& row, Rng& rng) {
 Values magnitudes(Values v) {
   for (double& x : v) x = std::fabs(x);
   return v;
-}
-
-/// The simulator takes seconds for what a GPU does in microseconds: there large shapes are computed
-/// in f32 and row-major only, and not at all where every access is checked.
-bool too_slow(const std::vector<Shape>& shapes, DType dtype, Layout layout) {
-#ifdef FIRN_HAS_CUSIM
-#ifdef FIRN_SLOW_SIMULATOR
-  constexpr bool slow = true;
-#else
-  constexpr bool slow = false;
-#endif
-  constexpr std::int64_t large = 20'000;
-  return default_device().is_cuda() && (slow || dtype != f32 || layout != Layout::contiguous) &&
-         std::any_of(shapes.begin(), shapes.end(),
-                     [](const Shape& s) { return s.product() > large; });
-#else
-  static_cast<void>(shapes), static_cast<void>(dtype), static_cast<void>(layout);
-  return false;
-#endif
 }
 
 double tiny_of(DType t) { return t == f16 ? 0x1p-25 : 0.0; }

@@ -47,4 +47,10 @@ void check_in_place(const OpRow& row);
 /// The operands' values for shape set `which` of a row, in row-major order, the same every time.
 std::vector<std::vector<double>> operand_values(const OpRow& row, std::size_t which);
 
+/// The dtype of an operand if real numbers are in `real_dtype`.
+DType dtype_for(const Arg& arg, DType real_dtype);
+/// The simulator takes seconds for what a GPU does in microseconds: there large shapes are computed
+/// in f32 and row-major only, and not at all where every access is checked.
+bool too_slow(const std::vector<Shape>& shapes, DType dtype, Layout layout);
+
 }  // namespace firn::testing

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "support/catch.h"
+#include "support/dry_run.h"
 #include "support/op_check.h"
 
 namespace firn::testing {
@@ -83,6 +84,7 @@ void for_each_check(const OpRow& row, Section&& section) {
   if (row.golden) section("against PyTorch", [&] { check_golden(row); });
   if (row.integers) section("integers", [&] { check_integers(row); });
   if (row.in_place) section("in place", [&] { check_in_place(row); });
+  section("dry run", [&] { check_dry_run(row); });
 }
 
 // A row as Catch sees it. It is found by position: the table may still grow.

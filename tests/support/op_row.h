@@ -6,6 +6,7 @@
 //   operands against PyTorch   values and gradients of tests/goldens/ops (rows with `golden`)
 //   integers          exact (rows with `integers`)
 //   in place          the form with an underscore (rows with `in_place`)
+//   dry run           by shapes alone it allocates the same and writes nothing (dry_run.h)
 // They run on the default device: the CPU, or what FIRN_TEST_DEVICE says (main.cpp).
 // A row is registered while the program starts, so it must not touch a tensor then: everything is
 // in the functions.

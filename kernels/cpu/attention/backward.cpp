@@ -9,9 +9,8 @@
 
 #include "kernels/attention.h"
 #include "kernels/cpu/attention/tile_scratch.h"
-#include "kernels/cpu/device/parallel.h"
+#include "kernels/cpu/device/scratch.h"
 #include "kernels/cpu/device/transpose.h"
-#include "kernels/cpu/device/workspace.h"
 #include "kernels/math/rows.h"
 
 namespace firn::kernels::cpu::FIRN_ISA {
@@ -88,10 +87,12 @@ class Backward {
       parallel_for(count * (blocks + sizes_.key_blocks), work / kQueryBlock, [&](std::int64_t i) {
         i < count* blocks ? pack_queries(i) : pack_keys(i - count * blocks);
       });
-      parallel_for(count * chunks_, work,
-                   [&](std::int64_t i) { keys_of(i / chunks_, i % chunks_); });
-      if (grads_.dq.data)
-        parallel_for(count * blocks, work / kQueryBlock, [&](std::int64_t i) { write_dq(i); });
+      parallel_for_with_scratch(parts_.bytes(), count * chunks_, work,
+                                [&](std::int64_t i) { keys_of(i / chunks_, i % chunks_); });
+      if (!grads_.dq.data) continue;
+      const std::int64_t rows = std::min(kQueryBlock, sizes_.queries) + 1;
+      parallel_for_with_scratch(slot_bytes_of<C>(rows * sizes_.depth), count * blocks,
+                                work / kQueryBlock, [&](std::int64_t i) { write_dq(i); });
     }
   }
 

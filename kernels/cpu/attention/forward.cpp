@@ -5,8 +5,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/cpu/attention/tile_scratch.h"
-#include "kernels/cpu/device/parallel.h"
-#include "kernels/cpu/device/workspace.h"
+#include "kernels/cpu/device/scratch.h"
 #include "kernels/math/rows.h"
 
 namespace firn::kernels::cpu::FIRN_ISA {
@@ -52,7 +51,7 @@ class Forward {
       parallel_for(count * sizes_.key_blocks, work / kQueryBlock,
                    [&](std::int64_t i) { pack(i / sizes_.key_blocks, i % sizes_.key_blocks); });
       const std::int64_t tasks = sizes_.group * sizes_.query_blocks;
-      parallel_for(count * tasks, work, [&](std::int64_t i) {
+      parallel_for_with_scratch(parts_.bytes(), count * tasks, work, [&](std::int64_t i) {
         const std::int64_t in_head = i % tasks;
         queries(i / tasks, in_head / sizes_.query_blocks, in_head % sizes_.query_blocks);
       });

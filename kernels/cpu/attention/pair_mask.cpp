@@ -4,6 +4,7 @@
 #include <string>
 
 #include "firn/error.h"
+#include "firn/kernel_support.h"
 #include "kernels/cpu/index/index.h"
 
 namespace firn::kernels::cpu::FIRN_ISA {
@@ -13,7 +14,7 @@ PairMasks::PairMasks(const AttentionSizes& sizes, const AttentionArgs& args)
       key_block_(sizes.key_block),
       lengths_(static_cast<std::size_t>(sizes.batch), sizes.keys),
       mask_(args.mask) {
-  if (!args.lengths.data) return;
+  if (!args.lengths.data || runtime::dry_run()) return;
   for (std::int64_t b = 0; b < sizes.batch; ++b) {
     const std::int64_t length = index_at(args.lengths, b * args.lengths.strides[0]);
     if (length < 0 || length > sizes.keys)

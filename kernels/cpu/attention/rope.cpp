@@ -5,9 +5,8 @@
 #include <cmath>
 
 #include "kernels/cpu/device/convert.h"
-#include "kernels/cpu/device/parallel.h"
+#include "kernels/cpu/device/scratch.h"
 #include "kernels/cpu/device/tile.h"
-#include "kernels/cpu/device/workspace.h"
 #include "kernels/cpu/index/index.h"
 #include "kernels/math/rope.h"
 
@@ -20,6 +19,7 @@ void fill_table(const ConstView& positions, const RopeArgs& args, std::int64_t r
                 std::int64_t pairs, C* cosines, C* sines) {
   using V = Tile<C>;
   const Workspace frequencies({pairs}, DType::f64);
+  if (runtime::dry_run()) return;
   auto* const frequency = frequencies.view().as<double>();
   for (std::int64_t i = 0; i < pairs; ++i)
     frequency[i] = math::rope_frequency(args.theta, i, pairs);
@@ -48,7 +48,8 @@ void turn_rows(const ConstView& x, const ConstView& positions, const RopeArgs& a
   const Workspace table({2, rows * pairs}, dtype_of<C>);
   C *const cosines = table.view().as<C>(), *const sines = cosines + rows * pairs;
   fill_table(positions, args, rows, n, pairs, cosines, sines);
-  parallel_for(x.shape[0] * n, x.numel() * 4, [&](std::int64_t task) {
+  const std::int64_t bytes = slot_bytes_of<C>(4 * d);
+  parallel_for_with_scratch(bytes, x.shape[0] * n, x.numel() * 4, [&](std::int64_t task) {
     const std::int64_t b = task / n, r = task % n, row = rows == n ? r : task;
     const Workspace buffers({4, d}, dtype_of<C>);
     C* const buffer = buffers.view().as<C>();

@@ -56,7 +56,8 @@ void gradient_sums_as(const ConstView& dy, const ConstView& x, NormCells cells,
                                [&](std::int64_t, std::int64_t, std::int64_t cell, const auto& set) {
                                  set(0, mean.as<C>()[cell]);
                                });
-  parallel_for(cut.tasks(), x.numel() * 4, [&](std::int64_t t) {
+  const std::int64_t bytes = SlabBuffers<C>::bytes(dy_in, x_in);
+  parallel_for_with_scratch(bytes, cut.tasks(), x.numel() * 4, [&](std::int64_t t) {
     const ChannelTask task = cut.task(t);
     const SlabBuffers<C> buffers(dy_in, x_in);
     double* const first = partial.first(task.unit) + task.channel;
@@ -95,6 +96,7 @@ void parameter_gradient(const ConstView& sums, int which, const View& grad, floa
   if (!grad.data) return;
   const std::int64_t samples = sums.shape[0], c = sums.shape[1];
   const RowBuffer<C> total(c), before(c);
+  if (runtime::dry_run()) return;
   for (std::int64_t ch = 0; ch < c; ++ch) {
     double sum = 0;
     for (std::int64_t s = 0; s < samples; ++s)
@@ -125,7 +127,8 @@ void data_gradient_as(const ConstView& dy, const ConstView& x, NormCells cells,
         x, cells, [&](std::int64_t, std::int64_t ch, std::int64_t cell, const auto& set) {
           set(0, rstd.data()[cell] * w.data()[ch]);
         });
-    parallel_for(cut.tasks(), x.numel() * 2, [&](std::int64_t t) {
+    const std::int64_t bytes = SlabBuffers<C>::bytes(dy_in, out);
+    parallel_for_with_scratch(bytes, cut.tasks(), x.numel() * 2, [&](std::int64_t t) {
       const SlabBuffers<C> buffers(dy_in, out);
       cut.slabs(cut.task(t), [&](const Slab& s) {
         const auto to = out.open(s, buffers[1], beta != 0);
@@ -139,7 +142,7 @@ void data_gradient_as(const ConstView& dy, const ConstView& x, NormCells cells,
   // a/n and b/n of every cell.
   const std::int64_t cell_count = var.numel();
   const RowBuffer<C> a(cell_count), b(cell_count);
-  for (std::int64_t cell = 0; cell < cell_count; ++cell) {
+  for (std::int64_t cell = 0; cell < cell_count && !runtime::dry_run(); ++cell) {
     const std::int64_t s = cell / cells.groups, first = cell % cells.groups * width;
     double of_dy = 0, of_xhat = 0;
     for (std::int64_t ch = first; ch < first + width; ++ch) {
@@ -160,7 +163,8 @@ void data_gradient_as(const ConstView& dy, const ConstView& x, NormCells cells,
         set(2, k.offset);
         set(3, k.slope);
       });
-  parallel_for(cut.tasks(), x.numel() * 6, [&](std::int64_t t) {
+  const std::int64_t bytes = SlabBuffers<C>::bytes(dy_in, x_in, out);
+  parallel_for_with_scratch(bytes, cut.tasks(), x.numel() * 6, [&](std::int64_t t) {
     const SlabBuffers<C> buffers(dy_in, x_in, out);
     cut.slabs(cut.task(t), [&](const Slab& s) {
       const auto to = out.open(s, buffers[2], beta != 0);

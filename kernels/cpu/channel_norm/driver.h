@@ -197,13 +197,20 @@ template <class C>
 class SlabBuffers {
  public:
   template <class... Planes>
-  explicit SlabBuffers(const Planes&... planes)
-      : memory_((... + planes.room()) == 0
-                    ? 0
-                    : static_cast<std::int64_t>(sizeof...(Planes)) * kPiece) {}
+  explicit SlabBuffers(const Planes&... planes) : memory_(size(planes...)) {}
   C* operator[](int i) const { return memory_.data() ? memory_.data() + i * kPiece : nullptr; }
 
+  /// What buffers for these planes take of a slot.
+  template <class... Planes>
+  static std::int64_t bytes(const Planes&... planes) {
+    return slot_bytes_of<C>(size(planes...));
+  }
+
  private:
+  template <class... Planes>
+  static std::int64_t size(const Planes&... planes) {
+    return (... + planes.room()) == 0 ? 0 : static_cast<std::int64_t>(sizeof...(Planes)) * kPiece;
+  }
   static constexpr std::int64_t kPiece = ChannelCut::kSlab + 272;
 
   RowBuffer<C> memory_;

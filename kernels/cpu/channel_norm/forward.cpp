@@ -1,7 +1,5 @@
 // Normalisation by channel on the CPU: moments and the forward pass. Slabs that stay in the cache
 // are summed in the compute type. Slabs, and then tasks, are joined in f64 in a fixed order.
-#include <vector>
-
 #include "kernels/channel_norm.h"
 #include "kernels/cpu/channel_norm/driver.h"
 #include "kernels/cpu/channel_norm/per_channel.h"
@@ -74,7 +72,8 @@ void moments_as(const ConstView& x, NormCells cells, const View& mean_out, const
   const ChannelCut cut(x, cells.per_sample, {});
   const ChannelPlane<C> in(cut, x);
   const Pairs partial(cut.units, cut.c);
-  parallel_for(cut.tasks(), x.numel() * 4, [&](std::int64_t t) {
+  const std::int64_t bytes = SlabBuffers<C>::bytes(in);
+  parallel_for_with_scratch(bytes, cut.tasks(), x.numel() * 4, [&](std::int64_t t) {
     const ChannelTask task = cut.task(t);
     const SlabBuffers<C> buffers(in);
     double* const mean = partial.first(task.unit) + task.channel;
@@ -90,14 +89,18 @@ void moments_as(const ConstView& x, NormCells cells, const View& mean_out, const
   const std::int64_t sections = cells.per_sample ? x.shape[0] : 1;
   const std::int64_t units = sections > 0 ? cut.units / sections : 0;
   const std::int64_t width = cut.c / std::max<std::int64_t>(cells.groups, 1);  // channels of a cell
-  parallel_for(sections, cut.units * cut.c * 4, [&](std::int64_t s) {
-    std::vector<double> mean(static_cast<std::size_t>(cut.c)), squares(mean.size());
+  const std::int64_t sums = 2 * slot_bytes_of<double>(cut.c);
+  parallel_for_with_scratch(sums, sections, cut.units * cut.c * 4, [&](std::int64_t s) {
+    const RowBuffer<double> means(cut.c), all_squares(cut.c);
+    double *const mean = means.data(), *const squares = all_squares.data();
+    std::fill_n(mean, cut.c, 0.0);
+    std::fill_n(squares, cut.c, 0.0);
     std::int64_t count = 0;
     for (std::int64_t u = s * units; u < (s + 1) * units; ++u) {
       const std::int64_t n = cut.unit(u).count();
       const Merge merge(static_cast<double>(count), static_cast<double>(n));
       const double *m = partial.first(u), *q = partial.second(u);
-      for (std::size_t k = 0; k < mean.size(); ++k) {
+      for (std::int64_t k = 0; k < cut.c; ++k) {
         const Moments both = merge({mean[k], squares[k]}, {m[k], q[k]});
         mean[k] = both.mean;
         squares[k] = both.squares;
@@ -107,7 +110,7 @@ void moments_as(const ConstView& x, NormCells cells, const View& mean_out, const
     for (std::int64_t g = 0; g < cells.groups; ++g) {
       Moments all;
       for (std::int64_t k = 0; k < width; ++k) {
-        const auto at = static_cast<std::size_t>(g * width + k);
+        const std::int64_t at = g * width + k;
         const Merge merge(static_cast<double>(k * count), static_cast<double>(count));
         all = merge(all, {mean[at], squares[at]});
       }
@@ -134,7 +137,8 @@ void normalize_as(const ConstView& x, NormCells cells, const ConstView& mean, co
         set(1, rstd.data()[cell] * w.data()[ch]);
         set(2, b.data()[ch]);
       });
-  parallel_for(cut.tasks(), x.numel() * 4, [&](std::int64_t t) {
+  const std::int64_t bytes = SlabBuffers<C>::bytes(in, out);
+  parallel_for_with_scratch(bytes, cut.tasks(), x.numel() * 4, [&](std::int64_t t) {
     const SlabBuffers<C> buffers(in, out);
     cut.slabs(cut.task(t), [&](const Slab& s) {
       const auto from = in.read(s, buffers[0]);

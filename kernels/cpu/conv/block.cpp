@@ -173,6 +173,23 @@ bool pointwise(const ConvSizes& z) {
 }  // namespace
 
 template <class T>
+std::int64_t conv_block_scratch(ConvPass pass, const ConvSizes& z) {
+  if (z.depthwise()) return slot_bytes_of<T>(z.r * z.s * z.c);
+  const bool whole = pointwise(z);
+  const std::int64_t row = z.column(), k = z.kernels(), rows = z.n * z.p;
+  const std::int64_t step = whole ? rows : rows_at_a_time(z);
+  std::int64_t product = 0;
+  for (const std::int64_t count : {std::min(step, rows), step > 0 ? rows % step : 0}) {
+    const std::int64_t pixels = count * z.q;
+    if (pass == ConvPass::forward)
+      product = std::max(product, gemm_block_scratch<T>(pixels, k, row, false, true));
+    if (pass == ConvPass::weight)
+      product = std::max(product, gemm_block_scratch<T>(k, row, pixels, true, false));
+  }
+  return product + (whole ? 0 : slot_bytes_of<T>(step * z.q * row));
+}
+
+template <class T>
 void conv_forward_block(const ConvSizes& z, const T* x, const T* w, T* y) {
   if (z.depthwise()) {
     std::fill_n(y, z.n * z.p * z.q * z.k, T(0));
@@ -254,6 +271,7 @@ void conv_weight_block(const ConvSizes& z, const T* dy, const T* x, T* dw) {
 }
 
 #define FIRN_CONV_BLOCK(T)                                                    \
+  template std::int64_t conv_block_scratch<T>(ConvPass, const ConvSizes&);    \
   template void conv_forward_block(const ConvSizes&, const T*, const T*, T*); \
   template void conv_data_block(const ConvSizes&, const T*, const T*, T*);    \
   template void conv_weight_block(const ConvSizes&, const T*, const T*, T*);

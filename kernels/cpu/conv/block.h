@@ -4,11 +4,15 @@
 // that fits a cache, and multiply panel by panel.
 #pragma once
 
+#include "kernels/cpu/conv/onednn.h"
 #include "kernels/isa.h"
 #include "kernels/plan/conv_sizes.h"
 
 namespace firn::kernels::cpu::FIRN_ISA {
 
+/// The scratch memory of a pass over such a block, as slot_bytes() counts it.
+template <class T>
+std::int64_t conv_block_scratch(ConvPass pass, const ConvSizes& z);
 /// y = conv(x, w).
 template <class T>
 void conv_forward_block(const ConvSizes& z, const T* x, const T* w, T* y);

@@ -12,8 +12,7 @@
 #include "kernels/copy.h"
 #include "kernels/cpu/conv/block.h"
 #include "kernels/cpu/conv/onednn.h"
-#include "kernels/cpu/device/parallel.h"
-#include "kernels/cpu/device/workspace.h"
+#include "kernels/cpu/device/scratch.h"
 #include "kernels/cpu/gemm/microkernel.h"
 #include "kernels/elementwise.h"
 #include "kernels/math/macros.h"
@@ -42,6 +41,11 @@ struct Blocks {
   /// The two sizes of blocks.
   std::array<std::int64_t, 2> sizes() const {
     return {images / count, math::ceil_div(images, count)};
+  }
+  /// What a copy of a block of v, as numbers of type T, takes of a slot at most.
+  template <class T>
+  std::int64_t bytes(const ConstView& v) const {
+    return slot_bytes_of<T>(sizes()[1] * v.shape[1] * v.shape[2] * v.shape[3]);
   }
 };
 
@@ -91,6 +95,10 @@ class Operand4 {
     data_ = copy_->view().template as<T>();
   }
   const T* data() const noexcept { return data_; }
+  /// What a part of a block takes of a slot.
+  static std::int64_t scratch(const ConstView& v, const Blocks& blocks) {
+    return in_place<T>(v) ? 0 : blocks.bytes<T>(v);
+  }
 
  private:
   std::optional<Dense> copy_;
@@ -104,7 +112,7 @@ class Result4 {
  public:
   Result4(const View& v, Range range, float beta, bool adds)
       : part_(part_of(v, range)), beta_(beta) {
-    if (in_place<T>(v) && (beta == 0 || adds)) {
+    if (is_direct(v, beta, adds)) {
       data_ = part_.template as<T>();
       if (adds && beta == 0) clear();
       return;
@@ -114,6 +122,10 @@ class Result4 {
     if (adds) clear();
   }
   T* data() const noexcept { return data_; }
+  /// What a part of a block takes of a slot.
+  static std::int64_t scratch(const View& v, const Blocks& blocks, float beta, bool adds) {
+    return is_direct(v, beta, adds) ? 0 : blocks.bytes<T>(v);
+  }
   void finish() const {
     if (!own_) return;
     if (beta_ == 0) {
@@ -124,6 +136,9 @@ class Result4 {
   }
 
  private:
+  static bool is_direct(const View& v, float beta, bool adds) {
+    return in_place<T>(v) && (beta == 0 || adds);
+  }
   void clear() { std::fill_n(data_, part_.numel(), T(0)); }
 
   View part_;
@@ -196,6 +211,15 @@ class Onednn {
     }
   }
   explicit operator bool() const noexcept { return conv_ != nullptr; }
+  /// The scratch memory of a block of images, by the library or without it.
+  template <class T>
+  std::int64_t scratch(ConvPass pass, const ConvSizes& z, const Blocks& blocks) const {
+    if (conv_) return conv_->scratch_bytes();
+    std::int64_t most = 0;
+    for (const std::int64_t images : blocks.sizes())
+      most = std::max(most, conv_block_scratch<T>(pass, z.with_images(images)));
+    return most;
+  }
   const OnednnConv* operator->() const noexcept { return conv_.get(); }
   const void* weights() const noexcept { return packed_->view().data; }
 
@@ -214,7 +238,10 @@ void forward(const ConstView& x, const ConstView& w, const ConstView& bias, bool
   const Onednn library(weights.data(), ConvPass::forward, z, blocks, shift.data() != nullptr);
   if constexpr (is_bf16<S>)
     if (!library) return forward<float>(x, w, bias, relu, geometry, y);
-  parallel_for(blocks.count, work_of(z), [&](std::int64_t i) {
+  const std::int64_t bytes = Operand4<S>::scratch(x, blocks) +
+                             Result4<S>::scratch(y, blocks, 0, false) +
+                             library.template scratch<Sum<S>>(ConvPass::forward, z, blocks);
+  parallel_for_with_scratch(bytes, blocks.count, work_of(z), [&](std::int64_t i) {
     const Range images = blocks[i];
     const std::int64_t pixels = images.count() * z.p * z.q;
     const Operand4<S> in(x, images);
@@ -246,7 +273,10 @@ void data_gradient(const ConstView& dy, const ConstView& w, const ConvGeometry& 
   if constexpr (is_bf16<S>)
     if (!library || beta != 0 || dx.dtype != DType::bf16)
       return data_gradient<float>(dy, w, geometry, dx, beta);
-  parallel_for(blocks.count, work_of(z), [&](std::int64_t i) {
+  const std::int64_t bytes = Operand4<S>::scratch(dy, blocks) +
+                             Result4<S>::scratch(dx, blocks, beta, !library) +
+                             library.template scratch<Sum<S>>(ConvPass::data, z, blocks);
+  parallel_for_with_scratch(bytes, blocks.count, work_of(z), [&](std::int64_t i) {
     const Range images = blocks[i];
     const Operand4<S> in(dy, images);
     const Result4<S> out(dx, images, beta, !library);
@@ -304,7 +334,9 @@ void weight_gradient(const ConstView& dy, const ConstView& x, const ConvGeometry
   const std::int64_t size = library ? library->weights_size() : dw.numel();
   const Workspace parts({blocks.count, size}, dtype_of<T>);
   T* const sums = parts.view().template as<T>();
-  parallel_for(blocks.count, work_of(z), [&](std::int64_t i) {
+  const std::int64_t bytes = Operand4<S>::scratch(dy, blocks) + Operand4<S>::scratch(x, blocks) +
+                             library.template scratch<T>(ConvPass::weight, z, blocks);
+  parallel_for_with_scratch(bytes, blocks.count, work_of(z), [&](std::int64_t i) {
     const Range images = blocks[i];
     T* const part = sums + i * size;
     const Operand4<S> from(dy, images), in(x, images);

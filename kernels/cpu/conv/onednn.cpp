@@ -14,6 +14,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "firn/kernel_support.h"
 #include "kernels/copy.h"
 #include "kernels/cpu/device/reserve.h"
 #include "kernels/cpu/device/workspace.h"
@@ -76,10 +77,10 @@ void call(std::size_t bytes, Fn&& fn) {
 
 bool scratch_needed(const Desc& scratch) { return scratch.get_size() > 0; }
 /// A primitive's scratchpad, from firn's allocator.
-Workspace workspace(const Desc& scratch) {
-  return Workspace({scratch_needed(scratch) ? static_cast<std::int64_t>(scratch.get_size()) : 1},
-                   DType::u8);
+std::int64_t scratch_size(const Desc& scratch) {
+  return scratch_needed(scratch) ? static_cast<std::int64_t>(scratch.get_size()) : 1;
 }
+Workspace workspace(const Desc& scratch) { return Workspace({scratch_size(scratch)}, DType::u8); }
 dnnl::primitive_attr own_scratch() {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -167,6 +168,12 @@ class Convolution final : public OnednnConv {
   std::int64_t weights_size() const override {
     return static_cast<std::int64_t>(weights_.get_size() / size_of(weights_dtype_));
   }
+  std::int64_t scratch_bytes() const override {
+    std::int64_t most = 0;
+    for (const auto& [images, block] : blocks_)
+      most = std::max(most, slot_bytes(scratch_size(block.scratch)));
+    return most;
+  }
   void pack(const void* plain, void* packed) const override {
     if (copies_views()) return copy_views(packed, plain, true);
     to_packed_.run(plain, packed);
@@ -209,6 +216,7 @@ class Convolution final : public OnednnConv {
     }
     void run(const void* from, void* to) const {
       const Workspace scratch = workspace(scratch_);
+      if (runtime::dry_run()) return;
       call(kCallReserve, [&] {
         primitive_.execute(stream(),
                            {{DNNL_ARG_FROM, memory_at(from_, from)},

@@ -24,11 +24,14 @@ class OnednnConv {
   virtual ~OnednnConv() = default;
 
   virtual std::int64_t weights_size() const = 0;
-  /// Convert weights [k, r, s, c/groups] into that format, and back.
+  /// The scratch memory of run(), as slot_bytes() counts it.
+  virtual std::int64_t scratch_bytes() const = 0;
+  /// Convert weights [k, r, s, c/groups] into that format, and back. In a dry run they allocate
+  /// only.
   virtual void pack(const void* plain, void* packed) const = 0;
   virtual void unpack(const void* packed, void* plain) const = 0;
   /// forward: reads x, weights and bias (f32), writes y. data: reads y (dy) and weights, writes x
-  /// (dx). weight: reads x and y (dy), writes weights.
+  /// (dx). weight: reads x and y (dy), writes weights. Runs in a chunk that has scratch memory.
   virtual void run(std::int64_t images, const void* x, const void* weights, const float* bias,
                    const void* y) const = 0;
 };

@@ -115,13 +115,14 @@ class Pool {
     return workers_ + 1;
   }
 
-  static void call(const Work& work, std::int64_t first, std::int64_t count, std::int64_t i) {
-    work.call(work.context, first + (work.order == Order::forward ? i : count - 1 - i));
+  static void call(const Work& work, std::int64_t first, std::int64_t count, std::int64_t i,
+                   int thread) {
+    work.call(work.context, first + (work.order == Order::forward ? i : count - 1 - i), thread);
   }
 
   static void alone(const Work& work) {
     inside = true;
-    for (std::int64_t i = 0; i < work.chunks; ++i) call(work, 0, work.chunks, i);
+    for (std::int64_t i = 0; i < work.chunks; ++i) call(work, 0, work.chunks, i, 0);
     inside = false;
   }
 
@@ -133,7 +134,7 @@ class Pool {
       for (;;) {
         const std::int64_t i = share.begun.fetch_add(1, std::memory_order_relaxed);
         if (i >= share.count) break;
-        call(work_, share.first, share.count, i);
+        call(work_, share.first, share.count, i, own);
       }
     }
     inside = false;
@@ -187,6 +188,9 @@ Pool& pool() {
 }  // namespace
 
 bool inside_work() noexcept { return inside; }
+
+InsideWork::InsideWork() noexcept : before_(inside) { inside = true; }
+InsideWork::~InsideWork() { inside = before_; }
 
 void around_fork(void (*before)() noexcept, void (*after)() noexcept) noexcept {
   pool().around_fork(before, after);

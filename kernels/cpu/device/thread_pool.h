@@ -13,17 +13,18 @@ namespace firn::kernels::cpu {
 /// The order in which a thread runs its share.
 enum class Order { forward, backward };
 
-/// A function to be called with the number of each chunk.
+/// A function to be called with the number of each chunk, and that of the thread that runs it.
 struct Work {
-  void (*call)(void* context, std::int64_t chunk);
+  void (*call)(void* context, std::int64_t chunk, int thread);
   void* context;
   std::int64_t chunks;
   Order order;
 };
 
 /// Calls work.call for every chunk in [0, work.chunks) on up to `threads` threads, the caller among
-/// them; returns when all are done. Calls must not throw. If another thread's work is running, or
-/// the caller is inside a chunk itself, the caller does it all.
+/// them; returns when all are done. Calls must not throw. Threads have numbers from 0, the
+/// caller's, to threads - 1. A thread keeps its number when it helps others. If another thread's
+/// work is running, or the caller is inside a chunk itself, the caller does it all.
 void run_on_threads(const Work& work, int threads);
 
 /// fork() calls `before` once no work is running here, and `after` on both sides. For one caller.
@@ -31,5 +32,17 @@ void around_fork(void (*before)() noexcept, void (*after)() noexcept) noexcept;
 
 /// Whether this thread is inside a chunk: nested work then runs on this thread alone.
 bool inside_work() noexcept;
+
+/// While alive, this thread counts as inside a chunk.
+class InsideWork {
+ public:
+  InsideWork() noexcept;
+  ~InsideWork();
+  InsideWork(const InsideWork&) = delete;
+  InsideWork& operator=(const InsideWork&) = delete;
+
+ private:
+  bool before_;
+};
 
 }  // namespace firn::kernels::cpu

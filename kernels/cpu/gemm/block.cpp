@@ -92,7 +92,30 @@ constexpr std::int64_t kPackedDepth = 128, kMeetings = 128;
 /// This many elements stay in the L2 cache. Deeper panels are slower, too.
 constexpr std::int64_t kPanel = 1 << 17, kDepth = 256;
 
+/// Which operand is transposed first, if any, and the panels for that: [depth, side].
+struct Turn {
+  bool a, b;
+  std::int64_t depth = 0, side = 0;
+
+  Turn(std::int64_t m, std::int64_t n, std::int64_t k, bool a_transposed, bool b_transposed)
+      : a(a_transposed && k >= kPackedDepth && n >= kMeetings),
+        b(b_transposed && m >= kPackedRows && n >= kPackedColumns) {
+    if (b) a = false;
+    if (!any() || m == 0 || k == 0) return;
+    side = b ? n : m;
+    depth = std::clamp<std::int64_t>(std::min(kPanel / side, kDepth), 1, k);
+  }
+  bool any() const { return a || b; }
+};
+
 }  // namespace
+
+template <>
+std::int64_t gemm_block_scratch<float>(std::int64_t m, std::int64_t n, std::int64_t k,
+                                       bool a_transposed, bool b_transposed) {
+  const Turn turn(m, n, k, a_transposed, b_transposed);
+  return slot_bytes_of<float>(turn.depth * turn.side);
+}
 
 template <>
 void gemm_block(std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
@@ -105,17 +128,15 @@ void gemm_block(std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
   }
   const OneThread guard;
   if (!guard.usable()) return through_eigen(m, n, k, alpha, a, b, beta, c, ldc);
-  const bool turns_b = b.transposed && m >= kPackedRows && n >= kPackedColumns;
-  const bool turns_a = !turns_b && a.transposed && k >= kPackedDepth && n >= kMeetings;
-  if (!turns_a && !turns_b) return through_onednn(m, n, k, alpha, a, b, beta, c, ldc);
-  const std::int64_t side = turns_b ? n : m;
-  const std::int64_t depth = std::clamp<std::int64_t>(std::min(kPanel / side, kDepth), 1, k);
-  const Workspace panel({depth, side}, DType::f32);
+  const Turn turn(m, n, k, a.transposed, b.transposed);
+  if (!turn.any()) return through_onednn(m, n, k, alpha, a, b, beta, c, ldc);
+  const std::int64_t depth = turn.depth;
+  const Workspace panel({depth, turn.side}, DType::f32);
   float* const turned = panel.view().as<float>();
   for (std::int64_t p = 0; p < k; p += depth) {
     const std::int64_t part = std::min(depth, k - p);
     BlockOperand<float> x{a.at(0, p), a.ld, a.transposed}, y{b.at(p, 0), b.ld, b.transposed};
-    if (turns_b) {
+    if (turn.b) {
       transpose_block(y.data, y.ld, turned, n, part, n);
       y = {turned, n, false};
     } else {
@@ -127,12 +148,22 @@ void gemm_block(std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
 }
 #else
 template <>
+std::int64_t gemm_block_scratch<float>(std::int64_t, std::int64_t, std::int64_t, bool, bool) {
+  return 0;
+}
+
+template <>
 void gemm_block(std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
                 const BlockOperand<float>& a, const BlockOperand<float>& b, float beta, float* c,
                 std::int64_t ldc) {
   through_eigen(m, n, k, alpha, a, b, beta, c, ldc);
 }
 #endif
+
+template <>
+std::int64_t gemm_block_scratch<double>(std::int64_t, std::int64_t, std::int64_t, bool, bool) {
+  return 0;
+}
 
 template <>
 void gemm_block(std::int64_t m, std::int64_t n, std::int64_t k, double alpha,

@@ -20,8 +20,12 @@ struct BlockOperand {
   }
 };
 
+/// The scratch memory of gemm_block() for such operands, as slot_bytes() counts it.
+template <class T>
+std::int64_t gemm_block_scratch(std::int64_t m, std::int64_t n, std::int64_t k, bool a_transposed,
+                                bool b_transposed);
 /// c [m, n] (row-major, leading dimension ldc) = alpha a b + beta c, for a [m, k] and b [k, n].
-/// With beta 0, c is not read. T is float or double.
+/// With beta 0, c is not read. T is float or double. Runs in a chunk that has scratch memory.
 template <class T>
 void gemm_block(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const BlockOperand<T>& a,
                 const BlockOperand<T>& b, T beta, T* c, std::int64_t ldc);

@@ -22,6 +22,8 @@ class Cut {
     return std::min(size_, part * tiles_ / parts_ * tile_);
   }
   std::int64_t size(std::int64_t part) const { return begin(part + 1) - begin(part); }
+  /// No part has more.
+  std::int64_t most() const { return std::min(size_, math::ceil_div(tiles_, parts_) * tile_); }
 
  private:
   std::int64_t size_, tile_, tiles_, parts_;

@@ -1,6 +1,6 @@
 // GEMM. 16-bit factors go to the microkernels (packed.h), f64 ones to a library, f32 ones to the
-// faster of the two, or to the microkernel if products must be batch-invariant. The result is cut into blocks by shape, so that the bits do not depend on the
-// number of threads.
+// faster of the two, or to the microkernel if products must be batch-invariant. The result is cut
+// into blocks by shape, so that the bits do not depend on the number of threads.
 #include "kernels/gemm.h"
 
 #include <algorithm>
@@ -8,9 +8,8 @@
 #include <type_traits>
 
 #include "kernels/copy.h"
-#include "kernels/cpu/device/parallel.h"
+#include "kernels/cpu/device/scratch.h"
 #include "kernels/cpu/device/transpose.h"
-#include "kernels/cpu/device/workspace.h"
 #include "kernels/cpu/gemm/block.h"
 #include "kernels/cpu/gemm/cut.h"
 #include "kernels/cpu/gemm/epilogue.h"
@@ -49,6 +48,18 @@ struct Grid {
     rows = more(rows, cols, m);
     cols = more(cols, rows, n);
     return {{m, rows}, {n, cols}};
+  }
+
+  /// What the product of a block takes of a slot, at most.
+  template <class T>
+  std::int64_t scratch(std::int64_t k, bool a_transposed, bool b_transposed) const {
+    std::int64_t most = 0;
+    if (!a_transposed && !b_transposed) return most;
+    for (std::int64_t i = 0; i < rows.parts(); ++i)
+      for (std::int64_t j = 0; j < cols.parts(); ++j)
+        most = std::max(
+            most, gemm_block_scratch<T>(rows.size(i), cols.size(j), k, a_transposed, b_transposed));
+    return most;
   }
 };
 
@@ -116,7 +127,8 @@ void transposed_product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha,
   if (!a.transposed) panel.emplace(a.data, a.ld, k, Cut(m, 1), 0, 1);
   const BlockOperand<T> x = panel ? panel->part(0) : BlockOperand<T>{a.data, a.ld, false};
   const Cut outputs(n, even_parts(n, kOutputs));
-  parallel_for(outputs.parts(), m * n * k, [&](std::int64_t task) {
+  const std::int64_t bytes = slot_bytes_of<T>(outputs.most() * m);
+  parallel_for_with_scratch(bytes, outputs.parts(), m * n * k, [&](std::int64_t task) {
     const std::int64_t j = outputs.begin(task), cols = outputs.size(task);
     const Workspace block({cols, m}, dtype_of<T>);
     T* const out = block.view().template as<T>();
@@ -201,11 +213,13 @@ void product(std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const Oper
   const std::int64_t parts = grid.cols.parts();
   const std::int64_t most =
       transposes && k > 0 ? std::clamp<std::int64_t>(kPanel * parts / (n * k), 1, parts) : parts;
+  const std::int64_t bytes = grid.scratch<T>(k, a.transposed, b.transposed && !transposes);
   for (std::int64_t first = 0; first < parts; first += most) {
     const std::int64_t columns = std::min(most, parts - first);
     std::optional<TransposedPanels<T>> panels;
     if (transposes) panels.emplace(b.data, b.ld, k, grid.cols, first, first + columns);
-    parallel_for(grid.rows.parts() * columns, m * n * k, [&](std::int64_t task) {
+    const std::int64_t tasks = grid.rows.parts() * columns;
+    parallel_for_with_scratch(bytes, tasks, m * n * k, [&](std::int64_t task) {
       const std::int64_t row = task / columns, column = first + task % columns;
       const std::int64_t i = grid.rows.begin(row), rows = grid.rows.size(row);
       const std::int64_t j = grid.cols.begin(column), cols = grid.cols.size(column);
@@ -278,7 +292,9 @@ void gemm(const ConstView& a, const ConstView& b, const View& c, const GemmArgs&
     multiply(x, y, {const_cast<void*>(z.data), z.dtype, z.device, z.shape, z.strides}, args, {});
   };
   if (batches >= kManyProducts) {
-    parallel_for(batches, c.numel() * a.shape.back(), one);
+    // Within a chunk a product has the same scratch memory as by itself on one thread.
+    const std::int64_t bytes = scratch_of([&] { one(0); });
+    parallel_for_with_scratch(bytes, batches, c.numel() * a.shape.back(), one);
   } else {
     for (std::int64_t i = 0; i < batches; ++i) one(i);
   }

@@ -6,9 +6,8 @@
 
 #include "kernels/copy.h"
 #include "kernels/cpu/device/convert.h"
-#include "kernels/cpu/device/parallel.h"
+#include "kernels/cpu/device/scratch.h"
 #include "kernels/cpu/device/transpose.h"
-#include "kernels/cpu/device/workspace.h"
 #include "kernels/cpu/gemm/cut.h"
 #include "kernels/math/macros.h"
 #include "kernels/settings.h"
@@ -158,7 +157,9 @@ class PackedProduct {
       });
     }
     if (grid_.rows.parts() == 1) {
-      parallel_for(grid_.cols.parts(), m_ * n_ * k_, [&](int64_t part) {
+      const int64_t bytes = slot_bytes(rounded(unit_.right_bytes(k_, grid_.cols.most()))) +
+                            left_parts(m_, shares_left).bytes();
+      parallel_for_with_scratch(bytes, grid_.cols.parts(), m_ * n_ * k_, [&](int64_t part) {
         const int64_t j = grid_.cols.begin(part), cols = grid_.cols.size(part);
         const Workspace packed(Shape{rounded(unit_.right_bytes(k_, cols))}, DType::u8);
         unit_.pack_right(right_.at(0, j), k_, cols, packed.view().as<char>());
@@ -172,6 +173,7 @@ class PackedProduct {
     const int64_t width = std::max<int64_t>(kSlice, kPanel / column / kSlice * kSlice);
     right_memory.emplace(Shape{rounded(unit_.right_bytes(k_, std::min(width, n_)))}, DType::u8);
     char* const packed = right_memory->view().as<char>();
+    const int64_t bytes = left_parts(grid_.rows.most(), shares_left).bytes();
     for (int64_t first = 0; first < n_; first += width) {
       const int64_t count = std::min(width, n_ - first);
       const Cut slices(count, math::ceil_div(count, kSlice), kSlice);
@@ -181,7 +183,8 @@ class PackedProduct {
                          packed + unit_.right_bytes(k_, j));
       });
       const Cut cols(count, math::ceil_div(count * grid_.cols.parts(), n_), 32);
-      parallel_for(grid_.rows.parts() * cols.parts(), m_ * count * k_, [&](int64_t task) {
+      const int64_t tasks = grid_.rows.parts() * cols.parts();
+      parallel_for_with_scratch(bytes, tasks, m_ * count * k_, [&](int64_t task) {
         const int64_t row = task / cols.parts(), part = task % cols.parts();
         const int64_t j = cols.begin(part);
         block(grid_.rows.begin(row), grid_.rows.size(row), first + j, cols.size(part),
@@ -195,25 +198,33 @@ class PackedProduct {
   static constexpr int64_t kSlice = 64;
   static constexpr int64_t kPartRows = 128, kCols = 64;  ///< of a part of the result, at most
 
-  /// One block on one thread. The left factor is packed in parts that stay in the L2 cache, and the
-  /// result is finished in parts that stay in L1.
-  void block(int64_t first, int64_t rows, int64_t j, int64_t cols, const char* right,
-             bool left_is_packed) const {
+  /// How a block of rows packs the left factor: in parts that stay in the L2 cache.
+  struct LeftParts {
+    int64_t rows, size, edge_size;  ///< rows of a part, its bytes, those of an incomplete panel
+    int64_t memory() const { return size + edge_size + 1; }
+    int64_t bytes() const { return slot_bytes(memory()); }
+  };
+  LeftParts left_parts(int64_t rows, bool left_is_packed) const {
     constexpr int64_t kLeft = int64_t{1} << 19;
     const int64_t line =
         std::max<int64_t>(1, rounded(unit_.left_bytes(part_rows_, k_)) / part_rows_);
     const int64_t most = std::min(math::ceil_div(rows, part_rows_),
                                   std::max<int64_t>(1, kLeft / line / part_rows_)) *
                          part_rows_;
-    const int64_t left_size =
-        left_is_packed ? 0 : rounded(unit_.left_bytes(most, in_place_ ? 1 : k_));
+    return {most, left_is_packed ? 0 : rounded(unit_.left_bytes(most, in_place_ ? 1 : k_)),
+            in_place_ ? rounded(unit_.left_bytes(unit_.rows, k_)) : 0};
+  }
+
+  /// One block on one thread. The result is finished in parts that stay in the L1 cache.
+  void block(int64_t first, int64_t rows, int64_t j, int64_t cols, const char* right,
+             bool left_is_packed) const {
+    const LeftParts parts = left_parts(rows, left_is_packed);
     // Not every unit reads an incomplete panel in place.
     const bool reads_edges = unit_.takes_strides(left_.dtype);
-    const int64_t edge_size = in_place_ ? rounded(unit_.left_bytes(unit_.rows, k_)) : 0;
-    const Workspace memory(Shape{left_size + edge_size + 1}, DType::u8);
+    const Workspace memory(Shape{parts.memory()}, DType::u8);
     char* const left_memory = memory.view().as<char>();
     for (int64_t i = first; i < first + rows;) {
-      int64_t count = std::min(most, first + rows - i);
+      int64_t count = std::min(parts.rows, first + rows - i);
       Left left;
       if (left_is_packed) {
         left = rows_from(packed_left_, i);
@@ -222,7 +233,7 @@ class PackedProduct {
         left = unit_.place_left(left_.at(i, 0), count, k_, left_memory);
       } else {
         left =
-            unit_.pack_left(left_.at(i, 0), count, k_, left_memory + (in_place_ ? left_size : 0));
+            unit_.pack_left(left_.at(i, 0), count, k_, left_memory + (in_place_ ? parts.size : 0));
       }
       for (int64_t q = 0; q < cols; q += kCols) {
         const int64_t width = std::min(kCols, cols - q);

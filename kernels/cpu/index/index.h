@@ -17,7 +17,7 @@ namespace firn::kernels::cpu::FIRN_ISA {
 inline constexpr std::int64_t kIndexChunk = 16384;  ///< elements of a chunk of small pieces
 
 /// Throws Error in the name of `op` if an index is outside [0, bound). An axis with stride 0 is
-/// checked once.
+/// checked once. Does nothing in a dry run.
 void check_index(const char* op, const ConstView& index, std::int64_t bound);
 
 inline std::int64_t index_at(const ConstView& index, std::int64_t offset) {

@@ -4,8 +4,7 @@
 
 #include "kernels/copy.h"
 #include "kernels/cpu/device/convert.h"
-#include "kernels/cpu/device/parallel.h"
-#include "kernels/cpu/device/workspace.h"
+#include "kernels/cpu/device/scratch.h"
 #include "kernels/cpu/index/index.h"
 #include "kernels/index.h"
 #include "kernels/math/macros.h"
@@ -58,9 +57,12 @@ void add_elements(const ConstView& dy, const ConstView& index, const View& grad,
   const std::int64_t together = tiles > 1 ? 1 : std::max<std::int64_t>(1, kIndexChunk / each);
   const std::int64_t pieces = g.lines * tiles;
   const bool direct = grad.dtype == dtype_of<A>;
-  parallel_for(math::ceil_div(pieces, together), pieces * each, [&](std::int64_t chunk) {
-    std::optional<Workspace> wide;  // sums of a narrower gradient, [bound, columns]
-    if (!direct) wide.emplace(Shape{bound, std::min(kTile, g.inner.size)}, dtype_of<A>);
+  const Shape sums{bound, std::min(kTile, g.inner.size)};  // of a narrower gradient
+  const std::int64_t bytes = direct ? 0 : slot_bytes_of<A>(sums.product());
+  const std::int64_t chunks = math::ceil_div(pieces, together);
+  parallel_for_with_scratch(bytes, chunks, pieces * each, [&](std::int64_t chunk) {
+    std::optional<Workspace> wide;
+    if (!direct) wide.emplace(sums, dtype_of<A>);
     const std::int64_t end = std::min(pieces, (chunk + 1) * together);
     for (std::int64_t p = chunk * together; p < end; ++p) {
       IndexSteps at = g.line(p / tiles);
@@ -95,15 +97,18 @@ void add_elements(const ConstView& dy, const ConstView& index, const View& grad,
 }
 
 /// The positions 0 .. m-1 of a list of indices, sorted by index; those of equal indices keep their
-/// order.
+/// order. In a dry run there are none.
 class Grouped {
  public:
   Grouped(const ConstView& index, std::int64_t stride, std::int64_t m, std::int64_t bound)
       : workspace_({2 * m + 1}, i64), positions_(workspace_.view().as<std::int64_t>()) {
     const auto at = [&](std::int64_t j) { return index_at(index, j * stride); };
-    if (bound <= 16 * m) {
-      const Workspace counts({bound + 1}, i64);
-      auto* const next = counts.view().as<std::int64_t>();
+    const bool counted = bound <= 16 * m;
+    std::optional<Workspace> counts;
+    if (counted) counts.emplace(Shape{bound + 1}, i64);
+    if (runtime::dry_run()) return;
+    if (counted) {
+      auto* const next = counts->view().as<std::int64_t>();
       std::fill_n(next, bound + 1, 0);
       for (std::int64_t j = 0; j < m; ++j) ++next[at(j) + 1];
       for (std::int64_t i = 0; i < bound; ++i) next[i + 1] += next[i];

@@ -133,6 +133,7 @@ void extremum_backward_as(const ConstView& dy, const ConstView& x, const ConstVi
   for (int i = 0; i < y.rank(); ++i) {
     all.push_back({y.shape[i], dy.strides[i], shares.view().strides[i], y.strides[i]});
   }
+  if (runtime::dry_run()) return;
   all.runs(0, all.count(), [&](const ReduceAxis& at, std::int64_t n, std::int64_t) {
     const ReduceAxis step = n == 1 ? ReduceAxis{1, 1, 1, 1} : all.back();
     const A* from =

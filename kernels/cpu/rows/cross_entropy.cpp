@@ -51,7 +51,7 @@ struct Setting {
   }
 
   double sum_of_weights(std::int64_t first, std::int64_t count) const {
-    if (!args.class_weights.data) return static_cast<double>(count);
+    if (!args.class_weights.data || runtime::dry_run()) return static_cast<double>(count);
     double sum = 0;
     for (std::int64_t j = first; j < first + count; ++j) sum += weights[j];
     return sum;
@@ -66,6 +66,7 @@ struct Setting {
   }
 
   void check_targets() const {
+    if (runtime::dry_run()) return;
     for (std::int64_t i = 0; i < target.shape[0]; ++i) {
       const std::int64_t t = target_of(i);
       if (t == args.ignore_index || (t >= 0 && t < classes)) continue;
@@ -85,6 +86,7 @@ struct Totals {
 
   template <class C>
   void store(const View& loss_sum, const View& weight_sum) const {
+    if (runtime::dry_run()) return;
     double total_loss = 0, total_weight = 0;
     for (std::int64_t k = 0; k < kMaxRowBlocks; ++k) {
       total_loss += loss[k];
@@ -119,7 +121,8 @@ void forward(const ConstView& x, const ConstView& target, const CrossEntropyArgs
   const RowBlocks blocks(x.shape[0], n);
   const RowReader<C> in(x);
   Totals totals;
-  parallel_for(blocks.count, blocks.rows * n * 16, [&](std::int64_t block) {
+  const std::int64_t bytes = row_buffer_bytes<C>(in);
+  parallel_for_with_scratch(bytes, blocks.count, blocks.rows * n * 16, [&](std::int64_t block) {
     const RowBuffer<C> buffer(in);
     for (std::int64_t i = blocks.begin(block); i < blocks.end(block); ++i) {
       C max = 0, log_sum = 0;
@@ -153,7 +156,8 @@ void part(const ConstView& x, const ConstView& target, const CrossEntropyArgs& a
   const double weight_sum = setting.sum_of_weights(first, n);
   const RowBlocks blocks(x.shape[0], n);
   const RowReader<C> in(x);
-  parallel_for(blocks.count, blocks.rows * n * 16, [&](std::int64_t block) {
+  const std::int64_t bytes = row_buffer_bytes<C>(in);
+  parallel_for_with_scratch(bytes, blocks.count, blocks.rows * n * 16, [&](std::int64_t block) {
     const RowBuffer<C> buffer(in);
     for (std::int64_t i = blocks.begin(block); i < blocks.end(block); ++i) {
       math::CrossEntropyState state;
@@ -209,13 +213,14 @@ void backward(const ConstView& dloss_sum, const ConstView& x, const ConstView& t
   const std::int64_t n = x.shape[1], first = args.first_class;
   const Setting<C> setting(target, args, n);
   setting.check_targets();  // again, since memory that firn borrows may have changed
-  if (pending) compute_seed(*pending);
-  const C dloss = *dloss_sum.as<C>();
+  if (pending && !runtime::dry_run()) compute_seed(*pending);
+  const C dloss = runtime::dry_run() ? C(0) : *dloss_sum.as<C>();
   const C* const w = setting.weights + first;
   const RowBlocks blocks(x.shape[0], n);
   const RowReader<C> in(x);
   const RowWriter<C> out(dx, beta);
-  parallel_for(blocks.count, blocks.rows * n * 8, [&](std::int64_t block) {
+  const std::int64_t bytes = row_buffer_bytes<C>(in, out);
+  parallel_for_with_scratch(bytes, blocks.count, blocks.rows * n * 8, [&](std::int64_t block) {
     const RowBuffer<C> in_buffer(in), out_buffer(out);
     for (std::int64_t i = blocks.begin(block); i < blocks.end(block); ++i) {
       const bool ignored = setting.ignores(i);

@@ -10,10 +10,9 @@
 #include <immintrin.h>
 #endif
 
-#include "firn/storage.h"
 #include "firn/view.h"
 #include "kernels/cpu/device/convert.h"
-#include "kernels/cpu/device/parallel.h"
+#include "kernels/cpu/device/scratch.h"
 #include "kernels/cpu/device/streaming.h"
 #include "kernels/cpu/device/tile.h"
 #include "kernels/math/rows.h"
@@ -111,18 +110,22 @@ template <class C>
 class RowBuffer {
  public:
   explicit RowBuffer(std::int64_t n) {
-    if (n > 0)
-      memory_ = Storage::allocate(static_cast<std::size_t>(n) * sizeof(C), Device::cpu(),
-                                  Owner::workspace);
+    if (n > 0) memory_ = ScratchMemory(n * static_cast<std::int64_t>(sizeof(C)));
   }
   /// For one row of a RowReader or RowWriter: memory only if the rows are converted.
   template <class Rows>
   explicit RowBuffer(const Rows& rows) : RowBuffer(rows.converts() ? rows.size() : 0) {}
-  C* data() const { return memory_ ? static_cast<C*>(memory_->data()) : nullptr; }
+  C* data() const { return static_cast<C*>(memory_.data()); }
 
  private:
-  Ref<Storage> memory_;
+  ScratchMemory memory_;
 };
+
+/// What a RowBuffer for each of these takes of a slot.
+template <class C, class... Rows>
+std::int64_t row_buffer_bytes(const Rows&... rows) {
+  return (... + slot_bytes_of<C>(rows.converts() ? rows.size() : 0));
+}
 
 /// The first n < Tile<C>::size numbers at p, the other lanes 0. Short rows (ten classes) spend
 /// their time here, hence the masked instructions if the CPU has them.
@@ -250,9 +253,11 @@ void map_row(std::int64_t n, C* out, float beta, const F& f, const In*... in) {
   }
 }
 
-/// A [n] view as C in `buffer`, or `otherwise` n times if the view has no data.
+/// A [n] view as C in `buffer`, or `otherwise` n times if the view has no data. Does nothing in a
+/// dry run.
 template <class C>
 void load_vector(const ConstView& v, std::int64_t n, double otherwise, C* buffer) {
+  if (runtime::dry_run()) return;
   if (v.data) {
     const C* row = load_row(v.data, v.dtype, v.strides[0], n, buffer);
     if (row != buffer) std::copy_n(row, n, buffer);

@@ -23,7 +23,8 @@ void norm_rows(const ConstView& x, const ConstView& weight, const ConstView& bia
   C* const b = w + n;
   load_vector(weight, n, 1, w);
   load_vector(bias, n, 0, b);
-  parallel_for(blocks.count, blocks.rows * n * 4, [&](std::int64_t block) {
+  const std::int64_t bytes = row_buffer_bytes<C>(in, out);
+  parallel_for_with_scratch(bytes, blocks.count, blocks.rows * n * 4, [&](std::int64_t block) {
     const RowBuffer<C> in_buffer(in), out_buffer(out);
     for (std::int64_t i = blocks.begin(block); i < blocks.end(block); ++i) {
       const C* row = in.row(i, in_buffer.data());
@@ -47,10 +48,11 @@ void norm_rows(const ConstView& x, const ConstView& weight, const ConstView& bia
 template <class C>
 void add_columns(C* partial, std::int64_t stride, std::int64_t blocks, std::int64_t n,
                  const View& grad, float beta) {
-  const auto same = [](Tile<C> v) { return v; };
-  for (std::int64_t k = 1; k < blocks; ++k) map_row(n, partial, 1, same, partial + k * stride);
   const RowWriter<C> out({grad.data, grad.dtype, grad.device, {1, n}, {n, 1}}, beta);
   const RowBuffer<C> buffer(out);
+  if (runtime::dry_run()) return;
+  const auto same = [](Tile<C> v) { return v; };
+  for (std::int64_t k = 1; k < blocks; ++k) map_row(n, partial, 1, same, partial + k * stride);
   C* to = out.open(0, buffer.data());
   map_row(n, to, beta, same, partial);
   out.close(0, to);
@@ -100,7 +102,8 @@ void norm_grad_rows(const ConstView& dy, const ConstView& x, const ConstView& we
   const RowBuffer<C> weights(n), partial(dweight || dbias ? 2 * n * count : 0);
   load_vector(weight, n, 1, weights.data());
   const C* const w = weights.data();
-  parallel_for(count, blocks.rows * n * 8, [&](std::int64_t block) {
+  const std::int64_t bytes = row_buffer_bytes<C>(dy_rows, x_rows, out);
+  parallel_for_with_scratch(bytes, count, blocks.rows * n * 8, [&](std::int64_t block) {
     const RowBuffer<C> dy_buffer(dy_rows), x_buffer(x_rows), out_buffer(out);
     C* const dw = dweight || dbias ? partial.data() + 2 * n * block : nullptr;
     C* const db = dw ? dw + n : nullptr;

@@ -16,7 +16,8 @@ void softmax_rows(const ConstView& x, const View& y, bool log) {
   const RowReader<C> in(x);
   const RowWriter<C> out(y, 0);
   const bool streams = !log && out.streams(blocks.rows);
-  parallel_for(blocks.count, blocks.rows * n * 16, [&](std::int64_t block) {
+  const std::int64_t bytes = row_buffer_bytes<C>(in, out) + slot_bytes_of<C>(streams ? n : 0);
+  parallel_for_with_scratch(bytes, blocks.count, blocks.rows * n * 16, [&](std::int64_t block) {
     const RowBuffer<C> in_buffer(in), out_buffer(out), terms(streams ? n : 0);
     for (std::int64_t i = blocks.begin(block); i < blocks.end(block); ++i) {
       const C* row = in.row(i, in_buffer.data());
@@ -46,7 +47,8 @@ void softmax_grad_rows(const ConstView& dy, const ConstView& y, const View& dx, 
   const RowReader<C> dy_rows(dy), y_rows(y);
   const RowWriter<C> out(dx, beta);
   const bool streams = out.streams(blocks.rows);
-  parallel_for(blocks.count, blocks.rows * n * 8, [&](std::int64_t block) {
+  const std::int64_t bytes = row_buffer_bytes<C>(dy_rows, y_rows, out);
+  parallel_for_with_scratch(bytes, blocks.count, blocks.rows * n * 8, [&](std::int64_t block) {
     const RowBuffer<C> dy_buffer(dy_rows), y_buffer(y_rows), out_buffer(out);
     for (std::int64_t i = blocks.begin(block); i < blocks.end(block); ++i) {
       const C* g = dy_rows.row(i, dy_buffer.data());

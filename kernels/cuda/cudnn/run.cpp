@@ -82,6 +82,7 @@ void cudnn_execute(const CudnnPlan& plan, const std::vector<CudnnTensorAt>& tens
     addresses.push_back(t.address);
   }
   const runtime::Workspace workspace(static_cast<std::size_t>(plan.workspace), stream);
+  if (runtime::dry_run()) return;
   const void* const scratch = workspace.data();
   Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, names)

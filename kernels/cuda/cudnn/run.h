@@ -32,7 +32,8 @@ const CudnnPlan* cudnn_plan(const CudnnKey& key,
                             const std::function<CudnnPlan(const CudnnTarget&)>& make, Stream stream,
                             const char* op);
 
-/// Launches a plan that cudnn_plan() of this thread returned.
+/// Launches a plan that cudnn_plan() of this thread returned. In a dry run it only allocates the
+/// workspace.
 void cudnn_execute(const CudnnPlan& plan, const std::vector<CudnnTensorAt>& tensors, Stream stream,
                    const char* op);
 

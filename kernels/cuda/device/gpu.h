@@ -27,10 +27,11 @@
 namespace firn::gpu {
 
 /// Runs `kernel` on the stream's device, with `shared` bytes of dynamic shared memory (48 KB at
-/// most).
+/// most). Does nothing in a dry run.
 template <class... Parameters, class... Values>
 void launch(const char* op, void (*kernel)(Parameters...), dim3 grid, dim3 block,
             std::size_t shared, Stream stream, Values&&... values) {
+  if (runtime::dry_run()) return;
   check_cuda(cudaSetDevice(stream.device.index), op, "cudaSetDevice");
   runtime::note_kernel(op);
 #ifdef FIRN_HAS_CUSIM

@@ -177,6 +177,7 @@ void copy_by(const Move& move, const AxisTable<2>& axes, Stream stream) {
 void copy_bits(const ConstView& src, const View& dst, AxisTable<2> axes, Stream stream) {
   const std::size_t bytes = size_of(src.dtype);
   if (axes.contiguous(0) && axes.contiguous(1)) {
+    if (runtime::dry_run()) return;
     gpu::check_cuda(cudaSetDevice(stream.device.index), "copy", "cudaSetDevice");
     gpu::check_cuda(
         cudaMemcpyAsync(dst.data, src.data, static_cast<std::size_t>(axes.numel()) * bytes,
@@ -253,6 +254,7 @@ void fill(const View& dst, double value, Stream stream) {
   const std::size_t bytes = size_of(dst.dtype);
   AxisTable<1> axes(dst.shape, {&dst.strides});
   if (axes.contiguous(0) && pattern.zero()) {
+    if (runtime::dry_run()) return;
     gpu::check_cuda(cudaSetDevice(stream.device.index), "fill", "cudaSetDevice");
     gpu::check_cuda(cudaMemsetAsync(dst.data, 0, static_cast<std::size_t>(axes.numel()) * bytes,
                                     gpu::native(stream)),

@@ -324,6 +324,7 @@ bool multiply(const Product& p, Stream stream) {
   if (p.bias) set(plan.desc.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias, p.op);
   if (p.aux) set(plan.desc.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.aux, p.op);
   const runtime::Workspace workspace(use.workspace, stream);
+  if (runtime::dry_run()) return true;
   const auto alpha32 = static_cast<float>(p.alpha), beta32 = static_cast<float>(p.beta);
   const bool wide = p.in == DType::f64;
   const void* const alpha = wide ? static_cast<const void*>(&p.alpha) : &alpha32;

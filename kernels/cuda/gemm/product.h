@@ -45,11 +45,11 @@ struct Product {
   std::int64_t aux_ld = 0;     ///< relu: bits, a multiple of 128; gelu: elements, a multiple of 8
 };
 
-/// Queues the product on the stream. Returns false, with nothing done, if the library has no
-/// algorithm for its epilogue, or may have none: it has no gradient epilogues for sizes of 1.
-/// Algorithms are chosen once per problem, device and thread. The choice depends on the problem
-/// alone; of addresses only the alignment, up to 16 bytes, counts, and of `beta` nothing. The order
-/// of sums does not change from run to run.
+/// Queues the product on the stream; in a dry run it only allocates the workspace. Returns false,
+/// with nothing done, if the library has no algorithm for its epilogue, or may have none: it has no
+/// gradient epilogues for sizes of 1. Algorithms are chosen once per problem, device and thread.
+/// The choice depends on the problem alone; of addresses only the alignment, up to 16 bytes,
+/// counts, and of `beta` nothing. The order of sums does not change from run to run.
 ///
 /// An algorithm that the library offered and then refuses to run is not tried again: the next one
 /// runs, or the result is false. The first refusal of each epilogue is a warning.

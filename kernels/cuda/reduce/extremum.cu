@@ -120,6 +120,7 @@ void extremum_backward_as(const ConstView& dy, const ConstView& x, const ConstVi
   const auto bytes = static_cast<std::size_t>(y.numel()) * sizeof(unsigned long long);
   const runtime::Workspace memory(bytes, stream);
   auto* const counts = memory.as<unsigned long long>();
+  if (runtime::dry_run()) return;
   gpu::check_cuda(cudaMemsetAsync(counts, 0, bytes, gpu::native(stream)), op, "cudaMemsetAsync");
 
   // The axes in the order of dx's memory; y, dy and the counts have stride 0 along reduced axes.

@@ -124,7 +124,7 @@ void require_device(const char* op, Device device) {
 
 void copy_bytes(void* dst, Device dst_device, const void* src, Device src_device,
                 std::size_t bytes) {
-  if (bytes == 0) return;
+  if (bytes == 0 || runtime::dry_run()) return;
   if (dst_device.is_cpu() && src_device.is_cpu()) {
     std::memcpy(dst, src, bytes);
     return;
@@ -134,7 +134,7 @@ void copy_bytes(void* dst, Device dst_device, const void* src, Device src_device
 
 void copy_bytes_async(void* dst, Device dst_device, const void* src, Device src_device,
                       std::size_t bytes) {
-  if (bytes == 0) return;
+  if (bytes == 0 || runtime::dry_run()) return;
   if (dst_device.is_cpu() && src_device.is_cpu()) {
     std::memcpy(dst, src, bytes);
     return;
@@ -143,7 +143,7 @@ void copy_bytes_async(void* dst, Device dst_device, const void* src, Device src_
 }
 
 void zero_bytes(void* dst, Device device, std::size_t bytes) {
-  if (bytes == 0) return;
+  if (bytes == 0 || runtime::dry_run()) return;
   if (device.is_cpu()) {
     std::memset(dst, 0, bytes);
     return;
