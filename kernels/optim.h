@@ -18,6 +18,7 @@
 #include <variant>
 
 #include "kernels/dispatch.h"
+#include "kernels/math/dynamic_code.h"
 #include "kernels/math/optim.h"
 #include "kernels/plan/step_memory.h"
 
@@ -26,7 +27,8 @@ namespace firn::kernels {
 using UpdateRule =
     std::variant<math::Sgd, math::SgdMomentum, math::Adam, math::RmsProp<false, false>,
                  math::RmsProp<false, true>, math::RmsProp<true, false>, math::RmsProp<true, true>,
-                 math::Adagrad, math::Lamb, math::Lion>;
+                 math::Adagrad, math::Lamb, math::Lion, math::EightBit<math::Adam>,
+                 math::EightBit<math::Lion>>;
 
 inline constexpr int kMaxOptimizerStates = 3;
 /// Optimizers that can share a loss scale: their addresses are one launch's arguments.
@@ -58,10 +60,14 @@ struct TrustPartial {
 /// nullptr) the weight is its own master. Updates of f16 and bf16 weights are then rounded
 /// stochastically: element i of the arena with this `index`, in the step after k applied ones, by
 /// word (i mod 4) of the Philox block with counter {i/4, index} and key k.
+///
+/// If the rule is a math::EightBit, `states` are u8 [n] and `scales` f32 [n / math::kStateBlock]:
+/// one for each block of elements. Parameters then begin at multiples of math::kStateBlock, so a
+/// block holds elements of one parameter and one chunk. There are no f64 arenas of such a rule.
 struct OptimizerArena {
   View weight, master, grad, ema;
   std::int64_t index = 0;
-  View states[kMaxOptimizerStates];
+  View states[kMaxOptimizerStates], scales[kMaxOptimizerStates];
   UpdateRule rule;
   double lr_scale = 1;  ///< multiplies the learning rate of StepState
 

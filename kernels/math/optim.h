@@ -5,6 +5,7 @@
 //   apply<V>(k, w, g, state) one element: w and state in place, g the averaged gradient
 // and, if it needs them,
 //   initial_state(i)         what a state begins with, if not 0
+//   state_is_signed(i)       for rules whose states may be kept in 8 bits (dynamic_code.h)
 //   direction, trust_ratio   see Lamb
 // S and V are the compute type (float; double for f64 parameters). Nothing in apply() branches on
 // data, so that loops over it vectorise. A new rule: a struct here, and its name in UpdateRule
@@ -104,6 +105,7 @@ struct Adam {
   static constexpr const char* state_name(int i) {
     return i == 0 ? "first_moment" : "second_moment";
   }
+  static constexpr bool state_is_signed(int i) { return i == 0; }
 
   template <class S>
   struct Coefficients {
@@ -283,6 +285,7 @@ struct Lion {
 
   static constexpr int kStates = 1;
   static constexpr const char* state_name(int) { return "momentum"; }
+  static constexpr bool state_is_signed(int) { return true; }
 
   template <class S>
   struct Coefficients {

@@ -33,6 +33,11 @@ std::string settings_of(const OptimizerAccess::Impl& impl) {
           types += o.stochastic_rounding ? " rounded stochastically" : " with f32 masters";
         break;
       }
+  for (const kernels::OptimizerArena& a : impl.store.arenas())
+    if (is_eight_bit(a.rule)) {
+      types += ", states in 8 bits";
+      break;
+    }
   std::string out = types + ", " + describe_scale(o.loss_scale, o.scaler.defined());
   if (o.clip_value > 0) out += fmt::format(", clip value {:.6g}", o.clip_value);
   if (o.clip_norm > 0) out += fmt::format(", clip norm {:.6g}", o.clip_norm);

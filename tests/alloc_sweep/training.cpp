@@ -197,6 +197,17 @@ TEST_CASE("alloc_sweep: an f16 step with masters, loss scale and accumulation", 
   CHECK(sweep(work, Fails::blocks) > 10);
 }
 
+TEST_CASE("[S43] alloc_sweep: an f16 step with states in 8 bits", "[host]") {
+  const Threads one(1);
+  const auto work = training<optim::AdamW>(
+      [] { return perceptron(f16); },
+      optim::AdamWOptions{.lr = 0.01, .state = optim::StatePrecision::bits8, .min_8bit_size = 100},
+      {.accumulate = 2, .clip_norm = 1}, {8, 12});
+  CHECK(sweep(work, Fails::heap) > 10);
+  CHECK(sweep(work, Fails::heap_for_good) > 10);
+  CHECK(sweep(work, Fails::blocks) > 10);
+}
+
 TEST_CASE("alloc_sweep: cat, stack and a custom function", "[host]") {
   const Threads one(1);
   const auto work =

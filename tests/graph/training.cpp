@@ -24,6 +24,7 @@ struct Setting {
   bool half = false;      // f16 parameters with f32 masters and a dynamic loss scale
   bool overflow = false;  // some inputs are infinite
   bool dropout = false;
+  bool eight_bit = false;  // the moments are in 8 bits
 };
 
 struct Run {
@@ -46,7 +47,13 @@ Run train(const Setting& s, bool as_graph, int micro_steps) {
                w2 = parameter({kOut, kHidden});
   optim::StepOptions options{.accumulate = s.accumulate, .clip_norm = 1};
   if (s.half) options.loss_scale = optim::LossScale::dynamic({.growth_interval = 5});
-  optim::AdamW opt({w1, b1, w2}, {.lr = optim::cosine(1e-2, 40), .weight_decay = 0.01}, options);
+  optim::AdamW opt(
+      {w1, b1, w2},
+      {.lr = optim::cosine(1e-2, 40),
+       .weight_decay = 0.01,
+       .state = s.eight_bit ? optim::StatePrecision::bits8 : optim::StatePrecision::full,
+       .min_8bit_size = 0},
+      options);
 
   const Tensor x = zeros({kBatch, kIn}, t), y = zeros({kBatch}, i64);
   const auto work = [&] {
@@ -79,6 +86,7 @@ TEST_CASE("[S25] replayed training steps are equal to eager ones, to the bit", "
        .half = true,
        .overflow = true,
        .dropout = true},
+      {.name = "f32, states in 8 bits", .overflow = true, .eight_bit = true},
       {.name = "f16, 3 micro-steps, overflows, dropout",
        .accumulate = 3,
        .half = true,

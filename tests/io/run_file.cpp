@@ -147,6 +147,27 @@ TEST_CASE("run: other settings of an optimizer are refused unless allowed") {
   CHECK(bits_of(io::state_of(again)) == bits_of(io::state_of(net)));
 }
 
+TEST_CASE(
+    "[S43] run: another precision of an optimizer's states is refused, and nothing is written") {
+  manual_seed(3);
+  const TempFolder folder;
+  const std::string path = folder.file("run");
+  Net net;
+  optim::Adam opt(net.parameters(), {.lr = 1e-3});
+  train(net, opt, 2);
+  io::save_run(path, {net, opt});
+  Net again;
+  optim::Adam small(again.parameters(),
+                    {.lr = 1e-3, .state = optim::StatePrecision::bits8, .min_8bit_size = 0});
+  const std::string before = bits_of(io::state_of(again));
+  const std::string said = message_of([&] {
+    io::load_run(path, {again, small}, {.other_settings = true});
+  });
+  INFO(said);
+  CHECK(said.find("first_moment") != std::string::npos);
+  CHECK(bits_of(io::state_of(again)) == before);
+}
+
 TEST_CASE("run: what an optimizer's state restores is no setting: rates that were set, cycles") {
   manual_seed(5);
   const TempFolder folder;

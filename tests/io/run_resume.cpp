@@ -291,6 +291,20 @@ TEST_CASE("[S23][S34] run: killed at random times, a run ends with the bits of o
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
 }
 
+TEST_CASE("[S23][S34][S43] run: f16, AdamW with states in 8 bits and masters, cycles of three") {
+  check_resume(
+      [] {
+        return std::make_unique<MlpRun<optim::AdamW, optim::AdamWOptions>>(
+            f16,
+            optim::AdamWOptions{
+                .lr = 1e-2, .state = optim::StatePrecision::bits8, .min_8bit_size = 100},
+            optim::StepOptions{.accumulate = 3,
+                               .loss_scale = optim::LossScale::dynamic({.init = 1024}),
+                               .ema = 0.9});
+      },
+      14);
+}
+
 TEST_CASE("[S23] run: f32, AdamW, cycles of three micro-steps, clipping, averages, a schedule") {
   check_resume(
       [] {

@@ -13,6 +13,11 @@ struct AdamOptions {
   double beta2 = 0.999;     ///< in [0, 1)
   double eps = 1e-8;        ///< more than 0
   double weight_decay = 0;  ///< 0 or more; adds weight_decay * w to the gradient, after clipping
+  /// bits8: 2.03 bytes a parameter instead of 8, see StatePrecision. A second moment above 0 is
+  /// never rounded to 0. f64 parameters are refused. Embeddings train better with full states: a
+  /// group may set its own.
+  StatePrecision state = StatePrecision::full;
+  std::int64_t min_8bit_size = 4096;  ///< parameters of fewer elements keep full states; 0 or more
 };
 
 /// m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;
@@ -30,6 +35,9 @@ struct AdamWOptions {
   double beta2 = 0.999;        ///< in [0, 1)
   double eps = 1e-8;           ///< more than 0
   double weight_decay = 1e-2;  ///< 0 or more; w -= lr * weight_decay * w, apart from the gradient
+  /// As in AdamOptions.
+  StatePrecision state = StatePrecision::full;
+  std::int64_t min_8bit_size = 4096;  ///< parameters of fewer elements keep full states; 0 or more
 };
 
 /// Adam with decoupled weight decay. (Loshchilov & Hutter, 2019.)

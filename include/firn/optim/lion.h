@@ -12,6 +12,9 @@ struct LionOptions {
   double beta1 = 0.9;       ///< in [0, 1)
   double beta2 = 0.99;      ///< in [0, 1)
   double weight_decay = 0;  ///< 0 or more; w -= lr * weight_decay * w, apart from the gradient
+  /// bits8: 1.02 bytes a parameter instead of 4; see AdamOptions.
+  StatePrecision state = StatePrecision::full;
+  std::int64_t min_8bit_size = 4096;  ///< parameters of fewer elements keep full states; 0 or more
 };
 
 /// w -= lr * (sign(beta1 m + (1 - beta1) g) + weight_decay * w);  m = beta2 m + (1 - beta2) g.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
 #include <optional>
 #include <utility>
@@ -33,6 +34,14 @@ class ParamList {
   std::vector<NamedTensor> list_;
 };
 
+/// How an optimizer keeps the states of its rule, such as moments.
+enum class StatePrecision : std::uint8_t {
+  full,  ///< f32, or f64 for f64 parameters
+  /// 8 bits for each element, and an f32 scale for each block of 256: the dynamic code of 8-bit
+  /// optimizers (Dettmers et al. 2022). A block is of one parameter, in the order of its memory.
+  bits8,
+};
+
 /// Parameters that are updated alike. What is set here stands instead of the optimizer's option of
 /// that name; Error if its rule has none.
 struct ParamGroup {
@@ -43,6 +52,8 @@ struct ParamGroup {
   std::optional<double> momentum = {}, dampening = {}, alpha = {};
   std::optional<double> lr_decay = {}, initial_accumulator = {};
   std::optional<bool> nesterov = {}, centered = {};
+  std::optional<StatePrecision> state = {};
+  std::optional<std::int64_t> min_8bit_size = {};
 };
 
 }  // namespace firn::optim

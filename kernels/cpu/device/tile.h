@@ -13,7 +13,7 @@
 #include <cstring>
 #include <limits>
 #include <type_traits>
-#if defined(__AVX512F__)
+#if defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
@@ -110,6 +110,8 @@ Tile<T> max(Tile<T> a, Tile<T> b) {
   // The instruction returns its second operand then. The masked forms avoid GCC 12's warning about
   // an undefined register.
   if constexpr (sizeof(T) == 4) return Tile<T>(_mm512_maskz_max_ps(0xffff, b.v, a.v));
+#elif defined(__AVX2__)
+  if constexpr (sizeof(T) == 4) return Tile<T>(_mm256_max_ps(b.v, a.v));
 #endif
   return where(a < b, b, a);
 }
@@ -117,6 +119,8 @@ template <class T>
 Tile<T> min(Tile<T> a, Tile<T> b) {
 #if defined(__AVX512F__)
   if constexpr (sizeof(T) == 4) return Tile<T>(_mm512_maskz_min_ps(0xffff, b.v, a.v));
+#elif defined(__AVX2__)
+  if constexpr (sizeof(T) == 4) return Tile<T>(_mm256_min_ps(b.v, a.v));
 #endif
   return where(b < a, b, a);
 }

@@ -8,6 +8,7 @@
 #include "kernels/cpu/device/convert.h"
 #include "kernels/cpu/device/parallel.h"
 #include "kernels/cpu/optim/arena.h"
+#include "kernels/cpu/optim/state_block.h"
 #include "kernels/math/philox.h"
 #include "kernels/math/rounding.h"
 #include "kernels/optim.h"
@@ -36,28 +37,91 @@ void update_piece(const typename Rule::template Coefficients<T>& k, std::int64_t
   }
 }
 
+// Weights [begin, begin + n) of a 16-bit arena without masters, rounded stochastically.
+void store_stochastic(const OptimizerArena& a, std::int64_t begin, std::int64_t n, const float* w,
+                      std::uint64_t step) {
+  auto* out = static_cast<std::uint16_t*>(advance(a.weight.data, a.weight.dtype, begin));
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto element = static_cast<std::uint64_t>(begin + i);
+    const std::uint32_t word =
+        math::philox(element / 4, step, static_cast<std::uint64_t>(a.index)).word[element % 4];
+    const auto bits = std::bit_cast<std::uint32_t>(w[i]);
+    out[i] = a.weight.dtype == DType::bf16 ? math::round_stochastic_bf16(bits, word)
+                                           : math::round_stochastic_f16(bits, word);
+  }
+}
+
 // 16-bit weights that are their own masters: the update of rows in f32, rounded stochastically.
 template <class Rule>
 void update_rounded(const typename Rule::template Coefficients<float>& k, const OptimizerArena& a,
                     const Piece& p, std::uint64_t step, float limit) {
   for (std::int64_t done = 0; done < p.count; done += kRow) {
     const std::int64_t begin = p.begin + done, n = std::min<std::int64_t>(kRow, p.count - done);
-    void* stored = advance(a.weight.data, a.weight.dtype, begin);
     float w[kRow];
-    load_row(stored, a.weight.dtype, 1, n, w);
+    load_row(advance(static_cast<const void*>(a.weight.data), a.weight.dtype, begin),
+             a.weight.dtype, 1, n, w);
     const auto at = [&](const View& v) { return v.data ? v.as<float>() + begin : nullptr; };
     update_piece<float, Rule>(k, n, w, a.grad.as<float>() + begin, at(a.states[0]), at(a.states[1]),
                               at(a.states[2]), limit);
-    auto* out = static_cast<std::uint16_t*>(stored);
-    for (std::int64_t i = 0; i < n; ++i) {
-      const auto element = static_cast<std::uint64_t>(begin + i);
-      const std::uint32_t word =
-          math::philox(element / 4, step, static_cast<std::uint64_t>(a.index)).word[element % 4];
-      const auto bits = std::bit_cast<std::uint32_t>(w[i]);
-      out[i] = a.weight.dtype == DType::bf16 ? math::round_stochastic_bf16(bits, word)
-                                             : math::round_stochastic_f16(bits, word);
+    store_stochastic(a, begin, n, w, step);
+  }
+}
+
+// One piece whose states are in 8 bits, block by block: a block's states in f32 stay in the L1
+// cache.
+template <class Rule>
+void update_blocks(const typename Rule::template Coefficients<float>& k, const OptimizerArena& a,
+                   const Piece& p, std::uint64_t step, float limit) {
+  static_assert(Rule::kStates <= 2);
+  const bool rounds = !a.master.data && a.weight.dtype != DType::f32;
+  for (std::int64_t done = 0; done < p.count; done += math::kStateBlock) {
+    const std::int64_t begin = p.begin + done, block = begin / math::kStateBlock;
+    const std::int64_t n = std::min<std::int64_t>(math::kStateBlock, p.count - done);
+    alignas(64) float states[2][math::kStateBlock], widened[math::kStateBlock];
+    const auto each_state = [&](const auto& fn) {
+      for (int i = 0; i < Rule::kStates; ++i)
+        fn(i, a.states[i].template as<std::uint8_t>() + begin,
+           a.scales[i].template as<float>() + block);
+    };
+    each_state([&](int i, const std::uint8_t* codes, const float* scale) {
+      Rule::state_is_signed(i) ? decode_block<true>(codes, *scale, states[i])
+                               : decode_block<false>(codes, *scale, states[i]);
+    });
+    float* w = widened;
+    if (rounds) {
+      load_row(advance(static_cast<const void*>(a.weight.data), a.weight.dtype, begin),
+               a.weight.dtype, 1, n, widened);
+    } else {
+      w = (a.master.data ? a.master : a.weight).as<float>() + begin;
+    }
+    update_piece<float, Rule>(k, n, w, a.grad.as<float>() + begin, states[0], states[1], nullptr,
+                              limit);
+    each_state([&](int i, std::uint8_t* codes, float* scale) {
+      *scale = Rule::state_is_signed(i) ? encode_block<true>(states[i], codes)
+                                        : encode_block<false>(states[i], codes);
+    });
+    if (rounds) {
+      store_stochastic(a, begin, n, w, step);
+    } else if (a.master.data) {
+      store_row(w, advance(a.weight.data, a.weight.dtype, begin), a.weight.dtype, 1, n);
     }
   }
+}
+
+// One piece whose states are in f32 or f64.
+template <class T, class Rule>
+void update_elements(const typename Rule::template Coefficients<T>& k, const OptimizerArena& a,
+                     const Piece& p, std::uint64_t step, T limit) {
+  const auto at = [&](const View& v) { return v.data ? v.as<T>() + p.begin : nullptr; };
+  if constexpr (std::is_same_v<T, float>) {
+    if (!a.master.data && a.weight.dtype != DType::f32)
+      return update_rounded<Rule>(k, a, p, step, limit);
+  }
+  T* values = a.master.data ? at(a.master) : at(a.weight);
+  update_piece<T, Rule>(k, p.count, values, at(a.grad), at(a.states[0]), at(a.states[1]),
+                        at(a.states[2]), limit);
+  if (a.master.data)
+    store_row(values, advance(a.weight.data, a.weight.dtype, p.begin), a.weight.dtype, 1, p.count);
 }
 
 template <class T>
@@ -83,16 +147,12 @@ void update_parameter(const StepMemory& memory, const OptimizerArena& a, const R
                                            memory.counts.as<std::int64_t>()[p.parameter] + 1,
                                            a.trust_ratios ? a.trust_ratios[p.parameter] : 1.0});
   const T limit = static_cast<T>(s.value_limit);
-  const auto at = [&](const View& v) { return v.data ? v.as<T>() + p.begin : nullptr; };
-  if constexpr (std::is_same_v<T, float>) {
-    if (!a.master.data && a.weight.dtype != DType::f32)
-      return update_rounded<Rule>(k, a, p, static_cast<std::uint64_t>(s.applied), limit);
+  if constexpr (math::kIsEightBit<Rule>) {
+    static_assert(std::is_same_v<T, float>);
+    return update_blocks<Rule>(k, a, p, static_cast<std::uint64_t>(s.applied), limit);
+  } else {
+    update_elements<T, Rule>(k, a, p, static_cast<std::uint64_t>(s.applied), limit);
   }
-  T* values = a.master.data ? at(a.master) : at(a.weight);
-  update_piece<T, Rule>(k, p.count, values, at(a.grad), at(a.states[0]), at(a.states[1]),
-                        at(a.states[2]), limit);
-  if (a.master.data)
-    store_row(values, advance(a.weight.data, a.weight.dtype, p.begin), a.weight.dtype, 1, p.count);
 }
 
 template <class T, class Rule>
@@ -126,11 +186,10 @@ void optim_update(const StepMemory& memory, std::span<const OptimizerArena> aren
     std::visit(
         [&](const auto& rule) {
           const auto update = [&](std::int64_t c) {
-            if (a.grad.dtype == DType::f64) {
-              update_chunk<double>(memory, a, rule, policy, c);
-            } else {
-              update_chunk<float>(memory, a, rule, policy, c);
-            }
+            if constexpr (!math::kIsEightBit<std::decay_t<decltype(rule)>>)
+              if (a.grad.dtype == DType::f64)
+                return update_chunk<double>(memory, a, rule, policy, c);
+            update_chunk<float>(memory, a, rule, policy, c);
           };
           // The norm's last chunks are still in cache; the first ones are what forward reads next.
           parallel_for(a.chunks, 4 * a.grad.numel(), update, Order::backward);

@@ -96,12 +96,16 @@ __device__ void each_quad(const Piece& piece, Fn&& fn) {
   for (; quad < end; quad += threads) fn(quad);
 }
 
+/// States in 8 bits that a rule has at most.
+inline constexpr int kMaxScaledStates = 2;
+
 /// An arena as the kernels of the update see it. Rule: one of UpdateRule's.
 template <class Rule>
 struct UpdateArena {
   ArenaChunks chunks;
   void *weight, *master, *grad, *ema;
   void* states[kMaxOptimizerStates];
+  float* scales[kMaxScaledStates];
   double* trust_ratios;
   TrustPartial* trust_partials;
   std::int64_t index;
@@ -118,6 +122,7 @@ UpdateArena<Rule> update_arena(const OptimizerArena& a) {
   out.grad = a.grad.data;
   out.ema = a.ema.data;
   for (int i = 0; i < kMaxOptimizerStates; ++i) out.states[i] = a.states[i].data;
+  for (int i = 0; i < kMaxScaledStates; ++i) out.scales[i] = static_cast<float*>(a.scales[i].data);
   out.trust_ratios = a.trust_ratios;
   out.trust_partials = a.trust_partials;
   out.index = a.index;
@@ -127,9 +132,9 @@ UpdateArena<Rule> update_arena(const OptimizerArena& a) {
   return out;
 }
 
-/// 20 arenas of up to 176 bytes: with the other parameters of a launch, less than 4 KB.
+/// 19 arenas of up to 192 bytes: with the other parameters of a launch, less than 4 KB.
 template <class Rule>
-using UpdateList = ArenaList<UpdateArena<Rule>, 20>;
+using UpdateList = ArenaList<UpdateArena<Rule>, 19>;
 static_assert(sizeof(UpdateList<math::Adam>) <= 3800);
 
 /// What a rule needs for this parameter in this step, rounded once to T.

@@ -88,9 +88,117 @@ __device__ void average_quad(void* averages, T intake, std::int64_t quad, const 
   quad_at<T>(averages, quad) = e;
 }
 
+// ---- States in 8 bits ----
+
+/// The values of both codes' bytes.
+struct CodeValues {
+  float of_signed[256], of_unsigned[256];
+
+  __device__ void fill() {
+    for (int byte = static_cast<int>(threadIdx.x); byte < 256;
+         byte += static_cast<int>(blockDim.x)) {
+      of_signed[byte] =
+          math::DynamicCode<true>::decode(static_cast<float>(static_cast<std::int8_t>(byte)));
+      of_unsigned[byte] = math::DynamicCode<false>::decode(static_cast<float>(byte));
+    }
+    __syncthreads();
+  }
+};
+
+struct Larger {
+  __device__ float operator()(float a, float b) const { return a > b ? a : b; }
+};
+
+/// A warp's update of one block of states; its quads up to `end` are the piece's. Two quads to a
+/// lane: their new states wait in registers for the block's scale.
+template <class Rule>
+__device__ void update_block(const UpdateArena<Rule>& a,
+                             const typename Rule::template Coefficients<float>& k,
+                             const CodeValues& values, const Step& step, std::int64_t block,
+                             std::int64_t end) {
+  constexpr int kQuads = math::kStateBlock / 4 / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const std::int64_t first = block * (math::kStateBlock / 4) + lane;
+  Quad<float> states[Rule::kStates][kQuads];
+  float scales[Rule::kStates], largest[Rule::kStates];
+  for (int s = 0; s < Rule::kStates; ++s) {
+    scales[s] = a.scales[s][block];
+    largest[s] = 0;
+  }
+  for (int h = 0; h < kQuads; ++h) {
+    const std::int64_t quad = first + h * kWarp;
+    if (quad >= end) continue;
+    Quad<float> w = load_weights<float>(a, quad);
+    const Quad<float> g = quad_at<float>(a.grad, quad);
+    for (int s = 0; s < Rule::kStates; ++s) {
+      const Quad<std::uint8_t> codes = quad_at<std::uint8_t>(a.states[s], quad);
+      const float* const value = Rule::state_is_signed(s) ? values.of_signed : values.of_unsigned;
+      for (int i = 0; i < 4; ++i) states[s][h].lane[i] = value[codes.lane[i]] * scales[s];
+    }
+    for (int i = 0; i < 4; ++i) {
+      float state[Rule::kStates];
+      for (int s = 0; s < Rule::kStates; ++s) state[s] = states[s][h].lane[i];
+      Rule::template apply<float>(
+          k, w.lane[i],
+          math::clip_to(g.lane[i] * k.gradient_factor, static_cast<float>(step.limit)), state);
+      for (int s = 0; s < Rule::kStates; ++s) {
+        states[s][h].lane[i] = state[s];
+        largest[s] = Larger()(math::abs(state[s]), largest[s]);
+      }
+    }
+    store_weights(a, quad, w, step.applied);
+    if (a.ema) average_quad<float>(a.ema, static_cast<float>(step.average), quad, w);
+  }
+  for (int s = 0; s < Rule::kStates; ++s) {
+    const math::BlockScale scale = math::block_scale(warp_fold(largest[s], Larger()));
+    if (lane == 0) a.scales[s][block] = scale.scale;
+    for (int h = 0; h < kQuads; ++h) {
+      const std::int64_t quad = first + h * kWarp;
+      if (quad >= end) continue;
+      Quad<std::uint8_t> codes;
+      for (int i = 0; i < 4; ++i) {
+        const float x = states[s][h].lane[i] * scale.inverse;
+        const float code = Rule::state_is_signed(s) ? math::DynamicCode<true>::encode(x)
+                                                    : math::DynamicCode<false>::encode(x);
+        codes.lane[i] = static_cast<std::uint8_t>(static_cast<int>(code));
+      }
+      quad_at<std::uint8_t>(a.states[s], quad) = codes;
+    }
+  }
+}
+
+/// A piece that has received a gradient. A block's place in the arena says which warp has it.
+template <class Rule>
+__device__ void update_blocks(const UpdateArena<Rule>& a,
+                              const typename Rule::template Coefficients<float>& k,
+                              const CodeValues& values, const Step& step, const Piece& piece) {
+  const std::int64_t begin = piece.begin / math::kStateBlock;
+  const std::int64_t end = math::ceil_div(piece.begin + piece.count, math::kStateBlock);
+  const std::int64_t warps = blockDim.x / kWarp;
+  std::int64_t block = begin / warps * warps + threadIdx.x / kWarp;
+  if (block < begin) block += warps;
+  for (; block < end; block += warps)
+    update_block(a, k, values, step, block, (piece.begin + piece.count + 3) / 4);
+}
+
+/// A piece, whether it has received a gradient or only its average goes on.
+template <class T, class Rule>
+__device__ void update_piece(const UpdateArena<Rule>& a,
+                             const typename Rule::template Coefficients<T>& k, const Step& step,
+                             const Piece& piece, bool touched, const CodeValues* values) {
+  if constexpr (math::kIsEightBit<Rule>)
+    if (touched) return update_blocks(a, k, *values, step, piece);
+  each_quad(piece, [&](std::int64_t quad) {
+    Quad<T> w = load_weights<T>(a, quad);
+    if constexpr (!math::kIsEightBit<Rule>)
+      if (touched) update_quad<T>(a, k, step, quad, w);
+    if (a.ema) average_quad<T>(a.ema, static_cast<T>(step.average), quad, w);
+  });
+}
+
 template <class T, class Rule>
 __device__ void update_chunk(const UpdateArena<Rule>& a, std::int64_t chunk, const StepPointers& m,
-                             const Step& step) {
+                             const Step& step, const CodeValues* values) {
   __shared__ typename Rule::template Coefficients<T> coefficients[kBatch];
   const std::int64_t first = a.chunks.pieces_of[chunk], last = a.chunks.pieces_of[chunk + 1];
   for (std::int64_t base = first; base < last; base += kBatch) {
@@ -106,11 +214,7 @@ __device__ void update_chunk(const UpdateArena<Rule>& a, std::int64_t chunk, con
       const Piece piece = a.chunks.pieces[base + i];
       const bool touched = m.touched[piece.parameter];
       if (!touched && !a.ema) continue;
-      each_quad(piece, [&](std::int64_t quad) {
-        Quad<T> w = load_weights<T>(a, quad);
-        if (touched) update_quad<T>(a, coefficients[i], step, quad, w);
-        if (a.ema) average_quad<T>(a.ema, static_cast<T>(step.average), quad, w);
-      });
+      update_piece<T>(a, coefficients[i], step, piece, touched, values);
     }
   }
 }
@@ -147,10 +251,14 @@ static __global__ void update_kernel(const __grid_constant__ UpdateList<Rule> li
     const Step step{s.value_limit, 1 - policy.ema, static_cast<std::uint64_t>(s.applied)};
     const UpdateArena<Rule>& a = list.with_chunk(blockIdx.x);
     const std::int64_t chunk = blockIdx.x - a.chunks.first;
-    if (kAny && a.dtype == DType::f64) {
-      if constexpr (kAny) update_chunk<double>(a, chunk, m, step);
+    if constexpr (math::kIsEightBit<Rule>) {
+      __shared__ CodeValues values;
+      values.fill();
+      update_chunk<float>(a, chunk, m, step, &values);
+    } else if (kAny && a.dtype == DType::f64) {
+      if constexpr (kAny) update_chunk<double>(a, chunk, m, step, nullptr);
     } else {
-      update_chunk<float>(a, chunk, m, step);
+      update_chunk<float>(a, chunk, m, step, nullptr);
     }
   }
   if (ending == Ending::none) return;
@@ -161,14 +269,16 @@ static __global__ void update_kernel(const __grid_constant__ UpdateList<Rule> li
 template <class Rule>
 void update_arenas(const StepMemory& memory, std::span<const OptimizerArena> arenas,
                    const math::StepPolicy& policy, Ending ending, Stream stream) {
-  const auto is_wide = [](const OptimizerArena& a) { return a.weight.dtype == DType::f64; };
+  [[maybe_unused]] const auto is_wide = [](const OptimizerArena& a) {
+    return a.weight.dtype == DType::f64;
+  };
   while (!arenas.empty()) {
     const auto list = list_of<UpdateList<Rule>>(arenas, update_arena<Rule>);
     const auto these = arenas.first(static_cast<std::size_t>(list.count));
     arenas = arenas.subspan(these.size());
-    const auto kernel = std::any_of(these.begin(), these.end(), is_wide)
-                            ? update_kernel<Rule, true>
-                            : update_kernel<Rule, false>;
+    auto kernel = update_kernel<Rule, false>;
+    if constexpr (!math::kIsEightBit<Rule>)
+      if (std::any_of(these.begin(), these.end(), is_wide)) kernel = update_kernel<Rule, true>;
     gpu::launch("optim_update", kernel, dim3(static_cast<unsigned>(list.chunks)), dim3(kBlock), 0,
                 stream, list, pointers_of(memory), policy, arenas.empty() ? ending : Ending::none);
   }

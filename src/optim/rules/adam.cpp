@@ -12,6 +12,7 @@ struct RuleOf<AdamOptions> {
     g.take(g.group().beta1, o.beta1);
     g.take(g.group().beta2, o.beta2);
     g.take(g.group().eps, o.eps);
+    take_state(g, o);
   }
   static kernels::UpdateRule rule(const AdamOptions& o) {
     require_option(kName, "beta1", o.beta1, 0, 1, "0.9 is usual");
@@ -28,6 +29,7 @@ struct RuleOf<AdamWOptions> {
     g.take(g.group().beta1, o.beta1);
     g.take(g.group().beta2, o.beta2);
     g.take(g.group().eps, o.eps);
+    take_state(g, o);
   }
   static kernels::UpdateRule rule(const AdamWOptions& o) {
     require_option(kName, "beta1", o.beta1, 0, 1, "0.9 is usual");

@@ -11,6 +11,7 @@ struct RuleOf<LionOptions> {
   static void take(GroupOptions& g, LionOptions& o) {
     g.take(g.group().beta1, o.beta1);
     g.take(g.group().beta2, o.beta2);
+    take_state(g, o);
   }
   static kernels::UpdateRule rule(const LionOptions& o) {
     require_option(kName, "beta1", o.beta1, 0, 1, "0.9 is usual");

@@ -14,6 +14,12 @@ ParamList::ParamList(std::initializer_list<Tensor> parameters) {
 }
 ParamList::ParamList(std::vector<NamedTensor> parameters) : list_(std::move(parameters)) {}
 
+kernels::UpdateRule in_eight_bits(const kernels::UpdateRule& rule) {
+  if (const auto* adam = std::get_if<math::Adam>(&rule)) return math::EightBit<math::Adam>{*adam};
+  if (const auto* lion = std::get_if<math::Lion>(&rule)) return math::EightBit<math::Lion>{*lion};
+  FIRN_CHECK(false, "Optimizer", "", "rule {} has no form with states in 8 bits", rule.index());
+}
+
 GroupOptions::GroupOptions(const char* op, std::size_t index, const ParamGroup& group)
     : op_(op), index_(index), group_(group) {}
 
@@ -35,6 +41,8 @@ void GroupOptions::done() const {
   refuse("initial_accumulator", g.initial_accumulator);
   refuse("nesterov", g.nesterov);
   refuse("centered", g.centered);
+  refuse("state", g.state);
+  refuse("min_8bit_size", g.min_8bit_size);
 }
 
 }  // namespace firn::optim

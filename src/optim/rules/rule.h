@@ -20,6 +20,9 @@ namespace firn::optim {
 template <class Options>
 struct RuleOf;
 
+/// The same rule with its states in 8 bits. Throws Error if it has no such form.
+kernels::UpdateRule in_eight_bits(const kernels::UpdateRule& rule);
+
 /// Takes over what a group sets, and notices what the rule has no use for.
 class GroupOptions {
  public:
@@ -42,12 +45,40 @@ class GroupOptions {
   std::vector<const void*> taken_;
 };
 
+/// Takes over the options of states that may be in 8 bits.
+template <class Options>
+void take_state(GroupOptions& g, Options& o) {
+  g.take(g.group().state, o.state);
+  g.take(g.group().min_8bit_size, o.min_8bit_size);
+}
+
+/// The rule, or rules, of a group whose algorithm has these options.
+template <class Options>
+GroupSetup setup_rules(const char* op, const Options& o, const kernels::UpdateRule& rule) {
+  GroupSetup out{.parameters = {}, .rule = rule};
+  if constexpr (requires { o.min_8bit_size; }) {
+    FIRN_CHECK(o.state == StatePrecision::full || o.state == StatePrecision::bits8, op,
+               "give StatePrecision::full or StatePrecision::bits8", "state is {}",
+               static_cast<int>(o.state));
+    FIRN_CHECK(o.min_8bit_size >= 0, op, "4096 is usual, 0 leaves no parameter out",
+               "min_8bit_size is {}", o.min_8bit_size);
+    if (o.state == StatePrecision::bits8) {
+      out.other = rule;
+      out.fits = [least = o.min_8bit_size](const NamedTensor& p) {
+        return p.tensor.numel() >= least;
+      };
+      out.rule = in_eight_bits(rule);
+    }
+  }
+  return out;
+}
+
 template <class Options>
 std::vector<GroupSetup> setup_groups(std::vector<ParamGroup> groups, const Options& options) {
   using Rule = RuleOf<Options>;
   const auto checked = [](const Options& o) {
     require_option(Rule::kName, "weight_decay", o.weight_decay, 0, "0 is off");
-    return Rule::rule(o);
+    return setup_rules(Rule::kName, o, Rule::rule(o));
   };
   checked(options);
   std::vector<GroupSetup> out;
@@ -59,7 +90,9 @@ std::vector<GroupSetup> setup_groups(std::vector<ParamGroup> groups, const Optio
     group.done();
     require_option(Rule::kName, "a group's lr_scale", groups[i].lr_scale, 0,
                    "1 leaves the learning rate as it is");
-    out.push_back({std::move(groups[i].parameters), checked(own), groups[i].lr_scale});
+    GroupSetup& setup = out.emplace_back(checked(own));
+    setup.parameters = std::move(groups[i].parameters);
+    setup.lr_scale = groups[i].lr_scale;
   }
   return out;
 }

@@ -118,6 +118,10 @@ std::vector<NamedTensor> ParamStore::state() {
       const char* name = std::visit(
           [&](const auto& rule) { return rule.state_name(static_cast<int>(s)); }, a.rule);
       out.push_back({prefix + name, slice(a.states[s], p)});
+      if (a.scales.empty()) continue;
+      const std::int64_t blocks = math::ceil_div(p.tensor.numel(), math::kStateBlock);
+      out.push_back({prefix + name + "_scale",
+                     a.scales[s].as_strided({blocks}, {1}, p.begin / math::kStateBlock)});
     }
   }
   out.push_back({"update_counts", counts_});

@@ -34,7 +34,9 @@ Tensor bytes(std::size_t n, Device device) {
 
 void ParamStore::lay_out() {
   for (Arena& a : arenas_) {
-    const auto unit = kAlignment / static_cast<std::int64_t>(size_of(a.dtype));
+    const auto unit = is_eight_bit(a.rule)
+                          ? std::int64_t{math::kStateBlock}
+                          : kAlignment / static_cast<std::int64_t>(size_of(a.dtype));
     for (const std::size_t i : a.parameters) {
       parameters_[i].begin = a.elements;
       a.elements += std::max(round_up(parameters_[i].tensor.numel(), unit), unit);
@@ -88,6 +90,12 @@ void ParamStore::allocate(Arena& a) {
   std::visit(
       [&](const auto& rule) {
         for (int i = 0; i < rule.kStates; ++i) {
+          if constexpr (math::kIsEightBit<std::decay_t<decltype(rule)>>) {
+            const OwnerScope scope(Owner::optimizer);
+            a.states.push_back(zeros({a.elements}, DType::u8, device_));
+            a.scales.push_back(zeros({a.elements / math::kStateBlock}, DType::f32, device_));
+            continue;
+          }
           a.states.push_back(make(Owner::optimizer, sink));
           if constexpr (requires { rule.initial_state(i); })
             if (rule.initial_state(i) != 0)
@@ -108,6 +116,7 @@ kernels::OptimizerArena ParamStore::view_of(const Arena& a) const {
   v.partials = static_cast<kernels::NormPartial*>(partials_->data());
   for (const kernels::OptimizerArena& before : views_) v.partials += before.chunks;
   for (std::size_t i = 0; i < a.states.size(); ++i) v.states[i] = a.states[i].mutable_view();
+  for (std::size_t i = 0; i < a.scales.size(); ++i) v.scales[i] = a.scales[i].mutable_view();
   v.rule = a.rule;
   v.lr_scale = a.lr_scale;
   v.chunks = chunks_of(a);

@@ -98,9 +98,17 @@ void ParamStore::collect(const std::vector<GroupSetup>& groups) {
       FIRN_CHECK(alone, op_, "tie weights by giving the same tensor, or clone one of them",
                  "parameters {} and {} are different tensors in the same memory: the latter is {}",
                  other->second, index, label_of(index, given.name, t));
+      const bool fits = !groups[g].fits || groups[g].fits(given);
+      const kernels::UpdateRule& rule = fits ? groups[g].rule : groups[g].other;
+      FIRN_CHECK(t.dtype() != DType::f64 || !is_eight_bit(rule), op_,
+                 "keep its states in f64, in a group of its own with StatePrecision::full",
+                 "{}, has more digits than states in 8 bits are for",
+                 label_of(index, given.name, t));
       auto a = first_arena;
-      while (a < arenas_.size() && arenas_[a].dtype != t.dtype()) ++a;
-      if (a == arenas_.size()) arenas_.emplace_back(t.dtype(), groups[g].rule, groups[g].lr_scale);
+      while (a < arenas_.size() &&
+             !(arenas_[a].dtype == t.dtype() && arenas_[a].of_first_rule == fits))
+        ++a;
+      if (a == arenas_.size()) arenas_.emplace_back(t.dtype(), rule, fits, groups[g].lr_scale);
       arenas_[a].parameters.push_back(parameters_.size());
       Parameter& p = parameters_.emplace_back();
       p.tensor = t;

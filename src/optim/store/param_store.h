@@ -4,10 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
+#include <variant>
 #include <vector>
 
 #include "autograd/node.h"
@@ -18,11 +21,14 @@
 
 namespace firn::optim {
 
-/// A group with its rule, as an optimizer's constructor has worked it out.
+/// A group with its rule, as an optimizer's constructor has worked it out. With `fits`, the
+/// parameters for which it is false have the rule `other`.
 struct GroupSetup {
   ParamList parameters;
   kernels::UpdateRule rule;
   double lr_scale = 1;
+  kernels::UpdateRule other = {};
+  std::function<bool(const NamedTensor&)> fits = {};
 };
 
 struct StoreOptions {
@@ -32,6 +38,12 @@ struct StoreOptions {
   Tensor scaler;         ///< memory of the loss scale; undefined: its own
   const autograd::Cycle* cycle = nullptr;  ///< the one that the parameters collect for
 };
+
+/// Whether the rule keeps its states in 8 bits.
+inline bool is_eight_bit(const kernels::UpdateRule& rule) {
+  return std::visit([](const auto& r) { return math::kIsEightBit<std::decay_t<decltype(r)>>; },
+                    rule);
+}
 
 /// Owns the arenas and the device memory of the step. In an arena, element i of weights, gradients
 /// and states belong together. Each parameter begins at a multiple of 64 bytes and is followed by
@@ -132,15 +144,17 @@ class ParamStore {
     std::uint32_t version = 0;  ///< of the weight, when the master was last known to follow it
   };
   struct Arena {
-    Arena(DType t, const kernels::UpdateRule& r, double scale)
-        : dtype(t), rule(r), lr_scale(scale) {}
+    Arena(DType t, const kernels::UpdateRule& r, bool is_first, double scale)
+        : dtype(t), rule(r), of_first_rule(is_first), lr_scale(scale) {}
     DType dtype;
     kernels::UpdateRule rule;
+    bool of_first_rule;  ///< of its group's two
     double lr_scale;
     std::int64_t elements = 0;
     std::vector<std::size_t> parameters;
     Tensor weight, master, grad, ema;
     std::vector<Tensor> states;
+    std::vector<Tensor> scales;                 ///< of the states, if they are in 8 bits
     Ref<Storage> chunk_pieces, pieces;          ///< the tables of kernels/optim.h
     Ref<Storage> trust_partials, trust_ratios;  ///< only for rules with a trust ratio
   };
