@@ -125,6 +125,7 @@ __device__ void update_block(const UpdateArena<Rule>& a,
     scales[s] = a.scales[s][block];
     largest[s] = 0;
   }
+#pragma unroll
   for (int h = 0; h < kQuads; ++h) {
     const std::int64_t quad = first + h * kWarp;
     if (quad >= end) continue;
@@ -149,9 +150,11 @@ __device__ void update_block(const UpdateArena<Rule>& a,
     store_weights(a, quad, w, step.applied);
     if (a.ema) average_quad<float>(a.ema, static_cast<float>(step.average), quad, w);
   }
+#pragma unroll
   for (int s = 0; s < Rule::kStates; ++s) {
     const math::BlockScale scale = math::block_scale(warp_fold(largest[s], Larger()));
     if (lane == 0) a.scales[s][block] = scale.scale;
+#pragma unroll
     for (int h = 0; h < kQuads; ++h) {
       const std::int64_t quad = first + h * kWarp;
       if (quad >= end) continue;

@@ -1,5 +1,5 @@
 // Adagrad: its options checked, and the rule of each group (kernels/math/optim.h).
-#include "firn/optim/adagrad.h"
+#include "firn/optim/rules/adagrad.h"
 
 #include "optim/rules/rule.h"
 

@@ -1,5 +1,5 @@
 // Adam and AdamW: its options checked, and the rule of each group (kernels/math/optim.h).
-#include "firn/optim/adam.h"
+#include "firn/optim/rules/adam.h"
 
 #include "optim/rules/rule.h"
 

@@ -1,5 +1,5 @@
 // LAMB: its options checked, and the rule of each group (kernels/math/optim.h).
-#include "firn/optim/lamb.h"
+#include "firn/optim/rules/lamb.h"
 
 #include "optim/rules/rule.h"
 

@@ -1,5 +1,5 @@
 // Lion: its options checked, and the rule of each group (kernels/math/optim.h).
-#include "firn/optim/lion.h"
+#include "firn/optim/rules/lion.h"
 
 #include "optim/rules/rule.h"
 

@@ -1,5 +1,5 @@
 // RMSprop: its options checked, and the rule of each group (kernels/math/optim.h).
-#include "firn/optim/rmsprop.h"
+#include "firn/optim/rules/rmsprop.h"
 
 #include "optim/rules/rule.h"
 

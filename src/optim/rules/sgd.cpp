@@ -1,5 +1,5 @@
 // SGD: its options checked, and the rule of each group (kernels/math/optim.h).
-#include "firn/optim/sgd.h"
+#include "firn/optim/rules/sgd.h"
 
 #include "optim/rules/rule.h"
 
