@@ -26,6 +26,7 @@
 
 #include "firn/error.h"
 #include "firn/kernel_support.h"
+#include "firn/memory/labels.h"
 #include "firn/stream.h"
 #include "firn/view.h"
 #include "kernels/isa.h"
@@ -81,15 +82,16 @@ Device first_device(const First& first, const Rest&... rest) {
 #define FIRN_KERNEL(name) FIRN_KERNEL_OF_BOTH(name, if (runtime::dry_run()) [[unlikely]] return )
 /// Both backends have the kernel, and at least one allocates workspace in it or calls such a
 /// kernel.
-#define FIRN_KERNEL_WITH_WORKSPACE(name) FIRN_KERNEL_OF_BOTH(name, static_cast<void>(0))
-#define FIRN_KERNEL_OF_BOTH(name, in_dry_run)                                   \
+#define FIRN_KERNEL_WITH_WORKSPACE(name) \
+  FIRN_KERNEL_OF_BOTH(name, const runtime::KernelScope scope(#name))
+#define FIRN_KERNEL_OF_BOTH(name, beginning)                                    \
   FIRN_CPU_VARIANTS_OF(name)                                                    \
   namespace cuda {                                                              \
   decltype(cpu::name) name;                                                     \
   }                                                                             \
   template <class... Args>                                                      \
   void name(Args&&... args) try {                                               \
-    in_dry_run;                                                                 \
+    beginning;                                                                  \
     const Device device = detail::first_device(args...);                        \
     if (device.is_cpu()) return FIRN_ON_CPU(name)(std::forward<Args>(args)...); \
     if constexpr (kHasCudaKernels) {                                            \

@@ -16,7 +16,7 @@
 #include <functional>
 
 #include "firn/device.h"
-#include "firn/memory_block.h"
+#include "firn/memory/block.h"
 #include "firn/random.h"
 #include "firn/stream.h"
 
@@ -43,14 +43,14 @@ class Workspace {
   MemoryBlock block_;
 };
 
-// ---- Steps that are planned and not run (firn/memory_plan.h) ----
+// ---- Steps that are planned and not run (firn/memory/plan.h) ----
 
 namespace detail {
 extern thread_local constinit bool dry_run;
 }
 /// Whether this thread runs a step by shapes alone. Kernels then allocate their workspace as ever,
-/// and read, write and launch nothing. Nor do copy_bytes(), copy_bytes_async() and zero_bytes(), and
-/// the host reads 0 for every element of a tensor.
+/// and read, write and launch nothing. Nor do copy_bytes(), copy_bytes_async() and zero_bytes(),
+/// and the host reads 0 for every element of a tensor.
 inline bool dry_run() noexcept { return detail::dry_run; }
 /// In a dry run: `put_back` runs at its end, in reverse order of such calls. Call it before the
 /// host changes what a step would change. Only the first call for each `what` counts. `put_back`

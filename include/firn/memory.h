@@ -1,4 +1,4 @@
-// Memory accounting: what memory is used for, what the peak was, and a limit. memory_report.h has
+// Memory accounting: what memory is used for, what the peak was, and a limit. memory/report.h has
 // the same by module and operation.
 #pragma once
 

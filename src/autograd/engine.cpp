@@ -12,7 +12,7 @@
 #include "autograd/node.h"
 #include "base/check.h"
 #include "firn/kernel_support.h"
-#include "firn/memory_labels.h"
+#include "firn/memory/labels.h"
 #include "kernels/copy.h"
 #include "kernels/elementwise.h"
 

@@ -23,7 +23,7 @@
 #include "autograd/cycle.h"
 #include "autograd/op_mode.h"
 #include "firn/autograd.h"
-#include "firn/memory_labels.h"
+#include "firn/memory/labels.h"
 #include "firn/stream.h"
 #include "firn/tensor.h"
 #include "tensor/impl.h"

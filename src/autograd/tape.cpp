@@ -6,7 +6,7 @@
 
 #include "autograd/node.h"
 #include "base/check.h"
-#include "firn/memory_labels.h"
+#include "firn/memory/labels.h"
 #include "tensor/overlap.h"
 
 namespace firn {

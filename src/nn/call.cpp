@@ -12,7 +12,7 @@
 
 #include "autograd/node.h"
 #include "base/check.h"
-#include "firn/memory_labels.h"
+#include "firn/memory/labels.h"
 #include "firn/nn/module.h"
 #include "firn/storage.h"
 #include "firn/warning.h"

@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "firn/memory_plan.h"
+#include "firn/memory/plan.h"
 #include "firn/ops/losses.h"
 #include "firn/rollback.h"
 #include "optim/impl.h"

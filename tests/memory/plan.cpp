@@ -1,5 +1,5 @@
 // Plans of steps: the peak of the step itself, to the byte, and nothing is changed by planning.
-#include "firn/memory_plan.h"
+#include "firn/memory/plan.h"
 
 #include <cstring>
 

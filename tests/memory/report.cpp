@@ -1,5 +1,5 @@
 // Reports of memory: bytes by owner, module and operation, now and at the peak, and timelines.
-#include "firn/memory_report.h"
+#include "firn/memory/report.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

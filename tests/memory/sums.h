@@ -3,7 +3,7 @@
 
 #include <numeric>
 
-#include "firn/memory_report.h"
+#include "firn/memory/report.h"
 #include "support/catch.h"
 
 namespace firn::testing {

@@ -67,7 +67,7 @@ class HookList {
   std::shared_ptr<const Hooks> hooks_;  ///< null: none. Replaced as a whole, never changed
 };
 
-/// Which path a module has in reports of memory (memory_report.h), as far as that is known. A copy
+/// Which path a module has in reports of memory (memory/report.h), as far as that is known. A copy
 /// and a module that was moved are other modules: theirs is not known yet.
 class PathLabel {
  public:

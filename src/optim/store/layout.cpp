@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "firn/memory_labels.h"
+#include "firn/memory/labels.h"
 #include "kernels/copy.h"
 #include "optim/store/param_store.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/build.h"
-#include "firn/memory_block.h"
+#include "firn/memory/block.h"
 #include "firn/stream.h"
 #include "runtime/stream/fault.h"
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "firn/memory_block.h"
+#include "firn/memory/block.h"
 #include "firn/random.h"
 #include "firn/stream.h"
 

@@ -9,9 +9,9 @@
 
 #include "firn/device.h"
 #include "firn/memory.h"
-#include "firn/memory_block.h"
-#include "firn/memory_labels.h"
-#include "firn/memory_report.h"
+#include "firn/memory/block.h"
+#include "firn/memory/labels.h"
+#include "firn/memory/report.h"
 
 namespace firn::memory {
 

@@ -14,7 +14,7 @@
 
 #include "firn/device.h"
 #include "firn/memory.h"
-#include "firn/memory_block.h"
+#include "firn/memory/block.h"
 #include "firn/stream.h"
 
 namespace firn::memory {

@@ -1,4 +1,4 @@
-#include "firn/memory_labels.h"
+#include "firn/memory/labels.h"
 
 #include <array>
 #include <atomic>
@@ -10,6 +10,9 @@
 #include "base/fork.h"
 
 namespace firn::runtime {
+
+thread_local constinit Labels labels{};
+
 namespace {
 
 constinit std::mutex mutex;

@@ -1,4 +1,4 @@
-#include "firn/memory_report.h"
+#include "firn/memory/report.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "firn/memory_labels.h"
+#include "firn/memory/labels.h"
 #include "runtime/memory/accounts.h"
 #include "runtime/memory/allocator.h"
 

@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "firn/kernel_support.h"
-#include "firn/memory_plan.h"
+#include "firn/memory/plan.h"
 #include "runtime/rollback/silence.h"
 
 namespace firn {

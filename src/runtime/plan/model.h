@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "firn/device.h"
-#include "firn/memory_block.h"
+#include "firn/memory/block.h"
 #include "firn/ref.h"
 #include "runtime/memory/accounts.h"
 #include "runtime/memory/cache.h"

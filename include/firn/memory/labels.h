@@ -1,4 +1,4 @@
-// What this thread is doing, as reports of memory name it (memory_report.h): the operation, and the
+// What this thread is doing, as reports of memory name it (memory/report.h): the operation, and the
 // path of the module that is being called. For operations and layers; models need not care.
 #pragma once
 
@@ -22,7 +22,9 @@ struct Labels {
   const char* op = nullptr;  ///< a string literal; null: none is known
   std::uint32_t module = 0;
 };
-inline thread_local constinit Labels labels;
+/// Of this thread. Not an inline variable: each variant of the CPU kernels (kernels/isa.h) would
+/// have its own.
+extern thread_local constinit Labels labels;
 
 /// While alive, what this thread allocates was made by `op`.
 class OpScope {
@@ -34,6 +36,12 @@ class OpScope {
 
  private:
   const char* before_;
+};
+
+/// The same where no operation is known: the kernel stands for it.
+class KernelScope : OpScope {
+ public:
+  explicit KernelScope(const char* kernel) noexcept : OpScope(labels.op ? labels.op : kernel) {}
 };
 
 /// While alive, what this thread allocates counts for this module.

@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <functional>
 
-#include "firn/memory_report.h"
+#include "firn/memory/report.h"
 
 namespace firn {
 
