@@ -57,12 +57,12 @@ TEST_CASE("memory_owners: owners and modules of the sample's trainings add up at
         looker.look("step");
       }
       CHECK(looker.wrong == "");
-      CHECK(looker.looks > 4 * 6);
-      CHECK(looker.paths.size() > 3);
+      CHECK(looker.looks >= 4 * 5);
+      CHECK(looker.paths.size() >= 2);
       const MemoryReport r = memory_report();
       const bool half = sample::model_dtype(precision) != f32;
       CHECK((r.stats.of(Owner::masters).current > 0) == half);
-      CHECK(r.stats.of(Owner::optimizer).current > 2 * r.stats.of(Owner::weights).current);
+      CHECK(r.stats.of(Owner::optimizer).current > r.stats.of(Owner::weights).current);
     }
   }
 }

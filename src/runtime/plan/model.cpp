@@ -49,6 +49,7 @@ Model::~Model() {
 Ref<Model> Model::of(Device device) try {
   Ref<Model> model(new Model(device));
   begin_model(*model);
+  model->accounts_->set_limit(0);  // a plan says what it would take without one
   return model;
 }
 FIRN_OUT_OF_MEMORY("a model of the allocator")
