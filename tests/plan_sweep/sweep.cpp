@@ -135,20 +135,25 @@ std::size_t status_of(const std::string& field) {
 
 void run(const std::string& name, const std::string& dtype, double share) {
   manual_seed(1);
-  const std::size_t rss_before = status_of("VmRSS:");
   const Task task = make_task(name, dtype == "f16" ? f16 : dtype == "bf16" ? bf16 : f32);
   optim::AdamW opt(task.net->parameters());
-  const std::size_t held = memory_stats().total.current;
   const auto plan = [&](std::int64_t size) {
-    return plan_memory([&] { opt.run_batch(task.samples, size, task.loss); }).peak;
+    return plan_memory([&] {
+             const RollbackPoint start;  // as run_batch() has one, to begin anew
+             opt.run_batch(task.samples, size, task.loss);
+           })
+        .peak;
   };
   // The share says how far the budget lies between the least that can do and the whole batch.
   const std::size_t least = plan(1), most = plan(task.samples);
   const std::size_t budget =
       least + static_cast<std::size_t>(share * static_cast<double>(most - least));
+  // What the libraries keep from their first call on is no part of a step.
+  opt.run_batch(1, std::int64_t{1}, task.loss);
   release_cached_memory();
   set_memory_limit(budget);
   reset_peak_memory();
+  const std::size_t held = memory_stats().reserved, rss = status_of("VmRSS:");
   std::ofstream("/proc/self/clear_refs") << "5";  // VmHWM begins anew
   const auto report = opt.run_batch(
       task.samples, {.size = 0, .budget = budget, .split_statistics = true}, task.loss);
@@ -161,7 +166,7 @@ void run(const std::string& name, const std::string& dtype, double share) {
       "\"retries\": "
       "{}, \"loss\": {:.9g}}}\n",
       name, dtype, share, budget, report.micro_batch(), planned, stats.total.peak,
-      stats.reserved_peak, held, status_of("VmHWM:") - rss_before, report.memory_retries(),
+      stats.reserved_peak, held, status_of("VmHWM:") - rss + held, report.memory_retries(),
       report.loss());
 }
 

@@ -63,12 +63,49 @@ namespace {
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-void* system_allocate(std::size_t bytes) noexcept {
-  const bool large = bytes >= kHugePage;
+// With AddressSanitizer all blocks come from its heap, which sees accesses past their ends.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kMapped = false;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+constexpr bool kMapped = false;
+#else
+constexpr bool kMapped = true;
+#endif
+#else
+constexpr bool kMapped = true;
+#endif
+
+bool is_mapped(std::size_t size) noexcept { return kMapped && size >= kHugePage; }
+
+/// `size` bytes that begin at a huge page. The heap would keep them when they are freed.
+void* map_pages(std::size_t size) noexcept {
+  void* const p =
+      mmap(nullptr, size + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) return nullptr;
+  auto* const first = static_cast<char*>(p);
+  const std::size_t before = -reinterpret_cast<std::uintptr_t>(p) % kHugePage;
+  if (before > 0) munmap(first, before);
+  if (before < kHugePage) munmap(first + before + size, kHugePage - before);
+  // First touch is 3 times faster. A huge page at the end would be more than was asked for.
+  madvise(first + before, size / kHugePage * kHugePage, MADV_HUGEPAGE);
+  return first + before;
+}
+
+void* heap_allocate(std::size_t bytes) noexcept {
   void* p = nullptr;  // std::aligned_alloc may require multiples of the alignment
-  if (posix_memalign(&p, large ? kHugePage : kAlignment, bytes) != 0) return nullptr;
-  if (large) madvise(p, bytes, MADV_HUGEPAGE);  // first touch is 3 times faster
-  return p;
+  return posix_memalign(&p, kAlignment, bytes) == 0 ? p : nullptr;
+}
+
+void* system_allocate(std::size_t size) noexcept {
+  return is_mapped(size) ? map_pages(size) : heap_allocate(size);
+}
+void system_release(void* block, std::size_t size) noexcept {
+  if (is_mapped(size)) {
+    munmap(block, size);
+  } else {
+    std::free(block);
+  }
 }
 
 // The CPU's cache. A released block is kept for the next request of its size. It goes back to the
@@ -126,8 +163,9 @@ class Cache {
   }
   void drop_cached() noexcept {
     free_.drain([this](FreeBlock* block) {
-      accounts_.given_to_system(block->size);
-      std::free(block);
+      const std::size_t size = block->size;  // it goes with the block
+      accounts_.given_to_system(size);
+      system_release(block, size);
     });
   }
 
@@ -189,7 +227,7 @@ void* pinned_allocate(std::size_t bytes) try {
   } else if (kHasCuda && cuda_device_count() > 0) {
     if constexpr (kHasCuda) block = cuda::pinned_allocate(size);
   } else {
-    block = system_allocate(size);
+    block = heap_allocate(size);
   }
   if (!block) throw OutOfMemory(fmt::format("no memory left: {} pinned bytes", bytes), bytes);
   std::memset(block, 0, size);
