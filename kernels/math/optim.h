@@ -105,7 +105,7 @@ struct Adam {
   static constexpr const char* state_name(int i) {
     return i == 0 ? "first_moment" : "second_moment";
   }
-  static constexpr bool state_is_signed(int i) { return i == 0; }
+  FIRN_HD static constexpr bool state_is_signed(int i) { return i == 0; }
 
   template <class S>
   struct Coefficients {
@@ -285,7 +285,7 @@ struct Lion {
 
   static constexpr int kStates = 1;
   static constexpr const char* state_name(int) { return "momentum"; }
-  static constexpr bool state_is_signed(int) { return true; }
+  FIRN_HD static constexpr bool state_is_signed(int) { return true; }
 
   template <class S>
   struct Coefficients {
