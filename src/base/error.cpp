@@ -45,7 +45,7 @@ namespace {
 constexpr const char* kSmaller = "use a smaller batch, or release tensors that are not needed";
 
 /// Memory for the text of an error if the heap has none.
-constexpr std::size_t kSpare = 4096;
+constexpr std::size_t kSpare = 8192;
 std::atomic<void*> spare{std::malloc(kSpare)};
 
 /// The first one prepares the text for a heap that stays empty.

@@ -1,7 +1,6 @@
 #include "firn/memory/report.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <string_view>
 
@@ -20,19 +19,40 @@ std::size_t sum(const BytesByOwner& bytes) {
   return std::accumulate(bytes.begin(), bytes.end(), std::size_t{0});
 }
 
-using Json = nlohmann::ordered_json;
-
-Json json_of(const BytesByOwner& bytes) {
-  Json out = Json::object();
-  for (std::size_t i = 0; i < bytes.size(); ++i) out[to_string(static_cast<Owner>(i))] = bytes[i];
-  return out;
+/// `text` as a JSON string.
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto code = static_cast<unsigned char>(c);
+    if (code < 0x20) {
+      out += fmt::format("\\u{:04x}", code);
+    } else {
+      if (c == '"' || c == '\\') out += '\\';
+      out += c;
+    }
+  }
+  return out + '"';
 }
 
-void add(Json& out, const BlockReport& b) {
-  out["bytes"] = b.bytes;
-  out["owner"] = to_string(b.owner);
-  out["module"] = b.module;
-  out["op"] = b.op;
+std::string json_of(const BytesByOwner& bytes) {
+  std::string out = "{";
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    out += fmt::format("{}\"{}\": {}", i ? ", " : "", to_string(static_cast<Owner>(i)), bytes[i]);
+  return out + "}";
+}
+
+/// The members of an object.
+std::string members_of(const BlockReport& b) {
+  return fmt::format("\"bytes\": {}, \"owner\": \"{}\", \"module\": {}, \"op\": {}", b.bytes,
+                     to_string(b.owner), quoted(b.module), quoted(b.op));
+}
+
+/// "[a,\n  b]"
+template <class List, class Item>
+std::string json_array(const List& list, const Item& item) {
+  std::string out;
+  for (const auto& element : list) out += (out.empty() ? "\n  " : ",\n  ") + item(element);
+  return "[" + out + "]";
 }
 
 }  // namespace
@@ -73,23 +93,20 @@ std::string MemoryReport::table() const {
 std::string MemoryReport::json() const try {
   BytesByOwner now{};
   for (std::size_t i = 0; i < kOwnerCount; ++i) now[i] = stats.by_owner[i].current;
-  Json out = {{"device", to_string(device)},
-              {"total", stats.total.current},
-              {"peak", stats.total.peak},
-              {"peak_op", peak_op},
-              {"reserved", stats.reserved},
-              {"reserved_peak", stats.reserved_peak},
-              {"limit", stats.limit},
-              {"cached", cached()},
-              {"rounding", rounding()},
-              {"owners", {{"now", json_of(now)}, {"at_peak", json_of(stats.at_peak)}}},
-              {"modules", Json::array()},
-              {"largest", Json::array()}};
-  for (const Module& m : modules)
-    out["modules"].push_back(
-        {{"path", m.path}, {"now", json_of(m.now)}, {"at_peak", json_of(m.at_peak)}});
-  for (const BlockReport& b : largest) add(out["largest"].emplace_back(Json::object()), b);
-  return out.dump(1) + "\n";
+  std::string out = fmt::format(
+      "{{\"device\": \"{}\", \"total\": {}, \"peak\": {}, \"peak_op\": {}, \"reserved\": {}, "
+      "\"reserved_peak\": {}, \"limit\": {}, \"cached\": {}, \"rounding\": {},\n",
+      to_string(device), stats.total.current, stats.total.peak, quoted(peak_op), stats.reserved,
+      stats.reserved_peak, stats.limit, cached(), rounding());
+  out += fmt::format(" \"owners\": {{\"now\": {}, \"at_peak\": {}}},\n", json_of(now),
+                     json_of(stats.at_peak));
+  const std::string rows = json_array(modules, [](const Module& m) {
+    return fmt::format("{{\"path\": {}, \"now\": {}, \"at_peak\": {}}}", quoted(m.path),
+                       json_of(m.now), json_of(m.at_peak));
+  });
+  const std::string blocks =
+      json_array(largest, [](const BlockReport& b) { return "{" + members_of(b) + "}"; });
+  return out + " \"modules\": " + rows + ",\n \"largest\": " + blocks + "}\n";
 }
 FIRN_OUT_OF_MEMORY("MemoryReport::json")
 
@@ -161,13 +178,11 @@ std::vector<std::size_t> MemoryTimeline::totals() const try {
 FIRN_OUT_OF_MEMORY("MemoryTimeline::totals")
 
 std::string MemoryTimeline::json() const try {
-  Json out = {
-      {"device", to_string(impl_->device)}, {"total", impl_->total}, {"blocks", Json::array()}};
-  for (const Block& b : blocks()) {
-    Json& block = out["blocks"].emplace_back(Json{{"born", b.born}, {"died", b.died}});
-    add(block, b);
-  }
-  return out.dump(1) + "\n";
+  const std::string all = json_array(blocks(), [](const Block& b) {
+    return fmt::format("{{\"born\": {}, \"died\": {}, {}}}", b.born, b.died, members_of(b));
+  });
+  return fmt::format("{{\"device\": \"{}\", \"total\": {}, \"blocks\": {}}}\n",
+                     to_string(impl_->device), impl_->total, all);
 }
 FIRN_OUT_OF_MEMORY("MemoryTimeline::json")
 
