@@ -105,7 +105,7 @@ TEST_CASE("memory_report: asked, rounded, cached and reserved bytes", "[memory]"
 TEST_CASE("memory_report: a table and JSON with the same numbers", "[memory]") {
   Net net;
   const Tensor y = net(zeros({8, 64}));
-  const MemoryReport r = memory_report(Device::cpu());
+  const MemoryReport r = memory_report();
   const auto json = nlohmann::json::parse(r.json());
   CHECK(json["total"] == r.stats.total.current);
   CHECK(json["peak"] == r.stats.total.peak);
@@ -123,7 +123,7 @@ TEST_CASE("memory_report: modules that are copied, moved or called alone keep th
   Net net;
   const Tensor x = zeros({4, 64});
   const auto made_in = [&](auto&& call) {
-    const MemoryTimeline timeline(Device::cpu());
+    const MemoryTimeline timeline;
     const Tensor y = call();
     std::vector<std::string> names;
     for (const auto& b : timeline.blocks())

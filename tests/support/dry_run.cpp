@@ -30,7 +30,7 @@ class SpoiltBlocks {
     std::vector<std::pair<Device, std::size_t>> wanted;
     for (const Tensor& t : tensors)  // requests of several sizes share blocks
       if (const Storage& s = *t.storage(); s.bytes() > kLink)
-        wanted.emplace_back(s.device(), memory::block_size(s.bytes()));
+        wanted.emplace_back(s.device(), memory::allocated_size(s.device(), s.bytes()));
     tensors.clear();
     std::vector<Ref<Storage>> blocks;
     for (const auto& [device, bytes] : wanted) {

@@ -153,6 +153,7 @@ __device__ void update_block(const UpdateArena<Rule>& a,
 #pragma unroll
   for (int s = 0; s < Rule::kStates; ++s) {
     const math::BlockScale scale = math::block_scale(warp_fold(largest[s], Larger()));
+    __syncwarp();  // every lane has read the old scale
     if (lane == 0) a.scales[s][block] = scale.scale;
 #pragma unroll
     for (int h = 0; h < kQuads; ++h) {
