@@ -2,6 +2,7 @@
 #pragma once
 
 #include "firn/autograd.h"
+#include "firn/checkpoint.h"
 #include "firn/cpu.h"
 #include "firn/data/csv.h"
 #include "firn/data/dataset.h"
@@ -31,6 +32,7 @@
 #include "firn/nn/attention.h"
 #include "firn/nn/batch_norm.h"
 #include "firn/nn/channel_norm.h"
+#include "firn/nn/checkpoint.h"
 #include "firn/nn/container.h"
 #include "firn/nn/conv.h"
 #include "firn/nn/dropout.h"

@@ -102,7 +102,7 @@ struct Fault {
   const char* what;       ///< what the value is, for example "index": a literal too
   std::int64_t position;  ///< of the value in its tensor
   std::int64_t value;
-  std::int64_t bound;  ///< the value should be in [0, bound)
+  std::int64_t bound;  ///< the value should be in [0, bound); below 0, `what` says it all
 };
 
 /// The record of `device`, to be passed to kernels. Throws DeviceError or OutOfMemory at first use.

@@ -46,6 +46,13 @@ class Storage : public RefCounted {
   /// `op` has made what this memory holds, for reports. The first one counts.
   void made_by(const char* op) noexcept { memory_.made_by(op); }
 
+  /// Labels::segment when the memory was allocated; of memory from elsewhere 0.
+  std::uint64_t segment() const noexcept { return segment_; }
+  /// An operation needs the present values in its backward pass, though it does not hold them.
+  /// `number`, not 0, tells such savings apart.
+  void mark_saved(std::uint64_t number) noexcept { saved_as_ = number; }
+  std::uint64_t saved_as() const noexcept { return saved_as_; }
+
   /// Counts in-place writes; a tensor saved for backward remembers the count it was saved at.
   std::uint32_t version() const noexcept { return version_; }
   /// The op that wrote last, for the error message.
@@ -67,6 +74,7 @@ class Storage : public RefCounted {
   std::uint32_t version_ = 0;
   Device device_;
   Owner owner_ = Owner::activations;
+  std::uint64_t segment_ = 0, saved_as_ = 0;
   MemoryBlock memory_;                                      ///< from firn's allocator; or none
   void (*release_)(void*, std::size_t) noexcept = nullptr;  ///< of memory that was adopted
   Ref<Storage> block_;  ///< the block that this storage is a part of, if it is one

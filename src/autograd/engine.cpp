@@ -197,6 +197,16 @@ void run_hooks(Node& n, const Queue& queue) {
   }
 }
 
+/// The node of a checkpoint has run: it holds what it held before, or nothing more.
+void leave_segment(Node& n, bool retain_graph) noexcept {
+  if (retain_graph) {
+    n.segment->drop_again(n);
+  } else {
+    n.segment->forget(n);
+    n.segment.reset();
+  }
+}
+
 void run_node(Node& n, const Queue& queue, bool retain_graph) {
   FIRN_CHECK(!n.freed, n.op,
              "pass {.retain_graph = true} to the backward() before, or add the losses up and call "
@@ -209,6 +219,8 @@ void run_node(Node& n, const Queue& queue, bool retain_graph) {
   }
   const runtime::OpScope op(n.op);
   const runtime::ModuleScope module(n.module);
+  if (n.segment) [[unlikely]]
+    n.segment->prepare(n);
   Backward b(n);
   try {
     n.run(b);
@@ -225,6 +237,8 @@ void run_node(Node& n, const Queue& queue, bool retain_graph) {
     n.saved.clear();
     n.freed = true;
   }
+  if (n.segment) [[unlikely]]
+    leave_segment(n, retain_graph);
 }
 
 void walk(Queue& queue, bool retain_graph) {
@@ -322,6 +336,8 @@ void backward(const Tensor& output, const BackwardOptions& options) try {
                    "with set_requires_grad()"
                  : "compute it from tensors with set_requires_grad(), outside of NoGrad",
              "{} requires no gradient", describe(output));
+  FIRN_CHECK(!Trace::current, "backward", "call it when checkpoint() has returned",
+             "it was called by a function that is given to checkpoint()");
   const NoGrad guard;
   const OpMode::Plain plain;
   Tensor seed = options.seed;

@@ -22,6 +22,7 @@
 
 #include "autograd/cycle.h"
 #include "autograd/op_mode.h"
+#include "autograd/segment.h"
 #include "firn/autograd.h"
 #include "firn/memory/labels.h"
 #include "firn/stream.h"
@@ -111,7 +112,10 @@ struct Hooks {
 /// A node of the graph: a recorded op, or a leaf (no inputs, and the gradient it has collected).
 class Node : public GraphNode {
  public:
-  virtual ~Node() = default;
+  virtual ~Node() {
+    if (segment) [[unlikely]]
+      segment->forget(*this);
+  }
   static void* operator new(std::size_t bytes) { return memory::pool_allocate(bytes); }
   static void operator delete(void* p, std::size_t bytes) noexcept {
     memory::pool_release(p, bytes);
@@ -127,6 +131,9 @@ class Node : public GraphNode {
   bool freed = false;  ///< backward ran without retain_graph
   /// The module whose call recorded it, for reports of memory (runtime/memory/labels.h).
   std::uint32_t module = 0;
+  /// The segment that computes again what it has saved, and its place there; usually null.
+  std::uint32_t place = 0;
+  Ref<Segment> segment;
   /// Its backward function can compute the seed of its own gradient, in the launch that it makes
   /// anyway (Backward::pending_seed).
   bool takes_pending_seed = false;
@@ -157,10 +164,11 @@ class Node : public GraphNode {
   Node* next_disposed_ = nullptr;
 };
 
-/// The node of a tensor that requires a gradient, else null. A frozen leaf counts as none.
+/// The node of a tensor that requires a gradient, else null. A frozen leaf counts as none, unless a
+/// function is computed again: it may not have been frozen the first time.
 inline Node* node_of(const Tensor& t) noexcept {
   Node* n = t.defined() ? static_cast<Node*>(t.impl()->node.get()) : nullptr;
-  return n && n->frozen == 0 ? n : nullptr;
+  return n && (n->frozen == 0 || computing_again()) ? n : nullptr;
 }
 
 /// A tensor that the user marked with set_requires_grad, or a parameter.
@@ -263,6 +271,8 @@ Tensor record(const char* op, Tensor output, const InputList& inputs,
   output.storage()->made_by(op);
   if (op_mode.watched()) [[unlikely]]
     detail::watch(op, inputs, output);
+  if (Trace::current) [[unlikely]]
+    Trace::current->next_op(op);
   if (!detail::needs_recording(inputs)) return output;
   Ref<Node> node(new detail::FnNode<std::decay_t<Fn>>(std::forward<Fn>(backward)));
   detail::attach(std::move(node), op, output, inputs, saved);
@@ -270,8 +280,13 @@ Tensor record(const char* op, Tensor output, const InputList& inputs,
 }
 
 /// For an op whose number of saved tensors is known only at run time: keeps `tensors` after those
-/// given to record(). Some may be undefined; none is `output`.
-void save(const Tensor& output, const std::vector<Tensor>& tensors);
+/// given to record(). Some may be undefined; none is `output`. A checkpoint compares their values
+/// the second time, except those for which `opaque(i)` is true: parts of them may be uninitialised.
+void save(const Tensor& output, const std::vector<Tensor>& tensors,
+          bool (*opaque)(std::size_t i) = nullptr);
+
+/// The number of the next node of any thread.
+std::uint64_t next_sequence() noexcept;
 
 /// How many backward passes all threads have begun: what Hooks::Entry::first_pass is counted by.
 std::uint64_t passes_begun() noexcept;

@@ -69,10 +69,21 @@ Leaf* leaf_or_frozen(const Tensor& t) noexcept {
   return n && n->is_leaf() ? static_cast<Leaf*>(n) : nullptr;
 }
 
-void save(const Tensor& output, const std::vector<Tensor>& tensors) try {
+namespace {
+
+void keep(Node& node, Tensor t, bool hashed = true) {
+  const std::uint32_t version = t.defined() ? t.storage()->version() : 0;
+  if (Trace::current && Trace::current->take(node, t, version, hashed)) [[unlikely]]
+    t = Tensor();
+  node.saved.push_back({std::move(t), version});
+}
+
+}  // namespace
+
+void save(const Tensor& output, const std::vector<Tensor>& tensors,
+          bool (*opaque)(std::size_t i)) try {
   Node* node = node_of(output);
-  for (const Tensor& t : tensors)
-    node->saved.push_back({t, t.defined() ? t.storage()->version() : 0});
+  for (std::size_t i = 0; i < tensors.size(); ++i) keep(*node, tensors[i], !opaque || !opaque(i));
 }
 FIRN_OUT_OF_MEMORY("recording")
 
@@ -87,7 +98,8 @@ void check_in_place(const char* op, const Tensor& x, bool recorded, const char* 
              "{} is a leaf that requires a gradient and cannot be written in place while recording",
              describe(x));
   FIRN_CHECK(
-      impl.use_count() == 1 && impl.storage->use_count() == 1, op, hint,
+      impl.use_count() == 1 && impl.storage->use_count() == 1 && impl.storage->saved_as() == 0, op,
+      hint,
       "{} cannot be written in place while recording: another handle, a view or a saved copy "
       "of it exists",
       describe(x));
@@ -162,7 +174,7 @@ Tensor alias(const Tensor& t) {
 }
 
 // One counter for all nodes: with one per kind of input list, backward's order is not topological.
-std::atomic<std::uint64_t> next_sequence{1};
+std::atomic<std::uint64_t> sequence_counter{1};
 
 template <class List>
 void attach_to(Ref<Node> node, const char* op, const Tensor& output, const List& inputs,
@@ -170,7 +182,7 @@ void attach_to(Ref<Node> node, const char* op, const Tensor& output, const List&
   TensorImpl& impl = *output.impl();
   node->op = op;
   node->module = runtime::labels.module;
-  node->sequence = next_sequence.fetch_add(1, std::memory_order_relaxed);
+  node->sequence = sequence_counter.fetch_add(1, std::memory_order_relaxed);
   node->shape = impl.shape;
   node->dtype = impl.dtype;
   node->device = impl.storage->device();
@@ -187,8 +199,7 @@ void attach_to(Ref<Node> node, const char* op, const Tensor& output, const List&
     Tensor t = s.which == -2 ? s.tensor : s.which == -1 ? alias(output) : at(inputs, s.which);
     if (t.defined() && t.impl() == &impl) t = alias(t);
     if (s.which == -2 && t.defined()) t.storage()->made_by(op);
-    const std::uint32_t version = t.defined() ? t.storage()->version() : 0;
-    node->saved.push_back({std::move(t), version});
+    keep(*node, std::move(t));
   }
   impl.node = Ref<GraphNode>(node.get());
 }
@@ -205,5 +216,10 @@ void attach(Ref<Node> node, const char* op, const Tensor& output, const std::vec
 }
 
 }  // namespace detail
+
+std::uint64_t next_sequence() noexcept {
+  return detail::sequence_counter.load(std::memory_order_relaxed);
+}
+
 }  // namespace autograd
 }  // namespace firn

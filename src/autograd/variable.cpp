@@ -111,6 +111,10 @@ int add_hook(const Tensor& t, GradHook hook) try {
   FIRN_CHECK(node, "add_hook", "call set_requires_grad() on it", "{} requires no gradient",
              describe(t));
   FIRN_CHECK(hook != nullptr, "add_hook", "", "the hook for {} is empty", describe(t));
+  // A function that is computed again has added its hooks the first time, but for those of the
+  // results that it makes now.
+  if (autograd::computing_again() && autograd::Trace::current->began_after(*node))
+    return node->hooks ? node->hooks->made - 1 : 0;
   if (!node->hooks) node->hooks = std::make_unique<autograd::Hooks>();
   autograd::Hooks& hooks = *node->hooks;
   hooks.list.push_back(
@@ -122,6 +126,7 @@ FIRN_OUT_OF_MEMORY("add_hook")
 void remove_hook(const Tensor& t, int id) {
   require_defined("remove_hook", t);
   Node* node = node_of(t);
+  if (node && autograd::computing_again() && autograd::Trace::current->began_after(*node)) return;
   autograd::Hooks* hooks = node ? node->hooks.get() : nullptr;
   FIRN_CHECK(hooks && id >= 0 && id < hooks->made, "remove_hook",
              "use the number that add_hook returned for this tensor", "{} has no hook {}",
@@ -195,6 +200,7 @@ Tensor custom(std::string name, std::vector<Tensor> inputs, const Tensor& output
   auto owned = std::make_unique<const std::string>(std::move(name));
   const char* op = owned->c_str();
   if (autograd::op_mode.watched()) autograd::detail::watch(op, inputs, output);
+  if (autograd::Trace::current) autograd::Trace::current->next_op(op);
   if (!autograd::detail::needs_recording(inputs)) return output;
   CustomFunction function{std::move(owned), std::move(backward), static_cast<int>(saved.size()),
                           autograd::autocast_mode()};
@@ -202,10 +208,9 @@ Tensor custom(std::string name, std::vector<Tensor> inputs, const Tensor& output
   Tensor result =
       output.detach();  // the caller's handle, and inputs returned as they are, stay out
   autograd::detail::attach(node, op, result, inputs, {});
-  for (Tensor& t : saved) {
-    const std::uint32_t version = t.defined() ? t.storage()->version() : 0;
-    node->saved.push_back({t.defined() ? t.detach() : t, version});
-  }
+  for (Tensor& t : saved)
+    if (t.defined()) t = t.detach();
+  autograd::save(result, saved);
   return result;
 }
 FIRN_OUT_OF_MEMORY("custom")

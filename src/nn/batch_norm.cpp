@@ -120,7 +120,7 @@ Tensor BatchNorm::train_forward(const Tensor& x) {
     coupling->layer = fmt::format("{} ({})", detail::path_in_call(*this), type_name());
   Moments moments;
   const Tensor y = batch_norm(x, weight, bias, eps_, &moments);
-  if (!running_mean.defined()) return y;
+  if (!running_mean.defined() || autograd::computing_again()) return y;
   detail::BatchStatistics& s = statistics();
   const bool pools = accumulation_ == BatchNormMode::per_step;
   if (!pools) s.update(moments, static_cast<double>(count));

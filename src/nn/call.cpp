@@ -39,6 +39,12 @@ Tensor& CallTensors::operator[](std::size_t index) const {
   return *tensors_[index];
 }
 
+void detail::refuse_checkpoint(const Module& m) {
+  throw Error(m.type_name(),
+              "set_checkpoint() needs arguments that can be copied and are not written to",
+              "call checkpoint() inside of forward()");
+}
+
 void detail::out_of_memory(const char* what) { firn::detail::out_of_memory(what); }
 
 // ---- Listeners ----
@@ -232,27 +238,79 @@ detail::Call::Call(Module& m)
   if (!caller_ && m.training_ && grad_enabled() && MemberCheck::due(m))
     check_ = std::make_unique<MemberCheck>();
   watched_ = check_ || m.hooks_ || listener;
-  label_before_ = std::exchange(runtime::labels.module, label());
+  label_ = label();
+  if (autograd::Trace::current) [[unlikely]]
+    join_trace();
+  label_before_ = std::exchange(runtime::labels.module, label_);
   innermost_call = this;
 }
 
 detail::Call::~Call() {
   innermost_call = caller_;
   runtime::labels.module = label_before_;
+  if (again_) module_.training_ = training_before_;
 }
 
+void detail::Call::join_trace() {
+  autograd::Trace& trace = *autograd::Trace::current;
+  note_ = trace.next_call(module_.training_, label_);
+  if (trace.recording()) return;
+  const autograd::CallNote& note = trace.call(note_);
+  label_ = note.label;
+  check_.reset();
+  watched_ = !note.inputs.empty() || !note.outputs.empty();
+  again_ = true;
+  training_before_ = std::exchange(module_.training_, note.training);
+}
+
+namespace {
+
+using Replacements = std::vector<autograd::Replacement>;
+
+/// Runs `hooks` beside the checkpoint that is recorded, if there is one, and notes what they
+/// replace.
+template <class Run>
+void run_hooks(const CallTensors& tensors, std::size_t note,
+               Replacements autograd::CallNote::*replaced, const Run& run) {
+  autograd::Trace* const trace = autograd::Trace::current;
+  if (!trace) [[likely]]
+    return run();
+  std::vector<Tensor> before;
+  for (std::size_t i = 0; i < tensors.size(); ++i) before.push_back(tensors[i]);
+  {
+    const autograd::OutsideOfTrace outside;
+    run();
+  }
+  Replacements& list = trace->call(note).*replaced;
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    if (tensors[i].impl() != before[i].impl()) list.emplace_back(i, tensors[i]);
+}
+
+/// What the hooks put there the first time.
+void put_in(const CallTensors& tensors, const Replacements& replaced) {
+  for (const autograd::Replacement& r : replaced) tensors[r.index()] = r.tensor();
+}
+
+}  // namespace
+
 void detail::Call::before(const CallTensors& inputs) {
+  if (again_) return put_in(inputs, autograd::Trace::current->call(note_).inputs);
   if (!module_.hooks_) return;
   const std::shared_ptr<const Hooks> hooks = module_.hooks_.all();
-  for (const Hooks::Entry& e : hooks->entries)
-    if (const auto* hook = std::get_if<ForwardPreHook>(&e.hook)) (*hook)(module_, inputs);
+  run_hooks(inputs, note_, &autograd::CallNote::inputs, [&] {
+    for (const Hooks::Entry& e : hooks->entries)
+      if (const auto* hook = std::get_if<ForwardPreHook>(&e.hook)) (*hook)(module_, inputs);
+  });
 }
 
 void detail::Call::after(const CallTensors& inputs, const CallTensors& outputs) {
+  if (again_) return put_in(outputs, autograd::Trace::current->call(note_).outputs);
   if (module_.hooks_) {
     const std::shared_ptr<const Hooks> hooks = module_.hooks_.all();
-    for (const Hooks::Entry& e : hooks->entries)
-      if (const auto* hook = std::get_if<ForwardHook>(&e.hook)) (*hook)(module_, inputs, outputs);
+    run_hooks(outputs, note_, &autograd::CallNote::outputs, [&] {
+      for (const Hooks::Entry& e : hooks->entries)
+        if (const auto* hook = std::get_if<ForwardHook>(&e.hook)) (*hook)(module_, inputs, outputs);
+    });
   }
   if (listener) listener->called(module_, outputs);
   if (check_) check_->report(module_);
@@ -288,15 +346,69 @@ Tensor Module::forward(const Tensor&) {
               "nn::ModuleOf and is called as its own type");
 }
 
+bool detail::Call::checkpointed() const noexcept { return module_.checkpoint_ && grad_enabled(); }
+const CheckpointOptions& detail::Call::checkpoint_options() const noexcept {
+  return *module_.checkpoint_;
+}
+
+// ---- Modules that are found again ----
+
+struct detail::ModuleLink::Place {
+  ModuleLink* link;          ///< null if the module is gone
+  std::ptrdiff_t in_module;  ///< bytes from the module to its link
+};
+
+void detail::ModuleLink::take(ModuleLink& from) noexcept {
+  place_ = std::move(from.place_);
+  if (place_) place_->link = this;
+}
+void detail::ModuleLink::cut() noexcept {
+  if (place_) place_->link = nullptr;
+  place_.reset();
+}
+detail::ModuleLink& detail::ModuleLink::operator=(const ModuleLink& from) noexcept {
+  if (this != &from) cut();
+  return *this;
+}
+detail::ModuleLink& detail::ModuleLink::operator=(ModuleLink&& from) noexcept {
+  if (this == &from) return *this;
+  cut();
+  take(from);
+  return *this;
+}
+
+std::shared_ptr<const detail::ModuleLink::Place> detail::ModuleLink::place(Module& m) {
+  if (!place_)
+    place_ = std::make_shared<Place>(
+        Place{this, reinterpret_cast<char*>(this) - reinterpret_cast<char*>(&m)});
+  return place_;
+}
+
+Module& detail::ModuleLink::at(const Place& place) {
+  FIRN_CHECK(place.link, "checkpoint", "keep the module until the backward pass",
+             "a module whose activations are to be computed again was destroyed or assigned to");
+  return *reinterpret_cast<Module*>(reinterpret_cast<char*>(place.link) - place.in_module);
+}
+
+void Module::set_checkpoint(const std::optional<CheckpointOptions>& options) {
+  if (options) require_seen_calls("Module::set_checkpoint");
+  checkpoint_ = options;
+}
+
 Tensor Module::operator()(const Tensor& x) try {
   detail::Call call(*this);
+  const auto run = [&](const Tensor& input) {
+    if (!call.checkpointed()) [[likely]]
+      return forward(input);
+    return firn::checkpoint(call.checkpoint_options(), detail::ForwardOf<Module>(*this), input);
+  };
   try {
     if (!call.watched()) [[likely]]
-      return forward(x);
+      return run(x);
     Tensor input = x;
     const CallTensors inputs = detail::tensors_in(input);
     call.before(inputs);
-    Tensor y = forward(input);
+    Tensor y = run(input);
     call.after(inputs, detail::tensors_in(y));
     return y;
   } catch (Error& e) {

@@ -203,16 +203,18 @@ Tensor attention(const Tensor& q_given, const Tensor& k_given, const Tensor& v_g
   args.lengths = view_of(options.lengths);
   args.mask = mask_view(options.mask, pairs);
   args.dropout = options.dropout;
-  const Tensor y = empty_in_order_of(q, v.size(3));
-  Tensor log_sum_exp;
-  if (autograd::detail::needs_recording({&q, &k, &v}))
-    log_sum_exp = empty({b, heads, n}, compute_dtype(q.dtype()), q.device());
   if (args.dropout > 0) {
     args.key = runtime::reserve_random(options.generator ? *options.generator : default_generator(),
                                        q.device(), random_words(b * heads * n, m));
   }
-  kernels::attention(q.view(), k.view(), v.view(), args, y.mutable_view(),
-                     log_sum_exp.defined() ? log_sum_exp.mutable_view() : View{}, stream_of(q));
+  const auto [y, log_sum_exp] = autograd::product([&] {
+    std::array<Tensor, 2> made{empty_in_order_of(q, v.size(3))};
+    if (autograd::detail::needs_recording({&q, &k, &v}))
+      made[1] = empty({b, heads, n}, compute_dtype(q.dtype()), q.device());
+    kernels::attention(q.view(), k.view(), v.view(), args, made[0].mutable_view(),
+                       made[1].defined() ? made[1].mutable_view() : View{}, stream_of(q));
+    return made;
+  });
   return record(
       "attention", y, {&q, &k, &v},
       {Saved::input(0), Saved::input(1), Saved::input(2), Saved::output(),

@@ -72,8 +72,11 @@ Tensor product(const Tensor& left, const Tensor& right) {
   const Tensor &a = in[0], &b = in[1];
   Shape shape = a.shape();
   shape.back() = b.size(-1);
-  Tensor y = empty(shape, a.dtype(), a.device());
-  kernels::gemm(a.view(), b.view(), y.mutable_view(), kernels::GemmArgs{}, stream_of(y));
+  const Tensor y = autograd::product([&] {
+    Tensor made = empty(shape, a.dtype(), a.device());
+    kernels::gemm(a.view(), b.view(), made.mutable_view(), kernels::GemmArgs{}, stream_of(made));
+    return made;
+  });
   const bool turns_a = turns_gradient(a), turns_b = turns_gradient(b);
   return record("matmul", y, {&a, &b}, {Saved::input(0), Saved::input(1)}, [=](Backward& back) {
     const ConstView dy = back.grad().view();
@@ -106,9 +109,12 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b) {
   const Tensor x_rows = as_matrix(x);
   const Autocasted in(Policy::lower, x_rows, w, b);
   const Tensor &rows = in[0], &weight = in[1], &bias = in[2];
-  Tensor y = empty({rows.size(0), weight.size(0)}, rows.dtype(), x.device());
-  kernels::dense_forward(rows.view(), weight.view(), bias.defined() ? bias.view() : ConstView{},
-                         Activation::none, y.mutable_view(), View{}, stream_of(y));
+  Tensor y = autograd::product([&] {
+    Tensor made = empty({rows.size(0), weight.size(0)}, rows.dtype(), x.device());
+    kernels::dense_forward(rows.view(), weight.view(), bias.defined() ? bias.view() : ConstView{},
+                           Activation::none, made.mutable_view(), View{}, stream_of(made));
+    return made;
+  });
   y = record("linear", y, {&rows, &weight, &bias}, {Saved::input(0), Saved::input(1)},
              [](Backward& back) {
                if (back.needs(0)) {  // dx = dy w

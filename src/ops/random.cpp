@@ -104,7 +104,8 @@ Tensor randperm(std::int64_t n, Generator& generator) {
   auto* p = order.data<std::int64_t>();
   for (std::int64_t i = 0; i < n; ++i) p[i] = i;
   // Fisher & Yates, downwards; position i takes a 64-bit number, words 2i and 2i+1 of the stream.
-  const RandomKey key = generator.reserve(2 * static_cast<std::uint64_t>(n));
+  const RandomKey key =
+      runtime::reserve_random(generator, Device::cpu(), 2 * static_cast<std::uint64_t>(n));
   for (std::int64_t i = n - 1; i > 0; --i) {
     const auto u = static_cast<std::uint64_t>(i);
     const math::PhiloxBlock b = math::philox(key.offset + u / 2, key.seed);

@@ -62,6 +62,7 @@ Optimizer::Impl::Impl(const char* op, std::vector<GroupSetup> groups, const Sche
       store(op, groups,
             {.masters = !options.stochastic_rounding,
              .average = options.ema > 0,
+             .memory = options.state_memory,
              .watched = options.max_skips > 0,
              .scaler = options.scaler.defined() ? options.scaler.memory() : Tensor(),
              .cycle = this}),

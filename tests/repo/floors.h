@@ -40,7 +40,7 @@ inline const std::vector<Part> kParts = {
                   {"base", "runtime", "math", "contracts"}},
     {"cuda",      {"kernels/cuda/"},
                   {"base", "runtime", "math", "contracts"}},
-    {"autograd",  {"include/firn/autograd.h", "src/autograd/"},
+    {"autograd",  {"include/firn/autograd.h", "include/firn/checkpoint.h", "src/autograd/"},
                   {"base", "base_src", "runtime", "tensor", "math", "contracts"}},
     {"losses",    {"include/firn/ops/losses.h"},
                   {"base", "runtime", "tensor"}},

@@ -21,6 +21,9 @@ std::uint32_t module_count() noexcept;
 struct Labels {
   const char* op = nullptr;  ///< a string literal; null: none is known
   std::uint32_t module = 0;
+  /// The call of checkpoint() that is under way (firn/checkpoint.h), 0 for none. Later calls have
+  /// larger numbers.
+  std::uint64_t segment = 0;
 };
 /// Of this thread. Not an inline variable: each variant of the CPU kernels (kernels/isa.h) would
 /// have its own.

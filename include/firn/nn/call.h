@@ -12,6 +12,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "firn/checkpoint.h"
 #include "firn/error.h"
 #include "firn/ops/autocast.h"
 #include "firn/tensor.h"
@@ -89,6 +90,30 @@ class PathLabel {
   std::atomic<std::uint64_t> known_{0};  ///< the root's number and the label
 };
 
+/// Finds a module that may be moved meanwhile.
+class ModuleLink {
+ public:
+  struct Place;
+
+  ModuleLink() noexcept = default;
+  ModuleLink(const ModuleLink&) noexcept {}
+  ModuleLink(ModuleLink&& from) noexcept { take(from); }
+  ModuleLink& operator=(const ModuleLink& from) noexcept;
+  ModuleLink& operator=(ModuleLink&& from) noexcept;
+  ~ModuleLink() { cut(); }
+
+  /// Of the module that has this link as a member.
+  std::shared_ptr<const Place> place(Module& m);
+  /// Throws Error if the module was destroyed or assigned to.
+  static Module& at(const Place& place);
+
+ private:
+  void take(ModuleLink& from) noexcept;
+  void cut() noexcept;
+
+  std::shared_ptr<Place> place_;  ///< null if nobody has asked for it
+};
+
 /// Alive during a call of a module: applies its autocast mode, adds its path to errors, and names
 /// it to reports of memory.
 class Call {
@@ -103,6 +128,10 @@ class Call {
   bool watched() const noexcept { return watched_; }
   void before(const CallTensors& inputs);
   void after(const CallTensors& inputs, const CallTensors& outputs);
+  /// Whether set_checkpoint() applies: forward() is to be called by checkpoint().
+  bool checkpointed() const noexcept;
+  const CheckpointOptions& checkpoint_options() const noexcept;
+
   /// For an error that passes through: the innermost call notes its module's path in it.
   void failed(Error& e) const noexcept;
 
@@ -112,14 +141,22 @@ class Call {
  private:
   std::uint32_t label() const noexcept;
 
+  /// The call inside of a checkpoint: noted, or made as it was noted.
+  void join_trace();
+
   Module& module_;
   const Call* const caller_;
   Module& root_;  ///< the outermost module that is being called
-  std::uint32_t label_before_;
+  std::uint32_t label_, label_before_;
   bool watched_ = false;
+  bool again_ = false, training_before_ = false;  ///< a checkpoint is computed again
+  std::size_t note_ = 0;                          ///< the number of the call in the checkpoint
   std::optional<Autocast> mode_;
   std::unique_ptr<MemberCheck> check_;
 };
+
+/// Throws Error: a call of `m` has arguments that checkpoint() cannot keep.
+[[noreturn]] void refuse_checkpoint(const Module& m);
 
 /// Throws OutOfMemory: the heap has no memory left for `what`. For what a template allocates.
 [[noreturn]] void out_of_memory(const char* what);

@@ -60,6 +60,11 @@ void separate(Module& copy, const Module& original);
 /// Whether `m` was moved from and so holds nothing.
 bool was_moved_from(const Module& m) noexcept;
 
+template <class M>
+class ForwardOf;
+template <class M>
+class CallOf;
+
 }  // namespace detail
 
 /// Base of all layers and models; ModuleOf (module_of.h) is the base of those with several inputs.
@@ -139,6 +144,17 @@ class Module {
   void set_autocast(std::optional<DType> dtype);
   std::optional<DType> autocast() const noexcept { return autocast_; }
 
+  /// From now on calls of this module keep no more for the backward pass than these options say,
+  /// and compute the rest again: checkpoint() of firn/checkpoint.h. nullopt, the default, keeps
+  /// all. It applies to calls through operator(), in which the arguments are copied; hooks of the
+  /// module itself see what it sees without. Copies and moves keep it; nn/checkpoint.h sets it for
+  /// many modules. Throws Error if the module has a call operator of its own, which would ignore
+  /// it.
+  void set_checkpoint(const std::optional<CheckpointOptions>& options);
+  const std::optional<CheckpointOptions>& checkpoint_options() const noexcept {
+    return checkpoint_;
+  }
+
   /// Moves parameters, their gradients and buffers to `device`. All handles that share them see the
   /// change. On failure (DeviceError, OutOfMemory) nothing has changed. Throws Error if an
   /// optimizer holds a parameter: convert first, then make the optimizer. Do not call it between a
@@ -184,6 +200,10 @@ class Module {
 
  private:
   friend class detail::Call;
+  template <class M>
+  friend class detail::ForwardOf;
+  template <class M>
+  friend class detail::CallOf;
   friend class detail::EvalScope;
   friend class detail::MemberCheck;
   friend void detail::separate(Module& copy, const Module& original);
@@ -199,7 +219,54 @@ class Module {
   std::optional<DType> autocast_;
   detail::HookList hooks_;
   detail::PathLabel path_label_;
+  std::optional<CheckpointOptions> checkpoint_;
+  detail::ModuleLink link_;
 };
+
+namespace detail {
+
+/// forward() of a module, wherever that is by then, in the training mode of the first time.
+template <class M>
+class ForwardOf {
+ public:
+  explicit ForwardOf(M& m) : place_(m.link_.place(m)), training_(m.training_) {}
+  template <class... Args>
+  decltype(auto) operator()(Args&&... args) const {
+    Module& m = ModuleLink::at(*place_);
+    struct Training {
+      bool& mode;
+      bool before;
+      ~Training() { mode = before; }
+    } const training{m.training_, std::exchange(m.training_, training_)};
+    return static_cast<M&>(m).forward(std::forward<Args>(args)...);
+  }
+
+ private:
+  std::shared_ptr<const ModuleLink::Place> place_;
+  bool training_;
+};
+
+/// A module, wherever it is by then.
+template <class M>
+class CallOf {
+ public:
+  explicit CallOf(M& m) : place_(static_cast<Module&>(m).link_.place(m)) {}
+  template <class... Args>
+  decltype(auto) operator()(Args&&... args) const {
+    return static_cast<M&>(ModuleLink::at(*place_))(std::forward<Args>(args)...);
+  }
+
+ private:
+  std::shared_ptr<const ModuleLink::Place> place_;
+};
+
+}  // namespace detail
+
+/// What checkpoint() keeps of a module that it is given.
+template <class M>
+requires(std::is_base_of_v<Module, M>) detail::CallOf<M> kept_module(M& m) {
+  return detail::CallOf<M>(m);
+}
 
 /// A copy with elements of its own: parameters, buffers and modules held by std::shared_ptr are
 /// copied. Tensors that are tied inside stay tied inside; modes, dtypes, devices and requires_grad

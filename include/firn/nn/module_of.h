@@ -43,7 +43,7 @@ class ModuleOf : public Module, public detail::AnySignature {
     detail::Call call(*this);
     try {
       if (!call.watched()) [[likely]]
-        return self.forward(std::forward<Args>(args)...);
+        return forward_of(call, self, std::forward<Args>(args)...);
       return watched_call(call, self, std::forward<Args>(args)...);
     } catch (Error& e) {
       call.failed(e);
@@ -78,6 +78,24 @@ class ModuleOf : public Module, public detail::AnySignature {
   static void forward() = delete;
 
  private:
+  /// Calls forward(), by checkpoint() if set_checkpoint() says so.
+  template <class... Args>
+  static decltype(auto) forward_of(detail::Call& call, Derived& self, Args&&... args) {
+    // The second pass needs arguments of its own, which it does not write to.
+    constexpr bool repeats = requires {
+      self.forward(static_cast<const std::remove_reference_t<Args>&>(args)...);
+    }
+    &&(std::is_copy_constructible_v<std::decay_t<Args>> && ...);
+    if constexpr (repeats) {
+      if (call.checkpointed()) [[unlikely]]
+        return firn::checkpoint(call.checkpoint_options(), detail::ForwardOf<Derived>(self),
+                                static_cast<const std::remove_reference_t<Args>&>(args)...);
+    } else if (call.checkpointed()) {
+      detail::refuse_checkpoint(self);
+    }
+    return self.forward(std::forward<Args>(args)...);
+  }
+
   template <class... Args>
   static decltype(auto) watched_call(detail::Call& call, Derived& self, Args&&... args) {
     // A forward() that writes to its arguments receives the caller's objects.
@@ -92,10 +110,10 @@ class ModuleOf : public Module, public detail::AnySignature {
           call.before(inputs);
           // No alias: its name would shadow a type of the user's (-Wshadow).
           if constexpr (std::is_void_v<decltype(self.forward(std::forward<Args>(args)...))>) {
-            self.forward(static_cast<Args&&>(kept)...);
+            forward_of(call, self, static_cast<Args&&>(kept)...);
             call.after(inputs, {});
           } else {
-            decltype(auto) result = self.forward(static_cast<Args&&>(kept)...);
+            decltype(auto) result = forward_of(call, self, static_cast<Args&&>(kept)...);
             call.after(inputs, detail::tensors_in(result));
             return result;
           }

@@ -40,6 +40,13 @@ class Accumulate {
   std::function<std::int64_t(std::int64_t)> of_epoch_;
 };
 
+/// Where an optimizer keeps its state, masters and averages, which it needs once a step.
+enum class StateMemory : std::uint8_t {
+  device,  ///< beside the weights
+  host,    ///< in pinned memory of the host; for CUDA devices, whose kernels reach it over the bus
+  file     ///< in a mapped temporary file (FIRN_OFFLOAD_DIR, else TMPDIR, else /tmp); for the CPU
+};
+
 /// Where each acts, in order (S08, S30): the accumulated sum is un-scaled and divided by the total
 /// weight; clip_value; clip_norm; coupled weight decay (SGD, Adam, RMSprop, Adagrad); the rule's
 /// update with decoupled decay (AdamW, LAMB, Lion).
@@ -61,6 +68,10 @@ struct StepOptions {
   /// Reserves memory for a copy of the gradients, and copies them before every backward(): if
   /// memory runs out in it, the cycle is as it was before (S37). Else it is dropped.
   bool keep_accumulator = false;
+  /// Where state, masters and averages are. Steps give the same bits wherever that is. What is not
+  /// on the device is not counted in memory_stats(). The constructor throws Error for `host` on the
+  /// CPU, for `file` on a CUDA device, and if the file has no room.
+  StateMemory state_memory = StateMemory::device;
 };
 
 /// What becomes of a cycle that was not completed (S04).

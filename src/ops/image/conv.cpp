@@ -161,9 +161,12 @@ Tensor convolve(const char* op, const Tensor& input, const Tensor& weight, const
   const Autocasted in(Policy::lower, dense, weight, bias);
   const Tensor &x = in[0], &w = in[1], &b = in[2];
   const bool relu = activation == Activation::relu;
-  Tensor y = empty(shape, x.dtype(), x.device(), MemoryFormat::channels_last);
-  kernels::conv_forward(seen(x), seen(w), b.defined() ? b.view() : ConstView{}, relu, geometry,
-                        written(y), stream_of(y));
+  Tensor y = autograd::product([&] {
+    const Tensor made = empty(shape, x.dtype(), x.device(), MemoryFormat::channels_last);
+    kernels::conv_forward(seen(x), seen(w), b.defined() ? b.view() : ConstView{}, relu, geometry,
+                          written(made), stream_of(made));
+    return made;
+  });
   const ConvBackward backward{geometry, relu};
   y = relu ? record(op, y, {&x, &w, &b}, {Saved::output()}, backward)
            : record(op, y, {&x, &w, &b}, {}, backward);
@@ -246,12 +249,16 @@ Tensor convolve_transposed(const Tensor& input, const Tensor& weight, const Tens
   const Tensor dense = channels_last(input);
   const Autocasted in(Policy::lower, dense, weight, bias);
   const Tensor &x = in[0], &w = in[1], &b = in[2];
-  Tensor y = empty(shape, x.dtype(), x.device(), MemoryFormat::channels_last);
-  // Start the sum with the bias, so that the result is rounded once.
-  if (b.defined())
-    kernels::copy(broadcast_to(by_channel(b.view()), shape), y.mutable_view(), stream_of(y));
-  kernels::conv_data_gradient(x.view(), w.view(), geometry, y.mutable_view(), b.defined() ? 1 : 0,
-                              stream_of(y));
+  Tensor y = autograd::product([&] {
+    const Tensor made = empty(shape, x.dtype(), x.device(), MemoryFormat::channels_last);
+    // Start the sum with the bias, so that the result is rounded once.
+    if (b.defined())
+      kernels::copy(broadcast_to(by_channel(b.view()), shape), made.mutable_view(),
+                    stream_of(made));
+    kernels::conv_data_gradient(x.view(), w.view(), geometry, made.mutable_view(),
+                                b.defined() ? 1 : 0, stream_of(made));
+    return made;
+  });
   y = record("conv_transpose2d", y, {&x, &w, &b}, {}, TransposedBackward{geometry});
   save_factors(y, x, w);
   return y;

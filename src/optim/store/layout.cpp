@@ -6,6 +6,7 @@
 #include "firn/memory/labels.h"
 #include "kernels/copy.h"
 #include "optim/store/param_store.h"
+#include "runtime/offload/offload.h"
 
 namespace firn::optim {
 namespace {
@@ -83,20 +84,32 @@ void ParamStore::allocate(Arena& a) {
     const OwnerScope scope(owner);
     return zeros({a.elements}, dtype, device_);
   };
+  const auto make_state = [&](Owner owner, DType dtype, std::int64_t elements) {
+    if (options_.memory == StateMemory::device) {
+      const OwnerScope scope(owner);
+      return zeros({elements}, dtype, device_);
+    }
+    const auto where =
+        options_.memory == StateMemory::host ? memory::Elsewhere::host : memory::Elsewhere::file;
+    return Tensor(Ref<TensorImpl>(
+        new TensorImpl(memory::allocate_elsewhere(
+                           static_cast<std::size_t>(elements) * size_of(dtype), device_, where),
+                       {elements}, Strides{1}, 0, dtype)));
+  };
   a.weight = make(Owner::weights, a.dtype);
   a.grad = make(Owner::gradients, sink);
-  if (options_.average) a.ema = make(Owner::optimizer, sink);
-  if (sink != a.dtype && options_.masters) a.master = make(Owner::masters, sink);
+  if (options_.average) a.ema = make_state(Owner::optimizer, sink, a.elements);
+  if (sink != a.dtype && options_.masters) a.master = make_state(Owner::masters, sink, a.elements);
   std::visit(
       [&](const auto& rule) {
         for (int i = 0; i < rule.kStates; ++i) {
           if constexpr (math::kIsEightBit<std::decay_t<decltype(rule)>>) {
-            const OwnerScope scope(Owner::optimizer);
-            a.states.push_back(zeros({a.elements}, DType::u8, device_));
-            a.scales.push_back(zeros({a.elements / math::kStateBlock}, DType::f32, device_));
+            a.states.push_back(make_state(Owner::optimizer, DType::u8, a.elements));
+            a.scales.push_back(
+                make_state(Owner::optimizer, DType::f32, a.elements / math::kStateBlock));
             continue;
           }
-          a.states.push_back(make(Owner::optimizer, sink));
+          a.states.push_back(make_state(Owner::optimizer, sink, a.elements));
           if constexpr (requires { rule.initial_state(i); })
             if (rule.initial_state(i) != 0)
               kernels::fill(a.states.back().mutable_view(), rule.initial_state(i), stream());

@@ -22,6 +22,14 @@ ParamStore::ParamStore(std::string op, const std::vector<GroupSetup>& groups,
                        const StoreOptions& options)
     : op_(std::move(op)), options_(options) {
   collect(groups);
+  FIRN_CHECK(options_.memory != StateMemory::host || !device_.is_cpu(), op_,
+             "leave it out, or take StateMemory::file",
+             "StateMemory::host: the parameters on {} "
+             "have their state in memory of the host anyway",
+             device_);
+  FIRN_CHECK(options_.memory != StateMemory::file || device_.is_cpu(), op_,
+             "take StateMemory::host", "StateMemory::file: kernels on {} cannot use a mapped file",
+             device_);
   FIRN_CHECK(!options_.scaler.defined() || options_.scaler.device() == device_, op_,
              "make the scaler with the parameters' device",
              "the shared loss scale is on {}, and the parameters are on {}",

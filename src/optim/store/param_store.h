@@ -16,6 +16,7 @@
 #include "autograd/node.h"
 #include "firn/memory.h"
 #include "firn/optim/param_list.h"
+#include "firn/optim/step_options.h"
 #include "kernels/optim.h"
 #include "optim/store/gradient_ledger.h"
 
@@ -34,6 +35,7 @@ struct GroupSetup {
 struct StoreOptions {
   bool masters = true;   ///< f16 and bf16 parameters get f32 masters
   bool average = false;  ///< all get a moving average
+  StateMemory memory = StateMemory::device;
   bool watched = false;  ///< the host looks at outcomes without waiting: see last_seen()
   Tensor scaler;         ///< memory of the loss scale; undefined: its own
   const autograd::Cycle* cycle = nullptr;  ///< the one that the parameters collect for

@@ -148,10 +148,8 @@ void copy(void* dst, Device dst_device, const void* src, Device src_device, std:
       to_host ? "the host reads from the device, which has not run the recorded work"
               : "the host's memory may have changed when the graph is replayed");
   set_device(stream.device.index, "copy");
-  check_cuda(
-      cudaMemcpyAsync(dst, src, bytes, to_host ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice,
-                      native(stream)),
-      "copy", "cudaMemcpyAsync");
+  check_cuda(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, native(stream)), "copy",
+             "cudaMemcpyAsync");
   // For pageable memory CUDA has made its own copy when the call returns.
   if (to_host || is_pinned(src)) wait("copy", stream);
 }
@@ -187,12 +185,8 @@ void copy_async(void* dst, Device dst_device, const void* src, Device src_device
   }
   set_device(stream.device.index, "copy");
   runtime::note_kernel("copy");
-  check_cuda(cudaMemcpyAsync(dst, src, bytes,
-                             to_host     ? cudaMemcpyDeviceToHost
-                             : from_host ? cudaMemcpyHostToDevice
-                                         : cudaMemcpyDeviceToDevice,
-                             native(stream)),
-             "copy", "cudaMemcpyAsync");
+  check_cuda(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, native(stream)), "copy",
+             "cudaMemcpyAsync");
 }
 
 void zero(void* dst, std::size_t bytes, Stream stream) {

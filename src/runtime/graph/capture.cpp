@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "firn/kernel_support.h"
 #include "runtime/graph/captured_graph.h"
+#include "runtime/graph/draw_tape.h"
 
 namespace firn::runtime {
 namespace {
@@ -38,11 +39,38 @@ void on_abandon(Device device, std::function<void()> rollback) {
   }
 }
 
-RandomKey reserve_random(Generator& generator, Device device, std::uint64_t numbers) {
+namespace {
+
+RandomKey fresh_random(Generator& generator, Device device, std::uint64_t numbers) {
   if constexpr (kHasCuda) {
     if (CapturedGraph* captured = capture_on(device)) return captured->reserve(generator, numbers);
   }
   return generator.reserve(numbers);
+}
+
+}  // namespace
+
+RandomKey reserve_random(Generator& generator, Device device, std::uint64_t numbers) {
+  DrawTape* const tape = draw_tape;
+  if (!tape) [[likely]]
+    return fresh_random(generator, device, numbers);
+  if (tape->again) return tape->next(numbers);
+  tape->draws.reserve(tape->draws.size() + 1);  // an error leaves the generator as it is
+  const RandomKey key = fresh_random(generator, device, numbers);
+  tape->draws.push_back({key, numbers});
+  return key;
+}
+
+thread_local constinit DrawTape* draw_tape = nullptr;
+
+RandomKey DrawTape::next(std::uint64_t numbers) {
+  FIRN_CHECK(position < draws.size() && draws[position].numbers == numbers, "checkpoint",
+             "what is computed again must draw the same random numbers in the same order",
+             "the function draws {} random numbers, {}", numbers,
+             position < draws.size()
+                 ? fmt::format("and drew {} there the first time", draws[position].numbers)
+                 : "and drew fewer the first time");
+  return draws[position++].key;
 }
 
 void note_kernel(const char* name) {

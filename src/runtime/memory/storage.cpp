@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "firn/kernel_support.h"
+#include "firn/memory/labels.h"
 #include "firn/stream.h"
 #include "runtime/memory/allocator.h"
 #include "runtime/memory/pool.h"
@@ -33,6 +34,7 @@ Ref<Storage> Storage::allocate(std::size_t bytes, Device device, Owner owner) {
   storage->bytes_ = bytes;
   storage->device_ = device;
   storage->owner_ = owner;
+  storage->segment_ = runtime::labels.segment;
   return storage;
 }
 
@@ -58,6 +60,7 @@ Ref<Storage> Storage::part_of(Ref<Storage> block, std::size_t offset, std::size_
   s->bytes_ = bytes;
   s->device_ = block->device_;
   s->owner_ = block->owner_;
+  s->segment_ = block->segment_;
   s->block_ = std::move(block);
   return Ref<Storage>(s);
 }

@@ -56,8 +56,10 @@ void throw_fault(Device device) {
   const Fault fault = *record;
   raised.store(Fault::kNone, std::memory_order_release);
   throw Error(fault.op,
-              fmt::format("{} {} at position {} is not in [0, {}), found on {}", fault.what,
-                          fault.value, fault.position, fault.bound, to_string(device)),
+              fault.bound < 0
+                  ? fmt::format("{}, found on {}", fault.what, to_string(device))
+                  : fmt::format("{} {} at position {} is not in [0, {}), found on {}", fault.what,
+                                fault.value, fault.position, fault.bound, to_string(device)),
               "the device reports it late: results since then are not to be used");
 }
 

@@ -1,0 +1,114 @@
+// Activation checkpointing: a part of a model keeps its inputs and not what its operations save
+// for the backward pass. That is computed again when the backward pass comes to it (Chen et al.
+// 2016).
+//
+//   Tensor h = checkpoint(block, x);                             // block(x), with less memory
+//   Tensor y = checkpoint([&](const Tensor& t) { return f(t); }, h);
+//
+// nn::Module::set_checkpoint() does so for every call of a module, nn/checkpoint.h for many
+// modules.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "firn/autograd.h"
+#include "firn/error.h"
+#include "firn/tensor.h"
+
+namespace firn {
+
+/// What a checkpointed part keeps until its backward pass.
+enum class Keep : std::uint8_t {
+  /// Its inputs alone: the whole part is computed again.
+  inputs,
+  /// Also the results of linear, matmul, mlp, convolutions and attention. The rest, which is cheap
+  /// to compute, is computed again.
+  products,
+  /// Everything, inputs too, in pinned memory of the host. For CUDA devices.
+  on_host,
+  /// Everything, inputs too, in a temporary file. It is in FIRN_OFFLOAD_DIR, else TMPDIR, else
+  /// /tmp.
+  in_file
+};
+
+struct CheckpointOptions {
+  Keep keep = Keep::inputs;
+  /// Compares hashes of what is computed again with those of the first pass. Each pass reads these
+  /// values once more.
+  bool check_values = true;
+};
+
+namespace autograd {
+class Segment;
+}
+
+namespace detail {
+
+/// Alive while the function given to checkpoint() runs for the first time.
+class CheckpointScope {
+ public:
+  /// `again` calls the function once more. Calls that are checkpointed inside of a function that is
+  /// computed again do not run at all if nobody needs their results: then throws.
+  CheckpointScope(const CheckpointOptions& options, std::function<void()> again);
+  ~CheckpointScope();
+  CheckpointScope(const CheckpointScope&) = delete;
+  CheckpointScope& operator=(const CheckpointScope&) = delete;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// What stands for a function until it is called again: a copy, or for a module what finds it
+/// (kept_module() of nn/module.h).
+template <class Fn>
+auto kept(Fn& fn) {
+  if constexpr (requires { kept_module(fn); }) {
+    return kept_module(fn);
+  } else {
+    return std::remove_cv_t<Fn>(fn);
+  }
+}
+
+}  // namespace detail
+
+/// Returns fn(inputs...), with the gradients that this would have, to the bit, but keeps less. The
+/// result may be anything: a tensor, a Loss, a tuple, or void.
+///
+/// The backward pass calls a copy of `fn`, with the same inputs, under the autocast, the default
+/// device and the training modes of the first call. Random operations give the same numbers;
+/// statistics of BatchNorm move once, and hooks of modules and tensors run once. What else `fn`
+/// does happens twice. The second call ends, by an exception that is no std::exception, as soon as
+/// nothing more is needed.
+///
+/// Tensors that `fn` captures, such as a module's parameters, get their gradients too. `fn` and the
+/// inputs are kept until the backward pass is through, a captured reference must stay valid until
+/// then. A module given as `fn` is not copied, and may be moved meanwhile.
+///
+/// Checkpoints nest. Under NoGrad this is fn(inputs...). backward() throws Error that names the
+/// module and the operation if the function computes something else the second time (S36), on a
+/// CUDA device at the next wait of the host; and if the module has been destroyed. Throws Error if
+/// `fn` calls backward().
+template <class Fn, class... Inputs>
+decltype(auto) checkpoint(const CheckpointOptions& options, Fn&& fn, const Inputs&... inputs) {
+  if (!grad_enabled()) return std::invoke(fn, inputs...);
+  using Kept = decltype(detail::kept(fn));
+  auto again = std::make_shared<std::tuple<Kept, std::decay_t<const Inputs&>...>>(detail::kept(fn),
+                                                                                  inputs...);
+  const detail::CheckpointScope scope(options, [again] {
+    std::apply([](auto& f, const auto&... in) { static_cast<void>(std::invoke(f, in...)); },
+               *again);
+  });
+  return std::invoke(fn, inputs...);
+}
+template <class Fn, class... Inputs>
+requires(!std::is_same_v<std::remove_cvref_t<Fn>, CheckpointOptions>) decltype(auto)
+    checkpoint(Fn&& fn, const Inputs&... inputs) {
+  return checkpoint(CheckpointOptions(), std::forward<Fn>(fn), inputs...);
+}
+
+}  // namespace firn

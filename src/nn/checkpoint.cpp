@@ -1,0 +1,133 @@
+// Policies: which modules of a model compute their activations again.
+#include "firn/nn/checkpoint.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "base/check.h"
+#include "nn/tree.h"
+
+namespace firn::nn {
+namespace {
+
+/// Whether a path ends in the number of an element.
+bool is_element(std::string_view path) {
+  const std::string_view last = path.substr(path.rfind('.') + 1);
+  return !last.empty() && last.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+bool inside(std::string_view path, std::string_view outer) {
+  return path.size() > outer.size() && path.substr(0, outer.size()) == outer &&
+         path[outer.size()] == '.';
+}
+
+std::vector<Module*> blocks_of(Module& m) {
+  const std::vector<detail::TreeModule> tree = detail::tree_of(m);
+  std::vector<Module*> blocks;
+  std::string_view outer;  // the path of the last block
+  for (std::size_t i = 0; i < tree.size(); ++i) {
+    const std::string& path = tree[i].path;
+    if (!is_element(path) || (!blocks.empty() && inside(path, outer))) continue;
+    if (i + 1 == tree.size() || tree[i + 1].depth <= tree[i].depth) continue;  // a single layer
+    blocks.push_back(tree[i].module);
+    outer = path;
+  }
+  FIRN_CHECK(
+      !blocks.empty(), "checkpoint_blocks",
+      "name modules: checkpoint_modules(net, {\"encoder\"}), or call checkpoint() in forward()",
+      "{} has no list of modules with modules of their own", m.type_name());
+  return blocks;
+}
+
+std::int64_t set(const std::vector<Module*>& blocks, const BlockCheckpoints& policy) {
+  std::int64_t count = 0;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const bool on = policy.every > 0 && i % static_cast<std::size_t>(policy.every) == 0;
+    blocks[i]->set_checkpoint(on ? std::optional(CheckpointOptions{.keep = policy.keep})
+                                 : std::nullopt);
+    count += on;
+  }
+  return count;
+}
+
+}  // namespace
+
+std::string to_string(const BlockCheckpoints& policy) {
+  if (policy.every == 0) return "every block keeps all";
+  const char* const keeps =
+      policy.keep == Keep::products ? "its inputs and products" : "its inputs";
+  if (policy.every == 1) return fmt::format("every block keeps {}", keeps);
+  const char* const th = policy.every == 2 ? "nd" : policy.every == 3 ? "rd" : "th";
+  return fmt::format("every {}{} block keeps {}", policy.every, th, keeps);
+}
+
+std::int64_t checkpoint_blocks(Module& m, const BlockCheckpoints& policy) try {
+  FIRN_CHECK(policy.every >= 0, "checkpoint_blocks", "1 is every block, 0 none", "every = {}",
+             policy.every);
+  return set(blocks_of(m), policy);
+}
+FIRN_OUT_OF_MEMORY("checkpoint_blocks")
+
+void checkpoint_modules(Module& m, const std::vector<std::string>& paths,
+                        const CheckpointOptions& options) try {
+  const std::vector<NamedModule> all = m.named_modules();
+  std::vector<Module*> found;
+  std::string missing;
+  for (const std::string& path : paths) {
+    const auto at = std::find_if(all.begin(), all.end(),
+                                 [&path](const NamedModule& n) { return n.name == path; });
+    if (at == all.end()) {
+      missing += (missing.empty() ? "" : ", ") + path;
+    } else {
+      found.push_back(at->module);
+    }
+  }
+  FIRN_CHECK(missing.empty(), "checkpoint_modules", "named_modules() lists the paths",
+             "{} has no module {}", m.type_name(), missing);
+  for (Module* part : found) part->set_checkpoint(options);
+}
+FIRN_OUT_OF_MEMORY("checkpoint_modules")
+
+void checkpoint_nothing(Module& m) {
+  for (const NamedModule& part : m.named_modules()) part.module->set_checkpoint(std::nullopt);
+}
+
+BlockCheckpoints checkpoint_within(Module& m, std::size_t budget, const std::function<void()>& step,
+                                   MemoryPlan* plan) try {
+  FIRN_CHECK(step, "checkpoint_within", "", "the step is empty");
+  const std::vector<Module*> blocks = blocks_of(m);
+  struct Before {
+    std::vector<std::pair<Module*, std::optional<CheckpointOptions>>> of;
+    ~Before() {
+      for (const auto& b : of) b.first->set_checkpoint(b.second);
+    }
+  } before;
+  for (Module* b : blocks) before.of.emplace_back(b, b->checkpoint_options());
+  constexpr std::array kFromFastest{
+      BlockCheckpoints{0, Keep::inputs},   BlockCheckpoints{4, Keep::products},
+      BlockCheckpoints{2, Keep::products}, BlockCheckpoints{1, Keep::products},
+      BlockCheckpoints{4, Keep::inputs},   BlockCheckpoints{2, Keep::inputs},
+      BlockCheckpoints{1, Keep::inputs}};
+  std::size_t smallest = 0;
+  BlockCheckpoints best;
+  for (const BlockCheckpoints& policy : kFromFastest) {
+    set(blocks, policy);
+    MemoryPlan trial = plan_memory(step, default_device());
+    if (smallest == 0 || trial.peak < smallest) {
+      smallest = trial.peak;
+      best = policy;
+    }
+    if (trial.peak > budget) continue;
+    if (plan) *plan = std::move(trial);
+    before.of.clear();
+    return policy;
+  }
+  throw OutOfMemory(fmt::format("the step has a peak of {} bytes if {}, and the budget is {}",
+                                smallest, to_string(best), budget),
+                    smallest);
+}
+FIRN_OUT_OF_MEMORY("checkpoint_within")
+
+}  // namespace firn::nn

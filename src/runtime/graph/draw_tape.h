@@ -1,0 +1,44 @@
+// Random numbers of work that is computed twice: the first pass notes the key of each draw, and the
+// second one is given the same keys. No generator moves then. In a captured graph a key refers to
+// memory that each replay writes anew, so a replay computes twice with its own numbers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "firn/random.h"
+
+namespace firn::runtime {
+
+struct Draw {
+  RandomKey key;
+  std::uint64_t numbers;
+};
+
+struct DrawTape {
+  std::vector<Draw>& draws;
+  bool again;  ///< draws are given from the list, else added to it
+  std::size_t position = 0;
+
+  /// Throws Error if the next draw on the list is not of as many numbers.
+  RandomKey next(std::uint64_t numbers);
+};
+
+/// What reserve_random() of this thread uses; null: none.
+extern thread_local constinit DrawTape* draw_tape;
+
+/// While alive, this thread draws by `tape`, or (null) by none.
+class DrawTapeScope {
+ public:
+  explicit DrawTapeScope(DrawTape* tape) noexcept : before_(std::exchange(draw_tape, tape)) {}
+  ~DrawTapeScope() { draw_tape = before_; }
+  DrawTapeScope(const DrawTapeScope&) = delete;
+  DrawTapeScope& operator=(const DrawTapeScope&) = delete;
+
+ private:
+  DrawTape* before_;
+};
+
+}  // namespace firn::runtime

@@ -1,0 +1,40 @@
+// Memory that waits elsewhere until it is needed again: in pinned memory of the host, or in a
+// temporary file.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "firn/ref.h"
+#include "firn/storage.h"
+
+namespace firn::memory {
+
+/// Zeroed memory for tensors on `device` that is not memory of the device. If it is on the host, it
+/// is pinned, and kernels read and write it over the bus. If it is in a file, that is mapped: for
+/// the CPU. Not counted in memory_stats(). Throws OutOfMemory, and Error that names the folder if
+/// the file has no room.
+enum class Elsewhere : std::uint8_t { host, file };
+Ref<Storage> allocate_elsewhere(std::size_t bytes, Device device, Elsewhere where);
+
+/// A copy of a storage's bytes in another place. On a CUDA device the host does not wait for copies
+/// from and to its memory; it does for those of a file.
+class Offloaded {
+ public:
+  /// Copies the bytes as they are in the order of the device's current stream. The file is in
+  /// FIRN_OFFLOAD_DIR, else TMPDIR, else /tmp, and has no name. Throws OutOfMemory, and Error that
+  /// names the folder if the file cannot take them, or if the device is being captured.
+  Offloaded(const Storage& from, Elsewhere where);
+  ~Offloaded();
+  Offloaded(const Offloaded&) = delete;
+  Offloaded& operator=(const Offloaded&) = delete;
+
+  /// New memory on the device with these bytes. Can be called again. Throws as the constructor.
+  Ref<Storage> fetch();
+
+ private:
+  struct Bytes;
+  std::unique_ptr<Bytes> bytes_;
+};
+
+}  // namespace firn::memory
