@@ -127,26 +127,7 @@ struct CustomBackward {
 ///     });
 ///   }
 ///
-/// Gradient checkpointing: keep the inputs of a part of the model, and compute the part again in
-/// the backward pass. Parameters that `part` captures, such as a module's, get their gradients too,
-/// if one of `inputs` requires a gradient.
-///
-///   using Part = std::function<Tensor(const std::vector<Tensor>&)>;
-///   Tensor checkpoint(const Part& part, const std::vector<Tensor>& inputs) {
-///     Tensor y;
-///     { NoGrad guard; y = part(inputs).detach(); }
-///     return custom("checkpoint", inputs, y, inputs, [part](const CustomBackward& b) {
-///       std::vector<Tensor> again, grads;
-///       for (const Tensor& t : b.saved) again.push_back(t.detach().set_requires_grad());
-///       { EnableGrad guard; backward(part(again), {.seed = b.grad}); }
-///       for (const Tensor& t : again) grads.push_back(t.grad());
-///       return grads;
-///     });
-///   }
-///
-/// Random ops in `part` draw other numbers the second time: give them a Generator, and set() it
-/// back (random.h). A batch norm in `part` sees its samples twice. The copies collect gradients in
-/// their own dtype, so those of 16-bit inputs are rounded.
+/// To compute a part of a model again in the backward pass, use checkpoint() (checkpoint.h).
 Tensor custom(std::string name, std::vector<Tensor> inputs, const Tensor& output,
               std::vector<Tensor> saved,
               std::function<std::vector<Tensor>(const CustomBackward&)> backward);

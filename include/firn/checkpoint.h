@@ -25,8 +25,8 @@ namespace firn {
 enum class Keep : std::uint8_t {
   /// Its inputs alone: the whole part is computed again.
   inputs,
-  /// Also the results of linear, matmul, mlp, convolutions and attention. The rest, which is cheap
-  /// to compute, is computed again.
+  /// Also the results of linear, matmul, mlp, convolutions and attention. The rest is computed
+  /// again, and with it products that are at most a tenth of the part's work.
   products,
   /// Everything, inputs too, in pinned memory of the host. For CUDA devices.
   on_host,

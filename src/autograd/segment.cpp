@@ -241,14 +241,7 @@ Trace::~Trace() {
   current = outer_;
   runtime::labels.segment = number_before_;
   if (!recording()) return;
-  // What was made after the last tensor that is to be computed again is never asked for.
-  std::uint32_t last = 0;
-  for (const Segment::Item& i : segment_->items_)
-    if (i.node || i.inner) last = i.place;
-  while (!product_places_.empty() && product_places_.back() > last) {
-    product_places_.pop_back();
-    log_.products.pop_back();
-  }
+  release_products();
   // The outer function makes it anew.
   if (outer_ && outer_->segment_->recomputes()) segment_->again_ = nullptr;
 }
@@ -334,8 +327,10 @@ void Trace::count_down() {
 }
 
 bool Trace::is_product(const Tensor& t) const noexcept {
-  return std::any_of(log_.products.begin(), log_.products.end(),
-                     [&t](const Tensor& p) { return p.defined() && p.storage() == t.storage(); });
+  for (const Product& p : log_.products)
+    for (const Tensor& r : p.results)
+      if (r.defined() && r.storage() == t.storage()) return true;
+  return false;
 }
 
 std::size_t Trace::next_call(bool training, std::uint32_t label) {
@@ -351,18 +346,35 @@ std::size_t Trace::next_call(bool training, std::uint32_t label) {
 CallNote& Trace::call(std::size_t number) { return log_.calls[number]; }
 
 bool Trace::next_product(std::span<Tensor> results) {
-  if (product_ + results.size() > log_.products.size()) return false;
-  for (Tensor& t : results) {
-    const Tensor& kept = log_.products[product_++];
-    t = kept.defined() ? alias(kept) : kept;
-  }
+  if (product_ == log_.products.size()) return false;
+  const Product& kept = log_.products[product_++];
+  if (kept.results.size() != results.size()) return false;
+  for (std::size_t i = 0; i < results.size(); ++i)
+    results[i] = kept.results[i].defined() ? alias(kept.results[i]) : Tensor();
   return true;
 }
 
-void Trace::keep_product(std::span<const Tensor> results) {
-  for (const Tensor& t : results) {
-    product_places_.push_back(place_ + 1);
-    log_.products.push_back(t.defined() ? alias(t) : t);
+void Trace::keep_product(std::span<const Tensor> results, double work) {
+  Product& made = log_.products.emplace_back(Product{{}, work, place_ + 1});
+  for (const Tensor& t : results) made.results.push_back(t.defined() ? alias(t) : t);
+}
+
+void Trace::release_products() {
+  constexpr double kCheap = 0.1;  // of the work of all products
+  std::uint32_t last = 0;  // what comes after the last tensor to be filled is never asked for
+  for (const Segment::Item& i : segment_->items_)
+    if (i.node || i.inner) last = i.place;
+  double allowed = 0;
+  for (const Product& p : log_.products) allowed += kCheap * p.work;
+  for (Product& p : log_.products) {
+    const auto shared = [](const Tensor& t) {
+      return t.defined() && t.impl()->storage->use_count() > 1;
+    };
+    const bool needed = p.place <= last;
+    if (needed && (p.work > allowed || std::any_of(p.results.begin(), p.results.end(), shared)))
+      continue;
+    if (needed) allowed -= p.work;
+    p.results.clear();
   }
 }
 

@@ -48,12 +48,19 @@ struct CallNote {
   std::vector<Replacement> inputs, outputs;
 };
 
+/// Results of a product.
+struct Product {
+  std::vector<Tensor> results;  ///< some may be undefined; empty: it is computed again
+  double work;                  ///< multiplications
+  std::uint32_t place;          ///< of the operation, on the first run
+};
+
 /// What the first pass does that the second one must not do, or must do alike.
 struct SegmentLog {
   std::vector<runtime::Draw> draws;
   std::vector<CallNote> calls;
   bool keeps_products = false;
-  std::vector<Tensor> products;
+  std::vector<Product> products;
   std::vector<std::shared_ptr<SegmentLog>> inner;  ///< of checkpoints inside, in their order
 };
 
@@ -170,7 +177,7 @@ class Trace {
   /// The kept results of the next product. Returns false if it has to be computed.
   bool next_product(std::span<Tensor> results);
   /// Keeps the results of a product; some may be undefined.
-  void keep_product(std::span<const Tensor> results);
+  void keep_product(std::span<const Tensor> results, double work);
   bool keeps_products() const noexcept { return log_.keeps_products; }
 
   /// On a later run, for a checkpoint inside: the log of its first run.
@@ -191,6 +198,8 @@ class Trace {
   bool goes(const Tensor& t) const noexcept;
   bool is_product(const Tensor& t) const noexcept;
   void count_down();
+  /// The first run is over: lets go of products that are not worth their memory.
+  void release_products();
 
   Segment* const segment_;  ///< null if it discards
   SegmentLog& log_;
@@ -206,7 +215,6 @@ class Trace {
   Segment::Item* filled_ = nullptr;  ///< of the last operation; null if it needs nothing
   std::size_t missing_ = 0;  ///< tensors and inner functions that are still to be handed over
   std::size_t call_ = 0, product_ = 0, inner_ = 0;
-  std::vector<std::uint32_t> product_places_;  ///< of the products in the log, on the first run
 
   friend class Segment;
 };
@@ -229,9 +237,10 @@ class OutsideOfTrace {
 };
 
 /// What compute() returns: the tensors, some of them undefined, that a product has made. A
-/// checkpoint with Keep::products keeps them, and does not compute them again.
+/// checkpoint with Keep::products keeps them, and does not compute them again. `work` is the number
+/// of multiplications.
 template <class Compute, class Results = decltype(std::declval<Compute>()())>
-Results product(const Compute& compute) {
+Results product(double work, const Compute& compute) {
   Trace* const trace = Trace::current;
   if (!trace || !trace->keeps_products()) [[likely]]
     return compute();
@@ -245,7 +254,7 @@ Results product(const Compute& compute) {
   };
   if (!trace->recording() && trace->next_product(list())) return results;
   results = compute();
-  if (trace->recording()) trace->keep_product(list());
+  if (trace->recording()) trace->keep_product(list(), work);
   return results;
 }
 

@@ -207,7 +207,9 @@ Tensor attention(const Tensor& q_given, const Tensor& k_given, const Tensor& v_g
     args.key = runtime::reserve_random(options.generator ? *options.generator : default_generator(),
                                        q.device(), random_words(b * heads * n, m));
   }
-  const auto [y, log_sum_exp] = autograd::product([&] {
+  const double work =
+      static_cast<double>(q.numel() + b * heads * n * v.size(3)) * static_cast<double>(m);
+  const auto [y, log_sum_exp] = autograd::product(work, [&] {
     std::array<Tensor, 2> made{empty_in_order_of(q, v.size(3))};
     if (autograd::detail::needs_recording({&q, &k, &v}))
       made[1] = empty({b, heads, n}, compute_dtype(q.dtype()), q.device());

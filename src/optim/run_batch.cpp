@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "firn/kernel_support.h"
 #include "firn/memory/plan.h"
 #include "firn/ops/losses.h"
 #include "firn/rollback.h"
@@ -32,6 +33,15 @@ bool same(const MicroBatch& a, const MicroBatch& b) {
   return a.size == b.size && a.budget == b.budget;
 }
 
+/// The cycle in micro-batches of `size`.
+StepReport run_parts(Optimizer& optimizer, std::int64_t samples, std::int64_t size,
+                     const LossOf& loss) {
+  return optimizer.run_cycle(1 + (samples - 1) / size, [&](std::int64_t i) {
+    const std::int64_t first = i * size;
+    return loss(first, first + std::min(size, samples - first));
+  });
+}
+
 /// What a cycle in micro-batches of one size would need.
 struct Trial {
   std::size_t peak;
@@ -45,7 +55,7 @@ Trial plan_cycle(Optimizer& optimizer, Device device, std::int64_t samples, std:
   const MemoryPlan plan = plan_memory(
       [&] {
         const RollbackPoint start;  // its copies count
-        optimizer.run_batch(samples, size, loss);
+        run_parts(optimizer, samples, size, loss);
       },
       device);
   return {plan.peak, plan.report.peak_op, coupling.layer};
@@ -88,6 +98,28 @@ std::int64_t planned_size(Optimizer& optimizer, const std::string& op, Device de
   return size_of_parts(enough);
 }
 
+/// Memory ran out in a cycle that was dropped. Throws the same error, and says what would fit.
+[[noreturn]] void advise(Optimizer& optimizer, const std::string& op, Device device,
+                         std::int64_t samples, const MicroBatch& ask, const LossOf& loss,
+                         const OutOfMemory& e) {
+  std::string advice;
+  try {
+    const std::int64_t fits = planned_size(
+        optimizer, op, device, samples,
+        {.budget = memory_stats(device).limit, .split_statistics = ask.split_statistics}, loss);
+    advice =
+        fmt::format("micro-batches of {} would fit; MicroBatch::within(bytes) plans them", fits);
+  } catch (const OutOfMemory& none) {
+    advice = none.message();
+  } catch (const Error&) {  // the step cannot be planned
+    throw OutOfMemory(e.message(), e.requested_bytes());
+  }
+  throw OutOfMemory(
+      fmt::format("{}\n  {}; nn::checkpoint_within(net, bytes, step) finds what to compute again",
+                  e.message(), advice),
+      e.requested_bytes());
+}
+
 }  // namespace
 
 StepReport Optimizer::run_batch(std::int64_t samples, std::int64_t micro_batch,
@@ -96,10 +128,12 @@ StepReport Optimizer::run_batch(std::int64_t samples, std::int64_t micro_batch,
   require_batch(op, samples, loss);
   FIRN_CHECK(micro_batch >= 1, op, "", "{} samples cannot be cut into micro-batches of {}", samples,
              micro_batch);
-  return run_cycle(1 + (samples - 1) / micro_batch, [&](std::int64_t i) {
-    const std::int64_t first = i * micro_batch;
-    return loss(first, first + std::min(micro_batch, samples - first));
-  });
+  try {
+    return run_parts(*this, samples, micro_batch, loss);
+  } catch (const OutOfMemory& e) {
+    if (impl().hooks.capturing() || runtime::dry_run()) throw;
+    advise(*this, op, impl().store.device(), samples, {}, loss, e);
+  }
 }
 FIRN_OUT_OF_MEMORY("run_batch")
 
@@ -130,13 +164,14 @@ StepReport Optimizer::run_batch(std::int64_t samples, const MicroBatch& ask,
     const autograd::CouplingScope coupling;
     try {
       impl.about_to_change_restored();
-      StepReport report = run_batch(samples, size, loss);
+      StepReport report = run_parts(*this, samples, size, loss);
       report.note_split(size, retries);
       return report;
     } catch (const OutOfMemory& e) {
-      if (!halve) throw;
+      if (capturing || runtime::dry_run()) throw;
+      if (!halve) advise(*this, op, impl.store.device(), samples, ask, loss, e);
       start->roll_back();
-      if (size == 1) throw;
+      if (size == 1) advise(*this, op, impl.store.device(), samples, ask, loss, e);
       if (!coupling.layer.empty() && !ask.split_statistics)
         throw OutOfMemory(fmt::format("{}\n  {}", e.message(), refusal(coupling.layer)),
                           e.requested_bytes());

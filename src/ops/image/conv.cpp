@@ -161,7 +161,9 @@ Tensor convolve(const char* op, const Tensor& input, const Tensor& weight, const
   const Autocasted in(Policy::lower, dense, weight, bias);
   const Tensor &x = in[0], &w = in[1], &b = in[2];
   const bool relu = activation == Activation::relu;
-  Tensor y = autograd::product([&] {
+  const double work = static_cast<double>(shape.product()) *
+                      static_cast<double>(w.numel() / std::max<std::int64_t>(1, w.size(0)));
+  Tensor y = autograd::product(work, [&] {
     const Tensor made = empty(shape, x.dtype(), x.device(), MemoryFormat::channels_last);
     kernels::conv_forward(seen(x), seen(w), b.defined() ? b.view() : ConstView{}, relu, geometry,
                           written(made), stream_of(made));
@@ -249,7 +251,9 @@ Tensor convolve_transposed(const Tensor& input, const Tensor& weight, const Tens
   const Tensor dense = channels_last(input);
   const Autocasted in(Policy::lower, dense, weight, bias);
   const Tensor &x = in[0], &w = in[1], &b = in[2];
-  Tensor y = autograd::product([&] {
+  const double work = static_cast<double>(x.numel()) *
+                      static_cast<double>(w.numel() / std::max<std::int64_t>(1, w.size(0)));
+  Tensor y = autograd::product(work, [&] {
     const Tensor made = empty(shape, x.dtype(), x.device(), MemoryFormat::channels_last);
     // Start the sum with the bias, so that the result is rounded once.
     if (b.defined())
