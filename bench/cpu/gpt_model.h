@@ -50,10 +50,12 @@ struct Gpt : nn::Module {
     const NoGrad guard;
     copy_(token.weight, randn({s.vocabulary, s.width}) * kTiedDeviation);
   }
-  Tensor forward(const Tensor& x) override {
+  Tensor forward(const Tensor& x) override { return linear(hidden(x), head); }
+  /// What the head multiplies.
+  Tensor hidden(const Tensor& x) {
     Tensor h = token(x) + position;
     for (Block& block : blocks) h = block(h);
-    return linear(norm(h), head);
+    return norm(h);
   }
 };
 

@@ -85,6 +85,9 @@ std::unique_ptr<nn::Module> make_model(const Options& o, firn::Device device) {
   model->to(model_dtype(o.precision));
   if (!o.load.empty()) firn::io::load_safetensors(o.load, *model);
   model->to(device);
+  if (o.recompute != "nothing")
+    nn::checkpoint_blocks(
+        *model, {.keep = o.recompute == "all" ? firn::Keep::inputs : firn::Keep::products});
   return model;
 }
 

@@ -43,6 +43,7 @@ struct Options {
   std::string predict;                ///< IDX file:index; empty: none
   bool show_graph = false;
   std::size_t memory = 0;  ///< bytes; 0: no limit
+  std::string recompute = "nothing";  ///< what the ResNet's blocks compute again
   bool plan = false;       ///< print what the training costs in memory, and end
 
   /// Micro-batches per step in an epoch (counted from 0).

@@ -135,7 +135,6 @@ void Segment::prepare(Node& node) {
   if (there) return;
   const std::uint32_t place = node.place;
   const Ref<Segment> alive(this);
-  if (!again_ && outer_) outer_->run_again(place_in_outer_);
   run_again(place);
   // What it has captured belongs to the outer function.
   if (outer_ && outer_->recomputes()) again_ = nullptr;
@@ -148,13 +147,13 @@ void Segment::run_again(std::uint32_t place) {
     bool& on;
     ~Computing() { on = false; }
   } const computing{computing_ = true};
+  if (!again_) outer_->run_again(place_in_outer_);
   const EnableGrad recording;
   const AutocastScope autocast(autocast_);
   const OwnerScope owner(Owner::recomputed);
   const DeviceScope device(device_);
   const runtime::OpScope op(nullptr);
   const runtime::ModuleScope module(module_);
-  if (!again_ && outer_) outer_->run_again(place_in_outer_);
   Trace trace(*this, place);
   if (trace.missing_ == 0) return;
   try {

@@ -80,3 +80,32 @@ TEST_CASE("fashion_mnist: a limit that nothing fits into, and one that is no siz
   CHECK(text.exit_code != 0);
   CHECK(text.err.find("'plenty' is no size") != std::string::npos);
 }
+
+TEST_CASE("fashion_mnist: --recompute takes less memory and gives the same weights") {
+  const SmallSet set(16, 4);
+  const auto run = [&set](const char* recompute, const char* what) {
+    const Ran ran = set.run({"--model", "resnet", "--batch", "8", "--epochs", "1", "--seed", "1",
+                             "--recompute", recompute, what});
+    INFO(ran.out << ran.err);
+    REQUIRE(ran.exit_code == 0);
+    return ran.out;
+  };
+  const auto weights = [&](const char* recompute) {
+    for (const std::string& line : lines_of(run(recompute, "--hash")))
+      if (line.find("weights ") == 0) return line;
+    return std::string();
+  };
+  const std::string plain = weights("nothing");
+  CHECK(plain.size() > 64);
+  CHECK(weights("all") == plain);
+  CHECK(weights("cheap") == plain);
+  const auto peak = [&](const char* recompute) {
+    return rows_of(run(recompute, "--plan")).at(0).training;
+  };
+  CHECK(peak("all") < peak("cheap"));
+  CHECK(peak("cheap") < peak("nothing"));
+
+  const Ran refused = set.run({"--model", "mlp", "--recompute", "all"});
+  CHECK(refused.exit_code != 0);
+  CHECK(refused.err.find("no blocks") != std::string::npos);
+}
