@@ -144,7 +144,7 @@ void check(const Options& o, bool has_loss_scale) {
   check_contradiction(o.plan && o.show_graph, "--plan", "--show-graph",
                       "both print something else than a training");
   check_contradiction(o.recompute != "nothing" && o.model != "resnet", "--recompute",
-                      "--model " + o.model + ", which has no blocks");
+                      "--model " + o.model, "it has no blocks");
   check_contradiction(o.epochs == 0 && (o.plan || o.memory > 0), o.plan ? "--plan" : "--memory",
                       "--epochs 0", "there is no training");
   const auto needs_checkpoint = [&](bool given, const char* name) {
