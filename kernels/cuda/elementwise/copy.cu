@@ -181,7 +181,7 @@ void copy_bits(const ConstView& src, const View& dst, AxisTable<2> axes, Stream 
     gpu::check_cuda(cudaSetDevice(stream.device.index), "copy", "cudaSetDevice");
     gpu::check_cuda(
         cudaMemcpyAsync(dst.data, src.data, static_cast<std::size_t>(axes.numel()) * bytes,
-                        cudaMemcpyDeviceToDevice, gpu::native(stream)),
+                        cudaMemcpyDefault, gpu::native(stream)),
         "copy", "cudaMemcpyAsync");
     return;
   }
