@@ -10,7 +10,7 @@
 //   signed    n = 2^i      the byte is q, or 256 - q for its negative; 128 is the value 1
 //   unsigned  n = 2^(i+1)  the byte is q; 1 is the value 1
 // Byte 0 is the value 0, so memory of zeros holds zeros. A value has the same bits wherever it is
-// computed: it is rounded once, by an explicit fma().
+// computed: no product is added to anything, so there is nothing to contract.
 #pragma once
 
 #include "kernels/math/macros.h"
@@ -32,27 +32,44 @@ FIRN_HD inline BlockScale block_scale(float largest) {
   return {scale, 1 / scale};
 }
 
-/// A number for each exponent, modulo 8.
-struct ByExponent {
+/// Eight numbers: one for each decade, and one for the value 1.
+struct ByDecade {
   float of[8];
 };
-/// That of x >= 0. Selects, since an index would need memory.
-FIRN_HD inline float by_exponent(const ByExponent& t, float x) {
-  const std::uint32_t e = __builtin_bit_cast(std::uint32_t, x) >> 23;
-  const bool b0 = (e & 1) != 0, b1 = (e & 2) != 0, b2 = (e & 4) != 0;
+/// The one at `bits` modulo 8. Selects, since an index would need memory.
+FIRN_HD inline float entry(const ByDecade& t, std::uint32_t bits) {
+  const bool b0 = (bits & 1) != 0, b1 = (bits & 2) != 0, b2 = (bits & 4) != 0;
   const float low = b1 ? (b0 ? t.of[3] : t.of[2]) : (b0 ? t.of[1] : t.of[0]);
   const float high = b1 ? (b0 ? t.of[7] : t.of[6]) : (b0 ? t.of[5] : t.of[4]);
   return b2 ? high : low;
 }
-/// The power of two at x >= 0 or below it; 0 for 0.
-FIRN_HD inline float power_below(float x) {
-  return __builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, x) & 0x7f800000u);
+/// The entry at the exponent of x.
+FIRN_HD inline float by_exponent(const ByDecade& t, float x) {
+  return entry(t, __builtin_bit_cast(std::uint32_t, x) >> 23);
 }
-/// A float with the bits slope bits(x) + shift. The bits of a float are a logarithm that is linear
-/// between powers of two, so this is near a power of x.
-FIRN_HD inline float rough_power(float x, float slope, float shift) {
-  const auto bits = static_cast<float>(__builtin_bit_cast(std::int32_t, x));
-  return __builtin_bit_cast(float, static_cast<std::int32_t>(bits * slope + shift));
+/// q >= 0 with the sign of x.
+FIRN_HD inline float signed_as(float q, float x) {
+  return __builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, q) |
+                                       (__builtin_bit_cast(std::uint32_t, x) & 0x80000000u));
+}
+
+// An integer below 2^22 is held as 1.5 * 2^23 + itself: adding 1 to that adds 1 to it, a sum
+// of floats rounds to it, and it is in the lowest bits.
+/// The integer nearest to slope bits(x) + `held`, held in this way as `held` is. The bits of a
+/// float are a logarithm that is linear between powers of two, so this is near one of x.
+FIRN_HD inline float rough_log(float x, float slope, float held) {
+  return static_cast<float>(__builtin_bit_cast(std::int32_t, x)) * slope + held;
+}
+/// The entry at a held integer.
+FIRN_HD inline float by_held(const ByDecade& t, float held) {
+  return entry(t, __builtin_bit_cast(std::uint32_t, held));
+}
+/// The held integer, and 1 more if `more`.
+FIRN_HD inline float next_if(bool more, float held) { return more ? held + 1 : held; }
+/// c 2^(h - 127) of a held integer h from 1 to 254, with 1 <= c < 2.
+FIRN_HD inline float power_of_held(float held, float c) {
+  return __builtin_bit_cast(float, (__builtin_bit_cast(std::uint32_t, held) << 23) +
+                                       (__builtin_bit_cast(std::uint32_t, c) & 0x7fffffu));
 }
 
 template <bool kSigned>
@@ -60,11 +77,17 @@ struct DynamicCode {
   /// The value of a byte, which V holds as an integer: signed ones as -128 to 127.
   template <class V>
   FIRN_HD static V decode(V byte) {
-    constexpr ByExponent starts = decode_starts(), sizes = decode_sizes();
-    const V q = abs(byte), n = power_below(q);
-    const V value = fma(by_exponent(sizes, n), q - n, by_exponent(starts, n) * n);
-    if constexpr (!kSigned) return value;
-    return where(byte < V(0), -value, value);
+    constexpr ByDecade sizes = decode_sizes();
+    return decode(byte, sizes);
+  }
+  /// The value times a number, with which decode_sizes() were multiplied.
+  template <class V>
+  FIRN_HD static V decode(V byte, const ByDecade& sizes) {
+    constexpr ByDecade origins = decode_origins();
+    const V q = byte * V(kSpread);
+    V origin = by_exponent(origins, q);
+    if constexpr (kSigned) origin = signed_as(origin, q);
+    return (q - origin) * by_exponent(sizes, q);
   }
 
   /// The byte of the value nearest to x, as the low 8 bits of what V holds if that is truncated to
@@ -72,23 +95,42 @@ struct DynamicCode {
   /// moment of 0 would divide by eps alone.
   template <class V>
   FIRN_HD static V encode(V x) {
-    constexpr ByExponent borders = encode_borders(), slopes = encode_slopes();
-    const V a = min(V(1), abs(x));
-    // The steps of a's decade, or of the one below; then of its own. 1 is the first of an eighth.
-    const V low = power_below(rough_power(max(a, V(kLowest)), kLog10Of2, kShift));
-    const V n = where(a >= by_exponent(borders, low), low + low, low);
-    // n (1 + (a / 10^(i-6) - 0.1) / 0.9) lies between q and q + 1.
-    const V q = min(a * by_exponent(slopes, n) + n * V(8.f / 9.f), n + (n - V(1)));
+    const V q = steps(min(V(1), abs(x)));
     if constexpr (kSigned) {
-      return max(where(x < V(0), -q, q), V(-127));  // -1 is not in the code
+      return max(signed_as(q, x), V(-127));  // -1 is not in the code
     } else {
-      return where(x > V(0), where(q < V(256), max(q, V(2)), V(1)), V(0));
+      return where(x > V(0), max(q, V(2)), V(0));
     }
   }
 
+  /// q of the value nearest to `a`, and a part below 1; 0 <= a <= 1, or a little more by rounding.
+  /// Of 0 it is less than 1, of the unsigned value 1 it is 257, whose low 8 bits are 1.
+  template <class V>
+  FIRN_HD static V steps(V a) {
+    constexpr ByDecade borders = encode_borders(), slopes = encode_slopes();
+    // a's decade, or the one below; then its own. 1 is the first of an eighth. Numbers below the
+    // lowest decade get a power that is as much too small.
+    const V low = rough_log(a, kSlope, kHeld);
+    const V decade = next_if(a >= by_held(borders, low), low);
+    // n (1 + (a / 10^(i-6) - 0.1) / 0.9) lies between q and q + 1; at 0 it is 8/9 n.
+    const V at_zero = power_of_held(decade, 16.f / 9.f);
+    return min(a * by_held(slopes, decade) + at_zero, V(2.25f) * at_zero - V(0.9f));
+  }
+
+  /// What decode() multiplies with.
+  FIRN_HD static constexpr ByDecade decode_sizes() {
+    ByDecade out{};
+    for (int i = 0; i < 7; ++i) out.of[decode_place(i)] = static_cast<float>(step(i) / kSpread);
+    // Signed: the byte is -128. Unsigned: it is 1.
+    out.of[0] = (kSigned ? -1.f / 128 : 1.f) / kSpread;
+    if (kSigned)
+      out.of[decode_place(0)] = static_cast<float>(first(0) / kSpread);  // its only value
+    return out;
+  }
+
  private:
-  static constexpr int kFewest = kSigned ? 1 : 2;  ///< steps of the lowest decade
-  static constexpr int kTop = 128 * kFewest;       ///< q of the value 1 in encode()
+  static constexpr int kFewest = kSigned ? 1 : 2;     ///< steps of the lowest decade
+  static constexpr float kTop = kSigned ? 128 : 257;  ///< q of the value 1 in encode(): its byte
 
   // ---- Of decade i; 7 is that of the value 1 ----
 
@@ -106,44 +148,44 @@ struct DynamicCode {
   FIRN_HD static constexpr double border(int i) {
     return ((i == 0 ? 0.0 : last(i - 1)) + first(i)) / 2;
   }
-  /// The place of decade i's numbers in a table.
-  FIRN_HD static constexpr int place(int i) { return (127 + i + (kSigned ? 0 : 1)) % 8; }
+  /// The place of decade i's numbers in a table of encode().
+  FIRN_HD static constexpr int place(int i) { return (126 + i + (kSigned ? 0 : 1)) % 8; }
+
+  /// decode() multiplies bytes by it. Decade i's then have the exponent 129 + i, and those of the
+  /// values 0 and 1 are 0 or 8 in the lowest four bits: they share an entry, with the origin 0.
+  static constexpr int kSpread = kSigned ? 4 : 2;
+  FIRN_HD static constexpr int decode_place(int i) { return (129 + i) % 8; }
 
   // ---- The tables ----
 
-  FIRN_HD static constexpr ByExponent decode_sizes() {
-    ByExponent out{};
-    for (int i = 0; i < 7; ++i) out.of[place(i)] = static_cast<float>(step(i));
-    return out;  // 0 for the value 1
-  }
-  FIRN_HD static constexpr ByExponent decode_starts() {
-    ByExponent out{};
-    for (int i = 0; i < 7; ++i) out.of[place(i)] = static_cast<float>(first(i) / (kFewest << i));
-    // Signed: the byte is -128, so its value is negated once more. Unsigned: the byte is 1.
-    out.of[place(7)] = kSigned ? -1.f / 128 : 1.f;
+  // value(q) = (q - origin) size; decode_sizes() is above
+  FIRN_HD static constexpr ByDecade decode_origins() {
+    ByDecade out{};
+    for (int i = kSigned ? 1 : 0; i < 7; ++i)
+      out.of[decode_place(i)] = static_cast<float>((kFewest << i) * 8. / 9 - 0.5) * kSpread;
     return out;
   }
-  FIRN_HD static constexpr ByExponent encode_borders() {
-    ByExponent out{};
+  FIRN_HD static constexpr ByDecade encode_borders() {
+    ByDecade out{};
     for (int i = 0; i < 7; ++i) out.of[place(i)] = static_cast<float>(border(i + 1));
     out.of[place(7)] = 2;
     return out;
   }
-  FIRN_HD static constexpr ByExponent encode_slopes() {
-    ByExponent out{};
+  FIRN_HD static constexpr ByDecade encode_slopes() {
+    ByDecade out{};
     for (int i = 0; i < 7; ++i) out.of[place(i)] = static_cast<float>(1 / step(i));
     // Signed, the lowest decade has one step: numbers from border(0) on get it.
     if (kSigned) out.of[place(0)] = static_cast<float>(1 / (9 * border(0)));
-    out.of[place(7)] = kTop * 0.1125f;  // 1/9 and a little: from border(7) on it comes to kTop
+    // From border(7) on, q is kTop and a part.
+    out.of[place(7)] = kTop + 0.5f - 128 * kFewest * (8.f / 9.f);
     return out;
   }
 
-  static constexpr float kLog10Of2 = 0.30103f;
-  /// rough_power() is then n or n / 2: at the border below decade i, log10(a) + 6.4 as it takes the
-  /// logarithm is between i - 0.7 and i - 0.3. From kLowest on it is at least kFewest.
-  static constexpr float kShift =
-      8388608.f * (127 * (1 - kLog10Of2) + 6.4f + (kSigned ? 0.f : 1.f));
-  static constexpr float kLowest = 4.5e-7f;
+  // rough_log() is 126 + i and, unsigned, 1 more; or 1 less than that. At the borders, what it
+  // rounds is 0.1 or more away from where the result changes. kHeld is an integer, so the slope is
+  // not quite log10(2).
+  static constexpr float kSlope = (kSigned ? 0.2815f : 0.2902f) / 8388608.f;
+  static constexpr float kHeld = 12582912.f + 96;
 };
 
 /// A rule whose states are kept in 8 bits. Updates are computed in f32, from the decoded states and

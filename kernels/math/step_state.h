@@ -61,11 +61,10 @@ struct StepState : SeedSums {
   StepOutcome last;
 };
 
-/// v within [-limit, limit]; v itself if limit is infinite.
+/// v within [-limit, limit]; v itself if limit is infinite, or v is NaN.
 template <class V>
 FIRN_HD V clip_to(V v, V limit) {
-  const V up = v < -limit ? -limit : v;
-  return up > limit ? limit : up;
+  return min(max(v, -limit), limit);
 }
 
 /// Forgets the cycle: the state is as after a finished step.

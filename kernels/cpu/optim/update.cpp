@@ -67,44 +67,48 @@ void update_rounded(const typename Rule::template Coefficients<float>& k, const 
   }
 }
 
-// One piece whose states are in 8 bits, block by block: a block's states in f32 stay in the L1
-// cache.
+// One piece whose states are in 8 bits, block by block. A parameter's last block is completed with
+// zeros, which stay zeros. A block is encoded after the update of the next one, so that nothing
+// waits for its scale.
 template <class Rule>
-void update_blocks(const typename Rule::template Coefficients<float>& k, const OptimizerArena& a,
+void update_blocks(const typename Rule::template Coefficients<TileF>& k, const OptimizerArena& a,
                    const Piece& p, std::uint64_t step, float limit) {
-  static_assert(Rule::kStates <= 2);
   const bool rounds = !a.master.data && a.weight.dtype != DType::f32;
+  StateBlock<Rule> blocks[2];
   for (std::int64_t done = 0; done < p.count; done += math::kStateBlock) {
-    const std::int64_t begin = p.begin + done, block = begin / math::kStateBlock;
+    const std::int64_t begin = p.begin + done;
     const std::int64_t n = std::min<std::int64_t>(math::kStateBlock, p.count - done);
-    alignas(64) float states[2][math::kStateBlock], widened[math::kStateBlock];
-    const auto each_state = [&](const auto& fn) {
-      for (int i = 0; i < Rule::kStates; ++i)
-        fn(i, a.states[i].template as<std::uint8_t>() + begin,
-           a.scales[i].template as<float>() + block);
-    };
-    each_state([&](int i, const std::uint8_t* codes, const float* scale) {
-      Rule::state_is_signed(i) ? decode_block<true>(codes, *scale, states[i])
-                               : decode_block<false>(codes, *scale, states[i]);
-    });
-    float* w = widened;
+    StateBlock<Rule>& block = blocks[done / math::kStateBlock % 2];
+    for (int s = 0; s < Rule::kStates; ++s) {
+      block.codes[s] = a.states[s].template as<std::uint8_t>() + begin;
+      block.scales[s] = a.scales[s].template as<float>() + begin / math::kStateBlock;
+    }
+    alignas(64) float weights[math::kStateBlock], gradients[math::kStateBlock];
+    float* const master =
+        rounds ? nullptr : (a.master.data ? a.master : a.weight).as<float>() + begin;
+    const float* g = a.grad.as<float>() + begin;
+    float* w = master;
     if (rounds) {
       load_row(advance(static_cast<const void*>(a.weight.data), a.weight.dtype, begin),
-               a.weight.dtype, 1, n, widened);
-    } else {
-      w = (a.master.data ? a.master : a.weight).as<float>() + begin;
+               a.weight.dtype, 1, n, weights);
+      w = weights;
     }
-    update_piece<float, Rule>(k, n, w, a.grad.as<float>() + begin, states[0], states[1], nullptr,
-                              limit);
-    each_state([&](int i, std::uint8_t* codes, float* scale) {
-      *scale = Rule::state_is_signed(i) ? encode_block<true>(states[i], codes)
-                                        : encode_block<false>(states[i], codes);
-    });
+    if (n < math::kStateBlock) {
+      if (!rounds) w = std::copy_n(master, n, weights) - n;
+      g = std::copy_n(g, n, gradients) - n;
+      std::fill(weights + n, std::end(weights), 0.f);
+      std::fill(gradients + n, std::end(gradients), 0.f);
+    }
+    update_block(k, TileF(limit), w, g, block);
+    if (done > 0) blocks[(done / math::kStateBlock - 1) % 2].encode();
+    if (done + n == p.count) block.encode();
     if (rounds) {
       store_stochastic(a, begin, n, w, step);
-    } else if (a.master.data) {
-      store_row(w, advance(a.weight.data, a.weight.dtype, begin), a.weight.dtype, 1, n);
+      continue;
     }
+    if (w != master) std::copy_n(w, n, master);
+    if (a.master.data)
+      store_row(w, advance(a.weight.data, a.weight.dtype, begin), a.weight.dtype, 1, n);
   }
 }
 
@@ -143,15 +147,16 @@ template <class T, class Rule>
 void update_parameter(const StepMemory& memory, const OptimizerArena& a, const Rule& rule,
                       const Piece& p) {
   const math::StepState& s = state_of(memory);
-  const auto k = rule.template prepare<T>({s.learning_rate * a.lr_scale, s.gradient_factor,
-                                           memory.counts.as<std::int64_t>()[p.parameter] + 1,
-                                           a.trust_ratios ? a.trust_ratios[p.parameter] : 1.0});
+  const math::StepInput in{s.learning_rate * a.lr_scale, s.gradient_factor,
+                           memory.counts.as<std::int64_t>()[p.parameter] + 1,
+                           a.trust_ratios ? a.trust_ratios[p.parameter] : 1.0};
+  const auto step = static_cast<std::uint64_t>(s.applied);
   const T limit = static_cast<T>(s.value_limit);
   if constexpr (math::kIsEightBit<Rule>) {
     static_assert(std::is_same_v<T, float>);
-    return update_blocks<Rule>(k, a, p, static_cast<std::uint64_t>(s.applied), limit);
+    update_blocks<Rule>(rule.template prepare<TileF>(in), a, p, step, limit);
   } else {
-    update_elements<T, Rule>(k, a, p, static_cast<std::uint64_t>(s.applied), limit);
+    update_elements<T, Rule>(rule.template prepare<T>(in), a, p, step, limit);
   }
 }
 
