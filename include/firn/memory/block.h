@@ -14,7 +14,7 @@ namespace firn {
 
 namespace memory {
 class Accounts;
-class Model;
+class BlockSource;
 }  // namespace memory
 
 /// Owns one block, or none. Allocators list every block by address of this object, so it cannot be
@@ -38,6 +38,8 @@ class MemoryBlock {
   std::size_t bytes() const noexcept { return bytes_; }
   Device device() const noexcept { return device_; }
   Owner owner() const noexcept { return owner_; }
+  /// Whether it is no block of the device's allocator: of a dry run, or a part of a MemoryReserve.
+  bool lent() const noexcept { return source_ != nullptr; }
   /// The operation that made it, for reports; null if that is not known.
   const char* op() const noexcept { return op_.load(std::memory_order_relaxed); }
   /// The first operation that says so made it. `op` is a string literal.
@@ -47,16 +49,16 @@ class MemoryBlock {
 
  private:
   friend class memory::Accounts;
-  friend class memory::Model;
+  friend class memory::BlockSource;
 
   void* data_ = nullptr;
-  std::size_t bytes_ = 0;           ///< asked for
-  std::size_t size_ = 0;            ///< that it occupies
-  MemoryBlock* next_ = nullptr;     ///< in the list of blocks in use
-  MemoryBlock** link_ = nullptr;    ///< what points at this one in that list
-  std::uint64_t born_ = 0;          ///< by the clock of the accounts
-  void* stream_ = nullptr;          ///< handle of the stream that it was taken on
-  memory::Model* model_ = nullptr;  ///< of a block of a dry run
+  std::size_t bytes_ = 0;                  ///< asked for
+  std::size_t size_ = 0;                   ///< that it occupies
+  MemoryBlock* next_ = nullptr;            ///< in the list of blocks in use
+  MemoryBlock** link_ = nullptr;           ///< what points at this one in that list
+  std::uint64_t born_ = 0;                 ///< by the clock of the accounts
+  void* stream_ = nullptr;                 ///< handle of the stream that it was taken on
+  memory::BlockSource* source_ = nullptr;  ///< not the device's allocator: a plan or a reserve
   std::atomic<const char*> op_{nullptr};
   std::uint32_t module_ = 0;
   Device device_;

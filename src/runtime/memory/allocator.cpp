@@ -20,6 +20,7 @@
 #include "runtime/memory/accounts.h"
 #include "runtime/memory/cache.h"
 #include "runtime/memory/fail_allocation.h"
+#include "runtime/memory/reserve_pool.h"
 #include "runtime/plan/model.h"
 
 namespace firn {
@@ -254,9 +255,11 @@ void MemoryBlock::allocate(std::size_t bytes, Stream stream, Owner owner) {
   device_ = stream.device;
   owner_ = owner;
   stream_ = stream.handle;
+  if (memory::ReservePool* const pool = memory::ReservePool::current();
+      pool && pool->device() == device_ && pool->serve(*this)) [[unlikely]]
+    return;
   if (runtime::dry_run()) [[unlikely]] {
-    model_ = memory::Model::current(device_);
-    if (model_) return model_->allocate(*this);
+    if (memory::Model* const model = memory::Model::current(device_)) return model->allocate(*this);
   }
   if (device_.is_cpu()) return memory::cpu_cache.allocate(*this);
   if constexpr (kHasCuda) return memory::cuda::allocate(*this, stream);
@@ -265,8 +268,8 @@ void MemoryBlock::allocate(std::size_t bytes, Stream stream, Owner owner) {
 
 void MemoryBlock::release() noexcept {
   if (!data_) return;
-  if (model_) [[unlikely]]
-    return model_->give_back(*this);
+  if (source_) [[unlikely]]
+    return source_->give_back(*this);
   if (runtime::dry_run()) [[unlikely]] {
     if (memory::Model* const model = memory::Model::current(device_)) model->lost(*this);
   }

@@ -67,7 +67,7 @@ Ref<Storage> Storage::part_of(Ref<Storage> block, std::size_t offset, std::size_
 
 void Storage::record_use(Stream stream) {
   if (block_) return block_->record_use(stream);
-  if (memory_.data() && device_.is_cuda() && stream.device == device_)
+  if (memory_.data() && !memory_.lent() && device_.is_cuda() && stream.device == device_)
     memory::record_use(data_, stream);
 }
 

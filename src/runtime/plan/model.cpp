@@ -58,31 +58,29 @@ void Model::add_free(void* stream, const FreeLists& lists) {
   lists.each([&](std::size_t size) { ++free_[{stream, size}]; });
 }
 
-void Model::allocate(MemoryBlock& b) try {
+void Model::allocate(MemoryBlock& b) {
   const std::lock_guard lock(mutex_);
   // As the allocators do it, request by request.
-  if (b.bytes_ > kMostBytes) accounts_->fail(b.bytes_, "no memory left");
-  const std::size_t size = allocated_size(device_, b.bytes_);
-  if (injected_failure()) accounts_->fail(b.bytes_, "injected failure");
-  const auto free = free_.find({b.stream_, size});
+  if (b.bytes() > kMostBytes) accounts_->fail(b.bytes(), "no memory left");
+  const std::size_t size = allocated_size(device_, b.bytes());
+  if (injected_failure()) accounts_->fail(b.bytes(), "injected failure");
+  const auto free = free_.find({stream_of(b), size});
   const bool reused = free != free_.end() && free->second > 0;
   if (!reused && !accounts_->may_take(size)) {
     drop_cached();
-    if (!accounts_->may_take(size)) accounts_->fail(b.bytes_, "the limit is reached");
+    if (!accounts_->may_take(size)) accounts_->fail(b.bytes(), "the limit is reached");
   }
   void* const data = address(size);
-  if (!data) accounts_->fail(b.bytes_, "no address space left");
-  free_.try_emplace({b.stream_, size}, 0);  // so that a release needs no memory
+  if (!data) accounts_->fail(b.bytes(), "no address space left");
+  free_.try_emplace({stream_of(b), size}, 0);  // so that a release needs no memory
   if (reused) {
     --free->second;
   } else {
     accounts_->taken_from_system(size);
   }
   accounts_->allocated(b, data, size);
+  set_source(b, this);
   retain();
-} catch (...) {
-  b.model_ = nullptr;
-  throw;
 }
 
 void* Model::address(std::size_t size) {
@@ -103,11 +101,11 @@ void* Model::address(std::size_t size) {
 
 void Model::put_back(const MemoryBlock& b) noexcept {
   // A real block may be of a size that this model has not seen: then it counts as given back.
-  const auto free = free_.find({b.stream_, b.size_});
+  const auto free = free_.find({stream_of(b), size_of_block(b)});
   if (free != free_.end()) {
     ++free->second;
   } else {
-    accounts_->given_to_system(b.size_);
+    accounts_->given_to_system(size_of_block(b));
   }
 }
 
@@ -116,7 +114,7 @@ void Model::give_back(MemoryBlock& b) noexcept {
     const std::lock_guard lock(mutex_);
     put_back(b);
     accounts_->released(b);
-    b.model_ = nullptr;
+    set_source(b, nullptr);
   }
   if (release()) destroy(this);
 }

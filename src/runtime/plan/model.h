@@ -13,12 +13,13 @@
 #include "firn/memory/block.h"
 #include "firn/ref.h"
 #include "runtime/memory/accounts.h"
+#include "runtime/memory/block_source.h"
 #include "runtime/memory/cache.h"
 
 namespace firn::memory {
 
 /// Blocks that outlive the dry run keep it alive.
-class Model : public RefCounted {
+class Model final : public RefCounted, public BlockSource {
  public:
   /// Begins as the allocator of `device` is now; peaks begin at what is in use. Throws OutOfMemory.
   static Ref<Model> of(Device device);
@@ -31,7 +32,7 @@ class Model : public RefCounted {
   Device device() const noexcept { return device_; }
   /// Throws as the allocator would.
   void allocate(MemoryBlock& b);
-  void give_back(MemoryBlock& b) noexcept;
+  void give_back(MemoryBlock& b) noexcept override;
   /// A real block of this device is about to be released.
   void lost(const MemoryBlock& b) noexcept;
   MemoryReport report();

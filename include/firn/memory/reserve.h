@@ -1,0 +1,52 @@
+// Memory that is set aside for work that is repeated and must not run out of it half-way, such as
+// the step of an optimizer.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+#include "firn/memory.h"
+#include "firn/ref.h"
+
+namespace firn {
+
+namespace memory {
+class ReservePool;
+}
+
+/// One block that serves the allocations of a piece of work. Requests are answered first-fit, so
+/// work that asks for the same sizes in the same order fits each time, at the same addresses.
+class MemoryReserve {
+ public:
+  /// Reserves nothing.
+  MemoryReserve() noexcept;
+  /// Runs `work` by shapes alone, as plan_memory() does, to learn what it allocates on `device`.
+  /// Then takes that memory, counted for `owner`; what `work` allocates later counts for nobody
+  /// else. Throws OutOfMemory, whatever `work` throws, and Error where plan_memory() does.
+  MemoryReserve(const std::function<void()>& work, Device device, Owner owner);
+  ~MemoryReserve();
+  MemoryReserve(MemoryReserve&& other) noexcept;
+  MemoryReserve& operator=(MemoryReserve&& other) noexcept;
+
+  /// The size of the block.
+  std::size_t bytes() const noexcept;
+
+  /// While alive, what this thread allocates on the device comes from the reserve. A request that
+  /// finds no room in it goes to the allocator. Memory that outlives the scope stays taken until it
+  /// is released. Work that uses the reserve must be in the order of one stream.
+  class Use {
+   public:
+    explicit Use(const MemoryReserve& reserve) noexcept;
+    ~Use();
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+
+   private:
+    memory::ReservePool* before_;
+  };
+
+ private:
+  Ref<memory::ReservePool> pool_;
+};
+
+}  // namespace firn
