@@ -2,6 +2,11 @@
 // and update; a rule with a trust ratio computes it between the two. All that they decide lives in
 // StepState, in device memory.
 //
+// A rule that is not elementwise (math::Replace) is computed between the two as well, a parameter
+// at a time: inputs gives what it computes from, any work follows, and its new weight is written
+// over the gradient. Then commit stores new states, and the update the weight. Only these two look
+// at the decision, so the work between them need not.
+//
 // An arena is a flat run of parameters of one group and dtype: element i of the weights, gradients
 // and states belong together. Each parameter begins at a multiple of 64 bytes. Zeros fill the gap
 // up to the next parameter: kernels may read them, and may write zeros. The gradient of a parameter
@@ -28,7 +33,7 @@ using UpdateRule =
     std::variant<math::Sgd, math::SgdMomentum, math::Adam, math::RmsProp<false, false>,
                  math::RmsProp<false, true>, math::RmsProp<true, false>, math::RmsProp<true, true>,
                  math::Adagrad, math::Lamb, math::Lion, math::EightBit<math::Adam>,
-                 math::EightBit<math::Lion>>;
+                 math::EightBit<math::Lion>, math::Replace>;
 
 inline constexpr int kMaxOptimizerStates = 3;
 /// Optimizers that can share a loss scale: their addresses are one launch's arguments.
@@ -47,6 +52,19 @@ struct NormPartial {
   double clipped_squares;  ///< of the averaged gradient after clip_value; 0 without
   double largest;          ///< magnitude; 0 if the scale is not being calibrated
   std::int64_t culprit;    ///< first parameter with a gradient that is not finite, -1: none
+};
+
+/// The elements of a parameter in its arena.
+struct ParameterRange {
+  std::int64_t begin, count;
+  std::int32_t parameter;
+};
+
+/// A state of a whole parameter and what is to become of it: both [n], contiguous, of one dtype.
+struct StateCommit {
+  ConstView next;
+  View state;
+  std::int32_t parameter;
 };
 
 /// What one piece contributes to its parameter's two norms, whose ratio is the trust ratio. Added
@@ -98,6 +116,15 @@ void optim_join(std::span<const StepMemory> memories, Stream stream);
 /// that follows. Writes nothing else.
 void optim_trust_ratios(const StepMemory& memory, std::span<const OptimizerArena> arenas,
                         Stream stream);
+/// What a rule of the whole parameter computes from. gradient [n]: of the mean, clipped; zeros if
+/// the step does not apply or the parameter is not touched. weight [n]: the master, or without one
+/// the weight itself, widened. scalars [2]: the learning rate of its group, and the number of its
+/// updates, this one included. All are of the dtype of the arena's gradient, and contiguous.
+void optim_inputs(const StepMemory& memory, const OptimizerArena& arena,
+                  const ParameterRange& range, const View& gradient, const View& weight,
+                  const View& scalars, Stream stream);
+/// If the step applies: the states of every touched parameter become the next ones.
+void optim_commit(const StepMemory& memory, std::span<const StateCommit> states, Stream stream);
 /// If the step applies: every touched parameter takes its update, and the model's copy is rounded
 /// from the master. Gradients stay as they are. A parameter that is not touched is neither read nor
 /// written. Its moving average goes on all the same, as all do in every applied step:
@@ -134,6 +161,8 @@ void optim_set_scale(const StepMemory& memory, double scale, const math::ScalePo
 FIRN_KERNEL(optim_begin)
 FIRN_KERNEL(optim_norm)
 FIRN_KERNEL(optim_trust_ratios)
+FIRN_KERNEL(optim_inputs)
+FIRN_KERNEL(optim_commit)
 FIRN_KERNEL(optim_update)
 FIRN_KERNEL(optim_set_touched)
 FIRN_KERNEL(optim_adopt_weights)

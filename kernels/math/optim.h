@@ -7,6 +7,7 @@
 //   initial_state(i)         what a state begins with, if not 0
 //   state_is_signed(i)       for rules whose states may be kept in 8 bits (dynamic_code.h)
 //   direction, trust_ratio   see Lamb
+//   value_limit              see Replace
 // S and V are the compute type (float; double for f64 parameters). Nothing in apply() branches on
 // data, so that loops over it vectorise. A new rule: a struct here, and its name in UpdateRule
 // (kernels/optim.h).
@@ -310,6 +311,36 @@ struct Lion {
     state[0] = k.beta2 * state[0] + k.intake2 * g;
   }
 };
+
+/// The end of a rule that is computed for a parameter as a whole, by tensor operations: its new
+/// weight stands in the gradient's place.
+///   w = g
+struct Replace {
+  static constexpr int kStates = 0;
+  static constexpr const char* state_name(int) { return ""; }
+
+  template <class S>
+  struct Coefficients {
+    S gradient_factor;
+  };
+  template <class S>
+  FIRN_HD Coefficients<S> prepare(const StepInput&) const {
+    return {S(1)};
+  }
+  template <class V, class S>
+  FIRN_HD static void apply(const Coefficients<S>&, V& w, V g, V*) {
+    w = g;
+  }
+};
+
+/// What the magnitude of `g` is limited to: for an update that takes weights there, to nothing.
+template <class Rule>
+FIRN_HD constexpr double value_limit(const Rule&, double limit) {
+  return limit;
+}
+FIRN_HD constexpr double value_limit(const Replace&, double) {
+  return static_cast<double>(HUGE_VALF);
+}
 
 /// Whether the rule has a trust ratio.
 template <class Rule>

@@ -72,6 +72,9 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// Runs the kernels up to the decision. Returns false if the cycle's losses have reached no
   /// parameter.
   bool decide();
+  /// After the decision, which may still become a skip: computes what rules do not compute element
+  /// by element. If that throws, all is as before, or the cycle is dropped.
+  void compute_rules();
   /// Runs the kernels after the decision, and begins the next cycle. The loss scale moves unless
   /// others share it.
   void commit(bool moves_scale);

@@ -45,6 +45,7 @@ std::vector<StepReport> end_cycles(const std::vector<Impl*>& all, SkipPolicy pol
   std::vector<bool> reached;
   for (Impl* i : all) reached.push_back(i->decide());
   if (policy == SkipPolicy::all) kernels::optim_join(memories, stream);
+  for (Impl* i : all) i->compute_rules();
   for (Impl* i : all) i->commit(false);
   kernels::optim_move_scale(memories, all[0]->policy.scale, stream);
   std::vector<StepReport> out;

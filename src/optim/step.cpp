@@ -129,6 +129,7 @@ bool Optimizer::Impl::count_call() {
 StepReport Optimizer::Impl::end_cycle() {
   check_skips();  // on a device, of cycles before
   const bool reached = decide();
+  compute_rules();
   commit(true);
   const StepReport report = report_of_cycle();
   check_skips();
@@ -157,9 +158,21 @@ bool Optimizer::Impl::decide() {
   return at.micro_steps == 0 || ledger.any_noted();
 }
 
+void Optimizer::Impl::compute_rules() {
+  const WholeUpdates& whole = store.whole();
+  if (whole.empty()) return;
+  try {
+    whole.compute(store.memory(), store.arenas(), store.ledger(), store.stream());
+  } catch (...) {
+    if (whole.spoils_gradients() && !hooks.capturing()) zero_grad();
+    throw;
+  }
+}
+
 void Optimizer::Impl::commit(bool moves_scale) {
   const kernels::StepMemory memory = store.memory();
   const Stream stream = store.stream();
+  store.whole().commit(memory, store.ledger(), stream);
   kernels::optim_trust_ratios(memory, store.arenas(), stream);
   kernels::optim_update(memory, store.arenas(), policy, moves_scale, stream);
   hooks.now_and_at_replay([](Impl& i) {

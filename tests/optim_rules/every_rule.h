@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "optim/problem.h"
+#include "optim_rules/custom.h"
 #include "semantics/mlp.h"
 
 namespace firn::testing {
@@ -57,6 +58,8 @@ inline std::vector<RuleCase> every_rule() {
           optim::LionOptions{
               .lr = lr, .weight_decay = 0.1, .state = StatePrecision::bits8, .min_8bit_size = 0},
           false),
+      rule_case<optim::Custom>("Custom momentum", custom_momentum(lr)),
+      rule_case<optim::Custom>("Custom by rows", custom_rows(lr)),
   };
 }
 

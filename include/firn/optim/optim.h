@@ -1,4 +1,4 @@
-// Optimizers: SGD, Adam, AdamW, RMSprop, Adagrad, LAMB, Lion, the cycle they share, and schedules.
+// Optimizers: SGD, Adam, AdamW, RMSprop, Adagrad, LAMB, Lion, Custom, the cycle they share, and schedules.
 #pragma once
 
 #include "firn/optim/ema.h"
@@ -9,6 +9,7 @@
 #include "firn/optim/param_list.h"
 #include "firn/optim/rules/adagrad.h"
 #include "firn/optim/rules/adam.h"
+#include "firn/optim/rules/custom.h"
 #include "firn/optim/rules/lamb.h"
 #include "firn/optim/rules/lion.h"
 #include "firn/optim/rules/rmsprop.h"

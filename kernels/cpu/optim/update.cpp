@@ -151,7 +151,7 @@ void update_parameter(const StepMemory& memory, const OptimizerArena& a, const R
                            memory.counts.as<std::int64_t>()[p.parameter] + 1,
                            a.trust_ratios ? a.trust_ratios[p.parameter] : 1.0};
   const auto step = static_cast<std::uint64_t>(s.applied);
-  const T limit = static_cast<T>(s.value_limit);
+  const T limit = static_cast<T>(math::value_limit(rule, s.value_limit));
   if constexpr (math::kIsEightBit<Rule>) {
     static_assert(std::is_same_v<T, float>);
     update_blocks<Rule>(rule.template prepare<TileF>(in), a, p, step, limit);

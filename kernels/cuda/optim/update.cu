@@ -252,7 +252,8 @@ static __global__ void update_kernel(const __grid_constant__ UpdateList<Rule> li
                                      math::StepPolicy policy, Ending ending) {
   const math::StepState& s = *m.state;
   if (s.decision == math::StepStatus::applied) {
-    const Step step{s.value_limit, 1 - policy.ema, static_cast<std::uint64_t>(s.applied)};
+    const Step step{math::value_limit(Rule{}, s.value_limit), 1 - policy.ema,
+                    static_cast<std::uint64_t>(s.applied)};
     const UpdateArena<Rule>& a = list.with_chunk(blockIdx.x);
     const std::int64_t chunk = blockIdx.x - a.chunks.first;
     if constexpr (math::kIsEightBit<Rule>) {

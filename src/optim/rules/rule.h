@@ -17,6 +17,8 @@ namespace firn::optim {
 ///   static constexpr const char* kName;                          for errors
 ///   static void take(GroupOptions& group, Options& options);     what a group may set
 ///   static kernels::UpdateRule rule(const Options& options);     throws for one out of range
+/// or, instead of rule(), for a rule that is not elementwise:
+///   static GroupSetup setup(const Options& options);             all but parameters and lr_scale
 template <class Options>
 struct RuleOf;
 
@@ -77,15 +79,21 @@ template <class Options>
 std::vector<GroupSetup> setup_groups(std::vector<ParamGroup> groups, const Options& options) {
   using Rule = RuleOf<Options>;
   const auto checked = [](const Options& o) {
-    require_option(Rule::kName, "weight_decay", o.weight_decay, 0, "0 is off");
-    return setup_rules(Rule::kName, o, Rule::rule(o));
+    if constexpr (requires { o.weight_decay; })
+      require_option(Rule::kName, "weight_decay", o.weight_decay, 0, "0 is off");
+    if constexpr (requires { Rule::setup(o); }) {
+      return Rule::setup(o);
+    } else {
+      return setup_rules(Rule::kName, o, Rule::rule(o));
+    }
   };
   checked(options);
   std::vector<GroupSetup> out;
   for (std::size_t i = 0; i < groups.size(); ++i) {
     Options own = options;
     GroupOptions group(Rule::kName, i, groups[i]);
-    group.take(groups[i].weight_decay, own.weight_decay);
+    if constexpr (requires { own.weight_decay; })
+      group.take(groups[i].weight_decay, own.weight_decay);
     Rule::take(group, own);
     group.done();
     require_option(Rule::kName, "a group's lr_scale", groups[i].lr_scale, 0,

@@ -114,6 +114,7 @@ std::vector<NamedTensor> ParamStore::state() {
     out.push_back({prefix + "gradient", slice(a.grad, p)});
     if (a.master.defined()) out.push_back({prefix + "master", slice(a.master, p)});
     if (a.ema.defined()) out.push_back({prefix + "ema", slice(a.ema, p)});
+    for (NamedTensor& s : whole_.states_of(i)) out.push_back({prefix + s.name, s.tensor});
     for (std::size_t s = 0; s < a.states.size(); ++s) {
       const char* name = std::visit(
           [&](const auto& rule) { return rule.state_name(static_cast<int>(s)); }, a.rule);

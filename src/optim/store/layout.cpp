@@ -78,6 +78,25 @@ void ParamStore::allocate_step() {
   copy_bytes(step_state_.impl()->data(), device_, &initial, Device::cpu(), sizeof(initial));
 }
 
+void ParamStore::set_up_whole() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Parameter& p = parameters_[i];
+    const Arena& a = arenas_[p.arena];
+    if (!a.whole) continue;
+    const Shape& shape = p.tensor.shape();
+    const Strides strides = strides_in(shape, format_of(shape, p.tensor.strides()));
+    whole_.add({.index = i,
+                .name = p.name,
+                .label = label(i),
+                .rule = a.whole.get(),
+                .arena = p.arena,
+                .range = {p.begin, p.tensor.numel(), static_cast<std::int32_t>(i)},
+                .gradient = a.grad.as_strided(shape, strides, p.begin)},
+               {p.name, p.tensor});
+  }
+  whole_.reserve(memory(), views_, device_);
+}
+
 void ParamStore::allocate(Arena& a) {
   const DType sink = sink_dtype(a.dtype);
   const auto make = [&](Owner owner, DType dtype) {

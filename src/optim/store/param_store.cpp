@@ -37,6 +37,7 @@ ParamStore::ParamStore(std::string op, const std::vector<GroupSetup>& groups,
   lay_out();
   allocate_arenas();
   allocate_step();
+  set_up_whole();
   try {
     for (Parameter& p : parameters_) move_in(p);
     refresh_masters();
@@ -116,7 +117,7 @@ void ParamStore::collect(const std::vector<GroupSetup>& groups) {
       while (a < arenas_.size() &&
              !(arenas_[a].dtype == t.dtype() && arenas_[a].of_first_rule == fits))
         ++a;
-      if (a == arenas_.size()) arenas_.emplace_back(t.dtype(), rule, fits, groups[g].lr_scale);
+      if (a == arenas_.size()) arenas_.emplace_back(t.dtype(), groups[g], fits);
       arenas_[a].parameters.push_back(parameters_.size());
       Parameter& p = parameters_.emplace_back();
       p.tensor = t;

@@ -19,17 +19,20 @@
 #include "firn/optim/step_options.h"
 #include "kernels/optim.h"
 #include "optim/store/gradient_ledger.h"
+#include "optim/store/whole.h"
 
 namespace firn::optim {
 
 /// A group with its rule, as an optimizer's constructor has worked it out. With `fits`, the
-/// parameters for which it is false have the rule `other`.
+/// parameters for which it is false have the rule `other`. With `whole`, `rule` is math::Replace.
 struct GroupSetup {
   ParamList parameters;
   kernels::UpdateRule rule;
   double lr_scale = 1;
   kernels::UpdateRule other = {};
   std::function<bool(const NamedTensor&)> fits = {};
+  WholeRulePtr whole = {};
+  double other_lr_scale = 1;  ///< of `other`, beside lr_scale
 };
 
 struct StoreOptions {
@@ -70,6 +73,8 @@ class ParamStore {
   const Tensor& scaler() const noexcept { return scaler_; }
   GradientLedger& ledger() noexcept { return ledger_; }
   const GradientLedger& ledger() const noexcept { return ledger_; }
+  /// The parameters whose rule is not elementwise.
+  const WholeUpdates& whole() const noexcept { return whole_; }
 
   // ---- The weights ----
 
@@ -146,10 +151,15 @@ class ParamStore {
     std::uint32_t version = 0;  ///< of the weight, when the master was last known to follow it
   };
   struct Arena {
-    Arena(DType t, const kernels::UpdateRule& r, bool is_first, double scale)
-        : dtype(t), rule(r), of_first_rule(is_first), lr_scale(scale) {}
+    Arena(DType t, const GroupSetup& g, bool is_first)
+        : dtype(t),
+          rule(is_first ? g.rule : g.other),
+          whole(is_first ? g.whole : nullptr),
+          of_first_rule(is_first),
+          lr_scale(is_first ? g.lr_scale : g.lr_scale * g.other_lr_scale) {}
     DType dtype;
     kernels::UpdateRule rule;
+    WholeRulePtr whole;  ///< null: the rule is elementwise
     bool of_first_rule;  ///< of its group's two
     double lr_scale;
     std::int64_t elements = 0;
@@ -172,6 +182,7 @@ class ParamStore {
   void allocate_arenas();
   void allocate_step();
   void allocate(Arena& arena);
+  void set_up_whole();
   void make_tables(Arena& arena);
   kernels::OptimizerArena view_of(const Arena& arena) const;
   std::int64_t chunks_of(const Arena& arena) const;
@@ -187,6 +198,7 @@ class ParamStore {
   Tensor step_state_, counts_, schedule_, scaler_, ticket_;
   std::optional<PinnedMemory> watch_;  ///< a math::StepOutcome; on devices only
   GradientLedger ledger_;
+  WholeUpdates whole_;
 };
 
 }  // namespace firn::optim
