@@ -1,70 +1,19 @@
 // Optimizers against PyTorch's and against the papers' algorithms in NumPy
 // (tests/goldens/optim.py), and against first steps worked out by hand.
 #include <cmath>
-#include <fstream>
 #include <functional>
-#include <map>
 #include <memory>
-#include <sstream>
 #include <type_traits>
 
+#include "optim/golden_runs.h"
 #include "optim/problem.h"
-#include "support/source_path.h"
 #include "support/threads.h"
 
 namespace firn::testing {
 namespace {
 
-struct Run {
-  std::string title, algorithm;
-  DType dtype = f64;
-  std::map<std::string, double> options;
-  std::vector<std::vector<double>> steps;
-
-  double get(const char* key, double otherwise) const {
-    const auto found = options.find(key);
-    return found == options.end() ? otherwise : found->second;
-  }
-};
-
-struct Goldens {
-  std::map<std::string, std::vector<double>> data;  // initial, goal, curve
-  std::vector<Run> runs;
-};
-
-std::vector<double> numbers(std::istream& in) {
-  std::vector<double> out;
-  for (double v = 0; in >> v;) out.push_back(v);
-  return out;
-}
-
-Goldens read() {
-  std::ifstream file(firn::testing::source_path("tests/goldens/optim.txt"));
-  REQUIRE(file);
-  Goldens out;
-  for (std::string text; std::getline(file, text);) {
-    std::istringstream line(text);
-    std::string key, word;
-    line >> key;
-    if (key == "run") {
-      Run& run = out.runs.emplace_back();
-      run.title = text;
-      line >> run.algorithm >> word;
-      run.dtype = word == "f64" ? f64 : f32;
-      while (line >> word)
-        run.options[word.substr(0, word.find('='))] = std::stod(word.substr(word.find('=') + 1));
-    } else if (key == "step") {
-      line >> word >> word;
-      out.runs.back().steps.push_back(numbers(line));
-    } else {
-      line >> word;
-      out.data[key] = numbers(line);
-    }
-  }
-  return out;
-}
-
-std::unique_ptr<optim::Optimizer> make_optimizer(const Run& r, std::vector<Tensor> parameters) {
+std::unique_ptr<optim::Optimizer> make_optimizer(const GoldenRun& r,
+                                                 std::vector<Tensor> parameters) {
   const optim::Schedule lr = r.get("lr", 0);
   const optim::StepOptions step{.clip_norm = r.get("clip_norm", 0)};
   const auto make_one = [&]<class Algorithm>(std::type_identity<Algorithm>, const auto& options) {
@@ -129,9 +78,9 @@ std::vector<Tensor> split(const std::vector<double>& v, DType dtype) {
 }
 
 TEST_CASE("every step of every optimizer is the reference's") {
-  const Goldens goldens = read();
+  const GoldenRuns goldens = read_runs("optim.txt");
   REQUIRE(goldens.runs.size() == 50);
-  for (const Run& run : goldens.runs) {
+  for (const GoldenRun& run : goldens.runs) {
     const auto goal = split(goldens.data.at("goal"), run.dtype);
     const auto curve = split(goldens.data.at("curve"), run.dtype);
     auto weights = split(goldens.data.at("initial"), run.dtype);

@@ -58,6 +58,13 @@ inline std::vector<RuleCase> every_rule() {
           optim::LionOptions{
               .lr = lr, .weight_decay = 0.1, .state = StatePrecision::bits8, .min_8bit_size = 0},
           false),
+      rule_case<optim::Muon>("Muon", optim::MuonOptions{.lr = lr}),
+      rule_case<optim::Muon>("Muon as large as AdamW",
+                             optim::MuonOptions{.lr = lr,
+                                                .nesterov = false,
+                                                .scale = optim::MuonScale::match_rms_adamw,
+                                                .adamw_lr_scale = 0.5}),
+      rule_case<optim::Adafactor>("Adafactor", optim::AdafactorOptions{.lr = optim::scaled(lr, 8)}),
       rule_case<optim::Custom>("Custom momentum", custom_momentum(lr)),
       rule_case<optim::Custom>("Custom by rows", custom_rows(lr)),
   };

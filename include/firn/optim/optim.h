@@ -1,4 +1,5 @@
-// Optimizers: SGD, Adam, AdamW, RMSprop, Adagrad, LAMB, Lion, Custom, the cycle they share, and schedules.
+// Optimizers: SGD, Adam, AdamW, RMSprop, Adagrad, LAMB, Lion, Adafactor, Muon, Custom, the
+// cycle they share, and schedules.
 #pragma once
 
 #include "firn/optim/ema.h"
@@ -7,11 +8,13 @@
 #include "firn/optim/loss_scale.h"
 #include "firn/optim/optimizer.h"
 #include "firn/optim/param_list.h"
+#include "firn/optim/rules/adafactor.h"
 #include "firn/optim/rules/adagrad.h"
 #include "firn/optim/rules/adam.h"
 #include "firn/optim/rules/custom.h"
 #include "firn/optim/rules/lamb.h"
 #include "firn/optim/rules/lion.h"
+#include "firn/optim/rules/muon.h"
 #include "firn/optim/rules/rmsprop.h"
 #include "firn/optim/rules/sgd.h"
 #include "firn/optim/schedule.h"

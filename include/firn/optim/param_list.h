@@ -54,6 +54,7 @@ struct ParamGroup {
   std::optional<bool> nesterov = {}, centered = {};
   std::optional<StatePrecision> state = {};
   std::optional<std::int64_t> min_8bit_size = {};
+  std::optional<bool> hidden = {};  ///< of Muon: whether it updates all of them, or AdamW does
 };
 
 }  // namespace firn::optim

@@ -43,6 +43,7 @@ void GroupOptions::done() const {
   refuse("centered", g.centered);
   refuse("state", g.state);
   refuse("min_8bit_size", g.min_8bit_size);
+  refuse("hidden", g.hidden);
 }
 
 }  // namespace firn::optim

@@ -1,0 +1,38 @@
+// The little algebra of tensors that rules of whole parameters need, by kernel contracts. Results
+// are new tensors, or `out`; operands of size 1 along an axis are spread over it, as in the
+// operations of the same names.
+//
+// Folder law: floor 6. Includes floors 0 to 3, kernel contracts, and of floor 4 only losses.h.
+#pragma once
+
+#include "firn/tensor.h"
+#include "kernels/elementwise.h"
+#include "kernels/reduce.h"
+
+namespace firn::optim::algebra {
+
+using math::BinaryOp;
+using math::UnaryOp;
+
+/// out = f(a, b); out may be one of them, if that has the result's shape.
+void binary(BinaryOp f, const Tensor& a, const Tensor& b, const Tensor& out);
+Tensor binary(BinaryOp f, const Tensor& a, const Tensor& b);
+/// x = f(x).
+void unary(UnaryOp f, const Tensor& x);
+/// y = alpha x + beta y.
+void axpby(double alpha, const Tensor& x, double beta, const Tensor& y);
+/// to = from.
+void copy(const Tensor& from, const Tensor& to);
+/// A tensor of one element, of `like`'s dtype, on its device.
+Tensor number(double value, const Tensor& like);
+/// scale times a sum over the axes along which a result of this shape has size 1.
+Tensor sum(const Tensor& x, const Shape& shape, double scale);
+Tensor sum_of_squares(const Tensor& x, const Shape& shape, double scale);
+/// The elements of a dense tensor in the order of their memory: as [n], or as a matrix.
+Tensor line(const Tensor& x);
+Tensor matrix(const Tensor& x, std::int64_t rows, std::int64_t cols);
+/// beta out + alpha a b, for matrices.
+void product(const Tensor& a, const Tensor& b, double alpha, double beta, const Tensor& out);
+Tensor transposed(const Tensor& matrix);
+
+}  // namespace firn::optim::algebra
