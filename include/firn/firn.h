@@ -27,6 +27,7 @@
 #include "firn/memory.h"
 #include "firn/memory/plan.h"
 #include "firn/memory/report.h"
+#include "firn/memory/reserve.h"
 #include "firn/nn/activation.h"
 #include "firn/nn/any_module.h"
 #include "firn/nn/attention.h"

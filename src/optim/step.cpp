@@ -161,6 +161,7 @@ bool Optimizer::Impl::decide() {
 void Optimizer::Impl::compute_rules() {
   const WholeUpdates& whole = store.whole();
   if (whole.empty()) return;
+  if (whole.spoils_gradients() && !hooks.capturing()) about_to_change_cycle();
   try {
     whole.compute(store.memory(), store.arenas(), store.ledger(), store.stream());
   } catch (...) {

@@ -132,6 +132,32 @@ class TakenBack final : public Training {
   void prepare_again() override {}
 };
 
+/// The end of a cycle alone under a RollbackPoint, which brings gradients back too.
+class StepTakenBack final : public Training {
+ public:
+  template <class... Args>
+  explicit StepTakenBack(Args&&... args) : Training(std::forward<Args>(args)...) {
+    const GeneratorScope scope(masks_);
+    for (const Batch& b : batches_) opt_->backward(loss_(*net_, b.x, b.y));
+  }
+  void run() override {
+    RollbackPoint start;
+    try {
+      opt_->step();
+    } catch (...) {
+      start.roll_back();
+      throw;
+    }
+  }
+  std::string kept() override {
+    std::string all;
+    for (const optim::NamedState& s : opt_->state())
+      if (s.name != "step_state") all += bytes_of(s.tensor);  // it also has what was decided
+    return all;
+  }
+  void prepare_again() override {}
+};
+
 Loss class_loss(nn::Module& net, const Tensor& x, const Tensor& y) {
   return cross_entropy(net(x), y);
 }
@@ -206,6 +232,36 @@ TEST_CASE("[S43] alloc_sweep: an f16 step with states in 8 bits", "[host]") {
   CHECK(sweep(work, Fails::heap) > 10);
   CHECK(sweep(work, Fails::heap_for_good) > 10);
   CHECK(sweep(work, Fails::blocks) > 10);
+}
+
+TEST_CASE("[S21] alloc_sweep: steps of rules that are not elementwise", "[host]") {
+  const Threads one(1);
+  const auto sweep_all = [](const MakeWork& work) {
+    CHECK(sweep(work, Fails::heap) > 10);
+    CHECK(sweep(work, Fails::heap_for_good) > 10);
+    CHECK(sweep(work, Fails::blocks) > 10);
+  };
+  const auto net = [] { return perceptron(f16); };
+  const optim::StepOptions step{.accumulate = 2, .clip_norm = 1};
+  const optim::CustomOptions custom{
+      .lr = 0.1,
+      .states = {{"momentum"}},
+      .update = [](const optim::CustomInput& in) -> optim::CustomUpdate {
+        const Tensor b = 0.9 * in.states[0] + in.gradient;
+        return {in.weight - in.lr * b, {b}};
+      }};
+  sweep_all(training<optim::Custom>(net, custom, step, {8, 12}));
+  sweep_all(training<optim::Muon>(net, optim::MuonOptions{.lr = 0.01}, step, {8, 12}));
+  sweep_all(training<optim::Adafactor>(net, optim::AdafactorOptions{.lr = 0.1}, step, {8, 12}));
+  sweep_all(training<optim::Muon, RunBatch>(net, optim::MuonOptions{.lr = 0.01}, {}, {8, 12}));
+  const auto taken_back = training<optim::Muon, TakenBack<true>>(
+      net, optim::MuonOptions{.lr = 0.01}, {.accumulate = 3}, {8, 12});
+  CHECK(sweep(taken_back, Fails::heap, 3) > 10);
+  CHECK(sweep(taken_back, Fails::blocks) > 10);
+  const auto step_taken_back =
+      training<optim::Muon, StepTakenBack>(net, optim::MuonOptions{.lr = 0.01}, {}, {8, 12});
+  CHECK(sweep(step_taken_back, Fails::heap) > 10);
+  CHECK(sweep(step_taken_back, Fails::heap_for_good) > 10);
 }
 
 TEST_CASE("alloc_sweep: cat, stack and a custom function", "[host]") {

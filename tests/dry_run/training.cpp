@@ -24,6 +24,19 @@ std::unique_ptr<Optimizer> make_optimizer(int which, const std::vector<Tensor>& 
       return std::make_unique<optim::Lion>(p, optim::LionOptions{}, step);
     case 4:
       return std::make_unique<optim::RMSprop>(p, optim::RMSpropOptions{}, step);
+    case 5:
+      return std::make_unique<optim::Muon>(p, optim::MuonOptions{}, step);
+    case 6:
+      return std::make_unique<optim::Adafactor>(p, optim::AdafactorOptions{}, step);
+    case 7:
+      return std::make_unique<optim::Custom>(
+          p,
+          optim::CustomOptions{.states = {{"square"}},
+                               .update = [](const optim::CustomInput& in) -> optim::CustomUpdate {
+                                 const Tensor s = in.states[0] + square(in.gradient);
+                                 return {in.weight - in.lr * in.gradient / sqrt(s + 1.0), {s}};
+                               }},
+          step);
     default:
       return std::make_unique<optim::Adagrad>(p, optim::AdagradOptions{}, step);
   }
@@ -47,7 +60,7 @@ void step_by_shapes(Optimizer& opt) {
 }
 
 TEST_CASE("a step in a dry run writes no arena of an optimizer") {
-  const int which = GENERATE(range(0, 6));
+  const int which = GENERATE(range(0, 9));
   const DType dtype = GENERATE(f32, f16, bf16, f64);
   CAPTURE(which, to_string(dtype));
   Generator g(3);

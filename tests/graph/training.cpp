@@ -1,4 +1,5 @@
 // Whole training steps as graphs, against the same steps given to the device one kernel at a time.
+#include <memory>
 #include <string>
 
 #include "firn/firn.h"
@@ -25,7 +26,38 @@ struct Setting {
   bool overflow = false;  // some inputs are infinite
   bool dropout = false;
   bool eight_bit = false;  // the moments are in 8 bits
+  enum class Rule { adamw, muon, adafactor, custom } rule = Rule::adamw;
 };
+
+std::unique_ptr<optim::Optimizer> make_optimizer(const Setting& s, const std::vector<Tensor>& p,
+                                                 const optim::StepOptions& step) {
+  const optim::Schedule lr = optim::cosine(1e-2, 40);
+  switch (s.rule) {
+    case Setting::Rule::muon:
+      return std::make_unique<optim::Muon>(p, optim::MuonOptions{.lr = lr}, step);
+    case Setting::Rule::adafactor:
+      return std::make_unique<optim::Adafactor>(p, optim::AdafactorOptions{.lr = lr}, step);
+    case Setting::Rule::custom:
+      return std::make_unique<optim::Custom>(
+          p,
+          optim::CustomOptions{.lr = lr,
+                               .states = {{"momentum"}},
+                               .update = [](const optim::CustomInput& in) -> optim::CustomUpdate {
+                                 const Tensor b = 0.9 * in.states[0] + in.gradient / sqrt(in.t);
+                                 return {in.weight - in.lr * b, {b}};
+                               }},
+          step);
+    default:
+      return std::make_unique<optim::AdamW>(
+          p,
+          optim::AdamWOptions{
+              .lr = lr,
+              .weight_decay = 0.01,
+              .state = s.eight_bit ? optim::StatePrecision::bits8 : optim::StatePrecision::full,
+              .min_8bit_size = 0},
+          step);
+  }
+}
 
 struct Run {
   std::vector<std::vector<double>> weights;
@@ -47,13 +79,8 @@ Run train(const Setting& s, bool as_graph, int micro_steps) {
                w2 = parameter({kOut, kHidden});
   optim::StepOptions options{.accumulate = s.accumulate, .clip_norm = 1};
   if (s.half) options.loss_scale = optim::LossScale::dynamic({.growth_interval = 5});
-  optim::AdamW opt(
-      {w1, b1, w2},
-      {.lr = optim::cosine(1e-2, 40),
-       .weight_decay = 0.01,
-       .state = s.eight_bit ? optim::StatePrecision::bits8 : optim::StatePrecision::full,
-       .min_8bit_size = 0},
-      options);
+  const std::unique_ptr<optim::Optimizer> owned = make_optimizer(s, {w1, b1, w2}, options);
+  optim::Optimizer& opt = *owned;
 
   const Tensor x = zeros({kBatch, kIn}, t), y = zeros({kBatch}, i64);
   const auto work = [&] {
@@ -87,6 +114,16 @@ TEST_CASE("[S25] replayed training steps are equal to eager ones, to the bit", "
        .overflow = true,
        .dropout = true},
       {.name = "f32, states in 8 bits", .overflow = true, .eight_bit = true},
+      {.name = "Muon, f16, overflows",
+       .accumulate = 2,
+       .half = true,
+       .overflow = true,
+       .rule = Setting::Rule::muon},
+      {.name = "Adafactor", .overflow = true, .rule = Setting::Rule::adafactor},
+      {.name = "Custom, f16, overflows",
+       .half = true,
+       .overflow = true,
+       .rule = Setting::Rule::custom},
       {.name = "f16, 3 micro-steps, overflows, dropout",
        .accumulate = 3,
        .half = true,

@@ -191,6 +191,7 @@ const std::vector<std::pair<const char*, kernels::UpdateRule>> kRules = {
     {"rmsprop, both", math::RmsProp<true, true>{0.9, 1e-3, 0.9, 0.01}},
     {"adagrad", math::Adagrad{0.1, 1e-10, 0.5, 0.01}},
     {"lion", math::Lion{0.9, 0.99, 0.01}},
+    {"replace", math::Replace{}},
     {"adam in 8 bits", math::EightBit<math::Adam>{{0.9, 0.99, 1e-8, 0.01, true}}},
     {"lion in 8 bits", math::EightBit<math::Lion>{{0.9, 0.99, 0.01}}},
 };
