@@ -172,6 +172,10 @@ TEST_CASE("Custom refuses wrong options and wrong functions, and names what is w
     return error({.states = {{"momentum"}}, .update = update});
   };
   CHECK(mentions(error({}), {"[Custom]", "no function"}));
+  const auto negative = [](const Shape&) { return Shape{2, -1}; };
+  CHECK(mentions(
+      error({.states = {{.name = "m", .shape = negative}}, .update = custom_momentum(1).update}),
+      {"state \"m\" of parameter 0, \"fc.bias\"", "[2, -1]"}));
   for (const char* name : {"", "a.b", "weight", "gradient", "master", "ema"})
     CHECK(mentions(error({.states = {{name}}, .update = custom_momentum(1).update}),
                    {"[Custom] state 0 is called", name}));

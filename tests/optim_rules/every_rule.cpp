@@ -154,6 +154,18 @@ TEST_CASE("[S29][S43] any rule gives the same bits for any number of threads") {
   });
 }
 
+TEST_CASE("[S43] any rule gives the same bits wherever its states are") {
+  const auto elsewhere =
+      default_device().is_cpu() ? optim::StateMemory::file : optim::StateMemory::host;
+  for_every_rule([&](const RuleCase& rule, DType dtype, optim::StepOptions step) {
+    const RuleRun beside(rule, dtype, step);
+    step.state_memory = elsewhere;
+    const RuleRun away(rule, dtype, step);
+    CHECK(beside.run(0, 9) == away.run(0, 9));
+    CHECK(beside.bits() == away.bits());
+  });
+}
+
 TEST_CASE("[S16][S43] optimizers of any rule skip together under a shared loss scale") {
   for (const RuleCase& rule : every_rule()) {
     CAPTURE(rule.name);

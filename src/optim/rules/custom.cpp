@@ -45,11 +45,16 @@ class CustomWhole final : public WholeRule {
  public:
   explicit CustomWhole(const CustomOptions& options) : options_(options) {}
 
-  std::vector<State> states(const NamedTensor& parameter, const std::string&) const override {
+  std::vector<State> states(const NamedTensor& parameter, const std::string& label) const override {
     std::vector<State> out;
-    for (const CustomState& s : options_.states)
-      out.push_back({s.name, s.shape ? s.shape(parameter.tensor.shape()) : parameter.tensor.shape(),
-                     s.initial});
+    for (const CustomState& s : options_.states) {
+      const Shape& weight = parameter.tensor.shape();
+      const Shape shape = s.shape ? s.shape(weight) : weight;
+      for (const std::int64_t n : shape)
+        FIRN_CHECK(n >= 0, kName, "return sizes of 0 or more", "state \"{}\" of {}, has shape {}",
+                   s.name, label, shape);
+      out.push_back({s.name, shape, s.initial});
+    }
     return out;
   }
 

@@ -78,6 +78,19 @@ void ParamStore::allocate_step() {
   copy_bytes(step_state_.impl()->data(), device_, &initial, Device::cpu(), sizeof(initial));
 }
 
+Tensor ParamStore::state_memory(Owner owner, DType dtype, std::int64_t elements) const {
+  if (options_.memory == StateMemory::device) {
+    const OwnerScope scope(owner);
+    return zeros({elements}, dtype, device_);
+  }
+  const auto where =
+      options_.memory == StateMemory::host ? memory::Elsewhere::host : memory::Elsewhere::file;
+  return Tensor(Ref<TensorImpl>(
+      new TensorImpl(memory::allocate_elsewhere(static_cast<std::size_t>(elements) * size_of(dtype),
+                                                device_, where),
+                     {elements}, Strides{1}, 0, dtype)));
+}
+
 void ParamStore::set_up_whole() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Parameter& p = parameters_[i];
@@ -94,6 +107,9 @@ void ParamStore::set_up_whole() {
                 .gradient = a.grad.as_strided(shape, strides, p.begin)},
                {p.name, p.tensor});
   }
+  whole_.allocate([this](DType dtype, std::int64_t elements) {
+    return state_memory(Owner::optimizer, dtype, elements);
+  });
   whole_.reserve(memory(), views_, device_);
 }
 
@@ -103,32 +119,21 @@ void ParamStore::allocate(Arena& a) {
     const OwnerScope scope(owner);
     return zeros({a.elements}, dtype, device_);
   };
-  const auto make_state = [&](Owner owner, DType dtype, std::int64_t elements) {
-    if (options_.memory == StateMemory::device) {
-      const OwnerScope scope(owner);
-      return zeros({elements}, dtype, device_);
-    }
-    const auto where =
-        options_.memory == StateMemory::host ? memory::Elsewhere::host : memory::Elsewhere::file;
-    return Tensor(Ref<TensorImpl>(
-        new TensorImpl(memory::allocate_elsewhere(
-                           static_cast<std::size_t>(elements) * size_of(dtype), device_, where),
-                       {elements}, Strides{1}, 0, dtype)));
-  };
   a.weight = make(Owner::weights, a.dtype);
   a.grad = make(Owner::gradients, sink);
-  if (options_.average) a.ema = make_state(Owner::optimizer, sink, a.elements);
-  if (sink != a.dtype && options_.masters) a.master = make_state(Owner::masters, sink, a.elements);
+  if (options_.average) a.ema = state_memory(Owner::optimizer, sink, a.elements);
+  if (sink != a.dtype && options_.masters)
+    a.master = state_memory(Owner::masters, sink, a.elements);
   std::visit(
       [&](const auto& rule) {
         for (int i = 0; i < rule.kStates; ++i) {
           if constexpr (math::kIsEightBit<std::decay_t<decltype(rule)>>) {
-            a.states.push_back(make_state(Owner::optimizer, DType::u8, a.elements));
+            a.states.push_back(state_memory(Owner::optimizer, DType::u8, a.elements));
             a.scales.push_back(
-                make_state(Owner::optimizer, DType::f32, a.elements / math::kStateBlock));
+                state_memory(Owner::optimizer, DType::f32, a.elements / math::kStateBlock));
             continue;
           }
-          a.states.push_back(make_state(Owner::optimizer, sink, a.elements));
+          a.states.push_back(state_memory(Owner::optimizer, sink, a.elements));
           if constexpr (requires { rule.initial_state(i); })
             if (rule.initial_state(i) != 0)
               kernels::fill(a.states.back().mutable_view(), rule.initial_state(i), stream());

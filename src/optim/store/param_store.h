@@ -182,6 +182,8 @@ class ParamStore {
   void allocate_arenas();
   void allocate_step();
   void allocate(Arena& arena);
+  /// [elements] of zeros, where StoreOptions::memory says.
+  Tensor state_memory(Owner owner, DType dtype, std::int64_t elements) const;
   void set_up_whole();
   void make_tables(Arena& arena);
   kernels::OptimizerArena view_of(const Arena& arena) const;

@@ -13,37 +13,53 @@ namespace {
 /// [n] of `like`'s dtype on its device.
 Tensor flat(std::int64_t n, const Tensor& like) { return empty({n}, like.dtype(), like.device()); }
 
+/// The elements of a dense tensor in the order of their memory.
+Tensor line(const Tensor& t) { return t.as_strided({t.numel()}, {1}); }
+
 }  // namespace
 
 void WholeUpdates::add(Member m, const NamedTensor& parameter) {
-  const OwnerScope owner(Owner::optimizer);
-  const Tensor& g = m.gradient;
-  for (const WholeRule::State& s : m.rule->states(parameter, m.label)) {
-    const bool like_weight = s.shape == g.shape();
-    const auto make = [&] {
-      const Tensor t = zeros({s.shape.product()}, g.dtype(), g.device());
-      return t.as_strided(
-          s.shape, like_weight ? g.strides() : strides_in(s.shape, MemoryFormat::contiguous));
-    };
-    m.states.push_back(make());
-    if (s.initial != 0) {
-      kernels::fill(m.states.back().mutable_view(), s.initial, current_stream(g.device()));
-    }
-    m.next.push_back(make());
-    m.state_names.push_back(s.name);
-  }
-  if (m.rule->may_throw()) {
-    m.next_weight = flat(g.numel(), g).as_strided(g.shape(), g.strides());
-  } else {
-    m.next_weight = g;
-    spoils_ = true;
-  }
-  const auto line = [](const Tensor& t) { return t.as_strided({t.numel()}, {1}); };
-  for (std::size_t i = 0; i < m.states.size(); ++i)
-    if (m.states[i].numel() > 0)
-      commits_.push_back(
-          {line(m.next[i]).view(), line(m.states[i]).mutable_view(), m.range.parameter});
+  m.kinds = m.rule->states(parameter, m.label);
   members_.push_back(std::move(m));
+}
+
+void WholeUpdates::allocate(const MemoryOf& memory_of) {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    // One block has all states and their next ones, each at a multiple of 256 bytes or more.
+    const auto room = [](const WholeRule::State& s) {
+      return math::ceil_div(s.shape.product(), std::int64_t{64}) * 64;
+    };
+    std::int64_t elements = 0, at = 0;
+    for (const Member& m : members_)
+      if (m.gradient.dtype() == dtype)
+        for (const WholeRule::State& s : m.kinds) elements += 2 * room(s);
+    if (elements == 0) continue;
+    const Tensor memory = memory_of(dtype, elements);
+    for (Member& m : members_) {
+      if (m.gradient.dtype() != dtype) continue;
+      for (const WholeRule::State& s : m.kinds) {
+        const Tensor& g = m.gradient;
+        const Strides strides =
+            s.shape == g.shape() ? g.strides() : strides_in(s.shape, MemoryFormat::contiguous);
+        for (std::vector<Tensor>* list : {&m.states, &m.next}) {
+          list->push_back(memory.as_strided(s.shape, strides, at));
+          at += room(s);
+        }
+        if (s.shape.product() == 0) continue;
+        if (s.initial != 0)
+          kernels::fill(m.states.back().mutable_view(), s.initial, current_stream(g.device()));
+        commits_.push_back(
+            {line(m.next.back()).view(), line(m.states.back()).mutable_view(), m.range.parameter});
+      }
+    }
+  }
+  const OwnerScope owner(Owner::optimizer);
+  for (Member& m : members_) {
+    const bool apart = m.rule->may_throw();
+    const Tensor& g = m.gradient;
+    m.next_weight = apart ? flat(g.numel(), g).as_strided(g.shape(), g.strides()) : g;
+    spoils_ = spoils_ || !apart;
+  }
 }
 
 void WholeUpdates::reserve(const kernels::StepMemory& memory,
@@ -102,7 +118,7 @@ std::vector<NamedTensor> WholeUpdates::states_of(std::size_t index) const {
   for (const Member& m : members_)
     if (m.index == index)
       for (std::size_t s = 0; s < m.states.size(); ++s)
-        out.push_back({m.state_names[s], m.states[s]});
+        out.push_back({m.kinds[s].name, m.states[s]});
   return out;
 }
 

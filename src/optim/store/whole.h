@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -70,14 +71,17 @@ class WholeUpdates {
     kernels::ParameterRange range;
     Tensor gradient;
     Tensor next_weight = {};
+    std::vector<WholeRule::State> kinds = {};
     std::vector<Tensor> states = {}, next = {};
-    std::vector<std::string> state_names = {};
   };
 
   bool empty() const noexcept { return members_.empty(); }
-  /// Allocates the states. Throws Error if the rule refuses the parameter.
+  /// Throws Error if the rule refuses the parameter.
   void add(Member member, const NamedTensor& parameter);
-  /// After the last add(): reserves what the rules need, running each once by shapes alone.
+  using MemoryOf = std::function<Tensor(DType dtype, std::int64_t elements)>;
+  /// After the last add(): allocates the states, in zeroed memory from `memory_of`.
+  void allocate(const MemoryOf& memory_of);
+  /// After that: reserves what the rules need, running each once by shapes alone.
   void reserve(const kernels::StepMemory& memory, std::span<const kernels::OptimizerArena> arenas,
                Device device);
 
