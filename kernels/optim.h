@@ -33,7 +33,7 @@ using UpdateRule =
     std::variant<math::Sgd, math::SgdMomentum, math::Adam, math::RmsProp<false, false>,
                  math::RmsProp<false, true>, math::RmsProp<true, false>, math::RmsProp<true, true>,
                  math::Adagrad, math::Lamb, math::Lion, math::EightBit<math::Adam>,
-                 math::EightBit<math::Lion>, math::Replace>;
+                 math::EightBit<math::Lion>, math::Replace, math::ScheduleFree>;
 
 inline constexpr int kMaxOptimizerStates = 3;
 /// Optimizers that can share a loss scale: their addresses are one launch's arguments.
@@ -72,6 +72,14 @@ struct StateCommit {
 struct TrustPartial {
   double weight, update;  ///< sums of squares
 };
+
+/// The weights of a ScheduleFree rule and what they come from, [n] each: `weight` in the model's
+/// dtype, the others in f32, or f64 for f64 weights. master.data == nullptr: there is none.
+struct ScheduleFreeWeights {
+  View weight, master, fast, averaged;
+  double beta1;
+};
+inline Device device_of(const ScheduleFreeWeights& w) { return w.weight.device; }
 
 /// One arena. `weight` is [n] in the model's dtype; `grad`, `states`, `master` and `ema` are [n]
 /// f32, or f64 for f64 weights. ema.data == nullptr: no average is kept. Without a master (data ==
@@ -147,6 +155,12 @@ void optim_set_touched(const StepMemory& memory, std::span<const std::uint8_t> t
 /// Weights and their masters, [n] in f16 or bf16 and [n] in f32. A weight that is not its master
 /// rounded was written from outside: it becomes the master.
 void optim_adopt_weights(const ConstView& weight, const View& master, Stream stream);
+/// The weights become the averaged ones, or those of training (math::training_weight), rounded to
+/// nearest. Nothing else is written.
+void optim_show_weights(const ScheduleFreeWeights& w, bool averaged, Stream stream);
+/// A weight that is not what optim_show_weights() made of it was written from outside: it becomes
+/// its fast and its averaged weight, and its master.
+void optim_adopt_shown(const ScheduleFreeWeights& w, bool averaged, Stream stream);
 /// Forgets the cycle's weight and micro-steps.
 void optim_reset(const StepMemory& memory, Stream stream);
 /// A new schedule of the learning rate: the next step has its value at the number of applied steps.
@@ -166,6 +180,8 @@ FIRN_KERNEL(optim_commit)
 FIRN_KERNEL(optim_update)
 FIRN_KERNEL(optim_set_touched)
 FIRN_KERNEL(optim_adopt_weights)
+FIRN_KERNEL(optim_show_weights)
+FIRN_KERNEL(optim_adopt_shown)
 FIRN_KERNEL(optim_reset)
 FIRN_KERNEL(optim_set_schedule)
 FIRN_KERNEL(optim_join)

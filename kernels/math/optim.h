@@ -32,6 +32,7 @@ struct StepInput {
   double gradient_factor;  ///< turns the accumulated sum into the clipped mean gradient
   std::int64_t count;      ///< updates of this parameter, this one included: 1 at the first
   double trust_ratio = 1;  ///< of this parameter and step, for rules that have one
+  double share = 0;        ///< of this step in a rule's average (AveragePolicy, step_state.h)
 };
 
 /// w -= lr * (g + weight_decay * w)
@@ -341,6 +342,60 @@ FIRN_HD constexpr double value_limit(const Rule&, double limit) {
 FIRN_HD constexpr double value_limit(const Replace&, double) {
   return static_cast<double>(HUGE_VALF);
 }
+
+/// The weights that schedule-free training computes gradients at: between z and x.
+template <class V>
+FIRN_HD V training_weight(V z, V x, V beta1) {
+  return z + beta1 * (x - z);
+}
+
+/// Schedule-free AdamW (Defazio et al., 2024, "The Road Less Scheduled", algorithm 1; PyPI's
+/// schedulefree 1.4, AdamWScheduleFree, whose formulas keep y in place of x). The weight w is y.
+///   v = beta2 * v + (1 - beta2) * g^2
+///   u = g / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay * y
+///   z -= lr * u;   x += share * (z - x);   y = (1 - beta1) * z + beta1 * x
+struct ScheduleFree {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+
+  static constexpr int kStates = 3;
+  static constexpr const char* state_name(int i) {
+    if (i == 2) return "second_moment";
+    return i == 0 ? "fast_weight" : "averaged_weight";
+  }
+
+  template <class S>
+  struct Coefficients {
+    S gradient_factor, lr, weight_decay, beta1, beta2, intake2, eps, share;
+    S root_correction;  ///< 1 / sqrt(1 - beta2^t)
+  };
+  template <class S>
+  FIRN_HD Coefficients<S> prepare(const StepInput& in) const {
+    const double t = static_cast<double>(in.count);
+    return {S(in.gradient_factor),
+            S(in.learning_rate),
+            S(weight_decay),
+            S(beta1),
+            S(beta2),
+            S(1 - beta2),
+            S(eps),
+            S(in.share),
+            S(1 / sqrt(1 - pow(beta2, t)))};
+  }
+  template <class V, class S>
+  FIRN_HD static void apply(const Coefficients<S>& k, V& w, V g, V* state) {
+    const V v = k.beta2 * state[2] + k.intake2 * g * g;
+    const V u = g / (sqrt(v) * k.root_correction + k.eps) + k.weight_decay * w;
+    const V z = state[0] - k.lr * u;
+    const V x = moving_average(state[1], z, k.share);
+    w = training_weight(z, x, k.beta1);
+    state[0] = z;
+    state[1] = x;
+    state[2] = v;
+  }
+};
 
 /// Whether the rule has a trust ratio.
 template <class Rule>

@@ -16,12 +16,21 @@ namespace firn::math {
 using optim::NonFinite;
 using optim::StepStatus;
 
+/// The average of a rule that keeps one (ScheduleFree): step t of learning rate lr has the weight
+/// t^r max(lr)^lr_power in it, the maximum being that of steps 1 to t.
+struct AveragePolicy {
+  bool keeps = false;  ///< whether there is one
+  double r = 0;
+  double lr_power = 0;
+};
+
 /// What the options of an optimizer say about its steps. Constant while it lives.
 struct StepPolicy {
   double clip_norm = 0;   ///< 0: no limit
   double clip_value = 0;  ///< 0: no limit
   double ema = 0;         ///< decay; 0: there is no average
   ScalePolicy scale;
+  AveragePolicy average;
 };
 
 /// What the last finished cycle came to; what a StepReport shows.
@@ -57,6 +66,12 @@ struct StepState : SeedSums {
   std::int64_t applied = 0;
   std::int64_t skipped = 0;
   std::int64_t skips_in_row = 0;
+
+  // The average of a rule that keeps one (AveragePolicy).
+  double largest_rate = 0;  ///< of the applied steps
+  double average_sum = 0;   ///< of the weights of the applied steps
+  double step_weight = 0;   ///< of the step in flight
+  double share = 0;         ///< its part of the sum
 
   StepOutcome last;
 };
@@ -102,6 +117,14 @@ struct GradientSummary {
   bool any = true;             ///< a parameter has received a gradient in the cycle
 };
 
+/// The part of the step in flight in the average of the steps.
+FIRN_HD inline void weigh_step(StepState& s, const AveragePolicy& policy) {
+  const double rate = s.learning_rate > s.largest_rate ? s.learning_rate : s.largest_rate;
+  s.step_weight = pow(static_cast<double>(s.applied + 1), policy.r) * pow(rate, policy.lr_power);
+  const double sum = s.average_sum + s.step_weight;
+  s.share = sum > 0 ? s.step_weight / sum : 0;
+}
+
 /// Decides the step. clip_value limits each element of the averaged gradient; clip_norm then scales
 /// it by min(1, clip_norm / (norm + 1e-6)), as PyTorch's clip_grad_value_ and clip_grad_norm_ do.
 FIRN_HD inline void decide(StepState& s, const StepPolicy& policy, const GradientSummary& g) {
@@ -138,6 +161,7 @@ FIRN_HD inline void decide(StepState& s, const StepPolicy& policy, const Gradien
   s.gradient_factor = clip < 1.0 ? factor * clip : factor;
   s.value_limit = policy.clip_value > 0 ? policy.clip_value * clip : static_cast<double>(HUGE_VALF);
   s.decision = StepStatus::applied;
+  if (policy.average.keeps) weigh_step(s, policy.average);
 }
 
 /// A new schedule, from the next step on.
@@ -150,6 +174,8 @@ FIRN_HD inline void finish_cycle(StepState& s, const ScheduleTable& schedule) {
   if (s.decision == StepStatus::applied) {
     s.applied += 1;
     s.skips_in_row = 0;
+    s.average_sum += s.step_weight;  // 0 without an average
+    s.largest_rate = s.learning_rate > s.largest_rate ? s.learning_rate : s.largest_rate;
   } else {
     s.skipped += 1;
     if (s.decision == StepStatus::skipped_non_finite) s.skips_in_row += 1;

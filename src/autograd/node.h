@@ -37,6 +37,7 @@ namespace firn::autograd {
 
 class Backward;
 class CycleMember;
+class WeightModes;
 
 /// Where the gradient with respect to one input goes: grad = beta*grad + contribution.
 struct Sink {
@@ -185,6 +186,8 @@ class Leaf final : public Node {
   /// How many contributions backward passes have added to this leaf. Whoever set the arena clears
   /// it (S17), and learns by it of passes that it did not run.
   std::uint32_t touched = 0;
+  /// Not null: the leaf shows one of two sets of values (autograd/weight_modes.h).
+  WeightModes* modes = nullptr;
   /// State of the leaf's layer that takes part in cycles (autograd/cycle.h). Usually null.
   std::shared_ptr<CycleMember> member;
 };

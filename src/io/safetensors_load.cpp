@@ -15,6 +15,7 @@
 #include "firn/stream.h"
 #include "io/tensor_files.h"
 #include "kernels/copy.h"
+#include "nn/shown_weights.h"
 #include "nn/tree.h"
 
 namespace firn::io {
@@ -68,6 +69,7 @@ class Loader {
   Loader(const detail::TensorFiles& files, const nn::Module& module, const LoadOptions& options)
       : files_(files), options_(options) {
     name_sources();
+    nn::detail::show_weights(module);
     for (const auto& m : nn::detail::tree_of(module)) pair(m);
     name_unexpected();
     parameters_first(report.loaded);

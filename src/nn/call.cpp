@@ -16,6 +16,7 @@
 #include "firn/nn/module.h"
 #include "firn/storage.h"
 #include "firn/warning.h"
+#include "nn/shown_weights.h"
 #include "nn/tree.h"
 
 namespace firn::nn {
@@ -234,6 +235,7 @@ detail::Call::Call(Module& m)
     : module_(m), caller_(innermost_call), root_(caller_ ? caller_->root_ : m) {
   FIRN_CHECK(!m.moved_from_, m.type_name(), "call the module that it was moved to",
              "this module was moved from and holds nothing");
+  if (!caller_ && !autograd::computing_again()) show_weights(m);
   if (m.autocast_) mode_.emplace(*m.autocast_);
   if (!caller_ && m.training_ && grad_enabled() && MemberCheck::due(m))
     check_ = std::make_unique<MemberCheck>();

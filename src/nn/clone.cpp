@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "firn/nn/module.h"
+#include "nn/shown_weights.h"
 #include "tensor/impl.h"
 
 namespace firn::nn {
@@ -99,6 +100,7 @@ class Separation final : public MemberVisitor {
 }  // namespace
 
 void detail::separate(Module& copy, const Module& original) try {
+  show_weights(original);
   Separation separation(original);
   separation.module("", copy);
   for (Module* m : separation.done) m->was_separated();

@@ -15,6 +15,7 @@
 #include "firn/ops/ops.h"
 #include "firn/storage.h"
 #include "firn/stream.h"
+#include "nn/shown_weights.h"
 #include "nn/tree.h"
 #include "tensor/impl.h"
 
@@ -73,6 +74,7 @@ Buffer::Buffer(const Tensor& value, OnConversion conversion)
 // ---- State ----
 
 std::vector<Tensor> Module::parameters() const try {
+  detail::show_weights(*this);
   std::vector<Tensor> all;
   for_each_tensor(tree_of(*this), [&](const TreeTensor& t) {
     if (!t.buffer) all.push_back(t.tensor);
@@ -82,6 +84,7 @@ std::vector<Tensor> Module::parameters() const try {
 FIRN_OUT_OF_MEMORY("the list of parameters")
 
 std::vector<NamedTensor> Module::named_parameters() const try {
+  detail::show_weights(*this);
   std::vector<NamedTensor> all;
   for_each_tensor(tree_of(*this), [&](const TreeTensor& t) {
     if (!t.buffer) all.push_back({t.path, t.tensor});
@@ -116,6 +119,8 @@ std::int64_t Module::num_parameters(bool trainable_only) const {
 void Module::copy_from(const Module& other) try {
   require_members("Module::copy_from", *this);
   require_members("Module::copy_from", other);
+  detail::show_weights(*this);
+  detail::show_weights(other);
   std::unordered_map<std::string, Tensor> sources;
   for (const TreeModule& m : tree_of(other))
     for (const TreeTensor& t : m.tensors) sources.emplace(t.path, t.tensor);

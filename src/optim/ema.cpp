@@ -37,12 +37,16 @@ AveragedWeights::AveragedWeights(Optimizer& optimizer) try {
   impl.store.bump_all_versions("AveragedWeights");
   for (State::Kept& k : state_->kept) k.version = k.parameter.storage()->version();
   impl.averaged = true;
+  impl.store.keep_shown(true);
 }
 FIRN_OUT_OF_MEMORY("AveragedWeights")
 
 AveragedWeights::~AveragedWeights() {
   const auto optimizer = state_->optimizer.lock();
-  if (optimizer) (*optimizer)->averaged = false;
+  if (optimizer) {
+    (*optimizer)->averaged = false;
+    (*optimizer)->store.keep_shown(false);
+  }
   try {
     for (std::size_t i = 0; i < state_->kept.size(); ++i) {
       const State::Kept& k = state_->kept[i];

@@ -38,6 +38,10 @@ StepOptions settle(const std::string& op, StepOptions o, const std::vector<Group
   FIRN_CHECK(!o.stochastic_rounding || any_parameter(groups, is_16_bit), op,
              "leave it out, or convert the model before",
              "stochastic_rounding is set, and no parameter is f16 or bf16");
+  for (const GroupSetup& g : groups)
+    FIRN_CHECK(!o.stochastic_rounding || !is_schedule_free(g.rule), op,
+               "leave it out: the parameters have f32 masters",
+               "stochastic_rounding is set, and averaged weights are rounded to nearest");
   return o;
 }
 
@@ -46,16 +50,16 @@ Tensor host_memory(std::size_t bytes) {
   return zeros({static_cast<std::int64_t>(bytes / 8)}, DType::i64, Device::cpu());
 }
 
-math::StepPolicy step_policy(const StepOptions& o) {
-  return {o.clip_norm, o.clip_value, o.ema, policy_of(o.loss_scale)};
+math::StepPolicy step_policy(const StepOptions& o, const RunSetup& run) {
+  return {o.clip_norm, o.clip_value, o.ema, policy_of(o.loss_scale), run.average};
 }
 
 }  // namespace
 
-Optimizer::Impl::Impl(const char* op, std::vector<GroupSetup> groups, const Schedule& learning_rate,
+Optimizer::Impl::Impl(const char* op, std::vector<GroupSetup> groups, const RunSetup& run,
                       const StepOptions& step)
     : options(settle(op, step, groups)),
-      policy(step_policy(options)),
+      policy(step_policy(options, run)),
       kind_memory(zeros({32}, DType::u8, Device::cpu())),
       progress_memory(host_memory(sizeof(Progress))),
       at(*reinterpret_cast<Progress*>(progress_memory.mutable_view().as<std::int64_t>())),
@@ -68,7 +72,7 @@ Optimizer::Impl::Impl(const char* op, std::vector<GroupSetup> groups, const Sche
              .cycle = this}),
       scaler(options.scaler.defined() ? options.scaler
                                       : LossScaler(options.loss_scale, store.scaler())),
-      lr(learning_rate),
+      lr(run.lr),
       hooks(*this, store.op(), store.device()) {
   kernels::optim_set_schedule(store.memory(), table_of(lr), store.stream());
   for (const Tensor& p : store.parameters())
@@ -122,6 +126,7 @@ void Optimizer::Impl::check_ready() {
     store.ledger().adopt();
   }
   store.check_parameters();
+  store.show_training_weights();
   store.adopt_weights();
 }
 

@@ -32,9 +32,16 @@ struct LossWeight {
   double number = 0;
 };
 
+/// What an algorithm's options say beside the rules of its groups.
+struct RunSetup {
+  Schedule lr;
+  math::AveragePolicy average = {};
+};
+
 struct Optimizer::Impl final : autograd::Cycle {
   /// Rules: one per group. Throws Error for options outside their range.
-  Impl(const char* op, std::vector<GroupSetup> groups, const Schedule& lr, const StepOptions& step);
+  Impl(const char* op, std::vector<GroupSetup> groups, const RunSetup& run,
+       const StepOptions& step);
   /// A cycle that is under way is dropped.
   ~Impl();
   Impl(const Impl&) = delete;

@@ -117,12 +117,14 @@ void Optimizer::refresh_masters() try {
   Impl& i = impl();
   FIRN_CHECK(!i.averaged, i.store.op(), "end the scope of AveragedWeights first",
              "the weights are their moving averages at the moment");
+  i.store.show_training_weights();
   i.store.refresh_masters();
 }
 FIRN_OUT_OF_MEMORY("refresh_masters")
 
 std::vector<NamedState> Optimizer::state() const try {
   Impl& i = impl();
+  i.store.show_training_weights();
   i.store.ledger().adopt();
   i.store.ledger().tell_device(i.store.memory(), i.store.stream());
   std::vector<NamedState> out = i.store.state();

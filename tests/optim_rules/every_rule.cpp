@@ -39,6 +39,7 @@ void for_every_rule(const Fn& fn) {
   for (const RuleCase& rule : every_rule())
     for (const DType dtype : dtypes_of(rule))
       for (const optim::StepOptions& step : options_for(dtype)) {
+        if (step.stochastic_rounding && !rule.stochastic) continue;
         CAPTURE(rule.name, to_string(dtype), step.stochastic_rounding);
         fn(rule, dtype, step);
       }

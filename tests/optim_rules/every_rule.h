@@ -17,16 +17,18 @@ struct RuleCase {
   std::function<std::unique_ptr<optim::Optimizer>(const std::vector<Tensor>& parameters,
                                                   const optim::StepOptions& step)>
       make;
-  bool f64 = true;  ///< takes f64 parameters
+  bool f64 = true;         ///< takes f64 parameters
+  bool stochastic = true;  ///< rounds 16-bit weights stochastically if asked
 };
 
 template <class Algorithm, class Options>
-RuleCase rule_case(const std::string& name, const Options& options, bool f64 = true) {
+RuleCase rule_case(const std::string& name, const Options& options, bool f64 = true,
+                   bool stochastic = true) {
   return {name,
           [options](const std::vector<Tensor>& parameters, const optim::StepOptions& step) {
             return std::make_unique<Algorithm>(parameters, options, step);
           },
-          f64};
+          f64, stochastic};
 }
 
 /// With learning rates that change at every step.
@@ -67,6 +69,10 @@ inline std::vector<RuleCase> every_rule() {
       rule_case<optim::Adafactor>("Adafactor", optim::AdafactorOptions{.lr = optim::scaled(lr, 8)}),
       rule_case<optim::Custom>("Custom momentum", custom_momentum(lr)),
       rule_case<optim::Custom>("Custom by rows", custom_rows(lr)),
+      rule_case<optim::ScheduleFreeAdamW>(
+          "schedule-free AdamW",
+          optim::ScheduleFreeAdamWOptions{.lr = lr, .weight_decay = 0.1, .warmup_steps = 3, .r = 1},
+          true, false),
   };
 }
 

@@ -1,5 +1,5 @@
-// Optimizers: SGD, Adam, AdamW, RMSprop, Adagrad, LAMB, Lion, Adafactor, Muon, Custom, the
-// cycle they share, and schedules.
+// Optimizers: SGD, Adam, AdamW, RMSprop, Adagrad, LAMB, Lion, Adafactor, Muon, schedule-free AdamW,
+// Custom, the cycle they share, and schedules.
 #pragma once
 
 #include "firn/optim/ema.h"
@@ -16,6 +16,7 @@
 #include "firn/optim/rules/lion.h"
 #include "firn/optim/rules/muon.h"
 #include "firn/optim/rules/rmsprop.h"
+#include "firn/optim/rules/schedule_free.h"
 #include "firn/optim/rules/sgd.h"
 #include "firn/optim/schedule.h"
 #include "firn/optim/step_options.h"

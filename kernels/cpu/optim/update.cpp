@@ -149,7 +149,7 @@ void update_parameter(const StepMemory& memory, const OptimizerArena& a, const R
   const math::StepState& s = state_of(memory);
   const math::StepInput in{s.learning_rate * a.lr_scale, s.gradient_factor,
                            memory.counts.as<std::int64_t>()[p.parameter] + 1,
-                           a.trust_ratios ? a.trust_ratios[p.parameter] : 1.0};
+                           a.trust_ratios ? a.trust_ratios[p.parameter] : 1.0, s.share};
   const auto step = static_cast<std::uint64_t>(s.applied);
   const T limit = static_cast<T>(math::value_limit(rule, s.value_limit));
   if constexpr (math::kIsEightBit<Rule>) {

@@ -144,8 +144,8 @@ __device__ typename Rule::template Coefficients<T> prepare(const UpdateArena<Rul
                                                            std::int32_t parameter,
                                                            double trust_ratio) {
   const math::StepState& s = *m.state;
-  return a.rule.template prepare<T>(
-      {s.learning_rate * a.lr_scale, s.gradient_factor, m.counts[parameter] + 1, trust_ratio});
+  return a.rule.template prepare<T>({s.learning_rate * a.lr_scale, s.gradient_factor,
+                                     m.counts[parameter] + 1, trust_ratio, s.share});
 }
 
 /// The quad of weights that an update starts from: of masters, or without masters, of the weights

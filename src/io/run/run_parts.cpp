@@ -11,6 +11,7 @@
 #include "firn/data/resident_batches.h"
 #include "firn/optim/optimizer.h"
 #include "firn/random.h"
+#include "nn/shown_weights.h"
 #include "nn/tree.h"
 #include "optim/describe.h"
 #include "optim/impl.h"
@@ -67,6 +68,7 @@ std::vector<RunSlot> module_slots(const std::string& prefix, nn::Module& module)
   FIRN_CHECK(!nn::detail::was_moved_from(module), "RunPart", "name the module that it was moved to",
              "the module {}was moved from and holds nothing",
              prefix.empty() ? "" : fmt::format("\"{}\" ", prefix));
+  nn::detail::show_training_weights(module);
   std::vector<RunSlot> out;
   const auto tree = nn::detail::tree_of(module);
   nn::detail::for_each_tensor(tree, [&](const nn::detail::TreeTensor& t) {

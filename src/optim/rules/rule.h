@@ -75,6 +75,19 @@ GroupSetup setup_rules(const char* op, const Options& o, const kernels::UpdateRu
   return out;
 }
 
+/// What the optimizer needs of the options beside the rules of its groups.
+template <class Options>
+RunSetup setup_run(const char* op, const Options& o) {
+  if constexpr (requires { o.weight_lr_power; }) {
+    FIRN_CHECK(o.warmup_steps >= 0, op, "0 is no warm-up", "warmup_steps is {}", o.warmup_steps);
+    require_option(op, "r", o.r, 0, "0 is usual");
+    require_option(op, "weight_lr_power", o.weight_lr_power, 0, "2 is usual");
+    return {warmup(o.warmup_steps, o.lr), {true, o.r, o.weight_lr_power}};
+  } else {
+    return {o.lr, {}};
+  }
+}
+
 template <class Options>
 std::vector<GroupSetup> setup_groups(std::vector<ParamGroup> groups, const Options& options) {
   using Rule = RuleOf<Options>;
@@ -114,8 +127,9 @@ inline std::vector<ParamGroup> one_group(ParamList parameters) {
 template <class Options>
 OptimizerOf<Options>::OptimizerOf(std::vector<ParamGroup> groups, const Options& options,
                                   const StepOptions& step) try
-    : Optimizer(std::make_unique<Impl>(
-          RuleOf<Options>::kName, setup_groups(std::move(groups), options), options.lr, step)) {}
+    : Optimizer(std::make_unique<Impl>(RuleOf<Options>::kName,
+                                       setup_groups(std::move(groups), options),
+                                       setup_run(RuleOf<Options>::kName, options), step)) {}
 FIRN_OUT_OF_MEMORY(RuleOf<Options>::kName)
 template <class Options>
 OptimizerOf<Options>::OptimizerOf(std::initializer_list<ParamGroup> groups, const Options& options,

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "kernels/copy.h"
 #include "optim/store/label.h"
+#include "optim/store/shown_weights.h"
 
 namespace firn::optim {
 namespace {
@@ -38,6 +39,7 @@ ParamStore::ParamStore(std::string op, const std::vector<GroupSetup>& groups,
   allocate_arenas();
   allocate_step();
   set_up_whole();
+  if (is_schedule_free(arenas_.front().rule)) modes_ = std::make_unique<Modes>(*this);
   try {
     for (Parameter& p : parameters_) move_in(p);
     refresh_masters();
@@ -48,6 +50,10 @@ ParamStore::ParamStore(std::string op, const std::vector<GroupSetup>& groups,
 }
 
 ParamStore::~ParamStore() {
+  try {
+    if (modes_) modes_->show(true);
+  } catch (const Error&) {  // NOLINT: the device is lost, or a graph is being captured
+  }
   let_go();
   if (!watch_) return;
   try {
@@ -60,6 +66,7 @@ void ParamStore::let_go() noexcept {
   for (Parameter& p : parameters_) {
     p.leaf->arena = Tensor();
     p.leaf->cycle = nullptr;
+    p.leaf->modes = nullptr;
     p.leaf->touched = 0;
   }
 }
@@ -154,6 +161,7 @@ void ParamStore::move_in(Parameter& p) {
   p.storage = impl.storage;
   p.leaf->arena = slice(a.grad, p);
   p.leaf->cycle = options_.cycle;
+  p.leaf->modes = modes_.get();
   p.leaf->collected = Tensor();
   p.leaf->touched = 0;
 }
@@ -217,7 +225,9 @@ void ParamStore::adopt_weights() {
     const auto flat = [&](const Tensor& arena) {
       return arena.as_strided({p.tensor.numel()}, {1}, p.begin);
     };
-    if (a.master.defined() && p.tensor.numel() > 0)
+    if (modes_ && p.tensor.numel() > 0)
+      modes_->adopt(p);
+    else if (a.master.defined() && p.tensor.numel() > 0)
       kernels::optim_adopt_weights(flat(a.weight).view(), flat(a.master).mutable_view(), stream());
     p.version = version;
   }
@@ -225,10 +235,26 @@ void ParamStore::adopt_weights() {
 
 void ParamStore::refresh_masters() {
   mark_adopted();
-  for (const Parameter& p : parameters_)
-    for (const Tensor* arena : {&arenas_[p.arena].master, &arenas_[p.arena].ema})
-      if (arena->defined())
-        kernels::copy(p.tensor.view(), slice(*arena, p).mutable_view(), stream());
+  for (const Parameter& p : parameters_) {
+    const Arena& a = arenas_[p.arena];
+    const auto refresh = [&](const Tensor& arena) {
+      if (arena.defined()) kernels::copy(p.tensor.view(), slice(arena, p).mutable_view(), stream());
+    };
+    refresh(a.master);
+    refresh(a.ema);
+    if (modes_) {  // of math::ScheduleFree
+      refresh(a.states[0]);
+      refresh(a.states[1]);
+    }
+  }
+}
+
+void ParamStore::show_training_weights() {
+  if (modes_) modes_->show(false);
+}
+
+void ParamStore::keep_shown(bool on) noexcept {
+  if (modes_) modes_->keep(on);
 }
 
 }  // namespace firn::optim

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "autograd/node.h"
+#include "autograd/weight_modes.h"
 #include "firn/memory.h"
 #include "firn/optim/param_list.h"
 #include "firn/optim/step_options.h"
@@ -48,6 +49,10 @@ struct StoreOptions {
 inline bool is_eight_bit(const kernels::UpdateRule& rule) {
   return std::visit([](const auto& r) { return math::kIsEightBit<std::decay_t<decltype(r)>>; },
                     rule);
+}
+
+inline bool is_schedule_free(const kernels::UpdateRule& rule) {
+  return std::holds_alternative<math::ScheduleFree>(rule);
 }
 
 /// Owns the arenas and the device memory of the step. In an arena, element i of weights, gradients
@@ -96,6 +101,11 @@ class ParamStore {
   void forget_adopted() noexcept;
   /// Copies the weights to the masters and the averages.
   void refresh_masters();
+  /// The weights are those of training from now on, if they are not.
+  void show_training_weights();
+  /// While it is on, the weights are neither those of training nor averages (AveragedWeights), and
+  /// modules cannot change them.
+  void keep_shown(bool on) noexcept;
 
   // ---- What it shows (contents.cpp) ----
 
@@ -171,6 +181,9 @@ class ParamStore {
     Ref<Storage> trust_partials, trust_ratios;  ///< only for rules with a trust ratio
   };
 
+  /// The two sets of values that the leaves of schedule-free arenas show (shown_weights.cpp).
+  class Modes;
+
   void collect(const std::vector<GroupSetup>& groups);
   void check(const NamedTensor& parameter, std::size_t index) const;
   void move_in(Parameter& p);
@@ -201,6 +214,7 @@ class ParamStore {
   std::optional<PinnedMemory> watch_;  ///< a math::StepOutcome; on devices only
   GradientLedger ledger_;
   WholeUpdates whole_;
+  std::unique_ptr<Modes> modes_;  ///< null: the weights have one set of values
 };
 
 }  // namespace firn::optim

@@ -1,0 +1,33 @@
+// Weights with two sets of values: one to train, one to evaluate. Whoever trains a leaf may keep a
+// second set of values for it, and offers both here. Modules choose by their mode which of the two
+// the leaf shows (nn/shown_weights.h). Neither knows the other: they meet at the leaf.
+//
+// Folder law: floor 3. Includes floors 0 to 2 and kernel contracts.
+#pragma once
+
+#include <atomic>
+
+namespace firn::autograd {
+
+/// Of all leaves of one optimizer together: their memory is one.
+class WeightModes {
+ public:
+  /// From now on the leaves hold their averaged values, or those of training. A call that changes
+  /// nothing costs nothing. Throws Error if the work cannot be queued, for example in a capture.
+  virtual void show(bool averaged) = 0;
+
+  WeightModes(const WeightModes&) = delete;
+  WeightModes& operator=(const WeightModes&) = delete;
+
+  /// Whether there is one in the process: without one, nobody has to look for any.
+  static bool any() noexcept { return alive_.load(std::memory_order_relaxed) > 0; }
+
+ protected:
+  WeightModes() noexcept { alive_.fetch_add(1, std::memory_order_relaxed); }
+  ~WeightModes() { alive_.fetch_sub(1, std::memory_order_relaxed); }
+
+ private:
+  static inline constinit std::atomic<int> alive_{0};
+};
+
+}  // namespace firn::autograd

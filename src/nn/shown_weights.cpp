@@ -1,0 +1,42 @@
+#include "nn/shown_weights.h"
+
+#include "autograd/node.h"
+#include "autograd/weight_modes.h"
+#include "nn/tree.h"
+
+namespace firn::nn::detail {
+namespace {
+
+/// Tells the optimizers of all parameters that it visits.
+class Show final : public MemberVisitor {
+ public:
+  explicit Show(bool averaged) noexcept : averaged_(averaged) {}
+
+  void parameter(std::string_view, Parameter& p) override {
+    const autograd::Leaf* const leaf = p.defined() ? autograd::leaf_or_frozen(p) : nullptr;
+    if (!leaf || !leaf->modes || leaf->modes == last_) return;
+    leaf->modes->show(averaged_);
+    last_ = leaf->modes;
+  }
+  void buffer(std::string_view, Buffer&) override {}
+  void module(std::string_view, Module& m) override { m.visit_members(*this); }
+
+ private:
+  bool averaged_;
+  const autograd::WeightModes* last_ = nullptr;  ///< most models have one
+};
+
+void show(const Module& root, bool averaged) {
+  if (autograd::WeightModes::any() && !was_moved_from(root))
+    Show(averaged).module("", const_cast<Module&>(root));
+}
+
+}  // namespace
+
+void show_weights(const Module& root) {
+  if (!called_root()) show(root, !root.training());
+}
+
+void show_training_weights(const Module& root) { show(root, false); }
+
+}  // namespace firn::nn::detail

@@ -1,0 +1,27 @@
+// Schedule-free AdamW: its options checked, and the rule of each group (kernels/math/optim.h).
+#include "firn/optim/rules/schedule_free.h"
+
+#include "optim/rules/rule.h"
+
+namespace firn::optim {
+
+template <>
+struct RuleOf<ScheduleFreeAdamWOptions> {
+  static constexpr const char* kName = "ScheduleFreeAdamW";
+  static void take(GroupOptions& g, ScheduleFreeAdamWOptions& o) {
+    g.take(g.group().beta1, o.beta1);
+    g.take(g.group().beta2, o.beta2);
+    g.take(g.group().eps, o.eps);
+  }
+  static kernels::UpdateRule rule(const ScheduleFreeAdamWOptions& o) {
+    require_option(kName, "beta1", o.beta1, 0, 1, "0.9 is usual");
+    require_positive(kName, "beta1", o.beta1, "0.9 is usual");
+    require_option(kName, "beta2", o.beta2, 0, 1, "0.999 is usual");
+    require_positive(kName, "eps", o.eps, "1e-8 is usual");
+    return math::ScheduleFree{o.beta1, o.beta2, o.eps, o.weight_decay};
+  }
+};
+
+template class OptimizerOf<ScheduleFreeAdamWOptions>;
+
+}  // namespace firn::optim
