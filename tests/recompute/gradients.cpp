@@ -95,10 +95,10 @@ void check(const char* what, const Shape& sample) {
 
 }  // namespace
 
-TEST_CASE("recompute: a transformer with dropout trains the same to the bit", "[recompute]") {
+TEST_CASE("[S35] recompute: a transformer with dropout trains the same to the bit", "[recompute]") {
   check<Transformer>("transformer", {2, 6, 16});
 }
-TEST_CASE("recompute: a convolutional network with BatchNorm trains the same to the bit",
+TEST_CASE("[S35] recompute: a convolutional network with BatchNorm trains the same to the bit",
           "[recompute]") {
   check<ConvNet>("convolutions", {3, 1, 6, 6});
 }

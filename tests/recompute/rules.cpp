@@ -104,7 +104,7 @@ TEST_CASE("recompute: the graph can be kept, and every pass computes again", "[r
   CHECK_THROWS_WITH(backward(y), Contains("retain_graph"));
 }
 
-TEST_CASE("recompute: hooks run once, and what they put in stays", "[recompute]") {
+TEST_CASE("[S35] recompute: hooks run once, and what they put in stays", "[recompute]") {
   manual_seed(1);
   nn::Sequential net(nn::Linear(8, 8), nn::GELU(), nn::Linear(8, 8));
   const Tensor x = input();
@@ -141,7 +141,7 @@ TEST_CASE("recompute: hooks run once, and what they put in stays", "[recompute]"
   CHECK(run(true) == run(false));
 }
 
-TEST_CASE("recompute: modes and streams are those of the first pass", "[recompute]") {
+TEST_CASE("[S35] recompute: modes and streams are those of the first pass", "[recompute]") {
   manual_seed(5);
   nn::Sequential net(nn::Linear(8, 8), nn::Dropout(0.5), nn::BatchNorm1d(8), nn::Linear(8, 8));
   const Tensor x = input();
@@ -164,7 +164,7 @@ TEST_CASE("recompute: modes and streams are those of the first pass", "[recomput
   CHECK(run(true) == run(false));
 }
 
-TEST_CASE("recompute: a function that gives other values is refused by name", "[recompute]") {
+TEST_CASE("[S36] recompute: a function that gives other values is refused by name", "[recompute]") {
   const Tensor x = input();
   double factor = 2;
   const auto refused = [&](const auto& f) {
