@@ -38,8 +38,11 @@ struct Case {
 };
 
 math::StepPolicy policy(double clip_norm, double clip_value, double ema) {
-  return {clip_norm, clip_value, ema,
-          optim::policy_of(optim::LossScale::dynamic({.init = 1024, .growth_interval = 3}))};
+  return {clip_norm,
+          clip_value,
+          ema,
+          optim::policy_of(optim::LossScale::dynamic({.init = 1024, .growth_interval = 3})),
+          {}};
 }
 
 // An optimizer's store whose kernels are called by hand.
