@@ -48,7 +48,7 @@ class Captured {
  public:
   explicit Captured(const Tensor& w)
       : store_("replay", {{{w}, math::Adam{0.9, 0.99, 1e-8, 0.01, true}, 1}}, {}),
-        policy_{0.5, 0, 0, optim::policy_of(scale())},
+        policy_{0.5, 0, 0, optim::policy_of(scale()), {}},
         scaler_(scale(), store_.scaler()),
         leaf_(*autograd::leaf_of(w)) {
     kernels::optim_set_schedule(store_.memory(), optim::table_of(kRate), store_.stream());
