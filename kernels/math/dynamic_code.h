@@ -77,13 +77,7 @@ struct DynamicCode {
   /// The value of a byte, which V holds as an integer: signed ones as -128 to 127.
   template <class V>
   FIRN_HD static V decode(V byte) {
-    constexpr ByDecade sizes = decode_sizes();
-    return decode(byte, sizes);
-  }
-  /// The value times a number, with which decode_sizes() were multiplied.
-  template <class V>
-  FIRN_HD static V decode(V byte, const ByDecade& sizes) {
-    constexpr ByDecade origins = decode_origins();
+    constexpr ByDecade sizes = decode_sizes(), origins = decode_origins();
     const V q = byte * V(kSpread);
     V origin = by_exponent(origins, q);
     if constexpr (kSigned) origin = signed_as(origin, q);
@@ -117,17 +111,6 @@ struct DynamicCode {
     return min(a * by_held(slopes, decade) + at_zero, V(2.25f) * at_zero - V(0.9f));
   }
 
-  /// What decode() multiplies with.
-  FIRN_HD static constexpr ByDecade decode_sizes() {
-    ByDecade out{};
-    for (int i = 0; i < 7; ++i) out.of[decode_place(i)] = static_cast<float>(step(i) / kSpread);
-    // Signed: the byte is -128. Unsigned: it is 1.
-    out.of[0] = (kSigned ? -1.f / 128 : 1.f) / kSpread;
-    if (kSigned)
-      out.of[decode_place(0)] = static_cast<float>(first(0) / kSpread);  // its only value
-    return out;
-  }
-
  private:
   static constexpr int kFewest = kSigned ? 1 : 2;     ///< steps of the lowest decade
   static constexpr float kTop = kSigned ? 128 : 257;  ///< q of the value 1 in encode(): its byte
@@ -158,7 +141,16 @@ struct DynamicCode {
 
   // ---- The tables ----
 
-  // value(q) = (q - origin) size; decode_sizes() is above
+  // value(q) = (q - origin) size
+  FIRN_HD static constexpr ByDecade decode_sizes() {
+    ByDecade out{};
+    for (int i = 0; i < 7; ++i) out.of[decode_place(i)] = static_cast<float>(step(i) / kSpread);
+    // Signed: the byte is -128. Unsigned: it is 1.
+    out.of[0] = (kSigned ? -1.f / 128 : 1.f) / kSpread;
+    if (kSigned)
+      out.of[decode_place(0)] = static_cast<float>(first(0) / kSpread);  // its only value
+    return out;
+  }
   FIRN_HD static constexpr ByDecade decode_origins() {
     ByDecade out{};
     for (int i = kSigned ? 1 : 0; i < 7; ++i)

@@ -30,7 +30,7 @@ struct StepPolicy {
   double clip_value = 0;  ///< 0: no limit
   double ema = 0;         ///< decay; 0: there is no average
   ScalePolicy scale;
-  AveragePolicy average;
+  AveragePolicy average = {};
 };
 
 /// What the last finished cycle came to; what a StepReport shows.

@@ -182,8 +182,8 @@ struct StateBlock {
 
 /// A tile of states.
 template <bool kSigned>
-TileF decode_tile(const std::uint8_t* codes, const math::ByDecade& sizes) {
-  return math::DynamicCode<kSigned>::decode(tiles::load_bytes<kSigned>(codes), sizes);
+TileF decode_tile(const std::uint8_t* codes, TileF scale) {
+  return math::DynamicCode<kSigned>::decode(tiles::load_bytes<kSigned>(codes)) * scale;
 }
 
 /// The update of a block. `w` is updated in place; the block has its new states and scales, and
@@ -191,19 +191,16 @@ TileF decode_tile(const std::uint8_t* codes, const math::ByDecade& sizes) {
 template <class Rule>
 void update_block(const typename Rule::template Coefficients<TileF>& k, TileF limit, float* w,
                   const float* g, StateBlock<Rule>& block) {
-  TileF largest[Rule::kStates];
-  math::ByDecade sizes[Rule::kStates];
+  TileF scale[Rule::kStates], largest[Rule::kStates];
   for (int s = 0; s < Rule::kStates; ++s) {
+    scale[s] = TileF(*block.scales[s]);
     largest[s] = TileF(0);
-    sizes[s] = Rule::state_is_signed(s) ? math::DynamicCode<true>::decode_sizes()
-                                        : math::DynamicCode<false>::decode_sizes();
-    for (float& size : sizes[s].of) size *= *block.scales[s];
   }
   for (int i = 0; i < math::kStateBlock; i += TileF::size) {
     TileF state[Rule::kStates], weight = TileF::load(w + i);
     for (int s = 0; s < Rule::kStates; ++s)
-      state[s] = Rule::state_is_signed(s) ? decode_tile<true>(block.codes[s] + i, sizes[s])
-                                          : decode_tile<false>(block.codes[s] + i, sizes[s]);
+      state[s] = Rule::state_is_signed(s) ? decode_tile<true>(block.codes[s] + i, scale[s])
+                                          : decode_tile<false>(block.codes[s] + i, scale[s]);
     Rule::template apply<TileF>(
         k, weight, math::clip_to(TileF::load(g + i) * k.gradient_factor, limit), state);
     weight.store(w + i);
