@@ -82,19 +82,23 @@ auto kept(Fn& fn) {
 /// The backward pass calls a copy of `fn`, with the same inputs, under the autocast, the default
 /// device and the training modes of the first call. Random operations give the same numbers;
 /// statistics of BatchNorm move once, and hooks of modules and tensors run once. What else `fn`
-/// does happens twice. The second call ends, by an exception that is no std::exception, as soon as
-/// nothing more is needed.
+/// does happens twice. The second call ends as soon as nothing more is needed, by an exception that
+/// is no std::exception. So neither `fn` nor what it calls may be noexcept, and no destructor may
+/// run recorded operations.
 ///
 /// Tensors that `fn` captures, such as a module's parameters, get their gradients too. `fn` and the
 /// inputs are kept until the backward pass is through, a captured reference must stay valid until
 /// then. A module given as `fn` is not copied, and may be moved meanwhile.
 ///
-/// Checkpoints nest. Under NoGrad this is fn(inputs...). backward() throws Error that names the
-/// module and the operation if the function computes something else the second time (S36), on a
-/// CUDA device at the next wait of the host; and if the module has been destroyed. Throws Error if
-/// `fn` calls backward().
+/// Checkpoints nest. A checkpoint around all of another's work saves nothing more, since its inputs
+/// are kept too. Settings of modules must stay until the backward pass. Under NoGrad this is
+/// fn(inputs...). backward() throws Error that names the module and the operation if the function
+/// computes something else the second time (S36), on a CUDA device at the next wait of the host;
+/// and if the module has been destroyed. Throws Error if `fn` calls backward().
 template <class Fn, class... Inputs>
 decltype(auto) checkpoint(const CheckpointOptions& options, Fn&& fn, const Inputs&... inputs) {
+  static_assert(!std::is_nothrow_invocable_v<Fn&, const Inputs&...>,
+                "checkpoint: the function must not be noexcept, since operations throw");
   if (!grad_enabled()) return std::invoke(fn, inputs...);
   using Kept = decltype(detail::kept(fn));
   auto again = std::make_shared<std::tuple<Kept, std::decay_t<const Inputs&>...>>(detail::kept(fn),

@@ -28,11 +28,12 @@ Tensor alias(const Tensor& t) {
 template <class... Args>
 [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) {
   const std::string_view path = runtime::module_path(runtime::labels.module);
-  firn::detail::fail(
-      kOp,
-      "the function must do the same again: do not change what it captures, and draw "
-      "random numbers from firn's generators",
-      "{}{}{}", fmt::format(format, std::forward<Args>(args)...), path.empty() ? "" : " in ", path);
+  firn::detail::fail(kOp,
+                     "the function must do the same again: until the backward pass, do not change "
+                     "what it captures "
+                     "or settings of checkpoints, and draw random numbers from firn's generators",
+                     "{}{}{}", fmt::format(format, std::forward<Args>(args)...),
+                     path.empty() ? "" : " in ", path);
 }
 
 void hash_into(const Tensor& sum, const Tensor& t) {
@@ -158,6 +159,7 @@ void Segment::run_again(std::uint32_t place) {
   if (trace.missing_ == 0) return;
   try {
     again_();
+    if (trace.missing_ == 0) return;  // the function has caught what was to end it
     refuse("the function ended before {} of the tensors that the backward pass needs were computed",
            trace.missing_);
   } catch (const Trace::Done&) {
@@ -275,8 +277,7 @@ bool Trace::take(Node& node, const Tensor& t, std::uint32_t version, bool hashed
     node.place = place_;
   }
   Tensor hash;
-  if (hashed && segment_->recomputes() && segment_->options_.check_values &&
-      is_floating(t.dtype())) {
+  if (hashed && segment_->recomputes() && segment_->options_.check_values) {
     hash = segment_->place_for_hash(t.device());
     hash_into(hash, t);
   }
@@ -311,7 +312,7 @@ void Trace::fill(int slot, const Tensor& t, std::uint32_t version) {
       try {
         kernels::require_same_hash(now.view(), d.hash.view(), node.op, current_stream(t.device()));
       } catch (Error& e) {
-        e.set_module(std::string(runtime::module_path(runtime::labels.module)));
+        e.set_module(runtime::module_path(runtime::labels.module));
         throw;
       }
     }

@@ -33,7 +33,7 @@ std::shared_ptr<const Error::Text> Error::make_text(std::string_view op, std::st
 }
 
 void Error::set_module(std::string_view module) {
-  if (!text_->module.empty()) return;
+  if (module.empty() || !text_->module.empty()) return;
   Text text = *text_;
   text.what = compose(text.op, fmt::format("{}: {}", module, text.message), text.hint);
   text.module = module;

@@ -199,6 +199,13 @@ TEST_CASE("[S36] recompute: a function that gives other values is refused by nam
                return exp(t + one);
              }),
              Contains("other values"));
+  // Integers and conditions are compared too.
+  CHECK_THAT(refused([&](const Tensor& t) { return where(gt(t.detach(), factor - 2.5), t, 0.0); }),
+             Contains("other values"));
+  CHECK_THAT(refused([&](const Tensor& t) {
+               return gather(t, 1, full({4, 1}, factor, i64));
+             }),
+             Contains("other values"));
   // Without the check nothing is compared but dtypes and shapes.
   factor = 2;
   const Tensor y = checkpoint(
@@ -229,6 +236,22 @@ TEST_CASE("recompute: what is refused, and what is left after an error", "[recom
   };
   CHECK_THROWS_AS(in_place(x), Error);
   CHECK_THROWS_AS(checkpoint(in_place, x), Error);
+  // A function that catches what is to end it has done its work.
+  x.set_grad({});
+  backward(checkpoint(
+               [](const Tensor& t) {
+                 try {
+                   return exp(exp(t));
+                 } catch (...) {
+                   return t;
+                 }
+               },
+               x)
+               .sum());
+  const auto caught = values_of(x.grad());
+  x.set_grad({});
+  backward(exp(exp(x)).sum());
+  CHECK(caught == values_of(x.grad()));
   // A function that throws the second time: the third works.
   int calls = 0;
   const Tensor y = checkpoint(

@@ -30,7 +30,8 @@ struct BlockCheckpoints {
 /// "every 2nd block keeps its inputs".
 std::string to_string(const BlockCheckpoints& policy);
 
-/// set_checkpoint() for blocks of `m`; the other blocks keep everything. Returns how many are
+/// set_checkpoint() for blocks of `m`; the other blocks keep everything. Settings of modules inside
+/// of blocks stay: checkpoint_nothing() takes them back. Returns how many are
 /// checkpointed. Throws Error if every < 0, and if `m` has no blocks.
 std::int64_t checkpoint_blocks(Module& m, const BlockCheckpoints& policy = {});
 
