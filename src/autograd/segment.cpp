@@ -213,7 +213,8 @@ Trace::Trace(Segment& segment, std::uint32_t place)
       number_before_(runtime::labels.segment),
       first_sequence_(next_sequence()),
       tape_{log_.draws, true},
-      tape_scope_(&tape_) {
+      tape_scope_(&tape_),
+      target_(place) {
   for (const Segment::Item& i : segment.items_) {
     if (i.place > place) break;
     if (i.inner && i.inner->needs_function()) ++missing_;
@@ -354,8 +355,15 @@ bool Trace::next_product(std::span<Tensor> results) {
   return true;
 }
 
-void Trace::keep_product(std::span<const Tensor> results, double work) {
-  Product& made = log_.products.emplace_back(Product{{}, work, place_ + 1});
+bool Trace::next_op_is_last() const noexcept {
+  if (mode_ != Mode::filling) return false;
+  const std::vector<Segment::Item>& items = segment_->items_;
+  return item_ < items.size() && items[item_].place == place_ + 1 &&
+         (item_ + 1 == items.size() || items[item_ + 1].place > target_);
+}
+
+void Trace::keep_product(std::span<const Tensor> results, double work, ReadsResult reads) {
+  Product& made = log_.products.emplace_back(Product{{}, work, place_ + 1, reads});
   for (const Tensor& t : results) made.results.push_back(t.defined() ? alias(t) : t);
 }
 
@@ -370,7 +378,7 @@ void Trace::release_products() {
     const auto shared = [](const Tensor& t) {
       return t.defined() && t.impl()->storage->use_count() > 1;
     };
-    const bool needed = p.place <= last;
+    const bool needed = p.place < last || (p.place == last && p.reads == ReadsResult::yes);
     if (needed && (p.work > allowed || std::any_of(p.results.begin(), p.results.end(), shared)))
       continue;
     if (needed) allowed -= p.work;

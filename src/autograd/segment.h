@@ -17,6 +17,7 @@
 #include "firn/checkpoint.h"
 #include "firn/device.h"
 #include "firn/dtype.h"
+#include "firn/kernel_support.h"
 #include "firn/ref.h"
 #include "runtime/graph/draw_tape.h"
 #include "runtime/offload/offload.h"
@@ -48,11 +49,15 @@ struct CallNote {
   std::vector<Replacement> inputs, outputs;
 };
 
+/// Whether the backward function of a product reads its result.
+enum class ReadsResult : std::uint8_t { no, yes };
+
 /// Results of a product.
 struct Product {
   std::vector<Tensor> results;  ///< some may be undefined; empty: it is computed again
   double work;                  ///< multiplications
   std::uint32_t place;          ///< of the operation, on the first run
+  ReadsResult reads;
 };
 
 /// What the first pass does that the second one must not do, or must do alike.
@@ -177,7 +182,22 @@ class Trace {
   /// The kept results of the next product. Returns false if it has to be computed.
   bool next_product(std::span<Tensor> results);
   /// Keeps the results of a product; some may be undefined.
-  void keep_product(std::span<const Tensor> results, double work);
+  void keep_product(std::span<const Tensor> results, double work, ReadsResult reads);
+  /// Whether nothing but what the next operation saves is still to be handed over.
+  bool next_op_is_last() const noexcept;
+  /// While alive, and if it is on, kernels of this thread do nothing.
+  class SkipKernels {
+   public:
+    explicit SkipKernels(bool on) noexcept : before_(runtime::detail::dry_run) {
+      runtime::detail::dry_run = before_ || on;
+    }
+    ~SkipKernels() { runtime::detail::dry_run = before_; }
+    SkipKernels(const SkipKernels&) = delete;
+    SkipKernels& operator=(const SkipKernels&) = delete;
+
+   private:
+    bool before_;
+  };
   bool keeps_products() const noexcept { return log_.keeps_products; }
 
   /// On a later run, for a checkpoint inside: the log of its first run.
@@ -210,6 +230,7 @@ class Trace {
   const std::uint64_t first_sequence_;  ///< of the nodes made in this run
   runtime::DrawTape tape_;
   runtime::DrawTapeScope tape_scope_;
+  const std::uint32_t target_ = 0;   ///< fills items up to this place
   std::uint32_t place_ = 0;          ///< of the last operation; the first has 1
   std::size_t item_ = 0;             ///< the next one
   Segment::Item* filled_ = nullptr;  ///< of the last operation; null if it needs nothing
@@ -238,11 +259,12 @@ class OutsideOfTrace {
 
 /// What compute() returns: the tensors, some of them undefined, that a product has made. A
 /// checkpoint with Keep::products keeps them, and does not compute them again. `work` is the number
-/// of multiplications.
+/// of multiplications. If the last tensors that a second pass is to hand over are what this product
+/// reads, its result is not computed.
 template <class Compute, class Results = decltype(std::declval<Compute>()())>
-Results product(double work, const Compute& compute) {
+Results product(double work, ReadsResult reads, const Compute& compute) {
   Trace* const trace = Trace::current;
-  if (!trace || !trace->keeps_products()) [[likely]]
+  if (!trace) [[likely]]
     return compute();
   Results results;
   const auto list = [&results] {
@@ -252,10 +274,14 @@ Results product(double work, const Compute& compute) {
       return std::span<Tensor>(results);
     }
   };
-  if (!trace->recording() && trace->next_product(list())) return results;
-  results = compute();
-  if (trace->recording()) trace->keep_product(list(), work);
-  return results;
+  if (trace->recording()) {
+    results = compute();
+    if (trace->keeps_products()) trace->keep_product(list(), work, reads);
+    return results;
+  }
+  if (trace->keeps_products() && trace->next_product(list())) return results;
+  const Trace::SkipKernels skip(reads == ReadsResult::no && trace->next_op_is_last());
+  return compute();
 }
 
 }  // namespace firn::autograd

@@ -209,7 +209,7 @@ Tensor attention(const Tensor& q_given, const Tensor& k_given, const Tensor& v_g
   }
   const double work =
       static_cast<double>(q.numel() + b * heads * n * v.size(3)) * static_cast<double>(m);
-  const auto [y, log_sum_exp] = autograd::product(work, [&] {
+  const auto [y, log_sum_exp] = autograd::product(work, autograd::ReadsResult::yes, [&] {
     std::array<Tensor, 2> made{empty_in_order_of(q, v.size(3))};
     if (autograd::detail::needs_recording({&q, &k, &v}))
       made[1] = empty({b, heads, n}, compute_dtype(q.dtype()), q.device());

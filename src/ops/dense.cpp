@@ -149,7 +149,7 @@ Tensor mlp(const Tensor& x, std::span<const Tensor> weights, std::span<const Ten
     const std::int64_t m = h.size(0), n = w.size(0);
     const auto kind = i + 1 < layers.count ? activation : Activation::none;
     const double work = static_cast<double>(m * n) * static_cast<double>(h.size(1));
-    const std::array<Tensor, 2> made = autograd::product(work, [&] {
+    const std::array<Tensor, 2> made = autograd::product(work, autograd::ReadsResult::yes, [&] {
       std::array<Tensor, 2> layer{empty({m, n}, h.dtype(), h.device())};
       if (recorded && i >= lowest && kind != Activation::none) {
         const kernels::DenseSaved shape = kernels::dense_saved(kind, m, n, h.dtype());

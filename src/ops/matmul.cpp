@@ -73,7 +73,7 @@ Tensor product(const Tensor& left, const Tensor& right) {
   Shape shape = a.shape();
   shape.back() = b.size(-1);
   const double work = static_cast<double>(shape.product()) * static_cast<double>(a.size(-1));
-  const Tensor y = autograd::product(work, [&] {
+  const Tensor y = autograd::product(work, autograd::ReadsResult::no, [&] {
     Tensor made = empty(shape, a.dtype(), a.device());
     kernels::gemm(a.view(), b.view(), made.mutable_view(), kernels::GemmArgs{}, stream_of(made));
     return made;
@@ -111,7 +111,7 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b) {
   const Autocasted in(Policy::lower, x_rows, w, b);
   const Tensor &rows = in[0], &weight = in[1], &bias = in[2];
   const double work = static_cast<double>(rows.numel()) * static_cast<double>(weight.size(0));
-  Tensor y = autograd::product(work, [&] {
+  Tensor y = autograd::product(work, autograd::ReadsResult::no, [&] {
     Tensor made = empty({rows.size(0), weight.size(0)}, rows.dtype(), x.device());
     kernels::dense_forward(rows.view(), weight.view(), bias.defined() ? bias.view() : ConstView{},
                            Activation::none, made.mutable_view(), View{}, stream_of(made));

@@ -163,12 +163,13 @@ Tensor convolve(const char* op, const Tensor& input, const Tensor& weight, const
   const bool relu = activation == Activation::relu;
   const double work = static_cast<double>(shape.product()) *
                       static_cast<double>(w.numel() / std::max<std::int64_t>(1, w.size(0)));
-  Tensor y = autograd::product(work, [&] {
-    const Tensor made = empty(shape, x.dtype(), x.device(), MemoryFormat::channels_last);
-    kernels::conv_forward(seen(x), seen(w), b.defined() ? b.view() : ConstView{}, relu, geometry,
-                          written(made), stream_of(made));
-    return made;
-  });
+  Tensor y =
+      autograd::product(work, relu ? autograd::ReadsResult::yes : autograd::ReadsResult::no, [&] {
+        const Tensor made = empty(shape, x.dtype(), x.device(), MemoryFormat::channels_last);
+        kernels::conv_forward(seen(x), seen(w), b.defined() ? b.view() : ConstView{}, relu,
+                              geometry, written(made), stream_of(made));
+        return made;
+      });
   const ConvBackward backward{geometry, relu};
   y = relu ? record(op, y, {&x, &w, &b}, {Saved::output()}, backward)
            : record(op, y, {&x, &w, &b}, {}, backward);
@@ -253,7 +254,7 @@ Tensor convolve_transposed(const Tensor& input, const Tensor& weight, const Tens
   const Tensor &x = in[0], &w = in[1], &b = in[2];
   const double work = static_cast<double>(x.numel()) *
                       static_cast<double>(w.numel() / std::max<std::int64_t>(1, w.size(0)));
-  Tensor y = autograd::product(work, [&] {
+  Tensor y = autograd::product(work, autograd::ReadsResult::no, [&] {
     const Tensor made = empty(shape, x.dtype(), x.device(), MemoryFormat::channels_last);
     // Start the sum with the bias, so that the result is rounded once.
     if (b.defined())
