@@ -30,8 +30,8 @@ template <class... Args>
   const std::string_view path = runtime::module_path(runtime::labels.module);
   firn::detail::fail(kOp,
                      "the function must do the same again: until the backward pass, do not change "
-                     "what it captures "
-                     "or settings of checkpoints, and draw random numbers from firn's generators",
+                     "what it captures or settings of checkpoints, and draw random numbers from "
+                     "firn's generators",
                      "{}{}{}", fmt::format(format, std::forward<Args>(args)...),
                      path.empty() ? "" : " in ", path);
 }

@@ -110,11 +110,13 @@ BlockCheckpoints checkpoint_within(Module& m, std::size_t budget, const std::fun
       BlockCheckpoints{2, Keep::products}, BlockCheckpoints{1, Keep::products},
       BlockCheckpoints{4, Keep::inputs},   BlockCheckpoints{2, Keep::inputs},
       BlockCheckpoints{1, Keep::inputs}};
+  const std::vector<Tensor> parameters = m.parameters();
+  const Device device = parameters.empty() ? default_device() : parameters.front().device();
   std::size_t smallest = 0;
   BlockCheckpoints best;
   for (const BlockCheckpoints& policy : kFromFastest) {
     set(blocks, policy);
-    MemoryPlan trial = plan_memory(step, default_device());
+    MemoryPlan trial = plan_memory(step, device);
     if (smallest == 0 || trial.peak < smallest) {
       smallest = trial.peak;
       best = policy;

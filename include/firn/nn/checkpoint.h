@@ -43,11 +43,11 @@ void checkpoint_modules(Module& m, const std::vector<std::string>& paths,
 /// No module of `m` is checkpointed any more.
 void checkpoint_nothing(Module& m);
 
-/// Plans `step` (plan_memory(), which see) under one policy after another, from that which computes
-/// least to that which keeps least, and sets the first whose peak is within `budget` bytes. Returns
-/// the policy, with its plan in `plan` if that is not null. Throws OutOfMemory if none is: it says
-/// the smallest peak, and what was set before is set again. Also throws as checkpoint_blocks()
-/// does.
+/// Plans `step` on the device of `m` (plan_memory(), which see) under one policy after another,
+/// from that which computes least to that which keeps least, and sets the first whose peak is
+/// within `budget` bytes. Returns the policy, with its plan in `plan` if that is not null. Throws
+/// OutOfMemory if none is: it says the smallest peak, and what was set before is set again. Also
+/// throws as checkpoint_blocks() does.
 BlockCheckpoints checkpoint_within(Module& m, std::size_t budget, const std::function<void()>& step,
                                    MemoryPlan* plan = nullptr);
 
