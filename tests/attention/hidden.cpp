@@ -4,6 +4,7 @@
 
 #include "reference.h"
 #include "support/catch.h"
+#include "support/slow_device.h"
 
 namespace firn::testing {
 namespace {
@@ -37,7 +38,7 @@ void check_hostile(const AttentionCase& c, const AttentionValues& x, DType dtype
 
 TEST_CASE("attention: a NaN or an infinity reaches only the pairs that see it") {
   for (const DType dtype : {f32, bf16, f16}) {
-    for (int set = 1; set < 16; ++set) {
+    for (int set = 1; set < 16; set += fewer(5)) {
       AttentionCase c{.b = 2, .hq = 2, .hk = 1, .n = 35, .m = 40, .d = 8, .dv = 6};
       Rng rng(seed_of("hostile" + std::to_string(set)));
       c.take_options(set, rng);

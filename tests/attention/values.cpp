@@ -3,6 +3,7 @@
 
 #include "reference.h"
 #include "support/catch.h"
+#include "support/slow_device.h"
 
 namespace firn::testing {
 namespace {
@@ -32,7 +33,7 @@ const AttentionCase kSizes[] = {
 
 TEST_CASE("attention: every combination of options in f32 is within 2e-6 of plain loops") {
   for (const AttentionCase& sizes : kSizes) {
-    for (int set = 0; set < 32; ++set) {
+    for (int set = 0; set < 32; set += fewer(5)) {
       AttentionCase c = sizes;
       Rng rng(seed_of(sizes.name() + std::to_string(set)));
       c.take_options(set, rng);
@@ -69,6 +70,7 @@ TEST_CASE("attention: 16-bit results err at most twice as much as the composed f
   for (const DType dtype : {f16, bf16}) {
     for (const bool causal : {false, true}) {
       for (const std::int64_t n : {16, 67, 130}) {
+        if (on_slow_device() && n != 67) continue;
         AttentionCase c{.b = 2, .hq = 4, .hk = 2, .n = n, .m = n, .d = 32, .dv = 24};
         c.causal = causal;
         INFO(c.name() << " " << to_string(dtype));
@@ -125,9 +127,10 @@ TEST_CASE("attention: gradients equal central differences in f64") {
                                make(x.v, c.v_shape()), options_of(c, generator));
     return (o * make(x.dout, c.o_shape())).sum().item();
   };
-  const auto numeric = [&](std::vector<double>& values) {
-    std::vector<double> grad;
-    for (double& value : values) {
+  const auto compare = [&](std::vector<double>& values, const std::vector<double>& all) {
+    std::vector<double> grad, want;
+    for (std::size_t i = 0; i < values.size(); i += static_cast<std::size_t>(fewer(7))) {
+      double& value = values[i];
       const double before = value, h = 1e-5;
       value = before + h;
       const double up = objective();
@@ -135,12 +138,13 @@ TEST_CASE("attention: gradients equal central differences in f64") {
       const double down = objective();
       value = before;
       grad.push_back((up - down) / (2 * h));
+      want.push_back(all[i]);
     }
-    return grad;
+    CHECK(relative_error(want, grad) <= 1e-6);
   };
-  CHECK(relative_error(analytic.dq, numeric(x.q)) <= 1e-6);
-  CHECK(relative_error(analytic.dk, numeric(x.k)) <= 1e-6);
-  CHECK(relative_error(analytic.dv, numeric(x.v)) <= 1e-6);
+  compare(x.q, analytic.dq);
+  compare(x.k, analytic.dk);
+  compare(x.v, analytic.dv);
 }
 
 TEST_CASE("attention: sizes of 0") {

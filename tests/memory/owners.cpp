@@ -7,6 +7,7 @@
 #include "autograd/op_mode.h"
 #include "memory/sums.h"
 #include "support/catch.h"
+#include "support/slow_device.h"
 #include "support/values.h"
 
 using namespace firn;
@@ -36,6 +37,7 @@ TEST_CASE("memory_owners: owners and modules of the sample's trainings add up at
           "[memory]") {
   for (const char* model : {"mlp", "cnn", "resnet"}) {
     for (const char* precision : {"fp32", "fp16", "bf16", "amp-bf16"}) {
+      if (firn::testing::on_slow_device() && std::string(precision) != "fp16") continue;
       CAPTURE(model, precision);
       manual_seed(1);
       sample::Options o;
@@ -65,4 +67,41 @@ TEST_CASE("memory_owners: owners and modules of the sample's trainings add up at
       CHECK(r.stats.of(Owner::optimizer).current > r.stats.of(Owner::weights).current);
     }
   }
+}
+
+TEST_CASE("memory_owners: what OutOfMemory says, word by word", "[memory][host]") {
+  struct Block : nn::Module {
+    nn::Linear fc{64, 64};
+    FIRN_MEMBERS(fc)
+    Tensor forward(const Tensor& x) override { return relu(fc(x)); }
+  };
+  struct Net : nn::Module {
+    std::vector<Block> blocks{2};
+    nn::Linear head{64, 10};
+    FIRN_MEMBERS(blocks, head)
+    Tensor forward(const Tensor& x) override { return head(blocks[1](blocks[0](x))); }
+  };
+  Net net;
+  optim::AdamW opt(net.parameters());
+  const Tensor x = zeros({256, 64});
+  const Tensor y = net(x);
+  release_cached_memory();
+  REQUIRE(memory_stats().total.current == 356'928);  // nothing else is alive
+  set_memory_limit(400'000);
+  std::string text;
+  try {
+    zeros({1024, 64});
+  } catch (const OutOfMemory& e) {
+    text = e.what();
+  }
+  set_memory_limit(0);
+  CHECK(
+      text ==
+      "[allocate] the limit is reached: 262144 bytes on cpu, with 356928 bytes in use and 356928 "
+      "held from the system, limit 400000\n"
+      "  in use: activations 202.1 KiB, optimizer 74.5 KiB, weights 36 KiB, gradients 36 KiB\n"
+      "  by module: Net.blocks.0 64 KiB, Net.blocks.1 64 KiB, Net.head 10 KiB\n"
+      "  largest: 64 KiB activations of relu in Net.blocks.1, 64 KiB activations of relu in "
+      "Net.blocks.0, 64 KiB activations of zeros, 36 KiB optimizer of optimizer, 36 KiB optimizer "
+      "of optimizer; hint: use a smaller batch, or release tensors that are not needed");
 }

@@ -6,6 +6,7 @@
 
 #include "firn/rollback.h"
 #include "runtime/memory/fail_allocation.h"
+#include "support/slow_device.h"
 #include "support/threads.h"
 
 namespace firn::testing {
@@ -39,6 +40,7 @@ void for_every_rule(const Fn& fn) {
   for (const RuleCase& rule : every_rule())
     for (const DType dtype : dtypes_of(rule))
       for (const optim::StepOptions& step : options_for(dtype)) {
+        if (on_slow_device() && dtype != f16) continue;
         if (step.stochastic_rounding && !rule.stochastic) continue;
         CAPTURE(rule.name, to_string(dtype), step.stochastic_rounding);
         fn(rule, dtype, step);

@@ -8,6 +8,7 @@
 #include "recompute/models.h"
 #include "runtime/memory/fail_allocation.h"
 #include "support/catch.h"
+#include "support/slow_device.h"
 #include "support/values.h"
 
 using namespace firn;
@@ -60,7 +61,7 @@ TEST_CASE("recompute: captured steps are those that are not", "[recompute]") {
       t.opt->step();
     };
     graph::Step step(*t.opt, work);
-    for (int i = 0; i < 5; ++i) {
+    for (int i = 0; i < (on_slow_device() ? 3 : 5); ++i) {
       if (captured) {
         step();
       } else {
@@ -71,7 +72,8 @@ TEST_CASE("recompute: captured steps are those that are not", "[recompute]") {
   };
   const auto plain = train({}, false);
   for (const Keep keep : {Keep::inputs, Keep::products})
-    CHECK(train(CheckpointOptions{.keep = keep}, true) == plain);
+    if (keep == Keep::inputs || !on_slow_device())
+      CHECK(train(CheckpointOptions{.keep = keep}, true) == plain);
 }
 
 TEST_CASE("recompute: a cycle that overflows is tried again with the same numbers", "[recompute]") {
@@ -80,7 +82,7 @@ TEST_CASE("recompute: a cycle that overflows is tried again with the same number
       optim::LossScale::dynamic({.init = 1 << 24, .on_overflow = optim::OverflowPolicy::retry});
   const auto train = [&](const std::optional<CheckpointOptions>& checkpoint) {
     Training t(checkpoint, f16, options);
-    for (int i = 0; i < 3; ++i) t.batch({.size = 2});
+    for (int i = 0; i < (on_slow_device() ? 1 : 3); ++i) t.batch({.size = 2});
     CHECK(t.opt->loss_scale() < 1 << 24);
     return t.state();
   };

@@ -9,6 +9,7 @@
 #include "firn/storage.h"
 #include "support/catch.h"
 #include "support/golden.h"
+#include "support/slow_device.h"
 
 namespace firn::testing {
 
@@ -19,13 +20,9 @@ DType dtype_for(const Arg& arg, DType real_dtype) {
 
 bool too_slow(const std::vector<Shape>& shapes, DType dtype, Layout layout) {
 #ifdef FIRN_HAS_CUSIM
-#ifdef FIRN_SLOW_SIMULATOR
-  constexpr bool slow = true;
-#else
-  constexpr bool slow = false;
-#endif
   constexpr std::int64_t large = 20'000;
-  return default_device().is_cuda() && (slow || dtype != f32 || layout != Layout::contiguous) &&
+  return default_device().is_cuda() &&
+         (on_slow_device() || dtype != f32 || layout != Layout::contiguous) &&
          std::any_of(shapes.begin(), shapes.end(),
                      [](const Shape& s) { return s.product() > large; });
 #else

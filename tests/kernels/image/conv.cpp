@@ -248,6 +248,7 @@ TEST_CASE("conv: oneDNN keeps no primitives, so a failure in making one cannot s
 
 TEST_CASE("conv: the same bits for any number of threads") {
   const DType dtype = GENERATE(f32, bf16, f64);
+  if (default_device().is_cuda() && dtype != f32) return;  // threads are of the CPU
   const std::vector<Case> cases = {{13, 24, 20, 20, 48, 3, 3, {.before = {1, 1}, .after = {1, 1}}},
                                    {37, 1, 28, 28, 32, 3, 3},
                                    {11, 64, 30, 30, 64, 3, 3, {.stride = {2, 2}, .groups = 64}},
