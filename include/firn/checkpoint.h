@@ -9,6 +9,9 @@
 // modules.
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <tuple>
@@ -70,9 +73,24 @@ auto kept(Fn& fn) {
   if constexpr (requires { kept_module(fn); }) {
     return kept_module(fn);
   } else {
+    static_assert(std::is_copy_constructible_v<Fn>,
+                  "checkpoint: the function is copied, for the second call: capture what can be "
+                  "copied, such as a std::shared_ptr in place of a std::unique_ptr");
     return std::remove_cv_t<Fn>(fn);
   }
 }
+
+/// What a tensor is known by until it is written; 0 for other inputs.
+std::uint32_t version_of(const Tensor& input) noexcept;
+template <class T>
+std::uint32_t version_of(const T&) noexcept {
+  return 0;
+}
+
+/// `e` came out of the second call. Throws Error that names the input number `i` if that is why.
+void blame_input(const Error& e, std::size_t i, std::uint32_t version_then, const Tensor& now);
+template <class T>
+void blame_input(const Error&, std::size_t, std::uint32_t, const T&) {}
 
 }  // namespace detail
 
@@ -103,10 +121,21 @@ decltype(auto) checkpoint(const CheckpointOptions& options, Fn&& fn, const Input
   using Kept = decltype(detail::kept(fn));
   auto again = std::make_shared<std::tuple<Kept, std::decay_t<const Inputs&>...>>(detail::kept(fn),
                                                                                   inputs...);
-  const detail::CheckpointScope scope(options, [again] {
-    std::apply([](auto& f, const auto&... in) { static_cast<void>(std::invoke(f, in...)); },
-               *again);
-  });
+  using Versions = std::array<std::uint32_t, sizeof...(Inputs)>;
+  const detail::CheckpointScope scope(
+      options, [again, then = Versions{detail::version_of(inputs)...}] {
+        std::apply(
+            [&then](auto& f, const auto&... in) {
+              try {
+                static_cast<void>(std::invoke(f, in...));
+              } catch (const Error& e) {
+                std::size_t i = 0;
+                ((detail::blame_input(e, i, then[i], in), ++i), ...);
+                throw;
+              }
+            },
+            *again);
+      });
   return std::invoke(fn, inputs...);
 }
 template <class Fn, class... Inputs>

@@ -52,6 +52,18 @@ extern thread_local constinit bool dry_run;
 /// and read, write and launch nothing. Nor do copy_bytes(), copy_bytes_async() and zero_bytes(),
 /// and the host reads 0 for every element of a tensor.
 inline bool dry_run() noexcept { return detail::dry_run; }
+/// While alive, and if `on`, kernels of this thread allocate and do nothing else, as in a dry run:
+/// for a result that nobody reads. The host must read nothing meanwhile.
+class SkipKernels {
+ public:
+  explicit SkipKernels(bool on) noexcept : before_(detail::dry_run) { detail::dry_run |= on; }
+  ~SkipKernels() { detail::dry_run = before_; }
+  SkipKernels(const SkipKernels&) = delete;
+  SkipKernels& operator=(const SkipKernels&) = delete;
+
+ private:
+  bool before_;
+};
 /// In a dry run: `put_back` runs at its end, in reverse order of such calls. Call it before the
 /// host changes what a step would change. Only the first call for each `what` counts. `put_back`
 /// must not throw, and must keep alive what it uses. Outside of a dry run nothing happens.

@@ -22,7 +22,7 @@
 
 #include "autograd/cycle.h"
 #include "autograd/op_mode.h"
-#include "autograd/segment.h"
+#include "autograd/trace.h"
 #include "firn/autograd.h"
 #include "firn/memory/labels.h"
 #include "firn/stream.h"

@@ -166,13 +166,6 @@ const Tensor& at(const std::vector<Tensor>& inputs, int i) {
   return inputs[static_cast<std::size_t>(i)];
 }
 
-// The same elements without the tensor's node: a node that saved its own output would never be
-// freed.
-Tensor alias(const Tensor& t) {
-  const TensorImpl& i = *t.impl();
-  return Tensor(Ref<TensorImpl>(new TensorImpl(i.storage, i.shape, i.strides, i.offset, i.dtype)));
-}
-
 // One counter for all nodes: with one per kind of input list, backward's order is not topological.
 std::atomic<std::uint64_t> sequence_counter{1};
 
@@ -196,8 +189,9 @@ void attach_to(Ref<Node> node, const char* op, const Tensor& output, const List&
     node->inputs.push_back(Ref<Node>(input));
   }
   for (const Saved& s : saved) {
-    Tensor t = s.which == -2 ? s.tensor : s.which == -1 ? alias(output) : at(inputs, s.which);
-    if (t.defined() && t.impl() == &impl) t = alias(t);
+    Tensor t = s.which == -2 ? s.tensor : s.which == -1 ? output : at(inputs, s.which);
+    // A node that saved its own output would never be freed.
+    if (t.defined() && t.impl() == &impl) t = t.detach();
     if (s.which == -2 && t.defined()) t.storage()->made_by(op);
     keep(*node, std::move(t));
   }

@@ -113,7 +113,7 @@ int add_hook(const Tensor& t, GradHook hook) try {
   FIRN_CHECK(hook != nullptr, "add_hook", "", "the hook for {} is empty", describe(t));
   // A function that is computed again has added its hooks the first time, but for those of the
   // results that it makes now.
-  if (autograd::computing_again() && autograd::Trace::current->began_after(*node))
+  if (autograd::computing_again() && autograd::Trace::current->made_before(*node))
     return node->hooks ? node->hooks->made - 1 : 0;
   if (!node->hooks) node->hooks = std::make_unique<autograd::Hooks>();
   autograd::Hooks& hooks = *node->hooks;
@@ -126,7 +126,7 @@ FIRN_OUT_OF_MEMORY("add_hook")
 void remove_hook(const Tensor& t, int id) {
   require_defined("remove_hook", t);
   Node* node = node_of(t);
-  if (node && autograd::computing_again() && autograd::Trace::current->began_after(*node)) return;
+  if (node && autograd::computing_again() && autograd::Trace::current->made_before(*node)) return;
   autograd::Hooks* hooks = node ? node->hooks.get() : nullptr;
   FIRN_CHECK(hooks && id >= 0 && id < hooks->made, "remove_hook",
              "use the number that add_hook returned for this tensor", "{} has no hook {}",

@@ -319,8 +319,13 @@ void detail::Call::after(const CallTensors& inputs, const CallTensors& outputs) 
 }
 
 void detail::Call::failed(Error& e) const noexcept {
-  if (!caller_ || !e.module().empty()) return;
+  if (!e.module().empty() || (!caller_ && !again_)) return;
   try {
+    if (again_) {  // the outermost module is not being called
+      const std::string_view path = runtime::module_path(label_);
+      return e.set_module(
+          fmt::format("{} ({})", path.substr(path.find('.') + 1), module_.type_name()));
+    }
     // A module outside the tree is named after its nearest caller in the tree.
     std::string inside;
     Module& root = *called_root();

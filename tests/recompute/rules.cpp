@@ -272,6 +272,56 @@ TEST_CASE("recompute: what is refused, and what is left after an error", "[recom
   CHECK(got == values_of(x.grad()));
 }
 
+TEST_CASE("recompute: errors of the second pass name the module and the input", "[recompute]") {
+  struct Failing : nn::Module {
+    nn::Linear fc{8, 8};
+    int calls = 0;
+    FIRN_MEMBERS(fc)
+    Tensor forward(const Tensor& x) override {
+      if (++calls == 2) return matmul(x, zeros({3, 3}));
+      return exp(fc(x));
+    }
+  };
+  struct Outer : nn::Module {
+    std::vector<Failing> blocks{2};
+    FIRN_MEMBERS(blocks)
+    Tensor forward(const Tensor& x) override { return blocks[1](x); }
+  };
+  const Tensor x = input();
+  Outer net;
+  net.blocks[1].set_checkpoint(CheckpointOptions{});
+  const Tensor y = net(x).sum();
+  try {
+    backward(y);
+    FAIL("nothing was thrown");
+  } catch (const Error& e) {
+    CHECK(e.op() == "matmul");
+    CHECK_THAT(e.module(), Contains("blocks.1"));
+  }
+  // The module is gone: its path is not.
+  auto gone = std::make_unique<Outer>();
+  gone->blocks[1].set_checkpoint(CheckpointOptions{});
+  const Tensor lost = (*gone)(x).sum();
+  gone.reset();
+  CHECK_THAT(error_of([&] { backward(lost); }), Contains("blocks.1") && Contains("destroyed"));
+
+  const Tensor a = randn({4, 8}), b = randn({4, 8});
+  const Tensor z =
+      checkpoint([](const Tensor& p, const Tensor& q, int) { return exp(p * q); }, input(), b, 3);
+  b.mutable_view();  // a write, of the same values
+  CHECK_NOTHROW(backward(z.sum()));
+  const Tensor w =
+      checkpoint([&](const Tensor& p, int, const Tensor& q) { return exp(p * 2.0 + q); }, a, 3,
+                 input())
+          .sum();
+  {
+    const NoGrad guard;
+    fill_(a, 2.0);
+  }
+  if (default_device().is_cpu())
+    CHECK_THAT(error_of([&] { backward(w); }), Contains("input 0") && Contains("fill_"));
+}
+
 TEST_CASE("recompute: a module may be moved, and not destroyed, before the backward pass",
           "[recompute]") {
   manual_seed(2);
