@@ -38,6 +38,7 @@ std::string settings_of(const OptimizerAccess::Impl& impl) {
       types += ", states in 8 bits";
       break;
     }
+  if (const std::string rules = impl.store.rules_in_words(); !rules.empty()) types += ", " + rules;
   std::string out = types + ", " + describe_scale(o.loss_scale, o.scaler.defined());
   if (o.clip_value > 0) out += fmt::format(", clip value {:.6g}", o.clip_value);
   if (o.clip_norm > 0) out += fmt::format(", clip norm {:.6g}", o.clip_norm);

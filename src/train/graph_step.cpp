@@ -26,7 +26,7 @@ struct Step::Impl {
   std::unordered_map<std::int64_t, Variant> variants;
 
   /// Null for a step without an optimizer. Throws Error if its optimizer is gone.
-  const optim::OptimizerAccess::Impl* optimizer_in_use() const {
+  optim::OptimizerAccess::Impl* optimizer_in_use() const {
     if (!optimizer) return nullptr;
     const auto alive = optimizer->lock();
     FIRN_CHECK(alive, "graph", "keep the optimizer as long as the graph::Step",
@@ -73,7 +73,7 @@ std::int64_t Step::variant() const {
 
 void Step::operator()() {
   Impl& m = own();
-  m.optimizer_in_use();
+  auto* const optimizer = m.optimizer_in_use();
   if (m.device.is_cpu()) return m.work();
   Impl::Variant& v = m.variants[variant()];
   if (v.recorded) return v.graph.replay();
@@ -82,6 +82,7 @@ void Step::operator()() {
     v.has_run = true;
     return;
   }
+  if (optimizer) optimizer->store.show_training_weights();  // a graph cannot record the change
   v.graph = Graph::capture(m.device, m.work);
   v.recorded = true;
 }

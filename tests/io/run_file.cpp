@@ -125,6 +125,7 @@ TEST_CASE("run: one error lists all differences, and nothing is written") {
     INFO(said);
     CHECK(said.find(part) != std::string::npos);
   }
+  CHECK(said.find("optim.kind") < said.find("fc.weight"));
   CHECK(bits_of(io::state_of(other)) + bits_of(sgd.state()) == before);
   CHECK(best == 3);
 }

@@ -155,7 +155,15 @@ TEST_CASE("Muon updates what `hidden` or a group chooses, AdamW the rest") {
     Muon opt({{.parameters = {fresh({9, 4})}, .hidden = false}, {.parameters = {fresh({4, 4})}}});
     CHECK(names(opt, 0) == adamw);
     CHECK(names(opt, 1) == "momentum");
+    CHECK(mentions(optim::describe(opt), {"Muon for 1 of 2 parameters, AdamW for 1"}));
   }
+  // A list without names, and a `hidden` that reads them.
+  const Warnings warnings;
+  Muon opt({fresh({3, 4}), fresh({4})},
+           {.hidden = [](const NamedTensor& p) { return p.name.starts_with("blocks."); }});
+  REQUIRE(warnings.texts.size() == 1);
+  CHECK(mentions(warnings.texts[0],
+                 {"Muon for 0 of 2 parameters, AdamW for 2", "named_parameters()"}));
 }
 
 TEST_CASE("the rest of Muon's parameters take the steps of AdamW, to the bit") {

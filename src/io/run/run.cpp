@@ -95,13 +95,16 @@ void restore_run(const char* op, const std::string& path, RunFile file,
   auto& found = file.entries;
   Differences differences;
   std::set<std::string_view> known;
-  for (const RunSlot& slot : slots) {
-    known.insert(slot.name);
-    const auto it = found.find(slot.name);
-    if (it != found.end()) {
-      compare(slot, it->second, options, differences);
-    } else if (is_needed(slot, found)) {
-      differences.add("\"{}\" is missing in the file", slot.name);
+  for (const bool texts : {true, false}) {  // of which kind it is comes first
+    for (const RunSlot& slot : slots) {
+      if ((slot.text != RunSlot::Text::none) != texts) continue;
+      known.insert(slot.name);
+      const auto it = found.find(slot.name);
+      if (it != found.end()) {
+        compare(slot, it->second, options, differences);
+      } else if (is_needed(slot, found)) {
+        differences.add("\"{}\" is missing in the file", slot.name);
+      }
     }
   }
   for (const auto& item : found)

@@ -148,6 +148,7 @@ struct RuleOf<MuonOptions> {
     out.whole = std::make_shared<const MuonWhole>(o);
     out.other = math::Adam{o.beta1, o.beta2, o.eps, o.adamw_weight_decay, true};
     out.other_lr_scale = o.adamw_lr_scale;
+    out.other_name = "AdamW";
     out.fits = o.hidden ? o.hidden : [](const NamedTensor& p) { return p.tensor.rank() == 2; };
     return out;
   }

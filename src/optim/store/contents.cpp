@@ -43,6 +43,16 @@ math::StepOutcome ParamStore::last_seen() const {
   return *static_cast<const math::StepOutcome*>(watch_->data());
 }
 
+std::string ParamStore::rules_in_words() const {
+  if (other_name_.empty()) return "";
+  std::size_t count = 0;
+  for (const Arena& a : arenas_)
+    if (a.of_first_rule) count += a.parameters.size();
+  const std::size_t all = parameters_.size();
+  return fmt::format("{} for {} of {} parameters, {} for {}", op_, count, all, other_name_,
+                     all - count);
+}
+
 std::vector<Tensor> ParamStore::parameters() const {
   std::vector<Tensor> out;
   for (const Parameter& p : parameters_) out.push_back(p.tensor);

@@ -1,9 +1,11 @@
 #include "optim/store/param_store.h"
 
+#include <algorithm>
 #include <unordered_map>
 #include <utility>
 
 #include "base/check.h"
+#include "firn/warning.h"
 #include "kernels/copy.h"
 #include "optim/store/label.h"
 #include "optim/store/shown_weights.h"
@@ -136,6 +138,11 @@ void ParamStore::collect(const std::vector<GroupSetup>& groups) {
   }
   FIRN_CHECK(!parameters_.empty(), op_, "give net.parameters()", "the list of parameters is empty");
   device_ = parameters_.front().tensor.device();
+  other_name_ = groups.front().other_name;
+  if (!other_name_.empty() &&
+      std::none_of(arenas_.begin(), arenas_.end(), [](const Arena& a) { return a.of_first_rule; }))
+    warn(op_, rules_in_words(),
+         "options.hidden says which are whose; if it reads names, give net.named_parameters()");
   std::vector<std::string> names;
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     names.push_back(short_name(i, parameters_[i].name));

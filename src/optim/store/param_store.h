@@ -34,6 +34,7 @@ struct GroupSetup {
   std::function<bool(const NamedTensor&)> fits = {};
   WholeRulePtr whole = {};
   double other_lr_scale = 1;  ///< of `other`, beside lr_scale
+  std::string other_name = {};  ///< of `other`, if that is an optimizer by itself
 };
 
 struct StoreOptions {
@@ -128,6 +129,8 @@ class ParamStore {
   std::uint32_t version_of_state() const noexcept;
 
   std::vector<Tensor> parameters() const;
+  /// "Muon for 4 of 6 parameters, AdamW for 2"; empty if one name is all.
+  std::string rules_in_words() const;
   /// What errors call it: 'parameter 3, "encoder.weight", [4, 2] f32 cpu'.
   std::string label(std::size_t i) const;
   /// The labels of all, or of the first ones and how many more there are.
@@ -202,7 +205,7 @@ class ParamStore {
   kernels::OptimizerArena view_of(const Arena& arena) const;
   std::int64_t chunks_of(const Arena& arena) const;
 
-  std::string op_;
+  std::string op_, other_name_;
   StoreOptions options_;
   Device device_;
   std::vector<Parameter> parameters_;
