@@ -133,9 +133,23 @@ std::size_t status_of(const std::string& field) {
   return 0;
 }
 
-void run(const std::string& name, const std::string& dtype, double share) {
+/// Blocks, or in models without them the whole, are computed again.
+void checkpoint(nn::Module& net, const std::string& keep) {
+  if (keep == "everything") return;
+  if (keep != "inputs" && keep != "products")
+    throw Error("plan-sweep", "nothing keeps " + keep, "everything, inputs or products");
+  const Keep kept = keep == "inputs" ? Keep::inputs : Keep::products;
+  if (dynamic_cast<Gpt*>(&net) || dynamic_cast<ResNet*>(&net)) {
+    nn::checkpoint_blocks(net, {.keep = kept});
+  } else {
+    net.set_checkpoint(CheckpointOptions{.keep = kept});
+  }
+}
+
+void run(const std::string& name, const std::string& dtype, const std::string& keep, double share) {
   manual_seed(1);
   const Task task = make_task(name, dtype == "f16" ? f16 : dtype == "bf16" ? bf16 : f32);
+  checkpoint(*task.net, keep);
   optim::AdamW opt(task.net->parameters());
   const auto plan = [&](std::int64_t size) {
     return plan_memory([&] {
@@ -160,12 +174,13 @@ void run(const std::string& name, const std::string& dtype, double share) {
   const MemoryStats stats = memory_stats();
   const std::size_t planned = plan(report.micro_batch());
   fmt::print(
-      "{{\"model\": \"{}\", \"dtype\": \"{}\", \"share\": {:.3f}, \"budget\": {}, \"micro_batch\": "
+      "{{\"model\": \"{}\", \"dtype\": \"{}\", \"keep\": \"{}\", \"share\": {:.3f}, \"budget\": "
+      "{}, \"micro_batch\": "
       "{}, "
       "\"planned\": {}, \"peak\": {}, \"reserved_peak\": {}, \"held\": {}, \"rss\": {}, "
       "\"retries\": "
       "{}, \"loss\": {:.9g}}}\n",
-      name, dtype, share, budget, report.micro_batch(), planned, stats.total.peak,
+      name, dtype, keep, share, budget, report.micro_batch(), planned, stats.total.peak,
       stats.reserved_peak, held, status_of("VmHWM:") - rss + held, report.memory_retries(),
       report.loss());
 }
@@ -173,11 +188,11 @@ void run(const std::string& name, const std::string& dtype, double share) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  if (argc != 4) {
-    std::fputs("usage: firn_plan_sweep MODEL DTYPE SHARE\n", stderr);
+  if (argc != 5) {
+    std::fputs("usage: firn_plan_sweep MODEL DTYPE KEEP SHARE\n", stderr);
     return 2;
   }
-  run(argv[1], argv[2], std::strtod(argv[3], nullptr));
+  run(argv[1], argv[2], argv[3], std::strtod(argv[4], nullptr));
   return 0;
 } catch (const std::exception& e) {
   std::fprintf(stderr, "%s\n", e.what());
