@@ -29,7 +29,7 @@
 #include "firn/memory/labels.h"
 #include "firn/stream.h"
 #include "firn/view.h"
-#include "kernels/isa.h"
+#include "kernels/settings/isa.h"
 
 namespace firn::kernels {
 

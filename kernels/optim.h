@@ -23,8 +23,8 @@
 #include <variant>
 
 #include "kernels/dispatch.h"
-#include "kernels/math/dynamic_code.h"
-#include "kernels/math/optim.h"
+#include "kernels/math/optim/dynamic_code.h"
+#include "kernels/math/optim/rules.h"
 #include "kernels/plan/step_memory.h"
 
 namespace firn::kernels {

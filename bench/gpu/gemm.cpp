@@ -6,7 +6,7 @@
 #include "bench.h"
 #include "kernels/dense.h"
 #include "kernels/gemm.h"
-#include "kernels/settings.h"
+#include "kernels/settings/settings.h"
 #include "replayed.h"
 
 namespace bench {

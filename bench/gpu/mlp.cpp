@@ -1,5 +1,5 @@
 // The MLP 784-512-512-10.
-#include "firn/nn/mlp.h"
+#include "firn/nn/layers/mlp.h"
 #include "training.h"
 
 namespace bench {

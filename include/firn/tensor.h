@@ -215,4 +215,11 @@ std::string describe(const Tensor& t);
 std::string to_string(const Tensor& t);
 std::ostream& operator<<(std::ostream& out, const Tensor& t);
 
+/// A parameter or buffer with its path from the model's root, "encoder.blocks.0.weight"; or a
+/// tensor of an optimizer's state. Modules, files and optimizers exchange them.
+struct NamedTensor {
+  std::string name = {};
+  Tensor tensor = {};
+};
+
 }  // namespace firn

@@ -2,8 +2,8 @@
 // gradient, and running statistics. V is one number or a tile of numbers.
 #pragma once
 
+#include "kernels/math/optim/step_state.h"
 #include "kernels/math/rows.h"
-#include "kernels/math/step_state.h"
 
 namespace firn::math {
 

@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "kernels/math/loss_scale.h"
 #include "kernels/math/macros.h"
+#include "kernels/math/optim/loss_scale.h"
 
 namespace firn::math {
 

@@ -4,7 +4,7 @@
 #include <span>
 
 #include "kernels/dispatch.h"
-#include "kernels/math/step_state.h"
+#include "kernels/math/optim/step_state.h"
 #include "kernels/plan/pending_seed.h"
 
 namespace firn::kernels {

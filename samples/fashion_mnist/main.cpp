@@ -14,13 +14,13 @@
 
 #include "firn/firn.h"
 #include "firn/io/safetensors.h"
-#include "hash.h"
 #include "models.h"
 #include "options.h"
+#include "output/hash.h"
+#include "output/predict.h"
+#include "output/progress.h"
+#include "output/report.h"
 #include "plan.h"
-#include "predict.h"
-#include "progress.h"
-#include "report.h"
 #include "saver.h"
 #include "training.h"
 

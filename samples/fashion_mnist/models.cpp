@@ -3,13 +3,13 @@
 
 #include "firn/firn.h"
 #include "firn/io/safetensors.h"
-#include "firn/nn/batch_norm.h"
-#include "firn/nn/conv.h"
-#include "firn/nn/dropout.h"
 #include "firn/nn/init.h"
-#include "firn/nn/linear.h"
-#include "firn/nn/mlp.h"
-#include "firn/nn/residual.h"
+#include "firn/nn/layers/batch_norm.h"
+#include "firn/nn/layers/conv.h"
+#include "firn/nn/layers/dropout.h"
+#include "firn/nn/layers/linear.h"
+#include "firn/nn/layers/mlp.h"
+#include "firn/nn/layers/residual.h"
 
 namespace sample {
 

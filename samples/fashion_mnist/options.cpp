@@ -8,7 +8,7 @@
 #include "firn/device.h"
 #include "firn/error.h"
 #include "firn/memory.h"
-#include "hash.h"
+#include "output/hash.h"
 #include "revision.h"
 
 namespace sample {

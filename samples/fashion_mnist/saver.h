@@ -9,7 +9,7 @@
 #include "firn/io/checkpoints.h"
 #include "firn/optim/optimizer.h"
 #include "options.h"
-#include "report.h"
+#include "output/report.h"
 #include "training.h"
 
 namespace sample {

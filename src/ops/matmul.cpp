@@ -5,7 +5,7 @@
 
 #include "kernels/dense.h"
 #include "kernels/gemm.h"
-#include "kernels/settings.h"
+#include "kernels/settings/settings.h"
 #include "ops/common.h"
 #include "ops/dense.h"
 

@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "firn/kernel_support.h"
 #include "firn/stream.h"
-#include "kernels/math/step_state.h"
+#include "kernels/math/optim/step_state.h"
 #include "tensor/impl.h"
 
 namespace firn::optim {

@@ -6,7 +6,7 @@
 #include <limits>
 #include <string_view>
 
-#include "kernels/settings.h"
+#include "kernels/settings/settings.h"
 #include "reference.h"
 #include "runtime/graph/captured_graph.h"
 #include "support/catch.h"

@@ -2,7 +2,7 @@
 // in a random order that their dependencies allow.
 #include <algorithm>
 
-#include "engine.h"
+#include "engine/engine.h"
 #include "runtime.h"
 #include "streams.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "check/check.h"
-#include "fiber.h"
+#include "engine/fiber.h"
 
 #ifdef CUSIM_ADDRESS_SANITIZER
 #include <sanitizer/asan_interface.h>

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "check/check.h"
-#include "engine.h"
+#include "engine/engine.h"
 #include "memory.h"
 #include "streams.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "engine.h"
+#include "engine/engine.h"
 #include "runtime.h"
 
 namespace cusim {

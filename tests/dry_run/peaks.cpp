@@ -6,7 +6,7 @@
 #include "dry_run/calls.h"
 #include "kernels/cpu/device/parallel.h"
 #include "kernels/cpu/device/workspace.h"
-#include "kernels/settings.h"
+#include "kernels/settings/settings.h"
 #include "support/catch.h"
 #include "support/dry_run.h"
 #include "support/threads.h"

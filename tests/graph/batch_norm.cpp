@@ -1,6 +1,6 @@
 // Steps of a model with BatchNorm as graphs: micro-steps pool in theirs, the last one of a cycle
 // moves the running statistics in its own, and all of it is what eager steps do.
-#include "firn/nn/batch_norm.h"
+#include "firn/nn/layers/batch_norm.h"
 
 #include <optional>
 

@@ -10,7 +10,7 @@
 #include "support/values.h"
 #ifdef FIRN_HAS_CUDA
 #include "kernels/cuda/conv/parts.h"
-#include "kernels/settings.h"
+#include "kernels/settings/settings.h"
 #endif
 
 namespace firn::testing {

@@ -6,7 +6,7 @@
 #include "data/matchers.h"
 #include "firn/firn.h"
 #include "firn/io/safetensors.h"
-#include "firn/nn/linear.h"
+#include "firn/nn/layers/linear.h"
 #include "support/values.h"
 
 using namespace firn;

@@ -1,6 +1,6 @@
 // Which instruction sets the CPU kernels use. A process reads FIRN_CPU_ISA once, so cases that set
 // it do so in a child.
-#include "kernels/isa.h"
+#include "kernels/settings/isa.h"
 
 #include <fstream>
 #include <set>

@@ -1,6 +1,6 @@
 // The switches of the kernels that the environment sets. Each case reads its switch in a child
 // process, whose environment it changes first.
-#include "kernels/settings.h"
+#include "kernels/settings/settings.h"
 
 #include <string>
 

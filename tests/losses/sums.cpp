@@ -1,7 +1,7 @@
 // Loss + Loss, the denominators they share or do not share, and the axis of the classes.
 #include <cmath>
 
-#include "ops/refused.h"
+#include "ops/refusals/refused.h"
 #include "support/catch.h"
 #include "support/values.h"
 

@@ -6,8 +6,8 @@
 #include <sstream>
 
 #include "firn/firn.h"
-#include "firn/nn/batch_norm.h"
-#include "firn/nn/channel_norm.h"
+#include "firn/nn/layers/batch_norm.h"
+#include "firn/nn/layers/channel_norm.h"
 #include "message_of.h"
 #include "support/catch.h"
 #include "support/golden.h"
@@ -210,7 +210,8 @@ TEST_CASE("BatchNorm's state is copied, shared by copies, and listed by name") {
   for (int i = 0; i < 3; ++i) a(input({8, 6}, f32, 10 + static_cast<std::uint64_t>(i)));
   std::vector<std::string> names;
   for (const nn::NamedTensor& t : a.named_buffers()) names.push_back(t.name);
-  CHECK(names == std::vector<std::string>{"bn.running_mean", "bn.running_var", "bn.num_batches_tracked"});
+  CHECK(names ==
+        std::vector<std::string>{"bn.running_mean", "bn.running_var", "bn.num_batches_tracked"});
   b.copy_from(a);
   a.eval();
   b.eval();

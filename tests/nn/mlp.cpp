@@ -6,7 +6,7 @@
 #include "firn/firn.h"
 #include "firn/graph.h"
 #include "kernels/dense.h"
-#include "kernels/settings.h"
+#include "kernels/settings/settings.h"
 #include "message_of.h"
 #include "support/catch.h"
 

@@ -1,6 +1,6 @@
 // Rows: elementwise ops of two operands with broadcasting, their forms with a number, comparisons
 // and where.
-#include "support/op_row.h"
+#include "support/ops/op_row.h"
 
 namespace firn::testing {
 namespace {

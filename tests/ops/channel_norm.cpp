@@ -1,5 +1,5 @@
 // Rows: batch, group and instance norm, in ranks 2 to 5, row-major and channels-last.
-#include "support/op_row.h"
+#include "support/ops/op_row.h"
 
 namespace firn::testing {
 namespace {

@@ -2,7 +2,7 @@
 // number, braces, and named options.
 #include <limits>
 
-#include "ops/refused.h"
+#include "ops/refusals/refused.h"
 #include "support/catch.h"
 #include "support/values.h"
 

@@ -1,5 +1,5 @@
 // Rows: ops that read at positions held in a tensor.
-#include "support/op_row.h"
+#include "support/ops/op_row.h"
 
 namespace firn::testing {
 namespace {

@@ -2,7 +2,7 @@
 #include <utility>
 #include <vector>
 
-#include "support/op_row.h"
+#include "support/ops/op_row.h"
 
 namespace firn::testing {
 namespace {

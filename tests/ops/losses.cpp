@@ -1,5 +1,5 @@
 // Rows: losses. Each gives [sum, weight] in one tensor, so that both are compared.
-#include "support/op_row.h"
+#include "support/ops/op_row.h"
 #include "support/values.h"
 
 namespace firn::testing {

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "firn/nn/init.h"
-#include "ops/refused.h"
+#include "ops/refusals/refused.h"
 #include "support/catch.h"
 #include "support/values.h"
 

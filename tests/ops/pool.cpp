@@ -3,7 +3,7 @@
 #include <string>
 
 #include "support/catch.h"
-#include "support/op_row.h"
+#include "support/ops/op_row.h"
 #include "support/values.h"
 
 namespace firn::testing {

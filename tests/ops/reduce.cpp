@@ -1,5 +1,5 @@
 // Rows: reductions over several sets of axes.
-#include "support/op_row.h"
+#include "support/ops/op_row.h"
 
 namespace firn::testing {
 namespace {

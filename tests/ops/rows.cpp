@@ -1,5 +1,5 @@
 // Rows: ops on rows (softmax, norms) and dropout.
-#include "support/op_row.h"
+#include "support/ops/op_row.h"
 
 namespace firn::testing {
 namespace {

@@ -1,5 +1,5 @@
 // Rows: ops that move elements and leave their values: views, joins, cuts, padding, copies.
-#include "support/op_row.h"
+#include "support/ops/op_row.h"
 
 namespace firn::testing {
 namespace {

@@ -1,5 +1,5 @@
 // Rows: elementwise ops of one operand, with every parameter.
-#include "support/op_row.h"
+#include "support/ops/op_row.h"
 
 namespace firn::testing {
 namespace {

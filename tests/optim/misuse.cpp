@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/math/step_state.h"
+#include "kernels/math/optim/step_state.h"
 #include "optim/problem.h"
 
 namespace firn::testing {

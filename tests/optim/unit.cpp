@@ -2,7 +2,7 @@
 // and what becomes of the sum when the unit changes in mid-cycle.
 #include <cmath>
 
-#include "kernels/math/step_state.h"
+#include "kernels/math/optim/step_state.h"
 #include "optim/problem.h"
 #include "runtime/memory/fail_allocation.h"
 #include "support/small_grids.h"

@@ -9,7 +9,7 @@
 
 #include "firn/memory.h"
 #include "kernels/cpu/optim/state_block.h"
-#include "kernels/math/dynamic_code.h"
+#include "kernels/math/optim/dynamic_code.h"
 #include "optim/problem.h"
 #include "support/source_path.h"
 #include "support/threads.h"

@@ -8,7 +8,7 @@
 
 #include "firn/rollback.h"
 #include "runtime/memory/fail_allocation.h"
-#include "semantics/batch_norm_net.h"
+#include "semantics/batch_norm/net.h"
 
 namespace firn::testing {
 namespace {

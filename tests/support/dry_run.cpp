@@ -9,7 +9,7 @@
 #include "kernels/cpu/device/workspace.h"
 #include "runtime/memory/allocator.h"
 #include "support/catch.h"
-#include "support/op_check.h"
+#include "support/ops/op_check.h"
 #include "support/threads.h"
 
 namespace firn::testing {

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "firn/firn.h"
-#include "kernels/settings.h"
+#include "kernels/settings/settings.h"
 
 namespace firn::testing {
 

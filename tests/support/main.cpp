@@ -15,7 +15,7 @@
 
 #include "firn/device.h"
 #include "firn/stream.h"
-#include "support/op_row.h"
+#include "support/ops/op_row.h"
 
 namespace {
 

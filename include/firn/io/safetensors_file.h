@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "firn/named_tensor.h"
+#include "firn/tensor.h"
 
 namespace firn::io {
 

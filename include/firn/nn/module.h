@@ -18,7 +18,6 @@
 #include <utility>
 #include <vector>
 
-#include "firn/named_tensor.h"
 #include "firn/nn/call.h"
 #include "firn/nn/members.h"
 #include "firn/nn/parameter.h"

@@ -20,7 +20,6 @@
 #include <string>
 #include <vector>
 
-#include "firn/named_tensor.h"
 #include "firn/optim/micro_batch.h"
 #include "firn/optim/param_list.h"
 #include "firn/optim/schedule.h"

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "firn/named_tensor.h"
 #include "firn/tensor.h"
 
 namespace firn::optim {

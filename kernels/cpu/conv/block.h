@@ -5,8 +5,8 @@
 #pragma once
 
 #include "kernels/cpu/conv/onednn.h"
-#include "kernels/isa.h"
 #include "kernels/plan/conv_sizes.h"
+#include "kernels/settings/isa.h"
 
 namespace firn::kernels::cpu::FIRN_ISA {
 

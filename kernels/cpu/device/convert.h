@@ -15,7 +15,7 @@
 #include <cstdint>
 
 #include "firn/dtype.h"
-#include "kernels/isa.h"
+#include "kernels/settings/isa.h"
 
 namespace firn::kernels::cpu::FIRN_ISA {
 

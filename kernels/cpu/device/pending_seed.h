@@ -1,8 +1,8 @@
 // How a kernel on the CPU computes the seed that its backward pass begins with.
 #pragma once
 
-#include "kernels/isa.h"
 #include "kernels/plan/pending_seed.h"
+#include "kernels/settings/isa.h"
 
 namespace firn::kernels::cpu::FIRN_ISA {
 

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "kernels/isa.h"
 #include "kernels/math/philox.h"
+#include "kernels/settings/isa.h"
 
 namespace firn::kernels::cpu::FIRN_ISA {
 

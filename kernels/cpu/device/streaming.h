@@ -10,7 +10,7 @@
 #include <immintrin.h>
 #endif
 
-#include "kernels/isa.h"
+#include "kernels/settings/isa.h"
 
 namespace firn::kernels::cpu::FIRN_ISA {
 

@@ -17,8 +17,8 @@
 #include <immintrin.h>
 #endif
 
-#include "kernels/isa.h"
 #include "kernels/math/macros.h"
+#include "kernels/settings/isa.h"
 
 // A namespace of its own: argument-dependent lookup finds where(), exp(), ... of tiles here, and
 // they do not clash with the kernels of the same names.

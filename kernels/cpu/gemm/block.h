@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/isa.h"
+#include "kernels/settings/isa.h"
 
 namespace firn::kernels::cpu::FIRN_ISA {
 

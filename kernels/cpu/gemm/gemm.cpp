@@ -18,7 +18,7 @@
 #include "kernels/cpu/gemm/packed.h"
 #include "kernels/elementwise.h"
 #include "kernels/math/macros.h"
-#include "kernels/settings.h"
+#include "kernels/settings/settings.h"
 
 namespace firn::kernels::cpu::FIRN_ISA {
 namespace {

@@ -3,7 +3,7 @@
 #include "kernels/cpu/gemm/fma.h"
 #include "kernels/cpu/gemm/matrix_unit.h"
 #include "kernels/gemm.h"
-#include "kernels/settings.h"
+#include "kernels/settings/settings.h"
 
 // The library that multiplies where firn's kernels do not.
 #ifdef FIRN_HAS_ONEDNN

@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "firn/dtype.h"
-#include "kernels/isa.h"
+#include "kernels/settings/isa.h"
 
 namespace firn::kernels::cpu {
 

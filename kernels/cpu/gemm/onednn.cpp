@@ -10,7 +10,7 @@
 #include "firn/error.h"
 #include "kernels/cpu/device/reserve.h"
 #include "kernels/cpu/device/thread_pool.h"
-#include "kernels/isa.h"
+#include "kernels/settings/isa.h"
 
 // Two functions of OpenMP's run-time library, which oneDNN links. They are declared here because
 // clang has no omp.h of its own.

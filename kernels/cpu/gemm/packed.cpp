@@ -10,7 +10,7 @@
 #include "kernels/cpu/device/transpose.h"
 #include "kernels/cpu/gemm/cut.h"
 #include "kernels/math/macros.h"
-#include "kernels/settings.h"
+#include "kernels/settings/settings.h"
 
 namespace firn::kernels::cpu::FIRN_ISA {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "firn/shape.h"
 #include "firn/view.h"
-#include "kernels/isa.h"
+#include "kernels/settings/isa.h"
 
 namespace firn::kernels::cpu::FIRN_ISA {
 

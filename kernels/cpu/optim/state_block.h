@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "kernels/cpu/device/tile.h"
-#include "kernels/math/dynamic_code.h"
-#include "kernels/math/step_state.h"
+#include "kernels/math/optim/dynamic_code.h"
+#include "kernels/math/optim/step_state.h"
 
 // Where argument-dependent lookup finds the functions of a formula.
 namespace firn::kernels::cpu::FIRN_ISA::tiles {

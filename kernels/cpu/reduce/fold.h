@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "kernels/isa.h"
 #include "kernels/math/fold.h"
+#include "kernels/settings/isa.h"
 
 namespace firn::kernels::cpu::FIRN_ISA {
 

@@ -6,7 +6,7 @@
 
 #include "kernels/cuda/attention/cudnn/products.h"
 #include "kernels/cuda/attention/parts.h"
-#include "kernels/settings.h"
+#include "kernels/settings/settings.h"
 
 namespace firn::kernels::cuda {
 namespace {

@@ -9,7 +9,7 @@
 #include "kernels/copy.h"
 #include "kernels/cuda/gemm/operand.h"
 #include "kernels/plan/conv_sizes.h"
-#include "kernels/settings.h"
+#include "kernels/settings/settings.h"
 
 namespace firn::kernels::cuda {
 

@@ -10,7 +10,7 @@
 // gelu's epilogues use the hardware's tanh, which has 11 bits. That is enough for 16-bit results
 // and beside TF32; with f32 `automatic` computes gelu separately.
 #include "kernels/dense.h"
-#include "kernels/settings.h"
+#include "kernels/settings/settings.h"
 
 #include <array>
 #include <atomic>

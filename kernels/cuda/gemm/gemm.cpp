@@ -7,7 +7,7 @@
 #include "kernels/cuda/gemm/operand.h"
 #include "kernels/cuda/gemm/product.h"
 #include "kernels/elementwise.h"
-#include "kernels/settings.h"
+#include "kernels/settings/settings.h"
 
 namespace firn::kernels::cuda {
 namespace {

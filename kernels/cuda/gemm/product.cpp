@@ -17,7 +17,7 @@
 #include "kernels/cuda/gemm/cublaslt.h"
 #include "kernels/gemm.h"
 #include "kernels/math/macros.h"
-#include "kernels/settings.h"
+#include "kernels/settings/settings.h"
 
 namespace firn::kernels::cuda {
 namespace {

@@ -11,7 +11,7 @@
 #include "kernels/copy.h"
 #include "kernels/elementwise.h"
 #include "kernels/reduce.h"
-#include "kernels/settings.h"
+#include "kernels/settings/settings.h"
 #include "ops/common.h"
 #include "ops/image/output_padding.h"
 

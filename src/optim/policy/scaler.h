@@ -2,7 +2,7 @@
 #pragma once
 
 #include "firn/optim/loss_scale.h"
-#include "kernels/math/loss_scale.h"
+#include "kernels/math/optim/loss_scale.h"
 
 namespace firn::optim {
 

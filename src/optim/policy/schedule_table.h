@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "firn/optim/schedule.h"
-#include "kernels/math/schedule.h"
+#include "kernels/math/optim/schedule.h"
 
 namespace firn::optim {
 

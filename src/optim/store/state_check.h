@@ -6,7 +6,7 @@
 #include <string>
 
 #include "firn/optim/schedule.h"
-#include "kernels/math/step_state.h"
+#include "kernels/math/optim/step_state.h"
 #include "optim/progress.h"
 
 namespace firn::optim {

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "firn/memory/reserve.h"
-#include "firn/named_tensor.h"
 #include "firn/tensor.h"
 #include "kernels/optim.h"
 #include "optim/store/gradient_ledger.h"

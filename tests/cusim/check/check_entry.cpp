@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "check.h"
-#include "engine.h"
+#include "engine/engine.h"
 
 using cusim::check::Access;
 using cusim::check::on_access;

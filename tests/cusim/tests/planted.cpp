@@ -11,7 +11,7 @@
 #include <string>
 
 #include "device.h"
-#include "fiber.h"
+#include "engine/fiber.h"
 #include "kernels.h"
 
 namespace {

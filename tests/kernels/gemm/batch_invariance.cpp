@@ -6,7 +6,7 @@
 
 #include "firn/firn.h"
 #include "kernels/gemm.h"
-#include "kernels/isa.h"
+#include "kernels/settings/isa.h"
 #include "support/catch.h"
 #include "support/threads.h"
 

@@ -1,7 +1,7 @@
 // The products of a dense layer against the general product and plain formulas: both twins on a
 // CUDA device, all dtypes, strides, padding of what is saved.
 #include "kernels/dense.h"
-#include "kernels/settings.h"
+#include "kernels/settings/settings.h"
 
 #include <cmath>
 #include <limits>

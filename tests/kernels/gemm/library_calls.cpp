@@ -18,7 +18,7 @@
 #include "kernels/dense.h"
 #include "kernels/gemm.h"
 #include "kernels/gemm/ways.h"
-#include "kernels/settings.h"
+#include "kernels/settings/settings.h"
 #include "support/catch.h"
 #include "support/values.h"
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "firn/firn.h"
-#include "kernels/settings.h"
+#include "kernels/settings/settings.h"
 
 namespace firn::testing {
 

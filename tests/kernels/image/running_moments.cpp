@@ -4,7 +4,7 @@
 
 #include "firn/graph.h"
 #include "kernels/channel_norm.h"
-#include "kernels/math/step_state.h"
+#include "kernels/math/optim/step_state.h"
 #include "support/catch.h"
 #include "support/values.h"
 

@@ -1,5 +1,5 @@
 // What the sample draws: images, bars and the table of confusions.
-#include "samples/fashion_mnist/drawing.h"
+#include "samples/fashion_mnist/output/drawing.h"
 
 #include <array>
 

@@ -1,5 +1,5 @@
 // The text of the progress bar.
-#include "samples/fashion_mnist/progress.h"
+#include "samples/fashion_mnist/output/progress.h"
 
 #include "support/catch.h"
 

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <functional>
 
-#include "firn/named_tensor.h"
 #include "firn/optim/optimizer.h"
 #include "firn/optim/schedule.h"
 #include "firn/optim/step_options.h"
+#include "firn/tensor.h"
 
 namespace firn::optim {
 

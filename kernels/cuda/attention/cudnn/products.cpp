@@ -9,7 +9,7 @@
 #include "firn/kernel_support.h"
 #include "kernels/cuda/attention/cudnn/plan.h"
 #include "kernels/cuda/device/host.h"
-#include "kernels/settings.h"
+#include "kernels/settings/settings.h"
 
 namespace firn::kernels::cuda {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "kernels/copy.h"
 #include "kernels/cuda/conv/cudnn/plan.h"
-#include "kernels/settings.h"
+#include "kernels/settings/settings.h"
 
 namespace firn::kernels::cuda {
 namespace {

@@ -1,0 +1,121 @@
+// Drawing the bar: carriage return, text, erase to the end of the line; nothing else is sent.
+#include "output/progress.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <utility>
+
+#include "output/drawing.h"
+
+namespace sample {
+namespace {
+
+using namespace std::chrono_literals;
+
+int terminal_columns() {
+  winsize size{};
+  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
+  return size.ws_col;
+}
+
+std::string clock_text(double seconds) {
+  const auto s = static_cast<std::int64_t>(std::min(std::ceil(std::max(seconds, 0.0)), 359'999.0));
+  char text[32];
+  if (s >= 3600) {
+    std::snprintf(text, sizeof text, "%d:%02d:%02d", static_cast<int>(s / 3600),
+                  static_cast<int>(s / 60 % 60), static_cast<int>(s % 60));
+  } else {
+    std::snprintf(text, sizeof text, "%d:%02d", static_cast<int>(s / 60), static_cast<int>(s % 60));
+  }
+  return text;
+}
+
+double share_of(std::int64_t done, std::int64_t total) {
+  return total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1.0;
+}
+
+std::string percent_text(double share) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%3d%%", static_cast<int>(share * 100));
+  return text;
+}
+
+/// "  51200 samples/s  ETA 0:03", or nothing before the first sample.
+std::string rate_text(std::int64_t done, std::int64_t total, double seconds) {
+  const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;
+  if (rate <= 0) return {};
+  char text[64];
+  std::snprintf(text, sizeof text, "  %.0f samples/s", rate);
+  return text + ("  ETA " + clock_text(static_cast<double>(total - done) / rate));
+}
+
+}  // namespace
+
+std::string progress_line(const std::string& label, std::int64_t done, std::int64_t total,
+                          double seconds) {
+  return label + " " + percent_text(share_of(done, total)) + rate_text(done, total, seconds);
+}
+
+std::string progress_bar(const std::string& label, std::int64_t done, std::int64_t total,
+                         double seconds, int columns) {
+  constexpr std::size_t kLongest = 40;
+  constexpr std::size_t kShortest = 5;
+  const auto room = static_cast<std::size_t>(std::max(columns, 0));
+  const double share = share_of(done, total);
+  const std::string percent = percent_text(share);
+  const std::string rate = rate_text(done, total, seconds);
+  const std::size_t fixed = label.size() + std::size_t{4} + percent.size() + rate.size();
+  if (room >= fixed + kShortest) {
+    const std::size_t width = std::min(kLongest, room - fixed);
+    const auto filled = static_cast<std::size_t>(share * static_cast<double>(width));
+    std::string bar(std::min(filled, width), '=');
+    if (bar.size() < width) bar += '>';
+    bar.resize(width, ' ');
+    return label + " [" + bar + "] " + percent + rate;
+  }
+  for (const std::string& shorter :
+       {label + " " + percent + rate, label + " " + percent, percent}) {
+    if (shorter.size() <= room) return shorter;
+  }
+  return {};
+}
+
+Progress::Progress(std::string label, std::int64_t total)
+    : label_(std::move(label)), total_(total), terminal_(may_draw(STDERR_FILENO)) {
+  next_ = start_ + (terminal_ ? Clock::duration(100ms) : Clock::duration(10s));
+}
+
+Progress::~Progress() {
+  if (drawn_) std::fputc('\n', stderr);
+}
+
+void Progress::update(std::int64_t done) {
+  const auto now = Clock::now();
+  if (now >= next_) draw(done, now);
+}
+
+void Progress::draw(std::int64_t done, Clock::time_point now) {
+  const double seconds = std::chrono::duration<double>(now - start_).count();
+  if (terminal_) {
+    // One column stays free: a full line would wrap. The rest of the line is erased after the text.
+    const std::string text = progress_bar(label_, done, total_, seconds, terminal_columns() - 1);
+    std::fprintf(stderr, "\r%s\x1b[K", text.c_str());
+    std::fflush(stderr);
+    drawn_ = true;
+    next_ = now + 100ms;
+  } else {
+    std::fprintf(stderr, "%s\n", progress_line(label_, done, total_, seconds).c_str());
+    next_ = now + 10s;
+  }
+}
+
+void Progress::finish() {
+  if (drawn_) std::fputs("\r\x1b[K", stderr);
+  drawn_ = false;
+}
+
+}  // namespace sample

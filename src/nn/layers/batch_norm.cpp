@@ -1,0 +1,196 @@
+#include "firn/nn/layers/batch_norm.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "autograd/node.h"
+#include "base/checked.h"
+#include "firn/autograd.h"
+#include "firn/ops/channel_norm.h"
+#include "firn/ops/ops.h"
+#include "nn/layers/batch_statistics.h"
+#include "ops/image/moments.h"
+
+namespace firn::nn {
+namespace {
+
+constexpr double kCumulative = -1;  // the kernels' momentum for a mean of all batches
+
+const char* shape_for(int low, int high) {
+  if (low < high) return "[n, c] or [n, c, l]";
+  return high == 4 ? "[n, c, h, w]" : "[n, c, ...]";
+}
+
+}  // namespace
+
+BatchNorm::BatchNorm(const char* what, int low, int high, std::int64_t c,
+                     const BatchNormOptions& options)
+    : what_(what),
+      low_(low),
+      high_(high),
+      c_(c),
+      eps_(options.eps),
+      momentum_(options.momentum),
+      accumulation_(options.accumulation) {
+  FIRN_CHECK(c > 0, what, "give the number of channels", "c = {} must be positive", c);
+  checked_elements(what, {2, c});  // the shape of the pooled moments
+  FIRN_CHECK(options.eps >= 0, what, "a small number such as 1e-5 keeps the division finite",
+             "eps = {} must not be negative", options.eps);
+  const double m = options.momentum.value_or(0);
+  FIRN_CHECK(m >= 0 && m <= 1, what,
+             "it is the share of the new batch; std::nullopt averages over all batches",
+             "momentum = {} is not in [0, 1]", m);
+  if (options.affine) {
+    weight = Parameter::full({c}, 1, options.dtype, options.device);
+    bias = Parameter::full({c}, 0, options.dtype, options.device);
+  }
+  if (!options.track) return;
+  const DType wide = compute_dtype(options.dtype);
+  running_mean = Buffer(zeros({c}, wide, options.device), OnConversion::widen);
+  running_var = Buffer(ones({c}, wide, options.device), OnConversion::widen);
+  num_batches_tracked = Buffer(zeros({}, DType::i64, options.device));
+  set_accumulation(options.accumulation);
+}
+
+void BatchNorm::set_accumulation(BatchNormMode mode) {
+  if (mode == accumulation_ && statistics_) return;
+  accumulation_ = mode;
+  if (!running_mean.defined()) return;
+  if (statistics_) statistics_->clear();  // an optimizer may still hold the old statistics
+  pooled = pooled_count = Buffer();
+  if (mode == BatchNormMode::per_step) {
+    const Device device = running_mean.device();
+    pooled = Buffer(zeros({2, c_}, DType::f64, device), OnConversion::keep);
+    pooled_count = Buffer(zeros({1}, DType::f64, device), OnConversion::keep);
+    pooled.of_cycle = pooled_count.of_cycle = true;
+  }
+  statistics();
+}
+
+/// Called by clone(): what the original's cycle has pooled stays with the original.
+void BatchNorm::was_separated() {
+  statistics_.reset();
+  if (running_mean.defined()) statistics().clear();
+}
+
+void BatchNorm::become_group_norm(std::int64_t groups) {
+  FIRN_CHECK(groups > 0 && c_ % groups == 0, "convert_to_group_norm",
+             "choose a divisor of the number of channels", "{} groups of {} channels", groups, c_);
+  groups_ = groups;
+  running_mean = running_var = num_batches_tracked = pooled = pooled_count = Buffer();
+  statistics_.reset();
+  if (autograd::Leaf* leaf = autograd::leaf_or_frozen(weight)) leaf->member.reset();
+}
+
+/// Returns the statistics object of the present buffers; makes it if needed. The optimizer finds it
+/// through the weight's leaf: a restored cycle may end without a backward pass.
+detail::BatchStatistics& BatchNorm::statistics() {
+  if (!statistics_ || !statistics_->are_of(*this))
+    statistics_ = std::make_shared<detail::BatchStatistics>(*this, momentum_.value_or(kCumulative));
+  if (autograd::Leaf* leaf = autograd::leaf_or_frozen(weight); leaf && leaf->member != statistics_)
+    leaf->member = statistics_;
+  return *statistics_;
+}
+
+void BatchNorm::check_input(const Tensor& x) const {
+  FIRN_CHECK(x.defined() && x.rank() >= low_ && x.rank() <= high_ && x.shape()[1] == c_, what_,
+             "axis 1 holds the channels", "input {} is not {} with c = {}", describe(x),
+             shape_for(low_, high_), c_);
+  FIRN_CHECK(!running_mean.defined() || compute_dtype(x.dtype()) == running_mean.dtype(), what_,
+             "convert the module with to(dtype), or cast the input",
+             "input {} and running statistics {} differ in dtype", describe(x),
+             describe(running_mean));
+}
+
+Tensor BatchNorm::forward(const Tensor& x) {
+  check_input(x);
+  if (groups_ > 0) return group_norm(x, groups_, weight, bias, eps_);
+  if (training()) return train_forward(x);
+  if (!running_mean.defined()) return batch_norm(x, weight, bias, eps_);
+  return batch_norm(x, weight, bias, Moments{running_mean, running_var}, eps_);
+}
+
+Tensor BatchNorm::train_forward(const Tensor& x) {
+  const std::int64_t count = x.numel() / c_;
+  FIRN_CHECK(count != 1, what_,
+             "leave such a batch out, or evaluate with eval(), or use nn::GroupNorm",
+             "input {} has one value per channel, and so no variance", describe(x));
+  if (auto* const coupling = autograd::CouplingScope::current; coupling && coupling->layer.empty())
+    coupling->layer = fmt::format("{} ({})", detail::path_in_call(*this), type_name());
+  Moments moments;
+  const Tensor y = batch_norm(x, weight, bias, eps_, &moments);
+  if (!running_mean.defined() || autograd::computing_again()) return y;
+  detail::BatchStatistics& s = statistics();
+  const bool pools = accumulation_ == BatchNormMode::per_step;
+  if (!pools) s.update(moments, static_cast<double>(count));
+  if (!y.requires_grad()) return y;
+  if (pools) {
+    using detail::BatchStatistics;
+    const auto batch = std::make_shared<BatchStatistics::Batch>(
+        BatchStatistics::Batch{.statistics = statistics_,
+                               .weight = Ref(autograd::leaf_or_frozen(weight)),
+                               .bias = Ref(autograd::leaf_or_frozen(bias))});
+    BatchStatistics::begin(batch);
+    add_hook(y, [batch, moments, n = static_cast<double>(count)](const Tensor&) {
+      BatchStatistics::pool(batch, moments, n);
+      return Tensor();
+    });
+  } else if (s.to_warn()) {
+    s.learn_name(*this);
+    add_hook(y, [s = statistics_](const Tensor&) {
+      s->warn_in_long_cycle();
+      return Tensor();
+    });
+  }
+  return y;
+}
+
+std::string BatchNorm::type_name() const { return groups_ > 0 ? "GroupNorm" : Module::type_name(); }
+
+std::string BatchNorm::extra_repr() const {
+  std::string out = groups_ > 0 ? fmt::format("{}, {}, eps = {}", groups_, c_, eps_)
+                                : fmt::format("{}, eps = {}", c_, eps_);
+  if (groups_ == 0 && running_mean.defined())
+    out += momentum_ ? fmt::format(", momentum = {}", *momentum_) : ", cumulative average";
+  if (!weight.defined()) out += ", affine = false";
+  if (groups_ == 0 && !running_mean.defined()) out += ", track = false";
+  if (pooled.defined()) out += ", per_step";
+  return out;
+}
+
+// ---- Conversion of a model ----
+
+namespace {
+
+std::vector<BatchNorm*> batch_norms(Module& root) {
+  std::vector<BatchNorm*> all;
+  for (const NamedModule& m : root.named_modules())
+    if (auto* layer = dynamic_cast<BatchNorm*>(m.module); layer && !layer->is_group_norm())
+      all.push_back(layer);
+  return all;
+}
+
+}  // namespace
+
+std::int64_t convert_batch_norm(Module& m, BatchNormMode mode) try {
+  const std::vector<BatchNorm*> all = batch_norms(m);
+  for (BatchNorm* layer : all) layer->set_accumulation(mode);
+  return static_cast<std::int64_t>(all.size());
+}
+FIRN_OUT_OF_MEMORY("convert_batch_norm")
+
+std::int64_t convert_to_group_norm(Module& m, std::int64_t groups) try {
+  for (const NamedModule& n : m.named_modules())
+    if (const auto* layer = dynamic_cast<BatchNorm*>(n.module); layer && !layer->is_group_norm())
+      FIRN_CHECK(groups > 0 && layer->channels() % groups == 0, "convert_to_group_norm",
+                 "choose a divisor of the channels of all, such as 1",
+                 "{} groups cannot be made of the {} channels of {} {}", groups, layer->channels(),
+                 layer->type_name(), n.name);
+  const std::vector<BatchNorm*> all = batch_norms(m);
+  for (BatchNorm* layer : all) layer->become_group_norm(groups);
+  return static_cast<std::int64_t>(all.size());
+}
+FIRN_OUT_OF_MEMORY("convert_to_group_norm")
+
+}  // namespace firn::nn

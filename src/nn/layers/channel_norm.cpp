@@ -1,0 +1,61 @@
+// GroupNorm, InstanceNorm.
+#include "firn/nn/layers/channel_norm.h"
+
+#include "base/checked.h"
+#include "firn/ops/channel_norm.h"
+
+namespace firn::nn {
+namespace {
+
+void check_sizes(const char* layer, std::int64_t c, double eps) {
+  FIRN_CHECK(c > 0, layer, "give the number of channels", "c = {} must be positive", c);
+  FIRN_CHECK(eps >= 0, layer, "a small number such as 1e-5 keeps the division finite",
+             "eps = {} must not be negative", eps);
+  checked_elements(layer, {c});
+}
+
+}  // namespace
+
+GroupNorm::GroupNorm(std::int64_t groups, std::int64_t c, const GroupNormOptions& options)
+    : groups_(groups), c_(c), eps_(options.eps) {
+  check_sizes("GroupNorm", c, options.eps);
+  FIRN_CHECK(groups > 0 && c % groups == 0, "GroupNorm",
+             "choose a divisor of the number of channels", "{} groups of {} channels", groups, c);
+  if (!options.affine) return;
+  weight = Parameter::full({c}, 1, options.dtype, options.device);
+  bias = Parameter::full({c}, 0, options.dtype, options.device);
+}
+
+Tensor GroupNorm::forward(const Tensor& x) {
+  FIRN_CHECK(x.defined() && x.rank() >= 2 && x.shape()[1] == c_, "GroupNorm",
+             "axis 1 holds the channels", "input {} is not [n, c, ...] with c = {}", describe(x),
+             c_);
+  return group_norm(x, groups_, weight, bias, eps_);
+}
+
+std::string GroupNorm::extra_repr() const {
+  return fmt::format("{}, {}, eps = {}{}", groups_, c_, eps_,
+                     weight.defined() ? "" : ", affine = false");
+}
+
+InstanceNorm::InstanceNorm(const char* what, int rank, std::int64_t c,
+                           const InstanceNormOptions& options)
+    : what_(what), rank_(rank), c_(c), eps_(options.eps) {
+  check_sizes(what, c, options.eps);
+  if (!options.affine) return;
+  weight = Parameter::full({c}, 1, options.dtype, options.device);
+  bias = Parameter::full({c}, 0, options.dtype, options.device);
+}
+
+Tensor InstanceNorm::forward(const Tensor& x) {
+  FIRN_CHECK(x.defined() && x.rank() == rank_ && x.shape()[1] == c_, what_,
+             "axis 1 holds the channels", "input {} is not {} with c = {}", describe(x),
+             rank_ == 4 ? "[n, c, h, w]" : "[n, c, l]", c_);
+  return instance_norm(x, weight, bias, eps_);
+}
+
+std::string InstanceNorm::extra_repr() const {
+  return fmt::format("{}, eps = {}{}", c_, eps_, weight.defined() ? ", affine = true" : "");
+}
+
+}  // namespace firn::nn

@@ -1,0 +1,96 @@
+// Pooling modules: each calls its op.
+#include "firn/nn/layers/pool.h"
+
+#include "base/checked.h"
+
+namespace firn::nn {
+namespace {
+
+std::string text(Size2 e) {
+  return e.h == e.w ? fmt::format("{}", e.h) : fmt::format("{} x {}", e.h, e.w);
+}
+
+void check_positive(const char* layer, const char* what, Size2 e) {
+  FIRN_CHECK(e.h > 0 && e.w > 0, layer, "sizes count positions from 1",
+             "{} = {} x {} must be positive", what, e.h, e.w);
+}
+
+/// The window and the options that differ from the defaults.
+std::string describe_windows(Size2 window, const Pool2dOptions& o) {
+  const Pool2dOptions plain;
+  std::string s = text(window);
+  if (!(o.stride == plain.stride)) s += ", stride = " + text(o.stride);
+  if (!(o.padding == plain.padding)) s += ", padding = " + text(o.padding);
+  if (!(o.dilation == plain.dilation)) s += ", dilation = " + text(o.dilation);
+  if (o.ceil_mode) s += ", ceil_mode = true";
+  if (!o.count_padding) s += ", count_padding = false";
+  return s;
+}
+/// The same for one axis: the height is ignored.
+std::string describe_windows(std::int64_t window, Pool2dOptions o) {
+  o.stride.h = o.stride.w;
+  o.padding.h = o.padding.w;
+  o.dilation.h = o.dilation.w;
+  return describe_windows(Size2(window), o);
+}
+
+}  // namespace
+
+MaxPool2d::MaxPool2d(Size2 window, const Pool2dOptions& options)
+    : window_(window), options_(options) {
+  check_positive("MaxPool2d", "window", window);
+}
+Tensor MaxPool2d::forward(const Tensor& x) { return max_pool2d(x, window_, options_); }
+std::string MaxPool2d::extra_repr() const { return describe_windows(window_, options_); }
+
+AvgPool2d::AvgPool2d(Size2 window, const Pool2dOptions& options)
+    : window_(window), options_(options) {
+  check_positive("AvgPool2d", "window", window);
+}
+Tensor AvgPool2d::forward(const Tensor& x) { return avg_pool2d(x, window_, options_); }
+std::string AvgPool2d::extra_repr() const { return describe_windows(window_, options_); }
+
+MaxPool1d::MaxPool1d(std::int64_t window, const Pool2dOptions& options)
+    : window_(window), options_(options) {
+  check_positive("MaxPool1d", "window", {1, window});
+}
+Tensor MaxPool1d::forward(const Tensor& x) { return max_pool1d(x, window_, options_); }
+std::string MaxPool1d::extra_repr() const { return describe_windows(window_, options_); }
+
+AvgPool1d::AvgPool1d(std::int64_t window, const Pool2dOptions& options)
+    : window_(window), options_(options) {
+  check_positive("AvgPool1d", "window", {1, window});
+}
+Tensor AvgPool1d::forward(const Tensor& x) { return avg_pool1d(x, window_, options_); }
+std::string AvgPool1d::extra_repr() const { return describe_windows(window_, options_); }
+
+AdaptiveMaxPool2d::AdaptiveMaxPool2d(Size2 out) : out_(out) {
+  check_positive("AdaptiveMaxPool2d", "out", out);
+}
+Tensor AdaptiveMaxPool2d::forward(const Tensor& x) { return adaptive_max_pool2d(x, out_); }
+std::string AdaptiveMaxPool2d::extra_repr() const { return text(out_); }
+
+AdaptiveAvgPool2d::AdaptiveAvgPool2d(Size2 out) : out_(out) {
+  check_positive("AdaptiveAvgPool2d", "out", out);
+}
+Tensor AdaptiveAvgPool2d::forward(const Tensor& x) { return adaptive_avg_pool2d(x, out_); }
+std::string AdaptiveAvgPool2d::extra_repr() const { return text(out_); }
+
+Tensor GlobalAvgPool2d::forward(const Tensor& x) { return global_avg_pool2d(x); }
+
+Upsample::Upsample(Size2 scale, Upsampling how) : scale_(scale), how_(how) {
+  check_positive("Upsample", "scale", scale);
+}
+Tensor Upsample::forward(const Tensor& x) {
+  FIRN_CHECK(x.defined() && x.rank() >= 2, "upsample2d", "reshape it",
+             "x is [n, c, h, w] or without n, got {}", describe(x));
+  return upsample2d(x,
+                    {checked_product("Upsample", x.size(-2), scale_.h),
+                     checked_product("Upsample", x.size(-1), scale_.w)},
+                    how_);
+}
+std::string Upsample::extra_repr() const {
+  return text(scale_) + (how_ == Upsampling::bilinear ? ", bilinear" : "");
+}
+
+}  // namespace firn::nn
