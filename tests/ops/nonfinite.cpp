@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "support/catch.h"
+#include "support/slow_device.h"
 #include "support/values.h"
 
 using namespace firn;
@@ -201,4 +202,44 @@ TEST_CASE("non-finite: a NaN in the gradient reaches the leaf", "[ops]") {
     CHECK_FALSE(std::isfinite(values_of(x.grad())[0]));
     CHECK(std::isfinite(values_of(x.grad())[1]));
   }
+}
+
+TEST_CASE("non-finite: a NaN in a convolution reaches what its windows see, and no neighbour",
+          "[ops]") {
+  struct Case {
+    std::int64_t channels, kernels, taps, stride, groups;
+  };
+  std::vector<Case> cases;
+  for (const std::int64_t channels : {1, 2, 3, 5, 8, 17, 33})
+    for (const std::int64_t kernels : {2, 9})
+      for (const std::int64_t taps : {1, 3})
+        for (const std::int64_t groups : {1, 2})
+          cases.push_back({channels, kernels, taps, 1 + channels % 2, groups});
+  // Where the numbers are not finite: in the output, and in both gradients.
+  const auto holes = [](const Case& c, DType dtype) {
+    const Shape of_x{2, c.channels * c.groups, 5, 5};
+    Values x(static_cast<std::size_t>(of_x.product()), 1.0);
+    x[12] = kNaN;  // the middle of the first channel
+    const Tensor in = make(x, of_x, dtype).set_requires_grad();
+    const Tensor w = make({1.0}, {1}, dtype)
+                         .expand({c.kernels * c.groups, c.channels, c.taps, c.taps})
+                         .clone()
+                         .set_requires_grad();
+    const Conv2dOptions options{.stride = c.stride, .groups = c.groups};
+    const Tensor y = conv2d(in, w, {}, options);
+    Values seed(static_cast<std::size_t>(y.numel()), 1.0);
+    seed[0] = kInf;
+    const Tensor clean = make(Values(x.size(), 1.0), of_x, dtype).set_requires_grad();
+    backward(conv2d(clean, w, {}, options), {.seed = make(seed, y.shape(), dtype)});
+    std::vector<bool> out;
+    for (const Tensor& t : {y, clean.grad(), w.grad()})
+      for (const double v : values_of(t)) out.push_back(std::isfinite(v));
+    return out;
+  };
+  for (std::size_t i = 0; i < cases.size(); i += static_cast<std::size_t>(firn::testing::fewer(9)))
+    for (const DType dtype : {f32, bf16, f16}) {
+      const Case& c = cases[i];
+      CAPTURE(c.channels, c.kernels, c.taps, c.stride, c.groups, dtype);
+      CHECK(holes(c, dtype) == holes(c, f64));
+    }
 }

@@ -162,8 +162,9 @@ class Convolution final : public OnednnConv {
     to_plain_ = Reorder(weights_, plain_);
   }
 
-  /// Whether oneDNN has optimised code for this, not a reference loop or a GEMM.
-  bool fast() const noexcept { return fast_; }
+  /// Whether oneDNN has optimised code for this, not a reference loop or a GEMM, and an output
+  /// depends on nothing but the pixels under its window.
+  bool usable() const noexcept { return fast_ && !leaks_; }
 
   std::int64_t weights_size() const override {
     return static_cast<std::int64_t>(weights_.get_size() / size_of(weights_dtype_));
@@ -258,6 +259,7 @@ class Convolution final : public OnednnConv {
       b.primitive = make(chosen);
       const std::string_view name = chosen.impl_info_str();
       fast_ = fast_ && name.find("ref") == name.npos && name.find("gemm") == name.npos;
+      if (pairs_pixels(z, name)) leaks_ = true;
     };
     if (pass_ == ConvPass::forward) {
       keep(forward, forward.weights_desc(),
@@ -278,6 +280,13 @@ class Convolution final : public OnednnConv {
     blocks_.emplace(z.n, b);
   }
 
+  /// oneDNN 2.6 multiplies channels of bf16 in pairs, and an odd last one with the next pixel's
+  /// first, times 0. A NaN there would leak.
+  bool pairs_pixels(const ConvSizes& z, std::string_view name) const {
+    return pass_ == ConvPass::forward && type_ == Type::bf16 && z.channels() % 2 != 0 &&
+           name.find("brgconv") != name.npos;
+  }
+
   /// oneDNN's own conversion is faster if all fits a cache. For the weights of large layers it is
   /// 20 times slower than a copy of views.
   bool copies_views() const {
@@ -296,7 +305,7 @@ class Convolution final : public OnednnConv {
   DType weights_dtype_;
   Type type_;
   bool bias_;
-  bool fast_ = true;
+  bool fast_ = true, leaks_ = false;
   Desc plain_, any_, weights_;
   std::optional<Formats> views_;
   Reorder to_packed_, to_plain_;
@@ -375,7 +384,7 @@ class Cache {
     const Reserve reserve(kMakeReserve);
     try {
       auto all = std::make_shared<Convolution>(pass, dtype, z, images, bias);
-      if (all->fast()) return all;
+      if (all->usable()) return all;
     } catch (const dnnl::error& e) {
       if (e.status == dnnl_out_of_memory)
         throw OutOfMemory("no memory left for the code of a convolution", kMakeReserve);
