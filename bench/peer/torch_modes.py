@@ -27,7 +27,7 @@ MIB = 1 << 20
 
 def arguments():
     p = argparse.ArgumentParser()
-    p.add_argument("work", choices=["mlp_sgd", "mlp_adam", "mlp_accum", "cnn", "gpt", "gpt2", "attention"])
+    p.add_argument("work", choices=["mlp_sgd", "mlp_adam", "mlp_accum", "cnn", "gpt", "gpt2", "recompute", "attention"])
     p.add_argument("--mode", required=True, choices=["f32 eager", "f32 compile", "bf16 eager", "bf16 compile"])
     p.add_argument("--quick", action="store_true")
     for name, number in (("threads", 2), ("epochs", 3), ("images", 60000), ("steps", 40)):
@@ -148,7 +148,8 @@ class Sizes:
 
 
 SIZES = {"gpt": Sizes(4, 256, 4, 128, 8, 1024, False, 1e-3, 3_716_608),
-         "gpt2": Sizes(12, 768, 12, 64, 4, 50304, True, 3e-4, 123_738_624)}
+         "gpt2": Sizes(12, 768, 12, 64, 4, 50304, True, 3e-4, 123_738_624),
+         "recompute": Sizes(12, 256, 4, 128, 8, 1024, False, 1e-3, 10_034_688)}
 TIED_DEVIATION = 0.02
 
 
@@ -180,8 +181,25 @@ class Gpt(nn.Module):
             nn.init.normal_(self.token.weight, std=TIED_DEVIATION)
             self.head.weight = self.token.weight
 
-    def forward(self, x):
-        return self.head(self.norm(self.blocks(self.token(x) + self.position)))
+    def forward(self, x, policy="all"):
+        h = self.token(x) + self.position
+        for i, block in enumerate(self.blocks):
+            h = call_block(block, h, "all" if policy == "every_2nd" and i % 2 else policy)
+        return self.head(self.norm(h))
+
+
+def call_block(block, x, policy):
+    """The block keeps all, its input alone, or (selective checkpoint) its input and the results of its products."""
+    if policy == "all":
+        return block(x)
+    from torch.utils import checkpoint as c
+    if policy != "products":
+        return c.checkpoint(block, x, use_reentrant=False)
+    ops = torch.ops.aten
+    products = [ops.mm.default, ops.addmm.default, ops.bmm.default,
+                ops._scaled_dot_product_flash_attention_for_cpu.default]
+    return c.checkpoint(block, x, use_reentrant=False,
+                        context_fn=lambda: c.create_selective_checkpoint_contexts(products))
 
 
 def tokens(s, steps):
@@ -234,6 +252,31 @@ def gpt(a):
     report(f"{a.work}.loss", "nats", [statistics.mean(losses[-10:])])
 
 
+def recompute(a):
+    """What torch.utils.checkpoint costs: the time of a step with each policy over that of one that keeps all."""
+    if a.compile:
+        sys.exit("compiled code decides by itself what it computes again")
+    s = SIZES[a.work]
+    inputs, targets = tokens(s, 1)
+    net = Gpt(s)
+    if sum(p.numel() for p in net.parameters()) != s.parameters:
+        sys.exit(f"{a.work}: not {s.parameters} parameters")
+    opt = torch.optim.AdamW(net.parameters(), lr=s.rate, weight_decay=1e-2, fused=True)
+    took = {policy: [] for policy in ("all", "products", "inputs", "every_2nd")}
+    for turn in range(a.epochs * 4 + 1):
+        for policy, times in took.items():
+            start = time.perf_counter()
+            with autocast(a):
+                value = F.cross_entropy(net(inputs[0], policy).view(-1, s.vocabulary), targets[0].view(-1))
+            opt.zero_grad()
+            value.backward()
+            opt.step()
+            if turn > 0:
+                times.append(time.perf_counter() - start)
+    for policy in ("products", "inputs", "every_2nd"):
+        report(f"recompute.{policy}.time", "of all", [t / full for t, full in zip(took[policy], took["all"])])
+
+
 def attention(a):
     if a.compile:
         sys.exit("attention is one operation: there is nothing to compile")
@@ -257,7 +300,7 @@ def main():
     torch.set_num_threads(a.threads)
     torch.set_flush_denormal(True)
     torch.manual_seed(1)
-    {"gpt": gpt, "gpt2": gpt, "attention": attention}.get(a.work, train)(a)
+    {"gpt": gpt, "gpt2": gpt, "recompute": recompute, "attention": attention}.get(a.work, train)(a)
 
 
 if __name__ == "__main__":
