@@ -34,7 +34,7 @@ inline const std::vector<Part> kParts = {
                   {"base", "base_src", "runtime", "runtime_src", "math"}},
     {"math",      {"kernels/math/"},
                   {"base"}},
-    {"contracts", {"kernels/*", "kernels/plan/"},
+    {"contracts", {"kernels/*", "kernels/plan/", "kernels/settings/"},
                   {"base", "runtime", "math"}},
     {"cpu",       {"kernels/cpu/"},
                   {"base", "runtime", "math", "contracts"}},
