@@ -20,6 +20,7 @@
 namespace firn::autograd {
 
 class Cycle;
+class Peers;
 
 /// A layer's state that collects in each backward pass of a cycle, and changes once, at its end, if
 /// the cycle's gradients were used. It collects for one cycle at a time, and is told of the ends of
@@ -31,6 +32,10 @@ class CycleMember {
   /// outcome in `step_state` is `applied`, else discards it. That is a math::StepState in device
   /// memory: the host does not wait.
   virtual void end_cycle(const Cycle& cycle, const ConstView& step_state) = 0;
+  /// `cycle` is about to end, on all of these ranks. If the member collects for it, or other ranks'
+  /// do, what it has collected becomes that of all ranks. The same members are asked on each rank,
+  /// in the same order.
+  virtual void combine(const Cycle& cycle, const Peers& peers) = 0;
   /// `cycle` is dropped. If the member collects for it, the member discards what it collected.
   virtual void drop_cycle(const Cycle& cycle) = 0;
 };
@@ -65,6 +70,21 @@ class CouplingScope {
 
  private:
   CouplingScope* outer_;
+};
+
+/// While alive, this thread computes samples that must not depend on what was computed before them:
+/// layers refuse to draw from a random stream of their own.
+class QuantumScope {
+ public:
+  QuantumScope() noexcept : outer_(std::exchange(current, true)) {}
+  ~QuantumScope() { current = outer_; }
+  QuantumScope(const QuantumScope&) = delete;
+  QuantumScope& operator=(const QuantumScope&) = delete;
+
+  static inline thread_local constinit bool current = false;
+
+ private:
+  bool outer_;
 };
 
 /// While alive, the backward passes of this thread belong to a cycle.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "autograd/cycle.h"
+#include "autograd/peers.h"
 
 namespace firn::optim {
 
@@ -21,6 +22,10 @@ class CycleMembers {
       members_.push_back(member);
   }
 
+  /// Each member takes over what those of other ranks have collected.
+  void combine(const autograd::Peers& peers) const {
+    for (const auto& member : members_) member->combine(cycle_, peers);
+  }
   /// The cycle is over, and each member is to be told the outcome in `step_state`.
   void end(const ConstView& step_state) {
     waiting_ = members_.size();

@@ -27,6 +27,8 @@ StepOptions settle(const std::string& op, StepOptions o, const std::vector<Group
   require_option(op.c_str(), "clip_value", o.clip_value, 0, "0 is no limit");
   require_option(op.c_str(), "ema", o.ema, 0, 1, "0.999 is usual, 0 keeps no average");
   FIRN_CHECK(o.max_skips >= 0, op, "0 means no limit", "max_skips is {}", o.max_skips);
+  FIRN_CHECK(o.exact.quantum >= 0, op, "0 switches exact mode off", "a quantum of {} samples",
+             o.exact.quantum);
   if (o.scaler.defined()) {
     FIRN_CHECK(o.loss_scale.kind() == LossScale::Kind::automatic, op, "set one of them",
                "both loss_scale and scaler are set");

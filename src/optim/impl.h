@@ -6,11 +6,13 @@
 //   Progress              where the host is in the cycle
 //   CycleMembers          states of layers that take part in the cycle
 //   ReplayHooks           what the host does again if captured work is replayed
+//   RankExchange, ExactSums (ranks/)   other ranks that make the same steps; sums in a fixed tree
 #pragma once
 
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +23,8 @@
 #include "optim/cycle_members.h"
 #include "optim/policy/scaler.h"
 #include "optim/progress.h"
+#include "optim/ranks/exact.h"
+#include "optim/ranks/exchange.h"
 #include "optim/replay_hooks.h"
 #include "optim/store/param_store.h"
 
@@ -87,6 +91,34 @@ struct Optimizer::Impl final : autograd::Cycle {
   void commit(bool moves_scale);
   StepReport report_of_cycle() const;
   StepReport report_so_far() const;
+  /// run_cycle() of micro-steps that are not only backward passes.
+  StepReport run_cycle(std::int64_t micro_steps,
+                       const std::function<void(std::int64_t i)>& micro_step);
+
+  // ---- Steps of several ranks, and exact mode (ranks/) ----
+
+  /// From now on each step is made together with these ranks. No cycle is under way.
+  void take_part(std::shared_ptr<const autograd::Peers> peers);
+  bool has_ranks() const noexcept { return ranks && !ranks->alone(); }
+  /// This rank's part [first, last) of n things, and that of another rank.
+  std::pair<std::int64_t, std::int64_t> share_of(std::int64_t n) const noexcept;
+  std::pair<std::int64_t, std::int64_t> share_of(std::int64_t n, int rank) const noexcept;
+  /// A micro-step of weight 0.
+  void no_samples();
+  /// Whether flush() has no cycle to end. With several ranks, others may have one.
+  bool nothing_to_flush() const noexcept {
+    return at.micro_steps == 0 && (!has_ranks() || options.exact.quantum > 0);
+  }
+  /// What every micro-step does first.
+  void begin_micro_step();
+  /// Before the decision: the cycle's sums become those of all ranks, and in exact mode those of
+  /// all quanta. If one of them throws, the cycle is broken.
+  void combine();
+  void combine_ranks();
+  void combine_quanta();
+  RankRecord record_of_cycle() const;
+  /// On the CPU: what the kernels have collected of the cycle.
+  math::SeedSums& seed_sums() const noexcept;
 
   // ---- For RollbackPoints and dry runs (rollback.cpp) ----
 
@@ -163,6 +195,11 @@ struct Optimizer::Impl final : autograd::Cycle {
   Schedule lr;
   CycleMembers members{*this};
   ReplayHooks<Impl> hooks;
+  std::optional<RankExchange> ranks;
+  math::SeedSums before;            ///< seed_sums() when the cycle under way began, on the CPU
+  ExactSums exact;                  ///< with StepOptions::exact
+  std::int64_t exact_quanta = 0;    ///< of the cycle, on all ranks
+  bool in_quantum = false;          ///< the backward pass of a quantum is under way
   std::vector<Tensor> restored;     ///< see restore_on_retry()
   std::int64_t parts = 0;           ///< of the two-pass step that is under way
   CycleCopy copy;                   ///< with StepOptions::keep_accumulator

@@ -42,6 +42,7 @@ std::vector<StepReport> end_cycles(const std::vector<Impl*>& all, SkipPolicy pol
   std::vector<kernels::StepMemory> memories;
   for (const Impl* i : all) memories.push_back(i->store.memory());
   for (Impl* i : all) i->check_skips();
+  for (Impl* i : all) i->combine();
   std::vector<bool> reached;
   for (Impl* i : all) reached.push_back(i->decide());
   if (policy == SkipPolicy::all) kernels::optim_join(memories, stream);
@@ -83,12 +84,12 @@ FIRN_OUT_OF_MEMORY("step_all")
 std::vector<StepReport> flush_all(std::initializer_list<Optimizer*> optimizers, Partial partial,
                                   SkipPolicy policy) try {
   const std::vector<Impl*> all = partners("flush_all", optimizers);
-  std::int64_t micro_steps = 0;
+  bool any = false;
   for (Impl* i : all) {
     if (partial == Partial::drop) i->zero_grad();
-    micro_steps += i->at.micro_steps;
+    any = any || !i->nothing_to_flush();
   }
-  if (partial == Partial::apply && micro_steps > 0) return end_cycles(all, policy);
+  if (partial == Partial::apply && any) return end_cycles(all, policy);
   return reports_so_far(all);
 }
 FIRN_OUT_OF_MEMORY("flush_all")

@@ -44,6 +44,14 @@ void Optimizer::backward(const Tensor& sum, double weight, const BackwardPass& p
 }
 FIRN_OUT_OF_MEMORY("backward")
 
+void Optimizer::no_samples() try {
+  FIRN_CHECK(impl().options.exact.quantum == 0, impl().store.op(),
+             "call run_batch() with the samples of all ranks",
+             "no_samples() in exact mode, which knows the samples of each rank");
+  impl().no_samples();
+}
+FIRN_OUT_OF_MEMORY("no_samples")
+
 StepReport Optimizer::step() try { return impl().step(); }
 FIRN_OUT_OF_MEMORY("step")
 

@@ -27,24 +27,30 @@ StepReport Optimizer::run_cycle(std::int64_t micro_steps,
   FIRN_CHECK(micro_steps >= 1, op, "", "{} micro-steps make no cycle", micro_steps);
   FIRN_CHECK(micro_batch, op, "give a function that computes a micro-batch's loss",
              "the function of run_cycle() is empty");
-  impl.require_no_cycle();
-  const LossScale& scale = impl.options.loss_scale;
+  return impl.run_cycle(micro_steps, [&](std::int64_t i) { backward(micro_batch(i)); });
+}
+FIRN_OUT_OF_MEMORY("run_cycle")
+
+StepReport Optimizer::Impl::run_cycle(std::int64_t micro_steps,
+                                      const std::function<void(std::int64_t i)>& micro_step) {
+  require_no_cycle();
+  const LossScale& scale = options.loss_scale;
   const bool retry = scale.kind() == LossScale::Kind::dynamic &&
                      scale.options().on_overflow == OverflowPolicy::retry;
   if (retry)
-    runtime::refuse_capture(op.c_str(), impl.store.device(),
+    runtime::refuse_capture(store.op().c_str(), store.device(),
                             "whether a cycle is computed again is decided by the host");
   std::optional<RollbackPoint> start;
   if (retry) start.emplace({Rollback::random, Rollback::statistics, Rollback::data});
   for (int attempt = 0;; ++attempt) {
-    impl.about_to_change_restored();
-    StepReport report = impl.whole_cycle(
+    about_to_change_restored();
+    StepReport report = whole_cycle(
         [&] {
-          impl.hooks.now_and_at_replay([micro_steps](Impl& i) {
+          hooks.now_and_at_replay([micro_steps](Impl& i) {
             i.about_to_change_cycle();
             i.at.length = micro_steps;
           });
-          for (std::int64_t i = 0; i < micro_steps; ++i) backward(micro_batch(i));
+          for (std::int64_t i = 0; i < micro_steps; ++i) micro_step(i);
         },
         [&] {
           if (start) start->roll_back();
@@ -53,11 +59,10 @@ StepReport Optimizer::run_cycle(std::int64_t micro_steps,
         report.non_finite() != NonFinite::gradient)
       return report;
     // At the minimum the next try would end as this one did.
-    if (loss_scale() >= report.loss_scale() && report.loss_scale() <= scale.options().min)
+    if (scaler.scale() >= report.loss_scale() && report.loss_scale() <= scale.options().min)
       return report;
     start->roll_back();
   }
 }
-FIRN_OUT_OF_MEMORY("run_cycle")
 
 }  // namespace firn::optim

@@ -29,17 +29,31 @@ std::string refusal(const std::string& layer) {
       layer);
 }
 
+/// In exact mode a micro-batch consists of quanta. `micro_batch` 0 is any size.
+void require_quanta(const std::string& op, const StepOptions& options, std::int64_t samples,
+                    std::int64_t micro_batch) {
+  const std::int64_t q = options.exact.quantum;
+  FIRN_CHECK(q == 0 || micro_batch % q == 0 || micro_batch >= samples, op,
+             "give a multiple of the quantum",
+             "micro-batches of {} samples do not consist of quanta of {}", micro_batch, q);
+}
+
 bool same(const MicroBatch& a, const MicroBatch& b) {
   return a.size == b.size && a.budget == b.budget;
 }
 
-/// The cycle in micro-batches of `size`.
+/// The cycle in micro-batches of `size`. With several ranks, this one's part of it.
 StepReport run_parts(Optimizer& optimizer, std::int64_t samples, std::int64_t size,
                      const LossOf& loss) {
-  return optimizer.run_cycle(1 + (samples - 1) / size, [&](std::int64_t i) {
-    const std::int64_t first = i * size;
-    return loss(first, first + std::min(size, samples - first));
-  });
+  auto& impl = OptimizerAccess::impl(optimizer);
+  if (impl.options.exact.quantum > 0) return run_exact(optimizer, samples, loss);
+  const auto [begin, end] = impl.share_of(samples);
+  if (begin == end) return impl.run_cycle(1, [&](std::int64_t) { impl.no_samples(); });
+  return impl.run_cycle(1 + (end - begin - 1) / size,
+                        [&, begin = begin, end = end](std::int64_t i) {
+                          const std::int64_t first = begin + i * size;
+                          optimizer.backward(loss(first, first + std::min(size, end - first)));
+                        });
 }
 
 /// What a cycle in micro-batches of one size would need.
@@ -76,6 +90,11 @@ std::int64_t planned_size(Optimizer& optimizer, const std::string& op, Device de
     return last->peak <= budget;
   };
   if (fits(1)) return samples;
+  if (const std::int64_t q = OptimizerAccess::impl(optimizer).options.exact.quantum; q > 0)
+    throw OutOfMemory(fmt::format("quanta of {} samples have a peak of {} bytes on {} (during {}), "
+                                  "and the budget is {}",
+                                  q, last->peak, device, last->op, budget),
+                      last->peak);
   if (!last->layer.empty() && !ask.split_statistics)
     throw OutOfMemory(fmt::format("a batch of {} samples has a peak of {} bytes, and the budget is "
                                   "{}; {}",
@@ -128,10 +147,11 @@ StepReport Optimizer::run_batch(std::int64_t samples, std::int64_t micro_batch,
   require_batch(op, samples, loss);
   FIRN_CHECK(micro_batch >= 1, op, "", "{} samples cannot be cut into micro-batches of {}", samples,
              micro_batch);
+  require_quanta(op, impl().options, samples, micro_batch);
   try {
     return run_parts(*this, samples, micro_batch, loss);
   } catch (const OutOfMemory& e) {
-    if (impl().hooks.capturing() || runtime::dry_run()) throw;
+    if (impl().hooks.capturing() || runtime::dry_run() || impl().options.exact.quantum > 0) throw;
     advise(*this, op, impl().store.device(), samples, {}, loss, e);
   }
 }
@@ -145,7 +165,9 @@ StepReport Optimizer::run_batch(std::int64_t samples, const MicroBatch& ask,
   FIRN_CHECK(ask.size >= 0, op, "0 plans the size", "micro-batches of {} samples", ask.size);
   FIRN_CHECK(ask.size == 0 || ask.budget == 0, op, "give one of them",
              "both a size of {} and a budget of {} bytes", ask.size, ask.budget);
+  if (ask.size > 0) require_quanta(op, impl.options, samples, ask.size);
   impl.require_no_cycle();
+  const std::int64_t quantum = impl.options.exact.quantum;
   const bool capturing = impl.hooks.capturing();
   FIRN_CHECK(!capturing || ask.size > 0, op, "run the step once before, and give the size it took",
              "a cycle that is captured cannot be planned");
@@ -157,7 +179,7 @@ StepReport Optimizer::run_batch(std::int64_t samples, const MicroBatch& ask,
     impl.split_size = size;
   }
   std::optional<RollbackPoint> start;
-  const bool halve = ask.halve_on_out_of_memory && !capturing;
+  const bool halve = ask.halve_on_out_of_memory && !capturing && quantum == 0;
   if (halve) start.emplace();
   for (std::int64_t retries = 0;; ++retries) {
     const std::int64_t size = std::min(impl.split_size, samples);
@@ -165,10 +187,10 @@ StepReport Optimizer::run_batch(std::int64_t samples, const MicroBatch& ask,
     try {
       impl.about_to_change_restored();
       StepReport report = run_parts(*this, samples, size, loss);
-      report.note_split(size, retries);
+      report.note_split(quantum > 0 ? std::min(quantum, samples) : size, retries);
       return report;
     } catch (const OutOfMemory& e) {
-      if (capturing || runtime::dry_run()) throw;
+      if (capturing || runtime::dry_run() || quantum > 0) throw;
       if (!halve) advise(*this, op, impl.store.device(), samples, ask, loss, e);
       start->roll_back();
       if (size == 1) advise(*this, op, impl.store.device(), samples, ask, loss, e);

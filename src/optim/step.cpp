@@ -27,6 +27,9 @@ void require_scalar(const ParamStore& store, const Tensor& sum) {
 void Optimizer::Impl::backward(const Tensor& sum, const LossWeight& weight,
                                const BackwardPass& pass) {
   require_scalar(store, sum);
+  FIRN_CHECK(options.exact.quantum == 0 || in_quantum, store.op(),
+             "call run_batch(samples, micro_batch, loss), which cuts the batch into quanta",
+             "backward() in exact mode: which quantum the loss is of is not known");
   check_ready();
   GradientLedger& ledger = store.ledger();
   // A new seed each time: autograd may keep it as a gradient.
@@ -43,7 +46,7 @@ void Optimizer::Impl::backward(const Tensor& sum, const LossWeight& weight,
   });
   hooks.now_and_at_replay([](Impl& i) {
     i.about_to_change_cycle();
-    i.at.add_micro_step(i.options.accumulate);
+    i.begin_micro_step();
   });
 
   broken = true;
@@ -87,7 +90,7 @@ StepReport Optimizer::Impl::step() {
 StepReport Optimizer::Impl::flush(Partial partial) {
   check_ready();
   if (partial == Partial::drop) zero_grad();
-  if (partial != Partial::apply || at.micro_steps == 0) return report_so_far();
+  if (partial != Partial::apply || nothing_to_flush()) return report_so_far();
   require_own_scale("flush_all()");
   return end_cycle();
 }
@@ -128,6 +131,7 @@ bool Optimizer::Impl::count_call() {
 
 StepReport Optimizer::Impl::end_cycle() {
   check_skips();  // on a device, of cycles before
+  combine();
   const bool reached = decide();
   compute_rules();
   commit(true);

@@ -1,5 +1,6 @@
-// A group of ranks that work together: threads of this process (local.h) or processes (mpi.h). Every
-// rank calls the same collectives in the same order, and each call combines what the ranks give.
+// A group of ranks that work together: threads of this process (local.h) or processes (mpi.h).
+// Every rank calls the same collectives in the same order, and each call combines what the ranks
+// give.
 //
 //   dist::run_local(4, [](const dist::Group& group) {
 //     Tensor x = full({3}, group.rank());

@@ -1,4 +1,5 @@
-// Ranks as threads of one process: for tests, for debugging, and for trying what more ranks would do.
+// Ranks as threads of one process: for tests, for debugging, and for trying what more ranks would
+// do.
 #pragma once
 
 #include <functional>

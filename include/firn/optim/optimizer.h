@@ -91,6 +91,10 @@ class Optimizer {
   /// default weight, one backward() and a step() apply the gradient of `sum` as it is.
   void backward(const Tensor& sum, double weight = 1, const BackwardPass& pass = {});
 
+  /// A micro-step without samples: counts as a backward() of weight 0. For a rank that has none
+  /// where others have some (dist/distribute.h).
+  void no_samples();
+
   /// Every N-th call since the cycle began, N = StepOptions::accumulate, ends the cycle: divides
   /// the accumulated gradients by the accumulated weight, checks that all are finite, clips,
   /// updates, and sets them to zero. Other calls only report.

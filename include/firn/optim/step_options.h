@@ -47,6 +47,21 @@ enum class StateMemory : std::uint8_t {
   file     ///< in a mapped temporary file (FIRN_OFFLOAD_DIR, else TMPDIR, else /tmp); for the CPU
 };
 
+/// Exact mode (S39): the same bits however a batch is cut. run_batch() cuts it into quanta of so
+/// many samples, by their index, and the gradients of the quanta are added in a binary tree over
+/// their numbers. So weights and state have the same bits for any size of micro-batch, any number
+/// of threads, and any number of ranks (dist/distribute.h) on one kind of CPU. The random numbers
+/// of a quantum depend on its number alone.
+///
+/// A quantum is computed by itself, whatever the size of the micro-batch, which must be a multiple.
+/// So a quantum should be as large as memory and ranks allow: small ones take more time. Gradients
+/// need the memory of log2(quanta) + 1 further copies. What couples the samples of a batch
+/// (BatchNorm in training mode, contrastive losses), layers with a random stream of their own,
+/// backward() by hand and captured graphs are refused. On the CPU.
+struct Exact {
+  std::int64_t quantum = 0;  ///< samples; 0: off
+};
+
 /// Where each acts, in order (S08, S30): the accumulated sum is un-scaled and divided by the total
 /// weight; clip_value; clip_norm; coupled weight decay (SGD, Adam, RMSprop, Adagrad); the rule's
 /// update with decoupled decay (AdamW, LAMB, Lion).
@@ -68,6 +83,8 @@ struct StepOptions {
   /// Reserves memory for a copy of the gradients, and copies them before every backward(): if
   /// memory runs out in it, the cycle is as it was before (S37). Else it is dropped.
   bool keep_accumulator = false;
+  /// See Exact.
+  Exact exact = {};
   /// Where state, masters and averages are. Steps give the same bits wherever that is. What is not
   /// on the device is not counted in memory_stats(). The constructor throws Error for `host` on the
   /// CPU, for `file` on a CUDA device, and if the file has no room.

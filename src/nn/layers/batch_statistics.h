@@ -9,6 +9,7 @@
 
 #include "autograd/cycle.h"
 #include "autograd/node.h"
+#include "autograd/peers.h"
 #include "base/check.h"
 #include "firn/kernel_support.h"
 #include "firn/nn/layers/batch_norm.h"
@@ -90,6 +91,25 @@ class BatchStatistics final : public autograd::CycleMember,
     ops::pool_moments(moments, count, s.pooled_, s.pooled_count_);
   }
 
+  void combine(const autograd::Cycle& cycle, const autograd::Peers& peers) override {
+    if (!pooled_.defined()) return;
+    const NoGrad guard;
+    const bool mine = !owner_ || owner_ == &cycle;
+    const std::int64_t c = pooled_.shape()[1];
+    const Tensor here = cat({pooled_.reshape({2 * c}), pooled_count_}, 0);
+    const Tensor all = zeros({peers.size(), 2 * c + 1}, DType::f64, Device::cpu());
+    peers.all_gather(mine ? here : zeros_like(here), all);
+    if (!mine) return;
+    about_to_change_pool(nullptr);
+    empty_pool();
+    for (std::int64_t r = 0; r < peers.size(); ++r) {
+      const Tensor rank = all.select(0, r);
+      const double count = rank.select(0, 2 * c).item();
+      if (count > 0)
+        ops::pool_moments({rank.slice(0, 0, c), rank.slice(0, c, 2 * c) / count}, count, pooled_,
+                          pooled_count_);
+    }
+  }
   void end_cycle(const autograd::Cycle& cycle, const ConstView& step_state) override {
     keep_if_dry();
     if (!concerned_by(cycle, true)) return;

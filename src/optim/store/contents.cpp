@@ -84,6 +84,19 @@ Tensor ParamStore::gradient(std::size_t i) const {
   return ledger_.received(i) ? slice(arenas_[p.arena].grad, p) : Tensor();
 }
 
+std::vector<Tensor> ParamStore::gradients() const {
+  std::vector<Tensor> out;
+  for (const Arena& a : arenas_) out.push_back(a.grad);
+  return out;
+}
+
+void ParamStore::zero_missing_gradients() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Tensor& gradient = parameters_[i].leaf->arena;
+    if (ledger_.take_stale(i)) zero_bytes(gradient.impl()->data(), device_, gradient.bytes());
+  }
+}
+
 std::vector<Tensor> ParamStore::reserve_gradients() const {
   const OwnerScope owner(Owner::gradients);
   std::vector<Tensor> out;
@@ -113,12 +126,10 @@ void ParamStore::put_back_gradients(const std::vector<Tensor>& copies) const {
 
 std::vector<NamedTensor> ParamStore::state() {
   std::vector<NamedTensor> out;
-  const bool recording = runtime::capturing(device_);  // replays will find other gradients
+  if (!runtime::capturing(device_)) zero_missing_gradients();  // replays will find other gradients
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Parameter& p = parameters_[i];
     const Arena& a = arenas_[p.arena];
-    if (!recording && ledger_.take_stale(i))
-      zero_bytes(p.leaf->arena.impl()->data(), device_, p.leaf->arena.bytes());
     const std::string prefix = fmt::format("parameters.{}.", i);
     out.push_back({prefix + "weight", p.tensor.detach()});
     out.push_back({prefix + "gradient", slice(a.grad, p)});

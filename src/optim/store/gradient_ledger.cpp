@@ -33,6 +33,12 @@ void GradientLedger::note() noexcept {
   for (std::size_t i = 0; i < leaves_.size(); ++i) noted_[i] = leaves_[i]->touched;
 }
 
+void GradientLedger::receive_from_ranks(std::span<const std::uint8_t> flags) noexcept {
+  for (std::size_t i = 0; i < leaves_.size(); ++i)
+    if (flags[i] != 0 && !received(i)) leaves_[i]->touched = 1;
+  note();
+}
+
 void GradientLedger::begin_cycle() {
   adopt();  // later it would undo this
   for (std::size_t i = 0; i < leaves_.size(); ++i) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,8 @@ class GradientLedger {
 
   /// Takes note of all that backward passes have added so far.
   void note() noexcept;
+  /// Parameters whose flag is 1 have received a gradient, on this rank or on another one.
+  void receive_from_ranks(std::span<const std::uint8_t> flags) noexcept;
   /// No parameter has received a gradient. The arenas keep their old numbers: the first
   /// contribution to each gradient will overwrite them.
   void begin_cycle();

@@ -33,7 +33,7 @@ struct GroupSetup {
   kernels::UpdateRule other = {};
   std::function<bool(const NamedTensor&)> fits = {};
   WholeRulePtr whole = {};
-  double other_lr_scale = 1;  ///< of `other`, beside lr_scale
+  double other_lr_scale = 1;    ///< of `other`, beside lr_scale
   std::string other_name = {};  ///< of `other`, if that is an optimizer by itself
 };
 
@@ -143,6 +143,10 @@ class ParamStore {
   std::vector<Tensor> averages() const;
   /// The accumulated gradient of parameter i, or undefined if the cycle has not reached it.
   Tensor gradient(std::size_t i) const;
+  /// The gradients, arena by arena: flat, and shared.
+  std::vector<Tensor> gradients() const;
+  /// Gradients of parameters that have received none are zeros.
+  void zero_missing_gradients();
   /// Copies of the gradients, arena by arena, in `memory` if it is given; undefined for an arena in
   /// which no parameter has received one.
   std::vector<Tensor> copy_gradients(const std::vector<Tensor>* memory = nullptr) const;

@@ -1,0 +1,53 @@
+// Data-parallel training: each rank computes the gradients of its own samples, and all ranks make
+// the same steps.
+//
+//   dist::run_local(4, [&](const dist::Group& group) {
+//     manual_seed(1);                        // the same weights on every rank
+//     Net net;
+//     optim::AdamW opt(net.parameters(), {.lr = 1e-3});
+//     dist::distribute(opt, group);
+//     seed_thread(group.rank());             // other random numbers, for example for dropout
+//     for (const auto& [x, y] : batches)     // the same on every rank, each computes its part
+//       opt.run_batch(x.size(0), 16, [&](std::int64_t first, std::int64_t last) {
+//         return cross_entropy(net(x.slice(0, first, last)), y.slice(0, first, last));
+//       });
+//   });
+#pragma once
+
+#include "firn/dist/group.h"
+#include "firn/optim/optimizer.h"
+
+namespace firn::dist {
+
+struct DistributeOptions {
+  /// Every rank takes over weights and state of rank 0's optimizer. Without it, ranks whose weights
+  /// or state differ are an error.
+  bool broadcast = false;
+};
+
+/// From now on the optimizer's steps are those of all ranks (S40): at the end of a cycle, gradient
+/// sums, losses and weights are added up over the ranks, and divided once by the weight of all. So
+/// every rank makes the same decision, clips by the same norm and gets the same bits in weights,
+/// state, loss scale and reports. A step is skipped on all ranks if a gradient of any of them is
+/// not finite. A parameter that has a gradient on one rank has it on all.
+///
+/// What each rank does stays its own: backward() of its own micro-batches, of any number and size.
+/// All ranks call step(), flush() and zero_grad() alike. A rank that has no samples in a cycle in
+/// which others have some calls no_samples() instead of backward() (S41). run_batch() is given the
+/// number of samples of all ranks: each computes the losses of its own part, the first ranks of one
+/// sample more if they cannot be equal, and a rank without samples adds weight 0 by itself.
+/// run_cycle() computes the same number of micro-steps on each rank.
+///
+/// BatchNorm normalises the samples of a rank's micro-batch. With BatchNormMode::per_step the
+/// running statistics are those of all ranks' samples; else they are of the rank's own.
+///
+/// Throws Error, on every rank, if the optimizers are not alike (kind, options, parameters), or
+/// without `broadcast` if a weight or a state differs, naming the first one and the rank; if a
+/// cycle is under way; and if the parameters are not on the CPU. Steps throw RankError as
+/// collectives do, for example if another rank has ended: weights and state are then those of the
+/// last finished step, and the cycle can be dropped by zero_grad(). A step cannot be captured in a
+/// graph.
+void distribute(optim::Optimizer& optimizer, const Group& group,
+                const DistributeOptions& options = {});
+
+}  // namespace firn::dist

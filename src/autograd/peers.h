@@ -1,0 +1,24 @@
+// Other ranks whose cycles belong to one step: what a cycle's owner and its members need of them.
+// Who knows how ranks are reached implements it (src/dist).
+#pragma once
+
+#include "firn/tensor.h"
+
+namespace firn::autograd {
+
+/// All ranks make the same calls in the same order. Tensors are contiguous, on the CPU, and of one
+/// dtype and size on all ranks. Throws what the transport throws; the contents are then undefined.
+class Peers {
+ public:
+  virtual ~Peers() = default;
+  virtual int rank() const noexcept = 0;
+  virtual int size() const noexcept = 0;
+  /// `all` becomes the parts of all ranks, one after another.
+  virtual void all_gather(const Tensor& part, const Tensor& all) const = 0;
+  /// x becomes the sum over all ranks, with the same bits on each.
+  virtual void all_reduce(const Tensor& x) const = 0;
+  /// Part r of rank q's `from` becomes part q of rank r's `to`.
+  virtual void all_to_all(const Tensor& from, const Tensor& to) const = 0;
+};
+
+}  // namespace firn::autograd

@@ -1,0 +1,124 @@
+// How an optimizer learns of a group: its ranks are compared, and it is given a way to reach them.
+#include "firn/dist/distribute.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "autograd/peers.h"
+#include "base/check.h"
+#include "kernels/copy.h"
+#include "kernels/value_hash.h"
+#include "optim/describe.h"
+#include "optim/impl.h"
+
+namespace firn::dist {
+namespace {
+
+constexpr const char* kOp = "distribute";
+
+class GroupPeers final : public autograd::Peers {
+ public:
+  explicit GroupPeers(Group group) : group_(std::move(group)) {}
+
+  int rank() const noexcept override { return group_.rank(); }
+  int size() const noexcept override { return group_.size(); }
+  void all_gather(const Tensor& part, const Tensor& all) const override {
+    group_.all_gather(part, all);
+  }
+  void all_reduce(const Tensor& x) const override { group_.all_reduce(x); }
+  void all_to_all(const Tensor& from, const Tensor& to) const override {
+    group_.all_to_all(from, to);
+  }
+
+ private:
+  Group group_;
+};
+
+/// The hash of a tensor's values, whatever its strides.
+std::int64_t hash_of(const Tensor& t) {
+  const Tensor sum = zeros({1}, DType::i64, Device::cpu());
+  if (t.numel() > 0) kernels::value_hash(t.view(), sum.mutable_view(), current_stream(t.device()));
+  return *sum.view().as<std::int64_t>();
+}
+
+std::int64_t hash_of(const std::string& text) {
+  const Tensor bytes = zeros({static_cast<std::int64_t>(text.size())}, DType::u8, Device::cpu());
+  std::memcpy(bytes.mutable_view().as<std::uint8_t>(), text.data(), text.size());
+  return hash_of(bytes);
+}
+
+/// Every rank's `mine`, rank after rank.
+std::vector<std::int64_t> gather(const Group& group, const std::vector<std::int64_t>& mine) {
+  const auto n = static_cast<std::int64_t>(mine.size());
+  const Tensor part = zeros({n}, DType::i64, Device::cpu());
+  std::memcpy(part.mutable_view().as<std::int64_t>(), mine.data(), part.bytes());
+  const Tensor all = zeros({group.size() * n}, DType::i64, Device::cpu());
+  group.all_gather(part, all);
+  const auto* begin = all.view().as<std::int64_t>();
+  return {begin, begin + all.numel()};
+}
+
+/// What must be the same on all ranks, in words. The first line is for people.
+std::string kind_of(const optim::Optimizer& optimizer,
+                    const std::vector<optim::NamedState>& state) {
+  std::string out = optim::describe_settings(optimizer);
+  for (const auto& [name, t] : state) out += fmt::format("\n{} {}", name, describe(t));
+  return out;
+}
+
+void require_alike(const Group& group, const std::string& kind) {
+  const auto all = gather(group, {hash_of(kind)});
+  for (int r = 1; r < group.size(); ++r)
+    FIRN_CHECK(all[static_cast<std::size_t>(r)] == all[0], kOp,
+               "make the same model and the same optimizer on every rank",
+               "the optimizer of rank {} is not like that of rank 0; that of this rank, {}, is {}",
+               r, group.rank(), kind.substr(0, kind.find('\n')));
+}
+
+void require_equal(const Group& group, const std::vector<optim::NamedState>& state) {
+  std::vector<std::int64_t> mine;
+  for (const auto& s : state) mine.push_back(hash_of(s.tensor));
+  const auto all = gather(group, mine);
+  for (std::size_t r = 1; r < static_cast<std::size_t>(group.size()); ++r)
+    for (std::size_t i = 0; i < mine.size(); ++i)
+      FIRN_CHECK(all[r * mine.size() + i] == all[i], kOp,
+                 "seed all ranks alike before the model is made, or set {.broadcast = true}",
+                 "{} of rank {} has other values than that of rank 0", state[i].name, r);
+}
+
+void broadcast(const Group& group, const Tensor& t) {
+  if (t.is_contiguous()) return group.broadcast(t);
+  const Tensor flat = t.contiguous();
+  group.broadcast(flat);
+  kernels::copy(flat.view(), t.mutable_view(), current_stream(t.device()));
+  t.storage()->bump_version(kOp);
+}
+
+}  // namespace
+
+void distribute(optim::Optimizer& optimizer, const Group& group,
+                const DistributeOptions& options) try {
+  auto& impl = optim::OptimizerAccess::impl(optimizer);
+  FIRN_CHECK(impl.store.device().is_cpu(), kOp, "move the model to the CPU",
+             "the parameters are on {}, and ranks exchange gradients on the CPU",
+             impl.store.device());
+  FIRN_CHECK(impl.cycle_is_empty(), kOp,
+             "end it with step() or flush(), or drop it with zero_grad()",
+             "a cycle is under way: it has {} micro-steps", impl.at.micro_steps);
+  const std::vector<optim::NamedState> state = optimizer.state();
+  require_alike(group, kind_of(optimizer, state));
+  if (options.broadcast) {
+    for (const auto& s : state) broadcast(group, s.tensor);
+  } else {
+    require_equal(group, state);
+  }
+  impl.take_part(std::make_shared<GroupPeers>(group));
+}
+FIRN_OUT_OF_MEMORY("distribute")
+
+}  // namespace firn::dist

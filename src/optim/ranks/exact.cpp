@@ -1,0 +1,224 @@
+#include "optim/ranks/exact.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "firn/ops/losses.h"
+#include "firn/random.h"
+#include "kernels/copy.h"
+#include "optim/impl.h"
+
+namespace firn::optim {
+namespace {
+
+/// The random numbers of quantum q depend on the cycle's place in the stream and q alone.
+Generator generator_of(RandomKey cycle, std::int64_t q) noexcept {
+  const Generator of_cycle = Generator::of_thread(cycle.seed, cycle.offset + 1);
+  return Generator::of_thread(of_cycle.get().seed, static_cast<std::uint64_t>(q) + 1);
+}
+
+void copy_gradient(const Tensor& from, const Tensor& to, Stream stream) {
+  kernels::copy(from.view(), to.mutable_view(), stream);
+}
+
+Tensor buffer(std::int64_t elements, DType dtype) {
+  const OwnerScope owner(Owner::gradients);
+  return empty({elements}, dtype, Device::cpu());
+}
+
+}  // namespace
+
+void ExactSums::begin(const ParamStore& store, std::int64_t first, std::int64_t last,
+                      RandomKey random) {
+  for (auto& entry : stack_.entries())
+    if (!entry.value.in_arenas) free_.push_back(std::move(entry.value.gradients));
+  stack_.clear();
+  next_ = first;
+  last_ = last;
+  random_ = random;
+  received_.assign(store.ledger().size(), 0);
+  // The last quantum stays in the arenas.
+  const std::size_t most = std::max<std::size_t>(plan_quanta(first, last).most, 1) - 1;
+  while (free_.size() < most) free_.push_back(store.reserve_gradients());
+}
+
+void ExactSums::add(Part& left, Part& right, bool stay, Stream stream) {
+  const double factor = left.sums.add(right.sums);
+  const bool to_right = stay && right.in_arenas;
+  for (std::size_t a = 0; a < left.gradients.size(); ++a) {
+    if (to_right)
+      add_gradient(left.gradients[a], 1, right.gradients[a], factor, stream);
+    else
+      add_gradient(right.gradients[a], factor, left.gradients[a], 1, stream);
+  }
+  if (to_right) {
+    std::swap(left.gradients, right.gradients);
+    std::swap(left.in_arenas, right.in_arenas);
+  }
+  if (!right.in_arenas) free_.push_back(std::move(right.gradients));
+}
+
+void ExactSums::take(const ParamStore& store, const CycleSums& sums) {
+  const std::vector<std::uint8_t> noted = store.ledger().noted();
+  for (std::size_t i = 0; i < received_.size(); ++i) received_[i] |= noted[i];
+  const bool stay = next_ + 1 == last_;
+  const Stream stream = store.stream();
+  stack_.push({next_++, 1}, Part{sums, store.gradients(), true},
+              [&](Part& left, Part& right) { add(left, right, stay, stream); });
+  Part& top = stack_.entries().back().value;
+  if (!top.in_arenas || stay) return;
+  std::vector<Tensor> copies = std::move(free_.back());
+  free_.pop_back();
+  for (std::size_t a = 0; a < copies.size(); ++a)
+    copy_gradient(top.gradients[a], copies[a], stream);
+  top.gradients = std::move(copies);
+  top.in_arenas = false;
+}
+
+CycleSums ExactSums::finish(const ParamStore& store) {
+  return stack_.fold([&](Part& left, Part& right) { add(left, right, true, store.stream()); }).sums;
+}
+
+CycleSums ExactSums::finish(const ParamStore& store, const autograd::Peers& peers,
+                            std::span<const std::vector<QuantumRange>> nodes) {
+  const std::int64_t size = peers.size();
+  std::size_t most = 0;
+  for (const auto& n : nodes) most = std::max(most, n.size());
+  const Stream stream = store.stream();
+
+  // The scalars of all nodes.
+  const auto row = static_cast<std::int64_t>(most * sizeof(CycleSums));
+  const Tensor mine = zeros({row}, DType::u8, Device::cpu());
+  const Tensor all = zeros({size * row}, DType::u8, Device::cpu());
+  for (std::size_t j = 0; j < stack_.entries().size(); ++j)
+    std::memcpy(mine.mutable_view().as<std::uint8_t>() + j * sizeof(CycleSums),
+                &stack_.entries()[j].value.sums, sizeof(CycleSums));
+  peers.all_gather(mine, all);
+
+  // Each rank receives its slice of the gradients of all nodes.
+  const std::vector<Tensor> arenas = store.gradients();
+  std::vector<std::vector<Tensor>> received(arenas.size());
+  const auto slice_of = [&](std::size_t a) { return math::ceil_div(arenas[a].numel(), size); };
+  for (std::size_t a = 0; a < arenas.size(); ++a) {
+    const std::int64_t n = arenas[a].numel(), padded = size * slice_of(a);
+    Tensor padding;
+    for (std::size_t j = 0; j < most; ++j) {
+      Tensor from = j < stack_.entries().size() ? stack_.entries()[j].value.gradients[a]
+                                                : arenas[a];  // nobody reads it
+      if (padded != n) {
+        if (!padding.defined()) padding = zeros({padded}, from.dtype(), Device::cpu());
+        copy_gradient(from, padding.as_strided({n}, {1}, 0), stream);
+        from = padding;
+      }
+      received[a].push_back(buffer(padded, from.dtype()));
+      peers.all_to_all(from, received[a].back());
+    }
+  }
+
+  // It adds them up in the tree, and all slices come together again.
+  QuantumStack<Part> tree;
+  const auto add_up = [&](Part& left, Part& right) { add(left, right, false, stream); };
+  for (std::int64_t r = 0; r < size; ++r)
+    for (std::size_t j = 0; j < nodes[static_cast<std::size_t>(r)].size(); ++j) {
+      Part part;
+      std::memcpy(&part.sums,
+                  all.view().as<std::uint8_t>() + r * row +
+                      static_cast<std::int64_t>(j * sizeof(CycleSums)),
+                  sizeof(CycleSums));
+      for (std::size_t a = 0; a < arenas.size(); ++a)
+        part.gradients.push_back(received[a][j].as_strided({slice_of(a)}, {1}, r * slice_of(a)));
+      part.in_arenas = true;  // the memory is not this object's to keep
+      tree.push(nodes[static_cast<std::size_t>(r)][j], std::move(part), add_up);
+    }
+  const Part& root = tree.fold(add_up);
+  for (std::size_t a = 0; a < arenas.size(); ++a) {
+    const std::int64_t n = arenas[a].numel(), padded = size * slice_of(a);
+    const Tensor whole = padded == n ? arenas[a] : buffer(padded, arenas[a].dtype());
+    peers.all_gather(root.gradients[a].contiguous(), whole);
+    if (padded != n) copy_gradient(whole.as_strided({n}, {1}, 0), arenas[a], stream);
+  }
+  return root.sums;
+}
+
+// ---- Of the optimizer ----
+
+void Optimizer::Impl::combine_quanta() {
+  if (runtime::dry_run()) return exact.drop();
+  GradientLedger& ledger = store.ledger();
+  broken = true;
+  std::vector<std::uint8_t> received = exact.received();
+  CycleSums sums;
+  if (has_ranks()) {
+    std::vector<std::vector<QuantumRange>> nodes;
+    for (int r = 0; r < ranks->peers().size(); ++r) {
+      const auto [first, last] = share_of(exact_quanta, r);
+      nodes.push_back(plan_quanta(first, last).nodes);
+    }
+    ranks->tell(store.op(), {.cycles = at.cycles, .random = exact.random()}, received);
+    sums = exact.finish(store, ranks->peers(), nodes);
+  } else {
+    sums = exact.finish(store);
+  }
+  seed_sums() = sums.after(before);
+  ledger.receive_from_ranks(received);
+  broken = false;
+}
+
+namespace {
+
+/// One quantum as a micro-step of its own: nothing of the ones before it is in its sums.
+void run_quantum(Optimizer& optimizer, std::int64_t q, std::int64_t samples,
+                 const std::function<Loss(std::int64_t, std::int64_t)>& loss) {
+  OptimizerAccess::Impl& impl = OptimizerAccess::impl(optimizer);
+  const std::string& op = impl.store.op();
+  const std::int64_t size = impl.options.exact.quantum;
+  Generator generator = generator_of(impl.exact.random(), q);
+  const GeneratorScope random(generator);
+  const autograd::QuantumScope quantum;
+  const autograd::CouplingScope coupling;
+  const Loss value = loss(q * size, std::min(samples, (q + 1) * size));
+  FIRN_CHECK(coupling.layer.empty(), op,
+             "use nn::convert_to_group_norm(net, groups), or call eval()",
+             "{} normalises the samples of a batch together, and exact mode computes quanta of {} "
+             "samples",
+             coupling.layer, size);
+  FIRN_CHECK(!value.coupled || impl.exact_quanta == 1, op, "make the quantum as large as the batch",
+             "the loss couples the samples of its batch, and exact mode computes quanta of {} "
+             "samples",
+             size);
+  if (impl.at.micro_steps > 0 && !runtime::dry_run()) impl.seed_sums() = impl.before;
+  impl.in_quantum = true;
+  try {
+    optimizer.backward(value);
+  } catch (...) {
+    impl.in_quantum = false;
+    throw;
+  }
+  impl.in_quantum = false;
+  impl.store.zero_missing_gradients();
+  impl.exact.take(impl.store,
+                  runtime::dry_run() ? CycleSums() : CycleSums::of(impl.seed_sums(), impl.before));
+  impl.store.ledger().begin_cycle();
+}
+
+}  // namespace
+
+StepReport run_exact(Optimizer& optimizer, std::int64_t samples,
+                     const std::function<Loss(std::int64_t, std::int64_t)>& loss) {
+  OptimizerAccess::Impl& impl = OptimizerAccess::impl(optimizer);
+  const std::string& op = impl.store.op();
+  FIRN_CHECK(impl.store.device().is_cpu(), op, "leave StepOptions::exact out",
+             "exact mode runs on the CPU, and the parameters are on {}", impl.store.device());
+  impl.exact_quanta = 1 + (samples - 1) / impl.options.exact.quantum;
+  const auto [first, last] = impl.share_of(impl.exact_quanta);
+  return impl.run_cycle(
+      std::max<std::int64_t>(last - first, 1), [&, first = first, last = last](std::int64_t i) {
+        if (i == 0) impl.exact.begin(impl.store, first, last, default_generator().reserve(1));
+        if (first == last) return impl.no_samples();
+        run_quantum(optimizer, first + i, samples, loss);
+      });
+}
+
+}  // namespace firn::optim

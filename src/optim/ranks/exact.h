@@ -1,0 +1,60 @@
+// Exact mode (StepOptions::exact): the gradients of a cycle are added quantum by quantum in a fixed
+// tree, so that they have the same bits however the cycle is cut and whoever computes its parts.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "firn/optim/optimizer.h"
+#include "optim/ranks/exchange.h"
+#include "optim/ranks/quanta.h"
+
+namespace firn::optim {
+
+/// The sums of the cycle under way.
+class ExactSums {
+ public:
+  /// A cycle begins, of which this rank computes quanta [first, last). Allocates what their sums
+  /// need.
+  void begin(const ParamStore& store, std::int64_t first, std::int64_t last, RandomKey random);
+  /// Where the random numbers of the cycle begin.
+  RandomKey random() const noexcept { return random_; }
+  /// The arenas hold the gradient of the next quantum, with zeros for parameters that have received
+  /// none, and `sums` are its scalars.
+  void take(const ParamStore& store, const CycleSums& sums);
+  /// For each parameter 1 if a quantum so far has brought it a gradient.
+  std::vector<std::uint8_t>& received() noexcept { return received_; }
+
+  /// The gradient of the whole cycle comes into the arenas. Returns its scalars.
+  CycleSums finish(const ParamStore& store);
+  /// The same over ranks. `nodes` are what push() leaves of each rank's quanta.
+  CycleSums finish(const ParamStore& store, const autograd::Peers& peers,
+                   std::span<const std::vector<QuantumRange>> nodes);
+  /// Gives back all memory.
+  void drop() noexcept { *this = ExactSums(); }
+
+ private:
+  struct Part {
+    CycleSums sums;
+    std::vector<Tensor> gradients;  ///< one for each arena
+    bool in_arenas = false;         ///< they are the arenas' own
+  };
+
+  /// left becomes the sum of both; right's memory is free. With `stay`, a sum with a part that is
+  /// in the arenas is in the arenas.
+  void add(Part& left, Part& right, bool stay, Stream stream);
+
+  std::int64_t next_ = 0, last_ = 0;
+  RandomKey random_ = {};
+  QuantumStack<Part> stack_;
+  std::vector<std::vector<Tensor>> free_;  ///< memory for parts
+  std::vector<std::uint8_t> received_;
+};
+
+/// Optimizer::run_batch() in exact mode: each quantum is a micro-step.
+StepReport run_exact(Optimizer& optimizer, std::int64_t samples,
+                     const std::function<Loss(std::int64_t first, std::int64_t last)>& loss);
+
+}  // namespace firn::optim

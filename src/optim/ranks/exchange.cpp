@@ -1,0 +1,187 @@
+// The end of a cycle that several ranks make together.
+#include "optim/ranks/exchange.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "kernels/elementwise.h"
+#include "kernels/optim.h"
+#include "optim/impl.h"
+
+namespace firn::optim {
+
+CycleSums CycleSums::of(const math::SeedSums& sums, const math::SeedSums& before) noexcept {
+  return {.micro_steps = sums.micro_steps,
+          .weight = sums.weight_sum,
+          .loss = sums.loss_sum,
+          .unit = sums.unit,
+          .scale = sums.scale,
+          .weight_total = sums.weight_total - before.weight_total,
+          .loss_total = sums.loss_total - before.loss_total};
+}
+
+math::SeedSums CycleSums::after(const math::SeedSums& before) const noexcept {
+  math::SeedSums out;
+  out.micro_steps = micro_steps;
+  out.weight_sum = weight;
+  out.loss_sum = loss;
+  out.unit = unit;
+  out.scale = scale;
+  out.weight_total = before.weight_total + weight_total;
+  out.loss_total = before.loss_total + loss_total;
+  return out;
+}
+
+double CycleSums::add(const CycleSums& other) noexcept {
+  micro_steps += other.micro_steps;
+  weight += other.weight;
+  loss += other.loss;
+  weight_total += other.weight_total;
+  loss_total += other.loss_total;
+  return unit / other.unit;
+}
+
+void scale_gradient(const Tensor& y, double factor, Stream stream) {
+  kernels::axpby(factor, y.view(), 0, y.mutable_view(), stream);
+}
+
+void add_gradient(const Tensor& x, double a, const Tensor& y, double b, Stream stream) {
+  kernels::axpby(a, x.view(), b, y.mutable_view(), stream);
+}
+
+RankExchange::RankExchange(std::shared_ptr<const autograd::Peers> peers, const ParamStore& store)
+    : peers_(std::move(peers)) {
+  const OwnerScope owner(Owner::optimizer);
+  const auto bytes = static_cast<std::int64_t>(sizeof(RankRecord) + store.ledger().size());
+  mine_ = zeros({bytes}, DType::u8, Device::cpu());
+  all_ = zeros({peers_->size() * bytes}, DType::u8, Device::cpu());
+  records_.resize(static_cast<std::size_t>(peers_->size()));
+}
+
+std::span<const RankRecord> RankExchange::tell(const std::string& op, const RankRecord& record,
+                                               std::span<std::uint8_t> received) {
+  auto* const mine = mine_.mutable_view().as<std::uint8_t>();
+  std::memcpy(mine, &record, sizeof(record));
+  std::copy(received.begin(), received.end(), mine + sizeof(record));
+  peers_->all_gather(mine_, all_);
+  const std::uint8_t* told = all_.view().as<std::uint8_t>();
+  for (RankRecord& r : records_) {
+    std::memcpy(&r, told, sizeof(r));
+    const std::uint8_t* const flags = told + sizeof(r);
+    for (std::size_t i = 0; i < received.size(); ++i)
+      received[i] = static_cast<std::uint8_t>(received[i] | flags[i]);
+    told += mine_.numel();
+  }
+  const RankRecord& first = records_.front();
+  for (std::size_t r = 1; r < records_.size(); ++r) {
+    FIRN_CHECK(records_[r].cycles == first.cycles, op,
+               "make the same steps on every rank; a rank without samples calls no_samples()",
+               "rank {} ends its cycle number {}, and rank 0 its number {}", r,
+               records_[r].cycles + 1, first.cycles + 1);
+    FIRN_CHECK(records_[r].members == first.members, op,
+               "make the same model on every rank, and its optimizer after it",
+               "{} layers take part in the cycle of rank {}, and {} in that of rank 0",
+               records_[r].members, r, first.members);
+    FIRN_CHECK(
+        records_[r].random.seed == first.random.seed &&
+            records_[r].random.offset == first.random.offset,
+        op, "call manual_seed() with the same seed on every rank, and draw alike between steps",
+        "the random stream of rank {} is not where that of rank 0 is, and exact mode takes the "
+        "same numbers for a sample on every rank",
+        r);
+  }
+  return records_;
+}
+
+// ---- Of the optimizer ----
+
+void Optimizer::Impl::take_part(std::shared_ptr<const autograd::Peers> peers) {
+  ranks.emplace(std::move(peers), store);
+}
+
+std::pair<std::int64_t, std::int64_t> Optimizer::Impl::share_of(std::int64_t n,
+                                                                int rank) const noexcept {
+  if (!has_ranks()) return {0, n};
+  const std::int64_t size = ranks->peers().size();
+  const auto begin = [&](std::int64_t r) {  // the first ones have one more
+    return r * (n / size) + std::min(r, n % size);
+  };
+  return {begin(rank), begin(rank + 1)};
+}
+
+std::pair<std::int64_t, std::int64_t> Optimizer::Impl::share_of(std::int64_t n) const noexcept {
+  return share_of(n, has_ranks() ? ranks->peers().rank() : 0);
+}
+
+void Optimizer::Impl::begin_micro_step() {
+  if (at.micro_steps == 0 && !runtime::dry_run() && store.device().is_cpu()) before = seed_sums();
+  at.add_micro_step(options.accumulate);
+}
+
+void Optimizer::Impl::no_samples() {
+  check_ready();
+  const bool first = at.micro_steps == 0;
+  remember_place();
+  hooks.at_replay([first](Impl& i) {
+    i.check_skips();
+    i.check_ready();
+    i.require_place((i.at.micro_steps == 0) == first);
+  });
+  hooks.now_and_at_replay([](Impl& i) {
+    i.about_to_change_cycle();
+    i.begin_micro_step();
+  });
+  const Tensor seed = zeros({}, DType::f32, store.device());
+  const Tensor loss = zeros({}, DType::f32, store.device());
+  kernels::optim_begin(
+      kernels::pending_seed(store.memory(), policy, seed.mutable_view(), loss.view(), ConstView{}),
+      std::span<const kernels::OptimizerArena>(), store.stream());
+}
+
+math::SeedSums& Optimizer::Impl::seed_sums() const noexcept {
+  return *static_cast<math::SeedSums*>(store.step_state().mutable_view().data);
+}
+
+RankRecord Optimizer::Impl::record_of_cycle() const {
+  RankRecord out{.cycles = at.cycles, .members = static_cast<std::int64_t>(members.count())};
+  if (at.micro_steps > 0) out.sums = CycleSums::of(seed_sums(), before);
+  return out;
+}
+
+void Optimizer::Impl::combine() {
+  if (options.exact.quantum > 0)
+    combine_quanta();
+  else
+    combine_ranks();
+}
+
+void Optimizer::Impl::combine_ranks() {
+  if (!has_ranks() || runtime::dry_run()) return;
+  runtime::refuse_capture(store.op().c_str(), store.device(), "ranks exchange their gradients");
+  GradientLedger& ledger = store.ledger();
+  ledger.note();
+  broken = true;
+  if (at.micro_steps == 0) before = seed_sums();  // others end a cycle that has none here
+  std::vector<std::uint8_t> received = ledger.noted();
+  const auto records = ranks->tell(store.op(), record_of_cycle(), received);
+  // The smallest unit of those that have a weight: no sum can leave the range of f32 by it.
+  CycleSums all = records.front().sums;
+  for (const RankRecord& r : records)
+    if (r.sums.weight > 0 && (!(all.weight > 0) || r.sums.unit < all.unit)) all = r.sums;
+  const double factor = all.unit / seed_sums().unit;
+  all = {.unit = all.unit, .scale = all.scale};
+  for (const RankRecord& r : records) all.add(r.sums);
+  store.zero_missing_gradients();
+  for (const Tensor& gradient : store.gradients()) {
+    if (factor != 1) scale_gradient(gradient, factor, store.stream());
+    ranks->peers().all_reduce(gradient);
+  }
+  members.combine(ranks->peers());
+  seed_sums() = all.after(before);
+  ledger.receive_from_ranks(received);
+  broken = false;
+}
+
+}  // namespace firn::optim

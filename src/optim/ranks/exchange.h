@@ -1,0 +1,68 @@
+// What an optimizer keeps for cycles that several ranks make together. Each rank collects the
+// gradients of its own samples; before the decision the sums become those of all ranks. So every
+// rank decides and updates alike, and needs to know nothing else of the others.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "autograd/peers.h"
+#include "firn/random.h"
+#include "kernels/math/seed.h"
+#include "optim/store/param_store.h"
+
+namespace firn::optim {
+
+/// The scalars of a cycle, or of a part of it: what math::SeedSums has collected.
+struct CycleSums {
+  std::int64_t micro_steps = 0;
+  double weight = 0, loss = 0;
+  double unit = 1, scale = 1;               ///< of the gradients beside them
+  double weight_total = 0, loss_total = 0;  ///< what the part adds to the totals of all cycles
+
+  /// Of a cycle that began when the totals were those of `before`.
+  static CycleSums of(const math::SeedSums& sums, const math::SeedSums& before) noexcept;
+  /// This cycle after `before`.
+  math::SeedSums after(const math::SeedSums& before) const noexcept;
+  /// Adds the scalars. The unit stays: what the other's gradients must be multiplied by is
+  /// returned, a power of two.
+  double add(const CycleSums& other) noexcept;
+};
+
+/// What a rank tells the others at the end of a cycle, before its gradients.
+struct RankRecord {
+  std::int64_t cycles = 0;  ///< ended so far
+  std::int64_t members = 0;
+  RandomKey random = {};  ///< in exact mode: where the cycle's random numbers begin
+  CycleSums sums = {};
+};
+
+class RankExchange {
+ public:
+  /// Allocates what the end of a cycle needs.
+  RankExchange(std::shared_ptr<const autograd::Peers> peers, const ParamStore& store);
+
+  const autograd::Peers& peers() const noexcept { return *peers_; }
+  bool alone() const noexcept { return peers_->size() == 1; }
+
+  /// Tells the others of this rank's cycle, and for each parameter whether it has received a
+  /// gradient. Returns what all have told, in the order of ranks; `received` becomes 1 where any
+  /// rank has one. Throws Error, on every rank, if the ranks are not at the same place.
+  std::span<const RankRecord> tell(const std::string& op, const RankRecord& record,
+                                   std::span<std::uint8_t> received);
+
+ private:
+  std::shared_ptr<const autograd::Peers> peers_;
+  Tensor mine_, all_;  ///< u8: a record and flags; those of all ranks
+  std::vector<RankRecord> records_;
+};
+
+/// Flat gradients: y = factor y.
+void scale_gradient(const Tensor& y, double factor, Stream stream);
+/// y = a x + b y, where a and b are powers of two: one rounding.
+void add_gradient(const Tensor& x, double a, const Tensor& y, double b, Stream stream);
+
+}  // namespace firn::optim

@@ -1,0 +1,85 @@
+// The tree in which exact mode adds (StepOptions::exact). Quanta 0, 1, 2, ... are the leaves of a
+// binary tree: a node covers 2^k quanta whose first is a multiple of 2^k, and is the sum of its two
+// halves. What lies behind the last complete nodes is added from the right. So the order of all
+// additions depends on the number of quanta alone, and whoever has a run of quanta can add up the
+// nodes within it.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace firn::optim {
+
+/// A node: quanta [first, first + count).
+struct QuantumRange {
+  std::int64_t first = 0, count = 1;
+};
+
+/// Whether the two, side by side, are the halves of a node.
+inline bool are_halves(const QuantumRange& left, const QuantumRange& right) noexcept {
+  return left.count == right.count && left.first + left.count == right.first &&
+         left.first % (2 * left.count) == 0;
+}
+
+/// The nodes that are left when a run of quanta is added up as far as it goes, and their values.
+/// Grows to the right. Add: add(left, right) makes left the sum of both.
+template <class Value>
+class QuantumStack {
+ public:
+  struct Entry {
+    QuantumRange range;
+    Value value;
+  };
+
+  template <class Add>
+  void push(QuantumRange range, Value value, const Add& add) {
+    entries_.push_back({range, std::move(value)});
+    while (entries_.size() > 1 && are_halves(entries_[entries_.size() - 2].range, range)) {
+      merge_last(add);
+      range = entries_.back().range;
+    }
+  }
+  /// The sum of all. The entries must cover quanta from 0 on.
+  template <class Add>
+  Value& fold(const Add& add) {
+    while (entries_.size() > 1) merge_last(add);
+    return entries_.front().value;
+  }
+
+  const std::vector<Entry>& entries() const noexcept { return entries_; }
+  std::vector<Entry>& entries() noexcept { return entries_; }
+  void clear() noexcept { entries_.clear(); }
+
+ private:
+  template <class Add>
+  void merge_last(const Add& add) {
+    Entry right = std::move(entries_.back());
+    entries_.pop_back();
+    add(entries_.back().value, right.value);
+    entries_.back().range.count += right.range.count;
+  }
+
+  std::vector<Entry> entries_;
+};
+
+/// What push() leaves of quanta [first, last), and the most nodes that stand at a time.
+struct QuantumPlan {
+  std::vector<QuantumRange> nodes;
+  std::size_t most = 0;
+};
+
+inline QuantumPlan plan_quanta(std::int64_t first, std::int64_t last) {
+  struct None {};
+  QuantumPlan out;
+  QuantumStack<None> stack;
+  for (std::int64_t q = first; q < last; ++q) {
+    out.most = std::max(out.most, stack.entries().size() + 1);
+    stack.push({q, 1}, None{}, [](None&, const None&) {});
+  }
+  for (const auto& e : stack.entries()) out.nodes.push_back(e.range);
+  return out;
+}
+
+}  // namespace firn::optim
