@@ -16,6 +16,8 @@
 #include "firn/data/resident_batches.h"
 #include "firn/data/tokens.h"
 #include "firn/device.h"
+#include "firn/dist/group.h"
+#include "firn/dist/local.h"
 #include "firn/dtype.h"
 #include "firn/error.h"
 #include "firn/graph.h"

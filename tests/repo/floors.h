@@ -51,14 +51,14 @@ inline const std::vector<Part> kParts = {
     {"optim",     {"include/firn/optim/", "src/optim/"},
                   {"base", "base_src", "runtime", "runtime_src", "tensor", "math", "contracts", "autograd", "losses"}},
     {"dist",      {"include/firn/dist/", "src/dist/"},
-                  {"base", "base_src", "runtime", "runtime_src", "tensor", "math", "contracts", "autograd", "losses",
+                  {"base", "base_src", "runtime", "tensor", "math", "contracts", "autograd", "losses",
                    "optim"}},
     {"train",     {"include/firn/data/", "include/firn/io/", "include/firn/train/",
                    "src/data/", "src/io/", "src/train/"},
                   {"base", "base_src", "runtime", "tensor", "math", "contracts", "autograd", "losses", "ops",
-                   "nn", "optim"}},
+                   "nn", "optim", "dist"}},
     {"roof",      {"include/firn/firn.h"},
-                  {"base", "runtime", "tensor", "autograd", "losses", "ops", "nn", "optim", "train"}},
+                  {"base", "runtime", "tensor", "autograd", "losses", "ops", "nn", "optim", "dist", "train"}},
 };
 
 /// Headers of other projects, by how their name begins, and the only parts (or files) that may
@@ -94,6 +94,7 @@ inline const std::vector<Foreign> kForeign = {
     {"unistd.h", {"src/", "kernels/settings/isa.cpp", "kernels/cpu/conv/onednn.cpp"}},
     {"cpuid.h",  {"kernels/settings/isa.cpp"}},
     {"pthread.h", {"src/", "kernels/cpu/"}},
+    {"mpi.h",    {"src/dist/mpi/"}},
     {"nlohmann/", {}},
     {"CLI/",     {}},
 };

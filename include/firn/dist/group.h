@@ -8,7 +8,8 @@
 //   });
 //
 // Tensors are contiguous and, on all ranks, of one dtype and number of elements. They are on the
-// CPU. A call writes to what it is given, and counts as an in-place write.
+// CPU. What a call writes counts as written in place: a leaf that requires a gradient needs NoGrad.
+// Floating results have the same bits with every kind of group of the same size.
 #pragma once
 
 #include <cstdint>
@@ -42,35 +43,42 @@ class RankError : public Error {
 class Transport;
 
 /// A handle of one rank's place in a group. Copies are the same place: one thread at a time may use
-/// it. A rank that destroys its last handle in the middle of a collective of others breaks the
-/// group.
+/// it. A rank that ends (local: its function; mpi: its process) while others are in a collective,
+/// or before they come to one, breaks the group.
 class Group {
  public:
   /// The group of one rank.
   Group();
   explicit Group(std::shared_ptr<Transport> transport);
+  Group(const Group&) = default;  // a move copies: a handle always has its place
+  Group& operator=(const Group&) = default;
 
   int rank() const noexcept;  ///< in [0, size())
   int size() const noexcept;
   /// "one", "local" or "mpi".
   std::string_view kind() const noexcept;
-  /// Seconds that a collective waits for the other ranks.
+  /// Seconds that a collective waits for the other ranks; of the group of one infinite.
   double deadline() const noexcept;
 
   // All throw RankError, and Error for a tensor that is undefined, not contiguous, not on the CPU,
   // of a dtype that the operation has not, or of sizes that do not fit. Ranks that give tensors of
-  // different dtypes or sizes, or make different calls, throw RankError on every rank.
+  // different dtypes or sizes, or make different calls, throw RankError on every rank. After an
+  // Error that is no RankError this rank has not taken part. In a dry run (plan_memory()) nothing
+  // is exchanged.
 
-  /// Every rank's `x` becomes the sum, maximum or minimum of all ranks' x, element by element: the
-  /// same bits on every rank, and in every run with the same number of ranks. Floats of 32 and 64
-  /// bits, i32, i64, u8. Integer sums wrap around; a NaN makes a maximum NaN.
+  /// Every rank's `x` becomes the sum, maximum or minimum of all ranks' x, element by element, in
+  /// the order of the ranks: ((x0 + x1) + x2) + ... So it has the same bits on every rank and in
+  /// every run with the same number of ranks. f32, f64, i32, i64, u8. Integer sums wrap around; a
+  /// NaN makes a sum, maximum or minimum NaN.
   void all_reduce(const Tensor& x, Reduce op = Reduce::sum) const;
   /// `x` has size() equal parts. Rank r's `part` becomes part r of what all_reduce() would give.
+  /// `part` may be part rank() of `x` itself; else `x` stays as it is.
   void reduce_scatter(const Tensor& x, const Tensor& part, Reduce op = Reduce::sum) const;
-  /// `all` becomes the ranks' `part`s, one after another. Any dtype.
+  /// `all` becomes the ranks' `part`s, one after another. `part` may be part rank() of `all`
+  /// itself. Any dtype.
   void all_gather(const Tensor& part, const Tensor& all) const;
-  /// Both have size() equal parts: part r of rank q's `from` becomes part q of rank r's `to`. Any
-  /// dtype.
+  /// Both have size() equal parts: part r of rank q's `from` becomes part q of rank r's `to`. They
+  /// have no memory in common. Any dtype.
   void all_to_all(const Tensor& from, const Tensor& to) const;
   /// Every rank's `x` becomes that of rank `root`. Any dtype.
   void broadcast(const Tensor& x, int root = 0) const;

@@ -10,19 +10,27 @@ namespace firn::dist {
 
 struct LocalOptions {
   double deadline = 60;  ///< seconds that a collective waits for the other ranks
-  /// CPU threads of each rank's kernels; 0: the process's threads divided by the ranks, at least 1.
+  /// Most CPU threads of each rank's kernels, as by NumThreadsScope; 0: the caller's num_threads()
+  /// divided by the ranks, at least 1.
   int threads = 0;
 };
 
-/// Runs rank(group) in `ranks` threads and returns when all have ended. Each thread has a random
-/// stream of its own, seeded as the caller's thread would be by manual_seed() of the same seed: all
-/// ranks draw the same numbers. Device scopes and modes (NoGrad, autocast) of the caller do not
-/// count in them.
+/// Runs rank(group) in `ranks` threads and returns when all have ended. No rank begins before all
+/// threads are there. Each begins with a copy of the caller's random stream (default_generator()),
+/// where that stands: all ranks draw the same numbers, and the caller's stream stays. For numbers
+/// of its own a rank calls seed_thread(group.rank()). Device scopes and modes (NoGrad, autocast) of
+/// the caller do not count in them. A rank may call run_local() itself.
 ///
-/// If a rank throws, collectives of the others throw RankError with that peer. When all threads
-/// have ended, the exception of the first rank that threw something else than a RankError is
-/// thrown; if there is none, the first RankError. Throws Error unless 1 <= ranks <= 1024, the
-/// deadline is positive and threads >= 0, and if the function is empty.
+/// Ranks share memory: to a collective each gives tensors of its own. The same memory is a
+/// RankError if a rank would write to it.
+///
+/// If a rank throws or returns, collectives of the others throw RankError with that peer, as they
+/// do for a rank that does not come within the deadline. When all threads have ended, the exception
+/// of the lowest rank that threw something else than a RankError is thrown; if there is none, the
+/// RankError of the lowest rank. Handles of the group throw RankError from then on.
+///
+/// Throws Error unless 1 <= ranks <= 1024, the deadline is positive and threads >= 0, if the
+/// function is empty, and if the system has too few threads.
 void run_local(int ranks, const std::function<void(const Group& group)>& rank,
                const LocalOptions& options = {});
 

@@ -1,0 +1,179 @@
+// Groups: what tensors a collective takes, and the group of one rank.
+#include "firn/dist/group.h"
+
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "autograd/node.h"
+#include "base/check.h"
+#include "dist/combine.h"
+#include "dist/transport.h"
+#include "firn/kernel_support.h"
+#include "firn/storage.h"
+#include "tensor/impl.h"
+#include "tensor/overlap.h"
+
+namespace firn::dist {
+namespace {
+
+class One final : public Transport {
+ public:
+  int rank() const noexcept override { return 0; }
+  int size() const noexcept override { return 1; }
+  std::string_view kind() const noexcept override { return "one"; }
+  double deadline() const noexcept override { return std::numeric_limits<double>::infinity(); }
+  void run(const Call& call, const void* from, void* to) override {
+    if (from != to && call.count > 0) std::memcpy(to, from, call.bytes());
+  }
+};
+
+const std::shared_ptr<Transport>& one() {
+  static const auto& transport = *new std::shared_ptr<Transport>(std::make_shared<One>());
+  return transport;
+}
+
+void check_tensor(const char* op, const Tensor& t) {
+  require_defined(op, t);
+  FIRN_CHECK(t.device().is_cpu(), op, "move it with to(Device::cpu()) and copy_() the result back",
+             "{} is not on the CPU", describe(t));
+  FIRN_CHECK(t.is_contiguous(), op, "give contiguous(), and copy_() the result back",
+             "{} is not contiguous", describe(t));
+}
+
+void check_combines(const char* op, const Tensor& t) {
+  FIRN_CHECK(can_combine(t.dtype()), op,
+             is_floating(t.dtype()) ? "cast it to f32, in which firn adds up gradients"
+                                    : "cast it to u8 or i32",
+             "{} is not f32, f64, i32, i64 or u8", describe(t));
+}
+
+/// Throws unless `whole` has `parts` parts of the size and dtype of `part`.
+void check_parts(const char* op, const Tensor& whole, const Tensor& part, int parts) {
+  FIRN_CHECK(whole.dtype() == part.dtype(), op, "both have one dtype", "{} and {}", describe(whole),
+             describe(part));
+  FIRN_CHECK(whole.numel() % parts == 0 && whole.numel() / parts == part.numel(), op,
+             "pad the elements to a multiple of the ranks",
+             "{} is not {} parts, one for each rank, of the size of {}", describe(whole), parts,
+             describe(part));
+}
+
+/// Throws unless the two are apart, or `part` is part `rank` of `whole`.
+void check_own_part(const char* op, const Tensor& whole, const Tensor& part, int rank) {
+  if (!share_memory(whole.view(), part.view())) return;
+  const auto* own =
+      static_cast<const char*>(whole.view().data) + static_cast<std::size_t>(rank) * part.bytes();
+  FIRN_CHECK(part.view().data == own, op, "give a tensor of its own, or this rank's part",
+             "{} lies in {}, but not where part {} is", describe(part), describe(whole), rank);
+}
+
+void run(Transport& transport, const Call& call, const Tensor& from, const Tensor& to) {
+  if (runtime::dry_run()) return;
+  try {
+    transport.run(call, from.view().data, to.mutable_view().data);
+  } catch (...) {
+    if (transport.keeps_memory()) {  // one more reference, which nobody gives back
+      from.storage()->retain();
+      to.storage()->retain();
+    }
+    throw;
+  }
+}
+
+}  // namespace
+
+RankError::RankError(std::string_view call, int rank, int peer, std::string_view message,
+                     std::string_view hint)
+    : Error(call, message, hint), rank_(rank), peer_(peer) {}
+
+Group::Group() : transport_(one()) {}
+
+Group::Group(std::shared_ptr<Transport> transport) : transport_(std::move(transport)) {
+  FIRN_CHECK(transport_ != nullptr, "Group", "Group() is the group of one rank",
+             "there is no transport");
+}
+
+int Group::rank() const noexcept { return transport_->rank(); }
+int Group::size() const noexcept { return transport_->size(); }
+std::string_view Group::kind() const noexcept { return transport_->kind(); }
+double Group::deadline() const noexcept { return transport_->deadline(); }
+
+void Group::all_reduce(const Tensor& x, Reduce op) const try {
+  constexpr const char* kOp = "all_reduce";
+  check_tensor(kOp, x);
+  check_combines(kOp, x);
+  autograd::check_overwrite(kOp, x);
+  const Call call{
+      .kind = CallKind::all_reduce, .dtype = x.dtype(), .reduce = op, .count = x.numel()};
+  run(*transport_, call, x, x);
+  x.storage()->bump_version(kOp);
+}
+FIRN_OUT_OF_MEMORY("all_reduce")
+
+void Group::reduce_scatter(const Tensor& x, const Tensor& part, Reduce op) const try {
+  constexpr const char* kOp = "reduce_scatter";
+  check_tensor(kOp, x);
+  check_tensor(kOp, part);
+  check_combines(kOp, x);
+  check_parts(kOp, x, part, size());
+  check_own_part(kOp, x, part, rank());
+  autograd::check_overwrite(kOp, part);
+  const Call call{
+      .kind = CallKind::reduce_scatter, .dtype = x.dtype(), .reduce = op, .count = part.numel()};
+  run(*transport_, call, x, part);
+  part.storage()->bump_version(kOp);
+}
+FIRN_OUT_OF_MEMORY("reduce_scatter")
+
+void Group::all_gather(const Tensor& part, const Tensor& all) const try {
+  constexpr const char* kOp = "all_gather";
+  check_tensor(kOp, part);
+  check_tensor(kOp, all);
+  check_parts(kOp, all, part, size());
+  check_own_part(kOp, all, part, rank());
+  autograd::check_overwrite(kOp, all);
+  run(*transport_, {.kind = CallKind::all_gather, .dtype = part.dtype(), .count = part.numel()},
+      part, all);
+  all.storage()->bump_version(kOp);
+}
+FIRN_OUT_OF_MEMORY("all_gather")
+
+void Group::all_to_all(const Tensor& from, const Tensor& to) const try {
+  constexpr const char* kOp = "all_to_all";
+  check_tensor(kOp, from);
+  check_tensor(kOp, to);
+  FIRN_CHECK(from.dtype() == to.dtype() && from.numel() == to.numel(), kOp,
+             "both have one dtype and number of elements", "{} and {}", describe(from),
+             describe(to));
+  FIRN_CHECK(from.numel() % size() == 0, kOp, "pad the elements to a multiple of the ranks",
+             "{} is not {} equal parts, one for each rank", describe(from), size());
+  FIRN_CHECK(!share_memory(from.view(), to.view()), kOp, "give a tensor of its own",
+             "{} and {} have memory in common", describe(from), describe(to));
+  autograd::check_overwrite(kOp, to);
+  run(*transport_,
+      {.kind = CallKind::all_to_all, .dtype = from.dtype(), .count = from.numel() / size()}, from,
+      to);
+  to.storage()->bump_version(kOp);
+}
+FIRN_OUT_OF_MEMORY("all_to_all")
+
+void Group::broadcast(const Tensor& x, int root) const try {
+  constexpr const char* kOp = "broadcast";
+  check_tensor(kOp, x);
+  FIRN_CHECK(root >= 0 && root < size(), kOp, "ranks count from 0", "rank {} of {} ranks", root,
+             size());
+  autograd::check_overwrite(kOp, x);
+  const Call call{
+      .kind = CallKind::broadcast, .dtype = x.dtype(), .root = root, .count = x.numel()};
+  run(*transport_, call, x, x);
+  x.storage()->bump_version(kOp);
+}
+FIRN_OUT_OF_MEMORY("broadcast")
+
+void Group::barrier() const try {
+  if (runtime::dry_run()) return;
+  transport_->run({}, nullptr, nullptr);
+}
+FIRN_OUT_OF_MEMORY("barrier")
+
+}  // namespace firn::dist

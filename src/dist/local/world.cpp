@@ -1,0 +1,228 @@
+#include "dist/local/world.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstring>
+
+#include "base/check.h"
+#include "dist/combine.h"
+
+namespace firn::dist {
+namespace {
+
+constexpr double kLongest = 1e9;  // seconds: 31 years, which a clock can still count
+
+const std::byte* at(const void* p, std::size_t bytes) noexcept {
+  return static_cast<const std::byte*>(p) + bytes;
+}
+
+void copy(void* to, std::size_t offset, const void* from, std::size_t bytes) noexcept {
+  std::byte* const target = static_cast<std::byte*>(to) + offset;
+  if (bytes > 0 && target != from) std::memcpy(target, from, bytes);
+}
+
+/// Where share `i` of `n` of so many elements begins, in whole cache lines.
+std::int64_t share_begin(std::int64_t elements, std::size_t size, int i, int n) noexcept {
+  const std::int64_t line = 64 / static_cast<std::int64_t>(size);
+  const std::int64_t lines = (elements + line - 1) / line;
+  return std::min(elements, lines / n * i * line + std::min<std::int64_t>(lines % n, i) * line);
+}
+
+}  // namespace
+
+LocalWorld::LocalWorld(int ranks, double deadline)
+    : deadline_(deadline),
+      places_(static_cast<std::size_t>(ranks)),
+      calls_(places_.size()),
+      from_(places_.size()),
+      to_(places_.size()),
+      ranges_(2 * places_.size()) {}
+
+void LocalWorld::run(int rank, const Call& call, const void* from, void* to) {
+  std::unique_lock lock(mutex_);
+  Place& place = places_[static_cast<std::size_t>(rank)];
+  const char* const op = to_string(call.kind);
+  FIRN_CHECK(!place.inside, op, "use a group from one thread at a time",
+             "rank {} is in a collective already, in another thread", rank);
+  if (place.gone)
+    throw RankError(op, rank, rank, fmt::format("rank {} has ended", rank),
+                    "use the group only in the function that was given to run_local()");
+  place.inside = true;
+  try {
+    meet(lock, rank, call, from, to);
+  } catch (...) {
+    place.inside = false;
+    throw;
+  }
+  const std::uint64_t round = closed_;
+  lock.unlock();
+  work(rank, call);
+  lock.lock();
+  if (++finished_ == size()) {
+    finished_ = 0;
+    ++closed_;
+    met_.notify_all();
+  } else {
+    met_.wait(lock, [&] { return closed_ > round; });
+  }
+  place.inside = false;
+}
+
+void LocalWorld::meet(std::unique_lock<std::mutex>& lock, int rank, const Call& call,
+                      const void* from, void* to) {
+  if (break_ != Break::none) throw_broken(rank, call.kind, false);
+  const auto i = static_cast<std::size_t>(rank);
+  calls_[i] = call;
+  from_[i] = from;
+  to_[i] = to;
+  const std::uint64_t round = opened_;
+  places_[i].came = round + 1;
+  if (++arrived_ == size()) {
+    agree();
+    if (break_ == Break::none) {
+      arrived_ = 0;
+      ++opened_;
+    }
+    met_.notify_all();
+  } else {
+    const auto end = std::chrono::steady_clock::now() +
+                     std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                         std::chrono::duration<double>(std::min(deadline_, kLongest)));
+    const auto decided = [&] { return opened_ > round || break_ != Break::none; };
+    if (!met_.wait_until(lock, end, decided)) {
+      const auto missing = std::find_if(places_.begin(), places_.end(),
+                                        [&](const Place& place) { return place.came <= round; });
+      break_up(Break::late, rank, static_cast<int>(missing - places_.begin()), call.kind);
+    }
+  }
+  // A later collective may be broken already: what counts is whether this one was opened.
+  if (opened_ == round) throw_broken(rank, call.kind, true);
+}
+
+void LocalWorld::agree() {
+  const Call& call = calls_[0];
+  const auto other =
+      std::find_if(calls_.begin(), calls_.end(), [&](const Call& c) { return c != call; });
+  if (other != calls_.end())
+    return break_up(Break::different, 0, static_cast<int>(other - calls_.begin()), call.kind);
+  const std::size_t part = call.bytes(), all = part * calls_.size();
+  ranges_.clear();
+  for (int r = 0; r < size(); ++r) {
+    const void* from = from_[static_cast<std::size_t>(r)];
+    const void* to = to_[static_cast<std::size_t>(r)];
+    switch (call.kind) {
+      case CallKind::all_reduce:
+        ranges_.add(r, to, part, true);
+        break;
+      case CallKind::reduce_scatter:
+        ranges_.add(r, from, all, false);
+        ranges_.add(r, to, part, true);
+        break;
+      case CallKind::all_gather:
+        ranges_.add(r, from, part, false);
+        ranges_.add(r, to, all, true);
+        break;
+      case CallKind::all_to_all:
+        ranges_.add(r, from, all, false);
+        ranges_.add(r, to, all, true);
+        break;
+      case CallKind::broadcast:
+        ranges_.add(r, to, part, r != call.root);
+        break;
+      case CallKind::barrier:
+        break;
+    }
+  }
+  if (const auto ranks = ranges_.conflict())
+    break_up(Break::overlap, ranks->first, ranks->second, call.kind);
+}
+
+void LocalWorld::break_up(Break why, int finder, int blamed, CallKind call) noexcept {
+  if (break_ != Break::none) return;
+  break_ = why;
+  finder_ = finder;
+  blamed_ = blamed;
+  broken_call_ = call;
+  met_.notify_all();
+}
+
+void LocalWorld::leave(int rank, const char* thrown) noexcept {
+  const std::lock_guard lock(mutex_);
+  places_[static_cast<std::size_t>(rank)].gone = true;
+  if (break_ != Break::none) return;
+  if (thrown) {
+    try {
+      thrown_ = std::string(": ") + thrown;
+    } catch (const std::bad_alloc&) {
+      thrown_.clear();
+    }
+  }
+  break_up(Break::gone, rank, rank, CallKind::barrier);
+  threw_ = thrown != nullptr;
+}
+
+void LocalWorld::throw_broken(int rank, CallKind kind, bool met) const {
+  const char* const op = to_string(kind);
+  const char* const broken = to_string(broken_call_);
+  switch (break_) {
+    case Break::late:
+      if (blamed_ == rank)
+        throw RankError(
+            op, rank, rank,
+            fmt::format("rank {} waited {} s for rank {} in {}", finder_, deadline_, rank, broken),
+            "a group is broken once a deadline has passed");
+      throw RankError(op, rank, blamed_,
+                      fmt::format("rank {} did not come to {} within {} s; rank {} waited for it",
+                                  blamed_, broken, deadline_, finder_),
+                      "all ranks make the same calls in the same order; LocalOptions::deadline is "
+                      "how long they may take");
+    case Break::gone:
+      throw RankError(
+          op, rank, blamed_,
+          fmt::format("rank {} ended {}{}", blamed_,
+                      threw_ ? "by an exception" : "before it came to this call", thrown_));
+    case Break::different:
+      if (met) check_same(rank, calls_);
+      break;
+    default:
+      break;
+  }
+  throw RankError(
+      op, rank, rank == blamed_ ? finder_ : blamed_,
+      break_ == Break::overlap
+          ? fmt::format("ranks {} and {} gave the same memory to {}", finder_, blamed_, broken)
+          : fmt::format("ranks {} and {} have made different calls before", finder_, blamed_),
+      break_ == Break::overlap ? "each rank needs a tensor of its own to write to"
+                               : "a group is broken once calls have differed");
+}
+
+void LocalWorld::work(int rank, const Call& call) const noexcept {
+  const std::size_t part = call.bytes();
+  const auto own = static_cast<std::size_t>(rank);
+  switch (call.kind) {
+    case CallKind::all_reduce: {
+      const std::size_t element = size_of(call.dtype);
+      const std::int64_t first = share_begin(call.count, element, rank, size());
+      const std::int64_t end = share_begin(call.count, element, rank + 1, size());
+      return combine_all(call.dtype, call.reduce, from_, first, to_, first, end - first);
+    }
+    case CallKind::reduce_scatter:
+      return combine_all(call.dtype, call.reduce, from_, call.count * rank,
+                         std::span(to_).subspan(own, 1), 0, call.count);
+    case CallKind::all_gather:
+      for (std::size_t r = 0; r < from_.size(); ++r) copy(to_[own], r * part, from_[r], part);
+      return;
+    case CallKind::all_to_all:
+      for (std::size_t r = 0; r < from_.size(); ++r)
+        copy(to_[own], r * part, at(from_[r], own * part), part);
+      return;
+    case CallKind::broadcast:
+      copy(to_[own], 0, from_[static_cast<std::size_t>(call.root)], part);
+      return;
+    case CallKind::barrier:
+      return;
+  }
+}
+
+}  // namespace firn::dist

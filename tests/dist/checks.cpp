@@ -1,0 +1,229 @@
+#include "dist/checks.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+#include <type_traits>
+
+#include "firn/firn.h"
+#include "firn/storage.h"
+
+namespace firn::test {
+namespace {
+
+using dist::Group;
+using dist::Reduce;
+
+constexpr DType kDTypes[] = {f16, bf16, f32, f64, i32, i64, u8, boolean};
+constexpr DType kCombined[] = {f32, f64, i32, i64, u8};
+constexpr Reduce kReduces[] = {Reduce::sum, Reduce::max, Reduce::min};
+
+template <class T>
+constexpr bool kCombines = std::is_arithmetic_v<T> && !std::is_same_v<T, bool>;
+
+/// Floats of many magnitudes, so that the order of a sum shows; now and then one that is not
+/// finite.
+template <class T>
+T element(std::uint64_t salt, int rank, std::int64_t i) {
+  const std::uint64_t h =
+      mixed(salt, static_cast<std::uint64_t>(rank), static_cast<std::uint64_t>(i));
+  if constexpr (std::is_same_v<T, bool>) {
+    return h % 2 == 0;
+  } else if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(h);
+  } else if constexpr (sizeof(T) == 2) {
+    return T(static_cast<float>(h % 2001) - 1000.f);
+  } else {
+    if (h % 301 == 0) return std::numeric_limits<T>::quiet_NaN();
+    if (h % 303 == 1) return std::numeric_limits<T>::infinity();
+    if (h % 305 == 2) return -std::numeric_limits<T>::infinity();
+    return static_cast<T>(
+        std::ldexp(static_cast<double>(h >> 40) - 8388608.0, static_cast<int>(h % 41) - 20));
+  }
+}
+
+template <class T>
+T combined(Reduce op, T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) {
+    if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<T>::quiet_NaN();
+    if (op == Reduce::sum) return a + b;
+  } else if (op == Reduce::sum) {
+    return static_cast<T>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+  }
+  return op == Reduce::max ? (a > b ? a : b) : (a < b ? a : b);
+}
+
+template <class T>
+bool same(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) {
+    if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
+    return a == b;
+  } else {
+    return std::memcmp(&a, &b, sizeof(T)) == 0;
+  }
+}
+
+template <class T, class Fn>
+Tensor filled(std::int64_t count, const Fn& value) {
+  const Tensor t = empty({count}, dtype_of<T>);
+  for (std::int64_t i = 0; i < count; ++i) t.data<T>()[i] = value(i);
+  return t;
+}
+template <class T, class Fn>
+void compare(const Group& group, const Trial& trial, const Tensor& got, const Fn& expected) {
+  for (std::int64_t i = 0; i < got.numel(); ++i)
+    if (!same(got.data<T>()[i], expected(i)))
+      throw std::runtime_error("rank " + std::to_string(group.rank()) + " of " +
+                               std::to_string(group.size()) + ": element " + std::to_string(i) +
+                               " is wrong after " + describe(trial));
+}
+
+void require(bool condition, const Trial& trial, const char* what) {
+  if (!condition) throw std::runtime_error(std::string(what) + " after " + describe(trial));
+}
+
+/// The bytes are the same on all ranks.
+void check_same_bytes(const Group& group, const Trial& trial, const Tensor& t) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  const auto* bytes = static_cast<const unsigned char*>(t.view().data);
+  for (std::size_t i = 0; i < t.bytes(); ++i) hash = (hash ^ bytes[i]) * 0x100000001b3u;
+  const Tensor own = filled<std::int64_t>(1, [&](auto) { return static_cast<std::int64_t>(hash); });
+  const Tensor all = empty({group.size()}, i64);
+  group.all_gather(own, all);
+  for (int r = 0; r < group.size(); ++r)
+    require(all.data<std::int64_t>()[r] == all.data<std::int64_t>()[0], trial, "ranks differ");
+}
+
+template <class T>
+void check_as(const Group& group, const Trial& trial) {
+  const int rank = group.rank(), size = group.size();
+  const std::int64_t n = trial.count;
+  const auto given = [&](int r, std::int64_t i) { return element<T>(trial.salt, r, i); };
+  const auto own = [&](std::int64_t i) { return given(rank, i); };
+  const auto reduced = [&](std::int64_t i) {
+    T value = given(0, i);
+    if constexpr (kCombines<T>)
+      for (int r = 1; r < size; ++r) value = combined(trial.op, value, given(r, i));
+    return value;
+  };
+  const auto version = [](const Tensor& t) { return t.storage()->version(); };
+  switch (trial.call) {
+    case Collective::all_reduce: {
+      const Tensor x = filled<T>(n, own);
+      const auto before = version(x);
+      group.all_reduce(x, trial.op);
+      compare<T>(group, trial, x, reduced);
+      require(version(x) == before + 1, trial, "no in-place write is counted");
+      return check_same_bytes(group, trial, x);
+    }
+    case Collective::reduce_scatter: {
+      const Tensor x = filled<T>(n * size, own);
+      const Tensor part = trial.in_place ? x.slice(0, n * rank, n * (rank + 1))
+                                         : filled<T>(n, [](auto) { return T(1); });
+      group.reduce_scatter(x, part, trial.op);
+      compare<T>(group, trial, part, [&](std::int64_t i) { return reduced(n * rank + i); });
+      if (!trial.in_place) compare<T>(group, trial, x, own);
+      return;
+    }
+    case Collective::all_gather: {
+      const Tensor all = filled<T>(n * size, [](auto) { return T(1); });
+      const Tensor part =
+          trial.in_place ? all.slice(0, n * rank, n * (rank + 1)) : empty({n}, trial.dtype);
+      for (std::int64_t i = 0; i < n; ++i) part.data<T>()[i] = own(i);
+      const auto before = version(all);
+      group.all_gather(part, all);
+      require(version(all) == before + 1, trial, "no in-place write is counted");
+      return compare<T>(group, trial, all,
+                        [&](std::int64_t i) { return given(static_cast<int>(i / n), i % n); });
+    }
+    case Collective::all_to_all: {
+      const Tensor from = filled<T>(n * size, own);
+      const Tensor to = filled<T>(n * size, [](auto) { return T(1); });
+      group.all_to_all(from, to);
+      compare<T>(group, trial, from, own);
+      return compare<T>(group, trial, to, [&](std::int64_t i) {
+        return given(static_cast<int>(i / n), n * rank + i % n);
+      });
+    }
+    case Collective::broadcast: {
+      const Tensor x = filled<T>(n, own);
+      group.broadcast(x, trial.root);
+      return compare<T>(group, trial, x, [&](std::int64_t i) { return given(trial.root, i); });
+    }
+    case Collective::barrier:
+      return group.barrier();
+  }
+}
+
+}  // namespace
+
+std::uint64_t mixed(std::uint64_t salt, std::uint64_t rank, std::uint64_t i) {
+  std::uint64_t z = salt * 0xd1342543de82ef95u + rank * 0x9e3779b97f4a7c15u + i + 1;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+std::string describe(const Trial& t) {
+  constexpr const char* calls[] = {"all_reduce", "reduce_scatter", "all_gather",
+                                   "all_to_all", "broadcast",      "barrier"};
+  return std::string(calls[static_cast<int>(t.call)]) + " " + to_string(t.dtype) + " x " +
+         std::to_string(t.count) + ", op " + std::to_string(static_cast<int>(t.op)) + ", root " +
+         std::to_string(t.root) + ", salt " + std::to_string(t.salt) +
+         (t.in_place ? ", in place" : "");
+}
+
+void check(const dist::Group& group, const Trial& trial) {
+  visit(trial.dtype, [&]<class T>() { check_as<T>(group, trial); });
+}
+
+int check_every_call(const dist::Group& group, const std::vector<std::int64_t>& counts) {
+  int calls = 0;
+  const auto run = [&](Trial trial) {
+    trial.salt = static_cast<std::uint64_t>(++calls);
+    check(group, trial);
+  };
+  for (const std::int64_t count : counts) {
+    for (const DType dtype : kCombined)
+      for (const Reduce op : kReduces) {
+        run({.call = Collective::all_reduce, .dtype = dtype, .op = op, .count = count});
+        for (const bool in_place : {false, true})
+          run({.call = Collective::reduce_scatter,
+               .dtype = dtype,
+               .op = op,
+               .count = count,
+               .in_place = in_place});
+      }
+    for (const DType dtype : kDTypes) {
+      for (const bool in_place : {false, true})
+        run({.call = Collective::all_gather, .dtype = dtype, .count = count, .in_place = in_place});
+      run({.call = Collective::all_to_all, .dtype = dtype, .count = count});
+      for (int root = 0; root < group.size(); ++root)
+        run({.call = Collective::broadcast, .dtype = dtype, .count = count, .root = root});
+      run({.call = Collective::barrier});
+    }
+  }
+  return calls;
+}
+
+void check_random_calls(const dist::Group& group, std::uint64_t seed, int calls,
+                        std::int64_t most) {
+  for (int i = 0; i < calls; ++i) {
+    std::uint64_t n = 0;
+    const auto draw = [&](std::uint64_t below) {
+      return mixed(seed, static_cast<std::uint64_t>(i), ++n) % below;
+    };
+    Trial trial{.call = static_cast<Collective>(draw(6))};
+    const bool combines = trial.call <= Collective::reduce_scatter;
+    trial.dtype = combines ? kCombined[draw(5)] : kDTypes[draw(8)];
+    trial.op = kReduces[draw(3)];
+    trial.count = static_cast<std::int64_t>(draw(static_cast<std::uint64_t>(most)) >> draw(16));
+    trial.root = static_cast<int>(draw(static_cast<std::uint64_t>(group.size())));
+    trial.salt = seed * 1000 + static_cast<std::uint64_t>(i);
+    trial.in_place = draw(2) == 0;
+    check(group, trial);
+  }
+}
+
+}  // namespace firn::test
