@@ -196,7 +196,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   CycleMembers members{*this};
   ReplayHooks<Impl> hooks;
   std::optional<RankExchange> ranks;
-  math::SeedSums before;            ///< seed_sums() when the cycle under way began, on the CPU
+  math::SeedSums sums_before;       ///< seed_sums() when the cycle under way began, on the CPU
   ExactSums exact;                  ///< with StepOptions::exact
   std::int64_t exact_quanta = 0;    ///< of the cycle, on all ranks
   bool in_quantum = false;          ///< the backward pass of a quantum is under way

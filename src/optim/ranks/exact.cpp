@@ -145,10 +145,13 @@ CycleSums ExactSums::finish(const ParamStore& store, const autograd::Peers& peer
 // ---- Of the optimizer ----
 
 void Optimizer::Impl::combine_quanta() {
-  if (runtime::dry_run()) return exact.drop();
   GradientLedger& ledger = store.ledger();
-  broken = true;
   std::vector<std::uint8_t> received = exact.received();
+  if (runtime::dry_run()) {
+    ledger.receive_from_ranks(received);
+    return exact.drop();  // the memory is none
+  }
+  broken = true;
   CycleSums sums;
   if (has_ranks()) {
     std::vector<std::vector<QuantumRange>> nodes;
@@ -161,7 +164,7 @@ void Optimizer::Impl::combine_quanta() {
   } else {
     sums = exact.finish(store);
   }
-  seed_sums() = sums.after(before);
+  seed_sums() = sums.after(sums_before);
   ledger.receive_from_ranks(received);
   broken = false;
 }
@@ -188,7 +191,7 @@ void run_quantum(Optimizer& optimizer, std::int64_t q, std::int64_t samples,
              "the loss couples the samples of its batch, and exact mode computes quanta of {} "
              "samples",
              size);
-  if (impl.at.micro_steps > 0 && !runtime::dry_run()) impl.seed_sums() = impl.before;
+  if (impl.at.micro_steps > 0 && !runtime::dry_run()) impl.seed_sums() = impl.sums_before;
   impl.in_quantum = true;
   try {
     optimizer.backward(value);
@@ -198,8 +201,9 @@ void run_quantum(Optimizer& optimizer, std::int64_t q, std::int64_t samples,
   }
   impl.in_quantum = false;
   impl.store.zero_missing_gradients();
-  impl.exact.take(impl.store,
-                  runtime::dry_run() ? CycleSums() : CycleSums::of(impl.seed_sums(), impl.before));
+  impl.exact.take(impl.store, runtime::dry_run()
+                                  ? CycleSums()
+                                  : CycleSums::of(impl.seed_sums(), impl.sums_before));
   impl.store.ledger().begin_cycle();
 }
 

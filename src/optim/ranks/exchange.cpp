@@ -116,7 +116,8 @@ std::pair<std::int64_t, std::int64_t> Optimizer::Impl::share_of(std::int64_t n) 
 }
 
 void Optimizer::Impl::begin_micro_step() {
-  if (at.micro_steps == 0 && !runtime::dry_run() && store.device().is_cpu()) before = seed_sums();
+  if (at.micro_steps == 0 && !runtime::dry_run() && store.device().is_cpu())
+    sums_before = seed_sums();
   at.add_micro_step(options.accumulate);
 }
 
@@ -146,7 +147,7 @@ math::SeedSums& Optimizer::Impl::seed_sums() const noexcept {
 
 RankRecord Optimizer::Impl::record_of_cycle() const {
   RankRecord out{.cycles = at.cycles, .members = static_cast<std::int64_t>(members.count())};
-  if (at.micro_steps > 0) out.sums = CycleSums::of(seed_sums(), before);
+  if (at.micro_steps > 0) out.sums = CycleSums::of(seed_sums(), sums_before);
   return out;
 }
 
@@ -163,7 +164,7 @@ void Optimizer::Impl::combine_ranks() {
   GradientLedger& ledger = store.ledger();
   ledger.note();
   broken = true;
-  if (at.micro_steps == 0) before = seed_sums();  // others end a cycle that has none here
+  if (at.micro_steps == 0) sums_before = seed_sums();  // others end a cycle that has none here
   std::vector<std::uint8_t> received = ledger.noted();
   const auto records = ranks->tell(store.op(), record_of_cycle(), received);
   // The smallest unit of those that have a weight: no sum can leave the range of f32 by it.
@@ -179,7 +180,7 @@ void Optimizer::Impl::combine_ranks() {
     ranks->peers().all_reduce(gradient);
   }
   members.combine(ranks->peers());
-  seed_sums() = all.after(before);
+  seed_sums() = all.after(sums_before);
   ledger.receive_from_ranks(received);
   broken = false;
 }

@@ -1,0 +1,331 @@
+// Training on several ranks: the same steps as one rank makes, to rounding, and the same bits on
+#include <fmt/format.h>
+
+// each.
+#include "dist/training.h"
+
+namespace firn::testing {
+namespace {
+
+using dist::distribute;
+using dist::Group;
+
+struct Mlp : nn::Module {
+  nn::Linear a, b;
+  FIRN_MEMBERS(a, b)
+  explicit Mlp(DType dtype) : a(7, 16, {.dtype = dtype}), b(16, 3, {.dtype = dtype}) {}
+  Tensor forward(const Tensor& x) override { return b(gelu(a(x))); }
+};
+
+/// Weights after some steps on batches of `sizes` samples, in micro-batches of at most 4, with
+/// class weights and clipping. Then bits of all that the optimizer keeps, and reports.
+struct Run {
+  std::vector<double> weights;
+  std::string bits, reports;
+};
+Run train(const Group& group, const OptimizerKind& kind, DType dtype,
+          const std::vector<std::int64_t>& sizes) {
+  manual_seed(3);
+  Mlp net(dtype);
+  const OptimizerPtr opt = kind.make(net, {.clip_norm = 0.5, .ema = 0.9});
+  distribute(*opt, group);
+  const Tensor class_weights = make({1, 0.5, 2}, {3}, dtype);
+  Run out;
+  std::uint64_t seed = 10;
+  for (const std::int64_t n : sizes) {
+    const Rows rows(n, 7, 3, seed += 2, dtype);
+    const auto report = opt->run_batch(n, 4, [&](std::int64_t first, std::int64_t last) {
+      return cross_entropy(net(rows.x.slice(0, first, last)), rows.y.slice(0, first, last),
+                           {.class_weights = class_weights});
+    });
+    out.reports += fmt::format("{} {} {} {}\n", report.applied(), report.weight(), report.norm(),
+                               report.loss());
+  }
+  const auto totals = opt->loss_totals();
+  out.reports += fmt::format("{} {}", totals.loss, totals.weight);
+  out.weights = weights_of(*opt);
+  out.bits = bits_of_training(*opt).bytes;
+  return out;
+}
+
+TEST_CASE("[S40][S41] ranks: every optimizer trains as one rank does, with uneven shares and none",
+          "[host]") {
+  const std::vector<std::int64_t> sizes = {13, 16, 2, 9};  // of 2, two ranks of four have none
+  for (const OptimizerKind& k : all_kinds())
+    for (const DType dtype : {f64, f32}) {
+      CAPTURE(k.name, dtype);
+      const Run one = train(Group(), k, dtype, sizes);
+      for (const int ranks : {1, 2, 3, 4}) {
+        CAPTURE(ranks);
+        const auto runs =
+            on_ranks<Run>(ranks, [&](const Group& g) { return train(g, k, dtype, sizes); });
+        CHECK(relative_distance(runs[0].weights, one.weights) <= (dtype == f64 ? 1e-12 : 1e-5));
+        for (const Run& r : runs) {
+          CHECK(r.bits == runs[0].bits);
+          CHECK(r.reports == runs[0].reports);
+        }
+      }
+    }
+}
+
+TEST_CASE("[S40] ranks: accumulation by hand, with no_samples() and flush()", "[host]") {
+  const auto train_by_hand = [](const Group& group) {
+    manual_seed(5);
+    Mlp net(f64);
+    optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.accumulate = 2});
+    distribute(opt, group);
+    const Rows rows(24, 7, 3, 77, f64);
+    // Micro-batch i of 8 is rank i % ranks' own. Five of them: the last cycle is shorter.
+    const auto mine = [&](std::int64_t i) { return i % group.size() == group.rank(); };
+    for (std::int64_t cycle = 0; cycle < 2; ++cycle)
+      for (std::int64_t half = 0; half < 2; ++half) {
+        for (std::int64_t i = 0; i < 4; ++i) {
+          if (!mine(i)) continue;
+          const std::int64_t first = 6 * i;
+          opt.backward(cross_entropy(net(rows.x.slice(0, first, first + 1 + half)),
+                                     rows.y.slice(0, first, first + 1 + half)));
+        }
+        opt.step();
+      }
+    if (group.rank() == 0)
+      opt.backward(cross_entropy(net(rows.x), rows.y));
+    else
+      opt.no_samples();
+    opt.step();  // the first of two
+    const auto report = opt.flush();
+    if (!report.applied() || report.applied_steps() != 3 || report.weight() != 24)
+      throw std::runtime_error("the last cycle was not applied");
+    return weights_of(opt);
+  };
+  const auto one = train_by_hand(Group());
+  for (const int ranks : {2, 4}) {
+    const auto runs = on_ranks<std::vector<double>>(ranks, train_by_hand);
+    for (const auto& w : runs) CHECK(w == runs[0]);
+    CHECK(relative_distance(runs[0], one) <= 1e-12);
+  }
+}
+
+TEST_CASE("[S40] ranks: a gradient that is not finite on one rank skips the step on all",
+          "[host]") {
+  struct End {
+    bool skipped = false, applied_then = false;
+    double scale = 0;
+    std::int64_t culprit = 0;
+    std::string before, after;
+  };
+  for (const int bad : {0, 2}) {
+    const auto ends = on_ranks<End>(3, [&](const Group& group) {
+      manual_seed(6);
+      Mlp net(f32);
+      net.to(f16);
+      optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.loss_scale = optim::LossScale::dynamic()});
+      distribute(opt, group);
+      const Rows rows(6, 7, 3, 8);
+      const auto loss = [&](std::int64_t first, std::int64_t last) {
+        const Loss fine =
+            cross_entropy(net(rows.x.slice(0, first, last).to(f16)), rows.y.slice(0, first, last));
+        return group.rank() == bad ? 1e4 * fine : fine;  // its gradient overflows in f16
+      };
+      End e;
+      e.before = bits_of_training(opt).bytes;
+      const auto report = opt.run_batch(6, 2, loss);
+      e.skipped = !report.applied();
+      e.after = bits_of_training(opt).bytes;
+      e.scale = opt.loss_scale();
+      e.applied_then =
+          opt.run_batch(6, 2,
+                        [&](std::int64_t first, std::int64_t last) {
+                          return cross_entropy(net(rows.x.slice(0, first, last).to(f16)),
+                                               rows.y.slice(0, first, last));
+                        })
+              .applied();
+      return e;
+    });
+    for (const End& e : ends) {
+      CHECK(e.skipped);
+      CHECK(e.before == e.after);
+      CHECK(e.scale == 32768);
+      CHECK(e.applied_then);
+    }
+  }
+}
+
+TEST_CASE("[S17] ranks: a parameter with a gradient on one rank is updated on all, others stay",
+          "[host]") {
+  const auto ends = on_ranks<std::vector<double>>(3, [](const Group& group) {
+    Tensor a = parameter({1}, {1}, f64), b = parameter({1}, {1}, f64), c = parameter({1}, {1}, f64);
+    optim::AdamW opt({a, b, c}, {.lr = 0.5, .weight_decay = 0.1});
+    distribute(opt, group);
+    for (int step = 0; step < 2; ++step) {
+      opt.backward(objective(group.rank() == 1 ? b : a, {1 + double(step)}), 1);
+      if (!opt.step()) throw std::runtime_error("no step");
+    }
+    return weights_of(opt);
+  });
+  for (const auto& w : ends) {
+    CHECK(w == ends[0]);
+    CHECK(w[0] < 0.6);
+    CHECK(w[1] < 0.6);
+    CHECK(w[2] == 1);
+  }
+}
+
+TEST_CASE("[S05] ranks: accumulators in other units come together", "[host]") {
+  // The unit follows the first loss's weight, which differs between the ranks.
+  const auto train_scaled = [](const Group& group) {
+    manual_seed(9);
+    Mlp net(f32);
+    optim::SGD opt(net.parameters(), {.lr = 0.1}, {.loss_scale = optim::LossScale::fixed(1024)});
+    distribute(opt, group);
+    const Rows rows(66, 7, 3, 12);
+    const std::int64_t cuts[] = {0, 64, 65, 66};
+    for (int i = 0; i < 3; ++i)
+      if (i % group.size() == group.rank())
+        opt.backward(cross_entropy(net(rows.x.slice(0, cuts[i], cuts[i + 1])),
+                                   rows.y.slice(0, cuts[i], cuts[i + 1])));
+    opt.step();
+    return weights_of(opt);
+  };
+  const auto one = train_scaled(Group());
+  for (const int ranks : {2, 3}) {
+    const auto runs = on_ranks<std::vector<double>>(ranks, train_scaled);
+    for (const auto& w : runs) CHECK(w == runs[0]);
+    CHECK(relative_distance(runs[0], one) <= 1e-6);
+  }
+}
+
+TEST_CASE("[S19] ranks: running statistics that are pooled are those of all ranks' samples",
+          "[host]") {
+  const auto statistics = [](const Group& group) {
+    manual_seed(11);
+    nn::BatchNorm1d norm(3, {.accumulation = nn::BatchNormMode::per_step, .dtype = f64});
+    optim::SGD opt(norm.parameters(), {.lr = 0.1});
+    distribute(opt, group);
+    const Rows rows(16, 3, 2, 21, f64);
+    for (int step = 0; step < 2; ++step)
+      opt.run_batch(16, 4, [&](std::int64_t first, std::int64_t last) {
+        const Tensor y = norm(rows.x.slice(0, first, last));
+        return mse_loss(y, rows.x.slice(0, first, last));
+      });
+    auto out = values_of(norm.running_mean);
+    for (const double v : values_of(norm.running_var)) out.push_back(v);
+    out.push_back(norm.num_batches_tracked.item());
+    return out;
+  };
+  const auto one = statistics(Group());
+  for (const int ranks : {2, 4, 5}) {  // with 5, cuts differ: the moments over all do not
+    CAPTURE(ranks);
+    const auto runs = on_ranks<std::vector<double>>(ranks, statistics);
+    for (const auto& s : runs) CHECK(s == runs[0]);
+    CHECK(relative_distance(runs[0], one) <= (ranks == 5 ? 1e-12 : 1e-14));
+  }
+}
+
+TEST_CASE("ranks: what is not alike is refused on every rank, or taken from rank 0", "[host]") {
+  const auto both = [](const std::vector<std::string>& errors,
+                       std::initializer_list<const char*> parts) {
+    for (const auto& e : errors) CHECK(mentions(e, parts));
+  };
+  both(errors_on_ranks(2,
+                       [](const Group& g) {
+                         manual_seed(static_cast<std::uint64_t>(g.rank()));
+                         Mlp net(f32);
+                         optim::AdamW opt(net.parameters());
+                         distribute(opt, g);
+                       }),
+       {"distribute", "parameters.0.weight of rank 1", ".broadcast = true"});
+  both(errors_on_ranks(3,
+                       [](const Group& g) {
+                         manual_seed(1);
+                         Mlp net(f32);
+                         optim::AdamW opt(net.parameters(), {},
+                                          {.clip_norm = g.rank() == 2 ? 1. : 0.});
+                         distribute(opt, g);
+                       }),
+       {"the optimizer of rank 2 is not like that of rank 0"});
+  const auto weights = on_ranks<std::vector<double>>(3, [](const Group& g) {
+    manual_seed(static_cast<std::uint64_t>(g.rank()) + 1);
+    Mlp net(f32);
+    net.to(f16);
+    optim::AdamW opt(net.parameters());
+    distribute(opt, g, {.broadcast = true});
+    const Rows rows(6, 7, 3, 8);
+    opt.run_batch(6, 2, [&](std::int64_t first, std::int64_t last) {
+      return cross_entropy(net(rows.x.slice(0, first, last).to(f16)), rows.y.slice(0, first, last));
+    });
+    return weights_of(opt);
+  });
+  for (const auto& w : weights) CHECK(w == weights[0]);
+}
+
+TEST_CASE("[S42] ranks: a rank that ends is an error on the others, and no weight moves",
+          "[host]") {
+  struct End {
+    std::string error, before, after;
+    int peer = -2;
+    bool goes_on = false;
+  };
+  const auto ends = on_ranks<End>(3,
+                                  [](const Group& group) {
+                                    manual_seed(2);
+                                    Mlp net(f32);
+                                    optim::AdamW opt(net.parameters());
+                                    distribute(opt, group);
+                                    const Rows rows(6, 7, 3, 8);
+                                    const auto loss = [&](std::int64_t first, std::int64_t last) {
+                                      return cross_entropy(net(rows.x.slice(0, first, last)),
+                                                           rows.y.slice(0, first, last));
+                                    };
+                                    opt.run_batch(6, 2, loss);
+                                    End e;
+                                    if (group.rank() == 1) return e;
+                                    e.before = bits_of_training(opt).bytes;
+                                    try {
+                                      opt.run_batch(6, 2, loss);
+                                    } catch (const dist::RankError& r) {
+                                      e.error = r.what();
+                                      e.peer = r.peer();
+                                    }
+                                    e.after = bits_of_training(opt).bytes;
+                                    return e;
+                                  },
+                                  {.deadline = 20});
+  for (const int r : {0, 2}) {
+    const End& e = ends[static_cast<std::size_t>(r)];
+    CHECK_FALSE(e.error.empty());
+    CHECK(e.peer == 1);
+    CHECK(e.before == e.after);
+  }
+}
+
+TEST_CASE("ranks: steps out of order are refused on every rank", "[host]") {
+  const auto errors = errors_on_ranks(2, [](const Group& group) {
+    Tensor w = parameter({1}, {1}, f64);
+    optim::SGD opt({w}, {.lr = 0.5});
+    if (group.rank() == 1) {  // has made a step before
+      opt.backward(objective(w, {1}), 1);
+      opt.step();
+      opt.backward(objective(w, {1}), 1);
+    }
+    if (group.rank() == 1) opt.zero_grad();
+    distribute(opt, group, {.broadcast = true});
+    opt.backward(objective(w, {1}), 1);
+    opt.step();
+  });
+  for (const auto& e : errors) CHECK(e.empty());  // the state of rank 0 has its count too
+  const auto late = errors_on_ranks(2, [](const Group& group) {
+    Tensor w = parameter({1}, {1}, f64);
+    optim::SGD opt({w}, {.lr = 0.5}), other({parameter({1}, {1}, f64)});
+    distribute(opt, group);
+    distribute(other, group);
+    // Rank 1 ends the cycle of another optimizer, which has as many parameters.
+    opt.backward(objective(w, {1}), 1);
+    opt.step();
+    if (group.rank() == 0) opt.no_samples(), opt.step();
+    if (group.rank() == 1) other.no_samples(), other.step();
+  });
+  for (const auto& e : late) CHECK(mentions(e, {"cycle number", "no_samples()"}));
+}
+
+}  // namespace
+}  // namespace firn::testing

@@ -1,0 +1,105 @@
+// What the tests of training over ranks share: optimizers of every kind, and runs whose ends are
+// compared.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "firn/dist/distribute.h"
+#include "firn/dist/local.h"
+#include "firn/firn.h"
+#include "optim/problem.h"
+
+namespace firn::testing {
+
+using OptimizerPtr = std::unique_ptr<optim::Optimizer>;
+
+struct OptimizerKind {
+  const char* name;
+  std::function<OptimizerPtr(nn::Module&, const optim::StepOptions&)> make;
+};
+
+template <class Opt, class Options>
+OptimizerKind kind(const char* name, const Options& options) {
+  return {name, [options](nn::Module& net, const optim::StepOptions& step) -> OptimizerPtr {
+            return std::make_unique<Opt>(net.parameters(), options, step);
+          }};
+}
+
+inline std::vector<OptimizerKind> all_kinds() {
+  using namespace optim;
+  return {kind<SGD>("SGD", SGDOptions{.lr = 0.05, .momentum = 0.9}),
+          kind<Adam>("Adam", AdamOptions{.lr = 1e-2}),
+          kind<AdamW>("AdamW", AdamWOptions{.lr = 1e-2}),
+          kind<RMSprop>("RMSprop", RMSpropOptions{.lr = 1e-3}),
+          kind<Adagrad>("Adagrad", AdagradOptions{.lr = 1e-2}),
+          kind<LAMB>("LAMB", LAMBOptions{.lr = 1e-2}),
+          kind<Lion>("Lion", LionOptions{.lr = 1e-3}),
+          kind<Muon>("Muon", MuonOptions{.lr = 1e-2}),
+          kind<Adafactor>("Adafactor", AdafactorOptions{.lr = 1e-2}),
+          kind<ScheduleFreeAdamW>("ScheduleFreeAdamW", ScheduleFreeAdamWOptions{.lr = 1e-2})};
+}
+
+/// What each rank has at the end of fn(group), in the order of ranks.
+template <class T>
+std::vector<T> on_ranks(int ranks, const std::function<T(const dist::Group&)>& fn,
+                        const dist::LocalOptions& options = {}) {
+  std::vector<T> out(static_cast<std::size_t>(ranks));
+  dist::run_local(
+      ranks, [&](const dist::Group& g) { out[static_cast<std::size_t>(g.rank())] = fn(g); },
+      options);
+  return out;
+}
+
+/// What each rank's fn(group) throws, in the order of ranks; empty: nothing.
+inline std::vector<std::string> errors_on_ranks(int ranks,
+                                                const std::function<void(const dist::Group&)>& fn,
+                                                double deadline = 60) {
+  return on_ranks<std::string>(ranks,
+                               [&](const dist::Group& g) -> std::string {
+                                 try {
+                                   fn(g);
+                                 } catch (const Error& e) {
+                                   return e.what();
+                                 }
+                                 return {};
+                               },
+                               {.deadline = deadline});
+}
+
+/// Rows of numbers with classes, the same in every thread.
+struct Rows {
+  Tensor x, y;
+  Rows(std::int64_t n, std::int64_t width, std::int64_t classes, std::uint64_t seed,
+       DType dtype = f32)
+      : x(make(Rng(seed).uniforms(n * width, -1, 1), {n, width}, dtype)) {
+    Rng rng(seed + 1);
+    std::vector<std::int64_t> c;
+    for (std::int64_t i = 0; i < n; ++i) c.push_back(rng.below(classes));
+    y = tensor(c, {n});
+  }
+};
+
+/// The weights, one parameter after another.
+inline std::vector<double> weights_of(const optim::Optimizer& opt) {
+  std::vector<double> out;
+  for (const Tensor& p : opt.parameters())
+    for (const double v : values_of(p)) out.push_back(v);
+  return out;
+}
+
+/// |a - b| / |b|, of vectors.
+inline double relative_distance(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() != b.size()) return HUGE_VAL;
+  double distance = 0, norm = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    distance += (a[i] - b[i]) * (a[i] - b[i]);
+    norm += b[i] * b[i];
+  }
+  return std::sqrt(distance / norm);
+}
+
+}  // namespace firn::testing
