@@ -10,6 +10,8 @@ namespace firn::dist {
 namespace {
 
 constexpr int kEven = 2, kOdd = 3;  // tags of pieces under way at once
+constexpr std::int64_t kMostRows = 32 << 20,
+                       kLeastShare = 4096;  // bytes: of a piece, with many ranks
 
 /// Calls fn(rank) for all others, beginning behind `own`, so that not all send to one at a time.
 template <class Fn>
@@ -17,7 +19,7 @@ void for_others(int own, int size, const Fn& fn) {
   for (int i = 1; i < size; ++i) fn((own + i) % size);
 }
 
-void copy(std::byte* to, const std::byte* from, std::int64_t bytes) {
+void put(std::byte* to, const std::byte* from, std::int64_t bytes) {
   if (to != from) std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
 
@@ -26,7 +28,9 @@ void copy(std::byte* to, const std::byte* from, std::int64_t bytes) {
 struct Pieces {
   Pieces(const Call& call, int ranks) : call_(call), ranks_(ranks) {
     const auto size = static_cast<std::int64_t>(size_of(call.dtype));
-    const std::int64_t share = std::max<std::int64_t>(1, mpi_sizes().share / size);
+    const std::int64_t bytes =
+        std::min(mpi_sizes().share, std::max(kLeastShare, kMostRows / ranks));
+    const std::int64_t share = std::max<std::int64_t>(1, bytes / size);
     length_ = call.kind == CallKind::all_reduce ? share * ranks : share;
     pieces_ = (call.count + length_ - 1) / length_;
   }
@@ -74,6 +78,7 @@ void MpiWorld::take_memory(const Call& call) {
     if (static_cast<std::int64_t>(buffer.size()) < bytes)
       buffer.resize(static_cast<std::size_t>(bytes));
   };
+  if (fits_in_record(call)) return;
   if (small(call, size_)) return grow(even_rows_, static_cast<std::int64_t>(call.bytes()) * size_);
   const Pieces pieces(call, size_);
   const std::int64_t row = pieces.share(0, 0) * static_cast<std::int64_t>(size_of(call.dtype));
@@ -98,7 +103,7 @@ void MpiWorld::receive(void* to, std::int64_t bytes, int from, int tag,
 }
 
 void MpiWorld::all_gather(const std::byte* from, std::byte* to, std::int64_t part) {
-  copy(to + part * rank_, from, part);
+  put(to + part * rank_, from, part);
   for (std::int64_t at = 0; at < part; at += mpi_sizes().message) {
     const std::int64_t n = std::min(part - at, mpi_sizes().message);
     for_others(rank_, size_, [&](int r) { receive(to + part * r + at, n, r, kEven, even_); });
@@ -108,7 +113,7 @@ void MpiWorld::all_gather(const std::byte* from, std::byte* to, std::int64_t par
 }
 
 void MpiWorld::all_to_all(const std::byte* from, std::byte* to, std::int64_t part) {
-  copy(to + part * rank_, from + part * rank_, part);
+  put(to + part * rank_, from + part * rank_, part);
   for (std::int64_t at = 0; at < part; at += mpi_sizes().message) {
     const std::int64_t n = std::min(part - at, mpi_sizes().message);
     for_others(rank_, size_, [&](int r) { receive(to + part * r + at, n, r, kEven, even_); });
@@ -126,6 +131,29 @@ void MpiWorld::broadcast(std::byte* x, std::int64_t bytes, int root) {
   }
 }
 
+/// A few numbers need no messages beside those of the meeting.
+bool MpiWorld::fits_in_record(const Call& call) noexcept {
+  return call.bytes() <= sizeof(Record::given) &&
+         (call.kind == CallKind::all_reduce || call.kind == CallKind::all_gather ||
+          call.kind == CallKind::broadcast);
+}
+
+void MpiWorld::take_from_records(const Call& call, std::byte* to) {
+  const auto part = static_cast<std::int64_t>(call.bytes());
+  const auto given = [&](int r) {
+    return records_[static_cast<std::size_t>((r - rank_ + size_) % size_)].given;
+  };
+  if (part == 0) return;
+  if (call.kind == CallKind::broadcast) return put(to, given(call.root), part);
+  for (int r = 0; r < size_; ++r) {
+    if (call.kind == CallKind::all_gather) put(to + part * r, given(r), part);
+    rows_[static_cast<std::size_t>(r)] = given(r);
+  }
+  if (call.kind == CallKind::all_gather) return;
+  void* const target[] = {to};
+  combine_all(call.dtype, call.reduce, rows_, 0, target, 0, call.count);
+}
+
 void MpiWorld::reduce_whole(const Call& call, std::byte* x) {
   const auto bytes = static_cast<std::int64_t>(call.bytes());
   all_gather(x, even_rows_.data(), bytes);
@@ -138,7 +166,7 @@ void MpiWorld::reduce_whole(const Call& call, std::byte* x) {
 /// Each rank receives its share of a piece from all others, combines it, and (all_reduce) sends it
 /// to them. Meanwhile the next piece is under way.
 void MpiWorld::reduce(const Call& call, const std::byte* from, std::byte* to) {
-  if (size_ == 1) return copy(to, from, static_cast<std::int64_t>(call.bytes()));
+  if (size_ == 1) return put(to, from, static_cast<std::int64_t>(call.bytes()));
   if (small(call, size_)) return reduce_whole(call, to);
   const Pieces pieces(call, size_);
   const auto size = static_cast<std::int64_t>(size_of(call.dtype));

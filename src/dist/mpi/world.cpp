@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <thread>
 
@@ -14,13 +15,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int kNewsTag = 1;
-constexpr double kLongest = 1e9;   // seconds: 31 years, which a clock can still count
-constexpr auto kRollCall = 300ms;  // for answers of ranks that wait in polls
-constexpr auto kBusy = 5ms;        // a longer wait for other ranks naps between polls
+constexpr int kNewsTag = 1, kMeetingTag = 1;  // of two communicators
+constexpr double kLongest = 1e9;              // seconds: 31 years, which a clock can still count
+constexpr auto kRollCall = 300ms;             // for answers of ranks that wait in polls
+constexpr auto kBusy = 5ms;                   // a longer wait for other ranks naps between polls
 constexpr auto kNap = 100us;
 constexpr auto kGoodbye = 200ms;  // ranks that end together need no messages
-constexpr auto kTurn = 100ms;
+constexpr auto kTurn = 1s;
 constexpr auto kLastWords = 1s;  // for others to say what happened
 
 MpiWorld* the_world = nullptr;
@@ -68,11 +69,12 @@ MpiWorld::MpiWorld() {
   ok(MPI_Comm_rank(data_, &rank_), "MPI_Comm_rank");
   ok(MPI_Comm_size(data_, &size_), "MPI_Comm_size");
   const auto n = static_cast<std::size_t>(size_);
+  records_.resize(n);
   calls_.resize(n);
   left_.assign(n, -1);
   here_.resize(n);
   rows_.resize(n);
-  meeting_.reserve(1);
+  end_.reserve(1);
   for (auto* requests : {&even_, &odd_, &roll_.requests, &notice_.requests, &farewell_.requests})
     requests->reserve(2 * n);
 }
@@ -88,12 +90,16 @@ void MpiWorld::run(const Call& call, const void* from, void* to, double deadline
     if (size_ > 1) {
       heed();
       obey_news();
-      meet(call);
+      meet(call, from);
+      heed();  // once more: a probe may only fetch what the next one finds
+      obey_news();
     }
     const auto* source = static_cast<const std::byte*>(from);
     auto* target = static_cast<std::byte*>(to);
     const auto part = static_cast<std::int64_t>(call.bytes());
-    if (part > 0) {
+    if (size_ > 1 && fits_in_record(call)) {
+      take_from_records(call, target);
+    } else if (part > 0) {
       switch (call.kind) {
         case CallKind::all_reduce:
         case CallKind::reduce_scatter:
@@ -119,12 +125,22 @@ void MpiWorld::run(const Call& call, const void* from, void* to, double deadline
   inside_ = false;
 }
 
-void MpiWorld::meet(const Call& call) {
-  meeting_.resize(1);
-  ok(MPI_Iallgather(&call_, sizeof call, MPI_BYTE, calls_.data(), sizeof call, MPI_BYTE, data_,
-                    meeting_.data()),
-     "MPI_Iallgather");
-  wait(meeting_, false);
+/// All ranks get the records of all, in log2(size) rounds: in each a rank passes on what it has
+/// (Bruck et al. 1997). A rank that has all knows that all have come.
+void MpiWorld::meet(const Call& call, const void* from) {
+  records_[0].call = call;
+  if (fits_in_record(call) && call.count > 0) std::memcpy(records_[0].given, from, call.bytes());
+  for (int have = 1; have < size_; have *= 2) {
+    const int more = std::min(have, size_ - have);
+    const auto bytes = static_cast<std::int64_t>(sizeof(Record)) * more;
+    receive(&records_[static_cast<std::size_t>(have)], bytes, (rank_ + have) % size_, kMeetingTag,
+            even_);
+    send(records_.data(), bytes, (rank_ - have + size_) % size_, kMeetingTag, even_);
+    wait(even_, false);
+  }
+  for (int i = 0; i < size_; ++i)
+    calls_[static_cast<std::size_t>((rank_ + i) % size_)] =
+        records_[static_cast<std::size_t>(i)].call;
   try {
     check_same(rank_, calls_);
   } catch (...) {
@@ -307,19 +323,20 @@ void MpiWorld::at_exit() noexcept {
 void MpiWorld::leave() noexcept {
   const auto end_job = [this] {
     std::fflush(nullptr);
-    std::this_thread::sleep_for(kTurn *
-                                (rank_ % 16));  // Open MPI may crash if several do it at once
+    // Open MPI may crash if several ranks do it at once; the others are there in case this one is
+    // not.
+    std::this_thread::sleep_for(kTurn * std::min(rank_, 4));
     MPI_Abort(news_, 1);
     std::_Exit(1);
   };
   try {
-    meeting_.resize(1);
-    ok(MPI_Ibarrier(news_, meeting_.data()), "MPI_Ibarrier");
+    end_.resize(1);
+    ok(MPI_Ibarrier(news_, end_.data()), "MPI_Ibarrier");
     const auto begin = Clock::now();
     auto last_words = break_ == Break::none ? Clock::time_point::max() : begin + kLastWords;
     for (;;) {
       int done = 0;
-      ok(MPI_Testall(1, meeting_.data(), &done, MPI_STATUSES_IGNORE), "MPI_Testall");
+      ok(MPI_Testall(1, end_.data(), &done, MPI_STATUSES_IGNORE), "MPI_Testall");
       if (done) break;
       heed();
       const auto now = Clock::now();

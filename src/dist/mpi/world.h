@@ -54,6 +54,11 @@ class MpiWorld {
     std::int64_t number = 0;                // of the collective; of `left` the last one
     double deadline = 0;
   };
+  /// What a rank brings to a meeting: its call, and what it gives if that is little.
+  struct Record {
+    Call call;
+    std::byte given[112];
+  };
   /// One message to all others. MPI reads it as long as it likes.
   struct Outbox {
     Message message;
@@ -64,7 +69,7 @@ class MpiWorld {
   MpiWorld();
 
   // world.cpp: waiting, and what goes wrong
-  void meet(const Call& call);
+  void meet(const Call& call, const void* from);
   void wait(std::vector<MPI_Request>& requests, bool bulk);
   void ok(int result, const char* function);
   void heed();
@@ -86,6 +91,8 @@ class MpiWorld {
   void broadcast(std::byte* x, std::int64_t bytes, int root);
   void reduce(const Call& call, const std::byte* from, std::byte* to);
   void reduce_whole(const Call& call, std::byte* x);
+  static bool fits_in_record(const Call& call) noexcept;
+  void take_from_records(const Call& call, std::byte* to);
 
   int rank_ = 0, size_ = 1;
   MPI_Comm data_ = MPI_COMM_NULL, news_ = MPI_COMM_NULL;
@@ -94,8 +101,9 @@ class MpiWorld {
   std::int64_t number_ = 0;  // of it; the first is 1
   bool inside_ = false;
   double deadline_ = 0;
-  std::vector<Call> calls_;  // of all ranks
-  bool pending_ = false;     // a call has thrown whose messages MPI still may carry
+  std::vector<Record> records_;  // of all ranks, from this one on
+  std::vector<Call> calls_;      // of all ranks, from rank 0 on
+  bool pending_ = false;         // a call has thrown whose messages MPI still may carry
 
   Break break_ = Break::none;
   Message broken_;                  // what broke the group
@@ -104,7 +112,7 @@ class MpiWorld {
   std::vector<char> here_;          // who has answered the roll
   Outbox roll_, notice_, farewell_;
 
-  std::vector<MPI_Request> meeting_, even_, odd_;
+  std::vector<MPI_Request> end_, even_, odd_;
   Buffer even_rows_, odd_rows_;  // what the others have sent of a piece
   std::vector<const void*> rows_;
 };

@@ -60,7 +60,7 @@ void mismatch(const Group& group) {
 void late(const Group& group) {
   group.barrier();
   const double begin = now();
-  if (group.rank() == 1) sleep_for(group.deadline() + 1.2);
+  if (group.rank() == 1) sleep_for(group.deadline() + 0.7);
   try {
     group.all_reduce(ones({5}));
   } catch (const dist::RankError&) {
