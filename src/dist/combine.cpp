@@ -55,6 +55,12 @@ void combine(DType dtype, Reduce op, void* into, const void* from, std::int64_t 
   }
 }
 
+std::int64_t share_begin(std::int64_t elements, DType dtype, int i, int n) noexcept {
+  const std::int64_t line = 64 / static_cast<std::int64_t>(size_of(dtype));
+  const std::int64_t lines = (elements + line - 1) / line;
+  return std::min(elements, (lines / n * i + std::min<std::int64_t>(lines % n, i)) * line);
+}
+
 void combine_all(DType dtype, Reduce op, std::span<const void* const> from, std::int64_t first,
                  std::span<void* const> to, std::int64_t to_first, std::int64_t count) noexcept {
   alignas(64) std::byte block[kBlockBytes];

@@ -22,6 +22,10 @@ inline constexpr std::int64_t kBlockBytes = 8192;
 /// gives a NaN.
 void combine(DType dtype, Reduce op, void* into, const void* from, std::int64_t count) noexcept;
 
+/// Where share `i` of `n` of so many elements begins: shares are whole cache lines, and differ by
+/// at most one.
+std::int64_t share_begin(std::int64_t elements, DType dtype, int i, int n) noexcept;
+
 /// Combines elements [first, first + count) of all of `from` and writes them to each of `to`, from
 /// element `to_first` on. What is written lies apart from what is read, or is the very place that
 /// was read.

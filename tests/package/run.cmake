@@ -97,6 +97,23 @@ elseif(STEP STREQUAL "find_package_twice")
   check_consumer(find_twice find_twice -DCMAKE_PREFIX_PATH=${prefix}
     "consumer;first/first;second/second")
 
+elseif(STEP STREQUAL "component_mpi")
+  configure_command(find_mpi find_no_component -DCMAKE_PREFIX_PATH=${prefix} -DCOMPONENT=gossip)
+  check_fails(COMMAND ${configure} EXPECT "firn needs a component 'gossip', which it does not have")
+  configure_command(find_mpi find_mpi -DCMAKE_PREFIX_PATH=${prefix})
+  if(NOT FIRN_HAS_MPI)
+    check_fails(COMMAND ${configure} EXPECT "firn needs to be built with MPI")
+    message("SKIPPED: firn was built without MPI, and the package says so")
+    return()
+  endif()
+  run(${configure})
+  run(${CMAKE_COMMAND} --build ${WORK}/find_mpi --parallel 2)
+  # One rank by itself, without mpirun.
+  run(${CMAKE_COMMAND} -E env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 ${WORK}/find_mpi/ranks)
+  if(NOT output STREQUAL "rank 0 of 1 over mpi: 3\n")
+    message(FATAL_ERROR "ranks printed '${output}'")
+  endif()
+
 elseif(STEP STREQUAL "moved_prefix")
   file(REMOVE_RECURSE ${WORK}/first-home "${WORK}/second home")
   run(${CMAKE_COMMAND} --install ${BUILD} --config ${CONFIG} --prefix ${WORK}/first-home)

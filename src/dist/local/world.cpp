@@ -22,13 +22,6 @@ void copy(void* to, std::size_t offset, const void* from, std::size_t bytes) noe
   if (bytes > 0 && target != from) std::memcpy(target, from, bytes);
 }
 
-/// Where share `i` of `n` of so many elements begins, in whole cache lines.
-std::int64_t share_begin(std::int64_t elements, std::size_t size, int i, int n) noexcept {
-  const std::int64_t line = 64 / static_cast<std::int64_t>(size);
-  const std::int64_t lines = (elements + line - 1) / line;
-  return std::min(elements, lines / n * i * line + std::min<std::int64_t>(lines % n, i) * line);
-}
-
 }  // namespace
 
 LocalWorld::LocalWorld(int ranks, double deadline)
@@ -202,9 +195,8 @@ void LocalWorld::work(int rank, const Call& call) const noexcept {
   const auto own = static_cast<std::size_t>(rank);
   switch (call.kind) {
     case CallKind::all_reduce: {
-      const std::size_t element = size_of(call.dtype);
-      const std::int64_t first = share_begin(call.count, element, rank, size());
-      const std::int64_t end = share_begin(call.count, element, rank + 1, size());
+      const std::int64_t first = share_begin(call.count, call.dtype, rank, size());
+      const std::int64_t end = share_begin(call.count, call.dtype, rank + 1, size());
       return combine_all(call.dtype, call.reduce, from_, first, to_, first, end - first);
     }
     case CallKind::reduce_scatter:

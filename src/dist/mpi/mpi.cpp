@@ -1,0 +1,37 @@
+// The transport of processes over MPI.
+#include "firn/dist/mpi.h"
+
+#include "base/check.h"
+#include "dist/mpi/world.h"
+
+namespace firn::dist {
+namespace {
+
+class MpiTransport final : public Transport {
+ public:
+  MpiTransport(MpiWorld& world, double deadline) : world_(world), deadline_(deadline) {}
+  int rank() const noexcept override { return world_.rank(); }
+  int size() const noexcept override { return world_.size(); }
+  std::string_view kind() const noexcept override { return "mpi"; }
+  double deadline() const noexcept override { return deadline_; }
+  void run(const Call& call, const void* from, void* to) override {
+    world_.run(call, from, to, deadline_);
+  }
+  bool keeps_memory() const noexcept override { return world_.keeps_memory(); }
+
+ private:
+  MpiWorld& world_;
+  const double deadline_;
+};
+
+}  // namespace
+
+Group mpi_group(const MpiOptions& options) try {
+  FIRN_CHECK(options.deadline > 0, "mpi_group",
+             "it is the seconds that a rank waits for the others", "the deadline is {}",
+             options.deadline);
+  return Group(std::make_shared<MpiTransport>(MpiWorld::get(), options.deadline));
+}
+FIRN_OUT_OF_MEMORY("mpi_group")
+
+}  // namespace firn::dist

@@ -1,0 +1,163 @@
+// One rank of an MPI job: mpirun -np N firn_mpi_ranks MODE. Exit status 0: all is well; 3: a
+// RankError, which is printed.
+#define OMPI_SKIP_MPICXX 1
+#define MPICH_SKIP_MPICXX 1
+#include <mpi.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "dist/checks.h"
+#include "dist/mpi/world.h"
+#include "firn/dist/mpi.h"
+#include "firn/firn.h"
+
+using namespace firn;
+using dist::Group;
+
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void sleep_for(double seconds) {
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
+
+/// Every call, with the sizes of messages as they are and with tiny ones: pieces of all kinds.
+void checks(const Group& group) {
+  int calls = test::check_every_call(group, {0, 1, 7, 1000, 5003});
+  const dist::MpiSizes usual = dist::mpi_sizes();
+  for (const dist::MpiSizes sizes :
+       {dist::MpiSizes{.whole = 0, .share = 64, .message = 1000},
+        dist::MpiSizes{.whole = 0, .share = 1000, .message = 77},
+        dist::MpiSizes{.whole = 1 << 20, .share = 1, .message = 4096}}) {
+    dist::mpi_sizes() = sizes;
+    calls += test::check_every_call(group, {0, 1, 7, 1000});
+  }
+  dist::mpi_sizes() = usual;
+  for (const DType dtype : {f32, u8})
+    test::check(group, {.call = test::Collective::all_reduce, .dtype = dtype, .count = 3'000'001});
+  test::check(group, {.call = test::Collective::reduce_scatter, .dtype = f64, .count = 300'001});
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) test::check_random_calls(group, seed, 12, 2000);
+  std::printf("rank %d of %d: %d calls and 200 sequences\n", group.rank(), group.size(), calls);
+}
+
+/// A call that others do not make.
+void mismatch(const Group& group) {
+  group.barrier();
+  if (group.rank() == 1) group.all_gather(ones({5}), empty({5 * group.size()}));
+  group.all_reduce(ones({6}, f64), dist::Reduce::max);
+}
+
+void late(const Group& group) {
+  group.barrier();
+  const double begin = now();
+  if (group.rank() == 1) sleep_for(group.deadline() + 0.7);
+  try {
+    group.all_reduce(ones({5}));
+  } catch (const dist::RankError&) {
+    std::printf("rank %d: %.1f s\n", group.rank(), now() - begin);
+    throw;
+  }
+}
+
+/// Rank 1 ends while the others wait for it.
+void early(const Group& group) {
+  test::check_random_calls(group, 1, 20, 500);
+  if (group.rank() == 1) return;
+  group.broadcast(ones({5}));
+}
+
+/// Ranks that end at different times, and no collective: all is well.
+void apart(const Group& group) {
+  group.barrier();
+  sleep_for(0.4 * group.rank());
+}
+
+/// Rank 1 gives what no rank can give, and ends by that exception.
+void uncaught(const Group& group) {
+  group.barrier();
+  if (group.rank() == 1) std::abort();
+  group.barrier();
+}
+
+/// For ever.
+void loop(const Group& group) {
+  const Tensor x = ones({100'000});
+  for (int i = 0;; ++i) {
+    group.all_reduce(x, dist::Reduce::max);
+    if (i == 10 && group.rank() == 0) {
+      std::printf("running\n");
+      std::fflush(stdout);
+    }
+  }
+}
+
+/// 64 MiB of f32 beside MPI's own sum, the median of some; one line of rank 0.
+void bench(const Group& group) {
+  const std::int64_t n = 16 << 20;
+  const Tensor x = ones({n});
+  const auto median = [&](const auto& work) {
+    std::vector<double> seconds;
+    for (int i = 0; i < 9; ++i) {
+      group.barrier();
+      const double begin = now();
+      work();
+      seconds.push_back(now() - begin);
+    }
+    std::sort(seconds.begin(), seconds.end());
+    return seconds[4];
+  };
+  const double own = median([&] { group.all_reduce(x); });
+  const double theirs = median([&] {
+    MPI_Allreduce(MPI_IN_PLACE, x.data<float>(), static_cast<int>(n), MPI_FLOAT, MPI_SUM,
+                  MPI_COMM_WORLD);
+  });
+  const Tensor few = ones({16});
+  const double small = median([&] {
+    for (int i = 0; i < 1000; ++i) group.all_reduce(few, dist::Reduce::max);
+  });
+  const double small_theirs = median([&] {
+    for (int i = 0; i < 1000; ++i)
+      MPI_Allreduce(MPI_IN_PLACE, few.data<float>(), 16, MPI_FLOAT, MPI_MAX, MPI_COMM_WORLD);
+  });
+  if (group.rank() == 0)
+    std::printf(
+        "%d ranks, 64 MiB: all_reduce %.1f ms, MPI_Allreduce %.1f ms, ratio %.2f; "
+        "16 floats: %.2f us, MPI %.2f us\n",
+        group.size(), own * 1e3, theirs * 1e3, own / theirs, small * 1e3, small_theirs * 1e3);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string mode = argc > 1 ? argv[1] : "";
+  try {
+    const Group group = dist::mpi_group({.deadline = argc > 2 ? std::atof(argv[2]) : 30});
+    if (group.kind() != "mpi") throw std::runtime_error("no MPI group");
+    const struct {
+      const char* name;
+      void (*run)(const Group&);
+    } modes[] = {{"checks", checks}, {"mismatch", mismatch}, {"late", late}, {"early", early},
+                 {"apart", apart},   {"uncaught", uncaught}, {"loop", loop}, {"bench", bench}};
+    for (const auto& m : modes)
+      if (mode == m.name) return m.run(group), 0;
+    throw std::runtime_error("no mode '" + mode + "'");
+  } catch (const dist::RankError& e) {
+    std::printf("rank %d blames %d: %s\n", e.rank(), e.peer(), e.what());
+    std::fflush(stdout);
+    return 3;
+  } catch (const std::exception& e) {
+    std::printf("error: %s\n", e.what());
+    std::fflush(stdout);
+    return 1;
+  }
+}

@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# A job of ranks over MPI, and what must come of it: run.sh PROGRAM RANKS MODE. The modes are those of
+# main.cpp, and `kill`: kill -9 of ranks at random (FIRN_MPI_KILLS times, 3 by itself).
+set -euo pipefail
+program="$1" ranks="$2" mode="$3"
+
+# Open MPI as root, with more ranks than cores, and in containers. Others ignore these.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
+export OMPI_MCA_btl_vader_single_copy_mechanism=none
+# What MPI keeps until the end is not a leak of firn.
+export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
+mpirun="${MPIRUN:-mpirun}"
+
+fail() { echo "run.sh: $*"; cat "$out" 2>/dev/null; exit 1; }
+out="$(mktemp)"
+parent=
+trap '[[ -z $parent ]] || kill "$parent" 2>/dev/null || true; rm -f "$out"' EXIT
+
+job() {  # arguments of the program: sets `status` and `seconds`
+  local begin=$SECONDS
+  status=0
+  timeout 120 "$mpirun" -np "$ranks" "$program" "$@" >"$out" 2>&1 </dev/null || status=$?
+  seconds=$((SECONDS - begin))
+}
+lines() { grep -c "$1" "$out" || true; }
+expect() {  # count, pattern
+  (($(lines "$2") == $1)) || fail "$mode: $(lines "$2") lines, not $1, have '$2'"
+}
+expect_end() {  # at most so many seconds, not 0
+  ((status != 0 && status != 124)) || fail "$mode: exit status $status"
+  ((seconds <= $1)) || fail "$mode: took $seconds s, more than $1"
+}
+
+case "$mode" in
+  checks)
+    job checks
+    ((status == 0)) || fail "exit status $status"
+    expect "$ranks" "rank [0-9]* of $ranks: [0-9]* calls and 200 sequences"
+    ;;
+  apart)
+    job apart
+    ((status == 0)) || fail "exit status $status"
+    ;;
+  mismatch)
+    job mismatch
+    expect_end 15
+    expect $((ranks - 1)) "blames 1: \[all_reduce\] rank . calls all_reduce(max) of 6 f64, rank 1 calls all_gather with parts of 5 f32"
+    expect 1 "rank 1 blames 0: \[all_gather\] rank 1 calls all_gather with parts of 5 f32, rank 0 calls all_reduce(max) of 6 f64"
+    ;;
+  late)  # the others throw within a second of the deadline
+    job late 2
+    expect_end 15
+    expect $((ranks - 1)) "blames 1: \[all_reduce\] rank 1 did not come to all_reduce within 2 s"
+    expect $((ranks - 1)) "rank [02-9]: 2.[0-9] s"
+    expect 1 "rank 1 blames 1: \[all_reduce\] rank . waited 2 s for rank 1"
+    ;;
+  early)
+    job early
+    expect_end 15
+    expect $((ranks - 1)) "blames 1: \[broadcast\] rank 1 ended before it came to this call"
+    ;;
+  uncaught)
+    job uncaught
+    expect_end 15
+    ;;
+  kill)
+    for ((round = 1; round <= ${FIRN_MPI_KILLS:-3}; ++round)); do
+      : >"$out"  # now: the job's shell may come to it later
+      "$mpirun" -np "$ranks" "$program" loop >"$out" 2>&1 </dev/null &
+      parent=$!
+      for ((i = 0; i < 300; ++i)); do
+        grep -q running "$out" && break
+        sleep 0.1
+      done
+      grep -q running "$out" || fail "the job does not run"
+      mapfile -t pids < <(pgrep -P "$parent" -f "$program")
+      ((${#pids[@]} == ranks)) || fail "${#pids[@]} processes of $ranks"
+      victim=$((RANDOM % ranks))
+      sleep "0.0$((RANDOM % 100))"
+      begin=$(date +%s%N)
+      kill -9 "${pids[victim]}"
+      status=0
+      wait "$parent" || status=$?
+      parent=
+      for pid in "${pids[@]}"; do
+        while kill -0 "$pid" 2>/dev/null; do
+          (($(date +%s%N) - begin < 5000000000)) || fail "process $pid lives 5 s later"
+          sleep 0.05
+        done
+      done
+      took=$((($(date +%s%N) - begin) / 1000000))
+      ((status != 0)) || fail "exit status 0 after kill -9"
+      ((took < 5000)) || fail "took $took ms"
+      echo "round $round: process $victim of $ranks killed; all gone after $took ms, status $status"
+    done
+    ;;
+  *) fail "no mode '$mode'" ;;
+esac
+echo "$mode with $ranks ranks: as it must be"
