@@ -27,6 +27,10 @@ LoaderOptions checked(LoaderOptions o) {
   FIRN_CHECK(o.bad_sample == BadSample::fail && !o.pad && !o.collate, kOp,
              "use a Loader, or leave the samples out with a Subset",
              "BadSample::skip, pad and collate have no meaning here");
+  FIRN_CHECK(o.group.size() == 1 && o.quantum == 1, kOp,
+             "take whole batches on every rank: run_batch() divides them",
+             "a group of {} ranks and a quantum of {} have no meaning here", o.group.size(),
+             o.quantum);
   return checked_options(kOp, std::move(o));
 }
 

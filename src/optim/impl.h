@@ -19,6 +19,7 @@
 
 #include "autograd/cycle.h"
 #include "base/check.h"
+#include "base/share.h"
 #include "firn/optim/optimizer.h"
 #include "optim/cycle_members.h"
 #include "optim/policy/scaler.h"
@@ -100,9 +101,8 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// From now on each step is made together with these ranks. No cycle is under way.
   void take_part(std::shared_ptr<const autograd::Peers> peers);
   bool has_ranks() const noexcept { return ranks && !ranks->alone(); }
-  /// This rank's part [first, last) of n things, and that of another rank.
-  std::pair<std::int64_t, std::int64_t> share_of(std::int64_t n) const noexcept;
-  std::pair<std::int64_t, std::int64_t> share_of(std::int64_t n, int rank) const noexcept;
+  /// This rank's part of n samples or quanta.
+  Share share_of(std::int64_t n) const noexcept;
   /// A micro-step of weight 0.
   void no_samples();
   /// Whether flush() has no cycle to end. With several ranks, others may have one.

@@ -12,6 +12,7 @@
 
 #include "firn/data/dataset.h"
 #include "firn/device.h"
+#include "firn/dist/group.h"
 #include "firn/tensor.h"
 
 namespace firn::io {
@@ -49,6 +50,13 @@ struct LoaderOptions {
   /// Makes a batch of samples in place of both; several threads call it at once. Its tensors must
   /// be on the CPU.
   std::function<Sample(std::span<const Sample>)> collate = nullptr;
+  /// Ranks that train together. A batch then has `batch` samples over all ranks, and each rank gets
+  /// its part of it, divided as by Optimizer::run_batch() (dist/distribute.h). Order, positions and
+  /// what is random about a sample are those of one rank. A part may have no samples: it has no
+  /// fields either, and the rank calls Optimizer::no_samples() or run_batch().
+  dist::Group group = {};
+  /// Parts consist of runs of so many samples: the quantum of StepOptions::exact.
+  std::int64_t quantum = 1;
   /// Where batches are put. On a CUDA device they come through pinned memory, by copies on a stream
   /// of the loader's own: while the loop computes with a batch, the next one is on its way if
   /// `workers` have made it. Batches on the device count as Owner::data.
@@ -68,6 +76,8 @@ struct LoaderBatch {
   Sample fields;            ///< each [n, ...], on the loader's device
   Tensor ids;               ///< i64 [n] on the CPU: the numbers of the samples in the set
   LoaderPosition position;  ///< after this batch: seek() there to go on with the next one
+  std::int64_t first = 0;   ///< place of the first sample in the batch of all ranks
+  std::int64_t total = 0;   ///< samples of that batch
 
   std::int64_t size() const { return ids.numel(); }  ///< n
   /// Field i. Throws Error if there is none, as x() and y() do: fields 0 and 1.

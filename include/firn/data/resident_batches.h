@@ -37,7 +37,8 @@ class ResidentBatches {
   /// Reads each image of the set once. If the set below is random itself, such as a Map with a
   /// Generator, every epoch has the images of epoch 0, and a Loader's are others.
   /// Throws Error as Loader does; unless samples are {image, integer label []}; and for options of
-  /// a loader that have no meaning here: workers, prefetch, BadSample::skip, pad, collate.
+  /// a loader that have no meaning here: workers, prefetch, BadSample::skip, pad, collate, group,
+  /// quantum.
   explicit ResidentBatches(const ImageDataset& set, const LoaderOptions& options = {});
 
   // After a move from this object each function throws Error.

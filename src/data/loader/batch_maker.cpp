@@ -96,24 +96,30 @@ MadeBatch BatchMaker::without_bad(std::span<const std::int64_t> ids,
         made.why_skipped = fmt::format("sample {}: {}", e.index(), e.cause());
     }
   }
-  if (good.empty()) return made;
+  if (good.empty()) {  // with other ranks the batch counts all the same
+    if (options_.group.size() > 1) made.ids = id_tensor(good);
+    return made;
+  }
   made.fields = collate(samples, good);
   made.ids = id_tensor(good);
   return made;
 }
 
 MadeBatch BatchMaker::try_make(LoaderPosition position, std::int64_t count) const {
-  std::vector<std::int64_t> ids(static_cast<std::size_t>(count));
+  const Share part = part_of(count);
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(part.size()));
+  position.sample += part.first;
   order_.fill(position, ids);
+  MadeBatch made;
+  made.ids = id_tensor(ids);
+  if (ids.empty()) return made;
   const DrawContext context{options_.seed, position.epoch};
   Generator own =
       context.generator(-1 - position.sample);  // for collate(), apart from all samples'
   const GeneratorScope scope(own);
   const bool skips = options_.bad_sample == BadSample::skip;
   try {
-    MadeBatch made;
     made.fields = make_fields(ids, context);
-    made.ids = id_tensor(ids);
     return made;
   } catch (const OutOfMemory&) {
     throw;
@@ -138,7 +144,8 @@ MadeBatch BatchMaker::make(LoaderPosition position, std::int64_t count) const no
   try {
     try {
       made = try_make(position, count);
-      if (!options_.device.is_cpu()) made.pinned = pin(std::exchange(made.fields, {}));
+      if (!options_.device.is_cpu() && !made.fields.empty())
+        made.pinned = pin(std::exchange(made.fields, {}));
       return made;
     } catch (const SampleError& e) {
       made.failure = Failure{Failure::Kind::sample, e.index(), 0, std::string(e.cause()), e.hint()};

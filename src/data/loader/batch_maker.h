@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "base/share.h"
 #include "data/loader/order.h"
 #include "data/loader/staging.h"
 #include "firn/data/loader.h"
@@ -45,7 +46,11 @@ class BatchMaker {
   const Order& order() const noexcept { return order_; }
   /// How many samples the batch at `position` takes; 0 at the end of an epoch.
   std::int64_t count_at(LoaderPosition position) const noexcept;
-  /// The batch of `count` samples from `position` on, in memory of the host.
+  /// This rank's part of a batch of `count` samples.
+  Share part_of(std::int64_t count) const noexcept {
+    return share_of(count, options_.group.rank(), options_.group.size(), options_.quantum);
+  }
+  /// This rank's part of the batch of `count` samples from `position` on, in memory of the host.
   MadeBatch make(LoaderPosition position, std::int64_t count) const noexcept;
 
  private:

@@ -92,7 +92,8 @@ bool Loader::State::next() {
     }
     std::int64_t bytes = 0;
     for (const Tensor& field : made.fields) bytes += static_cast<std::int64_t>(field.bytes());
-    at.batch = {std::move(made.fields), std::move(made.ids), after};
+    at.batch = {std::move(made.fields), std::move(made.ids), after,
+                feed.maker().part_of(count).first, count};
     at.position = after;
     stats.samples += at.batch.size();
     stats.batches += 1;

@@ -26,6 +26,8 @@ LoaderOptions checked_options(const char* op, LoaderOptions o) {
   FIRN_CHECK(o.batch >= 1, op, "", "a batch has at least 1 sample, not {}", o.batch);
   FIRN_CHECK(o.workers >= 0 && o.workers <= kMost && o.prefetch >= 0 && o.prefetch <= kMost, op, "",
              "workers and prefetch are 0 to {}, not {} and {}", kMost, o.workers, o.prefetch);
+  FIRN_CHECK(o.quantum >= 1, op, "give the quantum of StepOptions::exact, or leave it out",
+             "a quantum of {} samples", o.quantum);
   FIRN_CHECK(!o.pad || !o.collate, op, "call collate_padded() in the function",
              "both pad and collate are given");
   require_device(op, o.device);

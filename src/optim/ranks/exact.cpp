@@ -156,7 +156,7 @@ void Optimizer::Impl::combine_quanta() {
   if (has_ranks()) {
     std::vector<std::vector<QuantumRange>> nodes;
     for (int r = 0; r < ranks->peers().size(); ++r) {
-      const auto [first, last] = share_of(exact_quanta, r);
+      const auto [first, last] = firn::share_of(exact_quanta, r, ranks->peers().size());
       nodes.push_back(plan_quanta(first, last).nodes);
     }
     ranks->tell(store.op(), {.cycles = at.cycles, .random = exact.random()}, received);

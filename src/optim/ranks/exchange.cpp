@@ -101,18 +101,9 @@ void Optimizer::Impl::take_part(std::shared_ptr<const autograd::Peers> peers) {
   ranks.emplace(std::move(peers), store);
 }
 
-std::pair<std::int64_t, std::int64_t> Optimizer::Impl::share_of(std::int64_t n,
-                                                                int rank) const noexcept {
+Share Optimizer::Impl::share_of(std::int64_t n) const noexcept {
   if (!has_ranks()) return {0, n};
-  const std::int64_t size = ranks->peers().size();
-  const auto begin = [&](std::int64_t r) {  // the first ones have one more
-    return r * (n / size) + std::min(r, n % size);
-  };
-  return {begin(rank), begin(rank + 1)};
-}
-
-std::pair<std::int64_t, std::int64_t> Optimizer::Impl::share_of(std::int64_t n) const noexcept {
-  return share_of(n, has_ranks() ? ranks->peers().rank() : 0);
+  return firn::share_of(n, ranks->peers().rank(), ranks->peers().size());
 }
 
 void Optimizer::Impl::begin_micro_step() {

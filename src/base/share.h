@@ -1,0 +1,25 @@
+// How n things are divided among ranks. Optimizers and loaders divide alike.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace firn {
+
+/// The part [first, last) of a rank.
+struct Share {
+  std::int64_t first = 0, last = 0;
+  std::int64_t size() const noexcept { return last - first; }
+};
+
+/// Of `n` in runs of `quantum`, which stay whole but for the last one. The first ranks have a run
+/// more if the parts cannot be equal.
+inline Share share_of(std::int64_t n, int rank, int ranks, std::int64_t quantum = 1) noexcept {
+  const std::int64_t runs = n / quantum + (n % quantum != 0 ? 1 : 0);
+  const auto begin = [&](std::int64_t r) {
+    return std::min(n, quantum * (r * (runs / ranks) + std::min(r, runs % ranks)));
+  };
+  return {begin(rank), begin(rank + 1)};
+}
+
+}  // namespace firn
