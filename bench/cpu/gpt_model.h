@@ -1,4 +1,4 @@
-// The transformer of gpt.cpp and recompute.cpp, as a user of firn would write it.
+// The transformer of gpt.cpp, recompute.cpp and exact.cpp, as a user of firn would write it.
 #pragma once
 
 #include <firn/firn.h>
@@ -22,10 +22,11 @@ struct Block : nn::Module {
 
   Tensor attention(const Tensor& x) {
     // Queries, keys and values stay where the product wrote them.
-    const Tensor all = transpose(reshape(qkv(x), {s.batch, s.length, 3 * s.heads, s.head()}), 1, 2);
+    const std::int64_t n = x.size(0);
+    const Tensor all = transpose(reshape(qkv(x), {n, s.length, 3 * s.heads, s.head()}), 1, 2);
     const auto parts = split(all, s.heads, 1);
     const Tensor heads = firn::attention(parts[0], parts[1], parts[2], {.causal = true});
-    return out(reshape(transpose(heads, 1, 2), {s.batch, s.length, s.width}));
+    return out(reshape(transpose(heads, 1, 2), {n, s.length, s.width}));
   }
   Tensor forward(const Tensor& x) override {
     const Tensor h = x + attention(norm1(x));

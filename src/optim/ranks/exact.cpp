@@ -34,6 +34,8 @@ void ExactSums::begin(const ParamStore& store, std::int64_t first, std::int64_t 
                       RandomKey random) {
   for (auto& entry : stack_.entries())
     if (!entry.value.in_arenas) free_.push_back(std::move(entry.value.gradients));
+  if (!place_.empty()) free_.push_back(std::move(place_));
+  place_.clear();
   stack_.clear();
   next_ = first;
   last_ = last;
@@ -41,7 +43,11 @@ void ExactSums::begin(const ParamStore& store, std::int64_t first, std::int64_t 
   received_.assign(store.ledger().size(), 0);
   // The last quantum stays in the arenas.
   const std::size_t most = std::max<std::size_t>(plan_quanta(first, last).most, 1) - 1;
-  while (free_.size() < most) free_.push_back(store.reserve_gradients());
+  while (free_.size() < most) {
+    free_.push_back(store.reserve_gradients());
+    for (const Tensor& t : free_.back())  // between parameters there are zeros
+      zero_bytes(t.impl()->data(), t.device(), t.bytes());
+  }
 }
 
 void ExactSums::add(Part& left, Part& right, bool stay, Stream stream) {
@@ -60,21 +66,24 @@ void ExactSums::add(Part& left, Part& right, bool stay, Stream stream) {
   if (!right.in_arenas) free_.push_back(std::move(right.gradients));
 }
 
+std::span<const Tensor> ExactSums::place() {
+  const auto& nodes = stack_.entries();
+  const bool joins = !nodes.empty() && are_halves(nodes.back().range, {next_, 1});
+  if (place_.empty() && !joins && next_ + 1 != last_) {  // it will stand for a while
+    place_ = std::move(free_.back());
+    free_.pop_back();
+  }
+  return place_;
+}
+
 void ExactSums::take(const ParamStore& store, const CycleSums& sums) {
   const std::vector<std::uint8_t> noted = store.ledger().noted();
   for (std::size_t i = 0; i < received_.size(); ++i) received_[i] |= noted[i];
-  const bool stay = next_ + 1 == last_;
-  const Stream stream = store.stream();
-  stack_.push({next_++, 1}, Part{sums, store.gradients(), true},
-              [&](Part& left, Part& right) { add(left, right, stay, stream); });
-  Part& top = stack_.entries().back().value;
-  if (!top.in_arenas || stay) return;
-  std::vector<Tensor> copies = std::move(free_.back());
-  free_.pop_back();
-  for (std::size_t a = 0; a < copies.size(); ++a)
-    copy_gradient(top.gradients[a], copies[a], stream);
-  top.gradients = std::move(copies);
-  top.in_arenas = false;
+  const bool in_arenas = place_.empty(), last = next_ + 1 == last_;
+  Part part{sums, in_arenas ? store.gradients() : std::move(place_), in_arenas};
+  place_.clear();
+  stack_.push({next_++, 1}, std::move(part),
+              [&](Part& left, Part& right) { add(left, right, last, store.stream()); });
 }
 
 CycleSums ExactSums::finish(const ParamStore& store) {
@@ -171,6 +180,38 @@ void Optimizer::Impl::combine_quanta() {
 
 namespace {
 
+/// While alive, a backward() is that of a quantum, and gradients go where they are to be.
+class BackwardOfQuantum {
+ public:
+  explicit BackwardOfQuantum(OptimizerAccess::Impl& impl)
+      : impl_(impl), place_(impl.exact.place()) {
+    try {
+      if (!place_.empty()) impl_.store.collect_into(place_);
+    } catch (...) {  // no memory
+      impl_.store.collect_here();
+      throw;
+    }
+    impl_.in_quantum = true;
+  }
+  ~BackwardOfQuantum() {
+    impl_.in_quantum = false;
+    if (!place_.empty()) impl_.store.collect_here();
+  }
+  BackwardOfQuantum(const BackwardOfQuantum&) = delete;
+  BackwardOfQuantum& operator=(const BackwardOfQuantum&) = delete;
+
+  void fill_gaps() const {
+    if (place_.empty())
+      impl_.store.zero_missing_gradients();
+    else
+      impl_.store.zero_missing_in(place_);
+  }
+
+ private:
+  OptimizerAccess::Impl& impl_;
+  std::span<const Tensor> place_;
+};
+
 /// One quantum as a micro-step of its own: nothing of the ones before it is in its sums.
 void run_quantum(Optimizer& optimizer, std::int64_t q, std::int64_t samples,
                  const std::function<Loss(std::int64_t, std::int64_t)>& loss) {
@@ -192,15 +233,11 @@ void run_quantum(Optimizer& optimizer, std::int64_t q, std::int64_t samples,
              "samples",
              size);
   if (impl.at.micro_steps > 0 && !runtime::dry_run()) impl.seed_sums() = impl.sums_before;
-  impl.in_quantum = true;
-  try {
+  {
+    const BackwardOfQuantum scope(impl);
     optimizer.backward(value);
-  } catch (...) {
-    impl.in_quantum = false;
-    throw;
+    scope.fill_gaps();
   }
-  impl.in_quantum = false;
-  impl.store.zero_missing_gradients();
   impl.exact.take(impl.store, runtime::dry_run()
                                   ? CycleSums()
                                   : CycleSums::of(impl.seed_sums(), impl.sums_before));

@@ -21,8 +21,9 @@ class ExactSums {
   void begin(const ParamStore& store, std::int64_t first, std::int64_t last, RandomKey random);
   /// Where the random numbers of the cycle begin.
   RandomKey random() const noexcept { return random_; }
-  /// The arenas hold the gradient of the next quantum, with zeros for parameters that have received
-  /// none, and `sums` are its scalars.
+  /// Where the gradient of the next quantum is to be collected; empty: in the arenas.
+  std::span<const Tensor> place();
+  /// It is there, with zeros for parameters that have received none, and `sums` are its scalars.
   void take(const ParamStore& store, const CycleSums& sums);
   /// For each parameter 1 if a quantum so far has brought it a gradient.
   std::vector<std::uint8_t>& received() noexcept { return received_; }
@@ -50,6 +51,7 @@ class ExactSums {
   RandomKey random_ = {};
   QuantumStack<Part> stack_;
   std::vector<std::vector<Tensor>> free_;  ///< memory for parts
+  std::vector<Tensor> place_;              ///< of the next quantum; empty: the arenas
   std::vector<std::uint8_t> received_;
 };
 

@@ -92,8 +92,24 @@ std::vector<Tensor> ParamStore::gradients() const {
 
 void ParamStore::zero_missing_gradients() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const Tensor& gradient = parameters_[i].leaf->arena;
+    const Tensor& gradient = parameters_[i].gradient;
     if (ledger_.take_stale(i)) zero_bytes(gradient.impl()->data(), device_, gradient.bytes());
+  }
+}
+
+void ParamStore::collect_into(std::span<const Tensor> arenas) {
+  for (Parameter& p : parameters_) p.leaf->arena = slice(arenas[p.arena], p);
+}
+
+void ParamStore::collect_here() noexcept {
+  for (Parameter& p : parameters_) p.leaf->arena = p.gradient;
+}
+
+void ParamStore::zero_missing_in(std::span<const Tensor> arenas) const {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (ledger_.received(i)) continue;
+    const Tensor gradient = slice(arenas[parameters_[i].arena], parameters_[i]);
+    zero_bytes(gradient.impl()->data(), device_, gradient.bytes());
   }
 }
 

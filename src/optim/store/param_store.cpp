@@ -166,7 +166,7 @@ void ParamStore::move_in(Parameter& p) {
     impl.offset = 0;
   }
   p.storage = impl.storage;
-  p.leaf->arena = slice(a.grad, p);
+  p.leaf->arena = p.gradient = slice(a.grad, p);
   p.leaf->cycle = options_.cycle;
   p.leaf->modes = modes_.get();
   p.leaf->collected = Tensor();

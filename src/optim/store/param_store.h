@@ -147,6 +147,12 @@ class ParamStore {
   std::vector<Tensor> gradients() const;
   /// Gradients of parameters that have received none are zeros.
   void zero_missing_gradients();
+  /// Backward passes add gradients to these arenas from now on, and no longer to the optimizer's.
+  void collect_into(std::span<const Tensor> arenas);
+  /// To the optimizer's again.
+  void collect_here() noexcept;
+  /// The same as zero_missing_gradients(), of other arenas.
+  void zero_missing_in(std::span<const Tensor> arenas) const;
   /// Copies of the gradients, arena by arena, in `memory` if it is given; undefined for an arena in
   /// which no parameter has received one.
   std::vector<Tensor> copy_gradients(const std::vector<Tensor>* memory = nullptr) const;
@@ -165,6 +171,7 @@ class ParamStore {
     Ref<Storage> storage;  ///< where it was put
     std::size_t arena = 0;
     std::int64_t begin = 0;     ///< first element in its arena
+    Tensor gradient;            ///< its part of the arena
     std::uint32_t version = 0;  ///< of the weight, when the master was last known to follow it
   };
   struct Arena {

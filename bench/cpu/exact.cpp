@@ -1,0 +1,82 @@
+// What exact mode costs: a network of dense layers on 64 samples in quanta of 16, and a transformer
+// on 8 sequences in quanta of 2.
+//   bench_exact [--threads N] [--epochs N]
+// Ratios to the steps of the ordinary mode that take the whole batch as one micro-batch. The two
+// modes alternate in one process.
+#include <firn/firn.h>
+
+#include <array>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "../harness.h"
+#include "gpt_model.h"
+
+using namespace firn;
+
+namespace {
+
+constexpr bench::gpt::Sizes kGpt{"gpt", 4, 256, 4, 128, 8, 1024, false, 1e-3, 0};
+
+struct Mode {
+  std::unique_ptr<optim::Optimizer> opt;
+  std::function<Loss(std::int64_t first, std::int64_t last)> loss;
+};
+
+/// The time of a step of the second mode over that of the first.
+void compare(const std::string& name, const std::array<Mode, 2>& modes, std::int64_t batch,
+             int rounds) {
+  std::vector<double> ratios;
+  for (int round = -3; round < rounds; ++round) {
+    double seconds[2];
+    for (int m = 0; m < 2; ++m) {
+      const double start = bench::seconds();
+      modes[static_cast<std::size_t>(m)].opt->run_batch(batch, batch,
+                                                        modes[static_cast<std::size_t>(m)].loss);
+      seconds[m] = bench::seconds() - start;
+    }
+    if (round >= 0) ratios.push_back(seconds[1] / seconds[0]);
+  }
+  bench::report(name, "of the ordinary mode", ratios);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const bench::Options run(argc, argv);
+  set_num_threads(run.threads);
+  manual_seed(1);
+  {
+    constexpr std::int64_t kBatch = 64;
+    const Tensor x = rand({kBatch, 784}), y = zeros({kBatch}, i64);
+    std::array<nn::MLP, 2> nets{nn::MLP({784, 512, 512, 10}), nn::MLP({784, 512, 512, 10})};
+    std::array<Mode, 2> modes;
+    for (std::size_t m = 0; m < 2; ++m) {
+      modes[m].opt =
+          std::make_unique<optim::SGD>(nets[m].parameters(), optim::SGDOptions{.lr = 0.01},
+                                       optim::StepOptions{.exact = {.quantum = m == 0 ? 0 : 16}});
+      modes[m].loss = [&net = nets[m], &x, &y](std::int64_t first, std::int64_t last) {
+        return cross_entropy(net(x.slice(0, first, last)), y.slice(0, first, last));
+      };
+    }
+    compare("exact.mlp.time", modes, kBatch, 60 * run.epochs);
+  }
+  {
+    bench::gpt::Tokens tokens(kGpt, 1);
+    const Tensor x = from_memory(tokens.input_of(0), {kGpt.batch, kGpt.length});
+    const Tensor y = from_memory(tokens.target_of(0), {kGpt.batch, kGpt.length});
+    std::array<bench::gpt::Gpt, 2> nets{bench::gpt::Gpt(kGpt), bench::gpt::Gpt(kGpt)};
+    std::array<Mode, 2> modes;
+    for (std::size_t m = 0; m < 2; ++m) {
+      modes[m].opt =
+          std::make_unique<optim::AdamW>(nets[m].parameters(), optim::AdamWOptions{.lr = kGpt.rate},
+                                         optim::StepOptions{.exact = {.quantum = m == 0 ? 0 : 2}});
+      modes[m].loss = [&net = nets[m], &x, &y](std::int64_t first, std::int64_t last) {
+        return linear_cross_entropy(net.hidden(x.slice(0, first, last)), net.head,
+                                    y.slice(0, first, last));
+      };
+    }
+    compare("exact.gpt.time", modes, kGpt.batch, 8 * run.epochs);
+  }
+}
