@@ -16,6 +16,7 @@
 #include "firn/data/resident_batches.h"
 #include "firn/data/tokens.h"
 #include "firn/device.h"
+#include "firn/dist/distribute.h"
 #include "firn/dist/group.h"
 #include "firn/dist/local.h"
 #include "firn/dtype.h"

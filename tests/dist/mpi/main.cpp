@@ -15,6 +15,8 @@
 
 #include "dist/checks.h"
 #include "dist/mpi/world.h"
+#include "firn/dist/distribute.h"
+#include "firn/dist/local.h"
 #include "firn/dist/mpi.h"
 #include "firn/firn.h"
 
@@ -101,6 +103,37 @@ void loop(const Group& group) {
   }
 }
 
+/// The weights after three steps in f16 with dropout, in exact mode or not.
+std::vector<float> trained(const Group& group, std::int64_t quantum) {
+  manual_seed(3);
+  nn::Sequential net{nn::Linear(6, 32), nn::Dropout(0.2), nn::Linear(32, 3)};
+  net.to(f16);
+  optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.clip_norm = 1, .exact = {.quantum = quantum}});
+  dist::distribute(opt, group);
+  for (const std::int64_t n : {40, 21, 3}) {
+    const Tensor x = randn({n, 6}).to(f16), y = zeros({n}, i64);
+    opt.run_batch(n, 8, [&](std::int64_t first, std::int64_t last) {
+      return cross_entropy(net(x.slice(0, first, last)), y.slice(0, first, last));
+    });
+  }
+  std::vector<float> out;
+  for (const Tensor& p : opt.parameters())
+    for (const float v : p.to(f32).to_vector<float>()) out.push_back(v);
+  return out;
+}
+
+/// Exact mode has the bits of one rank, the ordinary mode those of as many ranks that are threads.
+void train(const Group& group) {
+  if (trained(group, 4) != trained(Group(), 4)) throw std::runtime_error("exact mode: other bits");
+  std::vector<float> by_threads;
+  dist::run_local(group.size(), [&](const Group& threads) {
+    const auto weights = trained(threads, 0);
+    if (threads.rank() == 0) by_threads = weights;
+  });
+  if (trained(group, 0) != by_threads) throw std::runtime_error("ranks over MPI: other bits");
+  std::printf("rank %d of %d: trained\n", group.rank(), group.size());
+}
+
 /// 64 MiB of f32 beside MPI's own sum, the median of some; one line of rank 0.
 void bench(const Group& group) {
   const std::int64_t n = 16 << 20;
@@ -146,8 +179,9 @@ int main(int argc, char** argv) {
     const struct {
       const char* name;
       void (*run)(const Group&);
-    } modes[] = {{"checks", checks}, {"mismatch", mismatch}, {"late", late}, {"early", early},
-                 {"apart", apart},   {"uncaught", uncaught}, {"loop", loop}, {"bench", bench}};
+    } modes[] = {{"checks", checks},     {"mismatch", mismatch}, {"late", late},
+                 {"early", early},       {"train", train},       {"apart", apart},
+                 {"uncaught", uncaught}, {"loop", loop},         {"bench", bench}};
     for (const auto& m : modes)
       if (mode == m.name) return m.run(group), 0;
     throw std::runtime_error("no mode '" + mode + "'");

@@ -38,6 +38,11 @@ case "$mode" in
     ((status == 0)) || fail "exit status $status"
     expect "$ranks" "rank [0-9]* of $ranks: [0-9]* calls and 200 sequences"
     ;;
+  train)
+    job train
+    ((status == 0)) || fail "exit status $status"
+    expect "$ranks" "rank [0-9]* of $ranks: trained"
+    ;;
   apart)
     job apart
     ((status == 0)) || fail "exit status $status"
