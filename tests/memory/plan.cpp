@@ -184,7 +184,7 @@ TEST_CASE("a plan goes beyond a limit, and RollbackPoints around it stay right",
   CHECK((t.everything() == before));
 }
 
-TEST_CASE("a plan neither runs, captures nor replays a graph::Step", "[memory]") {
+TEST_CASE("[S38] a plan neither runs, captures nor replays a graph::Step", "[memory]") {
   const auto train = [](bool planned) {
     Training t(f32, {.accumulate = 2});
     graph::Step step(*t.opt, [&t] { t.step(); });
@@ -207,7 +207,7 @@ TEST_CASE("a plan neither runs, captures nor replays a graph::Step", "[memory]")
              Catch::Contains("nothing can be captured in a plan"));
 }
 
-TEST_CASE("a plan saves and loads no file", "[memory]") {
+TEST_CASE("[S38] a plan saves and loads no file", "[memory]") {
   const std::string folder =
       std::filesystem::temp_directory_path() / ("firn-plan-" + std::to_string(getpid()));
   struct Gone {
