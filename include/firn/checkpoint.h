@@ -33,8 +33,8 @@ enum class Keep : std::uint8_t {
   products,
   /// Everything, inputs too, in pinned memory of the host. For CUDA devices.
   on_host,
-  /// Everything, inputs too, in a temporary file. It is in FIRN_OFFLOAD_DIR, else TMPDIR, else
-  /// /tmp.
+  /// Everything, inputs too, in a temporary file of the process. It is in FIRN_OFFLOAD_DIR, else
+  /// TMPDIR, else /tmp, as these are when it is first needed.
   in_file
 };
 

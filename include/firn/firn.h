@@ -64,4 +64,5 @@
 #include "firn/stream.h"
 #include "firn/tensor.h"
 #include "firn/train/graph_step.h"
+#include "firn/train/plan_within.h"
 #include "firn/warning.h"

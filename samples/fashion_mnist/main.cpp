@@ -146,9 +146,11 @@ Options fitted(const Options& o, firn::nn::Module& model, const firn::data::Imag
                       "micro-batches of one image need " + firn::bytes_to_string(last.peak()) +
                           ", and --memory is " + firn::bytes_to_string(o.memory),
                       "see --plan");
-  std::printf("micro-batches of %lld: %s at the peak of a step, within %s\n",
-              static_cast<long long>(last.micro_batch), firn::bytes_to_string(last.peak()).c_str(),
-              firn::bytes_to_string(o.memory).c_str());
+  const std::string recompute =
+      o.recompute == "auto" ? ", --recompute " + last.recompute : std::string();
+  std::printf("micro-batches of %lld%s: %s at the peak of a step, within %s\n",
+              static_cast<long long>(last.micro_batch), recompute.c_str(),
+              firn::bytes_to_string(last.peak()).c_str(), firn::bytes_to_string(o.memory).c_str());
   firn::set_memory_limit(o.memory, device);
   return cut(o, last);
 }

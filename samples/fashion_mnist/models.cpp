@@ -85,10 +85,15 @@ std::unique_ptr<nn::Module> make_model(const Options& o, firn::Device device) {
   model->to(model_dtype(o.precision));
   if (!o.load.empty()) firn::io::load_safetensors(o.load, *model);
   model->to(device);
-  if (o.recompute != "nothing")
-    nn::checkpoint_blocks(
-        *model, {.keep = o.recompute == "all" ? firn::Keep::inputs : firn::Keep::products});
+  if (o.recompute != "auto") set_recompute(*model, o.recompute);
   return model;
+}
+
+void set_recompute(nn::Module& model, const std::string& recompute) {
+  nn::checkpoint_nothing(model);
+  if (recompute != "nothing")
+    nn::checkpoint_blocks(model,
+                          {.keep = recompute == "all" ? firn::Keep::inputs : firn::Keep::products});
 }
 
 }  // namespace sample

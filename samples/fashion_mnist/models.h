@@ -18,6 +18,10 @@ namespace sample {
 ///           (the CIFAR networks of He et al. 2015, with n = 2)
 std::unique_ptr<firn::nn::Module> make_model(const Options& options, firn::Device device);
 
+/// Checkpoints of the ResNet's blocks as --recompute names them: nothing, cheap or all. Other
+/// models have no blocks and must be given nothing.
+void set_recompute(firn::nn::Module& model, const std::string& recompute);
+
 /// The dtype in which --precision holds parameters and gives images to the model.
 firn::DType model_dtype(const std::string& precision);
 

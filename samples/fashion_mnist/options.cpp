@@ -145,6 +145,8 @@ void check(const Options& o, bool has_loss_scale) {
                       "both print something else than a training");
   check_contradiction(o.recompute != "nothing" && o.model != "resnet", "--recompute",
                       "--model " + o.model, "it has no blocks");
+  if (o.recompute == "auto" && !o.plan && o.memory == 0)
+    throw CLI::ValidationError("--recompute auto", "needs --memory, or --plan");
   check_contradiction(o.epochs == 0 && (o.plan || o.memory > 0), o.plan ? "--plan" : "--memory",
                       "--epochs 0", "there is no training");
   const auto needs_checkpoint = [&](bool given, const char* name) {
@@ -287,10 +289,12 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   app.add_option("--memory", memory,
                  "train within this much memory, e.g. 512MiB: micro-batches are cut until a step "
                  "fits; the images per step stay [no limit]");
-  app.add_option("--recompute", o.recompute,
-                 "the ResNet's blocks compute again in the backward pass what they would otherwise "
-                 "keep: all but their inputs, or all but these and convolutions")
-      ->check(CLI::IsMember({"nothing", "all", "cheap"}))
+  app.add_option(
+         "--recompute", o.recompute,
+         "the ResNet's blocks compute again in the backward pass what they would otherwise "
+         "keep: all but their inputs, or all but these and convolutions; auto: as little as "
+         "fits into --memory, before micro-batches are cut")
+      ->check(CLI::IsMember({"nothing", "all", "cheap", "auto"}))
       ->capture_default_str();
   app.add_flag("--plan", o.plan, "print what each size of micro-batch costs in memory, and end");
   try {

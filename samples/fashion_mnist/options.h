@@ -42,9 +42,9 @@ struct Options {
   bool hash = false;                  ///< print the SHA-256 of the weights
   std::string predict;                ///< IDX file:index; empty: none
   bool show_graph = false;
-  std::size_t memory = 0;  ///< bytes; 0: no limit
+  std::size_t memory = 0;             ///< bytes; 0: no limit
   std::string recompute = "nothing";  ///< what the ResNet's blocks compute again
-  bool plan = false;       ///< print what the training costs in memory, and end
+  bool plan = false;                  ///< print what the training costs in memory, and end
 
   /// Micro-batches per step in an epoch (counted from 0).
   std::int64_t accumulate_in(std::int64_t epoch) const;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "firn/firn.h"
@@ -10,10 +11,11 @@
 
 namespace sample {
 
-/// A micro-batch size that leaves the images per step as they are.
+/// A micro-batch size that leaves the images per step as they are, and a --recompute.
 struct Cut {
   std::int64_t micro_batch = 0;
-  std::int64_t parts = 1;    ///< of a micro-batch of the options
+  std::int64_t parts = 1;  ///< of a micro-batch of the options
+  std::string recompute;
   std::size_t training = 0;  ///< bytes in use at the peak of a step
   std::size_t testing = 0;   ///< bytes in use at the peak of a batch of the test set
 
@@ -23,8 +25,9 @@ struct Cut {
 /// The options with so small micro-batches, and as many more of them.
 Options cut(const Options& options, const Cut& cut);
 
-/// Plans every size that divides the micro-batch of the options, the largest first; with `budget`,
-/// only down to the first that stays within it.
+/// Plans every size that divides the micro-batch of the options, the largest first; with
+/// --recompute auto, each with more and more that is computed again. With `budget`, only down to
+/// the first that stays within it. The model has the checkpoints of the last one afterwards.
 std::vector<Cut> plan_cuts(const Options& options, firn::nn::Module& model,
                            const firn::data::ImageDataset& images,
                            firn::data::ResidentBatches& test, firn::Device device,

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "nn/checkpoint_policies.h"
 #include "nn/tree.h"
 
 namespace firn::nn {
@@ -23,8 +24,10 @@ bool inside(std::string_view path, std::string_view outer) {
          path[outer.size()] == '.';
 }
 
-std::vector<Module*> blocks_of(Module& m) {
-  const std::vector<detail::TreeModule> tree = detail::tree_of(m);
+}  // namespace
+
+std::vector<Module*> detail::blocks_of(Module& m) {
+  const std::vector<TreeModule> tree = tree_of(m);
   std::vector<Module*> blocks;
   std::string_view outer;  // the path of the last block
   for (std::size_t i = 0; i < tree.size(); ++i) {
@@ -41,7 +44,8 @@ std::vector<Module*> blocks_of(Module& m) {
   return blocks;
 }
 
-std::int64_t set(const std::vector<Module*>& blocks, const BlockCheckpoints& policy) {
+std::int64_t detail::set_blocks(const std::vector<Module*>& blocks,
+                                const BlockCheckpoints& policy) {
   std::int64_t count = 0;
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const bool on = policy.every > 0 && i % static_cast<std::size_t>(policy.every) == 0;
@@ -52,12 +56,23 @@ std::int64_t set(const std::vector<Module*>& blocks, const BlockCheckpoints& pol
   return count;
 }
 
-}  // namespace
+detail::BlockSettings::BlockSettings(Module& m) : blocks_(blocks_of(m)) {
+  for (Module* b : blocks_) before_.push_back(b->checkpoint_options());
+  const std::vector<Tensor> parameters = m.parameters();
+  device_ = parameters.empty() ? default_device() : parameters.front().device();
+}
+
+detail::BlockSettings::~BlockSettings() {
+  if (!kept_)
+    for (std::size_t i = 0; i < blocks_.size(); ++i) blocks_[i]->set_checkpoint(before_[i]);
+}
 
 std::string to_string(const BlockCheckpoints& policy) {
   if (policy.every == 0) return "every block keeps all";
-  const char* const keeps =
-      policy.keep == Keep::products ? "its inputs and products" : "its inputs";
+  const char* const keeps = policy.keep == Keep::inputs     ? "its inputs"
+                            : policy.keep == Keep::products ? "its inputs and products"
+                            : policy.keep == Keep::on_host  ? "all on the host"
+                                                            : "all in a file";
   if (policy.every == 1) return fmt::format("every block keeps {}", keeps);
   const char* const th = policy.every == 2 ? "nd" : policy.every == 3 ? "rd" : "th";
   return fmt::format("every {}{} block keeps {}", policy.every, th, keeps);
@@ -66,7 +81,7 @@ std::string to_string(const BlockCheckpoints& policy) {
 std::int64_t checkpoint_blocks(Module& m, const BlockCheckpoints& policy) try {
   FIRN_CHECK(policy.every >= 0, "checkpoint_blocks", "1 is every block, 0 none", "every = {}",
              policy.every);
-  return set(blocks_of(m), policy);
+  return detail::set_blocks(detail::blocks_of(m), policy);
 }
 FIRN_OUT_OF_MEMORY("checkpoint_blocks")
 
@@ -97,33 +112,19 @@ void checkpoint_nothing(Module& m) {
 BlockCheckpoints checkpoint_within(Module& m, std::size_t budget, const std::function<void()>& step,
                                    MemoryPlan* plan) try {
   FIRN_CHECK(step, "checkpoint_within", "", "the step is empty");
-  const std::vector<Module*> blocks = blocks_of(m);
-  struct Before {
-    std::vector<std::pair<Module*, std::optional<CheckpointOptions>>> of;
-    ~Before() {
-      for (const auto& b : of) b.first->set_checkpoint(b.second);
-    }
-  } before;
-  for (Module* b : blocks) before.of.emplace_back(b, b->checkpoint_options());
-  constexpr std::array kFromFastest{
-      BlockCheckpoints{0, Keep::inputs},   BlockCheckpoints{4, Keep::products},
-      BlockCheckpoints{2, Keep::products}, BlockCheckpoints{1, Keep::products},
-      BlockCheckpoints{4, Keep::inputs},   BlockCheckpoints{2, Keep::inputs},
-      BlockCheckpoints{1, Keep::inputs}};
-  const std::vector<Tensor> parameters = m.parameters();
-  const Device device = parameters.empty() ? default_device() : parameters.front().device();
+  detail::BlockSettings blocks(m);
   std::size_t smallest = 0;
   BlockCheckpoints best;
-  for (const BlockCheckpoints& policy : kFromFastest) {
-    set(blocks, policy);
-    MemoryPlan trial = plan_memory(step, device);
+  for (const BlockCheckpoints& policy : detail::kFromFastest) {
+    blocks.set(policy);
+    MemoryPlan trial = plan_memory(step, blocks.device());
     if (smallest == 0 || trial.peak < smallest) {
       smallest = trial.peak;
       best = policy;
     }
     if (trial.peak > budget) continue;
     if (plan) *plan = std::move(trial);
-    before.of.clear();
+    blocks.keep();
     return policy;
   }
   throw OutOfMemory(fmt::format("the step has a peak of {} bytes if {}, and the budget is {}",

@@ -5,15 +5,13 @@
 #include <utility>
 
 #include "firn/kernel_support.h"
-#include "firn/memory/plan.h"
 #include "firn/ops/losses.h"
 #include "firn/rollback.h"
+#include "optim/cycle_planner.h"
 #include "optim/impl.h"
 
 namespace firn::optim {
 namespace {
-
-using LossOf = std::function<Loss(std::int64_t first, std::int64_t last)>;
 
 void require_batch(const std::string& op, std::int64_t samples, const LossOf& loss) {
   FIRN_CHECK(samples >= 1, op, "", "a batch of {} samples", samples);
@@ -21,15 +19,7 @@ void require_batch(const std::string& op, std::int64_t samples, const LossOf& lo
              "the function of run_batch() is empty");
 }
 
-std::string refusal(const std::string& layer) {
-  return fmt::format(
-      "{} normalises the samples of a micro-batch together, so smaller micro-batches would compute "
-      "something else: allow it with {{.split_statistics = true}}, or use "
-      "nn::convert_to_group_norm(net, groups)",
-      layer);
-}
-
-/// In exact mode a micro-batch consists of quanta. `micro_batch` 0 is any size.
+/// In exact mode a micro-batch consists of quanta.
 void require_quanta(const std::string& op, const StepOptions& options, std::int64_t samples,
                     std::int64_t micro_batch) {
   const std::int64_t q = options.exact.quantum;
@@ -42,79 +32,16 @@ bool same(const MicroBatch& a, const MicroBatch& b) {
   return a.size == b.size && a.budget == b.budget;
 }
 
-/// The cycle in micro-batches of `size`. With several ranks, this one's part of it.
-StepReport run_parts(Optimizer& optimizer, std::int64_t samples, std::int64_t size,
-                     const LossOf& loss) {
-  auto& impl = OptimizerAccess::impl(optimizer);
-  if (impl.options.exact.quantum > 0) return run_exact(optimizer, samples, loss);
-  const auto [begin, end] = impl.share_of(samples);
-  if (begin == end) return impl.run_cycle(1, [&](std::int64_t) { impl.no_samples(); });
-  return impl.run_cycle(1 + (end - begin - 1) / size,
-                        [&, begin = begin, end = end](std::int64_t i) {
-                          const std::int64_t first = begin + i * size;
-                          optimizer.backward(loss(first, first + std::min(size, end - first)));
-                        });
-}
-
-/// What a cycle in micro-batches of one size would need.
-struct Trial {
-  std::size_t peak;
-  std::string op;     ///< during which
-  std::string layer;  ///< that normalises samples together; empty: none
-};
-
-Trial plan_cycle(Optimizer& optimizer, Device device, std::int64_t samples, std::int64_t size,
-                 const LossOf& loss) {
-  const autograd::CouplingScope coupling;
-  const MemoryPlan plan = plan_memory(
-      [&] {
-        const RollbackPoint start;  // its copies count
-        run_parts(optimizer, samples, size, loss);
-      },
-      device);
-  return {plan.peak, plan.report.peak_op, coupling.layer};
-}
-
-/// The largest size whose cycle stays within the budget, among those that cut the batch into equal
-/// parts but for the last.
+/// The largest size whose cycle stays within the budget.
 std::int64_t planned_size(Optimizer& optimizer, const std::string& op, Device device,
                           std::int64_t samples, const MicroBatch& ask, const LossOf& loss) {
   const std::size_t limit = memory_stats(device).limit;
   const std::size_t budget = ask.budget > 0 ? ask.budget : limit;
   FIRN_CHECK(budget > 0, op, "give {.size} or {.budget}, or set FIRN_MEMORY_LIMIT",
              "the size of micro-batches is to be planned, and {} has no limit of memory", device);
-  const auto size_of_parts = [samples](std::int64_t parts) { return 1 + (samples - 1) / parts; };
-  std::optional<Trial> last;
-  const auto fits = [&](std::int64_t parts) {
-    last = plan_cycle(optimizer, device, samples, size_of_parts(parts), loss);
-    return last->peak <= budget;
-  };
-  if (fits(1)) return samples;
-  if (const std::int64_t q = OptimizerAccess::impl(optimizer).options.exact.quantum; q > 0)
-    throw OutOfMemory(fmt::format("quanta of {} samples have a peak of {} bytes on {} (during {}), "
-                                  "and the budget is {}",
-                                  q, last->peak, device, last->op, budget),
-                      last->peak);
-  if (!last->layer.empty() && !ask.split_statistics)
-    throw OutOfMemory(fmt::format("a batch of {} samples has a peak of {} bytes, and the budget is "
-                                  "{}; {}",
-                                  samples, last->peak, budget, refusal(last->layer)),
-                      last->peak);
-  // Too few parts, and enough.
-  std::int64_t few = 1, enough = 2;
-  while (enough < samples && !fits(enough)) few = std::exchange(enough, 2 * enough);
-  enough = std::min(enough, samples);
-  if (enough == samples && !fits(enough))
-    throw OutOfMemory(
-        fmt::format("micro-batches of one sample have a peak of {} bytes on {} (during "
-                    "{}), and the budget is {}",
-                    last->peak, device, last->op, budget),
-        last->peak);
-  while (enough - few > 1) {
-    const std::int64_t middle = few + (enough - few) / 2;
-    (fits(middle) ? enough : few) = middle;
-  }
-  return size_of_parts(enough);
+  CyclePlanner plan(optimizer, samples, budget, ask.split_statistics, loss);
+  if (const std::int64_t size = plan.largest(); size > 0) return size;
+  throw OutOfMemory(plan.why_not(), plan.last().peak);
 }
 
 /// Memory ran out in a cycle that was dropped. Throws the same error, and says what would fit.
@@ -133,10 +60,9 @@ std::int64_t planned_size(Optimizer& optimizer, const std::string& op, Device de
   } catch (const Error&) {  // the step cannot be planned
     throw OutOfMemory(e.message(), e.requested_bytes());
   }
-  throw OutOfMemory(
-      fmt::format("{}\n  {}; nn::checkpoint_within(net, bytes, step) finds what to compute again",
-                  e.message(), advice),
-      e.requested_bytes());
+  throw OutOfMemory(fmt::format("{}\n  {}; optim::plan_within() also plans what to compute again",
+                                e.message(), advice),
+                    e.requested_bytes());
 }
 
 }  // namespace
@@ -149,7 +75,7 @@ StepReport Optimizer::run_batch(std::int64_t samples, std::int64_t micro_batch,
              micro_batch);
   require_quanta(op, impl().options, samples, micro_batch);
   try {
-    return run_parts(*this, samples, micro_batch, loss);
+    return run_in_parts(*this, samples, micro_batch, loss);
   } catch (const OutOfMemory& e) {
     if (impl().hooks.capturing() || runtime::dry_run() || impl().options.exact.quantum > 0) throw;
     advise(*this, op, impl().store.device(), samples, {}, loss, e);
@@ -186,7 +112,7 @@ StepReport Optimizer::run_batch(std::int64_t samples, const MicroBatch& ask,
     const autograd::CouplingScope coupling;
     try {
       impl.about_to_change_restored();
-      StepReport report = run_parts(*this, samples, size, loss);
+      StepReport report = run_in_parts(*this, samples, size, loss);
       report.note_split(quantum > 0 ? std::min(quantum, samples) : size, retries);
       return report;
     } catch (const OutOfMemory& e) {
@@ -195,7 +121,7 @@ StepReport Optimizer::run_batch(std::int64_t samples, const MicroBatch& ask,
       start->roll_back();
       if (size == 1) advise(*this, op, impl.store.device(), samples, ask, loss, e);
       if (!coupling.layer.empty() && !ask.split_statistics)
-        throw OutOfMemory(fmt::format("{}\n  {}", e.message(), refusal(coupling.layer)),
+        throw OutOfMemory(fmt::format("{}\n  {}", e.message(), refusal_to_split(coupling.layer)),
                           e.requested_bytes());
     }
     impl.split_size = size - size / 2;

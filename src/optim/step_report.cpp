@@ -74,7 +74,9 @@ std::string StepReport::culprit_name() const try {
 }
 FIRN_OUT_OF_MEMORY("the report of a step")
 
-std::string to_string(const StepReport& r) try {
+namespace {
+
+std::string outcome(const StepReport& r) {
   switch (r.status()) {
     case StepStatus::applied:
       return fmt::format(
@@ -107,6 +109,14 @@ std::string to_string(const StepReport& r) try {
                              : fmt::format("skipped: the gradient of parameter {} is not finite",
                                            r.culprit_name());
   }
+}
+
+}  // namespace
+
+std::string to_string(const StepReport& r) try {
+  if (r.memory_retries() == 0) return outcome(r);
+  return fmt::format("{}; memory ran out {} time{}, micro-batches of {}", outcome(r),
+                     r.memory_retries(), r.memory_retries() == 1 ? "" : "s", r.micro_batch());
 }
 FIRN_OUT_OF_MEMORY("the report of a step")
 

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "firn/graph.h"
+#include "firn/kernel_support.h"
 #include "firn/stream.h"
 #include "optim/impl.h"
 
@@ -77,6 +78,7 @@ void Step::operator()() {
   if (m.device.is_cpu()) return m.work();
   Impl::Variant& v = m.variants[variant()];
   if (v.recorded) return v.graph.replay();
+  if (runtime::dry_run()) return m.work();  // a plan is neither a first run nor a capture
   if (!v.has_run) {
     m.work();
     v.has_run = true;

@@ -75,6 +75,9 @@ TEST_CASE(
     }
     CHECK(report.memory_retries() == 1);
     CHECK(report.micro_batch() == 12);
+    const std::string text = to_string(report);
+    CHECK(text.starts_with("step 1 applied: weight 72"));
+    CHECK(text.ends_with("; memory ran out 1 time, micro-batches of 12"));
     // A size that worked is kept.
     CHECK(t.batch({.size = 24}).micro_batch() == 12);
     CHECK(t.batch({.size = 24}).memory_retries() == 0);

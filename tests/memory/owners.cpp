@@ -1,7 +1,10 @@
 // The trainings of the sample: at every operation, owners and modules add up to the allocator's
 // total.
+#include <memory>
+#include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "../samples/fashion_mnist/models.h"
 #include "autograd/op_mode.h"
@@ -31,6 +34,82 @@ class Looker final : public autograd::OpListener {
   std::set<std::string> paths;
 };
 
+/// Whether the blocks, each of which has one owner and one module, make the totals after every
+/// allocation and every release, those of backward passes and steps included.
+bool blocks_make_totals(const MemoryTimeline& timeline) {
+  const std::vector<std::size_t> totals = timeline.totals();
+  std::vector<std::size_t> change(totals.size());  // modulo 2^64
+  for (const MemoryTimeline::Block& b : timeline.blocks()) {
+    change[b.born] += b.bytes;
+    if (b.died > 0) change[b.died] -= b.bytes;
+  }
+  std::size_t now = 0;
+  for (std::size_t i = 0; i < totals.size(); ++i)
+    if ((now += change[i]) != totals[i]) return false;
+  return true;
+}
+
+std::unique_ptr<optim::Optimizer> make_optimizer(const std::string& name, const nn::Module& net) {
+  const optim::StepOptions step{.accumulate = 2, .ema = 0.9};
+  const auto parameters = net.named_parameters();
+  if (name == "8 bits")
+    return std::make_unique<optim::AdamW>(
+        parameters,
+        optim::AdamWOptions{.state = optim::StatePrecision::bits8, .min_8bit_size = 256}, step);
+  if (name == "muon")
+    return std::make_unique<optim::Muon>(parameters, optim::MuonOptions{.flatten = true}, step);
+  if (name == "adafactor")
+    return std::make_unique<optim::Adafactor>(parameters, optim::AdafactorOptions{}, step);
+  return std::make_unique<optim::AdamW>(parameters, optim::AdamWOptions{}, step);
+}
+
+struct Setting {
+  std::string model, precision, optimizer = "adamw", recompute = "nothing";
+};
+
+void train_and_look(const Setting& s) {
+  CAPTURE(s.model, s.precision, s.optimizer, s.recompute);
+  manual_seed(1);
+  sample::Options o;
+  o.model = s.model;
+  o.precision = s.precision;
+  o.recompute = s.recompute;
+  const auto net = sample::make_model(o, default_device());
+  const auto opt = make_optimizer(s.optimizer, *net);
+  const Tensor x = randn({2, 784}).to(sample::model_dtype(s.precision));
+  const Tensor y = zeros({2}, i64);
+  reset_peak_memory();
+  const MemoryTimeline timeline;
+  Looker looker;
+  const auto loss = [&] {
+    std::optional<Autocast> guard;
+    if (s.precision == "amp-bf16") guard.emplace(bf16);
+    return cross_entropy((*net)(x), y);
+  };
+  for (int i = 0; i < 4; ++i) {
+    opt->backward(loss());
+    looker.look("backward");
+    opt->step();
+    looker.look("step");
+  }
+  {
+    const optim::AveragedWeights averages(*opt);
+    const NoGrad guard;
+    net->eval();
+    loss();
+    looker.look("a test with averaged weights");
+  }
+  CHECK(looker.wrong == "");
+  CHECK(looker.looks >= 4 * 5);
+  CHECK(looker.paths.size() >= 2);
+  CHECK(blocks_make_totals(timeline));
+  const MemoryStats stats = memory_stats();
+  const bool half = sample::model_dtype(s.precision) != f32;
+  CHECK((stats.of(Owner::masters).current > 0) == half);
+  CHECK((stats.of(Owner::recomputed).peak > 0) == (s.recompute != "nothing"));
+  CHECK(stats.of(Owner::optimizer).current > 0);
+}
+
 }  // namespace
 
 TEST_CASE("memory_owners: owners and modules of the sample's trainings add up at every operation",
@@ -38,35 +117,13 @@ TEST_CASE("memory_owners: owners and modules of the sample's trainings add up at
   for (const char* model : {"mlp", "cnn", "resnet"}) {
     for (const char* precision : {"fp32", "fp16", "bf16", "amp-bf16"}) {
       if (firn::testing::on_slow_device() && std::string(precision) != "fp16") continue;
-      CAPTURE(model, precision);
-      manual_seed(1);
-      sample::Options o;
-      o.model = model;
-      o.precision = precision;
-      const auto net = sample::make_model(o, default_device());
-      optim::AdamW opt(net->parameters(), {}, {.accumulate = 2});
-      const Tensor x = randn({2, 784}).to(sample::model_dtype(precision));
-      const Tensor y = zeros({2}, i64);
-      Looker looker;
-      for (int i = 0; i < 4; ++i) {
-        std::optional<Autocast> guard;
-        if (std::string(precision) == "amp-bf16") guard.emplace(bf16);
-        const Loss loss = cross_entropy((*net)(x), y);
-        guard.reset();
-        opt.backward(loss);
-        looker.look("backward");
-        opt.step();
-        looker.look("step");
-      }
-      CHECK(looker.wrong == "");
-      CHECK(looker.looks >= 4 * 5);
-      CHECK(looker.paths.size() >= 2);
-      const MemoryReport r = memory_report();
-      const bool half = sample::model_dtype(precision) != f32;
-      CHECK((r.stats.of(Owner::masters).current > 0) == half);
-      CHECK(r.stats.of(Owner::optimizer).current > r.stats.of(Owner::weights).current);
+      train_and_look({.model = model, .precision = precision});
     }
   }
+  for (const char* optimizer : {"8 bits", "muon", "adafactor"})
+    train_and_look({.model = "mlp", .precision = "fp16", .optimizer = optimizer});
+  for (const char* recompute : {"all", "cheap"})
+    train_and_look({.model = "resnet", .precision = "bf16", .recompute = recompute});
 }
 
 TEST_CASE("memory_owners: what OutOfMemory says, word by word", "[memory][host]") {

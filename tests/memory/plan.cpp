@@ -1,7 +1,10 @@
 // Plans of steps: the peak of the step itself, to the byte, and nothing is changed by planning.
 #include "firn/memory/plan.h"
 
+#include <unistd.h>
+
 #include <cstring>
+#include <filesystem>
 
 #include "firn/kernel_support.h"
 #include "runtime/memory/fail_allocation.h"
@@ -179,4 +182,56 @@ TEST_CASE("a plan goes beyond a limit, and RollbackPoints around it stay right",
   t.opt->backward(cross_entropy(t.net(t.x), t.labels));
   start.roll_back();
   CHECK((t.everything() == before));
+}
+
+TEST_CASE("[S38] a plan neither runs, captures nor replays a graph::Step", "[memory]") {
+  const auto train = [](bool planned) {
+    Training t(f32, {.accumulate = 2});
+    graph::Step step(*t.opt, [&t] { t.step(); });
+    for (int i = 0; i < 8; ++i) {
+      if (planned) {
+        const auto before = t.everything();
+        const MemoryPlan plan = plan_memory([&] { step(); });
+        CHECK((t.everything() == before));
+        if (step.graph(step.variant())) CHECK(plan.peak == memory_stats().total.current);
+      }
+      step();
+    }
+    return t.everything();
+  };
+  CHECK((train(true) == train(false)));
+  if (default_device().is_cpu()) return;
+  CHECK_THAT(error_of([] {
+               plan_memory([] { graph::Graph::capture(default_device(), [] { zeros({4}); }); });
+             }),
+             Catch::Contains("nothing can be captured in a plan"));
+}
+
+TEST_CASE("[S38] a plan saves and loads no file", "[memory]") {
+  const std::string folder =
+      std::filesystem::temp_directory_path() / ("firn-plan-" + std::to_string(getpid()));
+  struct Gone {
+    const std::string& path;
+    ~Gone() { std::filesystem::remove_all(path); }
+  } const gone{folder};
+  std::filesystem::create_directory(folder);
+  const std::string run = folder + "/run";
+  Training t(f32);
+  t.step();
+  io::save_run(run, {t.net, *t.opt});
+  const auto before = t.everything();
+  io::Checkpoints checkpoints(folder + "/all", {.async = true});
+  const auto refused = [](const std::function<void()>& work) {
+    return error_of([&] { plan_memory(work); }).find("computes nothing that could be") !=
+           std::string::npos;
+  };
+  CHECK(refused([&] { io::save_run(run, {t.net, *t.opt}); }));
+  CHECK(refused([&] { io::save_safetensors(run, io::state_of(t.net)); }));
+  CHECK(refused([&] { io::load_run(run, {t.net, *t.opt}); }));
+  CHECK(refused([&] { checkpoints.save(1, {t.net, *t.opt}); }));
+  t.step();
+  io::load_run(run, {t.net, *t.opt});  // the file is whole
+  CHECK((t.everything() == before));
+  checkpoints.save(1, {t.net, *t.opt});
+  checkpoints.wait();
 }

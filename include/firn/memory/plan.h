@@ -27,11 +27,15 @@ struct MemoryPlan {
 /// Afterwards all is as before: weights, gradients and state of optimizers, gradients of leaves,
 /// random streams, running statistics, positions of loaders, RollbackPoints. Tensors that `step`
 /// makes or writes hold zeros or their old values, and so do numbers that the host reads from them:
-/// a step whose shapes depend on values is not planned right. What `step` does beside firn (prints,
-/// files, counters) it does.
+/// a step whose shapes depend on values is not planned right. What other threads allocate, such as
+/// the workers of a loader, is not in the plan. What `step` does beside firn (prints, counters) it
+/// does.
 ///
-/// Throws Error inside another plan or while this thread captures a graph, and whatever `step`
-/// throws.
+/// A graph::Step is planned as its work, and once it has captured as a replay, which takes no more
+/// memory. A plan is not the run before a capture.
+///
+/// Throws Error inside another plan or while this thread captures a graph, if `step` captures one,
+/// writes a file of firn or loads a run, and whatever `step` throws.
 MemoryPlan plan_memory(const std::function<void()>& step, Device device = default_device());
 
 }  // namespace firn

@@ -14,7 +14,9 @@ namespace firn::optim {
 /// The gradient is that of the whole batch for any size (S29), but for layers that normalise by
 /// micro-batch, such as BatchNorm.
 struct MicroBatch {
-  std::int64_t size = 0;  ///< 0: the largest whose cycle has a planned peak within `budget`
+  /// 0: the largest whose cycle has a planned peak within `budget`. The first call plans it; later
+  /// ones that ask for the same take it again, also if their samples are larger.
+  std::int64_t size = 0;
   std::size_t budget =
       0;  ///< bytes in use on the device, all owners; 0: the limit of the allocator
   /// If memory runs out, the cycle begins anew with half the size: random streams, running

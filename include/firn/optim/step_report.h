@@ -88,7 +88,8 @@ class StepReport {
 };
 
 /// "step 12 applied: weight 64, norm 0.53, lr 0.001", with ", loss scale 65536" if that is not
-/// 1; "accumulating: 2 micro-steps, weight 32"; or "skipped: ..." with the reason.
+/// 1; "accumulating: 2 micro-steps, weight 32"; or "skipped: ..." with the reason. If memory ran
+/// out, "; memory ran out 2 times, micro-batches of 16" follows.
 std::string to_string(const StepReport& report);
 std::ostream& operator<<(std::ostream& out, const StepReport& report);
 

@@ -131,6 +131,7 @@ std::int64_t RecordWriter::size() const { return static_cast<std::int64_t>(state
 void RecordWriter::write(const Sample& sample) try {
   State& s = state();
   s.check_open();
+  io::refuse_dry_run(kOp);
   FIRN_CHECK(!sample.empty() && sample.size() <= records::kMostFields, kOp, "",
              "a sample has 1 to {} fields, not {}", records::kMostFields, sample.size());
   std::vector<Tensor> fields;

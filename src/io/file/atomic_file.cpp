@@ -18,6 +18,8 @@
 #include <memory>
 #include <string_view>
 
+#include "base/check.h"
+#include "firn/kernel_support.h"
 #include "io/file/path.h"
 
 namespace firn::io {
@@ -89,7 +91,13 @@ class Folder {
 
 }  // namespace
 
+void refuse_dry_run(const char* op) {
+  FIRN_CHECK(!runtime::dry_run(), op, "plan the step alone",
+             "a plan of memory computes nothing that could be saved or loaded");
+}
+
 AtomicFile::AtomicFile(const char* op, const std::string& path) : op_(op), path_(path) {
+  refuse_dry_run(op_);
   check_path(op_, path_);
   check_target();
   remove_leftovers(folder_, [&](std::string_view target) { return target == stem(name_); });

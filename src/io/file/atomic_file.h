@@ -9,6 +9,9 @@
 
 namespace firn::io {
 
+/// Throws Error in a dry run (plan_memory()): what it would save was not computed.
+void refuse_dry_run(const char* op);
+
 /// Writes to a temporary file beside the target; commit() flushes it to disk and renames it over
 /// the target. Without commit() the temporary file is removed and the target stays unchanged.
 ///
@@ -21,8 +24,8 @@ namespace firn::io {
 /// removes it.
 class AtomicFile {
  public:
-  /// Throws IoError (its op is `op`) if the target exists and is not a regular file or may not be
-  /// written, or if the temporary file cannot be created.
+  /// Throws Error in a dry run, and IoError (its op is `op`) if the target exists and is not a
+  /// regular file or may not be written, or if the temporary file cannot be created.
   AtomicFile(const char* op, const std::string& path);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;

@@ -250,6 +250,7 @@ void Checkpoints::save(std::int64_t step, std::span<const RunPart> parts,
                        std::optional<double> metric) try {
   State& s = state();
   s.join();
+  refuse_dry_run(kOp);
   FIRN_CHECK(step >= 0 && step <= kLastStep, kOp, "", "step {}; a checkpoint has 0 to {}", step,
              kLastStep);
   FIRN_CHECK(step >= s.last, kOp, "steps increase; discard_after() goes back",

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "firn/ops/ops.h"
+#include "io/file/atomic_file.h"
 #include "io/file/crc32.h"
 #include "io/safetensors_layout.h"
 #include "io/tensor_files.h"
@@ -30,6 +31,7 @@ std::int64_t* values_of(const Tensor& t) { return t.mutable_view().as<std::int64
 }  // namespace
 
 RunFile read_run(const char* op, const std::string& path) {
+  refuse_dry_run(op);
   const auto fail = [&](const std::string& what, const char* hint) {
     throw IoError(op, path, what, hint);
   };

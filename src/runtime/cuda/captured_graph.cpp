@@ -2,6 +2,7 @@
 #include <atomic>
 #include <utility>
 
+#include "firn/kernel_support.h"
 #include "runtime/cuda/api.h"
 #include "runtime/cuda/cuda.h"
 #include "runtime/graph/captured_graph.h"
@@ -72,6 +73,8 @@ CapturedGraph::~CapturedGraph() {
 std::unique_ptr<CapturedGraph> CapturedGraph::capture(Device device,
                                                       const std::function<void()>& work) {
   require_device("graph", device);
+  FIRN_CHECK(!runtime::dry_run(), "graph", "plan the work itself, or a graph::Step",
+             "nothing can be captured in a plan, which runs no kernel");
   FIRN_CHECK(!current_capture, "graph", "", "this thread is capturing a graph already, on {}",
              current_capture->device_);
   std::unique_ptr<CapturedGraph> captured(new CapturedGraph(device));
@@ -153,6 +156,7 @@ void CapturedGraph::launch() {
 
 void CapturedGraph::replay() {
   FIRN_CHECK(!current_capture, "graph", "", "a graph cannot be replayed inside a capture");
+  if (runtime::dry_run()) return;  // it has its memory already
   pending_ = true;
   std::size_t done = 0;
   try {

@@ -105,6 +105,28 @@ TEST_CASE("fashion_mnist: --recompute takes less memory and gives the same weigh
   CHECK(peak("all") < peak("cheap"));
   CHECK(peak("cheap") < peak("nothing"));
 
+  // More and more is computed again before micro-batches are cut.
+  const auto rows = rows_of(run("auto", "--plan"));
+  REQUIRE(rows.size() == 4 * 3);  // 8, 4, 2, 1
+  for (std::size_t i = 0; i < rows.size(); ++i) CHECK(rows[i].micro_batch == 8 >> (i / 3));
+  CHECK(rows[0].training == peak("nothing"));
+  CHECK(rows[1].training == peak("cheap"));
+  CHECK(rows[2].training == peak("all"));
+  const auto within = [&](double limit) {
+    const Ran ran =
+        set.run({"--model", "resnet", "--batch", "8", "--epochs", "1", "--seed", "1", "--recompute",
+                 "auto", "--hash", "--memory", std::to_string(static_cast<int>(limit)) + "KiB"});
+    INFO(ran.out << ran.err);
+    REQUIRE(ran.exit_code == 0);
+    return ran.out;
+  };
+  const std::string less = within((rows[1].training + rows[2].training) / 2);
+  INFO(less);
+  CHECK(less.find("micro-batches of 8, --recompute all: ") != std::string::npos);
+  CHECK(less.find(plain) != std::string::npos);
+  const Ran alone = set.run({"--model", "resnet", "--recompute", "auto"});
+  CHECK(alone.err.find("needs --memory, or --plan") != std::string::npos);
+
   const Ran refused = set.run({"--model", "mlp", "--recompute", "all"});
   CHECK(refused.exit_code != 0);
   CHECK(refused.err.find("no blocks") != std::string::npos);

@@ -1,0 +1,83 @@
+#include "optim/cycle_planner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "firn/ops/losses.h"
+#include "firn/rollback.h"
+#include "optim/impl.h"
+
+namespace firn::optim {
+
+StepReport run_in_parts(Optimizer& optimizer, std::int64_t samples, std::int64_t size,
+                        const LossOf& loss) {
+  auto& impl = OptimizerAccess::impl(optimizer);
+  if (impl.options.exact.quantum > 0) return run_exact(optimizer, samples, loss);
+  const Share share = impl.share_of(samples);
+  if (share.size() == 0) return impl.run_cycle(1, [&](std::int64_t) { impl.no_samples(); });
+  return impl.run_cycle(1 + (share.size() - 1) / size, [&](std::int64_t i) {
+    const std::int64_t first = share.first + i * size;
+    optimizer.backward(loss(first, first + std::min(size, share.last - first)));
+  });
+}
+
+std::string refusal_to_split(const std::string& layer) {
+  return fmt::format(
+      "{} normalises the samples of a micro-batch together, so smaller micro-batches would compute "
+      "something else: allow it with {{.split_statistics = true}}, let blocks compute again "
+      "(optim::plan_within()), or use nn::convert_to_group_norm(net, groups)",
+      layer);
+}
+
+CyclePlanner::CyclePlanner(Optimizer& optimizer, std::int64_t samples, std::size_t budget,
+                           bool split_statistics, const LossOf& loss)
+    : optimizer_(optimizer),
+      device_(OptimizerAccess::impl(optimizer).store.device()),
+      samples_(samples),
+      quantum_(std::min(samples, OptimizerAccess::impl(optimizer).options.exact.quantum)),
+      budget_(budget),
+      split_statistics_(split_statistics),
+      loss_(loss) {}
+
+bool CyclePlanner::fits(std::int64_t parts) {
+  const std::int64_t size = size_of(parts);
+  const autograd::CouplingScope coupling;
+  const MemoryPlan plan = plan_memory(
+      [&] {
+        const RollbackPoint start;  // its copies count
+        run_in_parts(optimizer_, samples_, size, loss_);
+      },
+      device_);
+  last_ = {quantum_ > 0 ? quantum_ : size, plan.peak, plan.report.peak_op, coupling.layer};
+  if (plan.peak > budget_) return false;
+  fitting_ = last_;
+  return true;
+}
+
+std::int64_t CyclePlanner::largest(std::int64_t least) {
+  if (fits(1)) return samples_;
+  const std::int64_t most = samples_ / least;  // parts
+  if (may_not_split() || most == 1 || quantum_ > 0) return 0;
+  // Too few parts, and enough.
+  std::int64_t few = 1, enough = 2;
+  while (enough < most && !fits(enough)) few = std::exchange(enough, 2 * enough);
+  enough = std::min(enough, most);
+  if (enough == most && !fits(enough)) return 0;
+  while (enough - few > 1) {
+    const std::int64_t middle = few + (enough - few) / 2;
+    (fits(middle) ? enough : few) = middle;
+  }
+  return size_of(enough);
+}
+
+std::string CyclePlanner::why_not() const {
+  if (may_not_split())
+    return fmt::format("a batch of {} samples has a peak of {} bytes, and the budget is {}; {}",
+                       samples_, last_.peak, budget_, refusal_to_split(last_.layer));
+  return fmt::format(
+      "micro-batches of {} have a peak of {} bytes on {} (during {}), and the budget is {}",
+      last_.size == 1 ? "one sample" : fmt::format("{} samples", last_.size), last_.peak, device_,
+      last_.op, budget_);
+}
+
+}  // namespace firn::optim
