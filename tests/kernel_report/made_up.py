@@ -97,6 +97,12 @@ class Figures(unittest.TestCase):
         self.assertEqual((row.wide, row.instructions, row.loaded, row.stored), (2, 6, 16, 16))
         self.assertEqual((row.narrow_in_loop, row.f64_in_loop, row.local_in_loop, row.unfenced), (0, 0, 0, 0))
 
+    def test_the_loop_over_the_data_not_one_that_joins_partial_sums(self):
+        joins = [".L_x_2:", *["LDG.E R4, [R2.64]"] * 8, "DADD R4, R4, R6", "@P0 BRA `(.L_x_2)", "EXIT"]
+        row = figures_of(".L_x_1:", "LDG.E.128 R4, [R2.64]", "FMUL R4, R4, 2", "@P0 BRA `(.L_x_1)", *joins)
+        self.assertEqual((row.instructions, row.loaded), (3, 16))
+        self.assertEqual(figures_of(*joins).loaded, 32)
+
     def test_narrow_loads(self):
         loop = [".L_x_1:", "LDG.E.128 R4, [R2.64]", "@P0 BRA `(.L_x_1)", "EXIT"]
         self.assertEqual(figures_of(loop[0], "LDG.E.U16 R4, [R2.64]", *loop[1:]).narrow_in_loop, 0)
