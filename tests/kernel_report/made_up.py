@@ -159,7 +159,13 @@ class Rules(unittest.TestCase):
         self.assertIn("9.4 instructions a byte, budget 8.6 (copies) [budget]", self.found(row, [family])[0])
         self.assertEqual(self.found(dataclasses.replace(row, instructions=250), [family]), [])
         other = dataclasses.replace(family, kernel="kernel")  # the whole name counts
-        self.assertEqual(self.found(row, [other]), [])
+        self.assertEqual(self.found(row, [other]),
+                         ["families.tsv: no kernel is of the family 'copies' any more (folder/file: kernel)"])
+
+    def test_an_exception_that_nobody_needs(self):
+        excuse = rules.Excuse("f64", "folder/file", "kernel<*", "why")
+        self.assertEqual(self.found(figures_of(*COPY), excuses=[excuse]),
+                         ["exceptions.tsv: no kernel needs 'f64 folder/file kernel<*' any more"])
 
     def test_what_gets_worse(self):
         row = figures_of(*COPY)
