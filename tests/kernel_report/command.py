@@ -113,7 +113,7 @@ class Command(unittest.TestCase):
         self.build("rows/copy", copy=[*LOOP[:-1], ".L_x_2:", "DADD R2, R2, R4", "@P0 BRA `(.L_x_2)", "EXIT"])
         said = self.says(0, "rows/copy: copy: 3 instructions, 16 bytes loaded, 16 stored", "--code", "copy")
         self.assertIn("beside that path\n         DADD R2, R2, R4\n", said)
-        self.says(2, "no kernel is called 'cpy'", "--code", "cpy")
+        self.says(2, "no kernel for sm_90 is called 'cpy'", "--code", "cpy")
 
     def test_kernels_that_come_and_go_also_with_their_file(self):
         self.build("rows/sum", total=LOOP)
@@ -173,6 +173,9 @@ class Command(unittest.TestCase):
     def test_an_object_that_is_none(self):
         self.put(self.object_of("rows/sum"), "garbage")
         self.says(2, "not a CUDA object")
+        self.build("rows/sum")
+        self.says(2, "rows/sum: no kernel has code for sm_90", "--check", "--source", "rows/sum")
+        self.says(2, "sum: no kernel has code for sm_90", "--check", "--objects", str(self.root / self.object_of("rows/sum")))
 
     # ---- Arguments and files ----
 
