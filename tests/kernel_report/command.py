@@ -102,7 +102,7 @@ class Command(unittest.TestCase):
             self.assertIn(f"rows/copy: copy: {figure} 0 -> 1\n", said)
             self.assertIn("rows/copy: copy: main path 3 instructions for 32 bytes -> 4 for 32\n", said)
             self.assertIn("3 kernels, 3 findings", said)
-            self.assertIn("The code: scripts/kernel-report --source rows/copy --code 'copy'", said)
+            self.assertIn("The code: scripts/kernel-report --code 'copy' --source rows/copy\n", said)
             self.assertIn("a line in kernels/cuda/report/exceptions.tsv", said)
             self.assertIn("scripts/kernel-report --write", said)
             self.assertEqual(said.count("\n  ["), 1)  # one explanation for one rule
