@@ -35,9 +35,13 @@ part_build() {
       row build failed "$(took)" "no time left at $(grep -oE '^\[[0-9]+/[0-9]+\]' "$out/build.log" | tail -n 1); a later call goes on" ;;
     *)
       {
-        grep -E -m 1 -A 12 '(error|fatal)[ :#]|CMake Error' "$out/build.log" | cut -c 1-300
-        echo "all errors:"
-        build_errors | cut -c 1-200 | awk '!seen[$0]++' | head -n 30
+        if [[ -n "$(build_errors)" ]]; then
+          grep -E -m 1 -A 12 '(error|fatal)[ :#]|CMake Error' "$out/build.log" | cut -c 1-300
+          echo "all errors:"
+          build_errors | cut -c 1-200 | awk '!seen[$0]++' | head -n 30
+        else  # such as a program that is missing
+          tail -n 15 "$out/build.log" | cut -c 1-300
+        fi
       } | first_failure build
       row build failed "$(took)" "$(build_errors | grep -c -v '^FAILED: ') errors, $(grep -c '^FAILED: ' "$out/build.log") programs or objects missing (build.log)" ;;
   esac

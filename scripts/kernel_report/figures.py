@@ -4,6 +4,7 @@ import re
 import subprocess
 
 from . import loops
+from .machine_code import BadInput
 
 # sm_90: what a multiprocessor has (CUDA C++ Programming Guide, technical specifications).
 _REGISTERS, _WARPS, _BLOCKS, _SHARED = 65536, 64, 32, 233472
@@ -53,6 +54,11 @@ def _unfenced(code):
     return sum(1 for t in tickets if not (any(f < t for f in fence) and any(f > t for f in fence)))
 
 
+def is_suspect(i):
+    """Whether a loop had better not have it: local memory, f64 arithmetic."""
+    return i.base in ("LDL", "STL") or i.base in _F64
+
+
 def _narrow(path):
     """16-bit loads beside 128-bit accesses, unless they are few, such as the end of a row."""
     narrow = sum(loops.is_load(i) and loops.width(i) == 2 for i in path)
@@ -61,11 +67,17 @@ def _narrow(path):
 
 
 def main_path(kernel):
-    """The path of the loop that moves most bytes."""
+    """The path of the loop that moves most bytes in 128-bit accesses; without those, most bytes. A loop
+    that joins partial sums one by one may be unrolled further than the one over the data."""
     blocks = loops.basic_blocks(kernel.code)
     found = loops.find_loops(blocks)
     paths = [loops.fast_path(blocks, l) for l in found]
-    return blocks, found, paths, max(paths, key=lambda p: sum(map(loops.moved, p)), default=[])
+
+    def weight(path):
+        moved = [loops.moved(i) for i in path]
+        return moved.count(16), sum(moved)
+
+    return blocks, found, paths, max(paths, key=weight, default=[])
 
 
 def of_kernel(source, name, kernel):
@@ -90,7 +102,10 @@ def of_kernel(source, name, kernel):
 
 def readable(symbols):
     """Names without namespaces, return type and parameters."""
-    done = subprocess.run(["c++filt"], input="\n".join(symbols), text=True, capture_output=True, check=True)
+    try:
+        done = subprocess.run(["c++filt"], input="\n".join(symbols), text=True, capture_output=True, check=True)
+    except OSError as why:
+        raise BadInput(f"c++filt does not run ({why}); it is a part of binutils") from None
     names = []
     for text in done.stdout.splitlines()[:len(symbols)]:
         text = re.sub(r"firn::(kernels::|math::|cuda::|\(anonymous namespace\)::|_GLOBAL__N__\w+::)*", "", text)
@@ -116,10 +131,21 @@ def write(path, version, rows):
 
 def read(path):
     """The version line, and the rows by (source, kernel)."""
-    with open(path, encoding="utf-8") as lines:
-        lines = lines.read().splitlines()
+    again = f"; git checkout {path}, or --write makes it anew"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as why:
+        raise BadInput(f"{path} cannot be read: {why}{again}") from None
+    lines = text.splitlines()
+    columns = ["source", "kernel", *NUMBERS]
+    if len(lines) < 3 or not lines[1].startswith("# ") or lines[2].split("\t") != columns:
+        raise BadInput(f"{path} does not begin with two comments and the names of {len(columns)} columns{again}")
     rows = {}
-    for line in lines[3:]:
-        source, kernel, *numbers = line.split("\t")
-        rows[source, kernel] = Figures(source, kernel, *map(int, numbers))
+    for number, line in enumerate(lines[3:], start=4):
+        fields = line.split("\t")
+        if len(fields) != len(columns) or not all(f.isdecimal() for f in fields[2:]):
+            raise BadInput(f"{path}:{number}: {len(fields)} fields in place of two names and {len(NUMBERS)} numbers{again}")
+        rows[fields[0], fields[1]] = Figures(*fields[:2], *map(int, fields[2:]))
+    if not text.endswith("\n"):
+        raise BadInput(f"{path}:{len(lines)}: the file ends in the middle of a line{again}")
     return lines[1].removeprefix("# "), rows

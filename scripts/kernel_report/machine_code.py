@@ -7,6 +7,10 @@ import subprocess
 import tempfile
 
 
+class BadInput(Exception):
+    """A file that cannot be read, or a program that fails on it; the text says which and what to do."""
+
+
 @dataclasses.dataclass
 class Instruction:
     guard: str  # "@P0", "@!UP1" or ""
@@ -103,7 +107,8 @@ class Tools:
     def _run(self, *command, cwd=None):
         done = subprocess.run([str(c) for c in command], cwd=cwd, capture_output=True, text=True)
         if done.returncode:
-            raise RuntimeError(f"{command[0]} failed: {done.stderr.strip()[:500]}")
+            said = (done.stderr.strip() or done.stdout.strip() or f"status {done.returncode}")[:500]
+            raise BadInput(f"{pathlib.Path(command[0]).name} cannot read {command[-1]}: {said}")
         return done.stdout
 
     def kernels(self, object_file, arch):

@@ -4,11 +4,23 @@ import fnmatch
 import re
 
 from .figures import BUDGET
+from .machine_code import BadInput
 
 # By how much a figure may get worse unseen: the compiler's noise when a line nearby changes.
 _MARGINS = {"registers": 8, "occupancy": 0, "stack": 0, "spills": 0, "shared": 1024,
             "local_in_loop": 0, "f64_in_loop": 0, "narrow_in_loop": 0, "unfenced": 0}
 _INSTRUCTIONS_MARGIN = 1.05
+# The rules, by the word that ends a finding: what usually breaks them, and what helps.
+RULES = {
+    "local": "Values of a thread lie in memory: an array is indexed at run time, or registers are missing. "
+             "Unroll the loop so that indices are constants, or hold less.",
+    "f64": "A double constant, a division by one or a double variable computes in f64. Write 1.0f, or "
+           "compute it once before the loop.",
+    "narrow": "Elements are loaded one by one where whole packs could be. Load a Pack or PackWords.",
+    "fence": "What other blocks wrote is visible only between two fences. Count by is_last_block (block.cuh).",
+    "budget": "The instructions take longer than the bytes. Use the formulas of coarse.cuh, and move what does "
+              "not change, such as checks of bounds and choices of dtype, out of the loop.",
+}
 
 
 @dataclasses.dataclass
@@ -45,21 +57,44 @@ class Excuse:
         return row.source == self.source and fnmatch.fnmatchcase(row.kernel, self.kernel)
 
 
-def table(path):
-    """Fields of the lines that are no comments."""
-    with open(path, encoding="utf-8") as lines:
-        for line in lines:
-            if line.strip() and not line.startswith("#"):
-                yield [field.strip() for field in line.rstrip("\n").split("\t") if field.strip()]
+def table(path, names):
+    """Fields of the lines that are no comments, one for each name."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as why:
+        raise BadInput(f"{path} cannot be read: {why}") from None
+    for number, line in enumerate(lines, start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        fields = [field.strip() for field in line.split("\t") if field.strip()]
+        if len(fields) != len(names):
+            raise BadInput(f"{path}:{number}: {len(fields)} fields in place of {len(names)}, which tabs separate: "
+                           f"{', '.join(names)}")
+        yield number, fields
 
 
 def families(path):
-    return [Family(title, source, kernel, int(loads), int(stores), float(share))
-            for title, source, kernel, loads, stores, share in table(path)]
+    found = []
+    for number, fields in table(path, ("title", "source", "kernel", "loads", "stores", "share")):
+        title, source, kernel, loads, stores, share = fields
+        try:
+            re.compile(kernel)
+            family = Family(title, source, kernel, int(loads), int(stores), float(share))
+        except (ValueError, re.error) as why:
+            raise BadInput(f"{path}:{number}: {why}") from None
+        if not 0 < family.share <= 1:
+            raise BadInput(f"{path}:{number}: a share of {share}; it is above 0 and at most 1")
+        found.append(family)
+    return found
 
 
 def excuses(path):
-    return [Excuse(*fields) for fields in table(path)]
+    found = []
+    for number, fields in table(path, ("rule", "source", "kernel", "reason")):
+        if fields[0] not in RULES:
+            raise BadInput(f"{path}:{number}: there is no rule '{fields[0]}': {', '.join(RULES)}")
+        found.append(Excuse(*fields))
+    return found
 
 
 def broken(row, all_families):
@@ -95,7 +130,7 @@ def worse(row, before):
 
 
 def check(rows, committed, all_families, all_excuses):
-    """Lines that say what is wrong; empty if nothing is."""
+    """Lines that say what is wrong; empty if nothing is. The four belong to the same source files."""
     for row in rows:
         where = f"{row.source}: {row.kernel}"
         for rule, what in broken(row, all_families):
@@ -114,3 +149,9 @@ def check(rows, committed, all_families, all_excuses):
     for source, kernel in committed:
         if (source, kernel) not in present:
             yield f"{source}: {kernel}: in the committed figures only"
+    for family in all_families:
+        if not any(family.holds(row) for row in rows):
+            yield f"families.tsv: no kernel is of the family '{family.title}' any more ({family.source}: {family.kernel})"
+    for excuse in all_excuses:
+        if not excuse.used:
+            yield f"exceptions.tsv: no kernel needs '{excuse.rule} {excuse.source} {excuse.kernel}' any more"

@@ -122,7 +122,17 @@ says "-DFIRN_WERROR=OFF"
 says "nothing was done"
 [[ ! -e $work/out ]] || fail "a dry run wrote files"
 run 2 --only nonsense
+says "there is no part 'nonsense': build probe test sample sanitize bench profile"
 run 2 --nonsense
+run 2 --works gemm,nonsense
+says "there is no work 'nonsense': ceilings mlp"
+run 2 --arch sm_90
+says "--arch sm_90 is not like 90"
+for option in --only --works --seconds --arch; do
+  run 2 "$option"
+  says "$option needs a value"
+done
+[[ ! -e $work/out ]] || fail "a mistake in the arguments wrote files"
 
 # Calls of at most ten minutes and half an hour together, with every part and every work once.
 run 0 --dry-run
@@ -248,6 +258,16 @@ grep -q -- '--target firn_gpu_tests firn_probe_gpu -- -k' "$CMAKE_CALLS" || fail
 run 0 --only build
 says "0 warnings"
 never_says "GPU: made up"
+# A build that ends without an error message, as where CMake is missing: the end of its log.
+program "$work/bin/cmake" <<'END'
+#!/bin/sh
+echo "a made-up end of all things"
+exit 127
+END
+run 1 --only build
+says_last "== the first failure: build"
+says_last "a made-up end of all things"
+cp "$work/no-gpu/cmake" "$work/bin/cmake"
 
 # The probe alone: on the GPU, or without one on the simulator, which it builds; it says where it ran.
 run 0 --probe

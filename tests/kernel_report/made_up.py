@@ -97,6 +97,12 @@ class Figures(unittest.TestCase):
         self.assertEqual((row.wide, row.instructions, row.loaded, row.stored), (2, 6, 16, 16))
         self.assertEqual((row.narrow_in_loop, row.f64_in_loop, row.local_in_loop, row.unfenced), (0, 0, 0, 0))
 
+    def test_the_loop_over_the_data_not_one_that_joins_partial_sums(self):
+        joins = [".L_x_2:", *["LDG.E R4, [R2.64]"] * 8, "DADD R4, R4, R6", "@P0 BRA `(.L_x_2)", "EXIT"]
+        row = figures_of(".L_x_1:", "LDG.E.128 R4, [R2.64]", "FMUL R4, R4, 2", "@P0 BRA `(.L_x_1)", *joins)
+        self.assertEqual((row.instructions, row.loaded), (3, 16))
+        self.assertEqual(figures_of(*joins).loaded, 32)
+
     def test_narrow_loads(self):
         loop = [".L_x_1:", "LDG.E.128 R4, [R2.64]", "@P0 BRA `(.L_x_1)", "EXIT"]
         self.assertEqual(figures_of(loop[0], "LDG.E.U16 R4, [R2.64]", *loop[1:]).narrow_in_loop, 0)
@@ -153,7 +159,13 @@ class Rules(unittest.TestCase):
         self.assertIn("9.4 instructions a byte, budget 8.6 (copies) [budget]", self.found(row, [family])[0])
         self.assertEqual(self.found(dataclasses.replace(row, instructions=250), [family]), [])
         other = dataclasses.replace(family, kernel="kernel")  # the whole name counts
-        self.assertEqual(self.found(row, [other]), [])
+        self.assertEqual(self.found(row, [other]),
+                         ["families.tsv: no kernel is of the family 'copies' any more (folder/file: kernel)"])
+
+    def test_an_exception_that_nobody_needs(self):
+        excuse = rules.Excuse("f64", "folder/file", "kernel<*", "why")
+        self.assertEqual(self.found(figures_of(*COPY), excuses=[excuse]),
+                         ["exceptions.tsv: no kernel needs 'f64 folder/file kernel<*' any more"])
 
     def test_what_gets_worse(self):
         row = figures_of(*COPY)
