@@ -81,9 +81,11 @@ inline void save_run(const std::string& path, std::initializer_list<RunPart> par
 }
 
 struct LoadRunOptions {
-  /// Allows an optimizer whose settings are not those of the file: dtypes, kind of loss scale,
-  /// clipping, averages. What its state has (the learning rate's schedule, the loss scale, the
-  /// cycle under way) is the file's in any case. StepOptions::accumulate may always differ.
+  /// Allows an optimizer whose settings are not those of the file: the numbers of its rule, such as
+  /// betas and weight decay, clipping, averages, how the loss scale moves. The program's then hold.
+  /// What its state has (the learning rate's schedule, the loss scale, the cycle under way) is the
+  /// file's in any case. StepOptions::accumulate and max_skips may always differ, as may the
+  /// function of optim::Custom.
   bool other_settings = false;
 };
 

@@ -28,6 +28,12 @@ std::string text_of(const Tensor& t) {
 /// Collects differences; the error lists them all, up to a limit.
 class Differences {
  public:
+  /// Of a setting, which may differ if that is asked for.
+  template <class... Args>
+  void add_setting(fmt::format_string<Args...> format, Args&&... args) {
+    ++settings_;
+    add(format, std::forward<Args>(args)...);
+  }
   template <class... Args>
   void add(fmt::format_string<Args...> format, Args&&... args) {
     ++count_;
@@ -40,12 +46,15 @@ class Differences {
     if (count_ == 0) return;
     const std::string more = count_ > kMost ? fmt::format("; and {} more", count_ - kMost) : "";
     throw IoError(op, path, "it is of another run: " + text_ + more,
-                  "give the parts that were saved, made with the same options");
+                  settings_ == count_
+                      ? "make the optimizer with the same options, or set "
+                        "LoadRunOptions::other_settings to go on with other ones"
+                      : "give the parts that were saved, made with the same options");
   }
 
  private:
   static constexpr std::int64_t kMost = 20;
-  std::int64_t count_ = 0;
+  std::int64_t count_ = 0, settings_ = 0;
   std::string text_;
 };
 
@@ -62,10 +71,12 @@ void compare(const RunSlot& slot, const Tensor& read, const LoadRunOptions& opti
              Differences& differences) {
   if (slot.text != RunSlot::Text::none) {
     const std::string mine = text_of(slot.tensor), theirs = text_of(read);
-    const bool allowed =
-        slot.text == RunSlot::Text::may_differ_if_allowed && options.other_settings;
-    if (mine != theirs && !allowed)
-      differences.add("\"{}\" is \"{}\" in the file, and \"{}\" here", slot.name, theirs, mine);
+    constexpr const char* kFormat = "\"{}\" is \"{}\" in the file, and \"{}\" here";
+    if (mine == theirs) return;
+    if (slot.text == RunSlot::Text::must_agree)
+      differences.add(kFormat, slot.name, theirs, mine);
+    else if (!options.other_settings)
+      differences.add_setting(kFormat, slot.name, theirs, mine);
     return;
   }
   if (read.shape() != slot.tensor.shape() || read.dtype() != slot.tensor.dtype())
