@@ -89,8 +89,11 @@ void compare(const RunSlot& slot, const Tensor& read, const LoadRunOptions& opti
 std::vector<NamedTensor> entries_of(const char* op, std::span<const RunPart> parts) {
   const NoGrad guard;
   std::vector<NamedTensor> entries;
-  for (const RunSlot& slot : slots_of(op, parts))
+  for (const RunSlot& slot : slots_of(op, parts)) {
+    FIRN_CHECK(slot.not_saved.empty(), op, "call zero_grad(), or load what was saved before",
+               "\"{}\": {}", slot.name, slot.not_saved);
     if (!slot.left_out) entries.push_back({slot.name, slot.tensor});
+  }
   return entries;
 }
 
@@ -104,6 +107,9 @@ void restore_run(const char* op, const std::string& path, RunFile file,
         "load it with the firn that saved it");
   const std::vector<RunSlot> slots = slots_of(op, parts);
   auto& found = file.entries;
+  std::set<std::int64_t> in_file;  // optional parts of which it has an entry
+  for (const RunSlot& slot : slots)
+    if (found.contains(slot.name)) in_file.insert(slot.optional_part);
   Differences differences;
   std::set<std::string_view> known;
   for (const bool texts : {true, false}) {  // of which kind it is comes first
@@ -113,6 +119,8 @@ void restore_run(const char* op, const std::string& path, RunFile file,
       const auto it = found.find(slot.name);
       if (it != found.end()) {
         compare(slot, it->second, options, differences);
+      } else if (slot.optional_part > 0 && !in_file.contains(slot.optional_part)) {
+        continue;
       } else if (is_needed(slot, found)) {
         differences.add("\"{}\" is missing in the file", slot.name);
       }
