@@ -21,6 +21,17 @@ std::string describe_scale(const LossScale& s, bool shared) {
   }
 }
 
+/// How a dynamic loss scale moves.
+std::string moves_of(const LossScale& s) {
+  if (s.kind() != LossScale::Kind::dynamic) return "";
+  const DynamicLossScale& o = s.options();
+  return fmt::format(", times {} after {} steps, times {} after {} overflow{}{}, from {} to {}{}",
+                     o.growth_factor, o.growth_interval, o.backoff_factor, o.hysteresis,
+                     o.hysteresis == 1 ? "" : "s",
+                     o.refill == HysteresisRefill::on_growth ? "" : " in a row", o.min, o.max,
+                     o.on_overflow == OverflowPolicy::retry ? ", cycles retried" : "");
+}
+
 /// What holds in every cycle: dtypes, loss scale, clipping, averages.
 std::string settings_of(const OptimizerAccess::Impl& impl) {
   const StepOptions& o = impl.options;
@@ -67,7 +78,11 @@ FIRN_OUT_OF_MEMORY("the description of an optimizer")
 
 std::string describe_settings(const Optimizer& optimizer) {
   const auto& impl = OptimizerAccess::impl(optimizer);
-  return impl.store.op() + ": " + settings_of(impl);
+  std::string out = impl.store.op() + ": " + settings_of(impl) + moves_of(impl.options.loss_scale);
+  if (const math::AveragePolicy& a = impl.policy.average; a.keeps)
+    out += fmt::format(", r {}, weight_lr_power {}", a.r, a.lr_power);
+  const std::string options = impl.store.options_in_words();
+  return out + (options.empty() ? "" : ", ") + options;
 }
 
 }  // namespace firn::optim

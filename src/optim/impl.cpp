@@ -117,16 +117,16 @@ void Optimizer::Impl::adopt_state() {
 
 void Optimizer::Impl::check_ready() {
   keep_if_dry();
+  // Nothing can be read in a dry run: what was written from outside is taken over after it.
+  if (!runtime::dry_run()) {
+    adopt_state();
+    adopt_gradients();
+  }
   FIRN_CHECK(!broken, store.op(), "call zero_grad() to begin anew",
              "a backward pass of this cycle has failed half-way");
   FIRN_CHECK(!averaged, store.op(), "end the scope of AveragedWeights first",
              "the weights are their moving averages at the moment");
-  // Nothing can be read in a dry run: what was written from outside is taken over after it.
-  if (!runtime::dry_run()) {
-    adopt_state();
-    members.tell_waiting(store.step_state().view());
-    store.ledger().adopt();
-  }
+  if (!runtime::dry_run()) members.tell_waiting(store.step_state().view());
   store.check_parameters();
   store.show_training_weights();
   store.adopt_weights();

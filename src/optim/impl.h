@@ -177,6 +177,11 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// Takes over a state that was copied in since the last look. Throws Error if it is not the state
   /// of an optimizer like this.
   void adopt_state();
+  /// The same of which gradients the cycle has. All of them came with the state, so a pass that
+  /// failed half-way is forgotten.
+  void adopt_gradients() {
+    if (store.ledger().adopt()) broken = false;
+  }
   /// Changes if a tensor of state() that is not of a parameter is written from outside.
   std::uint32_t version_of_state() const noexcept;
 

@@ -133,7 +133,7 @@ FIRN_OUT_OF_MEMORY("refresh_masters")
 std::vector<NamedState> Optimizer::state() const try {
   Impl& i = impl();
   i.store.show_training_weights();
-  i.store.ledger().adopt();
+  i.adopt_gradients();
   i.store.ledger().tell_device(i.store.memory(), i.store.stream());
   std::vector<NamedState> out = i.store.state();
   out.push_back({"cycle", i.progress_memory});

@@ -358,6 +358,27 @@ TEST_CASE("loader: memory is the data's, and batches are on the loader's device"
   CHECK(hash_of(host, 1) == hash_of(loader, 1));
 }
 
+TEST_CASE("loader: memory depends on the prefetching, and not on the number of threads", "[host]") {
+  constexpr std::int64_t kBatch = 8, kRow = 1 << 15;
+  constexpr std::size_t kBytes = kBatch * kRow * sizeof(float);
+  const data::TensorDataset set({zeros({10 * kBatch, kRow}, f32, Device::cpu())});
+  const auto in_use = [] {
+    return memory_stats(Device::cpu()).by_owner[static_cast<std::size_t>(Owner::data)];
+  };
+  for (const int workers : {1, 2, 4, 8}) {
+    Loader loader(set,
+                  {.batch = kBatch, .workers = workers, .prefetch = 3, .device = Device::cpu()});
+    reset_peak_memory(Device::cpu());
+    const std::size_t before = in_use().current;
+    for (int epoch = 0; epoch < 3; ++epoch)
+      for (const auto& batch : loader) CHECK(batch.size() == kBatch);
+    CAPTURE(workers);
+    // Three that wait or are in work, and the one in hand.
+    CHECK(in_use().peak >= before + kBytes);
+    CHECK(in_use().peak <= before + 4 * kBytes + 4096);
+  }
+}
+
 TEST_CASE("[S31] loader: training that goes on at a position has the bits of the unbroken run",
           "[host]") {
   struct Net : nn::Module {

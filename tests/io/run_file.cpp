@@ -1,6 +1,8 @@
 // The file of save_run(): what is in it, what load_run() refuses, and that nothing is written then.
 #include <cstring>
 #include <map>
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -144,8 +146,79 @@ TEST_CASE("run: other settings of an optimizer are refused unless allowed") {
   INFO(said);
   CHECK(said.find("\"optim.settings\"") != std::string::npos);
   CHECK(said.find("clip norm 2") != std::string::npos);
+  CHECK(said.find("hint: make the optimizer with the same options, or set "
+                  "LoadRunOptions::other_settings") != std::string::npos);
   io::load_run(path, {again, clipped}, {.other_settings = true});
   CHECK(bits_of(io::state_of(again)) == bits_of(io::state_of(net)));
+}
+
+/// What load_run() says if `other` is what the file of `one` is loaded into.
+template <class Optimizer, class Options>
+std::string difference_of(const Options& one, const Options& other,
+                          const optim::StepOptions& step = {},
+                          const std::optional<optim::StepOptions>& other_step = {}) {
+  const TempFolder folder;
+  const std::string path = folder.file("run");
+  nn::Linear net(3, 2), again(3, 2);
+  Optimizer opt(net.parameters(), one, step);
+  io::save_run(path, {net, opt});
+  Optimizer loaded(again.parameters(), other, other_step.value_or(step));
+  const std::string said = message_of([&] { io::load_run(path, {again, loaded}); });
+  io::load_run(path, {again, loaded}, {.other_settings = true});
+  return said;
+}
+
+TEST_CASE("run: every number of an optimizer's rule is a setting") {
+  using test::contains;
+  const std::string none = "nothing was thrown";
+  CHECK(difference_of<optim::Adam, optim::AdamOptions>({}, {}) == none);
+  CHECK(difference_of<optim::Adam, optim::AdamOptions>({.lr = 1}, {.lr = 2}) == none);
+  CHECK_THAT((difference_of<optim::Adam, optim::AdamOptions>({}, {.beta1 = 0.8})),
+             contains("beta1 0.9, beta2 0.999") && contains("beta1 0.8, beta2 0.999"));
+  CHECK_THAT((difference_of<optim::AdamW, optim::AdamWOptions>({}, {.weight_decay = 0.5})),
+             contains("weight_decay 0.01") && contains("weight_decay 0.5"));
+  CHECK_THAT((difference_of<optim::SGD, optim::SGDOptions>({.momentum = 0.9},
+                                                           {.momentum = 0.9, .nesterov = true})),
+             contains("nesterov 1"));
+  CHECK_THAT((difference_of<optim::RMSprop, optim::RMSpropOptions>({}, {.alpha = 0.5})),
+             contains("alpha 0.99") && contains("alpha 0.5"));
+  CHECK_THAT((difference_of<optim::Muon, optim::MuonOptions>({}, {.newton_schulz_steps = 4})),
+             contains("newton_schulz_steps 5, beta1") || contains("newton_schulz_steps 5; beta1"));
+  CHECK_THAT((difference_of<optim::Adafactor, optim::AdafactorOptions>({}, {.eps1 = 1e-30})),
+             contains("eps1 unset") && contains("eps1 1e-30"));
+  CHECK_THAT(
+      (difference_of<optim::ScheduleFreeAdamW, optim::ScheduleFreeAdamWOptions>({}, {.r = 1})),
+      contains("r 0,") && contains("r 1,"));
+  const auto scaled = [](const optim::DynamicLossScale& o) {
+    return optim::StepOptions{.loss_scale = optim::LossScale::dynamic(o)};
+  };
+  CHECK_THAT((difference_of<optim::Adam, optim::AdamOptions>({}, {}, scaled({}),
+                                                             scaled({.growth_interval = 100}))),
+             contains("times 2 after 2000 steps") && contains("times 2 after 100 steps"));
+  CHECK(difference_of<optim::Adam, optim::AdamOptions>({}, {}, {.max_skips = 3},
+                                                       optim::StepOptions{.max_skips = 4}) == none);
+}
+
+TEST_CASE("run: the settings of groups are compared group by group") {
+  const TempFolder folder;
+  const std::string path = folder.file("run");
+  nn::Linear net(3, 2);
+  const auto groups = [&](double first, double second) {
+    return std::vector<optim::ParamGroup>{
+        {.parameters = {net.weight}, .weight_decay = first},
+        {.parameters = {net.bias}, .lr_scale = 2, .weight_decay = second}};
+  };
+  {
+    optim::AdamW opt(groups(0.1, 0));
+    io::save_run(path, {net, opt});
+    io::load_run(path, {net, opt});
+  }
+  optim::AdamW swapped(groups(0, 0.1));
+  const std::string said = message_of([&] { io::load_run(path, {net, swapped}); });
+  INFO(said);
+  CHECK(
+      said.find("weight_decay 0.1; beta1 0.9, beta2 0.999, eps 1e-08, weight_decay 0, lr_scale 2\""
+                " in the file") != std::string::npos);
 }
 
 TEST_CASE(
@@ -220,6 +293,117 @@ TEST_CASE("[S33] run: a loader of other data is refused, one of another batch si
   data::Loader wider(set, {.batch = 5, .shuffle = true, .seed = 4, .workers = 1});
   io::load_run(path, {wider});
   CHECK(wider.position() == data::LoaderPosition{2, 6});
+}
+
+TEST_CASE("run: a backward() that is running or has failed is no moment to save, but one to load") {
+  manual_seed(7);
+  const TempFolder folder;
+  const std::string path = folder.file("run");
+  nn::Linear net(3, 2);
+  optim::Adam opt(net.parameters(), {.lr = 1e-2}, {.accumulate = 2});
+  const auto loss = [&] { return mse_loss(net(ones({4, 3})), zeros({4, 2})); };
+  const auto finish = [&] {
+    opt.backward(loss());
+    opt.step();
+    return bits_of(io::state_of(net));
+  };
+  opt.backward(loss());
+  opt.step();
+  io::save_run(path, {net, opt});
+  const std::string saved = test::read_file(path);
+  const std::string after = finish();
+  io::load_run(path, {net, opt});
+
+  const Loss hooked = loss();
+  std::string while_saving, while_loading;
+  add_hook(hooked.sum, [&](const Tensor&) -> Tensor {
+    while_saving = message_of([&] { io::save_run(path, {net, opt}); });
+    while_loading = message_of([&] { io::load_run(path, {net, opt}); });
+    throw std::runtime_error("the hook fails");
+  });
+  CHECK_THROWS_WITH(opt.backward(hooked), test::contains("the hook fails"));
+  for (const std::string& said : {while_saving, while_loading})
+    CHECK(
+        said ==
+        "[RunPart] a backward() of the optimizer \"optim\" is running; hint: save and load when it "
+        "has returned");
+  CHECK_THROWS_WITH(io::save_run(path, {net, opt}), test::contains("has failed half-way"));
+  CHECK_THROWS_WITH(opt.step(), test::contains("has failed half-way"));
+  CHECK(test::read_file(path) == saved);
+
+  // The file's cycle takes the place of the one that failed.
+  io::load_run(path, {net, opt});
+  io::save_run(path, {net, opt});
+  CHECK(test::read_file(path) == saved);
+  CHECK(finish() == after);
+}
+
+TEST_CASE("run: gradients that a loaded cycle does not have are zero in the optimizer's state") {
+  const TempFolder folder;
+  const std::string path = folder.file("run");
+  nn::Linear net(3, 2);
+  optim::Adam opt(net.parameters(), {.lr = 1e-2}, {.accumulate = 2});
+  io::save_run(path, {net, opt});
+  const std::string state = bits_of(opt.state());
+  opt.backward(mse_loss(net(ones({4, 3})), zeros({4, 2})));
+  io::load_run(path, {net, opt});
+  CHECK(bits_of(opt.state()) == state);
+}
+
+TEST_CASE("run: an optional part may be missing in the file, as a whole") {
+  manual_seed(6);
+  const TempFolder folder;
+  const std::string path = folder.file("run");
+  Net net;
+  optim::Adam opt(net.parameters(), {.lr = 1e-3}, {.accumulate = 2});
+  train(net, opt, 3);
+  const std::string weights = bits_of(io::state_of(net));
+  io::save_run(path, {net});
+
+  // A file of the weights alone: the optimizer stays as it is, and takes the weights.
+  Net again;
+  optim::Adam fresh(again.parameters(), {.lr = 1e-3}, {.accumulate = 2});
+  double best = 3;
+  nn::Linear head(2, 2);
+  Generator noise(4);
+  const std::string head_before = bits_of(io::state_of(head));
+  const std::vector<io::RunPart> parts = {
+      again, io::optional_part(fresh), io::optional_part({"best", best}),
+      io::optional_part({"head", head}), io::optional_part({"rng", noise})};
+  const std::string said = message_of([&] { io::load_run(path, {again, fresh}); });
+  INFO(said);
+  CHECK(said.find("\"optim.kind\" is missing in the file") != std::string::npos);
+  io::load_run(path, parts);
+  CHECK(bits_of(io::state_of(again)) == weights);
+  CHECK(best == 3);
+  CHECK(bits_of(io::state_of(head)) == head_before);
+  CHECK(fresh.cycle_position() == 0);
+  train(again, fresh, 2);
+  CHECK(fresh.last_report().applied_steps() == 1);
+
+  // It is saved, and then it is loaded.
+  best = 0.5;
+  io::save_run(path, parts);
+  CHECK(entries_of(path).contains("best"));
+  CHECK(entries_of(path).contains("optim.step_state"));
+  const std::string saved = test::read_file(path);
+  best = 9;
+  train(again, fresh, 1);
+  io::load_run(path, parts);
+  CHECK(best == 0.5);
+  io::save_run(path, parts);
+  CHECK(test::read_file(path) == saved);
+
+  // A part of a part is a difference, and so is an entry of another kind.
+  double bias = 1;
+  std::int64_t other = 1;
+  io::save_run(path, {net, {"head.bias", bias}, {"best", other}});
+  const std::string half = message_of([&] { io::load_run(path, parts); });
+  INFO(half);
+  CHECK(half.find("\"head.weight\" is missing in the file") != std::string::npos);
+  CHECK(half.find("\"best\" is [] i64 in the file") != std::string::npos);
+  CHECK(half.find("optim") == std::string::npos);
+  CHECK(best == 0.5);
 }
 
 TEST_CASE("run: names are used once, and firn's own are reserved") {

@@ -189,11 +189,12 @@ Reader csv() {
   const Bytes good = "a,b,c\n1,2.5,x\n\"3\",,\"y\"\"z\"\r\n4,nan,\"q\nr\"\n";
   Reader reader{"csv",
                 {good, gzip(good)},
-                {"\"", "\"\"", ",", "\n", "\r\n", "\r", "1e999", "-", "a", "nan", "\xef\xbb\xbf",
-                 std::string(1, '\0'), "\x1f\x8b", std::string(200, ',')},
+                {"\"", "\"\"", ",", "\n", "\r\n", "\r", "1e999", "-", "a", "nan", "NA",
+                 "\xef\xbb\xbf", std::string(1, '\0'), "\x1f\x8b", std::string(200, ',')},
                 [](const TempFolder& folder, const Bytes& input) {
-                  const data::CsvTable table(write_file(folder.file("x.csv"), input),
-                                             {.missing = 0});
+                  const std::string path = write_file(folder.file("x.csv"), input);
+                  const data::CsvTable table(path, {.missing = 0, .missing_texts = {"NA"}});
+                  data::read_csv_pieces(path, 2, [](const data::CsvTable& t) { t.names(); });
                   for (const std::string& name : table.names()) {
                     table.categories(name);
                     table.text(name);

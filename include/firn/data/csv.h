@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,9 +19,12 @@ struct CsvOptions {
   std::vector<std::string> columns = {};
   /// What an empty field of a column of numbers stands for; nullopt: it is an error.
   std::optional<double> missing = std::nullopt;
+  /// Texts that are as empty fields in columns of numbers, such as {"NA", "-999"}. Spaces and tabs
+  /// around a field are left out first. In categories() and text() they are texts as any other.
+  std::vector<std::string> missing_texts = {};
 };
 
-/// What every field of a column is, apart from empty ones.
+/// What every field of a column is, apart from empty ones and CsvOptions::missing_texts.
 enum class CsvType : std::uint8_t { integer, number, text };
 
 /// A table that was read from a CSV file, plain or gzip (told apart by content):
@@ -34,8 +38,8 @@ enum class CsvType : std::uint8_t { integer, number, text };
 /// the bytes of the file. A field has at most 1 MiB, a row 16 MiB and 65536 fields.
 ///
 /// The file is read once, in pieces. The table holds the texts of the columns it keeps, and for
-/// each field and each row 8 bytes. A column gets its type where it is used, so a number that was
-/// written exactly is read exactly.
+/// each field and each row 8 bytes; read_csv_pieces() is for a file that is larger than that. A
+/// column gets its type where it is used, so a number that was written exactly is read exactly.
 ///
 /// Functions throw Error if the table has no column of a name, listing those that it has. After a
 /// move from this object each function throws Error.
@@ -50,15 +54,15 @@ class CsvTable {
   std::int64_t rows() const;
   /// The columns that it keeps.
   const std::vector<std::string>& names() const;
-  /// The narrowest type of a column. One without any text in it is `text`.
+  /// The narrowest type of a column. If every field is empty or a missing text, it is `text`.
   CsvType type(const std::string& name) const;
 
   /// The numbers of some columns, or of all: [rows, k] on the CPU. `dtype` is f32, f64, i32 or i64;
   /// each number is rounded once. Spaces and tabs around it and a leading '+' are left out; "nan"
   /// and "inf" are numbers, and one too small for the dtype is 0. Throws IoError, naming line,
   /// column and field, if one is no number (for i32 and i64: no integer) or out of range, or is
-  /// empty and CsvOptions::missing is not set. Throws Error for other dtypes, and if the dtype is
-  /// one of integers and CsvOptions::missing is not.
+  /// empty or a missing text and CsvOptions::missing is not set. Throws Error for other dtypes, and
+  /// if the dtype is one of integers and CsvOptions::missing is not.
   Tensor numbers(const std::vector<std::string>& names = {}, DType dtype = f32) const;
   /// The numbers of one column: [rows]. As numbers().
   Tensor column(const std::string& name, DType dtype = f32) const;
@@ -74,9 +78,29 @@ class CsvTable {
   std::vector<std::string> text(const std::string& name) const;
 
  private:
+  friend void read_csv_pieces(const std::string&, std::int64_t,
+                              const std::function<void(const CsvTable&)>&, const CsvOptions&);
   struct State;
+  explicit CsvTable(std::shared_ptr<const State> state);
   const State& state() const;
   std::shared_ptr<const State> state_;
 };
+
+/// Reads a file that may be larger than memory: calls `fn` with tables of `rows` rows, one after
+/// the other, and a last one that may be shorter; not at all if the file has no row. A table goes
+/// with its call unless fn keeps a copy. What errors say of lines is about the file.
+///
+///   data::RecordWriter out("houses.records");
+///   data::read_csv_pieces("houses.csv", 10'000, [&](const data::CsvTable& piece) {
+///     const Tensor x = piece.numbers({"area", "rooms"}), y = piece.column("price");
+///     for (std::int64_t i = 0; i < piece.rows(); ++i) out.write({x[i], y[i]});
+///   });
+///   out.finish();
+///
+/// Throws as CsvTable does, with the pieces before the damage behind it; what fn throws; and Error
+/// unless rows >= 1.
+void read_csv_pieces(const std::string& path, std::int64_t rows,
+                     const std::function<void(const CsvTable&)>& fn,
+                     const CsvOptions& options = {});
 
 }  // namespace firn::data

@@ -47,8 +47,8 @@ struct Checkpoint {
 /// leaves at least the checkpoints that were to stay before, and the disk needs room for one more
 /// than `keep`. Save when the batch in hand was given to backward(): see save_run(). The state of
 /// the program decides nothing: after resume(), learning rate, loss scale and counters are those of
-/// the file (change them after it), and clipping, averages and the kind of loss scale must agree.
-/// Options that no state has, such as Adam's betas, are the program's.
+/// the file (change them after it). Options that no state has, such as Adam's betas, clipping and
+/// averages, must be the file's, unless LoadRunOptions::other_settings.
 class Checkpoints {
  public:
   /// Makes the folder if it is missing; its parent must exist. A relative name is that of this

@@ -65,6 +65,15 @@ class RunPart {
   std::shared_ptr<const Source> source_;
 };
 
+/// A part that an older file may lack: something that the program did not save at first.
+///
+///   io::load_run("run.safetensors", {net, opt, io::optional_part({"best_loss", best})});
+///
+/// load_run() leaves the part as it is if the file has no entry of it. If it has one, it must have
+/// them all. save_run() always saves the part. An optimizer's weights that the file has under the
+/// optimizer's name ("optim.parameters.0.weight") are not looked for under that of a module.
+RunPart optional_part(RunPart part);
+
 /// Writes a run to `path`, at any time outside of backward(): in the middle of a cycle too. A
 /// loader's position is behind the batch in hand, so save when that was given to backward(), not
 /// before: a resumed run would leave it out. The file is safetensors, which Python can open. As
@@ -73,25 +82,29 @@ class RunPart {
 /// order of the header) and of the header
 /// ("firn.header_crc32"). The calling thread waits for the disk.
 ///
-/// Throws Error if two parts have a name in common, a part is given twice or was moved from, or a
-/// graph is being captured; IoError as save_safetensors() does.
+/// Throws Error if two parts have a name in common, a part is given twice or was moved from, a
+/// graph is being captured, or a backward() of an optimizer is running or has failed half-way;
+/// IoError as save_safetensors() does.
 void save_run(const std::string& path, std::span<const RunPart> parts);
 inline void save_run(const std::string& path, std::initializer_list<RunPart> parts) {
   save_run(path, std::span<const RunPart>(parts.begin(), parts.size()));
 }
 
 struct LoadRunOptions {
-  /// Allows an optimizer whose settings are not those of the file: dtypes, kind of loss scale,
-  /// clipping, averages. What its state has (the learning rate's schedule, the loss scale, the
-  /// cycle under way) is the file's in any case. StepOptions::accumulate may always differ.
+  /// Allows an optimizer whose settings are not those of the file: the numbers of its rule, such as
+  /// betas and weight decay, clipping, averages, how the loss scale moves. The program's then hold.
+  /// What its state has (the learning rate's schedule, the loss scale, the cycle under way) is the
+  /// file's in any case. StepOptions::accumulate and max_skips may always differ, as may the
+  /// function of optim::Custom.
   bool other_settings = false;
 };
 
-/// Puts every part back where save_run() found it: training goes on with the same bits.
+/// Puts every part back where save_run() found it: training goes on with the same bits, also after
+/// a backward() that failed half-way. Throws Error while one of an optimizer is running.
 ///
 /// Throws IoError, before anything is written, if the file is not a saved run, a byte of it is
 /// damaged, or it is not of these parts: names, shapes, dtypes, kinds and settings of optimizers,
-/// sizes of data sets.
+/// sizes of data sets. Only an optional_part() may be missing.
 /// One error lists all differences. If memory runs out, nothing has been written either.
 void load_run(const std::string& path, std::span<const RunPart> parts,
               const LoadRunOptions& options = {});

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <string_view>
 #include <unordered_map>
@@ -92,6 +93,11 @@ Parsed parse(std::string_view text, T& value) {
   return Parsed::out_of_range;
 }
 
+void check_separator(const char* op, char separator) {
+  FIRN_CHECK(separator != '"' && separator != '\n' && separator != '\r' && separator != '\0', op,
+             "", "the separator cannot be {}, which means something else", quoted({&separator, 1}));
+}
+
 /// CsvOptions::missing as an element of a tensor.
 template <class T>
 std::optional<T> missing_as(const std::optional<double>& missing, DType dtype) {
@@ -111,12 +117,28 @@ std::optional<T> missing_as(const std::optional<double>& missing, DType dtype) {
 struct CsvTable::State {
   std::string path;
   std::optional<double> missing;
+  std::vector<std::string> missing_texts;
   std::vector<std::string> names;
   std::vector<Column> columns;
   std::vector<std::uint64_t> lines;  ///< of rows
 
-  void read(CsvReader& reader, const CsvOptions& options);
+  std::vector<std::size_t> kept;  ///< for each column its place in a row of the file
+  std::size_t width = 0;          ///< fields in a row
+  bool header = true;
+
+  /// An empty table of the file's columns. Then the reader stands at the first row, if there is
+  /// one: `more` says so.
+  static State of(CsvReader& reader, const std::string& path, const CsvOptions& options,
+                  bool& more);
+  /// Adds rows, from that on at which the reader stands, until there are `most`. Returns whether
+  /// it then stands at another one.
+  bool add_rows(CsvReader& reader, std::size_t most);
   const Column& at(const std::string& name) const;
+  /// Of a field that is trimmed.
+  bool is_missing(std::string_view field) const {
+    return field.empty() ||
+           std::find(missing_texts.begin(), missing_texts.end(), field) != missing_texts.end();
+  }
   [[noreturn]] void fail(const std::string& name, std::size_t row, const std::string& what,
                          const std::string& hint) const {
     throw IoError(kOp, path, fmt::format("line {}, column {}: {}", lines[row], quoted(name), what),
@@ -129,7 +151,14 @@ struct CsvTable::State {
   Tensor codes(const std::string& name, const std::vector<std::string>& levels) const;
 };
 
-void CsvTable::State::read(CsvReader& reader, const CsvOptions& options) {
+CsvTable::State CsvTable::State::of(CsvReader& reader, const std::string& path,
+                                    const CsvOptions& options, bool& more) {
+  State state;
+  state.path = path;
+  state.header = options.header;
+  state.missing = options.missing;
+  for (const std::string& text : options.missing_texts)
+    state.missing_texts.emplace_back(trimmed(text));
   if (!reader.next())
     reader.fail(1, "the file is empty",
                 options.header ? "expected a row with the names of the columns" : "expected a row");
@@ -144,31 +173,36 @@ void CsvTable::State::read(CsvReader& reader, const CsvOptions& options) {
                               quoted(all.back())),
                   "rename one of them, or set CsvOptions::header to false");
   }
-  names = options.columns.empty() ? all : options.columns;
-  std::vector<std::size_t> kept;
+  state.names = options.columns.empty() ? all : options.columns;
   std::vector<bool> is_kept(all.size(), false);
-  for (const std::string& name : names) {
+  for (const std::string& name : state.names) {
     const auto at = place.find(name);
     FIRN_CHECK(at != place.end(), kOp, fmt::format("it has {}", listed(all)), "{} has no column {}",
                path, quoted(name));
     FIRN_CHECK(!is_kept[at->second], kOp, "", "CsvOptions::columns has {} twice", quoted(name));
     is_kept[at->second] = true;
-    kept.push_back(at->second);
+    state.kept.push_back(at->second);
   }
-  columns.resize(kept.size());
-  const std::size_t width = all.size();
+  state.columns.resize(state.kept.size());
+  state.width = all.size();
   reader.set_names(std::move(all));
-  if (options.header && !reader.next()) return;
+  more = !options.header || reader.next();
+  return state;
+}
+
+bool CsvTable::State::add_rows(CsvReader& reader, std::size_t most) {
   do {
     if (reader.fields() != width)
       reader.fail(reader.line(),
                   fmt::format("{} fields, but {} has {}; the last one is {}", reader.fields(),
-                              options.header ? "the header" : "the first row", width,
+                              header ? "the header" : "the first row", width,
                               quoted(reader.field(reader.fields() - 1))),
                   "put a field that has a separator in it in quotes");
     for (std::size_t i = 0; i < kept.size(); ++i) columns[i].add(reader.field(kept[i]));
     lines.push_back(reader.line());
-  } while (reader.next());
+    if (!reader.next()) return false;
+  } while (lines.size() < most);
+  return true;
 }
 
 const Column& CsvTable::State::at(const std::string& name) const {
@@ -184,9 +218,11 @@ void CsvTable::State::numbers(const std::string& name, DType dtype, T* to, std::
   const std::optional<T> otherwise = missing_as<T>(missing, dtype);
   for (std::size_t row = 0; row < lines.size(); ++row, to += step) {
     const std::string_view field = trimmed(column.at(row));
-    if (field.empty()) {
+    if (is_missing(field)) {
       if (!otherwise)
-        fail(name, row, "the field is empty",
+        fail(name, row,
+             field.empty() ? "the field is empty"
+                           : fmt::format("{} is one of the missing_texts", quoted(field)),
              "set CsvOptions::missing to the number that empty fields stand for");
       *to = *otherwise;
       continue;
@@ -200,7 +236,9 @@ void CsvTable::State::numbers(const std::string& name, DType dtype, T* to, std::
     const bool is_number = parse(field, fraction) == Parsed::good;
     fail(name, row,
          fmt::format("{} is no {}", quoted(field), std::is_integral_v<T> ? "integer" : "number"),
-         is_number ? "read the column as f32 or f64" : "read texts with categories() or text()");
+         is_number ? "read the column as f32 or f64"
+                   : "read texts with categories() or text(); if it means that there is no value, "
+                     "name it in CsvOptions::missing_texts");
   }
 }
 
@@ -243,17 +281,33 @@ Tensor CsvTable::State::codes(const std::string& name,
 }
 
 CsvTable::CsvTable(const std::string& path, CsvOptions options) try {
-  const char s = options.separator;
-  FIRN_CHECK(s != '"' && s != '\n' && s != '\r' && s != '\0', kOp, "",
-             "the separator cannot be {}, which means something else", quoted({&s, 1}));
-  const auto state = std::make_shared<State>();
-  state->path = path;
-  state->missing = options.missing;
-  CsvReader reader(kOp, path, s);
-  state->read(reader, options);
+  check_separator(kOp, options.separator);
+  CsvReader reader(kOp, path, options.separator);
+  bool more = false;
+  const auto state = std::make_shared<State>(State::of(reader, path, options, more));
+  if (more) state->add_rows(reader, std::numeric_limits<std::size_t>::max());
   state_ = state;
 }
 FIRN_OUT_OF_MEMORY("CsvTable")
+
+void read_csv_pieces(const std::string& path, std::int64_t rows,
+                     const std::function<void(const CsvTable&)>& fn,
+                     const CsvOptions& options) try {
+  constexpr const char* kPieces = "read_csv_pieces";
+  FIRN_CHECK(rows >= 1, kPieces, "", "a piece cannot have {} rows", rows);
+  check_separator(kPieces, options.separator);
+  CsvReader reader(kPieces, path, options.separator);
+  bool more = false;
+  const CsvTable::State empty = CsvTable::State::of(reader, path, options, more);
+  while (more) {
+    const auto piece = std::make_shared<CsvTable::State>(empty);
+    more = piece->add_rows(reader, static_cast<std::size_t>(rows));
+    fn(CsvTable(piece));
+  }
+}
+FIRN_OUT_OF_MEMORY("read_csv_pieces")
+
+CsvTable::CsvTable(std::shared_ptr<const State> state) : state_(std::move(state)) {}
 
 const CsvTable::State& CsvTable::state() const {
   FIRN_CHECK(state_, kOp, "use the object that it was moved to", "this table was moved away");
@@ -269,7 +323,7 @@ CsvType CsvTable::type(const std::string& name) const {
   CsvType type = CsvType::text;
   for (std::size_t row = 0; row < state().lines.size(); ++row) {
     const std::string_view field = trimmed(column.at(row));
-    if (field.empty()) continue;
+    if (state().is_missing(field)) continue;
     std::int64_t integer = 0;
     double number = 0;
     const bool is_integer = parse(field, integer) == Parsed::good;

@@ -28,6 +28,12 @@ std::string text_of(const Tensor& t) {
 /// Collects differences; the error lists them all, up to a limit.
 class Differences {
  public:
+  /// Of a setting, which may differ if that is asked for.
+  template <class... Args>
+  void add_setting(fmt::format_string<Args...> format, Args&&... args) {
+    ++settings_;
+    add(format, std::forward<Args>(args)...);
+  }
   template <class... Args>
   void add(fmt::format_string<Args...> format, Args&&... args) {
     ++count_;
@@ -40,12 +46,15 @@ class Differences {
     if (count_ == 0) return;
     const std::string more = count_ > kMost ? fmt::format("; and {} more", count_ - kMost) : "";
     throw IoError(op, path, "it is of another run: " + text_ + more,
-                  "give the parts that were saved, made with the same options");
+                  settings_ == count_
+                      ? "make the optimizer with the same options, or set "
+                        "LoadRunOptions::other_settings to go on with other ones"
+                      : "give the parts that were saved, made with the same options");
   }
 
  private:
   static constexpr std::int64_t kMost = 20;
-  std::int64_t count_ = 0;
+  std::int64_t count_ = 0, settings_ = 0;
   std::string text_;
 };
 
@@ -62,10 +71,12 @@ void compare(const RunSlot& slot, const Tensor& read, const LoadRunOptions& opti
              Differences& differences) {
   if (slot.text != RunSlot::Text::none) {
     const std::string mine = text_of(slot.tensor), theirs = text_of(read);
-    const bool allowed =
-        slot.text == RunSlot::Text::may_differ_if_allowed && options.other_settings;
-    if (mine != theirs && !allowed)
-      differences.add("\"{}\" is \"{}\" in the file, and \"{}\" here", slot.name, theirs, mine);
+    constexpr const char* kFormat = "\"{}\" is \"{}\" in the file, and \"{}\" here";
+    if (mine == theirs) return;
+    if (slot.text == RunSlot::Text::must_agree)
+      differences.add(kFormat, slot.name, theirs, mine);
+    else if (!options.other_settings)
+      differences.add_setting(kFormat, slot.name, theirs, mine);
     return;
   }
   if (read.shape() != slot.tensor.shape() || read.dtype() != slot.tensor.dtype())
@@ -78,8 +89,11 @@ void compare(const RunSlot& slot, const Tensor& read, const LoadRunOptions& opti
 std::vector<NamedTensor> entries_of(const char* op, std::span<const RunPart> parts) {
   const NoGrad guard;
   std::vector<NamedTensor> entries;
-  for (const RunSlot& slot : slots_of(op, parts))
+  for (const RunSlot& slot : slots_of(op, parts)) {
+    FIRN_CHECK(slot.not_saved.empty(), op, "call zero_grad(), or load what was saved before",
+               "\"{}\": {}", slot.name, slot.not_saved);
     if (!slot.left_out) entries.push_back({slot.name, slot.tensor});
+  }
   return entries;
 }
 
@@ -93,6 +107,9 @@ void restore_run(const char* op, const std::string& path, RunFile file,
         "load it with the firn that saved it");
   const std::vector<RunSlot> slots = slots_of(op, parts);
   auto& found = file.entries;
+  std::set<std::int64_t> in_file;  // optional parts of which it has an entry
+  for (const RunSlot& slot : slots)
+    if (found.contains(slot.name)) in_file.insert(slot.optional_part);
   Differences differences;
   std::set<std::string_view> known;
   for (const bool texts : {true, false}) {  // of which kind it is comes first
@@ -102,6 +119,8 @@ void restore_run(const char* op, const std::string& path, RunFile file,
       const auto it = found.find(slot.name);
       if (it != found.end()) {
         compare(slot, it->second, options, differences);
+      } else if (slot.optional_part > 0 && !in_file.contains(slot.optional_part)) {
+        continue;
       } else if (is_needed(slot, found)) {
         differences.add("\"{}\" is missing in the file", slot.name);
       }

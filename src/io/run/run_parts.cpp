@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "autograd/cycle.h"
 #include "base/check.h"
 #include "firn/data/loader.h"
 #include "firn/data/resident_batches.h"
@@ -86,6 +87,9 @@ std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer
   FIRN_CHECK(!optim::OptimizerAccess::impl(optimizer).averaged, "RunPart",
              "end the scope of AveragedWeights first",
              "the weights of the optimizer \"{}\" are their moving averages at the moment", prefix);
+  FIRN_CHECK(autograd::current_cycle != &optim::OptimizerAccess::impl(optimizer), "RunPart",
+             "save and load when it has returned",
+             "a backward() of the optimizer \"{}\" is running", prefix);
   std::vector<RunSlot> out;
   const auto state = optimizer.state();
   const std::string touched_name = join(prefix, "touched");
@@ -109,6 +113,8 @@ std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer
   }
   out.push_back(slot_of_text(join(prefix, "settings"), optim::describe_settings(optimizer),
                              RunSlot::Text::may_differ_if_allowed));
+  if (optim::OptimizerAccess::impl(optimizer).broken)
+    out.back().not_saved = "a backward() of its cycle has failed half-way";
   return out;
 }
 
@@ -199,9 +205,17 @@ RunPart::RunPart(std::string name, double& number) {
   source_ = source_of_one(std::move(name), number);
 }
 
+RunPart optional_part(RunPart part) {
+  RunPart::Source source = RunAccess::source(part);
+  source.optional = true;
+  RunAccess::set_source(part, std::make_shared<const RunPart::Source>(std::move(source)));
+  return part;
+}
+
 std::vector<RunSlot> slots_of(const char* op, std::span<const RunPart> parts) {
   std::vector<RunSlot> all;
   std::map<const void*, std::string> objects;
+  std::int64_t optional_parts = 0;
   for (const RunPart& part : parts) {
     const RunPart::Source& source = RunAccess::source(part);
     std::vector<RunSlot> slots = source.slots();
@@ -210,7 +224,11 @@ std::vector<RunSlot> slots_of(const char* op, std::span<const RunPart> parts) {
     // A tensor without elements has no address of its own.
     FIRN_CHECK(is_new || source.object == nullptr, op, "name each object once",
                "\"{}\" is the same object as \"{}\"", first, at->second);
-    for (RunSlot& slot : slots) all.push_back(std::move(slot));
+    const std::int64_t optional_part = source.optional ? ++optional_parts : 0;
+    for (RunSlot& slot : slots) {
+      slot.optional_part = optional_part;
+      all.push_back(std::move(slot));
+    }
   }
   const auto place_of = [](const RunSlot& s) {
     return std::pair<const void*, std::int64_t>(s.tensor.view().data, s.tensor.numel());

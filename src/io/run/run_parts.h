@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "firn/data/loader.h"
@@ -27,17 +29,23 @@ struct RunSlot {
   /// Of a gradient: element `index` of the entry `needed_by` says whether the file has it.
   std::string needed_by = {};
   std::int64_t index = 0;
-  bool of_module = false;  ///< a parameter or buffer
-  bool is_weight = false;  ///< of an optimizer: also a module's, as a rule
+  std::string not_saved = {};      ///< why it cannot be saved at the moment; else empty
+  bool of_module = false;          ///< a parameter or buffer
+  bool is_weight = false;          ///< of an optimizer: also a module's, as a rule
+  std::int64_t optional_part = 0;  ///< the number, from 1 on, of the optional_part() it is of
 };
 
 struct RunPart::Source {
   const void* object = nullptr;  ///< what the part refers to
   std::function<std::vector<RunSlot>()> slots;
+  bool optional = false;
 };
 
 struct RunAccess {
   static const RunPart::Source& source(const RunPart& part) { return *part.source_; }
+  static void set_source(RunPart& part, std::shared_ptr<const RunPart::Source> source) {
+    part.source_ = std::move(source);
+  }
   /// Of a Loader or of ResidentBatches.
   template <class Loader>
   static std::function<void()> prepare_seek(const Loader& loader, data::LoaderPosition position) {

@@ -46,6 +46,13 @@ class AdafactorWhole final : public WholeRule {
     return {{"row_variance", without(shape, -1)}, {"column_variance", without(shape, -2)}};
   }
 
+  std::string options() const override {
+    const AdafactorOptions& o = options_;
+    return fmt::format("beta2_decay {}, eps1 {}, eps2 {}, clip {}, weight_decay {}", o.beta2_decay,
+                       o.eps1 ? fmt::format("{}", *o.eps1) : "unset", o.eps2, o.clip,
+                       o.weight_decay);
+  }
+
   void compute(const WholeStep& s) const override {
     const AdafactorOptions& o = options_;
     const double eps1 = o.eps1.value_or(s.weight.dtype() == DType::f64 ? 0x1p-52 : 0x1p-23);

@@ -58,6 +58,8 @@ class CustomWhole final : public WholeRule {
     return out;
   }
 
+  std::string options() const override { return ""; }  // a function: nobody can compare it
+
   void compute(const WholeStep& s) const override {
     const Stream stream = current_stream(s.weight.device());
     CustomInput in{.weight = s.weight,

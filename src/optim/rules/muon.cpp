@@ -80,6 +80,14 @@ class MuonWhole final : public WholeRule {
     return {{"momentum", parameter.tensor.shape()}};
   }
 
+  std::string options() const override {
+    return fmt::format("momentum {}{}, weight_decay {}, scale {}, newton_schulz_steps {}",
+                       options_.momentum, options_.nesterov ? ", nesterov 1" : "",
+                       options_.weight_decay,
+                       options_.scale == MuonScale::original ? "original" : "match_rms_adamw",
+                       options_.newton_schulz_steps);
+  }
+
   void compute(const WholeStep& s) const override {
     const Size size = size_of_matrix(s.weight.shape());
     const double mu = options_.momentum;

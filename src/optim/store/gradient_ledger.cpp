@@ -61,11 +61,15 @@ bool GradientLedger::tell_device(const kernels::StepMemory& memory, Stream strea
   return true;
 }
 
-void GradientLedger::adopt() {
-  if (flags_.storage()->version() == version_) return;
+bool GradientLedger::adopt() {
+  if (flags_.storage()->version() == version_) return false;
   version_ = flags_.storage()->version();
   copy_bytes(told_.data(), Device::cpu(), flags_.impl()->data(), flags_.device(), told_.size());
-  for (std::size_t i = 0; i < leaves_.size(); ++i) leaves_[i]->touched = noted_[i] = told_[i] != 0;
+  for (std::size_t i = 0; i < leaves_.size(); ++i) {
+    if (received(i)) stale_[i] = 1;  // read only if it has received none from now on
+    leaves_[i]->touched = noted_[i] = told_[i] != 0;
+  }
+  return true;
 }
 
 GradientLedger::Counts GradientLedger::contributions() const {

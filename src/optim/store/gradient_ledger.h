@@ -57,7 +57,8 @@ class GradientLedger {
   /// A replayed graph has written the flags.
   void assume_told() { told_ = noted(); }
   /// Reads the flags if they were written from outside, as part of a state that was copied in.
-  void adopt();
+  /// Returns whether they were.
+  bool adopt();
 
   // ---- Captured backward passes, whose replays autograd does not see ----
 

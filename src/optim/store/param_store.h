@@ -131,6 +131,9 @@ class ParamStore {
   std::vector<Tensor> parameters() const;
   /// "Muon for 4 of 6 parameters, AdamW for 2"; empty if one name is all.
   std::string rules_in_words() const;
+  /// "beta1 0.9, beta2 0.999, eps 1e-08, weight_decay 0.01": the numbers of the rules, in the order
+  /// of the arenas, those that are equal to the last ones left out. options.cpp
+  std::string options_in_words() const;
   /// What errors call it: 'parameter 3, "encoder.weight", [4, 2] f32 cpu'.
   std::string label(std::size_t i) const;
   /// The labels of all, or of the first ones and how many more there are.

@@ -47,6 +47,8 @@ class WholeRule {
   /// Those of a parameter. Throws Error for one that the rule cannot update.
   virtual std::vector<State> states(const NamedTensor& parameter,
                                     const std::string& label) const = 0;
+  /// Its options in words, as ParamStore::options_in_words(). Empty: nothing of them can be said.
+  virtual std::string options() const = 0;
   /// Queues the work of a step. What it allocates is reserved beforehand, so it must allocate the
   /// same each time. It also runs for steps that are skipped.
   virtual void compute(const WholeStep& step) const = 0;

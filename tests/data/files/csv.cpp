@@ -201,7 +201,8 @@ TEST_CASE("CSV: bad numbers are named with line, column and field", "[host]") {
   };
   CHECK(bad("area,rooms\n1,2\n3,4x\n") ==
         "[CsvTable] PATH: line 3, column \"rooms\": \"4x\" is no number; hint: read texts with "
-        "categories() or text()");
+        "categories() or text(); if it means that there is no value, name it in "
+        "CsvOptions::missing_texts");
   CHECK(error_of("a,b\n\"1\n\",2\n3,\n", [](const CsvTable& t) { t.column("b"); }) ==
         "[CsvTable] PATH: line 4, column \"b\": the field is empty; hint: set CsvOptions::missing "
         "to the number that empty fields stand for");
@@ -225,6 +226,75 @@ TEST_CASE("CSV: bad numbers are named with line, column and field", "[host]") {
   CHECK(std::isnan(table_of("a,b\n,1\n", {.missing = nan}).column("a").item()));
   for (const double missing : {nan, 0.5, 9223372036854775808.0})
     CHECK_THAT(bad("a\n1\n", i64, {.missing = missing}), contains("which is not a number of i64"));
+}
+
+TEST_CASE("CSV: texts that stand for no value", "[host]") {
+  const Bytes bytes = "a,b\n NA ,x\n2,NA\n-999,\n\"?\",-\n";
+  const CsvTable table =
+      table_of(bytes, {.missing = 0.5, .missing_texts = {"NA", " ? ", "-999", "na"}});
+  CHECK(values_of(table.column("a")) == std::vector<double>{0.5, 2, 0.5, 0.5});
+  CHECK(table.type("a") == CsvType::integer);
+  CHECK(table.type("b") == CsvType::text);
+  CHECK(table.text("a") == Texts{" NA ", "2", "-999", "?"});
+  CHECK(table.levels("b") == Texts{"", "-", "NA", "x"});
+  CHECK(table_of("a\nNA\n", {.missing_texts = {"NA"}}).type("a") == CsvType::text);
+  CHECK(table_of("a\nnan\n1\n", {.missing = 3, .missing_texts = {"nan"}}).type("a") ==
+        CsvType::integer);
+  const auto read = [](const CsvTable& t) { t.column("a"); };
+  CHECK(error_of(bytes, read, {.missing_texts = {"NA"}}) ==
+        "[CsvTable] PATH: line 2, column \"a\": \"NA\" is one of the missing_texts; hint: set "
+        "CsvOptions::missing to the number that empty fields stand for");
+  // As a whole field alone, and letter by letter.
+  for (const char* text : {"Na", "NAN.", "N", "1NA"})
+    CHECK_THAT(
+        error_of(std::string("a\n") + text + "\n", read, {.missing = 0, .missing_texts = {"NA"}}),
+        contains("is no number"));
+}
+
+TEST_CASE("CSV: a file in pieces has the rows of the whole", "[host]") {
+  Bytes bytes = "x,name\n";
+  for (int i = 0; i < 100; ++i) bytes += std::to_string(i) + (i % 3 == 0 ? ",\"a\nb\"\n" : ",c\n");
+  const TempFolder folder;
+  for (const Bytes& content : {bytes, gzip(bytes)}) {
+    const std::string path = write_file(folder.file("t.csv"), content);
+    const CsvTable whole(path);
+    for (const std::int64_t rows : {1, 7, 50, 99, 100, 101}) {
+      std::vector<double> numbers;
+      Texts names;
+      std::vector<CsvTable> tables;
+      data::read_csv_pieces(path, rows, [&](const CsvTable& t) { tables.push_back(t); });
+      CHECK(static_cast<std::int64_t>(tables.size()) == (100 + rows - 1) / rows);
+      for (const CsvTable& table : tables) {
+        CHECK((table.rows() == rows || &table == &tables.back()));
+        CHECK(table.names() == whole.names());
+        for (const double v : values_of(table.column("x"))) numbers.push_back(v);
+        for (const std::string& text : table.text("name")) names.push_back(text);
+      }
+      CHECK(numbers == values_of(whole.column("x")));
+      CHECK(names == whole.text("name"));
+    }
+  }
+  int calls = 0;
+  const auto count = [&](const CsvTable&) { ++calls; };
+  data::read_csv_pieces(write_file(folder.file("e.csv"), "a,b\n"), 3, count);
+  CHECK(calls == 0);
+  data::read_csv_pieces(write_file(folder.file("n.csv"), "1,2\n3,4\n"), 3, count,
+                        {.header = false});
+  CHECK(calls == 1);
+  CHECK_THROWS_WITH(data::read_csv_pieces(folder.file("n.csv"), 0, count),
+                    contains("a piece cannot have 0 rows"));
+  CHECK_THROWS_WITH(data::read_csv_pieces(folder.file("n.csv"), 1, count, {.separator = '"'}),
+                    contains("the separator cannot be"));
+  CHECK_THROWS_WITH(data::read_csv_pieces(folder.file("n.csv"), 1, count, {.columns = {"z"}}),
+                    contains("has no column \"z\""));
+  calls = 0;
+  const std::string cut = write_file(folder.file("c.csv"), "a,b\n1,2\n3,4\n5\n6,7\n");
+  CHECK_THROWS_WITH(data::read_csv_pieces(cut, 1, count), contains("line 4: 1 fields"));
+  CHECK(calls <= 2);
+  // Numbers are read where they are used: the error has the line of the file.
+  const std::string bad = write_file(folder.file("b.csv"), "a\n1\n2\nx\n");
+  CHECK_THROWS_WITH(data::read_csv_pieces(bad, 2, [](const CsvTable& t) { t.column("a"); }),
+                    contains("line 4, column \"a\""));
 }
 
 TEST_CASE("CSV: damaged files are named with line and column", "[host]") {
