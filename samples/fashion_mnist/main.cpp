@@ -14,6 +14,7 @@
 
 #include "firn/firn.h"
 #include "firn/io/safetensors.h"
+#include "job.h"
 #include "models.h"
 #include "options.h"
 #include "output/hash.h"
@@ -77,23 +78,34 @@ void test_into(EpochReport& r, const Options& o, firn::nn::Module& model,
   r.confusion = e.confusion;
 }
 
+/// Whether a rank was asked to end. All ranks get the same answer.
+bool asked_to_end(const firn::dist::Group& group) {
+  if (group.size() == 1) return interrupted != 0;
+  const firn::Tensor asked = firn::full({1}, interrupted, firn::i32);
+  group.all_reduce(asked, firn::dist::Reduce::max);
+  return asked.item() != 0;
+}
+
 EpochReport run_epoch(int number, const Options& o, Trainer& trainer,
                       firn::optim::Optimizer& optimizer, firn::nn::Module& model,
-                      firn::data::ResidentBatches& test, Saver& saver, firn::Device device) {
+                      firn::data::ResidentBatches& test, Saver& saver, firn::Device device,
+                      const firn::dist::Group& group) {
   EpochReport r;
   r.epoch = number;
   firn::reset_peak_memory(device);
   {
-    Progress progress("epoch " + std::to_string(number) + "/" + std::to_string(o.epochs),
-                      trainer.images());
+    std::optional<Progress> progress;
+    if (group.rank() == 0)
+      progress.emplace("epoch " + std::to_string(number) + "/" + std::to_string(o.epochs),
+                       trainer.images());
     const auto start = std::chrono::steady_clock::now();
     const Trained trained = trainer.epoch(number - 1, [&](std::int64_t done) {
-      if (interrupted != 0) {
+      if (asked_to_end(group)) {
         const auto saved = saver.interrupted();
         throw Interrupted(saved ? "interrupted: " + *saved : "interrupted");
       }
       saver.after_batch();
-      progress.update(done);
+      if (progress) progress->update(done);
     });
     r.seconds = seconds_since(start);
     r.samples_per_s = static_cast<double>(trained.images) / r.seconds;
@@ -102,7 +114,7 @@ EpochReport run_epoch(int number, const Options& o, Trainer& trainer,
     r.loss_scale = trained.loss_scale;
     r.applied_steps = trained.applied_steps;
     r.skipped_steps = trained.skipped_steps;
-    progress.finish();
+    if (progress) progress->finish();
   }
   r.effective_batch = o.effective_batch(number - 1);
   r.training_memory = firn::memory_stats(device);
@@ -156,7 +168,8 @@ Options fitted(const Options& o, firn::nn::Module& model, const firn::data::Imag
 }
 
 void train(const Options& asked, firn::nn::Module& model, const std::optional<Picture>& picture,
-           firn::Device device) {
+           firn::Device device, const firn::dist::Group& group) {
+  const bool leads = group.rank() == 0;  // what is printed or written is so by one rank
   const auto set = firn::data::load_fashion_mnist(asked.data);
   const firn::data::ImageDataset images(
       set.train,
@@ -167,7 +180,7 @@ void train(const Options& asked, firn::nn::Module& model, const std::optional<Pi
     return;
   }
   const Options o = fitted(asked, model, images, test, device);
-  RunLog log(o.log);
+  RunLog log(leads ? o.log : "");
   firn::data::ResidentBatches batches(
       images, {.batch = o.micro_batch, .shuffle = true, .seed = o.seed, .device = device});
   const auto optimizer = make_optimizer(o, model, batches.samples());
@@ -176,16 +189,17 @@ void train(const Options& asked, firn::nn::Module& model, const std::optional<Pi
     print_graph(trainer.nodes());
     return;
   }
-  Saver saver(o, trainer, *optimizer, log);
+  Saver saver(o, trainer, *optimizer, log, leads);
   const bool resumed = saver.resume();
-  print_start(o, set, model, *optimizer);
+  firn::dist::distribute(*optimizer, group);
+  if (leads) print_start(o, set, model, *optimizer);
   log.open(saver.log_bytes());
   if (!resumed) log.start(o, set, model);
 
   EpochReport last;
   for (int epoch = saver.epochs_done() + 1; epoch <= o.epochs; ++epoch) {
-    last = run_epoch(epoch, o, trainer, *optimizer, model, test, saver, device);
-    print_epoch(last);
+    last = run_epoch(epoch, o, trainer, *optimizer, model, test, saver, device, group);
+    if (leads) print_epoch(last);
     log.epoch(last);
     if (!std::isfinite(last.train_loss) || !std::isfinite(last.test_loss))
       throw firn::Error("fashion_mnist",
@@ -195,10 +209,18 @@ void train(const Options& asked, firn::nn::Module& model, const std::optional<Pi
   }
   const auto averaged = average_of(o, *optimizer);
   if (last.epoch == 0) test_into(last, o, model, test);  // resumed after the last epoch
-  conclude(o, model, &last, picture, device);
+  if (leads) conclude(o, model, &last, picture, device);
+}
+
+void train_rank(const Options& o, const std::optional<Picture>& picture, firn::Device device,
+                const firn::dist::Group& group) {
+  firn::manual_seed(o.seed);
+  const auto model = make_model(o, device);
+  train(o, *model, picture, device, group);
 }
 
 void run(const Options& o) {
+  const firn::dist::Group job = job_group();
   const firn::Device device = firn::Device::parse(o.device);
   firn::require_device("fashion_mnist", device);
   firn::set_num_threads(o.threads);
@@ -206,10 +228,13 @@ void run(const Options& o) {
   check_save_path(o.save);
   std::optional<Picture> picture;
   if (!o.predict.empty()) picture = read_picture(o.predict);
-  const auto model = make_model(o, device);
-  if (o.epochs > 0) return train(o, *model, picture, device);
+  if (o.epochs > 0 && o.ranks > 1 && job.size() == 1)
+    return firn::dist::run_local(o.ranks,
+                                 [&](const auto& group) { train_rank(o, picture, device, group); });
+  if (o.epochs > 0) return train_rank(o, picture, device, job);
 
   // Use the loaded weights as they are: --predict needs no data set.
+  const auto model = make_model(o, device);
   if (picture) return conclude(o, *model, nullptr, picture, device);
   const auto set = firn::data::load_fashion_mnist(o.data);
   firn::data::ResidentBatches test = test_batches(o, set, device);

@@ -2,12 +2,14 @@
 #include "options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <string>
 
 #include "firn/device.h"
 #include "firn/error.h"
 #include "firn/memory.h"
+#include "job.h"
 #include "output/hash.h"
 #include "revision.h"
 
@@ -106,6 +108,16 @@ struct BatchOptions {
   void resolve(Options& o) const {
     const auto n = [](std::int64_t v) { return std::to_string(v); };
     const bool has_micro = micro->count() > 0;
+    if ((o.ranks > 1 || o.exact > 0) && schedule->count() == 0 && accumulate->count() == 0) {
+      o.batch = images;
+      const std::int64_t part = (images + o.ranks - 1) / o.ranks,
+                         q = std::max<std::int64_t>(o.exact, 1);
+      if (!has_micro) o.micro_batch = (part + q - 1) / q * q;
+      return;
+    }
+    check_contradiction(o.ranks > 1 && batch->count() > 0 && accumulate->count() > 0,
+                        "--accumulate", "--batch",
+                        "with --ranks, --batch says by itself what a step takes");
     if (schedule->count() > 0) {
       check_contradiction(accumulate->count() > 0, "--accumulate-schedule", "--accumulate",
                           "both say how many micro-batches make a step");
@@ -141,6 +153,16 @@ void check(const Options& o, bool has_loss_scale) {
   };
   below_one(o.ema, "--ema");
   below_one(o.label_smoothing, "--label-smoothing");
+  const bool by_batches = o.ranks > 1 || o.exact > 0;
+  const char* const divides = o.ranks > 1 ? "--ranks" : "--exact";
+  check_contradiction(by_batches && (o.plan || o.memory > 0), divides,
+                      o.plan ? "--plan" : "--memory", "memory is planned for one rank");
+  check_contradiction(by_batches && o.device != "cpu", divides, "--device", "ranks are on the CPU");
+  check_contradiction(
+      o.exact > 0 && o.micro_batch % o.exact != 0, "--exact", "--micro-batch",
+      std::to_string(o.micro_batch) + " is no multiple of " + std::to_string(o.exact));
+  check_contradiction(o.exact > 0 && o.model == "resnet", "--exact", "--model resnet",
+                      "its BatchNorm couples the images of a batch");
   check_contradiction(o.plan && o.show_graph, "--plan", "--show-graph",
                       "both print something else than a training");
   check_contradiction(o.recompute != "nothing" && o.model != "resnet", "--recompute",
@@ -178,8 +200,8 @@ std::int64_t Options::accumulate_in(std::int64_t epoch) const {
 std::int64_t Options::total_steps(std::int64_t images) const {
   std::int64_t total = 0;
   for (std::int64_t epoch = 0; epoch < epochs; ++epoch) {
-    const std::int64_t batch = effective_batch(epoch);
-    total += (images + batch - 1) / batch;
+    const std::int64_t step = effective_batch(epoch);
+    total += (images + step - 1) / step;
   }
   return total;
 }
@@ -188,6 +210,7 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   Options o;
   double weight_decay = 0;
   std::string augmentation, memory;
+  const int job = o.ranks = job_size();
   CLI::App app{"Trains a model on FashionMNIST, or evaluates a trained one."};
   app.set_version_flag("--version", std::string(kVersion) + " (" + kRevision + ")");
   app.add_option("--model", o.model,
@@ -202,12 +225,13 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
 
   BatchOptions b{};
   const CLI::Range images(std::int64_t{1}, std::int64_t{60'000});
-  b.batch = app.add_option("--batch", b.images, "images per step [64]")->check(images);
+  b.batch =
+      app.add_option("--batch", b.images, "images per step, of all ranks [64]")->check(images);
   b.micro = app.add_option("--micro-batch", o.micro_batch,
-                           "images per forward and backward pass [as --batch]")
+                           "images per forward and backward pass of a rank [as --batch / --ranks]")
                 ->check(images);
   b.accumulate = app.add_option("--accumulate", b.steps,
-                                "micro-batches per step [1, or --batch / --micro-batch]")
+                                "micro-batches per step of a rank [1, or as --batch says]")
                      ->check(images);
   b.schedule = app.add_option("--accumulate-schedule", b.by_epoch,
                               "micro-batches per step by epoch: 0:8,4:2 is 8 from epoch 0 on, 2 "
@@ -262,6 +286,15 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   auto* threads =
       app.add_option("--threads", o.threads, "CPU threads [all]; results do not depend on it")
           ->check(CLI::Range(1, 4096));
+  app.add_option("--ranks", o.ranks,
+                 "train with so many ranks, as threads; each computes its part of every batch. "
+                 "Under mpirun the ranks are its processes")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app.add_option("--exact", o.exact,
+                 "the same bits for any --micro-batch, --threads and --ranks: quanta of this many "
+                 "images are computed by themselves and added in a fixed order [off]")
+      ->check(images);
   app.add_option("--device", o.device, "cpu, cuda or cuda:N")->capture_default_str();
   app.add_option("--data", o.data,
                  "folder with the four IDX files [$FIRN_DATA, data/fashion-mnist, "
@@ -300,6 +333,8 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   try {
     app.parse(argc, argv);
     if (!memory.empty()) o.memory = parse_memory(memory);
+    check_contradiction(job > 1 && o.ranks != job, "--ranks", "mpirun",
+                        "the job has " + std::to_string(job) + " ranks");
     b.resolve(o);
     if (!o.load.empty() && epochs->count() == 0) o.epochs = 0;
     if (decay->count() > 0) o.weight_decay = weight_decay;

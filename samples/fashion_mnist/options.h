@@ -16,7 +16,7 @@ struct Options {
   std::string model = "mlp";
   int epochs = 5;                  ///< 0 if --load is given without --epochs
   std::string precision = "fp32";  ///< fp32, fp16, bf16, amp-fp16, amp-bf16
-  std::int64_t micro_batch = 64;
+  std::int64_t micro_batch = 64;   ///< of each rank
   /// Micro-batches per step from an epoch on: {{0, 8}, {4, 2}}.
   std::vector<std::pair<std::int64_t, std::int64_t>> accumulate = {{0, 1}};
   std::string loss_scale;  ///< none, dynamic, or a power of two; filled in by precision
@@ -31,6 +31,11 @@ struct Options {
   std::string optimizer = "adam";
   std::uint64_t seed = 1;
   int threads = 0;  ///< if not given: firn's default
+  int ranks = 1;
+  /// With ranks or exact mode: images per step, which they divide as they can; 0: the product of
+  /// the others.
+  std::int64_t batch = 0;
+  std::int64_t exact = 0;  ///< images of a quantum; 0: the ordinary mode
   std::string device = "cpu";
   std::string data;                   ///< folder; empty: see load_fashion_mnist
   std::string log;                    ///< JSON lines; empty: none
@@ -48,9 +53,9 @@ struct Options {
 
   /// Micro-batches per step in an epoch (counted from 0).
   std::int64_t accumulate_in(std::int64_t epoch) const;
-  /// Images per step in an epoch.
+  /// Images per step in an epoch, of all ranks.
   std::int64_t effective_batch(std::int64_t epoch) const {
-    return micro_batch * accumulate_in(epoch);
+    return batch > 0 ? batch : micro_batch * accumulate_in(epoch) * ranks;
   }
   /// Steps of the whole run on a set of `images`; the last step of an epoch may have fewer images.
   std::int64_t total_steps(std::int64_t images) const;

@@ -8,8 +8,12 @@
 namespace sample {
 
 Saver::Saver(const Options& options, Trainer& trainer, firn::optim::Optimizer& optimizer,
-             RunLog& log)
-    : options_(options), optimizer_(optimizer), log_(log), cycles_(options.checkpoint_every) {
+             RunLog& log, bool leads)
+    : options_(options),
+      optimizer_(optimizer),
+      log_(log),
+      leads_(leads),
+      cycles_(options.checkpoint_every) {
   if (options.checkpoint.empty()) return;
   checkpoints_.emplace(options.checkpoint, firn::io::CheckpointsOptions{
                                                .keep = 3, .best = firn::io::BestMetric::lowest});
@@ -29,14 +33,15 @@ bool Saver::resume() {
   const auto found = checkpoints_->resume(parts_);
   if (!found) return false;
   saved_ = found->step;
-  std::printf("resumed after step %lld from %s\n", static_cast<long long>(found->step),
-              found->path.c_str());
+  if (leads_)
+    std::printf("resumed after step %lld from %s\n", static_cast<long long>(found->step),
+                found->path.c_str());
   return true;
 }
 
 void Saver::save(std::int64_t step, std::optional<double> metric) {
   log_bytes_ = log_.bytes();
-  checkpoints_->save(step, parts_, metric);
+  if (leads_) checkpoints_->save(step, parts_, metric);
   saved_ = step;
   cycles_ = options_.checkpoint_every;
 }

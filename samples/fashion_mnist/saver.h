@@ -18,7 +18,9 @@ namespace sample {
 /// outlive it.
 class Saver {
  public:
-  Saver(const Options& options, Trainer& trainer, firn::optim::Optimizer& optimizer, RunLog& log);
+  /// If it does not lead, as ranks but the first, it resumes and writes nothing.
+  Saver(const Options& options, Trainer& trainer, firn::optim::Optimizer& optimizer, RunLog& log,
+        bool leads);
 
   /// With --resume: puts the run back as its newest checkpoint has it, and says so. Returns whether
   /// there was one. Throws IoError without --resume if the folder has checkpoints.
@@ -40,6 +42,7 @@ class Saver {
   const Options& options_;
   firn::optim::Optimizer& optimizer_;
   RunLog& log_;
+  bool leads_;
   std::int64_t epochs_done_ = 0, log_bytes_ = 0;
   std::int64_t saved_ = 0;   ///< applied steps at the last checkpoint
   std::int64_t cycles_ = 0;  ///< ends of cycles before the applied steps are looked at

@@ -1,6 +1,7 @@
 // The training loop: no step waits for a number from the device.
 #include "training.h"
 
+#include <algorithm>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -102,7 +103,8 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const Options& o, const nn::Mod
   const optim::StepOptions step{.accumulate = o.accumulate,
                                 .clip_norm = o.clip,
                                 .loss_scale = loss_scale(o.loss_scale),
-                                .ema = o.ema};
+                                .ema = o.ema,
+                                .exact = {.quantum = o.exact}};
   const double decay = o.weight_decay.value_or(0);
   if (o.optimizer == "sgd")
     return std::make_unique<optim::SGD>(groups, optim::SGDOptions{.lr = lr, .weight_decay = decay},
@@ -129,7 +131,19 @@ Trainer::Trainer(nn::Module& model, optim::Optimizer& optimizer,
             optimizer.backward(p.run(model, x, y, smoothing).second);
             optimizer.step();
           },
-          [&batches] { return batches.next_size(); }) {}
+          [&batches] { return batches.next_size(); }),
+      options_(options) {}
+
+void Trainer::step_by_batch(std::int64_t images) {
+  const auto [x, y] = batches_.next(images);
+  const Precision precision(options_.precision);
+  optimizer_.run_batch(
+      images, options_.micro_batch, [&, x = x, y = y](std::int64_t first, std::int64_t last) {
+        return precision
+            .run(model_, x.slice(0, first, last), y.slice(0, first, last), options_.label_smoothing)
+            .second;
+      });
+}
 
 Trained Trainer::epoch(std::int64_t number, const OnBatch& on_batch) {
   model_.train();
@@ -138,11 +152,15 @@ Trained Trainer::epoch(std::int64_t number, const OnBatch& on_batch) {
   const bool resumed = at.epoch == number && at.sample > 0;
   if (!resumed) batches_.begin_epoch(number);
   const std::int64_t images = batches_.remaining();
+  const bool by_batch = options_.ranks > 1 || options_.exact > 0;
   while (batches_.remaining() > 0) {
-    step_();
+    if (by_batch)
+      step_by_batch(std::min(options_.effective_batch(number), batches_.remaining()));
+    else
+      step_();
     on_batch(batches_.samples() - batches_.remaining());
   }
-  const optim::StepReport last = optimizer_.flush();
+  const optim::StepReport last = by_batch ? optimizer_.last_report() : optimizer_.flush();
   const optim::LossTotals now = optimizer_.loss_totals();
   const double weight = now.weight - before_.weight;
   const double loss = weight > 0 ? (now.loss - before_.loss) / weight : 0;

@@ -44,7 +44,7 @@ firn::Tensor logits_of(firn::nn::Module& model, const firn::Tensor& x,
 
 /// Trains `model` on `batches`, whose batches are micro-batches. On a GPU a micro-step is a CUDA
 /// graph that never waits for the host; a short last batch of an epoch has a graph of its own. The
-/// trainer refers to model, optimizer and batches; they must outlive it.
+/// trainer refers to model, optimizer, batches and options; they must outlive it.
 class Trainer {
  public:
   Trainer(firn::nn::Module& model, firn::optim::Optimizer& optimizer,
@@ -67,12 +67,15 @@ class Trainer {
  private:
   /// Everything stands at the beginning of the first epoch.
   void begin();
+  /// One step, of which each rank computes its part; with --exact in quanta.
+  void step_by_batch(std::int64_t images);
 
   firn::nn::Module& model_;
   firn::optim::Optimizer& optimizer_;
   firn::data::ResidentBatches& batches_;
   firn::optim::LossTotals before_;  ///< up to the end of the last epoch
   firn::graph::Step step_;
+  const Options& options_;
 };
 
 struct Evaluation {

@@ -55,7 +55,8 @@ std::string grouped(std::int64_t n) {
 
 /// One line with the optimizer's description of a step and its changes in later epochs.
 std::string step_summary(const Options& o, const firn::optim::Optimizer& optimizer) {
-  std::string text = firn::optim::describe(optimizer, o.micro_batch);
+  std::string text = firn::optim::describe(optimizer, o.batch > 0 ? o.batch : o.micro_batch);
+  if (o.ranks > 1) text += ", " + std::to_string(o.ranks) + " ranks";
   for (std::size_t i = 1; i < o.accumulate.size(); ++i) {
     const auto& [epoch, steps] = o.accumulate[i];
     text += "; from epoch " + std::to_string(epoch + 1) + " on " + std::to_string(o.micro_batch) +
@@ -143,6 +144,8 @@ void RunLog::start(const Options& o, const firn::data::FashionMnist& set,
         {"epochs", o.epochs},
         {"precision", o.precision},
         {"micro_batch", o.micro_batch},
+        {"ranks", o.ranks},
+        {"exact", o.exact},
         {"accumulate", accumulate},
         {"batch", o.effective_batch(0)},
         {"loss_scale", o.loss_scale},
