@@ -95,6 +95,13 @@ int cuda_device_count() noexcept;
 /// driver, driver too old, no device, no such device.
 void require_device(const char* op, Device device);
 
+/// How a device computes: describe_cpu() of the CPU. Of a CUDA device its name, architecture and
+/// multiprocessors, and the library of matrix products with its version; then a line for each kind
+/// of product of which that library refused to run an algorithm that it had chosen. For example
+/// "NVIDIA H100, sm_90, 132 multiprocessors, products by cuBLASLt 130100 (libcublasLt.so.13)".
+/// Throws DeviceError as require_device() does.
+std::string describe(Device device);
+
 /// Copies `bytes` between memory of any two devices, in the order of their current streams. Host
 /// memory can be reused when it returns. Waits for the device if it copies to the host or from
 /// pinned memory, and then throws as synchronize() does. Throws Error while a graph is being

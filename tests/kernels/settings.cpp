@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "firn/firn.h"
 #include "support/catch.h"
 #include "support/in_child.h"
 
@@ -67,6 +68,12 @@ TEST_CASE("settings: FIRN_ATTENTION is one of its words, or an error that lists 
   CHECK(in_child("FIRN_ATTENTION", "", read_attention_path) == "automatic");
   CHECK(in_child("FIRN_ATTENTION", "flash", read_attention_path) ==
         "[FIRN_ATTENTION] is 'flash'; hint: set it to one of: own, cudnn, automatic");
+}
+
+TEST_CASE("describe() of the CPU is describe_cpu(), of a device that is not there an error",
+          "[host]") {
+  CHECK(describe(Device::cpu()) == describe_cpu());
+  CHECK_THROWS_AS(describe(Device::cuda(100)), DeviceError);
 }
 
 }  // namespace

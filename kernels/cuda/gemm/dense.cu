@@ -88,14 +88,26 @@ static __global__ void relu_kernel(T* y, std::uint8_t* mask, std::int64_t m, std
   }
 }
 
-/// dx = 0 if the mask's bit is not set; a row of the mask has `groups` bytes.
+/// dx = 0 if the mask's bit is not set. A row of the mask has `stride` bytes, of which `groups`
+/// have bits of dx. `wide` as above.
 template <class T>
 static __global__ void mask_kernel(const std::uint8_t* mask, T* dx, std::int64_t m, std::int64_t n,
-                                   std::int64_t groups) {
+                                   std::int64_t groups, std::int64_t stride, bool wide) {
   const std::int64_t first = global_thread(), step = grid_threads();
-  for (std::int64_t i = first; i < m * n; i += step) {
-    const std::int64_t row = i / n, j = i % n;
-    if (!((mask[row * groups + j / kGroup] >> (j % kGroup)) & 1u)) dx[i] = T{};
+  for (std::int64_t g = first; g < m * groups; g += step) {
+    const std::int64_t row = g / groups, column = g % groups, begin = column * kGroup;
+    const unsigned bits = mask[row * stride + column];
+    T* const at = dx + row * n + begin;
+    if (wide) {
+      auto* const words = reinterpret_cast<Lanes<T, kGroup>*>(at);
+      auto group = *words;
+      for (int j = 0; j < kGroup; ++j)
+        if (!((bits >> j) & 1u)) group.lane[j] = T{};
+      *words = group;
+    } else {
+      for (int j = 0; j < kGroup && begin + j < n; ++j)
+        if (!((bits >> j) & 1u)) at[j] = T{};
+    }
   }
 }
 
@@ -121,11 +133,13 @@ void relu(const View& y, const View& mask, Stream stream) {
 }
 
 void apply_mask(const ConstView& mask, const View& dx, Stream stream) {
+  const std::int64_t m = dx.shape[0], n = dx.shape[1];
   if (dx.numel() == 0) return;
+  const std::int64_t groups = math::ceil_div(n, kGroup);
+  const bool wide = n % kGroup == 0 && is_aligned(dx.data);
   with_floating(dx.dtype, [&]<class T>(T) {
-    gpu::launch("dense activation gradient", mask_kernel<T>, grid_for(dx.numel()), dim3(kBlock), 0,
-                stream, mask.as<std::uint8_t>(), dx.as<T>(), dx.shape[0], dx.shape[1],
-                mask.shape[1]);
+    gpu::launch("dense activation gradient", mask_kernel<T>, grid_for(m * groups), dim3(kBlock), 0,
+                stream, mask.as<std::uint8_t>(), dx.as<T>(), m, n, groups, mask.shape[1], wide);
   });
 }
 

@@ -15,6 +15,7 @@
 #include "kernels/cuda/device/host.h"
 #include "kernels/cuda/gemm/contexts.h"
 #include "kernels/cuda/gemm/cublaslt.h"
+#include "kernels/cuda/gemm/refusals.h"
 #include "kernels/gemm.h"
 #include "kernels/math/macros.h"
 #include "kernels/settings/settings.h"
@@ -290,6 +291,7 @@ void drop_algorithm(Context& context, Plan& plan, const Product& p, cublasStatus
   plan.algorithms.erase(plan.algorithms.begin());
   plan.refused_by = "cublasLtMatmul";
   plan.refusal = status;
+  note_refusal(Device::cuda(context.device), p.epilogue, p.in, status);
   const auto bit = std::uint32_t{1} << static_cast<unsigned>(p.epilogue);
   if (context.warned & bit) return;
   context.warned |= bit;

@@ -189,6 +189,32 @@ TEST_CASE("dense: what the library refuses to run is computed another way, once"
     CHECK(text.find("cublasLtMatmul answered CUBLAS_STATUS_NOT_SUPPORTED") != std::string::npos);
 }
 
+TEST_CASE("gemm: describe() has a line for what the library refused", "[gpu]") {
+  const Warnings warnings;
+  const Device device = default_device();
+  const std::string before = describe(device);
+  CHECK(before.find("multiprocessors, products by cuBLASLt 130000 (simulator)") !=
+        std::string::npos);
+  // Other cases refuse no product of bf16 numbers. Two shapes, one algorithm of each.
+  for (const std::int64_t m : {71, 72}) {
+    bool refuse = true;
+    const Calls calls([&](const cusim::ProductCall& call) -> int {
+      return call.question || !std::exchange(refuse, false) ? call.answer
+                                                            : CUBLAS_STATUS_NOT_SUPPORTED;
+    });
+    const Tensor a = ones({m, 3}, bf16, device), b = ones({3, 7}, bf16, device);
+    CHECK(values_of(matmul(a, b)) == std::vector<double>(static_cast<std::size_t>(m) * 7, 3));
+  }
+  const std::string line =
+      "\ncuBLASLt refused 2 of the algorithms that it had chosen for bf16 products with no "
+      "epilogue "
+      "(CUBLAS_STATUS_NOT_SUPPORTED): others run, or separate kernels";
+  const std::string after = describe(device);
+  CHECK(before.find(line) == std::string::npos);
+  CHECK(after.find(line) != std::string::npos);
+  CHECK(after.size() == before.size() + line.size());
+}
+
 TEST_CASE("gemm: a product that the library refuses altogether leaves its result alone", "[gpu]") {
   const Warnings warnings;
   const Calls calls([](const cusim::ProductCall& call) -> int {
