@@ -242,7 +242,7 @@ TEST_CASE("[S15][S39] exact: a cycle that overflows is repeated with the same nu
 
 // ---- Refusals ----
 
-TEST_CASE("[S39][S45] exact: what it cannot keep is refused by name", "[host]") {
+TEST_CASE("[S39] exact: what it cannot keep is refused by name", "[host]") {
   const Rows rows(8, 6, 3, 70);
   const auto error_with = [&](nn::Module& net, const std::function<void(optim::Optimizer&)>& call) {
     optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.quantum = 4}});
@@ -279,7 +279,7 @@ TEST_CASE("[S39][S45] exact: what it cannot keep is refused by name", "[host]") 
                {"a quantum of -1"}));
 }
 
-TEST_CASE("[S45] exact: ranks whose random streams differ are refused", "[host]") {
+TEST_CASE("[S39] exact: ranks whose random streams differ are refused", "[host]") {
   const auto errors = errors_on_ranks(2, [](const Group& group) {
     manual_seed(4);
     Mlp net;
