@@ -33,7 +33,7 @@ struct GroupSetup {
   kernels::UpdateRule other = {};
   std::function<bool(const NamedTensor&)> fits = {};
   WholeRulePtr whole = {};
-  double other_lr_scale = 1;  ///< of `other`, beside lr_scale
+  double other_lr_scale = 1;    ///< of `other`, beside lr_scale
   std::string other_name = {};  ///< of `other`, if that is an optimizer by itself
 };
 
