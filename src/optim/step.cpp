@@ -38,16 +38,7 @@ void Optimizer::Impl::backward(const Tensor& sum, const LossWeight& weight,
   const bool first = at.micro_steps == 0;
   std::optional<KeptCycle> kept;
   if (options.keep_accumulator && !hooks.capturing()) kept = keep_cycle(&copy);
-  remember_place();
-  hooks.at_replay([first](Impl& i) {
-    i.check_skips();
-    i.check_ready();
-    i.require_place((i.at.micro_steps == 0) == first);
-  });
-  hooks.now_and_at_replay([](Impl& i) {
-    i.about_to_change_cycle();
-    i.begin_micro_step();
-  });
+  begin_micro_step();
 
   broken = true;
   try {
@@ -62,6 +53,22 @@ void Optimizer::Impl::backward(const Tensor& sum, const LossWeight& weight,
     hooks.at_replay([before, after = ledger.contributions()](Impl& i) {
       i.store.ledger().receive(before, after, [&i](std::size_t p) { return i.store.label(p); });
     });
+}
+
+void Optimizer::Impl::begin_micro_step() {
+  const bool first = at.micro_steps == 0;
+  remember_place();
+  hooks.at_replay([first](Impl& i) {
+    i.check_skips();
+    i.check_ready();
+    i.require_place((i.at.micro_steps == 0) == first);
+  });
+  hooks.now_and_at_replay([](Impl& i) {
+    i.about_to_change_cycle();
+    if (i.at.micro_steps == 0 && i.store.device().is_cpu() && !runtime::dry_run())
+      i.sums_before = i.seed_sums();
+    i.at.add_micro_step(i.options.accumulate);
+  });
 }
 
 void Optimizer::Impl::run_pass(const Tensor& sum, const Tensor& seed, const LossWeight& weight,

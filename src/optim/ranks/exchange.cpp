@@ -106,25 +106,9 @@ Share Optimizer::Impl::share_of(std::int64_t n) const noexcept {
   return firn::share_of(n, ranks->peers().rank(), ranks->peers().size());
 }
 
-void Optimizer::Impl::begin_micro_step() {
-  if (at.micro_steps == 0 && !runtime::dry_run() && store.device().is_cpu())
-    sums_before = seed_sums();
-  at.add_micro_step(options.accumulate);
-}
-
 void Optimizer::Impl::no_samples() {
   check_ready();
-  const bool first = at.micro_steps == 0;
-  remember_place();
-  hooks.at_replay([first](Impl& i) {
-    i.check_skips();
-    i.check_ready();
-    i.require_place((i.at.micro_steps == 0) == first);
-  });
-  hooks.now_and_at_replay([](Impl& i) {
-    i.about_to_change_cycle();
-    i.begin_micro_step();
-  });
+  begin_micro_step();
   const Tensor seed = zeros({}, DType::f32, store.device());
   const Tensor loss = zeros({}, DType::f32, store.device());
   kernels::optim_begin(
