@@ -190,8 +190,8 @@ void train(const Options& asked, firn::nn::Module& model, const std::optional<Pi
     return;
   }
   Saver saver(o, trainer, *optimizer, log, leads);
-  const bool resumed = saver.resume();
   firn::dist::distribute(*optimizer, group);
+  const bool resumed = saver.resume();
   if (leads) print_start(o, set, model, *optimizer);
   log.open(saver.log_bytes());
   if (!resumed) log.start(o, set, model);
