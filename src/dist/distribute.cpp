@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -71,10 +72,14 @@ std::string kind_of(const optim::Optimizer& optimizer,
   return out;
 }
 
-void require_alike(const Group& group, const std::string& kind) {
-  const auto all = gather(group, {hash_of(kind)});
+void require_alike(const Group& group, const std::string& kind, std::int64_t micro_steps) {
+  const auto all = gather(group, {hash_of(kind), micro_steps});
+  const auto told = [&](int r, int i) { return all[static_cast<std::size_t>(2 * r + i)]; };
+  for (int r = 0; r < group.size(); ++r)
+    FIRN_CHECK(told(r, 1) == 0, kOp, "end it with step() or flush(), or drop it with zero_grad()",
+               "a cycle of rank {} is under way: it has {} micro-steps", r, told(r, 1));
   for (int r = 1; r < group.size(); ++r)
-    FIRN_CHECK(all[static_cast<std::size_t>(r)] == all[0], kOp,
+    FIRN_CHECK(told(r, 0) == told(0, 0), kOp,
                "make the same model and the same optimizer on every rank",
                "the optimizer of rank {} is not like that of rank 0; that of this rank, {}, is {}",
                r, group.rank(), kind.substr(0, kind.find('\n')));
@@ -108,11 +113,9 @@ void distribute(optim::Optimizer& optimizer, const Group& group,
   FIRN_CHECK(impl.store.device().is_cpu(), kOp, "move the model to the CPU",
              "the parameters are on {}, and ranks exchange gradients on the CPU",
              impl.store.device());
-  FIRN_CHECK(impl.cycle_is_empty(), kOp,
-             "end it with step() or flush(), or drop it with zero_grad()",
-             "a cycle is under way: it has {} micro-steps", impl.at.micro_steps);
   const std::vector<optim::NamedState> state = optimizer.state();
-  require_alike(group, kind_of(optimizer, state));
+  require_alike(group, kind_of(optimizer, state),
+                impl.cycle_is_empty() ? 0 : std::max<std::int64_t>(impl.at.micro_steps, 1));
   if (options.broadcast) {
     for (const auto& s : state) broadcast(group, s.tensor);
   } else {

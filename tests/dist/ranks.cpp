@@ -243,6 +243,15 @@ TEST_CASE("ranks: what is not alike is refused on every rank, or taken from rank
                          distribute(opt, g);
                        }),
        {"the optimizer of rank 2 is not like that of rank 0"});
+  both(errors_on_ranks(3,
+                       [](const Group& g) {
+                         manual_seed(1);
+                         Mlp net(f32);
+                         optim::AdamW opt(net.parameters());
+                         if (g.rank() == 1) opt.no_samples();
+                         distribute(opt, g);
+                       }),
+       {"a cycle of rank 1 is under way: it has 1 micro-steps", "zero_grad()"});
   const auto weights = on_ranks<std::vector<double>>(3, [](const Group& g) {
     manual_seed(static_cast<std::uint64_t>(g.rank()) + 1);
     Mlp net(f32);

@@ -42,13 +42,7 @@ struct Training {
     return opt->run_batch(kSamples, size,
                           [this](auto first, auto last) { return loss(first, last); });
   }
-  std::vector<double> state() {
-    std::vector<double> all;
-    for (const optim::NamedState& s : opt->state())
-      for (const double v : values_of(s.tensor)) all.push_back(v);
-    all.push_back(static_cast<double>(default_generator().get().offset));
-    return all;
-  }
+  std::vector<double> state() const { return state_and_stream(*opt); }
 };
 
 }  // namespace

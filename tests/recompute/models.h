@@ -112,4 +112,13 @@ class Quiet {
   WarningHandler before_;
 };
 
+/// All numbers of an optimizer's state, and how far the thread's random stream is.
+inline std::vector<double> state_and_stream(const optim::Optimizer& opt) {
+  std::vector<double> all;
+  for (const optim::NamedState& s : opt.state())
+    for (const double v : values_of(s.tensor)) all.push_back(v);
+  all.push_back(static_cast<double>(default_generator().get().offset));
+  return all;
+}
+
 }  // namespace firn::testing

@@ -51,13 +51,7 @@ struct Training {
     nn::checkpoint_nothing(net);
     return peak;
   }
-  std::vector<double> state() {
-    std::vector<double> all;
-    for (const optim::NamedState& s : opt->state())
-      for (const double v : values_of(s.tensor)) all.push_back(v);
-    all.push_back(static_cast<double>(default_generator().get().offset));
-    return all;
-  }
+  std::vector<double> state() const { return state_and_stream(*opt); }
 };
 
 }  // namespace
@@ -138,8 +132,9 @@ TEST_CASE("plan_within: what normalises a batch keeps it whole, and what is refu
 
   const auto before = t.state();
   nn::checkpoint_blocks(t.net, {.every = 3});
-  CHECK_THAT(error_of([&] { t.plan(1000); }),
-             Contains("normalises the samples") && Contains("if every block keeps its inputs, a batch"));
+  CHECK_THAT(
+      error_of([&] { t.plan(1000); }),
+      Contains("normalises the samples") && Contains("if every block keeps its inputs, a batch"));
   CHECK_THAT(error_of([&] { t.plan(1000, {.split_statistics = true}); }),
              Contains("micro-batches of one sample have a peak of") &&
                  Contains("if every block keeps its inputs"));

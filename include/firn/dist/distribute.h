@@ -41,12 +41,14 @@ struct DistributeOptions {
 /// BatchNorm normalises the samples of a rank's micro-batch. With BatchNormMode::per_step the
 /// running statistics are those of all ranks' samples; else they are of the rank's own.
 ///
-/// A group of one rank changes nothing, in mid-cycle too. Throws Error, on every rank, if the
-/// optimizers are not alike (kind, options, parameters), or without `broadcast` if a weight or a
-/// state differs, naming the first one and the rank; if a cycle is under way; and if the parameters
-/// are not on the CPU. Steps throw RankError as collectives do, for example if another rank has
-/// ended: weights and state are then those of the last finished step, and the cycle can be dropped
-/// by zero_grad(). A step cannot be captured in a graph.
+/// A group of one rank changes nothing, in mid-cycle too.
+///
+/// Throws Error if the parameters are not on the CPU. Throws Error, on every rank, if the
+/// optimizers are not alike (kind, options, parameters), if a cycle of one is under way, or without
+/// `broadcast` if a weight or a state differs, naming the first one and the rank. If `broadcast` is
+/// interrupted, a rank may have a part of rank 0's state. Steps throw RankError as collectives do,
+/// for example if another rank has ended: weights and state are then those of the last finished
+/// step, and the cycle can be dropped by zero_grad(). A step cannot be captured in a graph.
 void distribute(optim::Optimizer& optimizer, const Group& group,
                 const DistributeOptions& options = {});
 
