@@ -112,6 +112,12 @@ void Optimizer::Impl::adopt_state() {
                                 .scaler = s.scaler,
                                 .step = s.step,
                                 .progress = at});
+  FIRN_CHECK(
+      !has_ranks() || at.micro_steps == 0, store.op(),
+      "zero_grad() drops the cycle; or go on with one rank until it has ended",
+      "the state that was loaded has a cycle under way ({} micro-steps), and each of {} ranks "
+      "would add its gradients",
+      at.micro_steps, ranks->peers().size());
   state_version = version;
 }
 

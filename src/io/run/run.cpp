@@ -90,7 +90,7 @@ std::vector<NamedTensor> entries_of(const char* op, std::span<const RunPart> par
   const NoGrad guard;
   std::vector<NamedTensor> entries;
   for (const RunSlot& slot : slots_of(op, parts)) {
-    FIRN_CHECK(slot.not_saved.empty(), op, "call zero_grad(), or load what was saved before",
+    FIRN_CHECK(slot.not_saved.empty(), op, "save between two steps; zero_grad() drops the cycle",
                "\"{}\": {}", slot.name, slot.not_saved);
     if (!slot.left_out) entries.push_back({slot.name, slot.tensor});
   }

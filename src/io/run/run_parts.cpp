@@ -113,8 +113,11 @@ std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer
   }
   out.push_back(slot_of_text(join(prefix, "settings"), optim::describe_settings(optimizer),
                              RunSlot::Text::may_differ_if_allowed));
-  if (optim::OptimizerAccess::impl(optimizer).broken)
+  const auto& impl = optim::OptimizerAccess::impl(optimizer);
+  if (impl.broken)
     out.back().not_saved = "a backward() of its cycle has failed half-way";
+  else if (impl.has_ranks() && impl.at.micro_steps > 0)
+    out.back().not_saved = "a cycle is under way, of which each rank has a part of the gradients";
   return out;
 }
 
