@@ -2,7 +2,6 @@
 #include <functional>
 
 #include "autograd/cycle.h"
-#include "base/check.h"
 #include "firn/kernel_support.h"
 #include "firn/storage.h"
 #include "firn/stream.h"
@@ -49,11 +48,6 @@ void about_to_change(std::initializer_list<const Tensor*> tensors, Rollback kind
 }
 
 void about_to_change(Generator& g, Device device) {
-  FIRN_CHECK(
-      !QuantumScope::current, "Dropout",
-      "leave its seed out: it then draws from the thread's stream",
-      "a layer draws from a random stream of its own, which in exact mode would give a sample "
-      "other numbers if it is computed elsewhere");
   if (runtime::capturing(device)) [[unlikely]]
     runtime::on_replay(device, [&g] { keep(g); });
   if (runtime::rollback_wanted()) [[unlikely]]

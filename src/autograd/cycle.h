@@ -72,21 +72,6 @@ class CouplingScope {
   CouplingScope* outer_;
 };
 
-/// While alive, this thread computes samples that must not depend on what was computed before them:
-/// layers refuse to draw from a random stream of their own.
-class QuantumScope {
- public:
-  QuantumScope() noexcept : outer_(std::exchange(current, true)) {}
-  ~QuantumScope() { current = outer_; }
-  QuantumScope(const QuantumScope&) = delete;
-  QuantumScope& operator=(const QuantumScope&) = delete;
-
-  static inline thread_local constinit bool current = false;
-
- private:
-  bool outer_;
-};
-
 /// While alive, the backward passes of this thread belong to a cycle.
 class CycleScope {
  public:

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -47,12 +48,6 @@ std::int64_t hash_of(const Tensor& t) {
   return *sum.view().as<std::int64_t>();
 }
 
-std::int64_t hash_of(const std::string& text) {
-  const Tensor bytes = zeros({static_cast<std::int64_t>(text.size())}, DType::u8, Device::cpu());
-  std::memcpy(bytes.mutable_view().as<std::uint8_t>(), text.data(), text.size());
-  return hash_of(bytes);
-}
-
 /// Every rank's `mine`, rank after rank.
 std::vector<std::int64_t> gather(const Group& group, const std::vector<std::int64_t>& mine) {
   const auto n = static_cast<std::int64_t>(mine.size());
@@ -64,25 +59,62 @@ std::vector<std::int64_t> gather(const Group& group, const std::vector<std::int6
   return {begin, begin + all.numel()};
 }
 
-/// What must be the same on all ranks, in words. The first line is for people.
+/// What must be the same on all ranks, a line for each thing.
 std::string kind_of(const optim::Optimizer& optimizer,
                     const std::vector<optim::NamedState>& state) {
-  std::string out = optim::describe_settings(optimizer);
+  const auto& step = optim::OptimizerAccess::impl(optimizer).options;
+  std::string out =
+      fmt::format("{}, {} micro-steps per step, max_skips {}", optim::describe_settings(optimizer),
+                  optimizer.cycle_length(), step.max_skips);
   for (const auto& [name, t] : state) out += fmt::format("\n{} {}", name, describe(t));
   return out;
 }
 
+/// Every rank's text.
+std::vector<std::string> gather(const Group& group, const std::string& mine) {
+  const auto lengths = gather(group, std::vector{static_cast<std::int64_t>(mine.size())});
+  const std::int64_t most = *std::max_element(lengths.begin(), lengths.end());
+  const Tensor part = zeros({most}, DType::u8, Device::cpu());
+  std::memcpy(part.mutable_view().as<std::uint8_t>(), mine.data(), mine.size());
+  const Tensor all = zeros({group.size() * most}, DType::u8, Device::cpu());
+  group.all_gather(part, all);
+  std::vector<std::string> out;
+  const auto* texts = reinterpret_cast<const char*>(all.view().as<std::uint8_t>());
+  for (std::size_t r = 0; r < lengths.size(); ++r)
+    out.emplace_back(texts + static_cast<std::int64_t>(r) * most,
+                     static_cast<std::size_t>(lengths[r]));
+  return out;
+}
+
+/// The first line in which the two differ.
+std::pair<std::string, std::string> difference(const std::string& a, const std::string& b) {
+  const std::size_t at = static_cast<std::size_t>(
+      std::mismatch(a.begin(),
+                    a.begin() + static_cast<std::ptrdiff_t>(std::min(a.size(), b.size())),
+                    b.begin())
+          .first -
+      a.begin());
+  const auto line = [at](const std::string& text) {
+    const std::size_t before = at == 0 ? std::string::npos : text.rfind('\n', at - 1);
+    const std::size_t begin = before == std::string::npos ? 0 : before + 1;
+    return text.substr(begin, text.find('\n', begin) - begin);
+  };
+  return {line(a), line(b)};
+}
+
 void require_alike(const Group& group, const std::string& kind, std::int64_t micro_steps) {
-  const auto all = gather(group, {hash_of(kind), micro_steps});
-  const auto told = [&](int r, int i) { return all[static_cast<std::size_t>(2 * r + i)]; };
-  for (int r = 0; r < group.size(); ++r)
-    FIRN_CHECK(told(r, 1) == 0, kOp, "end it with step() or flush(), or drop it with zero_grad()",
-               "a cycle of rank {} is under way: it has {} micro-steps", r, told(r, 1));
-  for (int r = 1; r < group.size(); ++r)
-    FIRN_CHECK(told(r, 0) == told(0, 0), kOp,
-               "make the same model and the same optimizer on every rank",
-               "the optimizer of rank {} is not like that of rank 0; that of this rank, {}, is {}",
-               r, group.rank(), kind.substr(0, kind.find('\n')));
+  const auto steps = gather(group, std::vector{micro_steps});
+  for (std::size_t r = 0; r < steps.size(); ++r)
+    FIRN_CHECK(steps[r] == 0, kOp, "end it with step() or flush(), or drop it with zero_grad()",
+               "a cycle of rank {} is under way: it has {} micro-steps", r, steps[r]);
+  const auto kinds = gather(group, kind);
+  for (std::size_t r = 1; r < kinds.size(); ++r) {
+    if (kinds[r] == kinds[0]) continue;
+    const auto [theirs, zeros] = difference(kinds[r], kinds[0]);
+    detail::fail(kOp, "make the same model and the same optimizer on every rank",
+                 "the optimizer of rank {} is not like that of rank 0: \"{}\" and \"{}\"", r,
+                 theirs, zeros);
+  }
 }
 
 void require_equal(const Group& group, const std::vector<optim::NamedState>& state) {
@@ -121,7 +153,8 @@ void distribute(optim::Optimizer& optimizer, const Group& group,
   } else {
     require_equal(group, state);
   }
-  impl.take_part(std::make_shared<GroupPeers>(group));
+  static std::atomic<std::int64_t> made{0};
+  impl.take_part(std::make_shared<GroupPeers>(group), gather(group, std::vector{++made})[0]);
 }
 FIRN_OUT_OF_MEMORY("distribute")
 

@@ -9,9 +9,29 @@
 
 namespace firn::optim {
 
+namespace {
+
+/// While alive, run_batch() is at so many samples.
+class BatchScope {
+ public:
+  BatchScope(OptimizerAccess::Impl& impl, std::int64_t samples) noexcept : impl_(impl) {
+    impl.batch = samples;
+  }
+  ~BatchScope() { impl_.batch = 0; }
+  BatchScope(const BatchScope&) = delete;
+  BatchScope& operator=(const BatchScope&) = delete;
+
+ private:
+  OptimizerAccess::Impl& impl_;
+};
+
+}  // namespace
+
 StepReport run_in_parts(Optimizer& optimizer, std::int64_t samples, std::int64_t size,
                         const LossOf& loss) {
   auto& impl = OptimizerAccess::impl(optimizer);
+  impl.require_no_cycle();
+  const BatchScope batch(impl, samples);
   if (impl.options.exact.quantum > 0) return run_exact(optimizer, samples, loss);
   const Share share = impl.share_of(samples);
   if (share.size() == 0) return impl.run_cycle(1, [&](std::int64_t) { impl.no_samples(); });

@@ -112,6 +112,7 @@ void Optimizer::Impl::adopt_state() {
                                 .scaler = s.scaler,
                                 .step = s.step,
                                 .progress = at});
+  if (store.device().is_cpu()) sums_before = seed_sums();
   FIRN_CHECK(
       !has_ranks() || at.micro_steps == 0, store.op(),
       "zero_grad() drops the cycle; or go on with one rank until it has ended",

@@ -99,8 +99,11 @@ struct Optimizer::Impl final : autograd::Cycle {
   // ---- Steps of several ranks, and exact mode (ranks/) ----
 
   /// From now on each step is made together with these ranks. No cycle is under way.
-  void take_part(std::shared_ptr<const autograd::Peers> peers);
+  /// `number` is the optimizer's, the same on all ranks.
+  void take_part(std::shared_ptr<const autograd::Peers> peers, std::int64_t number);
   bool has_ranks() const noexcept { return ranks && !ranks->alone(); }
+  /// Throws Error for a loss that couples samples if other ranks have some of them.
+  void require_uncoupled(bool coupled) const;
   /// This rank's part of n samples or quanta.
   Share share_of(std::int64_t n) const noexcept;
   /// A micro-step of weight 0.
@@ -117,6 +120,10 @@ struct Optimizer::Impl final : autograd::Cycle {
   void combine_ranks();
   void combine_quanta();
   RankRecord record_of_cycle() const;
+  /// The cycle is dropped: its losses leave the totals, which are the same on all ranks.
+  void forget_on_rank();
+  /// Quanta of the batch in exact mode.
+  std::int64_t quanta() const noexcept { return 1 + (batch - 1) / options.exact.quantum; }
   /// On the CPU: what the kernels have collected of the cycle.
   math::SeedSums& seed_sums() const noexcept;
 
@@ -203,7 +210,9 @@ struct Optimizer::Impl final : autograd::Cycle {
   std::optional<RankExchange> ranks;
   math::SeedSums sums_before;       ///< seed_sums() when the cycle under way began, on the CPU
   ExactSums exact;                  ///< with StepOptions::exact
-  std::int64_t exact_quanta = 0;    ///< of the cycle, on all ranks
+  std::int64_t batch = 0;           ///< samples that run_batch() is at, on all ranks; 0: none
+  std::int64_t number = 0;          ///< see take_part()
+  std::int64_t dropped = 0;         ///< cycles that this rank has dropped since the last step
   bool in_quantum = false;          ///< the backward pass of a quantum is under way
   std::vector<Tensor> restored;     ///< see restore_on_retry()
   std::int64_t parts = 0;           ///< of the two-pass step that is under way

@@ -32,6 +32,7 @@ void Optimizer::backward(const Loss& loss, const BackwardPass& pass) try {
              "the loss couples the samples of its batch, so the gradients of micro-batches do not "
              "add up to that of the batch, and this cycle has {} micro-steps",
              steps);
+  i.require_uncoupled(loss.coupled);
   i.backward(loss.sum, {.tensor = loss.weight}, pass);
 }
 FIRN_OUT_OF_MEMORY("backward")

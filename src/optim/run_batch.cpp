@@ -105,8 +105,9 @@ StepReport Optimizer::run_batch(std::int64_t samples, const MicroBatch& ask,
     impl.split_size = size;
   }
   std::optional<RollbackPoint> start;
-  const bool halve = ask.halve_on_out_of_memory && !capturing && quantum == 0;
+  const bool halve = ask.halve_on_out_of_memory && !capturing;
   if (halve) start.emplace();
+  const std::int64_t dropped = impl.dropped;
   for (std::int64_t retries = 0;; ++retries) {
     const std::int64_t size = std::min(impl.split_size, samples);
     const autograd::CouplingScope coupling;
@@ -116,9 +117,15 @@ StepReport Optimizer::run_batch(std::int64_t samples, const MicroBatch& ask,
       report.note_split(quantum > 0 ? std::min(quantum, samples) : size, retries);
       return report;
     } catch (const OutOfMemory& e) {
-      if (capturing || runtime::dry_run() || quantum > 0) throw;
+      if (capturing || runtime::dry_run() || (quantum > 0 && !halve)) throw;
       if (!halve) advise(*this, op, impl.store.device(), samples, ask, loss, e);
       start->roll_back();
+      if (quantum > 0)
+        throw OutOfMemory(
+            fmt::format("{}\n  exact mode computes quanta of {} samples, and nothing smaller",
+                        e.message(), quantum),
+            e.requested_bytes());
+      impl.dropped = dropped;  // what follows are the same samples
       if (size == 1) advise(*this, op, impl.store.device(), samples, ask, loss, e);
       if (!coupling.layer.empty() && !ask.split_statistics)
         throw OutOfMemory(fmt::format("{}\n  {}", e.message(), refusal_to_split(coupling.layer)),

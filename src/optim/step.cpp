@@ -111,6 +111,7 @@ void Optimizer::Impl::zero_grad() {
   remember_place();
   drop_members();
   kernels::optim_reset(store.memory(), store.stream());
+  forget_on_rank();
   hooks.now_and_at_replay([](Impl& i) {
     i.store.ledger().begin_cycle();
     i.broken = false;

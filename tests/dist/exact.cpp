@@ -258,7 +258,7 @@ TEST_CASE("[S39] exact: what it cannot keep is refused by name", "[host]") {
   nn::Sequential norm{nn::Linear(6, 3), nn::BatchNorm1d(3)};
   CHECK(mentions(error_with(norm, batch_of(norm, 4)), {"BatchNorm1d", "quanta of 4"}));
   nn::Sequential own{nn::Linear(6, 3), nn::Dropout(0.5, {.seed = 7})};
-  CHECK(mentions(error_with(own, batch_of(own, 4)), {"Dropout", "stream of its own"}));
+  CHECK(mentions(error_with(own, batch_of(own, 4)), {"Dropout", "a stream of their own"}));
   nn::Sequential net{nn::Linear(6, 3)};
   CHECK(mentions(error_with(net, batch_of(net, 6)), {"6 samples", "quanta of 4"}));
   CHECK(mentions(

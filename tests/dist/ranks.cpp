@@ -375,18 +375,117 @@ TEST_CASE("ranks: steps out of order are refused on every rank", "[host]") {
     opt.step();
   });
   for (const auto& e : errors) CHECK(e.empty());  // the state of rank 0 has its count too
-  const auto late = errors_on_ranks(2, [](const Group& group) {
-    Tensor w = parameter({1}, {1}, f64);
-    optim::SGD opt({w}, {.lr = 0.5}), other({parameter({1}, {1}, f64)});
-    distribute(opt, group);
-    distribute(other, group);
-    // Rank 1 ends the cycle of another optimizer, which has as many parameters.
-    opt.backward(objective(w, {1}), 1);
+  const auto refused = [](const std::function<void(const Group&, optim::SGD&, optim::SGD&)>& work,
+                          std::initializer_list<const char*> parts) {
+    const auto late = errors_on_ranks(2, [&](const Group& group) {
+      Tensor w = parameter({1}, {1}, f64), v = parameter({1}, {1}, f64);
+      const optim::StepOptions scaled{.loss_scale = optim::LossScale::fixed(64)};
+      optim::SGD opt({w}, {.lr = 0.5}, scaled), other({v}, {.lr = 0.5}, scaled);
+      distribute(opt, group);
+      distribute(other, group);
+      work(group, opt, other);
+    });
+    for (const auto& e : late) CHECK(mentions(e, parts));
+  };
+  const auto step = [](optim::Optimizer& opt) {
+    opt.no_samples();
     opt.step();
-    if (group.rank() == 0) opt.no_samples(), opt.step();
-    if (group.rank() == 1) other.no_samples(), other.step();
+  };
+  refused([&](const Group& g, auto& opt, auto& other) { step(g.rank() == 0 ? opt : other); },
+          {"of its optimizer number", "in the same order"});
+  refused(
+      [&](const Group& g, auto& opt, auto&) {
+        if (g.rank() == 1) opt.no_samples(), opt.zero_grad();
+        step(opt);
+      },
+      {"rank 1 has dropped 1 cycles since the last step, and rank 0 0"});
+  refused(
+      [&](const Group& g, auto& opt, auto&) {
+        if (g.rank() == 1) opt.set_lr(0.25);
+        step(opt);
+      },
+      {"the learning rate of rank 1 is 0.25, and that of rank 0 0.5"});
+  refused(
+      [&](const Group& g, auto& opt, auto&) {
+        if (g.rank() == 1) opt.set_loss_scale(32);
+        step(opt);
+      },
+      {"the loss scale of rank 1 is 32, and that of rank 0 64"});
+  refused(
+      [&](const Group& g, auto& opt, auto&) {
+        const Tensor w = opt.parameters()[0];
+        opt.run_batch(4 + g.rank(), 2, [&](std::int64_t first, std::int64_t last) -> Loss {
+          return {objective(w, {1}), make({double(last - first)}, {}, f64)};
+        });
+      },
+      {"rank 1 is at a batch of 5 samples, and rank 0 at one of 4"});
+}
+
+TEST_CASE("[S20] ranks: losses that couple samples are refused", "[host]") {
+  const auto errors = errors_on_ranks(2, [](const Group& group) {
+    manual_seed(1);
+    Mlp net(f32);
+    optim::SGD opt(net.parameters(), {.lr = 0.1});
+    distribute(opt, group);
+    const Rows rows(8, 7, 3, 40);
+    const auto whole = error_of([&] {
+      opt.run_batch(8, 8, [&](std::int64_t first, std::int64_t last) {
+        const Tensor y = net(rows.x.slice(0, first, last));
+        return info_nce(y, y);
+      });
+    });
+    const auto two_pass = error_of([&] {
+      opt.step_two_pass(
+          2, [&](std::int64_t i) { return net(rows.x.slice(0, 4 * i, 4 * i + 4)); },
+          [](const Tensor& all) { return info_nce(all, all); });
+    });
+    throw Error("both", whole + "\n" + two_pass);
   });
-  for (const auto& e : late) CHECK(mentions(e, {"cycle number", "no_samples()"}));
+  for (const auto& e : errors)
+    CHECK(mentions(e, {"[SGD] the loss couples the samples of its batch, and 2 ranks"}));
+}
+
+TEST_CASE("[S40] ranks: optimizers with one loss scale have ranks together", "[host]") {
+  const auto errors = errors_on_ranks(2, [](const Group& group) {
+    Tensor w = parameter({1}, {1}), v = parameter({1}, {1});
+    const optim::LossScaler scaler(optim::LossScale::dynamic());
+    optim::SGD a({w}, {.lr = 0.5}, {.scaler = scaler}), b({v}, {.lr = 0.5}, {.scaler = scaler});
+    distribute(a, group);
+    a.backward(objective(w, {1}), 1);
+    b.backward(objective(v, {1}), 1);
+    optim::step_all({&a, &b});
+  });
+  for (const auto& e : errors) CHECK(mentions(e, {"[step_all]", "optimizer 1 has no other ranks"}));
+}
+
+TEST_CASE("[S40][S42] ranks: after a cycle that was dropped the state is the same on all",
+          "[host]") {
+  for (const std::int64_t quantum : {0, 2}) {
+    const auto ends = on_ranks<std::string>(3, [&](const Group& group) {
+      manual_seed(1);
+      Mlp net(f32);
+      optim::AdamW opt(net.parameters(), {}, {.exact = {.quantum = quantum}});
+      distribute(opt, group);
+      const Rows rows(12, 7, 3, 41);
+      const auto loss = [&](std::int64_t first, std::int64_t last) {
+        return cross_entropy(net(rows.x.slice(0, first, last)), rows.y.slice(0, first, last));
+      };
+      opt.run_batch(12, 2, loss);
+      error_of([&] {
+        opt.run_batch(12, 2, [&](std::int64_t first, std::int64_t last) {
+          if (first % 4 == 2) throw Error("loader", "no more");
+          return loss(first, last);
+        });
+      });
+      distribute(opt, group);  // compares all state
+      opt.run_batch(12, 2, loss);
+      return fmt::format("{:a} {}", opt.loss_totals().loss, opt.loss_totals().weight);
+    });
+    for (const auto& e : ends) {
+      CHECK(e == ends[0]);
+      CHECK(e.ends_with(" 24"));
+    }
+  }
 }
 
 }  // namespace

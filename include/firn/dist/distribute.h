@@ -38,13 +38,13 @@ struct DistributeOptions {
 /// sample more if they cannot be equal, and a rank without samples adds weight 0 by itself.
 /// run_cycle() computes the same number of micro-steps on each rank.
 ///
-/// A run is saved between two steps: in the middle of a cycle each rank has a part of the gradients,
-/// and save_run() throws Error. So does the step after a load_run() of such a file.
+/// A run is saved between two steps: in the middle of a cycle each rank has a part of the
+/// gradients, and save_run() throws Error. So does the step after a load_run() of such a file.
 ///
 /// BatchNorm normalises the samples of a rank's micro-batch. With BatchNormMode::per_step the
 /// running statistics are those of all ranks' samples; else they are of the rank's own.
 ///
-/// A group of one rank changes nothing, in mid-cycle too.
+/// With a group of one rank the optimizer is one of one rank, as it was made, in mid-cycle too.
 ///
 /// Throws Error if the parameters are not on the CPU. Throws Error, on every rank, if the
 /// optimizers are not alike (kind, options, parameters), if a cycle of one is under way, or without

@@ -9,6 +9,7 @@
 #include "firn/random.h"
 #include "kernels/copy.h"
 #include "optim/impl.h"
+#include "runtime/graph/draw_tape.h"
 
 namespace firn::optim {
 namespace {
@@ -23,15 +24,12 @@ void copy_gradient(const Tensor& from, const Tensor& to, Stream stream) {
   kernels::copy(from.view(), to.mutable_view(), stream);
 }
 
-Tensor buffer(std::int64_t elements, DType dtype) {
-  const OwnerScope owner(Owner::gradients);
-  return empty({elements}, dtype, Device::cpu());
-}
-
 }  // namespace
 
-void ExactSums::begin(const ParamStore& store, std::int64_t first, std::int64_t last,
+void ExactSums::begin(const ParamStore& store, std::int64_t quanta, const autograd::Peers* peers,
                       RandomKey random) {
+  const auto [first, last] =
+      peers ? share_of(quanta, peers->rank(), peers->size()) : Share{0, quanta};
   for (auto& entry : stack_.entries())
     if (!entry.value.in_arenas) free_.push_back(std::move(entry.value.gradients));
   if (!place_.empty()) free_.push_back(std::move(place_));
@@ -47,6 +45,39 @@ void ExactSums::begin(const ParamStore& store, std::int64_t first, std::int64_t 
     free_.push_back(store.reserve_gradients());
     for (const Tensor& t : free_.back())  // between parameters there are zeros
       zero_bytes(t.impl()->data(), t.device(), t.bytes());
+  }
+  if (peers) prepare(store, quanta, *peers);
+}
+
+void ExactSums::prepare(const ParamStore& store, std::int64_t quanta,
+                        const autograd::Peers& peers) {
+  Exchange& e = exchange_;
+  e.nodes.clear();
+  e.most = 0;
+  for (int r = 0; r < peers.size(); ++r) {
+    const auto [first, last] = share_of(quanta, r, peers.size());
+    e.nodes.push_back(plan_quanta(first, last).nodes);
+    e.most = std::max(e.most, e.nodes.back().size());
+  }
+  const OwnerScope owner(Owner::gradients);
+  const std::int64_t size = peers.size();
+  const auto row = static_cast<std::int64_t>(e.most * sizeof(CycleSums));
+  if (!e.mine.defined() || e.mine.numel() != row || e.all.numel() != size * row) {
+    e.mine = zeros({row}, DType::u8, Device::cpu());
+    e.all = zeros({size * row}, DType::u8, Device::cpu());
+  }
+  const std::vector<Tensor> arenas = store.gradients();
+  e.slices.resize(arenas.size());
+  e.padded.resize(arenas.size());
+  for (std::size_t a = 0; a < arenas.size(); ++a) {
+    const std::int64_t n = arenas[a].numel(), padded = size * math::ceil_div(n, size);
+    const DType dtype = arenas[a].dtype();
+    if (padded != n && !(e.padded[a].defined() && e.padded[a].numel() == padded))
+      e.padded[a] = zeros({padded}, dtype, Device::cpu());
+    if (!e.slices[a].empty() && e.slices[a][0].numel() != padded) e.slices[a].clear();
+    e.slices[a].resize(std::min(e.slices[a].size(), e.most));
+    while (e.slices[a].size() < e.most)
+      e.slices[a].push_back(empty({padded}, dtype, Device::cpu()));
   }
 }
 
@@ -86,67 +117,52 @@ void ExactSums::take(const ParamStore& store, const CycleSums& sums) {
               [&](Part& left, Part& right) { add(left, right, last, store.stream()); });
 }
 
-CycleSums ExactSums::finish(const ParamStore& store) {
+CycleSums ExactSums::finish(const ParamStore& store, const autograd::Peers* peers) {
+  if (peers) return exchange(store, *peers);
   return stack_.fold([&](Part& left, Part& right) { add(left, right, true, store.stream()); }).sums;
 }
 
-CycleSums ExactSums::finish(const ParamStore& store, const autograd::Peers& peers,
-                            std::span<const std::vector<QuantumRange>> nodes) {
-  const std::int64_t size = peers.size();
-  std::size_t most = 0;
-  for (const auto& n : nodes) most = std::max(most, n.size());
+CycleSums ExactSums::exchange(const ParamStore& store, const autograd::Peers& peers) {
+  const Exchange& e = exchange_;
+  const auto& mine = stack_.entries();
+  const auto ranks = static_cast<std::size_t>(peers.size());
+  const std::vector<Tensor> arenas = store.gradients();
   const Stream stream = store.stream();
 
-  // The scalars of all nodes.
-  const auto row = static_cast<std::int64_t>(most * sizeof(CycleSums));
-  const Tensor mine = zeros({row}, DType::u8, Device::cpu());
-  const Tensor all = zeros({size * row}, DType::u8, Device::cpu());
-  for (std::size_t j = 0; j < stack_.entries().size(); ++j)
-    std::memcpy(mine.mutable_view().as<std::uint8_t>() + j * sizeof(CycleSums),
-                &stack_.entries()[j].value.sums, sizeof(CycleSums));
-  peers.all_gather(mine, all);
-
-  // Each rank receives its slice of the gradients of all nodes.
-  const std::vector<Tensor> arenas = store.gradients();
-  std::vector<std::vector<Tensor>> received(arenas.size());
-  const auto slice_of = [&](std::size_t a) { return math::ceil_div(arenas[a].numel(), size); };
-  for (std::size_t a = 0; a < arenas.size(); ++a) {
-    const std::int64_t n = arenas[a].numel(), padded = size * slice_of(a);
-    Tensor padding;
-    for (std::size_t j = 0; j < most; ++j) {
-      Tensor from = j < stack_.entries().size() ? stack_.entries()[j].value.gradients[a]
-                                                : arenas[a];  // nobody reads it
-      if (padded != n) {
-        if (!padding.defined()) padding = zeros({padded}, from.dtype(), Device::cpu());
-        copy_gradient(from, padding.as_strided({n}, {1}, 0), stream);
-        from = padding;
-      }
-      received[a].push_back(buffer(padded, from.dtype()));
-      peers.all_to_all(from, received[a].back());
+  auto* const scalars = e.mine.mutable_view().as<std::uint8_t>();
+  for (std::size_t j = 0; j < mine.size(); ++j)
+    std::memcpy(scalars + j * sizeof(CycleSums), &mine[j].value.sums, sizeof(CycleSums));
+  peers.all_gather(e.mine, e.all);
+  for (std::size_t a = 0; a < arenas.size(); ++a)
+    for (std::size_t j = 0; j < e.most; ++j) {
+      // A rank with fewer nodes sends anything, which nobody reads.
+      const Tensor& node = j < mine.size() ? mine[j].value.gradients[a] : arenas[a];
+      if (e.padded[a].defined())
+        copy_gradient(node, e.padded[a].as_strided({node.numel()}, {1}, 0), stream);
+      peers.all_to_all(e.padded[a].defined() ? e.padded[a] : node, e.slices[a][j]);
     }
-  }
 
-  // It adds them up in the tree, and all slices come together again.
+  // Each rank adds up its slice in the tree, and all slices come together again.
   QuantumStack<Part> tree;
   const auto add_up = [&](Part& left, Part& right) { add(left, right, false, stream); };
-  for (std::int64_t r = 0; r < size; ++r)
-    for (std::size_t j = 0; j < nodes[static_cast<std::size_t>(r)].size(); ++j) {
+  const std::uint8_t* const told = e.all.view().as<std::uint8_t>();
+  for (std::size_t r = 0; r < ranks; ++r)
+    for (std::size_t j = 0; j < e.nodes[r].size(); ++j) {
       Part part;
-      std::memcpy(&part.sums,
-                  all.view().as<std::uint8_t>() + r * row +
-                      static_cast<std::int64_t>(j * sizeof(CycleSums)),
-                  sizeof(CycleSums));
-      for (std::size_t a = 0; a < arenas.size(); ++a)
-        part.gradients.push_back(received[a][j].as_strided({slice_of(a)}, {1}, r * slice_of(a)));
-      part.in_arenas = true;  // the memory is not this object's to keep
-      tree.push(nodes[static_cast<std::size_t>(r)][j], std::move(part), add_up);
+      part.in_arenas = true;  // the memory is not to be kept
+      std::memcpy(&part.sums, told + (r * e.most + j) * sizeof(CycleSums), sizeof(CycleSums));
+      for (const auto& slices : e.slices) {
+        const std::int64_t length = slices[j].numel() / peers.size();
+        part.gradients.push_back(
+            slices[j].as_strided({length}, {1}, static_cast<std::int64_t>(r) * length));
+      }
+      tree.push(e.nodes[r][j], std::move(part), add_up);
     }
   const Part& root = tree.fold(add_up);
   for (std::size_t a = 0; a < arenas.size(); ++a) {
-    const std::int64_t n = arenas[a].numel(), padded = size * slice_of(a);
-    const Tensor whole = padded == n ? arenas[a] : buffer(padded, arenas[a].dtype());
-    peers.all_gather(root.gradients[a].contiguous(), whole);
-    if (padded != n) copy_gradient(whole.as_strided({n}, {1}, 0), arenas[a], stream);
+    peers.all_gather(root.gradients[a], e.padded[a].defined() ? e.padded[a] : arenas[a]);
+    if (e.padded[a].defined())
+      copy_gradient(e.padded[a].as_strided({arenas[a].numel()}, {1}, 0), arenas[a], stream);
   }
   return root.sums;
 }
@@ -161,18 +177,12 @@ void Optimizer::Impl::combine_quanta() {
     return exact.drop();  // the memory is none
   }
   broken = true;
-  CycleSums sums;
   if (has_ranks()) {
-    std::vector<std::vector<QuantumRange>> nodes;
-    for (int r = 0; r < ranks->peers().size(); ++r) {
-      const auto [first, last] = firn::share_of(exact_quanta, r, ranks->peers().size());
-      nodes.push_back(plan_quanta(first, last).nodes);
-    }
-    ranks->tell(store.op(), {.cycles = at.cycles, .random = exact.random()}, received);
-    sums = exact.finish(store, ranks->peers(), nodes);
-  } else {
-    sums = exact.finish(store);
+    const RankRecord mine = record_of_cycle();
+    dropped = 0;
+    ranks->tell(store.op(), mine, received);
   }
+  const CycleSums sums = exact.finish(store, has_ranks() ? &ranks->peers() : nullptr);
   seed_sums() = sums.after(sums_before);
   ledger.receive_from_ranks(received);
   broken = false;
@@ -220,7 +230,7 @@ void run_quantum(Optimizer& optimizer, std::int64_t q, std::int64_t samples,
   const std::int64_t size = impl.options.exact.quantum;
   Generator generator = generator_of(impl.exact.random(), q);
   const GeneratorScope random(generator);
-  const autograd::QuantumScope quantum;
+  const runtime::OnlyGenerator quantum(generator);
   const autograd::CouplingScope coupling;
   const Loss value = loss(q * size, std::min(samples, (q + 1) * size));
   FIRN_CHECK(coupling.layer.empty(), op,
@@ -228,7 +238,7 @@ void run_quantum(Optimizer& optimizer, std::int64_t q, std::int64_t samples,
              "{} normalises the samples of a batch together, and exact mode computes quanta of {} "
              "samples",
              coupling.layer, size);
-  FIRN_CHECK(!value.coupled || impl.exact_quanta == 1, op, "make the quantum as large as the batch",
+  FIRN_CHECK(!value.coupled || impl.quanta() == 1, op, "make the quantum as large as the batch",
              "the loss couples the samples of its batch, and exact mode computes quanta of {} "
              "samples",
              size);
@@ -252,14 +262,14 @@ StepReport run_exact(Optimizer& optimizer, std::int64_t samples,
   const std::string& op = impl.store.op();
   FIRN_CHECK(impl.store.device().is_cpu(), op, "leave StepOptions::exact out",
              "exact mode runs on the CPU, and the parameters are on {}", impl.store.device());
-  impl.exact_quanta = 1 + (samples - 1) / impl.options.exact.quantum;
-  const auto [first, last] = impl.share_of(impl.exact_quanta);
-  return impl.run_cycle(
-      std::max<std::int64_t>(last - first, 1), [&, first = first, last = last](std::int64_t i) {
-        if (i == 0) impl.exact.begin(impl.store, first, last, default_generator().reserve(1));
-        if (first == last) return impl.no_samples();
-        run_quantum(optimizer, first + i, samples, loss);
-      });
+  const Share share = impl.share_of(impl.quanta());
+  return impl.run_cycle(std::max<std::int64_t>(share.size(), 1), [&](std::int64_t i) {
+    if (i == 0)
+      impl.exact.begin(impl.store, impl.quanta(), impl.has_ranks() ? &impl.ranks->peers() : nullptr,
+                       default_generator().reserve(1));
+    if (share.size() == 0) return impl.no_samples();
+    run_quantum(optimizer, share.first + i, samples, loss);
+  });
 }
 
 }  // namespace firn::optim

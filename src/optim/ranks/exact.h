@@ -16,9 +16,10 @@ namespace firn::optim {
 /// The sums of the cycle under way.
 class ExactSums {
  public:
-  /// A cycle begins, of which this rank computes quanta [first, last). Allocates what their sums
-  /// need.
-  void begin(const ParamStore& store, std::int64_t first, std::int64_t last, RandomKey random);
+  /// A cycle of so many quanta begins, of which this rank computes its share. Allocates what the
+  /// sums need, and with `peers` (null: none) what their exchange needs.
+  void begin(const ParamStore& store, std::int64_t quanta, const autograd::Peers* peers,
+             RandomKey random);
   /// Where the random numbers of the cycle begin.
   RandomKey random() const noexcept { return random_; }
   /// Where the gradient of the next quantum is to be collected; empty: in the arenas.
@@ -28,11 +29,9 @@ class ExactSums {
   /// For each parameter 1 if a quantum so far has brought it a gradient.
   std::vector<std::uint8_t>& received() noexcept { return received_; }
 
-  /// The gradient of the whole cycle comes into the arenas. Returns its scalars.
-  CycleSums finish(const ParamStore& store);
-  /// The same over ranks. `nodes` are what push() leaves of each rank's quanta.
-  CycleSums finish(const ParamStore& store, const autograd::Peers& peers,
-                   std::span<const std::vector<QuantumRange>> nodes);
+  /// The gradient of the whole cycle comes into the arenas, on all ranks of `peers`. Returns its
+  /// scalars. Allocates no tensor.
+  CycleSums finish(const ParamStore& store, const autograd::Peers* peers);
   /// Gives back all memory.
   void drop() noexcept { *this = ExactSums(); }
 
@@ -42,6 +41,19 @@ class ExactSums {
     std::vector<Tensor> gradients;  ///< one for each arena
     bool in_arenas = false;         ///< they are the arenas' own
   };
+
+  /// What ranks exchange: the nodes that are left of their quanta.
+  struct Exchange {
+    std::vector<std::vector<QuantumRange>> nodes;  ///< of each rank
+    std::size_t most = 0;                          ///< of one rank
+    Tensor mine, all;                              ///< u8: their scalars; those of all ranks
+    /// For each arena and node: a slice of the gradient from each rank, one after another.
+    std::vector<std::vector<Tensor>> slices;
+    /// An arena whose elements do not divide by the ranks, with zeros behind them; else undefined.
+    std::vector<Tensor> padded;
+  };
+  void prepare(const ParamStore& store, std::int64_t quanta, const autograd::Peers& peers);
+  CycleSums exchange(const ParamStore& store, const autograd::Peers& peers);
 
   /// left becomes the sum of both; right's memory is free. With `stay`, a sum with a part that is
   /// in the arenas is in the arenas.
@@ -53,6 +65,7 @@ class ExactSums {
   std::vector<std::vector<Tensor>> free_;  ///< memory for parts
   std::vector<Tensor> place_;              ///< of the next quantum; empty: the arenas
   std::vector<std::uint8_t> received_;
+  Exchange exchange_;
 };
 
 /// Optimizer::run_batch() in exact mode: each quantum is a micro-step.

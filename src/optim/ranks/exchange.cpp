@@ -12,6 +12,44 @@
 
 namespace firn::optim {
 
+namespace {
+
+/// Throws Error unless rank r is where rank 0 is.
+void require_same(const std::string& op, std::size_t r, const RankRecord& one,
+                  const RankRecord& zero) {
+  constexpr const char* kOrder = "make the same calls in the same order on every rank";
+  FIRN_CHECK(one.optimizer == zero.optimizer, op, kOrder,
+             "rank {} ends a cycle of its optimizer number {}, and rank 0 one of number {}", r,
+             one.optimizer, zero.optimizer);
+  FIRN_CHECK(one.cycles == zero.cycles, op,
+             "make the same steps on every rank; a rank without samples calls no_samples()",
+             "rank {} ends its cycle number {}, and rank 0 its number {}", r, one.cycles + 1,
+             zero.cycles + 1);
+  FIRN_CHECK(one.dropped == zero.dropped, op,
+             "if one rank drops a cycle, all must: what follows are other samples",
+             "rank {} has dropped {} cycles since the last step, and rank 0 {}", r, one.dropped,
+             zero.dropped);
+  FIRN_CHECK(one.batch == zero.batch, op, "give run_batch() the samples of all ranks",
+             "rank {} is at a batch of {} samples, and rank 0 at one of {} (0: no run_batch())", r,
+             one.batch, zero.batch);
+  FIRN_CHECK(one.members == zero.members, op,
+             "make the same model on every rank, and its optimizer after it",
+             "{} layers take part in the cycle of rank {}, and {} in that of rank 0", one.members,
+             r, zero.members);
+  FIRN_CHECK(one.rate == zero.rate, op, "call set_lr() on every rank",
+             "the learning rate of rank {} is {}, and that of rank 0 {}", r, one.rate, zero.rate);
+  FIRN_CHECK(one.scale == zero.scale, op, "call set_loss_scale() on every rank",
+             "the loss scale of rank {} is {}, and that of rank 0 {}", r, one.scale, zero.scale);
+  FIRN_CHECK(
+      one.seed == zero.seed && one.offset == zero.offset, op,
+      "call manual_seed() with the same seed on every rank, and draw alike between steps",
+      "the random stream of rank {} is at ({}, {}) and that of rank 0 at ({}, {}), and exact "
+      "mode takes the same numbers for a sample on every rank",
+      r, one.seed, one.offset, zero.seed, zero.offset);
+}
+
+}  // namespace
+
 CycleSums CycleSums::of(const math::SeedSums& sums, const math::SeedSums& before) noexcept {
   return {.micro_steps = sums.micro_steps,
           .weight = sums.weight_sum,
@@ -74,31 +112,23 @@ std::span<const RankRecord> RankExchange::tell(const std::string& op, const Rank
       received[i] = static_cast<std::uint8_t>(received[i] | flags[i]);
     told += mine_.numel();
   }
-  const RankRecord& first = records_.front();
-  for (std::size_t r = 1; r < records_.size(); ++r) {
-    FIRN_CHECK(records_[r].cycles == first.cycles, op,
-               "make the same steps on every rank; a rank without samples calls no_samples()",
-               "rank {} ends its cycle number {}, and rank 0 its number {}", r,
-               records_[r].cycles + 1, first.cycles + 1);
-    FIRN_CHECK(records_[r].members == first.members, op,
-               "make the same model on every rank, and its optimizer after it",
-               "{} layers take part in the cycle of rank {}, and {} in that of rank 0",
-               records_[r].members, r, first.members);
-    FIRN_CHECK(
-        records_[r].random.seed == first.random.seed &&
-            records_[r].random.offset == first.random.offset,
-        op, "call manual_seed() with the same seed on every rank, and draw alike between steps",
-        "the random stream of rank {} is not where that of rank 0 is, and exact mode takes the "
-        "same numbers for a sample on every rank",
-        r);
-  }
+  const RankRecord& zero = records_.front();
+  for (std::size_t r = 1; r < records_.size(); ++r) require_same(op, r, records_[r], zero);
   return records_;
 }
 
 // ---- Of the optimizer ----
 
-void Optimizer::Impl::take_part(std::shared_ptr<const autograd::Peers> peers) {
+void Optimizer::Impl::take_part(std::shared_ptr<const autograd::Peers> peers, std::int64_t of_all) {
   ranks.emplace(std::move(peers), store);
+  number = of_all;
+  dropped = 0;
+}
+
+void Optimizer::Impl::require_uncoupled(bool coupled) const {
+  FIRN_CHECK(!coupled || !has_ranks(), store.op(), "compute it on one rank",
+             "the loss couples the samples of its batch, and {} ranks have parts of it",
+             ranks->peers().size());
 }
 
 Share Optimizer::Impl::share_of(std::int64_t n) const noexcept {
@@ -116,13 +146,32 @@ void Optimizer::Impl::no_samples() {
       std::span<const kernels::OptimizerArena>(), store.stream());
 }
 
+void Optimizer::Impl::forget_on_rank() {
+  const bool shared = has_ranks() || options.exact.quantum > 0;
+  if (!shared || runtime::dry_run() || (at.length == 0 && !broken)) return;
+  seed_sums().weight_total = sums_before.weight_total;
+  seed_sums().loss_total = sums_before.loss_total;
+  ++dropped;
+}
+
 math::SeedSums& Optimizer::Impl::seed_sums() const noexcept {
   return *static_cast<math::SeedSums*>(store.step_state().mutable_view().data);
 }
 
 RankRecord Optimizer::Impl::record_of_cycle() const {
-  RankRecord out{.cycles = at.cycles, .members = static_cast<std::int64_t>(members.count())};
-  if (at.micro_steps > 0) out.sums = CycleSums::of(seed_sums(), sums_before);
+  RankRecord out{.optimizer = number,
+                 .cycles = at.cycles,
+                 .dropped = dropped,
+                 .batch = batch,
+                 .members = static_cast<std::int64_t>(members.count()),
+                 .rate = store.read_state().learning_rate,
+                 .scale = policy.scale.scaled ? scaler.scale() : 1};
+  if (options.exact.quantum > 0) {
+    out.seed = exact.random().seed;
+    out.offset = exact.random().offset;
+  } else if (at.micro_steps > 0) {
+    out.sums = CycleSums::of(seed_sums(), sums_before);
+  }
   return out;
 }
 
@@ -141,7 +190,9 @@ void Optimizer::Impl::combine_ranks() {
   broken = true;
   if (at.micro_steps == 0) sums_before = seed_sums();  // others end a cycle that has none here
   std::vector<std::uint8_t> received = ledger.noted();
-  const auto records = ranks->tell(store.op(), record_of_cycle(), received);
+  const RankRecord mine = record_of_cycle();
+  dropped = 0;
+  const auto records = ranks->tell(store.op(), mine, received);
   // The smallest unit of those that have a weight: no sum can leave the range of f32 by it.
   CycleSums all = records.front().sums;
   for (const RankRecord& r : records)

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "autograd/peers.h"
-#include "firn/random.h"
 #include "kernels/math/seed.h"
 #include "optim/store/param_store.h"
 
@@ -34,9 +33,13 @@ struct CycleSums {
 
 /// What a rank tells the others at the end of a cycle, before its gradients.
 struct RankRecord {
-  std::int64_t cycles = 0;  ///< ended so far
+  std::int64_t optimizer = 0;  ///< its number
+  std::int64_t cycles = 0;     ///< ended so far
+  std::int64_t dropped = 0;    ///< cycles, since the last one that has ended
+  std::int64_t batch = 0;      ///< samples of all ranks, if run_batch() was told
   std::int64_t members = 0;
-  RandomKey random = {};  ///< in exact mode: where the cycle's random numbers begin
+  double rate = 0, scale = 1;          ///< learning rate and loss scale of the step
+  std::uint64_t seed = 0, offset = 0;  ///< in exact mode: where the cycle's random numbers begin
   CycleSums sums = {};
 };
 

@@ -42,6 +42,11 @@ void on_abandon(Device device, std::function<void()> rollback) {
 namespace {
 
 RandomKey fresh_random(Generator& generator, Device device, std::uint64_t numbers) {
+  FIRN_CHECK(!OnlyGenerator::current || OnlyGenerator::current == &generator, "random numbers",
+             "draw from the thread's stream: give no generator, and layers no seed",
+             "{} numbers are drawn from a stream of their own, which in exact mode would give a "
+             "sample other numbers if it is computed elsewhere",
+             numbers);
   if constexpr (kHasCuda) {
     if (CapturedGraph* captured = capture_on(device)) return captured->reserve(generator, numbers);
   }

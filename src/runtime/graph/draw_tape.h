@@ -41,4 +41,20 @@ class DrawTapeScope {
   DrawTape* before_;
 };
 
+/// While alive, this thread draws from `generator` alone; reserve_random() of another one throws
+/// Error. For work whose numbers must not depend on what was drawn before it.
+class OnlyGenerator {
+ public:
+  explicit OnlyGenerator(const Generator& generator) noexcept
+      : before_(std::exchange(current, &generator)) {}
+  ~OnlyGenerator() { current = before_; }
+  OnlyGenerator(const OnlyGenerator&) = delete;
+  OnlyGenerator& operator=(const OnlyGenerator&) = delete;
+
+  static inline thread_local constinit const Generator* current = nullptr;
+
+ private:
+  const Generator* before_;
+};
+
 }  // namespace firn::runtime
