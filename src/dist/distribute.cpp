@@ -141,6 +141,7 @@ void broadcast(const Group& group, const Tensor& t) {
 void distribute(optim::Optimizer& optimizer, const Group& group,
                 const DistributeOptions& options) try {
   auto& impl = optim::OptimizerAccess::impl(optimizer);
+  impl.require_outside_batch("distribute()");
   if (group.size() == 1) return impl.ranks.reset();
   FIRN_CHECK(impl.store.device().is_cpu(), kOp, "move the model to the CPU",
              "the parameters are on {}, and ranks exchange gradients on the CPU",

@@ -149,6 +149,11 @@ void Optimizer::Impl::require_no_cycle() {
   require_own_scale("backward() of each and step_all()");
 }
 
+void Optimizer::Impl::require_outside_batch(const char* call) const {
+  FIRN_CHECK(batch == 0, store.op(), "return the loss and call it after run_batch()",
+             "{} inside the function of run_batch(), which makes the step itself", call);
+}
+
 void Optimizer::Impl::require_own_scale(const char* instead) const {
   FIRN_CHECK(!options.scaler.defined(), store.op(), fmt::format("call {}", instead),
              "its loss scale is shared with other optimizers");

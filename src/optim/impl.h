@@ -166,6 +166,8 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// from outside: state that was copied in, and weights.
   void check_ready();
   void require_no_cycle();
+  /// Throws if the call is made by the function of a run_batch() that is under way.
+  void require_outside_batch(const char* call) const;
   /// Throws if the loss scale is shared; `instead` is what to call.
   void require_own_scale(const char* instead) const;
   /// Throws unless the loss's weight is a scalar in f32 or f64 on the parameters' device.

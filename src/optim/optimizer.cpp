@@ -53,13 +53,22 @@ void Optimizer::no_samples() try {
 }
 FIRN_OUT_OF_MEMORY("no_samples")
 
-StepReport Optimizer::step() try { return impl().step(); }
+StepReport Optimizer::step() try {
+  impl().require_outside_batch("step()");
+  return impl().step();
+}
 FIRN_OUT_OF_MEMORY("step")
 
-StepReport Optimizer::flush(Partial partial) try { return impl().flush(partial); }
+StepReport Optimizer::flush(Partial partial) try {
+  impl().require_outside_batch("flush()");
+  return impl().flush(partial);
+}
 FIRN_OUT_OF_MEMORY("flush")
 
-void Optimizer::zero_grad() try { impl().zero_grad(); }
+void Optimizer::zero_grad() try {
+  impl().require_outside_batch("zero_grad()");
+  impl().zero_grad();
+}
 FIRN_OUT_OF_MEMORY("zero_grad")
 
 // ---- Where the cycle is ----

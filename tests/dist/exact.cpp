@@ -279,6 +279,35 @@ TEST_CASE("[S39] exact: what it cannot keep is refused by name", "[host]") {
                {"a quantum of -1"}));
 }
 
+TEST_CASE("[S39] exact: calls of the optimizer within a batch are refused", "[host]") {
+  using Call = void (*)(optim::Optimizer&);
+  const std::pair<const char*, Call> calls[] = {{"step()", [](auto& opt) { opt.step(); }},
+                                                {"flush()", [](auto& opt) { opt.flush(); }},
+                                                {"zero_grad()", [](auto& opt) { opt.zero_grad(); }},
+                                                {"distribute()", [](auto& opt) {
+                                                   distribute(opt, Group());
+                                                 }}};
+  const Rows rows(8, 6, 3, 70);
+  for (const std::int64_t quantum : {0, 4})
+    for (const auto& [name, call] : calls) {
+      INFO(name);
+      manual_seed(4);
+      Mlp net;
+      optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.quantum = quantum}});
+      const auto loss = [&](std::int64_t first, std::int64_t last) {
+        return cross_entropy(net(rows.x.slice(0, first, last)), rows.y.slice(0, first, last));
+      };
+      const std::string error = error_of([&] {
+        opt.run_batch(8, 4, [&, call = call](std::int64_t first, std::int64_t last) {
+          if (first > 0) call(opt);
+          return loss(first, last);
+        });
+      });
+      CHECK(mentions(error, {name, "inside the function of run_batch()"}));
+      CHECK(opt.run_batch(8, 4, loss).applied());
+    }
+}
+
 TEST_CASE("[S39] exact: ranks whose random streams differ are refused", "[host]") {
   const auto errors = errors_on_ranks(2, [](const Group& group) {
     manual_seed(4);

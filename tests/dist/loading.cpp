@@ -92,14 +92,40 @@ TEST_CASE("[S33][S39] exact: a loader's parts train to one set of bits on any nu
     for (int epoch = 0; epoch < 2; ++epoch)
       for (const auto& b : loader.epoch(epoch))
         opt.run_batch(b.total, 8, [&](std::int64_t first, std::int64_t last) {
-          return cross_entropy(net(b.x().slice(0, first - b.first, last - b.first)),
-                               b.y().slice(0, first - b.first, last - b.first));
+          const auto part = b.part(first, last);
+          return cross_entropy(net(part.x()), part.y());
         });
     return bits_of_training(opt).bytes;
   };
   const std::string one = train(Group());
   for (const int ranks : {2, 3, 5})
     for (const auto& r : on_ranks<std::string>(ranks, train)) CHECK(r == one);
+}
+
+TEST_CASE("ranks: samples that a rank has not are refused", "[host]") {
+  const data::TensorDataset set({Rows(16, 4, 2, 40).x, Rows(16, 4, 2, 40).y});
+  const auto errors = on_ranks<std::string>(2, [&](const Group& group) {
+    manual_seed(7);
+    nn::Linear net(4, 2);
+    optim::SGD opt(net.parameters(), {.lr = 1e-2}, {.exact = {.quantum = 5}});
+    distribute(opt, group);
+    data::Loader loader(set, {.batch = 16, .group = group});  // without .quantum
+    for (const auto& b : loader.epoch(0)) {
+      const auto some = b.part(b.first + 1, b.first + 3);
+      CHECK(some.size() == 2);
+      CHECK(some.first == b.first + 1);
+      CHECK(values_of(some.ids) == std::vector<double>{b.first + 1.0, b.first + 2.0});
+      CHECK(values_of(some.x()) == values_of(b.x().slice(0, 1, 3)));
+      return error_of([&] {
+        opt.run_batch(b.total, 5, [&](std::int64_t first, std::int64_t last) {
+          const auto part = b.part(first, last);
+          return cross_entropy(net(part.x()), part.y());
+        });
+      });
+    }
+    return std::string();
+  });
+  CHECK(mentions(errors[0], {"samples [5, 10) of 16", "this rank has [0, 8)", "quantum"}));
 }
 
 TEST_CASE("ranks: options of loaders that make no sense are refused", "[host]") {

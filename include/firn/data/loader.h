@@ -84,6 +84,10 @@ struct LoaderBatch {
   const Tensor& operator[](std::size_t i) const;
   const Tensor& x() const { return (*this)[0]; }
   const Tensor& y() const { return (*this)[1]; }
+  /// Samples [first, last) of the batch of all ranks, as views: what the function of run_batch() is
+  /// asked for. Throws Error unless this rank has all of them: the loader and the optimizer then
+  /// divide batches differently, or BadSample::skip has left one out.
+  LoaderBatch part(std::int64_t first, std::int64_t last) const;
 };
 
 /// What a loader has done so far.

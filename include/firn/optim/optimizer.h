@@ -132,7 +132,7 @@ class Optimizer {
   StepReport run_cycle(std::int64_t micro_steps,
                        const std::function<Loss(std::int64_t i)>& micro_batch);
   /// The same for a batch of `samples` in micro-batches of at most `micro_batch`: loss(first, last)
-  /// is that of samples [first, last).
+  /// is that of samples [first, last). It may not call step(), flush() or zero_grad().
   StepReport run_batch(std::int64_t samples, std::int64_t micro_batch,
                        const std::function<Loss(std::int64_t first, std::int64_t last)>& loss);
   /// The same with micro-batches whose size is planned, or halved if memory runs out (S22, S37):

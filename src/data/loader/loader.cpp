@@ -129,6 +129,21 @@ const Tensor& LoaderBatch::operator[](std::size_t i) const {
   return fields[i];
 }
 
+LoaderBatch LoaderBatch::part(std::int64_t begin, std::int64_t end) const {
+  FIRN_CHECK(begin >= first && begin <= end && end <= first + size(), "LoaderBatch",
+             "give the loader the group and the quantum of the optimizer, and run_batch() `total`",
+             "samples [{}, {}) of {} are asked for, and this rank has [{}, {})", begin, end, total,
+             first, first + size());
+  LoaderBatch out{.fields = {},
+                  .ids = ids.slice(0, begin - first, end - first),
+                  .position = position,
+                  .first = begin,
+                  .total = total};
+  for (const Tensor& field : fields)
+    out.fields.push_back(field.slice(0, begin - first, end - first));
+  return out;
+}
+
 Loader::Loader(Dataset set, LoaderOptions options) try
     : state_(std::make_shared<State>(
           std::make_shared<const BatchMaker>(std::move(set), std::move(options)))) {}
