@@ -190,7 +190,7 @@ void train(const Options& asked, firn::nn::Module& model, const std::optional<Pi
     return;
   }
   Saver saver(o, trainer, *optimizer, log, leads);
-  firn::dist::distribute(*optimizer, group);
+  firn::dist::distribute(*optimizer, group, {.zero = o.zero});
   const bool resumed = saver.resume();
   if (leads) print_start(o, set, model, *optimizer);
   log.open(saver.log_bytes());

@@ -158,6 +158,8 @@ void check(const Options& o, bool has_loss_scale) {
   check_contradiction(by_batches && (o.plan || o.memory > 0), divides,
                       o.plan ? "--plan" : "--memory", "memory is planned for one rank");
   check_contradiction(by_batches && o.device != "cpu", divides, "--device", "ranks are on the CPU");
+  check_contradiction(o.zero > 0 && o.ranks == 1, "--zero", "--ranks 1",
+                      "there is nobody to divide the state with");
   check_contradiction(
       o.exact > 0 && o.micro_batch % o.exact != 0, "--exact", "--micro-batch",
       std::to_string(o.micro_batch) + " is no multiple of " + std::to_string(o.exact));
@@ -295,6 +297,10 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
                  "the same bits for any --micro-batch, --threads and --ranks: quanta of this many "
                  "images are computed by themselves and added in a fixed order [off]")
       ->check(images);
+  app.add_option("--zero", o.zero,
+                 "1: ranks divide the optimizer's state among them (ZeRO); the bits stay")
+      ->check(CLI::Range(0, 1))
+      ->capture_default_str();
   app.add_option("--device", o.device, "cpu, cuda or cuda:N")->capture_default_str();
   app.add_option("--data", o.data,
                  "folder with the four IDX files [$FIRN_DATA, data/fashion-mnist, "

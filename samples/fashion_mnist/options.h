@@ -36,6 +36,7 @@ struct Options {
   /// the others.
   std::int64_t batch = 0;
   std::int64_t exact = 0;  ///< images of a quantum; 0: the ordinary mode
+  int zero = 0;            ///< stage: what ranks divide among them
   std::string device = "cpu";
   std::string data;                   ///< folder; empty: see load_fashion_mnist
   std::string log;                    ///< JSON lines; empty: none

@@ -41,7 +41,7 @@ bool Saver::resume() {
 
 void Saver::save(std::int64_t step, std::optional<double> metric) {
   log_bytes_ = log_.bytes();
-  if (leads_) checkpoints_->save(step, parts_, metric);
+  checkpoints_->save(step, parts_, metric);  // with ranks: that of the first one
   saved_ = step;
   cycles_ = options_.checkpoint_every;
 }

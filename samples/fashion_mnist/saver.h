@@ -18,7 +18,7 @@ namespace sample {
 /// outlive it.
 class Saver {
  public:
-  /// If it does not lead, as ranks but the first, it resumes and writes nothing.
+  /// If it does not lead, as ranks but the first, it says nothing.
   Saver(const Options& options, Trainer& trainer, firn::optim::Optimizer& optimizer, RunLog& log,
         bool leads);
 

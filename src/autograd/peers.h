@@ -17,6 +17,8 @@ class Peers {
   virtual void all_gather(const Tensor& part, const Tensor& all) const = 0;
   /// x becomes the sum over all ranks, with the same bits on each.
   virtual void all_reduce(const Tensor& x) const = 0;
+  /// Every rank's x becomes that of rank `root`.
+  virtual void broadcast(const Tensor& x, int root) const = 0;
   /// Part r of rank q's `from` becomes part q of rank r's `to`.
   virtual void all_to_all(const Tensor& from, const Tensor& to) const = 0;
 };

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "kernels/value_hash.h"
 #include "optim/describe.h"
 #include "optim/impl.h"
+#include "optim/store/division.h"
 
 namespace firn::dist {
 namespace {
@@ -33,6 +35,7 @@ class GroupPeers final : public autograd::Peers {
     group_.all_gather(part, all);
   }
   void all_reduce(const Tensor& x) const override { group_.all_reduce(x); }
+  void broadcast(const Tensor& x, int root) const override { group_.broadcast(x, root); }
   void all_to_all(const Tensor& from, const Tensor& to) const override {
     group_.all_to_all(from, to);
   }
@@ -60,12 +63,12 @@ std::vector<std::int64_t> gather(const Group& group, const std::vector<std::int6
 }
 
 /// What must be the same on all ranks, a line for each thing.
-std::string kind_of(const optim::Optimizer& optimizer,
-                    const std::vector<optim::NamedState>& state) {
+std::string kind_of(const optim::Optimizer& optimizer, const std::vector<optim::NamedState>& state,
+                    int zero) {
   const auto& step = optim::OptimizerAccess::impl(optimizer).options;
-  std::string out =
-      fmt::format("{}, {} micro-steps per step, max_skips {}", optim::describe_settings(optimizer),
-                  optimizer.cycle_length(), step.max_skips);
+  std::string out = fmt::format("{}, {} micro-steps per step, max_skips {}, ZeRO stage {}",
+                                optim::describe_settings(optimizer), optimizer.cycle_length(),
+                                step.max_skips, zero);
   for (const auto& [name, t] : state) out += fmt::format("\n{} {}", name, describe(t));
   return out;
 }
@@ -136,26 +139,50 @@ void broadcast(const Group& group, const Tensor& t) {
   t.storage()->bump_version(kOp);
 }
 
+/// If memory runs out on one rank, all throw and nothing has changed.
+std::shared_ptr<optim::ParamStore::Division> divide_alike(const Group& group,
+                                                          const optim::ParamStore& store) {
+  std::shared_ptr<optim::ParamStore::Division> mine;
+  std::exception_ptr failure;
+  try {
+    mine = store.prepare_division(group.rank(), group.size());
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  const auto failed = gather(group, std::vector<std::int64_t>{failure ? 1 : 0});
+  if (failure) std::rethrow_exception(failure);
+  for (std::size_t r = 0; r < failed.size(); ++r)
+    FIRN_CHECK(failed[r] == 0, kOp, "its error says why",
+               "rank {} could not divide the optimizer's state", r);
+  return mine;
+}
+
 }  // namespace
 
 void distribute(optim::Optimizer& optimizer, const Group& group,
                 const DistributeOptions& options) try {
   auto& impl = optim::OptimizerAccess::impl(optimizer);
   impl.require_outside_batch("distribute()");
+  FIRN_CHECK(options.zero == 0 || options.zero == 1, kOp, "0 or 1",
+             "ZeRO stage {}, and gradients and weights are kept whole on each rank", options.zero);
+  FIRN_CHECK(!impl.store.divided(), kOp, "make a new optimizer, and load a saved run into it",
+             "the optimizer's state is divided over {} ranks already", impl.ranks->peers().size());
   if (group.size() == 1) return impl.ranks.reset();
   FIRN_CHECK(impl.store.device().is_cpu(), kOp, "move the model to the CPU",
              "the parameters are on {}, and ranks exchange gradients on the CPU",
              impl.store.device());
   const std::vector<optim::NamedState> state = optimizer.state();
-  require_alike(group, kind_of(optimizer, state),
+  require_alike(group, kind_of(optimizer, state, options.zero),
                 impl.cycle_is_empty() ? 0 : std::max<std::int64_t>(impl.at.micro_steps, 1));
   if (options.broadcast) {
     for (const auto& s : state) broadcast(group, s.tensor);
   } else {
     require_equal(group, state);
   }
+  const auto division = options.zero > 0 ? divide_alike(group, impl.store) : nullptr;
   static std::atomic<std::int64_t> made{0};
   impl.take_part(std::make_shared<GroupPeers>(group), gather(group, std::vector{++made})[0]);
+  if (division) impl.store.divide(*division);
 }
 FIRN_OUT_OF_MEMORY("distribute")
 

@@ -11,7 +11,7 @@ std::vector<Tensor> ema(const Optimizer& optimizer) try {
   const auto& impl = OptimizerAccess::impl(optimizer);
   FIRN_CHECK(impl.options.ema > 0, impl.store.op(), "set StepOptions::ema",
              "no moving averages are kept");
-  return impl.store.averages();
+  return impl.store.averages(impl.ranks ? &impl.ranks->peers() : nullptr);
 }
 FIRN_OUT_OF_MEMORY("the averages of weights")
 

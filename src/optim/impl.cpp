@@ -100,9 +100,19 @@ std::uint32_t Optimizer::Impl::version_of_state() const noexcept {
          kind_memory.storage()->version();
 }
 
-void Optimizer::Impl::adopt_state() {
+std::vector<ParamStore::StateEntry> Optimizer::Impl::state(const autograd::Peers* peers) {
+  store.show_training_weights();
+  adopt_gradients();
+  store.ledger().tell_device(store.memory(), store.stream());
+  auto out = store.state(peers);
+  out.push_back({"cycle", progress_memory});
+  out.push_back({"kind", kind_memory});
+  return out;
+}
+
+bool Optimizer::Impl::adopt_state() {
   const std::uint32_t version = version_of_state();
-  if (version == state_version || hooks.capturing()) return;
+  if (version == state_version || hooks.capturing()) return false;
   const ParamStore::HostState s = store.host_state();
   const auto* kind = kind_memory.view().as<char>();
   lr = check_state(store.op(), {.kind = std::string(kind, kind_memory.bytes()),
@@ -113,24 +123,25 @@ void Optimizer::Impl::adopt_state() {
                                 .step = s.step,
                                 .progress = at});
   if (store.device().is_cpu()) sums_before = seed_sums();
-  FIRN_CHECK(
-      !has_ranks() || at.micro_steps == 0, store.op(),
-      "zero_grad() drops the cycle; or go on with one rank until it has ended",
-      "the state that was loaded has a cycle under way ({} micro-steps), and each of {} ranks "
-      "would add its gradients",
-      at.micro_steps, ranks->peers().size());
+  torn = false;
   state_version = version;
+  return true;
 }
 
 void Optimizer::Impl::check_ready() {
   keep_if_dry();
   // Nothing can be read in a dry run: what was written from outside is taken over after it.
   if (!runtime::dry_run()) {
-    adopt_state();
+    const bool adopted = adopt_state();
     adopt_gradients();
+    if (adopted && has_ranks() && at.micro_steps > 0) leave_to_first_rank();
   }
   FIRN_CHECK(!broken, store.op(), "call zero_grad() to begin anew",
              "a backward pass of this cycle has failed half-way");
+  FIRN_CHECK(
+      !torn, store.op(), "load the last saved run",
+      "the ranks' parts of the last step have not all come here, so the weights are those of "
+      "no step");
   FIRN_CHECK(!averaged, store.op(), "end the scope of AveragedWeights first",
              "the weights are their moving averages at the moment");
   if (!runtime::dry_run()) members.tell_waiting(store.step_state().view());

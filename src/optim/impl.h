@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cmath>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -119,6 +120,12 @@ struct Optimizer::Impl final : autograd::Cycle {
   void combine();
   void combine_ranks();
   void combine_quanta();
+  /// Gradients of this rank, in its unit, become the sums of all ranks in `unit`.
+  void add_ranks(std::span<const Tensor> gradients, double unit) const;
+  /// Throws if the rules of this rank have failed, or those of another one that has a part.
+  void agree_on_rules(const std::exception_ptr& failure) const;
+  /// After the update: if ranks make it each for a part of the weights, all receive all.
+  void receive_weights();
   RankRecord record_of_cycle() const;
   /// The cycle is dropped: its losses leave the totals, which are the same on all ranks.
   void forget_on_rank();
@@ -185,12 +192,20 @@ struct Optimizer::Impl final : autograd::Cycle {
   void remember_place();
   /// Takes over a state that was copied in since the last look. Throws Error if it is not the state
   /// of an optimizer like this.
-  void adopt_state();
+  /// Returns whether there was one.
+  bool adopt_state();
   /// The same of which gradients the cycle has. All of them came with the state, so a pass that
   /// failed half-way is forgotten.
   void adopt_gradients() {
     if (store.ledger().adopt()) broken = false;
   }
+  /// See ParamStore::state().
+  std::vector<ParamStore::StateEntry> state(const autograd::Peers* peers);
+  /// The same of all ranks' cycle, on rank 0. A call of all ranks. Throws Error if the cycle cannot
+  /// be saved at the moment.
+  std::vector<ParamStore::StateEntry> state_to_save();
+  /// The cycle that was loaded is that of all ranks: rank 0 goes on with it, others have nothing.
+  void leave_to_first_rank();
   /// Changes if a tensor of state() that is not of a parameter is written from outside.
   std::uint32_t version_of_state() const noexcept;
 
@@ -221,6 +236,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   CycleCopy copy;                   ///< with StepOptions::keep_accumulator
   MicroBatch split;                 ///< as run_batch() was last asked
   std::int64_t split_size = 0;      ///< what came of it
+  bool torn = false;                ///< receive_weights() has failed half-way
   bool broken = false;              ///< a backward pass has thrown half-way in this cycle
   bool averaged = false;            ///< the weights are their averages (AveragedWeights)
   std::uint32_t state_version = 0;  ///< at the last look of adopt_state()

@@ -142,12 +142,10 @@ FIRN_OUT_OF_MEMORY("refresh_masters")
 
 std::vector<NamedState> Optimizer::state() const try {
   Impl& i = impl();
-  i.store.show_training_weights();
-  i.adopt_gradients();
-  i.store.ledger().tell_device(i.store.memory(), i.store.stream());
-  std::vector<NamedState> out = i.store.state();
-  out.push_back({"cycle", i.progress_memory});
-  out.push_back({"kind", i.kind_memory});
+  FIRN_CHECK(!i.store.divided(), i.store.op(), "io::save_run() saves all of it",
+             "each rank has a part of the state alone");
+  std::vector<NamedState> out;
+  for (ParamStore::StateEntry& e : i.state(nullptr)) out.push_back({e.name, e.tensor});
   return out;
 }
 FIRN_OUT_OF_MEMORY("the optimizer's state")

@@ -1,4 +1,5 @@
 // How a cycle goes: backward passes add up sums and weights, and a step ends it.
+#include <exception>
 #include <optional>
 #include <span>
 
@@ -174,8 +175,14 @@ void Optimizer::Impl::compute_rules() {
   const WholeUpdates& whole = store.whole();
   if (whole.empty()) return;
   if (whole.spoils_gradients() && !hooks.capturing()) about_to_change_cycle();
+  std::exception_ptr failure;
   try {
-    whole.compute(store.memory(), store.arenas(), store.ledger(), store.stream());
+    whole.compute(store.memory(), store.update_arenas(), store.ledger(), store.stream());
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  try {
+    agree_on_rules(failure);
   } catch (...) {
     if (whole.spoils_gradients() && !hooks.capturing()) zero_grad();
     throw;
@@ -186,8 +193,9 @@ void Optimizer::Impl::commit(bool moves_scale) {
   const kernels::StepMemory memory = store.memory();
   const Stream stream = store.stream();
   store.whole().commit(memory, store.ledger(), stream);
-  kernels::optim_trust_ratios(memory, store.arenas(), stream);
-  kernels::optim_update(memory, store.arenas(), policy, moves_scale, stream);
+  kernels::optim_trust_ratios(memory, store.update_arenas(), stream);
+  kernels::optim_update(memory, store.update_arenas(), policy, moves_scale, stream);
+  receive_weights();
   hooks.now_and_at_replay([](Impl& i) {
     i.store.bump_versions();
     i.store.ledger().begin_cycle();

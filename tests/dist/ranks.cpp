@@ -1,8 +1,7 @@
 // Training on several ranks: the same steps as one rank makes, to rounding, and the same bits on
+// each.
 #include <fmt/format.h>
 
-// each.
-#include "data/files.h"
 #include "dist/training.h"
 
 namespace firn::testing {
@@ -306,58 +305,6 @@ TEST_CASE("[S42] ranks: a rank that ends is an error on the others, and no weigh
     CHECK(e.peer == 1);
     CHECK(e.before == e.after);
   }
-}
-
-TEST_CASE("[S33][S40] ranks: runs are saved between steps, and go on with any number of ranks",
-          "[host]") {
-  const test::TempFolder folder;
-  const std::string between = folder.file("between"), within = folder.file("within");
-  const Rows rows(12, 7, 3, 31, f64);
-  const auto train = [&](const Group& group, int first, int last, const std::string& load) {
-    manual_seed(2);
-    Mlp net(f64);
-    optim::AdamW opt(net.parameters(), {.lr = 1e-2});
-    distribute(opt, group);
-    if (!load.empty()) io::load_run(load, {net, opt});
-    for (int step = first; step < last; ++step)
-      opt.run_batch(12, 3, [&](std::int64_t from, std::int64_t to) {
-        return cross_entropy(net(rows.x.slice(0, from, to)), rows.y.slice(0, from, to));
-      });
-    if (load.empty() && last < 4 && group.rank() == 0) io::save_run(between, {net, opt});
-    return weights_of(opt);
-  };
-  const auto whole = train(Group(), 0, 4, "");
-  on_ranks<std::vector<double>>(4, [&](const Group& g) { return train(g, 0, 2, ""); });
-  for (const int ranks : {1, 2, 3}) {
-    const auto ends = on_ranks<std::vector<double>>(
-        ranks, [&](const Group& g) { return train(g, 2, 4, between); });
-    for (const auto& w : ends) CHECK(w == ends[0]);
-    CHECK(relative_distance(ends[0], whole) <= 1e-12);
-  }
-
-  Mlp one(f64);
-  optim::AdamW half_way(one.parameters());
-  half_way.backward(cross_entropy(one(rows.x), rows.y));
-  io::save_run(within, {one, half_way});
-  const auto errors = errors_on_ranks(2, [&](const Group& group) {
-    manual_seed(2);
-    Mlp net(f64);
-    optim::AdamW opt(net.parameters());
-    distribute(opt, group);
-    opt.backward(cross_entropy(net(rows.x), rows.y));
-    const std::string save = error_of([&] { io::save_run(folder.file("no"), {net, opt}); });
-    opt.zero_grad();
-    io::load_run(within, {net, opt});
-    const std::string step = error_of([&] { opt.no_samples(); });
-    opt.zero_grad();
-    opt.no_samples();
-    opt.step();
-    throw Error("both", save + "\n" + step);
-  });
-  for (const auto& e : errors)
-    CHECK(mentions(e,
-                   {"a cycle is under way, of which each rank has a part", "save between two steps",
-                    "has a cycle under way (1 micro-steps), and each of 2 ranks"}));
 }
 
 TEST_CASE("ranks: steps out of order are refused on every rank", "[host]") {

@@ -93,7 +93,11 @@ class Twin {
     store_.ledger().begin_cycle();
     return store_.read_state();
   }
-  std::vector<optim::NamedState> state() { return store_.state(); }
+  std::vector<optim::NamedState> state() {
+    std::vector<optim::NamedState> out;
+    for (const auto& e : store_.state(nullptr)) out.push_back({e.name, e.tensor});
+    return out;
+  }
   math::StepOutcome seen() const { return store_.last_seen(); }
 
  private:

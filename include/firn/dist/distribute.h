@@ -23,6 +23,16 @@ struct DistributeOptions {
   /// Every rank takes over weights and state of rank 0's optimizer. Without it, ranks whose weights
   /// or state differ are an error.
   bool broadcast = false;
+  /// What ranks keep parts of, instead of each keeping all (ZeRO, Rajbhandari et al. 2020). 0:
+  /// nothing. 1: the optimizer's state, which is masters, moments and moving averages. Each rank
+  /// updates its part of the weights, and receives the others'; weights have the same bits as with
+  /// 0. A part is state/ranks, give or take 64 bytes for each rank and dtype. If a rule needs whole
+  /// parameters (Muon, Adafactor, LAMB, Custom), a rank keeps whole ones. Not for
+  /// ScheduleFreeAdamW, whose weights are made of its states.
+  ///
+  /// While distribute() runs, a rank has all of the state and its part. Then Optimizer::state()
+  /// throws Error, optim::ema() gives copies, and it and AveragedWeights are calls of all ranks.
+  int zero = 0;
 };
 
 /// From now on the optimizer's steps are those of all ranks (S40): at the end of a cycle, gradient
@@ -38,8 +48,8 @@ struct DistributeOptions {
 /// sample more if they cannot be equal, and a rank without samples adds weight 0 by itself.
 /// run_cycle() computes the same number of micro-steps on each rank.
 ///
-/// A run is saved between two steps: in the middle of a cycle each rank has a part of the
-/// gradients, and save_run() throws Error. So does the step after a load_run() of such a file.
+/// All ranks call io::save_run(), and rank 0 writes the file, in mid-cycle too. A run with a cycle
+/// under way is loaded after distribute(): rank 0 then has what was collected, the others nothing.
 ///
 /// BatchNorm normalises the samples of a rank's micro-batch. With BatchNormMode::per_step the
 /// running statistics are those of all ranks' samples; else they are of the rank's own.

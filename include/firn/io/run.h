@@ -82,6 +82,11 @@ RunPart optional_part(RunPart part);
 /// order of the header) and of the header
 /// ("firn.header_crc32"). The calling thread waits for the disk.
 ///
+/// If one of the optimizers has ranks (dist::distribute()), all ranks make the call. Rank 0 writes
+/// its file: what it has, with the optimizers' state and gradients of all ranks. The others return
+/// when it is on disk, and throw Error if it could not be written. load_run() reads it on each rank
+/// of any number. In mid-cycle, rank 0 then goes on with what all had collected.
+///
 /// Throws Error if two parts have a name in common, a part is given twice or was moved from, a
 /// graph is being captured, or a backward() of an optimizer is running or has failed half-way;
 /// IoError as save_safetensors() does.

@@ -57,6 +57,7 @@ std::string grouped(std::int64_t n) {
 std::string step_summary(const Options& o, const firn::optim::Optimizer& optimizer) {
   std::string text = firn::optim::describe(optimizer, o.batch > 0 ? o.batch : o.micro_batch);
   if (o.ranks > 1) text += ", " + std::to_string(o.ranks) + " ranks";
+  if (o.zero > 0) text += ", state divided among them";
   for (std::size_t i = 1; i < o.accumulate.size(); ++i) {
     const auto& [epoch, steps] = o.accumulate[i];
     text += "; from epoch " + std::to_string(epoch + 1) + " on " + std::to_string(o.micro_batch) +
@@ -146,6 +147,7 @@ void RunLog::start(const Options& o, const firn::data::FashionMnist& set,
         {"micro_batch", o.micro_batch},
         {"ranks", o.ranks},
         {"exact", o.exact},
+        {"zero", o.zero},
         {"accumulate", accumulate},
         {"batch", o.effective_batch(0)},
         {"loss_scale", o.loss_scale},

@@ -255,15 +255,22 @@ void Checkpoints::save(std::int64_t step, std::span<const RunPart> parts,
              kLastStep);
   FIRN_CHECK(step >= s.last, kOp, "steps increase; discard_after() goes back",
              "step {} after step {}", step, s.last);
+  const autograd::Peers* const peers = peers_of(parts);
   if (!s.is_ours) {
-    const std::vector<Checkpoint> old = s.list();
-    FIRN_CHECK(old.empty(), kOp, "resume() from it first, or use another folder",
-               "{} is in the folder, of another run than this one", old.back().path);
+    on_first_rank(kOp, peers, [&] {
+      const std::vector<Checkpoint> old = s.list();
+      FIRN_CHECK(old.empty(), kOp, "resume() from it first, or use another folder",
+                 "{} is in the folder, of another run than this one", old.back().path);
+    });
     s.is_ours = true;
   }
   std::vector<NamedTensor> entries = entries_of(kOp, parts);
   if (!s.options.async) {
-    s.write(step, std::move(entries), metric);
+    on_first_rank(kOp, peers, [&] { s.write(step, std::move(entries), metric); });
+    s.last = step;
+    return;
+  }
+  if (peers && peers->rank() != 0) {
     s.last = step;
     return;
   }

@@ -89,7 +89,7 @@ void compare(const RunSlot& slot, const Tensor& read, const LoadRunOptions& opti
 std::vector<NamedTensor> entries_of(const char* op, std::span<const RunPart> parts) {
   const NoGrad guard;
   std::vector<NamedTensor> entries;
-  for (const RunSlot& slot : slots_of(op, parts)) {
+  for (const RunSlot& slot : slots_of(op, parts, SlotsFor::saving)) {
     FIRN_CHECK(slot.not_saved.empty(), op, "save between two steps; zero_grad() drops the cycle",
                "\"{}\": {}", slot.name, slot.not_saved);
     if (!slot.left_out) entries.push_back({slot.name, slot.tensor});
@@ -105,7 +105,7 @@ void restore_run(const char* op, const std::string& path, RunFile file,
         op, path,
         fmt::format("is of version {}, and this firn reads version {}", file.version, kRunVersion),
         "load it with the firn that saved it");
-  const std::vector<RunSlot> slots = slots_of(op, parts);
+  const std::vector<RunSlot> slots = slots_of(op, parts, SlotsFor::loading);
   auto& found = file.entries;
   std::set<std::int64_t> in_file;  // optional parts of which it has an entry
   for (const RunSlot& slot : slots)
@@ -157,7 +157,8 @@ void restore_run(const char* op, const std::string& path, RunFile file,
 void save_run(const std::string& path, std::span<const RunPart> parts) try {
   constexpr const char* kOp = "save_run";
   const NoGrad guard;
-  write_run(kOp, path, entries_of(kOp, parts));
+  std::vector<NamedTensor> entries = entries_of(kOp, parts);
+  on_first_rank(kOp, peers_of(parts), [&] { write_run(kOp, path, std::move(entries)); });
 }
 FIRN_OUT_OF_MEMORY("save_run")
 

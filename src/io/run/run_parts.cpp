@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cstring>
+#include <exception>
 #include <map>
 #include <set>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "base/check.h"
 #include "firn/data/loader.h"
 #include "firn/data/resident_batches.h"
+#include "firn/kernel_support.h"
 #include "firn/optim/optimizer.h"
 #include "firn/random.h"
 #include "nn/shown_weights.h"
@@ -83,22 +85,24 @@ std::vector<RunSlot> module_slots(const std::string& prefix, nn::Module& module)
   return out;
 }
 
-std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer& optimizer) {
+std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer& optimizer,
+                                     SlotsFor what) {
   FIRN_CHECK(!optim::OptimizerAccess::impl(optimizer).averaged, "RunPart",
              "end the scope of AveragedWeights first",
              "the weights of the optimizer \"{}\" are their moving averages at the moment", prefix);
   FIRN_CHECK(autograd::current_cycle != &optim::OptimizerAccess::impl(optimizer), "RunPart",
              "save and load when it has returned",
              "a backward() of the optimizer \"{}\" is running", prefix);
+  auto& impl = optim::OptimizerAccess::impl(optimizer);
   std::vector<RunSlot> out;
-  const auto state = optimizer.state();
+  const auto state = what == SlotsFor::saving ? impl.state_to_save() : impl.state(nullptr);
   const std::string touched_name = join(prefix, "touched");
   std::vector<std::uint8_t> touched;
-  for (const auto& [name, t] : state)
-    if (name == "touched") touched = t.to_vector<std::uint8_t>();
+  for (const auto& e : state)
+    if (e.name == "touched") touched = e.tensor.to_vector<std::uint8_t>();
   std::int64_t parameter = -1;
-  for (const auto& [name, t] : state) {
-    RunSlot slot{join(prefix, name), t};
+  for (const auto& [name, t, prepare] : state) {
+    RunSlot slot{join(prefix, name), t, prepare};
     if (name.ends_with(".weight")) {
       ++parameter;
       slot.is_weight = true;
@@ -113,11 +117,7 @@ std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer
   }
   out.push_back(slot_of_text(join(prefix, "settings"), optim::describe_settings(optimizer),
                              RunSlot::Text::may_differ_if_allowed));
-  const auto& impl = optim::OptimizerAccess::impl(optimizer);
-  if (impl.broken)
-    out.back().not_saved = "a backward() of its cycle has failed half-way";
-  else if (impl.has_ranks() && impl.at.micro_steps > 0)
-    out.back().not_saved = "a cycle is under way, of which each rank has a part of the gradients";
+  if (impl.broken) out.back().not_saved = "a backward() of its cycle has failed half-way";
   return out;
 }
 
@@ -149,7 +149,7 @@ std::shared_ptr<const RunPart::Source> source_of(const void* object, Fn&& slots)
 /// The source of a part that is one value.
 template <class T>
 std::shared_ptr<const RunPart::Source> source_of_one(std::string name, T& value) {
-  return source_of(&value, [name = std::move(name), &value] {
+  return source_of(&value, [name = std::move(name), &value](SlotsFor) {
     return std::vector<RunSlot>{slot_of(name, value)};
   });
 }
@@ -161,30 +161,36 @@ void check_name(const std::string& name) {
 }  // namespace
 
 RunPart::RunPart(nn::Module& module)
-    : source_(source_of(&module, [&module] { return module_slots("", module); })) {}
+    : source_(source_of(&module, [&module](SlotsFor) { return module_slots("", module); })) {}
 RunPart::RunPart(std::string name, nn::Module& module) {
   check_name(name);
-  source_ =
-      source_of(&module, [name = std::move(name), &module] { return module_slots(name, module); });
+  source_ = source_of(
+      &module, [name = std::move(name), &module](SlotsFor) { return module_slots(name, module); });
 }
 RunPart::RunPart(optim::Optimizer& optimizer) : RunPart("optim", optimizer) {}
 RunPart::RunPart(std::string name, optim::Optimizer& optimizer) {
   check_name(name);
-  source_ = source_of(&optimizer, [name = std::move(name), &optimizer] {
-    return optimizer_slots(name, optimizer);
-  });
+  source_ = std::make_shared<const RunPart::Source>(
+      RunPart::Source{&optimizer,
+                      [name = std::move(name), &optimizer](SlotsFor what) {
+                        return optimizer_slots(name, optimizer, what);
+                      },
+                      [&optimizer]() -> const autograd::Peers* {
+                        const auto& impl = optim::OptimizerAccess::impl(optimizer);
+                        return impl.has_ranks() ? &impl.ranks->peers() : nullptr;
+                      }});
 }
 RunPart::RunPart(data::Loader& loader) : RunPart("loader", loader) {}
 RunPart::RunPart(std::string name, data::Loader& loader) {
   check_name(name);
-  source_ = source_of(&loader, [name = std::move(name), &loader] {
+  source_ = source_of(&loader, [name = std::move(name), &loader](SlotsFor) {
     return loader_slots(name, loader, loader.dataset().size());
   });
 }
 RunPart::RunPart(data::ResidentBatches& batches) : RunPart("loader", batches) {}
 RunPart::RunPart(std::string name, data::ResidentBatches& batches) {
   check_name(name);
-  source_ = source_of(&batches, [name = std::move(name), &batches] {
+  source_ = source_of(&batches, [name = std::move(name), &batches](SlotsFor) {
     return loader_slots(name, batches, batches.set_size());
   });
 }
@@ -195,7 +201,7 @@ RunPart::RunPart(std::string name, Generator& generator) {
 RunPart::RunPart(std::string name, const Tensor& tensor) {
   check_name(name);
   FIRN_CHECK(tensor.defined(), "RunPart", "", "tensor \"{}\" is undefined", name);
-  source_ = source_of(tensor.view().data, [name = std::move(name), t = tensor.detach()] {
+  source_ = source_of(tensor.view().data, [name = std::move(name), t = tensor.detach()](SlotsFor) {
     return std::vector<RunSlot>{RunSlot{name, t}};
   });
 }
@@ -215,13 +221,36 @@ RunPart optional_part(RunPart part) {
   return part;
 }
 
-std::vector<RunSlot> slots_of(const char* op, std::span<const RunPart> parts) {
+const autograd::Peers* peers_of(std::span<const RunPart> parts) {
+  for (const RunPart& part : parts)
+    if (const auto& peers = RunAccess::source(part).peers)
+      if (const autograd::Peers* found = peers()) return found;
+  return nullptr;
+}
+
+void on_first_rank(const char* op, const autograd::Peers* peers,
+                   const std::function<void()>& function) {
+  std::exception_ptr failure;
+  try {
+    if (!peers || peers->rank() == 0) function();
+  } catch (...) {
+    if (!peers) throw;
+    failure = std::current_exception();
+  }
+  if (!peers || runtime::dry_run()) return;
+  const Tensor failed = numbers({static_cast<std::int64_t>(failure ? 1 : 0)});
+  peers->broadcast(failed, 0);
+  if (failure) std::rethrow_exception(failure);
+  FIRN_CHECK(failed.item() == 0, op, "its error says why", "rank 0 has failed");
+}
+
+std::vector<RunSlot> slots_of(const char* op, std::span<const RunPart> parts, SlotsFor what) {
   std::vector<RunSlot> all;
   std::map<const void*, std::string> objects;
   std::int64_t optional_parts = 0;
   for (const RunPart& part : parts) {
     const RunPart::Source& source = RunAccess::source(part);
-    std::vector<RunSlot> slots = source.slots();
+    std::vector<RunSlot> slots = source.slots(what);
     const std::string first = slots.empty() ? "" : slots.front().name;
     const auto [at, is_new] = objects.emplace(source.object, first);
     // A tensor without elements has no address of its own.

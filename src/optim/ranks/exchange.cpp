@@ -95,7 +95,14 @@ RankExchange::RankExchange(std::shared_ptr<const autograd::Peers> peers, const P
   const auto bytes = static_cast<std::int64_t>(sizeof(RankRecord) + store.ledger().size());
   mine_ = zeros({bytes}, DType::u8, Device::cpu());
   all_ = zeros({peers_->size() * bytes}, DType::u8, Device::cpu());
+  number_ = zeros({1}, DType::f64, Device::cpu());
   records_.resize(static_cast<std::size_t>(peers_->size()));
+}
+
+double RankExchange::sum(double mine) const {
+  *number_.mutable_view().as<double>() = mine;
+  peers_->all_reduce(number_);
+  return *number_.view().as<double>();
 }
 
 std::span<const RankRecord> RankExchange::tell(const std::string& op, const RankRecord& record,
@@ -123,6 +130,22 @@ void Optimizer::Impl::take_part(std::shared_ptr<const autograd::Peers> peers, st
   ranks.emplace(std::move(peers), store);
   number = of_all;
   dropped = 0;
+}
+
+void Optimizer::Impl::agree_on_rules(const std::exception_ptr& failure) const {
+  double failures = 0;
+  if (store.divided() && !runtime::dry_run()) failures = ranks->sum(failure ? 1 : 0);
+  if (failure) std::rethrow_exception(failure);
+  FIRN_CHECK(failures == 0, store.op(), "its error says why",
+             "the rule of a parameter has failed on {} other ranks", failures);
+}
+
+void Optimizer::Impl::receive_weights() {
+  if (!store.divided() || runtime::dry_run()) return;
+  if (store.read_state().last.status != math::StepStatus::applied) return;
+  torn = true;
+  store.gather_weights(ranks->peers());
+  torn = false;
 }
 
 void Optimizer::Impl::require_uncoupled(bool coupled) const {
@@ -182,6 +205,29 @@ void Optimizer::Impl::combine() {
     combine_ranks();
 }
 
+namespace {
+
+/// What the cycles of all ranks are together, in the smallest unit of those that have a weight: no
+/// sum can leave the range of f32 by it.
+CycleSums sum_of(std::span<const RankRecord> records) {
+  CycleSums all = records.front().sums;
+  for (const RankRecord& r : records)
+    if (r.sums.weight > 0 && (!(all.weight > 0) || r.sums.unit < all.unit)) all = r.sums;
+  all = {.unit = all.unit, .scale = all.scale};
+  for (const RankRecord& r : records) all.add(r.sums);
+  return all;
+}
+
+}  // namespace
+
+void Optimizer::Impl::add_ranks(std::span<const Tensor> gradients, double unit) const {
+  const double factor = unit / seed_sums().unit;
+  for (const Tensor& gradient : gradients) {
+    if (factor != 1) scale_gradient(gradient, factor, store.stream());
+    ranks->peers().all_reduce(gradient);
+  }
+}
+
 void Optimizer::Impl::combine_ranks() {
   if (!has_ranks() || runtime::dry_run()) return;
   runtime::refuse_capture(store.op().c_str(), store.device(), "ranks exchange their gradients");
@@ -192,23 +238,58 @@ void Optimizer::Impl::combine_ranks() {
   std::vector<std::uint8_t> received = ledger.noted();
   const RankRecord mine = record_of_cycle();
   dropped = 0;
-  const auto records = ranks->tell(store.op(), mine, received);
-  // The smallest unit of those that have a weight: no sum can leave the range of f32 by it.
-  CycleSums all = records.front().sums;
-  for (const RankRecord& r : records)
-    if (r.sums.weight > 0 && (!(all.weight > 0) || r.sums.unit < all.unit)) all = r.sums;
-  const double factor = all.unit / seed_sums().unit;
-  all = {.unit = all.unit, .scale = all.scale};
-  for (const RankRecord& r : records) all.add(r.sums);
+  const CycleSums all = sum_of(ranks->tell(store.op(), mine, received));
   store.zero_missing_gradients();
-  for (const Tensor& gradient : store.gradients()) {
-    if (factor != 1) scale_gradient(gradient, factor, store.stream());
-    ranks->peers().all_reduce(gradient);
-  }
+  add_ranks(store.gradients(), all.unit);
   members.combine(ranks->peers());
   seed_sums() = all.after(sums_before);
   ledger.receive_from_ranks(received);
   broken = false;
+}
+
+// ---- A cycle in a saved run ----
+
+std::vector<ParamStore::StateEntry> Optimizer::Impl::state_to_save() {
+  FIRN_CHECK(batch == 0 || options.exact.quantum == 0, store.op(), "save between two batches",
+             "the sums of the batch under way are those of its quanta");
+  if (!has_ranks() || runtime::dry_run()) return state(nullptr);
+  auto out = state(&ranks->peers());
+  std::vector<std::uint8_t> received = store.ledger().noted();
+  const auto records = ranks->tell(store.op(), record_of_cycle(), received);
+  const CycleSums all = sum_of(records);
+  if (all.micro_steps == 0) return out;
+  FIRN_CHECK(members.count() == 0, store.op(), "save between two steps",
+             "a cycle is under way, and {} layers have statistics of it on each rank",
+             members.count());
+  const std::vector<Tensor> gradients = store.reserve_gradients();
+  store.copy_gradients_to(gradients);
+  add_ranks(gradients, all.unit);
+  const Tensor touched = store.ledger().flags().clone(), step_state = store.step_state().clone(),
+               progress = progress_memory.clone();
+  std::copy(received.begin(), received.end(), touched.mutable_view().as<std::uint8_t>());
+  *static_cast<math::SeedSums*>(step_state.mutable_view().data) =
+      all.after(at.micro_steps > 0 ? sums_before : seed_sums());
+  auto& place = *reinterpret_cast<Progress*>(progress.mutable_view().as<std::int64_t>());
+  place.counted += all.micro_steps - place.micro_steps;
+  place.micro_steps = all.micro_steps;
+  std::size_t parameter = 0;
+  for (ParamStore::StateEntry& e : out) {
+    if (e.name == "touched") e.tensor = touched;
+    if (e.name == "step_state") e.tensor = step_state;
+    if (e.name == "cycle") e.tensor = progress;
+    if (e.name.ends_with(".gradient")) e.tensor = store.gradient_in(gradients, parameter++);
+  }
+  return out;
+}
+
+void Optimizer::Impl::leave_to_first_rank() {
+  if (ranks->peers().rank() == 0) return;
+  store.ledger().begin_cycle();
+  math::SeedSums& sums = seed_sums();
+  sums.micro_steps = 0;
+  sums.weight_sum = sums.loss_sum = 0;
+  sums_before = sums;
+  at.micro_steps = at.counted = 0;
 }
 
 }  // namespace firn::optim

@@ -72,10 +72,12 @@ std::string ParamStore::names() const {
   return out;
 }
 
-std::vector<Tensor> ParamStore::averages() const {
-  std::vector<Tensor> out;
+std::vector<Tensor> ParamStore::averages(const autograd::Peers* peers) const {
+  std::vector<Tensor> out, wholes;
+  for (const Arena& a : arenas_)
+    wholes.push_back(divided() && a.ema.defined() ? gather(a, a.ema, 1, *peers) : a.ema);
   for (const Parameter& p : parameters_)
-    if (const Tensor& ema = arenas_[p.arena].ema; ema.defined()) out.push_back(slice(ema, p));
+    if (const Tensor& ema = wholes[p.arena]; ema.defined()) out.push_back(slice(ema, p));
   return out;
 }
 
@@ -134,32 +136,61 @@ std::vector<Tensor> ParamStore::copy_gradients(const std::vector<Tensor>* memory
   return out;
 }
 
+void ParamStore::copy_gradients_to(std::span<const Tensor> arenas) const {
+  for (std::size_t a = 0; a < arenas.size(); ++a)
+    kernels::copy(arenas_[a].grad.view(), arenas[a].mutable_view(), stream());
+}
+
+Tensor ParamStore::gradient_in(std::span<const Tensor> arenas, std::size_t i) const {
+  return slice(arenas[parameters_[i].arena], parameters_[i]);
+}
+
 void ParamStore::put_back_gradients(const std::vector<Tensor>& copies) const {
   for (std::size_t a = 0; a < copies.size(); ++a)
     if (copies[a].defined())
       kernels::copy(copies[a].view(), arenas_[a].grad.mutable_view(), stream());
 }
 
-std::vector<NamedTensor> ParamStore::state() {
-  std::vector<NamedTensor> out;
+std::vector<ParamStore::StateEntry> ParamStore::state(const autograd::Peers* peers) {
+  std::vector<StateEntry> out;
   if (!runtime::capturing(device_)) zero_missing_gradients();  // replays will find other gradients
+  // Ranks other than the first take part and keep nothing.
+  const auto whole_of = [&](const Arena& a, const Tensor& kept, std::int64_t unit) {
+    if (!divided() || !peers || !kept.defined()) return Tensor();
+    Tensor whole = gather(a, kept, unit, *peers);
+    return peers->rank() == 0 ? whole : Tensor();
+  };
+  struct Wholes {
+    Tensor master, ema;
+    std::vector<Tensor> states, scales;
+  };
+  std::vector<Wholes> wholes;
+  for (const Arena& a : arenas_) {
+    Wholes& w = wholes.emplace_back(whole_of(a, a.master, 1), whole_of(a, a.ema, 1));
+    for (const Tensor& t : a.states) w.states.push_back(whole_of(a, t, 1));
+    for (const Tensor& t : a.scales) w.scales.push_back(whole_of(a, t, math::kStateBlock));
+  }
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Parameter& p = parameters_[i];
     const Arena& a = arenas_[p.arena];
+    const Wholes& w = wholes[p.arena];
     const std::string prefix = fmt::format("parameters.{}.", i);
+    const auto add = [&](const std::string& name, const Tensor& kept, std::int64_t unit,
+                         const Tensor& whole) {
+      if (kept.defined()) out.push_back(entry_of(prefix + name, a, p, kept, unit, whole));
+    };
     out.push_back({prefix + "weight", p.tensor.detach()});
     out.push_back({prefix + "gradient", slice(a.grad, p)});
-    if (a.master.defined()) out.push_back({prefix + "master", slice(a.master, p)});
-    if (a.ema.defined()) out.push_back({prefix + "ema", slice(a.ema, p)});
-    for (NamedTensor& s : whole_.states_of(i)) out.push_back({prefix + s.name, s.tensor});
+    add("master", a.master, 1, w.master);
+    add("ema", a.ema, 1, w.ema);
+    for (WholeUpdates::StateOf& s :
+         whole_.states_of(i, divided() ? owner_of(a, p) : 0, divided() ? peers : nullptr))
+      out.push_back({prefix + s.name, std::move(s.tensor), std::move(s.prepare)});
     for (std::size_t s = 0; s < a.states.size(); ++s) {
-      const char* name = std::visit(
+      const std::string name = std::visit(
           [&](const auto& rule) { return rule.state_name(static_cast<int>(s)); }, a.rule);
-      out.push_back({prefix + name, slice(a.states[s], p)});
-      if (a.scales.empty()) continue;
-      const std::int64_t blocks = math::ceil_div(p.tensor.numel(), math::kStateBlock);
-      out.push_back({prefix + name + "_scale",
-                     a.scales[s].as_strided({blocks}, {1}, p.begin / math::kStateBlock)});
+      add(name, a.states[s], 1, w.states[s]);
+      if (!a.scales.empty()) add(name + "_scale", a.scales[s], math::kStateBlock, w.scales[s]);
     }
   }
   out.push_back({"update_counts", counts_});

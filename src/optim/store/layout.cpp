@@ -35,14 +35,18 @@ Tensor bytes(std::size_t n, Device device) {
 
 void ParamStore::lay_out() {
   for (Arena& a : arenas_) {
-    const auto unit = is_eight_bit(a.rule)
-                          ? std::int64_t{math::kStateBlock}
-                          : kAlignment / static_cast<std::int64_t>(size_of(a.dtype));
+    const std::int64_t unit = unit_of(a);
     for (const std::size_t i : a.parameters) {
       parameters_[i].begin = a.elements;
       a.elements += std::max(round_up(parameters_[i].tensor.numel(), unit), unit);
     }
+    a.kept = {0, a.elements};
   }
+}
+
+std::int64_t ParamStore::unit_of(const Arena& a) noexcept {
+  return is_eight_bit(a.rule) ? std::int64_t{math::kStateBlock}
+                              : kAlignment / static_cast<std::int64_t>(size_of(a.dtype));
 }
 
 void ParamStore::allocate_arenas() {
@@ -56,7 +60,7 @@ void ParamStore::allocate_arenas() {
   }
   for (Arena& a : arenas_) {
     allocate(a);
-    views_.push_back(view_of(a));
+    views_.push_back(view_of(a, views_));
   }
 }
 
@@ -91,26 +95,30 @@ Tensor ParamStore::state_memory(Owner owner, DType dtype, std::int64_t elements)
                      {elements}, Strides{1}, 0, dtype)));
 }
 
-void ParamStore::set_up_whole() {
+WholeUpdates ParamStore::set_up_whole(const std::vector<Arena>& arenas,
+                                      const std::vector<kernels::OptimizerArena>& views) const {
+  WholeUpdates out;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Parameter& p = parameters_[i];
-    const Arena& a = arenas_[p.arena];
+    const Arena& a = arenas[p.arena];
     if (!a.whole) continue;
     const Shape& shape = p.tensor.shape();
     const Strides strides = strides_in(shape, format_of(shape, p.tensor.strides()));
-    whole_.add({.index = i,
-                .name = p.name,
-                .label = label(i),
-                .rule = a.whole.get(),
-                .arena = p.arena,
-                .range = {p.begin, p.tensor.numel(), static_cast<std::int32_t>(i)},
-                .gradient = a.grad.as_strided(shape, strides, p.begin)},
-               {p.name, p.tensor});
+    out.add({.index = i,
+             .name = p.name,
+             .label = label(i),
+             .rule = a.whole.get(),
+             .arena = p.arena,
+             .range = {p.begin, p.tensor.numel(), static_cast<std::int32_t>(i)},
+             .gradient = a.grad.as_strided(shape, strides, p.begin),
+             .here = is_here(a, p)},
+            {p.name, p.tensor});
   }
-  whole_.allocate([this](DType dtype, std::int64_t elements) {
+  out.allocate([this](DType dtype, std::int64_t elements) {
     return state_memory(Owner::optimizer, dtype, elements);
   });
-  whole_.reserve(memory(), views_, device_);
+  out.reserve(memory(), views, device_);
+  return out;
 }
 
 void ParamStore::allocate(Arena& a) {
@@ -143,20 +151,30 @@ void ParamStore::allocate(Arena& a) {
   make_tables(a);
 }
 
-kernels::OptimizerArena ParamStore::view_of(const Arena& a) const {
+kernels::OptimizerArena ParamStore::view_of(const Arena& a,
+                                            std::span<const kernels::OptimizerArena> before) const {
+  // Kernels count elements from the beginning of the arena, and ask for those of the tables alone.
+  const auto from = [&a](const Tensor& kept, std::int64_t unit = 1) {
+    View v = kept.mutable_view();
+    const auto address = reinterpret_cast<std::uintptr_t>(v.data) -
+                         static_cast<std::uintptr_t>(a.kept.first / unit) * size_of(v.dtype);
+    v.data = reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
+    return v;
+  };
   kernels::OptimizerArena v;
   v.weight = a.weight.mutable_view();
-  if (a.master.defined()) v.master = a.master.mutable_view();
+  if (a.master.defined()) v.master = from(a.master);
   v.grad = a.grad.mutable_view();
-  if (a.ema.defined()) v.ema = a.ema.mutable_view();
-  v.index = static_cast<std::int64_t>(views_.size());
+  if (a.ema.defined()) v.ema = from(a.ema);
+  v.index = static_cast<std::int64_t>(before.size());
   v.partials = static_cast<kernels::NormPartial*>(partials_->data());
-  for (const kernels::OptimizerArena& before : views_) v.partials += before.chunks;
-  for (std::size_t i = 0; i < a.states.size(); ++i) v.states[i] = a.states[i].mutable_view();
-  for (std::size_t i = 0; i < a.scales.size(); ++i) v.scales[i] = a.scales[i].mutable_view();
+  for (const kernels::OptimizerArena& b : before) v.partials += b.chunks;
+  for (std::size_t i = 0; i < a.states.size(); ++i) v.states[i] = from(a.states[i]);
+  for (std::size_t i = 0; i < a.scales.size(); ++i)
+    v.scales[i] = from(a.scales[i], math::kStateBlock);
   v.rule = a.rule;
   v.lr_scale = a.lr_scale;
-  v.chunks = chunks_of(a);
+  v.chunks = a.chunks;
   v.chunk_pieces = static_cast<const std::int64_t*>(a.chunk_pieces->data());
   v.pieces = static_cast<const kernels::Piece*>(a.pieces->data());
   if (a.trust_ratios) {
@@ -171,7 +189,7 @@ std::int64_t ParamStore::chunks_of(const Arena& a) const {
   return (a.elements + size - 1) / size;
 }
 
-void ParamStore::make_tables(Arena& a) {
+void ParamStore::make_tables(Arena& a) const {
   const OwnerScope scope(Owner::optimizer);
   const std::int64_t size = chunk_size(device_);
   struct Chunk {
@@ -181,17 +199,19 @@ void ParamStore::make_tables(Arena& a) {
   std::vector<Chunk> chunks(static_cast<std::size_t>(chunks_of(a)));
   for (const std::size_t i : a.parameters) {
     const Parameter& p = parameters_[i];
-    const std::int64_t end = p.begin + p.tensor.numel();
-    for (std::int64_t at = p.begin; at < end;) {
+    const auto [begin, end] = kept_of(a, p);
+    for (std::int64_t at = begin; at < end;) {
       Chunk& chunk = chunks[static_cast<std::size_t>(at / size)];
       const std::int64_t stop = std::min(end, (at / size + 1) * size);
       if (chunk.pieces.empty())
-        chunk.place = static_cast<double>(at - p.begin) / static_cast<double>(end - p.begin);
+        chunk.place = static_cast<double>(at - p.begin) / static_cast<double>(p.tensor.numel());
       chunk.pieces.push_back(
           {at, static_cast<std::int32_t>(stop - at), static_cast<std::int32_t>(i)});
       at = stop;
     }
   }
+  if (!a.bounds.empty()) std::erase_if(chunks, [](const Chunk& c) { return c.pieces.empty(); });
+  a.chunks = static_cast<std::int64_t>(chunks.size());
   const bool trusts =
       std::visit([](const auto& rule) { return math::has_trust_ratio(rule); }, a.rule);
   // GEMM splits a weight's rows among the CPU's threads. With this order a thread updates the rows

@@ -40,7 +40,7 @@ ParamStore::ParamStore(std::string op, const std::vector<GroupSetup>& groups,
   lay_out();
   allocate_arenas();
   allocate_step();
-  set_up_whole();
+  whole_ = set_up_whole(arenas_, views_);
   if (is_schedule_free(arenas_.front().rule)) modes_ = std::make_unique<Modes>(*this);
   try {
     for (Parameter& p : parameters_) move_in(p);
@@ -229,13 +229,14 @@ void ParamStore::adopt_weights() {
     const std::uint32_t version = p.storage->version();
     if (p.version == version) continue;
     const Arena& a = arenas_[p.arena];
-    const auto flat = [&](const Tensor& arena) {
-      return arena.as_strided({p.tensor.numel()}, {1}, p.begin);
-    };
+    const Share here = kept_of(a, p);
     if (modes_ && p.tensor.numel() > 0)
       modes_->adopt(p);
-    else if (a.master.defined() && p.tensor.numel() > 0)
-      kernels::optim_adopt_weights(flat(a.weight).view(), flat(a.master).mutable_view(), stream());
+    else if (a.master.defined() && here.size() > 0)
+      kernels::optim_adopt_weights(
+          a.weight.as_strided({here.size()}, {1}, here.first).view(),
+          a.master.as_strided({here.size()}, {1}, here.first - a.kept.first).mutable_view(),
+          stream());
     p.version = version;
   }
 }
@@ -244,8 +245,12 @@ void ParamStore::refresh_masters() {
   mark_adopted();
   for (const Parameter& p : parameters_) {
     const Arena& a = arenas_[p.arena];
-    const auto refresh = [&](const Tensor& arena) {
-      if (arena.defined()) kernels::copy(p.tensor.view(), slice(arena, p).mutable_view(), stream());
+    const Share here = kept_of(a, p);
+    const auto refresh = [&](const Tensor& kept) {
+      if (!kept.defined() || here.size() == 0) return;
+      kernels::copy(a.weight.as_strided({here.size()}, {1}, here.first).view(),
+                    kept.as_strided({here.size()}, {1}, here.first - a.kept.first).mutable_view(),
+                    stream());
     };
     refresh(a.master);
     refresh(a.ema);

@@ -14,7 +14,9 @@
 #include <vector>
 
 #include "autograd/node.h"
+#include "autograd/peers.h"
 #include "autograd/weight_modes.h"
+#include "base/share.h"
 #include "firn/memory.h"
 #include "firn/optim/param_list.h"
 #include "firn/optim/step_options.h"
@@ -74,6 +76,11 @@ class ParamStore {
   Device device() const noexcept { return device_; }
   Stream stream() const noexcept { return current_stream(device_); }
   std::span<const kernels::OptimizerArena> arenas() const noexcept { return views_; }
+  /// For the update: the part that this rank makes, if states are divided over ranks. It then is
+  /// the only one that has states.
+  std::span<const kernels::OptimizerArena> update_arenas() const noexcept {
+    return divided() ? update_views_ : views_;
+  }
   kernels::StepMemory memory() const;
   const Tensor& step_state() const noexcept { return step_state_; }
   const Tensor& scaler() const noexcept { return scaler_; }
@@ -142,8 +149,8 @@ class ParamStore {
   const std::shared_ptr<const std::vector<std::string>>& short_names() const noexcept {
     return short_names_;
   }
-  /// Empty if no averages are kept.
-  std::vector<Tensor> averages() const;
+  /// Empty if no averages are kept. If they are divided over `peers`, copies: a call of all ranks.
+  std::vector<Tensor> averages(const autograd::Peers* peers) const;
   /// The accumulated gradient of parameter i, or undefined if the cycle has not reached it.
   Tensor gradient(std::size_t i) const;
   /// The gradients, arena by arena: flat, and shared.
@@ -161,10 +168,36 @@ class ParamStore {
   std::vector<Tensor> copy_gradients(const std::vector<Tensor>* memory = nullptr) const;
   /// Memory for such copies, one for every arena.
   std::vector<Tensor> reserve_gradients() const;
+  /// Copies all of them there, those that are no gradients too.
+  void copy_gradients_to(std::span<const Tensor> arenas) const;
+  /// The part of parameter i in such arenas.
+  Tensor gradient_in(std::span<const Tensor> arenas, std::size_t i) const;
   /// Such copies become the gradients. Which parameters have received one is the ledger's matter.
   void put_back_gradients(const std::vector<Tensor>& copies) const;
-  /// See Optimizer::state(). Gradients of parameters that have received none are zero in it.
-  std::vector<NamedTensor> state();
+  /// An entry of Optimizer::state().
+  struct StateEntry {
+    std::string name;
+    Tensor tensor;
+    /// If the tensor is divided over ranks, what puts another one in its place, of which this rank
+    /// keeps its part. The first call takes memory, the second one must not throw.
+    std::function<std::function<void()>(const Tensor&)> prepare = {};
+  };
+  /// Gradients of parameters that have received none are zero in it. Of what is divided, rank 0 of
+  /// `peers` receives the whole; all ranks make the call. Where it is not received (and with null)
+  /// the tensor has shape and dtype only.
+  std::vector<StateEntry> state(const autograd::Peers* peers);
+
+  // ---- State that is divided over ranks (division.cpp) ----
+
+  bool divided() const noexcept { return !update_views_.empty(); }
+  struct Division;
+  /// From all that this rank has, what it is to keep if state is divided over so many. Throws Error
+  /// if that cannot be, and changes nothing.
+  std::shared_ptr<Division> prepare_division(int rank, int ranks) const;
+  /// The rest goes.
+  void divide(Division& division) noexcept;
+  /// Each rank has updated its part of the weights: all receive all.
+  void gather_weights(const autograd::Peers& peers) const;
 
  private:
   struct Parameter {
@@ -191,9 +224,14 @@ class ParamStore {
     double lr_scale;
     std::int64_t elements = 0;
     std::vector<std::size_t> parameters;
-    Tensor weight, master, grad, ema;
+    Tensor weight, grad;
+    /// Elements whose master, average and states are here: all, or this rank's part.
+    Share kept;
+    std::vector<std::int64_t> bounds;  ///< of the ranks' parts; empty: not divided
+    Tensor master, ema;
     std::vector<Tensor> states;
     std::vector<Tensor> scales;                 ///< of the states, if they are in 8 bits
+    std::int64_t chunks = 0;                    ///< in the tables
     Ref<Storage> chunk_pieces, pieces;          ///< the tables of kernels/optim.h
     Ref<Storage> trust_partials, trust_ratios;  ///< only for rules with a trust ratio
   };
@@ -212,12 +250,35 @@ class ParamStore {
   void allocate_arenas();
   void allocate_step();
   void allocate(Arena& arena);
+  /// Elements at whose multiples parameters begin.
+  static std::int64_t unit_of(const Arena& arena) noexcept;
   /// [elements] of zeros, where StoreOptions::memory says.
   Tensor state_memory(Owner owner, DType dtype, std::int64_t elements) const;
-  void set_up_whole();
-  void make_tables(Arena& arena);
-  kernels::OptimizerArena view_of(const Arena& arena) const;
+  WholeUpdates set_up_whole(const std::vector<Arena>& arenas,
+                            const std::vector<kernels::OptimizerArena>& views) const;
+  /// Of the elements that are kept.
+  void make_tables(Arena& arena) const;
+  /// `before` are those of the arenas before it.
+  kernels::OptimizerArena view_of(const Arena& arena,
+                                  std::span<const kernels::OptimizerArena> before) const;
   std::int64_t chunks_of(const Arena& arena) const;
+
+  // division.cpp
+  /// Bounds between this many ranks.
+  std::vector<std::int64_t> bounds_of(const Arena& arena, int ranks) const;
+  /// The rank whose part the parameter begins in.
+  static int owner_of(const Arena& arena, const Parameter& p) noexcept;
+  bool is_here(const Arena& arena, const Parameter& p) const noexcept {
+    return p.begin >= arena.kept.first && (arena.bounds.empty() || p.begin < arena.kept.last);
+  }
+  /// The elements of p that are kept, in the arena.
+  static Share kept_of(const Arena& arena, const Parameter& p) noexcept;
+  /// `kept`, a master or a state with an element for each `unit` of the arena, of all ranks.
+  Tensor gather(const Arena& arena, const Tensor& kept, std::int64_t unit,
+                const autograd::Peers& peers) const;
+  /// The entry of p's part of it. `whole` is what gather() gave, if anything.
+  StateEntry entry_of(std::string name, const Arena& arena, const Parameter& p, const Tensor& kept,
+                      std::int64_t unit, const Tensor& whole) const;
 
   std::string op_, other_name_;
   StoreOptions options_;
@@ -226,7 +287,9 @@ class ParamStore {
   std::shared_ptr<const std::vector<std::string>> short_names_;
   std::vector<Arena> arenas_;
   std::vector<kernels::OptimizerArena> views_;
-  Ref<Storage> partials_;  ///< of all arenas, one after another
+  std::vector<kernels::OptimizerArena> update_views_;  ///< empty: views_
+  std::vector<Ref<Storage>> norm_tables_;              ///< of views_, if state is divided
+  Ref<Storage> partials_;                              ///< of all arenas, one after another
   Tensor step_state_, counts_, schedule_, scaler_, ticket_;
   std::optional<PinnedMemory> watch_;  ///< a math::StepOutcome; on devices only
   GradientLedger ledger_;

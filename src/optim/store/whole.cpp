@@ -31,12 +31,12 @@ void WholeUpdates::allocate(const MemoryOf& memory_of) {
     };
     std::int64_t elements = 0, at = 0;
     for (const Member& m : members_)
-      if (m.gradient.dtype() == dtype)
+      if (m.here && m.gradient.dtype() == dtype)
         for (const WholeRule::State& s : m.kinds) elements += 2 * room(s);
     if (elements == 0) continue;
     const Tensor memory = memory_of(dtype, elements);
     for (Member& m : members_) {
-      if (m.gradient.dtype() != dtype) continue;
+      if (!m.here || m.gradient.dtype() != dtype) continue;
       for (const WholeRule::State& s : m.kinds) {
         const Tensor& g = m.gradient;
         const Strides strides =
@@ -55,6 +55,7 @@ void WholeUpdates::allocate(const MemoryOf& memory_of) {
   }
   const OwnerScope owner(Owner::optimizer);
   for (Member& m : members_) {
+    if (!m.here) continue;
     const bool apart = m.rule->may_throw();
     const Tensor& g = m.gradient;
     m.next_weight = apart ? flat(g.numel(), g).as_strided(g.shape(), g.strides()) : g;
@@ -67,7 +68,8 @@ void WholeUpdates::reserve(const kernels::StepMemory& memory,
   if (empty()) return;
   reserve_ = MemoryReserve(
       [&] {
-        for (const Member& m : members_) run(m, memory, arenas, current_stream(device));
+        for (const Member& m : members_)
+          if (m.here) run(m, memory, arenas, current_stream(device));
       },
       device, Owner::optimizer);
 }
@@ -102,24 +104,51 @@ void WholeUpdates::compute(const kernels::StepMemory& memory,
   const OwnerScope owner(Owner::optimizer);
   const MemoryReserve::Use use(reserve_);
   for (const Member& m : members_)
-    if (ledger.noted(m.index)) run(m, memory, arenas, stream);
+    if (m.here && ledger.noted(m.index)) run(m, memory, arenas, stream);
 }
 
 void WholeUpdates::commit(const kernels::StepMemory& memory, const GradientLedger& ledger,
                           Stream stream) const {
   for (const Member& m : members_)
-    if (m.rule->may_throw() && ledger.noted(m.index))
+    if (m.here && m.rule->may_throw() && ledger.noted(m.index))
       kernels::copy(m.next_weight.view(), m.gradient.mutable_view(), stream);
   if (!commits_.empty()) kernels::optim_commit(memory, commits_, stream);
 }
 
-std::vector<NamedTensor> WholeUpdates::states_of(std::size_t index) const {
-  std::vector<NamedTensor> out;
-  for (const Member& m : members_)
-    if (m.index == index)
-      for (std::size_t s = 0; s < m.states.size(); ++s)
-        out.push_back({m.kinds[s].name, m.states[s]});
+std::vector<WholeUpdates::StateOf> WholeUpdates::states_of(std::size_t index, int owner,
+                                                           const autograd::Peers* peers) const {
+  std::vector<StateOf> out;
+  for (const Member& m : members_) {
+    if (m.index != index) continue;
+    for (std::size_t s = 0; s < m.kinds.size(); ++s) {
+      StateOf state{m.kinds[s].name, m.here ? m.states[s] : Tensor()};
+      const Tensor& g = m.gradient;
+      if (peers) {
+        // In the order of a contiguous tensor, which broadcast() needs.
+        const Tensor all = firn::empty(m.kinds[s].shape, g.dtype(), g.device());
+        if (m.here)
+          kernels::copy(m.states[s].view(), all.mutable_view(), current_stream(g.device()));
+        peers->broadcast(all, owner);
+        if (!m.here && peers->rank() == 0) state.tensor = all;
+      }
+      if (!m.here) {
+        if (!state.tensor.defined())
+          state.tensor = zeros({}, g.dtype(), g.device()).expand(m.kinds[s].shape);
+        state.prepare = [](const Tensor&) { return [] {}; };  // another rank's
+      }
+      out.push_back(std::move(state));
+    }
+  }
   return out;
+}
+
+void WholeUpdates::copy_states(const WholeUpdates& other, Stream stream) const {
+  for (const Member& m : members_)
+    for (const Member& from : other.members_)
+      if (m.index == from.index && m.here && from.here)
+        for (std::size_t s = 0; s < m.states.size(); ++s)
+          if (m.states[s].numel() > 0)
+            kernels::copy(from.states[s].view(), m.states[s].mutable_view(), stream);
 }
 
 }  // namespace firn::optim

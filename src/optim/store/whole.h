@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "autograd/peers.h"
 #include "firn/memory/reserve.h"
 #include "firn/tensor.h"
 #include "kernels/optim.h"
@@ -71,6 +72,7 @@ class WholeUpdates {
     std::size_t arena;
     kernels::ParameterRange range;
     Tensor gradient;
+    bool here = true;  ///< whether this rank updates it
     Tensor next_weight = {};
     std::vector<WholeRule::State> kinds = {};
     std::vector<Tensor> states = {}, next = {};
@@ -96,8 +98,17 @@ class WholeUpdates {
   /// that the launch of a kernel does not.
   void commit(const kernels::StepMemory& memory, const GradientLedger& ledger, Stream stream) const;
 
-  /// The states of parameter i, by the names of their rule.
-  std::vector<NamedTensor> states_of(std::size_t index) const;
+  /// A state of a parameter, by the name of its rule.
+  struct StateOf {
+    std::string name;
+    Tensor tensor;
+    std::function<std::function<void()>(const Tensor&)> prepare = {};
+  };
+  /// The states of parameter i. With `peers` rank 0 receives those of rank `owner`; all ranks make
+  /// the call. Where they are not, see ParamStore::state().
+  std::vector<StateOf> states_of(std::size_t index, int owner, const autograd::Peers* peers) const;
+  /// The same states of `other`, where both have them, become those of this one.
+  void copy_states(const WholeUpdates& other, Stream stream) const;
 
  private:
   void run(const Member& m, const kernels::StepMemory& memory,

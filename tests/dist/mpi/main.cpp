@@ -104,12 +104,12 @@ void loop(const Group& group) {
 }
 
 /// The weights after three steps in f16 with dropout, in exact mode or not.
-std::vector<float> trained(const Group& group, std::int64_t quantum) {
+std::vector<float> trained(const Group& group, std::int64_t quantum, int zero = 0) {
   manual_seed(3);
   nn::Sequential net{nn::Linear(6, 32), nn::Dropout(0.2), nn::Linear(32, 3)};
   net.to(f16);
   optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.clip_norm = 1, .exact = {.quantum = quantum}});
-  dist::distribute(opt, group);
+  dist::distribute(opt, group, {.zero = zero});
   for (const std::int64_t n : {40, 21, 3}) {
     const Tensor x = randn({n, 6}).to(f16), y = zeros({n}, i64);
     opt.run_batch(n, 8, [&](std::int64_t first, std::int64_t last) {
@@ -122,6 +122,30 @@ std::vector<float> trained(const Group& group, std::int64_t quantum) {
   return out;
 }
 
+/// Bytes of masters, moments and averages that a rank keeps of a training.
+std::size_t state_of(const Group& group, int zero) {
+  const auto now_kept = [] {
+    const MemoryStats stats = memory_stats();
+    return stats.of(Owner::optimizer).current + stats.of(Owner::masters).current;
+  };
+  const std::size_t before = now_kept();
+  manual_seed(3);
+  nn::Sequential net;
+  for (int i = 0; i < 4; ++i) net.push_back(nn::Linear(96, 96));
+  net.to(bf16);
+  optim::AdamW opt(net.parameters(), {}, {.ema = 0.9});
+  const std::size_t whole = now_kept() - before;
+  dist::distribute(opt, group, {.zero = zero});
+  const std::size_t kept = now_kept() - before;
+  const auto ranks = static_cast<std::size_t>(group.size());
+  const std::size_t states = 4 * 16 * (96 * 96 + 96);  // four of 4 bytes, of four layers
+  // Beside them: tables, and what the exchange needs.
+  if (zero > 0 && kept > whole - states + states / ranks + 8 * 4 * 64 + 8192)
+    throw std::runtime_error("zero: a rank keeps " + std::to_string(kept) + " bytes of " +
+                             std::to_string(whole));
+  return kept;
+}
+
 /// Exact mode has the bits of one rank, the ordinary mode those of as many ranks that are threads.
 void train(const Group& group) {
   if (trained(group, 4) != trained(Group(), 4)) throw std::runtime_error("exact mode: other bits");
@@ -131,6 +155,11 @@ void train(const Group& group) {
     if (threads.rank() == 0) by_threads = weights;
   });
   if (trained(group, 0) != by_threads) throw std::runtime_error("ranks over MPI: other bits");
+  for (const std::int64_t quantum : {0, 4})
+    if (trained(group, quantum, 1) != trained(group, quantum))
+      throw std::runtime_error("zero: other bits");
+  if (group.size() > 1 && state_of(group, 1) >= state_of(group, 0))
+    throw std::runtime_error("zero: no less memory");
   // Processes have allocators of their own, so a rank's peak can be compared with its plan.
   manual_seed(3);
   nn::MLP net({8, 301, 2});
