@@ -71,7 +71,7 @@ Run train(const Setting& s, bool as_graph, int micro_steps) {
 }  // namespace
 
 TEST_CASE("[S19][S25] bn_cycle: replayed steps with BatchNorm are equal to eager ones, to the bit",
-          "[graph]") {
+          "[graph][once]") {
   const WarningHandler before = set_warning_handler({});
   for (const Setting& s :
        {Setting{}, Setting{.accumulate = 4}, Setting{.accumulate = 3, .half = true},

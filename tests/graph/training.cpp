@@ -105,7 +105,7 @@ Run train(const Setting& s, bool as_graph, int micro_steps) {
 
 }  // namespace
 
-TEST_CASE("[S25] replayed training steps are equal to eager ones, to the bit", "[graph]") {
+TEST_CASE("[S25] replayed training steps are equal to eager ones, to the bit", "[graph][once]") {
   const Setting settings[] = {
       {.name = "f32"},
       {.name = "f32, dropout, 4 micro-steps", .accumulate = 4, .dropout = true},
@@ -150,7 +150,7 @@ TEST_CASE("[S25] replayed training steps are equal to eager ones, to the bit", "
 
 #ifdef FIRN_HAS_CUSIM
 TEST_CASE("graph: training steps have the same bits in every order of the streams",
-          "[graph][gpu]") {
+          "[graph][gpu][once]") {
   const Setting s{.name = "lazy", .accumulate = 2, .half = true, .overflow = true, .dropout = true};
   const Run want = train(s, false, 24);
   const firn::testing::LazyStreams lazy;

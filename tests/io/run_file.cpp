@@ -452,8 +452,10 @@ TEST_CASE("run: what is no saved run, or of another version, is refused") {
   CHECK_THROWS_AS(io::load_run(folder.file("absent"), {net}), IoError);
 }
 
-TEST_CASE("[S32] run: every single-bit flip and every truncation is found, and nothing is written",
-          "[bitflip]") {
+TEST_CASE(
+    "[S32] bitflip: each of 10,000 in a saved run is found, every truncation too, and nothing is "
+    "written",
+    "[bitflip]") {
   manual_seed(4);
   const TempFolder folder;
   const std::string path = folder.file("run");

@@ -98,7 +98,7 @@ TEST_CASE("sum of rows of every length") {
   for (const std::int64_t n : {1, 5, 10, 64, 300}) check_sum({5000, n}, {1}, f32);
 }
 
-TEST_CASE("sum of columns of every length") {
+TEST_CASE("sum of columns of every length", "[once]") {
   for (const DType t : {f32, f64, f16})
     for (const std::int64_t n : kLengths)
       for (const std::int64_t width : {1, 2, 3, 10, 32, 33, 70})

@@ -47,7 +47,7 @@ void check_reduction(ReduceOp op, const Shape& shape, int axis, DType t, Layout 
   expect_close(what, values_of(y), w, bound);
 }
 
-TEST_CASE("reductions on a device of every size agree with f64 on the CPU") {
+TEST_CASE("reductions on a device of every size agree with f64 on the CPU", "[once]") {
   struct Matrix {
     Shape shape;
     int axis;

@@ -150,7 +150,7 @@ void check_norms(const Case& c) {
   }
 }
 
-TEST_CASE("norms and their gradients on a device agree with f64 on the CPU for every row length") {
+TEST_CASE("norms and their gradients on a device agree with f64 on the CPU for every row length", "[once]") {
   for_each_case(check_norms);
 }
 

@@ -98,7 +98,7 @@ void expect_equal(const Result& got, const Result& want, double bound) {
 
 TEST_CASE(
     "linear_cross_entropy: loss and gradients are those of the composed form in f64, for "
-    "every chunk") {
+    "every chunk", "[once]") {
   for (const bool all : {false, true}) {
     const Problem exact(f64);
     const Result want = composed(exact, all ? exact.all_options() : CrossEntropyOptions{});

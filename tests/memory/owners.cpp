@@ -113,7 +113,7 @@ void train_and_look(const Setting& s) {
 }  // namespace
 
 TEST_CASE("memory_owners: owners and modules of the sample's trainings add up at every operation",
-          "[memory]") {
+          "[memory][once]") {
   for (const char* model : {"mlp", "cnn", "resnet"}) {
     for (const char* precision : {"fp32", "fp16", "bf16", "amp-bf16"}) {
       if (firn::testing::on_slow_device() && std::string(precision) != "fp16") continue;

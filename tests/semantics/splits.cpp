@@ -103,7 +103,7 @@ TEST_CASE("[S02][S03][S29] 200 random ragged cuts with ignored labels and class 
   CHECK(worst <= 1e-12);
 }
 
-TEST_CASE("[S29] an uneven cut gives the same bits again, with one thread and with two") {
+TEST_CASE("[S29] an uneven cut gives the same bits again, with one thread and with two", "[once]") {
   const data::LabelledImages set = generated_images(160);
   for (const DType dtype : {f32, f16, bf16})
     for (const bool stochastic : {false, true}) {

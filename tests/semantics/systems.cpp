@@ -69,7 +69,7 @@ std::vector<Trace> read_traces() {
   return traces;
 }
 
-TEST_CASE("[S13] presets answer to overflows as PyTorch, DeepSpeed and Megatron do") {
+TEST_CASE("[S13] presets answer to overflows as PyTorch, DeepSpeed and Megatron do", "[once]") {
   const std::vector<Trace> traces = read_traces();
   REQUIRE(traces.size() == 16);
   for (const Trace& trace : traces) {

@@ -149,7 +149,7 @@ TEST_CASE("gemm: a transposed right operand too large to turn at once", "[host]"
   check({130, 1030, 1030}, f32, f32, false, true, {.alpha = 1, .beta = 1, .bias = {}});
 }
 
-TEST_CASE("gemm: layers of few examples, and operands turned once for all blocks") {
+TEST_CASE("gemm: layers of few examples, and operands turned once for all blocks", "[once]") {
   const DType dtype = GENERATE(f32, f64);
   Generator g(1);
   // x w^T by way of w x^T; dy w from parts of k; w^T turned before several rows of blocks.

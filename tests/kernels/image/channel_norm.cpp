@@ -312,7 +312,7 @@ void check_gradients(const Case& c) {
   }
 }
 
-TEST_CASE("gradients of every dtype, order and kind of cell") { for_each_case(check_gradients); }
+TEST_CASE("gradients of every dtype, order and kind of cell", "[once]") { for_each_case(check_gradients); }
 
 TEST_CASE("gradients of channels so large that many tasks or blocks share one") {
   for (const Order order : {Order::row_major, Order::channels_last}) {
