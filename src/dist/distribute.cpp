@@ -152,8 +152,10 @@ std::shared_ptr<optim::ParamStore::Division> divide_alike(const Group& group,
   const auto failed = gather(group, std::vector<std::int64_t>{failure ? 1 : 0});
   if (failure) std::rethrow_exception(failure);
   for (std::size_t r = 0; r < failed.size(); ++r)
-    FIRN_CHECK(failed[r] == 0, kOp, "its error says why",
-               "rank {} could not divide the optimizer's state", r);
+    if (failed[r] != 0)
+      throw RankError(kOp, group.rank(), static_cast<int>(r),
+                      fmt::format("rank {} could not divide the optimizer's state", r),
+                      "its error says why");
   return mine;
 }
 

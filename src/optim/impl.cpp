@@ -123,7 +123,7 @@ bool Optimizer::Impl::adopt_state() {
                                 .step = s.step,
                                 .progress = at});
   if (store.device().is_cpu()) sums_before = seed_sums();
-  torn = false;
+  torn = combined = false;
   state_version = version;
   return true;
 }
@@ -136,8 +136,9 @@ void Optimizer::Impl::check_ready() {
     adopt_gradients();
     if (adopted && has_ranks() && at.micro_steps > 0) leave_to_first_rank();
   }
-  FIRN_CHECK(!broken, store.op(), "call zero_grad() to begin anew",
-             "a backward pass of this cycle has failed half-way");
+  FIRN_CHECK(
+      !broken, store.op(), "call zero_grad() to begin anew",
+      "a backward pass of this cycle, or its exchange with other ranks, has failed half-way");
   FIRN_CHECK(
       !torn, store.op(), "load the last saved run",
       "the ranks' parts of the last step have not all come here, so the weights are those of "

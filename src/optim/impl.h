@@ -236,6 +236,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   CycleCopy copy;                   ///< with StepOptions::keep_accumulator
   MicroBatch split;                 ///< as run_batch() was last asked
   std::int64_t split_size = 0;      ///< what came of it
+  bool combined = false;            ///< the cycle's sums are those of all ranks already
   bool torn = false;                ///< receive_weights() has failed half-way
   bool broken = false;              ///< a backward pass has thrown half-way in this cycle
   bool averaged = false;            ///< the weights are their averages (AveragedWeights)

@@ -53,6 +53,7 @@ void Optimizer::Impl::put_back(const KeptCycle& kept) {
   store.ledger().begin_cycle();
   store.ledger().put_back(kept.contributions);
   broken = kept.broken;
+  combined = false;
   const std::int64_t epoch = at.epoch;
   at = kept.at;
   at.epoch = epoch;

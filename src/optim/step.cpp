@@ -57,6 +57,8 @@ void Optimizer::Impl::backward(const Tensor& sum, const LossWeight& weight,
 }
 
 void Optimizer::Impl::begin_micro_step() {
+  FIRN_CHECK(!combined, store.op(), "call step() again, or zero_grad()",
+             "the last step has failed after the ranks had added up their gradients");
   const bool first = at.micro_steps == 0;
   remember_place();
   hooks.at_replay([first](Impl& i) {
@@ -115,7 +117,7 @@ void Optimizer::Impl::zero_grad() {
   forget_on_rank();
   hooks.now_and_at_replay([](Impl& i) {
     i.store.ledger().begin_cycle();
-    i.broken = false;
+    i.broken = i.combined = false;
     i.at.close();
   });
 }
@@ -199,6 +201,7 @@ void Optimizer::Impl::commit(bool moves_scale) {
   hooks.now_and_at_replay([](Impl& i) {
     i.store.bump_versions();
     i.store.ledger().begin_cycle();
+    i.combined = false;
     i.at.close();
     ++i.at.cycles;
   });

@@ -339,7 +339,7 @@ TEST_CASE("ranks: steps out of order are refused on every rank", "[host]") {
     opt.step();
   };
   refused([&](const Group& g, auto& opt, auto& other) { step(g.rank() == 0 ? opt : other); },
-          {"of its optimizer number", "in the same order"});
+          {"is at its optimizer number", "in the same order"});
   refused(
       [&](const Group& g, auto& opt, auto&) {
         if (g.rank() == 1) opt.no_samples(), opt.zero_grad();

@@ -140,6 +140,52 @@ TEST_CASE("[S23][S33][S40] ranks: a run saved in mid-cycle goes on with any numb
     }
 }
 
+TEST_CASE("[S23][S40] ranks: a save between backward() and step() goes on with that step()",
+          "[host]") {
+  const test::TempFolder folder;
+  const std::string file = folder.file("run");
+  const auto whole = on_ranks<std::vector<double>>(3, [&](const Group& group) {
+    manual_seed(2);
+    ByHand run;
+    distribute(run.opt, group);
+    run.micro_steps(group, 0, 3);
+    run.opt.backward(cross_entropy(run.net(run.rows.x), run.rows.y));
+    io::save_run(file, {run.net, run.opt});
+    run.opt.step();
+    run.micro_steps(group, 4, 6);
+    return weights_of(run.opt);
+  })[0];
+  for (const int ranks : {1, 2}) {
+    const auto ends = on_ranks<std::vector<double>>(ranks, [&](const Group& group) {
+      manual_seed(9);
+      ByHand run;
+      distribute(run.opt, group);
+      io::load_run(file, {run.net, run.opt});
+      run.opt.step();
+      run.micro_steps(group, 4, 6);
+      CHECK(run.opt.cycle_position() == 0);
+      return weights_of(run.opt);
+    });
+    for (const auto& w : ends) CHECK(relative_distance(w, whole) <= 1e-12);
+  }
+}
+
+TEST_CASE("ranks: calls of step() that differ are named", "[host]") {
+  const auto errors = errors_on_ranks(2, [&](const Group& group) {
+    manual_seed(2);
+    ByHand run;
+    distribute(run.opt, group);
+    for (int i = 0; i < 2; ++i) {
+      run.opt.no_samples();
+      if (i == 0 || group.rank() == 0) run.opt.step();
+    }
+    run.opt.flush();
+  });
+  for (const auto& e : errors)
+    CHECK(
+        mentions(e, {"step() was called 1 times in this cycle on rank 1, and 2 times on rank 0"}));
+}
+
 TEST_CASE("ranks: a cycle with statistics of layers is saved between steps alone", "[host]") {
   const test::TempFolder folder;
   const auto errors = errors_on_ranks(2, [&](const Group& group) {
@@ -183,6 +229,23 @@ TEST_CASE("ranks: checkpoints are those of rank 0, and a failure is one of all r
     optim::AdamW opt(net.parameters());
     distribute(opt, group);
     const std::string file = error_of([&] { io::save_run(path + "/no/such/folder", {net, opt}); });
+    const std::string twice = error_of([&] {
+      const std::vector<io::RunPart> parts = group.rank() == 1
+                                                 ? std::vector<io::RunPart>{net, opt, opt}
+                                                 : std::vector<io::RunPart>{net, opt};
+      io::save_run(path + "/twice", parts);
+    });
+    CHECK(mentions(twice, {group.rank() == 1 ? "same object" : "rank 1 has failed"}));
+    io::Checkpoints elsewhere(folder.file("steps"));
+    const std::string steps = error_of([&] { elsewhere.save(5 + group.rank(), {net, opt}); });
+    CHECK(mentions(steps, {group.rank() == 1 ? "rank 0 saves step 5" : "rank 1 has failed"}));
+    const std::string within = error_of([&] {
+      opt.run_batch(12, 4, [&](std::int64_t, std::int64_t) -> Loss {
+        io::save_run(path + "/within", {net, opt});
+        throw Error("test", "it was saved");
+      });
+    });
+    CHECK(mentions(within, {"a run_batch() is under way"}));
     const std::string other = error_of([&] { io::Checkpoints(path).save(99, {net, opt}); });
     train(net, opt, 0, 1);  // the group is whole
     throw Error("both", file + other);

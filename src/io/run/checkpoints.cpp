@@ -251,11 +251,21 @@ void Checkpoints::save(std::int64_t step, std::span<const RunPart> parts,
   State& s = state();
   s.join();
   refuse_dry_run(kOp);
-  FIRN_CHECK(step >= 0 && step <= kLastStep, kOp, "", "step {}; a checkpoint has 0 to {}", step,
-             kLastStep);
-  FIRN_CHECK(step >= s.last, kOp, "steps increase; discard_after() goes back",
-             "step {} after step {}", step, s.last);
   const autograd::Peers* const peers = peers_of(parts);
+  on_every_rank(kOp, peers, [&] {
+    FIRN_CHECK(step >= 0 && step <= kLastStep, kOp, "", "step {}; a checkpoint has 0 to {}", step,
+               kLastStep);
+    FIRN_CHECK(step >= s.last, kOp, "steps increase; discard_after() goes back",
+               "step {} after step {}", step, s.last);
+  });
+  if (peers) {
+    const Tensor first = full({1}, step, i64);
+    peers->broadcast(first, 0);
+    on_every_rank(kOp, peers, [&] {
+      FIRN_CHECK(*first.view().as<std::int64_t>() == step, kOp, "save the same step on every rank",
+                 "step {}, and rank 0 saves step {}", step, *first.view().as<std::int64_t>());
+    });
+  }
   if (!s.is_ours) {
     on_first_rank(kOp, peers, [&] {
       const std::vector<Checkpoint> old = s.list();

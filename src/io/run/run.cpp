@@ -88,6 +88,8 @@ void compare(const RunSlot& slot, const Tensor& read, const LoadRunOptions& opti
 
 std::vector<NamedTensor> entries_of(const char* op, std::span<const RunPart> parts) {
   const NoGrad guard;
+  // What this rank alone can find comes before the ranks exchange anything.
+  on_every_rank(op, peers_of(parts), [&] { (void)slots_of(op, parts, SlotsFor::loading); });
   std::vector<NamedTensor> entries;
   for (const RunSlot& slot : slots_of(op, parts, SlotsFor::saving)) {
     FIRN_CHECK(slot.not_saved.empty(), op, "save between two steps; zero_grad() drops the cycle",

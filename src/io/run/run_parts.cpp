@@ -228,20 +228,29 @@ const autograd::Peers* peers_of(std::span<const RunPart> parts) {
   return nullptr;
 }
 
-void on_first_rank(const char* op, const autograd::Peers* peers,
+void on_every_rank(const char* op, const autograd::Peers* peers,
                    const std::function<void()>& function) {
+  if (!peers || runtime::dry_run()) return function();
   std::exception_ptr failure;
   try {
-    if (!peers || peers->rank() == 0) function();
+    function();
   } catch (...) {
-    if (!peers) throw;
     failure = std::current_exception();
   }
-  if (!peers || runtime::dry_run()) return;
   const Tensor failed = numbers({static_cast<std::int64_t>(failure ? 1 : 0)});
-  peers->broadcast(failed, 0);
+  const Tensor all = zeros({peers->size()}, DType::i64, Device::cpu());
+  peers->all_gather(failed, all);
   if (failure) std::rethrow_exception(failure);
-  FIRN_CHECK(failed.item() == 0, op, "its error says why", "rank 0 has failed");
+  for (int r = 0; r < peers->size(); ++r)
+    FIRN_CHECK(all.view().as<std::int64_t>()[r] == 0, op, "its error says why",
+               "rank {} has failed", r);
+}
+
+void on_first_rank(const char* op, const autograd::Peers* peers,
+                   const std::function<void()>& function) {
+  on_every_rank(op, peers, [&] {
+    if (!peers || peers->rank() == 0) function();
+  });
 }
 
 std::vector<RunSlot> slots_of(const char* op, std::span<const RunPart> parts, SlotsFor what) {

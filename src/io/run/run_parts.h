@@ -64,6 +64,10 @@ std::vector<RunSlot> slots_of(const char* op, std::span<const RunPart> parts, Sl
 
 /// The other ranks of the first optimizer that has some; null: none has.
 const autograd::Peers* peers_of(std::span<const RunPart> parts);
+/// Runs the function on every rank. If it throws on one, all ranks throw: the others an Error that
+/// says so. Without peers it is run.
+void on_every_rank(const char* op, const autograd::Peers* peers,
+                   const std::function<void()>& function);
 /// Runs the function on rank 0 alone. If it throws there, all ranks throw: the others an Error that
 /// says so. Without peers it is run.
 void on_first_rank(const char* op, const autograd::Peers* peers,

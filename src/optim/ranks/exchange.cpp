@@ -19,12 +19,18 @@ void require_same(const std::string& op, std::size_t r, const RankRecord& one,
                   const RankRecord& zero) {
   constexpr const char* kOrder = "make the same calls in the same order on every rank";
   FIRN_CHECK(one.optimizer == zero.optimizer, op, kOrder,
-             "rank {} ends a cycle of its optimizer number {}, and rank 0 one of number {}", r,
-             one.optimizer, zero.optimizer);
+             "rank {} is at its optimizer number {}, and rank 0 at number {}", r, one.optimizer,
+             zero.optimizer);
   FIRN_CHECK(one.cycles == zero.cycles, op,
              "make the same steps on every rank; a rank without samples calls no_samples()",
              "rank {} ends its cycle number {}, and rank 0 its number {}", r, one.cycles + 1,
              zero.cycles + 1);
+  FIRN_CHECK(
+      one.calls == zero.calls, op,
+      "call step() alike on every rank; one without samples calls no_samples() before, and a "
+      "run saved in mid-cycle is loaded on all",
+      "step() was called {} times in this cycle on rank {}, and {} times on rank 0", one.calls, r,
+      zero.calls);
   FIRN_CHECK(one.dropped == zero.dropped, op,
              "if one rank drops a cycle, all must: what follows are other samples",
              "rank {} has dropped {} cycles since the last step, and rank 0 {}", r, one.dropped,
@@ -134,7 +140,7 @@ void Optimizer::Impl::take_part(std::shared_ptr<const autograd::Peers> peers, st
 
 void Optimizer::Impl::agree_on_rules(const std::exception_ptr& failure) const {
   double failures = 0;
-  if (store.divided() && !runtime::dry_run()) failures = ranks->sum(failure ? 1 : 0);
+  if (has_ranks() && !runtime::dry_run()) failures = ranks->sum(failure ? 1 : 0);
   if (failure) std::rethrow_exception(failure);
   FIRN_CHECK(failures == 0, store.op(), "its error says why",
              "the rule of a parameter has failed on {} other ranks", failures);
@@ -184,6 +190,7 @@ math::SeedSums& Optimizer::Impl::seed_sums() const noexcept {
 RankRecord Optimizer::Impl::record_of_cycle() const {
   RankRecord out{.optimizer = number,
                  .cycles = at.cycles,
+                 .calls = at.calls,
                  .dropped = dropped,
                  .batch = batch,
                  .members = static_cast<std::int64_t>(members.count()),
@@ -229,7 +236,7 @@ void Optimizer::Impl::add_ranks(std::span<const Tensor> gradients, double unit) 
 }
 
 void Optimizer::Impl::combine_ranks() {
-  if (!has_ranks() || runtime::dry_run()) return;
+  if (!has_ranks() || runtime::dry_run() || combined) return;
   runtime::refuse_capture(store.op().c_str(), store.device(), "ranks exchange their gradients");
   GradientLedger& ledger = store.ledger();
   ledger.note();
@@ -245,13 +252,16 @@ void Optimizer::Impl::combine_ranks() {
   seed_sums() = all.after(sums_before);
   ledger.receive_from_ranks(received);
   broken = false;
+  combined = true;
 }
 
 // ---- A cycle in a saved run ----
 
 std::vector<ParamStore::StateEntry> Optimizer::Impl::state_to_save() {
-  FIRN_CHECK(batch == 0 || options.exact.quantum == 0, store.op(), "save between two batches",
-             "the sums of the batch under way are those of its quanta");
+  FIRN_CHECK(batch == 0, store.op(), "save between two batches",
+             "a run_batch() is under way, which would begin anew");
+  FIRN_CHECK(!combined, store.op(), "call step() again, or zero_grad()",
+             "a step has failed after the ranks had added up their gradients");
   if (!has_ranks() || runtime::dry_run()) return state(nullptr);
   auto out = state(&ranks->peers());
   std::vector<std::uint8_t> received = store.ledger().noted();
@@ -284,12 +294,15 @@ std::vector<ParamStore::StateEntry> Optimizer::Impl::state_to_save() {
 
 void Optimizer::Impl::leave_to_first_rank() {
   if (ranks->peers().rank() == 0) return;
+  // If rank 0 has a micro-step that step() has not counted, this rank has one of weight 0.
+  const std::int64_t uncounted = at.has_new_micro_step() ? 1 : 0;
   store.ledger().begin_cycle();
   math::SeedSums& sums = seed_sums();
-  sums.micro_steps = 0;
+  sums.micro_steps = uncounted;
   sums.weight_sum = sums.loss_sum = 0;
   sums_before = sums;
-  at.micro_steps = at.counted = 0;
+  at.micro_steps = uncounted;
+  at.counted = 0;
 }
 
 }  // namespace firn::optim

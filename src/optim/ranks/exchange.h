@@ -35,6 +35,7 @@ struct CycleSums {
 struct RankRecord {
   std::int64_t optimizer = 0;  ///< its number
   std::int64_t cycles = 0;     ///< ended so far
+  std::int64_t calls = 0;      ///< of step() in the cycle
   std::int64_t dropped = 0;    ///< cycles, since the last one that has ended
   std::int64_t batch = 0;      ///< samples of all ranks, if run_batch() was told
   std::int64_t members = 0;

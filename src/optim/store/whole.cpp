@@ -1,5 +1,6 @@
 #include "optim/store/whole.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "autograd/op_mode.h"
@@ -30,11 +31,15 @@ void WholeUpdates::allocate(const MemoryOf& memory_of) {
       return math::ceil_div(s.shape.product(), std::int64_t{64}) * 64;
     };
     std::int64_t elements = 0, at = 0;
+    bool any = false;
     for (const Member& m : members_)
       if (m.here && m.gradient.dtype() == dtype)
-        for (const WholeRule::State& s : m.kinds) elements += 2 * room(s);
-    if (elements == 0) continue;
-    const Tensor memory = memory_of(dtype, elements);
+        for (const WholeRule::State& s : m.kinds) {
+          elements += 2 * room(s);
+          any = true;
+        }
+    if (!any) continue;
+    const Tensor memory = memory_of(dtype, std::max(elements, std::int64_t{1}));
     for (Member& m : members_) {
       if (!m.here || m.gradient.dtype() != dtype) continue;
       for (const WholeRule::State& s : m.kinds) {
