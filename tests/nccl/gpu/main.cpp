@@ -104,14 +104,14 @@ void as_threads(int ranks) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int devices = cuda_device_count();
-  if (devices < 2 && argc != 4) {
-    std::printf("skipped: %d CUDA device(s), and ranks need two\n", devices);
-    return 0;
-  }
   try {
     std::printf("NCCL %s (%s)\n", dist::nccl_version_text(dist::nccl().version).c_str(),
                 dist::nccl().path.c_str());
+    const int devices = cuda_device_count();
+    if (devices < 2 && argc != 4) {
+      std::printf("skipped: %d CUDA device(s), and ranks need two\n", devices);
+      return 0;
+    }
     if (argc == 4) {
       const int rank = std::atoi(argv[1]);
       checks(dist::nccl_group(rank, std::atoi(argv[2]), argv[3], Device::cuda(rank % devices)),
