@@ -1,13 +1,14 @@
-# Where cuBLASLt and cuDNN are: in the CUDA Toolkit, in the system's folders, or in Python packages
+# Where cuBLASLt, cuDNN and NCCL are: in the CUDA Toolkit, in the system's folders, or in Python packages
 # (NVIDIA's wheels, which PyTorch brings along). Sets, as cache entries that may be given instead,
 #
 #   FIRN_CUBLASLT_LIBRARY  FIRN_CUBLASLT_INCLUDE_DIR   the library that firn opens at run time, cublasLt.h
 #   FIRN_CUDNN_LIBRARY     FIRN_CUDNN_INCLUDE_DIR      libcudnn.so.9, cudnn.h
+#   FIRN_NCCL_LIBRARY      FIRN_NCCL_INCLUDE_DIR       libnccl.so.2, nccl.h
 #   FIRN_PYTHON_SITE_PACKAGES                          Python's package folders that were looked at
 #
-# each empty where there is none, and FIRN_CUBLASLT_VERSION and FIRN_CUDNN_VERSION as the headers say.
-# Nothing is linked here: both libraries are opened at run time, so that a firn with CUDA also starts
-# where they are missing. It also runs as a script (tests/package/cuda_libraries.cmake).
+# each empty where there is none, and FIRN_CUBLASLT_VERSION, FIRN_CUDNN_VERSION and FIRN_NCCL_VERSION as
+# the headers say. Nothing is linked here: the libraries are opened at run time, so that a firn with CUDA
+# also starts where they are missing. It also runs as a script (tests/package/cuda_libraries.cmake).
 
 # Asked of Python without importing a package: PyTorch alone takes seconds.
 if(NOT DEFINED FIRN_PYTHON_SITE_PACKAGES)
@@ -25,7 +26,7 @@ print(';'.join(dict.fromkeys(folders)))"
       set(_site "")
     endif()
   endif()
-  set(FIRN_PYTHON_SITE_PACKAGES "${_site}" CACHE STRING "Python's package folders, searched for cuBLASLt and cuDNN")
+  set(FIRN_PYTHON_SITE_PACKAGES "${_site}" CACHE STRING "Python's package folders, searched for cuBLASLt, cuDNN and NCCL")
   mark_as_advanced(FIRN_PYTHON_SITE_PACKAGES)
 endif()
 
@@ -95,6 +96,7 @@ endmacro()
 set(_major ${CUDAToolkit_VERSION_MAJOR})
 _firn_find_library(CUBLASLT libcublasLt.so.${_major} cublasLt.h cublas_api.h CUBLAS_VER)
 _firn_find_library(CUDNN libcudnn.so.9 cudnn.h cudnn_version.h CUDNN)
+_firn_find_library(NCCL libnccl.so.2 nccl.h nccl.h NCCL)
 
 foreach(_name CUBLASLT CUDNN)
   set(_label cuBLASLt)

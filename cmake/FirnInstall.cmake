@@ -44,6 +44,12 @@ if(FIRN_HAS_MPI)
   endif()
 endif()
 
+# firn::nccl, the component nccl: it opens NCCL at run time, so a consumer needs nothing more.
+if(FIRN_HAS_NCCL)
+  install(TARGETS firn_nccl EXPORT firnNcclTargets INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  install(EXPORT firnNcclTargets NAMESPACE firn:: DESTINATION ${_package_dir})
+endif()
+
 install(EXPORT firnTargets NAMESPACE firn:: DESTINATION ${_package_dir})
 configure_file(${CMAKE_CURRENT_LIST_DIR}/firnConfig.cmake.in ${PROJECT_BINARY_DIR}/package/firnConfig.cmake @ONLY)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/package/firnConfigVersion.cmake

@@ -8,6 +8,7 @@
 //     registers here what it has to do beside that work at every replay.
 //   - Random numbers that advance with every replay: reserve_random().
 //   - Faults: bad values that only a kernel can see. The host throws when it next waits.
+//   - Waits: WaitCheck is told of each one of the host.
 //   - Errors of CUDA calls: check_cuda().
 #pragma once
 
@@ -119,6 +120,19 @@ struct Fault {
 
 /// The record of `device`, to be passed to kernels. Throws DeviceError or OutOfMemory at first use.
 Fault* fault_record(Device device);
+
+// ---- Waits ----
+
+/// While alive, `check` is called after each wait of the host for the CUDA device `device`, in the
+/// thread that has waited. It throws if what the host has waited for did not come to its end, as a
+/// collective of ranks of which one died. It must not wait for the device.
+class WaitCheck {
+ public:
+  WaitCheck(Device device, std::function<void()> check);
+  ~WaitCheck();
+  WaitCheck(const WaitCheck&) = delete;
+  WaitCheck& operator=(const WaitCheck&) = delete;
+};
 
 // ---- Errors of CUDA calls ----
 

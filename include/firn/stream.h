@@ -70,6 +70,9 @@ class Event {
   void block(Stream stream) const;
   /// The host waits for the mark. Throws what synchronize() throws.
   void synchronize() const;
+  /// Whether the work before the mark is done; true without a mark. Never waits. Throws Error if
+  /// CUDA reports a failure of earlier work.
+  bool done() const;
 
  private:
   void* handle_ = nullptr;

@@ -8,6 +8,7 @@ call_list=(
   "build,sample,sanitize,profile||330"
   "build,bench|ceilings,mlp,accum,cnn,optim,overhead|390"
   "build,bench|gemm,memory_bound|330"
+  "build,ranks||570"  # only if --ranks asks for it
 )
 call_margin=30     # s, for a part that ends late and for the table
 call_most=600      # s
@@ -36,7 +37,7 @@ calls() {
     for part in ${parts//,/ }; do
       wanted "$part" && [[ $part != build ]] && kept+=",$part"
     done
-    if [[ -z $kept ]] && { ((i > 0)) || ! wanted build; }; then continue; fi
+    if [[ -z $kept ]] && { ((i > 0)) || ! wanted build || wanted ranks; }; then continue; fi
     kept="build$kept"
     options=""
     [[ -n $works_of ]] && options=" --works $works_of"

@@ -13,6 +13,7 @@ targets() {
       sanitize) printf '%s\n' firn_bench_gpu firn_test_memory firn_test_graph firn_test_kernels ;;
       bench | profile) echo firn_bench_gpu ;;
       sample) echo sample_fashion_mnist ;;
+      ranks) echo firn_nccl_ranks ;;
     esac
   done | sort -u
 }
@@ -103,6 +104,38 @@ part_test() {
     first_failure test <"$build/again.txt"
   fi
   row test "$verdict" "$(took)" "${passed:-cut short or none found}, $skipped skipped"
+}
+
+# ---- ranks ----------------------------------------------------------------------------------------
+# Every collective beside plain loops, a rank that does not come, and GB/s: ranks as threads; then as
+# processes that meet through a file.
+part_ranks() {
+  local program=$build/tests/nccl/firn_nccl_ranks meet=$build/ranks.id gpus r pids=() code=0 failed=0
+  gpus="$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')"
+  if [[ $dry == no ]] && ((gpus < 2)); then
+    row ranks skipped 0 "$gpus GPU, and ranks need two"
+    return
+  fi
+  logged ranks.log "$(at_most 300)" "$program" || code=$?
+  [[ $dry == yes ]] && gpus=2 && echo " # and as many as there are GPUs:"
+  rm -f "$meet"
+  if [[ $dry == yes ]]; then
+    for ((r = 0; r < gpus; ++r)); do logged ranks.log "$(at_most 200)" "$program" "$r" "$gpus" "$meet"; done
+    return
+  fi
+  for ((r = 0; r < gpus; ++r)); do
+    timeout --kill-after=10 "$(at_most 200)" "$program" "$r" "$gpus" "$meet" >"$build/rank-$r.txt" 2>&1 &
+    pids+=($!)
+  done
+  for r in "${!pids[@]}"; do wait "${pids[r]}" || ((failed += 1)); done
+  for ((r = 0; r < gpus; ++r)); do sed "s/^/process $r: /" "$build/rank-$r.txt"; done >>"$out/ranks.log"
+  grep -E 'GB/s|ranks: ' "$out/ranks.log"
+  if ((code != 0 || failed > 0)); then
+    tail -n 40 "$out/ranks.log" | first_failure "ranks (threads: status $code; $failed processes failed)"
+    row ranks failed "$(took)" "threads: status $code; $failed of $gpus processes failed"
+    return
+  fi
+  row ranks ok "$(took)" "$gpus GPUs; $(grep 'GB/s' "$out/ranks.log" | tail -n 1)"
 }
 
 # ---- sample ---------------------------------------------------------------------------------------

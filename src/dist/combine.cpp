@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <type_traits>
+
+#include "kernels/math/combine.h"
 
 namespace firn::dist {
 namespace {
@@ -16,25 +17,14 @@ void each(void* into, const void* from, std::int64_t count, Op op) noexcept {
 }
 
 template <class T>
-T wrapping_sum(T a, T b) noexcept {
-  if constexpr (std::is_integral_v<T>) {
-    using Unsigned = std::make_unsigned_t<T>;
-    return static_cast<T>(
-        static_cast<Unsigned>(static_cast<Unsigned>(a) + static_cast<Unsigned>(b)));
-  } else {
-    return a + b;
-  }
-}
-
-template <class T>
 void combine_as(Reduce op, void* into, const void* from, std::int64_t count) noexcept {
   switch (op) {
     case Reduce::sum:
-      return each<T>(into, from, count, [](T a, T b) { return wrapping_sum(a, b); });
-    case Reduce::max:  // a != a: a NaN stays; one of b fails the comparison, and is taken
-      return each<T>(into, from, count, [](T a, T b) { return a > b || a != a ? a : b; });
+      return each<T>(into, from, count, [](T a, T b) { return math::wrapping_sum(a, b); });
+    case Reduce::max:
+      return each<T>(into, from, count, [](T a, T b) { return math::larger_or_nan(a, b); });
     case Reduce::min:
-      return each<T>(into, from, count, [](T a, T b) { return a < b || a != a ? a : b; });
+      return each<T>(into, from, count, [](T a, T b) { return math::smaller_or_nan(a, b); });
   }
 }
 

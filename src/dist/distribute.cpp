@@ -173,6 +173,8 @@ void distribute(optim::Optimizer& optimizer, const Group& group,
   FIRN_CHECK(impl.store.device().is_cpu(), kOp, "move the model to the CPU",
              "the parameters are on {}, and ranks exchange gradients on the CPU",
              impl.store.device());
+  FIRN_CHECK(group.device().is_cpu(), kOp, "give the group of run_local() or mpi_group()",
+             "the group is on {}, and ranks exchange gradients on the CPU", group.device());
   const std::vector<optim::NamedState> state = optimizer.state();
   require_alike(group, kind_of(optimizer, state, options.zero),
                 impl.cycle_is_empty() ? 0 : std::max<std::int64_t>(impl.at.micro_steps, 1));

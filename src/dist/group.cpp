@@ -33,10 +33,12 @@ const std::shared_ptr<Transport>& one() {
   return transport;
 }
 
-void check_tensor(const char* op, const Tensor& t) {
+void check_tensor(const char* op, const Tensor& t, Device device) {
   require_defined(op, t);
-  FIRN_CHECK(t.device().is_cpu(), op, "move it with to(Device::cpu()) and copy_() the result back",
-             "{} is not on the CPU", describe(t));
+  FIRN_CHECK(t.device() == device, op,
+             device.is_cpu() ? "move it with to(Device::cpu()) and copy_() the result back"
+                             : "move it with to(group.device()) and copy_() the result back",
+             "{} is not on {}", describe(t), device.is_cpu() ? "the CPU" : to_string(device));
   FIRN_CHECK(t.is_contiguous(), op, "give contiguous(), and copy_() the result back",
              "{} is not contiguous", describe(t));
 }
@@ -68,7 +70,7 @@ void check_own_part(const char* op, const Tensor& whole, const Tensor& part, int
 }
 
 void run(Transport& transport, const Call& call, const Tensor& from, const Tensor& to) {
-  if (runtime::dry_run()) return;
+  if (runtime::dry_run()) return transport.plan(call);
   try {
     transport.run(call, from.view().data, to.mutable_view().data);
   } catch (...) {
@@ -96,11 +98,12 @@ Group::Group(std::shared_ptr<Transport> transport) : transport_(std::move(transp
 int Group::rank() const noexcept { return transport_->rank(); }
 int Group::size() const noexcept { return transport_->size(); }
 std::string_view Group::kind() const noexcept { return transport_->kind(); }
+Device Group::device() const noexcept { return transport_->device(); }
 double Group::deadline() const noexcept { return transport_->deadline(); }
 
 void Group::all_reduce(const Tensor& x, Reduce op) const try {
   constexpr const char* kOp = "all_reduce";
-  check_tensor(kOp, x);
+  check_tensor(kOp, x, device());
   check_combines(kOp, x);
   autograd::check_overwrite(kOp, x);
   const Call call{
@@ -112,8 +115,8 @@ FIRN_OUT_OF_MEMORY("all_reduce")
 
 void Group::reduce_scatter(const Tensor& x, const Tensor& part, Reduce op) const try {
   constexpr const char* kOp = "reduce_scatter";
-  check_tensor(kOp, x);
-  check_tensor(kOp, part);
+  check_tensor(kOp, x, device());
+  check_tensor(kOp, part, device());
   check_combines(kOp, x);
   check_parts(kOp, x, part, size());
   check_own_part(kOp, x, part, rank());
@@ -127,8 +130,8 @@ FIRN_OUT_OF_MEMORY("reduce_scatter")
 
 void Group::all_gather(const Tensor& part, const Tensor& all) const try {
   constexpr const char* kOp = "all_gather";
-  check_tensor(kOp, part);
-  check_tensor(kOp, all);
+  check_tensor(kOp, part, device());
+  check_tensor(kOp, all, device());
   check_parts(kOp, all, part, size());
   check_own_part(kOp, all, part, rank());
   autograd::check_overwrite(kOp, all);
@@ -140,8 +143,8 @@ FIRN_OUT_OF_MEMORY("all_gather")
 
 void Group::all_to_all(const Tensor& from, const Tensor& to) const try {
   constexpr const char* kOp = "all_to_all";
-  check_tensor(kOp, from);
-  check_tensor(kOp, to);
+  check_tensor(kOp, from, device());
+  check_tensor(kOp, to, device());
   FIRN_CHECK(from.dtype() == to.dtype() && from.numel() == to.numel(), kOp,
              "both have one dtype and number of elements", "{} and {}", describe(from),
              describe(to));
@@ -159,7 +162,7 @@ FIRN_OUT_OF_MEMORY("all_to_all")
 
 void Group::broadcast(const Tensor& x, int root) const try {
   constexpr const char* kOp = "broadcast";
-  check_tensor(kOp, x);
+  check_tensor(kOp, x, device());
   FIRN_CHECK(root >= 0 && root < size(), kOp, "ranks count from 0", "rank {} of {} ranks", root,
              size());
   autograd::check_overwrite(kOp, x);

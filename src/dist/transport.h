@@ -52,6 +52,8 @@ class Transport {
   virtual int size() const noexcept = 0;
   virtual std::string_view kind() const noexcept = 0;
   virtual double deadline() const noexcept = 0;
+  /// Where tensors are.
+  virtual Device device() const noexcept { return Device::cpu(); }
 
   /// Makes `call` with all others. `from` and `to` have `call.count` elements each, but for
   ///   all_reduce, broadcast   from == to
@@ -62,6 +64,8 @@ class Transport {
   ///   all_to_all              both have size() times as many, and are apart
   /// Null pointers are only for nothing. Throws RankError, std::bad_alloc.
   virtual void run(const Call& call, const void* from, void* to) = 0;
+  /// In a dry run: allocates and releases what run() would on device().
+  virtual void plan(const Call&) {}
 
   /// Whether a call that threw may go on to read and write its memory. The memory must then live
   /// as long as the process.

@@ -12,7 +12,7 @@ program() { cat >"$1"; chmod +x "$1"; }
 # A GPU by the name of what is asked about it.
 program "$work/bin/nvidia-smi" <<'END'
 #!/bin/sh
-case "$*" in *compute_cap*noheader*) echo 9.0 ;; -L) echo "GPU 0: made up" ;; *) echo "name" ;; esac
+case "$*" in *compute_cap*noheader*) echo 9.0 ;; -L) for i in $(seq 0 $((${FAKE_GPUS:-1} - 1))); do echo "GPU $i: made up"; done ;; *) echo "name" ;; esac
 END
 program "$work/no-gpu/nvidia-smi" <<'END'
 #!/bin/sh
@@ -177,6 +177,29 @@ grep -q '^GPU: made up$' "$work/out/summary.txt" || fail "no probe in summary.tx
 
 run 0 --only bench --seconds 5
 says "no time left"
+
+# Ranks: only if they are asked for, and only with two GPUs; as threads, and each as a process.
+mkdir -p "$work/build/tests/nccl"
+program "$work/build/tests/nccl/firn_nccl_ranks" <<'END'
+#!/bin/sh
+echo "all_reduce of 64 KiB: 3 GB/s, arguments '$*'"
+[ -z "${FAKE_RANK:-}" ] || [ "$1" != "$FAKE_RANK" ]
+END
+run 0 --only ranks
+says "ranks      skipped"
+says "1 GPU, and ranks need two"
+FAKE_GPUS=3 run 0 --only ranks
+says "ranks      ok"
+says "3 GPUs; "
+for rank in 0 1 2; do
+  grep -q "process $rank: all_reduce of 64 KiB: 3 GB/s, arguments '$rank 3 " "$work/out/ranks.log" || fail "no process $rank"
+done
+FAKE_GPUS=2 FAKE_RANK=1 run 1 --only ranks
+says "1 of 2 processes failed"
+says_last "== the first failure: ranks"
+run 0 --ranks --dry-run
+says "--target firn_nccl_ranks"
+says "scripts/gpu-check --only build,ranks --seconds"
 
 # Each thing that can be wrong fails its part and the whole; what the first one said comes last.
 tests '"/bin/false"'

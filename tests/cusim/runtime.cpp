@@ -155,7 +155,7 @@ cudaError_t copy_async(void* dst, const void* src, std::size_t bytes, cudaMemcpy
   if (const cudaError_t e = push(stream, {cudaGraphNodeTypeMemcpy, run, std::move(text)})) return e;
   if (is_pageable(dst) && !stream->capture) {  // done when the call returns
     ++stats().host_waits;
-    drain(stream);
+    wait_until([stream] { return stream->queue.empty(); });
   }
   return cudaSuccess;
 }
@@ -203,6 +203,7 @@ cudaError_t cudaDeviceSynchronize() {
     if (const cudaError_t refused = refuse_while_capturing()) return refused;
     ++stats().host_waits;
     drain_all();
+    wait_until([] { return is_idle(device); });
     return cudaSuccess;
   });
 }
@@ -374,7 +375,8 @@ cudaError_t cudaMemcpy(void* dst, const void* src, std::size_t bytes, cudaMemcpy
     if (const cudaError_t refused = refuse_while_capturing()) return refused;
     const cudaError_t status = copy_async(dst, src, bytes, kind, nullptr);
     ++stats().host_waits;
-    drain(resolve(nullptr));
+    cudaStream_t legacy = resolve(nullptr);
+    wait_until([legacy] { return legacy->queue.empty(); });
     return status;
   });
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
 
 #include "engine/engine.h"
 #include "runtime.h"
@@ -62,6 +63,28 @@ void add_node(cudaStream_t stream, Work work) {
   node->after.assign(stream->frontier.begin(), stream->frontier.end());
   stream->capture->graph->nodes.push_back(node);
   stream->frontier = {node};
+}
+
+/// Of threads in wait_until().
+std::condition_variable_any& news() {
+  static auto& all = *new std::condition_variable_any;
+  return all;
+}
+
+bool waits_for_library(cudaStream_t stream) {
+  if (stream->queue.empty()) return false;
+  const Work& next = stream->queue.front();
+  return next.wait && next.wait->of_library && next.wait->completed < next.wait_for;
+}
+
+/// Waits for it that are still queued have what they want.
+void dispose(cudaEvent_t event) {
+  for (cudaStream_t s : streams) {
+    for (Work& work : s->queue) {
+      if (work.wait == event) work.wait = nullptr;
+    }
+  }
+  delete event;
 }
 
 bool forbids(const Capture& capture) {
@@ -126,6 +149,7 @@ cudaError_t push(cudaStream_t stream, Work work) {
   }
   stream->queue.push_back(std::move(work));
   if (!config().lazy_streams) drain_all();
+  tell_waiting();
   return cudaSuccess;
 }
 
@@ -147,6 +171,22 @@ void drain_all() {
   });
 }
 
+void wait_until(const std::function<bool()>& done) {
+  for (;;) {
+    drain(done);
+    if (done() || std::none_of(streams.begin(), streams.end(), waits_for_library)) return;
+    news().wait_for(runtime_lock(), std::chrono::milliseconds(20));
+  }
+}
+void tell_waiting() noexcept { news().notify_all(); }
+
+cudaStream_t library_stream() { return new_stream(cudaStreamNonBlocking, 0); }
+void append(cudaStream_t stream, std::function<void()> work) {
+  stream->queue.push_back({cudaGraphNodeTypeKernel, std::move(work), "library"});
+  tell_waiting();
+}
+std::uint64_t random_below(std::uint64_t n) { return random_number() % n; }
+
 cudaError_t refuse_while_capturing() {
   bool refused = false;
   for (Capture* c : captures) {
@@ -159,6 +199,11 @@ cudaError_t refuse_on_capturing(cudaStream_t stream) {
   if (!stream->capture) return cudaSuccess;
   stream->capture->invalid = true;
   return cudaErrorStreamCaptureUnsupported;
+}
+
+bool is_idle(int device) {
+  return std::all_of(streams.begin(), streams.end(),
+                     [device](cudaStream_t s) { return s->device != device || s->queue.empty(); });
 }
 
 void reset_streams() {
@@ -211,7 +256,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     stream = resolve(stream);
     if (const cudaError_t refused = refuse_on_capturing(stream)) return refused;
     ++stats().host_waits;
-    drain(stream);
+    wait_until([stream] { return stream->queue.empty(); });
     return cudaSuccess;
   });
 }
@@ -294,12 +339,11 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return call<WhenInjected::run>("cudaEventDestroy", cudaErrorUnknown, [&] {
     if (!event) return cudaErrorInvalidResourceHandle;
     drain([event] { return event->completed >= event->recorded; });
-    for (cudaStream_t s : streams) {  // waits for it that are still queued have what they want
-      for (Work& work : s->queue) {
-        if (work.wait == event) work.wait = nullptr;
-      }
+    if (event->completed >= event->recorded) {
+      dispose(event);
+    } else {
+      event->destroyed = true;  // a library's work stands before its record, which disposes of it
     }
-    delete event;
     return cudaSuccess;
   });
 }
@@ -320,6 +364,7 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
     const auto record = [=] {
       event->completed = std::max(event->completed, number);
       event->time = milliseconds();
+      if (event->destroyed && event->completed >= event->recorded) dispose(event);
     };
     return push(stream, {cudaGraphNodeTypeEventRecord, record, {}});
   });
@@ -333,7 +378,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     if (!event) return cudaErrorInvalidResourceHandle;
     if (event->capture) return cudaErrorCapturedEvent;
     ++stats().host_waits;
-    drain([event] { return event->completed >= event->recorded; });
+    wait_until([event] { return event->completed >= event->recorded; });
     return cudaSuccess;
   });
 }

@@ -58,7 +58,10 @@ struct CUevent_st {
   bool timing = true;
   std::uint64_t recorded = 0, completed = 0;  ///< numbers of its last record asked for and done
   double time = 0;                            ///< of the last done, in ms
-  cusim::Capture* capture = nullptr;          ///< last recorded in this capture
+  bool destroyed = false;                     ///< by the program, before its last record was done
+  /// Of a library: it completes when other threads of the host have done their part.
+  bool of_library = false;
+  cusim::Capture* capture = nullptr;  ///< last recorded in this capture
   cusim::Frontier frontier;
 };
 struct CUstream_st {
@@ -83,6 +86,19 @@ cudaError_t push(cudaStream_t stream, Work work);
 void drain(const std::function<bool()>& done);
 void drain_all();
 void drain(cudaStream_t stream);
+/// What a call does that waits: drains until `done()`. While nothing can run because a stream waits
+/// for an event of a library, lets other threads of the host go on. The caller holds the runtime's
+/// lock once.
+void wait_until(const std::function<bool()>& done);
+/// Whether nothing is queued on the device.
+bool is_idle(int device);
+/// Something has happened that a thread in wait_until() may wait for.
+void tell_waiting() noexcept;
+/// A stream of a library, and work for it that runs in the drain under way, or in the next.
+cudaStream_t library_stream();
+void append(cudaStream_t stream, std::function<void()> work);
+/// A number below `n`, of the generator of the random orders.
+std::uint64_t random_below(std::uint64_t n);
 /// Unless calls that may disturb a capture are allowed to this thread now: the error, and the
 /// captures that they disturb are invalid from now on.
 cudaError_t refuse_while_capturing();

@@ -64,14 +64,16 @@ bool same(T a, T b) {
   }
 }
 
+/// On the group's device.
 template <class T, class Fn>
-Tensor filled(std::int64_t count, const Fn& value) {
-  const Tensor t = empty({count}, dtype_of<T>);
+Tensor filled(const Group& group, std::int64_t count, const Fn& value) {
+  const Tensor t = empty({count}, dtype_of<T>, Device::cpu());
   for (std::int64_t i = 0; i < count; ++i) t.data<T>()[i] = value(i);
-  return t;
+  return t.to(group.device());
 }
 template <class T, class Fn>
-void compare(const Group& group, const Trial& trial, const Tensor& got, const Fn& expected) {
+void compare(const Group& group, const Trial& trial, const Tensor& result, const Fn& expected) {
+  const Tensor got = result.to(Device::cpu());
   for (std::int64_t i = 0; i < got.numel(); ++i)
     if (!same(got.data<T>()[i], expected(i)))
       throw std::runtime_error("rank " + std::to_string(group.rank()) + " of " +
@@ -84,13 +86,16 @@ void require(bool condition, const Trial& trial, const char* what) {
 }
 
 /// The bytes are the same on all ranks.
-void check_same_bytes(const Group& group, const Trial& trial, const Tensor& t) {
+void check_same_bytes(const Group& group, const Trial& trial, const Tensor& result) {
+  const Tensor t = result.to(Device::cpu());
   std::uint64_t hash = 0xcbf29ce484222325u;
   const auto* bytes = static_cast<const unsigned char*>(t.view().data);
   for (std::size_t i = 0; i < t.bytes(); ++i) hash = (hash ^ bytes[i]) * 0x100000001b3u;
-  const Tensor own = filled<std::int64_t>(1, [&](auto) { return static_cast<std::int64_t>(hash); });
-  const Tensor all = empty({group.size()}, i64);
-  group.all_gather(own, all);
+  const Tensor own =
+      filled<std::int64_t>(group, 1, [&](auto) { return static_cast<std::int64_t>(hash); });
+  const Tensor gathered = empty({group.size()}, i64, group.device());
+  group.all_gather(own, gathered);
+  const Tensor all = gathered.to(Device::cpu());
   for (int r = 0; r < group.size(); ++r)
     require(all.data<std::int64_t>()[r] == all.data<std::int64_t>()[0], trial, "ranks differ");
 }
@@ -110,7 +115,7 @@ void check_as(const Group& group, const Trial& trial) {
   const auto version = [](const Tensor& t) { return t.storage()->version(); };
   switch (trial.call) {
     case Collective::all_reduce: {
-      const Tensor x = filled<T>(n, own);
+      const Tensor x = filled<T>(group, n, own);
       const auto before = version(x);
       group.all_reduce(x, trial.op);
       compare<T>(group, trial, x, reduced);
@@ -118,19 +123,19 @@ void check_as(const Group& group, const Trial& trial) {
       return check_same_bytes(group, trial, x);
     }
     case Collective::reduce_scatter: {
-      const Tensor x = filled<T>(n * size, own);
+      const Tensor x = filled<T>(group, n * size, own);
       const Tensor part = trial.in_place ? x.slice(0, n * rank, n * (rank + 1))
-                                         : filled<T>(n, [](auto) { return T(1); });
+                                         : filled<T>(group, n, [](auto) { return T(1); });
       group.reduce_scatter(x, part, trial.op);
       compare<T>(group, trial, part, [&](std::int64_t i) { return reduced(n * rank + i); });
       if (!trial.in_place) compare<T>(group, trial, x, own);
       return;
     }
     case Collective::all_gather: {
-      const Tensor all = filled<T>(n * size, [](auto) { return T(1); });
-      const Tensor part =
-          trial.in_place ? all.slice(0, n * rank, n * (rank + 1)) : empty({n}, trial.dtype);
-      for (std::int64_t i = 0; i < n; ++i) part.data<T>()[i] = own(i);
+      const Tensor all = filled<T>(group, n * size, [](auto) { return T(1); });
+      const Tensor part = trial.in_place ? all.slice(0, n * rank, n * (rank + 1))
+                                         : empty({n}, trial.dtype, group.device());
+      part.copy_(filled<T>(group, n, own));
       const auto before = version(all);
       group.all_gather(part, all);
       require(version(all) == before + 1, trial, "no in-place write is counted");
@@ -138,8 +143,8 @@ void check_as(const Group& group, const Trial& trial) {
                         [&](std::int64_t i) { return given(static_cast<int>(i / n), i % n); });
     }
     case Collective::all_to_all: {
-      const Tensor from = filled<T>(n * size, own);
-      const Tensor to = filled<T>(n * size, [](auto) { return T(1); });
+      const Tensor from = filled<T>(group, n * size, own);
+      const Tensor to = filled<T>(group, n * size, [](auto) { return T(1); });
       group.all_to_all(from, to);
       compare<T>(group, trial, from, own);
       return compare<T>(group, trial, to, [&](std::int64_t i) {
@@ -147,7 +152,7 @@ void check_as(const Group& group, const Trial& trial) {
       });
     }
     case Collective::broadcast: {
-      const Tensor x = filled<T>(n, own);
+      const Tensor x = filled<T>(group, n, own);
       group.broadcast(x, trial.root);
       return compare<T>(group, trial, x, [&](std::int64_t i) { return given(trial.root, i); });
     }

@@ -1,4 +1,5 @@
-// Collectives beside plain loops, for every kind of group: ranks that are threads, and processes.
+// Collectives beside plain loops, for every kind of group: ranks that are threads, processes, or
+// CUDA devices.
 // These functions are called by all ranks, and throw on failure.
 #pragma once
 

@@ -37,7 +37,7 @@ macro(search site toolkit)
   set(CUDAToolkit_INCLUDE_DIRS ${toolkit}/include)
   set(CMAKE_SYSTEM_PREFIX_PATH "")
   set(CMAKE_PREFIX_PATH "")
-  foreach(_name CUBLASLT CUDNN)
+  foreach(_name CUBLASLT CUDNN NCCL)
     unset(FIRN_${_name}_LIBRARY CACHE)
     unset(FIRN_${_name}_INCLUDE_DIR CACHE)
   endforeach()
@@ -52,6 +52,17 @@ expect(FIRN_CUBLASLT_LIBRARY "")
 expect(FIRN_CUDNN_LIBRARY "")
 expect(FIRN_CUDNN_INCLUDE_DIR "")
 expect(FIRN_CUDNN_VERSION "")
+expect(FIRN_NCCL_LIBRARY "")
+expect(FIRN_NCCL_VERSION "")
+
+# NCCL's package, as its wheel lays it out.
+make_library(${site}/nvidia/nccl libnccl.so.2)
+file(WRITE ${site}/nvidia/nccl/include/nccl.h
+  "#define NCCL_MAJOR 2\n#define NCCL_MINOR 28\n#define NCCL_PATCH 9\n")
+search(${site} ${toolkit})
+expect(FIRN_NCCL_LIBRARY ${site}/nvidia/nccl/lib/libnccl.so.2)
+expect(FIRN_NCCL_INCLUDE_DIR ${site}/nvidia/nccl/include)
+expect(FIRN_NCCL_VERSION 2.28.9)
 
 # The older layout, with a cuBLASLt of another major version.
 make_library(${site}/nvidia/cublas libcublasLt.so.12)

@@ -14,18 +14,22 @@ TEST_CASE("README shows samples/from_scratch.cpp as it is") {
         std::string::npos);
 }
 
-TEST_CASE("docs/distributed.md shows tests/package/program/ranks.cpp as it is") {
-  CHECK(read("docs/distributed.md")
-            .find("\n```c++\n" + read("tests/package/program/ranks.cpp") + "```\n") !=
-        std::string::npos);
+TEST_CASE("docs/distributed.md shows the programs of tests/package as they are") {
+  for (const char* name : {"ranks.cpp", "devices.cpp"}) {
+    CAPTURE(name);
+    CHECK(read("docs/distributed.md")
+              .find("\n```c++\n" + read(std::string("tests/package/program/") + name) + "```\n") !=
+          std::string::npos);
+  }
 }
 
 TEST_CASE("links between the documents lead somewhere") {
   static const std::regex link(R"(\]\(([^)#:]+)\))");
   for (const char* page :
        {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/design.md", "docs/semantics.md",
-        "docs/gpu.md", "docs/memory.md", "docs/distributed.md", "docs/recipes.md", "docs/performance.md",
-        "docs/performance-notebook.md", "tests/README.md", "tests/cusim/README.md"}) {
+        "docs/gpu.md", "docs/memory.md", "docs/distributed.md", "docs/recipes.md",
+        "docs/performance.md", "docs/performance-notebook.md", "tests/README.md",
+        "tests/cusim/README.md"}) {
     const std::string text = read(page);
     const auto folder = (root() / page).parent_path();
     for (std::sregex_iterator it(text.begin(), text.end(), link), end; it != end; ++it) {

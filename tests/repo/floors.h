@@ -77,7 +77,8 @@ inline const std::vector<Foreign> kForeign = {
     {"cusim",    {"kernels/cuda/device/gpu.h"}},
     {"cublas",   {"kernels/cuda/"}},
     {"cudnn",    {"kernels/cuda/"}},
-    {"dlfcn.h",  {"kernels/cuda/gemm/cublaslt.cpp", "kernels/cuda/cudnn/library.cpp"}},
+    {"dlfcn.h",  {"kernels/cuda/gemm/cublaslt.cpp", "kernels/cuda/cudnn/library.cpp",
+                  "src/dist/nccl/library.cpp"}},
     {"zlib.h",   {"src/data/", "src/io/"}},
     {"libdeflate.h", {"src/io/"}},
     {"png.h",    {"src/data/files/"}},
@@ -95,6 +96,7 @@ inline const std::vector<Foreign> kForeign = {
     {"cpuid.h",  {"kernels/settings/isa.cpp"}},
     {"pthread.h", {"src/", "kernels/cpu/"}},
     {"mpi.h",    {"src/dist/mpi/"}},
+    {"nccl.h",   {"src/dist/nccl/"}},
     {"nlohmann/", {}},
     {"CLI/",     {}},
 };

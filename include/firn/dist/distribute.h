@@ -56,7 +56,7 @@ struct DistributeOptions {
 ///
 /// With a group of one rank the optimizer is one of one rank, as it was made, in mid-cycle too.
 ///
-/// Throws Error if the parameters are not on the CPU. Throws Error, on every rank, if the
+/// Throws Error if the parameters or the group are not on the CPU. Throws Error, on every rank, if the
 /// optimizers are not alike (kind, options, parameters), if a cycle of one is under way, or without
 /// `broadcast` if a weight or a state differs, naming the first one and the rank. If `broadcast` is
 /// interrupted, a rank may have a part of rank 0's state. Steps throw RankError as collectives do,

@@ -1,4 +1,5 @@
-// A group of ranks that work together: threads of this process (local.h) or processes (mpi.h).
+// A group of ranks that work together: threads of this process (local.h), processes (mpi.h), or
+// ranks with a CUDA device each (nccl.h).
 // Every rank calls the same collectives in the same order, and each call combines what the ranks
 // give.
 //
@@ -8,8 +9,9 @@
 //   });
 //
 // Tensors are contiguous and, on all ranks, of one dtype and number of elements. They are on the
-// CPU. What a call writes counts as written in place: a leaf that requires a gradient needs NoGrad.
-// Floating results have the same bits with every kind of group of the same size.
+// group's device. What a call writes counts as written in place: a leaf that requires a gradient
+// needs NoGrad. Floating results have the same bits with every kind of group of the same size,
+// unless NcclOptions::exact_sums is off.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +19,7 @@
 #include <string>
 #include <string_view>
 
+#include "firn/device.h"
 #include "firn/error.h"
 #include "firn/tensor.h"
 
@@ -55,12 +58,14 @@ class Group {
 
   int rank() const noexcept;  ///< in [0, size())
   int size() const noexcept;
-  /// "one", "local" or "mpi".
+  /// "one", "local", "mpi" or "nccl".
   std::string_view kind() const noexcept;
+  /// Where its tensors are: the CPU, or the rank's CUDA device.
+  Device device() const noexcept;
   /// Seconds that a collective waits for the other ranks; of the group of one infinite.
   double deadline() const noexcept;
 
-  // All throw RankError, and Error for a tensor that is undefined, not contiguous, not on the CPU,
+  // All throw RankError, and Error for a tensor that is undefined, not contiguous, not on device(),
   // of a dtype that the operation has not, or of sizes that do not fit. Ranks that give tensors of
   // different dtypes or sizes, or make different calls, throw RankError on every rank. After an
   // Error that is no RankError this rank has not taken part. In a dry run (plan_memory()) nothing

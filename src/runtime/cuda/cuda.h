@@ -45,6 +45,7 @@ bool order(int device, void* waiter, void* first) noexcept;
 void record_event(void*& event, Stream stream);
 void block_on_event(void* event, Stream stream);
 void synchronize_event(void* event, int device);
+bool event_done(void* event);
 void destroy_event(void* event) noexcept;
 
 void synchronize_device(int device);

@@ -117,6 +117,13 @@ void synchronize_event(void* event, int device) {
   throw_fault(Device::cuda(device));
 }
 
+bool event_done(void* event) {
+  const RelaxedCapture relaxed;
+  const cudaError_t status = cudaEventQuery(static_cast<cudaEvent_t>(event));
+  if (status != cudaErrorNotReady) check_cuda(status, "Event::done", "cudaEventQuery");
+  return succeeded(status);
+}
+
 void destroy_event(void* event) noexcept {
   if (event) succeeded(cudaEventDestroy(static_cast<cudaEvent_t>(event)));
 }

@@ -3,7 +3,10 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <functional>
+#include <map>
 #include <mutex>
+#include <utility>
 
 #include "base/check.h"
 #include "firn/kernel_support.h"
@@ -24,9 +27,44 @@ Records& records() noexcept {
   return all;
 }
 
+/// The WaitChecks that are alive.
+struct Checks {
+  struct Check {
+    Device device;
+    std::function<void()> call;
+  };
+  std::recursive_mutex mutex;
+  std::map<const runtime::WaitCheck*, Check> all;
+  std::atomic<bool> any{false};
+};
+Checks& checks() noexcept {
+  static Checks& all = *new Checks;
+  return all;
+}
+
+void call_checks(Device device) {
+  if (!checks().any.load(std::memory_order_relaxed)) [[likely]]
+    return;
+  const std::lock_guard lock(checks().mutex);
+  for (const auto& [owner, check] : checks().all)
+    if (check.device == device) check.call();
+}
+
 }  // namespace
 
 namespace runtime {
+
+WaitCheck::WaitCheck(Device device, std::function<void()> check) {
+  const std::lock_guard lock(checks().mutex);
+  checks().all[this] = {device, std::move(check)};
+  checks().any.store(true, std::memory_order_relaxed);
+}
+
+WaitCheck::~WaitCheck() {
+  const std::lock_guard lock(checks().mutex);
+  checks().all.erase(this);
+  checks().any.store(!checks().all.empty(), std::memory_order_relaxed);
+}
 
 Fault* fault_record(Device device) {
   auto& place = records().of[static_cast<std::size_t>(device.index)];
@@ -48,6 +86,7 @@ namespace memory {
 
 void throw_fault(Device device) {
   if (device.is_cpu()) return;
+  call_checks(device);
   Fault* record = records().of[static_cast<std::size_t>(device.index)].load();
   if (!record) return;  // no kernel has received the record
   const std::atomic_ref<unsigned> raised(record->raised);

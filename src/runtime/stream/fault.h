@@ -5,8 +5,8 @@
 
 namespace firn::memory {
 
-/// If a kernel recorded a fault, clears the record and throws Error. synchronize() and copies to
-/// the host call it after they have waited for the device.
+/// Calls the device's WaitChecks. If a kernel recorded a fault, clears the record and throws Error.
+/// synchronize() and copies to the host call it after they have waited for the device.
 void throw_fault(Device device);
 
 }  // namespace firn::memory

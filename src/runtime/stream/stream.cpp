@@ -82,6 +82,13 @@ void Event::synchronize() const {
   }
 }
 
+bool Event::done() const {
+  if constexpr (kHasCuda) {
+    if (handle_) return memory::cuda::event_done(handle_);
+  }
+  return true;
+}
+
 void synchronize(Device device) {
   require_device("synchronize", device);
   if constexpr (kHasCuda) {

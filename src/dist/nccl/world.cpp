@@ -1,0 +1,304 @@
+#include "dist/nccl/world.h"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <system_error>
+#include <utility>
+
+#include "base/check.h"
+#include "firn/tensor.h"
+
+namespace firn::dist {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kBusy = 2ms;  // a longer wait for NCCL naps between polls
+constexpr auto kNap = 100us;
+constexpr auto kLook = 10ms;      // between two looks at what is queued
+constexpr double kLongest = 1e9;  // seconds: 31 years, which a clock can still count
+constexpr const char* kConnect = "nccl_group";
+constexpr const char* kHint =
+    "a group is broken once a rank has failed: load the last saved state, in new processes; "
+    "NCCL_DEBUG=WARN makes NCCL say more";
+constexpr const char* kLateHint =
+    "all ranks make the same calls in the same order; NcclOptions::deadline is how long they may "
+    "take";
+
+std::chrono::steady_clock::duration seconds(double s) {
+  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+      std::chrono::duration<double>(std::min(s, kLongest)));
+}
+
+}  // namespace
+
+NcclWorld::NcclWorld(int rank, int size, Device device, const NcclOptions& options,
+                     std::optional<Group> bootstrap)
+    : rank_(rank),
+      size_(size),
+      device_(device),
+      options_(options),
+      lib_(nccl()),
+      bootstrap_(std::move(bootstrap)),
+      calls_(static_cast<std::size_t>(size)) {
+  if (!bootstrap_) return;
+  mine_ = empty({sizeof(Call)}, DType::u8, Device::cpu());
+  all_ = empty({static_cast<std::int64_t>(sizeof(Call)) * size_}, DType::u8, Device::cpu());
+}
+
+NcclWorld::~NcclWorld() {
+  check_.reset();
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_all();
+  if (watchdog_.joinable()) watchdog_.join();
+  if (comm_) leave();
+}
+
+/// NCCL's work is waited for, unless this rank ends by an exception: others may wait for it.
+void NcclWorld::leave() noexcept {
+  const auto end = Clock::now() + seconds(options_.deadline);
+  ncclResult_t state =
+      std::uncaught_exceptions() > 0 ? ncclInternalError : lib_.ncclCommFinalize(comm_);
+  while (state == ncclSuccess || state == ncclInProgress) {
+    if (lib_.ncclCommGetAsyncError(comm_, &state) != ncclSuccess) state = ncclInternalError;
+    if (state == ncclSuccess) {
+      const ncclResult_t r = lib_.ncclCommDestroy(comm_);
+      if (r == ncclSuccess || r == ncclInProgress) return;
+      state = r;
+    }
+    if (state != ncclInProgress || Clock::now() > end) break;
+    std::this_thread::sleep_for(kNap);
+  }
+  lib_.ncclCommAbort(comm_);
+}
+
+void NcclWorld::connect(const ncclUniqueId& id) {
+  idle_.push_back(take_events({}));
+  idle_.back().begin.record(current_stream(device_));  // makes the device this thread's in CUDA
+  step(kConnect, "the meeting of the ranks", [&](Results& results) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    results.add("ncclCommInitRankConfig",
+                lib_.ncclCommInitRankConfig(&comm_, size_, id, rank_, &config));
+  });
+  try {
+    watchdog_ = std::thread([this] { watch(); });
+  } catch (const std::system_error& e) {
+    const std::lock_guard lock(mutex_);
+    break_up(kConnect, fmt::format("the system gave no thread: {}", e.what()), kHint, rank_);
+    throw_broken(kConnect);
+  }
+  check_.emplace(device_, [this] {
+    const std::lock_guard lock(mutex_);
+    if (broken_ && !broken_->told) throw_broken(broken_->op.c_str());
+  });
+}
+
+void NcclWorld::give_up(int peer) {
+  const std::lock_guard lock(mutex_);
+  break_up(kConnect, fmt::format("rank {} has not connected", peer), kHint, peer);
+  throw_broken(kConnect);
+}
+
+void NcclWorld::run(const Call& call, const void* from, void* to) {
+  const char* const op = to_string(call.kind);
+  {
+    const std::lock_guard lock(mutex_);
+    if (broken_) throw_broken(op);
+  }
+  runtime::refuse_capture(op, device_, "a replay could not compare the ranks' calls");
+  const Stream stream = current_stream(device_);
+  // A rank that has no memory must not come to the meeting.
+  const runtime::Workspace scratch(static_cast<std::size_t>(scratch_bytes(call)), stream);
+  Queued queued = take_events(call);
+  compare(call);
+  if (call.count == 0 && call.kind != CallKind::barrier) return;
+  try {
+    queue_watched(std::move(queued), static_cast<const std::byte*>(from),
+                  static_cast<std::byte*>(to), scratch.as<std::byte>(), stream);
+  } catch (const RankError&) {
+    throw;
+  } catch (const std::exception& e) {  // of CUDA: this rank has begun, and cannot go on
+    const std::lock_guard lock(mutex_);
+    break_up(op, e.what(), kHint, rank_);
+    throw_broken(op);
+  }
+  if (call.kind == CallKind::barrier) synchronize(stream);
+}
+
+/// It is watched from its beginning: the host may hang while it queues the rest. CUDA is not called
+/// with the lock held, which the watching thread needs.
+void NcclWorld::queue_watched(Queued queued, const std::byte* from, std::byte* to,
+                              std::byte* scratch, Stream stream) {
+  const Call call = queued.call;
+  Event end = std::move(queued.end);
+  queued.begin.record(stream);  // makes the device this thread's in CUDA, too
+  {
+    const std::lock_guard lock(mutex_);
+    if (broken_) throw_broken(to_string(call.kind));
+    queued_.push_back(std::move(queued));
+  }
+  wake_.notify_all();
+  queue(call, from, to, scratch, stream);
+  end.record(stream);
+  const std::lock_guard lock(mutex_);
+  if (broken_) throw_broken(to_string(call.kind));
+  queued_.back().end = std::move(end);
+  queued_.back().whole = true;
+}
+
+void NcclWorld::plan(const Call& call) const {
+  const runtime::Workspace scratch(static_cast<std::size_t>(scratch_bytes(call)),
+                                   current_stream(device_));
+}
+
+/// On the host: a device that has begun a collective which others do not make cannot be stopped
+/// without losing the group.
+void NcclWorld::compare(const Call& call) {
+  if (!bootstrap_ || !options_.compare) return;
+  const char* const op = to_string(call.kind);
+  try {
+    std::memcpy(mine_.mutable_view().data, &call, sizeof call);
+    bootstrap_->all_gather(mine_, all_);
+    std::memcpy(calls_.data(), all_.view().data, all_.bytes());
+    check_same(rank_, calls_);
+  } catch (const RankError& e) {
+    const std::lock_guard lock(mutex_);
+    if (broken_) throw_broken(op);
+    const bool differ = e.op() == op;
+    break_up(op,
+             differ ? e.message()
+                    : fmt::format("the ranks compare their calls before {}: {}", describe(call),
+                                  e.message()),
+             differ ? e.hint() : kHint, e.peer());
+    throw_broken(op);
+  }
+}
+
+void NcclWorld::step(const char* op, const std::string& what,
+                     const std::function<void(Results&)>& fn) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (broken_) throw_broken(op);
+    Results results;
+    fn(results);
+    if (results.first != ncclSuccess) {
+      break_up(op, failure(results.function, results.first), kHint,
+               results.first == ncclRemoteError ? -1 : rank_);
+      throw_broken(op);
+    }
+  }
+  settle(op, what);
+}
+
+/// Until then the work may not be in the stream, and NCCL takes no other call.
+void NcclWorld::settle(const char* op, const std::string& what) {
+  const auto begin = Clock::now(), end = begin + seconds(options_.deadline);
+  for (;;) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (broken_) throw_broken(op);
+      ncclResult_t state = ncclSuccess;
+      if (const auto r = lib_.ncclCommGetAsyncError(comm_, &state); r != ncclSuccess) {
+        break_up(op, failure("ncclCommGetAsyncError", r), kHint, rank_);
+        throw_broken(op);
+      }
+      if (state == ncclSuccess) return;
+      if (state != ncclInProgress) {
+        break_up(op, fmt::format("{} ended with {}", what, failure("NCCL", state)), kHint, -1);
+        throw_broken(op);
+      }
+      if (Clock::now() > end) {
+        break_up(op,
+                 fmt::format("rank {} waited {} s for the other ranks in {}", rank_,
+                             options_.deadline, what),
+                 kLateHint, -1);
+        throw_broken(op);
+      }
+    }
+    if (Clock::now() - begin < kBusy) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kNap);
+    }
+  }
+}
+
+void NcclWorld::watch() noexcept {
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    if (queued_.empty()) {
+      wake_.wait(lock, [this] { return stop_ || !queued_.empty(); });
+    } else {
+      wake_.wait_for(lock, kLook, [this] { return stop_; });
+    }
+    if (!stop_ && !broken_) look();
+  }
+}
+
+/// Takes off what has ended, and breaks the group if something cannot end.
+void NcclWorld::look() {
+  while (!queued_.empty()) {
+    Queued& first = queued_.front();
+    const char* const op = to_string(first.call.kind);
+    try {
+      if (first.whole && first.end.done()) {
+        first.since.reset();
+        first.whole = false;
+        idle_.push_back(std::move(first));
+        queued_.pop_front();
+        continue;
+      }
+      if (!first.since && first.begin.done()) first.since = Clock::now();
+    } catch (const std::exception& e) {
+      return break_up(op, e.what(), kHint, rank_);
+    }
+    ncclResult_t state = ncclSuccess;
+    if (const auto r = lib_.ncclCommGetAsyncError(comm_, &state); r != ncclSuccess)
+      return break_up(op, failure("ncclCommGetAsyncError", r), kHint, rank_);
+    if (state != ncclSuccess && state != ncclInProgress)
+      return break_up(op,
+                      fmt::format("{} ended with {}", describe(first.call), failure("NCCL", state)),
+                      kHint, -1);
+    if (first.since && Clock::now() - *first.since > seconds(options_.deadline))
+      break_up(op,
+               fmt::format("{} did not end within {} s on {} of rank {}", describe(first.call),
+                           options_.deadline, device_, rank_),
+               kLateHint, -1);
+    return;
+  }
+}
+
+/// What broke the group is noted before NCCL's work ends: whoever waits for that will see it.
+void NcclWorld::break_up(const char* op, std::string text, std::string hint, int peer) noexcept {
+  if (broken_) return;
+  broken_ = {.op = op, .text = std::move(text), .hint = std::move(hint), .peer = peer};
+  if (comm_) lib_.ncclCommAbort(std::exchange(comm_, nullptr));
+  queued_.clear();
+}
+
+void NcclWorld::throw_broken(const char* op) {
+  broken_->told = true;
+  throw RankError(op, rank_, broken_->peer, broken_->text, broken_->hint);
+}
+
+std::string NcclWorld::failure(const char* function, ncclResult_t result) const {
+  const char* const more = comm_ ? lib_.ncclGetLastError(comm_) : nullptr;
+  return fmt::format("{} answered {}{}{}", function, describe(lib_, result),
+                     more && *more ? ": " : "", more ? more : "");
+}
+
+NcclWorld::Queued NcclWorld::take_events(const Call& call) {
+  const std::lock_guard lock(mutex_);
+  if (idle_.empty()) return {.call = call, .begin = {}, .end = {}};
+  Queued queued = std::move(idle_.back());
+  idle_.pop_back();
+  queued.call = call;
+  return queued;
+}
+
+}  // namespace firn::dist

@@ -1,0 +1,131 @@
+// A rank's end of a group over NCCL: its communicator, how the rank waits for it, and what is done
+// when it fails.
+//
+// The communicator does not block: a call that needs other ranks answers "in progress", and its
+// state is polled, so a deadline can pass. What is queued on the device is watched by a thread.
+// Only that can end a collective that hangs, for the host may itself hang in a call of CUDA that
+// waits for the device.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "dist/nccl/library.h"
+#include "dist/transport.h"
+#include "firn/dist/nccl.h"
+#include "firn/kernel_support.h"
+#include "firn/stream.h"
+
+namespace firn::dist {
+
+/// How reductions are cut, in bytes, the same on all ranks. Tests set them.
+struct NcclSizes {
+  std::int64_t whole = 64 << 10;  ///< up to so many from all ranks together, all are sent to all
+  std::int64_t piece =
+      64 << 20;  ///< of a tensor; a rank needs as much memory for the others' shares
+};
+NcclSizes& nccl_sizes() noexcept;
+
+class NcclWorld {
+ public:
+  /// `bootstrap`: what compares calls; none: nobody does. Not connected yet.
+  NcclWorld(int rank, int size, Device device, const NcclOptions& options,
+            std::optional<Group> bootstrap);
+  ~NcclWorld();
+
+  int rank() const noexcept { return rank_; }
+  int size() const noexcept { return size_; }
+  Device device() const noexcept { return device_; }
+  double deadline() const noexcept { return options_.deadline; }
+
+  /// Meets the others. Throws RankError; the group is broken then.
+  void connect(const ncclUniqueId& id);
+  /// Another rank has not connected: breaks the group and throws RankError.
+  [[noreturn]] void give_up(int peer);
+
+  /// Transport::run() and plan().
+  void run(const Call& call, const void* from, void* to);
+  void plan(const Call& call) const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  /// A collective that is queued on the device.
+  struct Queued {
+    Call call;
+    Event begin, end;
+    bool whole = false;                           ///< all of it is queued, and `end` marks its end
+    std::optional<Clock::time_point> since = {};  ///< when it was first seen to have begun
+  };
+  /// What broke the group.
+  struct Broken {
+    std::string op, text, hint;
+    int peer = -1;
+    bool told = false;  ///< somebody has thrown it
+  };
+  /// The results of NCCL's functions in one step; the first failure counts.
+  struct Results {
+    ncclResult_t first = ncclSuccess;
+    const char* function = "";
+    bool add(const char* name, ncclResult_t result) noexcept {
+      if (first == ncclSuccess && result != ncclSuccess && result != ncclInProgress) {
+        first = result;
+        function = name;
+      }
+      return first == ncclSuccess;
+    }
+  };
+
+  // world.cpp: waiting, and what goes wrong
+  void compare(const Call& call);
+  /// Calls `fn(results)` with the lock held, then waits until NCCL has queued its work.
+  void step(const char* op, const std::string& what, const std::function<void(Results&)>& fn);
+  void settle(const char* op, const std::string& what);
+  void queue_watched(Queued queued, const std::byte* from, std::byte* to, std::byte* scratch,
+                     Stream stream);
+  void watch() noexcept;
+  void look();
+  /// Of these two, the callers hold the lock.
+  void break_up(const char* op, std::string text, std::string hint, int peer) noexcept;
+  [[noreturn]] void throw_broken(const char* op);
+  std::string failure(const char* function, ncclResult_t result) const;
+  Queued take_events(const Call& call);
+  void leave() noexcept;
+
+  // collectives.cpp
+  struct Layout;
+  std::int64_t scratch_bytes(const Call& call) const;
+  bool by_engine(const Call& call) const noexcept;
+  void queue(const Call& call, const std::byte* from, std::byte* to, std::byte* scratch,
+             Stream stream);
+  void by_order(const Call& call, const std::byte* from, std::byte* to, std::byte* scratch,
+                Stream stream);
+  void for_others(const std::function<void(int)>& fn) const;
+
+  const int rank_, size_;
+  const Device device_;
+  const NcclOptions options_;
+  const Nccl& lib_;
+  std::optional<Group> bootstrap_;
+  Tensor mine_, all_;  // u8: calls, for bootstrap_
+  std::vector<Call> calls_;
+
+  std::mutex mutex_;  // of all that follows, and of NCCL's functions
+  std::condition_variable wake_;
+  ncclComm_t comm_ = nullptr;  // null: not connected, or aborted
+  std::deque<Queued> queued_;
+  std::vector<Queued> idle_;  // events to be used again
+  std::optional<Broken> broken_;
+  bool stop_ = false;
+  std::thread watchdog_;
+  std::optional<runtime::WaitCheck> check_;
+};
+
+}  // namespace firn::dist

@@ -1,0 +1,129 @@
+// Ranks on the GPUs of this machine, which scripts/gpu-check --ranks runs. Without arguments each
+// is a thread; firn_nccl_ranks RANK SIZE FILE is one of SIZE processes that meet through the file.
+// Exit status 0: all is well, or there is one GPU.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "dist/checks.h"
+#include "dist/nccl/library.h"
+#include "dist/nccl/world.h"
+#include "firn/dist/local.h"
+#include "firn/dist/nccl.h"
+#include "firn/firn.h"
+
+using namespace firn;
+using dist::Group;
+
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// Every call, with pieces as they are and with small ones, and calls in random orders.
+void checks(const Group& group, bool alone_in_process) {
+  int calls = test::check_every_call(group, {0, 1, 7, 1000, 100'003});
+  if (alone_in_process) {  // ranks that are threads share the sizes
+    const dist::NcclSizes usual = dist::nccl_sizes();
+    for (const dist::NcclSizes sizes :
+         {dist::NcclSizes{.whole = 0, .piece = 1000}, dist::NcclSizes{.whole = 100, .piece = 64}}) {
+      dist::nccl_sizes() = sizes;
+      calls += test::check_every_call(group, {1, 7, 1000});
+    }
+    dist::nccl_sizes() = usual;
+  }
+  for (std::uint64_t seed = 1; seed <= 50; ++seed)
+    test::check_random_calls(group, seed, 12, 20'000);
+  for (const DType dtype : {f32, u8})
+    test::check(group, {.call = test::Collective::all_reduce, .dtype = dtype, .count = 30'000'001});
+  if (group.rank() == 0) std::printf("%d ranks: %d calls and 50 sequences\n", group.size(), calls);
+}
+
+/// GB/s of bus bandwidth, as NCCL's own tests count it: 2 (n - 1)/n of the bytes. The median.
+double all_reduce_rate(const Group& group, std::int64_t bytes) {
+  const Tensor x = zeros({bytes / 4}, f32, group.device());
+  std::vector<double> seconds;
+  for (int i = 0; i < 12; ++i) {
+    group.barrier();
+    const double begin = now();
+    for (int k = 0; k < 5; ++k) group.all_reduce(x);
+    synchronize(group.device());
+    seconds.push_back((now() - begin) / 5);
+  }
+  std::sort(seconds.begin() + 2, seconds.end());  // the first two warm up
+  return 2. * (group.size() - 1) / group.size() * static_cast<double>(bytes) / seconds[7] / 1e9;
+}
+
+void figures(const Group& exact, const Group& engine) {
+  for (const std::int64_t bytes : {std::int64_t{64} << 10, std::int64_t{4} << 20,
+                                   std::int64_t{64} << 20, std::int64_t{512} << 20}) {
+    const double a = all_reduce_rate(exact, bytes), b = all_reduce_rate(engine, bytes);
+    if (exact.rank() == 0)
+      std::printf(
+          "all_reduce of %lld KiB: %.1f GB/s in the order of the ranks, %.1f GB/s by NCCL\n",
+          static_cast<long long>(bytes >> 10), a, b);
+  }
+}
+
+/// Rank 1 does not come: the others throw in time, and their devices go on.
+void late(const Group& group) {
+  const Tensor x = ones({100'000}, f32, group.device());
+  group.all_reduce(x);
+  synchronize(group.device());
+  if (group.rank() == 1) return std::this_thread::sleep_for(std::chrono::seconds(4));
+  const double begin = now();
+  try {
+    group.all_reduce(x);
+    synchronize(group.device());
+  } catch (const dist::RankError& e) {
+    std::printf("rank %d, after %.1f s: %s\n", group.rank(), now() - begin, e.what());
+    synchronize(group.device());
+    if (now() - begin < 3.5) return;
+  }
+  throw std::runtime_error("no RankError in time");
+}
+
+void as_threads(int ranks) {
+  dist::run_local(ranks, [](const Group& hosts) {
+    const Device device = Device::cuda(hosts.rank());
+    {
+      const Group exact = dist::nccl_group(hosts, device);
+      checks(exact, false);
+      figures(exact, dist::nccl_group(hosts, device, {.exact_sums = false}));
+    }
+    late(dist::nccl_group(hosts, device, {.deadline = 2, .compare = false}));
+  });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    std::printf("NCCL %s (%s)\n", dist::nccl_version_text(dist::nccl().version).c_str(),
+                dist::nccl().path.c_str());
+    const int devices = cuda_device_count();
+    if (devices < 2 && argc != 4) {
+      std::printf("skipped: %d CUDA device(s), and ranks need two\n", devices);
+      return 0;
+    }
+    if (argc == 4) {
+      const int rank = std::atoi(argv[1]);
+      checks(dist::nccl_group(rank, std::atoi(argv[2]), argv[3], Device::cuda(rank % devices)),
+             true);
+    } else {
+      for (const int ranks : {2, devices})
+        if (ranks == 2 || devices > 2) as_threads(ranks);
+    }
+    std::printf("all is well\n");
+    return 0;
+  } catch (const std::exception& e) {
+    std::printf("error: %s\n", e.what());
+    return 1;
+  }
+}
