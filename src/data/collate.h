@@ -8,23 +8,20 @@
 #include "firn/autograd.h"
 #include "firn/data/dataset.h"
 #include "firn/memory.h"
-#include "runtime/graph/draw_tape.h"
 
 namespace firn::data {
 
 /// While alive, this thread is as samples expect it, whatever the modes of the caller: on the CPU,
-/// without autograd, autocast and listeners, with memory accounted to Owner::data. A sample draws
-/// from a generator of its own, in a quantum of exact mode too.
+/// without autograd, autocast and listeners, with memory accounted to Owner::data.
 class Surroundings {
  public:
-  Surroundings() noexcept : owner_(Owner::data), host_(Device::cpu()), any_(nullptr) {}
+  Surroundings() noexcept : owner_(Owner::data), host_(Device::cpu()) {}
 
  private:
   autograd::OpMode::Plain plain_;
   NoGrad no_grad_;
   OwnerScope owner_;
   DeviceScope host_;
-  runtime::OnlyGenerator any_;
 };
 
 /// The batch of `samples`, see collate() and collate_padded(). Errors carry the name `op`, and call

@@ -102,25 +102,6 @@ TEST_CASE("[S33][S39] exact: a loader's parts train to one set of bits on any nu
     for (const auto& r : on_ranks<std::string>(ranks, train)) CHECK(r == one);
 }
 
-TEST_CASE("[S31][S39] exact: samples that draw are made within a quantum as elsewhere", "[host]") {
-  const auto train = [](std::int64_t micro_batch) {
-    manual_seed(7);
-    nn::Linear net(4, 2);
-    optim::SGD opt(net.parameters(), {.lr = 1e-2}, {.exact = {.quantum = 4}});
-    const data::Dataset set(16, [](std::int64_t) {
-      return data::Sample{randn({4}), zeros({}, i64)};
-    });
-    opt.run_batch(16, micro_batch, [&](std::int64_t first, std::int64_t last) {
-      std::vector<std::int64_t> ids;
-      for (std::int64_t i = first; i < last; ++i) ids.push_back(i);
-      const data::Sample batch = set.collect(ids);
-      return cross_entropy(net(batch[0]), batch[1]);
-    });
-    return bits_of_training(opt).bytes;
-  };
-  CHECK(train(4) == train(16));
-}
-
 TEST_CASE("ranks: samples that a rank has not are refused", "[host]") {
   const data::TensorDataset set({Rows(16, 4, 2, 40).x, Rows(16, 4, 2, 40).y});
   const auto errors = on_ranks<std::string>(2, [&](const Group& group) {

@@ -230,7 +230,7 @@ void run_quantum(Optimizer& optimizer, std::int64_t q, std::int64_t samples,
   const std::int64_t size = impl.options.exact.quantum;
   Generator generator = generator_of(impl.exact.random(), q);
   const GeneratorScope random(generator);
-  const runtime::OnlyGenerator quantum(&generator);
+  const runtime::OnlyGenerator quantum(generator);
   const autograd::CouplingScope coupling;
   const Loss value = loss(q * size, std::min(samples, (q + 1) * size));
   FIRN_CHECK(coupling.layer.empty(), op,

@@ -42,11 +42,11 @@ class DrawTapeScope {
 };
 
 /// While alive, this thread draws from `generator` alone; reserve_random() of another one throws
-/// Error. Null: from any. For work whose numbers must not depend on what was drawn before it.
+/// Error. For work whose numbers must not depend on what was drawn before it.
 class OnlyGenerator {
  public:
-  explicit OnlyGenerator(const Generator* generator) noexcept
-      : before_(std::exchange(current, generator)) {}
+  explicit OnlyGenerator(const Generator& generator) noexcept
+      : before_(std::exchange(current, &generator)) {}
   ~OnlyGenerator() { current = before_; }
   OnlyGenerator(const OnlyGenerator&) = delete;
   OnlyGenerator& operator=(const OnlyGenerator&) = delete;
