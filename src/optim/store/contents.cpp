@@ -166,7 +166,9 @@ std::vector<ParamStore::StateEntry> ParamStore::state(const autograd::Peers* pee
   };
   std::vector<Wholes> wholes;
   for (const Arena& a : arenas_) {
-    Wholes& w = wholes.emplace_back(whole_of(a, a.master, 1), whole_of(a, a.ema, 1));
+    Wholes& w = wholes.emplace_back();
+    w.master = whole_of(a, a.master, 1);
+    w.ema = whole_of(a, a.ema, 1);
     for (const Tensor& t : a.states) w.states.push_back(whole_of(a, t, 1));
     for (const Tensor& t : a.scales) w.scales.push_back(whole_of(a, t, math::kStateBlock));
   }
