@@ -2,6 +2,9 @@
 // Who knows how ranks are reached implements it (src/dist).
 #pragma once
 
+#include <exception>
+
+#include "firn/kernel_support.h"
 #include "firn/tensor.h"
 
 namespace firn::autograd {
@@ -21,6 +24,28 @@ class Peers {
   virtual void broadcast(const Tensor& x, int root) const = 0;
   /// Part r of rank q's `from` becomes part q of rank r's `to`.
   virtual void all_to_all(const Tensor& from, const Tensor& to) const = 0;
+  /// All ranks tell whether they have failed. If one has, throws on those that have not, naming the
+  /// first that has; they can go on together. Allocates no tensor.
+  virtual void agree(const char* op, bool failed) const = 0;
 };
+
+/// Runs the function on every rank. If it throws on one, all ranks throw. Without peers (null), and
+/// in a dry run, it is run here.
+template <class Fn>
+void on_every_rank(const char* op, const Peers* peers, const Fn& function) {
+  if (!peers || runtime::dry_run()) return function();
+  std::exception_ptr failure;
+  try {
+    function();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  try {
+    peers->agree(op, failure != nullptr);
+  } catch (...) {  // what this rank has met says more
+    if (!failure) throw;
+  }
+  if (failure) std::rethrow_exception(failure);
+}
 
 }  // namespace firn::autograd

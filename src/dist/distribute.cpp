@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
@@ -27,7 +26,10 @@ constexpr const char* kOp = "distribute";
 
 class GroupPeers final : public autograd::Peers {
  public:
-  explicit GroupPeers(Group group) : group_(std::move(group)) {}
+  explicit GroupPeers(Group group)
+      : group_(std::move(group)),
+        failed_(zeros({1}, DType::u8, Device::cpu())),
+        all_failed_(zeros({group_.size()}, DType::u8, Device::cpu())) {}
 
   int rank() const noexcept override { return group_.rank(); }
   int size() const noexcept override { return group_.size(); }
@@ -40,8 +42,18 @@ class GroupPeers final : public autograd::Peers {
     group_.all_to_all(from, to);
   }
 
+  void agree(const char* op, bool failed) const override {
+    *failed_.mutable_view().as<std::uint8_t>() = failed ? 1 : 0;
+    group_.all_gather(failed_, all_failed_);
+    const auto* const all = all_failed_.view().as<std::uint8_t>();
+    for (int r = 0; r < size() && !failed; ++r)
+      if (all[r] != 0)
+        throw RankError(op, rank(), r, fmt::format("rank {} has failed", r), "its error says why");
+  }
+
  private:
   Group group_;
+  Tensor failed_, all_failed_;  ///< u8: of this rank; of all
 };
 
 /// The hash of a tensor's values, whatever its strides.
@@ -139,26 +151,6 @@ void broadcast(const Group& group, const Tensor& t) {
   t.storage()->bump_version(kOp);
 }
 
-/// If memory runs out on one rank, all throw and nothing has changed.
-std::shared_ptr<optim::ParamStore::Division> divide_alike(const Group& group,
-                                                          const optim::ParamStore& store) {
-  std::shared_ptr<optim::ParamStore::Division> mine;
-  std::exception_ptr failure;
-  try {
-    mine = store.prepare_division(group.rank(), group.size());
-  } catch (...) {
-    failure = std::current_exception();
-  }
-  const auto failed = gather(group, std::vector<std::int64_t>{failure ? 1 : 0});
-  if (failure) std::rethrow_exception(failure);
-  for (std::size_t r = 0; r < failed.size(); ++r)
-    if (failed[r] != 0)
-      throw RankError(kOp, group.rank(), static_cast<int>(r),
-                      fmt::format("rank {} could not divide the optimizer's state", r),
-                      "its error says why");
-  return mine;
-}
-
 }  // namespace
 
 void distribute(optim::Optimizer& optimizer, const Group& group,
@@ -183,9 +175,13 @@ void distribute(optim::Optimizer& optimizer, const Group& group,
   } else {
     require_equal(group, state);
   }
-  const auto division = options.zero > 0 ? divide_alike(group, impl.store) : nullptr;
+  const auto peers = std::make_shared<GroupPeers>(group);
+  std::shared_ptr<optim::ParamStore::Division> division;
+  autograd::on_every_rank(kOp, peers.get(), [&] {
+    if (options.zero > 0) division = impl.store.prepare_division(group.rank(), group.size());
+  });
   static std::atomic<std::int64_t> made{0};
-  impl.take_part(std::make_shared<GroupPeers>(group), gather(group, std::vector{++made})[0]);
+  impl.take_part(peers, gather(group, std::vector{++made})[0]);
   if (division) impl.store.divide(*division);
 }
 FIRN_OUT_OF_MEMORY("distribute")

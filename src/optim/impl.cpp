@@ -100,7 +100,7 @@ std::uint32_t Optimizer::Impl::version_of_state() const noexcept {
          kind_memory.storage()->version();
 }
 
-std::vector<ParamStore::StateEntry> Optimizer::Impl::state(const autograd::Peers* peers) {
+std::vector<StateEntry> Optimizer::Impl::state(const autograd::Peers* peers) {
   store.show_training_weights();
   adopt_gradients();
   store.ledger().tell_device(store.memory(), store.stream());

@@ -10,7 +10,6 @@
 #pragma once
 
 #include <cmath>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -122,8 +121,6 @@ struct Optimizer::Impl final : autograd::Cycle {
   void combine_quanta();
   /// Gradients of this rank, in its unit, become the sums of all ranks in `unit`.
   void add_ranks(std::span<const Tensor> gradients, double unit) const;
-  /// Throws if the rules of this rank have failed, or those of another one that has a part.
-  void agree_on_rules(const std::exception_ptr& failure) const;
   /// After the update: if ranks make it each for a part of the weights, all receive all.
   void receive_weights();
   RankRecord record_of_cycle() const;
@@ -191,8 +188,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// is put back. The same for each replay.
   void remember_place();
   /// Takes over a state that was copied in since the last look. Throws Error if it is not the state
-  /// of an optimizer like this.
-  /// Returns whether there was one.
+  /// of an optimizer like this. Returns whether there was one.
   bool adopt_state();
   /// The same of which gradients the cycle has. All of them came with the state, so a pass that
   /// failed half-way is forgotten.
@@ -200,10 +196,11 @@ struct Optimizer::Impl final : autograd::Cycle {
     if (store.ledger().adopt()) broken = false;
   }
   /// See ParamStore::state().
-  std::vector<ParamStore::StateEntry> state(const autograd::Peers* peers);
-  /// The same of all ranks' cycle, on rank 0. A call of all ranks. Throws Error if the cycle cannot
-  /// be saved at the moment.
-  std::vector<ParamStore::StateEntry> state_to_save();
+  std::vector<StateEntry> state(const autograd::Peers* peers);
+  /// The same of all ranks' cycle, on rank 0: a call of all ranks.
+  std::vector<StateEntry> state_of_all_ranks();
+  /// Why the state is none that a run could go on with; else empty.
+  std::string why_not_saved() const;
   /// The cycle that was loaded is that of all ranks: rank 0 goes on with it, others have nothing.
   void leave_to_first_rank();
   /// Changes if a tensor of state() that is not of a parameter is written from outside.

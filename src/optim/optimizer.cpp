@@ -145,7 +145,7 @@ std::vector<NamedState> Optimizer::state() const try {
   FIRN_CHECK(!i.store.divided(), i.store.op(), "io::save_run() saves all of it",
              "each rank has a part of the state alone");
   std::vector<NamedState> out;
-  for (ParamStore::StateEntry& e : i.state(nullptr)) out.push_back({e.name, e.tensor});
+  for (StateEntry& e : i.state(nullptr)) out.push_back({e.name, e.tensor});
   return out;
 }
 FIRN_OUT_OF_MEMORY("the optimizer's state")

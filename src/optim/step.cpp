@@ -1,5 +1,4 @@
 // How a cycle goes: backward passes add up sums and weights, and a step ends it.
-#include <exception>
 #include <optional>
 #include <span>
 
@@ -177,14 +176,10 @@ void Optimizer::Impl::compute_rules() {
   const WholeUpdates& whole = store.whole();
   if (whole.empty()) return;
   if (whole.spoils_gradients() && !hooks.capturing()) about_to_change_cycle();
-  std::exception_ptr failure;
   try {
-    whole.compute(store.memory(), store.update_arenas(), store.ledger(), store.stream());
-  } catch (...) {
-    failure = std::current_exception();
-  }
-  try {
-    agree_on_rules(failure);
+    autograd::on_every_rank(store.op().c_str(), has_ranks() ? &ranks->peers() : nullptr, [&] {
+      whole.compute(store.memory(), store.update_arenas(), store.ledger(), store.stream());
+    });
   } catch (...) {
     if (whole.spoils_gradients() && !hooks.capturing()) zero_grad();
     throw;

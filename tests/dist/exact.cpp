@@ -281,12 +281,11 @@ TEST_CASE("[S39] exact: what it cannot keep is refused by name", "[host]") {
 
 TEST_CASE("[S39] exact: calls of the optimizer within a batch are refused", "[host]") {
   using Call = void (*)(optim::Optimizer&);
-  const std::pair<const char*, Call> calls[] = {{"step()", [](auto& opt) { opt.step(); }},
-                                                {"flush()", [](auto& opt) { opt.flush(); }},
-                                                {"zero_grad()", [](auto& opt) { opt.zero_grad(); }},
-                                                {"distribute()", [](auto& opt) {
-                                                   distribute(opt, Group());
-                                                 }}};
+  const std::pair<const char*, Call> calls[] = {
+      {"step()", [](auto& opt) { opt.step(); }},
+      {"flush()", [](auto& opt) { opt.flush(); }},
+      {"zero_grad()", [](auto& opt) { opt.zero_grad(); }},
+      {"distribute()", [](auto& opt) { distribute(opt, Group()); }}};
   const Rows rows(8, 6, 3, 70);
   for (const std::int64_t quantum : {0, 4})
     for (const auto& [name, call] : calls) {

@@ -10,13 +10,6 @@ namespace {
 using dist::distribute;
 using dist::Group;
 
-struct Mlp : nn::Module {
-  nn::Linear a, b;
-  FIRN_MEMBERS(a, b)
-  explicit Mlp(DType dtype) : a(7, 16, {.dtype = dtype}), b(16, 3, {.dtype = dtype}) {}
-  Tensor forward(const Tensor& x) override { return b(gelu(a(x))); }
-};
-
 /// Weights after some steps on batches of `sizes` samples, in micro-batches of at most 4, with
 /// class weights and clipping. Then bits of all that the optimizer keeps, and reports.
 struct Run {
@@ -26,7 +19,7 @@ struct Run {
 Run train(const Group& group, const OptimizerKind& kind, DType dtype,
           const std::vector<std::int64_t>& sizes) {
   manual_seed(3);
-  Mlp net(dtype);
+  SmallMlp net(dtype);
   const OptimizerPtr opt = kind.make(net, {.clip_norm = 0.5, .ema = 0.9});
   distribute(*opt, group);
   const Tensor class_weights = make({1, 0.5, 2}, {3}, dtype);
@@ -71,7 +64,7 @@ TEST_CASE("[S40][S41] ranks: every optimizer trains as one rank does, with uneve
 TEST_CASE("[S40] ranks: accumulation by hand, with no_samples() and flush()", "[host]") {
   const auto train_by_hand = [](const Group& group) {
     manual_seed(5);
-    Mlp net(f64);
+    SmallMlp net(f64);
     optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.accumulate = 2});
     distribute(opt, group);
     const Rows rows(24, 7, 3, 77, f64);
@@ -116,7 +109,7 @@ TEST_CASE("[S40] ranks: a gradient that is not finite on one rank skips the step
   for (const int bad : {0, 2}) {
     const auto ends = on_ranks<End>(3, [&](const Group& group) {
       manual_seed(6);
-      Mlp net(f32);
+      SmallMlp net(f32);
       net.to(f16);
       optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.loss_scale = optim::LossScale::dynamic()});
       distribute(opt, group);
@@ -174,7 +167,7 @@ TEST_CASE("[S05] ranks: accumulators in other units come together", "[host]") {
   // The unit follows the first loss's weight, which differs between the ranks.
   const auto train_scaled = [](const Group& group) {
     manual_seed(9);
-    Mlp net(f32);
+    SmallMlp net(f32);
     optim::SGD opt(net.parameters(), {.lr = 0.1}, {.loss_scale = optim::LossScale::fixed(1024)});
     distribute(opt, group);
     const Rows rows(66, 7, 3, 12);
@@ -229,7 +222,7 @@ TEST_CASE("ranks: what is not alike is refused on every rank, or taken from rank
   both(errors_on_ranks(2,
                        [](const Group& g) {
                          manual_seed(static_cast<std::uint64_t>(g.rank()));
-                         Mlp net(f32);
+                         SmallMlp net(f32);
                          optim::AdamW opt(net.parameters());
                          distribute(opt, g);
                        }),
@@ -237,7 +230,7 @@ TEST_CASE("ranks: what is not alike is refused on every rank, or taken from rank
   both(errors_on_ranks(3,
                        [](const Group& g) {
                          manual_seed(1);
-                         Mlp net(f32);
+                         SmallMlp net(f32);
                          optim::AdamW opt(net.parameters(), {},
                                           {.clip_norm = g.rank() == 2 ? 1. : 0.});
                          distribute(opt, g);
@@ -246,7 +239,7 @@ TEST_CASE("ranks: what is not alike is refused on every rank, or taken from rank
   both(errors_on_ranks(3,
                        [](const Group& g) {
                          manual_seed(1);
-                         Mlp net(f32);
+                         SmallMlp net(f32);
                          optim::AdamW opt(net.parameters());
                          if (g.rank() == 1) opt.no_samples();
                          distribute(opt, g);
@@ -254,7 +247,7 @@ TEST_CASE("ranks: what is not alike is refused on every rank, or taken from rank
        {"a cycle of rank 1 is under way: it has 1 micro-steps", "zero_grad()"});
   const auto weights = on_ranks<std::vector<double>>(3, [](const Group& g) {
     manual_seed(static_cast<std::uint64_t>(g.rank()) + 1);
-    Mlp net(f32);
+    SmallMlp net(f32);
     net.to(f16);
     optim::AdamW opt(net.parameters());
     distribute(opt, g, {.broadcast = true});
@@ -277,7 +270,7 @@ TEST_CASE("[S42] ranks: a rank that ends is an error on the others, and no weigh
   const auto ends = on_ranks<End>(3,
                                   [](const Group& group) {
                                     manual_seed(2);
-                                    Mlp net(f32);
+                                    SmallMlp net(f32);
                                     optim::AdamW opt(net.parameters());
                                     distribute(opt, group);
                                     const Rows rows(6, 7, 3, 8);
@@ -371,7 +364,7 @@ TEST_CASE("ranks: steps out of order are refused on every rank", "[host]") {
 TEST_CASE("[S20] ranks: losses that couple samples are refused", "[host]") {
   const auto errors = errors_on_ranks(2, [](const Group& group) {
     manual_seed(1);
-    Mlp net(f32);
+    SmallMlp net(f32);
     optim::SGD opt(net.parameters(), {.lr = 0.1});
     distribute(opt, group);
     const Rows rows(8, 7, 3, 40);
@@ -410,7 +403,7 @@ TEST_CASE("[S40][S42] ranks: after a cycle that was dropped the state is the sam
   for (const std::int64_t quantum : {0, 2}) {
     const auto ends = on_ranks<std::string>(3, [&](const Group& group) {
       manual_seed(1);
-      Mlp net(f32);
+      SmallMlp net(f32);
       optim::AdamW opt(net.parameters(), {}, {.exact = {.quantum = quantum}});
       distribute(opt, group);
       const Rows rows(12, 7, 3, 41);

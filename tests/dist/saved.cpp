@@ -7,19 +7,13 @@
 #include "data/files.h"
 #include "dist/training.h"
 #include "firn/io/checkpoints.h"
+#include "optim/impl.h"
 
 namespace firn::testing {
 namespace {
 
 using dist::distribute;
 using dist::Group;
-
-struct Mlp : nn::Module {
-  nn::Linear a, b;
-  FIRN_MEMBERS(a, b)
-  explicit Mlp(DType dtype = f32) : a(7, 16, {.dtype = dtype}), b(16, 3, {.dtype = dtype}) {}
-  Tensor forward(const Tensor& x) override { return b(gelu(a(x))); }
-};
 
 std::string bytes_of(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -45,7 +39,7 @@ TEST_CASE("[S33][S40] ranks: a run saved between steps goes on with any number o
   const std::string file = folder.file("run");
   const auto part = [&](const Group& group, int first, int last, bool load) {
     manual_seed(2);
-    Mlp net(f64);
+    SmallMlp net(f64);
     optim::AdamW opt(net.parameters(), {.lr = 1e-2});
     distribute(opt, group);
     if (load) io::load_run(file, {net, opt});
@@ -65,7 +59,7 @@ TEST_CASE("[S33][S40] ranks: a run saved between steps goes on with any number o
 
 /// Six micro-batches of four samples make a cycle; each is the next rank's.
 struct ByHand {
-  Mlp net{f64};
+  SmallMlp net{f64};
   optim::AdamW opt{net.parameters(), {.lr = 1e-2}, {.accumulate = 6}};
   const Rows rows{24, 7, 3, 77, f64};
 
@@ -208,7 +202,7 @@ TEST_CASE("ranks: checkpoints are those of rank 0, and a failure is one of all r
   for (const bool async : {false, true}) {
     on_ranks<int>(3, [&](const Group& group) {
       manual_seed(2);
-      Mlp net;
+      SmallMlp net;
       optim::AdamW opt(net.parameters());
       distribute(opt, group, {.zero = 1});
       io::Checkpoints checkpoints(path, {.keep = 2, .async = async});
@@ -225,7 +219,7 @@ TEST_CASE("ranks: checkpoints are those of rank 0, and a failure is one of all r
   }
   const auto errors = errors_on_ranks(2, [&](const Group& group) {
     manual_seed(2);
-    Mlp net;
+    SmallMlp net;
     optim::AdamW opt(net.parameters());
     distribute(opt, group);
     const std::string file = error_of([&] { io::save_run(path + "/no/such/folder", {net, opt}); });
@@ -268,7 +262,7 @@ TEST_CASE("[S40][S43] zero: the bits of undivided training, for every optimizer"
           const std::string file = folder.file("run");
           const auto ends = on_ranks<std::string>(ranks, [&](const Group& group) {
             manual_seed(2);
-            Mlp net;
+            SmallMlp net;
             net.to(dtype);
             const OptimizerPtr opt = kind.make(net, {.clip_norm = 0.5, .ema = 0.9});
             distribute(*opt, group, {.zero = zero});
@@ -298,7 +292,7 @@ TEST_CASE("[S39][S43] zero: exact mode has one set of bits, over saves on other 
   const std::string file = folder.file("run");
   const auto part = [&](const Group& group, int zero, int first, int last, bool load) {
     manual_seed(2);
-    Mlp net;
+    SmallMlp net;
     optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.clip_norm = 0.5, .exact = {.quantum = 2}});
     distribute(opt, group, {.zero = zero});
     if (load) io::load_run(file, {net, opt});
@@ -339,7 +333,7 @@ TEST_CASE("[S05][S40][S43] zero: weights without masters round as they do undivi
 TEST_CASE("[S28][S43] zero: weights that are written reach the masters of all parts", "[host]") {
   const auto ends = on_ranks<std::vector<double>>(3, [&](const Group& group) {
     manual_seed(2);
-    Mlp net;
+    SmallMlp net;
     net.to(bf16);
     optim::SGD opt(net.parameters(), {.lr = 0});
     distribute(opt, group, {.zero = 1});
@@ -401,31 +395,123 @@ optim::CustomOptions failing(const bool& fails) {
           }};
 }
 
-TEST_CASE("[S43] zero: a rule that fails on the rank that has the parameter fails on all",
+TEST_CASE("[S21][S43] zero: a rule that fails on one rank fails on all, and step() can be repeated",
           "[host]") {
-  const auto ends = on_ranks<std::string>(2, [&](const Group& group) {
+  struct End {
+    std::string error;
+    std::vector<double> weights;
+    double weight, loss;
+  };
+  const Rows rows(24, 7, 3, 77, f64);
+  const auto run = [&](int zero, bool failure) {
+    return on_ranks<End>(2, [&](const Group& group) {
+      manual_seed(2);
+      SmallMlp net(f64);
+      bool fails = false;
+      optim::Custom opt(net.parameters(), failing(fails));
+      distribute(opt, group, {.zero = zero});
+      End end;
+      for (int step = 0; step < 3; ++step) {
+        opt.backward(cross_entropy(net(rows.x), rows.y));
+        if (failure && step == 1) {
+          fails = group.rank() == 1;
+          const auto before = weights_of(opt);
+          end.error = error_of([&] { opt.step(); });
+          CHECK(weights_of(opt) == before);
+          CHECK(mentions(error_of([&] { opt.no_samples(); }), {"call step() again"}));
+          fails = false;
+        }
+        end.weight = opt.step().weight();
+      }
+      end.weights = weights_of(opt);
+      end.loss = opt.loss_totals().loss;
+      return end;
+    });
+  };
+  const auto plain = run(0, false);
+  CHECK(plain[0].weight == 48);
+  for (const int zero : {0, 1}) {
+    CAPTURE(zero);
+    const auto ends = run(zero, true);
+    CHECK(mentions(ends[0].error, {"rank 1 has failed"}));
+    CHECK(mentions(ends[1].error, {"the last one fails"}));
+    for (const End& e : ends) {
+      CHECK(e.weights == plain[0].weights);
+      CHECK(e.weight == plain[0].weight);
+      CHECK(e.loss == plain[0].loss);
+    }
+  }
+}
+
+TEST_CASE("[S40][S43] zero: ranks agree on whether a failed rule drops the cycle", "[host]") {
+  const auto spoils = on_ranks<int>(3, [](const Group& group) {
     manual_seed(2);
-    Mlp net;
-    bool fails = false;
-    optim::Custom opt(net.parameters(), failing(fails));
+    SmallMlp net;
+    optim::Muon opt(net.parameters());  // two matrices for three ranks
     distribute(opt, group, {.zero = 1});
-    train(net, opt, 0, 1);
-    const auto before = weights_of(opt);
-    fails = true;
-    const std::string error = error_of([&] { train(net, opt, 1, 2); });
-    CHECK(weights_of(opt) == before);
-    fails = false;
-    train(net, opt, 1, 3);
-    return error;
+    return optim::OptimizerAccess::impl(opt).store.whole().spoils_gradients() ? 1 : 0;
   });
-  CHECK(mentions(ends[0], {"failed on 1 other ranks"}));
-  CHECK(mentions(ends[1], {"the last one fails"}));
+  CHECK(spoils == std::vector<int>{1, 1, 1});
+}
+
+TEST_CASE("ranks: run_local() throws the cause, not what follows from it", "[host]") {
+  const test::TempFolder folder;
+  const std::string error = error_of([&] {
+    dist::run_local(2, [&](const Group& group) {
+      manual_seed(2);
+      SmallMlp net;
+      optim::SGD opt(net.parameters());
+      distribute(opt, group);
+      const std::vector<io::RunPart> twice{net, opt, opt}, once{net, opt};
+      io::save_run(folder.file("run"), group.rank() == 1 ? twice : once);
+    });
+  });
+  CHECK(mentions(error, {"same object"}));
+}
+
+TEST_CASE("[S32] ranks: a cycle that has failed on one rank is saved by none", "[host]") {
+  const test::TempFolder folder;
+  const auto errors = errors_on_ranks(2, [&](const Group& group) {
+    manual_seed(2);
+    ByHand run;
+    distribute(run.opt, group);
+    add_hook(run.net.a.weight, [&](const Tensor& g) -> Tensor {
+      if (group.rank() == 1) throw Error("hook", "no");
+      return g;
+    });
+    const auto pass = [&] { run.opt.backward(cross_entropy(run.net(run.rows.x), run.rows.y)); };
+    if (group.rank() == 1)
+      CHECK(mentions(error_of(pass), {"no"}));
+    else
+      pass();
+    const std::string error = error_of([&] {
+      io::save_run(folder.file("run"), {run.net, run.opt});
+    });
+    group.barrier();  // it is whole
+    throw Error("save", error);
+  });
+  CHECK(mentions(errors[0], {"rank 1 has failed"}));
+  CHECK(mentions(errors[1], {"has failed half-way"}));
+}
+
+TEST_CASE("zero: rules of parameters without elements", "[host]") {
+  const test::TempFolder folder;
+  for (const int ranks : {1, 3})
+    on_ranks<int>(ranks, [&](const Group& group) {
+      const Tensor a = parameter({}, {0, 3}), b = parameter({}, {0});
+      const std::vector<Tensor> both{a, b};
+      optim::Muon opt(both);
+      distribute(opt, group, {.zero = ranks > 1 ? 1 : 0});
+      io::save_run(folder.file("empty"), {opt});
+      io::load_run(folder.file("empty"), {opt});
+      return 0;
+    });
 }
 
 TEST_CASE("zero: what cannot be is refused, and changes nothing", "[host]") {
   const auto errors = errors_on_ranks(2, [&](const Group& group) {
     manual_seed(2);
-    Mlp net, second;
+    SmallMlp net, second;
     optim::AdamW opt(net.parameters());
     const std::string stage = error_of([&] { distribute(opt, group, {.zero = 2}); });
     const std::string other = error_of([&] { distribute(opt, group, {.zero = group.rank()}); });

@@ -83,6 +83,14 @@ struct Rows {
   }
 };
 
+/// Seven numbers to three classes.
+struct SmallMlp : nn::Module {
+  nn::Linear a, b;
+  FIRN_MEMBERS(a, b)
+  explicit SmallMlp(DType dtype = f32) : a(7, 16, {.dtype = dtype}), b(16, 3, {.dtype = dtype}) {}
+  Tensor forward(const Tensor& x) override { return b(gelu(a(x))); }
+};
+
 /// The weights, one parameter after another.
 inline std::vector<double> weights_of(const optim::Optimizer& opt) {
   std::vector<double> out;

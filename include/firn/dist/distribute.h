@@ -26,9 +26,10 @@ struct DistributeOptions {
   /// What ranks keep parts of, instead of each keeping all (ZeRO, Rajbhandari et al. 2020). 0:
   /// nothing. 1: the optimizer's state, which is masters, moments and moving averages. Each rank
   /// updates its part of the weights, and receives the others'; weights have the same bits as with
-  /// 0. A part is state/ranks, give or take 64 bytes for each rank and dtype. If a rule needs whole
-  /// parameters (Muon, Adafactor, LAMB, Custom), a rank keeps whole ones. Not for
-  /// ScheduleFreeAdamW, whose weights are made of its states.
+  /// 0. A part is state/ranks. The last rank also has what is left over: less than 64 bytes of
+  /// weights a rank, or 256 elements if states are in 8 bits. If a rule needs whole parameters
+  /// (Muon, Adafactor, LAMB, Custom), a rank keeps whole ones. Not for ScheduleFreeAdamW, whose
+  /// weights are made of its states.
   ///
   /// While distribute() runs, a rank has all of the state and its part. Then Optimizer::state()
   /// throws Error, optim::ema() gives copies, and it and AveragedWeights are calls of all ranks.
@@ -56,10 +57,10 @@ struct DistributeOptions {
 ///
 /// With a group of one rank the optimizer is one of one rank, as it was made, in mid-cycle too.
 ///
-/// Throws Error if the parameters or the group are not on the CPU. Throws Error, on every rank, if the
-/// optimizers are not alike (kind, options, parameters), if a cycle of one is under way, or without
-/// `broadcast` if a weight or a state differs, naming the first one and the rank. If `broadcast` is
-/// interrupted, a rank may have a part of rank 0's state. Steps throw RankError as collectives do,
+/// Throws Error if the parameters or the group are not on the CPU. Throws Error, on every rank, if
+/// the optimizers are not alike (kind, options, parameters), if a cycle of one is under way, or
+/// without `broadcast` if a weight or a state differs, naming the first one and the rank. If
+/// `broadcast` is interrupted, a rank may have a part of rank 0's state. Steps throw RankError as collectives do,
 /// for example if another rank has ended: weights and state are then those of the last finished
 /// step, and the cycle can be dropped by zero_grad(). With `zero`, a rank that ends while weights
 /// are exchanged leaves those of no step: each further call says so until a saved run is loaded. A

@@ -1,7 +1,6 @@
 // A group of ranks that work together: threads of this process (local.h), processes (mpi.h), or
-// ranks with a CUDA device each (nccl.h).
-// Every rank calls the same collectives in the same order, and each call combines what the ranks
-// give.
+// ranks with a CUDA device each (nccl.h). Every rank calls the same collectives in the same order,
+// and each call combines what the ranks give.
 //
 //   dist::run_local(4, [](const dist::Group& group) {
 //     Tensor x = full({3}, group.rank());
@@ -29,7 +28,9 @@ namespace firn::dist {
 enum class Reduce : std::uint8_t { sum, max, min };
 
 /// A collective did not come to its end: another rank failed, died, called something else, or did
-/// not come within the deadline. The group is broken from then on: each later call throws too.
+/// not come within the deadline. The group is broken from then on: each later call throws too. What
+/// all ranks do together, such as io::save_run(), also throws it if another rank could not do its
+/// part; the group is whole then.
 class RankError : public Error {
  public:
   /// `call` is the collective; `rank` the one that throws; `peer` the one to blame, -1: not known.

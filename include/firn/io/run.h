@@ -85,7 +85,8 @@ RunPart optional_part(RunPart part);
 /// If one of the optimizers has ranks (dist::distribute()), all ranks make the call. Rank 0 writes
 /// its file: what it has, with the optimizers' state and gradients of all ranks. The others return
 /// when it is on disk, and throw Error if it could not be written. load_run() reads it on each rank
-/// of any number. In mid-cycle, rank 0 then goes on with what all had collected.
+/// of any number. In mid-cycle, rank 0 then goes on with what all had collected. Its sums are added
+/// in another order then, so the run goes on to rounding; between steps it goes on to the bit.
 ///
 /// Throws Error if two parts have a name in common, a part is given twice or was moved from, a
 /// graph is being captured, or a backward() of an optimizer is running or has failed half-way;

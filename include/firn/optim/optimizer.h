@@ -39,7 +39,7 @@ using NamedState = NamedTensor;
 /// Sums over all micro-steps of an optimizer so far: the losses' sums and their weights, of the
 /// micro-steps in which both were finite. The mean loss between two moments is the difference of
 /// the `loss` members divided by that of the `weight` members. Over ranks and in exact mode, a
-/// cycle that was dropped is not in them.
+/// cycle that was dropped is not in them; in mid-cycle they have this rank's part of it.
 struct LossTotals {
   double loss = 0, weight = 0;
 };

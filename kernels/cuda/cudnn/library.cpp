@@ -1,11 +1,11 @@
 #include "kernels/cuda/cudnn/library.h"
 
-#include <dlfcn.h>
-
 #include <array>
 #include <memory>
+#include <utility>
 
 #include "firn/error.h"
+#include "kernels/settings/open_library.h"
 
 namespace firn::gpu {
 namespace {
@@ -23,27 +23,20 @@ Loaded load() {
 #ifdef FIRN_CUDNN_PATH
   if (*FIRN_CUDNN_PATH) names.emplace_back(FIRN_CUDNN_PATH);
 #endif
-  for (const std::string& name : names) {
-    void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-      const char* why = dlerror();
-      out.tried += "\n  " + name + ": " + (why ? why : "not found");
-      continue;
-    }
-    auto found = std::make_unique<Cudnn>();
+  auto found = std::make_unique<Cudnn>();
+  kernels::OpenedLibrary opened = kernels::open_library(names, [&](void* library) {
     std::string missing;
 #define FIRN_TAKE(f)                                                   \
   found->f = reinterpret_cast<decltype(found->f)>(dlsym(library, #f)); \
-  if (!found->f) missing = #f;
+  if (!found->f) missing = "has no function " #f;
     FIRN_EACH_CUDNN(FIRN_TAKE)
 #undef FIRN_TAKE
-    if (missing.empty()) {
-      found->path = name;
-      out.functions = std::move(found);
-      return out;  // never closed: handles live until the process ends
-    }
-    out.tried += "\n  " + name + ": has no function " + missing;
-    dlclose(library);
+    return missing;
+  });
+  out.tried = std::move(opened.tried);
+  if (!opened.name.empty()) {
+    found->path = std::move(opened.name);
+    out.functions = std::move(found);
   }
   return out;
 }

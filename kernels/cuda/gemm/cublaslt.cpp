@@ -6,7 +6,7 @@
 #include "firn/error.h"
 
 #ifndef FIRN_HAS_CUSIM
-#include <dlfcn.h>
+#include "kernels/settings/open_library.h"
 #endif
 
 namespace firn::gpu {
@@ -40,31 +40,23 @@ std::vector<std::string> candidates() {
 }
 
 CublasLt load() {
-  std::string tried;
-  for (const std::string& name : candidates()) {
-    void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-      const char* why = dlerror();
-      tried += "\n  " + name + ": " + (why ? why : "not found");
-      continue;
-    }
-    CublasLt lt;
+  CublasLt lt;
+  const kernels::OpenedLibrary opened = kernels::open_library(candidates(), [&](void* library) {
     std::string missing;
 #define FIRN_TAKE(f)                                           \
   lt.f = reinterpret_cast<decltype(lt.f)>(dlsym(library, #f)); \
-  if (!lt.f) missing = #f;
+  if (!lt.f) missing = "has no function " #f;
     FIRN_EACH_CUBLASLT(FIRN_TAKE)
 #undef FIRN_TAKE
-    if (missing.empty()) {
-      lt.path = name;
-      return lt;  // never closed: handles live until the process ends
-    }
-    tried += "\n  " + name + ": has no function " + missing;
-    dlclose(library);
+    return missing;
+  });
+  if (!opened.name.empty()) {
+    lt.path = opened.name;
+    return lt;
   }
   throw DeviceError(
       "cublasLt",
-      "matrix products on CUDA devices need cuBLASLt, which was not found; tried:" + tried,
+      "matrix products on CUDA devices need cuBLASLt, which was not found; tried:" + opened.tried,
       "install the CUDA Toolkit's cuBLAS (or pip's nvidia-cublas), and add its folder "
       "to LD_LIBRARY_PATH or build with -DFIRN_CUBLASLT_LIBRARY=PATH");
 }

@@ -1,8 +1,7 @@
 #include "dist/nccl/library.h"
 
-#include <dlfcn.h>
-
 #include "base/check.h"
+#include "kernels/settings/open_library.h"
 
 namespace firn::dist {
 namespace {
@@ -74,25 +73,17 @@ const char* name_of(ncclResult_t result) noexcept {
 }  // namespace
 
 Nccl load_nccl(const std::vector<std::string>& names) {
-  std::string tried;
-  for (const std::string& name : names) {
-    void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-      const char* why = dlerror();
-      tried += "\n  " + name + ": " + (why ? why : "not found");
-      continue;
-    }
-    Nccl lib;
-    const std::string why = take_functions(library, lib);
-    if (why.empty()) {
-      lib.path = name;
-      return lib;  // never closed: communicators have threads of their own
-    }
-    tried += "\n  " + name + ": " + why;
-    dlclose(library);
+  Nccl lib;
+  const kernels::OpenedLibrary opened = kernels::open_library(names, [&lib](void* library) {
+    lib = Nccl();  // nothing of one that was refused
+    return take_functions(library, lib);
+  });
+  if (!opened.name.empty()) {
+    lib.path = opened.name;
+    return lib;
   }
   throw DeviceError("nccl_group",
-                    "ranks on CUDA devices need NCCL, which was not found; tried:" + tried,
+                    "ranks on CUDA devices need NCCL, which was not found; tried:" + opened.tried,
                     "install it (apt-get install libnccl2 from NVIDIA's packages, or pip's "
                     "nvidia-nccl-cu13), and add its folder to LD_LIBRARY_PATH or build with "
                     "-DFIRN_NCCL_LIBRARY=PATH");

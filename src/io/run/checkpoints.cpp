@@ -252,28 +252,22 @@ void Checkpoints::save(std::int64_t step, std::span<const RunPart> parts,
   s.join();
   refuse_dry_run(kOp);
   const autograd::Peers* const peers = peers_of(parts);
-  on_every_rank(kOp, peers, [&] {
+  const Tensor step_of_all = full({1}, step, i64, Device::cpu());
+  if (peers) peers->broadcast(step_of_all, 0);
+  autograd::on_every_rank(kOp, peers, [&] {
     FIRN_CHECK(step >= 0 && step <= kLastStep, kOp, "", "step {}; a checkpoint has 0 to {}", step,
                kLastStep);
     FIRN_CHECK(step >= s.last, kOp, "steps increase; discard_after() goes back",
                "step {} after step {}", step, s.last);
+    const std::int64_t first = *step_of_all.view().as<std::int64_t>();
+    FIRN_CHECK(step == first, kOp, "save the same step on every rank",
+               "step {}, and rank 0 saves step {}", step, first);
+    if (s.is_ours || (peers && peers->rank() != 0)) return;
+    const std::vector<Checkpoint> old = s.list();
+    FIRN_CHECK(old.empty(), kOp, "resume() from it first, or use another folder",
+               "{} is in the folder, of another run than this one", old.back().path);
   });
-  if (peers) {
-    const Tensor first = full({1}, step, i64);
-    peers->broadcast(first, 0);
-    on_every_rank(kOp, peers, [&] {
-      FIRN_CHECK(*first.view().as<std::int64_t>() == step, kOp, "save the same step on every rank",
-                 "step {}, and rank 0 saves step {}", step, *first.view().as<std::int64_t>());
-    });
-  }
-  if (!s.is_ours) {
-    on_first_rank(kOp, peers, [&] {
-      const std::vector<Checkpoint> old = s.list();
-      FIRN_CHECK(old.empty(), kOp, "resume() from it first, or use another folder",
-                 "{} is in the folder, of another run than this one", old.back().path);
-    });
-    s.is_ours = true;
-  }
+  s.is_ours = true;
   std::vector<NamedTensor> entries = entries_of(kOp, parts);
   if (!s.options.async) {
     on_first_rank(kOp, peers, [&] { s.write(step, std::move(entries), metric); });

@@ -88,14 +88,18 @@ void compare(const RunSlot& slot, const Tensor& read, const LoadRunOptions& opti
 
 std::vector<NamedTensor> entries_of(const char* op, std::span<const RunPart> parts) {
   const NoGrad guard;
-  // What this rank alone can find comes before the ranks exchange anything.
-  on_every_rank(op, peers_of(parts), [&] { (void)slots_of(op, parts, SlotsFor::loading); });
+  const autograd::Peers* const peers = peers_of(parts);
+  std::vector<RunSlot> slots;
+  autograd::on_every_rank(op, peers, [&] {
+    slots = slots_of(op, parts, SlotsOf::this_rank);
+    for (const RunSlot& slot : slots)
+      FIRN_CHECK(slot.not_saved.empty(), op, "save between two steps; zero_grad() drops the cycle",
+                 "\"{}\": {}", slot.name, slot.not_saved);
+  });
+  if (peers) slots = slots_of(op, parts, SlotsOf::all_ranks);
   std::vector<NamedTensor> entries;
-  for (const RunSlot& slot : slots_of(op, parts, SlotsFor::saving)) {
-    FIRN_CHECK(slot.not_saved.empty(), op, "save between two steps; zero_grad() drops the cycle",
-               "\"{}\": {}", slot.name, slot.not_saved);
+  for (const RunSlot& slot : slots)
     if (!slot.left_out) entries.push_back({slot.name, slot.tensor});
-  }
   return entries;
 }
 
@@ -107,7 +111,7 @@ void restore_run(const char* op, const std::string& path, RunFile file,
         op, path,
         fmt::format("is of version {}, and this firn reads version {}", file.version, kRunVersion),
         "load it with the firn that saved it");
-  const std::vector<RunSlot> slots = slots_of(op, parts, SlotsFor::loading);
+  const std::vector<RunSlot> slots = slots_of(op, parts, SlotsOf::this_rank);
   auto& found = file.entries;
   std::set<std::int64_t> in_file;  // optional parts of which it has an entry
   for (const RunSlot& slot : slots)

@@ -2,7 +2,6 @@
 
 #include <bit>
 #include <cstring>
-#include <exception>
 #include <map>
 #include <set>
 #include <utility>
@@ -11,7 +10,6 @@
 #include "base/check.h"
 #include "firn/data/loader.h"
 #include "firn/data/resident_batches.h"
-#include "firn/kernel_support.h"
 #include "firn/optim/optimizer.h"
 #include "firn/random.h"
 #include "nn/shown_weights.h"
@@ -86,7 +84,7 @@ std::vector<RunSlot> module_slots(const std::string& prefix, nn::Module& module)
 }
 
 std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer& optimizer,
-                                     SlotsFor what) {
+                                     SlotsOf whose) {
   FIRN_CHECK(!optim::OptimizerAccess::impl(optimizer).averaged, "RunPart",
              "end the scope of AveragedWeights first",
              "the weights of the optimizer \"{}\" are their moving averages at the moment", prefix);
@@ -95,7 +93,7 @@ std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer
              "a backward() of the optimizer \"{}\" is running", prefix);
   auto& impl = optim::OptimizerAccess::impl(optimizer);
   std::vector<RunSlot> out;
-  const auto state = what == SlotsFor::saving ? impl.state_to_save() : impl.state(nullptr);
+  const auto state = whose == SlotsOf::all_ranks ? impl.state_of_all_ranks() : impl.state(nullptr);
   const std::string touched_name = join(prefix, "touched");
   std::vector<std::uint8_t> touched;
   for (const auto& e : state)
@@ -117,7 +115,7 @@ std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer
   }
   out.push_back(slot_of_text(join(prefix, "settings"), optim::describe_settings(optimizer),
                              RunSlot::Text::may_differ_if_allowed));
-  if (impl.broken) out.back().not_saved = "a backward() of its cycle has failed half-way";
+  out.back().not_saved = impl.why_not_saved();
   return out;
 }
 
@@ -149,7 +147,7 @@ std::shared_ptr<const RunPart::Source> source_of(const void* object, Fn&& slots)
 /// The source of a part that is one value.
 template <class T>
 std::shared_ptr<const RunPart::Source> source_of_one(std::string name, T& value) {
-  return source_of(&value, [name = std::move(name), &value](SlotsFor) {
+  return source_of(&value, [name = std::move(name), &value](SlotsOf) {
     return std::vector<RunSlot>{slot_of(name, value)};
   });
 }
@@ -161,19 +159,19 @@ void check_name(const std::string& name) {
 }  // namespace
 
 RunPart::RunPart(nn::Module& module)
-    : source_(source_of(&module, [&module](SlotsFor) { return module_slots("", module); })) {}
+    : source_(source_of(&module, [&module](SlotsOf) { return module_slots("", module); })) {}
 RunPart::RunPart(std::string name, nn::Module& module) {
   check_name(name);
   source_ = source_of(
-      &module, [name = std::move(name), &module](SlotsFor) { return module_slots(name, module); });
+      &module, [name = std::move(name), &module](SlotsOf) { return module_slots(name, module); });
 }
 RunPart::RunPart(optim::Optimizer& optimizer) : RunPart("optim", optimizer) {}
 RunPart::RunPart(std::string name, optim::Optimizer& optimizer) {
   check_name(name);
   source_ = std::make_shared<const RunPart::Source>(
       RunPart::Source{&optimizer,
-                      [name = std::move(name), &optimizer](SlotsFor what) {
-                        return optimizer_slots(name, optimizer, what);
+                      [name = std::move(name), &optimizer](SlotsOf whose) {
+                        return optimizer_slots(name, optimizer, whose);
                       },
                       [&optimizer]() -> const autograd::Peers* {
                         const auto& impl = optim::OptimizerAccess::impl(optimizer);
@@ -183,14 +181,14 @@ RunPart::RunPart(std::string name, optim::Optimizer& optimizer) {
 RunPart::RunPart(data::Loader& loader) : RunPart("loader", loader) {}
 RunPart::RunPart(std::string name, data::Loader& loader) {
   check_name(name);
-  source_ = source_of(&loader, [name = std::move(name), &loader](SlotsFor) {
+  source_ = source_of(&loader, [name = std::move(name), &loader](SlotsOf) {
     return loader_slots(name, loader, loader.dataset().size());
   });
 }
 RunPart::RunPart(data::ResidentBatches& batches) : RunPart("loader", batches) {}
 RunPart::RunPart(std::string name, data::ResidentBatches& batches) {
   check_name(name);
-  source_ = source_of(&batches, [name = std::move(name), &batches](SlotsFor) {
+  source_ = source_of(&batches, [name = std::move(name), &batches](SlotsOf) {
     return loader_slots(name, batches, batches.set_size());
   });
 }
@@ -201,7 +199,7 @@ RunPart::RunPart(std::string name, Generator& generator) {
 RunPart::RunPart(std::string name, const Tensor& tensor) {
   check_name(name);
   FIRN_CHECK(tensor.defined(), "RunPart", "", "tensor \"{}\" is undefined", name);
-  source_ = source_of(tensor.view().data, [name = std::move(name), t = tensor.detach()](SlotsFor) {
+  source_ = source_of(tensor.view().data, [name = std::move(name), t = tensor.detach()](SlotsOf) {
     return std::vector<RunSlot>{RunSlot{name, t}};
   });
 }
@@ -228,38 +226,20 @@ const autograd::Peers* peers_of(std::span<const RunPart> parts) {
   return nullptr;
 }
 
-void on_every_rank(const char* op, const autograd::Peers* peers,
-                   const std::function<void()>& function) {
-  if (!peers || runtime::dry_run()) return function();
-  std::exception_ptr failure;
-  try {
-    function();
-  } catch (...) {
-    failure = std::current_exception();
-  }
-  const Tensor failed = numbers({static_cast<std::int64_t>(failure ? 1 : 0)});
-  const Tensor all = zeros({peers->size()}, DType::i64, Device::cpu());
-  peers->all_gather(failed, all);
-  if (failure) std::rethrow_exception(failure);
-  for (int r = 0; r < peers->size(); ++r)
-    FIRN_CHECK(all.view().as<std::int64_t>()[r] == 0, op, "its error says why",
-               "rank {} has failed", r);
-}
-
 void on_first_rank(const char* op, const autograd::Peers* peers,
                    const std::function<void()>& function) {
-  on_every_rank(op, peers, [&] {
+  autograd::on_every_rank(op, peers, [&] {
     if (!peers || peers->rank() == 0) function();
   });
 }
 
-std::vector<RunSlot> slots_of(const char* op, std::span<const RunPart> parts, SlotsFor what) {
+std::vector<RunSlot> slots_of(const char* op, std::span<const RunPart> parts, SlotsOf whose) {
   std::vector<RunSlot> all;
   std::map<const void*, std::string> objects;
   std::int64_t optional_parts = 0;
   for (const RunPart& part : parts) {
     const RunPart::Source& source = RunAccess::source(part);
-    std::vector<RunSlot> slots = source.slots(what);
+    std::vector<RunSlot> slots = source.slots(whose);
     const std::string first = slots.empty() ? "" : slots.front().name;
     const auto [at, is_new] = objects.emplace(source.object, first);
     // A tensor without elements has no address of its own.

@@ -36,12 +36,13 @@ struct RunSlot {
   std::int64_t optional_part = 0;  ///< the number, from 1 on, of the optional_part() it is of
 };
 
-/// What slots are asked for. To save a run, the ranks of an optimizer give rank 0 what they have.
-enum class SlotsFor : std::uint8_t { saving, loading };
+/// Whose values slots have. Of all ranks: a call of all, in which rank 0 receives what an optimizer
+/// has on each.
+enum class SlotsOf : std::uint8_t { this_rank, all_ranks };
 
 struct RunPart::Source {
   const void* object = nullptr;  ///< what the part refers to
-  std::function<std::vector<RunSlot>(SlotsFor)> slots;
+  std::function<std::vector<RunSlot>(SlotsOf)> slots;
   std::function<const autograd::Peers*()> peers = {};  ///< of an optimizer; null: it is alone
   bool optional = false;
 };
@@ -60,16 +61,11 @@ struct RunAccess {
 
 /// All slots of the parts and of default_generator(), each name once. Weights that a module has are
 /// left out of the optimizers' slots. Throws Error if a name is used twice.
-std::vector<RunSlot> slots_of(const char* op, std::span<const RunPart> parts, SlotsFor what);
+std::vector<RunSlot> slots_of(const char* op, std::span<const RunPart> parts, SlotsOf whose);
 
 /// The other ranks of the first optimizer that has some; null: none has.
 const autograd::Peers* peers_of(std::span<const RunPart> parts);
-/// Runs the function on every rank. If it throws on one, all ranks throw: the others an Error that
-/// says so. Without peers it is run.
-void on_every_rank(const char* op, const autograd::Peers* peers,
-                   const std::function<void()>& function);
-/// Runs the function on rank 0 alone. If it throws there, all ranks throw: the others an Error that
-/// says so. Without peers it is run.
+/// autograd::on_every_rank() of what rank 0 does alone.
 void on_first_rank(const char* op, const autograd::Peers* peers,
                    const std::function<void()>& function);
 

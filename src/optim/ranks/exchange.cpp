@@ -101,14 +101,7 @@ RankExchange::RankExchange(std::shared_ptr<const autograd::Peers> peers, const P
   const auto bytes = static_cast<std::int64_t>(sizeof(RankRecord) + store.ledger().size());
   mine_ = zeros({bytes}, DType::u8, Device::cpu());
   all_ = zeros({peers_->size() * bytes}, DType::u8, Device::cpu());
-  number_ = zeros({1}, DType::f64, Device::cpu());
   records_.resize(static_cast<std::size_t>(peers_->size()));
-}
-
-double RankExchange::sum(double mine) const {
-  *number_.mutable_view().as<double>() = mine;
-  peers_->all_reduce(number_);
-  return *number_.view().as<double>();
 }
 
 std::span<const RankRecord> RankExchange::tell(const std::string& op, const RankRecord& record,
@@ -136,14 +129,6 @@ void Optimizer::Impl::take_part(std::shared_ptr<const autograd::Peers> peers, st
   ranks.emplace(std::move(peers), store);
   number = of_all;
   dropped = 0;
-}
-
-void Optimizer::Impl::agree_on_rules(const std::exception_ptr& failure) const {
-  double failures = 0;
-  if (has_ranks() && !runtime::dry_run()) failures = ranks->sum(failure ? 1 : 0);
-  if (failure) std::rethrow_exception(failure);
-  FIRN_CHECK(failures == 0, store.op(), "its error says why",
-             "the rule of a parameter has failed on {} other ranks", failures);
 }
 
 void Optimizer::Impl::receive_weights() {
@@ -257,22 +242,29 @@ void Optimizer::Impl::combine_ranks() {
 
 // ---- A cycle in a saved run ----
 
-std::vector<ParamStore::StateEntry> Optimizer::Impl::state_to_save() {
-  FIRN_CHECK(batch == 0, store.op(), "save between two batches",
-             "a run_batch() is under way, which would begin anew");
-  FIRN_CHECK(!combined, store.op(), "call step() again, or zero_grad()",
-             "a step has failed after the ranks had added up their gradients");
+std::string Optimizer::Impl::why_not_saved() const {
+  if (broken) return "a backward() of its cycle has failed half-way";
+  if (torn) return "the ranks' parts of the last step have not all come here";
+  if (combined) return "a step has failed after the ranks had added up their gradients";
+  if (batch > 0) return "a run_batch() is under way, which would begin anew";
+  if (has_ranks() && at.micro_steps > 0 && members.count() > 0)
+    return fmt::format("a cycle is under way, and {} layers have statistics of it on each rank",
+                       members.count());
+  return {};
+}
+
+std::vector<StateEntry> Optimizer::Impl::state_of_all_ranks() {
   if (!has_ranks() || runtime::dry_run()) return state(nullptr);
   auto out = state(&ranks->peers());
   std::vector<std::uint8_t> received = store.ledger().noted();
   const auto records = ranks->tell(store.op(), record_of_cycle(), received);
   const CycleSums all = sum_of(records);
   if (all.micro_steps == 0) return out;
-  FIRN_CHECK(members.count() == 0, store.op(), "save between two steps",
-             "a cycle is under way, and {} layers have statistics of it on each rank",
-             members.count());
-  const std::vector<Tensor> gradients = store.reserve_gradients();
-  store.copy_gradients_to(gradients);
+  std::vector<Tensor> gradients;
+  {
+    const OwnerScope owner(Owner::gradients);
+    for (const Tensor& g : store.gradients()) gradients.push_back(g.clone());
+  }
   add_ranks(gradients, all.unit);
   const Tensor touched = store.ledger().flags().clone(), step_state = store.step_state().clone(),
                progress = progress_memory.clone();
@@ -283,7 +275,7 @@ std::vector<ParamStore::StateEntry> Optimizer::Impl::state_to_save() {
   place.counted += all.micro_steps - place.micro_steps;
   place.micro_steps = all.micro_steps;
   std::size_t parameter = 0;
-  for (ParamStore::StateEntry& e : out) {
+  for (StateEntry& e : out) {
     if (e.name == "touched") e.tensor = touched;
     if (e.name == "step_state") e.tensor = step_state;
     if (e.name == "cycle") e.tensor = progress;

@@ -57,13 +57,10 @@ class RankExchange {
   /// rank has one. Throws Error, on every rank, if the ranks are not at the same place.
   std::span<const RankRecord> tell(const std::string& op, const RankRecord& record,
                                    std::span<std::uint8_t> received);
-  /// Of all ranks.
-  double sum(double mine) const;
 
  private:
   std::shared_ptr<const autograd::Peers> peers_;
   Tensor mine_, all_;  ///< u8: a record and flags; those of all ranks
-  Tensor number_;      ///< f64 [1]
   std::vector<RankRecord> records_;
 };
 

@@ -136,11 +136,6 @@ std::vector<Tensor> ParamStore::copy_gradients(const std::vector<Tensor>* memory
   return out;
 }
 
-void ParamStore::copy_gradients_to(std::span<const Tensor> arenas) const {
-  for (std::size_t a = 0; a < arenas.size(); ++a)
-    kernels::copy(arenas_[a].grad.view(), arenas[a].mutable_view(), stream());
-}
-
 Tensor ParamStore::gradient_in(std::span<const Tensor> arenas, std::size_t i) const {
   return slice(arenas[parameters_[i].arena], parameters_[i]);
 }
@@ -151,7 +146,7 @@ void ParamStore::put_back_gradients(const std::vector<Tensor>& copies) const {
       kernels::copy(copies[a].view(), arenas_[a].grad.mutable_view(), stream());
 }
 
-std::vector<ParamStore::StateEntry> ParamStore::state(const autograd::Peers* peers) {
+std::vector<StateEntry> ParamStore::state(const autograd::Peers* peers) {
   std::vector<StateEntry> out;
   if (!runtime::capturing(device_)) zero_missing_gradients();  // replays will find other gradients
   // Ranks other than the first take part and keep nothing.
@@ -185,7 +180,7 @@ std::vector<ParamStore::StateEntry> ParamStore::state(const autograd::Peers* pee
     out.push_back({prefix + "gradient", slice(a.grad, p)});
     add("master", a.master, 1, w.master);
     add("ema", a.ema, 1, w.ema);
-    for (WholeUpdates::StateOf& s :
+    for (StateEntry& s :
          whole_.states_of(i, divided() ? owner_of(a, p) : 0, divided() ? peers : nullptr))
       out.push_back({prefix + s.name, std::move(s.tensor), std::move(s.prepare)});
     for (std::size_t s = 0; s < a.states.size(); ++s) {

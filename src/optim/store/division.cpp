@@ -149,9 +149,8 @@ Tensor ParamStore::gather(const Arena& a, const Tensor& kept, std::int64_t unit,
   return whole;
 }
 
-ParamStore::StateEntry ParamStore::entry_of(std::string name, const Arena& a, const Parameter& p,
-                                            const Tensor& kept, std::int64_t unit,
-                                            const Tensor& whole) const {
+StateEntry ParamStore::entry_of(std::string name, const Arena& a, const Parameter& p,
+                                const Tensor& kept, std::int64_t unit, const Tensor& whole) const {
   const std::int64_t begin = p.begin / unit, count = math::ceil_div(p.tensor.numel(), unit);
   const Shape shape = unit == 1 ? p.tensor.shape() : Shape{count};
   const Strides strides = unit == 1 ? p.tensor.strides() : Strides{1};

@@ -22,6 +22,7 @@
 #include "firn/optim/step_options.h"
 #include "kernels/optim.h"
 #include "optim/store/gradient_ledger.h"
+#include "optim/store/state_entry.h"
 #include "optim/store/whole.h"
 
 namespace firn::optim {
@@ -168,23 +169,13 @@ class ParamStore {
   std::vector<Tensor> copy_gradients(const std::vector<Tensor>* memory = nullptr) const;
   /// Memory for such copies, one for every arena.
   std::vector<Tensor> reserve_gradients() const;
-  /// Copies all of them there, those that are no gradients too.
-  void copy_gradients_to(std::span<const Tensor> arenas) const;
   /// The part of parameter i in such arenas.
   Tensor gradient_in(std::span<const Tensor> arenas, std::size_t i) const;
   /// Such copies become the gradients. Which parameters have received one is the ledger's matter.
   void put_back_gradients(const std::vector<Tensor>& copies) const;
-  /// An entry of Optimizer::state().
-  struct StateEntry {
-    std::string name;
-    Tensor tensor;
-    /// If the tensor is divided over ranks, what puts another one in its place, of which this rank
-    /// keeps its part. The first call takes memory, the second one must not throw.
-    std::function<std::function<void()>(const Tensor&)> prepare = {};
-  };
-  /// Gradients of parameters that have received none are zero in it. Of what is divided, rank 0 of
-  /// `peers` receives the whole; all ranks make the call. Where it is not received (and with null)
-  /// the tensor has shape and dtype only.
+  /// See Optimizer::state(). Gradients of parameters that have received none are zero in it. Of
+  /// what is divided, rank 0 of `peers` receives the whole; all ranks make the call. Where it is
+  /// not received (and with null) the tensor has shape and dtype only.
   std::vector<StateEntry> state(const autograd::Peers* peers);
 
   // ---- State that is divided over ranks (division.cpp) ----

@@ -60,11 +60,11 @@ void WholeUpdates::allocate(const MemoryOf& memory_of) {
   }
   const OwnerScope owner(Owner::optimizer);
   for (Member& m : members_) {
-    if (!m.here) continue;
     const bool apart = m.rule->may_throw();
+    spoils_ = spoils_ || !apart;  // the same on all ranks
+    if (!m.here) continue;
     const Tensor& g = m.gradient;
     m.next_weight = apart ? flat(g.numel(), g).as_strided(g.shape(), g.strides()) : g;
-    spoils_ = spoils_ || !apart;
   }
 }
 
@@ -120,13 +120,13 @@ void WholeUpdates::commit(const kernels::StepMemory& memory, const GradientLedge
   if (!commits_.empty()) kernels::optim_commit(memory, commits_, stream);
 }
 
-std::vector<WholeUpdates::StateOf> WholeUpdates::states_of(std::size_t index, int owner,
-                                                           const autograd::Peers* peers) const {
-  std::vector<StateOf> out;
+std::vector<StateEntry> WholeUpdates::states_of(std::size_t index, int owner,
+                                                const autograd::Peers* peers) const {
+  std::vector<StateEntry> out;
   for (const Member& m : members_) {
     if (m.index != index) continue;
     for (std::size_t s = 0; s < m.kinds.size(); ++s) {
-      StateOf state{m.kinds[s].name, m.here ? m.states[s] : Tensor()};
+      StateEntry state{m.kinds[s].name, m.here ? m.states[s] : Tensor()};
       const Tensor& g = m.gradient;
       if (peers) {
         // In the order of a contiguous tensor, which broadcast() needs.

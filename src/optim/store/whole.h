@@ -17,6 +17,7 @@
 #include "firn/tensor.h"
 #include "kernels/optim.h"
 #include "optim/store/gradient_ledger.h"
+#include "optim/store/state_entry.h"
 
 namespace firn::optim {
 
@@ -98,15 +99,10 @@ class WholeUpdates {
   /// that the launch of a kernel does not.
   void commit(const kernels::StepMemory& memory, const GradientLedger& ledger, Stream stream) const;
 
-  /// A state of a parameter, by the name of its rule.
-  struct StateOf {
-    std::string name;
-    Tensor tensor;
-    std::function<std::function<void()>(const Tensor&)> prepare = {};
-  };
-  /// The states of parameter i. With `peers` rank 0 receives those of rank `owner`; all ranks make
-  /// the call. Where they are not, see ParamStore::state().
-  std::vector<StateOf> states_of(std::size_t index, int owner, const autograd::Peers* peers) const;
+  /// The states of parameter i, by the names of their rule. With `peers` rank 0 receives those of
+  /// rank `owner`; all ranks make the call. Where they are not, see ParamStore::state().
+  std::vector<StateEntry> states_of(std::size_t index, int owner,
+                                    const autograd::Peers* peers) const;
   /// The same states of `other`, where both have them, become those of this one.
   void copy_states(const WholeUpdates& other, Stream stream) const;
 

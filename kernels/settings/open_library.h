@@ -1,0 +1,41 @@
+// How a library of a vendor is found at run time.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <string>
+#include <vector>
+
+namespace firn::kernels {
+
+struct OpenedLibrary {
+  std::string name;   ///< that of `names` which was taken; empty: none
+  std::string tried;  ///< a line for each that was not, with the reason
+};
+
+/// Opens the libraries in turn until take(handle) returns "": it then has the functions that it
+/// needs. Else it returns why not. The library stays open: what it makes lives as long as the
+/// process.
+template <class Take>
+OpenedLibrary open_library(const std::vector<std::string>& names, const Take& take) {
+  OpenedLibrary out;
+  for (const std::string& name : names) {
+    void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+    std::string why;
+    if (library) {
+      why = take(library);
+      if (why.empty()) {
+        out.name = name;
+        return out;
+      }
+      dlclose(library);
+    } else {
+      const char* const error = dlerror();
+      why = error ? error : "not found";
+    }
+    out.tried += "\n  " + name + ": " + why;
+  }
+  return out;
+}
+
+}  // namespace firn::kernels
