@@ -177,9 +177,10 @@ void distribute(optim::Optimizer& optimizer, const Group& group,
   }
   const auto peers = std::make_shared<GroupPeers>(group);
   std::shared_ptr<optim::ParamStore::Division> division;
-  autograd::on_every_rank(kOp, peers.get(), [&] {
-    if (options.zero > 0) division = impl.store.prepare_division(group.rank(), group.size());
-  });
+  if (options.zero > 0)
+    autograd::on_every_rank(kOp, peers.get(), [&] {
+      division = impl.store.prepare_division(group.rank(), group.size());
+    });
   static std::atomic<std::int64_t> made{0};
   impl.take_part(peers, gather(group, std::vector{++made})[0]);
   if (division) impl.store.divide(*division);
