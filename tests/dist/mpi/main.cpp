@@ -48,6 +48,11 @@ void checks(const Group& group) {
   for (const DType dtype : {f32, u8})
     test::check(group, {.call = test::Collective::all_reduce, .dtype = dtype, .count = 3'000'001});
   test::check(group, {.call = test::Collective::reduce_scatter, .dtype = f64, .count = 300'001});
+  test::check_messages(group, {0, 1, 7, 1000, 100'003});
+  dist::mpi_sizes().message = 77;
+  test::check_messages(group, {0, 1, 7, 1000});
+  dist::mpi_sizes() = usual;
+  test::check_splits(group);
   for (std::uint64_t seed = 1; seed <= 200; ++seed) test::check_random_calls(group, seed, 12, 2000);
   std::printf("rank %d of %d: %d calls and 200 sequences\n", group.rank(), group.size(), calls);
 }
@@ -76,6 +81,23 @@ void early(const Group& group) {
   test::check_random_calls(group, 1, 20, 500);
   if (group.rank() == 1) return;
   group.broadcast(ones({5}));
+}
+
+/// A message whose two sides differ, in a group that was split off: all that wait end.
+void unlike(const Group& group) {
+  const Group turned = group.split(0, -group.rank());
+  if (group.rank() == 1) turned.send(ones({5}), turned.size() - 1);
+  if (group.rank() == 0) turned.recv(ones({6}, f64), turned.size() - 2);
+  turned.barrier();
+}
+
+/// Rank 1 ends while rank 0 waits for its message.
+void silent(const Group& group) {
+  const Group half = group.split(group.rank() / 2);
+  const Tensor x = ones({5});
+  if (group.rank() == 0) half.send(x, 1);
+  if (group.rank() == 1) return half.recv(x, 0);
+  if (group.rank() == 0) half.recv(x, 1);
 }
 
 /// Ranks that end at different times, and no collective: all is well.
@@ -198,7 +220,8 @@ int main(int argc, char** argv) {
       void (*run)(const Group&);
     } modes[] = {{"checks", checks},     {"mismatch", mismatch}, {"late", late},
                  {"early", early},       {"train", train},       {"apart", apart},
-                 {"uncaught", uncaught}, {"loop", loop},         {"bench", bench}};
+                 {"uncaught", uncaught}, {"loop", loop},         {"bench", bench},
+                 {"unlike", unlike},     {"silent", silent}};
     for (const auto& m : modes)
       if (mode == m.name) return m.run(group), 0;
     throw std::runtime_error("no mode '" + mode + "'");
