@@ -8,7 +8,9 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "autograd/peers.h"
@@ -102,11 +104,16 @@ std::pair<std::string, std::string> difference(const std::string& a, const std::
   return {line(a), line(b)};
 }
 
-void require_alike(const Group& group, const std::string& kind, std::int64_t micro_steps) {
-  const auto steps = gather(group, std::vector{micro_steps});
+void require_no_cycles(const Group& group, const optim::OptimizerAccess::Impl& impl) {
+  const std::int64_t mine =
+      impl.cycle_is_empty() ? 0 : std::max<std::int64_t>(impl.at.micro_steps, 1);
+  const auto steps = gather(group, std::vector{mine});
   for (std::size_t r = 0; r < steps.size(); ++r)
     FIRN_CHECK(steps[r] == 0, kOp, "end it with step() or flush(), or drop it with zero_grad()",
                "a cycle of rank {} is under way: it has {} micro-steps", r, steps[r]);
+}
+
+void require_alike(const Group& group, const std::string& kind) {
   const auto kinds = gather(group, kind);
   for (std::size_t r = 1; r < kinds.size(); ++r) {
     if (kinds[r] == kinds[0]) continue;
@@ -136,26 +143,139 @@ void broadcast(const Group& group, const Tensor& t) {
   t.storage()->bump_version(kOp);
 }
 
+void require_cpu(const optim::OptimizerAccess::Impl& impl) {
+  FIRN_CHECK(impl.store.device().is_cpu(), kOp, "move the model to the CPU",
+             "the parameters are on {}, and ranks exchange gradients on the CPU",
+             impl.store.device());
+}
+
+/// The same values on all ranks of the group, or those of its first.
+void make_equal(const Group& group, const std::vector<optim::NamedState>& state,
+                const DistributeOptions& options) {
+  if (!options.broadcast) return require_equal(group, state);
+  for (const auto& s : state) broadcast(group, s.tensor);
+}
+
+/// A number for the optimizer, the same on all ranks.
+std::int64_t number_of_all(const Group& group) {
+  static std::atomic<std::int64_t> made{0};
+  return gather(group, std::vector{++made})[0];
+}
+
+// ---- Ranks that have the rest of the model ----
+
+/// Throws Error if a rule needs the whole of a divided parameter: its norm, or its rows and
+/// columns.
+void require_elementwise(const optim::OptimizerAccess::Impl& impl,
+                         const std::vector<std::uint8_t>& divided) {
+  for (const kernels::OptimizerArena& a : impl.store.arenas()) {
+    const bool whole = std::holds_alternative<math::Replace>(a.rule) ||
+                       std::visit([](const auto& r) { return math::has_trust_ratio(r); }, a.rule);
+    for (std::int64_t i = 0; whole && i < a.chunk_pieces[a.chunks]; ++i) {
+      const auto p = static_cast<std::size_t>(a.pieces[i].parameter);
+      FIRN_CHECK(!divided[p], kOp, "train it with AdamW, Adam, SGD or another elementwise rule",
+                 "{} is divided over ranks, and the rule of {} needs the whole parameter",
+                 impl.store.label(p), impl.store.op());
+    }
+  }
+}
+
+/// The number of the parameter that an entry of the state is of: "parameters.<i>.weight". -1: none.
+std::int64_t parameter_of(const std::string& name) {
+  constexpr std::string_view kPrefix = "parameters.";
+  return name.starts_with(kPrefix) ? std::stoll(name.substr(kPrefix.size())) : -1;
+}
+
+/// The entries for which keep(parameter) holds; -1: of no parameter.
+template <class Keep>
+std::vector<optim::NamedState> some_of(const std::vector<optim::NamedState>& state,
+                                       const Keep& keep) {
+  std::vector<optim::NamedState> out;
+  for (const auto& s : state)
+    if (keep(parameter_of(s.name))) out.push_back(s);
+  return out;
+}
+
+/// kind_of(), and which parameters are divided.
+std::string kind_of_part(const optim::Optimizer& optimizer,
+                         const std::vector<optim::NamedState>& state,
+                         const std::vector<std::uint8_t>& divided) {
+  std::string out = kind_of(optimizer, state);
+  for (std::size_t i = 0; i < divided.size(); ++i)
+    out += fmt::format("\nparameter {} is {}", i, divided[i] ? "divided" : "whole");
+  return out;
+}
+
 }  // namespace
 
 void distribute(optim::Optimizer& optimizer, const Group& group,
                 const DistributeOptions& options) try {
   auto& impl = optim::OptimizerAccess::impl(optimizer);
   if (group.size() == 1) return impl.ranks.reset();
-  FIRN_CHECK(impl.store.device().is_cpu(), kOp, "move the model to the CPU",
-             "the parameters are on {}, and ranks exchange gradients on the CPU",
-             impl.store.device());
+  require_cpu(impl);
   const std::vector<optim::NamedState> state = optimizer.state();
-  require_alike(group, kind_of(optimizer, state),
-                impl.cycle_is_empty() ? 0 : std::max<std::int64_t>(impl.at.micro_steps, 1));
-  if (options.broadcast) {
-    for (const auto& s : state) broadcast(group, s.tensor);
-  } else {
-    require_equal(group, state);
-  }
-  static std::atomic<std::int64_t> made{0};
-  impl.take_part(std::make_shared<GroupPeers>(group), gather(group, std::vector{++made})[0]);
+  require_no_cycles(group, impl);
+  require_alike(group, kind_of(optimizer, state));
+  make_equal(group, state, options);
+  impl.take_part(std::make_shared<GroupPeers>(group), number_of_all(group));
 }
 FIRN_OUT_OF_MEMORY("distribute")
+
+void distribute(optim::Optimizer& optimizer, const Mesh& mesh,
+                const DistributeOptions& options) try {
+  auto& impl = optim::OptimizerAccess::impl(optimizer);
+  if (mesh.copy().size() == 1) {
+    distribute(optimizer, mesh.dp(), options);
+    return impl.model.reset();
+  }
+  require_cpu(impl);
+  FIRN_CHECK(impl.options.exact.quantum == 0, kOp, "leave StepOptions::exact out",
+             "exact mode works with copies of the model, and a copy has {} ranks",
+             mesh.copy().size());
+  const std::vector<optim::NamedState> state = optimizer.state();
+  std::vector<std::uint8_t> divided;
+  for (const Tensor& p : optimizer.parameters())
+    divided.push_back(mesh.tp().size() > 1 && is_divided(p));
+  require_elementwise(impl, divided);
+  require_no_cycles(mesh.all(), impl);
+  // Stages have other parameters; parts and copies of a stage have the same.
+  require_alike(mesh.all(), kind_of(optimizer, {}));
+  require_alike(mesh.dp(), kind_of_part(optimizer, state, divided));
+  require_alike(mesh.tp(), kind_of_part(optimizer, state, divided));
+  std::vector<optim::NamedState> of_all_stages;
+  for (const auto& s : state)
+    if (s.name == "step_state" || s.name == "loss_scale" || s.name == "schedule" ||
+        s.name == "cycle")
+      of_all_stages.push_back(s);
+  make_equal(mesh.pp(), of_all_stages, options);
+  make_equal(
+      mesh.tp(),
+      some_of(state,
+              [&](std::int64_t p) { return p < 0 || !divided[static_cast<std::size_t>(p)]; }),
+      options);
+  make_equal(mesh.dp(), state, options);
+  auto ranks = std::make_shared<GroupPeers>(mesh.copy());
+  optim::ModelRanks model(std::move(ranks), mesh.tp().size(), std::move(divided));
+  const std::int64_t number = number_of_all(mesh.all());
+  if (mesh.dp().size() > 1) {
+    impl.take_part(std::make_shared<GroupPeers>(mesh.dp()), number);
+  } else {
+    impl.ranks.reset();
+    impl.number = number;
+    impl.dropped = 0;
+  }
+  impl.model = std::move(model);
+}
+FIRN_OUT_OF_MEMORY("distribute")
+
+void mark_divided(const Tensor& parameter) {
+  require_defined("mark_divided", parameter);
+  parameter.impl()->divided = true;
+}
+
+bool is_divided(const Tensor& parameter) {
+  require_defined("is_divided", parameter);
+  return parameter.impl()->divided;
+}
 
 }  // namespace firn::dist

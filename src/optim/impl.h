@@ -26,6 +26,7 @@
 #include "optim/progress.h"
 #include "optim/ranks/exact.h"
 #include "optim/ranks/exchange.h"
+#include "optim/ranks/model.h"
 #include "optim/replay_hooks.h"
 #include "optim/store/param_store.h"
 
@@ -120,6 +121,8 @@ struct Optimizer::Impl final : autograd::Cycle {
   void combine_ranks();
   void combine_quanta();
   RankRecord record_of_cycle() const;
+  /// The decision together with the ranks that have the rest of the model (ranks/model.cpp).
+  void decide_with_model();
   /// The cycle is dropped: its losses leave the totals, which are the same on all ranks.
   void forget_on_rank();
   /// Quanta of the batch in exact mode.
@@ -208,6 +211,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   CycleMembers members{*this};
   ReplayHooks<Impl> hooks;
   std::optional<RankExchange> ranks;
+  std::optional<ModelRanks> model;
   math::SeedSums sums_before;       ///< seed_sums() when the cycle under way began, on the CPU
   ExactSums exact;                  ///< with StepOptions::exact
   std::int64_t batch = 0;           ///< samples that run_batch() is at, on all ranks; 0: none

@@ -166,7 +166,10 @@ bool Optimizer::Impl::decide() {
         now.tell_device(i.store.memory(), i.store.stream());
       }
     });
-  kernels::optim_norm(store.memory(), store.arenas(), policy, store.stream());
+  if (model)
+    decide_with_model();
+  else
+    kernels::optim_norm(store.memory(), store.arenas(), policy, store.stream());
   return at.micro_steps == 0 || ledger.any_noted();
 }
 
