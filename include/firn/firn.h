@@ -22,6 +22,7 @@
 #include "firn/dist/mesh.h"
 #include "firn/dist/parallel/functions.h"
 #include "firn/dist/parallel/layers.h"
+#include "firn/dist/parallel/pipeline.h"
 #include "firn/dtype.h"
 #include "firn/error.h"
 #include "firn/graph.h"

@@ -77,7 +77,9 @@ inline Tensor part_of(const NamedTensor& whole, const dist::Group& tp) {
     return cat(parts);
   }
   if (ends("out.weight") || ends("down.weight")) return part(t, 1);
-  if (ends("tokens.weight") || ends("gate.weight") || ends("up.weight")) return part(t, 0);
+  for (const char* name :
+       {"tokens.weight", "embed.weight", "head.weight", "gate.weight", "up.weight"})
+    if (ends(name)) return part(t, 0);
   return t;
 }
 
