@@ -43,6 +43,11 @@ case "$mode" in
     ((status == 0)) || fail "exit status $status"
     expect "$ranks" "rank [0-9]* of $ranks: trained"
     ;;
+  stages)
+    job stages
+    ((status == 0)) || fail "exit status $status"
+    expect "$ranks" "rank [0-9]* of $ranks: stages"
+    ;;
   apart)
     job apart
     ((status == 0)) || fail "exit status $status"
