@@ -117,6 +117,14 @@ void optim_begin(const PendingSeed& pending, std::span<const OptimizerArena> are
 /// Norm and finite check of all touched gradients, then the decision (math::decide).
 void optim_norm(const StepMemory& memory, std::span<const OptimizerArena> arenas,
                 const math::StepPolicy& policy, Stream stream);
+/// Where other ranks have the rest of the model, what optim_norm() does in two steps. First what it
+/// finds out of the touched parameters that are `counted`, u8 [parameters]; nothing is decided.
+void optim_summarize(const StepMemory& memory, std::span<const OptimizerArena> arenas,
+                     const math::StepPolicy& policy, const ConstView& counted,
+                     math::GradientSummary& summary);
+/// Then the decision, from what all ranks have found.
+void optim_decide(const StepMemory& memory, const math::StepPolicy& policy,
+                  const math::GradientSummary& summary);
 /// Optimizers that step together, after the norm of each: if a non-finite value keeps one of them
 /// from its step, none makes a step.
 void optim_join(std::span<const StepMemory> memories, Stream stream);
@@ -174,6 +182,8 @@ void optim_set_scale(const StepMemory& memory, double scale, const math::ScalePo
 
 FIRN_KERNEL(optim_begin)
 FIRN_KERNEL(optim_norm)
+FIRN_KERNEL_CPU(optim_summarize)
+FIRN_KERNEL_CPU(optim_decide)
 FIRN_KERNEL(optim_trust_ratios)
 FIRN_KERNEL(optim_inputs)
 FIRN_KERNEL(optim_commit)

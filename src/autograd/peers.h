@@ -29,6 +29,12 @@ class Peers {
   virtual void agree(const char* op, bool failed) const = 0;
 };
 
+/// The other ranks of a step: null if there are none.
+struct StepRanks {
+  const Peers* copies = nullptr;  ///< that have the same parameters, and other samples
+  const Peers* model = nullptr;   ///< that have the rest of the model, and the same samples
+};
+
 /// Runs the function on every rank. If it throws on one, all ranks throw. Without peers (null), and
 /// in a dry run, it is run here.
 template <class Fn>
@@ -46,6 +52,12 @@ void on_every_rank(const char* op, const Peers* peers, const Fn& function) {
     if (!failure) throw;
   }
   if (failure) std::rethrow_exception(failure);
+}
+
+/// The same on all copies of all parts of the model.
+template <class Fn>
+void on_every_rank(const char* op, const StepRanks& ranks, const Fn& function) {
+  on_every_rank(op, ranks.model, [&] { on_every_rank(op, ranks.copies, function); });
 }
 
 }  // namespace firn::autograd

@@ -8,7 +8,9 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "autograd/peers.h"
@@ -117,11 +119,16 @@ std::pair<std::string, std::string> difference(const std::string& a, const std::
   return {line(a), line(b)};
 }
 
-void require_alike(const Group& group, const std::string& kind, std::int64_t micro_steps) {
-  const auto steps = gather(group, std::vector{micro_steps});
+void require_no_cycles(const Group& group, const optim::OptimizerAccess::Impl& impl) {
+  const std::int64_t mine =
+      impl.cycle_is_empty() ? 0 : std::max<std::int64_t>(impl.at.micro_steps, 1);
+  const auto steps = gather(group, std::vector{mine});
   for (std::size_t r = 0; r < steps.size(); ++r)
     FIRN_CHECK(steps[r] == 0, kOp, "end it with step() or flush(), or drop it with zero_grad()",
                "a cycle of rank {} is under way: it has {} micro-steps", r, steps[r]);
+}
+
+void require_alike(const Group& group, const std::string& kind) {
   const auto kinds = gather(group, kind);
   for (std::size_t r = 1; r < kinds.size(); ++r) {
     if (kinds[r] == kinds[0]) continue;
@@ -151,40 +158,160 @@ void broadcast(const Group& group, const Tensor& t) {
   t.storage()->bump_version(kOp);
 }
 
-}  // namespace
+void require_cpu(const optim::OptimizerAccess::Impl& impl, const Group& group) {
+  FIRN_CHECK(impl.store.device().is_cpu(), kOp, "move the model to the CPU",
+             "the parameters are on {}, and ranks exchange gradients on the CPU",
+             impl.store.device());
+  FIRN_CHECK(group.device().is_cpu(), kOp, "give the group of run_local() or mpi_group()",
+             "the group is on {}, and ranks exchange gradients on the CPU", group.device());
+}
 
-void distribute(optim::Optimizer& optimizer, const Group& group,
-                const DistributeOptions& options) try {
+/// The same values on all ranks of the group, or those of its first.
+void make_equal(const Group& group, const std::vector<optim::NamedState>& state,
+                const DistributeOptions& options) {
+  if (!options.broadcast) return require_equal(group, state);
+  for (const auto& s : state) broadcast(group, s.tensor);
+}
+
+/// A number for the optimizer, the same on all ranks.
+std::int64_t number_of_all(const Group& group) {
+  static std::atomic<std::int64_t> made{0};
+  return gather(group, std::vector{++made})[0];
+}
+
+/// What both forms of distribute() check first.
+optim::OptimizerAccess::Impl& begin(optim::Optimizer& optimizer, const DistributeOptions& options) {
   auto& impl = optim::OptimizerAccess::impl(optimizer);
   impl.require_outside_batch("distribute()");
   FIRN_CHECK(options.zero == 0 || options.zero == 1, kOp, "0 or 1",
              "ZeRO stage {}, and gradients and weights are kept whole on each rank", options.zero);
   FIRN_CHECK(!impl.store.divided(), kOp, "make a new optimizer, and load a saved run into it",
              "the optimizer's state is divided over {} ranks already", impl.ranks->peers().size());
-  if (group.size() == 1) return impl.ranks.reset();
-  FIRN_CHECK(impl.store.device().is_cpu(), kOp, "move the model to the CPU",
-             "the parameters are on {}, and ranks exchange gradients on the CPU",
-             impl.store.device());
-  FIRN_CHECK(group.device().is_cpu(), kOp, "give the group of run_local() or mpi_group()",
-             "the group is on {}, and ranks exchange gradients on the CPU", group.device());
-  const std::vector<optim::NamedState> state = optimizer.state();
-  require_alike(group, kind_of(optimizer, state, options.zero),
-                impl.cycle_is_empty() ? 0 : std::max<std::int64_t>(impl.at.micro_steps, 1));
-  if (options.broadcast) {
-    for (const auto& s : state) broadcast(group, s.tensor);
-  } else {
-    require_equal(group, state);
-  }
-  const auto peers = std::make_shared<GroupPeers>(group);
+  return impl;
+}
+
+/// The optimizer makes its steps with the copies of the model on other ranks, and with those that
+/// have the rest of it (null: none).
+void join(optim::OptimizerAccess::Impl& impl, const std::shared_ptr<const GroupPeers>& copies,
+          const std::shared_ptr<const GroupPeers>& model, int zero, std::int64_t number) {
   std::shared_ptr<optim::ParamStore::Division> division;
-  if (options.zero > 0)
-    autograd::on_every_rank(kOp, peers.get(), [&] {
-      division = impl.store.prepare_division(group.rank(), group.size());
+  if (zero > 0 && copies->size() > 1)
+    autograd::on_every_rank(kOp, autograd::StepRanks{copies.get(), model.get()}, [&] {
+      division = impl.store.prepare_division(copies->rank(), copies->size());
     });
-  static std::atomic<std::int64_t> made{0};
-  impl.take_part(peers, gather(group, std::vector{++made})[0]);
+  impl.take_part(copies, number);
   if (division) impl.store.divide(*division);
 }
+
+// ---- Ranks that have the rest of the model ----
+
+/// Throws Error if a rule needs the whole of a divided parameter: its norm, or its rows and
+/// columns.
+void require_elementwise(const optim::OptimizerAccess::Impl& impl,
+                         const std::vector<std::uint8_t>& divided) {
+  for (const kernels::OptimizerArena& a : impl.store.arenas()) {
+    const bool whole = std::holds_alternative<math::Replace>(a.rule) ||
+                       std::visit([](const auto& r) { return math::has_trust_ratio(r); }, a.rule);
+    for (std::int64_t i = 0; whole && i < a.chunk_pieces[a.chunks]; ++i) {
+      const auto p = static_cast<std::size_t>(a.pieces[i].parameter);
+      FIRN_CHECK(!divided[p], kOp, "train it with AdamW, Adam, SGD or another elementwise rule",
+                 "{} is divided over ranks, and the rule of {} needs the whole parameter",
+                 impl.store.label(p), impl.store.op());
+    }
+  }
+}
+
+/// The number of the parameter that an entry of the state is of: "parameters.<i>.weight". -1: none.
+std::int64_t parameter_of(const std::string& name) {
+  constexpr std::string_view kPrefix = "parameters.";
+  return name.starts_with(kPrefix) ? std::stoll(name.substr(kPrefix.size())) : -1;
+}
+
+/// The entries for which keep(entry) holds.
+template <class Keep>
+std::vector<optim::NamedState> some_of(const std::vector<optim::NamedState>& state,
+                                       const Keep& keep) {
+  std::vector<optim::NamedState> out;
+  for (const auto& s : state)
+    if (keep(s)) out.push_back(s);
+  return out;
+}
+
+/// kind_of(), and which parameters are divided.
+std::string kind_of_part(const optim::Optimizer& optimizer,
+                         const std::vector<optim::NamedState>& state,
+                         const std::vector<std::uint8_t>& divided, int zero) {
+  std::string out = kind_of(optimizer, state, zero);
+  for (std::size_t i = 0; i < divided.size(); ++i)
+    out += fmt::format("\nparameter {} is {}", i, divided[i] ? "divided" : "whole");
+  return out;
+}
+
+}  // namespace
+
+void distribute(optim::Optimizer& optimizer, const Group& group,
+                const DistributeOptions& options) try {
+  auto& impl = begin(optimizer, options);
+  if (group.size() == 1) {
+    impl.model.reset();
+    return impl.ranks.reset();
+  }
+  require_cpu(impl, group);
+  const std::vector<optim::NamedState> state = optimizer.state();
+  require_no_cycles(group, impl);
+  require_alike(group, kind_of(optimizer, state, options.zero));
+  make_equal(group, state, options);
+  join(impl, std::make_shared<GroupPeers>(group), nullptr, options.zero, number_of_all(group));
+  impl.model.reset();
+}
 FIRN_OUT_OF_MEMORY("distribute")
+
+void distribute(optim::Optimizer& optimizer, const Mesh& mesh,
+                const DistributeOptions& options) try {
+  if (mesh.copy().size() == 1) return distribute(optimizer, mesh.dp(), options);
+  auto& impl = begin(optimizer, options);
+  require_cpu(impl, mesh.all());
+  FIRN_CHECK(impl.options.exact.quantum == 0, kOp, "leave StepOptions::exact out",
+             "exact mode works with copies of the model, and a copy has {} ranks",
+             mesh.copy().size());
+  const std::vector<optim::NamedState> state = optimizer.state();
+  std::vector<std::uint8_t> divided;
+  for (const Tensor& p : optimizer.parameters())
+    divided.push_back(mesh.tp().size() > 1 && is_divided(p));
+  const auto is_whole = [&](const optim::NamedState& s) {
+    const std::int64_t p = parameter_of(s.name);
+    return p < 0 || !divided[static_cast<std::size_t>(p)];
+  };
+  const auto of_all_stages = [](const optim::NamedState& s) {
+    return s.name == "step_state" || s.name == "loss_scale" || s.name == "schedule" ||
+           s.name == "cycle";
+  };
+  const auto copies = std::make_shared<const GroupPeers>(mesh.dp());
+  const auto rest = std::make_shared<const GroupPeers>(mesh.copy());
+  autograd::on_every_rank(kOp, autograd::StepRanks{copies.get(), rest.get()},
+                          [&] { require_elementwise(impl, divided); });
+  require_no_cycles(mesh.all(), impl);
+  // Stages have other parameters; parts and copies of a stage have the same.
+  require_alike(mesh.all(), kind_of(optimizer, {}, options.zero));
+  require_alike(mesh.dp(), kind_of_part(optimizer, state, divided, options.zero));
+  require_alike(mesh.tp(), kind_of_part(optimizer, state, divided, options.zero));
+  make_equal(mesh.pp(), some_of(state, of_all_stages), options);
+  make_equal(mesh.tp(), some_of(state, is_whole), options);
+  make_equal(mesh.dp(), state, options);
+  optim::ModelRanks model(rest, mesh.tp().size(), std::move(divided));
+  join(impl, copies, rest, options.zero, number_of_all(mesh.all()));
+  impl.model = std::move(model);
+}
+FIRN_OUT_OF_MEMORY("distribute")
+
+void mark_divided(const Tensor& parameter) {
+  require_defined("mark_divided", parameter);
+  parameter.impl()->divided = true;
+}
+
+bool is_divided(const Tensor& parameter) {
+  require_defined("is_divided", parameter);
+  return parameter.impl()->divided;
+}
 
 }  // namespace firn::dist

@@ -1,9 +1,12 @@
 // Groups: what tensors a collective takes, and the group of one rank.
 #include "firn/dist/group.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "autograd/node.h"
 #include "base/check.h"
@@ -78,6 +81,35 @@ void run(Transport& transport, const Call& call, const Tensor& from, const Tenso
       from.storage()->retain();
       to.storage()->retain();
     }
+    throw;
+  }
+}
+
+/// One direction of a message with rank `peer`, checked.
+Talk talk_of(const char* op, const Group& group, const Tensor& x, int peer, CallKind kind) {
+  check_tensor(op, x, group.device());
+  FIRN_CHECK(peer >= 0 && peer < group.size(), op, "ranks count from 0", "rank {} of {} ranks",
+             peer, group.size());
+  FIRN_CHECK(peer != group.rank(), op, "copy_() copies within a rank",
+             "rank {} would send to itself", peer);
+  Talk out{.call = {.kind = kind, .dtype = x.dtype(), .root = peer, .count = x.numel()}};
+  if (kind == CallKind::send) {
+    out.from = x.view().data;
+  } else {
+    autograd::check_overwrite(op, x);
+    out.to = x.mutable_view().data;
+  }
+  return out;
+}
+
+void talk(Transport& transport, std::span<const Talk> talks,
+          std::initializer_list<const Tensor*> tensors) {
+  if (runtime::dry_run()) return;
+  try {
+    transport.talk(talks);
+  } catch (...) {
+    if (transport.keeps_memory())
+      for (const Tensor* t : tensors) t->storage()->retain();
     throw;
   }
 }
@@ -178,5 +210,58 @@ void Group::barrier() const try {
   transport_->run({}, nullptr, nullptr);
 }
 FIRN_OUT_OF_MEMORY("barrier")
+
+Group Group::split(int color, int key) const try {
+  constexpr const char* kOp = "split";
+  FIRN_CHECK(!runtime::dry_run(), kOp, "split it before, and use its parts in the step",
+             "a group cannot be split in a dry run, in which nothing is exchanged");
+  if (size() == 1) return *this;
+  const Tensor mine = empty({2}, DType::i64, Device::cpu());
+  const Tensor all = empty({2 * size()}, DType::i64, Device::cpu());
+  mine.mutable_view().as<std::int64_t>()[0] = color;
+  mine.mutable_view().as<std::int64_t>()[1] = key;
+  dist::run(*transport_,
+            {.kind = CallKind::all_gather, .dtype = DType::i64, .of_split = 1, .count = 2}, mine,
+            all);
+  const auto* given = all.view().as<std::int64_t>();
+  SplitPart part;
+  std::vector<std::int64_t> colors;
+  for (int r = 0; r < size(); ++r) {
+    if (std::find(colors.begin(), colors.end(), given[2 * r]) == colors.end())
+      colors.push_back(given[2 * r]);
+    if (given[2 * r] == color) part.members.push_back(r);
+  }
+  std::stable_sort(part.members.begin(), part.members.end(),
+                   [&](int a, int b) { return given[2 * a + 1] < given[2 * b + 1]; });
+  part.index = static_cast<int>(std::find(colors.begin(), colors.end(), color) - colors.begin());
+  part.rank = static_cast<int>(std::find(part.members.begin(), part.members.end(), rank()) -
+                               part.members.begin());
+  return Group(transport_->split(part));
+}
+FIRN_OUT_OF_MEMORY("split")
+
+void Group::send(const Tensor& x, int to) const try {
+  const Talk talks[] = {talk_of("send", *this, x, to, CallKind::send)};
+  talk(*transport_, talks, {&x});
+}
+FIRN_OUT_OF_MEMORY("send")
+
+void Group::recv(const Tensor& x, int from) const try {
+  const Talk talks[] = {talk_of("recv", *this, x, from, CallKind::recv)};
+  talk(*transport_, talks, {&x});
+  x.storage()->bump_version("recv");
+}
+FIRN_OUT_OF_MEMORY("recv")
+
+void Group::send_recv(const Tensor& x, int to, const Tensor& y, int from) const try {
+  constexpr const char* kOp = "send_recv";
+  const Talk talks[] = {talk_of(kOp, *this, x, to, CallKind::send),
+                        talk_of(kOp, *this, y, from, CallKind::recv)};
+  FIRN_CHECK(!share_memory(x.view(), y.view()), kOp, "give a tensor of its own",
+             "{} and {} have memory in common", describe(x), describe(y));
+  talk(*transport_, talks, {&x, &y});
+  y.storage()->bump_version(kOp);
+}
+FIRN_OUT_OF_MEMORY("send_recv")
 
 }  // namespace firn::dist

@@ -32,6 +32,10 @@ class LocalTransport final : public Transport {
   void run(const Call& call, const void* from, void* to) override {
     world_->run(rank_, call, from, to);
   }
+  void talk(std::span<const Talk> talks) override { world_->talk(rank_, talks); }
+  std::shared_ptr<Transport> split(const SplitPart& part) override {
+    return std::make_shared<LocalTransport>(world_->split(rank_, part), part.rank);
+  }
 
  private:
   const std::shared_ptr<LocalWorld> world_;

@@ -16,9 +16,9 @@ const char* to_string(Reduce reduce) noexcept {
 }  // namespace
 
 const char* to_string(CallKind kind) noexcept {
-  constexpr const char* names[] = {"all_reduce", "reduce_scatter", "all_gather",
-                                   "all_to_all", "broadcast",      "barrier"};
-  return kind <= CallKind::barrier ? names[static_cast<int>(kind)] : "unknown call";
+  constexpr const char* names[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
+                                   "broadcast",  "barrier",        "send",       "recv"};
+  return kind <= CallKind::recv ? names[static_cast<int>(kind)] : "unknown call";
 }
 
 std::string describe(const Call& call) {
@@ -29,24 +29,51 @@ std::string describe(const Call& call) {
     case CallKind::reduce_scatter:
       return fmt::format("reduce_scatter({}) to parts of {}", to_string(call.reduce), what);
     case CallKind::all_gather:
+      if (call.of_split) return "split";
+      [[fallthrough]];
     case CallKind::all_to_all:
       return fmt::format("{} with parts of {}", to_string(call.kind), what);
     case CallKind::broadcast:
       return fmt::format("broadcast from rank {} of {}", call.root, what);
+    case CallKind::send:
+      return fmt::format("send of {} to rank {}", what, call.root);
+    case CallKind::recv:
+      return fmt::format("recv of {} from rank {}", what, call.root);
     default:
       return to_string(call.kind);
   }
 }
 
-void check_same(int rank, std::span<const Call> calls) {
+std::string name_of(int rank, std::span<const int> of_all) {
+  if (of_all.empty() || rank < 0) return fmt::format("rank {}", rank);
+  return fmt::format("rank {} (rank {} of all)", rank, of_all[static_cast<std::size_t>(rank)]);
+}
+
+void throw_unlike(int rank, const Call& own, const Call& other, std::span<const int> of_all) {
+  throw RankError(to_string(own.kind), rank, own.root,
+                  fmt::format("{} calls {}, {} calls {}", name_of(rank, of_all), describe(own),
+                              name_of(own.root, of_all), describe(other)),
+                  "both ranks give tensors of one dtype and number of elements");
+}
+
+void Transport::talk(std::span<const Talk> talks) {
+  detail::fail(to_string(talks.front().call.kind), "use collectives",
+               "groups of kind \"{}\" have no messages between two ranks", kind());
+}
+
+std::shared_ptr<Transport> Transport::split(const SplitPart&) {
+  detail::fail("split", "", "groups of kind \"{}\" cannot be split", kind());
+}
+
+void check_same(int rank, std::span<const Call> calls, std::span<const int> of_all) {
   const Call& own = calls[static_cast<std::size_t>(rank)];
   const auto other =
       std::find_if(calls.begin(), calls.end(), [&](const Call& call) { return call != own; });
   if (other == calls.end()) return;
   const int peer = static_cast<int>(other - calls.begin());
   throw RankError(to_string(own.kind), rank, peer,
-                  fmt::format("rank {} calls {}, rank {} calls {}", rank, describe(own), peer,
-                              describe(*other)),
+                  fmt::format("{} calls {}, {} calls {}", name_of(rank, of_all), describe(own),
+                              name_of(peer, of_all), describe(*other)),
                   "all ranks make the same calls in the same order, with tensors of one dtype and "
                   "number of elements");
 }

@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "firn/dist/group.h"
 #include "firn/dtype.h"
@@ -18,19 +20,22 @@ enum class CallKind : std::uint8_t {
   all_gather,
   all_to_all,
   broadcast,
-  barrier
+  barrier,
+  send,  // between two ranks, as is recv
+  recv
 };
 /// "all_reduce" and so on: a text that is never freed.
 const char* to_string(CallKind kind) noexcept;
 
-/// A collective as all ranks must make it. Transports exchange it as bytes, so it has no gaps.
+/// A collective as all ranks must make it, or one rank's side of a message. Transports exchange it
+/// as bytes, so it has no gaps.
 struct Call {
   CallKind kind = CallKind::barrier;
   DType dtype = DType::u8;
   Reduce reduce = Reduce::sum;
-  std::uint8_t unused = 0;
-  std::int32_t root = 0;   ///< of a broadcast
-  std::int64_t count = 0;  ///< elements of one part; of the tensor where there are no parts
+  std::uint8_t of_split = 0;  ///< 1: an all_gather that Group::split() makes
+  std::int32_t root = 0;      ///< of a broadcast; of a send or recv the other rank
+  std::int64_t count = 0;     ///< elements of one part; of the tensor where there are no parts
 
   bool operator==(const Call&) const = default;
   std::size_t bytes() const noexcept { return static_cast<std::size_t>(count) * size_of(dtype); }
@@ -40,9 +45,31 @@ static_assert(sizeof(Call) == 16);
 /// "all_reduce(max) of 5 f32", "broadcast from rank 2 of 0 i64", "barrier".
 std::string describe(const Call& call);
 
+/// "rank 2"; in a group that was split off, "rank 2 (rank 5 of all)": `of_all` has the numbers of
+/// its ranks in the first group, and is empty for that one.
+std::string name_of(int rank, std::span<const int> of_all);
+
 /// Throws RankError on each rank if the ranks' calls are not all the same. Its peer is the first
 /// rank whose call is another one than that of `rank`.
-void check_same(int rank, std::span<const Call> calls);
+void check_same(int rank, std::span<const Call> calls, std::span<const int> of_all);
+
+/// Throws RankError of `rank` for its send or recv that meets another dtype or number of elements.
+[[noreturn]] void throw_unlike(int rank, const Call& own, const Call& other,
+                               std::span<const int> of_all);
+
+/// A group that is split off, as one of its ranks knows it.
+struct SplitPart {
+  int index = 0;             ///< of the part, from 0; the same number for no other part
+  int rank = 0;              ///< this rank's number in it
+  std::vector<int> members;  ///< the numbers that its ranks have in the group which is split
+};
+
+/// One direction of a message: `call` is a send of what `from` has, or a recv into `to`.
+struct Talk {
+  Call call;
+  const void* from = nullptr;
+  void* to = nullptr;
+};
 
 /// One rank's end of a group. One thread at a time calls it.
 class Transport {
@@ -66,6 +93,14 @@ class Transport {
   virtual void run(const Call& call, const void* from, void* to) = 0;
   /// In a dry run: allocates and releases what run() would on device().
   virtual void plan(const Call&) {}
+
+  /// Sends, receives, or does both at once: at most one message of each kind. Returns when the
+  /// other ranks have them, or (processes) when the memory may be used again. Throws RankError,
+  /// std::bad_alloc; by itself Error: this kind of group has no messages.
+  virtual void talk(std::span<const Talk> talks);
+  /// This rank's place in a part of the group. All ranks have come to the same split, and each
+  /// calls this for its own part. By itself throws Error: this kind of group cannot be split.
+  virtual std::shared_ptr<Transport> split(const SplitPart& part);
 
   /// Whether a call that threw may go on to read and write its memory. The memory must then live
   /// as long as the process.

@@ -26,6 +26,7 @@
 #include "optim/progress.h"
 #include "optim/ranks/exact.h"
 #include "optim/ranks/exchange.h"
+#include "optim/ranks/model.h"
 #include "optim/replay_hooks.h"
 #include "optim/store/param_store.h"
 
@@ -102,6 +103,9 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// `number` is the optimizer's, the same on all ranks.
   void take_part(std::shared_ptr<const autograd::Peers> peers, std::int64_t number);
   bool has_ranks() const noexcept { return ranks && !ranks->alone(); }
+  autograd::StepRanks step_ranks() const noexcept {
+    return {has_ranks() ? &ranks->peers() : nullptr, model ? &model->peers() : nullptr};
+  }
   /// Throws Error for a loss that couples samples if other ranks have some of them.
   void require_uncoupled(bool coupled) const;
   /// This rank's part of n samples or quanta.
@@ -124,6 +128,8 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// After the update: if ranks make it each for a part of the weights, all receive all.
   void receive_weights();
   RankRecord record_of_cycle() const;
+  /// The decision together with the ranks that have the rest of the model (ranks/model.cpp).
+  void decide_with_model();
   /// The cycle is dropped: its losses leave the totals, which are the same on all ranks.
   void forget_on_rank();
   /// Quanta of the batch in exact mode.
@@ -222,6 +228,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   CycleMembers members{*this};
   ReplayHooks<Impl> hooks;
   std::optional<RankExchange> ranks;
+  std::optional<ModelRanks> model;
   math::SeedSums sums_before;       ///< seed_sums() when the cycle under way began, on the CPU
   ExactSums exact;                  ///< with StepOptions::exact
   std::int64_t batch = 0;           ///< samples that run_batch() is at, on all ranks; 0: none

@@ -24,10 +24,12 @@ std::vector<Impl*> partners(const char* op, std::initializer_list<Optimizer*> op
                    (out.empty() || impl.scaler.memory().impl() == out[0]->scaler.memory().impl()),
                op, "give one LossScaler to the StepOptions of all",
                "optimizer {} does not share its loss scale with the others", out.size());
-    FIRN_CHECK(out.empty() || impl.has_ranks() == out[0]->has_ranks(), op,
-               "call dist::distribute() for all of them or for none",
+    const auto has_ranks = [](const Impl& i) { return i.has_ranks() || i.model; };
+    FIRN_CHECK(out.empty() || (impl.has_ranks() == out[0]->has_ranks() &&
+                               impl.model.has_value() == out[0]->model.has_value()),
+               op, "call dist::distribute() for all of them, with one group or mesh, or for none",
                "optimizer {} {} other ranks, and optimizer 0 {}", out.size(),
-               impl.has_ranks() ? "has" : "has no", impl.has_ranks() ? "has none" : "has some");
+               has_ranks(impl) ? "has" : "has no", has_ranks(*out[0]) ? "has others" : "has none");
     impl.check_ready();
     out.push_back(&impl);
   }

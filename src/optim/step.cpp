@@ -168,7 +168,10 @@ bool Optimizer::Impl::decide() {
         now.tell_device(i.store.memory(), i.store.stream());
       }
     });
-  kernels::optim_norm(store.memory(), store.arenas(), policy, store.stream());
+  if (model)
+    decide_with_model();
+  else
+    kernels::optim_norm(store.memory(), store.arenas(), policy, store.stream());
   return at.micro_steps == 0 || ledger.any_noted();
 }
 
@@ -177,7 +180,7 @@ void Optimizer::Impl::compute_rules() {
   if (whole.empty()) return;
   if (whole.spoils_gradients() && !hooks.capturing()) about_to_change_cycle();
   try {
-    autograd::on_every_rank(store.op().c_str(), has_ranks() ? &ranks->peers() : nullptr, [&] {
+    autograd::on_every_rank(store.op().c_str(), step_ranks(), [&] {
       whole.compute(store.memory(), store.update_arenas(), store.ledger(), store.stream());
     });
   } catch (...) {

@@ -39,6 +39,8 @@ class TensorImpl : public RefCounted {
   Strides strides;
   std::int64_t offset;  ///< elements from the storage's start
   DType dtype;
+  /// A parameter of which this rank has a part, and others the rest (dist::mark_divided).
+  bool divided = false;
   /// Set on tensors that require a gradient: the op that made them, or their leaf node.
   Ref<GraphNode> node;
 };

@@ -212,6 +212,70 @@ int check_every_call(const dist::Group& group, const std::vector<std::int64_t>& 
   return calls;
 }
 
+int check_messages(const Group& group, const std::vector<std::int64_t>& counts) {
+  const int rank = group.rank(), size = group.size();
+  int messages = 0;
+  for (const std::int64_t n : counts)
+    for (const DType dtype : kDTypes)
+      visit(dtype, [&]<class T>() {
+        const Trial trial{.dtype = dtype, .count = n, .salt = static_cast<std::uint64_t>(n) + 7};
+        const auto of = [&](int r) {
+          return [&trial, r](std::int64_t i) { return element<T>(trial.salt, r, i); };
+        };
+        const Tensor x = filled<T>(group, n, of(rank));
+        const Tensor y = filled<T>(group, n, [](auto) { return T(1); });
+        const auto took = [&](int from) {
+          ++messages;
+          compare<T>(group, trial, y, of(from));
+        };
+        for (int from = 0; from < size; ++from)
+          for (int to = 0; to < size; ++to) {
+            if (from == to || (rank != from && rank != to)) continue;
+            if (rank == from) {
+              group.send(x, to);
+              ++messages;
+            } else {
+              group.recv(y, from);
+              took(from);
+            }
+          }
+        if (size == 1) return;
+        const auto before = y.storage()->version();
+        group.send_recv(x, (rank + 1) % size, y, (rank + size - 1) % size);
+        require(y.storage()->version() == before + 1, trial, "no in-place write is counted");
+        took((rank + size - 1) % size);
+        compare<T>(group, trial, x, of(rank));
+      });
+  return messages;
+}
+
+void check_splits(const Group& group) {
+  const int rank = group.rank(), size = group.size();
+  const Trial trial{.call = Collective::barrier};
+  // Odd and even ranks, in their order and turned round; then each part halved once more.
+  for (const int direction : {1, -1, 0}) {
+    const Group part = group.split(rank % 2 == 0 ? -5 : 1 << 30, direction * rank);
+    const int members = (size + 1 - rank % 2) / 2, place = rank / 2;
+    require(part.size() == members, trial, "a part has another size");
+    require(part.rank() == (direction < 0 ? members - 1 - place : place), trial,
+            "a part has another order");
+    require(part.size() == 1 || part.kind() == group.kind(), trial, "a part is of another kind");
+    require(part.size() == 1 || part.deadline() == group.deadline(), trial,
+            "a part has another deadline");
+    check_random_calls(part, static_cast<std::uint64_t>(4 + rank % 2), 5, 300);
+    check_messages(part, {3});
+    const Group small = part.split(part.rank() / 2);
+    check_random_calls(small, static_cast<std::uint64_t>(6 + rank % 2), 5, 300);
+  }
+  const Group alone = group.split(rank);
+  require(alone.size() == 1 && alone.rank() == 0, trial, "a part of one has others");
+  check_random_calls(alone, 9, 5, 300);
+  const Group all = group.split(0, size - rank);
+  require(all.size() == size && all.rank() == size - 1 - rank, trial, "not all turned round");
+  check_every_call(all, {5});
+  check_random_calls(group, 10, 5, 300);
+}
+
 void check_random_calls(const dist::Group& group, std::uint64_t seed, int calls,
                         std::int64_t most) {
   for (int i = 0; i < calls; ++i) {

@@ -37,6 +37,13 @@ int check_every_call(const dist::Group& group, const std::vector<std::int64_t>& 
 /// Calls in an order that follows from `seed`, with sizes up to `most`.
 void check_random_calls(const dist::Group& group, std::uint64_t seed, int calls, std::int64_t most);
 
+/// Messages of every dtype with these sizes between all pairs of ranks, and around the ring.
+/// Returns the number of messages that this rank has taken part in.
+int check_messages(const dist::Group& group, const std::vector<std::int64_t>& counts);
+
+/// Parts of the group and parts of these, in their order, with calls and messages in each.
+void check_splits(const dist::Group& group);
+
 /// What an element of `rank` is: bits that follow from all three numbers.
 std::uint64_t mixed(std::uint64_t salt, std::uint64_t rank, std::uint64_t i);
 

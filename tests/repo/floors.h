@@ -50,15 +50,18 @@ inline const std::vector<Part> kParts = {
                   {"base", "base_src", "runtime", "tensor", "autograd", "losses", "ops"}},
     {"optim",     {"include/firn/optim/", "src/optim/"},
                   {"base", "base_src", "runtime", "runtime_src", "tensor", "math", "contracts", "autograd", "losses"}},
+    {"parallel",  {"include/firn/dist/parallel/", "src/dist/parallel/"},
+                  {"base", "base_src", "runtime", "tensor", "math", "contracts", "autograd", "losses",
+                   "ops", "nn", "optim", "dist"}},
     {"dist",      {"include/firn/dist/", "src/dist/"},
                   {"base", "base_src", "runtime", "tensor", "math", "contracts", "autograd", "losses",
                    "optim"}},
     {"train",     {"include/firn/data/", "include/firn/io/", "include/firn/train/",
                    "src/data/", "src/io/", "src/train/"},
                   {"base", "base_src", "runtime", "tensor", "math", "contracts", "autograd", "losses", "ops",
-                   "nn", "optim", "dist"}},
+                   "nn", "optim", "dist", "parallel"}},
     {"roof",      {"include/firn/firn.h"},
-                  {"base", "runtime", "tensor", "autograd", "losses", "ops", "nn", "optim", "dist", "train"}},
+                  {"base", "runtime", "tensor", "autograd", "losses", "ops", "nn", "optim", "dist", "parallel", "train"}},
 };
 
 /// Headers of other projects, by how their name begins, and the only parts (or files) that may

@@ -15,6 +15,7 @@
 #pragma once
 
 #include "firn/dist/group.h"
+#include "firn/dist/mesh.h"
 #include "firn/optim/optimizer.h"
 
 namespace firn::dist {
@@ -67,5 +68,31 @@ struct DistributeOptions {
 /// step cannot be captured in a graph.
 void distribute(optim::Optimizer& optimizer, const Group& group,
                 const DistributeOptions& options = {});
+
+/// The same for a mesh. Copies of the model add up their gradients, as above, over mesh.dp(). The
+/// ranks of one copy (mesh.copy()) have parts of one model: each updates its own, and all make the
+/// same decision. The norm that clips is that of the whole model: divided parameters count with all
+/// of their parts, others once for each stage. If a gradient of any rank is not finite, no rank
+/// makes the step, and every loss scale moves alike. Reports are the same on every rank, but that a
+/// stage names a culprit among its own parameters, or none if it is another's.
+///
+/// Within a copy all ranks compute the losses of the same samples. Parameters that are not divided
+/// have the same gradients on the ranks of mesh.tp(), to the bit, if the model is made of the
+/// layers of firn/dist/parallel and the others draw the same random numbers. A run is saved by each
+/// rank of a copy for itself: a file has that rank's part.
+///
+/// Throws as above. Also throws Error if a divided parameter has a rule that needs the whole of it
+/// (LAMB, Muon, Adafactor, Custom), in exact mode, and if ranks of one stage do not divide the same
+/// parameters. Between stages, the settings of steps and the loss scale are compared. `broadcast`
+/// takes parameters that are not divided from the first rank of mesh.tp().
+void distribute(optim::Optimizer& optimizer, const Mesh& mesh,
+                const DistributeOptions& options = {});
+
+/// Says that this rank has a part of a parameter, and the other ranks of tp the rest. The layers of
+/// firn/dist/parallel do it for theirs. It stays when the model is converted or cloned. Throws
+/// Error for an undefined tensor.
+void mark_divided(const Tensor& parameter);
+/// Whether it was marked. Throws Error for an undefined tensor.
+bool is_divided(const Tensor& parameter);
 
 }  // namespace firn::dist

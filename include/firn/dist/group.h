@@ -91,6 +91,27 @@ class Group {
   /// Returns when all ranks have called it.
   void barrier() const;
 
+  /// The ranks that give the same `color` form a new group, in the order of `key`, and of their
+  /// ranks here where keys are equal. All ranks call it, and each gets its own group. It has the
+  /// same kind and deadline. In it ranks count from 0; errors also say which rank of all that is.
+  ///
+  /// The groups are apart: a call that fails in one does not break the others. But a rank that ends
+  /// has ended in every group that it is in. Processes keep what a split has made as long as they
+  /// live. Throws as collectives do, and Error in a dry run.
+  Group split(int color, int key = 0) const;
+
+  // Messages between two ranks, which need no other. Each waits for the other side, at most until
+  // the deadline. The group is broken if that passes, if the two sides give other dtypes or numbers
+  // of elements, and for a rank whose other side has ended. Any dtype.
+
+  /// Rank `to` receives `x`. Returns when `x` may be written to again.
+  void send(const Tensor& x, int to) const;
+  /// `x` becomes what rank `from` sends.
+  void recv(const Tensor& x, int from) const;
+  /// Sends `x` and receives `y` at once, so that ranks which send to each other do not wait for
+  /// each other. The two have no memory in common.
+  void send_recv(const Tensor& x, int to, const Tensor& y, int from) const;
+
  private:
   std::shared_ptr<Transport> transport_;
 };

@@ -1,6 +1,8 @@
 // The norm of all gradients and the search for values that are not finite, on the CPU.
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <vector>
 
 #include "kernels/cpu/device/parallel.h"
 #include "kernels/cpu/optim/arena.h"
@@ -57,33 +59,53 @@ NormPartial norm_of_chunk(const OptimizerArena& a, std::int64_t chunk, const std
   return out;
 }
 
+/// Of the parameters with a flag that is not 0.
+math::GradientSummary summary_of(const StepMemory& memory, std::span<const OptimizerArena> arenas,
+                                 const math::StepPolicy& policy, const std::uint8_t* touched) {
+  const math::StepState& s = state_of(memory);
+  math::GradientSummary sum;
+  sum.any = std::any_of(touched, touched + memory.counts.numel(),
+                        [](std::uint8_t received) { return received != 0; });
+  if (!math::has_gradient(s)) return sum;
+  const NormRequest request{math::averaging_factor(s), policy.clip_value,
+                            scaler_of(memory).calibrating != 0};
+  for (const OptimizerArena& a : arenas) {
+    parallel_for(a.chunks, a.grad.numel(), [&](std::int64_t c) {
+      a.partials[c] = a.grad.dtype == DType::f64 ? norm_of_chunk<double>(a, c, touched, request)
+                                                 : norm_of_chunk<float>(a, c, touched, request);
+    });
+    for (std::int64_t c = 0; c < a.chunks; ++c) {
+      const NormPartial& p = a.partials[c];
+      sum.sum_of_squares += p.sum_of_squares;
+      sum.clipped_squares += p.clipped_squares;
+      sum.largest = std::max(sum.largest, p.largest);
+      if (p.culprit >= 0 && (sum.culprit < 0 || p.culprit < sum.culprit)) sum.culprit = p.culprit;
+    }
+  }
+  return sum;
+}
+
 }  // namespace
 
 void optim_norm(const StepMemory& memory, std::span<const OptimizerArena> arenas,
                 const math::StepPolicy& policy, Stream) {
-  math::StepState& s = state_of(memory);
+  math::decide(state_of(memory), policy,
+               summary_of(memory, arenas, policy, memory.touched.as<std::uint8_t>()));
+}
+
+void optim_summarize(const StepMemory& memory, std::span<const OptimizerArena> arenas,
+                     const math::StepPolicy& policy, const ConstView& counted,
+                     math::GradientSummary& summary) {
+  std::vector<std::uint8_t> both(static_cast<std::size_t>(memory.counts.numel()));
   const auto* touched = memory.touched.as<std::uint8_t>();
-  math::GradientSummary sum;
-  sum.any = std::any_of(touched, touched + memory.counts.numel(),
-                        [](std::uint8_t received) { return received != 0; });
-  if (math::has_gradient(s)) {
-    const NormRequest request{math::averaging_factor(s), policy.clip_value,
-                              scaler_of(memory).calibrating != 0};
-    for (const OptimizerArena& a : arenas) {
-      parallel_for(a.chunks, a.grad.numel(), [&](std::int64_t c) {
-        a.partials[c] = a.grad.dtype == DType::f64 ? norm_of_chunk<double>(a, c, touched, request)
-                                                   : norm_of_chunk<float>(a, c, touched, request);
-      });
-      for (std::int64_t c = 0; c < a.chunks; ++c) {
-        const NormPartial& p = a.partials[c];
-        sum.sum_of_squares += p.sum_of_squares;
-        sum.clipped_squares += p.clipped_squares;
-        sum.largest = std::max(sum.largest, p.largest);
-        if (p.culprit >= 0 && (sum.culprit < 0 || p.culprit < sum.culprit)) sum.culprit = p.culprit;
-      }
-    }
-  }
-  math::decide(s, policy, sum);
+  const auto* counts = counted.as<std::uint8_t>();
+  for (std::size_t i = 0; i < both.size(); ++i) both[i] = touched[i] && counts[i];
+  summary = summary_of(memory, arenas, policy, both.data());
+}
+
+void optim_decide(const StepMemory& memory, const math::StepPolicy& policy,
+                  const math::GradientSummary& summary) {
+  math::decide(state_of(memory), policy, summary);
 }
 
 }  // namespace firn::kernels::cpu::FIRN_ISA

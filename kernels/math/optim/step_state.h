@@ -115,6 +115,7 @@ struct GradientSummary {
   double largest = 0;          ///< magnitude; only if the scale is being calibrated
   std::int64_t culprit = -1;   ///< first parameter with a non-finite gradient; -1: none
   bool any = true;             ///< a parameter has received a gradient in the cycle
+  bool elsewhere = false;      ///< a gradient on another rank is not finite
 };
 
 /// The part of the step in flight in the average of the steps.
@@ -144,7 +145,7 @@ FIRN_HD inline void decide(StepState& s, const StepPolicy& policy, const Gradien
     s.non_finite = NonFinite::weight;
   } else if (!is_finite(s.loss_sum)) {
     s.non_finite = NonFinite::loss;
-  } else if (g.culprit >= 0 || !(factor <= limit)) {
+  } else if (g.culprit >= 0 || g.elsewhere || !(factor <= limit)) {
     s.non_finite = NonFinite::gradient;
   }
   if (s.non_finite != NonFinite::none) {

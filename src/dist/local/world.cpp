@@ -24,24 +24,45 @@ void copy(void* to, std::size_t offset, const void* from, std::size_t bytes) noe
 
 }  // namespace
 
-LocalWorld::LocalWorld(int ranks, double deadline)
+LocalWorld::LocalWorld(int ranks, double deadline, std::shared_ptr<LocalWorld> parent,
+                       std::vector<int> of_all)
     : deadline_(deadline),
+      parent_(std::move(parent)),
+      of_all_(std::move(of_all)),
       places_(static_cast<std::size_t>(ranks)),
       calls_(places_.size()),
       from_(places_.size()),
       to_(places_.size()),
-      ranges_(2 * places_.size()) {}
+      ranges_(2 * places_.size()) {
+  posts_.reserve(2 * places_.size());
+}
+
+std::shared_ptr<LocalWorld> LocalWorld::split(int rank, const SplitPart& part) {
+  const std::lock_guard lock(mutex_);
+  const std::pair key(places_[static_cast<std::size_t>(rank)].splits, part.index);
+  Part& entry = parts_[key];
+  if (!entry.world) {
+    std::vector<int> of_all;
+    for (const int m : part.members)
+      of_all.push_back(of_all_.empty() ? m : of_all_[static_cast<std::size_t>(m)]);
+    auto world = std::make_shared<LocalWorld>(static_cast<int>(part.members.size()), deadline_,
+                                              shared_from_this(), std::move(of_all));
+    std::erase_if(children_, [](const Child& child) { return child.world.expired(); });
+    children_.push_back({world, part.members});
+    for (std::size_t i = 0; i < part.members.size(); ++i)
+      if (is_gone(part.members[i])) world->leave(static_cast<int>(i), nullptr);
+    entry.world = std::move(world);
+  }
+  std::shared_ptr<LocalWorld> world = entry.world;
+  ++places_[static_cast<std::size_t>(rank)].splits;
+  if (++entry.taken == part.members.size()) parts_.erase(key);
+  return world;
+}
 
 void LocalWorld::run(int rank, const Call& call, const void* from, void* to) {
   std::unique_lock lock(mutex_);
+  enter(rank, call.kind);
   Place& place = places_[static_cast<std::size_t>(rank)];
-  const char* const op = to_string(call.kind);
-  FIRN_CHECK(!place.inside, op, "use a group from one thread at a time",
-             "rank {} is in a collective already, in another thread", rank);
-  if (place.gone)
-    throw RankError(op, rank, rank, fmt::format("rank {} has ended", rank),
-                    "use the group only in the function that was given to run_local()");
-  place.inside = true;
   try {
     meet(lock, rank, call, from, to);
   } catch (...) {
@@ -123,7 +144,7 @@ void LocalWorld::agree() {
       case CallKind::broadcast:
         ranges_.add(r, to, part, r != call.root);
         break;
-      case CallKind::barrier:
+      default:
         break;
     }
   }
@@ -140,9 +161,29 @@ void LocalWorld::break_up(Break why, int finder, int blamed, CallKind call) noex
   met_.notify_all();
 }
 
+void LocalWorld::enter(int rank, CallKind kind) {
+  Place& place = places_[static_cast<std::size_t>(rank)];
+  const char* const op = to_string(kind);
+  FIRN_CHECK(!place.inside, op, "use a group from one thread at a time",
+             "rank {} is in a collective already, in another thread", rank);
+  if (place.gone)
+    throw RankError(op, rank, rank, fmt::format("{} has ended", name(rank)),
+                    "use the group only in the function that was given to run_local()");
+  place.inside = true;
+}
+
 void LocalWorld::leave(int rank, const char* thrown) noexcept {
   const std::lock_guard lock(mutex_);
   places_[static_cast<std::size_t>(rank)].gone = true;
+  if (std::all_of(places_.begin(), places_.end(), [](const Place& p) { return p.gone; }))
+    parts_.clear();  // whose ranks never took them: they refer to this world
+  met_.notify_all();
+  for (const Child& child : children_) {
+    const auto at = std::find(child.members.begin(), child.members.end(), rank);
+    const auto world = child.world.lock();
+    if (world && at != child.members.end())
+      world->leave(static_cast<int>(at - child.members.begin()), thrown);
+  }
   if (break_ != Break::none) return;
   if (thrown) {
     try {
@@ -161,33 +202,34 @@ void LocalWorld::throw_broken(int rank, CallKind kind, bool met) const {
   switch (break_) {
     case Break::late:
       if (blamed_ == rank)
-        throw RankError(
-            op, rank, rank,
-            fmt::format("rank {} waited {} s for rank {} in {}", finder_, deadline_, rank, broken),
-            "a group is broken once a deadline has passed");
+        throw RankError(op, rank, rank,
+                        fmt::format("{} waited {} s for {} in {}", name(finder_), deadline_,
+                                    name(rank), broken),
+                        "a group is broken once a deadline has passed");
       throw RankError(op, rank, blamed_,
-                      fmt::format("rank {} did not come to {} within {} s; rank {} waited for it",
-                                  blamed_, broken, deadline_, finder_),
+                      fmt::format("{} did not come to {} within {} s; {} waited for it",
+                                  name(blamed_), broken, deadline_, name(finder_)),
                       "all ranks make the same calls in the same order; LocalOptions::deadline is "
                       "how long they may take");
     case Break::gone:
       throw RankError(
           op, rank, blamed_,
-          fmt::format("rank {} ended {}{}", blamed_,
+          fmt::format("{} ended {}{}", name(blamed_),
                       threw_ ? "by an exception" : "before it came to this call", thrown_));
     case Break::different:
-      if (met) check_same(rank, calls_);
+      if (met) check_same(rank, calls_, of_all_);
       break;
     default:
       break;
   }
-  throw RankError(
-      op, rank, rank == blamed_ ? finder_ : blamed_,
-      break_ == Break::overlap
-          ? fmt::format("ranks {} and {} gave the same memory to {}", finder_, blamed_, broken)
-          : fmt::format("ranks {} and {} have made different calls before", finder_, blamed_),
-      break_ == Break::overlap ? "each rank needs a tensor of its own to write to"
-                               : "a group is broken once calls have differed");
+  const std::string both = of_all_.empty() ? fmt::format("ranks {} and {}", finder_, blamed_)
+                                           : name(finder_) + " and " + name(blamed_);
+  throw RankError(op, rank, rank == blamed_ ? finder_ : blamed_,
+                  break_ == Break::overlap
+                      ? fmt::format("{} gave the same memory to {}", both, broken)
+                      : fmt::format("{} have made different calls before", both),
+                  break_ == Break::overlap ? "each rank needs a tensor of its own to write to"
+                                           : "a group is broken once calls have differed");
 }
 
 void LocalWorld::work(int rank, const Call& call) const noexcept {
@@ -212,7 +254,7 @@ void LocalWorld::work(int rank, const Call& call) const noexcept {
     case CallKind::broadcast:
       copy(to_[own], 0, from_[static_cast<std::size_t>(call.root)], part);
       return;
-    case CallKind::barrier:
+    default:
       return;
   }
 }

@@ -3,8 +3,13 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
 #include <mutex>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dist/local/range_check.h"
@@ -15,26 +20,51 @@ namespace firn::dist {
 /// A collective has two meetings. At the first, ranks wait until all have come, at most until the
 /// deadline. Between them each rank does its share of the work: it reads and writes memory of the
 /// others, which therefore wait at the second meeting, and without a deadline, since nobody stops
-/// on the way.
-class LocalWorld {
+/// on the way. In a message the rank that comes second copies (talks.cpp).
+class LocalWorld : public std::enable_shared_from_this<LocalWorld> {
  public:
-  /// Throws std::bad_alloc.
-  LocalWorld(int ranks, double deadline);
+  /// Throws std::bad_alloc. `parent` and `of_all` are of a world that was split off: what it came
+  /// from, and the numbers of its ranks in the first one.
+  LocalWorld(int ranks, double deadline, std::shared_ptr<LocalWorld> parent = {},
+             std::vector<int> of_all = {});
 
   int size() const noexcept { return static_cast<int>(places_.size()); }
   double deadline() const noexcept { return deadline_; }
 
   /// Transport::run() of `rank`.
   void run(int rank, const Call& call, const void* from, void* to);
+  /// Transport::talk() of `rank`.
+  void talk(int rank, std::span<const Talk> talks);
+  /// The world of a part, in which `rank` is one: all of its ranks get the same. The n-th call of
+  /// each rank is of the n-th split.
+  std::shared_ptr<LocalWorld> split(int rank, const SplitPart& part);
   /// `rank` makes no more calls: its function has returned, or `thrown` is what it threw. Others
   /// that wait for it, or will, throw RankError.
   void leave(int rank, const char* thrown) noexcept;
 
  private:
   struct Place {
-    std::uint64_t came = 0;  ///< collectives that the rank has come to
-    bool inside = false;     ///< in one
+    std::uint64_t came = 0;   ///< collectives that the rank has come to
+    std::int64_t splits = 0;  ///< that the rank has taken its part of
+    bool inside = false;      ///< in a call
     bool gone = false;
+  };
+  /// A talk that waits for the other rank, or has met it. On the stack of the rank that makes it.
+  struct Post {
+    enum State : std::uint8_t { waiting, copying, done, unlike, overlap };
+    int rank;
+    const Talk& talk;
+    State state = waiting;
+    Call other = {};  ///< what it has met
+  };
+  /// The world of a part of a split, while not all of its ranks have it.
+  struct Part {
+    std::shared_ptr<LocalWorld> world;
+    std::size_t taken = 0;
+  };
+  struct Child {
+    std::weak_ptr<LocalWorld> world;
+    std::vector<int> members;
   };
   /// Why calls throw from now on.
   enum class Break : std::uint8_t { none, late, gone, different, overlap };
@@ -48,7 +78,17 @@ class LocalWorld {
   [[noreturn]] void throw_broken(int rank, CallKind kind, bool met) const;
   void work(int rank, const Call& call) const noexcept;
 
+  // talks.cpp
+  void enter(int rank, CallKind kind);
+  Post* partner_of(const Post& post) noexcept;
+  void meet_partner(std::unique_lock<std::mutex>& lock, Post& post) noexcept;
+  void wait_for(std::unique_lock<std::mutex>& lock, int rank, std::span<Post> posts);
+  bool is_gone(int rank) const noexcept { return places_[static_cast<std::size_t>(rank)].gone; }
+  std::string name(int rank) const { return name_of(rank, of_all_); }
+
   const double deadline_;
+  const std::shared_ptr<LocalWorld> parent_;  // what tells this one of ranks that end
+  const std::vector<int> of_all_;
 
   std::mutex mutex_;  // of all that follows; during the work all ranks read calls and buffers
   std::condition_variable met_;
@@ -57,6 +97,9 @@ class LocalWorld {
   std::vector<const void*> from_;
   std::vector<void*> to_;
   RangeCheck ranges_;
+  std::vector<Post*> posts_;  // those that wait
+  std::map<std::pair<std::int64_t, int>, Part> parts_;
+  std::vector<Child> children_;
   int arrived_ = 0, finished_ = 0;         // ranks at the first and at the second meeting
   std::uint64_t opened_ = 0, closed_ = 0;  // collectives past the first and past the second
 

@@ -17,6 +17,10 @@ class MpiTransport final : public Transport {
   void run(const Call& call, const void* from, void* to) override {
     world_.run(call, from, to, deadline_);
   }
+  void talk(std::span<const Talk> talks) override { world_.talk(talks, deadline_); }
+  std::shared_ptr<Transport> split(const SplitPart& part) override {
+    return std::make_shared<MpiTransport>(world_.split(part), deadline_);
+  }
   bool keeps_memory() const noexcept override { return world_.keeps_memory(); }
 
  private:

@@ -24,7 +24,11 @@ constexpr auto kGoodbye = 200ms;  // ranks that end together need no messages
 constexpr auto kTurn = 1s;
 constexpr auto kLastWords = 1s;  // for others to say what happened
 
-MpiWorld* the_world = nullptr;
+/// All groups of this process, the first one before those that came of it.
+std::vector<MpiWorld*>& worlds() {
+  static auto& all = *new std::vector<MpiWorld*>;
+  return all;
+}
 
 std::string text_of(int result) {
   char text[MPI_MAX_ERROR_STRING] = {};
@@ -45,7 +49,11 @@ MpiWorld& MpiWorld::get() {
   int finalized = 0;
   MPI_Finalized(&finalized);
   FIRN_CHECK(!finalized, "mpi_group", "call it before MPI_Finalize()", "MPI has ended");
-  static MpiWorld& world = *(the_world = new MpiWorld);
+  static MpiWorld& world = *[] {
+    auto* const made = new MpiWorld;
+    worlds().push_back(made);
+    return made;
+  }();
   return world;
 }
 
@@ -68,6 +76,32 @@ MpiWorld::MpiWorld() {
   }
   ok(MPI_Comm_rank(data_, &rank_), "MPI_Comm_rank");
   ok(MPI_Comm_size(data_, &size_), "MPI_Comm_size");
+  reserve();
+}
+
+MpiWorld::MpiWorld(const MpiWorld& parent, const SplitPart& part)
+    : rank_(part.rank), size_(static_cast<int>(part.members.size())) {
+  for (const int m : part.members)
+    of_all_.push_back(parent.of_all_.empty() ? m : parent.of_all_[static_cast<std::size_t>(m)]);
+  const auto split_off = [&](MPI_Comm from, MPI_Comm& to) {
+    MPI_Comm made = MPI_COMM_NULL;
+    ok(MPI_Comm_split(from, part.index, part.rank, &made), "MPI_Comm_split");
+    ok(MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    to = made;
+  };
+  split_off(parent.data_, data_);
+  split_off(parent.news_, news_);
+  reserve();
+}
+
+MpiWorld& MpiWorld::split(const SplitPart& part) {
+  worlds().reserve(worlds().size() + 1);
+  auto* const made = new MpiWorld(*this, part);
+  worlds().push_back(made);
+  return *made;
+}
+
+void MpiWorld::reserve() {
   const auto n = static_cast<std::size_t>(size_);
   records_.resize(n);
   calls_.resize(n);
@@ -75,6 +109,7 @@ MpiWorld::MpiWorld() {
   here_.resize(n);
   rows_.resize(n);
   end_.reserve(1);
+  even_.reserve(4);  // talk() must not fail half-way
   for (auto* requests : {&even_, &odd_, &roll_.requests, &notice_.requests, &farewell_.requests})
     requests->reserve(2 * n);
 }
@@ -114,7 +149,7 @@ void MpiWorld::run(const Call& call, const void* from, void* to, double deadline
         case CallKind::broadcast:
           broadcast(target, part, call.root);
           break;
-        case CallKind::barrier:
+        default:
           break;
       }
     }
@@ -142,7 +177,7 @@ void MpiWorld::meet(const Call& call, const void* from) {
     calls_[static_cast<std::size_t>((rank_ + i) % size_)] =
         records_[static_cast<std::size_t>(i)].call;
   try {
-    check_same(rank_, calls_);
+    check_same(rank_, calls_, of_all_);
   } catch (...) {
     break_ = Break::different;
     throw;
@@ -251,7 +286,8 @@ void MpiWorld::be_late() {
       .finder = rank_,
       .blamed = missing == here_.end() ? -1 : static_cast<std::int32_t>(missing - here_.begin()),
       .number = number_,
-      .deadline = deadline_};
+      .deadline = deadline_,
+      .kind = call_.kind};
   pending_ = true;
   tell_all(notice_, broken_);
   throw_broken(call_.kind);
@@ -281,25 +317,26 @@ void MpiWorld::throw_broken(CallKind kind) const {
   switch (break_) {
     case Break::late:
       if (blamed == rank_)
-        throw RankError(
-            op, rank_, blamed,
-            fmt::format("rank {} waited {} s for rank {}", broken_.finder, broken_.deadline, rank_),
-            kEnd);
+        throw RankError(op, rank_, blamed,
+                        fmt::format("{} waited {} s for {}", name(broken_.finder), broken_.deadline,
+                                    name(rank_)),
+                        kEnd);
       throw RankError(
           op, rank_, blamed,
-          blamed < 0 ? fmt::format("the ranks did not end it within {} s, though all came",
-                                   broken_.deadline)
-                     : fmt::format("rank {} did not come to {} within {} s; rank {} waited for it",
-                                   blamed, to_string(call_.kind), broken_.deadline, broken_.finder),
+          blamed < 0
+              ? fmt::format("the ranks did not end it within {} s, though all came",
+                            broken_.deadline)
+              : fmt::format("{} did not come to {} within {} s; {} waited for it", name(blamed),
+                            to_string(broken_.kind), broken_.deadline, name(broken_.finder)),
           "all ranks make the same calls in the same order; MpiOptions::deadline is how long they "
           "may take");
     case Break::gone:
       throw RankError(op, rank_, blamed,
-                      fmt::format("rank {} ended before it came to this call", blamed), kEnd);
+                      fmt::format("{} ended before it came to this call", name(blamed)), kEnd);
     case Break::failed:
       throw RankError(
           op, rank_, broken_.finder == rank_ ? -1 : broken_.finder,
-          error_.empty() ? fmt::format("MPI failed on rank {}", broken_.finder) : error_, kEnd);
+          error_.empty() ? fmt::format("MPI failed on {}", name(broken_.finder)) : error_, kEnd);
     default:
       throw RankError(op, rank_, -1, "the ranks have made different calls before",
                       "a group is broken once calls have differed");
@@ -311,15 +348,15 @@ void MpiWorld::at_exit() noexcept {
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (finalized) return;
-  if (the_world)
-    the_world->leave();
+  if (!worlds().empty())
+    worlds().front()->leave();
   else
     MPI_Finalize();
 }
 
-/// MPI_Finalize() waits for all ranks. So this one first tells those that wait for it in a
-/// collective. If the group is broken, some may never come: then the job ends here, a moment later,
-/// so that all can say what they have met.
+/// MPI_Finalize() waits for all ranks. So this one, as the group of all, first tells those that
+/// wait for it in a call of any group. If the group is broken, some may never come: then the job
+/// ends here, a moment later, so that all can say what they have met.
 void MpiWorld::leave() noexcept {
   const auto end_job = [this] {
     std::fflush(nullptr);
@@ -333,23 +370,29 @@ void MpiWorld::leave() noexcept {
     end_.resize(1);
     ok(MPI_Ibarrier(news_, end_.data()), "MPI_Ibarrier");
     const auto begin = Clock::now();
-    auto last_words = break_ == Break::none ? Clock::time_point::max() : begin + kLastWords;
+    const auto broke = [](const MpiWorld* w) { return w->break_ != Break::none; };
+    const auto heard_of_it = [](const MpiWorld* w) { return w->broken_.news == News::broken; };
+    const bool broken = std::any_of(worlds().begin(), worlds().end(), broke);
+    auto last_words = broken ? begin + kLastWords : Clock::time_point::max();
     for (;;) {
       int done = 0;
       ok(MPI_Testall(1, end_.data(), &done, MPI_STATUSES_IGNORE), "MPI_Testall");
       if (done) break;
-      heed();
+      for (MpiWorld* w : worlds()) w->heed();
       const auto now = Clock::now();
-      if (broken_.news == News::broken) last_words = std::min(last_words, now + kLastWords);
+      if (std::any_of(worlds().begin(), worlds().end(), heard_of_it))
+        last_words = std::min(last_words, now + kLastWords);
       if (now > last_words) end_job();
-      if (now - begin > kGoodbye) tell_all(farewell_, {.news = News::left, .number = number_});
+      if (now - begin > kGoodbye)
+        for (MpiWorld* w : worlds())
+          w->tell_all(w->farewell_, {.news = News::left, .number = w->number_});
       if (now - begin < kBusy) {
         std::this_thread::yield();
       } else {
         std::this_thread::sleep_for(kNap);
       }
     }
-    if (break_ != Break::none) end_job();
+    if (broken) end_job();
     MPI_Finalize();
   } catch (const std::exception&) {  // MPI does not answer any more
     end_job();

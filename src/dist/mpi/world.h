@@ -1,9 +1,10 @@
 // The processes of an MPI job, as one of them sees it: how it waits for the others, how they tell
 // each other what has failed, and how it ends.
 //
-// Two communicators: one for collectives, and one for messages about them. A rank waits in polls,
-// so it reads messages meanwhile. If a deadline passes, it calls the roll: ranks that wait in the
-// same collective answer, the first that does not is the one to blame, and all are told.
+// A group has two communicators: one for its bytes, and one for messages about its calls. A rank
+// waits in polls, so it reads messages meanwhile. If a deadline passes, it calls the roll: ranks
+// that wait in the same collective answer, the first that does not is the one to blame, and all are
+// told.
 #pragma once
 
 #define OMPI_SKIP_MPICXX 1
@@ -29,17 +30,21 @@ struct MpiSizes {
 };
 MpiSizes& mpi_sizes() noexcept;
 
-/// The one world of this process, which is never destroyed: MPI may write to its memory as long as
-/// the process lives. One thread at a time may use it.
+/// A group of this process: that of all processes, or one that was split off. Never destroyed: MPI
+/// may write to its memory as long as the process lives. One thread at a time may use all of them.
 class MpiWorld {
  public:
-  /// The first call initialises MPI. Throws Error if MPI cannot serve.
+  /// That of all processes. The first call initialises MPI. Throws Error if MPI cannot serve.
   static MpiWorld& get();
 
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
   /// Transport::run().
   void run(const Call& call, const void* from, void* to, double deadline);
+  /// Transport::talk().
+  void talk(std::span<const Talk> talks, double deadline);
+  /// Transport::split(). Waits for the other ranks of this group as MPI does, without a deadline.
+  MpiWorld& split(const SplitPart& part);
   bool keeps_memory() const noexcept { return pending_; }
 
  private:
@@ -53,6 +58,12 @@ class MpiWorld {
     std::int32_t finder = -1, blamed = -1;  // of `broken`
     std::int64_t number = 0;                // of the collective; of `left` the last one
     double deadline = 0;
+    CallKind kind = CallKind::barrier;  // of the call that did not end
+  };
+  /// One direction of a message between two ranks, and what the other one says it is.
+  struct Side {
+    Call own, other;
+    bool heard = false;
   };
   /// What a rank brings to a meeting: its call, and what it gives if that is little.
   struct Record {
@@ -67,6 +78,8 @@ class MpiWorld {
   };
 
   MpiWorld();
+  MpiWorld(const MpiWorld& parent, const SplitPart& part);
+  void reserve();
 
   // world.cpp: waiting, and what goes wrong
   void meet(const Call& call, const void* from);
@@ -77,6 +90,7 @@ class MpiWorld {
   [[noreturn]] void be_late();
   void tell_all(Outbox& outbox, const Message& message) noexcept;
   [[noreturn]] void throw_broken(CallKind kind) const;
+  std::string name(int rank) const { return name_of(rank, of_all_); }
   static void at_exit() noexcept;
   void leave() noexcept;
 
@@ -94,7 +108,13 @@ class MpiWorld {
   static bool fits_in_record(const Call& call) noexcept;
   void take_from_records(const Call& call, std::byte* to);
 
+  // talks.cpp: messages between two ranks
+  void hear_other_sides(std::size_t sides);
+  void require_peers(std::size_t sides, Clock::time_point& gone_since);
+  [[noreturn]] void be_late_to(int peer);
+
   int rank_ = 0, size_ = 1;
+  std::vector<int> of_all_;
   MPI_Comm data_ = MPI_COMM_NULL, news_ = MPI_COMM_NULL;
 
   Call call_;                // the collective that this rank is in, or was in
@@ -112,6 +132,7 @@ class MpiWorld {
   std::vector<char> here_;          // who has answered the roll
   Outbox roll_, notice_, farewell_;
 
+  Side sides_[2];  // of the messages under way
   std::vector<MPI_Request> end_, even_, odd_;
   Buffer even_rows_, odd_rows_;  // what the others have sent of a piece
   std::vector<const void*> rows_;

@@ -165,7 +165,7 @@ void NcclWorld::compare(const Call& call) {
     std::memcpy(mine_.mutable_view().data, &call, sizeof call);
     bootstrap_->all_gather(mine_, all_);
     std::memcpy(calls_.data(), all_.view().data, all_.bytes());
-    check_same(rank_, calls_);
+    check_same(rank_, calls_, {});
   } catch (const RankError& e) {
     const std::lock_guard lock(mutex_);
     if (broken_) throw_broken(op);

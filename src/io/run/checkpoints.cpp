@@ -251,10 +251,13 @@ void Checkpoints::save(std::int64_t step, std::span<const RunPart> parts,
   State& s = state();
   s.join();
   refuse_dry_run(kOp);
-  const autograd::Peers* const peers = peers_of(parts);
+  const autograd::StepRanks ranks = ranks_of(parts);
+  const bool writes = !ranks.copies || ranks.copies->rank() == 0;
   const Tensor step_of_all = full({1}, step, i64, Device::cpu());
-  if (peers) peers->broadcast(step_of_all, 0);
-  autograd::on_every_rank(kOp, peers, [&] {
+  for (const autograd::Peers* peers : {ranks.copies, ranks.model})
+    if (peers) peers->broadcast(step_of_all, 0);
+  require_own_path(kOp, s.folder, ranks);
+  autograd::on_every_rank(kOp, ranks, [&] {
     FIRN_CHECK(step >= 0 && step <= kLastStep, kOp, "", "step {}; a checkpoint has 0 to {}", step,
                kLastStep);
     FIRN_CHECK(step >= s.last, kOp, "steps increase; discard_after() goes back",
@@ -262,7 +265,7 @@ void Checkpoints::save(std::int64_t step, std::span<const RunPart> parts,
     const std::int64_t first = *step_of_all.view().as<std::int64_t>();
     FIRN_CHECK(step == first, kOp, "save the same step on every rank",
                "step {}, and rank 0 saves step {}", step, first);
-    if (s.is_ours || (peers && peers->rank() != 0)) return;
+    if (s.is_ours || !writes) return;
     const std::vector<Checkpoint> old = s.list();
     FIRN_CHECK(old.empty(), kOp, "resume() from it first, or use another folder",
                "{} is in the folder, of another run than this one", old.back().path);
@@ -270,11 +273,11 @@ void Checkpoints::save(std::int64_t step, std::span<const RunPart> parts,
   s.is_ours = true;
   std::vector<NamedTensor> entries = entries_of(kOp, parts);
   if (!s.options.async) {
-    on_first_rank(kOp, peers, [&] { s.write(step, std::move(entries), metric); });
+    on_first_copy(kOp, ranks, [&] { s.write(step, std::move(entries), metric); });
     s.last = step;
     return;
   }
-  if (peers && peers->rank() != 0) {
+  if (!writes) {
     s.last = step;
     return;
   }

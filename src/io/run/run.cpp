@@ -88,15 +88,15 @@ void compare(const RunSlot& slot, const Tensor& read, const LoadRunOptions& opti
 
 std::vector<NamedTensor> entries_of(const char* op, std::span<const RunPart> parts) {
   const NoGrad guard;
-  const autograd::Peers* const peers = peers_of(parts);
+  const autograd::StepRanks ranks = ranks_of(parts);
   std::vector<RunSlot> slots;
-  autograd::on_every_rank(op, peers, [&] {
+  autograd::on_every_rank(op, ranks, [&] {
     slots = slots_of(op, parts, SlotsOf::this_rank);
     for (const RunSlot& slot : slots)
       FIRN_CHECK(slot.not_saved.empty(), op, "save between two steps; zero_grad() drops the cycle",
                  "\"{}\": {}", slot.name, slot.not_saved);
   });
-  if (peers) slots = slots_of(op, parts, SlotsOf::all_ranks);
+  if (ranks.copies) slots = slots_of(op, parts, SlotsOf::all_ranks);
   std::vector<NamedTensor> entries;
   for (const RunSlot& slot : slots)
     if (!slot.left_out) entries.push_back({slot.name, slot.tensor});
@@ -163,8 +163,10 @@ void restore_run(const char* op, const std::string& path, RunFile file,
 void save_run(const std::string& path, std::span<const RunPart> parts) try {
   constexpr const char* kOp = "save_run";
   const NoGrad guard;
+  const autograd::StepRanks ranks = ranks_of(parts);
+  require_own_path(kOp, path, ranks);
   std::vector<NamedTensor> entries = entries_of(kOp, parts);
-  on_first_rank(kOp, peers_of(parts), [&] { write_run(kOp, path, std::move(entries)); });
+  on_first_copy(kOp, ranks, [&] { write_run(kOp, path, std::move(entries)); });
 }
 FIRN_OUT_OF_MEMORY("save_run")
 

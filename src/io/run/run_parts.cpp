@@ -1,7 +1,9 @@
 #include "io/run/run_parts.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <set>
 #include <utility>
@@ -116,6 +118,9 @@ std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer
   out.push_back(slot_of_text(join(prefix, "settings"), optim::describe_settings(optimizer),
                              RunSlot::Text::may_differ_if_allowed));
   out.back().not_saved = impl.why_not_saved();
+  if (impl.model)
+    out.push_back(
+        slot_of_text(join(prefix, "place"), impl.model->place(), RunSlot::Text::must_agree));
   return out;
 }
 
@@ -168,15 +173,12 @@ RunPart::RunPart(std::string name, nn::Module& module) {
 RunPart::RunPart(optim::Optimizer& optimizer) : RunPart("optim", optimizer) {}
 RunPart::RunPart(std::string name, optim::Optimizer& optimizer) {
   check_name(name);
-  source_ = std::make_shared<const RunPart::Source>(
-      RunPart::Source{&optimizer,
-                      [name = std::move(name), &optimizer](SlotsOf whose) {
-                        return optimizer_slots(name, optimizer, whose);
-                      },
-                      [&optimizer]() -> const autograd::Peers* {
-                        const auto& impl = optim::OptimizerAccess::impl(optimizer);
-                        return impl.has_ranks() ? &impl.ranks->peers() : nullptr;
-                      }});
+  source_ = std::make_shared<const RunPart::Source>(RunPart::Source{
+      &optimizer,
+      [name = std::move(name), &optimizer](SlotsOf whose) {
+        return optimizer_slots(name, optimizer, whose);
+      },
+      [&optimizer] { return optim::OptimizerAccess::impl(optimizer).step_ranks(); }});
 }
 RunPart::RunPart(data::Loader& loader) : RunPart("loader", loader) {}
 RunPart::RunPart(std::string name, data::Loader& loader) {
@@ -219,17 +221,37 @@ RunPart optional_part(RunPart part) {
   return part;
 }
 
-const autograd::Peers* peers_of(std::span<const RunPart> parts) {
+autograd::StepRanks ranks_of(std::span<const RunPart> parts) {
   for (const RunPart& part : parts)
-    if (const auto& peers = RunAccess::source(part).peers)
-      if (const autograd::Peers* found = peers()) return found;
-  return nullptr;
+    if (const auto& ranks = RunAccess::source(part).ranks) {
+      const autograd::StepRanks found = ranks();
+      if (found.copies || found.model) return found;
+    }
+  return {};
 }
 
-void on_first_rank(const char* op, const autograd::Peers* peers,
+void on_first_copy(const char* op, const autograd::StepRanks& ranks,
                    const std::function<void()>& function) {
-  autograd::on_every_rank(op, peers, [&] {
-    if (!peers || peers->rank() == 0) function();
+  autograd::on_every_rank(op, ranks, [&] {
+    if (!ranks.copies || ranks.copies->rank() == 0) function();
+  });
+}
+
+void require_own_path(const char* op, const std::string& path, const autograd::StepRanks& ranks) {
+  if (!ranks.model || runtime::dry_run()) return;
+  const std::int64_t n = ranks.model->size();
+  const Tensor mine = empty({1}, i64, Device::cpu()), all = empty({n}, i64, Device::cpu());
+  *mine.mutable_view().as<std::int64_t>() =
+      static_cast<std::int64_t>(std::hash<std::string>()(path));
+  ranks.model->all_gather(mine, all);
+  const auto* const of = all.view().as<std::int64_t>();
+  autograd::on_every_rank(op, ranks.copies, [&] {
+    for (std::int64_t r = 1; r < n; ++r) {
+      const std::int64_t same = std::find(of, of + r, of[r]) - of;
+      FIRN_CHECK(same == r, op, "give each rank of mesh.copy() a path of its own, by its number",
+                 "ranks {} and {} have different parts of the model, and both would write to {}",
+                 same, r, path);
+    }
   });
 }
 

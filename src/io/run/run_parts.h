@@ -43,7 +43,7 @@ enum class SlotsOf : std::uint8_t { this_rank, all_ranks };
 struct RunPart::Source {
   const void* object = nullptr;  ///< what the part refers to
   std::function<std::vector<RunSlot>(SlotsOf)> slots;
-  std::function<const autograd::Peers*()> peers = {};  ///< of an optimizer; null: it is alone
+  std::function<autograd::StepRanks()> ranks = {};  ///< of an optimizer
   bool optional = false;
 };
 
@@ -63,10 +63,13 @@ struct RunAccess {
 /// left out of the optimizers' slots. Throws Error if a name is used twice.
 std::vector<RunSlot> slots_of(const char* op, std::span<const RunPart> parts, SlotsOf whose);
 
-/// The other ranks of the first optimizer that has some; null: none has.
-const autograd::Peers* peers_of(std::span<const RunPart> parts);
-/// autograd::on_every_rank() of what rank 0 does alone.
-void on_first_rank(const char* op, const autograd::Peers* peers,
+/// The other ranks of the first optimizer that has some.
+autograd::StepRanks ranks_of(std::span<const RunPart> parts);
+/// autograd::on_every_rank() of what the first copy does alone, each rank of it for its part of the
+/// model.
+void on_first_copy(const char* op, const autograd::StepRanks& ranks,
                    const std::function<void()>& function);
+/// Throws Error on every rank if two ranks with parts of one model would write to the same path.
+void require_own_path(const char* op, const std::string& path, const autograd::StepRanks& ranks);
 
 }  // namespace firn::io

@@ -161,7 +161,7 @@ void Optimizer::Impl::no_samples() {
 }
 
 void Optimizer::Impl::forget_on_rank() {
-  const bool shared = has_ranks() || options.exact.quantum > 0;
+  const bool shared = has_ranks() || model || options.exact.quantum > 0;
   if (!shared || runtime::dry_run() || (at.length == 0 && !broken)) return;
   seed_sums().weight_total = sums_before.weight_total;
   seed_sums().loss_total = sums_before.loss_total;

@@ -11,13 +11,17 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "dist/checks.h"
 #include "dist/mpi/world.h"
 #include "firn/dist/distribute.h"
 #include "firn/dist/local.h"
+#include "firn/dist/mesh.h"
 #include "firn/dist/mpi.h"
+#include "firn/dist/parallel/layers.h"
+#include "firn/dist/parallel/pipeline.h"
 #include "firn/firn.h"
 
 using namespace firn;
@@ -48,6 +52,11 @@ void checks(const Group& group) {
   for (const DType dtype : {f32, u8})
     test::check(group, {.call = test::Collective::all_reduce, .dtype = dtype, .count = 3'000'001});
   test::check(group, {.call = test::Collective::reduce_scatter, .dtype = f64, .count = 300'001});
+  test::check_messages(group, {0, 1, 7, 1000, 100'003});
+  dist::mpi_sizes().message = 77;
+  test::check_messages(group, {0, 1, 7, 1000});
+  dist::mpi_sizes() = usual;
+  test::check_splits(group);
   for (std::uint64_t seed = 1; seed <= 200; ++seed) test::check_random_calls(group, seed, 12, 2000);
   std::printf("rank %d of %d: %d calls and 200 sequences\n", group.rank(), group.size(), calls);
 }
@@ -76,6 +85,23 @@ void early(const Group& group) {
   test::check_random_calls(group, 1, 20, 500);
   if (group.rank() == 1) return;
   group.broadcast(ones({5}));
+}
+
+/// A message whose two sides differ, in a group that was split off: all that wait end.
+void unlike(const Group& group) {
+  const Group turned = group.split(0, -group.rank());
+  if (group.rank() == 1) turned.send(ones({5}), turned.size() - 1);
+  if (group.rank() == 0) turned.recv(ones({6}, f64), turned.size() - 2);
+  turned.barrier();
+}
+
+/// Rank 1 ends while rank 0 waits for its message.
+void silent(const Group& group) {
+  const Group half = group.split(group.rank() / 2);
+  const Tensor x = ones({5});
+  if (group.rank() == 0) half.send(x, 1);
+  if (group.rank() == 1) return half.recv(x, 0);
+  if (group.rank() == 0) half.recv(x, 1);
 }
 
 /// Ranks that end at different times, and no collective: all is well.
@@ -180,6 +206,59 @@ void train(const Group& group) {
   std::printf("rank %d of %d: trained\n", group.rank(), group.size());
 }
 
+/// Two divided layers: a stage of a pipeline, or all of a model.
+struct Layers : nn::Module {
+  dist::ColumnParallelLinear up;
+  dist::RowParallelLinear down;
+  FIRN_MEMBERS(up, down)
+  explicit Layers(const Group& tp) : up(tp, 16, 64), down(tp, 64, 16) {}
+  Tensor forward(const Tensor& x) override { return x + down(relu(up(x))); }
+};
+
+/// Three steps of two such stages, if there are two ranks, with divided layers if there are four.
+/// Returns the weights of this rank, and the peak of memory in the last step.
+std::pair<std::vector<float>, std::size_t> staged(const Group& group, std::int64_t micro_batches) {
+  const int stages = group.size() > 1 ? 2 : 1;
+  const dist::Mesh mesh(group, {.tp = group.size() / stages, .pp = stages});
+  manual_seed(3);
+  Layers layers(mesh.tp());
+  optim::AdamW opt(layers.parameters(), {.lr = 1e-2}, {.clip_norm = 0.1});
+  dist::distribute(opt, mesh);
+  dist::Pipeline pipeline(mesh, layers);
+  std::size_t peak = 0;
+  for (int step = 0; step < 3; ++step) {
+    const std::int64_t n = 4 * micro_batches;
+    const Tensor x = randn({n, 16}), y = randn({n, 16});
+    reset_peak_memory();
+    const std::size_t before = memory_stats().total.current;
+    pipeline.run_batch(
+        opt, n, 4, [&](auto first, auto last) { return x.slice(0, first, last); },
+        [&](const Tensor& out, auto first, auto last) {
+          return mse_loss(out, y.slice(0, first, last));
+        });
+    peak = memory_stats().total.peak - before;
+  }
+  std::vector<float> weights;
+  for (const Tensor& p : opt.parameters())
+    for (const float v : p.to_vector<float>()) weights.push_back(v);
+  return {weights, peak};
+}
+
+/// A mesh of processes has the bits of one of threads. Here a rank's memory can be seen by itself:
+/// more micro-batches need no more of it.
+void stages(const Group& group) {
+  const auto own = staged(group, 6);
+  std::vector<float> by_threads;
+  dist::run_local(group.size(), [&](const Group& threads) {
+    const auto weights = staged(threads, 6).first;
+    if (threads.rank() == group.rank()) by_threads = weights;
+  });
+  if (own.first != by_threads) throw std::runtime_error("stages over MPI: other bits");
+  if (own.second == 0 || staged(group, 24).second != own.second)
+    throw std::runtime_error("stages: memory grows with the micro-batches");
+  std::printf("rank %d of %d: stages\n", group.rank(), group.size());
+}
+
 /// 64 MiB of f32 beside MPI's own sum, the median of some; one line of rank 0.
 void bench(const Group& group) {
   const std::int64_t n = 16 << 20;
@@ -227,7 +306,8 @@ int main(int argc, char** argv) {
       void (*run)(const Group&);
     } modes[] = {{"checks", checks},     {"mismatch", mismatch}, {"late", late},
                  {"early", early},       {"train", train},       {"apart", apart},
-                 {"uncaught", uncaught}, {"loop", loop},         {"bench", bench}};
+                 {"uncaught", uncaught}, {"loop", loop},         {"bench", bench},
+                 {"unlike", unlike},     {"silent", silent},     {"stages", stages}};
     for (const auto& m : modes)
       if (mode == m.name) return m.run(group), 0;
     throw std::runtime_error("no mode '" + mode + "'");

@@ -43,6 +43,11 @@ case "$mode" in
     ((status == 0)) || fail "exit status $status"
     expect "$ranks" "rank [0-9]* of $ranks: trained"
     ;;
+  stages)
+    job stages
+    ((status == 0)) || fail "exit status $status"
+    expect "$ranks" "rank [0-9]* of $ranks: stages"
+    ;;
   apart)
     job apart
     ((status == 0)) || fail "exit status $status"
@@ -64,6 +69,17 @@ case "$mode" in
     job early
     expect_end 15
     expect $((ranks - 1)) "blames 1: \[broadcast\] rank 1 ended before it came to this call"
+    ;;
+  unlike)
+    job unlike
+    expect_end 15
+    expect 1 "rank $((ranks - 1)) blames $((ranks - 2)): \[recv\] rank $((ranks - 1)) (rank 0 of all) calls recv of 6 f64 from rank $((ranks - 2)), rank $((ranks - 2)) (rank 1 of all) calls send of 5 f32 to rank $((ranks - 1))"
+    expect 1 "rank $((ranks - 2)) blames $((ranks - 1)): \[send\]"
+    ;;
+  silent)
+    job silent
+    expect_end 15
+    expect 1 "rank 0 blames 1: \[recv\] rank 1 (rank 1 of all) ended before it came to this call"
     ;;
   uncaught)
     job uncaught

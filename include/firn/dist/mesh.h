@@ -1,0 +1,44 @@
+// Ranks in three directions: copies of the model (dp), parts of its layers (tp), and runs of its
+// layers (pp).
+//
+//   const dist::Mesh mesh(group, {.dp = 2, .tp = 2});  // 4 ranks: two copies, each on two ranks
+//   Net net(mesh.tp());                                // of the layers of firn/dist/parallel
+//   optim::AdamW opt(net.parameters(), {.lr = 1e-3}, {.clip_norm = 1});
+//   dist::distribute(opt, mesh);
+#pragma once
+
+#include "firn/dist/group.h"
+
+namespace firn::dist {
+
+struct MeshSizes {
+  int dp = 1;  ///< copies of the model, each with samples of its own (data parallel)
+  int tp = 1;  ///< ranks that divide the layers among them (tensor parallel)
+  int pp = 1;  ///< stages, each with some of the layers (pipeline parallel)
+};
+
+/// A group divided in three directions. Rank (stage * dp + copy) * tp + part of the group is that
+/// part of that stage of that copy. So the ranks of tp, which exchange most, follow one another.
+class Mesh {
+ public:
+  /// All ranks of `all` make it, with the same sizes. Throws Error, on every rank, unless each size
+  /// is at least 1, their product is all.size(), and all ranks gave the same. Throws as split().
+  explicit Mesh(const Group& all, const MeshSizes& sizes = {});
+
+  const MeshSizes& sizes() const noexcept { return sizes_; }
+  const Group& all() const noexcept { return all_; }
+  /// The ranks that have the same part of the same stage, of the copies in their order.
+  const Group& dp() const noexcept { return dp_; }
+  /// The ranks that have the parts of this rank's stage and copy.
+  const Group& tp() const noexcept { return tp_; }
+  /// The ranks that have the same part of the same copy, of the stages in their order.
+  const Group& pp() const noexcept { return pp_; }
+  /// The tp * pp ranks of this rank's copy: stage after stage, its parts in their order.
+  const Group& copy() const noexcept { return copy_; }
+
+ private:
+  MeshSizes sizes_;
+  Group all_, dp_, tp_, pp_, copy_;
+};
+
+}  // namespace firn::dist

@@ -1,0 +1,142 @@
+// Layers whose weights are divided over ranks (Shoeybi et al. 2019, Megatron-LM): a column-parallel
+// layer makes a part of its outputs, a row-parallel one takes a part of its inputs and adds up.
+//
+//   struct Block : nn::Module {
+//     nn::LayerNorm norm1, norm2;
+//     dist::ParallelMultiHeadAttention attend;
+//     dist::ParallelSwiGLU unit;
+//     FIRN_MEMBERS(norm1, norm2, attend, unit)
+//     explicit Block(const dist::Group& tp) : ..., attend(tp, 64, 4, {.causal = true}), ... {}
+//     Tensor forward(const Tensor& x) override {
+//       const Tensor h = x + attend(norm1(x));
+//       return h + unit(norm2(h));
+//     }
+//   };
+//
+// A layer draws the whole weights, by the random numbers of the layer of nn that it divides, and
+// keeps its part. So the same seed gives the same model on any number of ranks, and parameters that
+// are not divided are the same on all; the whole weights exist for a moment. Divided parameters are
+// marked (dist::mark_divided), so that distribute(optimizer, mesh) counts all parts in the norm.
+// Parameters are on the CPU. All constructors throw Error as those of nn, and, naming the numbers,
+// if the ranks do not divide what they are to divide. All ranks make and call the layers alike,
+// with inputs that are the same on every rank but for those that are said to be parts.
+#pragma once
+
+#include <cstdint>
+
+#include "firn/dist/group.h"
+#include "firn/nn/layers/attention.h"
+#include "firn/nn/layers/linear.h"
+#include "firn/nn/module.h"
+#include "firn/nn/module_of.h"
+
+namespace firn::dist {
+
+struct ColumnParallelOptions {
+  bool bias = true;
+  bool gather_output = false;  ///< y is whole on every rank, in place of this rank's part
+  DType dtype = f32;
+};
+
+/// nn::Linear(in, out) with its outputs divided: x [..., in] -> y [..., out / ranks], this rank's.
+class ColumnParallelLinear : public nn::Module {
+ public:
+  ColumnParallelLinear(const Group& group, std::int64_t in, std::int64_t out,
+                       const ColumnParallelOptions& options = {});
+  Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
+  FIRN_MEMBERS(weight, bias)
+
+  nn::Parameter weight;  ///< [out / ranks, in]: a part
+  nn::Parameter bias;    ///< [out / ranks]: a part, or undefined
+
+ private:
+  Group group_;
+  bool gather_output_;
+};
+
+struct RowParallelOptions {
+  bool bias = true;
+  bool input_is_parallel = true;  ///< x is this rank's part; else it is whole on every rank
+  DType dtype = f32;
+};
+
+/// nn::Linear(in, out) with its inputs divided: x [..., in / ranks] -> y [..., out], whole on every
+/// rank. Each rank's products are rounded to their dtype, then added up in f32. The bias is added
+/// after that.
+class RowParallelLinear : public nn::Module {
+ public:
+  RowParallelLinear(const Group& group, std::int64_t in, std::int64_t out,
+                    const RowParallelOptions& options = {});
+  Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
+  FIRN_MEMBERS(weight, bias)
+
+  nn::Parameter weight;  ///< [out, in / ranks]: a part
+  nn::Parameter bias;    ///< [out]: whole on every rank, or undefined
+
+ private:
+  Group group_;
+  bool input_is_parallel_;
+};
+
+/// nn::Embedding(vocab, dim) with its rows divided: index [...] (i64 or i32) -> [..., dim], whole
+/// on every rank, with the bits of one rank. Tied to the last layer of a language model:
+/// linear(copy_to_ranks(h, group), weight) are this rank's logits for
+/// vocab_parallel_cross_entropy().
+class VocabParallelEmbedding : public nn::Module {
+ public:
+  VocabParallelEmbedding(const Group& group, std::int64_t vocab, std::int64_t dim,
+                         DType dtype = f32);
+  /// Throws Error for an index outside of [0, vocab).
+  Tensor forward(const Tensor& index) override;
+  std::string extra_repr() const override;
+  FIRN_MEMBERS(weight)
+
+  nn::Parameter weight;  ///< [vocab / ranks, dim]: a part
+
+ private:
+  Group group_;
+};
+
+/// nn::MultiHeadAttention(width, heads, options) with its heads, and key heads, divided: x [batch,
+/// n, width] -> [batch, n, width], whole on every rank. With dropout each rank draws numbers of its
+/// own (RankNumbers), so results with dropout are not those of one rank. options.device is the CPU.
+class ParallelMultiHeadAttention : public nn::ModuleOf<ParallelMultiHeadAttention> {
+ public:
+  ParallelMultiHeadAttention(const Group& group, std::int64_t width, std::int64_t heads,
+                             const nn::MultiHeadAttentionOptions& options = {});
+  Tensor forward(const Tensor& x) override;
+  Tensor forward(const Tensor& x, const nn::SeenKeys& seen);
+  Tensor forward(const Tensor& x, const Tensor& memory, const nn::SeenKeys& seen = {});
+  std::string extra_repr() const override;
+  FIRN_MEMBERS(heads, bias)
+
+  nn::MultiHeadAttention heads;  ///< this rank's: parts of the projections, `out` without a bias
+  nn::Parameter bias;            ///< [width]: that of `out`, whole on every rank, or undefined
+
+ private:
+  Tensor finish(const Tensor& partial) const;
+
+  Group group_;
+  bool own_numbers_;
+};
+
+/// nn::SwiGLU(width, hidden) with its hidden units divided: x [..., width] -> [..., width], whole
+/// on every rank.
+class ParallelSwiGLU : public nn::Module {
+ public:
+  ParallelSwiGLU(const Group& group, std::int64_t width, std::int64_t hidden,
+                 const nn::SwiGLUOptions& options = {});
+  Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
+  FIRN_MEMBERS(gate, up, down)
+
+  ColumnParallelLinear gate, up;
+  RowParallelLinear down;
+
+ private:
+  Group group_;
+};
+
+}  // namespace firn::dist

@@ -1,0 +1,69 @@
+// A model whose layers are divided into stages, one on each rank of mesh.pp().
+//
+//   const dist::Mesh mesh(group, {.pp = 2});
+//   Stage stage(mesh);                       // the layers of stage mesh.pp().rank()
+//   optim::AdamW opt(stage.parameters(), {.lr = 1e-3}, {.clip_norm = 1});
+//   dist::distribute(opt, mesh);
+//   dist::Pipeline pipeline(mesh, stage);
+//   for (const auto& [x, y] : batches)       // the same on every stage
+//     pipeline.run_batch(
+//         opt, x.size(0), 8,
+//         [&](std::int64_t first, std::int64_t last) { return x.slice(0, first, last); },
+//         [&](const Tensor& out, std::int64_t first, std::int64_t last) {
+//           return cross_entropy(out, y.slice(0, first, last));
+//         });
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "firn/dist/mesh.h"
+#include "firn/nn/module.h"
+#include "firn/ops/losses.h"
+#include "firn/optim/optimizer.h"
+
+namespace firn::dist {
+
+/// Runs batches through the stages by the 1F1B schedule (Narayanan et al. 2019, PipeDream-Flush):
+/// each micro-batch is a micro-step, whose activation goes to the next stage, and whose gradient
+/// comes back. Stage s of p computes p - 1 - s micro-batches ahead, then one forward and one
+/// backward pass in turn. So it has at most p - s micro-batches in memory, however many a batch
+/// has.
+///
+/// A stage takes one floating tensor and returns one, of any shape; the first takes what
+/// `inputs_of` returns. A weight that two stages have is two weights: tie only weights of one
+/// stage.
+class Pipeline {
+ public:
+  /// `stage` must outlive it. With one stage in mesh.pp(), run_batch() is that of the optimizer.
+  Pipeline(const Mesh& mesh, nn::Module& stage);
+
+  using InputsOf = std::function<Tensor(std::int64_t first, std::int64_t last)>;
+  using LossOf = std::function<Loss(const Tensor& output, std::int64_t first, std::int64_t last)>;
+
+  /// A whole cycle, as Optimizer::run_batch(): one step for a batch of `samples` of all copies of
+  /// the model, in micro-batches of at most `micro_batch`. Each copy computes its part. inputs_of()
+  /// is called on the first stage alone, loss_of() on the last; others may leave them out.
+  /// Gradients, losses, weights and loss scales are those of the model on one rank, to rounding.
+  /// The report and loss_totals() are the same on every stage.
+  ///
+  /// Throws Error unless distribute(optimizer, mesh) was called, in a dry run, if a function is
+  /// missing, and on every stage if samples or micro_batch differ; as run_batch() of the optimizer;
+  /// and if a stage's output does not depend on its input. Throws RankError if another stage fails.
+  /// The cycle is then dropped.
+  optim::StepReport run_batch(optim::Optimizer& optimizer, std::int64_t samples,
+                              std::int64_t micro_batch, const InputsOf& inputs_of,
+                              const LossOf& loss_of);
+
+  /// The most micro-batches that were in this stage's memory at a time, in the last run_batch().
+  std::int64_t most_in_flight() const noexcept { return most_in_flight_; }
+
+ private:
+  class Batch;
+
+  Mesh mesh_;
+  nn::Module* stage_;
+  std::int64_t most_in_flight_ = 0;
+};
+
+}  // namespace firn::dist

@@ -1,0 +1,134 @@
+// Messages between two ranks that are threads: each posts what it gives or wants, and the one that
+// comes second copies.
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <functional>
+
+#include "base/check.h"
+#include "dist/local/world.h"
+
+namespace firn::dist {
+namespace {
+
+constexpr double kLongest = 1e9;  // seconds: 31 years, which a clock can still count
+
+bool share_bytes(const void* a, const void* b, std::size_t bytes) noexcept {
+  const auto* x = static_cast<const std::byte*>(a);
+  const auto* y = static_cast<const std::byte*>(b);
+  return bytes > 0 && std::less<>()(x, y + bytes) && std::less<>()(y, x + bytes);
+}
+
+}  // namespace
+
+void LocalWorld::talk(int rank, std::span<const Talk> talks) {
+  std::unique_lock lock(mutex_);
+  const CallKind kind = talks.front().call.kind;
+  enter(rank, kind);
+  Place& place = places_[static_cast<std::size_t>(rank)];
+  // What a rank that has ended breaks are the calls that need it.
+  if (break_ != Break::none && break_ != Break::gone) {
+    place.inside = false;
+    throw_broken(rank, kind, false);
+  }
+  Post posts[] = {{rank, talks.front()}, {rank, talks.back()}};
+  const std::span<Post> used(posts, talks.size());
+  for (Post& post : used) meet_partner(lock, post);
+  try {
+    wait_for(lock, rank, used);
+  } catch (...) {
+    place.inside = false;
+    throw;
+  }
+  place.inside = false;
+}
+
+LocalWorld::Post* LocalWorld::partner_of(const Post& post) noexcept {
+  const auto at = std::find_if(posts_.begin(), posts_.end(), [&](const Post* other) {
+    return other->rank == post.talk.call.root && other->talk.call.root == post.rank &&
+           other->talk.call.kind != post.talk.call.kind;
+  });
+  if (at == posts_.end()) return nullptr;
+  Post* const found = *at;
+  posts_.erase(at);
+  return found;
+}
+
+/// Copies if the other rank is there already, else leaves the post for it.
+void LocalWorld::meet_partner(std::unique_lock<std::mutex>& lock, Post& post) noexcept {
+  Post* const partner = partner_of(post);
+  if (!partner) return posts_.push_back(&post);  // memory was reserved
+  const bool sends = post.talk.call.kind == CallKind::send;
+  const Talk& from = sends ? post.talk : partner->talk;
+  const Talk& to = sends ? partner->talk : post.talk;
+  const std::size_t bytes = from.call.bytes();
+  post.other = partner->talk.call;
+  partner->other = post.talk.call;
+  Post::State state = Post::done;
+  if (from.call.dtype != to.call.dtype || from.call.count != to.call.count) {
+    state = Post::unlike;
+    break_up(Break::different, partner->rank, post.rank, post.talk.call.kind);
+  } else if (share_bytes(from.from, to.to, bytes)) {
+    state = Post::overlap;
+    break_up(Break::overlap, partner->rank, post.rank, post.talk.call.kind);
+  } else if (bytes > 0) {
+    post.state = partner->state = Post::copying;  // so the partner stays, whatever happens
+    lock.unlock();
+    std::memcpy(to.to, from.from, bytes);
+    lock.lock();
+  }
+  post.state = partner->state = state;
+  met_.notify_all();
+}
+
+void LocalWorld::wait_for(std::unique_lock<std::mutex>& lock, int rank, std::span<Post> posts) {
+  const auto some = [&](Post::State state) {
+    return std::find_if(posts.begin(), posts.end(),
+                        [&](const Post& p) { return p.state == state; });
+  };
+  const auto lost = [&] {
+    return std::find_if(posts.begin(), posts.end(), [&](const Post& p) {
+      return p.state == Post::waiting && is_gone(p.talk.call.root);
+    });
+  };
+  const auto end = std::chrono::steady_clock::now() +
+                   std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                       std::chrono::duration<double>(std::min(deadline_, kLongest)));
+  const auto decided = [&] {
+    if (some(Post::copying) != posts.end()) return false;
+    return some(Post::waiting) == posts.end() || lost() != posts.end() ||
+           some(Post::unlike) != posts.end() || some(Post::overlap) != posts.end() ||
+           (break_ != Break::none && break_ != Break::gone);
+  };
+  const bool in_time = met_.wait_until(lock, end, decided);
+  while (some(Post::copying) != posts.end()) met_.wait(lock);
+  for (const Post& post : posts) std::erase(posts_, &post);
+
+  if (const auto p = some(Post::unlike); p != posts.end())
+    throw_unlike(rank, p->talk.call, p->other, of_all_);
+  if (const auto p = some(Post::overlap); p != posts.end())
+    throw RankError(to_string(p->talk.call.kind), rank, p->talk.call.root,
+                    fmt::format("{} and {} gave the same memory to a message", name(rank),
+                                name(p->talk.call.root)),
+                    "each rank needs a tensor of its own to write to");
+  const auto waiting = some(Post::waiting);
+  if (waiting == posts.end()) return;
+  const Call& call = waiting->talk.call;
+  if (const auto p = lost(); p != posts.end()) {
+    // The first rank that has thrown is the cause of all that followed.
+    if (break_ == Break::gone && threw_) throw_broken(rank, call.kind, false);
+    throw RankError(to_string(p->talk.call.kind), rank, p->talk.call.root,
+                    fmt::format("{} ended before it came to this call", name(p->talk.call.root)));
+  }
+  if (break_ == Break::none || break_ == Break::gone) {
+    if (in_time) return;
+    break_up(Break::late, rank, call.root, call.kind);
+    throw RankError(to_string(call.kind), rank, call.root,
+                    fmt::format("{} did not come to this call within {} s; {} waited for it",
+                                name(call.root), deadline_, name(rank)),
+                    "LocalOptions::deadline is how long the other side may take");
+  }
+  throw_broken(rank, call.kind, false);
+}
+
+}  // namespace firn::dist

@@ -1,0 +1,101 @@
+// ParallelMultiHeadAttention: an nn::MultiHeadAttention of this rank's heads.
+#include <optional>
+#include <vector>
+
+#include "dist/parallel/exchange.h"
+#include "firn/autograd.h"
+#include "firn/dist/distribute.h"
+#include "firn/dist/parallel/functions.h"
+#include "firn/dist/parallel/layers.h"
+#include "firn/ops/ops.h"
+
+namespace firn::dist {
+namespace {
+
+constexpr const char* kLayer = "ParallelMultiHeadAttention";
+
+/// The layer of one rank with the options of the whole one.
+nn::MultiHeadAttention heads_of_rank(const Group& group, std::int64_t width, std::int64_t heads,
+                                     nn::MultiHeadAttentionOptions o) {
+  FIRN_CHECK(o.device.is_cpu(), kLayer, "ranks exchange tensors of the CPU", "the device is {}",
+             o.device);
+  if (heads > 0 && o.head_width == 0) o.head_width = width / heads;
+  if (o.key_heads > 0) o.key_heads = part_of(kLayer, "key_heads", o.key_heads, group).size();
+  const AxisPart own = part_of(kLayer, "heads", heads, group);
+  Generator unused;  // its weights are replaced
+  const GeneratorScope scope(unused);
+  return nn::MultiHeadAttention(width, own.size(), o);
+}
+
+/// The rank's rows of `whole`, which has blocks of so many rows: each block is divided.
+nn::Parameter rows_of(const Tensor& whole, const std::vector<std::int64_t>& blocks,
+                      const Group& group) {
+  std::vector<Tensor> parts;
+  std::int64_t begin = 0;
+  for (const std::int64_t rows : blocks) {
+    const AxisPart own = part_of(kLayer, "rows", rows, group);
+    parts.push_back(whole.detach().slice(0, begin + own.first, begin + own.last));
+    begin += rows;
+  }
+  nn::Parameter out(cat(parts, 0));
+  mark_divided(out);
+  return out;
+}
+
+void take_rows(nn::Linear& to, const nn::Linear& whole, const std::vector<std::int64_t>& blocks,
+               const Group& group) {
+  to.weight = rows_of(whole.weight, blocks, group);
+  if (whole.bias.defined()) to.bias = rows_of(whole.bias, blocks, group);
+}
+
+}  // namespace
+
+ParallelMultiHeadAttention::ParallelMultiHeadAttention(const Group& group, std::int64_t width,
+                                                       std::int64_t head_count,
+                                                       const nn::MultiHeadAttentionOptions& options)
+    : heads(heads_of_rank(group, width, head_count, options)),
+      group_(group),
+      own_numbers_(options.dropout > 0) {
+  nn::MultiHeadAttention whole(width, head_count, options);
+  const std::int64_t d = options.head_width > 0 ? options.head_width : width / head_count;
+  const std::int64_t keys = d * (options.key_heads > 0 ? options.key_heads : head_count);
+  if (whole.qkv) {
+    take_rows(*heads.qkv, *whole.qkv, {d * head_count, keys, keys}, group);
+  } else {
+    take_rows(*heads.q, *whole.q, {d * head_count}, group);
+    take_rows(*heads.kv, *whole.kv, {keys, keys}, group);
+  }
+  const AxisPart own = part_of(kLayer, "inputs of `out`", d * head_count, group);
+  heads.out.weight =
+      nn::Parameter(whole.out.weight.detach().slice(1, own.first, own.last).contiguous());
+  mark_divided(heads.out.weight);
+  heads.out.bias = nn::Parameter();
+  bias = whole.out.bias;
+}
+
+Tensor ParallelMultiHeadAttention::forward(const Tensor& x) { return forward(x, nn::SeenKeys{}); }
+
+Tensor ParallelMultiHeadAttention::forward(const Tensor& x, const nn::SeenKeys& seen) {
+  const Tensor h = copy_to_ranks(x, group_);
+  std::optional<RankNumbers> numbers;
+  if (own_numbers_ && training()) numbers.emplace(group_);
+  return finish(heads(h, seen));
+}
+
+Tensor ParallelMultiHeadAttention::forward(const Tensor& x, const Tensor& memory,
+                                           const nn::SeenKeys& seen) {
+  const Tensor h = copy_to_ranks(x, group_), m = copy_to_ranks(memory, group_);
+  std::optional<RankNumbers> numbers;
+  if (own_numbers_ && training()) numbers.emplace(group_);
+  return finish(heads(h, m, seen));
+}
+
+Tensor ParallelMultiHeadAttention::finish(const Tensor& partial) const {
+  return with_bias(reduce_from_ranks(partial, group_), bias);
+}
+
+std::string ParallelMultiHeadAttention::extra_repr() const {
+  return fmt::format("{} ranks", group_.size());
+}
+
+}  // namespace firn::dist

@@ -1,0 +1,137 @@
+// ColumnParallelLinear, RowParallelLinear, VocabParallelEmbedding, ParallelSwiGLU.
+#include "firn/dist/parallel/layers.h"
+
+#include "dist/parallel/exchange.h"
+#include "firn/autograd.h"
+#include "firn/dist/distribute.h"
+#include "firn/dist/parallel/functions.h"
+#include "firn/kernel_support.h"
+#include "firn/nn/layers/embedding.h"
+#include "firn/ops/ops.h"
+#include "tensor/impl.h"
+
+namespace firn::dist {
+namespace {
+
+/// A parameter with elements [part.first, part.last) of an axis of `whole`.
+nn::Parameter divided(const Tensor& whole, std::int64_t axis, const AxisPart& part) {
+  nn::Parameter out(whole.detach().slice(axis, part.first, part.last).contiguous());
+  mark_divided(out);
+  return out;
+}
+
+std::string sizes(std::int64_t in, std::int64_t out, bool bias, const Group& group) {
+  return fmt::format("{}, {}{}, {} ranks", in, out, bias ? "" : ", bias = false", group.size());
+}
+
+}  // namespace
+
+Tensor with_bias(const Tensor& y, const Tensor& bias) {
+  if (!bias.defined()) return y;
+  return y + (bias.dtype() == y.dtype() ? bias : cast(bias, y.dtype()));
+}
+
+ColumnParallelLinear::ColumnParallelLinear(const Group& group, std::int64_t in, std::int64_t out,
+                                           const ColumnParallelOptions& options)
+    : group_(group), gather_output_(options.gather_output) {
+  const AxisPart part = part_of("ColumnParallelLinear", "out", out, group);
+  const nn::Linear whole(in, out,
+                         {.bias = options.bias, .dtype = options.dtype, .device = Device::cpu()});
+  weight = divided(whole.weight, 0, part);
+  if (options.bias) bias = divided(whole.bias, 0, part);
+}
+
+Tensor ColumnParallelLinear::forward(const Tensor& x) {
+  const Tensor y = linear(copy_to_ranks(x, group_), weight, bias);
+  return gather_output_ ? gather_from_ranks(y, group_) : y;
+}
+
+std::string ColumnParallelLinear::extra_repr() const {
+  return sizes(weight.size(1), weight.size(0) * group_.size(), bias.defined(), group_) +
+         (gather_output_ ? ", gather_output = true" : "");
+}
+
+RowParallelLinear::RowParallelLinear(const Group& group, std::int64_t in, std::int64_t out,
+                                     const RowParallelOptions& options)
+    : group_(group), input_is_parallel_(options.input_is_parallel) {
+  const AxisPart part = part_of("RowParallelLinear", "in", in, group);
+  nn::Linear whole(in, out,
+                   {.bias = options.bias, .dtype = options.dtype, .device = Device::cpu()});
+  weight = divided(whole.weight, 1, part);
+  bias = whole.bias;
+}
+
+Tensor RowParallelLinear::forward(const Tensor& x) {
+  const Tensor part = input_is_parallel_ ? x : scatter_to_ranks(x, group_);
+  return with_bias(reduce_from_ranks(linear(part, weight), group_), bias);
+}
+
+std::string RowParallelLinear::extra_repr() const {
+  return sizes(weight.size(1) * group_.size(), weight.size(0), bias.defined(), group_) +
+         (input_is_parallel_ ? "" : ", input_is_parallel = false");
+}
+
+VocabParallelEmbedding::VocabParallelEmbedding(const Group& group, std::int64_t vocab,
+                                               std::int64_t dim, DType dtype)
+    : group_(group) {
+  const AxisPart part = part_of("VocabParallelEmbedding", "vocab", vocab, group);
+  const nn::Embedding whole(vocab, dim, {.dtype = dtype, .device = Device::cpu()});
+  weight = divided(whole.weight, 0, part);
+}
+
+Tensor VocabParallelEmbedding::forward(const Tensor& index) {
+  constexpr const char* kOp = "VocabParallelEmbedding";
+  require_defined(kOp, index);
+  FIRN_CHECK(
+      (index.dtype() == DType::i64 || index.dtype() == DType::i32) && index.device().is_cpu(), kOp,
+      "give i64 or i32 on the CPU", "{} are no indices", describe(index));
+  if (group_.size() == 1) return embedding(weight, index);
+  const std::int64_t rows = weight.size(0), first = rows * group_.rank();
+  Tensor own, here;
+  {
+    const NoGrad guard;
+    const Tensor numbers = cast(index, DType::i64).contiguous();
+    own = empty(index.shape(), DType::i64, Device::cpu());
+    here = empty(index.shape(), DType::boolean, Device::cpu());
+    if (!runtime::dry_run()) {
+      const auto* from = numbers.data<std::int64_t>();
+      for (std::int64_t i = 0; i < numbers.numel(); ++i) {
+        FIRN_CHECK(from[i] >= 0 && from[i] < rows * group_.size(), kOp, "",
+                   "index {} at position {} is outside of [0, {})", from[i], i,
+                   rows * group_.size());
+        const bool is_here = from[i] >= first && from[i] < first + rows;
+        here.data<bool>()[i] = is_here;
+        own.data<std::int64_t>()[i] = is_here ? from[i] - first : 0;
+      }
+    }
+  }
+  return reduce_from_ranks(where(here.unsqueeze(-1), embedding(weight, own), 0.0), group_);
+}
+
+std::string VocabParallelEmbedding::extra_repr() const {
+  return fmt::format("{}, {}, {} ranks", weight.size(0) * group_.size(), weight.size(1),
+                     group_.size());
+}
+
+ParallelSwiGLU::ParallelSwiGLU(const Group& group, std::int64_t width, std::int64_t hidden,
+                               const nn::SwiGLUOptions& options)
+    : gate(group, width, hidden, {.bias = options.bias, .dtype = options.dtype}),
+      up(group, width, hidden, {.bias = options.bias, .dtype = options.dtype}),
+      down(group, hidden, width, {.bias = options.bias, .dtype = options.dtype}),
+      group_(group) {
+  FIRN_CHECK(options.device.is_cpu(), "ParallelSwiGLU", "ranks exchange tensors of the CPU",
+             "the device is {}", options.device);
+}
+
+/// One copy for both projections, so that their gradients are added up over the ranks at once.
+Tensor ParallelSwiGLU::forward(const Tensor& x) {
+  const Tensor h = copy_to_ranks(x, group_);
+  return down(swiglu(linear(h, gate.weight, gate.bias), linear(h, up.weight, up.bias)));
+}
+
+std::string ParallelSwiGLU::extra_repr() const {
+  return sizes(gate.weight.size(1), gate.weight.size(0) * group_.size(), gate.bias.defined(),
+               group_);
+}
+
+}  // namespace firn::dist

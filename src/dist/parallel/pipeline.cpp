@@ -1,0 +1,235 @@
+// The 1F1B schedule. Between stages s and s + 1 of p, with w = p - 1 - s micro-batches ahead and m
+// in all, the messages are, seen from s: w times an activation; m - w times an activation and a
+// gradient at once; w times a gradient. Stage s + 1 sees the same, so no two ranks wait for each
+// other.
+#include "firn/dist/parallel/pipeline.h"
+
+#include <algorithm>
+#include <deque>
+
+#include "base/check.h"
+#include "firn/autograd.h"
+#include "firn/kernel_support.h"
+#include "optim/impl.h"
+#include "optim/ranks/stage.h"
+#include "tensor/impl.h"
+
+namespace firn::dist {
+namespace {
+
+constexpr const char* kOp = "Pipeline";
+
+/// What goes before a tensor: its shape and dtype, and with a gradient the loss that it is of.
+struct Header {
+  std::int64_t rank = 0, dtype = 0;
+  std::int64_t sizes[kMaxRank] = {};
+  double loss = 0, weight = 0;
+};
+static_assert(sizeof(Header) == (4 + kMaxRank) * sizeof(std::int64_t));
+
+/// A tensor on its way, and its header as the group sends it.
+struct Parcel {
+  Tensor header = zeros({4 + kMaxRank}, DType::i64, Device::cpu());
+  Tensor tensor;
+
+  Header& head() const { return *static_cast<Header*>(header.mutable_view().data); }
+  double loss() const { return head().loss; }
+  double weight() const { return head().weight; }
+};
+
+Parcel packed(const Tensor& t, double loss = 0, double weight = 0) {
+  Parcel out;
+  out.tensor = t.detach().contiguous();
+  Header& h = out.head();
+  h = {.rank = t.rank(),
+       .dtype = static_cast<std::int64_t>(t.dtype()),
+       .sizes = {},
+       .loss = loss,
+       .weight = weight};
+  for (int i = 0; i < t.rank(); ++i) h.sizes[i] = t.size(i);
+  return out;
+}
+
+/// Memory for the tensor that a header announces.
+void unpack(Parcel& parcel) {
+  const Header& h = parcel.head();
+  Shape shape;
+  for (std::int64_t i = 0; i < h.rank; ++i) shape.push_back(h.sizes[i]);
+  parcel.tensor = empty(shape, static_cast<DType>(h.dtype), Device::cpu());
+}
+
+void send(const Group& g, const Parcel& parcel, int to) {
+  g.send(parcel.header, to);
+  g.send(parcel.tensor, to);
+}
+
+Parcel receive(const Group& g, int from) {
+  Parcel out;
+  g.recv(out.header, from);
+  unpack(out);
+  g.recv(out.tensor, from);
+  return out;
+}
+
+Parcel exchange(const Group& g, const Parcel& parcel, int with) {
+  Parcel out;
+  g.send_recv(parcel.header, with, out.header, with);
+  unpack(out);
+  g.send_recv(parcel.tensor, with, out.tensor, with);
+  return out;
+}
+
+/// Stages that cut a batch otherwise would wait for messages that do not come.
+void require_alike(const Group& stages, std::int64_t samples, std::int64_t micro_batch) {
+  const Tensor mine = empty({2}, DType::i64, Device::cpu());
+  const Tensor all = empty({2 * stages.size()}, DType::i64, Device::cpu());
+  mine.mutable_view().as<std::int64_t>()[0] = samples;
+  mine.mutable_view().as<std::int64_t>()[1] = micro_batch;
+  stages.all_gather(mine, all);
+  const auto* of = all.view().as<std::int64_t>();
+  for (int s = 1; s < stages.size(); ++s)
+    FIRN_CHECK(of[2 * s] == of[0] && of[2 * s + 1] == of[1], kOp,
+               "call run_batch() alike on every stage",
+               "stage {} has {} samples in micro-batches of {}, and stage 0 {} in {}", s, of[2 * s],
+               of[2 * s + 1], of[0], of[1]);
+}
+
+}  // namespace
+
+/// One batch on one stage.
+class Pipeline::Batch {
+ public:
+  Batch(Pipeline& pipeline, optim::Optimizer& optimizer, const InputsOf& inputs_of,
+        const LossOf& loss_of)
+      : pipeline_(pipeline),
+        optimizer_(optimizer),
+        inputs_of_(inputs_of),
+        loss_of_(loss_of),
+        stages_(pipeline.mesh_.pp()),
+        first_(stages_.rank() == 0),
+        last_(stages_.rank() == stages_.size() - 1) {}
+
+  void micro_step(const optim::StageCycle& cycle, std::int64_t i) {
+    const std::int64_t count = cycle.micro_batches();
+    const std::int64_t ahead = std::min<std::int64_t>(stages_.size() - 1 - stages_.rank(), count);
+    if (i == 0) {
+      flying_.clear();
+      forward_ = 0;
+      while (forward_ < ahead) {
+        forward(cycle, from_before());
+        send(stages_, packed(flying_.back().output), next());
+      }
+      if (forward_ < count) input_ = from_before();
+    }
+    Parcel gradient;
+    if (forward_ < count) {
+      forward(cycle, std::move(input_));
+      if (!last_) gradient = exchange(stages_, packed(flying_.back().output), next());
+    } else if (!last_) {
+      gradient = receive(stages_, next());
+    }
+    const Tensor back = backward(cycle, i, gradient);
+    const bool more = forward_ < count;
+    if (first_) return;
+    const Parcel parcel = packed(back, loss_, weight_);
+    if (more)
+      input_ = exchange(stages_, parcel, before());
+    else
+      send(stages_, parcel, before());
+  }
+
+ private:
+  /// A micro-batch between its forward and its backward pass.
+  struct Flying {
+    Tensor input, output;
+  };
+
+  int next() const noexcept { return stages_.rank() + 1; }
+  int before() const noexcept { return stages_.rank() - 1; }
+  Parcel from_before() const { return first_ ? Parcel() : receive(stages_, before()); }
+
+  void forward(const optim::StageCycle& cycle, Parcel parcel) {
+    Tensor input = std::move(parcel.tensor);
+    if (first_)
+      input = inputs_of_(cycle.begin(forward_), cycle.end(forward_));
+    else
+      input.set_requires_grad();
+    Tensor output = (*pipeline_.stage_)(input);
+    FIRN_CHECK(output.defined() && (last_ || is_floating(output.dtype())), kOp,
+               "return the activation that the next stage takes",
+               "stage {} returns {}, which is no floating tensor", stages_.rank(),
+               output.defined() ? describe(output) : "an undefined tensor");
+    flying_.push_back({std::move(input), std::move(output)});
+    pipeline_.most_in_flight_ =
+        std::max(pipeline_.most_in_flight_, static_cast<std::int64_t>(flying_.size()));
+    ++forward_;
+  }
+
+  /// Returns the gradient of the stage's input; undefined on the first stage.
+  Tensor backward(const optim::StageCycle& cycle, std::int64_t i, const Parcel& gradient) {
+    Flying flying = std::move(flying_.front());
+    flying_.pop_front();
+    if (last_) {
+      const Loss loss = loss_of_(flying.output, cycle.begin(i), cycle.end(i));
+      flying.output = Tensor();
+      optimizer_.backward(loss);
+      loss_ = loss.sum.item();
+      weight_ = loss.weight.item();
+    } else {
+      loss_ = gradient.loss();
+      weight_ = gradient.weight();
+      optim::backward_stage(optimizer_, flying.output, gradient.tensor, loss_, weight_);
+    }
+    if (first_) return {};
+    const Tensor back = flying.input.grad();
+    FIRN_CHECK(back.defined(), kOp, "compute it from the input, outside of NoGrad and detach()",
+               "the output of stage {} does not depend on its input", stages_.rank());
+    return back;
+  }
+
+  Pipeline& pipeline_;
+  optim::Optimizer& optimizer_;
+  const InputsOf& inputs_of_;
+  const LossOf& loss_of_;
+  const Group& stages_;
+  const bool first_, last_;
+  std::deque<Flying> flying_;
+  std::int64_t forward_ = 0;  ///< micro-batches whose forward pass is done
+  Parcel input_;              ///< of the next one
+  double loss_ = 0, weight_ = 0;
+};
+
+Pipeline::Pipeline(const Mesh& mesh, nn::Module& stage) : mesh_(mesh), stage_(&stage) {}
+
+optim::StepReport Pipeline::run_batch(optim::Optimizer& optimizer, std::int64_t samples,
+                                      std::int64_t micro_batch, const InputsOf& inputs_of,
+                                      const LossOf& loss_of) try {
+  const Group& stages = mesh_.pp();
+  FIRN_CHECK(samples >= 1 && micro_batch >= 1, kOp, "",
+             "a batch of {} samples in micro-batches of {}", samples, micro_batch);
+  FIRN_CHECK(inputs_of || stages.rank() > 0, kOp,
+             "give a function that returns the inputs of samples [first, last)",
+             "inputs_of is empty on the first stage");
+  FIRN_CHECK(loss_of || stages.rank() < stages.size() - 1, kOp,
+             "give a function that computes the loss of samples [first, last)",
+             "loss_of is empty on the last stage");
+  most_in_flight_ = 0;
+  if (stages.size() == 1)
+    return optimizer.run_batch(samples, micro_batch, [&](std::int64_t first, std::int64_t last) {
+      most_in_flight_ = 1;
+      return loss_of((*stage_)(inputs_of(first, last)), first, last);
+    });
+  const auto& impl = optim::OptimizerAccess::impl(optimizer);
+  FIRN_CHECK(impl.model && impl.model->peers().size() == mesh_.copy().size(), kOp,
+             "call distribute(optimizer, mesh) first", "the optimizer does not know the stages");
+  FIRN_CHECK(!runtime::dry_run(), kOp, "plan a stage by itself",
+             "a batch of several stages cannot be planned: what comes from others is not known");
+  require_alike(stages, samples, micro_batch);
+  Batch batch(*this, optimizer, inputs_of, loss_of);
+  return optim::run_stage(
+      optimizer, samples, micro_batch,
+      [&](const optim::StageCycle& cycle, std::int64_t i) { batch.micro_step(cycle, i); });
+}
+FIRN_OUT_OF_MEMORY("Pipeline")
+
+}  // namespace firn::dist

@@ -1,0 +1,53 @@
+// Ranks that have the rest of an optimizer's model: other parts of its parameters, or other layers.
+// Each updates its own; the norm that clips, and whether the step is made, are those of all.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "autograd/peers.h"
+#include "kernels/math/optim/step_state.h"
+#include "optim/store/param_store.h"
+
+namespace firn::optim {
+
+/// What a rank tells the others of its model before the decision: where it is, and what it has
+/// found out of the gradients of divided parameters, and of those that every rank of its stage has.
+struct ModelRecord {
+  std::int64_t optimizer = 0, cycles = 0, dropped = 0, micro_steps = 0;
+  double rate = 0, scale = 1, unit = 1, weight = 0, loss = 0;
+  math::GradientSummary divided = {}, whole = {};
+};
+
+class ModelRanks {
+ public:
+  /// `peers` are the ranks of one copy of the model: stage after stage, `parts` of each. `divided`
+  /// has 1 for each parameter of which this rank has a part. Allocates what a decision needs.
+  ModelRanks(std::shared_ptr<const autograd::Peers> peers, int parts,
+             std::vector<std::uint8_t> divided);
+
+  const autograd::Peers& peers() const noexcept { return *peers_; }
+  /// "part 1 of 2 of stage 0 of 3".
+  std::string place() const;
+  const Tensor& divided() const noexcept { return divided_; }  ///< u8 [parameters]
+  const Tensor& whole() const noexcept { return whole_; }      ///< the others
+
+  /// Tells the others, and returns what all have found: each part of a divided parameter counts,
+  /// and others once. The same on every rank to the bit, but for the culprit, which is a parameter
+  /// of this rank's stage, or `elsewhere`. Throws Error, on every rank, if they are not at the same
+  /// place.
+  math::GradientSummary tell(const std::string& op, const ModelRecord& record);
+
+ private:
+  std::shared_ptr<const autograd::Peers> peers_;
+  int parts_;
+  Tensor divided_, whole_;
+  Tensor mine_, all_;  ///< u8: a record, and those of all ranks
+  std::vector<ModelRecord> records_;
+};
+
+}  // namespace firn::optim

@@ -1,0 +1,67 @@
+#include "optim/ranks/stage.h"
+
+#include <span>
+
+#include "autograd/node.h"
+#include "kernels/optim.h"
+#include "optim/impl.h"
+
+namespace firn::optim {
+namespace {
+
+/// While alive, the optimizer is at a batch.
+class BatchScope {
+ public:
+  BatchScope(OptimizerAccess::Impl& impl, std::int64_t samples) noexcept : impl_(impl) {
+    impl.batch = samples;
+  }
+  ~BatchScope() { impl_.batch = 0; }
+  BatchScope(const BatchScope&) = delete;
+  BatchScope& operator=(const BatchScope&) = delete;
+
+ private:
+  OptimizerAccess::Impl& impl_;
+};
+
+}  // namespace
+
+StepReport run_stage(
+    Optimizer& optimizer, std::int64_t samples, std::int64_t micro_batch,
+    const std::function<void(const StageCycle& cycle, std::int64_t i)>& micro_step) {
+  auto& impl = OptimizerAccess::impl(optimizer);
+  impl.require_no_cycle();
+  const BatchScope batch(impl, samples);
+  const Share share = impl.share_of(samples);
+  if (share.size() == 0) return impl.run_cycle(1, [&](std::int64_t) { impl.no_samples(); });
+  const StageCycle cycle{share.first, share.last, micro_batch};
+  return impl.run_cycle(cycle.micro_batches(), [&](std::int64_t i) { micro_step(cycle, i); });
+}
+
+/// The same numbers go into next_seed() as on the last stage, and in the same order. So the unit of
+/// the gradients here is the one that they come with.
+void backward_stage(Optimizer& optimizer, const Tensor& output, const Tensor& gradient, double loss,
+                    double weight) {
+  auto& impl = OptimizerAccess::impl(optimizer);
+  ParamStore& store = impl.store;
+  impl.check_ready();
+  const bool first = impl.at.micro_steps == 0;
+  impl.begin_micro_step();
+  impl.broken = true;
+  try {
+    const Tensor seed = empty({}, DType::f32, store.device());
+    const Tensor sum = zeros({}, DType::f64, store.device());
+    *sum.mutable_view().as<double>() = loss;
+    using Arenas = std::span<const kernels::OptimizerArena>;
+    kernels::optim_begin(kernels::pending_seed(store.memory(), impl.policy, seed.mutable_view(),
+                                               sum.view(), ConstView{}, weight),
+                         first ? Arenas() : store.arenas(), store.stream());
+    const autograd::CycleScope cycle(impl);
+    autograd::backward_from(output, gradient, nullptr, false);
+  } catch (const OutOfMemory& e) {
+    impl.out_of_memory(e, nullptr);
+  }
+  impl.broken = false;
+  store.ledger().note();
+}
+
+}  // namespace firn::optim

@@ -1,0 +1,371 @@
+// Pipelines of stages beside the model on one rank: weights, reports, what is in memory at a time,
+// overflows, and stages that fail.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <functional>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "dist/parallel_models.h"
+#include "firn/dist/parallel/pipeline.h"
+
+namespace firn::testing {
+namespace {
+
+using dist::distribute;
+using dist::Group;
+using dist::Mesh;
+using dist::Pipeline;
+
+constexpr int kBlocks = 4;
+
+/// The layers of one stage: stage s of p has blocks [4 s/p, 4 (s + 1)/p). Every stage draws the
+/// weights of all.
+struct GptStage : nn::Module {
+  Group tp;
+  std::optional<dist::VocabParallelEmbedding> embed;
+  std::vector<ParallelBlock> blocks;
+  std::optional<nn::LayerNorm> norm;
+  std::optional<dist::ColumnParallelLinear> head;
+  int first_block = 0;
+  bool poisoned = false;  ///< the embedding's gradient is infinite
+  std::function<void()> before = [] {};
+  FIRN_MEMBERS(embed, blocks, norm, head)
+
+  GptStage(const Mesh& mesh, DType dtype) : tp(mesh.tp()) {
+    manual_seed(4);
+    const int p = mesh.pp().size(), s = mesh.pp().rank();
+    embed.emplace(tp, 12, 16);
+    for (int b = 0; b < kBlocks; ++b) {
+      ParallelBlock block(tp, 0);
+      if (b / (kBlocks / p) == s) blocks.push_back(block);
+    }
+    norm.emplace(16);
+    head.emplace(tp, 16, 12, dist::ColumnParallelOptions{.bias = false});
+    first_block = s * (kBlocks / p);
+    if (s > 0) embed.reset();
+    if (s < p - 1) {
+      norm.reset();
+      head.reset();
+    }
+    to(dtype);
+  }
+  Tensor forward(const Tensor& x) override {
+    before();
+    Tensor h = x;
+    if (embed) h = (*embed)(x);
+    if (poisoned) add_hook(h, [](const Tensor& grad) { return grad * HUGE_VAL; });
+    for (auto& b : blocks) h = b(h);
+    return head ? (*head)((*norm)(h)) : h;
+  }
+  /// The parameters by their names in the whole model.
+  std::vector<NamedTensor> named() const {
+    std::vector<NamedTensor> out = named_parameters();
+    for (NamedTensor& p : out)
+      if (p.name.starts_with("blocks.")) {
+        const int b = p.name[7] - '0' + first_block;
+        p.name[7] = static_cast<char>('0' + b);
+      }
+    return out;
+  }
+};
+
+struct Setting {
+  DType dtype = f64;
+  std::int64_t samples = 13, micro_batch = 2;
+  optim::StepOptions step = {.clip_norm = 0.5};
+  int steps = 10;
+  int poisoned_step = -1;
+};
+
+struct Outcome {
+  std::string reports;
+  std::vector<double> losses, norms, rounded;
+  std::vector<NamedTensor> weights;
+  double distance = 0;
+  std::int64_t in_flight = 0;
+};
+
+Outcome train(const Group& all, const dist::MeshSizes& sizes, const Setting& s = {},
+              const std::vector<NamedTensor>& one = {}) {
+  const Mesh mesh(all, sizes);
+  GptStage stage(mesh, s.dtype);
+  optim::AdamW opt(stage.parameters(), {.lr = 1e-2, .eps = 1e-5, .weight_decay = 0.01}, s.step);
+  distribute(opt, mesh);
+  Pipeline pipeline(mesh, stage);
+  Outcome out;
+  for (int i = 0; i < s.steps; ++i) {
+    stage.poisoned = i == s.poisoned_step && stage.embed;
+    const Tensor ids = tokens(s.samples, static_cast<std::uint64_t>(i));
+    const auto report = pipeline.run_batch(
+        opt, s.samples, s.micro_batch,
+        [&](std::int64_t first, std::int64_t last) {
+          return ids.slice(0, first, last).slice(1, 0, 6);
+        },
+        [&](const Tensor& logits, std::int64_t first, std::int64_t last) {
+          return dist::vocab_parallel_cross_entropy(
+              logits, ids.slice(0, first, last).slice(1, 1, 7), mesh.tp());
+        });
+    out.reports += fmt::format("{} {} {} {:a} {:a} {:a} {}\n", static_cast<int>(report.status()),
+                               report.applied_steps(), report.skipped_steps(), report.norm(),
+                               report.loss(), report.loss_scale(), report.micro_steps());
+    out.losses.push_back(report.loss());
+    out.norms.push_back(report.norm());
+    out.in_flight = std::max(out.in_flight, pipeline.most_in_flight());
+  }
+  const auto totals = opt.loss_totals();
+  out.reports += fmt::format("{:a} {:a}", totals.loss, totals.weight);
+  std::vector<double> mine, wanted;
+  for (const NamedTensor& p : stage.named()) {
+    out.weights.push_back({p.name, p.tensor.detach().clone()});
+    for (const NamedTensor& w : one) {
+      if (w.name != p.name) continue;
+      for (const double v : values_of(p.tensor)) mine.push_back(v);
+      for (const double v : values_of(part_of(w, mesh.tp()))) wanted.push_back(v);
+    }
+  }
+  out.distance = mine.empty() ? HUGE_VAL : relative_distance(mine, wanted);
+  return out;
+}
+
+std::vector<Outcome> train_on(const dist::MeshSizes& sizes, const Setting& s,
+                              const std::vector<NamedTensor>& one = {}) {
+  return on_ranks<Outcome>(sizes.dp * sizes.tp * sizes.pp,
+                           [&](const Group& g) { return train(g, sizes, s, one); });
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST_CASE("[S40] pipeline: a language model in stages trains as on one rank") {
+  for (const auto& [dtype, bound] : {std::pair(f64, 1e-12), std::pair(f32, 1e-5)}) {
+    CAPTURE(dtype);
+    const Setting s{.dtype = dtype};
+    const Outcome one = train(Group(), {}, s);
+    CHECK(one.norms[0] > 0.5);  // clipping does something
+    for (const dist::MeshSizes& sizes :
+         {dist::MeshSizes{.pp = 2}, dist::MeshSizes{.pp = 4}, dist::MeshSizes{.tp = 2, .pp = 2},
+          dist::MeshSizes{.dp = 2, .pp = 2}, dist::MeshSizes{.dp = 2, .tp = 2, .pp = 2}}) {
+      CAPTURE(sizes.dp, sizes.tp, sizes.pp);
+      const auto all = train_on(sizes, s, one.weights);
+      for (const Outcome& o : all) {
+        CHECK(o.reports == all[0].reports);
+        CHECK(relative_distance(o.losses, one.losses) < bound);
+        CHECK(relative_distance(o.norms, one.norms) < bound);
+        CHECK(o.distance < bound);
+      }
+    }
+  }
+}
+
+TEST_CASE(
+    "pipeline: stages alone change no bit of what is not clipped, in f16 with a loss scale too") {
+  // Micro-batches of other weights: 16 samples in 5, 5, 5 and 1. So the unit of the sums changes.
+  for (const DType dtype : {f16, f32}) {
+    CAPTURE(dtype);
+    Setting s{.dtype = dtype, .samples = 16, .micro_batch = 5, .step = {}};
+    if (dtype == f16) s.step.loss_scale = optim::LossScale::dynamic({.init = 4096});
+    const Outcome one = train(Group(), {}, s);
+    for (const Outcome& o : train_on({.pp = 4}, s, one.weights)) {
+      CHECK(o.distance == 0);
+      CHECK(o.losses == one.losses);
+      CHECK(relative_distance(o.norms, one.norms) < 1e-12);
+    }
+  }
+}
+
+TEST_CASE("[S40] pipeline: an overflow in one stage skips the step of all") {
+  const Setting s{.dtype = f16,
+                  .step = {.loss_scale = optim::LossScale::dynamic({.init = 1024})},
+                  .steps = 4,
+                  .poisoned_step = 2};
+  for (const dist::MeshSizes& sizes :
+       {dist::MeshSizes{.pp = 4}, dist::MeshSizes{.dp = 2, .tp = 2, .pp = 2}}) {
+    const auto all = train_on(sizes, s);
+    for (const Outcome& o : all) CHECK(o.reports == all[0].reports);
+    CHECK(has(all[0].reports,
+              fmt::format("\n{} 2 1 ", static_cast<int>(optim::StepStatus::skipped_non_finite))));
+    CHECK(has(all[0].reports,
+              fmt::format("\n{} 3 1 ", static_cast<int>(optim::StepStatus::applied))));
+    CHECK(has(all[0].reports, fmt::format(" {:a} 7\n", 512.0)));
+  }
+}
+
+TEST_CASE("[S15] pipeline: a cycle that overflows is computed again by all stages") {
+  const Setting s{.dtype = f16,
+                  .step = {.loss_scale = optim::LossScale::dynamic(
+                               {.init = 0x1p24, .on_overflow = optim::OverflowPolicy::retry})},
+                  .steps = 2};
+  const Outcome one = train(Group(), {}, s);
+  const auto all = train_on({.pp = 2}, s, one.weights);
+  for (const Outcome& o : all) {
+    CHECK(o.reports == all[0].reports);
+    CHECK(o.distance == 0);
+    CHECK(o.losses == one.losses);
+  }
+  CHECK(has(all[0].reports, fmt::format("{} 1 ", static_cast<int>(optim::StepStatus::applied))));
+}
+
+TEST_CASE("[S41] pipeline: a copy without samples") {
+  const Setting s{.samples = 1, .step = {}, .steps = 3};
+  const Outcome one = train(Group(), {}, s);
+  for (const Outcome& o : train_on({.dp = 2, .pp = 2}, s, one.weights)) CHECK(o.distance < 1e-13);
+}
+
+TEST_CASE(
+    "pipeline: a stage has no more micro-batches in memory than there are stages from it on") {
+  for (const std::int64_t count : {1, 2, 3, 4, 9}) {
+    CAPTURE(count);
+    const auto all = train_on({.pp = 4}, {.samples = 2 * count, .step = {}, .steps = 2});
+    for (std::int64_t s = 0; s < 4; ++s)
+      CHECK(all[static_cast<std::size_t>(s)].in_flight == std::min(4 - s, count));
+  }
+}
+
+TEST_CASE("pipeline: memory in use does not grow with the number of micro-batches") {
+  // Four stages keep 4 + 3 + 2 + 1 quarters of a micro-batch's graph, not one for each micro-batch.
+  const auto activations = [] {
+    return memory_stats().by_owner[static_cast<std::size_t>(Owner::activations)];
+  };
+  const auto peak = [&](std::int64_t count) {
+    std::size_t most = 0;
+    reset_peak_memory();
+    const std::size_t before = activations().current;
+    train_on({.pp = 4}, {.samples = 2 * count, .step = {}, .steps = 1});
+    most = activations().peak - before;
+    return most;
+  };
+  const Mesh one{Group()};
+  GptStage whole(one, f64);
+  std::vector<Tensor> kept;
+  const std::size_t before = activations().current;
+  for (int i = 0; i < 40; ++i) kept.push_back(whole(tokens(2, 1).slice(1, 0, 6)));
+  const double of_micro_batch = static_cast<double>(activations().current - before) / 40;
+  kept.clear();
+  CAPTURE(of_micro_batch, peak(4));
+  CHECK(static_cast<double>(peak(40)) < 6 * of_micro_batch);
+  CHECK(static_cast<double>(peak(40)) > 1 * of_micro_batch);
+}
+
+// ---- What fails ----
+
+TEST_CASE("[S42] pipeline: a stage that fails is a RankError on all, and the last step stands") {
+  for (const int victim : {0, 1, 3}) {
+    CAPTURE(victim);
+    const auto what = on_ranks<std::string>(4, [&](const Group& g) -> std::string {
+      const Mesh mesh(g, {.pp = 4});
+      GptStage stage(mesh, f32);
+      optim::AdamW opt(stage.parameters());
+      distribute(opt, mesh);
+      Pipeline pipeline(mesh, stage);
+      const Tensor ids = tokens(16, 1);
+      const auto step = [&] {
+        pipeline.run_batch(
+            opt, 16, 2,
+            [&](auto first, auto last) { return ids.slice(0, first, last).slice(1, 0, 6); },
+            [&](const Tensor& out, auto first, auto last) {
+              return cross_entropy(out, ids.slice(0, first, last).slice(1, 1, 7));
+            });
+      };
+      step();
+      const auto stands = weights_of(opt);
+      int calls = 0;
+      if (g.rank() == victim)
+        stage.before = [&calls] {
+          if (++calls == 3) throw std::runtime_error("no more disk");
+        };
+      std::string text;
+      try {
+        step();
+      } catch (const dist::RankError& e) {
+        text = std::string("RankError ") + e.what();
+      } catch (const std::runtime_error& e) {
+        text = e.what();
+      }
+      if (weights_of(opt) != stands) text += " other weights";
+      if (opt.last_report().applied_steps() != 1) text += " another step";
+      return text;
+    });
+    for (int r = 0; r < 4; ++r) {
+      CAPTURE(r, what[static_cast<std::size_t>(r)]);
+      if (r == victim)
+        CHECK(what[static_cast<std::size_t>(r)] == "no more disk");
+      else
+        CHECK(what[static_cast<std::size_t>(r)].starts_with("RankError ["));
+      CHECK_FALSE(has(what[static_cast<std::size_t>(r)], "other weights"));
+      CHECK_FALSE(has(what[static_cast<std::size_t>(r)], "another step"));
+    }
+  }
+}
+
+TEST_CASE("pipeline: what run_batch() refuses") {
+  const auto errors = [](const std::function<void(const Mesh&, GptStage&, optim::Optimizer&)>& fn) {
+    return errors_on_ranks(2, [&](const Group& g) {
+      const Mesh mesh(g, {.pp = 2});
+      GptStage stage(mesh, f32);
+      optim::SGD opt(stage.parameters());
+      fn(mesh, stage, opt);
+    });
+  };
+  const auto inputs = [](std::int64_t first, std::int64_t last) {
+    return tokens(8, 1).slice(0, first, last).slice(1, 0, 6);
+  };
+  const auto loss = [](const Tensor& out, std::int64_t first, std::int64_t last) {
+    return cross_entropy(out, tokens(8, 1).slice(0, first, last).slice(1, 1, 7));
+  };
+  for (const std::string& e : errors([&](const Mesh&mesh, GptStage&stage, optim::Optimizer&opt) {
+         Pipeline(mesh, stage).run_batch(opt, 8, 2, inputs, loss);
+       }))
+    CHECK(has(e, "call distribute(optimizer, mesh) first"));
+  for (const std::string& e : errors([&](const Mesh&mesh, GptStage&stage, optim::Optimizer&opt) {
+         distribute(opt, mesh);
+         Pipeline(mesh, stage).run_batch(opt, 8, 2 + mesh.pp().rank(), inputs, loss);
+       }))
+    CHECK(has(e, "stage 1 has 8 samples in micro-batches of 3, and stage 0 8 in 2"));
+  const auto missing = errors([&](const Mesh& mesh, GptStage& stage, optim::Optimizer& opt) {
+    distribute(opt, mesh);
+    Pipeline(mesh, stage).run_batch(opt, 8, 2, {}, {});
+  });
+  CHECK(has(missing[0], "inputs_of is empty on the first stage"));
+  CHECK(has(missing[1], "loss_of is empty on the last stage"));
+  for (const std::string& e : errors([&](const Mesh&mesh, GptStage&stage, optim::Optimizer&opt) {
+         distribute(opt, mesh);
+         Pipeline(mesh, stage).run_batch(opt, 0, 2, inputs, loss);
+       }))
+    CHECK(has(e, "a batch of 0 samples"));
+  for (const std::string& e : errors([&](const Mesh&mesh, GptStage&stage, optim::Optimizer&opt) {
+         distribute(opt, mesh);
+         plan_memory([&] { Pipeline(mesh, stage).run_batch(opt, 8, 2, inputs, loss); });
+       }))
+    CHECK(has(e, "cannot be planned"));
+  const auto cut = errors([&](const Mesh& mesh, GptStage& stage, optim::Optimizer& opt) {
+    distribute(opt, mesh);
+    struct Cut : nn::Module {
+      nn::Module* inner = nullptr;
+      bool last = false;
+      Tensor forward(const Tensor& x) override { return (*inner)(last ? x.detach() : x); }
+    } outer;
+    outer.inner = &stage;
+    outer.last = mesh.pp().rank() == 1;
+    Pipeline(mesh, outer).run_batch(opt, 8, 2, inputs, loss);
+  });
+  CHECK(has(cut[1], "the output of stage 1 does not depend on its input"));
+  CHECK_FALSE(cut[0].empty());
+}
+
+TEST_CASE("pipeline: distribute() compares what stages must have alike") {
+  const auto errors = errors_on_ranks(2, [](const Group& g) {
+    const Mesh mesh(g, {.pp = 2});
+    GptStage stage(mesh, f32);
+    optim::AdamW opt(stage.parameters(), {}, {.clip_norm = 1.0 + mesh.pp().rank()});
+    distribute(opt, mesh);
+  });
+  for (const std::string& e : errors) CHECK(has(e, "the optimizer of rank 1 is not like that of"));
+}
+
+}  // namespace
+}  // namespace firn::testing
