@@ -46,6 +46,12 @@ def try_errors():
     fails = run("--ranks", "3", "--least", "2", "--", "false")  # an error of its own
     assert fails.returncode != 0 and fails.stderr.count("it goes on with 2") == 1, fails.stderr
     assert "fewer than 2" in fails.stderr, fails.stderr
+    # An mpirun that goes on when its ranks have ended.
+    with tempfile.NamedTemporaryFile("w", suffix=".sh") as hangs:
+        hangs.write("sleep 0.1 & exec sleep 300")
+        hangs.flush()
+        stuck = run("--ranks", "1", "--mpirun", f"sh {hangs.name}", "--", "true")
+        assert stuck.returncode != 0 and "does not end: it is killed" in stuck.stderr, stuck.stderr
 
 
 def main():
