@@ -56,12 +56,13 @@ struct ResidentBatches::State {
   std::shared_ptr<const ImageSource> set;
   LoaderOptions options;
   Order positions;
-  Tensor images;         ///< u8 [n, ...], row-major, on the device like all that follow
-  Tensor labels;         ///< u8, i32 or i64 [n]
-  Tensor order;          ///< i64 [n]
-  Tensor cursor;         ///< i64 [3], see kernels/batch.h
-  LoaderPosition at;     ///< of the next sample
-  std::int64_t end = 0;  ///< of this epoch
+  Tensor images;          ///< u8 [n, ...], row-major, on the device like all that follow
+  Tensor labels;          ///< u8, i32 or i64 [n]
+  Tensor order;           ///< i64 [n]
+  Tensor cursor;          ///< i64 [3], see kernels/batch.h
+  LoaderPosition at;      ///< of the next sample
+  LoaderPosition before;  ///< the batch that was taken last
+  std::int64_t end = 0;   ///< of this epoch
 
   void read();
   /// Tells RollbackPoints of this thread where the position is.
@@ -69,7 +70,7 @@ struct ResidentBatches::State {
     runtime::before_change(Rollback::data, s.get(), [&s]() -> std::function<void()> {
       return [s, at = s->at, end = s->end] {
         s->move_cursor(at);
-        s->at = at;
+        s->at = s->before = at;
         s->end = end;
       };
     });
@@ -152,7 +153,7 @@ void ResidentBatches::State::go_to(LoaderPosition to, const Tensor& its_order) {
     copy_bytes(order.mutable_view().data, options.device, its_order.view().data, its_order.device(),
                its_order.bytes());
   move_cursor(to);
-  at = to;
+  at = before = to;
   end = end_from(to.sample);
 }
 
@@ -187,6 +188,7 @@ FIRN_OUT_OF_MEMORY(kOp)
 std::string ResidentBatches::order_description() const { return state().positions.description(); }
 
 LoaderPosition ResidentBatches::position() const { return state().at; }
+LoaderPosition ResidentBatches::before_batch() const { return state().before; }
 
 std::function<void()> ResidentBatches::prepare_seek(LoaderPosition to) const {
   State& s = state();
@@ -218,9 +220,11 @@ Batch ResidentBatches::next(std::int64_t count) try {
   runtime::on_replay(device, [state = state_, count] {
     state->require(count);
     State::about_to_move(state);
+    state->before = state->at;
     state->at.sample += count;
   });
   runtime::on_abandon(device, [state = state_, count] { state->at.sample -= count; });
+  s.before = s.at;
   s.at.sample += count;
   return batch;
 }

@@ -28,11 +28,11 @@ class BatchScope {
 }  // namespace
 
 StepReport run_in_parts(Optimizer& optimizer, std::int64_t samples, std::int64_t size,
-                        const LossOf& loss) {
+                        const LossOf& loss, const std::function<void(std::int64_t)>& between) {
   auto& impl = OptimizerAccess::impl(optimizer);
   impl.require_no_cycle();
   const BatchScope batch(impl, samples);
-  if (impl.options.exact.quantum > 0) return run_exact(optimizer, samples, loss);
+  if (impl.options.exact.quantum > 0) return run_exact(optimizer, samples, loss, between);
   const Share share = impl.share_of(samples);
   if (share.size() == 0) return impl.run_cycle(1, [&](std::int64_t) { impl.no_samples(); });
   return impl.run_cycle(1 + (share.size() - 1) / size, [&](std::int64_t i) {

@@ -18,7 +18,7 @@ using LossOf = std::function<Loss(std::int64_t first, std::int64_t last)>;
 /// A whole cycle in micro-batches of `size` samples, the last one of what is left. With several
 /// ranks, this one's part of it; in exact mode, in quanta.
 StepReport run_in_parts(Optimizer& optimizer, std::int64_t samples, std::int64_t size,
-                        const LossOf& loss);
+                        const LossOf& loss, const std::function<void(std::int64_t)>& between = {});
 
 /// Why a layer's micro-batches are not made smaller, and what to do.
 std::string refusal_to_split(const std::string& layer);

@@ -205,6 +205,13 @@ struct Optimizer::Impl final : autograd::Cycle {
   std::vector<StateEntry> state(const autograd::Peers* peers);
   /// The same of all ranks' cycle, on rank 0: a call of all ranks.
   std::vector<StateEntry> state_of_all_ranks();
+  /// In exact mode: entries that a file has if it was saved half-way in a batch
+  /// (StateEntry::any_rows).
+  std::vector<StateEntry> batch_in_file();
+  /// Whether the state is within a batch: of run_batch(), or of the file that was loaded.
+  bool in_batch() const noexcept { return between_quanta || exact.loaded(); }
+  /// The state becomes that before the batch, and what all ranks have done of it. Rank 0 has it.
+  void add_batch_so_far(std::vector<StateEntry>& state, const std::vector<std::uint8_t>& received);
   /// Why the state is none that a run could go on with; else empty.
   std::string why_not_saved() const;
   /// The cycle that was loaded is that of all ranks: rank 0 goes on with it, others have nothing.
@@ -235,6 +242,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   std::int64_t number = 0;          ///< see take_part()
   std::int64_t dropped = 0;         ///< cycles that this rank has dropped since the last step
   bool in_quantum = false;          ///< the backward pass of a quantum is under way
+  bool between_quanta = false;      ///< MicroBatch::between is under way
   std::vector<Tensor> restored;     ///< see restore_on_retry()
   std::int64_t parts = 0;           ///< of the two-pass step that is under way
   CycleCopy copy;                   ///< with StepOptions::keep_accumulator

@@ -91,6 +91,8 @@ StepReport Optimizer::run_batch(std::int64_t samples, const MicroBatch& ask,
   FIRN_CHECK(ask.size >= 0, op, "0 plans the size", "micro-batches of {} samples", ask.size);
   FIRN_CHECK(ask.size == 0 || ask.budget == 0, op, "give one of them",
              "both a size of {} and a budget of {} bytes", ask.size, ask.budget);
+  FIRN_CHECK(!ask.between || impl.options.exact.quantum > 0, op, "set StepOptions::exact",
+             "MicroBatch::between is called between quanta, and the optimizer has none");
   if (ask.size > 0) require_quanta(op, impl.options, samples, ask.size);
   impl.require_no_cycle();
   const std::int64_t quantum = impl.options.exact.quantum;
@@ -113,7 +115,7 @@ StepReport Optimizer::run_batch(std::int64_t samples, const MicroBatch& ask,
     const autograd::CouplingScope coupling;
     try {
       impl.about_to_change_restored();
-      StepReport report = run_in_parts(*this, samples, size, loss);
+      StepReport report = run_in_parts(*this, samples, size, loss, ask.between);
       report.note_split(quantum > 0 ? std::min(quantum, samples) : size, retries);
       return report;
     } catch (const OutOfMemory& e) {

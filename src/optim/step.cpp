@@ -114,6 +114,7 @@ void Optimizer::Impl::zero_grad() {
   drop_members();
   kernels::optim_reset(store.memory(), store.stream());
   forget_on_rank();
+  if (!runtime::dry_run()) exact.forget();
   hooks.now_and_at_replay([](Impl& i) {
     i.store.ledger().begin_cycle();
     i.broken = i.combined = false;

@@ -23,7 +23,7 @@ TEST_CASE("[S39] exact: the tree over quanta is the same however they are divide
         const std::int64_t first = n * r / parts, last = n * (r + 1) / parts;
         optim::QuantumStack<std::string> mine;
         for (std::int64_t q = first; q < last; ++q) mine.push({q, 1}, std::to_string(q), add);
-        const optim::QuantumPlan plan = optim::plan_quanta(first, last);
+        const optim::QuantumPlan plan = optim::plan_quanta(optim::work_of(first, last));
         REQUIRE(plan.nodes.size() == mine.entries().size());
         for (const auto& e : mine.entries()) all.push(e.range, e.value, add);
       }

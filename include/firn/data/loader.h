@@ -169,6 +169,8 @@ class Loader {
   friend struct io::RunAccess;
   /// The part of seek() that may throw, or take memory. The result does the rest.
   std::function<void()> prepare_seek(LoaderPosition position) const;
+  /// In front of the batch in hand; without one, position().
+  LoaderPosition before_batch() const;
 
   struct State;
   State& state() const;

@@ -76,6 +76,8 @@ class ResidentBatches {
   friend struct io::RunAccess;
   /// The part of seek() that may throw, or take memory. The result does the rest.
   std::function<void()> prepare_seek(LoaderPosition position) const;
+  /// In front of the batch that was taken last; without one, position().
+  LoaderPosition before_batch() const;
 
   struct State;
   State& state() const;

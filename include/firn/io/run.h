@@ -86,11 +86,16 @@ RunPart optional_part(RunPart part);
 /// its file: what it has, with the optimizers' state and gradients of all ranks. The others return
 /// when it is on disk, and throw Error if it could not be written. load_run() reads it on each rank
 /// of any number. In mid-cycle, rank 0 then goes on with what all had collected. Its sums are added
-/// in another order then, so the run goes on to rounding; between steps it goes on to the bit.
+/// in another order then, so the run goes on to rounding; between steps it goes on to the bit. In
+/// exact mode it also does within a batch, if the call is made in MicroBatch::between. Loaders in
+/// the file then stand in front of the batch in hand.
 ///
-/// Throws Error if two parts have a name in common, a part is given twice or was moved from, a
-/// graph is being captured, or a backward() of an optimizer is running or has failed half-way;
-/// IoError as save_safetensors() does.
+/// Ranks that have parts of one model (dist::Mesh) each write a file of their own, by another path:
+/// rank 0 of the copies of a part does it. load_run() refuses the file of another part.
+///
+/// Throws Error if ranks with parts of one model give the same path, two parts have a name in
+/// common, a part is given twice or was moved from, a graph is being captured, or a backward() of
+/// an optimizer is running or has failed half-way; IoError as save_safetensors() does.
 void save_run(const std::string& path, std::span<const RunPart> parts);
 inline void save_run(const std::string& path, std::initializer_list<RunPart> parts) {
   save_run(path, std::span<const RunPart>(parts.begin(), parts.size()));

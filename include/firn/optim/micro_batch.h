@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 namespace firn::optim {
 
@@ -26,6 +27,14 @@ struct MicroBatch {
   /// Lets a plan or a halving cut a batch whose samples a layer normalises together. Without it,
   /// run_batch() refuses, and names the layer.
   bool split_statistics = false;
+  /// In exact mode alone (StepOptions::exact): called after each quantum but the last, with the
+  /// number of calls so far. Ranks with fewer quanta make the call as often as the others. The run
+  /// can be saved in it (io::save_run()), and goes on within the batch, with the bits of the
+  /// unbroken run, on any number of ranks: after load_run() take the same batch, and call
+  /// run_batch() again. A Loader that is saved with the run then begins with that batch. Draw
+  /// random numbers in `loss`, and none between the loader and run_batch(). Throws Error in another
+  /// mode.
+  std::function<void(std::int64_t done)> between = {};
 
   static MicroBatch within(std::size_t bytes) { return {.size = 0, .budget = bytes}; }
 };

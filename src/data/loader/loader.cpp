@@ -35,7 +35,7 @@ struct Loader::State {
   Feed feed;
   /// All that a RollbackPoint puts back.
   struct Place {
-    LoaderPosition position;
+    LoaderPosition position, before;  ///< `before` the batch in hand
     std::uint64_t loop = 0;           ///< the one that goes on; a seek counts as one too
     std::uint64_t at_end = 0;         ///< the loop that has come to its end
     bool whole_epoch = false;         ///< it began at an epoch's start,
@@ -46,7 +46,7 @@ struct Loader::State {
   bool closed = false;
 
   void move_to(LoaderPosition p) noexcept {
-    at.position = p;
+    at.position = at.before = p;
     at.loop = ++loops_;
   }
   /// Takes the next batch of the epoch in hand and moves behind it; false at the epoch's end.
@@ -94,6 +94,7 @@ bool Loader::State::next() {
     for (const Tensor& field : made.fields) bytes += static_cast<std::int64_t>(field.bytes());
     at.batch = {std::move(made.fields), std::move(made.ids), after,
                 feed.maker().part_of(count).first, count};
+    at.before = at.position;
     at.position = after;
     stats.samples += at.batch.size();
     stats.batches += 1;
@@ -174,6 +175,7 @@ std::int64_t Loader::batches() const { return state().feed.maker().order().batch
 std::int64_t Loader::samples() const { return state().feed.maker().order().samples(); }
 
 LoaderPosition Loader::position() const { return state().at.position; }
+LoaderPosition Loader::before_batch() const { return state().at.before; }
 
 void Loader::seek(LoaderPosition position) try { prepare_seek(position)(); }
 FIRN_OUT_OF_MEMORY(kOp)

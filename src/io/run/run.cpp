@@ -2,6 +2,7 @@
 // run is written.
 #include "firn/io/run.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <utility>
@@ -79,7 +80,9 @@ void compare(const RunSlot& slot, const Tensor& read, const LoadRunOptions& opti
       differences.add_setting(kFormat, slot.name, theirs, mine);
     return;
   }
-  if (read.shape() != slot.tensor.shape() || read.dtype() != slot.tensor.dtype())
+  Shape expected = slot.tensor.shape();
+  if (slot.any_rows && read.rank() > 0) expected[0] = read.size(0);
+  if (read.shape() != expected || read.dtype() != slot.tensor.dtype())
     differences.add("\"{}\" is {} {} in the file, and {} {} here", slot.name, read.shape(),
                     read.dtype(), slot.tensor.shape(), slot.tensor.dtype());
 }
@@ -96,10 +99,14 @@ std::vector<NamedTensor> entries_of(const char* op, std::span<const RunPart> par
       FIRN_CHECK(slot.not_saved.empty(), op, "save between two steps; zero_grad() drops the cycle",
                  "\"{}\": {}", slot.name, slot.not_saved);
   });
-  if (ranks.copies) slots = slots_of(op, parts, SlotsOf::all_ranks);
+  slots = slots_of(op, parts, SlotsOf::all_ranks);
+  const bool in_batch =
+      std::any_of(slots.begin(), slots.end(), [](const RunSlot& s) { return s.in_batch; });
   std::vector<NamedTensor> entries;
   for (const RunSlot& slot : slots)
-    if (!slot.left_out) entries.push_back({slot.name, slot.tensor});
+    if (!slot.left_out)
+      entries.push_back(
+          {slot.name, in_batch && slot.before_batch.defined() ? slot.before_batch : slot.tensor});
   return entries;
 }
 
@@ -125,7 +132,8 @@ void restore_run(const char* op, const std::string& path, RunFile file,
       const auto it = found.find(slot.name);
       if (it != found.end()) {
         compare(slot, it->second, options, differences);
-      } else if (slot.optional_part > 0 && !in_file.contains(slot.optional_part)) {
+      } else if (slot.any_rows ||
+                 (slot.optional_part > 0 && !in_file.contains(slot.optional_part))) {
         continue;
       } else if (is_needed(slot, found)) {
         differences.add("\"{}\" is missing in the file", slot.name);
@@ -140,10 +148,11 @@ void restore_run(const char* op, const std::string& path, RunFile file,
   std::vector<std::function<void()>> writes;
   for (const RunSlot& slot : slots) {
     const auto it = found.find(slot.name);
-    if (it == found.end() || slot.text != RunSlot::Text::none) continue;
+    const bool missing = it == found.end();
+    if ((missing && !slot.any_rows) || slot.text != RunSlot::Text::none) continue;
     if (slot.prepare) {
       try {
-        writes.push_back(slot.prepare(it->second));
+        writes.push_back(slot.prepare(missing ? Tensor() : it->second));
       } catch (const OutOfMemory&) {
         throw;
       } catch (const Error& e) {

@@ -95,14 +95,17 @@ std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer
              "a backward() of the optimizer \"{}\" is running", prefix);
   auto& impl = optim::OptimizerAccess::impl(optimizer);
   std::vector<RunSlot> out;
-  const auto state = whose == SlotsOf::all_ranks ? impl.state_of_all_ranks() : impl.state(nullptr);
+  auto state = whose == SlotsOf::all_ranks ? impl.state_of_all_ranks() : impl.state(nullptr);
+  if (whose == SlotsOf::this_rank)
+    for (auto& e : impl.batch_in_file()) state.push_back(std::move(e));
   const std::string touched_name = join(prefix, "touched");
   std::vector<std::uint8_t> touched;
   for (const auto& e : state)
     if (e.name == "touched") touched = e.tensor.to_vector<std::uint8_t>();
   std::int64_t parameter = -1;
-  for (const auto& [name, t, prepare] : state) {
+  for (const auto& [name, t, prepare, any_rows] : state) {
     RunSlot slot{join(prefix, name), t, prepare};
+    slot.any_rows = any_rows;
     if (name.ends_with(".weight")) {
       ++parameter;
       slot.is_weight = true;
@@ -118,6 +121,7 @@ std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer
   out.push_back(slot_of_text(join(prefix, "settings"), optim::describe_settings(optimizer),
                              RunSlot::Text::may_differ_if_allowed));
   out.back().not_saved = impl.why_not_saved();
+  out.back().in_batch = impl.in_batch();
   if (impl.model)
     out.push_back(
         slot_of_text(join(prefix, "place"), impl.model->place(), RunSlot::Text::must_agree));
@@ -130,7 +134,9 @@ template <class Loader>
 std::vector<RunSlot> loader_slots(const std::string& name, const Loader& loader,
                                   std::int64_t samples) {
   const data::LoaderPosition at = loader.position();
+  const data::LoaderPosition before = RunAccess::before_batch(loader);
   RunSlot slot{name, numbers({at.epoch, at.sample})};
+  slot.before_batch = numbers({before.epoch, before.sample});
   slot.prepare = [name, samples, &loader](const Tensor& read) -> std::function<void()> {
     const auto* const words = read.view().as<std::int64_t>();
     const data::LoaderPosition to{words[0], words[1]};

@@ -30,6 +30,9 @@ struct RunSlot {
   /// Of a gradient: element `index` of the entry `needed_by` says whether the file has it.
   std::string needed_by = {};
   std::int64_t index = 0;
+  bool any_rows = false;           ///< see optim::StateEntry
+  bool in_batch = false;           ///< of an optimizer that is saved within a batch,
+  Tensor before_batch = {};        ///< for which loaders have saved this in place of `tensor`
   std::string not_saved = {};      ///< why it cannot be saved at the moment; else empty
   bool of_module = false;          ///< a parameter or buffer
   bool is_weight = false;          ///< of an optimizer: also a module's, as a rule
@@ -51,6 +54,11 @@ struct RunAccess {
   static const RunPart::Source& source(const RunPart& part) { return *part.source_; }
   static void set_source(RunPart& part, std::shared_ptr<const RunPart::Source> source) {
     part.source_ = std::move(source);
+  }
+  /// Of a Loader or of ResidentBatches.
+  template <class Loader>
+  static data::LoaderPosition before_batch(const Loader& loader) {
+    return loader.before_batch();
   }
   /// Of a Loader or of ResidentBatches.
   template <class Loader>

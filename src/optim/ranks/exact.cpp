@@ -26,37 +26,67 @@ void copy_gradient(const Tensor& from, const Tensor& to, Stream stream) {
 
 }  // namespace
 
-void ExactSums::begin(const ParamStore& store, std::int64_t quanta, const autograd::Peers* peers,
-                      RandomKey random) {
-  const auto [first, last] =
-      peers ? share_of(quanta, peers->rank(), peers->size()) : Share{0, quanta};
+ExactSums::Turns ExactSums::begin(const ParamStore& store, std::int64_t quanta,
+                                  const autograd::Peers* peers) {
   for (auto& entry : stack_.entries())
     if (!entry.value.in_arenas) free_.push_back(std::move(entry.value.gradients));
   if (!place_.empty()) free_.push_back(std::move(place_));
   place_.clear();
   stack_.clear();
-  next_ = first;
-  last_ = last;
-  random_ = random;
+  done_.clear();
   received_.assign(store.ledger().size(), 0);
+  std::vector<QuantumRange> done;
+  // A cycle that is tried again begins anew, with the same random numbers.
+  if (loaded_ && !runtime::dry_run()) {
+    resumed_ = loaded_->random;
+    received_ = std::move(loaded_->received);
+    done_ = std::move(loaded_->nodes);
+    loaded_.reset();
+  }
+  for (const Node& node : done_) done.push_back(node.range);
+  random_ = resumed_ && !runtime::dry_run() ? *resumed_ : default_generator().reserve(1);
+
+  const int ranks = peers ? peers->size() : 1, rank = peers ? peers->rank() : 0;
+  std::vector<QuantumWork> works;
+  Turns out;
+  for (int r = 0; r < ranks; ++r) {
+    const auto [first, last] = share_of(quanta, r, ranks);
+    works.push_back(work_of(first, last, done));
+    out.most = std::max(out.most, works.back().to_compute);
+  }
+  work_ = works[static_cast<std::size_t>(rank)];
+  next_ = 0;
+  out.mine = work_.to_compute;
+  std::vector<bool> is_mine(done_.size(), false);
+  for (const auto& item : work_.items)
+    if (item.done >= 0) is_mine[static_cast<std::size_t>(item.done)] = true;
+  for (std::size_t i = 0; i < done_.size(); ++i)
+    if (!is_mine[i]) done_[i].gradients.clear();
   // The last quantum stays in the arenas.
-  const std::size_t most = std::max<std::size_t>(plan_quanta(first, last).most, 1) - 1;
+  const std::size_t most = std::max<std::size_t>(plan_quanta(work_).most, 1) - 1;
   while (free_.size() < most) {
     free_.push_back(store.reserve_gradients());
     for (const Tensor& t : free_.back())  // between parameters there are zeros
       zero_bytes(t.impl()->data(), t.device(), t.bytes());
   }
-  if (peers) prepare(store, quanta, *peers);
+  if (peers) prepare(store, works, *peers);
+  return out;
 }
 
-void ExactSums::prepare(const ParamStore& store, std::int64_t quanta,
+void ExactSums::drop() noexcept {
+  ExactSums none;
+  none.loaded_ = std::move(loaded_);
+  none.resumed_ = resumed_;
+  *this = std::move(none);
+}
+
+void ExactSums::prepare(const ParamStore& store, const std::vector<QuantumWork>& works,
                         const autograd::Peers& peers) {
   Exchange& e = exchange_;
   e.nodes.clear();
   e.most = 0;
-  for (int r = 0; r < peers.size(); ++r) {
-    const auto [first, last] = share_of(quanta, r, peers.size());
-    e.nodes.push_back(plan_quanta(first, last).nodes);
+  for (const QuantumWork& work : works) {
+    e.nodes.push_back(plan_quanta(work).nodes);
     e.most = std::max(e.most, e.nodes.back().size());
   }
   const OwnerScope owner(Owner::gradients);
@@ -97,10 +127,20 @@ void ExactSums::add(Part& left, Part& right, bool stay, Stream stream) {
   if (!right.in_arenas) free_.push_back(std::move(right.gradients));
 }
 
+std::int64_t ExactSums::next(const ParamStore& store) {
+  while (next_ < work_.items.size() && work_.items[next_].done >= 0) {
+    const QuantumWork::Item& item = work_.items[next_++];
+    Node& node = done_[static_cast<std::size_t>(item.done)];
+    stack_.push(item.range, Part{node.sums, std::move(node.gradients)},
+                [&](Part& left, Part& right) { add(left, right, false, store.stream()); });
+  }
+  return next_ < work_.items.size() ? work_.items[next_].range.first : -1;
+}
+
 std::span<const Tensor> ExactSums::place() {
   const auto& nodes = stack_.entries();
-  const bool joins = !nodes.empty() && are_halves(nodes.back().range, {next_, 1});
-  if (place_.empty() && !joins && next_ + 1 != last_) {  // it will stand for a while
+  const bool joins = !nodes.empty() && are_halves(nodes.back().range, work_.items[next_].range);
+  if (place_.empty() && !joins && next_ + 1 != work_.items.size()) {  // it will stand for a while
     place_ = std::move(free_.back());
     free_.pop_back();
   }
@@ -110,16 +150,22 @@ std::span<const Tensor> ExactSums::place() {
 void ExactSums::take(const ParamStore& store, const CycleSums& sums) {
   const std::vector<std::uint8_t> noted = store.ledger().noted();
   for (std::size_t i = 0; i < received_.size(); ++i) received_[i] |= noted[i];
-  const bool in_arenas = place_.empty(), last = next_ + 1 == last_;
+  const bool in_arenas = place_.empty(), last = next_ + 1 == work_.items.size();
   Part part{sums, in_arenas ? store.gradients() : std::move(place_), in_arenas};
   place_.clear();
-  stack_.push({next_++, 1}, std::move(part),
+  stack_.push(work_.items[next_++].range, std::move(part),
               [&](Part& left, Part& right) { add(left, right, last, store.stream()); });
 }
 
 CycleSums ExactSums::finish(const ParamStore& store, const autograd::Peers* peers) {
+  next(store);  // what is done behind the last quantum
   if (peers) return exchange(store, *peers);
-  return stack_.fold([&](Part& left, Part& right) { add(left, right, true, store.stream()); }).sums;
+  const Part& root =
+      stack_.fold([&](Part& left, Part& right) { add(left, right, true, store.stream()); });
+  const std::vector<Tensor> arenas = store.gradients();
+  for (std::size_t a = 0; a < arenas.size() && !root.in_arenas; ++a)
+    copy_gradient(root.gradients[a], arenas[a], store.stream());
+  return root.sums;
 }
 
 CycleSums ExactSums::exchange(const ParamStore& store, const autograd::Peers& peers) {
@@ -222,6 +268,20 @@ class BackwardOfQuantum {
   std::span<const Tensor> place_;
 };
 
+/// While alive, the batch can be saved.
+class BetweenQuanta {
+ public:
+  explicit BetweenQuanta(OptimizerAccess::Impl& impl) noexcept : impl_(impl) {
+    impl.between_quanta = true;
+  }
+  ~BetweenQuanta() { impl_.between_quanta = false; }
+  BetweenQuanta(const BetweenQuanta&) = delete;
+  BetweenQuanta& operator=(const BetweenQuanta&) = delete;
+
+ private:
+  OptimizerAccess::Impl& impl_;
+};
+
 /// One quantum as a micro-step of its own: nothing of the ones before it is in its sums.
 void run_quantum(Optimizer& optimizer, std::int64_t q, std::int64_t samples,
                  const std::function<Loss(std::int64_t, std::int64_t)>& loss) {
@@ -257,19 +317,29 @@ void run_quantum(Optimizer& optimizer, std::int64_t q, std::int64_t samples,
 }  // namespace
 
 StepReport run_exact(Optimizer& optimizer, std::int64_t samples,
-                     const std::function<Loss(std::int64_t, std::int64_t)>& loss) {
+                     const std::function<Loss(std::int64_t, std::int64_t)>& loss,
+                     const std::function<void(std::int64_t)>& between) {
   OptimizerAccess::Impl& impl = OptimizerAccess::impl(optimizer);
   const std::string& op = impl.store.op();
   FIRN_CHECK(impl.store.device().is_cpu(), op, "leave StepOptions::exact out",
              "exact mode runs on the CPU, and the parameters are on {}", impl.store.device());
-  const Share share = impl.share_of(impl.quanta());
-  return impl.run_cycle(std::max<std::int64_t>(share.size(), 1), [&](std::int64_t i) {
-    if (i == 0)
-      impl.exact.begin(impl.store, impl.quanta(), impl.has_ranks() ? &impl.ranks->peers() : nullptr,
-                       default_generator().reserve(1));
-    if (share.size() == 0) return impl.no_samples();
-    run_quantum(optimizer, share.first + i, samples, loss);
+  const auto& loaded = impl.exact.loaded();
+  FIRN_CHECK(!loaded || runtime::dry_run() || loaded->samples == samples, op,
+             "go on with the batch that was saved half-way, or drop it with zero_grad()",
+             "a batch of {} samples, and the run was saved in one of {}", samples, loaded->samples);
+  const StepReport report = impl.run_cycle(1, [&](std::int64_t) {
+    const auto turns = impl.exact.begin(impl.store, impl.quanta(),
+                                        impl.has_ranks() ? &impl.ranks->peers() : nullptr);
+    if (turns.mine == 0) impl.no_samples();
+    for (std::int64_t i = 0; i < std::max<std::int64_t>(turns.most, 1); ++i) {
+      if (i < turns.mine) run_quantum(optimizer, impl.exact.next(impl.store), samples, loss);
+      if (!between || i + 1 >= turns.most || runtime::dry_run()) continue;
+      const BetweenQuanta scope(impl);
+      between(i + 1);
+    }
   });
+  if (!runtime::dry_run()) impl.exact.forget();
+  return report;
 }
 
 }  // namespace firn::optim

@@ -4,7 +4,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "firn/optim/optimizer.h"
@@ -16,12 +19,31 @@ namespace firn::optim {
 /// The sums of the cycle under way.
 class ExactSums {
  public:
+  /// A node of a batch that was saved half-way, or is to be.
+  struct Node {
+    QuantumRange range;
+    CycleSums sums;
+    std::vector<Tensor> gradients;  ///< one for each arena
+  };
+  /// What is done of a batch: of all ranks.
+  struct Partial {
+    std::int64_t samples = 0;
+    RandomKey random = {};
+    std::vector<Node> nodes;  ///< ascending
+    std::vector<std::uint8_t> received;
+  };
+
   /// A cycle of so many quanta begins, of which this rank computes its share. Allocates what the
-  /// sums need, and with `peers` (null: none) what their exchange needs.
-  void begin(const ParamStore& store, std::int64_t quanta, const autograd::Peers* peers,
-             RandomKey random);
+  /// sums need, and with `peers` (null: none) what their exchange needs. If a part of the batch was
+  /// loaded, goes on with that. Returns how many quanta this rank computes, and the most of a rank.
+  struct Turns {
+    std::int64_t mine = 0, most = 0;
+  };
+  Turns begin(const ParamStore& store, std::int64_t quanta, const autograd::Peers* peers);
   /// Where the random numbers of the cycle begin.
   RandomKey random() const noexcept { return random_; }
+  /// The number of the next quantum that this rank computes. What is done before it is taken over.
+  std::int64_t next(const ParamStore& store);
   /// Where the gradient of the next quantum is to be collected; empty: in the arenas.
   std::span<const Tensor> place();
   /// It is there, with zeros for parameters that have received none, and `sums` are its scalars.
@@ -32,8 +54,24 @@ class ExactSums {
   /// The gradient of the whole cycle comes into the arenas, on all ranks of `peers`. Returns its
   /// scalars. Allocates no tensor.
   CycleSums finish(const ParamStore& store, const autograd::Peers* peers);
-  /// Gives back all memory.
-  void drop() noexcept { *this = ExactSums(); }
+  /// Gives back all memory, but for what was loaded.
+  void drop() noexcept;
+
+  // ---- Batches that are saved half-way (exact_saved.cpp) ----
+
+  /// What all ranks have done of a batch of so many samples, on rank 0; others have no nodes. A
+  /// call of all ranks. `received` is that of all.
+  Partial collect(const ParamStore& store, std::int64_t samples,
+                  const std::vector<std::uint8_t>& received, const autograd::Peers* peers);
+  /// The next cycle goes on with it.
+  void resume(std::shared_ptr<Partial> partial) noexcept { loaded_ = std::move(partial); }
+  /// What was loaded, and no cycle has gone on with so far; null: nothing.
+  const std::shared_ptr<Partial>& loaded() const noexcept { return loaded_; }
+  /// The next cycle begins anew.
+  void forget() noexcept {
+    loaded_.reset();
+    resumed_.reset();
+  }
 
  private:
   struct Part {
@@ -52,15 +90,20 @@ class ExactSums {
     /// An arena whose elements do not divide by the ranks, with zeros behind them; else undefined.
     std::vector<Tensor> padded;
   };
-  void prepare(const ParamStore& store, std::int64_t quanta, const autograd::Peers& peers);
+  void prepare(const ParamStore& store, const std::vector<QuantumWork>& works,
+               const autograd::Peers& peers);
   CycleSums exchange(const ParamStore& store, const autograd::Peers& peers);
 
   /// left becomes the sum of both; right's memory is free. With `stay`, a sum with a part that is
   /// in the arenas is in the arenas.
   void add(Part& left, Part& right, bool stay, Stream stream);
 
-  std::int64_t next_ = 0, last_ = 0;
+  QuantumWork work_;
+  std::size_t next_ = 0;  ///< of its items
   RandomKey random_ = {};
+  std::shared_ptr<Partial> loaded_;
+  std::optional<RandomKey> resumed_;  ///< the random numbers of the cycle that goes on
+  std::vector<Node> done_;            ///< loaded nodes that the cycle under way has not taken
   QuantumStack<Part> stack_;
   std::vector<std::vector<Tensor>> free_;  ///< memory for parts
   std::vector<Tensor> place_;              ///< of the next quantum; empty: the arenas
@@ -68,8 +111,10 @@ class ExactSums {
   Exchange exchange_;
 };
 
-/// Optimizer::run_batch() in exact mode: each quantum is a micro-step.
+/// Optimizer::run_batch() in exact mode: each quantum is a micro-step. `between` is that of
+/// MicroBatch.
 StepReport run_exact(Optimizer& optimizer, std::int64_t samples,
-                     const std::function<Loss(std::int64_t first, std::int64_t last)>& loss);
+                     const std::function<Loss(std::int64_t first, std::int64_t last)>& loss,
+                     const std::function<void(std::int64_t done)>& between);
 
 }  // namespace firn::optim

@@ -246,7 +246,7 @@ std::string Optimizer::Impl::why_not_saved() const {
   if (broken) return "a backward() of its cycle has failed half-way";
   if (torn) return "the ranks' parts of the last step have not all come here";
   if (combined) return "a step has failed after the ranks had added up their gradients";
-  if (batch > 0) return "a run_batch() is under way, which would begin anew";
+  if (batch > 0 && !between_quanta) return "a run_batch() is under way, which would begin anew";
   if (has_ranks() && at.micro_steps > 0 && members.count() > 0)
     return fmt::format("a cycle is under way, and {} layers have statistics of it on each rank",
                        members.count());
@@ -254,8 +254,15 @@ std::string Optimizer::Impl::why_not_saved() const {
 }
 
 std::vector<StateEntry> Optimizer::Impl::state_of_all_ranks() {
-  if (!has_ranks() || runtime::dry_run()) return state(nullptr);
-  auto out = state(&ranks->peers());
+  const bool others = has_ranks() && !runtime::dry_run();
+  auto out = state(others ? &ranks->peers() : nullptr);
+  if (in_batch()) {
+    std::vector<std::uint8_t> had = exact.loaded() ? exact.loaded()->received : exact.received();
+    if (others) ranks->tell(store.op(), record_of_cycle(), had);
+    add_batch_so_far(out, had);
+    return out;
+  }
+  if (!others) return out;
   std::vector<std::uint8_t> received = store.ledger().noted();
   const auto records = ranks->tell(store.op(), record_of_cycle(), received);
   const CycleSums all = sum_of(records);

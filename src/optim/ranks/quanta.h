@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -64,19 +65,49 @@ class QuantumStack {
   std::vector<Entry> entries_;
 };
 
-/// What push() leaves of quanta [first, last), and the most nodes that stand at a time.
+/// What a rank adds up, in this order: quanta, and nodes that are done already.
+struct QuantumWork {
+  struct Item {
+    QuantumRange range;
+    std::ptrdiff_t done = -1;  ///< which node is done; -1: a quantum is to be computed
+  };
+  std::vector<Item> items;
+  std::int64_t to_compute = 0;
+};
+
+/// The work of who has quanta [first, last), if the nodes `done` are done, ascending. A done node
+/// is work of who has its first quantum.
+inline QuantumWork work_of(std::int64_t first, std::int64_t last,
+                           const std::vector<QuantumRange>& done = {}) {
+  QuantumWork out;
+  std::size_t next = 0;
+  for (std::int64_t q = first; q < last;) {
+    while (next < done.size() && done[next].first + done[next].count <= q) ++next;
+    if (next < done.size() && done[next].first <= q) {
+      if (done[next].first == q)
+        out.items.push_back({done[next], static_cast<std::ptrdiff_t>(next)});
+      q = done[next].first + done[next].count;
+    } else {
+      out.items.push_back({{q++, 1}, -1});
+      ++out.to_compute;
+    }
+  }
+  return out;
+}
+
+/// What push() leaves of a rank's work, and the most nodes that stand at a time.
 struct QuantumPlan {
   std::vector<QuantumRange> nodes;
   std::size_t most = 0;
 };
 
-inline QuantumPlan plan_quanta(std::int64_t first, std::int64_t last) {
+inline QuantumPlan plan_quanta(const QuantumWork& work) {
   struct None {};
   QuantumPlan out;
   QuantumStack<None> stack;
-  for (std::int64_t q = first; q < last; ++q) {
+  for (const auto& item : work.items) {
     out.most = std::max(out.most, stack.entries().size() + 1);
-    stack.push({q, 1}, None{}, [](None&, const None&) {});
+    stack.push(item.range, None{}, [](None&, const None&) {});
   }
   for (const auto& e : stack.entries()) out.nodes.push_back(e.range);
   return out;

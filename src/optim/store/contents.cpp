@@ -140,15 +140,28 @@ Tensor ParamStore::gradient_in(std::span<const Tensor> arenas, std::size_t i) co
   return slice(arenas[parameters_[i].arena], parameters_[i]);
 }
 
+Tensor ParamStore::rows_in(std::span<const Tensor> rows, std::size_t i) const {
+  const Parameter& p = parameters_[i];
+  const Tensor &all = rows[p.arena], one = p.gradient;
+  Shape shape{all.size(0)};
+  Strides strides{all.size(1)};
+  for (int d = 0; d < one.rank(); ++d) {
+    shape.push_back(one.size(d));
+    strides.push_back(one.strides()[static_cast<std::size_t>(d)]);
+  }
+  return all.as_strided(shape, strides, p.begin);
+}
+
 void ParamStore::put_back_gradients(const std::vector<Tensor>& copies) const {
   for (std::size_t a = 0; a < copies.size(); ++a)
     if (copies[a].defined())
       kernels::copy(copies[a].view(), arenas_[a].grad.mutable_view(), stream());
 }
 
-std::vector<StateEntry> ParamStore::state(const autograd::Peers* peers) {
+std::vector<StateEntry> ParamStore::state(const autograd::Peers* peers, bool zero_missing) {
   std::vector<StateEntry> out;
-  if (!runtime::capturing(device_)) zero_missing_gradients();  // replays will find other gradients
+  // Replays will find other gradients, and between quanta the arenas have sums.
+  if (!runtime::capturing(device_) && zero_missing) zero_missing_gradients();
   // Ranks other than the first take part and keep nothing.
   const auto whole_of = [&](const Arena& a, const Tensor& kept, std::int64_t unit) {
     if (!divided() || !peers || !kept.defined()) return Tensor();

@@ -171,12 +171,14 @@ class ParamStore {
   std::vector<Tensor> reserve_gradients() const;
   /// The part of parameter i in such arenas.
   Tensor gradient_in(std::span<const Tensor> arenas, std::size_t i) const;
+  /// The same of `rows`, which has for every arena a tensor [k, elements]: [k, ...].
+  Tensor rows_in(std::span<const Tensor> rows, std::size_t i) const;
   /// Such copies become the gradients. Which parameters have received one is the ledger's matter.
   void put_back_gradients(const std::vector<Tensor>& copies) const;
-  /// See Optimizer::state(). Gradients of parameters that have received none are zero in it. Of
-  /// what is divided, rank 0 of `peers` receives the whole; all ranks make the call. Where it is
-  /// not received (and with null) the tensor has shape and dtype only.
-  std::vector<StateEntry> state(const autograd::Peers* peers);
+  /// See Optimizer::state(). With `zero_missing`, gradients of parameters that have received none
+  /// are zero in it. Of what is divided, rank 0 of `peers` receives the whole; all ranks make the
+  /// call. Where it is not received (and with null) the tensor has shape and dtype only.
+  std::vector<StateEntry> state(const autograd::Peers* peers, bool zero_missing = true);
 
   // ---- State that is divided over ranks (division.cpp) ----
 

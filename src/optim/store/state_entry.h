@@ -16,6 +16,9 @@ struct StateEntry {
   /// If the tensor is divided over ranks, what puts another one in its place, of which this rank
   /// keeps its part. The first call takes memory, the second one must not throw.
   std::function<std::function<void()>(const Tensor&)> prepare = {};
+  /// A file may have any number of rows of it, or none: `prepare` is then given an undefined
+  /// tensor.
+  bool any_rows = false;
 };
 
 }  // namespace firn::optim

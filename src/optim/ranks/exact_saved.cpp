@@ -1,0 +1,213 @@
+// Batches of exact mode that are saved half-way: what all ranks have done, as entries of a file.
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "base/check.h"
+#include "kernels/copy.h"
+#include "optim/impl.h"
+#include "optim/ranks/exact.h"
+
+namespace firn::optim {
+namespace {
+
+/// A run of quanta is at most two nodes for each bit of their number.
+constexpr std::size_t kMostNodes = 128;
+
+struct NodeRecord {
+  QuantumRange range;
+  CycleSums sums;
+};
+struct NodeRecords {
+  std::int64_t count = 0;
+  NodeRecord nodes[kMostNodes] = {};
+};
+/// The entry "batch" begins with it. NodeRecords follow, then a byte for each parameter.
+struct BatchHeader {
+  std::int64_t samples = 0, nodes = 0;
+  RandomKey random = {};
+};
+
+Tensor bytes_of(const void* from, std::size_t bytes) {
+  const Tensor out = empty({static_cast<std::int64_t>(bytes)}, DType::u8, Device::cpu());
+  if (bytes > 0) std::memcpy(out.mutable_view().data, from, bytes);
+  return out;
+}
+
+[[noreturn]] void fail_foreign(const std::string& op, const std::string& what) {
+  detail::fail(op, "the file was not written by save_run()", "of a batch saved half-way, {}", what);
+}
+
+}  // namespace
+
+ExactSums::Partial ExactSums::collect(const ParamStore& store, std::int64_t samples,
+                                      const std::vector<std::uint8_t>& received,
+                                      const autograd::Peers* peers) {
+  if (loaded_) return *loaded_;
+  next(store);
+  Partial out{.samples = samples, .random = random_, .nodes = {}, .received = received};
+  const auto& mine = stack_.entries();
+  FIRN_CHECK(mine.size() <= kMostNodes, store.op(), "", "{} sums stand at a time", mine.size());
+  if (!peers) {
+    for (const auto& entry : mine)
+      out.nodes.push_back({entry.range, entry.value.sums, entry.value.gradients});
+    return out;
+  }
+  const auto records = std::make_unique<NodeRecords>();
+  records->count = static_cast<std::int64_t>(mine.size());
+  for (std::size_t j = 0; j < mine.size(); ++j)
+    records->nodes[j] = {mine[j].range, mine[j].value.sums};
+  const Tensor of_rank = bytes_of(records.get(), sizeof(NodeRecords));
+  const Tensor of_all = empty({peers->size() * of_rank.numel()}, DType::u8, Device::cpu());
+  peers->all_gather(of_rank, of_all);
+  std::vector<Tensor> unused;
+  for (int r = 0; r < peers->size(); ++r) {
+    std::memcpy(records.get(), of_all.view().as<std::uint8_t>() + r * of_rank.numel(),
+                sizeof(NodeRecords));
+    for (std::size_t j = 0; j < static_cast<std::size_t>(records->count); ++j) {
+      std::vector<Tensor> gradients;
+      if (peers->rank() == r) {
+        gradients = mine[j].value.gradients;
+      } else if (peers->rank() == 0) {
+        gradients = store.reserve_gradients();
+      } else {
+        if (unused.empty()) unused = store.reserve_gradients();
+        gradients = unused;
+      }
+      if (r > 0)
+        for (const Tensor& t : gradients) peers->broadcast(t, r);
+      if (peers->rank() == 0)
+        out.nodes.push_back(
+            {records->nodes[j].range, records->nodes[j].sums, std::move(gradients)});
+    }
+  }
+  return out;
+}
+
+// ---- Of the optimizer ----
+
+std::vector<StateEntry> Optimizer::Impl::batch_in_file() {
+  std::vector<StateEntry> out;
+  if (options.exact.quantum == 0) return out;
+  struct Read {
+    ExactSums::Partial partial;
+    std::size_t parameters = 0;
+  };
+  const auto read = std::make_shared<Read>();
+  const std::size_t n = store.parameters().size();
+  const std::vector<Tensor> arenas = store.gradients();
+  for (std::size_t i = 0; i < n; ++i) {
+    StateEntry& e = out.emplace_back();
+    e.name = fmt::format("parameters.{}.sums", i);
+    const Tensor one = store.gradient_in(arenas, i);
+    Shape shape{0};
+    for (int d = 0; d < one.rank(); ++d) shape.push_back(one.size(d));
+    e.tensor = empty(shape, one.dtype(), Device::cpu());
+    e.any_rows = true;
+    e.prepare = [this, read, i](const Tensor& rows) -> std::function<void()> {
+      if (!rows.defined()) return [] {};
+      auto& nodes = read->partial.nodes;
+      const auto count = static_cast<std::size_t>(rows.size(0));
+      if (read->parameters++ == 0) {
+        nodes.resize(count);
+        for (auto& node : nodes) {
+          node.gradients = store.reserve_gradients();
+          for (const Tensor& t : node.gradients)
+            zero_bytes(t.impl()->data(), t.device(), t.bytes());
+        }
+      }
+      if (nodes.size() != count) fail_foreign(store.op(), "parameters have other numbers of sums");
+      for (std::size_t j = 0; j < count; ++j)
+        kernels::copy(rows[static_cast<std::int64_t>(j)].view(),
+                      store.gradient_in(nodes[j].gradients, i).mutable_view(), store.stream());
+      return [] {};
+    };
+  }
+  StateEntry& of_batch = out.emplace_back();
+  of_batch.name = "batch";
+  of_batch.tensor = empty({0}, DType::u8, Device::cpu());
+  of_batch.any_rows = true;
+  of_batch.prepare = [this, read, n](const Tensor& bytes) -> std::function<void()> {
+    require_outside_batch("load_run()");
+    if (!bytes.defined()) {
+      if (read->parameters > 0) fail_foreign(store.op(), "there are sums alone");
+      return [this] { exact.forget(); };
+    }
+    ExactSums::Partial& partial = read->partial;
+    BatchHeader header;
+    const auto size = static_cast<std::size_t>(bytes.numel());
+    const auto* from = bytes.view().as<std::uint8_t>();
+    if (size < sizeof(header)) fail_foreign(store.op(), "the header is cut off");
+    std::memcpy(&header, from, sizeof(header));
+    if (header.samples < 1 || read->parameters != n ||
+        header.nodes != static_cast<std::int64_t>(partial.nodes.size()) ||
+        size != sizeof(header) + partial.nodes.size() * sizeof(NodeRecord) + n)
+      fail_foreign(store.op(), "the numbers do not fit");
+    from += sizeof(header);
+    const std::int64_t quanta = 1 + (header.samples - 1) / options.exact.quantum;
+    std::int64_t end = 0;
+    for (auto& node : partial.nodes) {
+      NodeRecord record;
+      std::memcpy(&record, from, sizeof(record));
+      from += sizeof(record);
+      const QuantumRange& range = record.range;
+      if (range.first < end || range.count < 1 || range.count > quanta - range.first ||
+          (range.count & (range.count - 1)) != 0 || range.first % range.count != 0)
+        fail_foreign(store.op(), "a sum is of no node");
+      end = range.first + range.count;
+      node.range = range;
+      node.sums = record.sums;
+    }
+    partial.samples = header.samples;
+    partial.random = header.random;
+    partial.received.assign(from, from + n);
+    auto taken = std::make_shared<ExactSums::Partial>(std::move(partial));
+    return [this, taken]() mutable {
+      exact.forget();
+      exact.resume(std::move(taken));
+    };
+  };
+  return out;
+}
+
+void Optimizer::Impl::add_batch_so_far(std::vector<StateEntry>& state,
+                                       const std::vector<std::uint8_t>& received) {
+  const ExactSums::Partial partial =
+      exact.collect(store, batch, received, has_ranks() ? &ranks->peers() : nullptr);
+  // The rest of the state is that before the batch.
+  const Tensor step_state = store.step_state().clone(), progress = progress_memory.clone();
+  *static_cast<math::SeedSums*>(step_state.mutable_view().data) =
+      at.micro_steps > 0 ? sums_before : seed_sums();
+  reinterpret_cast<Progress*>(progress.mutable_view().as<std::int64_t>())->close();
+  for (StateEntry& e : state) {
+    if (e.name == "step_state") e.tensor = step_state;
+    if (e.name == "cycle") e.tensor = progress;
+    if (e.name == "touched") e.tensor = zeros(e.tensor.shape(), DType::u8, Device::cpu());
+  }
+  if (has_ranks() && ranks->peers().rank() != 0) return;  // rank 0 writes
+  const auto nodes = static_cast<std::int64_t>(partial.nodes.size());
+  std::vector<Tensor> rows;
+  {
+    const OwnerScope owner(Owner::gradients);
+    for (const Tensor& arena : store.gradients())
+      rows.push_back(empty({nodes, arena.numel()}, arena.dtype(), Device::cpu()));
+  }
+  const BatchHeader header{partial.samples, nodes, partial.random};
+  std::vector<std::uint8_t> bytes(sizeof(header));
+  std::memcpy(bytes.data(), &header, sizeof(header));
+  for (std::int64_t j = 0; j < nodes; ++j) {
+    const ExactSums::Node& node = partial.nodes[static_cast<std::size_t>(j)];
+    for (std::size_t a = 0; a < rows.size(); ++a)
+      kernels::copy(node.gradients[a].view(), rows[a][j].mutable_view(), store.stream());
+    const NodeRecord record{node.range, node.sums};
+    const auto* const from = reinterpret_cast<const std::uint8_t*>(&record);
+    bytes.insert(bytes.end(), from, from + sizeof(record));
+  }
+  bytes.insert(bytes.end(), partial.received.begin(), partial.received.end());
+  for (std::size_t i = 0; i < store.parameters().size(); ++i)
+    state.push_back({fmt::format("parameters.{}.sums", i), store.rows_in(rows, i)});
+  state.push_back({"batch", bytes_of(bytes.data(), bytes.size())});
+}
+
+}  // namespace firn::optim
