@@ -15,6 +15,7 @@
 #include "firn/firn.h"
 #include "firn/io/safetensors.h"
 #include "job.h"
+#include "mesh.h"
 #include "models.h"
 #include "options.h"
 #include "output/hash.h"
@@ -68,9 +69,9 @@ std::unique_ptr<firn::optim::AveragedWeights> average_of(const Options& o,
 
 /// Tests the model as it would be saved.
 void test_into(EpochReport& r, const Options& o, firn::nn::Module& model,
-               firn::data::ResidentBatches& test) {
+               firn::data::ResidentBatches& test, firn::dist::Pipeline* pipeline = nullptr) {
   const auto start = std::chrono::steady_clock::now();
-  const Evaluation e = evaluate(model, test, o.precision);
+  const Evaluation e = evaluate(model, test, o.precision, pipeline);
   r.test_seconds = seconds_since(start);
   r.test_loss = e.loss;
   r.accuracy = e.accuracy;
@@ -89,7 +90,7 @@ bool asked_to_end(const firn::dist::Group& group) {
 EpochReport run_epoch(int number, const Options& o, Trainer& trainer,
                       firn::optim::Optimizer& optimizer, firn::nn::Module& model,
                       firn::data::ResidentBatches& test, Saver& saver, firn::Device device,
-                      const firn::dist::Group& group) {
+                      const firn::dist::Group& group, firn::dist::Pipeline* pipeline) {
   EpochReport r;
   r.epoch = number;
   firn::reset_peak_memory(device);
@@ -121,7 +122,7 @@ EpochReport run_epoch(int number, const Options& o, Trainer& trainer,
 
   {
     const auto averaged = average_of(o, optimizer);
-    test_into(r, o, model, test);
+    test_into(r, o, model, test, pipeline);
   }
   r.peak_bytes = firn::memory_stats(device).total.peak;
   r.peak_rss_bytes = peak_rss_bytes();
@@ -167,8 +168,10 @@ Options fitted(const Options& o, firn::nn::Module& model, const firn::data::Imag
   return cut(o, last);
 }
 
-void train(const Options& asked, firn::nn::Module& model, const std::optional<Picture>& picture,
-           firn::Device device, const firn::dist::Group& group) {
+/// `model` is the whole one, or this rank's stage of `divided`.
+void train(const Options& asked, firn::nn::Module& model, DividedMlp* divided,
+           const std::optional<Picture>& picture, firn::Device device,
+           const firn::dist::Group& group) {
   const bool leads = group.rank() == 0;  // what is printed or written is so by one rank
   const auto set = firn::data::load_fashion_mnist(asked.data);
   const firn::data::ImageDataset images(
@@ -184,21 +187,27 @@ void train(const Options& asked, firn::nn::Module& model, const std::optional<Pi
   firn::data::ResidentBatches batches(
       images, {.batch = o.micro_batch, .shuffle = true, .seed = o.seed, .device = device});
   const auto optimizer = make_optimizer(o, model, batches.samples());
-  Trainer trainer(model, *optimizer, batches, o);
+  firn::dist::Pipeline* const pipeline = divided != nullptr ? &divided->pipeline() : nullptr;
+  Trainer trainer(model, *optimizer, batches, o, pipeline);
   if (o.show_graph) {
     print_graph(trainer.nodes());
     return;
   }
   Saver saver(o, trainer, *optimizer, log, leads);
-  firn::dist::distribute(*optimizer, group, {.zero = o.zero});
+  if (divided != nullptr)
+    firn::dist::distribute(*optimizer, divided->mesh(), {.zero = o.zero});
+  else
+    firn::dist::distribute(*optimizer, group, {.zero = o.zero});
   const bool resumed = saver.resume();
-  if (leads) print_start(o, set, model, *optimizer);
+  const std::int64_t parameters =
+      divided != nullptr ? divided->num_parameters() : model.num_parameters();
+  if (leads) print_start(o, set, parameters, *optimizer);
   log.open(saver.log_bytes());
-  if (!resumed) log.start(o, set, model);
+  if (!resumed) log.start(o, set, parameters);
 
   EpochReport last;
   for (int epoch = saver.epochs_done() + 1; epoch <= o.epochs; ++epoch) {
-    last = run_epoch(epoch, o, trainer, *optimizer, model, test, saver, device, group);
+    last = run_epoch(epoch, o, trainer, *optimizer, model, test, saver, device, group, pipeline);
     if (leads) print_epoch(last);
     log.epoch(last);
     if (!std::isfinite(last.train_loss) || !std::isfinite(last.test_loss))
@@ -209,14 +218,19 @@ void train(const Options& asked, firn::nn::Module& model, const std::optional<Pi
   }
   const auto averaged = average_of(o, *optimizer);
   if (last.epoch == 0) test_into(last, o, model, test);  // resumed after the last epoch
-  if (leads) conclude(o, model, &last, picture, device);
+  const auto whole = divided != nullptr ? divided->whole() : nullptr;
+  if (leads) conclude(o, whole ? *whole : model, &last, picture, device);
 }
 
 void train_rank(const Options& o, const std::optional<Picture>& picture, firn::Device device,
                 const firn::dist::Group& group) {
   firn::manual_seed(o.seed);
+  if (o.divided()) {
+    DividedMlp mlp(o, group);
+    return train(o, mlp.stage(), &mlp, picture, device, group);
+  }
   const auto model = make_model(o, device);
-  train(o, *model, picture, device, group);
+  train(o, *model, nullptr, picture, device, group);
 }
 
 void run(const Options& o) {

@@ -22,7 +22,7 @@ namespace {
 Tensor as_images(const Tensor& x) { return firn::reshape(x, {x.size(0), 1, 28, 28}); }
 
 struct Mlp : nn::MLP {
-  Mlp() : nn::MLP({784, 512, 512, 10}) {}
+  Mlp() : nn::MLP({kMlpSizes.begin(), kMlpSizes.end()}) {}
   FIRN_MEMBERS(layers)
   Tensor forward(const Tensor& x) override { return nn::MLP::forward(firn::flatten(x, 1)); }
 };
@@ -71,6 +71,12 @@ struct ResNet : nn::Module {
 firn::DType model_dtype(const std::string& precision) {
   if (precision == "fp16") return firn::f16;
   return precision == "bf16" ? firn::bf16 : firn::f32;
+}
+
+std::optional<firn::DType> autocast_dtype(const std::string& precision) {
+  if (precision == "amp-fp16") return firn::f16;
+  if (precision == "amp-bf16") return firn::bf16;
+  return std::nullopt;
 }
 
 std::int64_t test_batch(const std::string& model) { return model == "mlp" ? 1000 : 250; }

@@ -1,7 +1,10 @@
 // The models that --model names.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "firn/nn/module.h"
@@ -22,8 +25,13 @@ std::unique_ptr<firn::nn::Module> make_model(const Options& options, firn::Devic
 /// models have no blocks and must be given nothing.
 void set_recompute(firn::nn::Module& model, const std::string& recompute);
 
+/// Inputs, units of the hidden layers, and classes of the mlp.
+inline constexpr std::array<std::int64_t, 4> kMlpSizes = {784, 512, 512, 10};
+
 /// The dtype in which --precision holds parameters and gives images to the model.
 firn::DType model_dtype(const std::string& precision);
+/// The dtype in which --precision computes, if it is not that of the parameters.
+std::optional<firn::DType> autocast_dtype(const std::string& precision);
 
 /// Images per batch of the test set: as many as keep a model's activations small.
 std::int64_t test_batch(const std::string& model);

@@ -10,6 +10,7 @@
 #include "firn/error.h"
 #include "firn/memory.h"
 #include "job.h"
+#include "models.h"
 #include "output/hash.h"
 #include "revision.h"
 
@@ -110,7 +111,9 @@ struct BatchOptions {
     const bool has_micro = micro->count() > 0;
     if ((o.ranks > 1 || o.exact > 0) && schedule->count() == 0 && accumulate->count() == 0) {
       o.batch = images;
-      const std::int64_t part = (images + o.ranks - 1) / o.ranks,
+      // Stages have as many micro-batches as keep all of them at work.
+      const std::int64_t parts = std::int64_t{o.copies()} * o.pipeline;
+      const std::int64_t part = (images + parts - 1) / parts,
                          q = std::max<std::int64_t>(o.exact, 1);
       if (!has_micro) o.micro_batch = (part + q - 1) / q * q;
       return;
@@ -142,6 +145,41 @@ struct BatchOptions {
     o.accumulate = {{0, per_step}};
   }
 };
+
+/// What a model that ranks divide is refused with. Before the rest, for which the ranks make whole
+/// copies.
+void check_division(const Options& o) {
+  if (!o.divided()) return;
+  const auto n = [](int v) { return std::to_string(v); };
+  const int parts = o.tensor_parallel * o.pipeline;
+  const std::string name = o.tensor_parallel > 1 ? "--tensor-parallel" : "--pipeline";
+  check_contradiction(o.model != "mlp", name, "--model " + o.model,
+                      "only the mlp has layers that ranks divide");
+  const auto units = static_cast<int>(kMlpSizes[1]);
+  if (units % o.tensor_parallel != 0)
+    throw CLI::ValidationError("--tensor-parallel",
+                               n(units) + " hidden units cannot be divided by " +
+                                   n(o.tensor_parallel) + "; give a power of two");
+  if (o.pipeline >= static_cast<int>(kMlpSizes.size()))
+    throw CLI::ValidationError("--pipeline", n(o.pipeline) + " stages, and the mlp has " +
+                                                 n(static_cast<int>(kMlpSizes.size()) - 1) +
+                                                 " layers");
+  check_contradiction(o.ranks % parts != 0, name, "--ranks " + n(o.ranks),
+                      "a copy of the model takes " + n(o.tensor_parallel) + " x " + n(o.pipeline) +
+                          " ranks; give --ranks a multiple of " + n(parts));
+  check_contradiction(o.epochs == 0, name, "--epochs 0", "weights are tested on one rank");
+  check_contradiction(o.exact > 0, name, "--exact",
+                      "sums over the parts of a model are those of one rank to rounding only");
+  check_contradiction(!o.checkpoint.empty(), name, "--checkpoint",
+                      "ranks would have to save their parts in files of their own; --save writes "
+                      "the weights of the whole model");
+  check_contradiction(o.plan || o.memory > 0, name, o.plan ? "--plan" : "--memory",
+                      "memory is planned for a whole model on one rank");
+  check_contradiction(o.show_graph, name, "--show-graph", "ranks are on the CPU");
+  check_contradiction(o.device != "cpu", name, "--device " + o.device, "ranks are on the CPU");
+  check_contradiction(o.zero > 0 && o.copies() == 1, "--zero", name,
+                      "there is one copy of the model, and nobody to divide its state with");
+}
 
 void check(const Options& o, bool has_loss_scale) {
   check_contradiction(has_loss_scale && o.loss_scale != "none" && o.precision == "fp32",
@@ -229,9 +267,11 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   const CLI::Range images(std::int64_t{1}, std::int64_t{60'000});
   b.batch =
       app.add_option("--batch", b.images, "images per step, of all ranks [64]")->check(images);
-  b.micro = app.add_option("--micro-batch", o.micro_batch,
-                           "images per forward and backward pass of a rank [as --batch / --ranks]")
-                ->check(images);
+  b.micro =
+      app.add_option("--micro-batch", o.micro_batch,
+                     "images per forward and backward pass of a rank [a copy's part of --batch; "
+                     "with --pipeline as many of them as stages]")
+          ->check(images);
   b.accumulate = app.add_option("--accumulate", b.steps,
                                 "micro-batches per step of a rank [1, or as --batch says]")
                      ->check(images);
@@ -293,6 +333,16 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
                  "Under mpirun the ranks are its processes")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
+  app.add_option("--tensor-parallel", o.tensor_parallel,
+                 "so many of --ranks divide the mlp's hidden layers among them")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app.add_option("--pipeline", o.pipeline,
+                 "stages into which the mlp's layers are cut, each on ranks of its own: --ranks is "
+                 "a multiple of --tensor-parallel times --pipeline, and makes as many copies of "
+                 "the model")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
   app.add_option("--exact", o.exact,
                  "the same bits for any --micro-batch, --threads and --ranks: quanta of this many "
                  "images are computed by themselves and added in a fixed order [off]")
@@ -341,8 +391,9 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
     if (!memory.empty()) o.memory = parse_memory(memory);
     check_contradiction(job > 1 && o.ranks != job, "--ranks", "mpirun",
                         "the job has " + std::to_string(job) + " ranks");
-    b.resolve(o);
     if (!o.load.empty() && epochs->count() == 0) o.epochs = 0;
+    check_division(o);
+    b.resolve(o);
     if (decay->count() > 0) o.weight_decay = weight_decay;
     if (augment->count() > 0)
       o.augment = parse_augment(augmentation.empty() ? kDefaultAugment : augmentation);

@@ -32,6 +32,8 @@ struct Options {
   std::uint64_t seed = 1;
   int threads = 0;  ///< if not given: firn's default
   int ranks = 1;
+  int tensor_parallel = 1;  ///< ranks that divide each of the mlp's hidden layers
+  int pipeline = 1;         ///< stages of the mlp
   /// With ranks or exact mode: images per step, which they divide as they can; 0: the product of
   /// the others.
   std::int64_t batch = 0;
@@ -54,9 +56,13 @@ struct Options {
 
   /// Micro-batches per step in an epoch (counted from 0).
   std::int64_t accumulate_in(std::int64_t epoch) const;
+  /// Whether ranks have parts of the model.
+  bool divided() const { return tensor_parallel > 1 || pipeline > 1; }
+  /// Copies of the model, each with images of its own.
+  int copies() const { return ranks / (tensor_parallel * pipeline); }
   /// Images per step in an epoch, of all ranks.
   std::int64_t effective_batch(std::int64_t epoch) const {
-    return batch > 0 ? batch : micro_batch * accumulate_in(epoch) * ranks;
+    return batch > 0 ? batch : micro_batch * accumulate_in(epoch) * copies();
   }
   /// Steps of the whole run on a set of `images`; the last step of an epoch may have fewer images.
   std::int64_t total_steps(std::int64_t images) const;

@@ -9,6 +9,7 @@
 #include "firn/firn.h"
 #include "firn/nn/losses.h"
 #include "firn/optim/optim.h"
+#include "models.h"
 
 namespace sample {
 
@@ -36,24 +37,22 @@ class MeanLoss {
   Tensor sum_, weight_;
 };
 
-/// The part of --precision that is not model_dtype(): the dtype of autocast.
-struct Precision {
-  explicit Precision(const std::string& name) {
-    if (name == "amp-fp16") autocast = firn::f16;
-    if (name == "amp-bf16") autocast = firn::bf16;
+/// While it lives, ops are those of --precision.
+class PrecisionScope {
+ public:
+  explicit PrecisionScope(const std::string& precision) {
+    if (const auto t = autocast_dtype(precision)) guard_.emplace(*t);
   }
-  /// model(x) and its loss.
-  std::pair<Tensor, firn::Loss> run(nn::Module& m, const Tensor& x, const Tensor& y,
-                                    double label_smoothing = 0) const {
-    std::optional<firn::Autocast> guard;
-    if (autocast) guard.emplace(*autocast);
-    const Tensor logits = m(x);
-    firn::CrossEntropyOptions options;
-    options.label_smoothing = label_smoothing;
-    return {logits, nn::cross_entropy(logits, y, options)};
-  }
-  std::optional<firn::DType> autocast;
+
+ private:
+  std::optional<firn::Autocast> guard_;
 };
+
+firn::Loss loss_of(const Tensor& logits, const Tensor& y, double label_smoothing = 0) {
+  firn::CrossEntropyOptions options;
+  options.label_smoothing = label_smoothing;
+  return nn::cross_entropy(logits, y, options);
+}
 
 optim::LossScale loss_scale(const std::string& text) {
   if (text == "none") return optim::LossScale::none();
@@ -70,11 +69,18 @@ std::vector<optim::ParamGroup> groups_of(const nn::Module& model, bool decay) {
   return groups;
 }
 
+/// The whole model's, in micro-batches that keep all stages at work.
+Tensor logits_of(firn::dist::Pipeline& pipeline, const Tensor& x) {
+  constexpr std::int64_t kParts = 4;
+  return pipeline.infer(
+      x.size(0), (x.size(0) + kParts - 1) / kParts,
+      [&](std::int64_t first, std::int64_t last) { return x.slice(0, first, last); });
+}
+
 }  // namespace
 
 Tensor logits_of(nn::Module& model, const Tensor& x, const std::string& precision) {
-  std::optional<firn::Autocast> guard;
-  if (const auto t = Precision(precision).autocast) guard.emplace(*t);
+  const PrecisionScope scope(precision);
   return model(x);
 }
 
@@ -119,30 +125,43 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const Options& o, const nn::Mod
 }
 
 Trainer::Trainer(nn::Module& model, optim::Optimizer& optimizer,
-                 firn::data::ResidentBatches& batches, const Options& options)
+                 firn::data::ResidentBatches& batches, const Options& options,
+                 firn::dist::Pipeline* pipeline)
     : model_(model),
       optimizer_(optimizer),
       batches_(batches),
       step_(
           optimizer,
-          [&model, &optimizer, &batches, p = Precision(options.precision),
+          [&model, &optimizer, &batches, precision = options.precision,
            smoothing = options.label_smoothing] {
             const auto [x, y] = batches.next();
-            optimizer.backward(p.run(model, x, y, smoothing).second);
+            const auto loss = [&, x = x, y = y] {
+              const PrecisionScope scope(precision);
+              return loss_of(model(x), y, smoothing);
+            };
+            optimizer.backward(loss());
             optimizer.step();
           },
           [&batches] { return batches.next_size(); }),
-      options_(options) {}
+      options_(options),
+      pipeline_(pipeline) {}
 
 void Trainer::step_by_batch(std::int64_t images) {
-  const auto [x, y] = batches_.next(images);
-  const Precision precision(options_.precision);
-  optimizer_.run_batch(
-      images, options_.micro_batch, [&, x = x, y = y](std::int64_t first, std::int64_t last) {
-        return precision
-            .run(model_, x.slice(0, first, last), y.slice(0, first, last), options_.label_smoothing)
-            .second;
-      });
+  const firn::data::Batch batch = batches_.next(images);
+  const auto inputs = [&](std::int64_t first, std::int64_t last) {
+    return batch.x.slice(0, first, last);
+  };
+  const auto loss = [&](const Tensor& logits, std::int64_t first, std::int64_t last) {
+    const PrecisionScope scope(options_.precision);
+    return loss_of(logits, batch.y.slice(0, first, last), options_.label_smoothing);
+  };
+  if (pipeline_ != nullptr) {
+    pipeline_->run_batch(optimizer_, images, options_.micro_batch, inputs, loss);
+    return;
+  }
+  optimizer_.run_batch(images, options_.micro_batch, [&](std::int64_t first, std::int64_t last) {
+    return loss(logits_of(model_, inputs(first, last), options_.precision), first, last);
+  });
 }
 
 Trained Trainer::epoch(std::int64_t number, const OnBatch& on_batch) {
@@ -211,16 +230,20 @@ std::vector<std::string> Trainer::nodes() {
 }
 
 Evaluation evaluate(nn::Module& model, firn::data::ResidentBatches& batches,
-                    const std::string& precision) {
-  const Precision p(precision);
+                    const std::string& precision, firn::dist::Pipeline* pipeline) {
   const firn::NoGrad guard;
+  const auto run = [&](const Tensor& x, const Tensor& y) {
+    const PrecisionScope scope(precision);
+    const Tensor logits = pipeline != nullptr ? logits_of(*pipeline, x) : model(x);
+    return std::pair(logits, loss_of(logits, y));
+  };
   model.eval();
   batches.begin_epoch(0);
   MeanLoss mean;
   std::vector<Tensor> predictions, classes;  // on the device until the end
   while (batches.remaining() > 0) {
     const auto [x, y] = batches.next();
-    const auto [logits, loss] = p.run(model, x, y);
+    const auto [logits, loss] = run(x, y);
     mean.add(loss);
     predictions.push_back(firn::argmax(logits));
     classes.push_back(y);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "firn/data/resident_batches.h"
+#include "firn/dist/parallel/pipeline.h"
 #include "firn/io/run.h"
 #include "firn/nn/module.h"
 #include "firn/optim/optimizer.h"
@@ -44,11 +45,13 @@ firn::Tensor logits_of(firn::nn::Module& model, const firn::Tensor& x,
 
 /// Trains `model` on `batches`, whose batches are micro-batches. On a GPU a micro-step is a CUDA
 /// graph that never waits for the host; a short last batch of an epoch has a graph of its own. The
-/// trainer refers to model, optimizer, batches and options; they must outlive it.
+/// trainer refers to what it is given, which must outlive it. With a pipeline, `model` is a stage
+/// of it.
 class Trainer {
  public:
   Trainer(firn::nn::Module& model, firn::optim::Optimizer& optimizer,
-          firn::data::ResidentBatches& batches, const Options& options);
+          firn::data::ResidentBatches& batches, const Options& options,
+          firn::dist::Pipeline* pipeline = nullptr);
 
   /// One pass over the batches, or the rest of one that a run part has put back. A cycle that the
   /// epoch's end cuts short is applied with its own weight.
@@ -76,6 +79,7 @@ class Trainer {
   firn::optim::LossTotals before_;  ///< up to the end of the last epoch
   firn::graph::Step step_;
   const Options& options_;
+  firn::dist::Pipeline* pipeline_;
 };
 
 struct Evaluation {
@@ -85,7 +89,9 @@ struct Evaluation {
   /// Numbers of images by true class, then by predicted class.
   std::vector<std::vector<std::int64_t>> confusion;
 };
+/// Of the model, or of the whole of which it is a stage; then a call of all ranks, which get the
+/// same.
 Evaluation evaluate(firn::nn::Module& model, firn::data::ResidentBatches& batches,
-                    const std::string& precision);
+                    const std::string& precision, firn::dist::Pipeline* pipeline = nullptr);
 
 }  // namespace sample

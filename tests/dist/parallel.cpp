@@ -296,6 +296,26 @@ TEST_CASE("parallel: attention divides its heads, those of keys too") {
   }
 }
 
+TEST_CASE("parallel: linear layers of one rank have the bits of nn::Linear") {
+  const auto bits = [](auto make, std::int64_t in) {
+    manual_seed(3);
+    auto layer = make();
+    std::vector<double> out;
+    for (const DType t : {f32, f16}) {
+      layer.to(t);
+      Tensor x = randn({40, in}).to(t).set_requires_grad();
+      const Tensor y = layer(x);
+      (y * y).to(f32).sum().backward();
+      for (const Tensor& part : {y, x.grad(), layer.weight.grad(), layer.bias.grad()})
+        for (const double v : values_of(part)) out.push_back(v);
+    }
+    return out;
+  };
+  const auto linear = bits([] { return nn::Linear(96, 48); }, 96);
+  CHECK(bits([] { return dist::RowParallelLinear(Group(), 96, 48); }, 96) == linear);
+  CHECK(bits([] { return dist::ColumnParallelLinear(Group(), 96, 48); }, 96) == linear);
+}
+
 TEST_CASE("parallel: what ranks cannot divide is an error that names the numbers") {
   const auto error = [](const std::function<void(const Group&)>& make_layer) {
     return errors_on_ranks(2, make_layer)[1];

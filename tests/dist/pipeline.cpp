@@ -251,6 +251,76 @@ TEST_CASE("pipeline: memory in use does not grow with the number of micro-batche
   CHECK(static_cast<double>(peak(40)) > 1 * of_micro_batch);
 }
 
+// ---- Without a backward pass ----
+
+TEST_CASE("pipeline: infer() gives every stage what the whole model computes") {
+  const Tensor ids = tokens(13, 3).slice(1, 0, 6);
+  const auto output = [&](const Group& g, const dist::MeshSizes& sizes, std::int64_t micro_batch) {
+    const Mesh mesh(g, sizes);
+    GptStage stage(mesh, f32);
+    Pipeline pipeline(mesh, stage);
+    const auto inputs = [&](std::int64_t first, std::int64_t last) {
+      return ids.slice(0, first, last);
+    };
+    const Tensor out = pipeline.infer(
+        13, micro_batch, mesh.pp().rank() == 0 ? Pipeline::InputsOf(inputs) : Pipeline::InputsOf());
+    return dist::gather_from_ranks(out, mesh.tp());
+  };
+  const Mesh one{Group()};
+  GptStage whole(one, f32);
+  const Tensor at_once = whole(ids);
+  for (const std::int64_t micro_batch : {1, 5, 13, 40}) {
+    CAPTURE(micro_batch);
+    const Tensor alone = output(Group(), {}, micro_batch);
+    CHECK(alone.shape() == Shape{13, 6, 12});
+    CHECK(relative_distance(values_of(alone), values_of(at_once)) < 1e-6);
+    for (const dist::MeshSizes& sizes :
+         {dist::MeshSizes{.pp = 4}, dist::MeshSizes{.dp = 2, .pp = 2}})
+      for (const Tensor& t :
+           on_ranks<Tensor>(4, [&](const Group& g) { return output(g, sizes, micro_batch); }))
+        CHECK((values_of(t) == values_of(alone) && !t.requires_grad()));
+    for (const Tensor& t : on_ranks<Tensor>(
+             4, [&](const Group& g) { return output(g, {.tp = 2, .pp = 2}, micro_batch); }))
+      CHECK(relative_distance(values_of(t), values_of(alone)) < 1e-5);
+  }
+}
+
+TEST_CASE("pipeline: infer() between the batches of a training changes none of it") {
+  const auto train = [](bool infers) {
+    return on_ranks<std::vector<double>>(2, [&](const Group& g) {
+      const Mesh mesh(g, {.pp = 2});
+      GptStage stage(mesh, f32);
+      optim::AdamW opt(stage.parameters(), {}, {.ema = 0.5});
+      distribute(opt, mesh);
+      Pipeline pipeline(mesh, stage);
+      const Tensor ids = tokens(8, 1);
+      const auto inputs = [&](std::int64_t first, std::int64_t last) {
+        return ids.slice(0, first, last).slice(1, 0, 6);
+      };
+      std::vector<double> out, averages_differ;
+      for (int i = 0; i < 3; ++i) {
+        if (infers) {
+          const Tensor now = pipeline.infer(8, 3, inputs);
+          const optim::AveragedWeights averaged(opt);
+          const Tensor average = pipeline.infer(8, 3, inputs);
+          averages_differ.push_back(values_of(average) != values_of(now));
+        }
+        pipeline.run_batch(opt, 8, 2, inputs, [&](const Tensor& logits, auto first, auto last) {
+          return cross_entropy(logits, ids.slice(0, first, last).slice(1, 1, 7));
+        });
+        out.push_back(opt.last_report().loss());
+      }
+      for (const Tensor& p : stage.parameters())
+        for (const double v : values_of(p)) out.push_back(v);
+      if (infers && averages_differ != std::vector<double>{0, 1, 1}) out.clear();
+      return out;
+    });
+  };
+  const auto without = train(false);
+  CHECK(without[0].size() > 3);
+  CHECK(train(true) == without);
+}
+
 // ---- What fails ----
 
 TEST_CASE("[S42] pipeline: a stage that fails is a RankError on all, and the last step stands") {
@@ -355,6 +425,46 @@ TEST_CASE("pipeline: what run_batch() refuses") {
   });
   CHECK(has(cut[1], "the output of stage 1 does not depend on its input"));
   CHECK_FALSE(cut[0].empty());
+}
+
+TEST_CASE("pipeline: what infer() refuses") {
+  const auto errors = [](const std::function<Tensor(Pipeline&, int)>& infer) {
+    return errors_on_ranks(2, [&](const Group& g) {
+      const Mesh mesh(g, {.pp = 2});
+      GptStage stage(mesh, f32);
+      Pipeline pipeline(mesh, stage);
+      infer(pipeline, g.rank());
+    });
+  };
+  const auto inputs = [](std::int64_t first, std::int64_t last) {
+    return tokens(8, 1).slice(0, first, last).slice(1, 0, 6);
+  };
+  for (const std::string& e :
+       errors([&](Pipeline&p, int rank) { return p.infer(8 + rank, 2, inputs); }))
+    CHECK(has(e, "stage 1 has 9 samples in micro-batches of 2, and stage 0 8 in 2"));
+  for (const std::string& e : errors([&](Pipeline&p, int) { return p.infer(8, 0, inputs); }))
+    CHECK(has(e, "a batch of 8 samples in micro-batches of 0"));
+  const auto missing = errors([](Pipeline& p, int) { return p.infer(8, 2, {}); });
+  CHECK(has(missing[0], "inputs_of is empty on the first stage"));
+  CHECK_FALSE(missing[1].empty());
+  for (const std::string& e : errors([&](Pipeline&p, int) {
+         Tensor out;
+         plan_memory([&] { out = p.infer(8, 2, inputs); });
+         return out;
+       }))
+    CHECK(has(e, "cannot be planned"));
+  for (const std::string& e : errors_on_ranks(2, [&](const Group& g) {
+         const Mesh mesh(g, {.pp = 2});
+         GptStage stage(mesh, f32);
+         optim::SGD opt(stage.parameters());
+         distribute(opt, mesh);
+         Pipeline pipeline(mesh, stage);
+         if (g.rank() == 0) pipeline.infer(8, 2, inputs);
+         pipeline.run_batch(opt, 8, 2, inputs, [](const Tensor& out, auto, auto) {
+           return cross_entropy(out, tokens(8, 1).slice(1, 1, 7));
+         });
+       }))
+    CHECK(has(e, "stage 1 calls run_batch(), and stage 0 calls infer()"));
 }
 
 TEST_CASE("pipeline: distribute() compares what stages must have alike") {

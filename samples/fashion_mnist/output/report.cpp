@@ -57,6 +57,8 @@ std::string grouped(std::int64_t n) {
 std::string step_summary(const Options& o, const firn::optim::Optimizer& optimizer) {
   std::string text = firn::optim::describe(optimizer, o.batch > 0 ? o.batch : o.micro_batch);
   if (o.ranks > 1) text += ", " + std::to_string(o.ranks) + " ranks";
+  if (o.tensor_parallel > 1) text += ", " + std::to_string(o.tensor_parallel) + " divide a layer";
+  if (o.pipeline > 1) text += ", " + std::to_string(o.pipeline) + " stages";
   if (o.zero > 0) text += ", state divided among them";
   for (std::size_t i = 1; i < o.accumulate.size(); ++i) {
     const auto& [epoch, steps] = o.accumulate[i];
@@ -74,12 +76,11 @@ std::size_t peak_rss_bytes() {
   return static_cast<std::size_t>(usage.ru_maxrss) * 1024;
 }
 
-void print_start(const Options& o, const firn::data::FashionMnist& set,
-                 const firn::nn::Module& model, const firn::optim::Optimizer& optimizer) {
+void print_start(const Options& o, const firn::data::FashionMnist& set, std::int64_t parameters,
+                 const firn::optim::Optimizer& optimizer) {
   std::printf("data   %s: %s training and %s test images\n", set.folder.c_str(),
               grouped(set.train.size()).c_str(), grouped(set.test.size()).c_str());
-  std::printf("model  %s, %s parameters\n", o.model.c_str(),
-              grouped(model.num_parameters()).c_str());
+  std::printf("model  %s, %s parameters\n", o.model.c_str(), grouped(parameters).c_str());
   std::printf("run    %s, %s schedule, seed %llu, %s, %d threads\n", o.precision.c_str(),
               o.schedule.c_str(), static_cast<unsigned long long>(o.seed), o.device.c_str(),
               o.threads);
@@ -128,8 +129,7 @@ std::int64_t RunLog::bytes() {
   return path_.empty() ? 0 : static_cast<std::int64_t>(file_.tellp());
 }
 
-void RunLog::start(const Options& o, const firn::data::FashionMnist& set,
-                   const firn::nn::Module& model) {
+void RunLog::start(const Options& o, const firn::data::FashionMnist& set, std::int64_t parameters) {
   if (path_.empty()) return;
   utsname system{};
   ::uname(&system);
@@ -146,6 +146,8 @@ void RunLog::start(const Options& o, const firn::data::FashionMnist& set,
         {"precision", o.precision},
         {"micro_batch", o.micro_batch},
         {"ranks", o.ranks},
+        {"tensor_parallel", o.tensor_parallel},
+        {"pipeline", o.pipeline},
         {"exact", o.exact},
         {"zero", o.zero},
         {"accumulate", accumulate},
@@ -175,7 +177,7 @@ void RunLog::start(const Options& o, const firn::data::FashionMnist& set,
         {"cores", std::thread::hardware_concurrency()},
         {"system", std::string(system.sysname) + " " + system.release},
         {"compiler", compiler()}}},
-      {"parameters", model.num_parameters()},
+      {"parameters", parameters},
       {"train_samples", set.train.size()},
       {"test_samples", set.test.size()},
   };

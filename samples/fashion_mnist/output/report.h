@@ -9,7 +9,6 @@
 
 #include "firn/data/fashion_mnist.h"
 #include "firn/memory.h"
-#include "firn/nn/module.h"
 #include "firn/optim/optimizer.h"
 #include "options.h"
 
@@ -39,7 +38,7 @@ struct EpochReport {
 
 /// Prints the set-up and the table's head, a row per epoch, and the final figures.
 void print_start(const Options& options, const firn::data::FashionMnist& set,
-                 const firn::nn::Module& model, const firn::optim::Optimizer& optimizer);
+                 std::int64_t parameters, const firn::optim::Optimizer& optimizer);
 void print_epoch(const EpochReport& r);
 /// Before its last line comes the hash, unless it is empty.
 void print_end(const EpochReport& last, const std::string& hash);
@@ -59,8 +58,7 @@ class RunLog {
   std::int64_t bytes();
 
   /// The first record: settings, version, machine.
-  void start(const Options& options, const firn::data::FashionMnist& set,
-             const firn::nn::Module& model);
+  void start(const Options& options, const firn::data::FashionMnist& set, std::int64_t parameters);
   /// Full-precision figures; a figure that is not finite is written as null.
   void epoch(const EpochReport& r);
 

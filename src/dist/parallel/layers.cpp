@@ -62,6 +62,7 @@ RowParallelLinear::RowParallelLinear(const Group& group, std::int64_t in, std::i
 }
 
 Tensor RowParallelLinear::forward(const Tensor& x) {
+  if (group_.size() == 1) return linear(x, weight, bias);
   const Tensor part = input_is_parallel_ ? x : scatter_to_ranks(x, group_);
   return with_bias(reduce_from_ranks(linear(part, weight), group_), bias);
 }

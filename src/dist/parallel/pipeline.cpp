@@ -4,12 +4,17 @@
 // other.
 #include "firn/dist/parallel/pipeline.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <deque>
+#include <string_view>
+#include <vector>
 
 #include "base/check.h"
 #include "firn/autograd.h"
 #include "firn/kernel_support.h"
+#include "firn/ops/ops.h"
 #include "optim/impl.h"
 #include "optim/ranks/stage.h"
 #include "tensor/impl.h"
@@ -79,19 +84,69 @@ Parcel exchange(const Group& g, const Parcel& parcel, int with) {
   return out;
 }
 
-/// Stages that cut a batch otherwise would wait for messages that do not come.
-void require_alike(const Group& stages, std::int64_t samples, std::int64_t micro_batch) {
-  const Tensor mine = empty({2}, DType::i64, Device::cpu());
-  const Tensor all = empty({2 * stages.size()}, DType::i64, Device::cpu());
-  mine.mutable_view().as<std::int64_t>()[0] = samples;
-  mine.mutable_view().as<std::int64_t>()[1] = micro_batch;
+enum class Call : std::int64_t { run_batch, infer };
+
+std::string_view name_of(std::int64_t call) {
+  return call == static_cast<std::int64_t>(Call::infer) ? "infer()" : "run_batch()";
+}
+
+/// Stages that cut a batch otherwise, or do something else, would wait for messages that do not
+/// come.
+void require_alike(const Group& stages, Call call, std::int64_t samples, std::int64_t micro_batch) {
+  const Tensor mine = empty({3}, DType::i64, Device::cpu());
+  const Tensor all = empty({3 * stages.size()}, DType::i64, Device::cpu());
+  auto* const own = mine.mutable_view().as<std::int64_t>();
+  own[0] = static_cast<std::int64_t>(call);
+  own[1] = samples;
+  own[2] = micro_batch;
   stages.all_gather(mine, all);
-  const auto* of = all.view().as<std::int64_t>();
-  for (int s = 1; s < stages.size(); ++s)
-    FIRN_CHECK(of[2 * s] == of[0] && of[2 * s + 1] == of[1], kOp,
-               "call run_batch() alike on every stage",
-               "stage {} has {} samples in micro-batches of {}, and stage 0 {} in {}", s, of[2 * s],
-               of[2 * s + 1], of[0], of[1]);
+  const auto* const zero = all.view().as<std::int64_t>();
+  for (int s = 1; s < stages.size(); ++s) {
+    const auto* const of = zero + 3 * s;
+    FIRN_CHECK(of[0] == zero[0], kOp, "make the same calls on every stage",
+               "stage {} calls {}, and stage 0 calls {}", s, name_of(of[0]), name_of(zero[0]));
+    FIRN_CHECK(of[1] == zero[1] && of[2] == zero[2], kOp,
+               fmt::format("call {} alike on every stage", name_of(of[0])),
+               "stage {} has {} samples in micro-batches of {}, and stage 0 {} in {}", s, of[1],
+               of[2], zero[1], zero[2]);
+  }
+}
+
+/// What run_batch() and infer() check before anything is exchanged.
+void check_batch(const Group& stages, std::int64_t samples, std::int64_t micro_batch,
+                 const Pipeline::InputsOf& inputs_of) {
+  FIRN_CHECK(samples >= 1 && micro_batch >= 1, kOp, "",
+             "a batch of {} samples in micro-batches of {}", samples, micro_batch);
+  FIRN_CHECK(inputs_of || stages.rank() > 0, kOp,
+             "give a function that returns the inputs of samples [first, last)",
+             "inputs_of is empty on the first stage");
+}
+
+void require_no_dry_run() {
+  FIRN_CHECK(!runtime::dry_run(), kOp, "plan a stage by itself",
+             "a batch of several stages cannot be planned: what comes from others is not known");
+}
+
+/// A stage's forward pass.
+Tensor pass(nn::Module& stage, const Tensor& input, const Group& stages) {
+  Tensor output = stage(input);
+  const bool last = stages.rank() == stages.size() - 1;
+  FIRN_CHECK(output.defined() && (last || is_floating(output.dtype())), kOp,
+             "return the activation that the next stage takes",
+             "stage {} returns {}, which is no floating tensor", stages.rank(),
+             output.defined() ? describe(output) : "an undefined tensor");
+  return output;
+}
+
+/// Every stage's tensor becomes the last one's.
+Tensor from_last(const Group& stages, const Tensor& t) {
+  const int last = stages.size() - 1;
+  Parcel parcel;
+  if (stages.rank() == last) parcel = packed(t);
+  stages.broadcast(parcel.header, last);
+  if (stages.rank() != last) unpack(parcel);
+  stages.broadcast(parcel.tensor, last);
+  return parcel.tensor;
 }
 
 }  // namespace
@@ -154,11 +209,7 @@ class Pipeline::Batch {
       input = inputs_of_(cycle.begin(forward_), cycle.end(forward_));
     else
       input.set_requires_grad();
-    Tensor output = (*pipeline_.stage_)(input);
-    FIRN_CHECK(output.defined() && (last_ || is_floating(output.dtype())), kOp,
-               "return the activation that the next stage takes",
-               "stage {} returns {}, which is no floating tensor", stages_.rank(),
-               output.defined() ? describe(output) : "an undefined tensor");
+    Tensor output = pass(*pipeline_.stage_, input, stages_);
     flying_.push_back({std::move(input), std::move(output)});
     pipeline_.most_in_flight_ =
         std::max(pipeline_.most_in_flight_, static_cast<std::int64_t>(flying_.size()));
@@ -205,11 +256,7 @@ optim::StepReport Pipeline::run_batch(optim::Optimizer& optimizer, std::int64_t 
                                       std::int64_t micro_batch, const InputsOf& inputs_of,
                                       const LossOf& loss_of) try {
   const Group& stages = mesh_.pp();
-  FIRN_CHECK(samples >= 1 && micro_batch >= 1, kOp, "",
-             "a batch of {} samples in micro-batches of {}", samples, micro_batch);
-  FIRN_CHECK(inputs_of || stages.rank() > 0, kOp,
-             "give a function that returns the inputs of samples [first, last)",
-             "inputs_of is empty on the first stage");
+  check_batch(stages, samples, micro_batch, inputs_of);
   FIRN_CHECK(loss_of || stages.rank() < stages.size() - 1, kOp,
              "give a function that computes the loss of samples [first, last)",
              "loss_of is empty on the last stage");
@@ -222,13 +269,37 @@ optim::StepReport Pipeline::run_batch(optim::Optimizer& optimizer, std::int64_t 
   const auto& impl = optim::OptimizerAccess::impl(optimizer);
   FIRN_CHECK(impl.model && impl.model->peers().size() == mesh_.copy().size(), kOp,
              "call distribute(optimizer, mesh) first", "the optimizer does not know the stages");
-  FIRN_CHECK(!runtime::dry_run(), kOp, "plan a stage by itself",
-             "a batch of several stages cannot be planned: what comes from others is not known");
-  require_alike(stages, samples, micro_batch);
+  require_no_dry_run();
+  require_alike(stages, Call::run_batch, samples, micro_batch);
   Batch batch(*this, optimizer, inputs_of, loss_of);
   return optim::run_stage(
       optimizer, samples, micro_batch,
       [&](const optim::StageCycle& cycle, std::int64_t i) { batch.micro_step(cycle, i); });
+}
+FIRN_OUT_OF_MEMORY("Pipeline")
+
+Tensor Pipeline::infer(std::int64_t samples, std::int64_t micro_batch,
+                       const InputsOf& inputs_of) try {
+  const Group& stages = mesh_.pp();
+  const int s = stages.rank(), last = stages.size() - 1;
+  check_batch(stages, samples, micro_batch, inputs_of);
+  if (last > 0) {
+    require_no_dry_run();
+    require_alike(stages, Call::infer, samples, micro_batch);
+  }
+  const NoGrad guard;
+  std::vector<Tensor> outputs;
+  for (std::int64_t i = 0; i < samples; i += micro_batch) {
+    const Tensor input =
+        s == 0 ? inputs_of(i, std::min(i + micro_batch, samples)) : receive(stages, s - 1).tensor;
+    const Tensor output = pass(*stage_, input, stages);
+    if (s < last)
+      send(stages, packed(output), s + 1);
+    else
+      outputs.push_back(output);
+  }
+  const Tensor all = s == last ? cat(outputs, 0) : Tensor();
+  return last > 0 ? from_last(stages, all) : all;
 }
 FIRN_OUT_OF_MEMORY("Pipeline")
 

@@ -63,7 +63,7 @@ struct RowParallelOptions {
 
 /// nn::Linear(in, out) with its inputs divided: x [..., in / ranks] -> y [..., out], whole on every
 /// rank. Each rank's products are rounded to their dtype, then added up in f32. The bias is added
-/// after that.
+/// after that. One rank has the bits of nn::Linear.
 class RowParallelLinear : public nn::Module {
  public:
   RowParallelLinear(const Group& group, std::int64_t in, std::int64_t out,

@@ -29,6 +29,7 @@ namespace firn::dist {
 /// comes back. Stage s of p computes p - 1 - s micro-batches ahead, then one forward and one
 /// backward pass in turn. So it has at most p - s micro-batches in memory, however many a batch
 /// has.
+/// infer() runs samples through the stages without a backward pass.
 ///
 /// A stage takes one floating tensor and returns one, of any shape; the first takes what
 /// `inputs_of` returns. A weight that two stages have is two weights: tie only weights of one
@@ -54,6 +55,17 @@ class Pipeline {
   optim::StepReport run_batch(optim::Optimizer& optimizer, std::int64_t samples,
                               std::int64_t micro_batch, const InputsOf& inputs_of,
                               const LossOf& loss_of);
+
+  /// The model's output for `samples` samples, on every stage of every copy: forward passes without
+  /// gradients, in micro-batches of at most `micro_batch`, whose outputs follow one another along
+  /// the first axis. Each copy computes all samples. inputs_of() is called on the first stage
+  /// alone; others may leave it out. Stages work on several micro-batches at once, so give as many
+  /// as there are stages, or more. The modules keep their mode: call eval() first.
+  ///
+  /// Throws Error if a function is missing, with several stages in a dry run, on every stage if
+  /// samples or micro_batch differ or if some call run_batch(), and if outputs cannot be put one
+  /// after another. Throws RankError if another stage fails.
+  Tensor infer(std::int64_t samples, std::int64_t micro_batch, const InputsOf& inputs_of);
 
   /// The most micro-batches that were in this stage's memory at a time, in the last run_batch().
   std::int64_t most_in_flight() const noexcept { return most_in_flight_; }
