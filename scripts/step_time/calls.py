@@ -1,0 +1,129 @@
+"""Which calls of a group a training step makes, from the code in src/optim/ranks, src/optim/store/division.cpp and
+src/dist/parallel. tests/dist/step_time compares them with counted ones."""
+import dataclasses
+
+RECORD = 136        # bytes: sizeof(RankRecord), which each rank tells the others at the end of a cycle
+MODEL_RECORD = 152  # sizeof(ModelRecord): among the ranks that have parts of one model
+SUMS = 56           # sizeof(CycleSums): of each node in exact mode
+HEADER = 96         # sizeof(Header): before each activation and each gradient between stages
+LINE = 64           # bytes: parameters begin at multiples of it
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """`count` elements of `size` bytes: of one rank's part, or of the tensor where there are no parts."""
+    kind: str
+    group: str  # dp, tp, pp, copy: of Mesh
+    count: int
+    size: int = 1
+    times: int = 1
+
+    @property
+    def bytes(self):
+        return self.count * self.size
+
+
+def ceil_div(a, b):
+    return -(-a // b)
+
+
+def arena_elements(numels, size=4):
+    """What the parameters of one dtype take: each begins at a cache line (ParamStore::lay_out)."""
+    unit = LINE // size
+    return sum(max(ceil_div(n, unit), 1) * unit for n in numels)
+
+
+def share_of(n, rank, ranks):
+    """Elements [first, last) of n: the first ranks have one more (src/base/share.h)."""
+    def begin(r):
+        return r * (n // ranks) + min(r, n % ranks)
+    return begin(rank), begin(rank + 1)
+
+
+def nodes_of(first, last):
+    """How many nodes of the tree are left of quanta [first, last), and how many stand at a time (quanta.h)."""
+    stack, most = [], 0
+    for q in range(first, last):
+        most = max(most, len(stack) + 1)
+        node = (q, 1)
+        while stack and stack[-1][1] == node[1] and stack[-1][0] % (2 * node[1]) == 0:
+            node = (stack.pop()[0], 2 * node[1])
+        stack.append(node)
+    return len(stack), most
+
+
+def zero_weights(ranks, elements, size):
+    """ZeRO stage 1, after the update: equal parts of whole cache lines, then what the last rank has beside
+    (gather_parts)."""
+    unit = LINE // size
+    part = elements // ranks // unit * unit
+    rest = elements - ranks * part
+    out = [Call("all_gather", "dp", part, size)] if part else []
+    return out + ([Call("broadcast", "dp", rest, size)] if rest else [])
+
+
+def plain(ranks, elements, tensors, zero=0, weight_size=4):
+    """A step of distribute(): what each rank tells, the sum of gradients in f32, and with ZeRO the weights."""
+    if ranks == 1:
+        return []
+    out = [Call("all_gather", "dp", RECORD + tensors), Call("all_reduce", "dp", elements, 4)]
+    return out + (zero_weights(ranks, elements, weight_size) if zero else [])
+
+
+def most_nodes(ranks, quanta):
+    """The most nodes that one rank has left of its quanta."""
+    return max(nodes_of(*share_of(quanta, r, ranks))[0] for r in range(ranks))
+
+
+def exact(ranks, quanta, elements, tensors, zero=0, weight_size=4):
+    """A step in exact mode: the nodes' scalars, each node's slices, and the slices of the sum."""
+    if ranks == 1:
+        return []
+    part, nodes = ceil_div(elements, ranks), most_nodes(ranks, quanta)
+    out = [Call("all_gather", "dp", RECORD + tensors), Call("all_gather", "dp", SUMS * nodes),
+           Call("all_to_all", "dp", part, 4, nodes), Call("all_gather", "dp", part, 4)]
+    return out + (zero_weights(ranks, elements, weight_size) if zero else [])
+
+
+def additions(ranks, quanta, elements):
+    """Exact mode, on the rank that has most to do: bytes of gradients that it adds others to, and bytes that it copies.
+    In its own quanta that is all but the nodes that are left, then its slice of all ranks' nodes. An arena that does
+    not divide by the ranks is copied to memory that does: each node on its way out, and the sum."""
+    shares = [share_of(quanta, r, ranks) for r in range(ranks)]
+    nodes = [nodes_of(*s)[0] for s in shares]
+    within = max(last - first - left for (first, last), left in zip(shares, nodes))
+    # On one rank the nodes that are left are added up whole.
+    added = 4 * elements * within + 4 * ceil_div(elements, ranks) * (sum(nodes) - 1)
+    return added, 4 * elements * (max(nodes) + 1) if elements % ranks else 0
+
+
+def whole_model(ranks):
+    """One decision of the ranks of a copy, tp * pp: a norm, and whether the step is made."""
+    return [Call("all_gather", "copy", MODEL_RECORD)] if ranks > 1 else []
+
+
+def divided_layers(ranks, activation, blocks, rows=0, embedding=False, head=False):
+    """A micro-step over tp: sums of activations in f32. A block has two divided layers. Each adds up its output in
+    the forward pass, and the gradient of its input in the backward pass. Returns the calls of both passes.
+    `activation` is elements of a micro-batch, `rows` its tokens that have a loss."""
+    if ranks == 1:
+        return [], []
+    sums = Call("all_reduce", "tp", activation, 4, 2 * blocks + embedding)
+    forward = [sums] if sums.times else []
+    backward = [Call("all_reduce", "tp", activation, 4, 2 * blocks)] if blocks else []
+    if head:  # copy_to_ranks() before the last layer, and vocab_parallel_cross_entropy()
+        forward += [Call("all_reduce", "tp", rows, 4), Call("all_reduce", "tp", 2 * rows, 4)]
+        backward = [Call("all_reduce", "tp", activation, 4)] + backward
+    return forward, backward
+
+
+def between_stages(stages, stage, micro_steps, activation, size=4):
+    """A batch over pp, as one stage sees it: what ranks agree on, then an activation and a gradient for each
+    micro-batch and neighbour, each behind a header."""
+    if stages == 1:
+        return []
+    times = micro_steps * ((stage > 0) + (stage < stages - 1))
+    out = [Call("all_gather", "pp", 3, 8)]
+    for kind in ("send", "recv"):
+        out += [Call(kind, "pp", HEADER, 1, times), Call(kind, "pp", activation, size, times)]
+    return out
