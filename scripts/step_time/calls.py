@@ -1,5 +1,5 @@
 """Which calls of a group a training step makes, from the code in src/optim/ranks, src/optim/store/division.cpp and
-src/dist/parallel. tests/dist/step_time compares them with counted ones."""
+src/dist/parallel. tests/dist/cost_model.py compares them with counted ones."""
 import dataclasses
 
 RECORD = 136        # bytes: sizeof(RankRecord), which each rank tells the others at the end of a cycle

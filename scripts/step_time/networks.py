@@ -14,15 +14,6 @@ ROWS = 32 << 20       # of a piece on all ranks, until shares are the least
 MESSAGE = 1 << 30     # MpiSizes::message
 
 
-def bytes_of(call, n):
-    """Bytes that a rank of n gives to others, however they travel."""
-    if call.kind == "all_reduce":
-        return 2 * (n - 1) * call.bytes // n
-    if call.kind in ("all_gather", "all_to_all"):
-        return (n - 1) * call.bytes
-    return 0 if call.kind in ("recv", "barrier") else call.bytes
-
-
 @dataclasses.dataclass(frozen=True)
 class Threads:
     """Ranks in one memory: two meetings, and between them each rank reads the others' bytes where they are."""
