@@ -249,8 +249,11 @@ std::string kind_of_part(const optim::Optimizer& optimizer,
 
 }  // namespace
 
-void distribute(optim::Optimizer& optimizer, const Group& group,
-                const DistributeOptions& options) try {
+namespace {
+
+/// Over copies of the whole model.
+void distribute_copies(optim::Optimizer& optimizer, const Group& group,
+                       const DistributeOptions& options) {
   auto& impl = begin(optimizer, options);
   if (group.size() == 1) {
     impl.model.reset();
@@ -264,11 +267,24 @@ void distribute(optim::Optimizer& optimizer, const Group& group,
   join(impl, std::make_shared<GroupPeers>(group), nullptr, options.zero, number_of_all(group));
   impl.model.reset();
 }
+
+}  // namespace
+
+void distribute(optim::Optimizer& optimizer, const Group& group,
+                const DistributeOptions& options) try {
+  const auto& store = optim::OptimizerAccess::impl(optimizer).store;
+  const std::vector<Tensor> parameters = optimizer.parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    FIRN_CHECK(!is_divided(parameters[i]), kOp, "give the mesh: distribute(optimizer, mesh)",
+               "this rank has a part of {}, and a group does not say who has the rest",
+               store.label(i));
+  distribute_copies(optimizer, group, options);
+}
 FIRN_OUT_OF_MEMORY("distribute")
 
 void distribute(optim::Optimizer& optimizer, const Mesh& mesh,
                 const DistributeOptions& options) try {
-  if (mesh.copy().size() == 1) return distribute(optimizer, mesh.dp(), options);
+  if (mesh.copy().size() == 1) return distribute_copies(optimizer, mesh.dp(), options);
   auto& impl = begin(optimizer, options);
   require_cpu(impl, mesh.all());
   FIRN_CHECK(impl.options.exact.quantum == 0, kOp, "leave StepOptions::exact out",

@@ -91,7 +91,7 @@ Talk talk_of(const char* op, const Group& group, const Tensor& x, int peer, Call
   FIRN_CHECK(peer >= 0 && peer < group.size(), op, "ranks count from 0", "rank {} of {} ranks",
              peer, group.size());
   FIRN_CHECK(peer != group.rank(), op, "copy_() copies within a rank",
-             "rank {} would send to itself", peer);
+             "a message of rank {} to itself", peer);
   Talk out{.call = {.kind = kind, .dtype = x.dtype(), .root = peer, .count = x.numel()}};
   if (kind == CallKind::send) {
     out.from = x.view().data;

@@ -5,27 +5,10 @@
 
 #include "firn/ops/losses.h"
 #include "firn/rollback.h"
+#include "optim/batch_scope.h"
 #include "optim/impl.h"
 
 namespace firn::optim {
-
-namespace {
-
-/// While alive, run_batch() is at so many samples.
-class BatchScope {
- public:
-  BatchScope(OptimizerAccess::Impl& impl, std::int64_t samples) noexcept : impl_(impl) {
-    impl.batch = samples;
-  }
-  ~BatchScope() { impl_.batch = 0; }
-  BatchScope(const BatchScope&) = delete;
-  BatchScope& operator=(const BatchScope&) = delete;
-
- private:
-  OptimizerAccess::Impl& impl_;
-};
-
-}  // namespace
 
 StepReport run_in_parts(Optimizer& optimizer, std::int64_t samples, std::int64_t size,
                         const LossOf& loss, const std::function<void(std::int64_t)>& between) {

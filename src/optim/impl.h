@@ -208,6 +208,8 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// In exact mode: entries that a file has if it was saved half-way in a batch
   /// (StateEntry::any_rows).
   std::vector<StateEntry> batch_in_file();
+  /// Throws if a part of a batch was loaded, and nothing has gone on with it.
+  void require_no_half_batch(const char* call) const;
   /// Whether the state is within a batch: of run_batch(), or of the file that was loaded.
   bool in_batch() const noexcept { return between_quanta || exact.loaded(); }
   /// The state becomes that before the batch, and what all ranks have done of it. Rank 0 has it.

@@ -55,12 +55,14 @@ FIRN_OUT_OF_MEMORY("no_samples")
 
 StepReport Optimizer::step() try {
   impl().require_outside_batch("step()");
+  impl().require_no_half_batch("step()");
   return impl().step();
 }
 FIRN_OUT_OF_MEMORY("step")
 
 StepReport Optimizer::flush(Partial partial) try {
   impl().require_outside_batch("flush()");
+  if (partial == Partial::apply) impl().require_no_half_batch("flush()");
   return impl().flush(partial);
 }
 FIRN_OUT_OF_MEMORY("flush")

@@ -146,9 +146,11 @@ std::string run(const Group& group, const Plan& plan, const std::string& file, i
     while (p.loader.position().epoch < 2)
       for (const auto& b : p.loader) {
         p.step(b, [&](std::int64_t done) {
-          if (number != batch || done != stop) return;
-          io::save_run(file, {p.net, p.opt, p.loader});
-          throw Killed();
+          if (number == batch && done == stop) {
+            io::save_run(file, {p.net, p.opt, p.loader});
+            throw Killed();
+          }
+          rand({3});  // does not count
         });
         ++number;
       }
@@ -222,6 +224,9 @@ TEST_CASE("[S39] exact: what is loaded of a batch is not lost unseen", "[host]")
                  {"a batch of 6 samples", "saved in one of 22", "zero_grad()"}));
   p.opt.zero_grad();
   CHECK(other(p).applied());
+  io::load_run(file, {p.net, p.opt, p.loader});
+  CHECK(mentions(error_of([&] { p.opt.flush(); }), {"flush() while a part of a batch of 22"}));
+  CHECK(mentions(error_of([&] { p.opt.step(); }), {"step() while a part of a batch of 22"}));
   // A file without a part of a batch leaves none.
   io::load_run(file, {p.net, p.opt, p.loader});
   io::load_run(before, {p.net, p.opt, p.loader});
@@ -255,6 +260,19 @@ TEST_CASE("[S39] exact: what is loaded of a batch is not lost unseen", "[host]")
                    io::load_run(file, {net, plain, p.loader}, {.other_settings = true});
                  }),
                  {"it is of another run"}));
+  CHECK(mentions(error_of([&] {
+                   Net net;
+                   optim::AdamW other_quanta(
+                       net.parameters(), {.lr = 1e-2},
+                       {.clip_norm = 0.5, .ema = 0.9, .exact = {.quantum = 1}});
+                   io::load_run(file, {net, other_quanta, p.loader}, {.other_settings = true});
+                 }),
+                 {"within a batch in quanta of 2 samples, and the optimizer has quanta of 1"}));
+  CHECK(mentions(error_of([&] {
+                   p.opt.run_batch(std::int64_t{1} << 60, 2,
+                                   [](auto, auto) -> Loss { throw Killed(); });
+                 }),
+                 {"quanta of 2, more than 16777216"}));
 }
 
 }  // namespace

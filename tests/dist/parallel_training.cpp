@@ -221,6 +221,11 @@ TEST_CASE("tensor parallel: distribute() refuses what it cannot train, and names
        }))
     CHECK(has(e, "the rule of Adafactor needs the whole parameter"));
   for (const std::string& e : errors([](const Mesh&mesh, const Pair&p) {
+         optim::SGD opt({p.whole, p.divided});
+         distribute(opt, mesh.tp(), {.broadcast = true});
+       }))
+    CHECK(has(e, "this rank has a part of parameter 1"));
+  for (const std::string& e : errors([](const Mesh&mesh, const Pair&p) {
          optim::SGD opt({p.whole}, {.lr = 1}, {.exact = {.quantum = 2}});
          distribute(opt, mesh);
        }))

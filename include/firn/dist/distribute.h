@@ -58,7 +58,8 @@ struct DistributeOptions {
 ///
 /// With a group of one rank the optimizer is one of one rank, as it was made, in mid-cycle too.
 ///
-/// Throws Error if the parameters or the group are not on the CPU. Throws Error, on every rank, if
+/// Throws Error if the parameters or the group are not on the CPU, or if this rank has a part of a
+/// parameter (is_divided()): then give the mesh. Throws Error, on every rank, if
 /// the optimizers are not alike (kind, options, parameters), if a cycle of one is under way, or
 /// without `broadcast` if a weight or a state differs, naming the first one and the rank. If
 /// `broadcast` is interrupted, a rank may have a part of rank 0's state. Steps throw RankError as

@@ -27,13 +27,15 @@ struct MicroBatch {
   /// Lets a plan or a halving cut a batch whose samples a layer normalises together. Without it,
   /// run_batch() refuses, and names the layer.
   bool split_statistics = false;
-  /// In exact mode alone (StepOptions::exact): called after each quantum but the last, with the
-  /// number of calls so far. Ranks with fewer quanta make the call as often as the others. The run
-  /// can be saved in it (io::save_run()), and goes on within the batch, with the bits of the
-  /// unbroken run, on any number of ranks: after load_run() take the same batch, and call
-  /// run_batch() again. A Loader that is saved with the run then begins with that batch. Draw
-  /// random numbers in `loss`, and none between the loader and run_batch(). Throws Error in another
-  /// mode.
+  /// In exact mode alone (StepOptions::exact): called after each quantum but the last. `done` is
+  /// the number of calls so far: from 1 on, and anew after a load. It counts the quanta of the rank
+  /// that has most of them, so more ranks make fewer calls, and all make the same ones. The run can
+  /// be saved in it (io::save_run()), and goes on within the batch, with the bits of the unbroken
+  /// run, on any number of ranks: after load_run() take the same batch, and call run_batch() again.
+  /// Only its size is compared. A Loader that is saved with the run begins with that batch. If
+  /// several optimizers are given the batch, skip those that had ended it before the save
+  /// (StepReport::applied_steps()). Draw random numbers in `loss`, and none between the loader and
+  /// run_batch(); what `between` draws behind a save does not count. Throws Error in another mode.
   std::function<void(std::int64_t done)> between = {};
 
   static MicroBatch within(std::size_t bytes) { return {.size = 0, .budget = bytes}; }

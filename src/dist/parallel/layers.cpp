@@ -16,7 +16,7 @@ namespace {
 /// A parameter with elements [part.first, part.last) of an axis of `whole`.
 nn::Parameter divided(const Tensor& whole, std::int64_t axis, const AxisPart& part) {
   nn::Parameter out(whole.detach().slice(axis, part.first, part.last).contiguous());
-  mark_divided(out);
+  if (part.size() < whole.size(axis)) mark_divided(out);
   return out;
 }
 

@@ -268,18 +268,25 @@ class BackwardOfQuantum {
   std::span<const Tensor> place_;
 };
 
-/// While alive, the batch can be saved.
+/// While alive, the batch can be saved. What is drawn meanwhile does not count: how often it is
+/// depends on the ranks.
 class BetweenQuanta {
  public:
-  explicit BetweenQuanta(OptimizerAccess::Impl& impl) noexcept : impl_(impl) {
+  explicit BetweenQuanta(OptimizerAccess::Impl& impl) noexcept
+      : impl_(impl), random_(default_generator()), before_(random_.get()) {
     impl.between_quanta = true;
   }
-  ~BetweenQuanta() { impl_.between_quanta = false; }
+  ~BetweenQuanta() {
+    impl_.between_quanta = false;
+    random_.set(before_);
+  }
   BetweenQuanta(const BetweenQuanta&) = delete;
   BetweenQuanta& operator=(const BetweenQuanta&) = delete;
 
  private:
   OptimizerAccess::Impl& impl_;
+  Generator& random_;
+  RandomKey before_;
 };
 
 /// One quantum as a micro-step of its own: nothing of the ones before it is in its sums.
@@ -323,6 +330,10 @@ StepReport run_exact(Optimizer& optimizer, std::int64_t samples,
   const std::string& op = impl.store.op();
   FIRN_CHECK(impl.store.device().is_cpu(), op, "leave StepOptions::exact out",
              "exact mode runs on the CPU, and the parameters are on {}", impl.store.device());
+  constexpr std::int64_t kMostQuanta = std::int64_t{1} << 24;  // each has an entry of work
+  FIRN_CHECK(impl.quanta() <= kMostQuanta, op, "set a larger quantum",
+             "a batch of {} samples has {} quanta of {}, more than {}", samples, impl.quanta(),
+             impl.options.exact.quantum, kMostQuanta);
   const auto& loaded = impl.exact.loaded();
   FIRN_CHECK(!loaded || runtime::dry_run() || loaded->samples == samples, op,
              "go on with the batch that was saved half-way, or drop it with zero_grad()",

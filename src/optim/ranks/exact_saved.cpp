@@ -25,7 +25,7 @@ struct NodeRecords {
 };
 /// The entry "batch" begins with it. NodeRecords follow, then a byte for each parameter.
 struct BatchHeader {
-  std::int64_t samples = 0, nodes = 0;
+  std::int64_t samples = 0, quantum = 0, nodes = 0;
   RandomKey random = {};
 };
 
@@ -87,6 +87,12 @@ ExactSums::Partial ExactSums::collect(const ParamStore& store, std::int64_t samp
 
 // ---- Of the optimizer ----
 
+void Optimizer::Impl::require_no_half_batch(const char* call) const {
+  const auto& loaded = exact.loaded();
+  FIRN_CHECK(!loaded, store.op(), "go on with it in run_batch(), or drop it with zero_grad()",
+             "{} while a part of a batch of {} samples is loaded", call, loaded->samples);
+}
+
 std::vector<StateEntry> Optimizer::Impl::batch_in_file() {
   std::vector<StateEntry> out;
   if (options.exact.quantum == 0) return out;
@@ -140,6 +146,11 @@ std::vector<StateEntry> Optimizer::Impl::batch_in_file() {
     const auto* from = bytes.view().as<std::uint8_t>();
     if (size < sizeof(header)) fail_foreign(store.op(), "the header is cut off");
     std::memcpy(&header, from, sizeof(header));
+    FIRN_CHECK(header.quantum == options.exact.quantum, store.op(),
+               "load it with the quantum that it was saved with",
+               "the run was saved within a batch in quanta of {} samples, and the optimizer has "
+               "quanta of {}",
+               header.quantum, options.exact.quantum);
     if (header.samples < 1 || read->parameters != n ||
         header.nodes != static_cast<std::int64_t>(partial.nodes.size()) ||
         size != sizeof(header) + partial.nodes.size() * sizeof(NodeRecord) + n)
@@ -193,7 +204,7 @@ void Optimizer::Impl::add_batch_so_far(std::vector<StateEntry>& state,
     for (const Tensor& arena : store.gradients())
       rows.push_back(empty({nodes, arena.numel()}, arena.dtype(), Device::cpu()));
   }
-  const BatchHeader header{partial.samples, nodes, partial.random};
+  const BatchHeader header{partial.samples, options.exact.quantum, nodes, partial.random};
   std::vector<std::uint8_t> bytes(sizeof(header));
   std::memcpy(bytes.data(), &header, sizeof(header));
   for (std::int64_t j = 0; j < nodes; ++j) {

@@ -246,7 +246,10 @@ std::string Optimizer::Impl::why_not_saved() const {
   if (broken) return "a backward() of its cycle has failed half-way";
   if (torn) return "the ranks' parts of the last step have not all come here";
   if (combined) return "a step has failed after the ranks had added up their gradients";
-  if (batch > 0 && !between_quanta) return "a run_batch() is under way, which would begin anew";
+  if (batch > 0 && !between_quanta)
+    return options.exact.quantum > 0
+               ? "a run_batch() is under way; it can be saved in MicroBatch::between"
+               : "a run_batch() is under way, which would begin anew";
   if (has_ranks() && at.micro_steps > 0 && members.count() > 0)
     return fmt::format("a cycle is under way, and {} layers have statistics of it on each rank",
                        members.count());

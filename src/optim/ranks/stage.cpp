@@ -4,26 +4,10 @@
 
 #include "autograd/node.h"
 #include "kernels/optim.h"
+#include "optim/batch_scope.h"
 #include "optim/impl.h"
 
 namespace firn::optim {
-namespace {
-
-/// While alive, the optimizer is at a batch.
-class BatchScope {
- public:
-  BatchScope(OptimizerAccess::Impl& impl, std::int64_t samples) noexcept : impl_(impl) {
-    impl.batch = samples;
-  }
-  ~BatchScope() { impl_.batch = 0; }
-  BatchScope(const BatchScope&) = delete;
-  BatchScope& operator=(const BatchScope&) = delete;
-
- private:
-  OptimizerAccess::Impl& impl_;
-};
-
-}  // namespace
 
 StepReport run_stage(
     Optimizer& optimizer, std::int64_t samples, std::int64_t micro_batch,

@@ -1,0 +1,26 @@
+// Marks the time in which an optimizer computes a batch.
+//
+// Folder law: floor 6. Includes floors 0 to 3, kernel contracts, and of floor 4 only losses.h.
+#pragma once
+
+#include <cstdint>
+
+#include "optim/impl.h"
+
+namespace firn::optim {
+
+/// While alive, run_batch() is at so many samples.
+class BatchScope {
+ public:
+  BatchScope(OptimizerAccess::Impl& impl, std::int64_t samples) noexcept : impl_(impl) {
+    impl.batch = samples;
+  }
+  ~BatchScope() { impl_.batch = 0; }
+  BatchScope(const BatchScope&) = delete;
+  BatchScope& operator=(const BatchScope&) = delete;
+
+ private:
+  OptimizerAccess::Impl& impl_;
+};
+
+}  // namespace firn::optim
