@@ -1,6 +1,8 @@
 // What carries the bytes of a group: one rank's end of it. group.cpp has checked the tensors.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -13,6 +15,13 @@
 #include "firn/dtype.h"
 
 namespace firn::dist {
+
+/// A deadline, as a clock can count it: at most 31 years.
+inline std::chrono::steady_clock::duration seconds(double s) noexcept {
+  constexpr double kLongest = 1e9;
+  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+      std::chrono::duration<double>(std::min(s, kLongest)));
+}
 
 enum class CallKind : std::uint8_t {
   all_reduce,

@@ -104,7 +104,7 @@ std::vector<StateEntry> Optimizer::Impl::state(const autograd::Peers* peers) {
   store.show_training_weights();
   adopt_gradients();
   store.ledger().tell_device(store.memory(), store.stream());
-  auto out = store.state(peers, !between_quanta);
+  auto out = store.state(peers, !between_quanta.has_value());
   out.push_back({"cycle", progress_memory});
   out.push_back({"kind", kind_memory});
   return out;

@@ -211,7 +211,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// Throws if a part of a batch was loaded, and nothing has gone on with it.
   void require_no_half_batch(const char* call) const;
   /// Whether the state is within a batch: of run_batch(), or of the file that was loaded.
-  bool in_batch() const noexcept { return between_quanta || exact.loaded(); }
+  bool in_batch() const noexcept { return between_quanta.has_value() || exact.loaded(); }
   /// The state becomes that before the batch, and what all ranks have done of it. Rank 0 has it.
   void add_batch_so_far(std::vector<StateEntry>& state, const std::vector<std::uint8_t>& received);
   /// Why the state is none that a run could go on with; else empty.
@@ -238,13 +238,14 @@ struct Optimizer::Impl final : autograd::Cycle {
   ReplayHooks<Impl> hooks;
   std::optional<RankExchange> ranks;
   std::optional<ModelRanks> model;
-  math::SeedSums sums_before;       ///< seed_sums() when the cycle under way began, on the CPU
-  ExactSums exact;                  ///< with StepOptions::exact
-  std::int64_t batch = 0;           ///< samples that run_batch() is at, on all ranks; 0: none
-  std::int64_t number = 0;          ///< see take_part()
-  std::int64_t dropped = 0;         ///< cycles that this rank has dropped since the last step
-  bool in_quantum = false;          ///< the backward pass of a quantum is under way
-  bool between_quanta = false;      ///< MicroBatch::between is under way
+  math::SeedSums sums_before;  ///< seed_sums() when the cycle under way began, on the CPU
+  ExactSums exact;             ///< with StepOptions::exact
+  std::int64_t batch = 0;      ///< samples that run_batch() is at, on all ranks; 0: none
+  std::int64_t number = 0;     ///< see take_part()
+  std::int64_t dropped = 0;    ///< cycles that this rank has dropped since the last step
+  bool in_quantum = false;     ///< the backward pass of a quantum is under way
+  /// While MicroBatch::between is under way: where the random stream was at its begin.
+  std::optional<RandomKey> between_quanta;
   std::vector<Tensor> restored;     ///< see restore_on_retry()
   std::int64_t parts = 0;           ///< of the two-pass step that is under way
   CycleCopy copy;                   ///< with StepOptions::keep_accumulator

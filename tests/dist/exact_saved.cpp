@@ -146,11 +146,11 @@ std::string run(const Group& group, const Plan& plan, const std::string& file, i
     while (p.loader.position().epoch < 2)
       for (const auto& b : p.loader) {
         p.step(b, [&](std::int64_t done) {
+          rand({3});  // does not count, before a save either
           if (number == batch && done == stop) {
             io::save_run(file, {p.net, p.opt, p.loader});
             throw Killed();
           }
-          rand({3});  // does not count
         });
         ++number;
       }

@@ -35,7 +35,7 @@ struct MicroBatch {
   /// Only its size is compared. A Loader that is saved with the run begins with that batch. If
   /// several optimizers are given the batch, skip those that had ended it before the save
   /// (StepReport::applied_steps()). Draw random numbers in `loss`, and none between the loader and
-  /// run_batch(); what `between` draws behind a save does not count. Throws Error in another mode.
+  /// run_batch(); what `between` draws does not count. Throws Error in another mode.
   std::function<void(std::int64_t done)> between = {};
 
   static MicroBatch within(std::size_t bytes) { return {.size = 0, .budget = bytes}; }

@@ -11,8 +11,6 @@
 namespace firn::dist {
 namespace {
 
-constexpr double kLongest = 1e9;  // seconds: 31 years, which a clock can still count
-
 bool share_bytes(const void* a, const void* b, std::size_t bytes) noexcept {
   const auto* x = static_cast<const std::byte*>(a);
   const auto* y = static_cast<const std::byte*>(b);
@@ -91,9 +89,7 @@ void LocalWorld::wait_for(std::unique_lock<std::mutex>& lock, int rank, std::spa
       return p.state == Post::waiting && is_gone(p.talk.call.root);
     });
   };
-  const auto end = std::chrono::steady_clock::now() +
-                   std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                       std::chrono::duration<double>(std::min(deadline_, kLongest)));
+  const auto end = std::chrono::steady_clock::now() + seconds(deadline_);
   const auto decided = [&] {
     if (some(Post::copying) != posts.end()) return false;
     return some(Post::waiting) == posts.end() || lost() != posts.end() ||

@@ -11,8 +11,6 @@
 namespace firn::dist {
 namespace {
 
-constexpr double kLongest = 1e9;  // seconds: 31 years, which a clock can still count
-
 const std::byte* at(const void* p, std::size_t bytes) noexcept {
   return static_cast<const std::byte*>(p) + bytes;
 }
@@ -100,9 +98,7 @@ void LocalWorld::meet(std::unique_lock<std::mutex>& lock, int rank, const Call& 
     }
     met_.notify_all();
   } else {
-    const auto end = std::chrono::steady_clock::now() +
-                     std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                         std::chrono::duration<double>(std::min(deadline_, kLongest)));
+    const auto end = std::chrono::steady_clock::now() + seconds(deadline_);
     const auto decided = [&] { return opened_ > round || break_ != Break::none; };
     if (!met_.wait_until(lock, end, decided)) {
       const auto missing = std::find_if(places_.begin(), places_.end(),

@@ -12,8 +12,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr int kSenderTag = 4, kReceiverTag = 5, kBytesTag = 6;
-constexpr double kLongest = 1e9;  // seconds: 31 years, which a clock can still count
-constexpr auto kBusy = 5ms;       // a longer wait naps between polls
+constexpr auto kBusy = 5ms;  // a longer wait naps between polls
 constexpr auto kNap = 100us;
 constexpr auto kLastMessages = 300ms;  // what a rank has sent before it left may still arrive
 
@@ -50,9 +49,7 @@ void MpiWorld::talk(std::span<const Talk> talks, double deadline) {
         receive(static_cast<std::byte*>(t.to) + at, n, t.call.root, kBytesTag, even_);
     }
     // Both sides are there: the bytes come, even if the other rank has ended since.
-    const auto end =
-        Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                           std::chrono::duration<double>(std::min(deadline_, kLongest)));
+    const auto end = Clock::now() + seconds(deadline_);
     for (;;) {
       int done = 0;
       ok(MPI_Testall(static_cast<int>(even_.size()), even_.data(), &done, MPI_STATUSES_IGNORE),
@@ -69,8 +66,7 @@ void MpiWorld::talk(std::span<const Talk> talks, double deadline) {
 /// Waits until the other ranks have come, each to its side.
 void MpiWorld::hear_other_sides(std::size_t sides) {
   const auto begin = Clock::now();
-  const auto end = begin + std::chrono::duration_cast<Clock::duration>(
-                               std::chrono::duration<double>(std::min(deadline_, kLongest)));
+  const auto end = begin + seconds(deadline_);
   Clock::time_point gone_since = Clock::time_point::max();
   for (;;) {
     int done = 0;

@@ -16,7 +16,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr int kNewsTag = 1, kMeetingTag = 1;  // of two communicators
-constexpr double kLongest = 1e9;              // seconds: 31 years, which a clock can still count
 constexpr auto kRollCall = 300ms;             // for answers of ranks that wait in polls
 constexpr auto kBusy = 5ms;                   // a longer wait for other ranks naps between polls
 constexpr auto kNap = 100us;
@@ -36,11 +35,6 @@ std::string text_of(int result) {
   if (MPI_Error_string(result, text, &length) != MPI_SUCCESS)
     return fmt::format("error {}", result);
   return std::string(text, static_cast<std::size_t>(length));
-}
-
-std::chrono::steady_clock::duration seconds(double s) {
-  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-      std::chrono::duration<double>(std::min(s, kLongest)));
 }
 
 }  // namespace

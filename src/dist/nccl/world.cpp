@@ -16,8 +16,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kBusy = 2ms;  // a longer wait for NCCL naps between polls
 constexpr auto kNap = 100us;
-constexpr auto kLook = 10ms;      // between two looks at what is queued
-constexpr double kLongest = 1e9;  // seconds: 31 years, which a clock can still count
+constexpr auto kLook = 10ms;  // between two looks at what is queued
 constexpr const char* kConnect = "nccl_group";
 constexpr const char* kHint =
     "a group is broken once a rank has failed: load the last saved state, in new processes; "
@@ -25,11 +24,6 @@ constexpr const char* kHint =
 constexpr const char* kLateHint =
     "all ranks make the same calls in the same order; NcclOptions::deadline is how long they may "
     "take";
-
-std::chrono::steady_clock::duration seconds(double s) {
-  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-      std::chrono::duration<double>(std::min(s, kLongest)));
-}
 
 }  // namespace
 

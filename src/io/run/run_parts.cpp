@@ -35,10 +35,12 @@ Tensor numbers(std::initializer_list<T> values) {
   return t;
 }
 
+Tensor numbers_of(const RandomKey& key) {
+  return numbers({std::bit_cast<std::int64_t>(key.seed), std::bit_cast<std::int64_t>(key.offset)});
+}
+
 RunSlot slot_of(std::string name, Generator& g) {
-  const RandomKey key = g.get();
-  RunSlot slot{std::move(name), numbers({std::bit_cast<std::int64_t>(key.seed),
-                                         std::bit_cast<std::int64_t>(key.offset)})};
+  RunSlot slot{std::move(name), numbers_of(g.get())};
   slot.prepare = [&g](const Tensor& read) {
     const auto* const words = read.view().as<std::int64_t>();
     RandomKey restored = g.get();
@@ -122,6 +124,7 @@ std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer
                              RunSlot::Text::may_differ_if_allowed));
   out.back().not_saved = impl.why_not_saved();
   out.back().in_batch = impl.in_batch();
+  out.back().random_in_batch = impl.between_quanta;
   if (impl.model)
     out.push_back(
         slot_of_text(join(prefix, "place"), impl.model->place(), RunSlot::Text::must_agree));
@@ -296,7 +299,11 @@ std::vector<RunSlot> slots_of(const char* op, std::span<const RunPart> parts, Sl
     FIRN_CHECK(names.insert(slot.name).second, op, "give each a name of its own: {\"name\", part}",
                "two parts of the run have a \"{}\"", slot.name);
   }
-  if (!names.contains(kRng)) all.push_back(slot_of(kRng, default_generator()));
+  if (names.contains(kRng)) return all;
+  RunSlot rng = slot_of(kRng, default_generator());
+  for (const RunSlot& slot : all)
+    if (slot.random_in_batch) rng.before_batch = numbers_of(*slot.random_in_batch);
+  all.push_back(std::move(rng));
   return all;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "autograd/peers.h"
 #include "firn/data/loader.h"
 #include "firn/io/run.h"
+#include "firn/random.h"
 
 namespace firn::io {
 
@@ -30,9 +32,10 @@ struct RunSlot {
   /// Of a gradient: element `index` of the entry `needed_by` says whether the file has it.
   std::string needed_by = {};
   std::int64_t index = 0;
-  bool any_rows = false;           ///< see optim::StateEntry
-  bool in_batch = false;           ///< of an optimizer that is saved within a batch,
-  Tensor before_batch = {};        ///< for which loaders have saved this in place of `tensor`
+  bool any_rows = false;                          ///< see optim::StateEntry
+  bool in_batch = false;                          ///< of an optimizer: it is saved within a batch
+  std::optional<RandomKey> random_in_batch = {};  ///< where the stream was before `between`
+  Tensor before_batch = {};        ///< saved in place of `tensor` if an optimizer is within a batch
   std::string not_saved = {};      ///< why it cannot be saved at the moment; else empty
   bool of_module = false;          ///< a parameter or buffer
   bool is_weight = false;          ///< of an optimizer: also a module's, as a rule

@@ -273,12 +273,12 @@ class BackwardOfQuantum {
 class BetweenQuanta {
  public:
   explicit BetweenQuanta(OptimizerAccess::Impl& impl) noexcept
-      : impl_(impl), random_(default_generator()), before_(random_.get()) {
-    impl.between_quanta = true;
+      : impl_(impl), random_(default_generator()) {
+    impl.between_quanta = random_.get();
   }
   ~BetweenQuanta() {
-    impl_.between_quanta = false;
-    random_.set(before_);
+    random_.set(*impl_.between_quanta);
+    impl_.between_quanta.reset();
   }
   BetweenQuanta(const BetweenQuanta&) = delete;
   BetweenQuanta& operator=(const BetweenQuanta&) = delete;
@@ -286,7 +286,6 @@ class BetweenQuanta {
  private:
   OptimizerAccess::Impl& impl_;
   Generator& random_;
-  RandomKey before_;
 };
 
 /// One quantum as a micro-step of its own: nothing of the ones before it is in its sums.
