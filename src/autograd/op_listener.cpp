@@ -11,6 +11,7 @@
 
 #include "autograd/op_mode.h"
 #include "base/check.h"
+#include "base/inherited.h"
 
 namespace firn::autograd {
 
@@ -52,6 +53,15 @@ List& list() {
   if (!end.made || pthread_setspecific(end.key, made.get()) != 0) throw std::bad_alloc();
   return *(own_list = made.release());
 }
+
+/// A thread that does a part of this one's work has its modes, and tells its listeners.
+const Inherited inherited_mode{[]() -> Inherited::Set {
+  return [mode = op_mode, places = own_list ? own_list->places
+                                            : std::vector<std::shared_ptr<OpListener::Place>>()] {
+    if (!places.empty()) list().places = places;
+    op_mode = mode;
+  };
+}};
 
 /// Removes ended listeners from the end of this thread's list. One before a listener that lives
 /// stays, silent, until that ends too.

@@ -6,12 +6,15 @@
 
 #include "autograd/node.h"
 #include "base/check.h"
+#include "base/inherited.h"
 #include "firn/memory/labels.h"
 #include "tensor/overlap.h"
 
 namespace firn {
 namespace {
 thread_local bool recording = true;
+const Inherited inherited_recording{
+    []() -> Inherited::Set { return [on = recording] { recording = on; }; }};
 }  // namespace
 
 bool grad_enabled() noexcept { return recording; }

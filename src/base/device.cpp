@@ -8,12 +8,16 @@
 #include <limits>
 
 #include "base/check.h"
+#include "base/inherited.h"
 
 namespace firn {
 
 namespace {
 thread_local Device default_for_thread;
-}
+const Inherited inherited_device{[]() -> Inherited::Set {
+  return [device = default_for_thread] { default_for_thread = device; };
+}};
+}  // namespace
 Device default_device() noexcept { return default_for_thread; }
 DeviceScope::DeviceScope(Device device) noexcept : previous_(default_for_thread) {
   default_for_thread = device;
@@ -61,6 +65,8 @@ std::atomic<int>& thread_count() noexcept {
 }
 /// Of the innermost NumThreadsScope of this thread.
 thread_local constinit int most_threads = std::numeric_limits<int>::max();
+const Inherited inherited_threads{
+    []() -> Inherited::Set { return [most = most_threads] { most_threads = most; }; }};
 }  // namespace
 
 int num_threads() noexcept {

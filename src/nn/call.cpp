@@ -12,6 +12,7 @@
 
 #include "autograd/node.h"
 #include "base/check.h"
+#include "base/inherited.h"
 #include "firn/memory/labels.h"
 #include "firn/nn/module.h"
 #include "firn/storage.h"
@@ -25,6 +26,12 @@ namespace {
 
 thread_local constinit detail::CallListener* listener = nullptr;
 thread_local constinit const detail::Call* innermost_call = nullptr;
+const Inherited inherited_calls{[]() -> Inherited::Set {
+  return [told = listener, call = innermost_call] {
+    listener = told;
+    innermost_call = call;
+  };
+}};
 
 const detail::Call* outermost_call() noexcept {
   const detail::Call* call = innermost_call;

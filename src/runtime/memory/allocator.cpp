@@ -15,6 +15,7 @@
 
 #include "base/check.h"
 #include "base/fork.h"
+#include "base/inherited.h"
 #include "firn/kernel_support.h"
 #include "runtime/cuda/cuda.h"
 #include "runtime/memory/accounts.h"
@@ -33,6 +34,8 @@ const char* to_string(Owner owner) noexcept {
 
 namespace {
 thread_local Owner current_owner = Owner::activations;
+const Inherited inherited_owner{
+    []() -> Inherited::Set { return [owner = current_owner] { current_owner = owner; }; }};
 
 // Fault injection: allocations left before the failing one; negative: off.
 std::atomic<std::int64_t> allocations_until_failure{-1};

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/inherited.h"
 #include "firn/memory/plan.h"
 #include "firn/memory/reserve.h"
 
@@ -18,6 +19,8 @@ constexpr std::size_t kSpace = std::size_t{1} << 36;
 constexpr std::size_t kAligned = 256;
 
 thread_local constinit ReservePool* current_pool = nullptr;
+const Inherited inherited_pool{
+    []() -> Inherited::Set { return [pool = current_pool] { current_pool = pool; }; }};
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/inherited.h"
 #include "firn/kernel_support.h"
 #include "firn/memory/plan.h"
 #include "runtime/rollback/silence.h"
@@ -12,7 +13,13 @@ namespace firn {
 namespace memory {
 namespace {
 thread_local constinit DryRun* running = nullptr;
-}
+const Inherited inherited_run{[]() -> Inherited::Set {
+  return [run = running, dry = runtime::dry_run()] {
+    running = run;
+    runtime::detail::dry_run = dry;
+  };
+}};
+}  // namespace
 
 DryRun::DryRun(Device device) {
   FIRN_CHECK(!running, "plan_memory", "plan one step after the other",

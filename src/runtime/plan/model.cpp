@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/inherited.h"
 #include "runtime/memory/allocator.h"
 #include "runtime/memory/fail_allocation.h"
 
@@ -25,6 +26,8 @@ struct Current {
   Model* cuda = nullptr;
 };
 thread_local constinit Current current_models;
+const Inherited inherited_models{
+    []() -> Inherited::Set { return [models = current_models] { current_models = models; }; }};
 
 Model*& place_of(Device device) noexcept {
   return device.is_cpu() ? current_models.cpu : current_models.cuda;

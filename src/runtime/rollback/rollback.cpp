@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/inherited.h"
 #include "firn/random.h"
 #include "runtime/rollback/silence.h"
 
@@ -64,12 +65,12 @@ class RollbackSeam {
 
   /// The innermost point of this thread becomes `p`. Returns the one before.
   static void* exchange(void* p) noexcept {
-    return std::exchange(innermost, static_cast<Point*>(p));
+    return std::exchange(innermost(), static_cast<Point*>(p));
   }
-  static void push(Point& p) noexcept { p.outer = std::exchange(innermost, &p); }
+  static void push(Point& p) noexcept { p.outer = std::exchange(innermost(), &p); }
   /// Those that other threads have destroyed.
   static void drop_abandoned() noexcept {
-    for (Point** at = &innermost; *at;) {
+    for (Point** at = &innermost(); *at;) {
       if ((*at)->abandoned.load(std::memory_order_acquire))
         delete std::exchange(*at, (*at)->outer);
       else
@@ -77,23 +78,23 @@ class RollbackSeam {
     }
   }
   static void remove(const Point& p) noexcept {
-    Point** at = &innermost;
+    Point** at = &innermost();
     while (*at && *at != &p) at = &(*at)->outer;
     if (*at) *at = p.outer;
   }
   static bool wanted() noexcept {
-    if (innermost) [[unlikely]]
+    if (innermost()) [[unlikely]]
       drop_abandoned();
-    return innermost != nullptr;
+    return innermost() != nullptr;
   }
 
   static void before_change(const Point::Thing& thing,
                             const std::function<std::function<void()>()>& save) {
     bool lacking = false;
-    for (const Point* p = innermost; p; p = p->outer) lacking = lacking || p->lacks(thing);
+    for (const Point* p = innermost(); p; p = p->outer) lacking = lacking || p->lacks(thing);
     if (!lacking) return;
     const auto put_back = std::make_shared<const std::function<void()>>(save());
-    for (Point* p = innermost; p; p = p->outer) {
+    for (Point* p = innermost(); p; p = p->outer) {
       if (!p->lacks(thing)) continue;
       p->changes.push_back({thing, put_back});
       p->known.insert(thing);
@@ -104,7 +105,7 @@ class RollbackSeam {
     drop_abandoned();
     // What is put back is no new change, neither for this point nor for those around it, which know
     // all that this one knows.
-    Point* const points = innermost;
+    Point* const points = innermost();
     const memory::SilentRollback silence;
     kinds &= point.covered;
     for (Point* p = points; p && p != &point; p = p->outer) p->stand_as_new(kinds);
@@ -119,10 +120,23 @@ class RollbackSeam {
     if (error) std::rethrow_exception(error);
   }
 
+  /// A thread that does a part of this one's work has this one's stack, while this one waits.
+  static Inherited::Set share() {
+    return [stack = &innermost()] { shared = stack; };
+  }
+
  private:
-  static thread_local constinit Point* innermost;
+  static Point*& innermost() noexcept { return shared ? *shared : own; }
+
+  static thread_local constinit Point* own;
+  static thread_local constinit Point** shared;
 };
-thread_local constinit RollbackSeam::Point* RollbackSeam::innermost = nullptr;
+thread_local constinit RollbackSeam::Point* RollbackSeam::own = nullptr;
+thread_local constinit RollbackSeam::Point** RollbackSeam::shared = nullptr;
+
+namespace {
+const Inherited inherited_points{&RollbackSeam::share};
+}  // namespace
 
 memory::SilentRollback::SilentRollback() noexcept : points_(RollbackSeam::exchange(nullptr)) {}
 memory::SilentRollback::~SilentRollback() { RollbackSeam::exchange(points_); }

@@ -1,0 +1,34 @@
+// What a thread takes over from the thread whose work it does a part of: modes, scopes and places
+// that are thread-local. Each file that has such a variable says here how another thread gets it.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+namespace firn {
+
+/// Static objects only.
+class Inherited {
+ public:
+  using Set = std::function<void()>;
+  /// `capture` reads the variable of the calling thread, and returns what sets it in another one.
+  using Capture = Set (*)();
+  explicit Inherited(Capture capture) noexcept : capture_(capture), next_(first) { first = this; }
+  Inherited(const Inherited&) = delete;
+  Inherited& operator=(const Inherited&) = delete;
+
+  /// Of the calling thread. Run all of them in a thread that has done nothing else, while this one
+  /// waits.
+  static std::vector<Set> of_this_thread() {
+    std::vector<Set> out;
+    for (const Inherited* i = first; i; i = i->next_) out.push_back(i->capture_());
+    return out;
+  }
+
+ private:
+  Capture capture_;
+  const Inherited* next_;
+  static inline constinit const Inherited* first = nullptr;
+};
+
+}  // namespace firn
