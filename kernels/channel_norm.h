@@ -6,7 +6,7 @@
 //
 // Statistics and normalisation are separate kernels, and so are the two halves of the backward
 // pass. So moments and sums may come from more samples than x has
-// (docs/proposals/batch-norm-over-a-cycle.md). Statistics and sums have the compute dtype (f32, or
+// (nn::BatchNormMode::whole_batch). Statistics and sums have the compute dtype (f32, or
 // f64 for f64) and are contiguous. Weight and bias [c] and all gradients have x's dtype or the
 // compute dtype. A weight with data == nullptr is 1, such a bias 0. Running statistics may have any
 // floating dtype. The order of sums depends on shape and format alone.

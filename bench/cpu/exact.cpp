@@ -1,5 +1,6 @@
-// What exact mode costs: a network of dense layers on 64 samples in quanta of 16, and a transformer
-// on 8 sequences in quanta of 2.
+// What exact mode costs: a network of dense layers on 64 samples in quanta of 16, a transformer on
+// 8 sequences in quanta of 2, and a convolutional network that is normalised by its batch of 64 in
+// quanta of 16.
 //   bench_exact [--threads N] [--epochs N]
 // Ratios to the steps of the ordinary mode that take the whole batch as one micro-batch. The two
 // modes alternate in one process.
@@ -16,6 +17,20 @@
 using namespace firn;
 
 namespace {
+
+/// Of both modes. Exact mode normalises by the whole batch, as the other one does, whose
+/// micro-batch is the batch.
+struct Cnn : nn::Module {
+  nn::Conv2d a{1, 16, 3, {.padding = 1, .bias = false}},
+      b{16, 32, 3, {.padding = 1, .bias = false}};
+  nn::BatchNorm2d norm1{16}, norm2{32};
+  nn::Linear head{32 * 7 * 7, 10};
+  FIRN_MEMBERS(a, b, norm1, norm2, head)
+  Tensor forward(const Tensor& x) override {
+    const Tensor h = max_pool2d(relu(norm1(a(x))), 2);
+    return head(flatten(max_pool2d(relu(norm2(b(h))), 2), 1));
+  }
+};
 
 constexpr bench::gpt::Sizes kGpt{"gpt", 4, 256, 4, 128, 8, 1024, false, 1e-3, 0};
 
@@ -61,6 +76,23 @@ int main(int argc, char** argv) {
       };
     }
     compare("exact.mlp.time", modes, kBatch, 60 * run.epochs);
+  }
+  {
+    constexpr std::int64_t kBatch = 64;
+    const Tensor x = rand({kBatch, 1, 28, 28}), y = zeros({kBatch}, i64);
+    std::array<Cnn, 2> nets;
+    nn::convert_batch_norm(nets[0], nn::BatchNormMode::per_step);
+    nn::convert_batch_norm(nets[1], nn::BatchNormMode::whole_batch);
+    std::array<Mode, 2> modes;
+    for (std::size_t m = 0; m < 2; ++m) {
+      modes[m].opt =
+          std::make_unique<optim::SGD>(nets[m].parameters(), optim::SGDOptions{.lr = 0.01},
+                                       optim::StepOptions{.exact = {.quantum = m == 0 ? 0 : 16}});
+      modes[m].loss = [&net = nets[m], &x, &y](std::int64_t first, std::int64_t last) {
+        return cross_entropy(net(x.slice(0, first, last)), y.slice(0, first, last));
+      };
+    }
+    compare("exact.cnn.time", modes, kBatch, 20 * run.epochs);
   }
   {
     bench::gpt::Tokens tokens(kGpt, 1);

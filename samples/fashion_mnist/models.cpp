@@ -92,6 +92,7 @@ std::unique_ptr<nn::Module> make_model(const Options& o, firn::Device device) {
   if (!o.load.empty()) firn::io::load_safetensors(o.load, *model);
   model->to(device);
   if (o.recompute != "auto") set_recompute(*model, o.recompute);
+  if (o.exact > 0) nn::convert_batch_norm(*model, nn::BatchNormMode::whole_batch);
   return model;
 }
 

@@ -201,8 +201,6 @@ void check(const Options& o, bool has_loss_scale) {
   check_contradiction(
       o.exact > 0 && o.micro_batch % o.exact != 0, "--exact", "--micro-batch",
       std::to_string(o.micro_batch) + " is no multiple of " + std::to_string(o.exact));
-  check_contradiction(o.exact > 0 && o.model == "resnet", "--exact", "--model resnet",
-                      "its BatchNorm couples the images of a batch");
   check_contradiction(o.plan && o.show_graph, "--plan", "--show-graph",
                       "both print something else than a training");
   check_contradiction(o.recompute != "nothing" && o.model != "resnet", "--recompute",

@@ -54,7 +54,8 @@ struct DistributeOptions {
 /// under way is loaded after distribute(): rank 0 then has what was collected, the others nothing.
 ///
 /// BatchNorm normalises the samples of a rank's micro-batch. With BatchNormMode::per_step the
-/// running statistics are those of all ranks' samples; else they are of the rank's own.
+/// running statistics are those of all ranks' samples; with per_micro_batch they are of the rank's
+/// own. With whole_batch, in exact mode, samples are normalised by the batch of all ranks.
 ///
 /// With a group of one rank the optimizer is one of one rank, as it was made, in mid-cycle too.
 ///

@@ -13,7 +13,7 @@ namespace firn::optim {
 ///   opt.run_batch(1024, optim::MicroBatch::within(512 << 20), loss);  // as large as fits
 ///
 /// The gradient is that of the whole batch for any size (S29), but for layers that normalise by
-/// micro-batch, such as BatchNorm.
+/// micro-batch, such as BatchNorm in most of its modes.
 struct MicroBatch {
   /// 0: the largest whose cycle has a planned peak within `budget`. The first call plans it; later
   /// ones that ask for the same take it again, also if their samples are larger.
@@ -35,7 +35,8 @@ struct MicroBatch {
   /// Only its size is compared. A Loader that is saved with the run begins with that batch. If
   /// several optimizers are given the batch, skip those that had ended it before the save
   /// (StepReport::applied_steps()). Draw random numbers in `loss`, and none between the loader and
-  /// run_batch(); what `between` draws does not count. Throws Error in another mode.
+  /// run_batch(); what `between` draws does not count. Throws Error in another mode, and if a layer
+  /// needs all quanta at a time (BatchNormMode::whole_batch).
   std::function<void(std::int64_t done)> between = {};
 
   static MicroBatch within(std::size_t bytes) { return {.size = 0, .budget = bytes}; }

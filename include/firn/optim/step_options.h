@@ -56,9 +56,8 @@ enum class StateMemory : std::uint8_t {
 /// A quantum is computed by itself, whatever the size of the micro-batch, which must be a multiple.
 /// So a quantum should be as large as memory and ranks allow: small ones take more time. Gradients
 /// need the memory of at most log2(quanta) further copies, and over ranks about as much again while
-/// they are exchanged. What couples the samples of a batch
-/// (BatchNorm in training mode, contrastive losses), layers with a random stream of their own,
-/// backward() by hand and captured graphs are refused. On the CPU.
+/// they are exchanged. BatchNorm needs BatchNormMode::whole_batch. Contrastive losses, layers with
+/// a random stream of their own, backward() by hand and captured graphs are refused. On the CPU.
 struct Exact {
   std::int64_t quantum = 0;  ///< samples; 0: off
 };

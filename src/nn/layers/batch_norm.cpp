@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "autograd/batch_parts.h"
 #include "autograd/node.h"
 #include "base/checked.h"
 #include "firn/autograd.h"
@@ -16,6 +17,8 @@ namespace firn::nn {
 namespace {
 
 constexpr double kCumulative = -1;  // the kernels' momentum for a mean of all batches
+constexpr const char* kOneValue =
+    "leave such a batch out, or evaluate with eval(), or use nn::GroupNorm";
 
 const char* shape_for(int low, int high) {
   if (low < high) return "[n, c] or [n, c, l]";
@@ -45,6 +48,8 @@ BatchNorm::BatchNorm(const char* what, int low, int high, std::int64_t c,
     weight = Parameter::full({c}, 1, options.dtype, options.device);
     bias = Parameter::full({c}, 0, options.dtype, options.device);
   }
+  if (options.accumulation == BatchNormMode::whole_batch)
+    needs_batch_ = std::make_shared<const autograd::NeedsWholeBatch>();
   if (!options.track) return;
   const DType wide = compute_dtype(options.dtype);
   running_mean = Buffer(zeros({c}, wide, options.device), OnConversion::widen);
@@ -55,11 +60,13 @@ BatchNorm::BatchNorm(const char* what, int low, int high, std::int64_t c,
 
 void BatchNorm::set_accumulation(BatchNormMode mode) {
   if (mode == accumulation_ && statistics_) return;
+  const bool whole = mode == BatchNormMode::whole_batch;
+  needs_batch_ = whole ? std::make_shared<const autograd::NeedsWholeBatch>() : nullptr;
   accumulation_ = mode;
   if (!running_mean.defined()) return;
   if (statistics_) statistics_->clear();  // an optimizer may still hold the old statistics
   pooled = pooled_count = Buffer();
-  if (mode == BatchNormMode::per_step) {
+  if (mode != BatchNormMode::per_micro_batch) {
     const Device device = running_mean.device();
     pooled = Buffer(zeros({2, c_}, DType::f64, device), OnConversion::keep);
     pooled_count = Buffer(zeros({1}, DType::f64, device), OnConversion::keep);
@@ -78,6 +85,7 @@ void BatchNorm::become_group_norm(std::int64_t groups) {
   FIRN_CHECK(groups > 0 && c_ % groups == 0, "convert_to_group_norm",
              "choose a divisor of the number of channels", "{} groups of {} channels", groups, c_);
   groups_ = groups;
+  needs_batch_.reset();
   running_mean = running_var = num_batches_tracked = pooled = pooled_count = Buffer();
   statistics_.reset();
   if (autograd::Leaf* leaf = autograd::leaf_or_frozen(weight)) leaf->member.reset();
@@ -111,29 +119,51 @@ Tensor BatchNorm::forward(const Tensor& x) {
   return batch_norm(x, weight, bias, Moments{running_mean, running_var}, eps_);
 }
 
+/// Of the quantum that this thread computes, by the moments of its batch.
+Tensor BatchNorm::normalize_in_batch(const Tensor& x, Moments& moments, double& count) {
+  autograd::BatchParts* const parts = autograd::BatchParts::current;
+  FIRN_CHECK(parts, what_,
+             "train with run_batch() of an optimizer with StepOptions::exact, or choose another "
+             "mode (nn::convert_batch_norm())",
+             "BatchNormMode::whole_batch needs to know the batch of which {} is a part",
+             describe(x));
+  const Tensor y = ops::batch_norm_of_parts(*parts, x, weight, bias, eps_, moments, count);
+  FIRN_CHECK(count != 1, what_, kOneValue, "the batch of input {} has one value per channel",
+             describe(x));
+  return y;
+}
+
 Tensor BatchNorm::train_forward(const Tensor& x) {
-  const std::int64_t count = x.numel() / c_;
-  FIRN_CHECK(count != 1, what_,
-             "leave such a batch out, or evaluate with eval(), or use nn::GroupNorm",
-             "input {} has one value per channel, and so no variance", describe(x));
-  if (auto* const coupling = autograd::CouplingScope::current; coupling && coupling->layer.empty())
-    coupling->layer = fmt::format("{} ({})", detail::path_in_call(*this), type_name());
   Moments moments;
-  const Tensor y = batch_norm(x, weight, bias, eps_, &moments);
+  Tensor y;
+  auto count = static_cast<double>(x.numel() / c_);
+  const bool whole = accumulation_ == BatchNormMode::whole_batch;
+  if (whole) {
+    y = normalize_in_batch(x, moments, count);
+  } else {
+    FIRN_CHECK(count != 1, what_, kOneValue,
+               "input {} has one value per channel, and so no variance", describe(x));
+    if (auto* const coupling = autograd::CouplingScope::current;
+        coupling && coupling->layer.empty())
+      coupling->layer = fmt::format("{} ({})", detail::path_in_call(*this), type_name());
+    y = batch_norm(x, weight, bias, eps_, &moments);
+  }
   if (!running_mean.defined() || autograd::computing_again()) return y;
   detail::BatchStatistics& s = statistics();
-  const bool pools = accumulation_ == BatchNormMode::per_step;
-  if (!pools) s.update(moments, static_cast<double>(count));
+  const bool pools = accumulation_ != BatchNormMode::per_micro_batch;
+  if (!pools) s.update(moments, count);
   if (!y.requires_grad()) return y;
   if (pools) {
+    // The moments of a whole batch are those of each part: one of them brings them along.
+    if (whole && !autograd::BatchParts::current->is_first()) return y;
     using detail::BatchStatistics;
     const auto batch = std::make_shared<BatchStatistics::Batch>(
         BatchStatistics::Batch{.statistics = statistics_,
                                .weight = Ref(autograd::leaf_or_frozen(weight)),
                                .bias = Ref(autograd::leaf_or_frozen(bias))});
     BatchStatistics::begin(batch);
-    add_hook(y, [batch, moments, n = static_cast<double>(count)](const Tensor&) {
-      BatchStatistics::pool(batch, moments, n);
+    add_hook(y, [batch, moments, count](const Tensor&) {
+      BatchStatistics::pool(batch, moments, count);
       return Tensor();
     });
   } else if (s.to_warn()) {
@@ -155,7 +185,10 @@ std::string BatchNorm::extra_repr() const {
     out += momentum_ ? fmt::format(", momentum = {}", *momentum_) : ", cumulative average";
   if (!weight.defined()) out += ", affine = false";
   if (groups_ == 0 && !running_mean.defined()) out += ", track = false";
-  if (pooled.defined()) out += ", per_step";
+  if (accumulation_ == BatchNormMode::whole_batch && groups_ == 0)
+    out += ", whole_batch";
+  else if (pooled.defined())
+    out += ", per_step";
   return out;
 }
 

@@ -46,7 +46,8 @@ class BatchStatistics final : public autograd::CycleMember,
         batches_(layer.num_batches_tracked),
         pooled_(layer.pooled),
         pooled_count_(layer.pooled_count),
-        momentum_(momentum) {}
+        momentum_(momentum),
+        of_all_ranks_(layer.accumulation() == BatchNormMode::whole_batch) {}
 
   /// Whether the layer still has these buffers; the user may have replaced them.
   bool are_of(const BatchNorm& layer) const noexcept {
@@ -105,9 +106,10 @@ class BatchStatistics final : public autograd::CycleMember,
     for (std::int64_t r = 0; r < peers.size(); ++r) {
       const Tensor rank = all.select(0, r);
       const double count = rank.select(0, 2 * c).item();
-      if (count > 0)
-        ops::pool_moments({rank.slice(0, 0, c), rank.slice(0, c, 2 * c) / count}, count, pooled_,
-                          pooled_count_);
+      if (!(count > 0)) continue;
+      ops::pool_moments({rank.slice(0, 0, c), rank.slice(0, c, 2 * c) / count}, count, pooled_,
+                        pooled_count_);
+      if (of_all_ranks_) return;
     }
   }
   void end_cycle(const autograd::Cycle& cycle, const ConstView& step_state) override {
@@ -275,6 +277,7 @@ class BatchStatistics final : public autograd::CycleMember,
   Tensor mean_, var_, batches_;
   Tensor pooled_, pooled_count_;  ///< undefined in per_micro_batch mode
   double momentum_;
+  bool of_all_ranks_;  ///< moments are those of all ranks already
   bool named_ = false, warned_ = false;
   std::string kind_, name_;
 };

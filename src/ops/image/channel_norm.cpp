@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "autograd/batch_parts.h"
 #include "firn/kernel_support.h"
 #include "kernels/channel_norm.h"
 #include "kernels/copy.h"
@@ -67,20 +68,66 @@ double cell_size(const Tensor& x, NormCells cells) {
   return count == 0 ? 0 : static_cast<double>(all / count);
 }
 
-/// Normalises x by `moments`. If `through` is set, they were computed from x, and the gradient
-/// flows through them.
+/// Where the moments come from that an input is normalised by.
+struct Origin {
+  bool computed = true;    ///< from x, and maybe others: the gradient flows through them
+  double count = 0;        ///< of the elements that they were computed from, in a channel
+  bool of_parts = false;   ///< x is a part of a batch, which they are of
+  std::int64_t place = 0;  ///< where the parts met
+};
+
+using Numbers = autograd::BatchParts::Numbers;
+
+/// A vector of f64 as a kernel sees it.
+View view_of(Numbers& numbers, const Shape& shape, std::size_t first = 0) {
+  return {numbers.data() + first, DType::f64, Device::cpu(), shape, contiguous_strides(shape)};
+}
+
+/// The elements of `a`, divided by `unit`, a power of two.
+Numbers numbers_of(const Tensor& a, double unit = 1) {
+  Numbers out(static_cast<std::size_t>(a.numel()));
+  kernels::copy(a.view(), view_of(out, a.shape()), stream_of(a));
+  for (double& v : out) v /= unit;
+  return out;
+}
+
+/// The numbers, times `unit`.
+Tensor tensor_of(Numbers numbers, const Shape& shape, DType dtype, double unit = 1) {
+  for (double& v : numbers) v *= unit;
+  const Tensor out = empty(shape, dtype, Device::cpu());
+  kernels::copy(view_of(numbers, shape), out.mutable_view(), stream_of(out));
+  return out;
+}
+
+/// Over the parts of a batch, the sums of a channel's gradients (kernels/channel_norm.h). Parts
+/// have gradients in different units.
+Tensor sums_of_batch(const Tensor& sums, std::int64_t place) {
+  autograd::BatchParts* const parts = autograd::BatchParts::current;
+  FIRN_CHECK(parts, "batch_norm", "leave the backward pass to run_batch()",
+             "the gradient of a part of a batch is computed outside of its batch");
+  const double unit = parts->unit();
+  const auto all = parts->meet("batch_norm's backward pass", place, numbers_of(sums, unit),
+                               [](std::span<const Numbers> each) {
+                                 Numbers out = each.front();
+                                 for (const Numbers& n : each.subspan(1))
+                                   for (std::size_t i = 0; i < out.size(); ++i) out[i] += n[i];
+                                 return out;
+                               });
+  return tensor_of(*all, sums.shape(), sums.dtype(), unit);
+}
+
+/// Normalises x by `moments`.
 Tensor normalize(const char* op, const Tensor& x, NormCells cells, const Moments& moments,
-                 bool through, const Tensor& weight, const Tensor& bias, double eps) {
+                 const Origin& origin, const Tensor& weight, const Tensor& bias, double eps) {
   const Tensor w = weight.defined() ? contiguous(weight) : Tensor();
   const Tensor c = bias.defined() ? contiguous(bias) : Tensor();
   const Tensor y = empty_like(x);
   kernels::channel_normalize(collapsed(x), cells, moments.mean.view(), moments.var.view(),
                              view_of(w), view_of(c), eps, writable(y), stream_of(y));
-  const double count = cell_size(x, cells);
   return record(
       op, y, {&x, &w, &c},
       {Saved::input(0), Saved::input(1), Saved::other(moments.mean), Saved::other(moments.var)},
-      [cells, through, eps, count](Backward& b) {
+      [cells, origin, eps](Backward& b) {
         const Tensor& saved_x = b.saved(0);
         const ConstView saved = collapsed(saved_x);
         const ConstView mean = b.saved(2).view(), var = b.saved(3).view();
@@ -88,7 +135,7 @@ Tensor normalize(const char* op, const Tensor& x, NormCells cells, const Moments
         const ConstView dy = collapsed(grad);
         const bool parameters = b.needs(1) || b.needs(2);
         Tensor sums;
-        if (parameters || through) {
+        if (parameters || origin.computed) {
           sums = empty({cells.per_sample ? saved.shape[0] : 1, saved.shape[1], 2},
                        compute_dtype(saved.dtype), saved.device);
           kernels::channel_gradient_sums(dy, saved, cells, mean, var, eps, sums.mutable_view(),
@@ -109,10 +156,11 @@ Tensor normalize(const char* op, const Tensor& x, NormCells cells, const Moments
                                                dbias_beta, b.stream());
         }
         if (!b.needs(0)) return;
+        if (origin.of_parts) sums = sums_of_batch(sums, origin.place);
         const auto [dx, beta] = b.sink(0);
         kernels::channel_data_gradient(dy, saved, cells, mean, var, view_of(b.saved(1)), eps,
-                                       through ? sums.view() : ConstView{}, count, writable(dx),
-                                       beta, b.stream());
+                                       origin.computed ? sums.view() : ConstView{}, origin.count,
+                                       writable(dx), beta, b.stream());
       });
 }
 
@@ -136,7 +184,8 @@ Tensor norm_of_samples(const char* op, const Tensor& x, std::int64_t groups, con
                        const Tensor& bias, double eps) {
   const Tensor input = formatted(x);
   const NormCells cells{groups, true};
-  return normalize(op, input, cells, moments_of(input, cells), true, weight, bias, eps);
+  return normalize(op, input, cells, moments_of(input, cells), {.count = cell_size(input, cells)},
+                   weight, bias, eps);
 }
 
 }  // namespace
@@ -150,7 +199,8 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
   const NormCells cells{x.size(1), false};
   const Moments own = moments_of(input, cells);
   if (moments) *moments = own;
-  return normalize("batch_norm", input, cells, own, true, weight, bias, eps);
+  return normalize("batch_norm", input, cells, own, {.count = cell_size(input, cells)}, weight,
+                   bias, eps);
 }
 
 Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const Moments& moments,
@@ -166,7 +216,46 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, con
   require("mean", moments.mean);
   require("var", moments.var);
   const Moments given{contiguous(moments.mean.detach()), contiguous(moments.var.detach())};
-  return normalize("batch_norm", formatted(x), {x.size(1), false}, given, false, weight, bias, eps);
+  return normalize("batch_norm", formatted(x), {x.size(1), false}, given, {.computed = false},
+                   weight, bias, eps);
+}
+
+Tensor ops::batch_norm_of_parts(autograd::BatchParts& parts, const Tensor& x, const Tensor& weight,
+                                const Tensor& bias, double eps, Moments& moments, double& count) {
+  require_input("batch_norm", x, weight, bias, eps);
+  FIRN_CHECK(x.device().is_cpu(), "batch_norm", "move the model to the CPU",
+             "parts of a batch meet on the CPU, and x is {}", describe(x));
+  const Tensor input = formatted(x);
+  const NormCells cells{x.size(1), false};
+  const Moments own = moments_of(input, cells);
+  const auto c = static_cast<std::size_t>(x.size(1));
+  Numbers mine = numbers_of(own.mean);
+  const Numbers var = numbers_of(own.var);
+  mine.insert(mine.end(), var.begin(), var.end());
+  mine.push_back(cell_size(input, cells));
+  const std::int64_t place = parts.next_place();
+  const auto all = parts.meet("batch_norm", place, std::move(mine), [c](auto each) {
+    const Shape channels{static_cast<std::int64_t>(c)}, both{2, static_cast<std::int64_t>(c)};
+    Numbers pool(2 * c), values(1);
+    for (Numbers part : each)
+      if (part.back() > 0)
+        kernels::pool_moments(view_of(part, channels), view_of(part, channels, c), part.back(),
+                              view_of(pool, both), view_of(values, {1}),
+                              current_stream(Device::cpu()));
+    for (std::size_t i = c; i < 2 * c; ++i) pool[i] /= std::max(values[0], 1.0);
+    pool.push_back(values[0]);
+    return pool;
+  });
+  count = all->back();
+  FIRN_CHECK(count > 0 || c == 0 || runtime::dry_run(), "batch_norm",
+             "there is no mean of no values", "the batch of x {} has no values in its {} channels",
+             describe(x), c);
+  moments = {tensor_of({all->begin(), all->begin() + static_cast<std::ptrdiff_t>(c)},
+                       own.mean.shape(), own.mean.dtype()),
+             tensor_of({all->begin() + static_cast<std::ptrdiff_t>(c), all->end() - 1},
+                       own.var.shape(), own.var.dtype())};
+  return normalize("batch_norm", input, cells, moments,
+                   {.count = count, .of_parts = true, .place = place}, weight, bias, eps);
 }
 
 Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight, const Tensor& bias,

@@ -1,11 +1,19 @@
 // Merges the moments of several batches and updates running statistics, for the BatchNorm layers of
-// nn. Nothing is recorded, nothing waits for the device, and a graph can capture all of it.
+// nn, and normalises parts of one batch. Of what updates statistics, nothing is recorded, nothing
+// waits for the device, and a graph can capture all of it.
 #pragma once
 
+#include "autograd/batch_parts.h"
 #include "firn/ops/channel_norm.h"
 #include "firn/view.h"
 
 namespace firn::ops {
+
+/// batch_norm() of a part of a batch, by the moments of the whole one. The gradient flows through
+/// them into all parts, so the parts meet in the forward pass and in the backward pass. `moments`
+/// and `count`, the number of elements per channel, are those of the batch. On the CPU.
+Tensor batch_norm_of_parts(autograd::BatchParts& parts, const Tensor& x, const Tensor& weight,
+                           const Tensor& bias, double eps, Moments& moments, double& count);
 
 /// Merges moments [c] of `count` elements per channel into a pool (Chan, Golub & LeVeque 1979).
 /// `pooled` [2, c] f64 has means and sums of squared deviations, `pooled_count` [1] f64 the number

@@ -9,6 +9,7 @@
 #include "firn/random.h"
 #include "kernels/copy.h"
 #include "optim/impl.h"
+#include "optim/ranks/together.h"
 #include "runtime/graph/draw_tape.h"
 
 namespace firn::optim {
@@ -64,13 +65,17 @@ ExactSums::Turns ExactSums::begin(const ParamStore& store, std::int64_t quanta,
     if (!is_mine[i]) done_[i].gradients.clear();
   // The last quantum stays in the arenas.
   const std::size_t most = std::max<std::size_t>(plan_quanta(work_).most, 1) - 1;
-  while (free_.size() < most) {
+  reserve(store, most);
+  if (peers) prepare(store, works, *peers);
+  return out;
+}
+
+void ExactSums::reserve(const ParamStore& store, std::size_t parts) {
+  while (free_.size() < parts) {
     free_.push_back(store.reserve_gradients());
     for (const Tensor& t : free_.back())  // between parameters there are zeros
       zero_bytes(t.impl()->data(), t.device(), t.bytes());
   }
-  if (peers) prepare(store, works, *peers);
-  return out;
 }
 
 void ExactSums::drop() noexcept {
@@ -147,7 +152,15 @@ std::span<const Tensor> ExactSums::place() {
   return place_;
 }
 
-void ExactSums::take(const ParamStore& store, const CycleSums& sums) {
+std::vector<Tensor> ExactSums::place_beside(const ParamStore& store) {
+  reserve(store, 1);
+  std::vector<Tensor> place = std::move(free_.back());
+  free_.pop_back();
+  return place;
+}
+
+void ExactSums::take(const ParamStore& store, const CycleSums& sums, std::vector<Tensor> beside) {
+  if (!beside.empty()) place_ = std::move(beside);
   const std::vector<std::uint8_t> noted = store.ledger().noted();
   for (std::size_t i = 0; i < received_.size(); ++i) received_[i] |= noted[i];
   const bool in_arenas = place_.empty(), last = next_ + 1 == work_.items.size();
@@ -229,6 +242,7 @@ void Optimizer::Impl::combine_quanta() {
     ranks->tell(store.op(), mine, received);
   }
   const CycleSums sums = exact.finish(store, has_ranks() ? &ranks->peers() : nullptr);
+  if (has_ranks()) members.combine(ranks->peers());
   seed_sums() = sums.after(sums_before);
   ledger.receive_from_ranks(received);
   broken = false;
@@ -236,13 +250,21 @@ void Optimizer::Impl::combine_quanta() {
 
 namespace {
 
-/// While alive, a backward() is that of a quantum, and gradients go where they are to be.
+/// While alive, a backward() is that of quantum i of this rank, and gradients go where they are to
+/// be.
 class BackwardOfQuantum {
  public:
-  explicit BackwardOfQuantum(OptimizerAccess::Impl& impl)
-      : impl_(impl), place_(impl.exact.place()) {
+  BackwardOfQuantum(OptimizerAccess::Impl& impl, Together* together, std::int64_t i)
+      : impl_(impl), together_(together && together->met() ? together : nullptr), i_(i) {
     try {
-      if (!place_.empty()) impl_.store.collect_into(place_);
+      if (together_) {
+        place_ = impl.exact.place_beside(impl.store);
+        together_->collect_into(i, place_);
+      } else {
+        const auto place = impl.exact.place();
+        place_.assign(place.begin(), place.end());
+        if (!place_.empty()) impl.store.collect_into(place_);
+      }
     } catch (...) {  // no memory
       impl_.store.collect_here();
       throw;
@@ -251,6 +273,7 @@ class BackwardOfQuantum {
   }
   ~BackwardOfQuantum() {
     impl_.in_quantum = false;
+    if (together_) together_->collect_into(i_, {});
     if (!place_.empty()) impl_.store.collect_here();
   }
   BackwardOfQuantum(const BackwardOfQuantum&) = delete;
@@ -262,10 +285,14 @@ class BackwardOfQuantum {
     else
       impl_.store.zero_missing_in(place_);
   }
+  /// Where the gradient is, if the quantum is computed beside others; else empty.
+  std::vector<Tensor> beside() const { return together_ ? place_ : std::vector<Tensor>(); }
 
  private:
   OptimizerAccess::Impl& impl_;
-  std::span<const Tensor> place_;
+  Together* together_;  ///< null: by itself
+  std::int64_t i_;
+  std::vector<Tensor> place_;
 };
 
 /// While alive, the batch can be saved. What is drawn meanwhile does not count: how often it is
@@ -288,9 +315,11 @@ class BetweenQuanta {
   Generator& random_;
 };
 
-/// One quantum as a micro-step of its own: nothing of the ones before it is in its sums.
+/// Quantum q, the i-th of this rank, as a micro-step of its own: nothing of the ones before it is
+/// in its sums. `together`: what computes it beside others, or null.
 void run_quantum(Optimizer& optimizer, std::int64_t q, std::int64_t samples,
-                 const std::function<Loss(std::int64_t, std::int64_t)>& loss) {
+                 const std::function<Loss(std::int64_t, std::int64_t)>& loss,
+                 Together* together = nullptr, std::int64_t i = 0) {
   OptimizerAccess::Impl& impl = OptimizerAccess::impl(optimizer);
   const std::string& op = impl.store.op();
   const std::int64_t size = impl.options.exact.quantum;
@@ -300,7 +329,8 @@ void run_quantum(Optimizer& optimizer, std::int64_t q, std::int64_t samples,
   const autograd::CouplingScope coupling;
   const Loss value = loss(q * size, std::min(samples, (q + 1) * size));
   FIRN_CHECK(coupling.layer.empty(), op,
-             "use nn::convert_to_group_norm(net, groups), or call eval()",
+             "use nn::convert_batch_norm(net, nn::BatchNormMode::whole_batch), or "
+             "nn::convert_to_group_norm(net, groups), or call eval()",
              "{} normalises the samples of a batch together, and exact mode computes quanta of {} "
              "samples",
              coupling.layer, size);
@@ -309,14 +339,17 @@ void run_quantum(Optimizer& optimizer, std::int64_t q, std::int64_t samples,
              "samples",
              size);
   if (impl.at.micro_steps > 0 && !runtime::dry_run()) impl.seed_sums() = impl.sums_before;
+  std::vector<Tensor> beside;
   {
-    const BackwardOfQuantum scope(impl);
+    const BackwardOfQuantum scope(impl, together, i);
     optimizer.backward(value);
     scope.fill_gaps();
+    beside = scope.beside();
   }
-  impl.exact.take(impl.store, runtime::dry_run()
-                                  ? CycleSums()
-                                  : CycleSums::of(impl.seed_sums(), impl.sums_before));
+  impl.exact.take(
+      impl.store,
+      runtime::dry_run() ? CycleSums() : CycleSums::of(impl.seed_sums(), impl.sums_before),
+      std::move(beside));
   impl.store.ledger().begin_cycle();
 }
 
@@ -341,11 +374,29 @@ StepReport run_exact(Optimizer& optimizer, std::int64_t samples,
     const auto turns = impl.exact.begin(impl.store, impl.quanta(),
                                         impl.has_ranks() ? &impl.ranks->peers() : nullptr);
     if (turns.mine == 0) impl.no_samples();
-    for (std::int64_t i = 0; i < std::max<std::int64_t>(turns.most, 1); ++i) {
-      if (i < turns.mine) run_quantum(optimizer, impl.exact.next(impl.store), samples, loss);
-      if (!between || i + 1 >= turns.most || runtime::dry_run()) continue;
+    const auto after = [&](std::int64_t i) {
+      if (!between || i + 1 >= turns.most || runtime::dry_run()) return;
       const BetweenQuanta scope(impl);
       between(i + 1);
+    };
+    if (autograd::NeedsWholeBatch::count.load(std::memory_order_relaxed) > 0) {
+      Together together(impl, turns.mine,
+                        between                ? "MicroBatch::between is called between quanta"
+                        : impl.exact.goes_on() ? "the run was saved half-way in the batch"
+                                               : nullptr);
+      std::int64_t q = -1;
+      together.run(
+          [&](std::int64_t i) {
+            q = together.met() ? q + 1 : impl.exact.next(impl.store);
+            run_quantum(optimizer, q, samples, loss, &together, i);
+          },
+          after);
+      for (std::int64_t i = turns.mine; i < turns.most && !together.met(); ++i) after(i);
+      return;
+    }
+    for (std::int64_t i = 0; i < std::max<std::int64_t>(turns.most, 1); ++i) {
+      if (i < turns.mine) run_quantum(optimizer, impl.exact.next(impl.store), samples, loss);
+      after(i);
     }
   });
   if (!runtime::dry_run()) impl.exact.forget();

@@ -46,8 +46,11 @@ class ExactSums {
   std::int64_t next(const ParamStore& store);
   /// Where the gradient of the next quantum is to be collected; empty: in the arenas.
   std::span<const Tensor> place();
+  /// Memory for the gradient of a quantum that is computed beside others, none of which is taken.
+  std::vector<Tensor> place_beside(const ParamStore& store);
   /// It is there, with zeros for parameters that have received none, and `sums` are its scalars.
-  void take(const ParamStore& store, const CycleSums& sums);
+  /// It is in `beside` if that is given, else where place() said.
+  void take(const ParamStore& store, const CycleSums& sums, std::vector<Tensor> beside = {});
   /// For each parameter 1 if a quantum so far has brought it a gradient.
   std::vector<std::uint8_t>& received() noexcept { return received_; }
 
@@ -67,6 +70,8 @@ class ExactSums {
   void resume(std::shared_ptr<Partial> partial) noexcept { loaded_ = std::move(partial); }
   /// What was loaded, and no cycle has gone on with so far; null: nothing.
   const std::shared_ptr<Partial>& loaded() const noexcept { return loaded_; }
+  /// Whether the cycle under way goes on with a part that was loaded.
+  bool goes_on() const noexcept { return !done_.empty(); }
   /// The next cycle begins anew.
   void forget() noexcept {
     loaded_.reset();
@@ -94,6 +99,8 @@ class ExactSums {
                const autograd::Peers& peers);
   CycleSums exchange(const ParamStore& store, const autograd::Peers& peers);
 
+  /// Of memory for parts, at least so much is free.
+  void reserve(const ParamStore& store, std::size_t parts);
   /// left becomes the sum of both; right's memory is free. With `stay`, a sum with a part that is
   /// in the arenas is in the arenas.
   void add(Part& left, Part& right, bool stay, Stream stream);

@@ -132,7 +132,10 @@ void loop(const Group& group) {
 /// The weights after three steps in f16 with dropout, in exact mode or not.
 std::vector<float> trained(const Group& group, std::int64_t quantum, int zero = 0) {
   manual_seed(3);
-  nn::Sequential net{nn::Linear(6, 32), nn::Dropout(0.2), nn::Linear(32, 3)};
+  nn::Sequential net{nn::Linear(6, 32), nn::Dropout(0.2)};
+  if (quantum > 0)
+    net.push_back(nn::BatchNorm1d(32, {.accumulation = nn::BatchNormMode::whole_batch}));
+  net.push_back(nn::Linear(32, 3));
   net.to(f16);
   optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.clip_norm = 1, .exact = {.quantum = quantum}});
   dist::distribute(opt, group, {.zero = zero});

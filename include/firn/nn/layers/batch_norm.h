@@ -9,12 +9,16 @@
 
 namespace firn {
 struct Moments;  // channel_norm.h
+namespace autograd {
+class NeedsWholeBatch;
 }
+}  // namespace firn
 
 namespace firn::nn {
 
-/// How running statistics are updated if an optimizer accumulates gradients over micro-batches. In
-/// both modes a micro-batch is normalised by its own mean and variance.
+/// What a training pass is normalised by, and how running statistics are updated, if an optimizer
+/// accumulates gradients over micro-batches. In the first two modes a micro-batch is normalised by
+/// its own mean and variance.
 enum class BatchNormMode : std::uint8_t {
   /// Each forward pass in training mode updates them, as in PyTorch. Under accumulation they then
   /// average over small batches, change once per micro-step, and change for skipped steps too. The
@@ -33,6 +37,16 @@ enum class BatchNormMode : std::uint8_t {
   /// through the discriminator, leave them alone. If no optimizer trains the layer, the first cycle
   /// that reaches it has it until that cycle ends or is dropped.
   per_step,
+  /// For run_batch() of an optimizer in exact mode (StepOptions::exact), on one rank or several.
+  /// Each sample is normalised by mean and variance of the whole batch, forward and backward. So
+  /// four quanta of 16 train as one batch of 64 does. Running statistics are updated as in
+  /// per_step. A training pass elsewhere throws Error.
+  ///
+  /// All quanta of a rank advance together from one such layer to the next. So a rank needs memory
+  /// for the activations and gradients of all its quanta at a time; checkpoint() makes activations
+  /// fewer. Each quantum has a thread, of which one runs at a time. The loss must call the same
+  /// layers in the same order for each quantum. MicroBatch::between is refused.
+  whole_batch,
 };
 
 struct BatchNormOptions {
@@ -58,7 +72,8 @@ class BatchStatistics;
 class BatchNorm : public Module {
  public:
   /// Throws Error for an input of another rank or number of channels, and in training mode for one
-  /// with a single value per channel, which has no variance.
+  /// with a single value per channel, which has no variance. With BatchNormMode::whole_batch the
+  /// whole batch must have more, and a training pass outside of an exact run_batch() throws Error.
   Tensor forward(const Tensor& x) override;
   std::string type_name() const override;
   std::string extra_repr() const override;
@@ -78,10 +93,10 @@ class BatchNorm : public Module {
   Buffer running_mean;         ///< [c], or undefined, as all that follow
   Buffer running_var;          ///< [c]
   Buffer num_batches_tracked;  ///< i64 []: updates of the running statistics
-  /// In per_step mode only: mean and sum of squared deviations of the cycle so far, f64 [2, c], and
-  /// the number of values that they cover, f64 [1]. A file or module without them can be loaded. If
-  /// no optimizer trains the weight: after restoring them in mid-cycle, run one backward pass
-  /// before ending the cycle.
+  /// In per_step and whole_batch mode only: mean and sum of squared deviations of the cycle so far,
+  /// f64 [2, c], and the number of values that they cover, f64 [1]. A file or module without them
+  /// can be loaded. If no optimizer trains the weight: after restoring them in mid-cycle, run one
+  /// backward pass before ending the cycle.
   Buffer pooled, pooled_count;
 
  protected:
@@ -94,6 +109,7 @@ class BatchNorm : public Module {
   void check_input(const Tensor& x) const;
   detail::BatchStatistics& statistics();
   Tensor train_forward(const Tensor& x);
+  Tensor normalize_in_batch(const Tensor& x, Moments& moments, double& count);
 
   const char* what_;
   int low_, high_;
@@ -102,6 +118,7 @@ class BatchNorm : public Module {
   std::optional<double> momentum_;
   BatchNormMode accumulation_;
   std::shared_ptr<detail::BatchStatistics> statistics_;  ///< shared by copies, as the buffers are
+  std::shared_ptr<const autograd::NeedsWholeBatch> needs_batch_;  ///< in whole_batch mode
 };
 
 /// x [n, c] or [n, c, l].
