@@ -12,6 +12,7 @@ import gzip
 import os
 import pathlib
 import resource
+import socket
 import statistics
 import sys
 import time
@@ -27,7 +28,8 @@ MIB = 1 << 20
 
 def arguments():
     p = argparse.ArgumentParser()
-    p.add_argument("work", choices=["mlp_sgd", "mlp_adam", "mlp_accum", "cnn", "gpt", "gpt2", "recompute", "attention"])
+    p.add_argument("work", choices=["mlp_sgd", "mlp_adam", "mlp_accum", "cnn", "gpt", "gpt2", "recompute", "attention",
+                                    "scaling"])
     p.add_argument("--mode", required=True, choices=["f32 eager", "f32 compile", "bf16 eager", "bf16 compile"])
     p.add_argument("--quick", action="store_true")
     for name, number in (("threads", 2), ("epochs", 3), ("images", 60000), ("steps", 40)):
@@ -277,6 +279,67 @@ def recompute(a):
         report(f"recompute.{policy}.time", "of all", [t / full for t, full in zip(took[policy], took["all"])])
 
 
+SCALING = {"mlp": 512, "gpt": 8}  # samples of all ranks in a step
+
+
+def train_on_rank(rank, ranks, name, steps, port, rates):
+    """Samples a second, with two threads in all."""
+    torch.set_num_threads(2 // ranks)
+    torch.manual_seed(1)
+    samples = SCALING[name] // ranks
+    if name == "mlp":
+        net, x, y = Mlp(), torch.rand(samples, 784), torch.zeros(samples, dtype=torch.int64)
+        opt = torch.optim.SGD(net.parameters(), lr=0.01, fused=True)
+    else:
+        s = copy.copy(SIZES["gpt"])
+        s.batch = samples
+        inputs, targets = tokens(s, 1)
+        net, x, y = Gpt(s), inputs[0], targets[0].flatten()
+        opt = torch.optim.AdamW(net.parameters(), lr=s.rate, weight_decay=1e-2, fused=True)
+    if ranks > 1:
+        torch.distributed.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
+        net = nn.parallel.DistributedDataParallel(net)
+
+    def step():
+        opt.zero_grad()
+        F.cross_entropy(net(x).flatten(0, -2), y).backward()
+        opt.step()
+
+    for _ in range(3):
+        step()
+    if ranks > 1:
+        torch.distributed.barrier()
+    start = time.perf_counter()
+    for _ in range(steps):
+        step()
+    if ranks > 1:
+        torch.distributed.barrier()
+    if rank == 0:
+        rates.put(steps * SCALING[name] / (time.perf_counter() - start))
+    if ranks > 1:
+        torch.distributed.destroy_process_group()
+
+
+def scaling(a):
+    """Two ranks with a thread each, by DistributedDataParallel over gloo, beside one with two threads."""
+    if a.compile:
+        sys.exit("ranks train eagerly")
+    processes = torch.multiprocessing.get_context("spawn")
+    for name, rounds, steps in (("mlp", 2, 40), ("gpt", 1, 8)):
+        one, two = [], []
+        for turn in range(1 if a.quick else rounds * a.epochs):
+            for ranks, found in ((1, one), (2, two)):
+                rates = processes.Queue()
+                with socket.socket() as free:
+                    free.bind(("127.0.0.1", 0))
+                    port = free.getsockname()[1]
+                torch.multiprocessing.spawn(train_on_rank, (ranks, name, 2 if a.quick else steps, port, rates), ranks)
+                found.append(rates.get())
+        report(f"scaling.{name}.one_rank", "samples/s", one)
+        report(f"scaling.{name}.ranks", "samples/s", two)
+        report(f"scaling.{name}.share", "of one rank", [t / o for t, o in zip(two, one)])
+
+
 def attention(a):
     if a.compile:
         sys.exit("attention is one operation: there is nothing to compile")
@@ -300,7 +363,8 @@ def main():
     torch.set_num_threads(a.threads)
     torch.set_flush_denormal(True)
     torch.manual_seed(1)
-    {"gpt": gpt, "gpt2": gpt, "recompute": recompute, "attention": attention}.get(a.work, train)(a)
+    {"gpt": gpt, "gpt2": gpt, "recompute": recompute, "attention": attention,
+     "scaling": scaling}.get(a.work, train)(a)
 
 
 if __name__ == "__main__":
