@@ -204,6 +204,8 @@ class Leaf final : public Node {
   WeightModes* modes = nullptr;
   /// Not null: `arena` is undefined but while this lends it.
   Collector* collector = nullptr;
+  /// Whether an optimizer trains it.
+  bool is_trained() const noexcept { return arena.defined() || collector; }
   /// Nodes that may still add to the leaf in the pass under way (await_gradients()).
   std::uint32_t awaited = 0;
   /// State of the leaf's layer that takes part in cycles (autograd/cycle.h). Usually null.

@@ -41,7 +41,7 @@ Tensor& Tensor::set_requires_grad(bool on) try {
              "{} is frozen", describe(*this));
   if (on == (node != nullptr)) return *this;
   if (!on) {
-    FIRN_CHECK(!leaf_of(*this)->arena.defined(), "set_requires_grad",
+    FIRN_CHECK(!leaf_of(*this)->is_trained(), "set_requires_grad",
                "use a Freeze guard, or leave the parameter out of the optimizer",
                "{} belongs to an optimizer", describe(*this));
     impl_->node.reset();

@@ -82,7 +82,7 @@ void ParamStore::check(const NamedTensor& parameter, std::size_t index) const {
              "{}, was made by an op", called);
   FIRN_CHECK(leaf, op_, "call set_requires_grad() on it, or leave it out",
              "{}, requires no gradient", called);
-  FIRN_CHECK(!leaf->arena.defined(), op_, "destroy the other optimizer first, or leave it out",
+  FIRN_CHECK(!leaf->is_trained(), op_, "destroy the other optimizer first, or leave it out",
              "{}, belongs to another optimizer", called);
   if (parameters_.empty()) return;
   const Parameter& first = parameters_.front();
