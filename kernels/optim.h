@@ -125,6 +125,13 @@ void optim_summarize(const StepMemory& memory, std::span<const OptimizerArena> a
 /// Then the decision, from what all ranks have found.
 void optim_decide(const StepMemory& memory, const math::StepPolicy& policy,
                   const math::GradientSummary& summary);
+/// Where ranks have parts of the gradient, and its norm is to have the bits of optim_norm(): what
+/// these chunks of the arena contribute, in arena.partials. `chunks` are numbers in its tables.
+void optim_partials(const StepMemory& memory, const OptimizerArena& arena,
+                    std::span<const std::int64_t> chunks, const math::StepPolicy& policy);
+/// When all chunks of all arenas are there: what they come to, in the order of optim_norm().
+void optim_add_partials(const StepMemory& memory, std::span<const OptimizerArena> arenas,
+                        math::GradientSummary& summary);
 /// Optimizers that step together, after the norm of each: if a non-finite value keeps one of them
 /// from its step, none makes a step.
 void optim_join(std::span<const StepMemory> memories, Stream stream);
@@ -184,6 +191,8 @@ FIRN_KERNEL(optim_begin)
 FIRN_KERNEL(optim_norm)
 FIRN_KERNEL_CPU(optim_summarize)
 FIRN_KERNEL_CPU(optim_decide)
+FIRN_KERNEL_CPU(optim_partials)
+FIRN_KERNEL_CPU(optim_add_partials)
 FIRN_KERNEL(optim_trust_ratios)
 FIRN_KERNEL(optim_inputs)
 FIRN_KERNEL(optim_commit)

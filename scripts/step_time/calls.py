@@ -2,9 +2,11 @@
 src/dist/parallel. tests/dist/cost_model.py compares them with counted ones."""
 import dataclasses
 
-RECORD = 136        # bytes: sizeof(RankRecord), which each rank tells the others at the end of a cycle
+RECORD = 160        # bytes: sizeof(RankRecord), which each rank tells the others at the end of a cycle
 MODEL_RECORD = 152  # sizeof(ModelRecord): among the ranks that have parts of one model
 SUMS = 56           # sizeof(CycleSums): of each node in exact mode
+SUMMARY = 40        # sizeof(GradientSummary): what a rank finds out of its part of the gradients
+BUCKET = 4 << 20    # bucket_bytes(): of gradients that are exchanged at once from ZeRO stage 2 on
 HEADER = 96         # sizeof(Header): before each activation and each gradient between stages
 LINE = 64           # bytes: parameters begin at multiples of it
 
@@ -27,10 +29,32 @@ def ceil_div(a, b):
     return -(-a // b)
 
 
+def rooms(numels, size=4):
+    unit = LINE // size
+    return [max(ceil_div(n, unit), 1) * unit for n in numels]
+
+
 def arena_elements(numels, size=4):
     """What the parameters of one dtype take: each begins at a cache line (ParamStore::lay_out)."""
-    unit = LINE // size
-    return sum(max(ceil_div(n, unit), 1) * unit for n in numels)
+    return sum(rooms(numels, size))
+
+
+def buckets_of(numels, size=4, bucket=BUCKET):
+    """Elements of the buckets of an arena: whole parameters, up to `bucket` bytes in f32, filled from the back
+    (ParamStore::bucket_ranges)."""
+    out = []
+    for n in reversed(rooms(numels, size)):
+        if out and (out[-1] + n) * 4 <= bucket:
+            out[-1] += n
+        else:
+            out.append(n)
+    return out
+
+
+def even_buckets(elements):
+    """The same where only the number of elements is known."""
+    full, rest = divmod(elements, BUCKET // 4)
+    return [BUCKET // 4] * full + ([rest] if rest else [])
 
 
 def share_of(n, rank, ranks):
@@ -52,22 +76,64 @@ def nodes_of(first, last):
     return len(stack), most
 
 
-def zero_weights(ranks, elements, size):
-    """ZeRO stage 1, after the update: equal parts of whole cache lines, then what the last rank has beside
-    (gather_parts)."""
-    unit = LINE // size
+def even_parts(ranks, elements, weight_size):
+    """Elements of equal parts, which are whole cache lines of weights, and what the last rank has beside."""
+    unit = LINE // weight_size
     part = elements // ranks // unit * unit
-    rest = elements - ranks * part
+    return part, elements - ranks * part
+
+
+def gather_parts(ranks, elements, weight_size, size):
+    """All ranks receive all parts of `size` bytes an element (ParamStore::gather_bounds)."""
+    part, rest = even_parts(ranks, elements, weight_size)
     out = [Call("all_gather", "dp", part, size)] if part else []
     return out + ([Call("broadcast", "dp", rest, size)] if rest else [])
 
 
-def plain(ranks, elements, tensors, zero=0, weight_size=4):
-    """A step of distribute(): what each rank tells, the sum of gradients in f32, and with ZeRO the weights."""
+def zero_weights(ranks, elements, weight_size):
+    """ZeRO, after the update."""
+    return gather_parts(ranks, elements, weight_size, weight_size)
+
+
+def turn(ranks, tensors, of_buckets):
+    """A micro-step of ZeRO stage 2 (Impl::take_turn): where the ranks are, the buckets, and how it went."""
+    return [Call("all_gather", "dp", RECORD + tensors), *of_buckets, Call("all_gather", "dp", 1)]
+
+
+def reduce_buckets(ranks, buckets, weight_size):
+    """Every rank gets its part of the sum of each bucket (add_bucket)."""
+    out = []
+    for elements in buckets:
+        part, rest = even_parts(ranks, elements, weight_size)
+        out += [Call("reduce_scatter", "dp", part, 4)] if part else []
+        out += [Call("all_reduce", "dp", rest, 4)] if rest else []
+    return out
+
+
+def exchange_buckets(ranks, buckets, weight_size, sources):
+    """Every rank gets its part of the buckets of so many ranks that have a quantum (ExactSums::take_bucket). Where
+    there are no equal parts, buckets go to all, rank by rank."""
+    out = []
+    for elements in buckets:
+        part, rest = even_parts(ranks, elements, weight_size)
+        out += [Call("all_to_all", "dp", part, 4)] if part else [Call("broadcast", "dp", elements, 4, sources)]
+        out += [Call("all_gather", "dp", rest, 4)] if part and rest else []
+    return out
+
+
+def plain(ranks, elements, tensors, zero=0, weight_size=4, micro_steps=1, buckets=None):
+    """A step of distribute(): what each rank tells, the sum of gradients in f32, and with ZeRO the weights. Stage 2
+    adds up gradients in each micro-step, and the ranks tell each other what they have found of the norm."""
     if ranks == 1:
         return []
-    out = [Call("all_gather", "dp", RECORD + tensors), Call("all_reduce", "dp", elements, 4)]
-    return out + (zero_weights(ranks, elements, weight_size) if zero else [])
+    tell = Call("all_gather", "dp", RECORD + tensors)
+    if zero < 2:
+        out = [tell, Call("all_reduce", "dp", elements, 4)]
+        return out + (zero_weights(ranks, elements, weight_size) if zero else [])
+    buckets = buckets or even_buckets(elements)
+    out = turn(ranks, tensors, reduce_buckets(ranks, buckets, weight_size)) * micro_steps
+    out += [tell, Call("all_gather", "dp", SUMMARY)]
+    return out + [c for b in buckets for c in zero_weights(ranks, b, weight_size)]
 
 
 def most_nodes(ranks, quanta):
@@ -75,20 +141,38 @@ def most_nodes(ranks, quanta):
     return max(nodes_of(*share_of(quanta, r, ranks))[0] for r in range(ranks))
 
 
-def exact(ranks, quanta, elements, tensors, zero=0, weight_size=4):
-    """A step in exact mode: the nodes' scalars, each node's slices, and the slices of the sum."""
+def sources_of_turns(ranks, quanta):
+    """How many ranks have a quantum in each turn."""
+    shares = [last - first for first, last in (share_of(quanta, r, ranks) for r in range(ranks))]
+    return [sum(n > t for n in shares) for t in range(max(shares))]
+
+
+def exact(ranks, quanta, elements, tensors, zero=0, weight_size=4, buckets=None):
+    """A step in exact mode: the nodes' scalars, each node's slices, and the slices of the sum. With stage 2 each
+    quantum's slices go at once, and at the end all receive the sum bucket by bucket, for its norm alone."""
     if ranks == 1:
         return []
+    if zero > 1:
+        buckets = buckets or even_buckets(elements)
+        out = []
+        for sources in sources_of_turns(ranks, quanta):
+            out += turn(ranks, tensors, exchange_buckets(ranks, buckets, weight_size, sources))
+        out += [Call("all_gather", "dp", RECORD + tensors)]
+        out += [c for b in buckets for c in gather_parts(ranks, b, weight_size, 4)]
+        return out + [c for b in buckets for c in zero_weights(ranks, b, weight_size)]
     part, nodes = ceil_div(elements, ranks), most_nodes(ranks, quanta)
     out = [Call("all_gather", "dp", RECORD + tensors), Call("all_gather", "dp", SUMS * nodes),
            Call("all_to_all", "dp", part, 4, nodes), Call("all_gather", "dp", part, 4)]
     return out + (zero_weights(ranks, elements, weight_size) if zero else [])
 
 
-def additions(ranks, quanta, elements):
+def additions(ranks, quanta, elements, zero=0):
     """Exact mode, on the rank that has most to do: bytes of gradients that it adds others to, and bytes that it copies.
     In its own quanta that is all but the nodes that are left, then its slice of all ranks' nodes. An arena that does
     not divide by the ranks is copied to memory that does: each node on its way out, and the sum."""
+    if zero > 1 and ranks > 1:  # of all quanta, the part that is kept
+        part = 4 * ceil_div(elements, ranks)
+        return part * (quanta - 1), part * (quanta + 1)
     shares = [share_of(quanta, r, ranks) for r in range(ranks)]
     nodes = [nodes_of(*s)[0] for s in shares]
     within = max(last - first - left for (first, last), left in zip(shares, nodes))

@@ -12,6 +12,7 @@ SHARE = 1 << 20       # MpiSizes::share: of a rank in a piece of a sum
 LEAST_SHARE = 4096    # of it with many ranks
 ROWS = 32 << 20       # of a piece on all ranks, until shares are the least
 MESSAGE = 1 << 30     # MpiSizes::message
+SUMS = ("all_reduce", "reduce_scatter")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +32,8 @@ class Threads:
         share of the elements comes from n ranks and goes to n."""
         if call.kind == "all_reduce":
             return call.bytes
+        if call.kind == "reduce_scatter":  # reads as much as a sum, and writes to one
+            return (n + 1) * call.bytes / 2
         if call.kind == "all_to_all":
             return n * call.bytes
         return (n - 1) * call.bytes if call.kind == "all_gather" else call.bytes
@@ -40,7 +43,7 @@ class Threads:
 
     def seconds(self, call, n, inside=1):
         """Of a call of n ranks; where they are makes no difference."""
-        rate = self.sum_byte if call.kind == "all_reduce" else self.copy_byte
+        rate = self.sum_byte if call.kind in SUMS else self.copy_byte
         return call.times * (self.latency[n] + self.touched(call, n) * rate * self.waits(n))
 
 
@@ -50,11 +53,12 @@ class Pieces:
     count: int
     size: int
     ranks: int
+    scatter: bool = False  # a reduce_scatter: a piece is of each rank's part
 
     @property
     def length(self):
         share = min(SHARE, max(LEAST_SHARE, ROWS // self.ranks)) // self.size
-        return max(1, share) * self.ranks
+        return max(1, share) * (1 if self.scatter else self.ranks)
 
     @property
     def number(self):
@@ -116,6 +120,9 @@ class Processes:
                 out += [(times, others, (count - own) * call.size),             # to each its share
                         (times, (n - 1) * (own > 0), (n - 1) * own * call.size)]  # the sum of the own share to all
             return [b for b in out if b[0]]
+        if call.kind == "reduce_scatter":
+            pieces = Pieces(call.count, call.size, n, scatter=True)
+            return [(times, n - 1, (n - 1) * count * call.size) for times, count in pieces.cut() if times]
         if call.kind == "broadcast":  # MPI's own: a tree, of which the first rank sends most
             return [(1, self.rounds(n), self.rounds(n) * call.bytes)]
         if call.kind == "send":
@@ -159,10 +166,10 @@ class Processes:
             total += times * (messages * self.message + self.wire(sent, n, inside)) * self.waits(n)
         if bursts:
             # A piece's gathering and the next one's scattering are under way together: one latency for each piece.
-            pieces = (Pieces(call.count, call.size, n).number
-                      if call.kind == "all_reduce" and call.bytes * n > WHOLE else 0)
+            cut = call.kind == "reduce_scatter" or (call.kind == "all_reduce" and call.bytes * n > WHOLE)
+            pieces = Pieces(call.count, call.size, n, scatter=call.kind == "reduce_scatter").number if cut else 0
             total += (pieces + 1) * self.latency
-            if call.kind == "all_reduce":  # a rank adds up its share of all ranks; of a small sum, all of it
-                added = call.bytes if pieces else call.bytes * n
+            if call.kind in SUMS:  # a rank adds up its share of all ranks; of a small sum, all of it
+                added = call.bytes if call.kind == "all_reduce" and pieces else call.bytes * n
                 total += added * self.sum_byte * self.waits(n)
         return call.times * total

@@ -76,8 +76,12 @@ def state_bytes(model, plan):
     elements = calls.ceil_div(model.parameters, plan.tp * plan.pp)
     kept = 8 + (4 if model.weight_bytes == 2 else 0)  # moments in f32, masters
     divided = plan.dp if plan.zero else 1
-    out = elements * (model.weight_bytes + 4) + calls.ceil_div(elements * kept, divided)
-    if plan.quantum:
+    gradients = calls.ceil_div(elements * 4, plan.dp if plan.zero > 1 else 1)
+    out = elements * model.weight_bytes + gradients + calls.ceil_div(elements * kept, divided)
+    if plan.quantum and plan.zero > 1 and plan.dp > 1:  # parts of all ranks' quanta
+        most = sum(calls.nodes_of(*calls.share_of(plan.quanta, r, plan.dp))[1] for r in range(plan.dp))
+        out += 4 * calls.ceil_div(elements, plan.dp) * most
+    elif plan.quantum:
         stacks = {calls.share_of(plan.quanta, r, plan.dp) for r in range(plan.dp)}
         most = max(calls.nodes_of(*share)[1] for share in stacks)
         slices = calls.most_nodes(plan.dp, plan.quanta) if plan.dp > 1 else 0
@@ -86,12 +90,14 @@ def state_bytes(model, plan):
 
 
 def update_bytes(model, plan):
-    """Bytes that an update reads or writes: the gradient for its norm, on every rank whole; then the gradient, the
-    weight, and twice what is read and written (master, two moments), of this rank's part."""
+    """Bytes that an update reads or writes: the gradient for its norm, on every rank whole, but for stage 2 out of
+    exact mode; then the gradient, the weight, and twice what is read and written (master, two moments), of this rank's
+    part."""
     elements = calls.ceil_div(model.parameters, plan.tp * plan.pp)
     own = calls.ceil_div(elements, plan.dp if plan.zero else 1)
     masters = 8 if model.weight_bytes == 2 else model.weight_bytes  # a master is read and written, a weight too in f32
-    return 4 * elements + own * (4 + model.weight_bytes + masters + 16)
+    norm = own if plan.zero > 1 and not plan.quantum else elements
+    return 4 * norm + own * (4 + model.weight_bytes + masters + 16)
 
 
 def inside(plan, machine_ranks):
@@ -109,7 +115,7 @@ def exchange_calls(model, plan):
     if plan.quantum:
         out = calls.exact(plan.dp, plan.quanta, elements, tensors, plan.zero, model.weight_bytes)
     else:
-        out = calls.plain(plan.dp, elements, tensors, plan.zero, model.weight_bytes)
+        out = calls.plain(plan.dp, elements, tensors, plan.zero, model.weight_bytes, plan.micro_steps)
     return out + calls.whole_model(plan.tp * plan.pp)
 
 
@@ -143,12 +149,12 @@ def step(model, plan, network, sample, memory_byte):
     elements = calls.ceil_div(model.parameters, plan.tp * plan.pp)
     exchange = cost(gradients)
     if plan.quantum:  # y += x reads two arrays and writes one, a copy one of each
-        added, copied = calls.additions(plan.dp, plan.quanta, elements)
+        added, copied = calls.additions(plan.dp, plan.quanta, elements, plan.zero)
         exchange += (3 * added + 2 * copied) * memory_byte * waits
     hidden = 0
     if plan.overlap and plan.dp > 1:
         # The gradients of the layer that is first in the model come last, and nothing is left to hide them behind.
-        sums = sum(network.seconds(c, plan.dp, near["dp"]) for c in gradients if c.kind in ("all_reduce", "all_to_all"))
+        sums = sum(network.seconds(c, plan.dp, near["dp"]) for c in gradients if c.kind in ("all_reduce", "reduce_scatter", "all_to_all"))
         hidden = min(sums * (1 - 1 / blocks), times[1])
     own_calls = gradients + [dataclasses.replace(c, times=c.times * plan.micro_steps) for c in forward + backward]
     own_calls += calls.between_stages(plan.pp, min(1, plan.pp - 1), plan.micro_steps, activation, model.weight_bytes)

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -59,6 +60,9 @@ class Queue {
     n.pass = nullptr;
     n.grad = Tensor();
   }
+  /// The next pass of this thread tells collectors when a leaf has all.
+  static void await_next(bool on) noexcept { await_next_ = on; }
+  bool awaited() const noexcept { return awaited_; }
   /// Whether `h` was there when this pass began.
   bool runs(const Hooks::Entry& h) const noexcept { return h.first_pass <= pass_; }
   /// Whether the gradient of `n` is collected at the node, before it goes on or into a leaf.
@@ -73,10 +77,13 @@ class Queue {
 
   std::vector<Node*> heap_;
   std::uint64_t pass_;
+  bool awaited_ = std::exchange(await_next_, false);
   Queue* outer_;
   static thread_local Queue* current_;
+  static thread_local bool await_next_;
 };
 thread_local Queue* Queue::current_ = nullptr;
+thread_local bool Queue::await_next_ = false;
 
 void add_into(const Tensor& target, const Tensor& x, float beta) {
   kernels::axpby(1.0, x.view(), beta, target.mutable_view(), current_stream(target.device()));
@@ -125,6 +132,12 @@ void keep_if_dry(Leaf& leaf) {
                       });
 }
 
+/// If its memory is lent, the leaf has some.
+void borrow_arena(Leaf& leaf) {
+  if (leaf.collector && !leaf.arena.defined()) [[unlikely]]
+    leaf.collector->begin(leaf);
+}
+
 Sink leaf_sink(Leaf& leaf) {
   keep_if_dry(leaf);
   const bool first = leaf.touched++ == 0;
@@ -154,6 +167,7 @@ void take_back(Leaf& leaf) noexcept {
 }
 
 void add_to_leaf(Leaf& leaf, const Tensor& x) {
+  borrow_arena(leaf);
   const bool had = has_gradient(leaf);
   try {
     const auto [grad, beta] = leaf_sink(leaf);
@@ -207,6 +221,11 @@ void leave_segment(Node& n, bool retain_graph) noexcept {
   }
 }
 
+/// A node that might have added to the leaf has run.
+void count_down(Leaf& leaf) {
+  if (leaf.awaited > 0 && --leaf.awaited == 0) leaf.collector->finish(leaf);
+}
+
 void run_node(Node& n, const Queue& queue, bool retain_graph) {
   FIRN_CHECK(!n.freed, n.op,
              "pass {.retain_graph = true} to the backward() before, or add the losses up and call "
@@ -215,6 +234,7 @@ void run_node(Node& n, const Queue& queue, bool retain_graph) {
   if (n.hooks) run_hooks(n, queue);
   if (n.is_leaf()) {  // queued only because of its hooks
     add_to_leaf(static_cast<Leaf&>(n), n.grad);
+    if (queue.awaited()) count_down(static_cast<Leaf&>(n));
     return;
   }
   const runtime::OpScope op(n.op);
@@ -239,6 +259,9 @@ void run_node(Node& n, const Queue& queue, bool retain_graph) {
   }
   if (n.segment) [[unlikely]]
     leave_segment(n, retain_graph);
+  if (queue.awaited())
+    for (int i = 0; i < n.inputs.size(); ++i)
+      if (n.inputs[i] && n.inputs[i]->is_leaf()) count_down(static_cast<Leaf&>(*n.inputs[i]));
 }
 
 void walk(Queue& queue, bool retain_graph) {
@@ -275,6 +298,7 @@ Sink Backward::sink(int i) {
   Queue& queue = Queue::current();
   if (!queue.collects(target)) {
     auto& leaf = static_cast<Leaf&>(target);
+    borrow_arena(leaf);
     if (!has_gradient(leaf)) begun_.push_back(&leaf);
     return leaf_sink(leaf);
   }
@@ -310,8 +334,36 @@ bool takes_pending_seed(const Tensor& output) noexcept {
   return root && root->takes_pending_seed && !root->hooks && !root->freed;
 }
 
+void await_gradients(const Tensor& output) {
+  Node* const root = node_of(output);
+  if (!root) return;
+  if (root->is_leaf()) {  // finished by the end of the pass
+    static_cast<Leaf&>(*root).awaited = 1;
+    return;
+  }
+  std::unordered_set<const Node*> seen{root};
+  std::vector<const Node*> left{root};
+  while (!left.empty()) {
+    const Node& n = *left.back();
+    left.pop_back();
+    for (int i = 0; i < n.inputs.size(); ++i) {
+      Node* const input = n.inputs[i].get();
+      if (!input) continue;
+      if (!input->is_leaf()) {
+        if (seen.insert(input).second) left.push_back(input);
+        continue;
+      }
+      auto& leaf = static_cast<Leaf&>(*input);
+      if (!leaf.collector || !leaf.takes_gradient()) continue;
+      // With hooks the leaf itself is the last that adds.
+      if (leaf.awaited == 0 && leaf.hooks && !leaf.hooks->list.empty()) leaf.awaited = 1;
+      ++leaf.awaited;
+    }
+  }
+}
+
 void backward_from(const Tensor& output, const Tensor& seed, const kernels::PendingSeed* pending,
-                   bool retain_graph) {
+                   bool retain_graph, bool awaited) {
   struct Lend {
     Node* node;
     Lend(Node* n, const kernels::PendingSeed* p) : node(n) {
@@ -319,8 +371,10 @@ void backward_from(const Tensor& output, const Tensor& seed, const kernels::Pend
     }
     ~Lend() {
       if (node) node->pending_seed = nullptr;
+      Queue::await_next(false);
     }
   } const lend(pending ? node_of(output) : nullptr, pending);
+  Queue::await_next(awaited);
   backward(output, {.seed = seed, .retain_graph = retain_graph});
 }
 

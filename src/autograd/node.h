@@ -37,6 +37,7 @@ namespace firn::autograd {
 
 class Backward;
 class CycleMember;
+class Leaf;
 class WeightModes;
 
 /// Where the gradient with respect to one input goes: grad = beta*grad + contribution.
@@ -172,6 +173,19 @@ inline Node* node_of(const Tensor& t) noexcept {
   return n && (n->frozen == 0 || computing_again()) ? n : nullptr;
 }
 
+/// Lends leaves the memory for their gradients while a backward pass runs, and takes each gradient
+/// when the pass has added all that it adds.
+class Collector {
+ public:
+  /// The pass is about to add to a leaf that has no memory: sets its `arena`, with zeros in it.
+  virtual void begin(Leaf& leaf) = 0;
+  /// The pass adds nothing more to the leaf. Called for leaves that await_gradients() has found.
+  virtual void finish(Leaf& leaf) = 0;
+
+ protected:
+  ~Collector() = default;
+};
+
 /// A tensor that the user marked with set_requires_grad, or a parameter.
 class Leaf final : public Node {
  public:
@@ -188,6 +202,12 @@ class Leaf final : public Node {
   std::uint32_t touched = 0;
   /// Not null: the leaf shows one of two sets of values (autograd/weight_modes.h).
   WeightModes* modes = nullptr;
+  /// Not null: `arena` is undefined but while this lends it.
+  Collector* collector = nullptr;
+  /// Whether an optimizer trains it.
+  bool is_trained() const noexcept { return arena.defined() || collector; }
+  /// Nodes that may still add to the leaf in the pass under way (await_gradients()).
+  std::uint32_t awaited = 0;
   /// State of the leaf's layer that takes part in cycles (autograd/cycle.h). Usually null.
   std::shared_ptr<CycleMember> member;
 };
@@ -298,9 +318,14 @@ std::uint64_t passes_begun() noexcept;
 /// a hook reads the seed before the node's backward function runs.
 bool takes_pending_seed(const Tensor& output) noexcept;
 /// backward() from `output` with `seed`. With `pending`, the node of `output` computes the seed and
-/// writes it there: takes_pending_seed(output) must hold. Else the seed has been computed.
+/// writes it there: takes_pending_seed(output) must hold. Else the seed has been computed. With
+/// `awaited`, await_gradients() has been called, and collectors are told when a leaf has all.
 void backward_from(const Tensor& output, const Tensor& seed, const kernels::PendingSeed* pending,
-                   bool retain_graph);
+                   bool retain_graph, bool awaited = false);
+
+/// Counts in Leaf::awaited which nodes behind `output` may add to each leaf that has a collector
+/// and takes gradients now. Those of other leaves stay 0.
+void await_gradients(const Tensor& output);
 
 /// The rule for in-place ops (ops.h): throws if several elements of `x` are one in memory, or if
 /// the op is `recorded` (x or an operand requires a gradient and recording is on) and x is a leaf

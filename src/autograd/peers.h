@@ -2,12 +2,16 @@
 // Who knows how ranks are reached implements it (src/dist).
 #pragma once
 
+#include <cstdint>
 #include <exception>
 
 #include "firn/kernel_support.h"
 #include "firn/tensor.h"
 
 namespace firn::autograd {
+
+/// How a rank has fared in what ranks do together.
+enum class Outcome : std::uint8_t { done, failed, out_of_memory };
 
 /// All ranks make the same calls in the same order. Tensors are contiguous, on the CPU, and of one
 /// dtype and size on all ranks. Throws what the transport throws; the contents are then undefined.
@@ -20,13 +24,17 @@ class Peers {
   virtual void all_gather(const Tensor& part, const Tensor& all) const = 0;
   /// x becomes the sum over all ranks, with the same bits on each.
   virtual void all_reduce(const Tensor& x) const = 0;
+  /// x has size() equal parts. Part rank() of it becomes that of the sum over all ranks; the other
+  /// parts are then undefined.
+  virtual void reduce_scatter(const Tensor& x) const = 0;
   /// Every rank's x becomes that of rank `root`.
   virtual void broadcast(const Tensor& x, int root) const = 0;
   /// Part r of rank q's `from` becomes part q of rank r's `to`.
   virtual void all_to_all(const Tensor& from, const Tensor& to) const = 0;
-  /// All ranks tell whether they have failed. If one has, throws on those that have not, naming the
-  /// first that has; they can go on together. Allocates no tensor.
-  virtual void agree(const char* op, bool failed) const = 0;
+  /// All ranks tell how they have fared. If one has failed, throws on those that have not, naming
+  /// the first that has; they can go on together. If ranks ran out of memory, and none has failed
+  /// otherwise, the others throw OutOfMemory. Allocates no tensor.
+  virtual void agree(const char* op, Outcome mine) const = 0;
 };
 
 /// The other ranks of a step: null if there are none.
@@ -47,7 +55,7 @@ void on_every_rank(const char* op, const Peers* peers, const Fn& function) {
     failure = std::current_exception();
   }
   try {
-    peers->agree(op, failure != nullptr);
+    peers->agree(op, failure ? Outcome::failed : Outcome::done);
   } catch (...) {  // what this rank has met says more
     if (!failure) throw;
   }

@@ -41,7 +41,7 @@ Tensor& Tensor::set_requires_grad(bool on) try {
              "{} is frozen", describe(*this));
   if (on == (node != nullptr)) return *this;
   if (!on) {
-    FIRN_CHECK(!leaf_of(*this)->arena.defined(), "set_requires_grad",
+    FIRN_CHECK(!leaf_of(*this)->is_trained(), "set_requires_grad",
                "use a Freeze guard, or leave the parameter out of the optimizer",
                "{} belongs to an optimizer", describe(*this));
     impl_->node.reset();
@@ -66,6 +66,9 @@ Tensor Tensor::grad() const {
   FIRN_CHECK(leaf || !node_of(*this), "grad", "only leaves keep a gradient: add_hook shows others",
              "{} was made by {}", describe(*this), node_of(*this)->op);
   if (!leaf) return {};
+  FIRN_CHECK(!leaf->collector || leaf->arena.defined() || leaf->touched == 0, "grad",
+             "a hook (add_hook) is given this rank's gradient; or set DistributeOptions::zero to 1",
+             "the gradient of {} is divided over ranks", describe(*this));
   if (leaf->arena.defined()) return leaf->touched ? leaf->arena : Tensor();
   return leaf->collected;
 }
@@ -79,6 +82,8 @@ void Tensor::set_grad(const Tensor& g) const {
       !g.defined() || (g.shape() == shape() && is_floating(g.dtype()) && g.device() == device()),
       "set_grad", "give a gradient of the tensor's shape and device", "gradient {} for tensor {}",
       describe(g), describe(*this));
+  FIRN_CHECK(!leaf->collector, "set_grad", "set DistributeOptions::zero to 1",
+             "the gradient of {} is divided over ranks", describe(*this));
   if (!leaf->arena.defined()) {
     leaf->collected = !g.defined() ? g : g.dtype() == dtype() ? g.detach() : copy_of(g, dtype());
     return;

@@ -39,18 +39,27 @@ class GroupPeers final : public autograd::Peers {
     group_.all_gather(part, all);
   }
   void all_reduce(const Tensor& x) const override { group_.all_reduce(x); }
+  void reduce_scatter(const Tensor& x) const override {
+    const std::int64_t part = x.numel() / size();
+    group_.reduce_scatter(x, x.as_strided({part}, {1}, rank() * part));
+  }
   void broadcast(const Tensor& x, int root) const override { group_.broadcast(x, root); }
   void all_to_all(const Tensor& from, const Tensor& to) const override {
     group_.all_to_all(from, to);
   }
 
-  void agree(const char* op, bool failed) const override {
-    *failed_.mutable_view().as<std::uint8_t>() = failed ? 1 : 0;
+  void agree(const char* op, autograd::Outcome mine) const override {
+    using autograd::Outcome;
+    *failed_.mutable_view().as<Outcome>() = mine;
     group_.all_gather(failed_, all_failed_);
-    const auto* const all = all_failed_.view().as<std::uint8_t>();
-    for (int r = 0; r < size() && !failed; ++r)
-      if (all[r] != 0)
-        throw RankError(op, rank(), r, fmt::format("rank {} has failed", r), "its error says why");
+    const auto* const all = all_failed_.view().as<Outcome>();
+    const auto first = [&](Outcome outcome) {
+      return static_cast<int>(std::find(all, all + size(), outcome) - all);
+    };
+    if (const int r = first(Outcome::failed); r < size() && mine != Outcome::failed)
+      throw RankError(op, rank(), r, fmt::format("rank {} has failed", r), "its error says why");
+    if (const int r = first(Outcome::out_of_memory); r < size() && mine == Outcome::done)
+      throw OutOfMemory(fmt::format("[{}] rank {} of {} ran out of memory", op, r, size()), 0);
   }
 
  private:
@@ -183,8 +192,8 @@ std::int64_t number_of_all(const Group& group) {
 optim::OptimizerAccess::Impl& begin(optim::Optimizer& optimizer, const DistributeOptions& options) {
   auto& impl = optim::OptimizerAccess::impl(optimizer);
   impl.require_outside_batch("distribute()");
-  FIRN_CHECK(options.zero == 0 || options.zero == 1, kOp, "0 or 1",
-             "ZeRO stage {}, and gradients and weights are kept whole on each rank", options.zero);
+  FIRN_CHECK(options.zero >= 0 && options.zero <= 2, kOp, "0, 1 or 2",
+             "ZeRO stage {}, and weights are kept whole on each rank", options.zero);
   FIRN_CHECK(!impl.store.divided(), kOp, "make a new optimizer, and load a saved run into it",
              "the optimizer's state is divided over {} ranks already", impl.ranks->peers().size());
   return impl;
@@ -197,10 +206,14 @@ void join(optim::OptimizerAccess::Impl& impl, const std::shared_ptr<const GroupP
   std::shared_ptr<optim::ParamStore::Division> division;
   if (zero > 0 && copies->size() > 1)
     autograd::on_every_rank(kOp, autograd::StepRanks{copies.get(), model.get()}, [&] {
-      division = impl.store.prepare_division(copies->rank(), copies->size());
+      division = impl.store.prepare_division(zero, copies->rank(), copies->size());
     });
-  impl.take_part(copies, number);
   if (division) impl.store.divide(*division);
+  division.reset();
+  impl.take_part(copies, number);
+  if (!impl.store.gradients_divided()) return;
+  impl.divide_gradients();
+  if (impl.options.keep_accumulator) impl.copy = impl.reserve_copy();
 }
 
 // ---- Ranks that have the rest of the model ----
@@ -290,6 +303,10 @@ void distribute(optim::Optimizer& optimizer, const Mesh& mesh,
   FIRN_CHECK(impl.options.exact.quantum == 0, kOp, "leave StepOptions::exact out",
              "exact mode works with copies of the model, and a copy has {} ranks",
              mesh.copy().size());
+  FIRN_CHECK(options.zero < 2 || mesh.pp().size() == 1, kOp, "set DistributeOptions::zero to 1",
+             "ZeRO stage {} exchanges gradients in each micro-step, and a pipeline of {} stages "
+             "makes other micro-steps on other copies",
+             options.zero, mesh.pp().size());
   const std::vector<optim::NamedState> state = optimizer.state();
   std::vector<std::uint8_t> divided;
   for (const Tensor& p : optimizer.parameters())

@@ -207,7 +207,7 @@ class detail::MemberCheck final : public autograd::OpListener {
 
   static bool is_trained(const Tensor& t) noexcept {
     const autograd::Leaf* const leaf = autograd::leaf_of(t);
-    return leaf && leaf->arena.defined();
+    return leaf && leaf->is_trained();
   }
 
   std::unordered_set<const TensorImpl*> seen_;

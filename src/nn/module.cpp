@@ -39,7 +39,7 @@ Tensor copy_for_weights(const Tensor& value) {
 void require_no_optimizer(const char* op, const char* hint, const Module& m) {
   for_each_tensor(tree_of(m), [&](const TreeTensor& t) {
     const autograd::Leaf* leaf = autograd::leaf_of(t.tensor);
-    FIRN_CHECK(!leaf || !leaf->arena.defined(), op, hint, "{} {} belongs to an optimizer", t.path,
+    FIRN_CHECK(!leaf || !leaf->is_trained(), op, hint, "{} {} belongs to an optimizer", t.path,
                describe(t.tensor));
   });
 }
@@ -289,7 +289,7 @@ void convert(Module& root, std::optional<DType> dtype, std::optional<Device> dev
     const DType to = dtype_for(t);
     if (t.tensor.dtype() == to && (!device || t.tensor.device() == *device)) return;
     autograd::Leaf* leaf = autograd::leaf_of(t.tensor);
-    FIRN_CHECK(!leaf || !leaf->arena.defined(), "Module::to",
+    FIRN_CHECK(!leaf || !leaf->is_trained(), "Module::to",
                "convert the module first, then make the optimizer",
                "{} {} belongs to an optimizer and cannot become {}", t.path, describe(t.tensor),
                dtype ? std::string(to_string(*dtype)) : to_string(*device));

@@ -104,6 +104,7 @@ std::vector<StateEntry> Optimizer::Impl::state(const autograd::Peers* peers) {
   store.show_training_weights();
   adopt_gradients();
   store.ledger().tell_device(store.memory(), store.stream());
+  if (buckets && !parts_held && !runtime::dry_run()) express_parts(1, 1);
   auto out = store.state(peers, !between_quanta.has_value());
   out.push_back({"cycle", progress_memory});
   out.push_back({"kind", kind_memory});

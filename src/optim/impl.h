@@ -24,6 +24,7 @@
 #include "optim/cycle_members.h"
 #include "optim/policy/scaler.h"
 #include "optim/progress.h"
+#include "optim/ranks/buckets.h"
 #include "optim/ranks/exact.h"
 #include "optim/ranks/exchange.h"
 #include "optim/ranks/model.h"
@@ -56,6 +57,22 @@ struct Optimizer::Impl final : autograd::Cycle {
   // ---- The cycle (step.cpp) ----
 
   void backward(const Tensor& sum, const LossWeight& weight, const BackwardPass& pass);
+  /// Counts a micro-step and runs its pass. If that throws, the cycle is broken; if memory runs out
+  /// in it, the cycle is dropped, or as before.
+  template <class Pass>
+  void micro_step(const Pass& pass) {
+    std::optional<KeptCycle> kept;
+    if (options.keep_accumulator && !hooks.capturing()) kept = keep_cycle(&copy);
+    begin_micro_step();
+    broken = true;
+    try {
+      pass();
+    } catch (const OutOfMemory& e) {
+      if (hooks.capturing()) throw;
+      out_of_memory(e, kept ? &*kept : nullptr);
+    }
+    broken = false;
+  }
   /// The pass itself, from memory for the seed on.
   void run_pass(const Tensor& sum, const Tensor& seed, const LossWeight& weight,
                 const BackwardPass& pass, bool first);
@@ -72,7 +89,12 @@ struct Optimizer::Impl final : autograd::Cycle {
   StepReport whole_cycle(const MicroSteps& micro_steps, const Undo& undo) {
     const std::int64_t ended = at.cycles;
     try {
-      micro_steps();
+      try {
+        micro_steps();
+      } catch (...) {
+        tell_failure();
+        throw;
+      }
       return end_cycle();
     } catch (...) {
       if (at.cycles == ended) {
@@ -128,6 +150,11 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// After the update: if ranks make it each for a part of the weights, all receive all.
   void receive_weights();
   RankRecord record_of_cycle() const;
+  RankRecord record_of_save() const {
+    RankRecord out = record_of_cycle();
+    out.place = CyclePlace::save;
+    return out;
+  }
   /// The decision together with the ranks that have the rest of the model (ranks/model.cpp).
   void decide_with_model();
   /// The cycle is dropped: its losses leave the totals, which are the same on all ranks.
@@ -136,6 +163,27 @@ struct Optimizer::Impl final : autograd::Cycle {
   std::int64_t quanta() const noexcept { return 1 + (batch - 1) / options.exact.quantum; }
   /// On the CPU: what the kernels have collected of the cycle.
   math::SeedSums& seed_sums() const noexcept;
+
+  // ---- Gradients that ranks divide: micro-steps are turns of all ranks (ranks/turns.cpp) ----
+
+  /// From now on, if the store has divided them.
+  void divide_gradients();
+  /// One micro-step of every rank. `pass` is the backward pass from `sum`, which gradients are in
+  /// the unit of seed_sums(); both may be empty. What is kept so far has the unit `unit`. If a rank
+  /// fails, all throw.
+  void take_turn(const Tensor& sum, double unit, const std::function<void()>& pass);
+  /// Runs micro_step(i) for i in [0, micro_steps), and takes part while other ranks have more.
+  void run_turns(std::int64_t micro_steps, const std::function<void(std::int64_t i)>& micro_step);
+  /// A turn of a rank that has made all its micro-steps. It does not count.
+  void idle_turn();
+  /// An exception is being handled that keeps this rank from its next turn: others throw in theirs.
+  void tell_failure() noexcept;
+  RankRecord record_of_turn(autograd::Outcome outcome) const;
+  /// The sums that are kept are expressed in another unit, or begin with zeros.
+  void express_parts(double from, double to);
+  /// What the gradients of all ranks come to, of the parameters that have 1 in `of`.
+  math::GradientSummary summary_of_parts(const Tensor& of) const;
+  void decide_with_parts();
 
   // ---- For RollbackPoints and dry runs (rollback.cpp) ----
 
@@ -153,7 +201,8 @@ struct Optimizer::Impl final : autograd::Cycle {
     GradientLedger::Counts contributions;
     Tensor sums;                    ///< u8: the math::SeedSums that the step state begins with
     std::vector<Tensor> gradients;  ///< undefined for arenas that hold none
-    std::uint32_t version;          ///< of the state
+    bool parts_held;
+    std::uint32_t version;  ///< of the state
   };
   /// Memory for the tensors of a KeptCycle.
   struct CycleCopy {
@@ -199,7 +248,9 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// The same of which gradients the cycle has. All of them came with the state, so a pass that
   /// failed half-way is forgotten.
   void adopt_gradients() {
-    if (store.ledger().adopt()) broken = false;
+    if (!store.ledger().adopt()) return;
+    broken = false;
+    parts_held = true;
   }
   /// See ParamStore::state().
   std::vector<StateEntry> state(const autograd::Peers* peers);
@@ -238,6 +289,12 @@ struct Optimizer::Impl final : autograd::Cycle {
   ReplayHooks<Impl> hooks;
   std::optional<RankExchange> ranks;
   std::optional<ModelRanks> model;
+  std::unique_ptr<GradientBuckets> buckets;  ///< null: gradients are not divided
+  Tensor counted;                            ///< with buckets: u8 [parameters] of 1
+  bool parts_held = false;                   ///< divided gradients hold sums of this cycle
+  bool failure_told = false;                 ///< all ranks know that the turn under way has failed
+  std::int64_t planned_turns = 0;            ///< of this rank's cycle; 0: not known
+  std::int64_t turns_of_all = 0;             ///< the most that a rank has planned
   math::SeedSums sums_before;  ///< seed_sums() when the cycle under way began, on the CPU
   ExactSums exact;             ///< with StepOptions::exact
   std::int64_t batch = 0;      ///< samples that run_batch() is at, on all ranks; 0: none

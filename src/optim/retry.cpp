@@ -50,7 +50,7 @@ StepReport Optimizer::Impl::run_cycle(std::int64_t micro_steps,
             i.about_to_change_cycle();
             i.at.length = micro_steps;
           });
-          for (std::int64_t i = 0; i < micro_steps; ++i) micro_step(i);
+          run_turns(micro_steps, micro_step);
         },
         [&] {
           if (start) start->roll_back();

@@ -32,6 +32,7 @@ Optimizer::Impl::KeptCycle Optimizer::Impl::keep_cycle(const CycleCopy* memory) 
       .contributions = store.ledger().contributions(),
       .sums = memory ? memory->sums : empty({sizeof(math::SeedSums)}, u8, store.device()),
       .gradients = {},
+      .parts_held = parts_held,
       .version = version_of_state()};
   copy_bytes(kept.sums.impl()->data(), store.device(), state.impl()->data(), store.device(),
              sizeof(math::SeedSums));
@@ -53,6 +54,7 @@ void Optimizer::Impl::put_back(const KeptCycle& kept) {
   store.ledger().begin_cycle();
   store.ledger().put_back(kept.contributions);
   broken = kept.broken;
+  parts_held = kept.parts_held;
   combined = false;
   const std::int64_t epoch = at.epoch;
   at = kept.at;
@@ -82,20 +84,22 @@ void Optimizer::Impl::out_of_memory(const OutOfMemory& e, const KeptCycle* befor
 void Optimizer::Impl::keep_if_dry() {
   if (!runtime::dry_run()) [[likely]]
     return;
-  runtime::at_dry_end(this, [owner = hooks.handle(), at = at, broken = broken, parts = parts,
-                             members = members, complained = complained, ledger = store.ledger(),
-                             contributions = store.ledger().contributions()] {
-    const auto alive = owner.lock();
-    if (!alive) return;
-    Impl& i = **alive;
-    i.at = at;
-    i.broken = broken;
-    i.parts = parts;
-    i.complained = complained;
-    i.members.put_back(members);
-    i.store.ledger().put_back(contributions);
-    i.store.ledger() = ledger;
-  });
+  runtime::at_dry_end(this,
+                      [owner = hooks.handle(), at = at, broken = broken, parts = parts,
+                       parts_held = parts_held, members = members, complained = complained,
+                       ledger = store.ledger(), contributions = store.ledger().contributions()] {
+                        const auto alive = owner.lock();
+                        if (!alive) return;
+                        Impl& i = **alive;
+                        i.at = at;
+                        i.broken = broken;
+                        i.parts = parts;
+                        i.parts_held = parts_held;
+                        i.complained = complained;
+                        i.members.put_back(members);
+                        i.store.ledger().put_back(contributions);
+                        i.store.ledger() = ledger;
+                      });
 }
 
 void Optimizer::Impl::about_to_change_cycle() {

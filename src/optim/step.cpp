@@ -36,18 +36,7 @@ void Optimizer::Impl::backward(const Tensor& sum, const LossWeight& weight,
   const Tensor seed = empty(sum.shape(), sum.dtype(), sum.device());
   const auto before = hooks.capturing() ? ledger.contributions() : GradientLedger::Counts();
   const bool first = at.micro_steps == 0;
-  std::optional<KeptCycle> kept;
-  if (options.keep_accumulator && !hooks.capturing()) kept = keep_cycle(&copy);
-  begin_micro_step();
-
-  broken = true;
-  try {
-    run_pass(sum, seed, weight, pass, first);
-  } catch (const OutOfMemory& e) {
-    if (hooks.capturing()) throw;
-    out_of_memory(e, kept ? &*kept : nullptr);
-  }
-  broken = false;
+  micro_step([&] { run_pass(sum, seed, weight, pass, first); });
   ledger.note();
   if (hooks.capturing())
     hooks.at_replay([before, after = ledger.contributions()](Impl& i) {
@@ -78,9 +67,17 @@ void Optimizer::Impl::run_pass(const Tensor& sum, const Tensor& seed, const Loss
   const kernels::PendingSeed pending = kernels::pending_seed(
       store.memory(), policy, seed.mutable_view(), sum.view(),
       weight.tensor.defined() ? weight.tensor.view() : ConstView{}, weight.number);
+  using Arenas = std::span<const kernels::OptimizerArena>;
+  if (buckets) {
+    const double unit = seed_sums().unit;
+    kernels::optim_begin(pending, Arenas(), store.stream());
+    return take_turn(sum, unit, [&] {
+      const autograd::CycleScope cycle(*this);
+      autograd::backward_from(sum, seed, nullptr, pass.retain_graph, true);
+    });
+  }
   // In a cycle's first pass no arena holds a gradient, so the loss may compute the seed itself.
   const bool in_pass = first && autograd::takes_pending_seed(sum);
-  using Arenas = std::span<const kernels::OptimizerArena>;
   if (!in_pass) kernels::optim_begin(pending, first ? Arenas() : store.arenas(), store.stream());
   const autograd::CycleScope cycle(*this);
   autograd::backward_from(sum, seed, in_pass ? &pending : nullptr, pass.retain_graph);
@@ -117,7 +114,7 @@ void Optimizer::Impl::zero_grad() {
   if (!runtime::dry_run()) exact.forget();
   hooks.now_and_at_replay([](Impl& i) {
     i.store.ledger().begin_cycle();
-    i.broken = i.combined = false;
+    i.broken = i.combined = i.parts_held = false;
     i.at.close();
   });
 }
@@ -171,6 +168,8 @@ bool Optimizer::Impl::decide() {
     });
   if (model)
     decide_with_model();
+  else if (buckets)
+    decide_with_parts();
   else
     kernels::optim_norm(store.memory(), store.arenas(), policy, store.stream());
   return at.micro_steps == 0 || ledger.any_noted();
@@ -200,7 +199,7 @@ void Optimizer::Impl::commit(bool moves_scale) {
   hooks.now_and_at_replay([](Impl& i) {
     i.store.bump_versions();
     i.store.ledger().begin_cycle();
-    i.combined = false;
+    i.combined = i.parts_held = false;
     i.at.close();
     ++i.at.cycles;
   });

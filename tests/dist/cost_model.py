@@ -58,6 +58,16 @@ def formulas():
             whole = n * (n - 1) * call.bytes if call.bytes * n <= networks.WHOLE else 2 * (n - 1) * call.bytes
             expect(total == whole, f"a sum of {count} on {n} ranks", total, whole)
 
+    # Stage 2 sends half of a sum in each micro-step, and the weights once.
+    count = 3 << 20
+    for n, m in ((2, 1), (4, 3), (64, 2)):
+        made = calls.plain(n, count, 5, zero=2, micro_steps=m)
+        for kind, times in (("reduce_scatter", m), ("all_gather", 1)):
+            total = sum(n * c.bytes * c.times for c in made if c.kind == kind and c.bytes > 1000)
+            expect(total == 4 * count * times, f"{kind} of {n} ranks in {m} micro-steps", total)
+    expect(calls.buckets_of([10, 100, 30, 16], bucket=600) == [48, 112 + 16], "buckets are filled from the back",
+           calls.buckets_of([10, 100, 30, 16], bucket=600))
+
     # 1F1B: m + p - 1 micro-steps of time, whatever the passes; more if messages take time.
     for p in (1, 2, 3, 5, 8):
         for m in (1, 2, 7, 16):
@@ -76,7 +86,7 @@ def formulas():
         expect(kept.hidden == 0 and 0 < hidden.hidden <= min(kept.exchange, steps.BACKWARD * 0.1), "overlap", hidden)
     # bf16 with AdamW: 18 bytes a parameter, and 6 + 12 / n with ZeRO.
     bf16 = presets.model("gpt-124m", 2)
-    for plan, each in ((steps.Plan(dp=8), 18), (steps.Plan(dp=8, zero=1), 7.5)):
+    for plan, each in ((steps.Plan(dp=8), 18), (steps.Plan(dp=8, zero=1), 7.5), (steps.Plan(dp=8, zero=2), 4)):
         expect(abs(steps.state_bytes(bf16, plan) / bf16.parameters - each) < 1e-6, f"{each} bytes a parameter")
 
     script = ROOT / "scripts/step-time"
@@ -112,10 +122,11 @@ def page(write):
 def expected_calls(plan, numels, rank):
     elements, tensors = calls.arena_elements(numels, plan["weight"]), len(numels)
     ranks = (plan["dp"], elements, tensors, plan["zero"], plan["weight"])
+    buckets = calls.buckets_of(numels, plan["weight"], plan.get("bucket", calls.BUCKET))
     if plan["mode"] == "exact":
-        out = calls.exact(ranks[0], plan["quanta"], *ranks[1:])
+        out = calls.exact(ranks[0], plan["quanta"], *ranks[1:], buckets=buckets)
     else:
-        out = calls.plain(*ranks)
+        out = calls.plain(*ranks, micro_steps=plan.get("micro_steps", 1), buckets=buckets)
     if plan["mode"] == "layers":
         forward, backward = calls.divided_layers(plan["tp"], plan["activation"], plan["blocks"], plan["rows"],
                                                  embedding=True, head=True)
@@ -155,7 +166,7 @@ def compare_calls(lines):
         total = [0, 0]
         for c in made:
             if c.kind == "broadcast" and not network.in_record(c):  # MPI's own messages are not seen
-                c = calls.Call("barrier", c.group, 0)
+                c = calls.Call("barrier", c.group, 0, times=c.times)
             for i, value in enumerate(network.messages(c, group[c.group], place[c.group])):
                 total[i] += value
         expect(tuple(total) == messages[name, rank], f"messages and bytes of rank {rank} in {name}",

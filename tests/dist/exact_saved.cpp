@@ -171,14 +171,17 @@ TEST_CASE("[S23][S33][S39] exact: a run saved within a batch goes on with any nu
   const test::TempFolder folder;
   const std::string file = folder.file("run");
   for (const Plan& plan : {Plan{}, Plan{.dtype = f16}, Plan{.dtype = bf16, .zero = 1},
-                           Plan{.dtype = f16, .overflows = true}}) {
+                           Plan{.dtype = f16, .overflows = true}, Plan{.zero = 2},
+                           Plan{.dtype = f16, .zero = 2, .overflows = true}}) {
     const std::string whole = run(Group(), plan, file, -1, 0, false);
     for (const int saved_by : {1, 3, 4})
       for (const int stop : {1, saved_by == 1 ? 9 : 2}) {  // 9: a sum of 8 quanta
         run_on(saved_by, plan, file, 1, stop, false);
         for (const int ranks : {1, 2, 3}) {
           CAPTURE(plan.dtype, plan.zero, plan.overflows, saved_by, stop, ranks);
-          for (const auto& end : run_on(ranks, plan, file, -1, 0, true)) CHECK(end == whole);
+          Plan goes_on = plan;
+          goes_on.zero = ranks == 2 ? plan.zero : (plan.zero + ranks / 2 + 1) % 3;
+          for (const auto& end : run_on(ranks, goes_on, file, -1, 0, true)) CHECK(end == whole);
         }
       }
   }
@@ -189,18 +192,20 @@ TEST_CASE("[S23][S33][S39] exact: a batch that was resumed is saved within once 
   const std::string file = folder.file("run");
   const std::string whole = run(Group(), {}, file, -1, 0, false);
   for (const int again : {1, 3})
-    for (const bool at_once : {false, true}) {
+    for (const int zero : {0, 2}) {
+      const bool at_once = again == 1 || zero == 2;
       CAPTURE(again, at_once);
-      run_on(2, {}, file, 1, 2, false);
+      const Plan plan{.zero = zero};
+      run_on(2, plan, file, 1, 2, false);
       if (at_once)  // between load_run() and run_batch()
         on_ranks<int>(again, [&](const Group& g) {
-          Program p(g, {});
+          Program p(g, plan);
           io::load_run(file, {p.net, p.opt, p.loader});
           io::save_run(file, {p.net, p.opt, p.loader});
           return 0;
         });
-      run_on(again, {}, file, 1, 1, true);
-      for (const auto& end : run_on(2, {}, file, -1, 0, true)) CHECK(end == whole);
+      run_on(again, plan, file, 1, 1, true);
+      for (const auto& end : run_on(2, plan, file, -1, 0, true)) CHECK(end == whole);
     }
 }
 

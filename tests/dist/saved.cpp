@@ -86,7 +86,7 @@ TEST_CASE("[S23][S33][S40] ranks: a run saved in mid-cycle goes on with any numb
     return weights_of(run.opt);
   })[0];
   for (const int saved_by : {1, 2, 4})
-    for (const int zero : {0, 1}) {
+    for (const int zero : {0, 1, 2}) {
       const std::string file = folder.file(fmt::format("{}-{}", saved_by, zero));
       on_ranks<int>(saved_by, [&](const Group& group) {
         manual_seed(2);
@@ -107,7 +107,7 @@ TEST_CASE("[S23][S33][S40] ranks: a run saved in mid-cycle goes on with any numb
         const auto ends = on_ranks<End>(ranks, [&](const Group& group) {
           manual_seed(9);  // other weights: those of the file count
           ByHand run;
-          distribute(run.opt, group, {.zero = 1 - zero});
+          distribute(run.opt, group, {.zero = (zero + 1) % 3});
           io::load_run(file, {run.net, run.opt});
           CHECK(run.opt.cycle_position() == 3);
           run.micro_steps(group, 3, 5);
@@ -306,7 +306,7 @@ TEST_CASE("[S39][S43] zero: exact mode has one set of bits, over saves on other 
   for (const int saved_by : {1, 4}) {
     on_ranks<std::string>(saved_by, [&](const Group& g) { return part(g, 1, 0, 2, false); });
     for (const int ranks : {1, 2, 3})
-      for (const int zero : {0, 1})
+      for (const int zero : {0, 1, 2})
         for (const auto& end : on_ranks<std::string>(
                  ranks, [&](const Group& g) { return part(g, zero, 2, 4, true); }))
           CHECK(end == whole);
@@ -314,8 +314,8 @@ TEST_CASE("[S39][S43] zero: exact mode has one set of bits, over saves on other 
 }
 
 TEST_CASE("[S05][S40][S43] zero: weights without masters round as they do undivided", "[host]") {
-  std::string bits[2];
-  for (const int zero : {0, 1})
+  std::string bits[3];
+  for (const int zero : {0, 1, 2})
     bits[zero] = on_ranks<std::string>(3, [&](const Group& group) {
       manual_seed(2);
       nn::Sequential net{nn::Linear(7, 300), nn::GELU(), nn::Linear(300, 3)};
@@ -328,6 +328,7 @@ TEST_CASE("[S05][S40][S43] zero: weights without masters round as they do undivi
       return all.bytes;
     })[2];
   CHECK(bits[0] == bits[1]);
+  CHECK(bits[0] == bits[2]);  // a micro-step of each rank
 }
 
 TEST_CASE("[S28][S43] zero: weights that are written reach the masters of all parts", "[host]") {
@@ -336,7 +337,7 @@ TEST_CASE("[S28][S43] zero: weights that are written reach the masters of all pa
     SmallMlp net;
     net.to(bf16);
     optim::SGD opt(net.parameters(), {.lr = 0});
-    distribute(opt, group, {.zero = 1});
+    distribute(opt, group, {.zero = 2});
     {
       const NoGrad guard;
       for (const Tensor& t : opt.parameters()) t.fill_(0.25);
@@ -354,15 +355,16 @@ TEST_CASE("[S43] zero: ranks together keep one state", "[host]") {
     optim::StatePrecision precision;
     DType dtype;
     double bytes;  ///< a parameter: masters, moments and average
+    double gradient = 4;
   };
   for (const Case& c : {Case{"f32", optim::StatePrecision::full, f32, 12},
                         Case{"bf16", optim::StatePrecision::full, bf16, 16},
                         Case{"8 bits", optim::StatePrecision::bits8, f32, 6}}) {
     CAPTURE(c.name);
-    std::size_t kept[2];
+    std::size_t kept[3], gradients[3];
     std::int64_t elements = 0;
     constexpr int kRanks = 4;
-    for (const int zero : {0, 1}) {
+    for (const int zero : {0, 1, 2}) {
       on_ranks<int>(kRanks, [&](const Group& group) {
         nn::Sequential net{nn::Linear(100, 200), nn::GELU(), nn::Linear(200, 50)};
         net.to(c.dtype);
@@ -373,6 +375,7 @@ TEST_CASE("[S43] zero: ranks together keep one state", "[host]") {
           elements = 0;
           for (const Tensor& t : opt.parameters()) elements += t.numel();
           const auto stats = memory_stats(Device::cpu());
+          gradients[zero] = stats.of(Owner::gradients).current;
           kept[zero] = stats.of(Owner::optimizer).current + stats.of(Owner::masters).current;
         }
         group.barrier();
@@ -384,6 +387,10 @@ TEST_CASE("[S43] zero: ranks together keep one state", "[host]") {
     const double expected = (kRanks - 1) * c.bytes * static_cast<double>(elements);
     CHECK(saved >= 0.99 * expected);
     CHECK(saved <= 1.04 * expected);  // blocks of 256 elements end with a parameter
+    CHECK(kept[2] <= kept[1] + kept[1] / 50);
+    CHECK(gradients[1] == gradients[0]);
+    CHECK(static_cast<double>(gradients[0] - gradients[2]) >=
+          0.99 * (kRanks - 1) * c.gradient * static_cast<double>(elements));
   }
 }
 
@@ -430,7 +437,7 @@ TEST_CASE("[S21][S43] zero: a rule that fails on one rank fails on all, and step
   };
   const auto plain = run(0, false);
   CHECK(plain[0].weight == 48);
-  for (const int zero : {0, 1}) {
+  for (const int zero : {0, 1, 2}) {
     CAPTURE(zero);
     const auto ends = run(zero, true);
     CHECK(mentions(ends[0].error, {"rank 1 has failed"}));
@@ -513,7 +520,7 @@ TEST_CASE("zero: what cannot be is refused, and changes nothing", "[host]") {
     manual_seed(2);
     SmallMlp net, second;
     optim::AdamW opt(net.parameters());
-    const std::string stage = error_of([&] { distribute(opt, group, {.zero = 2}); });
+    const std::string stage = error_of([&] { distribute(opt, group, {.zero = 4}); });
     const std::string other = error_of([&] { distribute(opt, group, {.zero = group.rank()}); });
     distribute(opt, group, {.zero = 1});
     const std::string state = error_of([&] { (void)opt.state(); });
@@ -526,7 +533,7 @@ TEST_CASE("zero: what cannot be is refused, and changes nothing", "[host]") {
     throw Error("all", stage + "\n" + other + "\n" + state + "\n" + twice + "\n" + whole);
   });
   for (const auto& e : errors)
-    CHECK(mentions(e, {"ZeRO stage 2", "\"AdamW", "ZeRO stage 1", "each rank has a part",
+    CHECK(mentions(e, {"ZeRO stage 4", "\"AdamW", "ZeRO stage 1", "each rank has a part",
                        "divided over 2 ranks already", "schedule-free weights"}));
 }
 

@@ -34,6 +34,18 @@ struct DistributeOptions {
   ///
   /// While distribute() runs, a rank has all of the state and its part. Then Optimizer::state()
   /// throws Error, optim::ema() gives copies, and it and AveragedWeights are calls of all ranks.
+  ///
+  /// 2: the sums of gradients as well. A backward pass collects them in buckets of 4 MiB, or of one
+  /// larger parameter. A bucket is exchanged when the pass has added all to it and the buckets
+  /// before it are gone; then a rank keeps its part. So each micro-step is a call of all ranks:
+  /// all make the same number of calls of backward() or no_samples(), and if one of them throws on
+  /// a rank, all throw. run_batch() and run_cycle() see to that by themselves. In exact mode
+  /// weights have the same bits as with 0; else they agree to rounding.
+  ///
+  /// With 2, Tensor::grad() and set_grad() of a parameter, gradient_health(), and a backward() that
+  /// is not the optimizer's throw Error. Parameters with hooks keep their bucket until the end of
+  /// the pass. If the loss is computed by hand and throws before backward(), the other ranks wait
+  /// until the deadline. Throws Error with a pipeline (Mesh::pp()).
   int zero = 0;
 };
 

@@ -59,21 +59,27 @@ NormPartial norm_of_chunk(const OptimizerArena& a, std::int64_t chunk, const std
   return out;
 }
 
-/// Of the parameters with a flag that is not 0.
-math::GradientSummary summary_of(const StepMemory& memory, std::span<const OptimizerArena> arenas,
-                                 const math::StepPolicy& policy, const std::uint8_t* touched) {
-  const math::StepState& s = state_of(memory);
+NormRequest request_of(const StepMemory& memory, const math::StepPolicy& policy) {
+  return {math::averaging_factor(state_of(memory)), policy.clip_value,
+          scaler_of(memory).calibrating != 0};
+}
+
+void fill_partial(const OptimizerArena& a, std::int64_t chunk, const std::uint8_t* touched,
+                  const NormRequest& request) {
+  a.partials[chunk] = a.grad.dtype == DType::f64 ? norm_of_chunk<double>(a, chunk, touched, request)
+                                                 : norm_of_chunk<float>(a, chunk, touched, request);
+}
+
+/// Whether there is a gradient of parameters with a flag that is not 0.
+math::GradientSummary empty_summary(const StepMemory& memory, const std::uint8_t* touched) {
   math::GradientSummary sum;
   sum.any = std::any_of(touched, touched + memory.counts.numel(),
                         [](std::uint8_t received) { return received != 0; });
-  if (!math::has_gradient(s)) return sum;
-  const NormRequest request{math::averaging_factor(s), policy.clip_value,
-                            scaler_of(memory).calibrating != 0};
-  for (const OptimizerArena& a : arenas) {
-    parallel_for(a.chunks, a.grad.numel(), [&](std::int64_t c) {
-      a.partials[c] = a.grad.dtype == DType::f64 ? norm_of_chunk<double>(a, c, touched, request)
-                                                 : norm_of_chunk<float>(a, c, touched, request);
-    });
+  return sum;
+}
+
+void add_partials(std::span<const OptimizerArena> arenas, math::GradientSummary& sum) {
+  for (const OptimizerArena& a : arenas)
     for (std::int64_t c = 0; c < a.chunks; ++c) {
       const NormPartial& p = a.partials[c];
       sum.sum_of_squares += p.sum_of_squares;
@@ -81,7 +87,18 @@ math::GradientSummary summary_of(const StepMemory& memory, std::span<const Optim
       sum.largest = std::max(sum.largest, p.largest);
       if (p.culprit >= 0 && (sum.culprit < 0 || p.culprit < sum.culprit)) sum.culprit = p.culprit;
     }
-  }
+}
+
+/// Of the parameters with a flag that is not 0.
+math::GradientSummary summary_of(const StepMemory& memory, std::span<const OptimizerArena> arenas,
+                                 const math::StepPolicy& policy, const std::uint8_t* touched) {
+  math::GradientSummary sum = empty_summary(memory, touched);
+  if (!math::has_gradient(state_of(memory))) return sum;
+  const NormRequest request = request_of(memory, policy);
+  for (const OptimizerArena& a : arenas)
+    parallel_for(a.chunks, a.grad.numel(),
+                 [&](std::int64_t c) { fill_partial(a, c, touched, request); });
+  add_partials(arenas, sum);
   return sum;
 }
 
@@ -101,6 +118,21 @@ void optim_summarize(const StepMemory& memory, std::span<const OptimizerArena> a
   const auto* counts = counted.as<std::uint8_t>();
   for (std::size_t i = 0; i < both.size(); ++i) both[i] = touched[i] && counts[i];
   summary = summary_of(memory, arenas, policy, both.data());
+}
+
+void optim_partials(const StepMemory& memory, const OptimizerArena& arena,
+                    std::span<const std::int64_t> chunks, const math::StepPolicy& policy) {
+  const NormRequest request = request_of(memory, policy);
+  const auto* touched = memory.touched.as<std::uint8_t>();
+  parallel_for(static_cast<std::int64_t>(chunks.size()), arena.grad.numel(), [&](std::int64_t i) {
+    fill_partial(arena, chunks[static_cast<std::size_t>(i)], touched, request);
+  });
+}
+
+void optim_add_partials(const StepMemory& memory, std::span<const OptimizerArena> arenas,
+                        math::GradientSummary& summary) {
+  summary = empty_summary(memory, memory.touched.as<std::uint8_t>());
+  if (math::has_gradient(state_of(memory))) add_partials(arenas, summary);
 }
 
 void optim_decide(const StepMemory& memory, const math::StepPolicy& policy,

@@ -123,8 +123,8 @@ Tensor BatchNorm::forward(const Tensor& x) {
 Tensor BatchNorm::normalize_in_batch(const Tensor& x, Moments& moments, double& count) {
   autograd::BatchParts* const parts = autograd::BatchParts::current;
   FIRN_CHECK(parts, what_,
-             "train with run_batch() of an optimizer with StepOptions::exact, or choose another "
-             "mode (nn::convert_batch_norm())",
+             "train with run_batch() of an optimizer with StepOptions::exact and "
+             "DistributeOptions::zero below 2, or choose another mode (nn::convert_batch_norm())",
              "BatchNormMode::whole_batch needs to know the batch of which {} is a part",
              describe(x));
   const Tensor y = ops::batch_norm_of_parts(*parts, x, weight, bias, eps_, moments, count);

@@ -29,11 +29,11 @@ void copy_gradient(const Tensor& from, const Tensor& to, Stream stream) {
 
 ExactSums::Turns ExactSums::begin(const ParamStore& store, std::int64_t quanta,
                                   const autograd::Peers* peers) {
-  for (auto& entry : stack_.entries())
-    if (!entry.value.in_arenas) free_.push_back(std::move(entry.value.gradients));
-  if (!place_.empty()) free_.push_back(std::move(place_));
-  place_.clear();
-  stack_.clear();
+  for (Source& s : sources_) {
+    for (auto& entry : s.stack.entries())
+      if (!entry.value.in_arenas) free_.push_back(std::move(entry.value.gradients));
+    if (!s.place.empty()) free_.push_back(std::move(s.place));
+  }
   done_.clear();
   received_.assign(store.ledger().size(), 0);
   std::vector<QuantumRange> done;
@@ -55,18 +55,26 @@ ExactSums::Turns ExactSums::begin(const ParamStore& store, std::int64_t quanta,
     works.push_back(work_of(first, last, done));
     out.most = std::max(out.most, works.back().to_compute);
   }
-  work_ = works[static_cast<std::size_t>(rank)];
-  next_ = 0;
-  out.mine = work_.to_compute;
-  std::vector<bool> is_mine(done_.size(), false);
-  for (const auto& item : work_.items)
-    if (item.done >= 0) is_mine[static_cast<std::size_t>(item.done)] = true;
-  for (std::size_t i = 0; i < done_.size(); ++i)
-    if (!is_mine[i]) done_[i].gradients.clear();
+  rank_ = static_cast<std::size_t>(rank);
+  out.mine = works[rank_].to_compute;
+  const bool parts = peers && store.gradients_divided();
+  sources_ = std::vector<Source>(parts ? works.size() : 1);
+  if (!parts) {
+    mine().work = works[rank_];
+    std::vector<bool> is_mine(done_.size(), false);
+    for (const auto& item : mine().work.items)
+      if (item.done >= 0) is_mine[static_cast<std::size_t>(item.done)] = true;
+    for (std::size_t i = 0; i < done_.size(); ++i)
+      if (!is_mine[i]) done_[i].gradients.clear();
+  }
   // The last quantum stays in the arenas.
-  const std::size_t most = std::max<std::size_t>(plan_quanta(work_).most, 1) - 1;
+  std::size_t most = parts ? 0 : std::max<std::size_t>(plan_quanta(works[rank_]).most, 1) - 1;
+  for (std::size_t r = 0; parts && r < works.size(); ++r) {
+    most += plan_quanta(works[r]).most;
+    sources_[r].work = works[r];
+  }
   reserve(store, most);
-  if (peers) prepare(store, works, *peers);
+  if (peers && !parts) prepare(store, works, *peers);
   return out;
 }
 
@@ -132,24 +140,30 @@ void ExactSums::add(Part& left, Part& right, bool stay, Stream stream) {
   if (!right.in_arenas) free_.push_back(std::move(right.gradients));
 }
 
-std::int64_t ExactSums::next(const ParamStore& store) {
-  while (next_ < work_.items.size() && work_.items[next_].done >= 0) {
-    const QuantumWork::Item& item = work_.items[next_++];
+void ExactSums::advance(Source& s, Stream stream) {
+  while (!s.is_done() && s.work.items[s.next].done >= 0) {
+    const QuantumWork::Item& item = s.work.items[s.next++];
     Node& node = done_[static_cast<std::size_t>(item.done)];
-    stack_.push(item.range, Part{node.sums, std::move(node.gradients)},
-                [&](Part& left, Part& right) { add(left, right, false, store.stream()); });
+    s.stack.push(item.range, Part{node.sums, std::move(node.gradients)},
+                 [&](Part& left, Part& right) { add(left, right, false, stream); });
   }
-  return next_ < work_.items.size() ? work_.items[next_].range.first : -1;
+}
+
+std::int64_t ExactSums::next(const ParamStore& store) {
+  for (Source& s : sources_) advance(s, store.stream());
+  return mine().is_done() ? -1 : mine().range().first;
 }
 
 std::span<const Tensor> ExactSums::place() {
-  const auto& nodes = stack_.entries();
-  const bool joins = !nodes.empty() && are_halves(nodes.back().range, work_.items[next_].range);
-  if (place_.empty() && !joins && next_ + 1 != work_.items.size()) {  // it will stand for a while
-    place_ = std::move(free_.back());
+  if (divided()) return {};
+  Source& s = mine();
+  const auto& nodes = s.stack.entries();
+  const bool joins = !nodes.empty() && are_halves(nodes.back().range, s.range());
+  if (s.place.empty() && !joins && s.next + 1 != s.work.items.size()) {  // it will stand a while
+    s.place = std::move(free_.back());
     free_.pop_back();
   }
-  return place_;
+  return s.place;
 }
 
 std::vector<Tensor> ExactSums::place_beside(const ParamStore& store) {
@@ -160,21 +174,24 @@ std::vector<Tensor> ExactSums::place_beside(const ParamStore& store) {
 }
 
 void ExactSums::take(const ParamStore& store, const CycleSums& sums, std::vector<Tensor> beside) {
-  if (!beside.empty()) place_ = std::move(beside);
+  if (!beside.empty()) mine().place = std::move(beside);
   const std::vector<std::uint8_t> noted = store.ledger().noted();
   for (std::size_t i = 0; i < received_.size(); ++i) received_[i] |= noted[i];
-  const bool in_arenas = place_.empty(), last = next_ + 1 == work_.items.size();
-  Part part{sums, in_arenas ? store.gradients() : std::move(place_), in_arenas};
-  place_.clear();
-  stack_.push(work_.items[next_++].range, std::move(part),
-              [&](Part& left, Part& right) { add(left, right, last, store.stream()); });
+  if (divided()) return;
+  Source& s = mine();
+  const bool in_arenas = s.place.empty(), last = s.next + 1 == s.work.items.size();
+  Part part{sums, in_arenas ? store.gradients() : std::move(s.place), in_arenas};
+  s.place.clear();
+  s.stack.push(s.work.items[s.next++].range, std::move(part),
+               [&](Part& left, Part& right) { add(left, right, last, store.stream()); });
 }
 
 CycleSums ExactSums::finish(const ParamStore& store, const autograd::Peers* peers) {
   next(store);  // what is done behind the last quantum
+  if (divided()) return fold_parts(store);
   if (peers) return exchange(store, *peers);
   const Part& root =
-      stack_.fold([&](Part& left, Part& right) { add(left, right, true, store.stream()); });
+      mine().stack.fold([&](Part& left, Part& right) { add(left, right, true, store.stream()); });
   const std::vector<Tensor> arenas = store.gradients();
   for (std::size_t a = 0; a < arenas.size() && !root.in_arenas; ++a)
     copy_gradient(root.gradients[a], arenas[a], store.stream());
@@ -183,7 +200,7 @@ CycleSums ExactSums::finish(const ParamStore& store, const autograd::Peers* peer
 
 CycleSums ExactSums::exchange(const ParamStore& store, const autograd::Peers& peers) {
   const Exchange& e = exchange_;
-  const auto& mine = stack_.entries();
+  const auto& mine = this->mine().stack.entries();
   const auto ranks = static_cast<std::size_t>(peers.size());
   const std::vector<Tensor> arenas = store.gradients();
   const Stream stream = store.stream();
@@ -379,7 +396,8 @@ StepReport run_exact(Optimizer& optimizer, std::int64_t samples,
       const BetweenQuanta scope(impl);
       between(i + 1);
     };
-    if (autograd::NeedsWholeBatch::count.load(std::memory_order_relaxed) > 0) {
+    // Quanta whose gradients are divided exchange them one after another.
+    if (autograd::NeedsWholeBatch::count.load(std::memory_order_relaxed) > 0 && !impl.buckets) {
       Together together(impl, turns.mine,
                         between                ? "MicroBatch::between is called between quanta"
                         : impl.exact.goes_on() ? "the run was saved half-way in the batch"
@@ -395,7 +413,10 @@ StepReport run_exact(Optimizer& optimizer, std::int64_t samples,
       return;
     }
     for (std::int64_t i = 0; i < std::max<std::int64_t>(turns.most, 1); ++i) {
-      if (i < turns.mine) run_quantum(optimizer, impl.exact.next(impl.store), samples, loss);
+      if (i < turns.mine)
+        run_quantum(optimizer, impl.exact.next(impl.store), samples, loss);
+      else if (i < turns.most)
+        impl.idle_turn();
       after(i);
     }
   });

@@ -44,18 +44,32 @@ class ExactSums {
   RandomKey random() const noexcept { return random_; }
   /// The number of the next quantum that this rank computes. What is done before it is taken over.
   std::int64_t next(const ParamStore& store);
-  /// Where the gradient of the next quantum is to be collected; empty: in the arenas.
+  /// Where the gradient of the next quantum is to be collected; empty: in the arenas, or in buckets
+  /// if gradients are divided.
   std::span<const Tensor> place();
   /// Memory for the gradient of a quantum that is computed beside others, none of which is taken.
   std::vector<Tensor> place_beside(const ParamStore& store);
   /// It is there, with zeros for parameters that have received none, and `sums` are its scalars.
   /// It is in `beside` if that is given, else where place() said.
   void take(const ParamStore& store, const CycleSums& sums, std::vector<Tensor> beside = {});
+
+  // ---- If gradients are divided: all ranks compute a quantum each, or none, and each keeps its
+  // part of all their gradients (exact_divided.cpp). take() then only notes what has a gradient.
+
+  /// The ranks begin a turn. `sums` are the scalars of each one's quantum.
+  void begin_turn(const ParamStore& store, std::span<const CycleSums> sums);
+  /// A bucket of this rank's gradient, as GradientBuckets gives it: every rank gets its part of all
+  /// ranks' ones.
+  void take_bucket(const ParamStore& store, const ParamStore::Bucket& bucket, const Tensor& memory,
+                   const autograd::Peers& peers);
+  /// All buckets were there.
+  void end_turn(const ParamStore& store);
+
   /// For each parameter 1 if a quantum so far has brought it a gradient.
   std::vector<std::uint8_t>& received() noexcept { return received_; }
 
-  /// The gradient of the whole cycle comes into the arenas, on all ranks of `peers`. Returns its
-  /// scalars. Allocates no tensor.
+  /// The gradient of the whole cycle comes into the arenas, on all ranks of `peers`, or of divided
+  /// gradients each rank's part. Returns its scalars. Allocates no tensor.
   CycleSums finish(const ParamStore& store, const autograd::Peers* peers);
   /// Gives back all memory, but for what was loaded.
   void drop() noexcept;
@@ -95,6 +109,24 @@ class ExactSums {
     /// An arena whose elements do not divide by the ranks, with zeros behind them; else undefined.
     std::vector<Tensor> padded;
   };
+  /// The quanta of a rank. Of others this rank keeps parts of gradients, if they are divided.
+  struct Source {
+    QuantumWork work = {};
+    std::size_t next = 0;  ///< of its items
+    QuantumStack<Part> stack = {};
+    CycleSums sums = {};             ///< of the quantum that is being computed
+    std::vector<Tensor> place = {};  ///< of this rank's part of its gradient; empty: there is none
+
+    bool is_done() const noexcept { return next == work.items.size(); }
+    const QuantumRange& range() const noexcept { return work.items[next].range; }
+  };
+  bool divided() const noexcept { return sources_.size() > 1; }
+  Source& mine() noexcept { return sources_[divided() ? rank_ : 0]; }
+  const Source& mine() const noexcept { return sources_[divided() ? rank_ : 0]; }
+  /// Pushes what is done before the source's next quantum.
+  void advance(Source& source, Stream stream);
+  /// The same sum as exchange(), of what is kept here.
+  CycleSums fold_parts(const ParamStore& store);
   void prepare(const ParamStore& store, const std::vector<QuantumWork>& works,
                const autograd::Peers& peers);
   CycleSums exchange(const ParamStore& store, const autograd::Peers& peers);
@@ -105,15 +137,13 @@ class ExactSums {
   /// in the arenas is in the arenas.
   void add(Part& left, Part& right, bool stay, Stream stream);
 
-  QuantumWork work_;
-  std::size_t next_ = 0;  ///< of its items
+  std::vector<Source> sources_{1};  ///< this rank alone, or all
+  std::size_t rank_ = 0;
   RandomKey random_ = {};
   std::shared_ptr<Partial> loaded_;
-  std::optional<RandomKey> resumed_;  ///< the random numbers of the cycle that goes on
-  std::vector<Node> done_;            ///< loaded nodes that the cycle under way has not taken
-  QuantumStack<Part> stack_;
+  std::optional<RandomKey> resumed_;       ///< the random numbers of the cycle that goes on
+  std::vector<Node> done_;                 ///< loaded nodes that the cycle under way has not taken
   std::vector<std::vector<Tensor>> free_;  ///< memory for parts
-  std::vector<Tensor> place_;              ///< of the next quantum; empty: the arenas
   std::vector<std::uint8_t> received_;
   Exchange exchange_;
 };

@@ -44,10 +44,24 @@ Tensor bytes_of(const void* from, std::size_t bytes) {
 ExactSums::Partial ExactSums::collect(const ParamStore& store, std::int64_t samples,
                                       const std::vector<std::uint8_t>& received,
                                       const autograd::Peers* peers) {
-  if (loaded_) return *loaded_;
+  const bool parts = peers && store.gradients_divided();
+  if (loaded_) {
+    Partial whole = *loaded_;
+    for (Node& node : whole.nodes)
+      if (parts) node.gradients = store.gather_parts(node.gradients, *peers);
+    return whole;
+  }
   next(store);
   Partial out{.samples = samples, .random = random_, .nodes = {}, .received = received};
-  const auto& mine = stack_.entries();
+  if (parts) {
+    for (const Source& source : sources_)
+      for (const auto& entry : source.stack.entries()) {
+        std::vector<Tensor> whole = store.gather_parts(entry.value.gradients, *peers);
+        if (!whole.empty()) out.nodes.push_back({entry.range, entry.value.sums, std::move(whole)});
+      }
+    return out;
+  }
+  const auto& mine = this->mine().stack.entries();
   FIRN_CHECK(mine.size() <= kMostNodes, store.op(), "", "{} sums stand at a time", mine.size());
   if (!peers) {
     for (const auto& entry : mine)
@@ -102,14 +116,11 @@ std::vector<StateEntry> Optimizer::Impl::batch_in_file() {
   };
   const auto read = std::make_shared<Read>();
   const std::size_t n = store.parameters().size();
-  const std::vector<Tensor> arenas = store.gradients();
+  const std::vector<Tensor> no_rows = store.reserve_rows(0);
   for (std::size_t i = 0; i < n; ++i) {
     StateEntry& e = out.emplace_back();
     e.name = fmt::format("parameters.{}.sums", i);
-    const Tensor one = store.gradient_in(arenas, i);
-    Shape shape{0};
-    for (int d = 0; d < one.rank(); ++d) shape.push_back(one.size(d));
-    e.tensor = empty(shape, one.dtype(), Device::cpu());
+    e.tensor = store.rows_in(no_rows, i);
     e.any_rows = true;
     e.prepare = [this, read, i](const Tensor& rows) -> std::function<void()> {
       if (!rows.defined()) return [] {};
@@ -125,8 +136,7 @@ std::vector<StateEntry> Optimizer::Impl::batch_in_file() {
       }
       if (nodes.size() != count) fail_foreign(store.op(), "parameters have other numbers of sums");
       for (std::size_t j = 0; j < count; ++j)
-        kernels::copy(rows[static_cast<std::int64_t>(j)].view(),
-                      store.gradient_in(nodes[j].gradients, i).mutable_view(), store.stream());
+        store.store_gradient(rows[static_cast<std::int64_t>(j)], nodes[j].gradients, i);
       return [] {};
     };
   }
@@ -198,12 +208,7 @@ void Optimizer::Impl::add_batch_so_far(std::vector<StateEntry>& state,
   }
   if (has_ranks() && ranks->peers().rank() != 0) return;  // rank 0 writes
   const auto nodes = static_cast<std::int64_t>(partial.nodes.size());
-  std::vector<Tensor> rows;
-  {
-    const OwnerScope owner(Owner::gradients);
-    for (const Tensor& arena : store.gradients())
-      rows.push_back(empty({nodes, arena.numel()}, arena.dtype(), Device::cpu()));
-  }
+  const std::vector<Tensor> rows = store.reserve_rows(nodes);
   const BatchHeader header{partial.samples, options.exact.quantum, nodes, partial.random};
   std::vector<std::uint8_t> bytes(sizeof(header));
   std::memcpy(bytes.data(), &header, sizeof(header));

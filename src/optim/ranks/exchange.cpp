@@ -14,6 +14,17 @@ namespace firn::optim {
 
 namespace {
 
+const char* words_of(CyclePlace place) noexcept {
+  switch (place) {
+    case CyclePlace::micro_step:
+      return "makes a micro-step";
+    case CyclePlace::save:
+      return "saves a run";
+    default:
+      return "ends a cycle";
+  }
+}
+
 /// Throws Error unless rank r is where rank 0 is.
 void require_same(const std::string& op, std::size_t r, const RankRecord& one,
                   const RankRecord& zero) {
@@ -21,6 +32,10 @@ void require_same(const std::string& op, std::size_t r, const RankRecord& one,
   FIRN_CHECK(one.optimizer == zero.optimizer, op, kOrder,
              "rank {} is at its optimizer number {}, and rank 0 at number {}", r, one.optimizer,
              zero.optimizer);
+  FIRN_CHECK(one.place == zero.place, op,
+             "with divided gradients (DistributeOptions::zero) every micro-step is a call of all "
+             "ranks: one without samples calls no_samples()",
+             "rank {} {}, and rank 0 {}", r, words_of(one.place), words_of(zero.place));
   FIRN_CHECK(one.cycles == zero.cycles, op,
              "make the same steps on every rank; a rank without samples calls no_samples()",
              "rank {} ends its cycle number {}, and rank 0 its number {}", r, one.cycles + 1,
@@ -87,6 +102,22 @@ double CycleSums::add(const CycleSums& other) noexcept {
   return unit / other.unit;
 }
 
+CycleSums sum_of(std::span<const RankRecord> records) {
+  CycleSums all = records.front().sums;
+  for (const RankRecord& r : records)
+    if (r.sums.weight > 0 && (!(all.weight > 0) || r.sums.unit < all.unit)) all = r.sums;
+  all = {.unit = all.unit, .scale = all.scale};
+  for (const RankRecord& r : records) all.add(r.sums);
+  return all;
+}
+
+void add_summary(math::GradientSummary& to, const math::GradientSummary& from) noexcept {
+  to.sum_of_squares += from.sum_of_squares;
+  to.clipped_squares += from.clipped_squares;
+  to.largest = std::max(to.largest, from.largest);
+  if (from.culprit >= 0 && (to.culprit < 0 || from.culprit < to.culprit)) to.culprit = from.culprit;
+}
+
 void scale_gradient(const Tensor& y, double factor, Stream stream) {
   kernels::axpby(factor, y.view(), 0, y.mutable_view(), stream);
 }
@@ -102,6 +133,26 @@ RankExchange::RankExchange(std::shared_ptr<const autograd::Peers> peers, const P
   mine_ = zeros({bytes}, DType::u8, Device::cpu());
   all_ = zeros({peers_->size() * bytes}, DType::u8, Device::cpu());
   records_.resize(static_cast<std::size_t>(peers_->size()));
+  if (!store.gradients_divided()) return;
+  constexpr auto summary = static_cast<std::int64_t>(sizeof(math::GradientSummary));
+  summary_ = zeros({summary}, DType::u8, Device::cpu());
+  summaries_ = zeros({peers_->size() * summary}, DType::u8, Device::cpu());
+}
+
+math::GradientSummary RankExchange::tell_summary(const math::GradientSummary& mine) const {
+  std::memcpy(summary_.mutable_view().as<std::uint8_t>(), &mine, sizeof(mine));
+  peers_->all_gather(summary_, summaries_);
+  math::GradientSummary out = mine;
+  for (std::size_t r = 0; r < records_.size(); ++r) {
+    math::GradientSummary of_rank;
+    std::memcpy(&of_rank, summaries_.view().as<std::uint8_t>() + r * sizeof(of_rank),
+                sizeof(of_rank));
+    if (r == 0)
+      out = of_rank;
+    else
+      add_summary(out, of_rank);
+  }
+  return out;
 }
 
 std::span<const RankRecord> RankExchange::tell(const std::string& op, const RankRecord& record,
@@ -120,6 +171,9 @@ std::span<const RankRecord> RankExchange::tell(const std::string& op, const Rank
   }
   const RankRecord& zero = records_.front();
   for (std::size_t r = 1; r < records_.size(); ++r) require_same(op, r, records_[r], zero);
+  const auto failed = [](const RankRecord& r) { return r.outcome != autograd::Outcome::done; };
+  if (std::any_of(records_.begin(), records_.end(), failed))
+    peers_->agree(op.c_str(), record.outcome);
   return records_;
 }
 
@@ -152,12 +206,16 @@ Share Optimizer::Impl::share_of(std::int64_t n) const noexcept {
 
 void Optimizer::Impl::no_samples() {
   check_ready();
-  begin_micro_step();
   const Tensor seed = zeros({}, DType::f32, store.device());
   const Tensor loss = zeros({}, DType::f32, store.device());
-  kernels::optim_begin(
-      kernels::pending_seed(store.memory(), policy, seed.mutable_view(), loss.view(), ConstView{}),
-      std::span<const kernels::OptimizerArena>(), store.stream());
+  micro_step([&] {
+    const double unit = seed_sums().unit;
+    kernels::optim_begin(kernels::pending_seed(store.memory(), policy, seed.mutable_view(),
+                                               loss.view(), ConstView{}),
+                         std::span<const kernels::OptimizerArena>(), store.stream());
+    // In exact mode the turns follow.
+    if (buckets && options.exact.quantum == 0) take_turn({}, unit, nullptr);
+  });
 }
 
 void Optimizer::Impl::forget_on_rank() {
@@ -197,21 +255,6 @@ void Optimizer::Impl::combine() {
     combine_ranks();
 }
 
-namespace {
-
-/// What the cycles of all ranks are together, in the smallest unit of those that have a weight: no
-/// sum can leave the range of f32 by it.
-CycleSums sum_of(std::span<const RankRecord> records) {
-  CycleSums all = records.front().sums;
-  for (const RankRecord& r : records)
-    if (r.sums.weight > 0 && (!(all.weight > 0) || r.sums.unit < all.unit)) all = r.sums;
-  all = {.unit = all.unit, .scale = all.scale};
-  for (const RankRecord& r : records) all.add(r.sums);
-  return all;
-}
-
-}  // namespace
-
 void Optimizer::Impl::add_ranks(std::span<const Tensor> gradients, double unit) const {
   const double factor = unit / seed_sums().unit;
   for (const Tensor& gradient : gradients) {
@@ -230,9 +273,14 @@ void Optimizer::Impl::combine_ranks() {
   std::vector<std::uint8_t> received = ledger.noted();
   const RankRecord mine = record_of_cycle();
   dropped = 0;
+  const double unit = seed_sums().unit;
   const CycleSums all = sum_of(ranks->tell(store.op(), mine, received));
-  store.zero_missing_gradients();
-  add_ranks(store.gradients(), all.unit);
+  if (buckets) {  // they are sums of all already
+    express_parts(unit, all.unit);
+  } else {
+    store.zero_missing_gradients();
+    add_ranks(store.gradients(), all.unit);
+  }
   members.combine(ranks->peers());
   seed_sums() = all.after(sums_before);
   ledger.receive_from_ranks(received);
@@ -261,21 +309,21 @@ std::vector<StateEntry> Optimizer::Impl::state_of_all_ranks() {
   auto out = state(others ? &ranks->peers() : nullptr);
   if (in_batch()) {
     std::vector<std::uint8_t> had = exact.loaded() ? exact.loaded()->received : exact.received();
-    if (others) ranks->tell(store.op(), record_of_cycle(), had);
+    if (others) ranks->tell(store.op(), record_of_save(), had);
     add_batch_so_far(out, had);
     return out;
   }
   if (!others) return out;
   std::vector<std::uint8_t> received = store.ledger().noted();
-  const auto records = ranks->tell(store.op(), record_of_cycle(), received);
+  const auto records = ranks->tell(store.op(), record_of_save(), received);
   const CycleSums all = sum_of(records);
   if (all.micro_steps == 0) return out;
-  std::vector<Tensor> gradients;
-  {
+  std::vector<Tensor> gradients;  // divided ones are those of all ranks
+  if (!buckets) {
     const OwnerScope owner(Owner::gradients);
     for (const Tensor& g : store.gradients()) gradients.push_back(g.clone());
+    add_ranks(gradients, all.unit);
   }
-  add_ranks(gradients, all.unit);
   const Tensor touched = store.ledger().flags().clone(), step_state = store.step_state().clone(),
                progress = progress_memory.clone();
   std::copy(received.begin(), received.end(), touched.mutable_view().as<std::uint8_t>());
@@ -289,14 +337,16 @@ std::vector<StateEntry> Optimizer::Impl::state_of_all_ranks() {
     if (e.name == "touched") e.tensor = touched;
     if (e.name == "step_state") e.tensor = step_state;
     if (e.name == "cycle") e.tensor = progress;
-    if (e.name.ends_with(".gradient")) e.tensor = store.gradient_in(gradients, parameter++);
+    if (!buckets && e.name.ends_with(".gradient"))
+      e.tensor = store.gradient_in(gradients, parameter++);
   }
   return out;
 }
 
 void Optimizer::Impl::leave_to_first_rank() {
   if (ranks->peers().rank() == 0) return;
-  // If rank 0 has a micro-step that step() has not counted, this rank has one of weight 0.
+  // Parts of divided gradients stay. If rank 0 has a micro-step that step() has not counted, this
+  // rank has one of weight 0.
   const std::int64_t uncounted = at.has_new_micro_step() ? 1 : 0;
   store.ledger().begin_cycle();
   math::SeedSums& sums = seed_sums();

@@ -47,11 +47,6 @@ void require_same(const std::string& op, std::size_t r, const ModelRecord& one,
       r, one.micro_steps, one.weight, one.loss, zero.micro_steps, zero.weight, zero.loss);
 }
 
-void add(math::GradientSummary& to, const math::GradientSummary& from) noexcept {
-  to.sum_of_squares += from.sum_of_squares;
-  to.clipped_squares += from.clipped_squares;
-}
-
 }  // namespace
 
 ModelRanks::ModelRanks(std::shared_ptr<const autograd::Peers> peers, int parts,
@@ -88,8 +83,12 @@ math::GradientSummary ModelRanks::tell(const std::string& op, const ModelRecord&
   const std::size_t stage = static_cast<std::size_t>(peers_->rank()) / parts;
   for (std::size_t r = 0; r < records_.size(); ++r) {
     const ModelRecord& record_of_r = records_[r];
-    if (r % parts == 0) add(out, record_of_r.whole);
-    add(out, record_of_r.divided);
+    const auto add = [&out](const math::GradientSummary& s) {
+      out.sum_of_squares += s.sum_of_squares;
+      out.clipped_squares += s.clipped_squares;
+    };
+    if (r % parts == 0) add(record_of_r.whole);
+    add(record_of_r.divided);
     for (const math::GradientSummary* s : {&record_of_r.whole, &record_of_r.divided}) {
       out.any = out.any || s->any;
       out.largest = std::max(out.largest, s->largest);
@@ -117,8 +116,14 @@ void Optimizer::Impl::decide_with_model() {
                    .weight = sums.weight_sum,
                    .loss = sums.loss_sum};
   const kernels::StepMemory memory = store.memory();
-  kernels::optim_summarize(memory, store.arenas(), policy, model->divided().view(), mine.divided);
-  kernels::optim_summarize(memory, store.arenas(), policy, model->whole().view(), mine.whole);
+  const auto summary_of = [&](const Tensor& of) {
+    if (buckets) return summary_of_parts(of);
+    math::GradientSummary out;
+    kernels::optim_summarize(memory, store.arenas(), policy, of.view(), out);
+    return out;
+  };
+  mine.divided = summary_of(model->divided());
+  mine.whole = summary_of(model->whole());
   const math::GradientSummary all = model->tell(store.op(), mine);
   dropped = 0;
   kernels::optim_decide(memory, policy, all);

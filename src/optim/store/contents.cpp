@@ -82,6 +82,8 @@ std::vector<Tensor> ParamStore::averages(const autograd::Peers* peers) const {
 }
 
 Tensor ParamStore::gradient(std::size_t i) const {
+  FIRN_CHECK(!gradients_divided(), op_, "set DistributeOptions::zero to 1",
+             "gradients are divided over ranks, and each has a part alone");
   const Parameter& p = parameters_[i];
   return ledger_.received(i) ? slice(arenas_[p.arena].grad, p) : Tensor();
 }
@@ -95,7 +97,8 @@ std::vector<Tensor> ParamStore::gradients() const {
 void ParamStore::zero_missing_gradients() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& gradient = parameters_[i].gradient;
-    if (ledger_.take_stale(i)) zero_bytes(gradient.impl()->data(), device_, gradient.bytes());
+    if (ledger_.take_stale(i) && !gradients_divided())
+      zero_bytes(gradient.impl()->data(), device_, gradient.bytes());
   }
 }
 
@@ -127,7 +130,8 @@ std::vector<Tensor> ParamStore::copy_gradients(const std::vector<Tensor>* memory
   std::vector<Tensor> out;
   for (const Arena& a : arenas_) {
     Tensor& copy = out.emplace_back();
-    if (std::none_of(a.parameters.begin(), a.parameters.end(),
+    if (!gradients_divided() &&  // of those, other ranks may have received some
+        std::none_of(a.parameters.begin(), a.parameters.end(),
                      [this](std::size_t i) { return ledger_.received(i); }))
       continue;
     copy = memory ? (*memory)[out.size() - 1] : empty(a.grad.shape(), a.grad.dtype(), device_);
@@ -136,13 +140,35 @@ std::vector<Tensor> ParamStore::copy_gradients(const std::vector<Tensor>* memory
   return out;
 }
 
+std::vector<Tensor> ParamStore::reserve_rows(std::int64_t rows) const {
+  const OwnerScope owner(Owner::gradients);
+  std::vector<Tensor> out;
+  for (const Arena& a : arenas_) out.push_back(empty({rows, a.elements}, a.grad.dtype(), device_));
+  return out;
+}
+
+void ParamStore::store_gradient(const Tensor& value, std::span<const Tensor> arenas,
+                                std::size_t i) const {
+  if (!gradients_divided())
+    return kernels::copy(value.view(), gradient_in(arenas, i).mutable_view(), stream());
+  const Parameter& p = parameters_[i];
+  const Run& run = run_of(arenas_[p.arena], p);
+  const Share here = kept_of(run, p);
+  if (here.size() == 0) return;
+  const Tensor flat = empty({p.tensor.numel()}, arenas[p.arena].dtype(), device_);
+  kernels::copy(value.view(), flat.as_strided(p.tensor.shape(), p.tensor.strides()).mutable_view(),
+                stream());
+  kernels::copy(flat.as_strided({here.size()}, {1}, here.first - p.begin).view(),
+                kept_part(arenas[p.arena], run, here).mutable_view(), stream());
+}
+
 Tensor ParamStore::gradient_in(std::span<const Tensor> arenas, std::size_t i) const {
   return slice(arenas[parameters_[i].arena], parameters_[i]);
 }
 
 Tensor ParamStore::rows_in(std::span<const Tensor> rows, std::size_t i) const {
   const Parameter& p = parameters_[i];
-  const Tensor &all = rows[p.arena], one = p.gradient;
+  const Tensor &all = rows[p.arena], one = p.tensor;
   Shape shape{all.size(0)};
   Strides strides{all.size(1)};
   for (int d = 0; d < one.rank(); ++d) {
@@ -162,6 +188,7 @@ std::vector<StateEntry> ParamStore::state(const autograd::Peers* peers, bool zer
   std::vector<StateEntry> out;
   // Replays will find other gradients, and between quanta the arenas have sums.
   if (!runtime::capturing(device_) && zero_missing) zero_missing_gradients();
+  const bool gradients_too = gradients_divided() && zero_missing;
   // Ranks other than the first take part and keep nothing.
   const auto whole_of = [&](const Arena& a, const Tensor& kept, std::int64_t unit) {
     if (!divided() || !peers || !kept.defined()) return Tensor();
@@ -169,12 +196,13 @@ std::vector<StateEntry> ParamStore::state(const autograd::Peers* peers, bool zer
     return peers->rank() == 0 ? whole : Tensor();
   };
   struct Wholes {
-    Tensor master, ema;
+    Tensor gradient, master, ema;
     std::vector<Tensor> states, scales;
   };
   std::vector<Wholes> wholes;
   for (const Arena& a : arenas_) {
     Wholes& w = wholes.emplace_back();
+    if (gradients_too) w.gradient = whole_of(a, a.grad, 1);
     w.master = whole_of(a, a.master, 1);
     w.ema = whole_of(a, a.ema, 1);
     for (const Tensor& t : a.states) w.states.push_back(whole_of(a, t, 1));
@@ -190,7 +218,10 @@ std::vector<StateEntry> ParamStore::state(const autograd::Peers* peers, bool zer
       if (kept.defined()) out.push_back(entry_of(prefix + name, a, p, kept, unit, whole));
     };
     out.push_back({prefix + "weight", p.tensor.detach()});
-    out.push_back({prefix + "gradient", slice(a.grad, p)});
+    if (gradients_divided())
+      add("gradient", a.grad, 1, w.gradient);
+    else
+      out.push_back({prefix + "gradient", slice(a.grad, p)});
     add("master", a.master, 1, w.master);
     add("ema", a.ema, 1, w.ema);
     for (StateEntry& s :

@@ -12,17 +12,12 @@
 namespace firn::optim {
 namespace {
 
-/// Elements of a flat tensor.
-Tensor part_of(const Tensor& flat, const Share& part) {
-  return flat.as_strided({part.size()}, {1}, part.first);
-}
-
 /// Equal parts of whole units; the last rank also has what is left over.
-std::vector<std::int64_t> even_bounds(std::int64_t elements, int ranks, std::int64_t unit) {
+std::vector<std::int64_t> even_bounds(const Share& range, int ranks, std::int64_t unit) {
   std::vector<std::int64_t> out;
-  const std::int64_t part = elements / ranks / unit * unit;
-  for (int r = 0; r < ranks; ++r) out.push_back(r * part);
-  out.push_back(elements);
+  const std::int64_t part = range.size() / ranks / unit * unit;
+  for (int r = 0; r < ranks; ++r) out.push_back(range.first + r * part);
+  out.push_back(range.last);
   return out;
 }
 
@@ -41,51 +36,63 @@ std::vector<std::int64_t> bounds_at(const std::vector<std::int64_t>& begins, std
   return out;
 }
 
-/// Each rank has its part of a flat tensor, between its bounds: all receive all.
-void gather_parts(const Tensor& flat, std::span<const std::int64_t> bounds,
-                  const autograd::Peers& peers) {
-  const auto ranks = static_cast<std::int64_t>(bounds.size()) - 1;
-  const std::int64_t part = bounds[1];
-  bool even = ranks * part <= bounds[static_cast<std::size_t>(ranks)];
-  for (std::int64_t r = 0; r < ranks; ++r)
-    even = even && bounds[static_cast<std::size_t>(r)] == r * part;
-  if (even && part > 0)
-    peers.all_gather(part_of(flat, {peers.rank() * part, (peers.rank() + 1) * part}),
-                     part_of(flat, {0, ranks * part}));
-  for (std::int64_t r = 0; r < ranks; ++r) {
-    const auto i = static_cast<std::size_t>(r);
-    const Share left{even ? (r + 1) * part : bounds[i], bounds[i + 1]};
-    if (left.size() > 0) peers.broadcast(part_of(flat, left), static_cast<int>(r));
-  }
-}
-
 }  // namespace
 
 // ---- Whose is what ----
 
-std::vector<std::int64_t> ParamStore::bounds_of(const Arena& a, int ranks) const {
-  const bool elementwise =
-      !a.whole && !std::visit([](const auto& rule) { return math::has_trust_ratio(rule); }, a.rule);
-  if (elementwise) return even_bounds(a.elements, ranks, unit_of(a));
+bool ParamStore::is_elementwise(const Arena& a) noexcept {
+  return !a.whole &&
+         !std::visit([](const auto& rule) { return math::has_trust_ratio(rule); }, a.rule);
+}
+
+std::vector<std::int64_t> ParamStore::bounds_of(const Arena& a, const Share& range,
+                                                int ranks) const {
+  if (is_elementwise(a)) return even_bounds(range, ranks, unit_of(a));
   std::vector<std::int64_t> begins;
   for (const std::size_t i : a.parameters) begins.push_back(parameters_[i].begin);
   return bounds_at(begins, a.elements, ranks);
 }
 
-int ParamStore::owner_of(const Arena& a, const Parameter& p) noexcept {
-  const auto after = std::upper_bound(a.bounds.begin(), a.bounds.end(), p.begin);
-  return static_cast<int>(after - a.bounds.begin()) - 1;
+std::vector<ParamStore::Run> ParamStore::runs_of(const Arena& a, int stage, int rank,
+                                                 int ranks) const {
+  std::vector<Run> out;
+  const auto r = static_cast<std::size_t>(rank);
+  std::int64_t at = 0;
+  for (const Share& range :
+       stage > 1 && is_elementwise(a) ? bucket_ranges(a) : std::vector<Share>{{0, a.elements}}) {
+    Run& run = out.emplace_back();
+    run.range = range;
+    run.bounds = bounds_of(a, range, ranks);
+    run.kept = {run.bounds[r], run.bounds[r + 1]};
+    run.at = at;
+    at += run.kept.size();
+  }
+  return out;
 }
 
-Share ParamStore::kept_of(const Arena& a, const Parameter& p) noexcept {
+const ParamStore::Run& ParamStore::run_of(const Arena& a, const Parameter& p) noexcept {
+  const auto after =
+      std::upper_bound(a.runs.begin(), a.runs.end(), p.begin,
+                       [](std::int64_t begin, const Run& run) { return begin < run.range.first; });
+  return *(after - 1);
+}
+
+int ParamStore::owner_of(const Arena& a, const Parameter& p) noexcept {
+  const auto& bounds = run_of(a, p).bounds;
+  const auto after = std::upper_bound(bounds.begin(), bounds.end(), p.begin);
+  return static_cast<int>(after - bounds.begin()) - 1;
+}
+
+Share ParamStore::kept_of(const Run& run, const Parameter& p) noexcept {
   const std::int64_t end = p.begin + p.tensor.numel();
-  const std::int64_t first = std::max(p.begin, a.kept.first);
-  return {first, std::max(first, std::min(end, a.kept.last))};
+  const std::int64_t first = std::max(p.begin, run.kept.first);
+  return {first, std::max(first, std::min(end, run.kept.last))};
 }
 
 // ---- The division ----
 
-std::shared_ptr<ParamStore::Division> ParamStore::prepare_division(int rank, int ranks) const {
+std::shared_ptr<ParamStore::Division> ParamStore::prepare_division(int stage, int rank,
+                                                                   int ranks) const {
   constexpr const char* kWhole = "set DistributeOptions::zero to 0";
   FIRN_CHECK(!modes_, op_, kWhole,
              "schedule-free weights are made of states that each rank needs whole");
@@ -94,25 +101,36 @@ std::shared_ptr<ParamStore::Division> ParamStore::prepare_division(int rank, int
   const runtime::OpScope op("optimizer");
   auto out = std::make_shared<Division>();
   out->arenas = arenas_;
-  const auto r = static_cast<std::size_t>(rank);
   for (Arena& a : out->arenas) {
-    out->norm_tables.insert(out->norm_tables.end(), {a.pieces, a.chunk_pieces});
-    a.bounds = bounds_of(a, ranks);
-    a.kept = {a.bounds[r], a.bounds[r + 1]};
+    for (const Run& run : a.runs)
+      out->norm_tables.insert(out->norm_tables.end(), {run.pieces, run.chunk_pieces});
+    a.runs = runs_of(a, stage, rank, ranks);
+    const std::int64_t elements = a.runs.back().at + a.runs.back().kept.size();
     const auto keep = [&](Tensor& t, Owner owner, std::int64_t unit = 1) {
       if (!t.defined()) return;
-      const Share mine{a.kept.first / unit, a.kept.last / unit};
-      const Tensor own = state_memory(owner, t.dtype(), mine.size());
-      if (mine.size() > 0) kernels::copy(part_of(t, mine).view(), own.mutable_view(), stream());
+      const Tensor own = state_memory(owner, t.dtype(), elements / unit);
+      for (const Run& run : a.runs) {
+        const Share mine{run.kept.first / unit, run.kept.last / unit};
+        if (mine.size() > 0)
+          kernels::copy(part_of(t, mine).view(),
+                        part_of(own, {run.at / unit, run.at / unit + mine.size()}).mutable_view(),
+                        stream());
+      }
       t = own;
     };
+    if (stage > 1) {
+      const OwnerScope owner(Owner::gradients);
+      a.grad = zeros({elements}, a.grad.dtype(), device_);
+    }
     keep(a.master, Owner::masters);
     keep(a.ema, Owner::optimizer);
     for (Tensor& t : a.states) keep(t, Owner::optimizer);
     for (Tensor& t : a.scales) keep(t, Owner::optimizer, math::kStateBlock);
-    make_tables(a);
+    for (Run& run : a.runs) make_tables(a, run);
   }
-  for (const Arena& a : out->arenas) out->views.push_back(view_of(a, out->views));
+  if (stage > 1) out->buckets = buckets_of(out->arenas, rank);
+  out->partials = reserve_partials(out->arenas);
+  out->views = views_of(out->arenas, *out->partials);
   out->whole = set_up_whole(out->arenas, out->views);
   out->whole.copy_states(whole_, stream());
   return out;
@@ -122,6 +140,8 @@ void ParamStore::divide(Division& division) noexcept {
   arenas_.swap(division.arenas);
   update_views_.swap(division.views);
   norm_tables_.swap(division.norm_tables);
+  update_partials_ = std::move(division.partials);
+  buckets_.swap(division.buckets);
   std::swap(whole_, division.whole);
   for (kernels::OptimizerArena& v : views_) {  // what it says of states is gone
     v.master = v.ema = View();
@@ -129,28 +149,54 @@ void ParamStore::divide(Division& division) noexcept {
     for (View& scale : v.scales) scale = View();
     v.trust_partials = nullptr;
     v.trust_ratios = nullptr;
+    if (gradients_divided()) v.grad.data = nullptr;
   }
+  if (!gradients_divided()) return;
+  for (Parameter& p : parameters_) p.leaf->arena = p.gradient = Tensor();
 }
 
 // ---- What all need ----
 
+void ParamStore::gather_bounds(const Tensor& flat, const std::vector<std::int64_t>& bounds,
+                               const autograd::Peers& peers) {
+  const auto ranks = static_cast<std::int64_t>(bounds.size()) - 1;
+  const std::int64_t part = equal_part(bounds);
+  const bool even = part > 0;
+  if (even)
+    peers.all_gather(part_of(flat, {peers.rank() * part, (peers.rank() + 1) * part}),
+                     part_of(flat, {0, ranks * part}));
+  for (std::int64_t r = 0; r < ranks; ++r) {
+    const auto i = static_cast<std::size_t>(r);
+    const Share left{even ? (r + 1) * part : bounds[i], bounds[i + 1]};
+    if (left.size() > 0) peers.broadcast(part_of(flat, left), static_cast<int>(r));
+  }
+}
+
 void ParamStore::gather_weights(const autograd::Peers& peers) const {
-  for (const Arena& a : arenas_) gather_parts(a.weight, a.bounds, peers);
+  for (const Arena& a : arenas_)
+    for (const Run& run : a.runs)
+      gather_bounds(part_of(a.weight, run.range), from_begin(run.bounds, run.range), peers);
 }
 
 Tensor ParamStore::gather(const Arena& a, const Tensor& kept, std::int64_t unit,
                           const autograd::Peers& peers) const {
-  std::vector<std::int64_t> bounds;
-  for (const std::int64_t b : a.bounds) bounds.push_back(b / unit);
-  const Tensor whole = empty({bounds.back()}, kept.dtype(), device_);
-  const Tensor mine = part_of(whole, {a.kept.first / unit, a.kept.last / unit});
-  if (mine.numel() > 0) kernels::copy(kept.view(), mine.mutable_view(), stream());
-  gather_parts(whole, bounds, peers);
+  const Tensor whole = empty({a.elements / unit}, kept.dtype(), device_);
+  for (const Run& run : a.runs) {
+    const auto in_units = [unit](const Share& s) { return Share{s.first / unit, s.last / unit}; };
+    const Tensor mine = part_of(whole, in_units(run.kept));
+    if (mine.numel() > 0)
+      kernels::copy(part_of(kept, in_units({run.at, run.at + run.kept.size()})).view(),
+                    mine.mutable_view(), stream());
+    std::vector<std::int64_t> bounds = from_begin(run.bounds, run.range);
+    for (std::int64_t& b : bounds) b /= unit;
+    gather_bounds(part_of(whole, in_units(run.range)), bounds, peers);
+  }
   return whole;
 }
 
 StateEntry ParamStore::entry_of(std::string name, const Arena& a, const Parameter& p,
                                 const Tensor& kept, std::int64_t unit, const Tensor& whole) const {
+  const Run& run = run_of(a, p);
   const std::int64_t begin = p.begin / unit, count = math::ceil_div(p.tensor.numel(), unit);
   const Shape shape = unit == 1 ? p.tensor.shape() : Shape{count};
   const Strides strides = unit == 1 ? p.tensor.strides() : Strides{1};
@@ -162,10 +208,11 @@ StateEntry ParamStore::entry_of(std::string name, const Arena& a, const Paramete
   out.tensor = whole.defined() ? whole.as_strided(shape, strides, begin)
                                : zeros({}, kept.dtype(), device_).expand(shape);
   // What both have: of the parameter, and of what is kept.
-  const Share mine{std::max(begin, a.kept.first / unit),
-                   std::min(begin + count, a.kept.last / unit)};
+  const Share mine{std::max(begin, run.kept.first / unit),
+                   std::min(begin + count, run.kept.last / unit)};
   out.prepare = [this, kept, shape, strides, mine, begin, count,
-                 from = a.kept.first / unit](const Tensor& read) -> std::function<void()> {
+                 from = (run.kept.first - run.at) /
+                        unit](const Tensor& read) -> std::function<void()> {
     if (mine.size() <= 0) return [] {};
     const Tensor flat = empty({count}, read.dtype(), device_);  // in the order of the arena
     kernels::copy(read.view(), flat.as_strided(shape, strides).mutable_view(), stream());

@@ -12,10 +12,6 @@ namespace firn::optim {
 namespace {
 
 constexpr std::int64_t kAlignment = 64;  // bytes: a cache line, and a vector register
-// Elements of a chunk. On the CPU, weights, gradients and two states of a chunk take 128 KB, half
-// of an L2 cache. On a GPU it is four 16-byte loads for each of a block's 256 threads.
-std::int64_t chunk_size(Device device) { return device.is_cpu() ? 8192 : 4096; }
-
 DType sink_dtype(DType model) { return model == DType::f64 ? DType::f64 : DType::f32; }
 
 std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
@@ -33,6 +29,10 @@ Tensor bytes(std::size_t n, Device device) {
 
 }  // namespace
 
+// On the CPU, weights, gradients and two states of a chunk take 128 KB, half of an L2 cache. On a
+// GPU it is four 16-byte loads for each of a block's 256 threads.
+std::int64_t ParamStore::chunk_size() const noexcept { return device_.is_cpu() ? 8192 : 4096; }
+
 void ParamStore::lay_out() {
   for (Arena& a : arenas_) {
     const std::int64_t unit = unit_of(a);
@@ -40,7 +40,8 @@ void ParamStore::lay_out() {
       parameters_[i].begin = a.elements;
       a.elements += std::max(round_up(parameters_[i].tensor.numel(), unit), unit);
     }
-    a.kept = {0, a.elements};
+    Run& run = a.runs.emplace_back();
+    run.range = run.kept = {0, a.elements};
   }
 }
 
@@ -51,17 +52,31 @@ std::int64_t ParamStore::unit_of(const Arena& a) noexcept {
 
 void ParamStore::allocate_arenas() {
   const runtime::OpScope op("optimizer");
+  for (Arena& a : arenas_) allocate(a);
+  partials_ = reserve_partials(arenas_);
+  views_ = views_of(arenas_, *partials_);
+}
+
+Ref<Storage> ParamStore::reserve_partials(const std::vector<Arena>& arenas) const {
+  const OwnerScope owner(Owner::optimizer);
   std::int64_t chunks = 0;
-  for (const Arena& a : arenas_) chunks += chunks_of(a);
-  {
-    const OwnerScope owner(Owner::optimizer);
-    partials_ =
-        Storage::allocate(static_cast<std::size_t>(chunks) * sizeof(kernels::NormPartial), device_);
-  }
-  for (Arena& a : arenas_) {
-    allocate(a);
-    views_.push_back(view_of(a, views_));
-  }
+  for (const Arena& a : arenas)
+    for (const Run& run : a.runs) chunks += run.chunks;
+  return Storage::allocate(
+      static_cast<std::size_t>(std::max<std::int64_t>(chunks, 1)) * sizeof(kernels::NormPartial),
+      device_);
+}
+
+std::vector<kernels::OptimizerArena> ParamStore::views_of(const std::vector<Arena>& arenas,
+                                                          const Storage& partials) const {
+  std::vector<kernels::OptimizerArena> out;
+  auto* next = static_cast<kernels::NormPartial*>(partials.data());
+  for (std::size_t a = 0; a < arenas.size(); ++a)
+    for (const Run& run : arenas[a].runs) {
+      out.push_back(view_of(arenas[a], run, a, next));
+      next += run.chunks;
+    }
+  return out;
 }
 
 void ParamStore::allocate_step() {
@@ -98,20 +113,26 @@ Tensor ParamStore::state_memory(Owner owner, DType dtype, std::int64_t elements)
 WholeUpdates ParamStore::set_up_whole(const std::vector<Arena>& arenas,
                                       const std::vector<kernels::OptimizerArena>& views) const {
   WholeUpdates out;
+  std::vector<std::size_t> first_run{0};  // of each arena, among the views
+  for (const Arena& a : arenas) first_run.push_back(first_run.back() + a.runs.size());
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Parameter& p = parameters_[i];
     const Arena& a = arenas[p.arena];
     if (!a.whole) continue;
     const Shape& shape = p.tensor.shape();
     const Strides strides = strides_in(shape, format_of(shape, p.tensor.strides()));
+    const bool here = is_here(a, p);
+    // Of another rank's parameter a divided gradient has nothing here, and nothing reads it.
+    const bool missing = !here && a.grad.numel() < a.elements;
     out.add({.index = i,
              .name = p.name,
              .label = label(i),
              .rule = a.whole.get(),
-             .arena = p.arena,
+             .arena = first_run[p.arena],
              .range = {p.begin, p.tensor.numel(), static_cast<std::int32_t>(i)},
-             .gradient = a.grad.as_strided(shape, strides, p.begin),
-             .here = is_here(a, p)},
+             .gradient = missing ? zeros({}, a.grad.dtype(), device_).expand(shape)
+                                 : a.grad.as_strided(shape, strides, grad_place(a, p)),
+             .here = here},
             {p.name, p.tensor});
   }
   out.allocate([this](DType dtype, std::int64_t elements) {
@@ -148,60 +169,56 @@ void ParamStore::allocate(Arena& a) {
         }
       },
       a.rule);
-  make_tables(a);
+  for (Run& run : a.runs) make_tables(a, run);
 }
 
-kernels::OptimizerArena ParamStore::view_of(const Arena& a,
-                                            std::span<const kernels::OptimizerArena> before) const {
+kernels::OptimizerArena ParamStore::view_of(const Arena& a, const Run& run, std::size_t index,
+                                            kernels::NormPartial* partials) const {
   // Kernels count elements from the beginning of the arena, and ask for those of the tables alone.
-  const auto from = [&a](const Tensor& kept, std::int64_t unit = 1) {
+  const auto from = [&run](const Tensor& kept, std::int64_t unit = 1) {
     View v = kept.mutable_view();
-    const auto address = reinterpret_cast<std::uintptr_t>(v.data) -
-                         static_cast<std::uintptr_t>(a.kept.first / unit) * size_of(v.dtype);
+    const auto address =
+        reinterpret_cast<std::uintptr_t>(v.data) -
+        static_cast<std::uintptr_t>((run.kept.first - run.at) / unit) * size_of(v.dtype);
     v.data = reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
     return v;
   };
   kernels::OptimizerArena v;
   v.weight = a.weight.mutable_view();
   if (a.master.defined()) v.master = from(a.master);
-  v.grad = a.grad.mutable_view();
+  v.grad = a.grad.numel() < a.elements ? from(a.grad) : a.grad.mutable_view();
   if (a.ema.defined()) v.ema = from(a.ema);
-  v.index = static_cast<std::int64_t>(before.size());
-  v.partials = static_cast<kernels::NormPartial*>(partials_->data());
-  for (const kernels::OptimizerArena& b : before) v.partials += b.chunks;
+  v.index = static_cast<std::int64_t>(index);
+  v.partials = partials;
   for (std::size_t i = 0; i < a.states.size(); ++i) v.states[i] = from(a.states[i]);
   for (std::size_t i = 0; i < a.scales.size(); ++i)
     v.scales[i] = from(a.scales[i], math::kStateBlock);
   v.rule = a.rule;
   v.lr_scale = a.lr_scale;
-  v.chunks = a.chunks;
-  v.chunk_pieces = static_cast<const std::int64_t*>(a.chunk_pieces->data());
-  v.pieces = static_cast<const kernels::Piece*>(a.pieces->data());
-  if (a.trust_ratios) {
-    v.trust_partials = static_cast<kernels::TrustPartial*>(a.trust_partials->data());
-    v.trust_ratios = static_cast<double*>(a.trust_ratios->data());
+  v.chunks = run.chunks;
+  v.chunk_pieces = static_cast<const std::int64_t*>(run.chunk_pieces->data());
+  v.pieces = static_cast<const kernels::Piece*>(run.pieces->data());
+  if (run.trust_ratios) {
+    v.trust_partials = static_cast<kernels::TrustPartial*>(run.trust_partials->data());
+    v.trust_ratios = static_cast<double*>(run.trust_ratios->data());
   }
   return v;
 }
 
-std::int64_t ParamStore::chunks_of(const Arena& a) const {
-  const std::int64_t size = chunk_size(device_);
-  return (a.elements + size - 1) / size;
-}
-
-void ParamStore::make_tables(Arena& a) const {
+void ParamStore::make_tables(const Arena& a, Run& run) const {
   const OwnerScope scope(Owner::optimizer);
-  const std::int64_t size = chunk_size(device_);
+  const std::int64_t size = chunk_size();
   struct Chunk {
     std::vector<kernels::Piece> pieces;
     double place = 0;  // how far into its first piece's parameter it begins, of 1
   };
-  std::vector<Chunk> chunks(static_cast<std::size_t>(chunks_of(a)));
+  const std::int64_t first = run.range.first / size;
+  std::vector<Chunk> chunks(static_cast<std::size_t>(math::ceil_div(run.range.last, size) - first));
   for (const std::size_t i : a.parameters) {
     const Parameter& p = parameters_[i];
-    const auto [begin, end] = kept_of(a, p);
+    const auto [begin, end] = kept_of(run, p);
     for (std::int64_t at = begin; at < end;) {
-      Chunk& chunk = chunks[static_cast<std::size_t>(at / size)];
+      Chunk& chunk = chunks[static_cast<std::size_t>(at / size - first)];
       const std::int64_t stop = std::min(end, (at / size + 1) * size);
       if (chunk.pieces.empty())
         chunk.place = static_cast<double>(at - p.begin) / static_cast<double>(p.tensor.numel());
@@ -210,8 +227,8 @@ void ParamStore::make_tables(Arena& a) const {
       at = stop;
     }
   }
-  if (!a.bounds.empty()) std::erase_if(chunks, [](const Chunk& c) { return c.pieces.empty(); });
-  a.chunks = static_cast<std::int64_t>(chunks.size());
+  if (!run.bounds.empty()) std::erase_if(chunks, [](const Chunk& c) { return c.pieces.empty(); });
+  run.chunks = static_cast<std::int64_t>(chunks.size());
   const bool trusts =
       std::visit([](const auto& rule) { return math::has_trust_ratio(rule); }, a.rule);
   // GEMM splits a weight's rows among the CPU's threads. With this order a thread updates the rows
@@ -225,12 +242,12 @@ void ParamStore::make_tables(Arena& a) const {
     pieces.insert(pieces.end(), c.pieces.begin(), c.pieces.end());
     chunk_pieces.push_back(static_cast<std::int64_t>(pieces.size()));
   }
-  a.pieces = upload(pieces, device_);
-  a.chunk_pieces = upload(chunk_pieces, device_);
+  run.pieces = upload(pieces, device_);
+  run.chunk_pieces = upload(chunk_pieces, device_);
   if (trusts) {
-    a.trust_partials = Storage::allocate(
+    run.trust_partials = Storage::allocate(
         std::max<std::size_t>(pieces.size(), 1) * sizeof(kernels::TrustPartial), device_);
-    a.trust_ratios = Storage::allocate(parameters_.size() * sizeof(double), device_);
+    run.trust_ratios = Storage::allocate(parameters_.size() * sizeof(double), device_);
   }
 }
 

@@ -82,7 +82,7 @@ void ParamStore::check(const NamedTensor& parameter, std::size_t index) const {
              "{}, was made by an op", called);
   FIRN_CHECK(leaf, op_, "call set_requires_grad() on it, or leave it out",
              "{}, requires no gradient", called);
-  FIRN_CHECK(!leaf->arena.defined(), op_, "destroy the other optimizer first, or leave it out",
+  FIRN_CHECK(!leaf->is_trained(), op_, "destroy the other optimizer first, or leave it out",
              "{}, belongs to another optimizer", called);
   if (parameters_.empty()) return;
   const Parameter& first = parameters_.front();
@@ -229,14 +229,13 @@ void ParamStore::adopt_weights() {
     const std::uint32_t version = p.storage->version();
     if (p.version == version) continue;
     const Arena& a = arenas_[p.arena];
-    const Share here = kept_of(a, p);
+    const Run& run = run_of(a, p);
+    const Share here = kept_of(run, p);
     if (modes_ && p.tensor.numel() > 0)
       modes_->adopt(p);
     else if (a.master.defined() && here.size() > 0)
-      kernels::optim_adopt_weights(
-          a.weight.as_strided({here.size()}, {1}, here.first).view(),
-          a.master.as_strided({here.size()}, {1}, here.first - a.kept.first).mutable_view(),
-          stream());
+      kernels::optim_adopt_weights(weight_part(a, here).view(),
+                                   kept_part(a.master, run, here).mutable_view(), stream());
     p.version = version;
   }
 }
@@ -245,11 +244,11 @@ void ParamStore::refresh_masters() {
   mark_adopted();
   for (const Parameter& p : parameters_) {
     const Arena& a = arenas_[p.arena];
-    const Share here = kept_of(a, p);
+    const Run& run = run_of(a, p);
+    const Share here = kept_of(run, p);
     const auto refresh = [&](const Tensor& kept) {
       if (!kept.defined() || here.size() == 0) return;
-      kernels::copy(a.weight.as_strided({here.size()}, {1}, here.first).view(),
-                    kept.as_strided({here.size()}, {1}, here.first - a.kept.first).mutable_view(),
+      kernels::copy(weight_part(a, here).view(), kept_part(kept, run, here).mutable_view(),
                     stream());
     };
     refresh(a.master);

@@ -152,9 +152,10 @@ class ParamStore {
   }
   /// Empty if no averages are kept. If they are divided over `peers`, copies: a call of all ranks.
   std::vector<Tensor> averages(const autograd::Peers* peers) const;
-  /// The accumulated gradient of parameter i, or undefined if the cycle has not reached it.
+  /// The accumulated gradient of parameter i, or undefined if the cycle has not reached it. Not for
+  /// gradients that are divided.
   Tensor gradient(std::size_t i) const;
-  /// The gradients, arena by arena: flat, and shared.
+  /// The gradients, arena by arena: flat, and shared. Of divided ones the part that is kept here.
   std::vector<Tensor> gradients() const;
   /// Gradients of parameters that have received none are zeros.
   void zero_missing_gradients();
@@ -169,8 +170,12 @@ class ParamStore {
   std::vector<Tensor> copy_gradients(const std::vector<Tensor>* memory = nullptr) const;
   /// Memory for such copies, one for every arena.
   std::vector<Tensor> reserve_gradients() const;
-  /// The part of parameter i in such arenas.
+  /// [rows, elements] for every arena, of whole gradients.
+  std::vector<Tensor> reserve_rows(std::int64_t rows) const;
+  /// The part of parameter i in whole arenas.
   Tensor gradient_in(std::span<const Tensor> arenas, std::size_t i) const;
+  /// `value`, a gradient of parameter i, is stored in such copies, as far as they have it.
+  void store_gradient(const Tensor& value, std::span<const Tensor> arenas, std::size_t i) const;
   /// The same of `rows`, which has for every arena a tensor [k, elements]: [k, ...].
   Tensor rows_in(std::span<const Tensor> rows, std::size_t i) const;
   /// Such copies become the gradients. Which parameters have received one is the ledger's matter.
@@ -183,14 +188,49 @@ class ParamStore {
   // ---- State that is divided over ranks (division.cpp) ----
 
   bool divided() const noexcept { return !update_views_.empty(); }
+  /// Whether gradients are divided, too: outside of backward passes a rank has its part alone.
+  bool gradients_divided() const noexcept { return !buckets_.empty(); }
   struct Division;
-  /// From all that this rank has, what it is to keep if state is divided over so many. Throws Error
-  /// if that cannot be, and changes nothing.
-  std::shared_ptr<Division> prepare_division(int rank, int ranks) const;
+  /// From all that this rank has, what it is to keep if state is divided over so many, and from
+  /// stage 2 on gradients. Throws Error if that cannot be, and changes nothing.
+  std::shared_ptr<Division> prepare_division(int stage, int rank, int ranks) const;
   /// The rest goes.
   void divide(Division& division) noexcept;
   /// Each rank has updated its part of the weights: all receive all.
   void gather_weights(const autograd::Peers& peers) const;
+  /// Each rank has its part of a flat tensor, between its bounds: all receive all.
+  static void gather_bounds(const Tensor& flat, const std::vector<std::int64_t>& bounds,
+                            const autograd::Peers& peers);
+
+  // ---- Gradients that are divided (gradient_parts.cpp) ----
+
+  /// Parameters that follow one another in an arena, and whose gradients are exchanged at once.
+  struct Bucket {
+    std::size_t arena = 0;
+    Share range;  ///< elements of the arena
+    std::vector<std::size_t> parameters;
+    std::vector<std::int64_t> bounds;  ///< of the ranks' parts, from the bucket's begin on
+    Share kept;                        ///< this rank's part in the kept tensors of the arena
+    /// Parts of equal length from the begin on, as collectives need them; 0: they are unequal. The
+    /// last rank also has what is left over.
+    std::int64_t equal_part = 0;
+    std::int64_t elements() const noexcept { return range.size(); }
+  };
+  /// In the order in which backward passes finish them: parameters are used in the order given.
+  const std::vector<Bucket>& buckets() const noexcept { return buckets_; }
+  autograd::Leaf& leaf(std::size_t i) const noexcept { return *parameters_[i].leaf; }
+  /// [elements] of zeros for the gradients of a bucket.
+  Tensor bucket_memory(const Bucket& bucket) const;
+  /// The gradient of a parameter in it.
+  Tensor gradient_in(const Bucket& bucket, const Tensor& memory, std::size_t i) const;
+  /// This rank's part of a bucket in `parts`, one tensor for each arena as gradients() gives them.
+  static Tensor kept_in(const Bucket& bucket, std::span<const Tensor> parts);
+  /// Whole arenas from `parts` of all ranks: a call of all. Empty on others than rank 0.
+  std::vector<Tensor> gather_parts(std::span<const Tensor> parts,
+                                   const autograd::Peers& peers) const;
+  /// What optim_norm() would find out of the whole gradient, to the bit: a call of all ranks.
+  math::GradientSummary summary_in_order(const math::StepPolicy& policy,
+                                         const autograd::Peers& peers) const;
 
  private:
   struct Parameter {
@@ -202,6 +242,20 @@ class ParamStore {
     std::int64_t begin = 0;     ///< first element in its arena
     Tensor gradient;            ///< its part of the arena
     std::uint32_t version = 0;  ///< of the weight, when the master was last known to follow it
+  };
+  /// Parameters that follow one another in an arena. Ranks divide each run by itself.
+  struct Run {
+    Share range;                       ///< elements of the arena
+    std::vector<std::int64_t> bounds;  ///< between the ranks' parts; empty: nothing is divided
+    /// Elements whose master, average and states are here: all, or this rank's part.
+    Share kept;
+    std::int64_t at = 0;                        ///< where these begin in master, average and states
+    std::int64_t chunks = 0;                    ///< in the tables, which are of what is kept
+    Ref<Storage> chunk_pieces, pieces;          ///< the tables of kernels/optim.h
+    Ref<Storage> trust_partials, trust_ratios;  ///< only for rules with a trust ratio
+
+    /// Where an element that is kept is in master, average and states.
+    std::int64_t place_of(std::int64_t element) const noexcept { return at + element - kept.first; }
   };
   struct Arena {
     Arena(DType t, const GroupSetup& g, bool is_first)
@@ -218,15 +272,12 @@ class ParamStore {
     std::int64_t elements = 0;
     std::vector<std::size_t> parameters;
     Tensor weight, grad;
-    /// Elements whose master, average and states are here: all, or this rank's part.
-    Share kept;
+    /// At least one, from element 0 to the last one.
+    std::vector<Run> runs;
     std::vector<std::int64_t> bounds;  ///< of the ranks' parts; empty: not divided
     Tensor master, ema;
     std::vector<Tensor> states;
-    std::vector<Tensor> scales;                 ///< of the states, if they are in 8 bits
-    std::int64_t chunks = 0;                    ///< in the tables
-    Ref<Storage> chunk_pieces, pieces;          ///< the tables of kernels/optim.h
-    Ref<Storage> trust_partials, trust_ratios;  ///< only for rules with a trust ratio
+    std::vector<Tensor> scales;  ///< of the states, if they are in 8 bits
   };
 
   /// The two sets of values that the leaves of schedule-free arenas show (shown_weights.cpp).
@@ -250,22 +301,47 @@ class ParamStore {
   WholeUpdates set_up_whole(const std::vector<Arena>& arenas,
                             const std::vector<kernels::OptimizerArena>& views) const;
   /// Of the elements that are kept.
-  void make_tables(Arena& arena) const;
-  /// `before` are those of the arenas before it.
-  kernels::OptimizerArena view_of(const Arena& arena,
-                                  std::span<const kernels::OptimizerArena> before) const;
-  std::int64_t chunks_of(const Arena& arena) const;
+  void make_tables(const Arena& arena, Run& run) const;
+  /// `index` is the arena's, and `partials` is memory for the norms of the run's chunks.
+  kernels::OptimizerArena view_of(const Arena& arena, const Run& run, std::size_t index,
+                                  kernels::NormPartial* partials) const;
+  /// The runs of all arenas, one after another. Their partials are in `partials`.
+  std::vector<kernels::OptimizerArena> views_of(const std::vector<Arena>& arenas,
+                                                const Storage& partials) const;
+  Ref<Storage> reserve_partials(const std::vector<Arena>& arenas) const;
+  /// Elements of a chunk (kernels/optim.h).
+  std::int64_t chunk_size() const noexcept;
 
   // division.cpp
+  /// Whether the rule works element by element, so that a rank may have a part of a parameter.
+  static bool is_elementwise(const Arena& arena) noexcept;
+  /// What ranks divide: arenas, or from stage 2 on buckets where rules work by elements.
+  std::vector<Run> runs_of(const Arena& arena, int stage, int rank, int ranks) const;
   /// Bounds between this many ranks.
-  std::vector<std::int64_t> bounds_of(const Arena& arena, int ranks) const;
+  std::vector<std::int64_t> bounds_of(const Arena& arena, const Share& range, int ranks) const;
+  std::vector<Bucket> buckets_of(const std::vector<Arena>& arenas, int rank) const;
+  /// Parameters that follow one another, up to the size of a bucket.
+  std::vector<Share> bucket_ranges(const Arena& arena) const;
+  static const Run& run_of(const Arena& arena, const Parameter& p) noexcept;
   /// The rank whose part the parameter begins in.
   static int owner_of(const Arena& arena, const Parameter& p) noexcept;
   bool is_here(const Arena& arena, const Parameter& p) const noexcept {
-    return p.begin >= arena.kept.first && (arena.bounds.empty() || p.begin < arena.kept.last);
+    const Run& run = run_of(arena, p);
+    return p.begin >= run.kept.first && (run.bounds.empty() || p.begin < run.kept.last);
   }
   /// The elements of p that are kept, in the arena.
-  static Share kept_of(const Arena& arena, const Parameter& p) noexcept;
+  static Share kept_of(const Run& run, const Parameter& p) noexcept;
+  /// Those in the arena's weights, and in a tensor of what is kept.
+  static Tensor weight_part(const Arena& arena, const Share& here) {
+    return arena.weight.as_strided({here.size()}, {1}, here.first);
+  }
+  /// Where the gradient of a parameter that is here begins.
+  static std::int64_t grad_place(const Arena& arena, const Parameter& p) noexcept {
+    return arena.grad.numel() < arena.elements ? run_of(arena, p).place_of(p.begin) : p.begin;
+  }
+  static Tensor kept_part(const Tensor& kept, const Run& run, const Share& here) {
+    return kept.as_strided({here.size()}, {1}, run.place_of(here.first));
+  }
   /// `kept`, a master or a state with an element for each `unit` of the arena, of all ranks.
   Tensor gather(const Arena& arena, const Tensor& kept, std::int64_t unit,
                 const autograd::Peers& peers) const;
@@ -280,9 +356,10 @@ class ParamStore {
   std::shared_ptr<const std::vector<std::string>> short_names_;
   std::vector<Arena> arenas_;
   std::vector<kernels::OptimizerArena> views_;
-  std::vector<kernels::OptimizerArena> update_views_;  ///< empty: views_
+  std::vector<kernels::OptimizerArena> update_views_;  ///< of all runs; empty: views_
   std::vector<Ref<Storage>> norm_tables_;              ///< of views_, if state is divided
-  Ref<Storage> partials_;                              ///< of all arenas, one after another
+  Ref<Storage> partials_, update_partials_;            ///< of views_; of update_views_
+  std::vector<Bucket> buckets_;                        ///< empty: gradients are not divided
   Tensor step_state_, counts_, schedule_, scaler_, ticket_;
   std::optional<PinnedMemory> watch_;  ///< a math::StepOutcome; on devices only
   GradientLedger ledger_;

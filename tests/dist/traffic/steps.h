@@ -15,6 +15,7 @@
 
 #include "dist/traffic/counting.h"
 #include "firn/firn.h"
+#include "optim/store/bucket_size.h"
 
 namespace firn::testing {
 
@@ -60,11 +61,18 @@ class CountedSteps {
 
   void run_all() {
     const int n = inner_.size();
-    for (const int zero : {0, 1}) {
+    for (const int zero : {0, 1, 2}) {
       plain({7, 16, 3}, zero, f32);
       plain({7, 16, 3}, zero, bf16);
       for (const int quanta : {4, 6, 7}) exact(quanta, zero);
     }
+    for (const std::int64_t bucket : {64, 600, 20000}) {
+      optim::bucket_bytes() = bucket;  // the same on all ranks
+      plain({7, 80, 60, 3}, 2, f32);
+      plain({7, 80, 60, 3}, 2, bf16);
+      exact(7, 2);
+    }
+    optim::bucket_bytes() = usual_;
     plain({1100, 1100}, 0, f32);  // several pieces over MPI
     layers(1, n);
     if (n == 4) layers(2, 2);
@@ -81,8 +89,12 @@ class CountedSteps {
     optim::AdamW opt(net.parameters(), {.lr = 1e-3}, {.clip_norm = 1});
     dist::distribute(opt, group, {.zero = zero});
     const Tensor x = ones({8, sizes.front()}, dtype), y = zeros({8}, i64);
-    count(fmt::format("mode=plain dp={} zero={} weight={} width={}", group.size(), zero,
-                      size_of(dtype), sizes.front()),
+    // Two samples make a micro-step, and the first ranks have one sample more.
+    const std::int64_t most = 1 + 7 / group.size();
+    count(fmt::format("mode=plain dp={} zero={} weight={} width={} layers={} bucket={} "
+                      "micro_steps={}",
+                      group.size(), zero, size_of(dtype), sizes.front(), sizes.size(),
+                      optim::bucket_bytes().load(), (most + 1) / 2),
           opt, [&] {
             opt.run_batch(8, 2, [&](std::int64_t first, std::int64_t last) {
               return cross_entropy(net(x.slice(0, first, last)), y.slice(0, first, last));
@@ -97,7 +109,8 @@ class CountedSteps {
     optim::AdamW opt(net.parameters(), {.lr = 1e-3}, {.exact = {.quantum = 2}});
     dist::distribute(opt, group, {.zero = zero});
     const Tensor x = ones({2 * quanta, 7}), y = zeros({2 * quanta}, i64);
-    count(fmt::format("mode=exact dp={} zero={} weight=4 quanta={}", group.size(), zero, quanta),
+    count(fmt::format("mode=exact dp={} zero={} weight=4 quanta={} bucket={}", group.size(), zero,
+                      quanta, optim::bucket_bytes().load()),
           opt, [&] {
             opt.run_batch(2 * quanta, 2, [&](std::int64_t first, std::int64_t last) {
               return cross_entropy(net(x.slice(0, first, last)), y.slice(0, first, last));
@@ -173,6 +186,7 @@ class CountedSteps {
   const dist::Group inner_;
   const Begin begin_;
   const End end_;
+  const std::int64_t usual_ = optim::bucket_bytes();
   const std::shared_ptr<Calls> calls_ = std::make_shared<Calls>();
 };
 

@@ -45,7 +45,8 @@ enum class BatchNormMode : std::uint8_t {
   /// All quanta of a rank advance together from one such layer to the next. So a rank needs memory
   /// for the activations and gradients of all its quanta at a time; checkpoint() makes activations
   /// fewer. Each quantum has a thread, of which one runs at a time. The loss must call the same
-  /// layers in the same order for each quantum. MicroBatch::between is refused.
+  /// layers in the same order for each quantum. MicroBatch::between, and gradients that ranks divide
+  /// (DistributeOptions::zero of 2), are refused.
   whole_batch,
 };
 

@@ -1,0 +1,105 @@
+#include "optim/ranks/buckets.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace firn::optim {
+
+GradientBuckets::GradientBuckets(ParamStore& store) : store_(store) {
+  const auto& buckets = store_.buckets();
+  bucket_of_.resize(store_.ledger().size());
+  for (std::size_t b = 0; b < buckets.size(); ++b)
+    for (const std::size_t i : buckets[b].parameters) {
+      bucket_of_[i] = b;
+      parameters_.emplace(&store_.leaf(i), i);
+    }
+  memory_.resize(buckets.size());
+  open_.resize(buckets.size());
+  any_.resize(buckets.size());
+  for (std::size_t i = 0; i < bucket_of_.size(); ++i) store_.leaf(i).collector = this;
+}
+
+GradientBuckets::~GradientBuckets() {
+  for (std::size_t i = 0; i < bucket_of_.size(); ++i) {
+    store_.leaf(i).collector = nullptr;
+    store_.leaf(i).awaited = 0;
+  }
+}
+
+std::vector<std::uint8_t> GradientBuckets::expect(const Tensor& output) {
+  for (std::size_t i = 0; i < bucket_of_.size(); ++i) store_.leaf(i).awaited = 0;
+  if (output.defined()) autograd::await_gradients(output);
+  std::vector<std::uint8_t> out;
+  for (std::size_t i = 0; i < bucket_of_.size(); ++i) out.push_back(store_.leaf(i).awaited > 0);
+  return out;
+}
+
+void GradientBuckets::begin_pass(std::span<const std::uint8_t> expected, Take take) {
+  const auto& buckets = store_.buckets();
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    open_[b] = any_[b] = 0;
+    for (const std::size_t i : buckets[b].parameters) {
+      if (store_.leaf(i).awaited > 0) ++open_[b];
+      any_[b] |= expected[i];
+    }
+  }
+  take_ = std::move(take);
+  next_ = 0;
+  lost_ = false;
+  running_ = true;
+}
+
+void GradientBuckets::end_pass(bool failed) {
+  struct End {
+    GradientBuckets& self;
+    ~End() {
+      for (std::size_t b = 0; b < self.memory_.size(); ++b) self.take_back(b);
+      self.running_ = false;
+      self.take_ = nullptr;
+    }
+  } const end{*this};
+  if (failed)  // what was collected is of no use, and its memory may be needed
+    for (std::size_t b = next_; b < memory_.size(); ++b) take_back(b);
+  while (!lost_ && next_ < memory_.size()) exchange_next();
+}
+
+void GradientBuckets::begin(autograd::Leaf& leaf) {
+  const std::size_t i = parameters_.at(&leaf), b = bucket_of_[i];
+  FIRN_CHECK(running_, store_.op(), "call opt.backward(loss)",
+             "a backward() that is not the optimizer's reaches {}, whose gradient is divided over "
+             "ranks",
+             store_.label(i));
+  FIRN_CHECK(b >= next_ && any_[b], store_.op(), "set DistributeOptions::zero to 1",
+             "the gradient of {} was exchanged already, and a backward() inside of a hook or of a "
+             "custom function adds to it",
+             store_.label(i));
+  const ParamStore::Bucket& bucket = store_.buckets()[b];
+  memory_[b] = store_.bucket_memory(bucket);
+  for (const std::size_t other : bucket.parameters)
+    store_.leaf(other).arena = store_.gradient_in(bucket, memory_[b], other);
+}
+
+void GradientBuckets::finish(autograd::Leaf& leaf) {
+  if (!running_) return;
+  --open_[bucket_of_[parameters_.at(&leaf)]];
+  while (next_ < memory_.size() && open_[next_] == 0) exchange_next();
+}
+
+void GradientBuckets::exchange_next() {
+  const std::size_t b = next_++;
+  const ParamStore::Bucket& bucket = store_.buckets()[b];
+  lost_ = true;  // if it throws, others are at another place
+  if (any_[b] && !memory_[b].defined()) memory_[b] = store_.bucket_memory(bucket);
+  const Tensor memory = memory_[b];
+  take_back(b);
+  take_(bucket, memory);
+  lost_ = false;
+}
+
+void GradientBuckets::take_back(std::size_t b) noexcept {
+  for (const std::size_t i : store_.buckets()[b].parameters) store_.leaf(i).arena = Tensor();
+  memory_[b] = Tensor();
+}
+
+}  // namespace firn::optim

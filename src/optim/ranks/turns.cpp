@@ -1,0 +1,170 @@
+// Micro-steps whose gradients the ranks divide (ZeRO stage 2): each is a turn of all ranks. They
+// tell each other where they are, run their passes, exchange buckets, and agree on how that went.
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "autograd/cycle.h"
+#include "base/check.h"
+#include "kernels/optim.h"
+#include "optim/impl.h"
+
+namespace firn::optim {
+namespace {
+
+autograd::Outcome outcome_of(const std::exception_ptr& failure) {
+  if (!failure) return autograd::Outcome::done;
+  try {
+    std::rethrow_exception(failure);
+  } catch (const OutOfMemory&) {
+    return autograd::Outcome::out_of_memory;
+  } catch (...) {
+    return autograd::Outcome::failed;
+  }
+}
+
+Tensor elements(const Tensor& flat, std::int64_t first, std::int64_t count) {
+  return flat.as_strided({count}, {1}, first);
+}
+
+/// Every rank's `memory` is added up, and this rank's part of the sum to `kept`.
+void add_bucket(const ParamStore::Bucket& b, const Tensor& memory, const Tensor& kept,
+                const autograd::Peers& peers, Stream stream) {
+  const std::int64_t whole = b.equal_part * peers.size();
+  if (whole > 0) peers.reduce_scatter(elements(memory, 0, whole));
+  if (whole < b.elements()) peers.all_reduce(elements(memory, whole, b.elements() - whole));
+  if (kept.numel() == 0) return;
+  const std::int64_t first = b.bounds[static_cast<std::size_t>(peers.rank())];
+  add_gradient(elements(memory, first, kept.numel()), 1, kept, 1, stream);
+}
+
+}  // namespace
+
+void Optimizer::Impl::divide_gradients() {
+  buckets = std::make_unique<GradientBuckets>(store);
+  counted = empty({static_cast<std::int64_t>(store.ledger().size())}, DType::u8, Device::cpu());
+  std::fill_n(counted.mutable_view().as<std::uint8_t>(), counted.numel(), std::uint8_t{1});
+  parts_held = false;
+}
+
+RankRecord Optimizer::Impl::record_of_turn(autograd::Outcome outcome) const {
+  RankRecord out = record_of_cycle();
+  out.place = CyclePlace::micro_step;
+  out.turns = planned_turns;
+  out.outcome = outcome;
+  out.sums = CycleSums::of(seed_sums(), sums_before);
+  return out;
+}
+
+void Optimizer::Impl::express_parts(double from, double to) {
+  for (const Tensor& kept : store.gradients()) {
+    if (!parts_held)
+      zero_bytes(kept.impl()->data(), kept.device(), kept.bytes());
+    else if (from != to)
+      scale_gradient(kept, to / from, store.stream());
+  }
+  parts_held = true;
+}
+
+void Optimizer::Impl::take_turn(const Tensor& sum, double unit, const std::function<void()>& pass) {
+  const bool exact_mode = options.exact.quantum > 0, dry = runtime::dry_run();
+  const autograd::Peers& peers = ranks->peers();
+  if (!dry) failure_told = true;  // if one is, below
+  std::vector<std::uint8_t> expected;
+  {
+    const autograd::CycleScope cycle(*this);
+    expected = buckets->expect(sum);
+  }
+  std::vector<CycleSums> sums(static_cast<std::size_t>(peers.size()));
+  double factor = 1;
+  if (!dry) {
+    const auto told = ranks->tell(store.op(), record_of_turn(autograd::Outcome::done), expected);
+    dropped = 0;
+    for (std::size_t r = 0; r < sums.size(); ++r) {
+      sums[r] = told[r].sums;
+      turns_of_all = std::max(turns_of_all, told[r].turns);
+    }
+    if (!exact_mode) {  // the unit of all, from now on
+      const double of_all = sum_of(told).unit, own = seed_sums().unit;
+      express_parts(unit, of_all);
+      factor = of_all / own;
+      seed_sums().unit = of_all;
+    }
+  }
+  const std::vector<Tensor> kept = store.gradients();
+  if (exact_mode) exact.begin_turn(store, sums);
+  std::exception_ptr failure;
+  try {
+    buckets->begin_pass(expected, [&](const ParamStore::Bucket& b, const Tensor& memory) {
+      if (exact_mode) return exact.take_bucket(store, b, memory, peers);
+      if (!memory.defined()) return;
+      if (factor != 1) scale_gradient(memory, factor, store.stream());
+      add_bucket(b, memory, ParamStore::kept_in(b, kept), peers, store.stream());
+    });
+    if (pass) pass();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  try {
+    buckets->end_pass(failure != nullptr);
+    if (!dry && !buckets->lost()) peers.agree(store.op().c_str(), outcome_of(failure));
+  } catch (...) {
+    // What this rank has met says more, unless another rank has ended the cycle for all.
+    if (!failure || outcome_of(failure) == autograd::Outcome::out_of_memory) throw;
+  }
+  if (failure) std::rethrow_exception(failure);
+  if (exact_mode) exact.end_turn(store);
+  failure_told = false;
+}
+
+void Optimizer::Impl::run_turns(std::int64_t micro_steps,
+                                const std::function<void(std::int64_t i)>& micro_step) {
+  // In exact mode the turns are within the one micro-step.
+  planned_turns = options.exact.quantum > 0 ? 0 : micro_steps;
+  turns_of_all = 0;
+  failure_told = false;
+  for (std::int64_t i = 0; i < std::max(micro_steps, turns_of_all); ++i)
+    if (i < micro_steps)
+      micro_step(i);
+    else
+      idle_turn();
+  planned_turns = 0;
+}
+
+void Optimizer::Impl::idle_turn() {
+  if (!buckets) return;
+  broken = true;
+  try {
+    take_turn({}, seed_sums().unit, nullptr);
+  } catch (const OutOfMemory& e) {
+    out_of_memory(e, nullptr);
+  }
+  broken = false;
+}
+
+void Optimizer::Impl::tell_failure() noexcept {
+  if (!buckets || runtime::dry_run() || std::exchange(failure_told, true)) return;
+  try {
+    std::vector<std::uint8_t> nothing(store.ledger().size());
+    ranks->tell(store.op(), record_of_turn(outcome_of(std::current_exception())), nothing);
+  } catch (...) {  // NOLINT: what has failed here says more
+  }
+}
+
+math::GradientSummary Optimizer::Impl::summary_of_parts(const Tensor& of) const {
+  if (options.exact.quantum > 0) return store.summary_in_order(policy, ranks->peers());
+  math::GradientSummary mine;
+  kernels::optim_summarize(store.memory(), store.update_arenas(), policy, of.view(), mine);
+  return ranks->tell_summary(mine);
+}
+
+void Optimizer::Impl::decide_with_parts() {
+  if (runtime::dry_run()) return;
+  broken = true;
+  kernels::optim_decide(
+      store.memory(), policy,
+      math::has_gradient(store.read_state()) ? summary_of_parts(counted) : math::GradientSummary());
+  broken = false;
+}
+
+}  // namespace firn::optim

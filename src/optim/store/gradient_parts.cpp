@@ -1,0 +1,149 @@
+// Gradients that are divided over ranks (ZeRO stage 2): the buckets in which they are exchanged,
+// and the norm of a gradient of which no rank has the whole.
+#include <algorithm>
+#include <utility>
+
+#include "firn/memory/labels.h"
+#include "kernels/copy.h"
+#include "optim/store/bucket_size.h"
+#include "optim/store/division.h"
+
+namespace firn::optim {
+
+// ---- Buckets ----
+
+std::vector<Share> ParamStore::bucket_ranges(const Arena& a) const {
+  const auto size = static_cast<std::int64_t>(size_of(a.grad.dtype()));
+  std::vector<Share> out;
+  std::int64_t last = a.elements;
+  // From the back, which backward passes finish first: only the last bucket to go is small.
+  for (auto i = a.parameters.rbegin(); i != a.parameters.rend(); ++i) {
+    const std::int64_t begin = parameters_[*i].begin;
+    if (!out.empty() && (out.back().last - begin) * size <= bucket_bytes()) {
+      out.back().first = begin;
+    } else {
+      out.push_back({begin, last});
+    }
+    last = out.back().first;
+  }
+  std::reverse(out.begin(), out.end());
+  return out;
+}
+
+std::vector<ParamStore::Bucket> ParamStore::buckets_of(const std::vector<Arena>& arenas,
+                                                       int rank) const {
+  std::vector<Bucket> out;
+  const auto r = static_cast<std::size_t>(rank);
+  for (std::size_t a = 0; a < arenas.size(); ++a)
+    for (const Share& range : bucket_ranges(arenas[a])) {
+      Bucket& b = out.emplace_back();
+      b.arena = a;
+      b.range = range;
+      for (const std::size_t i : arenas[a].parameters)
+        if (parameters_[i].begin >= range.first && parameters_[i].begin < range.last)
+          b.parameters.push_back(i);
+      const Run& run = run_of(arenas[a], parameters_[b.parameters.front()]);
+      b.bounds = from_begin(run.bounds, range);
+      const std::int64_t at = run.place_of(range.first + b.bounds[r]);
+      b.kept = {at, at + b.bounds[r + 1] - b.bounds[r]};
+      b.equal_part = is_elementwise(arenas[a]) ? equal_part(b.bounds) : 0;
+    }
+  // A bucket is complete when the parameter that was used first is.
+  std::stable_sort(out.begin(), out.end(), [](const Bucket& x, const Bucket& y) {
+    return x.parameters.front() > y.parameters.front();
+  });
+  return out;
+}
+
+Tensor ParamStore::bucket_memory(const Bucket& bucket) const {
+  const OwnerScope owner(Owner::gradients);
+  return zeros({bucket.elements()}, arenas_[bucket.arena].grad.dtype(), device_);
+}
+
+Tensor ParamStore::gradient_in(const Bucket& bucket, const Tensor& memory, std::size_t i) const {
+  const Parameter& p = parameters_[i];
+  return memory.as_strided(p.tensor.shape(), p.tensor.strides(), p.begin - bucket.range.first);
+}
+
+Tensor ParamStore::kept_in(const Bucket& bucket, std::span<const Tensor> parts) {
+  return optim::part_of(parts[bucket.arena], bucket.kept);
+}
+
+std::vector<Tensor> ParamStore::gather_parts(std::span<const Tensor> parts,
+                                             const autograd::Peers& peers) const {
+  const OwnerScope owner(Owner::gradients);
+  std::vector<Tensor> out;
+  for (std::size_t a = 0; a < arenas_.size(); ++a) {
+    Tensor whole = gather(arenas_[a], parts[a], 1, peers);
+    if (peers.rank() == 0) out.push_back(std::move(whole));
+  }
+  return out;
+}
+
+// ---- The norm ----
+
+namespace {
+
+/// The view's elements are counted from `begin` elements before it.
+View counted_from(View v, std::int64_t begin) {
+  const auto address = reinterpret_cast<std::uintptr_t>(v.data) -
+                       static_cast<std::uintptr_t>(begin) * size_of(v.dtype);
+  v.data = reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
+  return v;
+}
+
+}  // namespace
+
+math::GradientSummary ParamStore::summary_in_order(const math::StepPolicy& policy,
+                                                   const autograd::Peers& peers) const {
+  const OwnerScope owner(Owner::gradients);
+  const std::int64_t size = chunk_size();
+  const std::vector<Tensor> parts = gradients();
+  // Buckets by their place in the arenas: a window over the gradient goes along with them.
+  std::vector<const Bucket*> ascending;
+  for (const Bucket& b : buckets_) ascending.push_back(&b);
+  std::sort(ascending.begin(), ascending.end(), [](const Bucket* x, const Bucket* y) {
+    return std::pair(x->arena, x->range.first) < std::pair(y->arena, y->range.first);
+  });
+  std::vector<std::int64_t> numbers;  // of the arena's chunks, by their place in the arena
+  Tensor window;
+  std::int64_t begin = 0;
+  for (const Bucket* b : ascending) {
+    const Arena& a = arenas_[b->arena];
+    kernels::OptimizerArena view = views_[b->arena];
+    if (b->range.first == 0) {
+      numbers.assign(static_cast<std::size_t>(math::ceil_div(a.elements, size)), -1);
+      for (std::int64_t c = 0; c < view.chunks; ++c)
+        if (view.chunk_pieces[c] < view.chunk_pieces[c + 1])
+          numbers[static_cast<std::size_t>(view.pieces[view.chunk_pieces[c]].begin / size)] = c;
+      // A chunk of empty parameters adds nothing.
+      for (std::int64_t c = 0; c < view.chunks; ++c) view.partials[c] = {0, 0, 0, -1};
+    }
+    const std::int64_t first = b->range.first / size;  // chunk that the bucket begins in
+    const Tensor next = empty({b->range.last - first * size}, a.grad.dtype(), device_);
+    if (const std::int64_t carried = b->range.first - first * size; carried > 0)
+      kernels::copy(optim::part_of(window, {first * size - begin, b->range.first - begin}).view(),
+                    optim::part_of(next, {0, carried}).mutable_view(), stream());
+    window = next;
+    begin = first * size;
+    const Tensor flat = optim::part_of(window, {b->range.first - begin, b->range.last - begin});
+    const auto r = static_cast<std::size_t>(peers.rank());
+    if (b->kept.size() > 0)
+      kernels::copy(kept_in(*b, parts).view(),
+                    optim::part_of(flat, {b->bounds[r], b->bounds[r + 1]}).mutable_view(),
+                    stream());
+    gather_bounds(flat, b->bounds, peers);
+    std::vector<std::int64_t> complete;
+    for (std::int64_t k = first; k * size < b->range.last; ++k)
+      if (((k + 1) * size <= b->range.last || b->range.last == a.elements) &&
+          numbers[static_cast<std::size_t>(k)] >= 0)
+        complete.push_back(numbers[static_cast<std::size_t>(k)]);
+    view.grad = counted_from(window.mutable_view(), begin);
+    kernels::optim_partials(memory(), view, complete, policy);
+  }
+  math::GradientSummary out;
+  kernels::optim_add_partials(memory(), views_, out);
+  return out;
+}
+
+}  // namespace firn::optim

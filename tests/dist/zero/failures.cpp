@@ -1,0 +1,277 @@
+// What fails with divided gradients: on all ranks, and without an end that nobody comes to.
+#include "dist/zero/zero.h"
+#include "firn/optim/health.h"
+#include "firn/rollback.h"
+
+namespace firn::testing {
+namespace {
+
+using dist::distribute;
+using dist::Group;
+
+/// Two layers, an optimizer, and batches of 24 samples, which ranks share.
+struct Training {
+  SmallMlp net;
+  optim::AdamW opt;
+  const Rows rows{24, 7, 3, 77};
+
+  explicit Training(const Group& group, const optim::StepOptions& step = {}, int zero = 2)
+      : net(made()), opt(net.parameters(), {.lr = 1e-2}, step) {
+    distribute(opt, group, {.zero = zero});
+  }
+  static SmallMlp made() {
+    manual_seed(2);
+    return SmallMlp();
+  }
+  Loss loss(std::int64_t first, std::int64_t last) {
+    return cross_entropy(net(rows.x.slice(0, first, last)), rows.y.slice(0, first, last));
+  }
+  optim::StepReport batch() {
+    return opt.run_batch(24, 2, [&](auto first, auto last) { return loss(first, last); });
+  }
+};
+
+TEST_CASE(
+    "[S40][S42][S43] zero 2: a loss that throws on one rank fails on all, and no trace is left",
+    "[host]") {
+  const SmallBuckets buckets(200);
+  for (const std::int64_t quantum : {0, 2}) {
+    const auto run = [&](const Group& group, bool fails) {
+      Training t(group, {.exact = {.quantum = quantum}});
+      t.batch();
+      const RandomKey stream = default_generator().get();
+      for (const int at : {0, 1, 3}) {
+        if (!fails) continue;
+        int turn = 0;
+        const std::string error = error_of([&] {
+          t.opt.run_batch(24, 2, [&](auto first, auto last) {
+            if (group.rank() == 1 && turn++ == at) throw Error("loader", "no more");
+            return t.loss(first, last);
+          });
+        });
+        CHECK(mentions(error, {group.rank() == 1 ? "no more" : "rank 1 has failed"}));
+      }
+      default_generator().set(stream);
+      CHECK(t.batch().weight() == 24);
+      return weights_of(t.opt);
+    };
+    using Weights = std::vector<double>;
+    const auto plain = on_ranks<Weights>(3, [&](const Group& g) { return run(g, false); });
+    for (const auto& w :
+         on_ranks<Weights>(3, [&](const Group& g) { return run(g, true); }, {.deadline = 20}))
+      CHECK(w == plain[0]);
+  }
+}
+
+TEST_CASE("[S40][S42][S43] zero 2: a backward pass that throws on one rank fails on all",
+          "[host]") {
+  for (const std::int64_t bytes : {4, 1 << 20}) {
+    const SmallBuckets buckets(bytes);
+    const auto run = [&](const Group& group, bool fails) {
+      Training t(group, {.accumulate = 2});
+      const auto cycle = [&] {
+        for (int micro = 0; micro < 2; ++micro) {
+          t.opt.backward(t.loss(8 * group.rank(), 8 * group.rank() + 8));
+          t.opt.step();
+        }
+      };
+      cycle();
+      if (fails) {
+        t.opt.backward(t.loss(0, 2));
+        const Tensor hidden = t.net.a(t.rows.x);  // between the two layers
+        if (group.rank() == 1)
+          add_hook(hidden, [](const Tensor&) -> Tensor { throw Error("hook", "no"); });
+        const std::string error =
+            error_of([&] { t.opt.backward(cross_entropy(t.net.b(gelu(hidden)), t.rows.y)); });
+        CHECK(mentions(error, {group.rank() == 1 ? "no" : "rank 1 has failed"}));
+        CHECK(mentions(error_of([&] { t.opt.backward(t.loss(0, 2)); }), {"zero_grad()"}));
+        t.opt.zero_grad();
+      }
+      cycle();
+      return weights_of(t.opt);
+    };
+    using Weights = std::vector<double>;
+    const auto plain = on_ranks<Weights>(3, [&](const Group& g) { return run(g, false); });
+    for (const auto& w :
+         on_ranks<Weights>(3, [&](const Group& g) { return run(g, true); }, {.deadline = 20}))
+      CHECK(w == plain[0]);
+  }
+}
+
+TEST_CASE("[S22][S37][S43] zero 2: if memory runs out on one rank, all halve their micro-batches",
+          "[host]") {
+  const auto weights = on_ranks<std::vector<double>>(
+      3,
+      [](const Group& group) {
+        Training t(group);
+        const auto report =
+            t.opt.run_batch(24, {.size = 8}, [&](std::int64_t first, std::int64_t last) {
+              if (group.rank() == 1 && last - first > 4) throw OutOfMemory("none", 1);
+              return t.loss(first, last);
+            });
+        CHECK(report.weight() == 24);
+        CHECK(report.micro_steps() == 6);
+        return weights_of(t.opt);
+      },
+      {.deadline = 20});
+  for (const auto& w : weights) CHECK(w == weights[0]);
+}
+
+TEST_CASE("[S37][S43] zero 2: with keep_accumulator a cycle is as before if memory runs out",
+          "[host]") {
+  const auto run = [](const Group& group, bool fails) {
+    Training t(group, {.accumulate = 2, .keep_accumulator = true});
+    for (int micro = 0; micro < 2; ++micro) {
+      if (fails) {
+        const Tensor hidden = t.net.a(t.rows.x);
+        if (group.rank() == 1)
+          add_hook(hidden, [](const Tensor&) -> Tensor { throw OutOfMemory("none", 1); });
+        CHECK_THROWS_AS(t.opt.backward(cross_entropy(t.net.b(gelu(hidden)), t.rows.y)),
+                        OutOfMemory);
+      }
+      t.opt.backward(t.loss(8 * group.rank(), 8 * group.rank() + 8 - micro));
+      t.opt.step();
+    }
+    return weights_of(t.opt);
+  };
+  using Weights = std::vector<double>;
+  const auto plain = on_ranks<Weights>(3, [&](const Group& g) { return run(g, false); });
+  for (const auto& w :
+       on_ranks<Weights>(3, [&](const Group& g) { return run(g, true); }, {.deadline = 20}))
+    CHECK(w == plain[0]);
+}
+
+TEST_CASE("[S37][S43] zero 2: a cycle is rolled back on all ranks", "[host]") {
+  const auto run = [](const Group& group, bool back) {
+    Training t(group, {.accumulate = 3});
+    t.opt.backward(t.loss(8 * group.rank(), 8 * group.rank() + 4));
+    t.opt.step();
+    if (back) {
+      RollbackPoint point;
+      t.opt.backward(t.loss(0, 24));
+      t.opt.step();
+      point.roll_back();
+    }
+    t.opt.backward(t.loss(8 * group.rank() + 4, 8 * group.rank() + 8));
+    t.opt.step();
+    t.opt.no_samples();
+    CHECK(t.opt.step().weight() == 24);
+    return weights_of(t.opt);
+  };
+  using Weights = std::vector<double>;
+  const auto plain = on_ranks<Weights>(3, [&](const Group& g) { return run(g, false); });
+  for (const auto& w : on_ranks<Weights>(3, [&](const Group& g) { return run(g, true); }))
+    CHECK(w == plain[0]);
+}
+
+TEST_CASE("[S40][S43] zero 2: ranks that make other micro-steps are refused on every rank",
+          "[host]") {
+  const auto refused = [](const std::function<void(const Group&, Training&)>& work,
+                          std::initializer_list<const char*> parts) {
+    for (const auto& e : errors_on_ranks(
+             2,
+             [&](const Group& group) {
+               Training t(group, {.accumulate = 2});
+               work(group, t);
+             },
+             20))
+      CHECK(mentions(e, parts));
+  };
+  refused(
+      [](const Group& g, Training& t) {
+        if (g.rank() == 1) t.opt.backward(t.loss(0, 2));
+        t.opt.backward(t.loss(0, 2));
+        t.opt.flush();
+      },
+      {"rank 1 makes a micro-step, and rank 0 ends a cycle", "no_samples()"});
+  refused(
+      [](const Group& g, Training& t) {
+        t.opt.backward(t.loss(0, 2));
+        if (g.rank() == 1) t.opt.step();
+        t.opt.backward(t.loss(0, 2));
+      },
+      {"step() was called 1 times in this cycle on rank 1"});
+}
+
+TEST_CASE("[S43] zero 2: what asks for a whole gradient is refused", "[host]") {
+  const auto errors = errors_on_ranks(2, [](const Group& group) {
+    Training t(group);
+    const std::string plain =
+        error_of([&] { cross_entropy(t.net(t.rows.x), t.rows.y).sum.backward(); });
+    t.opt.backward(t.loss(0, 4));
+    const std::string grad = error_of([&] { (void)t.net.a.weight.grad(); });
+    const std::string set = error_of([&] { t.net.a.weight.set_grad(Tensor()); });
+    const std::string health = error_of([&] { (void)optim::gradient_health(t.opt, f16); });
+    t.opt.step();
+    CHECK_FALSE(t.net.a.weight.grad().defined());
+    const dist::Mesh mesh(group, {.pp = 2});
+    SmallMlp stage;
+    optim::SGD second(stage.parameters());
+    const std::string stages = error_of([&] { distribute(second, mesh, {.zero = 2}); });
+    throw Error("all", plain + grad + set + health + stages);
+  });
+  for (const auto& e : errors)
+    CHECK(
+        mentions(e, {"not the optimizer's", "call opt.backward(loss)", "[grad]", "[set_grad]",
+                     "is divided over ranks", "each has a part alone", "a pipeline of 2 stages"}));
+}
+
+TEST_CASE("[S43] zero 2: a parameter leaves its optimizer as it was", "[host]") {
+  on_ranks<int>(2, [](const Group& group) {
+    SmallMlp net = Training::made();
+    {
+      optim::AdamW opt(net.parameters());
+      distribute(opt, group, {.zero = 2});
+      const Rows rows(8, 7, 3, 5);
+      opt.run_batch(8, 2, [&](std::int64_t first, std::int64_t last) {
+        return cross_entropy(net(rows.x.slice(0, first, last)), rows.y.slice(0, first, last));
+      });
+    }
+    const Rows rows(8, 7, 3, 5);
+    cross_entropy(net(rows.x), rows.y).sum.backward();
+    CHECK(net.a.weight.grad().defined());
+    return 0;
+  });
+}
+
+TEST_CASE("[S38][S43] zero 2: memory of gradients beside a backward pass is that of buckets",
+          "[host]") {
+  // Twelve layers of 64 KiB; a bucket has one of them.
+  constexpr int kRanks = 4, kLayers = 12;
+  constexpr std::int64_t kWidth = 128;
+  const SmallBuckets buckets(kWidth * kWidth * 4);
+  std::size_t held[3], peak[3];
+  for (const int zero : {0, 2})
+    dist::run_local(kRanks, [&](const Group& group) {
+      manual_seed(1);
+      nn::Sequential net;
+      for (int i = 0; i < kLayers; ++i) net.push_back(nn::Linear(kWidth, kWidth, {.bias = false}));
+      optim::SGD opt(net.parameters(), {.lr = 0.1});
+      distribute(opt, group, {.zero = zero});
+      const Tensor x = ones({4, kWidth});
+      const auto step = [&] {
+        opt.run_batch(4, 1, [&](std::int64_t first, std::int64_t last) -> Loss {
+          return {net(x.slice(0, first, last)).square().sum(), ones({})};
+        });
+      };
+      step();
+      group.barrier();
+      if (group.rank() == 0) {
+        reset_peak_memory();
+        held[zero] = memory_stats().of(Owner::gradients).current;
+      }
+      group.barrier();
+      step();
+      group.barrier();
+      if (group.rank() == 0) peak[zero] = memory_stats().of(Owner::gradients).peak;
+      group.barrier();
+    });
+  const std::size_t layer = kWidth * kWidth * 4;
+  CHECK(held[0] == kRanks * kLayers * layer);
+  CHECK(held[2] == kLayers * layer);
+  // Each rank has at most the bucket that is being collected, and the one that is on its way.
+  CHECK(peak[2] <= held[2] + 2 * kRanks * layer);
+}
+
+}  // namespace
+}  // namespace firn::testing
