@@ -10,6 +10,11 @@
 
 namespace firn {
 
+namespace autograd {
+class BatchPartScope;
+struct FreezeSeam;
+}  // namespace autograd
+
 struct BackwardOptions {
   /// Gradient of the objective with respect to `output`, of its shape, dtype and device. Undefined:
   /// 1, and `output` must have one element.
@@ -76,6 +81,10 @@ class Freeze {
   Freeze& operator=(const Freeze&) = delete;
 
  private:
+  friend struct autograd::FreezeSeam;
+  void set(bool on) const noexcept;
+
+  autograd::BatchPartScope* part_;  ///< of a batch, whose function has made it; usually null
   std::vector<Tensor> frozen_;
 };
 

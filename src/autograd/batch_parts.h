@@ -10,8 +10,12 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
+
+#include "firn/autograd.h"
 
 namespace firn::autograd {
 
@@ -21,15 +25,22 @@ class BatchParts {
   /// Makes one vector of those of all parts, which come in the order of the batch.
   using Combine = std::function<Numbers(std::span<const Numbers> parts)>;
 
+  /// Where parts meet.
+  struct Place {
+    std::shared_ptr<const std::string> layer = {};  ///< its name; one object for a layer
+    bool backward = false;
+    std::int64_t first = 0;  ///< meetings() in front of this one, or of its forward pass
+  };
+
   virtual ~BatchParts() = default;
   /// Waits until all parts of the batch, on all ranks, have come to this place, and returns what
   /// combine() makes of their numbers. Each part gives as many. In a dry run: these numbers.
-  /// `op` and `place` say which place it is; all parts meet in the same order. Throws Error if
-  /// they do not.
-  virtual std::shared_ptr<const Numbers> meet(const char* op, std::int64_t place, Numbers numbers,
+  /// All parts meet in the same order. Throws Error if they do not, or if the part has changed what
+  /// others share (BatchPartScope).
+  virtual std::shared_ptr<const Numbers> meet(const Place& place, Numbers numbers,
                                               const Combine& combine) = 0;
-  /// The number of this part's next meeting.
-  virtual std::int64_t next_place() const noexcept = 0;
+  /// How often the parts have met.
+  virtual std::int64_t meetings() const noexcept = 0;
   /// Gradients of the part whose turn it is are multiplied by this power of two.
   virtual double unit() const noexcept = 0;
   /// Whether it is the first part of this rank.
@@ -39,17 +50,40 @@ class BatchParts {
   static inline thread_local constinit BatchParts* current = nullptr;
 };
 
-/// While alive, this thread computes a part.
+/// While alive, this thread computes a part. Parts take turns in the middle of the user's function,
+/// so what that changes for a while must not be seen by the others.
 class BatchPartScope {
  public:
   explicit BatchPartScope(BatchParts& parts) noexcept
-      : before_(std::exchange(BatchParts::current, &parts)) {}
-  ~BatchPartScope() { BatchParts::current = before_; }
+      : before_(std::exchange(BatchParts::current, &parts)),
+        outer_(std::exchange(current, this)) {}
+  ~BatchPartScope();
   BatchPartScope(const BatchPartScope&) = delete;
   BatchPartScope& operator=(const BatchPartScope&) = delete;
 
+  /// A scope of the part begins, or ends. While the part waits, it freezes nothing.
+  void begin(Freeze& scope) { frozen_.push_back(&scope); }
+  void end(const Freeze& scope) noexcept { std::erase(frozen_, &scope); }
+  /// The part has set a flag of `object`.
+  void changed(const void* object, bool before, bool after);
+
+  /// While alive, the part waits. Throws Error, naming `op`, if a flag is not what it was.
+  class Away {
+   public:
+    explicit Away(const char* op);
+    ~Away();
+    Away(const Away&) = delete;
+    Away& operator=(const Away&) = delete;
+  };
+
+  /// Of this thread; null: it computes no part.
+  static inline thread_local constinit BatchPartScope* current = nullptr;
+
  private:
   BatchParts* before_;
+  BatchPartScope* outer_;
+  std::vector<Freeze*> frozen_;
+  std::unordered_map<const void*, bool> flags_;  ///< of what was changed: what they were
 };
 
 /// Held by a layer that needs the whole batch. While there is none, parts are computed one after

@@ -23,22 +23,6 @@ NoGrad::~NoGrad() { recording = previous_; }
 EnableGrad::EnableGrad() noexcept : previous_(recording) { recording = true; }
 EnableGrad::~EnableGrad() { recording = previous_; }
 
-Freeze::Freeze(std::vector<Tensor> leaves) try {
-  for (std::size_t i = 0; i < leaves.size(); ++i) {
-    const Tensor& t = leaves[i];
-    FIRN_CHECK(t.defined(), "Freeze", "give net.parameters()", "tensor {} is undefined", i);
-    const bool has_node = static_cast<bool>(t.impl()->node);
-    FIRN_CHECK(!has_node || autograd::leaf_or_frozen(t), "Freeze",
-               "give the leaves that it was computed from; detach() cuts a single tensor off",
-               "tensor {}, {}, was made by an op", i, describe(t));
-    if (has_node) frozen_.push_back(t);
-  }
-  for (const Tensor& t : frozen_) ++autograd::leaf_or_frozen(t)->frozen;
-}
-FIRN_OUT_OF_MEMORY("Freeze")
-Freeze::~Freeze() {
-  for (const Tensor& t : frozen_) --autograd::leaf_or_frozen(t)->frozen;
-}
 AnomalyMode::AnomalyMode() noexcept : previous_(autograd::op_mode.anomaly) {
   autograd::op_mode.anomaly = true;
 }

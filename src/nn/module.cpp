@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "autograd/batch_parts.h"
 #include "autograd/node.h"
 #include "base/check.h"
 #include "firn/kernel_support.h"
@@ -170,7 +171,11 @@ FIRN_OUT_OF_MEMORY("Module::copy_from")
 
 void Module::train(bool on) try {
   require_members("Module::train", *this);
-  for (const TreeModule& m : tree_of(*this)) m.module->training_ = on;
+  for (const TreeModule& m : tree_of(*this)) {
+    if (auto* const part = autograd::BatchPartScope::current)
+      part->changed(m.module, m.module->training_, on);
+    m.module->training_ = on;
+  }
 }
 FIRN_OUT_OF_MEMORY("Module::train")
 

@@ -24,6 +24,7 @@ StepReport Optimizer::run_cycle(std::int64_t micro_steps,
                                 const std::function<Loss(std::int64_t i)>& micro_batch) try {
   Impl& impl = this->impl();
   const std::string& op = impl.store.op();
+  impl.require_outside_batch("run_cycle()");
   FIRN_CHECK(micro_steps >= 1, op, "", "{} micro-steps make no cycle", micro_steps);
   FIRN_CHECK(micro_batch, op, "give a function that computes a micro-batch's loss",
              "the function of run_cycle() is empty");

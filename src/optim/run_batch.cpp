@@ -70,6 +70,7 @@ std::int64_t planned_size(Optimizer& optimizer, const std::string& op, Device de
 StepReport Optimizer::run_batch(std::int64_t samples, std::int64_t micro_batch,
                                 const LossOf& loss) try {
   const std::string& op = impl().store.op();
+  impl().require_outside_batch("run_batch()");
   require_batch(op, samples, loss);
   FIRN_CHECK(micro_batch >= 1, op, "", "{} samples cannot be cut into micro-batches of {}", samples,
              micro_batch);
@@ -87,6 +88,7 @@ StepReport Optimizer::run_batch(std::int64_t samples, const MicroBatch& ask,
                                 const LossOf& loss) try {
   Impl& impl = this->impl();
   const std::string op = impl.store.op();
+  impl.require_outside_batch("run_batch()");
   require_batch(op, samples, loss);
   FIRN_CHECK(ask.size >= 0, op, "0 plans the size", "micro-batches of {} samples", ask.size);
   FIRN_CHECK(ask.size == 0 || ask.budget == 0, op, "give one of them",
@@ -124,7 +126,8 @@ StepReport Optimizer::run_batch(std::int64_t samples, const MicroBatch& ask,
       start->roll_back();
       if (quantum > 0)
         throw OutOfMemory(
-            fmt::format("{}\n  exact mode computes quanta of {} samples, and nothing smaller",
+            fmt::format("{}\n  exact mode computes quanta of {} samples, and nothing smaller; "
+                        "checkpoint() and more ranks take less memory",
                         e.message(), quantum),
             e.requested_bytes());
       impl.dropped = dropped;  // what follows are the same samples

@@ -78,6 +78,7 @@ void BatchNorm::set_accumulation(BatchNormMode mode) {
 /// Called by clone(): what the original's cycle has pooled stays with the original.
 void BatchNorm::was_separated() {
   statistics_.reset();
+  name_.reset();
   if (running_mean.defined()) statistics().clear();
 }
 
@@ -127,7 +128,10 @@ Tensor BatchNorm::normalize_in_batch(const Tensor& x, Moments& moments, double& 
              "DistributeOptions::zero below 2, or choose another mode (nn::convert_batch_norm())",
              "BatchNormMode::whole_batch needs to know the batch of which {} is a part",
              describe(x));
-  const Tensor y = ops::batch_norm_of_parts(*parts, x, weight, bias, eps_, moments, count);
+  if (!name_)
+    name_ = std::make_shared<const std::string>(
+        fmt::format("{} ({})", detail::path_in_call(*this), type_name()));
+  const Tensor y = ops::batch_norm_of_parts(*parts, name_, x, weight, bias, eps_, moments, count);
   FIRN_CHECK(count != 1, what_, kOneValue, "the batch of input {} has one value per channel",
              describe(x));
   return y;

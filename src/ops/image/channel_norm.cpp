@@ -72,8 +72,8 @@ double cell_size(const Tensor& x, NormCells cells) {
 struct Origin {
   bool computed = true;    ///< from x, and maybe others: the gradient flows through them
   double count = 0;        ///< of the elements that they were computed from, in a channel
-  bool of_parts = false;   ///< x is a part of a batch, which they are of
-  std::int64_t place = 0;  ///< where the parts met
+  /// If x is a part of a batch, which they are of: where the parts met. Else without a layer.
+  autograd::BatchParts::Place place = {};
 };
 
 using Numbers = autograd::BatchParts::Numbers;
@@ -101,12 +101,13 @@ Tensor tensor_of(Numbers numbers, const Shape& shape, DType dtype, double unit =
 
 /// Over the parts of a batch, the sums of a channel's gradients (kernels/channel_norm.h). Parts
 /// have gradients in different units.
-Tensor sums_of_batch(const Tensor& sums, std::int64_t place) {
+Tensor sums_of_batch(const Tensor& sums, autograd::BatchParts::Place place) {
   autograd::BatchParts* const parts = autograd::BatchParts::current;
   FIRN_CHECK(parts, "batch_norm", "leave the backward pass to run_batch()",
              "the gradient of a part of a batch is computed outside of its batch");
   const double unit = parts->unit();
-  const auto all = parts->meet("batch_norm's backward pass", place, numbers_of(sums, unit),
+  place.backward = true;
+  const auto all = parts->meet(place, numbers_of(sums, unit),
                                [](std::span<const Numbers> each) {
                                  Numbers out = each.front();
                                  for (const Numbers& n : each.subspan(1))
@@ -156,7 +157,7 @@ Tensor normalize(const char* op, const Tensor& x, NormCells cells, const Moments
                                                dbias_beta, b.stream());
         }
         if (!b.needs(0)) return;
-        if (origin.of_parts) sums = sums_of_batch(sums, origin.place);
+        if (origin.place.layer) sums = sums_of_batch(sums, origin.place);
         const auto [dx, beta] = b.sink(0);
         kernels::channel_data_gradient(dy, saved, cells, mean, var, view_of(b.saved(1)), eps,
                                        origin.computed ? sums.view() : ConstView{}, origin.count,
@@ -220,7 +221,8 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, con
                    weight, bias, eps);
 }
 
-Tensor ops::batch_norm_of_parts(autograd::BatchParts& parts, const Tensor& x, const Tensor& weight,
+Tensor ops::batch_norm_of_parts(autograd::BatchParts& parts,
+ const std::shared_ptr<const std::string>& layer, const Tensor& x, const Tensor& weight,
                                 const Tensor& bias, double eps, Moments& moments, double& count) {
   require_input("batch_norm", x, weight, bias, eps);
   FIRN_CHECK(x.device().is_cpu(), "batch_norm", "move the model to the CPU",
@@ -233,8 +235,8 @@ Tensor ops::batch_norm_of_parts(autograd::BatchParts& parts, const Tensor& x, co
   const Numbers var = numbers_of(own.var);
   mine.insert(mine.end(), var.begin(), var.end());
   mine.push_back(cell_size(input, cells));
-  const std::int64_t place = parts.next_place();
-  const auto all = parts.meet("batch_norm", place, std::move(mine), [c](auto each) {
+  const autograd::BatchParts::Place place{.layer = layer, .first = parts.meetings()};
+  const auto all = parts.meet(place, std::move(mine), [c](auto each) {
     const Shape channels{static_cast<std::int64_t>(c)}, both{2, static_cast<std::int64_t>(c)};
     Numbers pool(2 * c), values(1);
     for (Numbers part : each)
@@ -255,7 +257,7 @@ Tensor ops::batch_norm_of_parts(autograd::BatchParts& parts, const Tensor& x, co
              tensor_of({all->begin() + static_cast<std::ptrdiff_t>(c), all->end() - 1},
                        own.var.shape(), own.var.dtype())};
   return normalize("batch_norm", input, cells, moments,
-                   {.count = count, .of_parts = true, .place = place}, weight, bias, eps);
+                   {.count = count, .place = place}, weight, bias, eps);
 }
 
 Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight, const Tensor& bias,

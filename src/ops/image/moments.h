@@ -10,9 +10,11 @@
 namespace firn::ops {
 
 /// batch_norm() of a part of a batch, by the moments of the whole one. The gradient flows through
-/// them into all parts, so the parts meet in the forward pass and in the backward pass. `moments`
-/// and `count`, the number of elements per channel, are those of the batch. On the CPU.
-Tensor batch_norm_of_parts(autograd::BatchParts& parts, const Tensor& x, const Tensor& weight,
+/// them into all parts, so the parts meet in the forward pass and in the backward pass. `layer` is
+/// that of BatchParts::Place. `moments` and `count`, the number of elements per channel, are those
+/// of the batch. On the CPU.
+Tensor batch_norm_of_parts(autograd::BatchParts& parts,
+                           const std::shared_ptr<const std::string>& layer, const Tensor& x, const Tensor& weight,
                            const Tensor& bias, double eps, Moments& moments, double& count);
 
 /// Merges moments [c] of `count` elements per channel into a pool (Chan, Golub & LeVeque 1979).

@@ -345,7 +345,7 @@ void run_quantum(Optimizer& optimizer, std::int64_t q, std::int64_t samples,
   const runtime::OnlyGenerator quantum(generator);
   const autograd::CouplingScope coupling;
   const Loss value = loss(q * size, std::min(samples, (q + 1) * size));
-  FIRN_CHECK(coupling.layer.empty(), op,
+  FIRN_CHECK(coupling.layer.empty() || (impl.quanta() == 1 && !impl.has_ranks()), op,
              "use nn::convert_batch_norm(net, nn::BatchNormMode::whole_batch), or "
              "nn::convert_to_group_norm(net, groups), or call eval()",
              "{} normalises the samples of a batch together, and exact mode computes quanta of {} "

@@ -16,6 +16,10 @@ constexpr const char* kSameLayers =
 
 enum State : std::int64_t { done, waiting, failed };
 
+std::string in_words(const autograd::BatchParts::Place& place) {
+  return fmt::format("the {} pass of {}", place.backward ? "backward" : "forward", *place.layer);
+}
+
 }  // namespace
 
 Together::Together(OptimizerAccess::Impl& impl, std::int64_t quanta, const char* why_alone) noexcept
@@ -39,8 +43,7 @@ void Together::collect_into(std::int64_t i, std::vector<Tensor> place) {
 
 void Together::begin_turn(Quantum& quantum) {
   if (!met_) return;
-  quantum.received.resize(impl_.store.ledger().size());  // zeros, if it begins
-  impl_.store.ledger().put_back(quantum.received);
+  impl_.store.ledger().exchange(quantum.ledger);
   impl_.broken = quantum.broken;
   impl_.in_quantum = quantum.in_quantum;
   if (!quantum.place.empty()) impl_.store.collect_into(quantum.place);
@@ -48,24 +51,26 @@ void Together::begin_turn(Quantum& quantum) {
 }
 
 void Together::end_turn(Quantum& quantum) {
-  quantum.received = impl_.store.ledger().contributions();
+  quantum.ledger = impl_.store.ledger().exchange({});
   quantum.sums = impl_.seed_sums();
   quantum.broken = std::exchange(impl_.broken, false);
   quantum.in_quantum = std::exchange(impl_.in_quantum, false);
   if (!quantum.place.empty()) impl_.store.collect_here();
 }
 
-std::shared_ptr<const Together::Numbers> Together::meet(const char* op, std::int64_t place,
-                                                        Numbers numbers, const Combine& combine) {
-  FIRN_CHECK(!why_alone_, this->op(), "choose another BatchNormMode",
-             "{} needs all quanta of the batch at a time, and {}", op, why_alone_);
+std::shared_ptr<const Together::Numbers> Together::meet(const Place& place, Numbers numbers,
+                                                        const Combine& combine) {
+  FIRN_CHECK(!why_alone_, op(), "choose another BatchNormMode",
+             "{} needs all quanta of the batch at a time, and {}", *place.layer, why_alone_);
   Quantum& quantum = quanta_[static_cast<std::size_t>(turn_)];
   quantum.waits = true;
-  quantum.op = op;
   quantum.at = place;
   quantum.numbers = std::move(numbers);
   quantum.combine = &combine;
-  Coroutine::stop();
+  {
+    const autograd::BatchPartScope::Away away(op().c_str());
+    Coroutine::stop();
+  }
   return result_;
 }
 
@@ -91,9 +96,10 @@ bool Together::go_on(const std::function<void(std::int64_t)>& compute,
       if (!met_) ended(i);
     }
     FIRN_CHECK(i == 0 || waits == wait, op(), kSameLayers,
-               "quantum {} of this rank has no more layers that normalise the batch, and quantum "
-               "{} is at one",
-               waits ? 0 : i, waits ? i : 0);
+               "quantum {} of this rank has ended, or has no gradient for what is left, and quantum "
+               "{} is at {}",
+               waits ? 0 : i, waits ? i : 0,
+               in_words(quanta_[static_cast<std::size_t>(waits ? i : 0)].at));
     wait = waits;
   }
   return wait;
@@ -103,12 +109,13 @@ void Together::require_same_place() const {
   const Quantum& first = quanta_.front();
   for (std::size_t i = 1; i < quanta_.size(); ++i) {
     const Quantum& q = quanta_[i];
-    FIRN_CHECK(std::strcmp(q.op, first.op) == 0 && q.at == first.at &&
-                   q.numbers.size() == first.numbers.size(),
-               op(), kSameLayers,
-               "quantum {} of this rank is at number {} ({}, {} numbers), and quantum 0 at number "
-               "{} ({}, {} numbers)",
-               i, q.at, q.op, q.numbers.size(), first.at, first.op, first.numbers.size());
+    const bool same = q.at.layer == first.at.layer && q.at.backward == first.at.backward &&
+                      q.at.first == first.at.first;
+    FIRN_CHECK(same, op(), kSameLayers, "quantum {} of this rank is at {}, and quantum 0 at {}", i,
+               in_words(q.at), in_words(first.at));
+    FIRN_CHECK(q.numbers.size() == first.numbers.size(), op(), kSameLayers,
+               "quantum {} of this rank has other channels at {} than quantum 0", i,
+               in_words(q.at));
   }
 }
 
@@ -122,10 +129,18 @@ bool Together::exchange(bool waits, bool has_failed, std::vector<Numbers>& all) 
   if (!peers()) return waits;
   const OwnerScope owner(Owner::workspace);
   const int ranks = peers()->size();
+  std::int64_t layer = -1;
+  if (waits) {
+    const auto known = std::find(layers_.begin(), layers_.end(), first.at.layer.get());
+    layer = known - layers_.begin();
+    if (known == layers_.end()) layers_.push_back(first.at.layer.get());
+  }
   const Word mine{.state = has_failed ? failed
                            : waits    ? waiting
                                       : done,
-                  .place = first.at,
+                  .first = first.at.first,
+                  .layer = layer,
+                  .backward = first.at.backward,
                   .numbers = static_cast<std::int64_t>(first.numbers.size()),
                   .quanta = static_cast<std::int64_t>(quanta_.size())};
   const Tensor word = empty({sizeof(Word)}, DType::u8, Device::cpu());
@@ -150,7 +165,8 @@ bool Together::exchange(bool waits, bool has_failed, std::vector<Numbers>& all) 
     const Word& w = told[r];
     most = std::max(most, w.quanta);
     FIRN_CHECK(w.quanta == 0 ||
-                   (w.state == waiting && w.place == leader->place && w.numbers == leader->numbers),
+                   (w.state == waiting && w.first == leader->first && w.layer == leader->layer &&
+                    w.backward == leader->backward && w.numbers == leader->numbers),
                op(), kSameLayers,
                "the quanta of rank {} and rank {} are at different layers that normalise the batch",
                r, leader - told.begin());

@@ -37,9 +37,9 @@ class Together final : public autograd::BatchParts {
   /// The gradients of quantum i are collected in these arenas, until they are empty again.
   void collect_into(std::int64_t i, std::vector<Tensor> place);
 
-  std::shared_ptr<const Numbers> meet(const char* op, std::int64_t place, Numbers numbers,
+  std::shared_ptr<const Numbers> meet(const Place& place, Numbers numbers,
                                       const Combine& combine) override;
-  std::int64_t next_place() const noexcept override { return serial_; }
+  std::int64_t meetings() const noexcept override { return serial_; }
   double unit() const noexcept override;
   bool is_first() const noexcept override { return turn_ == 0; }
 
@@ -50,17 +50,16 @@ class Together final : public autograd::BatchParts {
     bool waits = false;
     bool broken = false, in_quantum = false;
     math::SeedSums sums = {};
-    GradientLedger::Counts received;
+    GradientLedger::Place ledger = {};
     std::vector<Tensor> place;
     // What it waits for.
-    const char* op = "";
-    std::int64_t at = 0;
+    Place at = {};
     Numbers numbers;
     const Combine* combine = nullptr;
   };
   /// What a rank tells the others before they meet.
   struct Word {
-    std::int64_t state, place, numbers, quanta;
+    std::int64_t state, first, layer, backward, numbers, quanta;
   };
 
   /// Each quantum goes on until it waits or ends. Returns whether they wait. Throws Error if some
@@ -83,6 +82,7 @@ class Together final : public autograd::BatchParts {
   std::int64_t serial_ = 0;  ///< meetings so far
   bool met_ = false;
   std::shared_ptr<const Numbers> result_;
+  std::vector<const void*> layers_;  ///< in the order in which they were met
 };
 
 }  // namespace firn::optim

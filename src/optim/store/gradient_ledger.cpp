@@ -85,6 +85,14 @@ void GradientLedger::put_back(const Counts& contributions) noexcept {
   std::fill(told_.begin(), told_.end(), std::uint8_t{0xff});  // equal to no flag
 }
 
+GradientLedger::Place GradientLedger::exchange(const Place& next) {
+  Place before{contributions(), noted_};
+  const Counts nothing(leaves_.size());
+  put_back(next.received.empty() ? nothing : next.received);
+  noted_ = next.noted.empty() ? nothing : next.noted;
+  return before;
+}
+
 void GradientLedger::refuse_replay(const std::string& label, bool captured, bool now) const {
   FIRN_CHECK(false, op_, "record one graph for each place in the cycle, and replay them in turn",
              "a graph was recorded when {}, {} a gradient of this cycle, and replayed when it {}",

@@ -72,6 +72,15 @@ class GradientLedger {
   /// The counts are these again. What the flags hold is not known.
   void put_back(const Counts& contributions) noexcept;
 
+  // ---- Quanta that go on in turns ----
+
+  struct Place {
+    Counts received, noted;
+  };
+  /// What is counted so far. From now on the counts are those of `next`; one that is empty has
+  /// received nothing.
+  Place exchange(const Place& next);
+
  private:
   void refuse_replay(const std::string& label, bool captured, bool now) const;
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "firn/nn/module.h"
 
@@ -44,9 +45,17 @@ enum class BatchNormMode : std::uint8_t {
   ///
   /// All quanta of a rank advance together from one such layer to the next. So a rank needs memory
   /// for the activations and gradients of all its quanta at a time; checkpoint() makes activations
-  /// fewer. Each quantum has a thread, of which one runs at a time. The loss must call the same
-  /// layers in the same order for each quantum. MicroBatch::between, and gradients that ranks divide
-  /// (DistributeOptions::zero of 2), are refused.
+  /// fewer. The loss must call the same layers in the same order for each quantum, else run_batch()
+  /// throws Error.
+  ///
+  /// Quanta take turns in the middle of the function that computes the loss: when one comes to such
+  /// a layer, the next one begins. So the function must not hold a lock while it calls the model, and
+  /// finds what it shares with others as the last of them has left it. Guards such as NoGrad,
+  /// Autocast and Freeze are a quantum's own. train() and eval() must be undone before the next such
+  /// layer, else it throws Error. Each quantum has a thread; they never run at the same time.
+  ///
+  /// MicroBatch::between, and gradients that ranks divide (DistributeOptions::zero of 2 and more),
+  /// are refused.
   whole_batch,
 };
 
@@ -120,6 +129,7 @@ class BatchNorm : public Module {
   BatchNormMode accumulation_;
   std::shared_ptr<detail::BatchStatistics> statistics_;  ///< shared by copies, as the buffers are
   std::shared_ptr<const autograd::NeedsWholeBatch> needs_batch_;  ///< in whole_batch mode
+  std::shared_ptr<const std::string> name_;  ///< which layer it is, for quanta that meet in it
 };
 
 /// x [n, c] or [n, c, l].
