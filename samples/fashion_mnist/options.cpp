@@ -179,7 +179,7 @@ void check_division(const Options& o) {
   check_contradiction(o.device != "cpu", name, "--device " + o.device, "ranks are on the CPU");
   check_contradiction(o.zero > 0 && o.copies() == 1, "--zero", name,
                       "there is one copy of the model, and nobody to divide its state with");
-  check_contradiction(o.zero > 1 && o.pipeline > 1, "--zero 2", "--pipeline",
+  check_contradiction(o.zero > 1 && o.pipeline > 1, "--zero", "--pipeline",
                       "stages make other micro-steps on other copies");
 }
 
@@ -350,8 +350,8 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
                  "images are computed by themselves and added in a fixed order [off]")
       ->check(images);
   app.add_option("--zero", o.zero,
-                 "ZeRO: ranks divide the optimizer's state among them (1), and gradients (2)")
-      ->check(CLI::Range(0, 2))
+                 "ZeRO: ranks divide the optimizer's state (1), gradients (2) and weights (3)")
+      ->check(CLI::Range(0, 3))
       ->capture_default_str();
   app.add_option("--device", o.device, "cpu, cuda or cuda:N")->capture_default_str();
   app.add_option("--data", o.data,
