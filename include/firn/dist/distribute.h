@@ -54,6 +54,7 @@ struct DistributeOptions {
   /// run_batch() a rank without samples runs the function on others, and adds zeros; no_samples()
   /// throws Error. Writing to weights, io::save_run() and io::load_run() are calls of all ranks
   /// too, and these two and AveragedWeights need the memory of all weights on each rank meanwhile.
+  /// optim::WholeWeights lets one rank read them alone.
   /// When the optimizer is destroyed, the weights are lost: reading them throws Error.
   int zero = 0;
 };

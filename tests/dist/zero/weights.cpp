@@ -127,6 +127,27 @@ TEST_CASE("[S33][S40][S43] zero 3: a saved run is the file of undivided ranks", 
   CHECK(files[0] == files[1]);
 }
 
+TEST_CASE("[S43] zero 3: one rank reads whole weights, which all have kept", "[host]") {
+  const SmallBuckets buckets(100);
+  on_ranks<int>(3, [](const Group& group) {
+    manual_seed(3);
+    ZeroNet net(0);
+    optim::AdamW opt(net.parameters());
+    const auto before = weights_of(opt);
+    distribute(opt, group, {.zero = 3});
+    {
+      const optim::WholeWeights whole(opt);
+      if (group.rank() == 1) CHECK(weights_of(opt) == before);
+      const NoGrad guard;
+      net.in.bias.fill_(0.5);
+    }
+    for (const Tensor& p : opt.parameters()) CHECK_FALSE(is_here(p));
+    for (const double v : values_of(net.in.bias)) CHECK(v == 0.5);
+    train(net, opt, 0, 1);
+    return 0;
+  });
+}
+
 TEST_CASE("[S43] zero 3: what has no weights is refused by name", "[host]") {
   const auto errors = errors_on_ranks(2, [](const Group& group) {
     manual_seed(2);
