@@ -50,7 +50,8 @@ class Storage : public RefCounted {
 
   /// Releases the memory. Whoever needs it from now on gets it from `lender`; with null, Error.
   void lend(StorageLender* lender) noexcept;
-  /// The memory is that of `block`, from byte `offset` on, until go() is called. The block has room.
+  /// The memory is that of `block`, from byte `offset` on, until go() is called. The block has
+  /// room.
   void come(Ref<Storage> block, std::size_t offset) noexcept;
   void go() noexcept;
   /// Whether there is no memory: fetch() then asks for it, and throws if it cannot come.
