@@ -53,6 +53,8 @@ extern thread_local constinit bool dry_run;
 /// and read, write and launch nothing. Nor do copy_bytes(), copy_bytes_async() and zero_bytes(),
 /// and the host reads 0 for every element of a tensor.
 inline bool dry_run() noexcept { return detail::dry_run; }
+/// Whether this thread plans a step: dry_run(), but not within SkipKernels alone.
+bool planning() noexcept;
 /// While alive, and if `on`, kernels of this thread allocate and do nothing else, as in a dry run:
 /// for a result that nobody reads. The host must read nothing meanwhile.
 class SkipKernels {
@@ -61,6 +63,17 @@ class SkipKernels {
   ~SkipKernels() { detail::dry_run = before_; }
   SkipKernels(const SkipKernels&) = delete;
   SkipKernels& operator=(const SkipKernels&) = delete;
+
+ private:
+  bool before_;
+};
+/// While alive, kernels run though SkipKernels would skip them. Not if a step is planned.
+class DoNotSkip {
+ public:
+  DoNotSkip() noexcept : before_(detail::dry_run) { detail::dry_run = planning(); }
+  ~DoNotSkip() { detail::dry_run = before_; }
+  DoNotSkip(const DoNotSkip&) = delete;
+  DoNotSkip& operator=(const DoNotSkip&) = delete;
 
  private:
   bool before_;

@@ -12,6 +12,18 @@
 
 namespace firn {
 
+class Storage;
+
+/// Gives storages their memory when it is needed (Storage::lend()).
+class StorageLender {
+ public:
+  /// Calls storage.come(), or throws.
+  virtual void fetch(Storage& storage) = 0;
+
+ protected:
+  ~StorageLender() = default;
+};
+
 /// A reference-counted block on one device, 64-byte aligned, from the caching allocator. It holds
 /// the version counter that all views of it share.
 class Storage : public RefCounted {
@@ -33,6 +45,19 @@ class Storage : public RefCounted {
   /// storage sees the new place, and the old memory is released. Throws Error, before anything has
   /// changed, if the block has no room there.
   void move_into(Ref<Storage> block, std::size_t offset);
+
+  // Memory that comes and goes, under tensors that stay.
+
+  /// Releases the memory. Whoever needs it from now on gets it from `lender`; with null, Error.
+  void lend(StorageLender* lender) noexcept;
+  /// The memory is that of `block`, from byte `offset` on, until go() is called. The block has
+  /// room.
+  void come(Ref<Storage> block, std::size_t offset) noexcept;
+  void go() noexcept;
+  /// Whether there is no memory: fetch() then asks for it, and throws if it cannot come.
+  bool is_absent() const noexcept { return absent_; }
+  void fetch();
+
   static void destroy(Storage* s) noexcept;
   /// Notes that work queued on `stream` so far uses this memory. Call it if the memory was
   /// allocated on another stream: it is then reused only after that work is done.
@@ -78,6 +103,8 @@ class Storage : public RefCounted {
   MemoryBlock memory_;                                      ///< from firn's allocator; or none
   void (*release_)(void*, std::size_t) noexcept = nullptr;  ///< of memory that was adopted
   Ref<Storage> block_;  ///< the block that this storage is a part of, if it is one
+  StorageLender* lender_ = nullptr;
+  bool absent_ = false;
 };
 
 }  // namespace firn

@@ -219,6 +219,7 @@ void train(const Options& asked, firn::nn::Module& model, DividedMlp* divided,
   const auto averaged = average_of(o, *optimizer);
   if (last.epoch == 0) test_into(last, o, model, test);  // resumed after the last epoch
   const auto whole = divided != nullptr ? divided->whole() : nullptr;
+  const firn::optim::WholeWeights here(*optimizer);
   if (leads) conclude(o, whole ? *whole : model, &last, picture, device);
 }
 

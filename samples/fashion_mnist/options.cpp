@@ -179,7 +179,7 @@ void check_division(const Options& o) {
   check_contradiction(o.device != "cpu", name, "--device " + o.device, "ranks are on the CPU");
   check_contradiction(o.zero > 0 && o.copies() == 1, "--zero", name,
                       "there is one copy of the model, and nobody to divide its state with");
-  check_contradiction(o.zero > 1 && o.pipeline > 1, "--zero 2", "--pipeline",
+  check_contradiction(o.zero > 1 && o.pipeline > 1, "--zero", "--pipeline",
                       "stages make other micro-steps on other copies");
 }
 
@@ -203,6 +203,9 @@ void check(const Options& o, bool has_loss_scale) {
   check_contradiction(
       o.exact > 0 && o.micro_batch % o.exact != 0, "--exact", "--micro-batch",
       std::to_string(o.micro_batch) + " is no multiple of " + std::to_string(o.exact));
+  check_contradiction(o.exact > 0 && o.zero >= 2 && o.model == "resnet",
+                      "--exact with --model resnet", "--zero " + std::to_string(o.zero),
+                      "its BatchNorm needs the gradients of all quanta at a time");
   check_contradiction(o.plan && o.show_graph, "--plan", "--show-graph",
                       "both print something else than a training");
   check_contradiction(o.recompute != "nothing" && o.model != "resnet", "--recompute",
@@ -348,8 +351,8 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
                  "images are computed by themselves and added in a fixed order [off]")
       ->check(images);
   app.add_option("--zero", o.zero,
-                 "ZeRO: ranks divide the optimizer's state among them (1), and gradients (2)")
-      ->check(CLI::Range(0, 2))
+                 "ZeRO: ranks divide the optimizer's state (1), gradients (2) and weights (3)")
+      ->check(CLI::Range(0, 3))
       ->capture_default_str();
   app.add_option("--device", o.device, "cpu, cuda or cuda:N")->capture_default_str();
   app.add_option("--data", o.data,

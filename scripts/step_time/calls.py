@@ -2,7 +2,7 @@
 src/dist/parallel. tests/dist/cost_model.py compares them with counted ones."""
 import dataclasses
 
-RECORD = 160        # bytes: sizeof(RankRecord), which each rank tells the others at the end of a cycle
+RECORD = 168        # bytes: sizeof(RankRecord), which each rank tells the others at the end of a cycle
 MODEL_RECORD = 152  # sizeof(ModelRecord): among the ranks that have parts of one model
 SUMS = 56           # sizeof(CycleSums): of each node in exact mode
 SUMMARY = 40        # sizeof(GradientSummary): what a rank finds out of its part of the gradients
@@ -95,9 +95,14 @@ def zero_weights(ranks, elements, weight_size):
     return gather_parts(ranks, elements, weight_size, weight_size)
 
 
-def turn(ranks, tensors, of_buckets):
-    """A micro-step of ZeRO stage 2 (Impl::take_turn): where the ranks are, the buckets, and how it went."""
-    return [Call("all_gather", "dp", RECORD + tensors), *of_buckets, Call("all_gather", "dp", 1)]
+def turn(tensors, of_buckets, zero):
+    """A micro-step from ZeRO stage 2 on (Impl::take_turn): where the ranks are, the buckets, and how it went. In stage 3
+    the ranks tell each other before each bucket and at the end (Impl::meet)."""
+    tell = Call("all_gather", "dp", RECORD + tensors)
+    out = [tell]
+    for bucket in of_buckets:
+        out += ([tell] if zero > 2 else []) + bucket
+    return out + [tell if zero > 2 else Call("all_gather", "dp", 1)]
 
 
 def reduce_buckets(ranks, buckets, weight_size):
@@ -105,8 +110,8 @@ def reduce_buckets(ranks, buckets, weight_size):
     out = []
     for elements in buckets:
         part, rest = even_parts(ranks, elements, weight_size)
-        out += [Call("reduce_scatter", "dp", part, 4)] if part else []
-        out += [Call("all_reduce", "dp", rest, 4)] if rest else []
+        out.append(([Call("reduce_scatter", "dp", part, 4)] if part else [])
+                   + ([Call("all_reduce", "dp", rest, 4)] if rest else []))
     return out
 
 
@@ -116,9 +121,20 @@ def exchange_buckets(ranks, buckets, weight_size, sources):
     out = []
     for elements in buckets:
         part, rest = even_parts(ranks, elements, weight_size)
-        out += [Call("all_to_all", "dp", part, 4)] if part else [Call("broadcast", "dp", elements, 4, sources)]
-        out += [Call("all_gather", "dp", rest, 4)] if part and rest else []
+        one = [Call("all_to_all", "dp", part, 4)] if part else [Call("broadcast", "dp", elements, 4, sources)]
+        out.append(one + ([Call("all_gather", "dp", rest, 4)] if part and rest else []))
     return out
+
+
+def divided_weights(ranks, buckets, tensors, weight_size, micro_steps, zero):
+    """Stage 2: the weights after the update. Stage 3: those that passes need (LentWeights::bring), if layers use
+    buckets in their order. A pass goes to and fro, and finds the bucket at which it turns round; the first one of a
+    step finds none."""
+    if zero == 2:
+        return [c for b in buckets for c in zero_weights(ranks, b, weight_size)]
+    tell = Call("all_gather", "dp", RECORD + tensors)
+    inner = [c for b in buckets[1:] for c in [tell, *zero_weights(ranks, b, weight_size)]]
+    return [tell, *zero_weights(ranks, buckets[0], weight_size)] + inner * (2 * micro_steps)
 
 
 def plain(ranks, elements, tensors, zero=0, weight_size=4, micro_steps=1, buckets=None):
@@ -131,9 +147,9 @@ def plain(ranks, elements, tensors, zero=0, weight_size=4, micro_steps=1, bucket
         out = [tell, Call("all_reduce", "dp", elements, 4)]
         return out + (zero_weights(ranks, elements, weight_size) if zero else [])
     buckets = buckets or even_buckets(elements)
-    out = turn(ranks, tensors, reduce_buckets(ranks, buckets, weight_size)) * micro_steps
+    out = turn(tensors, reduce_buckets(ranks, buckets, weight_size), zero) * micro_steps
     out += [tell, Call("all_gather", "dp", SUMMARY)]
-    return out + [c for b in buckets for c in zero_weights(ranks, b, weight_size)]
+    return out + divided_weights(ranks, buckets, tensors, weight_size, micro_steps, zero)
 
 
 def most_nodes(ranks, quanta):
@@ -156,10 +172,11 @@ def exact(ranks, quanta, elements, tensors, zero=0, weight_size=4, buckets=None)
         buckets = buckets or even_buckets(elements)
         out = []
         for sources in sources_of_turns(ranks, quanta):
-            out += turn(ranks, tensors, exchange_buckets(ranks, buckets, weight_size, sources))
+            out += turn(tensors, exchange_buckets(ranks, buckets, weight_size, sources), zero)
         out += [Call("all_gather", "dp", RECORD + tensors)]
         out += [c for b in buckets for c in gather_parts(ranks, b, weight_size, 4)]
-        return out + [c for b in buckets for c in zero_weights(ranks, b, weight_size)]
+        micro_steps = len(sources_of_turns(ranks, quanta))
+        return out + divided_weights(ranks, buckets, tensors, weight_size, micro_steps, zero)
     part, nodes = ceil_div(elements, ranks), most_nodes(ranks, quanta)
     out = [Call("all_gather", "dp", RECORD + tensors), Call("all_gather", "dp", SUMS * nodes),
            Call("all_to_all", "dp", part, 4, nodes), Call("all_gather", "dp", part, 4)]

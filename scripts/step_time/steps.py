@@ -77,7 +77,8 @@ def state_bytes(model, plan):
     kept = 8 + (4 if model.weight_bytes == 2 else 0)  # moments in f32, masters
     divided = plan.dp if plan.zero else 1
     gradients = calls.ceil_div(elements * 4, plan.dp if plan.zero > 1 else 1)
-    out = elements * model.weight_bytes + gradients + calls.ceil_div(elements * kept, divided)
+    weights = calls.ceil_div(elements * model.weight_bytes, plan.dp if plan.zero > 2 else 1)
+    out = weights + gradients + calls.ceil_div(elements * kept, divided)
     if plan.quantum and plan.zero > 1 and plan.dp > 1:  # parts of all ranks' quanta
         most = sum(calls.nodes_of(*calls.share_of(plan.quanta, r, plan.dp))[1] for r in range(plan.dp))
         out += 4 * calls.ceil_div(elements, plan.dp) * most

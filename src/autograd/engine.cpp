@@ -11,6 +11,7 @@
 
 #include "autograd/cycle.h"
 #include "autograd/node.h"
+#include "autograd/reading.h"
 #include "base/check.h"
 #include "firn/kernel_support.h"
 #include "firn/memory/labels.h"
@@ -231,6 +232,7 @@ void run_node(Node& n, const Queue& queue, bool retain_graph) {
              "pass {.retain_graph = true} to the backward() before, or add the losses up and call "
              "backward() once",
              "an earlier backward() freed what this part of the graph had saved");
+  const ReadingScope reads;
   if (n.hooks) run_hooks(n, queue);
   if (n.is_leaf()) {  // queued only because of its hooks
     add_to_leaf(static_cast<Leaf&>(n), n.grad);

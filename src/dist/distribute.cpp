@@ -192,8 +192,8 @@ std::int64_t number_of_all(const Group& group) {
 optim::OptimizerAccess::Impl& begin(optim::Optimizer& optimizer, const DistributeOptions& options) {
   auto& impl = optim::OptimizerAccess::impl(optimizer);
   impl.require_outside_batch("distribute()");
-  FIRN_CHECK(options.zero >= 0 && options.zero <= 2, kOp, "0, 1 or 2",
-             "ZeRO stage {}, and weights are kept whole on each rank", options.zero);
+  FIRN_CHECK(options.zero >= 0 && options.zero <= 3, kOp, "0, 1, 2 or 3", "ZeRO stage {}",
+             options.zero);
   FIRN_CHECK(!impl.store.divided(), kOp, "make a new optimizer, and load a saved run into it",
              "the optimizer's state is divided over {} ranks already", impl.ranks->peers().size());
   return impl;

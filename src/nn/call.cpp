@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "autograd/node.h"
+#include "autograd/reading.h"
 #include "base/check.h"
 #include "base/inherited.h"
 #include "firn/memory/labels.h"
@@ -252,9 +253,15 @@ detail::Call::Call(Module& m)
     join_trace();
   label_before_ = std::exchange(runtime::labels.module, label_);
   innermost_call = this;
+  if (autograd::reading) [[unlikely]] {
+    autograd::reading->begin();
+    reads_ = true;
+  }
 }
 
 detail::Call::~Call() {
+  if (reads_) [[unlikely]]
+    autograd::reading->end();
   innermost_call = caller_;
   runtime::labels.module = label_before_;
   if (again_) module_.training_ = training_before_;

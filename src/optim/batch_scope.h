@@ -4,7 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <utility>
 
+#include "firn/ops/losses.h"
 #include "optim/impl.h"
 
 namespace firn::optim {
@@ -18,6 +21,21 @@ class BatchScope {
   ~BatchScope() { impl_.batch = 0; }
   BatchScope(const BatchScope&) = delete;
   BatchScope& operator=(const BatchScope&) = delete;
+
+ private:
+  OptimizerAccess::Impl& impl_;
+};
+
+/// While alive, a rank without samples computes this where others have some, if weights are
+/// divided.
+class OthersScope {
+ public:
+  OthersScope(OptimizerAccess::Impl& impl, std::function<Loss()> loss) : impl_(impl) {
+    if (impl.lent) impl.loss_of_others = std::move(loss);
+  }
+  ~OthersScope() { impl_.loss_of_others = nullptr; }
+  OthersScope(const OthersScope&) = delete;
+  OthersScope& operator=(const OthersScope&) = delete;
 
  private:
   OptimizerAccess::Impl& impl_;

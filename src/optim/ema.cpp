@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "firn/optim/whole_weights.h"
 #include "kernels/copy.h"
 #include "optim/impl.h"
 
@@ -14,6 +15,12 @@ std::vector<Tensor> ema(const Optimizer& optimizer) try {
   return impl.store.averages(impl.ranks ? &impl.ranks->peers() : nullptr);
 }
 FIRN_OUT_OF_MEMORY("the averages of weights")
+
+WholeWeights::WholeWeights(const Optimizer& optimizer) try {
+  const auto& impl = OptimizerAccess::impl(optimizer);
+  if (impl.lent) held_ = impl.lent->hold();
+}
+FIRN_OUT_OF_MEMORY("WholeWeights")
 
 struct AveragedWeights::State {
   struct Kept {

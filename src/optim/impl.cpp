@@ -149,6 +149,7 @@ void Optimizer::Impl::check_ready() {
   if (!runtime::dry_run()) members.tell_waiting(store.step_state().view());
   store.check_parameters();
   store.show_training_weights();
+  if (lent) lent->keep_writes();
   store.adopt_weights();
 }
 

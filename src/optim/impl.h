@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cmath>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -27,6 +28,7 @@
 #include "optim/ranks/buckets.h"
 #include "optim/ranks/exact.h"
 #include "optim/ranks/exchange.h"
+#include "optim/ranks/lent.h"
 #include "optim/ranks/model.h"
 #include "optim/replay_hooks.h"
 #include "optim/store/param_store.h"
@@ -92,7 +94,7 @@ struct Optimizer::Impl final : autograd::Cycle {
       try {
         micro_steps();
       } catch (...) {
-        tell_failure();
+        tell_failure(std::current_exception());
         throw;
       }
       return end_cycle();
@@ -171,13 +173,21 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// One micro-step of every rank. `pass` is the backward pass from `sum`, which gradients are in
   /// the unit of seed_sums(); both may be empty. What is kept so far has the unit `unit`. If a rank
   /// fails, all throw.
-  void take_turn(const Tensor& sum, double unit, const std::function<void()>& pass);
+  void take_turn(const Tensor& sum, double unit, const std::function<void()>& pass,
+                 bool of_others = false);
+  /// The same of a rank without samples. If weights are divided, it runs what others run, and adds
+  /// zeros.
+  void take_turn_of_others(double unit);
   /// Runs micro_step(i) for i in [0, micro_steps), and takes part while other ranks have more.
   void run_turns(std::int64_t micro_steps, const std::function<void(std::int64_t i)>& micro_step);
   /// A turn of a rank that has made all its micro-steps. It does not count.
   void idle_turn();
-  /// An exception is being handled that keeps this rank from its next turn: others throw in theirs.
-  void tell_failure() noexcept;
+  /// What has failed keeps this rank from its next turn: others throw in theirs.
+  void tell_failure(const std::exception_ptr& failure) noexcept;
+  /// In a turn, if weights are divided: the ranks tell each other what comes next, or that one has
+  /// failed. Then all throw.
+  void meet(CyclePlace place, std::size_t what = 0);
+  std::span<const RankRecord> tell(const RankRecord& record, std::span<std::uint8_t> flags);
   RankRecord record_of_turn(autograd::Outcome outcome) const;
   /// The sums that are kept are expressed in another unit, or begin with zeros.
   void express_parts(double from, double to);
@@ -290,6 +300,8 @@ struct Optimizer::Impl final : autograd::Cycle {
   std::optional<RankExchange> ranks;
   std::optional<ModelRanks> model;
   std::unique_ptr<GradientBuckets> buckets;  ///< null: gradients are not divided
+  std::unique_ptr<LentWeights> lent;         ///< null: weights are not divided
+  std::function<Loss()> loss_of_others;      ///< with lent: for turns without samples
   Tensor counted;                            ///< with buckets: u8 [parameters] of 1
   bool parts_held = false;                   ///< divided gradients hold sums of this cycle
   bool failure_told = false;                 ///< all ranks know that the turn under way has failed

@@ -49,6 +49,11 @@ void Optimizer::no_samples() try {
   FIRN_CHECK(impl().options.exact.quantum == 0, impl().store.op(),
              "call run_batch() with the samples of all ranks",
              "no_samples() in exact mode, which knows the samples of each rank");
+  FIRN_CHECK(!impl().lent, impl().store.op(),
+             "call run_batch() with the samples of all ranks, or backward() with the sum of a loss "
+             "times 0 and weight 0",
+             "a micro-step without samples, and weights are divided: this rank has to run what the "
+             "others run");
   impl().no_samples();
 }
 FIRN_OUT_OF_MEMORY("no_samples")
@@ -138,6 +143,7 @@ void Optimizer::refresh_masters() try {
   FIRN_CHECK(!i.averaged, i.store.op(), "end the scope of AveragedWeights first",
              "the weights are their moving averages at the moment");
   i.store.show_training_weights();
+  if (i.lent) i.lent->keep_writes();
   i.store.refresh_masters();
 }
 FIRN_OUT_OF_MEMORY("refresh_masters")

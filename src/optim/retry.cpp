@@ -3,6 +3,7 @@
 
 #include "firn/ops/losses.h"
 #include "firn/rollback.h"
+#include "optim/batch_scope.h"
 #include "optim/impl.h"
 
 namespace firn::optim {
@@ -28,6 +29,7 @@ StepReport Optimizer::run_cycle(std::int64_t micro_steps,
   FIRN_CHECK(micro_steps >= 1, op, "", "{} micro-steps make no cycle", micro_steps);
   FIRN_CHECK(micro_batch, op, "give a function that computes a micro-batch's loss",
              "the function of run_cycle() is empty");
+  const OthersScope others(impl, [&] { return micro_batch(micro_steps - 1); });
   return impl.run_cycle(micro_steps, [&](std::int64_t i) { backward(micro_batch(i)); });
 }
 FIRN_OUT_OF_MEMORY("run_cycle")

@@ -30,7 +30,10 @@ class TensorImpl : public RefCounted {
     memory::pool_release(p, bytes);
   }
 
-  void* data() const noexcept {
+  /// Throws if the memory is lent and cannot come (Storage::lend()).
+  void* data() const {
+    if (storage->is_absent()) [[unlikely]]
+      storage->fetch();
     return static_cast<char*>(storage->data()) + offset * static_cast<std::int64_t>(size_of(dtype));
   }
 

@@ -86,7 +86,8 @@ def formulas():
         expect(kept.hidden == 0 and 0 < hidden.hidden <= min(kept.exchange, steps.BACKWARD * 0.1), "overlap", hidden)
     # bf16 with AdamW: 18 bytes a parameter, and 6 + 12 / n with ZeRO.
     bf16 = presets.model("gpt-124m", 2)
-    for plan, each in ((steps.Plan(dp=8), 18), (steps.Plan(dp=8, zero=1), 7.5), (steps.Plan(dp=8, zero=2), 4)):
+    for plan, each in ((steps.Plan(dp=8), 18), (steps.Plan(dp=8, zero=1), 7.5), (steps.Plan(dp=8, zero=2), 4),
+                       (steps.Plan(dp=8, zero=3), 2.25)):
         expect(abs(steps.state_bytes(bf16, plan) / bf16.parameters - each) < 1e-6, f"{each} bytes a parameter")
 
     script = ROOT / "scripts/step-time"

@@ -31,8 +31,8 @@ std::string bits_of_weights(const nn::Module& net) {
 }
 
 TEST_CASE("[S40][S43] zero: copies of a divided model divide its state, with the same bits") {
-  std::vector<std::string> ends[3];
-  for (const int zero : {0, 1, 2})
+  std::vector<std::string> ends[4];
+  for (const int zero : {0, 1, 2, 3})
     ends[zero] = on_ranks<std::string>(4, [&](const Group& group) {
       const Mesh mesh(group, {.dp = 2, .tp = 2});
       manual_seed(4);
@@ -44,6 +44,7 @@ TEST_CASE("[S40][S43] zero: copies of a divided model divide its state, with the
     });
   CHECK(ends[0] == ends[1]);
   CHECK(ends[0] == ends[2]);  // a micro-step of each rank
+  CHECK(ends[0] == ends[3]);
   CHECK(ends[0][0] != ends[0][1]);
 }
 

@@ -313,7 +313,7 @@ TEST_CASE("[S19] whole_batch: what it cannot do is refused by name", "[host]") {
   };
   CHECK(mentions(
       error_of([&] { opt.run_batch(8, {.size = 4, .between = [](std::int64_t) {}}, loss); }),
-      {"batch_norm", "MicroBatch::between"}));
+      {"norm1 (BatchNorm1d)", "MicroBatch::between"}));
   // Quanta that call other layers.
   const auto other = [&](int what) {
     return [&net, &rows, what](std::int64_t first, std::int64_t last) {
@@ -326,9 +326,10 @@ TEST_CASE("[S19] whole_batch: what it cannot do is refused by name", "[host]") {
     };
   };
   CHECK(mentions(error_of([&] { opt.run_batch(8, 4, other(0)); }),
-                 {"quantum 1 of this rank has no more layers"}));
-  CHECK(mentions(error_of([&] { opt.run_batch(8, 4, other(1)); }),
-                 {"quantum 1 of this rank is at number 1", "quantum 0 at number 0"}));
+                 {"quantum 1 of this rank has ended", "quantum 0 is at"}));
+  CHECK(mentions(
+      error_of([&] { opt.run_batch(8, 4, other(1)); }),
+      {"quantum 1 of this rank is at the forward pass of", "quantum 0 at the backward pass"}));
   CHECK(opt.run_batch(8, 4, other(2)).applied());
   CHECK(opt.run_batch(8, 4, loss).applied());
 
@@ -344,6 +345,111 @@ TEST_CASE("[S19] whole_batch: what it cannot do is refused by name", "[host]") {
     });
   });
   for (const auto& e : errors) CHECK(mentions(e, {"rank 1 and rank 0", "different layers"}));
+}
+
+// ---- What quanta that take turns must not see of each other ----
+
+TEST_CASE("[S19] whole_batch: a Freeze in the loss is that of its quantum", "[host]") {
+  // A discriminator that trains on one term and is frozen in the other, as in a GAN.
+  const auto run = [](const Group& group, std::int64_t quantum, bool first) {
+    manual_seed(5);
+    const bool exact = quantum > 0;
+    Small d({.accumulation = exact ? BatchNormMode::whole_batch : BatchNormMode::per_step,
+             .dtype = f64});
+    nn::Linear g(7, 7, {.dtype = f64});
+    auto parameters = d.parameters();
+    for (const Tensor& p : g.parameters()) parameters.push_back(p);
+    optim::SGD opt(parameters, {.lr = 0.1}, {.exact = {.quantum = quantum}});
+    distribute(opt, group);
+    const Rows rows(16, 7, 3, 60, f64);
+    double norm = 0;
+    for (int step = 0; step < 2; ++step)
+      norm = opt.run_batch(16, exact ? quantum : 16,
+                           [&](std::int64_t from, std::int64_t to) -> Loss {
+                             const Tensor x = rows.x.slice(0, from, to),
+                                          y = rows.y.slice(0, from, to);
+                             const auto frozen = [&] {
+                               const Freeze guard(d.parameters());
+                               return cross_entropy(d(g(x)), y);
+                             };
+                             const auto free = [&] { return cross_entropy(d(x), y); };
+                             return first ? frozen() + free() : free() + frozen();
+                           })
+                 .norm();
+    return std::pair(norm, bits_of_training(opt).bytes);
+  };
+  for (const bool first : {false, true}) {
+    CAPTURE(first);
+    const double expected = run(Group(), 0, first).first;
+    const auto one = run(Group(), 4, first);
+    CHECK(std::abs(one.first - expected) <= 1e-12 * expected);
+    CHECK(std::abs(run(Group(), 16, first).first - expected) <= 1e-12 * expected);
+    using Outcome = std::pair<double, std::string>;
+    for (const auto& r :
+         on_ranks<Outcome>(4, [&](const Group& group) { return run(group, 4, first); }))
+      CHECK((r.second == one.second));
+  }
+}
+
+TEST_CASE("[S19] whole_batch: gradients that came another way, modes and nested calls are refused",
+          "[host]") {
+  const Rows rows(16, 7, 3, 60);
+  for (const std::int64_t quantum : {4, 16}) {
+    CAPTURE(quantum);
+    manual_seed(5);
+    Small net(whole());
+    nn::Dropout drop(0.5);
+    optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.quantum = quantum}});
+    const auto plain = [&](std::int64_t first, std::int64_t last) -> Loss {
+      return cross_entropy(drop(net(rows.x.slice(0, first, last))), rows.y.slice(0, first, last));
+    };
+    const auto error_with = [&](const std::function<Loss(std::int64_t, std::int64_t)>& loss) {
+      return error_of([&] { opt.run_batch(16, quantum, loss); });
+    };
+    CHECK(mentions(error_with([&](std::int64_t first, std::int64_t last) -> Loss {
+                     net(rows.x.slice(0, first, last)).sum().backward();
+                     return plain(first, last);
+                   }),
+                   {"did not come through the optimizer's backward"}));
+    opt.zero_grad();
+    CHECK(mentions(error_with([&](std::int64_t first, std::int64_t last) -> Loss {
+                     net.norm1.eval();
+                     const Loss out = plain(first, last);
+                     net.norm1.train();
+                     return out;
+                   }),
+                   {"train() or eval()"}));
+    net.train();
+    CHECK(mentions(error_with([&](std::int64_t first, std::int64_t last) -> Loss {
+                     opt.run_batch(16, quantum, plain);
+                     return plain(first, last);
+                   }),
+                   {"run_batch() inside the function of run_batch()"}));
+    // Modes that are put back in time.
+    CHECK(opt.run_batch(16, quantum,
+                        [&](std::int64_t first, std::int64_t last) -> Loss {
+                          drop.eval();
+                          const Tensor x = drop(rows.x.slice(0, first, last));
+                          drop.train();
+                          return cross_entropy(net(x), rows.y.slice(0, first, last));
+                        })
+              .applied());
+  }
+}
+
+TEST_CASE("[S19] whole_batch: quanta that swap two layers are refused by name", "[host]") {
+  const Rows rows(8, 7, 3, 60);
+  manual_seed(5);
+  Small net(whole());
+  optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.quantum = 4}});
+  const std::string error = error_of([&] {
+    opt.run_batch(8, 4, [&](std::int64_t first, std::int64_t last) -> Loss {
+      const Tensor h = net.a(rows.x.slice(0, first, last));
+      const Tensor n = first == 0 ? net.norm2(net.norm1(h)) : net.norm1(net.norm2(h));
+      return cross_entropy(net.c(n), rows.y.slice(0, first, last));
+    });
+  });
+  CHECK(mentions(error, {"quantum 1 of this rank is at", "quantum 0 at"}));
 }
 
 TEST_CASE("[S19] whole_batch: the mode is shown, converted and copied", "[host]") {

@@ -46,6 +46,16 @@ struct DistributeOptions {
   /// is not the optimizer's throw Error. Parameters with hooks keep their bucket until the end of
   /// the pass. If the loss is computed by hand and throws before backward(), the other ranks wait
   /// until the deadline. Throws Error with a pipeline (Mesh::pp()).
+  ///
+  /// 3: the weights as well. A parameter has memory while it is read: in the call of its module, in
+  /// the backward function of an operation, or outside of both until the next of these begins. All
+  /// ranks then bring its bucket together, so reading weights is a call of all ranks, in evaluation
+  /// too, and all run the same program: graphs that differ are an Error on every rank. In
+  /// run_batch() a rank without samples runs the function on others, and adds zeros; no_samples()
+  /// throws Error. Writing to weights, io::save_run() and io::load_run() are calls of all ranks
+  /// too, and these two and AveragedWeights need the memory of all weights on each rank meanwhile.
+  /// optim::WholeWeights lets one rank read them alone.
+  /// When the optimizer is destroyed, the weights are lost: reading them throws Error.
   int zero = 0;
 };
 

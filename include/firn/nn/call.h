@@ -149,6 +149,7 @@ class Call {
   Module& root_;  ///< the outermost module that is being called
   std::uint32_t label_, label_before_;
   bool watched_ = false;
+  bool reads_ = false;  ///< a scope in which weights are lent (autograd/reading.h)
   bool again_ = false, training_before_ = false;  ///< a checkpoint is computed again
   std::size_t note_ = 0;                          ///< the number of the call in the checkpoint
   std::optional<Autocast> mode_;

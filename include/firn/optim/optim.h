@@ -21,3 +21,4 @@
 #include "firn/optim/schedule.h"
 #include "firn/optim/step_options.h"
 #include "firn/optim/step_report.h"
+#include "firn/optim/whole_weights.h"

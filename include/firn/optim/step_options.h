@@ -57,7 +57,8 @@ enum class StateMemory : std::uint8_t {
 /// So a quantum should be as large as memory and ranks allow: small ones take more time. Gradients
 /// need the memory of at most log2(quanta) further copies, and over ranks about as much again while
 /// they are exchanged. BatchNorm needs BatchNormMode::whole_batch. Contrastive losses, layers with
-/// a random stream of their own, backward() by hand and captured graphs are refused. On the CPU.
+/// a random stream of their own, backward() by hand and captured graphs are refused. A run_batch()
+/// takes one number of default_generator(), from which those of its quanta follow. On the CPU.
 struct Exact {
   std::int64_t quantum = 0;  ///< samples; 0: off
 };

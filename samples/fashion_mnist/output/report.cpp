@@ -59,8 +59,9 @@ std::string step_summary(const Options& o, const firn::optim::Optimizer& optimiz
   if (o.ranks > 1) text += ", " + std::to_string(o.ranks) + " ranks";
   if (o.tensor_parallel > 1) text += ", " + std::to_string(o.tensor_parallel) + " divide a layer";
   if (o.pipeline > 1) text += ", " + std::to_string(o.pipeline) + " stages";
-  if (o.zero > 0)
-    text += o.zero > 1 ? ", state and gradients divided among them" : ", state divided among them";
+  constexpr const char* kDivided[] = {"", "state", "state and gradients",
+                                      "state, gradients and weights"};
+  if (o.zero > 0) text += std::string(", ") + kDivided[o.zero] + " divided among them";
   for (std::size_t i = 1; i < o.accumulate.size(); ++i) {
     const auto& [epoch, steps] = o.accumulate[i];
     text += "; from epoch " + std::to_string(epoch + 1) + " on " + std::to_string(o.micro_batch) +

@@ -271,6 +271,7 @@ void Checkpoints::save(std::int64_t step, std::span<const RunPart> parts,
                "{} is in the folder, of another run than this one", old.back().path);
   });
   s.is_ours = true;
+  const auto held = hold_weights(parts);
   std::vector<NamedTensor> entries = entries_of(kOp, parts);
   if (!s.options.async) {
     on_first_copy(kOp, ranks, [&] { s.write(step, std::move(entries), metric); });

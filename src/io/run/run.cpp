@@ -113,6 +113,7 @@ std::vector<NamedTensor> entries_of(const char* op, std::span<const RunPart> par
 void restore_run(const char* op, const std::string& path, RunFile file,
                  std::span<const RunPart> parts, const LoadRunOptions& options) {
   const NoGrad guard;
+  const auto held = hold_weights(parts);
   if (file.version != kRunVersion)
     throw IoError(
         op, path,
@@ -174,6 +175,7 @@ void save_run(const std::string& path, std::span<const RunPart> parts) try {
   const NoGrad guard;
   const autograd::StepRanks ranks = ranks_of(parts);
   require_own_path(kOp, path, ranks);
+  const auto held = hold_weights(parts);
   std::vector<NamedTensor> entries = entries_of(kOp, parts);
   on_first_copy(kOp, ranks, [&] { write_run(kOp, path, std::move(entries)); });
 }

@@ -187,7 +187,18 @@ RunPart::RunPart(std::string name, optim::Optimizer& optimizer) {
       [name = std::move(name), &optimizer](SlotsOf whose) {
         return optimizer_slots(name, optimizer, whose);
       },
-      [&optimizer] { return optim::OptimizerAccess::impl(optimizer).step_ranks(); }});
+      [&optimizer] { return optim::OptimizerAccess::impl(optimizer).step_ranks(); }, false,
+      [&optimizer]() -> std::shared_ptr<void> {
+        const auto& impl = optim::OptimizerAccess::impl(optimizer);
+        return impl.lent ? impl.lent->hold() : nullptr;
+      }});
+}
+
+std::vector<std::shared_ptr<void>> hold_weights(std::span<const RunPart> parts) {
+  std::vector<std::shared_ptr<void>> out;
+  for (const RunPart& part : parts)
+    if (const auto& hold = RunAccess::source(part).hold) out.push_back(hold());
+  return out;
 }
 RunPart::RunPart(data::Loader& loader) : RunPart("loader", loader) {}
 RunPart::RunPart(std::string name, data::Loader& loader) {

@@ -51,6 +51,8 @@ struct RunPart::Source {
   std::function<std::vector<RunSlot>(SlotsOf)> slots;
   std::function<autograd::StepRanks()> ranks = {};  ///< of an optimizer
   bool optional = false;
+  /// Of an optimizer: its weights are here while the result lives. A call of all ranks.
+  std::function<std::shared_ptr<void>()> hold = {};
 };
 
 struct RunAccess {
@@ -69,6 +71,9 @@ struct RunAccess {
     return loader.prepare_seek(position);
   }
 };
+
+/// The weights of all parts are here while the result lives: a call of all ranks.
+std::vector<std::shared_ptr<void>> hold_weights(std::span<const RunPart> parts);
 
 /// All slots of the parts and of default_generator(), each name once. Weights that a module has are
 /// left out of the optimizers' slots. Throws Error if a name is used twice.

@@ -34,6 +34,8 @@ class GradientBuckets final : public autograd::Collector {
   /// has thrown before, does nothing but release memory.
   void end_pass(bool failed);
 
+  /// Nothing more of the pass is exchanged: all ranks know that one has failed.
+  void abandon() noexcept { lost_ = true; }
   /// Whether an exchange of the last pass has thrown: others are at another place.
   bool lost() const noexcept { return lost_; }
 

@@ -8,6 +8,7 @@
 #include "firn/ops/losses.h"
 #include "firn/random.h"
 #include "kernels/copy.h"
+#include "optim/batch_scope.h"
 #include "optim/impl.h"
 #include "optim/ranks/together.h"
 #include "runtime/graph/draw_tape.h"
@@ -332,6 +333,16 @@ class BetweenQuanta {
   Generator& random_;
 };
 
+/// Of a rank that computes no quantum in a turn, if weights are divided: quantum q again.
+Loss loss_of_quantum(const OptimizerAccess::Impl& impl, std::int64_t q, std::int64_t samples,
+                     const std::function<Loss(std::int64_t, std::int64_t)>& loss) {
+  const std::int64_t size = impl.options.exact.quantum;
+  Generator generator = generator_of(impl.exact.random(), q);
+  const GeneratorScope random(generator);
+  const runtime::OnlyGenerator quantum(generator);
+  return loss(q * size, std::min(samples, (q + 1) * size));
+}
+
 /// Quantum q, the i-th of this rank, as a micro-step of its own: nothing of the ones before it is
 /// in its sums. `together`: what computes it beside others, or null.
 void run_quantum(Optimizer& optimizer, std::int64_t q, std::int64_t samples,
@@ -412,6 +423,8 @@ StepReport run_exact(Optimizer& optimizer, std::int64_t samples,
       for (std::int64_t i = turns.mine; i < turns.most && !together.met(); ++i) after(i);
       return;
     }
+    const std::int64_t own = std::min(impl.share_of(impl.quanta()).first, impl.quanta() - 1);
+    const OthersScope others(impl, [&] { return loss_of_quantum(impl, own, samples, loss); });
     for (std::int64_t i = 0; i < std::max<std::int64_t>(turns.most, 1); ++i) {
       if (i < turns.mine)
         run_quantum(optimizer, impl.exact.next(impl.store), samples, loss);

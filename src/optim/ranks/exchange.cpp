@@ -20,6 +20,12 @@ const char* words_of(CyclePlace place) noexcept {
       return "makes a micro-step";
     case CyclePlace::save:
       return "saves a run";
+    case CyclePlace::weights:
+      return "needs weights";
+    case CyclePlace::bucket:
+      return "has the gradients of a bucket";
+    case CyclePlace::turn_end:
+      return "ends a micro-step";
     default:
       return "ends a cycle";
   }
@@ -36,6 +42,12 @@ void require_same(const std::string& op, std::size_t r, const RankRecord& one,
              "with divided gradients (DistributeOptions::zero) every micro-step is a call of all "
              "ranks: one without samples calls no_samples()",
              "rank {} {}, and rank 0 {}", r, words_of(one.place), words_of(zero.place));
+  FIRN_CHECK(
+      one.what == zero.what, op,
+      "with divided weights (DistributeOptions::zero 3) all ranks run the same program; where "
+      "one has no samples, it runs on others",
+      "rank {} {} with number {}, and rank 0 with number {}", r, words_of(one.place), one.what,
+      zero.what);
   FIRN_CHECK(one.cycles == zero.cycles, op,
              "make the same steps on every rank; a rank without samples calls no_samples()",
              "rank {} ends its cycle number {}, and rank 0 its number {}", r, one.cycles + 1,
@@ -169,11 +181,13 @@ std::span<const RankRecord> RankExchange::tell(const std::string& op, const Rank
       received[i] = static_cast<std::uint8_t>(received[i] | flags[i]);
     told += mine_.numel();
   }
+  const auto failed = [](const RankRecord& r) { return r.outcome != autograd::Outcome::done; };
+  if (std::any_of(records_.begin(), records_.end(), failed)) {
+    peers_->agree(op.c_str(), record.outcome);
+    return records_;
+  }
   const RankRecord& zero = records_.front();
   for (std::size_t r = 1; r < records_.size(); ++r) require_same(op, r, records_[r], zero);
-  const auto failed = [](const RankRecord& r) { return r.outcome != autograd::Outcome::done; };
-  if (std::any_of(records_.begin(), records_.end(), failed))
-    peers_->agree(op.c_str(), record.outcome);
   return records_;
 }
 
@@ -186,7 +200,8 @@ void Optimizer::Impl::take_part(std::shared_ptr<const autograd::Peers> peers, st
 }
 
 void Optimizer::Impl::receive_weights() {
-  if (!store.divided() || runtime::dry_run()) return;
+  if (lent) lent->drop();  // they are old
+  if (!store.divided() || runtime::dry_run() || lent) return;
   if (store.read_state().last.status != math::StepStatus::applied) return;
   torn = true;
   store.gather_weights(ranks->peers());
@@ -214,7 +229,7 @@ void Optimizer::Impl::no_samples() {
                                                loss.view(), ConstView{}),
                          std::span<const kernels::OptimizerArena>(), store.stream());
     // In exact mode the turns follow.
-    if (buckets && options.exact.quantum == 0) take_turn({}, unit, nullptr);
+    if (buckets && options.exact.quantum == 0) take_turn_of_others(unit);
   });
 }
 

@@ -32,7 +32,7 @@ struct CycleSums {
 };
 
 /// Where in a cycle ranks tell each other something.
-enum class CyclePlace : std::int64_t { end, micro_step, save };
+enum class CyclePlace : std::int64_t { end, micro_step, save, weights, bucket, turn_end };
 
 /// What a rank tells the others at the end of a cycle, before its gradients; in each micro-step, if
 /// gradients are divided; and when a run is saved.
@@ -44,6 +44,7 @@ struct RankRecord {
   std::int64_t dropped = 0;    ///< cycles, since the last one that has ended
   std::int64_t batch = 0;      ///< samples of all ranks, if run_batch() was told
   std::int64_t members = 0;
+  std::int64_t what = 0;   ///< the bucket that comes next, of a place that has one
   std::int64_t turns = 0;  ///< micro-steps that this rank will make; 0: it is not known
   autograd::Outcome outcome = autograd::Outcome::done;
   double rate = 0, scale = 1;          ///< learning rate and loss scale of the step
@@ -57,6 +58,7 @@ class RankExchange {
   RankExchange(std::shared_ptr<const autograd::Peers> peers, const ParamStore& store);
 
   const autograd::Peers& peers() const noexcept { return *peers_; }
+  const std::shared_ptr<const autograd::Peers>& share_peers() const noexcept { return peers_; }
   bool alone() const noexcept { return peers_->size() == 1; }
 
   /// Tells the others of this rank's cycle, and for each parameter whether it has received a

@@ -155,7 +155,8 @@ bool Together::exchange(bool waits, bool has_failed, std::vector<Numbers>& all) 
     return [state](const Word& w) { return w.state == state; };
   };
   if (std::any_of(told.begin(), told.end(), is(failed))) {
-    peers()->agree(op().c_str(), has_failed);  // throws if this rank has not
+    using autograd::Outcome;  // throws if this rank has not
+    peers()->agree(op().c_str(), has_failed ? Outcome::failed : Outcome::done);
     return false;
   }
   const auto leader = std::find_if(told.begin(), told.end(), is(waiting));

@@ -5,7 +5,10 @@
 #include <utility>
 
 #include "autograd/cycle.h"
+#include "autograd/node.h"
 #include "base/check.h"
+#include "firn/ops/losses.h"
+#include "firn/rollback.h"
 #include "kernels/optim.h"
 #include "optim/impl.h"
 
@@ -45,6 +48,10 @@ void Optimizer::Impl::divide_gradients() {
   counted = empty({static_cast<std::int64_t>(store.ledger().size())}, DType::u8, Device::cpu());
   std::fill_n(counted.mutable_view().as<std::uint8_t>(), counted.numel(), std::uint8_t{1});
   parts_held = false;
+  if (!store.weights_divided()) return;
+  lent = std::make_unique<LentWeights>(store, ranks->share_peers(), [this](std::size_t bucket) {
+    meet(CyclePlace::weights, bucket);
+  });
 }
 
 RankRecord Optimizer::Impl::record_of_turn(autograd::Outcome outcome) const {
@@ -66,10 +73,30 @@ void Optimizer::Impl::express_parts(double from, double to) {
   parts_held = true;
 }
 
-void Optimizer::Impl::take_turn(const Tensor& sum, double unit, const std::function<void()>& pass) {
+std::span<const RankRecord> Optimizer::Impl::tell(const RankRecord& record,
+                                                  std::span<std::uint8_t> flags) {
+  try {
+    return ranks->tell(store.op(), record, flags);
+  } catch (...) {
+    failure_told = true;
+    throw;
+  }
+}
+
+void Optimizer::Impl::meet(CyclePlace place, std::size_t what) {
+  if (runtime::dry_run()) return;
+  RankRecord record = record_of_cycle();
+  record.place = place;
+  record.what = static_cast<std::int64_t>(what);
+  std::vector<std::uint8_t> nothing(store.ledger().size());
+  tell(record, nothing);
+}
+
+void Optimizer::Impl::take_turn(const Tensor& sum, double unit, const std::function<void()>& pass,
+                                bool of_others) {
   const bool exact_mode = options.exact.quantum > 0, dry = runtime::dry_run();
   const autograd::Peers& peers = ranks->peers();
-  if (!dry) failure_told = true;  // if one is, below
+  if (!dry) failure_told = !lent;  // if one is, below
   std::vector<std::uint8_t> expected;
   {
     const autograd::CycleScope cycle(*this);
@@ -78,7 +105,7 @@ void Optimizer::Impl::take_turn(const Tensor& sum, double unit, const std::funct
   std::vector<CycleSums> sums(static_cast<std::size_t>(peers.size()));
   double factor = 1;
   if (!dry) {
-    const auto told = ranks->tell(store.op(), record_of_turn(autograd::Outcome::done), expected);
+    const auto told = tell(record_of_turn(autograd::Outcome::done), expected);
     dropped = 0;
     for (std::size_t r = 0; r < sums.size(); ++r) {
       sums[r] = told[r].sums;
@@ -96,6 +123,9 @@ void Optimizer::Impl::take_turn(const Tensor& sum, double unit, const std::funct
   std::exception_ptr failure;
   try {
     buckets->begin_pass(expected, [&](const ParamStore::Bucket& b, const Tensor& memory) {
+      if (lent) meet(CyclePlace::bucket, static_cast<std::size_t>(&b - store.buckets().data()));
+      if (of_others && memory.defined())
+        zero_bytes(memory.impl()->data(), memory.device(), memory.bytes());
       if (exact_mode) return exact.take_bucket(store, b, memory, peers);
       if (!memory.defined()) return;
       if (factor != 1) scale_gradient(memory, factor, store.stream());
@@ -105,16 +135,44 @@ void Optimizer::Impl::take_turn(const Tensor& sum, double unit, const std::funct
   } catch (...) {
     failure = std::current_exception();
   }
+  // With divided weights nobody who has failed knows what the others exchange next: they learn of
+  // it where they meet.
+  if (lent && failure) {
+    tell_failure(failure);
+    buckets->abandon();
+  }
   try {
     buckets->end_pass(failure != nullptr);
-    if (!dry && !buckets->lost()) peers.agree(store.op().c_str(), outcome_of(failure));
+    if (lent && !failure) meet(CyclePlace::turn_end);
+    if (!lent && !dry && !buckets->lost()) peers.agree(store.op().c_str(), outcome_of(failure));
   } catch (...) {
+    if (lent) tell_failure(std::current_exception());
     // What this rank has met says more, unless another rank has ended the cycle for all.
     if (!failure || outcome_of(failure) == autograd::Outcome::out_of_memory) throw;
   }
   if (failure) std::rethrow_exception(failure);
   if (exact_mode) exact.end_turn(store);
   failure_told = false;
+}
+
+void Optimizer::Impl::take_turn_of_others(double unit) {
+  if (!lent) return take_turn({}, unit, nullptr);
+  RollbackPoint before({Rollback::random, Rollback::statistics, Rollback::data});
+  const GradientLedger::Counts contributions = store.ledger().contributions();
+  {
+    const Loss loss = loss_of_others();
+    const Tensor seed = empty(loss.sum.shape(), loss.sum.dtype(), loss.sum.device());
+    zero_bytes(seed.impl()->data(), seed.device(), seed.bytes());
+    take_turn(
+        loss.sum, unit,
+        [&] {
+          const autograd::CycleScope cycle(*this);
+          autograd::backward_from(loss.sum, seed, nullptr, false, true);
+        },
+        true);
+  }
+  store.ledger().put_back(contributions);
+  before.roll_back();
 }
 
 void Optimizer::Impl::run_turns(std::int64_t micro_steps,
@@ -135,18 +193,18 @@ void Optimizer::Impl::idle_turn() {
   if (!buckets) return;
   broken = true;
   try {
-    take_turn({}, seed_sums().unit, nullptr);
+    take_turn_of_others(seed_sums().unit);
   } catch (const OutOfMemory& e) {
     out_of_memory(e, nullptr);
   }
   broken = false;
 }
 
-void Optimizer::Impl::tell_failure() noexcept {
+void Optimizer::Impl::tell_failure(const std::exception_ptr& failure) noexcept {
   if (!buckets || runtime::dry_run() || std::exchange(failure_told, true)) return;
   try {
     std::vector<std::uint8_t> nothing(store.ledger().size());
-    ranks->tell(store.op(), record_of_turn(outcome_of(std::current_exception())), nothing);
+    ranks->tell(store.op(), record_of_turn(outcome_of(failure)), nothing);
   } catch (...) {  // NOLINT: what has failed here says more
   }
 }

@@ -108,7 +108,9 @@ std::shared_ptr<ParamStore::Division> ParamStore::prepare_division(int stage, in
     const std::int64_t elements = a.runs.back().at + a.runs.back().kept.size();
     const auto keep = [&](Tensor& t, Owner owner, std::int64_t unit = 1) {
       if (!t.defined()) return;
-      const Tensor own = state_memory(owner, t.dtype(), elements / unit);
+      const OwnerScope scope(owner);
+      const Tensor own = owner == Owner::weights ? zeros({elements}, t.dtype(), device_)
+                                                 : state_memory(owner, t.dtype(), elements / unit);
       for (const Run& run : a.runs) {
         const Share mine{run.kept.first / unit, run.kept.last / unit};
         if (mine.size() > 0)
@@ -122,6 +124,7 @@ std::shared_ptr<ParamStore::Division> ParamStore::prepare_division(int stage, in
       const OwnerScope owner(Owner::gradients);
       a.grad = zeros({elements}, a.grad.dtype(), device_);
     }
+    if (stage > 2) keep(a.weight, Owner::weights);
     keep(a.master, Owner::masters);
     keep(a.ema, Owner::optimizer);
     for (Tensor& t : a.states) keep(t, Owner::optimizer);
@@ -129,6 +132,7 @@ std::shared_ptr<ParamStore::Division> ParamStore::prepare_division(int stage, in
     for (Run& run : a.runs) make_tables(a, run);
   }
   if (stage > 1) out->buckets = buckets_of(out->arenas, rank);
+  out->weights = stage > 2;
   out->partials = reserve_partials(out->arenas);
   out->views = views_of(out->arenas, *out->partials);
   out->whole = set_up_whole(out->arenas, out->views);
@@ -142,6 +146,7 @@ void ParamStore::divide(Division& division) noexcept {
   norm_tables_.swap(division.norm_tables);
   update_partials_ = std::move(division.partials);
   buckets_.swap(division.buckets);
+  weights_divided_ = division.weights;
   std::swap(whole_, division.whole);
   for (kernels::OptimizerArena& v : views_) {  // what it says of states is gone
     v.master = v.ema = View();
@@ -150,9 +155,13 @@ void ParamStore::divide(Division& division) noexcept {
     v.trust_partials = nullptr;
     v.trust_ratios = nullptr;
     if (gradients_divided()) v.grad.data = nullptr;
+    if (weights_divided_) v.weight.data = nullptr;
   }
   if (!gradients_divided()) return;
-  for (Parameter& p : parameters_) p.leaf->arena = p.gradient = Tensor();
+  for (Parameter& p : parameters_) {
+    p.leaf->arena = p.gradient = Tensor();
+    if (weights_divided_ && p.storage->bytes() > 0) p.storage->lend(nullptr);
+  }
 }
 
 // ---- What all need ----
@@ -173,6 +182,7 @@ void ParamStore::gather_bounds(const Tensor& flat, const std::vector<std::int64_
 }
 
 void ParamStore::gather_weights(const autograd::Peers& peers) const {
+  if (weights_divided_) return;
   for (const Arena& a : arenas_)
     for (const Run& run : a.runs)
       gather_bounds(part_of(a.weight, run.range), from_begin(run.bounds, run.range), peers);

@@ -16,6 +16,7 @@ struct ParamStore::Division {
   Ref<Storage> partials;
   std::vector<kernels::OptimizerArena> views;
   std::vector<Bucket> buckets;
+  bool weights = false;                   ///< are divided, too
   std::vector<Ref<Storage>> norm_tables;  ///< of the whole arenas, which the norm goes on to use
   WholeUpdates whole;
 };

@@ -69,6 +69,20 @@ Tensor ParamStore::kept_in(const Bucket& bucket, std::span<const Tensor> parts) 
   return optim::part_of(parts[bucket.arena], bucket.kept);
 }
 
+std::size_t ParamStore::weight_offset(const Bucket& bucket, std::size_t i) const noexcept {
+  return static_cast<std::size_t>(parameters_[i].begin - bucket.range.first) *
+         size_of(arenas_[bucket.arena].dtype);
+}
+
+Tensor ParamStore::weight_memory(const Bucket& bucket) const {
+  const OwnerScope owner(Owner::weights);
+  return empty({bucket.elements()}, arenas_[bucket.arena].dtype, device_);
+}
+
+Tensor ParamStore::kept_weight(const Bucket& bucket) const {
+  return optim::part_of(arenas_[bucket.arena].weight, bucket.kept);
+}
+
 std::vector<Tensor> ParamStore::gather_parts(std::span<const Tensor> parts,
                                              const autograd::Peers& peers) const {
   const OwnerScope owner(Owner::gradients);

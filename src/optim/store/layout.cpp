@@ -184,7 +184,7 @@ kernels::OptimizerArena ParamStore::view_of(const Arena& a, const Run& run, std:
     return v;
   };
   kernels::OptimizerArena v;
-  v.weight = a.weight.mutable_view();
+  v.weight = a.weight.numel() < a.elements ? from(a.weight) : a.weight.mutable_view();
   if (a.master.defined()) v.master = from(a.master);
   v.grad = a.grad.numel() < a.elements ? from(a.grad) : a.grad.mutable_view();
   if (a.ema.defined()) v.ema = from(a.ema);

@@ -234,7 +234,7 @@ void ParamStore::adopt_weights() {
     if (modes_ && p.tensor.numel() > 0)
       modes_->adopt(p);
     else if (a.master.defined() && here.size() > 0)
-      kernels::optim_adopt_weights(weight_part(a, here).view(),
+      kernels::optim_adopt_weights(weight_part(a, run, here).view(),
                                    kept_part(a.master, run, here).mutable_view(), stream());
     p.version = version;
   }
@@ -248,7 +248,7 @@ void ParamStore::refresh_masters() {
     const Share here = kept_of(run, p);
     const auto refresh = [&](const Tensor& kept) {
       if (!kept.defined() || here.size() == 0) return;
-      kernels::copy(weight_part(a, here).view(), kept_part(kept, run, here).mutable_view(),
+      kernels::copy(weight_part(a, run, here).view(), kept_part(kept, run, here).mutable_view(),
                     stream());
     };
     refresh(a.master);

@@ -190,9 +190,11 @@ class ParamStore {
   bool divided() const noexcept { return !update_views_.empty(); }
   /// Whether gradients are divided, too: outside of backward passes a rank has its part alone.
   bool gradients_divided() const noexcept { return !buckets_.empty(); }
+  /// Whether weights are divided, too: parameters have memory while it is lent (ranks/lent.h).
+  bool weights_divided() const noexcept { return weights_divided_; }
   struct Division;
   /// From all that this rank has, what it is to keep if state is divided over so many, and from
-  /// stage 2 on gradients. Throws Error if that cannot be, and changes nothing.
+  /// stage 2 on gradients, in stage 3 weights. Throws Error if that cannot be, and changes nothing.
   std::shared_ptr<Division> prepare_division(int stage, int rank, int ranks) const;
   /// The rest goes.
   void divide(Division& division) noexcept;
@@ -225,6 +227,14 @@ class ParamStore {
   Tensor gradient_in(const Bucket& bucket, const Tensor& memory, std::size_t i) const;
   /// This rank's part of a bucket in `parts`, one tensor for each arena as gradients() gives them.
   static Tensor kept_in(const Bucket& bucket, std::span<const Tensor> parts);
+  // The same of weights, if they are divided.
+  Storage& weight(std::size_t i) const noexcept { return *parameters_[i].storage; }
+  /// Bytes from the begin of its bucket to the weight of a parameter.
+  std::size_t weight_offset(const Bucket& bucket, std::size_t i) const noexcept;
+  /// [elements] for the weights of a bucket, and what this rank keeps of them.
+  Tensor weight_memory(const Bucket& bucket) const;
+  Tensor kept_weight(const Bucket& bucket) const;
+
   /// Whole arenas from `parts` of all ranks: a call of all. Empty on others than rank 0.
   std::vector<Tensor> gather_parts(std::span<const Tensor> parts,
                                    const autograd::Peers& peers) const;
@@ -332,7 +342,8 @@ class ParamStore {
   /// The elements of p that are kept, in the arena.
   static Share kept_of(const Run& run, const Parameter& p) noexcept;
   /// Those in the arena's weights, and in a tensor of what is kept.
-  static Tensor weight_part(const Arena& arena, const Share& here) {
+  static Tensor weight_part(const Arena& arena, const Run& run, const Share& here) {
+    if (arena.weight.numel() < arena.elements) return kept_part(arena.weight, run, here);
     return arena.weight.as_strided({here.size()}, {1}, here.first);
   }
   /// Where the gradient of a parameter that is here begins.
@@ -360,6 +371,7 @@ class ParamStore {
   std::vector<Ref<Storage>> norm_tables_;              ///< of views_, if state is divided
   Ref<Storage> partials_, update_partials_;            ///< of views_; of update_views_
   std::vector<Bucket> buckets_;                        ///< empty: gradients are not divided
+  bool weights_divided_ = false;
   Tensor step_state_, counts_, schedule_, scaler_, ticket_;
   std::optional<PinnedMemory> watch_;  ///< a math::StepOutcome; on devices only
   GradientLedger ledger_;

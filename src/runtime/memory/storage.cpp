@@ -76,6 +76,7 @@ void Storage::move_into(Ref<Storage> block, std::size_t offset) {
   FIRN_CHECK(!runtime::dry_run(), "Storage::move_into",
              "move the model, and make the optimizer, before the step that is planned",
              "memory that stays cannot be moved into memory of a plan");
+  if (absent_) fetch();
   void* place = static_cast<char*>(block->data_) + offset;
   copy_bytes(place, block->device_, data_, device_, bytes_);
   if (device_.is_cuda()) record_use(current_stream(device_));
@@ -85,6 +86,32 @@ void Storage::move_into(Ref<Storage> block, std::size_t offset) {
   owner_ = block->owner_;
   release_ = nullptr;
   block_ = std::move(block);
+}
+
+void Storage::lend(StorageLender* lender) noexcept {
+  go();
+  lender_ = lender;
+}
+
+void Storage::come(Ref<Storage> block, std::size_t offset) noexcept {
+  data_ = static_cast<char*>(block->data_) + offset;
+  block_ = std::move(block);
+  absent_ = false;
+}
+
+void Storage::go() noexcept {
+  give_back();
+  release_ = nullptr;
+  block_ = nullptr;
+  data_ = nullptr;
+  absent_ = true;
+}
+
+void Storage::fetch() {
+  FIRN_CHECK(lender_, "Tensor::view",
+             "keep the optimizer as long as the model, and save the run before",
+             "a weight that was divided over ranks has lost its optimizer, and its values");
+  lender_->fetch(*this);
 }
 
 void Storage::give_back() noexcept {

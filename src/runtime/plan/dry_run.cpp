@@ -55,6 +55,8 @@ void DryRun::at_end(const void* what, std::function<void()> put_back) {
 
 }  // namespace memory
 
+bool runtime::planning() noexcept { return memory::running != nullptr; }
+
 void runtime::at_dry_end(const void* what, std::function<void()> put_back) try {
   if (memory::running) memory::running->at_end(what, std::move(put_back));
 }

@@ -178,7 +178,7 @@ std::size_t state_of(const Group& group, int zero) {
 /// Exact mode has the bits of one rank, the ordinary mode those of as many ranks that are threads.
 void train(const Group& group) {
   if (trained(group, 4) != trained(Group(), 4)) throw std::runtime_error("exact mode: other bits");
-  for (const int zero : {0, 2}) {
+  for (const int zero : {0, 2, 3}) {
     std::vector<float> by_threads;
     dist::run_local(group.size(), [&](const Group& threads) {
       const auto weights = trained(threads, 0, zero);
@@ -190,13 +190,15 @@ void train(const Group& group) {
   for (const std::int64_t quantum : {0, 4})
     if (trained(group, quantum, 1) != trained(group, quantum))
       throw std::runtime_error("zero: other bits");
-  if (trained(group, 4, 2) != trained(group, 4)) throw std::runtime_error("zero 2: other bits");
-  for (const int zero : {1, 2})
+  for (const int zero : {2, 3})
+    if (trained(group, 4, zero) != trained(group, 4))
+      throw std::runtime_error("zero " + std::to_string(zero) + ": other bits");
+  for (const int zero : {1, 2, 3})
     if (group.size() > 1 && state_of(group, zero) >= state_of(group, 0))
       throw std::runtime_error("zero: no less memory");
   // Processes have allocators of their own, so a rank's peak can be compared with its plan.
   for (const std::int64_t quantum : {0, 4})
-    for (const int zero : {0, 2}) {
+    for (const int zero : {0, 2, 3}) {
       if (quantum == 0 && zero == 0) continue;  // elsewhere
       manual_seed(3);
       nn::MLP net({8, 301, 2});

@@ -61,7 +61,7 @@ class CountedSteps {
 
   void run_all() {
     const int n = inner_.size();
-    for (const int zero : {0, 1, 2}) {
+    for (const int zero : {0, 1, 2, 3}) {
       plain({7, 16, 3}, zero, f32);
       plain({7, 16, 3}, zero, bf16);
       for (const int quanta : {4, 6, 7}) exact(quanta, zero);

@@ -35,59 +35,108 @@ TEST_CASE(
     "[S40][S42][S43] zero 2: a loss that throws on one rank fails on all, and no trace is left",
     "[host]") {
   const SmallBuckets buckets(200);
-  for (const std::int64_t quantum : {0, 2}) {
-    const auto run = [&](const Group& group, bool fails) {
-      Training t(group, {.exact = {.quantum = quantum}});
-      t.batch();
-      const RandomKey stream = default_generator().get();
-      for (const int at : {0, 1, 3}) {
-        if (!fails) continue;
-        int turn = 0;
-        const std::string error = error_of([&] {
-          t.opt.run_batch(24, 2, [&](auto first, auto last) {
-            if (group.rank() == 1 && turn++ == at) throw Error("loader", "no more");
-            return t.loss(first, last);
+  for (const std::int64_t quantum : {0, 2})
+    for (const int zero : {2, 3}) {
+      const auto run = [&](const Group& group, bool fails) {
+        Training t(group, {.exact = {.quantum = quantum}}, zero);
+        t.batch();
+        const RandomKey stream = default_generator().get();
+        for (const int at : {0, 1, 3}) {
+          if (!fails) continue;
+          int turn = 0;
+          const std::string error = error_of([&] {
+            t.opt.run_batch(24, 2, [&](auto first, auto last) {
+              if (group.rank() == 1 && turn++ == at) throw Error("loader", "no more");
+              return t.loss(first, last);
+            });
           });
-        });
-        CHECK(mentions(error, {group.rank() == 1 ? "no more" : "rank 1 has failed"}));
-      }
-      default_generator().set(stream);
-      CHECK(t.batch().weight() == 24);
-      return weights_of(t.opt);
-    };
-    using Weights = std::vector<double>;
-    const auto plain = on_ranks<Weights>(3, [&](const Group& g) { return run(g, false); });
-    for (const auto& w :
-         on_ranks<Weights>(3, [&](const Group& g) { return run(g, true); }, {.deadline = 20}))
-      CHECK(w == plain[0]);
-  }
+          CHECK(mentions(error, {group.rank() == 1 ? "no more" : "rank 1 has failed"}));
+        }
+        default_generator().set(stream);
+        CHECK(t.batch().weight() == 24);
+        return weights_of(t.opt);
+      };
+      using Weights = std::vector<double>;
+      const auto plain = on_ranks<Weights>(3, [&](const Group& g) { return run(g, false); });
+      for (const auto& w :
+           on_ranks<Weights>(3, [&](const Group& g) { return run(g, true); }, {.deadline = 20}))
+        CHECK(w == plain[0]);
+    }
 }
 
 TEST_CASE("[S40][S42][S43] zero 2: a backward pass that throws on one rank fails on all",
           "[host]") {
-  for (const std::int64_t bytes : {4, 1 << 20}) {
-    const SmallBuckets buckets(bytes);
-    const auto run = [&](const Group& group, bool fails) {
-      Training t(group, {.accumulate = 2});
-      const auto cycle = [&] {
-        for (int micro = 0; micro < 2; ++micro) {
-          t.opt.backward(t.loss(8 * group.rank(), 8 * group.rank() + 8));
-          t.opt.step();
+  for (const std::int64_t bytes : {4, 1 << 20})
+    for (const int zero : {2, 3}) {
+      const SmallBuckets buckets(bytes);
+      const auto run = [&](const Group& group, bool fails) {
+        Training t(group, {.accumulate = 2}, zero);
+        const auto cycle = [&] {
+          for (int micro = 0; micro < 2; ++micro) {
+            t.opt.backward(t.loss(8 * group.rank(), 8 * group.rank() + 8));
+            t.opt.step();
+          }
+        };
+        cycle();
+        if (fails) {
+          t.opt.backward(t.loss(0, 2));
+          const Tensor hidden = t.net.a(t.rows.x);  // between the two layers
+          if (group.rank() == 1)
+            add_hook(hidden, [](const Tensor&) -> Tensor { throw Error("hook", "no"); });
+          const std::string error =
+              error_of([&] { t.opt.backward(cross_entropy(t.net.b(gelu(hidden)), t.rows.y)); });
+          CHECK(mentions(error, {group.rank() == 1 ? "no" : "rank 1 has failed"}));
+          CHECK(mentions(error_of([&] { t.opt.backward(t.loss(0, 2)); }), {"zero_grad()"}));
+          t.opt.zero_grad();
         }
+        cycle();
+        return weights_of(t.opt);
       };
-      cycle();
-      if (fails) {
-        t.opt.backward(t.loss(0, 2));
-        const Tensor hidden = t.net.a(t.rows.x);  // between the two layers
-        if (group.rank() == 1)
-          add_hook(hidden, [](const Tensor&) -> Tensor { throw Error("hook", "no"); });
-        const std::string error =
-            error_of([&] { t.opt.backward(cross_entropy(t.net.b(gelu(hidden)), t.rows.y)); });
-        CHECK(mentions(error, {group.rank() == 1 ? "no" : "rank 1 has failed"}));
-        CHECK(mentions(error_of([&] { t.opt.backward(t.loss(0, 2)); }), {"zero_grad()"}));
-        t.opt.zero_grad();
+      using Weights = std::vector<double>;
+      const auto plain = on_ranks<Weights>(3, [&](const Group& g) { return run(g, false); });
+      for (const auto& w :
+           on_ranks<Weights>(3, [&](const Group& g) { return run(g, true); }, {.deadline = 20}))
+        CHECK(w == plain[0]);
+    }
+}
+
+TEST_CASE("[S22][S37][S43] zero 2: if memory runs out on one rank, all halve their micro-batches",
+          "[host]") {
+  for (const int zero : {2, 3}) {
+    const auto weights = on_ranks<std::vector<double>>(
+        3,
+        [zero](const Group& group) {
+          Training t(group, {}, zero);
+          const auto report =
+              t.opt.run_batch(24, {.size = 8}, [&](std::int64_t first, std::int64_t last) {
+                if (group.rank() == 1 && last - first > 4) throw OutOfMemory("none", 1);
+                return t.loss(first, last);
+              });
+          CHECK(report.weight() == 24);
+          CHECK(report.micro_steps() == 6);
+          return weights_of(t.opt);
+        },
+        {.deadline = 20});
+    for (const auto& w : weights) CHECK(w == weights[0]);
+  }
+}
+
+TEST_CASE("[S37][S43] zero 2: with keep_accumulator a cycle is as before if memory runs out",
+          "[host]") {
+  for (const int zero : {2, 3}) {
+    const auto run = [zero](const Group& group, bool fails) {
+      Training t(group, {.accumulate = 2, .keep_accumulator = true}, zero);
+      for (int micro = 0; micro < 2; ++micro) {
+        if (fails) {
+          const Tensor hidden = t.net.a(t.rows.x);
+          if (group.rank() == 1)
+            add_hook(hidden, [](const Tensor&) -> Tensor { throw OutOfMemory("none", 1); });
+          CHECK_THROWS_AS(t.opt.backward(cross_entropy(t.net.b(gelu(hidden)), t.rows.y)),
+                          OutOfMemory);
+        }
+        t.opt.backward(t.loss(8 * group.rank(), 8 * group.rank() + 8 - micro));
+        t.opt.step();
       }
-      cycle();
       return weights_of(t.opt);
     };
     using Weights = std::vector<double>;
@@ -96,49 +145,6 @@ TEST_CASE("[S40][S42][S43] zero 2: a backward pass that throws on one rank fails
          on_ranks<Weights>(3, [&](const Group& g) { return run(g, true); }, {.deadline = 20}))
       CHECK(w == plain[0]);
   }
-}
-
-TEST_CASE("[S22][S37][S43] zero 2: if memory runs out on one rank, all halve their micro-batches",
-          "[host]") {
-  const auto weights = on_ranks<std::vector<double>>(
-      3,
-      [](const Group& group) {
-        Training t(group);
-        const auto report =
-            t.opt.run_batch(24, {.size = 8}, [&](std::int64_t first, std::int64_t last) {
-              if (group.rank() == 1 && last - first > 4) throw OutOfMemory("none", 1);
-              return t.loss(first, last);
-            });
-        CHECK(report.weight() == 24);
-        CHECK(report.micro_steps() == 6);
-        return weights_of(t.opt);
-      },
-      {.deadline = 20});
-  for (const auto& w : weights) CHECK(w == weights[0]);
-}
-
-TEST_CASE("[S37][S43] zero 2: with keep_accumulator a cycle is as before if memory runs out",
-          "[host]") {
-  const auto run = [](const Group& group, bool fails) {
-    Training t(group, {.accumulate = 2, .keep_accumulator = true});
-    for (int micro = 0; micro < 2; ++micro) {
-      if (fails) {
-        const Tensor hidden = t.net.a(t.rows.x);
-        if (group.rank() == 1)
-          add_hook(hidden, [](const Tensor&) -> Tensor { throw OutOfMemory("none", 1); });
-        CHECK_THROWS_AS(t.opt.backward(cross_entropy(t.net.b(gelu(hidden)), t.rows.y)),
-                        OutOfMemory);
-      }
-      t.opt.backward(t.loss(8 * group.rank(), 8 * group.rank() + 8 - micro));
-      t.opt.step();
-    }
-    return weights_of(t.opt);
-  };
-  using Weights = std::vector<double>;
-  const auto plain = on_ranks<Weights>(3, [&](const Group& g) { return run(g, false); });
-  for (const auto& w :
-       on_ranks<Weights>(3, [&](const Group& g) { return run(g, true); }, {.deadline = 20}))
-    CHECK(w == plain[0]);
 }
 
 TEST_CASE("[S37][S43] zero 2: a cycle is rolled back on all ranks", "[host]") {

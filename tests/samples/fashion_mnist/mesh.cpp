@@ -118,6 +118,7 @@ TEST_CASE("fashion_mnist: precisions and settings of steps go with a divided mod
        {Case{"--precision fp16 --clip 1 --optimizer sgd", "--tensor-parallel 2 --pipeline 2", 5e-4},
         Case{"--precision amp-bf16 --optimizer sgd", "--tensor-parallel 2 --pipeline 2", 4e-3},
         Case{"--ema 0.9 --weight-decay 0.01", "--tensor-parallel 2 --zero 1", 1e-5},
+        Case{"--ema 0.9 --weight-decay 0.01", "--tensor-parallel 2 --zero 2", 1e-5},
         Case{"--schedule cosine --label-smoothing 0.1 --augment", "--pipeline 2", 1e-5}}) {
     CAPTURE(c.options);
     const Run one = train(set, c.options);

@@ -28,8 +28,9 @@ TEST_CASE("fashion_mnist: --exact has the same weights for any cut, threads and 
   for (const std::string model : {"", " --precision fp16", " --model cnn --augment"}) {
     CAPTURE(model);
     const std::string one = weights_of(set, "--exact 8 --threads 1" + model);
-    for (const std::string cut : {"--micro-batch 8", "--threads 2", "--ranks 2",
-                                  "--ranks 3 --micro-batch 16", "--ranks 3 --zero 1"})
+    for (const std::string cut :
+         {"--micro-batch 8", "--threads 2", "--ranks 2", "--ranks 3 --micro-batch 16",
+          "--ranks 3 --zero 1", "--ranks 3 --zero 2", "--ranks 2 --zero 3"})
       CHECK(weights_of(set, "--exact 8 " + cut + model) == one);
     CHECK(weights_of(set, "--exact 20 --threads 1" + model) != one);
   }
@@ -58,6 +59,28 @@ TEST_CASE("fashion_mnist: a run of two ranks goes on with one, and prints once",
   CHECK(weights_of(set, "--exact 8 --resume --checkpoint " + folder + " --log " + log) == whole);
 }
 
+TEST_CASE("fashion_mnist: ranks that divide all go on with one, and save averages as one does",
+          "[host][training]") {
+  const SmallSet set;
+  const std::string whole = weights_of(set, "--exact 8 --ema 0.9");
+  for (const std::string zero : {"2", "3"}) {
+    CAPTURE(zero);
+    const std::string folder = set.folder.file("run-" + zero),
+                      file = set.folder.file("net-" + zero);
+    const Ran first = set.run({"--epochs", "1", "--batch", "40", "--exact", "8", "--ema", "0.9",
+                               "--ranks", "2", "--zero", zero, "--checkpoint", folder});
+    INFO(first.out << first.err);
+    REQUIRE(first.exit_code == 0);
+    CHECK(weights_of(set, "--exact 8 --ema 0.9 --resume --checkpoint " + folder) == whole);
+    const Ran saves = set.run({"--epochs", "2", "--batch", "40", "--exact", "8", "--ema", "0.9",
+                               "--ranks", "3", "--zero", zero, "--save", file});
+    INFO(saves.out << saves.err);
+    REQUIRE(saves.exit_code == 0);
+    const Ran tested = set.run({"--load", file, "--hash"});
+    CHECK(tested.out.find(whole.substr(1)) != std::string::npos);
+  }
+}
+
 TEST_CASE("fashion_mnist: what does not go with ranks is refused", "[host]") {
   const SmallSet set;
   const auto refused = [&](std::vector<std::string> arguments, const char* what) {
@@ -68,6 +91,8 @@ TEST_CASE("fashion_mnist: what does not go with ranks is refused", "[host]") {
   };
   refused({"--ranks", "2", "--plan"}, "--plan");
   refused({"--zero", "1"}, "nobody to divide");
+  refused({"--ranks", "4", "--pipeline", "2", "--zero", "2"}, "stages make other micro-steps");
+  refused({"--exact", "8", "--model", "resnet", "--ranks", "2", "--zero", "2"}, "--zero 2");
   refused({"--exact", "8", "--micro-batch", "12"}, "12 is no multiple of 8");
   refused({"--ranks", "2", "--batch", "64", "--accumulate", "2"}, "--accumulate");
 }

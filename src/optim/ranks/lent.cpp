@@ -1,0 +1,148 @@
+#include "optim/ranks/lent.h"
+
+#include <utility>
+
+#include "firn/kernel_support.h"
+#include "kernels/copy.h"
+
+namespace firn::optim {
+namespace {
+
+/// This rank's part of a bucket's memory.
+Tensor own_part(const ParamStore::Bucket& b, const Tensor& memory, int rank) {
+  return memory.as_strided({b.kept.size()}, {1}, b.bounds[static_cast<std::size_t>(rank)]);
+}
+
+}  // namespace
+
+LentWeights::LentWeights(const ParamStore& store, std::shared_ptr<const autograd::Peers> peers,
+                         Meet meet)
+    : store_(store), peers_(std::move(peers)), meet_(std::move(meet)) {
+  const auto& buckets = store_.buckets();
+  loans_.resize(buckets.size());
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    loans_[b].versions.resize(buckets[b].parameters.size());
+    for (const std::size_t i : buckets[b].parameters)
+      if (store_.weight(i).bytes() > 0) bucket_of_.emplace(&store_.weight(i), b);
+  }
+  autograd::add_lender(self_);
+  for (std::size_t i = 0; i < store_.ledger().size(); ++i)
+    if (store_.weight(i).bytes() > 0) store_.weight(i).lend(this);
+}
+
+LentWeights::~LentWeights() {
+  for (std::size_t i = 0; i < store_.ledger().size(); ++i)
+    if (store_.weight(i).bytes() > 0) store_.weight(i).lend(nullptr);
+}
+
+void LentWeights::fetch(Storage& storage) {
+  keep_if_planned();
+  const std::size_t b = bucket_of_.at(&storage);
+  if (!loans_[b].memory.defined()) bring(b);
+  give(b);
+}
+
+void LentWeights::bring(std::size_t b) {
+  const runtime::DoNotSkip really;
+  const ParamStore::Bucket& bucket = store_.buckets()[b];
+  if (holds_ == 0)
+    for (Loan& other : loans_)
+      if (!other.here) other.memory = Tensor();
+  if (!runtime::dry_run()) meet_(b);
+  const Tensor memory = store_.weight_memory(bucket);
+  if (bucket.kept.size() > 0)
+    kernels::copy(store_.kept_weight(bucket).view(),
+                  own_part(bucket, memory, peers_->rank()).mutable_view(), store_.stream());
+  ParamStore::gather_bounds(memory, bucket.bounds, *peers_);
+  loans_[b].memory = memory;
+}
+
+void LentWeights::give(std::size_t b) noexcept {
+  Loan& loan = loans_[b];
+  const ParamStore::Bucket& bucket = store_.buckets()[b];
+  for (std::size_t j = 0; j < bucket.parameters.size(); ++j) {
+    const std::size_t i = bucket.parameters[j];
+    Storage& weight = store_.weight(i);
+    if (weight.bytes() == 0) continue;
+    weight.come(loan.memory.storage(), store_.weight_offset(bucket, i));
+    loan.versions[j] = weight.version();
+  }
+  loan.here = true;
+  loan.depth = autograd::reading ? autograd::reading->depth : 0;
+}
+
+void LentWeights::keep_writes(std::size_t b) noexcept {
+  Loan& loan = loans_[b];
+  const ParamStore::Bucket& bucket = store_.buckets()[b];
+  bool written = false;
+  for (std::size_t j = 0; j < bucket.parameters.size(); ++j) {
+    const std::uint32_t now = store_.weight(bucket.parameters[j]).version();
+    written = written || std::exchange(loan.versions[j], now) != now;
+  }
+  if (!written || bucket.kept.size() == 0) return;
+  kernels::copy(own_part(bucket, loan.memory, peers_->rank()).view(),
+                store_.kept_weight(bucket).mutable_view(), store_.stream());
+}
+
+void LentWeights::keep_writes() noexcept {
+  for (std::size_t b = 0; b < loans_.size(); ++b)
+    if (loans_[b].here) keep_writes(b);
+}
+
+void LentWeights::take_back(std::size_t b) noexcept {
+  for (const std::size_t i : store_.buckets()[b].parameters)
+    if (store_.weight(i).bytes() > 0) store_.weight(i).go();
+  loans_[b].here = false;
+}
+
+void LentWeights::end_of_scope(int depth) noexcept {
+  if (holds_ > 0) return;
+  for (std::size_t b = 0; b < loans_.size(); ++b) {
+    if (!loans_[b].here || loans_[b].depth < depth) continue;
+    keep_writes(b);
+    take_back(b);
+  }
+}
+
+void LentWeights::drop() noexcept {
+  for (std::size_t b = 0; b < loans_.size(); ++b) {
+    if (loans_[b].here) take_back(b);
+    loans_[b].memory = Tensor();
+  }
+}
+
+std::shared_ptr<void> LentWeights::hold() {
+  ++holds_;
+  std::shared_ptr<void> out(this, [self = std::weak_ptr(self_)](void*) {
+    const auto alive = self.lock();
+    if (!alive) return;
+    auto& lent = static_cast<LentWeights&>(**alive);
+    if (--lent.holds_ > 0) return;
+    lent.end_of_scope(0);
+    for (Loan& loan : lent.loans_) loan.memory = Tensor();
+  });
+  for (std::size_t b = 0; b < loans_.size(); ++b) {
+    if (!loans_[b].memory.defined()) bring(b);
+    if (!loans_[b].here) give(b);
+  }
+  return out;
+}
+
+void LentWeights::keep_if_planned() {
+  if (!runtime::planning()) [[likely]]
+    return;
+  runtime::at_dry_end(this, [self = std::weak_ptr(self_), loans = loans_] {
+    const auto alive = self.lock();
+    if (!alive) return;
+    auto& lent = static_cast<LentWeights&>(**alive);
+    lent.drop();
+    lent.loans_ = loans;
+    for (std::size_t b = 0; b < loans.size(); ++b) {
+      if (!loans[b].here) continue;
+      lent.give(b);
+      lent.loans_[b].depth = loans[b].depth;
+    }
+  });
+}
+
+}  // namespace firn::optim

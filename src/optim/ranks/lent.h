@@ -1,0 +1,65 @@
+// Weights that ranks divide (ZeRO stage 3). A parameter has memory while somebody reads it: the
+// ranks then bring the parts of its bucket together. When the scope ends in which it was asked for,
+// the parameter has none again. The bucket's memory waits for the next one that is needed, or is
+// released for it, so that modules of one bucket do not bring it together twice.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "autograd/peers.h"
+#include "autograd/reading.h"
+#include "firn/storage.h"
+#include "optim/store/param_store.h"
+
+namespace firn::optim {
+
+class LentWeights final : public StorageLender, public autograd::Lender {
+ public:
+  /// Called before the ranks bring a bucket together: they tell each other which one.
+  using Meet = std::function<void(std::size_t bucket)>;
+  /// From now on the weights are lent here. Told of scopes of this thread.
+  LentWeights(const ParamStore& store, std::shared_ptr<const autograd::Peers> peers, Meet meet);
+  /// The weights have no values from now on.
+  ~LentWeights();
+  LentWeights(const LentWeights&) = delete;
+  LentWeights& operator=(const LentWeights&) = delete;
+
+  /// A call of all ranks, as reading is.
+  void fetch(Storage& storage) override;
+  void end_of_scope(int depth) noexcept override;
+  /// What was written to weights reaches the parts that are kept.
+  void keep_writes() noexcept;
+  /// All memory is released; what was written since keep_writes() is lost.
+  void drop() noexcept;
+
+  /// All weights are here while one of these is alive. Made by all ranks.
+  std::shared_ptr<void> hold();
+
+ private:
+  struct Loan {
+    Tensor memory;                        ///< of the bucket; undefined: none
+    bool here = false;                    ///< the parameters have it
+    int depth = 0;                        ///< of the scope in which it was asked for
+    std::vector<std::uint32_t> versions;  ///< of the parameters, when their values were last kept
+  };
+  void bring(std::size_t bucket);
+  void give(std::size_t bucket) noexcept;
+  void take_back(std::size_t bucket) noexcept;
+  void keep_writes(std::size_t bucket) noexcept;
+  /// A plan of a step leaves all as it is.
+  void keep_if_planned();
+
+  const ParamStore& store_;
+  std::shared_ptr<const autograd::Peers> peers_;
+  Meet meet_;
+  std::unordered_map<const Storage*, std::size_t> bucket_of_;
+  std::vector<Loan> loans_;
+  int holds_ = 0;
+  std::shared_ptr<autograd::Lender*> self_ = std::make_shared<autograd::Lender*>(this);
+};
+
+}  // namespace firn::optim
