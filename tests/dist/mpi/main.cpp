@@ -130,11 +130,11 @@ void loop(const Group& group) {
 }
 
 /// The weights after three steps in f16 with dropout, in exact mode or not.
-std::vector<float> trained(const Group& group, std::int64_t quantum, int zero = 0) {
+std::vector<float> trained(const Group& group, std::int64_t quantum, int zero = 0,
+                           bool normed = false) {
   manual_seed(3);
   nn::Sequential net{nn::Linear(6, 32), nn::Dropout(0.2)};
-  if (quantum > 0)
-    net.push_back(nn::BatchNorm1d(32, {.accumulation = nn::BatchNormMode::whole_batch}));
+  if (normed) net.push_back(nn::BatchNorm1d(32, {.accumulation = nn::BatchNormMode::whole_batch}));
   net.push_back(nn::Linear(32, 3));
   net.to(f16);
   optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.clip_norm = 1, .exact = {.quantum = quantum}});
@@ -178,6 +178,9 @@ std::size_t state_of(const Group& group, int zero) {
 /// Exact mode has the bits of one rank, the ordinary mode those of as many ranks that are threads.
 void train(const Group& group) {
   if (trained(group, 4) != trained(Group(), 4)) throw std::runtime_error("exact mode: other bits");
+  for (const int zero : {0, 1})
+    if (trained(group, 4, zero, true) != trained(Group(), 4, 0, true))
+      throw std::runtime_error("exact mode with batch norm: other bits");
   for (const int zero : {0, 2, 3}) {
     std::vector<float> by_threads;
     dist::run_local(group.size(), [&](const Group& threads) {
