@@ -56,6 +56,22 @@ void compare(const std::string& name, const std::array<Mode, 2>& modes, std::int
   bench::report(name, "of the ordinary mode", ratios);
 }
 
+/// Of networks for 64 images, without exact mode and with quanta of 16.
+template <class Net>
+void compare_classifiers(const std::string& name, std::array<Net, 2>& nets, const Tensor& x,
+                         const Tensor& y, int rounds) {
+  std::array<Mode, 2> modes;
+  for (std::size_t m = 0; m < 2; ++m) {
+    modes[m].opt =
+        std::make_unique<optim::SGD>(nets[m].parameters(), optim::SGDOptions{.lr = 0.01},
+                                     optim::StepOptions{.exact = {.quantum = m == 0 ? 0 : 16}});
+    modes[m].loss = [&net = nets[m], &x, &y](std::int64_t first, std::int64_t last) {
+      return cross_entropy(net(x.slice(0, first, last)), y.slice(0, first, last));
+    };
+  }
+  compare(name, modes, x.size(0), rounds);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -66,16 +82,7 @@ int main(int argc, char** argv) {
     constexpr std::int64_t kBatch = 64;
     const Tensor x = rand({kBatch, 784}), y = zeros({kBatch}, i64);
     std::array<nn::MLP, 2> nets{nn::MLP({784, 512, 512, 10}), nn::MLP({784, 512, 512, 10})};
-    std::array<Mode, 2> modes;
-    for (std::size_t m = 0; m < 2; ++m) {
-      modes[m].opt =
-          std::make_unique<optim::SGD>(nets[m].parameters(), optim::SGDOptions{.lr = 0.01},
-                                       optim::StepOptions{.exact = {.quantum = m == 0 ? 0 : 16}});
-      modes[m].loss = [&net = nets[m], &x, &y](std::int64_t first, std::int64_t last) {
-        return cross_entropy(net(x.slice(0, first, last)), y.slice(0, first, last));
-      };
-    }
-    compare("exact.mlp.time", modes, kBatch, 60 * run.epochs);
+    compare_classifiers("exact.mlp.time", nets, x, y, 60 * run.epochs);
   }
   {
     constexpr std::int64_t kBatch = 64;
@@ -83,16 +90,7 @@ int main(int argc, char** argv) {
     std::array<Cnn, 2> nets;
     nn::convert_batch_norm(nets[0], nn::BatchNormMode::per_step);
     nn::convert_batch_norm(nets[1], nn::BatchNormMode::whole_batch);
-    std::array<Mode, 2> modes;
-    for (std::size_t m = 0; m < 2; ++m) {
-      modes[m].opt =
-          std::make_unique<optim::SGD>(nets[m].parameters(), optim::SGDOptions{.lr = 0.01},
-                                       optim::StepOptions{.exact = {.quantum = m == 0 ? 0 : 16}});
-      modes[m].loss = [&net = nets[m], &x, &y](std::int64_t first, std::int64_t last) {
-        return cross_entropy(net(x.slice(0, first, last)), y.slice(0, first, last));
-      };
-    }
-    compare("exact.cnn.time", modes, kBatch, 20 * run.epochs);
+    compare_classifiers("exact.cnn.time", nets, x, y, 20 * run.epochs);
   }
   {
     bench::gpt::Tokens tokens(kGpt, 1);

@@ -12,7 +12,6 @@ namespace firn {
 
 namespace autograd {
 class BatchPartScope;
-struct FreezeSeam;
 }  // namespace autograd
 
 struct BackwardOptions {
@@ -81,7 +80,7 @@ class Freeze {
   Freeze& operator=(const Freeze&) = delete;
 
  private:
-  friend struct autograd::FreezeSeam;
+  friend class autograd::BatchPartScope;
   void set(bool on) const noexcept;
 
   autograd::BatchPartScope* part_;  ///< of a batch, whose function has made it; usually null

@@ -55,8 +55,7 @@ class BatchParts {
 class BatchPartScope {
  public:
   explicit BatchPartScope(BatchParts& parts) noexcept
-      : before_(std::exchange(BatchParts::current, &parts)),
-        outer_(std::exchange(current, this)) {}
+      : before_(std::exchange(BatchParts::current, &parts)), outer_(std::exchange(current, this)) {}
   ~BatchPartScope();
   BatchPartScope(const BatchPartScope&) = delete;
   BatchPartScope& operator=(const BatchPartScope&) = delete;
@@ -80,6 +79,9 @@ class BatchPartScope {
   static inline thread_local constinit BatchPartScope* current = nullptr;
 
  private:
+  /// The scopes of the part do, or do not for a while.
+  void freeze(bool on) const noexcept;
+
   BatchParts* before_;
   BatchPartScope* outer_;
   std::vector<Freeze*> frozen_;

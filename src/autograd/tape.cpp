@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 
+#include "autograd/batch_parts.h"
 #include "autograd/node.h"
 #include "base/check.h"
 #include "base/inherited.h"
@@ -22,6 +23,33 @@ NoGrad::NoGrad() noexcept : previous_(recording) { recording = false; }
 NoGrad::~NoGrad() { recording = previous_; }
 EnableGrad::EnableGrad() noexcept : previous_(recording) { recording = true; }
 EnableGrad::~EnableGrad() { recording = previous_; }
+
+Freeze::Freeze(std::vector<Tensor> leaves) try : part_(autograd::BatchPartScope::current) {
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    const Tensor& t = leaves[i];
+    FIRN_CHECK(t.defined(), "Freeze", "give net.parameters()", "tensor {} is undefined", i);
+    const bool has_node = static_cast<bool>(t.impl()->node);
+    FIRN_CHECK(!has_node || autograd::leaf_or_frozen(t), "Freeze",
+               "give the leaves that it was computed from; detach() cuts a single tensor off",
+               "tensor {}, {}, was made by an op", i, describe(t));
+    if (has_node) frozen_.push_back(t);
+  }
+  if (part_) part_->begin(*this);
+  set(true);
+}
+FIRN_OUT_OF_MEMORY("Freeze")
+
+Freeze::~Freeze() {
+  if (part_) part_->end(*this);
+  set(false);
+}
+
+void Freeze::set(bool on) const noexcept {
+  for (const Tensor& t : frozen_) {
+    autograd::Leaf& leaf = *autograd::leaf_or_frozen(t);
+    on ? ++leaf.frozen : --leaf.frozen;
+  }
+}
 
 AnomalyMode::AnomalyMode() noexcept : previous_(autograd::op_mode.anomaly) {
   autograd::op_mode.anomaly = true;

@@ -1,9 +1,5 @@
 // Runs of several ranks in files, and state that ranks divide among them (ZeRO).
 #include <fmt/format.h>
-
-#include <fstream>
-#include <iterator>
-
 #include "data/files.h"
 #include "dist/training.h"
 #include "firn/io/checkpoints.h"
@@ -14,11 +10,6 @@ namespace {
 
 using dist::distribute;
 using dist::Group;
-
-std::string bytes_of(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 /// Steps [first, last) of a training over a batch that ranks divide.
 void train(nn::Module& net, optim::Optimizer& opt, int first, int last) {
@@ -276,7 +267,7 @@ TEST_CASE("[S40][S43] zero: the bits of undivided training, for every optimizer"
             io::save_run(file, {net, *opt});
             return bits.bytes;
           });
-          files[zero] = bytes_of(file);
+          files[zero] = test::read_file(file);
           for (const auto& e : ends) CHECK(e == ends[0]);
           averages[zero] = ends[0];
         }

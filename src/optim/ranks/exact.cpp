@@ -10,7 +10,7 @@
 #include "kernels/copy.h"
 #include "optim/batch_scope.h"
 #include "optim/impl.h"
-#include "optim/ranks/together.h"
+#include "optim/ranks/interleaved.h"
 #include "runtime/graph/draw_tape.h"
 
 namespace firn::optim {
@@ -272,12 +272,14 @@ namespace {
 /// be.
 class BackwardOfQuantum {
  public:
-  BackwardOfQuantum(OptimizerAccess::Impl& impl, Together* together, std::int64_t i)
-      : impl_(impl), together_(together && together->met() ? together : nullptr), i_(i) {
+  BackwardOfQuantum(OptimizerAccess::Impl& impl, InterleavedQuanta* interleaved, std::int64_t i)
+      : impl_(impl),
+        interleaved_(interleaved && interleaved->met() ? interleaved : nullptr),
+        i_(i) {
     try {
-      if (together_) {
+      if (interleaved_) {
         place_ = impl.exact.place_beside(impl.store);
-        together_->collect_into(i, place_);
+        interleaved_->collect_into(i, place_);
       } else {
         const auto place = impl.exact.place();
         place_.assign(place.begin(), place.end());
@@ -291,8 +293,10 @@ class BackwardOfQuantum {
   }
   ~BackwardOfQuantum() {
     impl_.in_quantum = false;
-    if (together_) together_->collect_into(i_, {});
-    if (!place_.empty()) impl_.store.collect_here();
+    if (interleaved_)
+      interleaved_->collect_into(i_, {});
+    else if (!place_.empty())
+      impl_.store.collect_here();
   }
   BackwardOfQuantum(const BackwardOfQuantum&) = delete;
   BackwardOfQuantum& operator=(const BackwardOfQuantum&) = delete;
@@ -304,11 +308,11 @@ class BackwardOfQuantum {
       impl_.store.zero_missing_in(place_);
   }
   /// Where the gradient is, if the quantum is computed beside others; else empty.
-  std::vector<Tensor> beside() const { return together_ ? place_ : std::vector<Tensor>(); }
+  std::vector<Tensor> beside() const { return interleaved_ ? place_ : std::vector<Tensor>(); }
 
  private:
   OptimizerAccess::Impl& impl_;
-  Together* together_;  ///< null: by itself
+  InterleavedQuanta* interleaved_;  ///< null: by itself
   std::int64_t i_;
   std::vector<Tensor> place_;
 };
@@ -333,27 +337,37 @@ class BetweenQuanta {
   Generator& random_;
 };
 
+/// While alive, this thread draws the random numbers of quantum q alone.
+class NumbersOfQuantum {
+ public:
+  NumbersOfQuantum(const OptimizerAccess::Impl& impl, std::int64_t q)
+      : generator_(generator_of(impl.exact.random(), q)) {}
+  NumbersOfQuantum(const NumbersOfQuantum&) = delete;
+  NumbersOfQuantum& operator=(const NumbersOfQuantum&) = delete;
+
+ private:
+  Generator generator_;
+  GeneratorScope scope_{generator_};
+  runtime::OnlyGenerator only_{generator_};
+};
+
 /// Of a rank that computes no quantum in a turn, if weights are divided: quantum q again.
 Loss loss_of_quantum(const OptimizerAccess::Impl& impl, std::int64_t q, std::int64_t samples,
                      const std::function<Loss(std::int64_t, std::int64_t)>& loss) {
   const std::int64_t size = impl.options.exact.quantum;
-  Generator generator = generator_of(impl.exact.random(), q);
-  const GeneratorScope random(generator);
-  const runtime::OnlyGenerator quantum(generator);
+  const NumbersOfQuantum numbers(impl, q);
   return loss(q * size, std::min(samples, (q + 1) * size));
 }
 
 /// Quantum q, the i-th of this rank, as a micro-step of its own: nothing of the ones before it is
-/// in its sums. `together`: what computes it beside others, or null.
+/// in its sums. `interleaved`: what computes it beside others, or null.
 void run_quantum(Optimizer& optimizer, std::int64_t q, std::int64_t samples,
                  const std::function<Loss(std::int64_t, std::int64_t)>& loss,
-                 Together* together = nullptr, std::int64_t i = 0) {
+                 InterleavedQuanta* interleaved = nullptr, std::int64_t i = 0) {
   OptimizerAccess::Impl& impl = OptimizerAccess::impl(optimizer);
   const std::string& op = impl.store.op();
   const std::int64_t size = impl.options.exact.quantum;
-  Generator generator = generator_of(impl.exact.random(), q);
-  const GeneratorScope random(generator);
-  const runtime::OnlyGenerator quantum(generator);
+  const NumbersOfQuantum numbers(impl, q);
   const autograd::CouplingScope coupling;
   const Loss value = loss(q * size, std::min(samples, (q + 1) * size));
   FIRN_CHECK(coupling.layer.empty() || (impl.quanta() == 1 && !impl.has_ranks()), op,
@@ -369,7 +383,7 @@ void run_quantum(Optimizer& optimizer, std::int64_t q, std::int64_t samples,
   if (impl.at.micro_steps > 0 && !runtime::dry_run()) impl.seed_sums() = impl.sums_before;
   std::vector<Tensor> beside;
   {
-    const BackwardOfQuantum scope(impl, together, i);
+    const BackwardOfQuantum scope(impl, interleaved, i);
     optimizer.backward(value);
     scope.fill_gaps();
     beside = scope.beside();
@@ -409,18 +423,19 @@ StepReport run_exact(Optimizer& optimizer, std::int64_t samples,
     };
     // Quanta whose gradients are divided exchange them one after another.
     if (autograd::NeedsWholeBatch::count.load(std::memory_order_relaxed) > 0 && !impl.buckets) {
-      Together together(impl, turns.mine,
-                        between                ? "MicroBatch::between is called between quanta"
-                        : impl.exact.goes_on() ? "the run was saved half-way in the batch"
-                                               : nullptr);
+      InterleavedQuanta interleaved(impl, turns.mine,
+                                    between ? "MicroBatch::between is called between quanta"
+                                    : impl.exact.goes_on()
+                                        ? "the run was saved half-way in the batch"
+                                        : nullptr);
       std::int64_t q = -1;
-      together.run(
+      interleaved.run(
           [&](std::int64_t i) {
-            q = together.met() ? q + 1 : impl.exact.next(impl.store);
-            run_quantum(optimizer, q, samples, loss, &together, i);
+            q = interleaved.met() ? q + 1 : impl.exact.next(impl.store);
+            run_quantum(optimizer, q, samples, loss, &interleaved, i);
           },
           after);
-      for (std::int64_t i = turns.mine; i < turns.most && !together.met(); ++i) after(i);
+      for (std::int64_t i = turns.mine; i < turns.most && !interleaved.met(); ++i) after(i);
       return;
     }
     const std::int64_t own = std::min(impl.share_of(impl.quanta()).first, impl.quanta() - 1);

@@ -5,19 +5,16 @@
 
 #include "kernels/copy.h"
 #include "optim/ranks/exact.h"
+#include "optim/store/division.h"
 
 namespace firn::optim {
 namespace {
 
-Tensor run_in(const Tensor& flat, std::int64_t first, std::int64_t count) {
-  return flat.as_strided({count}, {1}, first);
-}
-
 void copy_run(const Tensor& from, std::int64_t first, const Tensor& to, std::int64_t place,
               std::int64_t count, Stream stream) {
   if (count > 0)
-    kernels::copy(run_in(from, first, count).view(), run_in(to, place, count).mutable_view(),
-                  stream);
+    kernels::copy(part_of(from, {first, first + count}).view(),
+                  part_of(to, {place, place + count}).mutable_view(), stream);
 }
 
 }  // namespace
@@ -64,13 +61,13 @@ void ExactSums::take_bucket(const ParamStore& store, const ParamStore::Bucket& b
   }
   const OwnerScope owner(Owner::gradients);
   const Tensor parts = empty({ranks * part}, memory.dtype(), memory.device());
-  peers.all_to_all(run_in(memory, 0, ranks * part), parts);
+  peers.all_to_all(part_of(memory, {0, ranks * part}), parts);
   for (std::size_t r = 0; r < sources_.size(); ++r)
     if (const Tensor* const place = place_of(r))
       copy_run(parts, static_cast<std::int64_t>(r) * part, *place, bucket.kept.first, part, stream);
   if (rest == 0) return;
   const Tensor rests = empty({ranks * rest}, memory.dtype(), memory.device());
-  peers.all_gather(run_in(memory, ranks * part, rest), rests);
+  peers.all_gather(part_of(memory, {ranks * part, bucket.elements()}), rests);
   if (rank_ + 1 != sources_.size()) return;
   for (std::size_t r = 0; r < sources_.size(); ++r)
     if (const Tensor* const place = place_of(r))

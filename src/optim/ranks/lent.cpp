@@ -4,13 +4,15 @@
 
 #include "firn/kernel_support.h"
 #include "kernels/copy.h"
+#include "optim/store/division.h"
 
 namespace firn::optim {
 namespace {
 
 /// This rank's part of a bucket's memory.
 Tensor own_part(const ParamStore::Bucket& b, const Tensor& memory, int rank) {
-  return memory.as_strided({b.kept.size()}, {1}, b.bounds[static_cast<std::size_t>(rank)]);
+  const std::int64_t first = b.bounds[static_cast<std::size_t>(rank)];
+  return part_of(memory, {first, first + b.kept.size()});
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "firn/rollback.h"
 #include "kernels/optim.h"
 #include "optim/impl.h"
+#include "optim/store/division.h"
 
 namespace firn::optim {
 namespace {
@@ -26,19 +27,15 @@ autograd::Outcome outcome_of(const std::exception_ptr& failure) {
   }
 }
 
-Tensor elements(const Tensor& flat, std::int64_t first, std::int64_t count) {
-  return flat.as_strided({count}, {1}, first);
-}
-
 /// Every rank's `memory` is added up, and this rank's part of the sum to `kept`.
 void add_bucket(const ParamStore::Bucket& b, const Tensor& memory, const Tensor& kept,
                 const autograd::Peers& peers, Stream stream) {
   const std::int64_t whole = b.equal_part * peers.size();
-  if (whole > 0) peers.reduce_scatter(elements(memory, 0, whole));
-  if (whole < b.elements()) peers.all_reduce(elements(memory, whole, b.elements() - whole));
+  if (whole > 0) peers.reduce_scatter(part_of(memory, {0, whole}));
+  if (whole < b.elements()) peers.all_reduce(part_of(memory, {whole, b.elements()}));
   if (kept.numel() == 0) return;
   const std::int64_t first = b.bounds[static_cast<std::size_t>(peers.rank())];
-  add_gradient(elements(memory, first, kept.numel()), 1, kept, 1, stream);
+  add_gradient(part_of(memory, {first, first + kept.numel()}), 1, kept, 1, stream);
 }
 
 }  // namespace

@@ -26,6 +26,14 @@ inline Tensor part_of(const Tensor& flat, const Share& part) {
   return flat.as_strided({part.size()}, {1}, part.first);
 }
 
+/// The view, whose first element is number `first` of what kernels count.
+inline View counted_from(View v, std::int64_t first) {
+  const auto address = reinterpret_cast<std::uintptr_t>(v.data) -
+                       static_cast<std::uintptr_t>(first) * size_of(v.dtype);
+  v.data = reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
+  return v;
+}
+
 /// Bounds between ranks, counted from the begin of `range`, and within it.
 inline std::vector<std::int64_t> from_begin(const std::vector<std::int64_t>& bounds,
                                             const Share& range) {

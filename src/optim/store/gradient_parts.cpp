@@ -96,18 +96,6 @@ std::vector<Tensor> ParamStore::gather_parts(std::span<const Tensor> parts,
 
 // ---- The norm ----
 
-namespace {
-
-/// The view's elements are counted from `begin` elements before it.
-View counted_from(View v, std::int64_t begin) {
-  const auto address = reinterpret_cast<std::uintptr_t>(v.data) -
-                       static_cast<std::uintptr_t>(begin) * size_of(v.dtype);
-  v.data = reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
-  return v;
-}
-
-}  // namespace
-
 math::GradientSummary ParamStore::summary_in_order(const math::StepPolicy& policy,
                                                    const autograd::Peers& peers) const {
   const OwnerScope owner(Owner::gradients);

@@ -5,6 +5,7 @@
 
 #include "firn/memory/labels.h"
 #include "kernels/copy.h"
+#include "optim/store/division.h"
 #include "optim/store/param_store.h"
 #include "runtime/offload/offload.h"
 
@@ -176,12 +177,7 @@ kernels::OptimizerArena ParamStore::view_of(const Arena& a, const Run& run, std:
                                             kernels::NormPartial* partials) const {
   // Kernels count elements from the beginning of the arena, and ask for those of the tables alone.
   const auto from = [&run](const Tensor& kept, std::int64_t unit = 1) {
-    View v = kept.mutable_view();
-    const auto address =
-        reinterpret_cast<std::uintptr_t>(v.data) -
-        static_cast<std::uintptr_t>((run.kept.first - run.at) / unit) * size_of(v.dtype);
-    v.data = reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
-    return v;
+    return counted_from(kept.mutable_view(), (run.kept.first - run.at) / unit);
   };
   kernels::OptimizerArena v;
   v.weight = a.weight.numel() < a.elements ? from(a.weight) : a.weight.mutable_view();

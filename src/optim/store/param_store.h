@@ -174,10 +174,11 @@ class ParamStore {
   std::vector<Tensor> reserve_rows(std::int64_t rows) const;
   /// The part of parameter i in whole arenas.
   Tensor gradient_in(std::span<const Tensor> arenas, std::size_t i) const;
-  /// `value`, a gradient of parameter i, is stored in such copies, as far as they have it.
-  void store_gradient(const Tensor& value, std::span<const Tensor> arenas, std::size_t i) const;
   /// The same of `rows`, which has for every arena a tensor [k, elements]: [k, ...].
   Tensor rows_in(std::span<const Tensor> rows, std::size_t i) const;
+  /// `value`, a gradient of parameter i, is stored in copies as reserve_gradients() makes them, as
+  /// far as they have it.
+  void store_gradient(const Tensor& value, std::span<const Tensor> arenas, std::size_t i) const;
   /// Such copies become the gradients. Which parameters have received one is the ledger's matter.
   void put_back_gradients(const std::vector<Tensor>& copies) const;
   /// See Optimizer::state(). With `zero_missing`, gradients of parameters that have received none
@@ -284,7 +285,6 @@ class ParamStore {
     Tensor weight, grad;
     /// At least one, from element 0 to the last one.
     std::vector<Run> runs;
-    std::vector<std::int64_t> bounds;  ///< of the ranks' parts; empty: not divided
     Tensor master, ema;
     std::vector<Tensor> states;
     std::vector<Tensor> scales;  ///< of the states, if they are in 8 bits

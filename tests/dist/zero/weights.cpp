@@ -1,7 +1,4 @@
 // Divided weights: there while they are read, and whole in files.
-#include <fstream>
-#include <iterator>
-
 #include "data/files.h"
 #include "dist/zero/zero.h"
 #include "firn/io/run.h"
@@ -12,11 +9,6 @@ namespace {
 
 using dist::distribute;
 using dist::Group;
-
-std::string bytes_of(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 bool is_here(const Tensor& t) { return !t.storage()->is_absent(); }
 
@@ -118,7 +110,7 @@ TEST_CASE("[S33][S40][S43] zero 3: a saved run is the file of undivided ranks", 
   const auto whole = on_ranks<Weights>(3, [&](const Group& g) { return part(g, 0, 0, 4, false); });
   for (const int zero : {0, 3}) {
     on_ranks<Weights>(3, [&](const Group& g) { return part(g, zero, 0, 2, false); });
-    files[zero / 3] = bytes_of(folder.file("run"));
+    files[zero / 3] = test::read_file(folder.file("run"));
     for (const int again : {3, 0})
       for (const auto& w :
            on_ranks<Weights>(3, [&](const Group& g) { return part(g, again, 2, 4, true); }))

@@ -1,4 +1,4 @@
-#include "optim/ranks/together.h"
+#include "optim/ranks/interleaved.h"
 
 #include <algorithm>
 #include <cstring>
@@ -22,18 +22,21 @@ std::string in_words(const autograd::BatchParts::Place& place) {
 
 }  // namespace
 
-Together::Together(OptimizerAccess::Impl& impl, std::int64_t quanta, const char* why_alone) noexcept
+InterleavedQuanta::InterleavedQuanta(OptimizerAccess::Impl& impl, std::int64_t quanta,
+                                     const char* why_alone) noexcept
     : impl_(impl), why_alone_(why_alone), quanta_(static_cast<std::size_t>(quanta)) {}
 
-const std::string& Together::op() const noexcept { return impl_.store.op(); }
-const autograd::Peers* Together::peers() const noexcept {
+const std::string& InterleavedQuanta::op() const noexcept { return impl_.store.op(); }
+const autograd::Peers* InterleavedQuanta::peers() const noexcept {
   return impl_.has_ranks() && !runtime::dry_run() ? &impl_.ranks->peers() : nullptr;
 }
-double Together::unit() const noexcept { return runtime::dry_run() ? 1 : impl_.seed_sums().unit; }
+double InterleavedQuanta::unit() const noexcept {
+  return runtime::dry_run() ? 1 : impl_.seed_sums().unit;
+}
 
 // ---- Turns ----
 
-void Together::collect_into(std::int64_t i, std::vector<Tensor> place) {
+void InterleavedQuanta::collect_into(std::int64_t i, std::vector<Tensor> place) {
   if (place.empty())
     impl_.store.collect_here();
   else
@@ -41,7 +44,7 @@ void Together::collect_into(std::int64_t i, std::vector<Tensor> place) {
   quanta_[static_cast<std::size_t>(i)].place = std::move(place);
 }
 
-void Together::begin_turn(Quantum& quantum) {
+void InterleavedQuanta::begin_turn(Quantum& quantum) {
   if (!met_) return;
   impl_.store.ledger().exchange(quantum.ledger);
   impl_.broken = quantum.broken;
@@ -50,7 +53,7 @@ void Together::begin_turn(Quantum& quantum) {
   if (quantum.waits && !runtime::dry_run()) impl_.seed_sums() = quantum.sums;
 }
 
-void Together::end_turn(Quantum& quantum) {
+void InterleavedQuanta::end_turn(Quantum& quantum) {
   quantum.ledger = impl_.store.ledger().exchange({});
   quantum.sums = impl_.seed_sums();
   quantum.broken = std::exchange(impl_.broken, false);
@@ -58,8 +61,9 @@ void Together::end_turn(Quantum& quantum) {
   if (!quantum.place.empty()) impl_.store.collect_here();
 }
 
-std::shared_ptr<const Together::Numbers> Together::meet(const Place& place, Numbers numbers,
-                                                        const Combine& combine) {
+std::shared_ptr<const InterleavedQuanta::Numbers> InterleavedQuanta::meet(const Place& place,
+                                                                          Numbers numbers,
+                                                                          const Combine& combine) {
   FIRN_CHECK(!why_alone_, op(), "choose another BatchNormMode",
              "{} needs all quanta of the batch at a time, and {}", *place.layer, why_alone_);
   Quantum& quantum = quanta_[static_cast<std::size_t>(turn_)];
@@ -74,8 +78,8 @@ std::shared_ptr<const Together::Numbers> Together::meet(const Place& place, Numb
   return result_;
 }
 
-bool Together::go_on(const std::function<void(std::int64_t)>& compute,
-                     const std::function<void(std::int64_t)>& ended) {
+bool InterleavedQuanta::go_on(const std::function<void(std::int64_t)>& compute,
+                              const std::function<void(std::int64_t)>& ended) {
   const auto n = static_cast<std::int64_t>(quanta_.size());
   bool wait = false;
   for (std::int64_t i = 0; i < n; ++i) {
@@ -95,17 +99,18 @@ bool Together::go_on(const std::function<void(std::int64_t)>& compute,
       quantum.coroutine.reset();
       if (!met_) ended(i);
     }
-    FIRN_CHECK(i == 0 || waits == wait, op(), kSameLayers,
-               "quantum {} of this rank has ended, or has no gradient for what is left, and quantum "
-               "{} is at {}",
-               waits ? 0 : i, waits ? i : 0,
-               in_words(quanta_[static_cast<std::size_t>(waits ? i : 0)].at));
+    FIRN_CHECK(
+        i == 0 || waits == wait, op(), kSameLayers,
+        "quantum {} of this rank has ended, or has no gradient for what is left, and quantum "
+        "{} is at {}",
+        waits ? 0 : i, waits ? i : 0,
+        in_words(quanta_[static_cast<std::size_t>(waits ? i : 0)].at));
     wait = waits;
   }
   return wait;
 }
 
-void Together::require_same_place() const {
+void InterleavedQuanta::require_same_place() const {
   const Quantum& first = quanta_.front();
   for (std::size_t i = 1; i < quanta_.size(); ++i) {
     const Quantum& q = quanta_[i];
@@ -121,7 +126,7 @@ void Together::require_same_place() const {
 
 // ---- Ranks ----
 
-bool Together::exchange(bool waits, bool has_failed, std::vector<Numbers>& all) {
+bool InterleavedQuanta::exchange(bool waits, bool has_failed, std::vector<Numbers>& all) {
   const Quantum none;
   const Quantum& first = quanta_.empty() ? none : quanta_.front();
   all.clear();
@@ -189,8 +194,8 @@ bool Together::exchange(bool waits, bool has_failed, std::vector<Numbers>& all) 
   return true;
 }
 
-void Together::run(const std::function<void(std::int64_t)>& compute,
-                   const std::function<void(std::int64_t)>& ended) {
+void InterleavedQuanta::run(const std::function<void(std::int64_t)>& compute,
+                            const std::function<void(std::int64_t)>& ended) {
   // What quanta refer to is there while they are unwound.
   struct Unwind {
     std::vector<Quantum>& quanta;

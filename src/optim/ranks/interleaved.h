@@ -20,13 +20,14 @@
 
 namespace firn::optim {
 
-class Together final : public autograd::BatchParts {
+class InterleavedQuanta final : public autograd::BatchParts {
  public:
   /// So many quanta are this rank's. All ranks of the optimizer make one. `why_alone`: why quanta
   /// cannot meet in this batch, or null.
-  Together(OptimizerAccess::Impl& impl, std::int64_t quanta, const char* why_alone) noexcept;
-  Together(const Together&) = delete;
-  Together& operator=(const Together&) = delete;
+  InterleavedQuanta(OptimizerAccess::Impl& impl, std::int64_t quanta,
+                    const char* why_alone) noexcept;
+  InterleavedQuanta(const InterleavedQuanta&) = delete;
+  InterleavedQuanta& operator=(const InterleavedQuanta&) = delete;
 
   /// Calls compute(i) for each quantum of this rank, and ended(i) after one that has met no other.
   /// A call of all ranks. If one of them fails, all throw.
