@@ -90,6 +90,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   template <class MicroSteps, class Undo>
   StepReport whole_cycle(const MicroSteps& micro_steps, const Undo& undo) {
     const std::int64_t ended = at.cycles;
+    attempted = true;
     try {
       try {
         micro_steps();
@@ -97,7 +98,9 @@ struct Optimizer::Impl final : autograd::Cycle {
         tell_failure(std::current_exception());
         throw;
       }
-      return end_cycle();
+      const StepReport report = end_cycle();
+      attempted = false;
+      return report;
     } catch (...) {
       if (at.cycles == ended) {
         zero_grad();
@@ -321,6 +324,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   MicroBatch split;                 ///< as run_batch() was last asked
   std::int64_t split_size = 0;      ///< what came of it
   bool combined = false;            ///< the cycle's sums are those of all ranks already
+  bool attempted = false;           ///< whole_cycle() makes a cycle, of which nothing may be there
   bool torn = false;                ///< receive_weights() has failed half-way
   bool broken = false;              ///< a backward pass has thrown half-way in this cycle
   bool averaged = false;            ///< the weights are their averages (AveragedWeights)

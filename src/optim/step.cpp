@@ -109,6 +109,7 @@ void Optimizer::Impl::zero_grad() {
   });
   remember_place();
   drop_members();
+  if (lent) lent->release();
   kernels::optim_reset(store.memory(), store.stream());
   forget_on_rank();
   if (!runtime::dry_run()) exact.forget();

@@ -46,8 +46,9 @@ void require_same(const std::string& op, std::size_t r, const RankRecord& one,
       one.what == zero.what, op,
       "with divided weights (DistributeOptions::zero 3) all ranks run the same program; where "
       "one has no samples, it runs on others",
-      "rank {} {} with number {}, and rank 0 with number {}", r, words_of(one.place), one.what,
-      zero.what);
+      "rank {} {} with number {}, and rank 0 with number {} of its buckets (the last parameters "
+      "are in number 0)",
+      r, words_of(one.place), one.what, zero.what);
   FIRN_CHECK(one.cycles == zero.cycles, op,
              "make the same steps on every rank; a rank without samples calls no_samples()",
              "rank {} ends its cycle number {}, and rank 0 its number {}", r, one.cycles + 1,
@@ -235,10 +236,13 @@ void Optimizer::Impl::no_samples() {
 
 void Optimizer::Impl::forget_on_rank() {
   const bool shared = has_ranks() || model || options.exact.quantum > 0;
-  if (!shared || runtime::dry_run() || (at.length == 0 && !broken)) return;
-  seed_sums().weight_total = sums_before.weight_total;
-  seed_sums().loss_total = sums_before.loss_total;
-  ++dropped;
+  if (!shared || runtime::dry_run()) return;
+  if (at.micro_steps > 0 || broken) {
+    seed_sums().weight_total = sums_before.weight_total;
+    seed_sums().loss_total = sums_before.loss_total;
+  }
+  if (at.length > 0 || broken || attempted) ++dropped;
+  attempted = false;
 }
 
 math::SeedSums& Optimizer::Impl::seed_sums() const noexcept {

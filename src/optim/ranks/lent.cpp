@@ -50,8 +50,9 @@ void LentWeights::bring(std::size_t b) {
   if (holds_ == 0)
     for (Loan& other : loans_)
       if (!other.here) other.memory = Tensor();
-  if (!runtime::dry_run()) meet_(b);
+  // If there is no memory, the others learn it where they meet.
   const Tensor memory = store_.weight_memory(bucket);
+  if (!runtime::dry_run()) meet_(b);
   if (bucket.kept.size() > 0)
     kernels::copy(store_.kept_weight(bucket).view(),
                   own_part(bucket, memory, peers_->rank()).mutable_view(), store_.stream());
@@ -111,6 +112,13 @@ void LentWeights::drop() noexcept {
     if (loans_[b].here) take_back(b);
     loans_[b].memory = Tensor();
   }
+}
+
+void LentWeights::release() {
+  if (holds_ > 0) return;
+  keep_if_planned();
+  keep_writes();
+  drop();
 }
 
 std::shared_ptr<void> LentWeights::hold() {

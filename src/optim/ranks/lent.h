@@ -35,6 +35,8 @@ class LentWeights final : public StorageLender, public autograd::Lender {
   void keep_writes() noexcept;
   /// All memory is released; what was written since keep_writes() is lost.
   void drop() noexcept;
+  /// After a failure ranks may have other weights in memory: now none has any, but for hold().
+  void release();
 
   /// All weights are here while one of these is alive. Made by all ranks.
   std::shared_ptr<void> hold();

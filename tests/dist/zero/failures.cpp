@@ -69,6 +69,50 @@ TEST_CASE(
     }
 }
 
+TEST_CASE("[S40][S42][S43] zero 3: a rank that fails between two layers leaves no weights behind",
+          "[host]") {
+  const SmallBuckets buckets(4);  // one for each parameter
+  for (const std::int64_t quantum : {0, 2})
+    for (const bool whole : {false, true}) {
+      const auto run = [&](const Group& group, bool fails) {
+        Training t(group, {.exact = {.quantum = quantum}}, 3);
+        t.batch();
+        const RandomKey stream = default_generator().get();
+        const auto totals = t.opt.loss_totals();
+        if (fails) {
+          const std::string error = error_of([&] {
+            t.opt.run_batch(24, 2, [&](auto first, auto last) -> Loss {
+              const Tensor h = gelu(t.net.a(t.rows.x.slice(0, first, last)));
+              if (group.rank() == 1) throw Error("loader", "no more");
+              return cross_entropy(t.net.b(h), t.rows.y.slice(0, first, last));
+            });
+          });
+          CHECK(mentions(error, {group.rank() == 1 ? "no more" : "rank 1 has failed"}));
+        }
+        CHECK(t.opt.loss_totals().weight == totals.weight);
+        if (whole) const optim::WholeWeights weights(t.opt);
+        default_generator().set(stream);
+        CHECK(t.batch().weight() == 24);
+        return weights_of(t.opt);
+      };
+      check_no_trace(run);
+    }
+}
+
+TEST_CASE("[S40] ranks: a batch that fails at its first sample leaves the totals of the loss",
+          "[host]") {
+  for (const std::int64_t quantum : {0, 2}) {
+    Training t(Group(), {.exact = {.quantum = quantum}}, 0);
+    t.batch();
+    t.batch();
+    const auto before = t.opt.loss_totals();
+    CHECK_THROWS_AS(t.opt.run_batch(24, 2, [](auto, auto) -> Loss { throw Error("loader", "no"); }),
+                    Error);
+    CHECK(t.opt.loss_totals().weight == before.weight);
+    CHECK(t.opt.loss_totals().loss == before.loss);
+  }
+}
+
 TEST_CASE("[S40][S42][S43] zero 2: a backward pass that throws on one rank fails on all",
           "[host]") {
   for (const std::int64_t bytes : {4, 1 << 20})
