@@ -290,6 +290,9 @@ struct Optimizer::Impl final : autograd::Cycle {
   std::int64_t micro_steps() const noexcept override;
   void drop_members();
 
+  /// Tells the listener of the cycle that has ended.
+  void tell_listener(const StepReport& report);
+
   StepOptions options;
   math::StepPolicy policy;
   Tensor kind_memory;      ///< u8 [32] on the CPU: a text, zeros behind it
@@ -330,6 +333,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   bool averaged = false;            ///< the weights are their averages (AveragedWeights)
   std::uint32_t state_version = 0;  ///< at the last look of adopt_state()
   bool warned_unreached = false, warned_empty = false;
+  std::function<void(const StepReport&)> listener;  ///< see StepListener
   std::int64_t complained = 0;  ///< last cycle for which check_skips() has thrown
 };
 

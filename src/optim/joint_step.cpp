@@ -56,7 +56,10 @@ std::vector<StepReport> end_cycles(const std::vector<Impl*>& all, SkipPolicy pol
   for (Impl* i : all) i->commit(false);
   kernels::optim_move_scale(memories, all[0]->policy.scale, stream);
   std::vector<StepReport> out;
-  for (const Impl* i : all) out.push_back(i->report_of_cycle());
+  for (Impl* i : all) {
+    out.push_back(i->report_of_cycle());
+    i->tell_listener(out.back());
+  }
   for (Impl* i : all) i->check_skips();
   for (std::size_t i = 0; i < all.size(); ++i) all[i]->warn_if_unreached(reached[i]);
   return out;

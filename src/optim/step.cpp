@@ -145,6 +145,7 @@ StepReport Optimizer::Impl::end_cycle() {
   compute_rules();
   commit(true);
   const StepReport report = report_of_cycle();
+  tell_listener(report);
   check_skips();
   warn_if_unreached(reached);
   return report;

@@ -56,7 +56,7 @@ inline const std::vector<Part> kParts = {
     {"dist",      {"include/firn/dist/", "src/dist/"},
                   {"base", "base_src", "runtime", "tensor", "math", "contracts", "autograd", "losses",
                    "optim"}},
-    {"train",     {"include/firn/data/", "include/firn/io/", "include/firn/train/",
+    {"train",     {"include/firn/data/", "include/firn/io/", "include/firn/metrics/", "include/firn/train/",
                    "src/data/", "src/io/", "src/train/"},
                   {"base", "base_src", "runtime", "tensor", "math", "contracts", "autograd", "losses", "ops",
                    "nn", "optim", "dist", "parallel"}},

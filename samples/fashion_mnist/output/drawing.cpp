@@ -38,13 +38,6 @@ std::size_t longest(std::span<const std::string_view> names) {
 
 }  // namespace
 
-bool may_draw(int file_descriptor) {
-  const char* no_color = std::getenv("NO_COLOR");
-  const char* term = std::getenv("TERM");
-  return ::isatty(file_descriptor) != 0 && (no_color == nullptr || *no_color == '\0') &&
-         term != nullptr && *term != '\0' && std::string_view(term) != "dumb";
-}
-
 std::string ascii_image(std::span<const std::uint8_t> pixels, int width) {
   static constexpr std::string_view kShades = " .:-=+*#%@";
   const auto columns = static_cast<std::size_t>(width);

@@ -9,10 +9,6 @@
 
 namespace sample {
 
-/// Whether control bytes may be sent to a file descriptor: it is a terminal, not a dumb one, and
-/// the user has not turned colours off (no-color.org).
-bool may_draw(int file_descriptor);
-
 /// Grey pixels, row-major, as characters from dark to light, two for a pixel: plain ASCII.
 std::string ascii_image(std::span<const std::uint8_t> pixels, int width);
 

@@ -1,11 +1,15 @@
 // Progress of an epoch on stderr: a bar on a terminal, else a line every ten seconds.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 
-namespace sample {
+namespace firn::train {
+
+/// Whether control bytes may be sent to a file descriptor: it is a terminal, not a dumb one, and
+/// the user has not turned colours off (no-color.org).
+bool may_draw(int file_descriptor) noexcept;
 
 /// "epoch 1/5  45%  51200 samples/s  ETA 0:03": a line without control bytes.
 std::string progress_line(const std::string& label, std::int64_t done, std::int64_t total,
@@ -18,8 +22,8 @@ std::string progress_bar(const std::string& label, std::int64_t done, std::int64
 
 class Progress {
  public:
-  /// `total` samples will be done.
-  Progress(std::string label, std::int64_t total);
+  /// Of `total` samples, `done` were done before, and are no part of the rate.
+  Progress(std::string label, std::int64_t total, std::int64_t done = 0);
   /// Ends the line of a bar that an exception or interrupt stopped half-way.
   ~Progress();
   Progress(const Progress&) = delete;
@@ -31,15 +35,8 @@ class Progress {
   void finish();
 
  private:
-  using Clock = std::chrono::steady_clock;
-  void draw(std::int64_t done, Clock::time_point now);
-
-  std::string label_;
-  std::int64_t total_;
-  bool terminal_;
-  bool drawn_ = false;
-  Clock::time_point start_ = Clock::now();
-  Clock::time_point next_;
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
-}  // namespace sample
+}  // namespace firn::train

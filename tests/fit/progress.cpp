@@ -1,10 +1,10 @@
 // The text of the progress bar.
-#include "samples/fashion_mnist/output/progress.h"
+#include "firn/train/progress.h"
 
 #include "support/catch.h"
 
-using sample::progress_bar;
-using sample::progress_line;
+using firn::train::progress_bar;
+using firn::train::progress_line;
 
 TEST_CASE("progress: label, bar, share, rate and time left", "[host]") {
   CHECK(progress_bar("epoch 1/5", 30'000, 60'000, 1.0, 200) ==

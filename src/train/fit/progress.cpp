@@ -1,17 +1,18 @@
 // Drawing the bar: carriage return, text, erase to the end of the line; nothing else is sent.
-#include "output/progress.h"
+#include "firn/train/progress.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
+#include <string_view>
 #include <utility>
 
-#include "output/drawing.h"
-
-namespace sample {
+namespace firn::train {
 namespace {
 
 using namespace std::chrono_literals;
@@ -55,6 +56,13 @@ std::string rate_text(std::int64_t done, std::int64_t total, double seconds) {
 
 }  // namespace
 
+bool may_draw(int file_descriptor) noexcept {
+  const char* no_color = std::getenv("NO_COLOR");
+  const char* term = std::getenv("TERM");
+  return ::isatty(file_descriptor) != 0 && (no_color == nullptr || *no_color == '\0') &&
+         term != nullptr && *term != '\0' && std::string_view(term) != "dumb";
+}
+
 std::string progress_line(const std::string& label, std::int64_t done, std::int64_t total,
                           double seconds) {
   return label + " " + percent_text(share_of(done, total)) + rate_text(done, total, seconds);
@@ -84,38 +92,52 @@ std::string progress_bar(const std::string& label, std::int64_t done, std::int64
   return {};
 }
 
-Progress::Progress(std::string label, std::int64_t total)
-    : label_(std::move(label)), total_(total), terminal_(may_draw(STDERR_FILENO)) {
-  next_ = start_ + (terminal_ ? Clock::duration(100ms) : Clock::duration(10s));
-}
+using Clock = std::chrono::steady_clock;
+
+struct Progress::State {
+  void draw(std::int64_t done, Clock::time_point now);
+
+  std::string label;
+  std::int64_t total, before;
+  bool terminal = may_draw(STDERR_FILENO);
+  bool drawn = false;
+  Clock::time_point start = Clock::now();
+  Clock::time_point next = start + (terminal ? Clock::duration(100ms) : Clock::duration(10s));
+};
+
+Progress::Progress(std::string label, std::int64_t total, std::int64_t done)
+    : state_(new State{std::move(label), total, done}) {}
 
 Progress::~Progress() {
-  if (drawn_) std::fputc('\n', stderr);
+  if (state_->drawn) std::fputc('\n', stderr);
 }
 
 void Progress::update(std::int64_t done) {
   const auto now = Clock::now();
-  if (now >= next_) draw(done, now);
+  if (now >= state_->next) state_->draw(done, now);
 }
 
-void Progress::draw(std::int64_t done, Clock::time_point now) {
-  const double seconds = std::chrono::duration<double>(now - start_).count();
-  if (terminal_) {
+void Progress::State::draw(std::int64_t done, Clock::time_point now) {
+  // Samples of an earlier run count in the share, but took none of this time.
+  const double seconds =
+      std::chrono::duration<double>(now - start).count() *
+      (done > before ? static_cast<double>(done) / static_cast<double>(done - before) : 0);
+  if (terminal) {
     // One column stays free: a full line would wrap. The rest of the line is erased after the text.
-    const std::string text = progress_bar(label_, done, total_, seconds, terminal_columns() - 1);
+    const std::string text = progress_bar(label, done, total, seconds, terminal_columns() - 1);
     std::fprintf(stderr, "\r%s\x1b[K", text.c_str());
     std::fflush(stderr);
-    drawn_ = true;
-    next_ = now + 100ms;
+    drawn = true;
+    next = now + 100ms;
   } else {
-    std::fprintf(stderr, "%s\n", progress_line(label_, done, total_, seconds).c_str());
-    next_ = now + 10s;
+    std::fprintf(stderr, "%s\n", progress_line(label, done, total, seconds).c_str());
+    next = now + 10s;
   }
 }
 
 void Progress::finish() {
-  if (drawn_) std::fputs("\r\x1b[K", stderr);
-  drawn_ = false;
+  if (state_->drawn) std::fputs("\r\x1b[K", stderr);
+  state_->drawn = false;
 }
 
-}  // namespace sample
+}  // namespace firn::train

@@ -1,0 +1,95 @@
+// The log of a run: one JSON object a line (docs/records.md has the schema). Everything that shows
+// a run reads it.
+//
+//   train::RunLog log("run.jsonl");
+//   log.write(train::Record("note").add("lr", 1e-3).add("model", "mlp"));
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace firn::train {
+
+/// Names and values in the order of adding. Numbers are written such that reading gives the same
+/// bits; one that is not finite is null, since JSON has no such number.
+class Record {
+ public:
+  /// An object to be nested in another one.
+  Record() = default;
+  /// {"record": kind}. Throws Error if `kind` is empty or no UTF-8.
+  explicit Record(std::string_view kind);
+
+  // All throw Error if the name is empty, has been added before, or, as a text, is no UTF-8.
+  template <class T>
+  requires std::is_arithmetic_v<T> Record& add(std::string_view name, T value) {
+    if constexpr (std::same_as<T, bool>)
+      return add_bool(name, value);
+    else if constexpr (std::floating_point<T>)
+      return add_number(name, static_cast<double>(value));
+    else if constexpr (std::signed_integral<T>)
+      return add_integer(name, static_cast<std::int64_t>(value));
+    else
+      return add_unsigned(name, static_cast<std::uint64_t>(value));
+  }
+  Record& add(std::string_view name, std::string_view text);
+  Record& add(std::string_view name, const char* text) { return add(name, std::string_view(text)); }
+  Record& add(std::string_view name, const std::string& text) {
+    return add(name, std::string_view(text));
+  }
+  Record& add(std::string_view name, const Record& nested);
+  Record& add(std::string_view name, std::span<const Record> list);
+  Record& add(std::string_view name, std::span<const double> numbers);
+  Record& add(std::string_view name, std::span<const std::int64_t> numbers);
+  Record& add(std::string_view name, std::span<const std::string> texts);
+  /// null
+  Record& add(std::string_view name, std::nullopt_t);
+
+  /// The object on one line, without a line break.
+  std::string text() const;
+  bool empty() const noexcept { return names_.empty(); }
+
+ private:
+  Record& add_bool(std::string_view name, bool value);
+  Record& add_number(std::string_view name, double value);
+  Record& add_integer(std::string_view name, std::int64_t value);
+  Record& add_unsigned(std::string_view name, std::uint64_t value);
+  Record& member(std::string_view name, std::string_view json);
+
+  std::string members_;  ///< what stands between the braces
+  std::vector<std::string> names_;
+};
+
+/// A file of records. Each line is handed to the system at once, so the file can be followed, and a
+/// program that is killed loses no line. One object at a time writes to a file.
+class RunLog {
+ public:
+  /// No log: write() does nothing.
+  RunLog();
+  /// Begins the file anew; a file of that name is emptied. With `keep`, its first bytes stay, and
+  /// what follows them is cut off: a run that goes on cuts the log back to its checkpoint. Throws
+  /// IoError if the file cannot be opened, or has fewer bytes than `keep`.
+  explicit RunLog(const std::string& path, std::int64_t keep = 0);
+  ~RunLog();
+  RunLog(RunLog&&) noexcept;
+  RunLog& operator=(RunLog&&) noexcept;
+
+  bool is_open() const noexcept { return file_ != nullptr; }
+  /// Bytes of the file so far, with those kept; 0 without a log.
+  std::int64_t bytes() const noexcept;
+  /// Appends a line. Throws IoError, as if nothing had been written, if the disk has no room.
+  void write(const Record& record);
+
+ private:
+  struct File;
+  std::unique_ptr<File> file_;
+};
+
+}  // namespace firn::train

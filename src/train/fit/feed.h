@@ -1,0 +1,58 @@
+// What a training takes its batches from: a Loader, or images on the device.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <utility>
+
+#include "firn/data/loader.h"
+#include "firn/io/run.h"
+
+namespace firn::data {
+class ResidentBatches;
+}
+
+namespace firn::train {
+
+class Feed {
+ public:
+  virtual ~Feed() = default;
+  virtual std::int64_t epoch_samples() const = 0;  ///< over all ranks
+  virtual data::LoaderPosition position() const = 0;
+  virtual io::RunPart part() = 0;
+  /// Calls the step for each batch that is left of an epoch, and after it on_batch(samples). Stops
+  /// within the epoch if that returns false. Else goes to the start of the next epoch, and returns
+  /// true.
+  virtual bool run(std::int64_t epoch, const std::function<bool(std::int64_t)>& on_batch) = 0;
+};
+
+using BatchStep = std::function<void(const data::LoaderBatch&)>;
+
+class LoaderFeed final : public Feed {
+ public:
+  LoaderFeed(data::Loader& loader, BatchStep step) : loader_(loader), step_(std::move(step)) {}
+  std::int64_t epoch_samples() const override;
+  data::LoaderPosition position() const override;
+  io::RunPart part() override;
+  bool run(std::int64_t epoch, const std::function<bool(std::int64_t)>& on_batch) override;
+
+ private:
+  data::Loader& loader_;
+  BatchStep step_;
+};
+
+class ResidentFeed final : public Feed {
+ public:
+  ResidentFeed(data::ResidentBatches& batches, std::function<void()> step)
+      : batches_(batches), step_(std::move(step)) {}
+  std::int64_t epoch_samples() const override;
+  data::LoaderPosition position() const override;
+  io::RunPart part() override;
+  bool run(std::int64_t epoch, const std::function<bool(std::int64_t)>& on_batch) override;
+
+ private:
+  data::ResidentBatches& batches_;
+  std::function<void()> step_;
+};
+
+}  // namespace firn::train

@@ -1,0 +1,88 @@
+// The forms of fit().
+#include "firn/train/fit.h"
+
+#include "base/check.h"
+#include "firn/data/resident_batches.h"
+#include "firn/nn/module.h"
+#include "firn/ops/losses.h"
+#include "optim/impl.h"
+#include "train/fit/feed.h"
+#include "train/fit/loop.h"
+
+namespace firn::train {
+namespace {
+
+constexpr const char* kOp = "fit";
+
+/// What needs a model and a loss is refused.
+void check_own_step(const FitOptions& o) {
+  const char* const name = o.validate           ? "validate"
+                           : !o.metrics.empty() ? "metrics"
+                           : o.forward          ? "forward"
+                           : o.micro_batch      ? "micro_batch"
+                                                : nullptr;
+  FIRN_CHECK(name == nullptr, kOp, "give evaluate, and let the step call run_batch()",
+             "with a step of your own, there is no model and loss for {}", name);
+}
+
+FitReport fit_with(const Parts& parts, Feed& feed, Objective objective, const FitOptions& options,
+                   const dist::Group& group) {
+  return FitLoop(parts, feed, std::move(objective), options, options.group.value_or(group)).run();
+}
+
+}  // namespace
+
+FitReport fit(nn::Module& net, optim::Optimizer& optimizer, data::Loader& loader,
+              const LossFunction& loss, const FitOptions& options) {
+  FIRN_CHECK(loss, kOp, "", "there is no loss");
+  const auto& impl = optim::OptimizerAccess::impl(optimizer);
+  const bool exact = impl.options.exact.quantum > 0;
+  FIRN_CHECK(options.micro_batch || (!exact && !impl.lent), kOp,
+             "give micro_batch, and the loader the same quantum",
+             "{} needs whole batches, which run_batch() cuts",
+             exact ? "exact mode" : "an optimizer whose weights ranks divide");
+  FIRN_CHECK(!options.micro_batch || optimizer.cycle_length() == 1, kOp,
+             "let the loader's batch be what a step takes",
+             "micro_batch makes a step of each batch, and the optimizer accumulates {}",
+             optimizer.cycle_length());
+  Objective objective{options.forward, loss};
+  if (!objective.forward)
+    objective.forward = [&net](const data::LoaderBatch& batch) { return net(batch.x()); };
+  LoaderFeed feed(loader, [&](const data::LoaderBatch& batch) {
+    const auto loss_of = [&](const data::LoaderBatch& b) {
+      return objective.loss(objective.forward(b), b.y());
+    };
+    if (options.micro_batch) {
+      optimizer.run_batch(
+          batch.total, *options.micro_batch,
+          [&](std::int64_t first, std::int64_t last) { return loss_of(batch.part(first, last)); });
+      return;
+    }
+    if (batch.size() == 0)
+      optimizer.no_samples();
+    else
+      optimizer.backward(loss_of(batch));
+    optimizer.step();
+  });
+  const Parts parts{.modules = {{"", net}}, .optimizers = {{"", optimizer}}};
+  return fit_with(parts, feed, objective, options, loader.options().group);
+}
+
+FitReport fit(const Parts& parts, data::Loader& loader,
+              const std::function<void(const data::LoaderBatch&)>& step,
+              const FitOptions& options) {
+  FIRN_CHECK(step, kOp, "", "there is no step");
+  check_own_step(options);
+  LoaderFeed feed(loader, step);
+  return fit_with(parts, feed, {}, options, loader.options().group);
+}
+
+FitReport fit(const Parts& parts, data::ResidentBatches& batches, const std::function<void()>& step,
+              const FitOptions& options) {
+  FIRN_CHECK(step, kOp, "", "there is no step");
+  check_own_step(options);
+  ResidentFeed feed(batches, step);
+  return fit_with(parts, feed, {}, options, {});
+}
+
+}  // namespace firn::train

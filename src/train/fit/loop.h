@@ -1,0 +1,83 @@
+// The loop of fit(), whatever trains in it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "firn/train/fit.h"
+#include "firn/train/progress.h"
+#include "optim/step_listener.h"
+#include "train/fit/evaluation.h"
+#include "train/fit/feed.h"
+#include "train/fit/interrupts.h"
+#include "train/fit/output.h"
+#include "train/fit/saver.h"
+
+namespace firn::train {
+
+class FitLoop final : public Loop {
+ public:
+  /// Throws Error for options that contradict each other.
+  FitLoop(const Parts& parts, Feed& feed, Objective objective, const FitOptions& options,
+          const dist::Group& group);
+
+  FitReport run();
+
+  std::int64_t epoch() const override { return at_.epochs + 1; }
+  std::int64_t epochs() const override { return options_.epochs; }
+  std::int64_t samples() const override { return at_.samples; }
+  std::int64_t epoch_samples() const override { return feed_.epoch_samples(); }
+  double seconds() const override;
+  void stop() override { asked_ = true; }
+  void write(const Record& record) override { log_.write(record); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void start();
+  /// Trains what is left of an epoch; false if training ends within it.
+  bool train(EpochReport& report);
+  /// After a batch: whether training goes on.
+  bool after_batch(std::int64_t samples);
+  /// Writes and tells of the steps since the last call.
+  void tell_steps();
+  /// Why training is to end now; all ranks get the same answer.
+  std::optional<Ended> reason_to_end() const;
+  /// Sets what the optimizers know, and evaluates.
+  void complete(EpochReport& report);
+  void finish_epoch(EpochReport& report);
+  /// Whether the epoch was the best so far, and better by enough.
+  void note_value(const EpochReport& report);
+  std::int64_t applied_steps() const;
+  /// Of the first optimizer. The host knows it without waiting for a device.
+  std::int64_t ended_cycles() const;
+  Device device() const;
+  bool leads() const { return group_.rank() == 0; }
+
+  const Parts& parts_;
+  Feed& feed_;
+  const Objective objective_;
+  const FitOptions& options_;
+  const dist::Group group_;
+  const Clock::time_point begin_ = Clock::now();
+  Interrupts interrupts_;
+  Position at_;
+  RunLog log_;
+  Saver saver_;
+  Table table_;
+  std::optional<Progress> progress_;
+  /// Steps that were made and not told: number of the optimizer, report.
+  std::vector<std::pair<std::size_t, optim::StepReport>> steps_;
+  std::deque<optim::StepListener> listeners_;
+  std::int64_t trained_ = 0;  ///< samples of this epoch in this process
+  bool asked_ = false;
+  FitReport result_;
+};
+
+}  // namespace firn::train

@@ -1,0 +1,31 @@
+// What a training says: its table, and the records of its log.
+#pragma once
+
+#include <string>
+
+#include "firn/train/fit.h"
+
+namespace firn::train {
+
+/// Prints a row per epoch on stdout, and the head before the first.
+class Table {
+ public:
+  void print(const EpochReport& report);
+
+ private:
+  std::size_t columns_ = 0;  ///< of metrics in the head that was printed; 0: none was
+  bool headed_ = false;
+};
+
+Record run_record(const Parts& parts, std::int64_t epoch_samples, const dist::Group& group,
+                  const FitOptions& options);
+/// `optimizer` is empty if there is one.
+Record step_record(const optim::StepReport& report, const std::string& optimizer,
+                   std::int64_t epoch, std::int64_t samples, double seconds);
+Record epoch_record(const EpochReport& report);
+Record end_record(const FitReport& report);
+
+/// 60000 as "60,000".
+std::string grouped(std::int64_t n);
+
+}  // namespace firn::train

@@ -1,0 +1,56 @@
+// When a training saves its run, and how it goes on.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "firn/train/fit.h"
+
+namespace firn::train {
+
+/// What fit() itself knows that a resumed run needs.
+struct Position {
+  std::int64_t epochs = 0;     ///< whole ones
+  std::int64_t samples = 0;    ///< of the epoch under way
+  std::int64_t log_bytes = 0;  ///< that belong to the checkpoint
+  double best = 0;
+  std::int64_t best_epoch = 0;  ///< counted from 1; 0: there is no best value yet
+  /// The last value that was better than the one before by EarlyStop::least_gain.
+  double gained = 0;
+  std::int64_t gained_epoch = 0;
+  /// Of each optimizer, before the epoch under way: loss and weight.
+  std::vector<optim::LossTotals> before;
+};
+
+/// The checkpoints of a plan; does nothing without one. Calls of all ranks.
+class Saver {
+ public:
+  /// Throws Error for a plan that contradicts itself.
+  Saver(const FitOptions& options, const Parts& parts, io::RunPart data, Position& position,
+        const RunLog& log);
+
+  /// Goes on from the newest checkpoint, and returns its path; nothing if there is none.
+  std::optional<std::string> resume();
+  /// Whether so many steps were applied since the last checkpoint that there is to be one.
+  bool due(std::int64_t applied) const noexcept {
+    return checkpoints_ && plan_.every > 0 && applied - saved_ >= plan_.every;
+  }
+  /// The same of cycles that have ended, of which some may have been skipped.
+  bool may_be_due(std::int64_t cycles) const noexcept { return due(cycles); }
+  void save(std::int64_t applied, std::optional<double> metric = {});
+  /// Waits for what a thread writes.
+  void wait();
+  bool on() const noexcept { return checkpoints_.has_value(); }
+
+ private:
+  const CheckpointPlan& plan_;
+  Position& position_;
+  const RunLog& log_;
+  std::int64_t saved_ = 0;  ///< applied steps at the last checkpoint
+  std::optional<io::Checkpoints> checkpoints_;
+  std::vector<io::RunPart> parts_;
+};
+
+}  // namespace firn::train

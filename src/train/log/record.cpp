@@ -1,0 +1,93 @@
+#include "firn/train/record.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "io/json.h"
+
+namespace firn::train {
+namespace {
+
+constexpr const char* kOp = "Record";
+
+/// As JSON: the fewest digits that are read as the same double.
+std::string json_number(double value) {
+  if (!std::isfinite(value)) return "null";
+  std::string text = fmt::format("{}", value);
+  // Readers would take whole numbers as integers, which have no -0.
+  if (text.find_first_not_of("-0123456789") == std::string::npos) text += ".0";
+  return text;
+}
+
+std::string json_text(std::string_view text) {
+  FIRN_CHECK(io::is_utf8(text), kOp, "JSON is UTF-8", "{} is no UTF-8",
+             io::quoted_for_message(text));
+  return io::json_string(text);
+}
+
+template <class T, class Fn>
+std::string json_list(std::span<const T> values, const Fn& json_of) {
+  std::string out = "[";
+  for (const T& value : values) {
+    if (out.size() > 1) out += ',';
+    out += json_of(value);
+  }
+  return out + ']';
+}
+
+}  // namespace
+
+Record::Record(std::string_view kind) {
+  FIRN_CHECK(!kind.empty(), kOp, "name what the record is about", "its kind is empty");
+  add("record", kind);
+}
+
+Record& Record::member(std::string_view name, std::string_view json) {
+  FIRN_CHECK(!name.empty(), kOp, "", "a name is empty");
+  FIRN_CHECK(std::find(names_.begin(), names_.end(), name) == names_.end(), kOp,
+             "readers take the first value or the last one", "the name {} is added twice",
+             io::quoted_for_message(name));
+  std::string text = json_text(name) + ':';
+  text += json;
+  names_.emplace_back(name);
+  if (!members_.empty()) members_ += ',';
+  members_ += text;
+  return *this;
+}
+
+Record& Record::add_bool(std::string_view name, bool value) {
+  return member(name, value ? "true" : "false");
+}
+Record& Record::add_number(std::string_view name, double value) {
+  return member(name, json_number(value));
+}
+Record& Record::add_integer(std::string_view name, std::int64_t value) {
+  return member(name, fmt::format("{}", value));
+}
+Record& Record::add_unsigned(std::string_view name, std::uint64_t value) {
+  return member(name, fmt::format("{}", value));
+}
+Record& Record::add(std::string_view name, std::string_view text) {
+  return member(name, json_text(text));
+}
+Record& Record::add(std::string_view name, const Record& nested) {
+  return member(name, nested.text());
+}
+Record& Record::add(std::string_view name, std::span<const Record> list) {
+  return member(name, json_list(list, [](const Record& r) { return r.text(); }));
+}
+Record& Record::add(std::string_view name, std::span<const double> numbers) {
+  return member(name, json_list(numbers, json_number));
+}
+Record& Record::add(std::string_view name, std::span<const std::int64_t> numbers) {
+  return member(name, json_list(numbers, [](std::int64_t n) { return fmt::format("{}", n); }));
+}
+Record& Record::add(std::string_view name, std::span<const std::string> texts) {
+  return member(name, json_list(texts, json_text));
+}
+Record& Record::add(std::string_view name, std::nullopt_t) { return member(name, "null"); }
+
+std::string Record::text() const { return '{' + members_ + '}'; }
+
+}  // namespace firn::train

@@ -1,0 +1,188 @@
+// What fit() refuses, before anything is trained; and what ranks do together.
+#include <atomic>
+#include <csignal>
+#include <mutex>
+
+#include "data/files.h"
+#include "fit/small_runs.h"
+#include "support/catch.h"
+
+namespace firn::testing {
+namespace {
+
+struct Small {
+  Small() : loader(rows(20, 3), {.batch = 4}) {}
+  FitNet net;
+  optim::AdamW opt{net.parameters(), {.lr = 1e-2}};
+  data::Loader loader;
+};
+
+std::string refusal(const train::FitOptions& o, bool own_step = false) {
+  Small s;
+  try {
+    if (own_step)
+      train::fit(
+          {.modules = {{"", s.net}}, .optimizers = {{"", s.opt}}}, s.loader,
+          [](const data::LoaderBatch&) {}, o);
+    else
+      train::fit(s.net, s.opt, s.loader, class_loss, o);
+  } catch (const Error& e) {
+    CHECK(s.opt.last_report().applied_steps() == 0);
+    return e.what();
+  }
+  return "nothing";
+}
+
+}  // namespace
+
+TEST_CASE("fit: options that contradict each other are refused", "[host]") {
+  const test::TempFolder folder;
+  data::Loader other(rows(4, 1));
+  using Catch::Contains;
+  const auto evaluate = [] { return std::vector<metrics::Value>(); };
+  CHECK_THAT(refusal({.epochs = 0}), Contains("epochs is 0"));
+  CHECK_THAT(refusal({.validate = &other, .evaluate = evaluate}), Contains("both"));
+  CHECK_THAT(refusal({.metrics = {nullptr}}), Contains("nothing to compute them on"));
+  CHECK_THAT(refusal({.validate = &other, .metrics = {nullptr}}), Contains("null"));
+  CHECK_THAT(refusal({.log = {.every = 3}}), Contains("log.path"));
+  CHECK_THAT(refusal({.log = {.settings = train::Record("x")}}), Contains("log.path"));
+  CHECK_THAT(refusal({.checkpoint = {.every = 3}}), Contains("checkpoint.folder"));
+  CHECK_THAT(refusal({.early_stop = {.patience = -1}}), Contains("patience -1"));
+  CHECK_THAT(refusal({.limit = {.steps = -1}}), Contains("-1 steps"));
+  CHECK_THAT(refusal({.validate = &other}, true), Contains("validate"));
+  CHECK_THAT(refusal({.micro_batch = optim::MicroBatch{.size = 2}}, true), Contains("micro_batch"));
+  CHECK_THAT(refusal({.early_stop = {.value = "accuracy"}}), Contains("\"accuracy\""));
+  CHECK_THAT(refusal({.log = {.path = folder.file("no/log")}}), Contains("folder"));
+  Small s;
+  CHECK_THROWS_WITH(train::fit(s.net, s.opt, s.loader, nullptr), Contains("no loss"));
+  CHECK_THROWS_WITH(train::fit({}, s.loader, [](const data::LoaderBatch&) {}),
+                    Contains("no optimizer"));
+  optim::Adam second(nn::MLP({2, 2}).parameters(), {.lr = 1e-2});
+  CHECK_THROWS_WITH(train::fit({.optimizers = {{"a", s.opt}, {"a", second}}}, s.loader,
+                               [](const data::LoaderBatch&) {}),
+                    Contains("called \"a\""));
+  CHECK_THROWS_WITH(train::fit({.optimizers = {{"a", s.opt}, {"", second}}}, s.loader,
+                               [](const data::LoaderBatch&) {}),
+                    Contains("no name"));
+  train::fit(s.net, s.opt, s.loader, class_loss,
+             {.checkpoint = {.folder = folder.file("run")}, .progress = false});
+  Small again;
+  CHECK_THROWS_WITH(train::fit(again.net, again.opt, again.loader, class_loss,
+                               {.checkpoint = {.folder = folder.file("run"), .resume = false}}),
+                    Contains("earlier run"));
+}
+
+TEST_CASE("fit: an exception in the middle leaves optimizer and handlers usable", "[host]") {
+  Small s;
+  struct sigaction before {
+  }, after{};
+  ::sigaction(SIGTERM, nullptr, &before);
+  int calls = 0;
+  const auto fails = [&](const Tensor& out, const Tensor& y) {
+    if (++calls == 3) throw std::runtime_error("no more");
+    return cross_entropy(out, y);
+  };
+  CHECK_THROWS_WITH(train::fit(s.net, s.opt, s.loader, fails, {.progress = false}), "no more");
+  ::sigaction(SIGTERM, nullptr, &after);
+  CHECK(after.sa_handler == before.sa_handler);
+  // A nested fit() of the same optimizer is refused; another one may go on.
+  train::FitOptions o{.progress = false};
+  bool refused = false;
+  o.callbacks.on_step = [](train::Loop&, const std::string&, const optim::StepReport&) {};
+  const auto inner = o;
+  o.callbacks.on_batch = [&](train::Loop&) {
+    try {
+      data::Loader loader(rows(8, 3), {.batch = 4});
+      train::fit(s.net, s.opt, loader, class_loss, inner);
+    } catch (const Error& e) {
+      refused = std::string(e.what()).find("one fit() at a time") != std::string::npos;
+    }
+  };
+  train::fit(s.net, s.opt, s.loader, class_loss, o);
+  CHECK(refused);
+}
+
+TEST_CASE("fit: callbacks come in their order, and say where training is", "[host]") {
+  Small s;
+  std::string order;
+  train::FitOptions o{.epochs = 2, .progress = false};
+  o.callbacks = {
+      .on_start = [&](train::Loop& l) { order += "start" + std::to_string(l.epochs()); },
+      .on_epoch_start = [&](train::Loop& l) { order += " [" + std::to_string(l.epoch()); },
+      .on_batch = [&](train::Loop& l) { order += ' ' + std::to_string(l.samples()); },
+      .on_step = [&](train::Loop&, const std::string&, const optim::StepReport&) { order += " s"; },
+      .on_epoch_end =
+          [&](train::Loop& l, train::EpochReport& r) {
+            CHECK(l.epoch_samples() == 20);
+            CHECK(r.samples == 20);
+            order += ']';
+            if (r.epoch == 2) l.stop();
+          }};
+  const auto report = train::fit(s.net, s.opt, s.loader, class_loss, o);
+  CHECK(order == "start2 [1 s 4 s 8 s 12 s 16 s 20] [2 s 4 s 8 s 12 s 16 s 20]");
+  CHECK(report.ended == train::Ended::epochs);
+}
+
+TEST_CASE("fit: ranks train as one, one of them logs, and if one asks all end", "[host]") {
+  const auto run = [](int ranks, int asks, const std::string& folder) {
+    std::string bits;
+    std::mutex mutex;
+    std::vector<train::FitReport> reports(static_cast<std::size_t>(ranks));
+    dist::run_local(ranks, [&](const dist::Group& group) {
+      manual_seed(4);
+      FitNet net;
+      net.own.eval();  // its stream is no part of exact mode
+      optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.exact = {.quantum = 2}});
+      dist::distribute(opt, group);
+      data::Loader loader(rows(50, 3),
+                          {.batch = 16, .shuffle = true, .group = group, .quantum = 2});
+      data::Loader validation(rows(30, 5), {.batch = 8, .group = group});
+      train::FitOptions o{.epochs = 2,
+                          .validate = &validation,
+                          .micro_batch = optim::MicroBatch{.size = 4},
+                          .log = {.path = folder + "/log", .every = 1},
+                          .checkpoint = {.folder = folder + "/run"},
+                          .progress = false};
+      int batches = 0;
+      o.callbacks.on_batch = [&](train::Loop& loop) {
+        if (group.rank() == asks && ++batches == 5) loop.stop();
+      };
+      auto report = train::fit(net, opt, loader, class_loss, o);
+      const std::lock_guard lock(mutex);
+      reports[static_cast<std::size_t>(group.rank())] = report;
+      if (group.rank() == 0) {
+        for (const auto& [name, t] : io::state_of(net)) bits += bits_of(t);
+      }
+    });
+    for (const auto& r : reports) {
+      CHECK(r.ended == (asks < 0 ? train::Ended::epochs : train::Ended::asked));
+      CHECK(r.last.validation_loss == reports[0].last.validation_loss);
+      CHECK(r.last.train_loss == reports[0].last.train_loss);
+      CHECK(r.last.samples == reports[0].last.samples);
+    }
+    return bits;
+  };
+  std::string one;
+  std::vector<Json> log;
+  for (const int ranks : {1, 2, 3}) {
+    const test::TempFolder folder, stopped;
+    const std::string bits = run(ranks, -1, folder.path().string());
+    if (ranks == 1) one = bits;
+    CHECK(bits == one);
+    auto records = records_of(folder.file("log"), true);
+    for (Json& r : records) {
+      r.erase("ranks");
+      r.erase("threads");
+      // To rounding only: each rank adds up its own part.
+      r.erase("validation_loss");
+      r.erase("best");
+    }
+    if (ranks == 1) log = records;
+    CHECK(records == log);
+    if (ranks == 1) continue;
+    run(ranks, 1, stopped.path().string());
+    CHECK(run(ranks, -1, stopped.path().string()) == one);
+  }
+}
+
+}  // namespace firn::testing
