@@ -61,6 +61,7 @@
 #include "firn/ops/losses.h"
 #include "firn/ops/ops.h"
 #include "firn/ops/pool.h"
+#include "firn/ops/sort.h"
 #include "firn/optim/optim.h"
 #include "firn/random.h"
 #include "firn/rollback.h"
