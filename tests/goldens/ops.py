@@ -236,8 +236,8 @@ for axis in (0, 1, -1):
 record("sort descending", lambda x: torch.sort(x, -1, True).values, S)
 record("sort, indices", lambda x: torch.sort(x, stable=True).indices, T, constant=(0,))
 record("topk smallest", lambda x: torch.topk(x, 2, largest=False).values, S)
-record("bincount", lambda i: torch.bincount(i, minlength=4), lambda: ints(7, 30))
-record("bincount with weights", lambda w, i: torch.bincount(i, w), lambda: uniform(30), lambda: ints(7, 30),
+record("bincount", lambda i: torch.bincount(i, minlength=7), lambda: ints(7, 30))
+record("bincount with weights", lambda w, i: torch.bincount(i, w, 7), lambda: uniform(30), lambda: ints(7, 30),
        constant=(0,))
 write("sort")
 

@@ -91,22 +91,26 @@ TEST_CASE("sorted positions along every axis, in every dtype and layout") {
   }
 }
 
-TEST_CASE("long lines: sorted by digits on a device, in pieces on the CPU") {
-  struct {
-    Shape shape;
-    int axis;
-    std::int64_t k;
-  } const cases[] = {{{3, 700}, 1, 700},      {{700, 3}, 0, 700}, {{300, 513}, 1, 2},
-                     {{140'001}, 0, 140'001}, {{140'001}, 0, 10}, {{2, 70'000}, 1, 69'000}};
-  for (const auto& c : cases) {
-    for (const DType t : {f32, f16, i64, f64, u8}) {
-      if (c.shape.product() > 100'000 && t != f32 && t != i64) continue;
-      const auto values = with_ties(c.shape.product(), t, 11);
-      const Tensor x = make(values, c.shape, t);
-      for (const bool descending : {false, true})
-        check(to_string(c.shape) + " " + to_string(t), x, values, c.axis, c.k, descending);
-    }
+void check_lines(const Shape& shape, int axis, std::int64_t k,
+                 std::initializer_list<DType> dtypes) {
+  for (const DType t : dtypes) {
+    const auto values = with_ties(shape.product(), t, 11);
+    const Tensor x = make(values, shape, t);
+    for (const bool descending : {false, true})
+      check(to_string(shape) + " " + to_string(t), x, values, axis, k, descending);
   }
+}
+
+TEST_CASE("long lines are sorted by digits on a device") {
+  check_lines({3, 700}, 1, 700, {f32, f16, i64, f64, u8});
+  check_lines({700, 3}, 0, 700, {f32, f16, i64, f64, u8});
+  check_lines({300, 513}, 1, 2, {f32});
+}
+
+TEST_CASE("longer lines are sorted in pieces on the CPU", "[long]") {
+  check_lines({140'001}, 0, 140'001, {f32, i64});
+  check_lines({140'001}, 0, 10, {f32});
+  check_lines({2, 70'000}, 1, 69'000, {f32, i64});
 }
 
 TEST_CASE("numbers that are near each other, subnormal or extreme are told apart") {
@@ -174,7 +178,7 @@ TEST_CASE("counts of integers, of any strides, on every device") {
   for (const DType t : {i64, i32, u8}) {
     for (const std::int64_t places : {1, 7, 200}) {
       for (const std::int64_t n : {0, 1, 1000, 200'000}) {
-        if (n > 1000 && places == 200 && t != i64) continue;
+        if (n > 1000 && (places != 7 || t != i64)) continue;
         Rng rng(8);
         std::vector<double> values(static_cast<std::size_t>(n));
         for (double& v : values) v = static_cast<double>(rng.below(places));
