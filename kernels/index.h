@@ -30,6 +30,8 @@ void gather_backward(const char* op, const ConstView& dy, const ConstView& index
                      int axis, float beta, Stream stream);
 /// out [m, classes]: 1 at index[i], else 0.
 void one_hot(const char* op, const ConstView& index, const View& out, Stream stream);
+/// out[i] (i64, contiguous) = how often i is in index [n].
+void count(const char* op, const ConstView& index, const View& out, Stream stream);
 
 }  // namespace cpu
 
@@ -38,5 +40,6 @@ FIRN_KERNEL_WITH_WORKSPACE(add_rows)
 FIRN_KERNEL(gather)
 FIRN_KERNEL_WITH_WORKSPACE(gather_backward)
 FIRN_KERNEL(one_hot)
+FIRN_KERNEL_WITH_WORKSPACE(count)
 
 }  // namespace firn::kernels

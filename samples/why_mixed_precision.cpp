@@ -144,7 +144,7 @@ class Probe {
   std::int64_t gradients_seen_ = 0, flushed_ = 0, updates_seen_ = 0, lost_ = 0;
 };
 
-Result train(const Row& row, const Data& data, int steps) {
+Result train_row(const Row& row, const Data& data, int steps) {
   manual_seed(1);
   Net net;
   net.to(row.dtype);
@@ -206,7 +206,7 @@ int main(int argc, char** argv) {
           Row{"FP16 naive", f16, false, optim::LossScale::fixed(1)},
           Row{"FP16 + masters", f16, true, optim::LossScale::fixed(1)},
           Row{"FP16 + masters + scaling", f16, true, optim::LossScale::dynamic()}}) {
-      const Result r = train(row, data, steps);
+      const Result r = train_row(row, data, steps);
       std::printf("%-26s  %9.4f  %8.4f  %14.2f%%  %11.2f%%\n", row.name, r.loss, r.accuracy,
                   100 * r.flushed, 100 * r.lost);
       std::fflush(stdout);

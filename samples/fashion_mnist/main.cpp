@@ -1,9 +1,7 @@
 // Trains a model on FashionMNIST, or evaluates a trained one; `fashion_mnist --help` lists the
 // options.
 #include <unistd.h>
-#include <chrono>
 #include <cmath>
-#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <memory>
@@ -20,34 +18,18 @@
 #include "options.h"
 #include "output/hash.h"
 #include "output/predict.h"
-#include "output/progress.h"
 #include "output/report.h"
 #include "plan.h"
-#include "saver.h"
 #include "training.h"
 
 namespace sample {
 namespace {
 
 constexpr int kInterruptedExit = 130;  // 128 + SIGINT, as shells count
-volatile std::sig_atomic_t interrupted = 0;
 
 struct Interrupted : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-
-/// The first Ctrl-C ends the run cleanly after the current batch, the second at once.
-void handle_interrupts() {
-  struct sigaction action {};
-  action.sa_handler = [](int) { interrupted = 1; };
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  ::sigaction(SIGINT, &action, nullptr);
-  ::sigaction(SIGTERM, &action, nullptr);
-}
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 /// Reports an unwritable --save path before hours of training, not after.
 void check_save_path(const std::string& path) {
@@ -67,68 +49,6 @@ std::unique_ptr<firn::optim::AveragedWeights> average_of(const Options& o,
   return std::make_unique<firn::optim::AveragedWeights>(optimizer);
 }
 
-/// Tests the model as it would be saved.
-void test_into(EpochReport& r, const Options& o, firn::nn::Module& model,
-               firn::data::ResidentBatches& test, firn::dist::Pipeline* pipeline = nullptr) {
-  const auto start = std::chrono::steady_clock::now();
-  const Evaluation e = evaluate(model, test, o.precision, pipeline);
-  r.test_seconds = seconds_since(start);
-  r.test_loss = e.loss;
-  r.accuracy = e.accuracy;
-  r.class_accuracy = e.class_accuracy;
-  r.confusion = e.confusion;
-}
-
-/// Whether a rank was asked to end. All ranks get the same answer.
-bool asked_to_end(const firn::dist::Group& group) {
-  if (group.size() == 1) return interrupted != 0;
-  const firn::Tensor asked = firn::full({1}, interrupted, firn::i32);
-  group.all_reduce(asked, firn::dist::Reduce::max);
-  return asked.item() != 0;
-}
-
-EpochReport run_epoch(int number, const Options& o, Trainer& trainer,
-                      firn::optim::Optimizer& optimizer, firn::nn::Module& model,
-                      firn::data::ResidentBatches& test, Saver& saver, firn::Device device,
-                      const firn::dist::Group& group, firn::dist::Pipeline* pipeline) {
-  EpochReport r;
-  r.epoch = number;
-  firn::reset_peak_memory(device);
-  {
-    std::optional<Progress> progress;
-    if (group.rank() == 0)
-      progress.emplace("epoch " + std::to_string(number) + "/" + std::to_string(o.epochs),
-                       trainer.images());
-    const auto start = std::chrono::steady_clock::now();
-    const Trained trained = trainer.epoch(number - 1, [&](std::int64_t done) {
-      if (asked_to_end(group)) {
-        const auto saved = saver.interrupted();
-        throw Interrupted(saved ? "interrupted: " + *saved : "interrupted");
-      }
-      saver.after_batch();
-      if (progress) progress->update(done);
-    });
-    r.seconds = seconds_since(start);
-    r.samples_per_s = static_cast<double>(trained.images) / r.seconds;
-    r.train_loss = trained.loss;
-    r.lr = trained.lr;
-    r.loss_scale = trained.loss_scale;
-    r.applied_steps = trained.applied_steps;
-    r.skipped_steps = trained.skipped_steps;
-    if (progress) progress->finish();
-  }
-  r.effective_batch = o.effective_batch(number - 1);
-  r.training_memory = firn::memory_stats(device);
-
-  {
-    const auto averaged = average_of(o, optimizer);
-    test_into(r, o, model, test, pipeline);
-  }
-  r.peak_bytes = firn::memory_stats(device).total.peak;
-  r.peak_rss_bytes = peak_rss_bytes();
-  return r;
-}
-
 firn::data::ResidentBatches test_batches(const Options& o, const firn::data::FashionMnist& set,
                                          firn::Device device) {
   return firn::data::ResidentBatches(
@@ -137,7 +57,7 @@ firn::data::ResidentBatches test_batches(const Options& o, const firn::data::Fas
 }
 
 /// The end of a run, with training or without.
-void conclude(const Options& o, firn::nn::Module& model, const EpochReport* last,
+void conclude(const Options& o, firn::nn::Module& model, const Evaluation* last,
               const std::optional<Picture>& picture, firn::Device device) {
   if (!o.save.empty()) {
     firn::io::save_safetensors(o.save, firn::io::state_of(model));
@@ -183,7 +103,6 @@ void train(const Options& asked, firn::nn::Module& model, DividedMlp* divided,
     return;
   }
   const Options o = fitted(asked, model, images, test, device);
-  RunLog log(leads ? o.log : "");
   firn::data::ResidentBatches batches(
       images, {.batch = o.micro_batch, .shuffle = true, .seed = o.seed, .device = device});
   const auto optimizer = make_optimizer(o, model, batches.samples());
@@ -193,34 +112,47 @@ void train(const Options& asked, firn::nn::Module& model, DividedMlp* divided,
     print_graph(trainer.nodes());
     return;
   }
-  Saver saver(o, trainer, *optimizer, log, leads);
   if (divided != nullptr)
     firn::dist::distribute(*optimizer, divided->mesh(), {.zero = o.zero});
   else
     firn::dist::distribute(*optimizer, group, {.zero = o.zero});
-  const bool resumed = saver.resume();
   const std::int64_t parameters =
       divided != nullptr ? divided->num_parameters() : model.num_parameters();
   if (leads) print_start(o, set, parameters, *optimizer);
-  log.open(saver.log_bytes());
-  if (!resumed) log.start(o, set, parameters);
 
-  EpochReport last;
-  for (int epoch = saver.epochs_done() + 1; epoch <= o.epochs; ++epoch) {
-    last = run_epoch(epoch, o, trainer, *optimizer, model, test, saver, device, group, pipeline);
-    if (leads) print_epoch(last);
-    log.epoch(last);
-    if (!std::isfinite(last.train_loss) || !std::isfinite(last.test_loss))
+  Evaluation tested;
+  firn::train::FitOptions options{.epochs = o.epochs, .group = group};
+  options.evaluate = [&] {
+    tested = evaluate(model, test, o.precision, pipeline);
+    return std::vector<firn::metrics::Value>{{"loss", tested.loss}, {"accuracy", tested.accuracy}};
+  };
+  options.callbacks.on_epoch_end = [&](firn::train::Loop&, firn::train::EpochReport& r) {
+    describe(tested, o, r);
+    if (!std::isfinite(r.train_loss) || !std::isfinite(r.validation_loss))
       throw firn::Error("fashion_mnist",
-                        "the loss is not finite after epoch " + std::to_string(epoch),
+                        "the loss is not finite after epoch " + std::to_string(r.epoch),
                         "use a smaller --lr");
-    saver.after_epoch(last.test_loss);
-  }
+  };
+  if (!o.checkpoint.empty() && !o.resume && !firn::io::Checkpoints(o.checkpoint).list().empty())
+    throw firn::IoError("checkpoint", o.checkpoint, "has checkpoints of an earlier run",
+                        "give --resume to go on with it, or another folder");
+  options.checkpoint = {.folder = o.checkpoint, .every = o.checkpoint_every, .resume = o.resume};
+  if (!o.log.empty())
+    options.log = {
+        .path = o.log, .every = o.log_every, .settings = settings_of(o, set, parameters)};
+  const auto done = firn::train::fit(
+      {.modules = {{"", model}}, .optimizers = {{"", *optimizer}}}, batches,
+      [&] { trainer.step(); }, options);
+  if (done.ended == firn::train::Ended::interrupted)
+    throw Interrupted(o.checkpoint.empty()
+                          ? "interrupted"
+                          : "interrupted: the run is saved in " + o.checkpoint + " after step " +
+                                std::to_string(done.applied_steps) +
+                                "; the same command with --resume goes on");
   const auto averaged = average_of(o, *optimizer);
-  if (last.epoch == 0) test_into(last, o, model, test);  // resumed after the last epoch
   const auto whole = divided != nullptr ? divided->whole() : nullptr;
   const firn::optim::WholeWeights here(*optimizer);
-  if (leads) conclude(o, whole ? *whole : model, &last, picture, device);
+  if (leads) conclude(o, whole ? *whole : model, &tested, picture, device);
 }
 
 void train_rank(const Options& o, const std::optional<Picture>& picture, firn::Device device,
@@ -253,8 +185,7 @@ void run(const Options& o) {
   if (picture) return conclude(o, *model, nullptr, picture, device);
   const auto set = firn::data::load_fashion_mnist(o.data);
   firn::data::ResidentBatches test = test_batches(o, set, device);
-  EpochReport tested;
-  test_into(tested, o, *model, test);
+  const Evaluation tested = evaluate(*model, test, o.precision);
   conclude(o, *model, &tested, picture, device);
 }
 
@@ -272,7 +203,6 @@ int main(int argc, char** argv) {
   int exit_code = 0;
   const auto options = sample::parse_options(argc, argv, exit_code);
   if (!options) return exit_code;
-  sample::handle_interrupts();
   try {
     sample::run(*options);
     return 0;

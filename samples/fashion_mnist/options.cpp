@@ -218,6 +218,8 @@ void check(const Options& o, bool has_loss_scale) {
     if (given && o.checkpoint.empty())
       throw CLI::ValidationError(name, "needs --checkpoint, which names the folder");
   };
+  if (o.log_every > 0 && o.log.empty())
+    throw CLI::ValidationError("--log-every", "needs --log, which names the file");
   needs_checkpoint(o.resume, "--resume");
   needs_checkpoint(o.checkpoint_every > 0, "--checkpoint-every");
   check_contradiction(!o.checkpoint.empty() && o.show_graph, "--checkpoint", "--show-graph",
@@ -358,7 +360,12 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   app.add_option("--data", o.data,
                  "folder with the four IDX files [$FIRN_DATA, data/fashion-mnist, "
                  "/usr/share/datasets/fashion-mnist]");
-  app.add_option("--log", o.log, "write one JSON object per epoch to this file");
+  app.add_option(
+      "--log", o.log,
+      "write the log of the run to this file, one JSON object per epoch (docs/records.md)");
+  app.add_option("--log-every", o.log_every,
+                 "also one for each skipped step, and for every so many applied ones [none]")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000}));
   app.add_option("--save", o.save, "write the trained weights to this safetensors file");
   app.add_option("--load", o.load, "start from the weights of this safetensors file");
   app.add_option("--checkpoint", o.checkpoint,

@@ -19,24 +19,6 @@ namespace optim = firn::optim;
 
 namespace {
 
-/// A loss averaged over many batches: sums stay on the device, in f64, until they are read.
-class MeanLoss {
- public:
-  void add(const firn::Loss& loss) {
-    const firn::NoGrad guard;
-    const Tensor sum = loss.sum.to(firn::f64);
-    const Tensor weight = loss.weight.to(firn::f64);
-    sum_ = sum_.defined() ? sum_ + sum : sum;
-    weight_ = weight_.defined() ? weight_ + weight : weight;
-  }
-  double value() const {
-    return weight_.defined() && weight_.item() > 0 ? sum_.item() / weight_.item() : 0;
-  }
-
- private:
-  Tensor sum_, weight_;
-};
-
 /// While it lives, ops are those of --precision.
 class PrecisionScope {
  public:
@@ -164,40 +146,10 @@ void Trainer::step_by_batch(std::int64_t images) {
   });
 }
 
-Trained Trainer::epoch(std::int64_t number, const OnBatch& on_batch) {
-  model_.train();
-  optimizer_.set_epoch(number);
-  const firn::data::LoaderPosition at = batches_.position();
-  const bool resumed = at.epoch == number && at.sample > 0;
-  if (!resumed) batches_.begin_epoch(number);
-  const std::int64_t images = batches_.remaining();
-  const bool by_batch = options_.ranks > 1 || options_.exact > 0;
-  while (batches_.remaining() > 0) {
-    if (by_batch)
-      step_by_batch(std::min(options_.effective_batch(number), batches_.remaining()));
-    else
-      step_();
-    on_batch(batches_.samples() - batches_.remaining());
-  }
-  const optim::StepReport last = by_batch ? optimizer_.last_report() : optimizer_.flush();
-  const optim::LossTotals now = optimizer_.loss_totals();
-  const double weight = now.weight - before_.weight;
-  const double loss = weight > 0 ? (now.loss - before_.loss) / weight : 0;
-  before_ = now;
-  return {.loss = loss,
-          .images = images,
-          .loss_scale = optimizer_.loss_scale(),
-          .lr = optimizer_.lr(),
-          .applied_steps = last.applied_steps(),
-          .skipped_steps = last.skipped_steps()};
-}
-
-std::vector<firn::io::RunPart> Trainer::parts() {
-  return {model_,
-          optimizer_,
-          batches_,
-          {"before_epoch.loss", before_.loss},
-          {"before_epoch.weight", before_.weight}};
+void Trainer::step() {
+  if (options_.ranks == 1 && options_.exact == 0) return step_();
+  const std::int64_t epoch = batches_.position().epoch;
+  step_by_batch(std::min(options_.effective_batch(epoch), batches_.remaining()));
 }
 
 void Trainer::begin() {
@@ -239,34 +191,24 @@ Evaluation evaluate(nn::Module& model, firn::data::ResidentBatches& batches,
   };
   model.eval();
   batches.begin_epoch(0);
-  MeanLoss mean;
-  std::vector<Tensor> predictions, classes;  // on the device until the end
+  constexpr std::size_t kClasses = firn::data::FashionMnist::kClasses;
+  firn::metrics::MeanLoss mean;
+  firn::metrics::Accuracy accuracy;
+  firn::metrics::Confusion confusion({.classes = kClasses});
   while (batches.remaining() > 0) {
     const auto [x, y] = batches.next();
     const auto [logits, loss] = run(x, y);
     mean.add(loss);
-    predictions.push_back(firn::argmax(logits));
-    classes.push_back(y);
+    accuracy.update(logits, y);
+    confusion.update(logits, y);
   }
-  Evaluation e;
-  e.loss = mean.value();
-  constexpr std::size_t kClasses = firn::data::FashionMnist::kClasses;
-  e.confusion.assign(kClasses, std::vector<std::int64_t>(kClasses));
-  const auto predicted = firn::cat(predictions, 0).to_vector<std::int64_t>();
-  const auto labels = firn::cat(classes, 0).to_vector<std::int64_t>();
-  for (std::size_t i = 0; i < labels.size(); ++i)
-    ++e.confusion[static_cast<std::size_t>(labels[i])][static_cast<std::size_t>(predicted[i])];
-  const auto share = [](std::int64_t part, std::int64_t whole) {
-    return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
-  };
-  std::int64_t correct = 0;
+  Evaluation e{mean.value(), accuracy.values()[0].value, {}, confusion.matrix()};
   for (std::size_t c = 0; c < kClasses; ++c) {
     const auto& row = e.confusion[c];
-    correct += row[c];
+    const auto images = std::accumulate(row.begin(), row.end(), std::int64_t{0});
     e.class_accuracy.push_back(
-        share(row[c], std::accumulate(row.begin(), row.end(), std::int64_t{0})));
+        images > 0 ? static_cast<double>(row[c]) / static_cast<double>(images) : 0);
   }
-  e.accuracy = share(correct, batches.samples());
   return e;
 }
 

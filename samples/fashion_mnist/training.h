@@ -1,15 +1,13 @@
-// Optimizers by name, one epoch of training, and evaluation.
+// Optimizers by name, a step of training, and evaluation.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "firn/data/resident_batches.h"
 #include "firn/dist/parallel/pipeline.h"
-#include "firn/io/run.h"
 #include "firn/nn/module.h"
 #include "firn/optim/optimizer.h"
 #include "firn/optim/schedule.h"
@@ -27,18 +25,6 @@ std::unique_ptr<firn::optim::Optimizer> make_optimizer(const Options& options,
 /// The learning rate as a function of applied steps.
 firn::optim::Schedule make_schedule(const Options& options, std::int64_t images);
 
-/// Called after each micro-batch with the number of samples done; may throw to stop.
-using OnBatch = std::function<void(std::int64_t)>;
-
-struct Trained {
-  double loss = 0;          ///< mean over the epoch's samples
-  std::int64_t images = 0;  ///< trained on; fewer than the epoch's if a run was resumed in it
-  double loss_scale = 1;
-  double lr = 0;                   ///< of the next step
-  std::int64_t applied_steps = 0;  ///< of the whole run so far
-  std::int64_t skipped_steps = 0;  ///< of the whole run so far
-};
-
 /// model(x) in --precision.
 firn::Tensor logits_of(firn::nn::Module& model, const firn::Tensor& x,
                        const std::string& precision);
@@ -53,19 +39,13 @@ class Trainer {
           firn::data::ResidentBatches& batches, const Options& options,
           firn::dist::Pipeline* pipeline = nullptr);
 
-  /// One pass over the batches, or the rest of one that a run part has put back. A cycle that the
-  /// epoch's end cuts short is applied with its own weight.
-  Trained epoch(std::int64_t number, const OnBatch& on_batch);
-  /// Images of an epoch.
-  std::int64_t images() const { return batches_.samples(); }
+  /// A micro-step with the next batch; over ranks and with --exact, a whole step.
+  void step();
   /// One step of the first epoch, for a plan of its memory.
   void cycle();
   /// The nodes of the graph of a micro-step that ends a cycle; runs two steps to capture it. Throws
   /// Error if there is no graph, as on the CPU.
   std::vector<std::string> nodes();
-
-  /// What firn::io::save_run() has to save for the training to go on with the same bits.
-  std::vector<firn::io::RunPart> parts();
 
  private:
   /// Everything stands at the beginning of the first epoch.
@@ -76,7 +56,6 @@ class Trainer {
   firn::nn::Module& model_;
   firn::optim::Optimizer& optimizer_;
   firn::data::ResidentBatches& batches_;
-  firn::optim::LossTotals before_;  ///< up to the end of the last epoch
   firn::graph::Step step_;
   const Options& options_;
   firn::dist::Pipeline* pipeline_;

@@ -154,8 +154,8 @@ part_sample() {
     [[ $dry == yes ]] && continue
     figure="$("$python" - "$json" <<'END_PYTHON'
 import json, sys
-last = [json.loads(line) for line in open(sys.argv[1])][-1]
-print("%.2f %.0f" % (100 * last["accuracy"], last["samples_per_s"]))
+last = [r for r in map(json.loads, open(sys.argv[1])) if r["record"] == "epoch"][-1]
+print("%.2f %.0f" % (100 * last["metrics"]["accuracy"], last["measured"]["samples_per_second"]))
 END_PYTHON
 )" || figure="0 0"
     read -r accuracy speed <<<"$figure"

@@ -61,6 +61,10 @@ void require_floating(const char* op, const Tensor& t);
 /// Throws if t is undefined or not i64 or i32 (or u8, if `allow_u8`).
 void require_index(const char* op, const Tensor& t, bool allow_u8 = false);
 
+/// out[..., j, ...] = x[..., index[..., j, ...], ...] along `axis`, recorded as `op`. The operands
+/// are checked, but for the values of the index.
+Tensor take_along(const char* op, const Tensor& x, int axis, const Tensor& index);
+
 /// Sums `contribution`, which has a broadcast shape, over the axes along which input i was
 /// repeated, and adds it to that input's gradient.
 void accumulate_broadcast(Backward& b, int i, const Tensor& contribution);

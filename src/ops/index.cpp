@@ -35,6 +35,16 @@ ConstView along(const Tensor& index, const Shape& shape, int axis) {
 
 }  // namespace
 
+Tensor ops::take_along(const char* op, const Tensor& x, int axis, const Tensor& index) {
+  Tensor y = empty(index.shape(), x.dtype(), x.device());
+  kernels::gather(op, x.view(), index.view(), y.mutable_view(), axis, stream_of(x));
+  return record(op, y, {&x}, {Saved::other(index)}, [op, axis](Backward& b) {
+    const auto [dx, beta] = b.sink(0);
+    kernels::gather_backward(op, b.grad().view(), b.saved(0).view(), dx.mutable_view(), axis, beta,
+                             b.stream());
+  });
+}
+
 Tensor embedding(const Tensor& table, const Tensor& index) {
   require_defined("embedding", table);
   require_index("embedding", index);
@@ -88,13 +98,7 @@ Tensor gather(const Tensor& x, std::int64_t axis, const Tensor& index) {
   FIRN_CHECK(fits, "gather", "unsqueeze or slice the index",
              "the index has x's rank and, off axis {}, sizes at most x's: x {}, index {}", a,
              describe(x), describe(index));
-  Tensor y = empty(index.shape(), x.dtype(), x.device());
-  kernels::gather("gather", x.view(), index.view(), y.mutable_view(), a, stream_of(x));
-  return record("gather", y, {&x}, {Saved::other(index)}, [a](Backward& b) {
-    const auto [dx, beta] = b.sink(0);
-    kernels::gather_backward("gather", b.grad().view(), b.saved(0).view(), dx.mutable_view(), a,
-                             beta, b.stream());
-  });
+  return take_along("gather", x, a, index);
 }
 
 Tensor one_hot(const Tensor& index, std::int64_t classes, DType dtype) {

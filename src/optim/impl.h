@@ -139,10 +139,8 @@ struct Optimizer::Impl final : autograd::Cycle {
   Share share_of(std::int64_t n) const noexcept;
   /// A micro-step of weight 0.
   void no_samples();
-  /// Whether flush() has no cycle to end. With several ranks, others may have one.
-  bool nothing_to_flush() const noexcept {
-    return at.micro_steps == 0 && (!has_ranks() || options.exact.quantum > 0);
-  }
+  /// Whether flush() has no cycle to end. With several ranks, others may have one: a call of all.
+  bool nothing_to_flush() const;
   /// What every micro-step does first.
   void begin_micro_step();
   /// Before the decision: the cycle's sums become those of all ranks, and in exact mode those of

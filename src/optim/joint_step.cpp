@@ -96,7 +96,7 @@ std::vector<StepReport> flush_all(std::initializer_list<Optimizer*> optimizers, 
   bool any = false;
   for (Impl* i : all) {
     if (partial == Partial::drop) i->zero_grad();
-    any = any || !i->nothing_to_flush();
+    any = !i->nothing_to_flush() || any;  // it may be a call of all ranks
   }
   if (partial == Partial::apply && any) return end_cycles(all, policy);
   return reports_so_far(all);

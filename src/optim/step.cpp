@@ -101,6 +101,14 @@ StepReport Optimizer::Impl::flush(Partial partial) {
   return end_cycle();
 }
 
+bool Optimizer::Impl::nothing_to_flush() const {
+  if (!has_ranks() || options.exact.quantum > 0 || runtime::dry_run()) return at.micro_steps == 0;
+  const Tensor of_all = empty({1}, DType::i64, Device::cpu());
+  *static_cast<std::int64_t*>(of_all.mutable_view().data) = at.micro_steps;
+  ranks->peers().all_reduce(of_all);
+  return of_all.to_vector<std::int64_t>()[0] == 0;
+}
+
 void Optimizer::Impl::zero_grad() {
   keep_if_dry();
   members.tell_waiting(store.step_state().view());

@@ -114,6 +114,9 @@ std::vector<Case> cases() {
       {"times number", [](auto& a, auto&) { return a * 2.0; }},
       {"max", reduction(firn::max)},
       {"argmax", [](auto& a, auto&) { return argmax(a); }},
+      {"sort", [](auto& a, auto&) { return sort(a).values; }},
+      {"argsort", [](auto& a, auto&) { return argsort(a); }},
+      {"topk", [](auto& a, auto&) { return topk(a, 2).values; }},
       {"dropout", [](auto& a, auto&) { return dropout(a, 0.5); }},
       {"embedding", [=](auto& a, auto&) { return embedding(a, index); }},
       {"index_select", [=](auto& a, auto&) { return index_select(a, 0, index); }},
@@ -222,6 +225,9 @@ clamp: f32 f16 f16 f32
 times number: f32 f16 f16 f32
 max: f32 f16 f16 f32
 argmax: i64 i64 i64 i64
+sort: f32 f16 f16 f32
+argsort: i64 i64 i64 i64
+topk: f32 f16 f16 f32
 dropout: f32 f16 f16 f32
 embedding: f32 f16 f16 f32
 index_select: f32 f16 f16 f32

@@ -107,6 +107,10 @@ void add_rows(std::vector<LargeCall>& calls, DType t) {
       [at = indices({3000}, 500)](const Operands& a) { return embedding(a[0], at); });
   add("gather", {values({100, 1200}, t)},
       [at = indices({90, 1200}, 100)](const Operands& a) { return gather(a[0], 0, at); });
+  add("sort of rows", {x}, [](const Operands& a) { return sort(a[0]).values; });
+  add("sort of long lines", {values({2, 140000}, t)},
+      [](const Operands& a) { return sort(a[0]).values; });
+  add("topk of columns", {x}, [](const Operands& a) { return topk(a[0], 20, 0).values; });
   add("max_pool2d", {images}, [](const Operands& a) { return max_pool2d(a[0], 3); });
   add("upsample2d", {images}, [](const Operands& a) {
     return upsample2d(a[0], {45, 47}, Upsampling::bilinear);

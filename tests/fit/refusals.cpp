@@ -17,6 +17,8 @@ struct Small {
   data::Loader loader;
 };
 
+std::mutex check;
+
 std::string refusal(const train::FitOptions& o, bool own_step = false) {
   Small s;
   try {
@@ -121,6 +123,22 @@ TEST_CASE("fit: callbacks come in their order, and say where training is", "[hos
   const auto report = train::fit(s.net, s.opt, s.loader, class_loss, o);
   CHECK(order == "start2 [1 s 4 s 8 s 12 s 16 s 20] [2 s 4 s 8 s 12 s 16 s 20]");
   CHECK(report.ended == train::Ended::epochs);
+}
+
+TEST_CASE("S41 fit: the end of an epoch is no step of ranks that have nothing to flush", "[host]") {
+  const auto accumulate = GENERATE(1, 3);
+  dist::run_local(2, [&](const dist::Group& group) {
+    manual_seed(4);
+    nn::MLP net({6, 8, 3});
+    optim::Adam opt(net.parameters(), {.lr = 1e-2}, {.accumulate = accumulate});
+    dist::distribute(opt, group);
+    // Of 25 samples the last batch has 1, which is rank 0's.
+    data::Loader loader(rows(25, 3), {.batch = 4, .group = group});
+    const auto report = train::fit(net, opt, loader, class_loss, {.epochs = 2, .progress = false});
+    const std::lock_guard lock(check);
+    CHECK(report.last.skipped_steps == 0);
+    CHECK(report.applied_steps == (accumulate == 1 ? 14 : 6));
+  });
 }
 
 TEST_CASE("fit: ranks train as one, one of them logs, and if one asks all end", "[host]") {

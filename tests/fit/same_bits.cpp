@@ -197,6 +197,9 @@ TEST_CASE("fit: modes of modules stay, in training and in evaluation", "[host]")
   CHECK(frozen);
   CHECK(r.net.shared.training());
   CHECK_FALSE(r.net.own.training());
+  r.net.eval();
+  train::fit(r.net, r.opt, r.loader, class_loss, {.epochs = 1, .progress = false});
+  CHECK(r.net.own.training());
 }
 
 }  // namespace firn::testing

@@ -38,6 +38,30 @@ Results indexed(Draw& d) {
   }
 }
 
+Results in_order(Draw& d) {
+  if (d.chance(25)) {
+    d.say(" bincount");
+    const Tensor x = d.chance(80) ? d.index({d.below(40)}, 9) : d.small();
+    const Tensor w = d.maybe(d.of(x.shape(), d.chance(80) ? f32 : d.dtype("weights")));
+    return {bincount(x, {.weights = w, .min_length = d.number("min_length", 0, 12)})};
+  }
+  const Tensor x = d.small();
+  const std::int64_t axis = d.axis(x);
+  if (d.chance(30)) {
+    d.say(" argsort");
+    return {argsort(x, axis, {.descending = d.flag("descending")})};
+  }
+  if (d.chance(50)) {
+    const Sorted all = sort(x, axis, {.descending = d.flag("descending")});
+    return {all.values, all.indices};
+  }
+  d.say(" topk");
+  const std::int64_t k = d.number("k", 0, 3);
+  const bool largest = d.flag("largest"), sorted = d.flag("sorted");
+  const Sorted first = topk(x, k, axis, {.largest = largest, .sorted = sorted});
+  return {first.values, first.indices};
+}
+
 Results multiplied(Draw& d) {
   const DType dtype = d.one_of({f32, f32, f64, f16, bf16});
   const auto size = [&] {
@@ -185,10 +209,10 @@ Results of_pairs(Draw& d) {
 std::vector<Call> other_calls() {
   std::vector<Call> calls;
   for (int i = 0; i < 4; ++i) {
-    const Call all[] = {{"indexing", indexed},        {"matmul", multiplied},
-                        {"linear", layered},          {"rows", in_rows},
-                        {"classes", of_classes},      {"pairs", of_pairs},
-                        {"vocabulary", of_vocabulary}};
+    const Call all[] = {{"indexing", indexed},         {"matmul", multiplied},
+                        {"linear", layered},           {"rows", in_rows},
+                        {"classes", of_classes},       {"pairs", of_pairs},
+                        {"vocabulary", of_vocabulary}, {"sort", in_order}};
     calls.insert(calls.end(), std::begin(all), std::end(all));
   }
   return calls;

@@ -224,6 +224,23 @@ record("gather last axis", lambda x, i: torch.gather(x, -1, i), A, lambda: ints(
 record("one_hot", lambda i: F.one_hot(i, 5), lambda: ints(5, 2, 3))
 write("index")
 
+# ---- Sorting -------------------------------------------------------------------------------------
+S = lambda: torch.randperm(24).to(torch.float64).reshape(2, 4, 3) / 8 - 1.5
+T = lambda: whole(2, 5, 4)
+for axis in (0, 1, -1):
+    record(f"sort axis {axis}", lambda x: torch.sort(x, axis).values, S)
+    record(f"argsort descending axis {axis}", lambda x: torch.argsort(x, dim=axis, descending=True, stable=True), T,
+           constant=(0,))
+    record(f"topk axis {axis}", lambda x: torch.topk(x, 3, axis).values,
+           lambda: torch.randperm(48).to(torch.float64).reshape(3, 4, 4) / 16 - 1.5)
+record("sort descending", lambda x: torch.sort(x, -1, True).values, S)
+record("sort, indices", lambda x: torch.sort(x, stable=True).indices, T, constant=(0,))
+record("topk smallest", lambda x: torch.topk(x, 2, largest=False).values, S)
+record("bincount", lambda i: torch.bincount(i, minlength=7), lambda: ints(7, 30))
+record("bincount with weights", lambda w, i: torch.bincount(i, w, 7), lambda: uniform(30), lambda: ints(7, 30),
+       constant=(0,))
+write("sort")
+
 # ---- Shape ---------------------------------------------------------------------------------------
 SHAPE = {
     "reshape": lambda x: x.reshape(4, -1), "flatten": lambda x: x.flatten(1),

@@ -100,6 +100,12 @@ Results variance(A a) {
   return {var(x(a), axes(a, "dim"), correction, a.flag("keepdim", false))};
 }
 
+Results in_order(A a) {
+  const Sorted all =
+      sort(x(a), a.has("dim") ? a.integer("dim") : -1, {.descending = a.flag("descending", false)});
+  return {all.values, all.indices};
+}
+
 Results euclidean(A a) {
   if (a.is<std::string>("ord")) {
     if (a.text("ord", "") != "fro") throw Refused("argument 'ord' is not 2");
@@ -396,6 +402,21 @@ const std::vector<Entry> kOperations = {
      [](A a) -> Results { return {index_select(x(a), a.integer("dim"), a.tensor("index"))}; }},
     {"gather", "input dim index sparse_grad?", Sums::yes,
      [](A a) -> Results { return {gather(x(a), a.integer("dim"), a.tensor("index"))}; }},
+    {"sort", "input dim descending stable?", Sums::no, in_order},
+    {"argsort", "input dim descending stable?", Sums::no,
+     [](A a) -> Results { return {in_order(a)[1]}; }},
+    {"topk", "input k dim largest sorted?", Sums::no,
+     [](A a) -> Results {
+       const Sorted first = topk(x(a), a.integer("k"), a.has("dim") ? a.integer("dim") : -1,
+                                 {.largest = a.flag("largest", true)});
+       return {first.values, first.indices};
+     }},
+    {"bincount", "input weights minlength", Sums::yes,
+     [](A a) -> Results {
+       const std::int64_t least = a.has("minlength") ? a.integer("minlength") : 0;
+       return {bincount(x(a), {.weights = a.is<Tensor>("weights") ? a.tensor("weights") : Tensor(),
+                               .min_length = least})};
+     }},
 
     // ---- Linear algebra ----
     {"matmul", "input other", Sums::yes, of_two<matmul>},

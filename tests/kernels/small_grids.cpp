@@ -106,6 +106,16 @@ const std::vector<std::pair<std::string, std::function<Tensor()>>> kWorks = {
                     [](const Tensor& x) { return embedding(x, counted({kMany}, 5000)); });
      }},
     {"one_hot", [] { return one_hot(counted({kMany}, 3), 3); }},
+    {"sort of short lines",
+     [] {
+       return argsort(drawn({kMany / 5, 5}));
+     }},
+    {"sort of long lines",
+     [] {
+       return argsort(drawn({4, kMany / 4}));
+     }},
+    {"bincount", [] { return bincount(counted({kMany}, 50)); }},
+    {"bincount of many places", [] { return bincount(counted({kMany}, 5000)); }},
     {"sum of rows",
      [] {
        return sum(drawn({kMany, 5}), {1});

@@ -57,7 +57,7 @@ inline const std::vector<Part> kParts = {
                   {"base", "base_src", "runtime", "tensor", "math", "contracts", "autograd", "losses",
                    "optim"}},
     {"train",     {"include/firn/data/", "include/firn/io/", "include/firn/metrics/", "include/firn/train/",
-                   "src/data/", "src/io/", "src/train/"},
+                   "src/data/", "src/io/", "src/metrics/", "src/train/"},
                   {"base", "base_src", "runtime", "tensor", "math", "contracts", "autograd", "losses", "ops",
                    "nn", "optim", "dist", "parallel"}},
     {"roof",      {"include/firn/firn.h"},

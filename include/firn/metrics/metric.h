@@ -1,6 +1,15 @@
-// What a figure of merit has to offer: train::fit() (train/fit.h) computes those it is given.
+// Metrics: figures that tell how well a model does, over batches of any sizes and over ranks.
+//
+//   metrics::Accuracy accuracy({.top_k = 1});
+//   for (auto& batch : loader.epoch(0)) accuracy.update(net(batch.x()), batch.y());
+//   accuracy.combine(group);  // with ranks: the samples of all
+//   std::printf("%.3f\n", accuracy.values()[0].value);
+//
+// What metrics collect stays on the device of the batches, as counts in i64 and sums in f64. So
+// counts do not depend on how samples are divided into batches, and sums only by rounding in f64.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -9,27 +18,81 @@
 namespace firn::dist {
 class Group;
 }
+namespace firn::train {
+class Record;
+}
 
 namespace firn::metrics {
 
-/// A figure by name: {"accuracy", 0.913}.
+/// A figure and its name, such as "accuracy" and 0.913.
 struct Value {
   std::string name;
-  double value;
+  double value = 0;
 };
 
-/// A figure of merit, collected batch by batch.
+/// What all metrics do. One thread at a time uses a metric; copies are independent.
 class Metric {
  public:
   virtual ~Metric() = default;
-  /// Adds the samples of a batch: what the model returned, and what it should have returned.
+
+  /// Adds the samples of a batch: what the model returned, and what it should have. Records no
+  /// gradient, keeps no graph, and does not wait for the device. All batches since reset() are on
+  /// one device. Throws Error on shapes and dtypes that do not fit and, on the CPU, on a class
+  /// that is out of range; the metric then stays as it was. On a CUDA device no sample of a batch
+  /// with such a class counts, and the Error comes at the host's next wait.
   virtual void update(const Tensor& output, const Tensor& target) = 0;
-  /// The figures of all samples since reset(). Waits for the device.
+  /// The figures of all samples since reset(). Waits for the device. Without samples a figure is
+  /// NaN.
   virtual std::vector<Value> values() const = 0;
   /// Forgets all samples.
   virtual void reset() = 0;
-  /// Adds what all ranks have collected. A call of all ranks; all have the same values after it.
+  /// Makes values() those of all ranks' samples since their reset(), until this rank's next
+  /// update(). Every rank calls it, with metrics of the same options; then all have the same
+  /// values, to the bit. A rank may have no samples. This rank's own samples stay apart: a later
+  /// combine() counts none twice. Throws RankError as collectives do; the metric then stays as it
+  /// was.
   virtual void combine(const dist::Group& group) = 0;
+  /// Adds what the log of an epoch says beside the figures, such as a matrix; the default nothing.
+  virtual void add_details(train::Record& details) const { (void)details; }
+
+ protected:
+  Metric() = default;
+  Metric(const Metric&) = default;
+  Metric& operator=(const Metric&) = default;
+};
+
+/// A metric whose figures follow from sums over the samples. A metric of your own derives from it
+/// and says what a batch adds, and what the figures are.
+class SumMetric : public Metric {
+ public:
+  void update(const Tensor& output, const Tensor& target) final;
+  std::vector<Value> values() const final;
+  void reset() final;
+  void combine(const dist::Group& group) final;
+
+ protected:
+  /// `name` is that of errors, a string literal. `count` sums of `dtype`, which is i64 or f64.
+  SumMetric(const char* name, DType dtype, std::int64_t count);
+
+  /// The sums of a batch: [count] of the dtype, on the device of `output`. Must not wait for the
+  /// device. Runs without recording and without autocast.
+  virtual Tensor sums_of(const Tensor& output, const Tensor& target) const = 0;
+  virtual std::vector<Value> figures(const std::vector<double>& sums) const = 0;
+  /// What two parts of the samples have together; the sum, if not overridden.
+  virtual Tensor together(const Tensor& a, const Tensor& b) const;
+  /// What all ranks have together; the sum in the order of the ranks, if not overridden.
+  virtual Tensor of_ranks(const Tensor& own, const dist::Group& group) const;
+
+  /// The sums of all samples, 0 without any. Waits for the device.
+  std::vector<double> sums() const;
+  const char* name() const noexcept { return name_; }
+
+ private:
+  const char* name_;
+  DType dtype_;
+  std::int64_t count_;
+  Tensor own_;  ///< of this rank's samples; undefined without any
+  Tensor all_;  ///< of all ranks' after combine()
 };
 
 }  // namespace firn::metrics

@@ -56,6 +56,9 @@ struct EpochReport {
   double validation_loss = 0;
   /// Of FitOptions::metrics and evaluate, and what callbacks have added.
   std::vector<metrics::Value> metrics;
+  /// What metrics and callbacks add to the record of the epoch beside numbers, such as a confusion
+  /// matrix.
+  Record details;
   double lr = 0;                   ///< of the epoch's last step: of the first optimizer, as are
   double loss_scale = 1;           ///< this one, also of the last step,
   std::int64_t applied_steps = 0;  ///< and these, which count from the start of the run
@@ -186,8 +189,9 @@ struct FitOptions {
 /// The loss of a batch, from what the model returned and what it should have returned.
 using LossFunction = std::function<Loss(const Tensor& output, const Tensor& target)>;
 
-/// Trains `net` by `optimizer` on the batches of `loader`. Modules keep the modes that they have:
-/// training mode, unless you have called eval() of one, as for a frozen BatchNorm.
+/// Trains `net` by `optimizer` on the batches of `loader`. If `net` is in evaluation mode, train()
+/// is called first. Else its parts keep their modes: a BatchNorm of which you have called eval()
+/// stays frozen.
 ///
 /// With ranks (dist::distribute()), the loader has the group, and each rank calls fit(). In exact
 /// mode give `micro_batch`, and the loader the same `quantum`.

@@ -49,6 +49,8 @@ class Record {
   Record& add(std::string_view name, std::span<const double> numbers);
   Record& add(std::string_view name, std::span<const std::int64_t> numbers);
   Record& add(std::string_view name, std::span<const std::string> texts);
+  /// A list of rows.
+  Record& add(std::string_view name, std::span<const std::vector<std::int64_t>> rows);
   /// null
   Record& add(std::string_view name, std::nullopt_t);
 

@@ -10,6 +10,7 @@
 #include "firn/data/fashion_mnist.h"
 #include "firn/data/idx.h"
 #include "firn/firn.h"
+#include "firn/train/progress.h"
 #include "models.h"
 #include "output/drawing.h"
 #include "training.h"
@@ -54,7 +55,7 @@ void predict(firn::nn::Module& model, const Picture& picture, const Options& o,
                           .to_vector<double>();
   const auto best =
       static_cast<std::size_t>(std::max_element(shares.begin(), shares.end()) - shares.begin());
-  const bool terminal = may_draw(STDOUT_FILENO);
+  const bool terminal = firn::train::may_draw(STDOUT_FILENO);
   std::printf(
       "\n%s\n%s%s: %s\n\n%s", picture.name.c_str(),
       (terminal ? block_image(picture.pixels, kSide) : ascii_image(picture.pixels, kSide)).c_str(),

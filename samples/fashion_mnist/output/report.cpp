@@ -1,49 +1,11 @@
-// The table and the JSON lines.
 #include "output/report.h"
 
-#include <sys/resource.h>
-#include <sys/utsname.h>
-
-#include <chrono>
 #include <cstdio>
-#include <ctime>
-#include <filesystem>
-#include <nlohmann/json.hpp>
-#include <thread>
 
-#include "firn/error.h"
 #include "output/drawing.h"
-#include "revision.h"
 
 namespace sample {
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-std::string cpu_model() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);) {
-    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
-  }
-  return "unknown";
-}
-
-std::string compiler() {
-#if defined(__clang__)
-  return "clang " __clang_version__;
-#else
-  return "g++ " __VERSION__;
-#endif
-}
-
-std::string now_utc() {
-  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  std::tm utc{};
-  ::gmtime_r(&now, &utc);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
-  return text;
-}
 
 /// 60000 as "60,000".
 std::string grouped(std::int64_t n) {
@@ -72,12 +34,6 @@ std::string step_summary(const Options& o, const firn::optim::Optimizer& optimiz
 
 }  // namespace
 
-std::size_t peak_rss_bytes() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return static_cast<std::size_t>(usage.ru_maxrss) * 1024;
-}
-
 void print_start(const Options& o, const firn::data::FashionMnist& set, std::int64_t parameters,
                  const firn::optim::Optimizer& optimizer) {
   std::printf("data   %s: %s training and %s test images\n", set.folder.c_str(),
@@ -87,22 +43,10 @@ void print_start(const Options& o, const firn::data::FashionMnist& set, std::int
               o.schedule.c_str(), static_cast<unsigned long long>(o.seed), o.device.c_str(),
               o.threads);
   std::printf("step   %s\n\n", step_summary(o, optimizer).c_str());
-  std::printf(
-      "epoch  train loss  test loss  accuracy  samples/s  peak memory  batch     scale  skipped\n");
   std::fflush(stdout);
 }
 
-void print_epoch(const EpochReport& r) {
-  std::printf("%5d  %10.4f  %9.4f  %8.4f  %9s  %7.1f MiB  %5lld  %8g  %7lld\n", r.epoch,
-              r.train_loss, r.test_loss, r.accuracy,
-              grouped(static_cast<std::int64_t>(r.samples_per_s)).c_str(),
-              static_cast<double>(r.peak_bytes) / (1024.0 * 1024.0),
-              static_cast<long long>(r.effective_batch), r.loss_scale,
-              static_cast<long long>(r.skipped_steps));
-  std::fflush(stdout);
-}
-
-void print_end(const EpochReport& last, const std::string& hash) {
+void print_end(const Evaluation& last, const std::string& hash) {
   std::printf("\ntest images by true class (rows) and predicted class (columns)\n%s",
               confusion_table(last.confusion, firn::data::FashionMnist::kClassNames).c_str());
   if (!hash.empty()) std::printf("\nweights %s", hash.c_str());
@@ -116,109 +60,59 @@ void print_graph(const std::vector<std::string>& nodes) {
   std::fflush(stdout);
 }
 
-void RunLog::open(std::int64_t keep) {
-  if (path_.empty()) return;
-  std::error_code none;
-  const auto size = std::filesystem::file_size(path_, none);
-  const bool kept = !none && keep > 0 && size >= static_cast<std::uintmax_t>(keep);
-  if (kept) std::filesystem::resize_file(path_, static_cast<std::uintmax_t>(keep), none);
-  file_.open(path_, std::ios::out | (kept ? std::ios::app : std::ios::trunc));
-  if (!file_ || (kept && none))
-    throw firn::IoError("run log", path_, "cannot be created", "see --log");
-}
-
-std::int64_t RunLog::bytes() {
-  return path_.empty() ? 0 : static_cast<std::int64_t>(file_.tellp());
-}
-
-void RunLog::start(const Options& o, const firn::data::FashionMnist& set, std::int64_t parameters) {
-  if (path_.empty()) return;
-  utsname system{};
-  ::uname(&system);
-  Json accumulate = Json::array();
+firn::train::Record settings_of(const Options& o, const firn::data::FashionMnist& set,
+                                std::int64_t parameters) {
+  using firn::train::Record;
+  std::vector<Record> accumulate;
   for (const auto& [epoch, steps] : o.accumulate)
-    accumulate.push_back({{"epoch", epoch}, {"steps", steps}});
-  const Json record = {
-      {"record", "run"},
-      {"time", now_utc()},
-      {"firn", {{"version", kVersion}, {"revision", kRevision}}},
-      {"settings",
-       {{"model", o.model},
-        {"epochs", o.epochs},
-        {"precision", o.precision},
-        {"micro_batch", o.micro_batch},
-        {"ranks", o.ranks},
-        {"tensor_parallel", o.tensor_parallel},
-        {"pipeline", o.pipeline},
-        {"exact", o.exact},
-        {"zero", o.zero},
-        {"accumulate", accumulate},
-        {"batch", o.effective_batch(0)},
-        {"loss_scale", o.loss_scale},
-        {"clip", o.clip},
-        {"ema", o.ema},
-        {"label_smoothing", o.label_smoothing},
-        {"weight_decay", o.weight_decay ? Json(*o.weight_decay) : Json(nullptr)},
-        {"augment",
-         {{"crop_padding", o.augment.crop_padding},
-          {"flip", o.augment.flip},
-          {"erase", o.augment.erase}}},
-        {"schedule", o.schedule},
-        {"warmup", o.warmup},
-        {"lr", o.lr},
-        {"optimizer", o.optimizer},
-        {"seed", o.seed},
-        {"threads", o.threads},
-        {"device", o.device},
-        {"data", set.folder},
-        {"log", o.log},
-        {"save", o.save},
-        {"load", o.load}}},
-      {"machine",
-       {{"cpu", cpu_model()},
-        {"cores", std::thread::hardware_concurrency()},
-        {"system", std::string(system.sysname) + " " + system.release},
-        {"compiler", compiler()}}},
-      {"parameters", parameters},
-      {"train_samples", set.train.size()},
-      {"test_samples", set.test.size()},
-  };
-  write_line(record.dump(-1, ' ', false, Json::error_handler_t::replace));
+    accumulate.push_back(Record().add("epoch", epoch).add("steps", steps));
+  Record r;
+  r.add("program", "fashion_mnist")
+      .add("model", o.model)
+      .add("precision", o.precision)
+      .add("micro_batch", o.micro_batch)
+      .add("ranks", o.ranks)
+      .add("tensor_parallel", o.tensor_parallel)
+      .add("pipeline", o.pipeline)
+      .add("exact", o.exact)
+      .add("zero", o.zero)
+      .add("accumulate", std::span<const Record>(accumulate))
+      .add("batch", o.effective_batch(0))
+      .add("loss_scale", o.loss_scale)
+      .add("clip", o.clip)
+      .add("ema", o.ema)
+      .add("label_smoothing", o.label_smoothing);
+  if (o.weight_decay)
+    r.add("weight_decay", *o.weight_decay);
+  else
+    r.add("weight_decay", std::nullopt);
+  return r
+      .add("augment", Record()
+                          .add("crop_padding", o.augment.crop_padding)
+                          .add("flip", o.augment.flip)
+                          .add("erase", o.augment.erase))
+      .add("schedule", o.schedule)
+      .add("warmup", o.warmup)
+      .add("lr", o.lr)
+      .add("optimizer", o.optimizer)
+      .add("seed", o.seed)
+      .add("threads", o.threads)
+      .add("device", o.device)
+      .add("data", set.folder)
+      .add("save", o.save)
+      .add("load", o.load)
+      .add("parameters", parameters)
+      .add("train_samples", set.train.size())
+      .add("test_samples", set.test.size());
 }
 
-void RunLog::epoch(const EpochReport& r) {
-  if (path_.empty()) return;
-  Json peaks = Json::object();
-  for (int i = 0; i < firn::kOwnerCount; ++i)
-    peaks[firn::to_string(static_cast<firn::Owner>(i))] =
-        r.training_memory.by_owner[static_cast<std::size_t>(i)].peak;
-  peaks["total"] = r.training_memory.total.peak;
-  const Json record = {
-      {"record", "epoch"},
-      {"epoch", r.epoch},
-      {"train_loss", r.train_loss},
-      {"test_loss", r.test_loss},
-      {"accuracy", r.accuracy},
-      {"samples_per_s", r.samples_per_s},
-      {"seconds", r.seconds},
-      {"test_seconds", r.test_seconds},
-      {"effective_batch", r.effective_batch},
-      {"lr", r.lr},
-      {"loss_scale", r.loss_scale},
-      {"applied_steps", r.applied_steps},
-      {"skipped_steps", r.skipped_steps},
-      {"peak_bytes", r.peak_bytes},
-      {"training_peak_bytes", peaks},
-      {"peak_rss_bytes", r.peak_rss_bytes},
-      {"class_accuracy", r.class_accuracy},
-      {"confusion", r.confusion},
-  };
-  write_line(record.dump());
-}
-
-void RunLog::write_line(const std::string& line) {
-  file_ << line << '\n' << std::flush;
-  if (!file_) throw firn::IoError("run log", path_, "cannot be written", "is the disk full?");
+void describe(const Evaluation& tested, const Options& o, firn::train::EpochReport& report) {
+  const auto& names = firn::data::FashionMnist::kClassNames;
+  const std::vector<std::string> classes(names.begin(), names.end());
+  report.details.add("effective_batch", o.effective_batch(report.epoch - 1))
+      .add("classes", std::span<const std::string>(classes))
+      .add("class_accuracy", std::span<const double>(tested.class_accuracy))
+      .add("confusion", std::span<const std::vector<std::int64_t>>(tested.confusion));
 }
 
 }  // namespace sample

@@ -1,13 +1,10 @@
 #include "train/fit/evaluation.h"
 
-#include <cmath>
 #include <deque>
-#include <limits>
 
-#include "base/check.h"
 #include "firn/autograd.h"
+#include "firn/metrics/mean_loss.h"
 #include "firn/ops/losses.h"
-#include "firn/ops/ops.h"
 #include "firn/optim/ema.h"
 #include "firn/optim/whole_weights.h"
 #include "nn/tree.h"
@@ -15,31 +12,6 @@
 
 namespace firn::train {
 namespace {
-
-/// A loss averaged over many batches: sums stay on the device, in f64, until they are read.
-class MeanLoss {
- public:
-  void add(const Loss& loss) {
-    add_to(sum_, loss.sum);
-    add_to(weight_, loss.weight);
-  }
-  /// Over all ranks; NaN without samples.
-  double value(const dist::Group& group) const {
-    const std::vector<double> mine = {sum_.defined() ? sum_.item() : 0,
-                                      weight_.defined() ? weight_.item() : 0};
-    const Tensor sums = tensor(mine, {2}, group.device());
-    if (group.size() > 1) group.all_reduce(sums);
-    const auto [sum, weight] = std::pair(sums[0].item(), sums[1].item());
-    return weight > 0 ? sum / weight : std::numeric_limits<double>::quiet_NaN();
-  }
-
- private:
-  static void add_to(Tensor& total, const Tensor& part) {
-    const Tensor wide = part.to(f64);
-    total = total.defined() ? total + wide : wide;
-  }
-  Tensor sum_, weight_;
-};
 
 void validate_into(EpochReport& report, const Parts& parts, const Objective& objective,
                    const FitOptions& options) {
@@ -50,7 +22,7 @@ void validate_into(EpochReport& report, const Parts& parts, const Objective& obj
     for (const auto& optimizer : parts.optimizers)
       if (optim::OptimizerAccess::impl(optimizer.object).lent) whole.emplace_back(optimizer.object);
   for (const auto& metric : options.metrics) metric->reset();
-  MeanLoss mean;
+  metrics::MeanLoss mean;
   for (const data::LoaderBatch& batch : options.validate->epoch(0)) {
     if (batch.size() == 0) continue;
     const Tensor output = objective.forward(batch);
@@ -62,6 +34,7 @@ void validate_into(EpochReport& report, const Parts& parts, const Objective& obj
   for (const auto& metric : options.metrics) {
     if (group.size() > 1) metric->combine(group);
     for (metrics::Value& value : metric->values()) report.metrics.push_back(std::move(value));
+    metric->add_details(report.details);
   }
 }
 

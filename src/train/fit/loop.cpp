@@ -138,6 +138,9 @@ Device FitLoop::device() const {
 }
 
 void FitLoop::start() {
+  // A model that was just evaluated. Parts of one that trains stay as they are.
+  for (const auto& module : parts_.modules)
+    if (!module.object.get().training()) module.object.get().train();
   for (std::size_t i = 0; i < parts_.optimizers.size(); ++i)
     at_.before[i] = parts_.optimizers[i].object.get().loss_totals();
   result_.resumed = saver_.resume();

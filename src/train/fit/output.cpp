@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -59,18 +60,21 @@ std::string grouped(std::int64_t n) {
 
 void Table::print(const EpochReport& r) {
   const bool validated = !std::isnan(r.validation_loss);
-  if (!headed_ || columns_ != r.metrics.size()) {
+  const std::size_t shown = std::min<std::size_t>(r.metrics.size(), 3);
+  if (!headed_ || columns_ != shown) {
     std::string head = "epoch  train loss";
     if (validated) head += "  val. loss";
-    for (const metrics::Value& m : r.metrics) head += fmt::format("  {:>9}", m.name);
+    for (std::size_t i = 0; i < shown; ++i) head += fmt::format("  {:>9}", r.metrics[i].name);
     fmt::print("{}  samples/s  peak memory        lr     scale    steps  skipped\n", head);
     headed_ = true;
-    columns_ = r.metrics.size();
+    columns_ = shown;
   }
   std::string row = fmt::format("{:5}  {:10.4f}", r.epoch, r.train_loss);
   if (validated) row += fmt::format("  {:9.4f}", r.validation_loss);
-  for (const metrics::Value& m : r.metrics)
+  for (std::size_t i = 0; i < shown; ++i) {
+    const metrics::Value& m = r.metrics[i];
     row += fmt::format("  {:{}.4f}", m.value, std::max<std::size_t>(m.name.size(), 9));
+  }
   fmt::print("{}  {:>9}  {:7.1f} MiB  {:8.3g}  {:8g}  {:>7}  {:>7}\n", row,
              grouped(static_cast<std::int64_t>(r.samples_per_second)),
              static_cast<double>(r.peak_bytes) / (1024.0 * 1024.0), r.lr, r.loss_scale,
@@ -141,6 +145,7 @@ Record epoch_record(const EpochReport& r) {
   out.add("epoch", r.epoch).add("samples", r.samples).add("train_loss", r.train_loss);
   if (r.train_losses.size() > 1) out.add("train_losses", values_of(r.train_losses));
   if (!std::isnan(r.validation_loss)) out.add("validation_loss", r.validation_loss);
+  if (!r.details.empty()) out.add("details", r.details);
   return out.add("metrics", values_of(r.metrics))
       .add("lr", r.lr)
       .add("loss_scale", r.loss_scale)

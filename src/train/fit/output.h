@@ -7,7 +7,8 @@
 
 namespace firn::train {
 
-/// Prints a row per epoch on stdout, and the head before the first.
+/// Prints a row per epoch on stdout, and the head before the first. Of many metrics it shows the
+/// first three.
 class Table {
  public:
   void print(const EpochReport& report);

@@ -36,6 +36,10 @@ std::string json_list(std::span<const T> values, const Fn& json_of) {
   return out + ']';
 }
 
+std::string json_integers(std::span<const std::int64_t> numbers) {
+  return json_list(numbers, [](std::int64_t n) { return fmt::format("{}", n); });
+}
+
 }  // namespace
 
 Record::Record(std::string_view kind) {
@@ -81,7 +85,12 @@ Record& Record::add(std::string_view name, std::span<const double> numbers) {
   return member(name, json_list(numbers, json_number));
 }
 Record& Record::add(std::string_view name, std::span<const std::int64_t> numbers) {
-  return member(name, json_list(numbers, [](std::int64_t n) { return fmt::format("{}", n); }));
+  return member(name, json_integers(numbers));
+}
+Record& Record::add(std::string_view name, std::span<const std::vector<std::int64_t>> rows) {
+  return member(name, json_list(rows, [](const std::vector<std::int64_t>& row) {
+                  return json_integers(row);
+                }));
 }
 Record& Record::add(std::string_view name, std::span<const std::string> texts) {
   return member(name, json_list(texts, json_text));

@@ -1,5 +1,6 @@
 // What ops refuse: every message names the op and what it met.
 #include <cmath>
+#include <limits>
 
 #include "refused.h"
 #include "support/catch.h"
@@ -86,6 +87,27 @@ TEST_CASE("refusals: axes that do not exist or repeat", "[ops]") {
   refused("unsqueeze", {"axis"}, [&] { unsqueeze(x, 4); });
   refused("split", {"axis 3"}, [&] { split(x, 1, 3); });
   refused("squeeze", {"[2, 3]"}, [&] { squeeze(x, 0); });
+}
+
+TEST_CASE("refusals: what cannot be sorted or counted", "[ops]") {
+  const Tensor x = zeros({2, 3});
+  refused("sort", {"axis 2"}, [&] { sort(x, 2); });
+  refused("sort", {"axis 1"}, [] { sort(zeros({}), 1); });
+  refused("sort", {}, [] { sort(Tensor()); });
+  refused("argsort", {"axis -3"}, [&] { argsort(x, -3); });
+  refused("topk", {"k = 4", "[2, 3] f32 cpu", "axis 1"}, [&] { topk(x, 4); });
+  refused("topk", {"k = -1"}, [&] { topk(x, -1, 0); });
+  refused("topk", {"k = 2"}, [] { topk(zeros({}), 2); });
+  const Tensor list = tensor({std::int64_t{1}, std::int64_t{3}});
+  refused("bincount", {"f32"}, [] { bincount(zeros({2})); });
+  refused("bincount", {"bool"}, [] { bincount(zeros({2}, boolean)); });
+  refused("bincount", {"[2, 1] i64 cpu", "flatten"}, [&] { bincount(list.unsqueeze(1)); });
+  refused("bincount", {"-2"}, [&] { bincount(list - 3.0); });
+  refused("bincount", {"min_length = -1"}, [&] { bincount(list, {.min_length = -1}); });
+  refused("bincount", {"weights [3] f32 cpu", "[2] i64 cpu"},
+          [&] { bincount(list, {.weights = zeros({3})}); });
+  refused("bincount", {"9223372036854775807"},
+          [] { bincount(tensor({std::numeric_limits<std::int64_t>::max()})); });
 }
 
 TEST_CASE("refusals: indices outside their axis", "[ops]") {

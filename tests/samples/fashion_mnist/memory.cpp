@@ -67,8 +67,8 @@ TEST_CASE("fashion_mnist: --memory cuts micro-batches until a step fits, and tra
   REQUIRE(ran.exit_code == 0);
   CHECK(ran.out.find("micro-batches of 4: ") != std::string::npos);
   const auto epoch = records_of(log).back();
-  CHECK(epoch["effective_batch"] == 8);
-  CHECK(epoch["training_peak_bytes"]["total"].get<double>() <= limit * 1024);
+  CHECK(epoch["details"]["effective_batch"] == 8);
+  CHECK(epoch["measured"]["training_peak_bytes"].get<double>() <= limit * 1024);
 }
 
 TEST_CASE("fashion_mnist: a limit that nothing fits into, and one that is no size") {

@@ -46,10 +46,10 @@ TEST_CASE("fashion_mnist: cnn and resnet train, whole and in micro-batches, in 3
       arguments.insert(arguments.end(), how.begin(), how.end());
       const auto records = train(set, arguments);
       REQUIRE(records.size() == 3);
-      CHECK(records[0]["parameters"] == m.parameters);
+      CHECK(records[0]["settings"]["parameters"] == m.parameters);
       CHECK(records[2]["applied_steps"] == 6);
       CHECK(records[2]["skipped_steps"] == 0);
-      CHECK(std::isfinite(number(records[2], "test_loss")));
+      CHECK(std::isfinite(number(records[2], "validation_loss")));
       loss = number(records[2], "train_loss");
       CHECK(loss < 4);
     }
@@ -61,8 +61,8 @@ TEST_CASE("fashion_mnist: image models learn bands that tell the classes",
   const SmallSet set(400, 100);
   for (const char* model : {"cnn", "resnet"}) {
     const auto records = train(set, {"--model", model, "--epochs", "3", "--batch", "16"});
-    INFO(model << ": " << records.back()["accuracy"]);
-    CHECK(number(records.back(), "accuracy") > 0.9);
+    INFO(model << ": " << records.back()["metrics"]["accuracy"]);
+    CHECK(number(records.back()["metrics"], "accuracy") > 0.9);
   }
 }
 
@@ -79,7 +79,7 @@ TEST_CASE("fashion_mnist: --augment changes what is trained on, not what is test
         json({{"crop_padding", 2}, {"flip", 0.5}, {"erase", 0.25}}));
   CHECK(plain[0]["settings"]["augment"] ==
         json({{"crop_padding", 0}, {"flip", 0.0}, {"erase", 0.0}}));
-  CHECK(augmented[1]["test_loss"] == plain[1]["test_loss"]);
+  CHECK(augmented[1]["validation_loss"] == plain[1]["validation_loss"]);
   CHECK(augmented[1]["train_loss"] != plain[1]["train_loss"]);
   CHECK(with({"--augment"})[1]["train_loss"] == augmented[1]["train_loss"]);
   const auto flipped = with({"--augment", "flip=1"});
@@ -101,10 +101,11 @@ TEST_CASE("fashion_mnist: --ema tests and saves the averaged weights", "[host]")
   CHECK(averaged[0]["settings"]["ema"] == 0.999);
   CHECK(averaged[2]["train_loss"] == plain[2]["train_loss"]);  // training goes on without them
   // After ten steps the average has hardly left the start.
-  CHECK(std::abs(number(averaged[2], "test_loss") - std::log(10.0)) < 0.2);
-  CHECK(number(plain[2], "test_loss") < 1.5);
+  CHECK(std::abs(number(averaged[2], "validation_loss") - std::log(10.0)) < 0.2);
+  CHECK(number(plain[2], "validation_loss") < 1.5);
   char want[32];
-  std::snprintf(want, sizeof want, "test accuracy %.4f", number(averaged[2], "accuracy"));
+  std::snprintf(want, sizeof want, "test accuracy %.4f",
+                number(averaged[2]["metrics"], "accuracy"));
   CHECK(last_line(set.run({"--load", weights})) == want);
 }
 
@@ -112,18 +113,18 @@ TEST_CASE("fashion_mnist: --label-smoothing and --weight-decay", "[host]") {
   const SmallSet set(120, 20);
   const auto plain = train(set, {"--epochs", "1", "--lr", "1e-30"});
   const auto smoothed = train(set, {"--epochs", "1", "--lr", "1e-30", "--label-smoothing", "0.1"});
-  CHECK(smoothed[1]["test_loss"] == plain[1]["test_loss"]);
+  CHECK(smoothed[1]["validation_loss"] == plain[1]["validation_loss"]);
   CHECK(smoothed[1]["train_loss"] != plain[1]["train_loss"]);
   // So much decay that nothing is left of the weights: every class is as likely.
   const auto decayed =
       train(set, {"--epochs", "3", "--optimizer", "sgd", "--lr", "0.01", "--weight-decay", "60"});
   CHECK(decayed[0]["settings"]["weight_decay"] == 60);
-  CHECK(std::abs(number(decayed[3], "test_loss") - std::log(10.0)) < 0.05);
+  CHECK(std::abs(number(decayed[3], "validation_loss") - std::log(10.0)) < 0.05);
   for (const char* optimizer : {"adam", "adamw"}) {
     const std::vector<std::string> base = {"--epochs", "2", "--optimizer", optimizer};
     auto with = base;
     with.insert(with.end(), {"--weight-decay", "0.5"});
-    CHECK(train(set, with)[2]["test_loss"] != train(set, base)[2]["test_loss"]);
+    CHECK(train(set, with)[2]["validation_loss"] != train(set, base)[2]["validation_loss"]);
   }
   CHECK(plain[0]["settings"]["weight_decay"].is_null());
 }
@@ -134,19 +135,19 @@ TEST_CASE("fashion_mnist: the table of confusions counts every test image", "[ho
   const Ran ran = set.run({"--epochs", "2", "--log", log});
   REQUIRE(ran.exit_code == 0);
   const json epoch = records_of(log).back();
-  std::vector<std::vector<int>> rows = epoch["confusion"];
+  std::vector<std::vector<int>> rows = epoch["details"]["confusion"];
   REQUIRE(rows.size() == 10);
   int all = 0, right = 0;
   for (std::size_t i = 0; i < 10; ++i) {
     REQUIRE(rows[i].size() == 10);
     const int images = std::accumulate(rows[i].begin(), rows[i].end(), 0);
     CHECK(images == 5);
-    CHECK(epoch["class_accuracy"][i].get<double>() == Approx(rows[i][i] / 5.0));
+    CHECK(epoch["details"]["class_accuracy"][i].get<double>() == Approx(rows[i][i] / 5.0));
     all += images;
     right += rows[i][i];
   }
   CHECK(all == 50);
-  CHECK(number(epoch, "accuracy") == Approx(right / 50.0));
+  CHECK(number(epoch["metrics"], "accuracy") == Approx(right / 50.0));
   CHECK_THAT(ran.out, contains("true class (rows) and predicted class (columns)"));
   // The table's first row, as the log has it.
   const auto lines = lines_of(ran.out);

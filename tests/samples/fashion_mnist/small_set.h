@@ -32,10 +32,13 @@ inline bool has_control_bytes(const std::string& text) {
                      [](unsigned char c) { return (c < 0x20 && c != '\n') || c == 0x7f; });
 }
 
+/// The records of the run and its epochs.
 inline std::vector<nlohmann::json> records_of(const std::string& path) {
   std::vector<nlohmann::json> records;
   for (const std::string& line : lines_of(read_file(path)))
-    records.push_back(nlohmann::json::parse(line));
+    if (nlohmann::json record = nlohmann::json::parse(line);
+        record["record"] == "run" || record["record"] == "epoch")
+      records.push_back(std::move(record));
   return records;
 }
 

@@ -1,0 +1,145 @@
+// Metrics of models that choose classes. Outputs are logits, and targets are class numbers.
+//
+//   several classes   output [n, C, ...] floating, target [n, ...]; the class is that of the
+//                     largest logit, the first of equal ones
+//   two classes       output [n, ...] floating, target of the same shape; the class is 1 if the
+//                     logit is above 0 (a probability above 1/2), else 0
+//
+// Targets are integers or bool, or floats that are whole numbers, as bce_with_logits() takes them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "firn/metrics/metric.h"
+
+namespace firn::metrics {
+
+struct AccuracyOptions {
+  std::int64_t top_k = 1;  ///< right if the class is among the k with the largest logits
+  std::optional<std::int64_t> ignore_index = std::nullopt;  ///< samples of this target do not count
+};
+/// The share of samples whose class is right: "accuracy", or "top5_accuracy" for top_k = 5. As
+/// scikit-learn's accuracy_score and top_k_accuracy_score, but of equal logits the first counts as
+/// the larger.
+class Accuracy final : public SumMetric {
+ public:
+  using Options = AccuracyOptions;
+  /// Throws Error unless top_k > 0.
+  explicit Accuracy(const Options& options = {});
+
+ private:
+  Tensor sums_of(const Tensor& output, const Tensor& target) const override;
+  std::vector<Value> figures(const std::vector<double>& sums) const override;
+  Options options_;
+};
+
+struct ConfusionOptions {
+  std::int64_t classes = 2;
+  std::optional<std::int64_t> ignore_index = std::nullopt;  ///< samples of this target do not count
+};
+/// How often each class was taken for each: scikit-learn's confusion_matrix. The table is no list
+/// of figures: values() has the shares on its diagonal alone, "recall_0" to "recall_<C-1>", 0 for a
+/// class without samples.
+class Confusion final : public SumMetric {
+ public:
+  using Options = ConfusionOptions;
+  /// Throws Error unless classes > 1.
+  explicit Confusion(const Options& options);
+  /// Row t, column p: the samples of class t that were taken for p. Waits for the device.
+  std::vector<std::vector<std::int64_t>> matrix() const;
+  /// Adds the matrix as "confusion", a list of rows.
+  void add_details(train::Record& details) const override;
+
+ private:
+  Tensor sums_of(const Tensor& output, const Tensor& target) const override;
+  std::vector<Value> figures(const std::vector<double>& sums) const override;
+  Options options_;
+};
+
+/// How figures of classes become one.
+enum class Average : std::uint8_t {
+  macro,     ///< their mean over the classes that are the target or the choice of a sample
+  micro,     ///< the figure of all samples' hits and misses together
+  weighted,  ///< their mean, each class weighted by its samples
+  none       ///< each class has figures of its own
+};
+struct PrecisionRecallF1Options {
+  std::int64_t classes = 2;
+  Average average = Average::macro;
+  std::optional<std::int64_t> ignore_index = std::nullopt;  ///< samples of this target do not count
+};
+/// "precision", "recall" and "f1" by scikit-learn's precision_recall_fscore_support. For a class
+/// with tp hits, fp samples of other classes that were taken for it, and fn of its samples that
+/// were taken for others: tp / (tp + fp), tp / (tp + fn), 2 tp / (2 tp + fp + fn), each 0 if its
+/// divisor is 0. With Average::none "precision_0" and so on, 0 for a class that is not there.
+class PrecisionRecallF1 final : public SumMetric {
+ public:
+  using Options = PrecisionRecallF1Options;
+  /// Throws Error unless classes > 1.
+  explicit PrecisionRecallF1(const Options& options);
+
+ private:
+  Tensor sums_of(const Tensor& output, const Tensor& target) const override;
+  std::vector<Value> figures(const std::vector<double>& sums) const override;
+  Options options_;
+};
+
+struct PerplexityOptions {
+  std::optional<std::int64_t> ignore_index = std::nullopt;  ///< tokens of this target do not count
+  std::int64_t axis = -1;  ///< of the classes: the last one, as language models have them
+};
+/// "perplexity": e^(the mean of -log softmax(logits)[target]) over all tokens (Jelinek et al. 1977;
+/// torchmetrics' Perplexity). output [..., C] floating, target [...]. Softmax and sums run in f64.
+class Perplexity final : public SumMetric {
+ public:
+  using Options = PerplexityOptions;
+  explicit Perplexity(const Options& options = {});
+
+ private:
+  Tensor sums_of(const Tensor& output, const Tensor& target) const override;
+  std::vector<Value> figures(const std::vector<double>& sums) const override;
+  Options options_;
+};
+
+struct AurocOptions {
+  std::int64_t classes = 2;
+  /// Whether outputs of several classes are logits, of which softmax() makes probabilities. If not,
+  /// they are compared as they are. Scores of two classes are in the same order either way.
+  bool logits = true;
+  std::optional<std::int64_t> ignore_index = std::nullopt;  ///< samples of this target do not count
+};
+/// "auroc", the area under the receiver operating characteristic: the share of pairs, one sample of
+/// the class and one of the others, in which the first has the larger score, where equal scores
+/// count one half (Hanley & McNeil 1982). Exact: it keeps all scores, 8 bytes for each class and
+/// sample. With two classes the output is [n] scores of class 1, or [n, 2]. With several it is [n,
+/// C], and the value is the mean of each class against the rest, scikit-learn's roc_auc_score with
+/// multi_class="ovr". Classes without samples, or without others, are left out of the mean. NaN if
+/// none is left, or if a score is NaN.
+class Auroc final : public Metric {
+ public:
+  using Options = AurocOptions;
+  /// Throws Error unless classes > 1.
+  explicit Auroc(const Options& options = {});
+
+  void update(const Tensor& output, const Tensor& target) override;
+  std::vector<Value> values() const override;
+  void reset() override;
+  void combine(const dist::Group& group) override;
+
+ private:
+  /// Samples: scores f64 [n, columns] and classes i64 [n], -1 for those that do not count.
+  struct Part {
+    Tensor scores, classes;
+  };
+  std::int64_t columns() const noexcept { return options_.classes == 2 ? 1 : options_.classes; }
+  Part joined() const;
+
+  Options options_;
+  std::vector<Part> own_;  ///< a batch each
+  std::vector<Part> all_;  ///< all ranks' after combine(): one part
+};
+
+}  // namespace firn::metrics

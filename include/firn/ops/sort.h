@@ -1,0 +1,50 @@
+// Sorting, the largest elements, and counting integers.
+#pragma once
+
+#include <cstdint>
+
+#include "firn/tensor.h"
+
+namespace firn {
+
+/// Elements in order, and where they were.
+struct Sorted {
+  Tensor values;   ///< of the operand's dtype; its gradient goes back to where an element was
+  Tensor indices;  ///< i64, positions along the axis; no gradient
+};
+
+// The order is PyTorch's, in every dtype: -inf first, NaN above all numbers, -0 equal to 0. Equal
+// elements keep the order of their positions, in descending order too. A scalar is sorted as if it
+// had one axis of size 1. Throws Error on an axis that does not exist.
+
+struct SortOptions {
+  bool descending = false;
+};
+/// The lines of x along `axis` in order; values and indices have x's shape. The sort is always
+/// stable, as PyTorch's is with stable=True.
+Sorted sort(const Tensor& x, std::int64_t axis = -1, const SortOptions& options = {});
+/// The indices of sort(), i64 of x's shape.
+Tensor argsort(const Tensor& x, std::int64_t axis = -1, const SortOptions& options = {});
+
+struct TopkOptions {
+  bool largest = true;  ///< false: the smallest elements
+  bool sorted = true;   ///< the first of the order first; false: in the order of their positions
+};
+/// The first k elements of each line of x along `axis`, in descending order, or in ascending order
+/// with `largest` off. Values and indices have x's shape, but for size k at `axis`. Of equal
+/// elements at the end, those with the lower positions are taken. Throws Error unless k is in [0,
+/// x.size(axis)].
+Sorted topk(const Tensor& x, std::int64_t k, std::int64_t axis = -1,
+            const TopkOptions& options = {});
+
+struct BincountOptions {
+  Tensor weights = {};          ///< of x's shape, or undefined: 1 for each element
+  std::int64_t min_length = 0;  ///< the least size of the result
+};
+/// How often each of 0 .. max(x) is in x, a list of non-negative i64, i32 or u8: i64 of shape
+/// [max(max(x) + 1, min_length)]. With weights: their sums, in the weights' dtype, or f64 for
+/// integers; each is added in the order of the list. No gradient. Waits for the device, since the
+/// values decide the shape. Throws Error on a negative element.
+Tensor bincount(const Tensor& x, const BincountOptions& options = {});
+
+}  // namespace firn

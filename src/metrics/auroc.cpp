@@ -1,0 +1,136 @@
+#include <algorithm>
+#include <limits>
+
+#include "base/check.h"
+#include "firn/autograd.h"
+#include "firn/dist/group.h"
+#include "firn/metrics/classification.h"
+#include "firn/ops/autocast.h"
+#include "firn/ops/ops.h"
+#include "firn/ops/sort.h"
+#include "metrics/classes.h"
+#include "tensor/impl.h"
+
+namespace firn::metrics {
+namespace {
+
+constexpr const char* kName = "Auroc";
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+/// The area for one class. Scores are in ascending order with their classes; -1 does not count.
+/// NaN if the class, or all others, have no sample, or if a score is NaN.
+double area(const std::vector<double>& scores, const std::vector<std::int64_t>& classes,
+            std::int64_t of_class, bool& undefined) {
+  double hits = 0, others = 0, twice = 0;  // twice the pairs in the right order; exact to 2^53
+  for (std::size_t i = 0; i < scores.size();) {
+    double hits_here = 0, others_here = 0;
+    const double score = scores[i];
+    do {
+      if (classes[i] < 0) continue;
+      if (scores[i] != scores[i]) return kNaN;
+      (classes[i] == of_class ? hits_here : others_here) += 1;
+    } while (++i < scores.size() && scores[i] == score);
+    twice += hits_here * (2 * others + others_here);
+    hits += hits_here;
+    others += others_here;
+  }
+  undefined = hits == 0 || others == 0;
+  return twice / (2 * hits * others);
+}
+
+}  // namespace
+
+Auroc::Auroc(const Options& options) : options_(options) {
+  FIRN_CHECK(options.classes > 1, kName, "give the number of classes in the options",
+             "classes = {}", options.classes);
+}
+
+void Auroc::update(const Tensor& output, const Tensor& target) {
+  require_defined(kName, output);
+  require_defined(kName, target);
+  FIRN_CHECK(output.device() == target.device(), kName, "target.to(output.device())",
+             "devices differ: output {} and target {}", describe(output), describe(target));
+  FIRN_CHECK(target.rank() == 1, kName, "flatten it", "targets are a list, got {}",
+             describe(target));
+  FIRN_CHECK(own_.empty() || own_[0].scores.device() == output.device(), kName,
+             "call reset() before batches of another device",
+             "batches were on {}, this one is on {}", own_[0].scores.device(), output.device());
+  const NoGrad no_grad;
+  const NoAutocast no_autocast;
+  const auto axis = class_axis(kName, output, target, 1, options_.classes);
+  Tensor scores = clone(cast(output.detach(), f64));
+  if (!axis) {
+    scores = unsqueeze(scores, 1);
+  } else {
+    if (options_.logits) scores = softmax(scores, 1);
+    if (options_.classes == 2) scores = contiguous(slice(scores, 1, 1, 2));
+  }
+  own_.push_back({scores, class_numbers(kName, target, options_.classes, options_.ignore_index)});
+  all_.clear();
+}
+
+void Auroc::reset() {
+  own_.clear();
+  all_.clear();
+}
+
+/// All samples of this rank in one part, undefined without any.
+Auroc::Part Auroc::joined() const {
+  if (own_.empty()) return {};
+  std::vector<Tensor> scores, classes;
+  for (const Part& part : own_) {
+    scores.push_back(part.scores);
+    classes.push_back(part.classes);
+  }
+  return {cat(scores), cat(classes)};
+}
+
+void Auroc::combine(const dist::Group& group) {
+  const NoGrad no_grad;
+  const NoAutocast no_autocast;
+  const Device device = group.device();
+  const Part own = joined();
+  const std::int64_t rows = own.scores.defined() ? own.scores.size(0) : 0, width = columns();
+  const Tensor sizes = empty({group.size(), 2}, i64, device);
+  group.all_gather(tensor({rows, width}, device), sizes);
+  const auto of_rank = sizes.to_vector<std::int64_t>();
+  std::int64_t most = 0;
+  for (std::size_t r = 0; r < of_rank.size(); r += 2) {
+    most = std::max(most, of_rank[r]);
+    FIRN_CHECK(of_rank[r + 1] == of_rank[1], kName, "give all ranks' metrics the same options",
+               "rank 0 has scores of {} columns, rank {} of {}", of_rank[1], r / 2, of_rank[r + 1]);
+  }
+  // Every rank gives as many rows; those that it has not, do not count.
+  const Tensor scores = zeros({most, width}, f64, device);
+  const Tensor classes = full({most}, -1, i64, device);
+  if (rows > 0) {
+    copy_(slice(scores, 0, 0, rows), own.scores.to(device));
+    copy_(slice(classes, 0, 0, rows), own.classes.to(device));
+  }
+  const std::int64_t total = most * group.size();
+  Part all{empty({total, width}, f64, device), empty({total}, i64, device)};
+  group.all_gather(scores, all.scores);
+  group.all_gather(classes, all.classes);
+  all_ = {all};
+}
+
+std::vector<Value> Auroc::values() const {
+  const NoGrad no_grad;
+  const NoAutocast no_autocast;
+  const Part part = all_.empty() ? joined() : all_[0];
+  if (!part.scores.defined()) return {{"auroc", kNaN}};
+  double total = 0, areas = 0;
+  for (std::int64_t c = 0; c < columns(); ++c) {
+    const Sorted sorted = sort(select(part.scores, 1, c));
+    const Tensor classes = index_select(part.classes, 0, sorted.indices);
+    bool undefined = false;
+    const double found = area(sorted.values.to_vector<double>(), classes.to_vector<std::int64_t>(),
+                              columns() == 1 ? 1 : c, undefined);
+    if (undefined) continue;
+    total += found;
+    areas += 1;
+  }
+  return {{"auroc", total / areas}};
+}
+
+}  // namespace firn::metrics
