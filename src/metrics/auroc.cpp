@@ -45,7 +45,7 @@ Auroc::Auroc(const Options& options) : options_(options) {
              "classes = {}", options.classes);
 }
 
-void Auroc::update(const Tensor& output, const Tensor& target) {
+void Auroc::update(const Tensor& output, const Tensor& target) try {
   require_defined(kName, output);
   require_defined(kName, target);
   FIRN_CHECK(output.device() == target.device(), kName, "target.to(output.device())",
@@ -68,6 +68,7 @@ void Auroc::update(const Tensor& output, const Tensor& target) {
   own_.push_back({scores, class_numbers(kName, target, options_.classes, options_.ignore_index)});
   all_.clear();
 }
+FIRN_OUT_OF_MEMORY(kName)
 
 void Auroc::reset() {
   own_.clear();
@@ -85,7 +86,7 @@ Auroc::Part Auroc::joined() const {
   return {cat(scores), cat(classes)};
 }
 
-void Auroc::combine(const dist::Group& group) {
+void Auroc::combine(const dist::Group& group) try {
   const NoGrad no_grad;
   const NoAutocast no_autocast;
   const Device device = group.device();
@@ -113,8 +114,9 @@ void Auroc::combine(const dist::Group& group) {
   group.all_gather(classes, all.classes);
   all_ = {all};
 }
+FIRN_OUT_OF_MEMORY(kName)
 
-std::vector<Value> Auroc::values() const {
+std::vector<Value> Auroc::values() const try {
   const NoGrad no_grad;
   const NoAutocast no_autocast;
   const Part part = all_.empty() ? joined() : all_[0];
@@ -132,5 +134,6 @@ std::vector<Value> Auroc::values() const {
   }
   return {{"auroc", total / areas}};
 }
+FIRN_OUT_OF_MEMORY(kName)
 
 }  // namespace firn::metrics

@@ -15,7 +15,7 @@ SumMetric::SumMetric(const char* name, DType dtype, std::int64_t count)
              "{} sums of {}", count, dtype);
 }
 
-void SumMetric::update(const Tensor& output, const Tensor& target) {
+void SumMetric::update(const Tensor& output, const Tensor& target) try {
   require_defined(name_, output);
   require_defined(name_, target);
   FIRN_CHECK(output.device() == target.device(), name_, "target.to(output.device())",
@@ -32,8 +32,10 @@ void SumMetric::update(const Tensor& output, const Tensor& target) {
   own_ = own_.defined() ? together(own_, batch) : batch;
   all_ = {};
 }
+FIRN_OUT_OF_MEMORY(name_)
 
-std::vector<Value> SumMetric::values() const { return figures(sums()); }
+std::vector<Value> SumMetric::values() const try { return figures(sums()); }
+FIRN_OUT_OF_MEMORY(name_)
 
 std::vector<double> SumMetric::sums() const {
   const Tensor& samples = all_.defined() ? all_ : own_;
@@ -43,12 +45,13 @@ std::vector<double> SumMetric::sums() const {
 
 void SumMetric::reset() { own_ = all_ = {}; }
 
-void SumMetric::combine(const dist::Group& group) {
+void SumMetric::combine(const dist::Group& group) try {
   const NoGrad no_grad;
   const NoAutocast no_autocast;
   all_ = of_ranks(
       own_.defined() ? own_.to(group.device()) : zeros({count_}, dtype_, group.device()), group);
 }
+FIRN_OUT_OF_MEMORY(name_)
 
 Tensor SumMetric::together(const Tensor& a, const Tensor& b) const { return a + b; }
 

@@ -180,6 +180,33 @@ TEST_CASE("metrics: updates record nothing, whatever the modes of the caller", "
   }
 }
 
+/// A metric as a program writes it: the mean length of rows, which are the samples.
+class MeanLength : public metrics::SumMetric {
+ public:
+  explicit MeanLength(DType dtype = f64) : SumMetric("MeanLength", dtype, 2) {}
+
+ private:
+  Tensor sums_of(const Tensor& output, const Tensor&) const override {
+    const Tensor total = sum(norm(output.to(f64), 1));
+    return stack({total, full({}, static_cast<double>(output.size(0)), f64, output.device())});
+  }
+  std::vector<metrics::Value> figures(const std::vector<double>& sums) const override {
+    return {{"length", sums[0] / sums[1]}};
+  }
+};
+
+TEST_CASE("metrics: one of a program's own", "[metrics]") {
+  MeanLength metric;
+  metric.update(make({3, 4, 0, 5}, {2, 2}, f32), zeros({2}));
+  metric.update(make({6, 8}, {1, 2}, f32), zeros({1}));
+  CHECK(figures_of(metric) == Figures{{"length", 20.0 / 3}});
+  CHECK(error_of([] { MeanLength{f32}; }).find("[MeanLength]") == 0);
+  MeanLength counts(i64);
+  CHECK(error_of([&] {
+          counts.update(zeros({1, 2}), zeros({1}));
+        }).find("f64") != std::string::npos);
+}
+
 TEST_CASE("metrics: copies are independent", "[metrics]") {
   const Samples s = drawn(20, 3, 8);
   metrics::Accuracy one;
