@@ -119,7 +119,7 @@ void sort_positions(const ConstView& x, const View& out, int axis, bool descendi
       0, x.shape[axis], out.shape[axis], axes.on_device(), out.strides[axis], x.strides[axis]};
   const std::int64_t n = x.numel();
   constexpr std::int64_t kShortLine = 512;
-  constexpr std::int64_t kTogether = std::int64_t{1} << 24;
+  const std::int64_t most = max_blocks().load(std::memory_order_relaxed) * (kBlockKeys / 2);
   with_bits(size_of(x.dtype), [&]<class U>(U) {
     if constexpr (sizeof(U) <= 8) {
       const math::OrderKey<U> key(x.dtype, descending);
@@ -129,7 +129,8 @@ void sort_positions(const ConstView& x, const View& out, int axis, bool descendi
                     lines, n, to);
         return;
       }
-      const std::int64_t together = std::max<std::int64_t>(1, kTogether / lines.length);
+      // The integer type of the sort holds keys and numbers of elements.
+      const std::int64_t together = std::max<std::int64_t>(1, most / lines.length);
       const std::int64_t count = n / lines.length;
       for (; lines.first < count; lines.first += together) {
         const std::int64_t part = std::min(together, count - lines.first) * lines.length;
