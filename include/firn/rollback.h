@@ -11,7 +11,7 @@ namespace firn {
 /// What a RollbackPoint puts back, by what it is.
 enum class Rollback : std::uint8_t {
   random,      ///< positions of random streams
-  statistics,  ///< tensors that a forward pass changes, such as running statistics
+  statistics,  ///< what a forward pass changes, such as running statistics, and metrics
   data,        ///< positions in data sets
   gradients,   ///< what an optimizer's cycle has collected: gradients, weights of losses, its place
 };
@@ -25,9 +25,9 @@ enum class Rollback : std::uint8_t {
 ///     start.roll_back();  // as if work() had not begun
 ///   }
 ///
-/// It covers this thread's default_generator(), generators of layers, running statistics, positions
-/// of loaders, and what the cycles of optimizers have collected. A backward() that failed half-way
-/// is taken back too.
+/// It covers this thread's default_generator(), generators of layers, running statistics, metrics,
+/// positions of loaders, and what the cycles of optimizers have collected. A backward() that failed
+/// half-way is taken back too.
 ///
 /// It does not cover:
 ///   - what a step has changed: weights, the optimizer's state, and statistics that move once per

@@ -8,8 +8,8 @@
 #include "firn/ops/autocast.h"
 #include "firn/ops/ops.h"
 #include "firn/ops/sort.h"
+#include "metrics/batch.h"
 #include "metrics/classes.h"
-#include "tensor/impl.h"
 
 namespace firn::metrics {
 namespace {
@@ -45,52 +45,57 @@ Auroc::Auroc(const Options& options) : options_(options) {
              "classes = {}", options.classes);
 }
 
-void Auroc::update(const Tensor& output, const Tensor& target) {
-  require_defined(kName, output);
-  require_defined(kName, target);
-  FIRN_CHECK(output.device() == target.device(), kName, "target.to(output.device())",
-             "devices differ: output {} and target {}", describe(output), describe(target));
+Auroc::Samples Auroc::Samples::separate() const {
+  Samples copy = *this;
+  if (!own.scores.defined()) return copy;
+  // All rows are taken: whoever adds some makes a larger block first.
+  copy.own = {slice(own.scores, 0, 0, count), slice(own.classes, 0, 0, count)};
+  return copy;
+}
+
+void Auroc::update(const Tensor& output, const Tensor& target) try {
+  require_batch(kName, output, target, samples_->own.scores);
   FIRN_CHECK(target.rank() == 1, kName, "flatten it", "targets are a list, got {}",
              describe(target));
-  FIRN_CHECK(own_.empty() || own_[0].scores.device() == output.device(), kName,
-             "call reset() before batches of another device",
-             "batches were on {}, this one is on {}", own_[0].scores.device(), output.device());
   const NoGrad no_grad;
   const NoAutocast no_autocast;
   const auto axis = class_axis(kName, output, target, 1, options_.classes);
-  Tensor scores = clone(cast(output.detach(), f64));
+  Tensor scores = cast(output.detach(), f64);
   if (!axis) {
     scores = unsqueeze(scores, 1);
   } else {
     if (options_.logits) scores = softmax(scores, 1);
-    if (options_.classes == 2) scores = contiguous(slice(scores, 1, 1, 2));
+    if (options_.classes == 2) scores = slice(scores, 1, 1, 2);
   }
-  own_.push_back({scores, class_numbers(kName, target, options_.classes, options_.ignore_index)});
-  all_.clear();
-}
+  const Tensor classes =
+      class_numbers(kName, target.detach(), options_.classes, options_.ignore_index);
 
-void Auroc::reset() {
-  own_.clear();
-  all_.clear();
-}
-
-/// All samples of this rank in one part, undefined without any.
-Auroc::Part Auroc::joined() const {
-  if (own_.empty()) return {};
-  std::vector<Tensor> scores, classes;
-  for (const Part& part : own_) {
-    scores.push_back(part.scores);
-    classes.push_back(part.classes);
+  const std::int64_t count = samples_->count, all = count + classes.numel();
+  Part own = samples_->own;
+  if (!own.scores.defined() || own.scores.size(0) < all) {
+    const std::int64_t rows = std::max(all, 2 * count);
+    const Part larger{empty({rows, columns()}, f64, scores.device()),
+                      empty({rows}, i64, scores.device())};
+    if (count > 0) {
+      copy_(slice(larger.scores, 0, 0, count), slice(own.scores, 0, 0, count));
+      copy_(slice(larger.classes, 0, 0, count), slice(own.classes, 0, 0, count));
+    }
+    own = larger;
   }
-  return {cat(scores), cat(classes)};
+  copy_(slice(own.scores, 0, count, all), scores);
+  copy_(slice(own.classes, 0, count, all), classes);
+  samples_.change() = {.own = own, .all = {}, .count = all};
 }
+FIRN_OUT_OF_MEMORY(kName)
 
-void Auroc::combine(const dist::Group& group) {
+void Auroc::reset() { samples_.change() = {}; }
+
+void Auroc::combine(const dist::Group& group) try {
   const NoGrad no_grad;
   const NoAutocast no_autocast;
   const Device device = group.device();
-  const Part own = joined();
-  const std::int64_t rows = own.scores.defined() ? own.scores.size(0) : 0, width = columns();
+  const Part& own = samples_->own;
+  const std::int64_t rows = samples_->count, width = columns();
   const Tensor sizes = empty({group.size(), 2}, i64, device);
   group.all_gather(tensor({rows, width}, device), sizes);
   const auto of_rank = sizes.to_vector<std::int64_t>();
@@ -104,20 +109,22 @@ void Auroc::combine(const dist::Group& group) {
   const Tensor scores = zeros({most, width}, f64, device);
   const Tensor classes = full({most}, -1, i64, device);
   if (rows > 0) {
-    copy_(slice(scores, 0, 0, rows), own.scores.to(device));
-    copy_(slice(classes, 0, 0, rows), own.classes.to(device));
+    copy_(slice(scores, 0, 0, rows), slice(own.scores, 0, 0, rows).to(device));
+    copy_(slice(classes, 0, 0, rows), slice(own.classes, 0, 0, rows).to(device));
   }
   const std::int64_t total = most * group.size();
   Part all{empty({total, width}, f64, device), empty({total}, i64, device)};
   group.all_gather(scores, all.scores);
   group.all_gather(classes, all.classes);
-  all_ = {all};
+  samples_.change().all = all;
 }
+FIRN_OUT_OF_MEMORY(kName)
 
-std::vector<Value> Auroc::values() const {
+std::vector<Value> Auroc::values() const try {
   const NoGrad no_grad;
   const NoAutocast no_autocast;
-  const Part part = all_.empty() ? joined() : all_[0];
+  const Samples taken = samples_->separate();
+  const Part& part = taken.all.scores.defined() ? taken.all : taken.own;
   if (!part.scores.defined()) return {{"auroc", kNaN}};
   double total = 0, areas = 0;
   for (std::int64_t c = 0; c < columns(); ++c) {
@@ -132,5 +139,6 @@ std::vector<Value> Auroc::values() const {
   }
   return {{"auroc", total / areas}};
 }
+FIRN_OUT_OF_MEMORY(kName)
 
 }  // namespace firn::metrics

@@ -140,6 +140,52 @@ TEST_CASE("alloc_sweep: operations outside of a module", "[host]") {
   sweep_op([&] { return conv2d(leaf({1, 2, 5, 5}), leaf({3, 2, 3, 3})); });
   sweep_op([&] { return conv1d(leaf({1, 2, 5}), leaf({3, 2, 3})); });
   sweep_op([&] { return conv_transpose2d(leaf({1, 2, 4, 4}), leaf({2, 3, 3, 3})); });
+  sweep_op([&] { return sort(leaf({3, 40}), 0).values; });
+  sweep_op([&] { return topk(leaf({3, 40}), 7, 1, {.sorted = false}).values; });
+  sweep_op([&] { return bincount(arange(9)); });
+}
+
+/// A second batch for a metric.
+class UpdateOfMetric : public Work {
+ public:
+  explicit UpdateOfMetric(std::unique_ptr<metrics::Metric> metric) : metric_(std::move(metric)) {
+    update(1);
+  }
+  void run() override { update(2); }
+  std::string kept() override {
+    std::string all;
+    for (const metrics::Value& v : metric_->values())
+      all += v.name + " " + std::to_string(v.value) + " ";
+    return all;
+  }
+  std::string made() override { return kept(); }
+
+ private:
+  void update(std::uint64_t seed) {
+    Generator g(seed);
+    const Tensor output = randn({9, 3}, {.generator = &g});
+    const bool numbers = dynamic_cast<metrics::R2*>(metric_.get()) != nullptr;
+    metric_->update(output, numbers ? output * 1.25 : argmax(output * output));
+  }
+
+  std::unique_ptr<metrics::Metric> metric_;
+};
+
+TEST_CASE("alloc_sweep: a metric whose update fails stays as it was", "[host]") {
+  const Threads one(1);
+  const auto sweep_metric = [](const std::function<std::unique_ptr<metrics::Metric>()>& make) {
+    const MakeWork work = [=] { return std::make_unique<UpdateOfMetric>(make()); };
+    CHECK(sweep(work, Fails::heap, 3) > 5);
+    CHECK(sweep(work, Fails::heap_for_good, 5) > 5);
+    CHECK(sweep(work, Fails::blocks) > 5);
+  };
+  using namespace metrics;
+  sweep_metric([] { return std::make_unique<Accuracy>(AccuracyOptions{.top_k = 2}); });
+  sweep_metric(
+      [] { return std::make_unique<PrecisionRecallF1>(PrecisionRecallF1Options{.classes = 3}); });
+  sweep_metric([] { return std::make_unique<Auroc>(AurocOptions{.classes = 3}); });
+  sweep_metric([] { return std::make_unique<Perplexity>(); });
+  sweep_metric([] { return std::make_unique<R2>(); });
 }
 
 TEST_CASE("alloc_sweep: attention and rotary positions, forward and back", "[host]") {

@@ -100,9 +100,19 @@ Results variance(A a) {
   return {var(x(a), axes(a, "dim"), correction, a.flag("keepdim", false))};
 }
 
+/// Refuses sorted values of which some are equal: PyTorch gives their positions in any order.
+void refuse_ties(const Tensor& sorted, std::int64_t dim) {
+  if (sorted.rank() == 0) return;
+  const std::int64_t n = sorted.size(dim);
+  const Tensor ties =
+      eq(slice(sorted, dim, 1, n), slice(sorted, dim, 0, std::max<std::int64_t>(n - 1, 0)));
+  if (sum(ties).item() > 0) throw Refused("equal elements, and 'stable' is not asked for");
+}
+
 Results in_order(A a) {
-  const Sorted all =
-      sort(x(a), a.has("dim") ? a.integer("dim") : -1, {.descending = a.flag("descending", false)});
+  const std::int64_t dim = a.has("dim") ? a.integer("dim") : -1;
+  const Sorted all = sort(x(a), dim, {.descending = a.flag("descending", false)});
+  if (!a.flag("stable", false)) refuse_ties(all.values, dim);
   return {all.values, all.indices};
 }
 
@@ -402,20 +412,16 @@ const std::vector<Entry> kOperations = {
      [](A a) -> Results { return {index_select(x(a), a.integer("dim"), a.tensor("index"))}; }},
     {"gather", "input dim index sparse_grad?", Sums::yes,
      [](A a) -> Results { return {gather(x(a), a.integer("dim"), a.tensor("index"))}; }},
-    {"sort", "input dim descending stable?", Sums::no, in_order},
-    {"argsort", "input dim descending stable?", Sums::no,
+    {"sort", "input dim descending stable", Sums::no, in_order},
+    {"argsort", "input dim descending stable", Sums::no,
      [](A a) -> Results { return {in_order(a)[1]}; }},
     {"topk", "input k dim largest sorted?", Sums::no,
      [](A a) -> Results {
-       const Sorted first = topk(x(a), a.integer("k"), a.has("dim") ? a.integer("dim") : -1,
-                                 {.largest = a.flag("largest", true)});
+       const std::int64_t dim = a.has("dim") ? a.integer("dim") : -1;
+       refuse_ties(sort(x(a), dim).values, dim);
+       const Sorted first =
+           topk(x(a), a.integer("k"), dim, {.largest = a.flag("largest", true)});
        return {first.values, first.indices};
-     }},
-    {"bincount", "input weights minlength", Sums::yes,
-     [](A a) -> Results {
-       const std::int64_t least = a.has("minlength") ? a.integer("minlength") : 0;
-       return {bincount(x(a), {.weights = a.is<Tensor>("weights") ? a.tensor("weights") : Tensor(),
-                               .min_length = least})};
      }},
 
     // ---- Linear algebra ----

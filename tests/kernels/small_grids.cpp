@@ -114,6 +114,10 @@ const std::vector<std::pair<std::string, std::function<Tensor()>>> kWorks = {
      [] {
        return argsort(drawn({4, kMany / 4}));
      }},
+    {"sort of a line at a time, of columns",
+     [] {
+       return argsort(drawn({5002, 4}, f64), 0);
+     }},
     {"bincount", [] { return bincount(counted({kMany}, 50)); }},
     {"bincount of many places", [] { return bincount(counted({kMany}, 5000)); }},
     {"sum of rows",

@@ -180,6 +180,33 @@ TEST_CASE("metrics: updates record nothing, whatever the modes of the caller", "
   }
 }
 
+/// A metric as a program writes it: the mean length of rows, which are the samples.
+class MeanLength : public metrics::SumMetric {
+ public:
+  explicit MeanLength(DType dtype = f64) : SumMetric("MeanLength", dtype, 2) {}
+
+ private:
+  Tensor sums_of(const Tensor& output, const Tensor&) const override {
+    const Tensor total = sum(norm(output.to(f64), 1));
+    return stack({total, full({}, static_cast<double>(output.size(0)), f64, output.device())});
+  }
+  std::vector<metrics::Value> figures(const std::vector<double>& sums) const override {
+    return {{"length", sums[0] / sums[1]}};
+  }
+};
+
+TEST_CASE("metrics: one of a program's own", "[metrics]") {
+  MeanLength metric;
+  metric.update(make({3, 4, 0, 5}, {2, 2}, f32), zeros({2}));
+  metric.update(make({6, 8}, {1, 2}, f32), zeros({1}));
+  CHECK(figures_of(metric) == Figures{{"length", 20.0 / 3}});
+  CHECK(error_of([] { MeanLength{f32}; }).find("[MeanLength]") == 0);
+  MeanLength counts(i64);
+  CHECK(error_of([&] {
+          counts.update(zeros({1, 2}), zeros({1}));
+        }).find("f64") != std::string::npos);
+}
+
 TEST_CASE("metrics: copies are independent", "[metrics]") {
   const Samples s = drawn(20, 3, 8);
   metrics::Accuracy one;
@@ -190,6 +217,81 @@ TEST_CASE("metrics: copies are independent", "[metrics]") {
   CHECK(figures_of(one) == before);
   two.reset();
   CHECK(figures_of(one) == before);
+  // Scores too, which lie in one block with room for more.
+  const Samples pairs = drawn(30, 1, 8);
+  const auto add = [&](metrics::Auroc& metric, std::int64_t begin, std::int64_t end) {
+    metric.update(pairs.output(begin, end), pairs.target_of(begin, end));
+  };
+  metrics::Auroc a, b, want_a, want_b;
+  for (metrics::Auroc* metric : {&a, &want_a, &want_b}) add(*metric, 0, 10), add(*metric, 10, 12);
+  b = a;
+  add(a, 12, 14);
+  add(b, 14, 17);
+  add(a, 17, 18);
+  add(want_a, 12, 14), add(want_a, 17, 18);
+  add(want_b, 14, 17);
+  CHECK(figures_of(a) == figures_of(want_a));
+  CHECK(figures_of(b) == figures_of(want_b));
+}
+
+TEST_CASE("metrics: a RollbackPoint and a plan of memory put them back", "[metrics]") {
+  for (const Kind& kind : kinds()) {
+    const Samples s = samples_for(kind, 60);
+    const MetricPtr want = kind.make();
+    update(*want, kind, s, 0, 25);
+    const Figures before = figures_of(*want);
+    update(*want, kind, s, 25, 60);
+    const Figures after = figures_of(*want);
+    MetricPtr metric = kind.make();
+    update(*metric, kind, s, 0, 20);
+    update(*metric, kind, s, 20, 25);
+    {
+      RollbackPoint start;
+      for (int attempt = 0; attempt < 3; ++attempt) {
+        update(*metric, kind, s, 3, 40);
+        if (attempt == 1) metric->reset();
+        metric->combine(dist::Group());
+        update(*metric, kind, s, 7, 11);
+        start.roll_back();
+        check_same(kind, figures_of(*metric), before);
+      }
+      update(*metric, kind, s, 25, 60);
+      check_same(kind, figures_of(*metric), after);
+      start.roll_back();
+    }
+    plan_memory([&] { update(*metric, kind, s, 3, 40); });
+    check_same(kind, figures_of(*metric), before);
+    update(*metric, kind, s, 25, 60);
+    check_same(kind, figures_of(*metric), after);
+    RollbackPoint longer;
+    update(*metric, kind, s, 0, 9);
+    metric.reset();
+    longer.roll_back();
+  }
+}
+
+TEST_CASE("metrics: a cycle that is retried counts its samples once", "[metrics]") {
+  nn::Linear net(3, 2);
+  net.to(f16);
+  optim::SGD opt(net.parameters(), {.lr = 1e-3},
+                 {.loss_scale = optim::LossScale::dynamic(
+                      {.init = 0x1p24, .on_overflow = optim::OverflowPolicy::retry})});
+  metrics::Confusion confusion({.classes = 2});
+  metrics::Auroc auroc;
+  int calls = 0;
+  const Tensor x = ones({8, 3}, f16) * 30.0, y = make({0, 1, 1, 0, 1, 1, 0, 0}, {8}, i64);
+  opt.run_cycle(1, [&](std::int64_t) {
+    ++calls;
+    const Tensor logits = net(x);
+    confusion.update(logits, y);
+    auroc.update(logits, y);
+    return cross_entropy(logits * 40.0, y);
+  });
+  REQUIRE(calls > 1);
+  const auto matrix = confusion.matrix();
+  CHECK(matrix[0][0] + matrix[0][1] == 4);
+  CHECK(matrix[1][0] + matrix[1][1] == 4);
+  CHECK(figures_of(auroc)["auroc"] == 0.5);  // all scores are equal
 }
 
 TEST_CASE("metrics on a device: no wait, the CPU's values, bad classes at the next wait",
@@ -225,6 +327,10 @@ TEST_CASE("metrics on a device: no wait, the CPU's values, bad classes at the ne
     const std::string message = error_of([&] { synchronize(cuda); });
     CHECK(message.find("77 at position 3") != std::string::npos);
     CHECK(figures_of(*device) == got);  // no sample of that batch
+    const std::string captured =
+        error_of([&] { graph::Graph::capture(cuda, [&] { device->update(x1, y1); }); });
+    CHECK(captured.find("a replay would not count") != std::string::npos);
+    CHECK(figures_of(*device) == got);
   }
 }
 

@@ -134,12 +134,16 @@ class Auroc final : public Metric {
   struct Part {
     Tensor scores, classes;
   };
+  struct Samples {
+    Part own;  ///< its first `count` rows are taken, and written to once
+    Part all;  ///< all ranks' after combine()
+    std::int64_t count = 0;
+    Samples separate() const;
+  };
   std::int64_t columns() const noexcept { return options_.classes == 2 ? 1 : options_.classes; }
-  Part joined() const;
 
   Options options_;
-  std::vector<Part> own_;  ///< a batch each
-  std::vector<Part> all_;  ///< all ranks' after combine(): one part
+  detail::Collected<Samples> samples_;
 };
 
 }  // namespace firn::metrics

@@ -10,6 +10,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -30,6 +32,38 @@ struct Value {
   double value = 0;
 };
 
+namespace detail {
+/// To be called before a change of what lies at `what`: RollbackPoints and plans of memory then can
+/// put it back as save() has found it.
+void about_to_change(const void* what, const std::function<std::function<void()>()>& save);
+
+/// What a metric has collected. State is a value whose copies cannot throw; its separate() is a
+/// copy that shares no memory that either writes to.
+template <class State>
+class Collected {
+ public:
+  Collected() : state_(std::make_shared<State>()) {}
+  Collected(const Collected& other) : state_(std::make_shared<State>(other->separate())) {}
+  Collected& operator=(const Collected& other) {
+    State copy = other->separate();
+    change() = copy;
+    return *this;
+  }
+  const State* operator->() const noexcept { return state_.get(); }
+
+  /// For writing to it.
+  State& change() {
+    about_to_change(state_.get(), [this]() -> std::function<void()> {
+      return [s = state_, was = *state_] { *s = was; };
+    });
+    return *state_;
+  }
+
+ private:
+  std::shared_ptr<State> state_;  ///< a RollbackPoint may outlive the metric
+};
+}  // namespace detail
+
 /// What all metrics do. One thread at a time uses a metric; copies are independent.
 class Metric {
  public:
@@ -37,9 +71,10 @@ class Metric {
 
   /// Adds the samples of a batch: what the model returned, and what it should have. Records no
   /// gradient, keeps no graph, and does not wait for the device. All batches since reset() are on
-  /// one device. Throws Error on shapes and dtypes that do not fit and, on the CPU, on a class
-  /// that is out of range; the metric then stays as it was. On a CUDA device no sample of a batch
-  /// with such a class counts, and the Error comes at the host's next wait.
+  /// one device. A RollbackPoint covers it, so a cycle that is retried counts its samples once; a
+  /// graph cannot capture it. Throws Error on shapes and dtypes that do not fit and, on the CPU, on
+  /// a class that is out of range; the metric then stays as it was. On a CUDA device no sample of a
+  /// batch with such a class counts, and the Error comes at the host's next wait.
   virtual void update(const Tensor& output, const Tensor& target) = 0;
   /// The figures of all samples since reset(). Waits for the device. Without samples a figure is
   /// NaN.
@@ -91,8 +126,12 @@ class SumMetric : public Metric {
   const char* name_;
   DType dtype_;
   std::int64_t count_;
-  Tensor own_;  ///< of this rank's samples; undefined without any
-  Tensor all_;  ///< of all ranks' after combine()
+  struct Sums {
+    Tensor own;  ///< of this rank's samples; undefined without any. Never written in place
+    Tensor all;  ///< of all ranks' after combine()
+    Sums separate() const { return *this; }
+  };
+  detail::Collected<Sums> sums_;
 };
 
 }  // namespace firn::metrics

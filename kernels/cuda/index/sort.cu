@@ -2,9 +2,10 @@
 //
 //   rank   Each element counts the elements of its line that come before it, and writes its
 //          position at that place. One launch; the work is the square of a line's length.
-//   digits All lines are sorted at once, by value, then by line, with the sort of sort.cuh. Both
+//   digits Many lines are sorted at once, by value, then by line, with the sort of sort.cuh. Both
 //          sorts are stable. 2 launches for each byte of an element and of the number of lines, and
-//          3 more. The work is proportional to the number of elements.
+//          3 more. The work is proportional to the number of elements. So that the workspace stays
+//          small, 2^24 elements are sorted at a time, if a line is not longer.
 #include "kernels/sort.h"
 
 #include <bit>
@@ -18,9 +19,9 @@
 namespace firn::kernels::cuda {
 namespace {
 
-/// The lines that are sorted. Element e is element e % length of line e / length.
+/// The lines that are sorted. Element e is element e % length of line first + e / length.
 struct SortedLines {
-  std::int64_t length, kept;
+  std::int64_t first, length, kept;
   StridedAxes<2> axes;  ///< from a line to out and x
   std::int64_t out_step, x_step;
 };
@@ -31,7 +32,7 @@ __global__ void place_by_rank(const U* x, math::OrderKey<U> key, SortedLines lin
   for (std::int64_t e = global_thread(); e < n; e += grid_threads()) {
     const std::int64_t line = math::floor_div(e, lines.length), j = e - line * lines.length;
     std::int64_t at[2];
-    lines.axes.offsets(line, at);
+    lines.axes.offsets(lines.first + line, at);
     const U own = key(x[at[1] + j * lines.x_step]);
     std::int64_t rank = 0;
     for (std::int64_t i = 0; i < lines.length; ++i) {
@@ -49,7 +50,7 @@ __global__ void make_keys(const U* x, math::OrderKey<U> key, SortedLines lines, 
   for (std::int64_t e = global_thread(); e < n; e += grid_threads()) {
     const std::int64_t line = math::floor_div(e, lines.length), j = e - line * lines.length;
     std::int64_t at[2];
-    lines.axes.offsets(line, at);
+    lines.axes.offsets(lines.first + line, at);
     buffers.keys[0][e] = key(x[at[1] + j * lines.x_step]);
     buffers.positions[0][e] = static_cast<K>(e);
   }
@@ -69,7 +70,7 @@ __global__ void write_positions(const K* positions, SortedLines lines, std::int6
     const std::int64_t line = math::floor_div(i, lines.length), rank = i - line * lines.length;
     if (rank >= lines.kept) continue;
     std::int64_t at[2];
-    lines.axes.offsets(line, at);
+    lines.axes.offsets(lines.first + line, at);
     out[at[0] + rank * lines.out_step] =
         static_cast<std::int64_t>(positions[i]) - line * lines.length;
   }
@@ -114,10 +115,11 @@ void sort_positions(const ConstView& x, const View& out, int axis, bool descendi
   shape[axis] = 1;
   out_lines[axis] = x_lines[axis] = 0;
   const AxisTable<2> axes(shape, {&out_lines, &x_lines});
-  const SortedLines lines{x.shape[axis], out.shape[axis], axes.on_device(), out.strides[axis],
-                          x.strides[axis]};
+  SortedLines lines{
+      0, x.shape[axis], out.shape[axis], axes.on_device(), out.strides[axis], x.strides[axis]};
   const std::int64_t n = x.numel();
   constexpr std::int64_t kShortLine = 512;
+  const std::int64_t most = max_blocks().load(std::memory_order_relaxed) * (kBlockKeys / 2);
   with_bits(size_of(x.dtype), [&]<class U>(U) {
     if constexpr (sizeof(U) <= 8) {
       const math::OrderKey<U> key(x.dtype, descending);
@@ -127,12 +129,17 @@ void sort_positions(const ConstView& x, const View& out, int axis, bool descendi
                     lines, n, to);
         return;
       }
-      // The integer type of the sort holds keys, numbers of elements and of lines.
-      if constexpr (sizeof(U) < 8) {
-        if (n <= std::int64_t{0xffffffff})
-          return sort_by_digits<U, std::uint32_t>(x.as<U>(), key, lines, n, to, stream);
+      // The integer type of the sort holds keys and numbers of elements.
+      const std::int64_t together = std::max<std::int64_t>(1, most / lines.length);
+      const std::int64_t count = n / lines.length;
+      for (; lines.first < count; lines.first += together) {
+        const std::int64_t part = std::min(together, count - lines.first) * lines.length;
+        if (sizeof(U) == 8 || part > std::int64_t{0xffffffff}) {
+          sort_by_digits<U, std::uint64_t>(x.as<U>(), key, lines, part, to, stream);
+        } else if constexpr (sizeof(U) < 8) {
+          sort_by_digits<U, std::uint32_t>(x.as<U>(), key, lines, part, to, stream);
+        }
       }
-      sort_by_digits<U, std::uint64_t>(x.as<U>(), key, lines, n, to, stream);
     }
   });
 }
