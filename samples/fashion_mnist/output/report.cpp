@@ -2,39 +2,21 @@
 #include "output/report.h"
 
 #include <sys/resource.h>
-#include <sys/utsname.h>
 
 #include <chrono>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <thread>
 
+#include "firn/environment.h"
 #include "firn/error.h"
 #include "output/drawing.h"
-#include "revision.h"
 
 namespace sample {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string cpu_model() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);) {
-    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
-  }
-  return "unknown";
-}
-
-std::string compiler() {
-#if defined(__clang__)
-  return "clang " __clang_version__;
-#else
-  return "g++ " __VERSION__;
-#endif
-}
 
 std::string now_utc() {
   const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
@@ -133,15 +115,14 @@ std::int64_t RunLog::bytes() {
 
 void RunLog::start(const Options& o, const firn::data::FashionMnist& set, std::int64_t parameters) {
   if (path_.empty()) return;
-  utsname system{};
-  ::uname(&system);
+  // A run on the CPU opens none of CUDA's libraries.
+  const firn::Environment environment = firn::environment({.open = o.device != "cpu"});
   Json accumulate = Json::array();
   for (const auto& [epoch, steps] : o.accumulate)
     accumulate.push_back({{"epoch", epoch}, {"steps", steps}});
   const Json record = {
       {"record", "run"},
       {"time", now_utc()},
-      {"firn", {{"version", kVersion}, {"revision", kRevision}}},
       {"settings",
        {{"model", o.model},
         {"epochs", o.epochs},
@@ -174,11 +155,7 @@ void RunLog::start(const Options& o, const firn::data::FashionMnist& set, std::i
         {"log", o.log},
         {"save", o.save},
         {"load", o.load}}},
-      {"machine",
-       {{"cpu", cpu_model()},
-        {"cores", std::thread::hardware_concurrency()},
-        {"system", std::string(system.sysname) + " " + system.release},
-        {"compiler", compiler()}}},
+      {"environment", Json::parse(firn::to_json(environment))},
       {"parameters", parameters},
       {"train_samples", set.train.size()},
       {"test_samples", set.test.size()},

@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <regex>
 
+#include "firn/environment.h"
 #include "firn/stream.h"
 #include "small_set.h"
 
@@ -38,8 +39,9 @@ TEST_CASE("fashion_mnist: trains, reports and ends with the test accuracy", "[ho
   CHECK(run["settings"]["lr"] == 0.001);
   CHECK(run["settings"]["batch"] == 64);
   CHECK(run["settings"]["data"] == set.folder.path().string());
-  CHECK(!run["firn"]["version"].get<std::string>().empty());
-  CHECK(!run["machine"]["cpu"].get<std::string>().empty());
+  CHECK(run["environment"]["build"]["version"] == firn::version());
+  CHECK(run["environment"]["build"]["revision"] == firn::revision());
+  CHECK(!run["environment"]["cpu"]["model"].get<std::string>().empty());
   CHECK(run["parameters"] == 669'706);
   for (std::size_t i = 1; i < records.size(); ++i) {
     const json& epoch = records[i];
