@@ -12,7 +12,8 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/firn DESTINATION ${CMAKE_INSTALL
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 if(FIRN_TOOLS)
-  install(TARGETS firn_doctor RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  # OPTIONAL: scripts/fashion-mnist builds the library and the sample alone, and what is there can be installed.
+  install(TARGETS firn_doctor RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} OPTIONAL)
 endif()
 
 # ---- CMake package -------------------------------------------------------------------------------

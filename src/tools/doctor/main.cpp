@@ -27,7 +27,7 @@ struct Options {
 };
 
 /// Also on CPUs that lack the build's instructions, so before any other code of the program.
-[[gnu::constructor]] void first() { doctor::explain_illegal_instructions(); }
+[[gnu::constructor(101)]] void first() { doctor::explain_illegal_instructions(); }
 
 bool is_colour_terminal() {
   const char* const no_colour = std::getenv("NO_COLOR");
