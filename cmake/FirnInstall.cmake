@@ -11,6 +11,11 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/firn DESTINATION ${CMAKE_INSTALL
   FILES_MATCHING PATTERN *.h)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
+if(FIRN_TOOLS)
+  # OPTIONAL: scripts/fashion-mnist builds the library and the sample alone, and what is there can be installed.
+  install(TARGETS firn_doctor RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} OPTIONAL)
+endif()
+
 # ---- CMake package -------------------------------------------------------------------------------
 get_target_property(_type firn TYPE)
 if(_type STREQUAL "STATIC_LIBRARY")

@@ -24,6 +24,7 @@
 #include "firn/dist/parallel/layers.h"
 #include "firn/dist/parallel/pipeline.h"
 #include "firn/dtype.h"
+#include "firn/environment.h"
 #include "firn/error.h"
 #include "firn/graph.h"
 #include "firn/io/checkpoints.h"

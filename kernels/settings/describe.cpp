@@ -1,15 +1,10 @@
 // describe(Device), which joins what the backends say.
-#include <string>
+#include "kernels/settings/describe.h"
 
 #include "firn/cpu.h"
 #include "firn/stream.h"
 
 namespace firn {
-#ifdef FIRN_HAS_CUDA
-namespace kernels::cuda {
-std::string describe_device(Device device);
-}  // namespace kernels::cuda
-#endif
 
 std::string describe(Device device) {
   if (device.is_cpu()) return describe_cpu();

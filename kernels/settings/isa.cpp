@@ -16,7 +16,15 @@
 #include "firn/device.h"
 #include "firn/error.h"
 #include "kernels/gemm.h"
+#include "kernels/settings/describe.h"
 #include "kernels/settings/environment.h"
+
+namespace firn::kernels {
+namespace cpu {
+bool multiplies_bf16();  // gemm/microkernel.h
+}  // namespace cpu
+FIRN_CPU_VARIANTS_OF(multiplies_bf16)
+}  // namespace firn::kernels
 
 namespace firn::kernels::cpu {
 
@@ -87,6 +95,31 @@ Isa detect(Isa) { return Isa::base; }
 
 }  // namespace
 
+std::vector<std::string> cpu_features() {
+  std::vector<std::string> found;
+#if defined(__x86_64__)
+  const auto add = [&found](const char* name, bool has) {
+    if (has) found.emplace_back(name);
+  };
+  const unsigned one = Cpuid(1).ecx;
+  if (!all(one, {27})) return found;  // the system saves no registers of AVX
+  const Cpuid seven(7), more(7, 1);
+  const bool avx = all(one, {28}) && all(saved_registers(), {1, 2});
+  const bool avx512 = avx && all(seven.ebx, {16}) && all(saved_registers(), {5, 6, 7});
+  const bool amx = all(seven.edx, {24}) && all(saved_registers(), {17, 18});
+  add("avx2", avx && all(seven.ebx, {5}));
+  add("fma", avx && all(one, {12}));
+  add("f16c", avx && all(one, {29}));
+  add("avx512f", avx512);
+  add("avx512_bf16", avx512 && all(more.eax, {5}));
+  add("avx512_fp16", avx512 && all(seven.edx, {23}));
+  add("amx_tile", amx);
+  add("amx_bf16", amx && all(seven.edx, {22}));
+  add("amx_fp16", amx && all(more.eax, {21}));
+#endif
+  return found;
+}
+
 Isa machine_isa() noexcept {
   static const Isa most = detect(Isa::amx_bf16);
   return most;
@@ -137,12 +170,9 @@ void detail::check_level(Isa wanted, Isa found) {
                   "', which firn takes if the variable is unset");
 }
 
-namespace {
-
-/// The level of the instructions in a kernel.
-Isa level_of_kernels() {
+Isa level_of_kernels([[maybe_unused]] Isa level) noexcept {
 #if defined(FIRN_CPU_VARIANTS)
-  return variant(Isa::base, Isa::avx2, Isa::avx512);
+  return level >= Isa::avx512 ? Isa::avx512 : level >= Isa::avx2 ? Isa::avx2 : Isa::base;
 #elif defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && \
     defined(__AVX512VL__) && defined(__AVX512CD__)
   return Isa::avx512;
@@ -153,7 +183,26 @@ Isa level_of_kernels() {
 #endif
 }
 
-}  // namespace
+CpuFacts cpu_facts() {
+  const Isa level = isa();
+#if defined(FIRN_CPU_VARIANTS)
+  constexpr int kVariants = 3;
+#else
+  constexpr int kVariants = 1;
+#endif
+  const auto unit = [](DType dtype) { return std::string(FIRN_ON_CPU(product_unit)(dtype)); };
+  return {.machine = machine_isa(),
+          .level = level,
+          .kernels = level_of_kernels(level),
+          .variants = kVariants,
+          .forced = isa_is_forced(),
+          .f32 = unit(DType::f32),
+          .bf16 = unit(DType::bf16),
+          .f16 = unit(DType::f16),
+          .bf16_unit = FIRN_ON_CPU(multiplies_bf16)(),
+          .f16_unit = has_amx_bf16()};
+}
+
 }  // namespace firn::kernels::cpu
 
 namespace firn {
@@ -161,19 +210,13 @@ namespace firn {
 std::string describe_cpu() {
   namespace cpu = kernels::cpu;
   const int threads = num_threads();
+  const cpu::CpuFacts facts = cpu::cpu_facts();
   std::string out = std::to_string(threads) + (threads == 1 ? " thread" : " threads");
-  const cpu::Isa most = cpu::isa();
-  out += std::string(", kernels for ") + name_of(cpu::level_of_kernels());
-#if defined(FIRN_CPU_VARIANTS)
-  out += " chosen of 3 variants";
-#endif
-  out += std::string(", level ") + name_of(most);
-  if (cpu::isa_is_forced()) out += " as FIRN_CPU_ISA says";
-  const char* separator = ", products: ";
-  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-    out += separator + std::string(to_string(dtype)) + " by " + FIRN_ON_CPU(product_unit)(dtype);
-    separator = ", ";
-  }
+  out += std::string(", kernels for ") + name_of(facts.kernels);
+  if (facts.variants > 1) out += " chosen of " + std::to_string(facts.variants) + " variants";
+  out += std::string(", level ") + name_of(facts.level);
+  if (facts.forced) out += " as FIRN_CPU_ISA says";
+  out += ", products: f32 by " + facts.f32 + ", bf16 by " + facts.bf16 + ", f16 by " + facts.f16;
   return out;
 }
 

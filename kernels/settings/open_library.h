@@ -13,6 +13,15 @@ struct OpenedLibrary {
   std::string tried;  ///< a line for each that was not, with the reason
 };
 
+/// Where lib`library` is looked for: as the system's libLIBRARY.so.MAJOR, in the process or the
+/// search path, then as the file that the build found, if it found one.
+inline std::vector<std::string> library_names(const std::string& library, int major,
+                                              const std::string& found_by_build) {
+  std::vector<std::string> names = {"lib" + library + ".so." + std::to_string(major)};
+  if (!found_by_build.empty()) names.push_back(found_by_build);
+  return names;
+}
+
 /// Opens the libraries in turn until take(handle) returns "": it then has the functions that it
 /// needs. Else it returns why not. The library stays open: what it makes lives as long as the
 /// process.

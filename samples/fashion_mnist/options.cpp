@@ -7,12 +7,12 @@
 #include <string>
 
 #include "firn/device.h"
+#include "firn/environment.h"
 #include "firn/error.h"
 #include "firn/memory.h"
 #include "job.h"
 #include "models.h"
 #include "output/hash.h"
-#include "revision.h"
 
 namespace sample {
 namespace {
@@ -257,7 +257,7 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   std::string augmentation, memory;
   const int job = o.ranks = job_size();
   CLI::App app{"Trains a model on FashionMNIST, or evaluates a trained one."};
-  app.set_version_flag("--version", std::string(kVersion) + " (" + kRevision + ")");
+  app.set_version_flag("--version", std::string(firn::version()) + " (" + firn::revision() + ")");
   app.add_option("--model", o.model,
                  "mlp: 784-512-512-10 with ReLU; cnn: convolutions of 32 and 64 channels, 128-10; "
                  "resnet: six residual blocks of 16, 32 and 64 channels")

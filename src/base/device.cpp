@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
+#include <cstdlib>
 #include <limits>
 
 #include "base/check.h"
+#include "base/cpus.h"
 #include "base/inherited.h"
+#include "firn/warning.h"
 
 namespace firn {
 
@@ -51,16 +54,34 @@ std::string to_string(Device device) {
   return device.is_cpu() ? "cpu" : fmt::format("cuda:{}", device.index);
 }
 
-namespace {
-/// The CPUs that this process may run on: fewer than the machine has under taskset or in a
-/// container.
+int detail::parse_threads(std::string_view text) noexcept {
+  int n = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, n);
+  return error == std::errc() && rest == end && n >= 1 ? n : 0;
+}
+
 int usable_cpus() noexcept {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
   return std::max(1, CPU_COUNT(&set));
 }
+
+namespace {
+/// FIRN_THREADS, or else the CPUs. num_threads() cannot throw, so a wrong value is only warned of.
+int initial_threads() noexcept {
+  const char* const text = std::getenv("FIRN_THREADS");
+  if (!text || !*text) return usable_cpus();
+  if (const int n = detail::parse_threads(text); n > 0) return n;
+  try {
+    warn("FIRN_THREADS", fmt::format("is '{}'; firn uses {} threads", text, usable_cpus()),
+         detail::kThreadsHint);
+  } catch (...) {  // of the program's handler, or for want of memory
+  }
+  return usable_cpus();
+}
 std::atomic<int>& thread_count() noexcept {
-  static std::atomic<int> count{usable_cpus()};
+  static std::atomic<int> count{initial_threads()};
   return count;
 }
 /// Of the innermost NumThreadsScope of this thread.

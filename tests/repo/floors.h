@@ -56,12 +56,14 @@ inline const std::vector<Part> kParts = {
     {"dist",      {"include/firn/dist/", "src/dist/"},
                   {"base", "base_src", "runtime", "tensor", "math", "contracts", "autograd", "losses",
                    "optim"}},
-    {"train",     {"include/firn/data/", "include/firn/io/", "include/firn/metrics/", "include/firn/train/",
-                   "src/data/", "src/io/", "src/metrics/", "src/train/"},
+    {"train",     {"include/firn/data/", "include/firn/environment.h", "include/firn/io/", "include/firn/metrics/",
+                   "include/firn/train/", "src/data/", "src/environment/", "src/io/", "src/metrics/", "src/train/"},
                   {"base", "base_src", "runtime", "tensor", "math", "contracts", "autograd", "losses", "ops",
                    "nn", "optim", "dist", "parallel"}},
     {"roof",      {"include/firn/firn.h"},
                   {"base", "runtime", "tensor", "autograd", "losses", "ops", "nn", "optim", "dist", "parallel", "train"}},
+    {"tools",     {"src/tools/"},
+                  {"roof"}},
 };
 
 /// Headers of other projects, by how their name begins, and the only parts (or files) that may
@@ -81,10 +83,10 @@ inline const std::vector<Foreign> kForeign = {
     {"cublas",   {"kernels/cuda/"}},
     {"cudnn",    {"kernels/cuda/"}},
     {"dlfcn.h",  {"kernels/settings/open_library.h"}},
-    {"zlib.h",   {"src/data/", "src/io/"}},
-    {"libdeflate.h", {"src/io/"}},
-    {"png.h",    {"src/data/files/"}},
-    {"jpeglib.h", {"src/data/files/"}},
+    {"zlib.h",   {"src/data/", "src/environment/libraries.cpp", "src/io/"}},
+    {"libdeflate.h", {"src/environment/libraries.cpp", "src/io/"}},
+    {"png.h",    {"src/data/files/", "src/environment/libraries.cpp"}},
+    {"jpeglib.h", {"src/data/files/", "src/environment/libraries.cpp"}},
     {"jerror.h", {"src/data/files/"}},
     {"immintrin.h", {"kernels/cpu/"}},
     {"xmmintrin.h", {"kernels/cpu/"}},
@@ -99,8 +101,8 @@ inline const std::vector<Foreign> kForeign = {
     {"pthread.h", {"src/", "kernels/cpu/"}},
     {"mpi.h",    {"src/dist/mpi/"}},
     {"nccl.h",   {"src/dist/nccl/"}},
-    {"nlohmann/", {}},
-    {"CLI/",     {}},
+    {"nlohmann/", {"src/tools/"}},
+    {"CLI/",     {"src/tools/"}},
 };
 
 /// What certain files may include of no part, by a word in the header's name: they serve whoever

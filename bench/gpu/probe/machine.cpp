@@ -10,6 +10,7 @@
 #include "bench/gpu/probe/product.h"
 #include "firn/error.h"
 #include "kernels/cuda/gemm/cublaslt.h"
+#include "kernels/settings/describe.h"
 #ifdef FIRN_PROBE_CUDNN
 #include "kernels/cuda/cudnn/library.h"
 #endif
@@ -17,10 +18,7 @@
 namespace probe {
 namespace {
 
-/// "13.2" of 13020, as CUDA writes its versions.
-std::string version(int v) {
-  return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10);
-}
+using firn::kernels::cuda::version_text;
 
 long long attribute(cudaDeviceAttr which) {
   int value = 0;
@@ -60,7 +58,7 @@ void gpu(Line& line) {
 void driver(Line& line) {
   int v = 0;
   check(cudaDriverGetVersion(&v), "cudaDriverGetVersion");
-  line.add("CUDA " + version(v));
+  line.add("CUDA " + version_text(v));
   std::ifstream file("/proc/driver/nvidia/version");
   std::string text;
   line.add(std::getline(file, text) ? "(" + text + ")" : "(no /proc/driver/nvidia/version)");
@@ -69,7 +67,7 @@ void driver(Line& line) {
 void runtime(Line& line) {
   int v = 0;
   check(cudaRuntimeGetVersion(&v), "cudaRuntimeGetVersion");
-  line.add("CUDA " + version(v) + ", headers " + version(CUDART_VERSION));
+  line.add("CUDA " + version_text(v) + ", headers " + version_text(CUDART_VERSION));
 }
 
 void cublaslt_version(Line& line) {

@@ -51,6 +51,8 @@ class Record {
   Record& add(std::string_view name, std::span<const std::string> texts);
   /// A list of rows.
   Record& add(std::string_view name, std::span<const std::vector<std::int64_t>> rows);
+  /// A value that is JSON already, without a line break. Its syntax is not checked.
+  Record& add_json(std::string_view name, std::string_view json) { return member(name, json); }
   /// null
   Record& add(std::string_view name, std::nullopt_t);
 

@@ -19,10 +19,7 @@ struct Loaded {
 /// (in the toolkit or in Python's packages).
 Loaded load() {
   Loaded out;
-  std::vector<std::string> names = {"libcudnn.so." + std::to_string(CUDNN_MAJOR)};
-#ifdef FIRN_CUDNN_PATH
-  if (*FIRN_CUDNN_PATH) names.emplace_back(FIRN_CUDNN_PATH);
-#endif
+  const auto names = kernels::library_names("cudnn", CUDNN_MAJOR, FIRN_CUDNN_PATH);
   auto found = std::make_unique<Cudnn>();
   kernels::OpenedLibrary opened = kernels::open_library(names, [&](void* library) {
     std::string missing;

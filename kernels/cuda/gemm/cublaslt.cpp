@@ -29,10 +29,7 @@ CublasLt load() {
 /// process or the system's search path. Then the path that the build found (in the toolkit or in
 /// Python's packages), then other major versions.
 std::vector<std::string> candidates() {
-  std::vector<std::string> names = {"libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR)};
-#ifdef FIRN_CUBLASLT_PATH
-  if (*FIRN_CUBLASLT_PATH) names.emplace_back(FIRN_CUBLASLT_PATH);
-#endif
+  auto names = kernels::library_names("cublasLt", CUBLAS_VER_MAJOR, FIRN_CUBLASLT_PATH);
   for (const int major : {13, 12}) {
     if (major != CUBLAS_VER_MAJOR) names.push_back("libcublasLt.so." + std::to_string(major));
   }

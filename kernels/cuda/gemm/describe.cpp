@@ -1,4 +1,6 @@
-// What describe(Device) says of a CUDA device.
+// What describe(Device) says of a CUDA device, and the facts that environment() takes from CUDA.
+#include "kernels/settings/describe.h"
+
 #include <array>
 #include <map>
 #include <mutex>
@@ -30,20 +32,17 @@ const char* name_of(Epilogue e) {
   return kNames.at(static_cast<std::size_t>(e));
 }
 
-int attribute(cudaDeviceAttr which, Device device) {
+int attribute(cudaDeviceAttr which, int index) {
   int value = 0;
-  gpu::check_cuda(cudaDeviceGetAttribute(&value, which, int{device.index}), "describe",
+  gpu::check_cuda(cudaDeviceGetAttribute(&value, which, index), "describe",
                   "cudaDeviceGetAttribute");
   return value;
 }
 
 std::string library() {
-  try {
-    const gpu::CublasLt& lt = gpu::cublaslt();
-    return "cuBLASLt " + std::to_string(lt.cublasLtGetVersion()) + " (" + lt.path + ")";
-  } catch (const Error&) {
-    return "no library: cuBLASLt was not found";
-  }
+  const LibraryFacts facts = cublaslt_facts();
+  if (facts.version.empty()) return "no library: cuBLASLt was not found";
+  return "cuBLASLt " + facts.version + " (" + facts.path + ")";
 }
 
 }  // namespace
@@ -54,15 +53,48 @@ void note_refusal(Device device, Epilogue epilogue, DType in, cublasStatus_t sta
   ++refusals.counts[{device.index, epilogue, in, status}];
 }
 
-std::string describe_device(Device device) {
+DeviceFacts device_facts(int index) {
   cudaDeviceProp properties{};
-  gpu::check_cuda(cudaGetDeviceProperties(&properties, int{device.index}), "describe",
+  gpu::check_cuda(cudaGetDeviceProperties(&properties, index), "describe",
                   "cudaGetDeviceProperties");
-  std::string out = properties.name;
-  out += ", sm_" + std::to_string(attribute(cudaDevAttrComputeCapabilityMajor, device)) +
-         std::to_string(attribute(cudaDevAttrComputeCapabilityMinor, device)) + ", " +
-         std::to_string(attribute(cudaDevAttrMultiProcessorCount, device)) +
-         " multiprocessors, products by " + library();
+  return {.name = properties.name,
+          .major = attribute(cudaDevAttrComputeCapabilityMajor, index),
+          .minor = attribute(cudaDevAttrComputeCapabilityMinor, index),
+          .multiprocessors = attribute(cudaDevAttrMultiProcessorCount, index),
+          .bytes = properties.totalGlobalMem};
+}
+
+std::string version_text(int number) {
+  return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
+}
+
+std::string runtime_version() {
+  int number = 0;
+  return cudaRuntimeGetVersion(&number) == cudaSuccess ? version_text(number) : "";
+}
+
+std::string driver_version() {
+  int number = 0;  // 0 without a driver
+  return cudaDriverGetVersion(&number) == cudaSuccess && number > 0 ? version_text(number) : "";
+}
+
+LibraryFacts cublaslt_facts() {
+  try {
+    const gpu::CublasLt& lt = gpu::cublaslt();
+    return {.version = std::to_string(lt.cublasLtGetVersion()), .path = lt.path, .tried = ""};
+  } catch (const Error& e) {
+    const std::string& text = e.message();  // "...; tried:" and a line for each place
+    const auto lines = text.find('\n');
+    return {
+        .version = "", .path = "", .tried = lines == std::string::npos ? text : text.substr(lines)};
+  }
+}
+
+std::string describe_device(Device device) {
+  const DeviceFacts facts = device_facts(device.index);
+  std::string out = facts.name + ", sm_" + std::to_string(facts.major) +
+                    std::to_string(facts.minor) + ", " + std::to_string(facts.multiprocessors) +
+                    " multiprocessors, products by " + library();
   Refusals& refusals = Refusals::all();
   const std::lock_guard lock(refusals.mutex);
   for (const auto& [what, count] : refusals.counts) {

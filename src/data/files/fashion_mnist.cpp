@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "data/files/fashion_mnist_files.h"
 #include "firn/data/idx.h"
 
 namespace firn::data {
@@ -111,9 +112,15 @@ LabelledImages load_split(const std::string& folder, const char* images_name,
 
 }  // namespace
 
+std::string find_fashion_mnist(const std::string& folder) {
+  std::string found = locate(folder);
+  for (const char* name : kFiles) require_file(found, name);
+  return found;
+}
+
 FashionMnist load_fashion_mnist(const std::string& folder) {
   FashionMnist all;
-  all.folder = locate(folder);
+  all.folder = find_fashion_mnist(folder);
   all.train = load_split(all.folder, kFiles[0], kFiles[1]);
   all.test = load_split(all.folder, kFiles[2], kFiles[3]);
   return all;

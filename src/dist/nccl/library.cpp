@@ -21,13 +21,7 @@ Nccl load() {
 #else
 
 /// In the process or the system's search path, then where the build found it.
-Nccl load() {
-  std::vector<std::string> names = {"libnccl.so." + std::to_string(NCCL_MAJOR)};
-#ifdef FIRN_NCCL_PATH
-  if (*FIRN_NCCL_PATH) names.emplace_back(FIRN_NCCL_PATH);
-#endif
-  return load_nccl(names);
-}
+Nccl load() { return load_nccl(kernels::library_names("nccl", NCCL_MAJOR, FIRN_NCCL_PATH)); }
 
 #endif
 
@@ -41,12 +35,7 @@ std::string take_functions(void* library, Nccl& lib) {
 #undef FIRN_TAKE
   // The version first: an old library lacks functions because it is old.
   if (lib.ncclGetVersion && lib.ncclGetVersion(&lib.version) == ncclSuccess) {
-    if (lib.version < kOldestNccl)
-      return fmt::format("is NCCL {}, older than {}", nccl_version_text(lib.version),
-                         nccl_version_text(kOldestNccl));
-    if (lib.version / 10000 != NCCL_MAJOR)
-      return fmt::format("is NCCL {}, and firn was built for NCCL {}",
-                         nccl_version_text(lib.version), NCCL_MAJOR);
+    if (std::string why = why_not_nccl(lib.version, NCCL_MAJOR); !why.empty()) return why;
   }
   return missing.empty() ? "" : "has no function " + missing;
 }
@@ -92,12 +81,6 @@ Nccl load_nccl(const std::vector<std::string>& names) {
 const Nccl& nccl() {
   static const auto* const lib = new Nccl(load());  // retried after an exception
   return *lib;
-}
-
-std::string nccl_version_text(int version) {  // before 2.9 as 2408, then as 22809
-  const int major = version < 10000 ? version / 1000 : version / 10000;
-  const int minor = version < 10000 ? version / 100 % 10 : version / 100 % 100;
-  return fmt::format("{}.{}.{}", major, minor, version % 100);
 }
 
 std::string describe(const Nccl& lib, ncclResult_t result) {

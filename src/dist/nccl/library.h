@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "dist/nccl_version.h"
+
 namespace firn::dist {
 
 /// The functions of one loaded library, by the name that the header gives them.
@@ -37,18 +39,12 @@ struct Nccl {
   int version = 0;   ///< as NCCL_VERSION_CODE
 };
 
-/// The oldest that is taken, of 2023. Communicators that do not block came with 2.14.
-inline constexpr int kOldestNccl = NCCL_VERSION(2, 18, 1);
-
 /// The library, loaded by the first call. If there is none, throws a DeviceError that names every
 /// place that was tried.
 const Nccl& nccl();
 
 /// The first of `names` that can be loaded and is new enough. Throws as nccl() does.
 Nccl load_nccl(const std::vector<std::string>& names);
-
-/// "2.28.9" of 22809.
-std::string nccl_version_text(int version);
 
 /// "unhandled system error (ncclSystemError, 2)".
 std::string describe(const Nccl& lib, ncclResult_t result);

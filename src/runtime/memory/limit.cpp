@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/control_groups.h"
 #include "firn/memory.h"
 
 namespace firn::memory {
@@ -25,22 +26,9 @@ std::size_t limit_in(const std::string& file) {
 
 std::size_t cgroup_limit(const char* membership, const char* root) {
   std::size_t lowest = kNone;
-  std::ifstream in(membership);
-  for (std::string line; std::getline(in, line);) {
-    // hierarchy:controllers:path
-    const auto first = line.find(':'), second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    const bool unified = controllers == ",,";
-    if (!unified && controllers.find(",memory,") == std::string::npos) continue;
-    const std::string base = std::string(root) + (unified ? "" : "/memory");
-    const char* const name = unified ? "/memory.max" : "/memory.limit_in_bytes";
-    for (std::string path = line.substr(second + 1);; path.erase(path.rfind('/'))) {
-      if (path == "/") path.clear();
-      lowest = std::min(lowest, limit_in(base + path + name));
-      if (path.find('/') == std::string::npos) break;
-    }
-  }
+  for (const ControlGroup& group : control_groups("memory", membership, root))
+    lowest = std::min(lowest, limit_in(group.folder +
+                                       (group.unified ? "/memory.max" : "/memory.limit_in_bytes")));
   return lowest == kNone ? 0 : lowest;
 }
 

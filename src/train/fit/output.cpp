@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "firn/device.h"
+#include "firn/environment.h"
 #include "firn/nn/module.h"
 #include "optim/impl.h"
 
@@ -47,6 +48,10 @@ Record by_owner(const Bytes& bytes_of) {
   for (int i = 0; i < kOwnerCount; ++i)
     out.add(to_string(static_cast<Owner>(i)), bytes_of(static_cast<std::size_t>(i)));
   return out;
+}
+
+Device device_of(const Parts& parts) {
+  return optim::OptimizerAccess::impl(parts.optimizers[0].object).store.device();
 }
 
 }  // namespace
@@ -114,7 +119,11 @@ Record run_record(const Parts& parts, std::int64_t epoch_samples, const dist::Gr
   if (options.validate) out.add("validation_samples", options.validate->samples());
   if (options.micro_batch) out.add("micro_batch", options.micro_batch->size);
   out.add("settings", options.log.settings);
-  return out.add("measured", Record().add("time", now_utc()));
+  const bool asks_driver = !device_of(parts).is_cpu();
+  return out.add("measured",
+                 Record()
+                     .add("time", now_utc())
+                     .add_json("environment", to_json(environment({.open = asks_driver}))));
 }
 
 Record step_record(const optim::StepReport& r, const std::string& optimizer, std::int64_t epoch,

@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <regex>
 
+#include "firn/environment.h"
 #include "firn/stream.h"
 #include "small_set.h"
 
@@ -38,6 +39,10 @@ TEST_CASE("fashion_mnist: trains, reports and ends with the test accuracy", "[ho
   CHECK(run["settings"]["batch"] == 64);
   CHECK(run["settings"]["data"] == set.folder.path().string());
   CHECK(run["modules"][0]["parameters"] == 669'706);
+  const json& environment = run["measured"]["environment"];
+  CHECK(environment["build"]["version"] == firn::version());
+  CHECK(environment["build"]["revision"] == firn::revision());
+  CHECK(!environment["cpu"]["model"].get<std::string>().empty());
   for (std::size_t i = 1; i < records.size(); ++i) {
     const json& epoch = records[i];
     CHECK(epoch["record"] == "epoch");

@@ -1,0 +1,33 @@
+// The parts of environment(), a file each.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "firn/environment.h"
+
+namespace firn::environment_parts {
+
+/// Fills in what CMake and the compiler know.
+Environment::Build build();
+Environment::Cpu cpu();
+Environment::Memory memory();
+Environment::Cuda cuda(const EnvironmentOptions& options);
+void add_libraries(Environment& e);
+void add_ranks(Environment& e, const EnvironmentOptions& options);
+std::vector<Environment::DataSet> data_sets();
+std::vector<Environment::Variable> variables();
+
+/// The CPUs that a process's control groups grant (cpu.max of version 2, cpu.cfs_quota_us of
+/// version 1); 0: no limit. The files are those of control_groups().
+double cpu_quota(const char* membership = "/proc/self/cgroup", const char* root = "/sys/fs/cgroup");
+
+/// Whether firn, one of its scripts or its tests reads the environment variable.
+bool is_known_variable(std::string_view name);
+
+/// `text` fit for a log: the home folder becomes "~", another folder with the user's name
+/// "/USER", and bytes that are no UTF-8 become "?".
+std::string presentable(std::string text);
+
+}  // namespace firn::environment_parts
