@@ -158,6 +158,64 @@ TEST_CASE("fit: a GAN by a step of one's own, same bits", "[host]") {
   CHECK(generator_steps == 12);
 }
 
+namespace {
+
+/// Tied embedding, attention with dropout, a language model of next tokens.
+struct Gpt : nn::Module {
+  nn::Embedding tokens{13, 16};
+  nn::LayerNorm norm1{16}, norm2{16};
+  nn::MultiHeadAttention attend{16, 2, {.causal = true, .dropout = 0.2, .rope_theta = 100.0}};
+  nn::SwiGLU unit{16, 24};
+  FIRN_MEMBERS(tokens, norm1, norm2, attend, unit)
+  Tensor forward(const Tensor& ids) override {
+    Tensor h = tokens(ids);
+    h = h + attend(norm1(h));
+    return norm2(h + unit(h));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("fit: a language model under autocast, in micro-batches, checkpointed, same bits",
+          "[host]") {
+  const auto run = [](bool hand) {
+    manual_seed(8);
+    Gpt net;
+    net.set_autocast(bf16);
+    net.attend.set_checkpoint(CheckpointOptions{});
+    optim::AdamW opt(net.parameters(), {.lr = optim::warmup(2, optim::cosine(1e-2, 12))},
+                     {.clip_norm = 1});
+    const Tensor ids = argmax(randn({40, 7, 13}));
+    data::Loader loader(data::TensorDataset({ids.slice(1, 0, 6), ids.slice(1, 1, 7)}),
+                        {.batch = 8, .shuffle = true, .seed = 3});
+    const auto loss = [&](const Tensor& hidden, const Tensor& next) {
+      return linear_cross_entropy(hidden, net.tokens.weight, next);
+    };
+    if (hand) {
+      for (std::int64_t e = 0; e < 2; ++e) {
+        opt.set_epoch(e);
+        for (const auto& batch : loader.epoch(e))
+          opt.run_batch(batch.total, 3, [&](std::int64_t first, std::int64_t last) {
+            const auto part = batch.part(first, last);
+            return loss(net(part.x()), part.y());
+          });
+      }
+    } else {
+      data::Loader validation(data::TensorDataset({ids.slice(1, 0, 6), ids.slice(1, 1, 7)}),
+                              {.batch = 16});
+      const auto report = train::fit(net, opt, loader, loss,
+                                     {.epochs = 2,
+                                      .validate = &validation,
+                                      .micro_batch = optim::MicroBatch{.size = 3},
+                                      .progress = false});
+      CHECK(report.last.validation_loss < 2.7);
+      CHECK(report.applied_steps == 10);
+    }
+    return bits_of_run(net, opt);
+  };
+  CHECK(run(false) == run(true));
+}
+
 TEST_CASE("fit: images on the device, several steps an epoch, epochs after one another", "[host]") {
   const auto run = [](bool hand) {
     manual_seed(2);

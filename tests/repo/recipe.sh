@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# The first program of docs/recipes.md, killed at several moments and started again, ends as one that
-# nobody killed: the same line, the same checkpoints to the byte.
-#   recipe.sh PROGRAM WORK
+# A program of docs/recipes.md, killed at several moments and started again, ends as one that nobody
+# killed: the same line, and the same files to the byte. The log of a run has times, so a folder with
+# one is not compared, nor are the checkpoints, which know its length.
+#   recipe.sh PROGRAM WORK BEGINNING     the line begins so
 set -euo pipefail
-program="$1" work="$2"
+program="$1" work="$2" beginning="$3"
 fail() { echo "recipe.sh: $*" >&2; exit 1; }
 rm -rf "$work"
 for run in whole killed; do
@@ -14,7 +15,7 @@ for run in whole killed; do
   }' >"$work/$run/houses.csv"
 done
 whole="$(cd "$work/whole" && "$program")"
-[[ $whole == "1500 steps, loss "* ]] || fail "it said: $whole"
+[[ $whole == "$beginning"* ]] || fail "it said: $whole"
 kills=0
 for pause in 0.05 0.1 0.15 0.2 0.3 0.4 0.6 0.8 20 20; do
   status=0
@@ -26,6 +27,6 @@ done
 ((status == 0)) || fail "it did not end"
 ((kills > 0)) || fail "nothing was killed"
 [[ $line == "$whole" ]] || fail "after $kills kills '$line', else '$whole'"
-diff -r "$work/whole" "$work/killed" || fail "the folders differ after $kills kills"
+[[ -n $(find "$work/whole" -name "*.jsonl") ]] || diff -r "$work/whole" "$work/killed" || fail "the folders differ after $kills kills"
 echo "$kills kills, equal"
 rm -rf "$work"
