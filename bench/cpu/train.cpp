@@ -46,8 +46,9 @@ double accuracy(nn::Module& net, const bench::Images& test, const bench::Precisi
   return right / static_cast<double>(test.count);
 }
 
-void train(optim::Optimizer& opt, nn::Module& net, bench::Images& data, const bench::Options& run,
-           const bench::Precision& precision, std::int64_t batch) {
+void run_training(optim::Optimizer& opt, nn::Module& net, bench::Images& data,
+                  const bench::Options& run, const bench::Precision& precision,
+                  std::int64_t batch) {
   std::vector<double> rates;
   for (int e = 0; e < run.epochs; ++e) {
     const double start = bench::seconds();
@@ -81,10 +82,10 @@ int main(int argc, char** argv) {
   net->to(precision.model);
   if (sgd || accumulates) {
     optim::SGD opt(net->parameters(), {.lr = 1e-3}, precision.step(accumulates ? 4 : 1));
-    train(opt, *net, data, run, precision, accumulates ? 16 : 64);
+    run_training(opt, *net, data, run, precision, accumulates ? 16 : 64);
   } else {
     optim::Adam opt(net->parameters(), {.lr = 1e-3}, precision.step());
-    train(opt, *net, data, run, precision, 64);
+    run_training(opt, *net, data, run, precision, 64);
   }
   bench::report(run.named(run.work) + ".peak_rss", "MiB", {bench::peak_rss_mib()});
   bench::report(run.named(run.work) + ".accuracy", "%", {100 * accuracy(*net, test, precision)});

@@ -113,7 +113,7 @@ struct Curve {
 };
 
 /// Momentum descent, by hand, on a loss times `scale`.
-Curve train(std::optional<DType> mode, double scale) {
+Curve run_training(std::optional<DType> mode, double scale) {
   manual_seed(3);
   const Spirals data;
   nn::Sequential net(nn::Linear(2, 32), nn::Tanh(), nn::LayerNorm(32), nn::Linear(32, 32),
@@ -205,7 +205,8 @@ TEST_CASE(
 }
 
 TEST_CASE("[S26] training under autocast follows the training in f32", "[long]") {
-  const Curve plain = train({}, 1), half = train(f16, 1024), brain = train(bf16, 1);
+  const Curve plain = run_training({}, 1), half = run_training(f16, 1024),
+              brain = run_training(bf16, 1);
   REQUIRE(plain.losses.back() < 0.15);
   CHECK(plain.accuracy > 0.95);
   const auto follows = [&](const Curve& c, double tolerance) {

@@ -43,7 +43,7 @@ struct Run {
   std::uint64_t waits = 0;
 };
 
-Run train(const Setting& s, bool as_graph, int micro_steps) {
+Run run_training(const Setting& s, bool as_graph, int micro_steps) {
   manual_seed(3);
   Net net;
   nn::convert_batch_norm(net, s.mode);
@@ -78,7 +78,7 @@ TEST_CASE("[S19][S25] bn_cycle: replayed steps with BatchNorm are equal to eager
         Setting{.mode = BatchNormMode::per_micro_batch},
         Setting{.mode = BatchNormMode::per_micro_batch, .accumulate = 3, .half = true}}) {
     CAPTURE(s.mode == BatchNormMode::per_micro_batch, s.accumulate, s.half);
-    const Run eager = train(s, false, 62), replayed = train(s, true, 62);
+    const Run eager = run_training(s, false, 62), replayed = run_training(s, true, 62);
     CHECK(eager.applied == replayed.applied);
     CHECK(eager.skipped == replayed.skipped);
     CHECK(eager.skipped >= 3);

@@ -69,7 +69,7 @@ struct Run {
 
 constexpr std::int64_t kBatch = 8, kIn = 12, kHidden = 16, kOut = 4;
 
-Run train(const Setting& s, bool as_graph, int micro_steps) {
+Run run_training(const Setting& s, bool as_graph, int micro_steps) {
   manual_seed(77);
   const DType t = s.half ? f16 : f32;
   const auto parameter = [&](const Shape& shape) {
@@ -132,7 +132,7 @@ TEST_CASE("[S25] replayed training steps are equal to eager ones, to the bit", "
   };
   for (const Setting& s : settings) {
     INFO(s.name);
-    const Run eager = train(s, false, 200), replayed = train(s, true, 200);
+    const Run eager = run_training(s, false, 200), replayed = run_training(s, true, 200);
     CHECK(eager.applied == replayed.applied);
     CHECK(eager.skipped == replayed.skipped);
     CHECK(eager.applied > 40);
@@ -152,10 +152,10 @@ TEST_CASE("[S25] replayed training steps are equal to eager ones, to the bit", "
 TEST_CASE("graph: training steps have the same bits in every order of the streams",
           "[graph][gpu][once]") {
   const Setting s{.name = "lazy", .accumulate = 2, .half = true, .overflow = true, .dropout = true};
-  const Run want = train(s, false, 24);
+  const Run want = run_training(s, false, 24);
   const firn::testing::LazyStreams lazy;
   for (int order = 0; order < 50; ++order) {
-    const Run got = train(s, order % 2 == 1, 24);
+    const Run got = run_training(s, order % 2 == 1, 24);
     CHECK(got.applied == want.applied);
     CHECK(got.weights == want.weights);
   }

@@ -34,7 +34,7 @@ struct Forgets : nn::Module {
 };
 
 template <class Net>
-void train(Net& net, optim::Optimizer& opt, int steps = 5) {
+void run_training(Net& net, optim::Optimizer& opt, int steps = 5) {
   for (int i = 0; i < steps; ++i) {
     opt.backward(mse_loss(net(ones({4, 2})), zeros({4, 3})));
     opt.step();
@@ -47,7 +47,7 @@ TEST_CASE("a member that FIRN_MEMBERS leaves out is warned of once, by what uses
   const Warnings warnings;
   Forgets net;
   optim::SGD opt(net.parameters(), {.lr = 0.01});
-  train(net, opt);
+  run_training(net, opt);
   REQUIRE(warnings.all.size() == 1);
   const std::string& text = warnings.all[0];
   INFO(text);
@@ -68,7 +68,7 @@ TEST_CASE("a layer that forward() makes and destroys is warned of by its name", 
     }
   } net;
   optim::SGD opt(net.parameters(), {.lr = 0.01});
-  train(net, opt, 1);
+  run_training(net, opt, 1);
   REQUIRE(warnings.all.size() == 1);
   CHECK(warnings.all[0].find("linear [3, 3] f32 cpu of a Linear(3, 3, bias = false);") !=
         std::string::npos);
@@ -87,7 +87,7 @@ TEST_CASE("an omission deep inside, seen after calls without an optimizer") {
   for (int i = 0; i < 10; ++i) net(ones({1, 2}));
   net.train();
   optim::SGD opt(net.parameters(), {.lr = 0.01});
-  train(net, opt);
+  run_training(net, opt);
   CHECK(warnings.all.size() == 1);
 }
 
@@ -107,7 +107,7 @@ TEST_CASE("no false alarms: frozen, trained elsewhere, borrowed, tied, or plain 
     }
   } net(teacher, partner);
   optim::SGD opt(net.parameters(), {.lr = 0.01});
-  train(net, opt);
+  run_training(net, opt);
   {
     const NoGrad guard;
     Forgets other;
@@ -116,7 +116,7 @@ TEST_CASE("no false alarms: frozen, trained elsewhere, borrowed, tied, or plain 
   // An optimizer for a part of the model; the rest is listed all the same.
   nn::Sequential part{nn::Linear(2, 3), nn::Linear(3, 3)};
   optim::SGD head(part[1].parameters(), {.lr = 0.01});
-  train(part, head);
+  run_training(part, head);
   // Input that takes a gradient, as for adversarial examples.
   const Tensor x = ones({4, 2}).set_requires_grad();
   part(x).sum().backward();

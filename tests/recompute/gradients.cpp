@@ -28,7 +28,7 @@ struct Setting {
 
 /// Four micro-steps in cycles of two.
 template <class Net>
-Run train(const Setting& s, const Shape& sample) {
+Run run_training(const Setting& s, const Shape& sample) {
   const Threads threads(s.threads);
   const Quiet quiet;
   manual_seed(3);
@@ -78,18 +78,18 @@ void check(const char* what, const Shape& sample) {
   const bool all = default_device().is_cpu();
   for (const char* precision : {"f16", "amp", "f32", "bf16"}) {
     if (!all && std::string(precision) != "f16" && std::string(precision) != "amp") continue;
-    const Run plain = train<Net>({.precision = precision}, sample);
+    const Run plain = run_training<Net>({.precision = precision}, sample);
     REQUIRE(plain.values.size() > 100);
     for (const Keep keep : {Keep::inputs, Keep::products})
       for (const bool nested : {false, true})
         for (const int threads : {1, 3}) {
           if (!all && (!nested || threads > 1)) continue;
           CAPTURE(what, precision, keep == Keep::products, nested, threads);
-          const Run got = train<Net>({.precision = precision,
-                                      .checkpoint = CheckpointOptions{.keep = keep},
-                                      .nested = nested,
-                                      .threads = threads},
-                                     sample);
+          const Run got = run_training<Net>({.precision = precision,
+                                             .checkpoint = CheckpointOptions{.keep = keep},
+                                             .nested = nested,
+                                             .threads = threads},
+                                            sample);
           CHECK(got.losses == plain.losses);
           CHECK(got.values == plain.values);
           CHECK(got.offset == plain.offset);

@@ -28,7 +28,7 @@ struct Setting {
 
 /// Cycles of two with clipping, a schedule, an average, masters and a loss scale that overflows.
 template <class Net>
-std::vector<double> train(const Setting& s, const Shape& sample, DType dtype) {
+std::vector<double> run_training(const Setting& s, const Shape& sample, DType dtype) {
   const Quiet quiet;
   manual_seed(3);
   Net net;
@@ -59,12 +59,14 @@ TEST_CASE("offload: activations that wait elsewhere change no bit", "[recompute]
   for (const DType dtype : {f32, f16}) {
     if (on_slow_device() && dtype == f32) continue;
     CAPTURE(dtype);
-    CHECK(train<Transformer>({elsewhere()}, {2, 6, 16}, dtype) ==
-          train<Transformer>({}, {2, 6, 16}, dtype));
-    CHECK(train<ConvNet>({elsewhere()}, {3, 1, 6, 6}, dtype) ==
-          train<ConvNet>({}, {3, 1, 6, 6}, dtype));
-    CHECK(train<DenseNet>({elsewhere()}, {5, 8}, dtype) == train<DenseNet>({}, {5, 8}, dtype));
-    CHECK(train<DenseNet>({Keep::in_file}, {5, 8}, dtype) == train<DenseNet>({}, {5, 8}, dtype));
+    CHECK(run_training<Transformer>({elsewhere()}, {2, 6, 16}, dtype) ==
+          run_training<Transformer>({}, {2, 6, 16}, dtype));
+    CHECK(run_training<ConvNet>({elsewhere()}, {3, 1, 6, 6}, dtype) ==
+          run_training<ConvNet>({}, {3, 1, 6, 6}, dtype));
+    CHECK(run_training<DenseNet>({elsewhere()}, {5, 8}, dtype) ==
+          run_training<DenseNet>({}, {5, 8}, dtype));
+    CHECK(run_training<DenseNet>({Keep::in_file}, {5, 8}, dtype) ==
+          run_training<DenseNet>({}, {5, 8}, dtype));
   }
 }
 
@@ -75,8 +77,9 @@ TEST_CASE("offload: state that is elsewhere changes no bit", "[recompute]") {
         continue;
       CAPTURE(dtype, static_cast<int>(precision));
       const std::size_t before = memory_stats().of(Owner::optimizer).current;
-      CHECK(train<Transformer>({{}, far_state(), precision}, {2, 6, 16}, dtype) ==
-            train<Transformer>({{}, optim::StateMemory::device, precision}, {2, 6, 16}, dtype));
+      CHECK(run_training<Transformer>({{}, far_state(), precision}, {2, 6, 16}, dtype) ==
+            run_training<Transformer>({{}, optim::StateMemory::device, precision}, {2, 6, 16},
+                                      dtype));
       CHECK(memory_stats().of(Owner::optimizer).current == before);
     }
   nn::Linear layer(64, 64);

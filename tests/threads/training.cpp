@@ -38,7 +38,7 @@ struct Net : nn::Module {
 };
 
 /// All weights and running statistics after a short training.
-Values train(std::uint64_t seed) {
+Values run_training(std::uint64_t seed) {
   manual_seed(seed);
   Net net;
   optim::AdamW opt(net.parameters(), {.lr = 0.01}, {.accumulate = 2});
@@ -132,10 +132,10 @@ TEST_CASE("a scope chooses the thread's generator, and scopes nest", "[host][thr
 TEST_CASE("two trainings at once, with dropout, equal the same trainings one after the other",
           "[host][threads]") {
   const Threads threads(2);
-  const Values first = train(1), second = train(2);
+  const Values first = run_training(1), second = run_training(2);
   for (int round = 0; round < 3; ++round) {
     Values a, b;
-    at_once({[&] { a = train(1); }, [&] { b = train(2); }});
+    at_once({[&] { a = run_training(1); }, [&] { b = run_training(2); }});
     CHECK(a == first);
     CHECK(b == second);
   }
@@ -145,9 +145,9 @@ TEST_CASE("two trainings at once with generators that their threads choose", "[h
   const auto run = [](std::uint64_t seed) {
     Generator own(seed);
     const GeneratorScope scope(own);
-    return train(seed);  // manual_seed restarts the chosen one
+    return run_training(seed);  // manual_seed restarts the chosen one
   };
-  const Values first = train(1), second = train(2);
+  const Values first = run_training(1), second = run_training(2);
   Values a, b;
   at_once({[&] { a = run(1); }, [&] { b = run(2); }});
   CHECK(a == first);

@@ -176,7 +176,7 @@ std::size_t state_of(const Group& group, int zero) {
 }
 
 /// Exact mode has the bits of one rank, the ordinary mode those of as many ranks that are threads.
-void train(const Group& group) {
+void run_training(const Group& group) {
   if (trained(group, 4) != trained(Group(), 4)) throw std::runtime_error("exact mode: other bits");
   for (const int zero : {0, 1})
     if (trained(group, 4, zero, true) != trained(Group(), 4, 0, true))
@@ -326,7 +326,7 @@ int main(int argc, char** argv) {
       const char* name;
       void (*run)(const Group&);
     } modes[] = {{"checks", checks},     {"mismatch", mismatch}, {"late", late},
-                 {"early", early},       {"train", train},       {"apart", apart},
+                 {"early", early},       {"train", run_training},       {"apart", apart},
                  {"uncaught", uncaught}, {"loop", loop},         {"bench", bench},
                  {"unlike", unlike},     {"silent", silent},     {"stages", stages}};
     for (const auto& m : modes)
