@@ -90,8 +90,8 @@ std::vector<Value> Confusion::figures(const std::vector<double>& sums) const {
   for (std::size_t t = 0; t < classes; ++t) {
     double samples = 0;
     for (std::size_t p = 0; p < classes; ++p) samples += sums[t * classes + p];
-    out.push_back(
-        {fmt::format("recall_{}", t), all == 0 ? kNaN : share(sums[t * classes + t], samples)});
+    out.push_back({fmt::format("class_accuracy_{}", t),
+                   all == 0 ? kNaN : share(sums[t * classes + t], samples)});
   }
   return out;
 }

@@ -18,7 +18,7 @@ void Optimizer::Impl::tell_listener(const StepReport& report) {
 StepListener::StepListener(Optimizer& optimizer, std::function<void(const StepReport&)> heard) {
   OptimizerAccess::Impl& impl = OptimizerAccess::impl(optimizer);
   FIRN_CHECK(!impl.listener, impl.store.op(), "one fit() at a time trains an optimizer",
-             "it has a listener already");
+             "another fit() is training with it");
   impl.listener = std::move(heard);
   stop_ = [alive = impl.hooks.handle()] {
     if (const auto owner = alive.lock()) (*owner)->listener = nullptr;

@@ -54,6 +54,14 @@ TEST_CASE("fit: options that contradict each other are refused", "[host]") {
   CHECK_THAT(refusal({.validate = &other}, true), Contains("validate"));
   CHECK_THAT(refusal({.micro_batch = optim::MicroBatch{.size = 2}}, true), Contains("micro_batch"));
   CHECK_THAT(refusal({.early_stop = {.value = "accuracy"}}), Contains("\"accuracy\""));
+  CHECK_THAT(refusal({.validate = &other,
+                      .metrics = {std::make_shared<metrics::Accuracy>()},
+                      .early_stop = {.value = "acc"}}),
+             Contains("there is loss, accuracy"));
+  CHECK_THAT(refusal({.validate = &other,
+                      .metrics = {std::make_shared<metrics::Accuracy>(),
+                                  std::make_shared<metrics::Accuracy>()}}),
+             Contains("two metrics have a value \"accuracy\""));
   CHECK_THAT(refusal({.log = {.path = folder.file("no/log")}}), Contains("folder"));
   Small s;
   CHECK_THROWS_WITH(train::fit(s.net, s.opt, s.loader, nullptr), Contains("no loss"));

@@ -19,7 +19,8 @@ TEST_CASE("metrics: the examples of scikit-learn's pages", "[metrics]") {
   confusion.update(chosen({0, 0, 2, 2, 0, 2}, 3), make({2, 0, 2, 2, 0, 1}, {6}, i64));
   using Matrix = std::vector<std::vector<std::int64_t>>;
   CHECK(confusion.matrix() == Matrix{{2, 0, 0}, {0, 0, 1}, {1, 0, 2}});
-  CHECK(figures_of(confusion) == Figures{{"recall_0", 1}, {"recall_1", 0}, {"recall_2", 2.0 / 3}});
+  CHECK(figures_of(confusion) ==
+        Figures{{"class_accuracy_0", 1}, {"class_accuracy_1", 0}, {"class_accuracy_2", 2.0 / 3}});
 
   // precision_recall_fscore_support of cat, dog, pig, cat, dog, pig
   const auto averaged = [&](Average average) {

@@ -24,7 +24,7 @@ TEST_CASE("docs/distributed.md shows the programs of tests/package as they are")
 }
 
 TEST_CASE("links between the documents lead somewhere") {
-  static const std::regex link(R"(\]\(([^)#:]+)\))");
+  static const std::regex link(R"(\]\(([^) #:]+)\))");
   for (const char* page :
        {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/design.md", "docs/semantics.md",
         "docs/gpu.md", "docs/memory.md", "docs/distributed.md", "docs/distributed-cost.md",

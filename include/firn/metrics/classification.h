@@ -41,8 +41,8 @@ struct ConfusionOptions {
   std::optional<std::int64_t> ignore_index = std::nullopt;  ///< samples of this target do not count
 };
 /// How often each class was taken for each: scikit-learn's confusion_matrix. The table is no list
-/// of figures: values() has the shares on its diagonal alone, "recall_0" to "recall_<C-1>", 0 for a
-/// class without samples.
+/// of figures: values() has the shares on its diagonal alone, "class_accuracy_0" to
+/// "class_accuracy_<C-1>", 0 for a class without samples.
 class Confusion final : public SumMetric {
  public:
   using Options = ConfusionOptions;

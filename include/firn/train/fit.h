@@ -48,11 +48,15 @@ class Loop;
 struct EpochReport {
   std::int64_t epoch = 0;    ///< counted from 1
   std::int64_t samples = 0;  ///< trained on, over all ranks
-  /// Mean over the epoch's samples, while the weights were changing: of the first optimizer.
+  /// Mean over the epoch's samples, while the weights were changing: of the first optimizer. NaN if
+  /// no loss counted, because none was finite or had a weight.
   double train_loss = 0;
   /// The same of each optimizer, by its name.
   std::vector<metrics::Value> train_losses;
-  /// Mean over the samples of FitOptions::validate; NaN without.
+  /// Whether there is a validation loss.
+  bool validated = false;
+  /// Mean over the samples of FitOptions::validate, or the "loss" of FitOptions::evaluate. NaN if
+  /// there is none, and if no sample has a weight.
   double validation_loss = 0;
   /// Of FitOptions::metrics and evaluate, and what callbacks have added.
   std::vector<metrics::Value> metrics;
@@ -69,7 +73,7 @@ struct EpochReport {
   MemoryStats training_memory;    ///< peaks since the epoch's start, without evaluation
   std::size_t peak_bytes = 0;     ///< the same with evaluation
 
-  /// The metric of this name; "loss" is validation_loss, or train_loss if nothing was validated.
+  /// The metric of this name; "loss" is validation_loss, or train_loss if not `validated`.
   /// Throws Error, naming those there are, if there is none.
   double value(const std::string& name) const;
 };
@@ -81,7 +85,9 @@ const char* to_string(Ended ended) noexcept;
 struct FitReport {
   Ended ended = Ended::epochs;
   std::int64_t epochs = 0;  ///< whole ones, those before a resume included
-  /// The last whole epoch. If training ended within one: what there is of it.
+  /// The last whole epoch. If training has ended within one: what there is of it, evaluated unless
+  /// a signal has ended it. If there was nothing left to train: the last whole epoch of the
+  /// checkpoint, without times, memory and details.
   EpochReport last;
   std::int64_t applied_steps = 0;      ///< of the first optimizer
   std::optional<double> best;          ///< of the value that EarlyStop names
@@ -89,9 +95,11 @@ struct FitReport {
   std::optional<std::string> resumed;  ///< the checkpoint that the run went on from
 };
 
-/// Functions that fit() calls. All ranks call theirs.
+/// Functions that fit() calls. All ranks call theirs. A run of several ranks that is resumed has
+/// rank 0's random stream on each: call seed_thread() in on_start, as a fresh run does.
 struct Callbacks {
   std::function<void(Loop&)> on_start = nullptr;  ///< after a resume, before the first batch
+  /// Not for the rest of an epoch, which a resumed run begins with.
   std::function<void(Loop&)> on_epoch_start = nullptr;
   /// After each batch that was given to the step function.
   std::function<void(Loop&)> on_batch = nullptr;
@@ -99,7 +107,8 @@ struct Callbacks {
   /// waits for each step then; if a batch has several steps of one optimizer, for the last.
   std::function<void(Loop&, const std::string& optimizer, const optim::StepReport&)> on_step =
       nullptr;
-  /// After evaluation, before the epoch is printed, logged and saved. May add metrics.
+  /// After evaluation, before the epoch is printed, logged and saved. May add metrics and details,
+  /// the same on all ranks.
   std::function<void(Loop&, EpochReport&)> on_epoch_end = nullptr;
 };
 
@@ -112,9 +121,10 @@ class Loop {
   virtual std::int64_t samples() const = 0;        ///< trained on in this epoch
   virtual std::int64_t epoch_samples() const = 0;  ///< that an epoch has
   virtual double seconds() const = 0;              ///< since fit() was called
-  /// Training ends after the batch under way, with a checkpoint. With ranks: if one asks, all end.
+  /// Training ends after the batch under way, or the next one if none is, with a checkpoint. If
+  /// that is the epoch's last batch, the epoch is finished. With ranks: if one asks, all end.
   virtual void stop() = 0;
-  /// Adds a record of your own to the log.
+  /// Adds a record of your own to the log. Throws Error if it has no kind, or one of fit()'s own.
   virtual void write(const Record& record) = 0;
 };
 
@@ -149,16 +159,19 @@ struct EarlyStop {
   double least_gain = 0;  ///< for `patience`, a value counts as better by more than this
 };
 
-/// When training ends within an epoch. A resumed run counts on from where it was.
+/// When training ends before its epochs are done. An epoch whose last batch is reached is finished.
+/// A resumed run counts on from where it was.
 struct Limit {
   std::int64_t steps = 0;  ///< applied, of the first optimizer; 0: no limit
   double seconds = 0;      ///< in this process; 0: no limit
 };
 
 struct FitOptions {
-  std::int64_t epochs = 1;  ///< in all: a resumed run makes those that are left
+  std::int64_t epochs = 1;  ///< at least 1, in all: a resumed run makes those that are left
   /// After each epoch, its loss and the metrics are computed, in evaluation mode, without
-  /// recording, with averages of the weights if the optimizers keep them (StepOptions::ema).
+  /// recording, with averages of the weights if the optimizers keep them (StepOptions::ema). With
+  /// ranks: if this loader has the group, each evaluates its part, and sums are added in the order
+  /// of the ranks, in exact mode too; without it, each evaluates all.
   data::Loader* validate = nullptr;
   std::vector<std::shared_ptr<metrics::Metric>> metrics = {};
   /// After each epoch, in the same mode, in place of `validate`: what it returns are the metrics of
@@ -182,7 +195,8 @@ struct FitOptions {
   /// The first SIGINT or SIGTERM (Ctrl-C) ends the training after the batch under way, with a
   /// checkpoint, and fit() returns. A second one acts as it would have without fit().
   bool handle_interrupts = true;
-  /// Ranks that train together. Without it: those of the loader.
+  /// Ranks that train together. Without it: those of the loader. A step of your own may cut whole
+  /// batches by run_batch(), and give the group here.
   std::optional<dist::Group> group = {};
 };
 
@@ -198,7 +212,8 @@ using LossFunction = std::function<Loss(const Tensor& output, const Tensor& targ
 ///
 /// Throws Error for options that contradict each other, before anything is trained; and what the
 /// loss, the loader, the optimizer, the log, a checkpoint or a callback throws. The log then ends
-/// with the last finished record, and the newest checkpoint is whole.
+/// with the last finished record, and the newest checkpoint is whole. Folder and log are locked
+/// against other runs meanwhile.
 FitReport fit(nn::Module& net, optim::Optimizer& optimizer, data::Loader& loader,
               const LossFunction& loss, const FitOptions& options = {});
 
@@ -224,6 +239,7 @@ struct Parts {
 ///              loader, [&](const data::LoaderBatch& batch) { ... }, {.epochs = 20});
 ///
 /// After the last batch of an epoch, flush() is called of every optimizer whose cycle is under way.
+/// With ranks, a rank's part of a batch may be empty (size() 0): the step then calls no_samples().
 /// Throws Error for `validate`, `metrics`, `forward` and `micro_batch`, which need a model and a
 /// loss: give `evaluate`.
 FitReport fit(const Parts& parts, data::Loader& loader,

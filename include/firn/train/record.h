@@ -40,7 +40,10 @@ class Record {
       return add_unsigned(name, static_cast<std::uint64_t>(value));
   }
   Record& add(std::string_view name, std::string_view text);
-  Record& add(std::string_view name, const char* text) { return add(name, std::string_view(text)); }
+  /// A null pointer is null.
+  Record& add(std::string_view name, const char* text) {
+    return text ? add(name, std::string_view(text)) : add(name, std::nullopt);
+  }
   Record& add(std::string_view name, const std::string& text) {
     return add(name, std::string_view(text));
   }
@@ -79,7 +82,7 @@ class RunLog {
   RunLog();
   /// Begins the file anew; a file of that name is emptied. With `keep`, its first bytes stay, and
   /// what follows them is cut off: a run that goes on cuts the log back to its checkpoint. Throws
-  /// IoError if the file cannot be opened, or has fewer bytes than `keep`.
+  /// IoError if the file cannot be opened, has fewer bytes than `keep`, or is another RunLog's.
   explicit RunLog(const std::string& path, std::int64_t keep = 0);
   ~RunLog();
   RunLog(RunLog&&) noexcept;

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -96,6 +97,9 @@ int run(const Options& options) {
     std::printf("%s\n%s\n", doctor::to_text(findings, is_colour_terminal()).c_str(),
                 verdict(environment, well).c_str());
   }
+  // A report that nobody got must not look like one that is well.
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    throw std::runtime_error("standard output cannot be written");
   return well ? 0 : 1;
 }
 

@@ -30,6 +30,7 @@ void validate_into(EpochReport& report, const Parts& parts, const Objective& obj
     for (const auto& metric : options.metrics) metric->update(output, batch.y());
   }
   options.validate->seek({0, 0});
+  report.validated = true;
   report.validation_loss = mean.value(group);
   for (const auto& metric : options.metrics) {
     if (group.size() > 1) metric->combine(group);
@@ -52,10 +53,12 @@ void evaluate_into(EpochReport& report, const Parts& parts, const Objective& obj
   const NoGrad guard;
   if (options.validate) return validate_into(report, parts, objective, options);
   for (metrics::Value& value : options.evaluate()) {
-    if (value.name == "loss")
+    if (value.name == "loss") {
+      report.validated = true;
       report.validation_loss = value.value;
-    else
-      report.metrics.push_back(std::move(value));
+      continue;
+    }
+    report.metrics.push_back(std::move(value));
   }
 }
 

@@ -45,6 +45,10 @@ FitReport fit(nn::Module& net, optim::Optimizer& optimizer, data::Loader& loader
              "let the loader's batch be what a step takes",
              "micro_batch makes a step of each batch, and the optimizer accumulates {}",
              optimizer.cycle_length());
+  FIRN_CHECK(!options.group || options.group->size() == loader.options().group.size(), kOp,
+             "give the loader the group: LoaderOptions::group",
+             "the group has {} ranks, and the loader divides batches among {}",
+             options.group->size(), loader.options().group.size());
   Objective objective{options.forward, loss};
   if (!objective.forward)
     objective.forward = [&net](const data::LoaderBatch& batch) { return net(batch.x()); };

@@ -1,19 +1,26 @@
 #include "train/fit/loop.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <limits>
+#include <string_view>
 
 #include "base/check.h"
 #include "firn/nn/module.h"
 #include "firn/ops/ops.h"
 #include "optim/impl.h"
+#include "train/fit/kept_report.h"
 
 namespace firn::train {
 namespace {
 
 constexpr const char* kOp = "fit";
+constexpr std::string_view kLogBegin = "{\"record\":\"run\"";
 
 double seconds_between(std::chrono::steady_clock::time_point from,
                        std::chrono::steady_clock::time_point to) {
@@ -37,7 +44,7 @@ void check(const Parts& parts, const FitOptions& o, const dist::Group& group) {
   FIRN_CHECK(!parts.optimizers.empty(), kOp, "", "there is no optimizer");
   check_names(parts.modules, "module");
   check_names(parts.optimizers, "optimizer");
-  FIRN_CHECK(o.epochs >= 1, kOp, "", "epochs is {}", o.epochs);
+  FIRN_CHECK(o.epochs >= 1, kOp, "give 1 or more", "epochs is {}", o.epochs);
   FIRN_CHECK(o.log.every >= 0, kOp, "0: no records of steps", "log.every is {}", o.log.every);
   FIRN_CHECK(!o.log.path.empty() || (o.log.every == 0 && o.log.settings.empty()), kOp,
              "give log.path too", "log.{} says what is written, but not where",
@@ -46,18 +53,30 @@ void check(const Parts& parts, const FitOptions& o, const dist::Group& group) {
              "both validate and evaluate say how an epoch is evaluated");
   FIRN_CHECK(o.metrics.empty() || o.validate, kOp, "give validate, a Loader",
              "there are metrics, and nothing to compute them on");
-  for (std::size_t i = 0; i < o.metrics.size(); ++i)
+  std::vector<std::string> values = {"loss"};
+  for (std::size_t i = 0; i < o.metrics.size(); ++i) {
     FIRN_CHECK(o.metrics[i], kOp, "", "metric {} is a null pointer", i);
+    for (const metrics::Value& v : o.metrics[i]->values()) {
+      FIRN_CHECK(std::find(values.begin(), values.end(), v.name) == values.end(), kOp,
+                 "leave one of them out", "two metrics have a value \"{}\"", v.name);
+      values.push_back(v.name);
+    }
+  }
   FIRN_CHECK(o.early_stop.patience >= 0 && o.early_stop.least_gain >= 0, kOp, "",
              "early_stop has patience {} and least_gain {}", o.early_stop.patience,
              o.early_stop.least_gain);
-  FIRN_CHECK(
-      o.early_stop.value == "loss" || !o.metrics.empty() || o.evaluate || o.callbacks.on_epoch_end,
-      kOp, "give metrics, or evaluate, or take \"loss\"",
-      "early_stop looks at \"{}\", and nothing says what that is", o.early_stop.value);
+  // evaluate and callbacks say only later what they add.
+  FIRN_CHECK(o.evaluate || o.callbacks.on_epoch_end ||
+                 std::find(values.begin(), values.end(), o.early_stop.value) != values.end(),
+             kOp, fmt::format("there is {}", fmt::join(values, ", ")),
+             "early_stop looks at \"{}\", which no metric has", o.early_stop.value);
   FIRN_CHECK(o.limit.steps >= 0 && o.limit.seconds >= 0, kOp, "0: no limit",
              "limit is {} steps and {} seconds", o.limit.steps, o.limit.seconds);
-  for (const auto& [name, optimizer] : parts.optimizers) {
+  for (std::size_t i = 0; i < parts.optimizers.size(); ++i) {
+    const auto& [name, optimizer] = parts.optimizers[i];
+    for (std::size_t k = 0; k < i; ++k)
+      FIRN_CHECK(&parts.optimizers[k].object.get() != &optimizer.get(), kOp, "give it once",
+                 "optimizers {} and {} are the same one", k, i);
     const auto& impl = optim::OptimizerAccess::impl(optimizer);
     const bool distributed = impl.has_ranks() || impl.model;
     FIRN_CHECK(distributed == (group.size() > 1), kOp,
@@ -103,7 +122,7 @@ const char* reason_in_words(Ended ended) {
 }  // namespace
 
 double EpochReport::value(const std::string& name) const {
-  if (name == "loss") return std::isnan(validation_loss) ? train_loss : validation_loss;
+  if (name == "loss") return validated ? validation_loss : train_loss;
   std::string names = "loss";
   for (const metrics::Value& m : metrics) {
     if (m.name == name) return m.value;
@@ -120,8 +139,9 @@ FitLoop::FitLoop(const Parts& parts, Feed& feed, Objective objective, const FitO
       options_((check(parts, options, group), options)),
       group_(group),
       interrupts_(options.handle_interrupts),
-      at_{.before = std::vector<optim::LossTotals>(parts.optimizers.size())},
-      saver_(options, parts, feed.part(), at_, log_) {}
+      at_{.before = std::vector<optim::LossTotals>(parts.optimizers.size()),
+          .last = room_for_report()},
+      saver_(options, parts, feed.part(), at_, log_, group.rank() == 0) {}
 
 double FitLoop::seconds() const { return seconds_between(begin_, Clock::now()); }
 
@@ -144,15 +164,14 @@ void FitLoop::start() {
   for (std::size_t i = 0; i < parts_.optimizers.size(); ++i)
     at_.before[i] = parts_.optimizers[i].object.get().loss_totals();
   result_.resumed = saver_.resume();
-  if (leads() && !options_.log.path.empty()) {
-    std::error_code none;
-    const auto size = std::filesystem::file_size(options_.log.path, none);
-    // A log that was taken away begins anew, with the record "run".
-    const bool kept = result_.resumed && at_.log_bytes > 0 && !none &&
-                      size >= static_cast<std::uintmax_t>(at_.log_bytes);
-    log_ = RunLog(options_.log.path, kept ? at_.log_bytes : 0);
-    if (!kept) log_.write(run_record(parts_, feed_.epoch_samples(), group_, options_));
-  }
+  if (!result_.resumed)
+    for (const auto& [name, optimizer] : parts_.optimizers) {
+      const auto& impl = optim::OptimizerAccess::impl(optimizer);
+      FIRN_CHECK(impl.at.micro_steps == 0, kOp, "call flush() or zero_grad() before",
+                 "the optimizer {} is in the middle of a cycle",
+                 name.empty() ? impl.store.op() : name);
+    }
+  if (leads()) open_log();
   if (result_.resumed && leads() && options_.progress) {
     fmt::print("resumed after step {} from {}\n", grouped(applied_steps()), *result_.resumed);
     std::fflush(stdout);
@@ -167,6 +186,38 @@ void FitLoop::start() {
         steps_.emplace_back(i, report);
       });
   if (options_.callbacks.on_start) options_.callbacks.on_start(*this);
+}
+
+void FitLoop::open_log() {
+  const std::string& path = options_.log.path;
+  if (path.empty()) return;
+  std::error_code none;
+  const auto size = std::filesystem::file_size(path, none);
+  // A log that was taken away begins anew, with the record "run".
+  const bool there = result_.resumed && !none && size > 0;
+  if (there) {
+    std::ifstream file(path, std::ios::binary);
+    std::string begin(kLogBegin.size(), '\0');
+    file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+    const char* const hint = "give its log, another path, or take the file away";
+    if (begin != kLogBegin) throw IoError(kOp, path, "is no log of a run", hint);
+    if (at_.log_bytes == 0 || size < static_cast<std::uintmax_t>(at_.log_bytes))
+      throw IoError(
+          kOp, path,
+          fmt::format("has {} bytes, and the checkpoint knows of {}", size, at_.log_bytes), hint);
+  }
+  log_ = RunLog(path, there ? at_.log_bytes : 0);
+  if (!there) log_.write(run_record(parts_, feed_.epoch_samples(), group_, options_));
+}
+
+void FitLoop::write(const Record& record) {
+  const std::string text = record.text();
+  FIRN_CHECK(text.starts_with("{\"record\":"), kOp, "make it as Record(\"kind\")",
+             "the record {} has no kind", text);
+  for (const char* own : {"run", "step", "epoch", "end"})
+    FIRN_CHECK(!text.starts_with(fmt::format("{{\"record\":\"{}\"", own)), kOp,
+               "give it another kind", "records \"{}\" are fit()'s own", own);
+  log_.write(record);
 }
 
 void FitLoop::tell_steps() {
@@ -205,7 +256,8 @@ bool FitLoop::after_batch(std::int64_t samples) {
   tell_steps();
   if (options_.callbacks.on_batch) options_.callbacks.on_batch(*this);
   const auto end = reason_to_end();
-  if (end) {
+  // A limit at the end of an epoch is looked at when that is finished.
+  if (end && (*end == Ended::interrupted || at_.samples < epoch_samples())) {
     result_.ended = *end;
     saver_.save(applied_steps());
     return false;
@@ -221,7 +273,8 @@ bool FitLoop::after_batch(std::int64_t samples) {
 bool FitLoop::train(EpochReport& report) {
   for (const auto& optimizer : parts_.optimizers) optimizer.object.get().set_epoch(at_.epochs);
   reset_peak_memory(device());
-  if (options_.callbacks.on_epoch_start) options_.callbacks.on_epoch_start(*this);
+  if (options_.callbacks.on_epoch_start && at_.samples == 0)
+    options_.callbacks.on_epoch_start(*this);
   if (leads() && options_.progress)
     progress_.emplace(fmt::format("epoch {}/{}", epoch(), epochs()), epoch_samples(), at_.samples);
   trained_ = 0;
@@ -245,9 +298,9 @@ void FitLoop::complete(EpochReport& report) {
   for (std::size_t i = 0; i < parts_.optimizers.size(); ++i) {
     const auto& [name, optimizer] = parts_.optimizers[i];
     const optim::LossTotals now = optimizer.get().loss_totals();
-    const double weight = now.weight - at_.before[i].weight;
+    const double weight = now.weight - at_.before[i].weight;  // 0: the mean is NaN
     report.train_losses.push_back(
-        {name.empty() ? "loss" : name, weight != 0 ? (now.loss - at_.before[i].loss) / weight : 0});
+        {name.empty() ? "loss" : name, (now.loss - at_.before[i].loss) / weight});
   }
   report.train_loss = report.train_losses[0].value;
   const optim::StepReport last = parts_.optimizers[0].object.get().last_report();
@@ -280,7 +333,12 @@ void FitLoop::note_value(const EpochReport& report) {
 
 void FitLoop::finish_epoch(EpochReport& report) {
   complete(report);
-  if (options_.callbacks.on_epoch_end) options_.callbacks.on_epoch_end(*this, report);
+  if (options_.callbacks.on_epoch_end) {
+    const std::int64_t number = report.epoch, samples = report.samples;
+    options_.callbacks.on_epoch_end(*this, report);
+    report.epoch = number;
+    report.samples = samples;
+  }
   note_value(report);
   if (leads() && options_.progress) table_.print(report);
   log_.write(epoch_record(report));
@@ -289,6 +347,7 @@ void FitLoop::finish_epoch(EpochReport& report) {
   for (std::size_t i = 0; i < parts_.optimizers.size(); ++i)
     at_.before[i] = parts_.optimizers[i].object.get().loss_totals();
   const double value = report.value(options_.early_stop.value);
+  keep_report(report, at_.last);
   saver_.save(report.applied_steps,
               std::isnan(value) ? std::nullopt : std::optional<double>(value));
 }
@@ -320,10 +379,7 @@ FitReport FitLoop::run() {
   }
   if (!within && gets_no_better()) result_.ended = Ended::early_stop;
   listeners_.clear();
-  if (result_.last.epoch == 0) {  // resumed after the last epoch
-    complete(result_.last);
-    result_.last.epoch = at_.epochs;
-  }
+  if (result_.last.epoch == 0) result_.last = kept_report(at_.last);  // nothing was left to train
   result_.epochs = at_.epochs;
   result_.applied_steps = applied_steps();
   if (at_.best_epoch > 0) {

@@ -35,12 +35,14 @@ class FitLoop final : public Loop {
   std::int64_t epoch_samples() const override { return feed_.epoch_samples(); }
   double seconds() const override;
   void stop() override { asked_ = true; }
-  void write(const Record& record) override { log_.write(record); }
+  void write(const Record& record) override;
 
  private:
   using Clock = std::chrono::steady_clock;
 
   void start();
+  /// Opens the log, or goes on with it behind what the checkpoint knows of.
+  void open_log();
   /// Trains what is left of an epoch; false if training ends within it.
   bool train(EpochReport& report);
   /// After a batch: whether training goes on.

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <ctime>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "firn/device.h"
 #include "firn/environment.h"
 #include "firn/nn/module.h"
+#include "io/json.h"
 #include "optim/impl.h"
 
 namespace firn::train {
@@ -64,18 +64,18 @@ std::string grouped(std::int64_t n) {
 }
 
 void Table::print(const EpochReport& r) {
-  const bool validated = !std::isnan(r.validation_loss);
   const std::size_t shown = std::min<std::size_t>(r.metrics.size(), 3);
   if (!headed_ || columns_ != shown) {
     std::string head = "epoch  train loss";
-    if (validated) head += "  val. loss";
-    for (std::size_t i = 0; i < shown; ++i) head += fmt::format("  {:>9}", r.metrics[i].name);
+    if (r.validated) head += "  val. loss";
+    for (std::size_t i = 0; i < shown; ++i)
+      head += fmt::format("  {:>9}", io::name_for_message(r.metrics[i].name));
     fmt::print("{}  samples/s  peak memory        lr     scale    steps  skipped\n", head);
     headed_ = true;
     columns_ = shown;
   }
   std::string row = fmt::format("{:5}  {:10.4f}", r.epoch, r.train_loss);
-  if (validated) row += fmt::format("  {:9.4f}", r.validation_loss);
+  if (r.validated) row += fmt::format("  {:9.4f}", r.validation_loss);
   for (std::size_t i = 0; i < shown; ++i) {
     const metrics::Value& m = r.metrics[i];
     row += fmt::format("  {:{}.4f}", m.value, std::max<std::size_t>(m.name.size(), 9));
@@ -113,7 +113,6 @@ Record run_record(const Parts& parts, std::int64_t epoch_samples, const dist::Gr
       .add("epochs", options.epochs)
       .add("epoch_samples", epoch_samples)
       .add("ranks", group.size())
-      .add("threads", num_threads())
       .add("modules", std::span<const Record>(modules))
       .add("optimizers", std::span<const Record>(optimizers));
   if (options.validate) out.add("validation_samples", options.validate->samples());
@@ -123,6 +122,7 @@ Record run_record(const Parts& parts, std::int64_t epoch_samples, const dist::Gr
   return out.add("measured",
                  Record()
                      .add("time", now_utc())
+                     .add("threads", num_threads())
                      .add_json("environment", to_json(environment({.open = asks_driver}))));
 }
 
@@ -153,10 +153,10 @@ Record epoch_record(const EpochReport& r) {
   Record out("epoch");
   out.add("epoch", r.epoch).add("samples", r.samples).add("train_loss", r.train_loss);
   if (r.train_losses.size() > 1) out.add("train_losses", values_of(r.train_losses));
-  if (!std::isnan(r.validation_loss)) out.add("validation_loss", r.validation_loss);
+  if (r.validated) out.add("validation_loss", r.validation_loss);
   if (!r.details.empty()) out.add("details", r.details);
-  return out.add("metrics", values_of(r.metrics))
-      .add("lr", r.lr)
+  if (!r.metrics.empty()) out.add("metrics", values_of(r.metrics));
+  return out.add("lr", r.lr)
       .add("loss_scale", r.loss_scale)
       .add("applied_steps", r.applied_steps)
       .add("skipped_steps", r.skipped_steps)

@@ -6,7 +6,7 @@
 namespace firn::train {
 
 Saver::Saver(const FitOptions& options, const Parts& parts, io::RunPart data, Position& position,
-             const RunLog& log)
+             const RunLog& log, bool leads)
     : plan_(options.checkpoint), position_(position), log_(log) {
   const char* const op = "fit";
   if (plan_.folder.empty()) {
@@ -22,6 +22,7 @@ Saver::Saver(const FitOptions& options, const Parts& parts, io::RunPart data, Po
                                                                         ? io::BestMetric::highest
                                                                         : io::BestMetric::lowest,
                                                             .async = plan_.async});
+  if (leads) lock_.emplace(op, plan_.folder, io::LockedFolder::IfLocked::fail);
   for (const auto& [name, module] : parts.modules)
     parts_.push_back(name.empty() ? io::RunPart(module) : io::RunPart(name, module));
   for (const auto& [name, optimizer] : parts.optimizers)
@@ -34,6 +35,7 @@ Saver::Saver(const FitOptions& options, const Parts& parts, io::RunPart data, Po
   parts_.emplace_back("fit.log_bytes", position_.log_bytes);
   parts_.emplace_back("fit.best", position_.best);
   parts_.emplace_back("fit.best_epoch", position_.best_epoch);
+  parts_.emplace_back("fit.last", position_.last);
   parts_.emplace_back("fit.gained", position_.gained);
   parts_.emplace_back("fit.gained_epoch", position_.gained_epoch);
   for (std::size_t i = 0; i < position_.before.size(); ++i) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "firn/train/fit.h"
+#include "io/file/locked_folder.h"
 
 namespace firn::train {
 
@@ -22,6 +23,7 @@ struct Position {
   std::int64_t gained_epoch = 0;
   /// Of each optimizer, before the epoch under way: loss and weight.
   std::vector<optim::LossTotals> before;
+  Tensor last;  ///< see kept_report.h
 };
 
 /// The checkpoints of a plan; does nothing without one. Calls of all ranks.
@@ -29,7 +31,7 @@ class Saver {
  public:
   /// Throws Error for a plan that contradicts itself.
   Saver(const FitOptions& options, const Parts& parts, io::RunPart data, Position& position,
-        const RunLog& log);
+        const RunLog& log, bool leads);
 
   /// Goes on from the newest checkpoint, and returns its path; nothing if there is none.
   std::optional<std::string> resume();
@@ -50,6 +52,7 @@ class Saver {
   const RunLog& log_;
   std::int64_t saved_ = 0;  ///< applied steps at the last checkpoint
   std::optional<io::Checkpoints> checkpoints_;
+  std::optional<io::LockedFolder> lock_;  ///< against another run with this folder
   std::vector<io::RunPart> parts_;
 };
 

@@ -1,5 +1,6 @@
 // The file of a RunLog. A line is one write(), so what is killed loses no line.
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -36,9 +37,14 @@ RunLog::RunLog(const std::string& path, std::int64_t keep) : file_(std::make_uni
   File& f = *file_;
   f.path = path;
   f.descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND, 0666);
-  if (f.descriptor < 0) f.fail("cannot be opened", errno, "does its folder exist?");
+  if (f.descriptor < 0)
+    f.fail("cannot be opened", errno,
+           errno == ENOENT ? "does its folder exist?" : "give a file that may be written");
   struct stat now {};
   if (::fstat(f.descriptor, &now) != 0) f.fail("cannot be read", errno);
+  // A file system without locks locks nothing.
+  if (S_ISREG(now.st_mode) && ::flock(f.descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    throw IoError("RunLog", path, "another log writes to it", "give each a file of its own");
   if (keep > 0 && now.st_size < keep)
     throw IoError("RunLog", path,
                   fmt::format("has {} bytes, and {} are to stay", now.st_size, keep),
