@@ -11,6 +11,10 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/firn DESTINATION ${CMAKE_INSTALL
   FILES_MATCHING PATTERN *.h)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
+if(FIRN_TOOLS)
+  install(TARGETS firn_report RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+
 # ---- CMake package -------------------------------------------------------------------------------
 get_target_property(_type firn TYPE)
 if(_type STREQUAL "STATIC_LIBRARY")

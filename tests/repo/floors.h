@@ -62,6 +62,9 @@ inline const std::vector<Part> kParts = {
                    "nn", "optim", "dist", "parallel"}},
     {"roof",      {"include/firn/firn.h"},
                   {"base", "runtime", "tensor", "autograd", "losses", "ops", "nn", "optim", "dist", "parallel", "train"}},
+    {"tools",     {"src/tools/"},
+                  {"base", "runtime", "tensor", "autograd", "losses", "ops", "nn", "optim", "dist", "parallel", "train",
+                   "roof"}},
 };
 
 /// Headers of other projects, by how their name begins, and the only parts (or files) that may
@@ -99,8 +102,8 @@ inline const std::vector<Foreign> kForeign = {
     {"pthread.h", {"src/", "kernels/cpu/"}},
     {"mpi.h",    {"src/dist/mpi/"}},
     {"nccl.h",   {"src/dist/nccl/"}},
-    {"nlohmann/", {}},
-    {"CLI/",     {}},
+    {"nlohmann/", {"src/tools/"}},
+    {"CLI/",     {"src/tools/"}},
 };
 
 /// What certain files may include of no part, by a word in the header's name: they serve whoever

@@ -9,7 +9,7 @@
 
 #include "data/files.h"
 #include "data/matchers.h"
-#include "process.h"
+#include "support/program/process.h"
 
 namespace firn::test {
 

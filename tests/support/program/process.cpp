@@ -1,5 +1,5 @@
 // fork, exec and poll; openpty where a terminal is asked for.
-#include "process.h"
+#include "support/program/process.h"
 
 #include <fcntl.h>
 #include <poll.h>
