@@ -41,15 +41,15 @@ void flatten(const std::string& name, const Json& value,
 
 }  // namespace
 
-std::string how_it_ended(const Run& run) {
-  if (!run.end) return "no end record: under way, or killed";
+Ending ending_of(const Run& run) {
+  if (!run.end) return {"not ended", "no end record: under way, or killed"};
   const std::string& ended = run.end->ended;
-  if (ended == "epochs") return "all epochs done";
-  if (ended == "early_stop") return "stopped early: no better value";
-  if (ended == "limit") return "stopped at its limit";
-  if (ended == "interrupted") return "interrupted";
-  if (ended == "asked") return "stopped by a callback";
-  return ended.empty() ? "ended" : ended;
+  if (ended == "epochs") return {"finished", "all epochs done"};
+  if (ended == "early_stop") return {"stopped early", "no better value"};
+  if (ended == "limit") return {"stopped", "at its limit"};
+  if (ended == "interrupted") return {"interrupted", "by a signal"};
+  if (ended == "asked") return {"stopped", "by a callback"};
+  return {"ended", ended};
 }
 
 std::string model_text(const Run& run) {

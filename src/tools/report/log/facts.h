@@ -11,8 +11,11 @@
 
 namespace firn::report {
 
-/// "all epochs done", "no end record: under way, or killed"
-std::string how_it_ended(const Run& run);
+/// How the run ended, in a word or two and in a phrase: "finished", "all epochs done".
+struct Ending {
+  std::string word, phrase;
+};
+Ending ending_of(const Run& run);
 /// "Net, 12,345 parameters"; several modules: by name.
 std::string model_text(const Run& run);
 /// "2024-05-01 12:30 UTC"; empty if the log does not say.

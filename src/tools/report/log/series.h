@@ -27,7 +27,7 @@ class Series {
   };
 
   /// Keeps at most `most` ranges. As soon as there are more, each two neighbours become one.
-  explicit Series(std::size_t most = 1000) : most_(most) {}
+  explicit Series(std::size_t most = 1024) : most_(most) {}
   /// A value that is not finite is counted and not kept.
   void add(double x, double value);
 

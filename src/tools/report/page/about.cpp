@@ -42,7 +42,8 @@ std::string facts_of(const Run& run) {
               std::isnan(skipped) ? "" : grouped(skipped) + " skipped");
   out += fact("Training and validation", duration(seconds_of(run)),
               run.epochs.empty() ? "" : fmt::format("{} epochs", run.epochs.size()));
-  out += fact("How it ended", escaped(how_it_ended(run), 80));
+  const Ending ending = ending_of(run);
+  out += fact("How it ended", ending.word, escaped(ending.phrase, 60));
   return out + "</dl>\n";
 }
 
@@ -104,7 +105,7 @@ std::string headline(const Runs& runs) {
                     escaped(best.name, 40) + ": " + value_text(best),
                     rounded(last_of(run, best.name).value), grouped(applied_steps(run)),
                     grouped(skipped_steps(run)), duration(seconds_of(run)),
-                    escaped(how_it_ended(run), 60), escaped(start_time(run), 40)});
+                    escaped(ending_of(run).word, 60), escaped(start_time(run), 40)});
   }
   return fmt::format("<header><p class=kicker>Training runs</p><h1>{} runs</h1>\n", runs.size()) +
          "<div class=scroll>" +
@@ -142,7 +143,7 @@ std::string differing_settings(const Runs& runs) {
   if (!rows.empty()) {
     std::vector<std::string> head = {"setting"};
     for (std::size_t r = 0; r < runs.size(); ++r) head.push_back(run_mark(runs, r));
-    content = "<div class=scroll>" + plain_table("Settings that differ", head, rows) + "</div>";
+    content = "<div class=scroll>" + plain_table("By run", head, rows) + "</div>";
   }
   return section("differences", "Settings that differ", content);
 }

@@ -32,7 +32,7 @@ std::string at(double x) {
 
 std::string grid(const Frame& f, const Axis& y, const std::function<std::string(double)>& label) {
   std::string lines, texts;
-  for (const double tick : y.ticks(5)) {
+  for (const double tick : y.ticks(y.kind() == Axis::Kind::log2 ? 7 : 5)) {
     const std::string place = at(y.place(tick));
     lines += fmt::format("M{} {}H{}", at(kLeft), place, at(f.right()));
     texts += fmt::format("<text x={} y={} dy=4>{}</text>", at(kLeft - 8), place, label(tick));
@@ -167,7 +167,7 @@ std::string figure(const LineChart& chart, const std::string& note, const std::s
                   full(last), at(kLeft + 4), at(f.right() - 4), at(kTop), at(f.bottom())));
   out += grid(f, y, Axis::label) + x_ticks(f, x, chart.small ? 4 : 8);
   out +=
-      names(f, chart.x_name, chart.y_name + (y.kind() == Axis::Kind::linear ? "" : " (log scale)"));
+      names(f, chart.x_name, chart.y_name + (y.kind() == Axis::Kind::log10 ? " (log scale)" : ""));
   for (const Level& l : chart.levels) {
     const std::string place = at(y.place(l.value));
     out += fmt::format("<path class=\"line dashed l{}\" d=\"M{} {}H{}\"/>", l.colour, at(kLeft),
@@ -204,6 +204,9 @@ std::pair<double, std::string> byte_unit(double most) {
 std::string figure(const BarChart& chart, const std::string& note, const std::string& table) {
   const Frame f{880, 290};
   double highest = 0;
+  const auto colour = [&](std::size_t part) {
+    return (chart.colours.empty() ? part : chart.colours[part]) % kColours;
+  };
   const auto size = [&](std::size_t bar, std::size_t part) {
     const double x = chart.sizes[bar][part];
     return std::isfinite(x) && x > 0 ? x : 0;
@@ -220,7 +223,7 @@ std::string figure(const BarChart& chart, const std::string& note, const std::st
 
   std::string out = begin_figure(chart.id, chart.title, false, " data-bars") + "<ul class=legend>";
   for (std::size_t k = 0; k < chart.parts.size(); ++k)
-    out += fmt::format("<li><i class=\"b{}\"></i>{}", k % kColours, chart.parts[k]);
+    out += fmt::format("<li><i class=\"b{}\"></i>{}", colour(k), chart.parts[k]);
   out += "</ul>" + begin_drawing(f, chart.description,
                                  fmt::format(" data-l={} data-r={} data-t={} data-b={}", at(kLeft),
                                              at(f.right()), at(kTop), at(f.bottom())));
@@ -229,7 +232,7 @@ std::string figure(const BarChart& chart, const std::string& note, const std::st
 
   const double room =
       (f.right() - kLeft) / static_cast<double>(std::max<std::size_t>(chart.bars.size(), 1));
-  const double width = std::min(room * 0.72, 56.0);
+  const double width = std::min(room * 0.66, 44.0);
   const std::size_t each = std::max<std::size_t>(1, (chart.bars.size() + 11) / 12);
   std::vector<std::string> paths(chart.parts.size());
   std::string texts = "<g class=mid>";
@@ -249,7 +252,8 @@ std::string figure(const BarChart& chart, const std::string& note, const std::st
           fmt::format("<text x={} y={}>{}</text>", at(middle), at(f.bottom() + 18), chart.bars[i]);
   }
   for (std::size_t k = 0; k < paths.size(); ++k)
-    if (!paths[k].empty()) out += fmt::format("<path class=f{} d=\"{}\"/>", k % kColours, paths[k]);
+    if (!paths[k].empty())
+      out += fmt::format("<path class=\"bar f{}\" d=\"{}\"/>", colour(k), paths[k]);
   return out + texts + "</g>" + end_figure(note, table);
 }
 

@@ -53,6 +53,7 @@ struct BarChart {
   std::vector<std::string> parts = {};          ///< from the bottom up; names for the legend; HTML
   std::vector<std::string> bars = {};           ///< names below the bars; HTML
   std::vector<std::vector<double>> sizes = {};  ///< by bar, then by part; NaN counts as 0
+  std::vector<std::size_t> colours = {};        ///< of the parts; empty: one after the other
   bool bytes = false;                           ///< sizes are bytes
 };
 std::string figure(const BarChart& chart, const std::string& note, const std::string& table);

@@ -12,7 +12,7 @@ namespace firn::report {
 namespace {
 
 constexpr std::size_t kMostCurves = 16;
-constexpr std::size_t kRanges = 500;  // of a curve that is alone
+constexpr std::size_t kRanges = 512;  // of a curve that is alone
 
 /// The steps of one optimizer of one run.
 struct Curve {
@@ -40,7 +40,7 @@ std::vector<Curve> curves_of(const Runs& runs) {
 }
 
 std::size_t ranges_of(std::size_t curves) {
-  return std::clamp<std::size_t>(kRanges / std::max<std::size_t>(curves, 1), 40, kRanges);
+  return curves <= 1 ? kRanges : std::max<std::size_t>(kRanges * 3 / 2 / curves, 40);
 }
 
 /// The x axis of epochs: applied steps, or the epoch if the log does not count steps.
@@ -74,10 +74,15 @@ StepValues step_values(const std::vector<Curve>& curves, Series Steps::*member, 
   }
   if (out.lines.empty()) return out;
   out.table = table.html();
-  const auto shown = static_cast<double>(table.rows());
-  out.note = fmt::format("{} of {} records", grouped(shown), grouped(static_cast<double>(records)));
-  if (together > 1)
-    out.note += fmt::format(", the lowest and the highest of {} neighbours", together);
+  const auto shown = static_cast<std::int64_t>(table.rows());
+  const std::string all = grouped(static_cast<double>(records));
+  if (shown >= records || together == 1) {
+    // Of equal neighbours, the first and the last are in the table.
+    out.note = fmt::format("{} of {} records", grouped(static_cast<double>(shown)), all);
+  } else {
+    out.note = fmt::format("{} of {} records: of {} neighbours, the lowest and the highest",
+                           grouped(static_cast<double>(shown)), all, together);
+  }
   return out;
 }
 
@@ -120,19 +125,44 @@ void add_epoch_losses(const Runs& runs, bool with_training, LineChart& chart, st
 
 std::string missing_note(const StepValues& values, const char* what) {
   if (values.missing == 0) return {};
-  return fmt::format("<p>{} step records have {} that is not finite. They are not drawn.</p>\n",
-                     grouped(static_cast<double>(values.missing)), what);
+  return fmt::format(
+      "<p class=note>{} step records have {} that is not finite. They are not drawn.</p>\n",
+      grouped(static_cast<double>(values.missing)), what);
+}
+
+/// The norms to which gradients are clipped; one line if all are the same.
+std::vector<Level> clip_levels(const Runs& runs, const std::vector<Curve>& curves) {
+  std::vector<Level> out;
+  for (const Curve& c : curves) {
+    const auto list = runs[c.run].head.find("optimizers");
+    if (list == runs[c.run].head.end() || !list->is_array()) continue;
+    for (const Json& o : *list) {
+      if (!o.is_object() || text_of(o, "name") != c.steps->optimizer) continue;
+      const double clip = number_of(o, "clip_norm");
+      if (!(clip > 0) || !std::isfinite(clip)) continue;
+      const std::string label = c.label.empty() ? "" : escaped(c.label, 60) + ", ";
+      out.push_back(
+          {.label = label + "clipped to " + rounded(clip), .value = clip, .colour = c.colour});
+    }
+  }
+  const bool same =
+      std::all_of(out.begin(), out.end(), [&](const Level& l) { return l.value == out[0].value; });
+  if (!out.empty() && same && out.size() == curves.size())
+    out = {{.label = "clipped to " + rounded(out[0].value),
+            .value = out[0].value,
+            .colour = kColours - 1}};
+  return out;
 }
 
 std::string skip_table(const std::vector<Curve>& curves) {
   Table table("Skipped steps", "step",
-              {{"applied steps before", "step", {}},
+              {{"after step", "step", {}},
                {"epoch", "epoch", {}},
-               {"samples of the epoch", "samples", {}},
+               {"samples", "samples", {}},
                {"loss", "loss", {}},
                {"loss scale", "loss_scale", {}},
-               {"cause", "cause", {}},
-               {"parameter", "parameter", {}}});
+               {"cause", "cause", Shown::text},
+               {"parameter", "parameter", Shown::text}});
   std::int64_t all = 0;
   const std::size_t most = Steps::kSkips / std::max<std::size_t>(curves.size(), 1);
   for (const Curve& c : curves) {
@@ -236,22 +266,7 @@ std::string gradient_section(const Runs& runs) {
     LineChart chart{.id = "chart-norm", .title = "Gradient norm by applied step"};
     chart.y_name = "Euclidean norm";
     chart.scale = LineChart::Scale::any;
-    for (std::size_t i = 0; i < curves.size(); ++i) {
-      const auto list = runs[curves[i].run].head.find("optimizers");
-      if (list == runs[curves[i].run].head.end() || !list->is_array()) continue;
-      for (const Json& o : *list) {
-        if (!o.is_object() || text_of(o, "name") != curves[i].steps->optimizer) continue;
-        const double clip = number_of(o, "clip_norm");
-        if (!(clip > 0) || !std::isfinite(clip)) continue;
-        const std::size_t colour = curves.size() == 1 ? 1 : curves[i].colour;
-        chart.levels.push_back(
-            {.label = fmt::format("{}clipped to {}",
-                                  curves[i].label.empty() ? "" : escaped(curves[i].label, 60) + " ",
-                                  rounded(clip)),
-             .value = clip,
-             .colour = colour});
-      }
-    }
+    chart.levels = clip_levels(runs, curves);
     chart.lines = std::move(norm.lines);
     chart.smoothing = true;
     const Series& first = chart.lines[0].series;

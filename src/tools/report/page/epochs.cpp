@@ -60,6 +60,14 @@ std::vector<std::string> owners_in(const Runs& runs) {
   return out;
 }
 
+/// Each owner keeps its colour, whatever else there is. The largest of most runs has the calmest.
+std::size_t colour_of(const std::string& owner) {
+  constexpr const char* kOwners[] = {"activations", "gradients", "weights",    "optimizer",
+                                     "workspace",   "data",      "recomputed", "masters"};
+  const auto it = std::find(std::begin(kOwners), std::end(kOwners), owner);
+  return static_cast<std::size_t>(it - std::begin(kOwners)) % kColours;
+}
+
 }  // namespace
 
 std::vector<std::size_t> chosen_epochs(const std::vector<Epoch>& epochs, std::size_t most,
@@ -100,7 +108,10 @@ std::string memory_section(const Runs& runs) {
   chart.x_name = several ? "run" : "epoch";
   chart.y_name = "memory";
   chart.bytes = true;
-  for (const std::string& o : owners) chart.parts.push_back(escaped(o, 40));
+  for (const std::string& o : owners) {
+    chart.parts.push_back(escaped(o, 40));
+    chart.colours.push_back(colour_of(o));
+  }
   for (std::size_t r = 0; r < runs.size(); ++r) {
     const auto& epochs = runs[r].epochs;
     std::vector<std::size_t> chosen;

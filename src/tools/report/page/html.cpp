@@ -61,7 +61,8 @@ std::string Table::html() const {
   std::string out =
       fmt::format("<table data-kind=\"{}\"><caption>{}</caption><thead><tr>", kind_, caption_);
   for (const Column& c : columns_)
-    out += fmt::format("<th scope=col data-name=\"{}\">{}", escaped(c.name), escaped(c.title));
+    out += fmt::format("<th scope=col{} data-name=\"{}\">{}",
+                       c.shown == Shown::text ? " class=t" : "", escaped(c.name), escaped(c.title));
   out += "\n</thead>";
   for (const Group& g : groups_) {
     out += fmt::format("<tbody data-run={} data-optimizer=\"{}\" data-label=\"{}\">\n", g.run,

@@ -13,7 +13,7 @@ namespace firn::report {
 std::string escaped(std::string_view text, std::size_t most = 300, bool keep_lines = false);
 
 /// How a column shows its numbers. All digits are in `data-v` if the text has fewer.
-enum class Shown { rounded, bytes };
+enum class Shown { rounded, bytes, text };
 
 struct Column {
   std::string title;  ///< with the unit
@@ -22,7 +22,7 @@ struct Column {
   Shown shown = Shown::rounded;
 };
 
-/// A table of records. A row has a number or a text for each column.
+/// A table of records. A row has a number for each column but those of texts, which come last.
 class Table {
  public:
   /// `kind` of the records.

@@ -120,10 +120,12 @@ std::string memory_line(const Epoch& e) {
 std::string text_report(const Run& run) {
   std::string out =
       fmt::format("{}: {}\n", visible(run.label, kWidth), visible(model_text(run), 2 * kWidth));
-  out += fmt::format("{}{}; {} applied steps, {} skipped; {} of training and validation\n",
-                     start_time(run).empty() ? "" : visible(start_time(run), 30) + "; ",
-                     visible(how_it_ended(run), kWidth), grouped(applied_steps(run)),
-                     grouped(skipped_steps(run)), duration(seconds_of(run)));
+  const Ending ending = ending_of(run);
+  out +=
+      fmt::format("{}{}; {} applied steps, {} skipped; {} of training and validation\n",
+                  start_time(run).empty() ? "" : visible(start_time(run), 30) + "; ",
+                  ending.word + ": " + visible(ending.phrase, kWidth), grouped(applied_steps(run)),
+                  grouped(skipped_steps(run)), duration(seconds_of(run)));
   const Value best = best_of(run);
   if (!best.name.empty()) {
     out += fmt::format("best {}: {} in epoch {}", visible(best.name, kWidth), rounded(best.value),
