@@ -102,12 +102,7 @@ TEST_CASE("report: no text of a log becomes markup or a control byte", "[host]")
     CAPTURE(text);
     write_file(log, hostile_log(text));
     REQUIRE(report({log}).exit_code == 0);
-    const std::string said = faults({"page", page, log});
-    // An address is shown as the text that it is.
-    if (std::string(text).find("https://") == std::string::npos)
-      CHECK(said == "");
-    else
-      CHECK(said == "read_back: a resource of the network\n" + said.substr(said.find('\n') + 1));
+    CHECK(faults({"page", page, log}) == "");
     const test::Ran shown =
         report({log, "--text", "--csv", folder.file("csv"), "--tensorboard", folder.file("tb")});
     REQUIRE(shown.exit_code == 0);
@@ -157,7 +152,7 @@ TEST_CASE("report: logs that are cut off or broken show what there is", "[host]"
   write_file(log, whole.substr(whole.find('\n') + 1));
   REQUIRE(report({log}).exit_code == 0);
   CHECK(faults({"page", page, log}) == "");
-  CHECK_THAT(contents(page), Contains("The record &quot;run&quot; is missing"));
+  CHECK(contents(page).find("The record &quot;run&quot; is missing") != std::string::npos);
   // What is unknown, and what has other types.
   const std::string strange =
       "\n  "
@@ -178,7 +173,7 @@ TEST_CASE("report: logs that are cut off or broken show what there is", "[host]"
   CAPTURE(ran.err);
   REQUIRE(ran.exit_code == 0);
   CHECK(faults({"page", page, log}) == "");
-  CHECK_THAT(contents(page), Contains("5 lines are no records"));
+  CHECK(contents(page).find("5 lines are no records") != std::string::npos);
   // Two runs in one file: the last one.
   write_file(log, whole + whole);
   REQUIRE(report({log, "--csv", folder.file("csv")}).exit_code == 0);

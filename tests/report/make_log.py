@@ -66,7 +66,7 @@ def main():
                     if (step in skips) if not o.skip_every else step % o.skip_every == 0:
                         skipped += 1
                         record = {"record": "step", "step": step - 1, "epoch": epoch, "samples": int((i + 1) * batch),
-                                  "applied": False, "loss": abs(loss), "weight": batch, "norm": None, "lr": lr,
+                                  "applied": False, "loss": abs(loss) * (1 if n == names[0] else 0.6), "weight": batch, "norm": None, "lr": lr,
                                   "loss_scale": scale, "micro_steps": o.accumulate, "skipped_steps": skipped,
                                   "cause": "skipped: the gradient is not finite", "parameter": "features.2.weight",
                                   "measured": {"seconds": seconds}}

@@ -35,6 +35,7 @@ struct Reading {
 LogPart log_at(const std::string& path);
 
 /// Calls on_record(kind, record, at) for each line of the part that is a JSON object with a kind.
+/// A number that f64 cannot hold makes a line unreadable; firn writes null.
 /// The line begins at byte `at` of the file. Throws IoError if the file cannot be read.
 Reading read_records(const LogPart& log,
                      const std::function<void(const std::string& kind, const Json& record,

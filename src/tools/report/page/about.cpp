@@ -178,7 +178,7 @@ std::string settings(const Runs& runs) {
   for (std::size_t r = 0; r < runs.size(); ++r) {
     std::vector<std::vector<std::string>> rows;
     for (const auto& [name, value] : settings_of(runs[r]))
-      if (rows.size() < 300 / runs.size() && name.rfind("optimizers", 0) != 0)
+      if (rows.size() < 150 / runs.size() && name.rfind("optimizers", 0) != 0)
         rows.push_back({"<code>" + escaped(name, 80) + "</code>",
                         escaped(value, kLongestSetting / runs.size())});
     std::string own = optimizers_of(runs[r]);

@@ -11,6 +11,8 @@ namespace firn::report {
 namespace {
 
 constexpr double kFarApart = 50;
+// Ends of axes. Beyond them, neighbouring powers would be zero or infinite.
+constexpr double kLeast = 1e-307, kMost = 1.7e308;
 
 }  // namespace
 
@@ -19,20 +21,22 @@ Axis::Axis(Kind kind, double low, double high, double begin, double end)
 
 Axis Axis::around(double low, double high, bool may_be_log, double begin, double end) {
   if (may_be_log && low > 0 && high / low > kFarApart) {
-    const double margin = std::pow(high / 2 / low * 2, 0.04);
-    return Axis(Kind::log10, low / margin, std::min(high * margin, 1.7e308), begin, end);
+    const double margin = std::exp2((std::log2(high) - std::log2(low)) * 0.04);
+    return Axis(Kind::log10, std::max(low / margin, kLeast), std::min(high * margin, kMost), begin,
+                end);
   }
   // Halves, since the difference of two numbers may overflow.
   double margin = (high / 2 - low / 2) * 0.1;
   if (margin == 0) margin = std::max(std::abs(high) * 0.1, 1e-12);
-  const double bottom = low >= 0 && low < margin * 4 ? 0 : std::max(low - margin, -1.7e308);
-  return Axis(Kind::linear, bottom, std::min(high + margin, 1.7e308), begin, end);
+  const double bottom = low >= 0 && low < margin * 4 ? 0 : std::max(low - margin, -kMost);
+  return Axis(Kind::linear, bottom, std::min(high + margin, kMost), begin, end);
 }
 
 Axis Axis::powers_of_two(double low, double high, double begin, double end) {
   if (!(low > 0)) return around(low, high, false, begin, end);
-  return Axis(Kind::log2, std::exp2(std::floor(std::log2(low)) - 1),
-              std::exp2(std::min(std::ceil(std::log2(high)) + 1, 1023.0)), begin, end);
+  const double from = std::max(std::floor(std::log2(low)) - 1, -1020.0);
+  const double to = std::min(std::ceil(std::log2(high)) + 1, 1023.0);
+  return Axis(Kind::log2, std::exp2(from), std::exp2(std::max(to, from + 1)), begin, end);
 }
 
 double Axis::place(double value) const {

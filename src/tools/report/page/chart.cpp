@@ -165,7 +165,7 @@ std::string figure(const LineChart& chart, const std::string& note, const std::s
       f, chart.description,
       fmt::format(" data-x0={} data-x1={} data-l={} data-r={} data-t={} data-b={}", full(first),
                   full(last), at(kLeft + 4), at(f.right() - 4), at(kTop), at(f.bottom())));
-  out += grid(f, y, Axis::label) + x_ticks(f, x, chart.small ? 4 : 8);
+  out += grid(f, y, Axis::label) + x_ticks(f, x, chart.small ? 5 : 8);
   out +=
       names(f, chart.x_name, chart.y_name + (y.kind() == Axis::Kind::log10 ? " (log scale)" : ""));
   for (const Level& l : chart.levels) {

@@ -9,7 +9,7 @@
 namespace firn::report {
 namespace {
 
-constexpr std::size_t kMostClasses = 30;  // of a table of all pairs
+constexpr std::size_t kMostCells = 3600;  // of the tables of all pairs
 constexpr std::size_t kMostPairs = 30;
 constexpr int kShades = 9;
 
@@ -72,8 +72,10 @@ std::string confusion_section(const Runs& runs) {
     if (!runs[r].confusion) continue;
     const Confusion& c = *runs[r].confusion;
     if (runs.size() > 1) out += "<h3>" + run_mark(runs, r) + "</h3>\n";
-    out += fmt::format("<p>After epoch {}.</p>\n<div class=scroll>{}</div>\n", rounded(c.epoch),
-                       c.rows.size() <= kMostClasses ? whole_table(c, r) : frequent_pairs(c));
+    out +=
+        fmt::format("<p>After epoch {}.</p>\n<div class=scroll>{}</div>\n", rounded(c.epoch),
+                    c.rows.size() * c.rows.size() * runs.size() <= kMostCells ? whole_table(c, r)
+                                                                              : frequent_pairs(c));
   }
   return out.empty() ? out : section("confusion", "Confusion matrix", out);
 }

@@ -40,7 +40,7 @@ std::vector<Curve> curves_of(const Runs& runs) {
 }
 
 std::size_t ranges_of(std::size_t curves) {
-  return curves <= 1 ? kRanges : std::max<std::size_t>(kRanges * 3 / 2 / curves, 40);
+  return curves <= 1 ? kRanges : std::max<std::size_t>(kRanges * 5 / 4 / curves, 32);
 }
 
 /// The x axis of epochs: applied steps, or the epoch if the log does not count steps.
@@ -54,7 +54,7 @@ struct StepValues {
 };
 
 StepValues step_values(const std::vector<Curve>& curves, Series Steps::*member, const char* name,
-                       const std::string& title, Line::Shape shape) {
+                       const std::string& title, Line::Shape shape, std::size_t ranges) {
   StepValues out;
   Table table(title + " by applied step", "step", {{"step", "step", {}}, {title, name, {}}});
   std::int64_t records = 0, together = 1;
@@ -62,7 +62,7 @@ StepValues step_values(const std::vector<Curve>& curves, Series Steps::*member, 
     const Series& whole = c.steps->*member;
     out.missing += whole.missing();
     if (whole.empty()) continue;
-    const Series series = whole.coarser(ranges_of(curves.size()));
+    const Series series = whole.coarser(ranges);
     records += whole.count();
     together = std::max(together, series.records_per_range());
     table.group(c.run, c.steps->optimizer, c.label);
@@ -192,7 +192,8 @@ std::string skip_table(const std::vector<Curve>& curves) {
 
 std::string loss_section(const Runs& runs) {
   const auto curves = curves_of(runs);
-  StepValues values = step_values(curves, &Steps::loss, "loss", "loss", Line::Shape::line);
+  StepValues values = step_values(curves, &Steps::loss, "loss", "loss", Line::Shape::line,
+                                  ranges_of(curves.size()));
   LineChart chart{.id = "chart-loss", .title = "Loss by applied step"};
   chart.y_name = "loss";
   chart.scale = LineChart::Scale::any;
@@ -214,16 +215,16 @@ std::string loss_section(const Runs& runs) {
   std::string out = figure(chart, note, values.table);
   if (first.records_per_range() > 1 && of_steps > 0)
     out += fmt::format(
-        "<p class=note>The line is the mean of {} neighbouring records, the band reaches "
-        "from the lowest to the highest of them.</p>\n",
+        "<p class=note>The line is the mean of {} neighbouring records. The band reaches from the "
+        "lowest to the highest of them.</p>\n",
         first.records_per_range());
   return section("loss", "Loss", out + missing_note(values, "a loss"));
 }
 
 std::string scale_section(const Runs& runs) {
   const auto curves = curves_of(runs);
-  StepValues values =
-      step_values(curves, &Steps::loss_scale, "loss_scale", "loss scale", Line::Shape::stairs);
+  StepValues values = step_values(curves, &Steps::loss_scale, "loss_scale", "loss scale",
+                                  Line::Shape::stairs, ranges_of(curves.size()));
   double skipped = 0;
   bool scaled = false;
   LineChart chart{.id = "chart-scale", .title = "Loss scale by applied step"};
@@ -259,8 +260,10 @@ std::string scale_section(const Runs& runs) {
 
 std::string gradient_section(const Runs& runs) {
   const auto curves = curves_of(runs);
-  StepValues norm = step_values(curves, &Steps::norm, "norm", "gradient norm", Line::Shape::line);
-  StepValues lr = step_values(curves, &Steps::lr, "lr", "learning rate", Line::Shape::line);
+  StepValues norm = step_values(curves, &Steps::norm, "norm", "gradient norm", Line::Shape::line,
+                                ranges_of(curves.size()));
+  StepValues lr = step_values(curves, &Steps::lr, "lr", "learning rate", Line::Shape::line,
+                              ranges_of(curves.size()) / 2);
   std::string out;
   if (!norm.lines.empty()) {
     LineChart chart{.id = "chart-norm", .title = "Gradient norm by applied step"};

@@ -134,6 +134,7 @@ std::string memory_section(const Runs& runs) {
       chart.bars.push_back(several ? escaped(runs[r].label, 12) : rounded(e.epoch));
     }
   }
+  chart.description = "Memory by owner.";
   const Epoch* e = heaviest(runs[0]);
   if (e != nullptr)
     chart.description = fmt::format("Memory by owner. Highest peak{}: {} in epoch {}.",

@@ -13,7 +13,7 @@ namespace firn::report {
 namespace {
 
 constexpr std::size_t kColumns = 72, kLines = 9;  // of the drawing
-constexpr std::size_t kMostEpochs = 12, kMostMetrics = 3, kMostSkips = 5;
+constexpr std::size_t kMostEpochs = 12, kMostMetrics = 2, kMostSkips = 5;
 constexpr std::size_t kWidth = 60;  // bytes of a text of the log in a line
 
 /// Loss by step: `|` from the lowest to the highest record of a column, `o` an epoch's validation.
@@ -62,9 +62,9 @@ std::string drawing(const Steps& steps, const std::vector<Epoch>& epochs) {
 std::string epoch_table(const Run& run) {
   std::vector<std::string> metrics = metric_names(run.epochs);
   if (metrics.size() > kMostMetrics) metrics.resize(kMostMetrics);
-  std::string out = "epoch   train loss    val. loss";
-  for (const std::string& m : metrics) out += fmt::format("  {:>11}", visible(m, 8));
-  out += "     steps  skipped     time  samples/s        peak\n";
+  std::string out = "epoch  train loss   val. loss";
+  for (const std::string& m : metrics) out += fmt::format("  {:>10}", visible(m, 8));
+  out += "     steps  skipped        time  samples/s       peak\n";
   const std::size_t n = run.epochs.size();
   for (std::size_t i = 0; i < n; ++i) {
     // The first ones, then the last ones.
@@ -74,12 +74,12 @@ std::string epoch_table(const Run& run) {
       i = next;
     }
     const Epoch& e = run.epochs[i];
-    out += fmt::format("{:>5}  {:>11}  {:>11}", rounded(e.epoch), rounded(e.train_loss),
+    out += fmt::format("{:>5}  {:>10}  {:>10}", rounded(e.epoch), rounded(e.train_loss),
                        rounded(e.validation_loss));
     for (const std::string& m : metrics)
-      out += fmt::format("  {:>11}", rounded(find(e.metrics, m)));
+      out += fmt::format("  {:>10}", rounded(find(e.metrics, m)));
     out += fmt::format(
-        "  {:>8}  {:>7}  {:>7}  {:>9}  {:>10}\n", rounded(e.applied_steps),
+        "  {:>8}  {:>7}  {:>10}  {:>9}  {:>9}\n", rounded(e.applied_steps),
         rounded(e.skipped_steps), duration(e.seconds),
         std::isnan(e.samples_per_second) ? rounded(kNoNumber) : grouped(e.samples_per_second),
         bytes_text(e.peak_bytes));
@@ -105,11 +105,11 @@ std::string memory_line(const Epoch& e) {
   std::vector<NamedNumber> owners = e.bytes_at_peak;
   std::sort(owners.begin(), owners.end(),
             [](const NamedNumber& a, const NamedNumber& b) { return a.value > b.value; });
-  std::string out = fmt::format("memory at the peak of training, epoch {}: {}", rounded(e.epoch),
+  std::string out = fmt::format("peak memory of training, epoch {}: {}", rounded(e.epoch),
                                 bytes_text(e.training_peak_bytes));
   std::size_t n = 0;
   for (const NamedNumber& o : owners)
-    if (o.value > 0 && ++n <= 5)
+    if (o.value > 0 && ++n <= 4)
       out +=
           fmt::format("{} {} {}", n == 1 ? " =" : " +", visible(o.name, 16), bytes_text(o.value));
   return out + "\n";

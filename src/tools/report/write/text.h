@@ -7,7 +7,7 @@
 
 namespace firn::report {
 
-/// At most some fifty lines of at most 100 columns, without control bytes.
+/// At most some fifty lines of about 110 columns, without control bytes.
 std::string text_report(const Run& run);
 
 }  // namespace firn::report
