@@ -13,7 +13,7 @@ install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 if(FIRN_TOOLS)
   # OPTIONAL: scripts/fashion-mnist builds the library and the sample alone, and what is there can be installed.
-  install(TARGETS firn_doctor RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} OPTIONAL)
+  install(TARGETS firn_doctor firn_report RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} OPTIONAL)
 endif()
 
 # ---- CMake package -------------------------------------------------------------------------------

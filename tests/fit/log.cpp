@@ -8,7 +8,7 @@
 
 namespace firn::testing {
 
-TEST_CASE("S44 log: every number of a step is that step's own", "[host]") {
+TEST_CASE("[S44] log: every number of a step is that step's own", "[host]") {
   const test::TempFolder folder;
   manual_seed(4);
   FitNet net;
@@ -71,7 +71,7 @@ TEST_CASE("S44 log: every number of a step is that step's own", "[host]") {
   CHECK(report.last.train_loss == Approx(loss).epsilon(1e-12));
 }
 
-TEST_CASE("S44 log: a skipped step is there with its cause and its parameter", "[host]") {
+TEST_CASE("[S44] log: a skipped step is there with its cause and its parameter", "[host]") {
   const test::TempFolder folder;
   manual_seed(4);
   FitNet net;

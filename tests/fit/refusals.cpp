@@ -133,7 +133,8 @@ TEST_CASE("fit: callbacks come in their order, and say where training is", "[hos
   CHECK(report.ended == train::Ended::epochs);
 }
 
-TEST_CASE("S41 fit: the end of an epoch is no step of ranks that have nothing to flush", "[host]") {
+TEST_CASE("[S41] fit: the end of an epoch is no step of ranks that have nothing to flush",
+          "[host]") {
   const auto accumulate = GENERATE(1, 3);
   dist::run_local(2, [&](const dist::Group& group) {
     manual_seed(4);

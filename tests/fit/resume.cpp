@@ -50,7 +50,7 @@ void check_same(const Outcome& whole, const Outcome& resumed) {
 
 }  // namespace
 
-TEST_CASE("S34 fit: 50 runs that are stopped anywhere end with the same bits and the same log",
+TEST_CASE("[S34] fit: 50 runs that are stopped anywhere end with the same bits and the same log",
           "[host]") {
   const test::TempFolder one;
   const Outcome whole = run(one, nullptr);

@@ -50,7 +50,7 @@ std::string by_hand(const Setting& s, std::int64_t epochs) {
 
 }  // namespace
 
-TEST_CASE("S44 fit: the bits of the written loop, with validation, metrics, log and checkpoints",
+TEST_CASE("[S44] fit: the bits of the written loop, with validation, metrics, log and checkpoints",
           "[host]") {
   const auto s = GENERATE(Setting{}, Setting{f16, 3, 0.9}, Setting{bf16, 2, 0, true},
                           Setting{f64, 1, 0.5}, Setting{f32, 4});

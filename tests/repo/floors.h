@@ -63,7 +63,7 @@ inline const std::vector<Part> kParts = {
     {"roof",      {"include/firn/firn.h"},
                   {"base", "runtime", "tensor", "autograd", "losses", "ops", "nn", "optim", "dist", "parallel", "train"}},
     {"tools",     {"src/tools/"},
-                  {"roof"}},
+                  {"base", "runtime", "roof"}},
 };
 
 /// Headers of other projects, by how their name begins, and the only parts (or files) that may

@@ -1,0 +1,79 @@
+// A run as its log tells it: what every reader of the log starts from.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/report/log/records.h"
+#include "tools/report/log/series.h"
+
+namespace firn::report {
+
+/// A skipped step.
+struct Skip {
+  double step = kNoNumber, epoch = kNoNumber, samples = kNoNumber;
+  double loss = kNoNumber, loss_scale = kNoNumber;
+  std::string cause, parameter;
+};
+
+/// The records `step` of one optimizer. A loss that is not finite is in no series.
+struct Steps {
+  std::string optimizer;  ///< empty if the run has one
+  std::int64_t records = 0, skipped = 0;
+  Series loss, norm, lr, loss_scale;
+  std::vector<Skip> first_skips;  ///< at most kSkips
+  std::deque<Skip> last_skips;    ///< at most kSkips, of those after
+  Places skips;                   ///< where all of them are
+  /// Samples of an epoch that the first record names, and the cycles that they took.
+  double first_samples = kNoNumber, first_cycles = kNoNumber;
+  double micro_steps = kNoNumber;  ///< of the first record
+  double last_step = kNoNumber;
+  double seconds = kNoNumber;  ///< of the last record
+
+  static constexpr std::size_t kSkips = 150;
+};
+
+/// A record `epoch`. NaN: the record does not have it.
+struct Epoch {
+  double epoch = kNoNumber, samples = kNoNumber;
+  double train_loss = kNoNumber, validation_loss = kNoNumber;
+  double applied_steps = kNoNumber, skipped_steps = kNoNumber;
+  double seconds = kNoNumber, validation_seconds = kNoNumber, samples_per_second = kNoNumber;
+  double peak_bytes = kNoNumber, training_peak_bytes = kNoNumber, peak_rss_bytes = kNoNumber;
+  std::vector<NamedNumber> train_losses, metrics, bytes_at_peak;
+};
+
+/// Rows: true class; columns: predicted class.
+struct Confusion {
+  double epoch = kNoNumber;
+  std::vector<std::vector<double>> rows;
+  std::vector<std::string> classes;  ///< empty, or as many as rows
+};
+
+struct End {
+  std::string ended;
+  double epochs = kNoNumber, applied_steps = kNoNumber, best = kNoNumber, best_epoch = kNoNumber;
+};
+
+struct Run {
+  LogPart log;  ///< from the run's first record on
+  std::string label;
+  Json head = Json::object();  ///< the record `run`
+  std::vector<Steps> steps;    ///< by optimizer
+  std::vector<Epoch> epochs;
+  std::optional<Confusion> confusion;  ///< the last one
+  std::optional<End> end;
+  std::vector<std::string> notes;  ///< what a reader should know about the file
+};
+
+/// Memory grows with the number of epochs and not with that of steps. If the file holds several
+/// runs, one after the other, the last is read. Throws IoError if it holds none.
+Run read_run(const std::string& path);
+
+/// Labels that are short, and differ: the names of the files, or their paths.
+void name_runs(std::vector<Run>& runs);
+
+}  // namespace firn::report

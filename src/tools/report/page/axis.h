@@ -1,0 +1,35 @@
+// An axis of a chart: from values to places, and the values that it names.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace firn::report {
+
+class Axis {
+ public:
+  enum class Kind { linear, log10, log2 };
+
+  /// From `low` at place `begin` to `high` at place `end`.
+  Axis(Kind kind, double low, double high, double begin, double end);
+  /// An axis for values from `low` to `high`, with a margin: logarithmic if `may_be_log` and they
+  /// are positive and far apart.
+  static Axis around(double low, double high, bool may_be_log, double begin, double end);
+  static Axis powers_of_two(double low, double high, double begin, double end);
+
+  Kind kind() const noexcept { return kind_; }
+  double low() const noexcept { return low_; }
+  double high() const noexcept { return high_; }
+  double place(double value) const;
+  /// At most some `most` values that are easy to read.
+  std::vector<double> ticks(int most) const;
+  static std::string label(double value);
+
+ private:
+  std::vector<double> linear_ticks(int most) const;
+
+  Kind kind_;
+  double low_, high_, begin_, end_;
+};
+
+}  // namespace firn::report

@@ -1,0 +1,17 @@
+// SHA-256 (FIPS 180-4), with which a page names its own style and script.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace firn::report {
+
+std::array<std::uint8_t, 32> sha256(std::string_view bytes);
+/// RFC 4648, with padding.
+std::string base64(std::string_view bytes);
+/// "'sha256-...'", as a content security policy names a text.
+std::string policy_hash(std::string_view text);
+
+}  // namespace firn::report
