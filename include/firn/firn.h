@@ -28,6 +28,7 @@
 #include "firn/error.h"
 #include "firn/graph.h"
 #include "firn/io/checkpoints.h"
+#include "firn/io/dlpack.h"
 #include "firn/io/npy.h"
 #include "firn/io/run.h"
 #include "firn/io/safetensors.h"

@@ -1,6 +1,7 @@
 // A block of memory that tensors share.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -34,17 +35,27 @@ class Storage : public RefCounted {
                                Owner owner = OwnerScope::current());
   /// Memory that the caller owns and keeps alive longer than the storage.
   static Ref<Storage> borrow(void* data, std::size_t bytes, Device device);
-  /// Memory that the storage owns from now on: the last reference calls `release(data, bytes)`. It
-  /// is not counted in memory_stats(). If this throws, the memory is still the caller's.
+  /// Memory that the storage owns from now on: the last reference calls `release(handle, bytes)`.
+  /// The handle is `data` if it is null. The memory is not counted in memory_stats(). If this
+  /// throws, it is still the caller's.
   static Ref<Storage> adopt(void* data, std::size_t bytes, Device device,
-                            void (*release)(void* data, std::size_t bytes) noexcept);
+                            void (*release)(void* handle, std::size_t bytes) noexcept,
+                            void* handle = nullptr);
   /// `bytes` bytes of `block`, from byte `offset` on, with a version counter of their own. The
   /// block lives as long as its parts. Throws Error if they lie outside the block.
   static Ref<Storage> part_of(Ref<Storage> block, std::size_t offset, std::size_t bytes);
   /// Moves this storage into `block`, at byte `offset`. The bytes are copied, every view of this
   /// storage sees the new place, and the old memory is released. Throws Error, before anything has
-  /// changed, if the block has no room there.
+  /// changed, if the block has no room there or if the place is held.
   void move_into(Ref<Storage> block, std::size_t offset);
+
+  // Memory whose address is known outside of firn.
+
+  /// Counts who relies on the address of the memory, from any thread. While the place is held,
+  /// move_into() throws, and the memory may not be lent.
+  void hold_place() noexcept { holders_.fetch_add(1, std::memory_order_relaxed); }
+  void let_place_go() noexcept { holders_.fetch_sub(1, std::memory_order_release); }
+  bool place_is_held() const noexcept { return holders_.load(std::memory_order_acquire) > 0; }
 
   // Memory that comes and goes, under tensors that stay.
 
@@ -56,6 +67,8 @@ class Storage : public RefCounted {
   void go() noexcept;
   /// Whether there is no memory: fetch() then asks for it, and throws if it cannot come.
   bool is_absent() const noexcept { return absent_; }
+  /// Whether the memory comes and goes.
+  bool is_lent() const noexcept { return lender_ || absent_; }
   void fetch();
 
   static void destroy(Storage* s) noexcept;
@@ -102,8 +115,10 @@ class Storage : public RefCounted {
   std::uint64_t segment_ = 0, saved_as_ = 0;
   MemoryBlock memory_;                                      ///< from firn's allocator; or none
   void (*release_)(void*, std::size_t) noexcept = nullptr;  ///< of memory that was adopted
+  void* handle_ = nullptr;                                  ///< what release_ is given
   Ref<Storage> block_;  ///< the block that this storage is a part of, if it is one
   StorageLender* lender_ = nullptr;
+  std::atomic<std::uint32_t> holders_{0};
   bool absent_ = false;
 };
 

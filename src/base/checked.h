@@ -25,6 +25,20 @@ inline std::int64_t checked_product(const char* op, std::int64_t a, std::int64_t
   return product;
 }
 
+/// How many elements the last one of a view lies behind its first one: the sum of (size - 1) *
+/// stride. Throws Error naming `op` if a stride is negative or reaches kMaxElements, or if 64 bits
+/// do not hold the sum.
+inline std::int64_t checked_reach(const char* op, const Shape& shape, const Strides& strides) {
+  std::int64_t reach = 0;
+  for (int i = 0; i < shape.size(); ++i) {
+    FIRN_CHECK(strides[i] >= 0 && strides[i] < kMaxElements, op,
+               "a stride is 0 or more and less than 2^56",
+               "the stride {} is negative or too large in strides {}", strides[i], strides);
+    if (shape[i] > 1) reach = checked_sum(op, reach, checked_product(op, shape[i] - 1, strides[i]));
+  }
+  return reach;
+}
+
 /// The number of elements of a tensor of that shape. Throws Error naming `op` if a size is negative
 /// or the product of the sizes, with 1 for 0, reaches kMaxElements.
 inline std::int64_t checked_elements(const char* op, const Shape& shape) {

@@ -85,19 +85,12 @@ Tensor Tensor::as_strided(const Shape& new_shape, const Strides& new_strides,
   const std::int64_t first =
       count > 0 ? checked_sum("as_strided", impl_->offset, new_offset) : impl_->offset;
   const auto elements = static_cast<std::int64_t>(impl_->storage->bytes() / size_of(impl_->dtype));
+  const std::int64_t last =
+      checked_sum("as_strided", first, checked_reach("as_strided", new_shape, new_strides));
   Strides strides = new_strides;
-  std::int64_t last = first;
-  for (int i = 0; i < new_shape.size(); ++i) {
-    FIRN_CHECK(new_strides[i] >= 0 && new_strides[i] < kMaxElements, "as_strided",
-               "a stride is 0 or more and less than 2^56",
-               "the stride {} is negative or too large in strides {}", new_strides[i], new_strides);
-    if (new_shape[i] > 1) {
-      last = checked_sum("as_strided", last,
-                         checked_product("as_strided", new_shape[i] - 1, new_strides[i]));
-    } else {  // no step is taken: keep the stride small, so that products fit
+  for (int i = 0; i < new_shape.size(); ++i)
+    if (new_shape[i] <= 1)  // no step is taken: keep the stride small, so that products fit
       strides[i] = std::min(strides[i], elements);
-    }
-  }
   FIRN_CHECK(first >= 0 && last < (count > 0 ? elements : kMaxElements), "as_strided",
              "a view lies inside the storage of its tensor",
              "elements {} to {} of a storage of {} elements", first, last, elements);

@@ -98,6 +98,12 @@ std::shared_ptr<ParamStore::Division> ParamStore::prepare_division(int stage, in
              "schedule-free weights are made of states that each rank needs whole");
   FIRN_CHECK(device_.is_cpu(), op_, kWhole,
              "states are divided on the CPU, and the parameters are on {}", device_);
+  if (stage > 2)
+    for (std::size_t i = 0; i < parameters_.size(); ++i)
+      FIRN_CHECK(!parameters_[i].storage->place_is_held(), op_,
+                 "have the other library release it, or give it a clone()",
+                 "{}, is in use by another library, and the memory of divided weights goes away",
+                 label(i));
   const runtime::OpScope op("optimizer");
   auto out = std::make_shared<Division>();
   out->arenas = arenas_;

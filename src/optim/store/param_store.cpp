@@ -84,6 +84,9 @@ void ParamStore::check(const NamedTensor& parameter, std::size_t index) const {
              "{}, requires no gradient", called);
   FIRN_CHECK(!leaf->is_trained(), op_, "destroy the other optimizer first, or leave it out",
              "{}, belongs to another optimizer", called);
+  FIRN_CHECK(!t.storage()->place_is_held(), op_,
+             "make the optimizer before the parameter is given away, or give away a clone()",
+             "{}, is in use by another library, and an optimizer moves its parameters", called);
   if (parameters_.empty()) return;
   const Parameter& first = parameters_.front();
   FIRN_CHECK(t.device() == first.tensor.device(), op_, "one optimizer per device",

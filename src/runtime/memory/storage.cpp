@@ -47,9 +47,11 @@ Ref<Storage> Storage::borrow(void* data, std::size_t bytes, Device device) {
 }
 
 Ref<Storage> Storage::adopt(void* data, std::size_t bytes, Device device,
-                            void (*release)(void* data, std::size_t bytes) noexcept) {
+                            void (*release)(void* handle, std::size_t bytes) noexcept,
+                            void* handle) {
   Ref<Storage> storage = borrow(data, bytes, device);
   storage->release_ = release;
+  storage->handle_ = handle ? handle : data;
   return storage;
 }
 
@@ -76,6 +78,8 @@ void Storage::move_into(Ref<Storage> block, std::size_t offset) {
   FIRN_CHECK(!runtime::dry_run(), "Storage::move_into",
              "move the model, and make the optimizer, before the step that is planned",
              "memory that stays cannot be moved into memory of a plan");
+  FIRN_CHECK(!place_is_held(), "Storage::move_into", "move it first, then give its address away",
+             "another library has the address of this memory of {} bytes", bytes_);
   if (absent_) fetch();
   void* place = static_cast<char*>(block->data_) + offset;
   copy_bytes(place, block->device_, data_, device_, bytes_);
@@ -116,7 +120,7 @@ void Storage::fetch() {
 
 void Storage::give_back() noexcept {
   memory_.release();
-  if (release_) release_(data_, bytes_);
+  if (release_) release_(handle_, bytes_);
 }
 
 void Storage::destroy(Storage* s) noexcept {
