@@ -95,13 +95,13 @@ std::string draw(const Line& line, const Axis& x, const Axis& y) {
       const std::string px = at(x.place(p.x)), py = at(y.place(p.value));
       path += path.size() == 1 ? fmt::format("{} {}", px, py) : fmt::format("H{}V{}", px, py);
     }
-  } else if (line.shape == Line::Shape::points) {
+  } else if (line.shape != Line::Shape::line) {
     for (const Point& p : s.points()) {
       const std::string px = at(x.place(p.x)), py = at(y.place(p.value));
       path += px + " " + py + " ";
       dots += fmt::format("M{} {}h0", px, py);
     }
-    if (s.count() > 60) dots.clear();
+    if (line.shape == Line::Shape::records ? s.count() > 1 : s.count() > 60) dots.clear();
   } else {
     if (s.records_per_range() > 1)
       out += fmt::format("<path class=\"band f{}\" d=\"{}\"/>", line.colour, band(s, x, y));

@@ -15,8 +15,10 @@ namespace firn::report {
 inline constexpr std::size_t kColours = 8;
 
 struct Line {
-  enum class Shape { line, stairs, points };  ///< points: joined, with a dot at each
-  std::string label = {};                     ///< for the legend; HTML
+  /// line: means of ranges in a band from lowest to highest. records: the records themselves,
+  /// joined. points: with a dot at each, too.
+  enum class Shape { line, stairs, records, points };
+  std::string label = {};  ///< for the legend; HTML
   std::size_t colour = 0;
   Series series;
   Shape shape = Shape::line;

@@ -262,7 +262,7 @@ std::string gradient_section(const Runs& runs) {
   const auto curves = curves_of(runs);
   StepValues norm = step_values(curves, &Steps::norm, "norm", "gradient norm", Line::Shape::line,
                                 ranges_of(curves.size()));
-  StepValues lr = step_values(curves, &Steps::lr, "lr", "learning rate", Line::Shape::line,
+  StepValues lr = step_values(curves, &Steps::lr, "lr", "learning rate", Line::Shape::records,
                               ranges_of(curves.size()) / 2);
   std::string out;
   if (!norm.lines.empty()) {
