@@ -228,7 +228,7 @@ elseif(STEP STREQUAL "missing_packages_are_named")
     file(REMOVE_RECURSE ${WORK}/missing)
     check_fails(
       COMMAND ${CMAKE_COMMAND} -S ${SOURCE} -B ${WORK}/missing -G ${GENERATOR} -DFIRN_CUDA=OFF
-        -DFIRN_SAMPLES=OFF -DCMAKE_DISABLE_FIND_PACKAGE_${package}=ON
+        -DFIRN_SAMPLES=OFF -DFIRN_TOOLS=OFF -DCMAKE_DISABLE_FIND_PACKAGE_${package}=ON
       EXPECT "firn needs ${package} .*apt-get install ${apt_name}")
   endforeach()
 

@@ -91,7 +91,7 @@ std::string hostile_log(const std::string& text) {
                       .add("training_bytes_at_peak", Record().add(text, 4).add("activations", 5)))
              .text();
   out.pop_back();
-  out += ",\"confusion\":[[1,2],[3,4]]}\n";
+  out += ",\"details\":{\"confusion\":[[1,2],[3,4]]}}\n";
   return out + Record("end").add("ended", text).add("epochs", 1).text() + "\n";
 }
 

@@ -89,9 +89,10 @@ def main():
         if len(names) > 1:
             record["train_losses"] = {n: record["train_loss"] for n in names}
         if o.classes and epoch == o.epochs:
-            record["confusion"] = [[draw.randrange(880, 980) if i == k else draw.randrange(0, 30) for k in range(o.classes)]
+            details = record["details"] = {}
+            details["confusion"] = [[draw.randrange(880, 980) if i == k else draw.randrange(0, 30) for k in range(o.classes)]
                                    for i in range(o.classes)]
-            record["classes"] = [f"class {i}" for i in range(o.classes)]
+            details["classes"] = [f"class {i}" for i in range(o.classes)]
         record["measured"] = {"seconds": 60 + draw.gauss(0, 1), "validation_seconds": 4 + draw.gauss(0, 0.1),
                               "samples_per_second": 1000 + draw.gauss(0, 15), "peak_bytes": sum(at_peak.values()) + 1000,
                               "training_peak_bytes": sum(at_peak.values()), "training_peak_by_owner": at_peak,

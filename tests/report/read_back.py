@@ -228,7 +228,7 @@ def check_rows(page, runs):
 
 
 def check_confusion(table, records):
-    last = [r for r in records if r["record"] == "epoch" and "confusion" in r][-1]["confusion"]
+    last = [r for r in records if "confusion" in r.get("details", {})][-1]["details"]["confusion"]
     shown = [[float(c["v"] or c["text"]) for c in row if c["tag"] == "td"] for row in table["bodies"][0]["rows"]]
     check(shown == last, "the confusion matrix is not that of the log")
     return len(shown)

@@ -150,16 +150,17 @@ class Builder {
   }
 
   void confusion(const Json& r) {
-    const auto table = r.find("confusion");
-    if (table == r.end() || !table->is_array() || table->size() > kMostClasses) return;
+    const Json& details = object_of(r, "details");
+    const auto table = details.find("confusion");
+    if (table == details.end() || !table->is_array() || table->size() > kMostClasses) return;
     Confusion c{.epoch = number_of(r, "epoch"), .rows = {}, .classes = {}};
     for (const Json& row : *table) {
       if (!row.is_array() || row.size() != table->size()) return;
       std::vector<double>& counts = c.rows.emplace_back();
       for (const Json& n : row) counts.push_back(n.is_number() ? n.get<double>() : kNoNumber);
     }
-    const auto names = r.find("classes");
-    if (names != r.end() && names->is_array() && names->size() == c.rows.size())
+    const auto names = details.find("classes");
+    if (names != details.end() && names->is_array() && names->size() == c.rows.size())
       for (const Json& name : *names)
         c.classes.push_back(name.is_string() ? name.get<std::string>() : name.dump());
     if (!c.rows.empty()) run_.confusion = std::move(c);
