@@ -51,7 +51,7 @@ void check_same(const Outcome& whole, const Outcome& resumed) {
 }  // namespace
 
 TEST_CASE("[S34] fit: 50 runs that are stopped anywhere end with the same bits and the same log",
-          "[host]") {
+          "[host][training]") {
   const test::TempFolder one;
   const Outcome whole = run(one, nullptr);
   const auto log = records_of(one.file("log"), true);
