@@ -150,6 +150,8 @@ void train(const Options& asked, firn::nn::Module& model, DividedMlp* divided,
                                 std::to_string(done.applied_steps) +
                                 "; the same command with --resume goes on");
   const auto averaged = average_of(o, *optimizer);
+  if (tested.confusion.empty())  // resumed after the last epoch
+    tested = evaluate(model, test, o.precision, pipeline);
   const auto whole = divided != nullptr ? divided->whole() : nullptr;
   const firn::optim::WholeWeights here(*optimizer);
   if (leads) conclude(o, whole ? *whole : model, &tested, picture, device);

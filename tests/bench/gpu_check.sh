@@ -56,7 +56,7 @@ done
 program "$work/build/samples/fashion_mnist/fashion_mnist" <<'END'
 #!/usr/bin/env bash
 while (($#)); do
-  if [[ $1 == --log ]]; then echo "{\"accuracy\": ${FAKE_ACCURACY:-0.885}, \"samples_per_s\": 12345.6}" >"$2"; fi
+  if [[ $1 == --log ]]; then echo "{\"record\": \"epoch\", \"metrics\": {\"accuracy\": ${FAKE_ACCURACY:-0.885}}, \"measured\": {\"samples_per_second\": 12345.6}}" >"$2"; fi
   shift
 done
 END

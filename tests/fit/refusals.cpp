@@ -136,11 +136,13 @@ TEST_CASE("fit: callbacks come in their order, and say where training is", "[hos
 TEST_CASE("[S41] fit: the end of an epoch is no step of ranks that have nothing to flush",
           "[host]") {
   const auto accumulate = GENERATE(1, 3);
+  const auto zero = GENERATE(0, 2);
+  CAPTURE(accumulate, zero);
   dist::run_local(2, [&](const dist::Group& group) {
     manual_seed(4);
     nn::MLP net({6, 8, 3});
     optim::Adam opt(net.parameters(), {.lr = 1e-2}, {.accumulate = accumulate});
-    dist::distribute(opt, group);
+    dist::distribute(opt, group, {.zero = zero});
     // Of 25 samples the last batch has 1, which is rank 0's.
     data::Loader loader(rows(25, 3), {.batch = 4, .group = group});
     const auto report = train::fit(net, opt, loader, class_loss, {.epochs = 2, .progress = false});
