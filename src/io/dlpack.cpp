@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <iterator>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -80,7 +81,10 @@ enum class To { other, firn };
 void hand_over(Device device, void* stream, To to) {
   if (device.is_cpu()) return;
   const Stream ours = current_stream(device), theirs{device, stream};
-  Event event;
+  // One event serves all calls: block() refers to its latest record.
+  static std::mutex mutex;
+  static Event& event = *new Event;
+  const std::lock_guard lock(mutex);
   event.record(to == To::other ? ours : theirs);
   event.block(to == To::other ? theirs : ours);
 }

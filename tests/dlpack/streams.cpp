@@ -85,6 +85,31 @@ TEST_CASE("dlpack: memory that was given away is not used anew before the other 
   });
 }
 
+TEST_CASE("dlpack: the same if a thread on another stream of firn's calls the deleter", "[gpu]") {
+  const SideStream third(default_device());
+  in_every_order([&](Stream there, int i) {
+    Tensor x = all(i);
+    const Tensor y = all(0);
+    synchronize(default_device());
+    const void* const place = x.view().data;
+    DLManagedTensorVersioned* const m = to_dlpack(x, there.handle);
+    x = Tensor();
+    {
+      const StreamScope scope(there);
+      copy_bytes(y.mutable_view().data, y.device(), m->dl_tensor.data, y.device(), y.bytes());
+    }
+    {
+      const StreamScope scope(third);
+      delete_dlpack(m);
+    }
+    const Tensor z = all(-1);
+    CHECK(z.view().data == place);
+    synchronize(there);
+    CHECK(all_are(y, i));
+    CHECK(all_are(z, -1));
+  });
+}
+
 TEST_CASE("dlpack: firn sees what the other library has queued, and the other way round at the end",
           "[gpu]") {
   in_every_order([](Stream there, int i) {
