@@ -1,5 +1,8 @@
 // A run that fit() was stopped in, anywhere, goes on to the bits and the log of the whole one.
+#include <cmath>
 #include <csignal>
+#include <fstream>
+#include <iterator>
 #include <stdexcept>
 
 #include "data/files.h"
@@ -158,6 +161,59 @@ TEST_CASE("fit: early stopping counts over a resume, and the best checkpoint sta
   CHECK(again.report.ended == train::Ended::early_stop);
   CHECK(again.report.epochs == 6);
   CHECK(with(three, 8, true).report.epochs == 8);
+}
+
+TEST_CASE("fit: a loss that is NaN is never the best one", "[host]") {
+  manual_seed(4);
+  FitNet net;
+  optim::AdamW opt(net.parameters(), {.lr = 1e-3});
+  data::Loader loader(rows(16, 3), {.batch = 8});
+  const test::TempFolder folder;
+  train::FitOptions o{.epochs = 3, .log = {.path = folder.file("log")}, .progress = false};
+  int epoch = 0;
+  o.evaluate = [&] {
+    return std::vector<metrics::Value>{{"loss", ++epoch == 2 ? std::nan("") : 0.5 + epoch}};
+  };
+  const auto report = train::fit(net, opt, loader, class_loss, o);
+  CHECK(report.best == 1.5);
+  CHECK(report.best_epoch == 1);
+  CHECK(records_of(folder.file("log"))[2]["validation_loss"].is_null());
+}
+
+TEST_CASE("fit: a limit at the end of an epoch finishes it, and the next start reports it",
+          "[host]") {
+  const test::TempFolder folder;
+  const auto with = [&](const std::function<void(train::Loop&)>& stop) {
+    train::FitOptions o{.epochs = 2, .limit = {.steps = 5}};
+    o.callbacks.on_epoch_end = [](train::Loop&, train::EpochReport& r) {
+      r.metrics.push_back({"mine", 7});
+    };
+    return run(folder, stop, o).report;
+  };
+  const auto first = with(nullptr);
+  CHECK(first.ended == train::Ended::limit);
+  CHECK(first.epochs == 1);
+  CHECK(first.last.value("mine") == 7);
+  const auto second = with([](train::Loop&) { throw std::logic_error("trained"); });
+  CHECK(second.ended == train::Ended::limit);
+  CHECK(second.last.epoch == 1);
+  CHECK(second.last.samples == 75);
+  CHECK(second.last.train_loss == first.last.train_loss);
+  CHECK(second.last.validation_loss == first.last.validation_loss);
+  CHECK(second.last.value("mine") == 7);
+}
+
+TEST_CASE("fit: a log of something else is left alone, and two runs with one log are refused",
+          "[host]") {
+  const test::TempFolder folder;
+  run(folder, [](train::Loop& loop) { loop.stop(); });
+  const std::string text(100'000, 'x');
+  std::ofstream(folder.file("log")) << text;
+  CHECK_THROWS_WITH(run(folder, nullptr), Catch::Contains("no log of a run"));
+  std::ifstream file(folder.file("log"));
+  CHECK(std::string(std::istreambuf_iterator<char>(file), {}) == text);
+  const train::RunLog held(folder.file("held"));
+  CHECK_THROWS_WITH(train::RunLog(folder.file("held")), Catch::Contains("another log"));
 }
 
 }  // namespace firn::testing
