@@ -102,8 +102,9 @@ StepReport Optimizer::Impl::flush(Partial partial) {
 }
 
 bool Optimizer::Impl::nothing_to_flush() const {
-  if (!has_ranks() || options.exact.quantum > 0 || runtime::dry_run()) return at.micro_steps == 0;
-  if (buckets) return false;  // the end of a cycle is a turn, in which ranks hear what others do
+  // Ranks that divide gradients make the same micro-steps, and one that has none is one of all.
+  if (!has_ranks() || buckets || options.exact.quantum > 0 || runtime::dry_run())
+    return at.micro_steps == 0;
   const Tensor of_all = empty({1}, DType::i64, Device::cpu());
   *static_cast<std::int64_t*>(of_all.mutable_view().data) = at.micro_steps;
   ranks->peers().all_reduce(of_all);

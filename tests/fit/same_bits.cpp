@@ -245,6 +245,20 @@ TEST_CASE("fit: images on the device, several steps an epoch, epochs after one a
   CHECK(run(false) == run(true));
 }
 
+TEST_CASE("fit: all of the validation set counts, wherever its loader was left", "[host]") {
+  const auto loss = [](bool left_inside) {
+    Run r({});
+    data::Loader validation(rows(20, 7), {.batch = 8});
+    if (left_inside)
+      for (const auto& batch : validation.epoch(0))
+        if (batch.size() > 0) break;
+    return train::fit(r.net, r.opt, r.loader, class_loss,
+                      {.epochs = 1, .validate = &validation, .progress = false})
+        .last.validation_loss;
+  };
+  CHECK(loss(true) == loss(false));
+}
+
 TEST_CASE("fit: modes of modules stay, in training and in evaluation", "[host]") {
   Run r({});
   r.net.own.eval();

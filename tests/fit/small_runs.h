@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -44,6 +45,27 @@ inline std::string bits_of_run(const nn::Module& net, const optim::Optimizer& op
 }
 
 inline Loss class_loss(const Tensor& output, const Tensor& y) { return cross_entropy(output, y); }
+
+/// A run in f16 whose fifth batch has an infinite gradient, of "hidden.weight".
+inline void overflow_run(const std::string& log) {
+  manual_seed(4);
+  FitNet net;
+  net.to(f16);
+  optim::AdamW opt(net.named_parameters(), {.lr = 1e-3},
+                   {.loss_scale = optim::LossScale::dynamic({.init = 1024})});
+  data::Loader loader(rows(64, 3), {.batch = 8});
+  int batch = 0;
+  add_hook(net.hidden.weight, [&](const Tensor& g) {
+    return batch == 5 ? g * std::numeric_limits<double>::infinity() : g;
+  });
+  train::fit({.modules = {{"", net}}, .optimizers = {{"", opt}}}, loader,
+             [&](const data::LoaderBatch& b) {
+               ++batch;
+               opt.backward(cross_entropy(net(b.x().to(f16)), b.y()));
+               opt.step();
+             },
+             {.log = {.path = log, .every = 3}, .progress = false});
+}
 
 /// The records of a log, without what was measured if `timeless`.
 inline std::vector<Json> records_of(const std::string& path, bool timeless = false) {

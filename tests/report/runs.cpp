@@ -33,26 +33,6 @@ void plain_run(const std::string& log) {
        .progress = false});
 }
 
-void overflow_run(const std::string& log) {
-  manual_seed(4);
-  FitNet net;
-  net.to(f16);
-  optim::AdamW opt(net.named_parameters(), {.lr = 1e-3},
-                   {.loss_scale = optim::LossScale::dynamic({.init = 1024})});
-  data::Loader loader(rows(64, 3), {.batch = 8});
-  int batch = 0;
-  add_hook(net.hidden.weight, [&](const Tensor& g) {
-    return batch == 5 ? g * std::numeric_limits<double>::infinity() : g;
-  });
-  train::fit({.modules = {{"", net}}, .optimizers = {{"", opt}}}, loader,
-             [&](const data::LoaderBatch& b) {
-               ++batch;
-               opt.backward(cross_entropy(net(b.x().to(f16)), b.y()));
-               opt.step();
-             },
-             {.log = {.path = log, .every = 3}, .progress = false});
-}
-
 void gan_run(const std::string& log) {
   manual_seed(7);
   nn::MLP generator({2, 8, 6}), critic({6, 8, 2});

@@ -10,8 +10,6 @@ namespace firn::testing {
 
 /// Three epochs with validation, metrics, clipping and accumulation; a record for each step.
 void plain_run(const std::string& log);
-/// f16 with a loss scale; the gradient of `hidden.weight` overflows in the fifth step.
-void overflow_run(const std::string& log);
 /// Two networks and two optimizers.
 void gan_run(const std::string& log);
 /// Ends in its second epoch, by a callback.

@@ -11,6 +11,9 @@ namespace firn::train {
 /// the user has not turned colours off (no-color.org).
 bool may_draw(int file_descriptor) noexcept;
 
+/// 60000 as "60,000".
+std::string grouped(std::int64_t n);
+
 /// "epoch 1/5  45%  51200 samples/s  ETA 0:03": a line without control bytes.
 std::string progress_line(const std::string& label, std::int64_t done, std::int64_t total,
                           double seconds);

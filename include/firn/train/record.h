@@ -62,6 +62,8 @@ class Record {
   /// The object on one line, without a line break.
   std::string text() const;
   bool empty() const noexcept { return names_.empty(); }
+  /// What it was made with; empty for an object to be nested.
+  const std::string& kind() const noexcept { return kind_; }
 
  private:
   Record& add_bool(std::string_view name, bool value);
@@ -70,6 +72,7 @@ class Record {
   Record& add_unsigned(std::string_view name, std::uint64_t value);
   Record& member(std::string_view name, std::string_view json);
 
+  std::string kind_;
   std::string members_;  ///< what stands between the braces
   std::vector<std::string> names_;
 };

@@ -2,18 +2,14 @@
 
 #include <cstdio>
 
+#include "firn/train/progress.h"
 #include "output/drawing.h"
 
 namespace sample {
-namespace {
 
-/// 60000 as "60,000".
-std::string grouped(std::int64_t n) {
-  std::string s = std::to_string(n);
-  for (auto i = static_cast<std::int64_t>(s.size()) - 3; i > 0; i -= 3)
-    s.insert(static_cast<std::size_t>(i), ",");
-  return s;
-}
+using firn::train::grouped;
+
+namespace {
 
 /// One line with the optimizer's description of a step and its changes in later epochs.
 std::string step_summary(const Options& o, const firn::optim::Optimizer& optimizer) {

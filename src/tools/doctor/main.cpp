@@ -6,11 +6,9 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 
 #include "tools/doctor/check.h"
 #include "tools/doctor/diagnose.h"
@@ -29,13 +27,6 @@ struct Options {
 
 /// Also on CPUs that lack the build's instructions, so before any other code of the program.
 [[gnu::constructor(101)]] void first() { doctor::explain_illegal_instructions(); }
-
-bool is_colour_terminal() {
-  const char* const no_colour = std::getenv("NO_COLOR");
-  const char* const term = std::getenv("TERM");
-  return ::isatty(STDOUT_FILENO) != 0 && (!no_colour || !*no_colour) && term && *term &&
-         std::string_view(term) != "dumb";
-}
 
 std::vector<doctor::Checked> check_devices(const firn::Environment& environment) {
   using namespace std::chrono_literals;
@@ -94,7 +85,7 @@ int run(const Options& options) {
     }
     std::printf("%s\n", out.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
   } else {
-    std::printf("%s\n%s\n", doctor::to_text(findings, is_colour_terminal()).c_str(),
+    std::printf("%s\n%s\n", doctor::to_text(findings, firn::train::may_draw(STDOUT_FILENO)).c_str(),
                 verdict(environment, well).c_str());
   }
   // A report that nobody got must not look like one that is well.

@@ -23,13 +23,13 @@ void validate_into(EpochReport& report, const Parts& parts, const Objective& obj
       if (optim::OptimizerAccess::impl(optimizer.object).lent) whole.emplace_back(optimizer.object);
   for (const auto& metric : options.metrics) metric->reset();
   metrics::MeanLoss mean;
+  options.validate->seek({0, 0});  // all of it, wherever an exception or the user has left it
   for (const data::LoaderBatch& batch : options.validate->epoch(0)) {
     if (batch.size() == 0) continue;
     const Tensor output = objective.forward(batch);
     mean.add(objective.loss(output, batch.y()));
     for (const auto& metric : options.metrics) metric->update(output, batch.y());
   }
-  options.validate->seek({0, 0});
   report.validated = true;
   report.validation_loss = mean.value(group);
   for (const auto& metric : options.metrics) {

@@ -40,7 +40,8 @@ void check_names(const std::vector<Named<T>>& all, const char* what) {
   }
 }
 
-void check(const Parts& parts, const FitOptions& o, const dist::Group& group) {
+/// The options, if they do not contradict each other.
+const FitOptions& checked(const Parts& parts, const FitOptions& o, const dist::Group& group) {
   FIRN_CHECK(!parts.optimizers.empty(), kOp, "", "there is no optimizer");
   check_names(parts.modules, "module");
   check_names(parts.optimizers, "optimizer");
@@ -85,6 +86,7 @@ void check(const Parts& parts, const FitOptions& o, const dist::Group& group) {
                "the optimizer {} {} other ranks, and the group has {}",
                name.empty() ? impl.store.op() : name, distributed ? "has" : "has no", group.size());
   }
+  return o;
 }
 
 }  // namespace
@@ -136,7 +138,7 @@ FitLoop::FitLoop(const Parts& parts, Feed& feed, Objective objective, const FitO
     : parts_(parts),
       feed_(feed),
       objective_(std::move(objective)),
-      options_((check(parts, options, group), options)),
+      options_(checked(parts, options, group)),
       group_(group),
       interrupts_(options.handle_interrupts),
       at_{.before = std::vector<optim::LossTotals>(parts.optimizers.size()),
@@ -211,12 +213,11 @@ void FitLoop::open_log() {
 }
 
 void FitLoop::write(const Record& record) {
-  const std::string text = record.text();
-  FIRN_CHECK(text.starts_with("{\"record\":"), kOp, "make it as Record(\"kind\")",
-             "the record {} has no kind", text);
+  FIRN_CHECK(!record.kind().empty(), kOp, "make it as Record(\"kind\")",
+             "the record {} has no kind", record.text());
   for (const char* own : {"run", "step", "epoch", "end"})
-    FIRN_CHECK(!text.starts_with(fmt::format("{{\"record\":\"{}\"", own)), kOp,
-               "give it another kind", "records \"{}\" are fit()'s own", own);
+    FIRN_CHECK(record.kind() != own, kOp, "give it another kind", "records \"{}\" are fit()'s own",
+               own);
   log_.write(record);
 }
 
@@ -262,7 +263,8 @@ bool FitLoop::after_batch(std::int64_t samples) {
     saver_.save(applied_steps());
     return false;
   }
-  if (saver_.may_be_due(ended_cycles())) {
+  // No more steps were applied than cycles have ended, so a device is asked no earlier.
+  if (saver_.due(ended_cycles())) {
     const std::int64_t applied = applied_steps();
     if (saver_.due(applied)) saver_.save(applied);
   }
@@ -281,12 +283,7 @@ bool FitLoop::train(EpochReport& report) {
   const auto start = Clock::now();
   const bool whole = feed_.run(at_.epochs, [this](std::int64_t n) { return after_batch(n); });
   if (whole) {
-    for (const auto& optimizer : parts_.optimizers) {
-      const auto& impl = optim::OptimizerAccess::impl(optimizer.object);
-      // Ranks that divide gradients make the same micro-steps, so none has a cycle to end.
-      if (impl.buckets && impl.at.micro_steps == 0) continue;
-      optimizer.object.get().flush(options_.partial);
-    }
+    for (const auto& optimizer : parts_.optimizers) optimizer.object.get().flush(options_.partial);
     tell_steps();
   }
   report.seconds = seconds_between(start, Clock::now());

@@ -12,6 +12,7 @@
 #include "firn/device.h"
 #include "firn/environment.h"
 #include "firn/nn/module.h"
+#include "firn/train/progress.h"
 #include "io/json.h"
 #include "optim/impl.h"
 
@@ -55,13 +56,6 @@ Device device_of(const Parts& parts) {
 }
 
 }  // namespace
-
-std::string grouped(std::int64_t n) {
-  std::string s = std::to_string(n);
-  for (auto i = static_cast<std::int64_t>(s.size()) - 3; i > (n < 0 ? 1 : 0); i -= 3)
-    s.insert(static_cast<std::size_t>(i), ",");
-  return s;
-}
 
 void Table::print(const EpochReport& r) {
   const std::size_t shown = std::min<std::size_t>(r.metrics.size(), 3);

@@ -26,7 +26,4 @@ Record step_record(const optim::StepReport& report, const std::string& optimizer
 Record epoch_record(const EpochReport& report);
 Record end_record(const FitReport& report);
 
-/// 60000 as "60,000".
-std::string grouped(std::int64_t n);
-
 }  // namespace firn::train

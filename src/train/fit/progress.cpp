@@ -63,6 +63,13 @@ bool may_draw(int file_descriptor) noexcept {
          term != nullptr && *term != '\0' && std::string_view(term) != "dumb";
 }
 
+std::string grouped(std::int64_t n) {
+  std::string s = std::to_string(n);
+  for (auto i = static_cast<std::int64_t>(s.size()) - 3; i > (n < 0 ? 1 : 0); i -= 3)
+    s.insert(static_cast<std::size_t>(i), ",");
+  return s;
+}
+
 std::string progress_line(const std::string& label, std::int64_t done, std::int64_t total,
                           double seconds) {
   return label + " " + percent_text(share_of(done, total)) + rate_text(done, total, seconds);

@@ -39,8 +39,6 @@ class Saver {
   bool due(std::int64_t applied) const noexcept {
     return checkpoints_ && plan_.every > 0 && applied - saved_ >= plan_.every;
   }
-  /// The same of cycles that have ended, of which some may have been skipped.
-  bool may_be_due(std::int64_t cycles) const noexcept { return due(cycles); }
   void save(std::int64_t applied, std::optional<double> metric = {});
   /// Waits for what a thread writes.
   void wait();

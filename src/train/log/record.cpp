@@ -42,7 +42,7 @@ std::string json_integers(std::span<const std::int64_t> numbers) {
 
 }  // namespace
 
-Record::Record(std::string_view kind) {
+Record::Record(std::string_view kind) : kind_(kind) {
   FIRN_CHECK(!kind.empty(), kOp, "name what the record is about", "its kind is empty");
   add("record", kind);
 }
