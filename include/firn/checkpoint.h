@@ -39,7 +39,7 @@ enum class Keep : std::uint8_t {
 };
 
 struct CheckpointOptions {
-  Keep keep = Keep::inputs;
+  Keep keep = Keep::inputs;  ///< what the forward pass keeps of the function
   /// Compares hashes of what is computed again with those of the first pass. Each pass reads these
   /// values once more.
   bool check_values = true;

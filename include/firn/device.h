@@ -7,13 +7,14 @@
 
 namespace firn {
 
+/// The kinds of devices: the CPU, and GPUs by CUDA.
 enum class DeviceType : std::uint8_t { cpu, cuda };
 
 /// Where a tensor lives. `Device()` is the CPU, but `{}` is not a device: an argument that is left
 /// out must not mean the CPU if default_device() is another.
 struct Device {
-  DeviceType type = DeviceType::cpu;
-  std::int8_t index = 0;
+  DeviceType type = DeviceType::cpu;  ///< the kind
+  std::int8_t index = 0;  ///< of the GPU among those that CUDA shows, from 0; 0 for the CPU
 
   constexpr explicit Device() noexcept = default;
   /// Throws Error unless `number` is in [0, 128) for a CUDA device and 0 for the CPU, which is one
@@ -24,13 +25,16 @@ struct Device {
       refuse(kind, number);
   }
 
+  /// The CPU.
   static constexpr Device cpu() noexcept { return Device(); }
   /// Throws Error unless `index` is in [0, 128).
   static constexpr Device cuda(int index = 0) { return {DeviceType::cuda, index}; }
   /// From "cpu", "cuda" or "cuda:1". Throws Error on anything else.
   static Device parse(std::string_view text);
 
+  /// Whether it is the CPU.
   constexpr bool is_cpu() const noexcept { return type == DeviceType::cpu; }
+  /// Whether it is a GPU.
   constexpr bool is_cuda() const noexcept { return type == DeviceType::cuda; }
   constexpr bool operator==(const Device&) const noexcept = default;
 

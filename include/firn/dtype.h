@@ -14,14 +14,20 @@ namespace firn {
 /// one.
 enum class DType : std::uint8_t { f16, bf16, f32, f64, i32, i64, u8, boolean };
 
+/// IEEE 754 binary16, C++ type half.
 inline constexpr DType f16 = DType::f16;
-inline constexpr DType bf16 = DType::bf16;
+inline constexpr DType bf16 = DType::bf16;  ///< bfloat16, C++ type firn::bfloat16
+/// IEEE 754 binary32, C++ type float.
 inline constexpr DType f32 = DType::f32;
+/// IEEE 754 binary64, C++ type double.
 inline constexpr DType f64 = DType::f64;
+/// 32-bit signed integer.
 inline constexpr DType i32 = DType::i32;
+/// 64-bit signed integer.
 inline constexpr DType i64 = DType::i64;
+/// 8-bit unsigned integer.
 inline constexpr DType u8 = DType::u8;
-inline constexpr DType boolean = DType::boolean;
+inline constexpr DType boolean = DType::boolean;  ///< true or false in one byte, C++ type bool
 
 /// Bytes of one element; 0 for a number that is no dtype.
 constexpr std::size_t size_of(DType t) noexcept {
@@ -49,6 +55,7 @@ constexpr const char* to_string(DType t) noexcept {
   return t <= DType::boolean ? names[static_cast<int>(t)] : "unknown dtype";
 }
 
+/// Whether `t` is f16, bf16, f32 or f64.
 constexpr bool is_floating(DType t) noexcept { return t <= DType::f64; }
 
 /// The dtype in which values of `t` are computed and summed: f32 for f16, bf16 and f32; f64 for
@@ -71,6 +78,8 @@ constexpr double max_of(DType t) noexcept {
       return 1.7976931348623157e308;
   }
 }
+/// Largest relative error of rounding to a floating dtype: 2^-11 for f16, 2^-8 for bf16, 2^-24,
+/// 2^-53.
 constexpr double epsilon_of(DType t) noexcept {
   switch (t) {
     case DType::f16:

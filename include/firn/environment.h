@@ -20,7 +20,9 @@ const char* revision() noexcept;
 /// is no name of the machine or of the user. A missing thing is an empty field, with the reason in
 /// the field beside it. Sizes are bytes.
 struct Environment {
+  /// How firn was built.
   struct Build {
+    /// Of firn: "0.1.0", and the commit, empty if the sources were no checkout.
     std::string version, revision;
     std::string compiler;    ///< "g++ 12.2.0"
     std::string type;        ///< CMAKE_BUILD_TYPE
@@ -29,6 +31,7 @@ struct Environment {
     std::string sanitizers;  ///< FIRN_SANITIZE
   };
 
+  /// The CPU, and which of its units firn uses.
   struct Cpu {
     std::string model;         ///< "unknown" if the system does not say
     int cores = 0;             ///< CPUs of the machine, hardware threads among them
@@ -53,8 +56,9 @@ struct Environment {
     std::string problem;         ///< why the CPU cannot compute: a wrong FIRN_CPU_ISA
   };
 
+  /// The memory of the machine.
   struct Memory {
-    std::size_t total = 0;
+    std::size_t total = 0;      ///< bytes that the machine has
     std::size_t available = 0;  ///< what programs can still get, as the system estimates it
     std::size_t limit = 0;      ///< memory_stats().limit of the CPU; 0: none
     std::string problem;        ///< why there is no telling: a wrong FIRN_MEMORY_LIMIT
@@ -63,33 +67,36 @@ struct Environment {
   /// Whether this process has something. `not_looked_for`: EnvironmentOptions::open is off.
   enum class Found : unsigned char { no, yes, not_looked_for };
 
+  /// A library that firn can use.
   struct Library {
-    std::string name;    ///< "oneDNN"
-    bool built = false;  ///< the build can use it
-    Found found = Found::no;
-    std::string version;  ///< of what was found, else of what the build was compiled with
-    std::string path;     ///< of what was opened; empty if it is linked
-    std::string why;      ///< why it was not found: all places that were tried
+    std::string name;         ///< "oneDNN"
+    bool built = false;       ///< the build can use it
+    Found found = Found::no;  ///< whether the machine has it
+    std::string version;      ///< of what was found, else of what the build was compiled with
+    std::string path;         ///< of what was opened; empty if it is linked
+    std::string why;          ///< why it was not found: all places that were tried
   };
 
+  /// A GPU.
   struct CudaDevice {
-    std::string name;
+    std::string name;          ///< as the driver names it
     int major = 0, minor = 0;  ///< compute capability
-    int multiprocessors = 0;
-    std::size_t bytes = 0;  ///< of memory
+    int multiprocessors = 0;   ///< streaming multiprocessors (SMs)
+    std::size_t bytes = 0;     ///< of memory
   };
 
+  /// CUDA: the build, the driver, the GPUs.
   struct Cuda {
-    bool built = false;
+    bool built = false;                      ///< firn was built with the CUDA backend
     bool simulated = false;                  ///< FIRN_CUDA=SIM
     std::string toolkit;                     ///< "13.0"
     std::vector<std::string> architectures;  ///< as CMake names them: "80-real", "90"
     Found found = Found::no;                 ///< at least one device
     std::string driver;                      ///< "570.86.15"; empty if no driver is loaded
     std::string driver_cuda;                 ///< the highest CUDA version that the driver knows
-    std::vector<CudaDevice> devices;
-    std::string why, hint;  ///< why there are no devices, and what to do about it
-    Library cublaslt, cudnn;
+    std::vector<CudaDevice> devices;         ///< those that firn can use
+    std::string why, hint;                   ///< why there are no devices, and what to do about it
+    Library cublaslt, cudnn;  ///< opened at first use: products, and convolutions and attention
 
     /// Whether the build has code for the device: machine code for its compute capability or an
     /// earlier one of the same major version, or PTX for an earlier one. True if an architecture
@@ -97,6 +104,7 @@ struct Environment {
     bool covers(const CudaDevice& device) const;
   };
 
+  /// A data set that firn's readers know by name.
   struct DataSet {
     std::string name;    ///< "FashionMNIST"
     std::string folder;  ///< where its loader finds it
@@ -106,23 +114,25 @@ struct Environment {
   /// An environment variable that is set: every FIRN_*, and those of others that change what firn
   /// does.
   struct Variable {
-    std::string name, value;
-    bool known = true;    ///< firn or one of its scripts reads it
-    std::string problem;  ///< what is wrong with the value
-    std::string closest;  ///< for a name that nobody reads: a similar one that is read
+    std::string name, value;  ///< name and text of the variable
+    bool known = true;        ///< firn or one of its scripts reads it
+    std::string problem;      ///< what is wrong with the value
+    std::string closest;      ///< for a name that nobody reads: a similar one that is read
   };
 
-  Build build;
+  Build build;         ///< how firn was built
   std::string system;  ///< "Linux 6.1.0"
-  Cpu cpu;
-  Memory memory;
+  Cpu cpu;             ///< the CPU of this machine
+  Memory memory;       ///< the memory of this machine
+  /// CUDA, and its devices.
   Cuda cuda;
+  /// Libraries of the build; `found` says what the machine has.
   Library onednn, eigen, zlib, libdeflate, png, jpeg;
   /// firn::mpi and firn::nccl are libraries of their own: `built` says whether the build has them.
   Library mpi, nccl;
-  std::string mpirun;  ///< path; empty if PATH has none
-  std::vector<DataSet> data;
-  std::vector<Variable> variables;
+  std::string mpirun;               ///< path; empty if PATH has none
+  std::vector<DataSet> data;        ///< the data sets that were looked for
+  std::vector<Variable> variables;  ///< the environment variables that are set
 };
 
 struct EnvironmentOptions {

@@ -22,6 +22,7 @@ class Error : public std::runtime_error {
   Error(const Error&) = default;  // a move copies, which needs no memory
   Error& operator=(const Error&) = default;
 
+  /// The operation that threw, such as "matmul".
   const std::string& op() const noexcept { return text_->op; }
   /// what() without op, module and hint.
   const std::string& message() const noexcept { return text_->message; }
@@ -36,10 +37,12 @@ class Error : public std::runtime_error {
   void set_module(std::string_view module);
 
  protected:
+  /// The parts of an error's text; copies of the error share them.
   struct Text {
-    std::string op, message, hint, module, what;
+    std::string op, message, hint, module, what;  ///< what the functions of these names return
   };
   explicit Error(std::shared_ptr<const Text> text);
+  /// The parts with what() made of them.
   static std::shared_ptr<const Text> make_text(std::string_view op, std::string_view message,
                                                std::string_view hint);
 
@@ -52,6 +55,7 @@ class OutOfMemory : public Error {
  public:
   /// If the heap has no memory for the message either, what() says only that memory ran out.
   OutOfMemory(std::string_view message, std::size_t requested_bytes);
+  /// Bytes that were asked for.
   std::size_t requested_bytes() const noexcept { return requested_bytes_; }
 
  private:
@@ -71,6 +75,7 @@ class IoError : public Error {
  public:
   IoError(std::string_view op, std::string_view path, std::string_view message,
           std::string_view hint = {});
+  /// The file or folder, as the caller named it.
   const std::string& path() const noexcept { return path_; }
 
  private:

@@ -9,11 +9,13 @@ namespace firn {
 /// IEEE 754 binary16: 1 sign, 5 exponent, 10 fraction bits; largest finite value 65504, smallest
 /// normal 2^-14, smallest subnormal 2^-24.
 struct half {
-  std::uint16_t bits = 0;
+  std::uint16_t bits = 0;  ///< sign, exponent and fraction, from the highest bit down
 
   constexpr half() = default;
   constexpr explicit half(float f) : bits(from_float(f)) {}
+  /// The same value: every one is a float.
   constexpr operator float() const { return to_float(bits); }  // NOLINT: widening is exact
+  /// The number with these bits.
   static constexpr half from_bits(std::uint16_t b) {
     half h;
     h.bits = b;
@@ -52,13 +54,15 @@ struct half {
 
 /// bfloat16: the upper half of a binary32: 8 exponent and 7 fraction bits.
 struct bfloat16 {
-  std::uint16_t bits = 0;
+  std::uint16_t bits = 0;  ///< sign, exponent and fraction, from the highest bit down
 
   constexpr bfloat16() = default;
   constexpr explicit bfloat16(float f) : bits(from_float(f)) {}
+  /// The same value: every one is a float.
   constexpr operator float() const {  // NOLINT: widening is exact
     return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
   }
+  /// The number with these bits.
   static constexpr bfloat16 from_bits(std::uint16_t b) {
     bfloat16 h;
     h.bits = b;

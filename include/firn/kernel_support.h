@@ -33,11 +33,14 @@ class Workspace {
  public:
   Workspace(std::size_t bytes, Stream stream);
 
+  /// Its first byte.
   void* data() const noexcept { return block_.data(); }
+  /// The memory as an array of T.
   template <class T>
   T* as() const noexcept {
     return static_cast<T*>(data());
   }
+  /// Its size.
   std::size_t bytes() const noexcept { return block_.bytes(); }
 
  private:
@@ -119,7 +122,7 @@ void note_kernel(const char* name);
 /// the host throws Error when it next waits for the device. Therefore a check costs no
 /// synchronisation, works in a captured graph, and leaves the device usable.
 struct Fault {
-  static constexpr unsigned kNone = 0;
+  static constexpr unsigned kNone = 0;      ///< nothing has happened
   static constexpr unsigned kClaimed = 1;   ///< a thread is filling it in
   static constexpr unsigned kComplete = 2;  ///< stored last, visible to the host with the rest
 
@@ -127,8 +130,8 @@ struct Fault {
   const char* op;         ///< a string literal of the host
   const char* what;       ///< what the value is, for example "index": a literal too
   std::int64_t position;  ///< of the value in its tensor
-  std::int64_t value;
-  std::int64_t bound;  ///< the value should be in [0, bound); below 0, `what` says it all
+  std::int64_t value;     ///< the value that is at fault
+  std::int64_t bound;     ///< the value should be in [0, bound); below 0, `what` says it all
 };
 
 /// The record of `device`, to be passed to kernels. Throws DeviceError or OutOfMemory at first use.

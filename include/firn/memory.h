@@ -23,7 +23,7 @@ enum class Owner : std::uint8_t {
   workspace,    ///< scratch memory of kernels
   data,         ///< batches that loaders make
 };
-inline constexpr int kOwnerCount = 8;
+inline constexpr int kOwnerCount = 8;  ///< the number of owners
 const char* to_string(Owner owner) noexcept;
 
 /// Bytes of each owner.
@@ -32,22 +32,25 @@ using BytesByOwner = std::array<std::size_t, kOwnerCount>;
 /// Bytes per owner and in total. `reserved` is what the caching allocator has taken from the
 /// system: blocks in use and cached blocks.
 struct MemoryStats {
+  /// A number of bytes, and the most that it was.
   struct Count {
-    std::size_t current = 0;
-    std::size_t peak = 0;
+    std::size_t current = 0;  ///< bytes in use
+    std::size_t peak = 0;     ///< the most since the start, or since reset_peak_memory()
   };
   std::array<Count, kOwnerCount> by_owner;  ///< each peak is the owner's own
-  Count total;
-  BytesByOwner at_peak{};  ///< when `total` was at its peak; they add up to it
-  std::size_t reserved = 0;
-  std::size_t reserved_peak = 0;         ///< of `reserved`
-  std::size_t limit = 0;                 ///< of `reserved`, see set_memory_limit(); 0: none
-  std::uint64_t allocations = 0;         ///< requests served since the start
-  std::uint64_t system_allocations = 0;  ///< requests that the cache could not serve
+  Count total;                              ///< of all owners
+  BytesByOwner at_peak{};                   ///< when `total` was at its peak; they add up to it
+  std::size_t reserved = 0;                 ///< bytes that the caching allocator holds
+  std::size_t reserved_peak = 0;            ///< of `reserved`
+  std::size_t limit = 0;                    ///< of `reserved`, see set_memory_limit(); 0: none
+  std::uint64_t allocations = 0;            ///< requests served since the start
+  std::uint64_t system_allocations = 0;     ///< requests that the cache could not serve
 
+  /// The bytes of one owner.
   const Count& of(Owner o) const noexcept { return by_owner[static_cast<int>(o)]; }
 };
 
+/// What firn has allocated on a device.
 MemoryStats memory_stats(Device device = default_device());
 /// Sets every peak to the current value.
 void reset_peak_memory(Device device = default_device());
@@ -76,6 +79,7 @@ class OwnerScope {
   ~OwnerScope();
   OwnerScope(const OwnerScope&) = delete;
   OwnerScope& operator=(const OwnerScope&) = delete;
+  /// The owner that this thread's allocations count for.
   static Owner current() noexcept;
 
  private:
@@ -93,7 +97,9 @@ class PinnedMemory {
   PinnedMemory(PinnedMemory&& other) noexcept;
   PinnedMemory& operator=(PinnedMemory&& other) noexcept;
 
+  /// Its first byte; null if it is empty.
   void* data() const noexcept { return data_; }
+  /// Its size.
   std::size_t bytes() const noexcept { return bytes_; }
 
  private:

@@ -10,7 +10,7 @@ namespace firn {
 /// the Philox block with counter offset + i/4 and key seed. So it does not matter which thread or
 /// device computes it.
 struct RandomKey {
-  std::uint64_t seed = 0;
+  std::uint64_t seed = 0;    ///< key of Philox
   std::uint64_t offset = 0;  ///< in Philox blocks of four 32-bit words
   /// In a captured graph: {seed, offset} in the device's memory, written before every replay. The
   /// kernel takes this seed instead of `seed`, and adds this offset to `offset`. Null: none.

@@ -97,6 +97,7 @@ class Dims {
       values_[i] = values_[i + 1];
     --size_;
   }
+  /// Whether one of the numbers is `v`.
   constexpr bool contains(std::int64_t v) const noexcept {
     for (auto x : *this)
       if (x == v) return true;

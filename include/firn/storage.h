@@ -55,6 +55,7 @@ class Storage : public RefCounted {
   /// move_into() throws, and the memory may not be lent.
   void hold_place() noexcept { holders_.fetch_add(1, std::memory_order_relaxed); }
   void let_place_go() noexcept { holders_.fetch_sub(1, std::memory_order_release); }
+  /// Whether more hold the place than let it go.
   bool place_is_held() const noexcept { return holders_.load(std::memory_order_acquire) > 0; }
 
   // Memory that comes and goes, under tensors that stay.
@@ -69,16 +70,22 @@ class Storage : public RefCounted {
   bool is_absent() const noexcept { return absent_; }
   /// Whether the memory comes and goes.
   bool is_lent() const noexcept { return lender_ || absent_; }
+  /// Asks the lender for the memory. Throws Error if there is none, and what it throws.
   void fetch();
 
+  /// What the last Ref to it calls.
   static void destroy(Storage* s) noexcept;
   /// Notes that work queued on `stream` so far uses this memory. Call it if the memory was
   /// allocated on another stream: it is then reused only after that work is done.
   void record_use(Stream stream);
 
+  /// Its first byte; null if it is empty, or if the memory is away.
   void* data() const noexcept { return data_; }
+  /// Its size.
   std::size_t bytes() const noexcept { return bytes_; }
+  /// Where the memory is.
   Device device() const noexcept { return device_; }
+  /// What the memory counts for.
   Owner owner() const noexcept { return owner_; }
 
   /// `op` has made what this memory holds, for reports. The first one counts.
@@ -89,12 +96,14 @@ class Storage : public RefCounted {
   /// An operation needs the present values in its backward pass, though it does not hold them.
   /// `number`, not 0, tells such savings apart.
   void mark_saved(std::uint64_t number) noexcept { saved_as_ = number; }
+  /// The number of the last mark_saved(); 0 without one.
   std::uint64_t saved_as() const noexcept { return saved_as_; }
 
   /// Counts in-place writes; a tensor saved for backward remembers the count it was saved at.
   std::uint32_t version() const noexcept { return version_; }
   /// The op that wrote last, for the error message.
   const char* last_writer() const noexcept { return last_writer_; }
+  /// Counts an in-place write by `op`, a string literal.
   void bump_version(const char* op) noexcept {
     ++version_;
     last_writer_ = op;

@@ -15,7 +15,7 @@ namespace firn {
 
 /// A queue of work on a device; on the CPU, work is done when the call returns.
 struct Stream {
-  Device device = Device::cpu();
+  Device device = Device::cpu();  ///< the device whose queue it is
   void* handle = nullptr;  ///< cudaStream_t on a CUDA device, never the legacy default stream
 
   constexpr bool operator==(const Stream&) const noexcept = default;
@@ -49,7 +49,9 @@ class SideStream {
   SideStream(SideStream&& other) noexcept : stream_(other.stream_) { other.stream_ = {}; }
   SideStream& operator=(SideStream&& other) noexcept;
 
+  /// The stream.
   Stream get() const noexcept { return stream_; }
+  /// The stream.
   operator Stream() const noexcept { return stream_; }
 
  private:

@@ -35,14 +35,17 @@ class Tensor {
   Tensor& operator=(const Tensor&) noexcept;
   Tensor& operator=(Tensor&&) noexcept;
 
+  /// False for the undefined tensor.
   bool defined() const noexcept { return static_cast<bool>(impl_); }
-  const Shape& shape() const;
+  const Shape& shape() const;      ///< sizes of the axes
   const Strides& strides() const;  ///< in elements
-  DType dtype() const;
-  Device device() const;
+  DType dtype() const;             ///< of the elements
+  Device device() const;           ///< where the elements are
+  /// The number of axes.
   int rank() const { return shape().size(); }
   std::int64_t size(std::int64_t axis) const;  ///< axis may be negative
-  std::int64_t numel() const;
+  std::int64_t numel() const;                  ///< the number of elements
+  /// Of the elements, whatever the strides.
   std::size_t bytes() const { return static_cast<std::size_t>(numel()) * size_of(dtype()); }
   bool is_contiguous() const;
   bool is_channels_last() const;  ///< see MemoryFormat in view.h
@@ -71,9 +74,11 @@ class Tensor {
   /// without elements takes any offset and ignores it.
   Tensor as_strided(const Shape& shape, const Strides& strides, std::int64_t offset = 0) const;
   const Ref<Storage>& storage() const;
+  /// Of element [0, ..., 0], in elements from the start of the storage.
   std::int64_t storage_offset() const;
 
   // ---- Autograd (see autograd.h; defined in src/autograd) ----
+  /// Whether backward() collects or passes on a gradient here.
   bool requires_grad() const noexcept;
   /// Sets whether this leaf collects a gradient. Throws for the result of an op and for integer
   /// dtypes.
@@ -90,6 +95,7 @@ class Tensor {
   Tensor detach() const;
 
   // ---- Member forms of the ops in ops.h, which documents them (defined in src/ops) ----
+  /// As cast() and to_device().
   Tensor to(DType dtype) const;
   Tensor to(Device device) const;
   Tensor clone() const;
@@ -155,8 +161,8 @@ class Tensor {
 
 /// Options of a new tensor: zeros({3}, {.dtype = f16, .device = Device::cuda()}).
 struct TensorOptions {
-  DType dtype = f32;
-  Device device = default_device();
+  DType dtype = f32;                               ///< of the elements
+  Device device = default_device();                ///< where the elements are
   MemoryFormat format = MemoryFormat::contiguous;  ///< channels_last: of rank 3 to 5 only
 };
 
@@ -174,6 +180,7 @@ Tensor empty(const Shape& shape, detail::ADType auto dtype, Device device = defa
   return empty(shape, dtype, device, MemoryFormat::contiguous);
 }
 inline Tensor empty(const Shape& shape, Device device) { return empty(shape, f32, device); }
+/// Every element is 0.
 Tensor zeros(const Shape& shape, const TensorOptions& options = {});
 Tensor zeros(const Shape& shape, detail::ADType auto dtype, Device device = default_device()) {
   return zeros(shape, {.dtype = dtype, .device = device});
@@ -218,8 +225,8 @@ std::ostream& operator<<(std::ostream& out, const Tensor& t);
 /// A parameter or buffer with its path from the model's root, "encoder.blocks.0.weight"; or a
 /// tensor of an optimizer's state. Modules, files and optimizers exchange them.
 struct NamedTensor {
-  std::string name = {};
-  Tensor tensor = {};
+  std::string name = {};  ///< its path or name
+  Tensor tensor = {};     ///< the handle
 };
 
 }  // namespace firn

@@ -10,14 +10,17 @@ namespace firn {
 /// Read-only view. `data` points at element [0, ..., 0]. Strides are in elements; a repeated axis
 /// has stride 0, and none is negative.
 struct ConstView {
-  const void* data = nullptr;
-  DType dtype = DType::f32;
-  Device device = Device::cpu();
-  Shape shape;
-  Strides strides;
+  const void* data = nullptr;     ///< of element [0, ..., 0]
+  DType dtype = DType::f32;       ///< of the elements
+  Device device = Device::cpu();  ///< where the elements are
+  Shape shape;                    ///< sizes of the axes
+  Strides strides;                ///< in elements
 
+  /// The number of elements.
   std::int64_t numel() const noexcept { return shape.product(); }
+  /// The number of axes.
   int rank() const noexcept { return shape.size(); }
+  /// The elements as an array of T.
   template <class T>
   const T* as() const noexcept {
     return static_cast<const T*>(data);
@@ -26,15 +29,19 @@ struct ConstView {
 
 /// Writable view; no two index tuples may name the same element.
 struct View {
-  void* data = nullptr;
-  DType dtype = DType::f32;
-  Device device = Device::cpu();
-  Shape shape;
-  Strides strides;
+  void* data = nullptr;           ///< of element [0, ..., 0]
+  DType dtype = DType::f32;       ///< of the elements
+  Device device = Device::cpu();  ///< where the elements are
+  Shape shape;                    ///< sizes of the axes
+  Strides strides;                ///< in elements
 
+  /// The same, read only.
   operator ConstView() const noexcept { return {data, dtype, device, shape, strides}; }
+  /// The number of elements.
   std::int64_t numel() const noexcept { return shape.product(); }
+  /// The number of axes.
   int rank() const noexcept { return shape.size(); }
+  /// The elements as an array of T.
   template <class T>
   T* as() const noexcept {
     return static_cast<T*>(data);

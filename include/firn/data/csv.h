@@ -13,7 +13,7 @@
 namespace firn::data {
 
 struct CsvOptions {
-  char separator = ',';  ///< '\t' for tab-separated values
+  char separator = ',';  ///< a tab for tab-separated values
   bool header = true;    ///< the first row has the names; else they are "0", "1", ...
   /// The columns to keep, in this order; empty: all, in the file's order.
   std::vector<std::string> columns = {};
@@ -51,7 +51,7 @@ class CsvTable {
   /// separator is a quote, a line end or NUL.
   explicit CsvTable(const std::string& path, CsvOptions options = {});
 
-  std::int64_t rows() const;
+  std::int64_t rows() const;  ///< of data: the header is not one
   /// The columns that it keeps.
   const std::vector<std::string>& names() const;
   /// The narrowest type of a column. If every field is empty or a missing text, it is `text`.

@@ -25,6 +25,7 @@ class SampleError : public Error {
  public:
   SampleError(std::int64_t index, std::string_view message, std::string_view hint = {},
               std::string_view op = "Dataset");
+  /// Number of the sample in its set.
   std::int64_t index() const noexcept { return index_; }
   /// message() without "sample 17: " at its beginning.
   std::string_view cause() const noexcept;
@@ -38,8 +39,8 @@ class SampleError : public Error {
 /// For which run and epoch samples are made. Whatever is random about a sample is drawn from
 /// generator(id): then it depends on nothing else, such as threads or the batch's other samples.
 struct DrawContext {
-  std::uint64_t seed = 0;
-  std::int64_t epoch = 0;
+  std::uint64_t seed = 0;  ///< of the loader
+  std::int64_t epoch = 0;  ///< of the pass over the data, from 0
 
   /// The random stream of sample `id`: the same for the same seed, epoch and id.
   Generator generator(std::int64_t id) const noexcept;
@@ -80,9 +81,11 @@ class Dataset {
   std::int64_t size() const;
   /// Sample `index`. Throws Error unless 0 <= index < size(), and what the set throws.
   Sample get(std::int64_t index, const DrawContext& context = {}) const;
+  /// As get(index).
   Sample operator[](std::int64_t index) const { return get(index); }
   /// The batch of these samples, as DatasetSource::collect(). Throws Error as get() does.
   Sample collect(std::span<const std::int64_t> indices, const DrawContext& context = {}) const;
+  /// What makes the samples; sets that share it have the same ones.
   const std::shared_ptr<const DatasetSource>& source() const;
 
  private:
@@ -142,8 +145,11 @@ class SplitPart {
   template <std::integral T>
   SplitPart(T count) : count_(static_cast<std::int64_t>(count)) {}  // NOLINT
 
+  /// Whether it was given as a fraction.
   bool is_fraction() const noexcept { return is_fraction_; }
+  /// In [0, 1]; 0 if it is a number of samples.
   double fraction() const noexcept { return fraction_; }
+  /// Samples; 0 if it is a fraction.
   std::int64_t count() const noexcept { return count_; }
 
  private:

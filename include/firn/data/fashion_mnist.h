@@ -12,11 +12,14 @@ namespace firn::data {
 
 /// Images are u8 [n, 28, 28], labels u8 [n] in [0, kClasses).
 struct FashionMnist {
+  /// 60,000 images and their labels.
   LabelledImages train;
+  /// 10,000 images and their labels.
   LabelledImages test;
   std::string folder;  ///< where the files were found
 
-  static constexpr int kClasses = 10;
+  static constexpr int kClasses = 10;  ///< the number of classes
+  /// What the labels 0 to 9 stand for.
   static constexpr std::array<std::string_view, kClasses> kClassNames = {
       "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
       "Sandal",      "Shirt",   "Sneaker",  "Bag",   "Ankle boot"};

@@ -42,8 +42,8 @@ struct Augmentation {
 
 /// How the bytes of an image become numbers.
 struct ImageOptions {
-  float mean = 0;  ///< x = (pixel/255 - mean) / stddev, for all channels
-  float stddev = 1;
+  float mean = 0;             ///< x = (pixel/255 - mean) / stddev, for all channels
+  float stddev = 1;           ///< see mean; above 0
   bool flatten = false;       ///< x is [pixels] instead of the image's own shape
   Augmentation augment = {};  ///< for training, not for evaluation
   DType dtype = f32;          ///< of x, floating; computed in f32 (f64 for f64)
@@ -66,6 +66,7 @@ class ImageDataset : public Dataset {
   /// options make sense. A sample whose field 0 is no u8 image throws Error when it is taken.
   explicit ImageDataset(const Dataset& set, const ImageOptions& options = {});
 
+  /// Those that it was made with.
   const ImageOptions& options() const;
 
  private:

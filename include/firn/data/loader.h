@@ -45,8 +45,8 @@ struct LoaderOptions {
   /// Batches that are ready or in work before they are asked for; fewer than `workers` leave
   /// threads idle. 0: twice the workers.
   int prefetch = 0;
-  BadSample bad_sample = BadSample::fail;
-  bool pad = false;  ///< collate_padded() instead of collate()
+  BadSample bad_sample = BadSample::fail;  ///< what becomes of a sample that throws
+  bool pad = false;                        ///< collate_padded() instead of collate()
   /// Makes a batch of samples in place of both; several threads call it at once. Its tensors must
   /// be on the CPU.
   std::function<Sample(std::span<const Sample>)> collate = nullptr;
@@ -66,12 +66,13 @@ struct LoaderOptions {
 /// A place in the sequence of a loader's batches: `sample` samples of epoch `epoch` have been
 /// taken. All that has to be saved of a loader.
 struct LoaderPosition {
-  std::int64_t epoch = 0;
-  std::int64_t sample = 0;
+  std::int64_t epoch = 0;   ///< from 0
+  std::int64_t sample = 0;  ///< samples of the epoch that were taken
 
   bool operator==(const LoaderPosition&) const noexcept = default;
 };
 
+/// What a Loader delivers: the collated fields of some samples.
 struct LoaderBatch {
   Sample fields;            ///< each [n, ...], on the loader's device
   Tensor ids;               ///< i64 [n] on the CPU: the numbers of the samples in the set
@@ -99,6 +100,7 @@ struct LoaderStats {
   double waited = 0;         ///< seconds that the caller spent in the loader
   double seconds = 0;        ///< from the first batch asked for to the last one delivered
 
+  /// Over `seconds`; 0 before the first batch.
   double samples_per_second() const noexcept {
     return seconds > 0 ? static_cast<double>(samples) / seconds : 0;
   }
@@ -137,7 +139,9 @@ class Loader {
   /// the same wherever a seek() goes.
   std::int64_t batches() const;
   std::int64_t samples() const;
+  /// Those that it was made with.
   const LoaderOptions& options() const;
+  /// The set whose samples it delivers.
   const Dataset& dataset() const;
   /// What the order of the samples depends on, as a text: positions of another loader mean the same
   /// here if the texts are equal. Batch size and threads are no part of it, unless `lengths` are
@@ -163,6 +167,7 @@ class Loader {
   Iterator begin();
   std::default_sentinel_t end() const noexcept { return {}; }
 
+  /// What it has done since it was made.
   LoaderStats stats() const;
 
  private:

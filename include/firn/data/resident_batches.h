@@ -15,6 +15,7 @@ struct RunAccess;
 
 namespace firn::data {
 
+/// Images and their labels, as next() of ResidentBatches makes them.
 struct Batch {
   Tensor x;  ///< [n, ...]: [n, pixels] if flattened, else like the images
   Tensor y;  ///< i64 [n], whatever the labels' integer dtype
@@ -49,6 +50,7 @@ class ResidentBatches {
   std::int64_t samples() const;
   /// Samples of the set.
   std::int64_t set_size() const;
+  /// Those that it was made with.
   const LoaderOptions& options() const;
 
   /// Goes to the start of an epoch (counted from 0) and copies its order to the device. Not while a

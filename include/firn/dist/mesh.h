@@ -11,6 +11,7 @@
 
 namespace firn::dist {
 
+/// How many ranks a Mesh has along each axis; their product is the number of all ranks.
 struct MeshSizes {
   int dp = 1;  ///< copies of the model, each with samples of its own (data parallel)
   int tp = 1;  ///< ranks that divide the layers among them (tensor parallel)
@@ -25,7 +26,9 @@ class Mesh {
   /// is at least 1, their product is all.size(), and all ranks gave the same. Throws as split().
   explicit Mesh(const Group& all, const MeshSizes& sizes = {});
 
+  /// The numbers of ranks that it was made with.
   const MeshSizes& sizes() const noexcept { return sizes_; }
+  /// The group of all ranks.
   const Group& all() const noexcept { return all_; }
   /// The ranks that have the same part of the same stage, of the copies in their order.
   const Group& dp() const noexcept { return dp_; }

@@ -26,6 +26,7 @@ enum class BestMetric : std::uint8_t { none, lowest, highest };
 
 struct CheckpointsOptions {
   int keep = 3;  ///< the newest so many stay; at least 1
+  /// Whether the best metric is the highest or the lowest; none: there is no best one.
   BestMetric best = BestMetric::none;
   /// save() copies the run to memory of the CPU and returns; a thread writes the file. The copy
   /// stays allocated for the next save().
@@ -34,8 +35,8 @@ struct CheckpointsOptions {
 
 /// A file of save_run() in the folder, named "step-000000001000.safetensors".
 struct Checkpoint {
-  std::string path;
-  std::int64_t step = 0;
+  std::string path;       ///< of the file, the folder included
+  std::int64_t step = 0;  ///< that save() was given
   /// What save() was given, for instance the loss of a test; NaN if it was given none.
   double metric = std::numeric_limits<double>::quiet_NaN();
 };
@@ -104,7 +105,7 @@ class Checkpoints {
   /// That of the best metric by BestMetric; nothing if none has a metric. load_run() loads it.
   std::optional<Checkpoint> best() const;
 
-  const std::string& folder() const;
+  const std::string& folder() const;  ///< where the checkpoints are
 
  private:
   struct State;

@@ -87,6 +87,7 @@ class Rename {
   template <class F>
   requires std::is_invocable_r_v<std::string, F&, const std::string&> Rename(F function)  // NOLINT
       : function_(std::move(function)) {}
+  /// The name in the module; empty if the tensor is left out.
   std::string operator()(const std::string& name) const;
 
  private:
@@ -109,15 +110,17 @@ struct LoadOptions {
 
 /// What a load did. Names of the module, except for unexpected ones.
 struct LoadReport {
+  /// A tensor that the file has and the module cannot take.
   struct Mismatch {
-    std::string name;
+    std::string name;  ///< in the module
     std::string what;  ///< "is [6, 3], the module's is [5, 3]"
   };
-  std::vector<std::string> loaded;
+  std::vector<std::string> loaded;      ///< those that were read
   std::vector<std::string> missing;     ///< the file does not have them
   std::vector<std::string> unexpected;  ///< in the file, under their names there
   std::vector<Mismatch> mismatched;     ///< of another shape, or not floating where it must be
 
+  /// Whether file and module had the same tensors, and all were loaded.
   bool complete() const noexcept {
     return missing.empty() && unexpected.empty() && mismatched.empty();
   }

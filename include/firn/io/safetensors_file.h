@@ -59,8 +59,10 @@ class SafetensorsFile {
   std::size_t size() const noexcept;  ///< the number of tensors
   /// In the order of the header, or of the index.
   std::vector<std::string> names() const;
+  /// Whether there is a tensor of this name.
   bool contains(const std::string& name) const noexcept;
-  /// What the header says of a tensor. These throw Error if there is none of this name.
+  /// What the header says of a tensor: shape() and dtype(). These throw Error if there is none of
+  /// this name.
   const Shape& shape(const std::string& name) const;
   DType dtype(const std::string& name) const;
   /// The pairs of "__metadata__", in the order of the file. Of an index, the pairs of its

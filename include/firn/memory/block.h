@@ -35,8 +35,11 @@ class MemoryBlock {
   void release() noexcept;
 
   void* data() const noexcept { return data_; }  ///< null: no block
+  /// Its size.
   std::size_t bytes() const noexcept { return bytes_; }
+  /// Where it is.
   Device device() const noexcept { return device_; }
+  /// What it counts for.
   Owner owner() const noexcept { return owner_; }
   /// Whether it is no block of the device's allocator: of a dry run, or a part of a MemoryReserve.
   bool lent() const noexcept { return source_ != nullptr; }

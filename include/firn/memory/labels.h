@@ -14,13 +14,15 @@ inline constexpr std::uint32_t kMaxModules = 2048;
 /// The number of a path; 0 is that of no module, "". Paths are kept for ever. If the heap has no
 /// memory for a new one, it is 0.
 std::uint32_t module_number(std::string_view path) noexcept;
+/// The path of a number.
 std::string_view module_path(std::uint32_t number) noexcept;
 /// One more than the largest number so far.
 std::uint32_t module_count() noexcept;
 
+/// What a thread is doing, as the memory report names it.
 struct Labels {
   const char* op = nullptr;  ///< a string literal; null: none is known
-  std::uint32_t module = 0;
+  std::uint32_t module = 0;  ///< module_number() of the innermost module that is called
   /// The call of checkpoint() that is under way (firn/checkpoint.h), 0 for none. Later calls have
   /// larger numbers.
   std::uint64_t segment = 0;

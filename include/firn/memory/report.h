@@ -19,8 +19,8 @@ namespace firn {
 
 /// A block in use, or one that was.
 struct BlockReport {
-  std::size_t bytes = 0;  ///< that it occupies
-  Owner owner = Owner::activations;
+  std::size_t bytes = 0;             ///< that it occupies
+  Owner owner = Owner::activations;  ///< what it counts for
   std::string module;  ///< path of the innermost module whose call made it; empty: none
   std::string op;      ///< the operation that made it; "empty" if none has said so
 };
@@ -31,11 +31,12 @@ struct MemoryReport {
   /// What a backward pass allocates counts for the module whose forward pass it goes back through.
   struct Module {
     std::string path;  ///< empty: outside of the calls of modules, such as parameters
+    /// Bytes in use by owner: now, and when the total was at its peak.
     BytesByOwner now{}, at_peak{};
   };
 
-  Device device;
-  MemoryStats stats;
+  Device device;                ///< of which device
+  MemoryStats stats;            ///< bytes by owner
   std::string peak_op;          ///< the operation during which `stats.total` reached its peak
   std::vector<Module> modules;  ///< those with bytes now or at the peak; they add up to the totals
   std::vector<BlockReport> largest;  ///< the five largest blocks in use, largest first
@@ -65,6 +66,7 @@ class MemoryTimeline {
   MemoryTimeline(const MemoryTimeline&) = delete;
   MemoryTimeline& operator=(const MemoryTimeline&) = delete;
 
+  /// A block of memory, and when it was in use.
   struct Block : BlockReport {
     std::uint64_t born = 0;  ///< 1 is the first event of the timeline; 0: there before it
     std::uint64_t died = 0;  ///< 0: still in use

@@ -37,7 +37,7 @@ class Accuracy final : public SumMetric {
 };
 
 struct ConfusionOptions {
-  std::int64_t classes = 2;
+  std::int64_t classes = 2;                                 ///< the number of classes, 2 or more
   std::optional<std::int64_t> ignore_index = std::nullopt;  ///< samples of this target do not count
 };
 /// How often each class was taken for each: scikit-learn's confusion_matrix. The table is no list
@@ -67,8 +67,8 @@ enum class Average : std::uint8_t {
   none       ///< each class has figures of its own
 };
 struct PrecisionRecallF1Options {
-  std::int64_t classes = 2;
-  Average average = Average::macro;
+  std::int64_t classes = 2;          ///< the number of classes, 2 or more
+  Average average = Average::macro;  ///< how the figures of the classes become one
   std::optional<std::int64_t> ignore_index = std::nullopt;  ///< samples of this target do not count
 };
 /// "precision", "recall" and "f1" by scikit-learn's precision_recall_fscore_support. For a class
@@ -105,7 +105,7 @@ class Perplexity final : public SumMetric {
 };
 
 struct AurocOptions {
-  std::int64_t classes = 2;
+  std::int64_t classes = 2;  ///< the number of classes, 2 or more
   /// Whether outputs of several classes are logits, of which softmax() makes probabilities. If not,
   /// they are compared as they are. Scores of two classes are in the same order either way.
   bool logits = true;

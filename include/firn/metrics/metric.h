@@ -28,8 +28,8 @@ namespace firn::metrics {
 
 /// A figure and its name, such as "accuracy" and 0.913.
 struct Value {
-  std::string name;
-  double value = 0;
+  std::string name;  ///< as the table and the log show it
+  double value = 0;  ///< the figure
 };
 
 namespace detail {
@@ -112,6 +112,7 @@ class SumMetric : public Metric {
   /// The sums of a batch: [count] of the dtype, on the device of `output`. Must not wait for the
   /// device. Runs without recording and without autocast.
   virtual Tensor sums_of(const Tensor& output, const Tensor& target) const = 0;
+  /// The figures of these sums, which are those of all samples.
   virtual std::vector<Value> figures(const std::vector<double>& sums) const = 0;
   /// What two parts of the samples have together; the sum, if not overridden.
   virtual Tensor together(const Tensor& a, const Tensor& b) const;
@@ -120,6 +121,7 @@ class SumMetric : public Metric {
 
   /// The sums of all samples, 0 without any. Waits for the device.
   std::vector<double> sums() const;
+  /// As the constructor got it.
   const char* name() const noexcept { return name_; }
 
  private:

@@ -49,6 +49,7 @@ class AnyModule {
     return *this;
   }
 
+  /// Null if it holds none.
   Module* get() const noexcept { return module_.get(); }
   /// The module. Throws Error if there is none.
   Module& operator*() const { return *held(); }

@@ -28,6 +28,7 @@ class CallTensors {
   bool empty() const noexcept { return tensors_.empty(); }
   /// Throws Error if there is no tensor at `index`.
   Tensor& operator[](std::size_t index) const;
+  /// Appends a tensor, which must outlive the call.
   void add(Tensor& t) { tensors_.push_back(&t); }
 
  private:

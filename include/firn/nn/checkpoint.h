@@ -21,10 +21,11 @@
 
 namespace firn::nn {
 
+/// Which blocks of a Sequential or a list are checkpointed, and what they keep.
 struct BlockCheckpoints {
   /// 1: every block; 2: every second one, the first included; 0: none.
   std::int64_t every = 1;
-  Keep keep = Keep::inputs;
+  Keep keep = Keep::inputs;  ///< what each of them keeps
 };
 
 /// "every 2nd block keeps its inputs".

@@ -12,19 +12,23 @@ namespace firn::nn::init {
 /// How many inputs each output of a weight sums over, and how many outputs each input reaches:
 /// weight [out, in, kernel...] has in*product(kernel) and out*product(kernel).
 struct Fans {
-  std::int64_t in;
-  std::int64_t out;
+  std::int64_t in;   ///< inputs that an output sums over
+  std::int64_t out;  ///< outputs that an input reaches
 };
 /// Throws Error if the tensor has fewer than two axes.
 Fans fans(const Tensor& weight);
 
+/// What follows the layer whose weight is initialised.
 enum class Nonlinearity { linear, sigmoid, tanh, relu, leaky_relu };
 /// The factor that keeps the variance of activations through a layer followed by the nonlinearity:
 /// 1, 1, 5/3, sqrt(2), sqrt(2/(1 + slope^2)).
 double gain(Nonlinearity f, double slope = 0.01);
 
+/// Every element becomes `value`.
 void constant_(const Tensor& t, double value);
+/// Every element becomes 0.
 void zeros_(const Tensor& t);
+/// Every element becomes 1.
 void ones_(const Tensor& t);
 /// Uniform in [low, high).
 void uniform_(const Tensor& t, double low = 0, double high = 1, Generator& g = default_generator());
@@ -38,11 +42,12 @@ void trunc_normal_(const Tensor& t, double mean = 0, double stddev = 1, double l
 void xavier_uniform_(const Tensor& t, double gain = 1, Generator& g = default_generator());
 void xavier_normal_(const Tensor& t, double gain = 1, Generator& g = default_generator());
 
+/// The number that sets the variance: inputs or outputs.
 enum class Fan { in, out };
 struct KaimingOptions {
   Fan fan = Fan::in;  ///< keep the variance of activations (in) or of gradients (out)
-  Nonlinearity nonlinearity = Nonlinearity::relu;
-  double slope = 0.01;  ///< of leaky_relu
+  Nonlinearity nonlinearity = Nonlinearity::relu;  ///< what follows the layer; it sets the gain
+  double slope = 0.01;                             ///< of leaky_relu
 };
 /// Variance gain^2 / fan (He et al. 2015).
 void kaiming_uniform_(const Tensor& t, const KaimingOptions& options = {},

@@ -17,14 +17,18 @@ class Module;
 /// Receives a module's members from FIRN_MEMBERS, in the order in which they are listed.
 class MemberVisitor {
  public:
+  /// A tensor that is trained.
   virtual void parameter(std::string_view name, Parameter& p) = 0;
+  /// A tensor that belongs to the state and is not trained.
   virtual void buffer(std::string_view name, Buffer& b) = 0;
+  /// A part that is a module itself.
   virtual void module(std::string_view name, Module& m) = 0;
   /// A random stream of the module's own.
   virtual void generator(std::string_view, Generator&) {}
 
   // Before a member held by std::shared_ptr is visited, it is replaced by the result of these; null
   // keeps it. clone() uses them.
+  /// For a member that is a module: the module that takes its place; null keeps it.
   virtual std::shared_ptr<Module> own_module(const std::shared_ptr<Module>&) { return nullptr; }
   /// Where the copy of an object that is no module is kept; empty at first.
   virtual std::shared_ptr<void>* own_slot(const void*) { return nullptr; }

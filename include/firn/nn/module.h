@@ -28,8 +28,8 @@ namespace firn::nn {
 using firn::NamedTensor;
 /// A module with its path; the root's is empty.
 struct NamedModule {
-  std::string name;
-  Module* module;
+  std::string name;  ///< its path, such as "encoder.0"
+  Module* module;    ///< never null
 };
 
 namespace detail {
@@ -107,6 +107,7 @@ class Module {
   /// module whose call is running, its own included. Throws Error if the module has a call operator
   /// of its own, which runs no hooks.
   HookId add_forward_pre_hook(ForwardPreHook hook);
+  /// The same after each call.
   HookId add_forward_hook(ForwardHook hook);
   /// Throws Error if this module has no hook `id`.
   void remove_hook(HookId id);
@@ -116,8 +117,11 @@ class Module {
   // FIRN_MEMBERS. A tensor or module that has several paths (tied weights) is listed once, under
   // the first.
 
+  /// What an optimizer trains: the parameters of this module and of all below it.
   std::vector<Tensor> parameters() const;
+  /// The same with their paths.
   std::vector<NamedTensor> named_parameters() const;
+  /// The buffers of this module and of all below it, with their paths.
   std::vector<NamedTensor> named_buffers() const;
   /// This module and all below it, each before its sub-modules.
   std::vector<NamedModule> named_modules();
@@ -132,7 +136,9 @@ class Module {
 
   /// Training mode (the default) or evaluation mode, for this module and all below: see Dropout.
   void train(bool on = true);
+  /// As train(false).
   void eval() { train(false); }
+  /// Whether this module is in training mode.
   bool training() const noexcept { return training_; }
 
   /// Sets the autocast dtype of calls of this module, in place of that of the guard around
@@ -150,6 +156,7 @@ class Module {
   /// many modules. Throws Error if the module has a call operator of its own, which would ignore
   /// it.
   void set_checkpoint(const std::optional<CheckpointOptions>& options);
+  /// What set_checkpoint() was given.
   const std::optional<CheckpointOptions>& checkpoint_options() const noexcept {
     return checkpoint_;
   }

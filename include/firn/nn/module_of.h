@@ -37,6 +37,7 @@ namespace firn::nn {
 template <class Derived>
 class ModuleOf : public Module, public detail::AnySignature {
  public:
+  /// Calls forward() with these arguments.
   template <class... Args>
   decltype(auto) operator()(Args&&... args) try {
     Derived& self = static_cast<Derived&>(*this);

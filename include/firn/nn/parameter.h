@@ -34,7 +34,7 @@ struct Buffer : Tensor {
   /// A copy of `value` in its memory format, outside its graph, accounted to Owner::weights.
   explicit Buffer(const Tensor& value, OnConversion on_conversion = OnConversion::follow);
 
-  OnConversion on_conversion = OnConversion::follow;
+  OnConversion on_conversion = OnConversion::follow;  ///< what Module::to(dtype) makes of it
   /// Set in a buffer that collects during an optimizer's cycle and is zero between two. A file
   /// without it can be loaded: the buffer becomes zero. Module::copy_from() leaves it alone.
   bool of_cycle = false;

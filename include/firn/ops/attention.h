@@ -61,7 +61,7 @@ struct RopeOptions {
   /// Undefined: offset, offset + 1, ...
   Tensor positions = {};
   std::int64_t offset = 0;  ///< of the first row; without `positions` only
-  double theta = 10000;
+  double theta = 10000;     ///< base of the wavelengths
   /// Which elements are turned together: 2i and 2i + 1 (as in the paper), or i and i + d/2 (as in
   /// GPT-NeoX and Llama).
   bool interleaved = false;

@@ -75,9 +75,9 @@ std::optional<DType> autocast_dtype() noexcept;
 
 /// An op that was executed.
 struct TracedOp {
-  std::string op;
+  std::string op;               ///< its name, such as "matmul"
   std::vector<DType> operands;  ///< those that can take a gradient: no indices, no conditions
-  DType output;
+  DType output;                 ///< dtype of its result
 
   bool operator==(const TracedOp&) const = default;
 };
@@ -94,6 +94,7 @@ class DtypeTrace {
   DtypeTrace(const DtypeTrace&) = delete;
   DtypeTrace& operator=(const DtypeTrace&) = delete;
 
+  /// In the order of their execution.
   const std::vector<TracedOp>& ops() const noexcept;
   /// One line per op.
   std::string text() const;

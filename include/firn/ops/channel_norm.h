@@ -12,7 +12,7 @@ namespace firn {
 
 /// Mean and biased variance per channel [c], of the compute dtype, without gradient.
 struct Moments {
-  Tensor mean, var;
+  Tensor mean, var;  ///< each [c]
 };
 
 /// y = (x - mean) / sqrt(var + eps) * weight + bias with mean and variance of x over all axes but 1

@@ -12,7 +12,7 @@ namespace firn {
 
 /// A pair of numbers for height and width; a single number sets both.
 struct Size2 {
-  std::int64_t h, w;
+  std::int64_t h, w;                                                 ///< height and width
   constexpr Size2(std::int64_t both) noexcept : h(both), w(both) {}  // NOLINT: meant to convert
   constexpr Size2(std::int64_t height, std::int64_t width) noexcept : h(height), w(width) {}
   constexpr bool operator==(const Size2&) const noexcept = default;
@@ -20,10 +20,11 @@ struct Size2 {
 
 /// How many zeros are added on each side of a convolution's input.
 struct ConvPadding {
-  Size2 around = 0;
-  bool same = false;
+  Size2 around = 0;   ///< zeros above and below, left and right
+  bool same = false;  ///< as many zeros as keep height and width at stride 1
   constexpr ConvPadding(std::int64_t both) noexcept : around(both) {}  // NOLINT: meant to convert
   constexpr ConvPadding(std::int64_t h, std::int64_t w) noexcept : around(h, w) {}
+  /// What kSamePadding is.
   static constexpr ConvPadding as_same() noexcept {
     ConvPadding p(0);
     p.same = true;
@@ -35,8 +36,8 @@ struct ConvPadding {
 inline constexpr ConvPadding kSamePadding = ConvPadding::as_same();
 
 struct Conv2dOptions {
-  Size2 stride = 1;
-  ConvPadding padding = 0;
+  Size2 stride = 1;         ///< step of the kernel along height and width
+  ConvPadding padding = 0;  ///< zeros around the input
   Size2 dilation = 1;       ///< distance between the kernel's taps
   std::int64_t groups = 1;  ///< channels are split into this many independent groups
   /// relu is fused: the same numbers as relu(conv2d(...)), in one pass. gelu_tanh takes a pass of
@@ -57,11 +58,12 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               const Conv2dOptions& options = {});
 
 struct Conv1dOptions {
-  std::int64_t stride = 1;
-  ConvPadding padding = 0;  ///< its width
-  std::int64_t dilation = 1;
+  std::int64_t stride = 1;    ///< step of the kernel
+  ConvPadding padding = 0;    ///< its width
+  std::int64_t dilation = 1;  ///< distance between the kernel's taps
+  /// Groups of channels, convolved apart; divides both numbers of channels.
   std::int64_t groups = 1;
-  Activation activation = Activation::none;
+  Activation activation = Activation::none;  ///< applied to the result
 };
 
 /// The same along one axis: x [n, c, l] or [c, l], weight [k, c/groups, s] -> [n, k, q].
@@ -69,11 +71,12 @@ Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               const Conv1dOptions& options = {});
 
 struct ConvTranspose2dOptions {
-  Size2 stride = 1;
+  Size2 stride = 1;   ///< step of the kernel along the result
   Size2 padding = 0;  ///< removed from each side of the result
   Size2 output_padding =
-      0;  ///< extra rows and columns below and to the right, < stride or dilation
-  Size2 dilation = 1;
+      0;               ///< extra rows and columns below and to the right, < stride or dilation
+  Size2 dilation = 1;  ///< distance between the kernel's taps
+  /// Groups of channels, convolved apart; divides both numbers of channels.
   std::int64_t groups = 1;
 };
 
@@ -86,6 +89,7 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bia
 /// Allows convolutions on CUDA devices to use faster algorithms whose order of summation changes
 /// from run to run. Off by default. Applies to all threads, from the next plan on.
 void allow_nondeterministic(bool on) noexcept;
+/// What allow_nondeterministic() was given.
 bool nondeterministic_allowed() noexcept;
 
 }  // namespace firn

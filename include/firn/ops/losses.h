@@ -13,11 +13,11 @@ namespace firn {
 /// What the host knows of a loss's weight without waiting for the device. The losses below fill it
 /// in; it tells whether two losses have the same denominator.
 struct LossCount {
-  std::optional<double> number;  ///< the weight, if shapes alone fix it
-  Tensor target = {};            ///< else the class numbers that are counted on the device,
-  Tensor class_weights = {};     ///< with these weights, or undefined,
-  Tensor row_weights = {};       ///< and these
-  std::int64_t ignore_index = 0;
+  std::optional<double> number;   ///< the weight, if shapes alone fix it
+  Tensor target = {};             ///< else the class numbers that are counted on the device,
+  Tensor class_weights = {};      ///< with these weights, or undefined,
+  Tensor row_weights = {};        ///< and these
+  std::int64_t ignore_index = 0;  ///< targets that do not count
   /// Versions of the three (counts of in-place writes) when they were counted.
   std::int64_t target_version = 0, class_weights_version = 0, row_weights_version = 0;
 };
@@ -31,7 +31,7 @@ struct Loss {
   /// Such a loss is not the sum of its micro-batches' losses: Optimizer::backward refuses to
   /// accumulate it, Optimizer::step_two_pass computes it correctly (S20).
   bool coupled = false;
-  LossCount count = {};
+  LossCount count = {};  ///< what the weight counts, if it is a number of targets
 
   /// sum / weight as a tensor with a gradient.
   Tensor mean() const;
@@ -51,6 +51,7 @@ struct Loss {
 /// The sum times `factor`; the weight stays.
 Loss operator*(double factor, const Loss& loss);
 inline Loss operator*(const Loss& loss, double factor) { return factor * loss; }
+/// The sum divided by `divisor`; the weight stays.
 inline Loss operator/(const Loss& loss, double divisor) { return (1 / divisor) * loss; }
 inline Loss operator-(const Loss& loss) { return -1 * loss; }
 /// Adds the sums of two losses that share a denominator. They share one if they have the same
@@ -58,6 +59,7 @@ inline Loss operator-(const Loss& loss) { return -1 * loss; }
 /// the same way. Throws Error if they do not: choose the denominator with per() or mean_per().
 Loss operator+(const Loss& a, const Loss& b);
 inline Loss operator-(const Loss& a, const Loss& b) { return a + -b; }
+/// As a = a + b.
 inline Loss& operator+=(Loss& a, const Loss& b) { return a = a + b; }
 /// Prints the mean.
 std::ostream& operator<<(std::ostream& out, const Loss& loss);

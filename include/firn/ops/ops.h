@@ -26,6 +26,7 @@ Tensor full(const Shape& shape, double value, detail::ADType auto dtype,
 inline Tensor full(const Shape& shape, double value, Device device) {
   return full(shape, value, {.device = device});
 }
+/// Every element is 1.
 inline Tensor ones(const Shape& shape, const TensorOptions& options = {}) {
   return full(shape, 1, options);
 }
@@ -33,13 +34,13 @@ Tensor ones(const Shape& shape, detail::ADType auto dtype, Device device = defau
   return full(shape, 1, dtype, device);
 }
 inline Tensor ones(const Shape& shape, Device device) { return full(shape, 1, device); }
-Tensor empty_like(const Tensor& x);  ///< in x's memory format, as are the next two
-Tensor zeros_like(const Tensor& x);
-Tensor ones_like(const Tensor& x);
+Tensor empty_like(const Tensor& x);  ///< in x's memory format, as zeros_like and ones_like
+Tensor zeros_like(const Tensor& x);  ///< every element is 0
+Tensor ones_like(const Tensor& x);   ///< every element is 1
 
 struct ArangeOptions {
-  double start = 0;
-  double step = 1;
+  double start = 0;  ///< the first number
+  double step = 1;   ///< between two numbers; may be negative
   DType dtype = i64;
   Device device = default_device();
 };
@@ -64,8 +65,8 @@ Tensor eye(std::int64_t n, detail::ADType auto dtype, Device device = default_de
 inline Tensor eye(std::int64_t n, Device device) { return eye(n, {.device = device}); }
 
 struct RandOptions {
-  double low = 0;
-  double high = 1;
+  double low = 0;   ///< smallest value
+  double high = 1;  ///< bound of the values, which is not reached
   DType dtype = f32;
   Device device = default_device();
   Generator* generator = nullptr;  ///< null: default_generator()
@@ -79,8 +80,8 @@ Tensor rand(const Shape& shape, detail::ADType auto dtype, Device device = defau
 inline Tensor rand(const Shape& shape, Device device) { return rand(shape, {.device = device}); }
 
 struct RandnOptions {
-  double mean = 0;
-  double stddev = 1;
+  double mean = 0;    ///< of the distribution
+  double stddev = 1;  ///< of the distribution; 0 or more
   DType dtype = f32;
   Device device = default_device();
   Generator* generator = nullptr;  ///< null: default_generator()
@@ -102,6 +103,7 @@ Tensor randperm(std::int64_t n, Generator& generator = default_generator());
 /// becomes 0; PyTorch leaves both undefined. A wider integer keeps its low bits (300 as u8 is 44).
 /// To bool: x != 0. The gradient is cast back.
 Tensor cast(const Tensor& x, DType dtype);
+/// x on `device`: x itself if it is there already. The gradient goes back to x's device.
 Tensor to_device(const Tensor& x, Device device);
 /// A row-major copy; contiguous() returns x itself if it is row-major already.
 Tensor clone(const Tensor& x);
@@ -142,10 +144,10 @@ Tensor gelu(const Tensor& x);       ///< x/2 (1 + erf(x/sqrt 2)) (Hendrycks & Gi
 Tensor gelu_tanh(const Tensor& x);  ///< x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
 Tensor sigmoid(const Tensor& x);    ///< 1/(1 + e^-x), stable at both ends
 Tensor silu(const Tensor& x);       ///< x sigmoid(x)
-Tensor tanh(const Tensor& x);
-Tensor softplus(const Tensor& x);  ///< log(1 + e^x), stable at both ends
-Tensor sin(const Tensor& x);
-Tensor cos(const Tensor& x);
+Tensor tanh(const Tensor& x);       ///< hyperbolic tangent
+Tensor softplus(const Tensor& x);   ///< log(1 + e^x), stable at both ends
+Tensor sin(const Tensor& x);        ///< x in radians
+Tensor cos(const Tensor& x);        ///< x in radians
 Tensor clamp(const Tensor& x, double low, double high);  ///< derivative 1 in [low, high], else 0
 
 Tensor& neg_(Tensor& x);
@@ -170,9 +172,9 @@ Tensor& cos_(Tensor& x);
 Tensor& clamp_(Tensor& x, double low, double high);
 
 // ---- Elementwise, two operands, broadcasting (numpy's rule) ----
-Tensor add(const Tensor& a, const Tensor& b);
-Tensor sub(const Tensor& a, const Tensor& b);
-Tensor mul(const Tensor& a, const Tensor& b);
+Tensor add(const Tensor& a, const Tensor& b);  ///< a + b
+Tensor sub(const Tensor& a, const Tensor& b);  ///< a - b
+Tensor mul(const Tensor& a, const Tensor& b);  ///< a b
 Tensor div(const Tensor& a, const Tensor& b);      ///< floating dtypes only
 Tensor pow(const Tensor& a, const Tensor& b);      ///< floating dtypes only
 Tensor minimum(const Tensor& a, const Tensor& b);  ///< NaN wins; a tie shares the gradient evenly
@@ -218,6 +220,7 @@ Tensor where(const Tensor& condition, const Tensor& a, double b);
 Tensor where(const Tensor& condition, double a, const Tensor& b);
 Tensor where(const Tensor& condition, double a, double b);
 
+/// As neg(), add(), sub(), mul() and div(); a number stands for a tensor of that value.
 inline Tensor operator-(const Tensor& x) { return neg(x); }
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
 inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
@@ -233,6 +236,7 @@ Tensor operator-(double a, const Tensor& b);
 Tensor operator/(double a, const Tensor& b);
 // == and != are left out: code that compares two handles, such as std::find, expects one bool.
 // Write eq(a, b) and ne(a, b).
+/// As lt(), le(), gt() and ge().
 inline Tensor operator<(const Tensor& a, const Tensor& b) { return lt(a, b); }
 inline Tensor operator<=(const Tensor& a, const Tensor& b) { return le(a, b); }
 inline Tensor operator>(const Tensor& a, const Tensor& b) { return gt(a, b); }
@@ -248,7 +252,9 @@ inline Tensor operator>=(double a, const Tensor& b) { return le(b, a); }
 
 // ---- Reductions over `axes`: a list or one number; empty: all. Reduced axes are removed, or kept
 // with size 1 if `keepdims` is set ----
+/// Integers give i64.
 Tensor sum(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
+/// The sum divided by the number of elements, NaN if there are none; floating dtypes.
 Tensor mean(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
 /// Largest / smallest; NaN propagates; ties share the gradient evenly. Throws on an empty
 /// reduction.
@@ -269,9 +275,13 @@ Tensor norm(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
 Tensor reshape(const Tensor& x, const Shape& shape);
 /// Merges axes `from` to `to` (inclusive) into one.
 Tensor flatten(const Tensor& x, std::int64_t from = 0, std::int64_t to = -1);
+/// Axis i of the result is axis order[i] of x.
 Tensor permute(const Tensor& x, const Axes& order);
+/// Exchanges two axes.
 Tensor transpose(const Tensor& x, std::int64_t a, std::int64_t b);
+/// A new axis of size 1 before `axis`; after the last one for -1.
 Tensor unsqueeze(const Tensor& x, std::int64_t axis);
+/// Without `axis`, whose size must be 1.
 Tensor squeeze(const Tensor& x, std::int64_t axis);
 /// Repeats axes of size 1, and new leading axes, without a copy; -1 keeps a size.
 Tensor expand(const Tensor& x, const Shape& shape);
@@ -340,6 +350,7 @@ inline Tensor mlp(const Tensor& x, std::initializer_list<Tensor> weights,
 /// Allows f32 matrix products on CUDA devices to run on tensor cores in TF32, which keeps 10 of 23
 /// mantissa bits. Off by default. Applies to all threads, from the next product on.
 void allow_tf32(bool on) noexcept;
+/// What allow_tf32() was given.
 bool tf32_allowed() noexcept;
 /// Allows f32 matrix products on the CPU to run on its bf16 matrix unit: each factor is split into
 /// three bf16 numbers, and the six largest of the nine products are added in f32. An element of the
@@ -348,6 +359,7 @@ bool tf32_allowed() noexcept;
 /// they meet. Off by default. Without the unit (AMX), products stay in f32. Applies to all threads,
 /// from the next product on.
 void allow_bf16x3(bool on) noexcept;
+/// What allow_bf16x3() was given.
 bool bf16x3_allowed() noexcept;
 /// Makes matrix products batch-invariant: a row of a [m, k] x [k, n] has the same bits whatever m
 /// and the other rows are. The order in which its terms are added then depends on n, k and the
@@ -356,6 +368,7 @@ bool bf16x3_allowed() noexcept;
 /// (figures in docs/performance.md). CUDA devices cannot promise it: products there throw Error
 /// while it is required. Off by default. Applies to all threads, from the next product on.
 void require_batch_invariance(bool on) noexcept;
+/// What require_batch_invariance() was given.
 bool batch_invariance_required() noexcept;
 
 // ---- Rows ----

@@ -31,6 +31,7 @@ Tensor global_avg_pool2d(const Tensor& x);
 Tensor max_pool1d(const Tensor& x, std::int64_t window, const Pool2dOptions& options = {});
 Tensor avg_pool1d(const Tensor& x, std::int64_t window, const Pool2dOptions& options = {});
 
+/// Where a new pixel's value comes from: the nearest one, or the four around it.
 enum class Upsampling : std::uint8_t { nearest, bilinear };
 /// x resized to out.h x out.w. nearest: source index floor(i h / out.h). bilinear: source position
 /// (i + 0.5) h / out.h - 0.5, clamped at the edges (PyTorch's align_corners = false).

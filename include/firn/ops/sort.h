@@ -18,7 +18,7 @@ struct Sorted {
 // had one axis of size 1. Throws Error on an axis that does not exist.
 
 struct SortOptions {
-  bool descending = false;
+  bool descending = false;  ///< largest first
 };
 /// The lines of x along `axis` in order; values and indices have x's shape. The sort is always
 /// stable, as PyTorch's is with stable=True.

@@ -21,6 +21,7 @@ enum class StepStatus : std::int32_t {
 /// What was not finite if a step was skipped for that: the first that applies. A loss or weight
 /// comes before the gradient, which then says nothing about the loss scale.
 enum class NonFinite : std::int32_t {
+  /// Everything was finite.
   none,
   weight,    ///< the sum of the losses' weights
   loss,      ///< the sum of the losses: no fault of the loss scale, which stays
@@ -28,6 +29,7 @@ enum class NonFinite : std::int32_t {
 };
 
 // 64 bits: a piece has no padding, so equal schedules have equal bytes.
+/// The formulas of a SchedulePiece.
 enum class ScheduleKind : std::int64_t { constant, linear, cosine, exponential, polynomial, steps };
 
 /// One piece of a Schedule, from `begin` to the next piece's begin. With x = step - begin and
@@ -39,10 +41,10 @@ enum class ScheduleKind : std::int64_t { constant, linear, cosine, exponential, 
 ///   polynomial   to + (from - to) (1 - p)^factor
 ///   steps        from * factor^floor(x / length)
 struct SchedulePiece {
-  ScheduleKind kind = ScheduleKind::constant;
-  std::int64_t begin = 0;
-  std::int64_t length = 1;
-  double from = 0, to = 0, factor = 1;
+  ScheduleKind kind = ScheduleKind::constant;  ///< its formula
+  std::int64_t begin = 0;                      ///< the first step of the piece
+  std::int64_t length = 1;                     ///< steps, 1 or more
+  double from = 0, to = 0, factor = 1;         ///< see the formulas
 };
 static_assert(sizeof(SchedulePiece) == 6 * 8);
 

@@ -23,15 +23,16 @@ enum class OverflowPolicy : std::uint8_t {
 
 /// Options of dynamic loss scaling (S13). All scales are powers of two (S06).
 struct DynamicLossScale {
-  double init = 65536;
+  double init = 65536;                  ///< the scale at first
   double growth_factor = 2;             ///< a power of two above 1
   double backoff_factor = 0.5;          ///< a power of two below 1
   std::int64_t growth_interval = 2000;  ///< applied steps in a row before the scale grows
-  double min = 1;
-  double max = 16777216;  ///< 2^24; growth that would pass it is left out
-  int hysteresis = 1;     ///< overflows before the scale backs off; 1: at the first
+  double min = 1;                       ///< the scale backs off no further
+  double max = 16777216;                ///< 2^24; growth that would pass it is left out
+  int hysteresis = 1;                   ///< overflows before the scale backs off; 1: at the first
+  /// When the tolerated overflows are counted anew.
   HysteresisRefill refill = HysteresisRefill::on_growth;
-  OverflowPolicy on_overflow = OverflowPolicy::skip;
+  OverflowPolicy on_overflow = OverflowPolicy::skip;  ///< what happens to a cycle that overflows
   /// Begins at a scale of 1 (or min), and the first step that is applied measures the largest
   /// element of the averaged gradient: the scale becomes the largest power of two that leaves it 4
   /// bits of headroom in f16 (S14), rather than `init` halved step by step. Cycles whose gradient
@@ -48,6 +49,7 @@ struct DynamicLossScale {
 /// None, a fixed scale, or a dynamic one.
 class LossScale {
  public:
+  /// What decides the scale; `automatic` is dynamic for f16 parameters, else none.
   enum class Kind : std::uint8_t { automatic, none, fixed, dynamic };
 
   /// Dynamic for models with f16 parameters, none otherwise. A model of f32 parameters under f16
@@ -59,7 +61,9 @@ class LossScale {
   /// Throws Error, naming the option and its value, where one is out of range.
   static LossScale dynamic(const DynamicLossScale& options = {});
 
+  /// What decides the scale.
   Kind kind() const noexcept { return kind_; }
+  /// Of dynamic scaling.
   const DynamicLossScale& options() const noexcept { return options_; }
 
  private:
@@ -77,7 +81,9 @@ class LossScaler {
   /// The scale's memory is on the device of the parameters.
   explicit LossScaler(const LossScale& policy, Device device = default_device());
 
+  /// False for one that the optimizer makes.
   bool defined() const noexcept { return state_ != nullptr; }
+  /// Those that it was made with. Throws Error if it is not defined().
   const LossScale& policy() const;
   /// In force from the next micro-step on. Waits for the device.
   double scale() const;

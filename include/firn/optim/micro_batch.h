@@ -39,6 +39,7 @@ struct MicroBatch {
   /// needs all quanta at a time (BatchNormMode::whole_batch).
   std::function<void(std::int64_t done)> between = {};
 
+  /// As large as fits into so many bytes in use on the device.
   static MicroBatch within(std::size_t bytes) { return {.size = 0, .budget = bytes}; }
 };
 

@@ -41,7 +41,7 @@ using NamedState = NamedTensor;
 /// the `loss` members divided by that of the `weight` members. Over ranks and in exact mode, a
 /// cycle that was dropped is not in them; in mid-cycle they have this rank's part of it.
 struct LossTotals {
-  double loss = 0, weight = 0;
+  double loss = 0, weight = 0;  ///< sum of the losses, and of their weights
 };
 
 /// Options of one backward().

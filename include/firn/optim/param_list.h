@@ -21,10 +21,12 @@ class ParamList {
   ParamList(std::initializer_list<Tensor> parameters);
   ParamList(std::vector<NamedTensor> parameters);  // NOLINT
 
+  /// Appends one.
   void push_back(const Tensor& parameter) { list_.push_back({{}, parameter}); }
   void push_back(NamedTensor parameter) { list_.push_back(std::move(parameter)); }
   bool empty() const noexcept { return list_.empty(); }
   std::size_t size() const noexcept { return list_.size(); }
+  /// Number i, with its name if it has one.
   const NamedTensor& operator[](std::size_t i) const { return list_[i]; }
   auto begin() const noexcept { return list_.begin(); }
   auto end() const noexcept { return list_.end(); }
@@ -44,15 +46,15 @@ enum class StatePrecision : std::uint8_t {
 /// Parameters that are updated alike. What is set here stands instead of the optimizer's option of
 /// that name; Error if its rule has none.
 struct ParamGroup {
-  ParamList parameters = {};
-  double lr_scale = 1;  ///< multiplies the optimizer's learning rate; 0 or more
-  std::optional<double> weight_decay = {};
-  std::optional<double> beta1 = {}, beta2 = {}, eps = {};
-  std::optional<double> momentum = {}, dampening = {}, alpha = {};
-  std::optional<double> lr_decay = {}, initial_accumulator = {};
-  std::optional<bool> nesterov = {}, centered = {};
-  std::optional<StatePrecision> state = {};
-  std::optional<std::int64_t> min_8bit_size = {};
+  ParamList parameters = {};                ///< that the group has
+  double lr_scale = 1;                      ///< multiplies the optimizer's learning rate; 0 or more
+  std::optional<double> weight_decay = {};  ///< unset: the optimizer's
+  std::optional<double> beta1 = {}, beta2 = {}, eps = {};           ///< unset: the optimizer's
+  std::optional<double> momentum = {}, dampening = {}, alpha = {};  ///< unset: the optimizer's
+  std::optional<double> lr_decay = {}, initial_accumulator = {};    ///< unset: the optimizer's
+  std::optional<bool> nesterov = {}, centered = {};                 ///< unset: the optimizer's
+  std::optional<StatePrecision> state = {};                         ///< unset: the optimizer's
+  std::optional<std::int64_t> min_8bit_size = {};                   ///< unset: the optimizer's
   std::optional<bool> hidden = {};  ///< of Muon: whether it updates all of them, or AdamW does
 };
 

@@ -16,9 +16,9 @@ namespace firn::optim {
 /// finishes a step. A plain number converts to a constant schedule.
 class Schedule {
  public:
-  using Kind = ScheduleKind;
-  using Piece = SchedulePiece;  ///< the formula of each kind: kinds.h
-  static constexpr int kMaxPieces = kMaxSchedulePieces;
+  using Kind = ScheduleKind;                             ///< the formula of a piece
+  using Piece = SchedulePiece;                           ///< the formula of each kind: kinds.h
+  static constexpr int kMaxPieces = kMaxSchedulePieces;  ///< pieces that a schedule can have
 
   /// Constant. Throws Error unless 0 <= value < infinity.
   Schedule(double value = 0);  // NOLINT: a number is a schedule
@@ -72,6 +72,7 @@ Schedule sequence(std::initializer_list<std::pair<Schedule, std::int64_t>> parts
 Schedule scaled(const Schedule& s, double factor);
 /// The rule of thumb for a batch `factor` times as large: rates grow with it, or with its root.
 enum class BatchScaling : std::uint8_t { linear, square_root };
+/// `s` with its values multiplied by what the rule of thumb says.
 Schedule scaled_for_batch(const Schedule& s, double factor,
                           BatchScaling rule = BatchScaling::linear);
 
@@ -81,17 +82,18 @@ Schedule scaled_for_batch(const Schedule& s, double factor,
 class Plateau {
  public:
   struct Options {
-    double lr = 1e-3;
-    double factor = 0.1;      ///< in (0, 1)
-    int patience = 10;        ///< observations without improvement that are tolerated
-    double threshold = 1e-4;  ///< relative improvement that counts
-    double min_lr = 0;
-    bool larger_is_better = false;
+    double lr = 1e-3;               ///< the rate at first
+    double factor = 0.1;            ///< in (0, 1)
+    int patience = 10;              ///< observations without improvement that are tolerated
+    double threshold = 1e-4;        ///< relative improvement that counts
+    double min_lr = 0;              ///< the rate gets no lower
+    bool larger_is_better = false;  ///< what is observed should grow, as an accuracy
   };
   /// Throws Error for an option outside its range.
   explicit Plateau(const Options& options);
   /// Takes one measurement; returns whether the rate was lowered. A NaN counts as no improvement.
   bool observe(double value);
+  /// The rate now.
   double lr() const noexcept { return lr_; }
 
  private:

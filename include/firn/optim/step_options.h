@@ -67,9 +67,10 @@ struct Exact {
 /// weight; clip_value; clip_norm; coupled weight decay (SGD, Adam, RMSprop, Adagrad); the rule's
 /// update with decoupled decay (AdamW, LAMB, Lion).
 struct StepOptions {
-  Accumulate accumulate = 1;
+  Accumulate accumulate = 1;  ///< micro-steps in a cycle
   double clip_norm = 0;   ///< largest norm of the averaged gradient of all parameters; 0: no limit
   double clip_value = 0;  ///< largest magnitude of one averaged gradient element; 0: no limit
+  /// Factor of the losses against underflow in f16; automatic by default.
   LossScale loss_scale = {};
   LossScaler scaler = {};  ///< instead of loss_scale: one that other optimizers have as well
   /// Steps in a row skipped for a value that is not finite after which step() throws (S12), naming

@@ -17,9 +17,13 @@ namespace firn::optim {
 /// the optimizer has gone on since. That a cycle is `accumulating` is known without a wait.
 class StepReport {
  public:
+  /// What has become of the cycle.
   StepStatus status() const { return accumulating_ ? StepStatus::accumulating : values().status; }
+  /// Whether the step changed the weights.
   bool applied() const { return status() == StepStatus::applied; }
+  /// Whether the cycle goes on.
   bool accumulating() const noexcept { return accumulating_; }
+  /// Whether the cycle has ended without a change of the weights.
   bool skipped() const { return !accumulating_ && !applied(); }
   /// applied().
   explicit operator bool() const { return applied(); }
@@ -91,6 +95,7 @@ class StepReport {
 /// 1; "accumulating: 2 micro-steps, weight 32"; or "skipped: ..." with the reason. If memory ran
 /// out, "; memory ran out 2 times, micro-batches of 16" follows.
 std::string to_string(const StepReport& report);
+/// Prints to_string(report).
 std::ostream& operator<<(std::ostream& out, const StepReport& report);
 
 }  // namespace firn::optim

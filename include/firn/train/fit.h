@@ -66,12 +66,12 @@ struct EpochReport {
   double lr = 0;                   ///< of the epoch's last step: of the first optimizer, as are
   double loss_scale = 1;           ///< this one, also of the last step,
   std::int64_t applied_steps = 0;  ///< and these, which count from the start of the run
-  std::int64_t skipped_steps = 0;
-  double seconds = 0;             ///< of training in this process
-  double validation_seconds = 0;  ///< of evaluation
-  double samples_per_second = 0;  ///< of training in this process, over all ranks
-  MemoryStats training_memory;    ///< peaks since the epoch's start, without evaluation
-  std::size_t peak_bytes = 0;     ///< the same with evaluation
+  std::int64_t skipped_steps = 0;  ///< so many cycles ended without a change of the weights
+  double seconds = 0;              ///< of training in this process
+  double validation_seconds = 0;   ///< of evaluation
+  double samples_per_second = 0;   ///< of training in this process, over all ranks
+  MemoryStats training_memory;     ///< peaks since the epoch's start, without evaluation
+  std::size_t peak_bytes = 0;      ///< the same with evaluation
 
   /// The metric of this name; "loss" is validation_loss, or train_loss if not `validated`.
   /// Throws Error, naming those there are, if there is none.
@@ -80,11 +80,13 @@ struct EpochReport {
 
 /// Why fit() has returned.
 enum class Ended : std::uint8_t { epochs, early_stop, limit, interrupted, asked };
+/// The word for it: "epochs", "early_stop", "limit", "interrupted" or "asked".
 const char* to_string(Ended ended) noexcept;
 
+/// What fit() has done.
 struct FitReport {
-  Ended ended = Ended::epochs;
-  std::int64_t epochs = 0;  ///< whole ones, those before a resume included
+  Ended ended = Ended::epochs;  ///< why it has returned
+  std::int64_t epochs = 0;      ///< whole ones, those before a resume included
   /// The last whole epoch. If training has ended within one: what there is of it, evaluated unless
   /// a signal has ended it. If there was nothing left to train: the last whole epoch of the
   /// checkpoint, without times, memory and details.
@@ -173,7 +175,7 @@ struct FitOptions {
   /// ranks: if this loader has the group, each evaluates its part, and sums are added in the order
   /// of the ranks, in exact mode too; without it, each evaluates all.
   data::Loader* validate = nullptr;
-  std::vector<std::shared_ptr<metrics::Metric>> metrics = {};
+  std::vector<std::shared_ptr<metrics::Metric>> metrics = {};  ///< collected over `validate`
   /// After each epoch, in the same mode, in place of `validate`: what it returns are the metrics of
   /// the epoch; one that is called "loss" is the validation loss. With ranks, all call it, and it
   /// returns the same on all.
@@ -184,11 +186,11 @@ struct FitOptions {
   std::optional<optim::MicroBatch> micro_batch = {};
   /// What becomes of a cycle that the end of an epoch cuts short.
   optim::Partial partial = optim::Partial::apply;
-  Callbacks callbacks = {};
-  LogOptions log = {};
-  CheckpointPlan checkpoint = {};
-  EarlyStop early_stop = {};
-  Limit limit = {};
+  Callbacks callbacks = {};        ///< functions that fit() calls
+  LogOptions log = {};             ///< the file of records, one JSON object a line
+  CheckpointPlan checkpoint = {};  ///< where and when the run is saved
+  EarlyStop early_stop = {};       ///< ends the training if a value no longer improves
+  Limit limit = {};                ///< ends the training at a number of steps or a time
   /// A table on stdout, a row per epoch, and the progress of an epoch on stderr: a bar on a
   /// terminal, else a line every ten seconds. With ranks, rank 0 prints.
   bool progress = true;
@@ -220,15 +222,15 @@ FitReport fit(nn::Module& net, optim::Optimizer& optimizer, data::Loader& loader
 /// An object with the name that log and checkpoints give it.
 template <class T>
 struct Named {
-  std::string name;
-  std::reference_wrapper<T> object;
+  std::string name;                  ///< of the object in log and checkpoints
+  std::reference_wrapper<T> object;  ///< which must outlive the call
 };
 
 /// What a loop with a step of its own trains. Names appear in the log and in checkpoints. With one
 /// module and one optimizer, they may be empty.
 struct Parts {
-  std::vector<Named<nn::Module>> modules = {};
-  std::vector<Named<optim::Optimizer>> optimizers = {};
+  std::vector<Named<nn::Module>> modules = {};           ///< in log and checkpoints, in this order
+  std::vector<Named<optim::Optimizer>> optimizers = {};  ///< in log and checkpoints, in this order
 };
 
 /// The same with a step of your own, which calls backward() and step() of the optimizers as it

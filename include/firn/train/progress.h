@@ -23,6 +23,7 @@ std::string progress_line(const std::string& label, std::int64_t done, std::int6
 std::string progress_bar(const std::string& label, std::int64_t done, std::int64_t total,
                          double seconds, int columns);
 
+/// The progress of a pass over some samples, on stderr: a bar on a terminal, else lines.
 class Progress {
  public:
   /// Of `total` samples, `done` were done before, and are no part of the rate.

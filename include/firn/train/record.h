@@ -91,6 +91,7 @@ class RunLog {
   RunLog(RunLog&&) noexcept;
   RunLog& operator=(RunLog&&) noexcept;
 
+  /// Whether there is a file.
   bool is_open() const noexcept { return file_ != nullptr; }
   /// Bytes of the file so far, with those kept; 0 without a log.
   std::int64_t bytes() const noexcept;

@@ -34,7 +34,7 @@
 namespace firn::dist {
 
 struct ColumnParallelOptions {
-  bool bias = true;
+  bool bias = true;            ///< adds a bias, of which each rank has its part
   bool gather_output = false;  ///< y is whole on every rank, in place of this rank's part
   DType dtype = f32;
 };
@@ -57,7 +57,7 @@ class ColumnParallelLinear : public nn::Module {
 };
 
 struct RowParallelOptions {
-  bool bias = true;
+  bool bias = true;               ///< adds a bias, which is whole on every rank
   bool input_is_parallel = true;  ///< x is this rank's part; else it is whole on every rank
   DType dtype = f32;
 };
@@ -133,7 +133,9 @@ class ParallelSwiGLU : public nn::Module {
   std::string extra_repr() const override;
   FIRN_MEMBERS(gate, up, down)
 
+  /// [hidden, width], of which each rank has some rows.
   ColumnParallelLinear gate, up;
+  /// [width, hidden], of which each rank has some columns.
   RowParallelLinear down;
 
  private:

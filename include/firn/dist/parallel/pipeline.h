@@ -39,7 +39,9 @@ class Pipeline {
   /// `stage` must outlive it. With one stage in mesh.pp(), run_batch() is that of the optimizer.
   Pipeline(const Mesh& mesh, nn::Module& stage);
 
+  /// The inputs of samples [first, last) of the batch, on the first stage.
   using InputsOf = std::function<Tensor(std::int64_t first, std::int64_t last)>;
+  /// The loss of samples [first, last), from the last stage's output for them.
   using LossOf = std::function<Loss(const Tensor& output, std::int64_t first, std::int64_t last)>;
 
   /// A whole cycle, as Optimizer::run_batch(): one step for a batch of `samples` of all copies of

@@ -42,6 +42,7 @@ class ELU : public Module {
 /// x Φ(x): exact, or with the tanh approximation that GPT-2 and BERT were trained with.
 class GELU : public Module {
  public:
+  /// The exact function, or its approximation by tanh.
   enum class Form { erf, tanh };
   explicit GELU(Form form = Form::erf) : form_(form) {}
   Tensor forward(const Tensor& x) override;
@@ -66,6 +67,7 @@ class SiLU : public Module {
   FIRN_MEMBERS()
 };
 
+/// tanh(x).
 class Tanh : public Module {
  public:
   Tensor forward(const Tensor& x) override;

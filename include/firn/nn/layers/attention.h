@@ -13,20 +13,20 @@ struct MultiHeadAttentionOptions {
   std::int64_t key_heads = 0;     ///< heads of keys and values; 0: as many as query heads
   std::int64_t head_width = 0;    ///< 0: width / heads
   std::int64_t memory_width = 0;  ///< width of the sequence that is attended to; 0: it is x itself
-  bool bias = true;
-  bool causal = false;
+  bool bias = true;               ///< the four projections have a bias
+  bool causal = false;            ///< a query sees no later key
   std::optional<std::int64_t> window = {};  ///< see AttentionOptions
   double dropout = 0;                       ///< of the probabilities, in training mode
   std::optional<double> rope_theta = {};    ///< if set, rotary positions with this theta
-  bool rope_interleaved = false;
+  bool rope_interleaved = false;            ///< see RopeOptions::interleaved
   DType dtype = f32;
   Device device = default_device();
 };
 
 /// Which keys of a call are valid: see AttentionOptions.
 struct SeenKeys {
-  Tensor lengths = {};
-  Tensor mask = {};
+  Tensor lengths = {};  ///< see AttentionOptions::lengths
+  Tensor mask = {};     ///< see AttentionOptions::mask
 };
 
 /// Projections of queries, keys and values, attention(), and a projection of the heads: x [batch,
@@ -65,7 +65,7 @@ class MultiHeadAttention : public ModuleOf<MultiHeadAttention> {
 };
 
 struct SwiGLUOptions {
-  bool bias = false;
+  bool bias = false;  ///< the three projections have a bias
   DType dtype = f32;
   Device device = default_device();
 };
@@ -79,7 +79,7 @@ class SwiGLU : public Module {
   std::string extra_repr() const override;
   FIRN_MEMBERS(gate, up, down)
 
-  Linear gate, up, down;
+  Linear gate, up, down;  ///< projections to the hidden width, and back
 };
 
 }  // namespace firn::nn

@@ -64,6 +64,7 @@ struct BatchNormOptions {
   std::optional<double> momentum = 0.1;  ///< in [0, 1]; nullopt: running means of all batches
   bool affine = true;                    ///< with weight and bias
   bool track = true;  ///< keep running statistics; if false, evaluation uses those of its batch
+  /// Whose statistics normalise a sample.
   BatchNormMode accumulation = BatchNormMode::per_micro_batch;
   DType dtype = f32;
   Device device = default_device();
@@ -89,13 +90,16 @@ class BatchNorm : public Module {
   std::string extra_repr() const override;
   FIRN_MEMBERS(weight, bias, running_mean, running_var, num_batches_tracked, pooled, pooled_count)
 
+  /// Of axis 1.
   std::int64_t channels() const noexcept { return c_; }
+  /// The mode in force.
   BatchNormMode accumulation() const noexcept { return accumulation_; }
   /// Changes the mode. Weights and running statistics stay; statistics pooled in the current cycle
   /// are lost.
   void set_accumulation(BatchNormMode mode);
   /// Makes the layer compute a GroupNorm: see convert_to_group_norm().
   void become_group_norm(std::int64_t groups);
+  /// Whether become_group_norm() was called.
   bool is_group_norm() const noexcept { return groups_ > 0; }
 
   Parameter weight;            ///< [c], or undefined

@@ -9,11 +9,12 @@
 namespace firn::nn {
 
 struct Conv1dOptions {
-  std::int64_t stride = 1;
-  ConvPadding padding = 0;  ///< kSamePadding keeps the length
-  std::int64_t dilation = 1;
+  std::int64_t stride = 1;    ///< step of the kernel along the input
+  ConvPadding padding = 0;    ///< kSamePadding keeps the length
+  std::int64_t dilation = 1;  ///< distance between the kernel's taps
+  /// Groups of channels, convolved apart; divides both numbers of channels.
   std::int64_t groups = 1;
-  bool bias = true;
+  bool bias = true;                          ///< adds a number to each output channel
   Activation activation = Activation::none;  ///< applied to the result
   DType dtype = f32;
   Device device = default_device();
@@ -40,11 +41,12 @@ class Conv1d : public Module {
 };
 
 struct Conv2dOptions {
-  Size2 stride = 1;
+  Size2 stride = 1;         ///< step of the kernel along height and width
   ConvPadding padding = 0;  ///< kSamePadding keeps height and width
-  Size2 dilation = 1;
+  Size2 dilation = 1;       ///< distance between the kernel's taps
+  /// Groups of channels, convolved apart; divides both numbers of channels.
   std::int64_t groups = 1;
-  bool bias = true;
+  bool bias = true;                          ///< adds a number to each output channel
   Activation activation = Activation::none;  ///< applied to the result; relu is fused
   DType dtype = f32;
   Device device = default_device();
@@ -71,13 +73,14 @@ class Conv2d : public Module {
 };
 
 struct ConvTranspose2dOptions {
-  Size2 stride = 1;
+  Size2 stride = 1;   ///< step of the kernel along the result
   Size2 padding = 0;  ///< removed from each side of the result
   Size2 output_padding =
-      0;  ///< extra rows and columns below and to the right, < stride or dilation
-  Size2 dilation = 1;
+      0;               ///< extra rows and columns below and to the right, < stride or dilation
+  Size2 dilation = 1;  ///< distance between the kernel's taps
+  /// Groups of channels, convolved apart; divides both numbers of channels.
   std::int64_t groups = 1;
-  bool bias = true;
+  bool bias = true;  ///< adds a number to each output channel
   DType dtype = f32;
   Device device = default_device();
 };

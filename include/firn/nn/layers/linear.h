@@ -8,7 +8,7 @@
 namespace firn::nn {
 
 struct LinearOptions {
-  bool bias = true;
+  bool bias = true;  ///< adds b [out] to the product
   DType dtype = f32;
   Device device = default_device();
 };

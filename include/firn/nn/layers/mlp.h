@@ -11,7 +11,7 @@ namespace firn::nn {
 
 struct MLPOptions {
   Activation activation = Activation::relu;  ///< after every layer but the last
-  bool bias = true;
+  bool bias = true;                          ///< every layer has a bias
   DType dtype = f32;
   Device device = default_device();
 };
@@ -31,7 +31,7 @@ class MLP : public Module {
   std::string extra_repr() const override;
   FIRN_MEMBERS(layers)
 
-  std::vector<Linear> layers;
+  std::vector<Linear> layers;  ///< in the order of the call
 
  private:
   Activation activation_;

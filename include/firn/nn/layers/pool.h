@@ -49,6 +49,7 @@ class MaxPool1d : public Module {
   Pool2dOptions options_;
 };
 
+/// Mean of each window of x [n, c, l].
 class AvgPool1d : public Module {
  public:
   explicit AvgPool1d(std::int64_t window, const Pool2dOptions& options = {});
@@ -74,6 +75,7 @@ class AdaptiveMaxPool2d : public Module {
   Size2 out_;
 };
 
+/// Means of out.h x out.w windows that cover the image: see adaptive_avg_pool2d().
 class AdaptiveAvgPool2d : public Module {
  public:
   explicit AdaptiveAvgPool2d(Size2 out);

@@ -31,7 +31,7 @@ class Residual : public Module {
   std::string extra_repr() const override;
   FIRN_MEMBERS(body, shortcut)
 
-  AnyModule body;
+  AnyModule body;      ///< the sum's first term
   AnyModule shortcut;  ///< or none
 
  private:

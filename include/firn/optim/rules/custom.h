@@ -29,8 +29,8 @@ struct CustomInput {
 /// What it returns: the new weight, and the new states in the same order. Shapes, dtype and device
 /// are those of the input.
 struct CustomUpdate {
-  Tensor weight;
-  std::vector<Tensor> states = {};
+  Tensor weight;                    ///< the new weight
+  std::vector<Tensor> states = {};  ///< the new states, in the order of CustomOptions::states
 };
 
 /// A tensor that is kept between steps, one for each parameter.
@@ -42,8 +42,8 @@ struct CustomState {
 };
 
 struct CustomOptions {
-  Schedule lr = 1e-2;  ///< a number, or a function of the applied steps
-  std::vector<CustomState> states = {};
+  Schedule lr = 1e-2;                    ///< a number, or a function of the applied steps
+  std::vector<CustomState> states = {};  ///< what the rule keeps of each parameter
   std::function<CustomUpdate(const CustomInput& in)> update = {};  ///< required
 };
 

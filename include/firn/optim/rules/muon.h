@@ -26,8 +26,8 @@ struct MuonOptions {
   double momentum = 0.95;     ///< in [0, 1)
   bool nesterov = true;       ///< needs momentum > 0
   double weight_decay = 0.1;  ///< 0 or more; w -= lr * weight_decay * w, apart from the gradient
-  MuonScale scale = MuonScale::original;
-  std::int64_t newton_schulz_steps = 5;  ///< 1 to 99
+  MuonScale scale = MuonScale::original;  ///< how the learning rate fits the shape of a matrix
+  std::int64_t newton_schulz_steps = 5;   ///< 1 to 99
   /// Which parameters Muon updates; empty: those of two axes. It should leave out embeddings and
   /// the output layer, which are matrices too.
   std::function<bool(const NamedTensor& parameter)> hidden = {};
