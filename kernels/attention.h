@@ -46,7 +46,30 @@ void attention_backward(const ConstView& dout, const ConstView& q, const ConstVi
 
 }  // namespace cpu
 
-FIRN_KERNEL_WITH_WORKSPACE(attention)
-FIRN_KERNEL_WITH_WORKSPACE(attention_backward)
+inline double bytes_of(const AttentionGrads& g) {
+  return detail::bytes_of(g.dq) + detail::bytes_of(g.dk) + detail::bytes_of(g.dv);
+}
+/// Pairs of a query and a key that the band lets through, of all heads; lengths and masks are not
+/// looked at, since they are on the device.
+inline double attention_pairs(const ConstView& q, const ConstView& k, const AttentionArgs& args) {
+  const double n = double(q.shape[2]), m = double(k.shape[2]),
+               heads = double(q.shape[0] * q.shape[1]);
+  double keys = m;  // a query's, on average
+  if (args.causal) keys = n <= m ? m - (n - 1) / 2 : (m + 1) / 2 * m / n;
+  if (args.window > 0 && double(args.window) < keys) keys = double(args.window);
+  return heads * n * keys;
+}
+inline double attention_flops(const ConstView& q, const ConstView& k, const ConstView& v,
+                              const AttentionArgs& args, const auto&...) {
+  return 2.0 * attention_pairs(q, k, args) * double(q.shape[3] + v.shape[3]);
+}
+/// Scores again, and the gradients of q, k, v and of the probabilities.
+inline double attention_backward_flops(const ConstView&, const ConstView& q, const ConstView& k,
+                                       const ConstView& v, const ConstView&, const ConstView&,
+                                       const AttentionArgs& args, const auto&...) {
+  return 2.0 * attention_pairs(q, k, args) * double(3 * q.shape[3] + 2 * v.shape[3]);
+}
+FIRN_KERNEL_OF_PRODUCTS(attention, attention_flops)
+FIRN_KERNEL_OF_PRODUCTS(attention_backward, attention_backward_flops)
 
 }  // namespace firn::kernels

@@ -41,8 +41,23 @@ void conv_weight_gradient(const ConstView& dy, const ConstView& x, const ConvGeo
 
 }  // namespace cpu
 
-FIRN_KERNEL_WITH_WORKSPACE(conv_forward)
-FIRN_KERNEL_WITH_WORKSPACE(conv_data_gradient)
-FIRN_KERNEL_WITH_WORKSPACE(conv_weight_gradient)
+/// Of a convolution with outputs y and weight w, and of its gradients: each has the same products.
+inline double conv_flops(const Shape& y, const Shape& w) {
+  return w[0] == 0 ? 0 : 2.0 * double(y.product()) * double(w.product() / w[0]);
+}
+inline double conv_forward_flops(const ConstView&, const ConstView& w, const ConstView&, bool,
+                                 const ConvGeometry&, const View& y, const auto&...) {
+  return conv_flops(y.shape, w.shape);
+}
+inline double conv_data_gradient_flops(const ConstView& dy, const ConstView& w, const auto&...) {
+  return conv_flops(dy.shape, w.shape);
+}
+inline double conv_weight_gradient_flops(const ConstView& dy, const ConstView&, const ConvGeometry&,
+                                         const View& dw, const auto&...) {
+  return conv_flops(dy.shape, dw.shape);
+}
+FIRN_KERNEL_OF_PRODUCTS(conv_forward, conv_forward_flops)
+FIRN_KERNEL_OF_PRODUCTS(conv_data_gradient, conv_data_gradient_flops)
+FIRN_KERNEL_OF_PRODUCTS(conv_weight_gradient, conv_weight_gradient_flops)
 
 }  // namespace firn::kernels

@@ -45,8 +45,17 @@ void dense_weight_gradient(const ConstView& dy, const ConstView& x, const View& 
 
 }  // namespace cpu
 
-FIRN_KERNEL_WITH_WORKSPACE(dense_forward)
-FIRN_KERNEL_WITH_WORKSPACE(dense_data_gradient)
-FIRN_KERNEL_WITH_WORKSPACE(dense_weight_gradient)
+inline double dense_forward_flops(const ConstView& x, const ConstView& w, const auto&...) {
+  return 2.0 * double(x.numel()) * double(w.shape[0]);
+}
+inline double dense_data_gradient_flops(const ConstView& dy, const ConstView& w, const auto&...) {
+  return 2.0 * double(dy.numel()) * double(w.shape[1]);
+}
+inline double dense_weight_gradient_flops(const ConstView& dy, const ConstView& x, const auto&...) {
+  return 2.0 * double(dy.numel()) * double(x.shape[1]);
+}
+FIRN_KERNEL_OF_PRODUCTS(dense_forward, dense_forward_flops)
+FIRN_KERNEL_OF_PRODUCTS(dense_data_gradient, dense_data_gradient_flops)
+FIRN_KERNEL_OF_PRODUCTS(dense_weight_gradient, dense_weight_gradient_flops)
 
 }  // namespace firn::kernels

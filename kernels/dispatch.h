@@ -22,11 +22,13 @@
 
 #include <new>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "firn/error.h"
 #include "firn/kernel_support.h"
 #include "firn/memory/labels.h"
+#include "firn/spans.h"
 #include "firn/stream.h"
 #include "firn/view.h"
 #include "kernels/settings/isa.h"
@@ -51,6 +53,55 @@ Device first_device(const First& first, const Rest&... rest) {
     return first_device(rest...);
   }
 }
+
+/// Bytes that a kernel reads or writes of an operand: each element of memory once. A contract with
+/// operands in a struct has an overload of its own beside the struct.
+inline double bytes_of(const ConstView& v) noexcept {
+  if (!v.data) return 0;
+  double elements = 1;
+  for (int i = 0; i < v.rank(); ++i)
+    if (v.strides[i] != 0 || v.shape[i] == 0) elements *= static_cast<double>(v.shape[i]);
+  return elements * static_cast<double>(size_of(v.dtype));
+}
+inline double bytes_of(const View& v) noexcept { return bytes_of(ConstView(v)); }
+template <class T>
+double operand_bytes(const T& operand) noexcept {
+  if constexpr (requires { bytes_of(operand); }) {
+    return bytes_of(operand);
+  } else {
+    return 0;
+  }
+}
+template <class First, class... Rest>
+DType first_dtype(const First& first, const Rest&... rest) noexcept {
+  if constexpr (std::is_convertible_v<First, ConstView>) {
+    return ConstView(first).dtype;
+  } else if constexpr (sizeof...(rest) > 0) {
+    return first_dtype(rest...);
+  } else {
+    return f32;
+  }
+}
+template <class First, class... Rest>
+Stream stream_among(Device device, const First& first, const Rest&... rest) {
+  if constexpr (std::is_same_v<First, Stream>) {
+    return first;
+  } else if constexpr (sizeof...(rest) > 0) {
+    return stream_among(device, rest...);
+  } else {
+    return {device, nullptr};
+  }
+}
+template <class... Args>
+double no_products(const Args&...) noexcept {
+  return 0;
+}
+template <class... Args>
+void note_work(runtime::Span& span, Device device, double flops, const Args&... args) noexcept {
+  span.runs(stream_among(device, args...), first_dtype(args...),
+            {flops, (operand_bytes(args) + ... + 0.0)});
+}
+
 [[noreturn]] inline void no_kernel(const char* name, Device device) {
   throw DeviceError(name, "has no kernel for " + to_string(device),
                     kHasCudaKernels ? "move the operands to the CPU" : "build with -DFIRN_CUDA=ON");
@@ -79,12 +130,16 @@ Device first_device(const First& first, const Rest&... rest) {
 #endif
 
 /// Both backends have the kernel, and neither allocates workspace in it.
-#define FIRN_KERNEL(name) FIRN_KERNEL_OF_BOTH(name, if (runtime::dry_run()) [[unlikely]] return )
+#define FIRN_KERNEL(name) \
+  FIRN_KERNEL_OF_BOTH(name, if (runtime::dry_run()) [[unlikely]] return, detail::no_products)
 /// Both backends have the kernel, and at least one allocates workspace in it or calls such a
 /// kernel.
-#define FIRN_KERNEL_WITH_WORKSPACE(name) \
-  FIRN_KERNEL_OF_BOTH(name, const runtime::KernelScope scope(#name))
-#define FIRN_KERNEL_OF_BOTH(name, beginning)                                    \
+#define FIRN_KERNEL_WITH_WORKSPACE(name) FIRN_KERNEL_OF_PRODUCTS(name, detail::no_products)
+/// The same of a kernel that multiplies matrices. `flops` is a function of the same arguments: the
+/// floating-point operations of its products, 2 for each multiply-add.
+#define FIRN_KERNEL_OF_PRODUCTS(name, flops) \
+  FIRN_KERNEL_OF_BOTH(name, const runtime::KernelScope scope(#name), flops)
+#define FIRN_KERNEL_OF_BOTH(name, beginning, flops)                             \
   FIRN_CPU_VARIANTS_OF(name)                                                    \
   namespace cuda {                                                              \
   decltype(cpu::name) name;                                                     \
@@ -93,6 +148,9 @@ Device first_device(const First& first, const Rest&... rest) {
   void name(Args&&... args) try {                                               \
     beginning;                                                                  \
     const Device device = detail::first_device(args...);                        \
+    runtime::Span span(runtime::SpanKind::kernel, #name);                       \
+    if (span.on()) [[unlikely]]                                                 \
+      detail::note_work(span, device, flops(args...), args...);                 \
     if (device.is_cpu()) return FIRN_ON_CPU(name)(std::forward<Args>(args)...); \
     if constexpr (kHasCudaKernels) {                                            \
       cuda::name(std::forward<Args>(args)...);                                  \
@@ -110,6 +168,9 @@ Device first_device(const First& first, const Rest&... rest) {
   void name(Args&&... args) try {                           \
     const Device device = detail::first_device(args...);    \
     if (!device.is_cpu()) detail::no_kernel(#name, device); \
+    runtime::Span span(runtime::SpanKind::kernel, #name);   \
+    if (span.on()) [[unlikely]]                             \
+      detail::note_work(span, device, 0, args...);          \
     FIRN_ON_CPU(name)(std::forward<Args>(args)...);         \
   } catch (const std::bad_alloc&) {                         \
     firn::detail::out_of_memory(#name);                     \

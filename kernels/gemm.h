@@ -29,7 +29,10 @@ const char* product_unit(DType dtype);
 
 }  // namespace cpu
 
-FIRN_KERNEL_WITH_WORKSPACE(gemm)
+inline double gemm_flops(const ConstView& a, const ConstView&, const View& c, const auto&...) {
+  return a.rank() == 0 ? 0 : 2.0 * double(c.numel()) * double(a.shape[a.rank() - 1]);
+}
+FIRN_KERNEL_OF_PRODUCTS(gemm, gemm_flops)
 FIRN_CPU_VARIANTS_OF(product_unit)
 
 }  // namespace firn::kernels

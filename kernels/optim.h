@@ -187,6 +187,18 @@ void optim_set_scale(const StepMemory& memory, double scale, const math::ScalePo
 
 }  // namespace cpu
 
+/// Weights, masters, averages and states are read and written, gradients read.
+inline double bytes_of(const OptimizerArena& a) {
+  double twice = detail::bytes_of(a.master.data ? a.master : a.weight) + detail::bytes_of(a.ema);
+  for (const View& s : a.states) twice += detail::bytes_of(s);
+  const double once = a.master.data ? detail::bytes_of(a.weight) : 0;
+  return 2 * twice + once + detail::bytes_of(a.grad);
+}
+inline double bytes_of(std::span<const OptimizerArena> arenas) {
+  double sum = 0;
+  for (const OptimizerArena& a : arenas) sum += bytes_of(a);
+  return sum;
+}
 FIRN_KERNEL(optim_begin)
 FIRN_KERNEL(optim_norm)
 FIRN_KERNEL_CPU(optim_summarize)

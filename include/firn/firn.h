@@ -69,6 +69,7 @@
 #include "firn/ops/pool.h"
 #include "firn/ops/sort.h"
 #include "firn/optim/optim.h"
+#include "firn/profile.h"
 #include "firn/random.h"
 #include "firn/rollback.h"
 #include "firn/shape.h"

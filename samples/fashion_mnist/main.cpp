@@ -168,6 +168,25 @@ void train_rank(const Options& o, const std::optional<Picture>& picture, firn::D
   train(o, *model, nullptr, picture, device, group);
 }
 
+void run(const Options& o);
+
+/// Also if the run is interrupted or fails.
+void run_profiled(const Options& o) {
+  firn::Profile profile({.trace = o.profile});
+  const auto finish = [&] {
+    profile.stop();
+    std::printf("\n%s\n%s\ntrace written to %s\n", profile.table().c_str(),
+                profile.table(firn::ProfileBy::phase).c_str(), o.profile.c_str());
+  };
+  try {
+    run(o);
+  } catch (...) {
+    finish();
+    throw;
+  }
+  finish();
+}
+
 void run(const Options& o) {
   const firn::dist::Group job = job_group();
   const firn::Device device = firn::Device::parse(o.device);
@@ -206,7 +225,7 @@ int main(int argc, char** argv) {
   const auto options = sample::parse_options(argc, argv, exit_code);
   if (!options) return exit_code;
   try {
-    sample::run(*options);
+    options->profile.empty() ? sample::run(*options) : sample::run_profiled(*options);
     return 0;
   } catch (const sample::Interrupted& e) {
     sample::print_error(e.what());

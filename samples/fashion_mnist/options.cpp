@@ -366,6 +366,9 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   app.add_option("--log-every", o.log_every,
                  "also one for each skipped step, and for every so many applied ones [none]")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000}));
+  app.add_option("--profile", o.profile,
+                 "write a trace of the run to this file, for ui.perfetto.dev (compressed if it ends "
+                 "in .gz), and print what took the time (docs/profiling.md)");
   app.add_option("--save", o.save, "write the trained weights to this safetensors file");
   app.add_option("--load", o.load, "start from the weights of this safetensors file");
   app.add_option("--checkpoint", o.checkpoint,

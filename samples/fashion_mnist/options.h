@@ -43,6 +43,7 @@ struct Options {
   std::string data;                   ///< folder; empty: see load_fashion_mnist
   std::string log;                    ///< JSON lines; empty: none
   std::int64_t log_every = 0;         ///< applied steps; 0: epochs alone
+  std::string profile;                ///< file for a trace; empty: none
   std::string save;                   ///< safetensors file; empty: none
   std::string load;                   ///< safetensors file; empty: none
   std::string checkpoint;             ///< folder; empty: none

@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "firn/kernel_support.h"
 #include "firn/memory/labels.h"
+#include "firn/spans.h"
 #include "kernels/copy.h"
 #include "kernels/elementwise.h"
 
@@ -241,6 +242,7 @@ void run_node(Node& n, const Queue& queue, bool retain_graph) {
   }
   const runtime::OpScope op(n.op);
   const runtime::ModuleScope module(n.module);
+  const runtime::Span span(runtime::SpanKind::gradient, n.op);
   if (n.segment) [[unlikely]]
     n.segment->prepare(n);
   Backward b(n);
@@ -410,6 +412,7 @@ void backward(const Tensor& output, const BackwardOptions& options) try {
     seed = empty(output.shape(), output.dtype(), output.device());
     kernels::fill(seed.mutable_view(), 1.0, current_stream(seed.device()));
   }
+  const runtime::Span span(runtime::SpanKind::phase, "backward");
   Queue queue;
   if (!queue.collects(*root)) {
     add_to_leaf(static_cast<Leaf&>(*root), seed);

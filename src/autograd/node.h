@@ -25,6 +25,7 @@
 #include "autograd/trace.h"
 #include "firn/autograd.h"
 #include "firn/memory/labels.h"
+#include "firn/spans.h"
 #include "firn/stream.h"
 #include "firn/tensor.h"
 #include "tensor/impl.h"
@@ -281,6 +282,8 @@ void watch(const char* op, const std::vector<Tensor>& inputs, const Tensor& outp
 /// What an op that carries no gradient calls in place of record().
 inline void unrecorded(const char* op, const Tensor& output, detail::Inputs inputs) {
   output.storage()->made_by(op);
+  if (runtime::recording_spans()) [[unlikely]]
+    runtime::end_operation(op);
   if (op_mode.watched()) [[unlikely]]
     detail::watch(op, inputs, output);
 }
@@ -292,6 +295,8 @@ template <class InputList = detail::Inputs, class Fn>
 Tensor record(const char* op, Tensor output, const InputList& inputs,
               std::initializer_list<Saved> saved, Fn&& backward) {
   output.storage()->made_by(op);
+  if (runtime::recording_spans()) [[unlikely]]
+    runtime::end_operation(op);
   if (op_mode.watched()) [[unlikely]]
     detail::watch(op, inputs, output);
   if (Trace::current) [[unlikely]]

@@ -8,6 +8,7 @@
 #include "autograd/node.h"
 #include "base/check.h"
 #include "firn/memory/labels.h"
+#include "firn/spans.h"
 #include "kernels/value_hash.h"
 
 namespace firn::autograd {
@@ -54,6 +55,7 @@ void Segment::run_again(std::uint32_t place) {
   const DeviceScope device(device_);
   const runtime::OpScope op(nullptr);
   const runtime::ModuleScope module(module_);
+  const runtime::Span span(runtime::SpanKind::phase, "recompute");
   Trace trace(*this, place);
   if (trace.missing_ == 0) return;
   try {

@@ -13,6 +13,7 @@
 #include "dist/combine.h"
 #include "dist/transport.h"
 #include "firn/kernel_support.h"
+#include "firn/spans.h"
 #include "firn/storage.h"
 #include "tensor/impl.h"
 #include "tensor/overlap.h"
@@ -74,6 +75,7 @@ void check_own_part(const char* op, const Tensor& whole, const Tensor& part, int
 
 void run(Transport& transport, const Call& call, const Tensor& from, const Tensor& to) {
   if (runtime::dry_run()) return transport.plan(call);
+  const runtime::Span span(runtime::SpanKind::phase, to_string(call.kind));
   try {
     transport.run(call, from.view().data, to.mutable_view().data);
   } catch (...) {
@@ -105,6 +107,7 @@ Talk talk_of(const char* op, const Group& group, const Tensor& x, int peer, Call
 void talk(Transport& transport, std::span<const Talk> talks,
           std::initializer_list<const Tensor*> tensors) {
   if (runtime::dry_run()) return;
+  const runtime::Span span(runtime::SpanKind::phase, "message");
   try {
     transport.talk(talks);
   } catch (...) {
@@ -207,6 +210,7 @@ FIRN_OUT_OF_MEMORY("broadcast")
 
 void Group::barrier() const try {
   if (runtime::dry_run()) return;
+  const runtime::Span span(runtime::SpanKind::phase, "barrier");
   transport_->run({}, nullptr, nullptr);
 }
 FIRN_OUT_OF_MEMORY("barrier")

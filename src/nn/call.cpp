@@ -252,6 +252,8 @@ detail::Call::Call(Module& m)
   if (autograd::Trace::current) [[unlikely]]
     join_trace();
   label_before_ = std::exchange(runtime::labels.module, label_);
+  if (runtime::recording_spans()) [[unlikely]]
+    span_.emplace(label_);
   innermost_call = this;
   if (autograd::reading) [[unlikely]] {
     autograd::reading->begin();

@@ -288,6 +288,8 @@ struct Optimizer::Impl final : autograd::Cycle {
   std::int64_t micro_steps() const noexcept override;
   void drop_members();
 
+  /// For a profile: the loss scale that was in force.
+  void note_loss_scale(const StepReport& report) const;
   /// Tells the listener of the cycle that has ended.
   void tell_listener(const StepReport& report);
 

@@ -3,6 +3,7 @@
 #include <span>
 
 #include "autograd/node.h"
+#include "firn/spans.h"
 #include "kernels/optim.h"
 #include "optim/impl.h"
 
@@ -149,6 +150,7 @@ bool Optimizer::Impl::count_call() {
 }
 
 StepReport Optimizer::Impl::end_cycle() {
+  const runtime::Span span(runtime::SpanKind::phase, "optimizer step");
   check_skips();  // on a device, of cycles before
   combine();
   const bool reached = decide();

@@ -4,11 +4,22 @@
 
 #include "base/check.h"
 #include "firn/kernel_support.h"
+#include "firn/spans.h"
 #include "optim/impl.h"
 
 namespace firn::optim {
 
+void Optimizer::Impl::note_loss_scale(const StepReport& report) const {
+  const runtime::Span span(runtime::SpanKind::phase, "profile");
+  StepReport kept = report;
+  // On a device the report cannot be asked once the next step has been made.
+  if (!store.device().is_cpu()) kept = report.of(store.step_state().clone());
+  runtime::note_counter("loss scale", [kept] { return kept.loss_scale(); });
+}
+
 void Optimizer::Impl::tell_listener(const StepReport& report) {
+  if (runtime::recording_spans() && !runtime::dry_run() && !hooks.capturing()) [[unlikely]]
+    note_loss_scale(report);
   if (listener && !runtime::dry_run() && !hooks.capturing()) listener(report);
   hooks.at_replay([](Impl& i) {
     if (i.listener) i.listener(i.report_of_cycle());

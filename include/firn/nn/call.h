@@ -15,6 +15,7 @@
 #include "firn/checkpoint.h"
 #include "firn/error.h"
 #include "firn/ops/autocast.h"
+#include "firn/spans.h"
 #include "firn/tensor.h"
 
 namespace firn::nn {
@@ -155,6 +156,7 @@ class Call {
   std::size_t note_ = 0;                          ///< the number of the call in the checkpoint
   std::optional<Autocast> mode_;
   std::unique_ptr<MemberCheck> check_;
+  std::optional<runtime::Span> span_;  ///< if a profile is made
 };
 
 /// Throws Error: a call of `m` has arguments that checkpoint() cannot keep.

@@ -65,6 +65,12 @@ class StepReport {
   // ended, and the micro-steps of the cycle that goes on; -1 if none does.
   StepReport(Tensor state, std::int64_t cycles, std::int64_t micro_steps = -1,
              std::shared_ptr<const std::vector<std::string>> names = {});
+  /// The same report, to be read from a copy of the state.
+  StepReport of(Tensor state) const {
+    StepReport out = *this;
+    if (out.state_.defined()) out.state_ = std::move(state);
+    return out;
+  }
   void note_split(std::int64_t micro_batch, std::int64_t retries) noexcept {
     micro_batch_ = micro_batch;
     memory_retries_ = retries;

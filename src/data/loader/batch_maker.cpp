@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "data/collate.h"
+#include "firn/spans.h"
 
 namespace firn::data {
 namespace {
@@ -106,6 +107,7 @@ MadeBatch BatchMaker::without_bad(std::span<const std::int64_t> ids,
 }
 
 MadeBatch BatchMaker::try_make(LoaderPosition position, std::int64_t count) const {
+  const runtime::Span span(runtime::SpanKind::phase, "make batch");
   const Share part = part_of(count);
   std::vector<std::int64_t> ids(static_cast<std::size_t>(part.size()));
   position.sample += part.first;

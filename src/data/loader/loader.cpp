@@ -10,6 +10,7 @@
 #include "firn/memory.h"
 #include "firn/ops/ops.h"
 #include "firn/rollback.h"
+#include "firn/spans.h"
 #include "firn/warning.h"
 
 namespace firn::data {
@@ -72,6 +73,7 @@ struct Loader::State {
 };
 
 bool Loader::State::next() {
+  const runtime::Span span(runtime::SpanKind::phase, "next batch");
   const OwnerScope owner(Owner::data);
   at.batch = {};  // the next one reuses the memory, unless the user kept a handle
   const Clock::time_point asked = Clock::now();

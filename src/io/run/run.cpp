@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "firn/autograd.h"
 #include "firn/ops/ops.h"
+#include "firn/spans.h"
 #include "firn/storage.h"
 #include "firn/stream.h"
 #include "io/run/run_file.h"
@@ -171,6 +172,7 @@ void restore_run(const char* op, const std::string& path, RunFile file,
 }
 
 void save_run(const std::string& path, std::span<const RunPart> parts) try {
+  const runtime::Span span(runtime::SpanKind::phase, "save run");
   constexpr const char* kOp = "save_run";
   const NoGrad guard;
   const autograd::StepRanks ranks = ranks_of(parts);

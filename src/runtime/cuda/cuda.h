@@ -58,6 +58,25 @@ void copy_async(void* dst, Device dst_device, const void* src, Device src_device
                 std::size_t bytes);
 void zero(void* dst, std::size_t bytes, Stream stream);
 
+// When kernels run (timing.cpp), for firn/spans.h. Timers are cudaEvent_t with a time.
+
+/// A session begins at `zero`, in ns of steady_clock.
+void start_timers(std::uint64_t zero) noexcept;
+/// Marks the end of what is queued on the stream; null if CUDA refused. The first one of a session
+/// waits for its stream, so that the clocks of host and device can be compared.
+void* take_timer(Stream stream) noexcept;
+void give_timer(int device, void* timer) noexcept;
+/// Waits for all devices that have timers in this session, and throws as synchronize() does.
+void await_timers();
+/// In seconds, below 0 if CUDA does not know.
+double seconds_between(int device, void* first, void* last) noexcept;
+/// The same since the session's start.
+double seconds_at(int device, void* timer) noexcept;
+/// NVTX ranges of this thread.
+bool has_ranges() noexcept;
+void push_range(const char* name) noexcept;
+void pop_range() noexcept;
+
 // Memory (allocator.cpp).
 
 void allocate(MemoryBlock& b, Stream stream);

@@ -8,6 +8,7 @@
 
 #include "base/build.h"
 #include "base/check.h"
+#include "firn/spans.h"
 #include "firn/stream.h"
 #include "runtime/graph/captured_graph.h"
 
@@ -43,6 +44,7 @@ Graph Graph::capture(Device device, std::function<void()> work) {
 void Graph::replay() {
   FIRN_CHECK(impl_, "graph", "capture the work, or use the graph that it was moved to",
              "this graph is empty: nothing was captured into it, or it was moved from");
+  const runtime::Span span(runtime::SpanKind::phase, "replay");
   if constexpr (kHasCuda) {
     if (impl_->captured) return impl_->captured->replay();
   }

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "firn/kernel_support.h"
+#include "firn/spans.h"
 #include "runtime/cuda/cuda.h"
 
 namespace firn {
@@ -91,6 +92,7 @@ bool Event::done() const {
 
 void synchronize(Device device) {
   require_device("synchronize", device);
+  const runtime::Span span(runtime::SpanKind::phase, "synchronize");
   if constexpr (kHasCuda) {
     if (device.is_cuda()) memory::cuda::synchronize_device(device.index);
   }
@@ -129,6 +131,15 @@ void require_device(const char* op, Device device) {
                     "build with -DFIRN_CUDA=ON where nvcc is installed, or use the CPU");
 }
 
+namespace {
+
+void note_copy(runtime::Span& span, Device dst, Device src, std::size_t bytes) {
+  if (span.on())
+    span.runs(current_stream(dst.is_cpu() ? src : dst), u8, {0, 2.0 * static_cast<double>(bytes)});
+}
+
+}  // namespace
+
 void copy_bytes(void* dst, Device dst_device, const void* src, Device src_device,
                 std::size_t bytes) {
   if (bytes == 0 || runtime::dry_run()) return;
@@ -136,7 +147,11 @@ void copy_bytes(void* dst, Device dst_device, const void* src, Device src_device
     std::memcpy(dst, src, bytes);
     return;
   }
-  if constexpr (kHasCuda) memory::cuda::copy(dst, dst_device, src, src_device, bytes);
+  if constexpr (kHasCuda) {
+    runtime::Span span(runtime::SpanKind::kernel, "copy_bytes");
+    note_copy(span, dst_device, src_device, bytes);
+    memory::cuda::copy(dst, dst_device, src, src_device, bytes);
+  }
 }
 
 void copy_bytes_async(void* dst, Device dst_device, const void* src, Device src_device,
@@ -146,7 +161,11 @@ void copy_bytes_async(void* dst, Device dst_device, const void* src, Device src_
     std::memcpy(dst, src, bytes);
     return;
   }
-  if constexpr (kHasCuda) memory::cuda::copy_async(dst, dst_device, src, src_device, bytes);
+  if constexpr (kHasCuda) {
+    runtime::Span span(runtime::SpanKind::kernel, "copy_bytes_async");
+    note_copy(span, dst_device, src_device, bytes);
+    memory::cuda::copy_async(dst, dst_device, src, src_device, bytes);
+  }
 }
 
 void zero_bytes(void* dst, Device device, std::size_t bytes) {

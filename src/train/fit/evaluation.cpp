@@ -7,6 +7,7 @@
 #include "firn/ops/losses.h"
 #include "firn/optim/ema.h"
 #include "firn/optim/whole_weights.h"
+#include "firn/spans.h"
 #include "nn/tree.h"
 #include "optim/impl.h"
 
@@ -44,6 +45,7 @@ void validate_into(EpochReport& report, const Parts& parts, const Objective& obj
 void evaluate_into(EpochReport& report, const Parts& parts, const Objective& objective,
                    const FitOptions& options) {
   if (!options.validate && !options.evaluate) return;
+  const runtime::Span span(runtime::SpanKind::phase, "validation");
   std::deque<nn::detail::EvalScope> modes;
   for (const auto& module : parts.modules) modes.emplace_back(nn::detail::tree_of(module.object));
   std::deque<optim::AveragedWeights> averages;

@@ -1,0 +1,149 @@
+// What threads are doing, and for how long: the seam of firn/profile.h. Operations, layers, the
+// optimizer and kernels make spans; without a profile each costs one load. A tool of yours can take
+// the same records by start_spans() and take_spans().
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "firn/device.h"
+#include "firn/dtype.h"
+#include "firn/stream.h"
+
+namespace firn::runtime {
+
+/// From the outside inwards. Within a thread, spans nest.
+enum class SpanKind : std::uint8_t {
+  phase,   ///< a part of a step ("backward", "step", "next batch"), or of a program (firn::Range)
+  module,  ///< the call of a module
+  operation,  ///< of the forward pass
+  gradient,   ///< the backward function of an operation
+  kernel      ///< a call of a kernel, with those that it calls: on a CUDA device its launch
+};
+const char* to_string(SpanKind kind) noexcept;
+
+/// What a kernel has to do at least, by the shapes of its operands.
+struct Work {
+  double flops = 0;  ///< of products: 2 for each multiply-add; 0 for other kernels
+  double bytes = 0;  ///< of its operands, each read or written once
+};
+
+namespace detail {
+extern constinit std::atomic<bool> spans_on;
+}
+/// Whether spans are recorded.
+inline bool recording_spans() noexcept { return detail::spans_on.load(std::memory_order_relaxed); }
+
+/// While alive, and if spans are recorded, this thread does `name`. Never throws: what the heap has
+/// no memory for is counted in SpanLog::lost. Nothing is recorded in a dry run.
+class Span {
+ public:
+  /// `name` lives as long as the program.
+  Span(SpanKind kind, const char* name) noexcept {
+    if (recording_spans()) [[unlikely]]
+      begin(kind, name, 0);
+  }
+  /// The call of a module, by its number (firn/memory/labels.h).
+  explicit Span(std::uint32_t module) noexcept {
+    if (recording_spans()) [[unlikely]]
+      begin(SpanKind::module, "", module);
+  }
+  ~Span() {
+    if (on_) [[unlikely]]
+      end();
+  }
+  Span(const Span&) = delete;
+  Span& operator=(const Span&) = delete;
+
+  bool on() const noexcept { return on_; }
+  /// Of a kernel, before it runs: where, on what, how much. On a CUDA device events then measure
+  /// its time, but not while a graph is captured.
+  void runs(Stream stream, DType dtype, Work work) noexcept;
+
+ private:
+  friend class SpanRecorder;
+  void begin(SpanKind kind, const char* name, std::uint32_t module) noexcept;
+  void end() noexcept;
+
+  bool on_ = false;
+  SpanKind kind_;
+  DType dtype_;
+  Device device_;
+  std::uint32_t module_;
+  const char* name_;
+  std::uint64_t session_, start_, inside_;
+  Span* outer_;
+  Work work_;
+  void *first_event_, *last_event_;
+  void* stream_;
+};
+
+/// The operation `op` of the forward pass has ended: the kernels that this thread has run since its
+/// last one, or since the innermost span began, are its own.
+void end_operation(const char* op) noexcept;
+
+/// `name` has the value from now on. `value` is called by take_spans(), which may wait for devices.
+void note_counter(const char* name, std::function<double()> value) noexcept;
+
+/// A name that lives as long as the program. Throws OutOfMemory.
+const char* keep_name(std::string_view name);
+
+/// A span that has ended. Times are in ns since start_spans().
+struct SpanRecord {
+  SpanKind kind = SpanKind::phase;
+  bool backward = false;     ///< within a backward pass
+  DType dtype = f32;         ///< of a kernel's first operand
+  Device device;             ///< of a kernel
+  std::uint32_t thread = 0;  ///< 0 is the thread that called start_spans()
+  std::uint32_t module = 0;  ///< the innermost module, see module_path()
+  const char* name = "";     ///< "" for a module
+  const char* op = nullptr;  ///< of a kernel: its operation; null: none
+  std::uint64_t start = 0, end = 0;
+  std::uint64_t inside = 0;  ///< of these, in spans within this one
+  Work work;
+  std::int64_t memory = -1;      ///< bytes in use on `device` at the end; -1: not asked
+  const void* stream = nullptr;  ///< of a kernel on a CUDA device
+  double device_start = -1, device_seconds = -1;  ///< on a CUDA device, in s; -1: not measured
+};
+
+/// Spans that are alike in all but their times.
+struct SpanTotal {
+  SpanRecord like;  ///< its times, memory and work are of the last one
+  std::uint64_t calls = 0;
+  std::uint64_t ns = 0, self_ns = 0;  ///< self: without spans within
+  Work work;                          ///< of all calls
+  double device_seconds = 0;          ///< of the calls that events measured
+  std::uint64_t device_calls = 0;
+};
+
+struct SpanLog {
+  struct Counter {
+    const char* name;
+    std::uint64_t time;  ///< ns
+    double value;
+  };
+  std::vector<SpanRecord> spans;  ///< by thread and start, outer ones first
+  std::vector<SpanTotal> totals;  ///< of all spans, those left out of `spans` too
+  std::vector<Counter> counters;
+  std::uint64_t left_out = 0;  ///< of `spans`: more than were to be kept
+  std::uint64_t lost = 0;      ///< for want of memory
+  std::uint64_t ns = 0;        ///< from start to end
+};
+
+struct SpanOptions {
+  std::size_t keep = 1'000'000;  ///< spans, of all threads
+  bool nvtx = false;  ///< also NVTX ranges, which NVIDIA's profilers show; needs a CUDA build
+};
+/// Begins to record the spans of all threads. Throws Error if they are being recorded already, or
+/// for `nvtx` in a build without NVTX.
+void start_spans(const SpanOptions& options = {});
+/// Ends that and returns what was recorded. Spans that have not ended are left out. Waits for CUDA
+/// devices that kernels were measured on. Throws Error if nothing is being recorded, and what
+/// synchronize() throws: nothing is being recorded then.
+SpanLog take_spans();
+
+}  // namespace firn::runtime

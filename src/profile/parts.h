@@ -1,0 +1,19 @@
+// The parts of a profile, a file each.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "firn/profile.h"
+
+namespace firn::profile_parts {
+
+/// Throws Error unless a file could be written to `path`, and leaves nothing behind.
+void check_trace_path(const std::string& path);
+/// Throws IoError.
+void write_trace(const runtime::SpanLog& log, const std::string& path);
+
+std::vector<ProfileRow> rows_of(const runtime::SpanLog& log, ProfileBy by);
+std::string table_of(const runtime::SpanLog& log, ProfileBy by, int rows);
+
+}  // namespace firn::profile_parts

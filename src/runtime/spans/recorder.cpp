@@ -1,0 +1,308 @@
+// Spans as they begin and end, and the session in which they are recorded.
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <new>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+
+#include "base/check.h"
+#include "firn/kernel_support.h"
+#include "firn/memory.h"
+#include "firn/memory/labels.h"
+#include "runtime/cuda/cuda.h"
+#include "runtime/spans/recorder.h"
+
+namespace firn::runtime {
+
+constinit std::atomic<bool> detail::spans_on{false};
+
+namespace {
+
+constexpr const char* kOp = "spans";
+
+std::uint64_t now() noexcept {
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                        std::chrono::steady_clock::now().time_since_epoch())
+                                        .count());
+}
+
+/// What all threads share. Never destroyed: threads may end after main().
+struct Session {
+  std::mutex mutex;
+  std::atomic<std::uint64_t> number{0};  // of the session that is recorded or was the last
+  std::uint64_t start = 0;
+  std::vector<std::unique_ptr<ThreadSpans>> threads;  // the first `used` are of this session
+  std::size_t used = 0;
+  std::atomic<std::int64_t> places{0};  // that are left for spans to be kept
+  std::atomic<bool> nvtx{false};
+  struct Counter {
+    const char* name;
+    std::uint64_t time;
+    std::function<double()> value;
+  };
+  std::vector<Counter> counters;
+  std::uint64_t lost = 0;
+};
+Session& session() noexcept {
+  static Session& s = *new Session;
+  return s;
+}
+
+thread_local constinit Span* innermost = nullptr;
+/// This thread's log, and the session that it was opened for.
+thread_local constinit ThreadSpans* own = nullptr;
+thread_local constinit std::uint64_t own_session = 0;
+/// What a thread is told apart by.
+const void* this_thread() noexcept { return &own; }
+
+/// Opens a log for this thread; the caller holds the session's mutex.
+void open_own(Session& s, std::uint64_t number) {
+  if (s.used == s.threads.size()) s.threads.push_back(std::make_unique<ThreadSpans>());
+  ThreadSpans& next = *s.threads[s.used];
+  const std::lock_guard lock(next.mutex());
+  next.open(number, static_cast<std::uint32_t>(s.used++), this_thread());
+  own = &next;
+  own_session = number;
+}
+
+/// Runs `write` on this thread's log, unless session `number` has ended.
+template <class Write>
+void write_own(std::uint64_t number, const Write& write) noexcept {
+  if (own_session != number) {
+    Session& s = session();
+    const std::lock_guard lock(s.mutex);
+    if (!recording_spans() || s.number.load() != number) return;
+    try {
+      open_own(s, number);
+    } catch (...) {
+      ++s.lost;
+      return;
+    }
+  }
+  const std::lock_guard lock(own->mutex());
+  if (!own->is_open(number, this_thread())) return;
+  try {
+    write(*own);
+  } catch (...) {
+    own->lose();
+  }
+}
+
+std::int64_t memory_in_use(Device device) noexcept try {
+  return static_cast<std::int64_t>(memory_stats(device).total.current);
+} catch (...) {
+  return -1;
+}
+
+/// The device of the last kernel of this thread.
+thread_local constinit Device last_device = Device::cpu();
+
+}  // namespace
+
+const char* to_string(SpanKind kind) noexcept {
+  constexpr const char* names[] = {"phase", "module", "operation", "gradient", "kernel"};
+  return names[static_cast<std::size_t>(kind)];
+}
+
+bool take_place() noexcept { return session().places.fetch_sub(1, std::memory_order_relaxed) > 0; }
+
+/// What only spans may see of each other.
+class SpanRecorder {
+ public:
+  /// The innermost span around `s` of a kind that is an operation; null: none.
+  static const char* operation_around(const Span& s) noexcept {
+    for (const Span* o = s.outer_; o; o = o->outer_)
+      if (o->kind_ == SpanKind::operation || o->kind_ == SpanKind::gradient) return o->name_;
+    return nullptr;
+  }
+  static bool in_gradient(const Span* s) noexcept {
+    for (; s; s = s->outer_)
+      if (s->kind_ == SpanKind::gradient) return true;
+    return false;
+  }
+  static bool is_kernel(const Span* s) noexcept { return s && s->kind_ == SpanKind::kernel; }
+  static void add_inside(Span* s, std::uint64_t session, std::uint64_t ns) noexcept {
+    if (s && s->session_ == session) s->inside_ += ns;
+  }
+};
+
+void Span::begin(SpanKind kind, const char* name, std::uint32_t module) noexcept {
+  if (dry_run()) return;
+  // What a kernel calls is its own work.
+  if (kind == SpanKind::kernel && SpanRecorder::is_kernel(innermost)) return;
+  session_ = session().number.load(std::memory_order_acquire);
+  kind_ = kind;
+  name_ = name;
+  module_ = module != 0 ? module : labels.module;
+  dtype_ = f32;
+  device_ = Device::cpu();
+  inside_ = 0;
+  work_ = {};
+  first_event_ = last_event_ = stream_ = nullptr;
+  outer_ = std::exchange(innermost, this);
+  on_ = true;
+  if (kind != SpanKind::kernel && own_session == session_)  // what ran before is of no operation
+    write_own(session_, [](ThreadSpans& t) { t.settle(nullptr); });
+  if constexpr (kHasCuda) {
+    if (session().nvtx.load(std::memory_order_relaxed)) {
+      const std::string_view path = module_path(module_);
+      memory::cuda::push_range(kind == SpanKind::module && !path.empty() ? path.data() : name);
+    }
+  }
+  start_ = now();
+}
+
+void Span::runs(Stream stream, DType dtype, Work work) noexcept {
+  dtype_ = dtype;
+  device_ = last_device = stream.device;
+  work_ = work;
+  if constexpr (kHasCuda) {
+    if (!device_.is_cuda() || capturing(device_)) return;
+    stream_ = stream.handle;
+    first_event_ = memory::cuda::take_timer(stream);
+  }
+}
+
+void Span::end() noexcept {
+  innermost = outer_;
+  if constexpr (kHasCuda) {
+    if (first_event_) last_event_ = memory::cuda::take_timer({device_, stream_});
+    if (session().nvtx.load(std::memory_order_relaxed)) memory::cuda::pop_range();
+  }
+  const std::uint64_t stop = now();
+  bool noted = false;
+  write_own(session_, [&](ThreadSpans& t) {
+    const std::uint64_t zero = session().start;
+    if (start_ < zero) return;
+    SpanRecord r;
+    r.kind = kind_;
+    r.backward = SpanRecorder::in_gradient(this);
+    r.dtype = dtype_;
+    r.device = kind_ == SpanKind::kernel ? device_ : last_device;
+    r.module = module_;
+    r.name = name_;
+    r.start = start_ - zero;
+    r.end = stop - zero;
+    r.inside = inside_;
+    r.work = work_;
+    r.stream = stream_;
+    if (kind_ != SpanKind::kernel) {
+      t.settle(nullptr);
+      if (kind_ != SpanKind::module) r.memory = memory_in_use(last_device);
+      t.count(r);
+    } else {
+      r.op = SpanRecorder::operation_around(*this);
+      const bool timed = first_event_ && last_event_;
+      t.wait(r, timed ? first_event_ : nullptr, timed ? last_event_ : nullptr);
+      noted = timed;
+    }
+  });
+  SpanRecorder::add_inside(outer_, session_, stop - start_);
+  if constexpr (kHasCuda) {
+    if (noted) return;
+    if (first_event_) memory::cuda::give_timer(device_.index, first_event_);
+    if (last_event_) memory::cuda::give_timer(device_.index, last_event_);
+  }
+}
+
+void end_operation(const char* op) noexcept {
+  const std::uint64_t number = session().number.load(std::memory_order_acquire);
+  if (own_session != number) return;  // this thread has run no kernel
+  const std::uint64_t stop = now();
+  write_own(number, [&](ThreadSpans& t) {
+    if (!t.has_waiting()) return;
+    SpanRecord r;
+    r.kind = SpanKind::operation;
+    r.backward = SpanRecorder::in_gradient(innermost);
+    r.device = last_device;
+    r.module = labels.module;
+    r.name = op;
+    r.start = t.first_start();
+    r.end = stop - session().start;
+    r.inside = t.waiting_ns();
+    r.memory = memory_in_use(last_device);
+    const std::uint64_t own_ns = r.end - r.start - std::min(r.end - r.start, r.inside);
+    t.settle(op);
+    t.count(r);
+    SpanRecorder::add_inside(innermost, number, own_ns);
+  });
+}
+
+void note_counter(const char* name, std::function<double()> value) noexcept {
+  if (!recording_spans()) return;
+  Session& s = session();
+  const std::uint64_t time = now();
+  const std::lock_guard lock(s.mutex);
+  if (!recording_spans() || time < s.start) return;
+  try {
+    s.counters.push_back({name, time - s.start, std::move(value)});
+  } catch (...) {
+    ++s.lost;
+  }
+}
+
+const char* keep_name(std::string_view name) try {
+  static std::mutex& mutex = *new std::mutex;
+  static auto& names = *new std::unordered_set<std::string>;
+  const std::lock_guard lock(mutex);
+  return names.emplace(name).first->c_str();
+}
+FIRN_OUT_OF_MEMORY(kOp)
+
+void start_spans(const SpanOptions& options) try {
+  Session& s = session();
+  const std::lock_guard lock(s.mutex);
+  FIRN_CHECK(!recording_spans(), kOp, "end the other profile first: there is one at a time",
+             "the spans of this process are being recorded already");
+  bool nvtx = false;
+  if constexpr (kHasCuda) nvtx = options.nvtx && memory::cuda::has_ranges();
+  FIRN_CHECK(nvtx == options.nvtx, kOp, "build with -DFIRN_CUDA=ON, or leave nvtx out",
+             "this build has no NVTX");
+  s.used = 0;
+  s.counters.clear();
+  s.lost = 0;
+  s.places.store(static_cast<std::int64_t>(std::min<std::size_t>(options.keep, INT64_MAX)));
+  s.nvtx.store(options.nvtx);
+  open_own(s, s.number.load() + 1);
+  s.number.fetch_add(1);
+  s.start = now();
+  if constexpr (kHasCuda) memory::cuda::start_timers(s.start);
+  detail::spans_on.store(true, std::memory_order_release);
+}
+FIRN_OUT_OF_MEMORY(kOp)
+
+SpanLog take_spans() try {
+  Session& s = session();
+  const std::lock_guard lock(s.mutex);
+  FIRN_CHECK(recording_spans(), kOp, "call start_spans()", "no spans are being recorded");
+  detail::spans_on.store(false);
+  const std::uint64_t stop = now();
+  struct Close {
+    Session& s;
+    ~Close() {
+      for (std::size_t i = 0; i < s.used; ++i) {
+        const std::lock_guard held(s.threads[i]->mutex());
+        s.threads[i]->close();
+      }
+      s.counters.clear();
+    }
+  } const close{s};
+  SpanLog log;
+  log.ns = stop - s.start;
+  log.lost = s.lost;
+  if constexpr (kHasCuda) memory::cuda::await_timers();
+  for (std::size_t i = 0; i < s.used; ++i) {
+    ThreadSpans& t = *s.threads[i];
+    const std::lock_guard held(t.mutex());
+    t.settle(nullptr);
+    t.move_into(log);
+  }
+  for (const Session::Counter& c : s.counters) log.counters.push_back({c.name, c.time, c.value()});
+  return log;
+}
+FIRN_OUT_OF_MEMORY(kOp)
+
+}  // namespace firn::runtime
