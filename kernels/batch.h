@@ -25,6 +25,13 @@ void take_batch(const ConstView& images, const ConstView& labels, const ConstVie
                 const math::Augment& augment, const View& x, const View& y, Stream stream);
 }  // namespace cpu
 
-FIRN_KERNEL(take_batch)
+/// A profile counts the images that are taken: their bytes, and what becomes of them.
+inline double take_batch_bytes(const ConstView& images, const ConstView&, const ConstView&,
+                               const ConstView&, const View&, float, float, const math::Augment&,
+                               const View& x, const View& y, Stream) {
+  return double(x.numel()) * double(size_of(images.dtype)) + detail::bytes_of(x) +
+         2 * detail::bytes_of(y);
+}
+FIRN_KERNEL_THAT_MOVES(take_batch, take_batch_bytes)
 
 }  // namespace firn::kernels

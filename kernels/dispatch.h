@@ -92,14 +92,15 @@ Stream stream_among(Device device, const First& first, const Rest&... rest) {
     return {device, nullptr};
   }
 }
+/// What a kernel moves: its operands.
 template <class... Args>
-double no_products(const Args&...) noexcept {
-  return 0;
+double moved_bytes(const Args&... args) noexcept {
+  return (operand_bytes(args) + ... + 0.0);
 }
 template <class... Args>
-void note_work(runtime::Span& span, Device device, double flops, const Args&... args) noexcept {
-  span.runs(stream_among(device, args...), first_dtype(args...),
-            {flops, (operand_bytes(args) + ... + 0.0)});
+void note_work(runtime::Span& span, Device device, runtime::Work work,
+               const Args&... args) noexcept {
+  span.runs(stream_among(device, args...), first_dtype(args...), work);
 }
 
 [[noreturn]] inline void no_kernel(const char* name, Device device) {
@@ -130,16 +131,23 @@ void note_work(runtime::Span& span, Device device, double flops, const Args&... 
 #endif
 
 /// Both backends have the kernel, and neither allocates workspace in it.
-#define FIRN_KERNEL(name) \
-  FIRN_KERNEL_OF_BOTH(name, if (runtime::dry_run()) [[unlikely]] return, detail::no_products)
+#define FIRN_KERNEL(name) FIRN_KERNEL_THAT_MOVES(name, detail::moved_bytes)
+/// The same of a kernel that does not move each operand once. `bytes` is a function of the same
+/// arguments, for profiles.
+#define FIRN_KERNEL_THAT_MOVES(name, bytes)                              \
+  FIRN_KERNEL_OF_BOTH(name, if (runtime::dry_run()) [[unlikely]] return, \
+                      (runtime::Work{0, bytes(args...)}))
 /// Both backends have the kernel, and at least one allocates workspace in it or calls such a
 /// kernel.
-#define FIRN_KERNEL_WITH_WORKSPACE(name) FIRN_KERNEL_OF_PRODUCTS(name, detail::no_products)
+#define FIRN_KERNEL_WITH_WORKSPACE(name)                             \
+  FIRN_KERNEL_OF_BOTH(name, const runtime::KernelScope scope(#name), \
+                      (runtime::Work{0, detail::moved_bytes(args...)}))
 /// The same of a kernel that multiplies matrices. `flops` is a function of the same arguments: the
-/// floating-point operations of its products, 2 for each multiply-add.
-#define FIRN_KERNEL_OF_PRODUCTS(name, flops) \
-  FIRN_KERNEL_OF_BOTH(name, const runtime::KernelScope scope(#name), flops)
-#define FIRN_KERNEL_OF_BOTH(name, beginning, flops)                             \
+/// floating-point operations of its products, 2 for each multiply-add, for profiles.
+#define FIRN_KERNEL_OF_PRODUCTS(name, flops)                         \
+  FIRN_KERNEL_OF_BOTH(name, const runtime::KernelScope scope(#name), \
+                      (runtime::Work{flops(args...), detail::moved_bytes(args...)}))
+#define FIRN_KERNEL_OF_BOTH(name, beginning, work)                              \
   FIRN_CPU_VARIANTS_OF(name)                                                    \
   namespace cuda {                                                              \
   decltype(cpu::name) name;                                                     \
@@ -150,7 +158,7 @@ void note_work(runtime::Span& span, Device device, double flops, const Args&... 
     const Device device = detail::first_device(args...);                        \
     runtime::Span span(runtime::SpanKind::kernel, #name);                       \
     if (span.on()) [[unlikely]]                                                 \
-      detail::note_work(span, device, flops(args...), args...);                 \
+      detail::note_work(span, device, work, args...);                           \
     if (device.is_cpu()) return FIRN_ON_CPU(name)(std::forward<Args>(args)...); \
     if constexpr (kHasCudaKernels) {                                            \
       cuda::name(std::forward<Args>(args)...);                                  \
@@ -162,18 +170,18 @@ void note_work(runtime::Span& span, Device device, double flops, const Args&... 
   }
 
 /// Only the CPU has the kernel; a call for another device throws DeviceError.
-#define FIRN_KERNEL_CPU(name)                               \
-  FIRN_CPU_VARIANTS_OF(name)                                \
-  template <class... Args>                                  \
-  void name(Args&&... args) try {                           \
-    const Device device = detail::first_device(args...);    \
-    if (!device.is_cpu()) detail::no_kernel(#name, device); \
-    runtime::Span span(runtime::SpanKind::kernel, #name);   \
-    if (span.on()) [[unlikely]]                             \
-      detail::note_work(span, device, 0, args...);          \
-    FIRN_ON_CPU(name)(std::forward<Args>(args)...);         \
-  } catch (const std::bad_alloc&) {                         \
-    firn::detail::out_of_memory(#name);                     \
+#define FIRN_KERNEL_CPU(name)                                                      \
+  FIRN_CPU_VARIANTS_OF(name)                                                       \
+  template <class... Args>                                                         \
+  void name(Args&&... args) try {                                                  \
+    const Device device = detail::first_device(args...);                           \
+    if (!device.is_cpu()) detail::no_kernel(#name, device);                        \
+    runtime::Span span(runtime::SpanKind::kernel, #name);                          \
+    if (span.on()) [[unlikely]]                                                    \
+      detail::note_work(span, device, {0, detail::moved_bytes(args...)}, args...); \
+    FIRN_ON_CPU(name)(std::forward<Args>(args)...);                                \
+  } catch (const std::bad_alloc&) {                                                \
+    firn::detail::out_of_memory(#name);                                            \
   }
 
 }  // namespace firn::kernels

@@ -35,9 +35,14 @@ void count(const char* op, const ConstView& index, const View& out, Stream strea
 
 }  // namespace cpu
 
-FIRN_KERNEL(take_rows)
+/// A profile counts the elements that are taken, and not the whole of what they are taken from.
+inline double taken_bytes(const char*, const ConstView&, const ConstView& index, const View& out,
+                          const auto&...) {
+  return detail::bytes_of(index) + 2 * detail::bytes_of(out);
+}
+FIRN_KERNEL_THAT_MOVES(take_rows, taken_bytes)
 FIRN_KERNEL_WITH_WORKSPACE(add_rows)
-FIRN_KERNEL(gather)
+FIRN_KERNEL_THAT_MOVES(gather, taken_bytes)
 FIRN_KERNEL_WITH_WORKSPACE(gather_backward)
 FIRN_KERNEL(one_hot)
 FIRN_KERNEL_WITH_WORKSPACE(count)

@@ -40,6 +40,7 @@
 #include "firn/metrics/classification.h"
 #include "firn/metrics/mean_loss.h"
 #include "firn/metrics/metric.h"
+#include "firn/metrics/mistakes.h"
 #include "firn/metrics/regression.h"
 #include "firn/nn/any_module.h"
 #include "firn/nn/checkpoint.h"

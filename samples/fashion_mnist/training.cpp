@@ -195,14 +195,16 @@ Evaluation evaluate(nn::Module& model, firn::data::ResidentBatches& batches,
   firn::metrics::MeanLoss mean;
   firn::metrics::Accuracy accuracy;
   firn::metrics::Confusion confusion({.classes = kClasses});
+  firn::metrics::Mistakes mistakes({.height = 28, .width = 28});
   while (batches.remaining() > 0) {
     const auto [x, y] = batches.next();
     const auto [logits, loss] = run(x, y);
     mean.add(loss);
     accuracy.update(logits, y);
     confusion.update(logits, y);
+    mistakes.update_from(x, logits, y);
   }
-  Evaluation e{mean.value(), accuracy.values()[0].value, {}, confusion.matrix()};
+  Evaluation e{mean.value(), accuracy.values()[0].value, {}, confusion.matrix(), mistakes};
   for (std::size_t c = 0; c < kClasses; ++c) {
     const auto& row = e.confusion[c];
     const auto images = std::accumulate(row.begin(), row.end(), std::int64_t{0});

@@ -8,6 +8,7 @@
 
 #include "firn/data/resident_batches.h"
 #include "firn/dist/parallel/pipeline.h"
+#include "firn/metrics/mistakes.h"
 #include "firn/nn/module.h"
 #include "firn/optim/optimizer.h"
 #include "firn/optim/schedule.h"
@@ -67,6 +68,7 @@ struct Evaluation {
   std::vector<double> class_accuracy;  ///< 0 for a class without images
   /// Numbers of images by true class, then by predicted class.
   std::vector<std::vector<std::int64_t>> confusion;
+  firn::metrics::Mistakes mistakes;  ///< those that it is most sure about
 };
 /// Of the model, or of the whole of which it is a stage; then a call of all ranks, which get the
 /// same.

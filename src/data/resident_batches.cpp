@@ -12,6 +12,7 @@
 #include "firn/memory.h"
 #include "firn/ops/ops.h"
 #include "firn/rollback.h"
+#include "firn/spans.h"
 #include "firn/stream.h"
 #include "kernels/batch.h"
 
@@ -204,6 +205,7 @@ std::function<void()> ResidentBatches::prepare_seek(LoaderPosition to) const {
 Batch ResidentBatches::next() { return next(next_size()); }
 
 Batch ResidentBatches::next(std::int64_t count) try {
+  const runtime::Span span(runtime::SpanKind::phase, "next batch");
   State& s = state();
   s.require(count);  // before memory is allocated
   const Device device = s.options.device;

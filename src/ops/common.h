@@ -8,6 +8,7 @@
 #include "autograd/node.h"
 #include "base/check.h"
 #include "firn/ops/ops.h"
+#include "firn/spans.h"
 #include "firn/stream.h"
 #include "ops/autocast.h"
 
@@ -23,6 +24,12 @@ inline constexpr std::int64_t kMostPositions = std::numeric_limits<std::int32_t>
 
 /// The stream on which the op's kernels run.
 inline Stream stream_of(const Tensor& t) noexcept { return current_stream(t.device()); }
+
+/// For profiles: an op has ended that calls neither record() nor unrecorded().
+inline void ended(const char* op) noexcept {
+  if (runtime::recording_spans()) [[unlikely]]
+    runtime::end_operation(op);
+}
 
 /// The memory format of an elementwise result: that of the first operand with the result's shape.
 template <class... Operands>

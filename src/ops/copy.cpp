@@ -72,6 +72,7 @@ void fill_(const Tensor& x, double value) {
   require_holds("fill_", x.dtype(), value);
   kernels::fill(x.mutable_view(), value, stream_of(x));
   x.storage()->bump_version("fill_");
+  ended("fill_");
 }
 
 void zero_(const Tensor& x) {
@@ -82,6 +83,7 @@ void zero_(const Tensor& x) {
     kernels::fill(x.mutable_view(), 0, stream_of(x));
   }
   x.storage()->bump_version("zero_");
+  ended("zero_");
 }
 
 void copy_(const Tensor& x, const Tensor& src) {
@@ -104,6 +106,7 @@ void copy_(const Tensor& x, const Tensor& src) {
     kernels::copy(broadcast_to(from.view(), x.shape()), x.mutable_view(), stream_of(x));
   }
   x.storage()->bump_version("copy_");
+  ended("copy_");
   if (recorded)
     record("copy_", x, {&here}, {}, [](Backward& b) { accumulate_broadcast(b, 0, b.grad()); });
 }

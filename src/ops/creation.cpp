@@ -12,6 +12,7 @@ Tensor full(const Shape& shape, double value, const TensorOptions& options) {
   Tensor t = empty(shape, options);
   t.storage()->made_by("full");
   kernels::fill(t.mutable_view(), value, stream_of(t));
+  ended("full");
   return t;
 }
 
@@ -26,6 +27,7 @@ Tensor zeros_like(const Tensor& x) {
 Tensor ones_like(const Tensor& x) {
   Tensor t = empty_like(x);
   kernels::fill(t.mutable_view(), 1, stream_of(t));
+  ended("ones_like");
   return t;
 }
 
@@ -40,6 +42,7 @@ Tensor arange(std::int64_t count, const ArangeOptions& options) {
   Tensor t = empty({count}, dtype, device);
   t.storage()->made_by("arange");
   kernels::arange(t.mutable_view(), start, step, stream_of(t));
+  ended("arange");
   return t;
 }
 
@@ -50,6 +53,7 @@ Tensor eye(std::int64_t n, const TensorOptions& options) {
   Tensor t = zeros({n, n}, options);
   const Tensor diagonal = t.as_strided({n}, {n + 1});
   kernels::fill(diagonal.mutable_view(), 1, stream_of(t));
+  ended("eye");
   return t;
 }
 

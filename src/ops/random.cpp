@@ -37,6 +37,7 @@ void draw_into(const char* op, const Tensor& x, Draw&& draw) {
     kernels::copy(t.view(), x.mutable_view(), stream_of(x));
   }
   x.storage()->bump_version(op);
+  ended(op);
 }
 
 void check_range(const char* op, DType dtype, double low, double high) {

@@ -89,6 +89,24 @@ TEST_CASE("trace: operations have their calls, products, bytes and direction") {
     }
 }
 
+TEST_CASE("trace: what makes or fills a tensor is an operation of its own") {
+  Profile profile;
+  const Tensor x = randn({64, 8});
+  full({100}, 1);
+  copy_(x, ones_like(x));
+  (void)x.to(f64);
+  (void)index_select(x, 0, tensor({std::int64_t{3}, std::int64_t{1}}));
+  profile.stop();
+  const auto rows = profile.rows();
+  CHECK(row(rows, "cast").bytes == (4 + 8) * 64 * 8);
+  CHECK(row(rows, "randn").calls == 1);
+  CHECK(row(rows, "full").bytes == 4 * 100);
+  CHECK(row(rows, "copy_").bytes == 2 * 4 * 64 * 8);
+  CHECK(row(rows, "ones_like").calls == 1);
+  // Two rows are read and written, and two indices are read.
+  CHECK(row(rows, "index_select").bytes == 2 * 2 * 4 * 8 + 2 * 8);
+}
+
 TEST_CASE("trace: convolutions and attention count their products") {
   nn::Conv2d conv(3, 8, 3, {.padding = 1});
   const Tensor image = randn({2, 3, 10, 12}).set_requires_grad();

@@ -76,6 +76,12 @@ class Metric {
   /// a class that is out of range; the metric then stays as it was. On a CUDA device no sample of a
   /// batch with such a class counts, and the Error comes at the host's next wait.
   virtual void update(const Tensor& output, const Tensor& target) = 0;
+  /// The same with what the model was given, its first input: what fit() calls. The default leaves
+  /// that out.
+  virtual void update_from(const Tensor& input, const Tensor& output, const Tensor& target) {
+    (void)input;
+    update(output, target);
+  }
   /// The figures of all samples since reset(). Waits for the device. Without samples a figure is
   /// NaN.
   virtual std::vector<Value> values() const = 0;

@@ -67,8 +67,10 @@ struct EpochReport {
   double loss_scale = 1;           ///< this one, also of the last step,
   std::int64_t applied_steps = 0;  ///< and these, which count from the start of the run
   std::int64_t skipped_steps = 0;  ///< so many cycles ended without a change of the weights
-  double seconds = 0;              ///< of training in this process
+  double seconds = 0;              ///< of training in this process, without checkpoints
+  double data_seconds = 0;         ///< of these, in the Loader; 0 with ResidentBatches
   double validation_seconds = 0;   ///< of evaluation
+  double saving_seconds = 0;       ///< of checkpoints since the report before this one
   double samples_per_second = 0;   ///< of training in this process, over all ranks
   MemoryStats training_memory;     ///< peaks since the epoch's start, without evaluation
   std::size_t peak_bytes = 0;      ///< the same with evaluation

@@ -109,6 +109,7 @@ void describe(const Evaluation& tested, const Options& o, firn::train::EpochRepo
       .add("classes", std::span<const std::string>(classes))
       .add("class_accuracy", std::span<const double>(tested.class_accuracy))
       .add("confusion", std::span<const std::vector<std::int64_t>>(tested.confusion));
+  tested.mistakes.add_details(report.details);
 }
 
 }  // namespace sample

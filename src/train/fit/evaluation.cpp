@@ -29,7 +29,7 @@ void validate_into(EpochReport& report, const Parts& parts, const Objective& obj
     if (batch.size() == 0) continue;
     const Tensor output = objective.forward(batch);
     mean.add(objective.loss(output, batch.y()));
-    for (const auto& metric : options.metrics) metric->update(output, batch.y());
+    for (const auto& metric : options.metrics) metric->update_from(batch.x(), output, batch.y());
   }
   report.validated = true;
   report.validation_loss = mean.value(group);

@@ -20,6 +20,7 @@ class Feed {
   virtual std::int64_t epoch_samples() const = 0;  ///< over all ranks
   virtual data::LoaderPosition position() const = 0;
   virtual io::RunPart part() = 0;
+  virtual double seconds() const = 0;  ///< that were spent on batches so far, apart from steps
   /// Calls the step for each batch that is left of an epoch, and after it on_batch(samples). Stops
   /// within the epoch if that returns false. Else goes to the start of the next epoch, and returns
   /// true.
@@ -34,6 +35,7 @@ class LoaderFeed final : public Feed {
   std::int64_t epoch_samples() const override;
   data::LoaderPosition position() const override;
   io::RunPart part() override;
+  double seconds() const override { return loader_.stats().waited; }
   bool run(std::int64_t epoch, const std::function<bool(std::int64_t)>& on_batch) override;
 
  private:
@@ -48,6 +50,7 @@ class ResidentFeed final : public Feed {
   std::int64_t epoch_samples() const override;
   data::LoaderPosition position() const override;
   io::RunPart part() override;
+  double seconds() const override { return 0; }
   bool run(std::int64_t epoch, const std::function<bool(std::int64_t)>& on_batch) override;
 
  private:

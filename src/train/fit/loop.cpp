@@ -260,16 +260,24 @@ bool FitLoop::after_batch(std::int64_t samples) {
   // A limit at the end of an epoch is looked at when that is finished.
   if (end && (*end == Ended::interrupted || at_.samples < epoch_samples())) {
     result_.ended = *end;
-    saver_.save(applied_steps());
+    save(applied_steps());
     return false;
   }
   // No more steps were applied than cycles have ended, so a device is asked no earlier.
   if (saver_.due(ended_cycles())) {
     const std::int64_t applied = applied_steps();
-    if (saver_.due(applied)) saver_.save(applied);
+    if (saver_.due(applied)) save(applied);
   }
   if (progress_) progress_->update(at_.samples);
   return true;
+}
+
+void FitLoop::save(std::int64_t applied, std::optional<double> value) {
+  const auto start = Clock::now();
+  saver_.save(applied, value);
+  const double seconds = seconds_between(start, Clock::now());
+  saving_ += seconds;
+  saving_within_ += seconds;
 }
 
 bool FitLoop::train(EpochReport& report) {
@@ -280,19 +288,23 @@ bool FitLoop::train(EpochReport& report) {
   if (leads() && options_.progress)
     progress_.emplace(fmt::format("epoch {}/{}", epoch(), epochs()), epoch_samples(), at_.samples);
   trained_ = 0;
+  saving_within_ = 0;
+  const double data_before = feed_.seconds();
   const auto start = Clock::now();
   const bool whole = feed_.run(at_.epochs, [this](std::int64_t n) { return after_batch(n); });
   if (whole) {
     for (const auto& optimizer : parts_.optimizers) optimizer.object.get().flush(options_.partial);
     tell_steps();
   }
-  report.seconds = seconds_between(start, Clock::now());
+  report.seconds = seconds_between(start, Clock::now()) - saving_within_;
+  report.data_seconds = feed_.seconds() - data_before;
   if (progress_) progress_->finish();
   progress_.reset();
   return whole;
 }
 
 void FitLoop::complete(EpochReport& report) {
+  report.saving_seconds = std::exchange(saving_, 0.0);
   report.epoch = epoch();
   report.samples = at_.samples;
   if (report.seconds > 0)
@@ -350,8 +362,7 @@ void FitLoop::finish_epoch(EpochReport& report) {
     at_.before[i] = parts_.optimizers[i].object.get().loss_totals();
   const double value = report.value(options_.early_stop.value);
   keep_report(report, at_.last);
-  saver_.save(report.applied_steps,
-              std::isnan(value) ? std::nullopt : std::optional<double>(value));
+  save(report.applied_steps, std::isnan(value) ? std::nullopt : std::optional<double>(value));
 }
 
 FitReport FitLoop::run() {

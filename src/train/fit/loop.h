@@ -47,6 +47,8 @@ class FitLoop final : public Loop {
   bool train(EpochReport& report);
   /// After a batch: whether training goes on.
   bool after_batch(std::int64_t samples);
+  /// Saves a checkpoint, and counts the time.
+  void save(std::int64_t applied, std::optional<double> value = std::nullopt);
   /// Writes and tells of the steps since the last call.
   void tell_steps();
   /// Why training is to end now; all ranks get the same answer.
@@ -77,6 +79,8 @@ class FitLoop final : public Loop {
   /// Steps that were made and not told: number of the optimizer, report.
   std::vector<std::pair<std::size_t, optim::StepReport>> steps_;
   std::deque<optim::StepListener> listeners_;
+  /// Seconds of checkpoints: since the last report, and within this epoch.
+  double saving_ = 0, saving_within_ = 0;
   std::int64_t trained_ = 0;  ///< samples of this epoch in this process
   bool asked_ = false;
   FitReport result_;

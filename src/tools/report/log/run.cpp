@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "firn/error.h"
@@ -15,6 +16,7 @@ namespace {
 
 constexpr std::size_t kMostOptimizers = 16;
 constexpr std::size_t kMostClasses = 1000;
+constexpr std::size_t kMostPictureBytes = 120'000;  // of a record
 
 class Builder {
  public:
@@ -140,6 +142,8 @@ class Builder {
          .seconds = number_of(measured, "seconds"),
          .validation_seconds = number_of(measured, "validation_seconds"),
          .samples_per_second = number_of(measured, "samples_per_second"),
+         .data_seconds = number_of(measured, "data_seconds"),
+         .saving_seconds = number_of(measured, "saving_seconds"),
          .peak_bytes = number_of(measured, "peak_bytes"),
          .training_peak_bytes = number_of(measured, "training_peak_bytes"),
          .peak_rss_bytes = number_of(measured, "peak_rss_bytes"),
@@ -147,6 +151,7 @@ class Builder {
          .metrics = numbers_of(object_of(r, "metrics")),
          .bytes_at_peak = numbers_of(object_of(measured, "training_bytes_at_peak"))});
     confusion(r);
+    mistakes(r);
   }
 
   void confusion(const Json& r) {
@@ -159,11 +164,49 @@ class Builder {
       std::vector<double>& counts = c.rows.emplace_back();
       for (const Json& n : row) counts.push_back(n.is_number() ? n.get<double>() : kNoNumber);
     }
-    const auto names = details.find("classes");
-    if (names != details.end() && names->is_array() && names->size() == c.rows.size())
-      for (const Json& name : *names)
-        c.classes.push_back(name.is_string() ? name.get<std::string>() : name.dump());
+    c.classes = classes_of(details);
+    if (c.classes.size() != c.rows.size()) c.classes.clear();
     if (!c.rows.empty()) run_.confusion = std::move(c);
+  }
+
+  static std::vector<std::string> classes_of(const Json& details) {
+    std::vector<std::string> out;
+    const auto names = details.find("classes");
+    if (names == details.end() || !names->is_array() || names->size() > kMostClasses) return out;
+    for (const Json& name : *names)
+      out.push_back(name.is_string() ? name.get<std::string>() : name.dump());
+    return out;
+  }
+
+  void mistakes(const Json& r) {
+    const Json& details = object_of(r, "details");
+    const auto list = details.find("mistakes");
+    if (list == details.end() || !list->is_array()) return;
+    Mistakes m{.epoch = number_of(r, "epoch"), .list = {}, .classes = classes_of(details)};
+    std::size_t bytes = 0;
+    for (const Json& entry : *list) {
+      if (!entry.is_object()) continue;
+      const auto image = entry.find("image");
+      if (image == entry.end() || !image->is_string()) continue;
+      const auto& uri = image->get_ref<const std::string&>();
+      bytes += uri.size();
+      if (!is_picture(uri) || bytes > kMostPictureBytes) continue;
+      m.list.push_back({number_of(entry, "true"), number_of(entry, "predicted"),
+                        number_of(entry, "probability"), uri});
+    }
+    run_.mistakes = std::move(m);
+  }
+
+  /// Whether it is a data URI of a picture, with nothing in it that could end an attribute.
+  static bool is_picture(const std::string& uri) {
+    for (const std::string_view type : {"data:image/bmp;base64,", "data:image/png;base64,"})
+      if (uri.starts_with(type) && uri.size() > type.size())
+        return std::all_of(uri.begin() + static_cast<std::ptrdiff_t>(type.size()), uri.end(),
+                           [](char c) {
+                             return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+                                    (c >= '0' && c <= '9') || c == '+' || c == '/' || c == '=';
+                           });
+    return false;
   }
 
   Run run_;

@@ -42,6 +42,7 @@ struct Epoch {
   double train_loss = kNoNumber, validation_loss = kNoNumber;
   double applied_steps = kNoNumber, skipped_steps = kNoNumber;
   double seconds = kNoNumber, validation_seconds = kNoNumber, samples_per_second = kNoNumber;
+  double data_seconds = kNoNumber, saving_seconds = kNoNumber;
   double peak_bytes = kNoNumber, training_peak_bytes = kNoNumber, peak_rss_bytes = kNoNumber;
   std::vector<NamedNumber> train_losses, metrics, bytes_at_peak;
 };
@@ -51,6 +52,19 @@ struct Confusion {
   double epoch = kNoNumber;
   std::vector<std::vector<double>> rows;
   std::vector<std::string> classes;  ///< empty, or as many as rows
+};
+
+/// A picture and what it was taken for.
+struct ShownMistake {
+  double target = kNoNumber, predicted = kNoNumber, probability = kNoNumber;
+  std::string image;  ///< a data URI that is safe in an attribute
+};
+
+/// Of one epoch.
+struct Mistakes {
+  double epoch = kNoNumber;
+  std::vector<ShownMistake> list;
+  std::vector<std::string> classes;
 };
 
 struct End {
@@ -65,6 +79,7 @@ struct Run {
   std::vector<Steps> steps;    ///< by optimizer
   std::vector<Epoch> epochs;
   std::optional<Confusion> confusion;  ///< the last one
+  std::optional<Mistakes> mistakes;    ///< the last ones
   std::optional<End> end;
   std::vector<std::string> notes;  ///< what a reader should know about the file
 };

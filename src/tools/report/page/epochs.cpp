@@ -152,22 +152,26 @@ std::string time_section(const Runs& runs) {
   Table table("Time by epoch", "epoch",
               {{"epoch", "epoch", {}},
                {"training (s)", "measured/seconds", {}},
+               {"of these, waiting for data (s)", "measured/data_seconds", {}},
                {"validation (s)", "measured/validation_seconds", {}},
+               {"checkpoints (s)", "measured/saving_seconds", {}},
                {"samples/s in training", "measured/samples_per_second", {}}});
   BarChart bars{.id = "chart-time", .title = "Time by epoch"};
   bars.x_name = "epoch";
   bars.y_name = "time (s)";
-  bars.parts = {"training", "validation"};
+  bars.parts = {"data", "steps", "validation", "checkpoints"};
   for (std::size_t r = 0; r < runs.size(); ++r) {
     const auto& epochs = runs[r].epochs;
     if (epochs.empty()) continue;
     table.group(r, "", runs[r].label);
-    for (const std::size_t i : chosen_epochs(epochs, rows_for(4, runs.size()),
+    for (const std::size_t i : chosen_epochs(epochs, rows_for(6, runs.size()),
                                              [](const Epoch& e) { return e.seconds; })) {
       const Epoch& e = epochs[i];
-      table.row({e.epoch, e.seconds, e.validation_seconds, e.samples_per_second});
+      table.row({e.epoch, e.seconds, e.data_seconds, e.validation_seconds, e.saving_seconds,
+                 e.samples_per_second});
       bars.bars.push_back(rounded(e.epoch));
-      bars.sizes.push_back({e.seconds, e.validation_seconds});
+      const double data = std::isfinite(e.data_seconds) ? e.data_seconds : 0;
+      bars.sizes.push_back({data, e.seconds - data, e.validation_seconds, e.saving_seconds});
     }
   }
   const std::vector<Line> seconds = epoch_lines(runs, [](const Epoch& e) { return e.seconds; });

@@ -30,7 +30,7 @@ std::string page(const std::vector<Run>& runs) {
   std::string sections;
   for (const auto& make :
        {differing_settings, loss_section, scale_section, gradient_section, memory_section,
-        time_section, metrics_section, confusion_section, models, settings, accumulation_guide})
+        time_section, metrics_section, confusion_section, mistakes_section, models, settings, accumulation_guide})
     sections += make(runs);
   const std::string title =
       runs.size() == 1 ? escaped(runs[0].label, 80) : fmt::format("{} runs", runs.size());

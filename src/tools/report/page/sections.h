@@ -28,6 +28,8 @@ std::string time_section(const Runs& runs);
 std::string metrics_section(const Runs& runs);
 // confusion.cpp
 std::string confusion_section(const Runs& runs);
+// mistakes.cpp
+std::string mistakes_section(const Runs& runs);
 // guide.cpp
 std::string accumulation_guide(const Runs& runs);
 
