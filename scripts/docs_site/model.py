@@ -91,7 +91,7 @@ def run_doxygen(root, out):
     if done.returncode:
         raise BadInput(f"doxygen ended with {done.returncode}: {done.stderr.strip()}")
     warnings = (out / "warnings.txt").read_text(encoding="utf-8")
-    return [line.replace(f"{root}/", "") for line in warnings.splitlines() if line]
+    return list(dict.fromkeys(line.replace(f"{root}/", "") for line in warnings.splitlines() if line))
 
 
 def _location(element):
@@ -130,7 +130,7 @@ def _is_internal(name, headers):
     for line in reversed(headers[name.file].split("\n")[:name.line - 1]):
         if re.match(r"\s*// (---- )?For the library\b", line):
             return True
-        if re.match(r"\s*(// ----|class|struct|public:|protected:)", line):
+        if re.match(r"\s*(// ----|class|struct|public:|protected:|\};)", line):
             return False
     return False
 
