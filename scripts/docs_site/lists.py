@@ -15,7 +15,7 @@ def _raw(text):
 
 
 def _first_sentence(text):
-    return re.split(r"(?<!\bal)(?<!\be\.g)\. (?=[A-Z0-9\[])", text)[0].rstrip(".")
+    return re.split(r"(?<!\bal)(?<!\be\.g)(?<!\.)\. ", text)[0].rstrip(".")
 
 
 def _lists(root):

@@ -186,6 +186,8 @@ class Markup:
             return "<p>As in the base.</p>"
         if found.rule == "own" or found.source is None:
             return self.comment(name)
+        if found.source.kind == "variable":  # several in one line
+            return self.comment(found.source)
         if found.rule == "overloads" and found.source.file == name.file:
             return ""
         see = self.link(found.source, f"<code>{html.escape(found.source.name)}</code>")

@@ -1,8 +1,9 @@
-"""Pages of the reference: one a header, one of all floors. They are Markdown with HTML inside, since a signature with
+"""Pages of the reference: one a header, one a floor, one of all. They are Markdown with HTML inside, since a signature with
 links has no form in Markdown."""
 import html
 import re
 
+from . import undocumented
 from .markup import anchor, page_of
 from .model import COMPOUNDS
 
@@ -38,6 +39,23 @@ def head_comment(text):
     return "\n".join(lines)
 
 
+def _as_markdown(comment):
+    """A head comment as Markdown: what is indented after an empty line is code or a table."""
+    out, inside = [], False
+    lines = comment.split("\n")
+    for i, line in enumerate(lines):
+        indented = line.startswith("  ")
+        if not inside and indented and (i == 0 or not lines[i - 1].strip()):
+            block = "\n".join(lines[i:]).split("\n\n")[0]
+            out.append("```cpp" if re.search(r"[;{] *(//.*)?$", block, re.MULTILINE) else "```text")
+            inside = True
+        elif inside and line.strip() and not indented:
+            out.append("```")
+            inside = False
+        out.append(line if inside else re.sub(r"([*_<>])", r"\\\1", line))
+    return "\n".join([*out, "```"] if inside else out)
+
+
 def _raw(text):
     return f"```{{raw}} html\n{text}\n```\n"
 
@@ -45,6 +63,11 @@ def _raw(text):
 class Pages:
     def __init__(self, library, markup):
         self.library, self.markup = library, markup
+        self._of_all, more = set(), ["firn/firn.h"]  # what firn.h includes
+        while more:
+            found = set(re.findall(r'#include "([^"]+)"', library.headers[more.pop()])) - self._of_all
+            self._of_all |= found
+            more += found
 
     def _entry(self, names, level):
         """Declarations that share a description."""
@@ -67,7 +90,8 @@ class Pages:
 
     def _members(self, owner, level):
         out, block = [], []
-        rest = [n for n in owner.members if n.kind not in COMPOUNDS]
+        copies = [n for n in owner.members if n.kind == "function" and undocumented.is_copy(n)]
+        rest = [n for n in owner.members if n.kind not in COMPOUNDS and n not in copies]
         nested = [n for n in owner.members if n.kind in COMPOUNDS]
 
         def end():
@@ -82,6 +106,8 @@ class Pages:
                 end()
             block.append(name)
         end()
+        if copies:
+            out.append(self._entry(copies, level))
         for name in nested:
             out.append(self._class(name, level))
         return "".join(out)
@@ -101,9 +127,9 @@ class Pages:
         text = self.library.headers[file]
         own = [n for n in self.library.names if n.file == file
                and not any(o.kind in COMPOUNDS for o in self.library.by_qualified.get(n.scope, []))]
-        out = [f"# {file}\n", re.sub(r"([*_<>])", r"\\\1", head_comment(text)) + "\n",
-               f"Floor: [{floor}](index.md#{floor}). `#include <{file}>`"
-               + (" or `<firn/firn.h>`" if f'#include "{file}"' in self.library.headers["firn/firn.h"] else "") + "\n"]
+        out = [f"# {file}\n", _as_markdown(head_comment(text)) + "\n",
+               f"Floor: [{floor}](floor-{floor}.md). `#include <{file}>`"
+               + (" or `<firn/firn.h>`" if file in self._of_all else "") + "\n"]
         sections = [(i + 1, re.sub(r"^// -+ |\.? -+$|\..*$", "", line).strip()) for i, line in enumerate(text.split("\n"))
                     if re.match(r"// ---- ", line)]
         block, title = [], None
@@ -115,13 +141,13 @@ class Pages:
         for name in own:
             before = [t for line, t in sections if line < name.line]
             section = before[-1] if before else None
-            if name.kind in COMPOUNDS:
+            if name.kind in COMPOUNDS or name.kind == "enum":
                 end()
                 out.append(f"## {name.name}\n")
-                out.append(_raw(self._class(name, 1)))
+                out.append(_raw(self._class(name, 1) if name.kind in COMPOUNDS else self._entry([name], 1)))
                 title = None
                 continue
-            wanted = section or {"function": "Functions", "enum": "Enumerations", "define": "Macros"}.get(name.kind, "Names")
+            wanted = section or {"function": "Functions", "define": "Macros"}.get(name.kind, "Names")
             if wanted != title and not (section is None and title and name.kind != "function"):
                 end()
                 out.append(f"## {wanted}\n")
@@ -132,19 +158,23 @@ class Pages:
         end()
         return "\n".join(out)
 
+    def _line(self, header):
+        first = re.split(r"(?<=[.:])\s", head_comment(self.library.headers[header]).replace("\n", " "))[0]
+        what = re.sub(r"([*_<>])", r"\\\1", first.rstrip(":."))
+        return f"- [{header}]({page_of(header)}.md): {what}."
+
+    def floor(self, floor, headers):
+        """The page of a floor: its headers."""
+        entries = "\n".join(f"{h.removeprefix('firn/')} <{page_of(h)}>" for h in headers)
+        return "\n".join([f"# {floor}\n", *map(self._line, headers), f"\n```{{toctree}}\n:hidden:\n\n{entries}\n```\n"])
+
     def index(self, table):
-        """All headers by floor, with what each is, and the hidden table of contents."""
-        out = ["# Reference\n",
+        """All headers by floor, with what each is."""
+        out = ["# Headers\n",
                "Every public name stands on the page of its header. Floors are those of [the design](../docs/design.md); "
                "each includes only floors below it. [Operations](operations.md) and [options](options.md) are listed by "
                "themselves.\n"]
         for floor, headers in table:
-            out.append(f"({floor})=\n## {floor}\n")
-            for header in headers:
-                first = re.split(r"(?<=[.:])\s", head_comment(self.library.headers[header]).replace("\n", " "))[0]
-                what = re.sub(r"([*_<>])", r"\\\1", first.rstrip(":."))
-                out.append(f"- [{header}]({page_of(header)}.md): {what}.")
-            out.append("")
-            out.append("```{toctree}\n:hidden:\n" + "\n".join(
-                f"{h.removeprefix('firn/')} <{page_of(h)}>" for h in headers) + "\n```\n")
-        return "\n".join(out)
+            out += [f"## {floor}\n", *map(self._line, headers), ""]
+        floors_in_order = "\n".join(f"{floor} <floor-{floor}>" for floor, _ in table)
+        return "\n".join([*out, f"```{{toctree}}\n:hidden:\n\n{floors_in_order}\n```\n"])

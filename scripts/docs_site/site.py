@@ -16,7 +16,7 @@ from .model import COMPOUNDS, BadInput
 # Documents beside docs/*.md, and what the start page is made of.
 _MORE = ["CONTRIBUTING.md", "CHANGELOG.md", "tests/README.md", "tests/cusim/README.md"]
 _START = "README.md"
-_FIRST = ["from-pytorch", "recipes", "semantics", "memory", "distributed", "gpu", "records", "troubleshooting"]
+_FIRST = ["from-pytorch", "recipes", "recipes/training", "recipes/extending", "semantics", "memory", "distributed", "gpu", "records", "troubleshooting"]
 
 
 def documents(root):
@@ -55,6 +55,8 @@ class Site:
             return f"{top}/index.md{tail}"
         if found in self.pages:
             return target
+        if found == "samples/small":
+            return f"{top}/samples.md"
         if found.removeprefix("include/") in self.library.headers:
             return f"{top}/api/{page_of(found.removeprefix('include/'))}.md"
         if (self.root / found).is_file():
@@ -123,6 +125,7 @@ class Site:
         table = reference.floors((self.root / "docs/design.md").read_text(encoding="utf-8"), self.library.headers)
         pages = reference.Pages(self.library, self.markup)
         for floor, headers in table:
+            self._write(f"api/floor-{floor}.md", pages.floor(floor, headers))
             for header in headers:
                 self._write(f"api/{page_of(header)}.md", pages.header(header, floor))
         self._write("api/index.md", pages.index(table))
@@ -141,7 +144,7 @@ class Site:
             if path.suffix in (".py", ".css"):
                 shutil.copyfile(path, self.source / path.name)
         self._write("names.json", json.dumps(self._names()))
-        return {"pages": len(self.pages) + len(self.library.headers) + 4, "operations": operation_rows,
+        return {"pages": len(list(self.source.rglob("*.md"))), "operations": operation_rows,
                 "structs": structs, "options": option_rows}
 
     def _names(self):

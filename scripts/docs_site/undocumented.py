@@ -41,6 +41,13 @@ def _is_special(name, library):
     return name.name == owner and any(c.has_comment for c in library.by_qualified.get(name.scope, []))
 
 
+def is_copy(name):
+    """Copying, moving or destroying, without a comment."""
+    owner = re.sub(r"<.*", "", name.scope).rpartition("::")[2]
+    itself = re.match(rf"\((const )?{re.escape(owner)}\b(<[^>]*>)? ?&", name.arguments)
+    return not name.has_comment and (name.name.startswith("~") or name.name in (owner, "operator=") and bool(itself))
+
+
 def _is_of_base(name, library):
     """`using Base::Base;`: Doxygen lists the constructors in both."""
     definition = re.sub(r"<[^<>]*>", "", name.xml.findtext("definition") or "").replace(" ", "")
