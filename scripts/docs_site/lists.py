@@ -113,21 +113,24 @@ def operations(library, markup, root):
     return "\n".join(out), rows
 
 
+# Values that functions take, and no options: where a stream or a set is, what a tensor is called.
+_VALUES = {"DrawContext", "LoaderPosition", "NamedTensor", "RandomKey", "Stream"}
+
+
 def option_structs(library):
-    """Structs of options: named so, or only data with a default each that a function or class takes."""
-    found = []
+    """Structs of options: called so, or data alone with a default each that a function or another of them takes."""
+    found, more = {}, []
     for name in library.names:
-        if name.kind != "struct":
-            continue
         data = [m for m in name.members if m.kind == "variable" and m.xml.get("static") != "yes"]
-        if not data:
+        if name.kind != "struct" or not data:
             continue
-        named = name.name.endswith("Options") or name.name in (
-            "MicroBatch", "ParamGroup", "DynamicLossScale", "Exact", "Augmentation", "Callbacks", "CheckpointPlan",
-            "EarlyStop", "Limit", "MeshSizes", "BlockCheckpoints", "Parts", "Conv")
-        if named:
-            found.append((name, data))
-    return found
+        plain = all(m.initializer for m in data) and not any(m.name == name.name for m in name.members)
+        if name.name.endswith("Options") or (plain and name.name not in _VALUES and undocumented.takers(name, library)):
+            found[name.id] = (name, data)
+        elif plain and name.name not in _VALUES:
+            more.append((name, data))
+    members = {ref.get("refid") for _, data in found.values() for m in data for ref in m.xml.iter("ref")}
+    return [*found.values(), *(both for both in more if both[0].id in members)]
 
 
 def options(library, markup):
