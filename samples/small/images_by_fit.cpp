@@ -14,7 +14,7 @@ static data::TensorDataset patterns(std::int64_t n, const Tensor& shapes) {
   const Tensor label = argmax(rand({n, 10}));
   const Tensor clean = index_select(shapes, 0, label);
   return data::TensorDataset(
-      {clamp(128.0 * clean + 64.0 * randn({n, 14, 14}), 0, 255).to(u8), label});
+      {clamp(128.0 * clean + 110.0 * randn({n, 14, 14}), 0, 255).to(u8), label});
 }
 
 int main() {
