@@ -100,10 +100,11 @@ def operations(library, markup, root):
                                               ("in place", f"firn::{first.name}_" in library.by_qualified)) if holds]
             arguments = ", ".join(flat(p.find("declname")) for p in first.xml.findall("param"))
             comment = undocumented.explain(first, library).source.text
+            policy = _policy(first, policies) if "Tensor" in first.arguments else ""
             shown.append(
                 f"<tr><td>{markup.link(first, f'<code>{first.name}</code>')}<code>({html.escape(arguments)})</code></td>"
                 f"<td>{html.escape(_first_sentence(comment))}</td><td>{', '.join(forms)}</td>"
-                f"<td>{'yes' if _has_gradient(first, comment) else 'no'}</td><td>{html.escape(_policy(first, policies) if 'Tensor' in first.arguments else '')}</td></tr>")
+                f"<td>{'yes' if _has_gradient(first, comment) else 'no'}</td><td>{html.escape(policy)}</td></tr>")
         if shown:
             rows += len(shown)
             out.append(f"## {header.removeprefix('firn/')}\n")
@@ -146,8 +147,8 @@ def options(library, markup):
         for m in data:
             default = markup.linked(m.xml.find("initializer"))
             default = re.sub(r"^=\s*", "", default) or "(required)"
-            lines.append(f"<tr><td>{markup.link(m, f'<code>{m.name}</code>')}</td><td><code>{markup.linked(m.xml.find('type'))}"
-                         f"</code></td><td><code>{default}</code></td><td>{markup.plain(m)}</td></tr>")
+            kind = markup.linked(m.xml.find("type"))
+            lines.append(f"<tr><td>{markup.link(m, f'<code>{m.name}</code>')}</td><td><code>{kind}</code></td><td><code>{default}</code></td><td>{markup.plain(m)}</td></tr>")
         rows += len(lines)
         out.append(_raw(f"{markup.description(name)}<p>{markup.link(name, name.name)} of <a href='{page_of(name.file)}.html'>"
                         f"{name.file}</a></p><table class='docutils'><thead><tr><th>option</th><th>type</th><th>default</th>"

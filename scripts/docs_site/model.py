@@ -74,9 +74,6 @@ class Library:
     bases: dict  # class -> names of its bases, without template arguments
     headers: dict  # "firn/tensor.h" -> its text
 
-    def scopes(self):
-        return {n.scope for n in self.names} | {n.qualified for n in self.names}
-
 
 def run_doxygen(root, out):
     """Writes XML of the public headers to out/xml. Returns Doxygen's warnings."""

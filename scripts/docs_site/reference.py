@@ -5,7 +5,7 @@ import re
 
 from . import undocumented
 from .markup import anchor, page_of
-from .model import COMPOUNDS
+from .model import COMPOUNDS, BadInput
 
 # The rows of docs/design.md's table that have public headers, in its words.
 _FLOOR = re.compile(r"^\| (\w+) \| (`[^|]*) \|", re.MULTILINE)
@@ -25,7 +25,7 @@ def floors(design, headers):
         rows.append(floor)
     missing = sorted(set(headers) - set(taken))
     if missing:
-        raise ValueError(f"docs/design.md has no floor for {', '.join(missing)}")
+        raise BadInput(f"docs/design.md has no floor for {', '.join(missing)}")
     return [(floor, sorted(h for h, (f, _) in taken.items() if f == floor)) for floor in rows
             if any(f == floor for f, _ in taken.values())]
 
@@ -81,8 +81,8 @@ class Pages:
         body = m.description(name)
         if name.kind == "enum":
             values = "".join(
-                f'<li id="{anchor(v)}"><code>{html.escape(v.name)}{html.escape(" = " + v.initializer if v.initializer else "")}'
-                f"</code>{': ' + m.plain(v) if v.has_comment else ''}</li>" for v in name.members)
+                f'<li id="{anchor(v)}"><code>{html.escape(v.name + (" = " + v.initializer if v.initializer else ""))}</code>'
+                f"{': ' + m.plain(v) if v.has_comment else ''}</li>" for v in name.members)
             body += f"<ul class='values'>{values}</ul>"
         protected = '<span class="badge">for derived classes</span>' if name.protected else ""
         return (f'<div class="entry level{level}">{"".join(ids)}<pre class="signature">{shown}</pre>{protected}'

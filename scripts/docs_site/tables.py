@@ -4,8 +4,8 @@ import re
 _PAGE = "docs/from-pytorch.md"
 # Names of variables in the examples, of C++ and of its library.
 _KNOWN = set("""
-    a b batch clean fc Net guard loss1 loss2 d data e epoch epochs f first g group i k key last loader loss micro model module n net opt opt_a opt_b
-    other p part path ranks run s set step t test train u value w world x y z
+    a b batch clean d data e epoch epochs f first g group i k key last loader loss micro model module n net opt opt_a opt_b
+    fc Net guard loss1 loss2 other p part path ranks run s set step t test train u value w world x y z
     auto bool catch class const constexpr double else false float for if in int new nullptr return sizeof static struct
     this true try using void while std vector make_shared string function move int64_t shared_ptr optional
     cout printf include firn h cpp main override public find_package target_link_libraries PRIVATE c g
