@@ -14,6 +14,11 @@ def _raw(text):
     return f"```{{raw}} html\n{text}\n```\n"
 
 
+def _comment(name, library):
+    found = undocumented.explain(name, library)
+    return found.source.text if found and found.source else ""
+
+
 def _first_sentence(text):
     return re.split(r"(?<!\bal)(?<!\be\.g)(?<!\.)\. ", text)[0].rstrip(".")
 
@@ -68,7 +73,7 @@ def disagreements(library, root):
         own = re.search(r"Autocast autocast = Autocast::(\w+)", structs.get(struct, ("", ""))[1])
         if own and words[own[1]] != _policy(names[0], policies):
             problems.append(f"include/firn/ops/autocast.h: {op} runs in {words[own[1]]}, says kernels/math")
-        comment = undocumented.explain(names[0], library).source.text
+        comment = _comment(names[0], library)
         if bool(_has_gradient(names[0], comment)) != (kind != "COMPARISON"):
             problems.append(f"include/{names[0].file}: {op}: whether it has a gradient is another thing in kernels/math")
     return problems
@@ -99,7 +104,7 @@ def operations(library, markup, root):
             forms = [form for form, holds in (("method", first.name in methods),
                                               ("in place", f"firn::{first.name}_" in library.by_qualified)) if holds]
             arguments = ", ".join(flat(p.find("declname")) for p in first.xml.findall("param"))
-            comment = undocumented.explain(first, library).source.text
+            comment = _comment(first, library)
             policy = _policy(first, policies) if "Tensor" in first.arguments else ""
             shown.append(
                 f"<tr><td>{markup.link(first, f'<code>{first.name}</code>')}<code>({html.escape(arguments)})</code></td>"
@@ -148,7 +153,8 @@ def options(library, markup):
             default = markup.linked(m.xml.find("initializer"))
             default = re.sub(r"^=\s*", "", default) or "(required)"
             kind = markup.linked(m.xml.find("type"))
-            lines.append(f"<tr><td>{markup.link(m, f'<code>{m.name}</code>')}</td><td><code>{kind}</code></td><td><code>{default}</code></td><td>{markup.plain(m)}</td></tr>")
+            lines.append(f"<tr><td>{markup.link(m, f'<code>{m.name}</code>')}</td><td><code>{kind}</code></td>"
+                         f"<td><code>{default}</code></td><td>{markup.plain(m)}</td></tr>")
         rows += len(lines)
         out.append(_raw(f"{markup.description(name)}<p>{markup.link(name, name.name)} of <a href='{page_of(name.file)}.html'>"
                         f"{name.file}</a></p><table class='docutils'><thead><tr><th>option</th><th>type</th><th>default</th>"
