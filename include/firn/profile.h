@@ -77,6 +77,7 @@ class Profile {
   /// Throws IoError if the trace cannot be written (the tables are there all the same), and what
   /// synchronize() throws.
   void stop();
+  /// Whether it records.
   bool running() const noexcept { return running_; }
 
   // What follows is for a profile that has been stopped; before, it throws Error.

@@ -24,6 +24,7 @@ enum class SpanKind : std::uint8_t {
   gradient,   ///< the backward function of an operation
   kernel      ///< a call of a kernel, with those that it calls: on a CUDA device its launch
 };
+/// "phase", "module", "operation", "gradient" or "kernel".
 const char* to_string(SpanKind kind) noexcept;
 
 /// What a kernel has to do at least, by the shapes of its operands.
@@ -59,6 +60,7 @@ class Span {
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;
 
+  /// Whether it is recorded.
   bool on() const noexcept { return on_; }
   /// Of a kernel, before it runs: where, on what, how much. On a CUDA device events then measure
   /// its time, but not while a graph is captured.
@@ -94,44 +96,46 @@ const char* keep_name(std::string_view name);
 
 /// A span that has ended. Times are in ns since start_spans().
 struct SpanRecord {
-  SpanKind kind = SpanKind::phase;
-  bool backward = false;     ///< within a backward pass
-  DType dtype = f32;         ///< of a kernel's first operand
-  Device device;             ///< of a kernel
-  std::uint32_t thread = 0;  ///< 0 is the thread that called start_spans()
-  std::uint32_t module = 0;  ///< the innermost module, see module_path()
-  const char* name = "";     ///< "" for a module
-  const char* op = nullptr;  ///< of a kernel: its operation; null: none
-  std::uint64_t start = 0, end = 0;
-  std::uint64_t inside = 0;  ///< of these, in spans within this one
-  Work work;
-  std::int64_t memory = -1;      ///< bytes in use on `device` at the end; -1: not asked
-  const void* stream = nullptr;  ///< of a kernel on a CUDA device
+  SpanKind kind = SpanKind::phase;   ///< what it is of
+  bool backward = false;             ///< within a backward pass
+  DType dtype = f32;                 ///< of a kernel's first operand
+  Device device;                     ///< of a kernel
+  std::uint32_t thread = 0;          ///< 0 is the thread that called start_spans()
+  std::uint32_t module = 0;          ///< the innermost module, see module_path()
+  const char* name = "";             ///< "" for a module
+  const char* op = nullptr;          ///< of a kernel: its operation; null: none
+  std::uint64_t start = 0, end = 0;  ///< in ns
+  std::uint64_t inside = 0;          ///< of these, in spans within this one
+  Work work;                         ///< of a kernel
+  std::int64_t memory = -1;          ///< bytes in use on `device` at the end; -1: not asked
+  const void* stream = nullptr;      ///< of a kernel on a CUDA device
   double device_start = -1, device_seconds = -1;  ///< on a CUDA device, in s; -1: not measured
 };
 
 /// Spans that are alike in all but their times.
 struct SpanTotal {
-  SpanRecord like;  ///< its times, memory and work are of the last one
-  std::uint64_t calls = 0;
+  SpanRecord like;                    ///< its times, memory and work are of the last one
+  std::uint64_t calls = 0;            ///< so many spans
   std::uint64_t ns = 0, self_ns = 0;  ///< self: without spans within
   Work work;                          ///< of all calls
   double device_seconds = 0;          ///< of the calls that events measured
-  std::uint64_t device_calls = 0;
+  std::uint64_t device_calls = 0;     ///< so many calls are measured
 };
 
+/// All that was recorded.
 struct SpanLog {
+  /// A value at a time.
   struct Counter {
-    const char* name;
+    const char* name;    ///< "loss scale"
     std::uint64_t time;  ///< ns
-    double value;
+    double value;        ///< from then on
   };
   std::vector<SpanRecord> spans;  ///< by thread and start, outer ones first
   std::vector<SpanTotal> totals;  ///< of all spans, those left out of `spans` too
-  std::vector<Counter> counters;
-  std::uint64_t left_out = 0;  ///< of `spans`: more than were to be kept
-  std::uint64_t lost = 0;      ///< for want of memory
-  std::uint64_t ns = 0;        ///< from start to end
+  std::vector<Counter> counters;  ///< in the order of their times in each thread
+  std::uint64_t left_out = 0;     ///< of `spans`: more than were to be kept
+  std::uint64_t lost = 0;         ///< for want of memory
+  std::uint64_t ns = 0;           ///< from start to end
 };
 
 struct SpanOptions {

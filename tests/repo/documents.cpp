@@ -28,7 +28,8 @@ TEST_CASE("links between the documents lead somewhere") {
   for (const char* page :
        {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/design.md", "docs/semantics.md",
         "docs/gpu.md", "docs/memory.md", "docs/distributed.md", "docs/distributed-cost.md",
-        "docs/recipes.md", "docs/troubleshooting.md", "docs/performance.md",
+        "docs/recipes.md", "docs/recipes/training.md", "docs/recipes/extending.md",
+        "docs/from-pytorch.md", "docs/troubleshooting.md", "docs/performance.md",
         "docs/performance-notebook.md", "tests/README.md", "tests/cusim/README.md"}) {
     const std::string text = read(page);
     const auto folder = (root() / page).parent_path();

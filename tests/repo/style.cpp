@@ -38,6 +38,16 @@ TEST_CASE("no source file is longer than 600 lines") {
   CHECK(found.empty());
 }
 
+TEST_CASE("there are ten small samples of at most 80 lines, and each says what it shows") {
+  const auto files = sources({"samples/small"});
+  CHECK(files.size() >= 10);
+  const auto found = where(files, [](const std::string&, const std::string& text) {
+    return std::count(text.begin(), text.end(), '\n') > 80 || !text.starts_with("// ");
+  });
+  CAPTURE(found);
+  CHECK(found.empty());
+}
+
 TEST_CASE("every header says what it is, and is guarded by #pragma once") {
   const auto found = where(all_sources(), [](const std::string& path, const std::string& text) {
     return (path.ends_with(".h") || path.ends_with(".cuh")) &&

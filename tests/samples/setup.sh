@@ -23,7 +23,7 @@ fresh() {
   : >"$work/installed"
   : >"$work/calls"
   printf '%s\n' g++ cmake ninja-build libeigen3-dev libfmt-dev zlib1g-dev libdnnl-dev libdeflate-dev libpng-dev libjpeg-dev libcli11-dev \
-    nlohmann-json3-dev libssl-dev catch2 ccache clang libclang-rt-dev pkg-config dataset-fashion-mnist curl >"$work/known"
+    doxygen python3-sphinx python3-myst-parser furo nlohmann-json3-dev libssl-dev catch2 ccache clang libclang-rt-dev pkg-config dataset-fashion-mnist curl >"$work/known"
   local tool
   for tool in bash env cat cut dirname grep head mkdir mv rm sed sha256sum sort chmod; do
     ln -s "$(command -v "$tool")" "$work/bin/$tool"
@@ -85,6 +85,14 @@ expect_equal "update;install --no-install-recommends pkg-config libcli11-dev nlo
 setup test clang
 expect_equal "update;install --no-install-recommends clang libclang-rt-dev;" "$(calls)" \
   "clang adds the compiler and its sanitizers"
+
+: >"$work/calls"
+setup docs
+expect_equal "update;install --no-install-recommends doxygen python3-sphinx python3-myst-parser furo;" "$(calls)" \
+  "docs takes Doxygen, Sphinx and what it needs"
+: >"$work/calls"
+setup doxygen
+expect_equal "" "$(calls)" "Doxygen alone is there then"
 
 # A system without oneDNN: said once, and no reason to look again.
 fresh

@@ -17,9 +17,8 @@
 //   the widest dtype    add, sub, mul, div, minimum, maximum, swiglu, comparisons, where, cat,
 //                       stack
 //   the dtype given     all else: relu and other activations, max, min, dropout, rope, norms by
-//   channel
-//                       (which may have f32 parameters), embedding and other indexing, views, pad;
-//                       every in-place form keeps what it writes
+//                       channel (which may have f32 parameters), embedding and other indexing,
+//                       views, pad; every in-place form keeps what it writes
 //
 // An f16 and a bf16 operand together give f32. f64 and integer tensors are not cast, so a gradient
 // check gives the same result inside and outside. Operands that still differ throw, as without a

@@ -17,7 +17,7 @@
 namespace firn {
 
 // ---- Creation. All take named options, or a dtype, a device, or both (see empty in tensor.h) ----
-/// Throws if the dtype cannot hold `value`: 0.5 as i64, 300 as u8, 1e5 as f16.
+/// Every element is `value`. Throws if the dtype cannot hold it: 0.5 as i64, 300 as u8, 1e5 as f16.
 Tensor full(const Shape& shape, double value, const TensorOptions& options = {});
 Tensor full(const Shape& shape, double value, detail::ADType auto dtype,
             Device device = default_device()) {
@@ -34,9 +34,9 @@ Tensor ones(const Shape& shape, detail::ADType auto dtype, Device device = defau
   return full(shape, 1, dtype, device);
 }
 inline Tensor ones(const Shape& shape, Device device) { return full(shape, 1, device); }
-Tensor empty_like(const Tensor& x);  ///< in x's memory format, as zeros_like and ones_like
-Tensor zeros_like(const Tensor& x);  ///< every element is 0
-Tensor ones_like(const Tensor& x);   ///< every element is 1
+Tensor empty_like(const Tensor& x);  ///< uninitialised, in x's memory format; no gradient
+Tensor zeros_like(const Tensor& x);  ///< every element is 0, in x's memory format; no gradient
+Tensor ones_like(const Tensor& x);   ///< every element is 1, in x's memory format; no gradient
 
 struct ArangeOptions {
   double start = 0;  ///< the first number
@@ -93,7 +93,7 @@ Tensor randn(const Shape& shape, detail::ADType auto dtype, Device device = defa
   return randn(shape, {.dtype = dtype, .device = device});
 }
 inline Tensor randn(const Shape& shape, Device device) { return randn(shape, {.device = device}); }
-/// A random permutation of 0 .. n-1, i64 [n] on the default device, drawn on the CPU
+/// A random permutation of 0 to n-1, i64 [n] on the default device, drawn on the CPU
 /// (Fisher-Yates).
 Tensor randperm(std::int64_t n, Generator& generator = default_generator());
 
@@ -122,7 +122,7 @@ void zero_(const Tensor& x);
 /// on, the copy is recorded and x becomes part of src's graph: throws Error if x is a view or has
 /// another handle, view or saved copy. A copy into an integer dtype has no gradient.
 void copy_(const Tensor& x, const Tensor& src);
-/// Random numbers, with the limits of rand() and randn().
+/// Random numbers, with the limits of rand() and randn(); no gradient.
 void uniform_(const Tensor& x, double low, double high, Generator& g = default_generator());
 void normal_(const Tensor& x, double mean, double stddev, Generator& g = default_generator());
 
@@ -146,9 +146,10 @@ Tensor sigmoid(const Tensor& x);    ///< 1/(1 + e^-x), stable at both ends
 Tensor silu(const Tensor& x);       ///< x sigmoid(x)
 Tensor tanh(const Tensor& x);       ///< hyperbolic tangent
 Tensor softplus(const Tensor& x);   ///< log(1 + e^x), stable at both ends
-Tensor sin(const Tensor& x);        ///< x in radians
-Tensor cos(const Tensor& x);        ///< x in radians
-Tensor clamp(const Tensor& x, double low, double high);  ///< derivative 1 in [low, high], else 0
+Tensor sin(const Tensor& x);        ///< sine, x in radians
+Tensor cos(const Tensor& x);        ///< cosine, x in radians
+/// min(max(x, low), high); derivative 1 in [low, high], else 0.
+Tensor clamp(const Tensor& x, double low, double high);
 
 Tensor& neg_(Tensor& x);
 Tensor& abs_(Tensor& x);
@@ -175,10 +176,11 @@ Tensor& clamp_(Tensor& x, double low, double high);
 Tensor add(const Tensor& a, const Tensor& b);  ///< a + b
 Tensor sub(const Tensor& a, const Tensor& b);  ///< a - b
 Tensor mul(const Tensor& a, const Tensor& b);  ///< a b
-Tensor div(const Tensor& a, const Tensor& b);      ///< floating dtypes only
-Tensor pow(const Tensor& a, const Tensor& b);      ///< floating dtypes only
-Tensor minimum(const Tensor& a, const Tensor& b);  ///< NaN wins; a tie shares the gradient evenly
-Tensor maximum(const Tensor& a, const Tensor& b);  ///< NaN wins; a tie shares the gradient evenly
+Tensor div(const Tensor& a, const Tensor& b);  ///< a / b; floating dtypes only
+Tensor pow(const Tensor& a, const Tensor& b);  ///< a^b; floating dtypes only
+/// The smaller, or the larger by maximum(). NaN wins; a tie shares the gradient evenly.
+Tensor minimum(const Tensor& a, const Tensor& b);
+Tensor maximum(const Tensor& a, const Tensor& b);
 Tensor swiglu(const Tensor& gate, const Tensor& up);  ///< silu(gate) up (Shazeer 2020); floating
 Tensor add(const Tensor& a, double b);
 Tensor sub(const Tensor& a, double b);
@@ -252,7 +254,7 @@ inline Tensor operator>=(double a, const Tensor& b) { return le(b, a); }
 
 // ---- Reductions over `axes`: a list or one number; empty: all. Reduced axes are removed, or kept
 // with size 1 if `keepdims` is set ----
-/// Integers give i64.
+/// The sum; integers give i64.
 Tensor sum(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
 /// The sum divided by the number of elements, NaN if there are none; floating dtypes.
 Tensor mean(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
@@ -321,7 +323,7 @@ Tensor index_select(const Tensor& x, std::int64_t axis, const Tensor& index);
 /// out[i][j] = x[i][index[i][j]] for axis 1, and likewise for the others. index has x's rank; its
 /// sizes on the other axes are at most x's.
 Tensor gather(const Tensor& x, std::int64_t axis, const Tensor& index);
-/// 1 at position index[...] of a new last axis of size `classes`, else 0.
+/// 1 at position index[...] of a new last axis of size `classes`, else 0; no gradient.
 Tensor one_hot(const Tensor& index, std::int64_t classes, DType dtype = f32);
 
 // ---- Linear algebra ----

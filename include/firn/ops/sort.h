@@ -23,7 +23,7 @@ struct SortOptions {
 /// The lines of x along `axis` in order; values and indices have x's shape. The sort is always
 /// stable, as PyTorch's is with stable=True.
 Sorted sort(const Tensor& x, std::int64_t axis = -1, const SortOptions& options = {});
-/// The indices of sort(), i64 of x's shape.
+/// The indices of sort(), i64 of x's shape; no gradient.
 Tensor argsort(const Tensor& x, std::int64_t axis = -1, const SortOptions& options = {});
 
 struct TopkOptions {
@@ -41,7 +41,7 @@ struct BincountOptions {
   Tensor weights = {};          ///< of x's shape, or undefined: 1 for each element
   std::int64_t min_length = 0;  ///< the least size of the result
 };
-/// How often each of 0 .. max(x) is in x, a list of non-negative i64, i32 or u8: i64 of shape
+/// How often each of 0 to max(x) is in x, a list of non-negative i64, i32 or u8: i64 of shape
 /// [max(max(x) + 1, min_length)]. With weights: their sums, in the weights' dtype, or f64 for
 /// integers; each is added in the order of the list. No gradient. Waits for the device, since the
 /// values decide the shape. Throws Error on a negative element.

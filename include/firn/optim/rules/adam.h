@@ -9,9 +9,9 @@ namespace firn::optim {
 
 struct AdamOptions {
   Schedule lr = 1e-3;       ///< a number, or a function of the applied steps
-  double beta1 = 0.9;       ///< in [0, 1)
-  double beta2 = 0.999;     ///< in [0, 1)
-  double eps = 1e-8;        ///< more than 0
+  double beta1 = 0.9;       ///< decay of the first moment, in [0, 1)
+  double beta2 = 0.999;     ///< decay of the second moment, in [0, 1)
+  double eps = 1e-8;        ///< added to the root, more than 0
   double weight_decay = 0;  ///< 0 or more; adds weight_decay * w to the gradient, after clipping
   /// bits8: 2.03 bytes a parameter instead of 8, see StatePrecision. A second moment above 0 is
   /// never rounded to 0. f64 parameters are refused. Embeddings train better with full states: a
@@ -31,9 +31,9 @@ extern template class OptimizerOf<AdamOptions>;
 
 struct AdamWOptions {
   Schedule lr = 1e-3;          ///< a number, or a function of the applied steps
-  double beta1 = 0.9;          ///< in [0, 1)
-  double beta2 = 0.999;        ///< in [0, 1)
-  double eps = 1e-8;           ///< more than 0
+  double beta1 = 0.9;          ///< decay of the first moment, in [0, 1)
+  double beta2 = 0.999;        ///< decay of the second moment, in [0, 1)
+  double eps = 1e-8;           ///< added to the root, more than 0
   double weight_decay = 1e-2;  ///< 0 or more; w -= lr * weight_decay * w, apart from the gradient
   /// As in AdamOptions.
   StatePrecision state = StatePrecision::full;

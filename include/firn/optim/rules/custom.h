@@ -44,7 +44,7 @@ struct CustomState {
 struct CustomOptions {
   Schedule lr = 1e-2;                    ///< a number, or a function of the applied steps
   std::vector<CustomState> states = {};  ///< what the rule keeps of each parameter
-  std::function<CustomUpdate(const CustomInput& in)> update = {};  ///< required
+  std::function<CustomUpdate(const CustomInput& in)> update = {};  ///< the rule; required
 };
 
 /// A rule that is written with firn's operations. Accumulation, averaging, masters, loss scaling,

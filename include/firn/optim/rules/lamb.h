@@ -9,9 +9,9 @@ namespace firn::optim {
 
 struct LAMBOptions {
   Schedule lr = 1e-3;          ///< a number, or a function of the applied steps
-  double beta1 = 0.9;          ///< in [0, 1)
-  double beta2 = 0.999;        ///< in [0, 1)
-  double eps = 1e-6;           ///< more than 0
+  double beta1 = 0.9;          ///< decay of the first moment, in [0, 1)
+  double beta2 = 0.999;        ///< decay of the second moment, in [0, 1)
+  double eps = 1e-6;           ///< added to the root, more than 0
   double weight_decay = 1e-2;  ///< 0 or more; adds weight_decay * w to the update, before its norm
 };
 

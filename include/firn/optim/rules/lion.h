@@ -9,8 +9,8 @@ namespace firn::optim {
 
 struct LionOptions {
   Schedule lr = 1e-4;       ///< a number, or a function of the applied steps
-  double beta1 = 0.9;       ///< in [0, 1)
-  double beta2 = 0.99;      ///< in [0, 1)
+  double beta1 = 0.9;       ///< the weight of m in an update, in [0, 1)
+  double beta2 = 0.99;      ///< decay of m, in [0, 1)
   double weight_decay = 0;  ///< 0 or more; w -= lr * weight_decay * w, apart from the gradient
   /// bits8: 1.02 bytes a parameter instead of 4; see AdamOptions.
   StatePrecision state = StatePrecision::full;

@@ -23,11 +23,11 @@ enum class MuonScale : std::uint8_t {
 
 struct MuonOptions {
   Schedule lr = 1e-3;         ///< a number, or a function of the applied steps
-  double momentum = 0.95;     ///< in [0, 1)
+  double momentum = 0.95;     ///< decay of the average of gradients, in [0, 1)
   bool nesterov = true;       ///< needs momentum > 0
   double weight_decay = 0.1;  ///< 0 or more; w -= lr * weight_decay * w, apart from the gradient
   MuonScale scale = MuonScale::original;  ///< how the learning rate fits the shape of a matrix
-  std::int64_t newton_schulz_steps = 5;   ///< 1 to 99
+  std::int64_t newton_schulz_steps = 5;   ///< times that X is made anew below, 1 to 99
   /// Which parameters Muon updates; empty: those of two axes. It should leave out embeddings and
   /// the output layer, which are matrices too.
   std::function<bool(const NamedTensor& parameter)> hidden = {};
@@ -37,10 +37,10 @@ struct MuonOptions {
 
   // AdamW for the other parameters.
   double adamw_lr_scale = 1;         ///< its learning rate is lr times this: 0 or more
-  double beta1 = 0.9;                ///< in [0, 1)
-  double beta2 = 0.999;              ///< in [0, 1)
-  double eps = 1e-8;                 ///< more than 0
-  double adamw_weight_decay = 1e-2;  ///< 0 or more
+  double beta1 = 0.9;                ///< decay of the first moment, in [0, 1)
+  double beta2 = 0.999;              ///< decay of the second moment, in [0, 1)
+  double eps = 1e-8;                 ///< added to the root, more than 0
+  double adamw_weight_decay = 1e-2;  ///< 0 or more, as that of AdamW
 };
 
 /// m = momentum m + (1 - momentum) g;  u = (1 - momentum) g + momentum m with nesterov, else m;

@@ -10,8 +10,8 @@ namespace firn::optim {
 struct RMSpropOptions {
   Schedule lr = 1e-2;       ///< a number, or a function of the applied steps
   double alpha = 0.99;      ///< in [0, 1): decay of the average of squares
-  double eps = 1e-8;        ///< more than 0
-  double momentum = 0;      ///< in [0, 1)
+  double eps = 1e-8;        ///< added to the root, more than 0
+  double momentum = 0;      ///< decay of the sum of updates, in [0, 1)
   bool centered = false;    ///< divide by the standard deviation, not the root mean square
   double weight_decay = 0;  ///< 0 or more; adds weight_decay * w to the gradient, after clipping
 };

@@ -9,13 +9,13 @@ namespace firn::optim {
 
 struct ScheduleFreeAdamWOptions {
   Schedule lr = 2.5e-3;           ///< a number; a function of the applied steps is allowed
-  double beta1 = 0.9;             ///< in (0, 1); of groups too
-  double beta2 = 0.999;           ///< in [0, 1)
-  double eps = 1e-8;              ///< more than 0
+  double beta1 = 0.9;             ///< the weight of x in y, in (0, 1); of groups too
+  double beta2 = 0.999;           ///< decay of the second moment, in [0, 1)
+  double eps = 1e-8;              ///< added to the root, more than 0
   double weight_decay = 0;        ///< 0 or more; apart from the gradient, at y
   std::int64_t warmup_steps = 0;  ///< 0 or more: lr rises linearly over so many applied steps
   double r = 0;                   ///< 0 or more; see below
-  double weight_lr_power = 2;     ///< 0 or more
+  double weight_lr_power = 2;     ///< 0 or more; see below
 };
 
 /// AdamW without a schedule: in place of a falling learning rate it averages. (Defazio, Yang,

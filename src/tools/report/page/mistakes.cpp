@@ -13,12 +13,11 @@ std::string class_name(const Mistakes& m, double number) {
   return named ? escaped(m.classes[static_cast<std::size_t>(number)], 24) : rounded(number);
 }
 
-std::string figure(const Mistakes& m, const ShownMistake& s) {
+std::string picture(const Mistakes& m, const ShownMistake& s) {
   const std::string target = class_name(m, s.target), predicted = class_name(m, s.predicted);
   return fmt::format(
-      "<figure><img src=\"{}\" alt=\"{}, taken for {}\"><figcaption><b>{}</b> with {} "
-      "%<br>is {}</figcaption></figure>\n",
-      s.image, target, predicted, predicted, rounded(100 * s.probability), target);
+      "<li><img src=\"{}\" alt=\"{}, taken for {}\"><br><b>{}</b> with {} %<br>is {}\n", s.image,
+      target, predicted, predicted, rounded(100 * s.probability), target);
 }
 
 }  // namespace
@@ -29,9 +28,9 @@ std::string mistakes_section(const Runs& runs) {
     if (!runs[r].mistakes || runs[r].mistakes->list.empty()) continue;
     const Mistakes& m = *runs[r].mistakes;
     if (runs.size() > 1) out += "<h3>" + run_mark(runs, r) + "</h3>\n";
-    out += fmt::format("<p>After epoch {}.</p>\n<div class=mistakes>\n", rounded(m.epoch));
-    for (const ShownMistake& s : m.list) out += figure(m, s);
-    out += "</div>\n";
+    out += fmt::format("<p>After epoch {}.</p>\n<ul class=mistakes>\n", rounded(m.epoch));
+    for (const ShownMistake& s : m.list) out += picture(m, s);
+    out += "</ul>\n";
   }
   return out.empty() ? out : section("mistakes", "Most confident mistakes", out);
 }
