@@ -38,10 +38,10 @@ enum class ProfileBy : std::uint8_t {
 
 /// Times are in seconds. They are the host's: for a CUDA device, how long launches took.
 struct ProfileRow {
-  std::string name;
-  bool backward = false;  ///< within a backward pass
-  std::string detail;     ///< of a kernel: its operation and dtype
-  std::int64_t calls = 0;
+  std::string name;        ///< of the operation, module, phase or kernel
+  bool backward = false;   ///< within a backward pass
+  std::string detail;      ///< of a kernel: its operation and dtype
+  std::int64_t calls = 0;  ///< so many of them
   double seconds = 0;  ///< a phase: all of it. Other rows share the time: they add up to the whole
   double device_seconds = 0;  ///< of its kernels on CUDA devices, as events measured them
   double flops = 0;           ///< of its products

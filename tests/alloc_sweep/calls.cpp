@@ -360,3 +360,29 @@ TEST_CASE("alloc_sweep: a heap that stays empty gives OutOfMemory, with a text",
 
 }  // namespace
 }  // namespace firn::testing
+
+TEST_CASE("alloc_sweep: a profile without memory loses spans, and nothing else", "[host]") {
+  const Threads one(1);
+  const Tensor x = randn({5, 4});
+  const auto work = [&x] { return bytes_of(relu(matmul(x, transpose(x, 0, 1)) + 1.0)); };
+  const std::string expected = work();
+  std::uint64_t lost = 0;
+  int thrown = 0;
+  for (std::int64_t k = 0; k < 60; ++k) {
+    Profile profile;
+    std::string made = expected;
+    try {
+      const Range range("range");  // keeps its name
+      const FailingHeap failing(k);
+      made = work();
+    } catch (const OutOfMemory&) {
+      ++thrown;
+    }
+    CHECK(made == expected);
+    profile.stop();
+    lost += profile.log().lost;
+    CHECK(profile.log().totals.size() > 0);
+  }
+  CHECK(lost > 0);
+  CHECK(thrown > 0);
+}

@@ -162,3 +162,49 @@ TEST_CASE("records: a log keeps what it is told to, and fails whole", "[host]") 
 }
 
 }  // namespace firn::testing
+
+TEST_CASE("[S44] fit: the log shows the memory of a cycle, the same way after a resume", "[host]") {
+  const test::TempFolder folder;
+  const auto run = [&](const std::string& name, std::int64_t stop_at) {
+    manual_seed(3);
+    FitNet net;
+    optim::AdamW opt(net.named_parameters(), {.lr = 1e-3}, {.accumulate = 2});
+    data::Loader loader(rows(64, 3), {.batch = 8});
+    train::fit(net, opt, loader, class_loss,
+               {.epochs = 2,
+                .log = {.path = folder.file(name), .every = 1},
+                .checkpoint = {.folder = folder.file(name + ".run"), .every = 1},
+                .limit = {.steps = stop_at},
+                .progress = false});
+  };
+  run("whole", 0);
+  for (const std::int64_t stop : {1, 2}) {
+    run("stopped" + std::to_string(stop), stop);
+    run("stopped" + std::to_string(stop), 0);
+  }
+  const auto records = [&](const std::string& name) {
+    std::ifstream file(folder.file(name));
+    std::vector<Json> out;
+    for (std::string line; std::getline(file, line);) {
+      out.push_back(Json::parse(line));
+      out.back().erase("measured");
+    }
+    return out;
+  };
+  CHECK(records("stopped1") == records("whole"));
+  CHECK(records("stopped2") == records("whole"));
+  std::ifstream file(folder.file("whole"));
+  int points = 0;
+  for (std::string line; std::getline(file, line);) {
+    const Json r = Json::parse(line);
+    if (r.at("record") != "memory") continue;
+    CHECK(r.at("cycle") == 2);
+    CHECK(r.at("point") == ++points);
+    std::int64_t sum = 0;
+    for (const auto& [owner, bytes] : r.at("measured").at("by_owner").items())
+      sum += bytes.get<std::int64_t>();
+    CHECK(r.at("measured").at("bytes") == sum);
+    CHECK(r.at("measured").at("by_owner").at("weights") > 0);
+  }
+  CHECK(points == 48);
+}

@@ -9,6 +9,8 @@ import math
 import random
 import sys
 
+# One white pixel.
+PICTURE = "data:image/bmp;base64,Qk06AAAAAAAAADYAAAAoAAAAAQAAAAEAAAABABgAAAAAAAQAAAAAAAAAAAAAAAAAAAAAAAAA////AA=="
 OWNERS = ["weights", "masters", "gradients", "optimizer", "activations", "recomputed", "workspace", "data"]
 SUMMARY = """Net                        output          parameters
   features (Sequential)    [64, 128, 7, 7]    148,736
@@ -49,6 +51,10 @@ def main():
            "validation_samples": 10000,
            "settings": {"model": "cnn", "precision": "fp16", "lr": o.lr, "seed": o.seed, "augment": "crop=2,flip=0.5"},
            "measured": {"time": "2024-05-01T09:30:00Z"}})
+    for point in range(0 if o.no_steps else 48):
+        bytes_now = {n: 1_000_000 * (i + 1) * (1 + abs(math.sin(point / 8 + i))) // 1 for i, n in enumerate(OWNERS)}
+        write({"record": "memory", "cycle": 2, "point": point + 1,
+               "measured": {"event": 7 * point, "bytes": sum(bytes_now.values()), "by_owner": bytes_now}})
     skipped, scale, seconds = 0, 65536.0, 0.0
     step, per_epoch = 0, max(1, o.steps // o.epochs)
     batch = 60000 / per_epoch
@@ -93,6 +99,8 @@ def main():
             details["confusion"] = [[draw.randrange(880, 980) if i == k else draw.randrange(0, 30) for k in range(o.classes)]
                                    for i in range(o.classes)]
             details["classes"] = [f"class {i}" for i in range(o.classes)]
+            details["mistakes"] = [{"true": k % o.classes, "predicted": (k + 1) % o.classes, "probability": 1 - 0.01 * k,
+                                    "image": PICTURE} for k in range(12)]
         record["measured"] = {"seconds": 60 + draw.gauss(0, 1), "validation_seconds": 4 + draw.gauss(0, 0.1),
                               "samples_per_second": 1000 + draw.gauss(0, 15), "peak_bytes": sum(at_peak.values()) + 1000,
                               "training_peak_bytes": sum(at_peak.values()), "training_peak_by_owner": at_peak,

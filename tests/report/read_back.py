@@ -82,14 +82,15 @@ def number(value):
 
 # ---- The page ------------------------------------------------------------------------------------
 
-VOID = {"meta", "input", "br"}
-TAGS = set("""html head meta title style body script a header p h1 h2 h3 dl div dt dd small ul li nav main section figure figcaption i
+VOID = {"meta", "input", "br", "img"}
+TAGS = set("""html head img b br meta title style body script a header p h1 h2 h3 dl div dt dd small ul li nav main section figure figcaption i
   svg path g text details summary table caption thead tbody tr th td code pre em strong footer""".split())
 
 
 class Page(html.parser.HTMLParser):
     def __init__(self, text):
         super().__init__(convert_charrefs=True)
+        self.sources = []
         self.tags, self.attributes, self.headings, self.tables, self.texts = {}, set(), [], [], []
         self.links, self.ids, self.figures, self.policy, self.raw = [], [], [], None, {}
         self.inside, self.lang, self.images = [], None, []
@@ -99,6 +100,9 @@ class Page(html.parser.HTMLParser):
         a = dict(attributes)
         self.tags[tag] = self.tags.get(tag, 0) + 1
         self.attributes.update(a)
+        if "src" in a:
+            self.sources.append(a["src"])
+            check(tag == "img" and a.get("alt"), f"<{tag}> with a source, or an image without a text")
         if tag not in VOID:
             self.inside.append(tag)
         if tag == "html":
@@ -185,8 +189,10 @@ def check_policy(page):
     check(rules.get("default-src") == "'none'", "default-src is not 'none'")
     for name, hash_ in want.items():
         check(rules.get(name) == hash_, f"{name} is {rules.get(name)}, and the content's {hash_}")
+    for source in page.sources:
+        check(source.startswith("data:image/"), f"an image from {source[:80]}")
     for name in page.attributes:
-        check(not name.startswith("on") and name not in ("style", "src", "srcset", "action"), f"attribute {name}")
+        check(not name.startswith("on") and name not in ("style", "srcset", "action"), f"attribute {name}")
     check(set(page.tags) <= TAGS, f"tags {set(page.tags) - TAGS}")
     for link in page.links:
         check(link.startswith("#") and link[1:] in page.ids, f"link to {link}")

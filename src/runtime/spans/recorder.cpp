@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/fork.h"
 #include "firn/kernel_support.h"
 #include "firn/memory.h"
 #include "firn/memory/labels.h"
@@ -50,6 +51,9 @@ Session& session() noexcept {
   static Session& s = *new Session;
   return s;
 }
+
+std::mutex& session_mutex() { return session().mutex; }
+[[maybe_unused]] const bool held = (hold_during_fork<session_mutex>(), true);
 
 thread_local constinit Span* innermost = nullptr;
 /// This thread's log, and the session that it was opened for.

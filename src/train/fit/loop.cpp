@@ -215,7 +215,7 @@ void FitLoop::open_log() {
 void FitLoop::write(const Record& record) {
   FIRN_CHECK(!record.kind().empty(), kOp, "make it as Record(\"kind\")",
              "the record {} has no kind", record.text());
-  for (const char* own : {"run", "step", "epoch", "end"})
+  for (const char* own : {"run", "step", "memory", "epoch", "end"})
     FIRN_CHECK(record.kind() != own, kOp, "give it another kind", "records \"{}\" are fit()'s own",
                own);
   log_.write(record);
@@ -230,6 +230,13 @@ void FitLoop::tell_steps() {
       log_.write(step_record(report, name, epoch(), at_.samples, seconds()));
     if (options_.callbacks.on_step) options_.callbacks.on_step(*this, name, report);
   }
+}
+
+void FitLoop::note_memory() {
+  if (options_.log.every == 0 || !log_.is_open()) return;
+  for (const Record& r :
+       step_memory_.after_batch(ended_cycles(), at_.samples < epoch_samples(), device()))
+    log_.write(r);
 }
 
 std::optional<Ended> FitLoop::reason_to_end() const {
@@ -255,6 +262,7 @@ bool FitLoop::after_batch(std::int64_t samples) {
   at_.samples += samples;
   trained_ += samples;
   tell_steps();
+  note_memory();
   if (options_.callbacks.on_batch) options_.callbacks.on_batch(*this);
   const auto end = reason_to_end();
   // A limit at the end of an epoch is looked at when that is finished.
@@ -292,6 +300,7 @@ bool FitLoop::train(EpochReport& report) {
   const double data_before = feed_.seconds();
   const auto start = Clock::now();
   const bool whole = feed_.run(at_.epochs, [this](std::int64_t n) { return after_batch(n); });
+  step_memory_.drop();
   if (whole) {
     for (const auto& optimizer : parts_.optimizers) optimizer.object.get().flush(options_.partial);
     tell_steps();
@@ -399,7 +408,7 @@ FitReport FitLoop::run() {
     result_.best = at_.best;
     result_.best_epoch = at_.best_epoch;
   }
-  log_.write(end_record(result_));
+  log_.write(end_record(result_, options_.early_stop.value));
   saver_.wait();
   if (result_.ended != Ended::epochs && leads() && options_.progress) {
     fmt::print("ended by {} after {} epochs, at step {}{}\n", reason_in_words(result_.ended),

@@ -18,6 +18,7 @@
 #include "train/fit/interrupts.h"
 #include "train/fit/output.h"
 #include "train/fit/saver.h"
+#include "train/fit/step_memory.h"
 
 namespace firn::train {
 
@@ -49,6 +50,8 @@ class FitLoop final : public Loop {
   bool after_batch(std::int64_t samples);
   /// Saves a checkpoint, and counts the time.
   void save(std::int64_t applied, std::optional<double> value = std::nullopt);
+  /// With records of steps: that of the memory of one.
+  void note_memory();
   /// Writes and tells of the steps since the last call.
   void tell_steps();
   /// Why training is to end now; all ranks get the same answer.
@@ -76,6 +79,7 @@ class FitLoop final : public Loop {
   Saver saver_;
   Table table_;
   std::optional<Progress> progress_;
+  StepMemory step_memory_;
   /// Steps that were made and not told: number of the optimizer, report.
   std::vector<std::pair<std::size_t, optim::StepReport>> steps_;
   std::deque<optim::StepListener> listeners_;

@@ -169,12 +169,13 @@ Record epoch_record(const EpochReport& r) {
                            .add("peak_rss_bytes", peak_rss_bytes()));
 }
 
-Record end_record(const FitReport& report) {
+Record end_record(const FitReport& report, const std::string& value) {
   Record out("end");
   out.add("ended", to_string(report.ended))
       .add("epochs", report.epochs)
       .add("applied_steps", report.applied_steps);
-  if (report.best) out.add("best", *report.best).add("best_epoch", report.best_epoch);
+  if (report.best)
+    out.add("best", *report.best).add("best_of", value).add("best_epoch", report.best_epoch);
   return out;
 }
 

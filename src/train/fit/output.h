@@ -24,6 +24,7 @@ Record run_record(const Parts& parts, std::int64_t epoch_samples, const dist::Gr
 Record step_record(const optim::StepReport& report, const std::string& optimizer,
                    std::int64_t epoch, std::int64_t samples, double seconds);
 Record epoch_record(const EpochReport& report);
-Record end_record(const FitReport& report);
+/// `value` is what FitReport::best is of.
+Record end_record(const FitReport& report, const std::string& value);
 
 }  // namespace firn::train

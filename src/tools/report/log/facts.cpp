@@ -111,10 +111,12 @@ Value best_of(const Run& run) {
       if (e.epoch != run.end->best_epoch) continue;
       std::vector<std::string> names = {kValidationLoss, kTrainLoss};
       for (const NamedNumber& m : e.metrics) names.push_back(m.name);
+      // Logs without "best_of" tell the value by its size alone.
+      if (!run.end->best_of.empty() && run.end->best_of != "loss") names = {run.end->best_of};
       for (const std::string& name : names)
         if (value_of(e, name) == best) return {name, best, e.epoch};
     }
-    return {"best value", best, run.end->best_epoch};
+    return {run.end->best_of.empty() ? "best value" : run.end->best_of, best, run.end->best_epoch};
   }
   for (const char* name : {kValidationLoss, kTrainLoss}) {
     Value out{.name = name};

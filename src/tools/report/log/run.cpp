@@ -27,10 +27,13 @@ class Builder {
       begin(record, at);
     } else if (kind == "step") {
       step(record);
+    } else if (kind == "memory") {
+      moment(record);
     } else if (kind == "epoch") {
       epoch(record);
     } else if (kind == "end") {
       run_.end = End{.ended = text_of(record, "ended"),
+                     .best_of = text_of(record, "best_of"),
                      .epochs = number_of(record, "epochs"),
                      .applied_steps = number_of(record, "applied_steps"),
                      .best = number_of(record, "best"),
@@ -128,6 +131,15 @@ class Builder {
     }
     s->last_skips.push_back(std::move(skip));
     if (s->last_skips.size() > Steps::kSkips) s->last_skips.pop_front();
+  }
+
+  void moment(const Json& r) {
+    if (run_.moments.size() == Run::kMoments) return;
+    const Json& measured = object_of(r, "measured");
+    run_.moments.push_back({.point = number_of(r, "point"),
+                            .event = number_of(measured, "event"),
+                            .bytes = number_of(measured, "bytes"),
+                            .by_owner = numbers_of(object_of(measured, "by_owner"))});
   }
 
   void epoch(const Json& r) {

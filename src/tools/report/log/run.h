@@ -47,6 +47,12 @@ struct Epoch {
   std::vector<NamedNumber> train_losses, metrics, bytes_at_peak;
 };
 
+/// A record `memory`: a moment of one cycle.
+struct Moment {
+  double point = kNoNumber, event = kNoNumber, bytes = kNoNumber;
+  std::vector<NamedNumber> by_owner;
+};
+
 /// Rows: true class; columns: predicted class.
 struct Confusion {
   double epoch = kNoNumber;
@@ -68,15 +74,17 @@ struct Mistakes {
 };
 
 struct End {
-  std::string ended;
+  std::string ended, best_of;
   double epochs = kNoNumber, applied_steps = kNoNumber, best = kNoNumber, best_epoch = kNoNumber;
 };
 
 struct Run {
+  static constexpr std::size_t kMoments = 200;
   LogPart log;  ///< from the run's first record on
   std::string label;
-  Json head = Json::object();  ///< the record `run`
-  std::vector<Steps> steps;    ///< by optimizer
+  Json head = Json::object();   ///< the record `run`
+  std::vector<Steps> steps;     ///< by optimizer
+  std::vector<Moment> moments;  ///< at most kMoments
   std::vector<Epoch> epochs;
   std::optional<Confusion> confusion;  ///< the last one
   std::optional<Mistakes> mistakes;    ///< the last ones

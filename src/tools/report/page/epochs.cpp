@@ -68,6 +68,52 @@ std::size_t colour_of(const std::string& owner) {
   return static_cast<std::size_t>(it - std::begin(kOwners)) % kColours;
 }
 
+void add_owners(BarChart& chart, const std::vector<std::string>& owners) {
+  for (const std::string& o : owners) {
+    chart.parts.push_back(escaped(o, 40));
+    chart.colours.push_back(colour_of(o));
+  }
+}
+
+/// How the memory of one cycle comes and goes, of the first run that says so.
+std::string cycle_memory(const Runs& runs) {
+  const auto run =
+      std::find_if(runs.begin(), runs.end(), [](const Run& r) { return !r.moments.empty(); });
+  if (run == runs.end()) return {};
+  std::vector<std::string> owners;
+  for (const Moment& m : run->moments)
+    for (const NamedNumber& n : m.by_owner)
+      if (n.value > 0 && owners.size() < 16 &&
+          std::find(owners.begin(), owners.end(), n.name) == owners.end())
+        owners.push_back(n.name);
+  if (owners.empty()) return {};
+  std::vector<Column> columns = {{"moment", "point", {}}, {"all", "measured/bytes", Shown::bytes}};
+  for (const std::string& o : owners)
+    columns.push_back({o, "measured/by_owner/" + o, Shown::bytes});
+  Table table("Memory over one cycle, by owner", "memory", columns);
+  table.group(static_cast<std::size_t>(run - runs.begin()), "", run->label);
+  BarChart chart{.id = "chart-cycle-memory"};
+  chart.title = "Memory over one cycle";
+  chart.x_name = "moment, in the order of allocations and releases";
+  chart.y_name = "memory";
+  chart.bytes = true;
+  add_owners(chart, owners);
+  double most = 0;
+  for (const Moment& m : run->moments) {
+    std::vector<double> row = {m.point, m.bytes};
+    auto& sizes = chart.sizes.emplace_back();
+    for (const std::string& o : owners) sizes.push_back(find(m.by_owner, o));
+    row.insert(row.end(), sizes.begin(), sizes.end());
+    table.row(row);
+    chart.bars.push_back(rounded(m.point));
+    if (m.bytes > most) most = m.bytes;
+  }
+  chart.description =
+      fmt::format("Memory over the second cycle{}. At most {}.",
+                  runs.size() > 1 ? " of " + escaped(run->label, 60) : "", bytes_text(most));
+  return figure(chart, "", table.html());
+}
+
 }  // namespace
 
 std::vector<std::size_t> chosen_epochs(const std::vector<Epoch>& epochs, std::size_t most,
@@ -108,10 +154,7 @@ std::string memory_section(const Runs& runs) {
   chart.x_name = several ? "run" : "epoch";
   chart.y_name = "memory";
   chart.bytes = true;
-  for (const std::string& o : owners) {
-    chart.parts.push_back(escaped(o, 40));
-    chart.colours.push_back(colour_of(o));
-  }
+  add_owners(chart, owners);
   for (std::size_t r = 0; r < runs.size(); ++r) {
     const auto& epochs = runs[r].epochs;
     std::vector<std::size_t> chosen;
@@ -145,7 +188,7 @@ std::string memory_section(const Runs& runs) {
   return section("memory", "Memory",
                  "<p>Each owner's bytes at the moment at which all of them together were the most. "
                  "Memory of firn's tensors on the training's device counts.</p>\n" +
-                     figure(chart, note, table.html()));
+                     figure(chart, note, table.html()) + cycle_memory(runs));
 }
 
 std::string time_section(const Runs& runs) {
