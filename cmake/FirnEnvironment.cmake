@@ -50,7 +50,7 @@ function(firn_describe_build target)
     set(_library "")
     foreach(_name ${MPI_CXX_LIB_NAMES})
       if(NOT _library AND NOT _name STREQUAL "mpi_cxx")
-        set(_library "${MPI_${_name}_LIBRARY}")
+        _firn_runtime_file("${MPI_${_name}_LIBRARY}" _library)
       endif()
     endforeach()
     set_property(SOURCE ${_folder}/ranks.cpp APPEND PROPERTY COMPILE_DEFINITIONS
@@ -59,6 +59,16 @@ function(firn_describe_build target)
   if(FIRN_HAS_NCCL)
     set_property(SOURCE ${_folder}/ranks.cpp APPEND PROPERTY COMPILE_DEFINITIONS
       FIRN_HAS_NCCL "FIRN_NCCL_PATH=\"${FIRN_NCCL_LIBRARY}\"" "FIRN_NCCL_VERSION=\"${FIRN_NCCL_VERSION}\"")
+  endif()
+endfunction()
+
+# The file that programs open, libmpi.so.40, which is there without the package for building, too.
+function(_firn_runtime_file library variable)
+  set(${variable} "${library}" PARENT_SCOPE)
+  get_filename_component(_file "${library}" REALPATH)
+  string(REGEX REPLACE "([.]so[.][0-9]+)[.][0-9.]+$" "\\1" _file "${_file}")
+  if(_file MATCHES "[.]so[.][0-9]+$" AND EXISTS "${_file}")
+    set(${variable} "${_file}" PARENT_SCOPE)
   endif()
 endfunction()
 

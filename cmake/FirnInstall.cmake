@@ -1,19 +1,31 @@
 # Installs the headers, the library, a CMake package and a pkg-config file. All of them are
-# relocatable: they name each other relative to themselves.
+# relocatable: they name each other relative to themselves. The components are those of the packages
+# (FirnPackages.cmake); `cmake --install` without --component installs all of them.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/firn)
 set(_pkgconfig_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
-install(TARGETS firn EXPORT firnTargets INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/firn DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+# A shared library is of the component RUNTIME; its link without a number, and a static one, of DEVELOPMENT.
+macro(_firn_install_library target export runtime development)
+  install(TARGETS ${target} EXPORT ${export}
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${runtime} NAMELINK_COMPONENT ${development}
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${development}
+    INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  install(EXPORT ${export} NAMESPACE firn:: DESTINATION ${_package_dir} COMPONENT ${development})
+endmacro()
+
+_firn_install_library(firn firnTargets library development)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/firn DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development
   FILES_MATCHING PATTERN *.h)
-install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT licence)
 
 if(FIRN_TOOLS)
   # OPTIONAL: scripts/fashion-mnist builds the library and the sample alone, and what is there can be installed.
-  install(TARGETS firn_doctor firn_report RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} OPTIONAL)
+  install(TARGETS firn_doctor firn_report RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools OPTIONAL)
+  install(FILES ${PROJECT_SOURCE_DIR}/src/tools/doctor/firn-doctor.1 ${PROJECT_SOURCE_DIR}/src/tools/report/firn-report.1
+    DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT tools)
 endif()
 
 # ---- CMake package -------------------------------------------------------------------------------
@@ -35,8 +47,7 @@ set(FIRN_CUDA_LIBRARY_DIR "${CUDAToolkit_LIBRARY_DIR}")
 set(FIRN_MPI_LIBRARIES "")
 set(FIRN_MPI_FOLDERS "")
 if(FIRN_HAS_MPI)
-  install(TARGETS firn_mpi EXPORT firnMpiTargets INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-  install(EXPORT firnMpiTargets NAMESPACE firn:: DESTINATION ${_package_dir})
+  _firn_install_library(firn_mpi firnMpiTargets mpi mpi_development)
   if(FIRN_STATIC_PACKAGE)
     foreach(_name ${MPI_CXX_LIB_NAMES})
       if(NOT _name STREQUAL "mpi_cxx")
@@ -51,24 +62,22 @@ endif()
 
 # firn::nccl, the component nccl: it opens NCCL at run time, so a consumer needs nothing more.
 if(FIRN_HAS_NCCL)
-  install(TARGETS firn_nccl EXPORT firnNcclTargets INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-  install(EXPORT firnNcclTargets NAMESPACE firn:: DESTINATION ${_package_dir})
+  _firn_install_library(firn_nccl firnNcclTargets nccl nccl_development)
 endif()
 
-install(EXPORT firnTargets NAMESPACE firn:: DESTINATION ${_package_dir})
 configure_file(${CMAKE_CURRENT_LIST_DIR}/firnConfig.cmake.in ${PROJECT_BINARY_DIR}/package/firnConfig.cmake @ONLY)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/package/firnConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/package/firnConfig.cmake ${PROJECT_BINARY_DIR}/package/firnConfigVersion.cmake
-  DESTINATION ${_package_dir})
+  DESTINATION ${_package_dir} COMPONENT development)
 
 # ---- pkg-config ----------------------------------------------------------------------------------
 file(RELATIVE_PATH FIRN_PC_TO_PREFIX /prefix/${_pkgconfig_dir} /prefix)
 string(REGEX REPLACE "/$" "" FIRN_PC_TO_PREFIX "${FIRN_PC_TO_PREFIX}")
-set(FIRN_PC_REQUIRES Requires.private)
+set(FIRN_PC_REQUIRES "")  # a shared library brings its own, and no header of theirs is public
 set(FIRN_PC_LIBS "")
 if(FIRN_STATIC_PACKAGE)
-  set(FIRN_PC_REQUIRES Requires)  # `pkg-config --libs firn` is all a consumer types
+  set(FIRN_PC_REQUIRES "Requires: fmt, zlib")  # `pkg-config --libs firn` is all a consumer types
   list(TRANSFORM FIRN_THREAD_LIBRARIES PREPEND -l OUTPUT_VARIABLE _libs)
   if(FIRN_HAS_ONEDNN)
     list(APPEND _libs -ldnnl)
@@ -88,4 +97,4 @@ if(FIRN_STATIC_PACKAGE)
   list(JOIN _libs " " FIRN_PC_LIBS)
 endif()
 configure_file(${CMAKE_CURRENT_LIST_DIR}/firn.pc.in ${PROJECT_BINARY_DIR}/package/firn.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/package/firn.pc DESTINATION ${_pkgconfig_dir})
+install(FILES ${PROJECT_BINARY_DIR}/package/firn.pc DESTINATION ${_pkgconfig_dir} COMPONENT development)

@@ -147,7 +147,8 @@ Environment environment(const EnvironmentOptions& options = {});
 
 /// A page for people, a line a fact.
 std::string to_string(const Environment& environment);
-/// A JSON object with the fields of Environment, under their names.
+/// A JSON object with the fields of Environment, under their names. A number that is not finite is
+/// null, and bytes that are no UTF-8 are "?".
 std::string to_json(const Environment& environment);
 
 }  // namespace firn

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 #include "data/files/fashion_mnist_files.h"
 #include "environment/parts.h"
@@ -28,8 +29,13 @@ void replace_folder(std::string& text, const std::string& folder, const std::str
 
 }  // namespace
 
-std::string presentable(std::string text) {
+std::string as_utf8(std::string text) {
   for (std::size_t bad; (bad = io::not_utf8(text)) != std::string::npos;) text[bad] = '?';
+  return text;
+}
+
+std::string presentable(std::string text) {
+  text = as_utf8(std::move(text));
   std::string home = std::getenv("HOME") ? std::getenv("HOME") : "";
   while (home.ends_with('/')) home.pop_back();
   if (!home.empty()) replace_folder(text, home, "~");

@@ -26,6 +26,8 @@ double cpu_quota(const char* membership = "/proc/self/cgroup", const char* root 
 /// Whether firn, one of its scripts or its tests reads the environment variable.
 bool is_known_variable(std::string_view name);
 
+/// Bytes that are no UTF-8 become "?".
+std::string as_utf8(std::string text);
 /// `text` fit for a log: the home folder becomes "~", another folder with the user's name
 /// "/USER", and bytes that are no UTF-8 become "?".
 std::string presentable(std::string text);

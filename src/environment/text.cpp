@@ -8,9 +8,10 @@
 #include <type_traits>
 #include <vector>
 
+#include "environment/parts.h"
 #include "firn/environment.h"
 #include "firn/memory.h"
-#include "io/json.h"
+#include "firn/train/record.h"
 
 namespace firn {
 namespace {
@@ -20,45 +21,58 @@ std::string_view text_of(Environment::Found found) {
   return kFound[static_cast<std::size_t>(found)];
 }
 
-// ---- JSON ----
+// ---- JSON: objects of the log's kind, so that one place knows how texts and numbers are written
+// ----
 
-std::string json(const std::string& text) { return io::json_string(text); }
-std::string json(bool value) { return value ? "true" : "false"; }
-std::string json(Environment::Found found) { return json(std::string(text_of(found))); }
-template <class T>
-requires(std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) std::string json(T number) {
-  return fmt::format("{}", number);
-}
-std::string json(const Environment::Library& l);
-std::string json(const Environment::CudaDevice& d);
-std::string json(const Environment::DataSet& d);
-std::string json(const Environment::Variable& v);
+using train::Record;
 
-template <class T>
-std::string json(const std::vector<T>& list) {
-  std::string out;
-  for (const T& item : list) out += (out.empty() ? "" : ", ") + json(item);
-  return "[" + out + "]";
-}
+Record record(const Environment::Library& l);
+Record record(const Environment::CudaDevice& d);
+Record record(const Environment::DataSet& d);
+Record record(const Environment::Variable& v);
 
-/// The members of an object, in their order.
+/// The members of an object, in their order. A Record throws if a text is no UTF-8; a page about a
+/// machine that is not well does not: such bytes become "?".
 class Object {
  public:
-  template <class T>
-  Object& add(const char* name, const T& value) {
-    return add_json(name, json(value));
-  }
-  Object& add_json(const char* name, const std::string& value) {
-    out_ += (out_.empty() ? "" : ", ") + io::json_string(name) + ": " + value;
+  Object& add(const char* name, const std::string& text) {
+    record_.add(name, environment_parts::as_utf8(text));
     return *this;
   }
-  std::string text() const { return "{" + out_ + "}"; }
+  Object& add(const char* name, Environment::Found found) {
+    record_.add(name, text_of(found));
+    return *this;
+  }
+  template <class T>
+  requires std::is_arithmetic_v<T> Object& add(const char* name, T value) {
+    record_.add(name, value);
+    return *this;
+  }
+  Object& add(const char* name, const std::vector<std::string>& texts) {
+    std::vector<std::string> all;
+    for (const std::string& text : texts) all.push_back(environment_parts::as_utf8(text));
+    record_.add(name, all);
+    return *this;
+  }
+  template <class T>
+  Object& add(const char* name, const std::vector<T>& list) {
+    std::vector<Record> all;
+    for (const T& item : list) all.push_back(record(item));
+    record_.add(name, all);
+    return *this;
+  }
+  Object& add(const char* name, const Record& nested) {
+    record_.add(name, nested);
+    return *this;
+  }
+  Object& add(const char* name, const Environment::Library& l) { return add(name, record(l)); }
+  const Record& get() const { return record_; }
 
  private:
-  std::string out_;
+  Record record_;
 };
 
-std::string json(const Environment::Library& l) {
+Record record(const Environment::Library& l) {
   return Object()
       .add("name", l.name)
       .add("built", l.built)
@@ -66,34 +80,34 @@ std::string json(const Environment::Library& l) {
       .add("version", l.version)
       .add("path", l.path)
       .add("why", l.why)
-      .text();
+      .get();
 }
 
-std::string json(const Environment::CudaDevice& d) {
+Record record(const Environment::CudaDevice& d) {
   return Object()
       .add("name", d.name)
       .add("major", d.major)
       .add("minor", d.minor)
       .add("multiprocessors", d.multiprocessors)
       .add("bytes", d.bytes)
-      .text();
+      .get();
 }
 
-std::string json(const Environment::DataSet& d) {
-  return Object().add("name", d.name).add("folder", d.folder).add("why", d.why).text();
+Record record(const Environment::DataSet& d) {
+  return Object().add("name", d.name).add("folder", d.folder).add("why", d.why).get();
 }
 
-std::string json(const Environment::Variable& v) {
+Record record(const Environment::Variable& v) {
   return Object()
       .add("name", v.name)
       .add("value", v.value)
       .add("known", v.known)
       .add("problem", v.problem)
       .add("closest", v.closest)
-      .text();
+      .get();
 }
 
-std::string json(const Environment::Build& b) {
+Record record(const Environment::Build& b) {
   return Object()
       .add("version", b.version)
       .add("revision", b.revision)
@@ -102,10 +116,10 @@ std::string json(const Environment::Build& b) {
       .add("native", b.native)
       .add("shared", b.shared)
       .add("sanitizers", b.sanitizers)
-      .text();
+      .get();
 }
 
-std::string json(const Environment::Cpu& c) {
+Record record(const Environment::Cpu& c) {
   return Object()
       .add("model", c.model)
       .add("cores", c.cores)
@@ -126,19 +140,19 @@ std::string json(const Environment::Cpu& c) {
       .add("bf16_unit", c.bf16_unit)
       .add("f16_unit", c.f16_unit)
       .add("problem", c.problem)
-      .text();
+      .get();
 }
 
-std::string json(const Environment::Memory& m) {
+Record record(const Environment::Memory& m) {
   return Object()
       .add("total", m.total)
       .add("available", m.available)
       .add("limit", m.limit)
       .add("problem", m.problem)
-      .text();
+      .get();
 }
 
-std::string json(const Environment::Cuda& c) {
+Record record(const Environment::Cuda& c) {
   return Object()
       .add("built", c.built)
       .add("simulated", c.simulated)
@@ -152,7 +166,7 @@ std::string json(const Environment::Cuda& c) {
       .add("hint", c.hint)
       .add("cublaslt", c.cublaslt)
       .add("cudnn", c.cudnn)
-      .text();
+      .get();
 }
 
 // ---- The page ----
@@ -186,11 +200,11 @@ std::string cuda_lines(const Environment::Cuda& c) {
 
 std::string to_json(const Environment& e) {
   return Object()
-      .add_json("build", json(e.build))
+      .add("build", record(e.build))
       .add("system", e.system)
-      .add_json("cpu", json(e.cpu))
-      .add_json("memory", json(e.memory))
-      .add_json("cuda", json(e.cuda))
+      .add("cpu", record(e.cpu))
+      .add("memory", record(e.memory))
+      .add("cuda", record(e.cuda))
       .add("onednn", e.onednn)
       .add("eigen", e.eigen)
       .add("zlib", e.zlib)
@@ -202,6 +216,7 @@ std::string to_json(const Environment& e) {
       .add("mpirun", e.mpirun)
       .add("data", e.data)
       .add("variables", e.variables)
+      .get()
       .text();
 }
 

@@ -1,6 +1,7 @@
 // What firn-doctor says, to the letter, of machines that are made up.
 #include "tools/doctor/diagnose.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -505,6 +506,32 @@ TEST_CASE("doctor: data that is not here, and variables that are wrong", "[host]
            mend: did you mean FIRN_THREADS?
 )"));
   CHECK_FALSE(all_well(diagnose(e)));
+}
+
+TEST_CASE("doctor: bytes that a terminal would obey are shown as escapes", "[host]") {
+  Environment e = planted();
+  Environment::Variable typo = set("FIRN_\x1b[2J", "a\nb");
+  typo.known = false;
+  Environment::Variable wrong = set("FIRN_SPLIT_K", "\x1b[31mdepth\x7f\t");
+  wrong.problem = "is '\x1b[31mdepth\x7f\t'";
+  e.variables = {set("FIRN_DATA", "/d\x07/ä\xc2\x9b\xe2\x80\xae"), wrong, typo};
+  e.variables.push_back(set("OMP_NUM_THREADS", "\x1b[1m"));
+  CHECK(section(e, "Environment variables") == text(R"(
+  ok       FIRN_DATA=/d\x07/ä\x9b\u202e
+  broken   FIRN_SPLIT_K=\x1b[31mdepth\x7f\x09
+           why:  is '\x1b[31mdepth\x7f\x09'
+           mend: unset it, or correct its value
+  note     FIRN_\x1b[2J=a\x0ab has no effect
+           why:  firn knows no variable of this name
+           mend: unset it
+)"));
+  e.memory.problem = "FIRN_MEMORY_LIMIT is '\x1b]0;x\x07'";
+  e.data[0].why = "no files in \xc3\x1b[2J:\n  data";  // the first byte is no UTF-8
+  const std::string all = to_text(diagnose(e));
+  const auto clean = [](unsigned char c) { return c == '\n' || (c >= 0x20 && c != 0x7f); };
+  CHECK(std::all_of(all.begin(), all.end(), clean));
+  CHECK(all.find("'\\x1b]0;x\\x07'") != std::string::npos);
+  CHECK(all.find("no files in \\xc3\\x1b[2J:\n             ") != std::string::npos);
 }
 
 TEST_CASE("doctor: colours stand around the state alone, and JSON has every member", "[host]") {

@@ -7,8 +7,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "data/files.h"
 #include "environment/parts.h"
@@ -108,6 +110,17 @@ TEST_CASE("environment: JSON has the facts, and nothing of it is opened without 
   REQUIRE(::gethostname(host, sizeof host - 1) == 0);
   // The name could be a word of the page by chance if it is short.
   if (std::string(host).size() > 6) CHECK(to_json(e).find(host) == std::string::npos);
+}
+
+TEST_CASE("environment: JSON is right for any texts and numbers", "[host]") {
+  Environment e;
+  e.system = "a\xff\"\n";
+  e.cpu.quota = std::numeric_limits<double>::quiet_NaN();
+  e.cpu.features = {"b\x1b", "c\xc3"};
+  const auto json = nlohmann::json::parse(to_json(e));
+  CHECK(json["system"] == "a?\"\n");
+  CHECK(json["cpu"]["quota"].is_null());
+  CHECK(json["cpu"]["features"] == std::vector<std::string>{"b\x1b", "c?"});
 }
 
 TEST_CASE("environment: the page names build, CPU, kernels and libraries", "[host]") {

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "support/catch.h"
+#include "support/program/manual.h"
 #include "support/program/process.h"
 #include "tools/doctor/check.h"
 #include "tools/doctor/guard.h"
@@ -246,6 +247,12 @@ TEST_CASE("firn-doctor: an illegal instruction and a hang end with a line and st
   const Ran early = in_child([] { const Deadline deadline("a test", 60s); });
   CHECK(early.exit_code == 77);
   CHECK(early.err.empty());
+}
+
+TEST_CASE("firn-doctor: the manual page has the options of --help", "[host]") {
+  const auto options = firn::test::options_of_help(doctor({"--help"}).out);
+  CHECK(options.count("--quick") == 1);
+  CHECK(firn::test::options_of_manual("src/tools/doctor/firn-doctor.1") == options);
 }
 
 }  // namespace doctor::test

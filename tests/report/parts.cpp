@@ -159,6 +159,7 @@ TEST_CASE("report: texts are shown without bytes that a terminal or a page shoul
   CHECK(visible("\u202e\u2066\u0085\ufeff", 100) == "\\u202e\\u2066\\x85\\ufeff");
   CHECK(visible("äöü € 𝄞", 100) == "äöü € 𝄞");
   CHECK(visible("ääää", 5) == "ää… (8 bytes)");
+  CHECK(visible("\xc3\x1b[2J \xff \xe2\x80", 100) == "\\xc3\\x1b[2J \\xff \\xe2\\x80");
   CHECK(escaped("<script>&\"'</script>") == "&lt;script&gt;&amp;&quot;&#39;&lt;/script&gt;");
 }
 

@@ -8,6 +8,7 @@
 #include "fit/small_runs.h"
 #include "report/runs.h"
 #include "support/catch.h"
+#include "support/program/manual.h"
 #include "tools/report/page/html.h"
 
 namespace firn::testing {
@@ -55,6 +56,13 @@ TEST_CASE("report: page, CSV and events of real runs have the numbers of their l
     REQUIRE(report({log, "-o", page}).exit_code == 0);
     CHECK(contents(page) == before);
   }
+}
+
+TEST_CASE("report: the manual page has the options of --help", "[host]") {
+  const auto options = test::options_of_help(report({"--help"}).out);
+  CHECK(options.count("-o") == 1);
+  CHECK(options.count("--tensorboard") == 1);
+  CHECK(test::options_of_manual("src/tools/report/firn-report.1") == options);
 }
 
 TEST_CASE("report: several runs beside each other", "[host]") {

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <string_view>
 
+#include "tools/visible.h"
+
 namespace doctor {
 namespace {
 
@@ -45,6 +47,12 @@ std::string count(long long n, const char* one, const char* many) {
 }
 std::string cpus(long long n) { return count(n, "CPU", "CPUs"); }
 std::string threads(long long n) { return count(n, "thread", "threads"); }
+
+/// The value of a variable, which may hold any bytes, on one line and without what terminals obey.
+std::string shown(std::string_view value) {
+  constexpr std::size_t kMost = 4096;  // as long as a path may be
+  return firn::tools::visible(value, kMost);
+}
 
 /// The variable if it is set; null if it is not.
 const Environment::Variable* variable(const Environment& e, std::string_view name) {
@@ -139,7 +147,7 @@ void cpu(const Environment& e, Section s) {
         fmt::format("this process may run on {} of {}", c.usable, cpus(c.cores)),
         bind ? fmt::format("OMP_PROC_BIND={} binds the program's first thread, and firn's threads "
                            "with it",
-                           bind->value)
+                           shown(bind->value))
              : "taskset, a container or a batch system has set its affinity",
         bind ? "unset OMP_PROC_BIND" : "ask for more CPUs, if they are meant for this program");
   }
@@ -157,9 +165,9 @@ void cpu(const Environment& e, Section s) {
         fmt::format("set FIRN_THREADS={}, or grant the container more CPUs",
                     std::max(1, static_cast<int>(std::floor(c.quota)))));
   if (const auto* const omp = variable(e, "OMP_NUM_THREADS"))
-    s.note(fmt::format("OMP_NUM_THREADS={} does not change firn's threads", omp->value),
+    s.note(fmt::format("OMP_NUM_THREADS={} does not change firn's threads", shown(omp->value)),
            "firn has threads of its own, also for oneDNN",
-           fmt::format("FIRN_THREADS={} does", omp->value));
+           fmt::format("FIRN_THREADS={} does", shown(omp->value)));
 }
 
 void memory(const Environment& e, Section s) {
@@ -268,10 +276,10 @@ void gpu(const Environment& e, const Wishes& wishes, Section s) {
   devices(c, wishes, s);
   cuda_libraries(c, wishes, s);
   if (const auto* const v = variable(e, "CUDA_VISIBLE_DEVICES"))
-    s.note("CUDA_VISIBLE_DEVICES=" + v->value, "other devices are hidden from this process",
+    s.note("CUDA_VISIBLE_DEVICES=" + shown(v->value), "other devices are hidden from this process",
            "unset it to see all of them");
   if (const auto* const v = variable(e, "CUDA_LAUNCH_BLOCKING"); v && v->value != "0")
-    s.note("CUDA_LAUNCH_BLOCKING=" + v->value, "the host waits for every kernel",
+    s.note("CUDA_LAUNCH_BLOCKING=" + shown(v->value), "the host waits for every kernel",
            "unset it unless you are looking for an error");
 }
 
@@ -339,12 +347,12 @@ void data(const Environment& e, Section s) {
 void settings(const Environment& e, Section s) {
   for (const auto& v : e.variables) {
     if (!v.name.starts_with("FIRN_")) continue;
-    const std::string what = v.name + "=" + v.value;
+    const std::string what = shown(v.name) + "=" + shown(v.value);
     if (!v.known) {
       s.note(what + " has no effect", "firn knows no variable of this name",
              v.closest.empty() ? "unset it" : "did you mean " + v.closest + "?");
     } else if (!v.problem.empty()) {
-      s.broken(what, v.problem, "unset it, or correct its value");
+      s.broken(what, shown(v.problem), "unset it, or correct its value");
     } else {
       s.ok(what);
     }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tools/doctor/diagnose.h"
+#include "tools/visible.h"
 
 namespace doctor {
 namespace {
@@ -58,6 +59,10 @@ bool all_well(const std::vector<Finding>& findings) noexcept {
 }
 
 std::string to_text(const std::vector<Finding>& findings, bool colours) {
+  // Messages repeat values of variables and names of files. Their own line breaks stay.
+  const auto shown = [](const std::string& text) {
+    return firn::tools::visible(text, text.size(), true);
+  };
   std::string out, section;
   for (const Finding& f : findings) {
     if (f.section != section) {
@@ -65,10 +70,10 @@ std::string to_text(const std::vector<Finding>& findings, bool colours) {
       section = f.section;
     }
     const std::string state = fmt::format("{:{}}", to_string(f.state), kStateWidth);
-    out +=
-        fmt::format("  {}{}\n", colours ? colour_of(f.state) + state + "\x1b[0m" : state, f.what);
-    if (!f.why.empty()) out += indented("why:  ", f.why);
-    if (!f.mend.empty()) out += indented("mend: ", f.mend);
+    out += fmt::format("  {}{}\n", colours ? colour_of(f.state) + state + "\x1b[0m" : state,
+                       shown(f.what));
+    if (!f.why.empty()) out += indented("why:  ", shown(f.why));
+    if (!f.mend.empty()) out += indented("mend: ", shown(f.mend));
   }
   return out;
 }

@@ -1,9 +1,9 @@
-// Numbers and hostile texts for people: rounded, grouped, with units; control bytes made visible.
+// Numbers for people: rounded, grouped, with units. And visible(), for hostile texts.
 #pragma once
 
-#include <cstddef>
 #include <string>
-#include <string_view>
+
+#include "tools/visible.h"
 
 namespace firn::report {
 
@@ -18,9 +18,6 @@ std::string bytes_text(double bytes);
 /// "0.35 s", "2 min 5 s", "3 h 20 min"
 std::string duration(double seconds);
 
-/// What no terminal or page should be given is shown as an escape: control bytes, and characters
-/// that turn the direction of a text. Line breaks and tabs too, unless `keep_lines`. At most
-/// `most` bytes of the text, then how many there are. The text is UTF-8.
-std::string visible(std::string_view text, std::size_t most, bool keep_lines = false);
+using tools::visible;
 
 }  // namespace firn::report
