@@ -18,8 +18,9 @@ namespace firn::runtime {
 
 /// From the outside inwards. Within a thread, spans nest.
 enum class SpanKind : std::uint8_t {
-  phase,   ///< a part of a step ("backward", "step", "next batch"), or of a program (firn::Range)
-  module,  ///< the call of a module
+  phase,      ///< a part of a step ("backward", "optimizer step", "next batch"), or of a program
+              ///< (firn::Range)
+  module,     ///< the call of a module
   operation,  ///< of the forward pass
   gradient,   ///< the backward function of an operation
   kernel      ///< a call of a kernel, with those that it calls: on a CUDA device its launch
@@ -68,10 +69,12 @@ class Span {
 
  private:
   friend class SpanRecorder;
+  friend class OpenRange;
   void begin(SpanKind kind, const char* name, std::uint32_t module) noexcept;
   void end() noexcept;
 
   bool on_ = false;
+  bool of_range_;
   SpanKind kind_;
   DType dtype_;
   Device device_;
@@ -91,17 +94,27 @@ void end_operation(const char* op) noexcept;
 /// `name` has the value from now on. `value` is called by take_spans(), which may wait for devices.
 void note_counter(const char* name, std::function<double()> value) noexcept;
 
-/// A name that lives as long as the program. Throws OutOfMemory.
+/// A name that lives as long as the program. Of more than 65,536 different ones, the rest are
+/// "(more names)". Throws OutOfMemory.
 const char* keep_name(std::string_view name);
 
-/// A span that has ended. Times are in ns since start_spans().
+/// The span of a firn::Range, which a program may end in any order and in any thread.
+class OpenRange;
+/// Null if there is no memory for it.
+OpenRange* open_range(std::string_view name) noexcept;
+/// Ends it. It is left out if it does not end before the spans that it is in, in its own thread.
+void end_range(OpenRange* range) noexcept;
+
+/// A span that has ended. Times are in ns since start_spans(). Names of modules: module_path() of
+/// firn/memory/labels.h.
 struct SpanRecord {
   SpanKind kind = SpanKind::phase;   ///< what it is of
-  bool backward = false;             ///< within a backward pass
+  bool again = false;                ///< within a span of the same kind and name
+  bool backward = false;             ///< in a backward function, but for what is computed again
   DType dtype = f32;                 ///< of a kernel's first operand
   Device device;                     ///< of a kernel
   std::uint32_t thread = 0;          ///< 0 is the thread that called start_spans()
-  std::uint32_t module = 0;          ///< the innermost module, see module_path()
+  std::uint32_t module = 0;          ///< the number of the innermost module
   const char* name = "";             ///< "" for a module
   const char* op = nullptr;          ///< of a kernel: its operation; null: none
   std::uint64_t start = 0, end = 0;  ///< in ns
@@ -114,12 +127,13 @@ struct SpanRecord {
 
 /// Spans that are alike in all but their times.
 struct SpanTotal {
-  SpanRecord like;                    ///< its times, memory and work are of the last one
-  std::uint64_t calls = 0;            ///< so many spans
-  std::uint64_t ns = 0, self_ns = 0;  ///< self: without spans within
-  Work work;                          ///< of all calls
-  double device_seconds = 0;          ///< of the calls that events measured
-  std::uint64_t device_calls = 0;     ///< so many calls are measured
+  SpanRecord like;                 ///< its times, memory and work are of the last one
+  std::uint64_t calls = 0;         ///< so many spans
+  std::uint64_t ns = 0;            ///< without those that are `again`
+  std::uint64_t self_ns = 0;       ///< without spans within
+  Work work;                       ///< of all calls
+  double device_seconds = 0;       ///< of the calls that events measured
+  std::uint64_t device_calls = 0;  ///< so many calls are measured
 };
 
 /// All that was recorded.
@@ -139,7 +153,7 @@ struct SpanLog {
 };
 
 struct SpanOptions {
-  std::size_t keep = 1'000'000;  ///< spans, of all threads
+  std::size_t keep = 1'000'000;  ///< spans of all threads, and values of counters
   bool nvtx = false;  ///< also NVTX ranges, which NVIDIA's profilers show; needs a CUDA build
 };
 /// Begins to record the spans of all threads. Throws Error if they are being recorded already, or

@@ -5,6 +5,7 @@
 
 #include "autograd/node.h"
 #include "base/check.h"
+#include "firn/spans.h"
 #include "kernels/copy.h"
 #include "kernels/elementwise.h"
 #include "tensor/overlap.h"
@@ -147,9 +148,8 @@ void remove_hook(const Tensor& t, int id) {
 
 namespace {
 
-/// Owns the name that Node::op points at.
 struct CustomFunction {
-  std::unique_ptr<const std::string> name;
+  const char* name;  ///< kept for ever: blocks of memory and profiles point at it, too
   std::function<std::vector<Tensor>(const CustomBackward&)> backward;
   int saved_count;
   /// When custom() was called. Gradients are often f32 while saved tensors have 16 bits: the
@@ -162,7 +162,7 @@ struct CustomFunction {
     try {
       std::vector<Tensor> out = backward({grad, saved});
       FIRN_CHECK(
-          grad.storage()->version() == version, *name,
+          grad.storage()->version() == version, name,
           "compute a new tensor: grad * 2.0 in place of grad *= 2.0",
           "backward wrote the gradient that it was given in place ({}), and others may share "
           "that memory",
@@ -170,7 +170,7 @@ struct CustomFunction {
       return out;
     } catch (Error& e) {
       try {
-        if (e.op() != *name) e.set_module(fmt::format("backward of {}", *name));
+        if (e.op() != name) e.set_module(fmt::format("backward of {}", name));
       } catch (const std::bad_alloc&) {  // the error goes on as it is
       }
       throw;
@@ -181,7 +181,7 @@ struct CustomFunction {
     std::vector<Tensor> saved;
     for (int i = 0; i < saved_count; ++i) saved.push_back(b.saved(i));
     const std::vector<Tensor> grads = gradients(b.grad(), saved);
-    FIRN_CHECK(static_cast<int>(grads.size()) == b.input_count(), name->c_str(),
+    FIRN_CHECK(static_cast<int>(grads.size()) == b.input_count(), name,
                "return one gradient per input, undefined for none",
                "backward returned {} gradients for {} inputs", grads.size(), b.input_count());
     for (int i = 0; i < b.input_count(); ++i)
@@ -202,12 +202,11 @@ Tensor custom(std::string name, std::vector<Tensor> inputs, const Tensor& output
              "the output {} of a custom function is part of a graph already", describe(output));
   FIRN_CHECK(backward, name, "give a function that returns one gradient per input",
              "the backward function of custom() is empty");
-  auto owned = std::make_unique<const std::string>(std::move(name));
-  const char* op = owned->c_str();
+  const char* const op = runtime::keep_name(name);
   if (autograd::op_mode.watched()) autograd::detail::watch(op, inputs, output);
   if (autograd::Trace::current) autograd::Trace::current->next_op(op);
   if (!autograd::detail::needs_recording(inputs)) return output;
-  CustomFunction function{std::move(owned), std::move(backward), static_cast<int>(saved.size()),
+  CustomFunction function{op, std::move(backward), static_cast<int>(saved.size()),
                           autograd::autocast_mode()};
   Ref<Node> node(new autograd::detail::FnNode<CustomFunction>(std::move(function)));
   Tensor result =

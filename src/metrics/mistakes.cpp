@@ -1,7 +1,9 @@
 #include "firn/metrics/mistakes.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <limits>
 
 #include "base/check.h"
 #include "firn/autograd.h"
@@ -75,6 +77,9 @@ Mistakes::Mistakes(const Options& options) : options_(options) {
   FIRN_CHECK(
       (options.height > 0 && options.width > 0) || (options.height == 0 && options.width == 0),
       kName, "give both, or none", "height = {}, width = {}", options.height, options.width);
+  for (const auto& limit : {options.black, options.white})
+    FIRN_CHECK(!limit || std::isfinite(*limit), kName, "give a value that pixels can have",
+               "black or white is {}", *limit);
   FIRN_CHECK(!options.black || !options.white || *options.black != *options.white, kName,
              "give two different values", "black = white = {}", *options.black);
 }
@@ -93,6 +98,9 @@ Tensor Mistakes::pictures_of(const Tensor& input) const {
     FIRN_CHECK(elements == pixels || elements == 3 * pixels, kName,
                "height x width x channels is the size of a sample, with 1 or 3 channels",
                "{} with height {} and width {}", describe(input), options_.height, options_.width);
+    FIRN_CHECK(x.rank() == 2 || (x.size(-2) == options_.height && x.size(-1) == options_.width),
+               kName, "leave height and width out, or flatten the input",
+               "{} with height {} and width {}", describe(input), options_.height, options_.width);
     x = reshape(x, {n, elements / pixels, options_.height, options_.width});
   } else {
     FIRN_CHECK(x.rank() == 3 || x.rank() == 4, kName,
@@ -100,6 +108,8 @@ Tensor Mistakes::pictures_of(const Tensor& input) const {
                "{} does not say how large a picture is", describe(input));
     if (x.rank() == 3) x = unsqueeze(x, 1);
   }
+  FIRN_CHECK(n == 0 || (x.size(2) > 0 && x.size(3) > 0), kName, "pictures have pixels", "{}",
+             describe(input));
   FIRN_CHECK(x.size(1) == 1 || x.size(1) == 3, kName, "pictures have 1 or 3 channels", "{}",
              describe(input));
   for (const int axis : {2, 3}) {
@@ -216,8 +226,13 @@ std::vector<Mistake> Mistakes::list() const try {
               kept.pictures.size(3), kept.pictures.size(1), {}};
     const auto begin = values.begin() + static_cast<std::ptrdiff_t>(i * size);
     const auto end = begin + static_cast<std::ptrdiff_t>(size);
-    const double black = options_.black.value_or(*std::min_element(begin, end));
-    const double white = options_.white.value_or(*std::max_element(begin, end));
+    double low = std::numeric_limits<double>::infinity(), high = -low;  // of what is finite
+    for (auto v = begin; v != end; ++v)
+      if (std::isfinite(*v)) {
+        low = std::min(low, *v);
+        high = std::max(high, *v);
+      }
+    const double black = options_.black.value_or(low), white = options_.white.value_or(high);
     for (auto v = begin; v != end; ++v) {
       const double share = white != black ? (*v - black) / (white - black) : 0;
       // A pixel that is NaN is black.

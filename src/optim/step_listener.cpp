@@ -14,11 +14,12 @@ void Optimizer::Impl::note_loss_scale(const StepReport& report) const {
   StepReport kept = report;
   // On a device the report cannot be asked once the next step has been made.
   if (!store.device().is_cpu()) kept = report.of(store.step_state().clone());
-  runtime::note_counter("loss scale", [kept] { return kept.loss_scale(); });
+  runtime::note_counter(runtime::keep_name("loss scale, " + store.op()),
+                        [kept] { return kept.loss_scale(); });
 }
 
 void Optimizer::Impl::tell_listener(const StepReport& report) {
-  if (runtime::recording_spans() && !runtime::dry_run() && !hooks.capturing()) [[unlikely]]
+  if (runtime::recording_spans() && policy.scale.scaled && !runtime::dry_run() && !hooks.capturing()) [[unlikely]]
     note_loss_scale(report);
   if (listener && !runtime::dry_run() && !hooks.capturing()) listener(report);
   hooks.at_replay([](Impl& i) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <tuple>
 
@@ -11,6 +12,8 @@
 #include "firn/ops/autocast.h"
 #include "firn/ops/ops.h"
 #include "firn/profile.h"
+#include "kernels/copy.h"
+#include "kernels/gemm.h"
 
 namespace firn {
 namespace {
@@ -44,9 +47,56 @@ double grow(std::int64_t size, std::int64_t most, double enough_seconds, const R
   }
 }
 
-double measure_flops(Device device, DType dtype) {
+/// Memory that the accounts of firn's tensors do not see, so that measuring changes no peak.
+class Block {
+ public:
+  explicit Block(std::size_t bytes) : data_(new std::byte[bytes + kAlignment]{}) {}
+  View matrix(std::int64_t rows, std::int64_t columns, DType dtype) const {
+    const auto at = reinterpret_cast<std::uintptr_t>(data_.get());
+    void* const aligned = data_.get() + (kAlignment - at % kAlignment);
+    return {aligned, dtype, Device::cpu(), Shape{rows, columns},
+            strides_in(Shape{rows, columns}, MemoryFormat::contiguous)};
+  }
+
+ private:
+  static constexpr std::size_t kAlignment = 64;
+  std::unique_ptr<std::byte[]> data_;
+};
+
+double measure_cpu_flops(DType dtype) {
   constexpr double kEnough = 5e-3;
-  return grow(128, device.is_cpu() ? 2048 : 8192, kEnough, [&](std::int64_t n, double& seconds) {
+  return grow(128, 2048, kEnough, [&](std::int64_t n, double& seconds) {
+    const std::size_t bytes = static_cast<std::size_t>(n * n) * size_of(dtype);
+    const Block a(bytes), b(bytes), c(bytes);
+    const View left = a.matrix(n, n, dtype), right = b.matrix(n, n, dtype);
+    kernels::fill(left, 0.5, Stream{});
+    kernels::fill(right, 0.25, Stream{});
+    seconds = best_seconds(Device::cpu(), [&] {
+      kernels::gemm(ConstView(left), ConstView(right), c.matrix(n, n, dtype), kernels::GemmArgs{},
+                    Stream{});
+    });
+    const auto size = static_cast<double>(n);
+    return 2 * size * size * size / seconds;
+  });
+}
+
+double measure_cpu_bytes() {
+  constexpr double kEnough = 5e-3;
+  return grow(std::int64_t{1} << 20, std::int64_t{1} << 25, kEnough,
+              [&](std::int64_t n, double& seconds) {
+                const std::size_t bytes = static_cast<std::size_t>(n) * sizeof(float);
+                const Block from(bytes), to(bytes);
+                seconds = best_seconds(Device::cpu(), [&] {
+                  kernels::copy(ConstView(from.matrix(1, n, f32)), to.matrix(1, n, f32), Stream{});
+                });
+                return 2.0 * static_cast<double>(bytes) / seconds;
+              });
+}
+
+double measure_flops(Device device, DType dtype) {
+  if (device.is_cpu()) return measure_cpu_flops(dtype);
+  constexpr double kEnough = 5e-3;
+  return grow(128, 8192, kEnough, [&](std::int64_t n, double& seconds) {
     const Tensor a = full({n, n}, 0.5, dtype, device), b = full({n, n}, 0.25, dtype, device);
     seconds = best_seconds(device, [&] { (void)matmul(a, b); });
     const auto size = static_cast<double>(n);
@@ -55,6 +105,7 @@ double measure_flops(Device device, DType dtype) {
 }
 
 double measure_bytes(Device device) {
+  if (device.is_cpu()) return measure_cpu_bytes();
   constexpr double kEnough = 10e-3;
   return grow(std::int64_t{1} << 20, std::int64_t{1} << 28, kEnough,
               [&](std::int64_t n, double& seconds) {

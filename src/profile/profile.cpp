@@ -1,6 +1,7 @@
 // Beginning and end of a profile.
 #include "firn/profile.h"
 
+#include <filesystem>
 #include <utility>
 
 #include "base/check.h"
@@ -17,7 +18,10 @@ constexpr const char* kOp = "Profile";
 Profile::Profile(ProfileOptions options) try : options_(std::move(options)) {
   FIRN_CHECK(options_.max_spans >= 0, kOp, "0 keeps no spans, only the tables", "max_spans is {}",
              options_.max_spans);
-  if (!options_.trace.empty()) profile_parts::check_trace_path(options_.trace);
+  if (!options_.trace.empty()) {
+    profile_parts::check_trace_path(options_.trace);
+    options_.trace = std::filesystem::absolute(options_.trace);  // whatever the folder is later
+  }
   runtime::start_spans(
       {.keep = static_cast<std::size_t>(options_.max_spans), .nvtx = options_.nvtx});
   running_ = true;

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "firn/memory/labels.h"
+#include "io/json.h"
 #include "profile/parts.h"
 
 namespace firn::profile_parts {
@@ -47,7 +48,7 @@ class Table {
     for (auto& [key, sum] : sums_) {
       ProfileRow& r = sum.row;
       std::tie(r.name, r.detail, r.backward) = key;
-      if (r.calls == 0) r.calls = sum.kernel_calls;
+      if (r.calls == 0 && by_ == ProfileBy::operation) r.calls = sum.kernel_calls;
       r.of_peak = sum.least_seconds > 0 && sum.kernel_seconds > 0
                       ? sum.least_seconds / sum.kernel_seconds
                       : std::numeric_limits<double>::quiet_NaN();
@@ -132,10 +133,20 @@ class Table {
       measured = t.device_seconds;
       part = static_cast<double>(t.device_calls) / static_cast<double>(t.calls);
     }
-    const MachinePeak peak = machine_peak(device, is_floating(t.like.dtype) ? t.like.dtype : f32);
+    const MachinePeak peak = peak_of(device, is_floating(t.like.dtype) ? t.like.dtype : f32);
+    if (peak.flops == 0) return;
     sum.least_seconds +=
         part * std::max(t.work.flops / peak.flops, t.work.bytes / peak.bytes_per_second);
     sum.kernel_seconds += measured;
+  }
+
+  /// Zeros if there is no memory to measure it.
+  static MachinePeak peak_of(Device device, DType dtype) {
+    try {
+      return machine_peak(device, dtype);
+    } catch (const OutOfMemory&) {
+      return {};
+    }
   }
 
   ProfileBy by_;
@@ -168,7 +179,7 @@ const char* heading(ProfileBy by) {
 }
 
 std::string title(const ProfileRow& r) {
-  return fmt::format("{}{}{}", r.name, r.backward ? " backward" : "",
+  return fmt::format("{}{}{}", io::name_for_message(r.name), r.backward ? " backward" : "",
                      r.detail.empty() ? "" : fmt::format(" ({})", r.detail));
 }
 

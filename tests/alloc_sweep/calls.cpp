@@ -359,7 +359,6 @@ TEST_CASE("alloc_sweep: a heap that stays empty gives OutOfMemory, with a text",
 }
 
 }  // namespace
-}  // namespace firn::testing
 
 TEST_CASE("alloc_sweep: a profile without memory loses spans, and nothing else", "[host]") {
   const Threads one(1);
@@ -386,3 +385,5 @@ TEST_CASE("alloc_sweep: a profile without memory loses spans, and nothing else",
   CHECK(lost > 0);
   CHECK(thrown > 0);
 }
+
+}  // namespace firn::testing

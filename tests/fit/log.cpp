@@ -161,8 +161,6 @@ TEST_CASE("records: a log keeps what it is told to, and fails whole", "[host]") 
   }
 }
 
-}  // namespace firn::testing
-
 TEST_CASE("[S44] fit: the log shows the memory of a cycle, the same way after a resume", "[host]") {
   const test::TempFolder folder;
   const auto run = [&](const std::string& name, std::int64_t stop_at) {
@@ -208,3 +206,5 @@ TEST_CASE("[S44] fit: the log shows the memory of a cycle, the same way after a 
   }
   CHECK(points == 48);
 }
+
+}  // namespace firn::testing

@@ -100,6 +100,12 @@ TEST_CASE("mistakes: what does not fit is refused, and nothing is lost") {
                     Catch::Contains("one size"));
   CHECK_THROWS_WITH(m.update_from(pictures(1, 1), logits({0.9, 0.8}), y),
                     Catch::Contains("axis 0"));
+  CHECK_THROWS_WITH(m.update_from(zeros({2, 1, 0, 3}), logits({0.9, 0.8}), y),
+                    Catch::Contains("pictures have pixels"));
+  Mistakes sized({.height = 4, .width = 4});
+  CHECK_THROWS_WITH(sized.update_from(zeros({2, 8, 2}), logits({0.9, 0.8}), y),
+                    Catch::Contains("flatten"));
+  CHECK_THROWS_AS(Mistakes({.black = std::numeric_limits<double>::quiet_NaN()}), Error);
   CHECK(m.list().size() == 2);
   CHECK_THROWS_AS(Mistakes({.keep = 0}), Error);
   CHECK_THROWS_AS(Mistakes({.height = 3}), Error);

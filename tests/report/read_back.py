@@ -65,7 +65,7 @@ def visible(text, most=300):
 def member(record, name):
     """The value at "measured/training_bytes_at_peak/weights": names below the last known one may hold slashes, and are as
     the page shows them."""
-    for prefix in ("measured/training_bytes_at_peak/", "measured/", "metrics/", "train_losses/"):
+    for prefix in ("measured/training_bytes_at_peak/", "measured/by_owner/", "measured/", "metrics/", "train_losses/"):
         if name.startswith(prefix):
             for part in prefix[:-1].split("/"):
                 record = record.get(part, {}) if isinstance(record, dict) else {}
@@ -411,7 +411,7 @@ def check_events(events, log):
             want.update({"epoch/" + n: record[n] for n in ("train_loss", "validation_loss") if n in record})
             want.update({"epoch/train_loss/" + n: v for n, v in record.get("train_losses", {}).items()})
             want.update({"metrics/" + n: v for n, v in record.get("metrics", {}).items()})
-            want.update({"time/training_seconds": measured["seconds"], "time/validation_seconds": measured["validation_seconds"],
+            want.update({"time/training_seconds": measured["seconds"], "time/data_seconds", "time/validation_seconds", "time/saving_seconds": measured["validation_seconds"],
                          "time/samples_per_second": measured["samples_per_second"],
                          "memory/training_peak_bytes": measured["training_peak_bytes"]})
             want.update({"memory/at_peak/" + n: v for n, v in measured["training_bytes_at_peak"].items()})

@@ -82,7 +82,7 @@ TEST_CASE("trace: a file in Chrome's format has every span, nested, with counter
       names.insert(e.at("name"));
       categories.insert(e.at("cat"));
     } else if (e.at("ph") == "C") {
-      (e.at("name") == "loss scale" ? scales : memory).push_back(e.at("args").at("value"));
+      (e.at("name") == "loss scale, AdamW" ? scales : memory).push_back(e.at("args").at("value"));
     }
   }
   CHECK(complete == profile.log().spans.size());

@@ -3,7 +3,10 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "io/bits.h"
 #include "trace/profiled.h"
@@ -189,6 +192,137 @@ TEST_CASE("trace: only the newest totals grow when no more spans are kept") {
   none.stop();
   CHECK(none.log().spans.empty());
   CHECK(row(none.rows(), "add").calls == 1);
+}
+
+TEST_CASE("trace: a phase within one of the same name counts its time once") {
+  Profile profile;
+  {
+    const Range outer("same");
+    (void)randn({100, 100});
+    const Range inner("same");
+    (void)randn({100, 100});
+  }
+  profile.stop();
+  const ProfileRow& same = row(profile.rows(ProfileBy::phase), "same");
+  CHECK(same.calls == 2);
+  CHECK(same.seconds <= profile.seconds());
+}
+
+TEST_CASE("trace: ranges that end in another order or thread are left out, and nothing breaks",
+          "[host]") {
+  for (int order = 0; order < 6; ++order) {
+    Profile profile;
+    std::optional<Range> ranges[3];
+    for (int i = 0; i < 3; ++i) ranges[i].emplace("range " + std::to_string(i));
+    (void)ones({2});
+    int at[3] = {0, 1, 2};
+    for (int i = 0; i < order; ++i) std::next_permutation(at, at + 3);
+    for (const int i : at) {
+      ranges[i].reset();
+      (void)ones({2});
+    }
+    ranges[0].emplace("last");
+    ranges[0].reset();
+    profile.stop();
+    check_nesting(profile.log());
+    check_totals(profile.log());
+    const auto rows = profile.rows(ProfileBy::phase);
+    CHECK(row(rows, "last").calls == 1);
+  }
+  Profile profile;
+  for (int i = 0; i < 50; ++i) {
+    auto range = std::make_unique<Range>("made here");
+    std::thread([&range] {
+      const Range inside("in a thread");
+      range.reset();
+    }).join();
+    const Range next("next");
+    (void)ones({2});
+  }
+  std::optional<Range> late;
+  {
+    nn::Linear layer(2, 2);
+    layer.add_forward_hook([&](nn::Module&, const nn::CallTensors&, const nn::CallTensors&) {
+      late.emplace("outlives the call");
+    });
+    (void)layer(ones({1, 2}));
+    (void)ones({2});
+  }
+  profile.stop();
+  late.reset();
+  check_nesting(profile.log());
+  const auto rows = profile.rows(ProfileBy::phase);
+  CHECK(row(rows, "next").calls == 50);
+  CHECK(row(rows, "in a thread").calls == 50);
+  CHECK(find_row(rows, "made here") == nullptr);
+  CHECK(find_row(rows, "outlives the call") == nullptr);
+}
+
+TEST_CASE("trace: the name of a custom function outlives its node", "[host]") {
+  Profile profile;
+  for (int i = 0; i < 3; ++i) {
+    const Tensor x = ones({3}).set_requires_grad();
+    Tensor y;
+    {
+      const NoGrad guard;
+      y = x * x;
+    }
+    const Tensor z = custom(
+        "a name that is longer than a short string", {x}, y, {x},
+        [](const CustomBackward& b) { return std::vector<Tensor>{b.grad * b.saved[0] * 2.0}; });
+    backward(sum(z));
+  }
+  const std::vector<std::string> junk(100, std::string(48, 'J'));
+  profile.stop();
+  CHECK(row(profile.rows(), "a name that is longer than a short string", true).calls == 3);
+}
+
+TEST_CASE("trace: what a checkpoint computes again is forward") {
+  ProfiledNet net;
+  const Tensor x = randn({8, 8});
+  Profile profile;
+  backward(sum(net(x)));
+  profile.stop();
+  const auto rows = profile.rows();
+  CHECK(row(rows, "linear", true).calls == 4);
+  CHECK(row(rows, "linear").calls >= 5);  // four, and what is computed again
+  CHECK(row(rows, "gelu", true).calls == 1);
+}
+
+TEST_CASE("trace: a table takes no tensor memory of the CPU", "[host]") {
+  const Tensor x = randn({64, 64});
+  Profile profile;
+  (void)matmul(x, x);
+  profile.stop();
+  reset_peak_memory();
+  const std::size_t before = memory_stats().total.peak;
+  (void)profile.table();
+  CHECK(memory_stats().total.peak <= before + (1 << 22));  // workspace of products
+}
+
+TEST_CASE("trace: counters are bounded, and only scaled optimizers have one", "[host]") {
+  nn::Linear plain(2, 2), scaled(2, 2);
+  optim::SGD a(plain.parameters(), {.lr = 1e-3});
+  optim::SGD b(scaled.parameters(), {.lr = 1e-3}, {.loss_scale = optim::LossScale::fixed(8)});
+  const Tensor x = randn({2, 2});
+  const auto steps = [&](std::int64_t keep) {
+    Profile profile({.max_spans = keep});
+    for (int i = 0; i < 20; ++i) {
+      a.backward(sum(plain(x)), 2);
+      a.step();
+      b.backward(sum(scaled(x)), 2);
+      b.step();
+    }
+    profile.stop();
+    return profile.log();
+  };
+  const runtime::SpanLog all = steps(100'000);
+  CHECK(all.counters.size() == 20);
+  for (const auto& c : all.counters) {
+    CHECK(std::string_view(c.name) == "loss scale, SGD");
+    CHECK(c.value == 8);
+  }
+  CHECK(steps(10).counters.size() <= 10);
 }
 
 TEST_CASE("trace: what is planned and not run is in no table") {

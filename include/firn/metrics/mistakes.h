@@ -33,7 +33,7 @@ struct Mistake {
 /// Keeps the samples with the largest probabilities of wrong classes, among equal ones the first.
 /// Outputs are logits [n, C], targets are classes [n], inputs are pictures with 1 or 3 channels.
 /// Pictures of more than 48 pixels a side lose rows and columns. It has no figures: values() is
-/// empty. A sample whose output is NaN is no mistake that it could be sure about.
+/// empty. A sample whose probabilities are NaN, as those of a logit that is NaN or +inf, is left out.
 class Mistakes final : public Metric {
  public:
   using Options = MistakesOptions;

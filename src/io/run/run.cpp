@@ -10,7 +10,6 @@
 #include "base/check.h"
 #include "firn/autograd.h"
 #include "firn/ops/ops.h"
-#include "firn/spans.h"
 #include "firn/storage.h"
 #include "firn/stream.h"
 #include "io/run/run_file.h"
@@ -172,7 +171,6 @@ void restore_run(const char* op, const std::string& path, RunFile file,
 }
 
 void save_run(const std::string& path, std::span<const RunPart> parts) try {
-  const runtime::Span span(runtime::SpanKind::phase, "save run");
   constexpr const char* kOp = "save_run";
   const NoGrad guard;
   const autograd::StepRanks ranks = ranks_of(parts);

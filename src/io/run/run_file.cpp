@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "firn/ops/ops.h"
+#include "firn/spans.h"
 #include "io/file/atomic_file.h"
 #include "io/file/crc32.h"
 #include "io/safetensors_layout.h"
@@ -70,6 +71,7 @@ RunFile read_run(const char* op, const std::string& path) {
 
 void write_run(const char* op, const std::string& path, std::vector<NamedTensor> entries,
                std::span<const Metadata> metadata) {
+  const runtime::Span span(runtime::SpanKind::phase, "save run");
   const Tensor version = full({}, static_cast<double>(kRunVersion), i64, Device::cpu());
   const Tensor header_sum = zeros({}, i64, Device::cpu());
   entries.push_back({kVersion, version});

@@ -23,6 +23,7 @@ constinit std::atomic<bool> detail::spans_on{false};
 namespace {
 
 constexpr const char* kOp = "spans";
+const char* const kRecompute = keep_name("recompute");
 
 std::uint64_t now() noexcept {
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -45,7 +46,7 @@ struct Session {
     std::function<double()> value;
   };
   std::vector<Counter> counters;
-  std::uint64_t lost = 0;
+  std::uint64_t lost = 0, left_out = 0;
 };
 Session& session() noexcept {
   static Session& s = *new Session;
@@ -113,6 +114,38 @@ const char* to_string(SpanKind kind) noexcept {
 
 bool take_place() noexcept { return session().places.fetch_sub(1, std::memory_order_relaxed) > 0; }
 
+/// The span of a Range. It belongs to its thread's chain of spans, and the Range points at it: who
+/// is the last to know of it deletes it.
+class OpenRange {
+ public:
+  enum class State : std::uint8_t {
+    open,
+    ended,  ///< the Range has ended, and the span waits in its chain for those above it
+    cut     ///< it is in no chain: a span below it has ended
+  };
+  explicit OpenRange(const char* name) noexcept : span_(SpanKind::phase, name) {
+    span_.of_range_ = true;
+  }
+  /// The range that has this span.
+  static OpenRange* of(Span* span) noexcept {
+    return reinterpret_cast<OpenRange*>(span);  // its first member
+  }
+  Span& span() noexcept { return span_; }
+  const void* thread() const noexcept { return thread_; }
+  State state() const noexcept { return state_.load(); }
+  State exchange(State state) noexcept { return state_.exchange(state); }
+  /// Without a record.
+  void discard() noexcept {
+    span_.on_ = false;
+    delete this;
+  }
+
+ private:
+  Span span_;
+  const void* thread_ = this_thread();
+  std::atomic<State> state_{State::open};
+};
+
 /// What only spans may see of each other.
 class SpanRecorder {
  public:
@@ -122,16 +155,63 @@ class SpanRecorder {
       if (o->kind_ == SpanKind::operation || o->kind_ == SpanKind::gradient) return o->name_;
     return nullptr;
   }
-  static bool in_gradient(const Span* s) noexcept {
-    for (; s; s = s->outer_)
-      if (s->kind_ == SpanKind::gradient) return true;
+  /// What a checkpoint computes again in a backward pass is forward.
+  static bool is_backward(const Span* s) noexcept {
+    for (; s && s->kind_ != SpanKind::gradient; s = s->outer_)
+      if (s->name_ == kRecompute) return false;
+    return s != nullptr;
+  }
+  static bool is_again(const Span& s) noexcept {
+    for (const Span* o = s.outer_; o; o = o->outer_)
+      if (o->kind_ == s.kind_ && o->name_ == s.name_ && o->module_ == s.module_) return true;
     return false;
   }
   static bool is_kernel(const Span* s) noexcept { return s && s->kind_ == SpanKind::kernel; }
   static void add_inside(Span* s, std::uint64_t session, std::uint64_t ns) noexcept {
     if (s && s->session_ == session) s->inside_ += ns;
   }
+  /// Takes the innermost span out of the chain. What is in it is then in the one around it.
+  static void leave_out() noexcept {
+    Span* const s = std::exchange(innermost, innermost->outer_);
+    add_inside(s->outer_, s->session_, s->inside_);
+    OpenRange* const range = OpenRange::of(s);
+    if (range->exchange(OpenRange::State::cut) == OpenRange::State::ended) range->discard();
+  }
+  /// Makes `s` the innermost span of this thread. False: it is in another thread's chain, or none.
+  static bool uncover(Span* s) noexcept {
+    const Span* in = innermost;
+    while (in && in != s) {
+      if (!in->of_range_) return false;  // spans of the library end in order
+      in = in->outer_;
+    }
+    if (!in) return false;
+    while (innermost != s) leave_out();
+    return true;
+  }
+  /// Ranges that have ended before those above them did.
+  static void drop_ended() noexcept {
+    while (innermost && innermost->of_range_ &&
+           OpenRange::of(innermost)->state() == OpenRange::State::ended)
+      leave_out();
+  }
+  static bool is_innermost(const Span& s) noexcept { return innermost == &s; }
 };
+
+OpenRange* open_range(std::string_view name) noexcept try {
+  return new OpenRange(keep_name(name));
+} catch (...) {
+  return nullptr;
+}
+
+void end_range(OpenRange* range) noexcept {
+  if (!range->span().on()) return delete range;  // a dry run
+  const bool own_thread = range->thread() == this_thread();
+  if (own_thread && SpanRecorder::is_innermost(range->span())) {
+    delete range;  // its span ends
+    return SpanRecorder::drop_ended();
+  }
+  if (range->exchange(OpenRange::State::ended) == OpenRange::State::cut) range->discard();
+}
 
 void Span::begin(SpanKind kind, const char* name, std::uint32_t module) noexcept {
   if (dry_run()) return;
@@ -143,6 +223,7 @@ void Span::begin(SpanKind kind, const char* name, std::uint32_t module) noexcept
   module_ = module != 0 ? module : labels.module;
   dtype_ = f32;
   device_ = Device::cpu();
+  of_range_ = false;
   inside_ = 0;
   work_ = {};
   first_event_ = last_event_ = stream_ = nullptr;
@@ -171,6 +252,8 @@ void Span::runs(Stream stream, DType dtype, Work work) noexcept {
 }
 
 void Span::end() noexcept {
+  if (innermost != this && !SpanRecorder::uncover(this)) [[unlikely]]
+    return;
   innermost = outer_;
   if constexpr (kHasCuda) {
     if (first_event_) last_event_ = memory::cuda::take_timer({device_, stream_});
@@ -183,7 +266,8 @@ void Span::end() noexcept {
     if (start_ < zero) return;
     SpanRecord r;
     r.kind = kind_;
-    r.backward = SpanRecorder::in_gradient(this);
+    r.backward = SpanRecorder::is_backward(this);
+    r.again = SpanRecorder::is_again(*this);
     r.dtype = dtype_;
     r.device = kind_ == SpanKind::kernel ? device_ : last_device;
     r.module = module_;
@@ -205,6 +289,8 @@ void Span::end() noexcept {
     }
   });
   SpanRecorder::add_inside(outer_, session_, stop - start_);
+  if (innermost && innermost->of_range_) [[unlikely]]
+    SpanRecorder::drop_ended();
   if constexpr (kHasCuda) {
     if (noted) return;
     if (first_event_) memory::cuda::give_timer(device_.index, first_event_);
@@ -220,7 +306,7 @@ void end_operation(const char* op) noexcept {
     if (!t.has_waiting()) return;
     SpanRecord r;
     r.kind = SpanKind::operation;
-    r.backward = SpanRecorder::in_gradient(innermost);
+    r.backward = SpanRecorder::is_backward(innermost);
     r.device = last_device;
     r.module = labels.module;
     r.name = op;
@@ -241,6 +327,10 @@ void note_counter(const char* name, std::function<double()> value) noexcept {
   const std::uint64_t time = now();
   const std::lock_guard lock(s.mutex);
   if (!recording_spans() || time < s.start) return;
+  if (!take_place()) {
+    ++s.left_out;
+    return;
+  }
   try {
     s.counters.push_back({name, time - s.start, std::move(value)});
   } catch (...) {
@@ -252,6 +342,9 @@ const char* keep_name(std::string_view name) try {
   static std::mutex& mutex = *new std::mutex;
   static auto& names = *new std::unordered_set<std::string>;
   const std::lock_guard lock(mutex);
+  constexpr std::size_t kMost = 65'536;
+  if (const auto known = names.find(std::string(name)); known != names.end()) return known->c_str();
+  if (names.size() >= kMost) return "(more names)";
   return names.emplace(name).first->c_str();
 }
 FIRN_OUT_OF_MEMORY(kOp)
@@ -267,7 +360,7 @@ void start_spans(const SpanOptions& options) try {
              "this build has no NVTX");
   s.used = 0;
   s.counters.clear();
-  s.lost = 0;
+  s.lost = s.left_out = 0;
   s.places.store(static_cast<std::int64_t>(std::min<std::size_t>(options.keep, INT64_MAX)));
   s.nvtx.store(options.nvtx);
   open_own(s, s.number.load() + 1);
@@ -297,6 +390,7 @@ SpanLog take_spans() try {
   SpanLog log;
   log.ns = stop - s.start;
   log.lost = s.lost;
+  log.left_out = s.left_out;
   if constexpr (kHasCuda) memory::cuda::await_timers();
   for (std::size_t i = 0; i < s.used; ++i) {
     ThreadSpans& t = *s.threads[i];

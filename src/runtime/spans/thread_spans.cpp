@@ -1,5 +1,6 @@
 // What one thread has recorded.
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "runtime/cuda/cuda.h"
@@ -43,7 +44,7 @@ std::size_t ThreadSpans::count(SpanRecord& r) {
   total.like = r;
   ++total.calls;
   const std::uint64_t ns = r.end - r.start;
-  total.ns += ns;
+  if (!r.again) total.ns += ns;
   total.self_ns += ns - std::min(ns, r.inside);
   total.work.flops += r.work.flops;
   total.work.bytes += r.work.bytes;
@@ -114,10 +115,18 @@ void ThreadSpans::move_into(SpanLog& log) {
            : a.end != b.end   ? a.end > b.end
                               : a.kind < b.kind;
   });
-  log.spans.insert(log.spans.end(), kept_.begin(), kept_.end());
-  for (auto& [key, total] : totals_) log.totals.push_back(total);
   log.left_out += left_out_;
   log.lost += lost_;
+  try {
+    for (const auto& [key, total] : totals_) log.totals.push_back(total);
+    if (log.spans.empty()) {
+      log.spans.swap(kept_);
+    } else {
+      log.spans.insert(log.spans.end(), kept_.begin(), kept_.end());
+    }
+  } catch (const std::bad_alloc&) {
+    log.lost += kept_.size();
+  }
 }
 
 }  // namespace firn::runtime

@@ -408,7 +408,7 @@ FitReport FitLoop::run() {
     result_.best = at_.best;
     result_.best_epoch = at_.best_epoch;
   }
-  log_.write(end_record(result_, options_.early_stop.value));
+  log_.write(end_record(result_, options_.early_stop.value, saving_));
   saver_.wait();
   if (result_.ended != Ended::epochs && leads() && options_.progress) {
     fmt::print("ended by {} after {} epochs, at step {}{}\n", reason_in_words(result_.ended),

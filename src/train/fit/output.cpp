@@ -169,14 +169,14 @@ Record epoch_record(const EpochReport& r) {
                            .add("peak_rss_bytes", peak_rss_bytes()));
 }
 
-Record end_record(const FitReport& report, const std::string& value) {
+Record end_record(const FitReport& report, const std::string& value, double saving_seconds) {
   Record out("end");
   out.add("ended", to_string(report.ended))
       .add("epochs", report.epochs)
       .add("applied_steps", report.applied_steps);
   if (report.best)
     out.add("best", *report.best).add("best_of", value).add("best_epoch", report.best_epoch);
-  return out;
+  return out.add("measured", Record().add("saving_seconds", saving_seconds));
 }
 
 }  // namespace firn::train

@@ -25,6 +25,6 @@ Record step_record(const optim::StepReport& report, const std::string& optimizer
                    std::int64_t epoch, std::int64_t samples, double seconds);
 Record epoch_record(const EpochReport& report);
 /// `value` is what FitReport::best is of.
-Record end_record(const FitReport& report, const std::string& value);
+Record end_record(const FitReport& report, const std::string& value, double saving_seconds);
 
 }  // namespace firn::train

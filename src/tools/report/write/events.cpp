@@ -171,7 +171,9 @@ void add_epoch(Events& events, const Json& r) {
   for (const auto& [name, value] : numbers_of(object_of(r, "metrics")))
     values.message(1, scalar("metrics/" + visible(name, kLongestText), value));
   put(measured, "seconds", "time/training_seconds");
+  put(measured, "data_seconds", "time/data_seconds");
   put(measured, "validation_seconds", "time/validation_seconds");
+  put(measured, "saving_seconds", "time/saving_seconds");
   put(measured, "samples_per_second", "time/samples_per_second");
   put(measured, "training_peak_bytes", "memory/training_peak_bytes");
   for (const auto& [name, value] : numbers_of(object_of(measured, "training_bytes_at_peak")))
