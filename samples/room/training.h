@@ -81,11 +81,11 @@ class Training {
 struct About {
   std::string program;         ///< in errors and in the log
   std::string purpose;         ///< for --help
-  std::string one;             ///< a sample of the set: "image"
+  std::string one = {};        ///< a sample of the set: "image"
   std::int64_t most = 60'000;  ///< of them in a step
-  std::string blocks;   ///< whose --recompute is: "the ResNet's blocks"; empty: no such option
-  std::string divided;  ///< the model that ranks can divide; empty: no such options
-  bool graph = false;   ///< whether steps are graphs on a GPU, which --show-graph lists
+  std::string blocks = {};   ///< whose --recompute is: "the ResNet's blocks"; empty: no such option
+  std::string divided = {};  ///< the model that ranks can divide; empty: no such options
+  bool graph = false;        ///< whether steps are graphs on a GPU, which --show-graph lists
 };
 
 /// A program that trains.

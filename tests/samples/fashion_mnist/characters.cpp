@@ -109,7 +109,8 @@ TEST_CASE("characters: precisions, plans and limits of the room", "[host]") {
                contains("test perplexity "));
   const std::string plan = text.good("--batch 16 --plan --recompute auto").out;
   CHECK(lines_of(plan).size() == 1 + 5 * 3);  // 16, 8, 4, 2, 1
-  CHECK_THAT(text.good("--epochs 1 --batch 16 --memory 700KiB").out, contains("micro-batches of "));
+  CHECK_THAT(text.good("--epochs 1 --batch 16 --memory 1600KiB").out,
+             contains("micro-batches of 8: "));
 }
 
 TEST_CASE("characters: what cannot be done is refused", "[host]") {
