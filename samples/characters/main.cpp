@@ -122,7 +122,7 @@ class Writer final : public Training {
         text_(open_text(settings)),
         trained_(text_.size() - std::max<std::int64_t>(text_.size() / 10, 1)),
         tests_(data::Loader(data::Subset(text_, trained_, text_.size()),
-                            {.batch = 64, .device = device})) {}
+                            {.batch = 16, .device = device})) {}
 
   std::string name() const override { return "gpt"; }
   nn::Module& model() override { return *model_; }

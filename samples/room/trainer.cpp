@@ -40,15 +40,44 @@ data::LoaderBatch first_of(Batches& batches) {
   throw firn::Error("trainer", "the set has no sample");
 }
 
-/// Of a model that is in evaluation mode; a divided one runs in micro-batches that keep all stages
-/// at work.
-Tensor test_output(Training& training, const Tensor& x) {
-  if (training.divided() == nullptr) return training.model()(x);
-  constexpr std::int64_t kParts = 4;
-  return training.divided()->pipeline().infer(
-      x.size(0), (x.size(0) + kParts - 1) / kParts,
-      [&](std::int64_t first, std::int64_t last) { return x.slice(0, first, last); });
-}
+/// A test of the model: its loss and figures over batches. Made and used under NoGrad.
+class Test {
+ public:
+  Test(Training& training, const std::string& precision)
+      : training_(training), precision_(precision), metrics_(training.figures()) {
+    training.model().eval();
+    for (firn::metrics::Metric* metric : training.others()) metrics_.push_back(metric);
+    for (firn::metrics::Metric* metric : metrics_) metric->reset();
+  }
+
+  void add(const Tensor& x, const Tensor& y) {
+    const PrecisionScope scope(precision_);
+    const Tensor output = output_of(x);
+    mean_.add(training_.loss(output, y, false));
+    for (firn::metrics::Metric* metric : metrics_) metric->update_from(x, output, y);
+  }
+  std::vector<firn::metrics::Value> values() const {
+    std::vector<firn::metrics::Value> values{{"loss", mean_.value()}};
+    for (const firn::metrics::Metric* metric : training_.figures())
+      for (firn::metrics::Value& value : metric->values()) values.push_back(std::move(value));
+    return values;
+  }
+
+ private:
+  /// A divided model runs in micro-batches that keep all stages at work.
+  Tensor output_of(const Tensor& x) {
+    if (training_.divided() == nullptr) return training_.model()(x);
+    constexpr std::int64_t kParts = 4;
+    return training_.divided()->pipeline().infer(
+        x.size(0), (x.size(0) + kParts - 1) / kParts,
+        [&](std::int64_t first, std::int64_t last) { return x.slice(0, first, last); });
+  }
+
+  Training& training_;
+  const std::string& precision_;
+  std::vector<firn::metrics::Metric*> metrics_;
+  firn::metrics::MeanLoss mean_;
+};
 
 }  // namespace
 
@@ -209,32 +238,19 @@ std::vector<std::string> Trainer::nodes(const std::string& program) {
 
 std::vector<firn::metrics::Value> evaluate(Training& training, const std::string& precision) {
   const firn::NoGrad guard;
-  training.model().eval();
-  std::vector<firn::metrics::Metric*> all = training.figures();
-  for (firn::metrics::Metric* metric : training.others()) all.push_back(metric);
-  for (firn::metrics::Metric* metric : all) metric->reset();
-  firn::metrics::MeanLoss mean;
-  const auto test = [&](const Tensor& x, const Tensor& y) {
-    const PrecisionScope scope(precision);
-    const Tensor output = test_output(training, x);
-    mean.add(training.loss(output, y, false));
-    for (firn::metrics::Metric* metric : all) metric->update_from(x, output, y);
-  };
+  Test test(training, precision);
   if (auto* const resident = std::get_if<data::ResidentBatches>(&training.tests())) {
     resident->begin_epoch(0);
     while (resident->remaining() > 0) {
       const auto [x, y] = resident->next();
-      test(x, y);
+      test.add(x, y);
     }
   } else {
     auto& loader = std::get<data::Loader>(training.tests());
     loader.seek({0, 0});
-    for (const data::LoaderBatch& batch : loader.epoch(0)) test(batch.x(), batch.y());
+    for (const data::LoaderBatch& batch : loader.epoch(0)) test.add(batch.x(), batch.y());
   }
-  std::vector<firn::metrics::Value> values{{"loss", mean.value()}};
-  for (firn::metrics::Metric* metric : training.figures())
-    for (firn::metrics::Value& value : metric->values()) values.push_back(std::move(value));
-  return values;
+  return test.values();
 }
 
 std::size_t planned_test_peak(Training& training, const std::string& precision,
@@ -242,13 +258,15 @@ std::size_t planned_test_peak(Training& training, const std::string& precision,
   auto* const resident = std::get_if<data::ResidentBatches>(&training.tests());
   std::optional<data::LoaderBatch> batch;
   if (resident == nullptr) batch = first_of(training.tests());
-  const auto test = [&] {
+  const auto one_batch = [&] {
     const firn::NoGrad guard;
-    training.model().eval();
-    if (resident != nullptr) resident->begin_epoch(0);
-    output_of(training.model(), batch ? batch->x() : resident->next().x, precision);
+    Test test(training, precision);
+    if (batch) return test.add(batch->x(), batch->y());
+    resident->begin_epoch(0);
+    const auto [x, y] = resident->next();
+    test.add(x, y);
   };
-  return firn::plan_memory(test, device).peak;
+  return firn::plan_memory(one_batch, device).peak;
 }
 
 }  // namespace sample

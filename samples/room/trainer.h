@@ -61,7 +61,8 @@ class Trainer {
 /// The loss of all test batches as "loss", then the figures of the training, which keeps them. A
 /// call of all ranks, which get the same.
 std::vector<firn::metrics::Value> evaluate(Training& training, const std::string& precision);
-/// Bytes in use at the peak of a test batch, planned by shapes alone.
+/// Bytes in use at the peak of a test batch, its loss and figures included, planned by shapes
+/// alone.
 std::size_t planned_test_peak(Training& training, const std::string& precision,
                               firn::Device device);
 
