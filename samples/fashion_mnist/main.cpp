@@ -1,237 +1,133 @@
 // Trains a model on FashionMNIST, or evaluates a trained one; `fashion_mnist --help` lists the
-// options.
-#include <unistd.h>
+// options. Those of any training, and the program around them, are in samples/room.
+#include <CLI/CLI.hpp>
 #include <cmath>
-#include <cstdio>
-#include <exception>
 #include <memory>
-#include <optional>
-#include <stdexcept>
 #include <string>
-#include <utility>
 
-#include "firn/firn.h"
-#include "firn/io/safetensors.h"
-#include "job.h"
-#include "mesh.h"
+#include "classifier.h"
 #include "models.h"
-#include "options.h"
-#include "output/hash.h"
-#include "output/predict.h"
-#include "output/report.h"
-#include "plan.h"
-#include "training.h"
 
 namespace sample {
 namespace {
 
-constexpr int kInterruptedExit = 130;  // 128 + SIGINT, as shells count
+/// What --augment does without a value.
+const std::string kDefaultAugment = "crop=2,flip=0.5,erase=0.25";
 
-struct Interrupted : std::runtime_error {
-  using std::runtime_error::runtime_error;
+/// "crop=2,flip=0.5,erase=0.25"; parts that are left out are off.
+firn::data::Augmentation parse_augment(const std::string& text) {
+  const std::string name = "--augment";
+  firn::data::Augmentation a;
+  for (const std::string& part : CLI::detail::split(text, ',')) {
+    const auto equals = part.find('=');
+    const std::string what = part.substr(0, equals);
+    double value = 0;
+    if (equals == std::string::npos || !CLI::detail::lexical_cast(part.substr(equals + 1), value) ||
+        (what != "crop" && what != "flip" && what != "erase"))
+      refuse(name,
+             "'" + part + "' is not crop=PIXELS, flip=P or erase=P, as in " + kDefaultAugment);
+    if (what == "crop") {
+      if (!(value >= 0 && value < 28) || value != std::floor(value))
+        refuse(name, part + ": pixels are a whole number from 0 to 27");
+      a.crop_padding = static_cast<std::int64_t>(value);
+    } else {
+      if (!(value >= 0 && value <= 1))
+        refuse(name, part + ": a probability is a number from 0 to 1");
+      (what == "flip" ? a.flip : a.erase) = value;
+    }
+  }
+  return a;
+}
+
+/// FILE:INDEX
+std::string check_picture(const std::string& text) {
+  const auto colon = text.rfind(':');
+  const auto digits = colon == std::string::npos ? std::string() : text.substr(colon + 1);
+  if (colon == 0 || digits.empty() || digits.size() > 9 ||
+      digits.find_first_not_of("0123456789") != std::string::npos)
+    return "'" + text + "' is not FILE:INDEX, as in t10k-images-idx3-ubyte.gz:7";
+  return {};
+}
+
+class FashionMnist final : public Sample {
+ public:
+  About about() const override {
+    return {.program = "fashion_mnist",
+            .purpose = "Trains a model on FashionMNIST, or evaluates a trained one.",
+            .one = "image",
+            .blocks = "the ResNet's blocks",
+            .divided = "the mlp",
+            .graph = true};
+  }
+
+  void add_options(CLI::App& app) override {
+    app.add_option(
+           "--model", settings_.model,
+           "mlp: 784-512-512-10 with ReLU; cnn: convolutions of 32 and 64 channels, 128-10; "
+           "resnet: six residual blocks of 16, 32 and 64 channels")
+        ->check(CLI::IsMember({"mlp", "cnn", "resnet"}))
+        ->capture_default_str();
+    app.add_option("--label-smoothing", settings_.label_smoothing,
+                   "share of the target that is spread over all classes, in [0, 1) [0]")
+        ->check(CLI::Range(0.0, 1.0));
+    augment_ = app.add_option("--augment", augmentation_,
+                              "augment training images at random: crop after padding by this many "
+                              "pixels, mirror, erase a rectangle [" +
+                                  kDefaultAugment + "]")
+                   ->expected(0, 1);
+    app.add_option("--data", settings_.data,
+                   "folder with the four IDX files [$FIRN_DATA, data/fashion-mnist, "
+                   "/usr/share/datasets/fashion-mnist]");
+    app.add_option(
+           "--predict", predict_,
+           "at the end, show an image and its predicted class: FILE:INDEX, where FILE is an "
+           "IDX file of images")
+        ->check(check_picture);
+  }
+
+  void check(const Options& o) override {
+    const std::string model = "--model " + settings_.model;
+    if (augment_->count() > 0)
+      settings_.augment = parse_augment(augmentation_.empty() ? kDefaultAugment : augmentation_);
+    if (settings_.label_smoothing >= 1) refuse("--label-smoothing", "must be less than 1");
+    check_contradiction(o.exact > 0 && o.zero >= 2 && settings_.model == "resnet",
+                        "--exact with --model resnet", "--zero " + std::to_string(o.zero),
+                        "its BatchNorm needs the gradients of all quanta at a time");
+    check_contradiction(o.recompute != "nothing" && settings_.model != "resnet", "--recompute",
+                        model, "it has no blocks");
+    check_contradiction(o.divided() && settings_.model != "mlp",
+                        o.tensor_parallel > 1 ? "--tensor-parallel" : "--pipeline", model,
+                        "only the mlp has layers that ranks divide");
+    if (kMlpSizes[1] % o.tensor_parallel != 0)
+      refuse("--tensor-parallel", std::to_string(kMlpSizes[1]) +
+                                      " hidden units cannot be divided by " +
+                                      std::to_string(o.tensor_parallel) + "; give a power of two");
+    if (o.pipeline >= static_cast<int>(kMlpSizes.size()))
+      refuse("--pipeline", std::to_string(o.pipeline) + " stages, and the mlp has " +
+                               std::to_string(kMlpSizes.size() - 1) + " layers");
+  }
+
+  void prepare(const Options&) override {
+    if (!predict_.empty()) settings_.picture = read_picture(predict_);
+  }
+  bool tests_loaded() const override { return predict_.empty(); }
+
+  std::unique_ptr<Training> training(const Options& o, firn::Device device,
+                                     const firn::dist::Group& group) const override {
+    return std::make_unique<Classifier>(settings_, o, device, group,
+                                        o.epochs > 0 || tests_loaded());
+  }
+
+ private:
+  Settings settings_;
+  CLI::Option* augment_ = nullptr;
+  std::string augmentation_, predict_;
 };
-
-/// Reports an unwritable --save path before hours of training, not after.
-void check_save_path(const std::string& path) {
-  if (path.empty()) return;
-  const auto slash = path.find_last_of('/');
-  const std::string folder = slash == std::string::npos ? "."
-                             : slash == 0               ? "/"
-                                                        : path.substr(0, slash);
-  if (::access(folder.c_str(), W_OK | X_OK) != 0)
-    throw firn::IoError("save", path, "its folder is missing or cannot be written", "see --save");
-}
-
-/// With --ema: while the result lives, the model has the averaged weights.
-std::unique_ptr<firn::optim::AveragedWeights> average_of(const Options& o,
-                                                         firn::optim::Optimizer& optimizer) {
-  if (o.ema == 0) return nullptr;
-  return std::make_unique<firn::optim::AveragedWeights>(optimizer);
-}
-
-firn::data::ResidentBatches test_batches(const Options& o, const firn::data::FashionMnist& set,
-                                         firn::Device device) {
-  return firn::data::ResidentBatches(
-      firn::data::ImageDataset(set.test, {.flatten = true, .dtype = model_dtype(o.precision)}),
-      {.batch = test_batch(o.model), .device = device});
-}
-
-/// The end of a run, with training or without.
-void conclude(const Options& o, firn::nn::Module& model, const Evaluation* last,
-              const std::optional<Picture>& picture, firn::Device device) {
-  if (!o.save.empty()) {
-    firn::io::save_safetensors(o.save, firn::io::state_of(model));
-    std::printf("\nweights saved to %s\n", o.save.c_str());
-  }
-  if (o.hash && last == nullptr) std::printf("weights %s\n", hash_of(model).c_str());
-  if (picture) predict(model, *picture, o, device);
-  if (last != nullptr) print_end(*last, o.hash ? hash_of(model) : "");
-}
-
-/// The options, with micro-batches that fit into --memory.
-Options fitted(const Options& o, firn::nn::Module& model, const firn::data::ImageDataset& images,
-               firn::data::ResidentBatches& test, firn::Device device) {
-  if (o.memory == 0) return o;
-  const auto cuts = plan_cuts(o, model, images, test, device, o.memory);
-  const Cut& last = cuts.back();
-  if (last.peak() > o.memory)
-    throw firn::Error("fashion_mnist",
-                      "micro-batches of one image need " + firn::bytes_to_string(last.peak()) +
-                          ", and --memory is " + firn::bytes_to_string(o.memory),
-                      "see --plan");
-  const std::string recompute =
-      o.recompute == "auto" ? ", --recompute " + last.recompute : std::string();
-  std::printf("micro-batches of %lld%s: %s at the peak of a step, within %s\n",
-              static_cast<long long>(last.micro_batch), recompute.c_str(),
-              firn::bytes_to_string(last.peak()).c_str(), firn::bytes_to_string(o.memory).c_str());
-  firn::set_memory_limit(o.memory, device);
-  return cut(o, last);
-}
-
-/// `model` is the whole one, or this rank's stage of `divided`.
-void train(const Options& asked, firn::nn::Module& model, DividedMlp* divided,
-           const std::optional<Picture>& picture, firn::Device device,
-           const firn::dist::Group& group) {
-  const bool leads = group.rank() == 0;  // what is printed or written is so by one rank
-  const auto set = firn::data::load_fashion_mnist(asked.data);
-  const firn::data::ImageDataset images(
-      set.train,
-      {.flatten = true, .augment = asked.augment, .dtype = model_dtype(asked.precision)});
-  firn::data::ResidentBatches test = test_batches(asked, set, device);
-  if (asked.plan) {
-    print_cuts(asked, plan_cuts(asked, model, images, test, device));
-    return;
-  }
-  const Options o = fitted(asked, model, images, test, device);
-  firn::data::ResidentBatches batches(
-      images, {.batch = o.micro_batch, .shuffle = true, .seed = o.seed, .device = device});
-  const auto optimizer = make_optimizer(o, model, batches.samples());
-  firn::dist::Pipeline* const pipeline = divided != nullptr ? &divided->pipeline() : nullptr;
-  Trainer trainer(model, *optimizer, batches, o, pipeline);
-  if (o.show_graph) {
-    print_graph(trainer.nodes());
-    return;
-  }
-  if (divided != nullptr)
-    firn::dist::distribute(*optimizer, divided->mesh(), {.zero = o.zero});
-  else
-    firn::dist::distribute(*optimizer, group, {.zero = o.zero});
-  const std::int64_t parameters =
-      divided != nullptr ? divided->num_parameters() : model.num_parameters();
-  if (leads) print_start(o, set, parameters, *optimizer);
-
-  Evaluation tested;
-  firn::train::FitOptions options{.epochs = o.epochs, .group = group};
-  options.evaluate = [&] {
-    tested = evaluate(model, test, o.precision, pipeline);
-    return std::vector<firn::metrics::Value>{{"loss", tested.loss}, {"accuracy", tested.accuracy}};
-  };
-  options.callbacks.on_epoch_end = [&](firn::train::Loop&, firn::train::EpochReport& r) {
-    describe(tested, o, r);
-    if (!std::isfinite(r.train_loss) || !std::isfinite(r.validation_loss))
-      throw firn::Error("fashion_mnist",
-                        "the loss is not finite after epoch " + std::to_string(r.epoch),
-                        "use a smaller --lr");
-  };
-  if (!o.checkpoint.empty() && !o.resume && !firn::io::Checkpoints(o.checkpoint).list().empty())
-    throw firn::IoError("checkpoint", o.checkpoint, "has checkpoints of an earlier run",
-                        "give --resume to go on with it, or another folder");
-  options.checkpoint = {.folder = o.checkpoint, .every = o.checkpoint_every, .resume = o.resume};
-  if (!o.log.empty())
-    options.log = {
-        .path = o.log, .every = o.log_every, .settings = settings_of(o, set, parameters)};
-  const auto done = firn::train::fit(
-      {.modules = {{"", model}}, .optimizers = {{"", *optimizer}}}, batches,
-      [&] { trainer.step(); }, options);
-  if (done.ended == firn::train::Ended::interrupted)
-    throw Interrupted(o.checkpoint.empty()
-                          ? "interrupted"
-                          : "interrupted: the run is saved in " + o.checkpoint + " after step " +
-                                std::to_string(done.applied_steps) +
-                                "; the same command with --resume goes on");
-  const auto averaged = average_of(o, *optimizer);
-  if (tested.confusion.empty())  // resumed after the last epoch
-    tested = evaluate(model, test, o.precision, pipeline);
-  const auto whole = divided != nullptr ? divided->whole() : nullptr;
-  const firn::optim::WholeWeights here(*optimizer);
-  if (leads) conclude(o, whole ? *whole : model, &tested, picture, device);
-}
-
-void train_rank(const Options& o, const std::optional<Picture>& picture, firn::Device device,
-                const firn::dist::Group& group) {
-  firn::manual_seed(o.seed);
-  if (o.divided()) {
-    DividedMlp mlp(o, group);
-    return train(o, mlp.stage(), &mlp, picture, device, group);
-  }
-  const auto model = make_model(o, device);
-  train(o, *model, nullptr, picture, device, group);
-}
-
-void run(const Options& o);
-
-/// Also if the run is interrupted or fails.
-void run_profiled(const Options& o) {
-  firn::Profile profile({.trace = o.profile});
-  const auto finish = [&] {
-    profile.stop();
-    std::printf("\n%s\n%s\ntrace written to %s\n", profile.table().c_str(),
-                profile.table(firn::ProfileBy::phase).c_str(), o.profile.c_str());
-  };
-  try {
-    run(o);
-  } catch (...) {
-    finish();
-    throw;
-  }
-  finish();
-}
-
-void run(const Options& o) {
-  const firn::dist::Group job = job_group();
-  const firn::Device device = firn::Device::parse(o.device);
-  firn::require_device("fashion_mnist", device);
-  firn::set_num_threads(o.threads);
-  firn::manual_seed(o.seed);
-  check_save_path(o.save);
-  std::optional<Picture> picture;
-  if (!o.predict.empty()) picture = read_picture(o.predict);
-  if (o.epochs > 0 && o.ranks > 1 && job.size() == 1)
-    return firn::dist::run_local(o.ranks,
-                                 [&](const auto& group) { train_rank(o, picture, device, group); });
-  if (o.epochs > 0) return train_rank(o, picture, device, job);
-
-  // Use the loaded weights as they are: --predict needs no data set.
-  const auto model = make_model(o, device);
-  if (picture) return conclude(o, *model, nullptr, picture, device);
-  const auto set = firn::data::load_fashion_mnist(o.data);
-  firn::data::ResidentBatches test = test_batches(o, set, device);
-  const Evaluation tested = evaluate(*model, test, o.precision);
-  conclude(o, *model, &tested, picture, device);
-}
-
-/// Prints the message on one line, without control bytes.
-void print_error(std::string message) {
-  for (char& c : message)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
-  std::fprintf(stderr, "error: %s\n", message.c_str());
-}
 
 }  // namespace
 }  // namespace sample
 
 int main(int argc, char** argv) {
-  int exit_code = 0;
-  const auto options = sample::parse_options(argc, argv, exit_code);
-  if (!options) return exit_code;
-  try {
-    options->profile.empty() ? sample::run(*options) : sample::run_profiled(*options);
-    return 0;
-  } catch (const sample::Interrupted& e) {
-    sample::print_error(e.what());
-    return sample::kInterruptedExit;
-  } catch (const std::exception& e) {
-    sample::print_error(e.what());
-    return 1;
-  }
+  sample::FashionMnist program;
+  return sample::run(program, argc, argv);
 }

@@ -4,11 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "firn/dist/group.h"
-#include "firn/dist/mesh.h"
-#include "firn/dist/parallel/pipeline.h"
-#include "firn/nn/module.h"
-#include "options.h"
+#include "room/training.h"
 
 namespace sample {
 
@@ -16,27 +12,22 @@ namespace sample {
 /// the ranks of --tensor-parallel divide the first layer by its outputs and the second by its
 /// inputs; each has the whole third. The starting weights are those of make_model(), with the same
 /// seed or the same --load.
-class DividedMlp {
+class DividedMlp : public Divided {
  public:
   /// A call of all ranks, as whole() is. `options` are divided(), and their ranks are the group's.
   DividedMlp(const Options& options, const firn::dist::Group& group);
-  ~DividedMlp();
-  DividedMlp(const DividedMlp&) = delete;
-  DividedMlp& operator=(const DividedMlp&) = delete;
+  ~DividedMlp() override;
 
-  const firn::dist::Mesh& mesh() const noexcept { return mesh_; }
   firn::nn::Module& stage() noexcept;
-  /// Runs the whole model, with the autocast of --precision.
-  firn::dist::Pipeline& pipeline() noexcept { return pipeline_; }
-  std::int64_t num_parameters() const noexcept { return num_parameters_; }  ///< of the whole model
-
-  /// The model of make_model() with the weights of all ranks, which have them as they are now.
-  std::unique_ptr<firn::nn::Module> whole() const;
+  const firn::dist::Mesh& mesh() const override { return mesh_; }
+  firn::dist::Pipeline& pipeline() override { return pipeline_; }
+  std::int64_t num_parameters() const override { return num_parameters_; }
+  std::unique_ptr<firn::nn::Module> whole() const override;
 
  private:
   struct Stage;
 
-  const Options& options_;
+  Options fresh_;  ///< without --load
   firn::dist::Mesh mesh_;
   std::unique_ptr<Stage> stage_;
   firn::dist::Pipeline pipeline_;

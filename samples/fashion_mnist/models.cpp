@@ -1,8 +1,9 @@
 // Models are structs with their layers as members and a forward.
 #include "models.h"
 
+#include <utility>
+
 #include "firn/firn.h"
-#include "firn/io/safetensors.h"
 #include "firn/nn/init.h"
 #include "firn/nn/layers/batch_norm.h"
 #include "firn/nn/layers/conv.h"
@@ -68,39 +69,15 @@ struct ResNet : nn::Module {
 
 }  // namespace
 
-firn::DType model_dtype(const std::string& precision) {
-  if (precision == "fp16") return firn::f16;
-  return precision == "bf16" ? firn::bf16 : firn::f32;
-}
-
-std::optional<firn::DType> autocast_dtype(const std::string& precision) {
-  if (precision == "amp-fp16") return firn::f16;
-  if (precision == "amp-bf16") return firn::bf16;
-  return std::nullopt;
-}
-
-std::int64_t test_batch(const std::string& model) { return model == "mlp" ? 1000 : 250; }
-
-std::unique_ptr<nn::Module> make_model(const Options& o, firn::Device device) {
+std::unique_ptr<nn::Module> make_model(const std::string& name, const Options& o,
+                                       firn::Device device) {
   std::unique_ptr<nn::Module> model;
-  if (o.model == "mlp") model = std::make_unique<Mlp>();
-  if (o.model == "cnn") model = std::make_unique<Cnn>();
-  if (o.model == "resnet") model = std::make_unique<ResNet>();
+  if (name == "mlp") model = std::make_unique<Mlp>();
+  if (name == "cnn") model = std::make_unique<Cnn>();
+  if (name == "resnet") model = std::make_unique<ResNet>();
   if (!model)
-    throw firn::Error("make_model", "no model is called " + o.model, "use mlp, cnn or resnet");
-  model->to(model_dtype(o.precision));
-  if (!o.load.empty()) firn::io::load_safetensors(o.load, *model);
-  model->to(device);
-  if (o.recompute != "auto") set_recompute(*model, o.recompute);
-  if (o.exact > 0) nn::convert_batch_norm(*model, nn::BatchNormMode::whole_batch);
-  return model;
-}
-
-void set_recompute(nn::Module& model, const std::string& recompute) {
-  nn::checkpoint_nothing(model);
-  if (recompute != "nothing")
-    nn::checkpoint_blocks(model,
-                          {.keep = recompute == "all" ? firn::Keep::inputs : firn::Keep::products});
+    throw firn::Error("make_model", "no model is called " + name, "use mlp, cnn or resnet");
+  return prepared(std::move(model), o, device);
 }
 
 }  // namespace sample

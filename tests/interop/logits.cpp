@@ -8,7 +8,6 @@
 
 #include "firn/firn.h"
 #include "samples/fashion_mnist/models.h"
-#include "samples/fashion_mnist/options.h"
 
 int main(int argc, char** argv) {
   if (argc != 5) {
@@ -17,9 +16,8 @@ int main(int argc, char** argv) {
   }
   try {
     sample::Options options;
-    options.model = argv[1];
     options.load = argv[2];
-    const auto model = sample::make_model(options, firn::Device::cpu());
+    const auto model = sample::make_model(argv[1], options, firn::Device::cpu());
     const firn::Tensor images = firn::io::SafetensorsFile(argv[3]).read("images");
     const firn::NoGrad guard;
     model->eval();

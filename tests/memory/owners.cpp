@@ -71,10 +71,9 @@ void train_and_look(const Setting& s) {
   CAPTURE(s.model, s.precision, s.optimizer, s.recompute);
   manual_seed(1);
   sample::Options o;
-  o.model = s.model;
   o.precision = s.precision;
   o.recompute = s.recompute;
-  const auto net = sample::make_model(o, default_device());
+  const auto net = sample::make_model(s.model, o, default_device());
   const auto opt = make_optimizer(s.optimizer, *net);
   const Tensor x = randn({2, 784}).to(sample::model_dtype(s.precision));
   const Tensor y = zeros({2}, i64);

@@ -48,6 +48,19 @@ TEST_CASE("there are ten small samples of at most 80 lines, and each says what i
   CHECK(found.empty());
 }
 
+TEST_CASE("the FashionMNIST sample has at most 600 lines: the rest is the samples' room") {
+  const auto files = sources({"samples/fashion_mnist"});
+  std::ptrdiff_t lines = 0;
+  for (const auto& file : files) {
+    const std::string text = read(file);
+    lines += std::count(text.begin(), text.end(), '\n');
+  }
+  CAPTURE(files);
+  CHECK(files.size() > 1);
+  CHECK(lines > 100);
+  CHECK(lines <= 600);
+}
+
 TEST_CASE("every header says what it is, and is guarded by #pragma once") {
   const auto found = where(all_sources(), [](const std::string& path, const std::string& text) {
     return (path.ends_with(".h") || path.ends_with(".cuh")) &&

@@ -1,5 +1,5 @@
-// What the sample draws: images, bars and the table of confusions.
-#include "samples/fashion_mnist/output/drawing.h"
+// What the samples draw: images, bars and the table of confusions.
+#include "samples/room/drawing.h"
 
 #include <array>
 

@@ -1,12 +1,13 @@
-// Makes strings; the callers print them.
-#include "output/drawing.h"
+// Makes strings; only predictions are printed.
+#include "room/drawing.h"
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
+
+#include "firn/train/progress.h"
 
 namespace sample {
 namespace {
@@ -102,6 +103,19 @@ std::string confusion_table(const std::vector<std::vector<std::int64_t>>& confus
     out += formatted("%7.4f", share) + '\n';
   }
   return out;
+}
+
+void print_prediction(const std::string& name, std::span<const std::uint8_t> pixels, int width,
+                      std::span<const double> probabilities,
+                      std::span<const std::string_view> names) {
+  const auto best = static_cast<std::size_t>(
+      std::max_element(probabilities.begin(), probabilities.end()) - probabilities.begin());
+  const bool terminal = firn::train::may_draw(STDOUT_FILENO);
+  const std::string picture = terminal ? block_image(pixels, width) : ascii_image(pixels, width);
+  const std::string bars = probability_bars(probabilities, names, terminal ? "\u2588" : "#");
+  std::printf("\n%s\n%spredicted class: %s\n\n%s", name.c_str(), picture.c_str(),
+              std::string(names[best]).c_str(), bars.c_str());
+  std::fflush(stdout);
 }
 
 }  // namespace sample

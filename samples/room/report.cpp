@@ -1,13 +1,18 @@
-#include "output/report.h"
+#include "room/report.h"
 
 #include <cstdio>
+#include <memory>
+#include <span>
 
+#include "firn/firn.h"
 #include "firn/train/progress.h"
-#include "output/drawing.h"
+#ifdef SAMPLE_HAS_OPENSSL
+#include <openssl/evp.h>
+#endif
 
 namespace sample {
 
-using firn::train::grouped;
+using firn::train::Record;
 
 namespace {
 
@@ -30,23 +35,15 @@ std::string step_summary(const Options& o, const firn::optim::Optimizer& optimiz
 
 }  // namespace
 
-void print_start(const Options& o, const firn::data::FashionMnist& set, std::int64_t parameters,
+void print_start(const Options& o, const Training& training, std::int64_t parameters,
                  const firn::optim::Optimizer& optimizer) {
-  std::printf("data   %s: %s training and %s test images\n", set.folder.c_str(),
-              grouped(set.train.size()).c_str(), grouped(set.test.size()).c_str());
-  std::printf("model  %s, %s parameters\n", o.model.c_str(), grouped(parameters).c_str());
+  std::printf("data   %s\n", training.data().c_str());
+  std::printf("model  %s, %s parameters\n", training.name().c_str(),
+              firn::train::grouped(parameters).c_str());
   std::printf("run    %s, %s schedule, seed %llu, %s, %d threads\n", o.precision.c_str(),
               o.schedule.c_str(), static_cast<unsigned long long>(o.seed), o.device.c_str(),
               o.threads);
   std::printf("step   %s\n\n", step_summary(o, optimizer).c_str());
-  std::fflush(stdout);
-}
-
-void print_end(const Evaluation& last, const std::string& hash) {
-  std::printf("\ntest images by true class (rows) and predicted class (columns)\n%s",
-              confusion_table(last.confusion, firn::data::FashionMnist::kClassNames).c_str());
-  if (!hash.empty()) std::printf("\nweights %s", hash.c_str());
-  std::printf("\ntest accuracy %.4f\n", last.accuracy);
   std::fflush(stdout);
 }
 
@@ -56,16 +53,21 @@ void print_graph(const std::vector<std::string>& nodes) {
   std::fflush(stdout);
 }
 
-firn::train::Record settings_of(const Options& o, const firn::data::FashionMnist& set,
-                                std::int64_t parameters) {
-  using firn::train::Record;
+void print_error(std::string message) {
+  for (char& c : message)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+  std::fprintf(stderr, "error: %s\n", message.c_str());
+}
+
+Record settings_of(const Options& o, const About& about, Training& training,
+                   std::int64_t parameters, std::int64_t samples) {
   std::vector<Record> accumulate;
   for (const auto& [epoch, steps] : o.accumulate)
     accumulate.push_back(Record().add("epoch", epoch).add("steps", steps));
   Record r;
-  r.add("program", "fashion_mnist")
-      .add("model", o.model)
-      .add("precision", o.precision)
+  r.add("program", about.program).add("model", training.name());
+  training.describe_run(r);
+  r.add("precision", o.precision)
       .add("micro_batch", o.micro_batch)
       .add("ranks", o.ranks)
       .add("tensor_parallel", o.tensor_parallel)
@@ -76,40 +78,57 @@ firn::train::Record settings_of(const Options& o, const firn::data::FashionMnist
       .add("batch", o.effective_batch(0))
       .add("loss_scale", o.loss_scale)
       .add("clip", o.clip)
-      .add("ema", o.ema)
-      .add("label_smoothing", o.label_smoothing);
+      .add("ema", o.ema);
   if (o.weight_decay)
     r.add("weight_decay", *o.weight_decay);
   else
     r.add("weight_decay", std::nullopt);
-  return r
-      .add("augment", Record()
-                          .add("crop_padding", o.augment.crop_padding)
-                          .add("flip", o.augment.flip)
-                          .add("erase", o.augment.erase))
-      .add("schedule", o.schedule)
+  return r.add("schedule", o.schedule)
       .add("warmup", o.warmup)
       .add("lr", o.lr)
       .add("optimizer", o.optimizer)
       .add("seed", o.seed)
       .add("threads", o.threads)
       .add("device", o.device)
-      .add("data", set.folder)
       .add("save", o.save)
       .add("load", o.load)
       .add("parameters", parameters)
-      .add("train_samples", set.train.size())
-      .add("test_samples", set.test.size());
+      .add("train_samples", samples)
+      .add("test_samples", std::visit([](const auto& b) { return b.samples(); }, training.tests()));
 }
 
-void describe(const Evaluation& tested, const Options& o, firn::train::EpochReport& report) {
-  const auto& names = firn::data::FashionMnist::kClassNames;
-  const std::vector<std::string> classes(names.begin(), names.end());
-  report.details.add("effective_batch", o.effective_batch(report.epoch - 1))
-      .add("classes", std::span<const std::string>(classes))
-      .add("class_accuracy", std::span<const double>(tested.class_accuracy))
-      .add("confusion", std::span<const std::vector<std::int64_t>>(tested.confusion));
-  tested.mistakes.add_details(report.details);
+#ifdef SAMPLE_HAS_OPENSSL
+
+bool can_hash() noexcept { return true; }
+
+std::string hash_of(const firn::nn::Module& model) {
+  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(),
+                                                                   EVP_MD_CTX_free);
+  bool good = context && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1;
+  for (const firn::Tensor& p : model.parameters()) {
+    const firn::Tensor t = firn::contiguous(p.detach().to(firn::Device::cpu()));
+    good = good && EVP_DigestUpdate(context.get(), t.view().data, t.bytes()) == 1;
+  }
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned int bytes = 0;
+  if (!good || EVP_DigestFinal_ex(context.get(), digest, &bytes) != 1)
+    throw firn::Error("hash_of", "OpenSSL computed no SHA-256");
+  std::string text;
+  for (unsigned int i = 0; i < bytes; ++i) {
+    char two[3];
+    std::snprintf(two, sizeof two, "%02x", digest[i]);
+    text += two;
+  }
+  return text;
 }
+
+#else
+
+bool can_hash() noexcept { return false; }
+std::string hash_of(const firn::nn::Module&) {
+  throw firn::Error("hash_of", "this program was built without OpenSSL", "install libssl-dev");
+}
+
+#endif
 
 }  // namespace sample

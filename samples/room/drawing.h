@@ -26,4 +26,10 @@ std::string probability_bars(std::span<const double> probabilities,
 std::string confusion_table(const std::vector<std::vector<std::int64_t>>& confusion,
                             std::span<const std::string_view> names);
 
+/// Prints a picture, the name of the most probable class, and probability_bars(): in colours and
+/// blocks on a terminal, else in ASCII.
+void print_prediction(const std::string& name, std::span<const std::uint8_t> pixels, int width,
+                      std::span<const double> probabilities,
+                      std::span<const std::string_view> names);
+
 }  // namespace sample
