@@ -54,7 +54,7 @@ Session& session() noexcept {
 }
 
 std::mutex& session_mutex() { return session().mutex; }
-[[maybe_unused]] const bool held = (hold_during_fork<session_mutex>(), true);
+[[maybe_unused]] const bool survives_fork = (hold_during_fork<session_mutex>(), true);
 
 thread_local constinit Span* innermost = nullptr;
 /// This thread's log, and the session that it was opened for.
