@@ -105,7 +105,7 @@ std::shared_ptr<M> stirred(std::shared_ptr<M> m) {
   for (const NamedTensor& p : m->named_parameters())
     if (p.tensor.rank() == 1) p.tensor.copy_(p.tensor + 0.1 * randn(p.tensor.shape()));
   for (const NamedTensor& b : m->named_buffers())
-    if (is_floating(b.tensor.dtype())) b.tensor.copy_(b.tensor + rand(b.tensor.shape()));
+    if (b.tensor.dtype() == f32) b.tensor.copy_(b.tensor + rand(b.tensor.shape()));
   return m;
 }
 

@@ -87,7 +87,7 @@ Tensors reductions(const Tensors& in) {
           norm(x, 1),
           norm(x),
           sum(x > 0, 2),
-          sum(integers({4, 5}, 9) + argmax(x, 1, true), 1),
+          sum(arange(20).reshape({4, 5}) + argmax(x, 1, true), 1),
           softmax(x),
           softmax(x, 1),
           log_softmax(x, 1)};
@@ -109,7 +109,7 @@ Tensors views(const Tensors& in) {
           expand(slice(x, 0, 0, 1), {n, 4, 6}),
           expand(select(x, 0, 0), {2, 4, 6}),
           slice(x, 2, 1, 6, 2),
-          slice(x, 0, 1, n),
+          slice(x, 0, 0, n, 1),
           slice(x, 1, -3, -1),
           select(x, 1, -1),
           pieces[0] - pieces[1],
@@ -246,7 +246,7 @@ Tensors attentions(const Tensors& in) {
           attention(q, k, v, {.causal = true, .lengths = lengths}),
           attention(q, k, v, {.mask = mask}),
           attention(q, k, v, {.mask = band}),
-          attention(k, q, slice(q, 3, 0, 2), {.causal = true}),  // some queries see nothing
+          attention(q, slice(q, 2, 0, 3), slice(q, 2, 1, 4), {.causal = true}),  // 2 queries see nothing
           rope(q),
           rope(q, {.offset = 3, .theta = 100}),
           rope(q, {.interleaved = true}),
