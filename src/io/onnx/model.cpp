@@ -181,10 +181,10 @@ class Merger {
   }
   /// Whether it is an index 0, 1, 2, ...
   static bool counts(const Tensor& t) {
-    if (t.rank() != 1 || t.dtype() != i64) return false;
-    const std::vector<std::int64_t> v = t.to_vector<std::int64_t>();
+    if (t.rank() != 1 || t.dtype() == boolean) return false;
+    const std::vector<double> v = t.to_vector<double>();
     for (std::size_t i = 0; i < v.size(); ++i)
-      if (v[i] != static_cast<std::int64_t>(i)) return false;
+      if (v[i] != static_cast<double>(i)) return false;
     return true;
   }
 

@@ -126,7 +126,9 @@ std::string constant(Graph& graph, const ModelConstant& c, const ModelValue& v) 
   if (c.counts) {
     const std::string end =
         graph.node("Squeeze", {graph.size(v.shape[0]), graph.list({0})});
-    return graph.node("Range", {graph.scalar(i64, 0), end, graph.scalar(i64, 1)});
+    const std::string counted = graph.node("Range", {graph.scalar(i64, 0), end, graph.scalar(i64, 1)});
+    return v.dtype == i64 ? counted
+                          : graph.node("Cast", {counted}, {{"to", onnx_dtype(v.dtype)}});
   }
   const std::string name = graph.initializer(c.name.empty() ? "constant" : c.name, c.value);
   const bool grows = std::any_of(v.shape.begin(), v.shape.end(),
