@@ -79,8 +79,8 @@ Tensor record_binary(BinaryOp op, const char* name, const Tensor& a, const Tenso
 /// a and b are given too, since an in-place form has overwritten a when it is recorded.
 void give_attributes(BinaryOp op, const char* name, const Tensor& a, const Tensor& b) {
   if (autograd::wants_attributes()) [[unlikely]]
-    autograd::attributes(
-        name, {{"formula", math::info(op).name}, {"operand", &a}, {"operand", &b}});
+    autograd::attributes(name,
+                         {{"formula", math::info(op).name}, {"operand", &a}, {"operand", &b}});
 }
 
 Tensor binary(BinaryOp op, const char* name, const Tensor& left, const Tensor& right) {

@@ -70,14 +70,16 @@ void check_normal(const char* op, DType dtype, double mean, double stddev) {
 
 void fill_uniform(const char* op, const Tensor& x, double low, double high, Generator& g) {
   check_range(op, x.dtype(), low, high);
-  draw_into(op, x,
-            [&](const View& v) { kernels::uniform(v, low, high, key_for(op, v, g), stream_of(x)); });
+  draw_into(op, x, [&](const View& v) {
+    kernels::uniform(v, low, high, key_for(op, v, g), stream_of(x));
+  });
 }
 
 void fill_normal(const char* op, const Tensor& x, double mean, double stddev, Generator& g) {
   check_normal(op, x.dtype(), mean, stddev);
-  draw_into(op, x,
-            [&](const View& v) { kernels::normal(v, mean, stddev, key_for(op, v, g), stream_of(x)); });
+  draw_into(op, x, [&](const View& v) {
+    kernels::normal(v, mean, stddev, key_for(op, v, g), stream_of(x));
+  });
 }
 
 }  // namespace

@@ -118,30 +118,38 @@ std::vector<OnnxModel> network_models() {
   out.push_back(of_module("sample_mlp", sample_model("mlp"), pixels));
   out.push_back(of_module("sample_cnn", sample_model("cnn"), pixels));
   out.push_back(of_module("sample_resnet", stirred(sample_model("resnet")), pixels));
-  out.push_back(of_module("mlp_gelu", std::make_shared<nn::MLP>(std::vector<std::int64_t>{8, 32, 32, 4}, nn::MLPOptions{.activation = Activation::gelu_tanh}),
-                          [](std::int64_t n) { return randn({n, 5, 8}); }));
-  out.push_back(of_module("gpt", std::make_shared<Gpt>(),
-                          [](std::int64_t n) { return tokens(n, 9, 50); }));
+  out.push_back(
+      of_module("mlp_gelu",
+                std::make_shared<nn::MLP>(std::vector<std::int64_t>{8, 32, 32, 4},
+                                          nn::MLPOptions{.activation = Activation::gelu_tanh}),
+                [](std::int64_t n) {
+                  return randn({n, 5, 8});
+                }));
+  out.push_back(
+      of_module("gpt", std::make_shared<Gpt>(), [](std::int64_t n) { return tokens(n, 9, 50); }));
   out.push_back(of_module("autoencoder", std::make_shared<Autoencoder>(),
                           [](std::int64_t n) { return images(n, 1, 28, 28); }));
-  out.push_back(of_module("recurrent", std::make_shared<Recurrent>(),
-                          [](std::int64_t n) { return randn({n, 4, 6}); }));
+  out.push_back(of_module("recurrent", std::make_shared<Recurrent>(), [](std::int64_t n) {
+    return randn({n, 4, 6});
+  }));
   out.push_back(of_module("norms", stirred(std::make_shared<Norms>()),
                           [](std::int64_t n) { return images(n, 6, 4, 5); }));
   const auto encoder = std::make_shared<Encoder>();
-  out.push_back({.name = "encoder",
-                 .f = [encoder](const Tensors& in) { return Tensors{(*encoder)(in[0], in[1])}; },
-                 .inputs =
-                     [](std::int64_t n) {
-                       return Tensors{tokens(n, 10, 40),
-                                      (1 + rand({n}, {.high = 9.0})).to(i64).clone()};
-                     },
-                 .module = encoder});
+  out.push_back(
+      {.name = "encoder",
+       .f = [encoder](const Tensors& in) { return Tensors{(*encoder)(in[0], in[1])}; },
+       .inputs =
+           [](std::int64_t n) {
+             return Tensors{tokens(n, 10, 40), (1 + rand({n}, {.high = 9.0})).to(i64).clone()};
+           },
+       .module = encoder});
   const auto cross = std::make_shared<CrossAttention>();
   out.push_back({.name = "cross_attention",
                  .f = [cross](const Tensors& in) { return Tensors{(*cross)(in[0], in[1])}; },
                  .inputs =
-                     [](std::int64_t n) { return Tensors{randn({n, 4, 16}), randn({n, 7, 12})}; },
+                     [](std::int64_t n) {
+                       return Tensors{randn({n, 4, 16}), randn({n, 7, 12})};
+                     },
                  .module = cross});
   // f16 is rounded at other places; f64 shows that nothing passes through f32.
   const auto half = std::make_shared<nn::Sequential>(nn::Linear(8, 16), nn::LayerNorm(16),

@@ -226,12 +226,16 @@ OnnxModel convolutions() {
               [m](const Tensors& in) {
                 const Tensor& x = in[0];  // [n, 4, 8, 7]
                 const Tensor last = channels_last(x);
-                return Tensors{m->plain(x),   m->strided(x), m->dilated(last),
-                               m->grouped(x), m->even(x),    m->active(last),
-                               m->up(x),      m->wide(x),    m->spread(x),
-                               m->along(select(x, 2, 0))};
+                return Tensors{m->plain(x),      m->strided(x),
+                               m->dilated(last), m->grouped(x),
+                               m->even(x),       m->active(last),
+                               m->up(x),         m->wide(x),
+                               m->spread(x),     m->along(select(x, 2, 0))};
               },
-          .inputs = [](std::int64_t n) { return Tensors{channels_last(randn({n, 4, 8, 7}))}; },
+          .inputs =
+              [](std::int64_t n) {
+                return Tensors{channels_last(randn({n, 4, 8, 7}))};
+              },
           .module = m};
 }
 
@@ -246,7 +250,8 @@ Tensors attentions(const Tensors& in) {
           attention(q, k, v, {.causal = true, .lengths = lengths}),
           attention(q, k, v, {.mask = mask}),
           attention(q, k, v, {.mask = band}),
-          attention(q, slice(q, 2, 0, 3), slice(q, 2, 1, 4), {.causal = true}),  // 2 queries see nothing
+          attention(q, slice(q, 2, 0, 3), slice(q, 2, 1, 4),
+                    {.causal = true}),  // 2 queries see nothing
           rope(q),
           rope(q, {.offset = 3, .theta = 100}),
           rope(q, {.interleaved = true}),
@@ -285,20 +290,19 @@ std::vector<OnnxModel> operation_models() {
     out.push_back({.name = name, .f = f, .inputs = std::move(inputs)});
   };
   add("unary", unary, [](std::int64_t n) { return Tensors{randn({n, 7})}; });
-  add("binary", binary,
-      [](std::int64_t n) { return Tensors{randn({n, 3, 4}), randn({n, 3, 4})}; });
+  add("binary", binary, [](std::int64_t n) { return Tensors{randn({n, 3, 4}), randn({n, 3, 4})}; });
   add("reductions", reductions, [](std::int64_t n) { return Tensors{randn({n, 4, 5})}; });
   add("views", views, [](std::int64_t n) { return Tensors{randn({n, 4, 6})}; });
-  add("indices", indices,
-      [](std::int64_t n) { return Tensors{randn({n, 6}), integers({n, 3}, 6)}; });
+  add("indices", indices, [](std::int64_t n) {
+    return Tensors{randn({n, 6}), integers({n, 3}, 6)};
+  });
   add("dtypes", dtypes, [](std::int64_t n) {
     return Tensors{randn({n, 4}), integers({n, 4}, 9, i32), integers({n, 4}, 100, u8)};
   });
   add("pooling", pooling, [](std::int64_t n) { return Tensors{randn({n, 2, 9, 7})}; });
   add("attentions", attentions, [](std::int64_t n) {
-    return Tensors{randn({n, 4, 5, 8}),       randn({n, 2, 6, 8}),
-                   randn({n, 2, 6, 3}),       integers({n}, 7),
-                   rand({n, 1, 5, 6}) > 0.3f, integers({n, 5}, 3000)};
+    return Tensors{randn({n, 4, 5, 8}), randn({n, 2, 6, 8}),       randn({n, 2, 6, 3}),
+                   integers({n}, 7),    rand({n, 1, 5, 6}) > 0.3f, integers({n, 5}, 3000)};
   });
   add("writes", writes, [](std::int64_t n) { return Tensors{randn({n, 4})}; });
   out.push_back(convolutions());

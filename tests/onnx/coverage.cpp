@@ -23,13 +23,13 @@ bool is_refused(const std::string& op) {
 
 /// Functions that run operations of other names.
 const std::map<std::string, std::string> kRuns = {
-    {"flatten", "reshape"},        {"unsqueeze", "reshape"},      {"squeeze", "reshape"},
-    {"transpose", "permute"},      {"split", "slice"},            {"mse_loss", "squared_error"},
-    {"l1_loss", "absolute_error"}, {"huber_loss", "huber"},       {"info_nce", "cross_entropy"}};
+    {"flatten", "reshape"},        {"unsqueeze", "reshape"}, {"squeeze", "reshape"},
+    {"transpose", "permute"},      {"split", "slice"},       {"mse_loss", "squared_error"},
+    {"l1_loss", "absolute_error"}, {"huber_loss", "huber"},  {"info_nce", "cross_entropy"}};
 /// Without tensors among their operands; drawing is refused where it happens (refusals.cpp).
-const std::set<std::string> kMakes = {"full",    "ones",   "empty_like", "zeros_like", "ones_like",
-                                      "arange",  "eye",    "rand",       "randn",      "randperm",
-                                      "uniform", "normal"};
+const std::set<std::string> kMakes = {"full",      "ones",     "empty_like", "zeros_like",
+                                      "ones_like", "arange",   "eye",        "rand",
+                                      "randn",     "randperm", "uniform",    "normal"};
 /// Recorded as the value that they have already.
 const std::set<std::string> kMoves = {"to_device", "clone", "contiguous", "channels_last"};
 /// Switches of products.
@@ -85,9 +85,9 @@ TEST_CASE("onnx: every public operation has a rule or a refusal, not both") {
 
 TEST_CASE("onnx: no rule is written twice, and every refusal says what to do") {
   std::set<std::string_view> seen;
-  for (const auto rules : {io::onnx::elementwise_rules(), io::onnx::shape_rules(),
-                           io::onnx::reduction_rules(), io::onnx::image_rules(),
-                           io::onnx::layer_rules()})
+  for (const auto rules :
+       {io::onnx::elementwise_rules(), io::onnx::shape_rules(), io::onnx::reduction_rules(),
+        io::onnx::image_rules(), io::onnx::layer_rules()})
     for (const io::onnx::Rule& r : rules) {
       CAPTURE(std::string(r.op));
       CHECK(seen.insert(r.op).second);

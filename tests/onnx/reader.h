@@ -1,5 +1,5 @@
-// Reads ONNX files back, as far as the tests compare them: an independent reader of the wire format,
-// with the field numbers of onnx.proto.
+// Reads ONNX files back, as far as the tests compare them: an independent reader of the wire
+// format, with the field numbers of onnx.proto.
 #pragma once
 
 #include <cstdint>

@@ -5,6 +5,7 @@
 
 #include "data/files.h"
 #include "firn/firn.h"
+#include "io/onnx/graph.h"
 #include "support/catch.h"
 #include "support/values.h"
 
@@ -31,11 +32,11 @@ std::string refused(const std::function<Tensor(const Tensor&)>& f) {
 bool says(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
-#define CHECK_SAYS(text, part)        \
-  do {                                \
-    const std::string error_ = text;  \
-    INFO(error_);                     \
-    CHECK(says(error_, part));        \
+#define CHECK_SAYS(text, part)       \
+  do {                               \
+    const std::string error_ = text; \
+    INFO(error_);                    \
+    CHECK(says(error_, part));       \
   } while (false)
 
 }  // namespace
@@ -51,16 +52,20 @@ TEST_CASE("onnx refuses what draws random numbers, and draws none", "[host]") {
 
 TEST_CASE("onnx refuses a layer in training mode that only a function calls") {
   nn::Sequential net{nn::Linear(3, 4), nn::BatchNorm1d(4), nn::Dropout(0.5)};
-  CHECK_SAYS(refused([&](const Tensor& x) { return net(x); }), "dropout");
+  CHECK_SAYS(refused([&](const Tensor& x) { return net(x); }), "batch_norm has no place");
+  const std::vector<NamedTensor> buffers = net.named_buffers();
+  REQUIRE(buffers[0].name == "1.running_mean");
+  CHECK(buffers[0].tensor.to_vector<float>() == std::vector<float>(4));
   CHECK_SAYS(refused([](const Tensor& x) { return batch_norm(x); }), "model.eval()");
 }
 
 TEST_CASE("onnx refuses losses and operations of users") {
-  CHECK_SAYS(refused([](const Tensor& x) { return mse_loss(x, zeros({x.size(0), 3})).sum; }),
+  CHECK_SAYS(refused([](const Tensor& x) {
+               return mse_loss(x, zeros({x.size(0), 3})).sum;
+             }),
              "squared_error cannot be exported: it is a loss");
-  CHECK_SAYS(
-      refused([](const Tensor& x) { return cross_entropy(x, zeros({x.size(0)}, i64)).sum; }),
-      "export the model without its loss");
+  CHECK_SAYS(refused([](const Tensor& x) { return cross_entropy(x, zeros({x.size(0)}, i64)).sum; }),
+             "export the model without its loss");
   CHECK_SAYS(refused([](const Tensor& x) { return bincount(argmax(x)); }), "bincount");
   CHECK_SAYS(refused([](const Tensor& x) { return topk(x, 2, -1, {.sorted = false}).values; }),
              "leave .sorted on");
@@ -85,11 +90,10 @@ TEST_CASE("onnx notices that elements were read on the host") {
                      }),
                      {x}),
              "no recorded operation computes");
-  CHECK_SAYS(refused(Function([](const Tensors& in) {
-                       return Tensors{in[0] * in[0][0].sum().item()};
-                     }),
-                     {x}),
-             "a of mul is 3 for a batch of 4 and 12 for one of 5");
+  CHECK_SAYS(
+      refused(Function([](const Tensors& in) { return Tensors{in[0] * in[0][0].sum().item()}; }),
+              {x}),
+      "a of mul is 3 for a batch of 4 and 12 for one of 5");
 }
 
 TEST_CASE("onnx refuses writes through views and to the model's state") {
@@ -114,8 +118,9 @@ TEST_CASE("onnx refuses writes through views and to the model's state") {
     }
   } net;
   const TempFolder folder;
-  const std::string error =
-      error_of([&] { io::export_onnx(folder.file("m.onnx"), net, ones({2, 3})); });
+  const std::string error = error_of([&] {
+    io::export_onnx(folder.file("m.onnx"), net, ones({2, 3}));
+  });
   CHECK_SAYS(error, "copy_ writes to \"count\", a part of the model's state");
   CHECK(net.count.to_vector<float>() == std::vector<float>{0, 0, 0});
 }
@@ -131,8 +136,9 @@ TEST_CASE("onnx errors name the module") {
     Tensor forward(const Tensor& x) override { return inner(x); }
   } net;
   const TempFolder folder;
-  const std::string error =
-      error_of([&] { io::export_onnx(folder.file("m.onnx"), net, ones({2, 3})); });
+  const std::string error = error_of([&] {
+    io::export_onnx(folder.file("m.onnx"), net, ones({2, 3}));
+  });
   CHECK_SAYS(error, "inner");
   CHECK_SAYS(error, "the size of its result depends on the values");
 }
@@ -149,6 +155,23 @@ TEST_CASE("onnx refuses bf16, names that clash, and batches that differ") {
   CHECK_SAYS(refused(same, {Tensor()}), "undefined");
   CHECK_SAYS(refused(Function([](const Tensors&) { return Tensors{}; })), "returned no tensor");
   CHECK_SAYS(refused(Function()), "the function is empty");
+}
+
+TEST_CASE("onnx: an error of the model in another batch says so, one in the examples' does not") {
+  const Function four = [](const Tensors& in) { return Tensors{reshape(in[0], {4, 3})}; };
+  CHECK_SAYS(refused(four), "the model fails for a batch of 5: [reshape]");
+  const std::string wrong = refused([](const Tensor& x) { return reshape(x, {5, 5}); });
+  CHECK(wrong.starts_with("[reshape]"));
+  const TempFolder folder;
+  io::export_onnx(folder.file("m.onnx"), four, {ones({4, 3})}, {.dynamic_batch = false});
+  CHECK(std::filesystem::exists(folder.file("m.onnx")));
+}
+
+TEST_CASE("onnx refuses more than 2 GiB before it makes a copy") {
+  io::onnx::Graph graph;
+  graph.initializer("weight", ones({1}).expand({600'000'000}));
+  const std::string error = error_of([&] { graph.encode(""); });
+  CHECK_SAYS(error, "2400000000 bytes of parameters and constants");
 }
 
 TEST_CASE("onnx: a failed export leaves the old file") {

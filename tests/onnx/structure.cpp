@@ -87,6 +87,31 @@ TEST_CASE("onnx: names of ends are those given, and several are counted") {
   CHECK(given.nodes[0].outputs == Texts{"sum"});
 }
 
+TEST_CASE("onnx: a result may be several outputs, and is read by others too") {
+  const auto f = [](const Tensors& in) {
+    const Tensor h = relu(in[0]);
+    return Tensors{h, h, tanh(h), h};
+  };
+  const OnnxFile file = exported(f, {randn({2, 3})});
+  CHECK(file.types() == Texts{"Relu", "Tanh", "Identity", "Identity"});
+  CHECK(file.nodes[0].outputs == Texts{"output_1"});
+  CHECK(file.nodes[1].inputs == Texts{"output_1"});
+  CHECK(file.nodes[2].inputs == Texts{"output_1"});
+  CHECK(file.nodes[2].outputs == Texts{"output_2"});
+  CHECK(file.nodes[3].outputs == Texts{"output_4"});
+}
+
+TEST_CASE("onnx: a parameter keeps its name whatever else is called so") {
+  struct Named : nn::Module {
+    nn::Parameter constant{ones({3})};
+    FIRN_MEMBERS(constant)
+    Tensor forward(const Tensor& x) override { return x + tensor({1.f, 2.f, 3.f}) + constant; }
+  } net;
+  const OnnxFile file = exported(net, randn({2, 3}));
+  CHECK(file.initializers.at("constant").floats() == std::vector<float>{1, 1, 1});
+  CHECK(file.initializers.at("constant_1").floats() == std::vector<float>{1, 2, 3});
+}
+
 TEST_CASE("onnx: a function of a module has the module's names and mode") {
   Net net;
   const auto f = [&](const Tensors& in) { return Tensors{net(in[0])}; };

@@ -22,8 +22,7 @@ const std::array kRules = {
     Rule{"exp", Width::same, [](Emit& e) { e.done(e("Exp", {e.in()})); }},
     Rule{"log", Width::same, [](Emit& e) { e.done(e("Log", {e.in()})); }},
     Rule{"sqrt", Width::same, [](Emit& e) { e.done(e("Sqrt", {e.in()})); }},
-    Rule{"rsqrt", Width::wide,
-         [](Emit& e) { e.done(e("Reciprocal", {e("Sqrt", {e.in()})})); }},
+    Rule{"rsqrt", Width::wide, [](Emit& e) { e.done(e("Reciprocal", {e("Sqrt", {e.in()})})); }},
     Rule{"square", Width::both,
          [](Emit& e) {
            const std::string x = e.in();
@@ -36,7 +35,9 @@ const std::array kRules = {
            e.done(e("LeakyRelu", {e.in()}, {{"alpha", as_float(e.number("a"))}}));
          }},
     Rule{"elu", Width::same,
-         [](Emit& e) { e.done(e("Elu", {e.in()}, {{"alpha", as_float(e.number("a"))}})); }},
+         [](Emit& e) {
+           e.done(e("Elu", {e.in()}, {{"alpha", as_float(e.number("a"))}}));
+         }},
     Rule{"gelu", Width::wide,
          [](Emit& e) {
            // x (1 + erf(x / sqrt 2)) / 2
@@ -45,8 +46,7 @@ const std::array kRules = {
            const std::string half = e("Mul", {x, e.constant(0.5)});
            e.done(e("Mul", {half, e("Add", {erf, e.constant(1)})}));
          }},
-    Rule{"gelu_tanh", Width::wide,
-         [](Emit& e) { e.done(gelu_tanh(e, e.in())); }},
+    Rule{"gelu_tanh", Width::wide, [](Emit& e) { e.done(gelu_tanh(e, e.in())); }},
     Rule{"sigmoid", Width::same, [](Emit& e) { e.done(logistic(e, e.in())); }},
     Rule{"silu", Width::wide,
          [](Emit& e) {
@@ -58,22 +58,63 @@ const std::array kRules = {
     Rule{"sin", Width::same, [](Emit& e) { e.done(e("Sin", {e.in()})); }},
     Rule{"cos", Width::same, [](Emit& e) { e.done(e("Cos", {e.in()})); }},
     Rule{"clamp", Width::both,
-         [](Emit& e) { e.done(e("Clip", {e.in(), a(e), e.constant(e.number("b"))})); }},
+         [](Emit& e) {
+           e.done(e("Clip", {e.in(), a(e), e.constant(e.number("b"))}));
+         }},
     // ---- A tensor and a number ----
-    Rule{"add_number", Width::both, [](Emit& e) { e.done(e("Add", {e.in(), a(e)})); }},
-    Rule{"mul_number", Width::both, [](Emit& e) { e.done(e("Mul", {e.in(), a(e)})); }},
-    Rule{"div_number", Width::wide, [](Emit& e) { e.done(e("Div", {e.in(), a(e)})); }},
-    Rule{"pow_number", Width::wide, [](Emit& e) { e.done(e("Pow", {e.in(), a(e)})); }},
-    Rule{"number_sub", Width::both, [](Emit& e) { e.done(e("Sub", {a(e), e.in()})); }},
-    Rule{"number_div", Width::wide, [](Emit& e) { e.done(e("Div", {a(e), e.in()})); }},
+    Rule{"add_number", Width::both,
+         [](Emit& e) {
+           e.done(e("Add", {e.in(), a(e)}));
+         }},
+    Rule{"mul_number", Width::both,
+         [](Emit& e) {
+           e.done(e("Mul", {e.in(), a(e)}));
+         }},
+    Rule{"div_number", Width::wide,
+         [](Emit& e) {
+           e.done(e("Div", {e.in(), a(e)}));
+         }},
+    Rule{"pow_number", Width::wide,
+         [](Emit& e) {
+           e.done(e("Pow", {e.in(), a(e)}));
+         }},
+    Rule{"number_sub", Width::both,
+         [](Emit& e) {
+           e.done(e("Sub", {a(e), e.in()}));
+         }},
+    Rule{"number_div", Width::wide,
+         [](Emit& e) {
+           e.done(e("Div", {a(e), e.in()}));
+         }},
     // ---- Two operands ----
-    Rule{"add", Width::whole, [](Emit& e) { e.done(e("Add", {e.in(0), e.in(1)})); }},
-    Rule{"sub", Width::whole, [](Emit& e) { e.done(e("Sub", {e.in(0), e.in(1)})); }},
-    Rule{"mul", Width::whole, [](Emit& e) { e.done(e("Mul", {e.in(0), e.in(1)})); }},
-    Rule{"div", Width::same, [](Emit& e) { e.done(e("Div", {e.in(0), e.in(1)})); }},
-    Rule{"pow", Width::wide, [](Emit& e) { e.done(e("Pow", {e.in(0), e.in(1)})); }},
-    Rule{"minimum", Width::whole, [](Emit& e) { e.done(e("Min", {e.in(0), e.in(1)})); }},
-    Rule{"maximum", Width::whole, [](Emit& e) { e.done(e("Max", {e.in(0), e.in(1)})); }},
+    Rule{"add", Width::whole,
+         [](Emit& e) {
+           e.done(e("Add", {e.in(0), e.in(1)}));
+         }},
+    Rule{"sub", Width::whole,
+         [](Emit& e) {
+           e.done(e("Sub", {e.in(0), e.in(1)}));
+         }},
+    Rule{"mul", Width::whole,
+         [](Emit& e) {
+           e.done(e("Mul", {e.in(0), e.in(1)}));
+         }},
+    Rule{"div", Width::same,
+         [](Emit& e) {
+           e.done(e("Div", {e.in(0), e.in(1)}));
+         }},
+    Rule{"pow", Width::wide,
+         [](Emit& e) {
+           e.done(e("Pow", {e.in(0), e.in(1)}));
+         }},
+    Rule{"minimum", Width::whole,
+         [](Emit& e) {
+           e.done(e("Min", {e.in(0), e.in(1)}));
+         }},
+    Rule{"maximum", Width::whole,
+         [](Emit& e) {
+           e.done(e("Max", {e.in(0), e.in(1)}));
+         }},
     Rule{"swiglu", Width::wide,
          [](Emit& e) {
            const std::string x = e.in(0);
@@ -82,7 +123,9 @@ const std::array kRules = {
     // ---- Comparisons and choice ----
     Rule{"eq", Width::whole, [](Emit& e) { compare(e, "Equal"); }},
     Rule{"ne", Width::whole,
-         [](Emit& e) { e.done(e("Not", {e("Equal", {e.in(0), e.in(1)})}), boolean); }},
+         [](Emit& e) {
+           e.done(e("Not", {e("Equal", {e.in(0), e.in(1)})}), boolean);
+         }},
     Rule{"lt", Width::whole, [](Emit& e) { compare(e, "Less"); }},
     Rule{"le", Width::whole, [](Emit& e) { compare(e, "LessOrEqual"); }},
     Rule{"gt", Width::whole, [](Emit& e) { compare(e, "Greater"); }},
@@ -97,8 +140,7 @@ const std::array kRules = {
 std::string gelu_tanh(Emit& e, const std::string& x) {
   // x sigmoid(2 sqrt(2/pi) (x + 0.044715 x^3)), as in kernels/math/unary.h.
   const std::string square = e("Mul", {x, x});
-  const std::string cubic =
-      e("Add", {e("Mul", {square, e.constant(0.044715)}), e.constant(1)});
+  const std::string cubic = e("Add", {e("Mul", {square, e.constant(0.044715)}), e.constant(1)});
   const std::string inner = e("Mul", {e("Mul", {x, e.constant(1.59576912160573071176)}), cubic});
   return e("Mul", {x, logistic(e, inner)});
 }

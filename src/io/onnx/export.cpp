@@ -1,6 +1,7 @@
 #include "firn/io/onnx.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <utility>
 
@@ -74,6 +75,18 @@ std::int64_t batch_size(const std::vector<Tensor>& inputs) {
   return n;
 }
 
+/// A run on `n` of the examples' rows. If the model fails, it may be for their number.
+Trace run(const Function& f, const std::vector<Tensor>& inputs,
+          const std::vector<NamedTensor>& named, std::int64_t n, std::int64_t first) try {
+  return trace(f, batch_of(inputs, n, first), named);
+} catch (const OutOfMemory&) {
+  throw;
+} catch (const Error& e) {
+  if (e.op() == kExport || n == batch_size(inputs)) throw;
+  throw Error(kExport, fmt::format("the model fails for a batch of {}: {}", n, e.what()),
+              "{.dynamic_batch = false} exports it for the batch of the examples");
+}
+
 Model model_of(const Function& f, const std::vector<Tensor>& inputs,
                const std::vector<NamedTensor>& named, bool dynamic) {
   const std::int64_t n = dynamic ? batch_size(inputs) : 0;
@@ -88,8 +101,8 @@ Model model_of(const Function& f, const std::vector<Tensor>& inputs,
   // A batch of 1 would broadcast. The second one begins with another row, so that what a program
   // computes from elements on the host differs as well.
   const std::int64_t n1 = std::max<std::int64_t>(n, 2), n2 = n1 + 1;
-  Trace first = trace(f, batch_of(inputs, n1, 0), named);
-  return merge(std::move(first), trace(f, batch_of(inputs, n2, 1), named), n1, n2);
+  Trace one = run(f, inputs, named, n1, 0);
+  return merge(std::move(one), run(f, inputs, named, n2, 1), n1, n2);
 }
 
 }  // namespace
@@ -111,16 +124,15 @@ void export_onnx(const std::string& path, const Function& f, const std::vector<T
   }
   const std::vector<std::string> in = ends("input", options.inputs, inputs.size());
   const Model model = model_of(f, inputs, named, options.dynamic_batch);
-  const std::vector<std::string> out =
-      ends("output", options.outputs, model.trace.outputs.size());
+  const std::vector<std::string> out = ends("output", options.outputs, model.trace.outputs.size());
   std::vector<std::string> all = in;
   all.insert(all.end(), out.begin(), out.end());
   check_names(all, named);
 
   const NoGrad guard;
-  const std::string bytes = graph_of(model, in, out).encode(options.doc);
+  const std::array<std::string, 2> parts = graph_of(model, in, out).encode(options.doc);
   AtomicFile file(kExport, path);
-  file.write(bytes.data(), bytes.size());
+  for (const std::string& bytes : parts) file.write(bytes.data(), bytes.size());
   file.commit();
 }
 FIRN_OUT_OF_MEMORY(kExport)
@@ -132,8 +144,7 @@ void export_onnx(const std::string& path, nn::Module& model, const Tensor& input
              "the model is given, and .module is another one");
   with.module = &model;
   export_onnx(
-      path,
-      [&model](const std::vector<Tensor>& in) { return std::vector<Tensor>{model(in[0])}; },
+      path, [&model](const std::vector<Tensor>& in) { return std::vector<Tensor>{model(in[0])}; },
       {input}, with);
 }
 

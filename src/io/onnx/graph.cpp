@@ -17,11 +17,31 @@ constexpr std::size_t kMostBytes = (std::size_t{1} << 31) - 1;
 
 /// Fields of the messages of onnx.proto, by message.
 namespace field {
-enum Model { ir_version = 1, producer = 2, producer_version = 3, model_doc = 6, graph = 7, opset = 8 };
+enum Model {
+  ir_version = 1,
+  producer = 2,
+  producer_version = 3,
+  model_doc = 6,
+  graph = 7,
+  opset = 8
+};
 enum Opset { opset_version = 2 };
-enum Graph { graph_node = 1, graph_name = 2, graph_initializer = 5, graph_input = 11, graph_output = 12 };
+enum Graph {
+  graph_node = 1,
+  graph_name = 2,
+  graph_initializer = 5,
+  graph_input = 11,
+  graph_output = 12
+};
 enum Node { node_input = 1, node_output = 2, node_name = 3, node_type = 4, node_attribute = 5 };
-enum Attribute { attribute_name = 1, float_ = 2, int_ = 3, string = 4, ints = 8, attribute_type = 20 };
+enum Attribute {
+  attribute_name = 1,
+  float_ = 2,
+  int_ = 3,
+  string = 4,
+  ints = 8,
+  attribute_type = 20
+};
 enum AttributeType { kFloat = 1, kInt = 2, kString = 3, kInts = 7 };
 enum TensorProto { dims = 1, data_type = 2, tensor_name = 8, raw_data = 9 };
 enum ValueInfo { value_name = 1, value_type = 2 };
@@ -85,10 +105,14 @@ std::vector<std::string> Graph::node(const std::string& type, std::vector<std::s
 // ---- Constants ----
 
 std::string Graph::initializer(const std::string& wanted, const Tensor& value) {
-  onnx_dtype(value.dtype());
   const std::string name = fresh(wanted);
-  initializers_.push_back({name, value});
+  parameter(name, value);
   return name;
+}
+
+void Graph::parameter(const std::string& name, const Tensor& value) {
+  onnx_dtype(value.dtype());
+  initializers_.push_back({name, value});
 }
 
 std::string Graph::scalar(DType dtype, double value) {
@@ -97,8 +121,9 @@ std::string Graph::scalar(DType dtype, double value) {
   std::string& name = constants_[fmt::format("{} {:a}", dtype, value)];
   if (name.empty()) {
     const Device cpu = Device::cpu();
-    name = initializer("constant", dtype == i64 ? firn::tensor(static_cast<std::int64_t>(value), cpu)
-                                                : full({}, value, dtype, cpu));
+    name =
+        initializer("constant", dtype == i64 ? firn::tensor(static_cast<std::int64_t>(value), cpu)
+                                             : full({}, value, dtype, cpu));
   }
   return name;
 }
@@ -106,8 +131,8 @@ std::string Graph::scalar(DType dtype, double value) {
 std::string Graph::list(const std::vector<std::int64_t>& values) {
   std::string& name = constants_[fmt::format("list {}", fmt::join(values, ","))];
   if (name.empty())
-    name = initializer("sizes", firn::tensor(values, {static_cast<std::int64_t>(values.size())},
-                                             Device::cpu()));
+    name = initializer(
+        "sizes", firn::tensor(values, {static_cast<std::int64_t>(values.size())}, Device::cpu()));
   return name;
 }
 
@@ -119,8 +144,7 @@ std::string Graph::size(const Size& s) {
   if (!name.empty()) return name;
   const std::string module = std::exchange(module_, "batch");
   if (s.times == 1) {
-    name = node("Shape", {batch_input_},
-                {{"start", std::int64_t{0}}, {"end", std::int64_t{1}}});
+    name = node("Shape", {batch_input_}, {{"start", std::int64_t{0}}, {"end", std::int64_t{1}}});
   } else {
     const std::string one = size({0, 1});
     batch_[s.times] = node("Mul", {one, list({s.times})});
@@ -152,14 +176,13 @@ void Graph::input(const std::string& name, const ModelValue& value) {
 
 void Graph::output(const std::string& name, const std::string& value, const ModelValue& type) {
   outputs_.push_back({name, type});
-  // Rename the result of a node that is no output already; else copy.
-  const auto is_end = [&value](const End& e) { return e.name == value; };
-  Node* maker = nullptr;
-  for (Node& n : nodes_)
-    if (std::find(n.outputs.begin(), n.outputs.end(), value) != n.outputs.end()) maker = &n;
-  if (!maker || std::any_of(outputs_.begin(), outputs_.end() - 1, is_end)) {
+  const auto maker = std::find_if(nodes_.begin(), nodes_.end(), [&value](const Node& n) {
+    return std::find(n.outputs.begin(), n.outputs.end(), value) != n.outputs.end();
+  });
+  if (maker == nodes_.end()) {  // an input, a constant, or an output already
     module_.clear();
-    node("Identity", {value});
+    const auto other = renamed_.find(value);
+    node("Identity", {other == renamed_.end() ? value : other->second});
     nodes_.back().outputs = {name};
     return;
   }
@@ -167,6 +190,7 @@ void Graph::output(const std::string& name, const std::string& value, const Mode
     std::replace(n.inputs.begin(), n.inputs.end(), value, name);
     std::replace(n.outputs.begin(), n.outputs.end(), value, name);
   }
+  renamed_.emplace(value, name);
 }
 
 // ---- Encoding ----
@@ -218,7 +242,7 @@ Message Graph::end(const End& e) {
       .message(field::value_type, Message().message(field::tensor_type, tensor));
 }
 
-std::string Graph::encode(const std::string& doc) const {
+std::array<std::string, 2> Graph::encode(const std::string& doc) const {
   std::size_t bytes = 0;
   for (const Initializer& i : initializers_) bytes += i.value.bytes();
   FIRN_CHECK(bytes < kMostBytes, kExport,
@@ -246,10 +270,11 @@ std::string Graph::encode(const std::string& doc) const {
       .text(field::producer_version, version());
   if (!doc.empty()) model.text(field::model_doc, doc);
   model.message(field::opset, Message().integer(field::opset_version, kOpset))
-      .message(field::graph, graph);
-  FIRN_CHECK(model.bytes().size() <= kMostBytes, kExport, "export its parts one by one",
-             "the file would have {} bytes, more than {}", model.bytes().size(), kMostBytes);
-  return model.bytes();
+      .head(field::graph, graph.bytes().size());
+  const std::size_t whole = model.bytes().size() + graph.bytes().size();
+  FIRN_CHECK(whole <= kMostBytes, kExport, "export its parts one by one",
+             "the file would have {} bytes, more than {}", whole, kMostBytes);
+  return {model.take(), graph.take()};
 }
 
 }  // namespace firn::io::onnx

@@ -1,7 +1,8 @@
-// An ONNX graph while it is built: nodes, initializers, and their encoding (onnx.proto of ONNX 1.12,
-// IR version 8, opset 17).
+// An ONNX graph while it is built: nodes, initializers, and their encoding (onnx.proto of
+// ONNX 1.12, IR version 8, opset 17).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -35,7 +36,8 @@ struct NodeAttribute {
 };
 using NodeAttributes = std::vector<NodeAttribute>;
 
-/// The number of a dtype in TensorProto.DataType. Throws Error for bf16, which few runtimes compute.
+/// The number of a dtype in TensorProto.DataType. Throws Error for bf16, which few runtimes
+/// compute.
 std::int64_t onnx_dtype(DType dtype);
 
 class Graph {
@@ -54,7 +56,10 @@ class Graph {
   }
 
   // ---- Constants ----
+  /// Returns its name, `wanted` unless that is taken.
   std::string initializer(const std::string& wanted, const Tensor& value);
+  /// The same under a reserved name.
+  void parameter(const std::string& name, const Tensor& value);
   /// A scalar of a dtype, made once.
   std::string scalar(DType dtype, double value);
   /// A list of i64, made once.
@@ -72,8 +77,9 @@ class Graph {
   void input(const std::string& name, const ModelValue& value);
   /// Makes `value` the result `name`.
   void output(const std::string& name, const std::string& value, const ModelValue& type);
-  /// The whole file. Throws Error if it is larger than protobuf messages may be, 2 GiB.
-  std::string encode(const std::string& doc) const;
+  /// The file, in two parts: the second one is most of it. Throws Error if it is larger than
+  /// protobuf messages may be, 2 GiB.
+  std::array<std::string, 2> encode(const std::string& doc) const;
 
  private:
   struct Node {
@@ -102,6 +108,7 @@ class Graph {
   std::map<std::string, std::string> constants_;  ///< by dtype and values
   std::map<std::int64_t, std::string> batch_;     ///< multiples of the batch's size
   std::string module_, batch_input_;
+  std::unordered_map<std::string, std::string> renamed_;  ///< results that have become outputs
 };
 
 }  // namespace firn::io::onnx

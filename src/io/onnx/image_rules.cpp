@@ -59,8 +59,8 @@ struct PoolAxis {
   math::WindowAxis windows;
   /// Zeros that the last window needs behind the image; more than `padding` in ceil_mode.
   std::int64_t after() const {
-    return std::max<std::int64_t>(0, windows.first(windows.out - 1) +
-                                         windows.dilation * (windows.size - 1) + 1 - windows.in);
+    return std::max<std::int64_t>(
+        0, windows.first(windows.out - 1) + windows.dilation * (windows.size - 1) + 1 - windows.in);
   }
   /// Whether adaptive windows have one size and do not overlap.
   bool even() const { return windows.in % windows.out == 0; }
@@ -182,8 +182,8 @@ void avg_pool(Emit& e) {
       factors.push_back(static_cast<double>(a.windows.size) /
                         static_cast<double>(a.windows.divisor(i, true)));
     const Tensor along = cast(firn::tensor(factors, {a.windows.out}, Device::cpu()), e.dtype);
-    y = e("Mul", {y, e.graph.initializer("counts",
-                                         a.axis == -1 ? along : firn::unsqueeze(along, 1))});
+    y = e("Mul",
+          {y, e.graph.initializer("counts", a.axis == -1 ? along : firn::unsqueeze(along, 1))});
   }
   e.done(without_batch(e, y));
 }
@@ -225,8 +225,6 @@ std::string by_channel(Emit& e, std::size_t i, double otherwise) {
 }
 
 void batch_norm(Emit& e) {
-  if (e.integer("computed") != 0)
-    e.refuse("it normalises by the statistics of the batch", "call model.eval()");
   const auto moment = [&e](const char* name) {
     const std::string m = e.tensor(name);
     return e.tensor_value(name).dtype == e.dtype ? m : e.cast(m, e.dtype);

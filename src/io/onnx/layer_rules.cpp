@@ -64,8 +64,8 @@ std::string visible(Emit& e, std::int64_t n, std::int64_t m, bool& some_see_none
       }
       some_see_none = some_see_none || !any;
     }
-    seen = e.graph.initializer(
-        "band", firn::cast(firn::tensor(pairs, {n, m}, Device::cpu()), boolean));
+    seen = e.graph.initializer("band",
+                               firn::cast(firn::tensor(pairs, {n, m}, Device::cpu()), boolean));
   }
   if (e.has_tensor("lengths")) {
     const std::string keys = e.graph.initializer("keys", arange(m, i64, Device::cpu()));
@@ -115,10 +115,9 @@ std::array<std::string, 2> turns(Emit& e, std::int64_t pairs) {
   if (e.has_tensor("positions")) {
     std::string at = e.cast(e.tensor("positions"), f64);
     const bool by_batch = e.tensor_value("positions").shape.size() == 2;
-    at = e.unsqueeze(at, by_batch && e.rank() == 4 ? Integers{1, 3}
-                                                   : Integers{by_batch ? 2 : 1});
-    const std::string frequency = e.graph.initializer(
-        "frequencies", firn::tensor(frequencies, {pairs}, Device::cpu()));
+    at = e.unsqueeze(at, by_batch && e.rank() == 4 ? Integers{1, 3} : Integers{by_batch ? 2 : 1});
+    const std::string frequency =
+        e.graph.initializer("frequencies", firn::tensor(frequencies, {pairs}, Device::cpu()));
     const std::string angles = e("Mul", {at, frequency});
     return {e.cast(e("Cos", {angles}), e.dtype), e.cast(e("Sin", {angles}), e.dtype)};
   }
@@ -162,7 +161,9 @@ void rope(Emit& e) {
 
 const std::array kRules = {
     Rule{"matmul", Width::same,
-         [](Emit& e) { e.done(e("MatMul", {e.in(0), e.in(1)})); }},
+         [](Emit& e) {
+           e.done(e("MatMul", {e.in(0), e.in(1)}));
+         }},
     Rule{"linear", Width::same, linear},
     Rule{"mlp", Width::wide, mlp},
     Rule{"attention", Width::wide, attention},

@@ -48,14 +48,13 @@ class Merger {
       FIRN_CHECK(x.dtype == y.dtype && x.shape.size() == y.shape.size(), kExport, kFixedHint,
                  "a value is {} {} for a batch of {} and {} {} for one of {}", x.shape, x.dtype,
                  n1_, y.shape, y.dtype, n2_);
-      out.values.push_back({x.dtype, sizes("a shape", maker_of(static_cast<int>(i)), x.shape,
-                                           y.shape)});
+      out.values.push_back(
+          {x.dtype, sizes("a shape", maker_of(static_cast<int>(i)), x.shape, y.shape)});
     }
     for (std::size_t i = 0; i < a_.ops.size(); ++i) {
       ModelOp op{&a_.ops[i], {}};
       for (const auto& [name, number] : a_.ops[i].numbers)
-        op.numbers.emplace(
-            name, merged(a_.ops[i], name, number, b_.ops[i].numbers.at(name)));
+        op.numbers.emplace(name, merged(a_.ops[i], name, number, b_.ops[i].numbers.at(name)));
       out.ops.push_back(std::move(op));
     }
     for (const auto& [value, constant] : a_.constants)
@@ -120,8 +119,8 @@ class Merger {
       const double other = std::get<double>(y);
       if (std::memcmp(number, &other, sizeof(double)) == 0) return *number;
       fail(op,
-           fmt::format("{} of {} is {} for a batch of {} and {} for one of {}", name, op.op, *number,
-                       n1_, other, n2_),
+           fmt::format("{} of {} is {} for a batch of {} and {} for one of {}", name, op.op,
+                       *number, n1_, other, n2_),
            kFixedHint);
     } else if (std::get<std::string>(x) == std::get<std::string>(y)) {
       return std::get<std::string>(x);

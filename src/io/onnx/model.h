@@ -34,8 +34,8 @@ struct ModelOp {
 };
 
 struct ModelConstant {
-  std::string name;  ///< of a parameter or buffer; else empty
-  Tensor value;      ///< of size 1 along the axes along which it is repeated with the batch
+  std::string name;     ///< of a parameter or buffer; else empty
+  Tensor value;         ///< of size 1 along the axes along which it is repeated with the batch
   bool counts = false;  ///< it is 0, 1, 2, ... as far as the batch goes; `value` is undefined
 };
 

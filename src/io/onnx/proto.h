@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace firn::io::onnx {
 
@@ -24,13 +25,19 @@ class Message {
     return *this;
   }
   Message& text(int field, std::string_view x) {
-    key(field, kBytes);
-    put(x.size());
+    head(field, x.size());
     bytes_ += x;
     return *this;
   }
   Message& message(int field, const Message& m) { return text(field, m.bytes_); }
+  /// What stands before a message of `bytes` bytes, which follows.
+  Message& head(int field, std::size_t bytes) {
+    key(field, kBytes);
+    put(bytes);
+    return *this;
+  }
   const std::string& bytes() const noexcept { return bytes_; }
+  std::string take() noexcept { return std::move(bytes_); }
   void reserve(std::size_t bytes) { bytes_.reserve(bytes); }
 
  private:

@@ -42,7 +42,8 @@ std::string divisor(Emit& e, std::int64_t less) {
       count = count.empty() ? size : e("Mul", {count, size});
     }
   }
-  if (count.empty()) return e.constant(static_cast<double>(std::max<std::int64_t>(0, fixed - less)));
+  if (count.empty())
+    return e.constant(static_cast<double>(std::max<std::int64_t>(0, fixed - less)));
   if (fixed != 1) count = e("Mul", {count, e.graph.scalar(i64, static_cast<double>(fixed))});
   count = e("Sub", {count, e.graph.scalar(i64, static_cast<double>(less))});
   return e.cast(e("Max", {count, e.graph.scalar(i64, 0)}), e.dtype);
@@ -104,9 +105,13 @@ const std::array kRules = {
     Rule{"var", Width::wide, var},
     Rule{"norm", Width::wide, norm},
     Rule{"softmax", Width::wide,
-         [](Emit& e) { e.done(e("Softmax", {e.in()}, {{"axis", kLast}})); }},
+         [](Emit& e) {
+           e.done(e("Softmax", {e.in()}, {{"axis", kLast}}));
+         }},
     Rule{"log_softmax", Width::wide,
-         [](Emit& e) { e.done(e("LogSoftmax", {e.in()}, {{"axis", kLast}})); }},
+         [](Emit& e) {
+           e.done(e("LogSoftmax", {e.in()}, {{"axis", kLast}}));
+         }},
     Rule{"layer_norm", Width::wide, layer_norm},
     Rule{"rms_norm", Width::wide, rms_norm},
 };

@@ -79,7 +79,8 @@ std::vector<std::int64_t> Emit::integers(const char* name) const {
 }
 std::int64_t Emit::fixed(const Size& s, const char* what) const {
   if (!s.is_fixed())
-    refuse(fmt::format("{} depends on the batch", what), "{.dynamic_batch = false} fixes the batch");
+    refuse(fmt::format("{} depends on the batch", what),
+           "{.dynamic_batch = false} fixes the batch");
   return s.fixed;
 }
 void Emit::refuse(const std::string& why, const char* hint) const {
@@ -109,8 +110,8 @@ void Emit::done(const std::string& y, DType computed) {
 std::span<const Refusal> refusals() { return kRefusals; }
 
 const Rule* rule_of(std::string_view op) {
-  for (const auto rules : {elementwise_rules(), shape_rules(), reduction_rules(), image_rules(),
-                           layer_rules()})
+  for (const auto rules :
+       {elementwise_rules(), shape_rules(), reduction_rules(), image_rules(), layer_rules()})
     for (const Rule& r : rules)
       if (r.op == op) return &r;
   return nullptr;
@@ -124,15 +125,18 @@ namespace {
 std::string constant(Graph& graph, const ModelConstant& c, const ModelValue& v) {
   graph.enter("");
   if (c.counts) {
-    const std::string end =
-        graph.node("Squeeze", {graph.size(v.shape[0]), graph.list({0})});
-    const std::string counted = graph.node("Range", {graph.scalar(i64, 0), end, graph.scalar(i64, 1)});
-    return v.dtype == i64 ? counted
-                          : graph.node("Cast", {counted}, {{"to", onnx_dtype(v.dtype)}});
+    const std::string end = graph.node("Squeeze", {graph.size(v.shape[0]), graph.list({0})});
+    const std::string counted =
+        graph.node("Range", {graph.scalar(i64, 0), end, graph.scalar(i64, 1)});
+    return v.dtype == i64 ? counted : graph.node("Cast", {counted}, {{"to", onnx_dtype(v.dtype)}});
   }
-  const std::string name = graph.initializer(c.name.empty() ? "constant" : c.name, c.value);
-  const bool grows = std::any_of(v.shape.begin(), v.shape.end(),
-                                 [](const Size& s) { return !s.is_fixed(); });
+  if (!c.name.empty()) {
+    graph.parameter(c.name, c.value);
+    return c.name;
+  }
+  const std::string name = graph.initializer("constant", c.value);
+  const bool grows =
+      std::any_of(v.shape.begin(), v.shape.end(), [](const Size& s) { return !s.is_fixed(); });
   return grows ? graph.node("Expand", {name, graph.shape(v.shape)}) : name;
 }
 
@@ -143,6 +147,8 @@ Graph graph_of(const Model& model, const std::vector<std::string>& inputs,
   Graph graph;
   for (const auto* list : {&inputs, &outputs})
     for (const std::string& name : *list) graph.reserve(name);
+  for (const auto& [at, c] : model.constants)
+    if (!c.name.empty()) graph.reserve(c.name);
   std::vector<std::string> names(model.values.size());
   bool has_batch = false;
   for (std::size_t i = 0; i < inputs.size(); ++i) {

@@ -37,9 +37,8 @@ void slice(Emit& e) {
 
 void select(Emit& e) {
   const Size index = e.any("index");
-  const std::string at = index.is_fixed()
-                             ? e.graph.scalar(i64, static_cast<double>(index.fixed))
-                             : e.squeeze(e.graph.size(index), {0});
+  const std::string at = index.is_fixed() ? e.graph.scalar(i64, static_cast<double>(index.fixed))
+                                          : e.squeeze(e.graph.size(index), {0});
   e.done(e("Gather", {e.raw(), at}, {axis(e)}));
 }
 
@@ -61,8 +60,7 @@ void pad(Emit& e) {
 void copy(Emit& e) {
   std::string x = e.raw();
   if (e.value().dtype != e.result().dtype) x = e.cast(x, e.result().dtype);
-  if (e.value().shape != e.result().shape)
-    x = expanded(e, x, e.value().shape, e.result().shape);
+  if (e.value().shape != e.result().shape) x = expanded(e, x, e.value().shape, e.result().shape);
   e.done(x, e.result().dtype);
 }
 void fill(Emit& e) {
@@ -82,9 +80,9 @@ void one_hot(Emit& e) {
 /// TopK along an axis; equal elements in the order of their positions, as in firn.
 void top(Emit& e, bool values) {
   const auto at = static_cast<std::size_t>(e.integer("axis"));
-  const std::vector<std::string> y = e.graph.node(
-      "TopK", {e.in(), e.graph.size(e.result().shape[at])},
-      {axis(e), {"largest", e.integer("largest")}, {"sorted", std::int64_t{1}}}, 2);
+  const std::vector<std::string> y =
+      e.graph.node("TopK", {e.in(), e.graph.size(e.result().shape[at])},
+                   {axis(e), {"largest", e.integer("largest")}, {"sorted", std::int64_t{1}}}, 2);
   if (values) {
     e.done(y[0]);
     e.also(y[1]);
@@ -97,7 +95,9 @@ void sort(Emit& e) { top(e, true); }
 const std::array kRules = {
     Rule{"reshape", Width::same, reshape},
     Rule{"permute", Width::same,
-         [](Emit& e) { e.done(e("Transpose", {e.raw()}, {{"perm", e.integers("order")}})); }},
+         [](Emit& e) {
+           e.done(e("Transpose", {e.raw()}, {{"perm", e.integers("order")}}));
+         }},
     Rule{"expand", Width::same,
          [](Emit& e) { e.done(expanded(e, e.raw(), e.value().shape, e.result().shape)); }},
     Rule{"slice", Width::same, slice},
@@ -113,9 +113,13 @@ const std::array kRules = {
            e.done(e("Gather", {e.raw(), e.tensor("index")}, {{"axis", std::int64_t{0}}}));
          }},
     Rule{"index_select", Width::same,
-         [](Emit& e) { e.done(e("Gather", {e.raw(), e.tensor("index")}, {axis(e)})); }},
+         [](Emit& e) {
+           e.done(e("Gather", {e.raw(), e.tensor("index")}, {axis(e)}));
+         }},
     Rule{"gather", Width::same,
-         [](Emit& e) { e.done(e("GatherElements", {e.raw(), e.tensor("index")}, {axis(e)})); }},
+         [](Emit& e) {
+           e.done(e("GatherElements", {e.raw(), e.tensor("index")}, {axis(e)}));
+         }},
     Rule{"one_hot", Width::same, one_hot},
     Rule{"sort", Width::whole, sort},
     Rule{"topk", Width::whole, sort},

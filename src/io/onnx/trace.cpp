@@ -70,6 +70,9 @@ class Recorder final : public autograd::OpListener, public AttributeSink {
         pending_.numbers[a.name] = number(a);
       }
     }
+    // Before the layer changes its running statistics.
+    if (pending_.op == "batch_norm" && pending_.numbers.at("computed") == Number(std::int64_t{1}))
+      cannot_repeat(op, "it normalises by the statistics of the batch", "call model.eval()");
     if (!writes_in_place(op)) return;
     refuse_named(op, pending_.tensors.front().tensor);
     // The operation is about to overwrite what it reads.
@@ -254,8 +257,9 @@ class Recorder final : public autograd::OpListener, public AttributeSink {
   void refuse_named(const char* op, const Tensor& x) const {
     const auto at = named_.find(x.storage().get());
     if (at == named_.end()) return;
-    Error e(kExport, fmt::format("{} writes to \"{}\", a part of the model's state", op,
-                                 at->second.front()->name),
+    Error e(kExport,
+            fmt::format("{} writes to \"{}\", a part of the model's state", op,
+                        at->second.front()->name),
             "an ONNX model keeps no state between its runs: give it as an input and an output");
     if (const std::string path = module_now(); !path.empty()) e.set_module(path);
     throw e;

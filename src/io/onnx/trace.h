@@ -49,9 +49,9 @@ struct Trace {
   std::vector<TracedOp> ops;
 };
 
-/// Runs `f` on `inputs`, without gradients and outside of any Autocast guard. `named` are parameters
-/// and buffers. Throws Error if f draws random numbers, writes to a named tensor, reads a tensor
-/// that was written through a view, or returns nothing.
+/// Runs `f` on `inputs`, without gradients and outside of any Autocast guard. `named` are
+/// parameters and buffers. Throws Error if f draws random numbers, writes to a named tensor, reads
+/// a tensor that was written through a view, or returns nothing.
 Trace trace(const Function& f, const std::vector<Tensor>& inputs,
             const std::vector<NamedTensor>& named);
 
