@@ -51,6 +51,8 @@ def check(folder, name, tolerance, batches, ins, outs):
         for i, theirs in enumerate(results):
             ours = load("out", i)
             error = difference(ours, theirs)
+            if i == 0 and batch == "7" and (ours == ours[:1]).all():
+                wrong.append("every row has the same result, so inputs have no part in it")
             worst = max(worst, error)
             if not error <= tolerance:
                 wrong.append(f"batch {batch}, {session.get_outputs()[i].name}: {error:.2e} "

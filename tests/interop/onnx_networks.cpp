@@ -88,7 +88,8 @@ struct Norms : nn::Module {
   nn::RMSNorm rms{5};
   FIRN_MEMBERS(batch, group, instance, layer, rms)
   Tensor forward(const Tensor& x) override {
-    return rms(layer(instance(group(batch(x))))) + group_norm(x, 2) + layer_norm(x) * rms_norm(x);
+    return batch(x) + 2 * group(x) + 3 * instance(x) + rms(layer(x) + 0.5) + group_norm(x, 2) +
+           layer_norm(x) * rms_norm(x);
   }
 };
 
@@ -105,7 +106,11 @@ std::shared_ptr<M> stirred(std::shared_ptr<M> m) {
   for (const NamedTensor& p : m->named_parameters())
     if (p.tensor.rank() == 1) p.tensor.copy_(p.tensor + 0.1 * randn(p.tensor.shape()));
   for (const NamedTensor& b : m->named_buffers())
-    if (b.tensor.dtype() == f32) b.tensor.copy_(b.tensor + rand(b.tensor.shape()));
+    if (b.name.ends_with("running_mean")) {
+      b.tensor.copy_(0.1 * randn(b.tensor.shape()));
+    } else if (b.name.ends_with("running_var")) {
+      b.tensor.copy_(0.5 + rand(b.tensor.shape()));
+    }
   return m;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "base/check.h"
@@ -52,6 +53,13 @@ enum TensorShape { dim = 1, dim_value = 1, dim_param = 2 };
 /// What the sizes of a symbolic axis are called: "batch", "batch*4".
 std::string symbol(const Size& s) {
   return s.times == 1 ? std::string("batch") : fmt::format("batch*{}", s.times);
+}
+
+/// Whether two row-major tensors on the CPU are equal to the bit; of others it says no.
+bool same_elements(const Tensor& a, const Tensor& b) {
+  return a.dtype() == b.dtype() && a.shape() == b.shape() && a.is_contiguous() &&
+         b.is_contiguous() && a.device().is_cpu() && b.device().is_cpu() &&
+         (a.numel() == 0 || std::memcmp(a.impl()->data(), b.impl()->data(), a.bytes()) == 0);
 }
 
 }  // namespace
@@ -105,14 +113,20 @@ std::vector<std::string> Graph::node(const std::string& type, std::vector<std::s
 // ---- Constants ----
 
 std::string Graph::initializer(const std::string& wanted, const Tensor& value) {
+  // Layers have tables and masks in common.
+  const auto same = std::find_if(
+      initializers_.begin(), initializers_.end(),
+      [&](const Initializer& i) { return i.wanted == wanted && same_elements(i.value, value); });
+  if (same != initializers_.end()) return same->name;
   const std::string name = fresh(wanted);
   parameter(name, value);
+  initializers_.back().wanted = wanted;
   return name;
 }
 
 void Graph::parameter(const std::string& name, const Tensor& value) {
   onnx_dtype(value.dtype());
-  initializers_.push_back({name, value});
+  initializers_.push_back({name, value, {}});
 }
 
 std::string Graph::scalar(DType dtype, double value) {

@@ -56,7 +56,7 @@ class Graph {
   }
 
   // ---- Constants ----
-  /// Returns its name, `wanted` unless that is taken.
+  /// Returns its name, `wanted` unless that is taken. Equal ones of one wanted name are one.
   std::string initializer(const std::string& wanted, const Tensor& value);
   /// The same under a reserved name.
   void parameter(const std::string& name, const Tensor& value);
@@ -94,6 +94,7 @@ class Graph {
   struct Initializer {
     std::string name;
     Tensor value;
+    std::string wanted;  ///< the name before it was made unique; empty for parameters
   };
 
   std::string fresh(const std::string& wanted);
