@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "autograd/node.h"
+#include "autograd/op_attributes.h"
 #include "base/check.h"
 #include "kernels/copy.h"
 #include "kernels/elementwise.h"
@@ -204,6 +205,8 @@ Tensor custom(std::string name, std::vector<Tensor> inputs, const Tensor& output
              "the backward function of custom() is empty");
   auto owned = std::make_unique<const std::string>(std::move(name));
   const char* op = owned->c_str();
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::attributes(op, {{"custom", true}});
   if (autograd::op_mode.watched()) autograd::detail::watch(op, inputs, output);
   if (autograd::Trace::current) autograd::Trace::current->next_op(op);
   if (!autograd::detail::needs_recording(inputs)) return output;

@@ -67,6 +67,16 @@ TEST_CASE("onnx refuses losses and operations of users") {
   CHECK_SAYS(refused([](const Tensor& x) { return cross_entropy(x, zeros({x.size(0)}, i64)).sum; }),
              "export the model without its loss");
   CHECK_SAYS(refused([](const Tensor& x) { return bincount(argmax(x)); }), "bincount");
+  // Whatever its name: what it does with the elements is not known.
+  for (const char* name : {"relu", "neg_", "clone", "batch_norm"})
+    CHECK_SAYS(refused([name](const Tensor& x) {
+                 const Tensor y = empty(x.shape(), f32);
+                 for (std::int64_t i = 0; i < x.numel(); ++i)
+                   y.data<float>()[i] = 2 * x.data<float>()[i];
+                 return custom(name, {x}, y, {},
+                               [](const CustomBackward& b) { return std::vector<Tensor>{b.grad}; });
+               }),
+               std::string(name) + " cannot be exported: its result is not that of recorded");
   CHECK_SAYS(refused([](const Tensor& x) { return topk(x, 2, -1, {.sorted = false}).values; }),
              "leave .sorted on");
 }

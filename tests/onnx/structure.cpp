@@ -101,6 +101,15 @@ TEST_CASE("onnx: a result may be several outputs, and is read by others too") {
   CHECK(file.nodes[3].outputs == Texts{"output_4"});
 }
 
+TEST_CASE("onnx: a custom() operation is exported as the operations that it runs") {
+  const auto f = [](const Tensors& in) {
+    const Tensor y = in[0].detach() * in[0].detach();
+    return Tensors{
+        custom("relu", {in[0]}, y, {}, [](const CustomBackward& b) { return Tensors{b.grad}; })};
+  };
+  CHECK(exported(f, {randn({2, 3})}).types() == Texts{"Mul"});
+}
+
 TEST_CASE("onnx: a parameter keeps its name whatever else is called so") {
   struct Named : nn::Module {
     nn::Parameter constant{ones({3})};

@@ -37,7 +37,7 @@ struct OnnxOptions {
 /// atomically, as save_safetensors() does it. It has at most 2 GiB.
 ///
 /// Throws Error, naming operation and module, for an operation that ONNX cannot express (a loss,
-/// one that draws random numbers, custom()), for one that writes to a parameter or buffer or
+/// one that draws random numbers), for one that writes to a parameter or buffer or
 /// through a view, and if the two runs differ in more than sizes: a model must not decide by the
 /// batch's size what it computes. What a program reads to the host (item(), to_vector()) and gives
 /// back as a number is a constant of the file. Throws IoError if the file cannot be written.

@@ -16,6 +16,8 @@ constexpr std::array kRefusals = {
     Refusal{"dropout", "it draws random numbers", "call model.eval()"},
     Refusal{"bincount", "the size of its result depends on the values",
             "count on the host, or compare with one_hot() and sum()"},
+    Refusal{"custom", "its result is not that of recorded operations",
+            "write its forward pass with firn's operations"},
     Refusal{"squared_error", "it is a loss", kLossHint},
     Refusal{"absolute_error", "it is a loss", kLossHint},
     Refusal{"huber", "it is a loss", kLossHint},
@@ -172,7 +174,7 @@ Graph graph_of(const Model& model, const std::vector<std::string>& inputs,
         if (r.op == traced.rule)
           fail(traced, fmt::format("{} cannot be exported: {}", traced.op, r.why), r.hint);
       fail(traced, fmt::format("{} cannot be exported: there is no rule for it", traced.op),
-           "write the model with firn's operations; a custom() one has no form in ONNX");
+           "write the model with firn's other operations");
     }
     graph.enter(traced.module);
     Emit emit(graph, model, names, op, rule->width);

@@ -71,9 +71,10 @@ class Recorder final : public autograd::OpListener, public AttributeSink {
       }
     }
     // Before the layer changes its running statistics.
-    if (pending_.op == "batch_norm" && pending_.numbers.at("computed") == Number(std::int64_t{1}))
+    if (pending_.op == "batch_norm" && pending_.numbers.contains("computed") &&
+        pending_.numbers.at("computed") == Number(std::int64_t{1}))
       cannot_repeat(op, "it normalises by the statistics of the batch", "call model.eval()");
-    if (!writes_in_place(op)) return;
+    if (!writes_in_place(op) || pending_.tensors.empty()) return;
     refuse_named(op, pending_.tensors.front().tensor);
     // The operation is about to overwrite what it reads.
     const bool traced = std::any_of(pending_.tensors.begin(), pending_.tensors.end(),
@@ -106,12 +107,15 @@ class Recorder final : public autograd::OpListener, public AttributeSink {
 
   void ran(const char* op, std::span<const Tensor* const> operands, const Tensor& y) override {
     const std::string_view name = op;
-    if (name == "copy_") return;  // wrote() has been told
     const Pending given = take_pending(op);
-    const bool in_place = writes_in_place(op);
+    if (name == "copy_" && given.op.empty()) return;  // wrote() has been told
+    const bool custom = given.numbers.contains("custom");
+    // It may have computed its result with operations, which have been recorded.
+    if (custom && find(y) >= 0 && !is_constant(find(y))) return;
+    const bool in_place = !custom && writes_in_place(op);
     const bool view = name == "reshape" || name == "permute";
     if (!any_traced(in_place ? std::span<const Tensor* const>() : operands, view, given)) return;
-    if (moves_only(name)) return know(y, operand(op, *operands[0]));
+    if (!custom && moves_only(name)) return know(y, operand(op, *operands[0]));
 
     TracedOp made = described(op, given);
     std::vector<const Lent*> in_order;
@@ -171,6 +175,7 @@ class Recorder final : public autograd::OpListener, public AttributeSink {
     made.op = made.rule = op;
     made.module = module_now();
     made.numbers = given.numbers;
+    if (made.numbers.contains("custom")) made.rule = "custom";
     if (const auto formula = made.numbers.find("formula"); formula != made.numbers.end()) {
       made.rule = std::get<std::string>(formula->second);
       made.numbers.erase(formula);
@@ -279,8 +284,12 @@ class Recorder final : public autograd::OpListener, public AttributeSink {
 Tensor on_host(const Tensor& t) {
   const autograd::OpMode::Plain unheard;
   struct Silence {
-    AttributeSink* before = std::exchange(AttributeSink::current, nullptr);
-    ~Silence() { AttributeSink::current = before; }
+    AttributeSink* sink = std::exchange(AttributeSink::current, nullptr);
+    bool anomaly = std::exchange(autograd::op_mode.anomaly, false);  // a mask may have infinities
+    ~Silence() {
+      AttributeSink::current = sink;
+      autograd::op_mode.anomaly = anomaly;
+    }
   } const silence;
   return clone(to_device(t.detach(), Device::cpu()));
 }
