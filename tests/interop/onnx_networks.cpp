@@ -56,6 +56,12 @@ struct CrossAttention : nn::ModuleOf<CrossAttention> {
   Tensor forward(const Tensor& x, const Tensor& memory) { return cross(x, memory); }
 };
 
+/// One step of decoding: the cache of keys and values is an input and an output.
+Tensors decode(const Tensors& in) {
+  const Tensor &q = in[0], keys = cat({in[1], in[2]}, 2), values = cat({in[3], in[4]}, 2);
+  return {attention(q, keys, values, {.causal = true}), keys, values};
+}
+
 struct Autoencoder : nn::Module {
   nn::Conv2d in{1, 8, 3, {.stride = 2, .padding = 1}}, down{8, 12, 3, {.stride = 2, .padding = 1}};
   nn::ConvTranspose2d up{12, 8, 3, {.stride = 2, .padding = 1, .output_padding = 1}};
@@ -156,11 +162,20 @@ std::vector<OnnxModel> network_models() {
                        return Tensors{randn({n, 4, 16}), randn({n, 7, 12})};
                      },
                  .module = cross});
+  out.push_back({.name = "decode", .f = decode, .inputs = [](std::int64_t n) {
+                   return Tensors{randn({n, 4, 1, 8}), randn({n, 2, 6, 8}), randn({n, 2, 1, 8}),
+                                  randn({n, 2, 6, 8}), randn({n, 2, 1, 8})};
+                 }});
   // f16 is rounded at other places; f64 shows that nothing passes through f32.
   const auto half = std::make_shared<nn::Sequential>(nn::Linear(8, 16), nn::LayerNorm(16),
                                                      nn::GELU(), nn::Linear(16, 4), nn::Softmax());
   half->to(f16);
   out.push_back(of_module("half", half, [](std::int64_t n) { return randn({n, 8}, f16); }));
+  out.back().tolerance = 4e-3;
+  const auto lowered = std::make_shared<nn::Sequential>(nn::Linear(8, 16), nn::RMSNorm(16),
+                                                        nn::SiLU(), nn::Linear(16, 4));
+  lowered->set_autocast(f16);
+  out.push_back(of_module("autocast", lowered, [](std::int64_t n) { return randn({n, 8}); }));
   out.back().tolerance = 4e-3;
   const auto wide = std::make_shared<nn::Sequential>(nn::Linear(8, 16), nn::Tanh(),
                                                      nn::Linear(16, 4), nn::Softmax());

@@ -157,6 +157,9 @@ TEST_CASE("onnx refuses bf16, names that clash, and batches that differ") {
   const Function same = [](const Tensors& in) { return Tensors{in[0] * 1}; };
   CHECK_SAYS(refused(same, {ones({2}, bf16)}), "net.to(firn::f32)");
   CHECK_SAYS(refused([](const Tensor& x) { return x.to(bf16).to(f32); }), "bf16");
+  nn::Linear lowered(3, 2);
+  lowered.set_autocast(bf16);
+  CHECK_SAYS(refused([&](const Tensor& x) { return lowered(x); }), "set_autocast()");
   CHECK_SAYS(refused(same, {ones({2, 3})}, {.inputs = {"x"}, .outputs = {"x"}}),
              "\"x\" names two of");
   CHECK_SAYS(refused(same, {ones({2, 3})}, {.inputs = {"x", "y"}}), "2 names for 1 inputs");

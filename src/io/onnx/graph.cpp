@@ -81,7 +81,9 @@ std::int64_t onnx_dtype(DType dtype) {
     case f64:
       return 11;
     default:
-      FIRN_CHECK(false, kExport, "convert the model: net.to(firn::f32)",
+      FIRN_CHECK(false, kExport,
+                 "convert the model, net.to(firn::f32), and call no module of it in bf16 by "
+                 "set_autocast()",
                  "the model has values of {}, which few runtimes compute", dtype);
   }
 }
