@@ -30,6 +30,7 @@
 #include "firn/io/checkpoints.h"
 #include "firn/io/dlpack.h"
 #include "firn/io/npy.h"
+#include "firn/io/onnx.h"
 #include "firn/io/run.h"
 #include "firn/io/safetensors.h"
 #include "firn/io/safetensors_file.h"

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "autograd/node.h"
+#include "autograd/op_attributes.h"
 #include "base/check.h"
 #include "firn/spans.h"
 #include "kernels/copy.h"
@@ -203,6 +204,8 @@ Tensor custom(std::string name, std::vector<Tensor> inputs, const Tensor& output
   FIRN_CHECK(backward, name, "give a function that returns one gradient per input",
              "the backward function of custom() is empty");
   const char* const op = runtime::keep_name(name);
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::attributes(op, {{"custom", true}});
   if (autograd::op_mode.watched()) autograd::detail::watch(op, inputs, output);
   if (autograd::Trace::current) autograd::Trace::current->next_op(op);
   if (!autograd::detail::needs_recording(inputs)) return output;

@@ -74,6 +74,7 @@ constexpr std::array kKnown = {
     Known{"FIRN_FUZZ_SLOW"},
     Known{"FIRN_INTEROP_VENV"},
     Known{"FIRN_MPI_KILLS"},
+    Known{"FIRN_ONNX_VENV"},
     Known{"FIRN_PYTHON"},
     Known{"FIRN_READER"},
     Known{"FIRN_SAMPLE"},

@@ -204,6 +204,9 @@ Tensor attention(const Tensor& q_given, const Tensor& k_given, const Tensor& v_g
   args.mask = mask_view(options.mask, pairs);
   args.dropout = options.dropout;
   if (args.dropout > 0) {
+    if (autograd::wants_attributes()) [[unlikely]]
+      autograd::AttributeSink::current->cannot_repeat(
+          "attention", "it drops probabilities at random", "call model.eval()");
     args.key = runtime::reserve_random(options.generator ? *options.generator : default_generator(),
                                        q.device(), random_words(b * heads * n, m));
   }
@@ -217,6 +220,12 @@ Tensor attention(const Tensor& q_given, const Tensor& k_given, const Tensor& v_g
                        made[1].defined() ? made[1].mutable_view() : View{}, stream_of(q));
     return made;
   });
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::attributes("attention", {{"scale", args.scale},
+                                       {"causal", args.causal},
+                                       {"window", args.window},
+                                       {"lengths", &options.lengths},
+                                       {"mask", &options.mask}});
   return record(
       "attention", y, {&q, &k, &v},
       {Saved::input(0), Saved::input(1), Saved::input(2), Saved::output(),
@@ -264,6 +273,11 @@ Tensor rope(const Tensor& x, const RopeOptions& options) try {
       x.rank() == 4 ? empty_in_order_of(x, d) : empty(x.shape(), x.dtype(), x.device());
   kernels::rope(as_heads(x.view()), positions_view(positions), args, as_heads(y.mutable_view()), 0,
                 stream_of(x));
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::attributes("rope", {{"offset", args.offset},
+                                  {"theta", args.theta},
+                                  {"interleaved", args.interleaved},
+                                  {"positions", &positions}});
   args.inverse = true;
   return record("rope", y, {&x}, {Saved::other(positions)}, [args](Backward& b) {
     const auto [dx, beta] = b.sink(0);

@@ -76,6 +76,13 @@ Tensor record_binary(BinaryOp op, const char* name, const Tensor& a, const Tenso
                 {saved_if(math::kA, a_value), saved_if(math::kB, b_value)}, backward);
 }
 
+/// a and b are given too, since an in-place form has overwritten a when it is recorded.
+void give_attributes(BinaryOp op, const char* name, const Tensor& a, const Tensor& b) {
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::attributes(name,
+                         {{"formula", math::info(op).name}, {"operand", &a}, {"operand", &b}});
+}
+
 Tensor binary(BinaryOp op, const char* name, const Tensor& left, const Tensor& right) {
   require_defined(name, left);
   require_defined(name, right);
@@ -87,6 +94,7 @@ Tensor binary(BinaryOp op, const char* name, const Tensor& left, const Tensor& r
   Tensor out = empty(shape, compares ? boolean : a.dtype(), a.device(), result_format(shape, a, b));
   kernels::binary(op, broadcast_to(a.view(), shape), broadcast_to(b.view(), shape),
                   out.mutable_view(), math::Args{}, stream_of(a));
+  give_attributes(op, name, a, b);
   if (compares || !autograd::detail::needs_recording({&a, &b})) {
     autograd::unrecorded(name, out, {&a, &b});
     return out;
@@ -115,6 +123,7 @@ Tensor& binary_in_place(BinaryOp op, const char* name, Tensor& a, const Tensor& 
   Tensor a_value;
   if ((reads & math::kA) != 0) a_value = same ? b_value : values_now(a);
 
+  give_attributes(op, name, a, b);
   kernels::binary(op, a.view(), broadcast_to(b_value.view(), a.shape()), a.mutable_view(),
                   math::Args{}, stream_of(a));
   a.storage()->bump_version(name);
@@ -163,6 +172,8 @@ Tensor where(const Tensor& condition, const Tensor& left, const Tensor& right) {
   Tensor out = empty(shape, a.dtype(), a.device(), result_format(shape, a, b));
   kernels::where(broadcast_to(condition.view(), shape), broadcast_to(a.view(), shape),
                  broadcast_to(b.view(), shape), out.mutable_view(), 0, stream_of(a));
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::attributes("where", {{"condition", &condition}});
   return record("where", out, {&a, &b}, {Saved::other(condition)}, [](Backward& bw) {
     const ConstView dy = bw.grad().view();
     const ConstView condition_view = broadcast_to(bw.saved(0).view(), dy.shape);

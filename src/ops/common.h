@@ -6,6 +6,7 @@
 #include <string>
 
 #include "autograd/node.h"
+#include "autograd/op_attributes.h"
 #include "base/check.h"
 #include "firn/ops/ops.h"
 #include "firn/spans.h"

@@ -19,6 +19,18 @@ Tensor converted(const char* op, const Tensor& x, DType dtype,
   return record(op, y, {&x}, {}, [](Backward& b) { b.accumulate(0, b.grad()); });
 }
 
+/// Whole-tensor writes are not recorded: who asks for attributes is told before and after.
+void writes_number(const char* op, const Tensor& x, double value) {
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::attributes(op, {{"target", &x}, {"value", value}});
+}
+void wrote(const char* op, const Tensor& x) {
+  x.storage()->bump_version(op);
+  ended(op);
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::AttributeSink::current->wrote(op, x);
+}
+
 /// x if it has one of the two memory formats, else a row-major copy.
 Tensor without_gaps(const Tensor& x) { return x.is_channels_last() ? x : contiguous(x); }
 
@@ -70,20 +82,20 @@ Tensor to_device(const Tensor& x, Device device) {
 void fill_(const Tensor& x, double value) {
   autograd::check_overwrite("fill_", x);
   require_holds("fill_", x.dtype(), value);
+  writes_number("fill_", x, value);
   kernels::fill(x.mutable_view(), value, stream_of(x));
-  x.storage()->bump_version("fill_");
-  ended("fill_");
+  wrote("fill_", x);
 }
 
 void zero_(const Tensor& x) {
   autograd::check_overwrite("zero_", x);
+  writes_number("zero_", x, 0);
   if (in_one_order(x.mutable_view())) {
     zero_bytes(x.impl()->data(), x.device(), x.bytes());
   } else {
     kernels::fill(x.mutable_view(), 0, stream_of(x));
   }
-  x.storage()->bump_version("zero_");
-  ended("zero_");
+  wrote("zero_", x);
 }
 
 void copy_(const Tensor& x, const Tensor& src) {
@@ -100,13 +112,14 @@ void copy_(const Tensor& x, const Tensor& src) {
         "copy_", x, true, "copy src.detach(), or build the tensor with cat(), stack() or where()");
   Tensor here = to_device(recorded ? src : src.detach(), x.device());
   if (recorded) here = cast(here, x.dtype());
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::attributes("copy_", {{"target", &x}, {"source", &here}});
   const ConstView whole = broadcast_to(here.view(), x.shape());
   if (!same_elements(x.view(), whole)) {
     const Tensor from = readable_beside(x, here);
     kernels::copy(broadcast_to(from.view(), x.shape()), x.mutable_view(), stream_of(x));
   }
-  x.storage()->bump_version("copy_");
-  ended("copy_");
+  wrote("copy_", x);
   if (recorded)
     record("copy_", x, {&here}, {}, [](Backward& b) { accumulate_broadcast(b, 0, b.grad()); });
 }

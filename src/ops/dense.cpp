@@ -167,6 +167,8 @@ Tensor mlp(const Tensor& x, std::span<const Tensor> weights, std::span<const Ten
     }
     h = y;
   }
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::attributes("mlp", {{"activation", to_string(activation)}});
   Tensor y = record("mlp", h, in, {}, Chain{layers, activation, lowest});
   // What an activation saves may have padding.
   if (recorded) autograd::save(y, kept, [](std::size_t i) { return i % 3 == 2; });

@@ -38,6 +38,8 @@ ConstView along(const Tensor& index, const Shape& shape, int axis) {
 Tensor ops::take_along(const char* op, const Tensor& x, int axis, const Tensor& index) {
   Tensor y = empty(index.shape(), x.dtype(), x.device());
   kernels::gather(op, x.view(), index.view(), y.mutable_view(), axis, stream_of(x));
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::attributes(op, {{"axis", axis}, {"index", &index}});
   return record(op, y, {&x}, {Saved::other(index)}, [op, axis](Backward& b) {
     const auto [dx, beta] = b.sink(0);
     kernels::gather_backward(op, b.grad().view(), b.saved(0).view(), dx.mutable_view(), axis, beta,
@@ -59,6 +61,8 @@ Tensor embedding(const Tensor& table, const Tensor& index) {
   Tensor y = empty(shape, table.dtype(), table.device());
   kernels::take_rows("embedding", as_rows(rows, rows.size(0)).view(), as_list(list).view(),
                      as_rows(y, list.numel()).mutable_view(), stream_of(table));
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::attributes("embedding", {{"index", &index}});
   return record("embedding", y, {&rows}, {Saved::other(list)}, [](Backward& b) {
     const Tensor dy = contiguous(b.grad());
     const auto [dx, beta] = b.sink(0);
@@ -80,6 +84,8 @@ Tensor index_select(const Tensor& x, std::int64_t axis, const Tensor& index) {
   Tensor y = empty(shape, x.dtype(), x.device());
   kernels::gather("index_select", x.view(), along(index, shape, a), y.mutable_view(), a,
                   stream_of(x));
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::attributes("index_select", {{"axis", a}, {"index", &index}});
   return record("index_select", y, {&x}, {Saved::other(index)}, [a](Backward& b) {
     const auto [dx, beta] = b.sink(0);
     kernels::gather_backward("index_select", b.grad().view(),
@@ -112,6 +118,8 @@ Tensor one_hot(const Tensor& index, std::int64_t classes, DType dtype) {
   Tensor y = empty(shape, dtype, index.device());
   kernels::one_hot("one_hot", as_list(list).view(), as_rows(y, list.numel()).mutable_view(),
                    stream_of(index));
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::attributes("one_hot", {{"classes", classes}, {"index", &index}});
   autograd::unrecorded("one_hot", y, {});
   return y;
 }

@@ -14,8 +14,17 @@ namespace {
 
 using namespace ops;
 
+/// A recording could only repeat the numbers of this one run.
+void drawing(const char* op) {
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::AttributeSink::current->cannot_repeat(
+        op, "it draws random numbers",
+        "call model.eval(), and give random numbers to the model as an input");
+}
+
 /// Reserves one number for each element of `x`.
-RandomKey key_for(const View& x, Generator& generator) {
+RandomKey key_for(const char* op, const View& x, Generator& generator) {
+  drawing(op);
   return runtime::reserve_random(generator, x.device, static_cast<std::uint64_t>(x.numel()));
 }
 
@@ -62,14 +71,16 @@ void check_normal(const char* op, DType dtype, double mean, double stddev) {
 
 void fill_uniform(const char* op, const Tensor& x, double low, double high, Generator& g) {
   check_range(op, x.dtype(), low, high);
-  draw_into(op, x,
-            [&](const View& v) { kernels::uniform(v, low, high, key_for(v, g), stream_of(x)); });
+  draw_into(op, x, [&](const View& v) {
+    kernels::uniform(v, low, high, key_for(op, v, g), stream_of(x));
+  });
 }
 
 void fill_normal(const char* op, const Tensor& x, double mean, double stddev, Generator& g) {
   check_normal(op, x.dtype(), mean, stddev);
-  draw_into(op, x,
-            [&](const View& v) { kernels::normal(v, mean, stddev, key_for(v, g), stream_of(x)); });
+  draw_into(op, x, [&](const View& v) {
+    kernels::normal(v, mean, stddev, key_for(op, v, g), stream_of(x));
+  });
 }
 
 }  // namespace
@@ -101,6 +112,7 @@ Tensor randn(const Shape& shape, const RandnOptions& options) {
 
 Tensor randperm(std::int64_t n, Generator& generator) {
   FIRN_CHECK(n >= 0, "randperm", "", "n = {} is negative", n);
+  drawing("randperm");
   const Tensor order = empty({n}, i64, Device::cpu());
   auto* p = order.data<std::int64_t>();
   for (std::int64_t i = 0; i < n; ++i) p[i] = i;
@@ -122,7 +134,7 @@ Tensor dropout(const Tensor& x, double p, bool training, Generator& generator) {
   if (!training || p == 0) return x;
   const Tensor input = x.is_channels_last() ? x : contiguous(x);
   const Tensor y = empty_like(input);
-  const RandomKey key = key_for(y.mutable_view(), generator);
+  const RandomKey key = key_for("dropout", y.mutable_view(), generator);
   kernels::dropout(input.view(), y.mutable_view(), p, key, 0, stream_of(y));
   return record("dropout", y, {&input}, {}, [p, key](Backward& b) {
     const auto [dx, beta] = b.sink(0);

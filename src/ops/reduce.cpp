@@ -34,6 +34,11 @@ struct Reduction {
       if (!axes.contains(i)) shape.push_back(kept[i]);
   }
 
+  /// Gives axes and form as the attributes of `op`.
+  void give(const char* op) const {
+    if (autograd::wants_attributes()) [[unlikely]]
+      autograd::attributes(op, {{"axes", axes}, {"keepdims", keepdims}});
+  }
   /// t, of the result's shape and any strides, with the reduced axes back at size 1.
   Tensor restore(const Tensor& t) const {
     Strides strides;
@@ -58,6 +63,7 @@ Tensor extremum(ReduceOp op, const char* name, const Tensor& x, const Axes& axes
              "nothing to compare: {} over axes {} has no elements", describe(x), r.axes);
   Tensor y = empty(r.shape, x.dtype(), x.device());
   kernels::reduce(op, x.view(), r.restore(y).mutable_view(), 1, 0, stream_of(x));
+  r.give(name);
   return record(name, y, {&x}, {Saved::input(0), Saved::output()}, [r](Backward& b) {
     const auto [dx, beta] = b.sink(0);
     kernels::extremum_backward(r.restore(b.grad()).view(), b.saved(0).view(),
@@ -74,6 +80,7 @@ Tensor sum(const Tensor& operand, const Axes& axes, bool keepdims) {
   const Reduction r("sum", x, axes, keepdims);
   Tensor y = empty(r.shape, is_floating(x.dtype()) ? x.dtype() : i64, x.device());
   kernels::reduce(ReduceOp::sum, x.view(), r.restore(y).mutable_view(), 1, 0, stream_of(x));
+  r.give("sum");
   return record("sum", y, {&x}, {},
                 [r](Backward& b) { b.accumulate(0, r.spread(b.grad(), b.input_shape(0))); });
 }
@@ -86,6 +93,7 @@ Tensor mean(const Tensor& operand, const Axes& axes, bool keepdims) {
   const double scale = 1.0 / static_cast<double>(r.count);  // an empty mean is 0 * inf: NaN
   Tensor y = empty(r.shape, x.dtype(), x.device());
   kernels::reduce(ReduceOp::sum, x.view(), r.restore(y).mutable_view(), scale, 0, stream_of(x));
+  r.give("mean");
   return record("mean", y, {&x}, {}, [r, scale](Backward& b) {
     const auto [dx, beta] = b.sink(0);
     kernels::axpby(scale, r.spread(b.grad(), dx.shape()).view(), beta, dx.mutable_view(),
@@ -109,6 +117,7 @@ Tensor argmax(const Tensor& x, std::int64_t axis, bool keepdims) {
              "nothing to compare: {} has no elements along axis {}", describe(x), a);
   Tensor y = empty(r.shape, i64, x.device());
   kernels::argmax(x.view(), r.restore(y).mutable_view(), a, stream_of(x));
+  r.give("argmax");
   autograd::unrecorded("argmax", y, {&x});
   return y;
 }
@@ -163,6 +172,9 @@ Tensor var(const Tensor& operand, const Axes& axes, std::int64_t correction, boo
     kernels::axpby(degenerate ? std::numeric_limits<double>::infinity() : slope_scale, slope.view(),
                    beta, dx.mutable_view(), b.stream());
   };
+  r.give("var");
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::attributes("var", {{"correction", correction}});
   return record("var", y, {&x}, {Saved::input(0), Saved::other(center)}, backward);
 }
 
@@ -177,6 +189,7 @@ Tensor norm(const Tensor& operand, const Axes& axes, bool keepdims) {
   Tensor y = empty(r.shape, x.dtype(), x.device());
   kernels::unary(math::UnaryOp::sqrt, squared.view(), y.mutable_view(), math::Args{}, stream_of(x));
   // dx = x * (dy / y), and 0 if y is 0.
+  r.give("norm");
   return record("norm", y, {&x}, {Saved::input(0), Saved::output()}, [r](Backward& b) {
     const Tensor& input = b.saved(0);
     const DType wide = compute_dtype(input.dtype());

@@ -72,6 +72,8 @@ Tensor norm_rows(const char* op, const Tensor& x_given, const Tensor& weight_giv
   kernels::norm(rows(input), view_of(w), view_of(c), eps, center, writable_rows(y),
                 center ? mean.mutable_view() : View{}, rstd.mutable_view(), stream_of(y));
 
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::attributes(op, {{"eps", eps}});
   return record(op, y, {&input, &w, &c},
                 {Saved::input(0), Saved::input(1), Saved::other(mean), Saved::other(rstd)},
                 [center, view_of](Backward& b) {

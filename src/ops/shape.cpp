@@ -116,6 +116,8 @@ Tensor join(const char* op, std::span<const Tensor> operands, std::int64_t axis)
     starts.push_back(starts.back() + p.shape()[a]);
   }
   const std::vector<Tensor> inputs(parts.begin(), parts.end());
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::attributes(op, {{"axis", a}});
   return record(op, y, inputs, {}, [a, starts = std::move(starts)](Backward& b) {
     for (std::size_t i = 0; i + 1 < starts.size(); ++i)
       if (b.needs(static_cast<int>(i)))
@@ -165,6 +167,8 @@ Tensor permute(const Tensor& x, const Axes& order) {
   for (int i = 0; i < x.rank(); ++i) forward[i] = normalize_axis("permute", order[i], x.rank());
   normalize_axes("permute", forward, x.rank());  // throws on a repeated axis
   for (int i = 0; i < x.rank(); ++i) inverse[static_cast<int>(forward[i])] = i;
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::attributes("permute", {{"order", forward}});
   return record("permute", permute_view(x, forward), {&x}, {},
                 [inverse](Backward& b) { b.accumulate(0, permute_view(b.grad(), inverse)); });
 }
@@ -226,6 +230,8 @@ Tensor slice(const Tensor& x, std::int64_t axis, std::int64_t start, std::int64_
   };
   const std::int64_t first = clip(start), last = clip(stop);
   const std::int64_t count = last > first ? (last - first - 1) / step + 1 : 0;
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::attributes("slice", {{"axis", a}, {"first", first}, {"last", last}, {"step", step}});
   return record("slice", slice_view(x, a, first, count, step), {&x}, {}, [=](Backward& b) {
     accumulate_part(b, [&](const Tensor& g) { return slice_view(g, a, first, count, step); });
   });
@@ -246,6 +252,8 @@ Tensor select(const Tensor& x, std::int64_t axis, std::int64_t index) {
     strides.erase(a);
     return t.as_strided(shape, strides, offset);
   };
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::attributes("select", {{"axis", a}, {"index", at}});
   return record("select", part(x), {&x}, {}, [part](Backward& b) { accumulate_part(b, part); });
 }
 
@@ -322,6 +330,8 @@ Tensor pad(const Tensor& x, const Axes& before, const Axes& after, double value)
   };
   Tensor y = full(shape, value, x.dtype(), x.device());
   kernels::copy(x.view(), inside(y, x.shape()).mutable_view(), stream_of(x));
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::attributes("pad", {{"before", before}, {"after", after}, {"value", value}});
   return record("pad", y, {&x}, {},
                 [inside](Backward& b) { b.accumulate(0, inside(b.grad(), b.input_shape(0))); });
 }

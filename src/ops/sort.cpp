@@ -29,7 +29,10 @@ Tensor first_positions(const Tensor& x, std::int64_t k, int axis, bool descendin
   return indices;
 }
 
-Sorted picked(const char* op, const Tensor& x, const Tensor& lines, int axis, Tensor indices) {
+Sorted picked(const char* op, const Tensor& x, const Tensor& lines, int axis, bool largest,
+              Tensor indices) {
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::attributes(op, {{"largest", largest}});
   Tensor values = take_along(op, lines, axis, indices);
   if (x.rank() == 0 && indices.numel() == 1) {
     values = squeeze(values, 0);
@@ -43,13 +46,16 @@ Sorted picked(const char* op, const Tensor& x, const Tensor& lines, int axis, Te
 Sorted sort(const Tensor& x, std::int64_t axis, const SortOptions& options) {
   const int a = line_axis("sort", x, axis);
   const Tensor lines = as_lines(x);
-  return picked("sort", x, lines, a, first_positions(lines, lines.size(a), a, options.descending));
+  return picked("sort", x, lines, a, options.descending,
+                first_positions(lines, lines.size(a), a, options.descending));
 }
 
 Tensor argsort(const Tensor& x, std::int64_t axis, const SortOptions& options) {
   const int a = line_axis("argsort", x, axis);
   const Tensor lines = as_lines(x.detach());
   const Tensor indices = first_positions(lines, lines.size(a), a, options.descending);
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::attributes("argsort", {{"axis", a}, {"largest", options.descending}});
   autograd::unrecorded("argsort", indices, {&x});
   return x.rank() == 0 ? squeeze(indices, 0) : indices;
 }
@@ -60,9 +66,13 @@ Sorted topk(const Tensor& x, std::int64_t k, std::int64_t axis, const TopkOption
   FIRN_CHECK(k >= 0 && k <= lines.size(a), "topk", "k is at most the size of the axis",
              "k = {} of {} along axis {}", k, describe(x), a);
   Tensor indices = first_positions(lines, k, a, options.largest);
-  if (!options.sorted)
+  if (!options.sorted) {
+    if (autograd::wants_attributes()) [[unlikely]]
+      autograd::AttributeSink::current->cannot_repeat(
+          "topk", "{.sorted = false} orders elements by their positions", "leave .sorted on");
     indices = take_along("topk", indices, a, first_positions(indices, k, a, false));
-  return picked("topk", x, lines, a, indices);
+  }
+  return picked("topk", x, lines, a, options.largest, indices);
 }
 
 Tensor bincount(const Tensor& x, const BincountOptions& options) {
@@ -89,6 +99,8 @@ Tensor bincount(const Tensor& x, const BincountOptions& options) {
   if (!w.defined()) {
     Tensor counts = empty({size}, i64, x.device());
     kernels::count("bincount", list.view(), counts.mutable_view(), stream_of(x));
+    if (autograd::wants_attributes()) [[unlikely]]
+      autograd::attributes("bincount", {{"index", &x}});
     autograd::unrecorded("bincount", counts, {});
     return counts;
   }

@@ -40,12 +40,20 @@ Tensor record_unary(UnaryOp op, const char* name, const Tensor& x, const Tensor&
   }
 }
 
+/// x is given too, since an in-place form has overwritten it when it is recorded.
+void give_attributes(UnaryOp op, const char* name, const Tensor& x, Args args) {
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::attributes(
+        name, {{"formula", math::info(op).name}, {"a", args.a}, {"b", args.b}, {"operand", &x}});
+}
+
 Tensor unary(UnaryOp op, const char* name, const Tensor& operand, Args args) {
   const Autocasted in(math::info(op).autocast, operand);
   const Tensor& x = in[0];
   check_dtype(op, name, x);
   Tensor y = empty_like(x);
   kernels::unary(op, x.view(), y.mutable_view(), args, stream_of(x));
+  give_attributes(op, name, x, args);
   return record_unary(op, name, x, x, std::move(y), args);
 }
 
@@ -56,6 +64,7 @@ Tensor& unary_in_place(UnaryOp op, const char* name, Tensor& x, Args args) {
   autograd::check_in_place(name, x, recorded);
   Tensor input;
   if (recorded && math::info(op).saves == Saves::input) input = values_now(x);
+  give_attributes(op, name, x, args);
   kernels::unary(op, x.view(), x.mutable_view(), args, stream_of(x));
   x.storage()->bump_version(name);
   if (recorded) {

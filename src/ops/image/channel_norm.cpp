@@ -125,6 +125,12 @@ Tensor normalize(const char* op, const Tensor& x, NormCells cells, const Moments
   const Tensor y = empty_like(x);
   kernels::channel_normalize(collapsed(x), cells, moments.mean.view(), moments.var.view(),
                              view_of(w), view_of(c), eps, writable(y), stream_of(y));
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::attributes(op, {{"eps", eps},
+                              {"groups", cells.groups},
+                              {"computed", origin.computed},
+                              {"mean", origin.computed ? nullptr : &moments.mean},
+                              {"var", origin.computed ? nullptr : &moments.var}});
   return record(
       op, y, {&x, &w, &c},
       {Saved::input(0), Saved::input(1), Saved::other(moments.mean), Saved::other(moments.var)},

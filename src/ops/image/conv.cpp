@@ -171,6 +171,13 @@ Tensor convolve(const char* op, const Tensor& input, const Tensor& weight, const
         return made;
       });
   const ConvBackward backward{geometry, relu};
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::attributes(op, {{"stride", geometry.stride},
+                              {"before", geometry.before},
+                              {"after", geometry.after},
+                              {"dilation", geometry.dilation},
+                              {"groups", geometry.groups},
+                              {"relu", relu}});
   y = relu ? record(op, y, {&x, &w, &b}, {Saved::output()}, backward)
            : record(op, y, {&x, &w, &b}, {}, backward);
   save_factors(y, x, w);
@@ -328,6 +335,12 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bia
     drop_idle(g, at, result + g.before[at] + g.after[at] - reach, weight.size(i - 2));
     shape.push_back(result);
   }
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::attributes(op, {{"stride", Dims{o.stride.h, o.stride.w}},
+                              {"padding", Dims{o.padding.h, o.padding.w}},
+                              {"output_padding", Dims{o.output_padding.h, o.output_padding.w}},
+                              {"dilation", Dims{o.dilation.h, o.dilation.w}},
+                              {"groups", o.groups}});
   if (x.rank() == 4) return convolve_transposed(x, weight, bias, g, shape);
   return squeeze(convolve_transposed(unsqueeze(x, 0), weight, bias, g, shape), 0);
 }

@@ -67,6 +67,20 @@ Plan adaptive_plan(const char* op, Size2 out) {
   return {windows, out.h, out.w};
 }
 
+void give_attributes(const char* op, AsImages images, const Plan& p) {
+  if (!autograd::wants_attributes()) [[likely]]
+    return;
+  const PoolWindows& w = p.windows;
+  autograd::attributes(op, {{"batched", images.batched},
+                            {"has_height", images.has_height},
+                            {"size", w.size},
+                            {"stride", w.stride},
+                            {"padding", w.padding},
+                            {"dilation", w.dilation},
+                            {"count_padding", w.count_padding},
+                            {"adaptive", w.adaptive}});
+}
+
 Tensor max_pool(const char* op, const Tensor& x, AsImages images, const Plan& p) {
   const ConstView in = images.view(x);
   FIRN_CHECK(in.shape[2] <= kMostPositions / in.shape[3], op, "pool parts of it",
@@ -78,6 +92,7 @@ Tensor max_pool(const char* op, const Tensor& x, AsImages images, const Plan& p)
     index = empty(Shape{y.numel()}, i32, x.device()).as_strided(y.shape(), y.strides());
   kernels::max_pool(in, p.windows, images.mutable_view(y),
                     index.defined() ? images.mutable_view(index) : View{}, stream_of(x));
+  give_attributes(op, images, p);
   return record(op, y, {&x}, {Saved::other(index)}, [images, windows = p.windows](Backward& b) {
     const auto [dx, beta] = b.sink(0);
     kernels::max_pool_backward(images.view(b.grad()), images.view(b.saved(0)), windows,
@@ -89,6 +104,7 @@ Tensor avg_pool(const char* op, const Tensor& x, AsImages images, const Plan& p)
   const ConstView in = images.view(x);
   Tensor y = images.empty(in, p.h, p.w);
   kernels::avg_pool(in, p.windows, images.mutable_view(y), stream_of(x));
+  give_attributes(op, images, p);
   return record(op, y, {&x}, {}, [images, windows = p.windows](Backward& b) {
     const auto [dx, beta] = b.sink(0);
     kernels::avg_pool_backward(images.view(b.grad()), windows, images.mutable_view(dx), beta,
@@ -121,6 +137,8 @@ Tensor mean_of_images(const char* op, const Tensor& x, const Shape& shape) {
   kernels::reduce(kernels::ReduceOp::sum, x.view(),
                   y.as_strided(kept, contiguous_strides(kept)).mutable_view(), scale, 0,
                   stream_of(x));
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::attributes(op, {{"whole", true}});
   return record(op, y, {&x}, {}, [h, scale](Backward& b) {
     const auto [dx, beta] = b.sink(0);
     Strides strides = b.grad().strides();  // 0 along the axes of the image

@@ -16,6 +16,8 @@ Tensor upsample2d(const Tensor& x, Size2 out, Upsampling how) {
   const ConstView in = images.view(x);
   Tensor y = images.empty(in, out.h, out.w);
   kernels::resample(in, bilinear, images.mutable_view(y), stream_of(x));
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::attributes("upsample2d", {{"bilinear", bilinear}});
   return record("upsample2d", y, {&x}, {}, [images, bilinear](Backward& b) {
     const auto [dx, beta] = b.sink(0);
     kernels::resample_backward(images.view(b.grad()), bilinear, images.mutable_view(dx), beta,
