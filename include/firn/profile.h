@@ -29,11 +29,11 @@ struct ProfileOptions {
 
 /// What a row of a table stands for.
 enum class ProfileBy : std::uint8_t {
-  operation,  ///< an operation, forward or backward; a kernel that belongs to none; the rest of a
-              ///< phase
-  module,     ///< a module by its path, with all that its calls and their backward passes did
-  phase,      ///< "backward", "optimizer step", "next batch", ..., or a Range
-  kernel      ///< a kernel by its operation and the dtype of its first operand
+  operation,    ///< an operation, forward or backward; a kernel that belongs to none; the rest of a
+                ///< phase
+  module_path,  ///< a module by its path, with all that its calls and their backward passes did
+  phase,        ///< "backward", "optimizer step", "next batch", ..., or a Range
+  kernel        ///< a kernel by its operation and the dtype of its first operand
 };
 
 /// Times are in seconds. They are the host's: for a CUDA device, how long launches took.

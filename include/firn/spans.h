@@ -18,12 +18,12 @@ namespace firn::runtime {
 
 /// From the outside inwards. Within a thread, spans nest.
 enum class SpanKind : std::uint8_t {
-  phase,      ///< a part of a step ("backward", "optimizer step", "next batch"), or of a program
-              ///< (firn::Range)
-  module,     ///< the call of a module
-  operation,  ///< of the forward pass
-  gradient,   ///< the backward function of an operation
-  kernel      ///< a call of a kernel, with those that it calls: on a CUDA device its launch
+  phase,        ///< a part of a step ("backward", "optimizer step", "next batch"), or of a program
+                ///< (firn::Range)
+  module_call,  ///< the call of a module
+  operation,    ///< of the forward pass
+  gradient,     ///< the backward function of an operation
+  kernel        ///< a call of a kernel, with those that it calls: on a CUDA device its launch
 };
 /// "phase", "module", "operation", "gradient" or "kernel".
 const char* to_string(SpanKind kind) noexcept;
@@ -52,7 +52,7 @@ class Span {
   /// The call of a module, by its number (firn/memory/labels.h).
   explicit Span(std::uint32_t module) noexcept {
     if (recording_spans()) [[unlikely]]
-      begin(SpanKind::module, "", module);
+      begin(SpanKind::module_call, "", module);
   }
   ~Span() {
     if (on_) [[unlikely]]

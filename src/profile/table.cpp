@@ -67,7 +67,7 @@ class Table {
     const runtime::SpanRecord& s = t.like;
     const bool backward = is_backward(t);
     switch (by_) {
-      case ProfileBy::module: {
+      case ProfileBy::module_path: {
         const std::string_view path = runtime::module_path(s.module);
         return {path.empty() ? "(no module)" : std::string(path), "", backward};
       }
@@ -84,7 +84,7 @@ class Table {
     switch (s.kind) {
       case SpanKind::phase:
         return {fmt::format("({})", s.name), "", false};
-      case SpanKind::module:
+      case SpanKind::module_call:
         return {"(calls of modules)", "", false};
       case SpanKind::kernel:
         return {s.op ? s.op : s.name, "", backward};
@@ -96,8 +96,8 @@ class Table {
   /// Whether a span of this kind is what the rows count.
   bool counts(SpanKind kind) const {
     switch (by_) {
-      case ProfileBy::module:
-        return kind == SpanKind::module;
+      case ProfileBy::module_path:
+        return kind == SpanKind::module_call;
       case ProfileBy::kernel:
         return kind == SpanKind::kernel;
       case ProfileBy::phase:
@@ -168,7 +168,7 @@ const char* heading(ProfileBy by) {
   switch (by) {
     case ProfileBy::operation:
       return "operation";
-    case ProfileBy::module:
+    case ProfileBy::module_path:
       return "module";
     case ProfileBy::phase:
       return "phase";

@@ -75,7 +75,7 @@ class Trace {
       out += fmt::format(R"({}"{}":{})", out.empty() ? "" : ",", key, json);
     };
     if (s.op) add("operation", io::json_string(s.op));
-    if (s.module != 0 && s.kind != SpanKind::module)
+    if (s.module != 0 && s.kind != SpanKind::module_call)
       add("module", io::json_string(runtime::module_path(s.module)));
     if (s.backward || s.kind == SpanKind::gradient) add("backward", "true");
     if (s.kind == SpanKind::kernel) {
@@ -87,7 +87,7 @@ class Trace {
   }
 
   static std::string_view name_of(const SpanRecord& s) {
-    return s.kind == SpanKind::module ? runtime::module_path(s.module) : std::string_view(s.name);
+    return s.kind == SpanKind::module_call ? runtime::module_path(s.module) : std::string_view(s.name);
   }
 
   void complete(int process, std::size_t thread, const SpanRecord& s, std::uint64_t start,

@@ -58,7 +58,7 @@ TEST_CASE("[S34] fit: 50 runs that are stopped anywhere end with the same bits a
   const test::TempFolder one;
   const Outcome whole = run(one, nullptr);
   const auto log = records_of(one.file("log"), true);
-  REQUIRE(log.size() == 2 + 4 + 20);
+  REQUIRE(log.size() == 2 + 4 + 20 + 48);
   Generator g(1);
   const GeneratorScope scope(g);
   for (int round = 0; round < 50; ++round) {

@@ -48,7 +48,7 @@ TEST_CASE("trace: spans nest, and their own times add up to the wall time") {
   CHECK(profile.seconds() <= measured);
   check_nesting(profile.log());
   check_totals(profile.log());
-  for (const ProfileBy by : {ProfileBy::operation, ProfileBy::module, ProfileBy::kernel}) {
+  for (const ProfileBy by : {ProfileBy::operation, ProfileBy::module_path, ProfileBy::kernel}) {
     double sum = 0;
     for (const ProfileRow& r : profile.rows(by)) sum += r.seconds;
     CHECK(sum == Approx(profile.seconds()).epsilon(1e-9));
@@ -131,7 +131,7 @@ TEST_CASE("trace: modules have their path, their calls and their backward pass")
   Profile profile;
   train_net();
   profile.stop();
-  const auto rows = profile.rows(ProfileBy::module);
+  const auto rows = profile.rows(ProfileBy::module_path);
   CHECK(row(rows, "ProfiledNet").calls == 16);
   CHECK(row(rows, "ProfiledNet.in").calls == 16);
   CHECK(row(rows, "ProfiledNet.in").flops == 16 * 2.0 * 8 * 8 * 32);
@@ -343,7 +343,7 @@ TEST_CASE("trace: the text has the rows, the others in one, and the wall time") 
   CHECK(text.starts_with("operation "));
   CHECK(text.find(" more ") != std::string::npos);
   CHECK(text.find("wall time ") != std::string::npos);
-  const std::string all = profile.table(ProfileBy::module, 1000);
+  const std::string all = profile.table(ProfileBy::module_path, 1000);
   CHECK(all.find("ProfiledNet.hidden.up backward") != std::string::npos);
   CHECK(all.find(" more ") == std::string::npos);
   CHECK_THROWS_WITH(profile.table(ProfileBy::operation, 0), Catch::Contains("0 rows"));

@@ -234,7 +234,7 @@ void Span::begin(SpanKind kind, const char* name, std::uint32_t module) noexcept
   if constexpr (kHasCuda) {
     if (session().nvtx.load(std::memory_order_relaxed)) {
       const std::string_view path = module_path(module_);
-      memory::cuda::push_range(kind == SpanKind::module && !path.empty() ? path.data() : name);
+      memory::cuda::push_range(kind == SpanKind::module_call && !path.empty() ? path.data() : name);
     }
   }
   start_ = now();
@@ -279,7 +279,7 @@ void Span::end() noexcept {
     r.stream = stream_;
     if (kind_ != SpanKind::kernel) {
       t.settle(nullptr);
-      if (kind_ != SpanKind::module) r.memory = memory_in_use(last_device);
+      if (kind_ != SpanKind::module_call) r.memory = memory_in_use(last_device);
       t.count(r);
     } else {
       r.op = SpanRecorder::operation_around(*this);
