@@ -17,7 +17,7 @@ done
 whole="$(cd "$work/whole" && "$program")"
 [[ $whole == "$beginning"* ]] || fail "it said: $whole"
 kills=0
-for pause in 0.05 0.1 0.15 0.2 0.3 0.4 0.6 0.8 20 20; do
+for pause in 0.01 0.02 0.05 0.1 0.15 0.2 0.3 0.4 0.6 0.8 20 20; do
   status=0
   line="$(cd "$work/killed" && timeout -s KILL "$pause" "$program")" || status=$?
   ((status == 0)) && break
