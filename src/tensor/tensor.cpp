@@ -9,6 +9,7 @@
 
 #include "base/checked.h"
 #include "firn/kernel_support.h"
+#include "firn/spans.h"
 #include "firn/stream.h"
 #include "kernels/math/integer.h"
 #include "tensor/impl.h"
@@ -130,6 +131,8 @@ Tensor tensor(std::span<const T> values, const Shape& shape, Device device) {
   Tensor t = empty(shape, dtype_of<T>, device);
   t.storage()->made_by("tensor");
   copy_bytes(t.impl()->data(), device, values.data(), Device::cpu(), t.bytes());
+  if (runtime::recording_spans()) [[unlikely]]
+    runtime::end_operation("tensor");
   return t;
 }
 

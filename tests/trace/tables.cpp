@@ -28,7 +28,7 @@ std::string train_net(std::int64_t width = 32) {
       opt.backward(cross_entropy(net(batch[0]), batch[1]));
       opt.step();
     }
-  for (const Tensor& p : net.parameters()) bits += bits_of(p);
+  for (const Tensor& p : net.parameters()) bits += bits_of(p.detach().to(Device::cpu()));
   return bits;
 }
 
