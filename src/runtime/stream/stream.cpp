@@ -133,7 +133,7 @@ void require_device(const char* op, Device device) {
 
 namespace {
 
-void note_copy(runtime::Span& span, Device dst, Device src, std::size_t bytes) {
+[[maybe_unused]] void note_copy(runtime::Span& span, Device dst, Device src, std::size_t bytes) {
   if (span.on())
     span.runs(current_stream(dst.is_cpu() ? src : dst), u8, {0, 2.0 * static_cast<double>(bytes)});
 }
