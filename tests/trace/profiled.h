@@ -89,8 +89,8 @@ inline const ProfileRow* find_row(const std::vector<ProfileRow>& rows, const std
     if (r.name == name && r.backward == backward) return &r;
   return nullptr;
 }
-inline const ProfileRow& row(const std::vector<ProfileRow>& rows, const std::string& name,
-                             bool backward = false) {
+inline ProfileRow row(const std::vector<ProfileRow>& rows, const std::string& name,
+                      bool backward = false) {
   const ProfileRow* const found = find_row(rows, name, backward);
   INFO(name << (backward ? " backward" : ""));
   REQUIRE(found);
