@@ -1,5 +1,6 @@
 #include "optim/step_listener.h"
 
+#include <new>
 #include <utility>
 
 #include "base/check.h"
@@ -9,17 +10,20 @@
 
 namespace firn::optim {
 
-void Optimizer::Impl::note_loss_scale(const StepReport& report) const {
+void Optimizer::Impl::note_loss_scale(const StepReport& report) const try {
   const runtime::Span span(runtime::SpanKind::phase, "profile");
   StepReport kept = report;
   // On a device the report cannot be asked once the next step has been made.
   if (!store.device().is_cpu()) kept = report.of(store.step_state().clone());
   runtime::note_counter(runtime::keep_name("loss scale, " + store.op()),
                         [kept] { return kept.loss_scale(); });
+} catch (const std::bad_alloc&) {  // the step has been made: a profile must not make it fail
+} catch (const OutOfMemory&) {
 }
 
 void Optimizer::Impl::tell_listener(const StepReport& report) {
-  if (runtime::recording_spans() && policy.scale.scaled && !runtime::dry_run() && !hooks.capturing()) [[unlikely]]
+  if (runtime::recording_spans() && policy.scale.scaled && !runtime::dry_run() &&
+      !hooks.capturing()) [[unlikely]]
     note_loss_scale(report);
   if (listener && !runtime::dry_run() && !hooks.capturing()) listener(report);
   hooks.at_replay([](Impl& i) {

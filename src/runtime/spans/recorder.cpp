@@ -23,6 +23,11 @@ constinit std::atomic<bool> detail::spans_on{false};
 namespace {
 
 constexpr const char* kOp = "spans";
+
+std::mutex& names_mutex() {
+  static std::mutex& mutex = *new std::mutex;
+  return mutex;
+}
 const char* const kRecompute = keep_name("recompute");
 
 std::uint64_t now() noexcept {
@@ -339,9 +344,10 @@ void note_counter(const char* name, std::function<double()> value) noexcept {
 }
 
 const char* keep_name(std::string_view name) try {
-  static std::mutex& mutex = *new std::mutex;
+  // fork() holds it from here on: custom() of another thread may be in this function.
+  [[maybe_unused]] static const bool held = (hold_during_fork<names_mutex>(), true);
   static auto& names = *new std::unordered_set<std::string>;
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(names_mutex());
   constexpr std::size_t kMost = 65'536;
   if (const auto known = names.find(std::string(name)); known != names.end()) return known->c_str();
   if (names.size() >= kMost) return "(more names)";
@@ -398,7 +404,14 @@ SpanLog take_spans() try {
     t.settle(nullptr);
     t.move_into(log);
   }
-  for (const Session::Counter& c : s.counters) log.counters.push_back({c.name, c.time, c.value()});
+  for (const Session::Counter& c : s.counters) {
+    const double value = c.value();
+    try {
+      log.counters.push_back({c.name, c.time, value});
+    } catch (const std::bad_alloc&) {
+      ++log.lost;
+    }
+  }
   return log;
 }
 FIRN_OUT_OF_MEMORY(kOp)

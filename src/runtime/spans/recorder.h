@@ -70,7 +70,7 @@ class ThreadSpans {
     SpanTotal* total;
   };
 
-  void give_timers_back() noexcept;
+  static void give_timers_back(void* first, void* last, Device device) noexcept;
   SpanTotal& total_of(const SpanRecord& r);
   std::size_t keep(const SpanRecord& r);
   void read_timers();

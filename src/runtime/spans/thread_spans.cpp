@@ -54,10 +54,14 @@ std::size_t ThreadSpans::count(SpanRecord& r) {
 void ThreadSpans::settle(const char* op) {
   for (Waiting& w : waiting_) {
     if (op) w.record.op = op;
-    const std::size_t place = count(w.record);
-    if (!w.first_event) continue;
-    timed_.push_back({w.first_event, w.last_event, w.record.device, place, &total_of(w.record)});
-    w.first_event = w.last_event = nullptr;
+    try {
+      const std::size_t place = count(w.record);
+      if (!w.first_event) continue;
+      timed_.push_back({w.first_event, w.last_event, w.record.device, place, &total_of(w.record)});
+    } catch (const std::bad_alloc&) {  // the others are not lost, and none counts twice
+      ++lost_;
+      if (w.first_event) give_timers_back(w.first_event, w.last_event, w.record.device);
+    }
   }
   waiting_.clear();
   waiting_ns_ = 0;
@@ -70,7 +74,9 @@ void ThreadSpans::open(std::uint64_t session, std::uint32_t number, const void* 
 }
 
 void ThreadSpans::close() noexcept {
-  give_timers_back();
+  for (const Timed& t : timed_) give_timers_back(t.first, t.last, t.device);
+  for (const Waiting& w : waiting_)
+    if (w.first_event) give_timers_back(w.first_event, w.last_event, w.record.device);
   session_ = 0;
   thread_ = nullptr;
   waiting_ = {};
@@ -80,15 +86,11 @@ void ThreadSpans::close() noexcept {
   waiting_ns_ = left_out_ = lost_ = 0;
 }
 
-void ThreadSpans::give_timers_back() noexcept {
+void ThreadSpans::give_timers_back([[maybe_unused]] void* first, [[maybe_unused]] void* last,
+                                   [[maybe_unused]] Device device) noexcept {
   if constexpr (kHasCuda) {
-    const auto give = [](void* first, void* last, Device device) {
-      memory::cuda::give_timer(device.index, first);
-      memory::cuda::give_timer(device.index, last);
-    };
-    for (const Timed& t : timed_) give(t.first, t.last, t.device);
-    for (const Waiting& w : waiting_)
-      if (w.first_event) give(w.first_event, w.last_event, w.record.device);
+    memory::cuda::give_timer(device.index, first);
+    memory::cuda::give_timer(device.index, last);
   }
 }
 
