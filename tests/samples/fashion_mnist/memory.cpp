@@ -1,44 +1,14 @@
 // --plan and --memory: what a training costs, and one that stays within a limit.
-#include <sstream>
-
 #include "small_set.h"
 
 using namespace firn::test;
-
-namespace {
-
-/// The number before " MiB" or " KiB" at the end of a column, in KiB.
-double kib(double number, const std::string& unit) {
-  return unit == "MiB" ? 1024 * number : number;
-}
-
-struct Row {
-  int micro_batch, per_step;
-  double training;  ///< KiB
-};
-
-std::vector<Row> rows_of(const std::string& out) {
-  std::vector<Row> rows;
-  for (const std::string& line : lines_of(out)) {
-    std::istringstream words(line);
-    Row row{};
-    std::string unit;
-    if (words >> row.micro_batch >> row.per_step >> row.training >> unit) {
-      row.training = kib(row.training, unit);
-      rows.push_back(row);
-    }
-  }
-  return rows;
-}
-
-}  // namespace
 
 TEST_CASE("fashion_mnist: --plan lists what each size of micro-batch costs, and ends") {
   const SmallSet set(40, 4);
   const Ran ran = set.run({"--model", "cnn", "--batch", "8", "--plan", "--memory", "1MiB"});
   INFO(ran.out << ran.err);
   REQUIRE(ran.exit_code == 0);
-  const auto rows = rows_of(ran.out);
+  const auto rows = plan_rows(ran.out);
   REQUIRE(rows.size() == 4);  // 8, 4, 2, 1
   for (std::size_t i = 0; i < rows.size(); ++i) {
     CHECK(rows[i].micro_batch * rows[i].per_step == 8);
@@ -54,7 +24,7 @@ TEST_CASE("fashion_mnist: --memory cuts micro-batches until a step fits, and tra
   const std::vector<std::string> training = {"--model", "cnn", "--batch", "8", "--epochs", "1"};
   auto planned = training;
   planned.push_back("--plan");
-  const auto rows = rows_of(set.run(planned).out);
+  const auto rows = plan_rows(set.run(planned).out);
   REQUIRE(rows.size() == 4);
   // Between what 8 and 4 images take, both rounded to a tenth of a MiB.
   const double limit = (rows[0].training + rows[1].training) / 2;
@@ -100,13 +70,13 @@ TEST_CASE("fashion_mnist: --recompute takes less memory and gives the same weigh
   CHECK(weights("all") == plain);
   CHECK(weights("cheap") == plain);
   const auto peak = [&](const char* recompute) {
-    return rows_of(run(recompute, "--plan")).at(0).training;
+    return plan_rows(run(recompute, "--plan")).at(0).training;
   };
   CHECK(peak("all") < peak("cheap"));
   CHECK(peak("cheap") < peak("nothing"));
 
   // More and more is computed again before micro-batches are cut.
-  const auto rows = rows_of(run("auto", "--plan"));
+  const auto rows = plan_rows(run("auto", "--plan"));
   REQUIRE(rows.size() == 4 * 3);  // 8, 4, 2, 1
   for (std::size_t i = 0; i < rows.size(); ++i) CHECK(rows[i].micro_batch == 8 >> (i / 3));
   CHECK(rows[0].training == peak("nothing"));

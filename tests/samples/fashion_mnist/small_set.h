@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,31 @@ class SmallSet {
 inline bool has_control_bytes(const std::string& text) {
   return std::any_of(text.begin(), text.end(),
                      [](unsigned char c) { return (c < 0x20 && c != '\n') || c == 0x7f; });
+}
+
+/// The number before " MiB" or " KiB" at the end of a column, in KiB.
+inline double kib(double number, const std::string& unit) {
+  return unit == "MiB" ? 1024 * number : number;
+}
+
+/// A row of what --plan prints.
+struct PlanRow {
+  int micro_batch, per_step;
+  double training;  ///< KiB
+};
+
+inline std::vector<PlanRow> plan_rows(const std::string& out) {
+  std::vector<PlanRow> rows;
+  for (const std::string& line : lines_of(out)) {
+    std::istringstream words(line);
+    PlanRow row{};
+    std::string unit;
+    if (words >> row.micro_batch >> row.per_step >> row.training >> unit) {
+      row.training = kib(row.training, unit);
+      rows.push_back(row);
+    }
+  }
+  return rows;
 }
 
 /// The records of the run and its epochs.
