@@ -10,9 +10,10 @@
 // workspace only. It throws OutOfMemory if memory runs out, and DeviceError on a device without the
 // kernel.
 //
-// In a dry run (firn/kernel_support.h) a kernel allocates and releases what it would otherwise, and
-// does nothing else. FIRN_KERNEL is for kernels that allocate nothing on either backend: they are
-// not called then. The others are declared by FIRN_KERNEL_WITH_WORKSPACE. Their host code runs, but
+// In a dry run (firn/runtime/kernel_support.h) a kernel allocates and releases what it would
+// otherwise, and does nothing else. FIRN_KERNEL is for kernels that allocate nothing on either
+// backend: they are not called then. The others are declared by FIRN_KERNEL_WITH_WORKSPACE. Their
+// host code runs, but
 //   - parallel_for() (CPU) runs no chunk, and gpu::launch() (CUDA) launches nothing;
 //   - calls of libraries and of CUDA that compute, copy or clear are left out, though plans are
 //     made and their workspace is allocated;
@@ -26,10 +27,10 @@
 #include <utility>
 
 #include "firn/error.h"
-#include "firn/kernel_support.h"
 #include "firn/memory/labels.h"
-#include "firn/spans.h"
-#include "firn/stream.h"
+#include "firn/runtime/kernel_support.h"
+#include "firn/runtime/spans.h"
+#include "firn/runtime/stream.h"
 #include "firn/view.h"
 #include "kernels/settings/isa.h"
 

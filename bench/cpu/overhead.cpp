@@ -1,9 +1,46 @@
-// What an op costs beside its arithmetic: tensors of 16 elements, one thread.
+// What an op costs beside its arithmetic: tensors of 16 elements, one thread. And what fit() writes
+// of a step into its log.
 #include <firn/firn.h>
+
+#include <filesystem>
 
 #include "../harness.h"
 
 using namespace firn;
+
+namespace {
+
+/// Trainings by fit() without and with a record of each step, in turn.
+void log_of_a_step() {
+  constexpr std::int64_t kSteps = 2000;
+  const data::TensorDataset set({randn({kSteps, 4}), randn({kSteps, 4})});
+  const std::string path =
+      (std::filesystem::temp_directory_path() / "firn-bench-overhead.jsonl").string();
+  const auto step_ns = [&](bool log) {
+    data::Loader loader(set, {.batch = 1});
+    nn::Linear net(4, 4);
+    optim::Adam opt(net.parameters(), {.lr = 1e-3});
+    train::FitOptions options{.epochs = 1, .progress = false};
+    if (log) options.log = {.path = path, .every = 1};
+    const double start = bench::seconds();
+    train::fit(net, opt, loader, mse_loss, options);
+    return (bench::seconds() - start) * 1e9 / kSteps;
+  };
+  std::vector<double> plain, logged, record;
+  for (int i = -1; i < 15; ++i) {
+    const double a = step_ns(false), b = step_ns(true);
+    if (i < 0) continue;
+    plain.push_back(a);
+    logged.push_back(b);
+    record.push_back(b - a);
+  }
+  std::filesystem::remove(path);
+  bench::report("fit.step", "ns", plain);
+  bench::report("fit.step_logged", "ns", logged);
+  bench::report("fit.record_of_step", "ns", record);
+}
+
+}  // namespace
 
 int main() {
   set_num_threads(1);
@@ -26,4 +63,5 @@ int main() {
   const Tensor seed = randn({4, 4});
   bench::report("linear.forward_backward", "ns",
                 bench::nanoseconds([&] { backward(fc(x), {.seed = seed}); }));
+  log_of_a_step();
 }

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "firn/spans.h"
+#include "firn/runtime/spans.h"
 
 namespace firn {
 

@@ -2,7 +2,7 @@
 #include "kernels/settings/describe.h"
 
 #include "firn/cpu.h"
-#include "firn/stream.h"
+#include "firn/runtime/stream.h"
 
 namespace firn {
 

@@ -2,9 +2,9 @@
 #include <functional>
 
 #include "autograd/cycle.h"
-#include "firn/kernel_support.h"
-#include "firn/storage.h"
-#include "firn/stream.h"
+#include "firn/runtime/kernel_support.h"
+#include "firn/runtime/storage.h"
+#include "firn/runtime/stream.h"
 #include "kernels/copy.h"
 
 namespace firn::autograd {

@@ -14,7 +14,7 @@
 
 #include "firn/device.h"
 #include "firn/random.h"
-#include "firn/rollback.h"
+#include "firn/runtime/rollback.h"
 #include "firn/tensor.h"
 
 namespace firn::autograd {

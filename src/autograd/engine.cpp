@@ -13,9 +13,9 @@
 #include "autograd/node.h"
 #include "autograd/reading.h"
 #include "base/check.h"
-#include "firn/kernel_support.h"
 #include "firn/memory/labels.h"
-#include "firn/spans.h"
+#include "firn/runtime/kernel_support.h"
+#include "firn/runtime/spans.h"
 #include "kernels/copy.h"
 #include "kernels/elementwise.h"
 

@@ -25,8 +25,8 @@
 #include "autograd/trace.h"
 #include "firn/autograd.h"
 #include "firn/memory/labels.h"
-#include "firn/spans.h"
-#include "firn/stream.h"
+#include "firn/runtime/spans.h"
+#include "firn/runtime/stream.h"
 #include "firn/tensor.h"
 #include "tensor/impl.h"
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <exception>
 
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "firn/tensor.h"
 
 namespace firn::autograd {

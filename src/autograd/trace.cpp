@@ -8,14 +8,13 @@
 #include "autograd/node.h"
 #include "base/check.h"
 #include "firn/memory/labels.h"
-#include "firn/spans.h"
+#include "firn/runtime/spans.h"
 #include "kernels/value_hash.h"
 
 namespace firn::autograd {
 namespace {
 
 constexpr const char* kOp = "checkpoint";
-const char* const kRecompute = runtime::keep_name("recompute");  // as the recorder knows it
 
 /// "blocks.3", or the type of the outermost module.
 void name_module(Error& e, std::uint32_t label) noexcept {
@@ -56,7 +55,7 @@ void Segment::run_again(std::uint32_t place) {
   const DeviceScope device(device_);
   const runtime::OpScope op(nullptr);
   const runtime::ModuleScope module(module_);
-  const runtime::Span span(runtime::SpanKind::phase, kRecompute);
+  const runtime::Span span(runtime::SpanKind::phase, runtime::kRecomputePhase);
   Trace trace(*this, place);
   if (trace.missing_ == 0) return;
   try {

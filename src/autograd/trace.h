@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "autograd/segment.h"
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "runtime/graph/draw_tape.h"
 
 namespace firn::autograd {

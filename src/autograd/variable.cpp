@@ -6,7 +6,7 @@
 #include "autograd/node.h"
 #include "autograd/op_attributes.h"
 #include "base/check.h"
-#include "firn/spans.h"
+#include "firn/runtime/spans.h"
 #include "kernels/copy.h"
 #include "kernels/elementwise.h"
 #include "tensor/overlap.h"

@@ -10,7 +10,7 @@
 #include "data/collate.h"
 #include "data/scramble.h"
 #include "firn/ops/ops.h"
-#include "firn/stream.h"
+#include "firn/runtime/stream.h"
 #include "kernels/batch.h"
 
 namespace firn::data {

@@ -8,12 +8,12 @@
 #include "data/collate.h"
 #include "data/image_source.h"
 #include "data/loader/order.h"
-#include "firn/kernel_support.h"
 #include "firn/memory.h"
 #include "firn/ops/ops.h"
-#include "firn/rollback.h"
-#include "firn/spans.h"
-#include "firn/stream.h"
+#include "firn/runtime/kernel_support.h"
+#include "firn/runtime/rollback.h"
+#include "firn/runtime/spans.h"
+#include "firn/runtime/stream.h"
 #include "kernels/batch.h"
 
 namespace firn::data {

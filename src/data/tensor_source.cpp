@@ -3,7 +3,7 @@
 #include "base/check.h"
 #include "firn/memory.h"
 #include "firn/ops/ops.h"
-#include "firn/stream.h"
+#include "firn/runtime/stream.h"
 #include "kernels/index.h"
 
 namespace firn::data {

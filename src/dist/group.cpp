@@ -12,9 +12,9 @@
 #include "base/check.h"
 #include "dist/combine.h"
 #include "dist/transport.h"
-#include "firn/kernel_support.h"
-#include "firn/spans.h"
-#include "firn/storage.h"
+#include "firn/runtime/kernel_support.h"
+#include "firn/runtime/spans.h"
+#include "firn/runtime/storage.h"
 #include "tensor/impl.h"
 #include "tensor/overlap.h"
 

@@ -8,7 +8,7 @@
 #include "base/build.h"
 #include "environment/parts.h"
 #include "firn/error.h"
-#include "firn/stream.h"
+#include "firn/runtime/stream.h"
 #include "kernels/settings/describe.h"
 
 namespace firn {

@@ -10,10 +10,10 @@
 
 #include "base/check.h"
 #include "base/checked.h"
-#include "firn/kernel_support.h"
 #include "firn/ops/ops.h"
-#include "firn/storage.h"
-#include "firn/stream.h"
+#include "firn/runtime/kernel_support.h"
+#include "firn/runtime/storage.h"
+#include "firn/runtime/stream.h"
 #include "io/dlpack_abi.h"
 #include "tensor/impl.h"
 #include "tensor/overlap.h"
@@ -93,7 +93,8 @@ void hand_over(Device device, void* stream, To to) {
 template <class Fn>
 void at_end(Device device, Fn&& fn) noexcept {
   try {
-    // What a capture reads is kept alive by the user (firn/graph.h), so no order is missing.
+    // What a capture reads is kept alive by the user (firn/runtime/graph.h), so no order is
+    // missing.
     if (device.is_cuda() && !runtime::capturing(device)) fn();
   } catch (...) {  // CUDA has failed, and its next call says so again
   }

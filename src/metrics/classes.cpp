@@ -1,9 +1,9 @@
 #include "metrics/classes.h"
 
 #include "base/check.h"
-#include "firn/kernel_support.h"
 #include "firn/ops/ops.h"
-#include "firn/stream.h"
+#include "firn/runtime/kernel_support.h"
+#include "firn/runtime/stream.h"
 #include "kernels/index.h"
 
 namespace firn::metrics {

@@ -3,10 +3,10 @@
 #include "base/check.h"
 #include "firn/autograd.h"
 #include "firn/dist/group.h"
-#include "firn/kernel_support.h"
 #include "firn/ops/autocast.h"
 #include "firn/ops/ops.h"
-#include "firn/rollback.h"
+#include "firn/runtime/kernel_support.h"
+#include "firn/runtime/rollback.h"
 #include "metrics/batch.h"
 #include "tensor/impl.h"
 

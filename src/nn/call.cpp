@@ -16,7 +16,7 @@
 #include "base/inherited.h"
 #include "firn/memory/labels.h"
 #include "firn/nn/module.h"
-#include "firn/storage.h"
+#include "firn/runtime/storage.h"
 #include "firn/warning.h"
 #include "nn/shown_weights.h"
 #include "nn/tree.h"

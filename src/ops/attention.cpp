@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "base/checked.h"
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "kernels/attention.h"
 #include "kernels/elementwise.h"
 #include "kernels/math/attention.h"

@@ -9,8 +9,8 @@
 #include "autograd/op_attributes.h"
 #include "base/check.h"
 #include "firn/ops/ops.h"
-#include "firn/spans.h"
-#include "firn/stream.h"
+#include "firn/runtime/spans.h"
+#include "firn/runtime/stream.h"
 #include "ops/autocast.h"
 
 namespace firn::ops {

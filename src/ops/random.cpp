@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "kernels/copy.h"
 #include "kernels/math/philox.h"
 #include "kernels/random.h"

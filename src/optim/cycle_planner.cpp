@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "firn/ops/losses.h"
-#include "firn/rollback.h"
+#include "firn/runtime/rollback.h"
 #include "optim/batch_scope.h"
 #include "optim/impl.h"
 

@@ -3,7 +3,7 @@
 
 #include "firn/ops/losses.h"
 #include "firn/random.h"
-#include "firn/rollback.h"
+#include "firn/runtime/rollback.h"
 #include "kernels/copy.h"
 #include "optim/impl.h"
 

@@ -1,5 +1,5 @@
 // Host effects of captured work: while a CUDA graph is captured, what an optimizer changes on the
-// host beside the work on the device happens again at each replay (firn/kernel_support.h).
+// host beside the work on the device happens again at each replay (firn/runtime/kernel_support.h).
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 
 namespace firn::optim {
 

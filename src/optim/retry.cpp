@@ -2,7 +2,7 @@
 #include <optional>
 
 #include "firn/ops/losses.h"
-#include "firn/rollback.h"
+#include "firn/runtime/rollback.h"
 #include "optim/batch_scope.h"
 #include "optim/impl.h"
 

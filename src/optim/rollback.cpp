@@ -1,10 +1,10 @@
 // How a cycle is taken back, as far as it was not ended by a step.
-#include "firn/rollback.h"
+#include "firn/runtime/rollback.h"
 
 #include <algorithm>
 
-#include "firn/kernel_support.h"
-#include "firn/stream.h"
+#include "firn/runtime/kernel_support.h"
+#include "firn/runtime/stream.h"
 #include "optim/impl.h"
 
 namespace firn::optim {

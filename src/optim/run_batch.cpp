@@ -4,9 +4,9 @@
 #include <optional>
 #include <utility>
 
-#include "firn/kernel_support.h"
 #include "firn/ops/losses.h"
-#include "firn/rollback.h"
+#include "firn/runtime/kernel_support.h"
+#include "firn/runtime/rollback.h"
 #include "optim/cycle_planner.h"
 #include "optim/impl.h"
 

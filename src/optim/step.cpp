@@ -3,7 +3,7 @@
 #include <span>
 
 #include "autograd/node.h"
-#include "firn/spans.h"
+#include "firn/runtime/spans.h"
 #include "kernels/optim.h"
 #include "optim/impl.h"
 

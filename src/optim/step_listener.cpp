@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "base/check.h"
-#include "firn/kernel_support.h"
-#include "firn/spans.h"
+#include "firn/runtime/kernel_support.h"
+#include "firn/runtime/spans.h"
 #include "optim/impl.h"
 
 namespace firn::optim {

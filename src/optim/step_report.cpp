@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/check.h"
-#include "firn/kernel_support.h"
-#include "firn/stream.h"
+#include "firn/runtime/kernel_support.h"
+#include "firn/runtime/stream.h"
 #include "kernels/math/optim/step_state.h"
 #include "tensor/impl.h"
 

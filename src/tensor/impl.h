@@ -1,7 +1,7 @@
 // The object that a Tensor handle points at.
 #pragma once
 
-#include "firn/storage.h"
+#include "firn/runtime/storage.h"
 #include "firn/tensor.h"
 #include "runtime/memory/pool.h"
 

@@ -8,9 +8,9 @@
 #include <cstring>
 
 #include "base/checked.h"
-#include "firn/kernel_support.h"
-#include "firn/spans.h"
-#include "firn/stream.h"
+#include "firn/runtime/kernel_support.h"
+#include "firn/runtime/spans.h"
+#include "firn/runtime/stream.h"
 #include "kernels/math/integer.h"
 #include "tensor/impl.h"
 

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "base/check.h"
-#include "firn/graph.h"
-#include "firn/kernel_support.h"
-#include "firn/stream.h"
+#include "firn/runtime/graph.h"
+#include "firn/runtime/kernel_support.h"
+#include "firn/runtime/stream.h"
 #include "optim/impl.h"
 
 namespace firn::graph {

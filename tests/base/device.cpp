@@ -3,7 +3,7 @@
 
 #include "firn/error.h"
 #include "firn/random.h"
-#include "firn/stream.h"
+#include "firn/runtime/stream.h"
 #include "support/catch.h"
 #include "support/values.h"
 

@@ -5,7 +5,7 @@
 #include "data/loader_sets.h"
 #include "data/matchers.h"
 #include "firn/firn.h"
-#include "firn/storage.h"
+#include "firn/runtime/storage.h"
 #include "support/simulator.h"
 #include "support/values.h"
 

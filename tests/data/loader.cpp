@@ -9,7 +9,7 @@
 
 #include "data/loader_sets.h"
 #include "data/matchers.h"
-#include "firn/storage.h"
+#include "firn/runtime/storage.h"
 #include "support/values.h"
 
 using namespace firn;

@@ -1,5 +1,5 @@
 // Loaders and RollbackPoint: batches that were taken come again, to the bit.
-#include "firn/rollback.h"
+#include "firn/runtime/rollback.h"
 
 #include <optional>
 

@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "firn/firn.h"
-#include "firn/storage.h"
+#include "firn/runtime/storage.h"
 
 namespace firn::test {
 namespace {

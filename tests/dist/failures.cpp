@@ -12,7 +12,7 @@
 #include "dist/checks.h"
 #include "firn/dist/local.h"
 #include "firn/firn.h"
-#include "firn/storage.h"
+#include "firn/runtime/storage.h"
 #include "support/catch.h"
 
 using namespace firn;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "firn/firn.h"
-#include "firn/storage.h"
+#include "firn/runtime/storage.h"
 #include "io/dlpack_abi.h"
 #include "support/values.h"
 

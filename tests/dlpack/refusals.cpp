@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "dlpack/foreign.h"
-#include "firn/graph.h"
+#include "firn/runtime/graph.h"
 #include "support/catch.h"
 #include "support/dry_run.h"
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "dlpack/foreign.h"
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "support/catch.h"
 #include "support/simulator.h"
 

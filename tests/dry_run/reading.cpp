@@ -1,7 +1,7 @@
 // What the host does in a dry run: it reads zeros, and its copies are left out.
 #include <vector>
 
-#include "firn/storage.h"
+#include "firn/runtime/storage.h"
 #include "support/catch.h"
 #include "support/dry_run.h"
 #include "support/values.h"

@@ -1,7 +1,7 @@
 // Steps of optimizers and of batch norm by shapes alone: kernels write no arena, moment or buffer.
 #include <memory>
 
-#include "firn/storage.h"
+#include "firn/runtime/storage.h"
 #include "support/catch.h"
 #include "support/dry_run.h"
 #include "support/values.h"

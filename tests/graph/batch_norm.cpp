@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "firn/firn.h"
-#include "firn/graph.h"
+#include "firn/runtime/graph.h"
 #include "firn/train/graph_step.h"
 #include "firn/warning.h"
 #include "graph/steps.h"

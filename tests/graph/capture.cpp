@@ -5,9 +5,9 @@
 #include <thread>
 
 #include "firn/firn.h"
-#include "firn/graph.h"
-#include "firn/kernel_support.h"
-#include "firn/storage.h"
+#include "firn/runtime/graph.h"
+#include "firn/runtime/kernel_support.h"
+#include "firn/runtime/storage.h"
 #include "support/catch.h"
 #include "support/simulator.h"
 #include "support/values.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "firn/firn.h"
-#include "firn/graph.h"
+#include "firn/runtime/graph.h"
 #include "support/catch.h"
 #include "support/values.h"
 

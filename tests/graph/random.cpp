@@ -3,7 +3,7 @@
 #include <string>
 
 #include "firn/firn.h"
-#include "firn/graph.h"
+#include "firn/runtime/graph.h"
 #include "support/catch.h"
 #include "support/simulator.h"
 #include "support/values.h"

@@ -1,10 +1,10 @@
 // Replays of captured micro-steps under a RollbackPoint, and captures under one.
-#include "firn/rollback.h"
+#include "firn/runtime/rollback.h"
 
 #include <string>
 
 #include "firn/firn.h"
-#include "firn/graph.h"
+#include "firn/runtime/graph.h"
 #include "optim/problem.h"
 #include "support/catch.h"
 #include "support/values.h"

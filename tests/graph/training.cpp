@@ -3,7 +3,7 @@
 #include <string>
 
 #include "firn/firn.h"
-#include "firn/graph.h"
+#include "firn/runtime/graph.h"
 #include "firn/train/graph_step.h"
 #include "graph/steps.h"
 #include "support/catch.h"

@@ -11,7 +11,7 @@
 #include "data/files.h"
 #include "data/matchers.h"
 #include "firn/firn.h"
-#include "firn/storage.h"
+#include "firn/runtime/storage.h"
 #include "support/values.h"
 
 using namespace firn;

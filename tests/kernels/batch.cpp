@@ -1,7 +1,7 @@
 // Batches out of a set of bytes, on the default device, against a plain loop.
 #include "kernels/batch.h"
 
-#include "firn/stream.h"
+#include "firn/runtime/stream.h"
 #include "support/catch.h"
 #include "support/values.h"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <map>
 
-#include "firn/storage.h"
+#include "firn/runtime/storage.h"
 #include "kernels/math/philox.h"
 #include "kernels/random.h"
 #include "kernels/twins.h"

@@ -8,8 +8,8 @@
 #include <functional>
 #include <vector>
 
-#include "firn/storage.h"
-#include "firn/stream.h"
+#include "firn/runtime/storage.h"
+#include "firn/runtime/stream.h"
 #include "kernels/copy.h"
 #include "support/catch.h"
 #include "support/values.h"

@@ -2,8 +2,8 @@
 #include <cstdint>
 #include <utility>
 
-#include "firn/kernel_support.h"
-#include "firn/storage.h"
+#include "firn/runtime/kernel_support.h"
+#include "firn/runtime/storage.h"
 #include "runtime/memory/fail_allocation.h"
 #include "support/catch.h"
 #include "support/values.h"

@@ -1,7 +1,7 @@
 // The allocator of a CUDA device: accounts, memory that runs out, calls that fail.
 #include "firn/firn.h"
-#include "firn/kernel_support.h"
-#include "firn/storage.h"
+#include "firn/runtime/kernel_support.h"
+#include "firn/runtime/storage.h"
 #include "runtime/memory/fail_allocation.h"
 #include "support/catch.h"
 #include "support/simulator.h"

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "runtime/memory/fail_allocation.h"
 #include "support/catch.h"
 #include "support/values.h"

@@ -4,8 +4,8 @@
 #include <thread>
 
 #include "firn/firn.h"
-#include "firn/kernel_support.h"
-#include "firn/storage.h"
+#include "firn/runtime/kernel_support.h"
+#include "firn/runtime/storage.h"
 #include "runtime/memory/allocator.h"
 #include "support/catch.h"
 #include "support/simulator.h"

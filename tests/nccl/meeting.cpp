@@ -8,7 +8,7 @@
 
 #include "dist/nccl/library.h"
 #include "firn/dist/distribute.h"
-#include "firn/graph.h"
+#include "firn/runtime/graph.h"
 #include "nccl/ranks.h"
 #include "support/values.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "firn/firn.h"
-#include "firn/storage.h"
+#include "firn/runtime/storage.h"
 #include "message_of.h"
 #include "support/catch.h"
 #include "support/values.h"

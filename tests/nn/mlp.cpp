@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "firn/firn.h"
-#include "firn/graph.h"
+#include "firn/runtime/graph.h"
 #include "kernels/dense.h"
 #include "kernels/settings/settings.h"
 #include "message_of.h"

@@ -2,7 +2,7 @@
 #include <bit>
 #include <cmath>
 
-#include "firn/storage.h"
+#include "firn/runtime/storage.h"
 #include "kernels/math/rounding.h"
 #include "optim/problem.h"
 

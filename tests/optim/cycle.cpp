@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "firn/storage.h"
+#include "firn/runtime/storage.h"
 #include "optim/problem.h"
 #include "runtime/memory/fail_allocation.h"
 

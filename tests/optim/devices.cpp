@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "firn/stream.h"
+#include "firn/runtime/stream.h"
 #include "kernels/copy.h"
 #include "kernels/optim.h"
 #include "optim/policy/scaler.h"

@@ -1,5 +1,5 @@
 // RollbackPoints: what they keep and in which order they put it back, and cycles of optimizers.
-#include "firn/rollback.h"
+#include "firn/runtime/rollback.h"
 
 #include <cmath>
 #include <functional>

@@ -1,7 +1,7 @@
 // The seed of an optimizer's backward pass: who computes it, and what a batch without rows does.
 #include <algorithm>
 
-#include "firn/graph.h"
+#include "firn/runtime/graph.h"
 #include "optim/problem.h"
 
 namespace firn::testing {

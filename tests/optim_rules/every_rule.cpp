@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "firn/rollback.h"
+#include "firn/runtime/rollback.h"
 #include "runtime/memory/fail_allocation.h"
 #include "support/slow_device.h"
 #include "support/threads.h"
@@ -91,7 +91,8 @@ TEST_CASE("[S17][S43] a parameter that no gradient has reached keeps every bit u
   });
 }
 
-TEST_CASE("[S23][S28][S43] any rule goes on to the bit from a state that was copied in mid-cycle", "[once]") {
+TEST_CASE("[S23][S28][S43] any rule goes on to the bit from a state that was copied in mid-cycle",
+          "[once]") {
   for_every_rule([](const RuleCase& rule, DType dtype, const optim::StepOptions& step) {
     for (const int done : {0, 7, 12}) {
       CAPTURE(done);

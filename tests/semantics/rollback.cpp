@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "firn/rollback.h"
+#include "firn/runtime/rollback.h"
 #include "runtime/memory/fail_allocation.h"
 #include "semantics/batch_norm/net.h"
 

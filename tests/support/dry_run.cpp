@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-#include "firn/storage.h"
+#include "firn/runtime/storage.h"
 #include "kernels/cpu/device/workspace.h"
 #include "runtime/memory/allocator.h"
 #include "support/catch.h"

@@ -1,5 +1,5 @@
-// A call for real and by shapes alone (firn/kernel_support.h), compared: what both allocate, and
-// that the second writes nothing.
+// A call for real and by shapes alone (firn/runtime/kernel_support.h), compared: what both
+// allocate, and that the second writes nothing.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "firn/firn.h"
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 
 namespace firn::testing {
 

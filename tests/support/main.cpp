@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "firn/device.h"
-#include "firn/stream.h"
+#include "firn/runtime/stream.h"
 #include "support/ops/op_row.h"
 
 namespace {

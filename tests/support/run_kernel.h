@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "firn/storage.h"
-#include "firn/stream.h"
+#include "firn/runtime/storage.h"
+#include "firn/runtime/stream.h"
 #include "kernels/copy.h"
 #include "kernels/elementwise.h"
 

@@ -4,7 +4,7 @@
 
 #ifdef FIRN_HAS_CUSIM
 #include "cusim.h"
-#include "firn/stream.h"
+#include "firn/runtime/stream.h"
 #include "support/values.h"
 
 namespace firn::testing {

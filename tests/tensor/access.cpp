@@ -1,7 +1,7 @@
 // Making tensors and reading them on the host.
 #include <numeric>
 
-#include "firn/storage.h"
+#include "firn/runtime/storage.h"
 #include "support/catch.h"
 #include "support/values.h"
 

@@ -1,5 +1,5 @@
 // Views: they share storage, count positions as Python does, and check their bounds.
-#include "firn/storage.h"
+#include "firn/runtime/storage.h"
 #include "support/catch.h"
 #include "support/values.h"
 

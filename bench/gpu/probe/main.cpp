@@ -12,7 +12,7 @@
 #include <exception>
 
 #include "bench/gpu/probe/probes.h"
-#include "firn/stream.h"
+#include "firn/runtime/stream.h"
 
 namespace {
 

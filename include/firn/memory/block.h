@@ -8,7 +8,7 @@
 
 #include "firn/device.h"
 #include "firn/memory.h"
-#include "firn/stream.h"
+#include "firn/runtime/stream.h"
 
 namespace firn {
 

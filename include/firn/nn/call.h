@@ -15,7 +15,7 @@
 #include "firn/checkpoint.h"
 #include "firn/error.h"
 #include "firn/ops/autocast.h"
-#include "firn/spans.h"
+#include "firn/runtime/spans.h"
 #include "firn/tensor.h"
 
 namespace firn::nn {

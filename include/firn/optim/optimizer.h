@@ -79,9 +79,9 @@ class Optimizer {
   ///
   /// Throws Error if the loss has no gradient, is not a scalar f32 or f64, or is on another device;
   /// and if parameters have gradients from a plain loss.backward(), which carries no weight. If the
-  /// backward pass itself throws, the cycle is lost: call zero_grad(), or roll back (rollback.h).
-  /// If memory runs out in it, the cycle is dropped, and OutOfMemory says so; with
-  /// StepOptions::keep_accumulator, the cycle is as before the call.
+  /// backward pass itself throws, the cycle is lost: call zero_grad(), or roll back
+  /// (firn/runtime/rollback.h). If memory runs out in it, the cycle is dropped, and OutOfMemory
+  /// says so; with StepOptions::keep_accumulator, the cycle is as before the call.
   ///
   /// Only this optimizer's parameters collect gradients, and leaves that belong to no optimizer.
   /// The pass goes through parameters of another optimizer and leaves their gradients alone, as a

@@ -11,9 +11,9 @@
 //     step();                // the first call runs it, the second captures it, others replay it
 //   }
 //
-// firn/graph.h says what can be captured. Optimizers keep on the device what varies from step to
-// step (learning rate, loss scale, position in a cycle), so a replay gives the same bits as the
-// step.
+// firn/runtime/graph.h says what can be captured. Optimizers keep on the device what varies from
+// step to step (learning rate, loss scale, position in a cycle), so a replay gives the same bits as
+// the step.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 #include <memory>
 
 #include "firn/device.h"
-#include "firn/graph.h"
+#include "firn/runtime/graph.h"
 
 namespace firn::optim {
 class Optimizer;

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "firn/error.h"
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "kernels/cpu/index/index.h"
 
 namespace firn::kernels::cpu::FIRN_ISA {

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "kernels/copy.h"
 #include "kernels/cpu/device/reserve.h"
 #include "kernels/cpu/device/workspace.h"

@@ -11,7 +11,7 @@
 #endif
 
 #include "firn/device.h"
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "kernels/cpu/device/thread_pool.h"
 
 namespace firn::kernels::cpu {

@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "kernels/cpu/device/parallel.h"
 #include "kernels/cpu/device/workspace.h"
 

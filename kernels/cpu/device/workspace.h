@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "firn/storage.h"
+#include "firn/runtime/storage.h"
 #include "firn/view.h"
 
 namespace firn::kernels::cpu {

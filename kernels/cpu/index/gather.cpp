@@ -4,7 +4,7 @@
 #include <string>
 
 #include "firn/error.h"
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "kernels/copy.h"
 #include "kernels/cpu/device/convert.h"
 #include "kernels/cpu/device/parallel.h"

@@ -1,5 +1,5 @@
 // The backward pass of normalisation by channel on CUDA devices.
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "kernels/cuda/channel_norm/driver.cuh"
 #include "kernels/cuda/device/tickets.cuh"
 #include "kernels/cuda/rows/driver.cuh"

@@ -1,7 +1,7 @@
 // Normalisation by channel on CUDA devices: moments and the forward pass. A block first computes a
 // centre for each channel from a few of its values, then sums up distances from it, which avoids
 // cancellation. Blocks write their moments, and the last block merges them in f64 and in order.
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "kernels/cuda/channel_norm/driver.cuh"
 #include "kernels/cuda/device/tickets.cuh"
 #include "kernels/cuda/rows/driver.cuh"

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "kernels/cuda/device/host.h"
 #include "kernels/cuda/gemm/contexts.h"
 

@@ -1,6 +1,6 @@
-// How kernels report values that only the device sees (firn/kernel_support.h). The host makes a
-// FaultSite and passes it to the kernel. raise_fault records the first bad value, and the kernel
-// continues.
+// How kernels report values that only the device sees (firn/runtime/kernel_support.h). The host
+// makes a FaultSite and passes it to the kernel. raise_fault records the first bad value, and the
+// kernel continues.
 //
 //   const FaultSite site = fault_site(op, "index", stream.device);   // on the host
 //   if (value < 0 || value >= bound) raise_fault(site, position, value, bound);   // in a kernel
@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "kernels/cuda/device/gpu.h"
 
 namespace firn::kernels::cuda {

@@ -20,7 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "kernels/cuda/device/host.h"
 #include "kernels/math/macros.h"
 

@@ -4,8 +4,8 @@
 
 #include <cuda_runtime_api.h>
 
-#include "firn/kernel_support.h"
-#include "firn/stream.h"
+#include "firn/runtime/kernel_support.h"
+#include "firn/runtime/stream.h"
 
 namespace firn::gpu {
 

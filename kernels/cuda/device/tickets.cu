@@ -5,7 +5,7 @@
 #include <mutex>
 #include <utility>
 
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 
 namespace firn::kernels::cuda {
 namespace {

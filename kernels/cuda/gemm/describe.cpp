@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "firn/error.h"
-#include "firn/stream.h"
+#include "firn/runtime/stream.h"
 #include "kernels/cuda/device/host.h"
 #include "kernels/cuda/gemm/cublaslt.h"
 #include "kernels/cuda/gemm/refusals.h"

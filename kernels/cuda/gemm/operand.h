@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "kernels/copy.h"
 #include "kernels/cuda/gemm/product.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "firn/error.h"
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "firn/warning.h"
 #include "kernels/cuda/device/host.h"
 #include "kernels/cuda/gemm/contexts.h"

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "firn/stream.h"
+#include "firn/runtime/stream.h"
 #include "firn/view.h"
 
 namespace firn::kernels::cuda {

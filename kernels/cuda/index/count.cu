@@ -1,6 +1,6 @@
 // Counting integers on CUDA devices. Sums of integers do not depend on their order, so blocks may
 // add by atomics.
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "kernels/copy.h"
 #include "kernels/cuda/device/block.cuh"
 #include "kernels/cuda/device/element.cuh"

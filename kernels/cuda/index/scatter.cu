@@ -11,7 +11,7 @@
 //          additions, whose loads overlap four at a time.
 #include <bit>
 
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "kernels/copy.h"
 #include "kernels/cuda/device/axis_table.cuh"
 #include "kernels/cuda/device/block.cuh"

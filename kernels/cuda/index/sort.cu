@@ -10,7 +10,7 @@
 
 #include <bit>
 
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "kernels/cuda/device/axis_table.cuh"
 #include "kernels/cuda/device/element.cuh"
 #include "kernels/cuda/index/sort.cuh"

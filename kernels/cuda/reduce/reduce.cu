@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "kernels/cuda/device/block.cuh"
 #include "kernels/cuda/device/element.cuh"
 #include "kernels/cuda/device/strides.cuh"

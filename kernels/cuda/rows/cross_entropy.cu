@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "kernels/cuda/device/fault.cuh"
 #include "kernels/cuda/device/pending_seed.cuh"
 #include "kernels/cuda/device/tickets.cuh"

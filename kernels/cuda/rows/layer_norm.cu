@@ -3,7 +3,7 @@
 // in order. The number of teams depends on the shape alone.
 #include <algorithm>
 
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "kernels/cuda/rows/driver.cuh"
 #include "kernels/math/rows.h"
 #include "kernels/rows.h"

@@ -11,7 +11,7 @@
 #include "base/check.h"
 #include "data/collate.h"
 #include "data/files/record_layout.h"
-#include "firn/storage.h"
+#include "firn/runtime/storage.h"
 #include "io/file/crc32.h"
 #include "io/file/input_file.h"
 #include "io/file/path.h"

@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "data/collate.h"
-#include "firn/spans.h"
+#include "firn/runtime/spans.h"
 
 namespace firn::data {
 namespace {

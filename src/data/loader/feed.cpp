@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 
 namespace firn::data {
 

@@ -9,8 +9,8 @@
 #include "data/loader/feed.h"
 #include "firn/memory.h"
 #include "firn/ops/ops.h"
-#include "firn/rollback.h"
-#include "firn/spans.h"
+#include "firn/runtime/rollback.h"
+#include "firn/runtime/spans.h"
 #include "firn/warning.h"
 
 namespace firn::data {

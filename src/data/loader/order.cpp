@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "data/scramble.h"
 #include "firn/data/permutation.h"
-#include "firn/stream.h"
+#include "firn/runtime/stream.h"
 #include "io/file/crc32.h"
 #include "kernels/math/philox.h"
 

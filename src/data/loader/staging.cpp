@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "firn/ops/ops.h"
-#include "firn/storage.h"
+#include "firn/runtime/storage.h"
 
 namespace firn::data {
 namespace {

@@ -9,7 +9,7 @@
 #include "firn/data/dataset.h"
 #include "firn/data/loader.h"
 #include "firn/memory.h"
-#include "firn/stream.h"
+#include "firn/runtime/stream.h"
 
 namespace firn::data {
 

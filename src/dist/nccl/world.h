@@ -21,8 +21,8 @@
 #include "dist/nccl/library.h"
 #include "dist/transport.h"
 #include "firn/dist/nccl.h"
-#include "firn/kernel_support.h"
-#include "firn/stream.h"
+#include "firn/runtime/kernel_support.h"
+#include "firn/runtime/stream.h"
 
 namespace firn::dist {
 

@@ -12,8 +12,8 @@
 #include "dist/parallel/exchange.h"
 #include "firn/autograd.h"
 #include "firn/dist/parallel/functions.h"
-#include "firn/kernel_support.h"
 #include "firn/ops/ops.h"
+#include "firn/runtime/kernel_support.h"
 
 namespace firn::dist {
 namespace {

@@ -5,9 +5,9 @@
 #include "firn/autograd.h"
 #include "firn/dist/distribute.h"
 #include "firn/dist/parallel/functions.h"
-#include "firn/kernel_support.h"
 #include "firn/nn/layers/embedding.h"
 #include "firn/ops/ops.h"
+#include "firn/runtime/kernel_support.h"
 #include "tensor/impl.h"
 
 namespace firn::dist {

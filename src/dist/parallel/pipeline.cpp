@@ -13,8 +13,8 @@
 
 #include "base/check.h"
 #include "firn/autograd.h"
-#include "firn/kernel_support.h"
 #include "firn/ops/ops.h"
+#include "firn/runtime/kernel_support.h"
 #include "optim/impl.h"
 #include "optim/ranks/stage.h"
 #include "tensor/impl.h"

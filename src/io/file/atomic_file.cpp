@@ -19,7 +19,7 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "io/file/path.h"
 
 namespace firn::io {

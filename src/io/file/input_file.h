@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "firn/storage.h"
+#include "firn/runtime/storage.h"
 
 namespace firn::io {
 

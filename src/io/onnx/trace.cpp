@@ -16,7 +16,7 @@
 #include "firn/memory/labels.h"
 #include "firn/ops/autocast.h"
 #include "firn/ops/ops.h"
-#include "firn/storage.h"
+#include "firn/runtime/storage.h"
 #include "tensor/impl.h"
 
 namespace firn::io::onnx {

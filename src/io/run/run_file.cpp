@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "firn/ops/ops.h"
-#include "firn/spans.h"
+#include "firn/runtime/spans.h"
 #include "io/file/atomic_file.h"
 #include "io/file/crc32.h"
 #include "io/safetensors_layout.h"

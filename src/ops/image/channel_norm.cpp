@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "autograd/batch_parts.h"
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "kernels/channel_norm.h"
 #include "kernels/copy.h"
 #include "ops/common.h"
@@ -70,8 +70,8 @@ double cell_size(const Tensor& x, NormCells cells) {
 
 /// Where the moments come from that an input is normalised by.
 struct Origin {
-  bool computed = true;    ///< from x, and maybe others: the gradient flows through them
-  double count = 0;        ///< of the elements that they were computed from, in a channel
+  bool computed = true;  ///< from x, and maybe others: the gradient flows through them
+  double count = 0;      ///< of the elements that they were computed from, in a channel
   /// If x is a part of a batch, which they are of: where the parts met. Else without a layer.
   autograd::BatchParts::Place place = {};
 };
@@ -107,13 +107,12 @@ Tensor sums_of_batch(const Tensor& sums, autograd::BatchParts::Place place) {
              "the gradient of a part of a batch is computed outside of its batch");
   const double unit = parts->unit();
   place.backward = true;
-  const auto all = parts->meet(place, numbers_of(sums, unit),
-                               [](std::span<const Numbers> each) {
-                                 Numbers out = each.front();
-                                 for (const Numbers& n : each.subspan(1))
-                                   for (std::size_t i = 0; i < out.size(); ++i) out[i] += n[i];
-                                 return out;
-                               });
+  const auto all = parts->meet(place, numbers_of(sums, unit), [](std::span<const Numbers> each) {
+    Numbers out = each.front();
+    for (const Numbers& n : each.subspan(1))
+      for (std::size_t i = 0; i < out.size(); ++i) out[i] += n[i];
+    return out;
+  });
   return tensor_of(*all, sums.shape(), sums.dtype(), unit);
 }
 
@@ -228,8 +227,9 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, con
 }
 
 Tensor ops::batch_norm_of_parts(autograd::BatchParts& parts,
- const std::shared_ptr<const std::string>& layer, const Tensor& x, const Tensor& weight,
-                                const Tensor& bias, double eps, Moments& moments, double& count) {
+                                const std::shared_ptr<const std::string>& layer, const Tensor& x,
+                                const Tensor& weight, const Tensor& bias, double eps,
+                                Moments& moments, double& count) {
   require_input("batch_norm", x, weight, bias, eps);
   FIRN_CHECK(x.device().is_cpu(), "batch_norm", "move the model to the CPU",
              "parts of a batch meet on the CPU, and x is {}", describe(x));
@@ -262,8 +262,8 @@ Tensor ops::batch_norm_of_parts(autograd::BatchParts& parts,
                        own.mean.shape(), own.mean.dtype()),
              tensor_of({all->begin() + static_cast<std::ptrdiff_t>(c), all->end() - 1},
                        own.var.shape(), own.var.dtype())};
-  return normalize("batch_norm", input, cells, moments,
-                   {.count = count, .place = place}, weight, bias, eps);
+  return normalize("batch_norm", input, cells, moments, {.count = count, .place = place}, weight,
+                   bias, eps);
 }
 
 Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight, const Tensor& bias,

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/check.h"
-#include "firn/stream.h"
+#include "firn/runtime/stream.h"
 #include "kernels/optim.h"
 #include "optim/policy/scaler.h"
 #include "tensor/impl.h"

@@ -12,7 +12,7 @@
 
 #include "autograd/peers.h"
 #include "autograd/reading.h"
-#include "firn/storage.h"
+#include "firn/runtime/storage.h"
 #include "optim/store/param_store.h"
 
 namespace firn::optim {

@@ -8,7 +8,7 @@
 #include "autograd/node.h"
 #include "base/check.h"
 #include "firn/ops/losses.h"
-#include "firn/rollback.h"
+#include "firn/runtime/rollback.h"
 #include "kernels/optim.h"
 #include "optim/impl.h"
 #include "optim/store/division.h"

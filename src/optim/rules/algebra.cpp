@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "firn/stream.h"
+#include "firn/runtime/stream.h"
 #include "kernels/copy.h"
 #include "kernels/gemm.h"
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "kernels/copy.h"
 #include "optim/store/label.h"
 #include "optim/store/param_store.h"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "kernels/copy.h"
 
 namespace firn::optim {

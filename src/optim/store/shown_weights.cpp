@@ -1,7 +1,7 @@
 #include "optim/store/shown_weights.h"
 
 #include "base/check.h"
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 
 namespace firn::optim {
 namespace {

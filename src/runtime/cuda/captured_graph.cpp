@@ -2,7 +2,7 @@
 #include <atomic>
 #include <utility>
 
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "runtime/cuda/api.h"
 #include "runtime/cuda/cuda.h"
 #include "runtime/graph/captured_graph.h"

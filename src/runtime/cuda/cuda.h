@@ -8,7 +8,7 @@
 
 #include "base/build.h"
 #include "firn/memory/block.h"
-#include "firn/stream.h"
+#include "firn/runtime/stream.h"
 #include "runtime/stream/fault.h"
 
 namespace firn::memory {
@@ -58,7 +58,7 @@ void copy_async(void* dst, Device dst_device, const void* src, Device src_device
                 std::size_t bytes);
 void zero(void* dst, std::size_t bytes, Stream stream);
 
-// When kernels run (timing.cpp), for firn/spans.h. Timers are cudaEvent_t with a time.
+// When kernels run (timing.cpp), for firn/runtime/spans.h. Timers are cudaEvent_t with a time.
 
 /// A session begins at `zero`, in ns of steady_clock.
 void start_timers(std::uint64_t zero) noexcept;

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "runtime/cuda/api.h"
 #include "runtime/cuda/cuda.h"
 #include "runtime/stream/fault.h"

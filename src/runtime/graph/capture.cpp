@@ -2,7 +2,7 @@
 
 #include "base/build.h"
 #include "base/check.h"
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "runtime/graph/captured_graph.h"
 #include "runtime/graph/draw_tape.h"
 

@@ -1,4 +1,4 @@
-// A captured CUDA graph, which implements firn/graph.h in CUDA builds.
+// A captured CUDA graph, which implements firn/runtime/graph.h in CUDA builds.
 //
 // The capture runs on a stream of its own. The graph is launched on its home, the stream that was
 // current when the capture began. Memory allocated during the capture belongs to the graph
@@ -13,7 +13,7 @@
 
 #include "firn/memory/block.h"
 #include "firn/random.h"
-#include "firn/stream.h"
+#include "firn/runtime/stream.h"
 
 namespace firn::memory {
 

@@ -1,4 +1,4 @@
-#include "firn/graph.h"
+#include "firn/runtime/graph.h"
 
 #include <fmt/format.h>
 
@@ -8,8 +8,8 @@
 
 #include "base/build.h"
 #include "base/check.h"
-#include "firn/spans.h"
-#include "firn/stream.h"
+#include "firn/runtime/spans.h"
+#include "firn/runtime/stream.h"
 #include "runtime/graph/captured_graph.h"
 
 namespace firn::graph {

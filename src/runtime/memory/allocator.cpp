@@ -16,7 +16,7 @@
 #include "base/check.h"
 #include "base/fork.h"
 #include "base/inherited.h"
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "runtime/cuda/cuda.h"
 #include "runtime/memory/accounts.h"
 #include "runtime/memory/cache.h"

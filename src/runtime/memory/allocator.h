@@ -15,7 +15,7 @@
 #include "firn/device.h"
 #include "firn/memory.h"
 #include "firn/memory/block.h"
-#include "firn/stream.h"
+#include "firn/runtime/stream.h"
 
 namespace firn::memory {
 

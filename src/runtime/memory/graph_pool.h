@@ -1,7 +1,7 @@
 // The memory of a captured graph, see cuda/allocator.cpp.
 #pragma once
 
-#include "firn/stream.h"
+#include "firn/runtime/stream.h"
 
 namespace firn::memory {
 

@@ -1,11 +1,11 @@
-#include "firn/storage.h"
+#include "firn/runtime/storage.h"
 
 #include <new>
 
 #include "base/check.h"
-#include "firn/kernel_support.h"
 #include "firn/memory/labels.h"
-#include "firn/stream.h"
+#include "firn/runtime/kernel_support.h"
+#include "firn/runtime/stream.h"
 #include "runtime/memory/allocator.h"
 #include "runtime/memory/pool.h"
 

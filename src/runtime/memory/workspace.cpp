@@ -1,4 +1,4 @@
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 
 namespace firn::runtime {
 

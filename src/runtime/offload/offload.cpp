@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "base/check.h"
-#include "firn/kernel_support.h"
 #include "firn/memory.h"
-#include "firn/stream.h"
+#include "firn/runtime/kernel_support.h"
+#include "firn/runtime/stream.h"
 #include "runtime/memory/allocator.h"
 
 namespace firn::memory {

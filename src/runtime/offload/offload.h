@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "firn/ref.h"
-#include "firn/storage.h"
+#include "firn/runtime/storage.h"
 
 namespace firn::memory {
 

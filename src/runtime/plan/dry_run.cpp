@@ -5,8 +5,8 @@
 
 #include "base/check.h"
 #include "base/inherited.h"
-#include "firn/kernel_support.h"
 #include "firn/memory/plan.h"
+#include "firn/runtime/kernel_support.h"
 #include "runtime/rollback/silence.h"
 
 namespace firn {

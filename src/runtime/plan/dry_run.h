@@ -8,7 +8,7 @@
 
 #include "firn/device.h"
 #include "firn/ref.h"
-#include "firn/rollback.h"
+#include "firn/runtime/rollback.h"
 #include "runtime/plan/model.h"
 
 namespace firn::memory {

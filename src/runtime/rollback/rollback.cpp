@@ -1,5 +1,5 @@
 // The points of each thread, and what they have been told of.
-#include "firn/rollback.h"
+#include "firn/runtime/rollback.h"
 
 #include <atomic>
 #include <cstddef>

@@ -10,9 +10,9 @@
 
 #include "base/check.h"
 #include "base/fork.h"
-#include "firn/kernel_support.h"
 #include "firn/memory.h"
 #include "firn/memory/labels.h"
+#include "firn/runtime/kernel_support.h"
 #include "runtime/cuda/cuda.h"
 #include "runtime/spans/recorder.h"
 
@@ -28,7 +28,6 @@ std::mutex& names_mutex() {
   static std::mutex& mutex = *new std::mutex;
   return mutex;
 }
-const char* const kRecompute = keep_name("recompute");
 
 std::uint64_t now() noexcept {
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -163,7 +162,7 @@ class SpanRecorder {
   /// What a checkpoint computes again in a backward pass is forward.
   static bool is_backward(const Span* s) noexcept {
     for (; s && s->kind_ != SpanKind::gradient; s = s->outer_)
-      if (s->name_ == kRecompute) return false;
+      if (s->name_ == kRecomputePhase) return false;
     return s != nullptr;
   }
   static bool is_again(const Span& s) noexcept {

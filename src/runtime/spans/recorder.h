@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "firn/spans.h"
+#include "firn/runtime/spans.h"
 
 namespace firn::runtime {
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "runtime/cuda/cuda.h"
 #include "runtime/memory/allocator.h"
 

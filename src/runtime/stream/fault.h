@@ -1,4 +1,4 @@
-// The host's part of Fault (firn/kernel_support.h).
+// The host's part of Fault (firn/runtime/kernel_support.h).
 #pragma once
 
 #include "firn/device.h"

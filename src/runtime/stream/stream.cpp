@@ -1,12 +1,12 @@
-#include "firn/stream.h"
+#include "firn/runtime/stream.h"
 
 #include <array>
 #include <cstring>
 #include <utility>
 
 #include "base/check.h"
-#include "firn/kernel_support.h"
-#include "firn/spans.h"
+#include "firn/runtime/kernel_support.h"
+#include "firn/runtime/spans.h"
 #include "runtime/cuda/cuda.h"
 
 namespace firn {

@@ -7,7 +7,7 @@
 #include "firn/ops/losses.h"
 #include "firn/optim/ema.h"
 #include "firn/optim/whole_weights.h"
-#include "firn/spans.h"
+#include "firn/runtime/spans.h"
 #include "nn/tree.h"
 #include "optim/impl.h"
 

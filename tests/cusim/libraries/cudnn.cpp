@@ -21,7 +21,7 @@
 #include "base/check.h"
 #include "check/check.h"
 #include "cusim.h"
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 
 namespace firn::kernels::cuda {
 namespace {

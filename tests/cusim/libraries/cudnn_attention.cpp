@@ -11,7 +11,7 @@
 #include "base/check.h"
 #include "check/check.h"
 #include "cusim.h"
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "kernels/cuda/attention/cudnn/products.h"
 
 namespace firn::kernels::cuda {

@@ -1,7 +1,7 @@
 // What fails with divided gradients: on all ranks, and without an end that nobody comes to.
 #include "dist/zero/zero.h"
 #include "firn/optim/health.h"
-#include "firn/rollback.h"
+#include "firn/runtime/rollback.h"
 
 namespace firn::testing {
 namespace {

@@ -2,7 +2,7 @@
 #include "data/files.h"
 #include "dist/zero/zero.h"
 #include "firn/io/run.h"
-#include "firn/storage.h"
+#include "firn/runtime/storage.h"
 
 namespace firn::testing {
 namespace {

@@ -4,7 +4,7 @@
 #include <map>
 #include <utility>
 
-#include "firn/stream.h"
+#include "firn/runtime/stream.h"
 #include "kernels/batch.h"
 #include "support/catch.h"
 #include "support/values.h"

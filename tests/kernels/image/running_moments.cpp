@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "firn/graph.h"
+#include "firn/runtime/graph.h"
 #include "kernels/channel_norm.h"
 #include "kernels/math/optim/step_state.h"
 #include "support/catch.h"

@@ -2,7 +2,7 @@
 // own, scratch memory, random numbers and an effect for graphs, trained beside firn's operations.
 // Prints what consumer.cpp prints, so that the same test reads both.
 #include <firn/firn.h>
-#include <firn/kernel_support.h>
+#include <firn/runtime/kernel_support.h>
 
 #include <cmath>
 #include <cstdint>

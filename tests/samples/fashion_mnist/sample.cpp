@@ -3,7 +3,7 @@
 #include <regex>
 
 #include "firn/environment.h"
-#include "firn/stream.h"
+#include "firn/runtime/stream.h"
 #include "small_set.h"
 
 using namespace firn::test;

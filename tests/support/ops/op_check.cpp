@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "base/check.h"
-#include "firn/storage.h"
+#include "firn/runtime/storage.h"
 #include "support/catch.h"
 #include "support/golden.h"
 #include "support/slow_device.h"

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "firn/kernel_support.h"
+#include "firn/runtime/kernel_support.h"
 #include "kernels/cuda/attention/cudnn/plan.h"
 #include "kernels/cuda/device/host.h"
 #include "kernels/settings/settings.h"

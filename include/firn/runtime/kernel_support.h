@@ -19,7 +19,7 @@
 #include "firn/device.h"
 #include "firn/memory/block.h"
 #include "firn/random.h"
-#include "firn/stream.h"
+#include "firn/runtime/stream.h"
 
 namespace firn::runtime {
 
@@ -86,7 +86,7 @@ class DoNotSkip {
 /// must not throw, and must keep alive what it uses. Outside of a dry run nothing happens.
 void at_dry_end(const void* what, std::function<void()> put_back);
 
-// ---- Capture of graphs (firn/graph.h) ----
+// ---- Capture of graphs (firn/runtime/graph.h) ----
 
 /// Whether this thread is capturing a graph on `device`.
 bool capturing(Device device) noexcept;

@@ -12,7 +12,7 @@
 
 #include "firn/device.h"
 #include "firn/dtype.h"
-#include "firn/stream.h"
+#include "firn/runtime/stream.h"
 
 namespace firn::runtime {
 
@@ -25,6 +25,8 @@ enum class SpanKind : std::uint8_t {
   gradient,     ///< the backward function of an operation
   kernel        ///< a call of a kernel, with those that it calls: on a CUDA device its launch
 };
+/// The phase in which a checkpoint() computes again: what is in it counts as forward.
+inline constexpr char kRecomputePhase[] = "recompute";
 /// "phase", "module", "operation", "gradient" or "kernel".
 const char* to_string(SpanKind kind) noexcept;
 

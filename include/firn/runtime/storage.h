@@ -9,7 +9,7 @@
 #include "firn/memory.h"
 #include "firn/memory/block.h"
 #include "firn/ref.h"
-#include "firn/stream.h"
+#include "firn/runtime/stream.h"
 
 namespace firn {
 
