@@ -49,8 +49,6 @@ TEST_CASE("report: page, CSV and events of real runs have the numbers of their l
     for (const auto& entry : std::filesystem::directory_iterator(events))
       event_file = entry.path().string();
     CHECK(faults({"events", event_file, log}) == "");
-    if (const std::string python = python_with_tensorboard(); !python.empty())
-      CHECK(faults({"tensorboard", event_file, log}, python) == "");
     // Once more, the same bytes.
     const std::string before = contents(page);
     REQUIRE(report({log, "-o", page}).exit_code == 0);

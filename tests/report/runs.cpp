@@ -1,6 +1,5 @@
 #include "report/runs.h"
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -81,19 +80,10 @@ void make_log(const std::vector<std::string>& options, const std::string& log) {
   write_file(log, ran.out);
 }
 
-std::string python_with_tensorboard() {
-  const char* const venv = std::getenv("FIRN_INTEROP_VENV");
-  const std::string python =
-      (venv != nullptr ? std::string(venv) : FIRN_REPORT_TESTS "/../../build/interop/venv") +
-      "/bin/python";
-  if (!std::filesystem::exists(python)) return {};
-  return test::run_program(python, {"-c", "import tensorboard"}).exit_code == 0 ? python : "";
-}
-
-std::string faults(const std::vector<std::string>& arguments, const std::string& python) {
+std::string faults(const std::vector<std::string>& arguments) {
   std::vector<std::string> all = {FIRN_REPORT_TESTS "/read_back.py"};
   all.insert(all.end(), arguments.begin(), arguments.end());
-  const test::Ran ran = test::run_program(python, all);
+  const test::Ran ran = test::run_program(FIRN_PYTHON, all);
   return ran.exit_code == 0 ? "" : ran.out + ran.err;
 }
 

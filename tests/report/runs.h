@@ -20,11 +20,7 @@ test::Ran report(const std::vector<std::string>& arguments);
 /// make_log.py, which makes up a run.
 void make_log(const std::vector<std::string>& options, const std::string& log);
 /// What read_back.py finds wrong; empty if all is well.
-std::string faults(const std::vector<std::string>& arguments,
-                   const std::string& python = FIRN_PYTHON);
-/// The Python of the virtual environment of scripts/interop if TensorBoard is installed there; else
-/// empty.
-std::string python_with_tensorboard();
+std::string faults(const std::vector<std::string>& arguments);
 
 std::string contents(const std::string& path);
 void write_file(const std::string& path, const std::string& text);
