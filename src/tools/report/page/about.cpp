@@ -68,11 +68,10 @@ std::string optimizers_of(const Run& run) {
                     clip == 0 ? "none" : rounded(clip), escaped(text_of(o, "device"), 40)});
   }
   if (rows.empty()) return {};
-  return "<div class=scroll>" +
-         plain_table("Optimizers",
-                     {"optimizer", "what it does", "backward passes a step", "clip norm", "device"},
-                     rows) +
-         "</div>";
+  return scrolled("Optimizers", plain_table("Optimizers",
+                                            {"optimizer", "what it does", "backward passes a step",
+                                             "clip norm", "device"},
+                                            rows));
 }
 
 }  // namespace
@@ -108,12 +107,11 @@ std::string headline(const Runs& runs) {
                     escaped(ending_of(run).word, 60), escaped(start_time(run), 40)});
   }
   return fmt::format("<header><p class=kicker>Training runs</p><h1>{} runs</h1>\n", runs.size()) +
-         "<div class=scroll>" +
-         plain_table("The runs",
-                     {"run", "model", "best", "last", "applied steps", "skipped", "time", "ended",
-                      "started"},
-                     rows) +
-         "</div>" + list_of_notes(runs) + "</header>\n";
+         scrolled("The runs", plain_table("The runs",
+                                          {"run", "model", "best", "last", "applied steps",
+                                           "skipped", "time", "ended", "started"},
+                                          rows)) +
+         list_of_notes(runs) + "</header>\n";
 }
 
 std::string differing_settings(const Runs& runs) {
@@ -143,7 +141,7 @@ std::string differing_settings(const Runs& runs) {
   if (!rows.empty()) {
     std::vector<std::string> head = {"setting"};
     for (std::size_t r = 0; r < runs.size(); ++r) head.push_back(run_mark(runs, r));
-    content = "<div class=scroll>" + plain_table("By run", head, rows) + "</div>";
+    content = scrolled("Settings by run", plain_table("By run", head, rows));
   }
   return section("differences", "Settings that differ", content);
 }
@@ -161,7 +159,7 @@ std::string models(const Runs& runs) {
       own += "<h3>" + escaped(name.empty() ? type : name + " (" + type + ")", 80) + "</h3>\n";
       const std::size_t most =
           kLongestSummary / runs.size() / std::min<std::size_t>(list->size(), 16);
-      own += "<pre class=scroll>" + escaped(text_of(m, "summary"), most, true) + "</pre>\n";
+      own += scrolled("Summary of the model", escaped(text_of(m, "summary"), most, true), "pre");
     }
     if (own == last) {
       out += "<p>" + run_mark(runs, r) + ": as the run before.</p>\n";
@@ -183,7 +181,7 @@ std::string settings(const Runs& runs) {
                         escaped(value, kLongestSetting / runs.size())});
     std::string own = optimizers_of(runs[r]);
     if (!rows.empty())
-      own += "<div class=scroll>" + plain_table("Settings", {"name", "value"}, rows) + "</div>";
+      own += scrolled("Settings", plain_table("Settings", {"name", "value"}, rows));
     if (own.empty()) continue;
     out += runs.size() == 1 ? own : folded(run_mark(runs, r), own);
   }

@@ -72,10 +72,10 @@ std::string confusion_section(const Runs& runs) {
     if (!runs[r].confusion) continue;
     const Confusion& c = *runs[r].confusion;
     if (runs.size() > 1) out += "<h3>" + run_mark(runs, r) + "</h3>\n";
-    out +=
-        fmt::format("<p>After epoch {}.</p>\n<div class=scroll>{}</div>\n", rounded(c.epoch),
-                    c.rows.size() * c.rows.size() * runs.size() <= kMostCells ? whole_table(c, r)
-                                                                              : frequent_pairs(c));
+    out += fmt::format("<p>After epoch {}.</p>\n", rounded(c.epoch)) +
+           scrolled("Confusion matrix", c.rows.size() * c.rows.size() * runs.size() <= kMostCells
+                                            ? whole_table(c, r)
+                                            : frequent_pairs(c));
   }
   return out.empty() ? out : section("confusion", "Confusion matrix", out);
 }

@@ -182,7 +182,7 @@ std::string skip_table(const std::vector<Curve>& curves) {
   const std::string note = thinned_note(table.rows(), static_cast<std::size_t>(all), "skips");
   const std::string html = table.html();
   if (table.rows() <= 12)
-    return "<div class=scroll>" + html + "</div>" + (note.empty() ? "" : "<p>" + note + "</p>\n");
+    return scrolled("Skipped steps", html) + (note.empty() ? "" : "<p>" + note + "</p>\n");
   return folded("Skipped steps: " + (note.empty() ? "all " + grouped(static_cast<double>(all))
                                                   : note + ", the first and the last"),
                 html);

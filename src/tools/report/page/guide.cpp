@@ -29,13 +29,12 @@ std::string measured_table(const Runs& runs) {
                     seconds > 0 && steps > 0 ? duration(seconds / steps) : rounded(kNoNumber),
                     e == nullptr ? rounded(kNoNumber) : bytes_text(e->training_peak_bytes)});
   }
-  return "<div class=scroll>" +
-         plain_table(
-             "What was trained and measured",
-             {"run", "effective batch (samples)", "micro-steps a step", "micro-batch (samples)",
-              "ranks", "steps in epoch 1", "applied steps", "time a step", "peak of training"},
-             rows) +
-         "</div>\n";
+  return scrolled("What was trained and measured",
+                  plain_table("What was trained and measured",
+                              {"run", "effective batch (samples)", "micro-steps a step",
+                               "micro-batch (samples)", "ranks", "steps in epoch 1",
+                               "applied steps", "time a step", "peak of training"},
+                              rows));
 }
 
 /// Peaks for other numbers of micro-steps with the same effective batch.
@@ -64,12 +63,11 @@ std::string estimates(const Run& run) {
   std::string out = fmt::format(
       "<p>The same effective batch of {} samples, cut otherwise{}:</p>\n", grouped(b.effective),
       b.ranks > 1 ? fmt::format(" on each of the {} ranks", rounded(b.ranks)) : "");
-  out += "<div class=scroll>" +
-         plain_table("Peak of training by the number of micro-steps",
-                     {"micro-steps a step", "micro-batch (samples)", "activations", "all else",
-                      "peak", "how"},
-                     rows) +
-         "</div>\n";
+  out += scrolled("Peak of training by the number of micro-steps",
+                  plain_table("Peak of training by the number of micro-steps",
+                              {"micro-steps a step", "micro-batch (samples)", "activations",
+                               "all else", "peak", "how"},
+                              rows));
   out += fmt::format(
       "<p class=note>Estimate: peak(n) = {} &minus; {} + {} &times; {} / n, for n micro-steps. "
       "These are the "

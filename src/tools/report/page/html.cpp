@@ -89,9 +89,14 @@ std::string plain_table(const std::string& caption, const std::vector<std::strin
   return out + "</tbody></table>\n";
 }
 
+std::string scrolled(const std::string& label, const std::string& content, const char* element) {
+  return fmt::format("<{0} class=scroll tabindex=0 role=group aria-label=\"{1}\">{2}</{0}>\n",
+                     element, label, content);
+}
+
 std::string folded(const std::string& summary, const std::string& content) {
-  return "<details><summary>" + summary + "</summary><div class=scroll>" + content +
-         "</div></details>\n";
+  return "<details><summary>" + summary + "</summary>" + scrolled("Table", content) +
+         "</details>\n";
 }
 
 }  // namespace firn::report

@@ -50,6 +50,11 @@ class Table {
 std::string plain_table(const std::string& caption, const std::vector<std::string>& head,
                         const std::vector<std::vector<std::string>>& rows);
 
+/// A part that scrolls if it has no room; keys reach it, too. `label` is what screen readers call
+/// it, a text without markup. `element`: div or pre.
+std::string scrolled(const std::string& label, const std::string& content,
+                     const char* element = "div");
+
 /// The part of a page that is folded away.
 std::string folded(const std::string& summary, const std::string& content);
 
