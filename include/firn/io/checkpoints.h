@@ -45,11 +45,12 @@ struct Checkpoint {
 /// thread at a time uses the object.
 ///
 /// Each file is written as save_run() does it, then older ones are removed. So a crash at any point
-/// leaves at least the checkpoints that were to stay before, and the disk needs room for one more
-/// than `keep`. Save when the batch in hand was given to backward(): see save_run(). The state of
-/// the program decides nothing: after resume(), learning rate, loss scale and counters are those of
-/// the file (change them after it). Options that no state has, such as Adam's betas, clipping and
-/// averages, must be the file's, unless LoadRunOptions::other_settings.
+/// leaves at least the checkpoints that were to stay before, and maybe one more, which the next
+/// save removes. The disk needs room for one more than `keep`. Save when the batch in hand was
+/// given to backward(): see save_run(). The state of the program decides nothing: after resume(),
+/// learning rate, loss scale and counters are those of the file (change them after it). Options
+/// that no state has, such as Adam's betas, clipping and averages, must be the file's, unless
+/// LoadRunOptions::other_settings.
 class Checkpoints {
  public:
   /// Makes the folder if it is missing; its parent must exist. A relative name is that of this
