@@ -1,5 +1,7 @@
 #include "firn/shape.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/checked.h"

@@ -1,6 +1,8 @@
 // PNG or JPEG: which of them a file is, and whether this build reads it.
 #include "firn/data/image_files.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>

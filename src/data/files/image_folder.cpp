@@ -1,4 +1,6 @@
 // ImageFolder: the list of a folder's images, which are read when they are asked for.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <system_error>

@@ -1,5 +1,7 @@
 #include "io/onnx/graph.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
