@@ -158,6 +158,12 @@ elseif(STEP STREQUAL "pkg-config")
     message(FATAL_ERROR "pkg-config says ${output}, the CMake package ${version}")
   endif()
 
+elseif(STEP STREQUAL "add_subdirectory_in_short")
+  # All but compiling the library: what firn does to the project, and that its headers are found.
+  configure_command(subdirectory subdirectory_in_short "-DFIRN_SOURCE_DIR=${SOURCE};-DFIRN_CUDA=OFF;-DCMAKE_BUILD_TYPE=Debug")
+  run(${configure})
+  run(${CMAKE_COMMAND} --build ${WORK}/subdirectory_in_short --target consumer_objects)
+
 elseif(STEP STREQUAL "add_subdirectory")
   # Unoptimised: the build is what is tested here, and the library is compiled a second time.
   check_consumer(subdirectory subdirectory
