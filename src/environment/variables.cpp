@@ -75,10 +75,12 @@ constexpr std::array kKnown = {
     Known{"FIRN_INTEROP_VENV"},
     Known{"FIRN_MPI_KILLS"},
     Known{"FIRN_ONNX_VENV"},
+    Known{"FIRN_PERFETTO_VENV"},
     Known{"FIRN_PYTHON"},
     Known{"FIRN_READER"},
     Known{"FIRN_SAMPLE"},
     Known{"FIRN_SWEEP_AT"},
+    Known{"FIRN_TENSORBOARD_VENV"},
     Known{"FIRN_TEST_DEVICE"},
 };
 
