@@ -24,23 +24,6 @@ using namespace firn;
 
 namespace {
 
-/// A folder that is gone at the end.
-struct Folder {
-  std::filesystem::path path;
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "firn-bench-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
-    path = name;
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  std::string file(const char* name) const { return (path / name).string(); }
-};
-
 constexpr std::int64_t kBatch = 128, kImageBytes = 28 * 28;
 
 /// Values of `amount` over the seconds of each call.
@@ -79,7 +62,7 @@ void loaders(const bench::Options& options) {
                   for (const auto& batch : gathered.epoch(epoch)) static_cast<void>(batch);
                 }));
 
-  const Folder folder;
+  const bench::Folder folder;
   data::RecordWriter out(folder.file("set"));
   for (std::int64_t i = 0; i < n; ++i) out.write({images.select(0, i)});
   out.finish();
@@ -128,7 +111,7 @@ void write_plainly(const std::string& path, std::size_t bytes) {
 
 void checkpoints(const bench::Options& options) {
   const std::int64_t width = options.quick ? 256 : 768, layers = options.quick ? 2 : 24;
-  const Folder folder;
+  const bench::Folder folder;
   // 124 million parameters in matrices like GPT-2's.
   std::vector<nn::Linear> net;
   std::vector<Tensor> parameters;

@@ -2,8 +2,6 @@
 // of a step into its log.
 #include <firn/firn.h>
 
-#include <filesystem>
-
 #include "../harness.h"
 
 using namespace firn;
@@ -14,14 +12,13 @@ namespace {
 void log_of_a_step() {
   constexpr std::int64_t kSteps = 2000;
   const data::TensorDataset set({randn({kSteps, 4}), randn({kSteps, 4})});
-  const std::string path =
-      (std::filesystem::temp_directory_path() / "firn-bench-overhead.jsonl").string();
+  const bench::Folder folder;
   const auto step_ns = [&](bool log) {
     data::Loader loader(set, {.batch = 1});
     nn::Linear net(4, 4);
     optim::Adam opt(net.parameters(), {.lr = 1e-3});
     train::FitOptions options{.epochs = 1, .progress = false};
-    if (log) options.log = {.path = path, .every = 1};
+    if (log) options.log = {.path = folder.file("run.jsonl"), .every = 1};
     const double start = bench::seconds();
     train::fit(net, opt, loader, mse_loss, options);
     return (bench::seconds() - start) * 1e9 / kSteps;
@@ -34,7 +31,6 @@ void log_of_a_step() {
     logged.push_back(b);
     record.push_back(b - a);
   }
-  std::filesystem::remove(path);
   bench::report("fit.step", "ns", plain);
   bench::report("fit.step_logged", "ns", logged);
   bench::report("fit.record_of_step", "ns", record);

@@ -88,8 +88,9 @@ class Browser:
 
     def open(self, url):
         """Goes there, and waits until it is loaded."""
+        before = len(self.events)
         self.call("Page.navigate", url=url)
-        while not any(e.get("method") == "Page.loadEventFired" for e in self.events):
+        while not any(e.get("method") == "Page.loadEventFired" for e in self.events[before:]):
             self.events.append(self.message())
 
     def value(self, script):

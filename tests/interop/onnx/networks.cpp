@@ -1,5 +1,5 @@
 // Whole networks for `scripts/interop onnx`.
-#include "interop/onnx_models.h"
+#include "interop/onnx/models.h"
 #include "samples/fashion_mnist/models.h"
 
 namespace firn::interop {

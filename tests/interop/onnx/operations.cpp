@@ -1,5 +1,5 @@
 // Operations for `scripts/interop onnx`, a graph for each family: every output is one operation.
-#include "interop/onnx_models.h"
+#include "interop/onnx/models.h"
 
 namespace firn::interop {
 namespace {

@@ -3,7 +3,7 @@
 // writes FOLDER/NAME.onnx, exported from a batch of 3, and for each batch size B the inputs and
 // outputs NAME.B.in.K.npy and NAME.B.out.K.npy. It prints a line for each model: name, tolerance,
 // batch sizes, numbers of inputs and outputs.
-#include "interop/onnx_models.h"
+#include "interop/onnx/models.h"
 
 #include <cstdio>
 #include <exception>
