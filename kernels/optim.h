@@ -33,7 +33,8 @@ using UpdateRule =
     std::variant<math::Sgd, math::SgdMomentum, math::Adam, math::RmsProp<false, false>,
                  math::RmsProp<false, true>, math::RmsProp<true, false>, math::RmsProp<true, true>,
                  math::Adagrad, math::Lamb, math::Lion, math::EightBit<math::Adam>,
-                 math::EightBit<math::Lion>, math::Replace, math::ScheduleFree>;
+                 math::EightBit<math::Lion>, math::Replace, math::ScheduleFree, math::AmsGrad,
+                 math::NAdam, math::RAdam, math::Adadelta, math::Rprop>;
 
 inline constexpr int kMaxOptimizerStates = 3;
 /// Optimizers that can share a loss scale: their addresses are one launch's arguments.

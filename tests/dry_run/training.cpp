@@ -37,6 +37,12 @@ std::unique_ptr<Optimizer> make_optimizer(int which, const std::vector<Tensor>& 
                                  return {in.weight - in.lr * in.gradient / sqrt(s + 1.0), {s}};
                                }},
           step);
+    case 8:
+      return std::make_unique<optim::Adam>(p, optim::AdamOptions{.amsgrad = true}, step);
+    case 9:
+      return std::make_unique<optim::NAdam>(p, optim::NAdamOptions{}, step);
+    case 10:
+      return std::make_unique<optim::Rprop>(p, optim::RpropOptions{}, step);
     default:
       return std::make_unique<optim::Adagrad>(p, optim::AdagradOptions{}, step);
   }
@@ -60,7 +66,7 @@ void step_by_shapes(Optimizer& opt) {
 }
 
 TEST_CASE("a step in a dry run writes no arena of an optimizer") {
-  const int which = GENERATE(range(0, 9));
+  const int which = GENERATE(range(0, 12));
   const DType dtype = GENERATE(f32, f16, bf16, f64);
   CAPTURE(which, to_string(dtype));
   Generator g(3);

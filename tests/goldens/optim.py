@@ -8,7 +8,7 @@ steps. Every run takes the same start. Lines:
   run NAME DTYPE KEY=VALUE ...       an optimizer and its options as firn names them
   step K : 17 values                 weights after step K
 `b_from=K`: b takes part in the loss from step K on, and has no gradient before.
-Made with PyTorch 1.13: python3 tests/goldens/optim.py > tests/goldens/optim.txt
+Made with PyTorch 2.15: python3 tests/goldens/optim.py > tests/goldens/optim.txt
 """
 
 import numpy as np
@@ -34,6 +34,21 @@ RUNS = [
     ("AdamW", dict(lr=0.03)),
     ("AdamW", dict(lr=0.03, beta1=0.8, beta2=0.95, weight_decay=0.3)),
     ("AdamW", dict(lr=0.03, clip_norm=0.5, weight_decay=0.1, b_from=4)),
+    ("Adam", dict(lr=0.03, amsgrad=1)),
+    ("Adam", dict(lr=0.1, beta1=0.5, beta2=0.6, weight_decay=0.1, amsgrad=1, b_from=5)),
+    ("AdamW", dict(lr=0.1, beta1=0.5, beta2=0.6, weight_decay=0.1, amsgrad=1)),
+    ("NAdam", dict(lr=0.03)),
+    ("NAdam", dict(lr=0.03, beta1=0.8, beta2=0.95, eps=1e-4, weight_decay=0.1, momentum_decay=0.5, b_from=5)),
+    ("NAdam", dict(lr=0.03, weight_decay=0.1, decoupled_weight_decay=1, momentum_decay=0)),
+    ("RAdam", dict(lr=0.03)),
+    ("RAdam", dict(lr=0.03, beta1=0.8, beta2=0.95, eps=1e-4, weight_decay=0.1, b_from=5)),
+    ("RAdam", dict(lr=0.03, beta1=0.9, beta2=0.5, weight_decay=0.1, decoupled_weight_decay=1)),
+    ("Adadelta", dict(lr=1)),
+    ("Adadelta", dict(lr=0.5, rho=0.7, eps=1e-3, weight_decay=0.1, b_from=5)),
+    ("Rprop", dict(lr=0.05)),
+    ("Rprop", dict(lr=0.2, eta_minus=0.3, eta_plus=1.5, step_min=0.03, step_max=0.3, b_from=5)),
+    ("SGD", dict(lr=0.01, momentum=0.5, weight_decay=0.1, maximize=1)),
+    ("AdamW", dict(lr=0.03, weight_decay=0.1, clip_norm=0.5, maximize=1)),
     ("RMSprop", dict(lr=0.02)),
     ("RMSprop", dict(lr=0.02, alpha=0.9, eps=1e-5, momentum=0.8, weight_decay=0.1)),
     ("RMSprop", dict(lr=0.02, alpha=0.8, eps=1e-3, centered=1, weight_decay=0.05)),
@@ -97,8 +112,12 @@ def optimizer(name, parameters, options):
         return FromPaper(name, parameters, **o)
     if "beta1" in o:
         o["betas"] = (o.pop("beta1"), o.pop("beta2"))
-    if "nesterov" in o:
-        o["nesterov"] = bool(o["nesterov"])
+    if "eta_minus" in o:
+        o["etas"] = (o.pop("eta_minus"), o.pop("eta_plus"))
+        o["step_sizes"] = (o.pop("step_min"), o.pop("step_max"))
+    for flag in ("nesterov", "amsgrad", "decoupled_weight_decay", "maximize"):
+        if flag in o:
+            o[flag] = bool(o[flag])
     if "initial_accumulator" in o:
         o["initial_accumulator_value"] = o.pop("initial_accumulator")
     return getattr(torch.optim, name)(parameters, **o)
@@ -112,6 +131,7 @@ def run(name, options, dtype, dtype_name):
     ]
     goal = [GOAL[:12].reshape(3, 4).to(dtype), GOAL[12:].to(dtype)]
     curve = [CURVE[:12].reshape(3, 4).to(dtype), CURVE[12:].to(dtype)]
+    torch.set_default_dtype(torch.float64)  # of what NAdam counts
     opt = optimizer(name, parameters, options)
     for step in range(1, STEPS + 1):
         taking_part = 2 if step >= options.get("b_from", 0) else 1

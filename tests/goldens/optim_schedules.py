@@ -3,7 +3,7 @@
 
 Lines: `schedule NAME KEY=VALUE ...`, the numbers as firn takes them, then `values : V V ...`, one per
 step from 0 on. `plateau KEY=VALUE ...` has `observed : ...` and the rate after each in `values : ...`.
-Made with PyTorch 1.13: python3 tests/goldens/optim_schedules.py > tests/goldens/optim_schedules.txt
+Made with PyTorch 2.15: python3 tests/goldens/optim_schedules.py > tests/goldens/optim_schedules.txt
 """
 
 import random
@@ -46,6 +46,12 @@ emit("polynomial", 0.1, lambda o: S.PolynomialLR(o, 40, 2.5), 60, lr=0.1, steps=
 for steps, rise in ((100, 0.3), (64, 0.25), (10, 0.5)):
     emit("one_cycle", 0.5,
          lambda o: S.OneCycleLR(o, 0.5, total_steps=steps, pct_start=rise), steps, max=0.5, steps=steps, rise=rise, start_divisor=25, end_divisor=25e4)
+for longer, end in ((1, 0), (2, 0.01), (3, 0.001)):
+    emit("cosine_restarts", 0.1, lambda o: S.CosineAnnealingWarmRestarts(o, 7, longer, end), 70, lr=0.1, steps=7, longer=longer, end=end)
+for mode, key, factor in (("triangular", "per_cycle", 1), ("triangular2", "per_cycle", 0.5), ("exp_range", "per_step", 0.97)):
+    emit("cyclic", 0.01,
+         lambda o: S.CyclicLR(o, 0.01, 0.1, step_size_up=6, mode=mode, gamma=factor, cycle_momentum=False), 50,
+         base=0.01, max=0.1, half=6, **{key: factor})
 emit("warmup_cosine", 0.2,
      lambda o: S.SequentialLR(o, [S.LinearLR(o, 1 / 8, 1, 7), S.CosineAnnealingLR(o, 40)], [8]), 48,
      lr=0.2, warmup=8, steps=40)

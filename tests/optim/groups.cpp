@@ -57,10 +57,30 @@ TEST_CASE("a group sets any option of its rule, beside groups that do not") {
       optim::RMSpropOptions{.lr = 0.1, .alpha = 0.5, .momentum = 0.5, .centered = true});
   check_equal<optim::Adagrad>({.lr_decay = 0.5, .initial_accumulator = 2}, optim::AdagradOptions{},
                               optim::AdagradOptions{.lr_decay = 0.5, .initial_accumulator = 2});
+  check_equal<optim::NAdam>({.beta1 = 0.5, .momentum_decay = 0.5}, optim::NAdamOptions{.lr = 0.1},
+                            optim::NAdamOptions{.lr = 0.1, .beta1 = 0.5, .momentum_decay = 0.5});
+  check_equal<optim::RAdam>({.weight_decay = 0.5}, optim::RAdamOptions{.lr = 0.1},
+                            optim::RAdamOptions{.lr = 0.1, .weight_decay = 0.5});
+  check_equal<optim::Adadelta>({.eps = 0.5, .rho = 0.5}, optim::AdadeltaOptions{},
+                               optim::AdadeltaOptions{.rho = 0.5, .eps = 0.5});
   check_equal<optim::LAMB>({.eps = 0.5}, optim::LAMBOptions{.lr = 0.1},
                            optim::LAMBOptions{.lr = 0.1, .eps = 0.5});
   check_equal<optim::Lion>({.weight_decay = 0.5, .beta1 = 0.1}, optim::LionOptions{.lr = 0.1},
                            optim::LionOptions{.lr = 0.1, .beta1 = 0.1, .weight_decay = 0.5});
+}
+
+TEST_CASE("a group has amsgrad by itself: a smaller gradient tells") {
+  Tensor a = parameter({1}, {1}, f64), b = parameter({1}, {1}, f64), c = parameter({1}, {1}, f64);
+  Adam both({{.parameters = {a}, .amsgrad = true}, {.parameters = {b}}}, {.lr = 0.1, .beta2 = 0.5});
+  Adam alone({c}, {.lr = 0.1, .beta2 = 0.5, .amsgrad = true});
+  for (const double gradient : {4.0, 0.5, 0.25}) {
+    both.backward(objective(a, {gradient}) + objective(b, {gradient}));
+    alone.backward(objective(c, {gradient}));
+    REQUIRE(both.step());
+    REQUIRE(alone.step());
+  }
+  CHECK(a.item() == c.item());
+  CHECK(a.item() > b.item());
 }
 
 TEST_CASE("an option that a group's rule does not have, or that is out of range, is refused") {

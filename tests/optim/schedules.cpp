@@ -60,6 +60,12 @@ Schedule make_schedule(const Golden& g) {
   if (g.name == "one_cycle")
     return optim::one_cycle(g.get("max"), g.steps("steps"), g.get("rise"), g.get("start_divisor"),
                             g.get("end_divisor"));
+  if (g.name == "cosine_restarts")
+    return optim::cosine_restarts(g.get("lr"), g.steps("steps"), g.steps("longer"), g.get("end"));
+  if (g.name == "cyclic")
+    return optim::cyclic(g.get("base"), g.get("max"), g.steps("half"),
+                         {.per_cycle = g.options.contains("per_cycle") ? g.get("per_cycle") : 1,
+                          .per_step = g.options.contains("per_step") ? g.get("per_step") : 1});
   REQUIRE(g.name == "warmup_cosine");
   return optim::warmup(g.steps("warmup"), optim::cosine(g.get("lr"), g.steps("steps")));
 }
@@ -76,7 +82,7 @@ TEST_CASE("every value of a schedule is PyTorch's") {
     // PyTorch goes from value to value, and so adds up some 50 roundings.
     expect_close(g.title, got, g.values, 1e-15 + 1e-14 * largest(g.values));
   }
-  CHECK(schedules == 10);
+  CHECK(schedules == 16);
 }
 
 TEST_CASE("a plateau lowers the rate when PyTorch's does") {
@@ -136,6 +142,64 @@ TEST_CASE("a schedule stays at its end") {
   CHECK(optim::step_decay(0.1, 3, 0).at(3) == 0);
 }
 
+TEST_CASE("cosine_restarts and cyclic at their restarts, and late") {
+  const Schedule same = optim::cosine_restarts(0.4, 4, 1, 0.2);
+  for (const std::int64_t cycle : {0, 1, 100, 1'000'000'000}) {
+    CHECK(same.at(4 * cycle) == 0.4);
+    CHECK(same.at(4 * cycle + 2) == Approx(0.3));
+  }
+  const Schedule longer = optim::cosine_restarts(0.4, 3, 2);
+  for (std::int64_t begin = 0, length = 3; length < std::int64_t{1} << 45; length *= 2) {
+    CHECK(longer.at(begin) == 0.4);
+    CHECK(longer.at(begin + length - 1) < longer.at(begin + length / 2));
+    begin += length;
+  }
+  const Schedule late = optim::cosine_restarts(0.4, 1, 1000);
+  CHECK(late.at(std::numeric_limits<std::int64_t>::max()) <= 0.4);
+  const Schedule waves = optim::cyclic(1, 3, 1);
+  for (int i = 0; i < 9; ++i) CHECK(waves.at(i) == (i % 2 == 0 ? 1 : 3));
+  const Schedule falling = optim::cyclic(1, 3, 2, {.per_cycle = 0});
+  CHECK(falling.at(2) == 3);
+  CHECK(falling.at(6) == 1);
+  const Schedule after = optim::warmup(2, optim::cosine_restarts(0.4, 4));
+  CHECK(after.at(0) == Approx(0.2));
+  CHECK(after.at(2) == 0.4);
+  CHECK(after.at(6) == 0.4);
+}
+
+TEST_CASE("lambda_schedule keeps its tolerance, and is exact for straight functions") {
+  const auto error_of_schedule = [](const Schedule& s, auto&& rate, std::int64_t steps) {
+    double worst = 0, most = 0;
+    for (std::int64_t i = 0; i <= steps; ++i) {
+      worst = std::max(worst, std::abs(s.at(i) - rate(i)));
+      most = std::max(most, rate(i));
+    }
+    CHECK(s.at(steps + 12345) == s.at(steps));
+    return worst / most;
+  };
+  const auto noam = [](std::int64_t i) {
+    const double t = static_cast<double>(i + 1);
+    return 0.04 * std::min(1 / std::sqrt(t), t * std::pow(400, -1.5));
+  };
+  for (const double tolerance : {1e-2, 1e-3}) {
+    const Schedule s = optim::lambda_schedule(noam, 10'000, tolerance);
+    const double error = error_of_schedule(s, noam, 10'000);
+    CAPTURE(tolerance, error, s.count());
+    CHECK(error <= tolerance);
+    CHECK(error > tolerance / 100);  // it does not take more pieces than it needs
+    CHECK(s.count() >= 3);
+  }
+  const auto stairs = [](std::int64_t i) { return i < 3 ? 0.5 : i < 10 ? 0.25 : 0.125; };
+  const Schedule exact = optim::lambda_schedule(stairs, 40, 0);
+  CHECK(exact.count() == 3);
+  CHECK(error_of_schedule(exact, stairs, 40) <= 1e-15);
+  CHECK(optim::lambda_schedule([](std::int64_t) { return 0.5; }, 1000, 0).count() == 1);
+  const auto line = [](std::int64_t i) { return 1 - static_cast<double>(i) / 64; };
+  const Schedule straight = optim::lambda_schedule(line, 64, 0);
+  CHECK(straight.count() == 1);
+  CHECK(straight.at(65) == 0);
+}
+
 TEST_CASE("warm-up leads up to any schedule, and its first step moves") {
   const Schedule s = optim::warmup(4, optim::multi_step(0.8, {2, 5}, 0.5));
   const double want[] = {0.2, 0.4, 0.6, 0.8, 0.8, 0.8, 0.4, 0.4, 0.4, 0.2, 0.2};
@@ -188,6 +252,15 @@ TEST_CASE("a schedule says in words what it does") {
         "0.1 for 3 steps, then 0.01 for 7 steps, then 0.001");
   CHECK(optim::one_cycle(0.5, 100).describe() ==
         "cosine from 0.02 to 0.5 over 29 steps, then cosine to 5e-05 over 70 steps");
+  CHECK(optim::cosine_restarts(0.1, 50).describe() ==
+        "cosine from 0.1 to 0 over 50 steps, restarted each time");
+  CHECK(optim::cosine_restarts(0.1, 50, 2).describe() ==
+        "cosine from 0.1 to 0 over 50 steps, restarted over 2 times as many each time");
+  CHECK(optim::cyclic(0.01, 0.1, 20).describe() == "cycles between 0.01 and 0.1 of 40 steps");
+  CHECK(optim::cyclic(0.01, 0.1, 20, {.per_cycle = 0.5}).describe() ==
+        "cycles between 0.01 and 0.1 of 40 steps, times 0.5 each cycle");
+  CHECK(optim::cyclic(0.01, 0.1, 20, {.per_step = 0.99}).describe() ==
+        "cycles between 0.01 and 0.1 of 40 steps, times 0.99 each step");
   CHECK(optim::sequence({{optim::cosine(0.1, 50), 20}, {0.3, 1}}).describe() ==
         "cosine from 0.1 to 0 over 50 steps for 20 steps, then 0.3");
 }
@@ -213,6 +286,21 @@ TEST_CASE("numbers that make no schedule are refused") {
   refused([] { optim::linear_schedule(0, 1, 0); }, "[linear_schedule]", "steps is 0");
   refused([] { optim::cosine(0.1, -5); }, "[cosine]", "steps is -5");
   refused([] { optim::cosine(0.1, 5, NAN); }, "[cosine]", "end is nan");
+  refused([] { optim::cosine_restarts(0.1, 0); }, "[cosine_restarts]", "steps is 0");
+  refused([] { optim::cosine_restarts(0.1, 5, 0); }, "[cosine_restarts]", "longer is 0");
+  refused([] { optim::cyclic(-1, 1, 5); }, "[cyclic]", "base is -1");
+  refused([] { optim::cyclic(0, 1, 0); }, "[cyclic]", "half is 0");
+  refused([] { optim::cyclic(0, 1, 5, {.per_cycle = 0.5, .per_step = 0.9}); }, "[cyclic]",
+          "per_cycle and per_step are 0.5 and 0.9");
+  refused([] { optim::cyclic(0, 1, 5, {.per_step = NAN}); }, "[cyclic]", "per_step is nan");
+  refused([] { optim::lambda_schedule({}, 5); }, "[lambda_schedule]", "there is no function");
+  refused([] { optim::lambda_schedule([](std::int64_t) { return 1.0; }, 0); }, "[lambda_schedule]",
+          "steps is 0");
+  refused([] { optim::lambda_schedule([](std::int64_t i) { return 2.0 - double(i); }, 5); },
+          "[lambda_schedule]", "the value at step 3 is -1");
+  refused(
+      [] { optim::lambda_schedule([](std::int64_t i) { return i % 3 == 0 ? 1.0 : 0.5; }, 500); },
+      "[lambda_schedule]", "32 straight pieces reach to step");
   refused([] { optim::polynomial(0.1, 5, -1); }, "[polynomial]", "power is -1");
   refused([] { optim::warmup(-1, 1); }, "[warmup]", "steps is -1, less than 0");
   refused([] { optim::one_cycle(1, 2); }, "[one_cycle]", "steps is 2, less than 3");

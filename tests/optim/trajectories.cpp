@@ -15,7 +15,8 @@ namespace {
 std::unique_ptr<optim::Optimizer> make_optimizer(const GoldenRun& r,
                                                  std::vector<Tensor> parameters) {
   const optim::Schedule lr = r.get("lr", 0);
-  const optim::StepOptions step{.clip_norm = r.get("clip_norm", 0)};
+  const optim::StepOptions step{.clip_norm = r.get("clip_norm", 0),
+                                .maximize = r.get("maximize", 0) != 0};
   const auto make_one = [&]<class Algorithm>(std::type_identity<Algorithm>, const auto& options) {
     return std::make_unique<Algorithm>(std::move(parameters), options, step);
   };
@@ -34,7 +35,39 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const GoldenRun& r,
                                        .beta1 = beta1,
                                        .beta2 = r.get("beta2", 0.999),
                                        .eps = eps,
-                                       .weight_decay = decay});
+                                       .weight_decay = decay,
+                                       .amsgrad = r.get("amsgrad", 0) != 0});
+  if (r.algorithm == "NAdam")
+    return make_one(
+        std::type_identity<optim::NAdam>(),
+        optim::NAdamOptions{.lr = lr,
+                            .beta1 = beta1,
+                            .beta2 = r.get("beta2", 0.999),
+                            .eps = eps,
+                            .momentum_decay = r.get("momentum_decay", 4e-3),
+                            .weight_decay = decay,
+                            .decoupled_weight_decay = r.get("decoupled_weight_decay", 0) != 0});
+  if (r.algorithm == "RAdam")
+    return make_one(
+        std::type_identity<optim::RAdam>(),
+        optim::RAdamOptions{.lr = lr,
+                            .beta1 = beta1,
+                            .beta2 = r.get("beta2", 0.999),
+                            .eps = eps,
+                            .weight_decay = decay,
+                            .decoupled_weight_decay = r.get("decoupled_weight_decay", 0) != 0});
+  if (r.algorithm == "Adadelta")
+    return make_one(
+        std::type_identity<optim::Adadelta>(),
+        optim::AdadeltaOptions{
+            .lr = lr, .rho = r.get("rho", 0.9), .eps = r.get("eps", 1e-6), .weight_decay = decay});
+  if (r.algorithm == "Rprop")
+    return make_one(std::type_identity<optim::Rprop>(),
+                    optim::RpropOptions{.lr = lr,
+                                        .eta_minus = r.get("eta_minus", 0.5),
+                                        .eta_plus = r.get("eta_plus", 1.2),
+                                        .step_min = r.get("step_min", 1e-6),
+                                        .step_max = r.get("step_max", 50)});
   if (r.algorithm == "RMSprop")
     return make_one(std::type_identity<optim::RMSprop>(),
                     optim::RMSpropOptions{.lr = lr,
@@ -68,7 +101,8 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const GoldenRun& r,
                                       .beta1 = beta1,
                                       .beta2 = r.get("beta2", 0.999),
                                       .eps = eps,
-                                      .weight_decay = r.get("weight_decay", 0.01)});
+                                      .weight_decay = r.get("weight_decay", 0.01),
+                                      .amsgrad = r.get("amsgrad", 0) != 0});
 }
 
 // The 17 values of the golden problem: a [3, 4] and b [5].
@@ -79,7 +113,7 @@ std::vector<Tensor> split(const std::vector<double>& v, DType dtype) {
 
 TEST_CASE("every step of every optimizer is the reference's") {
   const GoldenRuns goldens = read_runs("optim.txt");
-  REQUIRE(goldens.runs.size() == 50);
+  REQUIRE(goldens.runs.size() == 80);
   for (const GoldenRun& run : goldens.runs) {
     const auto goal = split(goldens.data.at("goal"), run.dtype);
     const auto curve = split(goldens.data.at("curve"), run.dtype);
@@ -148,6 +182,57 @@ TEST_CASE("first steps of RMSprop, Adagrad, LAMB and Lion by hand") {
         Approx(1 - 0.1 * (1 + 0.5)));
 }
 
+TEST_CASE("first steps of NAdam, RAdam, Adadelta and Rprop by hand") {
+  const auto one = [] { return std::vector<Tensor>{parameter({1}, {1}, f64)}; };
+  // m = (1 - 0.5) 2 = 1; c_1 = 0.25 and c_2 = 0.25 without decay; v is corrected to 4.
+  CHECK(
+      first_step(optim::NAdam(one(), {.lr = 0.1, .beta1 = 0.5, .eps = 0.5, .momentum_decay = 0})) ==
+      Approx(1 - 0.1 * (0.75 / 0.75 * 2 + 0.25 / (1 - 0.25 * 0.25) * 1) / 2.5));
+  // The first step is not rectified: it is lr * g.
+  CHECK(first_step(optim::RAdam(one(), {.lr = 0.1})) == Approx(1 - 0.1 * 2));
+  CHECK(first_step(optim::RAdam(one(), {.lr = 0.1, .weight_decay = 0.5})) == Approx(1 - 0.1 * 2.5));
+  CHECK(first_step(optim::RAdam(
+            one(), {.lr = 0.1, .weight_decay = 0.5, .decoupled_weight_decay = true})) ==
+        Approx(1 - 0.1 * 0.5 - 0.1 * 2));
+  // v = (1 - 0.75) 4 = 1, a = 0.
+  CHECK(first_step(optim::Adadelta(one(), {.rho = 0.75, .eps = 0.25})) ==
+        Approx(1 - std::sqrt(0.25) / std::sqrt(1.25) * 2));
+  CHECK(first_step(optim::Rprop(one(), {.lr = 0.1})) == Approx(1 - 0.1));
+  CHECK(first_step(optim::Rprop(one(), {.lr = 0.1, .step_min = 0.25})) == Approx(1 - 0.25));
+}
+
+TEST_CASE("Rprop: a step size grows while the sign stays, and shrinks without a step if it turns") {
+  Tensor w = parameter({1}, {1}, f64);
+  optim::Rprop opt({w}, {.lr = 0.1, .eta_minus = 0.5, .eta_plus = 2, .step_max = 0.3});
+  double expected = 1;
+  const auto run = [&](double gradient, double step) {
+    opt.backward(objective(w, {gradient}));
+    REQUIRE(opt.step());
+    CHECK(w.item() == Approx(expected -= step));
+  };
+  run(5, 0.1);
+  run(0.01, 0.2);
+  run(7, 0.3);     // the largest
+  run(-3, 0);      // it turned: 0.15 from now on
+  run(-3, -0.15);  // after a turn no sign is remembered
+  run(0, 0);
+  run(-1, -0.15);
+}
+
+TEST_CASE("maximize goes up, by every rule, and reports the same gradient") {
+  for (const bool maximize : {false, true}) {
+    Tensor w = parameter({1, 2}, {2}, f64);
+    optim::SGD opt({w}, {.lr = 0.1}, {.clip_norm = 1, .maximize = maximize});
+    opt.backward(objective(w, {3, 4}));
+    const optim::StepReport report = opt.step();
+    CHECK(report.norm() == Approx(5));
+    const double up = maximize ? 0.1 : -0.1;
+    CHECK(w[0].item() == Approx(1 + up * 0.6));
+    CHECK(w[1].item() == Approx(2 + up * 0.8));
+    CHECK((optim::describe(opt).find("maximizing") != std::string::npos) == maximize);
+  }
+}
+
 TEST_CASE("a parameter's trust ratio is its own, and is that of all of its chunks") {
   const auto values = Rng(4).uniforms(20'001, -1, 1), gradient = Rng(5).uniforms(20'001, -1, 1);
   Tensor small = parameter({3, 4}, {2}, f64), big = parameter(values, {20'001}, f64);
@@ -176,7 +261,7 @@ TEST_CASE("a group has its own scale of the learning rate and its own weight dec
   CHECK(b.item() == Approx(1 - 0.1 * 3));
 }
 
-// The four later rules with every kind of state. No loss scale, under which gradients of some 1
+// The later rules with every kind of state. No loss scale, under which gradients of some 1
 // would overflow f16.
 std::vector<std::unique_ptr<optim::Optimizer>> more_optimizers(
     const std::function<std::vector<Tensor>()>& parameters,
@@ -196,10 +281,19 @@ std::vector<std::unique_ptr<optim::Optimizer>> more_optimizers(
       parameters(), optim::LAMBOptions{.lr = 0.1, .weight_decay = 0.1}, step));
   out.push_back(std::make_unique<optim::Lion>(
       parameters(), optim::LionOptions{.lr = 0.1, .weight_decay = 0.1}, step));
+  out.push_back(std::make_unique<optim::Adam>(
+      parameters(), optim::AdamOptions{.lr = 0.1, .weight_decay = 0.1, .amsgrad = true}, step));
+  out.push_back(std::make_unique<optim::NAdam>(
+      parameters(), optim::NAdamOptions{.lr = 0.1, .weight_decay = 0.1}, step));
+  out.push_back(std::make_unique<optim::RAdam>(
+      parameters(), optim::RAdamOptions{.lr = 0.1, .weight_decay = 0.1}, step));
+  out.push_back(std::make_unique<optim::Adadelta>(
+      parameters(), optim::AdadeltaOptions{.eps = 1e-3, .weight_decay = 0.1}, step));
+  out.push_back(std::make_unique<optim::Rprop>(parameters(), optim::RpropOptions{.lr = 0.1}, step));
   return out;
 }
 
-TEST_CASE("[S17] RMSprop, Adagrad, LAMB and Lion leave a parameter without a gradient alone") {
+TEST_CASE("[S17] the later rules leave a parameter without a gradient alone") {
   for (const auto& opt : more_optimizers([] {
          return std::vector<Tensor>{parameter({1, 2}, {2}), parameter({3, 4}, {2})};
        })) {
@@ -220,7 +314,7 @@ TEST_CASE("[S17] RMSprop, Adagrad, LAMB and Lion leave a parameter without a gra
   }
 }
 
-TEST_CASE("[S09] a skipped step changes no bit of RMSprop, Adagrad, LAMB and Lion") {
+TEST_CASE("[S09] a skipped step changes no bit of the later rules") {
   for (const DType dtype : {f32, f64, f16, bf16})
     for (const auto& opt : more_optimizers([&] {
            return std::vector<Tensor>{parameter(Rng(2).uniforms(40, -1, 1), {40}, dtype),
@@ -241,7 +335,7 @@ TEST_CASE("[S09] a skipped step changes no bit of RMSprop, Adagrad, LAMB and Lio
     }
 }
 
-TEST_CASE("RMSprop, Adagrad, LAMB and Lion train 16-bit weights as f32 ones, by their masters") {
+TEST_CASE("the later rules train 16-bit weights as f32 ones, by their masters") {
   const auto start = [](DType dtype) {
     return [dtype] {
       // Values that f16 and bf16 hold, so that all begin alike.
@@ -270,7 +364,7 @@ TEST_CASE("RMSprop, Adagrad, LAMB and Lion train 16-bit weights as f32 ones, by 
   }
 }
 
-TEST_CASE("[S30] RMSprop, Adagrad, LAMB and Lion see gradients that are clipped by value") {
+TEST_CASE("[S30] the later rules see gradients that are clipped by value") {
   const auto start = [] { return std::vector<Tensor>{parameter({1, -2, 3}, {3})}; };
   const auto clipped = more_optimizers(start, {.clip_value = 0.5}), plain = more_optimizers(start);
   for (std::size_t k = 0; k < plain.size(); ++k)
@@ -297,7 +391,7 @@ TEST_CASE("a trust ratio is found without masters, too") {
   }
 }
 
-TEST_CASE("[S29] RMSprop, Adagrad, LAMB and Lion give the same bits for any number of threads") {
+TEST_CASE("[S29] the later rules give the same bits for any number of threads") {
   std::vector<std::vector<Bits>> runs;
   for (const int n : {1, 2, 3}) {
     const Threads threads(n);
@@ -318,7 +412,7 @@ TEST_CASE("[S29] RMSprop, Adagrad, LAMB and Lion give the same bits for any numb
   CHECK(runs[0] == runs[2]);
 }
 
-TEST_CASE("options of RMSprop, Adagrad, LAMB and Lion outside their range are refused") {
+TEST_CASE("options of the later rules outside their range are refused") {
   using Parameters = std::vector<Tensor>;
   Tensor w = parameter({1}, {1});
   const auto holds = [](const std::string& text, const char* a, const char* b) {
@@ -349,6 +443,33 @@ TEST_CASE("options of RMSprop, Adagrad, LAMB and Lion outside their range are re
   };
   CHECK(holds(lion({.beta1 = 2}), "[Lion]", "beta1 is 2"));
   CHECK(holds(lion({.beta2 = 1}), "[Lion]", "beta2 is 1"));
+  const auto nadam = [&](const optim::NAdamOptions& o) {
+    return error_of([&] { optim::NAdam(Parameters{w}, o); });
+  };
+  CHECK(holds(nadam({.beta1 = 1}), "[NAdam]", "beta1 is 1"));
+  CHECK(holds(nadam({.momentum_decay = -1}), "[NAdam]", "momentum_decay is -1"));
+  const auto radam = [&](const optim::RAdamOptions& o) {
+    return error_of([&] { optim::RAdam(Parameters{w}, o); });
+  };
+  CHECK(holds(radam({.beta2 = 1}), "[RAdam]", "beta2 is 1"));
+  CHECK(holds(radam({.eps = 0}), "[RAdam]", "eps is 0"));
+  const auto adadelta = [&](const optim::AdadeltaOptions& o) {
+    return error_of([&] { optim::Adadelta(Parameters{w}, o); });
+  };
+  CHECK(holds(adadelta({.rho = 1}), "[Adadelta]", "rho is 1"));
+  CHECK(holds(adadelta({.weight_decay = -1}), "[Adadelta]", "weight_decay is -1"));
+  const auto rprop = [&](const optim::RpropOptions& o) {
+    return error_of([&] { optim::Rprop(Parameters{w}, o); });
+  };
+  CHECK(holds(rprop({.eta_minus = 1}), "[Rprop]", "eta_minus and eta_plus are 1 and 1.2"));
+  CHECK(holds(rprop({.eta_plus = 1}), "[Rprop]", "eta_minus and eta_plus are 0.5 and 1"));
+  CHECK(
+      holds(rprop({.step_min = 2, .step_max = 1}), "[Rprop]", "step_min and step_max are 2 and 1"));
+  CHECK(holds(error_of([&] {
+                optim::Adam(Parameters{w},
+                            {.amsgrad = true, .state = optim::StatePrecision::bits8});
+              }),
+              "[Adam]", "amsgrad has no form with states in 8 bits"));
   optim::Lion opt({w});  // the parameter is free: nothing of the failures is left
 }
 

@@ -30,7 +30,17 @@ enum class NonFinite : std::int32_t {
 
 // 64 bits: a piece has no padding, so equal schedules have equal bytes.
 /// The formulas of a SchedulePiece.
-enum class ScheduleKind : std::int64_t { constant, linear, cosine, exponential, polynomial, steps };
+enum class ScheduleKind : std::int64_t {
+  constant,
+  linear,
+  cosine,
+  exponential,
+  polynomial,
+  steps,
+  cosine_restarts,
+  triangle,
+  triangle_by_step
+};
 
 /// One piece of a Schedule, from `begin` to the next piece's begin. With x = step - begin and
 /// p = min(x / length, 1):
@@ -40,6 +50,10 @@ enum class ScheduleKind : std::int64_t { constant, linear, cosine, exponential, 
 ///   exponential  from * factor^x
 ///   polynomial   to + (from - to) (1 - p)^factor
 ///   steps        from * factor^floor(x / length)
+/// cosine_restarts: the formula of cosine, again and again, each time over `factor` times as many
+/// steps. Of the triangles, with h = 1 - |2 (x mod length) / length - 1|:
+///   triangle          from + (to - from) h factor^floor(x / length)
+///   triangle_by_step  from + (to - from) h factor^x
 struct SchedulePiece {
   ScheduleKind kind = ScheduleKind::constant;  ///< its formula
   std::int64_t begin = 0;                      ///< the first step of the piece

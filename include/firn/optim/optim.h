@@ -1,5 +1,5 @@
-// Optimizers: SGD, Adam, AdamW, RMSprop, Adagrad, LAMB, Lion, Adafactor, Muon, schedule-free AdamW,
-// Custom, the cycle they share, and schedules.
+// Optimizers: SGD, Adam, AdamW, NAdam, RAdam, RMSprop, Adagrad, Adadelta, Rprop, LAMB, Lion,
+// Adafactor, Muon, schedule-free AdamW, Custom, the cycle they share, and schedules.
 #pragma once
 
 #include "firn/optim/ema.h"
@@ -8,6 +8,7 @@
 #include "firn/optim/loss_scale.h"
 #include "firn/optim/optimizer.h"
 #include "firn/optim/param_list.h"
+#include "firn/optim/rules/adadelta.h"
 #include "firn/optim/rules/adafactor.h"
 #include "firn/optim/rules/adagrad.h"
 #include "firn/optim/rules/adam.h"
@@ -15,7 +16,10 @@
 #include "firn/optim/rules/lamb.h"
 #include "firn/optim/rules/lion.h"
 #include "firn/optim/rules/muon.h"
+#include "firn/optim/rules/nadam.h"
+#include "firn/optim/rules/radam.h"
 #include "firn/optim/rules/rmsprop.h"
+#include "firn/optim/rules/rprop.h"
 #include "firn/optim/rules/schedule_free.h"
 #include "firn/optim/rules/sgd.h"
 #include "firn/optim/schedule.h"

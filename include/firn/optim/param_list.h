@@ -52,7 +52,8 @@ struct ParamGroup {
   std::optional<double> beta1 = {}, beta2 = {}, eps = {};           ///< unset: the optimizer's
   std::optional<double> momentum = {}, dampening = {}, alpha = {};  ///< unset: the optimizer's
   std::optional<double> lr_decay = {}, initial_accumulator = {};    ///< unset: the optimizer's
-  std::optional<bool> nesterov = {}, centered = {};                 ///< unset: the optimizer's
+  std::optional<double> rho = {}, momentum_decay = {};              ///< unset: the optimizer's
+  std::optional<bool> nesterov = {}, centered = {}, amsgrad = {};   ///< unset: the optimizer's
   std::optional<StatePrecision> state = {};                         ///< unset: the optimizer's
   std::optional<std::int64_t> min_8bit_size = {};                   ///< unset: the optimizer's
   std::optional<bool> hidden = {};  ///< of Muon: whether it updates all of them, or AdamW does

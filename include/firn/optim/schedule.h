@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <string>
 #include <utility>
@@ -53,6 +54,25 @@ Schedule exponential(double lr, double factor);
 Schedule linear_schedule(double from, double to, std::int64_t steps);
 /// Half a cosine from lr to `end` over `steps`, then `end` (Loshchilov & Hutter 2017).
 Schedule cosine(double lr, std::int64_t steps, double end = 0);
+/// Half a cosine from lr to `end` over `steps`, then again from lr, each time over `longer` (1 or
+/// more) times as many steps: SGDR (Loshchilov & Hutter 2017).
+Schedule cosine_restarts(double lr, std::int64_t steps, std::int64_t longer = 1, double end = 0);
+
+/// How the height of a cycle falls.
+struct CyclicOptions {
+  double per_cycle = 1;  ///< factor of each cycle: 0.5 is PyTorch's "triangular2"; 0 or more
+  double per_step = 1;   ///< factor of each step: gamma of PyTorch's "exp_range"; 0 or more
+};
+/// From `base` up to `max` in `half` steps and down again in as many, for ever (Smith 2017). At
+/// most one of the options may be other than 1.
+Schedule cyclic(double base, double max, std::int64_t half, const CyclicOptions& options = {});
+/// A function of the step, as straight pieces: exact at their ends, and off by at most `tolerance`
+/// (0 or more; 1e-15 at least) times the largest value between them. It is asked for steps 0 to
+/// `steps`; after that, the last value stays. Throws Error if it takes more than
+/// Schedule::kMaxPieces, or if a value is negative or not finite. For any other function, call
+/// set_lr() before each step.
+Schedule lambda_schedule(const std::function<double(std::int64_t)>& rate, std::int64_t steps,
+                         double tolerance = 1e-3);
 /// (lr - end) (1 - step/steps)^power + end, then `end`.
 Schedule polynomial(double lr, std::int64_t steps, double power = 1, double end = 0);
 /// Linear from 0 over `steps` up to then.at(0), followed by `then`, whose step 0 is step `steps`.

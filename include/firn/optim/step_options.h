@@ -64,12 +64,15 @@ struct Exact {
 };
 
 /// Where each acts, in order (S08, S30): the accumulated sum is un-scaled and divided by the total
-/// weight; clip_value; clip_norm; coupled weight decay (SGD, Adam, RMSprop, Adagrad); the rule's
-/// update with decoupled decay (AdamW, LAMB, Lion).
+/// weight; clip_value; clip_norm; the sign of `maximize`; coupled weight decay (SGD, Adam, NAdam,
+/// RAdam, RMSprop, Adagrad, Adadelta); the rule's update with decoupled decay (AdamW, LAMB, Lion,
+/// and NAdam and RAdam if asked).
 struct StepOptions {
   Accumulate accumulate = 1;  ///< micro-steps in a cycle
   double clip_norm = 0;   ///< largest norm of the averaged gradient of all parameters; 0: no limit
   double clip_value = 0;  ///< largest magnitude of one averaged gradient element; 0: no limit
+  /// Steps go up the gradient of the losses instead of down. Weight decay still shrinks weights.
+  bool maximize = false;
   /// Factor of the losses against underflow in f16; automatic by default.
   LossScale loss_scale = {};
   LossScaler scaler = {};  ///< instead of loss_scale: one that other optimizers have as well

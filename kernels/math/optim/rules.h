@@ -9,31 +9,17 @@
 //   direction, trust_ratio   see Lamb
 //   value_limit              see Replace
 // S and V are the compute type (float; double for f64 parameters). Nothing in apply() branches on
-// data, so that loops over it vectorise. A new rule: a struct here, and its name in UpdateRule
-// (kernels/optim.h).
+// data, so that loops over it vectorise. A new rule: a struct here, or in adam_rules.h, and its
+// name in UpdateRule (kernels/optim.h).
 //
-// The formulas are those of torch.optim (SGD, Adam, AdamW, RMSprop, Adagrad) and of the papers
-// (LAMB, Lion).
+// The formulas are those of torch.optim (SGD, RMSprop, Adagrad, Adadelta, Rprop) and of the paper
+// (Lion).
 #pragma once
 
-#include "kernels/math/optim/step_state.h"
+#include "kernels/math/optim/adam_rules.h"
+#include "kernels/math/optim/step_input.h"
 
 namespace firn::math {
-
-/// The moving average `e` of a weight after a step that took it to `w`; intake = 1 - decay.
-template <class V>
-FIRN_HD V moving_average(V e, V w, V intake) {
-  return e + intake * (w - e);
-}
-
-/// What changes in every step; the update kernel reads it from device memory.
-struct StepInput {
-  double learning_rate;    ///< of the parameter's group
-  double gradient_factor;  ///< turns the accumulated sum into the clipped mean gradient
-  std::int64_t count;      ///< updates of this parameter, this one included: 1 at the first
-  double trust_ratio = 1;  ///< of this parameter and step, for rules that have one
-  double share = 0;        ///< of this step in a rule's average (AveragePolicy, step_state.h)
-};
 
 /// w -= lr * (g + weight_decay * w)
 struct Sgd {
@@ -88,56 +74,6 @@ struct SgdMomentum {
     const V b = k.momentum * state[0] + k.intake * d;
     w -= k.lr * (k.of_buffer * b + k.of_gradient * d);
     state[0] = b;
-  }
-};
-
-/// Adam (Kingma & Ba, 2015, algorithm 1). weight_decay is added to the gradient (L2), or,
-/// decoupled, shrinks the weight by itself: AdamW (Loshchilov & Hutter, 2019, algorithm 2).
-///   g += weight_decay * w           or   w -= lr * weight_decay * w
-///   m = beta1 * m + (1 - beta1) * g;     v = beta2 * v + (1 - beta2) * g^2
-///   w -= lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)
-struct Adam {
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 0;
-  bool decoupled = false;
-
-  static constexpr int kStates = 2;
-  static constexpr const char* state_name(int i) {
-    return i == 0 ? "first_moment" : "second_moment";
-  }
-  FIRN_HD static constexpr bool state_is_signed(int i) { return i == 0; }
-
-  template <class S>
-  struct Coefficients {
-    S gradient_factor, beta1, intake1, beta2, intake2, eps;
-    S l2, shrink;       ///< one of the two decays; the other is neutral
-    S step_size;        ///< lr / (1 - beta1^t)
-    S root_correction;  ///< 1 / sqrt(1 - beta2^t)
-  };
-  template <class S>
-  FIRN_HD Coefficients<S> prepare(const StepInput& in) const {
-    const double t = static_cast<double>(in.count);
-    return {S(in.gradient_factor),
-            S(beta1),
-            S(1 - beta1),
-            S(beta2),
-            S(1 - beta2),
-            S(eps),
-            decoupled ? S(0) : S(weight_decay),
-            decoupled ? S(1 - in.learning_rate * weight_decay) : S(1),
-            S(in.learning_rate / (1 - pow(beta1, t))),
-            S(1 / sqrt(1 - pow(beta2, t)))};
-  }
-  template <class V, class S>
-  FIRN_HD static void apply(const Coefficients<S>& k, V& w, V g, V* state) {
-    const V d = g + k.l2 * w;
-    const V m = k.beta1 * state[0] + k.intake1 * d;
-    const V v = k.beta2 * state[1] + k.intake2 * d * d;
-    w = k.shrink * w - k.step_size * m / (sqrt(v) * k.root_correction + k.eps);
-    state[0] = m;
-    state[1] = v;
   }
 };
 
@@ -224,56 +160,79 @@ struct Adagrad {
   }
 };
 
-/// LAMB (You et al., 2020, algorithm 2, with phi(z) = z).
-///   m, v as in Adam;  u = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay * w
-///   w -= lr * (|w| / |u|) * u,  norms of the whole parameter; the ratio is 1 if one is 0
-/// A separate pass computes the ratio. It computes u without storing m and v; the update computes u
-/// again.
-struct Lamb {
-  double beta1 = 0.9;
-  double beta2 = 0.999;
+/// Adadelta (Zeiler, 2012, algorithm 1), as in torch.optim.
+///   d = g + weight_decay * w;  v = rho * v + (1 - rho) * d^2
+///   u = sqrt(a + eps) / sqrt(v + eps) * d;  a = rho * a + (1 - rho) * u^2;  w -= lr * u
+struct Adadelta {
+  double rho = 0.9;
   double eps = 1e-6;
-  double weight_decay = 0.01;
+  double weight_decay = 0;
 
   static constexpr int kStates = 2;
-  static constexpr const char* state_name(int i) { return Adam::state_name(i); }
+  static constexpr const char* state_name(int i) {
+    return i == 0 ? "square_average" : "update_average";
+  }
 
   template <class S>
   struct Coefficients {
-    S gradient_factor, beta1, intake1, beta2, intake2, eps, weight_decay;
-    S correction;       ///< 1 / (1 - beta1^t)
-    S root_correction;  ///< 1 / sqrt(1 - beta2^t)
-    S step_size;        ///< lr * ratio
+    S gradient_factor, lr, weight_decay, rho, intake, eps;
   };
   template <class S>
   FIRN_HD Coefficients<S> prepare(const StepInput& in) const {
-    const double t = static_cast<double>(in.count);
-    return {S(in.gradient_factor),
-            S(beta1),
-            S(1 - beta1),
-            S(beta2),
-            S(1 - beta2),
-            S(eps),
-            S(weight_decay),
-            S(1 / (1 - pow(beta1, t))),
-            S(1 / sqrt(1 - pow(beta2, t))),
-            S(in.learning_rate * in.trust_ratio)};
-  }
-  /// Returns u; updates the states in place.
-  template <class V, class S>
-  FIRN_HD static V direction(const Coefficients<S>& k, V w, V g, V* state) {
-    state[0] = k.beta1 * state[0] + k.intake1 * g;
-    state[1] = k.beta2 * state[1] + k.intake2 * g * g;
-    return k.correction * state[0] / (sqrt(state[1]) * k.root_correction + k.eps) +
-           k.weight_decay * w;
-  }
-  /// |w| / |u|, from the sums of squares of w and u.
-  FIRN_HD static double trust_ratio(double weight, double update) {
-    return weight > 0 && update > 0 ? sqrt(weight) / sqrt(update) : 1.0;
+    return {
+        S(in.gradient_factor), S(in.learning_rate), S(weight_decay), S(rho), S(1 - rho), S(eps)};
   }
   template <class V, class S>
   FIRN_HD static void apply(const Coefficients<S>& k, V& w, V g, V* state) {
-    w -= k.step_size * direction(k, w, g, state);
+    const V d = g + k.weight_decay * w;
+    const V v = k.rho * state[0] + k.intake * d * d;
+    const V u = sqrt(state[1] + k.eps) / sqrt(v + k.eps) * d;
+    w -= k.lr * u;
+    state[0] = v;
+    state[1] = k.rho * state[1] + k.intake * u * u;
+  }
+};
+
+/// Rprop (Riedmiller & Braun, 1993), as in torch.optim: a weight has a step size of its own, and
+/// moves by it against the sign of its gradient.
+///   s = lr before the first update;  s *= eta_plus if g and the last g have one sign, eta_minus if
+///   their signs differ;  s within [step_min, step_max];  g = 0 if the signs differ
+///   w -= sign(g) * s;  last g = g
+struct Rprop {
+  double eta_minus = 0.5;
+  double eta_plus = 1.2;
+  double step_min = 1e-6;
+  double step_max = 50;
+
+  static constexpr int kStates = 2;
+  static constexpr const char* state_name(int i) { return i == 0 ? "last_gradient" : "step_size"; }
+
+  template <class S>
+  struct Coefficients {
+    S gradient_factor, eta_minus, eta_plus, step_min, step_max;
+    S of_state, initial;  ///< the step size is of_state * s + initial
+  };
+  template <class S>
+  FIRN_HD Coefficients<S> prepare(const StepInput& in) const {
+    const bool first = in.count == 1;
+    return {S(in.gradient_factor),
+            S(eta_minus),
+            S(eta_plus),
+            S(step_min),
+            S(step_max),
+            first ? S(0) : S(1),
+            first ? S(in.learning_rate) : S(0)};
+  }
+  template <class V, class S>
+  FIRN_HD static void apply(const Coefficients<S>& k, V& w, V g, V* state) {
+    const V both = sign_of(g) * sign_of(state[0]);
+    const V eta = where(both > V(0), V(k.eta_plus), where(both < V(0), V(k.eta_minus), V(1)));
+    const V step =
+        min(max((k.of_state * state[1] + k.initial) * eta, V(k.step_min)), V(k.step_max));
+    const V used = where(both < V(0), V(0), g);
+    w -= sign_of(used) * step;
+    state[0] = used;
+    state[1] = step;
   }
 };
 
@@ -307,8 +266,7 @@ struct Lion {
   template <class V, class S>
   FIRN_HD static void apply(const Coefficients<S>& k, V& w, V g, V* state) {
     const V c = k.beta1 * state[0] + k.intake1 * g;
-    const V up = where(c > V(0), V(1), V(0)), down = where(c < V(0), V(1), V(0));
-    w = k.shrink * w - k.lr * (up - down);
+    w = k.shrink * w - k.lr * sign_of(c);
     state[0] = k.beta2 * state[0] + k.intake2 * g;
   }
 };
@@ -342,60 +300,6 @@ FIRN_HD constexpr double value_limit(const Rule&, double limit) {
 FIRN_HD constexpr double value_limit(const Replace&, double) {
   return static_cast<double>(HUGE_VALF);
 }
-
-/// The weights that schedule-free training computes gradients at: between z and x.
-template <class V>
-FIRN_HD V training_weight(V z, V x, V beta1) {
-  return z + beta1 * (x - z);
-}
-
-/// Schedule-free AdamW (Defazio et al., 2024, "The Road Less Scheduled", algorithm 1; PyPI's
-/// schedulefree 1.4, AdamWScheduleFree, whose formulas keep y in place of x). The weight w is y.
-///   v = beta2 * v + (1 - beta2) * g^2
-///   u = g / (sqrt(v / (1 - beta2^t)) + eps) + weight_decay * y
-///   z -= lr * u;   x += share * (z - x);   y = (1 - beta1) * z + beta1 * x
-struct ScheduleFree {
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 0;
-
-  static constexpr int kStates = 3;
-  static constexpr const char* state_name(int i) {
-    if (i == 2) return "second_moment";
-    return i == 0 ? "fast_weight" : "averaged_weight";
-  }
-
-  template <class S>
-  struct Coefficients {
-    S gradient_factor, lr, weight_decay, beta1, beta2, intake2, eps, share;
-    S root_correction;  ///< 1 / sqrt(1 - beta2^t)
-  };
-  template <class S>
-  FIRN_HD Coefficients<S> prepare(const StepInput& in) const {
-    const double t = static_cast<double>(in.count);
-    return {S(in.gradient_factor),
-            S(in.learning_rate),
-            S(weight_decay),
-            S(beta1),
-            S(beta2),
-            S(1 - beta2),
-            S(eps),
-            S(in.share),
-            S(1 / sqrt(1 - pow(beta2, t)))};
-  }
-  template <class V, class S>
-  FIRN_HD static void apply(const Coefficients<S>& k, V& w, V g, V* state) {
-    const V v = k.beta2 * state[2] + k.intake2 * g * g;
-    const V u = g / (sqrt(v) * k.root_correction + k.eps) + k.weight_decay * w;
-    const V z = state[0] - k.lr * u;
-    const V x = moving_average(state[1], z, k.share);
-    w = training_weight(z, x, k.beta1);
-    state[0] = z;
-    state[1] = x;
-    state[2] = v;
-  }
-};
 
 /// Whether the rule has a trust ratio.
 template <class Rule>

@@ -19,6 +19,19 @@ struct ScheduleTable {
   std::int64_t count = 0;
 };
 
+/// Of x steps in cycles of which each is `factor` times as long as the one before, the first of
+/// `length` steps: the share of the last cycle that has passed. 64 cycles at most become longer.
+FIRN_HD inline double share_of_cycle(double x, double length, double factor) {
+  for (int i = 0; i < 64 && factor > 1 && x >= length; ++i) {
+    x -= length;
+    length *= factor;
+  }
+  return fmod(x, length) / length;
+}
+
+/// 0 at the ends of [0, 1], and 1 in the middle.
+FIRN_HD inline double triangle(double share) { return share < 0.5 ? 2 * share : 2 - 2 * share; }
+
 /// The value of a piece `steps` >= 0 after its begin.
 FIRN_HD inline double piece_at(const SchedulePiece& s, std::int64_t steps) {
   const double x = static_cast<double>(steps);
@@ -35,6 +48,15 @@ FIRN_HD inline double piece_at(const SchedulePiece& s, std::int64_t steps) {
       return p < 1 ? s.to + (s.from - s.to) * pow(1 - p, s.factor) : s.to;
     case ScheduleKind::steps:
       return s.from * pow(s.factor, ::floor(part));
+    case ScheduleKind::cosine_restarts: {
+      const double share = share_of_cycle(x, static_cast<double>(s.length), s.factor);
+      return s.to + (s.from - s.to) * (1 + cos(3.14159265358979323846 * share)) / 2;
+    }
+    case ScheduleKind::triangle:
+      return s.from +
+             (s.to - s.from) * triangle(part - ::floor(part)) * pow(s.factor, ::floor(part));
+    case ScheduleKind::triangle_by_step:
+      return s.from + (s.to - s.from) * triangle(part - ::floor(part)) * pow(s.factor, x);
     default:
       return s.from;
   }

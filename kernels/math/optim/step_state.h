@@ -31,6 +31,7 @@ struct StepPolicy {
   double ema = 0;         ///< decay; 0: there is no average
   ScalePolicy scale;
   AveragePolicy average = {};
+  bool maximize = false;  ///< steps go up the gradient
 };
 
 /// What the last finished cycle came to; what a StepReport shows.
@@ -160,6 +161,7 @@ FIRN_HD inline void decide(StepState& s, const StepPolicy& policy, const Gradien
   const double ratio = policy.clip_norm > 0 ? policy.clip_norm / (norm + 1e-6) : 1.0;
   const double clip = ratio < 1.0 ? ratio : 1.0;
   s.gradient_factor = clip < 1.0 ? factor * clip : factor;
+  if (policy.maximize) s.gradient_factor = -s.gradient_factor;
   s.value_limit = policy.clip_value > 0 ? policy.clip_value * clip : static_cast<double>(HUGE_VALF);
   s.decision = StepStatus::applied;
   if (policy.average.keeps) weigh_step(s, policy.average);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "base/check.h"
 #include "optim/policy/schedule_table.h"
@@ -58,6 +59,18 @@ std::string words(const Schedule::Piece& s, bool joined) {
       return fmt::format("{:.6g}, times {:.6g} each step", s.from, s.factor);
     case Schedule::Kind::polynomial:
       return between(fmt::format("polynomial of power {:.6g}", s.factor).c_str());
+    case Schedule::Kind::cosine_restarts:
+      return between("cosine") +
+             (s.factor > 1
+                  ? fmt::format(", restarted over {:.6g} times as many each time", s.factor)
+                  : ", restarted each time");
+    case Schedule::Kind::triangle:
+    case Schedule::Kind::triangle_by_step: {
+      const char* each = s.kind == Schedule::Kind::triangle ? "cycle" : "step";
+      return fmt::format("cycles between {:.6g} and {:.6g} of {}", s.from, s.to,
+                         steps_of(s.length)) +
+             (s.factor == 1 ? "" : fmt::format(", times {:.6g} each {}", s.factor, each));
+    }
     case Schedule::Kind::steps:
       return fmt::format("{:.6g}, times {:.6g} every {}", s.from, s.factor, steps_of(s.length));
     default:
@@ -165,6 +178,85 @@ Schedule cosine(double lr, std::int64_t steps, double end) {
   require_rate("cosine", "end", end);
   require_steps("cosine", "steps", steps);
   return of({.kind = Schedule::Kind::cosine, .length = steps, .from = lr, .to = end});
+}
+
+Schedule cosine_restarts(double lr, std::int64_t steps, std::int64_t longer, double end) {
+  require_rate("cosine_restarts", "lr", lr);
+  require_rate("cosine_restarts", "end", end);
+  require_steps("cosine_restarts", "steps", steps);
+  require_steps("cosine_restarts", "longer", longer);
+  return of({.kind = Schedule::Kind::cosine_restarts,
+             .length = steps,
+             .from = lr,
+             .to = end,
+             .factor = static_cast<double>(longer)});
+}
+
+Schedule cyclic(double base, double max, std::int64_t half, const CyclicOptions& options) {
+  require_rate("cyclic", "base", base);
+  require_rate("cyclic", "max", max);
+  require_steps("cyclic", "half", half);
+  FIRN_CHECK(half <= std::numeric_limits<std::int64_t>::max() / 2, "cyclic", "", "half is {}",
+             half);
+  require_rate("cyclic", "per_cycle", options.per_cycle);
+  require_rate("cyclic", "per_step", options.per_step);
+  FIRN_CHECK(options.per_cycle == 1 || options.per_step == 1, "cyclic", "leave one of them at 1",
+             "per_cycle and per_step are {} and {}", options.per_cycle, options.per_step);
+  const bool by_step = options.per_step != 1;
+  return of({.kind = by_step ? Schedule::Kind::triangle_by_step : Schedule::Kind::triangle,
+             .length = 2 * half,
+             .from = base,
+             .to = max,
+             .factor = by_step ? options.per_step : options.per_cycle});
+}
+
+Schedule lambda_schedule(const std::function<double(std::int64_t)>& rate, std::int64_t steps,
+                         double tolerance) {
+  constexpr const char* kOp = "lambda_schedule";
+  FIRN_CHECK(rate != nullptr, kOp, "give a function of the step", "there is no function");
+  require_steps(kOp, "steps", steps);
+  require_rate(kOp, "tolerance", tolerance);
+  std::vector<double> values;
+  for (std::int64_t i = 0; i <= steps; ++i) {
+    values.push_back(rate(i));
+    require_rate(kOp, fmt::format("the value at step {}", i).c_str(), values.back());
+  }
+  // A straight line is off by some roundings.
+  const double most = *std::max_element(values.begin(), values.end());
+  const double error = std::max(tolerance, 1e-15) * most;
+  const auto at = [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; };
+  const auto piece = [&](std::int64_t first, std::int64_t last) -> Schedule::Piece {
+    return {.kind = first == last ? Schedule::Kind::constant : Schedule::Kind::linear,
+            .begin = first,
+            .length = std::max<std::int64_t>(last - first, 1),
+            .from = at(first),
+            .to = at(last)};
+  };
+  const auto fits = [&](std::int64_t first, std::int64_t last) {
+    const Schedule::Piece p = piece(first, last);
+    for (std::int64_t i = first; i <= last; ++i)
+      if (!(std::abs(math::piece_at(p, i - first) - at(i)) <= error)) return false;
+    return true;
+  };
+  Schedule out;
+  int count = 0;
+  for (std::int64_t first = 0; first <= steps; ++count) {
+    FIRN_CHECK(count < Schedule::kMaxPieces, kOp,
+               "allow a larger tolerance, or call set_lr() before each step",
+               "{} straight pieces reach to step {} of {} with a tolerance of {}", count, first,
+               steps, tolerance);
+    // The longest piece that fits, found by doubling and halving.
+    std::int64_t last = first, reach = 1;
+    while (last < steps && fits(first, std::min(last + reach, steps))) {
+      last = std::min(last + reach, steps);
+      reach *= 2;
+    }
+    for (; reach > 0; reach /= 2)
+      if (last + reach <= steps && fits(first, last + reach)) last += reach;
+    out.append(piece(first, last));
+    first = last + 1;
+  }
+  return out;
 }
 
 Schedule polynomial(double lr, std::int64_t steps, double power, double end) {

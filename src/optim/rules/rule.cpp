@@ -40,6 +40,9 @@ void GroupOptions::done() const {
   refuse("lr_decay", g.lr_decay);
   refuse("initial_accumulator", g.initial_accumulator);
   refuse("nesterov", g.nesterov);
+  refuse("amsgrad", g.amsgrad);
+  refuse("rho", g.rho);
+  refuse("momentum_decay", g.momentum_decay);
   refuse("centered", g.centered);
   refuse("state", g.state);
   refuse("min_8bit_size", g.min_8bit_size);

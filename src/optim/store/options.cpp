@@ -20,6 +20,16 @@ std::string options_of(const Rule& r) {
   if constexpr (requires { r.beta1; }) add("beta1", r.beta1);
   if constexpr (requires { r.beta2; }) add("beta2", r.beta2);
   if constexpr (requires { r.eps; }) add("eps", r.eps);
+  if constexpr (requires { r.rho; }) add("rho", r.rho);
+  if constexpr (requires { r.momentum_decay; }) add("momentum_decay", r.momentum_decay);
+  if constexpr (requires { r.decoupled_weight_decay; })
+    if (r.decoupled_weight_decay) add("decoupled_weight_decay", 1);
+  if constexpr (requires { r.eta_minus; }) {
+    add("eta_minus", r.eta_minus);
+    add("eta_plus", r.eta_plus);
+    add("step_min", r.step_min);
+    add("step_max", r.step_max);
+  }
   if constexpr (requires { r.lr_decay; }) add("lr_decay", r.lr_decay);
   if constexpr (requires { r.weight_decay; }) add("weight_decay", r.weight_decay);
   return out;

@@ -13,6 +13,7 @@ struct AdamOptions {
   double beta2 = 0.999;     ///< decay of the second moment, in [0, 1)
   double eps = 1e-8;        ///< added to the root, more than 0
   double weight_decay = 0;  ///< 0 or more; adds weight_decay * w to the gradient, after clipping
+  bool amsgrad = false;     ///< divide by the largest second moment so far (Reddi et al. 2018)
   /// bits8: 2.03 bytes a parameter instead of 8, see StatePrecision. A second moment above 0 is
   /// never rounded to 0. f64 parameters are refused. Embeddings train better with full states: a
   /// group may set its own.
@@ -35,6 +36,7 @@ struct AdamWOptions {
   double beta2 = 0.999;        ///< decay of the second moment, in [0, 1)
   double eps = 1e-8;           ///< added to the root, more than 0
   double weight_decay = 1e-2;  ///< 0 or more; w -= lr * weight_decay * w, apart from the gradient
+  bool amsgrad = false;        ///< divide by the largest second moment so far (Reddi et al. 2018)
   /// As in AdamOptions.
   StatePrecision state = StatePrecision::full;
   std::int64_t min_8bit_size = 4096;  ///< parameters of fewer elements keep full states; 0 or more
