@@ -260,6 +260,23 @@ struct BceWithLogits : LossDefaults {
   }
 };
 
+/// Of probabilities a, with logarithms of at least -100. The derivative divides by at least 1e-12,
+/// as PyTorch's does.
+struct Bce : LossDefaults {
+  template <class V>
+  FIRN_HD static V f(V a, V b, Args) {
+    return (b - V(1)) * max(log1p(-a), V(-100)) - b * max(log(a), V(-100));
+  }
+  template <class V>
+  FIRN_HD static V dfa(V dy, V a, V b, Args) {
+    return dy * (a - b) / max((V(1) - a) * a, V(1e-12));
+  }
+  template <class V>
+  FIRN_HD static V dfb(V dy, V a, V, Args) {
+    return dy * (max(log1p(-a), V(-100)) - max(log(a), V(-100)));
+  }
+};
+
 struct KlDiv : LossDefaults {
   static constexpr Operands dfa_reads = kB;
   template <class V>
@@ -297,6 +314,7 @@ struct KlDiv : LossDefaults {
   LOSS(absolute_error, AbsoluteError)               \
   LOSS(huber, Huber)                                \
   LOSS(bce_with_logits, BceWithLogits)              \
+  LOSS(bce, Bce)                                    \
   LOSS(kl_div, KlDiv)
 #define FIRN_EACH_BINARY(EACH) FIRN_BINARY_OPS(EACH, EACH, EACH)
 

@@ -83,6 +83,8 @@ std::vector<Case> cases() {
       {"l1_loss", loss(l1_loss)},
       {"bce_with_logits", loss(bce_with_logits)},
       {"kl_div", loss(kl_div)},
+      {"bce_loss", loss(bce_loss)},
+      {"focal_loss", [](auto& a, auto& b) { return focal_loss(a, b).sum; }},
       {"huber_loss", [](auto& a, auto& b) { return huber_loss(a, b).sum; }},
 
       {"add", binary(add)},
@@ -205,6 +207,8 @@ mse_loss: f32 f32 f32 f32
 l1_loss: f32 f32 f32 f32
 bce_with_logits: f32 f32 f32 f32
 kl_div: f32 f32 f32 f32
+bce_loss: f32 f32 f32 f32
+focal_loss: f32 f32 f32 f32
 huber_loss: f32 f32 f32 f32
 add: f32 f16 f32 f32
 sub: f32 f16 f32 f32
@@ -276,6 +280,7 @@ squared_error fp32
 absolute_error fp32
 huber fp32
 bce_with_logits fp32
+bce fp32
 kl_div fp32
 )");
 }

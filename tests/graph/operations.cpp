@@ -92,6 +92,14 @@ const std::vector<Case>& cases() {
          return of(mse_loss(o.a, o.b)) + of(huber_loss(o.a, o.b)) + of(l1_loss(o.a, o.positive)) +
                 of(bce_with_logits(o.a, o.positive));
        }},
+      {"losses by terms",
+       [](const Operands& o) {
+         const Tensor mask = gt(o.b, 0);
+         return of(smooth_l1_terms(o.a, o.b).loss(mask)) + of(focal_loss(o.a, o.positive)) +
+                of(gaussian_nll_loss(o.a, o.b, square(o.a))) +
+                of(triplet_margin_loss(o.a, o.b, o.positive)) +
+                of(cross_entropy_terms(o.a, o.rows, {.label_smoothing = 0.1}).loss());
+       }},
       {"info_nce", [](const Operands& o) { return of(info_nce(o.a, o.b)); }},
       {"autocast",
        [](const Operands& o) {

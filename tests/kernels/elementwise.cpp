@@ -344,7 +344,7 @@ TEST_CASE("the derivatives of every binary op match central differences") {
   const std::vector<double> raw = test_inputs(61);
   for (const math::BinaryInfo& op : math::kBinaryOps) {
     if (op.compares) continue;
-    // Positive operands: in the domain of pow and kl_div; bce's target need not be in [0, 1].
+    // Positive operands: in the domain of pow and kl_div. A target need not be in [0, 1].
     std::vector<double> a(raw.size()), b(raw.size()), dy(raw.size(), 1.5), g(raw.size());
     for (std::size_t i = 0; i < raw.size(); ++i) {
       a[i] = std::fabs(raw[i]) + 0.1;
@@ -364,6 +364,7 @@ TEST_CASE("the derivatives of every binary op match central differences") {
       std::fill(g.begin(), g.end(), 0.25);
       run::binary_backward(op.op, operand, view(dy), view(a), view(b), view(g), args, 1);
       for (std::size_t i = 0; i < raw.size(); ++i) {
+        if (std::isnan(up[i])) continue;  // outside the domain: bce of more than 1
         INFO(op.name << " operand " << operand << " at " << a[i] << ", " << b[i]);
         CHECK(g[i] == Approx(0.25 + 1.5 * (up[i] - down[i]) / (2 * h)).epsilon(1e-6).margin(1e-7));
       }

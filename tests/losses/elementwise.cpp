@@ -50,7 +50,7 @@ TEST_CASE("huber_loss is quadratic up to delta and linear beyond") {
 }
 
 TEST_CASE("bce_with_logits is stable at both ends and gives sigmoid - target") {
-  const Result r = run(bce_with_logits, {0, 1000, -1000, 1000, 2}, {1, 1, 0, 0, 0.25}, {5});
+  const Result r = run(PairLoss{bce_with_logits}, {0, 1000, -1000, 1000, 2}, {1, 1, 0, 0, 0.25}, {5});
   CHECK(r.sum == Approx(std::log(2.0) + 0 + 0 + 1000 + std::log1p(std::exp(2.0)) - 0.5));
   CHECK(r.weight == 5);
   expect_close("d logits", r.da, {-0.5, 0, 0, 1, 1 / (1 + std::exp(-2.0)) - 0.25}, 1e-15);

@@ -160,5 +160,122 @@ FIRN_OP_ROWS(element_losses) {
       .own_dtype();
 }
 
+/// Targets of 1 and -1 from numbers.
+Tensor signs(const Tensor& t) {
+  return where(gt(t, 0), ones_like(t),
+               full(t.shape(), -1, {.dtype = t.dtype(), .device = t.device()}));
+}
+
+FIRN_OP_ROWS(losses_by_terms) {
+  const std::vector<std::vector<Shape>> shapes = {
+      {{3, 4}, {3, 4}}, {{}, {}}, {{0}, {0}}, {{7}, {7}}, {{65, 33}, {65, 33}}};
+  const auto pairs = [&](const char* name, std::function<Loss(const Tensor&, const Tensor&)> loss,
+                         const Arg& a, const Arg& b) {
+    Row(name, [loss](const Args& x) { return both(loss(x[0], x[1])); })
+        .args({a, b})
+        .shapes(shapes)
+        .accuracy(Accuracy::normwise, 2145)
+        .cancels(4, 4)
+        .roundings(4)
+        .own_dtype();
+  };
+  pairs(
+      "smooth_l1_loss", [](const Tensor& x, const Tensor& y) { return smooth_l1_loss(x, y, 0.5); },
+      apart(-2, 2), apart(-2, 2, 1.0 / 128));
+  pairs("bce_loss", bce_loss, real(0.05, 0.95), constant(0, 1));
+  pairs(
+      "bce_with_logits with pos_weight",
+      [](const Tensor& x, const Tensor& y) {
+        return bce_with_logits(x, y, {.pos_weight = full({}, 2.5, y.dtype(), y.device())});
+      },
+      real(-4, 4), constant(0, 1));
+  pairs(
+      "focal_loss", [](const Tensor& x, const Tensor& y) { return focal_loss(x, y); }, real(-3, 3),
+      constant(0, 1));
+  pairs(
+      "soft_margin_loss",
+      [](const Tensor& x, const Tensor& y) { return soft_margin_loss(x, signs(y)); }, real(-3, 3),
+      constant(-1, 1));
+  pairs(
+      "hinge_loss", [](const Tensor& x, const Tensor& y) { return hinge_loss(x, signs(y)); },
+      real(-3, 3, {-1, 1}), constant(-1, 1));
+  pairs(
+      "hinge_embedding_loss",
+      [](const Tensor& x, const Tensor& y) { return hinge_embedding_loss(x, signs(y)); },
+      real(0, 3, {1}), constant(-1, 1));
+  pairs(
+      "margin_ranking_loss",
+      [](const Tensor& x, const Tensor& y) {
+        return margin_ranking_loss(x, y,
+                                   full(x.shape(), -1, {.dtype = x.dtype(), .device = x.device()}));
+      },
+      apart(-2, 2), apart(-2, 2, 1.0 / 128));
+  pairs(
+      "poisson_nll_loss", [](const Tensor& x, const Tensor& y) { return poisson_nll_loss(x, y); },
+      real(-1, 1), constant(0, 3));
+  pairs(
+      "poisson_nll_loss of rates",
+      [](const Tensor& x, const Tensor& y) {
+        return poisson_nll_loss(x, y, {.log_input = false, .full = true});
+      },
+      real(0.3, 3), constant(0, 3));
+  pairs(
+      "gaussian_nll_loss",
+      [](const Tensor& x, const Tensor& y) {
+        return gaussian_nll_loss(x, y, square(x) + 0.5, {.full = true});
+      },
+      real(), real());
+  pairs(
+      "huber_terms with factors",
+      [](const Tensor& x, const Tensor& y) { return huber_terms(x, y).loss(gt(y.detach(), 0)); },
+      apart(-2, 2), apart(-2, 2, 1.0 / 128));
+  const auto rows = [](const char* name, std::function<Loss(const Args&)> loss,
+                       std::vector<Arg> args, std::vector<std::vector<Shape>> of) {
+    Row(name, [loss](const Args& x) { return both(loss(x)); })
+        .args(std::move(args))
+        .shapes(std::move(of))
+        .accuracy(Accuracy::normwise, 256)
+        .cancels(8, 8)
+        .roundings(6)
+        .own_dtype();
+  };
+  rows("cosine_embedding_loss",
+       [](const Args& a) {
+         return cosine_embedding_loss(a[0], a[1],
+                                      ones({a[0].size(0)}, a[0].dtype(), a[0].device()));
+       },
+       {real(0.5, 2), real(-2, -0.5)},
+       {{{3, 4}, {3, 4}}, {{1, 1}, {1, 1}}, {{0, 4}, {0, 4}}, {{9, 17}, {9, 17}}});
+  rows("triplet_margin_loss",
+       [](const Args& a) { return triplet_margin_loss(a[0], a[1], a[2], {.margin = 9}); },
+       {real(-1, 1), real(-1, 1), real(-1, 1)},
+       {{{3, 4}, {3, 4}, {3, 4}},
+        {{5}, {5}, {5}},
+        {{0, 4}, {0, 4}, {0, 4}},
+        {{9, 17}, {9, 17}, {9, 17}}});
+  rows("dice_loss", [](const Args& a) { return dice_loss(a[0], a[1]); },
+       {real(0.05, 0.95), real(0.05, 0.95)},
+       {{{3, 4}, {3, 4}},
+        {{1, 1}, {1, 1}},
+        {{0, 4}, {0, 4}},
+        {{2, 3, 4}, {2, 3, 4}},
+        {{9, 17}, {9, 17}}});
+  rows(
+      "cross_entropy_terms",
+      [](const Args& a) {
+        return cross_entropy_terms(a[0], a[1],
+                                   {.label_smoothing = 0.1, .class_weights = weights_for(a[0])})
+            .loss();
+      },
+      {real(-3, 3), index_or(4, -100)}, kRows);
+  rows(
+      "cross_entropy of probabilities",
+      [](const Args& a) {
+        return cross_entropy(a[0], a[1], {.label_smoothing = 0.1, .axis = -1, .z_loss = 0.1});
+      },
+      {real(-3, 3), real(0.05, 1)},
+      {{{3, 4}, {3, 4}}, {{4}, {4}}, {{0, 4}, {0, 4}}, {{2, 3, 4}, {2, 3, 4}}, {{9, 17}, {9, 17}}});
+}
+
 }  // namespace
 }  // namespace firn::testing

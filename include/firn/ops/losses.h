@@ -79,6 +79,10 @@ struct CrossEntropyOptions {
   /// Row weights multiply it, class weights do not. Finite, and 0 (off) for nll_loss.
   double z_loss = 0;
 };
+/// A target of logits' shape and floating holds probabilities: the sum over rows of u sum_c -w[c]
+/// t[c] log p[c], which has a gradient for the target too; weight: the number of rows, or the sum
+/// of u. It is made of tensor operations. Give `axis` for three axes or more, and no ignore_index.
+///
 /// logits [..., C] floating, target [...] i64/i32/u8 in [0, C) or ignore_index: the shape of the
 /// logits without the axis of the classes. Throws if `axis` is unset and the target's shape fits
 /// axis 1 as well as the last one. Sum over rows of u (w[t] ((1-s) -log p[t]) + s/C sum_c w[c] -log

@@ -2,6 +2,7 @@
 // kernels.
 #pragma once
 
+#include "firn/ops/loss_terms.h"
 #include "firn/ops/losses.h"
 #include "kernels/rows.h"
 #include "ops/common.h"
@@ -27,6 +28,26 @@ struct ClassOperands {
   Tensor row_weights;    ///< contiguous, in the compute dtype, or undefined
   ClassTerms terms;
 };
+
+/// The axis of the classes. Throws unless the target has x's shape without it, and if both axis 1
+/// and the last one would do and the caller has named none.
+int class_axis(const char* op, const Tensor& x, const Tensor& target,
+               std::optional<std::int64_t> named);
+
+/// Throws Error if an option is out of range, or the class weights do not fit the scores.
+void check_class_options(const char* op, const Tensor& scores, std::int64_t classes,
+                         const CrossEntropyOptions& options, bool log_input);
+/// Throws Error unless there is one floating weight for each row.
+void check_row_weights(const char* op, const Tensor& rows, const Tensor& weights);
+
+/// Whether a target holds probabilities; others hold class numbers.
+inline bool are_probabilities(const Tensor& scores, const Tensor& target) {
+  return target.defined() && is_floating(target.dtype()) && target.shape() == scores.shape();
+}
+
+/// The terms of cross-entropy with probabilities as targets, one for each row.
+LossTerms probability_terms(const char* op, const Tensor& scores, const Tensor& target,
+                            const CrossEntropyOptions& options);
 
 /// Throws Error unless the target holds class numbers and the options fit it. The caller has
 /// checked the target's shape. `scores` are the logits, or what they are computed from.

@@ -21,14 +21,8 @@ kernels::CrossEntropyArgs ClassTerms::with(const Tensor& class_weights,
   return args;
 }
 
-ClassOperands ops::class_operands(const char* op, const Tensor& scores, std::int64_t classes,
-                                  const Tensor& target, const CrossEntropyOptions& options,
-                                  bool log_input) {
-  FIRN_CHECK(!is_floating(target.dtype()), op, "cast it: target.to(firn::i64)",
-             "class numbers are integers, target is {}", describe(target));
-  require_index(op, target, true);
-  FIRN_CHECK(target.device() == scores.device(), op, "target.to(x.device())",
-             "devices differ: {} and target {}", describe(scores), describe(target));
+void ops::check_class_options(const char* op, const Tensor& scores, std::int64_t classes,
+                              const CrossEntropyOptions& options, bool log_input) {
   FIRN_CHECK(options.label_smoothing >= 0 && options.label_smoothing < 1, op,
              "label_smoothing is in [0, 1)", "label_smoothing = {}", options.label_smoothing);
   const DType compute = compute_dtype(scores.dtype());
@@ -37,18 +31,32 @@ ClassOperands ops::class_operands(const char* op, const Tensor& scores, std::int
   FIRN_CHECK(options.z_loss == 0 || !log_input, op, "give the logits to cross_entropy",
              "z_loss = {}, but log-probabilities have no sum that could drift", options.z_loss);
   const Tensor& w = options.class_weights;
-  if (w.defined()) {
-    const Shape all = {classes};
-    FIRN_CHECK(w.shape() == all && is_floating(w.dtype()) && w.device() == scores.device(), op,
-               "one floating weight per class, on the device of the logits",
-               "class_weights {} for {}: expected shape {}", describe(w), describe(scores), all);
-  }
-  const Tensor& u = options.row_weights;
-  if (u.defined())
-    FIRN_CHECK(
-        u.shape() == target.shape() && is_floating(u.dtype()) && u.device() == scores.device(), op,
-        "one floating weight per target, on the device of the logits",
-        "row_weights {} for target {}", describe(u), describe(target));
+  if (!w.defined()) return;
+  const Shape all = {classes};
+  FIRN_CHECK(w.shape() == all && is_floating(w.dtype()) && w.device() == scores.device(), op,
+             "one floating weight per class, on the device of the logits",
+             "class_weights {} for {}: expected shape {}", describe(w), describe(scores), all);
+}
+
+void ops::check_row_weights(const char* op, const Tensor& rows, const Tensor& weights) {
+  FIRN_CHECK(weights.shape() == rows.shape() && is_floating(weights.dtype()) &&
+                 weights.device() == rows.device(),
+             op, "one floating weight per target, on the device of the logits",
+             "row_weights {} for target {}", describe(weights), describe(rows));
+}
+
+ClassOperands ops::class_operands(const char* op, const Tensor& scores, std::int64_t classes,
+                                  const Tensor& target, const CrossEntropyOptions& options,
+                                  bool log_input) {
+  FIRN_CHECK(!is_floating(target.dtype()), op, "cast it: target.to(firn::i64)",
+             "class numbers are integers, target is {}", describe(target));
+  require_index(op, target, true);
+  FIRN_CHECK(target.device() == scores.device(), op, "target.to(x.device())",
+             "devices differ: {} and target {}", describe(scores), describe(target));
+  check_class_options(op, scores, classes, options, log_input);
+  const DType compute = compute_dtype(scores.dtype());
+  const Tensor &w = options.class_weights, &u = options.row_weights;
+  if (u.defined()) check_row_weights(op, target, u);
   return {.target = contiguous(target),
           .class_weights = w.defined() ? contiguous(w.detach()) : Tensor(),
           .row_weights = u.defined() ? contiguous(cast(u.detach(), compute)) : Tensor(),
@@ -56,38 +64,17 @@ ClassOperands ops::class_operands(const char* op, const Tensor& scores, std::int
                     log_input}};
 }
 
-LossCount ops::class_count(const Tensor& target, const CrossEntropyOptions& options) {
-  LossCount count{.number = {},
-                  .target = target,
-                  .class_weights = options.class_weights,
-                  .row_weights = options.row_weights,
-                  .ignore_index = options.ignore_index};
-  const auto version = [](const Tensor& t) { return t.defined() ? t.storage()->version() : 0; };
-  count.target_version = version(target);
-  count.class_weights_version = version(count.class_weights);
-  count.row_weights_version = version(count.row_weights);
-  return count;
-}
-
 namespace {
 
-/// A row-major view as [rows, classes].
-template <class V>
-V as_rows(V v) {
-  const std::int64_t n = v.shape.back();
-  v.shape = {v.numel() / n, n};
-  v.strides = {n, 1};
-  return v;
-}
 Shape without(Shape shape, int axis) {
   shape.erase(axis);
   return shape;
 }
 
-/// The axis of the classes. Throws unless the target has x's shape without it, and if both axis 1
-/// and the last one would do and the caller has named none.
-int class_axis(const char* op, const Tensor& x, const Tensor& target,
-               std::optional<std::int64_t> named) {
+}  // namespace
+
+int ops::class_axis(const char* op, const Tensor& x, const Tensor& target,
+                    std::optional<std::int64_t> named) {
   FIRN_CHECK(x.rank() > 0, op, "the last axis holds the classes", "{} has no classes", describe(x));
   const int last = x.rank() - 1;
   const int axis = named ? normalize_axis(op, *named, x.rank()) : last;
@@ -116,10 +103,35 @@ int class_axis(const char* op, const Tensor& x, const Tensor& target,
   return axis;
 }
 
+LossCount ops::class_count(const Tensor& target, const CrossEntropyOptions& options) {
+  LossCount count{.number = {},
+                  .target = target,
+                  .class_weights = options.class_weights,
+                  .row_weights = options.row_weights,
+                  .ignore_index = options.ignore_index};
+  const auto version = [](const Tensor& t) { return t.defined() ? t.storage()->version() : 0; };
+  count.target_version = version(target);
+  count.class_weights_version = version(count.class_weights);
+  count.row_weights_version = version(count.row_weights);
+  return count;
+}
+
+namespace {
+
+/// A row-major view as [rows, classes].
+template <class V>
+V as_rows(V v) {
+  const std::int64_t n = v.shape.back();
+  v.shape = {v.numel() / n, n};
+  v.strides = {n, 1};
+  return v;
+}
 Loss class_loss(const char* op, const Tensor& scores, const Tensor& target,
                 const CrossEntropyOptions& options, bool log_input) try {
   require_floating(op, scores);
   require_defined(op, target);
+  if (are_probabilities(scores, target) && !log_input)
+    return probability_terms(op, scores, target, options).loss();
   const int axis = class_axis(op, scores, target, options.axis);
   Axes order;
   for (int i = 0; i < scores.rank(); ++i)

@@ -11,6 +11,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/reduce.h"
 #include "ops/loss/class_loss.h"
+#include "ops/loss/loss_terms.h"
 
 namespace firn {
 namespace {
@@ -20,24 +21,10 @@ using math::BinaryOp;
 
 // ---- Elementwise losses ----
 
-/// Operands of one shape and device, of floating dtypes that are computed alike.
-void require_pair(const char* op, const Tensor& prediction, const Tensor& target) {
-  require_floating(op, prediction);
-  require_floating(op, target);
-  FIRN_CHECK(prediction.shape() == target.shape(), op,
-             "a loss does not broadcast: reshape or expand one of them",
-             "shapes differ: prediction {}, target {}", describe(prediction), describe(target));
-  FIRN_CHECK(compute_dtype(prediction.dtype()) == compute_dtype(target.dtype()) &&
-                 prediction.device() == target.device(),
-             op, "cast or move the target", "dtypes or devices differ: prediction {}, target {}",
-             describe(prediction), describe(target));
-}
-
 /// The sum of op(prediction, target) over all elements. Elements and sum are in the compute dtype:
 /// the square of an f16 number may be too large for f16.
 Loss elementwise_loss(BinaryOp op, const Tensor& prediction, const Tensor& target, double weight,
                       math::Args args = {}) {
-  const char* name = math::info(op).name;
   const DType compute = compute_dtype(prediction.dtype());
   const Stream stream = stream_of(prediction);
   const Tensor sum = empty({}, compute, prediction.device());
@@ -48,19 +35,10 @@ Loss elementwise_loss(BinaryOp op, const Tensor& prediction, const Tensor& targe
     kernels::reduce(kernels::ReduceOp::sum, flat(elements.view()), flat(sum.mutable_view()), 1.0, 0,
                     stream);
   }
-  const Tensor recorded =
-      record(name, sum, {&prediction, &target}, {Saved::input(0), Saved::input(1)},
-             [op, args](Backward& b) {
-               const Tensor& a = b.saved(0);
-               const ConstView dy = broadcast_to(b.grad().view(), a.shape());
-               for (int i = 0; i < 2; ++i) {
-                 if (!b.needs(i)) continue;
-                 const auto [grad, beta] = b.sink(i);
-                 kernels::binary_backward(op, i, dy, a.view(), b.saved(1).view(),
-                                          grad.mutable_view(), args, beta, b.stream());
-               }
-             });
-  return {recorded, full({}, weight, compute, prediction.device()), false, {.number = weight}};
+  return {record_pair(op, sum, prediction, target, args),
+          full({}, weight, compute, prediction.device()),
+          false,
+          {.number = weight}};
 }
 
 /// Whether the host can tell that two losses have the same denominator.

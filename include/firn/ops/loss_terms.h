@@ -1,0 +1,144 @@
+// Losses term by term, for weights and masks of your own, and the losses that firn/ops/losses.h
+// leaves out. X_terms(...) gives the terms that X_loss(...) adds up: PyTorch's reduction="none".
+//
+// Terms are computed in f32, or f64 for f64 operands. Unless a function says otherwise, operands
+// are floating, of one shape and device. A function throws Error if shapes, dtypes or devices do
+// not fit, or if an option is out of range.
+#pragma once
+
+#include <optional>
+
+#include "firn/ops/losses.h"
+#include "firn/tensor.h"
+
+namespace firn {
+
+/// A loss before its terms are added up.
+struct LossTerms {
+  Tensor terms;         ///< one for each element, row or sample; carries the gradient
+  Tensor weights = {};  ///< what each adds to the denominator, of terms' shape; undefined: 1 each
+
+  /// The sum of the terms, and of their weights.
+  Loss loss() const;
+  /// The same with each term, and what it adds to the denominator, multiplied by a factor. The
+  /// factors are floating or bool (a mask), of a shape that broadcasts to the terms', and take no
+  /// gradient. A term of factor 0 is left out, though it may be infinite or NaN; its gradient is 0
+  /// times its derivative.
+  Loss loss(const Tensor& factors) const;
+};
+
+// ---- The losses of losses.h ----
+/// The terms of mse_loss(), l1_loss() and huber_loss(), of the operands' shape.
+LossTerms mse_terms(const Tensor& prediction, const Tensor& target);
+LossTerms l1_terms(const Tensor& prediction, const Tensor& target);
+LossTerms huber_terms(const Tensor& prediction, const Tensor& target, double delta = 1);
+/// The terms of kl_div(): of each row, summed over the last axis, which the terms do not have.
+LossTerms kl_div_terms(const Tensor& log_probabilities, const Tensor& target);
+/// The terms of cross_entropy() and nll_loss(), of the target's shape. What a row adds to the
+/// denominator is 0 if it is left out, else its row weight times the weight of its class. The terms
+/// hold the row weights too.
+LossTerms cross_entropy_terms(const Tensor& logits, const Tensor& target,
+                              const CrossEntropyOptions& options = {});
+LossTerms nll_terms(const Tensor& log_probabilities, const Tensor& target,
+                    const CrossEntropyOptions& options = {});
+
+struct BceOptions {
+  /// Factor of the term of targets 1, floating and of a shape that broadcasts to the logits'; or
+  /// undefined: 1. Above 1 it favours recall.
+  Tensor pos_weight = {};
+};
+/// (1 - y) x + (1 + (pos_weight - 1) y) log(1 + e^-x) of logits x and targets y in [0, 1]. The
+/// denominator is the number of elements, whatever pos_weight is, as in PyTorch.
+LossTerms bce_with_logits_terms(const Tensor& logits, const Tensor& target,
+                                const BceOptions& options = {});
+Loss bce_with_logits(const Tensor& logits, const Tensor& target, const BceOptions& options);
+
+// ---- Of pairs of elements ----
+/// (p - t)^2 / (2 beta) if |p - t| < beta, else |p - t| - beta/2 (Girshick 2015). beta is 0 or
+/// more; 0 is l1_loss.
+LossTerms smooth_l1_terms(const Tensor& prediction, const Tensor& target, double beta = 1);
+Loss smooth_l1_loss(const Tensor& prediction, const Tensor& target, double beta = 1);
+/// Binary cross-entropy of probabilities p, targets y in [0, 1]: -y log p - (1 - y) log(1 - p),
+/// with logarithms of at least -100. Prefer bce_with_logits(), which is exact for small
+/// probabilities. A p outside [0, 1] gives NaN.
+LossTerms bce_terms(const Tensor& probabilities, const Tensor& target);
+Loss bce_loss(const Tensor& probabilities, const Tensor& target);
+
+struct FocalOptions {
+  double gamma = 2;  ///< exponent of 1 - p_t, 0 or more; 0 is cross-entropy
+  /// Weight of targets 1, in [0, 1]; those of 0 weigh 1 - alpha. nullopt: all weigh 1.
+  std::optional<double> alpha = 0.25;
+};
+/// alpha_t (1 - p_t)^gamma bce of logits and targets in [0, 1], with p = sigmoid(logit) and p_t = p
+/// y
+/// + (1 - p) (1 - y) (Lin et al. 2017; torchvision's sigmoid_focal_loss). The denominator is the
+/// number of elements: to divide by that of positive targets, as the paper does, use Loss::per().
+LossTerms focal_terms(const Tensor& logits, const Tensor& target, const FocalOptions& options = {});
+Loss focal_loss(const Tensor& logits, const Tensor& target, const FocalOptions& options = {});
+
+/// log(1 + e^(-y x)) of scores x and classes y, 1 or -1.
+LossTerms soft_margin_terms(const Tensor& scores, const Tensor& target);
+Loss soft_margin_loss(const Tensor& scores, const Tensor& target);
+/// max(0, margin - y x) of scores x and classes y, 1 or -1: the loss of a support vector machine.
+LossTerms hinge_terms(const Tensor& scores, const Tensor& target, double margin = 1);
+Loss hinge_loss(const Tensor& scores, const Tensor& target, double margin = 1);
+/// x if y = 1, max(0, margin - x) if y = -1, of distances x.
+LossTerms hinge_embedding_terms(const Tensor& distances, const Tensor& target, double margin = 1);
+Loss hinge_embedding_loss(const Tensor& distances, const Tensor& target, double margin = 1);
+/// max(0, margin - y (a - b)): y = 1 wants a above b, y = -1 below. The three have one shape.
+LossTerms margin_ranking_terms(const Tensor& a, const Tensor& b, const Tensor& target,
+                               double margin = 0);
+Loss margin_ranking_loss(const Tensor& a, const Tensor& b, const Tensor& target, double margin = 0);
+
+// ---- Negative log-likelihoods ----
+struct PoissonNllOptions {
+  bool log_input = true;  ///< the input is the logarithm of the rate, not the rate
+  bool full = false;      ///< adds Stirling's t log t - t + log(2 pi t)/2 for targets t above 1
+  double eps = 1e-8;      ///< added to a rate before its logarithm, more than 0
+};
+/// e^x - t x, or without log_input x - t log(x + eps), of counts t.
+LossTerms poisson_nll_terms(const Tensor& input, const Tensor& target,
+                            const PoissonNllOptions& options = {});
+Loss poisson_nll_loss(const Tensor& input, const Tensor& target,
+                      const PoissonNllOptions& options = {});
+
+struct GaussianNllOptions {
+  bool full = false;  ///< adds log(2 pi)/2
+  double eps = 1e-6;  ///< the least variance, more than 0
+};
+/// (log v + (m - t)^2 / v) / 2 of means m, targets t and variances v. The variances have the means'
+/// shape, or size 1 or no axis in place of the last. Below eps a variance counts as eps, and its
+/// gradient is as if it did not.
+LossTerms gaussian_nll_terms(const Tensor& mean, const Tensor& target, const Tensor& variance,
+                             const GaussianNllOptions& options = {});
+Loss gaussian_nll_loss(const Tensor& mean, const Tensor& target, const Tensor& variance,
+                       const GaussianNllOptions& options = {});
+
+// ---- Of rows: embeddings [..., d] ----
+/// 1 - cos(a, b) for rows of target 1, max(0, cos(a, b) - margin) for those of -1. The target, of
+/// any dtype, has the operands' shape without the last axis.
+LossTerms cosine_embedding_terms(const Tensor& a, const Tensor& b, const Tensor& target,
+                                 double margin = 0);
+Loss cosine_embedding_loss(const Tensor& a, const Tensor& b, const Tensor& target,
+                           double margin = 0);
+
+struct TripletMarginOptions {
+  double margin = 1;  ///< by which the negative is to be further away, more than 0
+  double p = 2;       ///< of the norm that is the distance, more than 0
+  double eps = 1e-6;  ///< added to differences, 0 or more
+  bool swap = false;  ///< the negative's distance is the smaller of those from anchor and positive
+};
+/// max(0, |anchor - positive| - |anchor - negative| + margin), one for each row.
+LossTerms triplet_margin_terms(const Tensor& anchor, const Tensor& positive, const Tensor& negative,
+                               const TripletMarginOptions& options = {});
+Loss triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative,
+                         const TripletMarginOptions& options = {});
+
+// ---- Of samples ----
+/// 1 - (2 sum(p y) + smooth) / (sum(p) + sum(y) + smooth), sums over all axes but the first, of
+/// probabilities and targets [n, ...] (Milletari et al. 2016, without squares). smooth is 0 or
+/// more.
+LossTerms dice_terms(const Tensor& probabilities, const Tensor& target, double smooth = 1);
+Loss dice_loss(const Tensor& probabilities, const Tensor& target, double smooth = 1);
+
+}  // namespace firn

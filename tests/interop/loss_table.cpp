@@ -1,0 +1,161 @@
+// Losses, reduced in every way that PyTorch has.
+#include "interop/table.h"
+
+namespace firn::interop {
+namespace {
+
+using A = const Arguments&;
+using Results = std::vector<Tensor>;
+
+/// In the dtype of `like`: firn's losses of 16-bit operands are f32.
+Results in_dtype_of(const Tensor& like, const Tensor& result) { return {result.to(like.dtype())}; }
+
+/// The terms, their sum or their mean, divided by what PyTorch divides by.
+Results reduced(A a, const Tensor& like, const LossTerms& terms) {
+  const std::string reduction = a.text("reduction", "mean");
+  if (reduction == "none") return in_dtype_of(like, terms.terms);
+  const Loss loss = terms.loss();
+  return in_dtype_of(like, reduction == "sum" ? loss.sum : loss.mean());
+}
+
+/// Terms with PyTorch's `weight`, which counts in the divisor too.
+Results weighted(A a, LossTerms terms) {
+  const Tensor& x = a.tensor("input");
+  if (!a.has("weight")) return reduced(a, x, terms);
+  const Tensor w = expand(a.tensor("weight").to(terms.terms.dtype()), terms.terms.shape());
+  return reduced(a, x, {terms.terms * w, w});
+}
+
+/// PyTorch has the classes on axis 1.
+CrossEntropyOptions class_options(A a) {
+  return {.ignore_index = a.integer("ignore_index", -100),
+          .label_smoothing = a.number("label_smoothing", 0),
+          .class_weights = a.tensor_or_none("weight"),
+          .axis = a.tensor("input").rank() >= 2 ? 1 : 0};
+}
+
+template <LossTerms (*f)(const Tensor&, const Tensor&)>
+Results of_pairs(A a) {
+  return weighted(a, f(a.tensor("input"), a.tensor("target")));
+}
+
+/// PyTorch's binary losses divide by the number of elements, whatever the weights.
+Results binary(A a, LossTerms terms) {
+  if (a.has("weight")) terms.terms = terms.terms * a.tensor("weight").to(terms.terms.dtype());
+  return reduced(a, a.tensor("input"), terms);
+}
+
+Results kl_divergence(A a) {
+  const Tensor& x = a.tensor("input");
+  const Tensor target = a.flag("log_target", false) ? exp(a.tensor("target")) : a.tensor("target");
+  const std::string reduction = a.text("reduction", "mean");
+  const Loss loss = kl_div(x, target);
+  if (reduction == "sum") return in_dtype_of(x, loss.sum);
+  if (reduction == "mean") return in_dtype_of(x, loss.sum / static_cast<double>(x.numel()));
+  if (reduction != "batchmean") throw Refused("argument 'reduction' is " + reduction);
+  if (x.rank() == 0 || x.size(0) * x.size(-1) != x.numel())
+    throw Refused("rows are counted otherwise");
+  return in_dtype_of(x, loss.mean());
+}
+
+}  // namespace
+
+std::vector<Entry> loss_entries() {
+  return {
+      {"nn.functional.cross_entropy",
+       "input target weight size_average! ignore_index reduce! reduction label_smoothing",
+       Sums::yes,
+       [](A a) {
+         const Tensor& x = a.tensor("input");
+         return reduced(a, x, cross_entropy_terms(x, a.tensor("target"), class_options(a)));
+       }},
+      {"nn.functional.nll_loss", "input target weight size_average! ignore_index reduce! reduction",
+       Sums::yes,
+       [](A a) {
+         const Tensor& x = a.tensor("input");
+         return reduced(a, x, nll_terms(x, a.tensor("target"), class_options(a)));
+       }},
+      {"nn.functional.mse_loss", "input target size_average! reduce! reduction weight", Sums::yes,
+       of_pairs<mse_terms>},
+      {"nn.functional.l1_loss", "input target size_average! reduce! reduction weight", Sums::yes,
+       of_pairs<l1_terms>},
+      {"nn.functional.huber_loss", "input target reduction delta weight", Sums::yes,
+       [](A a) {
+         return weighted(a,
+                         huber_terms(a.tensor("input"), a.tensor("target"), a.number("delta", 1)));
+       }},
+      {"nn.functional.smooth_l1_loss", "input target size_average! reduce! reduction beta",
+       Sums::yes,
+       [](A a) {
+         return weighted(
+             a, smooth_l1_terms(a.tensor("input"), a.tensor("target"), a.number("beta", 1)));
+       }},
+      {"nn.functional.soft_margin_loss", "input target size_average! reduce! reduction", Sums::yes,
+       of_pairs<soft_margin_terms>},
+      {"nn.functional.hinge_embedding_loss", "input target margin size_average! reduce! reduction",
+       Sums::yes,
+       [](A a) {
+         return weighted(a, hinge_embedding_terms(a.tensor("input"), a.tensor("target"),
+                                                  a.number("margin", 1)));
+       }},
+      {"nn.functional.margin_ranking_loss",
+       "input1 input2 target margin size_average! reduce! reduction", Sums::yes,
+       [](A a) {
+         const Tensor& x = a.tensor("input1");
+         return reduced(a, x,
+                        margin_ranking_terms(x, a.tensor("input2"), a.tensor("target"),
+                                             a.number("margin", 0)));
+       }},
+      {"nn.functional.cosine_embedding_loss",
+       "input1 input2 target margin size_average! reduce! reduction", Sums::yes,
+       [](A a) {
+         const Tensor& x = a.tensor("input1");
+         return reduced(a, x,
+                        cosine_embedding_terms(x, a.tensor("input2"), a.tensor("target"),
+                                               a.number("margin", 0)));
+       }},
+      {"nn.functional.triplet_margin_loss",
+       "anchor positive negative margin p eps swap size_average! reduce! reduction", Sums::yes,
+       [](A a) {
+         const Tensor& x = a.tensor("anchor");
+         return reduced(a, x,
+                        triplet_margin_terms(x, a.tensor("positive"), a.tensor("negative"),
+                                             {.margin = a.number("margin", 1),
+                                              .p = a.number("p", 2),
+                                              .eps = a.number("eps", 1e-6),
+                                              .swap = a.flag("swap", false)}));
+       }},
+      {"nn.functional.gaussian_nll_loss", "input target var full eps reduction", Sums::yes,
+       [](A a) {
+         const Tensor& x = a.tensor("input");
+         return reduced(
+             a, x,
+             gaussian_nll_terms(x, a.tensor("target"), a.tensor("var"),
+                                {.full = a.flag("full", false), .eps = a.number("eps", 1e-6)}));
+       }},
+      {"nn.functional.poisson_nll_loss",
+       "input target log_input full size_average! eps reduce! reduction", Sums::yes,
+       [](A a) {
+         const Tensor& x = a.tensor("input");
+         if (a.flag("full", false) && min(a.tensor("target").to(f64)).item() <= 0)
+           throw Refused("a target of 0 with 'full'");
+         return reduced(a, x,
+                        poisson_nll_terms(x, a.tensor("target"),
+                                          {.log_input = a.flag("log_input", true),
+                                           .full = a.flag("full", false),
+                                           .eps = a.number("eps", 1e-8)}));
+       }},
+      {"nn.functional.binary_cross_entropy", "input target weight size_average! reduce! reduction",
+       Sums::yes, [](A a) { return binary(a, bce_terms(a.tensor("input"), a.tensor("target"))); }},
+      {"nn.functional.binary_cross_entropy_with_logits",
+       "input target weight size_average! reduce! reduction pos_weight", Sums::yes,
+       [](A a) {
+         return binary(a, bce_with_logits_terms(a.tensor("input"), a.tensor("target"),
+                                                {.pos_weight = a.tensor_or_none("pos_weight")}));
+       }},
+      {"nn.functional.kl_div", "input target size_average! reduce! reduction log_target", Sums::yes,
+       kl_divergence},
+  };
+}
+
+}  // namespace firn::interop
