@@ -4,8 +4,7 @@
 
 #include "base/checked.h"
 #include "kernels/copy.h"
-#include "kernels/elementwise.h"
-#include "ops/common.h"
+#include "ops/parts.h"
 
 namespace firn {
 
@@ -57,16 +56,6 @@ Shape infer_shape(const Tensor& x, Shape shape) {
              "{} has {} elements and cannot become {}", describe(x), numel, wanted);
   if (unknown >= 0) shape[unknown] = numel / known;
   return shape;
-}
-
-/// For views whose gradient covers a part of the input's gradient: zeroes the whole buffer, then
-/// adds to the part. `part` returns the view of the buffer that corresponds to the output.
-template <class Part>
-void accumulate_part(Backward& b, Part&& part) {
-  const auto [grad, beta] = b.sink(0);
-  if (beta == 0) kernels::fill(grad.mutable_view(), 0.0, b.stream());
-  const Tensor target = part(grad);
-  kernels::axpby(1.0, b.grad().view(), 1.0, target.mutable_view(), b.stream());
 }
 
 Tensor slice_view(const Tensor& x, int axis, std::int64_t start, std::int64_t count,

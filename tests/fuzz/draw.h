@@ -91,5 +91,6 @@ std::vector<Call> shape_calls();
 std::vector<Call> image_calls();
 std::vector<Call> other_calls();
 std::vector<Call> transformer_calls();
+std::vector<Call> rearrange_calls();
 
 }  // namespace fuzz

@@ -246,284 +246,241 @@ Results batch_normed(A a) {
   return {batch_norm(x(a), weight, bias, moments, eps)};
 }
 
-// ---- Losses ----
-/// In the dtype of x: firn's losses of 16-bit operands are f32.
-Results reduced(A a, const Loss& loss, const char* rows = nullptr) {
-  const std::string reduction = a.text("reduction", "mean");
-  if (reduction == "sum") return {loss.sum.to(x(a).dtype())};
-  if (rows ? reduction == rows : reduction == "mean") return {loss.mean().to(x(a).dtype())};
-  throw Refused("argument 'reduction' is " + reduction);
-}
+const std::vector<Entry> kOperations =
+    {
+        // ---- Elementwise, one operand ----
+        {"neg", "input", Sums::no, unary<neg>},
+        {"abs", "input", Sums::no, unary<abs>},
+        {"exp", "input", Sums::no, unary<exp>},
+        {"log", "input", Sums::no, unary<log>},
+        {"sqrt", "input", Sums::no, unary<sqrt>},
+        {"rsqrt", "input", Sums::no, unary<rsqrt>},
+        {"square", "input", Sums::no, unary<square>},
+        {"reciprocal", "input", Sums::no, unary<reciprocal>},
+        {"sigmoid", "input", Sums::no, unary<sigmoid>},
+        {"tanh", "input", Sums::no, unary<tanh>},
+        {"sin", "input", Sums::no, unary<sin>},
+        {"cos", "input", Sums::no, unary<cos>},
+        {"nn.functional.relu", "input inplace?", Sums::no, unary<relu>},
+        {"nn.functional.silu", "input inplace?", Sums::no, unary<silu>},
+        {"nn.functional.leaky_relu", "input negative_slope inplace?", Sums::no,
+         [](A a) -> Results { return {leaky_relu(x(a), a.number("negative_slope", 0.01))}; }},
+        {"nn.functional.elu", "input alpha inplace?", Sums::no,
+         [](A a) -> Results { return {elu(x(a), a.number("alpha", 1))}; }},
+        {"nn.functional.gelu", "input approximate", Sums::no,
+         [](A a) -> Results {
+           return {a.text("approximate", "none") == "tanh" ? gelu_tanh(x(a)) : gelu(x(a))};
+         }},
+        {"nn.functional.softplus", "input beta threshold", Sums::no,
+         [](A a) -> Results {
+           only(a, "beta", 1);
+           only(a, "threshold", 20);
+           return {softplus(x(a))};
+         }},
+        {"clamp", "input min max", Sums::no, clamped},
+        {"clamp_min", "input min", Sums::no, clamped},
+        {"clamp_max", "input max", Sums::no, clamped},
+        {"clone", "input memory_format!", Sums::no, unary<clone>},
+        {"contiguous", "input memory_format!", Sums::no, unary<contiguous>},
 
-/// PyTorch has the classes on axis 1, firn on the last one.
-Tensor classes_last(const Tensor& t) {
-  if (t.rank() < 3) return t;
-  Axes order;
-  for (int i = 0; i < t.rank(); ++i)
-    if (i != 1) order.push_back(i);
-  order.push_back(1);
-  return permute(t, order);
-}
+        // ---- Elementwise, two operands ----
+        {"add", "input other alpha", Sums::no, binary<add, add>},
+        {"sub", "input other alpha", Sums::no, binary<sub, sub>},
+        {"mul", "input other", Sums::no, binary<mul, mul>},
+        {"div/no_rounding_mode", "input other", Sums::no, binary<div, div>},
+        {"true_divide", "input other", Sums::no, binary<div, div>},
+        {"pow", "input other", Sums::no, binary<pow, pow>},
+        {"__radd__", "input other", Sums::no, binary<add, add>},
+        {"__rmul__", "input other", Sums::no, binary<mul, mul>},
+        {"__rsub__", "input other", Sums::no, binary<reverse_sub, reverse_sub_number>},
+        {"__rdiv__", "input other", Sums::no, binary<reverse_div, reverse_div_number>},
+        {"minimum", "input other", Sums::no, of_two<minimum>},
+        {"maximum", "input other", Sums::no, of_two<maximum>},
+        {"min/binary", "input other", Sums::no, of_two<minimum>},
+        {"max/binary", "input other", Sums::no, of_two<maximum>},
+        {"eq", "input other", Sums::no, comparison<eq>},
+        {"ne", "input other", Sums::no, comparison<ne>},
+        {"lt", "input other", Sums::no, comparison<lt>},
+        {"le", "input other", Sums::no, comparison<le>},
+        {"gt", "input other", Sums::no, comparison<gt>},
+        {"ge", "input other", Sums::no, comparison<ge>},
+        {"where", "input condition other", Sums::no,
+         [](A a) -> Results { return {where(a.tensor("condition"), x(a), a.tensor("other"))}; }},
 
-CrossEntropyOptions class_options(A a) {
-  return {.ignore_index = a.integer("ignore_index", -100),
-          .label_smoothing = a.number("label_smoothing", 0),
-          .class_weights = a.tensor_or_none("weight")};
-}
+        // ---- Reductions ----
+        {"sum", "input dim keepdim dtype!", Sums::yes, reduction<sum>},
+        {"mean", "input dim keepdim dtype!", Sums::yes, reduction<mean>},
+        {"amax", "input dim keepdim", Sums::no, reduction<max>},
+        {"amin", "input dim keepdim", Sums::no, reduction<min>},
+        {"max/reduction_no_dim", "input", Sums::no, reduction<max>},
+        {"min/reduction_no_dim", "input", Sums::no, reduction<min>},
+        {"argmax", "input dim keepdim", Sums::no,
+         [](A a) -> Results {
+           if (a.has("dim")) return {argmax(x(a), a.integer("dim"), a.flag("keepdim", false))};
+           if (a.flag("keepdim", false)) throw Refused("argument 'keepdim' is given without 'dim'");
+           return {argmax(reshape(x(a), {-1}))};
+         }},
+        {"var", "input dim unbiased keepdim correction", Sums::yes,
+         [](A a) -> Results {
+           if (!a.is<bool>("dim")) return variance(a);
+           return {var(x(a), {}, a.flag("dim", true) ? 1 : 0)};  // torch.var(input, unbiased)
+         }},
+        {"var/unbiased", "input unbiased", Sums::yes, variance},
+        {"linalg.vector_norm", "input ord dim keepdim dtype!", Sums::yes, euclidean},
+        {"norm", "input ord dim keepdim dtype!", Sums::yes, euclidean},
+        {"norm/fro", "input ord dim keepdim dtype!", Sums::yes, euclidean},
 
-template <Loss (*f)(const Tensor&, const Tensor&)>
-Results pairwise_loss(A a) {
-  return reduced(a, f(x(a), a.tensor("target")));
-}
+        // ---- Shape ----
+        {"reshape", "input *shape", Sums::no,
+         [](A a) -> Results { return {reshape(x(a), shape(a, "shape"))}; }},
+        {"view", "input *shape", Sums::no,
+         [](A a) -> Results { return {reshape(x(a), shape(a, "shape"))}; }},
+        {"flatten", "input start_dim end_dim", Sums::no,
+         [](A a) -> Results {
+           return {flatten(x(a), a.integer("start_dim", 0), a.integer("end_dim", -1))};
+         }},
+        {"permute", "input *dims", Sums::no,
+         [](A a) -> Results { return {permute(x(a), axes(a, "dims"))}; }},
+        {"transpose", "input dim0 dim1", Sums::no,
+         [](A a) -> Results { return {transpose(x(a), a.integer("dim0"), a.integer("dim1"))}; }},
+        {"unsqueeze", "input dim", Sums::no,
+         [](A a) -> Results { return {unsqueeze(x(a), a.integer("dim"))}; }},
+        {"squeeze", "input dim", Sums::no,
+         [](A a) -> Results { return {squeeze(x(a), a.integer("dim"))}; }},
+        {"expand", "input *shape", Sums::no,
+         [](A a) -> Results { return {expand(x(a), shape(a, "shape"))}; }},
+        {"broadcast_to", "input *shape", Sums::no,
+         [](A a) -> Results { return {broadcast_to(x(a), shape(a, "shape"))}; }},
+        {"slice", "input dim start end step", Sums::no,
+         [](A a) -> Results {
+           return {slice(x(a), chosen_axis(a), a.integer("start", 0), a.integer("end", kEnd),
+                         a.integer("step", 1))};
+         }},
+        {"narrow", "input dim start length", Sums::no,
+         [](A a) -> Results {
+           if (!a.is<std::int64_t>("start")) throw Refused("argument 'start' is not an integer");
+           return {narrow(x(a), a.integer("dim"), a.integer("start"), a.integer("length"))};
+         }},
+        {"select", "input dim index", Sums::no,
+         [](A a) -> Results { return {select(x(a), a.integer("dim"), a.integer("index"))}; }},
+        {"split", "input sizes dim", Sums::no, pieces},
+        {"split/list_args", "input sizes dim", Sums::no, pieces},
+        {"split_with_sizes", "input sizes dim", Sums::no, pieces},
+        {"cat", "tensors dim", Sums::no,
+         [](A a) -> Results { return {cat(a.tensors("tensors"), chosen_axis(a))}; }},
+        {"stack", "tensors dim", Sums::no,
+         [](A a) -> Results { return {stack(a.tensors("tensors"), chosen_axis(a))}; }},
+        {"nn.functional.pad/constant", "input pad mode value", Sums::no, padded},
+        {"constant_pad_nd", "input pad value", Sums::no, padded},
 
-const std::vector<Entry> kOperations = {
-    // ---- Elementwise, one operand ----
-    {"neg", "input", Sums::no, unary<neg>},
-    {"abs", "input", Sums::no, unary<abs>},
-    {"exp", "input", Sums::no, unary<exp>},
-    {"log", "input", Sums::no, unary<log>},
-    {"sqrt", "input", Sums::no, unary<sqrt>},
-    {"rsqrt", "input", Sums::no, unary<rsqrt>},
-    {"square", "input", Sums::no, unary<square>},
-    {"reciprocal", "input", Sums::no, unary<reciprocal>},
-    {"sigmoid", "input", Sums::no, unary<sigmoid>},
-    {"tanh", "input", Sums::no, unary<tanh>},
-    {"sin", "input", Sums::no, unary<sin>},
-    {"cos", "input", Sums::no, unary<cos>},
-    {"nn.functional.relu", "input inplace?", Sums::no, unary<relu>},
-    {"nn.functional.silu", "input inplace?", Sums::no, unary<silu>},
-    {"nn.functional.leaky_relu", "input negative_slope inplace?", Sums::no,
-     [](A a) -> Results { return {leaky_relu(x(a), a.number("negative_slope", 0.01))}; }},
-    {"nn.functional.elu", "input alpha inplace?", Sums::no,
-     [](A a) -> Results { return {elu(x(a), a.number("alpha", 1))}; }},
-    {"nn.functional.gelu", "input approximate", Sums::no,
-     [](A a) -> Results {
-       return {a.text("approximate", "none") == "tanh" ? gelu_tanh(x(a)) : gelu(x(a))};
-     }},
-    {"nn.functional.softplus", "input beta threshold", Sums::no,
-     [](A a) -> Results {
-       only(a, "beta", 1);
-       only(a, "threshold", 20);
-       return {softplus(x(a))};
-     }},
-    {"clamp", "input min max", Sums::no, clamped},
-    {"clamp_min", "input min", Sums::no, clamped},
-    {"clamp_max", "input max", Sums::no, clamped},
-    {"clone", "input memory_format!", Sums::no, unary<clone>},
-    {"contiguous", "input memory_format!", Sums::no, unary<contiguous>},
+        // ---- Indexing ----
+        {"nn.functional.embedding",
+         "input index padding_idx! max_norm! norm_type? scale_grad_by_freq! sparse!", Sums::yes,
+         [](A a) -> Results { return {embedding(x(a), a.tensor("index"))}; }},
+        {"index_select", "input dim index", Sums::yes,
+         [](A a) -> Results { return {index_select(x(a), a.integer("dim"), a.tensor("index"))}; }},
+        {"gather", "input dim index sparse_grad?", Sums::yes,
+         [](A a) -> Results { return {gather(x(a), a.integer("dim"), a.tensor("index"))}; }},
+        {"sort", "input dim descending stable", Sums::no, in_order},
+        {"argsort", "input dim descending stable", Sums::no,
+         [](A a) -> Results { return {in_order(a)[1]}; }},
+        {"topk", "input k dim largest sorted?", Sums::no,
+         [](A a) -> Results {
+           const std::int64_t dim = a.has("dim") ? a.integer("dim") : -1;
+           refuse_ties(sort(x(a), dim).values, dim);
+           const Sorted first =
+               topk(x(a), a.integer("k"), dim, {.largest = a.flag("largest", true)});
+           return {first.values, first.indices};
+         }},
 
-    // ---- Elementwise, two operands ----
-    {"add", "input other alpha", Sums::no, binary<add, add>},
-    {"sub", "input other alpha", Sums::no, binary<sub, sub>},
-    {"mul", "input other", Sums::no, binary<mul, mul>},
-    {"div/no_rounding_mode", "input other", Sums::no, binary<div, div>},
-    {"true_divide", "input other", Sums::no, binary<div, div>},
-    {"pow", "input other", Sums::no, binary<pow, pow>},
-    {"__radd__", "input other", Sums::no, binary<add, add>},
-    {"__rmul__", "input other", Sums::no, binary<mul, mul>},
-    {"__rsub__", "input other", Sums::no, binary<reverse_sub, reverse_sub_number>},
-    {"__rdiv__", "input other", Sums::no, binary<reverse_div, reverse_div_number>},
-    {"minimum", "input other", Sums::no, of_two<minimum>},
-    {"maximum", "input other", Sums::no, of_two<maximum>},
-    {"min/binary", "input other", Sums::no, of_two<minimum>},
-    {"max/binary", "input other", Sums::no, of_two<maximum>},
-    {"eq", "input other", Sums::no, comparison<eq>},
-    {"ne", "input other", Sums::no, comparison<ne>},
-    {"lt", "input other", Sums::no, comparison<lt>},
-    {"le", "input other", Sums::no, comparison<le>},
-    {"gt", "input other", Sums::no, comparison<gt>},
-    {"ge", "input other", Sums::no, comparison<ge>},
-    {"where", "input condition other", Sums::no,
-     [](A a) -> Results { return {where(a.tensor("condition"), x(a), a.tensor("other"))}; }},
+        // ---- Linear algebra ----
+        {"matmul", "input other", Sums::yes, of_two<matmul>},
+        {"__rmatmul__", "input other", Sums::yes,
+         [](A a) -> Results { return {matmul(a.tensor("other"), x(a))}; }},
+        {"mm", "input other", Sums::yes, of_two<matmul>},
+        {"bmm", "input other", Sums::yes, of_two<matmul>},
+        {"mv", "input other", Sums::yes, of_two<matmul>},
+        {"dot", "input other", Sums::yes, of_two<matmul>},
+        {"nn.functional.linear", "input weight bias", Sums::yes,
+         [](A a) -> Results {
+           return {linear(x(a), a.tensor("weight"), a.tensor_or_none("bias"))};
+         }},
 
-    // ---- Reductions ----
-    {"sum", "input dim keepdim dtype!", Sums::yes, reduction<sum>},
-    {"mean", "input dim keepdim dtype!", Sums::yes, reduction<mean>},
-    {"amax", "input dim keepdim", Sums::no, reduction<max>},
-    {"amin", "input dim keepdim", Sums::no, reduction<min>},
-    {"max/reduction_no_dim", "input", Sums::no, reduction<max>},
-    {"min/reduction_no_dim", "input", Sums::no, reduction<min>},
-    {"argmax", "input dim keepdim", Sums::no,
-     [](A a) -> Results {
-       if (a.has("dim")) return {argmax(x(a), a.integer("dim"), a.flag("keepdim", false))};
-       if (a.flag("keepdim", false)) throw Refused("argument 'keepdim' is given without 'dim'");
-       return {argmax(reshape(x(a), {-1}))};
-     }},
-    {"var", "input dim unbiased keepdim correction", Sums::yes,
-     [](A a) -> Results {
-       if (!a.is<bool>("dim")) return variance(a);
-       return {var(x(a), {}, a.flag("dim", true) ? 1 : 0)};  // torch.var(input, unbiased)
-     }},
-    {"var/unbiased", "input unbiased", Sums::yes, variance},
-    {"linalg.vector_norm", "input ord dim keepdim dtype!", Sums::yes, euclidean},
-    {"norm", "input ord dim keepdim dtype!", Sums::yes, euclidean},
-    {"norm/fro", "input ord dim keepdim dtype!", Sums::yes, euclidean},
+        // ---- Rows ----
+        {"softmax", "input dim dtype!", Sums::yes,
+         [](A a) -> Results { return {softmax(x(a), a.integer("dim"))}; }},
+        {"log_softmax", "input dim dtype!", Sums::yes,
+         [](A a) -> Results { return {log_softmax(x(a), a.integer("dim"))}; }},
+        {"nn.functional.layer_norm", "input normalized_shape weight bias eps", Sums::yes,
+         layer_normed},
+        {"nn.functional.rms_norm", "input normalized_shape weight eps", Sums::yes, rms_normed},
+        {"nn.functional.dropout", "input p training inplace?", Sums::no,
+         [](A a) -> Results {
+           const double p = a.number("p", 0.5);
+           const bool training = a.flag("training", true);
+           if (training && p != 0) throw Refused("argument 'p' makes the result random");
+           return {dropout(x(a), p, training)};
+         }},
 
-    // ---- Shape ----
-    {"reshape", "input *shape", Sums::no,
-     [](A a) -> Results { return {reshape(x(a), shape(a, "shape"))}; }},
-    {"view", "input *shape", Sums::no,
-     [](A a) -> Results { return {reshape(x(a), shape(a, "shape"))}; }},
-    {"flatten", "input start_dim end_dim", Sums::no,
-     [](A a) -> Results {
-       return {flatten(x(a), a.integer("start_dim", 0), a.integer("end_dim", -1))};
-     }},
-    {"permute", "input *dims", Sums::no,
-     [](A a) -> Results { return {permute(x(a), axes(a, "dims"))}; }},
-    {"transpose", "input dim0 dim1", Sums::no,
-     [](A a) -> Results { return {transpose(x(a), a.integer("dim0"), a.integer("dim1"))}; }},
-    {"unsqueeze", "input dim", Sums::no,
-     [](A a) -> Results { return {unsqueeze(x(a), a.integer("dim"))}; }},
-    {"squeeze", "input dim", Sums::no,
-     [](A a) -> Results { return {squeeze(x(a), a.integer("dim"))}; }},
-    {"expand", "input *shape", Sums::no,
-     [](A a) -> Results { return {expand(x(a), shape(a, "shape"))}; }},
-    {"broadcast_to", "input *shape", Sums::no,
-     [](A a) -> Results { return {expand(x(a), shape(a, "shape"))}; }},
-    {"slice", "input dim start end step", Sums::no,
-     [](A a) -> Results {
-       return {slice(x(a), chosen_axis(a), a.integer("start", 0), a.integer("end", kEnd),
-                     a.integer("step", 1))};
-     }},
-    {"narrow", "input dim start length", Sums::no,
-     [](A a) -> Results {
-       if (!a.is<std::int64_t>("start")) throw Refused("argument 'start' is not an integer");
-       std::int64_t start = a.integer("start");
-       if (start < 0) start += x(a).size(a.integer("dim"));
-       return {slice(x(a), a.integer("dim"), start, start + a.integer("length"))};
-     }},
-    {"select", "input dim index", Sums::no,
-     [](A a) -> Results { return {select(x(a), a.integer("dim"), a.integer("index"))}; }},
-    {"split", "input sizes dim", Sums::no, pieces},
-    {"split/list_args", "input sizes dim", Sums::no, pieces},
-    {"split_with_sizes", "input sizes dim", Sums::no, pieces},
-    {"cat", "tensors dim", Sums::no,
-     [](A a) -> Results { return {cat(a.tensors("tensors"), chosen_axis(a))}; }},
-    {"stack", "tensors dim", Sums::no,
-     [](A a) -> Results { return {stack(a.tensors("tensors"), chosen_axis(a))}; }},
-    {"nn.functional.pad/constant", "input pad mode value", Sums::no, padded},
-    {"constant_pad_nd", "input pad value", Sums::no, padded},
+        // ---- Convolutions and images ----
+        {"nn.functional.conv1d", "input weight bias stride padding dilation groups", Sums::yes,
+         convolution1d},
+        {"nn.functional.conv2d", "input weight bias stride padding dilation groups", Sums::yes,
+         convolution2d},
+        {"nn.functional.conv_transpose2d",
+         "input weight bias stride padding output_padding groups dilation", Sums::yes,
+         transposed_convolution},
+        {"nn.functional.max_pool1d",
+         "input kernel_size stride padding dilation ceil_mode return_indices!", Sums::yes,
+         [](A a) -> Results {
+           return {max_pool1d(x(a), length(a, "kernel_size", 1), pooling(a))};
+         }},
+        {"nn.functional.max_pool2d",
+         "input kernel_size stride padding dilation ceil_mode return_indices!", Sums::yes,
+         [](A a) -> Results {
+           return {max_pool2d(x(a), extent(a, "kernel_size", 1), pooling(a))};
+         }},
+        {"nn.functional.avg_pool1d", "input kernel_size stride padding ceil_mode count_include_pad",
+         Sums::yes,
+         [](A a) -> Results {
+           return {avg_pool1d(x(a), length(a, "kernel_size", 1), pooling(a))};
+         }},
+        {"nn.functional.avg_pool2d",
+         "input kernel_size stride padding ceil_mode count_include_pad divisor_override!",
+         Sums::yes,
+         [](A a) -> Results {
+           return {avg_pool2d(x(a), extent(a, "kernel_size", 1), pooling(a))};
+         }},
+        {"nn.functional.adaptive_max_pool2d", "input output_size return_indices!", Sums::yes,
+         [](A a) -> Results { return {adaptive_max_pool2d(x(a), adaptive_size(a))}; }},
+        {"nn.functional.adaptive_avg_pool2d", "input output_size", Sums::yes,
+         [](A a) -> Results { return {adaptive_avg_pool2d(x(a), adaptive_size(a))}; }},
+        {"nn.functional.interpolate/nearest",
+         "input size scale_factor mode? align_corners recompute_scale_factor! antialias!",
+         Sums::yes, [](A a) { return resized(a, Upsampling::nearest); }},
+        {"nn.functional.interpolate/bilinear",
+         "input size scale_factor mode? align_corners recompute_scale_factor! antialias!",
+         Sums::yes, [](A a) { return resized(a, Upsampling::bilinear); }},
+        {"nn.functional.upsample_nearest", "input size scale_factor", Sums::yes,
+         [](A a) { return resized(a, Upsampling::nearest); }},
 
-    // ---- Indexing ----
-    {"nn.functional.embedding",
-     "input index padding_idx! max_norm! norm_type? scale_grad_by_freq! sparse!", Sums::yes,
-     [](A a) -> Results { return {embedding(x(a), a.tensor("index"))}; }},
-    {"index_select", "input dim index", Sums::yes,
-     [](A a) -> Results { return {index_select(x(a), a.integer("dim"), a.tensor("index"))}; }},
-    {"gather", "input dim index sparse_grad?", Sums::yes,
-     [](A a) -> Results { return {gather(x(a), a.integer("dim"), a.tensor("index"))}; }},
-    {"sort", "input dim descending stable", Sums::no, in_order},
-    {"argsort", "input dim descending stable", Sums::no,
-     [](A a) -> Results { return {in_order(a)[1]}; }},
-    {"topk", "input k dim largest sorted?", Sums::no,
-     [](A a) -> Results {
-       const std::int64_t dim = a.has("dim") ? a.integer("dim") : -1;
-       refuse_ties(sort(x(a), dim).values, dim);
-       const Sorted first =
-           topk(x(a), a.integer("k"), dim, {.largest = a.flag("largest", true)});
-       return {first.values, first.indices};
-     }},
-
-    // ---- Linear algebra ----
-    {"matmul", "input other", Sums::yes, of_two<matmul>},
-    {"__rmatmul__", "input other", Sums::yes,
-     [](A a) -> Results { return {matmul(a.tensor("other"), x(a))}; }},
-    {"mm", "input other", Sums::yes, of_two<matmul>},
-    {"bmm", "input other", Sums::yes, of_two<matmul>},
-    {"mv", "input other", Sums::yes, of_two<matmul>},
-    {"dot", "input other", Sums::yes, of_two<matmul>},
-    {"nn.functional.linear", "input weight bias", Sums::yes,
-     [](A a) -> Results { return {linear(x(a), a.tensor("weight"), a.tensor_or_none("bias"))}; }},
-
-    // ---- Rows ----
-    {"softmax", "input dim dtype!", Sums::yes,
-     [](A a) -> Results { return {softmax(x(a), a.integer("dim"))}; }},
-    {"log_softmax", "input dim dtype!", Sums::yes,
-     [](A a) -> Results { return {log_softmax(x(a), a.integer("dim"))}; }},
-    {"nn.functional.layer_norm", "input normalized_shape weight bias eps", Sums::yes, layer_normed},
-    {"nn.functional.rms_norm", "input normalized_shape weight eps", Sums::yes, rms_normed},
-    {"nn.functional.dropout", "input p training inplace?", Sums::no,
-     [](A a) -> Results {
-       const double p = a.number("p", 0.5);
-       const bool training = a.flag("training", true);
-       if (training && p != 0) throw Refused("argument 'p' makes the result random");
-       return {dropout(x(a), p, training)};
-     }},
-
-    // ---- Convolutions and images ----
-    {"nn.functional.conv1d", "input weight bias stride padding dilation groups", Sums::yes,
-     convolution1d},
-    {"nn.functional.conv2d", "input weight bias stride padding dilation groups", Sums::yes,
-     convolution2d},
-    {"nn.functional.conv_transpose2d",
-     "input weight bias stride padding output_padding groups dilation", Sums::yes,
-     transposed_convolution},
-    {"nn.functional.max_pool1d",
-     "input kernel_size stride padding dilation ceil_mode return_indices!", Sums::yes,
-     [](A a) -> Results { return {max_pool1d(x(a), length(a, "kernel_size", 1), pooling(a))}; }},
-    {"nn.functional.max_pool2d",
-     "input kernel_size stride padding dilation ceil_mode return_indices!", Sums::yes,
-     [](A a) -> Results { return {max_pool2d(x(a), extent(a, "kernel_size", 1), pooling(a))}; }},
-    {"nn.functional.avg_pool1d", "input kernel_size stride padding ceil_mode count_include_pad",
-     Sums::yes,
-     [](A a) -> Results { return {avg_pool1d(x(a), length(a, "kernel_size", 1), pooling(a))}; }},
-    {"nn.functional.avg_pool2d",
-     "input kernel_size stride padding ceil_mode count_include_pad divisor_override!", Sums::yes,
-     [](A a) -> Results { return {avg_pool2d(x(a), extent(a, "kernel_size", 1), pooling(a))}; }},
-    {"nn.functional.adaptive_max_pool2d", "input output_size return_indices!", Sums::yes,
-     [](A a) -> Results { return {adaptive_max_pool2d(x(a), adaptive_size(a))}; }},
-    {"nn.functional.adaptive_avg_pool2d", "input output_size", Sums::yes,
-     [](A a) -> Results { return {adaptive_avg_pool2d(x(a), adaptive_size(a))}; }},
-    {"nn.functional.interpolate/nearest", "input size scale_factor mode? align_corners recompute_scale_factor! antialias!", Sums::yes,
-     [](A a) { return resized(a, Upsampling::nearest); }},
-    {"nn.functional.interpolate/bilinear", "input size scale_factor mode? align_corners recompute_scale_factor! antialias!", Sums::yes,
-     [](A a) { return resized(a, Upsampling::bilinear); }},
-    {"nn.functional.upsample_nearest", "input size scale_factor", Sums::yes,
-     [](A a) { return resized(a, Upsampling::nearest); }},
-
-    // ---- Norms by channel ----
-    {"nn.functional.batch_norm",
-     "input running_mean running_var weight bias training momentum? eps", Sums::yes, batch_normed},
-    {"nn.functional.group_norm", "input num_groups weight bias eps", Sums::yes,
-     [](A a) -> Results {
-       return {group_norm(x(a), a.integer("num_groups"), a.tensor_or_none("weight"),
-                          a.tensor_or_none("bias"), a.number("eps", 1e-5))};
-     }},
-    {"nn.functional.instance_norm",
-     "input running_mean? running_var? weight bias use_input_stats momentum? eps", Sums::yes,
-     [](A a) -> Results {
-       if (!a.flag("use_input_stats", true)) throw Refused("argument 'use_input_stats' is false");
-       return {instance_norm(x(a), a.tensor_or_none("weight"), a.tensor_or_none("bias"),
-                             a.number("eps", 1e-5))};
-     }},
-
-    // ---- Losses ----
-    {"nn.functional.cross_entropy",
-     "input target weight size_average! ignore_index reduce! reduction label_smoothing", Sums::yes,
-     [](A a) {
-       return reduced(a, cross_entropy(classes_last(x(a)), a.tensor("target"), class_options(a)));
-     }},
-    {"nn.functional.nll_loss", "input target weight size_average! ignore_index reduce! reduction",
-     Sums::yes,
-     [](A a) {
-       return reduced(a, nll_loss(classes_last(x(a)), a.tensor("target"), class_options(a)));
-     }},
-    {"nn.functional.mse_loss", "input target size_average! reduce! reduction weight!", Sums::yes,
-     pairwise_loss<mse_loss>},
-    {"nn.functional.l1_loss", "input target size_average! reduce! reduction weight!", Sums::yes,
-     pairwise_loss<l1_loss>},
-    {"nn.functional.huber_loss", "input target reduction delta weight!", Sums::yes,
-     [](A a) { return reduced(a, huber_loss(x(a), a.tensor("target"), a.number("delta", 1))); }},
-    {"nn.functional.binary_cross_entropy_with_logits",
-     "input target weight! size_average! reduce! reduction pos_weight!", Sums::yes,
-     pairwise_loss<bce_with_logits>},
-    {"nn.functional.kl_div", "input target size_average! reduce! reduction log_target!", Sums::yes,
-     [](A a) {
-       const bool by_rows = a.text("reduction", "mean") == "batchmean";
-       if (by_rows && (x(a).rank() == 0 || x(a).size(0) * x(a).size(-1) != x(a).numel()))
-         throw Refused("rows are counted otherwise");
-       return reduced(a, kl_div(x(a), a.tensor("target")), "batchmean");
-     }},
+        // ---- Norms by channel ----
+        {"nn.functional.batch_norm",
+         "input running_mean running_var weight bias training momentum? eps", Sums::yes,
+         batch_normed},
+        {"nn.functional.group_norm", "input num_groups weight bias eps", Sums::yes,
+         [](A a) -> Results {
+           return {group_norm(x(a), a.integer("num_groups"), a.tensor_or_none("weight"),
+                              a.tensor_or_none("bias"), a.number("eps", 1e-5))};
+         }},
+        {"nn.functional.instance_norm",
+         "input running_mean? running_var? weight bias use_input_stats momentum? eps", Sums::yes,
+         [](A a) -> Results {
+           if (!a.flag("use_input_stats", true))
+             throw Refused("argument 'use_input_stats' is false");
+           return {instance_norm(x(a), a.tensor_or_none("weight"), a.tensor_or_none("bias"),
+                                 a.number("eps", 1e-5))};
+         }},
 };
 
 }  // namespace
@@ -531,7 +488,8 @@ const std::vector<Entry> kOperations = {
 const std::vector<Entry>& table() {
   static const std::vector<Entry> all = [] {
     std::vector<Entry> entries = kOperations;
-    for (const Entry& e : transformer_entries()) entries.push_back(e);
+    for (const auto& more : {transformer_entries(), loss_entries(), position_entries()})
+      entries.insert(entries.end(), more.begin(), more.end());
     return entries;
   }();
   return all;

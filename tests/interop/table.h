@@ -1,5 +1,5 @@
 // The table of scripts/interop: PyTorch's operations, and how each is said in firn. An operation is
-// added by one entry in table.cpp, or in transformer_table.cpp.
+// added by one entry in table.cpp or one of the files beside it.
 #pragma once
 
 #include <string>
@@ -24,8 +24,10 @@ struct Entry {
 };
 
 const std::vector<Entry>& table();
-/// Those of transformer_table.cpp.
+/// Those of transformer_table.cpp, loss_table.cpp and position_table.cpp.
 std::vector<Entry> transformer_entries();
+std::vector<Entry> loss_entries();
+std::vector<Entry> position_entries();
 /// nullptr if the table has none of that name.
 const Entry* find(const std::string& name);
 

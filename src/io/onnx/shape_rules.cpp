@@ -77,6 +77,31 @@ void one_hot(Emit& e) {
   e.done(e("Equal", {index, classes}), boolean);
 }
 
+void gather(Emit& e) { e.done(e("GatherElements", {e.raw(), e.tensor("index")}, {axis(e)})); }
+void scatter_add(Emit& e) {
+  e.done(e("ScatterElements", {e.in(0), e.tensor("index"), e.in(1)},
+           {axis(e), {"reduction", std::string("add")}}));
+}
+
+/// Both axes last and merged, of which every (m + 1)-th element is taken.
+void diagonal(Emit& e) {
+  const std::int64_t a = e.integer("first"), b = e.integer("second"), offset = e.integer("offset");
+  const std::int64_t n = e.size(a), m = e.size(b);
+  std::vector<std::int64_t> order, positions;
+  Sizes merged;
+  for (std::int64_t i = 0; i < e.rank(); ++i) {
+    if (i == a || i == b) continue;
+    order.push_back(i);
+    merged.push_back(e.value().shape[static_cast<std::size_t>(i)]);
+  }
+  order.insert(order.end(), {a, b});
+  merged.push_back({n * m});
+  for (std::int64_t i = 0; i < n; ++i)
+    if (i + offset >= 0 && i + offset < m) positions.push_back(i * m + i + offset);
+  const std::string rows = e.reshape(e("Transpose", {e.raw()}, {{"perm", order}}), merged);
+  e.done(e("Gather", {rows, e.graph.list(positions)}, {{"axis", std::int64_t{e.rank() - 2}}}));
+}
+
 /// TopK along an axis; equal elements in the order of their positions, as in firn.
 void top(Emit& e, bool values) {
   const auto at = static_cast<std::size_t>(e.integer("axis"));
@@ -116,10 +141,11 @@ const std::array kRules = {
          [](Emit& e) {
            e.done(e("Gather", {e.raw(), e.tensor("index")}, {axis(e)}));
          }},
-    Rule{"gather", Width::same,
-         [](Emit& e) {
-           e.done(e("GatherElements", {e.raw(), e.tensor("index")}, {axis(e)}));
-         }},
+    Rule{"gather", Width::same, gather},
+    Rule{"take_along", Width::same, gather},
+    Rule{"scatter_add", Width::wide, scatter_add},
+    Rule{"index_add", Width::wide, scatter_add},
+    Rule{"diagonal", Width::same, diagonal},
     Rule{"one_hot", Width::same, one_hot},
     Rule{"sort", Width::whole, sort},
     Rule{"topk", Width::whole, sort},

@@ -117,6 +117,17 @@ Tensors views(const Tensors& in) {
           cat({x, x}, 0),
           stack({select(x, 1, 0), select(x, 1, 1)}, 1),
           pad(x, {0, 1, 2}, {0, 0, 1}, -1.5),
+          flip(x, {1, 2}),
+          roll(x, 2, 1),
+          rot90(x, 1, 1, 2),
+          movedim(x, 1, 2),
+          narrow(x, 2, -2, 2),
+          repeat(x, {1, 2, 3}),
+          repeat_interleave(x, 2, 2),
+          tril(x, 1),
+          triu(x),
+          diagonal(x, 1, 1, 2),
+          diagonal(x, -1, 2, 1),
           matmul(x, transpose(x, 1, 2)),
           matmul(x, arange(12, f32).reshape({6, 2})),
           matmul(flatten(x, 1), transpose(flatten(x, 1), 0, 1)),
@@ -130,7 +141,12 @@ Tensors indices(const Tensors& in) {
   const Tensor &x = in[0], &index = in[1];  // [n, 6], [n, 3] below 6
   const Sorted up = sort(x), down = sort(x, 1, {.descending = true});
   const Sorted top = topk(x, 2), low = topk(x, 3, -1, {.largest = false});
+  const Tensor wide = index.to(i64);
   return {gather(x, 1, index),
+          take_along(x, tensor<std::int64_t>({5, 1}, {1, 2}), 1),
+          scatter_add(x, 1, wide, gather(x, 1, wide) * 2),
+          index_add(x, 1, tensor<std::int64_t>({5, 0, 5}, {3}), slice(x, 1, 0, 3), 0.5),
+          kthvalue(x, 2).values,
           index_select(x, 1, tensor<std::int64_t>({5, 0, 2}, {3})),
           embedding(arange(12, f32).reshape({6, 2}), index),
           one_hot(index, 6),

@@ -1,0 +1,74 @@
+// Operations that move elements: views of parts, repetitions, reversals, triangles and diagonals.
+// They work on every dtype, and throw Error on an axis that does not exist. Gradients go back to
+// where an element came from.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "firn/ops/ops.h"
+#include "firn/tensor.h"
+
+namespace firn {
+
+// ---- Views ----
+/// `length` elements of an axis from `start` on, a view; a negative start counts from the end.
+/// Throws unless they lie on the axis.
+Tensor narrow(const Tensor& x, std::int64_t axis, std::int64_t start, std::int64_t length);
+/// At most `chunks` views of equal size along `axis`, of which the last may be smaller: pieces of
+/// the rounded-up quotient, as in PyTorch, so there may be fewer.
+std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t axis = 0);
+/// Axes `from`, a number or a list, become axes `to`, in the order given; the others keep their
+/// order. A view.
+Tensor movedim(const Tensor& x, const Axes& from, const Axes& to);
+/// x with axes of size 1 repeated to `shape`, a view: as expand(), but every size is given.
+Tensor broadcast_to(const Tensor& x, const Shape& shape);
+/// The diagonal of axes `first` and `second`, as a new last axis: a view of the elements whose
+/// position on `second` is `offset` more than on `first`.
+Tensor diagonal(const Tensor& x, std::int64_t offset = 0, std::int64_t first = 0,
+                std::int64_t second = 1);
+/// Views of 1-D tensors, or scalars, that broadcast each along an axis of its own: output i has the
+/// values of input i along axis i. With n inputs all have the shape [sizes...] of n axes. This is
+/// PyTorch's indexing="ij"; for "xy" transpose the first two axes.
+std::vector<Tensor> meshgrid(std::span<const Tensor> axes);
+inline std::vector<Tensor> meshgrid(std::initializer_list<Tensor> axes) {
+  return meshgrid(std::span<const Tensor>(axes.begin(), axes.size()));
+}
+
+// ---- Copies ----
+/// The elements along each of `axes` in reverse order.
+Tensor flip(const Tensor& x, const Axes& axes);
+/// Elements move `shift` positions up along `axis`; those that leave the end come in at the front.
+Tensor roll(const Tensor& x, std::int64_t shift, std::int64_t axis);
+/// roll() of the flattened x, in x's shape.
+Tensor roll(const Tensor& x, std::int64_t shift);
+/// A quarter turn, `times` over, from axis `first` towards axis `second`.
+Tensor rot90(const Tensor& x, std::int64_t times = 1, std::int64_t first = 0,
+             std::int64_t second = 1);
+/// x repeated counts[i] times along axis i. counts may be longer than x's rank: the first ones are
+/// then for new axes. Each is 0 or more.
+Tensor repeat(const Tensor& x, const Shape& counts);
+/// As repeat(), but counts may also be shorter: the first axes are then not repeated.
+Tensor tile(const Tensor& x, const Shape& counts);
+/// Each slice of `axis` repeated `count` times in place, or counts[i] times slice i.
+Tensor repeat_interleave(const Tensor& x, std::int64_t count, std::int64_t axis);
+Tensor repeat_interleave(const Tensor& x, std::span<const std::int64_t> counts, std::int64_t axis);
+/// The lower triangle of the last two axes, or the upper one by triu(); others are 0. `diagonal`
+/// moves the border up (to the right).
+Tensor tril(const Tensor& x, std::int64_t diagonal = 0);
+Tensor triu(const Tensor& x, std::int64_t diagonal = 0);
+/// A matrix [n + |offset|, n + |offset|] with x [n] on its diagonal `offset`; the diagonal of a
+/// matrix, as a view.
+Tensor diag(const Tensor& x, std::int64_t offset = 0);
+
+struct LinspaceOptions {
+  DType dtype = f32;  ///< floating
+  Device device = default_device();
+};
+/// `count` numbers from `start` to `end`, both included, at equal distances; [count].
+Tensor linspace(double start, double end, std::int64_t count, const LinspaceOptions& options = {});
+
+}  // namespace firn

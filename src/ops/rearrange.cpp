@@ -1,0 +1,310 @@
+// Operations that move elements, made of views, joins and reads at positions: none has a kernel of
+// its own.
+#include "firn/ops/rearrange.h"
+
+#include <algorithm>
+
+#include "base/checked.h"
+#include "ops/parts.h"
+
+namespace firn {
+
+using namespace ops;
+
+namespace {
+
+/// Two different axes of x.
+std::pair<int, int> two_axes(const char* op, const Tensor& x, std::int64_t first,
+                             std::int64_t second) {
+  const int a = normalize_axis(op, first, x.rank()), b = normalize_axis(op, second, x.rank());
+  FIRN_CHECK(a != b, op, "name two axes", "both are axis {} of {}", a, describe(x));
+  return {a, b};
+}
+
+/// Slices of `axis` at these positions.
+Tensor at_positions(const Tensor& x, int axis, const std::vector<std::int64_t>& positions) {
+  const Tensor index = tensor(positions, {static_cast<std::int64_t>(positions.size())});
+  return index_select(x, axis, to_device(index, x.device()));
+}
+
+/// x where column - row compares to `diagonal` as asked, else 0.
+Tensor triangle(const char* op, const Tensor& x, std::int64_t diagonal, bool lower) {
+  require_defined(op, x);
+  FIRN_CHECK(x.rank() >= 2, op, "a matrix has two axes", "{} has no matrices", describe(x));
+  const std::int64_t n = x.size(-2), m = x.size(-1);
+  // Beyond the corners nothing changes, and the sum below stays in range.
+  const std::int64_t border = std::clamp(diagonal, -n - 1, m + 1);
+  const Tensor rows = unsqueeze(arange(n, i64, x.device()), 1) + static_cast<double>(border);
+  const Tensor columns = arange(m, i64, x.device());
+  return where(lower ? le(columns, rows) : ge(columns, rows), x, 0);
+}
+
+}  // namespace
+
+// ---- Views ----
+
+Tensor narrow(const Tensor& x, std::int64_t axis, std::int64_t start, std::int64_t length) {
+  require_defined("narrow", x);
+  const int a = normalize_axis("narrow", axis, x.rank());
+  const std::int64_t n = x.size(a), first = start < 0 ? start + n : start;
+  FIRN_CHECK(first >= 0 && first <= n && length >= 0 && length <= n - first, "narrow",
+             "slice() clips to the axis", "start {} and length {} on axis {} of {}", start, length,
+             axis, describe(x));
+  return slice(x, a, first, first + length);
+}
+
+std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t axis) try {
+  require_defined("chunk", x);
+  const std::int64_t n = x.size(normalize_axis("chunk", axis, x.rank()));
+  FIRN_CHECK(chunks > 0 && chunks <= std::int64_t{1} << 24, "chunk", "give the number of pieces",
+             "{} chunks", chunks);
+  if (n == 0) return split(x, std::vector<std::int64_t>(static_cast<std::size_t>(chunks), 0), axis);
+  return split(x, n / chunks + (n % chunks != 0 ? 1 : 0), axis);
+}
+FIRN_OUT_OF_MEMORY("chunk")
+
+Tensor movedim(const Tensor& x, const Axes& from, const Axes& to) {
+  require_defined("movedim", x);
+  FIRN_CHECK(from.size() == to.size(), "movedim", "name a place for each axis",
+             "axes {} to {} of {}", from, to, describe(x));
+  Axes once = from, places = to;
+  normalize_axes("movedim", once, x.rank());  // both throw on a repeated axis
+  normalize_axes("movedim", places, x.rank());
+  Axes order = Dims::filled(x.rank(), -1);
+  std::vector<bool> moved(static_cast<std::size_t>(x.rank()));
+  for (int i = 0; i < from.size(); ++i) {
+    const int source = normalize_axis("movedim", from[i], x.rank());
+    order[normalize_axis("movedim", to[i], x.rank())] = source;
+    moved[static_cast<std::size_t>(source)] = true;
+  }
+  int next = 0;
+  for (std::int64_t& axis : order) {
+    if (axis >= 0) continue;
+    while (moved[static_cast<std::size_t>(next)]) ++next;
+    axis = next++;
+  }
+  return permute(x, order);
+}
+
+Tensor broadcast_to(const Tensor& x, const Shape& shape) {
+  require_defined("broadcast_to", x);
+  for (const std::int64_t n : shape)
+    FIRN_CHECK(n >= 0, "broadcast_to", "expand() takes -1 for a size that stays", "shape {}",
+               shape);
+  return expand(x, shape);
+}
+
+Tensor diagonal(const Tensor& x, std::int64_t offset, std::int64_t first, std::int64_t second) {
+  require_defined("diagonal", x);
+  const auto [a, b] = two_axes("diagonal", x, first, second);
+  const std::int64_t n = x.size(a), m = x.size(b);
+  FIRN_CHECK(offset >= -n && offset <= m, "diagonal", "", "offset {} for axes {} and {} of {}",
+             offset, first, second, describe(x));
+  const std::int64_t down = std::max<std::int64_t>(-offset, 0),
+                     right = std::max<std::int64_t>(offset, 0);
+  const std::int64_t count = std::max<std::int64_t>(std::min(n - down, m - right), 0);
+  const auto part = [a = a, b = b, down, right, count](const Tensor& t) {
+    Shape shape;
+    Strides strides;
+    for (int i = 0; i < t.rank(); ++i) {
+      if (i == a || i == b) continue;
+      shape.push_back(t.shape()[i]);
+      strides.push_back(t.strides()[i]);
+    }
+    shape.push_back(count);
+    strides.push_back(t.strides()[a] + t.strides()[b]);
+    return t.as_strided(shape, strides,
+                        count > 0 ? down * t.strides()[a] + right * t.strides()[b] : 0);
+  };
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::attributes("diagonal", {{"first", a}, {"second", b}, {"offset", offset}});
+  return record("diagonal", part(x), {&x}, {},
+                [part](Backward& back) { accumulate_part(back, part); });
+}
+
+std::vector<Tensor> meshgrid(std::span<const Tensor> axes) try {
+  FIRN_CHECK(!axes.empty(), "meshgrid", "", "no tensors given");
+  Shape shape;
+  for (const Tensor& t : axes) {
+    require_same("meshgrid", axes[0], t);
+    FIRN_CHECK(t.rank() <= 1, "meshgrid", "flatten it", "{} has more than one axis", describe(t));
+    require_rank("meshgrid", shape.size() + 1, t);
+    shape.push_back(t.numel());
+  }
+  checked_elements("meshgrid", shape);
+  std::vector<Tensor> out;
+  for (int i = 0; i < shape.size(); ++i) {
+    Shape own = Dims::filled(shape.size(), 1);
+    own[i] = shape[i];
+    out.push_back(expand(reshape(axes[static_cast<std::size_t>(i)], own), shape));
+  }
+  return out;
+}
+FIRN_OUT_OF_MEMORY("meshgrid")
+
+// ---- Copies ----
+
+Tensor flip(const Tensor& x, const Axes& axes) try {
+  require_defined("flip", x);
+  Axes all = axes;
+  normalize_axes("flip", all, x.rank());
+  if (axes.empty() || x.numel() == 0) return clone(x);
+  Tensor y = x;
+  for (const std::int64_t a : axes) {
+    const int axis = normalize_axis("flip", a, x.rank());
+    const std::int64_t n = x.size(axis);
+    y = index_select(
+        y, axis,
+        arange(
+            n,
+            {.start = static_cast<double>(n - 1), .step = -1, .dtype = i64, .device = x.device()}));
+  }
+  return y;
+}
+FIRN_OUT_OF_MEMORY("flip")
+
+Tensor roll(const Tensor& x, std::int64_t shift, std::int64_t axis) {
+  require_defined("roll", x);
+  const int a = normalize_axis("roll", axis, x.rank());
+  const std::int64_t n = x.size(a);
+  if (n == 0) return clone(x);
+  const std::int64_t first = (n - (shift % n + n) % n) % n;
+  if (first == 0) return clone(x);
+  return cat({slice(x, a, first, n), slice(x, a, 0, first)}, a);
+}
+Tensor roll(const Tensor& x, std::int64_t shift) {
+  require_defined("roll", x);
+  return reshape(roll(flatten(x), shift, 0), x.shape());
+}
+
+Tensor rot90(const Tensor& x, std::int64_t times, std::int64_t first, std::int64_t second) {
+  require_defined("rot90", x);
+  const auto [a, b] = two_axes("rot90", x, first, second);
+  switch ((times % 4 + 4) % 4) {
+    case 1:
+      return flip(transpose(x, a, b), {a});
+    case 2:
+      return flip(x, {a, b});
+    case 3:
+      return flip(transpose(x, a, b), {b});
+    default:
+      return clone(x);
+  }
+}
+
+Tensor repeat(const Tensor& x, const Shape& counts) {
+  require_defined("repeat", x);
+  const int lead = counts.size() - x.rank();
+  FIRN_CHECK(lead >= 0, "repeat", "tile() takes fewer counts than axes", "{} counts for {}",
+             counts.size(), describe(x));
+  Shape result;
+  for (int i = 0; i < counts.size(); ++i) {
+    FIRN_CHECK(counts[i] >= 0, "repeat", "", "counts {} for {}", counts, describe(x));
+    result.push_back(i < lead ? counts[i]
+                              : checked_product("repeat", counts[i], x.shape()[i - lead]));
+  }
+  checked_elements("repeat", result);
+  // Axis by axis, so that no tensor has more axes than x and counts: [1, n] is expanded to [count,
+  // n].
+  Tensor y = x;
+  for (int i = 0; i < lead; ++i) y = unsqueeze(y, 0);
+  for (int i = counts.size() - 1; i >= 0; --i) {
+    if (counts[i] == 1) continue;
+    const std::int64_t n = y.size(i);
+    Shape rows{1}, repeated{counts[i]}, merged = y.shape();
+    std::int64_t before = 1, after = 1;
+    for (int k = 0; k < i; ++k) before *= y.size(k);
+    for (int k = i + 1; k < y.rank(); ++k) after *= y.size(k);
+    merged[i] = result[i];
+    rows = {before, 1, n * after};
+    repeated = {before, counts[i], n * after};
+    y = reshape(expand(reshape(y, rows), repeated), merged);
+  }
+  return y.impl() == x.impl() || result == x.shape() ? clone(x) : y;
+}
+
+Tensor tile(const Tensor& x, const Shape& counts) {
+  require_defined("tile", x);
+  Shape all = counts;
+  while (all.size() < x.rank()) all.insert(0, 1);
+  return repeat(x, all);
+}
+
+Tensor repeat_interleave(const Tensor& x, std::int64_t count, std::int64_t axis) {
+  require_defined("repeat_interleave", x);
+  const int a = normalize_axis("repeat_interleave", axis, x.rank());
+  FIRN_CHECK(count >= 0, "repeat_interleave", "", "count is {}", count);
+  Shape result = x.shape();
+  result[a] = checked_product("repeat_interleave", result[a], count);
+  checked_elements("repeat_interleave", result);
+  std::int64_t before = 1, after = 1;
+  for (int i = 0; i <= a; ++i) before *= x.size(i);
+  for (int i = a + 1; i < x.rank(); ++i) after *= x.size(i);
+  const Tensor y = reshape(expand(reshape(x, {before, 1, after}), {before, count, after}), result);
+  return count == 1 ? clone(x) : y;
+}
+
+Tensor repeat_interleave(const Tensor& x, std::span<const std::int64_t> counts,
+                         std::int64_t axis) try {
+  require_defined("repeat_interleave", x);
+  const int a = normalize_axis("repeat_interleave", axis, x.rank());
+  FIRN_CHECK(static_cast<std::int64_t>(counts.size()) == x.size(a), "repeat_interleave",
+             "give one count for each slice", "{} counts for axis {} of {}", counts.size(), axis,
+             describe(x));
+  std::int64_t total = 0;
+  for (const std::int64_t n : counts) {
+    FIRN_CHECK(n >= 0, "repeat_interleave", "", "a count is {}", n);
+    total = checked_sum("repeat_interleave", total, n);
+  }
+  Shape result = x.shape();
+  result[a] = total;
+  checked_elements("repeat_interleave", result);
+  std::vector<std::int64_t> positions;
+  for (std::size_t i = 0; i < counts.size(); ++i)
+    positions.insert(positions.end(), static_cast<std::size_t>(counts[i]),
+                     static_cast<std::int64_t>(i));
+  return at_positions(x, a, positions);
+}
+FIRN_OUT_OF_MEMORY("repeat_interleave")
+
+Tensor tril(const Tensor& x, std::int64_t diagonal) { return triangle("tril", x, diagonal, true); }
+Tensor triu(const Tensor& x, std::int64_t diagonal) { return triangle("triu", x, diagonal, false); }
+
+Tensor diag(const Tensor& x, std::int64_t offset) {
+  require_defined("diag", x);
+  FIRN_CHECK(x.rank() == 1 || x.rank() == 2, "diag", "diagonal() takes any number of axes",
+             "{} is neither a list nor a matrix", describe(x));
+  if (x.rank() == 2) return diagonal(x, offset);
+  const std::int64_t n = x.numel();
+  const std::int64_t size = checked_sum("diag", n, offset < 0 ? -offset : offset);
+  checked_elements("diag", {size, size});
+  const std::int64_t down = std::max<std::int64_t>(-offset, 0),
+                     right = std::max<std::int64_t>(offset, 0);
+  const auto part = [n, size, down, right](const Tensor& t) {
+    return t.as_strided({n}, {size + 1}, n > 0 ? down * size + right : 0);
+  };
+  const Tensor y = zeros({size, size}, x.dtype(), x.device());
+  kernels::copy(x.view(), part(y).mutable_view(), stream_of(x));
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::attributes("diag", {{"offset", offset}});
+  return record("diag", y, {&x}, {},
+                [part](Backward& b) { b.accumulate(0, part(contiguous(b.grad()))); });
+}
+
+Tensor linspace(double start, double end, std::int64_t count, const LinspaceOptions& options) {
+  const auto& [dtype, device] = options;
+  FIRN_CHECK(is_floating(dtype), "linspace", "make it in f32 and cast", "dtype {}", dtype);
+  FIRN_CHECK(count >= 0, "linspace", "", "count is {}", count);
+  require_holds("linspace", dtype, start);
+  require_holds("linspace", dtype, end);
+  if (count == 1) return full({1}, start, dtype, device);
+  // From both ends, so that both are exact and the middle is symmetric, as in PyTorch.
+  const double step = (end - start) / static_cast<double>(std::max<std::int64_t>(count - 1, 1));
+  const Tensor i = arange(count, f64, device);
+  const auto last = static_cast<double>(count - 1);
+  return cast(
+      where(lt(i, static_cast<double>(count / 2)), start + step * i, end - step * (last - i)),
+      dtype);
+}
+
+}  // namespace firn

@@ -1,0 +1,160 @@
+// Adding at positions that tensors hold, and positions that values decide.
+#include <algorithm>
+
+#include "firn/ops/index.h"
+#include "kernels/copy.h"
+#include "kernels/index.h"
+#include "ops/common.h"
+
+namespace firn {
+
+using namespace ops;
+
+namespace {
+
+void require_same_device(const char* op, const Tensor& x, const Tensor& index) {
+  FIRN_CHECK(x.device() == index.device(), op, "move one of them: index.to(device)",
+             "devices differ: {} and index {}", describe(x), describe(index));
+}
+
+/// The sizes to which both broadcast off the axis.
+Shape shared_sizes(const char* op, const Tensor& x, const Tensor& index, int axis) {
+  Shape out = x.shape();
+  for (int i = 0; i < x.rank(); ++i) {
+    if (i == axis) continue;
+    const std::int64_t a = x.size(i), b = index.size(i);
+    FIRN_CHECK(a == b || a == 1 || b == 1, op, "unsqueeze or slice the index",
+               "axis {} does not broadcast: x {}, index {}", i, describe(x), describe(index));
+    out[i] = a == 1 ? b : a;
+  }
+  return out;
+}
+
+/// x with src added at index, which has src's shape.
+Tensor add_at(const char* op, const Tensor& x, const Tensor& index, const Tensor& src, int axis) {
+  const Tensor y = clone(x.detach());
+  kernels::gather_backward(op, src.view(), index.view(), y.mutable_view(), axis, 1, stream_of(x));
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::attributes(op, {{"axis", axis}, {"index", &index}});
+  return record(op, y, {&x, &src}, {Saved::other(index)}, [op, axis](Backward& b) {
+    if (b.needs(0)) b.accumulate(0, b.grad());
+    if (!b.needs(1)) return;
+    const OwnerScope owner(Owner::workspace);
+    const Tensor taken = empty(b.saved(0).shape(), b.grad().dtype(), b.grad().device());
+    kernels::gather(op, b.grad().view(), b.saved(0).view(), taken.mutable_view(), axis, b.stream());
+    b.accumulate(1, taken);
+  });
+}
+
+/// Flat positions of the elements of a bool tensor that hold, found on the host.
+std::vector<std::int64_t> positions_of(const Tensor& mask) {
+  const Tensor here = to_device(contiguous(mask), Device::cpu());
+  const bool* p = here.data<bool>();
+  std::vector<std::int64_t> out;
+  for (std::int64_t i = 0; i < here.numel(); ++i)
+    if (p[i]) out.push_back(i);
+  return out;
+}
+
+Tensor list_on(const std::vector<std::int64_t>& values, const Shape& shape, Device device) {
+  return to_device(to_device(tensor(values, shape), Device::cpu()), device);
+}
+
+}  // namespace
+
+Tensor take_along(const Tensor& x, const Tensor& index, std::int64_t axis) {
+  constexpr const char* kOp = "take_along";
+  require_defined(kOp, x);
+  require_index(kOp, index);
+  require_same_device(kOp, x, index);
+  FIRN_CHECK(index.rank() == x.rank(), kOp, "unsqueeze the index",
+             "the index has x's number of axes: x {}, index {}", describe(x), describe(index));
+  const int a = normalize_axis(kOp, axis, x.rank());
+  Shape of_x = shared_sizes(kOp, x, index, a), of_index = of_x;
+  of_index[a] = index.size(a);
+  return ops::take_along(kOp, expand(x, of_x), a, expand(index, of_index));
+}
+
+Tensor scatter_add(const Tensor& x, std::int64_t axis, const Tensor& index, const Tensor& src) {
+  constexpr const char* kOp = "scatter_add";
+  require_floating(kOp, x);
+  require_same(kOp, x, src);
+  require_index(kOp, index);
+  require_same_device(kOp, x, index);
+  const int a = normalize_axis(kOp, axis, x.rank());
+  bool fits = index.rank() == x.rank() && src.rank() == x.rank();
+  for (int i = 0; fits && i < x.rank(); ++i)
+    fits = index.size(i) <= src.size(i) && (i == a || index.size(i) <= x.size(i));
+  FIRN_CHECK(fits, kOp, "unsqueeze or slice the index",
+             "the index is at most as large as src, and off axis {} as x: x {}, index {}, src {}",
+             a, describe(x), describe(index), describe(src));
+  Tensor part = src;
+  for (int i = 0; i < x.rank(); ++i)
+    if (index.size(i) < src.size(i)) part = slice(part, i, 0, index.size(i));
+  return add_at(kOp, x, index, part, a);
+}
+
+Tensor index_add(const Tensor& x, std::int64_t axis, const Tensor& index, const Tensor& src,
+                 double alpha) {
+  constexpr const char* kOp = "index_add";
+  require_floating(kOp, x);
+  require_same(kOp, x, src);
+  require_index(kOp, index);
+  require_same_device(kOp, x, index);
+  const int a = normalize_axis(kOp, axis, x.rank());
+  FIRN_CHECK(index.rank() == 1, kOp, "flatten the index", "the index is 1-D, got {}",
+             describe(index));
+  Shape wanted = x.shape();
+  wanted[a] = index.numel();
+  FIRN_CHECK(src.shape() == wanted, kOp, "one slice of src for each index",
+             "src {} for x {} and {} indices on axis {}: expected shape {}", describe(src),
+             describe(x), index.numel(), a, wanted);
+  Shape own = Dims::filled(x.rank(), 1);
+  own[a] = index.numel();
+  const Tensor everywhere = expand(reshape(index, own), wanted);
+  return add_at(kOp, x, everywhere, alpha == 1 ? src : mul(src, alpha), a);
+}
+
+Sorted kthvalue(const Tensor& x, std::int64_t k, std::int64_t axis, bool keepdims) {
+  constexpr const char* kOp = "kthvalue";
+  require_defined(kOp, x);
+  FIRN_CHECK(x.rank() > 0, kOp, "unsqueeze it", "{} has no axis", describe(x));
+  const int a = normalize_axis(kOp, axis, x.rank());
+  FIRN_CHECK(k >= 1 && k <= x.size(a), kOp, "k counts from 1", "k is {} on axis {} of {}", k, axis,
+             describe(x));
+  const Sorted least = topk(x, k, a, {.largest = false});
+  const auto last = [&](const Tensor& t) {
+    return keepdims ? slice(t, a, k - 1, k) : select(t, a, k - 1);
+  };
+  return {last(least.values), last(least.indices)};
+}
+
+Tensor nonzero(const Tensor& x) {
+  require_defined("nonzero", x);
+  const std::vector<std::int64_t> flat = positions_of(x.dtype() == DType::boolean ? x : ne(x, 0));
+  const int rank = x.rank();
+  std::vector<std::int64_t> out(flat.size() * static_cast<std::size_t>(rank));
+  for (std::size_t i = 0; i < flat.size(); ++i) {
+    std::int64_t rest = flat[i];
+    for (int k = rank - 1; k >= 0; --k) {
+      out[i * static_cast<std::size_t>(rank) + static_cast<std::size_t>(k)] = rest % x.size(k);
+      rest /= x.size(k);
+    }
+  }
+  return list_on(out, {static_cast<std::int64_t>(flat.size()), rank}, x.device());
+}
+
+Tensor masked_select(const Tensor& x, const Tensor& mask) {
+  constexpr const char* kOp = "masked_select";
+  require_defined(kOp, x);
+  require_defined(kOp, mask);
+  FIRN_CHECK(mask.dtype() == DType::boolean, kOp, "compare: gt(mask, 0)",
+             "the mask is bool, got {}", describe(mask));
+  require_same_device(kOp, x, mask);
+  const Shape shape = broadcast_shapes(kOp, x.shape(), mask.shape());
+  const std::vector<std::int64_t> flat = positions_of(expand(mask, shape));
+  return index_select(flatten(expand(x, shape)), 0,
+                      list_on(flat, {static_cast<std::int64_t>(flat.size())}, x.device()));
+}
+
+}  // namespace firn

@@ -1,0 +1,214 @@
+// Rearrangements, adding at positions, samples, and losses by terms.
+#include "fuzz/draw.h"
+
+namespace fuzz {
+
+using namespace firn;
+
+namespace {
+
+using Results = std::vector<Tensor>;
+
+Results rearranged(Draw& d) {
+  const Tensor x = d.chance(80) ? d.small() : d.any();
+  switch (d.below(15)) {
+    case 0: {
+      d.say(" narrow");
+      const std::int64_t axis = d.axis(x), start = d.number("start", -6, 6);
+      return {narrow(x, axis, start, d.number("length", 0, 6))};
+    }
+    case 1: {
+      d.say(" chunk");
+      const std::int64_t chunks = d.number("chunks", 1, 6);
+      return chunk(x, chunks, d.axis(x));
+    }
+    case 2: {
+      d.say(" movedim");
+      const std::int64_t from = d.axis(x);
+      return {movedim(x, from, d.axis(x))};
+    }
+    case 3: {
+      d.say(" diagonal");
+      const std::int64_t offset = d.number("offset", -4, 4), first = d.axis(x);
+      return {diagonal(x, offset, first, d.axis(x))};
+    }
+    case 4: {
+      d.say(" meshgrid");
+      const Tensor a = d.small(), b = d.small();
+      return meshgrid({a, b});
+    }
+    case 5:
+      d.say(" flip");
+      return {flip(x, d.axes(x))};
+    case 6: {
+      d.say(" roll");
+      const std::int64_t shift = d.number("shift", -9, 9);
+      return {d.chance(70) ? roll(x, shift, d.axis(x)) : roll(x, shift)};
+    }
+    case 7: {
+      d.say(" rot90");
+      const std::int64_t times = d.number("times", -5, 5), first = d.axis(x);
+      return {rot90(x, times, first, d.axis(x))};
+    }
+    case 8: {
+      d.say(" repeat");
+      const Dims counts = d.numbers("counts", static_cast<int>(d.below(6)), 0, 3);
+      return {d.chance(50) ? repeat(x, counts) : tile(x, counts)};
+    }
+    case 9: {
+      d.say(" repeat_interleave");
+      const std::int64_t count = d.number("count", 0, 3);
+      return {repeat_interleave(x, count, d.axis(x))};
+    }
+    case 10: {
+      d.say(" repeat_interleave");
+      const std::vector<std::int64_t> counts = {d.number("a", 0, 3), d.number("b", 0, 3)};
+      return {repeat_interleave(x, counts, d.axis(x))};
+    }
+    case 11: {
+      const bool lower = d.flag("lower");
+      const std::int64_t border = d.number("diagonal", -4, 4);
+      return {lower ? tril(x, border) : triu(x, border)};
+    }
+    case 12:
+      d.say(" diag");
+      return {diag(x, d.number("offset", -4, 4))};
+    case 13: {
+      d.say(" broadcast_to");
+      return {broadcast_to(x, d.numbers("shape", static_cast<int>(d.below(6)), 0, 4))};
+    }
+    default: {
+      d.say(" linspace");
+      const double start = d.real("start"), end = d.real("end");
+      const std::int64_t count = d.number("count", 0, 20);
+      return {linspace(start, end, count, {.dtype = d.dtype("dtype")})};
+    }
+  }
+}
+
+Results placed(Draw& d) {
+  const Tensor x = d.floating(0, 4);
+  switch (d.below(6)) {
+    case 0: {
+      d.say(" scatter_add");
+      const std::int64_t axis = d.axis(x);
+      const Tensor index = d.index(x.shape(), 5), src = d.of(x.shape(), x.dtype());
+      return {scatter_add(x, axis, index, src)};
+    }
+    case 1: {
+      d.say(" index_add");
+      const std::int64_t axis = d.axis(x);
+      const Tensor index = d.index({3}, 5), src = d.of(x.shape(), x.dtype());
+      return {index_add(x, axis, index, src, d.real("alpha"))};
+    }
+    case 2: {
+      d.say(" take_along");
+      const std::int64_t axis = d.axis(x);
+      return {take_along(x, d.index(x.shape(), 5), axis)};
+    }
+    case 3: {
+      d.say(" kthvalue");
+      const std::int64_t k = d.number("k", 1, 4);
+      const Sorted found = kthvalue(x, k, d.axis(x), d.flag("keepdims"));
+      return {found.values, found.indices};
+    }
+    case 4:
+      d.say(" nonzero");
+      return {nonzero(d.small())};
+    default:
+      d.say(" masked_select");
+      return {masked_select(x, d.of(x.shape(), boolean))};
+  }
+}
+
+Results sampled(Draw& d) {
+  const Tensor x = d.floating(0, 4);
+  switch (d.below(5)) {
+    case 0: {
+      d.say(" randint");
+      const std::int64_t low = d.number("low", -9, 9), high = d.number("high", -9, 99);
+      return {randint(low, high, {3, 2}, {.dtype = d.dtype("dtype")})};
+    }
+    case 1:
+      d.say(" bernoulli");
+      return {bernoulli(x)};
+    case 2:
+      d.say(" categorical");
+      return {categorical(x)};
+    case 3: {
+      d.say(" multinomial");
+      const std::int64_t count = d.number("count", 0, 4);
+      return {multinomial(x, count, d.flag("replacement"))};
+    }
+    default: {
+      d.say(" gumbel_softmax");
+      const double temperature = d.real("temperature");
+      const bool hard = d.flag("hard");
+      return {gumbel_softmax(x, {.temperature = temperature, .hard = hard, .axis = d.axis(x)})};
+    }
+  }
+}
+
+Results of_loss(const LossTerms& terms, Draw& d) {
+  const Loss loss =
+      d.chance(50)
+          ? terms.loss()
+          : terms.loss(d.of(terms.terms.shape(), d.chance(50) ? boolean : terms.terms.dtype()));
+  return {terms.terms, loss.sum, loss.weight};
+}
+
+Results by_terms(Draw& d) {
+  const Tensor x = d.floating(0, 4), y = d.of(x.shape(), x.dtype());
+  switch (d.below(12)) {
+    case 0:
+      return of_loss(smooth_l1_terms(x, y, d.real("beta")), d);
+    case 1:
+      return of_loss(bce_terms(x, y), d);
+    case 2:
+      return of_loss(bce_with_logits_terms(x, y, {.pos_weight = d.maybe(y)}), d);
+    case 3:
+      return of_loss(focal_terms(x, y, {.gamma = d.real("gamma")}), d);
+    case 4:
+      return of_loss(hinge_embedding_terms(x, y, d.real("margin")), d);
+    case 5:
+      return of_loss(margin_ranking_terms(x, y, d.of(x.shape(), x.dtype()), d.real("margin")), d);
+    case 6:
+      return of_loss(poisson_nll_terms(x, y, {.log_input = d.flag("log"), .full = true}), d);
+    case 7:
+      return of_loss(gaussian_nll_terms(x, y, d.of(x.shape(), x.dtype())), d);
+    case 8: {
+      Shape rows = x.shape();
+      if (!rows.empty()) rows.erase(rows.size() - 1);
+      return of_loss(cosine_embedding_terms(x, y, d.of(rows, x.dtype()), d.real("margin")), d);
+    }
+    case 9: {
+      const double p = d.real("p");
+      return of_loss(
+          triplet_margin_terms(x, y, d.of(x.shape(), x.dtype()), {.p = p, .swap = d.flag("swap")}),
+          d);
+    }
+    case 10:
+      return of_loss(dice_terms(x, y, d.real("smooth")), d);
+    default: {
+      Shape rows = x.shape();
+      if (!rows.empty()) rows.erase(rows.size() - 1);
+      const bool classes = d.chance(50);
+      const double smoothing = d.chance(50) ? 0.1 : d.real("smoothing");
+      return of_loss(cross_entropy_terms(x, classes ? d.index(rows, 4) : y,
+                                         {.label_smoothing = smoothing,
+                                          .axis = d.axis(x),
+                                          .row_weights = d.maybe(d.of(rows, x.dtype()))}),
+                     d);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Call> rearrange_calls() {
+  return {{"rearrange", rearranged}, {"rearrange", rearranged}, {"rearrange", rearranged},
+          {"place", placed},         {"place", placed},         {"sample", sampled},
+          {"terms", by_terms},       {"terms", by_terms}};
+}
+
+}  // namespace fuzz
