@@ -81,6 +81,8 @@ Tensor reverse_div(const Tensor& t, const Tensor& other) { return div(other, t);
 Tensor reverse_div_number(const Tensor& t, double other) { return other / t; }
 
 Results clamped(A a) {
+  if (a.is<Tensor>("min") || a.is<Tensor>("max"))
+    return {clamp(x(a), a.tensor_or_none("min"), a.tensor_or_none("max"))};
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   return {clamp(x(a), a.number("min", -kInfinity), a.number("max", kInfinity))};
 }
@@ -531,6 +533,7 @@ const std::vector<Entry> kOperations = {
 const std::vector<Entry>& table() {
   static const std::vector<Entry> all = [] {
     std::vector<Entry> entries = kOperations;
+    for (const Entry& e : elementwise_entries()) entries.push_back(e);
     for (const Entry& e : transformer_entries()) entries.push_back(e);
     return entries;
   }();
