@@ -2,8 +2,8 @@
 #pragma once
 
 #include "kernels/dispatch.h"
-#include "kernels/math/augment.h"
-#include "kernels/math/pixel.h"
+#include "kernels/math/image/augment.h"
+#include "kernels/math/image/pixel.h"
 
 namespace firn::kernels {
 namespace cpu {

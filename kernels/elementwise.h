@@ -5,24 +5,31 @@
 
 #include "kernels/dispatch.h"
 #include "kernels/math/binary.h"
+#include "kernels/math/ternary.h"
 #include "kernels/math/unary.h"
 
 namespace firn::kernels {
 namespace cpu {
 
-/// y = f(x).
+/// y = f(x). A question writes bool.
 void unary(math::UnaryOp op, const ConstView& x, const View& y, math::Args args, Stream stream);
 /// dx = beta*dx + dy * f'(saved); `saved` is x or y, according to the op's `saves`. beta is 0 or 1;
-/// with 0, dx is not read.
+/// with 0, dx is not read. For ops of which info(op).has_gradient().
 void unary_backward(math::UnaryOp op, const ConstView& dy, const ConstView& saved, const View& dx,
                     math::Args args, float beta, Stream stream);
 /// out = f(a, b). A comparison writes bool.
 void binary(math::BinaryOp op, const ConstView& a, const ConstView& b, const View& out,
             math::Args args, Stream stream);
-/// grad = beta*grad + dy * df/da (operand 0) or dy * df/db (operand 1).
+/// grad = beta*grad + dy * df/da (operand 0) or dy * df/db (operand 1). As above.
 void binary_backward(math::BinaryOp op, int operand, const ConstView& dy, const ConstView& a,
                      const ConstView& b, const View& grad, math::Args args, float beta,
                      Stream stream);
+/// The same for three operands.
+void ternary(math::TernaryOp op, const ConstView& a, const ConstView& b, const ConstView& c,
+             const View& out, math::Args args, Stream stream);
+void ternary_backward(math::TernaryOp op, int operand, const ConstView& dy, const ConstView& a,
+                      const ConstView& b, const ConstView& c, const View& grad, math::Args args,
+                      float beta, Stream stream);
 /// out = beta*out + (condition ? a : b); condition is bool.
 void where(const ConstView& condition, const ConstView& a, const ConstView& b, const View& out,
            float beta, Stream stream);
@@ -35,6 +42,8 @@ FIRN_KERNEL(unary)
 FIRN_KERNEL(unary_backward)
 FIRN_KERNEL(binary)
 FIRN_KERNEL(binary_backward)
+FIRN_KERNEL(ternary)
+FIRN_KERNEL(ternary_backward)
 FIRN_KERNEL(where)
 FIRN_KERNEL(axpby)
 

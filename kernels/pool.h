@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "kernels/dispatch.h"
-#include "kernels/math/window.h"
+#include "kernels/math/image/window.h"
 
 namespace firn::kernels {
 

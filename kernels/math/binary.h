@@ -4,30 +4,20 @@
 //   dfa(dy, a, b, p)    the gradient with respect to a
 //   dfb(dy, a, b, p)    the gradient with respect to b
 //   dfa_reads, dfb_reads  which of a and b these two read: what is saved is no more than that
+//   passes              which of the two gradients are dy itself
 //
-// The list is at the end of this file. OPERATOR and COMPARISON entries have public functions
-// (include/firn/ops/ops.h); comparisons give bool and have no gradient. The losses run LOSS
-// entries.
+// Elements of losses are in math/loss.h. The list is at the end of this file; its entries have
+// public functions in include/firn/ops/elementwise.h and ops.h.
 #pragma once
 
-#include "kernels/math/macros.h"
-#include "kernels/math/unary.h"
+#include "kernels/math/activation.h"
+#include "kernels/math/loss.h"
 
 namespace firn::math {
 
-/// A set of operands.
-enum Operands : unsigned char { kNeither = 0, kA = 1, kB = 2, kBoth = 3 };
-
-struct BinaryDefaults {
-  static constexpr Autocast autocast = Autocast::promote;
-  static constexpr bool integers = false;
-  static constexpr bool compares = false;
-  static constexpr Operands dfa_reads = kBoth;
-  static constexpr Operands dfb_reads = kBoth;
-};
-
 struct Add : BinaryDefaults {
   static constexpr bool integers = true;
+  static constexpr Operands passes = kBoth;
   static constexpr Operands dfa_reads = kNeither;
   static constexpr Operands dfb_reads = kNeither;
   template <class V>
@@ -46,6 +36,7 @@ struct Add : BinaryDefaults {
 
 struct Sub : BinaryDefaults {
   static constexpr bool integers = true;
+  static constexpr Operands passes = kA;
   static constexpr Operands dfa_reads = kNeither;
   static constexpr Operands dfb_reads = kNeither;
   template <class V>
@@ -168,11 +159,118 @@ struct SwiGlu : BinaryDefaults {
   }
 };
 
-// ---- Comparisons ----
+struct Atan2 : BinaryDefaults {  // the angle of the point (b, a)
+  template <class V>
+  FIRN_HD static V f(V a, V b, Args) {
+    return atan2(a, b);
+  }
+  /// 0 at the origin, as in PyTorch.
+  template <class V>
+  FIRN_HD static V dfa(V dy, V a, V b, Args) {
+    const V square = a * a + b * b;
+    return where(square == V(0), V(0), dy * (b / square));
+  }
+  template <class V>
+  FIRN_HD static V dfb(V dy, V a, V b, Args p) {
+    return -dfa(dy, b, a, p);
+  }
+};
+
+struct Hypot : BinaryDefaults {
+  template <class V>
+  FIRN_HD static V f(V a, V b, Args) {
+    return hypot(a, b);
+  }
+  template <class V>
+  FIRN_HD static V dfa(V dy, V a, V b, Args) {
+    return dy * (a / hypot(a, b));
+  }
+  template <class V>
+  FIRN_HD static V dfb(V dy, V a, V b, Args) {
+    return dy * (b / hypot(a, b));
+  }
+};
+
+// Remainders: the derivative with respect to b is minus the quotient, a whole number. Rounding
+// (a - remainder)/b finds it even if a/b itself rounds up to the next one.
+
+struct Fmod : BinaryDefaults {  // has the sign of a
+  static constexpr bool integers = true;
+  static constexpr Operands dfa_reads = kNeither;
+  static constexpr Operands passes = kA;
+  template <class V>
+  FIRN_HD static V f(V a, V b, Args) {
+    return fmod(a, b);
+  }
+  template <class V>
+  FIRN_HD static V dfa(V dy, V, V, Args) {
+    return dy;
+  }
+  template <class V>
+  FIRN_HD static V dfb(V dy, V a, V b, Args p) {
+    return -dy * rint((a - f(a, b, p)) / b);
+  }
+};
+
+struct Remainder : BinaryDefaults {  // has the sign of b
+  static constexpr bool integers = true;
+  static constexpr Operands dfa_reads = kNeither;
+  static constexpr Operands passes = kA;
+  template <class V>
+  FIRN_HD static V f(V a, V b, Args) {
+    const V m = fmod(a, b), other = m + b;
+    const V signed_as_b = where(b < V(0), where(m < V(0), m, other), where(m < V(0), other, m));
+    return where(m == V(0), m, signed_as_b);
+  }
+  template <class V>
+  FIRN_HD static V dfa(V dy, V, V, Args) {
+    return dy;
+  }
+  template <class V>
+  FIRN_HD static V dfb(V dy, V a, V b, Args p) {
+    return -dy * rint((a - f(a, b, p)) / b);
+  }
+};
+
+/// log(e^a + e^b). Equal operands are a case of their own, since inf - inf is NaN.
+struct LogAddExp : BinaryDefaults {
+  template <class V>
+  FIRN_HD static V f(V a, V b, Args) {
+    const V apart = max(a, b) + log1p(exp(-abs(a - b)));
+    return where(a == b, a + V(0.69314718055994530942), apart);
+  }
+  template <class V>
+  FIRN_HD static V dfa(V dy, V a, V b, Args) {
+    return dy * where(a == b, V(0.5), logistic(a - b));
+  }
+  template <class V>
+  FIRN_HD static V dfb(V dy, V a, V b, Args p) {
+    return dfa(dy, b, a, p);
+  }
+};
+
+/// b is the slope on the left (He et al. 2015).
+struct PRelu : BinaryDefaults {
+  static constexpr Operands dfb_reads = kA;
+  template <class V>
+  FIRN_HD static V f(V a, V b, Args) {
+    return where(a > V(0), a, b * a);
+  }
+  template <class V>
+  FIRN_HD static V dfa(V dy, V a, V b, Args) {
+    return where(a > V(0), dy, b * dy);
+  }
+  template <class V>
+  FIRN_HD static V dfb(V dy, V a, V, Args) {
+    return where(a > V(0), V(0), a * dy);
+  }
+};
+
+// ---- Comparisons and logic: the result is bool ----
 
 struct CompareDefaults : BinaryDefaults {
   static constexpr bool integers = true;
-  static constexpr bool compares = true;
+  static constexpr bool gives_bool = true;
 };
 
 #define FIRN_COMPARISON(Name, sign)       \
@@ -190,132 +288,82 @@ FIRN_COMPARISON(Gt, >);
 FIRN_COMPARISON(Ge, >=);
 #undef FIRN_COMPARISON
 
-// ---- Elements of losses: a is the prediction, b the target (include/firn/ops/losses.h) ----
-
-struct LossDefaults : BinaryDefaults {
-  static constexpr Autocast autocast = Autocast::fp32;
-};
-
-struct SquaredError : LossDefaults {
+struct LogicalAnd : CompareDefaults {
   template <class V>
   FIRN_HD static V f(V a, V b, Args) {
-    return (a - b) * (a - b);
-  }
-  template <class V>
-  FIRN_HD static V dfa(V dy, V a, V b, Args) {
-    return V(2) * dy * (a - b);
-  }
-  template <class V>
-  FIRN_HD static V dfb(V dy, V a, V b, Args) {
-    return V(2) * dy * (b - a);
+    return where(a == V(0), V(0), where(b == V(0), V(0), V(1)));
   }
 };
 
-struct AbsoluteError : LossDefaults {
+struct LogicalOr : CompareDefaults {
   template <class V>
   FIRN_HD static V f(V a, V b, Args) {
-    return abs(a - b);
-  }
-  template <class V>
-  FIRN_HD static V dfa(V dy, V a, V b, Args) {
-    return where(a > b, dy, where(a < b, -dy, V(0)));
-  }
-  template <class V>
-  FIRN_HD static V dfb(V dy, V a, V b, Args) {
-    return where(b > a, dy, where(b < a, -dy, V(0)));
+    return where(a == V(0), where(b == V(0), V(0), V(1)), V(1));
   }
 };
 
-struct Huber : LossDefaults {  // p.a: delta
-  template <class V>
-  FIRN_HD static V f(V a, V b, Args p) {
-    const V delta(p.a);
-    const V d = abs(a - b);
-    return where(d > delta, delta * (d - V(0.5) * delta), V(0.5) * d * d);
-  }
-  template <class V>
-  FIRN_HD static V dfa(V dy, V a, V b, Args p) {
-    return dy * min(max(a - b, V(-p.a)), V(p.a));
-  }
-  template <class V>
-  FIRN_HD static V dfb(V dy, V a, V b, Args p) {
-    return dy * min(max(b - a, V(-p.a)), V(p.a));
-  }
-};
-
-struct BceWithLogits : LossDefaults {
-  static constexpr Operands dfb_reads = kA;
+struct LogicalXor : CompareDefaults {
   template <class V>
   FIRN_HD static V f(V a, V b, Args) {
-    // In this order: softplus(a) - a b would cancel if a is large and b is 1.
-    return (max(a, V(0)) - a * b) + log1p(exp(-abs(a)));
-  }
-  template <class V>
-  FIRN_HD static V dfa(V dy, V a, V b, Args) {
-    return dy * (logistic(a) - b);
-  }
-  template <class V>
-  FIRN_HD static V dfb(V dy, V a, V, Args) {
-    return -dy * a;
+    return where(a == V(0), where(b == V(0), V(0), V(1)), is_zero(b));
   }
 };
 
-/// Of probabilities a, with logarithms of at least -100. The derivative divides by at least 1e-12,
-/// as PyTorch's does.
-struct Bce : LossDefaults {
-  template <class V>
-  FIRN_HD static V f(V a, V b, Args) {
-    return (b - V(1)) * max(log1p(-a), V(-100)) - b * max(log(a), V(-100));
-  }
-  template <class V>
-  FIRN_HD static V dfa(V dy, V a, V b, Args) {
-    return dy * (a - b) / max((V(1) - a) * a, V(1e-12));
-  }
-  template <class V>
-  FIRN_HD static V dfb(V dy, V a, V, Args) {
-    return dy * (max(log1p(-a), V(-100)) - max(log(a), V(-100)));
-  }
+// ---- Bits of integers and bools ----
+
+struct BitwiseDefaults : BinaryDefaults {
+  static constexpr Autocast autocast = Autocast::keep;
+  static constexpr bool floats = false;
+  static constexpr bool integers = true;
 };
 
-struct KlDiv : LossDefaults {
-  static constexpr Operands dfa_reads = kB;
-  template <class V>
-  FIRN_HD static V f(V a, V b, Args) {
-    return where(b == V(0), V(0), b * (log(b) - a));
+#define FIRN_BITWISE(Name, sign)         \
+  struct Name : BitwiseDefaults {        \
+    template <class V>                   \
+    FIRN_HD static V f(V a, V b, Args) { \
+      return a sign b;                   \
+    }                                    \
   }
-  template <class V>
-  FIRN_HD static V dfa(V dy, V, V b, Args) {
-    return -dy * b;
-  }
-  template <class V>
-  FIRN_HD static V dfb(V dy, V a, V b, Args) {
-    return where(b == V(0), V(0), dy * (log(b) - a + V(1)));
-  }
-};
+FIRN_BITWISE(BitwiseAnd, &);
+FIRN_BITWISE(BitwiseOr, |);
+FIRN_BITWISE(BitwiseXor, ^);
+#undef FIRN_BITWISE
 
 // ---- The list ----
+// OPERATOR has a public function of two tensors, WITH_NUMBER also one of a tensor and a number.
+// INNER is run by functions that are written out; the losses run theirs.
 // clang-format off
-#define FIRN_BINARY_OPS(OPERATOR, COMPARISON, LOSS) \
-  OPERATOR(add, Add)                                \
-  OPERATOR(sub, Sub)                                \
-  OPERATOR(mul, Mul)                                \
-  OPERATOR(div, Div)                                \
-  OPERATOR(pow, Pow)                                \
-  OPERATOR(minimum, Minimum)                        \
-  OPERATOR(maximum, Maximum)                        \
-  OPERATOR(swiglu, SwiGlu)                          \
-  COMPARISON(eq, Eq)                                \
-  COMPARISON(ne, Ne)                                \
-  COMPARISON(lt, Lt)                                \
-  COMPARISON(le, Le)                                \
-  COMPARISON(gt, Gt)                                \
-  COMPARISON(ge, Ge)                                \
-  LOSS(squared_error, SquaredError)                 \
-  LOSS(absolute_error, AbsoluteError)               \
-  LOSS(huber, Huber)                                \
-  LOSS(bce_with_logits, BceWithLogits)              \
-  LOSS(bce, Bce)                                    \
-  LOSS(kl_div, KlDiv)
+#define FIRN_TENSOR_OPS(OPERATOR, WITH_NUMBER, INNER) \
+  OPERATOR(add, Add)                                  \
+  OPERATOR(sub, Sub)                                  \
+  OPERATOR(mul, Mul)                                  \
+  OPERATOR(div, Div)                                  \
+  OPERATOR(pow, Pow)                                  \
+  WITH_NUMBER(minimum, Minimum)                       \
+  WITH_NUMBER(maximum, Maximum)                       \
+  OPERATOR(swiglu, SwiGlu)                            \
+  OPERATOR(atan2, Atan2)                              \
+  OPERATOR(hypot, Hypot)                              \
+  WITH_NUMBER(fmod, Fmod)                             \
+  WITH_NUMBER(remainder, Remainder)                   \
+  OPERATOR(logaddexp, LogAddExp)                      \
+  INNER(prelu, PRelu)                                 \
+  WITH_NUMBER(eq, Eq)                                 \
+  WITH_NUMBER(ne, Ne)                                 \
+  WITH_NUMBER(lt, Lt)                                 \
+  WITH_NUMBER(le, Le)                                 \
+  WITH_NUMBER(gt, Gt)                                 \
+  WITH_NUMBER(ge, Ge)                                 \
+  OPERATOR(logical_and, LogicalAnd)                   \
+  OPERATOR(logical_or, LogicalOr)                     \
+  OPERATOR(logical_xor, LogicalXor)                   \
+  WITH_NUMBER(bitwise_and, BitwiseAnd)                \
+  WITH_NUMBER(bitwise_or, BitwiseOr)                  \
+  WITH_NUMBER(bitwise_xor, BitwiseXor)
+#define FIRN_BINARY_OPS(OPERATOR, WITH_NUMBER, INNER) \
+  FIRN_TENSOR_OPS(OPERATOR, WITH_NUMBER, INNER)       \
+  FIRN_LOSS_OPS(INNER)
+#define FIRN_EACH_TENSOR_OP(EACH) FIRN_TENSOR_OPS(EACH, EACH, EACH)
 #define FIRN_EACH_BINARY(EACH) FIRN_BINARY_OPS(EACH, EACH, EACH)
 
 enum class BinaryOp : unsigned char {
@@ -328,17 +376,21 @@ struct BinaryInfo {
   BinaryOp op;
   const char* name;
   Autocast autocast;
+  bool floats;
   bool integers;
-  bool compares;
+  bool gives_bool;
   Operands dfa_reads;
   Operands dfb_reads;
+  Operands passes;
+
+  constexpr bool has_gradient() const { return floats && !gives_bool; }
 };
 
 /// In the order of the enum: kBinaryOps[int(op)].
 inline constexpr BinaryInfo kBinaryOps[] = {
-#define FIRN_INFO(name, Op) \
-  {BinaryOp::name, #name,         Op::autocast, Op::integers, \
-   Op::compares,   Op::dfa_reads, Op::dfb_reads},
+#define FIRN_INFO(name, Op)                                                            \
+  {BinaryOp::name, #name,         Op::autocast,  Op::floats, Op::integers,             \
+   Op::gives_bool, Op::dfa_reads, Op::dfb_reads, Op::passes},
   FIRN_EACH_BINARY(FIRN_INFO)
 #undef FIRN_INFO
 };

@@ -47,6 +47,15 @@ struct Wrapping {
     return of(bits(a) * bits(b));
   }
   FIRN_HD friend constexpr Wrapping operator-(Wrapping a) { return of(0 - bits(a)); }
+  FIRN_HD friend constexpr Wrapping operator&(Wrapping a, Wrapping b) {
+    return of(bits(a) & bits(b));
+  }
+  FIRN_HD friend constexpr Wrapping operator|(Wrapping a, Wrapping b) {
+    return of(bits(a) | bits(b));
+  }
+  FIRN_HD friend constexpr Wrapping operator^(Wrapping a, Wrapping b) {
+    return of(bits(a) ^ bits(b));
+  }
   FIRN_HD friend constexpr bool operator==(Wrapping a, Wrapping b) { return a.n == b.n; }
   FIRN_HD friend constexpr bool operator!=(Wrapping a, Wrapping b) { return a.n != b.n; }
   FIRN_HD friend constexpr bool operator<(Wrapping a, Wrapping b) { return a.n < b.n; }
@@ -63,6 +72,15 @@ struct Wrapping {
   }
 };
 FIRN_HD constexpr Wrapping abs(Wrapping x) { return x.n < 0 ? -x : x; }
+FIRN_HD constexpr Wrapping floor(Wrapping x) { return x; }
+FIRN_HD constexpr Wrapping ceil(Wrapping x) { return x; }
+FIRN_HD constexpr Wrapping trunc(Wrapping x) { return x; }
+FIRN_HD constexpr Wrapping rint(Wrapping x) { return x; }
+/// a - b trunc(a/b). If b is 0 it is a (Knuth, The Art of Computer Programming, 1.2.4), since a
+/// kernel cannot throw; and -1 divides all, also the least number, of which the quotient overflows.
+FIRN_HD constexpr Wrapping fmod(Wrapping a, Wrapping b) {
+  return b.n == 0 ? a : b.n == -1 ? Wrapping(0) : Wrapping(a.n % b.n);
+}
 
 /// The type in which a compute type's arithmetic runs.
 template <class C>

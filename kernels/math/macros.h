@@ -34,8 +34,23 @@ FIRN_SCALAR_1(sqrt)
 FIRN_SCALAR_1(tanh)
 FIRN_SCALAR_1(sin)
 FIRN_SCALAR_1(cos)
+FIRN_SCALAR_1(erf)
 FIRN_SCALAR_1(erfc)
+FIRN_SCALAR_1(log2)
+FIRN_SCALAR_1(exp2)
+FIRN_SCALAR_1(floor)
+FIRN_SCALAR_1(ceil)
+FIRN_SCALAR_1(trunc)
+FIRN_SCALAR_1(rint)
 #undef FIRN_SCALAR_1
+#define FIRN_SCALAR_2(name)                                                    \
+  FIRN_HD inline float name(float a, float b) { return ::name##f(a, b); }      \
+  FIRN_HD inline double name(double a, double b) { return ::name(a, b); }
+FIRN_SCALAR_2(pow)
+FIRN_SCALAR_2(fmod)
+FIRN_SCALAR_2(atan2)
+FIRN_SCALAR_2(hypot)
+#undef FIRN_SCALAR_2
 // clang-format on
 
 /// a / b rounded down, for a >= 0 and b > 0. Divides 32-bit numbers if both fit: GPUs do that
@@ -49,9 +64,6 @@ FIRN_HD constexpr std::int64_t floor_div(std::int64_t a, std::int64_t b) {
 FIRN_HD constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return a <= 0 ? 0 : floor_div(a + b - 1, b);
 }
-
-FIRN_HD inline float pow(float a, float b) { return ::powf(a, b); }
-FIRN_HD inline double pow(double a, double b) { return ::pow(a, b); }
 
 FIRN_HD inline float fma(float a, float b, float c) { return ::fmaf(a, b, c); }
 FIRN_HD inline double fma(double a, double b, double c) { return ::fma(a, b, c); }

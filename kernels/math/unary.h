@@ -4,49 +4,20 @@
 //   df(dy, s, p)   the gradient with respect to x, from the output's gradient dy and what was saved
 //   saves          what s is: nothing (s is not read), the input, or the output
 //   autocast       what autocast does to it
+//   floats         whether floating dtypes are allowed
 //   integers       whether i32, i64 and u8 are allowed
+//   gives_bool     whether the result is bool; there is no gradient, and bool is allowed too
+//   flat           whether the gradient is 0 everywhere; there is no df
 //
-// The list at the end of this file generates the enum, the CPU and CUDA dispatch, the public
-// functions NAME and NAME_, and the tests' table. A new operation needs the struct, an entry in the
-// list, and two declarations in include/firn/ops/ops.h; without those it does not compile.
+// Activations are in math/activation.h. The list at the end of this file generates the enum, the
+// CPU and CUDA dispatch, the public functions NAME and NAME_, and the tests' table. A new operation
+// needs the struct, an entry in the list, and two declarations in include/firn/ops/elementwise.h;
+// without those it does not compile.
 #pragma once
 
-#include "kernels/math/macros.h"
+#include "kernels/math/activation.h"
 
 namespace firn::math {
-
-/// Scalar parameters of an op.
-struct Args {
-  double a = 0;
-  double b = 0;
-};
-
-enum class Saves : unsigned char { none, input, output };
-
-/// lower: run in the autocast dtype. fp32: cast 16-bit operands up first. promote: run in the
-/// widest dtype among the operands. keep: run in the operand's own dtype.
-enum class Autocast : unsigned char { lower, fp32, promote, keep };
-
-/// Defaults of most structs.
-struct UnaryDefaults {
-  static constexpr Autocast autocast = Autocast::keep;
-  static constexpr bool integers = false;
-};
-
-// ---- Shared pieces ----
-
-/// 1/(1 + e^-x) without overflow at either end.
-template <class V>
-FIRN_HD V logistic(V x) {
-  const V e = exp(-abs(x));
-  return where(x >= V(0), V(1), e) / (V(1) + e);
-}
-
-/// log(1 + e^x) without overflow or cancellation.
-template <class V>
-FIRN_HD V log_one_plus_exp(V x) {
-  return max(x, V(0)) + log1p(exp(-abs(x)));
-}
 
 // ---- The operations ----
 
@@ -154,126 +125,6 @@ struct Reciprocal : UnaryDefaults {
   }
 };
 
-struct Relu : UnaryDefaults {
-  static constexpr Saves saves = Saves::output;
-  template <class V>
-  FIRN_HD static V f(V x, Args) {
-    return max(x, V(0));
-  }
-  /// A NaN output passes the gradient on.
-  template <class V>
-  FIRN_HD static V df(V dy, V y, Args) {
-    return where(y <= V(0), V(0), dy);
-  }
-};
-
-struct LeakyRelu : UnaryDefaults {  // a: slope
-  static constexpr Saves saves = Saves::input;
-  template <class V>
-  FIRN_HD static V f(V x, Args p) {
-    return where(x > V(0), x, V(p.a) * x);
-  }
-  template <class V>
-  FIRN_HD static V df(V dy, V x, Args p) {
-    return where(x > V(0), dy, V(p.a) * dy);
-  }
-};
-
-struct Elu : UnaryDefaults {  // a: alpha
-  static constexpr Saves saves = Saves::input;
-  template <class V>
-  FIRN_HD static V f(V x, Args p) {
-    return where(x > V(0), x, V(p.a) * expm1(x));
-  }
-  template <class V>
-  FIRN_HD static V df(V dy, V x, Args p) {
-    return where(x > V(0), dy, V(p.a) * dy * exp(x));
-  }
-};
-
-struct Gelu : UnaryDefaults {
-  static constexpr Saves saves = Saves::input;
-  template <class V>
-  FIRN_HD static V f(V x, Args) {
-    return x * standard_normal(x).cdf;
-  }
-  /// Phi(x) + x phi(x)
-  template <class V>
-  FIRN_HD static V df(V dy, V x, Args) {
-    const auto z = standard_normal(x);
-    return dy * (z.cdf + x * z.density);
-  }
-};
-
-struct GeluTanh : UnaryDefaults {
-  static constexpr Saves saves = Saves::input;
-  /// (1 + tanh u)/2 = logistic(2u), u = sqrt(2/pi) (x + 0.044715 x^3): no cancellation on the left.
-  template <class V>
-  FIRN_HD static V gate(V x) {
-    return logistic(V(1.59576912160573071176) * x * (V(1) + V(0.044715) * (x * x)));
-  }
-  template <class V>
-  FIRN_HD static V f(V x, Args) {
-    return x * gate(x);
-  }
-  template <class V>
-  FIRN_HD static V df(V dy, V x, Args) {
-    const V g = gate(x);
-    const V slope = V(1.59576912160573071176) * (V(1) + V(3 * 0.044715) * (x * x));
-    return dy * (g + x * (g * (V(1) - g)) * slope);
-  }
-};
-
-struct Sigmoid : UnaryDefaults {
-  static constexpr Saves saves = Saves::output;
-  template <class V>
-  FIRN_HD static V f(V x, Args) {
-    return logistic(x);
-  }
-  template <class V>
-  FIRN_HD static V df(V dy, V y, Args) {
-    return dy * (y * (V(1) - y));
-  }
-};
-
-struct Silu : UnaryDefaults {
-  static constexpr Saves saves = Saves::input;
-  template <class V>
-  FIRN_HD static V f(V x, Args) {
-    return x * logistic(x);
-  }
-  template <class V>
-  FIRN_HD static V df(V dy, V x, Args) {
-    const V s = logistic(x);
-    return dy * (s * (V(1) + x * (V(1) - s)));
-  }
-};
-
-struct Tanh : UnaryDefaults {
-  static constexpr Saves saves = Saves::output;
-  template <class V>
-  FIRN_HD static V f(V x, Args) {
-    return tanh(x);
-  }
-  template <class V>
-  FIRN_HD static V df(V dy, V y, Args) {
-    return dy * ((V(1) - y) * (V(1) + y));
-  }
-};
-
-struct Softplus : UnaryDefaults {
-  static constexpr Saves saves = Saves::input;
-  static constexpr Autocast autocast = Autocast::fp32;
-  template <class V>
-  FIRN_HD static V f(V x, Args) {
-    return log_one_plus_exp(x);
-  }
-  template <class V>
-  FIRN_HD static V df(V dy, V x, Args) {
-    return dy * logistic(x);
-  }
-};
-
 struct Sin : UnaryDefaults {
   static constexpr Saves saves = Saves::input;
   template <class V>
@@ -307,6 +158,170 @@ struct Clamp : UnaryDefaults {  // a: low, b: high
   template <class V>
   FIRN_HD static V df(V dy, V x, Args p) {
     return where(x < V(p.a), V(0), where(x > V(p.b), V(0), dy));
+  }
+};
+
+struct Log1p : UnaryDefaults {
+  static constexpr Saves saves = Saves::input;
+  static constexpr Autocast autocast = Autocast::fp32;
+  template <class V>
+  FIRN_HD static V f(V x, Args) {
+    return log1p(x);
+  }
+  template <class V>
+  FIRN_HD static V df(V dy, V x, Args) {
+    return dy / (V(1) + x);
+  }
+};
+
+struct Expm1 : UnaryDefaults {
+  static constexpr Saves saves = Saves::output;
+  static constexpr Autocast autocast = Autocast::fp32;
+  template <class V>
+  FIRN_HD static V f(V x, Args) {
+    return expm1(x);
+  }
+  template <class V>
+  FIRN_HD static V df(V dy, V y, Args) {
+    return dy * (y + V(1));
+  }
+};
+
+struct Log2 : UnaryDefaults {
+  static constexpr Saves saves = Saves::input;
+  static constexpr Autocast autocast = Autocast::fp32;
+  template <class V>
+  FIRN_HD static V f(V x, Args) {
+    return log2(x);
+  }
+  template <class V>
+  FIRN_HD static V df(V dy, V x, Args) {
+    return dy / (V(0.69314718055994530942) * x);
+  }
+};
+
+struct Exp2 : UnaryDefaults {
+  static constexpr Saves saves = Saves::output;
+  static constexpr Autocast autocast = Autocast::fp32;
+  template <class V>
+  FIRN_HD static V f(V x, Args) {
+    return exp2(x);
+  }
+  template <class V>
+  FIRN_HD static V df(V dy, V y, Args) {
+    return V(0.69314718055994530942) * dy * y;
+  }
+};
+
+struct Erf : UnaryDefaults {
+  static constexpr Saves saves = Saves::input;
+  template <class V>
+  FIRN_HD static V f(V x, Args) {
+    return erf(x);
+  }
+  /// 2/sqrt(pi) e^(-x^2)
+  template <class V>
+  FIRN_HD static V df(V dy, V x, Args) {
+    return V(1.12837916709551257390) * dy * exp(-(x * x));
+  }
+};
+
+struct Erfc : UnaryDefaults {
+  static constexpr Saves saves = Saves::input;
+  template <class V>
+  FIRN_HD static V f(V x, Args) {
+    return erfc(x);
+  }
+  template <class V>
+  FIRN_HD static V df(V dy, V x, Args) {
+    return -Erf::df(dy, x, Args{});
+  }
+};
+
+struct NanToNum : UnaryDefaults {  // a: for NaN, b: for infinity, c: for -infinity
+  static constexpr Saves saves = Saves::input;
+  template <class V>
+  FIRN_HD static V f(V x, Args p) {
+    const V infinite = where(x > V(0), V(p.b), V(p.c));
+    return where(x - x == V(0), x, where(x != x, V(p.a), infinite));
+  }
+  template <class V>
+  FIRN_HD static V df(V dy, V x, Args) {
+    return where(x - x == V(0), dy, V(0));
+  }
+};
+
+// ---- Steps: the derivative is 0 wherever there is one, and so is the gradient, as in PyTorch ----
+
+struct StepDefaults : UnaryDefaults {
+  static constexpr Saves saves = Saves::none;
+  static constexpr bool integers = true;
+  static constexpr bool flat = true;
+};
+
+#define FIRN_STEP(Name, function)   \
+  struct Name : StepDefaults {      \
+    template <class V>              \
+    FIRN_HD static V f(V x, Args) { \
+      return function(x);           \
+    }                               \
+  }
+FIRN_STEP(Floor, floor);
+FIRN_STEP(Ceil, ceil);
+FIRN_STEP(Round, rint);  // half to even
+FIRN_STEP(Trunc, trunc);
+#undef FIRN_STEP
+
+struct Sign : StepDefaults {
+  template <class V>
+  FIRN_HD static V f(V x, Args) {
+    return where(x > V(0), V(1), where(x < V(0), V(-1), V(0)));
+  }
+};
+
+// ---- Questions: the result is bool ----
+
+struct QuestionDefaults : UnaryDefaults {
+  static constexpr Saves saves = Saves::none;
+  static constexpr bool integers = true;
+  static constexpr bool gives_bool = true;
+};
+
+struct IsNan : QuestionDefaults {
+  template <class V>
+  FIRN_HD static V f(V x, Args) {
+    return where(x != x, V(1), V(0));
+  }
+};
+
+struct IsFinite : QuestionDefaults {
+  template <class V>
+  FIRN_HD static V f(V x, Args) {
+    return is_zero(x - x);
+  }
+};
+
+struct IsInf : QuestionDefaults {
+  template <class V>
+  FIRN_HD static V f(V x, Args) {
+    return where(x != x, V(0), is_zero(is_zero(x - x)));
+  }
+};
+
+struct LogicalNot : QuestionDefaults {
+  template <class V>
+  FIRN_HD static V f(V x, Args) {
+    return is_zero(x);
+  }
+};
+
+struct BitwiseNot : UnaryDefaults {
+  static constexpr Saves saves = Saves::none;
+  static constexpr bool floats = false;
+  static constexpr bool integers = true;
+  template <class V>
+  FIRN_HD static V f(V x, Args) {
+    return V(-1) - x;
   }
 };
 
@@ -389,38 +404,51 @@ struct NumberDiv : UnaryDefaults {  // a / x
 };
 
 // ---- The list ----
-// PLAIN(function, struct): no parameter. ONE and TWO name their parameters as ops.h does.
-// NUMBER: run by the overloads that take a tensor and a number; no public function of its own.
+// PLAIN(function, struct): no parameter. ONE and TWO name their parameters as the headers do.
+// QUESTION: has no form that writes in place. INNER: run by functions that are written out, such as
+// the overloads that take a tensor and a number.
 // clang-format off
-#define FIRN_UNARY_OPS(PLAIN, ONE, TWO, NUMBER) \
-  PLAIN(neg, Neg)                               \
-  PLAIN(abs, Abs)                               \
-  PLAIN(exp, Exp)                               \
-  PLAIN(log, Log)                               \
-  PLAIN(sqrt, Sqrt)                             \
-  PLAIN(rsqrt, Rsqrt)                           \
-  PLAIN(square, Square)                         \
-  PLAIN(reciprocal, Reciprocal)                 \
-  PLAIN(relu, Relu)                             \
-  ONE(leaky_relu, LeakyRelu, slope)             \
-  ONE(elu, Elu, alpha)                          \
-  PLAIN(gelu, Gelu)                             \
-  PLAIN(gelu_tanh, GeluTanh)                    \
-  PLAIN(sigmoid, Sigmoid)                       \
-  PLAIN(silu, Silu)                             \
-  PLAIN(tanh, Tanh)                             \
-  PLAIN(softplus, Softplus)                     \
-  PLAIN(sin, Sin)                               \
-  PLAIN(cos, Cos)                               \
-  TWO(clamp, Clamp, low, high)                  \
-  NUMBER(add_number, AddNumber)                 \
-  NUMBER(mul_number, MulNumber)                 \
-  NUMBER(div_number, DivNumber)                 \
-  NUMBER(pow_number, PowNumber)                 \
-  NUMBER(number_sub, NumberSub)                 \
-  NUMBER(number_div, NumberDiv)
-/// The same list for users that ignore the parameters' names: EACH(function, struct, ...).
-#define FIRN_EACH_UNARY(EACH) FIRN_UNARY_OPS(EACH, EACH, EACH, EACH)
+#define FIRN_FUNCTION_OPS(PLAIN, ONE, TWO, QUESTION, INNER) \
+  PLAIN(neg, Neg)                                           \
+  PLAIN(abs, Abs)                                           \
+  PLAIN(exp, Exp)                                           \
+  PLAIN(log, Log)                                           \
+  PLAIN(sqrt, Sqrt)                                         \
+  PLAIN(rsqrt, Rsqrt)                                       \
+  PLAIN(square, Square)                                     \
+  PLAIN(reciprocal, Reciprocal)                             \
+  PLAIN(sin, Sin)                                           \
+  PLAIN(cos, Cos)                                           \
+  PLAIN(log1p, Log1p)                                       \
+  PLAIN(expm1, Expm1)                                       \
+  PLAIN(log2, Log2)                                         \
+  PLAIN(exp2, Exp2)                                         \
+  PLAIN(erf, Erf)                                           \
+  PLAIN(erfc, Erfc)                                         \
+  PLAIN(floor, Floor)                                       \
+  PLAIN(ceil, Ceil)                                         \
+  PLAIN(round, Round)                                       \
+  PLAIN(trunc, Trunc)                                       \
+  PLAIN(sign, Sign)                                         \
+  TWO(clamp, Clamp, low, high)                              \
+  QUESTION(isnan, IsNan)                                    \
+  QUESTION(isinf, IsInf)                                    \
+  QUESTION(isfinite, IsFinite)                              \
+  QUESTION(logical_not, LogicalNot)                         \
+  INNER(bitwise_not, BitwiseNot)                            \
+  INNER(nan_to_num, NanToNum)                               \
+  INNER(add_number, AddNumber)                              \
+  INNER(mul_number, MulNumber)                              \
+  INNER(div_number, DivNumber)                              \
+  INNER(pow_number, PowNumber)                              \
+  INNER(number_sub, NumberSub)                              \
+  INNER(number_div, NumberDiv)
+#define FIRN_UNARY_OPS(PLAIN, ONE, TWO, QUESTION, INNER)    \
+  FIRN_FUNCTION_OPS(PLAIN, ONE, TWO, QUESTION, INNER)       \
+  FIRN_ACTIVATION_OPS(PLAIN, ONE, TWO)
+/// The same lists for users that ignore the parameters' names: EACH(function, struct, ...).
+#define FIRN_EACH_FUNCTION(EACH) FIRN_FUNCTION_OPS(EACH, EACH, EACH, EACH, EACH)
+#define FIRN_EACH_UNARY(EACH) FIRN_UNARY_OPS(EACH, EACH, EACH, EACH, EACH)
 
 enum class UnaryOp : unsigned char {
 #define FIRN_ENUMERATOR(name, ...) name,
@@ -433,12 +461,20 @@ struct UnaryInfo {
   const char* name;
   Saves saves;
   Autocast autocast;
+  bool floats;
   bool integers;
+  bool gives_bool;
+  bool flat;
+
+  /// Whether kernels compute the gradient.
+  constexpr bool has_gradient() const { return floats && !gives_bool && !flat; }
 };
 
 /// In the order of the enum: kUnaryOps[int(op)].
 inline constexpr UnaryInfo kUnaryOps[] = {
-#define FIRN_INFO(name, Op, ...) {UnaryOp::name, #name, Op::saves, Op::autocast, Op::integers},
+#define FIRN_INFO(name, Op, ...)                                         \
+  {UnaryOp::name, #name,        Op::saves,      Op::autocast,            \
+   Op::floats,    Op::integers, Op::gives_bool, Op::flat},
   FIRN_EACH_UNARY(FIRN_INFO)
 #undef FIRN_INFO
 };

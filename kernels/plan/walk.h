@@ -9,11 +9,11 @@
 
 namespace firn::kernels {
 
-/// Up to four views of one shape. Axes are merged if every view allows it; the first view's
+/// Up to five views of one shape. Axes are merged if every view allows it; the first view's
 /// innermost axis is last.
 class Walk {
  public:
-  static constexpr int kMaxViews = 4;
+  static constexpr int kMaxViews = 5;
 
   Walk(const Shape& shape, const Strides* const* strides, int views);
 

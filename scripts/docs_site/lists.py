@@ -26,12 +26,24 @@ def _first_sentence(text):
 def _lists(root):
     """(function, struct, macro) of the lists of formulas in kernels/math, and the bodies of their structs."""
     entries, structs = [], {}
-    for name in ("unary", "binary"):
+    for name in ("operation", "activation", "unary", "loss", "binary"):
         text = (root / f"kernels/math/{name}.h").read_text(encoding="utf-8")
         for struct, base, body in re.findall(r"^struct (\w+)(?: : (\w+))? \{(.*?)^\};", text, re.MULTILINE | re.DOTALL):
             structs[struct] = (base, body)
-        entries += [(op, struct, kind) for kind, op, struct in re.findall(r"^  ([A-Z]+)\((\w+), (\w+)", text, re.MULTILINE)]
+        for macro, base in re.findall(r"^#define (FIRN_\w+)\(Name, \w+\) *\\\n *struct Name : (\w+)", text, re.MULTILINE):
+            structs.update({struct: (base, "") for struct in re.findall(rf"^{macro}\((\w+), ", text, re.MULTILINE)})
+        entries += [(op, struct, kind) for kind, op, struct in re.findall(r"^  ([A-Z_]+)\((\w+), (\w+)", text, re.MULTILINE)]
     return entries, structs
+
+
+def _declared(struct, structs, constant):
+    """The value of a constant of a struct, or of the one that it is derived from."""
+    while struct in structs:
+        base, body = structs[struct]
+        if own := re.search(rf"\b{constant} = ([\w:]+);", body):
+            return own[1]
+        struct = base
+    return None
 
 
 def autocast_policies(library):
@@ -66,15 +78,14 @@ def disagreements(library, root):
     policies, problems = autocast_policies(library), []
     for op, struct, kind in entries:
         names = library.by_qualified.get(f"firn::{op}")
-        if not names or kind not in ("PLAIN", "ONE", "TWO", "OPERATOR", "COMPARISON"):
+        if not names or kind not in ("PLAIN", "ONE", "TWO", "QUESTION", "OPERATOR", "WITH_NUMBER"):
             continue
-        while struct in structs and "Autocast autocast" not in structs[struct][1]:
-            struct = structs[struct][0]
-        own = re.search(r"Autocast autocast = Autocast::(\w+)", structs.get(struct, ("", ""))[1])
-        if own and words[own[1]] != _policy(names[0], policies):
-            problems.append(f"include/firn/ops/autocast.h: {op} runs in {words[own[1]]}, says kernels/math")
+        own = words[_declared(struct, structs, "autocast").removeprefix("Autocast::")]
+        if own != _policy(names[0], policies) and _declared(struct, structs, "gives_bool") != "true":
+            problems.append(f"include/firn/ops/autocast.h: {op} runs in {own}, says kernels/math")
         comment = _comment(names[0], library)
-        if bool(_has_gradient(names[0], comment)) != (kind != "COMPARISON"):
+        gradient = _declared(struct, structs, "gives_bool") != "true" and _declared(struct, structs, "floats") != "false"
+        if bool(_has_gradient(names[0], comment)) != gradient:
             problems.append(f"include/{names[0].file}: {op}: whether it has a gradient is another thing in kernels/math")
     return problems
 

@@ -5,7 +5,7 @@
 
 #include "data/tensor_source.h"
 #include "firn/data/images.h"
-#include "kernels/math/augment.h"
+#include "kernels/math/image/augment.h"
 
 namespace firn::data {
 

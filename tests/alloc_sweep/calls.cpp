@@ -241,6 +241,13 @@ TEST_CASE("alloc_sweep: attention and rotary positions, forward and back", "[hos
       y.sum().backward();
       return Made{.tensor = y, .gradients = {gate.grad(), up.grad()}};
     });
+    sweep_op(3, [&] {
+      const Tensor x = leaf({3, 7}, dtype, 1), low = leaf({7}, dtype, 2),
+                   b = leaf({3, 1}, dtype, 3);
+      const Tensor y = clamp(addcmul(lerp(x, b, 0.3), x, b), low, Tensor());
+      masked_fill(y, isnan(y), 0).sum().backward();
+      return Made{.tensor = y, .gradients = {x.grad(), low.grad(), b.grad()}};
+    });
   }
 }
 
@@ -288,6 +295,8 @@ TEST_CASE("alloc_sweep: leaves have no gradient after the backward() of an opera
            [](auto& t) { return attention(t[0], t[0], t[0], {.window = 3}); });
   sweep_op({Shape{2, 6, 8}, Shape{1}, Shape{1}}, [](auto& t) { return rope(t[0]); });
   sweep_op({Shape{6, 8}, Shape{1, 8}, Shape{1}}, [](auto& t) { return swiglu(t[0], t[1]); });
+  sweep_op({Shape{6, 8}, Shape{1, 8}, Shape{6, 1}},
+           [](auto& t) { return clamp(lerp(t[0], t[1], t[2]), t[1], t[2]); });
   sweep_op({Shape{40, 8}, Shape{30, 8}, Shape{30}}, [](auto& t) {
     return linear_cross_entropy(t[0], t[1], zeros({40}, i64), {},
                                 {.bias = t[2], .chunk_rows = 13, .chunk_classes = 9})

@@ -7,6 +7,7 @@
 
 #include "firn/firn.h"
 #include "kernels/math/binary.h"
+#include "kernels/math/unary.h"
 #include "support/catch.h"
 #include "support/values.h"
 
@@ -63,6 +64,10 @@ std::vector<Case> cases() {
       {"square", unary(square)},
       {"reciprocal", unary(reciprocal)},
       {"softplus", unary(softplus)},
+      {"log1p", unary(firn::log1p)},
+      {"expm1", unary(firn::expm1)},
+      {"log2", unary(firn::log2)},
+      {"exp2", unary(firn::exp2)},
       {"pow 0.5", [](auto& a, auto&) { return firn::pow(a, 0.5); }},
       {"pow 3", [](auto& a, auto&) { return firn::pow(a, 3); }},
       {"pow tensor", [](auto& a, auto& b) { return firn::pow(a, b); }},
@@ -97,6 +102,18 @@ std::vector<Case> cases() {
        [](auto& a, auto& b) {
          return where(ones({4, 4}, boolean), a, b);
        }},
+      {"atan2", binary(firn::atan2)},
+      {"remainder", binary(remainder)},
+      {"logaddexp", binary(logaddexp)},
+      {"prelu", [](auto& a, auto& b) { return prelu(a, b[0]); }},
+      {"lerp", [](auto& a, auto& b) { return lerp(a, b, 0.5); }},
+      {"lerp tensor", [](auto& a, auto& b) { return lerp(a, a, b); }},
+      {"addcmul", [](auto& a, auto& b) { return addcmul(a, a, b); }},
+      {"clamp tensor", [](auto& a, auto& b) { return clamp(a, b, Tensor()); }},
+      {"masked_fill",
+       [](auto& a, auto&) {
+         return masked_fill(a, ones({4, 4}, boolean), 2);
+       }},
       {"cat",
        [](auto& a, auto& b) {
          return cat({a, b});
@@ -108,7 +125,13 @@ std::vector<Case> cases() {
       {"less", binary(lt)},
       {"equal", binary(eq)},
 
+      {"isnan", unary(firn::isnan)},
+      {"logical_or", binary(logical_or)},
+
       {"relu", unary(relu)},
+      {"hardswish", unary(hardswish)},
+      {"erf", unary(firn::erf)},
+      {"floor", unary(firn::floor)},
       {"gelu", unary(gelu)},
       {"tanh", unary(firn::tanh)},
       {"sqrt", unary(firn::sqrt)},
@@ -188,6 +211,10 @@ rsqrt: f32 f32 f32 f32
 square: f32 f32 f32 f32
 reciprocal: f32 f32 f32 f32
 softplus: f32 f32 f32 f32
+log1p: f32 f32 f32 f32
+expm1: f32 f32 f32 f32
+log2: f32 f32 f32 f32
+exp2: f32 f32 f32 f32
 pow 0.5: f32 f32 f32 f32
 pow 3: f32 f32 f32 f32
 pow tensor: f32 f32 f32 f32
@@ -217,11 +244,25 @@ div: f32 f16 f32 f32
 minimum: f32 f16 f32 f32
 maximum: f32 f16 f32 f32
 where: f32 f16 f32 f32
+atan2: f32 f16 f32 f32
+remainder: f32 f16 f32 f32
+logaddexp: f32 f16 f32 f32
+prelu: f32 f16 f32 f32
+lerp: f32 f16 f32 f32
+lerp tensor: f32 f16 f32 f32
+addcmul: f32 f16 f32 f32
+clamp tensor: f32 f16 f32 f32
+masked_fill: f32 f16 f16 f32
 cat: f32 f16 f32 f32
 stack: f32 f16 f32 f32
 less: bool bool bool bool
 equal: bool bool bool bool
+isnan: bool bool bool bool
+logical_or: bool bool bool bool
 relu: f32 f16 f16 f32
+hardswish: f32 f16 f16 f32
+erf: f32 f16 f16 f32
+floor: f32 f16 f16 f32
 gelu: f32 f16 f16 f32
 tanh: f32 f16 f16 f32
 sqrt: f32 f16 f16 f32
@@ -273,9 +314,16 @@ log fp32
 rsqrt fp32
 square fp32
 reciprocal fp32
-softplus fp32
+log1p fp32
+expm1 fp32
+log2 fp32
+exp2 fp32
 pow_number fp32
+softplus fp32
 pow fp32
+bitwise_and keep
+bitwise_or keep
+bitwise_xor keep
 squared_error fp32
 absolute_error fp32
 huber fp32

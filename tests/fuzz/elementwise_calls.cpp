@@ -78,6 +78,49 @@ std::vector<Tensor> clamped(Draw& d) {
   return {clamp_(x, low, high)};
 }
 
+std::vector<Tensor> between(Draw& d) {
+  const Tensor x = d.any(), low = partner(d, x), high = partner(d, x);
+  const auto side = d.number("bounds", 0, 3);
+  return {clamp(x, side == 1 ? Tensor() : low, side == 2 ? Tensor() : high)};
+}
+
+using WithTwo = Tensor (*)(const Tensor&, double, double);
+using WithTwoInPlace = Tensor& (*)(Tensor&, double, double);
+template <WithTwo fn, WithTwoInPlace in_place>
+std::vector<Tensor> with_two(Draw& d) {
+  Tensor x = d.any();
+  const double p = d.real("p"), q = d.real("q");
+  if (d.chance(50)) return {fn(x, p, q)};
+  return {in_place(x, p, q)};
+}
+
+std::vector<Tensor> filled(Draw& d) {
+  Tensor x = d.any();
+  const Tensor mask = d.of(broadcasting(d, is_small(x) ? x.shape() : Shape{1}), boolean);
+  const double value = d.chance(30) ? static_cast<double>(d.number("n", 0, 1)) : d.real("v");
+  if (d.chance(50)) return {masked_fill(x, mask, value)};
+  return {masked_fill_(x, mask, value)};
+}
+
+std::vector<Tensor> interpolated(Draw& d) {
+  const Tensor a = d.any(), b = partner(d, a);
+  if (d.chance(50)) return {lerp(a, b, d.real("weight"))};
+  return {lerp(a, b, partner(d, a))};
+}
+
+std::vector<Tensor> numbers(Draw& d) {
+  Tensor x = d.any();
+  const double nan = d.real("nan");
+  if (d.chance(50)) return {nan_to_num(x, nan)};
+  return {nan_to_num_(x, nan, d.real("posinf"))};
+}
+
+std::vector<Tensor> complement(Draw& d) {
+  Tensor x = d.any();
+  if (d.chance(50)) return {bitwise_not(x)};
+  return {bitwise_not_(x)};
+}
+
 std::vector<Tensor> chosen(Draw& d) {
   const Tensor a = d.any(), b = partner(d, a);
   const Tensor c = d.of(broadcasting(d, is_small(a) ? a.shape() : Shape{1}), boolean);
@@ -90,6 +133,21 @@ std::vector<Call> elementwise_calls() {
   std::vector<Call> calls = {
       {"clamp", clamped},
       {"where", chosen},
+      {"clamp between", between},
+      {"hardtanh", with_two<hardtanh, hardtanh_>},
+      {"threshold", with_two<threshold, threshold_>},
+      {"masked_fill", filled},
+      {"lerp", interpolated},
+      {"addcmul",
+       [](Draw& d) -> std::vector<Tensor> {
+         const Tensor x = d.any(), a = partner(d, x), b = partner(d, x);
+         const double value =
+             d.chance(30) ? static_cast<double>(d.number("n", -3, 3)) : d.real("v");
+         return {addcmul(x, a, b, value)};
+       }},
+      {"nan_to_num", numbers},
+      {"bitwise_not", complement},
+      {"prelu", binary<prelu>},
       {"sum", reduction<sum>},
       {"mean", reduction<mean>},
       {"max", reduction<max>},
@@ -126,10 +184,14 @@ std::vector<Call> elementwise_calls() {
 #define FIRN_ONE(name, Op, p)                                             \
   calls.push_back({#name, with_number<static_cast<WithNumber>(name)>});   \
   calls.push_back({#name "_", with_number_in_place<static_cast<WithNumberInPlace>(name##_)>});
+#define FIRN_QUESTION(name, Op) calls.push_back({#name, unary<static_cast<Unary>(name)>});
 #define FIRN_NONE(...)
-  FIRN_UNARY_OPS(FIRN_PLAIN, FIRN_ONE, FIRN_NONE, FIRN_NONE)
+  FIRN_UNARY_OPS(FIRN_PLAIN, FIRN_ONE, FIRN_NONE, FIRN_QUESTION, FIRN_NONE)
 #define FIRN_BINARY(name, Op) calls.push_back({#name, binary<static_cast<Binary>(name)>});
-  FIRN_BINARY_OPS(FIRN_BINARY, FIRN_BINARY, FIRN_NONE)
+#define FIRN_WITH_NUMBER(name, Op)                                                         \
+  FIRN_BINARY(name, Op)                                                                    \
+  calls.push_back({#name " number", with_number<static_cast<WithNumber>(name)>});
+  FIRN_BINARY_OPS(FIRN_BINARY, FIRN_WITH_NUMBER, FIRN_NONE)
 #define FIRN_ARITHMETIC(name)                                                              \
   calls.push_back({#name "_", binary_in_place<static_cast<BinaryInPlace>(name##_)>});      \
   calls.push_back({#name " number", with_number<static_cast<WithNumber>(name)>});          \
@@ -142,7 +204,9 @@ std::vector<Call> elementwise_calls() {
 #undef FIRN_PLAIN
 #undef FIRN_ONE
 #undef FIRN_NONE
+#undef FIRN_QUESTION
 #undef FIRN_BINARY
+#undef FIRN_WITH_NUMBER
 #undef FIRN_ARITHMETIC
   // clang-format on
   return calls;

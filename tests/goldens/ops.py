@@ -113,6 +113,55 @@ for name in ["eq", "ne", "lt", "le", "gt", "ge"]:
 record("where", torch.where, lambda: ints(2, 3, 1).bool(), lambda: uniform(4), lambda: uniform(2, 3, 4))
 write("binary")
 
+# ---- Elementwise operations of ops/elementwise.h ------------------------------------------------------
+# PyTorch rounds 1/6 and 1/alpha to f32 in these gradients, so they are spelled out.
+hardsigmoid = lambda x: F.hardtanh(x + 3, 0, 6) / 6
+celu = lambda x: torch.where(x > 0, x, 0.7 * torch.expm1(x / 0.7))
+FUNCTIONS = {
+    "log1p": (torch.log1p, -0.8, 4), "expm1": (torch.expm1, -2, 2), "log2": (torch.log2, 0.1, 5),
+    "exp2": (torch.exp2, -3, 3), "erf": (torch.erf, -3, 3), "erfc": (torch.erfc, -3, 3),
+    "floor": (torch.floor, -4, 4), "ceil": (torch.ceil, -4, 4), "round": (torch.round, -4, 4),
+    "trunc": (torch.trunc, -4, 4), "sign": (torch.sign, -4, 4), "nan_to_num": (torch.nan_to_num, -4, 4),
+    "hardtanh": (F.hardtanh, -3, 3), "hardtanh -0.5 to 2": (lambda x: F.hardtanh(x, -0.5, 2), -3, 3),
+    "hardswish": (F.hardswish, -5, 5), "hardsigmoid": (hardsigmoid, -5, 5),
+    "softsign": (F.softsign, -5, 5), "mish": (F.mish, -5, 5), "celu": (F.celu, -4, 4),
+    "celu alpha 0.7": (celu, -4, 4), "selu": (F.selu, -4, 4),
+    "logsigmoid": (F.logsigmoid, -6, 6), "threshold": (lambda x: F.threshold(x, 0.5, -2), -3, 3),
+    "remainder number": (lambda x: torch.remainder(x, -1.5), -6, 6),
+    "fmod number": (lambda x: torch.fmod(x, -1.5), -6, 6),
+    "lerp number": (lambda x: torch.lerp(x, x * x, 0.3), -2, 2),
+}
+for name, (fn, low, high) in FUNCTIONS.items():
+    record(name, fn, lambda: uniform(3, 7, low=low, high=high))
+for name, fn in {
+    "hardtanh at its bounds": lambda x: F.hardtanh(x, -1, 1), "round of halves": lambda x: torch.round(x / 2),
+    "hardswish at its bounds": lambda x: F.hardswish(3 * x), "hardsigmoid at its bounds": lambda x: hardsigmoid(3 * x),
+    "threshold at it": lambda x: F.threshold(x, 1, 5), "selu at zero": F.selu, "celu at zero": F.celu,
+    "softsign at zero": F.softsign, "sign at zero": torch.sign,
+}.items():
+    record(name, fn, lambda: whole(3, 7))
+for name in ["isnan", "isinf", "isfinite", "logical_not"]:
+    record(name, getattr(torch, name), lambda: whole(3, 7), constant=(0,))
+record("atan2", torch.atan2, A, B)
+record("hypot", torch.hypot, A, B)
+record("logaddexp", torch.logaddexp, A, B)
+record("fmod", torch.fmod, A, lambda: uniform(3, 1, low=0.3, high=2))
+record("remainder", torch.remainder, A, lambda: uniform(3, 1, low=-2, high=-0.3))
+record("prelu", F.prelu, A, lambda: uniform(3))
+record("prelu with one slope", F.prelu, A, lambda: uniform(1))
+for name in ["logical_and", "logical_or", "logical_xor"]:
+    record(name, getattr(torch, name), lambda: whole(2, 3, 4), lambda: whole(3, 1), constant=(0, 1))
+C, D = lambda: uniform(4), lambda: uniform(2, 1, 4)
+record("lerp", torch.lerp, A, B, C)
+record("addcmul", lambda x, a, b: torch.addcmul(x, a, b, value=0.7), A, B, C)
+record("clamp by tensors", lambda x, a, b: torch.clamp(x, a, b), A, B, C)
+record("clamp by tensors with ties", lambda x, a, b: torch.clamp(x, a, b), lambda: whole(2, 3, 4), lambda: whole(3, 1),
+       lambda: whole(4))
+record("clamp by a lower bound", lambda x, a: torch.clamp(x, a, None), A, B)
+record("clamp by an upper bound", lambda x, a: torch.clamp(x, None, a), A, B)
+record("masked_fill", lambda x, m: x.masked_fill(m, 1.5), A, lambda: ints(2, 3, 1).bool())
+write("elementwise")
+
 # ---- Reductions ----------------------------------------------------------------------------------
 FORMS = [("all", (0, 1, 2), False), ("axis 0", (0,), False), ("last axis", (-1,), False),
          ("axes 0 and 2", (0, 2), False), ("middle axis keepdims", (1,), True)]

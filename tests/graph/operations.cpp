@@ -32,6 +32,11 @@ const std::vector<Case>& cases() {
       {"elementwise", [](const Operands& o) { return gelu(o.a * o.b + 2) / softplus(o.b) - o.a; }},
       {"comparison and choice",
        [](const Operands& o) { return where(gt(o.a, o.b), o.a, o.b * 3.0); }},
+      {"three operands, and numbers beside them",
+       [](const Operands& o) {
+         const Tensor mixed = addcmul(lerp(o.a, o.b, 0.25), o.a, o.b, -0.5);
+         return masked_fill(clamp(mixed, o.b - 1, Tensor()), isnan(o.a), 0) + floor(o.b);
+       }},
       {"clamp and powers", [](const Operands& o) { return pow(clamp(o.positive, 0.2, 2), 1.5); }},
       {"broadcasting",
        [](const Operands& o) {

@@ -113,12 +113,16 @@ def largest(tensors):
 CANCELS = {"nn.functional.gelu"}
 
 
-def difference(what, found, torchs, exact, length, terms, cancels=False):
+# Operations whose gradient PyTorch computes with a constant that it has rounded to f32 (1/6), in f64 too.
+F32_CONSTANTS = {"nn.functional.hardsigmoid"}
+
+
+def difference(what, found, torchs, exact, length, terms, cancels=False, least_eps=0):
     """None, or how firn's tensor differs. `exact` is PyTorch's in f64. `length` is the number of terms that
     one element may sum up, and `terms` the largest operand or seed: terms may cancel. Allowed: eps (8 + 2
     length) of the largest of these and the elements, and 4 times what PyTorch itself lost in the same dtype.
     16-bit terms are summed in f32, so there 2 length counts in f32's eps. An element that sums nothing up is
-    measured by itself, unless PyTorch `cancels`."""
+    measured by itself, unless PyTorch `cancels`. eps is at least `least_eps`."""
     if found is None:  # no gradient is one of zeros
         found = torch.zeros_like(torchs)
     if found.shape != torchs.shape:
@@ -141,6 +145,7 @@ def difference(what, found, torchs, exact, length, terms, cancels=False):
     if f.numel() == 0:
         return None
     eps, tiny = torch.finfo(found.dtype).eps, torch.finfo(found.dtype).tiny
+    eps = max(eps, least_eps)
     sum_eps = min(eps, torch.finfo(torch.float32).eps)
     if found.dtype == torch.float16:  # its subnormals are kept
         tiny *= eps
@@ -156,6 +161,8 @@ def difference(what, found, torchs, exact, length, terms, cancels=False):
 
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+# Of operations that take no floating dtype.
+INTEGERS = (torch.int64, torch.int32, torch.uint8, torch.bool)
 
 
 class Row:
@@ -206,6 +213,7 @@ def compare(runner, name, info, dtype, row, refusals, limit):
             length = known or max([1] + [t.numel() for t in operands])
         terms = largest(operands)
         cancels = name in CANCELS
+        least_eps = torch.finfo(torch.float32).eps if name in F32_CONSTANTS else 0
         wrong = [difference(f"result {i}", f, r, e, length, terms, cancels)
                  for i, (f, r, e) in enumerate(zip(found, results, exact))]
         # A gradient sums over broadcast axes, whatever the operation.
@@ -221,7 +229,7 @@ def compare(runner, name, info, dtype, row, refusals, limit):
                     wrong.append(f"gradient {i}: PyTorch has none")
             else:
                 wrong.append(difference(f"gradient {i}", g, gradients[i], exact_gradients[i], max(length, most),
-                                        largest(operands + seeds)))
+                                        largest(operands + seeds), least_eps=least_eps))
         wrong = [w for w in wrong if w]
         if wrong:
             row.problems.append(f"{label}: " + "; ".join(wrong))
@@ -252,9 +260,9 @@ def main():
         if name not in infos:
             row.problems.append(f"{name}: this PyTorch has no such OpInfo")
         else:
-            for dtype in DTYPES:
-                if dtype in infos[name].supported_dtypes("cpu"):
-                    compare(runner, name, infos[name], dtype, row, refusals, 3 if arguments.short else None)
+            supported = infos[name].supported_dtypes("cpu")
+            for dtype in [d for d in DTYPES if d in supported] or [d for d in INTEGERS if d in supported]:
+                compare(runner, name, infos[name], dtype, row, refusals, 3 if arguments.short else None)
             if row.run == 0:
                 row.problems.append(f"{name}: PyTorch has no samples")
         met += row.reasons

@@ -81,6 +81,8 @@ Tensor reverse_div(const Tensor& t, const Tensor& other) { return div(other, t);
 Tensor reverse_div_number(const Tensor& t, double other) { return other / t; }
 
 Results clamped(A a) {
+  if (a.is<Tensor>("min") || a.is<Tensor>("max"))
+    return {clamp(x(a), a.tensor_or_none("min"), a.tensor_or_none("max"))};
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   return {clamp(x(a), a.number("min", -kInfinity), a.number("max", kInfinity))};
 }
@@ -488,7 +490,8 @@ const std::vector<Entry> kOperations =
 const std::vector<Entry>& table() {
   static const std::vector<Entry> all = [] {
     std::vector<Entry> entries = kOperations;
-    for (const auto& more : {transformer_entries(), loss_entries(), position_entries()})
+    for (const auto& more :
+         {elementwise_entries(), loss_entries(), position_entries(), transformer_entries()})
       entries.insert(entries.end(), more.begin(), more.end());
     return entries;
   }();

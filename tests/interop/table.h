@@ -24,7 +24,8 @@ struct Entry {
 };
 
 const std::vector<Entry>& table();
-/// Those of transformer_table.cpp, loss_table.cpp and position_table.cpp.
+/// Those of the files of these names.
+std::vector<Entry> elementwise_entries();
 std::vector<Entry> transformer_entries();
 std::vector<Entry> loss_entries();
 std::vector<Entry> position_entries();

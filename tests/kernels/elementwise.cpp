@@ -35,8 +35,15 @@ Args args_of(UnaryOp op) {
       return {0.125, 0};
     case UnaryOp::elu:
       return {0.75, 0};
+    case UnaryOp::celu:
+      return {1.25, 0};
     case UnaryOp::clamp:
+    case UnaryOp::hardtanh:
       return {-1.5, 2.25};
+    case UnaryOp::threshold:
+      return {0.5, -2};
+    case UnaryOp::nan_to_num:
+      return {0.25, 3, -5};
     case UnaryOp::pow_number:
       return {1.5, 0};
     default:
@@ -91,6 +98,58 @@ double reference(UnaryOp op, double x, Args p) {
       return std::cos(x);
     case UnaryOp::clamp:
       return std::isnan(x) ? x : std::fmin(std::fmax(x, p.a), p.b);
+    case UnaryOp::log1p:
+      return std::log1p(x);
+    case UnaryOp::expm1:
+      return std::expm1(x);
+    case UnaryOp::log2:
+      return std::log2(x);
+    case UnaryOp::exp2:
+      return std::exp2(x);
+    case UnaryOp::erf:
+      return std::erf(x);
+    case UnaryOp::erfc:
+      return std::erfc(x);
+    case UnaryOp::floor:
+      return std::floor(x);
+    case UnaryOp::ceil:
+      return std::ceil(x);
+    case UnaryOp::round:
+      return std::nearbyint(x);
+    case UnaryOp::trunc:
+      return std::trunc(x);
+    case UnaryOp::sign:
+      return (x > 0) - (x < 0);
+    case UnaryOp::isnan:
+      return std::isnan(x);
+    case UnaryOp::isinf:
+      return std::isinf(x);
+    case UnaryOp::isfinite:
+      return std::isfinite(x);
+    case UnaryOp::logical_not:
+      return x == 0;
+    case UnaryOp::nan_to_num:
+      return std::isnan(x) ? p.a : std::isinf(x) ? (x > 0 ? p.b : p.c) : x;
+    case UnaryOp::hardswish:
+      return x <= -3 ? x * 0 : x >= 3 ? x : x * (x + 3) / 6;  // NaN at -infinity
+    case UnaryOp::hardsigmoid:
+      return std::isnan(x) ? x : x <= -3 ? 0 : x >= 3 ? 1 : (x + 3) / 6;
+    case UnaryOp::softsign:
+      return x / (1 + std::fabs(x));
+    case UnaryOp::mish:
+      return x * std::tanh(x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)));
+    case UnaryOp::celu:
+      return std::isnan(x) ? x : std::fmax(x, 0) + std::fmin(p.a * std::expm1(x / p.a), 0);
+    case UnaryOp::selu:
+      return 1.0507009873554804934 * (x > 0 ? x : 1.6732632423543772848 * std::expm1(x));
+    case UnaryOp::logsigmoid:
+      return x > 0 ? -std::log1p(std::exp(-x)) : x - std::log1p(std::exp(x));
+    case UnaryOp::hardtanh:
+      return std::isnan(x) ? x : std::fmin(std::fmax(x, p.a), p.b);
+    case UnaryOp::threshold:
+      return x <= p.a ? p.b : x;
+    case UnaryOp::bitwise_not:
+      break;  // of integers only
     case UnaryOp::add_number:
       return x + p.a;
     case UnaryOp::mul_number:
@@ -124,6 +183,7 @@ void check_all_inputs(DType dtype) {
   std::vector<H> x(65536), y(65536);
   for (int i = 0; i < 65536; ++i) x[i] = H::from_bits(static_cast<std::uint16_t>(i));
   for (const math::UnaryInfo& op : math::kUnaryOps) {
+    if (!op.floats) continue;
     const Args args = args_of(op.op);
     run::unary(op.op, view(x), view(y), args);
     int worst = 0, at = 0;
@@ -142,7 +202,8 @@ void check_all_inputs(DType dtype) {
   }
 }
 
-/// The derivative of the ops that save their input and take a GPU longer than their bytes do.
+/// The derivative of ops that save their input, of those that take a GPU longer than their bytes
+/// do.
 double slope(UnaryOp op, double x, Args p) {
   const double cdf = 0.5 * std::erfc(-x / std::sqrt(2.0)), s = 1 / (1 + std::exp(-x));
   switch (op) {
@@ -157,6 +218,20 @@ double slope(UnaryOp op, double x, Args p) {
     }
     case UnaryOp::silu:
       return s * (1 + x * (1 - s));
+    case UnaryOp::mish: {
+      const double t = std::tanh(x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)));
+      return t + x * s * (1 - t * t);
+    }
+    case UnaryOp::celu:
+      return x > 0 ? 1 : std::exp(x / p.a);
+    case UnaryOp::selu:
+      return 1.0507009873554804934 * (x > 0 ? 1 : 1.6732632423543772848 * std::exp(x));
+    case UnaryOp::logsigmoid:
+      return 1 / (1 + std::exp(x));
+    case UnaryOp::softsign:
+      return 1 / ((1 + std::fabs(x)) * (1 + std::fabs(x)));
+    case UnaryOp::erf:
+      return 2 / std::sqrt(M_PI) * std::exp(-x * x);
     default:  // softplus
       return s;
   }
@@ -172,8 +247,9 @@ void check_all_gradients(DType dtype) {
   }
   one.assign(x.size(), H(1.f));
   std::vector<H> dx(x.size());
-  for (const UnaryOp op :
-       {UnaryOp::elu, UnaryOp::gelu, UnaryOp::gelu_tanh, UnaryOp::silu, UnaryOp::softplus}) {
+  for (const UnaryOp op : {UnaryOp::elu, UnaryOp::gelu, UnaryOp::gelu_tanh, UnaryOp::silu,
+                           UnaryOp::softplus, UnaryOp::mish, UnaryOp::celu, UnaryOp::selu,
+                           UnaryOp::logsigmoid, UnaryOp::softsign, UnaryOp::erf}) {
     const Args args = args_of(op);
     run::unary_backward(op, view(one), view(x), view(dx), args, 0);
     for (std::size_t i = 0; i < x.size(); ++i) {
@@ -220,12 +296,14 @@ void check_unary_geometries() {
     dys.push_back(H(1.f + static_cast<float>(k % 7) / 8.f));
   }
   for (const math::UnaryInfo& op : math::kUnaryOps) {
+    if (!op.floats) continue;
     std::vector<H> y[2];
     for (const Strides& strides :
          {Strides{64, 1}, Strides{72, 1}, Strides{1, 64}, Strides{130, 2}}) {
       Placed<H> x(values, strides), dy(dys, {64, 1}), out(values, strides), dx(values, strides);
       run::unary(op.op, x.view, out.view, args_of(op.op));
-      run::unary_backward(op.op, dy.view, x.view, dx.view, args_of(op.op), 0);
+      if (op.has_gradient())
+        run::unary_backward(op.op, dy.view, x.view, dx.view, args_of(op.op), 0);
       const bool first = y[0].empty();
       int bad = 0;
       for (int k = 0; k < 4096; ++k) {
@@ -301,6 +379,7 @@ TEST_CASE("unary ops in f32 and f64 come within a few ulp") {
   std::vector<float> x(exact_x.begin(), exact_x.end()), y(x.size());
   std::vector<double> xd(x.begin(), x.end()), yd(x.size());
   for (const math::UnaryInfo& op : math::kUnaryOps) {
+    if (!op.floats) continue;
     const Args args = args_of(op.op);
     run::unary(op.op, view(x), view(y), args);
     run::unary(op.op, view(xd), view(yd), args);
@@ -322,6 +401,7 @@ TEST_CASE("unary ops in f32 and f64 come within a few ulp") {
 TEST_CASE("the derivative of every unary op matches central differences") {
   std::vector<double> x = test_inputs(97), dy(x.size(), 2.0), dx(x.size()), saved(x.size());
   for (const math::UnaryInfo& op : math::kUnaryOps) {
+    if (!op.has_gradient()) continue;
     const Args args = args_of(op.op);
     run::unary(op.op, view(x), view(saved), args);
     const bool input = op.saves == math::Saves::input;
@@ -343,7 +423,7 @@ TEST_CASE("the derivative of every unary op matches central differences") {
 TEST_CASE("the derivatives of every binary op match central differences") {
   const std::vector<double> raw = test_inputs(61);
   for (const math::BinaryInfo& op : math::kBinaryOps) {
-    if (op.compares) continue;
+    if (!op.has_gradient()) continue;
     // Positive operands: in the domain of pow and kl_div. A target need not be in [0, 1].
     std::vector<double> a(raw.size()), b(raw.size()), dy(raw.size(), 1.5), g(raw.size());
     for (std::size_t i = 0; i < raw.size(); ++i) {

@@ -80,6 +80,12 @@ TEST_CASE("elementary functions of tiles are accurate to a few ulp, and right at
   FIRN_CHECK_TILE(log, 0.5, 2, 1);
   FIRN_CHECK_TILE(log1p, -0.9999f, 3, 3);
   FIRN_CHECK_TILE(log1p, -1, kInf, 3);
+  FIRN_CHECK_TILE(log2, 0, kInf, 2);
+  FIRN_CHECK_TILE(log2, 0.5, 2, 2);
+  FIRN_CHECK_TILE(exp2, -150, 130, 1.5);
+  FIRN_CHECK_TILE(erf, -4, 4, 3);
+  FIRN_CHECK_TILE(erf, -0.7f, 0.7f, 3);
+  FIRN_CHECK_TILE(erfc, -4, 9.3f, 7);
   FIRN_CHECK_TILE(tanh, -12, 12, 3);
   FIRN_CHECK_TILE(sin, -10, 10, 2);
   FIRN_CHECK_TILE(sin, -2e5f, 2e5f, 2);
@@ -94,4 +100,37 @@ TEST_CASE("elementary functions of tiles are accurate to a few ulp, and right at
         return std::exp(-0.5L * x * x) / std::sqrt(2 * std::numbers::pi_v<long double>);
       },
       -12, 12, 3);
+}
+
+TEST_CASE("tiles round to whole numbers exactly", "[host]") {
+  for (const float limit : {3.f, 1e3f, 1e8f}) {
+    FIRN_CHECK_TILE(rint, -limit, limit, 0);
+    FIRN_CHECK_TILE(floor, -limit, limit, 0);
+    FIRN_CHECK_TILE(ceil, -limit, limit, 0);
+    FIRN_CHECK_TILE(trunc, -limit, limit, 0);
+  }
+  using firn::kernels::cpu::FIRN_ISA::TileD;
+  for (const double x : {0.5, -0.5, 1.5, 2.5, -2.5, 0.49999999999999994, -0.0, 4503599627370495.5,
+                         -9007199254740993.0, 1e300, -1e-300}) {
+    CAPTURE(x);
+    const auto same = [&](TileD got, double want) {
+      CHECK(got[0] == want);
+      CHECK(std::signbit(got[TileD::size - 1]) == std::signbit(want));
+    };
+    same(rint(TileD(x)), std::rint(x));
+    same(floor(TileD(x)), std::floor(x));
+    same(ceil(TileD(x)), std::ceil(x));
+    same(trunc(TileD(x)), std::trunc(x));
+  }
+}
+
+TEST_CASE("hypot of tiles neither overflows nor loses small operands", "[host]") {
+  const FlushSubnormals guard;
+  const auto at = [](float a, float b) { return hypot(TileF(a), TileF(b))[0]; };
+  CHECK(at(3, -4) == 5);
+  CHECK(at(3e38f, 1e38f) == std::hypot(3e38f, 1e38f));
+  CHECK(at(1e-30f, 2e-30f) == std::hypot(1e-30f, 2e-30f));
+  CHECK(at(-kInf, std::nanf("")) == kInf);
+  CHECK(at(std::nanf(""), kInf) == kInf);
+  CHECK(std::isnan(at(std::nanf(""), 1)));
 }

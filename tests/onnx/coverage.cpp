@@ -7,6 +7,7 @@
 
 #include "io/onnx/rules.h"
 #include "kernels/math/binary.h"
+#include "kernels/math/ternary.h"
 #include "kernels/math/unary.h"
 #include "support/catch.h"
 #include "support/source_path.h"
@@ -25,7 +26,8 @@ bool is_refused(const std::string& op) {
 const std::map<std::string, std::string> kRuns = {
     {"flatten", "reshape"},        {"unsqueeze", "reshape"}, {"squeeze", "reshape"},
     {"transpose", "permute"},      {"split", "slice"},       {"mse_loss", "squared_error"},
-    {"l1_loss", "absolute_error"}, {"huber_loss", "huber"},  {"info_nce", "cross_entropy"}};
+    {"l1_loss", "absolute_error"}, {"huber_loss", "huber"},  {"info_nce", "cross_entropy"},
+    {"masked_fill", "where"}};
 /// Without tensors among their operands; drawing is refused where it happens (refusals.cpp).
 const std::set<std::string> kMakes = {"full",      "ones",     "empty_like", "zeros_like",
                                       "ones_like", "arange",   "eye",        "rand",
@@ -42,7 +44,7 @@ std::set<std::string> public_functions() {
   const std::regex declaration(
       R"(^(?:inline )?(?:Tensor|Tensor&|std::vector<Tensor>|Sorted|void|Loss) (\w+)\()");
   for (const char* header :
-       {"attention", "channel_norm", "conv", "losses", "ops", "pool", "sort"}) {
+       {"attention", "channel_norm", "conv", "elementwise", "losses", "ops", "pool", "sort"}) {
     std::ifstream file(source_path(std::string("include/firn/ops/") + header + ".h"));
     REQUIRE(file.good());
     std::smatch m;
@@ -57,6 +59,10 @@ std::set<std::string> public_functions() {
 TEST_CASE("onnx: every formula has a rule or a refusal, not both") {
   for (const math::UnaryInfo& op : math::kUnaryOps) {
     CAPTURE(op.name);
+    CHECK(has_rule(op.name) != is_refused(op.name));
+  }
+  for (const math::TernaryInfo& op : math::kTernaryOps) {
+    CAPTURE(op.name);
     CHECK(has_rule(op.name));
   }
   for (const math::BinaryInfo& op : math::kBinaryOps) {
@@ -67,7 +73,7 @@ TEST_CASE("onnx: every formula has a rule or a refusal, not both") {
 
 TEST_CASE("onnx: every public operation has a rule or a refusal, not both") {
   const std::set<std::string> functions = public_functions();
-  CHECK(functions.size() > 100);
+  CHECK(functions.size() > 140);
   for (std::string name : functions) {
     CAPTURE(name);
     if (name.starts_with("operator")) continue;

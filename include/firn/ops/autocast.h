@@ -12,17 +12,20 @@
 //
 //   the guard's dtype   matmul, linear, mlp, attention, conv1d, conv2d, conv_transpose2d, and the
 //                       products of linear_cross_entropy
-//   f32                 exp, log, pow, rsqrt, square, reciprocal, softplus, softmax, log_softmax,
-//                       layer_norm, rms_norm, sum, mean, var, norm, all losses
-//   the widest dtype    add, sub, mul, div, minimum, maximum, swiglu, comparisons, where, cat,
-//                       stack
+//   f32                 exp, exp2, expm1, log, log2, log1p, pow, rsqrt, square, reciprocal,
+//                       softplus, softmax, log_softmax, layer_norm, rms_norm, sum, mean, var, norm,
+//                       all losses
+//   the widest dtype    add, sub, mul, div, minimum, maximum, atan2, hypot, fmod, remainder,
+//                       logaddexp, swiglu, prelu, comparisons, logical_and, logical_or,
+//                       logical_xor, where, masked_fill, lerp, addcmul, cat, stack
 //   the dtype given     all else: relu and other activations, max, min, dropout, rope, norms by
 //                       channel (which may have f32 parameters), embedding and other indexing,
 //                       views, pad; every in-place form keeps what it writes
 //
-// An f16 and a bf16 operand together give f32. f64 and integer tensors are not cast, so a gradient
-// check gives the same result inside and outside. Operands that still differ throw, as without a
-// guard. An operand that already has the dtype is not cast: a model held in f16 is not cast again.
+// An f16 and a bf16 operand together give f32. clamp() by tensors is one of the third row. f64 and
+// integer tensors are not cast, so a gradient check gives the same result inside and outside.
+// Operands that still differ throw, as without a guard. An operand that already has the dtype is
+// not cast: a model held in f16 is not cast again.
 //
 // Casts are recorded, so gradients come back in each tensor's own dtype. For an f32 operand of a
 // matrix product no 16-bit gradient is made: the GEMM of its gradient reads 16-bit operands and

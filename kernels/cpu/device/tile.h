@@ -3,8 +3,8 @@
 // formula over V compiles to straight vector code for AVX-512, AVX, SSE or NEON alike.
 //
 // Elementary functions: f32 comes within 3 ulp of the exact result (7 for the tail of
-// standard_normal; tests/kernels measures it), NaN stays NaN, infinities give the limits. f64 calls
-// the C library per lane.
+// standard_normal; tests/kernels measures it), NaN stays NaN, infinities give the limits. f64, and
+// pow, fmod and atan2 of f32, call the C library per lane.
 #pragma once
 
 #include <bit>
@@ -224,27 +224,59 @@ inline Square square(TileF a) {
 namespace detail {
 
 /// The magnitude of a with the sign of b, zeros included.
-inline TileF with_sign(TileF a, TileF b) {
-  constexpr std::int32_t kSign = std::numeric_limits<std::int32_t>::min();
-  return from_bits<float>((bits(a) & ~kSign) | (bits(b) & kSign));
+template <class T>
+Tile<T> with_sign(Tile<T> a, Tile<T> b) {
+  constexpr auto kSign = std::numeric_limits<typename Mask<T>::Word>::min();
+  return from_bits<T>((bits(a) & ~kSign) | (bits(b) & kSign));
 }
 
 }  // namespace detail
 
-inline TileF abs(TileF x) { return detail::from_bits<float>(detail::bits(x) & 0x7fffffff); }
+template <class T>
+Tile<T> abs(Tile<T> x) {
+  return detail::from_bits<T>(detail::bits(x) & std::numeric_limits<typename Mask<T>::Word>::max());
+}
+
+/// Rounded to whole numbers, half to even. Adding 2^23 (2^52 in f64) leaves no room for a fraction;
+/// numbers beyond it have none.
+template <class T>
+Tile<T> rint(Tile<T> x) {
+  const Tile<T> room(sizeof(T) == 4 ? 0x1p23 : 0x1p52);
+  const Tile<T> a = abs(x);
+  return detail::with_sign(where(a < room, (a + room) - room, a), x);
+}
+template <class T>
+Tile<T> floor(Tile<T> x) {
+  const Tile<T> n = rint(x);
+  return where(n > x, n - Tile<T>(1), n);
+}
+template <class T>
+Tile<T> ceil(Tile<T> x) {
+  return -floor(-x);
+}
+template <class T>
+Tile<T> trunc(Tile<T> x) {
+  return detail::with_sign(floor(abs(x)), x);
+}
+
 inline TileF sqrt(TileF x) {
   return detail::per_lane([](float a) { return std::sqrt(a); }, x);  // becomes one instruction
 }
 
-/// x = 2^e m with m in [sqrt(1/2), sqrt 2), f = m - 1, s = f/(2+f). log m = log((1+s)/(1-s)) by its
-/// series in s, arranged around f - f^2/2, which is exact to the last bits near m = 1.
-inline TileF log(TileF x) {
-  constexpr float kInf = std::numeric_limits<float>::infinity();
+namespace detail {
+
+/// x = 2^k m with m in [sqrt(1/2), sqrt 2), and log m = f - (h - w): f = m - 1, h = f^2/2.
+struct Logarithm {
+  TileF k, f, h, w;
+};
+/// With s = f/(2+f), log m = log((1+s)/(1-s)) by its series in s, arranged around f - f^2/2, which
+/// is exact to the last bits near m = 1.
+inline Logarithm split_log(TileF x) {
   const Mask<float> tiny = x < TileF(std::numeric_limits<float>::min());
   const TileF scaled = where(tiny, x * TileF(33554432.f), x);  // 2^25: subnormals become normal
-  const TileF::Bits bits = detail::bits(scaled) & 0x7fffffff;  // negative x is handled below
-  const TileF::Bits e = (bits - detail::bits(TileF(0.70710678f))) >> 23;
-  const TileF f = detail::from_bits<float>(bits - (e << 23)) - TileF(1.f);
+  const TileF::Bits b = bits(scaled) & 0x7fffffff;             // log_edges() handles negative x
+  const TileF::Bits e = (b - bits(TileF(0.70710678f))) >> 23;
+  const TileF f = from_bits<float>(b - (e << 23)) - TileF(1.f);
   const TileF s = f / (TileF(2.f) + f);
   const TileF s2 = s * s;
   TileF r(2.0 / 11);
@@ -254,13 +286,29 @@ inline TileF log(TileF x) {
   r = r * s2 + TileF(2.0 / 3);
   const TileF h = TileF(0.5f) * f * f;
   const TileF n(__builtin_convertvector(e, TileF::Vec));
-  const TileF k = n - where(tiny, TileF(25.f), TileF(0.f));
-  const TileF y =
-      k * TileF(detail::kLn2High) + (f - (h - (s * (h + r * s2) + k * TileF(detail::kLn2Low))));
+  return {n - where(tiny, TileF(25.f), TileF(0.f)), f, h, s * (h + r * s2)};
+}
+
+/// A logarithm y of x, put right at 0, infinity, NaN and negative x.
+inline TileF log_edges(TileF x, TileF y) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
   const TileF edge =
       where(x == TileF(0.f), TileF(-kInf),
             where(x < TileF(0.f), TileF(std::numeric_limits<float>::quiet_NaN()), x));
   return where((x > TileF(0.f)) & (x < TileF(kInf)), y, edge);
+}
+
+}  // namespace detail
+
+inline TileF log(TileF x) {
+  const detail::Logarithm l = detail::split_log(x);
+  const TileF y =
+      l.k * TileF(detail::kLn2High) + (l.f - (l.h - (l.w + l.k * TileF(detail::kLn2Low))));
+  return detail::log_edges(x, y);
+}
+inline TileF log2(TileF x) {
+  const detail::Logarithm l = detail::split_log(x);
+  return detail::log_edges(x, l.k + (l.f - (l.h - l.w)) * TileF(1.44269504088896341f));
 }
 
 namespace detail {
@@ -301,6 +349,13 @@ inline TileF sin(TileF x) { return where(x == TileF(0.f), x, detail::sine(x, 0))
 inline TileF cos(TileF x) { return detail::sine(x, 1); }
 inline TileF exp(TileF x) { return detail::exp_of(detail::reduce(detail::clamp_exponent(x))); }
 
+/// Exact for whole x.
+inline TileF exp2(TileF x) {
+  const TileF near = min(max(x, TileF(-150.f)), TileF(129.f));
+  const TileF n = rint(near);
+  return detail::exp_of({n, (near - n) * TileF(0.69314718055994531f)});
+}
+
 inline TileF expm1(TileF x) {
   const detail::Reduced e = detail::reduce(detail::clamp_exponent(x));
   // Beyond e^40 the 1 is lost in rounding; up to there 2^n is representable.
@@ -327,10 +382,11 @@ inline TileF tanh(TileF x) {
   return detail::with_sign(e / (TileF(2.f) + e), x);
 }
 
-/// P(Z <= -a) = e^(-a^2/2) N(a)/D(a) for a >= 0. N and D are the minimax polynomials (relative
-/// error 5.8e-9). a^2 is exact, to keep the digits of the tail.
-inline math::Normal<TileF> standard_normal(TileF x) {
-  const TileF a = min(abs(x), TileF(14.35f));
+namespace detail {
+
+/// P(Z <= -a) e^(a^2/2) of the standard normal distribution = N(a)/D(a), for 0 <= a <= 14.36. N and
+/// D are the minimax polynomials (relative error 5.8e-9).
+inline TileF scaled_tail(TileF a) {
   TileF n(0.004108738007635568);
   n = n * a + TileF(0.04058229359707579);
   n = n * a + TileF(0.18308415858507474);
@@ -342,35 +398,93 @@ inline math::Normal<TileF> standard_normal(TileF x) {
   d = d * a + TileF(1.2018762882631262);
   d = d * a + TileF(1.6740676196218225);
   d = d * a + TileF(1.f);
-  const detail::Square s = detail::square(a);
-  detail::Reduced x2 = detail::reduce(TileF(-0.5f) * s.high);
-  x2.r -= TileF(0.5f) * s.low;
-  const TileF e = detail::exp_of(x2);
-  const TileF tail = e * detail::quotient(n, d);
+  return quotient(n, d);
+}
+
+/// e^(-c a^2), c being 1 or 1/2. a^2 is exact, to keep the digits of the tail.
+inline TileF bell(TileF a, float c) {
+  const Square s = square(a);
+  Reduced x = reduce(TileF(-c) * s.high);
+  x.r -= TileF(c) * s.low;
+  return exp_of(x);
+}
+
+/// erfc(a) for a >= 0.
+inline TileF erfc_tail(TileF a) {
+  const TileF x = min(a, TileF(10.15f));
+  return TileF(2.f) * bell(x, 1.f) * scaled_tail(x * TileF(1.41421356237309505f));
+}
+
+}  // namespace detail
+
+inline math::Normal<TileF> standard_normal(TileF x) {
+  const TileF a = min(abs(x), TileF(14.35f));
+  const TileF e = detail::bell(a, 0.5f);
+  const TileF tail = e * detail::scaled_tail(a);
   return {where(x < TileF(0.f), tail, TileF(1.f) - tail), TileF(0.3989422804014327) * e};
 }
 
-inline TileF pow(TileF a, TileF b) {
-  return detail::per_lane([](float x, float y) { return std::pow(x, y); }, a, b);
+inline TileF erfc(TileF x) {
+  const TileF tail = detail::erfc_tail(abs(x));
+  return where(x < TileF(0.f), TileF(2.f) - tail, tail);
+}
+
+/// Near 0, where 1 - erfc cancels, by its series.
+inline TileF erf(TileF x) {
+  const TileF a = abs(x), a2 = a * a;
+  TileF p(1.0 / 685440);
+  p = p * a2 + TileF(-1.0 / 75600);
+  p = p * a2 + TileF(1.0 / 9360);
+  p = p * a2 + TileF(-1.0 / 1320);
+  p = p * a2 + TileF(1.0 / 216);
+  p = p * a2 + TileF(-1.0 / 42);
+  p = p * a2 + TileF(1.0 / 10);
+  p = p * a2 + TileF(-1.0 / 3);
+  const TileF near = TileF(1.12837916709551257) * (a + a * (a2 * p));
+  return detail::with_sign(where(a < TileF(0.65f), near, TileF(1.f) - detail::erfc_tail(a)), x);
+}
+
+/// In f64, where squares of f32 numbers are exact and none overflows.
+inline TileF hypot(TileF a, TileF b) {
+  const TileF y = detail::per_lane(
+      [](float p, float q) {
+        const double c = p, d = q;
+        return static_cast<float>(std::sqrt(c * c + d * d));
+      },
+      a, b);
+  const TileF infinity(std::numeric_limits<float>::infinity());
+  return where((abs(a) == infinity) | (abs(b) == infinity), infinity, y);  // beside NaN, too
 }
 
 // clang-format off
-#define FIRN_TILE_D(name) \
+#define FIRN_TILE_1(name) \
   inline TileD name(TileD x) { return detail::per_lane([](double a) { return std::name(a); }, x); }
-FIRN_TILE_D(abs)
-FIRN_TILE_D(sqrt)
-FIRN_TILE_D(exp)
-FIRN_TILE_D(expm1)
-FIRN_TILE_D(log)
-FIRN_TILE_D(log1p)
-FIRN_TILE_D(tanh)
-FIRN_TILE_D(sin)
-FIRN_TILE_D(cos)
-#undef FIRN_TILE_D
+FIRN_TILE_1(sqrt)
+FIRN_TILE_1(exp)
+FIRN_TILE_1(exp2)
+FIRN_TILE_1(expm1)
+FIRN_TILE_1(log)
+FIRN_TILE_1(log2)
+FIRN_TILE_1(log1p)
+FIRN_TILE_1(tanh)
+FIRN_TILE_1(sin)
+FIRN_TILE_1(cos)
+FIRN_TILE_1(erf)
+FIRN_TILE_1(erfc)
+#undef FIRN_TILE_1
+#define FIRN_TILE_2(T, name)                                                        \
+  inline Tile<T> name(Tile<T> a, Tile<T> b) {                                       \
+    return detail::per_lane([](T x, T y) { return std::name(x, y); }, a, b);        \
+  }
+FIRN_TILE_2(double, pow)
+FIRN_TILE_2(double, fmod)
+FIRN_TILE_2(double, atan2)
+FIRN_TILE_2(double, hypot)
+FIRN_TILE_2(float, pow)
+FIRN_TILE_2(float, fmod)
+FIRN_TILE_2(float, atan2)
+#undef FIRN_TILE_2
 // clang-format on
-inline TileD pow(TileD a, TileD b) {
-  return detail::per_lane([](double x, double y) { return std::pow(x, y); }, a, b);
-}
 inline math::Normal<TileD> standard_normal(TileD x) {
   return {detail::per_lane([](double a) { return math::standard_normal(a).cdf; }, x),
           detail::per_lane([](double a) { return math::standard_normal(a).density; }, x)};

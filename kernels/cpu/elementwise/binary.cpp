@@ -1,5 +1,4 @@
-// Elementwise kernels of two and more operands: row functions made from the formulas of
-// math/binary.h, choice by a condition, and the sum of two scaled tensors.
+// Elementwise kernels of two operands: row functions made from the formulas of math/binary.h.
 #include "kernels/cpu/elementwise/driver.h"
 #include "kernels/elementwise.h"
 
@@ -35,16 +34,14 @@ void backward_row(const C* const* in, const C* old, C* out, std::int64_t n, cons
 
 template <class Op>
 constexpr Rows forward_rows() {
-  RowFn<std::int64_t> integers = nullptr;
-  if constexpr (Op::integers) integers = &forward_row<Op, std::int64_t>;
-  return {&forward_row<Op, float>, &forward_row<Op, double>, integers};
+  return rows_of<Op>([]<class C>(C) { return RowFn<C>(&forward_row<Op, C>); });
 }
 template <class Op, int kOperand>
 constexpr Rows backward_rows() {
-  if constexpr (Op::compares) {
-    return {nullptr, nullptr, nullptr};
-  } else {
+  if constexpr (math::kHasGradient<Op>) {
     return {&backward_row<Op, kOperand, float>, &backward_row<Op, kOperand, double>, nullptr};
+  } else {
+    return {};
   }
 }
 
@@ -61,33 +58,6 @@ constexpr Rows kBackward[][2] = {
 };
 // clang-format on
 
-/// in: condition, a, b.
-template <class C>
-void where_row(const C* const* in, const C* old, C* out, std::int64_t n, const Args&) {
-  using math::where;
-  const auto choose = [](auto c, auto a, auto b) { return where(c != decltype(c)(0), a, b); };
-  if (old) {
-    map_row(
-        n, out, [&](auto c, auto a, auto b, auto o) { return o + choose(c, a, b); }, in[0], in[1],
-        in[2], old);
-  } else {
-    map_row(n, out, choose, in[0], in[1], in[2]);
-  }
-}
-
-/// args: alpha, beta.
-template <class C>
-void axpby_row(const C* const* in, const C* old, C* out, std::int64_t n, const Args& args) {
-  if (old) {
-    map_row(
-        n, out, [p = args](auto x, auto o) { return decltype(x)(p.a) * x + decltype(x)(p.b) * o; },
-        in[0], old);
-  } else {
-    map_row(
-        n, out, [p = args](auto x) { return decltype(x)(p.a) * x; }, in[0]);
-  }
-}
-
 }  // namespace
 
 void binary(math::BinaryOp op, const ConstView& a, const ConstView& b, const View& out,
@@ -98,26 +68,6 @@ void binary(math::BinaryOp op, const ConstView& a, const ConstView& b, const Vie
 void binary_backward(math::BinaryOp op, int operand, const ConstView& dy, const ConstView& a,
                      const ConstView& b, const View& grad, math::Args args, float beta, Stream) {
   elementwise<3>(kBackward[static_cast<int>(op)][operand], {&dy, &a, &b}, grad, beta != 0, args, 2);
-}
-
-void where(const ConstView& condition, const ConstView& a, const ConstView& b, const View& out,
-           float beta, Stream) {
-  constexpr Rows kRows{&where_row<float>, &where_row<double>, &where_row<std::int64_t>};
-  // The values decide the compute type; the condition is read as 0 or 1 in that.
-  const ConstView* const in[] = {&condition, &a, &b};
-  switch (compute_dtype(a.dtype)) {
-    case DType::f32:
-      return elementwise<float, 3>(kRows.f, in, out, beta != 0, {}, 1);
-    case DType::f64:
-      return elementwise<double, 3>(kRows.d, in, out, beta != 0, {}, 1);
-    default:
-      return elementwise<std::int64_t, 3>(kRows.i, in, out, beta != 0, {}, 1);
-  }
-}
-
-void axpby(double alpha, const ConstView& x, double beta, const View& y, Stream) {
-  constexpr Rows kRows{&axpby_row<float>, &axpby_row<double>, &axpby_row<std::int64_t>};
-  elementwise<1>(kRows, {&x}, y, beta != 0, {alpha, beta}, 1);
 }
 
 }  // namespace firn::kernels::cpu::FIRN_ISA

@@ -139,12 +139,24 @@ void elementwise(RowFn<C> row, const ConstView* const (&in)[N], const View& out,
   });
 }
 
-/// The row functions of one op in the three compute types; `i` is null if integers are not allowed.
+/// The row functions of one op in the three compute types; null where the op does not take them.
 struct Rows {
-  RowFn<float> f;
-  RowFn<double> d;
-  RowFn<std::int64_t> i;
+  RowFn<float> f = nullptr;
+  RowFn<double> d = nullptr;
+  RowFn<std::int64_t> i = nullptr;
 };
+
+/// row(C()) for each compute type C that the op takes.
+template <class Op, class RowOf>
+constexpr Rows rows_of(RowOf row) {
+  Rows rows;
+  if constexpr (Op::floats) {
+    rows.f = row(float());
+    rows.d = row(double());
+  }
+  if constexpr (Op::integers) rows.i = row(std::int64_t());
+  return rows;
+}
 
 /// Picks the compute type: the widest among the operands, which are of one class.
 template <int N>

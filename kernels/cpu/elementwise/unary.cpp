@@ -26,24 +26,26 @@ void backward_row(const C* const* in, const C* old, C* out, std::int64_t n, cons
 }
 
 template <class Op>
-constexpr RowFn<std::int64_t> integer_row() {
-  if constexpr (Op::integers) {
-    return &forward_row<Op, std::int64_t>;
+constexpr Rows forward_rows() {
+  return rows_of<Op>([]<class C>(C) { return RowFn<C>(&forward_row<Op, C>); });
+}
+template <class Op>
+constexpr Rows backward_rows() {
+  if constexpr (math::kHasGradient<Op> && !Op::flat) {
+    return {&backward_row<Op, float>, &backward_row<Op, double>, nullptr};
   } else {
-    return nullptr;
+    return {};
   }
 }
 
 // clang-format off
 constexpr Rows kForward[] = {
-#define FIRN_ROWS(name, Op, ...) \
-  {&forward_row<math::Op, float>, &forward_row<math::Op, double>, integer_row<math::Op>()},
+#define FIRN_ROWS(name, Op, ...) forward_rows<math::Op>(),
     FIRN_EACH_UNARY(FIRN_ROWS)
 #undef FIRN_ROWS
 };
 constexpr Rows kBackward[] = {
-#define FIRN_ROWS(name, Op, ...) \
-  {&backward_row<math::Op, float>, &backward_row<math::Op, double>, nullptr},
+#define FIRN_ROWS(name, Op, ...) backward_rows<math::Op>(),
     FIRN_EACH_UNARY(FIRN_ROWS)
 #undef FIRN_ROWS
 };

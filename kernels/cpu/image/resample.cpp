@@ -6,7 +6,7 @@
 
 #include "firn/half.h"
 #include "kernels/cpu/image/image_rows.h"
-#include "kernels/math/window.h"
+#include "kernels/math/image/window.h"
 
 namespace firn::kernels::cpu::FIRN_ISA {
 namespace {

@@ -24,6 +24,8 @@ struct Coarse {
   FIRN_HD friend Coarse operator*(Coarse a, Coarse b) { return Coarse(a.value * b.value); }
   FIRN_HD friend Coarse operator/(Coarse a, Coarse b) { return Coarse(a.value / b.value); }
   FIRN_HD friend Coarse operator-(Coarse a) { return Coarse(-a.value); }
+  FIRN_HD friend bool operator==(Coarse a, Coarse b) { return a.value == b.value; }
+  FIRN_HD friend bool operator!=(Coarse a, Coarse b) { return a.value != b.value; }
   FIRN_HD friend bool operator<(Coarse a, Coarse b) { return a.value < b.value; }
   FIRN_HD friend bool operator>(Coarse a, Coarse b) { return a.value > b.value; }
   FIRN_HD friend bool operator<=(Coarse a, Coarse b) { return a.value <= b.value; }
@@ -43,6 +45,13 @@ FIRN_AS_FLOAT(sqrt)
 FIRN_AS_FLOAT(tanh)
 FIRN_AS_FLOAT(sin)
 FIRN_AS_FLOAT(cos)
+FIRN_AS_FLOAT(log1p)
+FIRN_AS_FLOAT(log2)
+FIRN_AS_FLOAT(erf)
+FIRN_AS_FLOAT(floor)
+FIRN_AS_FLOAT(ceil)
+FIRN_AS_FLOAT(trunc)
+FIRN_AS_FLOAT(rint)
 #undef FIRN_AS_FLOAT
 // clang-format on
 FIRN_HD inline Coarse pow(Coarse a, Coarse b) { return Coarse(math::pow(a.value, b.value)); }
@@ -57,6 +66,8 @@ FIRN_HD constexpr float polynomial(const float (&c)[n], float x) {
 
 /// e^x = 2^(x log2 e), within 2^-22 + |x| 2^-23.
 FIRN_HD inline Coarse exp(Coarse x) { return Coarse(gpu::exp2(1.44269504088896340736f * x.value)); }
+
+FIRN_HD inline Coarse exp2(Coarse x) { return Coarse(gpu::exp2(x.value)); }
 
 /// e^x - 1. Near 0, where the difference cancels, its Taylor series, within 2^-18.
 FIRN_HD inline Coarse expm1(Coarse x) {
@@ -79,17 +90,30 @@ FIRN_HD inline Coarse log_one_plus_exp(Coarse x) {
   return math::max(x, Coarse(0)) + Coarse(t.value * polynomial(c, t.value));
 }
 
-/// P(Z <= x) and the density of the standard normal distribution. The square of a 16-bit number is
-/// exact in f32. The tail beyond |x| is e^(-x^2/2) times a smooth function, here a polynomial in
-/// 1/(1 + p |x|) within 2^-21 for |x| <= 14 (Remez); further out the tail is 0 in every dtype.
-FIRN_HD inline math::Normal<Coarse> standard_normal(Coarse x) {
+/// P(Z <= -a) e^(a^2/2) of the standard normal distribution, a >= 0: a polynomial in 1/(1 + p a)
+/// within 2^-21 for a <= 14 (Remez). Further out e^(-a^2/2) is 0 in every dtype.
+FIRN_HD inline float scaled_tail(float a) {
   constexpr float p = 0.35f;
   constexpr float c[] = {-2.731549693e-5f, 0.1402703428f, 0.1333551019f,  0.1559614679f,
                          -0.01702339817f,  0.2406407765f, -0.2021192617f, 0.04894244016f};
+  return polynomial(c, gpu::reciprocal(1.f + p * a));
+}
+
+/// P(Z <= x) and the density of the standard normal distribution. The square of a 16-bit number is
+/// exact in f32.
+FIRN_HD inline math::Normal<Coarse> standard_normal(Coarse x) {
   const float e = gpu::exp2(-0.72134752044448170368f * (x.value * x.value));  // e^(-x^2/2)
-  const float tail = e * polynomial(c, gpu::reciprocal(1.f + p * abs(x).value));
+  const float tail = e * scaled_tail(abs(x).value);
   return {math::where(x > Coarse(0), Coarse(1.f - tail), Coarse(tail)),
           Coarse(0.39894228040143267794f * e)};
+}
+
+/// 1 - erf(x) = 2 P(Z <= -x sqrt 2)
+FIRN_HD inline Coarse erfc(Coarse x) {
+  const float e = gpu::exp2(-1.44269504088896340736f * (x.value * x.value));  // e^(-x^2)
+  // Far out the polynomial is below 0: + 0 makes 0 of -0.
+  const float tail = 2.f * e * scaled_tail(1.41421356237309504880f * abs(x).value) + 0.f;
+  return math::where(x > Coarse(0), Coarse(tail), Coarse(2.f - tail));
 }
 
 }  // namespace firn::kernels::cuda

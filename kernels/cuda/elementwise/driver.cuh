@@ -42,6 +42,17 @@ concept CoarseIn16Bits = requires {
 template <class T, class Fn>
 using ValueOf = std::conditional_t<sizeof(T) == 2 && CoarseIn16Bits<Fn>, Coarse, float>;
 
+/// Functors that never read the output.
+template <class Fn>
+concept WritesOnly = requires {
+  typename Fn::WritesOnly;
+};
+/// Functors whose result is bool, so that views are never of one dtype but for integers.
+template <class Fn>
+concept GivesBool = requires {
+  typename Fn::GivesBool;
+};
+
 /// Calls run(V()) with the V that every form of kernel computes in, so that views of any strides
 /// give the same bits.
 template <class C, class Fn, class Run>
@@ -238,12 +249,14 @@ void elementwise(const char* op, const ConstView* const (&in)[N], const View& ou
   Inputs<N> inputs;
   for (int k = 0; k < N; ++k) inputs.data[k] = in[k]->data;
 
-  if constexpr (std::is_same_v<C, float>) {
+  if constexpr (std::is_same_v<C, float> && !GivesBool<Fn>) {
     if (all_contiguous<N>(in, out)) {
       const auto run = [&]<class T>(T) {
         const dim3 grid = grid_for((n * static_cast<std::int64_t>(sizeof(T)) + 15) / 16);
-        const auto kernel =
-            reads_old ? contiguous_kernel<T, true, N, Fn> : contiguous_kernel<T, false, N, Fn>;
+        auto kernel = contiguous_kernel<T, false, N, Fn>;
+        if constexpr (!WritesOnly<Fn>) {
+          if (reads_old) kernel = contiguous_kernel<T, true, N, Fn>;
+        }
         gpu::launch(op, kernel, grid, dim3(kBlock), 0, stream, inputs, out.data, n, fn);
       };
       return with_float_class(out.dtype, run);

@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/device/element.cuh"
 #include "kernels/cuda/image/image.cuh"
-#include "kernels/math/window.h"
+#include "kernels/math/image/window.h"
 
 namespace firn::kernels::cuda {
 namespace {

@@ -1,4 +1,5 @@
-// Rules of elementwise operations: one row a formula of kernels/math/unary.h and binary.h.
+// Rules of elementwise operations: one row a formula of kernels/math/unary.h, activation.h,
+// binary.h and ternary.h.
 #include <array>
 
 #include "io/onnx/rules.h"
@@ -8,12 +9,34 @@ namespace {
 
 std::string logistic(Emit& e, const std::string& x) { return e("Sigmoid", {x}); }
 std::string a(Emit& e) { return e.constant(e.number("a")); }
+std::string b(Emit& e) { return e.constant(e.number("b")); }
 float as_float(double v) { return static_cast<float>(v); }
 
 /// A comparison: bool, whatever the operands.
 void compare(Emit& e, const char* type) { e.done(e(type, {e.in(0), e.in(1)}), boolean); }
 
+/// Whole numbers stay as they are.
+void step(Emit& e, const char* type) { e.done(is_floating(e.dtype) ? e(type, {e.in()}) : e.in()); }
+
+/// x != 0
+std::string truth(Emit& e, std::size_t i) {
+  return e("Not", {e("Equal", {e.in(i), e.constant(0)})});
+}
+void logical(Emit& e, const char* type) { e.done(e(type, {truth(e, 0), truth(e, 1)}), boolean); }
+
+/// Of floating numbers; no integer is NaN or infinite.
+std::string is_nan(Emit& e, const std::string& x) {
+  return is_floating(e.dtype) ? e("IsNaN", {x}) : e("Not", {e("Equal", {x, x})});
+}
+std::string is_inf(Emit& e, const std::string& x) {
+  return is_floating(e.dtype) ? e("IsInf", {x}) : e("Not", {e("Equal", {x, x})});
+}
+
+std::string remainder(Emit& e) { return e("Mod", {e.in(0), e.in(1)}, {{"fmod", std::int64_t{1}}}); }
+
 constexpr double kInvSqrt2 = 0.70710678118654752440;
+constexpr double kLn2 = 0.69314718055994530942;
+constexpr double kPi = 3.14159265358979323846;
 
 const std::array kRules = {
     // ---- One operand ----
@@ -59,7 +82,89 @@ const std::array kRules = {
     Rule{"cos", Width::same, [](Emit& e) { e.done(e("Cos", {e.in()})); }},
     Rule{"clamp", Width::both,
          [](Emit& e) {
-           e.done(e("Clip", {e.in(), a(e), e.constant(e.number("b"))}));
+           e.done(e("Clip", {e.in(), a(e), b(e)}));
+         }},
+    Rule{"log1p", Width::wide,
+         [](Emit& e) {
+           e.done(e("Log", {e("Add", {e.in(), e.constant(1)})}));
+         }},
+    Rule{"expm1", Width::wide,
+         [](Emit& e) {
+           e.done(e("Sub", {e("Exp", {e.in()}), e.constant(1)}));
+         }},
+    Rule{"log2", Width::wide,
+         [](Emit& e) {
+           e.done(e("Div", {e("Log", {e.in()}), e.constant(kLn2)}));
+         }},
+    Rule{"exp2", Width::wide,
+         [](Emit& e) {
+           e.done(e("Pow", {e.constant(2), e.in()}));
+         }},
+    Rule{"erf", Width::wide, [](Emit& e) { e.done(e("Erf", {e.in()})); }},
+    Rule{"erfc", Width::wide,
+         [](Emit& e) {
+           e.done(e("Sub", {e.constant(1), e("Erf", {e.in()})}));
+         }},
+    Rule{"nan_to_num", Width::wide,
+         [](Emit& e) {
+           const std::string x = e.in();
+           const std::string infinite =
+               e("Where", {e("Greater", {x, e.constant(0)}), b(e), e.constant(e.number("c"))});
+           const std::string finite = e("Where", {is_nan(e, x), a(e), x});
+           e.done(e("Where", {is_inf(e, x), infinite, finite}));
+         }},
+    // ---- Steps and questions ----
+    Rule{"floor", Width::same, [](Emit& e) { step(e, "Floor"); }},
+    Rule{"ceil", Width::same, [](Emit& e) { step(e, "Ceil"); }},
+    Rule{"round", Width::same, [](Emit& e) { step(e, "Round"); }},
+    Rule{"trunc", Width::same,
+         [](Emit& e) {
+           if (!is_floating(e.dtype)) return e.done(e.in());
+           const std::string x = e.in();
+           e.done(e("Mul", {e("Sign", {x}), e("Floor", {e("Abs", {x})})}));
+         }},
+    Rule{"sign", Width::whole, [](Emit& e) { e.done(e("Sign", {e.in()})); }},
+    Rule{"isnan", Width::both, [](Emit& e) { e.done(is_nan(e, e.in()), boolean); }},
+    Rule{"isinf", Width::both, [](Emit& e) { e.done(is_inf(e, e.in()), boolean); }},
+    Rule{"isfinite", Width::both,
+         [](Emit& e) {
+           const std::string x = e.in();
+           e.done(e("Not", {e("Or", {is_nan(e, x), is_inf(e, x)})}), boolean);
+         }},
+    Rule{"logical_not", Width::whole,
+         [](Emit& e) {
+           e.done(e("Equal", {e.in(), e.constant(0)}), boolean);
+         }},
+    // ---- Further activations ----
+    Rule{"hardtanh", Width::same,
+         [](Emit& e) {
+           e.done(e("Clip", {e.in(), a(e), b(e)}));
+         }},
+    Rule{"hardswish", Width::wide, [](Emit& e) { e.done(e("HardSwish", {e.in()})); }},
+    Rule{"hardsigmoid", Width::wide,
+         [](Emit& e) {
+           e.done(e("HardSigmoid", {e.in()}, {{"alpha", 1.f / 6}, {"beta", 0.5f}}));
+         }},
+    Rule{"softsign", Width::wide, [](Emit& e) { e.done(e("Softsign", {e.in()})); }},
+    Rule{"mish", Width::wide,
+         [](Emit& e) {
+           const std::string x = e.in();
+           e.done(e("Mul", {x, e("Tanh", {e("Softplus", {x})})}));
+         }},
+    Rule{"celu", Width::wide,
+         [](Emit& e) {
+           const std::string alpha = a(e);
+           e.done(e("Mul", {alpha, e("Elu", {e("Div", {e.in(), alpha})})}));
+         }},
+    Rule{"selu", Width::same, [](Emit& e) { e.done(e("Selu", {e.in()})); }},
+    Rule{"logsigmoid", Width::wide,
+         [](Emit& e) {
+           e.done(e("Neg", {e("Softplus", {e("Neg", {e.in()})})}));
+         }},
+    Rule{"threshold", Width::same,
+         [](Emit& e) {
+           const std::string x = e.in();
+           e.done(e("Where", {e("LessOrEqual", {x, a(e)}), b(e), x}));
          }},
     // ---- A tensor and a number ----
     Rule{"add_number", Width::both,
@@ -120,7 +225,60 @@ const std::array kRules = {
            const std::string x = e.in(0);
            e.done(e("Mul", {e("Mul", {x, logistic(e, x)}), e.in(1)}));
          }},
-    // ---- Comparisons and choice ----
+    Rule{"atan2", Width::wide,
+         [](Emit& e) {
+           // atan(y/x), half a turn further if x < 0; y/x is NaN at the origin.
+           const std::string y = e.in(0), x = e.in(1), zero = e.constant(0);
+           const std::string turn =
+               e("Where", {e("Less", {y, zero}), e.constant(-kPi), e.constant(kPi)});
+           const std::string further = e("Where", {e("Less", {x, zero}), turn, zero});
+           const std::string angle = e("Add", {e("Atan", {e("Div", {y, x})}), further});
+           const std::string origin = e("And", {e("Equal", {x, zero}), e("Equal", {y, zero})});
+           e.done(e("Where", {origin, zero, angle}));
+         }},
+    Rule{"hypot", Width::wide,
+         [](Emit& e) {
+           const std::string x = e.in(0), y = e.in(1);
+           e.done(e("Sqrt", {e("Add", {e("Mul", {x, x}), e("Mul", {y, y})})}));
+         }},
+    Rule{"fmod", Width::whole, [](Emit& e) { e.done(remainder(e)); }},
+    Rule{"remainder", Width::whole,
+         [](Emit& e) {
+           // The remainder of the other sign is one divisor further.
+           const std::string m = remainder(e), zero = e.constant(0);
+           const std::string differ = e("Xor", {e("Less", {m, zero}), e("Less", {e.in(1), zero})});
+           const std::string moves = e("And", {differ, e("Not", {e("Equal", {m, zero})})});
+           e.done(e("Where", {moves, e("Add", {m, e.in(1)}), m}));
+         }},
+    Rule{"logaddexp", Width::wide,
+         [](Emit& e) {
+           const std::string x = e.in(0), y = e.in(1);
+           const std::string apart = e("Neg", {e("Abs", {e("Sub", {x, y})})});
+           e.done(e("Add", {e("Max", {x, y}), e("Softplus", {apart})}));
+         }},
+    Rule{"prelu", Width::same,
+         [](Emit& e) {
+           e.done(e("PRelu", {e.in(0), e.in(1)}));
+         }},
+    // ---- Three operands ----
+    Rule{"lerp", Width::wide,
+         [](Emit& e) {
+           const std::string x = e.in(0);
+           e.done(e("Add", {x, e("Mul", {e.in(2), e("Sub", {e.in(1), x})})}));
+         }},
+    Rule{"addcmul", Width::both,
+         [](Emit& e) {
+           const std::string product = e("Mul", {e("Mul", {a(e), e.in(1)}), e.in(2)});
+           e.done(e("Add", {e.in(0), product}));
+         }},
+    Rule{"clamp_between", Width::whole,
+         [](Emit& e) {
+           e.done(e("Min", {e("Max", {e.in(0), e.in(1)}), e.in(2)}));
+         }},
+    // ---- Comparisons, logic and choice ----
+    Rule{"logical_and", Width::whole, [](Emit& e) { logical(e, "And"); }},
+    Rule{"logical_or", Width::whole, [](Emit& e) { logical(e, "Or"); }},
+    Rule{"logical_xor", Width::whole, [](Emit& e) { logical(e, "Xor"); }},
     Rule{"eq", Width::whole, [](Emit& e) { compare(e, "Equal"); }},
     Rule{"ne", Width::whole,
          [](Emit& e) {

@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "firn/ops/ops.h"
 #include "io/onnx/rules.h"
-#include "kernels/math/window.h"
+#include "kernels/math/image/window.h"
 
 namespace firn::io::onnx {
 namespace {

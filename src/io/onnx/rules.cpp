@@ -11,6 +11,8 @@ namespace firn::io::onnx {
 namespace {
 
 constexpr const char* kLossHint = "export the model without its loss";
+constexpr const char* kNoBits = "ONNX has operations on bits from opset 18 on";
+constexpr const char* kBitsHint = "on bools use logical_and() and the like";
 
 constexpr std::array kRefusals = {
     Refusal{"dropout", "it draws random numbers", "call model.eval()"},
@@ -19,6 +21,10 @@ constexpr std::array kRefusals = {
     Refusal{"diag", "opset 17 has no diagonal", "multiply by eye()"},
     Refusal{"custom", "its result is not that of recorded operations",
             "write its forward pass with firn's operations"},
+    Refusal{"bitwise_not", kNoBits, kBitsHint},
+    Refusal{"bitwise_and", kNoBits, kBitsHint},
+    Refusal{"bitwise_or", kNoBits, kBitsHint},
+    Refusal{"bitwise_xor", kNoBits, kBitsHint},
     Refusal{"squared_error", "it is a loss", kLossHint},
     Refusal{"absolute_error", "it is a loss", kLossHint},
     Refusal{"huber", "it is a loss", kLossHint},

@@ -1,4 +1,6 @@
 // Operations for `scripts/interop onnx`, a graph for each family: every output is one operation.
+#include <cmath>
+
 #include "interop/onnx/models.h"
 
 namespace firn::interop {
@@ -40,6 +42,61 @@ Tensors unary(const Tensors& in) {
           pow(positive, -1),
           2 - x,
           3 / positive};
+}
+
+Tensors functions(const Tensors& in) {
+  const Tensor &x = in[0], positive = abs(x) + 0.1,
+               odd = where(x > 1, INFINITY, x / (x > -1).to(f32));
+  return {log1p(positive),
+          expm1(x),
+          log2(positive),
+          exp2(x),
+          erf(x),
+          erfc(x),
+          floor(3 * x),
+          ceil(3 * x),
+          round(3 * x),
+          trunc(3 * x),
+          sign(x),
+          nan_to_num(odd, 0.5, 7, -8),
+          isnan(odd),
+          isinf(odd),
+          isfinite(odd),
+          logical_not(floor(x)),
+          hardtanh(x, -0.5, 1.25),
+          hardswish(3 * x),
+          hardsigmoid(3 * x),
+          softsign(x),
+          mish(x),
+          celu(x, 0.7),
+          selu(x),
+          logsigmoid(x),
+          threshold(x, 0.25, -2)};
+}
+
+Tensors operands(const Tensors& in) {
+  const Tensor &a = in[0], &b = in[1], row = select(b, 1, 0);
+  Tensor written = 2 * a;
+  masked_fill_(written, b > 0, 3);
+  return {written,
+          atan2(a, b),
+          hypot(a, b),
+          fmod(3 * a, b),
+          remainder(3 * a, b),
+          fmod(3 * a, -0.7),
+          remainder(3 * a, 0.7),
+          logaddexp(a, b),
+          prelu(a, tensor({0.25f, -0.5f, 2.f})),
+          prelu(a, tensor({0.25f})),
+          lerp(a, b, 0.3),
+          lerp(a, b, unsqueeze(row, 1)),
+          addcmul(a, b, b, -1.5),
+          clamp(a, b, abs(b) + 0.1),
+          clamp(a, Tensor(), b),
+          masked_fill(a, a > b, -7),
+          logical_and(a > 0, b > 0),
+          logical_or(a > 0, b > 0),
+          logical_xor(a > 0, b > 0)};
 }
 
 Tensors binary(const Tensors& in) {
@@ -306,6 +363,10 @@ std::vector<OnnxModel> operation_models() {
     out.push_back({.name = name, .f = f, .inputs = std::move(inputs)});
   };
   add("unary", unary, [](std::int64_t n) { return Tensors{randn({n, 7})}; });
+  add("functions", functions, [](std::int64_t n) { return Tensors{2 * randn({n, 7})}; });
+  add("operands", operands, [](std::int64_t n) {
+    return Tensors{randn({n, 3, 4}), randn({n, 3, 4})};
+  });
   add("binary", binary, [](std::int64_t n) { return Tensors{randn({n, 3, 4}), randn({n, 3, 4})}; });
   add("reductions", reductions, [](std::int64_t n) { return Tensors{randn({n, 4, 5})}; });
   add("views", views, [](std::int64_t n) { return Tensors{randn({n, 4, 6})}; });

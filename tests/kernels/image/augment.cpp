@@ -1,5 +1,5 @@
 // Augmentation: the distribution of what is drawn, and the kernel against plain loops.
-#include "kernels/math/augment.h"
+#include "kernels/math/image/augment.h"
 
 #include <map>
 #include <utility>

@@ -1,5 +1,5 @@
 // The arithmetic of windows and of resized axes against its definition, for every small size.
-#include "kernels/math/window.h"
+#include "kernels/math/image/window.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,10 @@
 // Elementwise ops of one operand, and of a tensor and a number. Their formulas, gradients and
-// properties are in kernels/math/unary.h; the end of this file generates the functions of its list.
+// properties are in kernels/math/unary.h and activation.h; the end of this file generates the
+// functions of their lists.
+#include "firn/ops/elementwise.h"
+#include "kernels/copy.h"
 #include "kernels/elementwise.h"
-#include "ops/common.h"
+#include "ops/elementwise/broadcast.h"
 #include "ops/in_place.h"
 
 namespace firn {
@@ -14,10 +17,18 @@ using math::UnaryOp;
 
 void check_dtype(UnaryOp op, const char* name, const Tensor& x) {
   require_defined(name, x);
-  if (is_floating(x.dtype())) return;
-  if (!math::info(op).integers) require_floating(name, x);
-  FIRN_CHECK(x.dtype() != boolean, name, "cast it: x.to(firn::i32)", "does not take bool: {}",
-             describe(x));
+  require_dtype(math::info(op), name, x);
+}
+
+void check_parameters(UnaryOp op, const char* name, Args args) {
+  FIRN_CHECK(op != UnaryOp::celu || args.a != 0, name, "give another alpha",
+             "alpha is {}, and x is divided by it", args.a);
+}
+
+/// The gradient of a step: a first contribution is stored, a later one changes nothing.
+void add_zeros(Backward& b) {
+  const auto [dx, beta] = b.sink(0);
+  if (beta == 0) kernels::fill(dx.mutable_view(), 0, b.stream());
 }
 
 /// Records y = op(x); `input` is x, or a copy of it if y overwrote x.
@@ -25,6 +36,7 @@ Tensor record_unary(UnaryOp op, const char* name, const Tensor& x, const Tensor&
                     Args args) {
   const auto backward = [op, args](Backward& b) {
     if (op == UnaryOp::add_number) return b.accumulate(0, b.grad());
+    if (math::info(op).flat) return add_zeros(b);
     const Tensor& saved = math::info(op).saves == Saves::none ? b.grad() : b.saved(0);
     const auto [dx, beta] = b.sink(0);
     kernels::unary_backward(op, b.grad().view(), saved.view(), dx.mutable_view(), args, beta,
@@ -43,23 +55,34 @@ Tensor record_unary(UnaryOp op, const char* name, const Tensor& x, const Tensor&
 /// x is given too, since an in-place form has overwritten it when it is recorded.
 void give_attributes(UnaryOp op, const char* name, const Tensor& x, Args args) {
   if (autograd::wants_attributes()) [[unlikely]]
-    autograd::attributes(
-        name, {{"formula", math::info(op).name}, {"a", args.a}, {"b", args.b}, {"operand", &x}});
+    autograd::attributes(name, {{"formula", math::info(op).name},
+                                {"a", args.a},
+                                {"b", args.b},
+                                {"c", args.c},
+                                {"operand", &x}});
 }
 
 Tensor unary(UnaryOp op, const char* name, const Tensor& operand, Args args) {
   const Autocasted in(math::info(op).autocast, operand);
   const Tensor& x = in[0];
   check_dtype(op, name, x);
-  Tensor y = empty_like(x);
+  check_parameters(op, name, args);
+  const bool question = math::info(op).gives_bool;
+  Tensor y =
+      question ? empty(x.shape(), boolean, x.device(), result_format(x.shape(), x)) : empty_like(x);
   kernels::unary(op, x.view(), y.mutable_view(), args, stream_of(x));
   give_attributes(op, name, x, args);
+  if (question) {
+    autograd::unrecorded(name, y, {&x});
+    return y;
+  }
   return record_unary(op, name, x, x, std::move(y), args);
 }
 
 /// The in-place form keeps x's dtype under autocast.
 Tensor& unary_in_place(UnaryOp op, const char* name, Tensor& x, Args args) {
   check_dtype(op, name, x);
+  check_parameters(op, name, args);
   const bool recorded = autograd::detail::needs_recording({&x});
   autograd::check_in_place(name, x, recorded);
   Tensor input;
@@ -100,10 +123,22 @@ Tensor& minus_number_in_place(const char* name, Tensor& x, double number) {
   return unary_in_place(UnaryOp::add_number, name, x, {-number, 0});
 }
 
+/// Without a value an infinity becomes the largest finite number.
+Args replacements(const Tensor& x, double nan, const std::optional<double>& posinf,
+                  const std::optional<double>& neginf) {
+  return {nan, posinf.value_or(max_of(x.dtype())), neginf.value_or(-max_of(x.dtype()))};
+}
+
+/// The complement of a bool is the other one, not -1 - x.
+UnaryOp complement(const char* name, const Tensor& x) {
+  require_defined(name, x);
+  return x.dtype() == boolean ? UnaryOp::logical_not : UnaryOp::bitwise_not;
+}
+
 }  // namespace
 }  // namespace firn
 
-// The public functions. A qualified name defines only what ops.h has declared.
+// The public functions. A qualified name defines only what a header has declared.
 using firn::Tensor;
 using firn::math::UnaryOp;
 
@@ -123,12 +158,15 @@ using firn::math::UnaryOp;
   Tensor& firn::name##_(Tensor& x, double p, double q) {                                           \
     return unary_in_place(UnaryOp::name, #name "_", x, {p, q});                                    \
   }
-#define FIRN_NUMBER(name, Op)
-FIRN_UNARY_OPS(FIRN_PLAIN, FIRN_ONE, FIRN_TWO, FIRN_NUMBER)
+#define FIRN_QUESTION(name, Op)                                                                    \
+  Tensor firn::name(const Tensor& x) { return unary(UnaryOp::name, #name, x, {}); }
+#define FIRN_INNER(name, Op)
+FIRN_UNARY_OPS(FIRN_PLAIN, FIRN_ONE, FIRN_TWO, FIRN_QUESTION, FIRN_INNER)
 #undef FIRN_PLAIN
 #undef FIRN_ONE
 #undef FIRN_TWO
-#undef FIRN_NUMBER
+#undef FIRN_QUESTION
+#undef FIRN_INNER
 // clang-format on
 
 Tensor firn::add(const Tensor& a, double b) {
@@ -168,4 +206,24 @@ Tensor& firn::mul_(Tensor& a, double b) {
 }
 Tensor& firn::div_(Tensor& a, double b) {
   return with_number_in_place(UnaryOp::div_number, "div_", a, b);
+}
+
+Tensor firn::bitwise_not(const Tensor& x) {
+  return unary(complement("bitwise_not", x), "bitwise_not", x, {});
+}
+Tensor& firn::bitwise_not_(Tensor& x) {
+  return unary_in_place(complement("bitwise_not_", x), "bitwise_not_", x, {});
+}
+Tensor firn::nan_to_num(const Tensor& x, double nan, std::optional<double> posinf,
+                        std::optional<double> neginf) {
+  firn::require_defined("nan_to_num", x);
+  if (!is_floating(x.dtype())) return clone(x);
+  return unary(UnaryOp::nan_to_num, "nan_to_num", x, replacements(x, nan, posinf, neginf));
+}
+Tensor& firn::nan_to_num_(Tensor& x, double nan, std::optional<double> posinf,
+                          std::optional<double> neginf) {
+  firn::require_defined("nan_to_num_", x);
+  if (!is_floating(x.dtype())) return x;
+  return unary_in_place(UnaryOp::nan_to_num, "nan_to_num_", x,
+                        replacements(x, nan, posinf, neginf));
 }

@@ -1,0 +1,125 @@
+// More elementwise operations, with the names, defaults and edge cases of PyTorch. ops.h has the
+// arithmetic, the common functions and activations, comparisons and where(), and says what holds
+// for all: dtypes, broadcasting, forms that write in place, errors.
+#pragma once
+
+#include <optional>
+
+#include "firn/tensor.h"
+
+namespace firn {
+
+// ---- Functions of one operand. The shape and the dtype stay; floating dtypes ----
+Tensor log1p(const Tensor& x);  ///< log(1 + x), exact for small x
+Tensor expm1(const Tensor& x);  ///< e^x - 1, exact for small x
+Tensor log2(const Tensor& x);   ///< logarithm to base 2
+Tensor exp2(const Tensor& x);   ///< 2^x
+Tensor erf(const Tensor& x);    ///< error function: 2/sqrt(pi) times the integral of e^-t^2, 0 to x
+Tensor erfc(const Tensor& x);   ///< 1 - erf(x), with the digits of the right tail
+/// x with other numbers in place of NaN and the infinities, where the derivative is 0. Without a
+/// value an infinity becomes the largest finite number of the dtype, with its sign. Integers: a
+/// copy.
+Tensor nan_to_num(const Tensor& x, double nan = 0, std::optional<double> posinf = {},
+                  std::optional<double> neginf = {});
+
+Tensor& log1p_(Tensor& x);
+Tensor& expm1_(Tensor& x);
+Tensor& log2_(Tensor& x);
+Tensor& exp2_(Tensor& x);
+Tensor& erf_(Tensor& x);
+Tensor& erfc_(Tensor& x);
+Tensor& nan_to_num_(Tensor& x, double nan = 0, std::optional<double> posinf = {},
+                    std::optional<double> neginf = {});
+
+// ---- Steps: floating dtypes and integers. The gradient is 0 everywhere ----
+Tensor floor(const Tensor& x);  ///< the largest whole number that is not above x
+Tensor ceil(const Tensor& x);   ///< the smallest whole number that is not below x
+Tensor round(const Tensor& x);  ///< the nearest whole number; halves go to the even one
+Tensor trunc(const Tensor& x);  ///< x without its fraction
+Tensor sign(const Tensor& x);   ///< 1, 0 or -1; 0 for NaN
+
+Tensor& floor_(Tensor& x);
+Tensor& ceil_(Tensor& x);
+Tensor& round_(Tensor& x);
+Tensor& trunc_(Tensor& x);
+Tensor& sign_(Tensor& x);
+
+// ---- Questions: any dtype gives bool, without a gradient ----
+Tensor isnan(const Tensor& x);        ///< whether x is NaN; no gradient
+Tensor isinf(const Tensor& x);        ///< whether x is infinity or -infinity; no gradient
+Tensor isfinite(const Tensor& x);     ///< whether x is neither NaN nor infinite; no gradient
+Tensor logical_not(const Tensor& x);  ///< whether x is 0; no gradient
+/// The complement of each bit of an integer; the opposite of a bool. There is no gradient.
+Tensor bitwise_not(const Tensor& x);
+Tensor& bitwise_not_(Tensor& x);
+
+// ---- Activations; floating dtypes ----
+/// min(max(x, min_val), max_val). Unlike that of clamp() its derivative is 0 at both bounds.
+Tensor hardtanh(const Tensor& x, double min_val = -1, double max_val = 1);
+/// x clamp(x + 3, 0, 6) / 6 (Howard et al. 2019). The derivative at -3 is 0, at 3 it is 1.
+Tensor hardswish(const Tensor& x);
+Tensor hardsigmoid(const Tensor& x);  ///< clamp(x + 3, 0, 6) / 6; derivative 0 at -3 and 3
+Tensor softsign(const Tensor& x);     ///< x / (1 + |x|)
+Tensor mish(const Tensor& x);         ///< x tanh(softplus(x)) (Misra 2019)
+/// x if x > 0, else alpha (e^(x/alpha) - 1) (Barron 2017). Throws Error if alpha is 0.
+Tensor celu(const Tensor& x, double alpha = 1);
+/// s x if x > 0, else s a (e^x - 1), with a = 1.67326 and s = 1.05070 (Klambauer et al. 2017).
+Tensor selu(const Tensor& x);
+Tensor logsigmoid(const Tensor& x);  ///< log(1/(1 + e^-x)), stable at both ends
+/// x if x > threshold, else `value`. NaN stays NaN.
+Tensor threshold(const Tensor& x, double threshold, double value);
+/// x if x > 0, else weight x (He et al. 2015). `weight` has one element, or [channels], one for
+/// each position of axis 1.
+Tensor prelu(const Tensor& x, const Tensor& weight);
+
+Tensor& hardtanh_(Tensor& x, double min_val = -1, double max_val = 1);
+Tensor& hardswish_(Tensor& x);
+Tensor& hardsigmoid_(Tensor& x);
+Tensor& softsign_(Tensor& x);
+Tensor& mish_(Tensor& x);
+Tensor& celu_(Tensor& x, double alpha = 1);
+Tensor& selu_(Tensor& x);
+Tensor& logsigmoid_(Tensor& x);
+Tensor& threshold_(Tensor& x, double threshold, double value);
+
+// ---- Two operands, broadcasting ----
+/// The angle of the point (x, y) in radians, from -pi to pi; floating dtypes.
+Tensor atan2(const Tensor& y, const Tensor& x);
+Tensor hypot(const Tensor& a, const Tensor& b);      ///< sqrt(a^2 + b^2); floating dtypes
+Tensor logaddexp(const Tensor& a, const Tensor& b);  ///< log(e^a + e^b), stable; floating dtypes
+/// a - b trunc(a/b), with the sign of a; remainder() is a - b floor(a/b), with the sign of b. Both
+/// are exact. Floating dtypes and integers. b = 0 gives NaN, and a itself for integers: a kernel
+/// cannot throw. The number 0 throws Error if a has an integer dtype.
+Tensor fmod(const Tensor& a, const Tensor& b);
+Tensor fmod(const Tensor& a, double b);
+Tensor remainder(const Tensor& a, const Tensor& b);
+Tensor remainder(const Tensor& a, double b);
+
+/// Of a != 0 and b != 0; any dtype gives bool. NaN is not 0. There is no gradient.
+Tensor logical_and(const Tensor& a, const Tensor& b);
+Tensor logical_or(const Tensor& a, const Tensor& b);
+Tensor logical_xor(const Tensor& a, const Tensor& b);
+/// Of each bit of integers, or of bools. There is no gradient.
+Tensor bitwise_and(const Tensor& a, const Tensor& b);
+Tensor bitwise_and(const Tensor& a, double b);
+Tensor bitwise_or(const Tensor& a, const Tensor& b);
+Tensor bitwise_or(const Tensor& a, double b);
+Tensor bitwise_xor(const Tensor& a, const Tensor& b);
+Tensor bitwise_xor(const Tensor& a, double b);
+
+// ---- Three operands, broadcasting ----
+/// a + weight (b - a), rounded once; floating dtypes.
+Tensor lerp(const Tensor& a, const Tensor& b, const Tensor& weight);
+Tensor lerp(const Tensor& a, const Tensor& b, double weight);
+/// x + value a b, rounded once. Integers too, if the dtype holds `value`.
+Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, double value = 1);
+/// min(max(x, low), high); either bound may be undefined. NaN wins. Integers too. Unlike by
+/// numbers, a tie of x with a bound shares the gradient evenly; x takes all if both are equal to
+/// it.
+Tensor clamp(const Tensor& x, const Tensor& low, const Tensor& high);
+/// `value` if `mask` (bool) holds, else x: where(mask, value, x). A tensor as value has rank 0.
+Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
+Tensor masked_fill(const Tensor& x, const Tensor& mask, const Tensor& value);
+Tensor& masked_fill_(Tensor& x, const Tensor& mask, double value);
+
+}  // namespace firn

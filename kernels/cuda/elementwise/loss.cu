@@ -1,0 +1,37 @@
+// Elements of losses on CUDA devices, from the formulas of math/loss.h.
+#include "kernels/cuda/elementwise/binary.cuh"
+
+namespace firn::kernels::cuda {
+
+using math::Args;
+
+void loss_elements(math::BinaryOp op, const ConstView& a, const ConstView& b, const View& out,
+                   Args args, Stream stream) {
+  const char* name = math::info(op).name;
+  switch (op) {
+#define FIRN_CASE(function, Op)  \
+  case math::BinaryOp::function: \
+    return binary_forward<math::Op>(name, a, b, out, args, stream);
+    FIRN_LOSS_OPS(FIRN_CASE)
+#undef FIRN_CASE
+    default:
+      return;  // binary.cu has the others
+  }
+}
+
+void loss_elements_backward(math::BinaryOp op, int operand, const ConstView& dy, const ConstView& a,
+                            const ConstView& b, const View& grad, Args args, float beta,
+                            Stream stream) {
+  const char* name = math::info(op).name;
+  switch (op) {
+#define FIRN_CASE(function, Op)  \
+  case math::BinaryOp::function: \
+    return binary_gradient<math::Op>(name, operand, dy, a, b, grad, args, beta, stream);
+    FIRN_LOSS_OPS(FIRN_CASE)
+#undef FIRN_CASE
+    default:
+      return;  // binary.cu has the others
+  }
+}
+
+}  // namespace firn::kernels::cuda
