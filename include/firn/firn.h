@@ -68,6 +68,7 @@
 #include "firn/ops/losses.h"
 #include "firn/ops/ops.h"
 #include "firn/ops/pool.h"
+#include "firn/ops/reduce.h"
 #include "firn/ops/sort.h"
 #include "firn/optim/optim.h"
 #include "firn/profile.h"

@@ -1,5 +1,5 @@
 // The table of scripts/interop: PyTorch's operations, and how each is said in firn. An operation is
-// added by one entry in table.cpp, or in transformer_table.cpp.
+// added by one entry in table.cpp, or in another *_table.cpp.
 #pragma once
 
 #include <string>
@@ -24,7 +24,8 @@ struct Entry {
 };
 
 const std::vector<Entry>& table();
-/// Those of transformer_table.cpp.
+/// Those of order_table.cpp and transformer_table.cpp.
+std::vector<Entry> order_entries();
 std::vector<Entry> transformer_entries();
 /// nullptr if the table has none of that name.
 const Entry* find(const std::string& name);

@@ -25,7 +25,8 @@ bool is_refused(const std::string& op) {
 const std::map<std::string, std::string> kRuns = {
     {"flatten", "reshape"},        {"unsqueeze", "reshape"}, {"squeeze", "reshape"},
     {"transpose", "permute"},      {"split", "slice"},       {"mse_loss", "squared_error"},
-    {"l1_loss", "absolute_error"}, {"huber_loss", "huber"},  {"info_nce", "cross_entropy"}};
+    {"l1_loss", "absolute_error"}, {"huber_loss", "huber"},  {"info_nce", "cross_entropy"},
+    {"count_nonzero", "sum"},      {"quantile", "sort"}};
 /// Without tensors among their operands; drawing is refused where it happens (refusals.cpp).
 const std::set<std::string> kMakes = {"full",      "ones",     "empty_like", "zeros_like",
                                       "ones_like", "arange",   "eye",        "rand",
@@ -42,7 +43,7 @@ std::set<std::string> public_functions() {
   const std::regex declaration(
       R"(^(?:inline )?(?:Tensor|Tensor&|std::vector<Tensor>|Sorted|void|Loss) (\w+)\()");
   for (const char* header :
-       {"attention", "channel_norm", "conv", "losses", "ops", "pool", "sort"}) {
+       {"attention", "channel_norm", "conv", "losses", "ops", "pool", "reduce", "sort"}) {
     std::ifstream file(source_path(std::string("include/firn/ops/") + header + ".h"));
     REQUIRE(file.good());
     std::smatch m;
