@@ -194,7 +194,9 @@ struct ExtremeScan {
   /// Position -1: every element beats it.
   FIRN_HD static State identity(V least) { return {least, P(-1)}; }
   FIRN_HD static State join(State a, State b) {
-    const auto wins = choose(b.value, a.value) | (b.value != b.value);
+    const auto reaches = choose(b.value, a.value);
+    const auto is_nan = b.value != b.value;
+    const auto wins = reaches | is_nan;
     return {where(wins, b.value, a.value), where(wins, b.position, a.position)};
   }
 

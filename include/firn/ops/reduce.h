@@ -66,9 +66,9 @@ struct QuantileOptions {
   Interpolation interpolation = Interpolation::linear;
 };
 /// The element of rank q (n - 1) of the n sorted elements, interpolated; floating dtypes, q in
-/// [0, 1]. The rank is computed in the compute dtype, as PyTorch computes it. NaN if an element is
-/// NaN. Equal neighbours are not interpolated, so infinities are no NaN. The gradient goes to the
-/// two elements. Throws Error if there are no elements.
+/// [0, 1]. q is rounded to f32 unless x is f64, and the rank is computed in f64, as in PyTorch. NaN
+/// if an element is NaN. Equal neighbours are not interpolated, so infinities are no NaN. The
+/// gradient goes to the two elements. Throws Error if there are no elements.
 Tensor quantile(const Tensor& x, double q, const QuantileOptions& options = {});
 /// The same for each q of a floating list (or scalar): a list gives the result a first axis of its
 /// size. q takes no gradient, and the host reads it.
@@ -86,8 +86,8 @@ struct Histogram {
 };
 /// Sums of weights in `bins` bins of equal width, for x of f32 or f64. A bin holds its lower edge,
 /// and the last one both. Elements outside and NaNs count nowhere. If the range has no width, it is
-/// widened by 1/2 on both sides. No gradient. Waits for the device unless a range is given. Throws
-/// Error unless bins > 0 and the range is finite and ascending.
+/// widened by 1/2 on both sides; without elements it is [0, 1]. No gradient. Waits for the device
+/// unless a range is given. Throws Error unless bins > 0 and the range is finite and ascending.
 Histogram histogram(const Tensor& x, std::int64_t bins = 100, const HistogramOptions& options = {});
 /// The same with given edges, an ascending list of x's dtype and two or more elements. low and high
 /// are not used.

@@ -55,25 +55,23 @@ struct Ranks {
   std::vector<std::int64_t> lower, upper, base;
   std::vector<double> slope;
 
-  /// C: the type in which PyTorch computes ranks.
-  template <class C>
   void add(double q, std::int64_t n, Interpolation interpolation) {
-    const C rank = static_cast<C>(q) * static_cast<C>(n - 1);
-    const auto whole = [](C r) { return static_cast<std::int64_t>(r); };
+    const double rank = q * static_cast<double>(n - 1);
+    const auto whole = [](double r) { return static_cast<std::int64_t>(r); };
     const std::int64_t a = whole(std::floor(rank)), b = whole(std::ceil(rank));
-    C weight = rank - std::floor(rank);
+    double weight = rank - std::floor(rank);
     std::int64_t chosen = a;
-    if (interpolation == Interpolation::midpoint) weight = C(0.5);
+    if (interpolation == Interpolation::midpoint) weight = 0.5;
     if (interpolation == Interpolation::higher) chosen = b;
     if (interpolation == Interpolation::nearest) chosen = whole(std::nearbyint(rank));
     const bool between =
         interpolation == Interpolation::linear || interpolation == Interpolation::midpoint;
     // From the nearer end, as torch.lerp() does.
-    const bool from_upper = between && weight >= C(0.5);
+    const bool from_upper = between && weight >= 0.5;
     lower.push_back(a);
     upper.push_back(b);
     base.push_back(from_upper ? b : chosen);
-    slope.push_back(!between ? 0 : from_upper ? -(1 - static_cast<double>(weight)) : weight);
+    slope.push_back(!between ? 0 : from_upper ? weight - 1 : weight);
   }
 };
 
@@ -86,11 +84,9 @@ Tensor quantiles(const Tensor& operand, const std::vector<double>& q, bool list,
   for (const double value : q) {
     FIRN_CHECK(value >= 0 && value <= 1, "quantile", "0.5 is the median", "q = {} is not in [0, 1]",
                value);
-    if (compute_dtype(operand.dtype()) == f64) {
-      ranks.add<double>(value, r.count, options.interpolation);
-    } else {
-      ranks.add<float>(value, r.count, options.interpolation);
-    }
+    // PyTorch holds q in x's dtype, and computes ranks in f64.
+    ranks.add(operand.dtype() == f64 ? value : static_cast<float>(value), r.count,
+              options.interpolation);
   }
   const Tensor x = cast(operand, compute_dtype(operand.dtype()));  // one rounding to 16 bits
   const Tensor sorted = sort(r.lines(x)).values;
@@ -211,7 +207,10 @@ Histogram histogram(const Tensor& x, std::int64_t bins, const HistogramOptions& 
   FIRN_CHECK(bins > 0 && bins < kMaxElements, "histogram", "give the number of bins", "bins = {}",
              bins);
   double low = options.low, high = options.high;
-  if (low == high && x.numel() > 0) {
+  if (low == high && x.numel() == 0) {
+    low = 0;
+    high = 1;
+  } else if (low == high) {
     const NoGrad guard;
     const auto ends = cast(stack({min(x), max(x)}), f64).to_vector<double>();
     low = ends[0];
