@@ -32,7 +32,7 @@ TEST_CASE("reductions: empty, NaN and integers", "[ops]") {
     CHECK(values_of(all(x, 1)) == Values{0, 1});
     CHECK(any(x).dtype() == boolean);
     CHECK(count_nonzero(x).item() == 2);
-    CHECK(argmin(x).item() == 0);
+    CHECK(values_of(argmin(x)) == Values{0, 0});
     CHECK(argmin(x.flatten(), 0).item() == 2);  // NaN is below all
     CHECK(std::isnan(prod(x).item()));
     CHECK(logsumexp(make({-kInf, -kInf}, {2}, t)).item() == -kInf);
