@@ -50,6 +50,10 @@ Tensor median_positions(const char* op, const Tensor& x, int axis) {
   return out;
 }
 
+bool interpolates(Interpolation how) {
+  return how == Interpolation::linear || how == Interpolation::midpoint;
+}
+
 /// The ranks of quantiles in n sorted elements: result = base + slope (upper - lower).
 struct Ranks {
   std::vector<std::int64_t> lower, upper, base;
@@ -64,8 +68,7 @@ struct Ranks {
     if (interpolation == Interpolation::midpoint) weight = 0.5;
     if (interpolation == Interpolation::higher) chosen = b;
     if (interpolation == Interpolation::nearest) chosen = whole(std::nearbyint(rank));
-    const bool between =
-        interpolation == Interpolation::linear || interpolation == Interpolation::midpoint;
+    const bool between = interpolates(interpolation);
     // From the nearer end, as torch.lerp() does.
     const bool from_upper = between && weight >= 0.5;
     lower.push_back(a);
@@ -95,9 +98,7 @@ Tensor quantiles(const Tensor& operand, const std::vector<double>& q, bool list,
     return index_select(sorted, -1, tensor(positions, {many}, x.device()));
   };
   Tensor y = at(ranks.base);
-  bool between = false;
-  for (const double s : ranks.slope) between = between || s != 0;
-  if (between) {
+  if (interpolates(options.interpolation)) {
     const Tensor step = at(ranks.upper) - at(ranks.lower);
     // inf - inf is NaN: equal infinities have nothing between them.
     y = y +
@@ -198,8 +199,10 @@ Tensor quantile(const Tensor& x, const Tensor& q, const QuantileOptions& options
   require_floating("quantile", q);
   FIRN_CHECK(q.rank() <= 1, "quantile", "flatten it: q.flatten()",
              "q is a number or a list, got {}", describe(q));
-  return quantiles(x, cast(q.detach(), f64).to(Device::cpu()).to_vector<double>(), q.rank() == 1,
-                   options);
+  if (runtime::dry_run())  // by shapes alone
+    return quantiles(x, std::vector<double>(static_cast<std::size_t>(q.numel())), q.rank() == 1,
+                     options);
+  return quantiles(x, cast(q.detach(), f64).to_vector<double>(), q.rank() == 1, options);
 }
 
 Histogram histogram(const Tensor& x, std::int64_t bins, const HistogramOptions& options) {
@@ -207,7 +210,7 @@ Histogram histogram(const Tensor& x, std::int64_t bins, const HistogramOptions& 
   FIRN_CHECK(bins > 0 && bins < kMaxElements, "histogram", "give the number of bins", "bins = {}",
              bins);
   double low = options.low, high = options.high;
-  if (low == high && x.numel() == 0) {
+  if (low == high && (x.numel() == 0 || runtime::dry_run())) {
     low = 0;
     high = 1;
   } else if (low == high) {
@@ -265,7 +268,7 @@ Unique unique(const Tensor& x) {
                     part(sorted, 0, 0, n - 1).view(), part(first, 0, 1, n - 1).mutable_view(),
                     math::Args{}, stream);
     kernels::scan(kernels::ScanOp::sum, first.view(), group.mutable_view(), 0, false, 0, stream);
-    many = part(group, 0, n - 1, 1).to_vector<std::int64_t>()[0] + 1;
+    many = runtime::dry_run() ? n : part(group, 0, n - 1, 1).to_vector<std::int64_t>()[0] + 1;
   }
   Tensor counts = empty({many}, i64, device), values = empty({many}, x.dtype(), device);
   Tensor inverse = empty(x.shape(), i64, device);
