@@ -194,10 +194,14 @@ struct ExtremeScan {
   /// Position -1: every element beats it.
   FIRN_HD static State identity(V least) { return {least, P(-1)}; }
   FIRN_HD static State join(State a, State b) {
-    const auto reaches = choose(b.value, a.value);
-    const auto is_nan = b.value != b.value;
-    const auto wins = reaches | is_nan;
-    return {where(wins, b.value, a.value), where(wins, b.position, a.position)};
+    const auto later = wins(b.value, a.value);
+    return {where(later, b.value, a.value), where(later, b.position, a.position)};
+  }
+  /// Whether b, which comes after a, replaces it.
+  FIRN_HD static auto wins(V b, V a) {
+    const auto reaches = choose(b, a);
+    const auto is_nan = b != b;
+    return reaches | is_nan;
   }
 
  private:

@@ -19,6 +19,7 @@ struct Lanes {
   static V load(const C* p, std::int64_t n) { return n >= kWidth ? V::load(p) : V::load(p, n); }
   static void store(V x, C* p, std::int64_t n) { n >= kWidth ? x.store(p) : x.store(p, n); }
   static C lane(V x, std::int64_t i) { return x.v[i]; }
+  static bool any(tiles::Mask<C> m) { return tiles::bits_of(m) != 0; }
   static V counting() {
     alignas(tiles::kTileBytes) C numbers[kWidth];
     for (std::int64_t i = 0; i < kWidth; ++i) numbers[i] = static_cast<C>(i);
@@ -51,6 +52,7 @@ struct Lanes<std::int64_t> {
   static V load(const std::int64_t* p, std::int64_t) { return V(*p); }
   static void store(V x, std::int64_t* p, std::int64_t) { *p = x.n; }
   static std::int64_t lane(V x, std::int64_t) { return x.n; }
+  static bool any(bool condition) { return condition; }
   static V counting() { return V(0); }
   static V last(V x) { return x; }
 };

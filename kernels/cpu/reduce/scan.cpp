@@ -212,9 +212,8 @@ class Scanner {
     alignas(64) C loaded[2][kRow];
     alignas(64) C turned[2][kRow];
     alignas(64) C results[kRow];
-    alignas(64) C places[kRow];
     alignas(64) std::int64_t positions[kRow];
-    State outer = S::identity();
+    State outer = S::kPositions && kStore ? ahead->state : S::identity();
     for (std::int64_t j = begin; j < end; j += kRow) {
       const std::int64_t n = std::min(kRow, end - j);
       const std::int64_t first = o_.reverse ? plan_.length - j - n : j;
@@ -232,39 +231,69 @@ class Scanner {
       if (kStore && o_.beta == 0)
         values = row_target<C>(advance(o_.out.data, o_.out.dtype, out_at), o_.out.dtype, out_step,
                                results);
-      piece<kStore>(a, b, n, j - begin, outer, kStore ? ahead->state : S::identity(), values,
-                    places);
+      if constexpr (S::kPositions) {
+        const std::int64_t step = plan_.step[kPosition];
+        std::int64_t* const to =
+            kStore ? o_.positions->as<std::int64_t>() + at[kPosition] + j * step : nullptr;
+        std::int64_t* const found = row_target<std::int64_t>(to, i64, step, positions);
+        extrema<kStore>(a, n, j - begin, begin, kStore ? ahead->position[0] : 0, outer, values,
+                        found);
+        if (kStore) store_row<std::int64_t>(found, to, i64, step, n);
+      } else {
+        piece<kStore>(a, b, n, outer, kStore ? ahead->state : S::identity(), values);
+      }
       if constexpr (kStore) {
         if (o_.reverse) std::reverse(values, values + n);
         put(values, out_at, out_step, n, loaded[0]);
-        if constexpr (S::kPositions) {
-          const std::int64_t before = ahead->position[0];
-          for (std::int64_t i = 0; i < n; ++i)
-            positions[i] = places[i] < 0 ? before : begin + static_cast<std::int64_t>(places[i]);
-          const std::int64_t step = plan_.step[kPosition];
-          store_row<std::int64_t>(
-              positions, o_.positions->as<std::int64_t>() + at[kPosition] + j * step, i64, step, n);
-        }
       }
     }
     *total = outer;
   }
 
-  /// The results of n <= kRow elements; `first`: the place of the first in its chunk.
+  /// Extrema of n <= kRow elements; `first`: the place of the first in the chunk, which begins at
+  /// `begin`. sofar: the extremum before them; `before` is its position if it precedes the chunk. A
+  /// register without a new extremum costs one comparison.
   template <bool kStore>
-  static void piece(const C* a, const C* b, std::int64_t n, std::int64_t first, State& outer,
-                    const State& ahead, C* values, C* places) {
+  static void extrema(const C* a, std::int64_t n, std::int64_t first, std::int64_t begin,
+                      std::int64_t before, State& sofar, C* values, std::int64_t* positions) {
+    const auto absolute = [&](C place) {
+      return place < 0 ? before : begin + static_cast<std::int64_t>(place);
+    };
+    for (std::int64_t k = 0; k < n; k += kWidth) {
+      const V x = L::load(a + k, n - k);
+      const std::int64_t lanes = std::min(kWidth, n - k);
+      State s = sofar;
+      const bool moves = L::any(S::F::wins(x, sofar.value));
+      if (moves) {
+        s = S::join(sofar,
+                    scan_lanes<S, C>({x, V(static_cast<double>(first + k)) + L::counting()}));
+        sofar = s.map([](V v) { return L::last(v); });
+      }
+      if constexpr (!kStore) continue;
+      L::store(s.value, values + k, n - k);
+      if (moves) {
+        alignas(64) C places[kWidth];
+        L::store(s.position, places, kWidth);
+        for (std::int64_t i = 0; i < lanes; ++i) positions[k + i] = absolute(places[i]);
+      } else {
+        std::fill_n(positions + k, lanes, absolute(L::lane(sofar.position, 0)));
+      }
+    }
+  }
+
+  /// The results of n <= kRow elements.
+  template <bool kStore>
+  static void piece(const C* a, const C* b, std::int64_t n, State& outer, const State& ahead,
+                    C* values) {
     for (std::int64_t i = 0; i < n; i += kBlock) {
       State inner = S::identity();
       const std::int64_t stop = std::min(n, i + kBlock);
       for (std::int64_t k = i; k < stop; k += kWidth) {
-        const V position = S::kPositions ? V(static_cast<double>(first + k)) + L::counting() : V(0);
-        State s = S::lift(L::load(a + k, n - k), L::load(b + k, n - k), position);
+        State s = S::lift(L::load(a + k, n - k), L::load(b + k, n - k), V(0));
         s = S::join(inner, scan_lanes<S, C>(s));
         if constexpr (kStore) {
           const State all = S::join(ahead, S::join(outer, s));
           L::store(S::value(all), values + k, n - k);
-          if constexpr (S::kPositions) L::store(all.position, places + k, n - k);
         }
         inner = s.map([](V x) { return L::last(x); });
       }
