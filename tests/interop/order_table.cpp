@@ -43,6 +43,8 @@ Results at_quantiles(A a) {
   for (const auto i : {Interpolation::linear, Interpolation::lower, Interpolation::higher,
                        Interpolation::nearest, Interpolation::midpoint})
     if (how == to_string(i)) options.interpolation = i;
+  if (a.is<Tensor>("q") && a.tensor("q").requires_grad())
+    throw Refused("argument 'q' takes a gradient");
   if (a.is<Tensor>("q")) return {quantile(x(a), a.tensor("q"), options)};
   return {quantile(x(a), a.number("q"), options)};
 }

@@ -205,7 +205,7 @@ Tensor quantile(const Tensor& x, const Tensor& q, const QuantileOptions& options
   return quantiles(x, cast(q.detach(), f64).to_vector<double>(), q.rank() == 1, options);
 }
 
-Histogram histogram(const Tensor& x, std::int64_t bins, const HistogramOptions& options) {
+Histogram histogram(const Tensor& x, std::int64_t bins, const HistogramOptions& options) try {
   require_histogram(x);
   FIRN_CHECK(bins > 0 && bins < kMaxElements, "histogram", "give the number of bins", "bins = {}",
              bins);
@@ -229,10 +229,11 @@ Histogram histogram(const Tensor& x, std::int64_t bins, const HistogramOptions& 
   // From the nearer end, in x's dtype, as torch.linspace() counts.
   const auto edges = [&]<class C>(C first, C last) {
     const C step = (last - first) / static_cast<C>(bins);
-    std::vector<C> all;
+    std::vector<C> all(static_cast<std::size_t>(bins + 1));
     for (std::int64_t i = 0; i <= bins; ++i)
-      all.push_back(i < (bins + 1) / 2 ? first + step * static_cast<C>(i)
-                                       : last - step * static_cast<C>(bins - i));
+      all[static_cast<std::size_t>(i)] = i < (bins + 1) / 2
+                                             ? first + step * static_cast<C>(i)
+                                             : last - step * static_cast<C>(bins - i);
     return tensor(all, {bins + 1}, x.device());
   };
   return counted(x,
@@ -240,6 +241,7 @@ Histogram histogram(const Tensor& x, std::int64_t bins, const HistogramOptions& 
                                   : edges(static_cast<float>(low), static_cast<float>(high)),
                  options);
 }
+FIRN_OUT_OF_MEMORY("histogram")
 
 Histogram histogram(const Tensor& x, const Tensor& edges, const HistogramOptions& options) {
   require_histogram(x);
