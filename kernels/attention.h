@@ -29,6 +29,13 @@ struct AttentionGrads {
   float dq_beta = 0, dk_beta = 0, dv_beta = 0;
 };
 
+struct RopeArgs {
+  std::int64_t offset = 0;  ///< of row 0, without positions
+  double theta = 10000;
+  bool interleaved = false;  ///< pairs (2i, 2i+1), else (i, i + d/2)
+  bool inverse = false;      ///< turn back
+};
+
 namespace cpu {
 
 /// Writes o, and log_sum_exp [b, hq, n], row-major in the compute dtype, if it has data. A pair
@@ -43,6 +50,11 @@ void attention(const ConstView& q, const ConstView& k, const ConstView& v,
 void attention_backward(const ConstView& dout, const ConstView& q, const ConstView& k,
                         const ConstView& v, const ConstView& o, const ConstView& log_sum_exp,
                         const AttentionArgs& args, const AttentionGrads& grads, Stream stream);
+/// y = beta*y + x turned, for [batch, heads, n, d] of any strides and d even. x has a floating
+/// dtype, y the same or its compute dtype. positions [batch, n], or [1, n] for every batch entry,
+/// i64 or i32, any strides; data == nullptr: row r is at offset + r.
+void rope(const ConstView& x, const ConstView& positions, const RopeArgs& args, const View& y,
+          float beta, Stream stream);
 
 }  // namespace cpu
 
@@ -71,5 +83,6 @@ inline double attention_backward_flops(const ConstView&, const ConstView& q, con
 }
 FIRN_KERNEL_OF_PRODUCTS(attention, attention_flops)
 FIRN_KERNEL_OF_PRODUCTS(attention_backward, attention_backward_flops)
+FIRN_KERNEL_WITH_WORKSPACE(rope)
 
 }  // namespace firn::kernels

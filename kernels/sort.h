@@ -1,5 +1,6 @@
-// Contract of the kernel that sorts. All sorting of tensors goes through it: what sort(), argsort()
-// and topk() return is gathered by the positions that it finds (kernels/index.h).
+// Contract of the kernels that sort, and that search a sorted list. All sorting of tensors goes
+// through it: what sort(), argsort() and topk() return is gathered by the positions that it finds
+// (kernels/index.h).
 #pragma once
 
 #include "kernels/dispatch.h"
@@ -11,9 +12,14 @@ namespace cpu {
 /// first k elements of each line in ascending order, or in descending order. Equal elements keep
 /// the order of their positions, in both. NaN is larger than all numbers, and -0 equals 0.
 void sort_positions(const ConstView& x, const View& out, int axis, bool descending, Stream stream);
+/// places[i] (i64) = the bin of x[i] among ascending edges [bins + 1]: a bin holds its lower edge,
+/// and the last one both. `bins` if it is in none, or NaN. Lists without gaps; x and edges of one
+/// dtype, f32 or f64.
+void find_bins(const ConstView& x, const ConstView& edges, const View& places, Stream stream);
 
 }  // namespace cpu
 
 FIRN_KERNEL_WITH_WORKSPACE(sort_positions)
+FIRN_KERNEL(find_bins)
 
 }  // namespace firn::kernels

@@ -2,12 +2,12 @@
 // moves.
 //   bench_memory [--threads N] [--quick]
 // GB/s of the least traffic: each input read once, each output written once. So add, triad and all
-// that is called backward (two read, one written) count 3 times 64 MiB, sum counts one, the others
-// two; weights, statistics and the lines that an ordinary store reads count nothing.
-// A result is allocated by its op, from memory that the op before has given back. Backward alone is
-// a walk through a retained graph of the one op, with the upstream gradient given and the leaf's
-// gradient taken away before each walk, so that it is written and not added to; layer norm's
-// gradients are those of x, weight and bias.
+// that is called backward (two read, one written) count 3 times 64 MiB, sum counts one, cummax four
+// (its positions are i64), the others two; weights, statistics and the lines that an ordinary store
+// reads count nothing. A result is allocated by its op, from memory that the op before has given
+// back. Backward alone is a walk through a retained graph of the one op, with the upstream gradient
+// given and the leaf's gradient taken away before each walk, so that it is written and not added
+// to; layer norm's gradients are those of x, weight and bias.
 #include <firn/firn.h>
 
 #include "../harness.h"
@@ -69,6 +69,9 @@ struct Ops {
     time("memory.softmax", 2, [&] { return softmax(x); });
     time("memory.layer_norm", 2, [&] { return layer_norm(x, weight, bias); });
     time("memory.sum", 1, [&] { return sum(x); });
+    time("memory.cumsum", 2, [&] { return cumsum(x, 1); });
+    time("memory.cumsum_columns", 2, [&] { return cumsum(x, 0); });
+    time("memory.cummax", 4, [&] { return cummax(x, 1); });
     time("memory.transpose", 2, [&] { return contiguous(transpose(x, 0, 1)); });
   }
 

@@ -45,6 +45,13 @@ int main(int argc, char** argv) {
       "sum", 1, [&] { return at::sum(x); },
       [&] { at::sum_out(total, x, at::OptionalIntArrayRef(at::IntArrayRef{}), false); });
   time(
+      "cumsum", 2, [&] { return at::cumsum(x, 1); }, [&] { at::cumsum_out(to, x, 1); });
+  time(
+      "cumsum_columns", 2, [&] { return at::cumsum(x, 0); }, [&] { at::cumsum_out(to, x, 0); });
+  auto positions = torch::zeros({kSide, kSide}, torch::kInt64);
+  time(
+      "cummax", 4, [&] { return at::cummax(x, 1); }, [&] { at::cummax_out(to, positions, x, 1); });
+  time(
       "transpose", 2, [&] { return x.t().contiguous(); }, [&] { to.copy_(x.t()); });
 
   time(

@@ -72,6 +72,7 @@
 #include "firn/ops/ops.h"
 #include "firn/ops/pool.h"
 #include "firn/ops/rearrange.h"
+#include "firn/ops/reduce.h"
 #include "firn/ops/sampling.h"
 #include "firn/ops/sort.h"
 #include "firn/optim/optim.h"

@@ -56,4 +56,18 @@ struct OrderKey {
   }
 };
 
+/// The bin of x among ascending edges [bins + 1]; `bins` if it is in none.
+template <class T>
+FIRN_HD std::int64_t bin_of(T x, const T* edges, std::int64_t bins) {
+  if (!(x >= edges[0] && x <= edges[bins])) return bins;
+  std::int64_t low = 0, high = bins;  // edges[low] <= x, and x < edges[high] or high is the last
+  while (high - low > 1) {
+    const std::int64_t middle = low + (high - low) / 2;
+    const bool above = x >= edges[middle];
+    low = above ? middle : low;
+    high = above ? high : middle;
+  }
+  return low;
+}
+
 }  // namespace firn::math

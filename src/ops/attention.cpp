@@ -10,7 +10,6 @@
 #include "kernels/attention.h"
 #include "kernels/elementwise.h"
 #include "kernels/math/attention.h"
-#include "kernels/rope.h"
 #include "ops/common.h"
 
 namespace firn {

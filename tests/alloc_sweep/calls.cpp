@@ -143,6 +143,11 @@ TEST_CASE("alloc_sweep: operations outside of a module", "[host]") {
   sweep_op([&] { return sort(leaf({3, 40}), 0).values; });
   sweep_op([&] { return topk(leaf({3, 40}), 7, 1, {.sorted = false}).values; });
   sweep_op([&] { return bincount(arange(9)); });
+  sweep_op([&] { return cumprod(leaf({3, 40}), 1); });
+  sweep_op([&] { return cummax(leaf({3, 40}), 0).values; });
+  sweep_op([&] { return median(leaf({3, 40}), 1).values; });
+  sweep_op([&] { return quantile(leaf({3, 40}), 0.3); });
+  sweep_op([&] { return unique(arange(9)).inverse; });
 }
 
 /// A second batch for a metric.

@@ -80,6 +80,12 @@ std::vector<Case> cases() {
       {"mean", reduction(firn::mean)},
       {"norm", reduction(firn::norm)},
       {"var", [](auto& a, auto&) { return var(a); }},
+      {"std", [](auto& a, auto&) { return firn::std(a); }},
+      {"prod", reduction(firn::prod)},
+      {"logsumexp", reduction(firn::logsumexp)},
+      {"cumsum", [](auto& a, auto&) { return cumsum(a, 1); }},
+      {"cumprod", [](auto& a, auto&) { return cumprod(a, 1); }},
+      {"logcumsumexp", [](auto& a, auto&) { return logcumsumexp(a, 1); }},
       {"cross_entropy", [=](auto& a, auto&) { return cross_entropy(a, index).sum; }},
       {"linear_cross_entropy",
        [=](auto& a, auto& b) { return linear_cross_entropy(a, b, index).sum; }},
@@ -139,6 +145,10 @@ std::vector<Case> cases() {
       {"times number", [](auto& a, auto&) { return a * 2.0; }},
       {"max", reduction(firn::max)},
       {"argmax", [](auto& a, auto&) { return argmax(a); }},
+      {"any", reduction(firn::any)},
+      {"cummax", [](auto& a, auto&) { return cummax(a, 0).values; }},
+      {"median", [](auto& a, auto&) { return median(a, 0).values; }},
+      {"quantile", [](auto& a, auto&) { return quantile(a, 0.3); }},
       {"sort", [](auto& a, auto&) { return sort(a).values; }},
       {"argsort", [](auto& a, auto&) { return argsort(a); }},
       {"topk", [](auto& a, auto&) { return topk(a, 2).values; }},
@@ -227,6 +237,12 @@ sum: f32 f32 f32 f32
 mean: f32 f32 f32 f32
 norm: f32 f32 f32 f32
 var: f32 f32 f32 f32
+std: f32 f32 f32 f32
+prod: f32 f32 f32 f32
+logsumexp: f32 f32 f32 f32
+cumsum: f32 f32 f32 f32
+cumprod: f32 f32 f32 f32
+logcumsumexp: f32 f32 f32 f32
 cross_entropy: f32 f32 f32 f32
 linear_cross_entropy: f32 f32 f32 f32
 nll_loss: f32 f32 f32 f32
@@ -270,6 +286,10 @@ clamp: f32 f16 f16 f32
 times number: f32 f16 f16 f32
 max: f32 f16 f16 f32
 argmax: i64 i64 i64 i64
+any: bool bool bool bool
+cummax: f32 f16 f16 f32
+median: f32 f16 f16 f32
+quantile: f32 f16 f16 f32
 sort: f32 f16 f16 f32
 argsort: i64 i64 i64 i64
 topk: f32 f16 f16 f32

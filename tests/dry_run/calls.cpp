@@ -111,6 +111,16 @@ void add_rows(std::vector<LargeCall>& calls, DType t) {
   add("sort of long lines", {values({2, 140000}, t)},
       [](const Operands& a) { return sort(a[0]).values; });
   add("topk of columns", {x}, [](const Operands& a) { return topk(a[0], 20, 0).values; });
+  add("cumsum of rows", {x}, [](const Operands& a) { return cumsum(a[0], 1); });
+  add("cumsum of one long line", {values({100000}, t)},
+      [](const Operands& a) { return cumsum(a[0], 0); });
+  add("cumprod of columns", {x}, [](const Operands& a) { return cumprod(a[0], 0); });
+  add("cummax of one long line", {values({100000}, t)},
+      [](const Operands& a) { return cummax(a[0], 0).values; });
+  add("prod of rows", {x}, [](const Operands& a) { return prod(a[0], {1}); });
+  add("logsumexp of columns", {x}, [](const Operands& a) { return logsumexp(a[0], {0}); });
+  add("std of rows", {x}, [](const Operands& a) { return firn::std(a[0], {1}); });
+  add("median of rows", {x}, [](const Operands& a) { return median(a[0], 1).values; });
   add("max_pool2d", {images}, [](const Operands& a) { return max_pool2d(a[0], 3); });
   add("upsample2d", {images}, [](const Operands& a) {
     return upsample2d(a[0], {45, 47}, Upsampling::bilinear);

@@ -160,6 +160,23 @@ std::vector<Call> elementwise_calls() {
          const std::int64_t correction = d.number("correction", -1, 2);
          return {var(x, axes, correction, d.flag("keepdims"))};
        }},
+      {"prod", reduction<prod>},
+      {"any", reduction<any>},
+      {"all", reduction<all>},
+      {"logsumexp", reduction<logsumexp>},
+      {"std",
+       [](Draw& d) -> std::vector<Tensor> {
+         const Tensor x = d.small();
+         const Axes axes = d.axes(x);
+         const std::int64_t correction = d.number("correction", -1, 2);
+         return {firn::std(x, axes, correction, d.flag("keepdims"))};
+       }},
+      {"argmin",
+       [](Draw& d) -> std::vector<Tensor> {
+         const Tensor x = d.small();
+         const std::int64_t axis = d.axis(x);
+         return {argmin(x, axis, d.flag("keepdims"))};
+       }},
       {"argmax",
        [](Draw& d) -> std::vector<Tensor> {
          const Tensor x = d.small();

@@ -38,6 +38,66 @@ Results indexed(Draw& d) {
   }
 }
 
+Results scanned(Draw& d) {
+  const Tensor x = d.small();
+  const std::int64_t axis = d.axis(x);
+  switch (d.below(5)) {
+    case 0:
+      d.say(" cumsum");
+      return {cumsum(x, axis)};
+    case 1:
+      d.say(" cumprod");
+      return {cumprod(x, axis)};
+    case 2:
+      d.say(" logcumsumexp");
+      return {logcumsumexp(x, axis)};
+    case 3: {
+      d.say(" cummax");
+      const Sorted so_far = cummax(x, axis);
+      return {so_far.values, so_far.indices};
+    }
+    default: {
+      d.say(" cummin");
+      const Sorted so_far = cummin(x, axis);
+      return {so_far.values, so_far.indices};
+    }
+  }
+}
+
+Results statistics(Draw& d) {
+  const Tensor x = d.small();
+  switch (d.below(4)) {
+    case 0: {
+      d.say(" median");
+      if (d.chance(40)) return {median(x)};
+      const std::int64_t axis = d.axis(x);
+      const Sorted middle = median(x, axis, d.flag("keepdims"));
+      return {middle.values, middle.indices};
+    }
+    case 1: {
+      d.say(" quantile");
+      const Axes axes = d.axes(x);
+      const auto how = static_cast<Interpolation>(d.below(5));
+      const QuantileOptions options{
+          .axes = axes, .keepdims = d.flag("keepdims"), .interpolation = how};
+      if (d.chance(50)) return {quantile(x, d.real("q"), options)};
+      return {quantile(x, sigmoid(d.of({d.below(4)}, f32)), options)};
+    }
+    case 2: {
+      d.say(" histogram");
+      const Tensor w = d.maybe(d.of(x.shape(), x.dtype()));
+      const Histogram h =
+          histogram(x, d.number("bins", 0, 6), {.weights = w, .density = d.flag("density")});
+      return {h.hist, h.edges};
+    }
+    default: {
+      d.say(" unique");
+      const Unique u = unique(x);
+      return {u.values, u.inverse, u.counts};
+    }
+  }
+}
+
 Results in_order(Draw& d) {
   if (d.chance(25)) {
     d.say(" bincount");
@@ -209,10 +269,16 @@ Results of_pairs(Draw& d) {
 std::vector<Call> other_calls() {
   std::vector<Call> calls;
   for (int i = 0; i < 4; ++i) {
-    const Call all[] = {{"indexing", indexed},         {"matmul", multiplied},
-                        {"linear", layered},           {"rows", in_rows},
-                        {"classes", of_classes},       {"pairs", of_pairs},
-                        {"vocabulary", of_vocabulary}, {"sort", in_order}};
+    const Call all[] = {{"indexing", indexed},
+                        {"matmul", multiplied},
+                        {"linear", layered},
+                        {"rows", in_rows},
+                        {"classes", of_classes},
+                        {"pairs", of_pairs},
+                        {"vocabulary", of_vocabulary},
+                        {"sort", in_order},
+                        {"scan", scanned},
+                        {"statistics", statistics}};
     calls.insert(calls.end(), std::begin(all), std::end(all));
   }
   return calls;

@@ -290,6 +290,50 @@ record("bincount with weights", lambda w, i: torch.bincount(i, w, 7), lambda: un
        constant=(0,))
 write("sort")
 
+# ---- More reductions, statistics and scans -------------------------------------------------------
+Z = lambda: whole(2, 3, 4, low=0, high=2)
+for suffix, axes, keep in [("all", None, False), ("axis 0", (0,), False), ("last axis", (-1,), False),
+                           ("axes 0 and 2", (0, 2), False), ("middle axis keepdims", (1,), True)]:
+    def of(f, x, axes=axes, keep=keep):
+        axes = tuple(range(x.dim())) if axes is None else axes
+        for axis in sorted((a % x.dim() for a in axes), reverse=True):
+            x = f(x, axis, keep)
+        return x
+    every = (0, 1, 2) if axes is None else axes
+    record(f"prod {suffix}", lambda x: of(torch.prod, x), lambda: uniform(2, 3, 4, low=0.7, high=1.4))
+    record(f"logsumexp {suffix}", lambda x: torch.logsumexp(x, every, keep), lambda: uniform(2, 3, 4, low=-3, high=3))
+    record(f"any {suffix}", lambda x: of(torch.any, x), Z, constant=(0,))
+    record(f"all {suffix}", lambda x: of(torch.all, x), Z, constant=(0,))
+    record(f"count_nonzero {suffix}", lambda x: torch.count_nonzero(x, every), Z, constant=(0,))
+    record(f"std {suffix}", lambda x: torch.std(x, every, correction=1, keepdim=keep),
+           lambda: uniform(2, 3, 4, low=-1, high=3))
+record("prod with zeros", lambda x: torch.prod(x, 1), lambda: whole(6, 4, low=-1))
+record("var_mean", lambda x: torch.stack(torch.var_mean(x, 1)), lambda: uniform(6, 4, low=-1, high=3))
+WHOLE = lambda: whole(2, 5, 6)
+APART = lambda: uniform(2, 5, 6)
+for axis in [0, 1, -1]:
+    record(f"argmin axis {axis}", lambda x: torch.argmin(x, axis), A, constant=(0,))
+    record(f"cumsum axis {axis}", lambda x: torch.cumsum(x, axis), A)
+    record(f"cumprod axis {axis}", lambda x: torch.cumprod(x, axis), lambda: uniform(2, 3, 4, low=0.7, high=1.4))
+    record(f"logcumsumexp axis {axis}", lambda x: torch.logcumsumexp(x, axis), lambda: uniform(2, 3, 4, low=-3, high=3))
+    record(f"cummax axis {axis}", lambda x: torch.cummax(x, axis).values, APART)
+    record(f"cummin axis {axis}", lambda x: torch.cummin(x, axis).values, APART)
+    record(f"cummax, positions axis {axis}", lambda x: torch.cummax(x, axis).indices, WHOLE, constant=(0,))
+    record(f"cummin, positions axis {axis}", lambda x: torch.cummin(x, axis).indices, WHOLE, constant=(0,))
+record("cumsum of a scalar", lambda x: torch.cumsum(x, 0), uniform)
+record("cumprod with zeros", lambda x: torch.cumprod(x, 1), lambda: whole(6, 4, low=-1))
+record("cummax of equal elements", lambda x: torch.cummax(x, 1).values, lambda: whole(6, 4))
+record("median", torch.median, APART)
+record("median with ties", torch.median, WHOLE)
+for axis in [0, 1]:
+    record(f"median axis {axis}", lambda x: torch.median(x, axis).values, APART)
+    record(f"median, positions axis {axis}", lambda x: torch.median(x, axis, keepdim=True).indices, APART, constant=(0,))
+Q = torch.tensor([0.0, 0.13, 0.5, 0.77, 1.0], dtype=torch.float64)
+for how in ["linear", "lower", "higher", "nearest", "midpoint"]:
+    record(f"quantile {how}", lambda x: torch.quantile(x, Q, 1, interpolation=how), lambda: uniform(6, 4))
+record("quantile of all", lambda x: torch.quantile(x, 0.3, keepdim=True).reshape(1, 1, 1), APART)
+write("scans")
+
 # ---- Shape ---------------------------------------------------------------------------------------
 SHAPE = {
     "reshape": lambda x: x.reshape(4, -1), "flatten": lambda x: x.flatten(1),

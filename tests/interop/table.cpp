@@ -93,31 +93,6 @@ Results reduction(A a) {
   return {f(x(a), axes(a, "dim"), a.flag("keepdim", false))};
 }
 
-Results variance(A a) {
-  std::int64_t correction = a.flag("unbiased", true) ? 1 : 0;
-  if (a.has("correction")) {
-    if (!a.is<std::int64_t>("correction")) throw Refused("argument 'correction' is not an integer");
-    correction = a.integer("correction");
-  }
-  return {var(x(a), axes(a, "dim"), correction, a.flag("keepdim", false))};
-}
-
-/// Refuses sorted values of which some are equal: PyTorch gives their positions in any order.
-void refuse_ties(const Tensor& sorted, std::int64_t dim) {
-  if (sorted.rank() == 0) return;
-  const std::int64_t n = sorted.size(dim);
-  const Tensor ties =
-      eq(slice(sorted, dim, 1, n), slice(sorted, dim, 0, std::max<std::int64_t>(n - 1, 0)));
-  if (sum(ties).item() > 0) throw Refused("equal elements, and 'stable' is not asked for");
-}
-
-Results in_order(A a) {
-  const std::int64_t dim = a.has("dim") ? a.integer("dim") : -1;
-  const Sorted all = sort(x(a), dim, {.descending = a.flag("descending", false)});
-  if (!a.flag("stable", false)) refuse_ties(all.values, dim);
-  return {all.values, all.indices};
-}
-
 Results euclidean(A a) {
   if (a.is<std::string>("ord")) {
     if (a.text("ord", "") != "fro") throw Refused("argument 'ord' is not 2");
@@ -125,6 +100,32 @@ Results euclidean(A a) {
     only(a, "ord", 2);
   }
   return {norm(x(a), axes(a, "dim"), a.flag("keepdim", false))};
+}
+
+using Spread = Tensor (*)(const Tensor&, const Axes&, std::int64_t, bool);
+
+/// var() or std(): over `dim`, or torch.var(input, unbiased).
+template <Spread f>
+Results spread(A a) {
+  if (a.is<bool>("dim")) return {f(x(a), {}, a.flag("dim", true) ? 1 : 0, false)};
+  std::int64_t correction = a.flag("unbiased", true) ? 1 : 0;
+  if (a.has("correction")) {
+    if (!a.is<std::int64_t>("correction")) throw Refused("argument 'correction' is not an integer");
+    correction = a.integer("correction");
+  }
+  return {f(x(a), axes(a, "dim"), correction, a.flag("keepdim", false))};
+}
+Results var_and_mean(A a) {
+  return {spread<var>(a)[0],
+          mean(x(a), a.is<bool>("dim") ? Axes{} : axes(a, "dim"), a.flag("keepdim", false))};
+}
+
+/// argmax() or argmin(), of all elements if no axis is given.
+template <Tensor (*f)(const Tensor&, std::int64_t, bool)>
+Results position(A a) {
+  if (a.has("dim")) return {f(x(a), a.integer("dim"), a.flag("keepdim", false))};
+  if (a.flag("keepdim", false)) throw Refused("argument 'keepdim' is given without 'dim'");
+  return {f(reshape(x(a), {-1}), 0, false)};
 }
 
 // ---- Shape ----
@@ -316,18 +317,20 @@ const std::vector<Entry> kOperations =
         {"amin", "input dim keepdim", Sums::no, reduction<min>},
         {"max/reduction_no_dim", "input", Sums::no, reduction<max>},
         {"min/reduction_no_dim", "input", Sums::no, reduction<min>},
-        {"argmax", "input dim keepdim", Sums::no,
-         [](A a) -> Results {
-           if (a.has("dim")) return {argmax(x(a), a.integer("dim"), a.flag("keepdim", false))};
-           if (a.flag("keepdim", false)) throw Refused("argument 'keepdim' is given without 'dim'");
-           return {argmax(reshape(x(a), {-1}))};
-         }},
-        {"var", "input dim unbiased keepdim correction", Sums::yes,
-         [](A a) -> Results {
-           if (!a.is<bool>("dim")) return variance(a);
-           return {var(x(a), {}, a.flag("dim", true) ? 1 : 0)};  // torch.var(input, unbiased)
-         }},
-        {"var/unbiased", "input unbiased", Sums::yes, variance},
+        {"argmax", "input dim keepdim", Sums::no, position<argmax>},
+        {"argmin", "input dim keepdim", Sums::no, position<argmin>},
+        {"prod", "input dim keepdim dtype!", Sums::yes, reduction<prod>},
+        {"any", "input dim keepdim", Sums::no, reduction<any>},
+        {"all", "input dim keepdim", Sums::no, reduction<all>},
+        {"count_nonzero", "input dim", Sums::no,
+         [](A a) -> Results { return {count_nonzero(x(a), axes(a, "dim"))}; }},
+        {"logsumexp", "input dim keepdim", Sums::yes, reduction<logsumexp>},
+        {"var", "input dim unbiased keepdim correction", Sums::yes, spread<var>},
+        {"var/unbiased", "input unbiased", Sums::yes, spread<var>},
+        {"std", "input dim unbiased keepdim correction", Sums::yes, spread<firn::std>},
+        {"std/unbiased", "input unbiased", Sums::yes, spread<firn::std>},
+        {"var_mean", "input dim unbiased keepdim correction", Sums::yes, var_and_mean},
+        {"var_mean/unbiased", "input unbiased", Sums::yes, var_and_mean},
         {"linalg.vector_norm", "input ord dim keepdim dtype!", Sums::yes, euclidean},
         {"norm", "input ord dim keepdim dtype!", Sums::yes, euclidean},
         {"norm/fro", "input ord dim keepdim dtype!", Sums::yes, euclidean},
@@ -383,18 +386,6 @@ const std::vector<Entry> kOperations =
          [](A a) -> Results { return {index_select(x(a), a.integer("dim"), a.tensor("index"))}; }},
         {"gather", "input dim index sparse_grad?", Sums::yes,
          [](A a) -> Results { return {gather(x(a), a.integer("dim"), a.tensor("index"))}; }},
-        {"sort", "input dim descending stable", Sums::no, in_order},
-        {"argsort", "input dim descending stable", Sums::no,
-         [](A a) -> Results { return {in_order(a)[1]}; }},
-        {"topk", "input k dim largest sorted?", Sums::no,
-         [](A a) -> Results {
-           const std::int64_t dim = a.has("dim") ? a.integer("dim") : -1;
-           refuse_ties(sort(x(a), dim).values, dim);
-           const Sorted first =
-               topk(x(a), a.integer("k"), dim, {.largest = a.flag("largest", true)});
-           return {first.values, first.indices};
-         }},
-
         // ---- Linear algebra ----
         {"matmul", "input other", Sums::yes, of_two<matmul>},
         {"__rmatmul__", "input other", Sums::yes,
@@ -490,9 +481,9 @@ const std::vector<Entry> kOperations =
 const std::vector<Entry>& table() {
   static const std::vector<Entry> all = [] {
     std::vector<Entry> entries = kOperations;
-    for (const auto& more :
-         {elementwise_entries(), loss_entries(), position_entries(), transformer_entries()})
-      entries.insert(entries.end(), more.begin(), more.end());
+    for (const auto& others : {elementwise_entries(), loss_entries(), order_entries(),
+                               position_entries(), transformer_entries()})
+      entries.insert(entries.end(), others.begin(), others.end());
     return entries;
   }();
   return all;

@@ -26,6 +26,7 @@ struct Entry {
 const std::vector<Entry>& table();
 /// Those of the files of these names.
 std::vector<Entry> elementwise_entries();
+std::vector<Entry> order_entries();
 std::vector<Entry> transformer_entries();
 std::vector<Entry> loss_entries();
 std::vector<Entry> position_entries();

@@ -23,11 +23,33 @@ bool is_refused(const std::string& op) {
 }
 
 /// Functions that run operations of other names.
-const std::map<std::string, std::string> kRuns = {
-    {"flatten", "reshape"},        {"unsqueeze", "reshape"}, {"squeeze", "reshape"},
-    {"transpose", "permute"},      {"split", "slice"},       {"mse_loss", "squared_error"},
-    {"l1_loss", "absolute_error"}, {"huber_loss", "huber"},  {"info_nce", "cross_entropy"},
-    {"masked_fill", "where"}};
+const std::map<std::string, std::string> kRuns = {{"flatten", "reshape"},
+                                                  {"unsqueeze", "reshape"},
+                                                  {"squeeze", "reshape"},
+                                                  {"transpose", "permute"},
+                                                  {"split", "slice"},
+                                                  {"mse_loss", "squared_error"},
+                                                  {"l1_loss", "absolute_error"},
+                                                  {"huber_loss", "huber"},
+                                                  {"info_nce", "cross_entropy"},
+                                                  {"masked_fill", "where"},
+                                                  {"count_nonzero", "sum"},
+                                                  {"quantile", "sort"},
+                                                  {"narrow", "slice"},
+                                                  {"chunk", "slice"},
+                                                  {"movedim", "permute"},
+                                                  {"broadcast_to", "expand"},
+                                                  {"meshgrid", "expand"},
+                                                  {"flip", "index_select"},
+                                                  {"roll", "cat"},
+                                                  {"rot90", "index_select"},
+                                                  {"repeat", "expand"},
+                                                  {"tile", "expand"},
+                                                  {"repeat_interleave", "expand"},
+                                                  {"tril", "where"},
+                                                  {"triu", "where"},
+                                                  {"kthvalue", "topk"},
+                                                  {"bce_loss", "bce"}};
 /// Without tensors among their operands; drawing is refused where it happens (refusals.cpp).
 const std::set<std::string> kMakes = {"full",      "ones",     "empty_like", "zeros_like",
                                       "ones_like", "arange",   "eye",        "rand",
@@ -43,8 +65,8 @@ std::set<std::string> public_functions() {
   std::set<std::string> out;
   const std::regex declaration(
       R"(^(?:inline )?(?:Tensor|Tensor&|std::vector<Tensor>|Sorted|void|Loss) (\w+)\()");
-  for (const char* header :
-       {"attention", "channel_norm", "conv", "elementwise", "losses", "ops", "pool", "sort"}) {
+  for (const char* header : {"attention", "channel_norm", "conv", "elementwise", "index", "losses",
+                             "ops", "pool", "rearrange", "reduce", "sort"}) {
     std::ifstream file(source_path(std::string("include/firn/ops/") + header + ".h"));
     REQUIRE(file.good());
     std::smatch m;

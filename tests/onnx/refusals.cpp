@@ -67,6 +67,11 @@ TEST_CASE("onnx refuses losses and operations of users") {
   CHECK_SAYS(refused([](const Tensor& x) { return cross_entropy(x, zeros({x.size(0)}, i64)).sum; }),
              "export the model without its loss");
   CHECK_SAYS(refused([](const Tensor& x) { return bincount(argmax(x)); }), "bincount");
+  CHECK_SAYS(refused([](const Tensor& x) { return cumprod(x, 1); }), "cumprod");
+  CHECK_SAYS(refused([](const Tensor& x) { return cummax(x, 1).values; }), "cummax");
+  CHECK_SAYS(refused([](const Tensor& x) { return median(x, 1).values; }), "median");
+  CHECK_SAYS(refused([](const Tensor& x) { return histogram(x, 3, {.low = 0, .high = 1}).hist; }),
+             "histogram");
   // Whatever its name: what it does with the elements is not known.
   for (const char* name : {"relu", "neg_", "clone", "batch_norm"})
     CHECK_SAYS(refused([name](const Tensor& x) {

@@ -1,4 +1,4 @@
-// The position of a largest element, and the gradient of largest and smallest elements.
+// The position of a largest or smallest element, and the gradient of these elements.
 #include <algorithm>
 
 #include "kernels/cpu/device/convert.h"
@@ -12,31 +12,31 @@
 namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
-using math::beats;
+using math::beats_in;
 using math::is_tie;
 
 constexpr std::int64_t kTile = 256;     // columns side by side
 constexpr std::int64_t kShortRun = 32;  // elements: shorter runs are compared one by one
 constexpr std::int64_t kWork = 32768;   // elements of a chunk of work, if there are many outputs
 
-/// Position of the first maximum of n > 0 elements.
-template <class A>
-std::int64_t argmax_run(const void* src, DType dtype, std::int64_t stride, std::int64_t n) {
+/// Position of the first extremum of n > 0 elements. F: MaxFold<A> or MinFold<A>.
+template <class F, class A>
+std::int64_t extremum_run(const void* src, DType dtype, std::int64_t stride, std::int64_t n) {
   alignas(64) A buffer[kRow];
   A best{};
   std::int64_t position = 0;
   if (n <= kShortRun) {
     const A* x = load_row<A>(src, dtype, stride, n, buffer);
-    for (std::int64_t i = 1; i < n; ++i) position = beats(x[i], x[position]) ? i : position;
+    for (std::int64_t i = 1; i < n; ++i) position = beats_in<F>(x[i], x[position]) ? i : position;
     return position;
   }
   for (std::int64_t i = 0; i < n; i += kRow) {
     const std::int64_t m = std::min(kRow, n - i);
     const A* x = load_row<A>(advance(src, dtype, i * stride), dtype, stride, m, buffer);
-    A largest = MaxFold<A>::identity();
-    fold_dense<MaxFold<A>>(&largest, x, m, 1);
-    if (i > 0 && !beats(largest, best)) continue;
-    best = largest;
+    A found = F::identity();
+    fold_dense<F>(&found, x, m, 1);
+    if (i > 0 && !beats_in<F>(found, best)) continue;
+    best = found;
     position = i;
     while (!is_tie(*x, best)) ++x, ++position;
   }
@@ -44,9 +44,9 @@ std::int64_t argmax_run(const void* src, DType dtype, std::int64_t stride, std::
 }
 
 /// The same for n columns side by side; rows are `step` apart.
-template <class A>
-void argmax_columns(const void* src, DType dtype, std::int64_t step, std::int64_t rows,
-                    std::int64_t stride, std::int64_t n, std::int64_t* positions) {
+template <class F, class A>
+void extremum_columns(const void* src, DType dtype, std::int64_t step, std::int64_t rows,
+                      std::int64_t stride, std::int64_t n, std::int64_t* positions) {
   alignas(64) A buffer[kTile];
   alignas(64) A best[kTile];
   std::copy_n(load_row<A>(src, dtype, stride, n, buffer), n, best);
@@ -54,15 +54,15 @@ void argmax_columns(const void* src, DType dtype, std::int64_t step, std::int64_
   for (std::int64_t r = 1; r < rows; ++r) {
     const A* x = load_row<A>(advance(src, dtype, r * step), dtype, stride, n, buffer);
     for (std::int64_t c = 0; c < n; ++c) {
-      const bool better = (x[c] > best[c]) | ((x[c] != x[c]) & (best[c] == best[c]));
+      const bool better = beats_in<F>(x[c], best[c]);
       best[c] = better ? x[c] : best[c];
       positions[c] = better ? r : positions[c];
     }
   }
 }
 
-template <class A>
-void argmax_as(const ConstView& x, const View& out, int axis) {
+template <class F, class A>
+void arg_extremum_as(const ConstView& x, const View& out, int axis) {
   const std::int64_t rows = x.shape[axis];
   const ReducePlan plan = plan_reduction(x, out);
   const std::int64_t step = x.strides[axis];
@@ -74,8 +74,8 @@ void argmax_as(const ConstView& x, const View& out, int axis) {
       const std::int64_t c = i % tiles * kTile;
       const std::int64_t n = std::min(kTile, inner.size - c);
       alignas(64) std::int64_t positions[kTile];
-      argmax_columns<A>(advance(x.data, x.dtype, at.x + c * inner.x), x.dtype, step, rows, inner.x,
-                        n, positions);
+      extremum_columns<F, A>(advance(x.data, x.dtype, at.x + c * inner.x), x.dtype, step, rows,
+                             inner.x, n, positions);
       store_row<std::int64_t>(positions, out.as<std::int64_t>() + at.out + c * inner.out, i64,
                               inner.out, n);
     });
@@ -88,7 +88,7 @@ void argmax_as(const ConstView& x, const View& out, int axis) {
       const ReduceAxis next = n == 1 ? ReduceAxis{} : plan.kept.back();
       for (std::int64_t k = 0; k < n; ++k) {
         out.as<std::int64_t>()[at.out + k * next.out] =
-            argmax_run<A>(advance(x.data, x.dtype, at.x + k * next.x), x.dtype, step, rows);
+            extremum_run<F, A>(advance(x.data, x.dtype, at.x + k * next.x), x.dtype, step, rows);
       }
     });
   });
@@ -195,18 +195,26 @@ void extremum_backward_as(const ConstView& dy, const ConstView& x, const ConstVi
   });
 }
 
-}  // namespace
-
-void argmax(const ConstView& x, const View& out, int axis, Stream) {
+template <template <class> class Fold>
+void arg_extremum(const ConstView& x, const View& out, int axis) {
   if (out.numel() == 0) return;
   switch (compute_dtype(x.dtype)) {
     case DType::f32:
-      return argmax_as<float>(x, out, axis);
+      return arg_extremum_as<Fold<float>, float>(x, out, axis);
     case DType::f64:
-      return argmax_as<double>(x, out, axis);
+      return arg_extremum_as<Fold<double>, double>(x, out, axis);
     default:
-      return argmax_as<std::int64_t>(x, out, axis);
+      return arg_extremum_as<Fold<std::int64_t>, std::int64_t>(x, out, axis);
   }
+}
+
+}  // namespace
+
+void argmax(const ConstView& x, const View& out, int axis, Stream) {
+  arg_extremum<MaxFold>(x, out, axis);
+}
+void argmin(const ConstView& x, const View& out, int axis, Stream) {
+  arg_extremum<MinFold>(x, out, axis);
 }
 
 void extremum_backward(const ConstView& dy, const ConstView& x, const ConstView& y, const View& dx,

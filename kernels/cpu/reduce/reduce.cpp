@@ -327,14 +327,11 @@ void reduce_with(const ConstView& x, const View& out, const Finish& finish) {
 
 void reduce(ReduceOp op, const ConstView& x, const View& out, double scale, float beta, Stream) {
   switch (op) {
-    case ReduceOp::sum:
-      return reduce_with<SumFold>(x, out, {out, scale, beta});
-    case ReduceOp::sum_squares:
-      return reduce_with<SumSquaresFold>(x, out, {out, scale, beta});
-    case ReduceOp::max:
-      return reduce_with<MaxFold>(x, out, {out, 1, 0});
-    case ReduceOp::min:
-      return reduce_with<MinFold>(x, out, {out, 1, 0});
+#define FIRN_REDUCE(name, fold) \
+  case ReduceOp::name:          \
+    return reduce_with<math::fold>(x, out, {out, scale, beta});
+    FIRN_REDUCTIONS(FIRN_REDUCE)
+#undef FIRN_REDUCE
   }
 }
 

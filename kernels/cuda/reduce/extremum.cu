@@ -1,4 +1,4 @@
-// The position of a largest element, and the gradient of largest and smallest elements, on CUDA
+// The position of a largest or smallest element, and the gradient of these elements, on CUDA
 // devices.
 #include <type_traits>
 
@@ -12,9 +12,9 @@
 namespace firn::kernels::cuda {
 namespace {
 
-// ---- argmax ----
+// ---- argmax and argmin. F: MaxFold<C> or MinFold<C> ----
 
-/// The largest element so far and its position; position is -1 if there is none yet.
+/// The extremum so far and its position; position is -1 if there is none yet.
 template <class C>
 struct Best {
   C value{};
@@ -25,12 +25,13 @@ struct Best {
     return {f(value), f(position)};
   }
 };
+template <class F>
 struct Better {
   template <class C>
   __device__ Best<C> operator()(Best<C> a, Best<C> b) const {
     if (b.position < 0) return a;
-    if (a.position < 0 || math::beats(b.value, a.value)) return b;
-    return math::beats(a.value, b.value) || a.position < b.position ? a : b;
+    if (a.position < 0 || math::beats_in<F>(b.value, a.value)) return b;
+    return math::beats_in<F>(a.value, b.value) || a.position < b.position ? a : b;
   }
 };
 
@@ -40,36 +41,36 @@ struct AxisRun {
   DType dtype;
   std::int64_t size, stride;
 
-  template <class C>
+  template <class F, class C>
   __device__ Best<C> best(std::int64_t offset, std::int64_t begin, std::int64_t step) const {
     Best<C> best;
     for (std::int64_t i = begin; i < size; i += step)
-      best = Better()(best, Best<C>{load_element<C>(x, dtype, offset + i * stride), i});
+      best = Better<F>()(best, Best<C>{load_element<C>(x, dtype, offset + i * stride), i});
     return best;
   }
 };
 
 /// One thread computes each output, if adjacent outputs read adjacent elements.
-template <class C>
-static __global__ void argmax_columns_kernel(AxisRun run, StridedAxes<2> outputs,
-                                             std::int64_t count, std::int64_t* out) {
+template <class F, class C>
+static __global__ void columns_kernel(AxisRun run, StridedAxes<2> outputs, std::int64_t count,
+                                      std::int64_t* out) {
   for (std::int64_t o = global_thread(); o < count; o += grid_threads()) {
     std::int64_t at[2];
     outputs.offsets(o, at);
-    out[at[0]] = run.best<C>(at[1], 0, 1).position;
+    out[at[0]] = run.best<F, C>(at[1], 0, 1).position;
   }
 }
 
 /// One block computes each output.
-template <class C>
-static __global__ void argmax_runs_kernel(AxisRun run, StridedAxes<2> outputs, std::int64_t count,
-                                          std::int64_t* out) {
+template <class F, class C>
+static __global__ void runs_kernel(AxisRun run, StridedAxes<2> outputs, std::int64_t count,
+                                   std::int64_t* out) {
   Best<C>* const scratch = gpu::dynamic_shared<Best<C>>();
   for (std::int64_t o = blockIdx.x; o < count; o += gridDim.x) {
     std::int64_t at[2];
     outputs.offsets(o, at);
     const Best<C> best =
-        block_fold(run.best<C>(at[1], threadIdx.x, blockDim.x), Best<C>(), scratch, Better());
+        block_fold(run.best<F, C>(at[1], threadIdx.x, blockDim.x), Best<C>(), scratch, Better<F>());
     if (threadIdx.x == 0) out[at[0]] = best.position;
   }
 }
@@ -151,9 +152,8 @@ void extremum_backward_as(const ConstView& dy, const ConstView& x, const ConstVi
               counts, dx.data, dx.dtype, beta);
 }
 
-}  // namespace
-
-void argmax(const ConstView& x, const View& out, int axis, Stream stream) {
+template <template <class> class Fold>
+void arg_extremum(const char* op, const ConstView& x, const View& out, int axis, Stream stream) {
   const std::int64_t count = out.numel();
   if (count == 0) return;
   // In the order of x's axes, so that adjacent threads read adjacent elements of a row-major x.
@@ -169,13 +169,13 @@ void argmax(const ConstView& x, const View& out, int axis, Stream stream) {
   const bool columns = run.size < kWarp || (nearest < run.stride && count >= kBlock);
   const auto launch = [&]<class C>(C) {
     if (columns) {
-      gpu::launch("argmax", argmax_columns_kernel<C>, grid_for(count), dim3(kBlock), 0, stream, run,
+      gpu::launch(op, columns_kernel<Fold<C>, C>, grid_for(count), dim3(kBlock), 0, stream, run,
                   outputs, count, out.as<std::int64_t>());
     } else {
       const auto blocks = static_cast<unsigned>(std::min(count, std::int64_t{1} << 20));
       const unsigned threads = run.size <= 8 * kWarp ? kWarp : kBlock;
-      gpu::launch("argmax", argmax_runs_kernel<C>, dim3(blocks), dim3(threads),
-                  kWarp * sizeof(Best<C>), stream, run, outputs, count, out.as<std::int64_t>());
+      gpu::launch(op, runs_kernel<Fold<C>, C>, dim3(blocks), dim3(threads), kWarp * sizeof(Best<C>),
+                  stream, run, outputs, count, out.as<std::int64_t>());
     }
   };
   switch (compute_dtype(x.dtype)) {
@@ -186,6 +186,15 @@ void argmax(const ConstView& x, const View& out, int axis, Stream stream) {
     default:
       return launch(std::int64_t());
   }
+}
+
+}  // namespace
+
+void argmax(const ConstView& x, const View& out, int axis, Stream stream) {
+  arg_extremum<math::MaxFold>("argmax", x, out, axis, stream);
+}
+void argmin(const ConstView& x, const View& out, int axis, Stream stream) {
+  arg_extremum<math::MinFold>("argmin", x, out, axis, stream);
 }
 
 void extremum_backward(const ConstView& dy, const ConstView& x, const ConstView& y, const View& dx,

@@ -390,18 +390,13 @@ void reduce_with(const char* op, const ConstView& x, const View& out, const Fini
 
 void reduce(ReduceOp op, const ConstView& x, const View& out, double scale, float beta,
             Stream stream) {
-  const bool integers = !is_floating(out.dtype);
-  const Finish sum{out.data, out.dtype, integers, scale, beta};
-  const Finish extremum{out.data, out.dtype, integers, 1, 0};
+  const Finish finish{out.data, out.dtype, !is_floating(out.dtype), scale, beta};
   switch (op) {
-    case ReduceOp::sum:
-      return reduce_with<math::SumFold>("sum", x, out, sum, stream);
-    case ReduceOp::sum_squares:
-      return reduce_with<math::SumSquaresFold>("sum_squares", x, out, sum, stream);
-    case ReduceOp::max:
-      return reduce_with<math::MaxFold>("max", x, out, extremum, stream);
-    case ReduceOp::min:
-      return reduce_with<math::MinFold>("min", x, out, extremum, stream);
+#define FIRN_REDUCE(name, fold) \
+  case ReduceOp::name:          \
+    return reduce_with<math::fold>(#name, x, out, finish, stream);
+    FIRN_REDUCTIONS(FIRN_REDUCE)
+#undef FIRN_REDUCE
   }
 }
 

@@ -49,12 +49,12 @@ std::string divisor(Emit& e, std::int64_t less) {
   return e.cast(e("Max", {count, e.graph.scalar(i64, 0)}), e.dtype);
 }
 
-void var(Emit& e) {
+std::string variance(Emit& e) {
   const std::string x = e.in();
   const std::string mean = reduced(e, "ReduceMean", x, {"keepdims", std::int64_t{1}});
   const std::string distance = e("Sub", {x, mean});
   const std::string squares = summed(e, e("Mul", {distance, distance}), keepdims(e));
-  e.done(e("Div", {squares, divisor(e, e.integer("correction"))}));
+  return e("Div", {squares, divisor(e, e.integer("correction"))});
 }
 
 void norm(Emit& e) {
@@ -62,8 +62,31 @@ void norm(Emit& e) {
   e.done(e("Sqrt", {summed(e, e("Mul", {x, x}), keepdims(e))}));
 }
 
-void argmax(Emit& e) {
-  e.done(e("ArgMax", {e.in()}, {{"axis", e.integers("axes")[0]}, keepdims(e)}), i64);
+void position(Emit& e, const char* type) {
+  e.done(e(type, {e.in()}, {{"axis", e.integers("axes")[0]}, keepdims(e)}), i64);
+}
+
+void prod(Emit& e) {
+  // Integers are multiplied in 64 bits.
+  if (is_floating(e.value().dtype)) return e.done(reduced(e, "ReduceProd", e.in(), keepdims(e)));
+  e.done(reduced(e, "ReduceProd", e.cast(e.raw(), i64), keepdims(e)), i64);
+}
+
+/// any() or all(): the largest or smallest of "is not 0" as 0 and 1.
+void truth(Emit& e, const char* type) {
+  const std::string is_zero = e("Equal", {e.in(), e.constant(0)});
+  e.done(reduced(e, type, e.cast(e("Not", {is_zero}), i32), keepdims(e)), i32);
+}
+
+void cumsum(Emit& e) {
+  const std::string axis = e.graph.scalar(i64, static_cast<double>(e.integer("axis")));
+  const bool scalar = e.rank() == 0;
+  const auto sums = [&](const std::string& x) {
+    const std::string y = e("CumSum", {scalar ? e.unsqueeze(x, {0}) : x, axis});
+    return scalar ? e.squeeze(y, {0}) : y;
+  };
+  if (is_floating(e.value().dtype)) return e.done(sums(e.in()));
+  e.done(sums(e.cast(e.raw(), i64)), i64);
 }
 
 // ---- Rows ----
@@ -101,8 +124,16 @@ const std::array kRules = {
          [](Emit& e) { e.done(reduced(e, "ReduceMax", e.in(), keepdims(e))); }},
     Rule{"min", Width::whole,
          [](Emit& e) { e.done(reduced(e, "ReduceMin", e.in(), keepdims(e))); }},
-    Rule{"argmax", Width::both, argmax},
-    Rule{"var", Width::wide, var},
+    Rule{"argmax", Width::both, [](Emit& e) { position(e, "ArgMax"); }},
+    Rule{"argmin", Width::both, [](Emit& e) { position(e, "ArgMin"); }},
+    Rule{"prod", Width::wide, prod},
+    Rule{"any", Width::both, [](Emit& e) { truth(e, "ReduceMax"); }},
+    Rule{"all", Width::both, [](Emit& e) { truth(e, "ReduceMin"); }},
+    Rule{"logsumexp", Width::wide,
+         [](Emit& e) { e.done(reduced(e, "ReduceLogSumExp", e.in(), keepdims(e))); }},
+    Rule{"cumsum", Width::wide, cumsum},
+    Rule{"var", Width::wide, [](Emit& e) { e.done(variance(e)); }},
+    Rule{"std", Width::wide, [](Emit& e) { e.done(e("Sqrt", {variance(e)})); }},
     Rule{"norm", Width::wide, norm},
     Rule{"softmax", Width::wide,
          [](Emit& e) {

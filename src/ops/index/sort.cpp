@@ -4,21 +4,13 @@
 
 #include "kernels/index.h"
 #include "kernels/sort.h"
-#include "ops/common.h"
+#include "ops/reduce/reduction.h"
 
 namespace firn {
 
 using namespace ops;
 
 namespace {
-
-/// The axis of a sort; a scalar has one of size 1.
-int line_axis(const char* op, const Tensor& x, std::int64_t axis) {
-  require_defined(op, x);
-  return normalize_axis(op, axis, std::max(x.rank(), 1));
-}
-/// x with at least one axis.
-Tensor as_lines(const Tensor& x) { return x.rank() == 0 ? unsqueeze(x, 0) : x; }
 
 /// Positions of the first k elements of each line.
 Tensor first_positions(const Tensor& x, std::int64_t k, int axis, bool descending) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "firn/ops/index.h"
+#include "firn/runtime/kernel_support.h"
 #include "kernels/copy.h"
 #include "kernels/index.h"
 #include "ops/common.h"
@@ -46,13 +47,17 @@ Tensor add_at(const char* op, const Tensor& x, const Tensor& index, const Tensor
   });
 }
 
-/// Flat positions of the elements of a bool tensor that hold, found on the host.
-std::vector<std::int64_t> positions_of(const Tensor& mask) {
+/// Flat positions of the elements of a bool tensor that hold, found on the host. By shapes alone,
+/// all of them.
+std::vector<std::int64_t> positions_of(const char* op, const Tensor& mask) {
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::AttributeSink::current->cannot_repeat(
+        op, "the size of its result depends on the values", "where() keeps the shape");
   const Tensor here = to_device(contiguous(mask), Device::cpu());
   const bool* p = here.data<bool>();
   std::vector<std::int64_t> out;
   for (std::int64_t i = 0; i < here.numel(); ++i)
-    if (p[i]) out.push_back(i);
+    if (runtime::dry_run() || p[i]) out.push_back(i);
   return out;
 }
 
@@ -131,7 +136,8 @@ Sorted kthvalue(const Tensor& x, std::int64_t k, std::int64_t axis, bool keepdim
 
 Tensor nonzero(const Tensor& x) {
   require_defined("nonzero", x);
-  const std::vector<std::int64_t> flat = positions_of(x.dtype() == DType::boolean ? x : ne(x, 0));
+  const std::vector<std::int64_t> flat =
+      positions_of("nonzero", x.dtype() == DType::boolean ? x : ne(x, 0));
   const int rank = x.rank();
   std::vector<std::int64_t> out(flat.size() * static_cast<std::size_t>(rank));
   for (std::size_t i = 0; i < flat.size(); ++i) {
@@ -152,7 +158,7 @@ Tensor masked_select(const Tensor& x, const Tensor& mask) {
              "the mask is bool, got {}", describe(mask));
   require_same_device(kOp, x, mask);
   const Shape shape = broadcast_shapes(kOp, x.shape(), mask.shape());
-  const std::vector<std::int64_t> flat = positions_of(expand(mask, shape));
+  const std::vector<std::int64_t> flat = positions_of(kOp, expand(mask, shape));
   return index_select(flatten(expand(x, shape)), 0,
                       list_on(flat, {static_cast<std::int64_t>(flat.size())}, x.device()));
 }

@@ -1,0 +1,120 @@
+// More reductions, statistics, and scans along an axis. sum, mean, max, min, argmax, var and norm
+// are in ops.h.
+#pragma once
+
+#include <cstdint>
+
+#include "firn/ops/sort.h"
+#include "firn/tensor.h"
+
+namespace firn {
+
+// ---- Reductions over `axes`: a list or one number; empty: all. Reduced axes are removed, or kept
+// with size 1 if `keepdims` is set ----
+/// The product; integers and bool give i64, which wraps around, and an empty product is 1. The
+/// gradient divides by nothing, so it is exact beside zeros.
+Tensor prod(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
+/// Whether an element is not 0 (NaN is not 0): bool, but u8 for u8, as in PyTorch. False if there
+/// are no elements; no gradient.
+Tensor any(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
+/// Whether no element is 0: as any(), but true if there are no elements.
+Tensor all(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
+/// How many elements are not 0 (NaN is not 0): i64; no gradient.
+Tensor count_nonzero(const Tensor& x, const Axes& axes = {});
+/// Position (i64) of the first smallest element along one axis; a NaN counts as the smallest. No
+/// gradient. Throws Error if there are no elements along the axis.
+Tensor argmin(const Tensor& x, std::int64_t axis = -1, bool keepdims = false);
+/// log(sum e^x), with the largest element taken out first; floating dtypes. -inf if there are no
+/// elements.
+Tensor logsumexp(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
+/// The root of var(): the standard deviation. Its gradient is 0 if it is 0.
+Tensor std(const Tensor& x, const Axes& axes = {}, std::int64_t correction = 1,
+           bool keepdims = false);
+
+/// What var_mean() returns.
+struct VarMean {
+  Tensor var;   ///< as var() gives it
+  Tensor mean;  ///< as mean() gives it
+};
+/// var() and mean() of the same elements.
+VarMean var_mean(const Tensor& x, const Axes& axes = {}, std::int64_t correction = 1,
+                 bool keepdims = false);
+
+// ---- Statistics ----
+/// The lower median of all elements: of an even number the smaller one of the middle two. NaN if an
+/// element is NaN. Elements that equal it share the gradient evenly. Throws Error if there are no
+/// elements.
+Tensor median(const Tensor& x);
+/// The same along `axis`, with the positions. Of equal elements, the position is the one that a
+/// stable sort puts in the middle (PyTorch promises none); of several NaNs, the first. The gradient
+/// goes to the position. A scalar counts as a line of one element.
+Sorted median(const Tensor& x, std::int64_t axis, bool keepdims = false);
+
+/// What a quantile is if it lies between the elements a and b, at the share w of the way.
+enum class Interpolation {
+  linear,    ///< a + w (b - a)
+  lower,     ///< a
+  higher,    ///< b
+  nearest,   ///< the one that is nearer; half way, that of the even rank
+  midpoint,  ///< (a + b) / 2
+};
+const char* to_string(Interpolation interpolation) noexcept;
+
+struct QuantileOptions {
+  Axes axes = {};         ///< a list or one number; empty: all
+  bool keepdims = false;  ///< reduced axes stay, with size 1
+  Interpolation interpolation = Interpolation::linear;
+};
+/// The element of rank q (n - 1) of the n sorted elements, interpolated; floating dtypes, q in
+/// [0, 1]. q is rounded to f32 unless x is f64, and the rank is computed in f64, as in PyTorch. NaN
+/// if an element is NaN. Equal neighbours are not interpolated, so infinities are no NaN. The
+/// gradient goes to the two elements. Throws Error if there are no elements.
+Tensor quantile(const Tensor& x, double q, const QuantileOptions& options = {});
+/// The same for each q of a floating list (or scalar): a list gives the result a first axis of its
+/// size. q takes no gradient, and the host reads it.
+Tensor quantile(const Tensor& x, const Tensor& q, const QuantileOptions& options = {});
+
+struct HistogramOptions {
+  double low = 0, high = 0;  ///< the range of the bins; if equal: from the least to the largest x
+  Tensor weights = {};       ///< of x's shape and dtype, or undefined: 1 for each element
+  bool density = false;      ///< hist is divided by its sum and by the widths of the bins
+};
+/// What histogram() returns.
+struct Histogram {
+  Tensor hist;   ///< one for each bin, in x's dtype
+  Tensor edges;  ///< one more, ascending, in x's dtype
+};
+/// Sums of weights in `bins` bins of equal width, for x of f32 or f64. A bin holds its lower edge,
+/// and the last one both. Elements outside and NaNs count nowhere. If the range has no width, it is
+/// widened by 1/2 on both sides; without elements it is [0, 1]. No gradient. Waits for the device
+/// unless a range is given. Throws Error unless bins > 0 and the range is finite and ascending.
+Histogram histogram(const Tensor& x, std::int64_t bins = 100, const HistogramOptions& options = {});
+/// The same with given edges, an ascending list of x's dtype and two or more elements. low and high
+/// are not used.
+Histogram histogram(const Tensor& x, const Tensor& edges, const HistogramOptions& options = {});
+
+/// What unique() returns.
+struct Unique {
+  Tensor values;   ///< each value once, ascending, of x's dtype
+  Tensor inverse;  ///< i64 of x's shape: x is values at these positions
+  Tensor counts;   ///< i64: how often each value is in x
+};
+/// The values of x, flattened. Each NaN is a value of its own, as in PyTorch; they are last. No
+/// gradient. Waits for the device, since the values decide the shape.
+Unique unique(const Tensor& x);
+
+// ---- Scans: element i of a line along `axis` depends on the elements up to i. The result has x's
+// shape; a scalar is a line of one element. Sums and products of 16-bit floats are computed in f32
+// and rounded once; integers and bool give i64, which wraps around. Throws Error on an axis that
+// does not exist ----
+Tensor cumsum(const Tensor& x, std::int64_t axis);   ///< sums
+Tensor cumprod(const Tensor& x, std::int64_t axis);  ///< products; the gradient divides by nothing
+/// Logarithms of sums of e^x, without overflow; floating dtypes. The gradient is computed from
+/// ratios of at most 1.
+Tensor logcumsumexp(const Tensor& x, std::int64_t axis);
+/// The largest element so far and its position, the last one of equal elements. NaN is larger than
+/// all numbers. The gradient goes to the positions.
+Sorted cummax(const Tensor& x, std::int64_t axis);
+Sorted cummin(const Tensor& x, std::int64_t axis);  ///< the same of the smallest, NaN below all
+
+}  // namespace firn

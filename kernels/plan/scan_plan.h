@@ -1,0 +1,78 @@
+// How a scan walks its operands: line by line, or over a run of adjacent lines ("columns") at once.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "firn/view.h"
+#include "kernels/plan/walk.h"
+
+namespace firn::kernels {
+
+/// The views of a scan, all of one shape; the first is the result. Views that are absent repeat
+/// the first.
+struct ScanViews {
+  const Strides* strides[Walk::kMaxViews];
+};
+
+struct ScanPlan {
+  std::int64_t length;                        ///< elements of a line
+  std::int64_t step[Walk::kMaxViews];         ///< strides along a line
+  std::int64_t width = 1;                     ///< lines side by side
+  std::int64_t column[Walk::kMaxViews] = {};  ///< strides from one to the next
+  std::int64_t groups;                        ///< how many such runs of lines there are
+  Shape outer;                                ///< the shape with size 1 along lines and columns
+
+  /// `least`: fewer lines side by side are scanned one by one.
+  ScanPlan(const Shape& shape, int axis, const ScanViews& views, std::int64_t least)
+      : length(shape[axis]), outer(shape) {
+    const auto apart = [&](int d) {
+      std::int64_t sum = 0;
+      for (const Strides* s : views.strides) sum += (*s)[d];
+      return sum;
+    };
+    for (int v = 0; v < Walk::kMaxViews; ++v) step[v] = (*views.strides[v])[axis];
+    outer[axis] = 1;
+    // Lines side by side: from the axis whose elements are closest, outwards as memory allows.
+    for (;;) {
+      int next = -1;
+      for (int d = 0; d < shape.size(); ++d) {
+        if (outer[d] == 1 || apart(d) >= apart(axis)) continue;
+        if (width == 1 ? next < 0 || apart(d) < apart(next) : follows(views, d)) next = d;
+      }
+      if (next < 0) break;
+      for (int v = 0; v < Walk::kMaxViews && width == 1; ++v) column[v] = (*views.strides[v])[next];
+      width *= outer[next];
+      outer[next] = 1;
+    }
+    if (width < least) {
+      outer = shape;
+      outer[axis] = 1;
+      width = 1;
+    }
+    groups = outer.product();
+  }
+
+  /// Over the groups; the offsets are those of a group's first element.
+  Walk walk(const ScanViews& views) const {
+    Strides kept[Walk::kMaxViews];
+    const Strides* lists[Walk::kMaxViews];
+    for (int v = 0; v < Walk::kMaxViews; ++v) {
+      kept[v] = *views.strides[v];
+      for (int d = 0; d < outer.size(); ++d)
+        if (outer[d] == 1) kept[v][d] = 0;
+      lists[v] = &kept[v];
+    }
+    return Walk(outer, lists, Walk::kMaxViews);
+  }
+
+ private:
+  /// Whether axis d continues the columns so far in every view.
+  bool follows(const ScanViews& views, int d) const {
+    for (int v = 0; v < Walk::kMaxViews; ++v)
+      if ((*views.strides[v])[d] != column[v] * width) return false;
+    return true;
+  }
+};
+
+}  // namespace firn::kernels
