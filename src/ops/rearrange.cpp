@@ -3,6 +3,7 @@
 #include "firn/ops/rearrange.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/checked.h"
 #include "ops/parts.h"
@@ -56,7 +57,7 @@ Tensor narrow(const Tensor& x, std::int64_t axis, std::int64_t start, std::int64
 std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t axis) try {
   require_defined("chunk", x);
   const std::int64_t n = x.size(normalize_axis("chunk", axis, x.rank()));
-  FIRN_CHECK(chunks > 0 && chunks <= std::int64_t{1} << 24, "chunk", "give the number of pieces",
+  FIRN_CHECK(chunks > 0 && chunks <= std::int64_t{1} << 24, "chunk", "1 to 2^24 pieces",
              "{} chunks", chunks);
   if (n == 0) return split(x, std::vector<std::int64_t>(static_cast<std::size_t>(chunks), 0), axis);
   return split(x, n / chunks + (n % chunks != 0 ? 1 : 0), axis);
@@ -88,9 +89,12 @@ Tensor movedim(const Tensor& x, const Axes& from, const Axes& to) {
 
 Tensor broadcast_to(const Tensor& x, const Shape& shape) {
   require_defined("broadcast_to", x);
-  for (const std::int64_t n : shape)
-    FIRN_CHECK(n >= 0, "broadcast_to", "expand() takes -1 for a size that stays", "shape {}",
-               shape);
+  bool fits = x.rank() <= shape.size();
+  for (int i = 0; i < shape.size(); ++i) fits = fits && shape[i] >= 0;
+  for (int i = 1; fits && i <= x.rank(); ++i)
+    fits = x.size(-i) == 1 || x.size(-i) == shape[shape.size() - i];
+  FIRN_CHECK(fits, "broadcast_to", "sizes agree from the last axis on, or are 1", "{} to shape {}",
+             describe(x), shape);
   return expand(x, shape);
 }
 
@@ -98,8 +102,7 @@ Tensor diagonal(const Tensor& x, std::int64_t offset, std::int64_t first, std::i
   require_defined("diagonal", x);
   const auto [a, b] = two_axes("diagonal", x, first, second);
   const std::int64_t n = x.size(a), m = x.size(b);
-  FIRN_CHECK(offset >= -n && offset <= m, "diagonal", "", "offset {} for axes {} and {} of {}",
-             offset, first, second, describe(x));
+  offset = std::clamp(offset, -n, m);  // beyond the corners there is nothing
   const std::int64_t down = std::max<std::int64_t>(-offset, 0),
                      right = std::max<std::int64_t>(offset, 0);
   const std::int64_t count = std::max<std::int64_t>(std::min(n - down, m - right), 0);
@@ -295,11 +298,14 @@ Tensor linspace(double start, double end, std::int64_t count, const LinspaceOpti
   const auto& [dtype, device] = options;
   FIRN_CHECK(is_floating(dtype), "linspace", "make it in f32 and cast", "dtype {}", dtype);
   FIRN_CHECK(count >= 0, "linspace", "", "count is {}", count);
+  FIRN_CHECK(std::isfinite(start) && std::isfinite(end), "linspace", "", "from {} to {}", start,
+             end);
   require_holds("linspace", dtype, start);
   require_holds("linspace", dtype, end);
   if (count == 1) return full({1}, start, dtype, device);
   // From both ends, so that both are exact and the middle is symmetric, as in PyTorch.
-  const double step = (end - start) / static_cast<double>(std::max<std::int64_t>(count - 1, 1));
+  const auto gaps = static_cast<double>(std::max<std::int64_t>(count - 1, 1));
+  const double step = end / gaps - start / gaps;  // the difference may overflow
   const Tensor i = arange(count, f64, device);
   const auto last = static_cast<double>(count - 1);
   return cast(

@@ -21,10 +21,11 @@ Tensor noise(const Shape& shape, DType dtype, Device device, Generator& g) {
   return cast(-log(-log(inside_unit(shape, device, g))), dtype);
 }
 
-/// Scores of which the largest are a sample of the classes.
+/// Scores of which the largest are a sample of the classes. NaN would be the largest of all.
 Tensor perturbed(const Tensor& logits, Generator& g) {
   const DType wide = compute_dtype(logits.dtype());
-  return cast(logits.detach(), wide) + noise(logits.shape(), wide, logits.device(), g);
+  const Tensor x = cast(logits.detach(), wide);
+  return where(eq(x, x), x, -HUGE_VAL) + noise(x.shape(), wide, x.device(), g);
 }
 
 void require_classes(const char* op, const Tensor& t) {
@@ -74,7 +75,8 @@ Tensor multinomial(const Tensor& weights, std::int64_t count, bool replacement,
   FIRN_CHECK(count >= 0 && (replacement || count <= weights.size(-1)), kOp,
              "draw at most as many as there are classes, or with replacement", "count is {} for {}",
              count, describe(weights));
-  const Tensor logits = log(cast(weights.detach(), compute_dtype(weights.dtype())));
+  const Tensor w = cast(weights.detach(), compute_dtype(weights.dtype()));
+  const Tensor logits = where(gt(w, 0), log(w), -HUGE_VAL);
   if (!replacement) return topk(perturbed(logits, generator), count, -1).indices;
   require_rank(kOp, weights.rank() + 1, weights);
   Shape rows = weights.shape();
@@ -86,13 +88,17 @@ Tensor gumbel_softmax(const Tensor& logits, const GumbelSoftmaxOptions& options)
   constexpr const char* kOp = "gumbel_softmax";
   require_floating(kOp, logits);
   const int axis = normalize_axis(kOp, options.axis, logits.rank());
-  FIRN_CHECK(options.temperature > 0 && std::isfinite(options.temperature), kOp, "1 is usual",
-             "temperature is {}", options.temperature);
+  FIRN_CHECK(options.temperature >= 1e-30 && std::isfinite(options.temperature), kOp, "1 is usual",
+             "temperature is {}, not 1e-30 or more", options.temperature);
+  FIRN_CHECK(logits.size(axis) > 0, kOp, "the classes lie on `axis`", "{} has no classes",
+             describe(logits));
   Generator& g = options.generator ? *options.generator : default_generator();
-  const Tensor z = logits + noise(logits.shape(), logits.dtype(), logits.device(), g);
-  const Tensor soft = softmax(z / options.temperature, axis);
+  const DType wide = compute_dtype(logits.dtype());
+  const Tensor z = cast(logits, wide) + noise(logits.shape(), wide, logits.device(), g);
+  // The largest is 0, whatever it is divided by.
+  const Tensor above = z - max(z.detach(), axis, true);
+  const Tensor soft = cast(softmax(above / options.temperature, axis), logits.dtype());
   if (!options.hard) return soft;
-  FIRN_CHECK(soft.size(axis) > 0, kOp, "", "{} has no classes", describe(logits));
   const Tensor best = argmax(soft.detach(), axis, true);
   Shape line = Dims::filled(soft.rank(), 1);
   line[axis] = soft.size(axis);

@@ -3,7 +3,7 @@ compositions.py, in f32, f64, f16 and bf16, forward and gradient. Run by scripts
 that it made.
 
 Prints a table: samples run, equal, refused. Fails on a difference, on a refusal whose reason is not in
-refusals.txt, on an operation without samples, and on a reason that no sample met.
+opinfo/refusals.txt, on an operation without samples, and on a reason that no sample met.
 """
 import argparse
 import collections
@@ -24,7 +24,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 def listed_refusals():
     """[(operations, pattern of the message, reason)]"""
     out = []
-    for line in (HERE / "refusals.txt").read_text().splitlines():
+    for line in (HERE / "opinfo" / "refusals.txt").read_text().splitlines():
         if line.strip() and not line.startswith("#"):
             operations, message, reason = (part.strip() for part in line.split(" | "))
             out.append((operations, re.compile(message), reason))

@@ -1,6 +1,7 @@
 // Losses term by term: sums of terms are the losses, factors weight and mask them, and the formulas
 // of the losses that are made of tensor operations, worked out by hand.
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "firn/firn.h"
@@ -150,6 +151,7 @@ TEST_CASE("losses of rows and samples by hand") {
   CHECK(triplet({.margin = 2, .eps = 0}) == Approx(1));
   CHECK(triplet({.margin = 2, .p = 1, .eps = 0}) == Approx(7 - 6 + 2));
   CHECK(triplet({.margin = 2, .p = 3, .eps = 0}) == Approx(std::cbrt(27 + 64) - 6 + 2));
+  CHECK(triplet({.margin = 2, .p = HUGE_VAL, .eps = 0}) == Approx(4 - 6 + 2).margin(1e-14));
   CHECK(triplet({.margin = 2, .eps = 0, .swap = true}) == Approx(5 - std::sqrt(13) + 2));
   const Tensor probabilities = make({0.5, 0.25, 1, 0, 0, 0}, {2, 3}, f64),
                target = make({1, 0, 1, 0, 0, 0}, {2, 3}, f64);
@@ -291,6 +293,75 @@ TEST_CASE("losses by terms train a 16-bit network under a loss scale") {
   CHECK(losses.back() < 0.95 * losses.front());
 }
 
+TEST_CASE("well classified samples have a gradient in focal_loss, whatever gamma") {
+  for (const DType t : {f32, f64})
+    for (const double gamma : {0.5, 1.0, 2.0})
+      for (const double x : {10., 17., 90., 800.}) {
+        Tensor logits = make({x, -x}, {2}, t);
+        logits.set_requires_grad();
+        const Loss loss =
+            focal_loss(logits, make({1, 0}, {2}, t), {.gamma = gamma, .alpha = std::nullopt});
+        loss.sum.backward();
+        const auto g = values_of(logits.grad());
+        CAPTURE(to_string(t), gamma, x);
+        CHECK(std::isfinite(g[0]));
+        CHECK(g[0] == Approx(-g[1]));
+        // Near certainty: log(1 + e^-x) (1 - p)^gamma = e^(-x (1 + gamma)).
+        if (x < 20) CHECK(loss.sum.item() == Approx(2 * std::exp(-x * (1 + gamma))).epsilon(1e-4));
+      }
+}
+
+TEST_CASE("rows that are left out are not read, and impossible classes cost nothing") {
+  const double nan = std::nan(""), inf = std::numeric_limits<double>::infinity();
+  const Tensor u = list({0, 2});
+  const auto gradient = [&](const std::function<Loss(const Tensor&)>& loss) {
+    Tensor x = make({nan, nan, 1, 2}, {2, 2}, f64);
+    x.set_requires_grad();
+    const Loss l = loss(x);
+    CHECK(std::isfinite(l.item()));
+    l.sum.backward();
+    return values_of(x.grad());
+  };
+  const double p = 1 / (1 + std::exp(1.0));
+  expect_close("probabilities", gradient([&](const Tensor& x) {
+                 return cross_entropy(x, full({2, 2}, 0.5, f64), {.row_weights = u, .z_loss = 0});
+               }),
+               {0, 0, 2 * (p - 0.5), 2 * (0.5 - p)}, 1e-13);
+  expect_close("classes", gradient([&](const Tensor& x) {
+                 return cross_entropy_terms(x, zeros({2}, i64), {.row_weights = u}).loss();
+               }),
+               {0, 0, 2 * (p - 1), 2 * (1 - p)}, 1e-13);
+  expect_close("ignored", gradient([&](const Tensor& x) {
+                 return cross_entropy_terms(x, tensor<std::int64_t>({-100, 1}, {2})).loss();
+               }),
+               {0, 0, p, -p}, 1e-13);
+  Tensor masked = make({-inf, 0, 1}, {1, 3}, f64), target = make({0, 0, 1}, {1, 3}, f64);
+  masked.set_requires_grad();
+  const Loss loss = cross_entropy(masked, target);
+  CHECK(loss.item() == Approx(std::log1p(std::exp(-1.0))));
+  loss.sum.backward();
+  expect_close("masked", values_of(masked.grad()), {0, p, -p}, 1e-13);
+}
+
+TEST_CASE("losses of the same factors have one denominator") {
+  const Tensor x = list(kX), y = list(kY), mask = gt(x, 0);
+  const Loss both = mse_terms(x, y).loss(mask) + 0.5 * l1_terms(x, y).loss(mask);
+  CHECK(both.sum.item() ==
+        Approx(mse_terms(x, y).loss(mask).sum.item() + 0.5 * l1_terms(x, y).loss(mask).sum.item()));
+  CHECK(both.weight.item() == 3);
+  const Tensor logits = make(Rng(1).uniforms(8, -1, 1), {2, 4}, f64), t = zeros({2}, i64);
+  const LossTerms terms = cross_entropy_terms(logits, t);
+  CHECK((terms.loss() + terms.loss()).weight.item() == 2);
+  // The same mask of more terms is another number, and so is a mask that was written to.
+  const LossTerms rows = mse_terms(expand(x, {3, 4}).clone(), expand(y, {3, 4}).clone());
+  CHECK(error_of([&] {
+          return mse_terms(x, y).loss(mask) + rows.loss(mask);
+        }).find("divided by different numbers: the factors [4]") != std::string::npos);
+  const Loss before = mse_terms(x, y).loss(mask);
+  fill_(mask, 1);
+  CHECK(error_of([&] { return before + mse_terms(x, y).loss(mask); }) != "");
+}
+
 TEST_CASE("losses by terms refuse what does not fit", "[host]") {
   const auto refused = [](auto&& call, const char* op, const char* what) {
     const std::string text = error_of(call);
@@ -316,9 +387,15 @@ TEST_CASE("losses by terms refuse what does not fit", "[host]") {
   refused([&] { cosine_embedding_loss(x, y, zeros({2}), 2); }, "[cosine_embedding]", "margin is 2");
   refused([&] { triplet_margin_loss(x, y, y, {.p = 0}); }, "[triplet_margin]", "p is 0");
   refused([&] { triplet_margin_loss(x, y, zeros({3})); }, "[triplet_margin]", "shapes differ");
+  refused([&] { triplet_margin_loss(x, y, y, {.p = NAN}); }, "[triplet_margin]", "p is nan");
+  refused([&] { bce_with_logits(x, y, {.pos_weight = ones({2})}); }, "[bce_with_logits]",
+          "pos_weight [2] f32 cpu does not broadcast to [2, 3]");
+  refused([&] { LossTerms{x, ones({2})}.loss(); }, "[LossTerms::loss]", "weights [2]");
+  refused([&] { mse_terms(x, y).loss(ones({4})); }, "[LossTerms::loss]",
+          "factors [4] f32 cpu does not broadcast to [2, 3]");
   refused([&] { dice_loss(zeros({3}), zeros({3})); }, "[dice]", "no axis beside the samples");
   refused([&] { bce_with_logits(x, y, {.pos_weight = ones({3}, i64)}); }, "[bce_with_logits]",
-          "floating");
+          "pos_weight [3] i64");
   refused(
       [&] {
         cross_entropy(zeros({2, 3, 4}), zeros({2, 3, 4}));

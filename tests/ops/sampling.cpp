@@ -64,6 +64,13 @@ TEST_CASE("bernoulli, categorical and multinomial draw by their probabilities") 
     }
     for (std::size_t i = 0; i < 4; ++i) check_count(first[i], static_cast<double>(n), p[i]);
   }
+  const Tensor odd = expand(make({-1, 1, std::nan(""), 1}, {1, 4}), {500, 4});
+  for (const bool replacement : {true, false}) {
+    const auto counts = frequencies(multinomial(odd, 2, replacement, g), 4);
+    CHECK(counts[0] + counts[2] == 0);
+    CHECK(counts[1] + counts[3] == 1000);
+  }
+  CHECK(frequencies(categorical(log(odd), g), 4)[2] == 0);
   expect_same("ends", values_of(bernoulli(make({-1, 0, 1, 2, std::nan("")}, {5}))),
               {0, 0, 1, 1, 0});
 }
@@ -95,6 +102,17 @@ TEST_CASE("gumbel_softmax: rows of a simplex, hard rows with the soft gradient")
     for (std::ptrdiff_t i = 0; i < 3; ++i)
       CHECK(hard.first[3 * row + static_cast<std::size_t>(i)] == (i == best ? 1 : 0));
   }
+}
+
+TEST_CASE("gumbel_softmax has no NaN at low temperatures, in 16 bits too") {
+  for (const DType t : {f16, bf16, f32, f64})
+    for (const double temperature : {1e-3, 1e-5, 1e-30})
+      for (const bool hard : {false, true}) {
+        const Tensor y =
+            gumbel_softmax(make({1, 2, 3}, {3}, t), {.temperature = temperature, .hard = hard});
+        CHECK(y.dtype() == t);
+        CHECK(sum(y.to(f64)).item() == Approx(1).epsilon(1e-2));
+      }
 }
 
 TEST_CASE("[S29] what is drawn depends on the seed alone, not on threads") {

@@ -293,6 +293,9 @@ TEST_CASE("numbers that make no schedule are refused") {
   refused([] { optim::cyclic(0, 1, 5, {.per_cycle = 0.5, .per_step = 0.9}); }, "[cyclic]",
           "per_cycle and per_step are 0.5 and 0.9");
   refused([] { optim::cyclic(0, 1, 5, {.per_step = NAN}); }, "[cyclic]", "per_step is nan");
+  refused([] { optim::cyclic(0, 1, 5, {.per_cycle = 1e200}); }, "[cyclic]", "per_cycle is 1e+200");
+  refused([] { optim::lambda_schedule([](std::int64_t) { return 1.0; }, std::int64_t{1} << 40); },
+          "[lambda_schedule]", "more than 2^24");
   refused([] { optim::lambda_schedule({}, 5); }, "[lambda_schedule]", "there is no function");
   refused([] { optim::lambda_schedule([](std::int64_t) { return 1.0; }, 0); }, "[lambda_schedule]",
           "steps is 0");

@@ -115,7 +115,8 @@ Loss gaussian_nll_loss(const Tensor& mean, const Tensor& target, const Tensor& v
                        const GaussianNllOptions& options = {});
 
 // ---- Of rows: embeddings [..., d] ----
-/// 1 - cos(a, b) for rows of target 1, max(0, cos(a, b) - margin) for those of -1. The target, of
+/// 1 - cos(a, b) for rows of target 1, max(0, cos(a, b) - margin) for those of -1, 0 for others.
+/// Squared norms have 1e-12 added, as PyTorch's. The target, of
 /// any dtype, has the operands' shape without the last axis.
 LossTerms cosine_embedding_terms(const Tensor& a, const Tensor& b, const Tensor& target,
                                  double margin = 0);
@@ -124,7 +125,7 @@ Loss cosine_embedding_loss(const Tensor& a, const Tensor& b, const Tensor& targe
 
 struct TripletMarginOptions {
   double margin = 1;  ///< by which the negative is to be further away, more than 0
-  double p = 2;       ///< of the norm that is the distance, more than 0
+  double p = 2;       ///< of the norm that is the distance, more than 0; infinity: the largest
   double eps = 1e-6;  ///< added to differences, 0 or more
   bool swap = false;  ///< the negative's distance is the smaller of those from anchor and positive
 };

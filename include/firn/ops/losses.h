@@ -18,8 +18,11 @@ struct LossCount {
   Tensor class_weights = {};      ///< with these weights, or undefined,
   Tensor row_weights = {};        ///< and these
   std::int64_t ignore_index = 0;  ///< targets that do not count
-  /// Versions of the three (counts of in-place writes) when they were counted.
+  Tensor factors = {};            ///< else the factors, or weights, of so many
+  std::int64_t terms = 0;         ///< terms (LossTerms)
+  /// Versions of the tensors (counts of in-place writes) when they were counted.
   std::int64_t target_version = 0, class_weights_version = 0, row_weights_version = 0;
+  std::int64_t factors_version = 0;
 };
 
 /// A loss over a batch: value = sum / weight. Both are scalars on the device, f32 (f64 for f64
@@ -81,7 +84,8 @@ struct CrossEntropyOptions {
 };
 /// A target of logits' shape and floating holds probabilities: the sum over rows of u sum_c -w[c]
 /// t[c] log p[c], which has a gradient for the target too; weight: the number of rows, or the sum
-/// of u. It is made of tensor operations. Give `axis` for three axes or more, and no ignore_index.
+/// of u. It is made of tensor operations. Smoothing and z act as below. Give `axis` for three axes
+/// or more, and no ignore_index.
 ///
 /// logits [..., C] floating, target [...] i64/i32/u8 in [0, C) or ignore_index: the shape of the
 /// logits without the axis of the classes. Throws if `axis` is unset and the target's shape fits

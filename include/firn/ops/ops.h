@@ -365,9 +365,9 @@ void allow_bf16x3(bool on) noexcept;
 bool bf16x3_allowed() noexcept;
 /// Makes matrix products batch-invariant: a row of a [m, k] x [k, n] has the same bits whatever m
 /// and the other rows are. The order in which its terms are added then depends on n, k and the
-/// dtype (in f64 also on the layout of the factors), not on m. Products of 16-bit factors always are
-/// batch-invariant. f32 runs on firn's own kernel, which is slower for few rows, and f64 row by row
-/// (figures in docs/performance.md). CUDA devices cannot promise it: products there throw Error
+/// dtype (in f64 also on the layout of the factors), not on m. Products of 16-bit factors always
+/// are batch-invariant. f32 runs on firn's own kernel, which is slower for few rows, and f64 row by
+/// row (figures in docs/performance.md). CUDA devices cannot promise it: products there throw Error
 /// while it is required. Off by default. Applies to all threads, from the next product on.
 void require_batch_invariance(bool on) noexcept;
 /// What require_batch_invariance() was given.

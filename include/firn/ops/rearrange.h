@@ -18,8 +18,8 @@ namespace firn {
 /// `length` elements of an axis from `start` on, a view; a negative start counts from the end.
 /// Throws unless they lie on the axis.
 Tensor narrow(const Tensor& x, std::int64_t axis, std::int64_t start, std::int64_t length);
-/// At most `chunks` views of equal size along `axis`, of which the last may be smaller: pieces of
-/// the rounded-up quotient, as in PyTorch, so there may be fewer.
+/// At most `chunks` (2^24 or fewer) views of equal size along `axis`, of which the last may be
+/// smaller: pieces of the rounded-up quotient, as in PyTorch, so there may be fewer.
 std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t axis = 0);
 /// Axes `from`, a number or a list, become axes `to`, in the order given; the others keep their
 /// order. A view.
@@ -27,12 +27,12 @@ Tensor movedim(const Tensor& x, const Axes& from, const Axes& to);
 /// x with axes of size 1 repeated to `shape`, a view: as expand(), but every size is given.
 Tensor broadcast_to(const Tensor& x, const Shape& shape);
 /// The diagonal of axes `first` and `second`, as a new last axis: a view of the elements whose
-/// position on `second` is `offset` more than on `first`.
+/// position on `second` is `offset` more than on `first`; none if that is beyond the corners.
 Tensor diagonal(const Tensor& x, std::int64_t offset = 0, std::int64_t first = 0,
                 std::int64_t second = 1);
-/// Views of 1-D tensors, or scalars, that broadcast each along an axis of its own: output i has the
-/// values of input i along axis i. With n inputs all have the shape [sizes...] of n axes. This is
-/// PyTorch's indexing="ij"; for "xy" transpose the first two axes.
+/// Views of 1-D tensors, or scalars, of one dtype, that broadcast each along an axis of its own:
+/// output i has the values of input i along axis i. With n inputs all have the shape [sizes...] of
+/// n axes. This is PyTorch's indexing="ij"; for "xy" transpose the first two axes.
 std::vector<Tensor> meshgrid(std::span<const Tensor> axes);
 inline std::vector<Tensor> meshgrid(std::initializer_list<Tensor> axes) {
   return meshgrid(std::span<const Tensor>(axes.begin(), axes.size()));

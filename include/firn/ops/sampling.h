@@ -30,12 +30,14 @@ struct GumbelOptions {
 /// Numbers of the standard Gumbel distribution, -log(-log u); none is infinite.
 Tensor gumbel(const Shape& shape, const GumbelOptions& options = {});
 /// A class drawn for each row of logits [..., C] by their softmax: i64 [...]. It adds Gumbel noise
-/// and takes the largest (Maddison et al. 2014). A class of logit -inf is not drawn.
+/// and takes the largest (Maddison et al. 2014). A class of logit -inf or NaN is
+/// not drawn; of a row without others, class 0 is.
 Tensor categorical(const Tensor& logits, Generator& generator = default_generator());
 /// `count` classes for each row of weights [..., C], 0 or more, drawn in proportion: i64 [...,
 /// count], in the order of drawing. Without replacement no class comes twice, count is at most C,
 /// and classes of weight 0 come after all others. With replacement it takes memory for count * C
-/// numbers a row. The host does not look at the weights.
+/// numbers a row. The host does not look at the weights: those
+/// below 0 and NaN count as 0, and of a row without others class 0 is drawn.
 Tensor multinomial(const Tensor& weights, std::int64_t count, bool replacement = false,
                    Generator& generator = default_generator());
 

@@ -60,15 +60,15 @@ Schedule cosine_restarts(double lr, std::int64_t steps, std::int64_t longer = 1,
 
 /// How the height of a cycle falls.
 struct CyclicOptions {
-  double per_cycle = 1;  ///< factor of each cycle: 0.5 is PyTorch's "triangular2"; 0 or more
-  double per_step = 1;   ///< factor of each step: gamma of PyTorch's "exp_range"; 0 or more
+  double per_cycle = 1;  ///< factor of each cycle: 0.5 is PyTorch's "triangular2"; in [0, 1]
+  double per_step = 1;   ///< factor of each step: gamma of PyTorch's "exp_range"; in [0, 1]
 };
 /// From `base` up to `max` in `half` steps and down again in as many, for ever (Smith 2017). At
 /// most one of the options may be other than 1.
 Schedule cyclic(double base, double max, std::int64_t half, const CyclicOptions& options = {});
-/// A function of the step, as straight pieces: exact at their ends, and off by at most `tolerance`
-/// (0 or more; 1e-15 at least) times the largest value between them. It is asked for steps 0 to
-/// `steps`; after that, the last value stays. Throws Error if it takes more than
+/// A function of the step, as straight pieces: exact at their ends, and between them off by at most
+/// `tolerance` (0 or more; 1e-15 at least) times the largest of all values. It is asked for steps 0
+/// to `steps`, 2^24 at most; after that, the last value stays. Throws Error if it takes more than
 /// Schedule::kMaxPieces, or if a value is negative or not finite. For any other function, call
 /// set_lr() before each step.
 Schedule lambda_schedule(const std::function<double(std::int64_t)>& rate, std::int64_t steps,

@@ -69,7 +69,9 @@ struct Exact {
 /// and NAdam and RAdam if asked).
 struct StepOptions {
   Accumulate accumulate = 1;  ///< micro-steps in a cycle
-  double clip_norm = 0;   ///< largest norm of the averaged gradient of all parameters; 0: no limit
+  /// Largest norm of the averaged gradient of all parameters; 0: no limit. A longer gradient is
+  /// multiplied by clip_norm / (norm + 1e-6), as PyTorch does.
+  double clip_norm = 0;
   double clip_value = 0;  ///< largest magnitude of one averaged gradient element; 0: no limit
   /// Steps go up the gradient of the losses instead of down. Weight decay still shrinks weights.
   bool maximize = false;

@@ -1,5 +1,8 @@
 // Losses over classes term by term, and with probabilities as targets: tensor operations in the
 // compute dtype, where class_losses.cpp has one kernel for the sum.
+#include <cmath>
+
+#include "firn/ops/elementwise.h"
 #include "ops/loss/class_loss.h"
 #include "ops/loss/loss_terms.h"
 
@@ -34,8 +37,10 @@ LossTerms class_terms(const char* op, const Tensor& scores, const Tensor& target
   const std::int64_t classes = x.size(-1);
   const ClassOperands in = class_operands(op, x, classes, target, options, log_input);
 
-  const Tensor log_p = log_input ? x : log_softmax(x);
-  const Tensor counted = ne(in.target, static_cast<double>(options.ignore_index));
+  Tensor counted = ne(in.target, static_cast<double>(options.ignore_index));
+  if (in.row_weights.defined()) counted = logical_and(counted, ne(in.row_weights, 0));
+  const Tensor scores_read = where(unsqueeze(counted, -1), x, 0);
+  const Tensor log_p = log_input ? scores_read : log_softmax(scores_read);
   const Tensor number = where(counted, cast(in.target, i64), 0);
   const auto at_target = [&](const Tensor& t) {
     return squeeze(gather(t, -1, unsqueeze(number, -1)), -1);
@@ -54,9 +59,9 @@ LossTerms class_terms(const char* op, const Tensor& scores, const Tensor& target
   } else if (smooth > 0) {
     terms = (1 - smooth) * terms - sum(log_p, -1) * (smooth / static_cast<double>(classes));
   }
-  if (options.z_loss > 0) terms = terms + options.z_loss * square(log_sum_exp(x));
+  if (options.z_loss > 0) terms = terms + options.z_loss * square(log_sum_exp(scores_read));
   if (in.row_weights.defined()) {
-    terms = where(ne(in.row_weights, 0), terms * in.row_weights, 0);
+    terms = terms * in.row_weights;
     weights = weights * in.row_weights;
   }
   return {where(counted, terms, 0), weights};
@@ -86,11 +91,18 @@ LossTerms ops::probability_terms(const char* op, const Tensor& scores, const Ten
   if (options.label_smoothing > 0)
     t = (1 - options.label_smoothing) * t + options.label_smoothing / static_cast<double>(classes);
   if (options.class_weights.defined()) t = t * cast(options.class_weights.detach(), x.dtype());
-  Tensor terms = -sum(t * log_softmax(x), -1);
-  if (options.z_loss > 0) terms = terms + options.z_loss * square(log_sum_exp(x));
-  if (!options.row_weights.defined()) return {terms};
-  check_row_weights(op, terms, options.row_weights);
-  const Tensor u = cast(options.row_weights.detach(), x.dtype());
+  // Rows of weight 0 are not read. A class that cannot be and is not meant costs nothing.
+  Tensor u, read = x;
+  if (options.row_weights.defined()) {
+    check_row_weights(op, select(x, -1, 0), options.row_weights);
+    u = cast(options.row_weights.detach(), x.dtype());
+    read = where(unsqueeze(ne(u, 0), -1), x, 0);
+  }
+  const Tensor log_p = log_softmax(read);
+  const Tensor idle = logical_and(eq(t, 0), eq(log_p, -HUGE_VAL));
+  Tensor terms = -sum(t * where(idle, 0, log_p), -1);
+  if (options.z_loss > 0) terms = terms + options.z_loss * square(log_sum_exp(read));
+  if (!u.defined()) return {terms};
   return {where(ne(u, 0), terms * u, 0), u};
 }
 

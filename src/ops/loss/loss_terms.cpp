@@ -55,12 +55,38 @@ Tensor ops::pair_terms(BinaryOp op, const Tensor& prediction, const Tensor& targ
   return record_pair(op, out, prediction, target, args);
 }
 
+Tensor ops::spread(const char* op, const char* name, const Tensor& t, const Shape& shape) {
+  bool fits = t.rank() <= shape.size();
+  for (int i = 1; fits && i <= t.rank(); ++i)
+    fits = t.size(-i) == 1 || t.size(-i) == shape[shape.size() - i];
+  FIRN_CHECK(fits, op, "sizes agree from the last axis on, or are 1",
+             "{} {} does not broadcast to {}", name, describe(t), shape);
+  return expand(t, shape);
+}
+
 // ---- A loss of terms ----
+
+namespace {
+
+/// Sum and weight, and what the host knows of it: that it comes of these factors.
+Loss counted(const Tensor& sum, const Tensor& weight, const Tensor& factors, std::int64_t terms) {
+  LossCount count;
+  count.factors = factors;
+  count.factors_version = factors.storage()->version();
+  count.terms = terms;
+  return {sum, weight, false, count};
+}
+
+}  // namespace
 
 Loss LossTerms::loss() const {
   constexpr const char* kOp = "LossTerms::loss";
   require_floating(kOp, terms);
-  if (weights.defined()) return {firn::sum(terms), firn::sum(weights)};
+  if (weights.defined()) {
+    FIRN_CHECK(weights.shape() == terms.shape(), kOp, "one weight for each term",
+               "weights {} for terms {}", describe(weights), describe(terms));
+    return counted(firn::sum(terms), firn::sum(weights), weights, terms.numel());
+  }
   const auto count = static_cast<double>(terms.numel());
   return {
       firn::sum(terms), full({}, count, terms.dtype(), terms.device()), false, {.number = count}};
@@ -74,9 +100,12 @@ Loss LossTerms::loss(const Tensor& factors) const {
                  factors.device() == terms.device(),
              kOp, "factors are floating, or a mask of bools, on the terms' device",
              "factors {} for terms {}", describe(factors), describe(terms));
-  const Tensor f = expand(cast(factors.detach(), terms.dtype()), terms.shape());
-  const Tensor kept = where(ne(f, 0), mul(terms, f), 0);
-  return {firn::sum(kept), firn::sum(weights.defined() ? mul(weights, f) : f)};
+  const Tensor f = spread(kOp, "factors", cast(factors.detach(), terms.dtype()), terms.shape());
+  const Loss all{firn::sum(where(ne(f, 0), mul(terms, f), 0)), firn::sum(f)};
+  if (!weights.defined()) return counted(all.sum, all.weight, factors, terms.numel());
+  FIRN_CHECK(weights.shape() == terms.shape(), kOp, "one weight for each term",
+             "weights {} for terms {}", describe(weights), describe(terms));
+  return {all.sum, firn::sum(mul(weights, f))};
 }
 
 // ---- Of pairs of elements ----
@@ -118,9 +147,12 @@ LossTerms bce_with_logits_terms(const Tensor& logits, const Tensor& target,
   constexpr const char* kOp = "bce_with_logits";
   require_pair(kOp, logits, target);
   if (!options.pos_weight.defined()) return {pair_terms(BinaryOp::bce_with_logits, logits, target)};
-  require_floating(kOp, options.pos_weight);
+  FIRN_CHECK(
+      is_floating(options.pos_weight.dtype()) && options.pos_weight.device() == logits.device(),
+      kOp, "a floating one on the logits' device", "pos_weight {} for {}",
+      describe(options.pos_weight), describe(logits));
   const Tensor x = wide(logits), y = wide(target);
-  const Tensor w = expand(cast(options.pos_weight, x.dtype()), x.shape());
+  const Tensor w = spread(kOp, "pos_weight", cast(options.pos_weight, x.dtype()), x.shape());
   return {(1 - y) * x + (1 + (w - 1) * y) * softplus(-x)};
 }
 Loss bce_with_logits(const Tensor& logits, const Tensor& target, const BceOptions& options) {
@@ -140,9 +172,14 @@ LossTerms focal_terms(const Tensor& logits, const Tensor& target, const FocalOpt
   constexpr const char* kOp = "focal";
   require_pair(kOp, logits, target);
   require_number(kOp, "gamma", options.gamma, 0, false, "2 is usual");
-  const Tensor y = wide(target), p = sigmoid(wide(logits));
+  const Tensor y = wide(target), x = wide(logits);
   Tensor terms = pair_terms(BinaryOp::bce_with_logits, logits, target);
-  if (options.gamma > 0) terms = terms * pow(p * (1 - y) + (1 - p) * y, options.gamma);
+  if (options.gamma > 0) {
+    // 1 - p_t without cancellation, and above 0: powers below 1 have a derivative there too.
+    const Tensor rest = sigmoid(x) * (1 - y) + sigmoid(-x) * y;
+    const double least = x.dtype() == f64 ? 0x1p-1000 : 0x1p-120;
+    terms = terms * pow(clamp(rest, least, HUGE_VAL), options.gamma);
+  }
   if (!options.alpha) return {terms};
   const double alpha = *options.alpha;
   FIRN_CHECK(alpha >= 0 && alpha <= 1, kOp, "0.25 is usual, std::nullopt weighs all alike",

@@ -14,6 +14,9 @@ void require_pair(const char* op, const Tensor& prediction, const Tensor& target
 void require_number(const char* op, const char* name, double value, double least, bool above,
                     const char* hint);
 
+/// t expanded to a shape. Throws Error naming it if it does not broadcast.
+Tensor spread(const char* op, const char* name, const Tensor& t, const Shape& shape);
+
 /// `out`, which holds op(prediction, target) or its sum, recorded with the gradients of both.
 Tensor record_pair(math::BinaryOp op, const Tensor& out, const Tensor& prediction,
                    const Tensor& target, math::Args args);

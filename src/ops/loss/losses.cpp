@@ -46,6 +46,9 @@ bool same_denominator(const Loss& a, const Loss& b) {
   if (a.weight.impl() == b.weight.impl()) return true;
   const LossCount &x = a.count, &y = b.count;
   if (x.number || y.number) return x.number == y.number;
+  if (x.factors.defined() || y.factors.defined())
+    return x.factors.impl() == y.factors.impl() && x.factors_version == y.factors_version &&
+           x.terms == y.terms;
   return x.target.defined() && x.target.impl() == y.target.impl() &&
          x.target_version == y.target_version && x.ignore_index == y.ignore_index &&
          x.class_weights.impl() == y.class_weights.impl() &&
@@ -60,6 +63,8 @@ std::string describe(const LossCount& count) {
     return fmt::format("the classes counted in {}{}{}", firn::describe(count.target),
                        count.class_weights.defined() ? ", with class weights" : "",
                        count.row_weights.defined() ? ", with row weights" : "");
+  if (count.factors.defined())
+    return fmt::format("the factors {} of {} terms", firn::describe(count.factors), count.terms);
   return "a weight on the device";
 }
 

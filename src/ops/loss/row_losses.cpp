@@ -89,13 +89,14 @@ LossTerms triplet_margin_terms(const Tensor& anchor, const Tensor& positive, con
   FIRN_CHECK(anchor.rank() > 0, kOp, "rows lie on the last axis", "{} has no rows",
              describe(anchor));
   require_number(kOp, "margin", options.margin, 0, true, "1 is usual");
-  require_number(kOp, "p", options.p, 0, true, "2 is the Euclidean distance");
+  FIRN_CHECK(options.p > 0, kOp, "2 is the Euclidean distance", "p is {}, not above 0", options.p);
   require_number(kOp, "eps", options.eps, 0, false, "1e-6 is usual");
   const Tensor a = wide(anchor), p = wide(positive), n = wide(negative);
   const auto distance = [&](const Tensor& from, const Tensor& to) {
     const Tensor d = from - to + options.eps;
     if (options.p == 2) return norm(d, -1);
     if (options.p == 1) return sum(abs(d), -1);
+    if (std::isinf(options.p)) return max(abs(d), -1);
     return pow(sum(pow(abs(d), options.p), -1), 1 / options.p);
   };
   Tensor far = distance(a, n);

@@ -198,8 +198,10 @@ Schedule cyclic(double base, double max, std::int64_t half, const CyclicOptions&
   require_steps("cyclic", "half", half);
   FIRN_CHECK(half <= std::numeric_limits<std::int64_t>::max() / 2, "cyclic", "", "half is {}",
              half);
-  require_rate("cyclic", "per_cycle", options.per_cycle);
-  require_rate("cyclic", "per_step", options.per_step);
+  for (const auto& [name, factor] :
+       {std::pair{"per_cycle", options.per_cycle}, std::pair{"per_step", options.per_step}})
+    FIRN_CHECK(factor >= 0 && factor <= 1, "cyclic", "1 leaves the height of cycles as it is",
+               "{} is {}, not in [0, 1]", name, factor);
   FIRN_CHECK(options.per_cycle == 1 || options.per_step == 1, "cyclic", "leave one of them at 1",
              "per_cycle and per_step are {} and {}", options.per_cycle, options.per_step);
   const bool by_step = options.per_step != 1;
@@ -215,6 +217,8 @@ Schedule lambda_schedule(const std::function<double(std::int64_t)>& rate, std::i
   constexpr const char* kOp = "lambda_schedule";
   FIRN_CHECK(rate != nullptr, kOp, "give a function of the step", "there is no function");
   require_steps(kOp, "steps", steps);
+  FIRN_CHECK(steps <= std::int64_t{1} << 24, kOp, "call set_lr() before each step",
+             "steps is {}, more than 2^24", steps);
   require_rate(kOp, "tolerance", tolerance);
   std::vector<double> values;
   for (std::int64_t i = 0; i <= steps; ++i) {

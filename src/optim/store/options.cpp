@@ -1,4 +1,6 @@
 // The options of an optimizer's rules in words: what a saved run compares.
+#include <type_traits>
+
 #include "base/check.h"
 #include "optim/store/param_store.h"
 
@@ -20,6 +22,7 @@ std::string options_of(const Rule& r) {
   if constexpr (requires { r.beta1; }) add("beta1", r.beta1);
   if constexpr (requires { r.beta2; }) add("beta2", r.beta2);
   if constexpr (requires { r.eps; }) add("eps", r.eps);
+  if constexpr (std::is_same_v<Rule, math::AmsGrad>) add("amsgrad", 1);
   if constexpr (requires { r.rho; }) add("rho", r.rho);
   if constexpr (requires { r.momentum_decay; }) add("momentum_decay", r.momentum_decay);
   if constexpr (requires { r.decoupled_weight_decay; })

@@ -16,7 +16,7 @@ struct AdamOptions {
   bool amsgrad = false;     ///< divide by the largest second moment so far (Reddi et al. 2018)
   /// bits8: 2.03 bytes a parameter instead of 8, see StatePrecision. A second moment above 0 is
   /// never rounded to 0. f64 parameters are refused. Embeddings train better with full states: a
-  /// group may set its own.
+  /// group may set its own. amsgrad has no such form.
   StatePrecision state = StatePrecision::full;
   std::int64_t min_8bit_size = 4096;  ///< parameters of fewer elements keep full states; 0 or more
 };

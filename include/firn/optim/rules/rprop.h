@@ -8,7 +8,8 @@
 namespace firn::optim {
 
 struct RpropOptions {
-  Schedule lr = 1e-2;  ///< the step size of a parameter's first update; later values have no effect
+  Schedule lr = 1e-2;  ///< step size of a parameter's first update, within the limits; later values
+                       ///< have no effect
   double eta_minus = 0.5;  ///< factor of a step size if the gradient's sign changes, in (0, 1)
   double eta_plus = 1.2;   ///< factor of a step size if it does not, more than 1
   double step_min = 1e-6;  ///< smallest step size, 0 or more

@@ -1,5 +1,5 @@
 // Losses, reduced in every way that PyTorch has.
-#include "interop/table.h"
+#include "interop/opinfo/table.h"
 
 namespace firn::interop {
 namespace {

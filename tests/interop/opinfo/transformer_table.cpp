@@ -1,6 +1,6 @@
 // Attention, rotary positions, gated units and their layers, and the loss over a vocabulary. Those
 // named composed.* have their samples in compositions.py.
-#include "interop/table.h"
+#include "interop/opinfo/table.h"
 
 namespace firn::interop {
 namespace {

@@ -1,4 +1,4 @@
-#include "interop/table.h"
+#include "interop/opinfo/table.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,5 +1,5 @@
 // The operations of firn/ops/elementwise.h as PyTorch's.
-#include "interop/table.h"
+#include "interop/opinfo/table.h"
 
 namespace firn::interop {
 namespace {

@@ -1,5 +1,5 @@
 // Sorting, statistics and scans.
-#include "interop/table.h"
+#include "interop/opinfo/table.h"
 
 namespace firn::interop {
 namespace {

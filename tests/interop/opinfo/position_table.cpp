@@ -1,5 +1,5 @@
 // Rearrangements, and adding and reading at positions.
-#include "interop/table.h"
+#include "interop/opinfo/table.h"
 
 namespace firn::interop {
 namespace {

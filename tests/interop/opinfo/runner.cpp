@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <exception>
 
-#include "interop/table.h"
+#include "interop/opinfo/table.h"
 #include "interop/wire.h"
 
 namespace firn::interop {
