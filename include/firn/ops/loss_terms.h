@@ -28,7 +28,8 @@ struct LossTerms {
 };
 
 // ---- The losses of losses.h ----
-/// The terms of mse_loss(), l1_loss() and huber_loss(), of the operands' shape.
+/// mse_terms(), l1_terms() and huber_terms(): the terms of mse_loss() and so on, of the operands'
+/// shape.
 LossTerms mse_terms(const Tensor& prediction, const Tensor& target);
 LossTerms l1_terms(const Tensor& prediction, const Tensor& target);
 LossTerms huber_terms(const Tensor& prediction, const Tensor& target, double delta = 1);
@@ -51,17 +52,20 @@ struct BceOptions {
 /// denominator is the number of elements, whatever pos_weight is, as in PyTorch.
 LossTerms bce_with_logits_terms(const Tensor& logits, const Tensor& target,
                                 const BceOptions& options = {});
+/// The sum of these terms.
 Loss bce_with_logits(const Tensor& logits, const Tensor& target, const BceOptions& options);
 
 // ---- Of pairs of elements ----
 /// (p - t)^2 / (2 beta) if |p - t| < beta, else |p - t| - beta/2 (Girshick 2015). beta is 0 or
 /// more; 0 is l1_loss.
 LossTerms smooth_l1_terms(const Tensor& prediction, const Tensor& target, double beta = 1);
+/// The sum of these terms.
 Loss smooth_l1_loss(const Tensor& prediction, const Tensor& target, double beta = 1);
 /// Binary cross-entropy of probabilities p, targets y in [0, 1]: -y log p - (1 - y) log(1 - p),
 /// with logarithms of at least -100. Prefer bce_with_logits(), which is exact for small
 /// probabilities. A p outside [0, 1] gives NaN.
 LossTerms bce_terms(const Tensor& probabilities, const Tensor& target);
+/// The sum of these terms.
 Loss bce_loss(const Tensor& probabilities, const Tensor& target);
 
 struct FocalOptions {
@@ -74,20 +78,25 @@ struct FocalOptions {
 /// + (1 - p) (1 - y) (Lin et al. 2017; torchvision's sigmoid_focal_loss). The denominator is the
 /// number of elements: to divide by that of positive targets, as the paper does, use Loss::per().
 LossTerms focal_terms(const Tensor& logits, const Tensor& target, const FocalOptions& options = {});
+/// The sum of these terms.
 Loss focal_loss(const Tensor& logits, const Tensor& target, const FocalOptions& options = {});
 
 /// log(1 + e^(-y x)) of scores x and classes y, 1 or -1.
 LossTerms soft_margin_terms(const Tensor& scores, const Tensor& target);
+/// The sum of these terms.
 Loss soft_margin_loss(const Tensor& scores, const Tensor& target);
 /// max(0, margin - y x) of scores x and classes y, 1 or -1: the loss of a support vector machine.
 LossTerms hinge_terms(const Tensor& scores, const Tensor& target, double margin = 1);
+/// The sum of these terms.
 Loss hinge_loss(const Tensor& scores, const Tensor& target, double margin = 1);
 /// x if y = 1, max(0, margin - x) if y = -1, of distances x.
 LossTerms hinge_embedding_terms(const Tensor& distances, const Tensor& target, double margin = 1);
+/// The sum of these terms.
 Loss hinge_embedding_loss(const Tensor& distances, const Tensor& target, double margin = 1);
 /// max(0, margin - y (a - b)): y = 1 wants a above b, y = -1 below. The three have one shape.
 LossTerms margin_ranking_terms(const Tensor& a, const Tensor& b, const Tensor& target,
                                double margin = 0);
+/// The sum of these terms.
 Loss margin_ranking_loss(const Tensor& a, const Tensor& b, const Tensor& target, double margin = 0);
 
 // ---- Negative log-likelihoods ----
@@ -99,6 +108,7 @@ struct PoissonNllOptions {
 /// e^x - t x, or without log_input x - t log(x + eps), of counts t.
 LossTerms poisson_nll_terms(const Tensor& input, const Tensor& target,
                             const PoissonNllOptions& options = {});
+/// The sum of these terms.
 Loss poisson_nll_loss(const Tensor& input, const Tensor& target,
                       const PoissonNllOptions& options = {});
 
@@ -111,6 +121,7 @@ struct GaussianNllOptions {
 /// gradient is as if it did not.
 LossTerms gaussian_nll_terms(const Tensor& mean, const Tensor& target, const Tensor& variance,
                              const GaussianNllOptions& options = {});
+/// The sum of these terms.
 Loss gaussian_nll_loss(const Tensor& mean, const Tensor& target, const Tensor& variance,
                        const GaussianNllOptions& options = {});
 
@@ -120,6 +131,7 @@ Loss gaussian_nll_loss(const Tensor& mean, const Tensor& target, const Tensor& v
 /// any dtype, has the operands' shape without the last axis.
 LossTerms cosine_embedding_terms(const Tensor& a, const Tensor& b, const Tensor& target,
                                  double margin = 0);
+/// The sum of these terms.
 Loss cosine_embedding_loss(const Tensor& a, const Tensor& b, const Tensor& target,
                            double margin = 0);
 
@@ -132,6 +144,7 @@ struct TripletMarginOptions {
 /// max(0, |anchor - positive| - |anchor - negative| + margin), one for each row.
 LossTerms triplet_margin_terms(const Tensor& anchor, const Tensor& positive, const Tensor& negative,
                                const TripletMarginOptions& options = {});
+/// The sum of these terms.
 Loss triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative,
                          const TripletMarginOptions& options = {});
 
@@ -140,6 +153,7 @@ Loss triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const Ten
 /// probabilities and targets [n, ...] (Milletari et al. 2016, without squares). smooth is 0 or
 /// more.
 LossTerms dice_terms(const Tensor& probabilities, const Tensor& target, double smooth = 1);
+/// The sum of these terms.
 Loss dice_loss(const Tensor& probabilities, const Tensor& target, double smooth = 1);
 
 }  // namespace firn

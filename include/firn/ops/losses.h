@@ -20,9 +20,9 @@ struct LossCount {
   std::int64_t ignore_index = 0;  ///< targets that do not count
   Tensor factors = {};            ///< else the factors, or weights, of so many
   std::int64_t terms = 0;         ///< terms (LossTerms)
-  /// Versions of the tensors (counts of in-place writes) when they were counted.
+  /// Versions of these tensors (counts of in-place writes) when they were counted.
   std::int64_t target_version = 0, class_weights_version = 0, row_weights_version = 0;
-  std::int64_t factors_version = 0;
+  std::int64_t factors_version = 0;  ///< likewise
 };
 
 /// A loss over a batch: value = sum / weight. Both are scalars on the device, f32 (f64 for f64

@@ -63,7 +63,7 @@ const char* to_string(Interpolation interpolation) noexcept;
 struct QuantileOptions {
   Axes axes = {};         ///< a list or one number; empty: all
   bool keepdims = false;  ///< reduced axes stay, with size 1
-  Interpolation interpolation = Interpolation::linear;
+  Interpolation interpolation = Interpolation::linear;  ///< between neighbours a and b
 };
 /// The element of rank q (n - 1) of the n sorted elements, interpolated; floating dtypes, q in
 /// [0, 1]. q is rounded to f32 unless x is f64, and the rank is computed in f64, as in PyTorch. NaN
