@@ -9,19 +9,21 @@
 
 namespace firn::kernels {
 
+inline constexpr int kScanViews = 4;  ///< result, two operands, positions
+
 /// The views of a scan, all of one shape; the first is the result. Views that are absent repeat
 /// the first.
 struct ScanViews {
-  const Strides* strides[Walk::kMaxViews];
+  const Strides* strides[kScanViews];
 };
 
 struct ScanPlan {
-  std::int64_t length;                        ///< elements of a line
-  std::int64_t step[Walk::kMaxViews];         ///< strides along a line
-  std::int64_t width = 1;                     ///< lines side by side
-  std::int64_t column[Walk::kMaxViews] = {};  ///< strides from one to the next
-  std::int64_t groups;                        ///< how many such runs of lines there are
-  Shape outer;                                ///< the shape with size 1 along lines and columns
+  std::int64_t length;                   ///< elements of a line
+  std::int64_t step[kScanViews];         ///< strides along a line
+  std::int64_t width = 1;                ///< lines side by side
+  std::int64_t column[kScanViews] = {};  ///< strides from one to the next
+  std::int64_t groups;                   ///< how many such runs of lines there are
+  Shape outer;                           ///< the shape with size 1 along lines and columns
 
   /// `least`: fewer lines side by side are scanned one by one.
   ScanPlan(const Shape& shape, int axis, const ScanViews& views, std::int64_t least)
@@ -31,7 +33,7 @@ struct ScanPlan {
       for (const Strides* s : views.strides) sum += (*s)[d];
       return sum;
     };
-    for (int v = 0; v < Walk::kMaxViews; ++v) step[v] = (*views.strides[v])[axis];
+    for (int v = 0; v < kScanViews; ++v) step[v] = (*views.strides[v])[axis];
     outer[axis] = 1;
     // Lines side by side: from the axis whose elements are closest, outwards as memory allows.
     for (;;) {
@@ -41,7 +43,7 @@ struct ScanPlan {
         if (width == 1 ? next < 0 || apart(d) < apart(next) : follows(views, d)) next = d;
       }
       if (next < 0) break;
-      for (int v = 0; v < Walk::kMaxViews && width == 1; ++v) column[v] = (*views.strides[v])[next];
+      for (int v = 0; v < kScanViews && width == 1; ++v) column[v] = (*views.strides[v])[next];
       width *= outer[next];
       outer[next] = 1;
     }
@@ -55,21 +57,21 @@ struct ScanPlan {
 
   /// Over the groups; the offsets are those of a group's first element.
   Walk walk(const ScanViews& views) const {
-    Strides kept[Walk::kMaxViews];
-    const Strides* lists[Walk::kMaxViews];
-    for (int v = 0; v < Walk::kMaxViews; ++v) {
+    Strides kept[kScanViews];
+    const Strides* lists[kScanViews];
+    for (int v = 0; v < kScanViews; ++v) {
       kept[v] = *views.strides[v];
       for (int d = 0; d < outer.size(); ++d)
         if (outer[d] == 1) kept[v][d] = 0;
       lists[v] = &kept[v];
     }
-    return Walk(outer, lists, Walk::kMaxViews);
+    return Walk(outer, lists, kScanViews);
   }
 
  private:
   /// Whether axis d continues the columns so far in every view.
   bool follows(const ScanViews& views, int d) const {
-    for (int v = 0; v < Walk::kMaxViews; ++v)
+    for (int v = 0; v < kScanViews; ++v)
       if ((*views.strides[v])[d] != column[v] * width) return false;
     return true;
   }

@@ -61,8 +61,8 @@ enum class Interpolation {
 const char* to_string(Interpolation interpolation) noexcept;
 
 struct QuantileOptions {
-  Axes axes = {};         ///< a list or one number; empty: all
-  bool keepdims = false;  ///< reduced axes stay, with size 1
+  Axes axes = {};                                       ///< a list or one number; empty: all
+  bool keepdims = false;                                ///< reduced axes stay, with size 1
   Interpolation interpolation = Interpolation::linear;  ///< between neighbours a and b
 };
 /// The element of rank q (n - 1) of the n sorted elements, interpolated; floating dtypes, q in

@@ -178,8 +178,8 @@ class Scanner {
       if (plan_.width > 1) {
         const std::int64_t first = u % tiles * kTile;
         const std::int64_t n = std::min(kTile, plan_.width - first);
-        std::int64_t moved[Walk::kMaxViews];
-        for (int v = 0; v < Walk::kMaxViews; ++v) moved[v] = at[v] + first * plan_.column[v];
+        std::int64_t moved[kScanViews];
+        for (int v = 0; v < kScanViews; ++v) moved[v] = at[v] + first * plan_.column[v];
         columns(moved, n, begin, end, ahead, total, store);
       } else if (store) {
         line<true>(at, begin, end, ahead, total);

@@ -37,8 +37,8 @@ struct Operands {
   bool two, reverse;
   float beta;
   std::int64_t length, chunk, chunks, width, groups;
-  std::int64_t step[Walk::kMaxViews], column[Walk::kMaxViews];
-  StridedAxes<Walk::kMaxViews> axes;  ///< over the groups
+  std::int64_t step[kScanViews], column[kScanViews];
+  StridedAxes<kScanViews> axes;  ///< over the groups
 
   __device__ std::int64_t place(std::int64_t i) const { return reverse ? length - 1 - i : i; }
   __device__ std::int64_t end(std::int64_t begin) const {
@@ -124,7 +124,7 @@ static __global__ void scan_lines(Operands o, typename S::State* totals) {
   for (std::int64_t unit = blockIdx.x; unit < o.groups * o.chunks; unit += gridDim.x) {
     const std::int64_t group = unit / o.chunks, c = unit % o.chunks;
     const std::int64_t begin = c * o.chunk, end = o.end(begin);
-    std::int64_t at[Walk::kMaxViews];
+    std::int64_t at[kScanViews];
     o.axes.offsets(group, at);
     State ahead = S::identity();
     if constexpr (!kTotals) {
@@ -177,9 +177,9 @@ static __global__ void scan_columns(Operands o, typename S::State* totals) {
     const std::int64_t unit = t / o.width, column = t % o.width;
     const std::int64_t group = unit / o.chunks, c = unit % o.chunks;
     const std::int64_t begin = c * o.chunk, end = o.end(begin);
-    std::int64_t at[Walk::kMaxViews];
+    std::int64_t at[kScanViews];
     o.axes.offsets(group, at);
-    for (int v = 0; v < Walk::kMaxViews; ++v) at[v] += column * o.column[v];
+    for (int v = 0; v < kScanViews; ++v) at[v] += column * o.column[v];
     State ahead = S::identity();
     if constexpr (!kTotals) {
       for (std::int64_t k = c; k > 0; --k) ahead = S::join(ahead, totals[t - k * o.width]);
@@ -253,11 +253,11 @@ Operands operands(const ConstView& a, const ConstView& b, const View& out, const
   o.length = plan.length;
   o.width = plan.width;
   o.groups = plan.groups;
-  for (int v = 0; v < Walk::kMaxViews; ++v) {
+  for (int v = 0; v < kScanViews; ++v) {
     o.step[v] = plan.step[v];
     o.column[v] = plan.column[v];
   }
-  o.axes = StridedAxes<Walk::kMaxViews>(plan.walk(views));
+  o.axes = StridedAxes<kScanViews>(plan.walk(views));
   return o;
 }
 
