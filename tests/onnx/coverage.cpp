@@ -51,9 +51,9 @@ const std::map<std::string, std::string> kRuns = {{"flatten", "reshape"},
                                                   {"kthvalue", "topk"},
                                                   {"bce_loss", "bce"}};
 /// Without tensors among their operands; drawing is refused where it happens (refusals.cpp).
-const std::set<std::string> kMakes = {"full",      "ones",     "empty_like", "zeros_like",
-                                      "ones_like", "arange",   "eye",        "rand",
-                                      "randn",     "randperm", "uniform",    "normal"};
+const std::set<std::string> kMakes = {
+    "full", "ones",  "empty_like", "zeros_like", "ones_like", "arange", "eye",
+    "rand", "randn", "randperm",   "linspace",   "uniform",   "normal"};
 /// Recorded as the value that they have already.
 const std::set<std::string> kMoves = {"to_device", "clone", "contiguous", "channels_last"};
 /// Switches of products.

@@ -191,11 +191,12 @@ const char* to_string(Interpolation interpolation) noexcept {
   return names[static_cast<int>(interpolation)];
 }
 
-Tensor quantile(const Tensor& x, double q, const QuantileOptions& options) {
+Tensor quantile(const Tensor& x, double q, const QuantileOptions& options) try {
   return quantiles(x, {q}, false, options);
 }
+FIRN_OUT_OF_MEMORY("quantile")
 
-Tensor quantile(const Tensor& x, const Tensor& q, const QuantileOptions& options) {
+Tensor quantile(const Tensor& x, const Tensor& q, const QuantileOptions& options) try {
   require_floating("quantile", q);
   FIRN_CHECK(q.rank() <= 1, "quantile", "flatten it: q.flatten()",
              "q is a number or a list, got {}", describe(q));
@@ -204,6 +205,7 @@ Tensor quantile(const Tensor& x, const Tensor& q, const QuantileOptions& options
                      options);
   return quantiles(x, cast(q.detach(), f64).to_vector<double>(), q.rank() == 1, options);
 }
+FIRN_OUT_OF_MEMORY("quantile")
 
 Histogram histogram(const Tensor& x, std::int64_t bins, const HistogramOptions& options) try {
   require_histogram(x);
