@@ -124,18 +124,19 @@ class Scanner {
     const std::int64_t tiles = math::ceil_div(plan_.width, kTile);
     const std::int64_t units = plan_.groups * tiles,
                        work = units * n * std::min(plan_.width, kTile);
-    const std::int64_t states = columns ? math::ceil_div(std::min(plan_.width, kTile), kWidth) : 1;
+    const std::int64_t states = states_of(0, tiles);
     if (chunks == 1 || threads_for(units * chunks, work) <= units) {
       const std::int64_t together =
           std::max<std::int64_t>(1, kTogether / (n * (columns ? kTile : 1)));
       parallel_for(math::ceil_div(units, together), work, [&](std::int64_t i) {
         Ahead ahead[kTile / kWidth];
         for (std::int64_t u = i * together; u < std::min(units, (i + 1) * together); ++u) {
-          std::fill_n(ahead, states, Ahead());
+          const std::int64_t used = states_of(u, tiles);
+          std::fill_n(ahead, used, Ahead());
           for (std::int64_t c = 0; c < chunks; ++c) {
             State total[kTile / kWidth];
             each(u, tiles, c * chunk, std::min(n, (c + 1) * chunk), ahead, total, true);
-            for (std::int64_t s = 0; s < states; ++s) ahead[s].join(total[s], c * chunk);
+            for (std::int64_t s = 0; s < used; ++s) ahead[s].join(total[s], c * chunk);
           }
         }
       });
@@ -152,7 +153,7 @@ class Scanner {
       each(i / chunks, tiles, c * chunk, (c + 1) * chunk, nullptr, totals + i * states, false);
     });
     for (std::int64_t u = 0; u < units; ++u) {
-      for (std::int64_t s = 0; s < states; ++s) {
+      for (std::int64_t s = 0; s < states_of(u, tiles); ++s) {
         Ahead ahead;
         for (std::int64_t c = 0; c < chunks; ++c) {
           const std::int64_t at = (u * chunks + c) * states + s;
@@ -170,6 +171,11 @@ class Scanner {
   }
 
  private:
+  /// How many states unit u has. The first unit has the most.
+  std::int64_t states_of(std::int64_t u, std::int64_t tiles) const {
+    if (plan_.width == 1) return 1;
+    return math::ceil_div(std::min(kTile, plan_.width - u % tiles * kTile), kWidth);
+  }
   /// The elements [begin, end) of unit u, a chunk. `total`: their states. Results are stored if
   /// `store`; `ahead` is what lies before.
   void each(std::int64_t u, std::int64_t tiles, std::int64_t begin, std::int64_t end,

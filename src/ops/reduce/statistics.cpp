@@ -229,19 +229,17 @@ Histogram histogram(const Tensor& x, std::int64_t bins, const HistogramOptions& 
     high += 0.5;
   }
   // From the nearer end, in x's dtype, as torch.linspace() counts.
-  const auto edges = [&]<class C>(C first, C last) {
+  const Tensor edges = empty({bins + 1}, x.dtype(), Device::cpu());
+  const auto fill = [&]<class C>(C first, C last) {
     const C step = (last - first) / static_cast<C>(bins);
-    std::vector<C> all(static_cast<std::size_t>(bins + 1));
+    C* const edge = edges.data<C>();
     for (std::int64_t i = 0; i <= bins; ++i)
-      all[static_cast<std::size_t>(i)] = i < (bins + 1) / 2
-                                             ? first + step * static_cast<C>(i)
-                                             : last - step * static_cast<C>(bins - i);
-    return tensor(all, {bins + 1}, x.device());
+      edge[i] = i < (bins + 1) / 2 ? first + step * static_cast<C>(i)
+                                   : last - step * static_cast<C>(bins - i);
   };
-  return counted(x,
-                 x.dtype() == f64 ? edges(low, high)
-                                  : edges(static_cast<float>(low), static_cast<float>(high)),
-                 options);
+  if (!runtime::dry_run())
+    x.dtype() == f64 ? fill(low, high) : fill(static_cast<float>(low), static_cast<float>(high));
+  return counted(x, to_device(edges, x.device()), options);
 }
 FIRN_OUT_OF_MEMORY("histogram")
 
