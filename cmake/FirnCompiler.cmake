@@ -50,3 +50,6 @@ if(FIRN_SANITIZE)
   endif()
   target_link_options(firn_private INTERFACE -fsanitize=${FIRN_SANITIZE})
 endif()
+if(FIRN_PRECOMPILE AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  target_compile_options(firn_private INTERFACE "SHELL:-Xclang -fno-pch-timestamp")  # so that ccache can keep them
+endif()

@@ -21,7 +21,7 @@ inline const std::vector<Part> kParts = {
     {"base",      {"include/firn/error.h", "include/firn/dtype.h", "include/firn/half.h",
                    "include/firn/shape.h", "include/firn/device.h", "include/firn/random.h",
                    "include/firn/ref.h", "include/firn/view.h", "include/firn/warning.h",
-                   "include/firn/ops/activation.h", "include/firn/cpu.h", "include/firn/optim/kinds.h"},
+                   "include/firn/ops/activation.h", "include/firn/ops/recurrent_cell.h", "include/firn/cpu.h", "include/firn/optim/kinds.h"},
                   {}},
     {"base_src",  {"src/base/"},
                   {"base"}},

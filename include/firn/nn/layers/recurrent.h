@@ -1,0 +1,139 @@
+// Recurrent layers: RNN, GRU and LSTM of any depth, in one or both directions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "firn/nn/module_of.h"
+#include "firn/ops/recurrent.h"
+
+namespace firn::nn {
+
+/// Options of RNN, GRU and LSTM.
+struct RecurrentLayerOptions {
+  std::int64_t layers = 1;      ///< each reads the output of the one below
+  bool bias = true;             ///< of both products
+  bool batch_first = false;     ///< x and output are [batch, steps, ...], not [steps, batch, ...]
+  double dropout = 0;           ///< of the output of every layer but the last, in training mode
+  bool bidirectional = false;   ///< a second set of weights reads from the end
+  std::int64_t projection = 0;  ///< LSTM only: units of h, less than `units`; 0: no projection
+  bool relu = false;            ///< RNN only: max(., 0) in place of tanh
+  DType dtype = f32;
+  Device device = default_device();
+};
+
+/// What a call is given beside x. `d` is 2 if bidirectional, else 1.
+struct RecurrentInput {
+  Tensor h = {};  ///< [d layers, batch, p]; undefined: zeros
+  Tensor c = {};  ///< LSTM: [d layers, batch, units]; undefined: zeros
+  /// [batch], i64 or i32: the steps of each sequence; undefined: all. PyTorch has packed sequences
+  /// for this; here they need no order.
+  Tensor lengths = {};
+};
+
+/// Weights of all layers and directions, named as in PyTorch: "weight_ih_l0", "weight_hh_l0",
+/// "bias_ih_l0", "bias_hh_l0", "weight_hr_l0", and "..._l0_reverse".
+class RecurrentWeights {
+ public:
+  struct Part {
+    Parameter weight_ih;         ///< [gates units, in]
+    Parameter weight_hh;         ///< [gates units, p]
+    Parameter bias_ih, bias_hh;  ///< [gates units], or undefined
+    Parameter weight_hr;         ///< [p, units], or undefined
+  };
+
+  /// All uniform in (-1/sqrt(units), 1/sqrt(units)), from the default generator.
+  RecurrentWeights(const char* layer, RecurrentCell cell, std::int64_t in, std::int64_t units,
+                   const RecurrentLayerOptions& options);
+
+  /// Throws Error if there is no such layer or direction.
+  Part& at(std::int64_t layer, bool reverse = false);
+  void visit(MemberVisitor& visitor, const std::string& name);
+
+ private:
+  std::vector<Part> parts_;
+  bool bidirectional_;
+};
+
+namespace detail {
+
+/// What RNN, GRU and LSTM share.
+class RecurrentStack {
+ public:
+  RecurrentStack(const char* layer, RecurrentCell cell, std::int64_t in, std::int64_t units,
+                 const RecurrentLayerOptions& options);
+  RecurrentResult run(RecurrentWeights& weights, const Tensor& x, const RecurrentInput& input,
+                      bool training) const;
+  std::string repr() const;
+
+ private:
+  const char* name_;
+  RecurrentCell cell_;
+  std::int64_t in_, units_;
+  RecurrentLayerOptions options_;
+};
+
+}  // namespace detail
+
+/// x [steps, batch, in] -> output [steps, batch, d p], h [d layers, batch, p] and c [d layers,
+/// batch, units]. p is the projection, or units; d is 2 if bidirectional. A call with x alone gives
+/// the output alone, so that the layer may be part of a Sequential:
+///
+///   nn::LSTM lstm(64, 256, {.layers = 2, .bidirectional = true});
+///   Tensor y = lstm(x);
+///   auto [y, h, c] = lstm(x, nn::RecurrentInput{.lengths = lengths});
+///
+/// Without the batch axis, x [steps, in] gives [steps, d p], [d layers, p] and [d layers, units].
+/// Padding may hold anything, and its output is 0. Formulas and precision: see recurrent().
+class LSTM : public ModuleOf<LSTM> {
+ public:
+  /// Throws Error unless the sizes are positive and 0 <= dropout < 1.
+  LSTM(std::int64_t in, std::int64_t units, const RecurrentLayerOptions& options = {});
+
+  Tensor forward(const Tensor& x) override;
+  RecurrentResult forward(const Tensor& x, const RecurrentInput& input);
+  std::string extra_repr() const override { return stack_.repr(); }
+  FIRN_MEMBERS(weights)
+
+  RecurrentWeights weights;  ///< of all layers and directions
+
+ private:
+  detail::RecurrentStack stack_;
+};
+
+/// As LSTM, without c. The bias of the candidate is inside the reset gate, as in PyTorch.
+class GRU : public ModuleOf<GRU> {
+ public:
+  /// Throws Error unless the sizes are positive and 0 <= dropout < 1.
+  GRU(std::int64_t in, std::int64_t units, const RecurrentLayerOptions& options = {});
+
+  Tensor forward(const Tensor& x) override;
+  RecurrentResult forward(const Tensor& x, const RecurrentInput& input);
+  std::string extra_repr() const override { return stack_.repr(); }
+  FIRN_MEMBERS(weights)
+
+  RecurrentWeights weights;  ///< of all layers and directions
+
+ private:
+  detail::RecurrentStack stack_;
+};
+
+/// As LSTM, without c.
+class RNN : public ModuleOf<RNN> {
+ public:
+  /// Throws Error unless the sizes are positive and 0 <= dropout < 1.
+  RNN(std::int64_t in, std::int64_t units, const RecurrentLayerOptions& options = {});
+
+  Tensor forward(const Tensor& x) override;
+  RecurrentResult forward(const Tensor& x, const RecurrentInput& input);
+  std::string extra_repr() const override { return stack_.repr(); }
+  FIRN_MEMBERS(weights)
+
+  RecurrentWeights weights;  ///< of all layers and directions
+
+ private:
+  detail::RecurrentStack stack_;
+};
+
+}  // namespace firn::nn

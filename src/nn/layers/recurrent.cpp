@@ -1,0 +1,193 @@
+// RNN, GRU, LSTM.
+#include "firn/nn/layers/recurrent.h"
+
+#include <cmath>
+
+#include "base/checked.h"
+#include "firn/nn/init.h"
+#include "firn/ops/ops.h"
+
+namespace firn::nn {
+namespace {
+
+void check_options(const char* layer, RecurrentCell cell, std::int64_t in, std::int64_t units,
+                   const RecurrentLayerOptions& o) {
+  FIRN_CHECK(in > 0 && units > 0, layer, "give the width of x and the number of units",
+             "in = {} and units = {} must be positive", in, units);
+  FIRN_CHECK(o.layers > 0, layer, "1 is the default", "layers = {}", o.layers);
+  FIRN_CHECK(o.dropout >= 0 && o.dropout < 1, layer, "the share of what becomes zero",
+             "dropout = {} is not in [0, 1)", o.dropout);
+  FIRN_CHECK(o.dropout == 0 || o.layers > 1, layer, "put an nn::Dropout after it",
+             "dropout = {} lies between layers, and there is one", o.dropout);
+  FIRN_CHECK(o.projection == 0 || cell == RecurrentCell::lstm, layer, "take nn::LSTM",
+             "projection = {}", o.projection);
+  FIRN_CHECK(o.projection >= 0 && o.projection < units, layer, "0 stands for none",
+             "projection = {} of {} units", o.projection, units);
+  FIRN_CHECK(!o.relu || cell == RecurrentCell::rnn_relu, layer, "take nn::RNN",
+             "relu is set: the gates have activations of their own");
+  FIRN_CHECK(is_floating(o.dtype), layer, "f32, f16, bf16 or f64", "dtype = {}",
+             to_string(o.dtype));
+}
+
+std::int64_t directions(const RecurrentLayerOptions& o) { return o.bidirectional ? 2 : 1; }
+
+RecurrentCell rnn_cell(const RecurrentLayerOptions& o) {
+  return o.relu ? RecurrentCell::rnn_relu : RecurrentCell::rnn_tanh;
+}
+
+}  // namespace
+
+// ---- Weights ----
+
+RecurrentWeights::RecurrentWeights(const char* layer, RecurrentCell cell, std::int64_t in,
+                                   std::int64_t units, const RecurrentLayerOptions& options)
+    : bidirectional_(options.bidirectional) {
+  check_options(layer, cell, in, units, options);
+  const double bound = 1 / std::sqrt(static_cast<double>(units));
+  const std::int64_t rows = checked_product(layer, gates_of(cell), units);
+  const std::int64_t p = options.projection ? options.projection : units;
+  const auto uniform = [&](const Shape& shape) {
+    checked_elements(layer, shape);
+    Parameter made = Parameter::empty(shape, options.dtype, options.device);
+    init::uniform_(made, -bound, bound);
+    return made;
+  };
+  for (std::int64_t i = 0; i < options.layers; ++i) {
+    for (std::int64_t d = 0; d < directions(options); ++d) {
+      Part part;
+      part.weight_ih = uniform({rows, i == 0 ? in : directions(options) * p});
+      part.weight_hh = uniform({rows, p});
+      if (options.bias) {
+        part.bias_ih = uniform({rows});
+        part.bias_hh = uniform({rows});
+      }
+      if (options.projection) part.weight_hr = uniform({p, units});
+      parts_.push_back(std::move(part));
+    }
+  }
+}
+
+RecurrentWeights::Part& RecurrentWeights::at(std::int64_t layer, bool reverse) {
+  const std::int64_t d = bidirectional_ ? 2 : 1,
+                     layers = static_cast<std::int64_t>(parts_.size()) / d;
+  FIRN_CHECK(layer >= 0 && layer < layers, "RecurrentWeights", "layers are counted from 0",
+             "layer {} of {}", layer, layers);
+  FIRN_CHECK(!reverse || bidirectional_, "RecurrentWeights", "set bidirectional",
+             "the layer reads in one direction");
+  return parts_[static_cast<std::size_t>(layer * d + (reverse ? 1 : 0))];
+}
+
+void RecurrentWeights::visit(MemberVisitor& visitor, const std::string&) {
+  const std::size_t d = bidirectional_ ? 2 : 1;
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    Part& part = parts_[i];
+    const std::string suffix = fmt::format("_l{}{}", i / d, i % d ? "_reverse" : "");
+    visitor.parameter("weight_ih" + suffix, part.weight_ih);
+    visitor.parameter("weight_hh" + suffix, part.weight_hh);
+    visitor.parameter("bias_ih" + suffix, part.bias_ih);
+    visitor.parameter("bias_hh" + suffix, part.bias_hh);
+    visitor.parameter("weight_hr" + suffix, part.weight_hr);
+  }
+}
+
+// ---- The layers above each other ----
+
+detail::RecurrentStack::RecurrentStack(const char* layer, RecurrentCell cell, std::int64_t in,
+                                       std::int64_t units, const RecurrentLayerOptions& options)
+    : name_(layer), cell_(cell), in_(in), units_(units), options_(options) {}
+
+RecurrentResult detail::RecurrentStack::run(RecurrentWeights& weights, const Tensor& x,
+                                            const RecurrentInput& input, bool training) const {
+  FIRN_CHECK(x.defined() && (x.rank() == 2 || x.rank() == 3) && x.size(-1) == in_, name_,
+             "x is [steps, batch, in], or [batch, steps, in] if batch_first is set",
+             "input {} has not 3 axes of which the last is {}", describe(x), in_);
+  const bool single = x.rank() == 2;
+  const bool swaps = options_.batch_first && !single;
+  const std::int64_t d = directions(options_), batch = single ? 1 : x.size(swaps ? 0 : 1);
+  const auto state = [&](const char* what, const Tensor& t, std::int64_t n) {
+    if (!t.defined()) return Tensor();
+    Shape wanted = {d * options_.layers, batch, n};
+    if (single) wanted.erase(1);
+    FIRN_CHECK(t.shape() == wanted, name_, "a state for each layer and direction",
+               "{} {} is not {}, for input {}", what, describe(t), wanted, describe(x));
+    return single ? unsqueeze(t, 1) : t;
+  };
+  FIRN_CHECK(cell_ == RecurrentCell::lstm || !input.c.defined(), name_, "leave it out",
+             "only an LSTM has a state c, got {}", describe(input.c));
+  const Tensor h = state("h", input.h, options_.projection ? options_.projection : units_);
+  const Tensor c = state("c", input.c, units_);
+  Tensor lengths = input.lengths;
+  if (single && lengths.defined() && lengths.rank() == 0) lengths = unsqueeze(lengths, 0);
+
+  Tensor y = single ? unsqueeze(x, 1) : swaps ? transpose(x, 0, 1) : x;
+  std::vector<Tensor> last_h, last_c;
+  for (std::int64_t i = 0; i < options_.layers; ++i) {
+    if (i > 0) y = firn::dropout(y, options_.dropout, training);
+    std::vector<Tensor> outputs;
+    for (std::int64_t k = 0; k < d; ++k) {
+      const RecurrentWeights::Part& part = weights.at(i, k == 1);
+      const std::int64_t at = i * d + k;
+      RecurrentResult result =
+          recurrent(cell_, linear(y, part.weight_ih, part.bias_ih), part.weight_hh,
+                    {.bias = part.bias_hh,
+                     .projection = part.weight_hr,
+                     .h = h.defined() ? select(h, 0, at) : h,
+                     .c = c.defined() ? select(c, 0, at) : c,
+                     .lengths = lengths,
+                     .reverse = k == 1});
+      outputs.push_back(std::move(result.output));
+      last_h.push_back(std::move(result.h));
+      if (result.c.defined()) last_c.push_back(std::move(result.c));
+    }
+    y = d == 1 ? outputs[0] : cat(outputs, -1);
+  }
+  const auto together = [single](const std::vector<Tensor>& states) {
+    if (states.empty()) return Tensor();
+    const Tensor all = stack(states);
+    return single ? squeeze(all, 1) : all;
+  };
+  return {single  ? squeeze(y, 1)
+          : swaps ? transpose(y, 0, 1)
+                  : y,
+          together(last_h), together(last_c)};
+}
+
+std::string detail::RecurrentStack::repr() const {
+  std::string text = fmt::format("{}, {}", in_, units_);
+  if (options_.layers != 1) text += fmt::format(", layers = {}", options_.layers);
+  if (!options_.bias) text += ", bias = false";
+  if (options_.batch_first) text += ", batch_first = true";
+  if (options_.dropout > 0) text += fmt::format(", dropout = {}", options_.dropout);
+  if (options_.bidirectional) text += ", bidirectional = true";
+  if (options_.projection) text += fmt::format(", projection = {}", options_.projection);
+  if (options_.relu) text += ", relu = true";
+  return text;
+}
+
+// ---- RNN, GRU, LSTM ----
+
+LSTM::LSTM(std::int64_t in, std::int64_t units, const RecurrentLayerOptions& options)
+    : weights("LSTM", RecurrentCell::lstm, in, units, options),
+      stack_("LSTM", RecurrentCell::lstm, in, units, options) {}
+Tensor LSTM::forward(const Tensor& x) { return forward(x, {}).output; }
+RecurrentResult LSTM::forward(const Tensor& x, const RecurrentInput& input) {
+  return stack_.run(weights, x, input, training());
+}
+
+GRU::GRU(std::int64_t in, std::int64_t units, const RecurrentLayerOptions& options)
+    : weights("GRU", RecurrentCell::gru, in, units, options),
+      stack_("GRU", RecurrentCell::gru, in, units, options) {}
+Tensor GRU::forward(const Tensor& x) { return forward(x, {}).output; }
+RecurrentResult GRU::forward(const Tensor& x, const RecurrentInput& input) {
+  return stack_.run(weights, x, input, training());
+}
+
+RNN::RNN(std::int64_t in, std::int64_t units, const RecurrentLayerOptions& options)
+    : weights("RNN", rnn_cell(options), in, units, options),
+      stack_("RNN", rnn_cell(options), in, units, options) {}
+Tensor RNN::forward(const Tensor& x) { return forward(x, {}).output; }
+RecurrentResult RNN::forward(const Tensor& x, const RecurrentInput& input) {
+  return stack_.run(weights, x, input, training());
+}
+
+}  // namespace firn::nn

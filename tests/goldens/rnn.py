@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Writes tests/goldens/rnn.txt: recurrent layers in all options, forward and backward, computed by PyTorch.
+
+The inputs of a record are x, h, c (of an LSTM) and lengths (i64, if the sequences are packed), then the layer's
+parameters in PyTorch's order. The output is the layer's output, h and c in a row; there is a gradient for each
+input but lengths. The format is that of tests/support/golden.h. A name ends with the options.
+
+Run: python3 tests/goldens/rnn.py  (needs PyTorch >= 1.13)
+"""
+
+import itertools
+import pathlib
+import zlib
+
+import torch
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+OUT = pathlib.Path(__file__).parent / "rnn.txt"
+STEPS, BATCH, IN, UNITS = 4, 3, 2, 3
+LAYERS = {
+    "rnn_tanh": lambda **o: torch.nn.RNN(IN, UNITS, **o),
+    "rnn_relu": lambda **o: torch.nn.RNN(IN, UNITS, nonlinearity="relu", **o),
+    "gru": lambda **o: torch.nn.GRU(IN, UNITS, **o),
+    "lstm": lambda **o: torch.nn.LSTM(IN, UNITS, **o),
+}
+
+
+def text(values):
+    return " ".join(repr(float(v)) for v in values.flatten().tolist())
+
+
+def record(cell, layers=1, bias=True, both=False, first=False, p=0, packed=False):
+    names = {"layers=2": layers == 2, "bias=0": not bias, "both": both, "first": first, "p": p, "packed": packed}
+    name = " ".join([cell, *(n for n, on in names.items() if on)])
+    torch.manual_seed(zlib.crc32(name.encode()))
+    options = dict(num_layers=layers, bias=bias, bidirectional=both, batch_first=first)
+    if p:
+        options["proj_size"] = p
+    layer = LAYERS[cell](**options).double()
+    states = layers * (2 if both else 1)
+    x = torch.randn((BATCH, STEPS, IN) if first else (STEPS, BATCH, IN), dtype=torch.float64)
+    given = [x, torch.randn(states, BATCH, p or UNITS, dtype=torch.float64)]
+    if cell == "lstm":
+        given.append(torch.randn(states, BATCH, UNITS, dtype=torch.float64))
+    for t in given:
+        t.requires_grad_()
+    state = tuple(given[1:]) if cell == "lstm" else given[1]
+    lengths = torch.tensor([2, 4, 1])
+    if packed:
+        y, last = layer(pack_padded_sequence(x, lengths, first, False), state)
+        y, _ = pad_packed_sequence(y, first, 0.0, STEPS)
+    else:
+        y, last = layer(x, state)
+    out = torch.cat([t.flatten() for t in (y, *(last if cell == "lstm" else [last]))])
+    seed = torch.randn_like(out)
+    out.backward(seed)
+    lines = [f"record {name}"]
+    operands = [*given, *([lengths] if packed else []), *layer.parameters()]
+    for t in operands:
+        lines.append(f"input {'i64' if t is lengths else 'f64'} {' '.join(map(str, t.shape))} : {text(t.detach())}")
+    lines.append(f"output {out.numel()} : {text(out.detach())}")
+    lines.append(f"seed : {text(seed)}")
+    for i, t in enumerate(operands):
+        if t is not lengths:
+            lines.append(f"gradient {i} : {text(t.grad)}")
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parts = [f"# Computed by PyTorch {torch.__version__}; written by tests/goldens/rnn.py.\n"]
+    for cell, both, packed in itertools.product(LAYERS, (False, True), (False, True)):
+        parts.append(record(cell, both=both, packed=packed))
+        parts.append(record(cell, layers=2, both=both, packed=packed, first=both))
+        parts.append(record(cell, bias=False, both=both, packed=packed))
+        if cell == "lstm":
+            parts.append(record(cell, both=both, packed=packed, p=2))
+            parts.append(record(cell, layers=2, both=both, packed=packed, p=2))
+    OUT.write_text("\n".join(parts))
+
+
+if __name__ == "__main__":
+    main()
