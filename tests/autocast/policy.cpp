@@ -48,6 +48,10 @@ std::vector<Case> cases() {
          const Tensor keys = reshape(b, {1, 1, 4, 4});
          return attention(reshape(a, {1, 1, 4, 4}), keys, keys);
        }},
+      {"recurrent",
+       [](auto& a, auto& b) {
+         return recurrent(RecurrentCell::lstm, reshape(a, {2, 2, 4}), slice(b, 1, 0, 1)).output;
+       }},
       {"conv1d", [](auto& a, auto& b) { return conv1d(a, unsqueeze(b, 2), b[0]); }},
       {"conv2d",
        [](auto& a, auto& b) {

@@ -55,6 +55,24 @@ void add_convolutions(std::vector<LargeCall>& calls, DType t) {
   add("conv2d of single pixels", {9, 48, 12, 12}, {40, 48, 1, 1}, {}, true);
 }
 
+void add_recurrent(std::vector<LargeCall>& calls, DType t) {
+  const auto add = [&](const char* name, RecurrentCell cell, std::int64_t p,
+                       const Tensor& lengths) {
+    const std::int64_t n = 24, rows = gates_of(cell) * n;
+    std::vector<Tensor> operands = {values({9, 5, rows}, t), values({rows, p ? p : n}, t)};
+    if (p) operands.push_back(values({p, n}, t));
+    calls.push_back({name, operands, [=](const Operands& x) {
+                       const RecurrentResult y =
+                           recurrent(cell, x[0], x[1],
+                                     {.projection = p ? x[2] : Tensor(), .lengths = lengths});
+                       return flatten(y.output) + sum(y.h);
+                     }});
+  };
+  add("gru", RecurrentCell::gru, 0, {});
+  add("lstm with a projection", RecurrentCell::lstm, 7, {});
+  add("lstm with lengths and a projection", RecurrentCell::lstm, 7, indices({5}, 10));
+}
+
 void add_attention(std::vector<LargeCall>& calls, DType t) {
   const auto add = [&](const char* name, const Shape& q, const Shape& k, AttentionOptions o) {
     calls.push_back({name, {values(q, t), values(k, t), values(k, t)}, [o](const Operands& x) {
@@ -144,6 +162,7 @@ std::vector<LargeCall> large_calls(DType dtype) {
   add_products(calls, dtype);
   add_convolutions(calls, dtype);
   add_attention(calls, dtype);
+  add_recurrent(calls, dtype);
   add_rows(calls, dtype);
   return calls;
 }

@@ -1,4 +1,4 @@
-// Attention, rotary positions, gated units, and the layers made of them.
+// Attention, rotary positions, gated units and recurrent networks, and the layers made of them.
 #include "fuzz/draw.h"
 
 namespace fuzz {
@@ -155,6 +155,48 @@ Results gated(Draw& d) {
   return {layer(d.of(shape, dtype))};
 }
 
+RecurrentCell cell_of(Draw& d) {
+  const int which = static_cast<int>(d.below(4));
+  d.say(" cell " + std::to_string(which));
+  return static_cast<RecurrentCell>(which);
+}
+
+Results recurred(Draw& d) {
+  const RecurrentCell cell = cell_of(d);
+  const DType dtype = d.one_of({f32, f32, f64, f16, bf16});
+  const std::int64_t steps = count(d, 20), batch = count(d, 9), n = count(d, 70);
+  const std::int64_t rows = gates_of(cell) * n;
+  const bool projected = d.chance(25);
+  const std::int64_t p = projected ? count(d, 9) : n;
+  const RecurrentOptions options{.bias = d.chance(50) ? fitting(d, {rows}, dtype) : Tensor(),
+                                 .projection = projected ? fitting(d, {p, n}, dtype) : Tensor(),
+                                 .h = d.chance(50) ? fitting(d, {batch, p}, dtype) : Tensor(),
+                                 .c = d.chance(cell == RecurrentCell::lstm ? 50 : 5)
+                                          ? fitting(d, {batch, n}, dtype)
+                                          : Tensor(),
+                                 .lengths = d.chance(40) ? d.index({batch}, steps + 1) : Tensor(),
+                                 .reverse = d.flag("reverse")};
+  const RecurrentResult y = recurrent(cell, fitting(d, {steps, batch, rows}, dtype),
+                                      fitting(d, {rows, p}, dtype), options);
+  return {y.output, y.h, y.c};
+}
+
+Results recurrent_layer(Draw& d) {
+  const std::int64_t in = d.number("in", 1, 5), units = d.number("units", 1, 5);
+  const nn::RecurrentLayerOptions options{.layers = d.number("layers", 1, 2),
+                                          .bias = d.flag("bias"),
+                                          .batch_first = d.flag("batch_first"),
+                                          .bidirectional = d.flag("bidirectional"),
+                                          .dtype = d.one_of({f32, f64, f16, bf16})};
+  // So many layers and units fit in memory, and take long.
+  if (options.layers > 8 || in > 4096 || units > 4096) return {};
+  nn::GRU layer(in, units, options);
+  Shape shape = d.small_shape(0, 3);
+  shape.push_back(in);
+  const RecurrentResult y = layer(d.of(shape, options.dtype), nn::RecurrentInput{});
+  return {y.output, y.h};
+}
+
 }  // namespace
 
 std::vector<Call> transformer_calls() {
@@ -170,7 +212,11 @@ std::vector<Call> transformer_calls() {
           rope,
           {"MultiHeadAttention", self_attended},
           {"MultiHeadAttention", self_attended},
-          {"SwiGLU", gated}};
+          {"SwiGLU", gated},
+          {"recurrent", recurred},
+          {"recurrent", recurred},
+          {"recurrent", recurred},
+          {"GRU", recurrent_layer}};
 }
 
 }  // namespace fuzz

@@ -64,9 +64,9 @@ const std::set<std::string> kSettings = {"allow_tf32", "allow_bf16x3", "require_
 std::set<std::string> public_functions() {
   std::set<std::string> out;
   const std::regex declaration(
-      R"(^(?:inline )?(?:Tensor|Tensor&|std::vector<Tensor>|Sorted|void|Loss) (\w+)\()");
+      R"(^(?:inline )?(?:Tensor|Tensor&|std::vector<Tensor>|Sorted|RecurrentResult|void|Loss) (\w+)\()");
   for (const char* header : {"attention", "channel_norm", "conv", "elementwise", "index", "losses",
-                             "ops", "pool", "rearrange", "reduce", "sort"}) {
+                             "ops", "pool", "rearrange", "recurrent", "reduce", "sort"}) {
     std::ifstream file(source_path(std::string("include/firn/ops/") + header + ".h"));
     REQUIRE(file.good());
     std::smatch m;

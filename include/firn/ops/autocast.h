@@ -10,8 +10,8 @@
 // step may be outside. The backward function of custom() runs under the guard that custom() was
 // called in. The rule of each family of ops:
 //
-//   the guard's dtype   matmul, linear, mlp, attention, conv1d, conv2d, conv_transpose2d, and the
-//                       products of linear_cross_entropy
+//   the guard's dtype   matmul, linear, mlp, attention, recurrent, conv1d, conv2d,
+//                       conv_transpose2d, and the products of linear_cross_entropy
 //   f32                 exp, exp2, expm1, log, log2, log1p, pow, rsqrt, square, reciprocal,
 //                       softplus, softmax, log_softmax, layer_norm, rms_norm, sum, mean, var, norm,
 //                       all losses

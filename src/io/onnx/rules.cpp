@@ -29,6 +29,8 @@ constexpr std::array kRefusals = {
     Refusal{"logcumsumexp", "ONNX has no scan of logarithms", "log(cumsum(exp(x))) of small x"},
     Refusal{"cummax", "ONNX has no scan of extrema", "take maximum() of slices"},
     Refusal{"cummin", "ONNX has no scan of extrema", "take minimum() of slices"},
+    Refusal{"recurrent", "firn multiplies the inputs of all steps before it",
+            "export the model without its recurrent layers"},
     Refusal{"custom", "its result is not that of recorded operations",
             "write its forward pass with firn's operations"},
     Refusal{"bitwise_not", kNoBits, kBitsHint},
