@@ -58,12 +58,12 @@ Tensor pairwise_distance(const Tensor& a, const Tensor& b, const DistanceOptions
   constexpr const char* kOp = "pairwise_distance";
   const auto [x, y, dtype] = as_pair(kOp, a, b);
   const auto& [p, eps, keepdims] = options;
-  FIRN_CHECK(p > 0, kOp, "2 is the Euclidean distance", "p is {}, not above 0", p);
+  FIRN_CHECK(p != 0 && !std::isnan(p), kOp, "2 is the Euclidean distance", "p is {}", p);
   const Tensor d = x - y + eps;
   const auto distance = [&, p = p, keepdims = keepdims]() -> Tensor {
     if (p == 2) return norm(d, -1, keepdims);
     if (p == 1) return sum(abs(d), -1, keepdims);
-    if (std::isinf(p)) return max(abs(d), -1, keepdims);
+    if (std::isinf(p)) return p > 0 ? max(abs(d), -1, keepdims) : min(abs(d), -1, keepdims);
     return pow(sum(pow(abs(d), p), -1, keepdims), 1 / p);
   };
   return cast(distance(), dtype);

@@ -52,8 +52,8 @@ TEST_CASE("Sequential: parts with names are found and listed by them") {
   std::ostringstream text;
   text << net;
   CHECK(text.str() ==
-        "Sequential(\n  (hidden): Linear(3, 4)\n  (act): ReLU()\n  (out): Linear(4, 2)\n"
-        "  (scale): Lambda(twice)\n  (4): Tanh()\n)\n");
+        "Sequential(\n  hidden: Linear(3, 4)\n  act: ReLU()\n  out: Linear(4, 2)\n"
+        "  scale: Lambda(twice)\n  4: Tanh()\n)");
   CHECK(
       message_of([&] { net["none"]; }) ==
       "[Sequential] there is no module \"none\" among 5; hint: there are hidden, act, out, scale, "

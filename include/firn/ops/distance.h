@@ -20,7 +20,7 @@ struct DistanceOptions {
   bool keepdims = false;  ///< the last axis stays, with size 1
 };
 /// The p-norm of a - b + eps along the last axis, which is removed. a and b are floating and
-/// broadcast. It is computed in f32 (f64 for f64) and rounded once. Throws Error unless p > 0.
+/// broadcast. It is computed in f32 (f64 for f64) and rounded once. Throws Error if p is 0 or NaN.
 Tensor pairwise_distance(const Tensor& a, const Tensor& b, const DistanceOptions& options = {});
 
 }  // namespace firn
