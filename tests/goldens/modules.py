@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/goldens/modules.txt: transformer layers, weight norm and spectral norm, computed by PyTorch.
+"""Writes tests/goldens/modules.txt: transformer layers, weight norm, spectral norm and maxima of bags, computed by PyTorch.
 
 A record has the operands as inputs, then the parameters and buffers in firn's order; the weights of attention to a
 memory are cut as firn has them. Layers with spectral norm have y, u and v in a row as their output. Everything has a
@@ -145,5 +145,8 @@ case("spectral_norm conv_transpose2d", normed(lambda: nn.ConvTranspose2d(2, 3, 2
      call=spectral)
 case("spectral_norm linear in evaluation", normed(lambda: nn.Linear(3, 4), parametrizations.spectral_norm, train=False),
      lambda: [normal(2, 3)], call=spectral)
+
+BAGS = lambda: [torch.randint(0, 5, (9,)), torch.tensor([0, 2, 2, 5])]
+case("embedding_bag max", lambda: nn.EmbeddingBag(5, 3, mode="max", padding_idx=1).double(), BAGS)
 
 OUT.write_text("\n".join([f"# Computed by PyTorch {torch.__version__}; written by tests/goldens/modules.py.", *lines]))

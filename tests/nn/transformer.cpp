@@ -1,5 +1,5 @@
-// Layers of transformers and computed weights beside PyTorch's (tests/goldens/modules.py): values,
-// gradients, names, what a saved model of PyTorch loads into.
+// Layers of transformers, computed weights and bags beside PyTorch's (tests/goldens/modules.py):
+// values, gradients, names, what a saved model of PyTorch loads into.
 #include <filesystem>
 
 #include "firn/firn.h"
@@ -186,6 +186,11 @@ TEST_CASE("a saved encoder of PyTorch's names loads", "[host]") {
   std::filesystem::remove(path);
   const Tensor x = randn({2, 3, 8});
   CHECK(values_of(one(x)) == values_of(two(x)));
+}
+
+TEST_CASE("maxima of bags of a list are PyTorch's") {
+  nn::EmbeddingBag bags(5, 3, {.mode = BagMode::max, .padding_idx = 1, .dtype = f64});
+  compare("embedding_bag max", bags, 2, [&](const auto& in) { return bags(in[0], in[1]); });
 }
 
 TEST_CASE("weight norm computes what PyTorch's does") {
