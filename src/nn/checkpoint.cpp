@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "firn/nn/container.h"
 #include "nn/checkpoint_policies.h"
 #include "nn/tree.h"
 
@@ -29,10 +30,14 @@ bool inside(std::string_view path, std::string_view outer) {
 std::vector<Module*> detail::blocks_of(Module& m) {
   const std::vector<TreeModule> tree = tree_of(m);
   std::vector<Module*> blocks;
-  std::string_view outer;  // the path of the last block
+  std::string_view outer;           // the path of the last block
+  std::vector<const Module*> open;  // the modules that hold the present one
   for (std::size_t i = 0; i < tree.size(); ++i) {
     const std::string& path = tree[i].path;
-    if (!is_element(path) || (!blocks.empty() && inside(path, outer))) continue;
+    open.resize(static_cast<std::size_t>(tree[i].depth));
+    const bool part = !open.empty() && dynamic_cast<const Sequential*>(open.back()) != nullptr;
+    open.push_back(tree[i].module);
+    if ((!part && !is_element(path)) || (!blocks.empty() && inside(path, outer))) continue;
     if (i + 1 == tree.size() || tree[i + 1].depth <= tree[i].depth) continue;  // a single layer
     blocks.push_back(tree[i].module);
     outer = path;

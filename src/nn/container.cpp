@@ -1,4 +1,4 @@
-// Sequential, and the error of an empty AnyModule.
+// Sequential, ModuleDict, Lambda, and the error of an empty AnyModule.
 #include "firn/nn/container.h"
 
 #include "base/check.h"
@@ -11,52 +11,141 @@ void AnyModule::refuse_empty() {
                      "it holds no module");
 }
 
-void Sequential::push_back(std::shared_ptr<Module> module) try {
-  FIRN_CHECK(module, "Sequential", "push a module", "module {} is null", modules_.size());
-  for (const detail::TreeModule& m : detail::tree_of(*module))
-    FIRN_CHECK(m.module != this, "Sequential", "push a copy: nn::clone(module)",
-               "module {} would hold the Sequential that it is pushed into{}{}", modules_.size(),
+// ---- What containers hold ----
+
+void detail::Parts::add(const char* what, const Module& owner, NamedPart part, bool replace) try {
+  const std::string name = part.name.empty() ? std::to_string(parts_.size()) : part.name;
+  FIRN_CHECK(part.module, what, "push a module", "module {} is null", name);
+  FIRN_CHECK(name.find('.') == std::string::npos, what,
+             "a dot stands between a module and its part", "the name \"{}\" has a dot", name);
+  for (const TreeModule& m : tree_of(*part.module))
+    FIRN_CHECK(m.module != &owner, what, "push a copy: nn::clone(module)",
+               "module {} would hold the {} that it is pushed into{}{}", name, what,
                m.path.empty() ? "" : ", at its ", m.path);
-  add(AnyModule(std::move(module)));
+  const std::size_t at = find(name);
+  FIRN_CHECK(at == parts_.size() || replace, what, "give another name", "the name \"{}\" is taken",
+             name);
+  if (!owner.training()) part.module->eval();
+  if (at == parts_.size())
+    parts_.push_back(std::move(part));
+  else
+    parts_[at].module = std::move(part.module);
 }
-FIRN_OUT_OF_MEMORY("Sequential")
+FIRN_OUT_OF_MEMORY(what)
 
-void Sequential::add(AnyModule module) try {
-  modules_.push_back(std::move(module));
-  if (training()) return;
-  try {
-    modules_.back()->eval();
-  } catch (...) {
-    modules_.pop_back();
-    throw;
-  }
-}
-FIRN_OUT_OF_MEMORY("Sequential")
-
-Module& Sequential::operator[](std::size_t index) const {
-  FIRN_CHECK(index < modules_.size(), "Sequential", "", "there is no module {} among {}", index,
-             modules_.size());
-  return *modules_[index];
+Module& detail::Parts::at(const char* what, std::size_t index) const {
+  FIRN_CHECK(index < parts_.size(), what, "", "there is no module {} among {}", index,
+             parts_.size());
+  return *parts_[index].module;
 }
 
-void Sequential::wrong_type(std::size_t index, const Module& m) {
-  firn::detail::fail("Sequential", "name its own type in at<...>()", "module {} is a {}", index,
-                     detail::described(m));
+Module& detail::Parts::at(const char* what, std::string_view name) const {
+  const std::size_t index = find(name);
+  if (index < parts_.size()) return *parts_[index].module;
+  std::string known;
+  for (std::size_t i = 0; i < parts_.size(); ++i) known += (i == 0 ? "" : ", ") + name_of(i);
+  firn::detail::fail(what, known.empty() ? "it is empty" : "there are " + known,
+                     "there is no module \"{}\" among {}", name, parts_.size());
+}
+
+void detail::Parts::wrong_type(const char* what, std::size_t index, const Module& m) {
+  firn::detail::fail(what, "name its own type in at<...>()", "module {} is a {}", index,
+                     described(m));
+}
+void detail::Parts::wrong_type(const char* what, std::string_view name, const Module& m) {
+  firn::detail::fail(what, "name its own type in at<...>()", "module {} is a {}", name,
+                     described(m));
+}
+
+std::size_t detail::Parts::find(std::string_view name) const {
+  std::size_t i = 0;
+  while (i < parts_.size() && name_of(i) != name) ++i;
+  return i;
+}
+
+std::string detail::Parts::name_of(std::size_t index) const {
+  const std::string& name = parts_[index].name;
+  return name.empty() ? std::to_string(index) : name;
+}
+
+void detail::Parts::erase(std::size_t index) {
+  parts_.erase(parts_.begin() + static_cast<std::ptrdiff_t>(index));
+}
+
+void detail::Parts::visit(MemberVisitor& visitor) {
+  for (std::size_t i = 0; i < parts_.size(); ++i) parts_[i].module.visit(visitor, name_of(i));
+}
+
+namespace {
+
+/// Throws for a name that would stand for a number.
+NamedPart named(const char* what, std::string name, AnyModule module) {
+  FIRN_CHECK(!name.empty(), what, "give a name", "the name of a module is empty");
+  return {std::move(name), std::move(module)};
+}
+
+}  // namespace
+
+// ---- Sequential ----
+
+Sequential::Sequential(std::initializer_list<NamedPart> parts) {
+  for (const NamedPart& p : parts) push_back(p.name, p.module);
+}
+
+void Sequential::push_back(std::shared_ptr<Module> module) {
+  parts_.add(kName, *this, {"", AnyModule(std::move(module))});
+}
+
+void Sequential::push_back(std::string name, AnyModule module) {
+  parts_.add(kName, *this, named(kName, std::move(name), std::move(module)));
 }
 
 Tensor Sequential::forward(const Tensor& x) {
   Tensor y = x;
   // By index: a hook may push a module.
-  for (std::size_t i = 0; i < modules_.size(); ++i) y = (*modules_[i])(y);
+  for (std::size_t i = 0; i < parts_.size(); ++i) y = parts_.at(kName, i)(y);
   return y;
 }
 
-void Sequential::visit_members(MemberVisitor& visitor) {
-  for (std::size_t i = 0; i < modules_.size(); ++i) modules_[i].visit(visitor, std::to_string(i));
-}
+void Sequential::visit_members(MemberVisitor& visitor) { parts_.visit(visitor); }
 
 const detail::ModuleTraits* Sequential::firn_traits() const noexcept {
   return &detail::traits_of<Sequential>();
 }
+
+// ---- ModuleDict ----
+
+ModuleDict::ModuleDict(std::initializer_list<NamedPart> parts) {
+  for (const NamedPart& p : parts) parts_.add(kName, *this, named(kName, p.name, p.module));
+}
+
+void ModuleDict::set(std::string name, AnyModule module) {
+  parts_.add(kName, *this, named(kName, std::move(name), std::move(module)), true);
+}
+
+void ModuleDict::remove(std::string_view name) {
+  parts_.at(kName, name);  // throws
+  parts_.erase(parts_.find(name));
+}
+
+std::vector<std::string> ModuleDict::names() const {
+  std::vector<std::string> all;
+  for (std::size_t i = 0; i < parts_.size(); ++i) all.push_back(parts_.name_of(i));
+  return all;
+}
+
+void ModuleDict::visit_members(MemberVisitor& visitor) { parts_.visit(visitor); }
+
+const detail::ModuleTraits* ModuleDict::firn_traits() const noexcept {
+  return &detail::traits_of<ModuleDict>();
+}
+
+// ---- Lambda ----
+
+Lambda::Lambda(std::function<Tensor(const Tensor&)> function, std::string name)
+    : function_(std::move(function)), name_(std::move(name)) {
+  FIRN_CHECK(function_, "Lambda", "give a function of a tensor", "the function is empty");
+}
+Tensor Lambda::forward(const Tensor& x) { return function_(x); }
 
 }  // namespace firn::nn

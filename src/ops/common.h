@@ -73,6 +73,10 @@ void require_index(const char* op, const Tensor& t, bool allow_u8 = false);
 /// are checked, but for the values of the index.
 Tensor take_along(const char* op, const Tensor& x, int axis, const Tensor& index);
 
+/// The shape of x with so many elements more around each axis. Throws Error naming `op` unless both
+/// lists have a count, 0 or more, for every axis.
+Shape padded_shape(const char* op, const Tensor& x, const Axes& before, const Axes& after);
+
 /// Sums `contribution`, which has a broadcast shape, over the axes along which input i was
 /// repeated, and adds it to that input's gradient.
 void accumulate_broadcast(Backward& b, int i, const Tensor& contribution);

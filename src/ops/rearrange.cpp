@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/checked.h"
+#include "firn/ops/elementwise.h"
 #include "ops/parts.h"
 
 namespace firn {
@@ -38,6 +39,23 @@ Tensor triangle(const char* op, const Tensor& x, std::int64_t diagonal, bool low
   const Tensor rows = unsqueeze(arange(n, i64, x.device()), 1) + static_cast<double>(border);
   const Tensor columns = arange(m, i64, x.device());
   return where(lower ? le(columns, rows) : ge(columns, rows), x, 0);
+}
+
+/// For each place of a padded axis, the position on x's axis of size n that it shows: i64.
+Tensor shown_positions(std::int64_t n, std::int64_t before, std::int64_t after, PadMode mode,
+                       Device device) {
+  const Tensor place = arange(
+      n + before + after, {.start = -static_cast<double>(before), .dtype = i64, .device = device});
+  if (before == 0 && after == 0) return place;
+  const auto last = static_cast<double>(n - 1);
+  switch (mode) {
+    case PadMode::reflect:
+      return abs(last - abs(last - abs(place)));
+    case PadMode::replicate:
+      return minimum(maximum(place, 0), last);
+    default:
+      return remainder(place, static_cast<double>(n));
+  }
 }
 
 }  // namespace
@@ -292,6 +310,114 @@ Tensor diag(const Tensor& x, std::int64_t offset) {
     autograd::attributes("diag", {{"offset", offset}});
   return record("diag", y, {&x}, {},
                 [part](Backward& b) { b.accumulate(0, part(contiguous(b.grad()))); });
+}
+
+// ---- Borders, pixels and channels ----
+
+const char* to_string(PadMode mode) noexcept {
+  switch (mode) {
+    case PadMode::reflect:
+      return "reflect";
+    case PadMode::replicate:
+      return "replicate";
+    case PadMode::circular:
+      return "circular";
+    default:
+      return "constant";
+  }
+}
+
+Tensor pad(const Tensor& x, const Axes& before, const Axes& after, PadMode mode) {
+  if (mode == PadMode::constant) return pad(x, before, after, 0.0);
+  const Shape shape = padded_shape("pad", x, before, after);
+  int first = x.rank(), last = -1;  // the axes that grow
+  for (int i = 0; i < x.rank(); ++i) {
+    const std::int64_t n = x.size(i), most = std::max(before[i], after[i]);
+    if (most == 0) continue;
+    FIRN_CHECK(n > 0, "pad", "pad with a number", "there is nothing to repeat on axis {} of {}", i,
+               describe(x));
+    FIRN_CHECK(mode != PadMode::reflect || most < n, "pad",
+               "an axis has one neighbour fewer than elements to mirror",
+               "reflect adds {} on axis {} of {}, which are not fewer than {}", most, i,
+               describe(x), n);
+    FIRN_CHECK(mode != PadMode::circular || most <= n, "pad", "tile() repeats more often",
+               "circular adds {} on axis {} of {}, more than {}", most, i, describe(x), n);
+    first = std::min(first, i);
+    last = i;
+  }
+  if (last < 0) return clone(x);
+  if (first >= 2 && x.is_channels_last() && !x.is_contiguous()) {  // the same in memory's order
+    const auto moved = [](Axes counts) {
+      counts.erase(1);
+      counts.push_back(0);
+      return counts;
+    };
+    return movedim(pad(movedim(x, 1, -1), moved(before), moved(after), mode), -1, 1);
+  }
+  // One index over these axes and those between them, so that the elements are read once.
+  Shape rows, own = Dims::filled(last + 1 - first, 1);
+  Tensor index;
+  std::int64_t step = 1;
+  for (int i = last; i >= first; --i) {
+    Shape along = own;
+    along[i - first] = shape[i];
+    const Tensor at =
+        reshape(shown_positions(x.size(i), before[i], after[i], mode, x.device()), along) *
+        static_cast<double>(step);
+    index = index.defined() ? index + at : at;
+    step *= x.size(i);
+  }
+  for (int i = 0; i < x.rank(); ++i)
+    if (i <= first || i > last) rows.push_back(i == first ? step : x.size(i));
+  return reshape(index_select(reshape(x, rows), first, flatten(index)), shape);
+}
+
+Tensor pixel_shuffle(const Tensor& x, std::int64_t r) {
+  constexpr const char* kOp = "pixel_shuffle";
+  require_defined(kOp, x);
+  FIRN_CHECK(x.rank() >= 3, kOp, "reshape it", "{} is not [..., c, h, w]", describe(x));
+  const std::int64_t c = x.size(-3), h = x.size(-2), w = x.size(-1);
+  FIRN_CHECK(r > 0, kOp, "1 changes nothing", "r = {} must be positive", r);
+  const std::int64_t square = checked_product(kOp, r, r);
+  FIRN_CHECK(c % square == 0, kOp, "r^2 channels become a square of pixels",
+             "the {} channels of {} are no multiple of {}", c, describe(x), square);
+  Shape shape = x.shape();
+  const int at = shape.size() - 3;
+  shape[at] = c / square;
+  shape[at + 1] = checked_product(kOp, h, r);
+  shape[at + 2] = checked_product(kOp, w, r);
+  std::int64_t n = 1;
+  for (int i = 0; i < at; ++i) n *= x.size(i);
+  return reshape(permute(reshape(x, {n, c / square, r, r, h, w}), {0, 1, 4, 2, 5, 3}), shape);
+}
+
+Tensor pixel_unshuffle(const Tensor& x, std::int64_t r) {
+  constexpr const char* kOp = "pixel_unshuffle";
+  require_defined(kOp, x);
+  FIRN_CHECK(x.rank() >= 3, kOp, "reshape it", "{} is not [..., c, h, w]", describe(x));
+  const std::int64_t c = x.size(-3), h = x.size(-2), w = x.size(-1);
+  FIRN_CHECK(r > 0 && h % r == 0 && w % r == 0, kOp, "a square of pixels becomes r^2 channels",
+             "r = {} does not divide height and width of {}", r, describe(x));
+  Shape shape = x.shape();
+  const int at = shape.size() - 3;
+  shape[at] = checked_product(kOp, c, checked_product(kOp, r, r));
+  shape[at + 1] = h / r;
+  shape[at + 2] = w / r;
+  std::int64_t n = 1;
+  for (int i = 0; i < at; ++i) n *= x.size(i);
+  return reshape(permute(reshape(x, {n, c, h / r, r, w / r, r}), {0, 1, 3, 5, 2, 4}), shape);
+}
+
+Tensor channel_shuffle(const Tensor& x, std::int64_t groups) {
+  constexpr const char* kOp = "channel_shuffle";
+  require_defined(kOp, x);
+  FIRN_CHECK(x.rank() >= 2, kOp, "axis 1 holds the channels", "{} is not [n, c, ...]", describe(x));
+  const std::int64_t n = x.size(0), c = x.size(1);
+  FIRN_CHECK(groups > 0 && c % groups == 0, kOp, "choose a divisor of the number of channels",
+             "{} groups of the channels of {}", groups, describe(x));
+  std::int64_t rest = 1;
+  for (int i = 2; i < x.rank(); ++i) rest *= x.size(i);
+  return reshape(transpose(reshape(x, {n, groups, c / groups, rest}), 1, 2), x.shape());
 }
 
 Tensor linspace(double start, double end, std::int64_t count, const LinspaceOptions& options) {

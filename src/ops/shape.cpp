@@ -118,6 +118,21 @@ FIRN_OUT_OF_MEMORY(op)
 
 }  // namespace
 
+Shape ops::padded_shape(const char* op, const Tensor& x, const Axes& before, const Axes& after) {
+  require_defined(op, x);
+  FIRN_CHECK(before.size() == x.rank() && after.size() == x.rank(), op,
+             "give both counts for every axis", "before {} and after {} for {}", before, after,
+             describe(x));
+  Shape shape = x.shape();
+  for (int i = 0; i < x.rank(); ++i) {
+    FIRN_CHECK(before[i] >= 0 && after[i] >= 0, op, "slice() takes elements away",
+               "before {} and after {}", before, after);
+    shape[i] = checked_sum(op, shape[i], checked_sum(op, before[i], after[i]));
+  }
+  checked_elements(op, shape);
+  return shape;
+}
+
 Tensor reshape(const Tensor& x, const Shape& wanted) {
   require_defined("reshape", x);
   const Shape shape = infer_shape(x, wanted);
@@ -301,17 +316,7 @@ Tensor stack(std::span<const Tensor> parts, std::int64_t axis) try {
 FIRN_OUT_OF_MEMORY("stack")
 
 Tensor pad(const Tensor& x, const Axes& before, const Axes& after, double value) {
-  require_defined("pad", x);
-  FIRN_CHECK(before.size() == x.rank() && after.size() == x.rank(), "pad",
-             "give both counts for every axis", "before {} and after {} for {}", before, after,
-             describe(x));
-  Shape shape = x.shape();
-  for (int i = 0; i < x.rank(); ++i) {
-    FIRN_CHECK(before[i] >= 0 && after[i] >= 0, "pad", "slice() takes elements away",
-               "before {} and after {}", before, after);
-    shape[i] = checked_sum("pad", shape[i], checked_sum("pad", before[i], after[i]));
-  }
-  checked_elements("pad", shape);
+  const Shape shape = padded_shape("pad", x, before, after);
   const auto inside = [before](const Tensor& t, const Shape& inner) {
     std::int64_t offset = 0;
     for (int i = 0; i < inner.size(); ++i) offset += before[i] * t.strides()[i];

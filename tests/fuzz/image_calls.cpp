@@ -130,6 +130,51 @@ Results resized(Draw& d) {
   }
 }
 
+Size3 volume(Draw& d, std::string_view name, std::int64_t low, std::int64_t high) {
+  const Dims v = d.numbers(name, 3, low, high);
+  return {v[0], v[1], v[2]};
+}
+
+Results pooled_otherwise(Draw& d) {
+  switch (d.below(5)) {
+    case 0: {
+      const bool mean = d.flag("mean");
+      const Tensor x = images(d, 3);
+      Pool3dOptions options;
+      options.stride = volume(d, "stride", 0, 3);
+      options.padding = volume(d, "padding", 0, 1);
+      if (!mean) options.dilation = volume(d, "dilation", 1, 2);
+      options.ceil_mode = d.flag("ceil_mode");
+      options.count_padding = d.flag("count_padding");
+      const Size3 window = volume(d, "window", 1, 4);
+      return {mean ? avg_pool3d(x, window, options) : max_pool3d(x, window, options)};
+    }
+    case 1: {
+      const bool mean = d.flag("mean");
+      const Tensor x = images(d, 3);
+      const Size3 out = volume(d, "out", 1, 9);
+      return {mean ? adaptive_avg_pool3d(x, out) : adaptive_max_pool3d(x, out)};
+    }
+    case 2: {
+      const bool mean = d.flag("mean");
+      const Tensor x = images(d, 1);
+      const std::int64_t out = d.number("out", 1, 9);
+      return {mean ? adaptive_avg_pool1d(x, out) : adaptive_max_pool1d(x, out)};
+    }
+    case 3: {
+      d.say(" powers");
+      const Tensor x = images(d, 2);
+      const double p = d.real("p");
+      return {lp_pool2d(x, p, extent(d, "window", 1, 4), {.ceil_mode = d.flag("ceil_mode")})};
+    }
+    default: {
+      d.say(" local response");
+      const Tensor x = d.floating(1, 6);
+      return {local_response_norm(x, d.number("size", 1, 5))};
+    }
+  }
+}
+
 Results normalised(Draw& d) {
   const Tensor x = d.floating(1, 6);
   const std::int64_t channels = x.rank() > 1 ? x.shape()[1] : 1;
@@ -165,9 +210,13 @@ Results normalised(Draw& d) {
 std::vector<Call> image_calls() {
   std::vector<Call> calls;
   for (int i = 0; i < 5; ++i) {
-    const Call all[] = {
-        {"conv2d", convolved}, {"conv1d", convolved_1d}, {"conv_transpose2d", convolved_back},
-        {"pool", pooled},      {"resize", resized},      {"norm by channel", normalised}};
+    const Call all[] = {{"conv2d", convolved},
+                        {"conv1d", convolved_1d},
+                        {"conv_transpose2d", convolved_back},
+                        {"pool", pooled},
+                        {"resize", resized},
+                        {"norm by channel", normalised},
+                        {"other pooling", pooled_otherwise}};
     calls.insert(calls.end(), std::begin(all), std::end(all));
   }
   return calls;

@@ -11,7 +11,7 @@ using Results = std::vector<Tensor>;
 
 Results rearranged(Draw& d) {
   const Tensor x = d.chance(80) ? d.small() : d.any();
-  switch (d.below(15)) {
+  switch (d.below(19)) {
     case 0: {
       d.say(" narrow");
       const std::int64_t axis = d.axis(x), start = d.number("start", -6, 6);
@@ -74,6 +74,28 @@ Results rearranged(Draw& d) {
       d.say(" diag");
       return {diag(x, d.number("offset", -4, 4))};
     case 13: {
+      d.say(" pad");
+      const Dims before = d.numbers("before", x.rank(), -1, 4),
+                 after = d.numbers("after", x.rank(), -1, 4);
+      return {pad(
+          x, before, after,
+          d.one_of({PadMode::constant, PadMode::reflect, PadMode::replicate, PadMode::circular}))};
+    }
+    case 14: {
+      d.say(" pixel_shuffle");
+      const std::int64_t r = d.number("r", -1, 3);
+      return {d.chance(50) ? pixel_shuffle(x, r) : pixel_unshuffle(x, r)};
+    }
+    case 15:
+      d.say(" channel_shuffle");
+      return {channel_shuffle(x, d.number("groups", -1, 3))};
+    case 16: {
+      d.say(" distance");
+      const Tensor a = d.floating(0, 4), b = d.of(a.shape(), a.dtype());
+      if (d.chance(50)) return {cosine_similarity(a, b, d.axis(a), d.real("eps"))};
+      return {pairwise_distance(a, b, {.p = d.real("p"), .keepdims = d.flag("keepdims")})};
+    }
+    case 17: {
       d.say(" broadcast_to");
       return {broadcast_to(x, d.numbers("shape", static_cast<int>(d.below(6)), 0, 4))};
     }
@@ -88,7 +110,23 @@ Results rearranged(Draw& d) {
 
 Results placed(Draw& d) {
   const Tensor x = d.floating(0, 4);
-  switch (d.below(6)) {
+  switch (d.below(8)) {
+    case 5: {
+      d.say(" embedding");
+      const Tensor index = d.index({3, 2}, 4);
+      return {embedding(x, index, d.number("padding", -4, 4))};
+    }
+    case 6: {
+      d.say(" embedding_bag");
+      const bool rows = d.flag("rows");
+      EmbeddingBagOptions options{.mode = d.one_of({BagMode::sum, BagMode::mean, BagMode::max})};
+      if (!rows) options.offsets = d.index({3}, 5);
+      options.include_last_offset = d.flag("last");
+      if (d.chance(50)) options.padding_idx = d.number("padding", -4, 4);
+      const Shape shape = rows ? Shape{2, 3} : Shape{5};
+      if (d.chance(30)) options.per_sample_weights = d.of(shape, x.dtype());
+      return {embedding_bag(d.chance(80) ? d.of({4, 2}, f32) : x, d.index(shape, 4), options)};
+    }
     case 0: {
       d.say(" scatter_add");
       const std::int64_t axis = d.axis(x);

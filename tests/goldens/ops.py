@@ -486,3 +486,51 @@ record("group_norm 2 without weight and bias", lambda x: F.group_norm(x, 2), IMA
 record("instance_norm", lambda x, w, b: F.instance_norm(x, weight=w, bias=b), IMAGES, SCALE, SHIFT)
 record("instance_norm without weight and bias", lambda x: F.instance_norm(x), IMAGES)
 write("channel_norm")
+
+# ---- What layers are made of ---------------------------------------------------------------------
+record("pad reflect", lambda x: F.pad(x, (3, 3, 2, 2), mode="reflect"), lambda: uniform(2, 3, 4, 5))
+record("pad reflect uneven", lambda x: F.pad(x.unsqueeze(0), (1, 0, 0, 2), mode="reflect")[0], lambda: uniform(2, 3, 3))
+record("pad replicate", lambda x: F.pad(x.unsqueeze(0), (0, 2, 1, 3), mode="replicate")[0], lambda: uniform(2, 3, 4))
+record("pad circular", lambda x: F.pad(x.unsqueeze(0), (0, 2, 3, 1), mode="circular")[0], lambda: uniform(2, 3, 4))
+record("pad reflect of volumes", lambda x: F.pad(x, (1, 2, 1, 1, 1, 1), mode="reflect"), lambda: uniform(1, 2, 3, 3, 3))
+record("pixel_shuffle 2", lambda x: F.pixel_shuffle(x, 2), lambda: uniform(1, 8, 2, 3))
+record("pixel_unshuffle 3", lambda x: F.pixel_unshuffle(x, 3), lambda: uniform(2, 2, 6, 3))
+record("channel_shuffle 3", lambda x: x.reshape(2, 3, 2, 2, 2).transpose(1, 2).reshape(2, 6, 2, 2), lambda: uniform(2, 6, 2, 2))
+for form in ["max", "avg"]:
+    adaptive1, adaptive3 = getattr(F, f"adaptive_{form}_pool1d"), getattr(F, f"adaptive_{form}_pool3d")
+    pool(f"adaptive_{form}_pool1d 3", lambda x: adaptive1(x, 3), 2, 3, 7)
+    pool(f"adaptive_{form}_pool3d 2 by 3 by 2", lambda x: adaptive3(x, (2, 3, 2)), 1, 2, 4, 3, 5)
+VOLUMES = {"stride": (2, 1, 2), "padding": (1, 0, 1), "ceil_mode": True}
+pool("max_pool3d 2", lambda x: F.max_pool3d(x, 2), 1, 2, 4, 3, 5)
+pool("max_pool3d 3 by 2 by 2 ceil", lambda x: F.max_pool3d(x, (3, 2, 2), **VOLUMES), 1, 2, 4, 3, 5)
+pool("max_pool3d dilation 1 by 2 by 1", lambda x: F.max_pool3d(x, 2, stride=1, dilation=(1, 2, 1)), 1, 2, 4, 3, 5)
+pool("avg_pool3d 2", lambda x: F.avg_pool3d(x, 2), 1, 2, 4, 3, 5)
+pool("avg_pool3d 3 by 2 by 2 ceil", lambda x: F.avg_pool3d(x, (3, 2, 2), **VOLUMES), 1, 2, 4, 3, 5)
+pool("avg_pool3d 3 by 2 by 2 ceil without padding",
+     lambda x: F.avg_pool3d(x, (3, 2, 2), **VOLUMES, count_include_pad=False), 1, 2, 4, 3, 5)
+record("lp_pool2d p 2", lambda x: F.lp_pool2d(x, 2, (2, 3)), lambda: uniform(2, 2, 4, 6, avoid=(0,)))
+record("lp_pool2d p 3 stride 1 ceil", lambda x: F.lp_pool2d(x, 3, 2, stride=(1, 2), ceil_mode=True),
+       lambda: uniform(1, 2, 4, 5, low=0.2))
+record("lp_pool1d p 1.5", lambda x: F.lp_pool1d(x, 1.5, 3, stride=2), lambda: uniform(2, 3, 7, low=0.2))
+for size in [3, 4]:
+    record(f"local_response_norm {size}", lambda x: F.local_response_norm(x, size, alpha=0.5, beta=0.75, k=1.5),
+           lambda: uniform(2, 5, 3, 2))
+POSITIVE, NEGATED = lambda: uniform(3, 5, low=0.25), lambda: uniform(3, 5, high=-0.25)
+record("cosine_similarity", F.cosine_similarity, POSITIVE, NEGATED)
+record("cosine_similarity last axis", lambda a, b: F.cosine_similarity(a, b, -1), lambda: uniform(2, 3, 4, low=0.25),
+       lambda: uniform(4, high=-0.25))
+record("pairwise_distance", F.pairwise_distance, POSITIVE, NEGATED)
+record("pairwise_distance p 1", lambda a, b: F.pairwise_distance(a, b, p=1, keepdim=True), POSITIVE, NEGATED)
+record("pairwise_distance p 3", lambda a, b: F.pairwise_distance(a, b, p=3), POSITIVE, NEGATED)
+record("embedding with padding", lambda t, i: F.embedding(i, t, padding_idx=2), lambda: uniform(4, 3), lambda: ints(4, 2, 5))
+OFFSETS = torch.tensor([0, 2, 2, 5])
+for form in ["sum", "mean", "max"]:
+    record(f"embedding_bag {form}", lambda t, i: F.embedding_bag(i, t, mode=form), lambda: uniform(5, 3), lambda: ints(5, 4, 6))
+    if form == "max":
+        continue  # in modules.py: its shapes follow values, so it is no row
+    record(f"embedding_bag {form} offsets", lambda t, i: F.embedding_bag(i, t, OFFSETS, mode=form, padding_idx=1),
+           lambda: uniform(5, 3), lambda: ints(5, 9))
+record("embedding_bag weighted",
+       lambda t, i, w: F.embedding_bag(i, t, torch.tensor([0, 4, 9]), mode="sum", per_sample_weights=w, include_last_offset=True),
+       lambda: uniform(5, 3), lambda: ints(5, 9), lambda: uniform(9))
+write("layers")

@@ -51,6 +51,20 @@ TEST_CASE("pooling modules are their ops") {
   check(nn::MaxPool1d(2, {.stride = 1}), rows, max_pool1d(rows, 2, {.stride = 1}), "2, stride = 1");
   check(nn::AvgPool1d(3, {.padding = 1}), rows, avg_pool1d(rows, 3, {.padding = 1}),
         "3, padding = 1");
+  check(nn::AdaptiveMaxPool1d(4), rows, adaptive_max_pool1d(rows, 4), "4");
+  check(nn::AdaptiveAvgPool1d(2), rows, adaptive_avg_pool1d(rows, 2), "2");
+  check(nn::LPPool1d(2, 3), rows, lp_pool1d(rows, 2, 3), "2, 3");
+  check(nn::LPPool2d(1, {2, 3}, {.stride = 1}), x, lp_pool2d(x, 1, {2, 3}, {.stride = 1}),
+        "1, 2 x 3, stride = 1");
+
+  const Tensor volumes = input({1, 2, 4, 5, 6});
+  const Pool3dOptions deep{.stride = {2, 1, 1}, .padding = 1};
+  check(nn::MaxPool3d(2), volumes, max_pool3d(volumes, 2), "2");
+  check(nn::AvgPool3d({3, 2, 2}, deep), volumes, avg_pool3d(volumes, {3, 2, 2}, deep),
+        "3 x 2 x 2, stride = 2 x 1 x 1, padding = 1");
+  check(nn::AdaptiveMaxPool3d(2), volumes, adaptive_max_pool3d(volumes, 2), "2");
+  check(nn::AdaptiveAvgPool3d({1, 2, 3}), volumes, adaptive_avg_pool3d(volumes, {1, 2, 3}),
+        "1 x 2 x 3");
 }
 
 TEST_CASE("pooling by hand, against a mistake in both") {
@@ -96,6 +110,14 @@ TEST_CASE("sizes that make no pooling are refused at construction", "[host]") {
   CHECK_THROWS_AS(nn::AdaptiveMaxPool2d(0), Error);
   CHECK_THROWS_AS(nn::AdaptiveAvgPool2d({1, 0}), Error);
   CHECK_THROWS_AS(nn::Upsample(0), Error);
+  CHECK_THROWS_AS(nn::AdaptiveMaxPool1d(0), Error);
+  CHECK_THROWS_AS(nn::AdaptiveAvgPool1d(-2), Error);
+  CHECK_THROWS_AS(nn::MaxPool3d({1, 0, 1}), Error);
+  CHECK_THROWS_AS(nn::AvgPool3d(0), Error);
+  CHECK_THROWS_AS(nn::AdaptiveMaxPool3d(0), Error);
+  CHECK_THROWS_AS(nn::AdaptiveAvgPool3d({1, 1, 0}), Error);
+  CHECK_THROWS_AS(nn::LPPool1d(2, 0), Error);
+  CHECK_THROWS_AS(nn::LPPool2d(2, 0), Error);
   CHECK_THROWS_AS(nn::Upsample(2)(zeros({3})), Error);
   CHECK_THROWS_AS(nn::Upsample(2)(Tensor()), Error);
   // What depends on the input is the op's to say.

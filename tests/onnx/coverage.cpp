@@ -49,6 +49,19 @@ const std::map<std::string, std::string> kRuns = {{"flatten", "reshape"},
                                                   {"tril", "where"},
                                                   {"triu", "where"},
                                                   {"kthvalue", "topk"},
+                                                  {"pixel_shuffle", "permute"},
+                                                  {"pixel_unshuffle", "permute"},
+                                                  {"channel_shuffle", "permute"},
+                                                  {"max_pool3d", "max_pool2d"},
+                                                  {"avg_pool3d", "avg_pool2d"},
+                                                  {"adaptive_max_pool3d", "adaptive_max_pool2d"},
+                                                  {"adaptive_avg_pool3d", "adaptive_avg_pool2d"},
+                                                  {"lp_pool1d", "avg_pool1d"},
+                                                  {"lp_pool2d", "avg_pool2d"},
+                                                  {"local_response_norm", "avg_pool2d"},
+                                                  {"cosine_similarity", "norm"},
+                                                  {"pairwise_distance", "norm"},
+                                                  {"embedding_bag", "index_add"},
                                                   {"bce_loss", "bce"}};
 /// Without tensors among their operands; drawing is refused where it happens (refusals.cpp).
 const std::set<std::string> kMakes = {
@@ -65,8 +78,8 @@ std::set<std::string> public_functions() {
   std::set<std::string> out;
   const std::regex declaration(
       R"(^(?:inline )?(?:Tensor|Tensor&|std::vector<Tensor>|Sorted|RecurrentResult|void|Loss) (\w+)\()");
-  for (const char* header : {"attention", "channel_norm", "conv", "elementwise", "index", "losses",
-                             "ops", "pool", "rearrange", "recurrent", "reduce", "sort"}) {
+  for (const char* header : {"attention", "channel_norm", "conv", "distance", "elementwise", "index",
+                             "losses", "ops", "pool", "rearrange", "recurrent", "reduce", "sort"}) {
     std::ifstream file(source_path(std::string("include/firn/ops/") + header + ".h"));
     REQUIRE(file.good());
     std::smatch m;

@@ -31,5 +31,10 @@ Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight = {
 /// groups.
 Tensor instance_norm(const Tensor& x, const Tensor& weight = {}, const Tensor& bias = {},
                      double eps = 1e-5);
+/// x / (k + alpha mean)^beta with the mean of x^2 over `size` neighbouring channels, of which those
+/// beyond the first and the last count as 0 (Krizhevsky et al. 2012). The channel stands in the
+/// middle, after it if size is even. Throws Error unless size > 0.
+Tensor local_response_norm(const Tensor& x, std::int64_t size, double alpha = 1e-4,
+                           double beta = 0.75, double k = 1);
 
 }  // namespace firn

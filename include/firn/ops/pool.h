@@ -31,6 +31,44 @@ Tensor global_avg_pool2d(const Tensor& x);
 Tensor max_pool1d(const Tensor& x, std::int64_t window, const Pool2dOptions& options = {});
 Tensor avg_pool1d(const Tensor& x, std::int64_t window, const Pool2dOptions& options = {});
 
+/// As adaptive_max_pool2d() and adaptive_avg_pool2d(), along one axis: x [n, c, l] -> [n, c, out].
+Tensor adaptive_max_pool1d(const Tensor& x, std::int64_t out);
+Tensor adaptive_avg_pool1d(const Tensor& x, std::int64_t out);
+
+/// Three numbers for depth, height and width; a single number sets all.
+struct Size3 {
+  std::int64_t d, h, w;  ///< along the axes
+  constexpr Size3(std::int64_t all) noexcept
+      : d(all), h(all), w(all) {}  // NOLINT: meant to convert
+  constexpr Size3(std::int64_t depth, std::int64_t height, std::int64_t width) noexcept
+      : d(depth), h(height), w(width) {}
+  constexpr bool operator==(const Size3&) const noexcept = default;
+};
+/// As Pool2dOptions.
+struct Pool3dOptions {
+  Size3 stride = 0;           ///< 0: the window's size
+  Size3 padding = 0;          ///< at most half of the window; never the maximum, and 0 in means
+  Size3 dilation = 1;         ///< max_pool3d only
+  bool ceil_mode = false;     ///< a last window that begins inside may extend past the edge
+  bool count_padding = true;  ///< avg_pool3d: padding counts in the divisor
+};
+/// Pooling of volumes x [n, c, d, h, w] -> [n, c, o, p, q], or without n. The windows are pooled
+/// along height and width, then along depth, which gives the same maxima and their first position.
+/// Means of f16 and bf16 are rounded once.
+Tensor max_pool3d(const Tensor& x, Size3 window, const Pool3dOptions& options = {});
+Tensor avg_pool3d(const Tensor& x, Size3 window, const Pool3dOptions& options = {});
+/// Windows that cover the volume, as those of adaptive_max_pool2d() along each axis.
+Tensor adaptive_max_pool3d(const Tensor& x, Size3 out);
+Tensor adaptive_avg_pool3d(const Tensor& x, Size3 out);
+
+/// (sum of x^p over each window)^(1/p). p = 1 gives sums, a large p almost maxima; a negative sum
+/// gives NaN unless 1/p is whole, and one of 0 has the gradient 0. Padding and dilation have to
+/// stay as they are. As in PyTorch, a window that ceil_mode lets extend past the edge is scaled up
+/// to a whole one. Throws Error unless p is finite and above 0.
+Tensor lp_pool2d(const Tensor& x, double p, Size2 window, const Pool2dOptions& options = {});
+/// The same along one axis, with the options for the width.
+Tensor lp_pool1d(const Tensor& x, double p, std::int64_t window, const Pool2dOptions& options = {});
+
 /// Where a new pixel's value comes from: the nearest one, or the four around it.
 enum class Upsampling : std::uint8_t { nearest, bilinear };
 /// x resized to out.h x out.w. nearest: source index floor(i h / out.h). bilinear: source position

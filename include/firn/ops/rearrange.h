@@ -1,4 +1,5 @@
-// Operations that move elements: views of parts, repetitions, reversals, triangles and diagonals.
+// Operations that move elements: views of parts, repetitions, reversals, triangles and diagonals,
+// borders, shuffles.
 // They work on every dtype, and throw Error on an axis that does not exist. Gradients go back to
 // where an element came from.
 #pragma once
@@ -63,6 +64,32 @@ Tensor triu(const Tensor& x, std::int64_t diagonal = 0);
 /// A matrix [n + |offset|, n + |offset|] with x [n] on its diagonal `offset`; the diagonal of a
 /// matrix, as a view.
 Tensor diag(const Tensor& x, std::int64_t offset = 0);
+
+// ---- Borders, pixels and channels ----
+/// What pad() puts around x.
+enum class PadMode : std::uint8_t {
+  constant,  ///< zeros
+  reflect,   ///< x mirrored at its edge, which is not repeated: b c around [a b c] is c b [a b c] b
+             ///< a
+  replicate,  ///< the element at the edge: a a [a b c] c c
+  circular,   ///< x from its other end: b c [a b c] a b
+};
+const char* to_string(PadMode mode) noexcept;
+/// Adds `before[i]` and `after[i]` elements around axis i, as `mode` says; both lists have x's
+/// rank. pad() of ops.h adds a number. The elements are read once, whatever the number of axes, and
+/// channels-last memory stays so. Throws Error if reflect adds x's size or more, circular more than
+/// that, or if an axis without elements is to grow.
+Tensor pad(const Tensor& x, const Axes& before, const Axes& after, PadMode mode);
+/// [..., c r^2, h, w] -> [..., c, h r, w r]: r^2 channels become the pixels of a square (Shi et al.
+/// 2016). Throws Error unless r > 0 and r^2 divides the channels.
+Tensor pixel_shuffle(const Tensor& x, std::int64_t r);
+/// The inverse of pixel_shuffle(): [..., c, h r, w r] -> [..., c r^2, h, w]. Throws Error unless r
+/// > 0 divides height and width.
+Tensor pixel_unshuffle(const Tensor& x, std::int64_t r);
+/// The channels of x [n, c, ...] in the order 0, c/g, 2c/g, ..., 1, c/g + 1, ... with g `groups`
+/// (Zhang et al. 2018), so that the next grouped convolution sees all groups. Throws Error unless
+/// groups > 0 divides c.
+Tensor channel_shuffle(const Tensor& x, std::int64_t groups);
 
 struct LinspaceOptions {
   DType dtype = f32;  ///< floating

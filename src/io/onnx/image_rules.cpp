@@ -167,8 +167,9 @@ void avg_pool(Emit& e) {
                                                             e.value().shape.size())}}));
   const std::vector<PoolAxis> axes = pool_axes(e);
   if (!all_even(axes)) {  // a mean over a window is one over its rows and then its columns
-    const std::string rows = e("MatMul", {means(e, axes[0].windows), e.in()});
-    return e.done(e("MatMul", {rows, e("Transpose", {means(e, axes[1].windows)})}));
+    const std::string rows =
+        axes.size() == 1 ? e.in() : e("MatMul", {means(e, axes[0].windows), e.in()});
+    return e.done(e("MatMul", {rows, e("Transpose", {means(e, axes.back().windows)})}));
   }
   const bool count_padding = e.integer("count_padding") != 0;
   NodeAttributes attributes = windows_of(axes, false);
@@ -262,9 +263,11 @@ const std::array kRules = {
     Rule{"conv_transpose2d", Width::wide, conv_transpose},
     Rule{"max_pool1d", Width::same, max_pool},
     Rule{"max_pool2d", Width::same, max_pool},
+    Rule{"adaptive_max_pool1d", Width::same, max_pool},
     Rule{"adaptive_max_pool2d", Width::same, max_pool},
     Rule{"avg_pool1d", Width::wide, avg_pool},
     Rule{"avg_pool2d", Width::wide, avg_pool},
+    Rule{"adaptive_avg_pool1d", Width::wide, avg_pool},
     Rule{"adaptive_avg_pool2d", Width::wide, avg_pool},
     Rule{"global_avg_pool2d", Width::wide, avg_pool},
     Rule{"upsample2d", Width::wide, upsample},

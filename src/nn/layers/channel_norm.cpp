@@ -1,4 +1,4 @@
-// GroupNorm, InstanceNorm.
+// GroupNorm, InstanceNorm, LocalResponseNorm.
 #include "firn/nn/layers/channel_norm.h"
 
 #include "base/checked.h"
@@ -56,6 +56,19 @@ Tensor InstanceNorm::forward(const Tensor& x) {
 
 std::string InstanceNorm::extra_repr() const {
   return fmt::format("{}, eps = {}{}", c_, eps_, weight.defined() ? ", affine = true" : "");
+}
+
+LocalResponseNorm::LocalResponseNorm(std::int64_t size, const LocalResponseNormOptions& options)
+    : size_(size), options_(options) {
+  FIRN_CHECK(size > 0, "LocalResponseNorm", "1 looks at the channel alone",
+             "size = {} must be positive", size);
+}
+Tensor LocalResponseNorm::forward(const Tensor& x) {
+  return local_response_norm(x, size_, options_.alpha, options_.beta, options_.k);
+}
+std::string LocalResponseNorm::extra_repr() const {
+  return fmt::format("{}, alpha = {}, beta = {}, k = {}", size_, options_.alpha, options_.beta,
+                     options_.k);
 }
 
 }  // namespace firn::nn

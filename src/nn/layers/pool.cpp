@@ -15,9 +15,20 @@ void check_positive(const char* layer, const char* what, Size2 e) {
              "{} = {} x {} must be positive", what, e.h, e.w);
 }
 
+std::string text(Size3 e) {
+  return e.d == e.h && e.h == e.w ? fmt::format("{}", e.d)
+                                  : fmt::format("{} x {} x {}", e.d, e.h, e.w);
+}
+
+void check_positive(const char* layer, const char* what, Size3 e) {
+  FIRN_CHECK(e.d > 0 && e.h > 0 && e.w > 0, layer, "sizes count positions from 1",
+             "{} = {} x {} x {} must be positive", what, e.d, e.h, e.w);
+}
+
 /// The window and the options that differ from the defaults.
-std::string describe_windows(Size2 window, const Pool2dOptions& o) {
-  const Pool2dOptions plain;
+template <class Size, class Options>
+std::string describe_windows(Size window, const Options& o) {
+  const Options plain;
   std::string s = text(window);
   if (!(o.stride == plain.stride)) s += ", stride = " + text(o.stride);
   if (!(o.padding == plain.padding)) s += ", padding = " + text(o.padding);
@@ -52,14 +63,14 @@ std::string AvgPool2d::extra_repr() const { return describe_windows(window_, opt
 
 MaxPool1d::MaxPool1d(std::int64_t window, const Pool2dOptions& options)
     : window_(window), options_(options) {
-  check_positive("MaxPool1d", "window", {1, window});
+  check_positive("MaxPool1d", "window", Size2{1, window});
 }
 Tensor MaxPool1d::forward(const Tensor& x) { return max_pool1d(x, window_, options_); }
 std::string MaxPool1d::extra_repr() const { return describe_windows(window_, options_); }
 
 AvgPool1d::AvgPool1d(std::int64_t window, const Pool2dOptions& options)
     : window_(window), options_(options) {
-  check_positive("AvgPool1d", "window", {1, window});
+  check_positive("AvgPool1d", "window", Size2{1, window});
 }
 Tensor AvgPool1d::forward(const Tensor& x) { return avg_pool1d(x, window_, options_); }
 std::string AvgPool1d::extra_repr() const { return describe_windows(window_, options_); }
@@ -75,6 +86,62 @@ AdaptiveAvgPool2d::AdaptiveAvgPool2d(Size2 out) : out_(out) {
 }
 Tensor AdaptiveAvgPool2d::forward(const Tensor& x) { return adaptive_avg_pool2d(x, out_); }
 std::string AdaptiveAvgPool2d::extra_repr() const { return text(out_); }
+
+AdaptiveMaxPool1d::AdaptiveMaxPool1d(std::int64_t out) : out_(out) {
+  check_positive("AdaptiveMaxPool1d", "out", Size2{1, out});
+}
+Tensor AdaptiveMaxPool1d::forward(const Tensor& x) { return adaptive_max_pool1d(x, out_); }
+std::string AdaptiveMaxPool1d::extra_repr() const { return fmt::format("{}", out_); }
+
+AdaptiveAvgPool1d::AdaptiveAvgPool1d(std::int64_t out) : out_(out) {
+  check_positive("AdaptiveAvgPool1d", "out", Size2{1, out});
+}
+Tensor AdaptiveAvgPool1d::forward(const Tensor& x) { return adaptive_avg_pool1d(x, out_); }
+std::string AdaptiveAvgPool1d::extra_repr() const { return fmt::format("{}", out_); }
+
+MaxPool3d::MaxPool3d(Size3 window, const Pool3dOptions& options)
+    : window_(window), options_(options) {
+  check_positive("MaxPool3d", "window", window);
+}
+Tensor MaxPool3d::forward(const Tensor& x) { return max_pool3d(x, window_, options_); }
+std::string MaxPool3d::extra_repr() const { return describe_windows(window_, options_); }
+
+AvgPool3d::AvgPool3d(Size3 window, const Pool3dOptions& options)
+    : window_(window), options_(options) {
+  check_positive("AvgPool3d", "window", window);
+}
+Tensor AvgPool3d::forward(const Tensor& x) { return avg_pool3d(x, window_, options_); }
+std::string AvgPool3d::extra_repr() const { return describe_windows(window_, options_); }
+
+AdaptiveMaxPool3d::AdaptiveMaxPool3d(Size3 out) : out_(out) {
+  check_positive("AdaptiveMaxPool3d", "out", out);
+}
+Tensor AdaptiveMaxPool3d::forward(const Tensor& x) { return adaptive_max_pool3d(x, out_); }
+std::string AdaptiveMaxPool3d::extra_repr() const { return text(out_); }
+
+AdaptiveAvgPool3d::AdaptiveAvgPool3d(Size3 out) : out_(out) {
+  check_positive("AdaptiveAvgPool3d", "out", out);
+}
+Tensor AdaptiveAvgPool3d::forward(const Tensor& x) { return adaptive_avg_pool3d(x, out_); }
+std::string AdaptiveAvgPool3d::extra_repr() const { return text(out_); }
+
+LPPool2d::LPPool2d(double p, Size2 window, const Pool2dOptions& options)
+    : p_(p), window_(window), options_(options) {
+  check_positive("LPPool2d", "window", window);
+}
+Tensor LPPool2d::forward(const Tensor& x) { return lp_pool2d(x, p_, window_, options_); }
+std::string LPPool2d::extra_repr() const {
+  return fmt::format("{}, {}", p_, describe_windows(window_, options_));
+}
+
+LPPool1d::LPPool1d(double p, std::int64_t window, const Pool2dOptions& options)
+    : p_(p), window_(window), options_(options) {
+  check_positive("LPPool1d", "window", Size2{1, window});
+}
+Tensor LPPool1d::forward(const Tensor& x) { return lp_pool1d(x, p_, window_, options_); }
+std::string LPPool1d::extra_repr() const {
+  return fmt::format("{}, {}", p_, describe_windows(window_, options_));
+}
 
 Tensor GlobalAvgPool2d::forward(const Tensor& x) { return global_avg_pool2d(x); }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "autograd/batch_parts.h"
+#include "firn/ops/pool.h"
 #include "firn/runtime/kernel_support.h"
 #include "kernels/channel_norm.h"
 #include "kernels/copy.h"
@@ -321,6 +322,23 @@ void ops::update_moments(const Moments& moments, double count, double momentum,
                           running_mean.mutable_view(), running_var.mutable_view(),
                           writable_or_none(batches), stream_of(running_mean));
   written("update_moments", {&running_mean, &running_var, &batches});
+}
+
+Tensor local_response_norm(const Tensor& x, std::int64_t size, double alpha, double beta,
+                           double k) {
+  constexpr const char* kOp = "local_response_norm";
+  require_floating(kOp, x);
+  FIRN_CHECK(x.rank() >= 2 && x.rank() <= 5, kOp, "x is [n, c, ...] of rank 2 to 5",
+             "x {} has {} axes", describe(x), x.rank());
+  FIRN_CHECK(size > 0, kOp, "1 looks at the channel alone", "size = {} must be positive", size);
+  if (x.numel() == 0) return x;
+  const std::int64_t n = x.size(0), c = x.size(1);
+  const Tensor wide = cast(x, compute_dtype(x.dtype()));
+  // Windows over channels: rows of images. One that is even has a row too many at the end.
+  const Tensor means = slice(avg_pool2d(reshape(square(wide), {n, 1, c, x.numel() / (n * c)}),
+                                        {size, 1}, {.stride = 1, .padding = {size / 2, 0}}),
+                             2, 0, c);
+  return cast(wide / reshape(pow(means * alpha + k, beta), x.shape()), x.dtype());
 }
 
 }  // namespace firn

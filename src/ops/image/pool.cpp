@@ -187,6 +187,16 @@ Tensor global_avg_pool2d(const Tensor& x) {
   return mean_of_images("global_avg_pool2d", x, shape);
 }
 
+Tensor adaptive_max_pool1d(const Tensor& x, std::int64_t out) {
+  const AsImages rows = as_images("adaptive_max_pool1d", x, false);
+  return max_pool("adaptive_max_pool1d", x, rows, adaptive_plan("adaptive_max_pool1d", {1, out}));
+}
+
+Tensor adaptive_avg_pool1d(const Tensor& x, std::int64_t out) {
+  const AsImages rows = as_images("adaptive_avg_pool1d", x, false);
+  return avg_pool("adaptive_avg_pool1d", x, rows, adaptive_plan("adaptive_avg_pool1d", {1, out}));
+}
+
 Tensor max_pool1d(const Tensor& x, std::int64_t window, const Pool2dOptions& options) {
   const AsImages rows = as_images("max_pool1d", x, false);
   return max_pool("max_pool1d", x, rows,

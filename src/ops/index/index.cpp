@@ -3,6 +3,8 @@
 #include "kernels/index.h"
 
 #include "base/checked.h"
+#include "firn/ops/index.h"
+#include "kernels/copy.h"
 #include "ops/common.h"
 
 namespace firn {
@@ -47,8 +49,10 @@ Tensor ops::take_along(const char* op, const Tensor& x, int axis, const Tensor& 
   });
 }
 
-Tensor embedding(const Tensor& table, const Tensor& index) {
-  require_defined("embedding", table);
+namespace {
+
+/// Row `padding` keeps the gradient that it has; -1: there is none.
+Tensor embedding_of(const Tensor& table, const Tensor& index, std::int64_t padding) {
   require_index("embedding", index);
   require_same_device("embedding", table, index);
   FIRN_CHECK(table.rank() >= 1, "embedding", "the first axis counts the rows",
@@ -63,13 +67,36 @@ Tensor embedding(const Tensor& table, const Tensor& index) {
                      as_rows(y, list.numel()).mutable_view(), stream_of(table));
   if (autograd::wants_attributes()) [[unlikely]]
     autograd::attributes("embedding", {{"index", &index}});
-  return record("embedding", y, {&rows}, {Saved::other(list)}, [](Backward& b) {
+  return record("embedding", y, {&rows}, {Saved::other(list)}, [padding](Backward& b) {
     const Tensor dy = contiguous(b.grad());
     const auto [dx, beta] = b.sink(0);
+    Tensor row, before;
+    if (padding >= 0) {
+      const std::int64_t d = dx.numel() / dx.size(0);
+      row = dx.as_strided({d}, {1}, padding * d);
+      const OwnerScope owner(Owner::workspace);
+      before = beta == 0 ? zeros({d}, dx.dtype(), dx.device()) : clone(row);
+    }
     kernels::add_rows("embedding", as_rows(dy, b.saved(0).numel()).view(),
                       as_list(b.saved(0)).view(), as_rows(dx, dx.size(0)).mutable_view(), beta,
                       b.stream());
+    if (padding >= 0) kernels::copy(before.view(), row.mutable_view(), b.stream());
   });
+}
+
+}  // namespace
+
+Tensor embedding(const Tensor& table, const Tensor& index) {
+  require_defined("embedding", table);
+  return embedding_of(table, index, -1);
+}
+
+Tensor embedding(const Tensor& table, const Tensor& index, std::int64_t padding_idx) {
+  require_defined("embedding", table);
+  FIRN_CHECK(table.rank() >= 1 && padding_idx >= -table.size(0) && padding_idx < table.size(0),
+             "embedding", "it is one of the rows", "padding_idx is {} of the table {}", padding_idx,
+             describe(table));
+  return embedding_of(table, index, padding_idx < 0 ? padding_idx + table.size(0) : padding_idx);
 }
 
 Tensor index_select(const Tensor& x, std::int64_t axis, const Tensor& index) {

@@ -1,6 +1,7 @@
 // Losses term by term of distributions, rows and samples, made of tensor operations.
 #include <cmath>
 
+#include "firn/ops/distance.h"
 #include "ops/loss/loss_terms.h"
 
 namespace firn {
@@ -93,11 +94,7 @@ LossTerms triplet_margin_terms(const Tensor& anchor, const Tensor& positive, con
   require_number(kOp, "eps", options.eps, 0, false, "1e-6 is usual");
   const Tensor a = wide(anchor), p = wide(positive), n = wide(negative);
   const auto distance = [&](const Tensor& from, const Tensor& to) {
-    const Tensor d = from - to + options.eps;
-    if (options.p == 2) return norm(d, -1);
-    if (options.p == 1) return sum(abs(d), -1);
-    if (std::isinf(options.p)) return max(abs(d), -1);
-    return pow(sum(pow(abs(d), options.p), -1), 1 / options.p);
+    return pairwise_distance(from, to, {.p = options.p, .eps = options.eps});
   };
   Tensor far = distance(a, n);
   if (options.swap) far = minimum(far, distance(p, n));

@@ -136,19 +136,6 @@ Results pieces(A a) {
   return split(x(a), a.list("sizes"), chosen_axis(a));
 }
 
-Results padded(A a) {
-  if (a.text("mode", "constant") != "constant") throw Refused("argument 'mode' is not constant");
-  // PyTorch's list begins with the last axis: before, after, before, after, ...
-  const auto pairs = a.list("pad");
-  Axes before, after;
-  for (int i = 0; i < x(a).rank(); ++i) {
-    const std::size_t at = 2 * static_cast<std::size_t>(x(a).rank() - 1 - i);
-    before.push_back(at + 1 < pairs.size() ? pairs[at] : 0);
-    after.push_back(at + 1 < pairs.size() ? pairs[at + 1] : 0);
-  }
-  return {pad(x(a), before, after, a.number("value", 0))};
-}
-
 // ---- Rows, convolutions, pooling, norms ----
 /// firn normalises the last axis: PyTorch's normalized axes become one, and come back after.
 template <class F>
@@ -375,13 +362,8 @@ const std::vector<Entry> kOperations =
          [](A a) -> Results { return {cat(a.tensors("tensors"), chosen_axis(a))}; }},
         {"stack", "tensors dim", Sums::no,
          [](A a) -> Results { return {stack(a.tensors("tensors"), chosen_axis(a))}; }},
-        {"nn.functional.pad/constant", "input pad mode value", Sums::no, padded},
-        {"constant_pad_nd", "input pad value", Sums::no, padded},
 
         // ---- Indexing ----
-        {"nn.functional.embedding",
-         "input index padding_idx! max_norm! norm_type? scale_grad_by_freq! sparse!", Sums::yes,
-         [](A a) -> Results { return {embedding(x(a), a.tensor("index"))}; }},
         {"index_select", "input dim index", Sums::yes,
          [](A a) -> Results { return {index_select(x(a), a.integer("dim"), a.tensor("index"))}; }},
         {"gather", "input dim index sparse_grad?", Sums::yes,
@@ -482,7 +464,7 @@ const std::vector<Entry>& table() {
   static const std::vector<Entry> all = [] {
     std::vector<Entry> entries = kOperations;
     for (const auto& others : {elementwise_entries(), loss_entries(), order_entries(),
-                               position_entries(), transformer_entries()})
+                               position_entries(), layer_entries(), transformer_entries()})
       entries.insert(entries.end(), others.begin(), others.end());
     return entries;
   }();

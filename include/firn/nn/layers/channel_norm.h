@@ -79,4 +79,25 @@ class InstanceNorm2d : public InstanceNorm {
   FIRN_MEMBERS(weight, bias)
 };
 
+struct LocalResponseNormOptions {
+  double alpha = 1e-4;  ///< factor of the mean
+  double beta = 0.75;   ///< exponent of the divisor
+  double k = 1;         ///< added to alpha times the mean
+};
+
+/// Divides by the mean square of `size` neighbouring channels: see local_response_norm(). No
+/// parameters.
+class LocalResponseNorm : public Module {
+ public:
+  /// Throws Error unless size > 0.
+  explicit LocalResponseNorm(std::int64_t size, const LocalResponseNormOptions& options = {});
+  Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
+  FIRN_MEMBERS()
+
+ private:
+  std::int64_t size_;
+  LocalResponseNormOptions options_;
+};
+
 }  // namespace firn::nn

@@ -94,6 +94,112 @@ class GlobalAvgPool2d : public Module {
   FIRN_MEMBERS()
 };
 
+/// Windows that cut rows x [n, c, l] of any length into `out`.
+class AdaptiveMaxPool1d : public Module {
+ public:
+  /// Throws Error unless `out` is positive.
+  explicit AdaptiveMaxPool1d(std::int64_t out);
+  Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
+  FIRN_MEMBERS()
+
+ private:
+  std::int64_t out_;
+};
+
+/// Means of `out` windows that cover the row.
+class AdaptiveAvgPool1d : public Module {
+ public:
+  explicit AdaptiveAvgPool1d(std::int64_t out);
+  Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
+  FIRN_MEMBERS()
+
+ private:
+  std::int64_t out_;
+};
+
+/// Largest value in each window of volumes: x [n, c, d, h, w] -> [n, c, o, p, q], or without n.
+class MaxPool3d : public Module {
+ public:
+  /// Throws Error unless the window is positive; forward() checks the rest.
+  explicit MaxPool3d(Size3 window, const Pool3dOptions& options = {});
+  Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
+  FIRN_MEMBERS()
+
+ private:
+  Size3 window_;
+  Pool3dOptions options_;
+};
+
+/// Mean of each window of volumes.
+class AvgPool3d : public Module {
+ public:
+  explicit AvgPool3d(Size3 window, const Pool3dOptions& options = {});
+  Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
+  FIRN_MEMBERS()
+
+ private:
+  Size3 window_;
+  Pool3dOptions options_;
+};
+
+/// Windows that cut volumes of any size into out.d x out.h x out.w.
+class AdaptiveMaxPool3d : public Module {
+ public:
+  /// Throws Error unless `out` is positive.
+  explicit AdaptiveMaxPool3d(Size3 out);
+  Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
+  FIRN_MEMBERS()
+
+ private:
+  Size3 out_;
+};
+
+/// Means of out.d x out.h x out.w windows that cover the volume.
+class AdaptiveAvgPool3d : public Module {
+ public:
+  explicit AdaptiveAvgPool3d(Size3 out);
+  Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
+  FIRN_MEMBERS()
+
+ private:
+  Size3 out_;
+};
+
+/// (sum of x^p over each window)^(1/p): see lp_pool2d().
+class LPPool2d : public Module {
+ public:
+  /// Throws Error unless the window is positive; forward() checks the rest.
+  LPPool2d(double p, Size2 window, const Pool2dOptions& options = {});
+  Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
+  FIRN_MEMBERS()
+
+ private:
+  double p_;
+  Size2 window_;
+  Pool2dOptions options_;
+};
+
+/// The same along one axis.
+class LPPool1d : public Module {
+ public:
+  LPPool1d(double p, std::int64_t window, const Pool2dOptions& options = {});
+  Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
+  FIRN_MEMBERS()
+
+ private:
+  double p_;
+  std::int64_t window_;
+  Pool2dOptions options_;
+};
+
 /// Images `scale` times as high and wide: x [n, c, h, w] -> [n, c, scale.h h, scale.w w].
 class Upsample : public Module {
  public:

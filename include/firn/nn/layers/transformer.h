@@ -1,0 +1,128 @@
+// Layers of transformers (Vaswani et al. 2017) and stacks of them, with PyTorch's structure,
+// defaults and names. Sequences are [batch, n, width].
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "firn/nn/any_module.h"
+#include "firn/nn/layers/attention.h"
+#include "firn/nn/layers/dropout.h"
+#include "firn/nn/layers/norm.h"
+#include "firn/ops/ops.h"
+
+namespace firn::nn {
+
+struct TransformerLayerOptions {
+  std::int64_t hidden = 2048;  ///< width inside of the feed-forward block
+  double dropout = 0.1;  ///< of probabilities, of the hidden layer, and of each block's result
+  Tensor (*activation)(const Tensor&) = relu;  ///< of the hidden layer, such as gelu
+  double eps = 1e-5;                           ///< of the norms
+  bool norm_first = false;  ///< a block reads the norm of its input; else its sum is normalised
+  bool bias = true;         ///< projections and norms have one
+  bool causal = false;      ///< in self-attention no place sees a later one
+  DType dtype = f32;
+  Device device = default_device();
+};
+
+/// Self-attention, then a feed-forward block, each added to its input: x [batch, n, width] -> the
+/// same shape.
+///
+///   nn::TransformerEncoderLayer layer(512, 8, {.activation = gelu, .norm_first = true});
+///   y = layer(x, nn::SeenKeys{.lengths = lengths});
+class TransformerEncoderLayer : public ModuleOf<TransformerEncoderLayer> {
+ public:
+  /// Throws Error unless the sizes are positive and heads divides width.
+  TransformerEncoderLayer(std::int64_t width, std::int64_t heads,
+                          const TransformerLayerOptions& options = {});
+
+  Tensor forward(const Tensor& x) override;
+  /// `seen`: which places are seen.
+  Tensor forward(const Tensor& x, const SeenKeys& seen);
+  std::string extra_repr() const override;
+  FIRN_MEMBERS(self_attn, linear1, dropout, linear2, norm1, norm2, dropout1, dropout2)
+
+  MultiHeadAttention self_attn;  ///< of x with itself
+  Linear linear1;                ///< width -> hidden
+  Dropout dropout;               ///< after the activation
+  Linear linear2;                ///< hidden -> width
+  LayerNorm norm1, norm2;        ///< of attention, and of the feed-forward block
+  Dropout dropout1, dropout2;    ///< of what attention and the block give
+
+ private:
+  TransformerLayerOptions options_;
+};
+
+/// Self-attention, attention to a memory, then a feed-forward block, each added to its input: x
+/// [batch, n, width] and memory [batch, m, width] -> the shape of x. A decoder that predicts the
+/// next token sets `causal`, as PyTorch's takes a mask.
+class TransformerDecoderLayer : public ModuleOf<TransformerDecoderLayer> {
+ public:
+  /// Throws Error unless the sizes are positive and heads divides width.
+  TransformerDecoderLayer(std::int64_t width, std::int64_t heads,
+                          const TransformerLayerOptions& options = {});
+
+  /// `seen`: which places of x are seen; `seen_memory`: which of the memory.
+  Tensor forward(const Tensor& x, const Tensor& memory, const SeenKeys& seen = {},
+                 const SeenKeys& seen_memory = {});
+  std::string extra_repr() const override;
+  FIRN_MEMBERS(self_attn, multihead_attn, linear1, dropout, linear2, norm1, norm2, norm3, dropout1,
+               dropout2, dropout3)
+
+  MultiHeadAttention self_attn;          ///< of x with itself
+  MultiHeadAttention multihead_attn;     ///< of x with the memory
+  Linear linear1;                        ///< width -> hidden
+  Dropout dropout;                       ///< after the activation
+  Linear linear2;                        ///< hidden -> width
+  LayerNorm norm1, norm2, norm3;         ///< of both attentions, and of the feed-forward block
+  Dropout dropout1, dropout2, dropout3;  ///< of what each gives
+
+ private:
+  TransformerLayerOptions options_;
+};
+
+/// A stack of encoder layers, and a norm behind it if one is given.
+///
+///   nn::TransformerEncoder encoder(nn::TransformerEncoderLayer(512, 8), 6, nn::LayerNorm(512));
+class TransformerEncoder : public ModuleOf<TransformerEncoder> {
+ public:
+  /// `count` clones of `layer`, which start with the same values, as in PyTorch. Throws Error
+  /// unless count > 0.
+  TransformerEncoder(const TransformerEncoderLayer& layer, std::int64_t count,
+                     AnyModule norm = nullptr);
+
+  Tensor forward(const Tensor& x) override;
+  Tensor forward(const Tensor& x, const SeenKeys& seen);
+  FIRN_MEMBERS(layers, norm)
+
+  std::vector<TransformerEncoderLayer> layers;  ///< in the order of the call
+  AnyModule norm;                               ///< may be null
+};
+
+/// A stack of decoder layers, which see one memory, and a norm behind it if one is given.
+class TransformerDecoder : public ModuleOf<TransformerDecoder> {
+ public:
+  /// As for TransformerEncoder.
+  TransformerDecoder(const TransformerDecoderLayer& layer, std::int64_t count,
+                     AnyModule norm = nullptr);
+
+  /// As that of a layer.
+  Tensor forward(const Tensor& x, const Tensor& memory, const SeenKeys& seen = {},
+                 const SeenKeys& seen_memory = {});
+  FIRN_MEMBERS(layers, norm)
+
+  std::vector<TransformerDecoderLayer> layers;  ///< in the order of the call
+  AnyModule norm;                               ///< may be null
+};
+
+/// The name here of a parameter of PyTorch's MultiheadAttention, alone or inside of other modules:
+/// "layers.0.self_attn.in_proj_weight" is "layers.0.self_attn.qkv.weight". Other names stay.
+///
+///   io::load_safetensors(path, encoder, {.rename = nn::name_from_torch});
+///
+/// Attention to a memory has two projections, so cut `in_proj_weight` and `in_proj_bias` before:
+/// their first third is q, the rest is kv.
+std::string name_from_torch(const std::string& name);
+
+}  // namespace firn::nn

@@ -1,0 +1,59 @@
+// Padding, PixelShuffle, PixelUnshuffle, ChannelShuffle.
+#include "firn/nn/layers/padding.h"
+
+#include "base/check.h"
+
+namespace firn::nn {
+
+Padding::Padding(const char* what, const Axes& before, const Axes& after, PadMode mode,
+                 double value)
+    : what_(what), before_(before), after_(after), mode_(mode), value_(value) {
+  FIRN_CHECK(before.size() == after.size() && !before.empty(), what,
+             "give one size for each of the last axes: {1, 1} for images", "before {} and after {}",
+             before, after);
+  for (int i = 0; i < before.size(); ++i)
+    FIRN_CHECK(before[i] >= 0 && after[i] >= 0, what, "slice() takes elements away",
+               "before {} and after {} have a negative size", before, after);
+}
+
+Tensor Padding::forward(const Tensor& x) {
+  FIRN_CHECK(x.defined() && x.rank() >= before_.size(), what_, "give fewer sizes, or unsqueeze()",
+             "{} sizes for {}", before_.size(), describe(x));
+  Axes before = before_, after = after_;
+  while (before.size() < x.rank()) {
+    before.insert(0, 0);
+    after.insert(0, 0);
+  }
+  return mode_ == PadMode::constant ? pad(x, before, after, value_) : pad(x, before, after, mode_);
+}
+
+std::string Padding::extra_repr() const {
+  std::string text = to_string(before_);
+  if (!(before_ == after_)) text += ", " + to_string(after_);
+  if (value_ != 0) text += fmt::format(", value = {}", value_);
+  return text;
+}
+
+namespace {
+
+std::int64_t positive(const char* layer, const char* name, std::int64_t n) {
+  FIRN_CHECK(n > 0, layer, "1 changes nothing", "{} = {} must be positive", name, n);
+  return n;
+}
+
+}  // namespace
+
+PixelShuffle::PixelShuffle(std::int64_t r) : r_(positive("PixelShuffle", "r", r)) {}
+Tensor PixelShuffle::forward(const Tensor& x) { return pixel_shuffle(x, r_); }
+std::string PixelShuffle::extra_repr() const { return fmt::format("{}", r_); }
+
+PixelUnshuffle::PixelUnshuffle(std::int64_t r) : r_(positive("PixelUnshuffle", "r", r)) {}
+Tensor PixelUnshuffle::forward(const Tensor& x) { return pixel_unshuffle(x, r_); }
+std::string PixelUnshuffle::extra_repr() const { return fmt::format("{}", r_); }
+
+ChannelShuffle::ChannelShuffle(std::int64_t groups)
+    : groups_(positive("ChannelShuffle", "groups", groups)) {}
+Tensor ChannelShuffle::forward(const Tensor& x) { return channel_shuffle(x, groups_); }
+std::string ChannelShuffle::extra_repr() const { return fmt::format("{}", groups_); }
+
+}  // namespace firn::nn
