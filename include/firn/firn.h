@@ -71,6 +71,7 @@
 #include "firn/ops/losses.h"
 #include "firn/ops/ops.h"
 #include "firn/ops/pool.h"
+#include "firn/ops/products.h"
 #include "firn/ops/rearrange.h"
 #include "firn/ops/reduce.h"
 #include "firn/ops/sampling.h"

@@ -92,5 +92,6 @@ std::vector<Call> image_calls();
 std::vector<Call> other_calls();
 std::vector<Call> transformer_calls();
 std::vector<Call> rearrange_calls();
+std::vector<Call> product_calls();
 
 }  // namespace fuzz

@@ -311,7 +311,44 @@ def grouped_attention_samples(random):
     yield sample(1, 90, 32, 16, 4, 2, causal=True, theta=10000.0)
 
 
+# ---- Sums of products ----
+
+EQUATIONS = {
+    "bhid,bhjd->bhij": [(2, 3, 4, 5), (2, 3, 6, 5)], "bihd,bjhd->bhij": [(2, 4, 3, 5), (2, 6, 3, 5)],
+    "bij,bjk": [(3, 2, 4), (3, 4, 5)], "ij,jk->ki": [(2, 3), (3, 4)], "ij,ij": [(2, 3), (2, 3)],
+    "ij,kj->ik": [(1, 3), (4, 1)], "ij,j->i": [(3, 4), (1,)], "iij,jk->ik": [(3, 3, 2), (2, 4)], "ii->i": [(4, 4)],
+    "iijj": [(2, 2, 3, 3)], "...ij,...jk->...ik": [(2, 1, 3, 4), (5, 4, 2)], "i...,...j": [(2, 3, 4), (4, 2)],
+    "...a->a": [(2, 3, 4)], "Ba": [(2, 3)], " a b , b -> a ": [(2, 3), (3,)], ",ab": [(), (2, 3)], "": [()],
+    "ij,jk,kl": [(2, 3), (3, 4), (4, 5)], "bi,oij,bj->bo": [(4, 2), (5, 2, 3), (4, 3)],
+    "ab,bc,cd,de,ea": [(2, 3), (3, 2), (2, 4), (4, 3), (3, 2)], "a,b,c->cab": [(2,), (3,), (4,)],
+    "ab,cd->": [(2, 3), (4, 5)], "abc,bcd->ad": [(2, 3, 0), (3, 0, 2)], "ab,bc->ac": [(0, 3), (3, 2)],
+    "i,j->": [(3,), (1,)], "abcd,abef,cdef->": [(2, 3, 2, 3), (2, 3, 4, 2), (2, 3, 4, 2)],
+}
+
+
+def einsum_samples(random):
+    for equation, shapes in EQUATIONS.items():
+        length = sum(math.prod(shape) for shape in shapes) * len(shapes)
+        yield Sample([random.tensor(*shape) for shape in shapes], [equation], {}, length)
+    yield Sample([random.heads(2, 3, 4, 5), random.heads(2, 3, 6, 5)], ["bhid,bhjd->bhij"])
+    yield Sample([random.tensor(70, 130), random.tensor(130, 40), random.tensor(40, 3)], ["ij,jk,kl->li"], {}, 200)
+
+
+def tensordot_samples(random):
+    def sample(a, b, axes, other_axes):
+        return Sample(random.tensor(*a), [random.tensor(*b), axes, other_axes])
+
+    yield sample((2, 3, 4), (4, 3, 5), [1, 2], [1, 0])
+    yield sample((2, 3, 4), (4, 3, 5), [-1, 1], [0, -2])
+    yield sample((2, 1, 4), (4, 3, 5), [1, 2], [1, 0])
+    yield sample((2, 3), (4, 5), [], [])
+    yield sample((2, 3), (3, 2), [0, 1], [1, 0])
+    yield sample((0, 3), (3, 2), [1], [0])
+
+
 COMPOSITIONS = {
+    "composed.einsum": Composition(lambda operands, equation: torch.einsum(equation, *operands), einsum_samples),
+    "composed.tensordot": Composition(lambda a, b, axes, other: torch.tensordot(a, b, [axes, other]), tensordot_samples),
     "composed.attention": Composition(attention, attention_samples),
     "composed.rope": Composition(turned, rope_samples),
     "composed.swiglu": Composition(lambda gate, up: F.silu(gate) * up, swiglu_samples),

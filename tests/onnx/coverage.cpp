@@ -49,6 +49,15 @@ const std::map<std::string, std::string> kRuns = {{"flatten", "reshape"},
                                                   {"tril", "where"},
                                                   {"triu", "where"},
                                                   {"kthvalue", "topk"},
+                                                  {"einsum", "matmul"},
+                                                  {"tensordot", "matmul"},
+                                                  {"outer", "mul"},
+                                                  {"dot", "matmul"},
+                                                  {"vecdot", "matmul"},
+                                                  {"bmm", "matmul"},
+                                                  {"addmm", "matmul"},
+                                                  {"baddbmm", "matmul"},
+                                                  {"bilinear", "linear"},
                                                   {"bce_loss", "bce"}};
 /// Without tensors among their operands; drawing is refused where it happens (refusals.cpp).
 const std::set<std::string> kMakes = {
@@ -66,7 +75,7 @@ std::set<std::string> public_functions() {
   const std::regex declaration(
       R"(^(?:inline )?(?:Tensor|Tensor&|std::vector<Tensor>|Sorted|void|Loss) (\w+)\()");
   for (const char* header : {"attention", "channel_norm", "conv", "elementwise", "index", "losses",
-                             "ops", "pool", "rearrange", "reduce", "sort"}) {
+                             "ops", "pool", "products", "rearrange", "reduce", "sort"}) {
     std::ifstream file(source_path(std::string("include/firn/ops/") + header + ".h"));
     REQUIRE(file.good());
     std::smatch m;
