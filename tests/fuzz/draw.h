@@ -93,5 +93,6 @@ std::vector<Call> other_calls();
 std::vector<Call> transformer_calls();
 std::vector<Call> rearrange_calls();
 std::vector<Call> product_calls();
+std::vector<Call> linalg_calls();
 
 }  // namespace fuzz

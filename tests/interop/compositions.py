@@ -18,8 +18,8 @@ class Composition:
     supports_autograd = True
     dtypes = {torch.float32, torch.float64, torch.float16, torch.bfloat16}
 
-    def __init__(self, op, samples):
-        self.op, self.samples = op, samples
+    def __init__(self, op, samples, dtypes=None):
+        self.op, self.samples, self.dtypes = op, samples, dtypes or self.dtypes
 
     def supported_dtypes(self, device):
         return self.dtypes
@@ -346,7 +346,31 @@ def tensordot_samples(random):
     yield sample((0, 3), (3, 2), [1], [0])
 
 
+# ---- Factors of matrices ----
+
+def of_svd(x):
+    u, s, vt = torch.linalg.svd(x, full_matrices=False)
+    return u @ u.mT, s, vt.mT @ vt, (u * (-s).exp()[..., None, :]) @ vt
+
+
+def of_eigh(x):
+    w, v = torch.linalg.eigh(x + x.mT)
+    return w, (v * w.sin()[..., None, :]) @ v.mT
+
+
+def matrix_samples(shapes):
+    def samples(random):
+        for shape in shapes:
+            yield Sample(random.tensor(*shape), length=100 * math.prod(shape))  # gaps between values are below 1
+
+    return samples
+
+
 COMPOSITIONS = {
+    "composed.svd": Composition(of_svd, matrix_samples([(3, 3), (5, 2), (2, 5), (2, 4, 3), (1, 1), (0, 2), (20, 12)]),
+                                {torch.float32, torch.float64}),
+    "composed.eigh": Composition(of_eigh, matrix_samples([(3, 3), (2, 4, 4), (1, 1), (0, 0), (20, 20)]),
+                                 {torch.float32, torch.float64}),
     "composed.einsum": Composition(lambda operands, equation: torch.einsum(equation, *operands), einsum_samples),
     "composed.tensordot": Composition(lambda a, b, axes, other: torch.tensordot(a, b, [axes, other]), tensordot_samples),
     "composed.attention": Composition(attention, attention_samples),

@@ -58,6 +58,10 @@ const std::map<std::string, std::string> kRuns = {{"flatten", "reshape"},
                                                   {"addmm", "matmul"},
                                                   {"baddbmm", "matmul"},
                                                   {"bilinear", "linear"},
+                                                  {"svdvals", "svd"},
+                                                  {"eigvalsh", "eigh"},
+                                                  {"matrix_norm", "norm"},
+                                                  {"matrix_power", "matmul"},
                                                   {"bce_loss", "bce"}};
 /// Without tensors among their operands; drawing is refused where it happens (refusals.cpp).
 const std::set<std::string> kMakes = {
@@ -73,9 +77,9 @@ const std::set<std::string> kSettings = {"allow_tf32", "allow_bf16x3", "require_
 std::set<std::string> public_functions() {
   std::set<std::string> out;
   const std::regex declaration(
-      R"(^(?:inline )?(?:Tensor|Tensor&|std::vector<Tensor>|Sorted|void|Loss) (\w+)\()");
-  for (const char* header : {"attention", "channel_norm", "conv", "elementwise", "index", "losses",
-                             "ops", "pool", "products", "rearrange", "reduce", "sort"}) {
+      R"(^(?:inline )?(?:Tensor|Tensor&|std::vector<Tensor>|Sorted|QR|SVD|Eigh|Slogdet|void|Loss) (\w+)\()");
+  for (const char* header : {"attention", "channel_norm", "conv", "elementwise", "index", "linalg",
+                             "losses", "ops", "pool", "products", "rearrange", "reduce", "sort"}) {
     std::ifstream file(source_path(std::string("include/firn/ops/") + header + ".h"));
     REQUIRE(file.good());
     std::smatch m;
