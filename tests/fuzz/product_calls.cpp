@@ -1,4 +1,6 @@
 // einsum() with equations right and wrong, and the products beside it.
+#include <algorithm>
+
 #include "fuzz/draw.h"
 
 namespace fuzz {
@@ -47,14 +49,16 @@ Results summed(Draw& d) {
 
 Results dotted(Draw& d) {
   const DType dtype = d.one_of({f32, f64, f16, bf16});
-  const Shape shape = d.small_shape(0, d.chance(90) ? 4 : 8);
-  const Tensor a = d.of(shape, dtype), b = d.chance(70) ? d.of(shape, dtype) : d.small();
+  Shape shape = d.small_shape(0, d.chance(90) ? 4 : 8);
+  if (d.chance(70))
+    for (auto& n : shape) n = 3;
+  const Tensor a = d.of(shape, dtype), b = d.chance(90) ? d.of(shape, dtype) : d.small();
   if (d.chance(30)) return {tensordot(a, b, d.number("axes", 0, 3))};
-  const int count = static_cast<int>(d.below(4));
+  const auto count = d.below(std::min(4, a.rank() + 1));
   Axes left, right;
-  for (int i = 0; i < count; ++i) {
-    left.push_back(d.chance(80) ? i : d.integer(-4, 4));
-    right.push_back(d.chance(80) ? i : d.integer(-4, 4));
+  for (std::int64_t i = 0; i < count; ++i) {
+    left.push_back(d.chance(95) ? i : d.integer(-4, 4));
+    right.push_back(d.chance(95) ? i : d.integer(-4, 4));
   }
   d.say(" axes " + to_string(left) + " " + to_string(right));
   return {tensordot(a, b, left, right)};

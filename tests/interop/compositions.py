@@ -366,7 +366,14 @@ def matrix_samples(shapes):
     return samples
 
 
+def lstsq_samples(random):
+    for a, b in [((4, 3), (4, 2)), ((2, 4), (2, 3)), ((3, 3), (3, 1)), ((2, 5, 3), (2, 5, 2)), ((2, 5, 3), (2, 5)), ((30, 8), (30, 4))]:
+        yield Sample(random.tensor(*a), [random.tensor(*b)], {}, 100 * math.prod(a))
+
+
 COMPOSITIONS = {
+    "composed.lstsq": Composition(lambda a, b: torch.linalg.lstsq(a, b, driver="gelsd").solution, lstsq_samples,
+                                  {torch.float32, torch.float64}),
     "composed.svd": Composition(of_svd, matrix_samples([(3, 3), (5, 2), (2, 5), (2, 4, 3), (1, 1), (0, 2), (20, 12)]),
                                 {torch.float32, torch.float64}),
     "composed.eigh": Composition(of_eigh, matrix_samples([(3, 3), (2, 4, 4), (1, 1), (0, 0), (20, 20)]),

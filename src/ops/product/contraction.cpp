@@ -128,6 +128,13 @@ Lettered contract(Lettered a, Lettered b, Letters keep, const Dims& order) {
   if (own != order.end() && (in_b & letter(*own)) != 0) std::swap(a, b);
   const Dims batch = common_order(a, b, both & keep), inner = common_order(a, b, both & ~keep);
   const Dims rows = by_memory(a, ~both), columns = by_memory(b, ~both);
+  // A batch of single numbers. In 16 bits mul() would round each product.
+  if (rows.empty() && columns.empty() && !batch.empty() && size_of(a.x.dtype()) > 2 &&
+      !autocast_on()) {
+    Dims all = batch;
+    for (const std::int64_t l : inner) all.push_back(l);
+    return summed_to({mul(arranged(a, all), arranged(b, all)), all}, keep);
+  }
   Lettered out;
   Shape shape;
   for (const auto& [from, group] : {std::pair(&a, &batch), {&a, &rows}, {&b, &columns}}) {

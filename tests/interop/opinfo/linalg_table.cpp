@@ -40,7 +40,11 @@ Results normed(A a) {
 
 std::vector<Entry> linalg_entries() {
   return {
-      {"linalg.cholesky", "input upper!", Sums::yes, of_one<linalg::cholesky>},
+      {"linalg.cholesky", "input upper", Sums::yes,
+       [](A a) -> Results {
+         if (!a.flag("upper", false)) return {linalg::cholesky(x(a))};
+         return {transposed(linalg::cholesky(transposed(x(a))))};
+       }},
       {"linalg.qr", "input mode", Sums::yes, factored},
       {"linalg.svdvals", "input", Sums::yes, of_one<linalg::svdvals>},
       {"linalg.eigvalsh", "input UPLO", Sums::yes,
@@ -74,7 +78,7 @@ std::vector<Entry> linalg_entries() {
                                            .left = a.flag("left", true),
                                            .unitriangular = a.flag("unitriangular", false)})};
        }},
-      {"linalg.lstsq/grad_oriented", "input other driver?", Sums::yes,
+      {"composed.lstsq", "input other", Sums::yes,
        [](A a) -> Results { return {linalg::lstsq(x(a), a.tensor("other"))}; }},
       {"linalg.matrix_norm", "input ord dim keepdim dtype!", Sums::yes, normed},
       {"linalg.matrix_power", "input n", Sums::yes,
