@@ -92,5 +92,7 @@ std::vector<Call> image_calls();
 std::vector<Call> other_calls();
 std::vector<Call> transformer_calls();
 std::vector<Call> rearrange_calls();
+std::vector<Call> product_calls();
+std::vector<Call> linalg_calls();
 
 }  // namespace fuzz

@@ -148,8 +148,9 @@ std::string problem_of(const std::vector<Call>& calls, std::uint64_t seed, Tally
 constexpr std::int64_t kParts = 4;
 void run_part(std::int64_t part) {
   std::vector<Call> calls = fuzz::elementwise_calls();
-  for (const auto& more : {fuzz::shape_calls(), fuzz::image_calls(), fuzz::other_calls(),
-                           fuzz::transformer_calls(), fuzz::rearrange_calls()})
+  for (const auto& more :
+       {fuzz::shape_calls(), fuzz::image_calls(), fuzz::other_calls(), fuzz::transformer_calls(),
+        fuzz::rearrange_calls(), fuzz::product_calls(), fuzz::linalg_calls()})
     calls.insert(calls.end(), more.begin(), more.end());
   if (const char* only = std::getenv("FIRN_FUZZ_ONLY"))
     std::erase_if(calls, [&](const Call& c) { return std::strcmp(c.name, only) != 0; });

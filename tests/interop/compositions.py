@@ -18,8 +18,8 @@ class Composition:
     supports_autograd = True
     dtypes = {torch.float32, torch.float64, torch.float16, torch.bfloat16}
 
-    def __init__(self, op, samples):
-        self.op, self.samples = op, samples
+    def __init__(self, op, samples, dtypes=None):
+        self.op, self.samples, self.dtypes = op, samples, dtypes or self.dtypes
 
     def supported_dtypes(self, device):
         return self.dtypes
@@ -311,7 +311,75 @@ def grouped_attention_samples(random):
     yield sample(1, 90, 32, 16, 4, 2, causal=True, theta=10000.0)
 
 
+# ---- Sums of products ----
+
+EQUATIONS = {
+    "bhid,bhjd->bhij": [(2, 3, 4, 5), (2, 3, 6, 5)], "bihd,bjhd->bhij": [(2, 4, 3, 5), (2, 6, 3, 5)],
+    "bij,bjk": [(3, 2, 4), (3, 4, 5)], "ij,jk->ki": [(2, 3), (3, 4)], "ij,ij": [(2, 3), (2, 3)],
+    "ij,kj->ik": [(1, 3), (4, 1)], "ij,j->i": [(3, 4), (1,)], "iij,jk->ik": [(3, 3, 2), (2, 4)], "ii->i": [(4, 4)],
+    "iijj": [(2, 2, 3, 3)], "...ij,...jk->...ik": [(2, 1, 3, 4), (5, 4, 2)], "i...,...j": [(2, 3, 4), (4, 2)],
+    "...a->a": [(2, 3, 4)], "Ba": [(2, 3)], " a b , b -> a ": [(2, 3), (3,)], ",ab": [(), (2, 3)], "": [()],
+    "ij,jk,kl": [(2, 3), (3, 4), (4, 5)], "bi,oij,bj->bo": [(4, 2), (5, 2, 3), (4, 3)],
+    "ab,bc,cd,de,ea": [(2, 3), (3, 2), (2, 4), (4, 3), (3, 2)], "a,b,c->cab": [(2,), (3,), (4,)],
+    "ab,cd->": [(2, 3), (4, 5)], "abc,bcd->ad": [(2, 3, 0), (3, 0, 2)], "ab,bc->ac": [(0, 3), (3, 2)],
+    "i,j->": [(3,), (1,)], "abcd,abef,cdef->": [(2, 3, 2, 3), (2, 3, 4, 2), (2, 3, 4, 2)],
+}
+
+
+def einsum_samples(random):
+    for equation, shapes in EQUATIONS.items():
+        length = sum(math.prod(shape) for shape in shapes) * len(shapes)
+        yield Sample([random.tensor(*shape) for shape in shapes], [equation], {}, length)
+    yield Sample([random.heads(2, 3, 4, 5), random.heads(2, 3, 6, 5)], ["bhid,bhjd->bhij"])
+    yield Sample([random.tensor(70, 130), random.tensor(130, 40), random.tensor(40, 3)], ["ij,jk,kl->li"], {}, 200)
+
+
+def tensordot_samples(random):
+    def sample(a, b, axes, other_axes):
+        return Sample(random.tensor(*a), [random.tensor(*b), axes, other_axes])
+
+    yield sample((2, 3, 4), (4, 3, 5), [1, 2], [1, 0])
+    yield sample((2, 3, 4), (4, 3, 5), [-1, 1], [0, -2])
+    yield sample((2, 1, 4), (4, 3, 5), [1, 2], [1, 0])
+    yield sample((2, 3), (4, 5), [], [])
+    yield sample((2, 3), (3, 2), [0, 1], [1, 0])
+    yield sample((0, 3), (3, 2), [1], [0])
+
+
+# ---- Factors of matrices ----
+
+def of_svd(x):
+    u, s, vt = torch.linalg.svd(x, full_matrices=False)
+    return u @ u.mT, s, vt.mT @ vt, (u * (-s).exp()[..., None, :]) @ vt
+
+
+def of_eigh(x):
+    w, v = torch.linalg.eigh(x + x.mT)
+    return w, (v * w.sin()[..., None, :]) @ v.mT
+
+
+def matrix_samples(shapes):
+    def samples(random):
+        for shape in shapes:
+            yield Sample(random.tensor(*shape), length=100 * math.prod(shape))  # gaps between values are below 1
+
+    return samples
+
+
+def lstsq_samples(random):
+    for a, b in [((4, 3), (4, 2)), ((2, 4), (2, 3)), ((3, 3), (3, 1)), ((2, 5, 3), (2, 5, 2)), ((2, 5, 3), (2, 5)), ((30, 8), (30, 4))]:
+        yield Sample(random.tensor(*a), [random.tensor(*b)], {}, 100 * math.prod(a))
+
+
 COMPOSITIONS = {
+    "composed.lstsq": Composition(lambda a, b: torch.linalg.lstsq(a, b, driver="gelsd").solution, lstsq_samples,
+                                  {torch.float32, torch.float64}),
+    "composed.svd": Composition(of_svd, matrix_samples([(3, 3), (5, 2), (2, 5), (2, 4, 3), (1, 1), (0, 2), (20, 12)]),
+                                {torch.float32, torch.float64}),
+    "composed.eigh": Composition(of_eigh, matrix_samples([(3, 3), (2, 4, 4), (1, 1), (0, 0), (20, 20)]),
+                                 {torch.float32, torch.float64}),
+    "composed.einsum": Composition(lambda operands, equation: torch.einsum(equation, *operands), einsum_samples),
+    "composed.tensordot": Composition(lambda a, b, axes, other: torch.tensordot(a, b, [axes, other]), tensordot_samples),
     "composed.attention": Composition(attention, attention_samples),
     "composed.rope": Composition(turned, rope_samples),
     "composed.swiglu": Composition(lambda gate, up: F.silu(gate) * up, swiglu_samples),

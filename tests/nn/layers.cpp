@@ -40,6 +40,32 @@ TEST_CASE("Linear computes x weightᵀ + bias on any leading axes") {
   CHECK(values(layer(tensor({1.f, 0.f, -1.f}))) == std::vector<float>{8, 18});
 }
 
+TEST_CASE("Bilinear computes x1ᵀ weight x2 + bias on any leading axes") {
+  manual_seed(3);
+  nn::Bilinear layer(3, 2, 4), plain(3, 2, 1, {.bias = false});
+  CHECK(layer.weight.shape() == Shape{4, 3, 2});
+  CHECK(layer.bias.shape() == Shape{4});
+  CHECK_FALSE(plain.bias.defined());
+  CHECK(layer.extra_repr() == "3, 2, 4");
+  CHECK(plain.extra_repr() == "3, 2, 1, bias = false");
+  const double bound = 1 / std::sqrt(3.0);  // of in1, as in PyTorch
+  CHECK(abs(layer.weight).max().item() <= bound);
+  CHECK(abs(layer.weight).max().item() > 0.7 * bound);
+  for (const Shape& leading : {Shape{}, Shape{5}, Shape{2, 4}, Shape{0}}) {
+    Shape one = leading, two = leading, expected = leading;
+    one.push_back(3), two.push_back(2), expected.push_back(4);
+    const Tensor x = input(one), y = input(two), z = layer(x, y);
+    CHECK(z.shape() == expected);
+    CHECK(values(z) == values(bilinear(x, y, layer.weight, layer.bias)));
+  }
+  sum(layer(input({5, 3}), input({5, 2}))).backward();
+  CHECK(layer.weight.grad().shape() == layer.weight.shape());
+  CHECK(values(layer.bias.grad()) == std::vector<float>(4, 5));
+  const std::string text = message_of([&] { layer(input({5, 2}), input({5, 3})); });
+  CHECK(text.find("x1 [5, 2]") != std::string::npos);
+  CHECK(message_of([] { nn::Bilinear(3, 0, 1); }).find("in2 = 0") != std::string::npos);
+}
+
 TEST_CASE("layers name themselves and the shape if no tensor has their sizes", "[host]") {
   const std::int64_t most = std::numeric_limits<std::int64_t>::max();
   const auto names = [&](const char* layer, const std::function<void()>& make) {
@@ -50,6 +76,7 @@ TEST_CASE("layers name themselves and the shape if no tensor has their sizes", "
   };
   names("Linear", [&] { nn::Linear(most, 3); });
   names("Linear", [&] { nn::Linear(3, most); });
+  names("Bilinear", [&] { nn::Bilinear(3, most, 3); });
   names("Linear", [&] { nn::MLP({2, most, 2}); });
   names("Embedding", [&] { nn::Embedding(most, most); });
   names("LayerNorm", [&] { nn::LayerNorm{most}; });

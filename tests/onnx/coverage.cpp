@@ -62,6 +62,19 @@ const std::map<std::string, std::string> kRuns = {{"flatten", "reshape"},
                                                   {"cosine_similarity", "norm"},
                                                   {"pairwise_distance", "norm"},
                                                   {"embedding_bag", "index_add"},
+                                                  {"einsum", "matmul"},
+                                                  {"tensordot", "matmul"},
+                                                  {"outer", "mul"},
+                                                  {"dot", "matmul"},
+                                                  {"vecdot", "matmul"},
+                                                  {"bmm", "matmul"},
+                                                  {"addmm", "matmul"},
+                                                  {"baddbmm", "matmul"},
+                                                  {"bilinear", "linear"},
+                                                  {"svdvals", "svd"},
+                                                  {"eigvalsh", "eigh"},
+                                                  {"matrix_norm", "norm"},
+                                                  {"matrix_power", "matmul"},
                                                   {"bce_loss", "bce"}};
 /// Without tensors among their operands; drawing is refused where it happens (refusals.cpp).
 const std::set<std::string> kMakes = {
@@ -77,9 +90,10 @@ const std::set<std::string> kSettings = {"allow_tf32", "allow_bf16x3", "require_
 std::set<std::string> public_functions() {
   std::set<std::string> out;
   const std::regex declaration(
-      R"(^(?:inline )?(?:Tensor|Tensor&|std::vector<Tensor>|Sorted|RecurrentResult|void|Loss) (\w+)\()");
-  for (const char* header : {"attention", "channel_norm", "conv", "distance", "elementwise", "index",
-                             "losses", "ops", "pool", "rearrange", "recurrent", "reduce", "sort"}) {
+      R"(^(?:inline )?(?:Tensor|Tensor&|std::vector<Tensor>|Sorted|RecurrentResult|QR|SVD|Eigh|Slogdet|void|Loss) (\w+)\()");
+  for (const char* header :
+       {"attention", "channel_norm", "conv", "distance", "elementwise", "index", "linalg", "losses",
+        "ops", "pool", "products", "rearrange", "recurrent", "reduce", "sort"}) {
     std::ifstream file(source_path(std::string("include/firn/ops/") + header + ".h"));
     REQUIRE(file.good());
     std::smatch m;

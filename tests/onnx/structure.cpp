@@ -1,5 +1,6 @@
 // What export_onnx() writes: nodes, names, constants, and sizes that follow the batch. Whether the
 // numbers are right is what `scripts/interop onnx` asks ONNX Runtime.
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,16 @@ TEST_CASE("onnx: a model's file has its nodes, parameters and ends") {
   const OnnxTensor& weight = f.initializers.at("in.weight");
   CHECK(weight.shape == Integers{4, 3});
   CHECK(weight.floats() == net.in.weight.to_vector<float>());
+}
+
+TEST_CASE("onnx: einsum is exported through its matrix products") {
+  const Tensor w = randn({4, 2});
+  const OnnxFile f = exported(
+      [&](const Tensors& in) { return Tensors{einsum("nij,jk->nki", {in[0], w})}; },
+      {randn({5, 3, 4})});
+  const Texts types = f.types();
+  CHECK(std::count(types.begin(), types.end(), "MatMul") == 1);
+  CHECK(f.outputs[0].shape == Texts{"batch", "2", "3"});
 }
 
 TEST_CASE("onnx: a second export has the same bytes") {

@@ -11,11 +11,12 @@
 // called in. The rule of each family of ops:
 //
 //   the guard's dtype   matmul, linear, mlp, attention, recurrent, conv1d, conv2d,
-//                       conv_transpose2d, and the products of linear_cross_entropy
+//                       conv_transpose2d, the products of linear_cross_entropy, einsum, tensordot,
+//                       dot, vecdot, bmm, addmm, baddbmm, bilinear
 //   f32                 exp, exp2, expm1, log, log2, log1p, pow, rsqrt, square, reciprocal,
 //                       softplus, softmax, log_softmax, layer_norm, rms_norm, sum, mean, var, norm,
 //                       all losses
-//   the widest dtype    add, sub, mul, div, minimum, maximum, atan2, hypot, fmod, remainder,
+//   the widest dtype    add, sub, mul, div, outer, minimum, maximum, atan2, hypot, fmod, remainder,
 //                       logaddexp, swiglu, prelu, comparisons, logical_and, logical_or,
 //                       logical_xor, where, masked_fill, lerp, addcmul, cat, stack
 //   the dtype given     all else: relu and other activations, max, min, dropout, rope, norms by

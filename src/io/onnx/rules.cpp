@@ -12,6 +12,8 @@ namespace {
 
 constexpr const char* kLossHint = "export the model without its loss";
 constexpr const char* kNoBits = "ONNX has operations on bits from opset 18 on";
+constexpr const char* kNoFactors = "opset 17 has no factors of matrices";
+constexpr const char* kFactorsHint = "compute them before, and export what follows";
 constexpr const char* kBitsHint = "on bools use logical_and() and the like";
 
 constexpr std::array kRefusals = {
@@ -33,6 +35,16 @@ constexpr std::array kRefusals = {
             "export the model without its recurrent layers"},
     Refusal{"custom", "its result is not that of recorded operations",
             "write its forward pass with firn's operations"},
+    Refusal{"cholesky", kNoFactors, kFactorsHint},
+    Refusal{"qr", kNoFactors, kFactorsHint},
+    Refusal{"svd", kNoFactors, kFactorsHint},
+    Refusal{"eigh", kNoFactors, kFactorsHint},
+    Refusal{"det", kNoFactors, kFactorsHint},
+    Refusal{"slogdet", kNoFactors, kFactorsHint},
+    Refusal{"inverse", kNoFactors, kFactorsHint},
+    Refusal{"solve", kNoFactors, kFactorsHint},
+    Refusal{"solve_triangular", kNoFactors, kFactorsHint},
+    Refusal{"lstsq", kNoFactors, kFactorsHint},
     Refusal{"bitwise_not", kNoBits, kBitsHint},
     Refusal{"bitwise_and", kNoBits, kBitsHint},
     Refusal{"bitwise_or", kNoBits, kBitsHint},

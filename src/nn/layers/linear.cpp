@@ -1,4 +1,4 @@
-// Linear, Flatten, Identity.
+// Linear, Bilinear, Flatten, Identity.
 #include "firn/nn/layers/linear.h"
 
 #include <cmath>
@@ -6,21 +6,32 @@
 #include "base/checked.h"
 #include "firn/nn/init.h"
 #include "firn/ops/ops.h"
+#include "firn/ops/products.h"
 
 namespace firn::nn {
+
+namespace {
+
+/// Makes weight [out, in, ...] and bias [out], uniform in the range of PyTorch's layers, so that
+/// runs can be compared.
+void start(const char* op, Parameter& weight, Parameter& bias, const Shape& shape,
+           const LinearOptions& options) {
+  checked_elements(op, shape);
+  const double bound = 1 / std::sqrt(static_cast<double>(shape[1]));
+  weight = Parameter::empty(shape, options.dtype, options.device);
+  init::uniform_(weight, -bound, bound);
+  if (options.bias) {
+    bias = Parameter::empty({shape[0]}, options.dtype, options.device);
+    init::uniform_(bias, -bound, bound);
+  }
+}
+
+}  // namespace
 
 Linear::Linear(std::int64_t in, std::int64_t out, const LinearOptions& options) {
   FIRN_CHECK(in > 0 && out > 0, "Linear", "give the sizes of the last axis before and after",
              "in = {} and out = {} must be positive", in, out);
-  checked_elements("Linear", {out, in});
-  // The starting range of PyTorch's layer, so that runs can be compared.
-  const double bound = 1 / std::sqrt(static_cast<double>(in));
-  weight = Parameter::empty({out, in}, options.dtype, options.device);
-  init::uniform_(weight, -bound, bound);
-  if (options.bias) {
-    bias = Parameter::empty({out}, options.dtype, options.device);
-    init::uniform_(bias, -bound, bound);
-  }
+  start("Linear", weight, bias, {out, in}, options);
 }
 
 Tensor Linear::forward(const Tensor& x) {
@@ -34,6 +45,23 @@ Tensor Linear::forward(const Tensor& x) {
 
 std::string Linear::extra_repr() const {
   return fmt::format("{}, {}{}", weight.size(1), weight.size(0),
+                     bias.defined() ? "" : ", bias = false");
+}
+
+Bilinear::Bilinear(std::int64_t in1, std::int64_t in2, std::int64_t out,
+                   const LinearOptions& options) {
+  FIRN_CHECK(in1 > 0 && in2 > 0 && out > 0, "Bilinear",
+             "give the sizes of both last axes before, and of the one after",
+             "in1 = {}, in2 = {} and out = {} must be positive", in1, in2, out);
+  start("Bilinear", weight, bias, {out, in1, in2}, options);
+}
+
+Tensor Bilinear::forward(const Tensor& x1, const Tensor& x2) {
+  return bilinear(x1, x2, weight, bias);
+}
+
+std::string Bilinear::extra_repr() const {
+  return fmt::format("{}, {}, {}{}", weight.size(1), weight.size(2), weight.size(0),
                      bias.defined() ? "" : ", bias = false");
 }
 

@@ -207,6 +207,25 @@ Tensors views(const Tensors& in) {
           clone(x)};
 }
 
+Tensors products(const Tensors& in) {
+  const Tensor &x = in[0], &y = in[1];  // [n, 4, 6], [n, 6]
+  const Tensor w = cos(arange(24, f32)).reshape({4, 6}), v = sin(arange(4, f32));
+  return {einsum("nij,nj->ni", {x, y}),
+          einsum("nij,kj->nki", {x, w}),
+          einsum("nij,nkj->nik", {x, x}),
+          einsum("nij,ij,i->n", {x, w, v}),
+          einsum("...j,ij->...i", {y, w}),
+          einsum("nij->jn", {x}),
+          tensordot(x, w, {1, 2}, {0, 1}),
+          tensordot(y, x, {0}, {0}),
+          outer(v, v) + sum(x),
+          vecdot(x, unsqueeze(y, 1)),
+          bmm(x, transpose(x, 1, 2)),
+          addmm(v, y, transpose(w, 0, 1), {.beta = 0.5, .alpha = 2}),
+          baddbmm(x, bmm(x, transpose(x, 1, 2)), x, {.alpha = 0.25}),
+          bilinear(y, sum(x, 2), reshape(cat({w, w, w}, 0), {3, 6, 4}), slice(v, 0, 0, 3))};
+}
+
 Tensors indices(const Tensors& in) {
   const Tensor &x = in[0], &index = in[1];  // [n, 6], [n, 3] below 6
   const Sorted up = sort(x), down = sort(x, 1, {.descending = true});
@@ -407,6 +426,8 @@ std::vector<OnnxModel> operation_models() {
   add("binary", binary, [](std::int64_t n) { return Tensors{randn({n, 3, 4}), randn({n, 3, 4})}; });
   add("reductions", reductions, [](std::int64_t n) { return Tensors{randn({n, 4, 5})}; });
   add("views", views, [](std::int64_t n) { return Tensors{randn({n, 4, 6})}; });
+  add("products", products,
+      [](std::int64_t n) { return Tensors{randn({n, 4, 6}), randn({n, 6})}; });
   add("indices", indices, [](std::int64_t n) {
     return Tensors{randn({n, 6}), integers({n, 3}, 6)};
   });

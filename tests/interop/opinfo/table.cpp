@@ -373,9 +373,7 @@ const std::vector<Entry> kOperations =
         {"__rmatmul__", "input other", Sums::yes,
          [](A a) -> Results { return {matmul(a.tensor("other"), x(a))}; }},
         {"mm", "input other", Sums::yes, of_two<matmul>},
-        {"bmm", "input other", Sums::yes, of_two<matmul>},
         {"mv", "input other", Sums::yes, of_two<matmul>},
-        {"dot", "input other", Sums::yes, of_two<matmul>},
         {"nn.functional.linear", "input weight bias", Sums::yes,
          [](A a) -> Results {
            return {linear(x(a), a.tensor("weight"), a.tensor_or_none("bias"))};
@@ -464,7 +462,8 @@ const std::vector<Entry>& table() {
   static const std::vector<Entry> all = [] {
     std::vector<Entry> entries = kOperations;
     for (const auto& others : {elementwise_entries(), loss_entries(), order_entries(),
-                               position_entries(), layer_entries(), transformer_entries()})
+                               position_entries(), layer_entries(), product_entries(),
+                               linalg_entries(), transformer_entries()})
       entries.insert(entries.end(), others.begin(), others.end());
     return entries;
   }();

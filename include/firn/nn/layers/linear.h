@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "firn/nn/module.h"
+#include "firn/nn/module_of.h"
 
 namespace firn::nn {
 
@@ -26,6 +27,23 @@ class Linear : public Module {
   FIRN_MEMBERS(weight, bias)
 
   Parameter weight;  ///< [out, in]
+  Parameter bias;    ///< [out], or undefined
+};
+
+/// bilinear(): x1 [..., in1] and x2 [..., in2] give y [..., out], y[o] = x1ᵀ weight[o] x2 +
+/// bias[o]. weight [out, in1, in2] and bias [out] start uniform in (-1/sqrt(in1), 1/sqrt(in1)),
+/// from the default generator.
+class Bilinear : public ModuleOf<Bilinear> {
+ public:
+  /// Throws Error unless in1 > 0, in2 > 0 and out > 0.
+  Bilinear(std::int64_t in1, std::int64_t in2, std::int64_t out, const LinearOptions& options = {});
+
+  /// Throws Error unless the last axes are in1 and in2, and the others equal.
+  Tensor forward(const Tensor& x1, const Tensor& x2);
+  std::string extra_repr() const override;
+  FIRN_MEMBERS(weight, bias)
+
+  Parameter weight;  ///< [out, in1, in2]
   Parameter bias;    ///< [out], or undefined
 };
 

@@ -1,0 +1,81 @@
+// Sums of products over named axes, and products of vectors, matrices and batches of them. All are
+// made of matmul(), linear(), mul(), sum() and views, so what these say holds: a contraction adds
+// in f32 (f64 for f64) and takes strided operands without a copy. Operands share a floating dtype.
+// Under autocast contractions run in the guard's 16-bit dtype, as matmul() does; a product in which
+// nothing is summed keeps the dtype of mul().
+#pragma once
+
+#include <initializer_list>
+#include <span>
+#include <string_view>
+
+#include "firn/ops/ops.h"
+#include "firn/tensor.h"
+
+namespace firn {
+
+/// The sum of products that `equation` names, as PyTorch's einsum: "bij,bjk->bik". Each operand has
+/// a letter (a-z, A-Z) for each of its axes. The result has the axes after the arrow, and sums over
+/// all others.
+///
+/// - Without an arrow the result has the axes of "...", then the letters that occur once, sorted
+/// with
+///   A-Z first.
+/// - A letter that is twice in one operand takes the diagonal: "ii->i". Spaces mean nothing.
+/// - "..." stands for the axes without a letter, the last ones aligned. They are summed if the
+/// arrow
+///   has no "..." behind it.
+/// - An axis of size 1 is repeated if the letter is larger in another operand.
+///
+/// Two operands are one batched matmul: letters that both and the result have are the batch, those
+/// that are summed the inner axis. Operands are permuted, and only copied if axes cannot be merged.
+/// In f32 and f64, if neither has further letters, it is the sum of mul().
+/// The result may be a view that is not contiguous, or of the operand if there is only one.
+///
+/// Of more operands the cheapest pair is contracted first: the one with the fewest multiplications,
+/// then with the smallest result, then the first. Each result between is rounded to the dtype. A
+/// single operand may have any dtype, and its sums are those of sum(): i64 for integers.
+///
+/// Throws Error, which shows the equation, for: another number of operands or axes; a letter whose
+/// sizes differ; a result that has a letter twice, or one that no operand has; a result, also one
+/// between, of more than kMaxRank axes.
+Tensor einsum(std::string_view equation, std::span<const Tensor> operands);
+inline Tensor einsum(std::string_view equation, std::initializer_list<Tensor> operands) {
+  return einsum(equation, std::span<const Tensor>(operands.begin(), operands.size()));
+}
+
+/// Sums over the last `n_axes` axes of a and the first of b, in their order: a [x..., s...] and b
+/// [s..., y...] give [x..., y...]. With 0 it is the product of each element with each. A size of 1
+/// is repeated. Throws Error if sizes differ, or the result has more than kMaxRank axes.
+Tensor tensordot(const Tensor& a, const Tensor& b, std::int64_t n_axes = 2);
+/// The same over axis axes_a[i] of a and axes_b[i] of b.
+Tensor tensordot(const Tensor& a, const Tensor& b, const Axes& axes_a, const Axes& axes_b);
+
+/// a [n] and b [m]: a[i] b[j], [n, m]; every dtype.
+Tensor outer(const Tensor& a, const Tensor& b);
+/// a [n] and b [n]: the sum of a[i] b[i], a scalar. Throws Error if sizes differ.
+Tensor dot(const Tensor& a, const Tensor& b);
+/// dot() along `axis` of a and b, which broadcast: their shape without that axis. `axis` counts in
+/// the broadcast shape.
+Tensor vecdot(const Tensor& a, const Tensor& b, std::int64_t axis = -1);
+/// a [batch, m, k] and b [batch, k, n]: [batch, m, n]. matmul() broadcasts the batch.
+Tensor bmm(const Tensor& a, const Tensor& b);
+
+/// Factors of a sum with a product.
+struct AddmmOptions {
+  double beta = 1;   ///< of what is added; with 0 that is not read, and gets no gradient
+  double alpha = 1;  ///< of the product
+};
+/// beta c + alpha a b, for a [m, k], b [k, n], and c, which broadcasts to [m, n]. In 16 bits the
+/// product, each factor and the sum round. Under autocast c takes the product's dtype.
+Tensor addmm(const Tensor& c, const Tensor& a, const Tensor& b, const AddmmOptions& options = {});
+/// The same for a [batch, m, k], b [batch, k, n], and c, which broadcasts to [batch, m, n].
+Tensor baddbmm(const Tensor& c, const Tensor& a, const Tensor& b, const AddmmOptions& options = {});
+
+/// y[..., o] = sum over i and j of x1[..., i] weight[o, i, j] x2[..., j], plus bias[o]. x1 [...,
+/// in1] and x2 [..., in2] with equal leading axes, weight [out, in1, in2] and bias [out] (or
+/// undefined) give [..., out]. One matrix product with the in1 in2 products of each row, which take
+/// memory and are rounded to the dtype.
+Tensor bilinear(const Tensor& x1, const Tensor& x2, const Tensor& weight, const Tensor& bias = {});
+
+}  // namespace firn

@@ -1,0 +1,110 @@
+// Cholesky, QR and LU factors on the CPU, and what is solved by them, through Eigen.
+#include <Eigen/Cholesky>
+#include <Eigen/LU>
+#include <Eigen/QR>
+#include <limits>
+
+#include "kernels/cpu/linalg/matrices.h"
+#include "kernels/linalg.h"
+
+namespace firn::kernels::cpu::FIRN_ISA {
+namespace {
+
+constexpr const char* kSingular =
+    "add a multiple of eye(), or use linalg::lstsq() or linalg::svd()";
+
+/// LU factors with an exact 0 among the pivots.
+template <class T>
+std::int64_t zero_pivot(const Matrix<T>& factors) {
+  for (std::int64_t i = 0; i < factors.rows(); ++i)
+    if (factors(i, i) == 0) return i;
+  return -1;
+}
+
+template <unsigned kMode, class T, class A>
+void solve_by(const A& a, const TriangularArgs& args, Matrix<T>& x) {
+  if (args.transposed) {
+    a.template triangularView<kMode>().transpose().solveInPlace(x);
+  } else {
+    a.template triangularView<kMode>().solveInPlace(x);
+  }
+}
+
+}  // namespace
+
+void cholesky(const char* op, const ConstView& x, const View& l, Stream) {
+  for_each_matrix(x, [&]<class T>(std::int64_t i) {
+    const Eigen::LLT<Matrix<T>, Eigen::Lower> factors(matrix_at<T>(x, i));
+    const Matrix<T> lower = factors.matrixL();
+    // A NaN passes Eigen's own test.
+    if (factors.info() != Eigen::Success || !(lower.diagonal().array() > 0).all() ||
+        !lower.diagonal().allFinite())
+      refuse(op, x, i, "is not positive definite", "add a multiple of eye()");
+    matrix_at<T>(l, i) = lower;
+  });
+}
+
+void qr(const ConstView& x, const View& q, const View& r, Stream) {
+  for_each_matrix(x, [&]<class T>(std::int64_t i) {
+    const Eigen::HouseholderQR<Matrix<T>> factors(matrix_at<T>(x, i));
+    const std::int64_t k = r.shape[1];
+    matrix_at<T>(r, i) = factors.matrixQR().topRows(k).template triangularView<Eigen::Upper>();
+    matrix_at<T>(q, i) = factors.householderQ().setLength(k) * Matrix<T>::Identity(x.shape[1], k);
+  });
+}
+
+void determinant(const ConstView& x, const View& value, const View& sign, const View& log, Stream) {
+  for_each_matrix(x, [&]<class T>(std::int64_t i) {
+    const Eigen::PartialPivLU<Matrix<T>> lu(matrix_at<T>(x, i));
+    T whole = static_cast<T>(lu.permutationP().determinant()), signs = whole, logs = 0;
+    for (std::int64_t k = 0; k < x.shape[1]; ++k) {
+      const T pivot = lu.matrixLU()(k, k);
+      whole *= pivot;
+      signs = pivot == 0 ? T(0) : pivot < 0 ? -signs : std::isnan(pivot) ? pivot : signs;
+      logs += std::log(std::abs(pivot));
+    }
+    value.as<T>()[i * value.strides[0]] = whole;
+    sign.as<T>()[i * sign.strides[0]] = signs;
+    log.as<T>()[i * log.strides[0]] = signs == 0 ? -std::numeric_limits<T>::infinity() : logs;
+  });
+}
+
+void solve(const char* op, const ConstView& a, const ConstView& b, const View& x, bool transposed,
+           bool checked, Stream) {
+  for_each_matrix(a, [&]<class T>(std::int64_t i) {
+    const Eigen::PartialPivLU<Matrix<T>> lu(matrix_at<T>(a, i));
+    const std::int64_t zero = checked ? zero_pivot<T>(lu.matrixLU()) : -1;
+    if (zero >= 0)
+      refuse(op, a, i, "is singular: pivot " + std::to_string(zero) + " is 0", kSingular);
+    if (b.shape[2] == 0) return;
+    const Matrix<T> right = matrix_at<T>(b, i);
+    if (transposed) {
+      matrix_at<T>(x, i) = lu.transpose().solve(right);
+    } else {
+      matrix_at<T>(x, i) = lu.solve(right);
+    }
+  });
+}
+
+void solve_triangular(const char* op, const ConstView& a, const ConstView& b, const View& x,
+                      const TriangularArgs& args, Stream) {
+  for_each_matrix(a, [&]<class T>(std::int64_t i) {
+    const Eigen::Map<const RowMajor<T>> factor = matrix_at<T>(a, i);
+    for (std::int64_t k = 0; args.checked && !args.unit && k < a.shape[1]; ++k)
+      if (factor(k, k) == 0)
+        refuse(op, a, i, "is singular: element " + std::to_string(k) + " of its diagonal is 0",
+               kSingular);
+    if (b.shape[2] == 0) return;
+    Matrix<T> right = matrix_at<T>(b, i);
+    if (args.upper) {
+      args.unit ? solve_by<Eigen::UnitUpper>(factor, args, right)
+                : solve_by<Eigen::Upper>(factor, args, right);
+    } else {
+      args.unit ? solve_by<Eigen::UnitLower>(factor, args, right)
+                : solve_by<Eigen::Lower>(factor, args, right);
+    }
+    matrix_at<T>(x, i) = right;
+  });
+}
+
+}  // namespace firn::kernels::cpu::FIRN_ISA
