@@ -67,6 +67,7 @@
 #include "firn/ops/channel_norm.h"
 #include "firn/ops/conv.h"
 #include "firn/ops/elementwise.h"
+#include "firn/ops/grad.h"
 #include "firn/ops/index.h"
 #include "firn/ops/loss_terms.h"
 #include "firn/ops/losses.h"

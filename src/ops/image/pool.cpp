@@ -4,6 +4,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/pool.h"
 #include "kernels/reduce.h"
+#include "ops/gradient/again.h"
 #include "ops/image/images.h"
 
 namespace firn {
@@ -139,7 +140,7 @@ Tensor mean_of_images(const char* op, const Tensor& x, const Shape& shape) {
                   stream_of(x));
   if (autograd::wants_attributes()) [[unlikely]]
     autograd::attributes(op, {{"whole", true}});
-  return record(op, y, {&x}, {}, [h, scale](Backward& b) {
+  const auto backward = [h, scale](Backward& b) {
     const auto [dx, beta] = b.sink(0);
     Strides strides = b.grad().strides();  // 0 along the axes of the image
     while (strides.size() > h) strides.pop_back();
@@ -147,7 +148,10 @@ Tensor mean_of_images(const char* op, const Tensor& x, const Shape& shape) {
     strides.push_back(0);
     kernels::axpby(scale, b.grad().as_strided(dx.shape(), strides).view(), beta, dx.mutable_view(),
                    b.stream());
-  });
+  };
+  return record(op, y, {&x}, {}, with_again(backward, [kept, scale](GraphBackward& b) {
+                  b.add(0, expand(mul(reshape(b.grad(), kept), scale), b.input_shape(0)));
+                }));
 }
 
 }  // namespace

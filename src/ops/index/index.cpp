@@ -3,7 +3,9 @@
 #include "kernels/index.h"
 
 #include "base/checked.h"
+#include "firn/ops/index.h"
 #include "ops/common.h"
+#include "ops/gradient/again.h"
 
 namespace firn {
 
@@ -40,11 +42,15 @@ Tensor ops::take_along(const char* op, const Tensor& x, int axis, const Tensor& 
   kernels::gather(op, x.view(), index.view(), y.mutable_view(), axis, stream_of(x));
   if (autograd::wants_attributes()) [[unlikely]]
     autograd::attributes(op, {{"axis", axis}, {"index", &index}});
-  return record(op, y, {&x}, {Saved::other(index)}, [op, axis](Backward& b) {
+  const auto backward = [op, axis](Backward& b) {
     const auto [dx, beta] = b.sink(0);
     kernels::gather_backward(op, b.grad().view(), b.saved(0).view(), dx.mutable_view(), axis, beta,
                              b.stream());
-  });
+  };
+  return record(op, y, {&x}, {Saved::other(index)}, with_again(backward, [axis](GraphBackward& b) {
+                  const Tensor none = zeros(b.input_shape(0), b.grad().dtype(), b.grad().device());
+                  b.add(0, scatter_add(none, axis, b.saved(0), b.grad()));
+                }));
 }
 
 Tensor embedding(const Tensor& table, const Tensor& index) {
@@ -63,13 +69,22 @@ Tensor embedding(const Tensor& table, const Tensor& index) {
                      as_rows(y, list.numel()).mutable_view(), stream_of(table));
   if (autograd::wants_attributes()) [[unlikely]]
     autograd::attributes("embedding", {{"index", &index}});
-  return record("embedding", y, {&rows}, {Saved::other(list)}, [](Backward& b) {
+  const auto backward = [](Backward& b) {
     const Tensor dy = contiguous(b.grad());
     const auto [dx, beta] = b.sink(0);
     kernels::add_rows("embedding", as_rows(dy, b.saved(0).numel()).view(),
                       as_list(b.saved(0)).view(), as_rows(dx, dx.size(0)).mutable_view(), beta,
                       b.stream());
-  });
+  };
+  return record("embedding", y, {&rows}, {Saved::other(list)},
+                with_again(backward, [](GraphBackward& b) {
+                  const Shape& table_shape = b.input_shape(0);
+                  const Tensor flat = reshape(b.saved(0), {b.saved(0).numel()});
+                  Shape taken = table_shape;
+                  taken[0] = flat.numel();
+                  const Tensor none = zeros(table_shape, b.grad().dtype(), b.grad().device());
+                  b.add(0, index_add(none, 0, flat, reshape(b.grad(), taken)));
+                }));
 }
 
 Tensor index_select(const Tensor& x, std::int64_t axis, const Tensor& index) {
@@ -86,12 +101,17 @@ Tensor index_select(const Tensor& x, std::int64_t axis, const Tensor& index) {
                   stream_of(x));
   if (autograd::wants_attributes()) [[unlikely]]
     autograd::attributes("index_select", {{"axis", a}, {"index", &index}});
-  return record("index_select", y, {&x}, {Saved::other(index)}, [a](Backward& b) {
+  const auto backward = [a](Backward& b) {
     const auto [dx, beta] = b.sink(0);
     kernels::gather_backward("index_select", b.grad().view(),
                              along(b.saved(0), b.grad().shape(), a), dx.mutable_view(), a, beta,
                              b.stream());
-  });
+  };
+  return record("index_select", y, {&x}, {Saved::other(index)},
+                with_again(backward, [a](GraphBackward& b) {
+                  const Tensor none = zeros(b.input_shape(0), b.grad().dtype(), b.grad().device());
+                  b.add(0, index_add(none, a, b.saved(0), b.grad()));
+                }));
 }
 
 Tensor gather(const Tensor& x, std::int64_t axis, const Tensor& index) {
