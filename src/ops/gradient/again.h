@@ -41,6 +41,17 @@ void add_composed(GraphBackward& b, const std::vector<InGraph>& inputs, Fn&& com
     if (gradients[i].defined()) b.add(numbers[i], gradients[i]);
 }
 
+/// transpose(dy): the gradient of an op that is linear in its operand, as an op of its own, whose
+/// gradient is that op: linear(t). `transpose` runs kernels, `linear` operations.
+template <class Transpose, class Linear>
+Tensor transposed_map(const char* op, const Tensor& dy, Transpose&& transpose, Linear linear) {
+  const Tensor dx = transpose(dy.detach());
+  return autograd::record(
+      op, dx, {&dy}, {},
+      with_again([linear](autograd::Backward& b) { b.accumulate(0, linear(b.grad())); },
+                 [linear](GraphBackward& b) { b.add(0, linear(b.grad())); }));
+}
+
 /// t summed over the axes that `shape` was repeated along, in recorded operations.
 Tensor summed_to(const Tensor& t, const Shape& shape);
 

@@ -145,7 +145,20 @@ Tensor prod(const Tensor& operand, const Axes& axes, bool keepdims) {
                              input.view(), others.view(), dx.mutable_view(), math::Args{}, beta,
                              b.stream());
   };
-  return record("prod", y, {&x}, {Saved::input(0)}, backward);
+  // Halves are multiplied until one is left: no division, so zeros have gradients of any order.
+  const auto again = [r](GraphBackward& b) {
+    if (r.count == 0) return b.add(0, zeros(b.input_shape(0), b.grad().dtype(), b.grad().device()));
+    add_composed(b, {{0, b.input(0, 0)}}, [&](const std::vector<Tensor>& t) {
+      Tensor lines = r.lines(t[0]);
+      while (lines.size(-1) > 1) {
+        const std::int64_t n = lines.size(-1), half = n / 2;
+        const Tensor pairs = mul(slice(lines, -1, 0, half), slice(lines, -1, half, 2 * half));
+        lines = n % 2 == 0 ? pairs : cat({pairs, slice(lines, -1, n - 1, n)}, -1);
+      }
+      return reshape(lines, r.shape);
+    });
+  };
+  return record("prod", y, {&x}, {Saved::input(0)}, with_again(backward, again));
 }
 
 Tensor any(const Tensor& x, const Axes& axes, bool keepdims) {

@@ -390,7 +390,7 @@ void check_second_derivative(const OpRow& row) {
       const std::size_t i = places[k];
       const Values g = second[k].defined() ? values_of(second[k]) : Values(at[i].size(), 0.0);
       for (std::size_t j = 0; j < at[i].size(); ++j) {
-        const double d = 8 * step_at(at[i][j]) * rng.uniform(-1, 1);
+        const double d = 2 * step_at(at[i][j]) * rng.uniform(-1, 1);
         plus[i][j] += d;
         minus[i][j] -= d;
         analytic += static_cast<long double>(g[j]) * (plus[i][j] - minus[i][j]) / 2;
@@ -398,7 +398,7 @@ void check_second_derivative(const OpRow& row) {
       }
     }
     const long double numeric = (weighed(plus, magnitude) - weighed(minus, magnitude)) / 2;
-    const double h = 8 * 0x1p-17;
+    const double h = 2 * 0x1p-17;
     expect_close("all operands together", {static_cast<double>(analytic) / h},
                  {static_cast<double>(numeric) / h}, 1e-6 * scale / h + 1e-8 + 2e-10 * magnitude);
   }
