@@ -26,6 +26,7 @@
 #include "firn/dtype.h"
 #include "firn/environment.h"
 #include "firn/error.h"
+#include "firn/grad.h"
 #include "firn/io/checkpoints.h"
 #include "firn/io/dlpack.h"
 #include "firn/io/npy.h"

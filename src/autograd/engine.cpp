@@ -5,11 +5,13 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "autograd/cycle.h"
+#include "autograd/graph_backward.h"
 #include "autograd/node.h"
 #include "autograd/reading.h"
 #include "base/check.h"
@@ -30,7 +32,11 @@ std::atomic<std::uint64_t> next_pass{0};
 /// one. They nest if a hook or a custom function calls backward() itself.
 class Queue {
  public:
-  Queue() : pass_(next_pass.fetch_add(1)), outer_(std::exchange(current_, this)) {}
+  /// What has arrived at some nodes.
+  using Found = std::unordered_map<const Node*, Tensor>;
+  /// With `found`, leaves keep their gradients, and what arrives at its nodes is stored there.
+  explicit Queue(Found* found = nullptr)
+      : pass_(next_pass.fetch_add(1)), found_(found), outer_(std::exchange(current_, this)) {}
   ~Queue() {
     for (Node* n : heap_) leave(*n);  // none are left, unless a backward function has thrown
     current_ = outer_;
@@ -67,9 +73,18 @@ class Queue {
   bool awaited() const noexcept { return awaited_; }
   /// Whether `h` was there when this pass began.
   bool runs(const Hooks::Entry& h) const noexcept { return h.first_pass <= pass_; }
+  /// For grad(): stores the gradient of `n` if it is wanted. Returns whether that is all.
+  bool stops_at(const Node& n) const {
+    if (!found_) return false;
+    if (const auto place = found_->find(&n); place != found_->end()) place->second = n.grad;
+    const SmallList<Ref<Node>>& inputs = n.inputs;
+    for (int i = 0; i < inputs.size(); ++i)
+      if (inputs[i] && inputs[i]->takes_gradient()) return false;
+    return true;
+  }
   /// Whether the gradient of `n` is collected at the node, before it goes on or into a leaf.
   bool collects(const Node& n) const noexcept {
-    if (!n.is_leaf()) return true;
+    if (!n.is_leaf() || found_) return true;
     return n.hooks && std::any_of(n.hooks->list.begin(), n.hooks->list.end(),
                                   [this](const auto& h) { return runs(h); });
   }
@@ -79,6 +94,7 @@ class Queue {
 
   std::vector<Node*> heap_;
   std::uint64_t pass_;
+  Found* found_;
   bool awaited_ = std::exchange(await_next_, false);
   Queue* outer_;
   static thread_local Queue* current_;
@@ -235,6 +251,7 @@ void run_node(Node& n, const Queue& queue, bool retain_graph) {
              "an earlier backward() freed what this part of the graph had saved");
   const ReadingScope reads;
   if (n.hooks) run_hooks(n, queue);
+  if (queue.stops_at(n)) return;
   if (n.is_leaf()) {  // queued only because of its hooks
     add_to_leaf(static_cast<Leaf&>(n), n.grad);
     if (queue.awaited()) count_down(static_cast<Leaf&>(n));
@@ -283,13 +300,12 @@ void walk(Queue& queue, bool retain_graph) {
 
 std::uint64_t passes_begun() noexcept { return next_pass.load(); }
 
-const Tensor& Backward::saved(int i) const {
-  const SavedTensor& s = node_.saved[i];
+const Tensor& saved_by(const Node& node, int i) {
+  const SavedTensor& s = node.saved[i];
   if (s.tensor.defined()) {
     const Storage& storage = *s.tensor.storage();
     FIRN_CHECK(
-        storage.version() == s.version, node_.op,
-        "use the form without underscore, or edit a clone",
+        storage.version() == s.version, node.op, "use the form without underscore, or edit a clone",
         "{} was saved for backward and then modified in place by {} (version {}, saved at {})",
         describe(s.tensor), storage.last_writer(), storage.version(), s.version);
   }
@@ -331,6 +347,49 @@ void Backward::accumulate(int i, const Tensor& contribution) {
   }
   const auto [grad, beta] = sink(i);
   add_into(grad, contribution, beta);
+}
+
+Tensor seed_for(const char* op, const Tensor& output, const Tensor& given) {
+  if (given.defined()) {
+    FIRN_CHECK(given.shape() == output.shape() && given.device() == output.device(), op,
+               "give a seed of the output's shape, dtype and device", "seed {} for output {}",
+               describe(given), describe(output));
+    FIRN_CHECK(given.dtype() == output.dtype(), op,
+               fmt::format("cast it: seed.to(firn::{})", to_string(output.dtype())),
+               "seed {} for output {}", describe(given), describe(output));
+    return given;
+  }
+  FIRN_CHECK(output.numel() == 1, op, "reduce it to a scalar, or give a seed", "{} is not a scalar",
+             describe(output));
+  const Tensor seed = empty(output.shape(), output.dtype(), output.device());
+  kernels::fill(seed.mutable_view(), 1.0, current_stream(seed.device()));
+  return seed;
+}
+
+std::vector<Tensor> gradients_along(const NodeSet& path, const std::vector<Tensor>& outputs,
+                                    const std::vector<Tensor>& seeds,
+                                    const std::vector<Tensor>& inputs, bool retain_graph) {
+  const NoGrad guard;
+  const OpMode::Plain plain;
+  const PathScope scope(&path);
+  Queue::Found found;
+  for (const Tensor& t : inputs) found[node_of(t)] = Tensor();
+  Queue queue(&found);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    Node* const root = node_of(outputs[i]);
+    if (!path.contains(root)) continue;
+    queue.push(*root);
+    if (root->grad.defined()) {  // given twice
+      const auto [grad, beta] = exclusive(root->grad, *root);
+      add_into(grad, seeds[i], beta);
+    } else {
+      root->grad = seeds[i].detach();
+    }
+  }
+  walk(queue, retain_graph);
+  std::vector<Tensor> out;
+  for (const Tensor& t : inputs) out.push_back(found[node_of(t)]);
+  return out;
 }
 
 bool takes_pending_seed(const Tensor& output) noexcept {
@@ -398,20 +457,8 @@ void backward(const Tensor& output, const BackwardOptions& options) try {
              "it was called by a function that is given to checkpoint()");
   const NoGrad guard;
   const OpMode::Plain plain;
-  Tensor seed = options.seed;
-  if (seed.defined()) {
-    FIRN_CHECK(seed.shape() == output.shape() && seed.device() == output.device(), "backward",
-               "give a seed of the output's shape, dtype and device", "seed {} for output {}",
-               describe(seed), describe(output));
-    FIRN_CHECK(seed.dtype() == output.dtype(), "backward",
-               fmt::format("cast it: seed.to(firn::{})", to_string(output.dtype())),
-               "seed {} for output {}", describe(seed), describe(output));
-  } else {
-    FIRN_CHECK(output.numel() == 1, "backward", "reduce it to a scalar, or give a seed",
-               "{} is not a scalar", describe(output));
-    seed = empty(output.shape(), output.dtype(), output.device());
-    kernels::fill(seed.mutable_view(), 1.0, current_stream(seed.device()));
-  }
+  const PathScope all(nullptr);
+  const Tensor seed = seed_for("backward", output, options.seed);
   const runtime::Span span(runtime::SpanKind::phase, "backward");
   Queue queue;
   if (!queue.collects(*root)) {

@@ -17,6 +17,7 @@
 
 #include <initializer_list>
 #include <memory>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -37,6 +38,8 @@ struct PendingSeed;
 namespace firn::autograd {
 
 class Backward;
+class GraphBackward;
+class Node;
 class CycleMember;
 class Leaf;
 class WeightModes;
@@ -112,6 +115,9 @@ struct Hooks {
   }
 };
 
+/// Not null while grad() runs in this thread: no other nodes than these take gradients.
+inline thread_local const std::unordered_set<const Node*>* gradient_path = nullptr;
+
 /// A node of the graph: a recorded op, or a leaf (no inputs, and the gradient it has collected).
 class Node : public GraphNode {
  public:
@@ -125,6 +131,9 @@ class Node : public GraphNode {
   }
 
   virtual void run(Backward& b) = 0;
+  /// The same in recorded operations (graph_backward.h). Returns false if the op has no such
+  /// function.
+  virtual bool run_recorded(GraphBackward&) { return false; }
   virtual bool is_leaf() const noexcept { return false; }
 
   const char* op = "";
@@ -146,7 +155,8 @@ class Node : public GraphNode {
   /// The cycle that this leaf collects for: it takes no gradient from the passes of another one.
   const Cycle* cycle = nullptr;
   bool takes_gradient() const noexcept {
-    return frozen == 0 && (!cycle || !current_cycle || cycle == current_cycle);
+    return frozen == 0 && (!cycle || !current_cycle || cycle == current_cycle) &&
+           (!gradient_path || gradient_path->contains(this));
   }
 
   // Of the output, to make its gradient's buffer:
@@ -218,14 +228,17 @@ Leaf* leaf_of(const Tensor& t) noexcept;
 /// The same, of a frozen leaf too.
 Leaf* leaf_or_frozen(const Tensor& t) noexcept;
 
+/// The i-th saved tensor of a node; throws Error naming both ops if it was edited in place since.
+const Tensor& saved_by(const Node& node, int i);
+
 /// What a backward function is given.
 class Backward {
  public:
   explicit Backward(Node& node) : node_(node) {}
   /// Gradient of the output: its shape and dtype, any strides.
   const Tensor& grad() const noexcept { return node_.grad; }
-  /// The i-th saved tensor; throws Error naming both ops if it was edited in place since.
-  const Tensor& saved(int i) const;
+  /// See saved_by().
+  const Tensor& saved(int i) const { return saved_by(node_, i); }
   /// Whether input i takes a gradient. Work for an input that does not is skipped.
   bool needs(int i) const noexcept { return node_.inputs[i] && node_.inputs[i]->takes_gradient(); }
   /// The buffer to accumulate input i's gradient into. Ask once per contribution, when its kernel
@@ -258,6 +271,14 @@ class FnNode final : public Node {
  public:
   explicit FnNode(Fn f) : fn_(std::move(f)) {}
   void run(Backward& b) override { fn_(b); }
+  bool run_recorded(GraphBackward& b) override {
+    if constexpr (requires { fn_.again(b); }) {
+      fn_.again(b);
+      return true;
+    } else {
+      return false;
+    }
+  }
 
  private:
   Fn fn_;

@@ -3,6 +3,7 @@
 
 #include "kernels/elementwise.h"
 #include "ops/common.h"
+#include "ops/gradient/again.h"
 #include "ops/in_place.h"
 
 namespace firn {
@@ -16,7 +17,9 @@ Tensor converted(const char* op, const Tensor& x, DType dtype,
                  MemoryFormat format = MemoryFormat::contiguous) {
   Tensor y = empty(x.shape(), dtype, x.device(), format);
   kernels::copy(x.view(), y.mutable_view(), stream_of(x));
-  return record(op, y, {&x}, {}, [](Backward& b) { b.accumulate(0, b.grad()); });
+  return record(op, y, {&x}, {},
+                with_again([](Backward& b) { b.accumulate(0, b.grad()); },
+                           [](GraphBackward& b) { b.add(0, b.grad()); }));
 }
 
 /// Whole-tensor writes are not recorded: who asks for attributes is told before and after.
@@ -69,14 +72,18 @@ Tensor to_device(const Tensor& x, Device device) {
   const Tensor source = without_gaps(x);
   Tensor y = empty(x.shape(), x.dtype(), device, format_of(x.shape(), x.strides()));
   copy_bytes(y.impl()->data(), device, source.impl()->data(), x.device(), x.bytes());
-  return record("to_device", y, {&x}, {}, [](Backward& b) {
+  const auto backward = [](Backward& b) {
     const Tensor grad = without_gaps(b.grad());
     Tensor moved = empty(grad.shape(), grad.dtype(), b.input_device(0),
                          format_of(grad.shape(), grad.strides()));
     copy_bytes(moved.impl()->data(), moved.device(), grad.impl()->data(), grad.device(),
                grad.bytes());
     b.accumulate(0, moved);
-  });
+  };
+  return record("to_device", y, {&x}, {},
+                with_again(backward, [from = x.device()](GraphBackward& b) {
+                  b.add(0, to_device(b.grad(), from));
+                }));
 }
 
 void fill_(const Tensor& x, double value) {
@@ -121,7 +128,9 @@ void copy_(const Tensor& x, const Tensor& src) {
   }
   wrote("copy_", x);
   if (recorded)
-    record("copy_", x, {&here}, {}, [](Backward& b) { accumulate_broadcast(b, 0, b.grad()); });
+    record("copy_", x, {&here}, {},
+           with_again([](Backward& b) { accumulate_broadcast(b, 0, b.grad()); },
+                      [](GraphBackward& b) { b.add(0, b.grad()); }));
 }
 
 }  // namespace firn

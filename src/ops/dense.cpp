@@ -8,6 +8,7 @@
 
 #include "kernels/dense.h"
 #include "kernels/gemm.h"
+#include "ops/gradient/again.h"
 
 namespace firn {
 
@@ -97,6 +98,29 @@ struct Chain {
   Activation activation;
   int lowest;  ///< the first layer whose weight or bias takes a gradient; 0 if x does
 
+  /// The biases are saved after what the layers have saved.
+  void again(GraphBackward& back) const {
+    const int first = lowest, count = layers.count;
+    std::vector<InGraph> inputs = {{0, first == 0 ? back.input(0, 0) : back.saved(3 * first)}};
+    for (int i = first; i < count; ++i) {
+      inputs.push_back({layers.weight(i), back.input(layers.weight(i), 3 * i + 1)});
+      const bool biased = back.saved(3 * count + i).defined();
+      inputs.push_back(
+          {layers.bias(i), biased ? back.input(layers.bias(i), 3 * count + i) : Tensor()});
+    }
+    add_composed(back, inputs, [&](const std::vector<Tensor>& t) {
+      Tensor h = t[0];
+      for (int i = first; i < count; ++i) {
+        const std::size_t at = static_cast<std::size_t>(2 * (i - first) + 1);
+        h = linear(h, t[at], t[at + 1]);
+        if (i + 1 == count) break;
+        if (activation == Activation::relu) h = relu(h);
+        if (activation == Activation::gelu_tanh) h = gelu_tanh(h);
+      }
+      return h;
+    });
+  }
+
   void operator()(Backward& back) const {
     Tensor dy = back.grad();
     for (int i = layers.count - 1; i >= lowest; --i) {
@@ -171,7 +195,10 @@ Tensor mlp(const Tensor& x, std::span<const Tensor> weights, std::span<const Ten
     autograd::attributes("mlp", {{"activation", to_string(activation)}});
   Tensor y = record("mlp", h, in, {}, Chain{layers, activation, lowest});
   // What an activation saves may have padding.
-  if (recorded) autograd::save(y, kept, [](std::size_t i) { return i % 3 == 2; });
+  if (recorded) {
+    autograd::save(y, kept, [](std::size_t i) { return i % 3 == 2; });
+    autograd::save(y, {in.begin() + layers.bias(0), in.end()});
+  }
   if (x.rank() == 2) return y;
   Shape shape = x.shape();
   shape.back() = weights.back().size(0);

@@ -8,6 +8,7 @@
 #include "kernels/settings/settings.h"
 #include "ops/common.h"
 #include "ops/dense.h"
+#include "ops/gradient/again.h"
 
 namespace firn {
 
@@ -79,11 +80,17 @@ Tensor product(const Tensor& left, const Tensor& right) {
     return made;
   });
   const bool turns_a = turns_gradient(a), turns_b = turns_gradient(b);
-  return record("matmul", y, {&a, &b}, {Saved::input(0), Saved::input(1)}, [=](Backward& back) {
+  const auto backward = [=](Backward& back) {
     const ConstView dy = back.grad().view();
     if (back.needs(0)) accumulate_product(back, 0, turns_a, dy, transposed(back.saved(1).view()));
     if (back.needs(1)) accumulate_product(back, 1, turns_b, transposed(back.saved(0).view()), dy);
-  });
+  };
+  return record("matmul", y, {&a, &b}, {Saved::input(0), Saved::input(1)},
+                with_again(backward, [](GraphBackward& back) {
+                  const Tensor& dy = back.grad();
+                  if (back.needs(0)) back.add(0, matmul(dy, transpose(back.input(1, 1), -1, -2)));
+                  if (back.needs(1)) back.add(1, matmul(transpose(back.input(0, 0), -1, -2), dy));
+                }));
 }
 
 }  // namespace
@@ -117,15 +124,21 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b) {
                            Activation::none, made.mutable_view(), View{}, stream_of(made));
     return made;
   });
+  const auto backward = [](Backward& back) {
+    if (back.needs(0)) {  // dx = dy w
+      const auto [dx, beta] = back.sink(0);
+      kernels::gemm(back.grad().view(), back.saved(1).view(), dx.mutable_view(),
+                    kernels::GemmArgs{.beta = beta}, back.stream());
+    }
+    accumulate_dense(back, 1, 2, back.grad(), back.saved(0));
+  };
   y = record("linear", y, {&rows, &weight, &bias}, {Saved::input(0), Saved::input(1)},
-             [](Backward& back) {
-               if (back.needs(0)) {  // dx = dy w
-                 const auto [dx, beta] = back.sink(0);
-                 kernels::gemm(back.grad().view(), back.saved(1).view(), dx.mutable_view(),
-                               kernels::GemmArgs{.beta = beta}, back.stream());
-               }
-               accumulate_dense(back, 1, 2, back.grad(), back.saved(0));
-             });
+             with_again(backward, [](GraphBackward& back) {
+               const Tensor& dy = back.grad();
+               if (back.needs(0)) back.add(0, matmul(dy, back.input(1, 1)));
+               if (back.needs(1)) back.add(1, matmul(transpose(dy, 0, 1), back.input(0, 0)));
+               if (back.needs(2)) back.add(2, sum(dy, {0}));
+             }));
   if (x.rank() == 2) return y;
   Shape shape = x.shape();
   shape.back() = weight.size(0);

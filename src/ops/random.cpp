@@ -8,6 +8,7 @@
 #include "kernels/math/philox.h"
 #include "kernels/random.h"
 #include "ops/common.h"
+#include "ops/gradient/again.h"
 
 namespace firn {
 namespace {
@@ -136,12 +137,19 @@ Tensor dropout(const Tensor& x, double p, bool training, Generator& generator) {
   const Tensor y = empty_like(input);
   const RandomKey key = key_for("dropout", y.mutable_view(), generator);
   kernels::dropout(input.view(), y.mutable_view(), p, key, 0, stream_of(y));
-  return record("dropout", y, {&input}, {}, [p, key](Backward& b) {
+  const auto backward = [p, key](Backward& b) {
     const auto [dx, beta] = b.sink(0);
     const Tensor dy =
         dx.is_contiguous() ? contiguous(b.grad()) : channels_last(b.grad());  // element by element
     kernels::dropout(dy.view(), dx.mutable_view(), p, key, beta, b.stream());
-  });
+  };
+  const auto again = [p, key, format = format_of(y.shape(), y.strides())](GraphBackward& b) {
+    const Tensor &dy = b.grad(), mask = empty(dy.shape(), dy.dtype(), dy.device(), format);
+    kernels::fill(mask.mutable_view(), 1, stream_of(mask));
+    kernels::dropout(mask.view(), mask.mutable_view(), p, key, 0, stream_of(mask));
+    b.add(0, mul(dy, mask));
+  };
+  return record("dropout", y, {&input}, {}, with_again(backward, again));
 }
 
 }  // namespace firn

@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "firn/ops/elementwise.h"
+#include "ops/gradient/again.h"
 #include "ops/parts.h"
 
 namespace firn {
@@ -139,8 +140,17 @@ Tensor diagonal(const Tensor& x, std::int64_t offset, std::int64_t first, std::i
   };
   if (autograd::wants_attributes()) [[unlikely]]
     autograd::attributes("diagonal", {{"first", a}, {"second", b}, {"offset", offset}});
+  const auto again = [part, offset, a = a, b = b](GraphBackward& back) {
+    const auto placed = [&](const Tensor& dy) {
+      const Tensor dx = zeros(back.input_shape(0), dy.dtype(), dy.device());
+      kernels::copy(dy.view(), part(dx).mutable_view(), stream_of(dx));
+      return dx;
+    };
+    back.add(0, transposed_map("diagonal_gradient", back.grad(), placed,
+                               [=](const Tensor& v) { return diagonal(v, offset, a, b); }));
+  };
   return record("diagonal", part(x), {&x}, {},
-                [part](Backward& back) { accumulate_part(back, part); });
+                with_again([part](Backward& back) { accumulate_part(back, part); }, again));
 }
 
 std::vector<Tensor> meshgrid(std::span<const Tensor> axes) try {
@@ -309,7 +319,8 @@ Tensor diag(const Tensor& x, std::int64_t offset) {
   if (autograd::wants_attributes()) [[unlikely]]
     autograd::attributes("diag", {{"offset", offset}});
   return record("diag", y, {&x}, {},
-                [part](Backward& b) { b.accumulate(0, part(contiguous(b.grad()))); });
+                with_again([part](Backward& b) { b.accumulate(0, part(contiguous(b.grad()))); },
+                           [offset](GraphBackward& b) { b.add(0, diagonal(b.grad(), offset)); }));
 }
 
 // ---- Borders, pixels and channels ----

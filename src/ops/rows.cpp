@@ -2,6 +2,7 @@
 #include "kernels/rows.h"
 
 #include "ops/common.h"
+#include "ops/gradient/again.h"
 
 namespace firn {
 namespace {
@@ -30,11 +31,16 @@ Tensor softmax_along(const char* op, const Tensor& operand, std::int64_t axis, b
   const Tensor input = contiguous(x);
   const Tensor y = empty_like(input);
   kernels::softmax(rows(input), writable_rows(y), log, stream_of(y));
-  return record(op, y, {&input}, {Saved::output()}, [log](Backward& b) {
+  const auto backward = [log](Backward& b) {
     const Tensor dy = contiguous(b.grad());
     const auto [dx, beta] = b.sink(0);
     kernels::softmax_backward(rows(dy), rows(b.saved(0)), writable_rows(dx), log, beta, b.stream());
-  });
+  };
+  return record(op, y, {&input}, {Saved::output()}, with_again(backward, [log](GraphBackward& b) {
+                  const Tensor &dy = b.grad(), out = b.output(0);
+                  b.add(0, log ? sub(dy, mul(exp(out), sum(dy, {-1}, true)))
+                               : mul(out, sub(dy, sum(mul(dy, out), {-1}, true))));
+                }));
 }
 
 /// Checks the weight or the bias of a normalisation over axes of size n.
@@ -74,24 +80,35 @@ Tensor norm_rows(const char* op, const Tensor& x_given, const Tensor& weight_giv
 
   if (autograd::wants_attributes()) [[unlikely]]
     autograd::attributes(op, {{"eps", eps}});
+  const auto backward = [center, view_of](Backward& b) {
+    const Tensor dy = contiguous(b.grad());
+    kernels::NormGrads grads;
+    const auto give = [&b](int i, View& grad, float& grad_beta) {
+      if (!b.needs(i)) return;
+      const auto [g, beta] = b.sink(i);
+      grad = i == 0 ? writable_rows(g) : g.mutable_view();
+      grad_beta = beta;
+    };
+    give(0, grads.dx, grads.dx_beta);
+    give(1, grads.dweight, grads.dweight_beta);
+    give(2, grads.dbias, grads.dbias_beta);
+    kernels::norm_backward(rows(dy), rows(b.saved(0)), view_of(b.saved(1)), view_of(b.saved(2)),
+                           b.saved(3).view(), center, grads, b.stream());
+  };
+  const auto again = [center, eps](GraphBackward& b) {
+    const bool weighed = b.saved(1).defined();
+    add_composed(b, {{0, b.input(0, 0)}, {1, weighed ? b.input(1, 1) : Tensor()}},
+                 [&](const std::vector<Tensor>& t) {
+                   const Tensor middle = center ? sub(t[0], firn::mean(t[0], {-1}, true)) : t[0];
+                   const Tensor scale = rsqrt(add(firn::mean(square(middle), {-1}, true), eps));
+                   const Tensor unit = mul(middle, scale);
+                   return weighed ? mul(unit, cast(t[1], unit.dtype())) : unit;
+                 });
+    if (b.needs(2)) b.add(2, b.grad());
+  };
   return record(op, y, {&input, &w, &c},
                 {Saved::input(0), Saved::input(1), Saved::other(mean), Saved::other(rstd)},
-                [center, view_of](Backward& b) {
-                  const Tensor dy = contiguous(b.grad());
-                  kernels::NormGrads grads;
-                  const auto give = [&b](int i, View& grad, float& grad_beta) {
-                    if (!b.needs(i)) return;
-                    const auto [g, beta] = b.sink(i);
-                    grad = i == 0 ? writable_rows(g) : g.mutable_view();
-                    grad_beta = beta;
-                  };
-                  give(0, grads.dx, grads.dx_beta);
-                  give(1, grads.dweight, grads.dweight_beta);
-                  give(2, grads.dbias, grads.dbias_beta);
-                  kernels::norm_backward(rows(dy), rows(b.saved(0)), view_of(b.saved(1)),
-                                         view_of(b.saved(2)), b.saved(3).view(), center, grads,
-                                         b.stream());
-                });
+                with_again(backward, again));
 }
 
 }  // namespace

@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "base/checked.h"
+#include "firn/ops/index.h"
 #include "kernels/copy.h"
+#include "ops/gradient/again.h"
 #include "ops/parts.h"
 
 namespace firn {
@@ -78,6 +80,22 @@ Tensor permute_view(const Tensor& x, const Axes& order) {
   return x.as_strided(shape, strides);
 }
 
+/// Zeros of `shape` with t at first, first + step, ... along an axis, in recorded operations.
+Tensor placed(const Tensor& t, const Shape& shape, int axis, std::int64_t first,
+              std::int64_t step) {
+  if (step == 1 || t.size(axis) <= 1) {
+    Axes before = Dims::filled(shape.size(), 0), after = before;
+    before[axis] = t.size(axis) > 0 ? first : shape[axis];
+    after[axis] = shape[axis] - before[axis] - t.size(axis);
+    return pad(t, before, after);
+  }
+  const Tensor at = arange(t.size(axis), {.start = static_cast<double>(first),
+                                          .step = static_cast<double>(step),
+                                          .dtype = i64,
+                                          .device = t.device()});
+  return index_add(zeros(shape, t.dtype(), t.device()), axis, at, t);
+}
+
 /// cat(), and stack() of unsqueezed parts.
 Tensor join(const char* op, std::span<const Tensor> operands, std::int64_t axis) try {
   FIRN_CHECK(!operands.empty(), op, "", "no tensors given");
@@ -107,12 +125,18 @@ Tensor join(const char* op, std::span<const Tensor> operands, std::int64_t axis)
   const std::vector<Tensor> inputs(parts.begin(), parts.end());
   if (autograd::wants_attributes()) [[unlikely]]
     autograd::attributes(op, {{"axis", a}});
-  return record(op, y, inputs, {}, [a, starts = std::move(starts)](Backward& b) {
+  const auto again = [a, starts](GraphBackward& b) {
+    for (std::size_t i = 0; i + 1 < starts.size(); ++i)
+      if (b.needs(static_cast<int>(i)))
+        b.add(static_cast<int>(i), slice(b.grad(), a, starts[i], starts[i + 1]));
+  };
+  const auto backward = [a, starts = std::move(starts)](Backward& b) {
     for (std::size_t i = 0; i + 1 < starts.size(); ++i)
       if (b.needs(static_cast<int>(i)))
         b.accumulate(static_cast<int>(i),
                      slice_view(b.grad(), a, starts[i], starts[i + 1] - starts[i], 1));
-  });
+  };
+  return record(op, y, inputs, {}, with_again(backward, again));
 }
 FIRN_OUT_OF_MEMORY(op)
 
@@ -139,11 +163,14 @@ Tensor reshape(const Tensor& x, const Shape& wanted) {
   Strides strides;
   if (!view_strides(x, shape, strides)) return reshape(contiguous(x), shape);
   Tensor y = x.as_strided(shape, strides);
-  return record("reshape", y, {&x}, {}, [](Backward& b) {
+  const auto backward = [](Backward& b) {
     const Tensor grad = contiguous(b.grad());
     const Shape& to = b.input_shape(0);
     b.accumulate(0, grad.as_strided(to, contiguous_strides(to)));
-  });
+  };
+  return record("reshape", y, {&x}, {}, with_again(backward, [](GraphBackward& b) {
+                  b.add(0, reshape(b.grad(), b.input_shape(0)));
+                }));
 }
 
 Tensor flatten(const Tensor& x, std::int64_t from, std::int64_t to) {
@@ -173,8 +200,10 @@ Tensor permute(const Tensor& x, const Axes& order) {
   for (int i = 0; i < x.rank(); ++i) inverse[static_cast<int>(forward[i])] = i;
   if (autograd::wants_attributes()) [[unlikely]]
     autograd::attributes("permute", {{"order", forward}});
-  return record("permute", permute_view(x, forward), {&x}, {},
-                [inverse](Backward& b) { b.accumulate(0, permute_view(b.grad(), inverse)); });
+  return record(
+      "permute", permute_view(x, forward), {&x}, {},
+      with_again([inverse](Backward& b) { b.accumulate(0, permute_view(b.grad(), inverse)); },
+                 [inverse](GraphBackward& b) { b.add(0, permute(b.grad(), inverse)); }));
 }
 
 Tensor transpose(const Tensor& x, std::int64_t a, std::int64_t b) {
@@ -220,7 +249,8 @@ Tensor expand(const Tensor& x, const Shape& wanted) {
   if (shape == x.shape()) return x;
   const ConstView v = broadcast_to(x.view(), shape);
   return record("expand", x.as_strided(v.shape, v.strides), {&x}, {},
-                [](Backward& b) { accumulate_broadcast(b, 0, b.grad()); });
+                with_again([](Backward& b) { accumulate_broadcast(b, 0, b.grad()); },
+                           [](GraphBackward& b) { b.add(0, b.grad()); }));
 }
 
 Tensor slice(const Tensor& x, std::int64_t axis, std::int64_t start, std::int64_t stop,
@@ -236,9 +266,13 @@ Tensor slice(const Tensor& x, std::int64_t axis, std::int64_t start, std::int64_
   const std::int64_t count = last > first ? (last - first - 1) / step + 1 : 0;
   if (autograd::wants_attributes()) [[unlikely]]
     autograd::attributes("slice", {{"axis", a}, {"first", first}, {"last", last}, {"step", step}});
-  return record("slice", slice_view(x, a, first, count, step), {&x}, {}, [=](Backward& b) {
+  const auto backward = [=](Backward& b) {
     accumulate_part(b, [&](const Tensor& g) { return slice_view(g, a, first, count, step); });
-  });
+  };
+  return record("slice", slice_view(x, a, first, count, step), {&x}, {},
+                with_again(backward, [=](GraphBackward& b) {
+                  b.add(0, placed(b.grad(), b.input_shape(0), a, first, step));
+                }));
 }
 
 Tensor select(const Tensor& x, std::int64_t axis, std::int64_t index) {
@@ -258,7 +292,11 @@ Tensor select(const Tensor& x, std::int64_t axis, std::int64_t index) {
   };
   if (autograd::wants_attributes()) [[unlikely]]
     autograd::attributes("select", {{"axis", a}, {"index", at}});
-  return record("select", part(x), {&x}, {}, [part](Backward& b) { accumulate_part(b, part); });
+  return record("select", part(x), {&x}, {},
+                with_again([part](Backward& b) { accumulate_part(b, part); },
+                           [a, at](GraphBackward& b) {
+                             b.add(0, placed(unsqueeze(b.grad(), a), b.input_shape(0), a, at, 1));
+                           }));
 }
 
 std::vector<Tensor> split(const Tensor& x, std::span<const std::int64_t> sizes,
@@ -326,8 +364,15 @@ Tensor pad(const Tensor& x, const Axes& before, const Axes& after, double value)
   kernels::copy(x.view(), inside(y, x.shape()).mutable_view(), stream_of(x));
   if (autograd::wants_attributes()) [[unlikely]]
     autograd::attributes("pad", {{"before", before}, {"after", after}, {"value", value}});
-  return record("pad", y, {&x}, {},
-                [inside](Backward& b) { b.accumulate(0, inside(b.grad(), b.input_shape(0))); });
+  return record(
+      "pad", y, {&x}, {},
+      with_again([inside](Backward& b) { b.accumulate(0, inside(b.grad(), b.input_shape(0))); },
+                 [before](GraphBackward& b) {
+                   Tensor part = b.grad();
+                   for (int i = 0; i < before.size(); ++i)
+                     part = slice(part, i, before[i], before[i] + b.input_shape(0)[i]);
+                   b.add(0, part);
+                 }));
 }
 
 }  // namespace firn

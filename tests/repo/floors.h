@@ -43,7 +43,7 @@ inline const std::vector<Part> kParts = {
                   {"base", "base_src", "runtime", "runtime_src", "tensor", "math", "contracts"}},
     {"losses",    {"include/firn/ops/losses.h"},
                   {"base", "runtime", "tensor"}},
-    {"ops",       {"include/firn/ops/", "src/ops/"},
+    {"ops",       {"include/firn/grad.h", "include/firn/ops/", "src/ops/"},
                   {"base", "base_src", "runtime", "tensor", "math", "contracts", "autograd", "losses"}},
     {"nn",        {"include/firn/nn/", "src/nn/"},
                   {"base", "base_src", "runtime", "tensor", "autograd", "losses", "ops"}},

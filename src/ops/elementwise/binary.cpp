@@ -3,6 +3,8 @@
 #include "firn/ops/elementwise.h"
 #include "kernels/elementwise.h"
 #include "ops/elementwise/broadcast.h"
+#include "ops/elementwise/symbolic.h"
+#include "ops/gradient/again.h"
 #include "ops/in_place.h"
 
 namespace firn {
@@ -29,13 +31,19 @@ int operands_read(BinaryOp op, const Tensor& a, const Tensor& b) {
 Tensor record_binary(BinaryOp op, const char* name, const Tensor& a, const Tensor& b,
                      const Tensor& a_value, const Tensor& b_value, Tensor out) {
   const int reads = operands_read(op, a, b);
-  const auto backward = [op, reads](Backward& bw) {
-    const auto kernel = [&](int i, const ConstView& dy, const std::array<ConstView, 2>& v,
-                            const View& grad, float beta) {
-      kernels::binary_backward(op, i, dy, v[0], v[1], grad, math::Args{}, beta, bw.stream());
-    };
-    backward_of<2>(bw, reads, math::info(op).passes, kernel);
-  };
+  const auto backward = with_again(
+      [op, reads](Backward& bw) {
+        const auto kernel = [&](int i, const ConstView& dy, const std::array<ConstView, 2>& v,
+                                const View& grad, float beta) {
+          kernels::binary_backward(op, i, dy, v[0], v[1], grad, math::Args{}, beta, bw.stream());
+        };
+        backward_of<2>(bw, reads, math::info(op).passes, kernel);
+      },
+      [op, reads](GraphBackward& bw) {
+        const auto operand = [&](int i) { return holds(reads, i) ? bw.input(i, i) : bw.grad(); };
+        for (int i = 0; i < 2; ++i)
+          if (bw.needs(i)) bw.add(i, binary_gradient(op, i, bw.grad(), operand(0), operand(1)));
+      });
   if (reads == math::kNeither) return record(name, std::move(out), {&a, &b}, {}, backward);
   return record(name, std::move(out), {&a, &b},
                 {saved_if(reads, 0, a_value), saved_if(reads, 1, b_value)}, backward);

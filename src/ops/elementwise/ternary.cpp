@@ -3,6 +3,8 @@
 #include "firn/ops/elementwise.h"
 #include "kernels/elementwise.h"
 #include "ops/elementwise/broadcast.h"
+#include "ops/elementwise/symbolic.h"
+#include "ops/gradient/again.h"
 #include "ops/in_place.h"
 
 namespace firn {
@@ -27,7 +29,7 @@ void require_device(const char* name, const Tensor& condition, const Tensor& lik
 /// Records out = condition ? a : b.
 Tensor record_where(const char* name, const Tensor& condition, const Tensor& a, const Tensor& b,
                     Tensor out) {
-  return record(name, std::move(out), {&a, &b}, {Saved::other(condition)}, [](Backward& bw) {
+  const auto backward = [](Backward& bw) {
     const ConstView dy = bw.grad().view();
     const ConstView condition_view = broadcast_to(bw.saved(0).view(), dy.shape);
     const Tensor zero = zeros({}, bw.grad().dtype(), bw.grad().device());
@@ -39,7 +41,12 @@ Tensor record_where(const char* name, const Tensor& condition, const Tensor& a, 
                        beta, bw.stream());
       });
     }
-  });
+  };
+  return record(name, std::move(out), {&a, &b}, {Saved::other(condition)},
+                with_again(backward, [](GraphBackward& bw) {
+                  if (bw.needs(0)) bw.add(0, where(bw.saved(0), bw.grad(), 0.0));
+                  if (bw.needs(1)) bw.add(1, where(bw.saved(0), 0.0, bw.grad()));
+                }));
 }
 
 // ---- Formulas ----
@@ -70,13 +77,23 @@ Tensor ternary(TernaryOp op, const char* name, const Operands& x, Args args = {}
   return record(
       name, std::move(out), {&a, &b, &c},
       {saved_if(reads, 0, a), saved_if(reads, 1, b), saved_if(reads, 2, c)},
-      [op, reads, args](Backward& bw) {
-        const auto kernel = [&](int i, const ConstView& dy, const std::array<ConstView, 3>& v,
-                                const View& grad, float beta) {
-          kernels::ternary_backward(op, i, dy, v[0], v[1], v[2], grad, args, beta, bw.stream());
-        };
-        backward_of<3>(bw, reads, math::info(op).passes, kernel);
-      });
+      with_again(
+          [op, reads, args](Backward& bw) {
+            const auto kernel = [&](int i, const ConstView& dy, const std::array<ConstView, 3>& v,
+                                    const View& grad, float beta) {
+              kernels::ternary_backward(op, i, dy, v[0], v[1], v[2], grad, args, beta, bw.stream());
+            };
+            backward_of<3>(bw, reads, math::info(op).passes, kernel);
+          },
+          [op, reads, args](GraphBackward& bw) {
+            const auto operand = [&](int i) {
+              return holds(reads, i) ? cast(bw.input(i, i), bw.grad().dtype()) : bw.grad();
+            };
+            for (int i = 0; i < 3; ++i)
+              if (bw.needs(i))
+                bw.add(i, ternary_gradient(op, i, bw.grad(), operand(0), operand(1), operand(2),
+                                           args));
+          }));
 }
 
 /// Of three tensors.

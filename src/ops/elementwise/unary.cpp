@@ -5,6 +5,8 @@
 #include "kernels/copy.h"
 #include "kernels/elementwise.h"
 #include "ops/elementwise/broadcast.h"
+#include "ops/elementwise/symbolic.h"
+#include "ops/gradient/again.h"
 #include "ops/in_place.h"
 
 namespace firn {
@@ -34,14 +36,23 @@ void add_zeros(Backward& b) {
 /// Records y = op(x); `input` is x, or a copy of it if y overwrote x.
 Tensor record_unary(UnaryOp op, const char* name, const Tensor& x, const Tensor& input, Tensor y,
                     Args args) {
-  const auto backward = [op, args](Backward& b) {
-    if (op == UnaryOp::add_number) return b.accumulate(0, b.grad());
-    if (math::info(op).flat) return add_zeros(b);
-    const Tensor& saved = math::info(op).saves == Saves::none ? b.grad() : b.saved(0);
-    const auto [dx, beta] = b.sink(0);
-    kernels::unary_backward(op, b.grad().view(), saved.view(), dx.mutable_view(), args, beta,
-                            b.stream());
-  };
+  const auto backward = with_again(
+      [op, args](Backward& b) {
+        if (op == UnaryOp::add_number) return b.accumulate(0, b.grad());
+        if (math::info(op).flat) return add_zeros(b);
+        const Tensor& saved = math::info(op).saves == Saves::none ? b.grad() : b.saved(0);
+        const auto [dx, beta] = b.sink(0);
+        kernels::unary_backward(op, b.grad().view(), saved.view(), dx.mutable_view(), args, beta,
+                                b.stream());
+      },
+      [op, args](GraphBackward& b) {
+        const Saves saves = math::info(op).saves;
+        b.add(0, unary_gradient(op, b.grad(),
+                                saves == Saves::none    ? b.grad()
+                                : saves == Saves::input ? b.input(0, 0)
+                                                        : b.output(0),
+                                args));
+      });
   switch (math::info(op).saves) {
     case Saves::none:
       return record(name, std::move(y), {&x}, {}, backward);

@@ -9,6 +9,7 @@
 #include "kernels/channel_norm.h"
 #include "kernels/copy.h"
 #include "ops/common.h"
+#include "ops/gradient/again.h"
 #include "ops/image/moments.h"
 
 namespace firn {
@@ -117,6 +118,55 @@ Tensor sums_of_batch(const Tensor& sums, autograd::BatchParts::Place place) {
   return tensor_of(*all, sums.shape(), sums.dtype(), unit);
 }
 
+/// One number for each channel, beside x [n, c, ...].
+Tensor by_channel(const Tensor& t, const Tensor& x) {
+  Shape shape = Dims::filled(x.rank(), 1);
+  shape[1] = t.numel();
+  return reshape(cast(t, x.dtype()), shape);
+}
+
+/// The recorded backward pass of normalize().
+struct NormalizeAgain {
+  NormCells cells;
+  Origin origin;
+  double eps;
+
+  void operator()(GraphBackward& b) const {
+    FIRN_CHECK(!origin.place.layer, "grad", "take per_micro_batch statistics",
+               "batch_norm over the parts of a batch has no second derivative");
+    const bool weighed = b.saved(1).defined();
+    const Tensor mean = b.saved(2), var = b.saved(3);
+    add_composed(b, {{0, b.input(0, 0)}, {1, weighed ? b.input(1, 1) : Tensor()}},
+                 [&](const std::vector<Tensor>& t) {
+                   const Tensor y = unit(t[0], mean, var);
+                   return weighed ? mul(y, by_channel(t[1], y)) : y;
+                 });
+    if (!b.needs(2)) return;
+    Axes axes;
+    for (int i = 0; i < b.grad().rank(); ++i)
+      if (i != 1) axes.push_back(i);
+    b.add(2, sum(b.grad(), axes));
+  }
+
+ private:
+  /// x without its weight.
+  Tensor unit(const Tensor& x, const Tensor& mean, const Tensor& var) const {
+    if (!origin.computed)
+      return mul(sub(x, by_channel(mean, x)), rsqrt(add(by_channel(var, x), eps)));
+    const Tensor rows =
+        cells.per_sample
+            ? reshape(x, {x.size(0), cells.groups,
+                          x.numel() / std::max<std::int64_t>(1, x.size(0) * cells.groups)})
+            : x;
+    Axes axes;
+    for (int i = 0; i < rows.rank(); ++i)
+      if (cells.per_sample ? i == 2 : i != 1) axes.push_back(i);
+    const Tensor centred = sub(rows, firn::mean(rows, axes, true));
+    return reshape(mul(centred, rsqrt(add(firn::mean(square(centred), axes, true), eps))),
+                   x.shape());
+  }
+};
+
 /// Normalises x by `moments`.
 Tensor normalize(const char* op, const Tensor& x, NormCells cells, const Moments& moments,
                  const Origin& origin, const Tensor& weight, const Tensor& bias, double eps) {
@@ -131,44 +181,45 @@ Tensor normalize(const char* op, const Tensor& x, NormCells cells, const Moments
                               {"computed", origin.computed},
                               {"mean", origin.computed ? nullptr : &moments.mean},
                               {"var", origin.computed ? nullptr : &moments.var}});
+  const auto backward = [cells, origin, eps](Backward& b) {
+    const Tensor& saved_x = b.saved(0);
+    const ConstView saved = collapsed(saved_x);
+    const ConstView mean = b.saved(2).view(), var = b.saved(3).view();
+    const Tensor grad = in_order_of(saved_x, b.grad());
+    const ConstView dy = collapsed(grad);
+    const bool parameters = b.needs(1) || b.needs(2);
+    Tensor sums;
+    if (parameters || origin.computed) {
+      sums = empty({cells.per_sample ? saved.shape[0] : 1, saved.shape[1], 2},
+                   compute_dtype(saved.dtype), saved.device);
+      kernels::channel_gradient_sums(dy, saved, cells, mean, var, eps, sums.mutable_view(),
+                                     b.stream());
+    }
+    if (parameters) {
+      View dweight, dbias;
+      float dweight_beta = 0, dbias_beta = 0;
+      const auto give = [&b](int i, View& to, float& to_beta) {
+        if (!b.needs(i)) return;
+        const auto [g, beta] = b.sink(i);
+        to = g.mutable_view();
+        to_beta = beta;
+      };
+      give(1, dweight, dweight_beta);
+      give(2, dbias, dbias_beta);
+      kernels::channel_parameter_gradients(sums.view(), dweight, dweight_beta, dbias, dbias_beta,
+                                           b.stream());
+    }
+    if (!b.needs(0)) return;
+    if (origin.place.layer) sums = sums_of_batch(sums, origin.place);
+    const auto [dx, beta] = b.sink(0);
+    kernels::channel_data_gradient(dy, saved, cells, mean, var, view_of(b.saved(1)), eps,
+                                   origin.computed ? sums.view() : ConstView{}, origin.count,
+                                   writable(dx), beta, b.stream());
+  };
   return record(
       op, y, {&x, &w, &c},
       {Saved::input(0), Saved::input(1), Saved::other(moments.mean), Saved::other(moments.var)},
-      [cells, origin, eps](Backward& b) {
-        const Tensor& saved_x = b.saved(0);
-        const ConstView saved = collapsed(saved_x);
-        const ConstView mean = b.saved(2).view(), var = b.saved(3).view();
-        const Tensor grad = in_order_of(saved_x, b.grad());
-        const ConstView dy = collapsed(grad);
-        const bool parameters = b.needs(1) || b.needs(2);
-        Tensor sums;
-        if (parameters || origin.computed) {
-          sums = empty({cells.per_sample ? saved.shape[0] : 1, saved.shape[1], 2},
-                       compute_dtype(saved.dtype), saved.device);
-          kernels::channel_gradient_sums(dy, saved, cells, mean, var, eps, sums.mutable_view(),
-                                         b.stream());
-        }
-        if (parameters) {
-          View dweight, dbias;
-          float dweight_beta = 0, dbias_beta = 0;
-          const auto give = [&b](int i, View& to, float& to_beta) {
-            if (!b.needs(i)) return;
-            const auto [g, beta] = b.sink(i);
-            to = g.mutable_view();
-            to_beta = beta;
-          };
-          give(1, dweight, dweight_beta);
-          give(2, dbias, dbias_beta);
-          kernels::channel_parameter_gradients(sums.view(), dweight, dweight_beta, dbias,
-                                               dbias_beta, b.stream());
-        }
-        if (!b.needs(0)) return;
-        if (origin.place.layer) sums = sums_of_batch(sums, origin.place);
-        const auto [dx, beta] = b.sink(0);
-        kernels::channel_data_gradient(dy, saved, cells, mean, var, view_of(b.saved(1)), eps,
-                                       origin.computed ? sums.view() : ConstView{}, origin.count,
-                                       writable(dx), beta, b.stream());
-      });
+      with_again(backward, NormalizeAgain{cells, origin, eps}));
 }
 
 /// x itself if it has one of the two memory formats, else a row-major copy.

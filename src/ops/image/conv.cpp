@@ -13,6 +13,8 @@
 #include "kernels/reduce.h"
 #include "kernels/settings/settings.h"
 #include "ops/common.h"
+#include "ops/elementwise/symbolic.h"
+#include "ops/gradient/again.h"
 #include "ops/image/output_padding.h"
 
 namespace firn {
@@ -123,10 +125,45 @@ void accumulate_bias(Backward& back, const ConstView& dy) {
                   back.stream());
 }
 
+// The products of a convolution, which are each other's gradients: y of (x, w), x of (y, w), and w
+// of (y, x).
+Tensor convolve(const char* op, const Tensor& input, const Tensor& weight, const Tensor& bias,
+                const ConvGeometry& geometry, const Shape& shape, Activation activation);
+Tensor convolve_transposed(const Tensor& input, const Tensor& weight, const Tensor& bias,
+                           const ConvGeometry& geometry, const Shape& shape);
+Tensor weight_product(const Tensor& dy, const Tensor& x, const ConvGeometry& geometry,
+                      const Shape& shape);
+Tensor convolve(const Tensor& x, const Tensor& w, const ConvGeometry& geometry,
+                const Shape& shape) {
+  return convolve("conv", x, w, {}, geometry, shape, Activation::none);
+}
+
+/// db of a recorded backward pass.
+void add_bias(GraphBackward& back, const Tensor& dy) {
+  if (!back.needs(2)) return;
+  Axes axes;
+  for (int i = 0; i < dy.rank(); ++i)
+    if (i != 1) axes.push_back(i);
+  back.add(2, sum(dy, axes));
+}
+
 /// Backward of convolve. Inputs: x, weight, bias. Saved: y if relu was applied, then x and weight.
 struct ConvBackward {
   ConvGeometry geometry;
   bool relu;
+
+  void again(GraphBackward& back) const {
+    const int first = relu ? 1 : 0;
+    const Tensor dy =
+        relu ? unary_gradient(math::UnaryOp::relu, back.grad(), back.saved(0), math::Args{})
+             : back.grad();
+    if (back.needs(0))
+      back.add(
+          0, convolve_transposed(dy, back.input(1, first + 1), {}, geometry, back.input_shape(0)));
+    if (back.needs(1))
+      back.add(1, weight_product(dy, back.input(0, first), geometry, back.input_shape(1)));
+    add_bias(back, dy);
+  }
 
   void operator()(Backward& back) const {
     const Tensor dy = relu ? masked(back) : channels_last(back.grad());
@@ -240,19 +277,61 @@ struct TransposedBackward {
     if (back.needs(0)) {
       const Tensor dx =
           empty(back.input_shape(0), dy.dtype(), dy.device(), MemoryFormat::channels_last);
-      kernels::conv_forward(dy.view(), back.saved(1).view(), ConstView{}, false, geometry,
-                            dx.mutable_view(), back.stream());
+      kernels::conv_forward(seen(dy), seen(back.saved(1)), ConstView{}, false, geometry,
+                            written(dx), back.stream());
       back.accumulate(0, dx);
     }
     if (back.needs(1)) {  // input and output exchange their roles
-      const Tensor& x = back.saved(0);
       const auto [dw, beta] = back.sink(1);
-      kernels::conv_weight_gradient(x.view(), dy.view(), geometry, dw.mutable_view(), beta,
+      kernels::conv_weight_gradient(seen(back.saved(0)), seen(dy), geometry, written(dw), beta,
                                     back.stream());
     }
-    if (back.needs(2)) accumulate_bias(back, dy.view());
+    if (back.needs(2)) accumulate_bias(back, seen(dy));
+  }
+  void again(GraphBackward& back) const {
+    const Tensor& dy = back.grad();
+    if (back.needs(0)) back.add(0, convolve(dy, back.input(1, 1), geometry, back.input_shape(0)));
+    if (back.needs(1))
+      back.add(1, weight_product(back.input(0, 0), dy, geometry, back.input_shape(1)));
+    add_bias(back, dy);
   }
 };
+
+/// Backward of weight_product. Inputs and saved: dy, x.
+struct WeightProductBackward {
+  ConvGeometry geometry;
+
+  void operator()(Backward& back) const {
+    const Tensor dw = contiguous(back.grad());
+    if (back.needs(0)) {
+      const Tensor ddy =
+          empty(back.input_shape(0), dw.dtype(), dw.device(), MemoryFormat::channels_last);
+      kernels::conv_forward(seen(back.saved(1)), seen(dw), ConstView{}, false, geometry,
+                            written(ddy), back.stream());
+      back.accumulate(0, ddy);
+    }
+    if (back.needs(1)) {
+      const auto [dx, beta] = back.sink(1);
+      kernels::conv_data_gradient(seen(back.saved(0)), seen(dw), geometry, written(dx), beta,
+                                  back.stream());
+    }
+  }
+  void again(GraphBackward& back) const {
+    const Tensor& dw = back.grad();
+    if (back.needs(0)) back.add(0, convolve(back.input(1, 1), dw, geometry, back.input_shape(0)));
+    if (back.needs(1))
+      back.add(1, convolve_transposed(back.input(0, 0), dw, {}, geometry, back.input_shape(1)));
+  }
+};
+
+Tensor weight_product(const Tensor& dy_given, const Tensor& x_given, const ConvGeometry& geometry,
+                      const Shape& shape) {
+  const Tensor dy = channels_last(dy_given), x = channels_last(x_given);
+  const Tensor dw = empty(shape, dy.dtype(), dy.device());
+  kernels::conv_weight_gradient(seen(dy), seen(x), geometry, written(dw), 0, stream_of(dw));
+  return record("conv_weight_gradient", dw, {&dy, &x}, {Saved::input(0), Saved::input(1)},
+                WeightProductBackward{geometry});
+}
 
 Tensor convolve_transposed(const Tensor& input, const Tensor& weight, const Tensor& bias,
                            const ConvGeometry& geometry, const Shape& shape) {
@@ -267,8 +346,8 @@ Tensor convolve_transposed(const Tensor& input, const Tensor& weight, const Tens
     if (b.defined())
       kernels::copy(broadcast_to(by_channel(b.view()), shape), made.mutable_view(),
                     stream_of(made));
-    kernels::conv_data_gradient(x.view(), w.view(), geometry, made.mutable_view(),
-                                b.defined() ? 1 : 0, stream_of(made));
+    kernels::conv_data_gradient(seen(x), seen(w), geometry, written(made), b.defined() ? 1 : 0,
+                                stream_of(made));
     return made;
   });
   y = record("conv_transpose2d", y, {&x, &w, &b}, {}, TransposedBackward{geometry});

@@ -14,8 +14,9 @@ namespace firn::ops {
 /// that of BatchParts::Place. `moments` and `count`, the number of elements per channel, are those
 /// of the batch. On the CPU.
 Tensor batch_norm_of_parts(autograd::BatchParts& parts,
-                           const std::shared_ptr<const std::string>& layer, const Tensor& x, const Tensor& weight,
-                           const Tensor& bias, double eps, Moments& moments, double& count);
+                           const std::shared_ptr<const std::string>& layer, const Tensor& x,
+                           const Tensor& weight, const Tensor& bias, double eps, Moments& moments,
+                           double& count);
 
 /// Merges moments [c] of `count` elements per channel into a pool (Chan, Golub & LeVeque 1979).
 /// `pooled` [2, c] f64 has means and sums of squared deviations, `pooled_count` [1] f64 the number

@@ -4,6 +4,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/pool.h"
 #include "kernels/reduce.h"
+#include "ops/gradient/again.h"
 #include "ops/image/images.h"
 
 namespace firn {
@@ -93,11 +94,25 @@ Tensor max_pool(const char* op, const Tensor& x, AsImages images, const Plan& p)
   kernels::max_pool(in, p.windows, images.mutable_view(y),
                     index.defined() ? images.mutable_view(index) : View{}, stream_of(x));
   give_attributes(op, images, p);
-  return record(op, y, {&x}, {Saved::other(index)}, [images, windows = p.windows](Backward& b) {
+  const auto backward = [images, windows = p.windows](Backward& b) {
     const auto [dx, beta] = b.sink(0);
     kernels::max_pool_backward(images.view(b.grad()), images.view(b.saved(0)), windows,
                                images.mutable_view(dx), beta, b.stream());
-  });
+  };
+  const auto again = [images, windows = p.windows](GraphBackward& b) {
+    const Tensor& at = b.saved(0);
+    const auto spread = [&](const Tensor& dy) {
+      const Tensor dx = empty(b.input_shape(0), dy.dtype(), dy.device());
+      kernels::max_pool_backward(images.view(dy), images.view(at), windows, images.mutable_view(dx),
+                                 0, stream_of(dx));
+      return dx;
+    };
+    b.add(0, transposed_map("max_pool_gradient", b.grad(), spread, [images, at](const Tensor& v) {
+            const std::int64_t axis = images.has_height ? -2 : -1;
+            return reshape(gather(flatten(v, axis), -1, flatten(cast(at, i64), axis)), at.shape());
+          }));
+  };
+  return record(op, y, {&x}, {Saved::other(index)}, with_again(backward, again));
 }
 
 Tensor avg_pool(const char* op, const Tensor& x, AsImages images, const Plan& p) {
@@ -105,11 +120,23 @@ Tensor avg_pool(const char* op, const Tensor& x, AsImages images, const Plan& p)
   Tensor y = images.empty(in, p.h, p.w);
   kernels::avg_pool(in, p.windows, images.mutable_view(y), stream_of(x));
   give_attributes(op, images, p);
-  return record(op, y, {&x}, {}, [images, windows = p.windows](Backward& b) {
+  const auto backward = [images, windows = p.windows](Backward& b) {
     const auto [dx, beta] = b.sink(0);
     kernels::avg_pool_backward(images.view(b.grad()), windows, images.mutable_view(dx), beta,
                                b.stream());
-  });
+  };
+  const auto again = [op, images, p](GraphBackward& b) {
+    const auto spread = [&](const Tensor& dy) {
+      const Tensor dx = empty(b.input_shape(0), dy.dtype(), dy.device());
+      kernels::avg_pool_backward(images.view(dy), p.windows, images.mutable_view(dx), 0,
+                                 stream_of(dx));
+      return dx;
+    };
+    b.add(0,
+          transposed_map("avg_pool_gradient", b.grad(), spread,
+                         [op, images, p](const Tensor& v) { return avg_pool(op, v, images, p); }));
+  };
+  return record(op, y, {&x}, {}, with_again(backward, again));
 }
 
 void require_no_dilation(const char* op, Size2 dilation) {
@@ -139,7 +166,7 @@ Tensor mean_of_images(const char* op, const Tensor& x, const Shape& shape) {
                   stream_of(x));
   if (autograd::wants_attributes()) [[unlikely]]
     autograd::attributes(op, {{"whole", true}});
-  return record(op, y, {&x}, {}, [h, scale](Backward& b) {
+  const auto backward = [h, scale](Backward& b) {
     const auto [dx, beta] = b.sink(0);
     Strides strides = b.grad().strides();  // 0 along the axes of the image
     while (strides.size() > h) strides.pop_back();
@@ -147,7 +174,10 @@ Tensor mean_of_images(const char* op, const Tensor& x, const Shape& shape) {
     strides.push_back(0);
     kernels::axpby(scale, b.grad().as_strided(dx.shape(), strides).view(), beta, dx.mutable_view(),
                    b.stream());
-  });
+  };
+  return record(op, y, {&x}, {}, with_again(backward, [kept, scale](GraphBackward& b) {
+                  b.add(0, expand(mul(reshape(b.grad(), kept), scale), b.input_shape(0)));
+                }));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "firn/ops/index.h"
 #include "kernels/copy.h"
 #include "ops/common.h"
+#include "ops/gradient/again.h"
 
 namespace firn {
 
@@ -42,11 +43,15 @@ Tensor ops::take_along(const char* op, const Tensor& x, int axis, const Tensor& 
   kernels::gather(op, x.view(), index.view(), y.mutable_view(), axis, stream_of(x));
   if (autograd::wants_attributes()) [[unlikely]]
     autograd::attributes(op, {{"axis", axis}, {"index", &index}});
-  return record(op, y, {&x}, {Saved::other(index)}, [op, axis](Backward& b) {
+  const auto backward = [op, axis](Backward& b) {
     const auto [dx, beta] = b.sink(0);
     kernels::gather_backward(op, b.grad().view(), b.saved(0).view(), dx.mutable_view(), axis, beta,
                              b.stream());
-  });
+  };
+  return record(op, y, {&x}, {Saved::other(index)}, with_again(backward, [axis](GraphBackward& b) {
+                  const Tensor none = zeros(b.input_shape(0), b.grad().dtype(), b.grad().device());
+                  b.add(0, scatter_add(none, axis, b.saved(0), b.grad()));
+                }));
 }
 
 namespace {
@@ -67,7 +72,7 @@ Tensor embedding_of(const Tensor& table, const Tensor& index, std::int64_t paddi
                      as_rows(y, list.numel()).mutable_view(), stream_of(table));
   if (autograd::wants_attributes()) [[unlikely]]
     autograd::attributes("embedding", {{"index", &index}});
-  return record("embedding", y, {&rows}, {Saved::other(list)}, [padding](Backward& b) {
+  const auto backward = [padding](Backward& b) {
     const Tensor dy = contiguous(b.grad());
     const auto [dx, beta] = b.sink(0);
     Tensor row, before;
@@ -81,7 +86,20 @@ Tensor embedding_of(const Tensor& table, const Tensor& index, std::int64_t paddi
                       as_list(b.saved(0)).view(), as_rows(dx, dx.size(0)).mutable_view(), beta,
                       b.stream());
     if (padding >= 0) kernels::copy(before.view(), row.mutable_view(), b.stream());
-  });
+  };
+  return record("embedding", y, {&rows}, {Saved::other(list)},
+                with_again(backward, [padding](GraphBackward& b) {
+                  const Shape& table_shape = b.input_shape(0);
+                  const Tensor flat = reshape(b.saved(0), {b.saved(0).numel()});
+                  Shape taken = table_shape;
+                  taken[0] = flat.numel();
+                  const Tensor none = zeros(table_shape, b.grad().dtype(), b.grad().device());
+                  Tensor rows_of = reshape(b.grad(), {flat.numel(), -1});
+                  if (padding >= 0)
+                    rows_of =
+                        where(unsqueeze(ne(flat, static_cast<double>(padding)), 1), rows_of, 0.0);
+                  b.add(0, index_add(none, 0, flat, reshape(rows_of, taken)));
+                }));
 }
 
 }  // namespace
@@ -113,12 +131,17 @@ Tensor index_select(const Tensor& x, std::int64_t axis, const Tensor& index) {
                   stream_of(x));
   if (autograd::wants_attributes()) [[unlikely]]
     autograd::attributes("index_select", {{"axis", a}, {"index", &index}});
-  return record("index_select", y, {&x}, {Saved::other(index)}, [a](Backward& b) {
+  const auto backward = [a](Backward& b) {
     const auto [dx, beta] = b.sink(0);
     kernels::gather_backward("index_select", b.grad().view(),
                              along(b.saved(0), b.grad().shape(), a), dx.mutable_view(), a, beta,
                              b.stream());
-  });
+  };
+  return record("index_select", y, {&x}, {Saved::other(index)},
+                with_again(backward, [a](GraphBackward& b) {
+                  const Tensor none = zeros(b.input_shape(0), b.grad().dtype(), b.grad().device());
+                  b.add(0, index_add(none, a, b.saved(0), b.grad()));
+                }));
 }
 
 Tensor gather(const Tensor& x, std::int64_t axis, const Tensor& index) {

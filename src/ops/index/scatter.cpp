@@ -6,6 +6,7 @@
 #include "kernels/copy.h"
 #include "kernels/index.h"
 #include "ops/common.h"
+#include "ops/gradient/again.h"
 
 namespace firn {
 
@@ -37,14 +38,19 @@ Tensor add_at(const char* op, const Tensor& x, const Tensor& index, const Tensor
   kernels::gather_backward(op, src.view(), index.view(), y.mutable_view(), axis, 1, stream_of(x));
   if (autograd::wants_attributes()) [[unlikely]]
     autograd::attributes(op, {{"axis", axis}, {"index", &index}});
-  return record(op, y, {&x, &src}, {Saved::other(index)}, [op, axis](Backward& b) {
+  const auto backward = [op, axis](Backward& b) {
     if (b.needs(0)) b.accumulate(0, b.grad());
     if (!b.needs(1)) return;
     const OwnerScope owner(Owner::workspace);
     const Tensor taken = empty(b.saved(0).shape(), b.grad().dtype(), b.grad().device());
     kernels::gather(op, b.grad().view(), b.saved(0).view(), taken.mutable_view(), axis, b.stream());
     b.accumulate(1, taken);
-  });
+  };
+  return record(op, y, {&x, &src}, {Saved::other(index)},
+                with_again(backward, [axis](GraphBackward& b) {
+                  b.add(0, b.grad());
+                  if (b.needs(1)) b.add(1, gather(b.grad(), axis, b.saved(0)));
+                }));
 }
 
 /// Flat positions of the elements of a bool tensor that hold, found on the host. By shapes alone,

@@ -1,6 +1,7 @@
 // Losses over classes: cross-entropy of scores, and on log-probabilities.
 #include <cmath>
 
+#include "ops/gradient/again.h"
 #include "ops/loss/class_loss.h"
 
 namespace firn {
@@ -126,6 +127,29 @@ V as_rows(V v) {
   v.strides = {n, 1};
   return v;
 }
+
+/// The sum of a loss in recorded operations. target: a list of class numbers.
+Tensor composed(const ClassTerms& terms, const Tensor& scores, const Tensor& target,
+                const Tensor& class_weights, const Tensor& row_weights) {
+  FIRN_CHECK(terms.z_loss == 0, "grad", "add z times the square of logsumexp() yourself",
+             "{} with z_loss has no second derivative", terms.op);
+  const DType compute = compute_dtype(scores.dtype());
+  const Tensor x = cast(reshape(scores, {target.numel(), terms.classes}), compute);
+  const Tensor minus_log = neg(terms.log_input ? x : log_softmax(x));
+  const Tensor number = cast(target, i64), counts = ne(number, double(terms.ignore_index));
+  const Tensor cls = where(counts, number, 0.0);
+  Tensor rows = squeeze(gather(minus_log, 1, unsqueeze(cls, 1)), 1);
+  const Tensor weights = class_weights.defined() ? cast(class_weights, compute) : Tensor();
+  if (weights.defined()) rows = mul(rows, index_select(weights, 0, cls));
+  if (terms.label_smoothing > 0) {
+    const Tensor all = sum(weights.defined() ? mul(minus_log, weights) : minus_log, {1});
+    rows = add(mul(rows, 1 - terms.label_smoothing),
+               mul(all, terms.label_smoothing / static_cast<double>(terms.classes)));
+  }
+  if (row_weights.defined()) rows = mul(rows, reshape(row_weights, rows.shape()));
+  return sum(where(counts, rows, 0.0));
+}
+
 Loss class_loss(const char* op, const Tensor& scores, const Tensor& target,
                 const CrossEntropyOptions& options, bool log_input) try {
   require_floating(op, scores);
@@ -153,13 +177,20 @@ Loss class_loss(const char* op, const Tensor& scores, const Tensor& target,
       record(op, sum, {&input},
              {Saved::input(0), Saved::other(in.target), Saved::other(stats),
               Saved::other(in.class_weights)},
-             [kept = in.terms, by_row](Backward& b) {
-               const auto [dx, beta] = b.sink(0);
-               kernels::cross_entropy_backward(
-                   b.grad().view(), as_rows(b.saved(0).view()), flat(b.saved(1).view()),
-                   b.saved(2).view(), kept.with(b.saved(3), by_row ? b.saved(4) : Tensor()),
-                   as_rows(dx.mutable_view()), beta, b.pending_seed(), b.stream());
-             });
+             with_again(
+                 [kept = in.terms, by_row](Backward& b) {
+                   const auto [dx, beta] = b.sink(0);
+                   kernels::cross_entropy_backward(
+                       b.grad().view(), as_rows(b.saved(0).view()), flat(b.saved(1).view()),
+                       b.saved(2).view(), kept.with(b.saved(3), by_row ? b.saved(4) : Tensor()),
+                       as_rows(dx.mutable_view()), beta, b.pending_seed(), b.stream());
+                 },
+                 [kept = in.terms, by_row](GraphBackward& b) {
+                   add_composed(b, {{0, b.input(0, 0)}}, [&](const std::vector<Tensor>& t) {
+                     return composed(kept, t[0], reshape(b.saved(1), {b.saved(1).numel()}),
+                                     b.saved(3), by_row ? b.saved(4) : Tensor());
+                   });
+                 }));
   if (autograd::Node* node = autograd::node_of(recorded)) {
     if (by_row) autograd::save(recorded, {in.row_weights});
     node->takes_pending_seed = x.numel() > 0;  // without elements the backward kernel does not run

@@ -5,6 +5,8 @@
 #include <limits>
 
 #include "kernels/elementwise.h"
+#include "ops/elementwise/symbolic.h"
+#include "ops/gradient/again.h"
 
 namespace firn {
 
@@ -33,17 +35,24 @@ void ops::require_number(const char* op, const char* name, double value, double 
 
 Tensor ops::record_pair(BinaryOp op, const Tensor& out, const Tensor& prediction,
                         const Tensor& target, math::Args args) {
+  const auto backward = [op, args](Backward& b) {
+    const Tensor& a = b.saved(0);
+    const ConstView dy = broadcast_to(b.grad().view(), a.shape());
+    for (int i = 0; i < 2; ++i) {
+      if (!b.needs(i)) continue;
+      const auto [grad, beta] = b.sink(i);
+      kernels::binary_backward(op, i, dy, a.view(), b.saved(1).view(), grad.mutable_view(), args,
+                               beta, b.stream());
+    }
+  };
   return record(math::info(op).name, out, {&prediction, &target},
-                {Saved::input(0), Saved::input(1)}, [op, args](Backward& b) {
-                  const Tensor& a = b.saved(0);
-                  const ConstView dy = broadcast_to(b.grad().view(), a.shape());
-                  for (int i = 0; i < 2; ++i) {
-                    if (!b.needs(i)) continue;
-                    const auto [grad, beta] = b.sink(i);
-                    kernels::binary_backward(op, i, dy, a.view(), b.saved(1).view(),
-                                             grad.mutable_view(), args, beta, b.stream());
-                  }
-                });
+                {Saved::input(0), Saved::input(1)},
+                with_again(backward, [op, args](GraphBackward& b) {
+                  const Tensor x = wide(b.input(0, 0)), y = wide(b.input(1, 1));
+                  const Tensor dy = expand(b.grad(), x.shape());
+                  for (int i = 0; i < 2; ++i)
+                    if (b.needs(i)) b.add(i, binary_gradient(op, i, dy, x, y, args));
+                }));
 }
 
 Tensor ops::pair_terms(BinaryOp op, const Tensor& prediction, const Tensor& target,

@@ -2,9 +2,11 @@
 // dtype.
 #include "firn/ops/reduce.h"
 
+#include "firn/ops/elementwise.h"
 #include "kernels/copy.h"
 #include "kernels/elementwise.h"
 #include "kernels/reduce.h"
+#include "ops/gradient/again.h"
 #include "ops/reduce/reduction.h"
 
 namespace firn {
@@ -23,11 +25,19 @@ Tensor extremum(ReduceOp op, const char* name, const Tensor& x, const Axes& axes
   Tensor y = empty(r.shape, x.dtype(), x.device());
   kernels::reduce(op, x.view(), r.restore(y).mutable_view(), 1, 0, stream_of(x));
   r.give(name);
-  return record(name, y, {&x}, {Saved::input(0), Saved::output()}, [r](Backward& b) {
+  const auto backward = [r](Backward& b) {
     const auto [dx, beta] = b.sink(0);
     kernels::extremum_backward(r.restore(b.grad()).view(), b.saved(0).view(),
                                r.restore(b.saved(1)).view(), dx.mutable_view(), beta, b.stream());
-  });
+  };
+  return record(name, y, {&x}, {Saved::input(0), Saved::output()},
+                with_again(backward, [r](GraphBackward& b) {
+                  const Tensor& input = b.saved(0);
+                  const Tensor ties =
+                      logical_or(eq(input, r.spread(b.saved(1), input.shape())), isnan(input));
+                  const Tensor count = cast(sum(ties, r.axes, true), b.grad().dtype());
+                  b.add(0, where(ties, div(reshape(b.grad(), r.kept), count), 0.0));
+                }));
 }
 
 template <class Kernel>
@@ -64,8 +74,11 @@ Tensor sum(const Tensor& operand, const Axes& axes, bool keepdims) {
   Tensor y = empty(r.shape, is_floating(x.dtype()) ? x.dtype() : i64, x.device());
   kernels::reduce(ReduceOp::sum, x.view(), r.restore(y).mutable_view(), 1, 0, stream_of(x));
   r.give("sum");
-  return record("sum", y, {&x}, {},
-                [r](Backward& b) { b.accumulate(0, r.spread(b.grad(), b.input_shape(0))); });
+  return record(
+      "sum", y, {&x}, {},
+      with_again(
+          [r](Backward& b) { b.accumulate(0, r.spread(b.grad(), b.input_shape(0))); },
+          [r](GraphBackward& b) { b.add(0, r.spread_in_graph(b.grad(), b.input_shape(0))); }));
 }
 
 Tensor mean(const Tensor& operand, const Axes& axes, bool keepdims) {
@@ -77,11 +90,14 @@ Tensor mean(const Tensor& operand, const Axes& axes, bool keepdims) {
   Tensor y = empty(r.shape, x.dtype(), x.device());
   kernels::reduce(ReduceOp::sum, x.view(), r.restore(y).mutable_view(), scale, 0, stream_of(x));
   r.give("mean");
-  return record("mean", y, {&x}, {}, [r, scale](Backward& b) {
+  const auto backward = [r, scale](Backward& b) {
     const auto [dx, beta] = b.sink(0);
     kernels::axpby(scale, r.spread(b.grad(), dx.shape()).view(), beta, dx.mutable_view(),
                    b.stream());
-  });
+  };
+  return record("mean", y, {&x}, {}, with_again(backward, [r, scale](GraphBackward& b) {
+                  b.add(0, r.spread_in_graph(mul(b.grad(), scale), b.input_shape(0)));
+                }));
 }
 
 Tensor max(const Tensor& x, const Axes& axes, bool keepdims) {
@@ -114,7 +130,7 @@ Tensor prod(const Tensor& operand, const Axes& axes, bool keepdims) {
   kernels::reduce(ReduceOp::prod, x.view(), r.restore(y).mutable_view(), 1, 0, stream_of(x));
   r.give("prod");
   // dx = dy times the product of the other elements: of those before, and of those after.
-  return record("prod", y, {&x}, {Saved::input(0)}, [r](Backward& b) {
+  const auto backward = [r](Backward& b) {
     const Tensor& input = b.saved(0);
     if (input.numel() == 0) return b.accumulate(0, zeros_like(input));
     const Tensor lines = r.lines(input);
@@ -128,7 +144,21 @@ Tensor prod(const Tensor& operand, const Axes& axes, bool keepdims) {
     kernels::binary_backward(math::BinaryOp::mul, 0, r.spread(b.grad(), input.shape()).view(),
                              input.view(), others.view(), dx.mutable_view(), math::Args{}, beta,
                              b.stream());
-  });
+  };
+  // Halves are multiplied until one is left: no division, so zeros have gradients of any order.
+  const auto again = [r](GraphBackward& b) {
+    if (r.count == 0) return b.add(0, zeros(b.input_shape(0), b.grad().dtype(), b.grad().device()));
+    add_composed(b, {{0, b.input(0, 0)}}, [&](const std::vector<Tensor>& t) {
+      Tensor lines = r.lines(t[0]);
+      while (lines.size(-1) > 1) {
+        const std::int64_t n = lines.size(-1), half = n / 2;
+        const Tensor pairs = mul(slice(lines, -1, 0, half), slice(lines, -1, half, 2 * half));
+        lines = n % 2 == 0 ? pairs : cat({pairs, slice(lines, -1, n - 1, n)}, -1);
+      }
+      return reshape(lines, r.shape);
+    });
+  };
+  return record("prod", y, {&x}, {Saved::input(0)}, with_again(backward, again));
 }
 
 Tensor any(const Tensor& x, const Axes& axes, bool keepdims) {
@@ -174,7 +204,7 @@ Tensor logsumexp(const Tensor& operand, const Axes& axes, bool keepdims) {
   }
   r.give("logsumexp");
   // dx = dy e^(x - y).
-  return record("logsumexp", y, {&x}, {Saved::input(0), Saved::output()}, [r](Backward& b) {
+  const auto backward = [r](Backward& b) {
     const Tensor& input = b.saved(0);
     const DType compute = compute_dtype(input.dtype());
     const Tensor share = exp(sub(cast(input, compute),
@@ -183,7 +213,15 @@ Tensor logsumexp(const Tensor& operand, const Axes& axes, bool keepdims) {
     kernels::binary_backward(math::BinaryOp::mul, 0, r.spread(b.grad(), input.shape()).view(),
                              input.view(), share.view(), dx.mutable_view(), math::Args{}, beta,
                              b.stream());
-  });
+  };
+  return record("logsumexp", y, {&x}, {Saved::input(0), Saved::output()},
+                with_again(backward, [r](GraphBackward& b) {
+                  const Tensor input = b.input(0, 0), below = finite_below(b.output(1));
+                  const auto spread = [&](const Tensor& t) {
+                    return r.spread_in_graph(t, input.shape());
+                  };
+                  b.add(0, mul(spread(b.grad()), exp(sub(input, spread(below)))));
+                }));
 }
 
 Tensor norm(const Tensor& operand, const Axes& axes, bool keepdims) {
@@ -198,7 +236,7 @@ Tensor norm(const Tensor& operand, const Axes& axes, bool keepdims) {
   kernels::unary(math::UnaryOp::sqrt, squared.view(), y.mutable_view(), math::Args{}, stream_of(x));
   // dx = x * (dy / y), and 0 if y is 0.
   r.give("norm");
-  return record("norm", y, {&x}, {Saved::input(0), Saved::output()}, [r](Backward& b) {
+  const auto backward = [r](Backward& b) {
     const Tensor& input = b.saved(0);
     const DType wide = compute_dtype(input.dtype());
     const Tensor length = cast(b.saved(1), wide);
@@ -208,7 +246,14 @@ Tensor norm(const Tensor& operand, const Axes& axes, bool keepdims) {
     kernels::binary_backward(math::BinaryOp::mul, 0, input.view(), input.view(),
                              r.spread(factor, input.shape()).view(), dx.mutable_view(),
                              math::Args{}, beta, b.stream());
-  });
+  };
+  return record("norm", y, {&x}, {Saved::input(0), Saved::output()},
+                with_again(backward, [r](GraphBackward& b) {
+                  const Tensor none = eq(b.saved(1), 0.0);
+                  const Tensor length = where(none, 1.0, b.output(1));
+                  const Tensor factor = where(none, 0.0, div(b.grad(), length));
+                  b.add(0, mul(b.input(0, 0), r.spread_in_graph(factor, b.input_shape(0))));
+                }));
 }
 
 }  // namespace firn

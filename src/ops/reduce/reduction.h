@@ -52,6 +52,10 @@ struct Reduction {
     const Tensor r = restore(t);
     return r.as_strided(full, r.strides());
   }
+  /// spread() in recorded operations.
+  Tensor spread_in_graph(const Tensor& t, const Shape& full) const {
+    return expand(reshape(t, kept), full);
+  }
   /// x with the axes that stay first, and the reduced ones as one last axis.
   Tensor lines(const Tensor& x) const {
     Axes order;

@@ -2,10 +2,13 @@
 // f32; extrema keep their operand's dtype.
 #include "kernels/scan.h"
 
+#include "firn/ops/index.h"
+#include "firn/ops/rearrange.h"
 #include "firn/ops/reduce.h"
 #include "kernels/copy.h"
 #include "kernels/elementwise.h"
 #include "kernels/index.h"
+#include "ops/gradient/again.h"
 #include "ops/reduce/reduction.h"
 
 namespace firn {
@@ -15,7 +18,7 @@ using kernels::ScanOp;
 
 namespace {
 
-/// A scan of x by values, recorded as `op`. backward(b, axis) is called for lines.
+/// A scan of x by values, recorded as `op`.
 template <class Fn>
 Tensor scanned(const char* op, ScanOp kind, const Tensor& x, std::int64_t axis,
                std::initializer_list<Saved> saved, Fn backward) {
@@ -24,7 +27,7 @@ Tensor scanned(const char* op, ScanOp kind, const Tensor& x, std::int64_t axis,
   kernels::scan(kind, lines_of(x).view(), lines_of(y).mutable_view(), a, false, 0, stream_of(x));
   if (autograd::wants_attributes()) [[unlikely]]
     autograd::attributes(op, {{"axis", a}});
-  return record(op, y, {&x}, saved, [a, backward](Backward& b) { backward(b, a); });
+  return record(op, y, {&x}, saved, backward);
 }
 
 /// The gradient's sink as a view with at least one axis.
@@ -57,11 +60,16 @@ Sorted extremum(const char* op, bool largest, const Tensor& x, std::int64_t axis
                          lines_of(indices).mutable_view(), a, stream_of(x));
   if (autograd::wants_attributes()) [[unlikely]]
     autograd::attributes(op, {{"axis", a}});
-  values = record(op, values, {&x}, {Saved::other(indices)}, [op, a](Backward& b) {
+  const auto backward = [op, a](Backward& b) {
     const LineSink to(b);
     kernels::gather_backward(op, lines_of(b.grad()).view(), lines_of(b.saved(0)).view(),
                              to.dx.mutable_view(), a, to.beta, b.stream());
-  });
+  };
+  values =
+      record(op, values, {&x}, {Saved::other(indices)}, with_again(backward, [a](GraphBackward& b) {
+               if (b.grad().rank() == 0) return b.add(0, b.grad());
+               b.add(0, scatter_add(zeros_like(b.grad()), a, b.saved(0), b.grad()));
+             }));
   return {values, indices};
 }
 
@@ -79,17 +87,24 @@ Tensor ops::exclusive_products(const Tensor& x, int axis, bool after, Stream str
 
 Tensor cumsum(const Tensor& operand, std::int64_t axis) {
   const Autocasted in(Policy::fp32, operand);
-  return scanned("cumsum", ScanOp::sum, in[0], axis, {}, [](Backward& b, int a) {
+  const int a = line_axis("cumsum", in[0], axis);
+  const auto backward = [a](Backward& b) {
     const LineSink to(b);
     kernels::scan(ScanOp::sum, lines_of(b.grad()).view(), to.dx.mutable_view(), a, true, to.beta,
                   b.stream());
-  });
+  };
+  return scanned("cumsum", ScanOp::sum, in[0], axis, {},
+                 with_again(backward, [a](GraphBackward& b) {
+                   if (b.grad().rank() == 0) return b.add(0, b.grad());
+                   b.add(0, flip(cumsum(flip(b.grad(), {a}), a), {a}));
+                 }));
 }
 
 Tensor cumprod(const Tensor& operand, std::int64_t axis) {
   const Autocasted in(Policy::fp32, operand);
   // dx[i] = (product of x before i) * s[i], with s[i] = dy[i] + x[i + 1] s[i + 1].
-  return scanned("cumprod", ScanOp::prod, in[0], axis, {Saved::input(0)}, [](Backward& b, int a) {
+  const int a = line_axis("cumprod", in[0], axis);
+  return scanned("cumprod", ScanOp::prod, in[0], axis, {Saved::input(0)}, [a](Backward& b) {
     const Tensor x = lines_of(b.saved(0)), dy = lines_of(b.grad());
     if (x.numel() == 0) return b.accumulate(0, b.grad());
     const auto factors = [&](const Tensor& to) {
@@ -108,8 +123,9 @@ Tensor logcumsumexp(const Tensor& operand, std::int64_t axis) {
   require_floating("logcumsumexp", in[0]);
   // dx[i] = e^(x[i] - y[i]) s[i], with s[i] = dy[i] + e^(y[i] - y[i + 1]) s[i + 1]. y ascends and
   // is no less than x, so neither factor is above 1.
+  const int a = line_axis("logcumsumexp", in[0], axis);
   return scanned(
-      "logcumsumexp", ScanOp::logsumexp, in[0], axis, {Saved::input(0)}, [](Backward& b, int a) {
+      "logcumsumexp", ScanOp::logsumexp, in[0], axis, {Saved::input(0)}, [a](Backward& b) {
         const Tensor x = lines_of(b.saved(0)), dy = lines_of(b.grad());
         if (x.numel() == 0) return b.accumulate(0, b.grad());
         const DType wide = compute_dtype(x.dtype());

@@ -5,6 +5,7 @@
 #include "firn/ops/reduce.h"
 #include "kernels/elementwise.h"
 #include "kernels/reduce.h"
+#include "ops/gradient/again.h"
 #include "ops/reduce/reduction.h"
 
 namespace firn {
@@ -60,7 +61,7 @@ Tensor spread_of(const char* op, bool root, const Tensor& operand, const Axes& a
   // divisor is not positive (PyTorch's var_backward).
   const bool degenerate = axes.empty() && r.count <= correction;
   const double slope_scale = 2.0 / (static_cast<double>(r.count) - static_cast<double>(correction));
-  const auto backward = [r, root, degenerate, slope_scale](Backward& b) {
+  const auto first = [r, root, degenerate, slope_scale](Backward& b) {
     const Tensor& input = b.saved(0);
     const Tensor slope = empty(input.shape(), b.saved(1).dtype(), input.device());
     kernels::binary(math::BinaryOp::sub, input.view(),
@@ -77,6 +78,16 @@ Tensor spread_of(const char* op, bool root, const Tensor& operand, const Axes& a
     kernels::axpby(degenerate ? std::numeric_limits<double>::infinity() : slope_scale, slope.view(),
                    beta, dx.mutable_view(), b.stream());
   };
+  const auto backward = with_again(first, [r, root, slope_scale](GraphBackward& b) {
+    const Tensor x_again = b.input(0, 0);
+    Tensor dy = b.grad();
+    if (root) {
+      const Tensor none = eq(b.saved(2), 0.0), y_again = where(none, 1.0, b.output(2));
+      dy = where(none, 0.0, div(dy, mul(y_again, 2.0)));
+    }
+    const Tensor distance = sub(x_again, mean(x_again, r.axes, true));
+    b.add(0, mul(mul(distance, slope_scale), r.spread_in_graph(dy, x_again.shape())));
+  });
   r.give(op);
   if (autograd::wants_attributes()) [[unlikely]]
     autograd::attributes(op, {{"correction", correction}});

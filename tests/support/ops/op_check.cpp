@@ -325,6 +325,86 @@ void check_gradient(const OpRow& row) {
   check_repeated(row, rng);
 }
 
+void check_second_derivative(const OpRow& row) {
+  Rng rng(seed_of(row.name + " second"));
+  int checked = 0;
+  for (std::size_t which = 0; which < row.shapes.size() && checked < 2; ++which) {
+    const auto& shapes = row.shapes[which];
+    if (!small(shapes)) continue;
+    ++checked;
+    INFO("shapes " << name_shapes(shapes));
+    const std::vector<Values> at = operand_values(row, which);
+    const Values v = seed_for(row, shapes, at, rng);
+    const PassOptions o;
+    Args x = operands_of(row, shapes, at, o);
+    std::vector<Tensor> leaves;
+    std::vector<std::size_t> places;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      if (!row.args[i].differentiable) continue;
+      leaves.push_back(x[i].set_requires_grad());
+      places.push_back(i);
+    }
+    const Tensor y = row.op(x);
+    const GradOptions options{
+        .seeds = {make(v, y.shape(), y.dtype())}, .create_graph = true, .allow_unused = true};
+    if (!row.second) {
+      const std::string text = error_of([&] { grad({y}, leaves, options); });
+      INFO(text);
+      CHECK(text.find("has no second derivative") != std::string::npos);
+      continue;
+    }
+    const std::vector<Tensor> first = grad({y}, leaves, options);
+    const Pass pass = run(row, shapes, at, v, {});
+    // The sum of the gradient times `w` is what is differentiated again.
+    std::vector<Values> w;
+    Tensor total = zeros({}, f64);
+    for (std::size_t k = 0; k < leaves.size(); ++k) {
+      const Values want = values_of(pass.grads[places[k]]);
+      w.push_back(rng.uniforms(static_cast<std::int64_t>(want.size()), -1, 1));
+      if (!first[k].defined()) {
+        CHECK(largest(want) == 0);
+        continue;
+      }
+      expect_close(fmt::format("gradient {}", k), values_of(first[k].detach()), want,
+                   1e-12 * (1 + largest(want)));
+      total = total + sum(first[k] * make(w.back(), first[k].shape(), f64));
+    }
+    std::vector<Tensor> second(leaves.size());
+    if (total.requires_grad()) second = grad({total}, leaves, {.allow_unused = true});
+    const auto weighed = [&](const std::vector<Values>& values, double& magnitude) {
+      const Pass p = run(row, shapes, values, v, {});
+      long double sum = 0;
+      for (std::size_t k = 0; k < leaves.size(); ++k) {
+        const Values g = values_of(p.grads[places[k]]);
+        for (std::size_t j = 0; j < g.size(); ++j) {
+          sum += static_cast<long double>(g[j]) * w[k][j];
+          magnitude += std::fabs(g[j] * w[k][j]);
+        }
+      }
+      return sum;
+    };
+    std::vector<Values> plus = at, minus = at;
+    long double analytic = 0;
+    double scale = 0, magnitude = 0;
+    for (std::size_t k = 0; k < leaves.size(); ++k) {
+      const std::size_t i = places[k];
+      const Values g = second[k].defined() ? values_of(second[k]) : Values(at[i].size(), 0.0);
+      for (std::size_t j = 0; j < at[i].size(); ++j) {
+        const double d = 2 * step_at(at[i][j]) * rng.uniform(-1, 1);
+        plus[i][j] += d;
+        minus[i][j] -= d;
+        analytic += static_cast<long double>(g[j]) * (plus[i][j] - minus[i][j]) / 2;
+        scale += std::fabs(g[j] * d);
+      }
+    }
+    const long double numeric = (weighed(plus, magnitude) - weighed(minus, magnitude)) / 2;
+    const double h = 2 * 0x1p-17;
+    expect_close("all operands together", {static_cast<double>(analytic) / h},
+                 {static_cast<double>(numeric) / h}, 1e-6 * scale / h + 1e-8 + 2e-10 * magnitude);
+  }
+  CHECK(checked > 0);
+}
+
 void check_against_double(const OpRow& row, DType dtype, std::span<const Layout> layouts) {
   for (std::size_t which = 0; which < row.shapes.size(); ++which) {
     const auto& shapes = row.shapes[which];

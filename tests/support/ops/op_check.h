@@ -37,6 +37,8 @@ namespace firn::testing {
 /// Rung 1, and with it: each operand alone, operands together, the same tensor as both operands,
 /// gradients that accumulate over two passes, empty shapes.
 void check_gradient(const OpRow& row);
+/// The same for gradients of gradients; refused by name if the row is first_derivative_only.
+void check_second_derivative(const OpRow& row);
 /// Rungs 2 and 3.
 void check_against_double(const OpRow& row, DType dtype, std::span<const Layout> layouts);
 /// Rung 4.

@@ -10,6 +10,7 @@
 #include "support/catch.h"
 #include "support/dry_run.h"
 #include "support/ops/op_check.h"
+#include "support/slow_device.h"
 
 namespace firn::testing {
 
@@ -77,6 +78,8 @@ constexpr std::array kStrided{Layout::transposed, Layout::channels_last, Layout:
 template <class Section>
 void for_each_check(const OpRow& row, Section&& section) {
   if (row.differentiable() && row.smooth) section("gradient (f64)", [&] { check_gradient(row); });
+  if (row.differentiable() && row.smooth && !on_slow_device())
+    section("second derivative (f64)", [&] { check_second_derivative(row); });
   for (const DType t : {f32, f16, bf16})
     section(fmt::format("{} against f64", to_string(t)),
             [&] { check_against_double(row, t, kPlain); });

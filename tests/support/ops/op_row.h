@@ -1,6 +1,8 @@
 // The op table. A row says how to call an op, what its operands look like and how exact it is; from
 // that one row comes a test case, of these sections (firn_test_ops exp -c "integers" runs one):
 //   gradient (f64)    analytic gradient = central difference, f64 (not with `kinks`)
+//   second derivative (f64)   the recorded gradient equals the other, and its own gradient the
+//                     central difference (rows without first_derivative_only)
 //   f32 against f64   (and f16, bf16) forward and backward against f64, with the bounds of
 //   op_check.h non-contiguous    the same in f32 for transposed, stepped, misaligned and repeated
 //   operands against PyTorch   values and gradients of tests/goldens/ops (rows with `golden`)
@@ -75,6 +77,7 @@ struct OpRow {
   bool golden = false;
   bool integers = false;
   bool smooth = true;       ///< no operand meets a kink: central differences hold
+  bool second = true;       ///< grad() with create_graph gives its gradient a graph
   bool keeps_dtype = true;  ///< the result has the operands' dtype
   std::function<void(Tensor&, const Args&)> in_place;
   std::vector<Shape> perf_shapes;
@@ -105,6 +108,7 @@ class Row {
   Row& golden() { return row_.golden = true, *this; }
   Row& integers() { return row_.integers = true, *this; }
   Row& kinks() { return row_.smooth = false, *this; }
+  Row& first_derivative_only() { return row_.second = false, *this; }
   Row& own_dtype() { return row_.keeps_dtype = false, *this; }
   Row& in_place(std::function<void(Tensor&, const Args&)> fn) {
     return row_.in_place = std::move(fn), *this;

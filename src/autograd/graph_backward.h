@@ -1,0 +1,92 @@
+// Backward functions that are recorded: what grad() calls with create_graph, so that a gradient has
+// a graph of its own. An op gives one beside its backward function, in operations:
+//
+//   return record("matmul", y, {&a, &b}, {Saved::input(0), Saved::input(1)},
+//                 with_again([](Backward& back) { ... kernels ... },
+//                            [](GraphBackward& back) {
+//                              back.add(0, matmul(back.grad(), transpose(back.input(1, 1), -1,
+//                              -2)));
+//                              ...
+//                            }));
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "autograd/node.h"
+
+namespace firn::autograd {
+
+/// What such a function is given.
+class GraphBackward {
+ public:
+  struct Contribution {
+    int input;
+    Tensor gradient;
+  };
+
+  GraphBackward(Node& node, Tensor grad) : node_(node), grad_(std::move(grad)) {}
+
+  /// Gradient of the output, in its graph.
+  const Tensor& grad() const noexcept { return grad_; }
+  /// Whether input i is wanted.
+  bool needs(int i) const noexcept { return node_.inputs[i] && node_.inputs[i]->takes_gradient(); }
+  /// The i-th saved tensor, without its graph. Throws Error if it was edited in place since.
+  const Tensor& saved(int i) const { return saved_by(node_, i); }
+  /// The i-th saved tensor as input `input`, whose value it is, in the graph.
+  Tensor input(int input, int i) const { return in_graph(saved(i), node_.inputs[input]); }
+  /// The i-th saved tensor as the output, whose value it is, in the graph.
+  Tensor output(int i) const { return in_graph(saved(i), Ref<Node>(&node_)); }
+  const Shape& input_shape(int i) const noexcept { return node_.inputs[i]->shape; }
+  DType input_dtype(int i) const noexcept { return node_.inputs[i]->dtype; }
+  /// Adds to the gradient of input i, if it is wanted, a tensor of a shape that the input
+  /// broadcasts to, and of any floating dtype.
+  void add(int i, const Tensor& gradient) {
+    if (needs(i)) added_.push_back({i, gradient});
+  }
+  const std::vector<Contribution>& added() const noexcept { return added_; }
+
+ private:
+  static Tensor in_graph(const Tensor& value, const Ref<Node>& node);
+
+  Node& node_;
+  Tensor grad_;
+  std::vector<Contribution> added_;
+};
+
+/// A backward function, and the same recorded.
+template <class Fn, class Again>
+struct WithAgain : Fn {
+  Again again;
+};
+template <class Fn, class Again>
+WithAgain<Fn, Again> with_again(Fn fn, Again again) {
+  return {std::move(fn), std::move(again)};
+}
+
+/// The nodes from which one of `ends` is reached, among those behind `outputs`.
+using NodeSet = std::unordered_set<const Node*>;
+NodeSet path_to(const std::vector<Tensor>& ends, const std::vector<Tensor>& outputs);
+
+/// While alive, no other nodes take gradients in this thread.
+class PathScope {
+ public:
+  explicit PathScope(const NodeSet* path) noexcept : before_(std::exchange(gradient_path, path)) {}
+  ~PathScope() { gradient_path = before_; }
+  PathScope(const PathScope&) = delete;
+  PathScope& operator=(const PathScope&) = delete;
+
+ private:
+  const NodeSet* before_;
+};
+
+/// The gradients of `inputs` along a path, computed by the backward functions. Leaves keep theirs.
+/// Undefined for an input that is not reached.
+std::vector<Tensor> gradients_along(const NodeSet& path, const std::vector<Tensor>& outputs,
+                                    const std::vector<Tensor>& seeds,
+                                    const std::vector<Tensor>& inputs, bool retain_graph);
+
+/// `given` if it fits to the output as a seed, or 1 for an output of one element.
+Tensor seed_for(const char* op, const Tensor& output, const Tensor& given);
+
+}  // namespace firn::autograd
