@@ -55,6 +55,11 @@ ClassOperands class_operands(const char* op, const Tensor& scores, std::int64_t 
                              const Tensor& target, const CrossEntropyOptions& options,
                              bool log_input);
 
+/// The sum of such a loss in operations, whose gradients are recorded. Either weights may be
+/// undefined.
+Tensor composed_class_loss(const ClassTerms& terms, const Tensor& scores, const Tensor& target,
+                           const Tensor& class_weights, const Tensor& row_weights);
+
 /// The denominator of a loss over classes, as the host knows it.
 LossCount class_count(const Tensor& target, const CrossEntropyOptions& options);
 

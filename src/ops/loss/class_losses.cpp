@@ -1,6 +1,8 @@
 // Losses over classes: cross-entropy of scores, and on log-probabilities.
 #include <cmath>
 
+#include "firn/ops/elementwise.h"
+#include "firn/ops/reduce.h"
 #include "ops/gradient/again.h"
 #include "ops/loss/class_loss.h"
 
@@ -63,6 +65,32 @@ ClassOperands ops::class_operands(const char* op, const Tensor& scores, std::int
           .row_weights = u.defined() ? contiguous(cast(u.detach(), compute)) : Tensor(),
           .terms = {op, classes, options.ignore_index, options.label_smoothing, options.z_loss,
                     log_input}};
+}
+
+Tensor ops::composed_class_loss(const ClassTerms& terms, const Tensor& scores, const Tensor& target,
+                                const Tensor& class_weights, const Tensor& row_weights) {
+  const DType compute = compute_dtype(scores.dtype());
+  const Tensor x = cast(reshape(scores, {target.numel(), terms.classes}), compute);
+  const Tensor minus_log = neg(terms.log_input ? x : log_softmax(x));
+  const Tensor number = cast(reshape(target, {target.numel()}), i64),
+               all_counted = ne(number, double(terms.ignore_index));
+  // A row of weight 0 is left out, whatever it holds.
+  const Tensor counts =
+      row_weights.defined()
+          ? logical_and(all_counted, reshape(ne(row_weights, 0.0), all_counted.shape()))
+          : all_counted;
+  const Tensor cls = where(counts, number, 0.0);
+  Tensor rows = squeeze(gather(minus_log, 1, unsqueeze(cls, 1)), 1);
+  const Tensor weights = class_weights.defined() ? cast(class_weights, compute) : Tensor();
+  if (weights.defined()) rows = mul(rows, index_select(weights, 0, cls));
+  if (terms.label_smoothing > 0) {
+    const Tensor all = sum(weights.defined() ? mul(minus_log, weights) : minus_log, {1});
+    rows = add(mul(rows, 1 - terms.label_smoothing),
+               mul(all, terms.label_smoothing / static_cast<double>(terms.classes)));
+  }
+  if (terms.z_loss != 0) rows = add(rows, mul(square(logsumexp(x, {1})), terms.z_loss));
+  if (row_weights.defined()) rows = mul(rows, reshape(row_weights, rows.shape()));
+  return sum(where(counts, rows, 0.0));
 }
 
 namespace {
@@ -128,28 +156,6 @@ V as_rows(V v) {
   return v;
 }
 
-/// The sum of a loss in recorded operations. target: a list of class numbers.
-Tensor composed(const ClassTerms& terms, const Tensor& scores, const Tensor& target,
-                const Tensor& class_weights, const Tensor& row_weights) {
-  FIRN_CHECK(terms.z_loss == 0, "grad", "add z times the square of logsumexp() yourself",
-             "{} with z_loss has no second derivative", terms.op);
-  const DType compute = compute_dtype(scores.dtype());
-  const Tensor x = cast(reshape(scores, {target.numel(), terms.classes}), compute);
-  const Tensor minus_log = neg(terms.log_input ? x : log_softmax(x));
-  const Tensor number = cast(target, i64), counts = ne(number, double(terms.ignore_index));
-  const Tensor cls = where(counts, number, 0.0);
-  Tensor rows = squeeze(gather(minus_log, 1, unsqueeze(cls, 1)), 1);
-  const Tensor weights = class_weights.defined() ? cast(class_weights, compute) : Tensor();
-  if (weights.defined()) rows = mul(rows, index_select(weights, 0, cls));
-  if (terms.label_smoothing > 0) {
-    const Tensor all = sum(weights.defined() ? mul(minus_log, weights) : minus_log, {1});
-    rows = add(mul(rows, 1 - terms.label_smoothing),
-               mul(all, terms.label_smoothing / static_cast<double>(terms.classes)));
-  }
-  if (row_weights.defined()) rows = mul(rows, reshape(row_weights, rows.shape()));
-  return sum(where(counts, rows, 0.0));
-}
-
 Loss class_loss(const char* op, const Tensor& scores, const Tensor& target,
                 const CrossEntropyOptions& options, bool log_input) try {
   require_floating(op, scores);
@@ -187,8 +193,8 @@ Loss class_loss(const char* op, const Tensor& scores, const Tensor& target,
                  },
                  [kept = in.terms, by_row](GraphBackward& b) {
                    add_composed(b, {{0, b.input(0, 0)}}, [&](const std::vector<Tensor>& t) {
-                     return composed(kept, t[0], reshape(b.saved(1), {b.saved(1).numel()}),
-                                     b.saved(3), by_row ? b.saved(4) : Tensor());
+                     return composed_class_loss(kept, t[0], b.saved(1), b.saved(3),
+                                                by_row ? b.saved(4) : Tensor());
                    });
                  }));
   if (autograd::Node* node = autograd::node_of(recorded)) {

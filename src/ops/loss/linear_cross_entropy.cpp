@@ -10,6 +10,7 @@
 #include "kernels/gemm.h"
 #include "kernels/reduce.h"
 #include "ops/dense.h"
+#include "ops/gradient/again.h"
 #include "ops/loss/class_loss.h"
 
 namespace firn {
@@ -171,6 +172,15 @@ struct Gradient {
   Chunks chunks;
   bool one_tensor;  ///< x and w are the same, so both gradients go to one sink
 
+  void again(GraphBackward& b) const {
+    const bool biased = b.saved(4).defined();
+    add_composed(b,
+                 {{0, b.input(0, 0)}, {1, b.input(1, 1)}, {2, biased ? b.input(2, 4) : Tensor()}},
+                 [&](const std::vector<Tensor>& t) {
+                   const Tensor logits = linear(t[0], cast(t[1], t[0].dtype()), t[2]);
+                   return composed_class_loss(terms, logits, b.saved(2), b.saved(5), b.saved(6));
+                 });
+  }
   void operator()(Backward& b) const {
     const Operands in{b.saved(0), b.saved(1), b.saved(4), b.saved(2),
                       b.saved(5), b.saved(6), terms};
