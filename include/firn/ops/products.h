@@ -18,13 +18,11 @@ namespace firn {
 /// a letter (a-z, A-Z) for each of its axes. The result has the axes after the arrow, and sums over
 /// all others.
 ///
-/// - Without an arrow the result has the axes of "...", then the letters that occur once, sorted
-/// with
-///   A-Z first.
+/// - If there is no arrow, the result has the axes of "...", then the letters that occur once in
+///   their order, with A-Z first.
 /// - A letter that is twice in one operand takes the diagonal: "ii->i". Spaces mean nothing.
-/// - "..." stands for the axes without a letter, the last ones aligned. They are summed if the
-/// arrow
-///   has no "..." behind it.
+/// - "..." stands for the axes that have no letter, the last ones aligned. They are summed if there
+///   is an arrow and no "..." behind it.
 /// - An axis of size 1 is repeated if the letter is larger in another operand.
 ///
 /// Two operands are one batched matmul: letters that both and the result have are the batch, those
