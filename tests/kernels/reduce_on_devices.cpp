@@ -135,7 +135,7 @@ TEST_CASE("a comparison, a choice and a gradient that is added up, of every leng
 }
 
 #ifdef FIRN_HAS_CUSIM
-TEST_CASE("reductions have the same bits in every order of threads and blocks", "[gpu]") {
+TEST_CASE("reductions have the same bits in every order of threads and blocks", "[gpu][once]") {
   Rng rng(6);
   const Tensor x = make(rng.uniforms(700 * 513, -1, 1), {700, 513}, f32);
   const auto run = [&] {

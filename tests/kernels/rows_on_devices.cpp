@@ -150,7 +150,8 @@ void check_norms(const Case& c) {
   }
 }
 
-TEST_CASE("norms and their gradients on a device agree with f64 on the CPU for every row length", "[once]") {
+TEST_CASE("norms and their gradients on a device agree with f64 on the CPU for every row length",
+          "[once]") {
   for_each_case(check_norms);
 }
 
@@ -348,7 +349,7 @@ TEST_CASE("a target outside the classes: the loss is NaN and the next wait throw
 }
 
 #ifdef FIRN_HAS_CUSIM
-TEST_CASE("row operations have the same bits in every order of threads and blocks", "[gpu]") {
+TEST_CASE("row operations have the same bits in every order of threads and blocks", "[gpu][once]") {
   const auto run = [] {
     std::vector<double> all;
     for (const std::int64_t n : {100, 700}) {

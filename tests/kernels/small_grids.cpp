@@ -162,7 +162,7 @@ const std::vector<std::pair<std::string, std::function<Tensor()>>> kWorks = {
      }},
 };
 
-TEST_CASE("small grids give the same bits", "[gpu]") {
+TEST_CASE("small grids give the same bits", "[gpu][once]") {
   if (!has_device()) return;
   for (const auto& [name, work] : kWorks) {
     INFO(name);

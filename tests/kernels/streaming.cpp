@@ -51,7 +51,7 @@ TEST_CASE("stream_bytes copies from and to any address") {
   }
 }
 
-TEST_CASE("large results of elementwise operations have the bits of small ones") {
+TEST_CASE("large results of elementwise operations have the bits of small ones", "[once]") {
   const Device cpu = Device::cpu();
   const Tensor x = randn({2801, 3001}, f32, cpu);  // the last line is not whole
   check_parts("relu", x, [](const Tensor& t) { return relu(t); });

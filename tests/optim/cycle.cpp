@@ -84,7 +84,8 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
   return std::sqrt(difference / norm);
 }
 
-TEST_CASE("[S02][S29] sums over micro-batches, divided once: any split gives the same step") {
+TEST_CASE("[S02][S29] sums over micro-batches, divided once: any split gives the same step",
+          "[once]") {
   const std::vector<double> whole = train(f64, {64}, 5);
   CHECK(distance(train(f64, {16, 16, 16, 16}, 5), whole) <= 1e-12);
   CHECK(distance(train(f64, {5, 11, 48}, 5), whole) <= 1e-12);

@@ -208,7 +208,7 @@ const std::vector<std::pair<const char*, kernels::UpdateRule>> kRules = {
     {"lion in 8 bits", math::EightBit<math::Lion>{{0.9, 0.99, 0.01}}},
 };
 
-TEST_CASE("every rule updates on a device as on the CPU", "[gpu]") {
+TEST_CASE("every rule updates on a device as on the CPU", "[gpu][once]") {
   if (!has_device()) return;
   for (const auto& [name, rule] : kRules)
     for (const DType dtype : {f16, bf16, f32, f64}) {
@@ -219,7 +219,8 @@ TEST_CASE("every rule updates on a device as on the CPU", "[gpu]") {
     }
 }
 
-TEST_CASE("averages, clipping by value and stochastic rounding are the same on a device", "[gpu]") {
+TEST_CASE("averages, clipping by value and stochastic rounding are the same on a device",
+          "[gpu][once]") {
   if (!has_device()) return;
   for (const DType dtype : {f16, bf16, f32, f64}) {
     CAPTURE(to_string(dtype));

@@ -225,7 +225,8 @@ std::vector<Layer> layers() {
   };
 }
 
-TEST_CASE("[S17] every operation stores the first contribution, whatever the arena holds") {
+TEST_CASE("[S17] every operation stores the first contribution, whatever the arena holds",
+          "[once]") {
   for (const Layer& layer : layers())
     for (const DType dtype : {f16, bf16, f32, f64}) {
       CAPTURE(layer.name, to_string(dtype));

@@ -111,7 +111,7 @@ std::vector<Tensor> split(const std::vector<double>& v, DType dtype) {
           make({v.begin() + 12, v.end()}, {5}, dtype)};
 }
 
-TEST_CASE("every step of every optimizer is the reference's") {
+TEST_CASE("every step of every optimizer is the reference's", "[once]") {
   const GoldenRuns goldens = read_runs("optim.txt");
   REQUIRE(goldens.runs.size() == 80);
   for (const GoldenRun& run : goldens.runs) {
@@ -391,7 +391,7 @@ TEST_CASE("a trust ratio is found without masters, too") {
   }
 }
 
-TEST_CASE("[S29] the later rules give the same bits for any number of threads") {
+TEST_CASE("[S29] the later rules give the same bits for any number of threads", "[once]") {
   std::vector<std::vector<Bits>> runs;
   for (const int n : {1, 2, 3}) {
     const Threads threads(n);

@@ -161,7 +161,7 @@ void check_forward_and_data_gradient(DType dtype, Kind activation) {
 
 }  // namespace
 
-TEST_CASE("dense: forward saves what the data gradient of the layer above needs") {
+TEST_CASE("dense: forward saves what the data gradient of the layer above needs", "[once]") {
   const DType dtype = GENERATE(f32, f16, bf16, f64);
   const Kind activation = GENERATE(Kind::none, Kind::relu, Kind::gelu_tanh);
   check_forward_and_data_gradient(dtype, activation);
@@ -177,7 +177,7 @@ TEST_CASE("dense: the bounds of epilogues hold with a tanh as inexact as the har
 }
 #endif
 
-TEST_CASE("dense: gradients of weight and bias, stored and added") {
+TEST_CASE("dense: gradients of weight and bias, stored and added", "[once]") {
   const DType dtype = GENERATE(f32, f16, bf16, f64);
   const bool wide = GENERATE(false, true);
   const DType out = wide ? compute_dtype(dtype) : dtype;

@@ -170,7 +170,7 @@ TEST_CASE("gemm: layers of few examples, and operands turned once for all blocks
   }
 }
 
-TEST_CASE("gemm: a result of many blocks, with the same bits for any number of threads") {
+TEST_CASE("gemm: a result of many blocks, with the same bits for any number of threads", "[once]") {
   Generator g(1);
   // Many rows; few, whose product turns them; few, whose sum is cut.
   const std::int64_t m = GENERATE(150, 24);

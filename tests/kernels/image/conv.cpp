@@ -246,7 +246,7 @@ TEST_CASE("conv: oneDNN keeps no primitives, so a failure in making one cannot s
 }
 #endif
 
-TEST_CASE("conv: the same bits for any number of threads") {
+TEST_CASE("conv: the same bits for any number of threads", "[once]") {
   const DType dtype = GENERATE(f32, bf16, f64);
   if (default_device().is_cuda() && dtype != f32) return;  // threads are of the CPU
   const std::vector<Case> cases = {{13, 24, 20, 20, 48, 3, 3, {.before = {1, 1}, .after = {1, 1}}},
