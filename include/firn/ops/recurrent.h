@@ -18,6 +18,7 @@ struct RecurrentOptions {
   bool reverse = false;  ///< from the last step to the first
 };
 
+/// What recurrent() and its layers give.
 struct RecurrentResult {
   Tensor output;  ///< [steps, batch, p]: h of each step; 0 if the sequence has ended
   Tensor h;       ///< [batch, p]: the state after the last step

@@ -36,6 +36,7 @@ struct RecurrentInput {
 /// "bias_ih_l0", "bias_hh_l0", "weight_hr_l0", and "..._l0_reverse".
 class RecurrentWeights {
  public:
+  /// Those of one layer and direction.
   struct Part {
     Parameter weight_ih;         ///< [gates units, in]
     Parameter weight_hh;         ///< [gates units, p]
@@ -49,6 +50,7 @@ class RecurrentWeights {
 
   /// Throws Error if there is no such layer or direction.
   Part& at(std::int64_t layer, bool reverse = false);
+  /// Shows all of them to the visitor under PyTorch's names, whatever the member is called.
   void visit(MemberVisitor& visitor, const std::string& name);
 
  private:
