@@ -82,9 +82,16 @@ class Queue {
       if (inputs[i] && inputs[i]->takes_gradient()) return false;
     return true;
   }
+  /// For grad(): where the gradient of a leaf is collected; null in other passes.
+  Tensor* found(const Node& leaf) const {
+    if (!found_) return nullptr;
+    const auto place = found_->find(&leaf);
+    return place != found_->end() ? &place->second : nullptr;
+  }
   /// Whether the gradient of `n` is collected at the node, before it goes on or into a leaf.
   bool collects(const Node& n) const noexcept {
-    if (!n.is_leaf() || found_) return true;
+    if (!n.is_leaf()) return true;
+    if (found_) return false;  // threads may share leaves
     return n.hooks && std::any_of(n.hooks->list.begin(), n.hooks->list.end(),
                                   [this](const auto& h) { return runs(h); });
   }
@@ -206,11 +213,11 @@ const Tensor& received(const Node& n) {
 
 std::string described(const Node& n) { return fmt::format("{} {} {}", n.shape, n.dtype, n.device); }
 
-void run_hooks(Node& n, const Queue& queue) {
+void run_hooks(const Node& n, Tensor& gradient, const Queue& queue) {
   const std::vector<Hooks::Entry> hooks = n.hooks->list;  // a hook may add hooks, and remove any
   for (const Hooks::Entry& h : hooks) {
     if (!queue.runs(h) || !n.hooks->has(h.id)) continue;
-    const Tensor given = n.grad;
+    const Tensor given = gradient;
     const std::uint32_t version = given.storage()->version();
     Tensor replaced = (*h.run)(given);
     FIRN_CHECK(given.storage()->version() == version, n.op,
@@ -225,7 +232,7 @@ void run_hooks(Node& n, const Queue& queue) {
                fmt::format("cast it: grad.to(firn::{})", to_string(n.dtype)),
                "hook {} returned {} as the gradient of {}", h.id, describe(replaced), described(n));
     // Recorded under EnableGrad it has a graph, which later hooks are not to see.
-    n.grad = replaced.requires_grad() ? replaced.detach() : std::move(replaced);
+    gradient = replaced.requires_grad() ? replaced.detach() : std::move(replaced);
   }
 }
 
@@ -250,7 +257,7 @@ void run_node(Node& n, const Queue& queue, bool retain_graph) {
              "backward() once",
              "an earlier backward() freed what this part of the graph had saved");
   const ReadingScope reads;
-  if (n.hooks) run_hooks(n, queue);
+  if (n.hooks) run_hooks(n, n.grad, queue);
   if (queue.stops_at(n)) return;
   if (n.is_leaf()) {  // queued only because of its hooks
     add_to_leaf(static_cast<Leaf&>(n), n.grad);
@@ -318,6 +325,11 @@ Sink Backward::sink(int i) {
   Queue& queue = Queue::current();
   if (!queue.collects(target)) {
     auto& leaf = static_cast<Leaf&>(target);
+    if (Tensor* const place = queue.found(leaf)) {
+      if (place->defined()) return exclusive(*place, leaf);
+      *place = buffer_for(leaf);
+      return {*place, 0};
+    }
     borrow_arena(leaf);
     if (!has_gradient(leaf)) begun_.push_back(&leaf);
     return leaf_sink(leaf);
@@ -340,6 +352,11 @@ void Backward::accumulate(int i, const Tensor& contribution) {
              node_.op, "a backward function returns gradients of its inputs' shapes and devices",
              "gradient {} for input {}, which is {}", describe(contribution), i, described(target));
   Queue& queue = Queue::current();
+  if (Tensor* const place = target.is_leaf() ? queue.found(target) : nullptr;
+      place && !place->defined() && contribution.dtype() == target.dtype) {
+    *place = contribution.detach();
+    return;
+  }
   if (!target.grad.defined() && contribution.dtype() == target.dtype && queue.collects(target)) {
     queue.push(target);
     target.grad = contribution.detach();
@@ -378,15 +395,18 @@ std::vector<Tensor> gradients_along(const NodeSet& path, const std::vector<Tenso
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     Node* const root = node_of(outputs[i]);
     if (!path.contains(root)) continue;
-    queue.push(*root);
-    if (root->grad.defined()) {  // given twice
-      const auto [grad, beta] = exclusive(root->grad, *root);
+    Tensor& at = root->is_leaf() ? found[root] : root->grad;
+    if (!root->is_leaf()) queue.push(*root);
+    if (at.defined()) {  // given twice
+      const auto [grad, beta] = exclusive(at, *root);
       add_into(grad, seeds[i], beta);
     } else {
-      root->grad = seeds[i].detach();
+      at = seeds[i].detach();
     }
   }
   walk(queue, retain_graph);
+  for (auto& [n, gradient] : found)
+    if (n->is_leaf() && n->hooks && gradient.defined()) run_hooks(*n, gradient, queue);
   std::vector<Tensor> out;
   for (const Tensor& t : inputs) out.push_back(found[node_of(t)]);
   return out;

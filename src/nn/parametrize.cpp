@@ -84,6 +84,9 @@ Tensor LargestSingularValue::divided(const Tensor& weight, bool update) const {
         left = scaled(matmul(m, right), eps_);
         right = scaled(matmul(transpose(m, 0, 1), left), eps_);
       }
+      if (auto* const coupling = autograd::CouplingScope::current;
+          coupling && coupling->layer.empty())
+        coupling->layer = "a layer with spectral_norm moves its vectors at each call";
       autograd::about_to_change({&u, &v});
       copy_(u, left);
       copy_(v, right);

@@ -74,6 +74,8 @@ void check(RecurrentCell cell, const Tensor& gates, const Tensor& weight,
   require_floating(kOp, gates);
   require_factors(kOp, gates, weight);
   const std::int64_t per_unit = gates_of(cell);
+  FIRN_CHECK(per_unit > 0, kOp, "take one of RecurrentCell", "there is no cell {}",
+             static_cast<int>(cell));
   FIRN_CHECK(gates.rank() == 3, kOp, "insert the batch with unsqueeze(x, 1)",
              "gates {} is not [steps, batch, gates n]", describe(gates));
   FIRN_CHECK(weight.rank() == 2 && weight.size(0) == gates.size(2), kOp,

@@ -30,7 +30,7 @@ StepReport run_in_parts(Optimizer& optimizer, std::int64_t samples, std::int64_t
 
 std::string refusal_to_split(const std::string& layer) {
   return fmt::format(
-      "{} normalises the samples of a micro-batch together, so smaller micro-batches would compute "
+      "{}, so smaller micro-batches would compute "
       "something else: allow it with {{.split_statistics = true}}, let blocks compute again "
       "(optim::plan_within()), or use nn::convert_to_group_norm(net, groups)",
       layer);

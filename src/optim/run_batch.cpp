@@ -111,7 +111,7 @@ StepReport Optimizer::run_batch(std::int64_t samples, const MicroBatch& ask,
   std::optional<RollbackPoint> start;
   const bool halve = ask.halve_on_out_of_memory && !capturing;
   if (halve) start.emplace();
-  const std::int64_t dropped = impl.dropped;
+  const std::int64_t dropped = impl.dropped, begun = impl.split_size;
   for (std::int64_t retries = 0;; ++retries) {
     const std::int64_t size = std::min(impl.split_size, samples);
     const autograd::CouplingScope coupling;
@@ -131,6 +131,8 @@ StepReport Optimizer::run_batch(std::int64_t samples, const MicroBatch& ask,
                         e.message(), quantum),
             e.requested_bytes());
       impl.dropped = dropped;  // what follows are the same samples
+      if (size == 1 || (!coupling.layer.empty() && !ask.split_statistics))
+        impl.split_size = begun;  // none has worked
       if (size == 1) advise(*this, op, impl.store.device(), samples, ask, loss, e);
       if (!coupling.layer.empty() && !ask.split_statistics)
         throw OutOfMemory(fmt::format("{}\n  {}", e.message(), refusal_to_split(coupling.layer)),

@@ -216,6 +216,7 @@ linear: f16 f16 f16 f16
 linear bias: f16 f16 f16 f16
 mlp: f16 f16 f16 f16
 attention: f16 f16 f16 f16
+recurrent: f16 f16 f16 f16
 conv1d: f16 f16 f16 f16
 conv2d: f16 f16 f16 f16
 conv_transpose2d: f16 f16 f16 f16

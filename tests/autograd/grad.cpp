@@ -1,5 +1,6 @@
 // grad(): gradients as results, and gradients of gradients.
 #include <cmath>
+#include <thread>
 
 #include "firn/firn.h"
 #include "support/catch.h"
@@ -199,6 +200,45 @@ TEST_CASE("grad() beside hooks, Freeze and autocast") {
   const Tensor gram = matmul(b.detach(), transpose(b.detach(), 0, 1));
   const Values want = values_of(8.0 * matmul(matmul(a.detach(), gram), gram));
   expect_close("second", values_of(dda), want, 0.05 * (1 + largest(want)));
+}
+
+TEST_CASE("threads have gradients of one model at once", "[host]") {
+  manual_seed(1);
+  const nn::Linear net(64, 64);
+  const Tensor x = random_leaf(1, {32, 64}, f32);
+  const auto of = [&](bool create_graph) {
+    const Tensor y = sum(square(linear(x, net.weight, net.bias)));
+    return values_of(grad({y}, {net.weight}, {.create_graph = create_graph})[0].detach());
+  };
+  const Values want = of(false);
+  std::vector<std::thread> threads;
+  std::vector<int> wrong(4);
+  for (std::size_t t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      try {
+        for (int i = 0; i < 40; ++i) wrong[t] += of(t == 3) != want;
+      } catch (const Error&) {
+        wrong[t] += 1000;
+      }
+    });
+  for (std::thread& t : threads) t.join();
+  CHECK(wrong == std::vector<int>(4, 0));
+}
+
+TEST_CASE("grad() leaves the statistics of an optimizer's cycle alone") {
+  const auto train = [](bool penalty) {
+    nn::BatchNorm1d norm(3, {.accumulation = nn::BatchNormMode::per_step});
+    optim::SGD opt(norm.named_parameters(), {.lr = 0.1});
+    const Tensor x = make(Rng(4).uniforms(8 * 3, 0, 2), {8, 3}, f32);
+    opt.run_batch(8, 4, [&](std::int64_t first, std::int64_t last) {
+      const Tensor part = clone(slice(x, 0, first, last)).set_requires_grad();
+      const Tensor y = norm(part);
+      if (penalty) grad({sum(square(y))}, {part}, {.create_graph = true});
+      return mse_loss(y, zeros({4, 3}));
+    });
+    return values_of(norm.running_mean);
+  };
+  expect_same("running mean", train(true), train(false));
 }
 
 }  // namespace firn::testing

@@ -285,4 +285,17 @@ TEST_CASE("linalg: what has no answer is refused by its number", "[host]") {
 }
 
 }  // namespace
+TEST_CASE("qr of small, large and mixed elements", "[host]") {
+  for (const DType t : {f32, f64}) {
+    for (const double size : {t == f32 ? 1e-30 : 1e-200, 1.0, t == f32 ? 1e30 : 1e200}) {
+      const Tensor unit = make(Rng(3).uniforms(4 * 3, -1, 1), {4, 3}, f64);
+      const Tensor x = cast(unit * size, t);
+      const linalg::QR f = linalg::qr(x);
+      const std::vector<double> want = values_of(cast(x, f64) / size);
+      expect_close("q r", values_of(matmul(cast(f.q, f64), cast(f.r, f64) / size)), want,
+                   t == f32 ? 1e-6 : 1e-14);
+    }
+  }
+}
+
 }  // namespace firn::testing

@@ -28,6 +28,22 @@ void check(nn::Module&& m, const Tensor& x, const Tensor& expected, const std::s
   CHECK(values_of((*nn::clone(static_cast<const nn::Module&>(m)))(x)) == values_of(expected));
 }
 
+TEST_CASE("exact mode refuses spectral norm, which moves at each call", "[host]") {
+  auto layer = nn::spectral_norm(nn::Linear(3, 1));
+  optim::SGD opt(layer.parameters(), {.lr = 0.1}, {.exact = {.quantum = 2}});
+  std::string text;
+  try {
+    opt.run_batch(4, 2, [&](std::int64_t first, std::int64_t last) {
+      return mse_loss(layer(ones({last - first, 3})), zeros({last - first, 1}));
+    });
+  } catch (const Error& e) {
+    text = e.what();
+  }
+  INFO(text);
+  CHECK(text.find("spectral_norm moves its vectors at each call") != std::string::npos);
+  CHECK(nn::ReflectionPad({1})(ones({1, 3})).shape() == Shape{1, 5});
+}
+
 }  // namespace
 
 TEST_CASE("padding modules pad the last axes") {

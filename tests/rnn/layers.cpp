@@ -1,4 +1,5 @@
 // RNN, GRU and LSTM beside PyTorch in all options (tests/goldens/rnn.py), and what they refuse.
+#include <cmath>
 #include <string>
 
 #include "firn/firn.h"
@@ -142,6 +143,28 @@ TEST_CASE("a layer is a part of a Sequential, and takes a sequence without a bat
   CHECK(first != values_of(net(x)));
   manual_seed(1);
   expect_same("the same seed", values_of(net(x)), first);
+}
+
+TEST_CASE("padding of a layer may hold anything") {
+  nn::LSTM lstm(2, 3, {.layers = 2, .bidirectional = true, .dtype = f64});
+  Values x = Rng(2).uniforms(4 * 2 * 2, -1, 1);
+  const auto call = [&](double padding) {
+    Values with = x;
+    for (std::size_t t = 2; t < 4; ++t) with[t * 4 + 2] = with[t * 4 + 3] = padding;
+    const Tensor input = make(with, {4, 2, 2}).set_requires_grad();
+    for (Tensor& p : lstm.parameters()) p.set_grad({});
+    const Tensor lengths = to_device(tensor(std::vector<std::int64_t>{4, 2}, {2}), input.device());
+    sum(square(lstm(input, nn::RecurrentInput{.lengths = lengths}).output)).backward();
+    std::vector<Values> out = {values_of(input.grad())};
+    for (const Tensor& p : lstm.parameters()) out.push_back(values_of(p.grad()));
+    return out;
+  };
+  const std::vector<Values> plain = call(0);
+  for (const double padding : {std::nan(""), HUGE_VAL, 1e300}) {
+    const std::vector<Values> got = call(padding);
+    for (std::size_t i = 0; i < got.size(); ++i)
+      expect_same("gradient " + std::to_string(i), got[i], plain[i]);
+  }
 }
 
 TEST_CASE("layers refuse what they were not made for, naming the numbers", "[host]") {

@@ -34,7 +34,7 @@ struct RecurrentResult {
 /// dtype. Weight gradients are one product over all steps. If lengths are given, results and
 /// gradients of a sequence equal those of a call with it alone, and padding gets the gradient 0.
 ///
-/// Throws Error if shapes, dtypes or devices do not fit together.
+/// Throws Error if shapes or devices do not fit together, or dtypes other than those of h and c.
 RecurrentResult recurrent(RecurrentCell cell, const Tensor& gates, const Tensor& weight,
                           const RecurrentOptions& options = {});
 

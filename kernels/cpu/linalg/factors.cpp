@@ -46,10 +46,20 @@ void cholesky(const char* op, const ConstView& x, const View& l, Stream) {
 
 void qr(const ConstView& x, const View& q, const View& r, Stream) {
   for_each_matrix(x, [&]<class T>(std::int64_t i) {
-    const Eigen::HouseholderQR<Matrix<T>> factors(matrix_at<T>(x, i));
+    // In f64, with the largest element near 1: squares of the elements neither vanish nor overflow.
+    Matrix<double> wide = matrix_at<T>(x, i).template cast<double>();
+    const double largest = wide.cwiseAbs().maxCoeff();
+    const int exponent = largest > 0 && std::isfinite(largest) ? std::ilogb(largest) : 0;
+    wide = wide.unaryExpr([exponent](double v) { return std::ldexp(v, -exponent); });
+    const Eigen::HouseholderQR<Matrix<double>> factors(wide);
     const std::int64_t k = r.shape[1];
-    matrix_at<T>(r, i) = factors.matrixQR().topRows(k).template triangularView<Eigen::Upper>();
-    matrix_at<T>(q, i) = factors.householderQ().setLength(k) * Matrix<T>::Identity(x.shape[1], k);
+    const Matrix<double> upper =
+        factors.matrixQR().topRows(k).template triangularView<Eigen::Upper>();
+    matrix_at<T>(r, i) = upper.unaryExpr([exponent](double v) { return std::ldexp(v, exponent); })
+                             .template cast<T>();
+    const Matrix<double> columns =
+        factors.householderQ().setLength(k) * Matrix<double>::Identity(x.shape[1], k);
+    matrix_at<T>(q, i) = columns.template cast<T>();
   });
 }
 

@@ -149,7 +149,8 @@ Tensor BatchNorm::train_forward(const Tensor& x) {
                "input {} has one value per channel, and so no variance", describe(x));
     if (auto* const coupling = autograd::CouplingScope::current;
         coupling && coupling->layer.empty())
-      coupling->layer = fmt::format("{} ({})", detail::path_in_call(*this), type_name());
+      coupling->layer = fmt::format("{} ({}) normalises the samples of a micro-batch together",
+                                    detail::path_in_call(*this), type_name());
     y = batch_norm(x, weight, bias, eps_, &moments);
   }
   if (!running_mean.defined() || autograd::computing_again()) return y;
@@ -167,13 +168,14 @@ Tensor BatchNorm::train_forward(const Tensor& x) {
                                .bias = Ref(autograd::leaf_or_frozen(bias))});
     BatchStatistics::begin(batch);
     add_hook(y, [batch, moments, count](const Tensor&) {
+      if (autograd::gradient_path) return Tensor();  // grad() belongs to no cycle
       BatchStatistics::pool(batch, moments, count);
       return Tensor();
     });
   } else if (s.to_warn()) {
     s.learn_name(*this);
     add_hook(y, [s = statistics_](const Tensor&) {
-      s->warn_in_long_cycle();
+      if (!autograd::gradient_path) s->warn_in_long_cycle();
       return Tensor();
     });
   }

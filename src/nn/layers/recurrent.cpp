@@ -120,6 +120,14 @@ RecurrentResult detail::RecurrentStack::run(RecurrentWeights& weights, const Ten
   if (single && lengths.defined() && lengths.rank() == 0) lengths = unsqueeze(lengths, 0);
 
   Tensor y = single ? unsqueeze(x, 1) : swaps ? transpose(x, 0, 1) : x;
+  if (lengths.defined()) {
+    // Padding may hold anything, and the weights' gradient multiplies what it holds.
+    FIRN_CHECK(lengths.shape() == Shape{batch}, name_,
+               "lengths is [batch]: the steps of each sequence", "lengths {} for input {}",
+               describe(lengths), describe(x));
+    const Tensor times = arange(y.size(0), {.dtype = lengths.dtype(), .device = lengths.device()});
+    y = where(unsqueeze(lt(unsqueeze(times, 1), unsqueeze(lengths, 0)), 2), y, 0.0);
+  }
   std::vector<Tensor> last_h, last_c;
   for (std::int64_t i = 0; i < options_.layers; ++i) {
     if (i > 0) y = firn::dropout(y, options_.dropout, training);

@@ -373,7 +373,7 @@ void run_quantum(Optimizer& optimizer, std::int64_t q, std::int64_t samples,
   FIRN_CHECK(coupling.layer.empty() || (impl.quanta() == 1 && !impl.has_ranks()), op,
              "use nn::convert_batch_norm(net, nn::BatchNormMode::whole_batch), or "
              "nn::convert_to_group_norm(net, groups), or call eval()",
-             "{} normalises the samples of a batch together, and exact mode computes quanta of {} "
+             "{}, and exact mode computes quanta of {} "
              "samples",
              coupling.layer, size);
   FIRN_CHECK(!value.coupled || impl.quanta() == 1, op, "make the quantum as large as the batch",

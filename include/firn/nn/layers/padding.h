@@ -57,6 +57,7 @@ class ConstantPad : public Padding {
 class ZeroPad : public Padding {
  public:
   explicit ZeroPad(const Axes& around) : ZeroPad(around, PadAfter(around)) {}
+  ZeroPad(std::initializer_list<std::int64_t> around) : ZeroPad(Axes(around)) {}
   ZeroPad(const Axes& before, const PadAfter& after)
       : Padding("ZeroPad", before, after, PadMode::constant) {}
   FIRN_MEMBERS()
@@ -66,6 +67,7 @@ class ZeroPad : public Padding {
 class ReflectionPad : public Padding {
  public:
   explicit ReflectionPad(const Axes& around) : ReflectionPad(around, PadAfter(around)) {}
+  ReflectionPad(std::initializer_list<std::int64_t> around) : ReflectionPad(Axes(around)) {}
   ReflectionPad(const Axes& before, const PadAfter& after)
       : Padding("ReflectionPad", before, after, PadMode::reflect) {}
   FIRN_MEMBERS()
@@ -75,6 +77,7 @@ class ReflectionPad : public Padding {
 class ReplicationPad : public Padding {
  public:
   explicit ReplicationPad(const Axes& around) : ReplicationPad(around, PadAfter(around)) {}
+  ReplicationPad(std::initializer_list<std::int64_t> around) : ReplicationPad(Axes(around)) {}
   ReplicationPad(const Axes& before, const PadAfter& after)
       : Padding("ReplicationPad", before, after, PadMode::replicate) {}
   FIRN_MEMBERS()
@@ -84,6 +87,7 @@ class ReplicationPad : public Padding {
 class CircularPad : public Padding {
  public:
   explicit CircularPad(const Axes& around) : CircularPad(around, PadAfter(around)) {}
+  CircularPad(std::initializer_list<std::int64_t> around) : CircularPad(Axes(around)) {}
   CircularPad(const Axes& before, const PadAfter& after)
       : Padding("CircularPad", before, after, PadMode::circular) {}
   FIRN_MEMBERS()

@@ -90,7 +90,7 @@ class RecurrentStack {
 /// Padding may hold anything, and its output is 0. Formulas and precision: see recurrent().
 class LSTM : public ModuleOf<LSTM> {
  public:
-  /// Throws Error unless the sizes are positive and 0 <= dropout < 1.
+  /// Throws Error unless the sizes are positive and 0 <= dropout < 1, with 0 for one layer.
   LSTM(std::int64_t in, std::int64_t units, const RecurrentLayerOptions& options = {});
 
   Tensor forward(const Tensor& x) override;
