@@ -14,15 +14,15 @@ using namespace firn::test;
 namespace {
 
 /// Sets or clears a variable of the environment while alive.
-class Environment {
+class Variable {
  public:
-  Environment(const char* name, const char* value) : name_(name) {
+  Variable(const char* name, const char* value) : name_(name) {
     if (const char* old = std::getenv(name)) old_ = old;
     set(value);
   }
-  ~Environment() { set(old_ ? old_->c_str() : nullptr); }
-  Environment(const Environment&) = delete;
-  Environment& operator=(const Environment&) = delete;
+  ~Variable() { set(old_ ? old_->c_str() : nullptr); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
 
  private:
   void set(const char* value) {
@@ -94,16 +94,16 @@ TEST_CASE("FashionMNIST: places are tried in order: argument, $FIRN_DATA, data/f
     return data::load_fashion_mnist(argument).train.size();
   };
   {
-    const Environment variable("FIRN_DATA", (root / "variable").c_str());
+    const Variable variable("FIRN_DATA", (root / "variable").c_str());
     CHECK(found((root / "argument").string()) == 11);
     CHECK(found() == 12);
   }
   {
-    const Environment variable("FIRN_DATA", (root / "parent").c_str());
+    const Variable variable("FIRN_DATA", (root / "parent").c_str());
     CHECK(found() == 13);
   }
   for (const char* value : {static_cast<const char*>(nullptr), "", "empty"}) {
-    const Environment variable("FIRN_DATA", value);
+    const Variable variable("FIRN_DATA", value);
     CHECK(found() == 14);
   }
 }
@@ -111,7 +111,7 @@ TEST_CASE("FashionMNIST: places are tried in order: argument, $FIRN_DATA, data/f
 TEST_CASE("FashionMNIST: not found lists every place and how to get it") {
   const TempFolder folder;
   const CurrentFolder here(folder.path());
-  const Environment variable("FIRN_DATA", "/nowhere");
+  const Variable variable("FIRN_DATA", "/nowhere");
   CHECK_THAT(error_of(folder.file("mine")),
              contains("looked in: " + folder.file("mine")) && contains("dataset-fashion-mnist"));
   // A folder that is named is the only one that counts.
