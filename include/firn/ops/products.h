@@ -1,8 +1,8 @@
 // Sums of products over named axes, and products of vectors, matrices and batches of them. All are
 // made of matmul(), linear(), mul(), sum() and views, so what these say holds: a contraction adds
 // in f32 (f64 for f64) and takes strided operands without a copy. Operands share a floating dtype.
-// Under autocast contractions run in the guard's 16-bit dtype, as matmul() does. If no letter of both
-// operands is summed, the product and the sums keep the dtypes of mul() and sum().
+// Under autocast contractions run in the guard's 16-bit dtype, as matmul() does. If no letter of
+// both operands is summed, the product and the sums keep the dtypes of mul() and sum().
 #pragma once
 
 #include <initializer_list>
