@@ -67,7 +67,9 @@ TEST_CASE("onnx: a model's file has its nodes, parameters and ends") {
 TEST_CASE("onnx: einsum is exported through its matrix products") {
   const Tensor w = randn({4, 2});
   const OnnxFile f = exported(
-      [&](const Tensors& in) { return Tensors{einsum("nij,jk->nki", {in[0], w})}; },
+      [&](const Tensors& in) {
+        return Tensors{einsum("nij,jk->nki", {in[0], w})};
+      },
       {randn({5, 3, 4})});
   const Texts types = f.types();
   CHECK(std::count(types.begin(), types.end(), "MatMul") == 1);

@@ -426,8 +426,9 @@ std::vector<OnnxModel> operation_models() {
   add("binary", binary, [](std::int64_t n) { return Tensors{randn({n, 3, 4}), randn({n, 3, 4})}; });
   add("reductions", reductions, [](std::int64_t n) { return Tensors{randn({n, 4, 5})}; });
   add("views", views, [](std::int64_t n) { return Tensors{randn({n, 4, 6})}; });
-  add("products", products,
-      [](std::int64_t n) { return Tensors{randn({n, 4, 6}), randn({n, 6})}; });
+  add("products", products, [](std::int64_t n) {
+    return Tensors{randn({n, 4, 6}), randn({n, 6})};
+  });
   add("indices", indices, [](std::int64_t n) {
     return Tensors{randn({n, 6}), integers({n, 3}, 6)};
   });
