@@ -36,7 +36,7 @@ class Queue {
   using Found = std::unordered_map<const Node*, Tensor>;
   /// With `found`, leaves keep their gradients, and what arrives at its nodes is stored there.
   explicit Queue(Found* found = nullptr)
-      : pass_(next_pass.fetch_add(1)), found_(found), outer_(std::exchange(current_, this)) {}
+      : pass_(begin_pass()), found_(found), outer_(std::exchange(current_, this)) {}
   ~Queue() {
     for (Node* n : heap_) leave(*n);  // none are left, unless a backward function has thrown
     current_ = outer_;
@@ -71,6 +71,7 @@ class Queue {
   /// The next pass of this thread tells collectors when a leaf has all.
   static void await_next(bool on) noexcept { await_next_ = on; }
   bool awaited() const noexcept { return awaited_; }
+  std::uint64_t pass() const noexcept { return pass_; }
   /// Whether `h` was there when this pass began.
   bool runs(const Hooks::Entry& h) const noexcept { return h.first_pass <= pass_; }
   /// For grad(): stores the gradient of `n` if it is wanted. Returns whether that is all.
@@ -213,10 +214,12 @@ const Tensor& received(const Node& n) {
 
 std::string described(const Node& n) { return fmt::format("{} {} {}", n.shape, n.dtype, n.device); }
 
-void run_hooks(const Node& n, Tensor& gradient, const Queue& queue) {
+}  // namespace
+
+void run_hooks(const Node& n, Tensor& gradient, std::uint64_t pass, bool in_graph) {
   const std::vector<Hooks::Entry> hooks = n.hooks->list;  // a hook may add hooks, and remove any
   for (const Hooks::Entry& h : hooks) {
-    if (!queue.runs(h) || !n.hooks->has(h.id)) continue;
+    if (h.first_pass > pass || !n.hooks->has(h.id)) continue;
     const Tensor given = gradient;
     const std::uint32_t version = given.storage()->version();
     Tensor replaced = (*h.run)(given);
@@ -231,10 +234,13 @@ void run_hooks(const Node& n, Tensor& gradient, const Queue& queue) {
     FIRN_CHECK(replaced.dtype() == n.dtype, n.op,
                fmt::format("cast it: grad.to(firn::{})", to_string(n.dtype)),
                "hook {} returned {} as the gradient of {}", h.id, describe(replaced), described(n));
-    // Recorded under EnableGrad it has a graph, which later hooks are not to see.
-    gradient = replaced.requires_grad() ? replaced.detach() : std::move(replaced);
+    // Recorded under EnableGrad it has a graph, which later hooks of such a pass are not to see.
+    gradient = replaced.requires_grad() && !in_graph ? replaced.detach() : std::move(replaced);
   }
 }
+std::uint64_t begin_pass() noexcept { return next_pass.fetch_add(1); }
+
+namespace {
 
 /// The node of a checkpoint has run: it holds what it held before, or nothing more.
 void leave_segment(Node& n, bool retain_graph) noexcept {
@@ -257,7 +263,7 @@ void run_node(Node& n, const Queue& queue, bool retain_graph) {
              "backward() once",
              "an earlier backward() freed what this part of the graph had saved");
   const ReadingScope reads;
-  if (n.hooks) run_hooks(n, n.grad, queue);
+  if (n.hooks) run_hooks(n, n.grad, queue.pass(), false);
   if (queue.stops_at(n)) return;
   if (n.is_leaf()) {  // queued only because of its hooks
     add_to_leaf(static_cast<Leaf&>(n), n.grad);
@@ -405,10 +411,15 @@ std::vector<Tensor> gradients_along(const NodeSet& path, const std::vector<Tenso
     }
   }
   walk(queue, retain_graph);
-  for (auto& [n, gradient] : found)
-    if (n->is_leaf() && n->hooks && gradient.defined()) run_hooks(*n, gradient, queue);
+  std::unordered_set<const Node*> done;  // an input may be given twice
   std::vector<Tensor> out;
-  for (const Tensor& t : inputs) out.push_back(found[node_of(t)]);
+  for (const Tensor& t : inputs) {
+    const Node& n = *node_of(t);
+    Tensor& gradient = found[&n];
+    if (n.is_leaf() && n.hooks && gradient.defined() && done.insert(&n).second)
+      run_hooks(n, gradient, queue.pass(), false);
+    out.push_back(gradient);
+  }
   return out;
 }
 

@@ -86,6 +86,12 @@ std::vector<Tensor> gradients_along(const NodeSet& path, const std::vector<Tenso
                                     const std::vector<Tensor>& seeds,
                                     const std::vector<Tensor>& inputs, bool retain_graph);
 
+/// The number of a new pass, which hooks that are added from now on do not see.
+std::uint64_t begin_pass() noexcept;
+/// Runs a node's hooks of the pass on its gradient, which they may replace. What they return keeps
+/// its graph if `in_graph`. The node has hooks.
+void run_hooks(const Node& n, Tensor& gradient, std::uint64_t pass, bool in_graph);
+
 /// `given` if it fits to the output as a seed, or 1 for an output of one element.
 Tensor seed_for(const char* op, const Tensor& output, const Tensor& given);
 

@@ -202,6 +202,26 @@ TEST_CASE("grad() beside hooks, Freeze and autocast") {
   expect_close("second", values_of(dda), want, 0.05 * (1 + largest(want)));
 }
 
+TEST_CASE("hooks in grad() are checked as those of backward()", "[host]") {
+  for (const bool create_graph : {false, true}) {
+    const Tensor x = random_leaf(1, {3}), y = x * 2.0;
+    const int id = add_hook(y, [](const Tensor& g) {
+      g.detach().fill_(0);
+      return Tensor();
+    });
+    const GradOptions options{.create_graph = create_graph, .retain_graph = true};
+    says("wrote its gradient in place", [&] { grad({sum(square(y))}, {x}, options); });
+    remove_hook(y, id);
+    // One that is added in a pass runs from the next one on.
+    add_hook(y, [y](const Tensor&) {
+      add_hook(y, [](const Tensor& g) { return g * 10.0; });
+      return Tensor();
+    });
+    CHECK(grad({sum(y)}, {x}, options)[0].detach().select(0, 0).item() == 2);
+    CHECK(grad({sum(y)}, {x}, options)[0].detach().select(0, 0).item() == 20);
+  }
+}
+
 TEST_CASE("threads have gradients of one model at once", "[host]") {
   manual_seed(1);
   const nn::Linear net(64, 64);

@@ -137,8 +137,6 @@ Tensor tensor_of(const Symbol& s, const Tensor& dy) {
   return s.is_number() ? full(dy.shape(), s.number, dy.dtype(), dy.device()) : s.tensor;
 }
 
-}  // namespace
-
 template <class Op>
 Tensor unary(const Tensor& dy, const Tensor& saved, math::Args args) {
   if constexpr (math::kHasGradient<Op> && !Op::flat) {
@@ -166,6 +164,7 @@ Tensor ternary(int i, const Tensor& dy, const Tensor& a, const Tensor& b, const 
                    dy);
 }
 
+}  // namespace
 }  // namespace firn::ops::symbolic
 
 namespace firn {

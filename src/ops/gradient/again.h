@@ -52,6 +52,9 @@ Tensor transposed_map(const char* op, const Tensor& dy, Transpose&& transpose, L
                  [linear](GraphBackward& b) { b.add(0, linear(b.grad())); }));
 }
 
+/// The sum of each channel, axis 1: the gradient of a bias.
+Tensor sum_of_channels(const Tensor& t);
+
 /// t summed over the axes that `shape` was repeated along, in recorded operations.
 Tensor summed_to(const Tensor& t, const Shape& shape);
 

@@ -55,21 +55,6 @@ class Arrived {
   std::vector<Node*> queue_;
 };
 
-void run_hooks(const Node& n, Tensor& gradient) {
-  if (!n.hooks) return;
-  const std::vector<autograd::Hooks::Entry> hooks = n.hooks->list;
-  for (const autograd::Hooks::Entry& h : hooks) {
-    if (!n.hooks->has(h.id)) continue;
-    const Tensor replaced = (*h.run)(gradient);
-    if (!replaced.defined()) continue;
-    FIRN_CHECK(
-        replaced.shape() == n.shape && replaced.device() == n.device && replaced.dtype() == n.dtype,
-        n.op, "return a gradient of the tensor's shape and dtype, on its device",
-        "hook {} returned {} as the gradient of {} {}", h.id, describe(replaced), n.shape, n.dtype);
-    gradient = replaced;
-  }
-}
-
 void run_recorded(Node& n, const Tensor& gradient, Arrived& arrived) {
   FIRN_CHECK(!n.freed, n.op, "pass {.retain_graph = true} to the backward() before",
              "an earlier backward() freed what this part of the graph had saved");
@@ -99,13 +84,14 @@ std::vector<Tensor> recorded_along(const autograd::NodeSet& path,
   const EnableGrad recording;
   const autograd::OpMode::Plain plain;
   const autograd::PathScope scope(&path);
+  const std::uint64_t pass = autograd::begin_pass();
   Arrived arrived;
   for (std::size_t i = 0; i < outputs.size(); ++i)
     if (Node* const root = autograd::node_of(outputs[i]); path.contains(root))
       arrived.add(root, seeds[i]);
   while (!arrived.empty()) {
     Node* const n = arrived.next();
-    run_hooks(*n, arrived[n]);
+    if (n->hooks) autograd::run_hooks(*n, arrived[n], pass, true);
     if (goes_on(*n)) run_recorded(*n, Tensor(arrived[n]), arrived);
   }
   std::vector<Tensor> out;
@@ -122,6 +108,13 @@ Tensor ops::summed_to(const Tensor& t, const Shape& shape) {
   for (int i = 0; i < t.rank(); ++i)
     if (i < lead || (shape[i - lead] == 1 && t.size(i) != 1)) axes.push_back(i);
   return reshape(axes.empty() ? t : sum(t, axes), shape);
+}
+
+Tensor ops::sum_of_channels(const Tensor& t) {
+  Axes axes;
+  for (int i = 0; i < t.rank(); ++i)
+    if (i != 1) axes.push_back(i);
+  return sum(t, axes);
 }
 
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,

@@ -141,11 +141,7 @@ struct NormalizeAgain {
                    const Tensor y = unit(t[0], mean, var);
                    return weighed ? mul(y, by_channel(t[1], y)) : y;
                  });
-    if (!b.needs(2)) return;
-    Axes axes;
-    for (int i = 0; i < b.grad().rank(); ++i)
-      if (i != 1) axes.push_back(i);
-    b.add(2, sum(b.grad(), axes));
+    if (b.needs(2)) b.add(2, sum_of_channels(b.grad()));
   }
 
  private:

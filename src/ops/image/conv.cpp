@@ -138,15 +138,6 @@ Tensor convolve(const Tensor& x, const Tensor& w, const ConvGeometry& geometry,
   return convolve("conv", x, w, {}, geometry, shape, Activation::none);
 }
 
-/// db of a recorded backward pass.
-void add_bias(GraphBackward& back, const Tensor& dy) {
-  if (!back.needs(2)) return;
-  Axes axes;
-  for (int i = 0; i < dy.rank(); ++i)
-    if (i != 1) axes.push_back(i);
-  back.add(2, sum(dy, axes));
-}
-
 /// Backward of convolve. Inputs: x, weight, bias. Saved: y if relu was applied, then x and weight.
 struct ConvBackward {
   ConvGeometry geometry;
@@ -162,7 +153,7 @@ struct ConvBackward {
           0, convolve_transposed(dy, back.input(1, first + 1), {}, geometry, back.input_shape(0)));
     if (back.needs(1))
       back.add(1, weight_product(dy, back.input(0, first), geometry, back.input_shape(1)));
-    add_bias(back, dy);
+    if (back.needs(2)) back.add(2, sum_of_channels(dy));
   }
 
   void operator()(Backward& back) const {
@@ -293,7 +284,7 @@ struct TransposedBackward {
     if (back.needs(0)) back.add(0, convolve(dy, back.input(1, 1), geometry, back.input_shape(0)));
     if (back.needs(1))
       back.add(1, weight_product(back.input(0, 0), dy, geometry, back.input_shape(1)));
-    add_bias(back, dy);
+    if (back.needs(2)) back.add(2, sum_of_channels(dy));
   }
 };
 
