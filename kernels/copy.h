@@ -27,8 +27,8 @@ void arange(const View& dst, double start, double step, Stream stream);
 
 }  // namespace cpu
 
-FIRN_KERNEL(copy)
-FIRN_KERNEL(fill)
+FIRN_KERNEL_OF_ANY_DTYPE(copy, detail::moved_bytes)
+FIRN_KERNEL_OF_ANY_DTYPE(fill, detail::moved_bytes)
 FIRN_KERNEL(arange)
 
 }  // namespace firn::kernels

@@ -104,6 +104,20 @@ void note_work(runtime::Span& span, Device device, runtime::Work work,
   span.runs(stream_among(device, args...), first_dtype(args...), work);
 }
 
+/// Throws if an operand has a dtype that firn stores without computing with it. Views in a struct
+/// have floating dtypes, which operations have checked.
+[[noreturn]] inline void stored_only(const char* name, const ConstView& v) {
+  throw Error(name, "does not compute with " + to_string(v.shape) + " " + to_string(v.dtype),
+              is_float8(v.dtype) ? "cast it: x.to(firn::f32)" : "cast it: x.to(firn::i64)");
+}
+template <class T>
+void require_computed(const char* name, const T& operand) {
+  if constexpr (std::is_convertible_v<T, ConstView>) {
+    if (is_stored_only(ConstView(operand).dtype)) [[unlikely]]
+      stored_only(name, operand);
+  }
+}
+
 [[noreturn]] inline void no_kernel(const char* name, Device device) {
   throw DeviceError(name, "has no kernel for " + to_string(device),
                     kHasCudaKernels ? "move the operands to the CPU" : "build with -DFIRN_CUDA=ON");
@@ -135,13 +149,19 @@ void note_work(runtime::Span& span, Device device, runtime::Work work,
 #define FIRN_KERNEL(name) FIRN_KERNEL_THAT_MOVES(name, detail::moved_bytes)
 /// The same of a kernel that does not move each operand once. `bytes` is a function of the same
 /// arguments, for profiles.
-#define FIRN_KERNEL_THAT_MOVES(name, bytes)                              \
+#define FIRN_KERNEL_THAT_MOVES(name, bytes)                               \
+  FIRN_KERNEL_OF_BOTH(name, (detail::require_computed(#name, args), ...); \
+                      if (runtime::dry_run()) [[unlikely]] return,        \
+                      (runtime::Work{0, bytes(args...)}))
+/// The same of a kernel that takes the dtypes that are stored only, too.
+#define FIRN_KERNEL_OF_ANY_DTYPE(name, bytes)                            \
   FIRN_KERNEL_OF_BOTH(name, if (runtime::dry_run()) [[unlikely]] return, \
                       (runtime::Work{0, bytes(args...)}))
 /// Both backends have the kernel, and at least one allocates workspace in it or calls such a
 /// kernel.
-#define FIRN_KERNEL_WITH_WORKSPACE(name)                             \
-  FIRN_KERNEL_OF_BOTH(name, const runtime::KernelScope scope(#name), \
+#define FIRN_KERNEL_WITH_WORKSPACE(name)                                  \
+  FIRN_KERNEL_OF_BOTH(name, (detail::require_computed(#name, args), ...); \
+                      const runtime::KernelScope scope(#name),            \
                       (runtime::Work{0, detail::moved_bytes(args...)}))
 /// The same of a kernel that multiplies matrices. `flops` is a function of the same arguments: the
 /// floating-point operations of its products, 2 for each multiply-add, for profiles.
@@ -175,6 +195,7 @@ void note_work(runtime::Span& span, Device device, runtime::Work work,
   FIRN_CPU_VARIANTS_OF(name)                                                       \
   template <class... Args>                                                         \
   void name(Args&&... args) try {                                                  \
+    (detail::require_computed(#name, args), ...);                                  \
     const Device device = detail::first_device(args...);                           \
     if (!device.is_cpu()) detail::no_kernel(#name, device);                        \
     runtime::Span span(runtime::SpanKind::kernel, #name);                          \

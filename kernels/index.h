@@ -40,9 +40,9 @@ inline double taken_bytes(const char*, const ConstView&, const ConstView& index,
                           const auto&...) {
   return detail::bytes_of(index) + 2 * detail::bytes_of(out);
 }
-FIRN_KERNEL_THAT_MOVES(take_rows, taken_bytes)
+FIRN_KERNEL_OF_ANY_DTYPE(take_rows, taken_bytes)
 FIRN_KERNEL_WITH_WORKSPACE(add_rows)
-FIRN_KERNEL_THAT_MOVES(gather, taken_bytes)
+FIRN_KERNEL_OF_ANY_DTYPE(gather, taken_bytes)
 FIRN_KERNEL_WITH_WORKSPACE(gather_backward)
 FIRN_KERNEL(one_hot)
 FIRN_KERNEL_WITH_WORKSPACE(count)

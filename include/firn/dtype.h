@@ -5,14 +5,32 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "firn/float8.h"
 #include "firn/half.h"
 
 namespace firn {
 
 /// Element type. Arithmetic on f16 and bf16 runs in f32 and is rounded once, to nearest even, when
 /// the result is stored; products of them run on the CPU's bf16 unit, which adds in f32, if it has
-/// one.
-enum class DType : std::uint8_t { f16, bf16, f32, f64, i32, i64, u8, boolean };
+/// one. Those from i8 on are stored only (is_stored_only()).
+enum class DType : std::uint8_t {
+  f16,
+  bf16,
+  f32,
+  f64,
+  i32,
+  i64,
+  u8,
+  boolean,
+  i8,
+  i16,
+  u16,
+  u32,
+  f8_e4m3,
+  f8_e5m2
+};
+/// How many dtypes there are.
+inline constexpr int kDTypes = static_cast<int>(DType::f8_e5m2) + 1;
 
 /// IEEE 754 binary16, C++ type half.
 inline constexpr DType f16 = DType::f16;
@@ -28,46 +46,67 @@ inline constexpr DType i64 = DType::i64;
 /// 8-bit unsigned integer.
 inline constexpr DType u8 = DType::u8;
 inline constexpr DType boolean = DType::boolean;  ///< true or false in one byte, C++ type bool
+inline constexpr DType i8 = DType::i8;            ///< 8-bit signed integer
+inline constexpr DType i16 = DType::i16;          ///< 16-bit signed integer
+inline constexpr DType u16 = DType::u16;          ///< 16-bit unsigned integer
+inline constexpr DType u32 = DType::u32;          ///< 32-bit unsigned integer
+inline constexpr DType f8_e4m3 = DType::f8_e4m3;  ///< C++ type float8_e4m3
+inline constexpr DType f8_e5m2 = DType::f8_e5m2;  ///< C++ type float8_e5m2
 
 /// Bytes of one element; 0 for a number that is no dtype.
 constexpr std::size_t size_of(DType t) noexcept {
   switch (t) {
     case DType::f16:
     case DType::bf16:
+    case DType::i16:
+    case DType::u16:
       return 2;
     case DType::f32:
     case DType::i32:
+    case DType::u32:
       return 4;
     case DType::f64:
     case DType::i64:
       return 8;
     case DType::u8:
     case DType::boolean:
+    case DType::i8:
+    case DType::f8_e4m3:
+    case DType::f8_e5m2:
       return 1;
   }
   return 0;
 }
 
-/// "f16", "bf16", "f32", "f64", "i32", "i64", "u8" or "bool"; "unknown dtype" for any
-/// other number.
+/// The name of the constant, but "bool" for boolean; "unknown dtype" for any other number.
 constexpr const char* to_string(DType t) noexcept {
-  constexpr const char* names[] = {"f16", "bf16", "f32", "f64", "i32", "i64", "u8", "bool"};
-  return t <= DType::boolean ? names[static_cast<int>(t)] : "unknown dtype";
+  constexpr const char* names[] = {"f16",  "bf16", "f32", "f64", "i32", "i64",     "u8",
+                                   "bool", "i8",   "i16", "u16", "u32", "f8_e4m3", "f8_e5m2"};
+  return static_cast<int>(t) < kDTypes ? names[static_cast<int>(t)] : "unknown dtype";
 }
 
 /// Whether `t` is f16, bf16, f32 or f64.
 constexpr bool is_floating(DType t) noexcept { return t <= DType::f64; }
+/// Whether `t` is f8_e4m3 or f8_e5m2.
+constexpr bool is_float8(DType t) noexcept { return t == DType::f8_e4m3 || t == DType::f8_e5m2; }
+/// Whether `t` is i8, i16, u16, u32, f8_e4m3 or f8_e5m2. Tensors of these are made, cast, moved,
+/// viewed, indexed, printed, saved and loaded. Operations that compute throw Error.
+constexpr bool is_stored_only(DType t) noexcept { return t > DType::boolean; }
 
-/// The dtype in which values of `t` are computed and summed: f32 for f16, bf16 and f32; f64 for
-/// f64; i64 for the integers and bool.
+/// The dtype in which values of `t` are computed and summed: f32 for f16, bf16, f32 and the floats
+/// of 8 bits; f64 for f64; i64 for the integers and bool.
 constexpr DType compute_dtype(DType t) noexcept {
   if (t == DType::f64) return DType::f64;
-  return is_floating(t) ? DType::f32 : DType::i64;
+  return is_floating(t) || is_float8(t) ? DType::f32 : DType::i64;
 }
 
-/// Largest finite value of a floating dtype (65504 for f16), and its unit roundoff 2^-p.
+/// Largest finite value of a floating dtype: 65504 for f16, 448 for f8_e4m3.
 constexpr double max_of(DType t) noexcept {
   switch (t) {
+    case DType::f8_e4m3:
+      return 448.0;
+    case DType::f8_e5m2:
+      return 57344.0;
     case DType::f16:
       return 65504.0;
     case DType::bf16:
@@ -79,9 +118,13 @@ constexpr double max_of(DType t) noexcept {
   }
 }
 /// Largest relative error of rounding to a floating dtype: 2^-11 for f16, 2^-8 for bf16, 2^-24,
-/// 2^-53.
+/// 2^-53; 2^-4 for f8_e4m3, 2^-3 for f8_e5m2.
 constexpr double epsilon_of(DType t) noexcept {
   switch (t) {
+    case DType::f8_e4m3:
+      return 0.0625;  // 2^-4
+    case DType::f8_e5m2:
+      return 0.125;  // 2^-3
     case DType::f16:
       return 4.8828125e-4;  // 2^-11
     case DType::bf16:
@@ -109,6 +152,12 @@ template <> struct DTypeOf<float> { static constexpr DType value = DType::f32; }
 template <> struct DTypeOf<double> { static constexpr DType value = DType::f64; };
 template <> struct DTypeOf<std::uint8_t> { static constexpr DType value = DType::u8; };
 template <> struct DTypeOf<bool> { static constexpr DType value = DType::boolean; };
+template <> struct DTypeOf<std::int8_t> { static constexpr DType value = DType::i8; };
+template <> struct DTypeOf<std::int16_t> { static constexpr DType value = DType::i16; };
+template <> struct DTypeOf<std::uint16_t> { static constexpr DType value = DType::u16; };
+template <> struct DTypeOf<std::uint32_t> { static constexpr DType value = DType::u32; };
+template <> struct DTypeOf<float8_e4m3> { static constexpr DType value = DType::f8_e4m3; };
+template <> struct DTypeOf<float8_e5m2> { static constexpr DType value = DType::f8_e5m2; };
 // clang-format on
 }  // namespace detail
 
@@ -140,6 +189,18 @@ decltype(auto) visit(DType t, Fn&& fn) {
       return fn.template operator()<std::int64_t>();
     case DType::u8:
       return fn.template operator()<std::uint8_t>();
+    case DType::i8:
+      return fn.template operator()<std::int8_t>();
+    case DType::i16:
+      return fn.template operator()<std::int16_t>();
+    case DType::u16:
+      return fn.template operator()<std::uint16_t>();
+    case DType::u32:
+      return fn.template operator()<std::uint32_t>();
+    case DType::f8_e4m3:
+      return fn.template operator()<float8_e4m3>();
+    case DType::f8_e5m2:
+      return fn.template operator()<float8_e5m2>();
     default:
       return fn.template operator()<bool>();
   }

@@ -36,8 +36,13 @@ constexpr DLDataType kTypes[] = {
     {kDLInt, 64, 1},     // i64
     {kDLUInt, 8, 1},     // u8
     {kDLBool, 8, 1},     // bool
+    {kDLInt, 8, 1},      // i8
+    {kDLInt, 16, 1},     // i16
+    {kDLUInt, 16, 1},    // u16
+    {kDLUInt, 32, 1},    // u32
+    {kDLFloat8_e4m3fn, 8, 1}, {kDLFloat8_e5m2, 8, 1},
 };
-static_assert(std::size(kTypes) == static_cast<std::size_t>(DType::boolean) + 1);
+static_assert(std::size(kTypes) == static_cast<std::size_t>(kDTypes));
 
 /// "int16", "float32x4", "type code 9 of 8 bits".
 std::string in_words(const DLDataType& t) {
@@ -55,7 +60,8 @@ DType dtype_of_elements(const char* op, const DLDataType& t) {
       return static_cast<DType>(i);
   detail::fail(op,
                "convert it in the other library; firn has float16, bfloat16, float32, float64, "
-               "int32, int64, uint8 and bool, each of one lane",
+               "float8_e4m3fn, float8_e5m2, int8 to int64, uint8 to uint32 and bool, each of one "
+               "lane",
                "the elements are {}", in_words(t));
 }
 

@@ -35,7 +35,7 @@ struct DLDevice {
   std::int32_t device_id;
 };
 
-/// Those up to kDLBool; 7 to 17 are floats of 8 bits and fewer.
+/// Of the floats of 8 bits and fewer, 7 to 17, those that firn has.
 enum DLDataTypeCode {
   kDLInt = 0,
   kDLUInt = 1,
@@ -44,6 +44,8 @@ enum DLDataTypeCode {
   kDLBfloat = 4,
   kDLComplex = 5,
   kDLBool = 6,
+  kDLFloat8_e4m3fn = 10,
+  kDLFloat8_e5m2 = 12,
 };
 
 struct DLDataType {

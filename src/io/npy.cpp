@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/swap_bytes.h"
 #include "firn/ops/ops.h"
 #include "io/file/atomic_file.h"
 #include "io/file/input_file.h"
@@ -18,28 +19,6 @@ namespace firn::io {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "native order is read as little-endian");
-
-template <class Word>
-void swap_bytes(void* data, std::int64_t count) {
-  auto* const bytes = static_cast<unsigned char*>(data);
-  for (std::int64_t i = 0; i < count; ++i)
-    std::reverse(bytes + i * static_cast<std::int64_t>(sizeof(Word)),
-                 bytes + (i + 1) * static_cast<std::int64_t>(sizeof(Word)));
-}
-
-void swap_bytes(const Tensor& t) {
-  void* const data = t.mutable_view().data;
-  switch (size_of(t.dtype())) {
-    case 2:
-      return swap_bytes<std::uint16_t>(data, t.numel());
-    case 4:
-      return swap_bytes<std::uint32_t>(data, t.numel());
-    case 8:
-      return swap_bytes<std::uint64_t>(data, t.numel());
-    default:
-      return;
-  }
-}
 
 Shape reversed(const Shape& shape) {
   Shape out = shape;
@@ -63,7 +42,7 @@ Tensor read_npy(const std::string& path) try {
   // The elements of an array in Fortran order are those of its transpose in row-major order.
   Tensor t = empty(h.fortran_order ? reversed(h.shape) : h.shape, h.dtype, Device::cpu());
   in.read_all(t.mutable_view().data, t.bytes());
-  if (h.big_endian) swap_bytes(t);
+  if (h.big_endian) swap_bytes(t.mutable_view().data, t.numel(), size_of(h.dtype));
   if (h.dtype == boolean) {
     const auto* const bytes = static_cast<const unsigned char*>(t.view().data);
     for (std::int64_t i = 0; i < t.numel(); ++i)

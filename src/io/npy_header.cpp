@@ -14,8 +14,9 @@ namespace firn::io {
 namespace {
 
 constexpr std::pair<std::string_view, DType> kNames[] = {
-    {"f2", DType::f16}, {"f4", DType::f32}, {"f8", DType::f64},    {"i4", DType::i32},
-    {"i8", DType::i64}, {"u1", DType::u8},  {"b1", DType::boolean}};
+    {"f2", DType::f16}, {"f4", DType::f32}, {"f8", DType::f64},     {"i4", DType::i32},
+    {"i8", DType::i64}, {"u1", DType::u8},  {"b1", DType::boolean}, {"i1", DType::i8},
+    {"i2", DType::i16}, {"u2", DType::u16}, {"u4", DType::u32}};
 
 constexpr std::string_view kMagic("\x93NUMPY", 6);
 /// NumPy writes a few hundred bytes at most for a dtype that firn has.
@@ -34,8 +35,8 @@ void read_part(InputFile& in, void* to, std::size_t bytes, const char* what) {
 class HeaderReader {
  public:
   HeaderReader(const char* op, const std::string& path, const std::string& text,
-               std::uint64_t offset, NpyUnsigned words)
-      : op_(op), path_(path), text_(text), offset_(offset), words_(words) {}
+               std::uint64_t offset)
+      : op_(op), path_(path), text_(text), offset_(offset) {}
 
   NpyHeader header() {
     static constexpr std::string_view kKeys[] = {"descr", "fortran_order", "shape"};
@@ -82,13 +83,11 @@ class HeaderReader {
     const std::string_view type = text.empty() ? text : text.substr(1);
     const auto* const known = std::find_if(std::begin(kNames), std::end(kNames),
                                            [&](const auto& name) { return name.first == type; });
-    if (words_ == NpyUnsigned::read && (type == "u2" || type == "u4"))
-      h.unsigned_bytes = type[1] - '0';
-    else if (known != std::end(kNames))
+    if (known != std::end(kNames))
       h.dtype = known->second;
     else
       fail(at, fmt::format("dtype {}, which firn does not have", shown),
-           "firn has float16, float32, float64, int32, int64, uint8 and bool");
+           "firn has float16, float32, float64, int8 to int64, uint8 to uint32 and bool");
     const char order = text.front();
     const bool one_byte = type.back() == '1';
     if (order != '<' && order != '>' && order != '=' && !(order == '|' && one_byte))
@@ -177,13 +176,12 @@ class HeaderReader {
   const std::string& path_;
   const std::string& text_;
   std::uint64_t offset_;
-  NpyUnsigned words_;
   std::size_t at_ = 0;
 };
 
 }  // namespace
 
-NpyHeader read_npy_header(const char* op, InputFile& in, NpyUnsigned words) {
+NpyHeader read_npy_header(const char* op, InputFile& in) {
   unsigned char start[8] = {};
   read_part(in, start, sizeof start, "the magic string");
   for (std::size_t i = 0; i < kMagic.size(); ++i)
@@ -207,7 +205,7 @@ NpyHeader read_npy_header(const char* op, InputFile& in, NpyUnsigned words) {
             "the file is damaged; fetch it again");
   std::string text(length, '\0');
   in.read_all(text.data(), length);
-  return HeaderReader(op, in.path(), text, offset, words).header();
+  return HeaderReader(op, in.path(), text, offset).header();
 }
 
 std::string npy_header(const char* op, DType dtype, const Shape& shape) {

@@ -12,8 +12,11 @@ namespace firn::io {
 namespace {
 
 constexpr std::pair<std::string_view, DType> kNames[] = {
-    {"F16", DType::f16}, {"BF16", DType::bf16}, {"F32", DType::f32}, {"F64", DType::f64},
-    {"I32", DType::i32}, {"I64", DType::i64},   {"U8", DType::u8},   {"BOOL", DType::boolean}};
+    {"F16", DType::f16},         {"BF16", DType::bf16},      {"F32", DType::f32},
+    {"F64", DType::f64},         {"I32", DType::i32},        {"I64", DType::i64},
+    {"U8", DType::u8},           {"BOOL", DType::boolean},   {"I8", DType::i8},
+    {"I16", DType::i16},         {"U16", DType::u16},        {"U32", DType::u32},
+    {"F8_E4M3", DType::f8_e4m3}, {"F8_E5M2", DType::f8_e5m2}};
 
 class HeaderReader {
  public:

@@ -31,28 +31,39 @@ void require_factors(const char* op, const Tensor& a, const Tensor& b) {
 }
 
 void require_holds(const char* op, DType dtype, double number) {
-  if (is_floating(dtype)) {
+  if (is_floating(dtype) || is_float8(dtype)) {
     const double most = max_of(dtype);
     // From half an ulp above the largest finite value on, numbers round to infinity.
-    const bool held = !std::isfinite(number) || std::abs(number) <= most ||
+    const bool held = (!std::isfinite(number) && (dtype != f8_e4m3 || std::isnan(number))) ||
+                      std::abs(number) <= most ||
                       (dtype != f64 && std::abs(number) < most * (1 + epsilon_of(dtype) / 2));
     FIRN_CHECK(held, op,
                number < 0 ? "take a wider dtype, or -INFINITY for a mask before softmax"
                           : "take a wider dtype, or INFINITY if it stands for no limit",
-               "{} is infinite as {}", number, dtype);
+               "{} is {} as {}", number, dtype == f8_e4m3 ? "NaN" : "infinite", dtype);
     return;
   }
   constexpr double kExact = 9007199254740992.0;  // 2^53
-  const double most = dtype == boolean ? 1
-                      : dtype == u8    ? 255
-                      : dtype == i32   ? 2147483647.0
-                                       : kExact;
-  const double least = dtype == boolean || dtype == u8 ? 0 : dtype == i32 ? -2147483648.0 : -kExact;
+  const auto [least, most] = visit(dtype, [&]<class T>() {
+    if constexpr (std::is_integral_v<T> && sizeof(T) < 8) {
+      using Range = std::numeric_limits<T>;
+      return std::pair<double, double>(Range::min(), Range::max());
+    } else {
+      return std::pair(-kExact, kExact);
+    }
+  });
   FIRN_CHECK(number == std::floor(number) && number >= least && number <= most, op,
              dtype == i64 && std::abs(number) > kExact
                  ? "beyond 2^53 give it as a tensor: firn::tensor({std::int64_t{...}})"
                  : "name a dtype that holds it, such as firn::f32",
              "{} does not fit {}", number, dtype);
+}
+
+void require_computed(const char* op, const Tensor& x) {
+  require_defined(op, x);
+  FIRN_CHECK(!is_stored_only(x.dtype()), op,
+             is_float8(x.dtype()) ? "cast it: x.to(firn::f32)" : "cast it: x.to(firn::i64)",
+             "does not compute with {}", describe(x));
 }
 
 void require_floating(const char* op, const Tensor& t) {

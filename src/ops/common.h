@@ -26,6 +26,9 @@ inline constexpr std::int64_t kMostPositions = std::numeric_limits<std::int32_t>
 /// The stream on which the op's kernels run.
 inline Stream stream_of(const Tensor& t) noexcept { return current_stream(t.device()); }
 
+/// Throws if x has a dtype that is stored only.
+void require_computed(const char* op, const Tensor& x);
+
 /// For profiles: an op has ended that calls neither record() nor unrecorded().
 inline void ended(const char* op) noexcept {
   if (runtime::recording_spans()) [[unlikely]]

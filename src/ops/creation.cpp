@@ -39,6 +39,8 @@ Tensor arange(std::int64_t count, const ArangeOptions& options) {
     if (count > 1) require_holds("arange", dtype, start + step);
     require_holds("arange", dtype, start + static_cast<double>(count - 1) * step);
   }
+  if (is_stored_only(dtype))
+    return cast(arange(count, {start, step, compute_dtype(dtype), device}), dtype);
   Tensor t = empty({count}, dtype, device);
   t.storage()->made_by("arange");
   kernels::arange(t.mutable_view(), start, step, stream_of(t));

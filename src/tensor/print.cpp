@@ -41,6 +41,8 @@ class Printer {
   }
 
  private:
+  bool has_fractions() const { return is_floating(dtype_) || is_float8(dtype_); }
+
   bool hidden(std::int64_t i, std::int64_t n) const {
     return shorten_ && n > 2 * kEdge && i >= kEdge && i < n - kEdge;
   }
@@ -62,7 +64,7 @@ class Printer {
         smallest = std::fmin(smallest, std::fabs(v));
       }
     });
-    if (!is_floating(dtype_)) style_.integral = true;
+    if (!has_fractions()) style_.integral = true;
     style_.scientific = !style_.integral && (largest >= 1e6 || smallest < 1e-3);
     for_shown(0, 0, [&](double v) { style_.width = std::max(style_.width, text(v).size()); });
   }
@@ -70,7 +72,7 @@ class Printer {
   std::string text(double v) const {
     if (dtype_ == DType::boolean) return v != 0 ? "true" : "false";
     std::string s = style_.write(v);
-    if (style_.integral && is_floating(dtype_) && std::isfinite(v)) s += '.';
+    if (style_.integral && has_fractions() && std::isfinite(v)) s += '.';
     return s;
   }
 

@@ -212,7 +212,7 @@ std::vector<T> Tensor::to_vector() const try {
   for_each_element(*this, [&]<class S>(S v) {
     if constexpr (std::is_same_v<S, T>) {
       out.push_back(v);
-    } else if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>) {
+    } else if constexpr (!std::is_arithmetic_v<T>) {
       out.push_back(T(static_cast<float>(v)));
     } else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool> &&
                          !std::is_integral_v<S>) {
@@ -238,6 +238,12 @@ FIRN_FOR_ELEMENT_TYPE(long)
 FIRN_FOR_ELEMENT_TYPE(long long)
 FIRN_FOR_ELEMENT_TYPE(std::uint8_t)
 FIRN_FOR_ELEMENT_TYPE(bool)
+FIRN_FOR_ELEMENT_TYPE(std::int8_t)
+FIRN_FOR_ELEMENT_TYPE(std::int16_t)
+FIRN_FOR_ELEMENT_TYPE(std::uint16_t)
+FIRN_FOR_ELEMENT_TYPE(std::uint32_t)
+FIRN_FOR_ELEMENT_TYPE(float8_e4m3)
+FIRN_FOR_ELEMENT_TYPE(float8_e5m2)
 #undef FIRN_FOR_ELEMENT_TYPE
 
 }  // namespace firn

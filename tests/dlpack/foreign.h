@@ -32,6 +32,18 @@ inline DLDataType type_of(DType dtype) {
       return {0, 64, 1};
     case DType::u8:
       return {1, 8, 1};
+    case DType::i8:
+      return {0, 8, 1};
+    case DType::i16:
+      return {0, 16, 1};
+    case DType::u16:
+      return {1, 16, 1};
+    case DType::u32:
+      return {1, 32, 1};
+    case DType::f8_e4m3:
+      return {10, 8, 1};
+    case DType::f8_e5m2:
+      return {12, 8, 1};
     default:
       return {6, 8, 1};
   }
@@ -78,7 +90,8 @@ class Foreign {
   std::atomic<int> deleted_{0};
 };
 
-inline constexpr DType kAllDtypes[] = {f16, bf16, f32, f64, i32, i64, u8, boolean};
+inline constexpr DType kAllDtypes[] = {f16,     bf16, f32, f64, i32, i64,     u8,
+                                       boolean, i8,   i16, u16, u32, f8_e4m3, f8_e5m2};
 
 /// A tensor of 24 elements on the default device, in every layout that a view can have.
 struct NamedView {

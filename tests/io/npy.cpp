@@ -44,7 +44,7 @@ TEST_CASE("npy: every dtype and shape comes back, of views too") {
   const TempFolder folder;
   const std::string path = folder.file("a.npy");
   const std::vector<double> values = {0, 1, 1, 0, 1, 0};
-  for (const DType dtype : {f16, f32, f64, i32, i64, u8, boolean}) {
+  for (const DType dtype : {f16, f32, f64, i32, i64, u8, boolean, i8, i16, u16, u32}) {
     for (const Shape& shape : {Shape{6}, Shape{2, 3}, Shape{1, 2, 1, 3}}) {
       const Tensor t = testing::make(values, shape, dtype);
       io::write_npy(path, t);

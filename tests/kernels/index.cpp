@@ -20,7 +20,7 @@ std::vector<double> positions(std::int64_t n, std::int64_t bound, std::uint64_t 
 
 /// Small whole numbers: exact in every dtype, and so are sums of a few.
 std::vector<double> whole_numbers(std::int64_t n, DType t) {
-  return positions(n, t == boolean ? 2 : 100, 77);
+  return positions(n, t == boolean ? 2 : is_float8(t) ? 5 : 100, 77);
 }
 
 /// Calls fn(position in index, position in x) for a gather along `axis`.
@@ -40,7 +40,7 @@ void each_pair(const Shape& x, const Shape& index, int axis, const std::vector<d
 const Layout kLayouts[] = {Layout::contiguous, Layout::transposed, Layout::stepped};
 
 TEST_CASE("gather along every axis, in every dtype and layout") {
-  for (const DType t : {f16, bf16, f32, f64, i32, i64, u8, boolean}) {
+  for (const DType t : {f16, bf16, f32, f64, i32, i64, u8, boolean, i8, u16, u32, f8_e5m2}) {
     for (const Layout layout : kLayouts) {
       for (const Layout index_layout : kLayouts) {
         for (const DType it : {i64, i32}) {

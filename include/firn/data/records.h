@@ -33,7 +33,8 @@ struct RecordOptions {
 ///       u32 CRC-32 of its number in the set as a u64 and of all that follows in the record
 ///       u32 fields (1 to 255); for each: u8 dtype, u8 rank, a u64 for each size
 ///       the elements of each field, row-major, without gaps
-///     dtype: 0 f16, 1 bf16, 2 f32, 3 f64, 4 i32, 5 i64, 6 u8, 7 bool (a byte of 0 or 1)
+///     dtype: 0 f16, 1 bf16, 2 f32, 3 f64, 4 i32, 5 i64, 6 u8, 7 bool (a byte of 0 or 1), 8 i8,
+///       9 i16, 10 u16, 11 u32, 12 f8_e4m3, 13 f8_e5m2
 ///     records.index:
 ///       "firn-idx"  u64 shards s  u64 records n
 ///       for each shard: u64 its bytes, u64 its records

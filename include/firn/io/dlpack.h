@@ -8,7 +8,9 @@
 //   DType     DLPack          DType     DLPack          DType     DLPack
 //   f16       kDLFloat 16     f64       kDLFloat 64     u8        kDLUInt 8
 //   bf16      kDLBfloat 16    i32       kDLInt 32       boolean   kDLBool 8
-//   f32       kDLFloat 32     i64       kDLInt 64
+//   f32       kDLFloat 32     i64       kDLInt 64       i8        kDLInt 8
+//   i16       kDLInt 16       u16       kDLUInt 16      u32       kDLUInt 32
+//   f8_e4m3   kDLFloat8_e4m3fn                          f8_e5m2   kDLFloat8_e5m2
 //
 // Both sides see what the other one writes. Writes of the other side do not count as in-place
 // writes: no version counter rises, so autograd does not notice that a saved tensor has changed,

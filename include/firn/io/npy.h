@@ -8,8 +8,8 @@
 namespace firn::io {
 
 /// Reads an array that numpy.save() wrote, onto the CPU, in format version 1.0, 2.0 or 3.0
-/// (numpy.lib.format): f16, f32, f64, i32, i64, u8 or bool, in either byte order. An array in
-/// Fortran order becomes a transposed view, whose strides are not row-major.
+/// (numpy.lib.format): f16, f32, f64, i8 to i64, u8 to u32 or bool, in either byte order. An array
+/// in Fortran order becomes a transposed view, whose strides are not row-major.
 ///
 /// Throws IoError, naming the byte, for another dtype, a header that is not a dictionary of
 /// 'descr', 'fortran_order' and 'shape', more than 8 axes, elements that do not fill the file

@@ -14,15 +14,17 @@ namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
 template <class T>
-inline constexpr bool is_16bit = std::is_same_v<T, half> || std::is_same_v<T, bfloat16>;
+inline constexpr bool is_small_float =
+    std::is_same_v<T, half> || std::is_same_v<T, bfloat16> || std::is_same_v<T, float8_e4m3> ||
+    std::is_same_v<T, float8_e5m2>;
 
 template <class To, class From>
 To convert(From v) {
   if constexpr (std::is_same_v<To, bool>) {
     return v != From(0);
-  } else if constexpr (is_16bit<From>) {
+  } else if constexpr (is_small_float<From>) {
     return convert<To>(static_cast<float>(v));
-  } else if constexpr (is_16bit<To>) {
+  } else if constexpr (is_small_float<To>) {
     if constexpr (std::is_same_v<From, double>) {
       return To(math::round_to_odd(v));
     } else if constexpr (std::is_same_v<From, std::int64_t>) {

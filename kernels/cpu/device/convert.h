@@ -1,6 +1,6 @@
-// Rows of any dtype as spans of a compute type, and back. A compute type C is float (for f16, bf16
-// and f32), double (for f64) or int64_t (for the integers and bool). Every dtype converts to and
-// from every C. A kernel works on pieces of at most kRow elements:
+// Rows of any dtype as spans of a compute type, and back. A compute type C is float (for f16, bf16,
+// f32 and the floats of 8 bits), double (for f64) or int64_t (for the integers and bool). Every
+// dtype converts to and from every C. A kernel works on pieces of at most kRow elements:
 //
 //   alignas(64) float buffer[kRow];
 //   const float* x = load_row(src, dtype, stride, n, buffer);  // or src itself

@@ -2,6 +2,8 @@
 // bits; a cast goes through the source's compute type, from which every dtype is one rounding away.
 #include "kernels/copy.h"
 
+#include <cuda_fp8.h>
+
 #include <cmath>
 
 #include "kernels/cuda/device/axis_table.cuh"
@@ -23,6 +25,67 @@ struct Bits {
   __device__ void store(T value, std::int64_t i) const { dst[i] = value; }
 };
 
+// ---- Elements of every dtype: those that are stored only, then all others ----
+
+__device__ inline float from_float8(std::uint8_t bits, __nv_fp8_interpretation_t kind) {
+  return __half2float(__half(__nv_cvt_fp8_to_halfraw(bits, kind)));
+}
+template <class C>
+__device__ C load_any(const void* p, DType dtype, std::int64_t i) {
+  switch (dtype) {
+    case DType::i8:
+      return static_cast<C>(static_cast<const std::int8_t*>(p)[i]);
+    case DType::i16:
+      return static_cast<C>(static_cast<const std::int16_t*>(p)[i]);
+    case DType::u16:
+      return static_cast<C>(static_cast<const std::uint16_t*>(p)[i]);
+    case DType::u32:
+      return static_cast<C>(static_cast<const std::uint32_t*>(p)[i]);
+    case DType::f8_e4m3:
+      return static_cast<C>(from_float8(static_cast<const std::uint8_t*>(p)[i], __NV_E4M3));
+    case DType::f8_e5m2:
+      return static_cast<C>(from_float8(static_cast<const std::uint8_t*>(p)[i], __NV_E5M2));
+    default:
+      return load_element<C>(p, dtype, i);
+  }
+}
+/// Rounds once, as narrow_to_16() does.
+template <class C>
+__device__ void store_float8(C value, void* p, __nv_fp8_interpretation_t kind, std::int64_t i) {
+  float number;
+  if constexpr (std::is_same_v<C, std::int64_t>) {
+    number = math::round_to_odd(math::round_to_odd(value));
+  } else if constexpr (std::is_same_v<C, double>) {
+    number = math::round_to_odd(value);
+  } else {
+    number = value;
+  }
+  static_cast<std::uint8_t*>(p)[i] = __nv_cvt_float_to_fp8(number, __NV_NOSAT, kind);
+}
+template <class C>
+__device__ void store_any(C value, void* p, DType dtype, std::int64_t i) {
+  switch (dtype) {
+    case DType::i8:
+      static_cast<std::int8_t*>(p)[i] = narrow_to_integer<std::int8_t>(value);
+      return;
+    case DType::i16:
+      static_cast<std::int16_t*>(p)[i] = narrow_to_integer<std::int16_t>(value);
+      return;
+    case DType::u16:
+      static_cast<std::uint16_t*>(p)[i] = narrow_to_integer<std::uint16_t>(value);
+      return;
+    case DType::u32:
+      static_cast<std::uint32_t*>(p)[i] = narrow_to_integer<std::uint32_t>(value);
+      return;
+    case DType::f8_e4m3:
+      return store_float8(value, p, __NV_E4M3, i);
+    case DType::f8_e5m2:
+      return store_float8(value, p, __NV_E5M2, i);
+    default:
+      return store_element(value, p, dtype, i);
+  }
+}
+
 /// The same with a conversion, in compute type C.
 template <class C>
 struct Cast {
@@ -30,8 +93,8 @@ struct Cast {
   const void* src;
   void* dst;
   DType from, to;
-  __device__ C load(std::int64_t i) const { return load_element<C>(src, from, i); }
-  __device__ void store(C value, std::int64_t i) const { store_element(value, dst, to, i); }
+  __device__ C load(std::int64_t i) const { return load_any<C>(src, from, i); }
+  __device__ void store(C value, std::int64_t i) const { store_any(value, dst, to, i); }
 };
 
 // ---- Any strides ----
@@ -201,7 +264,8 @@ void copy_bits(const ConstView& src, const View& dst, AxisTable<2> axes, Stream 
 template <class C>
 void copy_cast(const ConstView& src, const View& dst, const AxisTable<2>& axes, Stream stream) {
   if constexpr (std::is_same_v<C, float>) {
-    if (compute_dtype(dst.dtype) == f32 && axes.contiguous(0) && axes.contiguous(1) &&
+    if (!is_stored_only(src.dtype) && !is_stored_only(dst.dtype) &&
+        compute_dtype(dst.dtype) == f32 && axes.contiguous(0) && axes.contiguous(1) &&
         cast_contiguous(src, dst, axes.numel(), stream)) {
       return;
     }

@@ -19,12 +19,12 @@ struct Pattern {
       T element;
       if constexpr (std::is_same_v<T, bool>) {
         element = value != 0;
-      } else if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>) {
-        element = T(math::round_to_odd(value));
       } else if constexpr (std::is_integral_v<T>) {
         element = math::to_integer<T>(value);
-      } else {
+      } else if constexpr (std::is_floating_point_v<T>) {
         element = static_cast<T>(value);
+      } else {
+        element = T(math::round_to_odd(value));
       }
       for (std::size_t i = 0; i < sizeof bytes; i += sizeof(T)) {
         std::memcpy(bytes + i, &element, sizeof(T));

@@ -6,10 +6,10 @@
 
 #include <bit>
 #include <cstdint>
-#include <cstring>
 #include <optional>
 
 #include "base/check.h"
+#include "base/swap_bytes.h"
 #include "data/files/byte_reader.h"
 #include "firn/memory.h"
 
@@ -22,6 +22,10 @@ std::optional<DType> dtype_of_code(unsigned char code) {
   switch (code) {
     case 0x08:
       return DType::u8;
+    case 0x09:
+      return DType::i8;
+    case 0x0B:
+      return DType::i16;
     case 0x0C:
       return DType::i32;
     case 0x0D:
@@ -54,8 +58,8 @@ DType read_magic(ByteReader& in, int& rank) {
   const auto dtype = dtype_of_code(magic[2]);
   if (!dtype) {
     in.fail(
-        fmt::format("unsupported element type at {}: expected 08 (u8), 0c (i32), 0d (f32) or 0e "
-                    "(f64), found {:02x}",
+        fmt::format("unsupported element type at {}: expected 08 (u8), 09 (i8), 0b (i16), 0c "
+                    "(i32), 0d (f32) or 0e (f64), found {:02x}",
                     in.at(2), magic[2]));
   }
   rank = magic[3];
@@ -98,19 +102,6 @@ Shape read_shape(ByteReader& in, int rank, DType dtype, std::uint64_t& bytes) {
   return shape;
 }
 
-template <class Word>
-void big_endian_to_host(void* data, std::int64_t n) {
-  if constexpr (std::endian::native == std::endian::big) return;
-  auto* bytes = static_cast<unsigned char*>(data);
-  for (std::int64_t i = 0; i < n; ++i) {
-    Word w;
-    std::memcpy(&w, bytes + i * sizeof(Word), sizeof(Word));
-    w = sizeof(Word) == 4 ? static_cast<Word>(__builtin_bswap32(static_cast<std::uint32_t>(w)))
-                          : static_cast<Word>(__builtin_bswap64(w));
-    std::memcpy(bytes + i * sizeof(Word), &w, sizeof(Word));
-  }
-}
-
 }  // namespace
 
 Tensor read_idx(const std::string& path) {
@@ -136,8 +127,8 @@ Tensor read_idx(const std::string& path) {
     in.fail(fmt::format("trailing data: expected the end of {} {} at {}, found more", shape, dtype,
                         in.at(header + bytes)));
   }
-  if (size_of(dtype) == 4) big_endian_to_host<std::uint32_t>(data, t.numel());
-  if (size_of(dtype) == 8) big_endian_to_host<std::uint64_t>(data, t.numel());
+  if constexpr (std::endian::native == std::endian::little)
+    swap_bytes(data, t.numel(), size_of(dtype));
   return t;
 }
 

@@ -25,7 +25,8 @@ inline constexpr std::uint64_t kIndexHead = 24;    ///< bytes before the list of
 inline constexpr std::uint64_t kMostFields = 255;  ///< in a record
 
 /// The dtypes by their code in files.
-inline constexpr DType kDTypes[] = {f16, bf16, f32, f64, i32, i64, u8, boolean};
+inline constexpr DType kDTypes[] = {f16,     bf16, f32, f64, i32, i64,     u8,
+                                    boolean, i8,   i16, u16, u32, f8_e4m3, f8_e5m2};
 
 inline std::string shard_path(const std::string& folder, std::uint64_t number) {
   return fmt::format("{}/records-{:05}.bin", folder, number);

@@ -71,9 +71,9 @@ Layout raw_layout(const io::InputFile& file, const TokenOptions& options) {
 }
 
 TokenFormat format_of(const io::InputFile& file, const io::NpyHeader& header) {
-  if (header.unsigned_bytes > 0)
-    return header.unsigned_bytes == 2 ? TokenFormat::u16 : TokenFormat::u32;
   if (header.dtype == u8) return TokenFormat::u8;
+  if (header.dtype == u16) return TokenFormat::u16;
+  if (header.dtype == u32) return TokenFormat::u32;
   if (header.dtype == i32) return TokenFormat::i32;
   if (header.dtype != i64)
     file.fail(fmt::format("holds {} {}, and tokens are integers", header.shape, header.dtype),
@@ -82,7 +82,7 @@ TokenFormat format_of(const io::InputFile& file, const io::NpyHeader& header) {
 }
 
 Layout npy_layout(io::InputFile& file, const TokenOptions& options) {
-  const io::NpyHeader header = io::read_npy_header(kOp, file, io::NpyUnsigned::read);
+  const io::NpyHeader header = io::read_npy_header(kOp, file);
   Layout layout{format_of(file, header), file.offset(), 0};
   if (header.shape.size() != 1)
     file.fail(fmt::format("holds an array of shape {}, and tokens have one axis", header.shape),

@@ -27,6 +27,7 @@ void require_dtype(const Info& op, const char* name, const Tensor& x) {
     return;
   }
   if (!op.integers) require_floating(name, x);
+  require_computed(name, x);
   FIRN_CHECK(x.dtype() != boolean || op.gives_bool || !op.floats, name, "cast it: x.to(firn::i32)",
              "does not take bool: {}", describe(x));
 }

@@ -19,7 +19,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 Tensor extremum(ReduceOp op, const char* name, const Tensor& x, const Axes& axes, bool keepdims) {
-  require_defined(name, x);
+  require_computed(name, x);
   const Reduction r(name, x, axes, keepdims);
   r.require_elements(name, x);
   Tensor y = empty(r.shape, x.dtype(), x.device());
@@ -42,7 +42,7 @@ Tensor extremum(ReduceOp op, const char* name, const Tensor& x, const Axes& axes
 
 template <class Kernel>
 Tensor position(const char* op, Kernel kernel, const Tensor& x, std::int64_t axis, bool keepdims) {
-  require_defined(op, x);
+  require_computed(op, x);
   const int a = normalize_axis(op, axis, x.rank());
   const Reduction r(op, x, {a}, keepdims);
   FIRN_CHECK(r.count > 0, op, "check that the tensor is not empty",
@@ -55,7 +55,7 @@ Tensor position(const char* op, Kernel kernel, const Tensor& x, std::int64_t axi
 }
 
 Tensor truth(ReduceOp op, const char* name, const Tensor& x, const Axes& axes, bool keepdims) {
-  require_defined(name, x);
+  require_computed(name, x);
   const Reduction r(name, x, axes, keepdims);
   Tensor y = empty(r.shape, x.dtype() == u8 ? u8 : boolean, x.device());
   kernels::reduce(op, x.view(), r.restore(y).mutable_view(), 1, 0, stream_of(x));
@@ -69,7 +69,7 @@ Tensor truth(ReduceOp op, const char* name, const Tensor& x, const Axes& axes, b
 Tensor sum(const Tensor& operand, const Axes& axes, bool keepdims) {
   const Autocasted in(Policy::fp32, operand);
   const Tensor& x = in[0];
-  require_defined("sum", x);
+  require_computed("sum", x);
   const Reduction r("sum", x, axes, keepdims);
   Tensor y = empty(r.shape, is_floating(x.dtype()) ? x.dtype() : i64, x.device());
   kernels::reduce(ReduceOp::sum, x.view(), r.restore(y).mutable_view(), 1, 0, stream_of(x));
@@ -124,7 +124,7 @@ Tensor argmin(const Tensor& x, std::int64_t axis, bool keepdims) {
 Tensor prod(const Tensor& operand, const Axes& axes, bool keepdims) {
   const Autocasted in(Policy::fp32, operand);
   const Tensor& x = in[0];
-  require_defined("prod", x);
+  require_computed("prod", x);
   const Reduction r("prod", x, axes, keepdims);
   Tensor y = empty(r.shape, is_floating(x.dtype()) ? x.dtype() : i64, x.device());
   kernels::reduce(ReduceOp::prod, x.view(), r.restore(y).mutable_view(), 1, 0, stream_of(x));

@@ -252,7 +252,7 @@ Histogram histogram(const Tensor& x, const Tensor& edges, const HistogramOptions
 }
 
 Unique unique(const Tensor& x) {
-  require_defined("unique", x);
+  require_computed("unique", x);
   const Stream stream = stream_of(x);
   const std::int64_t n = x.numel();
   const Device device = x.device();

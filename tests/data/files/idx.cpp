@@ -50,7 +50,9 @@ void check_reads(const Bytes& bytes, DType dtype, const Shape& shape, const std:
 
 }  // namespace
 
-TEST_CASE("IDX: u8, i32, f32 and f64, plain and gzip") {
+TEST_CASE("IDX: every element type, plain and gzip") {
+  check_reads<std::int8_t>(idx_header(0x09, {2}) + Bytes("\x05\xfe"), i8, {2}, {5, -2});
+  check_reads<std::int16_t>(idx_header(0x0B, {2}) + Bytes("\x01\x02\xff\xfe"), i16, {2}, {258, -2});
   check_reads<std::uint8_t>(small_idx(), u8, {2, 3}, {1, 2, 3, 4, 5, 6});
   check_reads<std::int32_t>(idx_header(0x0C, {3}) + big_endian(1, 4) + big_endian(0xfffffffe, 4) +
                                 big_endian(0x01020304, 4),
@@ -102,8 +104,8 @@ TEST_CASE("IDX: errors say what was expected and what was found, and where") {
   CHECK_THAT(error_of(Bytes("\0\0\x08", 3)), contains("the end after 3"));
   CHECK_THAT(error_of("hello, world"),
              contains("wrong magic number at byte 0") && contains("found 68 65 6c 6c"));
-  CHECK_THAT(error_of(idx_header(0x09, {1}) + "x"),
-             contains("unsupported element type at byte 2") && contains("found 09"));
+  CHECK_THAT(error_of(idx_header(0x0a, {1}) + "x"),
+             contains("unsupported element type at byte 2") && contains("found 0a"));
   CHECK_THAT(error_of(idx_header(0x08, std::vector<std::uint32_t>(9, 1)) + "x"),
              contains("too many axes at byte 3: expected at most 8, found 9"));
   CHECK_THAT(error_of(idx_header(0x08, {2, 3}).substr(0, 10)),
