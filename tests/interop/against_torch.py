@@ -4,6 +4,10 @@ that it made.
 
 Prints a table: samples run, equal, refused. Fails on a difference, on a refusal whose reason is not in
 opinfo/refusals.txt, on an operation without samples, and on a reason that no sample met.
+
+In f64 second derivatives are compared too, of operations that have them in PyTorch and in firn: with respect to
+operands and seeds, of the gradients' sum with random weights. Those that firn does not have are counted; the list is
+SECOND_LEFT_OUT.
 """
 import argparse
 import collections
@@ -165,9 +169,59 @@ DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int64, torch.int32, torch.uint8, torch.bool)
 
 
+# Operations without second derivatives in firn: docs/from-pytorch.md. PyTorch has them.
+SECOND_LEFT_OUT = re.compile(r"has no second derivative|cannot be differentiated twice")
+# Of a second derivative, relative to the largest of all: both sides round in f64 along different formulas.
+SECOND_TOLERANCE = 1e-7
+
+
+def second_derivatives(op, sample, leaves, seeds, weights):
+    """Of the sum of all gradients times the weights, with respect to leaves and seeds; None for those of zeros."""
+    results = flat(op(sample.input, *sample.args, **sample.kwargs))
+    seeds = [None if s is None else s.detach().requires_grad_() for s in seeds]
+    of = leaves + [s for s in seeds if s is not None]
+    flows = [(r, s) for r, s in zip(results, seeds) if s is not None]
+    first = torch.autograd.grad([r for r, _ in flows], leaves, [s for _, s in flows], create_graph=True,
+                                allow_unused=True)
+    total = [(g * w).sum() for g, w in zip(first, weights) if g is not None and g.requires_grad]
+    return torch.autograd.grad(sum(total), of, allow_unused=True) if total else [None] * len(of)
+
+
+def compare_second(runner, name, info, sample, parameters, leaves, seeds, row):
+    """Counts, or adds to, what the row says of second derivatives."""
+    generator = torch.Generator().manual_seed(2)
+    arguments = bind(parameters, sample)
+    sent = [t for v in arguments.values() for t in tensors_in([v]) if t.requires_grad]
+    weights = [torch.rand(t.shape, generator=generator, dtype=t.dtype) + 0.5 for t in sent]
+    try:
+        wanted = second_derivatives(info.op, sample, sent, seeds, weights)
+    except (RuntimeError, NotImplementedError):  # PyTorch has none
+        return None
+    try:
+        found = runner.call(name, arguments, seeds, weights)[1]
+    except wire.Refused as refused:
+        message = str(refused).splitlines()[0]
+        if not SECOND_LEFT_OUT.search(message):
+            return f"second derivative: {message}"
+        row.second_left_out += 1
+        return None
+    except EOFError as ended:
+        return f"second derivative: {ended}"
+    scale = max(1.0, largest([t for t in wanted if t is not None]), largest(weights + [s for s in seeds if s is not None]))
+    for i, (f, w) in enumerate(zip(found, wanted)):
+        if f is None and w is None:
+            continue
+        f, w = (torch.zeros_like(o) if t is None else t for t, o in ((f, w), (w, f)))
+        finite = w.isfinite()
+        if f.shape != w.shape or bool(((f - w).abs() > SECOND_TOLERANCE * scale)[finite].any()):
+            return f"second derivative {i}: {f.flatten()[:6].tolist()}, PyTorch's is {w.flatten()[:6].tolist()}"
+    row.second += 1
+    return None
+
+
 class Row:
     def __init__(self):
-        self.run = self.equal = self.refused = 0
+        self.run = self.equal = self.refused = self.second = self.second_left_out = 0
         self.problems = []
         self.reasons = collections.Counter()
 
@@ -230,6 +284,8 @@ def compare(runner, name, info, dtype, row, refusals, limit):
             else:
                 wrong.append(difference(f"gradient {i}", g, gradients[i], exact_gradients[i], max(length, most),
                                         largest(operands + seeds), least_eps=least_eps))
+        if gradient and leaves and info.supports_gradgrad and dtype == torch.float64:
+            wrong.append(compare_second(runner, name, info, sample, parameters, leaves, seeds, row))
         wrong = [w for w in wrong if w]
         if wrong:
             row.problems.append(f"{label}: " + "; ".join(wrong))
@@ -252,7 +308,7 @@ def main():
     infos = {o.name + (f"/{o.variant_test_name}" if o.variant_test_name else ""): o for o in op_db} | COMPOSITIONS
     refusals = listed_refusals()
     rows, met = {}, collections.Counter()
-    print(f"{'operation':<50} {'samples':>8} {'equal':>7} {'refused':>8} {'differ':>7}")
+    print(f"{'operation':<50} {'samples':>8} {'equal':>7} {'refused':>8} {'differ':>7} {'twice':>7} {'not':>5}")
     for name in runner.table:
         if not fnmatch.fnmatch(name, arguments.only):
             continue
@@ -267,10 +323,13 @@ def main():
                 row.problems.append(f"{name}: PyTorch has no samples")
         met += row.reasons
         differ = row.run - row.equal - row.refused
-        print(f"{name:<50} {row.run:>8} {row.equal:>7} {row.refused:>8} {differ:>7}", flush=True)
+        print(f"{name:<50} {row.run:>8} {row.equal:>7} {row.refused:>8} {differ:>7} {row.second:>7} "
+              f"{row.second_left_out:>5}", flush=True)
     runner.close()
-    total = [sum(getattr(r, k) for r in rows.values()) for k in ("run", "equal", "refused")]
-    print(f"{'total of ' + str(len(rows)) + ' operations':<50} {total[0]:>8} {total[1]:>7} {total[2]:>8} {total[0] - total[1] - total[2]:>7}")
+    total = [sum(getattr(r, k) for r in rows.values()) for k in ("run", "equal", "refused", "second", "second_left_out")]
+    print(f"{'total of ' + str(len(rows)) + ' operations':<50} {total[0]:>8} {total[1]:>7} {total[2]:>8} "
+          f"{total[0] - total[1] - total[2]:>7} {total[3]:>7} {total[4]:>5}")
+    print("twice: samples whose second derivatives in f64 are equal; not: firn has none of them")
 
     if met:
         print("\nrefused, by reason:")

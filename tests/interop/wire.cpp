@@ -118,10 +118,12 @@ bool read(std::FILE* from, Request& request) {
     const std::string name = text(from);
     request.arguments.set(name, value(from, request.arguments.leaves));
   }
-  request.seeds.resize(number<std::uint32_t>(from));
   std::vector<Tensor> none;
-  for (Tensor& seed : request.seeds)
-    if (number<std::uint8_t>(from) != 0) seed = tensor(from, none);
+  for (std::vector<Tensor>* seeds : {&request.seeds, &request.second_seeds}) {
+    seeds->resize(number<std::uint32_t>(from));
+    for (Tensor& seed : *seeds)
+      if (number<std::uint8_t>(from) != 0) seed = tensor(from, none);
+  }
   return true;
 }
 

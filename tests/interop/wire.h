@@ -92,6 +92,9 @@ struct Request {
   std::string op;
   Arguments arguments;
   std::vector<Tensor> seeds;  ///< one for each result; undefined if nothing flows back from it
+  /// One for each leaf, if second derivatives are asked for: of the sum of the leaves' gradients
+  /// times these, with respect to all leaves and then all defined seeds. Else none.
+  std::vector<Tensor> second_seeds;
 };
 
 /// False at the end of the stream.

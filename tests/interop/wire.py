@@ -58,11 +58,13 @@ def value(v):
     raise Refused(f"an argument of type {type(v).__name__}")
 
 
-def request(op, arguments, seeds):
+def list_of(seeds):
+    return struct.pack("<I", len(seeds)) + b"".join(b"\0" if s is None else b"\1" + tensor(s) for s in seeds)
+
+
+def request(op, arguments, seeds, second_seeds):
     return (text(op) + struct.pack("<I", len(arguments))
-            + b"".join(text(name) + value(v) for name, v in arguments.items())
-            + struct.pack("<I", len(seeds))
-            + b"".join(b"\0" if s is None else b"\1" + tensor(s) for s in seeds))
+            + b"".join(text(name) + value(v) for name, v in arguments.items()) + list_of(seeds) + list_of(second_seeds))
 
 
 class Runner:
@@ -106,9 +108,10 @@ class Runner:
         flat = torch.frombuffer(data, dtype=dtype) if count else torch.empty(0, dtype=dtype)
         return flat.reshape(shape)
 
-    def call(self, op, arguments, seeds):
-        """(results, gradients of the arguments that collect one); raises Refused with firn's reason."""
-        message = request(op, arguments, seeds)
+    def call(self, op, arguments, seeds, second_seeds=()):
+        """(results, gradients of the arguments that collect one); raises Refused with firn's reason. With second
+        seeds ([], second derivatives): see wire.h."""
+        message = request(op, arguments, seeds, second_seeds)
         self.process.stdin.write(message)
         self.process.stdin.flush()
         if not self.number("B"):

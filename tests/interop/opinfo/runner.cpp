@@ -20,11 +20,38 @@ void backpropagate(const std::vector<Tensor>& results, const std::vector<Tensor>
   if (total.defined()) total.backward();
 }
 
+/// What Request::second_seeds asks for; undefined if nothing depends on it.
+std::vector<Tensor> second_derivatives(const Request& request, const std::vector<Tensor>& results) {
+  std::vector<Tensor> flows, seeds, inputs = request.arguments.leaves;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (!request.seeds[i].defined()) continue;
+    const Tensor seed = request.seeds[i].detach().set_requires_grad();
+    inputs.push_back(seed);
+    if (!results[i].requires_grad()) continue;
+    flows.push_back(results[i]);
+    seeds.push_back(seed);
+  }
+  if (flows.empty()) return std::vector<Tensor>(inputs.size());
+  const std::vector<Tensor> first =
+      grad(flows, request.arguments.leaves,
+           {.seeds = seeds, .create_graph = true, .allow_unused = true});
+  Tensor total;
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    if (!first[i].defined() || !first[i].requires_grad()) continue;
+    const Tensor part = sum(mul(first[i], request.second_seeds[i]));
+    total = total.defined() ? add(total, part) : part;
+  }
+  if (!total.defined()) return std::vector<Tensor>(inputs.size());
+  return grad({total}, inputs, {.allow_unused = true});
+}
+
 void answer(const Request& request) {
   const Entry* entry = find(request.op);
   if (!entry) return write_refusal(stdout, "there is no such operation in the table");
   try {
     const std::vector<Tensor> results = entry->call(request.arguments);
+    if (!request.second_seeds.empty())
+      return write_results(stdout, {}, second_derivatives(request, results));
     if (results.size() == request.seeds.size()) backpropagate(results, request.seeds);
     std::vector<Tensor> gradients;
     for (const Tensor& leaf : request.arguments.leaves) gradients.push_back(leaf.grad());
