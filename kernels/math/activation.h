@@ -245,6 +245,30 @@ struct Threshold : UnaryDefaults {  // a: threshold, b: value
   }
 };
 
+struct HardShrink : UnaryDefaults {  // a: lambda
+  static constexpr Saves saves = Saves::input;
+  template <class V>
+  FIRN_HD static V f(V x, Args p) {
+    return where(abs(x) <= V(p.a), V(0), x);
+  }
+  template <class V>
+  FIRN_HD static V df(V dy, V x, Args p) {
+    return where(abs(x) <= V(p.a), V(0), dy);
+  }
+};
+
+struct SoftShrink : UnaryDefaults {  // a: lambda
+  static constexpr Saves saves = Saves::input;
+  template <class V>
+  FIRN_HD static V f(V x, Args p) {
+    return where(x > V(p.a), x - V(p.a), where(x < V(-p.a), x + V(p.a), V(0) * x));
+  }
+  template <class V>
+  FIRN_HD static V df(V dy, V x, Args p) {
+    return where(abs(x) <= V(p.a), V(0), dy);
+  }
+};
+
 struct LogSigmoid : UnaryDefaults {
   static constexpr Saves saves = Saves::input;
   template <class V>
@@ -277,7 +301,9 @@ struct LogSigmoid : UnaryDefaults {
   PLAIN(selu, Selu)                          \
   PLAIN(logsigmoid, LogSigmoid)              \
   TWO(hardtanh, HardTanh, min_val, max_val)  \
-  TWO(threshold, Threshold, threshold, value)
+  TWO(threshold, Threshold, threshold, value) \
+  ONE(hardshrink, HardShrink, lambda)        \
+  ONE(softshrink, SoftShrink, lambda)
 #define FIRN_EACH_ACTIVATION(EACH) FIRN_ACTIVATION_OPS(EACH, EACH, EACH)
 // clang-format on
 

@@ -9,13 +9,14 @@
 //   gives_bool     whether the result is bool; there is no gradient, and bool is allowed too
 //   flat           whether the gradient is 0 everywhere; there is no df
 //
-// Activations are in math/activation.h. The list at the end of this file generates the enum, the
-// CPU and CUDA dispatch, the public functions NAME and NAME_, and the tests' table. A new operation
-// needs the struct, an entry in the list, and two declarations in include/firn/ops/elementwise.h;
-// without those it does not compile.
+// Activations are in math/activation.h, functions of angles in math/trigonometry.h. The list at the
+// end of this file generates the enum, the CPU and CUDA dispatch, the public functions NAME and
+// NAME_, and the tests' table. A new operation needs the struct, an entry in the list, and two
+// declarations in include/firn/ops/elementwise.h; without those it does not compile.
 #pragma once
 
 #include "kernels/math/activation.h"
+#include "kernels/math/trigonometry.h"
 
 namespace firn::math {
 
@@ -125,27 +126,16 @@ struct Reciprocal : UnaryDefaults {
   }
 };
 
-struct Sin : UnaryDefaults {
+struct Log10 : UnaryDefaults {
   static constexpr Saves saves = Saves::input;
+  static constexpr Autocast autocast = Autocast::fp32;
   template <class V>
   FIRN_HD static V f(V x, Args) {
-    return sin(x);
+    return log10(x);
   }
   template <class V>
   FIRN_HD static V df(V dy, V x, Args) {
-    return dy * cos(x);
-  }
-};
-
-struct Cos : UnaryDefaults {
-  static constexpr Saves saves = Saves::input;
-  template <class V>
-  FIRN_HD static V f(V x, Args) {
-    return cos(x);
-  }
-  template <class V>
-  FIRN_HD static V df(V dy, V x, Args) {
-    return -dy * sin(x);
+    return dy / (V(2.30258509299404568402) * x);
   }
 };
 
@@ -419,6 +409,16 @@ struct NumberDiv : UnaryDefaults {  // a / x
   PLAIN(reciprocal, Reciprocal)                             \
   PLAIN(sin, Sin)                                           \
   PLAIN(cos, Cos)                                           \
+  PLAIN(tan, Tan)                                           \
+  PLAIN(asin, Asin)                                         \
+  PLAIN(acos, Acos)                                         \
+  PLAIN(atan, Atan)                                         \
+  PLAIN(sinh, Sinh)                                         \
+  PLAIN(cosh, Cosh)                                         \
+  PLAIN(asinh, Asinh)                                       \
+  PLAIN(acosh, Acosh)                                       \
+  PLAIN(atanh, Atanh)                                       \
+  PLAIN(log10, Log10)                                       \
   PLAIN(log1p, Log1p)                                       \
   PLAIN(expm1, Expm1)                                       \
   PLAIN(log2, Log2)                                         \

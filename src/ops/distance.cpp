@@ -54,6 +54,16 @@ Tensor cosine_similarity(const Tensor& a, const Tensor& b, std::int64_t axis, do
   return cast(sum(x / length(x) * (y / length(y)), at), dtype);
 }
 
+Tensor normalize(const Tensor& x, std::int64_t axis, double eps) {
+  constexpr const char* kOp = "normalize";
+  require_floating(kOp, x);
+  FIRN_CHECK(std::isfinite(eps) && eps >= 0, kOp, "1e-12 is usual",
+             "eps = {} is not a finite number of 0 or more", eps);
+  const int a = normalize_axis(kOp, axis, x.rank());
+  const Tensor wide = cast(x, compute_dtype(x.dtype()));
+  return cast(wide / clamp(norm(wide, a, true), eps, INFINITY), x.dtype());
+}
+
 Tensor pairwise_distance(const Tensor& a, const Tensor& b, const DistanceOptions& options) {
   constexpr const char* kOp = "pairwise_distance";
   const auto [x, y, dtype] = as_pair(kOp, a, b);

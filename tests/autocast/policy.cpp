@@ -72,6 +72,12 @@ std::vector<Case> cases() {
       {"expm1", unary(firn::expm1)},
       {"log2", unary(firn::log2)},
       {"exp2", unary(firn::exp2)},
+      {"log10", unary(firn::log10)},
+      {"tan", unary(firn::tan)},
+      {"asin", unary(firn::asin)},
+      {"acos", unary(firn::acos)},
+      {"sinh", unary(firn::sinh)},
+      {"cosh", unary(firn::cosh)},
       {"pow 0.5", [](auto& a, auto&) { return firn::pow(a, 0.5); }},
       {"pow 3", [](auto& a, auto&) { return firn::pow(a, 3); }},
       {"pow tensor", [](auto& a, auto& b) { return firn::pow(a, b); }},
@@ -230,6 +236,12 @@ log1p: f32 f32 f32 f32
 expm1: f32 f32 f32 f32
 log2: f32 f32 f32 f32
 exp2: f32 f32 f32 f32
+log10: f32 f32 f32 f32
+tan: f32 f32 f32 f32
+asin: f32 f32 f32 f32
+acos: f32 f32 f32 f32
+sinh: f32 f32 f32 f32
+cosh: f32 f32 f32 f32
 pow 0.5: f32 f32 f32 f32
 pow 3: f32 f32 f32 f32
 pow tensor: f32 f32 f32 f32
@@ -339,6 +351,12 @@ log fp32
 rsqrt fp32
 square fp32
 reciprocal fp32
+tan fp32
+asin fp32
+acos fp32
+sinh fp32
+cosh fp32
+log10 fp32
 log1p fp32
 expm1 fp32
 log2 fp32

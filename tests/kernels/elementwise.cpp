@@ -96,6 +96,30 @@ double reference(UnaryOp op, double x, Args p) {
       return std::sin(x);
     case UnaryOp::cos:
       return std::cos(x);
+    case UnaryOp::tan:
+      return std::tan(x);
+    case UnaryOp::asin:
+      return std::asin(x);
+    case UnaryOp::acos:
+      return std::acos(x);
+    case UnaryOp::atan:
+      return std::atan(x);
+    case UnaryOp::sinh:
+      return std::sinh(x);
+    case UnaryOp::cosh:
+      return std::cosh(x);
+    case UnaryOp::asinh:
+      return std::asinh(x);
+    case UnaryOp::acosh:
+      return std::acosh(x);
+    case UnaryOp::atanh:
+      return std::atanh(x);
+    case UnaryOp::log10:
+      return std::log10(x);
+    case UnaryOp::hardshrink:
+      return std::fabs(x) <= p.a ? 0 : x;
+    case UnaryOp::softshrink:
+      return x > p.a ? x - p.a : x < -p.a ? x + p.a : x * 0;
     case UnaryOp::clamp:
       return std::isnan(x) ? x : std::fmin(std::fmax(x, p.a), p.b);
     case UnaryOp::log1p:

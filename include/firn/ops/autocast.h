@@ -13,7 +13,8 @@
 //   the guard's dtype   matmul, linear, mlp, attention, recurrent, conv1d, conv2d,
 //                       conv_transpose2d, the products of linear_cross_entropy, einsum, tensordot,
 //                       dot, vecdot, bmm, addmm, baddbmm, bilinear
-//   f32                 exp, exp2, expm1, log, log2, log1p, pow, rsqrt, square, reciprocal,
+//   f32                 exp, exp2, expm1, log, log2, log10, log1p, tan, asin, acos, sinh, cosh,
+//   pow, rsqrt, square, reciprocal,
 //                       softplus, softmax, log_softmax, layer_norm, rms_norm, sum, mean, var, norm,
 //                       all losses
 //   the widest dtype    add, sub, mul, div, outer, minimum, maximum, atan2, hypot, fmod, remainder,

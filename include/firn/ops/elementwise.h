@@ -14,6 +14,16 @@ Tensor log1p(const Tensor& x);  ///< log(1 + x), exact for small x
 Tensor expm1(const Tensor& x);  ///< e^x - 1, exact for small x
 Tensor log2(const Tensor& x);   ///< logarithm to base 2
 Tensor exp2(const Tensor& x);   ///< 2^x
+Tensor tan(const Tensor& x);    ///< tangent of an angle in radians
+Tensor asin(const Tensor& x);   ///< the angle in radians whose sine is x; NaN unless |x| <= 1
+Tensor acos(const Tensor& x);   ///< the angle in radians whose cosine is x; NaN unless |x| <= 1
+Tensor atan(const Tensor& x);   ///< the angle in radians, from -pi/2 to pi/2, whose tangent is x
+Tensor sinh(const Tensor& x);   ///< (e^x - e^-x) / 2
+Tensor cosh(const Tensor& x);   ///< (e^x + e^-x) / 2
+Tensor asinh(const Tensor& x);  ///< log(x + sqrt(x^2 + 1))
+Tensor acosh(const Tensor& x);  ///< log(x + sqrt(x^2 - 1)); NaN if x < 1
+Tensor atanh(const Tensor& x);  ///< log((1 + x) / (1 - x)) / 2; NaN if |x| > 1
+Tensor log10(const Tensor& x);  ///< logarithm to base 10
 Tensor erf(const Tensor& x);    ///< error function: 2/sqrt(pi) times the integral of e^-t^2, 0 to x
 Tensor erfc(const Tensor& x);   ///< 1 - erf(x), with the digits of the right tail
 /// x with other numbers in place of NaN and the infinities, where the derivative is 0. Without a
@@ -26,6 +36,16 @@ Tensor& log1p_(Tensor& x);
 Tensor& expm1_(Tensor& x);
 Tensor& log2_(Tensor& x);
 Tensor& exp2_(Tensor& x);
+Tensor& tan_(Tensor& x);
+Tensor& asin_(Tensor& x);
+Tensor& acos_(Tensor& x);
+Tensor& atan_(Tensor& x);
+Tensor& sinh_(Tensor& x);
+Tensor& cosh_(Tensor& x);
+Tensor& asinh_(Tensor& x);
+Tensor& acosh_(Tensor& x);
+Tensor& atanh_(Tensor& x);
+Tensor& log10_(Tensor& x);
 Tensor& erf_(Tensor& x);
 Tensor& erfc_(Tensor& x);
 Tensor& nan_to_num_(Tensor& x, double nan = 0, std::optional<double> posinf = {},
@@ -68,6 +88,16 @@ Tensor selu(const Tensor& x);
 Tensor logsigmoid(const Tensor& x);  ///< log(1/(1 + e^-x)), stable at both ends
 /// x if x > threshold, else `value`. NaN stays NaN.
 Tensor threshold(const Tensor& x, double threshold, double value);
+/// clamp(x, 0, 6); the derivative is 0 at both bounds.
+Tensor relu6(const Tensor& x);
+/// x if |x| > lambda, else 0.
+Tensor hardshrink(const Tensor& x, double lambda = 0.5);
+/// x moved towards 0 by lambda, and 0 if that would pass it. Throws Error if lambda is negative.
+Tensor softshrink(const Tensor& x, double lambda = 0.5);
+Tensor tanhshrink(const Tensor& x);  ///< x - tanh(x)
+/// a sigmoid(b) of the two halves a, b of x along `axis` (Dauphin et al. 2017). Throws Error if the
+/// size there is odd.
+Tensor glu(const Tensor& x, std::int64_t axis = -1);
 /// x if x > 0, else weight x (He et al. 2015). `weight` has one element, or [channels], one for
 /// each position of axis 1.
 Tensor prelu(const Tensor& x, const Tensor& weight);
@@ -81,6 +111,8 @@ Tensor& celu_(Tensor& x, double alpha = 1);
 Tensor& selu_(Tensor& x);
 Tensor& logsigmoid_(Tensor& x);
 Tensor& threshold_(Tensor& x, double threshold, double value);
+Tensor& hardshrink_(Tensor& x, double lambda = 0.5);
+Tensor& softshrink_(Tensor& x, double lambda = 0.5);
 
 // ---- Two operands, broadcasting ----
 /// The angle of the point (x, y) in radians, from -pi to pi; floating dtypes.

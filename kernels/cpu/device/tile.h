@@ -459,6 +459,9 @@ inline TileF hypot(TileF a, TileF b) {
 // clang-format off
 #define FIRN_TILE_1(name) \
   inline TileD name(TileD x) { return detail::per_lane([](double a) { return std::name(a); }, x); }
+#define FIRN_TILES_1(name) \
+  FIRN_TILE_1(name)        \
+  inline TileF name(TileF x) { return detail::per_lane([](float a) { return std::name(a); }, x); }
 FIRN_TILE_1(sqrt)
 FIRN_TILE_1(exp)
 FIRN_TILE_1(exp2)
@@ -471,6 +474,17 @@ FIRN_TILE_1(sin)
 FIRN_TILE_1(cos)
 FIRN_TILE_1(erf)
 FIRN_TILE_1(erfc)
+FIRN_TILES_1(tan)
+FIRN_TILES_1(asin)
+FIRN_TILES_1(acos)
+FIRN_TILES_1(atan)
+FIRN_TILES_1(sinh)
+FIRN_TILES_1(cosh)
+FIRN_TILES_1(asinh)
+FIRN_TILES_1(acosh)
+FIRN_TILES_1(atanh)
+FIRN_TILES_1(log10)
+#undef FIRN_TILES_1
 #undef FIRN_TILE_1
 #define FIRN_TILE_2(T, name)                                                        \
   inline Tile<T> name(Tile<T> a, Tile<T> b) {                                       \

@@ -80,6 +80,30 @@ const std::array kRules = {
     Rule{"softplus", Width::same, [](Emit& e) { e.done(e("Softplus", {e.in()})); }},
     Rule{"sin", Width::same, [](Emit& e) { e.done(e("Sin", {e.in()})); }},
     Rule{"cos", Width::same, [](Emit& e) { e.done(e("Cos", {e.in()})); }},
+    Rule{"tan", Width::wide, [](Emit& e) { e.done(e("Tan", {e.in()})); }},
+    Rule{"asin", Width::wide, [](Emit& e) { e.done(e("Asin", {e.in()})); }},
+    Rule{"acos", Width::wide, [](Emit& e) { e.done(e("Acos", {e.in()})); }},
+    Rule{"atan", Width::wide, [](Emit& e) { e.done(e("Atan", {e.in()})); }},
+    Rule{"sinh", Width::wide, [](Emit& e) { e.done(e("Sinh", {e.in()})); }},
+    Rule{"cosh", Width::wide, [](Emit& e) { e.done(e("Cosh", {e.in()})); }},
+    Rule{"asinh", Width::wide, [](Emit& e) { e.done(e("Asinh", {e.in()})); }},
+    Rule{"acosh", Width::wide, [](Emit& e) { e.done(e("Acosh", {e.in()})); }},
+    Rule{"atanh", Width::wide, [](Emit& e) { e.done(e("Atanh", {e.in()})); }},
+    Rule{"log10", Width::wide,
+         [](Emit& e) {
+           e.done(e("Div", {e("Log", {e.in()}), e.constant(2.30258509299404568402)}));
+         }},
+    Rule{"hardshrink", Width::same,
+         [](Emit& e) {
+           const std::string x = e.in();
+           const std::string inside = e("LessOrEqual", {e("Abs", {x}), a(e)});
+           e.done(e("Where", {inside, e.constant(0), x}));
+         }},
+    Rule{"softshrink", Width::same,
+         [](Emit& e) {
+           const std::string x = e.in(), far = e("Sub", {e("Abs", {x}), a(e)});
+           e.done(e("Mul", {e("Sign", {x}), e("Relu", {far})}));
+         }},
     Rule{"clamp", Width::both,
          [](Emit& e) {
            e.done(e("Clip", {e.in(), a(e), b(e)}));

@@ -25,6 +25,8 @@ void check_dtype(UnaryOp op, const char* name, const Tensor& x) {
 void check_parameters(UnaryOp op, const char* name, Args args) {
   FIRN_CHECK(op != UnaryOp::celu || args.a != 0, name, "give another alpha",
              "alpha is {}, and x is divided by it", args.a);
+  FIRN_CHECK(op != UnaryOp::softshrink || args.a >= 0, name, "0 keeps all elements",
+             "lambda is {}, and must not be negative", args.a);
 }
 
 /// The gradient of a step: a first contribution is stored, a later one changes nothing.
@@ -217,6 +219,17 @@ Tensor& firn::mul_(Tensor& a, double b) {
 }
 Tensor& firn::div_(Tensor& a, double b) {
   return with_number_in_place(UnaryOp::div_number, "div_", a, b);
+}
+
+Tensor firn::relu6(const Tensor& x) { return unary(UnaryOp::hardtanh, "relu6", x, {0, 6}); }
+Tensor firn::tanhshrink(const Tensor& x) { return sub(x, tanh(x)); }
+Tensor firn::glu(const Tensor& x, std::int64_t axis) {
+  ops::require_floating("glu", x);
+  const int a = firn::normalize_axis("glu", axis, x.rank());
+  FIRN_CHECK(x.size(a) % 2 == 0, "glu", "the axis holds two halves",
+             "axis {} of {} has an odd size", axis, describe(x));
+  const std::int64_t half = x.size(a) / 2;
+  return mul(slice(x, a, 0, half), sigmoid(slice(x, a, half, 2 * half)));
 }
 
 Tensor firn::bitwise_not(const Tensor& x) {

@@ -28,6 +28,16 @@ FIRN_OP_ROWS(functions) {
   unary("expm1", expm1, expm1_, real(-2, 2), Accuracy::normwise, 1);  // y + 1
   unary("log2", log2, log2_, real(0.2, 6), Accuracy::normwise);
   unary("exp2", exp2, exp2_, real(-3, 3));
+  unary("tan", tan, tan_, real(-1.2, 1.2), Accuracy::normwise, 1);  // 1 + y^2
+  unary("asin", asin, asin_, real(-0.9, 0.9), Accuracy::normwise);
+  unary("acos", acos, acos_, real(-0.9, 0.9), Accuracy::normwise);
+  unary("atan", atan, atan_, real(-4, 4));
+  unary("sinh", sinh, sinh_, real(-3, 3), Accuracy::normwise);
+  unary("cosh", cosh, cosh_, real(-3, 3), Accuracy::normwise);
+  unary("asinh", asinh, asinh_, real(-4, 4), Accuracy::normwise);
+  unary("acosh", acosh, acosh_, real(1.2, 6), Accuracy::normwise);
+  unary("atanh", atanh, atanh_, real(-0.9, 0.9), Accuracy::normwise);
+  unary("log10", log10, log10_, real(0.2, 6), Accuracy::normwise);
   unary("erf", erf, erf_, real(-3, 3), Accuracy::normwise);
   unary("erfc", erfc, erfc_, real(-3, 3), Accuracy::normwise);
   Row("nan_to_num", [](const Args& x) { return nan_to_num(x[0]); })
@@ -37,6 +47,27 @@ FIRN_OP_ROWS(functions) {
       .golden()
       .integers()
       .in_place([](Tensor& x, const Args&) { nan_to_num_(x); });
+}
+
+FIRN_OP_ROWS(shrinks) {
+  const auto of = [](const char* name, Fn fn) {
+    Row(name, [fn](const Args& x) { return fn(x[0]); })
+        .args({real(-4, 4, {-0.5, 0, 0.5, 6})})
+        .shapes(kShapes)
+        .accuracy(Accuracy::normwise);
+  };
+  of("hardshrink", [](const Tensor& x) { return hardshrink(x); });
+  of("softshrink", [](const Tensor& x) { return softshrink(x); });
+  of("tanhshrink", tanhshrink);
+  of("relu6", relu6);
+  Row("glu", [](const Args& x) { return glu(x[0], 1); })
+      .args({real(-3, 3)})
+      .shapes({{{3, 4}}, {{2, 6, 3}}, {{0, 2}}})
+      .accuracy(Accuracy::normwise);
+  Row("normalize", [](const Args& x) { return normalize(x[0], 1); })
+      .args({real(0.5, 3)})
+      .shapes({{{3, 5}}, {{2, 4, 3}}})
+      .accuracy(Accuracy::normwise);
 }
 
 FIRN_OP_ROWS(steps) {
