@@ -35,15 +35,6 @@ Tensor avg_pool1d(const Tensor& x, std::int64_t window, const Pool2dOptions& opt
 Tensor adaptive_max_pool1d(const Tensor& x, std::int64_t out);
 Tensor adaptive_avg_pool1d(const Tensor& x, std::int64_t out);
 
-/// Three numbers for depth, height and width; a single number sets all.
-struct Size3 {
-  std::int64_t d, h, w;  ///< along the axes
-  constexpr Size3(std::int64_t all) noexcept
-      : d(all), h(all), w(all) {}  // NOLINT: meant to convert
-  constexpr Size3(std::int64_t depth, std::int64_t height, std::int64_t width) noexcept
-      : d(depth), h(height), w(width) {}
-  constexpr bool operator==(const Size3&) const noexcept = default;
-};
 /// As Pool2dOptions.
 struct Pool3dOptions {
   Size3 stride = 0;           ///< 0: the window's size
