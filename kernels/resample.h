@@ -5,14 +5,26 @@
 #pragma once
 
 #include "kernels/dispatch.h"
+#include "kernels/math/image/resize.h"
 
 namespace firn::kernels {
+
+struct Resampling {
+  math::ResizeKind kind = math::ResizeKind::nearest;
+  bool align_corners = false;
+
+  /// Axis 2 or 3 of images that are resized so.
+  math::ResizeAxis axis(const Shape& from, const Shape& to, int i) const {
+    return {from[i], to[i], kind, align_corners};
+  }
+};
+
 namespace cpu {
 
 /// y = x resized.
-void resample(const ConstView& x, bool bilinear, const View& y, Stream stream);
+void resample(const ConstView& x, Resampling how, const View& y, Stream stream);
 /// dx = beta*dx + the gradient; beta is 0 or 1.
-void resample_backward(const ConstView& dy, bool bilinear, const View& dx, float beta,
+void resample_backward(const ConstView& dy, Resampling how, const View& dx, float beta,
                        Stream stream);
 
 }  // namespace cpu

@@ -140,6 +140,9 @@ TEST_CASE("alloc_sweep: operations outside of a module", "[host]") {
   sweep_op([&] { return conv2d(leaf({1, 2, 5, 5}), leaf({3, 2, 3, 3})); });
   sweep_op([&] { return conv1d(leaf({1, 2, 5}), leaf({3, 2, 3})); });
   sweep_op([&] { return conv_transpose2d(leaf({1, 2, 4, 4}), leaf({2, 3, 3, 3})); });
+  sweep_op([&] { return conv3d(leaf({1, 2, 3, 4, 4}), leaf({3, 2, 2, 2, 2})); });
+  sweep_op([&] { return conv_transpose3d(leaf({1, 2, 3, 2, 2}), leaf({2, 3, 2, 2, 2})); });
+  sweep_op([&] { return unfold(leaf({1, 2, 5, 5}), 3, {.padding = 1}); });
   sweep_op([&] { return sort(leaf({3, 40}), 0).values; });
   sweep_op([&] { return topk(leaf({3, 40}), 7, 1, {.sorted = false}).values; });
   sweep_op([&] { return bincount(arange(9)); });

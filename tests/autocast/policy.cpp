@@ -57,9 +57,19 @@ std::vector<Case> cases() {
        [](auto& a, auto& b) {
          return conv2d(unsqueeze(a, 2), reshape(b, {4, 4, 1, 1}), b[0]);
        }},
+      {"conv3d",
+       [](auto& a, auto& b) {
+         return conv3d(reshape(a, {4, 4, 1, 1}), reshape(b, {4, 4, 1, 1, 1}), b[0]);
+       }},
+      {"conv_transpose1d",
+       [](auto& a, auto& b) { return conv_transpose1d(a, unsqueeze(b, 2), b[0]); }},
       {"conv_transpose2d",
        [](auto& a, auto& b) {
          return conv_transpose2d(unsqueeze(a, 2), reshape(b, {4, 4, 1, 1}));
+       }},
+      {"conv_transpose3d",
+       [](auto& a, auto& b) {
+         return conv_transpose3d(reshape(a, {4, 4, 1, 1}), reshape(b, {4, 4, 1, 1, 1}));
        }},
 
       {"exp", unary(firn::exp)},
@@ -225,7 +235,10 @@ attention: f16 f16 f16 f16
 recurrent: f16 f16 f16 f16
 conv1d: f16 f16 f16 f16
 conv2d: f16 f16 f16 f16
+conv3d: f16 f16 f16 f16
+conv_transpose1d: f16 f16 f16 f16
 conv_transpose2d: f16 f16 f16 f16
+conv_transpose3d: f16 f16 f16 f16
 exp: f32 f32 f32 f32
 log: f32 f32 f32 f32
 rsqrt: f32 f32 f32 f32

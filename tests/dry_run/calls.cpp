@@ -53,6 +53,13 @@ void add_convolutions(std::vector<LargeCall>& calls, DType t) {
   add("conv2d in groups, with strides", {9, 12, 21, 21}, {8, 6, 3, 3}, {.stride = 2, .groups = 2},
       false);
   add("conv2d of single pixels", {9, 48, 12, 12}, {40, 48, 1, 1}, {}, true);
+  calls.push_back({"conv3d",
+                   {values({5, 6, 9, 12, 11}, t), values({8, 6, 3, 3, 3}, t)},
+                   [](const Operands& a) { return conv3d(a[0], a[1], {}, {.padding = 1}); }});
+  calls.push_back(
+      {"conv_transpose3d",
+       {values({5, 6, 5, 9, 8}, t), values({6, 8, 3, 2, 2}, t)},
+       [](const Operands& a) { return conv_transpose3d(a[0], a[1], {}, {.stride = 2}); }});
 }
 
 void add_recurrent(std::vector<LargeCall>& calls, DType t) {

@@ -79,11 +79,70 @@ Results convolved_back(Draw& d) {
   return {conv_transpose2d(o.x, o.weight, o.bias, options)};
 }
 
+Size3 volume(Draw& d, std::string_view name, std::int64_t low, std::int64_t high) {
+  const Dims v = d.numbers(name, 3, low, high);
+  return {v[0], v[1], v[2]};
+}
+
+Results convolved_3d(Draw& d) {
+  const Operands o = operands(d, 3, false);
+  Conv3dOptions options;
+  options.groups = o.groups;
+  options.stride = volume(d, "stride", 1, 3);
+  options.dilation = volume(d, "dilation", 1, 2);
+  if (d.chance(20))
+    options.padding = kSamePadding;
+  else
+    options.padding.around = volume(d, "padding", 0, 2);
+  options.activation = activation(d);
+  return {conv3d(o.x, o.weight, o.bias, options)};
+}
+
+Results convolved_back_3d(Draw& d) {
+  const Operands o = operands(d, 3, true);
+  ConvTranspose3dOptions options;
+  options.groups = o.groups;
+  options.stride = volume(d, "stride", 1, 3);
+  options.dilation = volume(d, "dilation", 1, 2);
+  options.padding = volume(d, "padding", 0, 1);
+  options.output_padding = volume(d, "output_padding", 0, 0);
+  return {conv_transpose3d(o.x, o.weight, o.bias, options)};
+}
+
+Results convolved_back_1d(Draw& d) {
+  const Operands o = operands(d, 1, true);
+  ConvTranspose1dOptions options;
+  options.groups = o.groups;
+  options.stride = d.number("stride", 1, 3);
+  options.dilation = d.number("dilation", 1, 2);
+  options.padding = d.number("padding", 0, 1);
+  options.output_padding = d.number("output_padding", 0, 1);
+  return {conv_transpose1d(o.x, o.weight, o.bias, options)};
+}
+
 Tensor images(Draw& d, int spatial) {
   Shape shape{d.chance(8) ? 0 : 1 + d.below(3), d.chance(8) ? 0 : 1 + d.below(5)};
   for (int i = 0; i < spatial; ++i) shape.push_back(d.chance(3) ? 0 : 1 + d.below(12));
   if (d.chance(15)) shape.erase(0);
   return d.chance(2) ? d.small() : d.of(shape, d.one_of({f32, f32, f64, f16, bf16}));
+}
+
+Results windowed(Draw& d) {
+  if (d.chance(30)) {
+    d.say(" along an axis");
+    const Tensor x = d.floating(0, 5);
+    return {unfold_axis(x, d.integer(-1, 4), d.number("size", 0, 4), d.number("step", 1, 4))};
+  }
+  const Tensor x = images(d, 2);
+  WindowOptions options;
+  options.dilation = extent(d, "dilation", 1, 2);
+  options.padding = extent(d, "padding", 0, 2);
+  options.stride = extent(d, "stride", 1, 3);
+  const Size2 window = extent(d, "window", 1, 4);
+  const Tensor y = unfold(x, window, options);
+  d.say(" folded");
+  const Size2 out = d.chance(90) ? Size2(x.size(-2), x.size(-1)) : extent(d, "out", 1, 9);
+  return {y, fold(y, out, window, options)};
 }
 
 Results pooled(Draw& d) {
@@ -108,7 +167,29 @@ Results pooled(Draw& d) {
   return {mean ? avg_pool2d(x, window, options) : max_pool2d(x, window, options)};
 }
 
+Results upsampled(Draw& d) {
+  const auto how = d.one_of(
+      {Upsampling::nearest, Upsampling::nearest_exact, Upsampling::linear, Upsampling::bicubic});
+  const UpsampleOptions options{.align_corners = d.flag("align_corners")};
+  d.say(std::string(" ") + to_string(how));
+  switch (d.below(3)) {
+    case 0: {
+      const Tensor x = images(d, 1);
+      return {upsample1d(x, d.number("out", 1, 12), how, options)};
+    }
+    case 1: {
+      const Tensor x = images(d, 3);
+      return {upsample3d(x, volume(d, "out", 1, 9), how, options)};
+    }
+    default: {
+      const Tensor x = images(d, 2);
+      return {upsample2d(x, extent(d, "out", 1, 12), how, options)};
+    }
+  }
+}
+
 Results resized(Draw& d) {
+  if (d.chance(50)) return upsampled(d);
   const Tensor x = images(d, 2);
   const Size2 out = extent(d, "out", 1, 12);
   switch (d.below(5)) {
@@ -128,11 +209,6 @@ Results resized(Draw& d) {
       d.say(" nearest");
       return {upsample2d(x, out, Upsampling::nearest)};
   }
-}
-
-Size3 volume(Draw& d, std::string_view name, std::int64_t low, std::int64_t high) {
-  const Dims v = d.numbers(name, 3, low, high);
-  return {v[0], v[1], v[2]};
 }
 
 Results pooled_otherwise(Draw& d) {
@@ -213,6 +289,10 @@ std::vector<Call> image_calls() {
     const Call all[] = {{"conv2d", convolved},
                         {"conv1d", convolved_1d},
                         {"conv_transpose2d", convolved_back},
+                        {"conv3d", convolved_3d},
+                        {"conv_transpose3d", convolved_back_3d},
+                        {"conv_transpose1d", convolved_back_1d},
+                        {"windows", windowed},
                         {"pool", pooled},
                         {"resize", resized},
                         {"norm by channel", normalised},

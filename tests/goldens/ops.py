@@ -206,7 +206,7 @@ def conv(name, fn, x, w, bias=True, **options):
         rest = {k: v for k, v in options.items() if k != "activation"}
         return activation(fn(*operands, **rest))
 
-    channels = w[1] * options.get("groups", 1) if fn is F.conv_transpose2d else w[0]
+    channels = w[1] * options.get("groups", 1) if "transpose" in fn.__name__ else w[0]
     make = [lambda: uniform(*x), lambda: uniform(*w)] + ([lambda: uniform(channels)] if bias else [])
     record(name, call, *make)
 
@@ -412,6 +412,73 @@ for name, out, shape in [("up to 8 by 6", (8, 6), (2, 2, 4, 3)), ("up to 7 by 10
     pool(f"upsample2d nearest {name}", lambda x: F.interpolate(x, out), *shape)
     pool(f"upsample2d bilinear {name}", lambda x: F.interpolate(x, out, mode="bilinear"), *shape)
 write("pool")
+
+# ---- Volumes, resizing, windows --------------------------------------------------------------------
+conv("conv3d", F.conv3d, (2, 3, 4, 4, 3), (4, 3, 3, 2, 2))
+conv("conv3d unbatched", F.conv3d, (2, 3, 4, 3), (3, 2, 2, 2, 3))
+conv("conv3d without bias", F.conv3d, (1, 2, 3, 3, 4), (3, 2, 2, 3, 2), bias=False)
+conv("conv3d padding 1", F.conv3d, (2, 2, 3, 4, 3), (3, 2, 3, 3, 3), padding=1)
+conv("conv3d stride 2 by 1 by 3 padding 2 by 1 by 0", F.conv3d, (2, 2, 4, 3, 5), (3, 2, 3, 2, 2),
+     stride=(2, 1, 3), padding=(2, 1, 0))
+conv("conv3d same dilation 2 by 1 by 2", F.conv3d, (1, 2, 4, 3, 4), (2, 2, 2, 3, 2), padding="same",
+     dilation=(2, 1, 2))
+conv("conv3d dilation 3 by 1 by 1 stride 2", F.conv3d, (1, 2, 6, 3, 3), (2, 2, 2, 2, 2), stride=2,
+     dilation=(3, 1, 1))
+conv("conv3d groups 2", F.conv3d, (1, 4, 3, 3, 3), (6, 2, 3, 2, 3), padding=1, groups=2)
+conv("conv3d depthwise", F.conv3d, (2, 3, 3, 4, 3), (3, 1, 3, 3, 3), stride=(1, 2, 2), padding=1, groups=3)
+conv("conv3d of one tap along depth", F.conv3d, (2, 2, 3, 3, 3), (3, 2, 1, 3, 3), padding=(0, 1, 1))
+conv("conv3d of one tap along depth stride 2", F.conv3d, (2, 2, 4, 3, 3), (3, 2, 1, 1, 1), stride=2)
+conv("conv3d of one tap along depth padding 1", F.conv3d, (2, 2, 2, 3, 3), (3, 2, 1, 2, 2), padding=1)
+conv("conv3d relu", F.conv3d, (1, 2, 3, 3, 3), (3, 2, 2, 3, 2), padding=1, activation=F.relu)
+conv("conv_transpose3d", F.conv_transpose3d, (2, 3, 2, 3, 2), (3, 2, 3, 2, 2))
+conv("conv_transpose3d unbatched", F.conv_transpose3d, (2, 2, 2, 3), (2, 3, 2, 2, 3))
+conv("conv_transpose3d without bias", F.conv_transpose3d, (1, 2, 2, 3, 2), (2, 3, 2, 2, 2), bias=False, stride=2)
+conv("conv_transpose3d stride 2 padding 1 output padding 1", F.conv_transpose3d, (2, 2, 2, 3, 2), (2, 2, 3, 4, 3),
+     stride=2, padding=1, output_padding=(1, 0, 1))
+conv("conv_transpose3d output padding within dilation", F.conv_transpose3d, (1, 2, 3, 2, 2), (2, 2, 2, 2, 3),
+     padding=(1, 0, 1), output_padding=(2, 1, 0), dilation=(3, 2, 1))
+conv("conv_transpose3d groups 2", F.conv_transpose3d, (1, 4, 2, 2, 2), (4, 3, 2, 2, 1), stride=(2, 1, 2), groups=2)
+conv("conv_transpose3d of one tap along depth", F.conv_transpose3d, (2, 2, 2, 3, 2), (2, 3, 1, 3, 2),
+     padding=(0, 1, 0))
+conv("conv_transpose1d", F.conv_transpose1d, (2, 3, 5), (3, 4, 4))
+conv("conv_transpose1d unbatched", F.conv_transpose1d, (3, 5), (3, 4, 3))
+conv("conv_transpose1d strided", F.conv_transpose1d, (2, 4, 5), (4, 3, 3), stride=3, padding=2, output_padding=1,
+     dilation=2, groups=2)
+conv("conv_transpose1d without bias", F.conv_transpose1d, (2, 3, 4), (3, 2, 3), bias=False, stride=2)
+HOW = {"nearest": ("nearest", None), "nearest_exact": ("nearest-exact", None), "linear": ("linear", False),
+       "linear corners": ("linear", True), "bicubic": ("bicubic", False), "bicubic corners": ("bicubic", True)}
+
+
+def resize(name, how, out, *shape):
+    mode, corners = HOW[how]
+    if mode == "linear":
+        mode = {3: "linear", 4: "bilinear", 5: "trilinear"}[len(shape)]
+    pool(name, lambda x: F.interpolate(x, out, mode=mode, align_corners=corners), *shape)
+
+
+for how in ["nearest_exact", "linear corners", "bicubic", "bicubic corners"]:
+    for name, out, shape in [("up to 8 by 6", (8, 6), (2, 2, 4, 3)), ("up to 7 by 10", (7, 10), (1, 2, 3, 4)),
+                             ("down to 3 by 2", (3, 2), (2, 2, 6, 7)), ("down to 1 by 1", (1, 1), (2, 2, 3, 4)),
+                             ("of the same height", (4, 7), (1, 2, 4, 5)), ("of the same width", (5, 3), (1, 2, 4, 3))]:
+        resize(f"upsample2d {how} {name}", how, out, *shape)
+for how in ["nearest", "nearest_exact", "linear", "linear corners"]:
+    for out in [7, 3]:
+        resize(f"upsample1d {how} to {out}", how, out, 2, 3, 5)
+    resize(f"upsample3d {how} to 3 by 5 by 2", how, (3, 5, 2), 1, 2, 2, 3, 4)
+for name, window, options, channels in [
+        ("2", 2, {}, (2, 2)), ("2 by 3 stride 2 padding 1 by 2", (2, 3), {"padding": (1, 2), "stride": 2}, (2, 2)),
+        ("2 dilation 3 by 2 padding 1", 2, {"dilation": (3, 2), "padding": 1}, (1, 2)),
+        ("1 by 2 stride 2 apart", (1, 2), {"stride": 2}, (2, 3)),
+        ("3 padding 3 of zeros alone", 3, {"padding": 3, "stride": 3}, (1, 2))]:
+    columns = F.unfold(torch.zeros(*channels, 5, 4), window, **options).shape
+    pool(f"unfold {name}", lambda x: F.unfold(x, window, **options), *channels, 5, 4)
+    pool(f"fold {name}", lambda x: F.fold(x, (5, 4), window, **options), *columns)
+for name, (axis, size, step), shape in [
+        ("3 step 1", (1, 3, 1), (2, 7, 3)), ("3 step 2 of the last axis", (-1, 3, 2), (2, 8)),
+        ("2 step 5 apart", (0, 2, 5), (8, 3)), ("5 step 1 of few windows", (0, 5, 1), (6, 2)),
+        ("of nothing", (0, 0, 2), (3, 2)), ("of a scalar", (0, 1, 1), ())]:
+    pool(f"unfold_axis {name}", lambda x: x.unfold(axis, size, step), *shape)
+write("image")
 
 # ---- Losses: [sum, weight] -----------------------------------------------------------------------
 LOGITS = lambda: uniform(2, 3, 4, low=-3, high=3)

@@ -72,6 +72,34 @@ TEST_CASE("ConvTranspose2d is conv_transpose2d with its weight and options") {
                                 {.stride = 2, .padding = 1, .output_padding = 1, .groups = 2})));
 }
 
+TEST_CASE("layers of volumes, and transposed ones of rows, are their ops with weight and options") {
+  nn::Conv3d layer(4, 6, {3, 2, 1},
+                   {.stride = {2, 1, 1}, .padding = {1, 0, 2}, .dilation = {1, 2, 1}, .groups = 2});
+  CHECK(layer.weight.shape() == Shape{6, 2, 3, 2, 1});
+  CHECK(layer.weight.is_channels_last());
+  const Tensor x = input({2, 4, 5, 4, 3});
+  CHECK(values(layer(x)) ==
+        values(conv3d(
+            x, layer.weight, layer.bias,
+            {.stride = {2, 1, 1}, .padding = {1, 0, 2}, .dilation = {1, 2, 1}, .groups = 2})));
+  CHECK(nn::Conv3d(4, 5, 3, {.padding = kSamePadding})(x).shape() == Shape{2, 5, 5, 4, 3});
+
+  nn::ConvTranspose3d up(4, 6, 2, {.stride = {2, 1, 3}, .output_padding = {1, 0, 2}, .groups = 2});
+  CHECK(up.weight.shape() == Shape{4, 3, 2, 2, 2});
+  CHECK(up.bias.shape() == Shape{6});
+  CHECK(values(up(x)) ==
+        values(conv_transpose3d(x, up.weight, up.bias,
+                                {.stride = {2, 1, 3}, .output_padding = {1, 0, 2}, .groups = 2})));
+
+  nn::ConvTranspose1d row(4, 6, 3, {.stride = 2, .padding = 1, .output_padding = 1});
+  CHECK(row.weight.shape() == Shape{4, 6, 3});
+  const Tensor l = input({2, 4, 5});
+  CHECK(values(row(l)) ==
+        values(conv_transpose1d(l, row.weight, row.bias,
+                                {.stride = 2, .padding = 1, .output_padding = 1})));
+  CHECK(row(l).shape() == Shape{2, 6, 10});
+}
+
 TEST_CASE("convolution layers start as PyTorch's do") {
   nn::Conv2d a(32, 48, {3, 2}, {.groups = 2});
   check_uniform(a.weight, 1 / std::sqrt(16 * 3 * 2));
@@ -81,6 +109,12 @@ TEST_CASE("convolution layers start as PyTorch's do") {
   nn::ConvTranspose2d c(12, 30, 3, {.groups = 3});
   check_uniform(c.weight, 1 / std::sqrt(10 * 9));
   check_uniform(c.bias, 1 / std::sqrt(10 * 9));
+  nn::Conv3d d(6, 8, {3, 2, 2}, {.groups = 2});
+  check_uniform(d.weight, 1 / std::sqrt(3 * 12));
+  nn::ConvTranspose3d e(6, 8, {3, 2, 2}, {.groups = 2});
+  check_uniform(e.weight, 1 / std::sqrt(4 * 12));
+  nn::ConvTranspose1d f(12, 30, 3);
+  check_uniform(f.weight, 1 / std::sqrt(30 * 3));
   manual_seed(5);
   const auto first = values(nn::Conv2d(2, 3, 3).weight);
   manual_seed(5);
@@ -127,6 +161,13 @@ TEST_CASE("convolution layers refuse what is none") {
         }).find("[ConvTranspose2d] output_padding 2 along width") == 0);
   CHECK_THROWS_AS(nn::ConvTranspose2d(4, 6, 3, {.output_padding = -1}), Error);
   CHECK_NOTHROW(nn::ConvTranspose2d(4, 6, 3, {.output_padding = 1, .dilation = 2}));
+  CHECK(message_of([] { nn::Conv3d(3, 4, {3, 1, 0}); }).find("[Conv3d] kernel 3 x 1 x 0") == 0);
+  CHECK(message_of([] {
+          nn::ConvTranspose3d(4, 6, 3, {.output_padding = {1, 0, 0}});
+        }).find("[ConvTranspose3d] output_padding 1 along depth") == 0);
+  CHECK(message_of([] {
+          nn::ConvTranspose1d(4, 6, 3, {.output_padding = 1});
+        }).find("[ConvTranspose1d] output_padding 1 along length") == 0);
   nn::Conv2d layer(3, 4, 3);
   CHECK(message_of([&] {
           layer(zeros({2, 1, 8, 8}));
@@ -148,6 +189,12 @@ TEST_CASE("convolution layers print what is unusual about them", "[host]") {
   CHECK(
       nn::ConvTranspose2d(8, 3, 4, {.stride = 2, .padding = 1, .output_padding = 1}).extra_repr() ==
       "8, 3, 4, stride = 2, padding = 1, output_padding = 1");
+  CHECK(nn::Conv3d(3, 8, {1, 3, 3}, {.stride = 2, .padding = {0, 1, 1}}).extra_repr() ==
+        "3, 8, 1 x 3 x 3, stride = 2, padding = 0 x 1 x 1");
+  CHECK(nn::ConvTranspose1d(8, 3, 4, {.stride = 2, .output_padding = 1}).extra_repr() ==
+        "8, 3, 4, stride = 2, output_padding = 1");
+  CHECK(nn::ConvTranspose3d(8, 3, 4, {.stride = {1, 2, 2}, .output_padding = {0, 1, 1}})
+            .extra_repr() == "8, 3, 4, stride = 1 x 2 x 2, output_padding = 0 x 1 x 1");
 }
 
 TEST_CASE("Dropout2d drops whole channels, in training only") {

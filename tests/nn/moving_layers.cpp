@@ -82,6 +82,19 @@ TEST_CASE("shuffles and local response norm are their ops") {
   CHECK_THROWS_AS(nn::LocalResponseNorm(0), Error);
 }
 
+TEST_CASE("Unfold and Fold are their ops") {
+  const Tensor x = input({2, 3, 5, 6});
+  const WindowOptions options{.dilation = {1, 2}, .padding = 1, .stride = 2};
+  const Tensor columns = unfold(x, {2, 3}, options);
+  check(nn::Unfold({2, 3}, options), x, columns, "Unfold",
+        "2 x 3, dilation = 1 x 2, padding = 1, stride = 2");
+  check(nn::Fold({5, 6}, {2, 3}, options), columns, fold(columns, {5, 6}, {2, 3}, options), "Fold",
+        "5 x 6, 2 x 3, dilation = 1 x 2, padding = 1, stride = 2");
+  check(nn::Unfold(2), x, unfold(x, 2), "Unfold", "2");
+  CHECK_THROWS_AS(nn::Unfold(0), Error);
+  CHECK_THROWS_AS(nn::Fold({0, 3}, 2), Error);
+}
+
 TEST_CASE("distances are modules of two inputs") {
   const Tensor a = input({3, 4}), b = a * 0.5 + 1.0;
   nn::CosineSimilarity cosine(-1);

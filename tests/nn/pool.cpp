@@ -57,7 +57,18 @@ TEST_CASE("pooling modules are their ops") {
   check(nn::LPPool2d(1, {2, 3}, {.stride = 1}), x, lp_pool2d(x, 1, {2, 3}, {.stride = 1}),
         "1, 2 x 3, stride = 1");
 
+  check(nn::Upsample(2, Upsampling::bicubic, {.align_corners = true}), x,
+        upsample2d(x, {18, 16}, Upsampling::bicubic, {.align_corners = true}),
+        "2, bicubic, align_corners = true");
+  check(nn::Upsample1d(3, Upsampling::linear), rows, upsample1d(rows, 27, Upsampling::linear),
+        "3, linear");
+
   const Tensor volumes = input({1, 2, 4, 5, 6});
+  check(nn::Upsample3d({1, 2, 1}, Upsampling::trilinear), volumes,
+        upsample3d(volumes, {4, 10, 6}, Upsampling::trilinear), "1 x 2 x 1, trilinear");
+  check(nn::Upsample3d(2, Upsampling::nearest_exact), volumes,
+        upsample3d(volumes, {8, 10, 12}, Upsampling::nearest_exact), "2, nearest_exact");
+
   const Pool3dOptions deep{.stride = {2, 1, 1}, .padding = 1};
   check(nn::MaxPool3d(2), volumes, max_pool3d(volumes, 2), "2");
   check(nn::AvgPool3d({3, 2, 2}, deep), volumes, avg_pool3d(volumes, {3, 2, 2}, deep),
@@ -110,6 +121,9 @@ TEST_CASE("sizes that make no pooling are refused at construction", "[host]") {
   CHECK_THROWS_AS(nn::AdaptiveMaxPool2d(0), Error);
   CHECK_THROWS_AS(nn::AdaptiveAvgPool2d({1, 0}), Error);
   CHECK_THROWS_AS(nn::Upsample(0), Error);
+  CHECK_THROWS_AS(nn::Upsample1d(0), Error);
+  CHECK_THROWS_AS(nn::Upsample3d({1, 0, 1}), Error);
+  CHECK_THROWS_AS(nn::Upsample3d(2)(zeros({3, 3})), Error);
   CHECK_THROWS_AS(nn::AdaptiveMaxPool1d(0), Error);
   CHECK_THROWS_AS(nn::AdaptiveAvgPool1d(-2), Error);
   CHECK_THROWS_AS(nn::MaxPool3d({1, 0, 1}), Error);

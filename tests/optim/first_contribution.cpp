@@ -127,6 +127,16 @@ std::vector<Layer> layers() {
        [](const P& p, DType t) {
          return conv_transpose2d(random({2, 4, 5, 6}, t, 1), p[0], p[1], {.stride = 2});
        }},
+      {"conv3d",
+       {{6, 2, 2, 3, 2}, {6}},
+       [](const P& p, DType t) {
+         return conv3d(random({2, 4, 3, 5, 4}, t, 1), p[0], p[1], {.padding = 1, .groups = 2});
+       }},
+      {"conv_transpose3d",
+       {{4, 3, 2, 2, 2}, {3}},
+       [](const P& p, DType t) {
+         return conv_transpose3d(random({2, 4, 3, 2, 2}, t, 1), p[0], p[1], {.stride = 2});
+       }},
       {"layer_norm",
        {{7}, {7}},
        [](const P& p, DType t) {

@@ -22,7 +22,7 @@
 
 namespace firn::nn {
 
-/// Layers of one input that have a parameter `weight`: Linear, Conv1d, Conv2d, ConvTranspose2d,
+/// Layers of one input that have a parameter `weight`: Linear, convolutions, transposed or not,
 /// Embedding.
 template <class M>
 concept WithWeight = std::derived_from<M, Module> && std::copy_constructible<M> &&
@@ -51,6 +51,12 @@ class AllButWeight final : public MemberVisitor {
  private:
   MemberVisitor& to_;
 };
+
+/// Whether axis 1 of the weight counts the results' channels.
+template <class M>
+inline constexpr bool kTransposed =
+    std::derived_from<M, ConvTranspose1d> || std::derived_from<M, ConvTranspose2d> ||
+    std::derived_from<M, ConvTranspose3d>;
 
 /// What a layer shows in place of a weight that is computed: NaN of its shape, in no memory.
 Tensor no_weight(const Tensor& weight);
@@ -124,7 +130,8 @@ class WeightNorm : public M {
 struct SpectralNormOptions {
   int iterations = 1;  ///< of the power method, at each call in training mode
   double eps = 1e-12;  ///< vectors shorter than this are not scaled up to length 1
-  /// That of the matrix's rows; the others are its columns. Default: 0, and 1 for ConvTranspose2d.
+  /// That of the matrix's rows; the others are its columns. Default: 0, and 1 for a
+  /// transposed convolution.
   std::optional<std::int64_t> axis = {};
 };
 
@@ -143,7 +150,7 @@ class SpectralNorm : public M {
   explicit SpectralNorm(M layer, const SpectralNormOptions& options = {})
       : M(std::move(layer)),
         original(M::weight),
-        largest_(M::weight, options.axis.value_or(std::derived_from<M, ConvTranspose2d> ? 1 : 0),
+        largest_(M::weight, options.axis.value_or(detail::kTransposed<M> ? 1 : 0),
                  options.iterations, options.eps) {
     static_cast<Tensor&>(M::weight) = detail::no_weight(original);
   }

@@ -10,11 +10,11 @@
 // step may be outside. The backward function of custom() runs under the guard that custom() was
 // called in. The rule of each family of ops:
 //
-//   the guard's dtype   matmul, linear, mlp, attention, recurrent, conv1d, conv2d,
-//                       conv_transpose2d, the products of linear_cross_entropy, einsum, tensordot,
-//                       dot, vecdot, bmm, addmm, baddbmm, bilinear
+//   the guard's dtype   matmul, linear, mlp, attention, recurrent, conv1d, conv2d, conv3d and
+//                       their transposed ones, the products of linear_cross_entropy, einsum,
+//                       tensordot, dot, vecdot, bmm, addmm, baddbmm, bilinear
 //   f32                 exp, exp2, expm1, log, log2, log10, log1p, tan, asin, acos, sinh, cosh,
-//   pow, rsqrt, square, reciprocal,
+//                       pow, rsqrt, square, reciprocal,
 //                       softplus, softmax, log_softmax, layer_norm, rms_norm, sum, mean, var, norm,
 //                       all losses
 //   the widest dtype    add, sub, mul, div, outer, minimum, maximum, atan2, hypot, fmod, remainder,

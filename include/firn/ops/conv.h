@@ -1,6 +1,7 @@
-// Convolutions. Shapes are [batch, channels, height, width]. Results are channels-last in memory
-// (ops.h), and channels-last operands are not copied. Sums of f16 and bf16 run in f32. Invalid
-// arguments throw Error with the op, the values and a hint.
+// Convolutions. Shapes are [batch, channels, height, width], or have one axis of positions, or
+// three with the depth before the height. Results are channels-last in memory (ops.h), and
+// channels-last operands are not copied. Sums of f16 and bf16 run in f32. Invalid arguments throw
+// Error with the op, the values and a hint.
 #pragma once
 
 #include <cstdint>
@@ -18,22 +19,36 @@ struct Size2 {
   constexpr bool operator==(const Size2&) const noexcept = default;
 };
 
-/// How many zeros are added on each side of a convolution's input.
-struct ConvPadding {
-  Size2 around = 0;   ///< zeros above and below, left and right
-  bool same = false;  ///< as many zeros as keep height and width at stride 1
-  constexpr ConvPadding(std::int64_t both) noexcept : around(both) {}  // NOLINT: meant to convert
-  constexpr ConvPadding(std::int64_t h, std::int64_t w) noexcept : around(h, w) {}
-  /// What kSamePadding is.
-  static constexpr ConvPadding as_same() noexcept {
-    ConvPadding p(0);
-    p.same = true;
-    return p;
-  }
+/// Three numbers for depth, height and width; a single number sets all.
+struct Size3 {
+  std::int64_t d, h, w;  ///< along the axes
+  constexpr Size3(std::int64_t all) noexcept
+      : d(all), h(all), w(all) {}  // NOLINT: meant to convert
+  constexpr Size3(std::int64_t depth, std::int64_t height, std::int64_t width) noexcept
+      : d(depth), h(height), w(width) {}
+  constexpr bool operator==(const Size3&) const noexcept = default;
 };
-/// Pads so that the result has the input's height and width; needs stride 1. If the total is odd,
-/// the extra zero is added below or to the right.
-inline constexpr ConvPadding kSamePadding = ConvPadding::as_same();
+
+/// What kSamePadding is.
+struct SamePadding {};
+/// Pads so that the result has the input's sizes; needs stride 1. If the total along an axis is
+/// odd, the extra zero is added behind, below or to the right.
+inline constexpr SamePadding kSamePadding;
+
+/// How many zeros are added on each side of a convolution's input. `Size` is Size2 or Size3.
+template <class Size>
+struct ConvPaddingOf {
+  Size around = 0;    ///< zeros on both sides of each axis
+  bool same = false;  ///< as many zeros as keep the sizes at stride 1
+  constexpr ConvPaddingOf(std::int64_t all) noexcept : around(all) {}  // NOLINT: meant to convert
+  /// A number for each axis.
+  template <class... Numbers>
+  constexpr ConvPaddingOf(std::int64_t first, std::int64_t second, Numbers... more) noexcept
+      : around(first, second, more...) {}
+  constexpr ConvPaddingOf(SamePadding) noexcept : same(true) {}  // NOLINT: meant to convert
+};
+using ConvPadding = ConvPaddingOf<Size2>;   ///< for height and width, or for one axis
+using ConvPadding3 = ConvPaddingOf<Size3>;  ///< for depth, height and width
 
 struct Conv2dOptions {
   Size2 stride = 1;         ///< step of the kernel along height and width
@@ -70,6 +85,21 @@ struct Conv1dOptions {
 Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               const Conv1dOptions& options = {});
 
+struct Conv3dOptions {
+  Size3 stride = 1;          ///< step of the kernel along depth, height and width
+  ConvPadding3 padding = 0;  ///< zeros around the input
+  Size3 dilation = 1;        ///< distance between the kernel's taps
+  /// Groups of channels, convolved apart; divides both numbers of channels.
+  std::int64_t groups = 1;
+  Activation activation = Activation::none;  ///< applied to the result; relu is fused
+};
+
+/// The same for volumes: x [n, c, d, h, w] or [c, d, h, w], weight [k, c/groups, t, r, s] ->
+/// [n, k, o, p, q]. It is a two-dimensional convolution whose channels are those of the t slices
+/// that a result reads. These are copied, some of the batch at a time.
+Tensor conv3d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
+              const Conv3dOptions& options = {});
+
 struct ConvTranspose2dOptions {
   Size2 stride = 1;   ///< step of the kernel along the result
   Size2 padding = 0;  ///< removed from each side of the result
@@ -85,6 +115,33 @@ struct ConvTranspose2dOptions {
 /// h = (p-1) stride - 2 padding + dilation (r-1) + output_padding + 1.
 Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
                         const ConvTranspose2dOptions& options = {});
+
+struct ConvTranspose1dOptions {
+  std::int64_t stride = 1;          ///< step of the kernel along the result
+  std::int64_t padding = 0;         ///< removed from both ends of the result
+  std::int64_t output_padding = 0;  ///< extra positions at the end, < stride or dilation
+  std::int64_t dilation = 1;        ///< distance between the kernel's taps
+  /// Groups of channels, convolved apart; divides both numbers of channels.
+  std::int64_t groups = 1;
+};
+
+/// The same along one axis: x [n, k, q] or [k, q], weight [k, c/groups, s] -> [n, c, l].
+Tensor conv_transpose1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
+                        const ConvTranspose1dOptions& options = {});
+
+struct ConvTranspose3dOptions {
+  Size3 stride = 1;          ///< step of the kernel along the result
+  Size3 padding = 0;         ///< removed from each side of the result
+  Size3 output_padding = 0;  ///< extra positions at the end of each axis, < stride or dilation
+  Size3 dilation = 1;        ///< distance between the kernel's taps
+  /// Groups of channels, convolved apart; divides both numbers of channels.
+  std::int64_t groups = 1;
+};
+
+/// The same for volumes, the gradient of conv3d with respect to its input: x [n, k, o, p, q] or
+/// [k, o, p, q], weight [k, c/groups, t, r, s] -> [n, c, d, h, w].
+Tensor conv_transpose3d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
+                        const ConvTranspose3dOptions& options = {});
 
 /// Allows convolutions on CUDA devices to use faster algorithms whose order of summation changes
 /// from run to run. Off by default. Applies to all threads, from the next plan on.

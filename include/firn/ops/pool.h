@@ -35,15 +35,6 @@ Tensor avg_pool1d(const Tensor& x, std::int64_t window, const Pool2dOptions& opt
 Tensor adaptive_max_pool1d(const Tensor& x, std::int64_t out);
 Tensor adaptive_avg_pool1d(const Tensor& x, std::int64_t out);
 
-/// Three numbers for depth, height and width; a single number sets all.
-struct Size3 {
-  std::int64_t d, h, w;  ///< along the axes
-  constexpr Size3(std::int64_t all) noexcept
-      : d(all), h(all), w(all) {}  // NOLINT: meant to convert
-  constexpr Size3(std::int64_t depth, std::int64_t height, std::int64_t width) noexcept
-      : d(depth), h(height), w(width) {}
-  constexpr bool operator==(const Size3&) const noexcept = default;
-};
 /// As Pool2dOptions.
 struct Pool3dOptions {
   Size3 stride = 0;           ///< 0: the window's size
@@ -69,10 +60,33 @@ Tensor lp_pool2d(const Tensor& x, double p, Size2 window, const Pool2dOptions& o
 /// The same along one axis, with the options for the width.
 Tensor lp_pool1d(const Tensor& x, double p, std::int64_t window, const Pool2dOptions& options = {});
 
-/// Where a new pixel's value comes from: the nearest one, or the four around it.
-enum class Upsampling : std::uint8_t { nearest, bilinear };
-/// x resized to out.h x out.w. nearest: source index floor(i h / out.h). bilinear: source position
-/// (i + 0.5) h / out.h - 0.5, clamped at the edges (PyTorch's align_corners = false).
-Tensor upsample2d(const Tensor& x, Size2 out, Upsampling how = Upsampling::nearest);
+/// Where a new position's value comes from. `i` is its index, `in` and `out` the sizes of an axis.
+/// An axis that keeps its size keeps its values.
+enum class Upsampling : std::uint8_t {
+  nearest,             ///< the source floor(i in / out)
+  linear,              ///< the two sources around it on each axis, weighted by their distance
+  bicubic,             ///< the four around it (Keys 1981, a = -0.75); beyond the edge, its value
+  nearest_exact,       ///< the source floor((i + 0.5) in / out), that in the middle of its range
+  bilinear = linear,   ///< linear, as PyTorch calls it for images
+  trilinear = linear,  ///< linear, as PyTorch calls it for volumes
+};
+const char* to_string(Upsampling how) noexcept;
+struct UpsampleOptions {
+  /// The first and last positions of the result are those of x: the source position is
+  /// i (in - 1) / (out - 1), else (i + 0.5) in / out - 0.5. For linear and bicubic.
+  bool align_corners = false;
+};
+/// x [n, c, h, w] resized to out.h x out.w. linear clamps source positions at the edges. The sizes
+/// give the positions (PyTorch's recompute_scale_factor = true), and are computed in integers.
+/// Throws Error if align_corners is set for a nearest source.
+Tensor upsample2d(const Tensor& x, Size2 out, Upsampling how = Upsampling::nearest,
+                  const UpsampleOptions& options = {});
+/// The same along one axis: x [n, c, l] -> [n, c, out]. Not bicubic.
+Tensor upsample1d(const Tensor& x, std::int64_t out, Upsampling how = Upsampling::nearest,
+                  const UpsampleOptions& options = {});
+/// The same for volumes: x [n, c, d, h, w] -> [n, c, out.d, out.h, out.w]. Resized along height and
+/// width, then along depth; values of f16 and bf16 are rounded once. Not bicubic.
+Tensor upsample3d(const Tensor& x, Size3 out, Upsampling how = Upsampling::nearest,
+                  const UpsampleOptions& options = {});
 
 }  // namespace firn

@@ -1,5 +1,5 @@
 // Operations that move elements: views of parts, repetitions, reversals, triangles and diagonals,
-// borders, shuffles.
+// borders, shuffles, windows.
 // They work on every dtype, and throw Error on an axis that does not exist. Gradients go back to
 // where an element came from.
 #pragma once
@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "firn/ops/conv.h"
 #include "firn/ops/ops.h"
 #include "firn/tensor.h"
 
@@ -31,6 +32,11 @@ Tensor broadcast_to(const Tensor& x, const Shape& shape);
 /// position on `second` is `offset` more than on `first`; none if that is beyond the corners.
 Tensor diagonal(const Tensor& x, std::int64_t offset = 0, std::int64_t first = 0,
                 std::int64_t second = 1);
+/// Windows of `size` positions along an axis, `step` apart, as a view: that axis counts the
+/// windows, floor((n - size) / step) + 1 of them, and a new last axis has their positions. This is
+/// torch.Tensor.unfold. A scalar has one window, [1]. Windows that overlap share memory, so the
+/// view can be read but not written. Throws Error unless 0 <= size <= n and step > 0.
+Tensor unfold_axis(const Tensor& x, std::int64_t axis, std::int64_t size, std::int64_t step);
 /// Views of 1-D tensors, or scalars, of one dtype, that broadcast each along an axis of its own:
 /// output i has the values of input i along axis i. With n inputs all have the shape [sizes...] of
 /// n axes. This is PyTorch's indexing="ij"; for "xy" transpose the first two axes.
@@ -90,6 +96,24 @@ Tensor pixel_unshuffle(const Tensor& x, std::int64_t r);
 /// (Zhang et al. 2018), so that the next grouped convolution sees all groups. Throws Error unless
 /// groups > 0 divides c.
 Tensor channel_shuffle(const Tensor& x, std::int64_t groups);
+
+// ---- Windows ----
+/// Options of unfold() and fold(), in PyTorch's order.
+struct WindowOptions {
+  Size2 dilation = 1;  ///< distance between a window's positions
+  Size2 padding = 0;   ///< zeros around the image
+  Size2 stride = 1;    ///< distance between windows
+};
+/// The windows of images as columns (im2col): x [n, c, h, w] or [c, h, w] ->
+/// [n, c window.h window.w, l] or without n, with l = p q windows, where
+/// p = (h + 2 padding - dilation (window.h - 1) - 1) / stride + 1. Column l holds window l channel
+/// by channel, each row by row. Throws Error if there is no window.
+Tensor unfold(const Tensor& x, Size2 window, const WindowOptions& options = {});
+/// The gradient of unfold() as an operation (col2im): the sum of all windows at their places in
+/// images of out.h x out.w. x [n, c window.h window.w, l] or without n, floating ->
+/// [n, c, out.h, out.w]. Sums of f16 and bf16 are rounded once. Throws Error unless x has the
+/// columns that unfold() gives for such images.
+Tensor fold(const Tensor& x, Size2 out, Size2 window, const WindowOptions& options = {});
 
 struct LinspaceOptions {
   DType dtype = f32;  ///< floating

@@ -2,11 +2,12 @@
 // sources and weights of an axis are computed once per call.
 #include "kernels/resample.h"
 
+#include <array>
 #include <vector>
 
 #include "firn/half.h"
 #include "kernels/cpu/image/image_rows.h"
-#include "kernels/math/image/window.h"
+#include "kernels/math/image/resize.h"
 
 namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
@@ -14,32 +15,41 @@ namespace {
 using math::Range;
 using math::ResizeAxis;
 
-/// Each output's two sources and the weight of the second. For nearest, both are the same source.
+/// Each output's sources and their weights, by tap.
 template <class A>
 struct Sources {
-  std::vector<std::int64_t> low, high;
-  std::vector<A> weight;
+  int taps;
+  std::array<std::vector<std::int64_t>, 4> at;
+  std::array<std::vector<A>, 4> weight;
 
-  Sources(ResizeAxis axis, bool bilinear) {
+  explicit Sources(const ResizeAxis& axis) : taps(axis.taps()) {
     for (std::int64_t i = 0; i < axis.out; ++i) {
+      if (taps == 1) {
+        at[0].push_back(axis.nearest(i));
+        weight[0].push_back(1);
+        continue;
+      }
       const auto between = axis.between(i);
-      low.push_back(bilinear ? between.low : axis.nearest(i));
-      high.push_back(bilinear ? between.high : low.back());
-      weight.push_back(bilinear ? axis.template weight<A>(between) : A(0));
+      for (int k = 0; k < taps; ++k) {
+        at[index(k)].push_back(axis.source(between, k));
+        weight[index(k)].push_back(axis.template weight<A>(between, k));
+      }
     }
   }
+  static std::size_t index(int k) { return static_cast<std::size_t>(k); }
 };
 
 /// The outputs that read each source, and with which weights.
 template <class A>
 class Readers {
  public:
-  Readers(ResizeAxis axis, bool bilinear) {
+  explicit Readers(const ResizeAxis& axis) {
+    const bool one = axis.taps() == 1;
     for (std::int64_t p = 0; p < axis.in; ++p) {
-      outputs_.push_back(bilinear ? axis.outputs(p) : axis.nearest_outputs(p));
+      outputs_.push_back(one ? axis.nearest_outputs(p) : axis.outputs(p));
       begin_.push_back(weights_.size());
       for (std::int64_t i = outputs_.back().begin; i < outputs_.back().end; ++i)
-        weights_.push_back(bilinear ? axis.template weight_of<A>(i, p) : A(1));
+        weights_.push_back(one ? A(1) : axis.template weight_of<A>(i, p));
     }
   }
   Range outputs(std::int64_t p) const { return outputs_[static_cast<std::size_t>(p)]; }
@@ -74,14 +84,24 @@ void load_at(const void* src, DType dtype, std::int64_t stride, const std::int64
   }
 }
 
+/// total += below * row, and row = 0: the sum of one row of sources is complete.
 template <class A>
-void resample_as(const ConstView& x, bool bilinear, const View& y) {
-  const Sources<A> down(ResizeAxis{x.shape[2], y.shape[2]}, bilinear);
-  const Sources<A> across(ResizeAxis{x.shape[3], y.shape[3]}, bilinear);
+void add_row(A* __restrict row, A below, A* __restrict total, std::int64_t n) {
+  for (std::int64_t k = 0; k < n; ++k) {
+    total[k] += below * row[k];
+    row[k] = 0;
+  }
+}
+
+template <class A>
+void resample_as(const ConstView& x, Resampling how, const View& y) {
+  const Sources<A> down(how.axis(x.shape, y.shape, 2)), across(how.axis(x.shape, y.shape, 3));
   const bool by_width = along_width(y);
-  for_image_rows(y.shape, by_width, bilinear ? 4 : 1, [&](const ImageRow& at) {
+  const int taps = down.taps * across.taps;
+  const bool bilinear = down.taps == 2 && across.taps == 2;
+  for_image_rows(y.shape, by_width, taps, [&](const ImageRow& at) {
     alignas(64) A corner[4][kSpan];
-    alignas(64) A buffer[kSpan];
+    alignas(64) A total[kSpan], row[kSpan];
     const auto i = static_cast<std::size_t>(at.h);
     const auto source = [&](std::int64_t h, std::int64_t w) {
       return advance(x.data, x.dtype, offset_of(x.strides, at.n, at.c, h, w));
@@ -89,37 +109,63 @@ void resample_as(const ConstView& x, bool bilinear, const View& y) {
     const auto target = [&](std::int64_t w) {
       return advance(y.data, y.dtype, offset_of(y.strides, at.n, at.c, at.h, w));
     };
-    if (by_width) {
-      const auto load = [&](std::int64_t h, const std::vector<std::int64_t>& w, int to) {
-        load_at(source(h, 0), x.dtype, x.strides[3], w.data() + at.w, at.size, corner[to]);
-      };
-      load(down.low[i], across.low, 0);
-      if (bilinear) {
-        load(down.low[i], across.high, 1);
-        load(down.high[i], across.low, 2);
-        load(down.high[i], across.high, 3);
-        for (std::int64_t k = 0; k < at.size; ++k)
-          corner[0][k] = math::bilinear(corner[0][k], corner[1][k], corner[2][k], corner[3][k],
-                                        down.weight[i], across.weight.data()[at.w + k]);
+    // The sum over all taps; add(r, c) adds tap c of row r to `row`.
+    const auto sum = [&](const auto& add) {
+      std::fill_n(total, at.size, A(0));
+      std::fill_n(row, at.size, A(0));
+      for (std::size_t r = 0; r < static_cast<std::size_t>(down.taps); ++r) {
+        for (std::size_t c = 0; c < static_cast<std::size_t>(across.taps); ++c) add(r, c);
+        add_row(row, down.weight[r][i], total, at.size);
       }
-      return store_row<A>(corner[0], target(at.w), y.dtype, y.strides[3], at.size);
+    };
+    if (by_width) {
+      const auto load = [&](std::size_t r, std::size_t c, A* to) {
+        load_at(source(down.at[r][i], 0), x.dtype, x.strides[3], across.at[c].data() + at.w,
+                at.size, to);
+      };
+      if (taps == 1) {
+        load(0, 0, total);
+      } else if (bilinear) {
+        for (std::size_t k = 0; k < 4; ++k) load(k / 2, k % 2, corner[k]);
+        const A* const right = across.weight[1].data() + at.w;
+        for (std::int64_t k = 0; k < at.size; ++k)
+          total[k] = math::bilinear(corner[0][k], corner[1][k], corner[2][k], corner[3][k],
+                                    down.weight[1][i], right[k]);
+      } else {
+        sum([&](std::size_t r, std::size_t c) {
+          load(r, c, corner[0]);
+          const A* const weight = across.weight[c].data() + at.w;
+          for (std::int64_t k = 0; k < at.size; ++k) row[k] += weight[k] * corner[0][k];
+        });
+      }
+      return store_row<A>(total, target(at.w), y.dtype, y.strides[3], at.size);
     }
     for (std::int64_t w = 0; w < y.shape[3]; ++w) {
       const auto j = static_cast<std::size_t>(w);
-      const auto load = [&](std::int64_t h, std::int64_t from, int to) {
-        return load_row<A>(source(h, from), x.dtype, x.strides[1], at.size, corner[to]);
+      const auto load = [&](std::size_t r, std::size_t c, A* to) {
+        return load_row<A>(source(down.at[r][i], across.at[c][j]), x.dtype, x.strides[1], at.size,
+                           to);
       };
-      const A* const a = load(down.low[i], across.low[j], 0);
       void* const dst = target(w);
-      if (!bilinear) {
-        store_row<A>(a, dst, y.dtype, y.strides[1], at.size);
+      if (taps == 1) {
+        store_row<A>(load(0, 0, corner[0]), dst, y.dtype, y.strides[1], at.size);
         continue;
       }
-      const A* const b = load(down.low[i], across.high[j], 1);
-      const A* const c = load(down.high[i], across.low[j], 2);
-      const A* const d = load(down.high[i], across.high[j], 3);
-      A* const __restrict out = row_target<A>(dst, y.dtype, y.strides[1], buffer);
-      const A below = down.weight[i], right = across.weight[j];
+      if (!bilinear) {
+        sum([&](std::size_t r, std::size_t c) {
+          const A* const from = load(r, c, corner[0]);
+          const A weight = across.weight[c][j];
+          for (std::int64_t k = 0; k < at.size; ++k) row[k] += weight * from[k];
+        });
+        store_row<A>(total, dst, y.dtype, y.strides[1], at.size);
+        continue;
+      }
+      const A* const a = load(0, 0, corner[0]);
+      const A* const b = load(0, 1, corner[1]);
+      const A* const c = load(1, 0, corner[2]);
+      const A* const d = load(1, 1, corner[3]);
+      A* const __restrict out = row_target<A>(dst, y.dtype, y.strides[1], total);
+      const A below = down.weight[1][i], right = across.weight[1][j];
       for (std::int64_t k = 0; k < at.size; ++k)
         out[k] = math::bilinear(a[k], b[k], c[k], d[k], below, right);
       store_row<A>(out, dst, y.dtype, y.strides[1], at.size);
@@ -128,11 +174,13 @@ void resample_as(const ConstView& x, bool bilinear, const View& y) {
 }
 
 template <class A>
-void resample_backward_as(const ConstView& dy, bool bilinear, const View& dx, float beta) {
-  const Readers<A> down(ResizeAxis{dx.shape[2], dy.shape[2]}, bilinear);
-  const Readers<A> across(ResizeAxis{dx.shape[3], dy.shape[3]}, bilinear);
+void resample_backward_as(const ConstView& dy, Resampling how, const View& dx, float beta) {
+  const ResizeAxis rows_axis = how.axis(dx.shape, dy.shape, 2),
+                   columns_axis = how.axis(dx.shape, dy.shape, 3);
+  const Readers<A> down(rows_axis), across(columns_axis);
   const bool by_width = along_width(dx);
-  const std::int64_t reads = 1 + (bilinear ? 4 : 1) * dy.shape[2] * dy.shape[3] /
+  const std::int64_t reads = 1 + rows_axis.taps() * columns_axis.taps() * dy.shape[2] *
+                                     dy.shape[3] /
                                      std::max<std::int64_t>(1, dx.shape[2] * dx.shape[3]);
   for_image_rows(dx.shape, by_width, reads, [&](const ImageRow& at) {
     alignas(64) A sum[kSpan];
@@ -182,16 +230,16 @@ void resample_backward_as(const ConstView& dy, bool bilinear, const View& dx, fl
 
 }  // namespace
 
-void resample(const ConstView& x, bool bilinear, const View& y, Stream) {
+void resample(const ConstView& x, Resampling how, const View& y, Stream) {
   if (y.numel() == 0) return;  // before the axes' tables are made
-  if (x.dtype == DType::f64) return resample_as<double>(x, bilinear, y);
-  resample_as<float>(x, bilinear, y);
+  if (x.dtype == DType::f64) return resample_as<double>(x, how, y);
+  resample_as<float>(x, how, y);
 }
 
-void resample_backward(const ConstView& dy, bool bilinear, const View& dx, float beta, Stream) {
+void resample_backward(const ConstView& dy, Resampling how, const View& dx, float beta, Stream) {
   if (dx.numel() == 0) return;
-  if (dy.dtype == DType::f64) return resample_backward_as<double>(dy, bilinear, dx, beta);
-  resample_backward_as<float>(dy, bilinear, dx, beta);
+  if (dy.dtype == DType::f64) return resample_backward_as<double>(dy, how, dx, beta);
+  resample_backward_as<float>(dy, how, dx, beta);
 }
 
 }  // namespace firn::kernels::cpu::FIRN_ISA

@@ -1,6 +1,5 @@
-// Pooling windows and sources of resized images along one axis: which positions a window spans,
-// which windows hold a position, which outputs read a source. All in integers, so that all backends
-// agree.
+// Pooling windows along one axis: which positions a window spans, which windows hold a position.
+// All in integers, so that all backends agree.
 #pragma once
 
 #include "kernels/math/macros.h"
@@ -11,8 +10,6 @@ namespace firn::math {
 struct Range {
   std::int64_t begin, end;
 };
-
-// ---- Windows ----
 
 struct WindowAxis {
   std::int64_t in = 1, out = 1;  ///< positions, windows
@@ -67,58 +64,5 @@ struct WindowAxis {
     return size < room ? size : room;
   }
 };
-
-// ---- Resized images ----
-
-/// Sources of an axis of `in` positions that is resized to `out`: nearest and bilinear.
-/// firn/ops/pool.h has the formulas.
-struct ResizeAxis {
-  std::int64_t in = 1, out = 1;
-
-  FIRN_HD constexpr std::int64_t nearest(std::int64_t i) const { return floor_div(i * in, out); }
-  /// The outputs whose nearest source is p.
-  FIRN_HD constexpr Range nearest_outputs(std::int64_t p) const {
-    return {ceil_div(p * out, in), ceil_div((p + 1) * out, in)};
-  }
-
-  /// Output i = (1 - weight) x[low] + weight x[high], with weight = part / (2 out).
-  struct Between {
-    std::int64_t low, high, part;
-  };
-  FIRN_HD constexpr Between between(std::int64_t i) const {
-    // (i + 0.5) in/out - 0.5, times 2 out
-    const std::int64_t at = (2 * i + 1) * in - out;
-    const std::int64_t low = at <= 0 ? 0 : floor_div(at, 2 * out);
-    return {low, low + 1 < in ? low + 1 : low, at <= 0 ? 0 : at - low * 2 * out};
-  }
-  template <class V>
-  FIRN_HD constexpr V weight(const Between& b) const {
-    return static_cast<V>(b.part) / static_cast<V>(2 * out);
-  }
-  /// The weight of source p in output i.
-  template <class V>
-  FIRN_HD constexpr V weight_of(std::int64_t i, std::int64_t p) const {
-    const Between b = between(i);
-    const V w = weight<V>(b);
-    return (b.low == p ? V(1) - w : V(0)) + (b.high == p ? w : V(0));
-  }
-  /// The outputs that read source p.
-  FIRN_HD constexpr Range outputs(std::int64_t p) const {
-    return {first_from(p - 1), p + 1 < in ? first_from(p + 1) : out};
-  }
-
- private:
-  /// The first output whose low source is at least p.
-  FIRN_HD constexpr std::int64_t first_from(std::int64_t p) const {
-    return p <= 0 ? 0 : ceil_div((2 * p + 1) * out - in, 2 * in);
-  }
-};
-
-/// Interpolates four neighbours; `down` and `right` are the weights of the lower and the right
-/// ones.
-template <class V>
-FIRN_HD constexpr V bilinear(V a, V b, V c, V d, V down, V right) {
-  return (V(1) - down) * ((V(1) - right) * a + right * b) + down * ((V(1) - right) * c + right * d);
-}
 
 }  // namespace firn::math

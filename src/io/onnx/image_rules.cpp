@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "firn/ops/ops.h"
 #include "io/onnx/rules.h"
+#include "kernels/math/image/resize.h"
 #include "kernels/math/image/window.h"
 
 namespace firn::io::onnx {
@@ -14,10 +15,6 @@ namespace {
 
 using Integers = std::vector<std::int64_t>;
 
-/// The last `spatial` of two numbers, for height and width or for the width alone.
-Integers last(const Integers& both, std::size_t spatial) {
-  return {both.end() - static_cast<std::ptrdiff_t>(spatial), both.end()};
-}
 Integers joined(Integers before, const Integers& after) {
   before.insert(before.end(), after.begin(), after.end());
   return before;
@@ -29,14 +26,12 @@ Integers kernel_of(Emit& e) {
 }
 
 void conv(Emit& e) {
-  const auto spatial = static_cast<std::size_t>(e.rank() - 2);
-  const std::string y =
-      e("Conv", {e.in(0), e.in(1), e.in(2)},
-        {{"kernel_shape", kernel_of(e)},
-         {"strides", last(e.integers("stride"), spatial)},
-         {"pads", joined(last(e.integers("before"), spatial), last(e.integers("after"), spatial))},
-         {"dilations", last(e.integers("dilation"), spatial)},
-         {"group", e.integer("groups")}});
+  const std::string y = e("Conv", {e.in(0), e.in(1), e.in(2)},
+                          {{"kernel_shape", kernel_of(e)},
+                           {"strides", e.integers("stride")},
+                           {"pads", joined(e.integers("before"), e.integers("after"))},
+                           {"dilations", e.integers("dilation")},
+                           {"group", e.integer("groups")}});
   e.done(e.integer("relu") != 0 ? e("Relu", {y}) : y);
 }
 
@@ -191,30 +186,40 @@ void avg_pool(Emit& e) {
 
 // ---- Resizing ----
 
-void upsample(Emit& e) {
+void upsample(Emit& e, int axes) {
+  using math::ResizeAxis, math::ResizeKind;
   const Sizes& to = e.result().shape;
-  if (e.integer("bilinear") != 0) {
-    const bool batched = e.rank() == 4;
+  const auto kind = static_cast<ResizeKind>(e.integer("kind"));
+  const auto made = [&to](std::int64_t axis) {
+    return to[to.size() - static_cast<std::size_t>(-axis)].fixed;
+  };
+  const bool same = made(-1) == e.size(-1) && (axes == 1 || made(-2) == e.size(-2));
+  if (!same && (kind == ResizeKind::linear || kind == ResizeKind::cubic)) {
+    const bool batched = e.rank() == axes + 2;
     Sizes sizes = to;
     if (!batched) sizes.insert(sizes.begin(), {1, 0});
     const std::string x = batched ? e.in() : e.unsqueeze(e.in(), {0});
-    const std::string y = e("Resize", {x, "", "", e.graph.shape(sizes)},
-                            {{"mode", std::string("linear")},
-                             {"coordinate_transformation_mode", std::string("half_pixel")}});
+    NodeAttributes attributes = {
+        {"mode", std::string(kind == ResizeKind::cubic ? "cubic" : "linear")},
+        {"coordinate_transformation_mode",
+         std::string(e.integer("align_corners") != 0 ? "align_corners" : "half_pixel")}};
+    if (kind == ResizeKind::cubic) attributes.push_back({"cubic_coeff_a", -0.75f});
+    const std::string y = e("Resize", {x, "", "", e.graph.shape(sizes)}, attributes);
     return e.done(batched ? y : e.squeeze(y, {0}));
   }
   // Positions in integers: those that Resize computes in f32 may be one off.
   std::string y = e.in();
-  for (const std::int64_t axis : {-2, -1}) {
-    const std::int64_t in = e.size(axis);
-    const std::int64_t out = to[to.size() - static_cast<std::size_t>(-axis)].fixed;
-    if (in == out) continue;
+  for (std::int64_t axis = -axes; axis < 0; ++axis) {
+    const ResizeAxis resized(e.size(axis), made(axis), kind, false);
+    if (resized.in == resized.out) continue;
     std::vector<std::int64_t> from;
-    for (std::int64_t i = 0; i < out; ++i) from.push_back(i * in / out);
+    for (std::int64_t i = 0; i < resized.out; ++i) from.push_back(resized.nearest(i));
     y = e("Gather", {y, e.graph.list(from)}, {{"axis", e.rank() + axis}});
   }
   e.done(y);
 }
+void upsample_rows(Emit& e) { upsample(e, 1); }
+void upsample_images(Emit& e) { upsample(e, 2); }
 
 // ---- Norms over channels ----
 
@@ -260,7 +265,10 @@ void group_norm(Emit& e) {
 const std::array kRules = {
     Rule{"conv1d", Width::wide, conv},
     Rule{"conv2d", Width::wide, conv},
+    Rule{"conv3d", Width::wide, conv},
+    Rule{"conv_transpose1d", Width::wide, conv_transpose},
     Rule{"conv_transpose2d", Width::wide, conv_transpose},
+    Rule{"conv_transpose3d", Width::wide, conv_transpose},
     Rule{"max_pool1d", Width::same, max_pool},
     Rule{"max_pool2d", Width::same, max_pool},
     Rule{"adaptive_max_pool1d", Width::same, max_pool},
@@ -270,7 +278,8 @@ const std::array kRules = {
     Rule{"adaptive_avg_pool1d", Width::wide, avg_pool},
     Rule{"adaptive_avg_pool2d", Width::wide, avg_pool},
     Rule{"global_avg_pool2d", Width::wide, avg_pool},
-    Rule{"upsample2d", Width::wide, upsample},
+    Rule{"upsample1d", Width::wide, upsample_rows},
+    Rule{"upsample2d", Width::wide, upsample_images},
     Rule{"batch_norm", Width::wide, batch_norm},
     Rule{"group_norm", Width::wide, group_norm},
     Rule{"instance_norm", Width::wide, group_norm},

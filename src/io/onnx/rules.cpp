@@ -14,6 +14,8 @@ constexpr const char* kLossHint = "export the model without its loss";
 constexpr const char* kNoBits = "ONNX has operations on bits from opset 18 on";
 constexpr const char* kNoFactors = "opset 17 has no factors of matrices";
 constexpr const char* kFactorsHint = "compute them before, and export what follows";
+constexpr const char* kNoWindows = "opset 17 has no windows as columns";
+constexpr const char* kWindowsHint = "a convolution or slices may do the same";
 constexpr const char* kBitsHint = "on bools use logical_and() and the like";
 
 constexpr std::array kRefusals = {
@@ -21,6 +23,9 @@ constexpr std::array kRefusals = {
     Refusal{"bincount", "the size of its result depends on the values",
             "count on the host, or compare with one_hot() and sum()"},
     Refusal{"diag", "opset 17 has no diagonal", "multiply by eye()"},
+    Refusal{"unfold", kNoWindows, kWindowsHint},
+    Refusal{"fold", kNoWindows, kWindowsHint},
+    Refusal{"unfold_axis", kNoWindows, kWindowsHint},
     Refusal{"histogram", "ONNX has no search in a list", "count on the host"},
     Refusal{"nonzero", "the size of its result depends on the values", "where() keeps the shape"},
     Refusal{"masked_select", "the size of its result depends on the values",

@@ -1,4 +1,4 @@
-// Conv1d, Conv2d, ConvTranspose2d.
+// Conv1d, Conv2d, Conv3d and their transposed ones.
 #include "firn/nn/layers/conv.h"
 
 #include <cmath>
@@ -11,30 +11,72 @@
 namespace firn::nn {
 namespace {
 
-std::string pair(Size2 v) {
-  return v.h == v.w ? fmt::format("{}", v.h) : fmt::format("{} x {}", v.h, v.w);
+/// The last `axes` of three numbers, or one if all are equal.
+std::string text(const Size3& v, int axes) {
+  if (axes == 1 || (v.h == v.w && (axes == 2 || v.d == v.h))) return fmt::format("{}", v.w);
+  const std::string plane = fmt::format("{} x {}", v.h, v.w);
+  return axes == 2 ? plane : fmt::format("{} x {}", v.d, plane);
 }
 
-/// The sizes that all three layers share; the constructors check them.
+Size3 lifted(Size2 v, std::int64_t depth) { return {depth, v.h, v.w}; }
+/// Whether all three numbers are `least` or more.
+bool at_least(const Size3& v, std::int64_t least) {
+  return v.d >= least && v.h >= least && v.w >= least;
+}
+
+/// The sizes that all layers share, along the last `axes` of depth, height and width. Those of the
+/// other axes are 1. The constructors check them.
 struct Sizes {
+  int axes;
   std::int64_t in, out;
-  Size2 kernel, stride, padding, dilation;
+  Size3 kernel, stride, padding, dilation;
   std::int64_t groups;
+  std::string text(const Size3& v) const { return nn::text(v, axes); }
 };
+
+template <class Options>
+Sizes sizes(std::int64_t in, std::int64_t out, std::int64_t kernel, const Options& o,
+            std::int64_t padding) {
+  return {1,       in, out, {1, 1, kernel}, {1, 1, o.stride}, {0, 0, padding}, {1, 1, o.dilation},
+          o.groups};
+}
+template <class Options>
+Sizes sizes(std::int64_t in, std::int64_t out, Size2 kernel, const Options& o, Size2 padding) {
+  return {2,
+          in,
+          out,
+          lifted(kernel, 1),
+          lifted(o.stride, 1),
+          lifted(padding, 0),
+          lifted(o.dilation, 1),
+          o.groups};
+}
+template <class Options>
+Sizes sizes(std::int64_t in, std::int64_t out, const Size3& kernel, const Options& o,
+            const Size3& padding) {
+  return {3, in, out, kernel, o.stride, padding, o.dilation, o.groups};
+}
 
 void check_sizes(const char* layer, const Sizes& z) {
   FIRN_CHECK(z.in > 0 && z.out > 0, layer, "give the numbers of channels before and after",
              "in = {} and out = {} must be positive", z.in, z.out);
-  FIRN_CHECK(z.kernel.h > 0 && z.kernel.w > 0, layer, "give the kernel's height and width",
-             "kernel {} x {} must be positive", z.kernel.h, z.kernel.w);
+  FIRN_CHECK(at_least(z.kernel, 1), layer, "give the kernel's size along each axis",
+             "kernel {} must be positive", z.text(z.kernel));
   FIRN_CHECK(z.groups > 0 && z.in % z.groups == 0 && z.out % z.groups == 0, layer,
              "channels are cut into groups before and after",
              "groups = {} must divide in = {} and out = {}", z.groups, z.in, z.out);
-  FIRN_CHECK(z.stride.h > 0 && z.stride.w > 0 && z.dilation.h > 0 && z.dilation.w > 0, layer,
-             "1 takes every position", "stride {} and dilation {} must be positive", pair(z.stride),
-             pair(z.dilation));
-  FIRN_CHECK(z.padding.h >= 0 && z.padding.w >= 0, layer, "slice the input to make it smaller",
-             "padding {} must not be negative", pair(z.padding));
+  FIRN_CHECK(at_least(z.stride, 1) && at_least(z.dilation, 1), layer, "1 takes every position",
+             "stride {} and dilation {} must be positive", z.text(z.stride), z.text(z.dilation));
+  FIRN_CHECK(at_least(z.padding, 0), layer, "slice the input to make it smaller",
+             "padding {} must not be negative", z.text(z.padding));
+}
+
+/// Checks the limits of output_padding along the last axes.
+void check_more(const char* layer, const Sizes& z, const Size3& more) {
+  using firn::ops::check_output_padding;
+  if (z.axes == 3) check_output_padding(layer, "depth", more.d, z.stride.d, z.dilation.d);
+  if (z.axes >= 2) check_output_padding(layer, "height", more.h, z.stride.h, z.dilation.h);
+  check_output_padding(layer, z.axes == 1 ? "length" : "width", more.w, z.stride.w, z.dilation.w);
 }
 
 /// The elements of a weight at one position of its first axis, which start as if each result were
@@ -53,13 +95,31 @@ Parameter uniform(const Shape& shape, std::int64_t fan_in, DType dtype, Device d
   return Parameter(value);
 }
 
-/// The options that differ from the defaults.
-std::string unusual(const Sizes& z, bool same, bool bias, Activation activation) {
-  std::string text;
-  if (!(z.stride == Size2(1))) text += fmt::format(", stride = {}", pair(z.stride));
+/// Makes the parameters of checked sizes. A weight is [out, in/groups, kernel], and that of a
+/// transposed layer [in, out/groups, kernel].
+void start(const char* layer, const Sizes& z, bool transposed, bool biased, DType dtype,
+           Device device, Parameter& weight, Parameter& bias) {
+  const std::int64_t first = transposed ? z.in : z.out, second = transposed ? z.out : z.in;
+  Shape shape{first, second / z.groups};
+  if (z.axes == 3) shape.push_back(z.kernel.d);
+  if (z.axes >= 2) shape.push_back(z.kernel.h);
+  shape.push_back(z.kernel.w);
+  const std::int64_t fan_in = fan_in_of(layer, shape);
+  weight = uniform(shape, fan_in, dtype, device);
+  if (biased) bias = uniform({z.out}, fan_in, dtype, device);
+}
+
+/// The sizes, and the options that differ from the defaults.
+std::string repr(const Sizes& z, bool same, bool bias, Activation activation) {
+  std::string text = fmt::format("{}, {}, {}", z.in, z.out, z.text(z.kernel));
+  const auto unless = [&](const char* name, const Size3& v, std::int64_t usual) {
+    if (v.h != usual || v.w != usual || (z.axes == 3 && v.d != usual))
+      text += fmt::format(", {} = {}", name, z.text(v));
+  };
+  unless("stride", z.stride, 1);
   if (same) text += ", padding = same";
-  if (!same && !(z.padding == Size2(0))) text += fmt::format(", padding = {}", pair(z.padding));
-  if (!(z.dilation == Size2(1))) text += fmt::format(", dilation = {}", pair(z.dilation));
+  if (!same) unless("padding", z.padding, 0);
+  unless("dilation", z.dilation, 1);
   if (z.groups != 1) text += fmt::format(", groups = {}", z.groups);
   if (!bias) text += ", bias = false";
   if (activation != Activation::none)
@@ -67,73 +127,115 @@ std::string unusual(const Sizes& z, bool same, bool bias, Activation activation)
   return text;
 }
 
+/// The channels of a layer by its weight.
+struct Channels {
+  std::int64_t in, out;
+};
+Channels channels(const Parameter& weight, std::int64_t groups) {
+  return {weight.size(1) * groups, weight.size(0)};
+}
+Channels transposed_channels(const Parameter& weight, std::int64_t groups) {
+  return {weight.size(0), weight.size(1) * groups};
+}
+
+/// ", output_padding = ..." unless it is 0.
+std::string more_text(const Sizes& z, const Size3& more) {
+  return more == Size3(0) ? "" : ", output_padding = " + z.text(more);
+}
+
+template <class Of, class Options>
+Of for_op(const Options& o) {
+  return {.stride = o.stride,
+          .padding = o.padding,
+          .dilation = o.dilation,
+          .groups = o.groups,
+          .activation = o.activation};
+}
+template <class Of, class Options>
+Of for_transposed_op(const Options& o) {
+  return {.stride = o.stride,
+          .padding = o.padding,
+          .output_padding = o.output_padding,
+          .dilation = o.dilation,
+          .groups = o.groups};
+}
+
 }  // namespace
 
 Conv1d::Conv1d(std::int64_t in, std::int64_t out, std::int64_t kernel, const Conv1dOptions& options)
-    : options_{.stride = options.stride,
-               .padding = options.padding,
-               .dilation = options.dilation,
-               .groups = options.groups,
-               .activation = options.activation} {
-  check_sizes("Conv1d", {in, out, kernel, options.stride, options.padding.around, options.dilation,
-                         options.groups});
-  const Shape shape{out, in / options.groups, kernel};
-  const std::int64_t fan_in = fan_in_of("Conv1d", shape);
-  weight = uniform(shape, fan_in, options.dtype, options.device);
-  if (options.bias) bias = uniform({out}, fan_in, options.dtype, options.device);
+    : options_(for_op<firn::Conv1dOptions>(options)) {
+  const Sizes z = sizes(in, out, kernel, options, options.padding.around.w);
+  check_sizes("Conv1d", z);
+  start("Conv1d", z, false, options.bias, options.dtype, options.device, weight, bias);
 }
 
 Tensor Conv1d::forward(const Tensor& x) { return conv1d(x, weight, bias, options_); }
 
 std::string Conv1d::extra_repr() const {
-  const auto& o = options_;
-  const std::int64_t in = weight.size(1) * o.groups, out = weight.size(0), kernel = weight.size(2);
-  return fmt::format("{}, {}, {}{}", in, out, kernel,
-                     unusual({in, out, kernel, o.stride, o.padding.around.w, o.dilation, o.groups},
-                             o.padding.same, bias.defined(), o.activation));
+  const auto [in, out] = channels(weight, options_.groups);
+  return repr(sizes(in, out, weight.size(2), options_, options_.padding.around.w),
+              options_.padding.same, bias.defined(), options_.activation);
 }
 
 Conv2d::Conv2d(std::int64_t in, std::int64_t out, Size2 kernel, const Conv2dOptions& options)
-    : options_{.stride = options.stride,
-               .padding = options.padding,
-               .dilation = options.dilation,
-               .groups = options.groups,
-               .activation = options.activation} {
-  check_sizes("Conv2d", {in, out, kernel, options.stride, options.padding.around, options.dilation,
-                         options.groups});
-  const Shape shape{out, in / options.groups, kernel.h, kernel.w};
-  const std::int64_t fan_in = fan_in_of("Conv2d", shape);
-  weight = uniform(shape, fan_in, options.dtype, options.device);
-  if (options.bias) bias = uniform({out}, fan_in, options.dtype, options.device);
+    : options_(for_op<firn::Conv2dOptions>(options)) {
+  const Sizes z = sizes(in, out, kernel, options, options.padding.around);
+  check_sizes("Conv2d", z);
+  start("Conv2d", z, false, options.bias, options.dtype, options.device, weight, bias);
 }
 
 Tensor Conv2d::forward(const Tensor& x) { return conv2d(x, weight, bias, options_); }
 
 std::string Conv2d::extra_repr() const {
-  const auto& o = options_;
-  const std::int64_t in = weight.size(1) * o.groups, out = weight.size(0);
-  const Size2 kernel(weight.size(2), weight.size(3));
-  return fmt::format("{}, {}, {}{}", in, out, pair(kernel),
-                     unusual({in, out, kernel, o.stride, o.padding.around, o.dilation, o.groups},
-                             o.padding.same, bias.defined(), o.activation));
+  const auto [in, out] = channels(weight, options_.groups);
+  return repr(
+      sizes(in, out, Size2(weight.size(2), weight.size(3)), options_, options_.padding.around),
+      options_.padding.same, bias.defined(), options_.activation);
+}
+
+Conv3d::Conv3d(std::int64_t in, std::int64_t out, Size3 kernel, const Conv3dOptions& options)
+    : options_(for_op<firn::Conv3dOptions>(options)) {
+  const Sizes z = sizes(in, out, kernel, options, options.padding.around);
+  check_sizes("Conv3d", z);
+  start("Conv3d", z, false, options.bias, options.dtype, options.device, weight, bias);
+}
+
+Tensor Conv3d::forward(const Tensor& x) { return conv3d(x, weight, bias, options_); }
+
+std::string Conv3d::extra_repr() const {
+  const auto [in, out] = channels(weight, options_.groups);
+  return repr(sizes(in, out, Size3(weight.size(2), weight.size(3), weight.size(4)), options_,
+                    options_.padding.around),
+              options_.padding.same, bias.defined(), options_.activation);
+}
+
+ConvTranspose1d::ConvTranspose1d(std::int64_t in, std::int64_t out, std::int64_t kernel,
+                                 const ConvTranspose1dOptions& options)
+    : options_(for_transposed_op<firn::ConvTranspose1dOptions>(options)) {
+  const Sizes z = sizes(in, out, kernel, options, options.padding);
+  check_sizes("ConvTranspose1d", z);
+  check_more("ConvTranspose1d", z, Size3(0, 0, options.output_padding));
+  start("ConvTranspose1d", z, true, options.bias, options.dtype, options.device, weight, bias);
+}
+
+Tensor ConvTranspose1d::forward(const Tensor& x) {
+  return conv_transpose1d(x, weight, bias, options_);
+}
+
+std::string ConvTranspose1d::extra_repr() const {
+  const auto [in, out] = transposed_channels(weight, options_.groups);
+  const Sizes z = sizes(in, out, weight.size(2), options_, options_.padding);
+  return repr(z, false, bias.defined(), Activation::none) +
+         more_text(z, Size3(0, 0, options_.output_padding));
 }
 
 ConvTranspose2d::ConvTranspose2d(std::int64_t in, std::int64_t out, Size2 kernel,
                                  const ConvTranspose2dOptions& options)
-    : options_{.stride = options.stride,
-               .padding = options.padding,
-               .output_padding = options.output_padding,
-               .dilation = options.dilation,
-               .groups = options.groups} {
-  check_sizes("ConvTranspose2d",
-              {in, out, kernel, options.stride, options.padding, options.dilation, options.groups});
-  const Size2 more = options.output_padding, stride = options.stride, dilation = options.dilation;
-  firn::ops::check_output_padding("ConvTranspose2d", "height", more.h, stride.h, dilation.h);
-  firn::ops::check_output_padding("ConvTranspose2d", "width", more.w, stride.w, dilation.w);
-  const Shape shape{in, out / options.groups, kernel.h, kernel.w};
-  const std::int64_t fan_in = fan_in_of("ConvTranspose2d", shape);
-  weight = uniform(shape, fan_in, options.dtype, options.device);
-  if (options.bias) bias = uniform({out}, fan_in, options.dtype, options.device);
+    : options_(for_transposed_op<firn::ConvTranspose2dOptions>(options)) {
+  const Sizes z = sizes(in, out, kernel, options, options.padding);
+  check_sizes("ConvTranspose2d", z);
+  check_more("ConvTranspose2d", z, lifted(options.output_padding, 0));
+  start("ConvTranspose2d", z, true, options.bias, options.dtype, options.device, weight, bias);
 }
 
 Tensor ConvTranspose2d::forward(const Tensor& x) {
@@ -141,15 +243,30 @@ Tensor ConvTranspose2d::forward(const Tensor& x) {
 }
 
 std::string ConvTranspose2d::extra_repr() const {
-  const auto& o = options_;
-  const std::int64_t in = weight.size(0), out = weight.size(1) * o.groups;
-  const Size2 kernel(weight.size(2), weight.size(3));
-  std::string text = fmt::format("{}, {}, {}", in, out, pair(kernel));
-  text += unusual({in, out, kernel, o.stride, o.padding, o.dilation, o.groups}, false,
-                  bias.defined(), Activation::none);
-  if (!(o.output_padding == Size2(0)))
-    text += fmt::format(", output_padding = {}", pair(o.output_padding));
-  return text;
+  const auto [in, out] = transposed_channels(weight, options_.groups);
+  const Sizes z = sizes(in, out, Size2(weight.size(2), weight.size(3)), options_, options_.padding);
+  return repr(z, false, bias.defined(), Activation::none) +
+         more_text(z, lifted(options_.output_padding, 0));
+}
+
+ConvTranspose3d::ConvTranspose3d(std::int64_t in, std::int64_t out, Size3 kernel,
+                                 const ConvTranspose3dOptions& options)
+    : options_(for_transposed_op<firn::ConvTranspose3dOptions>(options)) {
+  const Sizes z = sizes(in, out, kernel, options, options.padding);
+  check_sizes("ConvTranspose3d", z);
+  check_more("ConvTranspose3d", z, options.output_padding);
+  start("ConvTranspose3d", z, true, options.bias, options.dtype, options.device, weight, bias);
+}
+
+Tensor ConvTranspose3d::forward(const Tensor& x) {
+  return conv_transpose3d(x, weight, bias, options_);
+}
+
+std::string ConvTranspose3d::extra_repr() const {
+  const auto [in, out] = transposed_channels(weight, options_.groups);
+  const Sizes z = sizes(in, out, Size3(weight.size(2), weight.size(3), weight.size(4)), options_,
+                        options_.padding);
+  return repr(z, false, bias.defined(), Activation::none) + more_text(z, options_.output_padding);
 }
 
 }  // namespace firn::nn

@@ -1,4 +1,4 @@
-// Padding, PixelShuffle, PixelUnshuffle, ChannelShuffle.
+// Padding, PixelShuffle, PixelUnshuffle, ChannelShuffle, Unfold, Fold.
 #include "firn/nn/layers/padding.h"
 
 #include "base/check.h"
@@ -55,5 +55,40 @@ ChannelShuffle::ChannelShuffle(std::int64_t groups)
     : groups_(positive("ChannelShuffle", "groups", groups)) {}
 Tensor ChannelShuffle::forward(const Tensor& x) { return channel_shuffle(x, groups_); }
 std::string ChannelShuffle::extra_repr() const { return fmt::format("{}", groups_); }
+
+namespace {
+
+std::string text(Size2 v) {
+  return v.h == v.w ? fmt::format("{}", v.h) : fmt::format("{} x {}", v.h, v.w);
+}
+Size2 positive(const char* layer, const char* name, Size2 v) {
+  FIRN_CHECK(v.h > 0 && v.w > 0, layer, "sizes count positions from 1",
+             "{} = {} x {} must be positive", name, v.h, v.w);
+  return v;
+}
+/// The options that differ from the defaults.
+std::string unusual(const WindowOptions& o) {
+  std::string s;
+  if (!(o.dilation == Size2(1))) s += ", dilation = " + text(o.dilation);
+  if (!(o.padding == Size2(0))) s += ", padding = " + text(o.padding);
+  if (!(o.stride == Size2(1))) s += ", stride = " + text(o.stride);
+  return s;
+}
+
+}  // namespace
+
+Unfold::Unfold(Size2 window, const WindowOptions& options)
+    : window_(positive("Unfold", "window", window)), options_(options) {}
+Tensor Unfold::forward(const Tensor& x) { return unfold(x, window_, options_); }
+std::string Unfold::extra_repr() const { return text(window_) + unusual(options_); }
+
+Fold::Fold(Size2 out, Size2 window, const WindowOptions& options)
+    : out_(positive("Fold", "out", out)),
+      window_(positive("Fold", "window", window)),
+      options_(options) {}
+Tensor Fold::forward(const Tensor& x) { return fold(x, out_, window_, options_); }
+std::string Fold::extra_repr() const {
+  return text(out_) + ", " + text(window_) + unusual(options_);
+}
 
 }  // namespace firn::nn

@@ -145,19 +145,61 @@ std::string LPPool1d::extra_repr() const {
 
 Tensor GlobalAvgPool2d::forward(const Tensor& x) { return global_avg_pool2d(x); }
 
-Upsample::Upsample(Size2 scale, Upsampling how) : scale_(scale), how_(how) {
+namespace {
+
+/// Size `axis` of x, from the end, times `scale`.
+std::int64_t scaled(const char* layer, const Tensor& x, int axis, std::int64_t scale) {
+  FIRN_CHECK(x.defined() && x.rank() >= -axis, layer, "reshape it", "{} has too few axes",
+             describe(x));
+  return checked_product(layer, x.size(axis), scale);
+}
+
+/// `linear` is what PyTorch calls it for so many axes.
+std::string describe_upsampling(Upsampling how, const UpsampleOptions& o, const char* linear) {
+  std::string s;
+  if (how != Upsampling::nearest)
+    s = fmt::format(", {}", how == Upsampling::linear ? linear : to_string(how));
+  if (o.align_corners) s += ", align_corners = true";
+  return s;
+}
+
+}  // namespace
+
+Upsample::Upsample(Size2 scale, Upsampling how, const UpsampleOptions& options)
+    : scale_(scale), how_(how), options_(options) {
   check_positive("Upsample", "scale", scale);
 }
 Tensor Upsample::forward(const Tensor& x) {
-  FIRN_CHECK(x.defined() && x.rank() >= 2, "upsample2d", "reshape it",
-             "x is [n, c, h, w] or without n, got {}", describe(x));
-  return upsample2d(x,
-                    {checked_product("Upsample", x.size(-2), scale_.h),
-                     checked_product("Upsample", x.size(-1), scale_.w)},
-                    how_);
+  return upsample2d(x, {scaled("Upsample", x, -2, scale_.h), scaled("Upsample", x, -1, scale_.w)},
+                    how_, options_);
 }
 std::string Upsample::extra_repr() const {
-  return text(scale_) + (how_ == Upsampling::bilinear ? ", bilinear" : "");
+  return text(scale_) + describe_upsampling(how_, options_, "bilinear");
+}
+
+Upsample1d::Upsample1d(std::int64_t scale, Upsampling how, const UpsampleOptions& options)
+    : scale_(scale), how_(how), options_(options) {
+  check_positive("Upsample1d", "scale", Size2{1, scale});
+}
+Tensor Upsample1d::forward(const Tensor& x) {
+  return upsample1d(x, scaled("Upsample1d", x, -1, scale_), how_, options_);
+}
+std::string Upsample1d::extra_repr() const {
+  return fmt::format("{}", scale_) + describe_upsampling(how_, options_, "linear");
+}
+
+Upsample3d::Upsample3d(Size3 scale, Upsampling how, const UpsampleOptions& options)
+    : scale_(scale), how_(how), options_(options) {
+  check_positive("Upsample3d", "scale", scale);
+}
+Tensor Upsample3d::forward(const Tensor& x) {
+  return upsample3d(x,
+                    {scaled("Upsample3d", x, -3, scale_.d), scaled("Upsample3d", x, -2, scale_.h),
+                     scaled("Upsample3d", x, -1, scale_.w)},
+                    how_, options_);
+}
+std::string Upsample3d::extra_repr() const {
+  return text(scale_) + describe_upsampling(how_, options_, "trilinear");
 }
 
 }  // namespace firn::nn

@@ -1,4 +1,4 @@
-// Convolutions and transposed convolutions. Both use the three products of kernels/conv.h: the
+// Convolutions and transposed convolutions. Both use the three products of conv_volumes.h: the
 // forward pass of one is the data gradient of the other. The product of a weight gradient
 // accumulates into the sink itself, in the sink's dtype.
 #include "firn/ops/conv.h"
@@ -7,7 +7,6 @@
 #include <atomic>
 
 #include "base/checked.h"
-#include "kernels/conv.h"
 #include "kernels/copy.h"
 #include "kernels/elementwise.h"
 #include "kernels/reduce.h"
@@ -15,18 +14,42 @@
 #include "ops/common.h"
 #include "ops/elementwise/symbolic.h"
 #include "ops/gradient/again.h"
+#include "ops/image/conv_volumes.h"
 #include "ops/image/output_padding.h"
 
 namespace firn {
 
 using namespace ops;
-using kernels::ConvGeometry;
+using ConvGeometry = VolumeGeometry;
 
 namespace {
 
-constexpr const char* kAxisNames[2] = {"height", "width"};
+/// The number along axis i of depth, height and width.
+std::int64_t along(const Size3& v, int i) { return i == 0 ? v.d : i == 1 ? v.h : v.w; }
+/// The name of that axis, if there are `spatial` of them.
+const char* axis_name(int i, int spatial) {
+  constexpr const char* kNames[] = {"depth", "height", "width"};
+  return spatial == 1 ? "length" : kNames[i];
+}
+const char* axes_text(int spatial) {
+  return spatial == 3 ? "d, h, w" : spatial == 2 ? "h, w" : "l";
+}
+/// The last `spatial` of three numbers.
+Dims last(const Size3& v, int spatial) {
+  Dims out;
+  for (int i = 3 - spatial; i < 3; ++i) out.push_back(along(v, i));
+  return out;
+}
+Dims last(const std::array<std::int64_t, 3>& v, int spatial) {
+  return last(Size3(v[0], v[1], v[2]), spatial);
+}
+std::string without_brackets(const Dims& v) {
+  const std::string text = to_string(v);
+  return text.substr(1, text.size() - 2);
+}
+Size3 lifted(Size2 v, std::int64_t depth) { return {depth, v.h, v.w}; }
 
-/// Rank 4, as kernels require: with one spatial axis, a height of 1 is inserted.
+/// As the products require: with one spatial axis, a height of 1 is inserted.
 template <class V>
 V planes(V v) {
   if (v.rank() != 3) return v;
@@ -37,24 +60,30 @@ V planes(V v) {
 ConstView seen(const Tensor& t) { return planes(t.view()); }
 View written(const Tensor& t) { return planes(t.mutable_view()); }
 
-/// A vector with one number per channel, in a shape that broadcasts to rank 4.
+/// A vector with one number per channel, in a shape that broadcasts to this rank.
 template <class V>
-V by_channel(V v) {
-  v.shape = {1, v.shape[0], 1, 1};
-  v.strides = {0, v.strides[0], 0, 0};
+V by_channel(V v, int rank) {
+  const std::int64_t channels = v.shape[0], stride = v.strides[0];
+  v.shape = Dims::filled(rank, 1);
+  v.strides = Dims::filled(rank, 0);
+  v.shape[1] = channels;
+  v.strides[1] = stride;
   return v;
 }
 
 struct Numbers {
-  Size2 stride, dilation;
+  Size3 stride, dilation;
   std::int64_t groups;
 };
 
-void check_numbers(const char* op, const Numbers& o, Size2 padding) {
-  const auto at_least = [&](const char* what, Size2 v, std::int64_t least) {
-    FIRN_CHECK(std::min(v.h, v.w) >= least && std::max(v.h, v.w) <= kMostPositions, op,
-               "sizes are height, then width",
-               "{} = {}, {} must be at least {} (and fit in 32 bits)", what, v.h, v.w, least);
+void check_numbers(const char* op, const Numbers& o, const Size3& padding, int spatial) {
+  const auto at_least = [&](const char* what, const Size3& v, std::int64_t least) {
+    const Dims numbers = last(v, spatial);
+    FIRN_CHECK(*std::min_element(numbers.begin(), numbers.end()) >= least &&
+                   *std::max_element(numbers.begin(), numbers.end()) <= kMostPositions,
+               op, "sizes are depth, height and width, in this order",
+               "{} = {} must be at least {} (and fit in 32 bits)", what, without_brackets(numbers),
+               least);
   };
   at_least("stride", o.stride, 1);
   at_least("dilation", o.dilation, 1);
@@ -79,7 +108,7 @@ void drop_idle(ConvGeometry& g, std::size_t at, std::int64_t places, std::int64_
 void check_operands(const char* op, const Tensor& x, const Tensor& weight, int spatial) {
   require_floating(op, x);
   require_factors(op, x, weight);
-  const char* const axes = spatial == 2 ? "h, w" : "l";
+  const char* const axes = axes_text(spatial);
   FIRN_CHECK(x.rank() == spatial + 1 || x.rank() == spatial + 2, op,
              x.rank() == spatial ? "if x is an image of one channel, say x.unsqueeze(0)"
                                  : "reshape it: an image without batch is allowed",
@@ -94,7 +123,7 @@ void check_operands(const char* op, const Tensor& x, const Tensor& weight, int s
 /// A hint for an x whose channels do not match the weight's.
 std::string channels_hint(const Tensor& x, std::int64_t channels, int spatial) {
   if (x.rank() == spatial + 2) return "x is [n, c, ...]: permute it so that channels are axis 1";
-  const char* const one = spatial == 2 ? "[c, h, w]" : "[c, l]";
+  const std::string one = fmt::format("[c, {}]", axes_text(spatial));
   if (channels == 1)
     return fmt::format("x of {} axes is one {}; x.unsqueeze(1) makes a batch of one channel",
                        x.rank(), one);
@@ -121,7 +150,7 @@ void save_factors(const Tensor& y, const Tensor& x, const Tensor& weight) {
 /// db = beta*db + the sum of dy over all axes but the channels.
 void accumulate_bias(Backward& back, const ConstView& dy) {
   const auto [db, beta] = back.sink(2);
-  kernels::reduce(kernels::ReduceOp::sum, dy, by_channel(db.mutable_view()), 1.0, beta,
+  kernels::reduce(kernels::ReduceOp::sum, dy, by_channel(db.mutable_view(), dy.rank()), 1.0, beta,
                   back.stream());
 }
 
@@ -129,13 +158,17 @@ void accumulate_bias(Backward& back, const ConstView& dy) {
 // of (y, x).
 Tensor convolve(const char* op, const Tensor& input, const Tensor& weight, const Tensor& bias,
                 const ConvGeometry& geometry, const Shape& shape, Activation activation);
-Tensor convolve_transposed(const Tensor& input, const Tensor& weight, const Tensor& bias,
-                           const ConvGeometry& geometry, const Shape& shape);
+Tensor convolve_transposed(const char* op, const Tensor& input, const Tensor& weight,
+                           const Tensor& bias, const ConvGeometry& geometry, const Shape& shape);
 Tensor weight_product(const Tensor& dy, const Tensor& x, const ConvGeometry& geometry,
                       const Shape& shape);
 Tensor convolve(const Tensor& x, const Tensor& w, const ConvGeometry& geometry,
                 const Shape& shape) {
   return convolve("conv", x, w, {}, geometry, shape, Activation::none);
+}
+Tensor convolve_transposed(const Tensor& x, const Tensor& w, const ConvGeometry& geometry,
+                           const Shape& shape) {
+  return convolve_transposed("conv_transpose", x, w, {}, geometry, shape);
 }
 
 /// Backward of convolve. Inputs: x, weight, bias. Saved: y if relu was applied, then x and weight.
@@ -149,8 +182,7 @@ struct ConvBackward {
         relu ? unary_gradient(math::UnaryOp::relu, back.grad(), back.saved(0), math::Args{})
              : back.grad();
     if (back.needs(0))
-      back.add(
-          0, convolve_transposed(dy, back.input(1, first + 1), {}, geometry, back.input_shape(0)));
+      back.add(0, convolve_transposed(dy, back.input(1, first + 1), geometry, back.input_shape(0)));
     if (back.needs(1))
       back.add(1, weight_product(dy, back.input(0, first), geometry, back.input_shape(1)));
     if (back.needs(2)) back.add(2, sum_of_channels(dy));
@@ -162,12 +194,12 @@ struct ConvBackward {
     if (back.needs(0)) {
       const Tensor& w = back.saved(first + 1);
       const auto [dx, beta] = back.sink(0);
-      kernels::conv_data_gradient(seen(dy), seen(w), geometry, written(dx), beta, back.stream());
+      conv_data_gradient(seen(dy), seen(w), geometry, written(dx), beta, back.stream());
     }
     if (back.needs(1)) {
       const Tensor& x = back.saved(first);
       const auto [dw, beta] = back.sink(1);
-      kernels::conv_weight_gradient(seen(dy), seen(x), geometry, written(dw), beta, back.stream());
+      conv_weight_gradient(seen(dy), seen(x), geometry, written(dw), beta, back.stream());
     }
     if (back.needs(2)) accumulate_bias(back, seen(dy));
   }
@@ -182,7 +214,16 @@ struct ConvBackward {
   }
 };
 
-/// x [n, c, (h,) w], checked before, in any memory format.
+void give_attributes(const char* op, const ConvGeometry& g, bool relu, int spatial) {
+  autograd::attributes(op, {{"stride", last(g.stride, spatial)},
+                            {"before", last(g.before, spatial)},
+                            {"after", last(g.after, spatial)},
+                            {"dilation", last(g.dilation, spatial)},
+                            {"groups", g.groups},
+                            {"relu", relu}});
+}
+
+/// x [n, c, ...], checked before, in any memory format.
 Tensor convolve(const char* op, const Tensor& input, const Tensor& weight, const Tensor& bias,
                 const ConvGeometry& geometry, const Shape& shape, Activation activation) {
   const Tensor dense = channels_last(input);
@@ -194,30 +235,24 @@ Tensor convolve(const char* op, const Tensor& input, const Tensor& weight, const
   Tensor y =
       autograd::product(work, relu ? autograd::ReadsResult::yes : autograd::ReadsResult::no, [&] {
         const Tensor made = empty(shape, x.dtype(), x.device(), MemoryFormat::channels_last);
-        kernels::conv_forward(seen(x), seen(w), b.defined() ? b.view() : ConstView{}, relu,
-                              geometry, written(made), stream_of(made));
+        conv_forward(seen(x), seen(w), b.defined() ? b.view() : ConstView{}, relu, geometry,
+                     written(made), stream_of(made));
         return made;
       });
   const ConvBackward backward{geometry, relu};
   if (autograd::wants_attributes()) [[unlikely]]
-    autograd::attributes(op, {{"stride", geometry.stride},
-                              {"before", geometry.before},
-                              {"after", geometry.after},
-                              {"dilation", geometry.dilation},
-                              {"groups", geometry.groups},
-                              {"relu", relu}});
+    give_attributes(op, geometry, relu, shape.size() - 2);
   y = relu ? record(op, y, {&x, &w, &b}, {Saved::output()}, backward)
            : record(op, y, {&x, &w, &b}, {}, backward);
   save_factors(y, x, w);
   return activation == Activation::gelu_tanh ? gelu_tanh(y) : y;
 }
 
-/// Checks the operands and computes, for one or two spatial axes. Options have height and width;
-/// with one axis only the width is used.
+/// Checks the operands and computes, for one to three spatial axes: the last ones of the options.
 Tensor conv(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias,
-            const Conv2dOptions& o, int spatial) {
-  const ConvPadding& padding = o.padding;
-  check_numbers(op, {o.stride, o.dilation, o.groups}, padding.around);
+            const Conv3dOptions& o, int spatial) {
+  const ConvPadding3& padding = o.padding;
+  check_numbers(op, {o.stride, o.dilation, o.groups}, padding.around, spatial);
   check_operands(op, x, weight, spatial);
   const std::int64_t k = weight.size(0), c = x.size(-1 - spatial);
   const std::int64_t taken = checked_product(op, weight.size(1), o.groups);
@@ -232,20 +267,18 @@ Tensor conv(const char* op, const Tensor& x, const Tensor& weight, const Tensor&
   ConvGeometry g;
   g.groups = o.groups;
   Shape shape{x.rank() == spatial + 2 ? x.size(0) : 1, k};
-  const Size2 around = padding.around;
-  for (int i = 2 - spatial; i < 2; ++i) {
+  for (int i = 3 - spatial; i < 3; ++i) {
     const auto at = static_cast<std::size_t>(i);
-    const auto of = [&](Size2 v) { return i == 0 ? v.h : v.w; };
-    g.stride[at] = of(o.stride);
-    g.dilation[at] = of(o.dilation);
-    const std::int64_t size = x.size(i - 2), taps = weight.size(i - 2);
+    g.stride[at] = along(o.stride, i);
+    g.dilation[at] = along(o.dilation, i);
+    const std::int64_t size = x.size(i - 3), taps = weight.size(i - 3);
     const std::int64_t reach = checked_product(op, g.dilation[at], taps - 1);
-    g.before[at] = padding.same ? reach / 2 : of(around);
-    g.after[at] = padding.same ? reach - reach / 2 : of(around);
+    g.before[at] = padding.same ? reach / 2 : along(padding.around, i);
+    g.after[at] = padding.same ? reach - reach / 2 : along(padding.around, i);
     FIRN_CHECK(!padding.same || g.stride[at] == 1, op, "give the padding in numbers",
                "padding that keeps the size needs stride 1, not {}", g.stride[at]);
     const std::int64_t padded = checked_sum(op, checked_sum(op, size, g.before[at]), g.after[at]);
-    const char* const axis = spatial == 2 ? kAxisNames[at] : "length";
+    const char* const axis = axis_name(i, spatial);
     FIRN_CHECK(padded > reach, op, "pad more, or take a smaller kernel or dilation",
                "the kernel is larger than the padded input: {} is {} of input and {} of padding, "
                "{} taps at dilation {} reach over {}; x {}, weight {}",
@@ -259,7 +292,7 @@ Tensor conv(const char* op, const Tensor& x, const Tensor& weight, const Tensor&
   return squeeze(convolve(op, unsqueeze(x, 0), weight, bias, g, shape, o.activation), 0);
 }
 
-/// Backward of conv_transpose2d. Inputs: x, weight, bias. Saved: x and weight.
+/// Backward of convolve_transposed. Inputs: x, weight, bias. Saved: x and weight.
 struct TransposedBackward {
   ConvGeometry geometry;
 
@@ -268,14 +301,14 @@ struct TransposedBackward {
     if (back.needs(0)) {
       const Tensor dx =
           empty(back.input_shape(0), dy.dtype(), dy.device(), MemoryFormat::channels_last);
-      kernels::conv_forward(seen(dy), seen(back.saved(1)), ConstView{}, false, geometry,
-                            written(dx), back.stream());
+      conv_forward(seen(dy), seen(back.saved(1)), ConstView{}, false, geometry, written(dx),
+                   back.stream());
       back.accumulate(0, dx);
     }
     if (back.needs(1)) {  // input and output exchange their roles
       const auto [dw, beta] = back.sink(1);
-      kernels::conv_weight_gradient(seen(back.saved(0)), seen(dy), geometry, written(dw), beta,
-                                    back.stream());
+      conv_weight_gradient(seen(back.saved(0)), seen(dy), geometry, written(dw), beta,
+                           back.stream());
     }
     if (back.needs(2)) accumulate_bias(back, seen(dy));
   }
@@ -297,21 +330,20 @@ struct WeightProductBackward {
     if (back.needs(0)) {
       const Tensor ddy =
           empty(back.input_shape(0), dw.dtype(), dw.device(), MemoryFormat::channels_last);
-      kernels::conv_forward(seen(back.saved(1)), seen(dw), ConstView{}, false, geometry,
-                            written(ddy), back.stream());
+      conv_forward(seen(back.saved(1)), seen(dw), ConstView{}, false, geometry, written(ddy),
+                   back.stream());
       back.accumulate(0, ddy);
     }
     if (back.needs(1)) {
       const auto [dx, beta] = back.sink(1);
-      kernels::conv_data_gradient(seen(back.saved(0)), seen(dw), geometry, written(dx), beta,
-                                  back.stream());
+      conv_data_gradient(seen(back.saved(0)), seen(dw), geometry, written(dx), beta, back.stream());
     }
   }
   void again(GraphBackward& back) const {
     const Tensor& dw = back.grad();
     if (back.needs(0)) back.add(0, convolve(back.input(1, 1), dw, geometry, back.input_shape(0)));
     if (back.needs(1))
-      back.add(1, convolve_transposed(back.input(0, 0), dw, {}, geometry, back.input_shape(1)));
+      back.add(1, convolve_transposed(back.input(0, 0), dw, geometry, back.input_shape(1)));
   }
 };
 
@@ -319,13 +351,13 @@ Tensor weight_product(const Tensor& dy_given, const Tensor& x_given, const ConvG
                       const Shape& shape) {
   const Tensor dy = channels_last(dy_given), x = channels_last(x_given);
   const Tensor dw = empty(shape, dy.dtype(), dy.device());
-  kernels::conv_weight_gradient(seen(dy), seen(x), geometry, written(dw), 0, stream_of(dw));
+  conv_weight_gradient(seen(dy), seen(x), geometry, written(dw), 0, stream_of(dw));
   return record("conv_weight_gradient", dw, {&dy, &x}, {Saved::input(0), Saved::input(1)},
                 WeightProductBackward{geometry});
 }
 
-Tensor convolve_transposed(const Tensor& input, const Tensor& weight, const Tensor& bias,
-                           const ConvGeometry& geometry, const Shape& shape) {
+Tensor convolve_transposed(const char* op, const Tensor& input, const Tensor& weight,
+                           const Tensor& bias, const ConvGeometry& geometry, const Shape& shape) {
   const Tensor dense = channels_last(input);
   const Autocasted in(Policy::lower, dense, weight, bias);
   const Tensor &x = in[0], &w = in[1], &b = in[2];
@@ -335,43 +367,24 @@ Tensor convolve_transposed(const Tensor& input, const Tensor& weight, const Tens
     const Tensor made = empty(shape, x.dtype(), x.device(), MemoryFormat::channels_last);
     // Start the sum with the bias, so that the result is rounded once.
     if (b.defined())
-      kernels::copy(broadcast_to(by_channel(b.view()), shape), made.mutable_view(),
+      kernels::copy(broadcast_to(by_channel(b.view(), shape.size()), shape), made.mutable_view(),
                     stream_of(made));
-    kernels::conv_data_gradient(seen(x), seen(w), geometry, written(made), b.defined() ? 1 : 0,
-                                stream_of(made));
+    conv_data_gradient(seen(x), seen(w), geometry, written(made), b.defined() ? 1 : 0,
+                       stream_of(made));
     return made;
   });
-  y = record("conv_transpose2d", y, {&x, &w, &b}, {}, TransposedBackward{geometry});
+  y = record(op, y, {&x, &w, &b}, {}, TransposedBackward{geometry});
   save_factors(y, x, w);
   return y;
 }
 
-}  // namespace
-
-Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
-              const Conv2dOptions& options) try {
-  return conv("conv2d", x, weight, bias, options, 2);
-}
-FIRN_OUT_OF_MEMORY("conv2d")
-
-Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
-              const Conv1dOptions& options) try {
-  const Conv2dOptions o{.stride = {1, options.stride},
-                        .padding = options.padding,
-                        .dilation = {1, options.dilation},
-                        .groups = options.groups,
-                        .activation = options.activation};
-  return conv("conv1d", x, weight, bias, o, 1);
-}
-FIRN_OUT_OF_MEMORY("conv1d")
-
-Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                        const ConvTranspose2dOptions& o) try {
-  const char* const op = "conv_transpose2d";
-  check_numbers(op, {o.stride, o.dilation, o.groups}, o.padding);
-  check_operands(op, x, weight, 2);
-  const std::int64_t k = x.size(-3);
-  FIRN_CHECK(weight.size(0) == k, op, channels_hint(x, weight.size(0), 2),
+/// The same as conv() for transposed convolutions.
+Tensor conv_transpose(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                      const ConvTranspose3dOptions& o, int spatial) {
+  check_numbers(op, {o.stride, o.dilation, o.groups}, o.padding, spatial);
+  check_operands(op, x, weight, spatial);
+  const std::int64_t k = x.size(-1 - spatial);
+  FIRN_CHECK(weight.size(0) == k, op, channels_hint(x, weight.size(0), spatial),
              "x {} has {} channels, weight {} takes {}", describe(x), k, describe(weight),
              weight.size(0));
   FIRN_CHECK(k % o.groups == 0, op, "every group takes as many channels",
@@ -381,40 +394,102 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bia
 
   ConvGeometry g;
   g.groups = o.groups;
-  Shape shape{x.rank() == 4 ? x.size(0) : 1, channels};
-  for (int i = 0; i < 2; ++i) {
+  const bool batched = x.rank() == spatial + 2;
+  Shape shape{batched ? x.size(0) : 1, channels};
+  for (int i = 3 - spatial; i < 3; ++i) {
     const auto at = static_cast<std::size_t>(i);
-    const auto of = [&](Size2 v) { return i == 0 ? v.h : v.w; };
-    g.stride[at] = of(o.stride);
-    g.dilation[at] = of(o.dilation);
-    const std::int64_t more = of(o.output_padding), size = x.size(i - 2);
-    check_output_padding(op, kAxisNames[at], more, g.stride[at], g.dilation[at]);
-    g.before[at] = of(o.padding);
+    const char* const axis = axis_name(i, spatial);
+    g.stride[at] = along(o.stride, i);
+    g.dilation[at] = along(o.dilation, i);
+    const std::int64_t more = along(o.output_padding, i), padding = along(o.padding, i);
+    const std::int64_t size = x.size(i - 3), taps = weight.size(i - 3);
+    check_output_padding(op, axis, more, g.stride[at], g.dilation[at]);
+    g.before[at] = padding;
     // If there are fewer additional rows than the stride, the convolution ignores them; otherwise
     // they reduce its padding.
-    g.after[at] = of(o.padding) - (more < g.stride[at] ? 0 : more);
+    g.after[at] = padding - (more < g.stride[at] ? 0 : more);
     const std::int64_t inside = checked_product(op, size - 1, g.stride[at]);
-    const std::int64_t reach = checked_product(op, g.dilation[at], weight.size(i - 2) - 1);
+    const std::int64_t reach = checked_product(op, g.dilation[at], taps - 1);
     const std::int64_t covered = checked_sum(op, checked_sum(op, inside, reach), more + 1);
-    const std::int64_t result = covered - 2 * of(o.padding);
+    const std::int64_t result = covered - 2 * padding;
     FIRN_CHECK(size > 0 && result > 0, op, "pad less",
                "the result's {} would be {}: {} of input, padding {}, {} taps; x {}, weight {}",
-               kAxisNames[at], result, size, of(o.padding), weight.size(i - 2), describe(x),
-               describe(weight));
-    check_positions(op, kAxisNames[at], covered);
-    drop_idle(g, at, result + g.before[at] + g.after[at] - reach, weight.size(i - 2));
+               axis, result, size, padding, taps, describe(x), describe(weight));
+    check_positions(op, axis, covered);
+    drop_idle(g, at, result + g.before[at] + g.after[at] - reach, taps);
     shape.push_back(result);
   }
   if (autograd::wants_attributes()) [[unlikely]]
-    autograd::attributes(op, {{"stride", Dims{o.stride.h, o.stride.w}},
-                              {"padding", Dims{o.padding.h, o.padding.w}},
-                              {"output_padding", Dims{o.output_padding.h, o.output_padding.w}},
-                              {"dilation", Dims{o.dilation.h, o.dilation.w}},
+    autograd::attributes(op, {{"stride", last(o.stride, spatial)},
+                              {"padding", last(o.padding, spatial)},
+                              {"output_padding", last(o.output_padding, spatial)},
+                              {"dilation", last(o.dilation, spatial)},
                               {"groups", o.groups}});
-  if (x.rank() == 4) return convolve_transposed(x, weight, bias, g, shape);
-  return squeeze(convolve_transposed(unsqueeze(x, 0), weight, bias, g, shape), 0);
+  if (batched) return convolve_transposed(op, x, weight, bias, g, shape);
+  return squeeze(convolve_transposed(op, unsqueeze(x, 0), weight, bias, g, shape), 0);
+}
+
+}  // namespace
+
+Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+              const Conv1dOptions& options) try {
+  Conv3dOptions o{.stride = {1, 1, options.stride},
+                  .dilation = {1, 1, options.dilation},
+                  .groups = options.groups,
+                  .activation = options.activation};
+  o.padding.around = lifted(options.padding.around, 0);
+  o.padding.same = options.padding.same;
+  return conv("conv1d", x, weight, bias, o, 1);
+}
+FIRN_OUT_OF_MEMORY("conv1d")
+
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+              const Conv2dOptions& options) try {
+  Conv3dOptions o{.stride = lifted(options.stride, 1),
+                  .dilation = lifted(options.dilation, 1),
+                  .groups = options.groups,
+                  .activation = options.activation};
+  o.padding.around = lifted(options.padding.around, 0);
+  o.padding.same = options.padding.same;
+  return conv("conv2d", x, weight, bias, o, 2);
+}
+FIRN_OUT_OF_MEMORY("conv2d")
+
+Tensor conv3d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+              const Conv3dOptions& options) try {
+  return conv("conv3d", x, weight, bias, options, 3);
+}
+FIRN_OUT_OF_MEMORY("conv3d")
+
+Tensor conv_transpose1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                        const ConvTranspose1dOptions& o) try {
+  return conv_transpose("conv_transpose1d", x, weight, bias,
+                        {.stride = {1, 1, o.stride},
+                         .padding = {0, 0, o.padding},
+                         .output_padding = {0, 0, o.output_padding},
+                         .dilation = {1, 1, o.dilation},
+                         .groups = o.groups},
+                        1);
+}
+FIRN_OUT_OF_MEMORY("conv_transpose1d")
+
+Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                        const ConvTranspose2dOptions& o) try {
+  return conv_transpose("conv_transpose2d", x, weight, bias,
+                        {.stride = lifted(o.stride, 1),
+                         .padding = lifted(o.padding, 0),
+                         .output_padding = lifted(o.output_padding, 0),
+                         .dilation = lifted(o.dilation, 1),
+                         .groups = o.groups},
+                        2);
 }
 FIRN_OUT_OF_MEMORY("conv_transpose2d")
+
+Tensor conv_transpose3d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                        const ConvTranspose3dOptions& o) try {
+  return conv_transpose("conv_transpose3d", x, weight, bias, o, 3);
+}
+FIRN_OUT_OF_MEMORY("conv_transpose3d")
 
 void allow_nondeterministic(bool on) noexcept { kernels::nondeterministic_switch() = on; }
 bool nondeterministic_allowed() noexcept {

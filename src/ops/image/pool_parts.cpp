@@ -1,45 +1,16 @@
 // Pooling made of other pooling: volumes, as images and then rows, and means of powers.
 #include <cmath>
 
-#include "base/checked.h"
 #include "firn/ops/elementwise.h"
 #include "firn/ops/pool.h"
 #include "ops/common.h"
+#include "ops/image/volumes.h"
 
 namespace firn {
 
 using namespace ops;
 
 namespace {
-
-/// The sizes that pooling along height and width, and along depth, have as images.
-struct Volumes {
-  std::int64_t n, c, d;
-  bool batched;
-};
-
-Volumes as_volumes(const char* op, const Tensor& x) {
-  require_floating(op, x);
-  FIRN_CHECK(x.rank() == 5 || x.rank() == 4, op, "reshape it",
-             "x is [n, c, d, h, w] or without n, got {}", describe(x));
-  const bool batched = x.rank() == 5;
-  for (int axis = x.rank() - 3; axis < x.rank(); ++axis)
-    FIRN_CHECK(x.size(axis) > 0, op, "only the batch and the channels may be empty",
-               "x {} has no positions", describe(x));
-  return {batched ? x.size(0) : 1, x.size(batched ? 1 : 0), x.size(-3), batched};
-}
-
-/// `planes` of [n, c d, h, w], then `depths` of images [n c, 1, d, h w], each pooled. An Error says
-/// so in the words of images, whose height is the depth in the second one.
-template <class Planes, class Depths>
-Tensor in_two(const char* op, const Tensor& x, const Planes& planes, const Depths& depths) {
-  const Volumes v = as_volumes(op, x);
-  const Tensor flat = planes(reshape(x, {v.n, v.c * v.d, x.size(-2), x.size(-1)}));
-  const std::int64_t p = flat.size(2), q = flat.size(3);
-  const Tensor y = depths(reshape(flat, {v.n * v.c, 1, v.d, p * q}));
-  if (!v.batched) return reshape(y, {v.c, y.size(2), p, q});
-  return reshape(y, {v.n, v.c, y.size(2), p, q});
-}
 
 Pool2dOptions of_planes(const Pool3dOptions& o) {
   return {.stride = {o.stride.h, o.stride.w},
@@ -55,9 +26,6 @@ Pool2dOptions of_depths(const Pool3dOptions& o) {
           .ceil_mode = o.ceil_mode,
           .count_padding = o.count_padding};
 }
-
-/// x in the dtype that it is computed in: two means of 16 bits would round twice.
-Tensor wide(const Tensor& x) { return cast(x, compute_dtype(x.dtype())); }
 
 /// The root of `count` times the mean of powers, as PyTorch computes it: 0 has the gradient 0.
 Tensor root_of_sums(const Tensor& means, double count, double p, DType dtype) {

@@ -1,40 +1,104 @@
-// Resizing of images. It copies elements, or interpolates four in f32, so autocast keeps their
-// dtype.
+// Resizing of images, rows and volumes. It copies elements, or interpolates in f32, so autocast
+// keeps their dtype.
 #include "kernels/resample.h"
 
 #include "firn/ops/pool.h"
 #include "ops/gradient/again.h"
 #include "ops/image/images.h"
+#include "ops/image/volumes.h"
 
 namespace firn {
 
 using namespace ops;
+using kernels::Resampling;
 
-Tensor upsample2d(const Tensor& x, Size2 out, Upsampling how) {
-  const AsImages images = as_images("upsample2d", x, true);
-  require_image_size("upsample2d", out.h, out.w);
-  const bool bilinear = how == Upsampling::bilinear;
+namespace {
+
+Resampling resampling(const char* op, Upsampling how, const UpsampleOptions& o) {
+  FIRN_CHECK(!o.align_corners || how == Upsampling::linear || how == Upsampling::bicubic, op,
+             "leave it out: a nearest source has no position between two", "align_corners with {}",
+             to_string(how));
+  using math::ResizeKind;
+  switch (how) {
+    case Upsampling::linear:
+      return {ResizeKind::linear, o.align_corners};
+    case Upsampling::bicubic:
+      return {ResizeKind::cubic, o.align_corners};
+    case Upsampling::nearest_exact:
+      return {ResizeKind::nearest_exact, false};
+    default:
+      return {ResizeKind::nearest, false};
+  }
+}
+
+void refuse_bicubic(const char* op, Upsampling how) {
+  FIRN_CHECK(how != Upsampling::bicubic, op, "upsample2d() does this, or take linear",
+             "bicubic is for images [n, c, h, w]");
+}
+
+Tensor resized(const char* op, const Tensor& x, AsImages images, Size2 out, Resampling how) {
+  require_image_size(op, out.h, out.w);
   const ConstView in = images.view(x);
   Tensor y = images.empty(in, out.h, out.w);
-  kernels::resample(in, bilinear, images.mutable_view(y), stream_of(x));
+  kernels::resample(in, how, images.mutable_view(y), stream_of(x));
   if (autograd::wants_attributes()) [[unlikely]]
-    autograd::attributes("upsample2d", {{"bilinear", bilinear}});
-  const auto backward = [images, bilinear](Backward& b) {
+    autograd::attributes(
+        op, {{"kind", static_cast<std::int64_t>(how.kind)}, {"align_corners", how.align_corners}});
+  const auto backward = [images, how](Backward& b) {
     const auto [dx, beta] = b.sink(0);
-    kernels::resample_backward(images.view(b.grad()), bilinear, images.mutable_view(dx), beta,
+    kernels::resample_backward(images.view(b.grad()), how, images.mutable_view(dx), beta,
                                b.stream());
   };
-  const auto again = [images, bilinear, out, how](GraphBackward& b) {
+  const auto again = [op, images, how, out](GraphBackward& b) {
     const auto gathered = [&](const Tensor& dy) {
       const Tensor dx = empty(b.input_shape(0), dy.dtype(), dy.device());
-      kernels::resample_backward(images.view(dy), bilinear, images.mutable_view(dx), 0,
-                                 stream_of(dx));
+      kernels::resample_backward(images.view(dy), how, images.mutable_view(dx), 0, stream_of(dx));
       return dx;
     };
-    b.add(0, transposed_map("upsample2d_gradient", b.grad(), gathered,
-                            [out, how](const Tensor& v) { return upsample2d(v, out, how); }));
+    b.add(0, transposed_map("upsample_gradient", b.grad(), gathered,
+                            [op, images, out, how](const Tensor& v) {
+                              return resized(op, v, images, out, how);
+                            }));
   };
-  return record("upsample2d", y, {&x}, {}, with_again(backward, again));
+  return record(op, y, {&x}, {}, with_again(backward, again));
+}
+
+}  // namespace
+
+const char* to_string(Upsampling how) noexcept {
+  switch (how) {
+    case Upsampling::linear:
+      return "linear";
+    case Upsampling::bicubic:
+      return "bicubic";
+    case Upsampling::nearest_exact:
+      return "nearest_exact";
+    default:
+      return "nearest";
+  }
+}
+
+Tensor upsample1d(const Tensor& x, std::int64_t out, Upsampling how,
+                  const UpsampleOptions& options) {
+  refuse_bicubic("upsample1d", how);
+  const AsImages rows = as_images("upsample1d", x, false);
+  return resized("upsample1d", x, rows, {1, out}, resampling("upsample1d", how, options));
+}
+
+Tensor upsample2d(const Tensor& x, Size2 out, Upsampling how, const UpsampleOptions& options) {
+  const AsImages images = as_images("upsample2d", x, true);
+  return resized("upsample2d", x, images, out, resampling("upsample2d", how, options));
+}
+
+Tensor upsample3d(const Tensor& x, Size3 out, Upsampling how, const UpsampleOptions& options) {
+  refuse_bicubic("upsample3d", how);
+  require_floating("upsample3d", x);
+  const auto planes = [&](const Tensor& t) { return upsample2d(t, {out.h, out.w}, how, options); };
+  const auto depths = [&](const Tensor& t) {
+    return upsample2d(t, {out.d, t.size(3)}, how, options);
+  };
+  if (how != Upsampling::linear) return in_two("upsample3d", x, planes, depths);
+  return cast(in_two("upsample3d", wide(x), planes, depths), x.dtype());
 }
 
 }  // namespace firn

@@ -12,6 +12,7 @@
 #include "ops/dense.h"
 #include "ops/gradient/again.h"
 #include "ops/loss/class_loss.h"
+#include "ops/parts.h"
 
 namespace firn {
 namespace {
@@ -23,10 +24,7 @@ constexpr const char* kOp = "linear_cross_entropy";
 /// `count` entries of the first axis, from `first` on.
 template <class V>
 V entries(V v, std::int64_t first, std::int64_t count) {
-  v.data = const_cast<char*>(static_cast<const char*>(v.data)) +
-           first * v.strides[0] * static_cast<std::int64_t>(size_of(v.dtype));
-  v.shape[0] = count;
-  return v;
+  return part(v, 0, first, count);
 }
 ConstView entries_of(const Tensor& t, std::int64_t first, std::int64_t count) {
   return t.defined() ? entries(t.view(), first, count) : ConstView{};

@@ -346,6 +346,13 @@ Tensors pooling(const Tensors& in) {
           upsample2d(x, {13, 5}),
           upsample2d(x, {18, 21}, Upsampling::bilinear),
           upsample2d(x, {5, 10}, Upsampling::bilinear),
+          upsample2d(x, {18, 21}, Upsampling::bilinear, {.align_corners = true}),
+          upsample2d(x, {5, 10}, Upsampling::bicubic),
+          upsample2d(x, {18, 10}, Upsampling::bicubic, {.align_corners = true}),
+          upsample2d(x, {7, 11}, Upsampling::nearest_exact),
+          upsample1d(select(x, 2, 0), 9, Upsampling::linear),
+          upsample1d(select(x, 2, 0), 5, Upsampling::nearest),
+          upsample3d(unsqueeze(x, 2), {2, 5, 10}, Upsampling::trilinear),
           max_pool2d(select(x, 1, 0), 2),
           upsample2d(select(x, 1, 0), {4, 4}, Upsampling::bilinear)};
 }
@@ -359,7 +366,11 @@ struct Convolutions : nn::Module {
   nn::Conv1d along{4, 5, 3, {.stride = 2, .padding = 1}};
   nn::ConvTranspose2d up{4, 3, 3, {.stride = 2}}, wide{4, 6, {2, 3}, {.padding = 1, .groups = 2}};
   nn::ConvTranspose2d spread{4, 2, 3, {.stride = 3, .output_padding = 2, .dilation = 2}};
-  FIRN_MEMBERS(plain, strided, dilated, grouped, even, active, along, up, wide, spread)
+  nn::Conv3d volumes{2, 3, {2, 3, 2}, {.stride = {1, 2, 1}, .padding = {1, 0, 1}}};
+  nn::ConvTranspose3d grown{2, 3, 2, {.stride = {1, 2, 2}, .output_padding = {0, 1, 0}}};
+  nn::ConvTranspose1d row{4, 6, 3, {.stride = 2, .padding = 1, .groups = 2}};
+  FIRN_MEMBERS(plain, strided, dilated, grouped, even, active, along, up, wide, spread, volumes,
+               grown, row)
 };
 
 OnnxModel convolutions() {
@@ -369,11 +380,19 @@ OnnxModel convolutions() {
               [m](const Tensors& in) {
                 const Tensor& x = in[0];  // [n, 4, 8, 7]
                 const Tensor last = channels_last(x);
-                return Tensors{m->plain(x),      m->strided(x),
-                               m->dilated(last), m->grouped(x),
-                               m->even(x),       m->active(last),
-                               m->up(x),         m->wide(x),
-                               m->spread(x),     m->along(select(x, 2, 0))};
+                return Tensors{m->plain(x),
+                               m->strided(x),
+                               m->dilated(last),
+                               m->grouped(x),
+                               m->even(x),
+                               m->active(last),
+                               m->up(x),
+                               m->wide(x),
+                               m->spread(x),
+                               m->along(select(x, 2, 0)),
+                               m->volumes(reshape(x, {x.size(0), 2, 2, 8, 7})),
+                               m->grown(reshape(x, {x.size(0), 2, 2, 8, 7})),
+                               m->row(select(x, 2, 0))};
               },
           .inputs =
               [](std::int64_t n) {

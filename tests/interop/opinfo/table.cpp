@@ -136,7 +136,7 @@ Results pieces(A a) {
   return split(x(a), a.list("sizes"), chosen_axis(a));
 }
 
-// ---- Rows, convolutions, pooling, norms ----
+// ---- Rows, pooling, norms ----
 /// firn normalises the last axis: PyTorch's normalized axes become one, and come back after.
 template <class F>
 Results over_last_axes(A a, const F& normalise) {
@@ -164,38 +164,6 @@ Results rms_normed(A a) {
   });
 }
 
-ConvPadding padding_of(A a) {
-  if (a.is<std::string>("padding"))
-    return a.text("padding", "") == "same" ? kSamePadding : ConvPadding(0);
-  const Size2 around = extent(a, "padding", 0);
-  return {around.h, around.w};
-}
-
-Results convolution2d(A a) {
-  return {conv2d(x(a), a.tensor("weight"), a.tensor_or_none("bias"),
-                 {.stride = extent(a, "stride", 1),
-                  .padding = padding_of(a),
-                  .dilation = extent(a, "dilation", 1),
-                  .groups = a.integer("groups", 1)})};
-}
-
-Results convolution1d(A a) {
-  return {conv1d(x(a), a.tensor("weight"), a.tensor_or_none("bias"),
-                 {.stride = length(a, "stride", 1),
-                  .padding = padding_of(a),
-                  .dilation = length(a, "dilation", 1),
-                  .groups = a.integer("groups", 1)})};
-}
-
-Results transposed_convolution(A a) {
-  return {conv_transpose2d(x(a), a.tensor("weight"), a.tensor_or_none("bias"),
-                           {.stride = extent(a, "stride", 1),
-                            .padding = extent(a, "padding", 0),
-                            .output_padding = extent(a, "output_padding", 0),
-                            .dilation = extent(a, "dilation", 1),
-                            .groups = a.integer("groups", 1)})};
-}
-
 Pool2dOptions pooling(A a) {
   return {.stride = extent(a, "stride", 0),
           .padding = extent(a, "padding", 0),
@@ -213,20 +181,6 @@ Size2 adaptive_size(A a) {
   return size;
 }
 
-Results resized(A a, Upsampling how) {
-  if (a.flag("align_corners", false)) throw Refused("argument 'align_corners' is true");
-  if (x(a).rank() != 4) throw Refused("argument 'input' is no batch of images");
-  if (a.has("size")) return {upsample2d(x(a), extent(a, "size", 1), how)};
-  // A factor that gives whole sizes is the same as these.
-  const double factor = a.number("scale_factor");
-  const auto h = static_cast<std::int64_t>(factor * static_cast<double>(x(a).size(-2)));
-  const auto w = static_cast<std::int64_t>(factor * static_cast<double>(x(a).size(-1)));
-  if (static_cast<double>(h) != factor * static_cast<double>(x(a).size(-2)) ||
-      static_cast<double>(w) != factor * static_cast<double>(x(a).size(-1)))
-    throw Refused("argument 'scale_factor' gives no whole sizes");
-  return {upsample2d(x(a), {h, w}, how)};
-}
-
 Results batch_normed(A a) {
   const double eps = a.number("eps", 1e-5);
   const Tensor weight = a.tensor_or_none("weight"), bias = a.tensor_or_none("bias");
@@ -236,224 +190,194 @@ Results batch_normed(A a) {
   return {batch_norm(x(a), weight, bias, moments, eps)};
 }
 
-const std::vector<Entry> kOperations =
-    {
-        // ---- Elementwise, one operand ----
-        {"neg", "input", Sums::no, unary<neg>},
-        {"abs", "input", Sums::no, unary<abs>},
-        {"exp", "input", Sums::no, unary<exp>},
-        {"log", "input", Sums::no, unary<log>},
-        {"sqrt", "input", Sums::no, unary<sqrt>},
-        {"rsqrt", "input", Sums::no, unary<rsqrt>},
-        {"square", "input", Sums::no, unary<square>},
-        {"reciprocal", "input", Sums::no, unary<reciprocal>},
-        {"sigmoid", "input", Sums::no, unary<sigmoid>},
-        {"tanh", "input", Sums::no, unary<tanh>},
-        {"sin", "input", Sums::no, unary<sin>},
-        {"cos", "input", Sums::no, unary<cos>},
-        {"nn.functional.relu", "input inplace?", Sums::no, unary<relu>},
-        {"nn.functional.silu", "input inplace?", Sums::no, unary<silu>},
-        {"nn.functional.leaky_relu", "input negative_slope inplace?", Sums::no,
-         [](A a) -> Results { return {leaky_relu(x(a), a.number("negative_slope", 0.01))}; }},
-        {"nn.functional.elu", "input alpha inplace?", Sums::no,
-         [](A a) -> Results { return {elu(x(a), a.number("alpha", 1))}; }},
-        {"nn.functional.gelu", "input approximate", Sums::no,
-         [](A a) -> Results {
-           return {a.text("approximate", "none") == "tanh" ? gelu_tanh(x(a)) : gelu(x(a))};
-         }},
-        {"nn.functional.softplus", "input beta threshold", Sums::no,
-         [](A a) -> Results {
-           only(a, "beta", 1);
-           only(a, "threshold", 20);
-           return {softplus(x(a))};
-         }},
-        {"clamp", "input min max", Sums::no, clamped},
-        {"clamp_min", "input min", Sums::no, clamped},
-        {"clamp_max", "input max", Sums::no, clamped},
-        {"clone", "input memory_format!", Sums::no, unary<clone>},
-        {"contiguous", "input memory_format!", Sums::no, unary<contiguous>},
+const std::vector<Entry> kOperations = {
+    // ---- Elementwise, one operand ----
+    {"neg", "input", Sums::no, unary<neg>},
+    {"abs", "input", Sums::no, unary<abs>},
+    {"exp", "input", Sums::no, unary<exp>},
+    {"log", "input", Sums::no, unary<log>},
+    {"sqrt", "input", Sums::no, unary<sqrt>},
+    {"rsqrt", "input", Sums::no, unary<rsqrt>},
+    {"square", "input", Sums::no, unary<square>},
+    {"reciprocal", "input", Sums::no, unary<reciprocal>},
+    {"sigmoid", "input", Sums::no, unary<sigmoid>},
+    {"tanh", "input", Sums::no, unary<tanh>},
+    {"sin", "input", Sums::no, unary<sin>},
+    {"cos", "input", Sums::no, unary<cos>},
+    {"nn.functional.relu", "input inplace?", Sums::no, unary<relu>},
+    {"nn.functional.silu", "input inplace?", Sums::no, unary<silu>},
+    {"nn.functional.leaky_relu", "input negative_slope inplace?", Sums::no,
+     [](A a) -> Results { return {leaky_relu(x(a), a.number("negative_slope", 0.01))}; }},
+    {"nn.functional.elu", "input alpha inplace?", Sums::no,
+     [](A a) -> Results { return {elu(x(a), a.number("alpha", 1))}; }},
+    {"nn.functional.gelu", "input approximate", Sums::no,
+     [](A a) -> Results {
+       return {a.text("approximate", "none") == "tanh" ? gelu_tanh(x(a)) : gelu(x(a))};
+     }},
+    {"nn.functional.softplus", "input beta threshold", Sums::no,
+     [](A a) -> Results {
+       only(a, "beta", 1);
+       only(a, "threshold", 20);
+       return {softplus(x(a))};
+     }},
+    {"clamp", "input min max", Sums::no, clamped},
+    {"clamp_min", "input min", Sums::no, clamped},
+    {"clamp_max", "input max", Sums::no, clamped},
+    {"clone", "input memory_format!", Sums::no, unary<clone>},
+    {"contiguous", "input memory_format!", Sums::no, unary<contiguous>},
 
-        // ---- Elementwise, two operands ----
-        {"add", "input other alpha", Sums::no, binary<add, add>},
-        {"sub", "input other alpha", Sums::no, binary<sub, sub>},
-        {"mul", "input other", Sums::no, binary<mul, mul>},
-        {"div/no_rounding_mode", "input other", Sums::no, binary<div, div>},
-        {"true_divide", "input other", Sums::no, binary<div, div>},
-        {"pow", "input other", Sums::no, binary<pow, pow>},
-        {"__radd__", "input other", Sums::no, binary<add, add>},
-        {"__rmul__", "input other", Sums::no, binary<mul, mul>},
-        {"__rsub__", "input other", Sums::no, binary<reverse_sub, reverse_sub_number>},
-        {"__rdiv__", "input other", Sums::no, binary<reverse_div, reverse_div_number>},
-        {"minimum", "input other", Sums::no, of_two<minimum>},
-        {"maximum", "input other", Sums::no, of_two<maximum>},
-        {"min/binary", "input other", Sums::no, of_two<minimum>},
-        {"max/binary", "input other", Sums::no, of_two<maximum>},
-        {"eq", "input other", Sums::no, comparison<eq>},
-        {"ne", "input other", Sums::no, comparison<ne>},
-        {"lt", "input other", Sums::no, comparison<lt>},
-        {"le", "input other", Sums::no, comparison<le>},
-        {"gt", "input other", Sums::no, comparison<gt>},
-        {"ge", "input other", Sums::no, comparison<ge>},
-        {"where", "input condition other", Sums::no,
-         [](A a) -> Results { return {where(a.tensor("condition"), x(a), a.tensor("other"))}; }},
+    // ---- Elementwise, two operands ----
+    {"add", "input other alpha", Sums::no, binary<add, add>},
+    {"sub", "input other alpha", Sums::no, binary<sub, sub>},
+    {"mul", "input other", Sums::no, binary<mul, mul>},
+    {"div/no_rounding_mode", "input other", Sums::no, binary<div, div>},
+    {"true_divide", "input other", Sums::no, binary<div, div>},
+    {"pow", "input other", Sums::no, binary<pow, pow>},
+    {"__radd__", "input other", Sums::no, binary<add, add>},
+    {"__rmul__", "input other", Sums::no, binary<mul, mul>},
+    {"__rsub__", "input other", Sums::no, binary<reverse_sub, reverse_sub_number>},
+    {"__rdiv__", "input other", Sums::no, binary<reverse_div, reverse_div_number>},
+    {"minimum", "input other", Sums::no, of_two<minimum>},
+    {"maximum", "input other", Sums::no, of_two<maximum>},
+    {"min/binary", "input other", Sums::no, of_two<minimum>},
+    {"max/binary", "input other", Sums::no, of_two<maximum>},
+    {"eq", "input other", Sums::no, comparison<eq>},
+    {"ne", "input other", Sums::no, comparison<ne>},
+    {"lt", "input other", Sums::no, comparison<lt>},
+    {"le", "input other", Sums::no, comparison<le>},
+    {"gt", "input other", Sums::no, comparison<gt>},
+    {"ge", "input other", Sums::no, comparison<ge>},
+    {"where", "input condition other", Sums::no,
+     [](A a) -> Results { return {where(a.tensor("condition"), x(a), a.tensor("other"))}; }},
 
-        // ---- Reductions ----
-        {"sum", "input dim keepdim dtype!", Sums::yes, reduction<sum>},
-        {"mean", "input dim keepdim dtype!", Sums::yes, reduction<mean>},
-        {"amax", "input dim keepdim", Sums::no, reduction<max>},
-        {"amin", "input dim keepdim", Sums::no, reduction<min>},
-        {"max/reduction_no_dim", "input", Sums::no, reduction<max>},
-        {"min/reduction_no_dim", "input", Sums::no, reduction<min>},
-        {"argmax", "input dim keepdim", Sums::no, position<argmax>},
-        {"argmin", "input dim keepdim", Sums::no, position<argmin>},
-        {"prod", "input dim keepdim dtype!", Sums::yes, reduction<prod>},
-        {"any", "input dim keepdim", Sums::no, reduction<any>},
-        {"all", "input dim keepdim", Sums::no, reduction<all>},
-        {"count_nonzero", "input dim", Sums::no,
-         [](A a) -> Results { return {count_nonzero(x(a), axes(a, "dim"))}; }},
-        {"logsumexp", "input dim keepdim", Sums::yes, reduction<logsumexp>},
-        {"var", "input dim unbiased keepdim correction", Sums::yes, spread<var>},
-        {"var/unbiased", "input unbiased", Sums::yes, spread<var>},
-        {"std", "input dim unbiased keepdim correction", Sums::yes, spread<firn::std>},
-        {"std/unbiased", "input unbiased", Sums::yes, spread<firn::std>},
-        {"var_mean", "input dim unbiased keepdim correction", Sums::yes, var_and_mean},
-        {"var_mean/unbiased", "input unbiased", Sums::yes, var_and_mean},
-        {"linalg.vector_norm", "input ord dim keepdim dtype!", Sums::yes, euclidean},
-        {"norm", "input ord dim keepdim dtype!", Sums::yes, euclidean},
-        {"norm/fro", "input ord dim keepdim dtype!", Sums::yes, euclidean},
+    // ---- Reductions ----
+    {"sum", "input dim keepdim dtype!", Sums::yes, reduction<sum>},
+    {"mean", "input dim keepdim dtype!", Sums::yes, reduction<mean>},
+    {"amax", "input dim keepdim", Sums::no, reduction<max>},
+    {"amin", "input dim keepdim", Sums::no, reduction<min>},
+    {"max/reduction_no_dim", "input", Sums::no, reduction<max>},
+    {"min/reduction_no_dim", "input", Sums::no, reduction<min>},
+    {"argmax", "input dim keepdim", Sums::no, position<argmax>},
+    {"argmin", "input dim keepdim", Sums::no, position<argmin>},
+    {"prod", "input dim keepdim dtype!", Sums::yes, reduction<prod>},
+    {"any", "input dim keepdim", Sums::no, reduction<any>},
+    {"all", "input dim keepdim", Sums::no, reduction<all>},
+    {"count_nonzero", "input dim", Sums::no,
+     [](A a) -> Results { return {count_nonzero(x(a), axes(a, "dim"))}; }},
+    {"logsumexp", "input dim keepdim", Sums::yes, reduction<logsumexp>},
+    {"var", "input dim unbiased keepdim correction", Sums::yes, spread<var>},
+    {"var/unbiased", "input unbiased", Sums::yes, spread<var>},
+    {"std", "input dim unbiased keepdim correction", Sums::yes, spread<firn::std>},
+    {"std/unbiased", "input unbiased", Sums::yes, spread<firn::std>},
+    {"var_mean", "input dim unbiased keepdim correction", Sums::yes, var_and_mean},
+    {"var_mean/unbiased", "input unbiased", Sums::yes, var_and_mean},
+    {"linalg.vector_norm", "input ord dim keepdim dtype!", Sums::yes, euclidean},
+    {"norm", "input ord dim keepdim dtype!", Sums::yes, euclidean},
+    {"norm/fro", "input ord dim keepdim dtype!", Sums::yes, euclidean},
 
-        // ---- Shape ----
-        {"reshape", "input *shape", Sums::no,
-         [](A a) -> Results { return {reshape(x(a), shape(a, "shape"))}; }},
-        {"view", "input *shape", Sums::no,
-         [](A a) -> Results { return {reshape(x(a), shape(a, "shape"))}; }},
-        {"flatten", "input start_dim end_dim", Sums::no,
-         [](A a) -> Results {
-           return {flatten(x(a), a.integer("start_dim", 0), a.integer("end_dim", -1))};
-         }},
-        {"permute", "input *dims", Sums::no,
-         [](A a) -> Results { return {permute(x(a), axes(a, "dims"))}; }},
-        {"transpose", "input dim0 dim1", Sums::no,
-         [](A a) -> Results { return {transpose(x(a), a.integer("dim0"), a.integer("dim1"))}; }},
-        {"unsqueeze", "input dim", Sums::no,
-         [](A a) -> Results { return {unsqueeze(x(a), a.integer("dim"))}; }},
-        {"squeeze", "input dim", Sums::no,
-         [](A a) -> Results { return {squeeze(x(a), a.integer("dim"))}; }},
-        {"expand", "input *shape", Sums::no,
-         [](A a) -> Results { return {expand(x(a), shape(a, "shape"))}; }},
-        {"broadcast_to", "input *shape", Sums::no,
-         [](A a) -> Results { return {broadcast_to(x(a), shape(a, "shape"))}; }},
-        {"slice", "input dim start end step", Sums::no,
-         [](A a) -> Results {
-           return {slice(x(a), chosen_axis(a), a.integer("start", 0), a.integer("end", kEnd),
-                         a.integer("step", 1))};
-         }},
-        {"narrow", "input dim start length", Sums::no,
-         [](A a) -> Results {
-           if (!a.is<std::int64_t>("start")) throw Refused("argument 'start' is not an integer");
-           return {narrow(x(a), a.integer("dim"), a.integer("start"), a.integer("length"))};
-         }},
-        {"select", "input dim index", Sums::no,
-         [](A a) -> Results { return {select(x(a), a.integer("dim"), a.integer("index"))}; }},
-        {"split", "input sizes dim", Sums::no, pieces},
-        {"split/list_args", "input sizes dim", Sums::no, pieces},
-        {"split_with_sizes", "input sizes dim", Sums::no, pieces},
-        {"cat", "tensors dim", Sums::no,
-         [](A a) -> Results { return {cat(a.tensors("tensors"), chosen_axis(a))}; }},
-        {"stack", "tensors dim", Sums::no,
-         [](A a) -> Results { return {stack(a.tensors("tensors"), chosen_axis(a))}; }},
+    // ---- Shape ----
+    {"reshape", "input *shape", Sums::no,
+     [](A a) -> Results { return {reshape(x(a), shape(a, "shape"))}; }},
+    {"view", "input *shape", Sums::no,
+     [](A a) -> Results { return {reshape(x(a), shape(a, "shape"))}; }},
+    {"flatten", "input start_dim end_dim", Sums::no,
+     [](A a) -> Results {
+       return {flatten(x(a), a.integer("start_dim", 0), a.integer("end_dim", -1))};
+     }},
+    {"permute", "input *dims", Sums::no,
+     [](A a) -> Results { return {permute(x(a), axes(a, "dims"))}; }},
+    {"transpose", "input dim0 dim1", Sums::no,
+     [](A a) -> Results { return {transpose(x(a), a.integer("dim0"), a.integer("dim1"))}; }},
+    {"unsqueeze", "input dim", Sums::no,
+     [](A a) -> Results { return {unsqueeze(x(a), a.integer("dim"))}; }},
+    {"squeeze", "input dim", Sums::no,
+     [](A a) -> Results { return {squeeze(x(a), a.integer("dim"))}; }},
+    {"expand", "input *shape", Sums::no,
+     [](A a) -> Results { return {expand(x(a), shape(a, "shape"))}; }},
+    {"broadcast_to", "input *shape", Sums::no,
+     [](A a) -> Results { return {broadcast_to(x(a), shape(a, "shape"))}; }},
+    {"slice", "input dim start end step", Sums::no,
+     [](A a) -> Results {
+       return {slice(x(a), chosen_axis(a), a.integer("start", 0), a.integer("end", kEnd),
+                     a.integer("step", 1))};
+     }},
+    {"narrow", "input dim start length", Sums::no,
+     [](A a) -> Results {
+       if (!a.is<std::int64_t>("start")) throw Refused("argument 'start' is not an integer");
+       return {narrow(x(a), a.integer("dim"), a.integer("start"), a.integer("length"))};
+     }},
+    {"select", "input dim index", Sums::no,
+     [](A a) -> Results { return {select(x(a), a.integer("dim"), a.integer("index"))}; }},
+    {"split", "input sizes dim", Sums::no, pieces},
+    {"split/list_args", "input sizes dim", Sums::no, pieces},
+    {"split_with_sizes", "input sizes dim", Sums::no, pieces},
+    {"cat", "tensors dim", Sums::no,
+     [](A a) -> Results { return {cat(a.tensors("tensors"), chosen_axis(a))}; }},
+    {"stack", "tensors dim", Sums::no,
+     [](A a) -> Results { return {stack(a.tensors("tensors"), chosen_axis(a))}; }},
 
-        // ---- Indexing ----
-        {"index_select", "input dim index", Sums::yes,
-         [](A a) -> Results { return {index_select(x(a), a.integer("dim"), a.tensor("index"))}; }},
-        {"gather", "input dim index sparse_grad?", Sums::yes,
-         [](A a) -> Results { return {gather(x(a), a.integer("dim"), a.tensor("index"))}; }},
-        // ---- Linear algebra ----
-        {"matmul", "input other", Sums::yes, of_two<matmul>},
-        {"__rmatmul__", "input other", Sums::yes,
-         [](A a) -> Results { return {matmul(a.tensor("other"), x(a))}; }},
-        {"mm", "input other", Sums::yes, of_two<matmul>},
-        {"mv", "input other", Sums::yes, of_two<matmul>},
-        {"nn.functional.linear", "input weight bias", Sums::yes,
-         [](A a) -> Results {
-           return {linear(x(a), a.tensor("weight"), a.tensor_or_none("bias"))};
-         }},
+    // ---- Indexing ----
+    {"index_select", "input dim index", Sums::yes,
+     [](A a) -> Results { return {index_select(x(a), a.integer("dim"), a.tensor("index"))}; }},
+    {"gather", "input dim index sparse_grad?", Sums::yes,
+     [](A a) -> Results { return {gather(x(a), a.integer("dim"), a.tensor("index"))}; }},
+    // ---- Linear algebra ----
+    {"matmul", "input other", Sums::yes, of_two<matmul>},
+    {"__rmatmul__", "input other", Sums::yes,
+     [](A a) -> Results { return {matmul(a.tensor("other"), x(a))}; }},
+    {"mm", "input other", Sums::yes, of_two<matmul>},
+    {"mv", "input other", Sums::yes, of_two<matmul>},
+    {"nn.functional.linear", "input weight bias", Sums::yes,
+     [](A a) -> Results { return {linear(x(a), a.tensor("weight"), a.tensor_or_none("bias"))}; }},
 
-        // ---- Rows ----
-        {"softmax", "input dim dtype!", Sums::yes,
-         [](A a) -> Results { return {softmax(x(a), a.integer("dim"))}; }},
-        {"log_softmax", "input dim dtype!", Sums::yes,
-         [](A a) -> Results { return {log_softmax(x(a), a.integer("dim"))}; }},
-        {"nn.functional.layer_norm", "input normalized_shape weight bias eps", Sums::yes,
-         layer_normed},
-        {"nn.functional.rms_norm", "input normalized_shape weight eps", Sums::yes, rms_normed},
-        {"nn.functional.dropout", "input p training inplace?", Sums::no,
-         [](A a) -> Results {
-           const double p = a.number("p", 0.5);
-           const bool training = a.flag("training", true);
-           if (training && p != 0) throw Refused("argument 'p' makes the result random");
-           return {dropout(x(a), p, training)};
-         }},
+    // ---- Rows ----
+    {"softmax", "input dim dtype!", Sums::yes,
+     [](A a) -> Results { return {softmax(x(a), a.integer("dim"))}; }},
+    {"log_softmax", "input dim dtype!", Sums::yes,
+     [](A a) -> Results { return {log_softmax(x(a), a.integer("dim"))}; }},
+    {"nn.functional.layer_norm", "input normalized_shape weight bias eps", Sums::yes, layer_normed},
+    {"nn.functional.rms_norm", "input normalized_shape weight eps", Sums::yes, rms_normed},
+    {"nn.functional.dropout", "input p training inplace?", Sums::no,
+     [](A a) -> Results {
+       const double p = a.number("p", 0.5);
+       const bool training = a.flag("training", true);
+       if (training && p != 0) throw Refused("argument 'p' makes the result random");
+       return {dropout(x(a), p, training)};
+     }},
 
-        // ---- Convolutions and images ----
-        {"nn.functional.conv1d", "input weight bias stride padding dilation groups", Sums::yes,
-         convolution1d},
-        {"nn.functional.conv2d", "input weight bias stride padding dilation groups", Sums::yes,
-         convolution2d},
-        {"nn.functional.conv_transpose2d",
-         "input weight bias stride padding output_padding groups dilation", Sums::yes,
-         transposed_convolution},
-        {"nn.functional.max_pool1d",
-         "input kernel_size stride padding dilation ceil_mode return_indices!", Sums::yes,
-         [](A a) -> Results {
-           return {max_pool1d(x(a), length(a, "kernel_size", 1), pooling(a))};
-         }},
-        {"nn.functional.max_pool2d",
-         "input kernel_size stride padding dilation ceil_mode return_indices!", Sums::yes,
-         [](A a) -> Results {
-           return {max_pool2d(x(a), extent(a, "kernel_size", 1), pooling(a))};
-         }},
-        {"nn.functional.avg_pool1d", "input kernel_size stride padding ceil_mode count_include_pad",
-         Sums::yes,
-         [](A a) -> Results {
-           return {avg_pool1d(x(a), length(a, "kernel_size", 1), pooling(a))};
-         }},
-        {"nn.functional.avg_pool2d",
-         "input kernel_size stride padding ceil_mode count_include_pad divisor_override!",
-         Sums::yes,
-         [](A a) -> Results {
-           return {avg_pool2d(x(a), extent(a, "kernel_size", 1), pooling(a))};
-         }},
-        {"nn.functional.adaptive_max_pool2d", "input output_size return_indices!", Sums::yes,
-         [](A a) -> Results { return {adaptive_max_pool2d(x(a), adaptive_size(a))}; }},
-        {"nn.functional.adaptive_avg_pool2d", "input output_size", Sums::yes,
-         [](A a) -> Results { return {adaptive_avg_pool2d(x(a), adaptive_size(a))}; }},
-        {"nn.functional.interpolate/nearest",
-         "input size scale_factor mode? align_corners recompute_scale_factor! antialias!",
-         Sums::yes, [](A a) { return resized(a, Upsampling::nearest); }},
-        {"nn.functional.interpolate/bilinear",
-         "input size scale_factor mode? align_corners recompute_scale_factor! antialias!",
-         Sums::yes, [](A a) { return resized(a, Upsampling::bilinear); }},
-        {"nn.functional.upsample_nearest", "input size scale_factor", Sums::yes,
-         [](A a) { return resized(a, Upsampling::nearest); }},
+    // ---- Images ----
+    {"nn.functional.max_pool1d",
+     "input kernel_size stride padding dilation ceil_mode return_indices!", Sums::yes,
+     [](A a) -> Results { return {max_pool1d(x(a), length(a, "kernel_size", 1), pooling(a))}; }},
+    {"nn.functional.max_pool2d",
+     "input kernel_size stride padding dilation ceil_mode return_indices!", Sums::yes,
+     [](A a) -> Results { return {max_pool2d(x(a), extent(a, "kernel_size", 1), pooling(a))}; }},
+    {"nn.functional.avg_pool1d", "input kernel_size stride padding ceil_mode count_include_pad",
+     Sums::yes,
+     [](A a) -> Results { return {avg_pool1d(x(a), length(a, "kernel_size", 1), pooling(a))}; }},
+    {"nn.functional.avg_pool2d",
+     "input kernel_size stride padding ceil_mode count_include_pad divisor_override!", Sums::yes,
+     [](A a) -> Results { return {avg_pool2d(x(a), extent(a, "kernel_size", 1), pooling(a))}; }},
+    {"nn.functional.adaptive_max_pool2d", "input output_size return_indices!", Sums::yes,
+     [](A a) -> Results { return {adaptive_max_pool2d(x(a), adaptive_size(a))}; }},
+    {"nn.functional.adaptive_avg_pool2d", "input output_size", Sums::yes,
+     [](A a) -> Results { return {adaptive_avg_pool2d(x(a), adaptive_size(a))}; }},
 
-        // ---- Norms by channel ----
-        {"nn.functional.batch_norm",
-         "input running_mean running_var weight bias training momentum? eps", Sums::yes,
-         batch_normed},
-        {"nn.functional.group_norm", "input num_groups weight bias eps", Sums::yes,
-         [](A a) -> Results {
-           return {group_norm(x(a), a.integer("num_groups"), a.tensor_or_none("weight"),
-                              a.tensor_or_none("bias"), a.number("eps", 1e-5))};
-         }},
-        {"nn.functional.instance_norm",
-         "input running_mean? running_var? weight bias use_input_stats momentum? eps", Sums::yes,
-         [](A a) -> Results {
-           if (!a.flag("use_input_stats", true))
-             throw Refused("argument 'use_input_stats' is false");
-           return {instance_norm(x(a), a.tensor_or_none("weight"), a.tensor_or_none("bias"),
-                                 a.number("eps", 1e-5))};
-         }},
+    // ---- Norms by channel ----
+    {"nn.functional.batch_norm",
+     "input running_mean running_var weight bias training momentum? eps", Sums::yes, batch_normed},
+    {"nn.functional.group_norm", "input num_groups weight bias eps", Sums::yes,
+     [](A a) -> Results {
+       return {group_norm(x(a), a.integer("num_groups"), a.tensor_or_none("weight"),
+                          a.tensor_or_none("bias"), a.number("eps", 1e-5))};
+     }},
+    {"nn.functional.instance_norm",
+     "input running_mean? running_var? weight bias use_input_stats momentum? eps", Sums::yes,
+     [](A a) -> Results {
+       if (!a.flag("use_input_stats", true)) throw Refused("argument 'use_input_stats' is false");
+       return {instance_norm(x(a), a.tensor_or_none("weight"), a.tensor_or_none("bias"),
+                             a.number("eps", 1e-5))};
+     }},
 };
 
 }  // namespace
@@ -461,9 +385,9 @@ const std::vector<Entry> kOperations =
 const std::vector<Entry>& table() {
   static const std::vector<Entry> all = [] {
     std::vector<Entry> entries = kOperations;
-    for (const auto& others :
-         {elementwise_entries(), loss_entries(), order_entries(), position_entries(),
-          layer_entries(), product_entries(), linalg_entries(), transformer_entries()})
+    for (const auto& others : {elementwise_entries(), loss_entries(), order_entries(),
+                               position_entries(), image_entries(), layer_entries(),
+                               product_entries(), linalg_entries(), transformer_entries()})
       entries.insert(entries.end(), others.begin(), others.end());
     return entries;
   }();

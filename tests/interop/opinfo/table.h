@@ -31,6 +31,7 @@ std::vector<Entry> transformer_entries();
 std::vector<Entry> loss_entries();
 std::vector<Entry> position_entries();
 std::vector<Entry> layer_entries();
+std::vector<Entry> image_entries();
 std::vector<Entry> product_entries();
 std::vector<Entry> linalg_entries();
 /// nullptr if the table has none of that name.

@@ -3,6 +3,7 @@
 // number of threads and in every order of a device's threads.
 #include "kernels/pool.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -294,8 +295,28 @@ TEST_CASE("avg_pool_backward shares each window's gradient out") {
 
 // ---- Resizing ----
 
+using kernels::Resampling;
+using math::ResizeKind;
+
+struct Kind {
+  const char* name;
+  Resampling how;
+};
+constexpr Kind kKinds[] = {{"nearest", {ResizeKind::nearest, false}},
+                           {"nearest_exact", {ResizeKind::nearest_exact, false}},
+                           {"bilinear", {ResizeKind::linear, false}},
+                           {"bilinear corners", {ResizeKind::linear, true}},
+                           {"bicubic", {ResizeKind::cubic, false}},
+                           {"bicubic corners", {ResizeKind::cubic, true}}};
+
+/// Cubic convolution (Keys 1981) with a = -0.75.
+double cubic_weight(double x) {
+  if (x <= 1) return ((1.25 * x - 2.25) * x) * x + 1;
+  return x < 2 ? ((-0.75 * x + 3.75) * x - 6) * x + 3 : 0;
+}
+
 /// Calls fn(output, source, weight) for all that a resized image reads, by the definition.
-void each_source(const Case& c, bool bilinear,
+void each_source(const Case& c, const Resampling& how,
                  const std::function<void(std::size_t, std::size_t, double)>& fn) {
   struct Source {
     std::int64_t at;
@@ -303,13 +324,20 @@ void each_source(const Case& c, bool bilinear,
   };
   const auto sources = [&](int axis, std::int64_t i) -> std::vector<Source> {
     const std::int64_t in = c.in[2 + axis], out = c.out[2 + axis];
-    if (!bilinear) return {{i * in / out, 1}};
-    const double at = std::max(
-        0.0,
-        (static_cast<double>(i) + 0.5) * static_cast<double>(in) / static_cast<double>(out) - 0.5);
-    const auto low = static_cast<std::int64_t>(at + 1e-12);
-    const double w = at - static_cast<double>(low);
-    return {{low, 1 - w}, {std::min(low + 1, in - 1), w}};
+    const auto size = static_cast<double>(in), made = static_cast<double>(out);
+    if (how.kind == ResizeKind::nearest) return {{i * in / out, 1}};
+    if (how.kind == ResizeKind::nearest_exact) return {{(2 * i + 1) * in / (2 * out), 1}};
+    double at = (static_cast<double>(i) + 0.5) * size / made - 0.5;
+    if (how.align_corners) at = out == 1 ? 0 : static_cast<double>(i) * (size - 1) / (made - 1);
+    if (how.kind == ResizeKind::linear) at = std::max(0.0, at);
+    const double floor = std::floor(at + 1e-12), t = at - floor;
+    const auto low = static_cast<std::int64_t>(floor);
+    if (how.kind == ResizeKind::linear) return {{low, 1 - t}, {std::min(low + 1, in - 1), t}};
+    std::vector<Source> four;
+    for (std::int64_t k = -1; k < 3; ++k)
+      four.push_back({std::clamp<std::int64_t>(low + k, 0, in - 1),
+                      cubic_weight(std::abs(t - static_cast<double>(k)))});
+    return four;
   };
   for (std::int64_t image = 0; image < c.in[0] * c.in[1]; ++image)
     for (std::int64_t i = 0; i < c.out[2]; ++i)
@@ -338,14 +366,19 @@ void for_sizes(const std::function<void(const Case&)>& fn) {
 }
 
 TEST_CASE("resampled images read the sources of their definition, and give their gradient back") {
-  for_sizes([](const Case& c) {
-    for (const bool bilinear : {false, true}) {
+  int turn = 0;
+  for_sizes([&](const Case& c) {
+    for (const auto& [name, how] : kKinds) {
+      const bool one = how.kind == ResizeKind::nearest || how.kind == ResizeKind::nearest_exact;
+      const bool cubic = how.kind == ResizeKind::cubic;
+      const bool always = !how.align_corners && !cubic && how.kind != ResizeKind::nearest_exact;
+      if (!always && ++turn % 3 != 0) continue;  // a third of the cases, in turn
       Case named = c;
-      named.name += bilinear ? " bilinear" : " nearest";
+      named.name += std::string(" ") + name;
       Rng rng(seed_of(named.name));
       const Values x = whole_numbers(rng, c.in.product()), dy = whole_numbers(rng, c.out.product());
       Values want(dy.size(), 0.0), gradient(x.size(), 0.0);
-      each_source(c, bilinear, [&](std::size_t o, std::size_t at, double weight) {
+      each_source(c, how, [&](std::size_t o, std::size_t at, double weight) {
         want[o] += weight * x[at];
         gradient[at] += weight * dy[o];
       });
@@ -353,19 +386,19 @@ TEST_CASE("resampled images read the sources of their definition, and give their
         for (const Layout layout : kLayouts) {
           if (t != f32 && layout == Layout::transposed) continue;
           const Tensor y = make(Values(want.size(), 9), c.out, t, layout);
-          kernels::resample(make(x, c.in, t, layout).view(), bilinear, y.mutable_view(), here());
+          kernels::resample(make(x, c.in, t, layout).view(), how, y.mutable_view(), here());
           Values bound(want.size(), 0.0);
-          for (std::size_t o = 0; bilinear && o < bound.size(); ++o)
-            bound[o] = 10 * epsilon_of(f32) * 4 +  // |x| <= 4
+          for (std::size_t o = 0; !one && o < bound.size(); ++o)
+            bound[o] = (cubic ? 40 : 10) * epsilon_of(f32) * 4 +  // |x| <= 4
                        2 * epsilon_of(t) * std::abs(want[o]) + (t == f16 ? 0x1p-25 : 0);
           expect_close(named.name + " " + to_string(t), values_of(y), want, bound);
         }
       }
       // A wide output sums hundreds of terms for a source.
-      const double tolerance = 1 + static_cast<double>(dy.size()) / 100.0;
+      const double tolerance = (cubic ? 4 : 1) * (1 + static_cast<double>(dy.size()) / 100.0);
       check_sinks(named, dy, gradient, tolerance,
                   [&](const Tensor& d, const Tensor& dx, float beta, DType, Layout) {
-                    kernels::resample_backward(d.view(), bilinear, dx.mutable_view(), beta, here());
+                    kernels::resample_backward(d.view(), how, dx.mutable_view(), beta, here());
                   });
     }
   });
@@ -394,8 +427,9 @@ Values all_kernels(const Shape& in, Layout layout) {
   kernels::max_pool_backward(dy.view(), index.view(), windows, dx.mutable_view(), 1, here());
   kernels::avg_pool(x.view(), windows, mean.mutable_view(), here());
   kernels::avg_pool_backward(dy.view(), windows, shared.mutable_view(), 1, here());
-  kernels::resample(x.view(), true, smaller.mutable_view(), here());
-  kernels::resample_backward(dy.view(), true, spread.mutable_view(), 1, here());
+  const Resampling cubic{ResizeKind::cubic, false};
+  kernels::resample(x.view(), cubic, smaller.mutable_view(), here());
+  kernels::resample_backward(dy.view(), cubic, spread.mutable_view(), 1, here());
   Values all;
   for (const Tensor& t : {y, index, dx, mean, shared, smaller, spread}) {
     const Values v = values_of(t);

@@ -1,5 +1,5 @@
-// Layers that move elements: padding, and shuffles of pixels and channels. Each calls the op of the
-// same name in ops.h and rearrange.h, which states shapes and rules. No parameters.
+// Layers that move elements: padding, shuffles of pixels and channels, windows. Each calls the op
+// of the same name in ops.h and rearrange.h, which states shapes and rules. No parameters.
 #pragma once
 
 #include <cstdint>
@@ -130,6 +130,34 @@ class ChannelShuffle : public Module {
 
  private:
   std::int64_t groups_;
+};
+
+/// The windows of images as columns: see unfold().
+class Unfold : public Module {
+ public:
+  /// Throws Error unless the window is positive; forward() checks the rest.
+  explicit Unfold(Size2 window, const WindowOptions& options = {});
+  Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
+  FIRN_MEMBERS()
+
+ private:
+  Size2 window_;
+  WindowOptions options_;
+};
+
+/// Images of out.h x out.w as sums of windows: see fold().
+class Fold : public Module {
+ public:
+  /// Throws Error unless sizes are positive; forward() checks the rest.
+  Fold(Size2 out, Size2 window, const WindowOptions& options = {});
+  Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
+  FIRN_MEMBERS()
+
+ private:
+  Size2 out_, window_;
+  WindowOptions options_;
 };
 
 }  // namespace firn::nn

@@ -200,11 +200,13 @@ class LPPool1d : public Module {
   Pool2dOptions options_;
 };
 
-/// Images `scale` times as high and wide: x [n, c, h, w] -> [n, c, scale.h h, scale.w w].
+/// Images `scale` times as high and wide: x [n, c, h, w] -> [n, c, scale.h h, scale.w w]. See
+/// upsample2d().
 class Upsample : public Module {
  public:
   /// Throws Error unless `scale` is positive.
-  explicit Upsample(Size2 scale, Upsampling how = Upsampling::nearest);
+  explicit Upsample(Size2 scale, Upsampling how = Upsampling::nearest,
+                    const UpsampleOptions& options = {});
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
   FIRN_MEMBERS()
@@ -212,6 +214,40 @@ class Upsample : public Module {
  private:
   Size2 scale_;
   Upsampling how_;
+  UpsampleOptions options_;
+};
+
+/// Rows `scale` times as long: x [n, c, l] -> [n, c, scale l]. See upsample1d().
+class Upsample1d : public Module {
+ public:
+  /// Throws Error unless `scale` is positive.
+  explicit Upsample1d(std::int64_t scale, Upsampling how = Upsampling::nearest,
+                      const UpsampleOptions& options = {});
+  Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
+  FIRN_MEMBERS()
+
+ private:
+  std::int64_t scale_;
+  Upsampling how_;
+  UpsampleOptions options_;
+};
+
+/// Volumes `scale` times as large along each axis: x [n, c, d, h, w] -> [n, c, scale.d d, scale.h
+/// h, scale.w w]. See upsample3d().
+class Upsample3d : public Module {
+ public:
+  /// Throws Error unless `scale` is positive.
+  explicit Upsample3d(Size3 scale, Upsampling how = Upsampling::nearest,
+                      const UpsampleOptions& options = {});
+  Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
+  FIRN_MEMBERS()
+
+ private:
+  Size3 scale_;
+  Upsampling how_;
+  UpsampleOptions options_;
 };
 
 }  // namespace firn::nn
