@@ -190,15 +190,16 @@ Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& src) {
              "the mask is bool, got {}", describe(mask));
   FIRN_CHECK(broadcast_shapes(kOp, x.shape(), mask.shape()) == x.shape(), kOp, "expand x",
              "the mask {} does not broadcast to {}", describe(mask), describe(x));
-  if (x.numel() == 0) return clone(x);
   const Tensor held = expand(mask, x.shape());
+  if (src.numel() == 0) {
+    FIRN_CHECK(x.numel() == 0 || runtime::dry_run() || any(held).item() == 0, kOp,
+               "one element for each that the mask holds", "src {} is empty", describe(src));
+    return clone(x);
+  }
   // Element number n of those that hold takes number n of src; the others look at the first.
   const Tensor number = cumsum(cast(flatten(held), i64), 0) - 1;
-  const Tensor list = src.numel() > 0 ? flatten(src) : zeros({1}, src.dtype(), src.device());
-  FIRN_CHECK(src.numel() > 0 || runtime::dry_run() || any(held).item() == 0, kOp,
-             "one element for each that the mask holds", "src {} is empty", describe(src));
   const Tensor at = where(flatten(held), number, zeros({}, i64, x.device()));
-  return where(held, reshape(ops::take_along(kOp, list, 0, at), x.shape()), x);
+  return where(held, reshape(ops::take_along(kOp, flatten(src), 0, at), x.shape()), x);
 }
 
 Tensor select_scatter(const Tensor& x, const Tensor& src, std::int64_t axis, std::int64_t index) {
