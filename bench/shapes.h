@@ -42,4 +42,24 @@ inline std::vector<int> thread_counts(int threads) {
   return threads > 1 ? std::vector<int>{1, threads} : std::vector<int>{1};
 }
 
+/// Numbers in [-1, 1) and places in [0, bound) that programs of both sides draw alike.
+inline std::uint64_t next_bits(std::uint64_t& state) {
+  state = state * 6364136223846793005u + 1442695040888963407u;
+  return state >> 33;
+}
+inline std::vector<float> reals(std::int64_t n) {
+  std::vector<float> out;
+  std::uint64_t state = 1;
+  for (std::int64_t i = 0; i < n; ++i)
+    out.push_back(static_cast<float>(next_bits(state)) * 0x1p-30f - 1.f);
+  return out;
+}
+inline std::vector<std::int64_t> places(std::int64_t n, std::int64_t bound) {
+  std::vector<std::int64_t> out;
+  std::uint64_t state = 2;
+  for (std::int64_t i = 0; i < n; ++i)
+    out.push_back(static_cast<std::int64_t>(next_bits(state)) % bound);
+  return out;
+}
+
 }  // namespace bench

@@ -8,6 +8,10 @@
 #include "kernels/dispatch.h"
 
 namespace firn::kernels {
+
+/// What put() makes of an element and of one that meets it.
+enum class Meeting : std::uint8_t { last, sum, prod, max, min };
+
 namespace cpu {
 
 /// out[i, :] = table[index[i], :]; table [n, d], index [m], out [m, d] of the table's dtype.
@@ -28,6 +32,11 @@ void gather(const char* op, const ConstView& x, const ConstView& index, const Vi
 /// if beta is 0.
 void gather_backward(const char* op, const ConstView& dy, const ConstView& index, const View& grad,
                      int axis, float beta, Stream stream);
+/// out[..., index[..., j, ...], ...] meets src[..., j, ...], in the order of j, on both backends:
+/// the last one stays, or they are combined in the dtype itself. Both have one dtype: any for
+/// `last`, integers for `sum` (wrapping), and f32, f64 and integers for the others.
+void put(const char* op, const ConstView& src, const ConstView& index, const View& out, int axis,
+         Meeting meeting, Stream stream);
 /// out [m, classes]: 1 at index[i], else 0.
 void one_hot(const char* op, const ConstView& index, const View& out, Stream stream);
 /// out[i] (i64, contiguous) = how often i is in index [n].
@@ -44,6 +53,7 @@ FIRN_KERNEL_OF_ANY_DTYPE(take_rows, taken_bytes)
 FIRN_KERNEL_WITH_WORKSPACE(add_rows)
 FIRN_KERNEL_OF_ANY_DTYPE(gather, taken_bytes)
 FIRN_KERNEL_WITH_WORKSPACE(gather_backward)
+FIRN_KERNEL_WITH_WORKSPACE(put)
 FIRN_KERNEL(one_hot)
 FIRN_KERNEL_WITH_WORKSPACE(count)
 

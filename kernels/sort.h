@@ -16,10 +16,16 @@ void sort_positions(const ConstView& x, const View& out, int axis, bool descendi
 /// and the last one both. `bins` if it is in none, or NaN. Lists without gaps; x and edges of one
 /// dtype, f32 or f64.
 void find_bins(const ConstView& x, const ConstView& edges, const View& places, Stream stream);
+/// out[r, i] (i64) = how many of sorted[r, :], ascending, are less than values[r, i], or with
+/// `after` not greater, in the order of sort_positions. Row-major: sorted [rows, n], or [1, n] for
+/// all rows; values and out [rows, m]. Both operands have one dtype.
+void find_places(const ConstView& sorted, const ConstView& values, const View& out, bool after,
+                 Stream stream);
 
 }  // namespace cpu
 
 FIRN_KERNEL_WITH_WORKSPACE(sort_positions)
 FIRN_KERNEL(find_bins)
+FIRN_KERNEL(find_places)
 
 }  // namespace firn::kernels

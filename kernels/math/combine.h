@@ -1,5 +1,6 @@
-// How elements of ranks are combined, two at a time: on the CPU (src/dist/combine.h) and on CUDA
-// devices (kernels/combine.h) the same bits, but for those of a NaN.
+// How elements are combined, two at a time: those of ranks on the CPU (src/dist/combine.h) and on
+// CUDA devices (kernels/combine.h), and those that meet at one place (kernels/index.h). Both
+// backends give the same bits, but for those of a NaN.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,16 @@ FIRN_HD constexpr T wrapping_sum(T a, T b) {
         static_cast<Unsigned>(static_cast<Unsigned>(a) + static_cast<Unsigned>(b)));
   } else {
     return a + b;
+  }
+}
+
+/// a * b; integers wrap around.
+template <class T>
+FIRN_HD constexpr T wrapping_product(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
+  } else {
+    return a * b;
   }
 }
 

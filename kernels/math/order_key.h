@@ -56,6 +56,21 @@ struct OrderKey {
   }
 };
 
+/// How many of `count` ascending elements are before a key: less than it or, with `after`, equal.
+template <class U>
+FIRN_HD std::int64_t place_of(U own, const U* sorted, std::int64_t count, const OrderKey<U>& key,
+                              bool after) {
+  std::int64_t low = 0;
+  while (count > 0) {
+    const std::int64_t half = count / 2;
+    const U middle = key(sorted[low + half]);
+    const bool above = middle < own || (after && middle == own);
+    low = above ? low + half + 1 : low;
+    count = above ? count - half - 1 : half;
+  }
+  return low;
+}
+
 /// The bin of x among ascending edges [bins + 1]; `bins` if it is in none.
 template <class T>
 FIRN_HD std::int64_t bin_of(T x, const T* edges, std::int64_t bins) {

@@ -159,6 +159,86 @@ Results placed(Draw& d) {
   }
 }
 
+Results written(Draw& d) {
+  const Tensor x = d.chance(80) ? d.floating(0, 4) : d.small();
+  const auto how = d.one_of({ScatterReduce::sum, ScatterReduce::prod, ScatterReduce::mean,
+                             ScatterReduce::amax, ScatterReduce::amin});
+  switch (d.below(12)) {
+    case 0: {
+      d.say(" scatter");
+      const std::int64_t axis = d.axis(x);
+      return {scatter(x, axis, d.index(x.shape(), 5), d.of(x.shape(), x.dtype()))};
+    }
+    case 1: {
+      d.say(" scatter of a number");
+      const std::int64_t axis = d.axis(x);
+      const Tensor index = d.index(x.shape(), 5);
+      return {scatter(x, axis, index, d.real("value"))};
+    }
+    case 2: {
+      d.say(" scatter_reduce");
+      const std::int64_t axis = d.axis(x);
+      const Tensor index = d.index(x.shape(), 5), src = d.of(x.shape(), x.dtype());
+      return {scatter_reduce(x, axis, index, src, how, d.flag("self"))};
+    }
+    case 3: {
+      d.say(" index_copy");
+      const std::int64_t axis = d.axis(x);
+      return {index_copy(x, axis, d.index({3}, 5), d.of(x.shape(), x.dtype()))};
+    }
+    case 4: {
+      d.say(" index_fill");
+      const std::int64_t axis = d.axis(x);
+      const Tensor index = d.index({3}, 5);
+      return {index_fill(x, axis, index, d.real("value"))};
+    }
+    case 5: {
+      d.say(" index_reduce");
+      const std::int64_t axis = d.axis(x);
+      const Tensor index = d.index({3}, 5), src = d.of(x.shape(), x.dtype());
+      return {index_reduce(x, axis, index, src, how, d.flag("self"))};
+    }
+    case 6: {
+      d.say(" index_put");
+      std::vector<Tensor> indices;
+      for (std::int64_t i = d.below(3); i >= 0; --i)
+        indices.push_back(d.chance(70) ? d.index({3}, 4) : Tensor());
+      if (d.chance(20)) indices = {d.of(x.shape(), boolean)};
+      const Tensor values = d.of(d.chance(50) ? Shape{} : d.small_shape(0, 3), x.dtype());
+      return {index_put(x, indices, values, d.flag("accumulate"))};
+    }
+    case 7: {
+      d.say(" put");
+      const Tensor index = d.index({4}, 6), src = d.of({4}, x.dtype());
+      return {put(x, index, src, d.flag("accumulate"))};
+    }
+    case 8:
+      d.say(" take");
+      return {take(x, d.index({2, 3}, 6))};
+    case 9: {
+      d.say(" masked_scatter");
+      const Tensor mask = d.of(x.shape(), boolean);
+      return {masked_scatter(x, mask, d.of(d.small_shape(0, 3), x.dtype()))};
+    }
+    case 10: {
+      d.say(" searchsorted");
+      const Tensor values = d.of(d.small_shape(0, 3), x.dtype());
+      if (d.chance(50)) return {bucketize(values, x, d.flag("right"))};
+      return {searchsorted(x, values, d.flag("right"))};
+    }
+    default: {
+      d.say(" select_scatter");
+      const std::int64_t axis = d.axis(x), at = d.number("at", -3, 3);
+      if (d.chance(30)) return {diagonal_scatter(x, d.of({2}, x.dtype()), at)};
+      if (d.chance(50)) {
+        const std::int64_t stop = d.number("stop", -3, 3), step = d.number("step", 1, 3);
+        return {slice_scatter(x, d.of(x.shape(), x.dtype()), axis, at, stop, step)};
+      }
+      return {select_scatter(x, d.of({2}, x.dtype()), axis, at)};
+    }
+  }
+}
+
 Results sampled(Draw& d) {
   const Tensor x = d.floating(0, 4);
   switch (d.below(5)) {
@@ -245,8 +325,9 @@ Results by_terms(Draw& d) {
 
 std::vector<Call> rearrange_calls() {
   return {{"rearrange", rearranged}, {"rearrange", rearranged}, {"rearrange", rearranged},
-          {"place", placed},         {"place", placed},         {"sample", sampled},
-          {"terms", by_terms},       {"terms", by_terms}};
+          {"place", placed},         {"place", placed},         {"write", written},
+          {"write", written},        {"sample", sampled},       {"terms", by_terms},
+          {"terms", by_terms}};
 }
 
 }  // namespace fuzz

@@ -72,6 +72,12 @@ TEST_CASE("onnx refuses losses and operations of users") {
   CHECK_SAYS(refused([](const Tensor& x) { return median(x, 1).values; }), "median");
   CHECK_SAYS(refused([](const Tensor& x) { return histogram(x, 3, {.low = 0, .high = 1}).hist; }),
              "histogram");
+  CHECK_SAYS(refused([](const Tensor& x) {
+               return scatter(x, 0, zeros({1, 3}, i64), 1.0);
+             }),
+             "scatter cannot be exported: ONNX leaves open");
+  CHECK_SAYS(refused([](const Tensor& x) { return cast(searchsorted(sort(x).values, x), f32); }),
+             "searchsorted");
   // Whatever its name: what it does with the elements is not known.
   for (const char* name : {"relu", "neg_", "clone", "batch_norm"})
     CHECK_SAYS(refused([name](const Tensor& x) {

@@ -110,7 +110,7 @@ TEST_CASE("operations at positions refuse what does not fit") {
       },
       "[scatter_add]", "at most as large");
   refused([&] { scatter_add(x, 0, at, zeros({2, 3}, f64)); }, "[scatter_add]", "dtypes differ");
-  refused([&] { scatter_add(at, 0, at, at); }, "[scatter_add]", "floating");
+  refused([&] { scatter_add(x.to(boolean), 0, at, x.to(boolean)); }, "[scatter_add]", "bools");
   refused([&] { scatter_add(x, 0, x, x); }, "[scatter_add]", "an index is");
   refused([&] { index_add(x, 0, at, x); }, "[index_add]", "the index is 1-D");
   refused([&] { index_add(x, 0, zeros({3}, i64), x); }, "[index_add]", "expected shape [3, 3]");
@@ -118,7 +118,7 @@ TEST_CASE("operations at positions refuse what does not fit") {
   refused([&] { take_along(x, zeros({2, 2}, i64), 0); }, "[take_along]", "does not broadcast");
   refused([&] { kthvalue(x, 0); }, "[kthvalue]", "k is 0");
   refused([&] { kthvalue(x, 4); }, "[kthvalue]", "k is 4");
-  refused([&] { kthvalue(zeros({}), 1); }, "[kthvalue]", "has no axis");
+  CHECK(kthvalue(full({}, 3), 1).values.item() == 3);
   refused([&] { masked_select(x, x); }, "[masked_select]", "the mask is bool");
   // A bad index is found before anything is written.
   if (default_device().is_cpu())

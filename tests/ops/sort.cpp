@@ -1,5 +1,14 @@
 // Rows: sorting, the largest elements, counting integers.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "support/catch.h"
 #include "support/ops/op_row.h"
+#include "support/slow_device.h"
+#include "support/threads.h"
+#include "support/values.h"
 
 namespace firn::testing {
 namespace {
@@ -71,6 +80,45 @@ FIRN_OP_ROWS(sorting) {
       .shapes({{{40}, {40}}, {{0}, {0}}, {{1}, {1}}})
       .accuracy(Accuracy::sum, 40)
       .golden();
+}
+
+/// The positions of values in order, by comparisons.
+std::vector<double> in_order(const std::vector<double>& values, bool descending) {
+  std::vector<double> out(values.size());
+  std::iota(out.begin(), out.end(), 0);
+  const auto before = [](double a, double b) { return a < b || (std::isnan(b) && !std::isnan(a)); };
+  std::stable_sort(out.begin(), out.end(), [&](double i, double j) {
+    const double a = values[static_cast<std::size_t>(i)], b = values[static_cast<std::size_t>(j)];
+    return descending ? before(b, a) : before(a, b);
+  });
+  return out;
+}
+
+TEST_CASE("[S29] long lines with equal elements and NaN are sorted as by comparisons") {
+  for (const DType t : {f16, f32, f64, i32, i64, u8}) {
+    for (const std::int64_t n : {300, 1500, 150'001}) {
+      if (on_slow_device() && n > 1500) continue;
+      std::vector<double> values = Rng(7).uniforms(n, -100, 100);
+      for (double& v : values) v = std::round(t == u8 ? std::abs(v) : v);
+      if (is_floating(t)) {
+        values[3] = values[static_cast<std::size_t>(n) - 1] = std::nan("");
+        values[5] = -std::numeric_limits<double>::infinity();
+        values[7] = -0.;
+      }
+      const Tensor x = make(values, {n}, t);
+      for (const bool descending : {false, true}) {
+        const std::vector<double> want = in_order(values, descending);
+        for (const int threads : {1, 3}) {
+          const Threads scope(threads);
+          CHECK(values_of(argsort(x, 0, {.descending = descending})) == want);
+          for (const std::int64_t k : {1, 20, 130}) {
+            const std::vector<double> first(want.begin(), want.begin() + k);
+            CHECK(values_of(topk(x, k, 0, {.largest = descending}).indices) == first);
+          }
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -1,9 +1,10 @@
-// Reading and adding at positions that tensors hold, beside gather(), index_select() and
+// Reading, writing and adding at positions that tensors hold, beside gather(), index_select() and
 // embedding() in ops.h.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "firn/ops/ops.h"
 #include "firn/ops/sort.h"
@@ -46,14 +47,72 @@ Tensor embedding_bag(const Tensor& table, const Tensor& index,
 /// have the same number of axes.
 Tensor take_along(const Tensor& x, const Tensor& index, std::int64_t axis);
 /// x with src added: out[index[i][j]][j] += src[i][j] for axis 0, and likewise for others. x, index
-/// and src have one rank; index is at most as large as src, and off the axis as x. Floating dtypes.
-/// Elements that meet are added in the order of the index, in f32 or wider, and rounded once: the
-/// result has the same bits on every device. Gradients go to x and src.
+/// and src have one rank; index is at most as large as src, and off the axis as x; scalars count as
+/// lists of one. Elements that meet are added in the order of the index, in f32 or wider, and
+/// rounded once: the result has the same bits on every device. Integers wrap around. Gradients go
+/// to x and src.
 Tensor scatter_add(const Tensor& x, std::int64_t axis, const Tensor& index, const Tensor& src);
 /// x with `alpha` times src added: slice i of src to slice index[i] of x along `axis`. index is 1-D
 /// with src's size there; off the axis src has x's sizes. Otherwise as scatter_add().
 Tensor index_add(const Tensor& x, std::int64_t axis, const Tensor& index, const Tensor& src,
                  double alpha = 1);
+
+// ---- Writing at positions ----
+// None changes x: the result is x with elements replaced. x and src have one dtype, any unless said
+// otherwise. If indices meet, the last in the order of the index stays, on every device and for any
+// number of threads (PyTorch leaves it open). The gradient of x is 0 where elements were replaced,
+// and that of src 0 for elements that did not stay.
+
+/// out[index[i][j]][j] = src[i][j] for axis 0, and likewise for others. Shapes as scatter_add().
+Tensor scatter(const Tensor& x, std::int64_t axis, const Tensor& index, const Tensor& src);
+Tensor scatter(const Tensor& x, std::int64_t axis, const Tensor& index, double value);
+/// x with slice i of src in the place of slice index[i] along `axis`. Shapes as index_add().
+Tensor index_copy(const Tensor& x, std::int64_t axis, const Tensor& index, const Tensor& src);
+/// x with `value` in all slices index[i] along `axis`; index is 1-D. A tensor as value has 0 axes.
+Tensor index_fill(const Tensor& x, std::int64_t axis, const Tensor& index, double value);
+Tensor index_fill(const Tensor& x, std::int64_t axis, const Tensor& index, const Tensor& value);
+/// x[indices[0], indices[1], ...] = values, or += with `accumulate`, which adds as index_add(). An
+/// undefined index, and those that are left out, mean the whole axis; the others broadcast together
+/// to a shape B. A single bool mask over the first axes stands for the positions at which it holds,
+/// and waits for the device unless values is one number. `values` broadcasts to the shape of what
+/// is written: B in the place of the indexed axes if they are adjacent, else in front.
+Tensor index_put(const Tensor& x, const std::vector<Tensor>& indices, const Tensor& values,
+                 bool accumulate = false);
+/// x with src at flat positions of its row-major elements: src has the index's number of elements.
+/// With `accumulate` they are added as by scatter_add().
+Tensor put(const Tensor& x, const Tensor& index, const Tensor& src, bool accumulate = false);
+/// The elements at flat positions of x's row-major elements, in the index's shape.
+Tensor take(const Tensor& x, const Tensor& index);
+/// x with the elements of src, in row-major order, where mask (bool) holds. The mask broadcasts to
+/// x. Throws Error if src has too few, as of a bad index.
+Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& src);
+/// x with src in the place of select(x, axis, index), whose shape it has; likewise for slice() and
+/// diagonal().
+Tensor select_scatter(const Tensor& x, const Tensor& src, std::int64_t axis, std::int64_t index);
+Tensor slice_scatter(const Tensor& x, const Tensor& src, std::int64_t axis, std::int64_t start,
+                     std::int64_t stop, std::int64_t step = 1);
+Tensor diagonal_scatter(const Tensor& x, const Tensor& src, std::int64_t offset = 0,
+                        std::int64_t first = 0, std::int64_t second = 1);
+
+/// What scatter_reduce() and index_reduce() make of the elements that meet.
+enum class ScatterReduce : std::uint8_t {
+  sum,   ///< their sum, as scatter_add()
+  prod,  ///< their product, in the order of the index
+  mean,  ///< their sum over their number; floating dtypes
+  amax,  ///< the largest; NaN wins. Equal ones share the gradient evenly
+  amin   ///< the smallest, likewise
+};
+const char* to_string(ScatterReduce how) noexcept;
+/// x with each element reduced with those of src that `index` leads there, in f32 or wider, rounded
+/// once. Without include_self x's own element takes no part where others come. Shapes as
+/// scatter_add(). Dtypes are floating, or integers, which wrap around. The gradient of a product
+/// with zeros is that of the other factors; it is not recorded for second derivatives.
+Tensor scatter_reduce(const Tensor& x, std::int64_t axis, const Tensor& index, const Tensor& src,
+                      ScatterReduce how, bool include_self = true);
+/// The same of slices: slice i of src goes to slice index[i]. Shapes as index_add().
+Tensor index_reduce(const Tensor& x, std::int64_t axis, const Tensor& index, const Tensor& src,
+                    ScatterReduce how, bool include_self = true);
+
 /// The k-th smallest element of each line along `axis`, k from 1 on, and its index: of equal
 /// elements the k-th in the order of sort(). The axis is removed, or kept with size 1.
 Sorted kthvalue(const Tensor& x, std::int64_t k, std::int64_t axis = -1, bool keepdims = false);

@@ -37,6 +37,15 @@ struct TopkOptions {
 Sorted topk(const Tensor& x, std::int64_t k, std::int64_t axis = -1,
             const TopkOptions& options = {});
 
+/// How many elements of an ascending list are less than each of `values`, i64 of values' shape:
+/// where it would be inserted. `right`: less or equal, so behind its equals. `sorted` is a list
+/// [n], or has a line [..., n] for each line of values [..., m]. The order is that of sort(), so
+/// NaN comes last. Any dtype, the same for both; no gradient. An unsorted list gives positions
+/// without meaning.
+Tensor searchsorted(const Tensor& sorted, const Tensor& values, bool right = false);
+/// The bucket of each element of x between ascending boundaries [n]: searchsorted(boundaries, x).
+Tensor bucketize(const Tensor& x, const Tensor& boundaries, bool right = false);
+
 struct BincountOptions {
   Tensor weights = {};          ///< of x's shape, or undefined: 1 for each element
   std::int64_t min_length = 0;  ///< the least size of the result

@@ -9,16 +9,13 @@
 //          places: 6 for an embedding of 50,000 rows, and a memset if beta is 0. The work is
 //          proportional to the size of dy; an index that is repeated k times is a chain of k
 //          additions, whose loads overlap four at a time.
-#include <bit>
-
 #include "firn/runtime/kernel_support.h"
 #include "kernels/copy.h"
 #include "kernels/cuda/device/axis_table.cuh"
 #include "kernels/cuda/device/block.cuh"
 #include "kernels/cuda/device/element.cuh"
 #include "kernels/cuda/device/lanes.cuh"
-#include "kernels/cuda/index/index.cuh"
-#include "kernels/cuda/index/sort.cuh"
+#include "kernels/cuda/index/lists.cuh"
 #include "kernels/index.h"
 #include "kernels/math/macros.h"
 
@@ -103,40 +100,6 @@ void scan(const char* op, const ConstView& dy, const ConstView& index, const Vie
 }
 
 // ---- Sort ----
-
-/// The positions that are sorted: `lines` lists of `length` indices each into `places` places.
-/// Entry e is element e % length of list e / length.
-struct Lists {
-  std::int64_t lines, length, places;
-  StridedAxes<3> axes;  ///< from a line to grad, the index and dy
-  std::int64_t grad_step, index_step, dy_step;
-
-  std::int64_t entries() const { return lines * length; }
-  /// The key of entries whose index is out of range, greater than the key of every place.
-  std::int64_t last_key() const { return lines * places; }
-};
-
-/// Key of an entry: its place among those of all lines.
-template <class K>
-__global__ void make_keys(Index index, Lists lists, SortBuffers<K> buffers) {
-  const std::int64_t n = lists.lines * lists.length, step = grid_threads();
-  if (global_thread() == 0) *buffers.ticket = 0;
-  for (std::int64_t e = global_thread(); e < n; e += step) {
-    const std::int64_t line = e / lists.length, j = e - line * lists.length;
-    std::int64_t at[3];
-    lists.axes.offsets(line, at);
-    const std::int64_t place = at[1] + j * lists.index_step;
-    const std::int64_t value = index.value(place);
-    std::int64_t key = lists.lines * lists.places;
-    if (index.allows(value)) {
-      key = line * lists.places + value;
-    } else {
-      index.raise(place, value);
-    }
-    buffers.keys[0][e] = static_cast<K>(key);
-    buffers.positions[0][e] = static_cast<K>(e);
-  }
-}
 
 /// Elements of any dtypes, one at a time.
 struct AnyTerms {
@@ -243,24 +206,6 @@ __global__ void add_sorted(Terms terms, Lists lists, StridedAxes<2> columns, std
   }
 }
 
-/// The axes other than the indexed one: those along which the index has a stride make lines, the
-/// others columns.
-struct Split {
-  Shape lines, columns;
-  Strides grad_lines, index_lines, dy_lines, grad_columns, dy_columns;
-
-  Split(const ConstView& dy, const ConstView& index, const View& grad, int axis) {
-    for (int i = 0; i < dy.rank(); ++i) {
-      if (i == axis) continue;
-      const bool line = index.strides[i] != 0;
-      (line ? lines : columns).push_back(dy.shape[i]);
-      (line ? grad_lines : grad_columns).push_back(grad.strides[i]);
-      (line ? dy_lines : dy_columns).push_back(dy.strides[i]);
-      if (line) index_lines.push_back(index.strides[i]);
-    }
-  }
-};
-
 /// Whether all rows of dy and grad can be accessed four columns at a time.
 bool takes_fours(const ConstView& dy, const View& grad, int axis, const AxisTable<3>& lines,
                  const AxisTable<2>& columns) {
@@ -289,30 +234,16 @@ void add_by_sort(const char* op, const ConstView& dy, const ConstView& index, co
   const Split split(dy, index, grad, axis);
   AxisTable<3> lines(split.lines, {&split.grad_lines, &split.index_lines, &split.dy_lines});
   AxisTable<2> columns(split.columns, {&split.grad_columns, &split.dy_columns});
-  Lists lists{split.lines.product(), dy.shape[axis],      grad.shape[axis], lines.on_device(),
-              grad.strides[axis],    index.strides[axis], dy.strides[axis]};
-
+  Lists lists(lines, dy, index, grad, axis);
+  const SortedLists<K> entries(op, Index(op, index, grad.shape[axis]), lists, stream);
   const std::int64_t n = lists.entries();
-  const std::int64_t counts = sort_blocks(n) * kDigits;
-  const runtime::Workspace workspace(static_cast<std::size_t>(4 * n + counts + 1) * sizeof(K),
-                                     stream);
-  K* const memory = static_cast<K*>(workspace.data());
-  const SortBuffers<K> buffers{{memory, memory + n},
-                               {memory + 2 * n, memory + 3 * n},
-                               memory + 4 * n,
-                               reinterpret_cast<unsigned*>(memory + 4 * n + counts)};
-  gpu::launch(op, make_keys<K>, grid_for(n), dim3(kBlock), 0, stream,
-              Index(op, index, grad.shape[axis]), lists, buffers);
-  const int bits = std::bit_width(static_cast<std::uint64_t>(lists.last_key()));
-  const int sorted = sort_pairs(op, buffers, n, bits, stream);
 
   const Sums sums = sums_of(dy, index, grad, axis);
   const auto add = [&]<class Terms>(const Terms& terms) {
     const std::int64_t width = columns.numel();
     const std::int64_t warps = n * math::ceil_div(width, kWarp);
     gpu::launch(op, add_sorted<Terms, K>, grid_for(warps * kWarp), dim3(kBlock), 0, stream, terms,
-                lists, columns.on_device(), width, buffers.keys[sorted], buffers.positions[sorted],
-                sums, adds);
+                lists, columns.on_device(), width, entries.keys(), entries.positions(), sums, adds);
   };
   if (!takes_fours(dy, grad, axis, lines, columns)) {
     return add(AnyTerms{dy.data, grad.data, dy.dtype, grad.dtype});
@@ -349,14 +280,7 @@ void gather_backward(const char* op, const ConstView& dy, const ConstView& index
     return scan(op, dy, index, grad, axis, adds, stream);
   }
   if (!adds) fill(grad, 0, stream);
-  // The integer type of the sort must hold its keys and positions, and the key of bad indices.
-  std::int64_t entries = length, places = grad.shape[axis];
-  for (int i = 0; i < dy.rank(); ++i) {
-    if (i == axis || index.strides[i] == 0) continue;
-    entries *= dy.shape[i];
-    places *= dy.shape[i];
-  }
-  if (std::max(entries, places) <= std::int64_t{0xffffffff}) {
+  if (fits_32_bits(dy, index, grad, axis)) {
     add_by_sort<std::uint32_t>(op, dy, index, grad, axis, adds, stream);
   } else {
     add_by_sort<std::uint64_t>(op, dy, index, grad, axis, adds, stream);

@@ -1,4 +1,5 @@
 // Searching a sorted list on CUDA devices: one thread for each element.
+#include "kernels/cuda/device/axis_table.cuh"
 #include "kernels/cuda/device/element.cuh"
 #include "kernels/math/order_key.h"
 #include "kernels/sort.h"
@@ -13,7 +14,28 @@ __global__ void find_bins_kernel(const T* x, std::int64_t n, const T* edges, std
     places[i] = math::bin_of(x[i], edges, bins);
 }
 
+template <class U>
+__global__ void find_places_kernel(const U* sorted, std::int64_t n, std::int64_t step, const U* x,
+                                   std::int64_t m, std::int64_t count, math::OrderKey<U> key,
+                                   bool after, std::int64_t* out) {
+  for (std::int64_t i = global_thread(); i < count; i += grid_threads())
+    out[i] = math::place_of(key(x[i]), sorted + math::floor_div(i, m) * step, n, key, after);
+}
+
 }  // namespace
+
+void find_places(const ConstView& sorted, const ConstView& values, const View& out, bool after,
+                 Stream stream) {
+  const std::int64_t count = out.numel(), n = sorted.shape[1];
+  if (count == 0) return;
+  with_bits(size_of(values.dtype), [&]<class U>(U) {
+    if constexpr (sizeof(U) <= 8) {
+      gpu::launch("searchsorted", find_places_kernel<U>, grid_for(count), dim3(kBlock), 0, stream,
+                  sorted.as<U>(), n, sorted.shape[0] == 1 ? 0 : n, values.as<U>(), values.shape[1],
+                  count, math::OrderKey<U>(values.dtype, false), after, out.as<std::int64_t>());
+    }
+  });
+}
 
 void find_bins(const ConstView& x, const ConstView& edges, const View& places, Stream stream) {
   const std::int64_t n = x.numel(), bins = edges.shape[0] - 1;

@@ -18,6 +18,9 @@ constexpr const char* kNoWindows = "opset 17 has no windows as columns";
 constexpr const char* kWindowsHint = "a convolution or slices may do the same";
 constexpr const char* kBitsHint = "on bools use logical_and() and the like";
 
+constexpr const char* kMeet = "ONNX leaves open which of the elements that meet stays";
+constexpr const char* kMeetHint = "where() with a mask, or slices and cat()";
+
 constexpr std::array kRefusals = {
     Refusal{"dropout", "it draws random numbers", "call model.eval()"},
     Refusal{"bincount", "the size of its result depends on the values",
@@ -30,6 +33,15 @@ constexpr std::array kRefusals = {
     Refusal{"nonzero", "the size of its result depends on the values", "where() keeps the shape"},
     Refusal{"masked_select", "the size of its result depends on the values",
             "where() keeps the shape"},
+    Refusal{"scatter", kMeet, kMeetHint},
+    Refusal{"index_copy", kMeet, kMeetHint},
+    Refusal{"index_fill", kMeet, kMeetHint},
+    Refusal{"index_put", kMeet, kMeetHint},
+    Refusal{"put", kMeet, kMeetHint},
+    Refusal{"scatter_reduce", "opset 17 combines sums and products alone",
+            "scatter_add() for sums"},
+    Refusal{"index_reduce", "opset 17 combines sums and products alone", "index_add() for sums"},
+    Refusal{"searchsorted", "ONNX has no search in a list", "compare with the list, and sum()"},
     Refusal{"unique", "the size of its result depends on the values", "find them on the host"},
     Refusal{"median", "ONNX puts NaN anywhere", "quantile() of 0.5, if no element is NaN"},
     Refusal{"cumprod", "ONNX has no scan of products", "multiply slices, or sum logarithms"},

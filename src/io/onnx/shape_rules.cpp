@@ -143,6 +143,8 @@ const std::array kRules = {
          }},
     Rule{"gather", Width::same, gather},
     Rule{"take_along", Width::same, gather},
+    Rule{"take", Width::same, gather},
+    Rule{"masked_scatter", Width::same, gather},
     Rule{"scatter_add", Width::wide, scatter_add},
     Rule{"index_add", Width::wide, scatter_add},
     Rule{"diagonal", Width::same, diagonal},

@@ -7,17 +7,13 @@
 #include "kernels/copy.h"
 #include "ops/common.h"
 #include "ops/gradient/again.h"
+#include "ops/index/positions.h"
 
 namespace firn {
 
 using namespace ops;
 
 namespace {
-
-void require_same_device(const char* op, const Tensor& x, const Tensor& index) {
-  FIRN_CHECK(x.device() == index.device(), op, "move one of them: index.to(device)",
-             "devices differ: {} and index {}", describe(x), describe(index));
-}
 
 /// A row-major tensor as a matrix [n, rest]; [1, 1] for a scalar.
 Tensor as_rows(const Tensor& x, std::int64_t n) {
@@ -121,8 +117,14 @@ Tensor index_select(const Tensor& x, std::int64_t axis, const Tensor& index) {
   require_defined("index_select", x);
   require_index("index_select", index);
   require_same_device("index_select", x, index);
-  FIRN_CHECK(index.rank() == 1, "index_select", "flatten the index", "the index is 1-D, got {}",
+  FIRN_CHECK(index.rank() <= 1, "index_select", "flatten the index", "the index is 1-D, got {}",
              describe(index));
+  if (x.rank() == 0) {
+    FIRN_CHECK(index.numel() == 1, "index_select", "unsqueeze x",
+               "one element is taken from a scalar, and the index is {}", describe(index));
+    return squeeze(index_select(unsqueeze(x, 0), axis, index), 0);
+  }
+  if (index.rank() == 0) return index_select(x, axis, unsqueeze(index, 0));
   const int a = normalize_axis("index_select", axis, x.rank());
   Shape shape = x.shape();
   shape[a] = index.numel();
@@ -148,6 +150,11 @@ Tensor gather(const Tensor& x, std::int64_t axis, const Tensor& index) {
   require_defined("gather", x);
   require_index("gather", index);
   require_same_device("gather", x, index);
+  if (x.rank() <= 1 && index.rank() <= 1 && x.rank() + index.rank() < 2) {
+    const auto list = [](const Tensor& t) { return t.rank() == 0 ? unsqueeze(t, 0) : t; };
+    const Tensor y = gather(list(x), axis, list(index));
+    return index.rank() == 0 ? squeeze(y, 0) : y;
+  }
   const int a = normalize_axis("gather", axis, x.rank());
   bool fits = index.rank() == x.rank();
   for (int i = 0; fits && i < x.rank(); ++i) fits = i == a || index.shape()[i] <= x.shape()[i];

@@ -7,17 +7,14 @@
 #include "kernels/index.h"
 #include "ops/common.h"
 #include "ops/gradient/again.h"
+#include "ops/index/positions.h"
+#include "ops/reduce/reduction.h"
 
 namespace firn {
 
 using namespace ops;
 
 namespace {
-
-void require_same_device(const char* op, const Tensor& x, const Tensor& index) {
-  FIRN_CHECK(x.device() == index.device(), op, "move one of them: index.to(device)",
-             "devices differ: {} and index {}", describe(x), describe(index));
-}
 
 /// The sizes to which both broadcast off the axis.
 Shape shared_sizes(const char* op, const Tensor& x, const Tensor& index, int axis) {
@@ -30,27 +27,6 @@ Shape shared_sizes(const char* op, const Tensor& x, const Tensor& index, int axi
     out[i] = a == 1 ? b : a;
   }
   return out;
-}
-
-/// x with src added at index, which has src's shape.
-Tensor add_at(const char* op, const Tensor& x, const Tensor& index, const Tensor& src, int axis) {
-  const Tensor y = clone(x.detach());
-  kernels::gather_backward(op, src.view(), index.view(), y.mutable_view(), axis, 1, stream_of(x));
-  if (autograd::wants_attributes()) [[unlikely]]
-    autograd::attributes(op, {{"axis", axis}, {"index", &index}});
-  const auto backward = [op, axis](Backward& b) {
-    if (b.needs(0)) b.accumulate(0, b.grad());
-    if (!b.needs(1)) return;
-    const OwnerScope owner(Owner::workspace);
-    const Tensor taken = empty(b.saved(0).shape(), b.grad().dtype(), b.grad().device());
-    kernels::gather(op, b.grad().view(), b.saved(0).view(), taken.mutable_view(), axis, b.stream());
-    b.accumulate(1, taken);
-  };
-  return record(op, y, {&x, &src}, {Saved::other(index)},
-                with_again(backward, [axis](GraphBackward& b) {
-                  b.add(0, b.grad());
-                  if (b.needs(1)) b.add(1, gather(b.grad(), axis, b.saved(0)));
-                }));
 }
 
 /// Flat positions of the elements of a bool tensor that hold, found on the host. By shapes alone,
@@ -73,6 +49,37 @@ Tensor list_on(const std::vector<std::int64_t>& values, const Shape& shape, Devi
 
 }  // namespace
 
+Tensor ops::held_positions(const char* op, const Tensor& mask) {
+  const std::vector<std::int64_t> flat = positions_of(op, mask);
+  return list_on(flat, {static_cast<std::int64_t>(flat.size())}, mask.device());
+}
+
+Tensor ops::add_at(const char* op, const Tensor& x, const Tensor& index, const Tensor& src,
+                   int axis) {
+  const Tensor y = clone(x.detach());
+  if (is_floating(x.dtype())) {
+    kernels::gather_backward(op, src.view(), index.view(), y.mutable_view(), axis, 1, stream_of(x));
+  } else {
+    kernels::put(op, src.view(), index.view(), y.mutable_view(), axis, kernels::Meeting::sum,
+                 stream_of(x));
+  }
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::attributes(op, {{"axis", axis}, {"index", &index}});
+  const auto backward = [op, axis](Backward& b) {
+    if (b.needs(0)) b.accumulate(0, b.grad());
+    if (!b.needs(1)) return;
+    const OwnerScope owner(Owner::workspace);
+    const Tensor taken = empty(b.saved(0).shape(), b.grad().dtype(), b.grad().device());
+    kernels::gather(op, b.grad().view(), b.saved(0).view(), taken.mutable_view(), axis, b.stream());
+    b.accumulate(1, taken);
+  };
+  return record(op, y, {&x, &src}, {Saved::other(index)},
+                with_again(backward, [axis](GraphBackward& b) {
+                  b.add(0, b.grad());
+                  if (b.needs(1)) b.add(1, gather(b.grad(), axis, b.saved(0)));
+                }));
+}
+
 Tensor take_along(const Tensor& x, const Tensor& index, std::int64_t axis) {
   constexpr const char* kOp = "take_along";
   require_defined(kOp, x);
@@ -88,48 +95,26 @@ Tensor take_along(const Tensor& x, const Tensor& index, std::int64_t axis) {
 
 Tensor scatter_add(const Tensor& x, std::int64_t axis, const Tensor& index, const Tensor& src) {
   constexpr const char* kOp = "scatter_add";
-  require_floating(kOp, x);
-  require_same(kOp, x, src);
-  require_index(kOp, index);
-  require_same_device(kOp, x, index);
-  const int a = normalize_axis(kOp, axis, x.rank());
-  bool fits = index.rank() == x.rank() && src.rank() == x.rank();
-  for (int i = 0; fits && i < x.rank(); ++i)
-    fits = index.size(i) <= src.size(i) && (i == a || index.size(i) <= x.size(i));
-  FIRN_CHECK(fits, kOp, "unsqueeze or slice the index",
-             "the index is at most as large as src, and off axis {} as x: x {}, index {}, src {}",
-             a, describe(x), describe(index), describe(src));
-  Tensor part = src;
-  for (int i = 0; i < x.rank(); ++i)
-    if (index.size(i) < src.size(i)) part = slice(part, i, 0, index.size(i));
-  return add_at(kOp, x, index, part, a);
+  require_numbers(kOp, x);
+  const Placed at = elements_at(kOp, x, axis, index, src);
+  return at.back(add_at(kOp, at.x, at.index, at.src, at.axis));
 }
 
 Tensor index_add(const Tensor& x, std::int64_t axis, const Tensor& index, const Tensor& src,
                  double alpha) {
   constexpr const char* kOp = "index_add";
-  require_floating(kOp, x);
-  require_same(kOp, x, src);
-  require_index(kOp, index);
-  require_same_device(kOp, x, index);
-  const int a = normalize_axis(kOp, axis, x.rank());
-  FIRN_CHECK(index.rank() == 1, kOp, "flatten the index", "the index is 1-D, got {}",
-             describe(index));
-  Shape wanted = x.shape();
-  wanted[a] = index.numel();
-  FIRN_CHECK(src.shape() == wanted, kOp, "one slice of src for each index",
-             "src {} for x {} and {} indices on axis {}: expected shape {}", describe(src),
-             describe(x), index.numel(), a, wanted);
-  Shape own = Dims::filled(x.rank(), 1);
-  own[a] = index.numel();
-  const Tensor everywhere = expand(reshape(index, own), wanted);
-  return add_at(kOp, x, everywhere, alpha == 1 ? src : mul(src, alpha), a);
+  require_numbers(kOp, x);
+  const Placed at = slices_at(kOp, x, axis, index, src);
+  return at.back(add_at(kOp, at.x, at.index, alpha == 1 ? at.src : mul(at.src, alpha), at.axis));
 }
 
 Sorted kthvalue(const Tensor& x, std::int64_t k, std::int64_t axis, bool keepdims) {
   constexpr const char* kOp = "kthvalue";
   require_defined(kOp, x);
-  FIRN_CHECK(x.rank() > 0, kOp, "unsqueeze it", "{} has no axis", describe(x));
+  if (x.rank() == 0) {
+    const Sorted one = kthvalue(unsqueeze(x, 0), k, axis);
+    return {one.values, one.indices};
+  }
   const int a = normalize_axis(kOp, axis, x.rank());
   FIRN_CHECK(k >= 1 && k <= x.size(a), kOp, "k counts from 1", "k is {} on axis {} of {}", k, axis,
              describe(x));
@@ -164,9 +149,7 @@ Tensor masked_select(const Tensor& x, const Tensor& mask) {
              "the mask is bool, got {}", describe(mask));
   require_same_device(kOp, x, mask);
   const Shape shape = broadcast_shapes(kOp, x.shape(), mask.shape());
-  const std::vector<std::int64_t> flat = positions_of(kOp, expand(mask, shape));
-  return index_select(flatten(expand(x, shape)), 0,
-                      list_on(flat, {static_cast<std::int64_t>(flat.size())}, x.device()));
+  return index_select(flatten(expand(x, shape)), 0, held_positions(kOp, expand(mask, shape)));
 }
 
 }  // namespace firn

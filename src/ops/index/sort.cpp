@@ -67,6 +67,35 @@ Sorted topk(const Tensor& x, std::int64_t k, std::int64_t axis, const TopkOption
   return picked("topk", x, lines, a, options.largest, indices);
 }
 
+Tensor searchsorted(const Tensor& sorted, const Tensor& values, bool right) {
+  constexpr const char* kOp = "searchsorted";
+  require_same(kOp, sorted, values);
+  const bool list = sorted.rank() == 1;
+  bool fits = list || (sorted.rank() > 1 && sorted.rank() == values.rank());
+  for (int i = 0; fits && !list && i + 1 < sorted.rank(); ++i)
+    fits = sorted.size(i) == values.size(i);
+  FIRN_CHECK(fits, kOp, "a list, or a line for each line of values", "sorted {} for values {}",
+             describe(sorted), describe(values));
+  const auto rows = [&](const Tensor& t, bool one) {
+    const std::int64_t n = one ? t.numel() : t.size(t.rank() - 1);
+    return contiguous(t.detach()).as_strided({one || n == 0 ? 1 : t.numel() / n, n}, {n, 1});
+  };
+  Tensor out = empty(values.shape(), i64, values.device());
+  if (out.numel() > 0)
+    kernels::find_places(rows(sorted, list || sorted.numel() == 0).view(),
+                         rows(values, list).view(), rows(out, list).mutable_view(), right,
+                         stream_of(values));
+  autograd::unrecorded(kOp, out, {&values});
+  return out;
+}
+
+Tensor bucketize(const Tensor& x, const Tensor& boundaries, bool right) {
+  require_defined("bucketize", boundaries);
+  FIRN_CHECK(boundaries.rank() == 1, "bucketize", "searchsorted() takes lines",
+             "the boundaries {} are no list", describe(boundaries));
+  return searchsorted(boundaries, x, right);
+}
+
 Tensor bincount(const Tensor& x, const BincountOptions& options) {
   require_index("bincount", x, true);
   FIRN_CHECK(x.rank() == 1, "bincount", "flatten it: x.flatten()", "a list is wanted, got {}",

@@ -387,7 +387,8 @@ const std::vector<Entry>& table() {
     std::vector<Entry> entries = kOperations;
     for (const auto& others : {elementwise_entries(), loss_entries(), order_entries(),
                                position_entries(), image_entries(), layer_entries(),
-                               product_entries(), linalg_entries(), transformer_entries()})
+                               product_entries(), linalg_entries(), transformer_entries(),
+                               index_entries()})
       entries.insert(entries.end(), others.begin(), others.end());
     return entries;
   }();
