@@ -120,7 +120,7 @@ bool Draw::flag(std::string_view name) {
   return on;
 }
 DType Draw::dtype(std::string_view name) {
-  const DType t = static_cast<DType>(below(8));
+  const DType t = static_cast<DType>(below(kDTypes));
   say(" " + std::string(name) + "=" + to_string(t));
   return t;
 }
@@ -202,7 +202,7 @@ Tensor Draw::any() {
 }
 
 Tensor Draw::small() {
-  const DType dtype = chance(60) ? one_of({f32, f64}) : static_cast<DType>(below(8));
+  const DType dtype = chance(60) ? one_of({f32, f64}) : static_cast<DType>(below(kDTypes));
   Tensor t = seen_otherwise(filled(small_shape(0, kMaxRank), dtype));
   if (t.rank() > 0 && chance(10)) t = t.slice(0, 0, 1).expand(t.size(0) > 0 ? t.shape() : Shape{0});
   if (is_floating(dtype) && chance(40)) t = t.detach().set_requires_grad();
@@ -224,14 +224,14 @@ Tensor Draw::of(const Shape& wanted, DType wanted_dtype) {
       shape.push_back(1 + below(3));
     }
   }
-  if (chance(3)) dtype = static_cast<DType>(below(8));
+  if (chance(3)) dtype = static_cast<DType>(below(kDTypes));
   Tensor t = seen_otherwise(filled(shape, dtype));
   if (is_floating(dtype) && chance(40)) t = t.detach().set_requires_grad();
   return named(t);
 }
 
 Tensor Draw::index(const Shape& shape, std::int64_t bound) {
-  const DType dtype = chance(95) ? one_of({i64, i64, i32}) : static_cast<DType>(below(8));
+  const DType dtype = chance(95) ? one_of({i64, i64, i32}) : static_cast<DType>(below(kDTypes));
   Tensor t = empty(shape, i64);
   auto* const p = t.data<std::int64_t>();
   const bool wrong = chance(10);

@@ -15,7 +15,7 @@ class Sample:
 
 
 class Composition:
-    supports_autograd = True
+    supports_autograd = supports_gradgrad = True
     dtypes = {torch.float32, torch.float64, torch.float16, torch.bfloat16}
 
     def __init__(self, op, samples, dtypes=None):
