@@ -47,7 +47,7 @@ Operation on_positive(const char* name, Fn fn) {
 }
 using Terms = LossTerms (*)(const Tensor&, const Tensor&);
 Operation loss(const char* name, Terms fn) {
-  return {name, [fn](const Operands& o) { return fn(o.x, o.y).terms(); }};
+  return {name, [fn](const Operands& o) { return fn(o.x, o.y).terms; }};
 }
 
 const std::vector<Operation>& operations() {
@@ -181,14 +181,14 @@ const std::vector<Operation>& operations() {
       {"layer_norm", [](const Operands& o) { return layer_norm(o.x, o.y[0], o.y[1]); }},
       {"rms_norm", [](const Operands& o) { return rms_norm(o.x, o.y[2], 0.1); }},
       loss("mse_terms", mse_terms),
-      {"smooth_l1_terms", [](const Operands& o) { return smooth_l1_terms(o.x, o.y, 0.4).terms(); }},
+      {"smooth_l1_terms", [](const Operands& o) { return smooth_l1_terms(o.x, o.y, 0.4).terms; }},
       {"bce_terms",
-       [](const Operands& o) { return bce_terms(sigmoid(o.x), sigmoid(o.y)).terms(); }},
+       [](const Operands& o) { return bce_terms(sigmoid(o.x), sigmoid(o.y)).terms; }},
       {"bce_with_logits_terms",
-       [](const Operands& o) { return bce_with_logits_terms(o.x, sigmoid(o.y)).terms(); }},
+       [](const Operands& o) { return bce_with_logits_terms(o.x, sigmoid(o.y)).terms; }},
       {"cross_entropy_terms",
        [](const Operands& o) {
-         return cross_entropy_terms(o.x, softmax(o.y)).terms() * o.y[0][0];
+         return cross_entropy_terms(o.x, softmax(o.y)).terms * o.y[0][0];
        }},
       {"cosine_similarity", [](const Operands& o) { return cosine_similarity(o.x, o.y); }},
       {"pairwise_distance", [](const Operands& o) { return pairwise_distance(o.x, o.y); }},

@@ -35,6 +35,12 @@ def listed_refusals():
     return out
 
 
+def listed_without():
+    """Patterns of the operations that no table has."""
+    lines = (HERE / "opinfo" / "without.txt").read_text().splitlines()
+    return [o for line in lines if line.strip() and not line.startswith("#") for o in line.split(" | ")[0].split()]
+
+
 def bind(parameters, sample):
     """The sample's arguments by the names of the table."""
     given, named = [sample.input, *sample.args], dict(sample.kwargs)
@@ -337,6 +343,10 @@ def main():
         print(f"  {count:>6}  {refusals[i][0]}: {refusals[i][2]}")
     problems = [p for r in rows.values() for p in (r.problems if arguments.verbose else r.problems[:3])]
     if not arguments.short and arguments.only == "*":
+        missing = [n for n in infos if n not in runner.table]
+        without = listed_without()
+        problems += [f"without.txt: no line names {n}" for n in missing if not any(fnmatch.fnmatch(n, o) for o in without)]
+        problems += [f"without.txt: nothing fits {o}" for o in without if not any(fnmatch.fnmatch(n, o) for n in missing)]
         problems += [f"refusals.txt: no sample met '{pattern.pattern}' of {operations}"
                      for i, (operations, pattern, _) in enumerate(refusals) if i not in met]
     for p in problems:
