@@ -346,6 +346,14 @@ def tensordot_samples(random):
     yield sample((0, 3), (3, 2), [1], [0])
 
 
+def fold_samples(random):
+    for shape, window, options in [((2, 3, 5, 6), (2, 2), {}), ((3, 5, 6), (3, 2), {"padding": 1}),
+                                   ((1, 2, 7, 6), (2, 3), {"dilation": (2, 1), "padding": (0, 2), "stride": (1, 2)}),
+                                   ((2, 1, 6, 6), (3, 3), {"stride": 3}), ((0, 2, 4, 4), (2, 2), {})]:
+        columns = F.unfold(torch.zeros(shape), window, **options).shape
+        yield Sample(random.tensor(*columns), [shape[-2:], window], options)
+
+
 # ---- Factors of matrices ----
 
 def of_svd(x):
@@ -380,6 +388,7 @@ COMPOSITIONS = {
                                  {torch.float32, torch.float64}),
     "composed.einsum": Composition(lambda operands, equation: torch.einsum(equation, *operands), einsum_samples),
     "composed.tensordot": Composition(lambda a, b, axes, other: torch.tensordot(a, b, [axes, other]), tensordot_samples),
+    "composed.fold": Composition(F.fold, fold_samples),
     "composed.attention": Composition(attention, attention_samples),
     "composed.rope": Composition(turned, rope_samples),
     "composed.swiglu": Composition(lambda gate, up: F.silu(gate) * up, swiglu_samples),

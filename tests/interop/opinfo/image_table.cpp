@@ -1,4 +1,5 @@
-// Convolutions, resizing and windows, along one to three axes.
+// Convolutions, resizing and windows, along one to three axes. The samples of composed.fold are in
+// compositions.py: PyTorch has no OpInfo of it.
 #include <limits>
 
 #include "interop/opinfo/table.h"
@@ -103,7 +104,8 @@ std::int64_t new_size(A a, int axis, bool by_sizes_alone) {
 
 Results resized(A a, Upsampling how, bool corners) {
   const UpsampleOptions options{.align_corners = corners};
-  const auto size = [&](int axis) { return new_size(a, axis, corners); };
+  const bool by_sizes_alone = corners || a.flag("recompute_scale_factor", false);
+  const auto size = [&](int axis) { return new_size(a, axis, by_sizes_alone); };
   switch (x(a).rank()) {
     case 3:
       return {upsample1d(x(a), size(-1), how, options)};
@@ -118,11 +120,14 @@ Results interpolated(A a) {
   return resized(a, how, a.flag("align_corners", false));
 }
 
-Results unfolded(A a) {
-  return {unfold(x(a), extent(a, "kernel_size", 1),
-                 {.dilation = extent(a, "dilation", 1),
-                  .padding = extent(a, "padding", 0),
-                  .stride = extent(a, "stride", 1)})};
+WindowOptions windows(A a) {
+  return {.dilation = extent(a, "dilation", 1),
+          .padding = extent(a, "padding", 0),
+          .stride = extent(a, "stride", 1)};
+}
+Results unfolded(A a) { return {unfold(x(a), extent(a, "kernel_size", 1), windows(a))}; }
+Results folded(A a) {
+  return {fold(x(a), extent(a, "output_size", 1), extent(a, "kernel_size", 1), windows(a))};
 }
 Results unfolded_axis(A a) {
   return {unfold_axis(x(a), a.integer("dimension"), a.integer("size"), a.integer("step"))};
@@ -132,7 +137,7 @@ constexpr const char* kConv = "input weight bias stride padding dilation groups"
 constexpr const char* kTransposed =
     "input weight bias stride padding output_padding groups dilation";
 constexpr const char* kInterpolate =
-    "input size scale_factor mode? align_corners recompute_scale_factor! antialias!";
+    "input size scale_factor mode? align_corners recompute_scale_factor antialias!";
 
 }  // namespace
 
@@ -161,6 +166,7 @@ std::vector<Entry> image_entries() {
       {"nn.functional.upsample_bilinear", "input size scale_factor", Sums::yes,
        [](A a) { return resized(a, Upsampling::bilinear, true); }},
       {"nn.functional.unfold", "input kernel_size dilation padding stride", Sums::yes, unfolded},
+      {"composed.fold", "input output_size kernel_size dilation padding stride", Sums::yes, folded},
       {"unfold", "input dimension size step", Sums::yes, unfolded_axis},
       {"unfold_copy", "input dimension size step", Sums::yes, unfolded_axis},
   };
