@@ -1,4 +1,7 @@
 // Rearrangements, adding at positions, samples, and losses by terms.
+#include <algorithm>
+#include <stdexcept>
+
 #include "fuzz/draw.h"
 
 namespace fuzz {
@@ -163,58 +166,59 @@ Results written(Draw& d) {
   const Tensor x = d.chance(80) ? d.floating(0, 4) : d.small();
   const auto how = d.one_of({ScatterReduce::sum, ScatterReduce::prod, ScatterReduce::mean,
                              ScatterReduce::amax, ScatterReduce::amin});
+  const std::int64_t most = d.chance(80) ? 1 : 5;  // mostly on the axis
   switch (d.below(12)) {
     case 0: {
       d.say(" scatter");
       const std::int64_t axis = d.axis(x);
-      return {scatter(x, axis, d.index(x.shape(), 5), d.of(x.shape(), x.dtype()))};
+      return {scatter(x, axis, d.index(x.shape(), most), d.of(x.shape(), x.dtype()))};
     }
     case 1: {
       d.say(" scatter of a number");
       const std::int64_t axis = d.axis(x);
-      const Tensor index = d.index(x.shape(), 5);
+      const Tensor index = d.index(x.shape(), most);
       return {scatter(x, axis, index, d.real("value"))};
     }
     case 2: {
       d.say(" scatter_reduce");
       const std::int64_t axis = d.axis(x);
-      const Tensor index = d.index(x.shape(), 5), src = d.of(x.shape(), x.dtype());
+      const Tensor index = d.index(x.shape(), most), src = d.of(x.shape(), x.dtype());
       return {scatter_reduce(x, axis, index, src, how, d.flag("self"))};
     }
     case 3: {
       d.say(" index_copy");
       const std::int64_t axis = d.axis(x);
-      return {index_copy(x, axis, d.index({3}, 5), d.of(x.shape(), x.dtype()))};
+      return {index_copy(x, axis, d.index({3}, most), d.of(x.shape(), x.dtype()))};
     }
     case 4: {
       d.say(" index_fill");
       const std::int64_t axis = d.axis(x);
-      const Tensor index = d.index({3}, 5);
+      const Tensor index = d.index({3}, most);
       return {index_fill(x, axis, index, d.real("value"))};
     }
     case 5: {
       d.say(" index_reduce");
       const std::int64_t axis = d.axis(x);
-      const Tensor index = d.index({3}, 5), src = d.of(x.shape(), x.dtype());
+      const Tensor index = d.index({3}, most), src = d.of(x.shape(), x.dtype());
       return {index_reduce(x, axis, index, src, how, d.flag("self"))};
     }
     case 6: {
       d.say(" index_put");
       std::vector<Tensor> indices;
       for (std::int64_t i = d.below(3); i >= 0; --i)
-        indices.push_back(d.chance(70) ? d.index({3}, 4) : Tensor());
+        indices.push_back(d.chance(70) ? d.index({3}, most) : Tensor());
       if (d.chance(20)) indices = {d.of(x.shape(), boolean)};
       const Tensor values = d.of(d.chance(50) ? Shape{} : d.small_shape(0, 3), x.dtype());
       return {index_put(x, indices, values, d.flag("accumulate"))};
     }
     case 7: {
       d.say(" put");
-      const Tensor index = d.index({4}, 6), src = d.of({4}, x.dtype());
+      const Tensor index = d.index({4}, most), src = d.of({4}, x.dtype());
       return {put(x, index, src, d.flag("accumulate"))};
     }
     case 8:
       d.say(" take");
-      return {take(x, d.index({2, 3}, 6))};
+      return {take(x, d.index({2, 3}, most))};
     case 9: {
       d.say(" masked_scatter");
       const Tensor mask = d.of(x.shape(), boolean);
@@ -235,6 +239,58 @@ Results written(Draw& d) {
         return {slice_scatter(x, d.of(x.shape(), x.dtype()), axis, at, stop, step)};
       }
       return {select_scatter(x, d.of({2}, x.dtype()), axis, at)};
+    }
+  }
+}
+
+Results derived(Draw& d) {
+  const Tensor x = d.chance(80) ? d.floating(0, 4) : d.small();
+  switch (d.below(9)) {
+    case 0: {
+      d.say(" stack");
+      const Tensor y = d.of(x.shape(), x.dtype());
+      return {hstack({x, y}), vstack({x, y}), dstack({x, y}), column_stack({x, y})};
+    }
+    case 1:
+      d.say(" unbind");
+      return unbind(x, d.axis(x));
+    case 2: {
+      d.say(" tensor_split");
+      const std::int64_t pieces = d.number("pieces", 1, 6);
+      return tensor_split(x, std::min<std::int64_t>(pieces, 99), d.axis(x));
+    }
+    case 3: {
+      d.say(" unflatten");
+      const std::int64_t axis = d.axis(x);
+      return {unflatten(x, axis, d.numbers("sizes", 2, -1, 4))};
+    }
+    case 4: {
+      d.say(" diag_embed");
+      const std::int64_t offset = d.number("offset", -3, 3);
+      return {diag_embed(x, offset, d.number("first", -2, 1), d.number("second", -2, 2))};
+    }
+    case 5: {
+      d.say(" diff");
+      const std::int64_t times = d.number("times", 0, 3);
+      return {diff(x, times, d.axis(x))};
+    }
+    case 6:
+      d.say(" nansum");
+      return {nansum(x, d.axes(x)), nanmean(x, d.axes(x))};
+    case 7: {
+      d.say(" trapezoid");
+      const double step = d.real("step");
+      const Tensor matrix = d.of({2, 3}, x.dtype());
+      return {trapezoid(x, step, d.axis(x)), cov(matrix), corrcoef(matrix), trace(matrix)};
+    }
+    default: {
+      d.say(" isclose");
+      const Tensor y = d.of(x.shape(), x.dtype());
+      const bool same = equal(x, y) && !allclose(x, y);
+      if (same) throw std::logic_error("equal tensors are not close");
+      const Tensor square = d.of({2, 2}, x.dtype());
+      return {isclose(x, y, {.rtol = d.real("rtol"), .atol = d.real("atol")}),
+              kron(square, square)};
     }
   }
 }
@@ -326,8 +382,8 @@ Results by_terms(Draw& d) {
 std::vector<Call> rearrange_calls() {
   return {{"rearrange", rearranged}, {"rearrange", rearranged}, {"rearrange", rearranged},
           {"place", placed},         {"place", placed},         {"write", written},
-          {"write", written},        {"sample", sampled},       {"terms", by_terms},
-          {"terms", by_terms}};
+          {"write", written},        {"derive", derived},       {"sample", sampled},
+          {"terms", by_terms},       {"terms", by_terms}};
 }
 
 }  // namespace fuzz

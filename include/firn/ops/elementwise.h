@@ -154,4 +154,19 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
 Tensor masked_fill(const Tensor& x, const Tensor& mask, const Tensor& value);
 Tensor& masked_fill_(Tensor& x, const Tensor& mask, double value);
 
+// ---- Comparing with a tolerance ----
+/// When isclose() takes two numbers for the same.
+struct CloseOptions {
+  double rtol = 1e-5;      ///< of |b|
+  double atol = 1e-8;      ///< added to it
+  bool equal_nan = false;  ///< NaN is close to NaN
+};
+/// |a - b| <= atol + rtol |b|, as bools; equal elements, infinities too, are close. Both broadcast
+/// and have one dtype; no gradient.
+Tensor isclose(const Tensor& a, const Tensor& b, const CloseOptions& options = {});
+/// Whether all are. Waits for the device, as equal() does.
+bool allclose(const Tensor& a, const Tensor& b, const CloseOptions& options = {});
+/// Whether both have one shape and the same elements: NaN is not equal to NaN. Dtypes must agree.
+bool equal(const Tensor& a, const Tensor& b);
+
 }  // namespace firn

@@ -76,4 +76,8 @@ Tensor baddbmm(const Tensor& c, const Tensor& a, const Tensor& b, const AddmmOpt
 /// memory and are rounded to the dtype.
 Tensor bilinear(const Tensor& x1, const Tensor& x2, const Tensor& weight, const Tensor& bias = {});
 
+/// The Kronecker product: block (i, j) is a[i][j] b. The lower rank gets leading axes of size 1;
+/// both ranks together are at most the most axes of a tensor.
+Tensor kron(const Tensor& a, const Tensor& b);
+
 }  // namespace firn

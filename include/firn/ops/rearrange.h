@@ -45,7 +45,41 @@ inline std::vector<Tensor> meshgrid(std::initializer_list<Tensor> axes) {
   return meshgrid(std::span<const Tensor>(axes.begin(), axes.size()));
 }
 
+/// The slices along `axis`, without it: views.
+std::vector<Tensor> unbind(const Tensor& x, std::int64_t axis = 0);
+/// `pieces` views along `axis`, of which the first ones have one element more if the size is no
+/// multiple; or the views between ascending positions, which are clipped to the axis as by slice().
+std::vector<Tensor> tensor_split(const Tensor& x, std::int64_t pieces, std::int64_t axis = 0);
+std::vector<Tensor> tensor_split(const Tensor& x, std::span<const std::int64_t> positions,
+                                 std::int64_t axis = 0);
+/// `axis` as several axes of these sizes, one of which may be -1. A view if strides allow it.
+Tensor unflatten(const Tensor& x, std::int64_t axis, const Shape& sizes);
+
 // ---- Copies ----
+/// cat() along axis 1, or along axis 0 for lists; scalars count as lists of one element.
+Tensor hstack(std::span<const Tensor> parts);
+/// cat() along axis 0, where a list [n] counts as a row [1, n] and a scalar as [1, 1].
+Tensor vstack(std::span<const Tensor> parts);
+/// cat() along axis 2: [n] counts as [1, n, 1], and [m, n] as [m, n, 1].
+Tensor dstack(std::span<const Tensor> parts);
+/// cat() along axis 1, where a list [n] counts as a column [n, 1].
+Tensor column_stack(std::span<const Tensor> parts);
+inline Tensor hstack(std::initializer_list<Tensor> parts) {
+  return hstack(std::span<const Tensor>(parts.begin(), parts.size()));
+}
+inline Tensor vstack(std::initializer_list<Tensor> parts) {
+  return vstack(std::span<const Tensor>(parts.begin(), parts.size()));
+}
+inline Tensor dstack(std::initializer_list<Tensor> parts) {
+  return dstack(std::span<const Tensor>(parts.begin(), parts.size()));
+}
+inline Tensor column_stack(std::initializer_list<Tensor> parts) {
+  return column_stack(std::span<const Tensor>(parts.begin(), parts.size()));
+}
+/// Matrices with the last axis of x [..., n] on their diagonal `offset`, else 0: sizes n + |offset|
+/// at axes `first` and `second` of the result.
+Tensor diag_embed(const Tensor& x, std::int64_t offset = 0, std::int64_t first = -2,
+                  std::int64_t second = -1);
 /// The elements along each of `axes` in reverse order.
 Tensor flip(const Tensor& x, const Axes& axes);
 /// Elements move `shift` positions up along `axis`; those that leave the end come in at the front.

@@ -117,4 +117,24 @@ Tensor logcumsumexp(const Tensor& x, std::int64_t axis);
 Sorted cummax(const Tensor& x, std::int64_t axis);
 Sorted cummin(const Tensor& x, std::int64_t axis);  ///< the same of the smallest, NaN below all
 
+// ---- Sums and differences ----
+/// The sum of a matrix's main diagonal, a scalar.
+Tensor trace(const Tensor& x);
+/// x[1:] - x[:-1] along `axis`, `times` over: each makes the axis one shorter, down to 0. Bools are
+/// no numbers.
+Tensor diff(const Tensor& x, std::int64_t times = 1, std::int64_t axis = -1);
+/// sum() and mean() of the elements that are not NaN; floating dtypes. A NaN gets no gradient.
+/// Where all are NaN the sum is 0 and the mean NaN.
+Tensor nansum(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
+Tensor nanmean(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
+/// The integral along `axis` by the trapezoidal rule, of samples at distances `step`, or at x,
+/// which is a list or broadcasts to y's shape. Floating dtypes.
+Tensor trapezoid(const Tensor& y, double step = 1, std::int64_t axis = -1);
+Tensor trapezoid(const Tensor& y, const Tensor& x, std::int64_t axis = -1);
+/// The covariances of n variables from x [n, observations], as [n, n]; of a list its variance, a
+/// scalar. The divisor is observations - correction. Floating dtypes.
+Tensor cov(const Tensor& x, std::int64_t correction = 1);
+/// The correlations, in [-1, 1]: cov() over the product of both standard deviations.
+Tensor corrcoef(const Tensor& x);
+
 }  // namespace firn
