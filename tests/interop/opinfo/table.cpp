@@ -461,9 +461,10 @@ const std::vector<Entry> kOperations =
 const std::vector<Entry>& table() {
   static const std::vector<Entry> all = [] {
     std::vector<Entry> entries = kOperations;
-    for (const auto& others : {elementwise_entries(), loss_entries(), order_entries(),
-                               position_entries(), layer_entries(), product_entries(),
-                               linalg_entries(), transformer_entries(), index_entries()})
+    for (const auto& others :
+         {elementwise_entries(), loss_entries(), order_entries(), position_entries(),
+          layer_entries(), product_entries(), linalg_entries(), transformer_entries(),
+          index_entries(), derived_entries()})
       entries.insert(entries.end(), others.begin(), others.end());
     return entries;
   }();
