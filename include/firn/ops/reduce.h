@@ -131,8 +131,8 @@ Tensor nanmean(const Tensor& x, const Axes& axes = {}, bool keepdims = false);
 /// which is a list or broadcasts to y's shape. Floating dtypes.
 Tensor trapezoid(const Tensor& y, double step = 1, std::int64_t axis = -1);
 Tensor trapezoid(const Tensor& y, const Tensor& x, std::int64_t axis = -1);
-/// The covariances of n variables from x [n, observations], as [n, n]; of a list its variance, a
-/// scalar. The divisor is observations - correction. Floating dtypes.
+/// The covariances of n variables from x [n, observations], as [n, n]; of one variable, or a list,
+/// its variance, a scalar. The divisor is observations - correction. Floating dtypes.
 Tensor cov(const Tensor& x, std::int64_t correction = 1);
 /// The correlations, in [-1, 1]: cov() over the product of both standard deviations.
 Tensor corrcoef(const Tensor& x);

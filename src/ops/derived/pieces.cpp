@@ -96,27 +96,23 @@ Tensor unflatten(const Tensor& x, std::int64_t axis, const Shape& sizes) {
   FIRN_CHECK(!sizes.empty(), kOp, "give the sizes of the new axes",
              "axis {} of {} has no new sizes", a, describe(x));
   require_rank(kOp, x.rank() - 1 + sizes.size(), x);
-  std::int64_t known = 1;
+  const std::int64_t n = x.size(a);
+  std::int64_t known = 1;  // the product of the sizes, no more than n + 1
   int unknown = -1;
+  bool none = false;
   for (int i = 0; i < sizes.size(); ++i) {
     FIRN_CHECK(sizes[i] >= 0 || (sizes[i] == -1 && unknown < 0), kOp, "one size may be -1",
                "sizes {}", sizes);
-    if (sizes[i] < 0) {
-      unknown = i;
-    } else {
-      known *= sizes[i] <= x.size(a) || sizes[i] <= 1 ? sizes[i] : 0;
-    }
+    if (sizes[i] < 0) unknown = i;
+    none = none || sizes[i] == 0;
+    if (sizes[i] > 0) known = known > n / sizes[i] ? n + 1 : known * sizes[i];
   }
+  if (none) known = 0;
+  FIRN_CHECK(unknown < 0 ? known == n : known > 0 && n % known == 0, kOp,
+             "their product is the size of the axis", "axis {} of {} does not divide into {}", a,
+             describe(x), sizes);
   Shape own = sizes;
-  if (unknown >= 0 && known > 0) own[unknown] = x.size(a) / known;
-  bool fits = unknown < 0 || known > 0;
-  std::int64_t total = 1;
-  for (int i = 0; fits && i < own.size(); ++i) {
-    fits = own[i] == 0 || total <= x.size(a) / own[i] || total == 0;
-    total *= fits ? own[i] : 1;
-  }
-  FIRN_CHECK(fits && total == x.size(a), kOp, "their product is the size of the axis",
-             "axis {} of {} does not divide into {}", a, describe(x), sizes);
+  if (unknown >= 0) own[unknown] = n / known;
   Shape shape;
   for (int i = 0; i < x.rank(); ++i) {
     if (i != a) shape.push_back(x.size(i));

@@ -93,7 +93,7 @@ Tensor cov(const Tensor& x, std::int64_t correction) {
   const Tensor from_mean = sub(rows, mean(rows, 1, true));
   const double divisor = static_cast<double>(std::max<std::int64_t>(n - correction, 0));
   const Tensor y = div(matmul(from_mean, transpose(from_mean, 0, 1)), divisor);
-  return x.rank() == 1 ? reshape(y, {}) : y;
+  return rows.size(0) == 1 ? reshape(y, {}) : y;
 }
 
 Tensor corrcoef(const Tensor& x) {

@@ -388,7 +388,7 @@ const std::vector<Entry>& table() {
     for (const auto& others : {elementwise_entries(), loss_entries(), order_entries(),
                                position_entries(), image_entries(), layer_entries(),
                                product_entries(), linalg_entries(), transformer_entries(),
-                               index_entries()})
+                               index_entries(), derived_entries()})
       entries.insert(entries.end(), others.begin(), others.end());
     return entries;
   }();

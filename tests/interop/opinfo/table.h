@@ -35,6 +35,7 @@ std::vector<Entry> image_entries();
 std::vector<Entry> product_entries();
 std::vector<Entry> linalg_entries();
 std::vector<Entry> index_entries();
+std::vector<Entry> derived_entries();
 /// nullptr if the table has none of that name.
 const Entry* find(const std::string& name);
 
