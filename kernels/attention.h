@@ -2,7 +2,7 @@
 // probabilities. q is [b, hq, n, d], k [b, hk, m, d], v [b, hk, m, dv], o [b, hq, n, dv]; hq is a
 // multiple of hk, and query head h reads key head h / (hq / hk). q, k, v, o and the gradient of o
 // share a floating dtype, and their last axis has stride 1 (or one element); other strides are
-// free. Formulas: math/attention.h.
+// free. Formulas: math/sequence/attention.h.
 #pragma once
 
 #include "firn/random.h"

@@ -5,7 +5,7 @@
 
 #include "firn/ops/recurrent_cell.h"
 #include "kernels/dispatch.h"
-#include "kernels/math/recurrent.h"
+#include "kernels/math/sequence/recurrent.h"
 
 namespace firn::kernels {
 

@@ -9,9 +9,12 @@ using namespace firn;
 int main() {
   manual_seed(4);
   nn::MLP generator({8, 64, 64, 2}), critic({2, 64, 64, 1});
-  optim::Adam opt_g(generator.parameters(), {.lr = 1e-3, .beta1 = 0.5, .beta2 = 0.9});
-  optim::Adam opt_c(critic.parameters(), {.lr = 1e-3, .beta1 = 0.5, .beta2 = 0.9});
-  const std::int64_t n = 128;
+  const std::int64_t n = 128, steps = 500, critic_steps = 3;
+  // Rates that fall to 0 end the game at rest; constant ones would let it circle on.
+  const auto rate = [](std::int64_t all) { return optim::linear_schedule(3e-3, 0, all); };
+  optim::Adam opt_g(generator.parameters(), {.lr = rate(steps), .beta1 = 0.5, .beta2 = 0.9});
+  optim::Adam opt_c(critic.parameters(),
+                    {.lr = rate(steps * critic_steps), .beta1 = 0.5, .beta2 = 0.9});
 
   const auto on_ring = [&] {
     const Tensor angle = rand({n, 1}) * 6.2831853;
@@ -28,10 +31,10 @@ int main() {
   };
 
   const double before = off_ring();
-  for (int step = 0; step < 500; ++step) {
-    for (int k = 0; k < 3; ++k) {
+  for (int step = 0; step < steps; ++step) {
+    for (int k = 0; k < critic_steps; ++k) {
       const Tensor real = on_ring(), fake = generator(randn({n, 8})).detach();
-      opt_c.backward(mean(critic(fake)) - mean(critic(real)) + 10.0 * penalty(real, fake));
+      opt_c.backward(mean(critic(fake)) - mean(critic(real)) + penalty(real, fake));
       opt_c.step();
     }
     const Freeze frozen(critic.parameters());

@@ -9,7 +9,7 @@
 #include "firn/runtime/kernel_support.h"
 #include "kernels/attention.h"
 #include "kernels/elementwise.h"
-#include "kernels/math/attention.h"
+#include "kernels/math/sequence/attention.h"
 #include "ops/common.h"
 
 namespace firn {

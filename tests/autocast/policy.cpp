@@ -117,6 +117,11 @@ std::vector<Case> cases() {
       {"bce_loss", loss(bce_loss)},
       {"focal_loss", [](auto& a, auto& b) { return focal_loss(a, b).sum; }},
       {"huber_loss", [](auto& a, auto& b) { return huber_loss(a, b).sum; }},
+      {"ctc_loss",
+       [](auto& a, auto&) {
+         const Tensor count = ones({1}, i64);
+         return ctc_loss(reshape(a, {4, 1, 4}), ones({1, 1}, i64), count, count).sum;
+       }},
 
       {"add", binary(add)},
       {"sub", binary(sub)},
@@ -283,6 +288,7 @@ kl_div: f32 f32 f32 f32
 bce_loss: f32 f32 f32 f32
 focal_loss: f32 f32 f32 f32
 huber_loss: f32 f32 f32 f32
+ctc_loss: f32 f32 f32 f32
 add: f32 f16 f32 f32
 sub: f32 f16 f32 f32
 mul: f32 f16 f32 f32

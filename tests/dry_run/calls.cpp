@@ -115,6 +115,9 @@ void add_rows(std::vector<LargeCall>& calls, DType t) {
     return linear_cross_entropy(a[0], a[1], target, {}, {.chunk_rows = 128, .chunk_classes = 256})
         .sum;
   });
+  add("ctc_loss", {values({60, 20, 30}, t)},
+      [=, labels = indices({20, 8}, 29), steps = full({20}, 60, i64), counts = full({20}, 8, i64)](
+          const Operands& a) { return ctc_loss(a[0], labels, steps, counts, {.blank = 29}).sum; });
   const Tensor images = values({6, 20, 30, 30}, t), channel = values({20}, t);
   for (const bool last : {false, true}) {
     const Tensor y = last ? channels_last(images) : images;

@@ -239,6 +239,17 @@ Results of_classes(Draw& d) {
   return from_loss(d, log_input ? nll_loss(x, target, options) : cross_entropy(x, target, options));
 }
 
+Results of_sequences(Draw& d) {
+  const Tensor x = d.floating(2, 3);
+  const bool single = x.rank() == 2;
+  const std::int64_t n = single ? 1 : x.size(1), classes = x.shape().back();
+  const std::int64_t longest = d.number("longest", 0, 5);
+  const Tensor targets = d.index(d.chance(70) ? Shape{n, longest} : Shape{longest}, classes);
+  const CtcOptions options{.blank = d.number("blank", -1, 3), .zero_infinity = d.flag("zero")};
+  const Tensor steps = d.index({n}, x.size(0) + 1), labels = d.index({n}, longest + 1);
+  return from_loss(d, ctc_loss(x, targets, steps, labels, options));
+}
+
 Results of_pairs(Draw& d) {
   const Tensor x = d.floating(0, 5);
   const Tensor y = d.of(x.shape(), x.dtype());
@@ -276,6 +287,7 @@ std::vector<Call> other_calls() {
                         {"classes", of_classes},
                         {"pairs", of_pairs},
                         {"vocabulary", of_vocabulary},
+                        {"sequences", of_sequences},
                         {"sort", in_order},
                         {"scan", scanned},
                         {"statistics", statistics}};

@@ -535,6 +535,20 @@ elements("bce_with_logits", lambda x, y: F.binary_cross_entropy_with_logits(x, y
 elements("kl_div", lambda x, y: F.kl_div(x, y, reduction="sum"), NEGATIVE,
          lambda: uniform(2, 3, 4, low=0.05, high=1), weight=lambda x: x.numel() / x.shape[-1],
          constant=(1,))
+
+
+def every_second_less(most, n):
+    return torch.tensor([max(0, most - i % 2) for i in range(n)])
+
+
+def ctc(x, targets):
+    steps, n, classes = x.shape
+    loss = F.ctc_loss(F.log_softmax(x, -1), targets, every_second_less(steps, n),
+                      every_second_less(targets.shape[1], n), blank=classes - 1)
+    return torch.stack([loss * n, torch.tensor(float(n), dtype=torch.float64)])
+
+
+record("ctc_loss", ctc, lambda: uniform(7, 3, 5), lambda: ints(4, 3, 3))
 write("losses")
 
 # ---- Normalisation by channel --------------------------------------------------------------------

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Writes tests/goldens/rnn.txt: recurrent layers in all options, forward and backward, computed by PyTorch.
+"""Writes tests/goldens/rnn.txt and rnn_cells.txt: recurrent layers and cells in all options, forward and backward,
+computed by PyTorch.
 
 The inputs of a record are x, h, c (of an LSTM) and lengths (i64, if the sequences are packed), then the layer's
 parameters in PyTorch's order. The output is the layer's output, h and c in a row; there is a gradient for each
-input but lengths. The format is that of tests/support/golden.h. A name ends with the options.
+input but lengths. Those of a cell are alike, without steps and layers. The format is that of tests/support/golden.h. A name ends with the options.
 
 Run: python3 tests/goldens/rnn.py  (needs PyTorch >= 1.13)
 """
@@ -15,7 +16,7 @@ import zlib
 import torch
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-OUT = pathlib.Path(__file__).parent / "rnn.txt"
+OUT = pathlib.Path(__file__).parent
 STEPS, BATCH, IN, UNITS = 4, 3, 2, 3
 LAYERS = {
     "rnn_tanh": lambda **o: torch.nn.RNN(IN, UNITS, **o),
@@ -52,10 +53,15 @@ def record(cell, layers=1, bias=True, both=False, first=False, p=0, packed=False
     else:
         y, last = layer(x, state)
     out = torch.cat([t.flatten() for t in (y, *(last if cell == "lstm" else [last]))])
+    operands = [*given, *([lengths] if packed else []), *layer.parameters()]
+    return written(name, operands, out, lengths)
+
+
+def written(name, operands, out, lengths=None):
+    """The record of an output, after backward from a random seed."""
     seed = torch.randn_like(out)
     out.backward(seed)
     lines = [f"record {name}"]
-    operands = [*given, *([lengths] if packed else []), *layer.parameters()]
     for t in operands:
         lines.append(f"input {'i64' if t is lengths else 'f64'} {' '.join(map(str, t.shape))} : {text(t.detach())}")
     lines.append(f"output {out.numel()} : {text(out.detach())}")
@@ -66,8 +72,28 @@ def record(cell, layers=1, bias=True, both=False, first=False, p=0, packed=False
     return "\n".join(lines) + "\n"
 
 
+CELLS = {
+    "rnn_tanh": lambda **o: torch.nn.RNNCell(IN, UNITS, **o),
+    "rnn_relu": lambda **o: torch.nn.RNNCell(IN, UNITS, nonlinearity="relu", **o),
+    "gru": lambda **o: torch.nn.GRUCell(IN, UNITS, **o),
+    "lstm": lambda **o: torch.nn.LSTMCell(IN, UNITS, **o),
+}
+
+
+def cell_record(cell, bias):
+    name = cell if bias else f"{cell} bias=0"
+    torch.manual_seed(zlib.crc32(name.encode()))
+    layer = CELLS[cell](bias=bias).double()
+    sizes = [IN, UNITS, UNITS] if cell == "lstm" else [IN, UNITS]
+    given = [torch.randn(BATCH, n, dtype=torch.float64).requires_grad_() for n in sizes]
+    y = layer(given[0], tuple(given[1:]) if cell == "lstm" else given[1])
+    out = torch.cat([t.flatten() for t in (y if cell == "lstm" else [y])])
+    return written(name, [*given, *layer.parameters()], out)
+
+
 def main():
-    parts = [f"# Computed by PyTorch {torch.__version__}; written by tests/goldens/rnn.py.\n"]
+    head = f"# Computed by PyTorch {torch.__version__}; written by tests/goldens/rnn.py.\n"
+    parts = [head]
     for cell, both, packed in itertools.product(LAYERS, (False, True), (False, True)):
         parts.append(record(cell, both=both, packed=packed))
         parts.append(record(cell, layers=2, both=both, packed=packed, first=both))
@@ -75,7 +101,9 @@ def main():
         if cell == "lstm":
             parts.append(record(cell, both=both, packed=packed, p=2))
             parts.append(record(cell, layers=2, both=both, packed=packed, p=2))
-    OUT.write_text("\n".join(parts))
+    (OUT / "rnn.txt").write_text("\n".join(parts))
+    cells = [cell_record(cell, bias) for cell, bias in itertools.product(CELLS, (True, False))]
+    (OUT / "rnn_cells.txt").write_text("\n".join([head, *cells]))
 
 
 if __name__ == "__main__":

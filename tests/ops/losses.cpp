@@ -160,6 +160,36 @@ FIRN_OP_ROWS(element_losses) {
       .own_dtype();
 }
 
+/// Sequences of steps, and of steps - 1; targets of `longest` labels and of one label less.
+Tensor every_second_less(std::int64_t most, const Tensor& like) {
+  std::vector<std::int64_t> counts;
+  for (std::int64_t i = 0; i < like.size(1); ++i)
+    counts.push_back(std::max<std::int64_t>(0, most - i % 2));
+  return tensor(counts, {like.size(1)});
+}
+
+FIRN_OP_ROWS(sequence_losses) {
+  // The gradient is that of the logits, so the row has them. They are f32 before the softmax: the
+  // last class is the blank.
+  Row("ctc_loss",
+      [](const Args& a) {
+        const Tensor x = log_softmax(a[0].to(a[0].dtype() == f64 ? f64 : f32));
+        return both(ctc_loss(x, a[1], every_second_less(x.size(0), x),
+                             every_second_less(a[1].size(1), x), {.blank = x.size(2) - 1}));
+      })
+      .args({real(-2, 2), index(4)})
+      .shapes({{{7, 3, 5}, {3, 3}},
+               {{1, 1, 5}, {1, 1}},
+               {{3, 0, 5}, {0, 1}},
+               {{9, 33, 6}, {33, 2}},
+               {{4, 2, 5}, {2, 0}}})
+      .accuracy(Accuracy::normwise, 33)
+      .cancels(32, 16)  // probabilities are differences of logarithms of this size
+      .golden()
+      .first_derivative_only()
+      .own_dtype();
+}
+
 /// Targets of 1 and -1 from numbers.
 Tensor signs(const Tensor& t) {
   return where(gt(t, 0), ones_like(t),

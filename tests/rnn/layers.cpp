@@ -17,32 +17,33 @@ bool says(const std::string& name, const std::string& option) {
   return (name + " ").find(" " + option + " ") != std::string::npos;
 }
 
-/// Gives `layer` the golden's weights, calls it, and compares results and gradients.
-template <class Layer>
-void check(const std::string& name, const Golden& g, Layer layer, DType dtype, double bound) {
-  INFO(name << ' ' << to_string(dtype));
+std::vector<Tensor> operands_of(const Golden& g, DType dtype) {
   std::vector<Tensor> operands;
   for (const GoldenTensor& t : g.inputs) {
     operands.push_back(make(t.values, t.shape, t.dtype == i64 ? i64 : dtype));
     if (t.dtype != i64) operands.back().set_requires_grad();
   }
-  std::size_t next = 2;
-  nn::RecurrentInput input{.h = operands[1]};
-  if (name.starts_with("lstm")) input.c = operands[next++];
-  if (says(name, "packed")) input.lengths = operands[next++];
-  std::size_t parameter = next;
-  {
-    const NoGrad guard;
-    for (Tensor& p : layer.parameters()) {
-      REQUIRE(p.shape() == g.inputs.at(parameter).shape);
-      copy_(p, operands[parameter++]);
-    }
+  return operands;
+}
+
+/// Gives the layer's parameters the values of the operands from `first` on.
+template <class Layer>
+void set_parameters(Layer& layer, const Golden& g, const std::vector<Tensor>& operands,
+                    std::size_t first) {
+  const NoGrad guard;
+  std::size_t parameter = first;
+  for (Tensor& p : layer.parameters()) {
+    REQUIRE(p.shape() == g.inputs.at(parameter).shape);
+    copy_(p, operands[parameter++]);
   }
   REQUIRE(parameter == g.inputs.size());
+}
 
-  const RecurrentResult y = layer(operands[0], input);
-  std::vector<Tensor> parts = {flatten(y.output), flatten(y.h)};
-  if (y.c.defined()) parts.push_back(flatten(y.c));
+/// Compares parts of the result and, after backward, the gradients of operands and parameters,
+/// which begin at `first`.
+template <class Layer>
+void compare(const Golden& g, Layer& layer, const std::vector<Tensor>& operands, std::size_t first,
+             const std::vector<Tensor>& parts, DType dtype, double bound) {
   const Tensor all = cat(parts);
   expect_close("result", values_of(all.detach()), g.output.values,
                bound * (1 + largest(g.output.values)));
@@ -50,10 +51,40 @@ void check(const std::string& name, const Golden& g, Layer layer, DType dtype, d
   const std::vector<Tensor> parameters = layer.parameters();
   for (const auto& [i, want] : g.gradients) {
     const std::size_t at = static_cast<std::size_t>(i);
-    const Tensor& t = at < next ? operands[at] : parameters[at - next];
+    const Tensor& t = at < first ? operands[at] : parameters[at - first];
     expect_close("gradient " + std::to_string(i), values_of(t.grad()), want,
                  4 * bound * (1 + largest(want)));
   }
+}
+
+template <class Cell>
+void check_cell(const std::string& name, const Golden& g, Cell cell, DType dtype, double bound) {
+  INFO(name << ' ' << to_string(dtype));
+  const std::vector<Tensor> operands = operands_of(g, dtype);
+  if constexpr (std::is_same_v<Cell, nn::LSTMCell>) {
+    set_parameters(cell, g, operands, 3);
+    const nn::CellState y = cell(operands[0], nn::CellState{operands[1], operands[2]});
+    compare(g, cell, operands, 3, {flatten(y.h), flatten(y.c)}, dtype, bound);
+  } else {
+    set_parameters(cell, g, operands, 2);
+    compare(g, cell, operands, 2, {flatten(cell(operands[0], operands[1]))}, dtype, bound);
+  }
+}
+
+/// Gives `layer` the golden's weights, calls it, and compares results and gradients.
+template <class Layer>
+void check(const std::string& name, const Golden& g, Layer layer, DType dtype, double bound) {
+  INFO(name << ' ' << to_string(dtype));
+  const std::vector<Tensor> operands = operands_of(g, dtype);
+  std::size_t next = 2;
+  nn::RecurrentInput input{.h = operands[1]};
+  if (name.starts_with("lstm")) input.c = operands[next++];
+  if (says(name, "packed")) input.lengths = operands[next++];
+  set_parameters(layer, g, operands, next);
+  const RecurrentResult y = layer(operands[0], input);
+  std::vector<Tensor> parts = {flatten(y.output), flatten(y.h)};
+  if (y.c.defined()) parts.push_back(flatten(y.c));
+  compare(g, layer, operands, next, parts, dtype, bound);
 }
 
 void check(const std::string& name, const Golden& g, DType dtype, double bound) {
@@ -82,6 +113,76 @@ TEST_CASE("layers equal PyTorch's in all options, forward and backward") {
     check(name, golden, f64, 1e-13);
     check(name, golden, f32, 3e-6);
   }
+}
+
+TEST_CASE("cells equal PyTorch's, forward and backward") {
+  const auto goldens = read_goldens(source_path("tests/goldens/rnn_cells.txt"));
+  CHECK(goldens.size() == 8);
+  for (const auto& [name, golden] : goldens) {
+    for (const DType dtype : {f64, f32}) {
+      const nn::RecurrentCellOptions options{
+          .bias = !says(name, "bias=0"), .relu = name.starts_with("rnn_relu"), .dtype = dtype};
+      const double bound = dtype == f64 ? 1e-13 : 3e-6;
+      if (name.starts_with("lstm")) {
+        check_cell(name, golden, nn::LSTMCell(2, 3, options), dtype, bound);
+      } else if (name.starts_with("gru")) {
+        check_cell(name, golden, nn::GRUCell(2, 3, options), dtype, bound);
+      } else {
+        check_cell(name, golden, nn::RNNCell(2, 3, options), dtype, bound);
+      }
+    }
+  }
+}
+
+TEST_CASE("a cell takes a step without a batch and without a state, and steps are a layer") {
+  nn::LSTMCell cell(2, 3);
+  nn::LSTM layer(2, 3);
+  {
+    const NoGrad guard;
+    copy_(layer.weights.at(0).weight_ih, cell.weight_ih);
+    copy_(layer.weights.at(0).weight_hh, cell.weight_hh);
+    copy_(layer.weights.at(0).bias_ih, cell.bias_ih);
+    copy_(layer.weights.at(0).bias_hh, cell.bias_hh);
+  }
+  const Tensor x = make(Rng(5).uniforms(4 * 2, -1, 1), {4, 2}, f32);
+  nn::CellState state;
+  for (std::int64_t t = 0; t < 4; ++t) state = cell(x[t], state);
+  const RecurrentResult want = layer(x, nn::RecurrentInput{});
+  CHECK(state.h.shape() == Shape{3});
+  expect_close("h", values_of(state.h), values_of(want.h), 1e-6);
+  expect_close("c", values_of(state.c), values_of(want.c), 1e-6);
+  nn::GRUCell gru(2, 3);
+  expect_same("zeros", values_of(gru(x)), values_of(gru(x, zeros({4, 3}, x.device()))));
+}
+
+TEST_CASE("cells name their parameters as PyTorch does, and refuse what does not fit", "[host]") {
+  nn::LSTMCell cell(4, 5);
+  std::vector<std::string> names;
+  for (const NamedTensor& p : cell.named_parameters()) names.push_back(p.name);
+  CHECK(names == std::vector<std::string>{"weight_ih", "weight_hh", "bias_ih", "bias_hh"});
+  CHECK(cell.weight_ih.shape() == Shape{20, 4});
+  CHECK(nn::RNNCell(2, 3, {.bias = false, .relu = true}).extra_repr() ==
+        "2, 3, bias = false, relu = true");
+  nn::LSTMCell copy = nn::clone(cell);
+  {
+    const NoGrad guard;
+    copy_(copy.bias_ih, zeros({20}));
+  }
+  CHECK(sum(abs(cell.bias_ih)).item() > 0);
+  const auto refused = [](const std::string& part, auto&& call) {
+    const std::string text = error_of(call);
+    INFO(text);
+    CHECK(text.find(part) != std::string::npos);
+  };
+  refused("input [3, 2] f32 cpu does not fit to 4 inputs", [&] { cell(zeros({3, 2})); });
+  refused("h [2, 5] f32 cpu is not [3, 5]", [&] {
+    cell(zeros({3, 4}), nn::CellState{.h = zeros({2, 5})});
+  });
+  refused("c [5] f32 cpu is not [3, 5]", [&] {
+    cell(zeros({3, 4}), nn::CellState{.c = zeros({5})});
+  });
+  refused("in = 0", [] { nn::GRUCell(0, 3); });
+  refused("relu is set", [] { nn::GRUCell(2, 3, {.relu = true}); });
 }
 
 TEST_CASE("layers in 16 bits round each state once") {

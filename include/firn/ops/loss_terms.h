@@ -156,4 +156,35 @@ LossTerms dice_terms(const Tensor& probabilities, const Tensor& target, double s
 /// The sum of these terms.
 Loss dice_loss(const Tensor& probabilities, const Tensor& target, double smooth = 1);
 
+// ---- Of sequences ----
+struct CtcOptions {
+  std::int64_t blank = 0;      ///< the class that stands for no label, in [0, classes)
+  bool zero_infinity = false;  ///< terms that are infinite, and their gradients, are 0
+};
+/// Connectionist temporal classification (Graves et al. 2006): -log of the probability that the
+/// steps of a sequence spell its target. Steps spell a target if it is what is left of them after
+/// repeated classes are merged and blanks removed. One term for each sequence: [n], or [] without a
+/// batch.
+///
+/// log_probs [steps, n, classes], or [steps, classes] without a batch: the result of log_softmax().
+/// targets, i64 or i32: [n, longest], whose padding may hold anything, or all sequences in one row,
+/// one after the other. input_lengths and target_lengths, [n], or [] without a batch, i64 or i32:
+/// the steps and labels of each sequence. Labels are classes other than the blank. A target with
+/// more labels, or labels and repetitions, than steps has the term infinity, and NaN as gradient.
+///
+/// The gradient is the one of the logits under the log_softmax, e^log_probs - q (equation 16), as
+/// PyTorch's: log_softmax() hands it on unchanged, since each of its rows adds up to 0. q is the
+/// probability that a step stands for a class. Steps from a sequence's length on get 0. There is no
+/// second derivative. alpha and beta (equations 6 to 11) are logarithms in f32 (f64 for f64);
+/// autocast computes in f32.
+///
+/// Throws Error on a length outside of log_probs or targets, a label outside of the classes, and
+/// one that is the blank; on a CUDA device at the next wait of the host.
+LossTerms ctc_terms(const Tensor& log_probs, const Tensor& targets, const Tensor& input_lengths,
+                    const Tensor& target_lengths, const CtcOptions& options = {});
+/// The sum of these terms, each divided by its target's length (at least 1), so that the mean is
+/// PyTorch's default. PyTorch's reduction="sum" is ctc_terms(...).loss().sum.
+Loss ctc_loss(const Tensor& log_probs, const Tensor& targets, const Tensor& input_lengths,
+              const Tensor& target_lengths, const CtcOptions& options = {});
+
 }  // namespace firn

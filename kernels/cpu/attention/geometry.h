@@ -7,7 +7,7 @@
 #include "kernels/attention.h"
 #include "kernels/cpu/attention/products.h"
 #include "kernels/cpu/device/convert.h"
-#include "kernels/math/attention.h"
+#include "kernels/math/sequence/attention.h"
 
 namespace firn::kernels::cpu::FIRN_ISA {
 

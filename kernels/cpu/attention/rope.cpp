@@ -8,7 +8,7 @@
 #include "kernels/cpu/device/scratch.h"
 #include "kernels/cpu/device/tile.h"
 #include "kernels/cpu/index/index.h"
-#include "kernels/math/rope.h"
+#include "kernels/math/sequence/rope.h"
 
 namespace firn::kernels::cpu::FIRN_ISA {
 namespace {

@@ -2,7 +2,7 @@
 #include "kernels/attention.h"
 
 #include "kernels/cuda/device/element.cuh"
-#include "kernels/math/rope.h"
+#include "kernels/math/sequence/rope.h"
 
 namespace firn::kernels::cuda {
 namespace {

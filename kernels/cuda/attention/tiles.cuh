@@ -8,9 +8,9 @@
 #include "kernels/cuda/device/block.cuh"
 #include "kernels/cuda/device/element.cuh"
 #include "kernels/cuda/device/fault.cuh"
-#include "kernels/math/attention.h"
 #include "kernels/math/philox.h"
 #include "kernels/math/rows.h"
+#include "kernels/math/sequence/attention.h"
 
 namespace firn::kernels::cuda {
 

@@ -8,8 +8,8 @@
 #include "base/check.h"
 #include "firn/ops/ops.h"
 #include "io/onnx/rules.h"
-#include "kernels/math/attention.h"
-#include "kernels/math/rope.h"
+#include "kernels/math/sequence/attention.h"
+#include "kernels/math/sequence/rope.h"
 
 namespace firn::io::onnx {
 namespace {

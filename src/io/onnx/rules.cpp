@@ -75,6 +75,7 @@ constexpr std::array kRefusals = {
     Refusal{"cross_entropy", "it is a loss", kLossHint},
     Refusal{"nll_loss", "it is a loss", kLossHint},
     Refusal{"linear_cross_entropy", "it is a loss", kLossHint},
+    Refusal{"ctc_loss", "it is a loss", kLossHint},
 };
 
 DType computes_in(DType dtype, Width width) {

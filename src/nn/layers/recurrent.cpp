@@ -1,4 +1,4 @@
-// RNN, GRU, LSTM.
+// RNN, GRU, LSTM and their cells.
 #include "firn/nn/layers/recurrent.h"
 
 #include <cmath>
@@ -31,8 +31,8 @@ void check_options(const char* layer, RecurrentCell cell, std::int64_t in, std::
 
 std::int64_t directions(const RecurrentLayerOptions& o) { return o.bidirectional ? 2 : 1; }
 
-RecurrentCell rnn_cell(const RecurrentLayerOptions& o) {
-  return o.relu ? RecurrentCell::rnn_relu : RecurrentCell::rnn_tanh;
+RecurrentCell rnn_cell(bool relu) {
+  return relu ? RecurrentCell::rnn_relu : RecurrentCell::rnn_tanh;
 }
 
 }  // namespace
@@ -175,27 +175,66 @@ std::string detail::RecurrentStack::repr() const {
 // ---- RNN, GRU, LSTM ----
 
 LSTM::LSTM(std::int64_t in, std::int64_t units, const RecurrentLayerOptions& options)
-    : weights("LSTM", RecurrentCell::lstm, in, units, options),
-      stack_("LSTM", RecurrentCell::lstm, in, units, options) {}
-Tensor LSTM::forward(const Tensor& x) { return forward(x, {}).output; }
-RecurrentResult LSTM::forward(const Tensor& x, const RecurrentInput& input) {
-  return stack_.run(weights, x, input, training());
-}
+    : RecurrentLayer("LSTM", RecurrentCell::lstm, in, units, options) {}
 
 GRU::GRU(std::int64_t in, std::int64_t units, const RecurrentLayerOptions& options)
-    : weights("GRU", RecurrentCell::gru, in, units, options),
-      stack_("GRU", RecurrentCell::gru, in, units, options) {}
-Tensor GRU::forward(const Tensor& x) { return forward(x, {}).output; }
-RecurrentResult GRU::forward(const Tensor& x, const RecurrentInput& input) {
-  return stack_.run(weights, x, input, training());
-}
+    : RecurrentLayer("GRU", RecurrentCell::gru, in, units, options) {}
 
 RNN::RNN(std::int64_t in, std::int64_t units, const RecurrentLayerOptions& options)
-    : weights("RNN", rnn_cell(options), in, units, options),
-      stack_("RNN", rnn_cell(options), in, units, options) {}
-Tensor RNN::forward(const Tensor& x) { return forward(x, {}).output; }
-RecurrentResult RNN::forward(const Tensor& x, const RecurrentInput& input) {
-  return stack_.run(weights, x, input, training());
+    : RecurrentLayer("RNN", rnn_cell(options.relu), in, units, options) {}
+
+// ---- One step ----
+
+detail::CellWeights::CellWeights(const char* layer, RecurrentCell cell, std::int64_t in,
+                                 std::int64_t units, const RecurrentCellOptions& options)
+    : name_(layer), cell_(cell) {
+  RecurrentWeights made(layer, cell, in, units,
+                        {.bias = options.bias,
+                         .relu = options.relu,
+                         .dtype = options.dtype,
+                         .device = options.device});
+  RecurrentWeights::Part& part = made.at(0);
+  weight_ih = std::move(part.weight_ih);
+  weight_hh = std::move(part.weight_hh);
+  bias_ih = std::move(part.bias_ih);
+  bias_hh = std::move(part.bias_hh);
 }
+
+CellState detail::CellWeights::step(const Tensor& x, const CellState& before) const {
+  const std::int64_t in = weight_ih.size(1), units = weight_hh.size(1);
+  FIRN_CHECK(x.defined() && (x.rank() == 1 || x.rank() == 2) && x.size(-1) == in, name_,
+             "x is one step: [batch, in], or [in]", "input {} does not fit to {} inputs",
+             describe(x), in);
+  const bool single = x.rank() == 1;
+  const auto state = [&](const char* what, const Tensor& t) {
+    if (!t.defined()) return t;
+    Shape wanted = x.shape();
+    wanted[x.rank() - 1] = units;
+    FIRN_CHECK(t.shape() == wanted, name_, "a state for each row of x",
+               "{} {} is not {}, for input {}", what, describe(t), wanted, describe(x));
+    return single ? unsqueeze(t, 0) : t;
+  };
+  const Tensor gates = linear(single ? unsqueeze(x, 0) : x, weight_ih, bias_ih);
+  const RecurrentResult next =
+      recurrent(cell_, unsqueeze(gates, 0), weight_hh,
+                {.bias = bias_hh, .h = state("h", before.h), .c = state("c", before.c)});
+  if (!single) return {next.h, next.c};
+  return {squeeze(next.h, 0), next.c.defined() ? squeeze(next.c, 0) : Tensor()};
+}
+
+std::string detail::CellWeights::repr() const {
+  return fmt::format("{}, {}{}{}", weight_ih.size(1), weight_hh.size(1),
+                     bias_ih.defined() ? "" : ", bias = false",
+                     cell_ == RecurrentCell::rnn_relu ? ", relu = true" : "");
+}
+
+LSTMCell::LSTMCell(std::int64_t in, std::int64_t units, const RecurrentCellOptions& options)
+    : CellWeights("LSTMCell", RecurrentCell::lstm, in, units, options) {}
+
+GRUCell::GRUCell(std::int64_t in, std::int64_t units, const RecurrentCellOptions& options)
+    : CellWeights("GRUCell", RecurrentCell::gru, in, units, options) {}
+
+RNNCell::RNNCell(std::int64_t in, std::int64_t units, const RecurrentCellOptions& options)
+    : CellWeights("RNNCell", rnn_cell(options.relu), in, units, options) {}
 
 }  // namespace firn::nn

@@ -45,6 +45,23 @@ Results binary(A a, LossTerms terms) {
   return reduced(a, a.tensor("input"), terms);
 }
 
+/// Lengths are lists or tensors.
+Tensor lengths(A a, const char* name) {
+  if (a.is<Tensor>(name)) return a.tensor(name);
+  const std::vector<std::int64_t> list = a.list(name);
+  return tensor(list, {static_cast<std::int64_t>(list.size())});
+}
+
+Results connectionist(A a) {
+  const Tensor &x = a.tensor("log_probs"), &targets = a.tensor("targets");
+  const Tensor steps = lengths(a, "input_lengths"), labels = lengths(a, "target_lengths");
+  const CtcOptions options{.blank = a.integer("blank", 0),
+                           .zero_infinity = a.flag("zero_infinity", false)};
+  if (a.text("reduction", "mean") != "mean")
+    return reduced(a, x, ctc_terms(x, targets, steps, labels, options));
+  return in_dtype_of(x, ctc_loss(x, targets, steps, labels, options).mean());
+}
+
 Results kl_divergence(A a) {
   const Tensor& x = a.tensor("input");
   const Tensor target = a.flag("log_target", false) ? exp(a.tensor("target")) : a.tensor("target");
@@ -153,6 +170,9 @@ std::vector<Entry> loss_entries() {
          return binary(a, bce_with_logits_terms(a.tensor("input"), a.tensor("target"),
                                                 {.pos_weight = a.tensor_or_none("pos_weight")}));
        }},
+      {"nn.functional.ctc_loss",
+       "log_probs targets input_lengths target_lengths blank reduction zero_infinity", Sums::yes,
+       connectionist},
       {"nn.functional.kl_div", "input target size_average! reduce! reduction log_target", Sums::yes,
        kl_divergence},
   };

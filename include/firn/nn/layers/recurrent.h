@@ -1,4 +1,4 @@
-// Recurrent layers: RNN, GRU and LSTM of any depth, in one or both directions.
+// Recurrent layers: RNN, GRU and LSTM of any depth, in one or both directions, and single steps.
 #pragma once
 
 #include <cstdint>
@@ -76,6 +76,27 @@ class RecurrentStack {
   RecurrentLayerOptions options_;
 };
 
+/// A layer of these weights; `Derived` is the class.
+template <class Derived>
+class RecurrentLayer : public ModuleOf<Derived> {
+ public:
+  Tensor forward(const Tensor& x) override { return forward(x, {}).output; }
+  RecurrentResult forward(const Tensor& x, const RecurrentInput& input) {
+    return stack_.run(weights, x, input, this->training());
+  }
+  std::string extra_repr() const override { return stack_.repr(); }
+
+  RecurrentWeights weights;  ///< of all layers and directions
+
+ protected:
+  RecurrentLayer(const char* layer, RecurrentCell cell, std::int64_t in, std::int64_t units,
+                 const RecurrentLayerOptions& options)
+      : weights(layer, cell, in, units, options), stack_(layer, cell, in, units, options) {}
+
+ private:
+  RecurrentStack stack_;
+};
+
 }  // namespace detail
 
 /// x [steps, batch, in] -> output [steps, batch, d p], h [d layers, batch, p] and c [d layers,
@@ -88,54 +109,104 @@ class RecurrentStack {
 ///
 /// Without the batch axis, x [steps, in] gives [steps, d p], [d layers, p] and [d layers, units].
 /// Padding may hold anything, and its output is 0. Formulas and precision: see recurrent().
-class LSTM : public ModuleOf<LSTM> {
+class LSTM : public detail::RecurrentLayer<LSTM> {
  public:
   /// Throws Error unless the sizes are positive and 0 <= dropout < 1, with 0 for one layer.
   LSTM(std::int64_t in, std::int64_t units, const RecurrentLayerOptions& options = {});
-
-  Tensor forward(const Tensor& x) override;
-  RecurrentResult forward(const Tensor& x, const RecurrentInput& input);
-  std::string extra_repr() const override { return stack_.repr(); }
   FIRN_MEMBERS(weights)
-
-  RecurrentWeights weights;  ///< of all layers and directions
-
- private:
-  detail::RecurrentStack stack_;
 };
 
 /// As LSTM, without c. The bias of the candidate is inside the reset gate, as in PyTorch.
-class GRU : public ModuleOf<GRU> {
+class GRU : public detail::RecurrentLayer<GRU> {
  public:
   /// Throws Error unless the sizes are positive and 0 <= dropout < 1.
   GRU(std::int64_t in, std::int64_t units, const RecurrentLayerOptions& options = {});
-
-  Tensor forward(const Tensor& x) override;
-  RecurrentResult forward(const Tensor& x, const RecurrentInput& input);
-  std::string extra_repr() const override { return stack_.repr(); }
   FIRN_MEMBERS(weights)
-
-  RecurrentWeights weights;  ///< of all layers and directions
-
- private:
-  detail::RecurrentStack stack_;
 };
 
 /// As LSTM, without c.
-class RNN : public ModuleOf<RNN> {
+class RNN : public detail::RecurrentLayer<RNN> {
  public:
   /// Throws Error unless the sizes are positive and 0 <= dropout < 1.
   RNN(std::int64_t in, std::int64_t units, const RecurrentLayerOptions& options = {});
-
-  Tensor forward(const Tensor& x) override;
-  RecurrentResult forward(const Tensor& x, const RecurrentInput& input);
-  std::string extra_repr() const override { return stack_.repr(); }
   FIRN_MEMBERS(weights)
+};
 
-  RecurrentWeights weights;  ///< of all layers and directions
+// ---- One step ----
+
+struct RecurrentCellOptions {
+  bool bias = true;   ///< of both products
+  bool relu = false;  ///< RNNCell only: max(., 0) in place of tanh
+  DType dtype = f32;
+  Device device = default_device();
+};
+
+/// The state of an LSTMCell.
+struct CellState {
+  Tensor h = {}, c = {};  ///< [batch, units] each; undefined: zeros
+};
+
+namespace detail {
+
+/// What the cells share: PyTorch's parameters, and a step of recurrent().
+class CellWeights {
+ public:
+  Parameter weight_ih;         ///< [gates units, in]
+  Parameter weight_hh;         ///< [gates units, units]
+  Parameter bias_ih, bias_hh;  ///< [gates units], or undefined
+
+ protected:
+  CellWeights(const char* layer, RecurrentCell cell, std::int64_t in, std::int64_t units,
+              const RecurrentCellOptions& options);
+  CellState step(const Tensor& x, const CellState& state) const;
+  std::string repr() const;
 
  private:
-  detail::RecurrentStack stack_;
+  const char* name_;
+  RecurrentCell cell_;
+};
+
+}  // namespace detail
+
+/// One step of LSTM: x [batch, in] and the state give the next state. Without the batch axis, x
+/// [in] gives [units]. The formulas and the precision are those of recurrent(), and the parameters
+/// have PyTorch's names and start as those of LSTM do.
+///
+///   nn::CellState state;
+///   for (const Tensor& x : steps) state = cell(x, state);
+class LSTMCell : public ModuleOf<LSTMCell>, public detail::CellWeights {
+ public:
+  /// Throws Error unless the sizes are positive.
+  LSTMCell(std::int64_t in, std::int64_t units, const RecurrentCellOptions& options = {});
+
+  /// Throws Error unless x ends with an axis of `in`, and the state fits to it.
+  CellState forward(const Tensor& x, const CellState& state = {}) { return step(x, state); }
+  std::string extra_repr() const override { return repr(); }
+  FIRN_MEMBERS(weight_ih, weight_hh, bias_ih, bias_hh)
+};
+
+/// As LSTMCell, but for the state: h [batch, units] alone. Without h it is zeros.
+class GRUCell : public ModuleOf<GRUCell>, public detail::CellWeights {
+ public:
+  /// Throws Error unless the sizes are positive.
+  GRUCell(std::int64_t in, std::int64_t units, const RecurrentCellOptions& options = {});
+
+  Tensor forward(const Tensor& x, const Tensor& h) { return step(x, {.h = h}).h; }
+  Tensor forward(const Tensor& x) override { return step(x, {}).h; }
+  std::string extra_repr() const override { return repr(); }
+  FIRN_MEMBERS(weight_ih, weight_hh, bias_ih, bias_hh)
+};
+
+/// As GRUCell.
+class RNNCell : public ModuleOf<RNNCell>, public detail::CellWeights {
+ public:
+  /// Throws Error unless the sizes are positive.
+  RNNCell(std::int64_t in, std::int64_t units, const RecurrentCellOptions& options = {});
+
+  Tensor forward(const Tensor& x, const Tensor& h) { return step(x, {.h = h}).h; }
+  Tensor forward(const Tensor& x) override { return step(x, {}).h; }
+  std::string extra_repr() const override { return repr(); }
+  FIRN_MEMBERS(weight_ih, weight_hh, bias_ih, bias_hh)
 };
 
 }  // namespace firn::nn
