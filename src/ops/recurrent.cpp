@@ -13,7 +13,7 @@
 #include "kernels/dense.h"
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
-#include "kernels/recurrent.h"
+#include "kernels/sequence/recurrent.h"
 #include "ops/common.h"
 #include "ops/dense.h"
 

@@ -7,7 +7,7 @@
 // order. Chunks and waves of heads depend on the shape alone.
 #include <cmath>
 
-#include "kernels/attention.h"
+#include "kernels/sequence/attention.h"
 #include "kernels/cpu/attention/tile_scratch.h"
 #include "kernels/cpu/device/scratch.h"
 #include "kernels/cpu/device/transpose.h"

@@ -3,7 +3,7 @@
 // far. A block of queries is one task, so the order of its sums depends on the shape alone.
 #include <cmath>
 
-#include "kernels/attention.h"
+#include "kernels/sequence/attention.h"
 #include "kernels/cpu/attention/tile_scratch.h"
 #include "kernels/cpu/device/scratch.h"
 #include "kernels/math/rows.h"

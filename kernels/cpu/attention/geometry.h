@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/attention.h"
+#include "kernels/sequence/attention.h"
 #include "kernels/cpu/attention/products.h"
 #include "kernels/cpu/device/convert.h"
 #include "kernels/math/sequence/attention.h"

@@ -1,5 +1,5 @@
 // Rotary positions on the CPU: a table of the angles' cosines and sines, then all rows.
-#include "kernels/attention.h"
+#include "kernels/sequence/attention.h"
 
 #include <algorithm>
 #include <cmath>

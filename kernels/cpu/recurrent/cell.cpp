@@ -1,5 +1,5 @@
 // Cells of recurrent networks on the CPU: a piece of one row's units at a time, in registers.
-#include "kernels/recurrent.h"
+#include "kernels/sequence/recurrent.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // Connectionist temporal classification on the CPU: a task is a sequence.
-#include "kernels/ctc.h"
+#include "kernels/sequence/ctc.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,6 +1,6 @@
 // Attention on CUDA devices: by cuDNN if it keeps the contract, else by firn's kernels. The passes
 // of a step may take different ways: both keep the natural log_sum_exp in f32.
-#include "kernels/attention.h"
+#include "kernels/sequence/attention.h"
 
 #include <initializer_list>
 

@@ -1,7 +1,7 @@
 // Attention's own kernels, and who computes a call: they or cuDNN.
 #pragma once
 
-#include "kernels/attention.h"
+#include "kernels/sequence/attention.h"
 
 namespace firn::kernels::cuda {
 

@@ -1,5 +1,5 @@
 // Rotary positions on CUDA devices: a thread turns one pair of a row in all heads.
-#include "kernels/attention.h"
+#include "kernels/sequence/attention.h"
 
 #include "kernels/cuda/device/element.cuh"
 #include "kernels/math/sequence/rope.h"

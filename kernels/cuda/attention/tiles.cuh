@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kernels/attention.h"
+#include "kernels/sequence/attention.h"
 #include "kernels/cuda/device/block.cuh"
 #include "kernels/cuda/device/element.cuh"
 #include "kernels/cuda/device/fault.cuh"

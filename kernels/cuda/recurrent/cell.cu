@@ -1,5 +1,5 @@
 // Cells of recurrent networks on CUDA devices: a thread computes one unit.
-#include "kernels/recurrent.h"
+#include "kernels/sequence/recurrent.h"
 
 #include "kernels/cuda/device/element.cuh"
 

@@ -1,7 +1,7 @@
 // Connectionist temporal classification on CUDA devices. A block takes a sequence and goes from
 // step to step; its threads take the states. Backward first finds the probability of every state at
 // every step, then all steps make their gradient at once, without atomics on numbers.
-#include "kernels/ctc.h"
+#include "kernels/sequence/ctc.h"
 
 #include <algorithm>
 

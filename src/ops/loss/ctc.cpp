@@ -1,5 +1,5 @@
 // Connectionist temporal classification: targets in either form become labels and where they start.
-#include "kernels/ctc.h"
+#include "kernels/sequence/ctc.h"
 
 #include <algorithm>
 #include <vector>

@@ -17,7 +17,7 @@ namespace firn::kernels::cuda {
 struct SdpaProblem {
   bool backward = false;
   DType dtype = DType::bf16;
-  std::int64_t b = 1, hq = 1, hk = 1, n = 1, m = 1, d = 1, dv = 1;  ///< as in kernels/attention.h
+  std::int64_t b = 1, hq = 1, hk = 1, n = 1, m = 1, d = 1, dv = 1;  ///< as in kernels/sequence/attention.h
   bool causal = false;       ///< query i sees keys up to i + m - n; n is at most m
   bool log_sum_exp = false;  ///< the forward pass writes it; the backward pass always reads it
   /// The backward pass may add dq in any order. It then needs memory in proportion to n, else to

@@ -6,7 +6,7 @@
 // positive. With `causal` there are no more queries than keys. Each function returns false, with
 // nothing done, if cuDNN is not installed or has no plan.
 //
-// What differs from kernels/attention.h: the log_sum_exp of a query that has only scores of -inf is
+// What differs from kernels/sequence/attention.h: the log_sum_exp of a query that has only scores of -inf is
 // -inf. With `causal`, a NaN or an infinity reaches queries and keys of the same tile that do not
 // see it, because the tile is multiplied with probabilities of 0: from v in the forward pass, from
 // every operand in the backward pass.
@@ -15,7 +15,7 @@
 // thread. While a graph is captured none can be made: an Error then says to run a step first.
 #pragma once
 
-#include "kernels/attention.h"
+#include "kernels/sequence/attention.h"
 
 namespace firn::kernels::cuda {
 
