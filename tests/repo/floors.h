@@ -18,7 +18,7 @@ struct Part {
 
 // clang-format off
 inline const std::vector<Part> kParts = {
-    {"base",      {"include/firn/error.h", "include/firn/dtype.h", "include/firn/half.h",
+    {"base",      {"include/firn/error.h", "include/firn/dtype.h", "include/firn/half.h", "include/firn/float8.h",
                    "include/firn/shape.h", "include/firn/device.h", "include/firn/random.h",
                    "include/firn/ref.h", "include/firn/view.h", "include/firn/warning.h",
                    "include/firn/ops/activation.h", "include/firn/ops/recurrent_cell.h", "include/firn/cpu.h", "include/firn/optim/kinds.h"},
@@ -33,7 +33,7 @@ inline const std::vector<Part> kParts = {
                   {"base", "base_src", "runtime", "runtime_src", "math"}},
     {"math",      {"kernels/math/"},
                   {"base"}},
-    {"contracts", {"kernels/*", "kernels/plan/", "kernels/settings/"},
+    {"contracts", {"kernels/*", "kernels/plan/", "kernels/sequence/", "kernels/settings/"},
                   {"base", "runtime", "math"}},
     {"cpu",       {"kernels/cpu/"},
                   {"base", "runtime", "math", "contracts"}},
