@@ -97,7 +97,7 @@ std::vector<double> in_order(const std::vector<double>& values, bool descending)
 TEST_CASE("[S29] long lines with equal elements and NaN are sorted as by comparisons") {
   for (const DType t : {f16, f32, f64, i32, i64, u8}) {
     for (const std::int64_t n : {300, 1500, 150'001}) {
-      if (on_slow_device() && n > 1500) continue;
+      if (on_slow_device() && (n > 1500 || t == f16 || t == i32)) continue;
       std::vector<double> values = Rng(7).uniforms(n, -100, 100);
       for (double& v : values) v = std::round(t == u8 ? std::abs(v) : v);
       if (is_floating(t)) {
@@ -109,6 +109,7 @@ TEST_CASE("[S29] long lines with equal elements and NaN are sorted as by compari
       for (const bool descending : {false, true}) {
         const std::vector<double> want = in_order(values, descending);
         for (const int threads : {1, 3}) {
+          if (on_slow_device() && threads > 1) continue;
           const Threads scope(threads);
           CHECK(values_of(argsort(x, 0, {.descending = descending})) == want);
           for (const std::int64_t k : {1, 20, 130}) {
