@@ -68,19 +68,19 @@ void write(const Tensor& buffer, const std::vector<double>& values, const Shape&
            const Geometry& g) {
   T* data = buffer.data<T>();
   for (std::int64_t i = 0; i < g.length; ++i) {
-    if constexpr (is_floating(dtype_of<T>)) {
+    if constexpr (!std::is_integral_v<T>) {
       data[i] = T(std::nanf(""));
     } else if constexpr (std::is_same_v<T, bool>) {
       data[i] = true;
     } else {
-      data[i] = static_cast<T>(1) << (sizeof(T) * 8 - 2);
+      data[i] = static_cast<T>(T(1) << (sizeof(T) * 8 - 2));
     }
   }
   Shape index = Shape::filled(shape.size(), 0);
   for (double value : values) {
     std::int64_t at = g.offset;
     for (int i = 0; i < shape.size(); ++i) at += index[i] * g.strides[i];
-    if constexpr (sizeof(T) == 2) {
+    if constexpr (!std::is_arithmetic_v<T>) {
       data[at] = T(static_cast<float>(value));
     } else if constexpr (std::is_same_v<T, bool>) {
       data[at] = value != 0;
