@@ -1,5 +1,6 @@
 // The arithmetic of windows and of resized axes against its definition, for every small size.
 #include "kernels/math/image/window.h"
+#include "kernels/math/image/resize.h"
 
 #include <algorithm>
 #include <cmath>
@@ -119,34 +120,44 @@ TEST_CASE("adaptive windows cover the image and know who holds a position", "[ho
 
 TEST_CASE("resized axes read the sources of their definition, and sources know their readers",
           "[host]") {
-  for (std::int64_t in = 1; in <= 24; ++in) {
-    for (std::int64_t out = 1; out <= 24; ++out) {
-      const ResizeAxis a{in, out};
-      CAPTURE(in, out);
-      bool good = true;
-      for (std::int64_t i = 0; i < out; ++i) {
-        for (std::int64_t p = 0; p < in; ++p)
+  using math::ResizeKind;
+  const auto right = [](const ResizeAxis& a) {
+    bool good = true;
+    for (std::int64_t i = 0; i < a.out; ++i) {
+      if (a.taps() == 1) {
+        for (std::int64_t p = 0; p < a.in; ++p)
           good = good && within(a.nearest_outputs(p), i) == (a.nearest(i) == p);
-        const double at = std::max(0.0, (static_cast<double>(i) + 0.5) * static_cast<double>(in) /
-                                                static_cast<double>(out) -
-                                            0.5);
-        const auto b = a.between(i);
-        const double w = a.weight<double>(b);
-        const double got = static_cast<double>(b.low) + w;
-        good = good && b.low >= 0 && b.high < in && w >= 0 && w < 1;
-        good = good && (b.high == b.low + 1 || b.low == in - 1) && std::abs(got - at) < 1e-12;
-        double total = 0;
-        for (std::int64_t p = 0; p < in; ++p) {
-          const double share = a.weight_of<double>(i, p);
-          total += share;
-          good = good && (share == 0 || within(a.outputs(p), i));
-          good = good && within(a.outputs(p), i) == (b.low == p || b.low + 1 == p);
-        }
-        good = good && std::abs(total - 1) < 1e-15;
+        continue;
       }
-      if (!good) FAIL("wrong");
+      const double x = static_cast<double>(i), in = static_cast<double>(a.in),
+                   out = static_cast<double>(a.out);
+      double at = a.align_corners ? (a.out == 1 ? 0 : x * (in - 1) / (out - 1))
+                                  : (x + 0.5) * in / out - 0.5;
+      if (a.kind == ResizeKind::linear) at = std::max(0.0, at);
+      const auto b = a.between(i);
+      const double part = static_cast<double>(b.part) / static_cast<double>(a.divisor());
+      good = good && part >= 0 && part < 1;
+      good = good && std::abs(static_cast<double>(b.low) + part - at) < 1e-12;
+      double total = 0;
+      for (std::int64_t p = 0; p < a.in; ++p) {
+        bool read = false;
+        for (int k = 0; k < a.taps(); ++k) read = read || a.source(b, k) == p;
+        const double share = a.weight_of<double>(i, p);
+        total += share;
+        good = good && (share == 0 || read) && within(a.outputs(p), i) == read;
+      }
+      good = good && std::abs(total - 1) < 1e-14;
     }
-  }
+    return good;
+  };
+  for (const ResizeKind kind :
+       {ResizeKind::nearest, ResizeKind::nearest_exact, ResizeKind::linear, ResizeKind::cubic})
+    for (const bool align : {false, true})
+      for (std::int64_t in = 1; in <= 24; ++in)
+        for (std::int64_t out = 1; out <= 24; ++out) {
+          CAPTURE(static_cast<int>(kind), align, in, out);
+          if (!right(ResizeAxis(in, out, kind, align))) FAIL("wrong");
+        }
 }
 
 TEST_CASE("division of numbers beyond 32 bits", "[host]") {
