@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "firn/nn/init.h"
 #include "firn/ops/ops.h"
+#include "nn/layers/sizes.h"
 #include "ops/image/output_padding.h"
 
 namespace firn::nn {
@@ -13,9 +14,7 @@ namespace {
 
 /// The last `axes` of three numbers, or one if all are equal.
 std::string text(const Size3& v, int axes) {
-  if (axes == 1 || (v.h == v.w && (axes == 2 || v.d == v.h))) return fmt::format("{}", v.w);
-  const std::string plane = fmt::format("{} x {}", v.h, v.w);
-  return axes == 2 ? plane : fmt::format("{} x {}", v.d, plane);
+  return axes == 3 ? nn::text(v) : nn::text(Size2(axes == 2 ? v.h : v.w, v.w));
 }
 
 Size3 lifted(Size2 v, std::int64_t depth) { return {depth, v.h, v.w}; }
@@ -31,7 +30,7 @@ struct Sizes {
   std::int64_t in, out;
   Size3 kernel, stride, padding, dilation;
   std::int64_t groups;
-  std::string text(const Size3& v) const { return nn::text(v, axes); }
+  std::string shown(const Size3& v) const { return text(v, axes); }
 };
 
 template <class Options>
@@ -61,14 +60,14 @@ void check_sizes(const char* layer, const Sizes& z) {
   FIRN_CHECK(z.in > 0 && z.out > 0, layer, "give the numbers of channels before and after",
              "in = {} and out = {} must be positive", z.in, z.out);
   FIRN_CHECK(at_least(z.kernel, 1), layer, "give the kernel's size along each axis",
-             "kernel {} must be positive", z.text(z.kernel));
+             "kernel {} must be positive", z.shown(z.kernel));
   FIRN_CHECK(z.groups > 0 && z.in % z.groups == 0 && z.out % z.groups == 0, layer,
              "channels are cut into groups before and after",
              "groups = {} must divide in = {} and out = {}", z.groups, z.in, z.out);
   FIRN_CHECK(at_least(z.stride, 1) && at_least(z.dilation, 1), layer, "1 takes every position",
-             "stride {} and dilation {} must be positive", z.text(z.stride), z.text(z.dilation));
+             "stride {} and dilation {} must be positive", z.shown(z.stride), z.shown(z.dilation));
   FIRN_CHECK(at_least(z.padding, 0), layer, "slice the input to make it smaller",
-             "padding {} must not be negative", z.text(z.padding));
+             "padding {} must not be negative", z.shown(z.padding));
 }
 
 /// Checks the limits of output_padding along the last axes.
@@ -111,10 +110,10 @@ void start(const char* layer, const Sizes& z, bool transposed, bool biased, DTyp
 
 /// The sizes, and the options that differ from the defaults.
 std::string repr(const Sizes& z, bool same, bool bias, Activation activation) {
-  std::string text = fmt::format("{}, {}, {}", z.in, z.out, z.text(z.kernel));
+  std::string text = fmt::format("{}, {}, {}", z.in, z.out, z.shown(z.kernel));
   const auto unless = [&](const char* name, const Size3& v, std::int64_t usual) {
     if (v.h != usual || v.w != usual || (z.axes == 3 && v.d != usual))
-      text += fmt::format(", {} = {}", name, z.text(v));
+      text += fmt::format(", {} = {}", name, z.shown(v));
   };
   unless("stride", z.stride, 1);
   if (same) text += ", padding = same";
@@ -140,7 +139,7 @@ Channels transposed_channels(const Parameter& weight, std::int64_t groups) {
 
 /// ", output_padding = ..." unless it is 0.
 std::string more_text(const Sizes& z, const Size3& more) {
-  return more == Size3(0) ? "" : ", output_padding = " + z.text(more);
+  return more == Size3(0) ? "" : ", output_padding = " + z.shown(more);
 }
 
 template <class Of, class Options>

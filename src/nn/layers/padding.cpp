@@ -2,6 +2,7 @@
 #include "firn/nn/layers/padding.h"
 
 #include "base/check.h"
+#include "nn/layers/sizes.h"
 
 namespace firn::nn {
 
@@ -58,14 +59,6 @@ std::string ChannelShuffle::extra_repr() const { return fmt::format("{}", groups
 
 namespace {
 
-std::string text(Size2 v) {
-  return v.h == v.w ? fmt::format("{}", v.h) : fmt::format("{} x {}", v.h, v.w);
-}
-Size2 positive(const char* layer, const char* name, Size2 v) {
-  FIRN_CHECK(v.h > 0 && v.w > 0, layer, "sizes count positions from 1",
-             "{} = {} x {} must be positive", name, v.h, v.w);
-  return v;
-}
 /// The options that differ from the defaults.
 std::string unusual(const WindowOptions& o) {
   std::string s;
@@ -77,15 +70,17 @@ std::string unusual(const WindowOptions& o) {
 
 }  // namespace
 
-Unfold::Unfold(Size2 window, const WindowOptions& options)
-    : window_(positive("Unfold", "window", window)), options_(options) {}
+Unfold::Unfold(Size2 window, const WindowOptions& options) : window_(window), options_(options) {
+  check_positive("Unfold", "window", window);
+}
 Tensor Unfold::forward(const Tensor& x) { return unfold(x, window_, options_); }
 std::string Unfold::extra_repr() const { return text(window_) + unusual(options_); }
 
 Fold::Fold(Size2 out, Size2 window, const WindowOptions& options)
-    : out_(positive("Fold", "out", out)),
-      window_(positive("Fold", "window", window)),
-      options_(options) {}
+    : out_(out), window_(window), options_(options) {
+  check_positive("Fold", "out", out);
+  check_positive("Fold", "window", window);
+}
 Tensor Fold::forward(const Tensor& x) { return fold(x, out_, window_, options_); }
 std::string Fold::extra_repr() const {
   return text(out_) + ", " + text(window_) + unusual(options_);

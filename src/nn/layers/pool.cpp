@@ -2,28 +2,10 @@
 #include "firn/nn/layers/pool.h"
 
 #include "base/checked.h"
+#include "nn/layers/sizes.h"
 
 namespace firn::nn {
 namespace {
-
-std::string text(Size2 e) {
-  return e.h == e.w ? fmt::format("{}", e.h) : fmt::format("{} x {}", e.h, e.w);
-}
-
-void check_positive(const char* layer, const char* what, Size2 e) {
-  FIRN_CHECK(e.h > 0 && e.w > 0, layer, "sizes count positions from 1",
-             "{} = {} x {} must be positive", what, e.h, e.w);
-}
-
-std::string text(Size3 e) {
-  return e.d == e.h && e.h == e.w ? fmt::format("{}", e.d)
-                                  : fmt::format("{} x {} x {}", e.d, e.h, e.w);
-}
-
-void check_positive(const char* layer, const char* what, Size3 e) {
-  FIRN_CHECK(e.d > 0 && e.h > 0 && e.w > 0, layer, "sizes count positions from 1",
-             "{} = {} x {} x {} must be positive", what, e.d, e.h, e.w);
-}
 
 /// The window and the options that differ from the defaults.
 template <class Size, class Options>

@@ -1,0 +1,31 @@
+// Sizes along axes, as layers print and check them.
+#pragma once
+
+#include <string>
+
+#include "base/check.h"
+#include "firn/ops/conv.h"
+
+namespace firn::nn {
+
+/// "3 x 2", or one number if both are equal.
+inline std::string text(Size2 e) {
+  return e.h == e.w ? fmt::format("{}", e.h) : fmt::format("{} x {}", e.h, e.w);
+}
+/// The same for three numbers.
+inline std::string text(Size3 e) {
+  return e.d == e.h && e.h == e.w ? fmt::format("{}", e.d)
+                                  : fmt::format("{} x {} x {}", e.d, e.h, e.w);
+}
+
+/// Throws Error naming the layer and the argument `what` unless all numbers are positive.
+inline void check_positive(const char* layer, const char* what, Size2 e) {
+  FIRN_CHECK(e.h > 0 && e.w > 0, layer, "sizes count positions from 1",
+             "{} = {} x {} must be positive", what, e.h, e.w);
+}
+inline void check_positive(const char* layer, const char* what, Size3 e) {
+  FIRN_CHECK(e.d > 0 && e.h > 0 && e.w > 0, layer, "sizes count positions from 1",
+             "{} = {} x {} x {} must be positive", what, e.d, e.h, e.w);
+}
+
+}  // namespace firn::nn
