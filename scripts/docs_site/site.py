@@ -56,7 +56,7 @@ class Site:
             return f"{top}/index.md{tail}"
         if found in self.pages:
             return target
-        if found == "samples/small":
+        if found in ("samples/small", "samples/models"):
             return f"{top}/samples.md"
         if found.removeprefix("include/") in self.library.headers:
             return f"{top}/api/{page_of(found.removeprefix('include/'))}.md"
@@ -97,9 +97,10 @@ class Site:
 
     # ---- Samples ------------------------------------------------------------------------------------
     def _samples(self):
-        out = ["# Small samples\n", "Each is one file that is built with firn, runs in seconds on a CPU, and is a test. "
+        out = ["# Samples of one file\n", "Each is one file that is built with firn, runs in seconds on a CPU, and is a test. "
                "It makes its own data, prints what it has learned, and fails if it did not learn.\n"]
-        files = sorted((self.root / "samples/small").glob("*.cpp"))
+        files = [path for folder in ("small", "models")
+                 for path in sorted((self.root / "samples" / folder).glob("*.cpp"))]
         for path in files:
             text = path.read_text(encoding="utf-8")
             head = reference.head_comment(text)

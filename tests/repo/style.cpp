@@ -48,6 +48,16 @@ TEST_CASE("there are ten small samples of at most 80 lines, and each says what i
   CHECK(found.empty());
 }
 
+TEST_CASE("sample models have at most 120 lines, and each says what it shows") {
+  const auto files = sources({"samples/models"});
+  CHECK(files.size() >= 6);
+  const auto found = where(files, [](const std::string&, const std::string& text) {
+    return std::count(text.begin(), text.end(), '\n') > 120 || !text.starts_with("// ");
+  });
+  CAPTURE(found);
+  CHECK(found.empty());
+}
+
 TEST_CASE("the FashionMNIST sample has at most 600 lines: the rest is the samples' room") {
   const auto files = sources({"samples/fashion_mnist"});
   std::ptrdiff_t lines = 0;
