@@ -1,5 +1,6 @@
 // Reading at positions held in a tensor, on the CPU, and the check of those positions.
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <string>
 
@@ -27,6 +28,18 @@ void check_index_as(const char* op, const ConstView& index, std::int64_t bound) 
   const std::int64_t lines = shape.product() / n;
   Dims at = Dims::filled(shape.size(), 0);
   const I* line = index.as<I>();
+  if (lines == 1 && n >= 2 * kIndexChunk) {  // a long list by several threads
+    std::atomic<bool> found = false;
+    parallel_for(math::ceil_div(n, kIndexChunk), n, [&](std::int64_t c) {
+      bool bad = false;
+      for (std::int64_t k = c * kIndexChunk; k < std::min(n, (c + 1) * kIndexChunk); ++k) {
+        const auto value = static_cast<std::int64_t>(line[k * stride]);
+        bad |= (value < 0) | (value >= bound);
+      }
+      if (bad) found = true;
+    });
+    if (!found) return;
+  }
   for (std::int64_t l = 0; l < lines; ++l) {
     bool bad = false;
     for (std::int64_t k = 0; k < n; ++k) {
