@@ -46,7 +46,7 @@ TEST_CASE("groups: every collective, dtype and size is that of a plain loop") {
     run_local(ranks, [&](const Group& group) {
       calls += check_every_call(group, {0, 1, 7, 1000, 5003});
     });
-    CHECK(calls == ranks * 5 * (5 * 3 * 3 + 8 * (4 + ranks)));
+    CHECK(calls == ranks * 5 * (5 * 3 * 3 + kDTypes * (4 + ranks)));
   }
   check_every_call(Group(), {0, 1, 7, 1000, 5003});
 }

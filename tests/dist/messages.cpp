@@ -30,7 +30,7 @@ TEST_CASE("groups: messages of every dtype and size reach the rank that they are
     run_local(ranks, [&](const Group& group) {
       messages += test::check_messages(group, {0, 1, 7, 1000, 100'003});
     });
-    CHECK(messages == 5 * 8 * (2 * ranks * (ranks - 1) + (ranks > 1 ? ranks : 0)));
+    CHECK(messages == 5 * kDTypes * (2 * ranks * (ranks - 1) + (ranks > 1 ? ranks : 0)));
   }
 }
 

@@ -119,6 +119,10 @@ hardsigmoid = lambda x: F.hardtanh(x + 3, 0, 6) / 6
 celu = lambda x: torch.where(x > 0, x, 0.7 * torch.expm1(x / 0.7))
 FUNCTIONS = {
     "log1p": (torch.log1p, -0.8, 4), "expm1": (torch.expm1, -2, 2), "log2": (torch.log2, 0.1, 5),
+    "tan": (torch.tan, -1.2, 1.2), "asin": (torch.asin, -0.9, 0.9), "acos": (torch.acos, -0.9, 0.9),
+    "atan": (torch.atan, -4, 4), "sinh": (torch.sinh, -3, 3), "cosh": (torch.cosh, -3, 3),
+    "asinh": (torch.asinh, -4, 4), "acosh": (torch.acosh, 1.2, 6), "atanh": (torch.atanh, -0.9, 0.9),
+    "log10": (torch.log10, 0.2, 6),
     "exp2": (torch.exp2, -3, 3), "erf": (torch.erf, -3, 3), "erfc": (torch.erfc, -3, 3),
     "floor": (torch.floor, -4, 4), "ceil": (torch.ceil, -4, 4), "round": (torch.round, -4, 4),
     "trunc": (torch.trunc, -4, 4), "sign": (torch.sign, -4, 4), "nan_to_num": (torch.nan_to_num, -4, 4),

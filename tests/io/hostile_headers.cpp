@@ -214,7 +214,7 @@ std::vector<Refused> refused_entries() {
           {a(R"("dtype":"U8","@more":1)"), "\"a\" has an unknown field \"more\""},
           {a(R"("@Dtype":"U8")"), "\"a\" has an unknown field \"Dtype\""},
           {a(R"("dtype":"@u8")"), "\"a\" has dtype \"u8\", which firn does not have"},
-          {a(R"("dtype":"@F8_E4M3")"), "\"a\" has dtype \"F8_E4M3\", which firn does not have"},
+          {a(R"("dtype":"@F8_E8M0")"), "\"a\" has dtype \"F8_E8M0\", which firn does not have"},
           {a(R"("dtype":"@")"), "\"a\" has dtype \"\", which firn does not have"},
           {a(R"("dtype":@null)"), "expected '\"'"},
           {a(R"("dtype":@8)"), "expected '\"'"},

@@ -150,7 +150,7 @@ TEST_CASE("read_npy: a bad file is refused, naming the byte") {
            {npy(dictionary("<c8", "(2,)"), "12"),
             "byte 20: dtype \"<c8\", which firn does not have"},
            {npy(dictionary("<f4\n", "(2,)"), "12"), "dtype \"<f4\\x0a\""},
-           {npy(dictionary("<i2", "(1,)"), "12"), "which firn does not have"},
+           {npy(dictionary("<u8", "(1,)"), "12345678"), "which firn does not have"},
            {npy(dictionary("", "(1,)"), "12"), "dtype \"\", which firn does not have"},
            {npy(dictionary("|O", "(1,)"), "12"), "dtype \"|O\", which firn does not have"},
            {npy(dictionary("|f4", "(1,)"), "1234"), "byte 20: dtype \"|f4\" has no byte order"},

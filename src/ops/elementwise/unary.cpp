@@ -221,15 +221,16 @@ Tensor& firn::div_(Tensor& a, double b) {
   return with_number_in_place(UnaryOp::div_number, "div_", a, b);
 }
 
-Tensor firn::relu6(const Tensor& x) { return unary(UnaryOp::hardtanh, "relu6", x, {0, 6}); }
+Tensor firn::relu6(const Tensor& x) { return hardtanh(x, 0, 6); }
 Tensor firn::tanhshrink(const Tensor& x) { return sub(x, tanh(x)); }
 Tensor firn::glu(const Tensor& x, std::int64_t axis) {
   ops::require_floating("glu", x);
   const int a = firn::normalize_axis("glu", axis, x.rank());
   FIRN_CHECK(x.size(a) % 2 == 0, "glu", "the axis holds two halves",
              "axis {} of {} has an odd size", axis, describe(x));
+  const Tensor wide = cast(x, compute_dtype(x.dtype()));
   const std::int64_t half = x.size(a) / 2;
-  return mul(slice(x, a, 0, half), sigmoid(slice(x, a, half, 2 * half)));
+  return cast(mul(slice(wide, a, 0, half), sigmoid(slice(wide, a, half, 2 * half))), x.dtype());
 }
 
 Tensor firn::bitwise_not(const Tensor& x) {

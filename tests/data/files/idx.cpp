@@ -176,7 +176,10 @@ TEST_CASE("IDX: every changed byte is an error or another valid file") {
         try {
           const Tensor t = data::read_idx(path);
           // Free in gzip: time stamp, flags of no consequence, system, padding of the block's head.
-          if (packed ? i > 10 : i < 12) FAIL("byte " << i << " ^ " << flip << " went unnoticed");
+          // u8 and i8 (08 and 09 at byte 2) differ in their sign alone.
+          const bool is_i8 = !packed && i == 2 && t.dtype() == i8;
+          if (packed ? i > 10 : i < 12 && !is_i8)
+            FAIL("byte " << i << " ^ " << flip << " went unnoticed");
           CHECK(t.numel() == 6);
         } catch (const IoError& e) {
           if (e.path() != path) FAIL("wrong path: " << e.what());

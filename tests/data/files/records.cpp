@@ -391,7 +391,7 @@ TEST_CASE("records: a hostile record with a right checksum is refused before mem
   const std::pair<Bytes, const char*> cases[] = {
       {little_endian(0, 4) + "xxxx", "0 fields"},
       {little_endian(256, 4) + "xxxx", "256 fields"},
-      {one + Bytes("\10\0x", 3), "field 0 has dtype 8 and 0 axes"},
+      {one + Bytes("\16\0x", 3), "field 0 has dtype 14 and 0 axes"},
       {one + Bytes("\6\11x", 3), "field 0 has dtype 6 and 9 axes"},
       {one + Bytes("\6\1x", 3), "it ends within its head"},
       {little_endian(2, 4) + Bytes("\6\0x", 3), "it ends within its head"},
