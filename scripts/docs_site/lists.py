@@ -26,7 +26,7 @@ def _first_sentence(text):
 def _lists(root):
     """(function, struct, macro) of the lists of formulas in kernels/math, and the bodies of their structs."""
     entries, structs = [], {}
-    for name in ("operation", "activation", "unary", "loss", "binary"):
+    for name in ("operation", "activation", "trigonometry", "unary", "loss", "binary"):
         text = (root / f"kernels/math/{name}.h").read_text(encoding="utf-8")
         for struct, base, body in re.findall(r"^struct (\w+)(?: : (\w+))? \{(.*?)^\};", text, re.MULTILINE | re.DOTALL):
             structs[struct] = (base, body)

@@ -81,7 +81,7 @@ struct Reduction {
 
 /// The axis of lines of x; a scalar has one of size 1.
 inline int line_axis(const char* op, const Tensor& x, std::int64_t axis) {
-  require_defined(op, x);
+  require_computed(op, x);
   return normalize_axis(op, axis, std::max(x.rank(), 1));
 }
 /// x with at least one axis.
