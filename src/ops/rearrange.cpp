@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "firn/ops/elementwise.h"
+#include "firn/runtime/kernel_support.h"
 #include "ops/gradient/again.h"
 #include "ops/parts.h"
 
@@ -22,12 +23,6 @@ std::pair<int, int> two_axes(const char* op, const Tensor& x, std::int64_t first
   const int a = normalize_axis(op, first, x.rank()), b = normalize_axis(op, second, x.rank());
   FIRN_CHECK(a != b, op, "name two axes", "both are axis {} of {}", a, describe(x));
   return {a, b};
-}
-
-/// Slices of `axis` at these positions.
-Tensor at_positions(const Tensor& x, int axis, const std::vector<std::int64_t>& positions) {
-  const Tensor index = tensor(positions, {static_cast<std::int64_t>(positions.size())});
-  return index_select(x, axis, to_device(index, x.device()));
 }
 
 /// x where column - row compares to `diagonal` as asked, else 0.
@@ -290,11 +285,13 @@ Tensor repeat_interleave(const Tensor& x, std::span<const std::int64_t> counts,
   Shape result = x.shape();
   result[a] = total;
   checked_elements("repeat_interleave", result);
-  std::vector<std::int64_t> positions;
-  for (std::size_t i = 0; i < counts.size(); ++i)
-    positions.insert(positions.end(), static_cast<std::size_t>(counts[i]),
-                     static_cast<std::int64_t>(i));
-  return at_positions(x, a, positions);
+  const Tensor positions = empty({total}, i64, Device::cpu());  // firn's memory has limits
+  if (!runtime::dry_run()) {
+    auto* to = positions.data<std::int64_t>();
+    for (std::size_t i = 0; i < counts.size(); ++i)
+      to = std::fill_n(to, counts[i], static_cast<std::int64_t>(i));
+  }
+  return index_select(x, a, to_device(positions, x.device()));
 }
 FIRN_OUT_OF_MEMORY("repeat_interleave")
 
@@ -306,6 +303,8 @@ Tensor diag(const Tensor& x, std::int64_t offset) {
   FIRN_CHECK(x.rank() == 1 || x.rank() == 2, "diag", "diagonal() takes any number of axes",
              "{} is neither a list nor a matrix", describe(x));
   if (x.rank() == 2) return diagonal(x, offset);
+  FIRN_CHECK(offset > -kMaxElements, "diag", "a matrix has fewer diagonals", "offset is {}",
+             offset);
   const std::int64_t n = x.numel();
   const std::int64_t size = checked_sum("diag", n, offset < 0 ? -offset : offset);
   checked_elements("diag", {size, size});

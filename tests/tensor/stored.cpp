@@ -74,8 +74,8 @@ TEST_CASE("float8: rounding is ml_dtypes', to nearest even, from f32 and from f6
       for (std::size_t i = 0; i < x.size(); ++i) {
         INFO(to_string(t) << " of " << x[i] << " by " << to_string(from));
         const auto want = static_cast<std::uint8_t>(golden.output.values[i]);
-        if (std::isnan(x[i]))
-          CHECK((found[i] & 0x7f) == (want & 0x7f));
+        if (std::isnan(x[i]))  // devices have other bits for it
+          CHECK((found[i] & 0x7f) > (t == f8_e4m3 ? 0x7e : 0x7c));
         else
           CHECK(int(found[i]) == int(want));
       }
