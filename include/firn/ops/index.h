@@ -86,11 +86,12 @@ Tensor take(const Tensor& x, const Tensor& index);
 /// x with the elements of src, in row-major order, where mask (bool) holds. The mask broadcasts to
 /// x. Throws Error if src has too few, as of a bad index.
 Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& src);
-/// x with src in the place of select(x, axis, index), whose shape it has; likewise for slice() and
-/// diagonal().
+/// x with src in the place of select(x, axis, index), whose shape it has.
 Tensor select_scatter(const Tensor& x, const Tensor& src, std::int64_t axis, std::int64_t index);
+/// x with src in the place of slice(x, axis, start, stop, step), whose shape it has.
 Tensor slice_scatter(const Tensor& x, const Tensor& src, std::int64_t axis, std::int64_t start,
                      std::int64_t stop, std::int64_t step = 1);
+/// x with src in the place of diagonal(x, offset, first, second), whose shape it has.
 Tensor diagonal_scatter(const Tensor& x, const Tensor& src, std::int64_t offset = 0,
                         std::int64_t first = 0, std::int64_t second = 1);
 
