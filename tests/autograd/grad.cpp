@@ -213,7 +213,7 @@ TEST_CASE("hooks in grad() are checked as those of backward()", "[host]") {
     says("wrote its gradient in place", [&] { grad({sum(square(y))}, {x}, options); });
     remove_hook(y, id);
     // One that is added in a pass runs from the next one on.
-    add_hook(y, [y](const Tensor&) {
+    add_hook(y, [&y](const Tensor&) {
       add_hook(y, [](const Tensor& g) { return g * 10.0; });
       return Tensor();
     });
