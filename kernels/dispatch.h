@@ -104,8 +104,8 @@ void note_work(runtime::Span& span, Device device, runtime::Work work,
   span.runs(stream_among(device, args...), first_dtype(args...), work);
 }
 
-/// Throws if an operand has a dtype that firn stores without computing with it. Views in a struct
-/// have floating dtypes, which operations have checked.
+/// Throws if an operand has a dtype that firn stores without computing with it. Of views in
+/// a struct, operations have checked the dtypes.
 [[noreturn]] inline void stored_only(const char* name, const ConstView& v) {
   throw Error(name, "does not compute with " + to_string(v.shape) + " " + to_string(v.dtype),
               is_float8(v.dtype) ? "cast it: x.to(firn::f32)" : "cast it: x.to(firn::i64)");

@@ -61,9 +61,7 @@ void require_holds(const char* op, DType dtype, double number) {
 
 void require_computed(const char* op, const Tensor& x) {
   require_defined(op, x);
-  FIRN_CHECK(!is_stored_only(x.dtype()), op,
-             is_float8(x.dtype()) ? "cast it: x.to(firn::f32)" : "cast it: x.to(firn::i64)",
-             "does not compute with {}", describe(x));
+  kernels::detail::require_computed(op, x.view());
 }
 
 void require_floating(const char* op, const Tensor& t) {

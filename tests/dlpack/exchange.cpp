@@ -31,7 +31,7 @@ void check_fields(const DLTensor& d, const Tensor& t) {
 }
 
 TEST_CASE("dlpack: a tensor goes out as it is, of every dtype and layout") {
-  for (const DType dtype : kAllDtypes) {
+  for (const DType dtype : kAllDTypes) {
     for (const auto& [name, t] : views_of(dtype)) {
       CAPTURE(to_string(dtype), name);
       DLManagedTensorVersioned* const m = to_dlpack(t);
@@ -74,7 +74,7 @@ void check_taken(const std::vector<NamedView>& views, Take take) {
 }
 
 TEST_CASE("dlpack: what comes in shares the memory, of every dtype and layout") {
-  for (const DType dtype : kAllDtypes) {
+  for (const DType dtype : kAllDTypes) {
     check_taken<DLManagedTensorVersioned>(views_of(dtype), [](auto* m) { return from_dlpack(m); });
     check_taken<DLManagedTensor>(views_of(dtype),
                                  [](auto* m) { return io::from_unversioned_dlpack(m); });

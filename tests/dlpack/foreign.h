@@ -90,9 +90,6 @@ class Foreign {
   std::atomic<int> deleted_{0};
 };
 
-inline constexpr DType kAllDtypes[] = {f16,     bf16, f32, f64, i32, i64,     u8,
-                                       boolean, i8,   i16, u16, u32, f8_e4m3, f8_e5m2};
-
 /// A tensor of 24 elements on the default device, in every layout that a view can have.
 struct NamedView {
   std::string name;

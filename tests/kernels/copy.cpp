@@ -202,17 +202,14 @@ void compare_copies(DType from, DType to, const Geometry& g, std::vector<double>
                               to_string(g.shape), to_string(g.from), to_string(g.to)));
 }
 
-constexpr DType kAll[] = {f16,     bf16, f32, f64, i32, i64,     u8,
-                          boolean, i8,   i16, u16, u32, f8_e4m3, f8_e5m2};
-
 }  // namespace
 
 TEST_CASE("a device copies and casts any strides to the CPU's bits", "[gpu]") {
   if (!has_device()) return;
   std::vector<double> values(257);  // in the range of every dtype, with fractions
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i * i % 503) / 4;
-  for (const DType from : kAll) {
-    for (const DType to : kAll) {
+  for (const DType from : kAllDTypes) {
+    for (const DType to : kAllDTypes) {
       for (const Geometry& g : kGeometries) compare_copies(from, to, g, values);
     }
   }
@@ -281,7 +278,7 @@ TEST_CASE("a device moves the bits of NaNs, and a NaN stays one in every floatin
 
 TEST_CASE("a device fills and counts as the CPU does", "[gpu]") {
   if (!has_device()) return;
-  for (const DType t : kAll) {
+  for (const DType t : kAllDTypes) {
     for (const Geometry& g : kGeometries) {
       for (const double value : {0.0, 1.0, 2.7}) {
         const Twins x(t, std::vector<double>(static_cast<std::size_t>(g.to_elements()), 9.0));

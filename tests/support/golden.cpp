@@ -1,5 +1,6 @@
 #include "support/golden.h"
 #include "support/source_path.h"
+#include "support/values.h"
 
 #include <cstdlib>
 #include <filesystem>
@@ -10,7 +11,7 @@ namespace firn::testing {
 namespace {
 
 DType dtype_named(const std::string& name) {
-  for (DType t : {f16, bf16, f32, f64, i32, i64, u8, boolean, i8, i16, u16, u32, f8_e4m3, f8_e5m2})
+  for (DType t : kAllDTypes)
     if (name == to_string(t)) return t;
   throw Error("read_goldens", "unknown dtype " + name);
 }

@@ -2,6 +2,7 @@
 // memory layout and device, and a comparison that says where and by how much.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -33,6 +34,13 @@ class Rng {
  private:
   std::uint64_t state_;
 };
+
+/// Every dtype, in the order of the enum.
+inline constexpr auto kAllDTypes = [] {
+  std::array<DType, kDTypes> all{};
+  for (int i = 0; i < kDTypes; ++i) all[static_cast<std::size_t>(i)] = static_cast<DType>(i);
+  return all;
+}();
 
 /// A fixed seed for a name (FNV-1a), so that a test's numbers do not depend on the tests around it.
 std::uint64_t seed_of(std::string_view name) noexcept;

@@ -26,8 +26,7 @@ TEST_CASE("tensor: from values, with shape, strides, dtype and sizes", "[tensor]
 }
 
 TEST_CASE("tensor: every dtype holds and gives back its values", "[tensor]") {
-  for (DType t :
-       {f16, bf16, f32, f64, i32, i64, u8, boolean, i8, i16, u16, u32, f8_e4m3, f8_e5m2}) {
+  for (DType t : firn::testing::kAllDTypes) {
     INFO(to_string(t));
     const Tensor x = firn::testing::make({0, 1, 1}, {3}, t);
     CHECK(x.dtype() == t);
@@ -50,7 +49,7 @@ TEST_CASE("tensor: scalars and empty tensors", "[tensor]") {
 }
 
 TEST_CASE("tensor: zeros are zero in every dtype", "[tensor]") {
-  for (DType t : {f16, bf16, f32, f64, i32, i64, u8, boolean, i8, i16, u16, u32, f8_e4m3, f8_e5m2})
+  for (DType t : firn::testing::kAllDTypes)
     CHECK(zeros({2, 3}, t).to_vector<double>() == std::vector<double>(6, 0.0));
 }
 

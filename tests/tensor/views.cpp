@@ -245,10 +245,8 @@ TEST_CASE("cast: rounding, truncation and truth", "[tensor]") {
   CHECK(cast(cast(x, boolean), f32).to_vector<float>() == std::vector<float>{1, 0, 1, 1});
   CHECK(cast(tensor({70000.f}), f16).item() == INFINITY);
   CHECK(cast(x, f64).storage()->data() == x.storage()->data());  // x itself
-  for (DType from :
-       {f16, bf16, f32, f64, i32, i64, u8, boolean, i8, i16, u16, u32, f8_e4m3, f8_e5m2})
-    for (DType to :
-         {f16, bf16, f32, f64, i32, i64, u8, boolean, i8, i16, u16, u32, f8_e4m3, f8_e5m2}) {
+  for (DType from : firn::testing::kAllDTypes)
+    for (DType to : firn::testing::kAllDTypes) {
       INFO(to_string(from) << " to " << to_string(to));
       CHECK(cast(firn::testing::make({0, 1, 1}, {3}, from), to).to_vector<double>() ==
             std::vector<double>{0, 1, 1});

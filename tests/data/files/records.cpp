@@ -110,8 +110,7 @@ TEST_CASE("records: samples of any dtypes and shapes come back, from several sha
   Rng rng(1);
   for (int i = 0; i < 40; ++i) {
     Sample sample;
-    for (const DType dtype :
-         {f16, bf16, f32, f64, i32, i64, u8, boolean, i8, i16, u16, u32, f8_e4m3, f8_e5m2}) {
+    for (const DType dtype : firn::testing::kAllDTypes) {
       Shape shape;
       for (std::int64_t rank = rng.below(4); rank > 0; --rank) shape.push_back(rng.below(4));
       sample.push_back(rand(shape).to(f32).clamp(0, 1).to(dtype));
