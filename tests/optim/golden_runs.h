@@ -1,4 +1,4 @@
-// Golden trajectories of optimizers: files of tests/goldens/optim*.py.
+// Golden trajectories of optimizers: files of tests/goldens/optim/optim*.py.
 #pragma once
 
 #include <fstream>
@@ -39,7 +39,7 @@ inline std::vector<double> numbers(std::istream& in) {
 
 /// `name` is relative to tests/goldens.
 inline GoldenRuns read_runs(const std::string& name) {
-  std::ifstream file(source_path("tests/goldens/" + name));
+  std::ifstream file(source_path("tests/goldens/optim/" + name));
   REQUIRE(file);
   GoldenRuns out;
   for (std::string text; std::getline(file, text);) {

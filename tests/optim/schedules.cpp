@@ -1,5 +1,5 @@
-// Learning-rate schedules: against PyTorch's schedulers (tests/goldens/optim_schedules.py), in
-// words, and in an optimizer, where the applied steps count.
+// Learning-rate schedules: against PyTorch's schedulers (tests/goldens/optim/optim_schedules.py),
+// in words, and in an optimizer, where the applied steps count.
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -24,7 +24,7 @@ struct Golden {
 };
 
 std::vector<Golden> read() {
-  std::ifstream file(firn::testing::source_path("tests/goldens/optim_schedules.txt"));
+  std::ifstream file(firn::testing::source_path("tests/goldens/optim/optim_schedules.txt"));
   REQUIRE(file);
   std::vector<Golden> out;
   for (std::string text; std::getline(file, text);) {

@@ -1,5 +1,5 @@
 // Optimizers against PyTorch's and against the papers' algorithms in NumPy
-// (tests/goldens/optim.py), and against first steps worked out by hand.
+// (tests/goldens/optim/optim.py), and against first steps worked out by hand.
 #include <cmath>
 #include <functional>
 #include <memory>

@@ -1,5 +1,5 @@
 // States in 8 bits: the code beside bitsandbytes', trainings beside a NumPy model of them
-// (tests/goldens/optim_8bit.py), memory, and what is refused.
+// (tests/goldens/optim/optim_8bit.py), memory, and what is refused.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -54,7 +54,7 @@ struct Goldens {
 
 const Goldens& goldens() {
   static const Goldens all = [] {
-    std::ifstream file(source_path("tests/goldens/optim_8bit.txt"));
+    std::ifstream file(source_path("tests/goldens/optim/optim_8bit.txt"));
     REQUIRE(file);
     Goldens out;
     for (std::string text; std::getline(file, text);) {

@@ -1,5 +1,6 @@
-// Muon and Adafactor: every step beside that of their published algorithms (tests/goldens/
-// optim_matrix.py), and what Muon does with the parameters that are no hidden matrices.
+// Muon and Adafactor: every step beside that of their published algorithms
+// (tests/goldens/optim/optim_matrix.py), and what Muon does with the parameters that are no hidden
+// matrices.
 #include <cmath>
 #include <memory>
 

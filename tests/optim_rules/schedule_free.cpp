@@ -1,5 +1,5 @@
-// Schedule-free AdamW: trainings beside a NumPy model (tests/goldens/optim_schedule_free.py), and
-// which of its two sets of weights is seen when.
+// Schedule-free AdamW: trainings beside a NumPy model (tests/goldens/optim/optim_schedule_free.py),
+// and which of its two sets of weights is seen when.
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -42,7 +42,7 @@ struct Goldens {
 
 const Goldens& goldens() {
   static const Goldens all = [] {
-    std::ifstream file(source_path("tests/goldens/optim_schedule_free.txt"));
+    std::ifstream file(source_path("tests/goldens/optim/optim_schedule_free.txt"));
     REQUIRE(file);
     Goldens out;
     for (std::string text; std::getline(file, text);) {

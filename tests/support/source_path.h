@@ -6,7 +6,7 @@
 
 namespace firn::testing {
 
-/// The full path of `relative`, which is relative to the repository: "tests/goldens/optim.txt".
+/// The full path of `relative`, which is relative to the repository: "tests/goldens/optim/optim.txt".
 std::string source_path(const std::string& relative);
 
 }  // namespace firn::testing

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/goldens/optim_matrix.txt: weights after each step of Muon and of Adafactor, by NumPy
+"""Writes tests/goldens/optim/optim_matrix.txt: weights after each step of Muon and of Adafactor, by NumPy
 in f64, from the published algorithms:
 
   Muon: Jordan et al. 2024 (https://kellerjordan.github.io/posts/muon/), with the two scales of the
@@ -13,7 +13,7 @@ The problem: parameters a [4, 6], b [7, 3], c [5], d [3, 2, 2, 2], and loss = su
   step K : 74 values                 weights after step K
 `b_from=K`: b takes part in the loss from step K on, and has no gradient before. `match=1`: the scale
 match_rms_adamw. Muon updates a, b and d, and with `one=1` a alone.
-Usage: python3 tests/goldens/optim_matrix.py > tests/goldens/optim_matrix.txt
+Usage: python3 tests/goldens/optim/optim_matrix.py > tests/goldens/optim/optim_matrix.txt
 """
 
 import numpy as np

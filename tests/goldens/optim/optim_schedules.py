@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes tests/goldens/optim_schedules.txt: learning rates of PyTorch's schedulers.
+"""Writes tests/goldens/optim/optim_schedules.txt: learning rates of PyTorch's schedulers.
 
 Lines: `schedule NAME KEY=VALUE ...`, the numbers as firn takes them, then `values : V V ...`, one per
 step from 0 on. `plateau KEY=VALUE ...` has `observed : ...` and the rate after each in `values : ...`.
-Made with PyTorch 2.15: python3 tests/goldens/optim_schedules.py > tests/goldens/optim_schedules.txt
+Made with PyTorch 2.15: python3 tests/goldens/optim/optim_schedules.py > tests/goldens/optim/optim_schedules.txt
 """
 
 import random

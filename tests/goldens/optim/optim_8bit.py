@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/goldens/optim_8bit.txt: the code of 8-bit optimizer states, and trainings with it.
+"""Writes tests/goldens/optim/optim_8bit.txt: the code of 8-bit optimizer states, and trainings with it.
 
   signed|unsigned : 256 values       bitsandbytes' create_dynamic_map(), sorted
   initial|goal|curve : 300 values    loss = sum(0.5 * curve * (w - goal)^2)
@@ -9,7 +9,7 @@
 The states are decoded, updated and encoded again, as bitsandbytes' kernels do; a second moment above
 0 never becomes 0. A run is taken only if no number that is encoded is near the middle between two
 values, so that another order of roundings gives the same codes.
-Made with bitsandbytes 0.50: python3 tests/goldens/optim_8bit.py > tests/goldens/optim_8bit.txt
+Made with bitsandbytes 0.50: python3 tests/goldens/optim/optim_8bit.py > tests/goldens/optim/optim_8bit.txt
 """
 
 import numpy as np

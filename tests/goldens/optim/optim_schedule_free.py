@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/goldens/optim_schedule_free.txt: trainings with schedule-free AdamW, in f64 by NumPy.
+"""Writes tests/goldens/optim/optim_schedule_free.txt: trainings with schedule-free AdamW, in f64 by NumPy.
 
   initial|goal|curve : 12 values     loss = sum(0.5 * curve * (w - goal)^2)
   run KEY=VALUE ...                  options of optim::ScheduleFreeAdamW; halved=K: lr is halved after K steps
@@ -7,7 +7,7 @@
   x K : 12 values                    the averaged weights
 
 The steps are those of PyPI's schedulefree 1.4.1 (AdamWScheduleFree.step), which keeps y and z; x is what its eval() makes of
-them.   python3 tests/goldens/optim_schedule_free.py > tests/goldens/optim_schedule_free.txt
+them.   python3 tests/goldens/optim/optim_schedule_free.py > tests/goldens/optim/optim_schedule_free.txt
 """
 
 import numpy as np

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/goldens/optim.txt: weights after each step of PyTorch's optimizers, and of LAMB and
+"""Writes tests/goldens/optim/optim.txt: weights after each step of PyTorch's optimizers, and of LAMB and
 Lion by NumPy, from their papers.
 
 The problem: two parameters a [3, 4] and b [5], loss = sum(0.5 * curve * (w - goal)^2) over both, 12
@@ -8,7 +8,7 @@ steps. Every run takes the same start. Lines:
   run NAME DTYPE KEY=VALUE ...       an optimizer and its options as firn names them
   step K : 17 values                 weights after step K
 `b_from=K`: b takes part in the loss from step K on, and has no gradient before.
-Made with PyTorch 2.15: python3 tests/goldens/optim.py > tests/goldens/optim.txt
+Made with PyTorch 2.15: python3 tests/goldens/optim/optim.py > tests/goldens/optim/optim.txt
 """
 
 import numpy as np
