@@ -50,6 +50,13 @@ if(FIRN_SANITIZE)
   endif()
   target_link_options(firn_private INTERFACE -fsanitize=${FIRN_SANITIZE})
 endif()
+find_program(FIRN_LLD ld.lld)
+mark_as_advanced(FIRN_LLD)
+if(FIRN_LLD AND PROJECT_IS_TOP_LEVEL)
+  # Programs alone: the shared library keeps the system's linker, and nvcc does not know the option.
+  target_link_options(firn_private INTERFACE
+    $<$<AND:$<LINK_LANGUAGE:CXX>,$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>>:-fuse-ld=lld>)
+endif()
 if(FIRN_PRECOMPILE AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   target_compile_options(firn_private INTERFACE "SHELL:-Xclang -fno-pch-timestamp")  # so that ccache can keep them
 endif()

@@ -23,12 +23,14 @@ void svd(const char* op, const ConstView& x, const View& u, const View& s, const
       matrix_at<T>(vt, i).setConstant(std::numeric_limits<T>::quiet_NaN());
       return;
     }
-    const Eigen::BDCSVD<Matrix<T>> factors(own, Eigen::ComputeThinU | Eigen::ComputeThinV);
+    // In f64 always: f32 keeps its small values, and Eigen's code, a minute to compile, is there once.
+    const Eigen::BDCSVD<Matrix<double>> factors(own.template cast<double>(),
+                                                Eigen::ComputeThinU | Eigen::ComputeThinV);
     if (factors.info() != Eigen::Success)
       refuse(op, x, i, "has singular values that were not found", "scale it, or take f64");
-    matrix_at<T>(u, i) = factors.matrixU();
-    list_at<T>(s, i) = factors.singularValues();
-    matrix_at<T>(vt, i) = factors.matrixV().transpose();
+    matrix_at<T>(u, i) = factors.matrixU().template cast<T>();
+    list_at<T>(s, i) = factors.singularValues().template cast<T>();
+    matrix_at<T>(vt, i) = factors.matrixV().transpose().template cast<T>();
   });
 }
 
