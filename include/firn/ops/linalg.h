@@ -41,8 +41,8 @@ struct SVD {
 };
 /// u, s and vt with u diag(s) vt = x, for x [..., m, n] and k = min(m, n): PyTorch's svd with
 /// full_matrices=False. Signs of pairs of vectors are arbitrary: only results that do not depend on
-/// them have a gradient that means something. Throws Error if an element is not finite. Gradient:
-/// Giles 2008; Seeger et al. 2017.
+/// them have a gradient that means something. f32 is computed in f64. Throws Error if an element is
+/// not finite. Gradient: Giles 2008; Seeger et al. 2017.
 SVD svd(const Tensor& x);
 /// The singular values alone, [..., k]; their gradient exists if they are equal, too.
 Tensor svdvals(const Tensor& x);

@@ -381,7 +381,7 @@ class Cache {
                                                 bool bias) {
     const OneThread guard(/*holds_lock=*/true);
     if (!guard.usable()) return nullptr;
-    const Reserve reserve(kMakeReserve);
+    const Reserve reserve(kMakeReserve, kCodeReserve);
     try {
       auto all = std::make_shared<Convolution>(pass, dtype, z, images, bias);
       if (all->usable()) return all;

@@ -7,12 +7,13 @@
 
 namespace firn::kernels::cpu {
 
-/// Allocates `bytes` bytes and frees them at once, so that the heap has them for the call that
-/// follows. Other threads can still take them; firn cannot prevent that.
+/// Allocates `bytes` bytes of the heap and `code` bytes of executable pages and frees them at once,
+/// so that the call that follows gets them. Other threads can still take them; firn cannot prevent
+/// that. Pages come from the system, which may refuse them while the heap has memory left.
 class Reserve {
  public:
   /// Throws OutOfMemory.
-  explicit Reserve(std::size_t bytes);
+  explicit Reserve(std::size_t bytes, std::size_t code = 0);
   ~Reserve();
   Reserve(const Reserve&) = delete;
   Reserve& operator=(const Reserve&) = delete;

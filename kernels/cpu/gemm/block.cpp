@@ -51,7 +51,7 @@ class FirstUse {
  public:
   FirstUse(bool a_transposed, bool b_transposed, float beta)
       : known_(kinds()[(a_transposed ? 1 : 0) + (b_transposed ? 2 : 0) + (beta != 0 ? 4 : 0)]) {
-    if (!known_.load(std::memory_order_relaxed)) reserve_.emplace(kMakeReserve);
+    if (!known_.load(std::memory_order_relaxed)) reserve_.emplace(kMakeReserve, kCodeReserve);
   }
   void succeeded() noexcept {
     if (!reserve_) return;

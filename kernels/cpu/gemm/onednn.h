@@ -5,9 +5,11 @@
 
 namespace firn::kernels::cpu {
 
-/// The most that a call of oneDNN allocates once its kernels exist, and that generating them takes.
+/// The most that a call of oneDNN allocates once its kernels exist, that generating them takes of the
+/// heap, and of pages for their code.
 inline constexpr std::size_t kCallReserve = std::size_t{32} << 10;
 inline constexpr std::size_t kMakeReserve = std::size_t{8} << 20;
+inline constexpr std::size_t kCodeReserve = std::size_t{8} << 20;
 
 /// Whether the program is ending and oneDNN frees its generated code. firn then computes without
 /// oneDNN, in destructors of static objects and in threads that still run.

@@ -47,6 +47,44 @@ void add_columns(const ConstView& dy, const ConstView& index, const IndexGeometr
   }
 }
 
+/// Into how many parts add_parts() splits one list. By sizes alone: their sums are rounded apart.
+std::int64_t parts_of(std::int64_t terms, std::int64_t bound) {
+  constexpr std::int64_t kLong = 65536, kMost = 8;
+  return terms < kLong
+             ? 1
+             : std::clamp<std::int64_t>(terms / (4 * std::max<std::int64_t>(bound, 1)), 1, kMost);
+}
+
+/// One list of terms that is much longer than the line of sums: each part of it has sums of its
+/// own, which are then added in the order of the parts.
+void add_parts(const ConstView& dy, const ConstView& index, const View& grad, int axis,
+               const IndexGeometry& g, std::int64_t parts) {
+  const std::int64_t bound = grad.shape[axis];
+  Workspace sums({parts, bound}, f64);
+  double* const all = sums.view().as<double>();
+  const std::int64_t each = math::ceil_div(g.axis.size, parts);
+  parallel_for(parts, g.axis.size, [&](std::int64_t p) {
+    std::fill_n(all + p * bound, bound, 0.0);
+    IndexGeometry part = g;
+    part.axis.size = std::min(each, g.axis.size - p * each);
+    IndexSteps from;
+    from.index = p * each * g.axis.index;
+    from.dense = p * each * g.axis.dense;
+    add_columns(dy, index, part, from, 1, all + p * bound, 1, 1);
+  });
+  parallel_for(math::ceil_div(bound, kTile), parts * bound, [&](std::int64_t tile) {
+    alignas(64) double old[kTile];
+    const std::int64_t first = tile * kTile, n = std::min(kTile, bound - first);
+    void* const to = advance(grad.data, grad.dtype, first * g.axis.table);
+    double* const sum = all + first;
+    const double* before = load_row<double>(to, grad.dtype, g.axis.table, n, old);
+    for (std::int64_t i = 0; i < n; ++i) sum[i] += before[i];
+    for (std::int64_t p = 1; p < parts; ++p)
+      for (std::int64_t i = 0; i < n; ++i) sum[i] += sum[p * bound + i];
+    store_row<double>(sum, to, grad.dtype, g.axis.table, n);
+  });
+}
+
 /// Element by element, in sums of type A.
 template <class A>
 void add_elements(const ConstView& dy, const ConstView& index, const View& grad, int axis,
@@ -191,6 +229,10 @@ void gather_backward_checked(const ConstView& dy, const ConstView& index, const 
   bool one_list = g.inner.index == 0 && g.inner.size > 1;
   for (int i = 0; i < g.outer_count; ++i) one_list = one_list && g.outer[i].index == 0;
   if (one_list) return add_slices(dy, index, grad, axis, g);
+  const std::int64_t parts = parts_of(g.axis.size, grad.shape[axis]);
+  if (parts > 1 && g.lines == 1 && g.inner.size == 1) {
+    return add_parts(dy, index, grad, axis, g, parts);
+  }
   if (grad.dtype == f64 || g.axis.size > kFewTerms) {
     return add_elements<double>(dy, index, grad, axis, g);
   }

@@ -23,7 +23,8 @@ void svd(const char* op, const ConstView& x, const View& u, const View& s, const
       matrix_at<T>(vt, i).setConstant(std::numeric_limits<T>::quiet_NaN());
       return;
     }
-    // In f64 always: f32 keeps its small values, and Eigen's code, a minute to compile, is there once.
+    // In f64 always: f32 keeps its small values, and Eigen's code, a minute to compile, is there
+    // once.
     const Eigen::BDCSVD<Matrix<double>> factors(own.template cast<double>(),
                                                 Eigen::ComputeThinU | Eigen::ComputeThinV);
     if (factors.info() != Eigen::Success)
