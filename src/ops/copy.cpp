@@ -116,7 +116,8 @@ void copy_(const Tensor& x, const Tensor& src) {
   autograd::check_overwrite("copy_", x);
   if (recorded)
     autograd::check_in_place(
-        "copy_", x, true, "copy src.detach(), or build the tensor with cat(), stack() or where()");
+        "copy_", x, true,
+        "copy src.detach(), or build the tensor with slice_scatter(), cat() or where()");
   Tensor here = to_device(recorded ? src : src.detach(), x.device());
   if (recorded) here = cast(here, x.dtype());
   if (autograd::wants_attributes()) [[unlikely]]

@@ -113,15 +113,18 @@ void check(RecurrentCell cell, const Tensor& gates, const Tensor& weight,
   state("h", o.h, p);
   state("c", o.c, n);
   if (!o.lengths.defined()) return;
-  require_index(kOp, o.lengths);
+  FIRN_CHECK(o.lengths.dtype() == i64 || o.lengths.dtype() == i32, kOp,
+             "cast it: lengths.to(firn::i64)", "lengths are i64 or i32, got {}",
+             describe(o.lengths));
   FIRN_CHECK(o.lengths.shape() == Shape{batch} && o.lengths.device() == gates.device(), kOp,
              "lengths is [batch]: the steps of each sequence", "lengths {} for gates {}",
              describe(o.lengths), describe(gates));
   if (!o.lengths.device().is_cpu() || runtime::dry_run()) return;
-  for (const std::int64_t length : cast(o.lengths.detach(), i64).to_vector<std::int64_t>())
-    FIRN_CHECK(length >= 0 && length <= gates.size(0), kOp,
-               "a sequence has at most as many steps as gates", "a length is {}, of {} steps",
-               length, gates.size(0));
+  const auto lengths = cast(o.lengths.detach(), i64).to_vector<std::int64_t>();
+  for (std::size_t i = 0; i < lengths.size(); ++i)
+    FIRN_CHECK(lengths[i] >= 0 && lengths[i] <= gates.size(0), kOp,
+               "lengths holds the steps of each sequence",
+               "lengths[{}] is {}, and there are {} steps", i, lengths[i], gates.size(0));
 }
 
 /// Whether step t of a sequence is one of its own: bool [steps, batch].

@@ -31,6 +31,7 @@ class Printer {
   explicit Printer(const Tensor& t)
       : shape_(t.shape()), strides_(contiguous_strides(t.shape())), dtype_(t.dtype()) {
     values_ = t.to_vector<double>();
+    if (dtype_ == i64) integers_ = t.to_vector<std::int64_t>();
     shorten_ = static_cast<std::int64_t>(values_.size()) > kSummarize;
     choose_style();
   }
@@ -49,14 +50,15 @@ class Printer {
 
   template <class Fn>
   void for_shown(int axis, std::int64_t offset, Fn&& fn) const {
-    if (axis == shape_.size()) return fn(values_[static_cast<std::size_t>(offset)]);
+    if (axis == shape_.size()) return fn(static_cast<std::size_t>(offset));
     for (std::int64_t i = 0; i < shape_[axis]; ++i)
       if (!hidden(i, shape_[axis])) for_shown(axis + 1, offset + i * strides_[axis], fn);
   }
 
   void choose_style() {
     double largest = 0, smallest = INFINITY;
-    for_shown(0, 0, [&](double v) {
+    for_shown(0, 0, [&](std::size_t at) {
+      const double v = values_[at];
       if (!std::isfinite(v)) return;
       style_.integral &= v == std::nearbyint(v) && std::fabs(v) < 1e7;
       if (v != 0) {
@@ -66,10 +68,13 @@ class Printer {
     });
     if (!has_fractions()) style_.integral = true;
     style_.scientific = !style_.integral && (largest >= 1e6 || smallest < 1e-3);
-    for_shown(0, 0, [&](double v) { style_.width = std::max(style_.width, text(v).size()); });
+    for_shown(0, 0,
+              [&](std::size_t at) { style_.width = std::max(style_.width, text(at).size()); });
   }
 
-  std::string text(double v) const {
+  std::string text(std::size_t at) const {
+    if (dtype_ == i64) return std::to_string(integers_[at]);  // a double has 53 bits
+    const double v = values_[at];
     if (dtype_ == DType::boolean) return v != 0 ? "true" : "false";
     std::string s = style_.write(v);
     if (style_.integral && has_fractions() && std::isfinite(v)) s += '.';
@@ -78,7 +83,7 @@ class Printer {
 
   void write_axis(int axis, std::int64_t offset) {
     if (axis == shape_.size()) {
-      out_ += fmt::format("{:>{}}", text(values_[static_cast<std::size_t>(offset)]), style_.width);
+      out_ += fmt::format("{:>{}}", text(static_cast<std::size_t>(offset)), style_.width);
       return;
     }
     const std::int64_t n = shape_[axis];
@@ -105,6 +110,7 @@ class Printer {
   Strides strides_;
   DType dtype_;
   std::vector<double> values_;
+  std::vector<std::int64_t> integers_;
   bool shorten_ = false;
   NumberStyle style_;
   std::string out_;

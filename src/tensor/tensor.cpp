@@ -147,45 +147,52 @@ requires std::is_same_v<T, std::remove_cv_t<T>> Tensor from_memory(T* data, cons
 
 namespace {
 
-// Calls fn(const Source&) for every element in row-major order, on a host copy if needed. In a dry
-// run every element is 0.
-template <class Fn>
-void for_each_element(const Tensor& t, Fn&& fn) {
-  if (runtime::dry_run()) {
-    return visit(t.dtype(), [&]<class T>() {
-      for (std::int64_t i = 0; i < t.numel(); ++i) fn(T{});
-    });
+/// Copies the elements of a strided view into `to`, in row-major order.
+template <std::size_t kSize>
+void pack(const char* first, const Shape& shape, const Strides& strides, char* to) {
+  Dims index = Dims::filled(shape.size(), 0);
+  const std::int64_t n = shape.product();
+  for (std::int64_t i = 0; i < n; ++i, to += kSize) {
+    std::int64_t at = 0;
+    for (int d = 0; d < index.size(); ++d) at += index[d] * strides[d];
+    std::memcpy(to, first + at * static_cast<std::int64_t>(kSize), kSize);
+    for (int d = index.size() - 1; d >= 0 && ++index[d] == shape[d]; --d) index[d] = 0;
   }
-  std::vector<char> copy;
+}
+
+/// The elements in row-major order and in host memory: those of the tensor itself, or in `copies`.
+/// A type for each dtype and another for each result would make hundreds of loops of pack().
+const char* packed_elements(const Tensor& t, std::vector<char> (&copies)[2]) {
   const TensorImpl& impl = *t.impl();
-  const char* base = static_cast<const char*>(impl.data());
-  std::int64_t before = 0;  // elements of the view that lie before its first one in memory
-  if (!t.device().is_cpu() && impl.shape.product() > 0) {
-    std::int64_t after = 0;
+  const char* first = static_cast<const char*>(impl.data());
+  const auto size = static_cast<std::int64_t>(size_of(t.dtype()));
+  if (!t.device().is_cpu() && t.numel() > 0) {
+    std::int64_t before = 0, after = 0;  // elements of the view on either side of its first one
     for (int d = 0; d < impl.shape.size(); ++d) {
       const std::int64_t span = (impl.shape[d] - 1) * impl.strides[d];
       (span < 0 ? before : after) += span < 0 ? -span : span;
     }
-    const auto size = static_cast<std::int64_t>(size_of(t.dtype()));
-    copy.resize(static_cast<std::size_t>((before + after + 1) * size));
-    copy_bytes(copy.data(), Device::cpu(), base - before * size, t.device(), copy.size());
-    base = copy.data();
+    copies[0].resize(static_cast<std::size_t>((before + after + 1) * size));
+    copy_bytes(copies[0].data(), Device::cpu(), first - before * size, t.device(),
+               copies[0].size());
+    first = copies[0].data() + before * size;
   }
-  visit(t.dtype(), [&]<class T>() {
-    const T* first = reinterpret_cast<const T*>(base) + before;
-    const std::int64_t n = impl.shape.product();
-    if (t.is_contiguous()) {
-      for (std::int64_t i = 0; i < n; ++i) fn(first[i]);
-      return;
-    }
-    Dims index = Dims::filled(impl.shape.size(), 0);
-    for (std::int64_t i = 0; i < n; ++i) {
-      std::int64_t at = 0;
-      for (int d = 0; d < index.size(); ++d) at += index[d] * impl.strides[d];
-      fn(first[at]);
-      for (int d = index.size() - 1; d >= 0 && ++index[d] == impl.shape[d]; --d) index[d] = 0;
-    }
-  });
+  if (t.is_contiguous()) return first;
+  copies[1].resize(t.bytes());
+  switch (size) {
+    case 1:
+      pack<1>(first, impl.shape, impl.strides, copies[1].data());
+      break;
+    case 2:
+      pack<2>(first, impl.shape, impl.strides, copies[1].data());
+      break;
+    case 4:
+      pack<4>(first, impl.shape, impl.strides, copies[1].data());
+      break;
+    default:
+      pack<8>(first, impl.shape, impl.strides, copies[1].data());
+  }
+  return copies[1].data();
 }
 
 }  // namespace
@@ -194,31 +201,39 @@ double Tensor::item() const {
   require_defined("item", *this);
   FIRN_CHECK(numel() == 1, "item", "reduce it first, or use to_vector", "{} has {} elements",
              describe(*this), numel());
-  double value = 0;
-  for_each_element(*this, [&](auto v) { value = static_cast<double>(v); });
-  return value;
+  if (runtime::dry_run()) return 0;
+  std::vector<char> copies[2];
+  const char* value = packed_elements(*this, copies);
+  return visit(dtype(),
+               [&]<class S>() { return static_cast<double>(*reinterpret_cast<const S*>(value)); });
 }
 
 template <Element T>
 std::vector<T> Tensor::to_vector() const try {
   require_defined("to_vector", *this);
+  const auto n = static_cast<std::size_t>(numel());
   std::vector<T> out;
   try {
-    out.reserve(static_cast<std::size_t>(numel()));
+    out.resize(n);
   } catch (const std::exception&) {  // bad_alloc or length_error
     throw OutOfMemory(fmt::format("no memory left for a vector of {}", describe(*this)),
-                      static_cast<std::size_t>(numel()) * sizeof(T));
+                      n * sizeof(T));
   }
-  for_each_element(*this, [&]<class S>(S v) {
-    if constexpr (std::is_same_v<S, T>) {
-      out.push_back(v);
-    } else if constexpr (!std::is_arithmetic_v<T>) {
-      out.push_back(T(static_cast<float>(v)));
-    } else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool> &&
-                         !std::is_integral_v<S>) {
-      out.push_back(math::to_integer<T>(static_cast<double>(v)));
-    } else {
-      out.push_back(static_cast<T>(v));
+  if (runtime::dry_run()) return out;
+  std::vector<char> copies[2];
+  const char* const values = packed_elements(*this, copies);
+  visit(dtype(), [&]<class S>() {
+    const S* const from = reinterpret_cast<const S*>(values);
+    for (std::size_t i = 0; i < n; ++i) {
+      if constexpr (std::is_same_v<S, T> || std::is_arithmetic_v<T>) {
+        if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool> && !std::is_integral_v<S>) {
+          out[i] = math::to_integer<T>(static_cast<double>(from[i]));
+        } else {
+          out[i] = static_cast<T>(from[i]);
+        }
+      } else {
+        out[i] = T(static_cast<float>(from[i]));
+      }
     }
   });
   return out;

@@ -16,6 +16,14 @@
 namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
+/// `at` without the axes along which the index is repeated: the position in the caller's index.
+Dims own_position(const Dims& at, const ConstView& index) {
+  Dims own;
+  for (int i = 0; i < at.size(); ++i)
+    if (index.strides[i] != 0) own.push_back(at[i]);
+  return own.size() > 0 ? own : at;
+}
+
 template <class I>
 void check_index_as(const char* op, const ConstView& index, std::int64_t bound) {
   if (index.numel() == 0) return;
@@ -52,8 +60,9 @@ void check_index_as(const char* op, const ConstView& index, std::int64_t bound) 
         if (last >= 0) at[last] = k;
         if (value < 0 || value >= bound)
           throw Error(op,
-                      "index " + std::to_string(value) + " at position " + to_string(at) +
-                          " is outside [0, " + std::to_string(bound) + ")",
+                      "index " + std::to_string(value) + " at position " +
+                          to_string(own_position(at, index)) + " is outside [0, " +
+                          std::to_string(bound) + ")",
                       "indices start at 0 and may not be negative");
       }
     }

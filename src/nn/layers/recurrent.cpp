@@ -14,7 +14,9 @@ void check_options(const char* layer, RecurrentCell cell, std::int64_t in, std::
                    const RecurrentLayerOptions& o) {
   FIRN_CHECK(in > 0 && units > 0, layer, "give the width of x and the number of units",
              "in = {} and units = {} must be positive", in, units);
-  FIRN_CHECK(o.layers > 0, layer, "1 is the default", "layers = {}", o.layers);
+  constexpr std::int64_t kMostLayers = 65536;  // a number that was overwritten makes no layer
+  FIRN_CHECK(o.layers > 0 && o.layers <= kMostLayers, layer, "1 is the default",
+             "layers = {} is not in [1, {}]", o.layers, kMostLayers);
   FIRN_CHECK(o.dropout >= 0 && o.dropout < 1, layer, "the share of what becomes zero",
              "dropout = {} is not in [0, 1)", o.dropout);
   FIRN_CHECK(o.dropout == 0 || o.layers > 1, layer, "put an nn::Dropout after it",

@@ -91,7 +91,7 @@ Tensor cov(const Tensor& x, std::int64_t correction) {
   FIRN_CHECK(n > 0, kOp, "check that there are observations", "{} has none", describe(x));
   const Tensor rows = x.rank() == 1 ? unsqueeze(x, 0) : x;
   const Tensor from_mean = sub(rows, mean(rows, 1, true));
-  const double divisor = static_cast<double>(std::max<std::int64_t>(n - correction, 0));
+  const double divisor = std::max(0.0, static_cast<double>(n) - static_cast<double>(correction));
   const Tensor y = div(matmul(from_mean, transpose(from_mean, 0, 1)), divisor);
   return rows.size(0) == 1 ? reshape(y, {}) : y;
 }

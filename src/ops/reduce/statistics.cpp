@@ -248,6 +248,12 @@ Histogram histogram(const Tensor& x, const Tensor& edges, const HistogramOptions
   require_same("histogram", x, edges);
   FIRN_CHECK(edges.rank() == 1 && edges.numel() >= 2, "histogram", "n bins have n + 1 edges",
              "edges are a list of two or more numbers, got {}", describe(edges));
+  if (edges.device().is_cpu() && !runtime::dry_run()) {
+    const auto e = edges.detach().to_vector<double>();
+    for (std::size_t i = 1; i < e.size(); ++i)
+      FIRN_CHECK(e[i - 1] <= e[i], "histogram", "sort them, and leave NaN out",
+                 "edges ascend, but edge {} is {} and edge {} is {}", i - 1, e[i - 1], i, e[i]);
+  }
   return counted(x, as_list(edges.detach()), options);
 }
 
