@@ -256,6 +256,11 @@ TEST_CASE("a bad index is named with position and bound, and nothing is written"
   CHECK(error_of([&] {
           gather(zeros({2, 3}), 1, grid);
         }).find("index 3 at position [1, 0]") != std::string::npos);
+  const Tensor list = make({0, 1, 9}, {3}, i64).to(Device::cpu());
+  for (const int axis : {0, 1})
+    CHECK(error_of([&] {
+            index_select(zeros({4, 4}, Device::cpu()), axis, list);
+          }).find("index 9 at position [2] ") != std::string::npos);
 }
 
 TEST_CASE("index ops refuse operands that do not fit") {

@@ -285,17 +285,20 @@ TEST_CASE("layers refuse what they were not made for, naming the numbers", "[hos
     lstm(x, nn::RecurrentInput{.c = zeros({1, 2, 5})});
   });
   refused("only an LSTM has a state c", [&] { gru(x, nn::RecurrentInput{.c = zeros({1, 2, 5})}); });
-  refused("a length is 4, of 3 steps", [&] {
+  refused("lengths[1] is 4, and there are 3 steps", [&] {
     gru(x, nn::RecurrentInput{.lengths = tensor<std::int64_t>({1, 4})});
   });
-  refused("a length is -1", [&] {
+  refused("lengths[1] is -1", [&] {
     gru(x, nn::RecurrentInput{.lengths = tensor<std::int64_t>({1, -1})});
   });
+  refused("lengths are i64 or i32, got [2] f32",
+          [&] { gru(x, nn::RecurrentInput{.lengths = ones({2})}); });
   refused("lengths [3]", [&] {
     gru(x, nn::RecurrentInput{.lengths = tensor<std::int64_t>({1, 2, 3})});
   });
   refused("units = 0", [] { nn::RNN(4, 0); });
   refused("layers = 0", [] { nn::RNN(4, 2, {.layers = 0}); });
+  refused("layers = 9223372036854775807", [] { nn::LSTM(4, 2, {.layers = INT64_MAX}); });
   refused("dropout = 0.5 lies between layers", [] { nn::RNN(4, 2, {.dropout = 0.5}); });
   refused("projection = 2", [] { nn::GRU(4, 3, {.projection = 2}); });
   refused("projection = 3 of 3 units", [] { nn::LSTM(4, 3, {.projection = 3}); });

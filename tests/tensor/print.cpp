@@ -11,6 +11,11 @@ TEST_CASE("printing: a scalar", "[tensor][host]") {
   CHECK(to_string(tensor(std::vector<std::int64_t>{7}, {})) == "7\n[] i64 cpu");
 }
 
+TEST_CASE("printing: i64 beyond what a double holds", "[tensor][host]") {
+  CHECK(to_string(tensor({INT64_MAX, INT64_MIN, (std::int64_t{1} << 53) + 1})) ==
+        "[ 9223372036854775807, -9223372036854775808,     9007199254740993]\n[3] i64 cpu");
+}
+
 TEST_CASE("printing: one axis", "[tensor][host]") {
   CHECK(to_string(tensor({1.f, -2.5f, 3.f})) == "[ 1.0000, -2.5000,  3.0000]\n[3] f32 cpu");
   CHECK(to_string(tensor({1.f, 2.f})) == "[1., 2.]\n[2] f32 cpu");  // whole numbers keep a dot

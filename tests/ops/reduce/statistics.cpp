@@ -104,6 +104,20 @@ TEST_CASE("quantile: ranks, NaN and infinities", "[ops]") {
   CHECK(quantile(make({3, 1, 2, 4}, {4}, f16), 0.5).item() == 2.5);
 }
 
+TEST_CASE("histogram refuses edges that descend or are NaN", "[ops][host]") {
+  const Tensor x = tensor({0.5f, 1.5f});
+  CHECK(error_of([&] {
+          histogram(x, tensor({2.f, 1.f, 0.f}));
+        }).find("edge 0 is 2 and edge 1 is 1") != std::string::npos);
+  CHECK(error_of([&] {
+          histogram(x, tensor({0.f, NAN, 2.f}));
+        }).find("edge 1 is nan") != std::string::npos);
+}
+
+TEST_CASE("cov with the least correction divides by 2^63", "[ops][host]") {
+  CHECK(std::abs(cov(tensor({1.f, 2.f, 3.f, 4.f}), INT64_MIN).item()) < 1e-17);
+}
+
 TEST_CASE("histogram: bins, edges, weights and density", "[ops]") {
   for (const DType t : {f32, f64}) {
     const Tensor x = make({1, 2, 1, 4, kNaN, 9, -1}, {7}, t);
