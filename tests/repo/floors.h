@@ -94,7 +94,7 @@ inline const std::vector<Foreign> kForeign = {
     {"emmintrin.h", {"kernels/cpu/"}},
     {"sched.h",  {"src/"}},
     {"cxxabi.h", {"src/"}},
-    {"sys/",     {"src/", "kernels/settings/isa.cpp"}},
+    {"sys/",     {"src/", "kernels/settings/isa.cpp", "kernels/cpu/device/reserve.cpp"}},
     {"dirent.h", {"src/"}},
     {"fcntl.h",  {"src/"}},
     {"unistd.h", {"src/", "kernels/settings/isa.cpp", "kernels/cpu/conv/onednn.cpp"}},
