@@ -263,6 +263,26 @@ TEST_CASE("a bad index is named with position and bound, and nothing is written"
           }).find("index 9 at position [2] ") != std::string::npos);
 }
 
+TEST_CASE("a long list added to a short one has the sums of a loop, for any number of threads",
+          "[host]") {
+  constexpr std::int64_t kTerms = 100'003, kBound = 700;
+  for (const DType t : {f32, f16, f64}) {
+    std::vector<double> terms(kTerms), at(kTerms), sums(kBound, 1.0);
+    for (std::size_t i = 0; i < terms.size(); ++i) {
+      terms[i] = static_cast<double>(i * 37 % 16) / 16 - 0.5;  // sums are exact in f64
+      at[i] = static_cast<double>(i * i % kBound);
+      sums[static_cast<std::size_t>(at[i])] += terms[i];
+    }
+    const Tensor index = make(at, {kTerms}, i64), src = make(terms, {kTerms}, t);
+    const Tensor expected = make(sums, {kBound}, t);
+    for (const int threads : {1, 3}) {
+      const NumThreadsScope scope(threads);
+      INFO(to_string(t) << ", " << threads << " threads");
+      CHECK(values_of(scatter_add(ones({kBound}, t), 0, index, src)) == values_of(expected));
+    }
+  }
+}
+
 TEST_CASE("index ops refuse operands that do not fit") {
   const Tensor x = zeros({4, 3});
   const Tensor floats = zeros({2}, f32);

@@ -5,9 +5,9 @@
 
 namespace firn::kernels::cpu {
 
-/// The most that a call of oneDNN allocates once its kernels exist, that generating them takes of the
-/// heap, and of pages for their code.
+/// The most that a call of oneDNN allocates once its kernels exist.
 inline constexpr std::size_t kCallReserve = std::size_t{32} << 10;
+/// The most that generating kernels takes: of the heap, and of pages for their code.
 inline constexpr std::size_t kMakeReserve = std::size_t{8} << 20;
 inline constexpr std::size_t kCodeReserve = std::size_t{8} << 20;
 
