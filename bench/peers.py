@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-VENV = HERE.parent / "scripts/torch-venv"
+VENV = HERE / "torch-venv"
 LAST = " channels-last"  # images in that memory format
 
 
@@ -85,7 +85,7 @@ def torch_python(yes):
     python = ask_script()
     if python:
         return python
-    what = "PyTorch from PyPI in a virtual environment, several GB on disk (scripts/torch-venv --install)"
+    what = "PyTorch from PyPI in a virtual environment, several GB on disk (bench/torch-venv --install)"
     if not yes and not sys.stdin.isatty():
         sys.exit(f"bench/run: --peer torch needs {what}; --yes installs it, FIRN_INTEROP_VENV names one that is there")
     if not yes and input(f"Install {what}? [y/N] ").strip().lower() not in ("y", "yes"):

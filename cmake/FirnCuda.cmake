@@ -22,11 +22,19 @@ if(FIRN_CUDA STREQUAL "SIM")
   # Of each .cu file. Tests are small: what counts is the time to compile.
   set(FIRN_CUSIM_KERNEL_OPTIONS -x c++ -O1 -Wno-unknown-pragmas)
   if(FIRN_CUSIM_CHECK)
-    if(FIRN_SANITIZE)
-      message(FATAL_ERROR "FIRN_CUSIM_CHECK and FIRN_SANITIZE exclude each other: use a build for each")
+    if(FIRN_SANITIZE MATCHES "thread")
+      message(FATAL_ERROR "FIRN_CUSIM_CHECK stands in for ThreadSanitizer's functions: FIRN_SANITIZE must not name thread")
     endif()
     # Linked with functions of the simulator's own (tests/cusim/check/check_entry.cpp).
     list(APPEND FIRN_CUSIM_KERNEL_OPTIONS -fsanitize=thread -fsanitize=bounds,alignment -g1)
+    if(FIRN_SANITIZE)  # the checker sees what AddressSanitizer would, and it goes on where a fault is found
+      list(PREPEND FIRN_CUSIM_KERNEL_OPTIONS -fno-sanitize=address -fsanitize-recover=bounds,alignment)
+    endif()
+    if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+      # A read just before a write of the same place counts too. Calls need not be told.
+      list(APPEND FIRN_CUSIM_KERNEL_OPTIONS -mllvm -tsan-instrument-read-before-write=1
+        -mllvm -tsan-instrument-func-entry-exit=0)
+    endif()
     message(STATUS "firn: CUDA kernels on the simulator (tests/cusim), every load and store checked")
   else()
     message(STATUS "firn: CUDA kernels on the simulator (tests/cusim)")

@@ -5,10 +5,24 @@
 
 namespace firn::kernels {
 
+namespace cpu {
+struct Microkernel;
+}
+
+/// The right factor of several products on the CPU, packed once for all (pack_right()).
+struct PackedRight {
+  const cpu::Microkernel* unit = nullptr;  ///< packs and multiplies; null: nothing is packed
+  std::int64_t bytes = 0;
+  void* data = nullptr;  ///< `bytes` bytes, aligned to 64
+};
+
 struct GemmArgs {
   double alpha = 1;
   double beta = 0;      ///< with 0, c is not read
   ConstView bias = {};  ///< [n] added to every row, any floating dtype; data == nullptr: none
+  /// b once more, packed, for products without a batch axis on the CPU. With beta = 0 the bits of c
+  /// are the same.
+  PackedRight packed = {};
 };
 
 namespace cpu {
@@ -24,6 +38,12 @@ namespace cpu {
 void gemm(const ConstView& a, const ConstView& b, const View& c, const GemmArgs& args,
           Stream stream);
 
+/// How gemm() would pack the right factor b [k, n] for a left one of m rows; `data` is null.
+/// Without a unit there is nothing to pack: b is f64, or a library multiplies.
+PackedRight plan_right(const ConstView& b, std::int64_t m);
+/// Packs b at to.data, as plan_right() has said.
+void pack_right(const ConstView& b, const PackedRight& to);
+
 /// What multiplies factors of `dtype` (bf16, f16 or f32) on this CPU, in words.
 const char* product_unit(DType dtype);
 
@@ -34,5 +54,10 @@ inline double gemm_flops(const ConstView& a, const ConstView&, const View& c, co
 }
 FIRN_KERNEL_OF_PRODUCTS(gemm, gemm_flops)
 FIRN_CPU_VARIANTS_OF(product_unit)
+FIRN_CPU_VARIANTS_OF(plan_right)
+FIRN_KERNEL_CPU(pack_right)
+inline PackedRight plan_right(const ConstView& b, std::int64_t m) {
+  return FIRN_ON_CPU(plan_right)(b, m);
+}
 
 }  // namespace firn::kernels

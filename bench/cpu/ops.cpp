@@ -34,10 +34,10 @@ int main(int argc, char** argv) {
   {
     const Tensor terms = reals({1'000'000}), sums = reals({100'000});
     const Tensor at = places(1'000'000, 100'000);
-    time("scatter_add_1e6_into_1e5", [&] { scatter_add(sums, 0, at, terms); });
+    time("scatter_add_1e6_into_1e5", [&] { return scatter_add(sums, 0, at, terms); });
     const Tensor rows = reals({100'000, 64}), table = reals({10'000, 64});
     const Tensor to = places(100'000, 10'000);
-    time("index_add_1e5x64_into_1e4", [&] { index_add(table, 0, to, rows); });
+    time("index_add_1e5x64_into_1e4", [&] { return index_add(table, 0, to, rows); });
   }
   {
     const Tensor q = reals({4, 8, 128, 64}), k = reals({4, 8, 128, 64});

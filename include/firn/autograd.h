@@ -40,7 +40,7 @@ bool grad_enabled() noexcept;
 /// While alive, ops of this thread are not recorded. Guards end in reverse order, in one thread.
 class NoGrad {
  public:
-  NoGrad() noexcept;
+  [[nodiscard]] NoGrad() noexcept;
   ~NoGrad();
   NoGrad(const NoGrad&) = delete;
   NoGrad& operator=(const NoGrad&) = delete;
@@ -54,7 +54,7 @@ class NoGrad {
 /// nest: the destructor restores what was before.
 class EnableGrad {
  public:
-  EnableGrad() noexcept;
+  [[nodiscard]] EnableGrad() noexcept;
   ~EnableGrad();
   EnableGrad(const EnableGrad&) = delete;
   EnableGrad& operator=(const EnableGrad&) = delete;
@@ -74,7 +74,7 @@ class Freeze {
  public:
   /// Tensors that require no gradient are left out. Throws Error for one that is undefined or is
   /// the result of an op.
-  explicit Freeze(std::vector<Tensor> leaves);
+  [[nodiscard]] explicit Freeze(std::vector<Tensor> leaves);
   ~Freeze();
   Freeze(const Freeze&) = delete;
   Freeze& operator=(const Freeze&) = delete;
@@ -91,7 +91,7 @@ class Freeze {
 /// infinity throws Error naming the op. Reads every result: slow, for debugging. Nests as NoGrad.
 class AnomalyMode {
  public:
-  AnomalyMode() noexcept;
+  [[nodiscard]] AnomalyMode() noexcept;
   ~AnomalyMode();
   AnomalyMode(const AnomalyMode&) = delete;
   AnomalyMode& operator=(const AnomalyMode&) = delete;

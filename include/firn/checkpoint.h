@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <new>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -56,7 +57,7 @@ class CheckpointScope {
  public:
   /// `again` calls the function once more. Calls that are checkpointed inside of a function that is
   /// computed again do not run at all if nobody needs their results: then throws.
-  CheckpointScope(const CheckpointOptions& options, std::function<void()> again);
+  [[nodiscard]] CheckpointScope(const CheckpointOptions& options, std::function<void()> again);
   ~CheckpointScope();
   CheckpointScope(const CheckpointScope&) = delete;
   CheckpointScope& operator=(const CheckpointScope&) = delete;
@@ -92,6 +93,31 @@ void blame_input(const Error& e, std::size_t i, std::uint32_t version_then, cons
 template <class T>
 void blame_input(const Error&, std::size_t, std::uint32_t, const T&) {}
 
+/// The scope of the first call. Its second call, by a copy of `fn`, has the same inputs.
+template <class Fn, class... Inputs>
+CheckpointScope begin_checkpoint(const CheckpointOptions& options, Fn& fn,
+                                 const Inputs&... inputs) try {
+  using Kept = decltype(detail::kept(fn));
+  auto again = std::make_shared<std::tuple<Kept, std::decay_t<const Inputs&>...>>(detail::kept(fn),
+                                                                                  inputs...);
+  using Versions = std::array<std::uint32_t, sizeof...(Inputs)>;
+  return CheckpointScope(options, [again, then = Versions{detail::version_of(inputs)...}] {
+    std::apply(
+        [&then](auto& f, const auto&... in) {
+          try {
+            static_cast<void>(std::invoke(f, in...));
+          } catch (const Error& e) {
+            std::size_t i = 0;
+            ((detail::blame_input(e, i, then[i], in), ++i), ...);
+            throw;
+          }
+        },
+        *again);
+  });
+} catch (const std::bad_alloc&) {
+  out_of_memory("checkpoint");
+}
+
 }  // namespace detail
 
 /// Returns fn(inputs...), with the gradients that this would have, to the bit, but keeps less. The
@@ -118,24 +144,7 @@ decltype(auto) checkpoint(const CheckpointOptions& options, Fn&& fn, const Input
   static_assert(!std::is_nothrow_invocable_v<Fn&, const Inputs&...>,
                 "checkpoint: the function must not be noexcept, since operations throw");
   if (!grad_enabled()) return std::invoke(fn, inputs...);
-  using Kept = decltype(detail::kept(fn));
-  auto again = std::make_shared<std::tuple<Kept, std::decay_t<const Inputs&>...>>(detail::kept(fn),
-                                                                                  inputs...);
-  using Versions = std::array<std::uint32_t, sizeof...(Inputs)>;
-  const detail::CheckpointScope scope(
-      options, [again, then = Versions{detail::version_of(inputs)...}] {
-        std::apply(
-            [&then](auto& f, const auto&... in) {
-              try {
-                static_cast<void>(std::invoke(f, in...));
-              } catch (const Error& e) {
-                std::size_t i = 0;
-                ((detail::blame_input(e, i, then[i], in), ++i), ...);
-                throw;
-              }
-            },
-            *again);
-      });
+  const detail::CheckpointScope scope = detail::begin_checkpoint(options, fn, inputs...);
   return std::invoke(fn, inputs...);
 }
 template <class Fn, class... Inputs>

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 #include <string>
 #include <string_view>
 
@@ -17,11 +18,13 @@ struct Device {
   std::int8_t index = 0;  ///< of the GPU among those that CUDA shows, from 0; 0 for the CPU
 
   constexpr explicit Device() noexcept = default;
-  /// Throws Error unless `number` is in [0, 128) for a CUDA device and 0 for the CPU, which is one
-  /// device. Whether the machine has the device is checked where it is used.
+  /// Throws Error unless `kind` is cpu or cuda and `number` is in [0, 128) for a CUDA device and 0
+  /// for the CPU, which is one device. Whether the machine has the device is checked where it is
+  /// used.
   constexpr Device(DeviceType kind, int number = 0)
       : type(kind), index(static_cast<std::int8_t>(number)) {
-    if (number < 0 || number > (kind == DeviceType::cpu ? 0 : INT8_MAX)) [[unlikely]]
+    if (kind > DeviceType::cuda || number < 0 || number > (kind == DeviceType::cpu ? 0 : INT8_MAX))
+        [[unlikely]]
       refuse(kind, number);
   }
 
@@ -44,6 +47,8 @@ struct Device {
 
 /// "cpu" or "cuda:0".
 std::string to_string(Device device);
+/// Prints to_string().
+std::ostream& operator<<(std::ostream& out, Device device);
 
 /// The device on which this thread makes tensors and modules if none is given: the CPU, or the
 /// device of the innermost DeviceScope.
@@ -52,7 +57,7 @@ Device default_device() noexcept;
 /// While alive, `device` is this thread's default device.
 class DeviceScope {
  public:
-  explicit DeviceScope(Device device) noexcept;
+  [[nodiscard]] explicit DeviceScope(Device device) noexcept;
   ~DeviceScope();
   DeviceScope(const DeviceScope&) = delete;
   DeviceScope& operator=(const DeviceScope&) = delete;
@@ -72,7 +77,7 @@ void set_num_threads(int n);
 class NumThreadsScope {
  public:
   /// Throws Error if n < 1.
-  explicit NumThreadsScope(int n);
+  [[nodiscard]] explicit NumThreadsScope(int n);
   ~NumThreadsScope();
   NumThreadsScope(const NumThreadsScope&) = delete;
   NumThreadsScope& operator=(const NumThreadsScope&) = delete;

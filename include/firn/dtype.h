@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iosfwd>
 #include <type_traits>
 
 #include "firn/float8.h"
@@ -84,13 +85,16 @@ constexpr const char* to_string(DType t) noexcept {
                                    "bool", "i8",   "i16", "u16", "u32", "f8_e4m3", "f8_e5m2"};
   return static_cast<int>(t) < kDTypes ? names[static_cast<int>(t)] : "unknown dtype";
 }
+/// Prints to_string().
+std::ostream& operator<<(std::ostream& out, DType t);
 
 /// Whether `t` is f16, bf16, f32 or f64.
 constexpr bool is_floating(DType t) noexcept { return t <= DType::f64; }
 /// Whether `t` is f8_e4m3 or f8_e5m2.
 constexpr bool is_float8(DType t) noexcept { return t == DType::f8_e4m3 || t == DType::f8_e5m2; }
 /// Whether `t` is i8, i16, u16, u32, f8_e4m3 or f8_e5m2. Tensors of these are made, cast, moved,
-/// viewed, indexed, printed, saved and loaded. Operations that compute throw Error.
+/// viewed, indexed, printed, saved and loaded. Operations that compute throw Error: where a comment
+/// says "no dtype that is stored only", these are refused.
 constexpr bool is_stored_only(DType t) noexcept { return t > DType::boolean; }
 
 /// The dtype in which values of `t` are computed and summed: f32 for f16, bf16, f32 and the floats

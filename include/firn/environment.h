@@ -142,7 +142,7 @@ struct EnvironmentOptions {
   bool open = true;
 };
 
-/// What is missing is a field and no exception; throws only std::bad_alloc.
+/// What is missing is a field and no exception; throws only OutOfMemory.
 Environment environment(const EnvironmentOptions& options = {});
 
 /// A page for people, a line a fact.

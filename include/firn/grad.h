@@ -14,7 +14,8 @@ struct GradOptions {
   std::vector<Tensor> seeds = {};
   /// The gradients have a graph of their own, so that a loss may be made of them.
   bool create_graph = false;
-  /// Keeps what the graph saved; unset: as create_graph.
+  /// Keeps what the graph saved; unset: as create_graph. False with create_graph frees it, as in
+  /// PyTorch: a gradient of the result that passes through that graph is then an Error.
   std::optional<bool> retain_graph = {};
   /// Undefined gradients for inputs that no output was computed from; else they are an Error.
   bool allow_unused = false;
@@ -32,7 +33,7 @@ struct GradOptions {
 ///
 /// With create_graph the backward functions are recorded as operations, which have gradients again:
 /// any order is possible. They keep more memory than kernels do, and give rounding errors of their
-/// own. The graph is kept. Operations of which this is not built are an Error that names them;
+/// own. Operations of which this is not built are an Error that names them;
 /// docs/from-pytorch.md lists them. Throws Error as backward() does, too.
 std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
                          const GradOptions& options = {});

@@ -24,6 +24,7 @@ enum class Owner : std::uint8_t {
   data,         ///< batches that loaders make
 };
 inline constexpr int kOwnerCount = 8;  ///< the number of owners
+/// Its name; "unknown owner" for a number that is none.
 const char* to_string(Owner owner) noexcept;
 
 /// Bytes of each owner.
@@ -75,7 +76,8 @@ std::string bytes_to_string(std::size_t bytes);
 /// While alive, memory that this thread allocates is counted for `owner`. Default: activations.
 class OwnerScope {
  public:
-  explicit OwnerScope(Owner owner) noexcept;
+  /// Throws Error for a number that is no Owner.
+  [[nodiscard]] explicit OwnerScope(Owner owner);
   ~OwnerScope();
   OwnerScope(const OwnerScope&) = delete;
   OwnerScope& operator=(const OwnerScope&) = delete;

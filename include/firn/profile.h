@@ -68,7 +68,7 @@ MachinePeak machine_peak(Device device, DType dtype);
 class Profile {
  public:
   /// Throws Error if another one is running, for a wrong option, or if `trace` cannot be written.
-  explicit Profile(ProfileOptions options = {});
+  [[nodiscard]] explicit Profile(ProfileOptions options = {});
   /// As stop(); what that would throw is a warning.
   ~Profile();
   Profile(const Profile&) = delete;

@@ -62,7 +62,7 @@ void seed_thread(std::uint64_t index) noexcept;
 /// outlive the scope.
 class GeneratorScope {
  public:
-  explicit GeneratorScope(Generator& generator) noexcept;
+  [[nodiscard]] explicit GeneratorScope(Generator& generator) noexcept;
   ~GeneratorScope();
   GeneratorScope(const GeneratorScope&) = delete;
   GeneratorScope& operator=(const GeneratorScope&) = delete;

@@ -5,6 +5,7 @@
 #include <concepts>
 #include <cstdint>
 #include <initializer_list>
+#include <iosfwd>
 #include <iterator>
 #include <span>
 #include <string>
@@ -142,6 +143,15 @@ using Axes = Dims;     ///< a list of axes; an empty one often means all
 
 /// "[64, 128]"; a scalar's shape is "[]".
 std::string to_string(const Dims& dims);
+namespace detail {
+void print(std::ostream& out, const Dims& dims);
+}
+/// Prints to_string(). Only for Dims, not for what converts to them, such as a std::vector.
+template <std::same_as<Dims> List>
+std::ostream& operator<<(std::ostream& out, const List& dims) {
+  detail::print(out, dims);
+  return out;
+}
 
 /// Row-major strides of `shape`. Throws Error if 64 bits do not hold them.
 Strides contiguous_strides(const Shape& shape);

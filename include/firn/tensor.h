@@ -1,10 +1,12 @@
 // Tensor: a value-like handle on a strided view of shared storage.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
 #include <iosfwd>
+#include <iterator>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -32,8 +34,10 @@ class Tensor {
   ~Tensor();
   Tensor(const Tensor&) noexcept;
   Tensor(Tensor&&) noexcept;
-  Tensor& operator=(const Tensor&) noexcept;
-  Tensor& operator=(Tensor&&) noexcept;
+  /// Makes this variable another handle. Not for temporaries: `x[0] = y` would change nothing;
+  /// x[0].copy_(y) writes elements.
+  Tensor& operator=(const Tensor&) & noexcept;
+  Tensor& operator=(Tensor&&) & noexcept;
 
   /// False for the undefined tensor.
   bool defined() const noexcept { return static_cast<bool>(impl_); }
@@ -87,7 +91,8 @@ class Tensor {
   Tensor grad() const;
   /// Replaces the gradient collected so far by `g`; an undefined `g` clears it. `g` must have the
   /// tensor's shape and device and a floating dtype; it is cast to the gradient's dtype. Throws
-  /// Error unless this is a leaf that requires a gradient.
+  /// Error unless this is a leaf that requires a gradient, and while its optimizer's backward()
+  /// runs.
   void set_grad(const Tensor& g) const;
   /// Back-propagates from this scalar (seed 1). See firn::backward.
   void backward() const;
@@ -170,10 +175,22 @@ namespace detail {
 /// A parameter that takes a DType but not `{}`, which would be f16.
 template <class T>
 concept ADType = std::is_same_v<T, DType>;
+/// A parameter that takes a C++ number, but no bool.
+template <class T>
+concept ANumber = std::is_arithmetic_v<T> && !std::is_same_v<T, bool>;
+/// Elements side by side in memory: a std::span, std::array, std::vector, but not of bool.
+template <class T>
+concept Elements = std::ranges::contiguous_range<T> && Element<std::ranges::range_value_t<T>> &&
+    requires(T t) {
+  std::size(t);
+};
+template <Elements T>
+using ElementOf = std::ranges::range_value_t<T>;
 }  // namespace detail
 
-/// An uninitialised tensor. Every function that makes a tensor takes a dtype, a device, or both in
-/// this order in place of the options: empty({3}, f16), empty({3}, device).
+/// An uninitialised tensor. A function that makes a tensor takes a dtype, a device, or both in this
+/// order in place of the options: empty({3}, f16), empty({3}, device). tensor() takes a device:
+/// its dtype is that of the values.
 Tensor empty(const Shape& shape, const TensorOptions& options = {});
 Tensor empty(const Shape& shape, DType dtype, Device device, MemoryFormat format);
 Tensor empty(const Shape& shape, detail::ADType auto dtype, Device device = default_device()) {
@@ -192,7 +209,8 @@ inline Tensor zeros(const Shape& shape, Device device) { return zeros(shape, {.d
 template <Element T>
 Tensor tensor(std::span<const T> values, const Shape& shape, Device device = default_device());
 template <Element T>
-Tensor tensor(const std::vector<T>& values, const Shape& shape, Device device = default_device()) {
+requires(!std::is_same_v<T, bool>) Tensor
+    tensor(const std::vector<T>& values, const Shape& shape, Device device = default_device()) {
   return tensor(std::span<const T>(values), shape, device);
 }
 template <Element T>
@@ -200,11 +218,42 @@ Tensor tensor(std::initializer_list<T> values, const Shape& shape,
               Device device = default_device()) {
   return tensor(std::span<const T>(values.begin(), values.size()), shape, device);
 }
-/// 1-D: `tensor({1.f, 2.f, 3.f})`.
+/// The same of any std::span or std::array.
+template <detail::Elements Range>
+Tensor tensor(const Range& values, const Shape& shape, Device device = default_device()) {
+  return tensor(std::span<const detail::ElementOf<Range>>(std::data(values), std::size(values)),
+                shape, device);
+}
+/// 1-D, a copy of a std::vector, std::span, std::array or list: `tensor({1.f, 2.f, 3.f})`. In
+/// `tensor(values, {})` the second argument is a Shape, that of a scalar.
+template <detail::Elements Range>
+Tensor tensor(const Range& values, std::same_as<Device> auto device) {
+  return tensor(values, Shape{static_cast<std::int64_t>(std::size(values))}, device);
+}
+template <detail::Elements Range>
+Tensor tensor(const Range& values) {
+  return tensor(values, default_device());
+}
 template <Element T>
 Tensor tensor(std::initializer_list<T> values, Device device = default_device()) {
   return tensor(std::span<const T>(values.begin(), values.size()),
                 Shape{static_cast<std::int64_t>(values.size())}, device);
+}
+namespace detail {
+Tensor tensor_of(const std::vector<bool>& values, const Shape& shape, Device device);
+}
+/// The same of truth values, which a std::vector holds as bits.
+template <std::same_as<std::vector<bool>> Bits>
+Tensor tensor(const Bits& values, const Shape& shape, Device device = default_device()) {
+  return detail::tensor_of(values, shape, device);
+}
+template <std::same_as<std::vector<bool>> Bits>
+Tensor tensor(const Bits& values, std::same_as<Device> auto device) {
+  return detail::tensor_of(values, {static_cast<std::int64_t>(values.size())}, device);
+}
+template <std::same_as<std::vector<bool>> Bits>
+Tensor tensor(const Bits& values) {
+  return tensor(values, default_device());
 }
 /// A scalar, of shape []: `tensor(3.f)`.
 template <Element T>

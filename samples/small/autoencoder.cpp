@@ -16,7 +16,7 @@ struct Autoencoder : nn::Module {
 
 // amplitude sin(frequency t + phase), a row each
 static Tensor curves(std::int64_t n) {
-  const Tensor t = arange(32, 0, 0.1, f32);
+  const Tensor t = arange(32, {.step = 0.1, .dtype = f32});
   const Tensor amplitude = rand({n, 1}, {.low = 0.5, .high = 1.5});
   const Tensor frequency = rand({n, 1}, {.low = 1, .high = 2});
   const Tensor phase = rand({n, 1}, {.low = 0, .high = 1.5});

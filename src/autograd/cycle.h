@@ -6,6 +6,7 @@
 // Folder law: floor 3. Includes floors 0 to 2 and kernel contracts.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -48,8 +49,16 @@ class Cycle {
   /// How many backward passes the running cycle has, as far as is known.
   virtual std::int64_t micro_steps() const noexcept = 0;
 
+  /// Notes that a pass forward has read f32 weights of this cycle in f16 (autocast).
+  void note_f16() const noexcept { reads_f16_.store(true, std::memory_order_relaxed); }
+  /// Whether one has.
+  bool reads_f16() const noexcept { return reads_f16_.load(std::memory_order_relaxed); }
+
  protected:
   ~Cycle() = default;
+
+ private:
+  mutable std::atomic<bool> reads_f16_{false};
 };
 
 inline thread_local constinit Cycle* current_cycle = nullptr;

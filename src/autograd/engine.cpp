@@ -318,7 +318,9 @@ const Tensor& saved_by(const Node& node, int i) {
   if (s.tensor.defined()) {
     const Storage& storage = *s.tensor.storage();
     FIRN_CHECK(
-        storage.version() == s.version, node.op, "use the form without underscore, or edit a clone",
+        storage.version() == s.version, node.op,
+        "use the form without underscore (for a part of a tensor slice_scatter() or index_put()), "
+        "or edit a clone",
         "{} was saved for backward and then modified in place by {} (version {}, saved at {})",
         describe(s.tensor), storage.last_writer(), storage.version(), s.version);
   }
@@ -355,7 +357,8 @@ void Backward::accumulate(int i, const Tensor& contribution) {
   if (!target.takes_gradient()) return;
   FIRN_CHECK(contribution.shape() == target.shape && is_floating(contribution.dtype()) &&
                  contribution.device() == target.device,
-             node_.op, "a backward function returns gradients of its inputs' shapes and devices",
+             node_.op,
+             "a backward function returns floating gradients of its inputs' shapes and devices",
              "gradient {} for input {}, which is {}", describe(contribution), i, described(target));
   Queue& queue = Queue::current();
   if (Tensor* const place = target.is_leaf() ? queue.found(target) : nullptr;

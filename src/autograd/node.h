@@ -23,7 +23,7 @@
 
 #include "autograd/cycle.h"
 #include "autograd/op_mode.h"
-#include "autograd/trace.h"
+#include "autograd/segment/trace.h"
 #include "firn/autograd.h"
 #include "firn/memory/labels.h"
 #include "firn/runtime/spans.h"
@@ -355,9 +355,8 @@ void await_gradients(const Tensor& output);
 
 /// The rule for in-place ops (ops.h): throws if several elements of `x` are one in memory, or if
 /// the op is `recorded` (x or an operand requires a gradient and recording is on) and x is a leaf
-/// or is seen by others. `hint` says what to do in the last case.
-void check_in_place(const char* op, const Tensor& x, bool recorded,
-                    const char* hint = "use the form without underscore");
+/// or is seen by others. `hint` says what to do in the last case; none: what fits x.
+void check_in_place(const char* op, const Tensor& x, bool recorded, const char* hint = nullptr);
 /// The same for ops that give `x` new values without recording: x must not be part of a graph while
 /// recording is on.
 void check_overwrite(const char* op, const Tensor& x);

@@ -102,6 +102,20 @@ void save(const Tensor& output, const std::vector<Tensor>& tensors,
 }
 FIRN_OUT_OF_MEMORY("recording")
 
+namespace {
+
+/// Whether x shows a part of its memory, as a slice does.
+bool is_part(const TensorImpl& x) {
+  const auto elements = static_cast<std::size_t>(x.shape.product());
+  return elements * size_of(x.dtype) < x.storage->bytes();
+}
+
+/// What makes a new tensor of the whole in place of a write to a part of it.
+constexpr const char* kReplaces =
+    "slice_scatter(), select_scatter() and index_put() replace a part in a new tensor";
+
+}  // namespace
+
 void check_in_place(const char* op, const Tensor& x, bool recorded, const char* hint) {
   require_defined(op, x);
   const TensorImpl& impl = *x.impl();
@@ -114,7 +128,9 @@ void check_in_place(const char* op, const Tensor& x, bool recorded, const char* 
              describe(x));
   FIRN_CHECK(
       impl.use_count() == 1 && impl.storage->use_count() == 1 && impl.storage->saved_as() == 0, op,
-      hint,
+      hint            ? hint
+      : is_part(impl) ? kReplaces
+                      : "use the form without underscore",
       "{} cannot be written in place while recording: another handle, a view or a saved copy "
       "of it exists",
       describe(x));
@@ -127,7 +143,8 @@ void check_overwrite(const char* op, const Tensor& x) {
   FIRN_CHECK(!node->is_leaf(), op, "guard it with NoGrad",
              "{} is a leaf that requires a gradient, and overwriting it is not recorded",
              describe(x));
-  FIRN_CHECK(false, op, "assign a new tensor to it, or write to x.detach()",
+  FIRN_CHECK(false, op,
+             is_part(*x.impl()) ? kReplaces : "assign a new tensor to it, or write to x.detach()",
              "{} was made by {} and belongs to its graph, and overwriting it is not recorded",
              describe(x), node->op);
 }
@@ -216,13 +233,16 @@ void attach_to(Ref<Node> node, const char* op, const Tensor& output, const List&
 }  // namespace
 
 void attach(Ref<Node> node, const char* op, const Tensor& output, Inputs inputs,
-            std::initializer_list<Saved> saved) {
+            std::initializer_list<Saved> saved) try {
   attach_to(std::move(node), op, output, inputs, saved);
 }
+FIRN_OUT_OF_MEMORY(op)
+
 void attach(Ref<Node> node, const char* op, const Tensor& output, const std::vector<Tensor>& inputs,
-            std::initializer_list<Saved> saved) {
+            std::initializer_list<Saved> saved) try {
   attach_to(std::move(node), op, output, inputs, saved);
 }
+FIRN_OUT_OF_MEMORY(op)
 
 }  // namespace detail
 

@@ -82,8 +82,11 @@ void Tensor::set_grad(const Tensor& g) const {
              describe(*this));
   FIRN_CHECK(
       !g.defined() || (g.shape() == shape() && is_floating(g.dtype()) && g.device() == device()),
-      "set_grad", "give a gradient of the tensor's shape and device", "gradient {} for tensor {}",
-      describe(g), describe(*this));
+      "set_grad", "give a gradient of the tensor's shape and device, in a floating dtype",
+      "gradient {} for tensor {}", describe(g), describe(*this));
+  FIRN_CHECK(!leaf->cycle || leaf->cycle != autograd::current_cycle, "set_grad",
+             "return the gradient from the hook, or call it after backward() has returned",
+             "the backward() of the optimizer that trains {} is running", describe(*this));
   FIRN_CHECK(!leaf->collector, "set_grad", "set DistributeOptions::zero to 1",
              "the gradient of {} is divided over ranks", describe(*this));
   if (!leaf->arena.defined()) {
@@ -117,7 +120,8 @@ int add_hook(const Tensor& t, GradHook hook) try {
   Node* node = node_of(t);
   FIRN_CHECK(node, "add_hook", "call set_requires_grad() on it", "{} requires no gradient",
              describe(t));
-  FIRN_CHECK(hook != nullptr, "add_hook", "", "the hook for {} is empty", describe(t));
+  FIRN_CHECK(hook != nullptr, "add_hook", "give a function of the gradient",
+             "the hook for {} is empty", describe(t));
   // A function that is computed again has added its hooks the first time, but for those of the
   // results that it makes now.
   if (autograd::computing_again() && autograd::Trace::current->made_before(*node))
@@ -209,6 +213,10 @@ Tensor custom(std::string name, std::vector<Tensor> inputs, const Tensor& output
   if (autograd::op_mode.watched()) autograd::detail::watch(op, inputs, output);
   if (autograd::Trace::current) autograd::Trace::current->next_op(op);
   if (!autograd::detail::needs_recording(inputs)) return output;
+  FIRN_CHECK(is_floating(output.dtype()), name,
+             "cast it: output.to(firn::f32); or call the function under NoGrad",
+             "the output {} of a custom function has no gradient, but an input requires one",
+             describe(output));
   CustomFunction function{op, std::move(backward), static_cast<int>(saved.size()),
                           autograd::autocast_mode()};
   Ref<Node> node(new autograd::detail::FnNode<CustomFunction>(std::move(function)));

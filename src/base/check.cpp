@@ -9,4 +9,8 @@ fmt::format_context::iterator format_text(const fmt::formatter<std::string_view>
   return spec.format(text, ctx);
 }
 
+void refuse_number(std::string_view op, std::string_view type, std::int64_t number) {
+  fail(op, "use one of its names", "{} has no value {}", type, number);
+}
+
 }  // namespace firn::detail

@@ -44,7 +44,23 @@ template <class... Args>
   throw Error(op, fmt::format(format, std::forward<Args>(args)...), hint);
 }
 
+/// See require_named().
+[[noreturn]] void refuse_number(std::string_view op, std::string_view type, std::int64_t number);
+
 }  // namespace firn::detail
+
+namespace firn {
+
+/// Throws Error naming `op` unless `value` is one of the names of an enum, `type`, which go from 0
+/// to `last`. A cast makes a number that is none of them.
+template <class Enum>
+void require_named(std::string_view op, std::string_view type, Enum value, Enum last) {
+  const auto number = static_cast<std::int64_t>(value);
+  if (number < 0 || number > static_cast<std::int64_t>(last)) [[unlikely]]
+    detail::refuse_number(op, type, number);
+}
+
+}  // namespace firn
 
 /// Ends a function whose body is a try block: std::bad_alloc becomes OutOfMemory.
 #define FIRN_OUT_OF_MEMORY(op)         \

@@ -43,6 +43,7 @@ Device Device::parse(std::string_view text) {
 }
 
 void Device::refuse(DeviceType kind, int number) {
+  require_named("device", "DeviceType", kind, DeviceType::cuda);
   if (kind == DeviceType::cpu)
     detail::fail("device", "use Device::cpu(); set_num_threads() sets how many threads compute",
                  "there is no CPU device {}: all CPUs are one device", number);

@@ -82,6 +82,7 @@ void detail::out_of_memory(std::string_view op) {
 
 IoError::IoError(std::string_view op, std::string_view path, std::string_view message,
                  std::string_view hint)
-    : Error(op, fmt::format("{}: {}", path, message), hint), path_(path) {}
+    : Error(op, path.empty() ? std::string(message) : fmt::format("{}: {}", path, message), hint),
+      path_(path) {}
 
 }  // namespace firn

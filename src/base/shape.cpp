@@ -53,6 +53,7 @@ Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b) {
                "shapes {} and {} do not broadcast", a, b);
     out[lead + i] = x == 1 ? y : x;
   }
+  checked_elements(op, out);
   return out;
 }
 

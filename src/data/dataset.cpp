@@ -90,18 +90,21 @@ const std::shared_ptr<const DatasetSource>& Dataset::source() const {
 
 std::int64_t Dataset::size() const { return source()->size(); }
 
-Sample Dataset::get(std::int64_t index, const DrawContext& context) const {
+Sample Dataset::get(std::int64_t index, const DrawContext& context) const try {
   FIRN_CHECK(index >= 0 && index < size(), kOp, "", "sample {} of a set of {}", index, size());
   const Surroundings as_in_a_loader;
   return take_sample(*source_, index, context);
 }
+FIRN_OUT_OF_MEMORY(kOp)
 
-Sample Dataset::collect(std::span<const std::int64_t> indices, const DrawContext& context) const {
+Sample Dataset::collect(std::span<const std::int64_t> indices, const DrawContext& context) const
+    try {
   for (const std::int64_t i : indices)
     FIRN_CHECK(i >= 0 && i < size(), kOp, "", "sample {} of a set of {}", i, size());
   FIRN_CHECK(!indices.empty(), kOp, "", "a batch has at least one sample");
   const Surroundings as_in_a_loader;
   return source()->collect(indices, context);
 }
+FIRN_OUT_OF_MEMORY(kOp)
 
 }  // namespace firn::data

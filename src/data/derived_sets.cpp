@@ -222,7 +222,8 @@ std::vector<Dataset> random_split(const Dataset& set, std::span<const double> fr
   double sum = 0;
   std::vector<std::int64_t> ends;
   for (const double f : fractions) {
-    FIRN_CHECK(f >= 0 && std::isfinite(f), "random_split", "", "{} is no fraction", f);
+    FIRN_CHECK(f >= 0 && std::isfinite(f), "random_split", "give shares of the set, from 0 to 1",
+               "{} is no fraction", f);
     sum += f;
     // Beyond 2^53 samples the product is rounded; it must not pass the end.
     const double end = std::round(std::min(sum, 1.0) * static_cast<double>(n));
@@ -240,7 +241,8 @@ std::vector<Dataset> random_split(const Dataset& set, std::span<const std::int64
   std::int64_t sum = 0;
   std::vector<std::int64_t> ends;
   for (const std::int64_t count : counts) {
-    FIRN_CHECK(count >= 0, "random_split", "", "a part of {} samples", count);
+    FIRN_CHECK(count >= 0, "random_split", "a part has 0 samples or more", "a part of {} samples",
+               count);
     ends.push_back(sum = checked_sum("random_split", sum, count));
   }
   FIRN_CHECK(sum == set.size(), "random_split", "add a part for the rest",

@@ -191,7 +191,7 @@ std::int64_t number_of_all(const Group& group) {
 /// What both forms of distribute() check first.
 optim::OptimizerAccess::Impl& begin(optim::Optimizer& optimizer, const DistributeOptions& options) {
   auto& impl = optim::OptimizerAccess::impl(optimizer);
-  impl.require_outside_batch("distribute()");
+  impl.require_outside_cycle("distribute()");
   FIRN_CHECK(options.zero >= 0 && options.zero <= 3, kOp, "0, 1, 2 or 3", "ZeRO stage {}",
              options.zero);
   FIRN_CHECK(!impl.store.divided(), kOp, "make a new optimizer, and load a saved run into it",

@@ -138,6 +138,7 @@ double Group::deadline() const noexcept { return transport_->deadline(); }
 
 void Group::all_reduce(const Tensor& x, Reduce op) const try {
   constexpr const char* kOp = "all_reduce";
+  require_named(kOp, "Reduce", op, Reduce::min);
   check_tensor(kOp, x, device());
   check_combines(kOp, x);
   autograd::check_overwrite(kOp, x);
@@ -150,6 +151,7 @@ FIRN_OUT_OF_MEMORY("all_reduce")
 
 void Group::reduce_scatter(const Tensor& x, const Tensor& part, Reduce op) const try {
   constexpr const char* kOp = "reduce_scatter";
+  require_named(kOp, "Reduce", op, Reduce::min);
   check_tensor(kOp, x, device());
   check_tensor(kOp, part, device());
   check_combines(kOp, x);

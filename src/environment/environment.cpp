@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "base/check.h"
 #include "data/files/fashion_mnist_files.h"
 #include "environment/parts.h"
 #include "firn/error.h"
@@ -49,6 +50,8 @@ std::vector<Environment::DataSet> data_sets() {
   fashion.name = "FashionMNIST";
   try {
     fashion.folder = presentable(data::find_fashion_mnist());
+  } catch (const OutOfMemory&) {
+    throw;
   } catch (const Error& e) {
     fashion.why = presentable(e.message());
   }
@@ -57,7 +60,7 @@ std::vector<Environment::DataSet> data_sets() {
 
 }  // namespace environment_parts
 
-Environment environment(const EnvironmentOptions& options) {
+Environment environment(const EnvironmentOptions& options) try {
   namespace parts = environment_parts;
   Environment e;
   e.build = parts::build();
@@ -73,5 +76,6 @@ Environment environment(const EnvironmentOptions& options) {
   e.variables = parts::variables();
   return e;
 }
+FIRN_OUT_OF_MEMORY("environment")
 
 }  // namespace firn

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "environment/parts.h"
+#include "base/check.h"
 #include "firn/environment.h"
 #include "firn/memory.h"
 #include "firn/train/record.h"
@@ -198,7 +199,7 @@ std::string cuda_lines(const Environment::Cuda& c) {
 
 }  // namespace
 
-std::string to_json(const Environment& e) {
+std::string to_json(const Environment& e) try {
   return Object()
       .add("build", record(e.build))
       .add("system", e.system)
@@ -219,8 +220,9 @@ std::string to_json(const Environment& e) {
       .get()
       .text();
 }
+FIRN_OUT_OF_MEMORY("the text of an environment")
 
-std::string to_string(const Environment& e) {
+std::string to_string(const Environment& e) try {
   const Environment::Build& b = e.build;
   const Environment::Cpu& c = e.cpu;
   std::string out = fmt::format("firn {} ({}), {}, {}{}{}\n", b.version, b.revision, b.type,
@@ -252,5 +254,6 @@ std::string to_string(const Environment& e) {
                                            : ": " + v.problem);
   return out;
 }
+FIRN_OUT_OF_MEMORY("the text of an environment")
 
 }  // namespace firn

@@ -79,6 +79,7 @@ constexpr std::array kKnown = {
     Known{"FIRN_PYTHON"},
     Known{"FIRN_READER"},
     Known{"FIRN_SAMPLE"},
+    Known{"FIRN_SWEEP_ALL"},
     Known{"FIRN_SWEEP_AT"},
     Known{"FIRN_TENSORBOARD_VENV"},
     Known{"FIRN_TEST_DEVICE"},

@@ -40,10 +40,11 @@ double area(const std::vector<double>& scores, const std::vector<std::int64_t>& 
 
 }  // namespace
 
-Auroc::Auroc(const Options& options) : options_(options) {
+Auroc::Auroc(const Options& options) try : options_(options) {
   FIRN_CHECK(options.classes > 1, kName, "give the number of classes in the options",
              "classes = {}", options.classes);
 }
+FIRN_OUT_OF_MEMORY(kName)
 
 Auroc::Samples Auroc::Samples::separate() const {
   Samples copy = *this;

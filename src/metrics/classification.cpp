@@ -68,7 +68,7 @@ Tensor Confusion::sums_of(const Tensor& output, const Tensor& target) const {
   return class_counts(name(), where(lt(t, 0.0), -1.0, cell), classes * classes);
 }
 
-std::vector<std::vector<std::int64_t>> Confusion::matrix() const {
+std::vector<std::vector<std::int64_t>> Confusion::matrix() const try {
   const auto classes = static_cast<std::size_t>(options_.classes);
   const std::vector<double> cells = sums();
   std::vector<std::vector<std::int64_t>> rows(classes, std::vector<std::int64_t>(classes));
@@ -76,11 +76,13 @@ std::vector<std::vector<std::int64_t>> Confusion::matrix() const {
     rows[i / classes][i % classes] = static_cast<std::int64_t>(cells[i]);
   return rows;
 }
+FIRN_OUT_OF_MEMORY(name())
 
-void Confusion::add_details(train::Record& details) const {
+void Confusion::add_details(train::Record& details) const try {
   const auto rows = matrix();
   details.add("confusion", std::span<const std::vector<std::int64_t>>(rows));
 }
+FIRN_OUT_OF_MEMORY(name())
 
 std::vector<Value> Confusion::figures(const std::vector<double>& sums) const {
   const auto classes = static_cast<std::size_t>(options_.classes);

@@ -29,11 +29,12 @@ void require_batch(const char* name, const Tensor& output, const Tensor& target,
   runtime::refuse_capture(name, output.device(), "a replay would not count its samples");
 }
 
-SumMetric::SumMetric(const char* name, DType dtype, std::int64_t count)
+SumMetric::SumMetric(const char* name, DType dtype, std::int64_t count) try
     : name_(name), dtype_(dtype), count_(count) {
   FIRN_CHECK((dtype == i64 || dtype == f64) && count > 0, name, "counts are i64, sums f64",
              "{} sums of {}", count, dtype);
 }
+FIRN_OUT_OF_MEMORY(name)
 
 void SumMetric::update(const Tensor& output, const Tensor& target) try {
   require_batch(name_, output, target, sums_->own);

@@ -71,7 +71,7 @@ Tensor rows_of(const Tensor& t, const Tensor& which) { return index_select(t, 0,
 
 }  // namespace
 
-Mistakes::Mistakes(const Options& options) : options_(options) {
+Mistakes::Mistakes(const Options& options) try : options_(options) {
   FIRN_CHECK(options.keep >= 1 && options.keep <= 64, kName, "a page shows a few",
              "keep = {} is not in [1, 64]", options.keep);
   FIRN_CHECK(
@@ -83,6 +83,7 @@ Mistakes::Mistakes(const Options& options) : options_(options) {
   FIRN_CHECK(!options.black || !options.white || *options.black != *options.white, kName,
              "give two different values", "black = white = {}", *options.black);
 }
+FIRN_OUT_OF_MEMORY(kName)
 
 void Mistakes::update(const Tensor&, const Tensor&) {
   throw Error(kName, "it shows what the model was given",

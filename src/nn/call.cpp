@@ -43,8 +43,8 @@ const detail::Call* outermost_call() noexcept {
 }  // namespace
 
 Tensor& CallTensors::operator[](std::size_t index) const {
-  FIRN_CHECK(index < tensors_.size(), "CallTensors", "", "there is no tensor {} among {}", index,
-             tensors_.size());
+  FIRN_CHECK(index < tensors_.size(), "CallTensors", "they count from 0",
+             "there is no tensor {} among {}", index, tensors_.size());
   return *tensors_[index];
 }
 
@@ -128,13 +128,15 @@ void Module::require_seen_calls(const char* op) const {
 
 HookId Module::add_forward_pre_hook(ForwardPreHook hook) try {
   require_seen_calls("Module::add_forward_pre_hook");
-  FIRN_CHECK(hook, "Module::add_forward_pre_hook", "", "the hook is empty");
+  FIRN_CHECK(hook, "Module::add_forward_pre_hook", "give a function of the module and its inputs",
+             "the hook is empty");
   return hooks_.add(std::move(hook));
 }
 FIRN_OUT_OF_MEMORY("Module::add_forward_pre_hook")
 HookId Module::add_forward_hook(ForwardHook hook) try {
   require_seen_calls("Module::add_forward_hook");
-  FIRN_CHECK(hook, "Module::add_forward_hook", "", "the hook is empty");
+  FIRN_CHECK(hook, "Module::add_forward_hook",
+             "give a function of the module, its inputs and its outputs", "the hook is empty");
   return hooks_.add(std::move(hook));
 }
 FIRN_OUT_OF_MEMORY("Module::add_forward_hook")

@@ -86,6 +86,7 @@ std::string to_string(const BlockCheckpoints& policy) {
 std::int64_t checkpoint_blocks(Module& m, const BlockCheckpoints& policy) try {
   FIRN_CHECK(policy.every >= 0, "checkpoint_blocks", "1 is every block, 0 none", "every = {}",
              policy.every);
+  require_named("checkpoint_blocks", "Keep", policy.keep, Keep::in_file);
   return detail::set_blocks(detail::blocks_of(m), policy);
 }
 FIRN_OUT_OF_MEMORY("checkpoint_blocks")

@@ -45,6 +45,7 @@ double xavier_stddev(const char* op, const Tensor& t, double gain) {
 }
 
 double kaiming_stddev(const char* op, const Tensor& t, const KaimingOptions& o) {
+  require_named(op, "Fan", o.fan, Fan::out);
   const Fans f = fans(t);
   return stddev_of(op, gain(o.nonlinearity, o.slope),
                    static_cast<double>(o.fan == Fan::in ? f.in : f.out));
@@ -62,6 +63,7 @@ Fans fans(const Tensor& weight) {
 }
 
 double gain(Nonlinearity f, double slope) {
+  require_named("init::gain", "Nonlinearity", f, Nonlinearity::leaky_relu);
   switch (f) {
     case Nonlinearity::linear:
     case Nonlinearity::sigmoid:

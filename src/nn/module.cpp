@@ -29,7 +29,9 @@ using detail::TreeTensor;
 
 namespace {
 
-Tensor copy_for_weights(const Tensor& value) {
+Tensor copy_for_weights(const char* what, const Tensor& value) {
+  FIRN_CHECK(value.defined(), what, fmt::format("without a value it is {}()", what),
+             "the tensor is undefined");
   const NoGrad guard;
   const OwnerScope owner(Owner::weights);
   return value.is_channels_last() && !value.is_contiguous() ? channels_last(firn::clone(value))
@@ -53,9 +55,16 @@ void require_members(const char* op, const Module& m) {
 
 }  // namespace
 
-Parameter::Parameter(const Tensor& value) : Tensor(copy_for_weights(value)) { set_requires_grad(); }
+Parameter::Parameter(const Tensor& value) : Tensor(copy_for_weights("Parameter", value)) {
+  FIRN_CHECK(is_floating(dtype()), "Parameter",
+             "cast it to a floating dtype, or make a Buffer of it", "{} cannot have a gradient",
+             describe(value));
+  set_requires_grad();
+}
 
 Parameter Parameter::empty(const Shape& shape, DType dtype, Device device) {
+  FIRN_CHECK(is_floating(dtype), "Parameter", "give a floating dtype", "{} cannot have a gradient",
+             dtype);
   const OwnerScope owner(Owner::weights);
   Parameter p;
   static_cast<Tensor&>(p) = firn::empty(shape, dtype, device);
@@ -70,7 +79,9 @@ Parameter Parameter::full(const Shape& shape, double value, DType dtype, Device 
 }
 
 Buffer::Buffer(const Tensor& value, OnConversion conversion)
-    : Tensor(copy_for_weights(value)), on_conversion(conversion) {}
+    : Tensor(copy_for_weights("Buffer", value)), on_conversion(conversion) {
+  require_named("Buffer", "OnConversion", conversion, OnConversion::keep);
+}
 
 // ---- State ----
 

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "autograd/cycle.h"
-#include "autograd/trace.h"
+#include "autograd/segment/trace.h"
 #include "base/check.h"
 #include "firn/autograd.h"
 #include "firn/nn/init.h"

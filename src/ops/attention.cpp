@@ -7,9 +7,9 @@
 
 #include "base/checked.h"
 #include "firn/runtime/kernel_support.h"
-#include "kernels/sequence/attention.h"
 #include "kernels/elementwise.h"
 #include "kernels/math/sequence/attention.h"
+#include "kernels/sequence/attention.h"
 #include "ops/common.h"
 
 namespace firn {

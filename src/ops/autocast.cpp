@@ -4,6 +4,7 @@
 #include <ostream>
 #include <utility>
 
+#include "firn/autograd.h"
 #include "kernels/copy.h"
 #include "ops/autocast.h"
 #include "ops/common.h"
@@ -54,6 +55,9 @@ Tensor stand_in(const Tensor& x, DType dtype) {
   const Tensor copy = empty(x.shape(), dtype, x.device(), format_of(x.shape(), x.strides()));
   kernels::copy(x.view(), copy.mutable_view(), stream_of(x));
   copy.impl()->node = x.impl()->node;
+  if (dtype == f16 && grad_enabled())
+    if (const autograd::Leaf* const leaf = autograd::leaf_of(x); leaf && leaf->cycle)
+      leaf->cycle->note_f16();
   autograd::unrecorded("cast", copy, {&x});
   return copy;
 }

@@ -10,11 +10,17 @@ namespace {
 const char* name_in_code(DType t) { return t == boolean ? "boolean" : to_string(t); }
 }  // namespace
 
-void require_same(const char* op, const Tensor& a, const Tensor& b) {
+void require_same(const char* op, const Tensor& a, const Tensor& b, bool casts) {
   require_defined(op, a);
   require_defined(op, b);
   // Autocast leaves f64 and integers as they are; if it is on already, it did not help.
-  const bool autocast_helps = !autocast_on() && castable(a.dtype()) && castable(b.dtype());
+  const bool autocast_helps = casts && !autocast_on() && castable(a.dtype()) && castable(b.dtype());
+  // Rounding numbers to integers is seldom meant.
+  const bool one_floats = is_floating(a.dtype()) != is_floating(b.dtype());
+  FIRN_CHECK(a.dtype() == b.dtype() || !one_floats, op,
+             fmt::format("cast the {}, .to(firn::{})", is_floating(a.dtype()) ? "second" : "first",
+                         name_in_code(is_floating(a.dtype()) ? a.dtype() : b.dtype())),
+             "dtypes differ: {} and {}", describe(a), describe(b));
   FIRN_CHECK(a.dtype() == b.dtype(), op,
              fmt::format("cast the first, .to(firn::{}), or the second, .to(firn::{}){}",
                          name_in_code(b.dtype()), name_in_code(a.dtype()),
@@ -38,8 +44,10 @@ void require_holds(const char* op, DType dtype, double number) {
                       std::abs(number) <= most ||
                       (dtype != f64 && std::abs(number) < most * (1 + epsilon_of(dtype) / 2));
     FIRN_CHECK(held, op,
-               number < 0 ? "take a wider dtype, or -INFINITY for a mask before softmax"
-                          : "take a wider dtype, or INFINITY if it stands for no limit",
+               dtype == f8_e4m3 && !std::isfinite(number)
+                   ? "f8_e4m3 has no infinity: take f8_e5m2, or a number up to 448"
+               : number < 0 ? "take a wider dtype, or -INFINITY for a mask before softmax"
+                            : "take a wider dtype, or INFINITY if it stands for no limit",
                "{} is {} as {}", number, dtype == f8_e4m3 ? "NaN" : "infinite", dtype);
     return;
   }

@@ -49,8 +49,8 @@ MemoryFormat result_format(const Shape& shape, const Operands&... operands) noex
 }
 
 /// Throws Error naming `op` and both operands if dtypes or devices differ. An op under autocast
-/// calls it with the operands after casts.
-void require_same(const char* op, const Tensor& a, const Tensor& b);
+/// calls it with the operands after casts; without `casts` no autocast casts them.
+void require_same(const char* op, const Tensor& a, const Tensor& b, bool casts = true);
 /// The same for the factors of a product before casts: under autocast, dtypes may differ.
 void require_factors(const char* op, const Tensor& a, const Tensor& b);
 /// Throws unless `dtype` can hold `number`. Integer dtypes hold the integers of their range, i64

@@ -42,6 +42,7 @@ Tensor without_gaps(const Tensor& x) { return x.is_channels_last() ? x : contigu
 Tensor cast(const Tensor& x, DType dtype) {
   require_defined("cast", x);
   if (x.dtype() == dtype) return x;
+  require_creatable("cast", x.shape(), dtype);
   // A cast to an integer dtype has no gradient.
   const MemoryFormat format = format_of(x.shape(), x.strides());
   return converted("cast", is_floating(dtype) ? x : x.detach(), dtype, format);

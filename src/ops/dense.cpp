@@ -50,8 +50,10 @@ const char* to_string(Activation activation) noexcept {
       return "relu";
     case Activation::gelu_tanh:
       return "gelu_tanh";
-    default:
+    case Activation::none:
       return "none";
+    default:
+      return "unknown activation";
   }
 }
 
@@ -147,6 +149,7 @@ struct Chain {
 
 Tensor mlp(const Tensor& x, std::span<const Tensor> weights, std::span<const Tensor> biases,
            Activation activation) try {
+  require_named("mlp", "Activation", activation, Activation::gelu_tanh);
   check_operands(x, weights, biases);
   const Layers layers{static_cast<int>(weights.size())};
   std::vector<Tensor> operands{as_matrix(x)};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/checked.h"
 #include "kernels/dense.h"
 #include "kernels/gemm.h"
 #include "kernels/settings/settings.h"
@@ -73,6 +74,7 @@ Tensor product(const Tensor& left, const Tensor& right) {
   const Tensor &a = in[0], &b = in[1];
   Shape shape = a.shape();
   shape.back() = b.size(-1);
+  checked_elements("matmul", shape);
   const double work = static_cast<double>(shape.product()) * static_cast<double>(a.size(-1));
   const Tensor y = autograd::product(work, autograd::ReadsResult::no, [&] {
     Tensor made = empty(shape, a.dtype(), a.device());

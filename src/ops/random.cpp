@@ -98,6 +98,7 @@ void normal_(const Tensor& x, double mean, double stddev, Generator& g) {
 
 Tensor rand(const Shape& shape, const RandOptions& options) {
   FIRN_CHECK(is_floating(options.dtype), "rand", "draw in f32 and cast", "dtype {}", options.dtype);
+  require_creatable("rand", shape, options.dtype);
   Tensor x = empty(shape, options.dtype, options.device);
   fill_uniform("rand", x, options.low, options.high, generator_of(options.generator));
   return x;
@@ -106,13 +107,15 @@ Tensor rand(const Shape& shape, const RandOptions& options) {
 Tensor randn(const Shape& shape, const RandnOptions& options) {
   FIRN_CHECK(is_floating(options.dtype), "randn", "draw in f32 and cast", "dtype {}",
              options.dtype);
+  require_creatable("randn", shape, options.dtype);
   Tensor x = empty(shape, options.dtype, options.device);
   fill_normal("randn", x, options.mean, options.stddev, generator_of(options.generator));
   return x;
 }
 
 Tensor randperm(std::int64_t n, Generator& generator) {
-  FIRN_CHECK(n >= 0, "randperm", "", "n = {} is negative", n);
+  FIRN_CHECK(n >= 0, "randperm", "an empty permutation has n = 0", "n = {} is negative", n);
+  require_creatable("randperm", {n}, i64);
   drawing("randperm");
   const Tensor order = empty({n}, i64, Device::cpu());
   auto* p = order.data<std::int64_t>();

@@ -27,7 +27,7 @@ std::pair<int, int> two_axes(const char* op, const Tensor& x, std::int64_t first
 
 /// x where column - row compares to `diagonal` as asked, else 0.
 Tensor triangle(const char* op, const Tensor& x, std::int64_t diagonal, bool lower) {
-  require_defined(op, x);
+  require_computed(op, x);
   FIRN_CHECK(x.rank() >= 2, op, "a matrix has two axes", "{} has no matrices", describe(x));
   const std::int64_t n = x.size(-2), m = x.size(-1);
   // Beyond the corners nothing changes, and the sum below stays in range.
@@ -149,10 +149,10 @@ Tensor diagonal(const Tensor& x, std::int64_t offset, std::int64_t first, std::i
 }
 
 std::vector<Tensor> meshgrid(std::span<const Tensor> axes) try {
-  FIRN_CHECK(!axes.empty(), "meshgrid", "", "no tensors given");
+  FIRN_CHECK(!axes.empty(), "meshgrid", "give one list for each axis", "no tensors given");
   Shape shape;
   for (const Tensor& t : axes) {
-    require_same("meshgrid", axes[0], t);
+    require_same("meshgrid", axes[0], t, false);
     FIRN_CHECK(t.rank() <= 1, "meshgrid", "flatten it", "{} has more than one axis", describe(t));
     require_rank("meshgrid", shape.size() + 1, t);
     shape.push_back(t.numel());
@@ -225,7 +225,8 @@ Tensor repeat(const Tensor& x, const Shape& counts) {
              counts.size(), describe(x));
   Shape result;
   for (int i = 0; i < counts.size(); ++i) {
-    FIRN_CHECK(counts[i] >= 0, "repeat", "", "counts {} for {}", counts, describe(x));
+    FIRN_CHECK(counts[i] >= 0, "repeat", "a count is 0 or more", "counts {} for {}", counts,
+               describe(x));
     result.push_back(i < lead ? counts[i]
                               : checked_product("repeat", counts[i], x.shape()[i - lead]));
   }
@@ -259,7 +260,7 @@ Tensor tile(const Tensor& x, const Shape& counts) {
 Tensor repeat_interleave(const Tensor& x, std::int64_t count, std::int64_t axis) {
   require_defined("repeat_interleave", x);
   const int a = normalize_axis("repeat_interleave", axis, x.rank());
-  FIRN_CHECK(count >= 0, "repeat_interleave", "", "count is {}", count);
+  FIRN_CHECK(count >= 0, "repeat_interleave", "a count is 0 or more", "count is {}", count);
   Shape result = x.shape();
   result[a] = checked_product("repeat_interleave", result[a], count);
   checked_elements("repeat_interleave", result);
@@ -279,7 +280,7 @@ Tensor repeat_interleave(const Tensor& x, std::span<const std::int64_t> counts,
              describe(x));
   std::int64_t total = 0;
   for (const std::int64_t n : counts) {
-    FIRN_CHECK(n >= 0, "repeat_interleave", "", "a count is {}", n);
+    FIRN_CHECK(n >= 0, "repeat_interleave", "a count is 0 or more", "a count is {}", n);
     total = checked_sum("repeat_interleave", total, n);
   }
   Shape result = x.shape();
@@ -332,12 +333,15 @@ const char* to_string(PadMode mode) noexcept {
       return "replicate";
     case PadMode::circular:
       return "circular";
-    default:
+    case PadMode::constant:
       return "constant";
+    default:
+      return "unknown mode";
   }
 }
 
 Tensor pad(const Tensor& x, const Axes& before, const Axes& after, PadMode mode) {
+  require_named("pad", "PadMode", mode, PadMode::circular);
   if (mode == PadMode::constant) return pad(x, before, after, 0.0);
   const Shape shape = padded_shape("pad", x, before, after);
   int first = x.rank(), last = -1;  // the axes that grow
@@ -433,9 +437,10 @@ Tensor channel_shuffle(const Tensor& x, std::int64_t groups) {
 Tensor linspace(double start, double end, std::int64_t count, const LinspaceOptions& options) {
   const auto& [dtype, device] = options;
   FIRN_CHECK(is_floating(dtype), "linspace", "make it in f32 and cast", "dtype {}", dtype);
-  FIRN_CHECK(count >= 0, "linspace", "", "count is {}", count);
-  FIRN_CHECK(std::isfinite(start) && std::isfinite(end), "linspace", "", "from {} to {}", start,
-             end);
+  FIRN_CHECK(count >= 0, "linspace", "a count is 0 or more", "count is {}", count);
+  require_creatable("linspace", {count}, dtype);
+  FIRN_CHECK(std::isfinite(start) && std::isfinite(end), "linspace", "both ends are finite",
+             "from {} to {}", start, end);
   require_holds("linspace", dtype, start);
   require_holds("linspace", dtype, end);
   if (count == 1) return full({1}, start, dtype, device);

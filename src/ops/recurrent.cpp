@@ -4,6 +4,7 @@
 #include "firn/ops/recurrent.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/checked.h"
@@ -68,6 +69,31 @@ Tensor rows_of(const Tensor& t, std::int64_t first, std::int64_t count) {
   return t.as_strided({count * batch, n}, {n, 1},
                       t.storage_offset() + (count * batch * n > 0 ? first * batch * n : 0));
 }
+
+/// The right factor of a product in every step. The CPU packs it once for all steps.
+class StepFactor {
+ public:
+  StepFactor(const ConstView& factor, const Layout& at) : factor_(factor) {
+    if (at.steps < 2 || !factor.device.is_cpu()) return;
+    packed_ = kernels::plan_right(factor, at.batch);
+    if (!packed_.unit) return;
+    memory_ = empty({packed_.bytes}, u8, factor.device);
+    packed_.data = memory_.mutable_view().data;
+    kernels::pack_right(factor, packed_);
+  }
+
+  /// c = left factor + beta c + bias.
+  void multiply(const ConstView& left, const View& c, double beta, const ConstView& bias,
+                Stream stream) const {
+    kernels::gemm(left, factor_, c,
+                  kernels::GemmArgs{.beta = beta, .bias = bias, .packed = packed_}, stream);
+  }
+
+ private:
+  ConstView factor_;
+  kernels::PackedRight packed_;
+  Tensor memory_;
+};
 
 void check(RecurrentCell cell, const Tensor& gates, const Tensor& weight,
            const RecurrentOptions& o) {
@@ -151,11 +177,14 @@ struct Pass {
     const bool masked = at.projected && alive.defined();
     const Tensor projected =
         masked ? empty({at.batch, at.p}, gates.dtype(), gates.device()) : Tensor();
+    const StepFactor recurrent(transposed(weight.view()), at);
+    std::optional<StepFactor> projecting;
+    if (at.projected) projecting.emplace(transposed(projection.view()), at);
+    const ConstView added = bias.defined() ? bias.view() : ConstView{};
     for (std::int64_t i = 0; i < at.steps; ++i) {
       const std::int64_t t = at.time(i), before = at.row(i), after = at.row(i + 1);
       const View h = row_of(states, after);
-      kernels::gemm(row_of(states, before), transposed(weight.view()), products.mutable_view(),
-                    kernels::GemmArgs{.bias = bias.defined() ? bias.view() : ConstView{}}, stream);
+      recurrent.multiply(row_of(states, before), products.mutable_view(), 0, added, stream);
       const View unit_state = at.projected ? row_of(inner, t) : h;
       kernels::recurrent_forward(
           at.cell, unit_state,
@@ -169,8 +198,7 @@ struct Pass {
               .c = cells.defined() ? row_of(cells, i + 1) : View{}},
           stream);
       if (!at.projected) continue;
-      kernels::gemm(unit_state, transposed(projection.view()),
-                    masked ? projected.mutable_view() : h, kernels::GemmArgs{}, stream);
+      projecting->multiply(unit_state, masked ? projected.mutable_view() : h, 0, {}, stream);
       if (!masked) continue;
       ConstView condition = row_of(alive, t);
       condition.shape.push_back(at.p);
@@ -197,8 +225,11 @@ struct Gradient {
 
     const Tensor dx = empty({at.steps, at.batch, columns}, dtype, device);
     Tensor drecurrent = dx, dh, dc, dinner, dprojected;
+    std::optional<StepFactor> recurrent, projecting;
     {
       const OwnerScope owner(Owner::workspace);
+      recurrent.emplace(weight.view(), at);
+      if (at.projected) projecting.emplace(projection.view(), at);
       if (sizes.two_gates) drecurrent = empty(dx.shape(), dtype, device);
       dh = zeros({at.batch, at.p}, compute, device);
       if (at.projected) {
@@ -215,8 +246,7 @@ struct Gradient {
       if (at.projected) {
         kernels::recurrent_take_gradient(dh.mutable_view(), row_of(dstates, after),
                                          maybe_row(alive, t), row_of(dprojected, t), stream);
-        kernels::gemm(row_of(dprojected, t), projection.view(), dinner.mutable_view(),
-                      kernels::GemmArgs{}, stream);
+        projecting->multiply(row_of(dprojected, t), dinner.mutable_view(), 0, {}, stream);
       }
       kernels::recurrent_backward(
           at.cell, at.projected ? dinner.mutable_view() : dh.mutable_view(),
@@ -232,8 +262,7 @@ struct Gradient {
               .dx = row_of(dx, t),
               .drecurrent = row_of(drecurrent, t)},
           stream);
-      kernels::gemm(row_of(drecurrent, t), weight.view(), dh.mutable_view(),
-                    kernels::GemmArgs{.beta = 1}, stream);
+      recurrent->multiply(row_of(drecurrent, t), dh.mutable_view(), 1, {}, stream);
     }
 
     const Tensor drows = rows_of(drecurrent, 0, at.steps);

@@ -44,6 +44,7 @@ Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape,
              kOp, "low < high, at most 2^32 apart", "low {}, high {}", low, high);
   require_holds(kOp, options.dtype, static_cast<double>(low));
   require_holds(kOp, options.dtype, static_cast<double>(high - 1));
+  require_creatable(kOp, shape, options.dtype);
   const Tensor u =
       rand(shape, {.dtype = f64, .device = options.device, .generator = options.generator});
   const Tensor above = cast(u * static_cast<double>(high - low), i64);  // truncated
@@ -59,6 +60,7 @@ Tensor bernoulli(const Tensor& p, Generator& generator) {
 Tensor gumbel(const Shape& shape, const GumbelOptions& options) {
   FIRN_CHECK(is_floating(options.dtype), "gumbel", "draw in f32 and cast", "dtype {}",
              options.dtype);
+  require_creatable("gumbel", shape, options.dtype);
   return noise(shape, options.dtype, options.device,
                options.generator ? *options.generator : default_generator());
 }

@@ -98,7 +98,7 @@ Tensor placed(const Tensor& t, const Shape& shape, int axis, std::int64_t first,
 
 /// cat(), and stack() of unsqueezed parts.
 Tensor join(const char* op, std::span<const Tensor> operands, std::int64_t axis) try {
-  FIRN_CHECK(!operands.empty(), op, "", "no tensors given");
+  FIRN_CHECK(!operands.empty(), op, "give one tensor at least", "no tensors given");
   std::vector<Tensor> promoted;
   if (autocast_on()) promoted = autocasted(Policy::promote, operands);
   const std::span<const Tensor> parts = promoted.empty() ? operands : promoted;
@@ -178,7 +178,8 @@ Tensor flatten(const Tensor& x, std::int64_t from, std::int64_t to) {
   if (x.rank() == 0) return reshape(x, {1});
   const int first = normalize_axis("flatten", from, x.rank());
   const int last = normalize_axis("flatten", to, x.rank());
-  FIRN_CHECK(first <= last, "flatten", "", "axes {} to {} of {}", from, to, describe(x));
+  FIRN_CHECK(first <= last, "flatten", "name the first axis first", "axes {} to {} of {}", from, to,
+             describe(x));
   Shape shape;
   for (int i = 0; i < x.rank(); ++i) {
     if (i > first && i <= last) {
@@ -279,8 +280,8 @@ Tensor select(const Tensor& x, std::int64_t axis, std::int64_t index) {
   require_defined("select", x);
   const int a = normalize_axis("select", axis, x.rank());
   const std::int64_t n = x.shape()[a];
-  FIRN_CHECK(index >= -n && index < n, "select", "", "index {} on axis {} of {}", index, axis,
-             describe(x));
+  FIRN_CHECK(index >= -n && index < n, "select", "indices count from 0, or from -1 backwards",
+             "index {} on axis {} of {}", index, axis, describe(x));
   const std::int64_t at = index < 0 ? index + n : index;
   const auto part = [a, at](const Tensor& t) {
     Shape shape = t.shape();
@@ -305,7 +306,7 @@ std::vector<Tensor> split(const Tensor& x, std::span<const std::int64_t> sizes,
   const int a = normalize_axis("split", axis, x.rank());
   std::int64_t total = 0;
   for (auto s : sizes) {
-    FIRN_CHECK(s >= 0, "split", "", "a piece of size {}", s);
+    FIRN_CHECK(s >= 0, "split", "sizes are 0 or more", "a piece of size {}", s);
     total = checked_sum("split", total, s);
   }
   FIRN_CHECK(total == x.shape()[a], "split", "sizes must sum to the axis",
@@ -337,7 +338,7 @@ FIRN_OUT_OF_MEMORY("split")
 Tensor cat(std::span<const Tensor> parts, std::int64_t axis) { return join("cat", parts, axis); }
 
 Tensor stack(std::span<const Tensor> parts, std::int64_t axis) try {
-  FIRN_CHECK(!parts.empty(), "stack", "", "no tensors given");
+  FIRN_CHECK(!parts.empty(), "stack", "give one tensor at least", "no tensors given");
   require_defined("stack", parts[0]);
   require_rank("stack", parts[0].rank() + 1, parts[0]);
   const int a = normalize_axis("stack", axis, parts[0].rank() + 1);

@@ -5,6 +5,7 @@
 #include "firn/random.h"
 #include "firn/runtime/rollback.h"
 #include "kernels/copy.h"
+#include "optim/cycle/batch_scope.h"
 #include "optim/impl.h"
 
 namespace firn::optim {
@@ -65,11 +66,13 @@ StepReport Optimizer::step_two_pass(std::int64_t parts,
                                     const std::function<Loss(const Tensor& all)>& loss) try {
   Impl& impl = this->impl();
   const std::string& op = impl.store.op();
-  FIRN_CHECK(parts >= 1, op, "", "{} parts make no batch", parts);
+  impl.require_outside_cycle("step_two_pass()");
+  FIRN_CHECK(parts >= 1, op, "give at least 1", "{} parts make no batch", parts);
   FIRN_CHECK(encode && loss, op, "give both", "{} of step_two_pass() is empty",
              encode ? "the loss" : "the encoder");
   impl.require_no_cycle();
   impl.require_uncoupled(true);
+  const MakerScope maker(impl, "step_two_pass()");
   runtime::refuse_capture(op.c_str(), impl.store.device(),
                           "the host puts random numbers back between the two passes");
 

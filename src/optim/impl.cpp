@@ -82,6 +82,9 @@ Optimizer::Impl::Impl(const char* op, std::vector<GroupSetup> groups, const RunS
   const std::string text = kind_of_state(store.op());
   std::copy(text.begin(), text.end(), kind_memory.mutable_view().as<std::uint8_t>());
   state_version = version_of_state();
+  no_scale_chosen = !step.scaler.defined() &&
+                    step.loss_scale.kind() == LossScale::Kind::automatic &&
+                    options.loss_scale.kind() == LossScale::Kind::none;
   if (options.keep_accumulator) copy = reserve_copy();
 }
 
@@ -137,6 +140,7 @@ void Optimizer::Impl::check_ready() {
     adopt_gradients();
     if (adopted && has_ranks() && at.micro_steps > 0) leave_to_first_rank();
   }
+  if (broken) require_no_pass();
   FIRN_CHECK(
       !broken, store.op(), "call zero_grad() to begin anew",
       "a backward pass of this cycle, or its exchange with other ranks, has failed half-way");
@@ -155,7 +159,13 @@ void Optimizer::Impl::check_ready() {
 
 // ---- What must hold ----
 
+void Optimizer::Impl::require_no_pass() const {
+  FIRN_CHECK(passes == 0, store.op(), "call it after backward() has returned",
+             "a backward pass of this cycle is running");
+}
+
 void Optimizer::Impl::require_no_cycle() {
+  require_no_pass();
   FIRN_CHECK(at.micro_steps == 0 && at.calls == 0, store.op(),
              "end it with step() or flush(), or drop it with zero_grad()",
              "a cycle is under way: it has {} micro-steps", at.micro_steps);
@@ -163,9 +173,11 @@ void Optimizer::Impl::require_no_cycle() {
   require_own_scale("backward() of each and step_all()");
 }
 
-void Optimizer::Impl::require_outside_batch(const char* call) const {
-  FIRN_CHECK(batch == 0, store.op(), "return the loss and call it after run_batch()",
-             "{} inside the function of run_batch(), which makes the step itself", call);
+void Optimizer::Impl::require_outside_cycle(const char* call) const {
+  FIRN_CHECK(!maker, store.op(),
+             fmt::format("return from the function, and call it after {}", maker),
+             "{} inside the function of {}, which makes the backward passes and the step itself",
+             call, maker);
 }
 
 void Optimizer::Impl::require_own_scale(const char* instead) const {
@@ -212,11 +224,31 @@ void Optimizer::Impl::check_skips() {
 }
 
 void Optimizer::Impl::warn_if_unreached(bool reached) {
+  if (!unheld.empty() && !warned_unheld) {
+    warned_unheld = warned_unreached = true;
+    warn(store.op(),
+         fmt::format("nothing but the optimizer holds these parameters, and no gradient reaches "
+                     "them: {}",
+                     unheld),
+         "a module or parameter was assigned to after the optimizer was made, and what replaced it "
+         "is not trained: make the optimizer afterwards, or copy_() values into the old parameter");
+    return;
+  }
   if (reached || warned_unreached) return;
   warned_unreached = true;
   warn(store.op(), fmt::format("no gradient has reached any parameter: {}", store.names()),
        "compute the loss from these parameters: a copied or frozen model, detach() or NoGrad cuts "
        "the way to them");
+}
+
+void Optimizer::Impl::warn_if_unscaled() {
+  if (!no_scale_chosen || !reads_f16()) return;
+  no_scale_chosen = false;
+  warn(store.op(),
+       "Autocast runs f32 parameters in f16, and no loss scale is set: gradients below 6e-8 become "
+       "0 on their way",
+       "set StepOptions::loss_scale to LossScale::dynamic(), or to LossScale::none() if that is "
+       "meant; bf16 needs none");
 }
 
 void Optimizer::Impl::warn_of_empty_step() {

@@ -22,7 +22,7 @@
 #include "base/check.h"
 #include "base/share.h"
 #include "firn/optim/optimizer.h"
-#include "optim/cycle_members.h"
+#include "optim/cycle/cycle_members.h"
 #include "optim/policy/scaler.h"
 #include "optim/progress.h"
 #include "optim/ranks/buckets.h"
@@ -58,20 +58,44 @@ struct Optimizer::Impl final : autograd::Cycle {
 
   // ---- The cycle (step.cpp) ----
 
+  struct KeptCycle;
+  /// While alive, a backward pass of the cycle is running, and its hooks may not change the cycle.
+  class RunningPass {
+   public:
+    explicit RunningPass(Impl& impl) noexcept : impl_(impl) { ++impl_.passes; }
+    ~RunningPass() { --impl_.passes; }
+    RunningPass(const RunningPass&) = delete;
+    RunningPass& operator=(const RunningPass&) = delete;
+
+   private:
+    Impl& impl_;
+  };
+
   void backward(const Tensor& sum, const LossWeight& weight, const BackwardPass& pass);
-  /// Counts a micro-step and runs its pass. If that throws, the cycle is broken; if memory runs out
-  /// in it, the cycle is dropped, or as before.
+  /// Optimizer::backward(), for calls that make a whole cycle too.
+  void add_loss(const Loss& loss, const BackwardPass& pass = {});
+  /// Counts a micro-step and runs its pass.
   template <class Pass>
   void micro_step(const Pass& pass) {
     std::optional<KeptCycle> kept;
     if (options.keep_accumulator && !hooks.capturing()) kept = keep_cycle(&copy);
     begin_micro_step();
+    run_guarded(pass, kept ? &*kept : nullptr);
+  }
+  /// Runs a pass of the cycle. If it throws, the cycle is broken; if memory runs out in it, the
+  /// cycle is as `before`, or (null) dropped.
+  template <class Pass>
+  void run_guarded(const Pass& pass, const KeptCycle* before) {
     broken = true;
     try {
-      pass();
+      const RunningPass running(*this);
+      try {
+        pass();
+      }
+      FIRN_OUT_OF_MEMORY("backward")
     } catch (const OutOfMemory& e) {
       if (hooks.capturing()) throw;
-      out_of_memory(e, kept ? &*kept : nullptr);
+      out_of_memory(e, before);
     }
     broken = false;
   }
@@ -225,7 +249,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   KeptCycle keep_cycle(const CycleCopy* memory = nullptr);
   void put_back(const KeptCycle& kept);
   /// Memory ran out in a backward pass: the cycle is as it was, or (null) dropped. Throws
-  /// OutOfMemory that says so.
+  /// OutOfMemory that says so, if there is memory for that.
   [[noreturn]] void out_of_memory(const OutOfMemory& e, const KeptCycle* before);
   /// Whether there is nothing that zero_grad() would drop.
   bool cycle_is_empty() const noexcept;
@@ -236,8 +260,11 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// from outside: state that was copied in, and weights.
   void check_ready();
   void require_no_cycle();
-  /// Throws if the call is made by the function of a run_batch() that is under way.
-  void require_outside_batch(const char* call) const;
+  /// Throws while a backward pass of the cycle is running.
+  void require_no_pass() const;
+  /// Throws if the call is made by a function that run_cycle(), run_batch() or step_two_pass() was
+  /// given, while that is under way.
+  void require_outside_cycle(const char* call) const;
   /// Throws if the loss scale is shared; `instead` is what to call.
   void require_own_scale(const char* instead) const;
   /// Throws unless the loss's weight is a scalar in f32 or f64 on the parameters' device.
@@ -247,9 +274,10 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// Throws if too many steps in a row were skipped (S12), once for each of them. On a device it
   /// looks at the outcome that the host can see without waiting.
   void check_skips();
-  /// Each warns once.
+  /// Each warns once. The first one also of parameters that were replaced (`unheld`).
   void warn_if_unreached(bool reached);
   void warn_of_empty_step();
+  void warn_if_unscaled();
   /// While a graph is captured: if its work is not run after all, what the host knows of the cycle
   /// is put back. The same for each replay.
   void remember_place();
@@ -313,12 +341,13 @@ struct Optimizer::Impl final : autograd::Cycle {
   bool failure_told = false;                 ///< all ranks know that the turn under way has failed
   std::int64_t planned_turns = 0;            ///< of this rank's cycle; 0: not known
   std::int64_t turns_of_all = 0;             ///< the most that a rank has planned
-  math::SeedSums sums_before;  ///< seed_sums() when the cycle under way began, on the CPU
-  ExactSums exact;             ///< with StepOptions::exact
-  std::int64_t batch = 0;      ///< samples that run_batch() is at, on all ranks; 0: none
-  std::int64_t number = 0;     ///< see take_part()
-  std::int64_t dropped = 0;    ///< cycles that this rank has dropped since the last step
-  bool in_quantum = false;     ///< the backward pass of a quantum is under way
+  math::SeedSums sums_before;   ///< seed_sums() when the cycle under way began, on the CPU
+  ExactSums exact;              ///< with StepOptions::exact
+  std::int64_t batch = 0;       ///< samples that run_batch() is at, on all ranks; 0: none
+  const char* maker = nullptr;  ///< the call that makes a whole cycle now, or null
+  std::int64_t number = 0;      ///< see take_part()
+  std::int64_t dropped = 0;     ///< cycles that this rank has dropped since the last step
+  bool in_quantum = false;      ///< the backward pass of a quantum is under way
   /// While MicroBatch::between is under way: where the random stream was at its begin.
   std::optional<RandomKey> between_quanta;
   std::vector<Tensor> restored;     ///< see restore_on_retry()
@@ -329,10 +358,13 @@ struct Optimizer::Impl final : autograd::Cycle {
   bool combined = false;            ///< the cycle's sums are those of all ranks already
   bool attempted = false;           ///< whole_cycle() makes a cycle, of which nothing may be there
   bool torn = false;                ///< receive_weights() has failed half-way
-  bool broken = false;              ///< a backward pass has thrown half-way in this cycle
+  bool broken = false;              ///< a backward pass is running or has thrown half-way
+  int passes = 0;                   ///< backward passes that are running; quanta may take turns
   bool averaged = false;            ///< the weights are their averages (AveragedWeights)
   std::uint32_t state_version = 0;  ///< at the last look of adopt_state()
-  bool warned_unreached = false, warned_empty = false;
+  bool warned_unreached = false, warned_empty = false, warned_unheld = false;
+  bool no_scale_chosen = false;  ///< nobody was asked: parameters of f32 want none by themselves
+  std::string unheld;            ///< ParamStore::unheld() when the cycle that ends was decided
   std::function<void(const StepReport&)> listener;  ///< see StepListener
   std::int64_t complained = 0;  ///< last cycle for which check_skips() has thrown
 };
@@ -354,6 +386,12 @@ inline void require_option(const char* op, const char* name, double value, doubl
 inline void require_option(const char* op, const char* name, double value, double low,
                            const char* hint) {
   require_option(op, name, value, low, HUGE_VAL, hint);
+}
+
+/// Throws Error unless the rate is one. A schedule that is no constant was checked when it was
+/// made.
+inline void require_lr(const char* op, const Schedule& lr) {
+  require_option(op, "lr", lr.at(0), 0, "0 leaves the weights as they are");
 }
 
 /// Throws Error unless 0 < value < infinity.

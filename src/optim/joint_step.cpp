@@ -1,6 +1,7 @@
 // The step of optimizers that share a loss scale.
 #include "firn/optim/joint_step.h"
 
+#include <algorithm>
 #include <span>
 
 #include "kernels/optim.h"
@@ -13,13 +14,22 @@ using Impl = OptimizerAccess::Impl;
 
 /// The optimizers, checked: they can step together, and each can go on.
 std::vector<Impl*> partners(const char* op, std::initializer_list<Optimizer*> optimizers) {
-  FIRN_CHECK(optimizers.size() > 0, op, "", "there is no optimizer");
-  std::vector<Impl*> out;
+  FIRN_CHECK(optimizers.size() > 0, op, "give the optimizers that share a LossScaler",
+             "there is no optimizer");
+  std::vector<Impl*> given;
   for (const Optimizer* o : optimizers) {
-    FIRN_CHECK(o, op, "", "optimizer {} is a null pointer", out.size());
-    Impl& impl = OptimizerAccess::impl(*o);
-    for (const Impl* before : out)
-      FIRN_CHECK(before != &impl, op, "", "optimizer {} is given twice", out.size());
+    FIRN_CHECK(o, op, "give the address of an optimizer", "optimizer {} is a null pointer",
+               given.size());
+    Impl* const impl = &OptimizerAccess::impl(*o);
+    const auto first = std::find(given.begin(), given.end(), impl);
+    FIRN_CHECK(first == given.end(), op, "give each of them once",
+               "optimizers {} and {} are the same: it is given twice", first - given.begin(),
+               given.size());
+    given.push_back(impl);
+  }
+  std::vector<Impl*> out;
+  for (Impl* const next : given) {
+    Impl& impl = *next;
     FIRN_CHECK(impl.options.scaler.defined() &&
                    (out.empty() || impl.scaler.memory().impl() == out[0]->scaler.memory().impl()),
                op, "give one LossScaler to the StepOptions of all",
@@ -70,6 +80,7 @@ std::vector<StepReport> end_cycles(const std::vector<Impl*>& all, SkipPolicy pol
 std::vector<StepReport> step_all(std::initializer_list<Optimizer*> optimizers,
                                  SkipPolicy policy) try {
   constexpr const char* kOp = "step_all";
+  require_named(kOp, "SkipPolicy", policy, SkipPolicy::each);
   const std::vector<Impl*> all = partners(kOp, optimizers);
   bool due = false;
   for (const Impl* i : all) due = due || i->at.has_new_micro_step();
@@ -92,6 +103,8 @@ FIRN_OUT_OF_MEMORY("step_all")
 
 std::vector<StepReport> flush_all(std::initializer_list<Optimizer*> optimizers, Partial partial,
                                   SkipPolicy policy) try {
+  require_named("flush_all", "Partial", partial, Partial::drop);
+  require_named("flush_all", "SkipPolicy", policy, SkipPolicy::each);
   const std::vector<Impl*> all = partners("flush_all", optimizers);
   bool any = false;
   for (Impl* i : all) {

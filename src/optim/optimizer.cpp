@@ -1,9 +1,6 @@
 // The calls of an Optimizer; what they do is in step.cpp, retry.cpp and gradient_cache.cpp.
 #include "firn/optim/optimizer.h"
 
-#include <algorithm>
-
-#include "firn/ops/losses.h"
 #include "kernels/optim.h"
 #include "optim/impl.h"
 #include "optim/policy/schedule_table.h"
@@ -24,21 +21,16 @@ Optimizer::Impl& Optimizer::impl() const {
 // ---- The step ----
 
 void Optimizer::backward(const Loss& loss, const BackwardPass& pass) try {
-  Impl& i = impl();
-  i.require_weight(loss);
-  const std::int64_t steps = std::max(cycle_length(), i.at.micro_steps + 1);
-  FIRN_CHECK(!loss.coupled || steps == 1, i.store.op(),
-             "opt.step_two_pass(parts, encode, loss) computes it over the whole batch",
-             "the loss couples the samples of its batch, so the gradients of micro-batches do not "
-             "add up to that of the batch, and this cycle has {} micro-steps",
-             steps);
-  i.require_uncoupled(loss.coupled);
-  i.backward(loss.sum, {.tensor = loss.weight}, pass);
+  impl().require_outside_cycle("backward()");
+  impl().require_no_pass();
+  impl().add_loss(loss, pass);
 }
 FIRN_OUT_OF_MEMORY("backward")
 
 void Optimizer::backward(const Tensor& sum, double weight, const BackwardPass& pass) try {
   Impl& i = impl();
+  i.require_outside_cycle("backward()");
+  i.require_no_pass();
   require_option(i.store.op().c_str(), "the weight of a loss", weight, 0,
                  "give the number of samples that the loss was summed over");
   i.backward(sum, {.number = weight}, pass);
@@ -46,6 +38,7 @@ void Optimizer::backward(const Tensor& sum, double weight, const BackwardPass& p
 FIRN_OUT_OF_MEMORY("backward")
 
 void Optimizer::no_samples() try {
+  impl().require_outside_cycle("no_samples()");
   FIRN_CHECK(impl().options.exact.quantum == 0, impl().store.op(),
              "call run_batch() with the samples of all ranks",
              "no_samples() in exact mode, which knows the samples of each rank");
@@ -59,21 +52,23 @@ void Optimizer::no_samples() try {
 FIRN_OUT_OF_MEMORY("no_samples")
 
 StepReport Optimizer::step() try {
-  impl().require_outside_batch("step()");
+  impl().require_outside_cycle("step()");
   impl().require_no_half_batch("step()");
   return impl().step();
 }
 FIRN_OUT_OF_MEMORY("step")
 
 StepReport Optimizer::flush(Partial partial) try {
-  impl().require_outside_batch("flush()");
+  require_named("flush", "Partial", partial, Partial::drop);
+  impl().require_outside_cycle("flush()");
   if (partial == Partial::apply) impl().require_no_half_batch("flush()");
   return impl().flush(partial);
 }
 FIRN_OUT_OF_MEMORY("flush")
 
 void Optimizer::zero_grad() try {
-  impl().require_outside_batch("zero_grad()");
+  impl().require_outside_cycle("zero_grad()");
+  impl().require_no_pass();
   impl().zero_grad();
 }
 FIRN_OUT_OF_MEMORY("zero_grad")
@@ -82,7 +77,7 @@ FIRN_OUT_OF_MEMORY("zero_grad")
 
 void Optimizer::set_epoch(std::int64_t epoch) {
   Impl& i = impl();
-  FIRN_CHECK(epoch >= 0, i.store.op(), "", "the epoch is {}", epoch);
+  FIRN_CHECK(epoch >= 0, i.store.op(), "epochs count from 0", "the epoch is {}", epoch);
   i.options.accumulate.at(epoch);  // throws now rather than in the next cycle
   i.at.epoch = epoch;
 }
@@ -110,13 +105,11 @@ LossTotals Optimizer::loss_totals() const {
 
 double Optimizer::lr() const { return impl().store.read_state().learning_rate; }
 
-void Optimizer::set_lr(double lr) {
-  require_option(impl().store.op().c_str(), "lr", lr, 0, "0 leaves the weights as they are");
-  set_lr(Schedule(lr));
-}
+void Optimizer::set_lr(double lr) { set_lr(Schedule(lr)); }
 
 void Optimizer::set_lr(const Schedule& lr) try {
   Impl& i = impl();
+  require_lr(i.store.op().c_str(), lr);
   i.lr = lr;
   kernels::optim_set_schedule(i.store.memory(), table_of(lr), i.store.stream());
 }

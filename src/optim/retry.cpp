@@ -3,7 +3,7 @@
 
 #include "firn/ops/losses.h"
 #include "firn/runtime/rollback.h"
-#include "optim/batch_scope.h"
+#include "optim/cycle/batch_scope.h"
 #include "optim/impl.h"
 
 namespace firn::optim {
@@ -16,7 +16,7 @@ constexpr int kMaxRetries = 64;
 void Optimizer::restore_on_retry(std::vector<Tensor> buffers) try {
   Impl& impl = this->impl();
   for (std::size_t i = 0; i < buffers.size(); ++i)
-    FIRN_CHECK(buffers[i].defined(), impl.store.op(), "", "buffer {} is undefined", i);
+    FIRN_CHECK(buffers[i].defined(), impl.store.op(), "leave it out", "buffer {} is undefined", i);
   impl.restored = std::move(buffers);
 }
 FIRN_OUT_OF_MEMORY("restore_on_retry")
@@ -25,12 +25,14 @@ StepReport Optimizer::run_cycle(std::int64_t micro_steps,
                                 const std::function<Loss(std::int64_t i)>& micro_batch) try {
   Impl& impl = this->impl();
   const std::string& op = impl.store.op();
-  impl.require_outside_batch("run_cycle()");
-  FIRN_CHECK(micro_steps >= 1, op, "", "{} micro-steps make no cycle", micro_steps);
+  impl.require_outside_cycle("run_cycle()");
+  FIRN_CHECK(micro_steps >= 1, op, "give the number of micro-batches, 1 or more",
+             "{} micro-steps make no cycle", micro_steps);
   FIRN_CHECK(micro_batch, op, "give a function that computes a micro-batch's loss",
              "the function of run_cycle() is empty");
   const OthersScope others(impl, [&] { return micro_batch(micro_steps - 1); });
-  return impl.run_cycle(micro_steps, [&](std::int64_t i) { backward(micro_batch(i)); });
+  const MakerScope maker(impl, "run_cycle()");
+  return impl.run_cycle(micro_steps, [&](std::int64_t i) { impl.add_loss(micro_batch(i)); });
 }
 FIRN_OUT_OF_MEMORY("run_cycle")
 

@@ -2,6 +2,8 @@
 #include "firn/runtime/rollback.h"
 
 #include <algorithm>
+#include <new>
+#include <optional>
 
 #include "firn/runtime/kernel_support.h"
 #include "firn/runtime/stream.h"
@@ -62,23 +64,32 @@ void Optimizer::Impl::put_back(const KeptCycle& kept) {
 }
 
 void Optimizer::Impl::out_of_memory(const OutOfMemory& e, const KeptCycle* before) {
-  const std::int64_t passes = at.micro_steps - 1;
-  std::string text = e.message();
+  const std::int64_t earlier = at.micro_steps - 1;
+  bool undone = false;
   try {
-    if (before) {
+    if (before)
       put_back(*before);
-      text += "\n  the cycle is as it was before this backward()";
-    } else {
+    else
       zero_grad();
-      text +=
-          fmt::format("\n  the cycle was dropped, with {} backward passes before this one", passes);
-    }
-  } catch (const Error&) {  // the device is lost: the cycle stays broken
-    broken = true;
+    undone = true;
+  } catch (const Error&) {           // NOLINT: the device is lost
+  } catch (const std::bad_alloc&) {  // NOLINT: the next zero_grad() may have memory
   }
-  OutOfMemory with_state(text, e.requested_bytes());
-  with_state.set_module(e.module());
-  throw with_state;
+  if (!undone) broken = true;
+  std::optional<OutOfMemory> with_state;
+  try {
+    if (undone)
+      with_state.emplace(
+          e.message() +
+              (before ? "\n  the cycle is as it was before this backward()"
+                      : fmt::format(
+                            "\n  the cycle was dropped, with {} backward passes before this one",
+                            earlier)),
+          e.requested_bytes());
+    if (with_state) with_state->set_module(e.module());
+  } catch (const std::bad_alloc&) {  // NOLINT: there is no memory for so long a text
+  }
+  throw with_state ? *with_state : e;
 }
 
 void Optimizer::Impl::keep_if_dry() {

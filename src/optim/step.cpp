@@ -1,8 +1,10 @@
 // How a cycle goes: backward passes add up sums and weights, and a step ends it.
+#include <algorithm>
 #include <optional>
 #include <span>
 
 #include "autograd/node.h"
+#include "firn/ops/losses.h"
 #include "firn/runtime/spans.h"
 #include "kernels/optim.h"
 #include "optim/impl.h"
@@ -12,7 +14,8 @@ namespace {
 
 void require_scalar(const ParamStore& store, const Tensor& sum) {
   const std::string& op = store.op();
-  FIRN_CHECK(sum.defined(), op, "", "the loss is undefined");
+  FIRN_CHECK(sum.defined(), op, "compute it from the model's output, with a function of losses.h",
+             "the loss is undefined");
   FIRN_CHECK(
       sum.numel() == 1 && is_floating(sum.dtype()) && compute_dtype(sum.dtype()) == sum.dtype(), op,
       "sum it, in f32", "the loss is {}, not an f32 or f64 scalar", firn::describe(sum));
@@ -32,6 +35,7 @@ void Optimizer::Impl::backward(const Tensor& sum, const LossWeight& weight,
              "call run_batch(samples, micro_batch, loss), which cuts the batch into quanta",
              "backward() in exact mode: which quantum the loss is of is not known");
   check_ready();
+  warn_if_unscaled();
   GradientLedger& ledger = store.ledger();
   // A new seed each time: autograd may keep it as a gradient.
   const Tensor seed = empty(sum.shape(), sum.dtype(), sum.device());
@@ -44,6 +48,19 @@ void Optimizer::Impl::backward(const Tensor& sum, const LossWeight& weight,
       i.store.ledger().receive(before, after, [&i](std::size_t p) { return i.store.label(p); });
     });
 }
+
+void Optimizer::Impl::add_loss(const Loss& loss, const BackwardPass& pass) try {
+  require_weight(loss);
+  const std::int64_t steps = std::max(at.length_or_next(options.accumulate), at.micro_steps + 1);
+  FIRN_CHECK(!loss.coupled || steps == 1, store.op(),
+             "opt.step_two_pass(parts, encode, loss) computes it over the whole batch",
+             "the loss couples the samples of its batch, so the gradients of micro-batches do not "
+             "add up to that of the batch, and this cycle has {} micro-steps",
+             steps);
+  require_uncoupled(loss.coupled);
+  backward(loss.sum, {.tensor = loss.weight}, pass);
+}
+FIRN_OUT_OF_MEMORY("backward")
 
 void Optimizer::Impl::begin_micro_step() {
   FIRN_CHECK(!combined, store.op(), "call step() again, or zero_grad()",
@@ -167,6 +184,7 @@ bool Optimizer::Impl::decide() {
   GradientLedger& ledger = store.ledger();
   remember_place();
   ledger.note();  // set_grad() may have dropped one since
+  if (!warned_unheld) unheld = at.micro_steps > 0 ? store.unheld() : std::string();
   const bool captured_flags = ledger.tell_device(store.memory(), store.stream());
   if (hooks.capturing())
     hooks.at_replay([noted = ledger.noted(), captured_flags](Impl& i) {

@@ -77,12 +77,12 @@ FIRN_OUT_OF_MEMORY("the report of a step")
 namespace {
 
 std::string outcome(const StepReport& r) {
+  const std::string scale =
+      r.loss_scale() == 1 ? "" : fmt::format(", loss scale {:.6g}", r.loss_scale());
   switch (r.status()) {
     case StepStatus::applied:
-      return fmt::format(
-          "step {} applied: weight {:.6g}, norm {:.6g}, lr {:.6g}{}", r.applied_steps(), r.weight(),
-          r.norm(), r.lr(),
-          r.loss_scale() == 1 ? "" : fmt::format(", loss scale {:.6g}", r.loss_scale()));
+      return fmt::format("step {} applied: weight {:.6g}, norm {:.6g}, lr {:.6g}{}",
+                         r.applied_steps(), r.weight(), r.norm(), r.lr(), scale);
     case StepStatus::accumulating:
       return fmt::format("accumulating: {} micro-steps, weight {:.6g}", r.micro_steps(),
                          r.weight());
@@ -105,9 +105,10 @@ std::string outcome(const StepReport& r) {
                                    "parameter {}",
                                    r.culprit_name());
     default:
-      return r.culprit() < 0 ? "skipped: the averaged gradient is not finite"
-                             : fmt::format("skipped: the gradient of parameter {} is not finite",
-                                           r.culprit_name());
+      return (r.culprit() < 0 ? "skipped: the averaged gradient is not finite"
+                              : fmt::format("skipped: the gradient of parameter {} is not finite",
+                                            r.culprit_name())) +
+             scale;
   }
 }
 

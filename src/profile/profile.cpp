@@ -63,12 +63,14 @@ const runtime::SpanLog& Profile::log() const {
 
 std::vector<ProfileRow> Profile::rows(ProfileBy by) const try {
   require_stopped("rows()");
+  require_named(kOp, "ProfileBy", by, ProfileBy::kernel);
   return profile_parts::rows_of(log_, by);
 }
 FIRN_OUT_OF_MEMORY(kOp)
 
 std::string Profile::table(ProfileBy by, int rows) const try {
   require_stopped("table()");
+  require_named(kOp, "ProfileBy", by, ProfileBy::kernel);
   FIRN_CHECK(rows >= 1, kOp, "ask for at least one row", "a table of {} rows", rows);
   return profile_parts::table_of(log_, by, rows);
 }

@@ -51,4 +51,9 @@ class TensorImpl : public RefCounted {
 /// Throws Error naming `op` if `t` is undefined.
 void require_defined(const char* op, const Tensor& t);
 
+/// Throws Error naming `op` unless a tensor can have that shape, dtype and format. What creates
+/// tensors by empty() calls it first.
+void require_creatable(const char* op, const Shape& shape, DType dtype,
+                       MemoryFormat format = MemoryFormat::contiguous);
+
 }  // namespace firn

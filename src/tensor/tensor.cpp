@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 
 #include "base/checked.h"
 #include "firn/runtime/kernel_support.h"
@@ -20,8 +21,8 @@ Tensor::Tensor() noexcept = default;
 Tensor::~Tensor() = default;
 Tensor::Tensor(const Tensor&) noexcept = default;
 Tensor::Tensor(Tensor&&) noexcept = default;
-Tensor& Tensor::operator=(const Tensor&) noexcept = default;
-Tensor& Tensor::operator=(Tensor&&) noexcept = default;
+Tensor& Tensor::operator=(const Tensor&) & noexcept = default;
+Tensor& Tensor::operator=(Tensor&&) & noexcept = default;
 Tensor::Tensor(Ref<TensorImpl> impl) noexcept : impl_(std::move(impl)) {}
 
 void require_defined(const char* op, const Tensor& t) {
@@ -103,20 +104,27 @@ Tensor empty(const Shape& shape, const TensorOptions& options) {
   return empty(shape, options.dtype, options.device, options.format);
 }
 
-Tensor empty(const Shape& shape, DType dtype, Device device, MemoryFormat format) {
-  FIRN_CHECK(size_of(dtype) > 0, "empty", "take one of firn::DType",
-             "{} is not the number of a dtype", static_cast<int>(dtype));
+void require_creatable(const char* op, const Shape& shape, DType dtype, MemoryFormat format) {
+  FIRN_CHECK(size_of(dtype) > 0, op, "take one of firn::DType", "{} is not the number of a dtype",
+             static_cast<int>(dtype));
+  require_named(op, "MemoryFormat", format, MemoryFormat::channels_last);
   const bool has_format =
       format == MemoryFormat::contiguous || (shape.size() >= 3 && shape.size() <= 5);
-  FIRN_CHECK(has_format, "empty", "leave the memory format out",
+  FIRN_CHECK(has_format, op, "leave the memory format out",
              "channels-last is an order of tensors of rank 3 to 5, not of shape {}", shape);
-  const std::int64_t elements = checked_elements("empty", shape);
-  auto storage = Storage::allocate(static_cast<std::size_t>(elements) * size_of(dtype), device);
+  checked_elements(op, shape);
+}
+
+Tensor empty(const Shape& shape, DType dtype, Device device, MemoryFormat format) {
+  require_creatable("empty", shape, dtype, format);
+  auto storage =
+      Storage::allocate(static_cast<std::size_t>(shape.product()) * size_of(dtype), device);
   return Tensor(Ref<TensorImpl>(
       new TensorImpl(std::move(storage), shape, strides_in(shape, format), 0, dtype)));
 }
 
 Tensor zeros(const Shape& shape, const TensorOptions& options) {
+  require_creatable("zeros", shape, options.dtype, options.format);
   Tensor t = empty(shape, options);
   t.storage()->made_by("zeros");
   zero_bytes(t.impl()->data(), options.device, t.bytes());
@@ -135,6 +143,14 @@ Tensor tensor(std::span<const T> values, const Shape& shape, Device device) {
     runtime::end_operation("tensor");
   return t;
 }
+
+Tensor firn::detail::tensor_of(const std::vector<bool>& values, const Shape& shape,
+                               Device device) try {
+  const auto copy = std::make_unique<bool[]>(values.size());
+  std::copy(values.begin(), values.end(), copy.get());
+  return tensor(std::span<const bool>(copy.get(), values.size()), shape, device);
+}
+FIRN_OUT_OF_MEMORY("tensor")
 
 template <Element T>
 requires std::is_same_v<T, std::remove_cv_t<T>> Tensor from_memory(T* data, const Shape& shape) {

@@ -7,7 +7,7 @@
 #include "firn/memory.h"
 #include "firn/ops/losses.h"
 #include "nn/checkpoint_policies.h"
-#include "optim/cycle_planner.h"
+#include "optim/cycle/cycle_planner.h"
 #include "optim/impl.h"
 
 namespace firn::optim {
@@ -30,11 +30,12 @@ std::string to_string(const BatchPlan& plan) {
 
 BatchPlan plan_within(std::size_t budget, Optimizer& optimizer, nn::Module& net,
                       std::int64_t samples, const LossOf& loss, const PlanOptions& options) try {
-  FIRN_CHECK(samples >= 1, kOp, "", "a batch of {} samples", samples);
+  FIRN_CHECK(samples >= 1, kOp, "give 1 or more", "a batch of {} samples", samples);
   FIRN_CHECK(loss, kOp, "give a function that computes the loss of samples [first, last)",
              "the function is empty");
   FIRN_CHECK(options.least_micro_batch >= 1, kOp, "1 is the least", "micro-batches of {} samples",
              options.least_micro_batch);
+  OptimizerAccess::impl(optimizer).require_outside_cycle("plan_within()");
   OptimizerAccess::impl(optimizer).require_no_cycle();
   nn::detail::BlockSettings blocks(net);
   CyclePlanner planner(optimizer, samples, budget, options.split_statistics, loss);

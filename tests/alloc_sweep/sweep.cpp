@@ -26,6 +26,9 @@ enum Exit {
   kWrong = 43,
 };
 
+// Sweeps try so many failures one by one, then every third, unless FIRN_SWEEP_ALL is set.
+constexpr int kOneByOne = 40, kLater = 3;
+
 /// Runs `body` in a child process. What it returns comes back, with the status of its end.
 struct Child {
   int status = 0;
@@ -128,19 +131,22 @@ int sweep_with(const MakeWork& make, const std::string& expected, const FailAt& 
     WARN("allocation " << at << ": exit " << code << ": " << said);
     return 0;
   }
+  const bool all = std::getenv("FIRN_SWEEP_ALL") != nullptr;
   int failed = 0, wrong = 0;
   std::string reports;
-  for (std::int64_t k = 0;; k += step) {
+  for (std::int64_t k = 0, tries = 0;; ++tries) {
+    const int stands_for = all || tries < kOneByOne ? 1 : kLater;
     const Child child =
         in_child([&](std::string& said) { return attempt(make, expected, fail_at(k), said); });
     const int code = WIFEXITED(child.status) ? WEXITSTATUS(child.status) : -1;
-    if (code == kThrew) ++failed;
+    if (code == kThrew) failed += stands_for;
     if (code != kThrew && code != kHidden && code != kDone) {
       ++wrong;
       if (wrong <= 20)
         reports += "allocation " + std::to_string(k) + ": " + describe_end(child) + "\n";
     }
     if (code == kDone) break;
+    k += stands_for * step;
     REQUIRE(k < 100000 * step);
   }
   INFO(failed << " failures were errors, " << wrong << " were not:\n" << reports);

@@ -29,10 +29,11 @@ enum class Fails : std::uint8_t {
   blocks,         ///< one of tensors' memory
 };
 
-/// Fails allocation 0, stride, 2 stride, ... until one is past the last. Requires of each: an Error
-/// of firn's comes out, kept() is as it was, and a second try makes what a run that nothing fails
-/// in makes. Returns how many of them failed. For a debugger: with FIRN_SWEEP_AT=k in the
-/// environment allocation k alone fails, in this process.
+/// Fails allocation 0, stride, 2 stride, ... until one is past the last. After 40 it takes every
+/// third of them, unless FIRN_SWEEP_ALL is in the environment. Requires of each: an Error of firn's
+/// comes out, kept() is as it was, and a second try makes what a run that nothing fails in makes.
+/// Returns how many of them failed; one that was tried stands for those left out after it. For a
+/// debugger: with FIRN_SWEEP_AT=k in the environment allocation k alone fails, in this process.
 int sweep(const MakeWork& make, Fails what, int stride = 1);
 
 /// The same for a heap that is limited to ever more bytes, from 0 in steps of `step`. Nothing is

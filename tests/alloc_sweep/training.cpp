@@ -70,6 +70,32 @@ class Training : public Work {
   Generator masks_{5};
 };
 
+/// A backward() alone, which drops its cycle when it fails: nobody need call zero_grad(). Each try
+/// has a graph of its own.
+class BackwardAlone final : public Training {
+ public:
+  template <class... Args>
+  explicit BackwardAlone(Args&&... args) : Training(std::forward<Args>(args)...) {
+    for (Tensor& sum : sums_) {
+      Generator masks(5);
+      const GeneratorScope scope(masks);
+      sum = loss_(*net_, batches_[0].x, batches_[0].y).sum;
+    }
+  }
+  void run() override { opt_->backward(sums_[tries_++], 8); }
+  void prepare_again() override {}
+  std::string made() override {
+    std::string all = Training::made();
+    for (const optim::NamedState& s : opt_->state())
+      if (s.name.ends_with(".gradient")) all += bytes_of(s.tensor);
+    return all;
+  }
+
+ private:
+  Tensor sums_[2];
+  std::size_t tries_ = 0;
+};
+
 /// The same cycle in one call, after whose failure nobody need call zero_grad().
 class OneCall : public Training {
  public:
@@ -287,6 +313,15 @@ TEST_CASE("alloc_sweep: whole cycles in one call need no zero_grad() after a fai
   sweep_all(training<optim::AdamW, StepTwoPass>(f16_net, adam, {.clip_norm = 1}, {8, 12}));
 }
 
+TEST_CASE("[S37] alloc_sweep: a backward() without memory drops its cycle by itself", "[host]") {
+  const Threads one(1);
+  const auto work = training<optim::AdamW, BackwardAlone>(
+      [] { return perceptron(f16); }, optim::AdamWOptions{.lr = 0.01}, {.clip_norm = 1}, {8, 12});
+  CHECK(sweep(work, Fails::heap) > 2);
+  CHECK(sweep(work, Fails::heap_for_good) > 2);
+  CHECK(sweep(work, Fails::blocks) > 2);
+}
+
 TEST_CASE("alloc_sweep: a cycle with BatchNorm that can be retried", "[host]") {
   const Threads one(1);
   const auto work = training<optim::AdamW, RunBatch>(
@@ -299,6 +334,20 @@ TEST_CASE("alloc_sweep: a cycle with BatchNorm that can be retried", "[host]") {
       {8, 6});
   CHECK(sweep(work, Fails::heap) > 10);
   CHECK(sweep(work, Fails::heap_for_good) > 10);
+}
+
+TEST_CASE("alloc_sweep: exact mode whose quanta meet in a BatchNorm of the whole batch", "[host]") {
+  const Threads one(1);
+  const auto work = training<optim::AdamW, RunBatch>(
+      [] {
+        return std::make_unique<nn::Sequential>(
+            nn::Linear(6, 8), nn::BatchNorm1d(8, {.accumulation = nn::BatchNormMode::whole_batch}),
+            nn::ReLU(), nn::Linear(8, 4));
+      },
+      optim::AdamWOptions{.lr = 0.01}, {.clip_norm = 1, .exact = {.quantum = 1}}, {8, 6});
+  CHECK(sweep(work, Fails::heap) > 10);
+  CHECK(sweep(work, Fails::heap_for_good, 3) > 5);
+  CHECK(sweep(work, Fails::blocks) > 5);
 }
 
 TEST_CASE("alloc_sweep: a cycle that a RollbackPoint takes back", "[host]") {

@@ -52,7 +52,7 @@ TEST_CASE("attention: cuDNN and firn's kernels agree with plain loops", "[gpu]")
     for (const bool causal : {false, true}) {
       for (const DType dtype : {f16, bf16}) {
         if (dtype == f16 && sizes.d != 64) continue;  // plans take seconds
-        if (on_slow_device() && causal != (sizes.d == 128)) continue;
+        if (on_slow_device() && (sizes.d > 64 || causal)) continue;
         AttentionCase c = sizes;
         c.causal = causal;
         Rng rng(seed_of(c.name()));

@@ -38,7 +38,7 @@ void check_hostile(const AttentionCase& c, const AttentionValues& x, DType dtype
 
 TEST_CASE("attention: a NaN or an infinity reaches only the pairs that see it") {
   for (const DType dtype : {f32, bf16, f16}) {
-    for (int set = 1; set < 16; set += fewer(5)) {
+    for (int set = 1; set < 16; set += fewer(8)) {
       AttentionCase c{.b = 2, .hq = 2, .hk = 1, .n = 35, .m = 40, .d = 8, .dv = 6};
       Rng rng(seed_of("hostile" + std::to_string(set)));
       c.take_options(set, rng);
@@ -50,6 +50,7 @@ TEST_CASE("attention: a NaN or an infinity reaches only the pairs that see it") 
             values[static_cast<std::size_t>(rng.below(rows) * width + rng.below(width))] = bad;
         };
         for (int which = 0; which < 4; ++which) {
+          if (on_slow_device() && (which % 2 == 0) != (bad == kInf)) continue;
           AttentionValues x = clean;
           if (which == 0) spoil(x.q, c.d);
           if (which == 1) spoil(x.k, c.d);

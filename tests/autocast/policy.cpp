@@ -445,7 +445,7 @@ TEST_CASE("[S26] without a guard operands of two dtypes throw") {
   CHECK(refused([&] { linear(h, x); }));
   CHECK(refused([&] { linear(x, x, h[0]); }));
   CHECK(refused([&] { h + x; }));
-  CHECK(refused([&] { where(ones({4, 4}, boolean), h, x); }));
+  CHECK(refused([&] { return where(ones({4, 4}, boolean), h, x); }));
   CHECK(refused([&] { cat({h, x}); }));
   CHECK(refused([&] {
     Tensor t = clone(h);

@@ -1,6 +1,8 @@
 // grad(): gradients as results, and gradients of gradients.
 #include <cmath>
+#include <optional>
 #include <thread>
+#include <utility>
 
 #include "firn/firn.h"
 #include "support/catch.h"
@@ -220,6 +222,23 @@ TEST_CASE("hooks in grad() are checked as those of backward()", "[host]") {
     CHECK(grad({sum(y)}, {x}, options)[0].detach().select(0, 0).item() == 2);
     CHECK(grad({sum(y)}, {x}, options)[0].detach().select(0, 0).item() == 20);
   }
+}
+
+TEST_CASE("grad() with create_graph frees the graph if it is told to, as PyTorch does") {
+  const Tensor x = random_leaf(1, {3});
+  const auto slope = [&](std::optional<bool> retain) {
+    const Tensor h = exp(x), y = sum(h * h * h);
+    Tensor dx = grad({y}, {x}, {.create_graph = true, .retain_graph = retain})[0];
+    return std::pair(y, dx);
+  };
+  const auto [y, dx] = slope(false);
+  const auto [kept, want] = slope({});
+  expect_same("dx", values_of(dx.detach()), values_of(want.detach()));
+  CHECK(dx.requires_grad());
+  says("an earlier backward() freed", [y = y] { backward(y); });
+  says("an earlier backward() freed", [&x, dx = dx] { grad({sum(dx)}, {x}); });
+  CHECK_NOTHROW(grad({sum(want)}, {x}, {.retain_graph = true}));
+  CHECK_NOTHROW(backward(kept));
 }
 
 TEST_CASE("threads have gradients of one model at once", "[host]") {

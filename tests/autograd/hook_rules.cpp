@@ -127,6 +127,12 @@ TEST_CASE("hook: writing the gradient in place is refused", "[autograd]") {
   CHECK(holds(message, "in place (fill_)"));
 }
 
+TEST_CASE("hook: an empty one is refused with what to give", "[autograd]") {
+  const std::string message = error_of([] { add_hook(leaf({2}), GradHook()); });
+  CHECK(holds(message, "[add_hook] the hook for [1]"));
+  CHECK(holds(message, "is empty; hint: give a function of the gradient"));
+}
+
 TEST_CASE("hook: a backward inside it may not reach what the outer one has not finished",
           "[autograd]") {
   Tensor x = leaf({2});

@@ -1,4 +1,7 @@
 // Writing in place: what the tape finds out, and what it allows.
+#include <cmath>
+#include <string>
+
 #include "autograd/leaf.h"
 
 using namespace firn;
@@ -206,4 +209,34 @@ TEST_CASE("in place: overwriting what belongs to a graph is refused", "[autograd
     CHECK(holds(error_of([&] { normal_(part, 0, 1); }), "[normal_]"));
   }
   CHECK(values_of(y) == Values{3, 6});
+}
+
+TEST_CASE("in place: hints for a part name what replaces it in a new tensor", "[autograd]") {
+  const Tensor y = leaf({1, 2, 3}) * 2;
+  const auto filled = [](const Tensor& t) { return error_of([&] { fill_(t, 1); }); };
+  CHECK(holds(filled(y.slice(0, 0, 2)), "slice_scatter(), select_scatter() and index_put()"));
+  CHECK(holds(filled(y), "assign a new tensor"));
+  Tensor part = y.slice(0, 0, 2);
+  CHECK(holds(error_of([&] { add_(part, 1); }), "slice_scatter(), select_scatter()"));
+  Tensor whole = leaf({1, 2, 3}) * 2;
+  const Tensor other = whole;
+  CHECK(holds(error_of([&] { add_(whole, 1); }), "use the form without underscore"));
+}
+
+TEST_CASE("in place: set_grad(), custom() and mixed dtypes say which dtype is meant",
+          "[autograd]") {
+  const Tensor x = leaf({1, 2});
+  CHECK(holds(error_of([&] { x.set_grad(zeros({2}, i64)); }), "in a floating dtype"));
+  const auto eighth = [&] {
+    custom("quantized", {x}, zeros({2}).to(f8_e4m3), {},
+           [](const CustomBackward& b) { return std::vector<Tensor>{b.grad}; });
+  };
+  CHECK(holds(error_of(eighth), "[quantized] the output [2] f8_e4m3"));
+  const Tensor whole = zeros({2}, i32);
+  CHECK(holds(error_of([&] { div(ones({2}), whole); }), "cast the second, .to(firn::f32)"));
+  CHECK(holds(error_of([&] { div(whole, ones({2})); }), "cast the first, .to(firn::f32)"));
+  CHECK(holds(error_of([] { full({2}, HUGE_VAL, f8_e4m3); }), "f8_e4m3 has no infinity"));
+  CHECK(holds(error_of([] { einsum(std::string(300, 'a'), {ones({2})}); }),
+              "\"" + std::string(60, 'a') + "...\""));
+  CHECK(holds(error_of([] { conv2d(ones({1, 6, 4, 4}), ones({4, 3, 1, 1})); }), "set groups = 2"));
 }

@@ -111,7 +111,7 @@ bool fail_this_allocation() {
 
 void add(char* begin, std::size_t bytes, int device) {
   blocks[begin] = {begin, bytes, device, nullptr};
-  check::forget_last_block();
+  check::forget_blocks();
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "firn/data/dataset.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -68,9 +69,9 @@ TEST_CASE("a batch of every kind of set is its samples one by one", "[host]") {
 }
 
 TEST_CASE("TensorDataset: rows of every field, of any dtype and layout", "[host]") {
-  const Tensor wide = arange(24, 0, 1, f16).reshape({4, 6});
-  const data::TensorDataset set({wide.transpose(0, 1), zeros({6, 2, 3}, u8, Device::cpu()),
-                                 arange(6, 0, 1, i64).reshape({6, 1})});
+  const Tensor wide = arange(24, f16).reshape({4, 6});
+  const data::TensorDataset set(
+      {wide.transpose(0, 1), zeros({6, 2, 3}, u8, Device::cpu()), arange(6, i64).reshape({6, 1})});
   CHECK(set.size() == 6);
   CHECK(values_of(set[2][0]) == std::vector<double>{2, 8, 14, 20});
   check_collect(set, {5, 5, 0});
@@ -202,6 +203,12 @@ TEST_CASE("sets that make no sense are refused", "[host]") {
              }),
              contains("add up to 0.9, not to 1"));
   CHECK_THAT(error_of([&] { data::random_split(set, {1.5, -0.5}, 1); }), contains("-0.5"));
+  CHECK(error_of([&] {
+          data::random_split(set, {NAN, 0.5}, 1);
+        }) == "[random_split] nan is no fraction; hint: give shares of the set, from 0 to 1");
+  CHECK(error_of([&] {
+          data::random_split(set, {-1, 6}, 1);
+        }) == "[random_split] a part of -1 samples; hint: a part has 0 samples or more");
   CHECK_THAT(error_of([&] {
                data::random_split(set, {0.5, 2}, 1);
              }),
@@ -229,7 +236,8 @@ TEST_CASE("a sample that throws is named, in the set that was asked", "[host]") 
   };
   const auto bad = bad_set(10, {7});
   CHECK_THAT(message(bad, {1, 7}), contains("7 [Dataset] sample 7: cannot read file 7"));
-  CHECK_THAT(message(data::Subset(bad, 5, 10), {0, 2}), contains("2 [Dataset] sample 2: sample 7 of the set below: cannot read file 7"));
+  CHECK_THAT(message(data::Subset(bad, 5, 10), {0, 2}),
+             contains("2 [Dataset] sample 2: sample 7 of the set below: cannot read file 7"));
   CHECK_THAT(message(data::Concat({numbered_set(4), bad}), {0, 11}), contains("11 [Dataset]"));
   CHECK_THAT(message(data::Map(bad, [](Sample s) { return s; }), {7}), contains("7 [Dataset]"));
   const Dataset odd(3, [](std::int64_t) -> Sample { throw 1; });

@@ -319,8 +319,10 @@ TEST_CASE("loader: memory that runs out in a worker is an OutOfMemory", "[host]"
 
 TEST_CASE("loader: calls that make no sense are refused", "[host]") {
   const auto set = numbered_set(10);
-  CHECK_THAT(error_of([&] { Loader(set, {.batch = 0}); }), contains("at least 1 sample, not 0"));
-  CHECK_THAT(error_of([&] { Loader(set, {.workers = -1}); }), contains("0 to 1024, not -1 and 0"));
+  CHECK_THAT(error_of([&] { Loader(set, {.batch = 0}); }),
+             contains("at least 1 sample, not 0; hint: give the number of samples in a batch"));
+  CHECK_THAT(error_of([&] { Loader(set, {.workers = -1}); }),
+             contains("0 to 1024, not -1 and 0; hint: with 0 workers the caller makes each batch"));
   CHECK_THAT(error_of([&] { Loader(set, {.prefetch = 1025}); }), contains("1025"));
   CHECK_THAT(error_of([&] { Loader(set, {.pad = true, .collate = data::collate}); }),
              contains("both pad and collate"));

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "dist/parallel_models.h"
+#include "dist/parallel/models.h"
 #include "firn/dist/parallel/pipeline.h"
 
 namespace firn::testing {

@@ -220,7 +220,7 @@ TEST_CASE("ranks: checkpoints are those of rank 0, and a failure is one of all r
                                                  : std::vector<io::RunPart>{net, opt};
       io::save_run(path + "/twice", parts);
     });
-    CHECK(mentions(twice, {group.rank() == 1 ? "same object" : "rank 1 has failed"}));
+    CHECK(mentions(twice, {group.rank() == 1 ? "is given twice" : "rank 1 has failed"}));
     io::Checkpoints elsewhere(folder.file("steps"));
     const std::string steps = error_of([&] { elsewhere.save(5 + group.rank(), {net, opt}); });
     CHECK(mentions(steps, {group.rank() == 1 ? "rank 0 saves step 5" : "rank 1 has failed"}));
@@ -464,7 +464,7 @@ TEST_CASE("ranks: run_local() throws the cause, not what follows from it", "[hos
       io::save_run(folder.file("run"), group.rank() == 1 ? twice : once);
     });
   });
-  CHECK(mentions(error, {"same object"}));
+  CHECK(mentions(error, {"is given twice"}));
 }
 
 TEST_CASE("[S32] ranks: a cycle that has failed on one rank is saved by none", "[host]") {

@@ -50,8 +50,7 @@ template <class Managed, class Take>
 void check_taken(const std::vector<NamedView>& views, Take take) {
   for (const auto& [name, theirs] : views) {
     CAPTURE(to_string(theirs.dtype()), name);
-    theirs.copy_(
-        (arange(theirs.numel(), 0, 1, f32) + 3).to(theirs.dtype()).reshape(theirs.shape()));
+    theirs.copy_((arange(theirs.numel(), f32) + 3).to(theirs.dtype()).reshape(theirs.shape()));
     Foreign<Managed> foreign(theirs);
     Tensor t = take(foreign.give());
     CHECK(t.dtype() == theirs.dtype());
@@ -84,7 +83,7 @@ TEST_CASE("dlpack: what comes in shares the memory, of every dtype and layout") 
 TEST_CASE("dlpack: operations of firn read and write what came in", "[host]") {
   for (const auto& [name, theirs] : views_of(f32)) {
     CAPTURE(name);
-    theirs.copy_((arange(theirs.numel(), 0, 1, f32) + 3).reshape(theirs.shape()));
+    theirs.copy_((arange(theirs.numel(), f32) + 3).reshape(theirs.shape()));
     Foreign foreign(theirs);
     const Tensor mine = theirs.clone();
     const Tensor t = from_dlpack(foreign.give());
@@ -97,7 +96,7 @@ TEST_CASE("dlpack: operations of firn read and write what came in", "[host]") {
 }
 
 TEST_CASE("dlpack: the byte offset counts, and strides may be left out") {
-  const Tensor x = arange(24, 0, 1, f32);
+  const Tensor x = arange(24, f32);
   Foreign whole(x.slice(0, 5, 17));
   DLTensor& d = whole.fields();
   d.data = static_cast<char*>(d.data) - 5 * 4;
@@ -112,7 +111,7 @@ TEST_CASE("dlpack: the byte offset counts, and strides may be left out") {
 }
 
 TEST_CASE("dlpack: strides along which no step is taken may be anything") {
-  const Tensor x = arange(6, 0, 1, f32);
+  const Tensor x = arange(6, f32);
   for (const std::int64_t odd : {std::int64_t{-1}, std::int64_t{0}, INT64_MAX, INT64_MIN}) {
     Foreign one(x);
     one.shape = {1, 6, 1};
@@ -139,7 +138,7 @@ TEST_CASE("dlpack: strides along which no step is taken may be anything") {
 }
 
 TEST_CASE("dlpack: what is read-only comes in as a copy, and goes back at once") {
-  const Tensor x = arange(12, 0, 1, f32).reshape({3, 4});
+  const Tensor x = arange(12, f32).reshape({3, 4});
   for (const Tensor& theirs : {x.transpose(0, 1), x[0].expand({3, 4})}) {
     const std::vector<double> before = values_of(theirs);
     Foreign foreign(theirs, kDLPackReadOnly | kDLPackIsCopied);
@@ -159,7 +158,7 @@ TEST_CASE("dlpack: a copy made for the consumer is shared like other memory") {
 }
 
 TEST_CASE("dlpack: a view that repeats elements goes out read-only, and comes in as a view") {
-  const Tensor x = arange(4, 0, 1, f32);
+  const Tensor x = arange(4, f32);
   const Tensor wide = x.expand({3, 4});
   DLManagedTensorVersioned* const m = to_dlpack(wide);
   CHECK(m->flags == kDLPackReadOnly);
@@ -179,7 +178,7 @@ TEST_CASE("dlpack: a view that repeats elements goes out read-only, and comes in
 }
 
 TEST_CASE("dlpack: what firn gave away comes back as a view of the same storage") {
-  const Tensor x = arange(24, 0, 1, f32).reshape({4, 6});
+  const Tensor x = arange(24, f32).reshape({4, 6});
   for (const Tensor& given : {x, x.slice(0, 1, 3).transpose(0, 1), x[2][3]}) {
     for (const bool versioned : {true, false}) {
       const Tensor back = versioned ? from_dlpack(to_dlpack(given))
@@ -202,7 +201,7 @@ TEST_CASE("dlpack: what firn gave away comes back as a view of the same storage"
 
 TEST_CASE("dlpack: memory of the host is the CPU, also if CUDA has pinned it", "[host]") {
   for (const int type : {1, 3}) {
-    Foreign foreign(arange(5, 0, 1, f32));
+    Foreign foreign(arange(5, f32));
     foreign.fields().device.device_type = static_cast<DLDeviceType>(type);
     foreign.fields().device.device_id = 2;
     const Tensor t = from_dlpack(foreign.give());

@@ -96,7 +96,7 @@ struct NamedView {
   Tensor tensor;
 };
 inline std::vector<NamedView> views_of(DType dtype) {
-  const Tensor x = (arange(48, 0, 1, f32) - 20).to(dtype).reshape({2, 4, 6});
+  const Tensor x = (arange(48, f32) - 20).to(dtype).reshape({2, 4, 6});
   return {{"row-major", x},
           {"transposed", x.transpose(0, 2)},
           {"permuted", x.permute({1, 2, 0})},

@@ -16,7 +16,7 @@ TEST_CASE("dlpack: what was given away lives until its deleter is called") {
   const std::size_t before = memory_stats().total.current;
   std::vector<DLManagedTensorVersioned*> given;
   {
-    const Tensor x = arange(1000, 0, 1, f64);
+    const Tensor x = arange(1000, f64);
     given = {to_dlpack(x), to_dlpack(x.slice(0, 10, 20))};
   }
   CHECK(memory_stats().total.current > before);
@@ -30,7 +30,7 @@ TEST_CASE("dlpack: what was given away lives until its deleter is called") {
 }
 
 TEST_CASE("dlpack: the last view of what came in calls the deleter, once") {
-  Foreign foreign(arange(12, 0, 1, f32));
+  Foreign foreign(arange(12, f32));
   Tensor part;
   {
     const Tensor t = from_dlpack(foreign.give());
@@ -68,7 +68,7 @@ TEST_CASE("dlpack: a deleter may be null") {
 }
 
 TEST_CASE("dlpack: if there is no memory for a copy, the caller keeps what it has") {
-  Foreign foreign(arange(1000, 0, 1, f32), kDLPackReadOnly);
+  Foreign foreign(arange(1000, f32), kDLPackReadOnly);
   {
     const FailAllocation fail(0);
     CHECK_THROWS_AS(from_dlpack(foreign.give()), OutOfMemory);

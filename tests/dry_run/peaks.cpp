@@ -40,7 +40,7 @@ class BusyPool {
   std::thread other_;
 };
 
-TEST_CASE("the workspace of a kernel has the same peak in every run", "[host]") {
+TEST_CASE("the workspace of a kernel has the same peak in every run", "[host][training]") {
   const DType dtype = GENERATE(f32, f16);
   const int threads = GENERATE(2, 3);
   const Threads scope(threads);

@@ -220,7 +220,7 @@ TEST_CASE("fit: a language model under autocast, in micro-batches, checkpointed,
 TEST_CASE("fit: images on the device, several steps an epoch, epochs after one another", "[host]") {
   const auto run = [](bool hand) {
     manual_seed(2);
-    const data::LabelledImages images{(rand({30, 4, 4}) * 255).to(u8), arange(30, 0, 1, i64)};
+    const data::LabelledImages images{(rand({30, 4, 4}) * 255).to(u8), arange(30, i64)};
     nn::MLP net({16, 8, 30});
     optim::Adam opt(net.parameters(), {.lr = 1e-2});
     data::ResidentBatches batches(data::ImageDataset(images, {.flatten = true}),

@@ -85,10 +85,12 @@ TEST_CASE("integers: sums, products, negation and absolute values wrap around") 
 }
 
 TEST_CASE("arange: numbers that the integer type does not hold are refused") {
-  CHECK_THROWS_WITH(arange(3, 1e300, 1, i64), contains("1e+300 does not fit i64"));
-  CHECK_THROWS_WITH(arange(3, 0, -1e300, i32), contains("-1e+300 does not fit i32"));
-  CHECK_THROWS_AS(arange(3, 9007199254740993.0, 1, i64), Error);  // beyond 2^53 in its last element
-  CHECK(arange(3, -9007199254740990.0, 1, i64).to_vector<std::int64_t>() ==
+  CHECK_THROWS_WITH(arange(3, {.start = 1e300}), contains("1e+300 does not fit i64"));
+  CHECK_THROWS_WITH(arange(3, {.step = -1e300, .dtype = i32}),
+                    contains("-1e+300 does not fit i32"));
+  CHECK_THROWS_AS(arange(3, {.start = 9007199254740993.0}),
+                  Error);  // beyond 2^53 in its last element
+  CHECK(arange(3, {.start = -9007199254740990.0}).to_vector<std::int64_t>() ==
         I64{-9007199254740990, -9007199254740989, -9007199254740988});
 }
 

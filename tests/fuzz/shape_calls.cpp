@@ -58,7 +58,7 @@ Results counted(Draw& d) {
     default:
       d.say(" arange");
       const double start = d.real("start"), step = d.real("step");
-      return {arange(n, start, step, d.dtype("dtype"))};
+      return {arange(n, {.start = start, .step = step, .dtype = d.dtype("dtype")})};
   }
 }
 

@@ -39,7 +39,7 @@ TEST_CASE("reshape: sizes whose product is right modulo 2^64 are refused", "[hos
 }
 
 TEST_CASE("as_strided: the last element is found without overflow", "[host]") {
-  const Tensor x = arange(10, 0, 1, f32);
+  const Tensor x = arange(10, f32);
   CHECK(refuses("as_strided", [&] { x.as_strided({5}, {1}, kMax); }));
   CHECK(refuses("as_strided", [&] { x[9].as_strided({1}, {1}, kMax); }));
   CHECK(refuses("as_strided", [&] { x.as_strided({5}, {kMax / 2}); }));
@@ -120,7 +120,7 @@ TEST_CASE("convolutions: sizes that overflow are refused by name", "[host]") {
 TEST_CASE("convolutions: a stride past the image and a dilation of one tap change nothing",
           "[host]") {
   const std::int64_t most = (std::int64_t{1} << 31) - 1;
-  const Tensor x = arange(9, 0, 1, f32).reshape({1, 1, 9}).set_requires_grad();
+  const Tensor x = arange(9, f32).reshape({1, 1, 9}).set_requires_grad();
   const Tensor one = full({3, 1, 1}, 2), two = full({3, 1, 2}, 2);
   const Tensor y = conv1d(x, one, {}, {.stride = most, .dilation = most});
   CHECK(y.to_vector<float>() == std::vector<float>{0, 0, 0});
@@ -153,7 +153,7 @@ TEST_CASE("pools of an empty batch take no memory, however large their result", 
 }
 
 TEST_CASE("pools: a window far larger than the image looks at the image alone", "[host]") {
-  const Tensor x = arange(5, 1, 1, f32).reshape({1, 1, 5}).set_requires_grad();
+  const Tensor x = arange(5, {.start = 1, .dtype = f32}).reshape({1, 1, 5}).set_requires_grad();
   const std::int64_t window = (std::int64_t{1} << 31) - 1;
   const Pool2dOptions options{.stride = window, .padding = window / 2, .count_padding = false};
   const Tensor y = max_pool1d(x, window, options);

@@ -123,7 +123,7 @@ const std::vector<Case>& cases() {
          const NoGrad guard;
          Tensor t = zeros({6, 8});
          copy_(t, o.a);
-         return t + arange(8, 0, 1, f32) + eye(8).slice(0, 0, 6);
+         return t + arange(8, f32) + eye(8).slice(0, 0, 6);
        }},
   };
   return all;

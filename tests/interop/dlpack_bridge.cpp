@@ -52,7 +52,7 @@ const char* bridge_error() { return error.c_str(); }
 /// A tensor [rows, columns] of 0, 1, 2, ... in the dtype of that number.
 void* bridge_make(int dtype, std::int64_t rows, std::int64_t columns) {
   return guarded([&]() -> void* {
-    return new Tensor(firn::arange(rows * columns, 0, 1, firn::f32)
+    return new Tensor(firn::arange(rows * columns, firn::f32)
                           .to(static_cast<firn::DType>(dtype))
                           .reshape({rows, columns}));
   });

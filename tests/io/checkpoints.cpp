@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <string>
 #include <thread>
 #include <vector>
@@ -311,7 +312,12 @@ TEST_CASE("checkpoints: refusals", "[host]") {
   t.advance(5);
   checkpoints.save(t.step, t.parts());
   CHECK_THROWS_WITH(checkpoints.save(4, t.parts()), test::contains("step 4 after step 5"));
-  CHECK_THROWS_WITH(checkpoints.save(-1, t.parts()), test::contains("step -1"));
+  for (const std::int64_t step : {std::int64_t{-1}, std::numeric_limits<std::int64_t>::max(),
+                                  std::numeric_limits<std::int64_t>::min()})
+    CHECK_THROWS_WITH(checkpoints.save(step, t.parts()),
+                      "[Checkpoints] step " + std::to_string(step) +
+                          "; a checkpoint has 0 to 999999999999; hint: count the steps of the run "
+                          "from 0");
   CHECK_THROWS_WITH(io::Checkpoints(path, {.keep = 0}), test::contains("keep is 0"));
   CHECK_THROWS_WITH(io::Checkpoints(path + "/no/such"), test::contains("is no folder"));
   CHECK_THROWS_WITH(io::Checkpoints(checkpoints.list()[0].path), test::contains("is no folder"));
@@ -332,6 +338,17 @@ TEST_CASE("checkpoints: refusals", "[host]") {
   io::Checkpoints moved = std::move(checkpoints);
   CHECK(moved.list().size() == 1);
   CHECK_THROWS_WITH(checkpoints.list(), test::contains("moved away"));  // NOLINT
+}
+
+TEST_CASE("checkpoints: a folder that was removed is named", "[host]") {
+  const TempFolder folder;
+  const std::string path = (folder.path() / "run").string();
+  const io::Checkpoints checkpoints(path);
+  fs::remove(path);
+  CHECK_THROWS_WITH(checkpoints.list(),
+                    "[Checkpoints] " + path +
+                        ": cannot be listed: No such file or directory; hint: name a folder that "
+                        "is there and may be read");
 }
 
 TEST_CASE("checkpoints: what dead processes left behind goes, other files stay", "[host]") {

@@ -65,7 +65,7 @@ int load_within(const std::string& path, std::size_t bytes) {
 
 }  // namespace
 
-TEST_CASE("load_safetensors: a long header costs its own size and a little", "[host]") {
+TEST_CASE("load_safetensors: a long header costs its own size and a little", "[host][training]") {
   const TempFolder folder;
   const std::string path = folder.file("long.safetensors");
   constexpr std::size_t kLong = 97'000'000, kLittle = 100 << 20;

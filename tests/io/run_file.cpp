@@ -436,6 +436,15 @@ TEST_CASE("run: an object is given once, and one that was moved from not at all"
   CHECK_THROWS_WITH(io::save_run(path, {{"a", net}, {"b", net}}), same);
   CHECK_THROWS_WITH(io::save_run(path, {{"a", number}, {"b", number}}), same);
   CHECK_THROWS_WITH(io::save_run(path, {{"a", t}, {"b", t}}), same);
+  CHECK_THROWS_WITH(io::save_run(path, {net, net}),
+                    "[save_run] the part with \"weight\" is given twice; hint: name each object "
+                    "once");
+  CHECK_THROWS_WITH(io::save_run("", {net}), "[save_run] the path is empty; hint: name a file");
+  CHECK_THROWS_WITH(io::load_run(path, {net}),
+                    "[load_run] " + path +
+                        ": cannot be opened: No such file or directory; hint: check the path; one "
+                        "without a leading / begins at the current folder");
+  CHECK_THROWS_WITH(io::load_run("", {net}), "[load_run] the path is empty; hint: name a file");
   const nn::Linear moved = std::move(net);
   CHECK_THROWS_WITH(io::save_run(path, {net}), test::contains("was moved from"));  // NOLINT
   CHECK(!std::filesystem::exists(path));

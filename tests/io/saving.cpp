@@ -178,7 +178,7 @@ TEST_CASE("save: only a regular file is replaced") {
   CHECK_THAT(refused(folder.file("fifo")), contains("is a FIFO, not a regular file"));
   CHECK_THAT(refused(folder.path().string()), contains("is a directory, not a regular file"));
   CHECK_THAT(refused(folder.path().string() + "/"), contains("is a directory"));
-  CHECK_THAT(refused(""), contains("cannot be looked up: No such file or directory"));
+  CHECK_THAT(refused(""), contains("] the path is empty; hint: name a file"));
   CHECK_THAT(refused(folder.file("no/such")), contains("no temporary file can be created beside"));
   fs::create_symlink("/dev/null", folder.file("null"));
   CHECK_THAT(refused(folder.file("null")), contains("is a device"));

@@ -197,7 +197,7 @@ TEST_CASE("dropout keeps 1 - p of the elements, scaled, and its backward uses th
 
 TEST_CASE("dropout of a transposed tensor is the dropout of its values") {
   Generator a(2), b(2);
-  const Tensor x = arange(12, 1, 1, f32).reshape({3, 4});
+  const Tensor x = arange(12, {.start = 1, .dtype = f32}).reshape({3, 4});
   expect_same("transposed", values_of(dropout(transpose(x, 0, 1), 0.5, true, a)),
               values_of(dropout(contiguous(transpose(x, 0, 1)), 0.5, true, b)));
 }

@@ -68,7 +68,7 @@ const std::vector<std::pair<std::string, std::function<Tensor()>>> kWorks = {
        fill_(slice(x, 1, 0, 1), 3);
        return x;
      }},
-    {"arange", [] { return arange(kMany, 5, 3, i64, Device::cuda()); }},
+    {"arange", [] { return arange(kMany, {.start = 5, .step = 3, .device = Device::cuda()}); }},
     {"uniform",
      [] {
        Generator g(3);

@@ -244,7 +244,7 @@ TEST_CASE("linalg: what has no answer is refused by its number", "[host]") {
   refused([&] { linalg::solve(zeros({2, 2}), ones({2})); }, "[solve]", "matrix 0 of [1, 2, 2]");
   refused([&] { linalg::solve_triangular(triu(all, 1), b, {.upper = true}); }, "[solve_triangular]",
           "element 0 of its diagonal");
-  refused([&] { linalg::lstsq(zeros({3, 2}), ones({3})); }, "[lstsq]", "singular");
+  refused([&] { linalg::lstsq(zeros({3, 2}), ones({3})); }, "[lstsq]", "columns of a");
   refused(
       [&] {
         linalg::cholesky(stack({good, -1 * good}));
@@ -276,6 +276,8 @@ TEST_CASE("linalg: what has no answer is refused by its number", "[host]") {
   refused([&] { linalg::solve_triangular(good, zeros({2}, f64)); }, "[solve_triangular]",
           "has no matrices");
   refused([&] { linalg::lstsq(x, zeros({3, 1})); }, "[lstsq]", "rows differ");
+  refused([&] { linalg::matrix_norm(zeros({0, 2}), 2); }, "[matrix_norm]", "nothing to compare");
+  refused([&] { linalg::matrix_norm(zeros({2, 0}), 1); }, "[matrix_norm]", "norm 1 of [2, 0]");
   refused([&] { linalg::matrix_norm(x, 3); }, "[matrix_norm]", "norm 3");
   refused([&] { linalg::matrix_norm(x, NAN); }, "[matrix_norm]", "norm nan");
   refused([&] { linalg::matrix_norm(x, 1, {0, -2}); }, "[matrix_norm]", "");

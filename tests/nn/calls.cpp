@@ -185,7 +185,8 @@ TEST_CASE("forward hooks see inputs and outputs of every signature, and may repl
       [&](nn::Module& m, const nn::CallTensors& in, const nn::CallTensors& out) {
         CHECK(&m == &attend);
         CHECK(out.size() == 1);
-        CHECK_THROWS_AS(out[1], Error);
+        CHECK_THROWS_WITH(out[1],
+                          "[CallTensors] there is no tensor 1 among 1; hint: they count from 0");
         seen.push_back("after " + std::to_string(in.size()));
         out[0] = out[0] + 1.0;
       });
@@ -221,6 +222,16 @@ TEST_CASE("forward hooks of a module with one input, inside of others, with grad
   });
   cell(input({2, 3}), State{zeros({2, 3}), zeros({2, 3})});
   CHECK(tensors == 33);
+}
+
+TEST_CASE("an empty forward hook is refused with what to give") {
+  nn::Linear layer(2, 2);
+  CHECK(message_of([&] { layer.add_forward_hook(nn::ForwardHook()); }) ==
+        "[Module::add_forward_hook] the hook is empty; hint: give a function of the module, its "
+        "inputs and its outputs");
+  CHECK(message_of([&] { layer.add_forward_pre_hook(nn::ForwardPreHook()); }) ==
+        "[Module::add_forward_pre_hook] the hook is empty; hint: give a function of the module and "
+        "its inputs");
 }
 
 TEST_CASE("hooks may be added and removed by hooks, move along, and are not copied") {
@@ -397,6 +408,20 @@ TEST_CASE("an input of another dtype than the model: path, both dtypes and the f
   CHECK(message_of([&] { conv(zeros({1, 1, 4, 4})); }).find(".to(firn::f16)") != std::string::npos);
   nn::MLP mlp({4, 3}, {.dtype = bf16});
   CHECK(message_of([&] { mlp(zeros({1, 4})); }).find(".to(firn::bf16)") != std::string::npos);
+  nn::LSTM lstm(2, 2);
+  CHECK(message_of([&] { lstm(zeros({3, 1, 2}, f64)); }).find("[LSTM] dtypes differ") == 0);
+  nn::GRUCell cell(2, 2);
+  CHECK(message_of([&] { cell(zeros({1, 2}, f64), Tensor()); }).find("[GRUCell] dtypes") == 0);
+}
+
+TEST_CASE("layers refuse a dtype without gradients by their own name", "[host]") {
+  const auto text = [](const char* layer) {
+    return std::string("[") + layer + "] parameters have gradients, and dtype = i8 has none";
+  };
+  CHECK(message_of([] { nn::Linear(2, 2, {.dtype = i8}); }).find(text("Linear")) == 0);
+  CHECK(message_of([] { nn::Conv2d(2, 2, 3, {.dtype = i8}); }).find(text("Conv2d")) == 0);
+  CHECK(message_of([] { nn::Embedding(2, 2, {.dtype = i8}); }).find(text("Embedding")) == 0);
+  CHECK(message_of([] { nn::LayerNorm(2, {.dtype = i8}); }).find(text("LayerNorm")) == 0);
 }
 
 TEST_CASE("images without a channel axis: the way to give them one", "[host]") {

@@ -1,5 +1,8 @@
 // The convolution layers and Dropout2d: parameters, what they compute, what they refuse and print.
 #include <cmath>
+#include <functional>
+#include <limits>
+#include <string>
 
 #include "firn/firn.h"
 #include "message_of.h"
@@ -234,4 +237,27 @@ TEST_CASE("the gradient of Dropout2d goes through the channels that were kept") 
   CHECK(message_of([&] { drop(zeros({2, 3})); }).find("[Dropout2d] input [2, 3]") == 0);
   CHECK_THROWS_AS(nn::Dropout2d(1.0), Error);
   CHECK(values(nn::Dropout2d(0.0)(x)) == xs);
+}
+
+TEST_CASE("convolution layers refuse numbers beyond 32 bits, naming them", "[host]") {
+  const std::int64_t big = std::int64_t{1} << 40;
+  const auto names = [&](const char* layer, const std::string& what,
+                         const std::function<void()>& make) {
+    const std::string text = message_of(make);
+    INFO(text);
+    CHECK(text.find(std::string("[") + layer + "]") == 0);
+    CHECK(text.find(what + std::string(" 1099511627776")) != std::string::npos);
+    CHECK(text.find("fit in 32 bits") != std::string::npos);
+  };
+  names("Conv1d", "stride", [&] { nn::Conv1d(1, 1, 1, {.stride = big}); });
+  names("Conv1d", "padding", [&] { nn::Conv1d(1, 1, 1, {.padding = big}); });
+  names("Conv2d", "stride", [&] { nn::Conv2d(1, 1, 1, {.stride = big}); });
+  names("Conv2d", "dilation", [&] { nn::Conv2d(1, 1, 1, {.dilation = big}); });
+  names("Conv2d", "padding", [&] { nn::Conv2d(1, 1, 1, {.padding = big}); });
+  names("Conv3d", "dilation", [&] { nn::Conv3d(1, 1, 1, {.dilation = big}); });
+  names("ConvTranspose1d", "stride", [&] { nn::ConvTranspose1d(1, 1, 1, {.stride = big}); });
+  names("ConvTranspose2d", "padding", [&] { nn::ConvTranspose2d(1, 1, 1, {.padding = big}); });
+  names("ConvTranspose3d", "dilation", [&] { nn::ConvTranspose3d(1, 1, 1, {.dilation = big}); });
+  const std::int64_t most = std::numeric_limits<std::int32_t>::max();
+  CHECK_NOTHROW(nn::Conv2d(1, 1, 1, {.stride = most}));
 }

@@ -83,7 +83,9 @@ TEST_CASE("layers name themselves and the shape if no tensor has their sizes", "
   names("RMSNorm", [&] { nn::RMSNorm{most}; });
   names("GroupNorm", [&] { nn::GroupNorm(1, most); });
   names("InstanceNorm2d", [&] { nn::InstanceNorm2d{most, {.affine = true}}; });
+  names("InstanceNorm3d", [&] { nn::InstanceNorm3d{most, {.affine = true}}; });
   names("BatchNorm2d", [&] { nn::BatchNorm2d{most}; });
+  names("BatchNorm3d", [&] { nn::BatchNorm3d{most}; });
   names("Conv1d", [&] { nn::Conv1d(most, most, most); });
   names("Conv2d", [&] { nn::Conv2d(3, most, most); });
   names("ConvTranspose2d", [&] { nn::ConvTranspose2d(4, most, 3); });

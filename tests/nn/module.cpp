@@ -212,7 +212,16 @@ TEST_CASE("a Parameter is a copy outside the graph, accounted to weights") {
   CHECK(p.storage() != doubled.storage());
   sum(p * p).backward();
   CHECK_FALSE(value.grad().defined());
-  CHECK_THROWS_AS(nn::Parameter(tensor({1, 2, 3})), Error);
+  CHECK(
+      message_of([] { nn::Parameter(zeros({2}, i64, Device::cpu())); }) ==
+      "[Parameter] [2] i64 cpu cannot have a gradient; hint: cast it to a floating dtype, or make "
+      "a Buffer of it");
+  CHECK(message_of([] { nn::Parameter::empty({2}, i64); }) ==
+        "[Parameter] i64 cannot have a gradient; hint: give a floating dtype");
+  CHECK(message_of([] { const nn::Parameter none{Tensor()}; }) ==
+        "[Parameter] the tensor is undefined; hint: without a value it is Parameter()");
+  CHECK(message_of([] { const nn::Buffer none{Tensor()}; }) ==
+        "[Buffer] the tensor is undefined; hint: without a value it is Buffer()");
 }
 
 TEST_CASE("a Buffer takes no gradient and is not a parameter") {

@@ -41,6 +41,7 @@ const std::map<std::string, std::string> kRuns = {{"flatten", "reshape"},
                                                   {"broadcast_to", "expand"},
                                                   {"meshgrid", "expand"},
                                                   {"flip", "index_select"},
+                                                  {"index", "index_select"},
                                                   {"roll", "cat"},
                                                   {"rot90", "index_select"},
                                                   {"repeat", "expand"},
@@ -104,7 +105,7 @@ const std::map<std::string, std::string> kRuns = {{"flatten", "reshape"},
                                                   {"bce_loss", "bce"}};
 /// Without tensors among their operands; drawing is refused where it happens (refusals.cpp).
 const std::set<std::string> kMakes = {
-    "full", "ones",  "empty_like", "zeros_like", "ones_like", "arange", "eye",
+    "full", "ones",  "empty_like", "zeros_like", "ones_like", "arange", "eye", "numbers_between",
     "rand", "randn", "randperm",   "linspace",   "uniform",   "normal"};
 /// Recorded as the value that they have already.
 const std::set<std::string> kMoves = {"to_device", "clone", "contiguous", "channels_last"};

@@ -275,6 +275,19 @@ TEST_CASE("refusals: borders, shuffles, powers and distances", "[ops][host]") {
   says("[channel_shuffle] 2 groups", [&] { channel_shuffle(x, 2); });
   says("[lp_pool2d] p = 0", [] { lp_pool2d(zeros({1, 2, 2}), 0, 2); });
   says("[lp_pool1d] padding", [] { lp_pool1d(zeros({1, 4}), 2, 2, {.padding = 1}); });
+  says("[lp_pool2d] along the height: a window of 3", [] { lp_pool2d(zeros({1, 2, 2}), 2, 3); });
+  says("[lp_pool1d] along the width: a window of 5", [] { lp_pool1d(zeros({1, 4}), 2, 5); });
+  says("[lp_pool2d] x is [n, c, h, w]", [] { lp_pool2d(zeros({2}), 2, 3); });
+  const Tensor volumes = zeros({1, 1, 2, 2, 2});
+  says("[max_pool3d] along the depth: a window of 3", [&] { max_pool3d(volumes, {3, 1, 1}); });
+  says("[avg_pool3d] dilation is 2 x 2 x 2", [&] { avg_pool3d(volumes, 1, {.dilation = 2}); });
+  says("[adaptive_max_pool3d] out is 0 x 1 x 1", [&] { adaptive_max_pool3d(volumes, {0, 1, 1}); });
+  says("[adaptive_avg_pool3d] out is 1 x 0 x 1", [&] { adaptive_avg_pool3d(volumes, {1, 0, 1}); });
+  says("[upsample3d] out is 1 x 1 x 0", [&] { upsample3d(volumes, {1, 1, 0}); });
+  says("[upsample3d] align_corners with nearest",
+       [&] { upsample3d(volumes, 2, Upsampling::nearest, {.align_corners = true}); });
+  says("[tril]", [&] { tril(x.to(i8)); });
+  says("[median]", [&] { median(x.to(i8)); });
   says("[max_pool3d] x is [n, c, d, h, w]", [&] { max_pool3d(x, 1); });
   says("[avg_pool3d] x [1, 1, 0, 2, 2] f32 cpu has no positions", [] {
     avg_pool3d(zeros({1, 1, 0, 2, 2}), 1);

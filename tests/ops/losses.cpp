@@ -24,7 +24,7 @@ void on_classes(const char* name, std::function<Loss(const Args&)> loss, const A
 // Class weights of the table's rows: any fixed numbers.
 Tensor weights_for(const Tensor& x) {
   const std::int64_t n = x.size(-1);
-  return arange(n, 0.5, 0.25, x.dtype() == f64 ? f64 : f32);
+  return arange(n, {.start = 0.5, .step = 0.25, .dtype = x.dtype() == f64 ? f64 : f32});
 }
 
 // Row weights: any fixed numbers, and some zeros.

@@ -129,12 +129,25 @@ TEST_CASE("a number that the dtype cannot hold is refused", "[ops]") {
   refused("full", {"2", "bool"}, [] { full({3}, 2, boolean); });
   refused("full", {"100000", "infinite", "f16"}, [] { full({3}, 1e5, f16); });
   refused("full", {"i64", "2^53"}, [] { full({3}, 1e17, i64); });
+  refused("ones", {"[1099511627776, 1099511627776]"}, [] { ones({1ll << 40, 1ll << 40}); });
   refused("fill_", {"0.5", "i64"}, [] { fill_(zeros({3}, i64), 0.5); });
-  refused("arange", {"0.1", "i64", "f32"}, [] { arange(5, 0, 0.1); });
+  refused("arange", {"0.1", "i64", "f32"}, [] { arange(5, {.step = 0.1}); });
   refused("arange", {"0.5", "i64"}, [] { arange(1, {.start = 0.5}); });
+  refused("arange", {"4 to 2", "away", "count"}, [] { arange(4, 2, 3); });
+  refused("arange", {"0 to 1", "steps of 0"}, [] { arange(0, 1, 0); });
+  refused("arange", {"0 to inf"}, [] { arange(0, kInf); });
+  refused("arange", {"too many"}, [] { arange(0, 1e300, 1e-300, f64); });
+  refused("arange", {"too many"}, [] { arange(INT64_MIN, INT64_MAX, 2); });
+  refused("arange", {"18446744073709551615", "i64"}, [] { arange(0u, UINT64_MAX); });
+  refused("arange", {"9007199254740992", "i32"},
+          [] { arange(9007199254740993, 9007199254740994, i32); });
+  refused("arange", {"1e+308", "finite"},
+          [] { arange(3, {.start = 1e308, .step = 1e308, .dtype = f64}); });
+  refused("arange", {"nan"}, [] { arange(3, {.step = kNaN, .dtype = f32}); });
+  refused("arange", {"too many elements"}, [] { arange(INT64_MAX); });
   refused("arange", {"256", "u8"}, [] { arange(257, u8); });
   refused("eq", {"0.5", "i64"}, [] { eq(zeros({3}, i64), 0.5); });
-  refused("where", {"300", "u8"}, [] { where(ones({3}, boolean), zeros({3}, u8), 300); });
+  refused("where", {"300", "u8"}, [] { return where(ones({3}, boolean), zeros({3}, u8), 300); });
   refused("maximum", {"0.5", "i32"}, [] { maximum(zeros({3}, i32), 0.5); });
 
   // Arithmetic with a number has the same rule, in each form.
@@ -164,7 +177,8 @@ TEST_CASE("a number that the dtype cannot hold is refused", "[ops]") {
   CHECK(values_of(full({1}, kInf, f16)) == Values{kInf});
   CHECK(std::isnan(full({1}, kNaN, f32).item()));
   CHECK(values_of(full({1}, 1, boolean)) == Values{1});
-  expect_close("tenths", values_of(arange(5, 0, 0.1, f64)), {0, 0.1, 0.2, 0.3, 0.4}, 1e-15);
+  expect_close("tenths", values_of(arange(5, {.step = 0.1, .dtype = f64})), {0, 0.1, 0.2, 0.3, 0.4},
+               1e-15);
   CHECK(values_of(arange(256, u8)).back() == 255);
 }
 

@@ -241,6 +241,14 @@ TEST_CASE("[S10] a step says what it did") {
   CHECK(to_string(second) == "skipped: the loss is not finite, nor the gradient of parameter 0");
 }
 
+TEST_CASE("a skipped step says the loss scale if the gradient is not finite") {
+  Tensor w = parameter({0}, {1});
+  optim::SGD opt({w}, {.lr = 0.5}, {.loss_scale = optim::LossScale::fixed(1024)});
+  opt.backward(sum(sqrt(w)));  // 0, with an infinite derivative
+  CHECK(to_string(opt.step()) ==
+        "skipped: the gradient of parameter 0 is not finite, loss scale 1024");
+}
+
 TEST_CASE("[S10] the first of several culprits is named, whatever arena it is in") {
   Tensor a = parameter({1, 1}, {2}, f64), b = parameter({1}, {1}), c = parameter({1}, {1}, f64);
   optim::SGD opt({a, b, c}, {});

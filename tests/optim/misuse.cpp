@@ -111,6 +111,26 @@ TEST_CASE("an empty function is refused by the call that was given it") {
                  {"Graph::capture is empty"}));
 }
 
+TEST_CASE("a number or tensor that makes no cycle is refused with a way out") {
+  Tensor w = parameter({1}, {1});
+  optim::SGD opt({w}, {.lr = 1});
+  const auto batch = [&](std::int64_t, std::int64_t) { return mse_loss(w, zeros({1})); };
+  const auto micro = [&](std::int64_t) { return mse_loss(w, zeros({1})); };
+  const auto encode = [&](std::int64_t) { return w * 1.0; };
+  const auto loss_of_all = [](const Tensor& all) { return mse_loss(all, zeros({1})); };
+  const auto says = [](const std::function<void()>& call, const char* text) {
+    CHECK(mentions(error_of(call), {"[SGD] ", text, "; hint: "}));
+  };
+  says([&] { opt.run_cycle(0, micro); }, "0 micro-steps make no cycle");
+  says([&] { opt.run_batch(0, 1, batch); }, "a batch of 0 samples");
+  says([&] { opt.run_batch(-2, {.size = 1}, batch); }, "a batch of -2 samples");
+  says([&] { opt.run_batch(2, 0, batch); }, "2 samples cannot be cut into micro-batches of 0");
+  says([&] { opt.step_two_pass(0, encode, loss_of_all); }, "0 parts make no batch");
+  says([&] { opt.set_epoch(-1); }, "the epoch is -1");
+  says([&] { opt.backward(Tensor()); }, "the loss is undefined");
+  says([&] { opt.restore_on_retry({w, Tensor()}); }, "buffer 1 is undefined");
+}
+
 TEST_CASE("[S24] micro-batches larger than the batch, of any size, are one micro-step") {
   Tensor w = parameter({1}, {1});
   optim::SGD opt({w}, {.lr = 1});
@@ -211,6 +231,87 @@ TEST_CASE("[S01][S09][S17] a step in which no parameter got a gradient is skippe
                                      "parameter 0", "[2]", "parameter 1"}));
   opt.backward(objective(w, {1}));
   CHECK(opt.step().applied_steps() == 2);
+}
+
+TEST_CASE("a layer that was assigned to after the optimizer was made is warned of, by name") {
+  struct Net : nn::Module {
+    nn::Linear in{2, 3}, out{3, 1};
+    FIRN_MEMBERS(in, out)
+    Tensor forward(const Tensor& x) override { return out(in(x)); }
+  } net;
+  const auto train = [&net](optim::Optimizer& opt, int steps) {
+    for (int i = 0; i < steps; ++i) {
+      opt.backward(mse_loss(net(ones({4, 2})), zeros({4, 1})));
+      opt.step();
+    }
+  };
+  optim::SGD opt(net.named_parameters(), {.lr = 0.01});
+  Warnings warnings;
+  train(opt, 2);
+  CHECK(warnings.texts.empty());
+  net.in = nn::Linear(2, 3);
+  train(opt, 3);
+  REQUIRE(warnings.texts.size() == 1);
+  INFO(warnings.texts[0]);
+  CHECK(mentions(warnings.texts[0],
+                 {"[SGD]", "nothing but the optimizer holds", "parameter 0, \"in.weight\"",
+                  "parameter 1, \"in.bias\"", "make the optimizer afterwards"}));
+  CHECK_FALSE(mentions(warnings.texts[0], {"out.weight"}));
+}
+
+TEST_CASE("a model whose parameters were all assigned to is warned of once") {
+  Tensor w = parameter({1, 2}, {2});
+  optim::SGD opt({w}, {.lr = 1});
+  Warnings warnings;
+  w = parameter({3, 4}, {2});
+  for (int i = 0; i < 2; ++i) {
+    opt.backward(objective(w, {1}));
+    CHECK(opt.step().status() == StepStatus::skipped_no_gradients);
+  }
+  REQUIRE(warnings.texts.size() == 1);
+  CHECK(mentions(warnings.texts[0], {"nothing but the optimizer holds", "parameter 0, [2]"}));
+}
+
+TEST_CASE("a parameter that a cycle does not use, or that is copied and moved, is not warned of") {
+  Tensor w = parameter({1}, {1}), unused = parameter({1}, {1});
+  nn::Linear layer(1, 1);
+  optim::SGD opt({w, unused, layer.weight}, {.lr = 1});
+  const nn::Linear moved = std::move(layer);
+  const Warnings warnings;
+  opt.backward(objective(w, {1}));
+  CHECK(opt.step());
+  CHECK(warnings.texts.empty());
+  CHECK(moved.weight.defined());
+}
+
+TEST_CASE("f32 weights under f16 autocast without a loss scale are warned of once") {
+  const auto texts_of = [](DType mode, DType dtype, const optim::StepOptions& step, bool learns) {
+    nn::Linear net(2, 1, {.dtype = dtype});
+    optim::SGD opt(net.parameters(), {.lr = 0.01}, step);
+    const Warnings warnings;
+    const auto loss_of = [&](std::optional<DType> guarded) {
+      std::optional<Autocast> guard;
+      if (guarded) guard.emplace(*guarded);
+      return mse_loss(net(ones({4, 2}, dtype)), zeros({4, 1}, guarded.value_or(dtype)));
+    };
+    for (int i = 0; i < 2; ++i) {
+      if (!learns) {  // an evaluation alone
+        const NoGrad guard;
+        loss_of(mode);
+      }
+      opt.backward(loss_of(learns ? std::optional(mode) : std::nullopt));
+      opt.step();
+    }
+    return warnings.texts;
+  };
+  const auto texts = texts_of(f16, f32, {}, true);
+  REQUIRE(texts.size() == 1);
+  CHECK(mentions(texts[0], {"[SGD]", "no loss scale is set", "LossScale::dynamic()"}));
+  CHECK(texts_of(f16, f32, {.loss_scale = optim::LossScale::dynamic()}, true).empty());
+  CHECK(texts_of(f16, f32, {.loss_scale = optim::LossScale::none()}, true).empty());
+  CHECK(texts_of(f16, f16, {}, true).empty());
+  CHECK(texts_of(bf16, f32, {}, true).empty());
+  CHECK(texts_of(f16, f32, {}, false).empty());
 }
 
 TEST_CASE("a cycle whose second micro-step reaches a parameter is applied, without a warning") {

@@ -273,9 +273,12 @@ TEST_CASE("numbers that make no schedule are refused") {
     CHECK(text.find(op) != std::string::npos);
     CHECK(text.find(what) != std::string::npos);
   };
-  refused([] { Schedule(-1); }, "[Schedule]", "is -1");
-  refused([] { Schedule{NAN}; }, "[Schedule]", "is nan");
-  refused([] { Schedule{HUGE_VAL}; }, "[Schedule]", "is inf");
+  // A constant is refused by whoever is given it.
+  refused([] { optim::sequence({{-1, 1}}); }, "[Schedule]", "is -1");
+  refused([] { optim::scaled(NAN, 1); }, "[Schedule]", "is nan");
+  refused([] { optim::warmup(3, HUGE_VAL); }, "[warmup]", "the rate to reach is inf");
+  refused([] { optim::cosine(-1, 5); }, "[cosine]", "hint: give a finite number of 0 or more");
+  refused([] { optim::warmup(-1, 1); }, "[warmup]", "hint: steps are counted in applied steps");
   refused([] { optim::step_decay(0.1, 0); }, "[step_decay]", "every is 0");
   refused([] { optim::step_decay(-1, 3); }, "[step_decay]", "lr is -1");
   refused([] { optim::step_decay(1, 3, NAN); }, "[step_decay]", "factor is nan");

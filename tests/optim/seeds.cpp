@@ -13,7 +13,7 @@ struct Classifier {
   optim::SGD opt{{w}, {.lr = 0.5}, {.loss_scale = optim::LossScale::dynamic({.init = 1024})}};
 
   Loss loss(std::int64_t rows) const {
-    const Tensor x = sin(arange(rows * 4, 0, 1, f32)).reshape({rows, 4});
+    const Tensor x = sin(arange(rows * 4, f32)).reshape({rows, 4});
     return cross_entropy(linear(x, w), zeros({rows}, i64));
   }
 };

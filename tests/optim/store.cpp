@@ -273,7 +273,12 @@ TEST_CASE("options outside their range are refused with their value") {
   const auto sgd = [&](const optim::SGDOptions& o) { return error_of([&] { SGD({w}, o); }); };
   const auto adam = [&](const optim::AdamOptions& o) { return error_of([&] { Adam({w}, o); }); };
   for (const double bad : {-0.1, nan, HUGE_VAL})
-    CHECK(mentions(error_of([&] { SGD({w}, {.lr = bad}); }), {"[Schedule]"}));
+    for (const std::string& text :
+         {error_of([&] { SGD({w}, {.lr = bad}); }), error_of([&] { SGD({w}, {}).set_lr(bad); }),
+          error_of([&] { SGD({w}, {}).set_lr(optim::Schedule(bad)); })})
+      CHECK(mentions(text, {"[SGD] lr is ", "not in [0, inf); hint: 0 leaves the weights"}));
+  CHECK(mentions(error_of([&] { optim::ScheduleFreeAdamW({w}, {.lr = nan, .warmup_steps = 3}); }),
+                 {"[ScheduleFreeAdamW] lr is nan"}));
   CHECK(mentions(sgd({.momentum = 1}), {"momentum is 1"}));
   CHECK(mentions(sgd({.dampening = 1.5}), {"dampening is 1.5"}));
   CHECK(mentions(sgd({.nesterov = true}), {"nesterov"}));

@@ -97,8 +97,16 @@ TEST_CASE("[S16] optimizers that share a scale step together, at the same place 
   optim::SGD stranger({c}, {}, {.loss_scale = LossScale::dynamic()});
   CHECK(says(error_of([&] { first.step(); }), "step_all()"));
   CHECK(says(error_of([&] { optim::step_all({&first, &stranger}); }), "does not share"));
-  CHECK(says(error_of([&] { optim::step_all({&first, &first}); }), "twice"));
-  CHECK(says(error_of([&] { optim::step_all({}); }), "no optimizer"));
+  CHECK(says(error_of([&] { optim::step_all({&first, &first}); }), "0 and 1 are the same"));
+  CHECK(says(error_of([&] {
+               optim::step_all({&stranger, &stranger});
+             }),
+             "it is given twice; hint: give each of them once"));
+  CHECK(says(error_of([&] {
+               optim::step_all({&first, nullptr});
+             }),
+             "optimizer 1 is a null pointer; hint: "));
+  CHECK(says(error_of([&] { optim::step_all({}); }), "no optimizer; hint: "));
   CHECK(says(
       error_of([&] { optim::SGD({c}, {}, {.loss_scale = LossScale::none(), .scaler = scaler}); }),
       "both loss_scale and scaler"));

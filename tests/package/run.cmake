@@ -66,7 +66,7 @@ function(read_symbols)
 endfunction()
 
 # The last two: the lock of a named critical section, and what nvcc makes of a kernel.
-set(firn_symbol "_Z(T[ISVTWH]|Thn?[0-9]+_|Tvn?[0-9]+_n?[0-9]+_|GV)?N[KO]*4firn|_Z[0-9]+__device_stub__ZN4firn")
+set(firn_symbol "_Z(T[ISVTWH]|Thn?[0-9]+_|Tvn?[0-9]+_n?[0-9]+_|GV)?NK?[RO]?4firn|_Z[0-9]+__device_stub__ZN4firn")
 
 file(MAKE_DIRECTORY ${WORK})
 if(STEP STREQUAL "install")

@@ -70,7 +70,8 @@ TEST_CASE("recompute: captured steps are those that are not", "[recompute]") {
       CHECK(train(CheckpointOptions{.keep = keep}, true) == plain);
 }
 
-TEST_CASE("recompute: a cycle that overflows is tried again with the same numbers", "[recompute]") {
+TEST_CASE("recompute: a cycle that overflows is tried again with the same numbers",
+          "[recompute][long]") {
   optim::StepOptions options{.accumulate = 2};
   options.loss_scale =
       optim::LossScale::dynamic({.init = 1 << 24, .on_overflow = optim::OverflowPolicy::retry});
@@ -128,7 +129,7 @@ TEST_CASE("recompute: plans know what is computed again", "[recompute]") {
   }
 }
 
-TEST_CASE("recompute: policies for blocks, names and budgets", "[recompute]") {
+TEST_CASE("recompute: policies for blocks, names and budgets", "[recompute][long]") {
   Training t({});
   const auto on = [&t] {
     std::string which;

@@ -57,7 +57,7 @@ struct Training {
 }  // namespace
 
 TEST_CASE("[S38] plan_within: sizes and checkpoints stay within one budget, to the byte",
-          "[recompute][once]") {
+          "[recompute][long]") {
   const Shape sample{kSamples, 24, 16};
   Training<Transformer> t(sample);
   t.step(1);

@@ -90,6 +90,21 @@ TEST_CASE("kernels are launched in one header only, which checks every launch") 
   CHECK(found.empty());
 }
 
+TEST_CASE(
+    "kernels reach several elements by lanes_at(), so that the simulator sees their alignment") {
+  static const std::regex pointer(
+      R"re((reinterpret|static)_cast<(const )?(Lanes<[^()]*|Pack<\w+>|Quad<\w+>|Group(<\w+>)?|Word)\s*\*>\([^)]*\)+(\[|\s*[-+;=]))re");
+  const auto broken = [](const std::string& path, const std::string& text) {
+    return path != "kernels/cuda/device/lanes.cuh" &&
+           std::regex_search(without_comments(text), pointer);
+  };
+  const auto found = where(sources({"kernels/cuda"}), broken);
+  CAPTURE(found);
+  CHECK(found.empty());
+  CHECK(broken("a.cu", "const auto pack = *reinterpret_cast<const Pack<T>*>(data + i);"));
+  CHECK(broken("a.cu", "reinterpret_cast<Lanes<T, kWidth>*>(x)[i] = values;"));
+}
+
 TEST_CASE("nothing is left open in the sources") {
   static const std::regex open_end(
       "\\b(TO"

@@ -1,8 +1,10 @@
 // A step that finds a gradient that is not finite has never been: an infinity or a NaN is planted
 // in every parameter of a model, at every micro-step of a cycle.
+#include <cmath>
 #include <limits>
 
 #include "semantics/mlp.h"
+#include "support/slow_device.h"
 
 namespace firn::testing {
 namespace {
@@ -61,6 +63,8 @@ TEST_CASE(
       for (std::int64_t i = 0; i < 4; ++i)
         for (std::int64_t m = 0; m < kMicroSteps; ++m)
           for (const double bad : {kInf, -kInf, kNaN}) {
+            const int kind = std::isnan(bad) ? 0 : bad > 0 ? 1 : 2;
+            if (on_slow_device() && (i + m) % 3 != kind) continue;
             CAPTURE(to_string(dtype), options.clip_norm, i, m, bad);
             REQUIRE(training.cycle().applied());
             ++applied;

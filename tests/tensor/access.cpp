@@ -1,5 +1,10 @@
 // Making tensors and reading them on the host.
+#include <array>
+#include <cstdint>
 #include <numeric>
+#include <span>
+#include <type_traits>
+#include <vector>
 
 #include "firn/runtime/storage.h"
 #include "support/catch.h"
@@ -7,6 +12,11 @@
 
 using namespace firn;
 using firn::testing::error_of;
+
+// A variable becomes another handle; a temporary, as x[0] is, would drop it.
+static_assert(std::is_assignable_v<Tensor&, const Tensor&>);
+static_assert(!std::is_assignable_v<Tensor, const Tensor&>);
+static_assert(!std::is_assignable_v<Tensor, Tensor>);
 
 TEST_CASE("tensor: from values, with shape, strides, dtype and sizes", "[tensor]") {
   const Tensor t = tensor(std::vector<float>{1, 2, 3, 4, 5, 6}, {2, 3});
@@ -23,6 +33,32 @@ TEST_CASE("tensor: from values, with shape, strides, dtype and sizes", "[tensor]
   CHECK(tensor({1.5, 2.5}).dtype() == f64);
   CHECK(tensor({true, false}).dtype() == boolean);
   CHECK(tensor({std::int64_t{3}}).dtype() == i64);
+}
+
+TEST_CASE("tensor: a vector or span alone gives one axis", "[tensor]") {
+  const std::vector<float> values{1, 2, 3};
+  const Tensor t = tensor(values);
+  CHECK(t.shape() == Shape{3});
+  CHECK(t.dtype() == f32);
+  CHECK(t.to_vector<float>() == values);
+  CHECK(tensor(std::vector<double>{1}).dtype() == f64);
+  CHECK(tensor(std::vector<std::int64_t>{1, 2}).dtype() == i64);
+  CHECK(tensor(std::vector<std::int32_t>{1, 2}).dtype() == i32);
+  CHECK(tensor(std::vector<std::uint8_t>{1, 2}).dtype() == u8);
+  CHECK(tensor(std::vector<float>{}).shape() == Shape{0});
+  const Tensor flags = tensor(std::vector<bool>{true, false, true});
+  CHECK(flags.dtype() == boolean);
+  CHECK(flags.to_vector<bool>() == std::vector<bool>{true, false, true});
+
+  std::vector<std::int64_t> numbers{4, 5, 6};
+  CHECK(tensor(std::span(numbers)).to_vector<std::int64_t>() == numbers);
+  CHECK(tensor(std::span<const std::int64_t>(numbers)).shape() == Shape{3});
+  CHECK(tensor(std::span(numbers).subspan(1)).shape() == Shape{2});
+
+  CHECK(tensor(values, Device::cpu()).device() == Device::cpu());
+  CHECK(tensor(std::span(values), Device::cpu()).device() == Device::cpu());
+  CHECK(tensor(std::vector<bool>{true}, Device::cpu()).device() == Device::cpu());
+  CHECK(tensor(values, {3, 1}).shape() == Shape{3, 1});  // as before
 }
 
 TEST_CASE("tensor: every dtype holds and gives back its values", "[tensor]") {
@@ -66,6 +102,12 @@ TEST_CASE("tensor: absurd shapes are refused before memory is asked for", "[tens
   CHECK(error_of([] {
           empty({1ll << 40, 1ll << 40});
         }).find("too many elements") != std::string::npos);
+  CHECK(error_of([] { zeros({2, -1}); }).find("[zeros] the size -1") == 0);
+  const Shape huge{1ll << 40, 1ll << 40};
+  CHECK(error_of([&] { zeros(huge); }).find("[zeros] shape [1099511627776") == 0);
+  CHECK(error_of([&] { full(huge, 1); }).find("[full] shape") == 0);
+  CHECK(error_of([&] { rand(huge); }).find("[rand] shape") == 0);
+  CHECK(error_of([&] { randn(huge); }).find("[randn] shape") == 0);
   CHECK(error_of([] { empty({1ll << 62, 4}); }).find("too many elements") != std::string::npos);
 }
 
@@ -145,13 +187,56 @@ TEST_CASE("creation: full, ones, eye, arange and the like", "[tensor]") {
   CHECK(ones({3}, bf16).to_vector<double>() == std::vector<double>{1, 1, 1});
   CHECK(eye(3).to_vector<float>() == std::vector<float>{1, 0, 0, 0, 1, 0, 0, 0, 1});
   CHECK(arange(4).dtype() == i64);
-  CHECK(arange(4, 2, 3).to_vector<std::int64_t>() == std::vector<std::int64_t>{2, 5, 8, 11});
-  CHECK(arange(3, 0, 0.5, f32).to_vector<float>() == std::vector<float>{0, 0.5f, 1});
+  CHECK(arange(4, {.start = 2, .step = 3}).to_vector<std::int64_t>() ==
+        std::vector<std::int64_t>{2, 5, 8, 11});
+  CHECK(arange(3, {.step = 0.5, .dtype = f32}).to_vector<float>() ==
+        std::vector<float>{0, 0.5f, 1});
   CHECK(arange(0).numel() == 0);
+  CHECK(arange(2, 9, 3).to_vector<std::int64_t>() == std::vector<std::int64_t>{2, 5, 8});
+  CHECK(arange(2, 8, 3).to_vector<std::int64_t>() == std::vector<std::int64_t>{2, 5});
+  CHECK(arange(3, 0, -2).to_vector<std::int64_t>() == std::vector<std::int64_t>{3, 1});
+  CHECK(arange(1, 3, f16).to_vector<float>() == std::vector<float>{1, 2});
+  CHECK(arange(0, 1, 0.5).dtype() == f32);
+  CHECK(arange(0, 1, 0.5, f64).to_vector<double>() == std::vector<double>{0, 0.5});
+  CHECK(arange(3, 3).numel() == 0);
+  CHECK(arange(0, 3, Device::cpu()).numel() == 3);
+  CHECK(arange(2.5).to_vector<float>() == std::vector<float>{0, 1, 2});
+  CHECK(arange(2.5).dtype() == f32);
+  CHECK(arange(1.5f, f64).to_vector<double>() == std::vector<double>{0, 1});
+  CHECK(arange(1.0, 1.3, 0.1, f64).numel() == 4);  // (1.3 - 1) / 0.1 is above 3
+  CHECK(arange(-1e308, 1e308, 1e307, f64).numel() == 20);
   const Tensor x = empty({2, 3}, f16);
   CHECK(zeros_like(x).dtype() == f16);
   CHECK(ones_like(x).shape() == Shape{2, 3});
   CHECK(ones_like(x).to_vector<double>() == std::vector<double>(6, 1.0));
+}
+
+TEST_CASE("arange counts integers of 64 bits exactly", "[tensor]") {
+  using Integers = std::vector<std::int64_t>;
+  constexpr std::int64_t most = INT64_MAX, least = INT64_MIN, exact = std::int64_t{1} << 53;
+  CHECK(arange(most - 2, most).to_vector<std::int64_t>() == Integers{most - 2, most - 1});
+  CHECK(arange(least, least + 2).to_vector<std::int64_t>() == Integers{least, least + 1});
+  CHECK(arange(exact + 1, exact + 3).to_vector<std::int64_t>() == Integers{exact + 1, exact + 2});
+  CHECK(arange(-exact - 1, -exact + 1).to_vector<std::int64_t>() == Integers{-exact - 1, -exact});
+  CHECK(arange(std::int64_t{0}, 2 * exact + 1, exact + 1).to_vector<std::int64_t>() ==
+        Integers{0, exact + 1});
+  CHECK(arange(most, least, least + 1).to_vector<std::int64_t>() == Integers{most, 0, -most});
+  CHECK(arange(exact + 1, exact + 3, f32).to_vector<float>()[0] == static_cast<float>(exact));
+}
+
+TEST_CASE("tensor() copies spans, arrays and vectors, with one axis or a shape", "[tensor]") {
+  const std::vector<int> values{1, 2};
+  const std::array<float, 2> array{1, 2};
+  std::int64_t numbers[] = {3, 4};
+  const std::vector<bool> bits{true, false};
+  CHECK(tensor(values).shape() == Shape{2});
+  CHECK(tensor(array).to_vector<float>() == std::vector<float>{1, 2});
+  CHECK(tensor(std::span(numbers)).to_vector<std::int64_t>() == std::vector<std::int64_t>{3, 4});
+  CHECK(tensor(std::span(array), {2, 1}).shape() == Shape{2, 1});
+  CHECK(tensor(bits, {2, 1}).to_vector<bool>() == bits);
+  CHECK(tensor(bits, {1, 2}, Device::cpu()).shape() == Shape{1, 2});
+  CHECK(tensor(std::vector<float>{}).shape() == Shape{0});
+  CHECK_THROWS_AS(tensor(bits, {3}), Error);
 }
 
 TEST_CASE("as_strided: bounds are checked against the storage", "[tensor]") {

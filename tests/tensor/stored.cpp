@@ -107,7 +107,7 @@ TEST_CASE("stored dtypes: made, filled, viewed, joined and indexed") {
     INFO(to_string(t));
     CHECK(is_stored_only(t));
     CHECK_FALSE(is_floating(t));
-    const Tensor x = arange(6, 0, 1, t).reshape({2, 3});
+    const Tensor x = arange(6, t).reshape({2, 3});
     CHECK(x.dtype() == t);
     CHECK(x.bytes() == 6 * size_of(t));
     CHECK(values_of(x.transpose(0, 1)) == std::vector<double>{0, 3, 1, 4, 2, 5});
@@ -187,7 +187,8 @@ TEST_CASE("stored dtypes: printed, and read back from files", "[host]") {
   CHECK(to_string(tensor({1.f, 2.f}).to(f8_e5m2)) == "[1., 2.]\n[2] f8_e5m2 cpu");
   const auto path = std::filesystem::temp_directory_path() / "firn_stored.safetensors";
   std::vector<nn::NamedTensor> entries;
-  for (const DType t : kStored) entries.push_back({to_string(t), arange(5, 1, 1, t)});
+  for (const DType t : kStored)
+    entries.push_back({to_string(t), arange(5, {.start = 1, .dtype = t})});
   io::save_safetensors(path.string(), entries);
   for (const auto& [name, t] : io::load_safetensors(path.string())) {
     CHECK(name == to_string(t.dtype()));

@@ -8,7 +8,7 @@ using firn::testing::error_of;
 
 namespace {
 
-Tensor counting(const Shape& shape) { return reshape(arange(shape.product(), 0, 1, f32), shape); }
+Tensor counting(const Shape& shape) { return reshape(arange(shape.product(), f32), shape); }
 std::vector<float> values(const Tensor& t) { return t.to_vector<float>(); }
 bool shares(const Tensor& a, const Tensor& b) { return a.storage()->data() == b.storage()->data(); }
 bool holds(const std::string& text, const char* part) {

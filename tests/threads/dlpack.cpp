@@ -16,8 +16,8 @@ using io::to_dlpack;
 
 TEST_CASE("dlpack: tensors and deleters end in any thread", "[host][threads]") {
   for (int round = 0; round < 50; ++round) {
-    Foreign foreign(arange(64, 0, 1, f32));
-    const Tensor x = arange(64, 0, 1, f32);
+    Foreign foreign(arange(64, f32));
+    const Tensor x = arange(64, f32);
     std::atomic<int> right{0};
     {
       Tensor t = from_dlpack(foreign.give());

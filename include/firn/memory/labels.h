@@ -34,7 +34,7 @@ extern thread_local constinit Labels labels;
 /// While alive, what this thread allocates was made by `op`.
 class OpScope {
  public:
-  explicit OpScope(const char* op) noexcept : before_(std::exchange(labels.op, op)) {}
+  [[nodiscard]] explicit OpScope(const char* op) noexcept : before_(std::exchange(labels.op, op)) {}
   ~OpScope() { labels.op = before_; }
   OpScope(const OpScope&) = delete;
   OpScope& operator=(const OpScope&) = delete;
@@ -46,13 +46,14 @@ class OpScope {
 /// The same where no operation is known: the kernel stands for it.
 class KernelScope : OpScope {
  public:
-  explicit KernelScope(const char* kernel) noexcept : OpScope(labels.op ? labels.op : kernel) {}
+  [[nodiscard]] explicit KernelScope(const char* kernel) noexcept
+      : OpScope(labels.op ? labels.op : kernel) {}
 };
 
 /// While alive, what this thread allocates counts for this module.
 class ModuleScope {
  public:
-  explicit ModuleScope(std::uint32_t module) noexcept
+  [[nodiscard]] explicit ModuleScope(std::uint32_t module) noexcept
       : before_(std::exchange(labels.module, module)) {}
   ~ModuleScope() { labels.module = before_; }
   ModuleScope(const ModuleScope&) = delete;

@@ -12,7 +12,8 @@ namespace firn::nn {
 /// Parameter without a value (a layer without bias) is no parameter of its module.
 struct Parameter : Tensor {
   Parameter() noexcept = default;
-  /// A copy of `value` in its memory format, outside its graph. Throws Error for an integer dtype.
+  /// A copy of `value` in its memory format, outside its graph. Throws Error for an integer dtype
+  /// and for an undefined tensor.
   explicit Parameter(const Tensor& value);
   /// Uninitialised memory, to be filled by a function of nn::init.
   static Parameter empty(const Shape& shape, DType dtype = f32, Device device = default_device());
@@ -32,6 +33,7 @@ enum class OnConversion : std::uint8_t {
 struct Buffer : Tensor {
   Buffer() noexcept = default;
   /// A copy of `value` in its memory format, outside its graph, accounted to Owner::weights.
+  /// Throws Error for an undefined tensor.
   explicit Buffer(const Tensor& value, OnConversion on_conversion = OnConversion::follow);
 
   OnConversion on_conversion = OnConversion::follow;  ///< what Module::to(dtype) makes of it

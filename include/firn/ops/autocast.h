@@ -6,6 +6,9 @@
 //   }
 //   optimizer.backward(loss);
 //
+// f32 parameters under f16 want a loss scale: {.loss_scale = optim::LossScale::dynamic()} of the
+// optimizer. It chooses one by itself for f16 parameters only, and warns here. bf16 needs none.
+//
 // Put the forward pass and the loss inside the guard. backward() ignores the guard, so it and the
 // step may be outside. The backward function of custom() runs under the guard that custom() was
 // called in. The rule of each family of ops:
@@ -51,7 +54,7 @@ namespace firn {
 /// the mode in which the guard was made. So end guards in the reverse order, in the same thread.
 class Autocast {
  public:
-  explicit Autocast(DType dtype);
+  [[nodiscard]] explicit Autocast(DType dtype);
   ~Autocast();
   Autocast(const Autocast&) = delete;
   Autocast& operator=(const Autocast&) = delete;
@@ -64,7 +67,7 @@ class Autocast {
 /// throw.
 class NoAutocast {
  public:
-  NoAutocast() noexcept;
+  [[nodiscard]] NoAutocast() noexcept;
   ~NoAutocast();
   NoAutocast(const NoAutocast&) = delete;
   NoAutocast& operator=(const NoAutocast&) = delete;

@@ -28,7 +28,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, con
 Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight = {},
                   const Tensor& bias = {}, double eps = 1e-5);
 /// Normalises each channel of each sample by itself (Ulyanov et al. 2016): group_norm with c
-/// groups.
+/// groups. Throws if a channel has one value only.
 Tensor instance_norm(const Tensor& x, const Tensor& weight = {}, const Tensor& bias = {},
                      double eps = 1e-5);
 /// x / (k + alpha mean)^beta with the mean of x^2 over `size` neighbouring channels, of which those

@@ -64,7 +64,7 @@ Tensor& round_(Tensor& x);
 Tensor& trunc_(Tensor& x);
 Tensor& sign_(Tensor& x);
 
-// ---- Questions: any dtype gives bool, without a gradient ----
+// ---- Questions: no dtype that is stored only; the result is bool, without a gradient ----
 Tensor isnan(const Tensor& x);        ///< whether x is NaN; no gradient
 Tensor isinf(const Tensor& x);        ///< whether x is infinity or -infinity; no gradient
 Tensor isfinite(const Tensor& x);     ///< whether x is neither NaN nor infinite; no gradient
@@ -127,7 +127,7 @@ Tensor fmod(const Tensor& a, double b);
 Tensor remainder(const Tensor& a, const Tensor& b);
 Tensor remainder(const Tensor& a, double b);
 
-/// Of a != 0 and b != 0; any dtype gives bool. NaN is not 0. There is no gradient.
+/// Of a != 0 and b != 0, as bool; no dtype that is stored only. NaN is not 0. There is no gradient.
 Tensor logical_and(const Tensor& a, const Tensor& b);
 Tensor logical_or(const Tensor& a, const Tensor& b);
 Tensor logical_xor(const Tensor& a, const Tensor& b);
@@ -148,10 +148,10 @@ Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, double value =
 /// min(max(x, low), high); either bound may be undefined. NaN wins. Integers too. Unlike by
 /// numbers, a tie of x with a bound shares the gradient evenly; x takes all if both are equal to
 /// it.
-Tensor clamp(const Tensor& x, const Tensor& low, const Tensor& high);
+[[nodiscard]] Tensor clamp(const Tensor& x, const Tensor& low, const Tensor& high);
 /// `value` if `mask` (bool) holds, else x: where(mask, value, x). A tensor as value has rank 0.
-Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
-Tensor masked_fill(const Tensor& x, const Tensor& mask, const Tensor& value);
+[[nodiscard]] Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
+[[nodiscard]] Tensor masked_fill(const Tensor& x, const Tensor& mask, const Tensor& value);
 Tensor& masked_fill_(Tensor& x, const Tensor& mask, double value);
 
 // ---- Comparing with a tolerance ----

@@ -2,8 +2,11 @@
 // embedding() in ops.h.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "firn/ops/ops.h"
@@ -51,75 +54,124 @@ Tensor take_along(const Tensor& x, const Tensor& index, std::int64_t axis);
 /// lists of one. Elements that meet are added in the order of the index, in f32 or wider, and
 /// rounded once: the result has the same bits on every device. Integers wrap around. Gradients go
 /// to x and src.
-Tensor scatter_add(const Tensor& x, std::int64_t axis, const Tensor& index, const Tensor& src);
+[[nodiscard]] Tensor scatter_add(const Tensor& x, std::int64_t axis, const Tensor& index,
+                                 const Tensor& src);
 /// x with `alpha` times src added: slice i of src to slice index[i] of x along `axis`. index is 1-D
 /// with src's size there; off the axis src has x's sizes. Otherwise as scatter_add().
-Tensor index_add(const Tensor& x, std::int64_t axis, const Tensor& index, const Tensor& src,
-                 double alpha = 1);
+[[nodiscard]] Tensor index_add(const Tensor& x, std::int64_t axis, const Tensor& index,
+                               const Tensor& src, double alpha = 1);
 
 // ---- Writing at positions ----
-// None changes x: the result is x with elements replaced. x and src have one dtype, any unless said
-// otherwise. If indices meet, the last in the order of the index stays, on every device and for any
-// number of threads (PyTorch leaves it open). The gradient of x is 0 where elements were replaced,
-// and that of src 0 for elements that did not stay.
+// None changes x: the result is x with elements replaced. x and src have one dtype, no dtype that
+// is stored only; take() has every dtype. If indices meet, the last in the order of the index
+// stays, on every device and for any number of threads (PyTorch leaves it open). The gradient of x
+// is 0 where elements were replaced, and that of src 0 for elements that did not stay.
 
 /// out[index[i][j]][j] = src[i][j] for axis 0, and likewise for others. Shapes as scatter_add().
-Tensor scatter(const Tensor& x, std::int64_t axis, const Tensor& index, const Tensor& src);
-Tensor scatter(const Tensor& x, std::int64_t axis, const Tensor& index, double value);
+[[nodiscard]] Tensor scatter(const Tensor& x, std::int64_t axis, const Tensor& index,
+                             const Tensor& src);
+[[nodiscard]] Tensor scatter(const Tensor& x, std::int64_t axis, const Tensor& index, double value);
 /// x with slice i of src in the place of slice index[i] along `axis`. Shapes as index_add().
-Tensor index_copy(const Tensor& x, std::int64_t axis, const Tensor& index, const Tensor& src);
+[[nodiscard]] Tensor index_copy(const Tensor& x, std::int64_t axis, const Tensor& index,
+                                const Tensor& src);
 /// x with `value` in all slices index[i] along `axis`; index is 1-D. A tensor as value has 0 axes.
-Tensor index_fill(const Tensor& x, std::int64_t axis, const Tensor& index, double value);
-Tensor index_fill(const Tensor& x, std::int64_t axis, const Tensor& index, const Tensor& value);
-/// x[indices[0], indices[1], ...] = values, or += with `accumulate`, which adds as index_add(). An
-/// undefined index, and those that are left out, mean the whole axis; the others broadcast together
-/// to a shape B. A single bool mask over the first axes stands for the positions at which it holds,
-/// and waits for the device unless values is one number. `values` broadcasts to the shape of what
-/// is written: B in the place of the indexed axes if they are adjacent, else in front.
-Tensor index_put(const Tensor& x, const std::vector<Tensor>& indices, const Tensor& values,
-                 bool accumulate = false);
+[[nodiscard]] Tensor index_fill(const Tensor& x, std::int64_t axis, const Tensor& index,
+                                double value);
+[[nodiscard]] Tensor index_fill(const Tensor& x, std::int64_t axis, const Tensor& index,
+                                const Tensor& value);
+/// An index of an axis: a tensor, a number (negative: from the end), or nothing (`{}` or an
+/// undefined tensor), which means the whole axis.
+class Index {
+ public:
+  Index() = default;
+  Index(Tensor positions) : positions_(std::move(positions)) {}  // NOLINT: meant to convert
+  template <std::integral Integer>
+  requires(!std::same_as<Integer, bool>) Index(Integer number)  // NOLINT: meant to convert
+      : number_(static_cast<std::int64_t>(number)) {}
+  /// The positions as a tensor, for an axis of `size`: a number gives i64 [] on `device`, a
+  /// negative one counts from the end; the whole axis gives an undefined tensor. Throws Error, in
+  /// the name of `op`, for a number outside the axis.
+  Tensor on(const char* op, Device device, std::int64_t size) const;
+
+ private:
+  Tensor positions_;
+  std::optional<std::int64_t> number_;
+};
+/// The indices of the first axes of a tensor, as x[{}, rows, 2] in Python: {{}, rows, 2}.
+class IndexList {
+ public:
+  IndexList(std::initializer_list<Index> indices) : indices_(indices) {}
+  IndexList(const std::vector<Tensor>& indices)  // NOLINT: meant to convert
+      : indices_(indices.begin(), indices.end()) {}
+  IndexList(std::vector<Index> indices)  // NOLINT: meant to convert
+      : indices_(std::move(indices)) {}
+  /// One for each of the first axes; a mask stands for several.
+  const std::vector<Index>& indices() const noexcept { return indices_; }
+
+ private:
+  std::vector<Index> indices_;
+};
+/// x[indices[0], indices[1], ...]: elements at positions, as a copy. Axes without an index are
+/// whole; the indices broadcast together to a shape B, which stands in the place of the indexed
+/// axes if they are adjacent, else in front. A bool mask stands for the positions at which it
+/// holds, one list for each of its axes, and waits for the device. Takes every dtype. Gradients of
+/// elements that are read several times add up as in index_add().
+Tensor index(const Tensor& x, const IndexList& indices);
+/// x[indices[0], indices[1], ...] = values, or += with `accumulate`, which adds as index_add().
+/// `values` broadcasts to the shape of index(x, indices). A single mask with one number as values
+/// does not wait for the device.
+[[nodiscard]] Tensor index_put(const Tensor& x, const IndexList& indices, const Tensor& values,
+                               bool accumulate = false);
+[[nodiscard]] Tensor index_put(const Tensor& x, const IndexList& indices, double value,
+                               bool accumulate = false);
 /// x with src at flat positions of its row-major elements: src has the index's number of elements.
 /// With `accumulate` they are added as by scatter_add().
-Tensor put(const Tensor& x, const Tensor& index, const Tensor& src, bool accumulate = false);
+[[nodiscard]] Tensor put(const Tensor& x, const Tensor& index, const Tensor& src,
+                         bool accumulate = false);
 /// The elements at flat positions of x's row-major elements, in the index's shape.
 Tensor take(const Tensor& x, const Tensor& index);
 /// x with the elements of src, in row-major order, where mask (bool) holds. The mask broadcasts to
 /// x. Throws Error if src has too few, as of a bad index.
-Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& src);
+[[nodiscard]] Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& src);
 /// x with src in the place of select(x, axis, index), whose shape it has.
-Tensor select_scatter(const Tensor& x, const Tensor& src, std::int64_t axis, std::int64_t index);
+[[nodiscard]] Tensor select_scatter(const Tensor& x, const Tensor& src, std::int64_t axis,
+                                    std::int64_t index);
 /// x with src in the place of slice(x, axis, start, stop, step), whose shape it has.
-Tensor slice_scatter(const Tensor& x, const Tensor& src, std::int64_t axis, std::int64_t start,
-                     std::int64_t stop, std::int64_t step = 1);
+[[nodiscard]] Tensor slice_scatter(const Tensor& x, const Tensor& src, std::int64_t axis,
+                                   std::int64_t start, std::int64_t stop, std::int64_t step = 1);
 /// x with src in the place of diagonal(x, offset, first, second), whose shape it has.
-Tensor diagonal_scatter(const Tensor& x, const Tensor& src, std::int64_t offset = 0,
-                        std::int64_t first = 0, std::int64_t second = 1);
+[[nodiscard]] Tensor diagonal_scatter(const Tensor& x, const Tensor& src, std::int64_t offset = 0,
+                                      std::int64_t first = 0, std::int64_t second = 1);
 
 /// What scatter_reduce() and index_reduce() make of the elements that meet.
 enum class ScatterReduce : std::uint8_t {
   sum,   ///< their sum, as scatter_add()
   prod,  ///< their product, in the order of the index
   mean,  ///< their sum over their number; floating dtypes
-  amax,  ///< the largest; NaN wins. Equal ones share the gradient evenly
+  amax,  ///< the largest; NaN wins. Equal ones that take part share the gradient evenly
   amin   ///< the smallest, likewise
 };
 const char* to_string(ScatterReduce how) noexcept;
 /// x with each element reduced with those of src that `index` leads there, in f32 or wider, rounded
 /// once. Without include_self x's own element takes no part where others come. Shapes as
-/// scatter_add(). Dtypes are floating, or integers, which wrap around. The gradient of a product
+/// scatter_add(). Dtypes are floating, or i64, i32 and u8, which wrap around. Without include_self
+/// an equal element of x takes no share of the gradient of amax and amin; in PyTorch its share is
+/// lost. The gradient of a product
 /// with zeros is that of the other factors; it is not recorded for second derivatives.
-Tensor scatter_reduce(const Tensor& x, std::int64_t axis, const Tensor& index, const Tensor& src,
-                      ScatterReduce how, bool include_self = true);
+[[nodiscard]] Tensor scatter_reduce(const Tensor& x, std::int64_t axis, const Tensor& index,
+                                    const Tensor& src, ScatterReduce how, bool include_self = true);
 /// The same of slices: slice i of src goes to slice index[i]. Shapes as index_add().
-Tensor index_reduce(const Tensor& x, std::int64_t axis, const Tensor& index, const Tensor& src,
-                    ScatterReduce how, bool include_self = true);
+[[nodiscard]] Tensor index_reduce(const Tensor& x, std::int64_t axis, const Tensor& index,
+                                  const Tensor& src, ScatterReduce how, bool include_self = true);
 
 /// The k-th smallest element of each line along `axis`, k from 1 on, and its index: of equal
-/// elements the k-th in the order of sort(). The axis is removed, or kept with size 1.
+/// elements the k-th in the order of sort(). The axis is removed, or kept with size 1. x has no
+/// dtype that is stored only.
 Sorted kthvalue(const Tensor& x, std::int64_t k, std::int64_t axis = -1, bool keepdims = false);
 
 // The number of elements decides these shapes: both wait for the device.
 /// The positions of all elements that are not 0 (or false), in row-major order: i64 [count, rank].
+/// x has no dtype that is stored only.
 Tensor nonzero(const Tensor& x);
 /// The elements of x where mask (bool) holds, in row-major order, as a list. Both broadcast.
 Tensor masked_select(const Tensor& x, const Tensor& mask);

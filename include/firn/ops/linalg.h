@@ -44,7 +44,8 @@ struct SVD {
 /// them have a gradient that means something. f32 is computed in f64. Throws Error if an element is
 /// not finite. Gradient: Giles 2008; Seeger et al. 2017.
 SVD svd(const Tensor& x);
-/// The singular values alone, [..., k]; their gradient exists if they are equal, too.
+/// The singular values alone, [..., k]; their gradient exists if they are equal, too. Subnormal
+/// numbers of the dtype count as 0, in x and in the result.
 Tensor svdvals(const Tensor& x);
 
 /// What eigh() gives.
@@ -101,8 +102,9 @@ enum class MatrixNorm {
 Tensor matrix_norm(const Tensor& x, MatrixNorm norm = MatrixNorm::frobenius,
                    const Axes& axes = {-2, -1}, bool keepdims = false);
 /// The norm with this number: 2 the largest singular value, 1 the largest sum of sizes of a column,
-/// INFINITY that of a row; their negatives the smallest. Those without singular values take any
-/// device and floating dtype.
+/// INFINITY that of a row; their negatives the smallest. Throws Error if there is nothing to
+/// compare in matrices without elements. Those without singular values take any device and floating
+/// dtype.
 Tensor matrix_norm(const Tensor& x, double norm, const Axes& axes = {-2, -1},
                    bool keepdims = false);
 

@@ -5,9 +5,11 @@
 // and rounded once. Invalid arguments throw Error with the op, the values and a hint.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "firn/ops/activation.h"
@@ -16,7 +18,7 @@
 
 namespace firn {
 
-// ---- Creation. All take named options, or a dtype, a device, or both (see empty in tensor.h) ----
+// ---- Creation. Options are named, or a dtype, a device, or both (see empty in tensor.h) ----
 /// Every element is `value`. Throws if the dtype cannot hold it: 0.5 as i64, 300 as u8, 1e5 as f16.
 Tensor full(const Shape& shape, double value, const TensorOptions& options = {});
 Tensor full(const Shape& shape, double value, detail::ADType auto dtype,
@@ -27,13 +29,11 @@ inline Tensor full(const Shape& shape, double value, Device device) {
   return full(shape, value, {.device = device});
 }
 /// Every element is 1.
-inline Tensor ones(const Shape& shape, const TensorOptions& options = {}) {
-  return full(shape, 1, options);
-}
+Tensor ones(const Shape& shape, const TensorOptions& options = {});
 Tensor ones(const Shape& shape, detail::ADType auto dtype, Device device = default_device()) {
-  return full(shape, 1, dtype, device);
+  return ones(shape, {.dtype = dtype, .device = device});
 }
-inline Tensor ones(const Shape& shape, Device device) { return full(shape, 1, device); }
+inline Tensor ones(const Shape& shape, Device device) { return ones(shape, {.device = device}); }
 Tensor empty_like(const Tensor& x);  ///< uninitialised, in x's memory format; no gradient
 Tensor zeros_like(const Tensor& x);  ///< every element is 0, in x's memory format; no gradient
 Tensor ones_like(const Tensor& x);   ///< every element is 1, in x's memory format; no gradient
@@ -44,19 +44,70 @@ struct ArangeOptions {
   DType dtype = i64;
   Device device = default_device();
 };
-/// start, start + step, ... : `count` numbers, shape [count]. Throws if the dtype cannot hold them:
-/// steps of 0.1 need a floating one, as in arange(5, 0, 0.1, f32).
+/// start, start + step, ... : `count` numbers, shape [count]; 0 to count-1 without options. Throws
+/// if the dtype cannot hold them: steps of 0.1 need a floating one.
 Tensor arange(std::int64_t count, const ArangeOptions& options = {});
-inline Tensor arange(std::int64_t count, double start, double step = 1, DType dtype = i64,
-                     Device device = default_device()) {
-  return arange(count, {start, step, dtype, device});
-}
 Tensor arange(std::int64_t count, detail::ADType auto dtype, Device device = default_device()) {
   return arange(count, {.dtype = dtype, .device = device});
 }
 inline Tensor arange(std::int64_t count, Device device) {
   return arange(count, {.device = device});
 }
+
+namespace detail {
+/// start, start + step, ... up to `end`.
+Tensor numbers_between(double start, double end, double step, DType dtype, Device device);
+Tensor numbers_between(std::int64_t start, std::int64_t end, std::int64_t step, DType dtype,
+                       Device device);
+/// The value as i64, for arange(); throws Error if it is too large.
+std::int64_t to_i64(std::uint64_t value);
+template <std::integral T>
+std::int64_t as_i64(T value) {
+  if constexpr (std::is_same_v<std::make_unsigned_t<T>, T> && sizeof(T) == 8) {
+    return to_i64(value);
+  } else {
+    return static_cast<std::int64_t>(value);
+  }
+}
+}  // namespace detail
+
+/// start, start + step, ... as PyTorch's: arange(2, 8, 3) is 2, 5. There are ceil((end - start) /
+/// step) numbers, shape [that]; for fractions this is computed in f64, so the last can be `end`
+/// itself. Without a dtype the numbers are i64 if all arguments are integers, else f32. Throws if
+/// `step` is 0 or leads away from `end`, if an argument is not finite, and if the dtype cannot hold
+/// a number.
+template <detail::ANumber A, detail::ANumber B, detail::ANumber C>
+Tensor arange(A start, B end, C step, detail::ADType auto dtype, Device device = default_device()) {
+  if constexpr (std::is_integral_v<A> && std::is_integral_v<B> && std::is_integral_v<C>) {
+    return detail::numbers_between(detail::as_i64(start), detail::as_i64(end), detail::as_i64(step),
+                                   dtype, device);
+  } else {
+    return detail::numbers_between(static_cast<double>(start), static_cast<double>(end),
+                                   static_cast<double>(step), dtype, device);
+  }
+}
+template <detail::ANumber A, detail::ANumber B, detail::ANumber C = int>
+Tensor arange(A start, B end, C step = 1, Device device = default_device()) {
+  constexpr bool kIntegers =
+      std::is_integral_v<A> && std::is_integral_v<B> && std::is_integral_v<C>;
+  return arange(start, end, step, kIntegers ? i64 : f32, device);
+}
+Tensor arange(detail::ANumber auto start, detail::ANumber auto end, detail::ADType auto dtype,
+              Device device = default_device()) {
+  return arange(start, end, 1, dtype, device);
+}
+Tensor arange(detail::ANumber auto start, detail::ANumber auto end, Device device) {
+  return arange(start, end, 1, device);
+}
+/// A floating number alone is the end, not a count: arange(2.5) is 0, 1, 2 as f32.
+Tensor arange(std::floating_point auto end, detail::ADType auto dtype,
+              Device device = default_device()) {
+  return arange(0, end, 1, dtype, device);
+}
+Tensor arange(std::floating_point auto end, Device device = default_device()) {
+  return arange(0, end, 1, f32, device);
+}
+Tensor arange(std::floating_point auto count, const ArangeOptions& options) = delete;  // an integer
 /// Identity matrix [n, n].
 Tensor eye(std::int64_t n, const TensorOptions& options = {});
 Tensor eye(std::int64_t n, detail::ADType auto dtype, Device device = default_device()) {
@@ -149,7 +200,7 @@ Tensor softplus(const Tensor& x);   ///< log(1 + e^x), stable at both ends
 Tensor sin(const Tensor& x);        ///< sine, x in radians
 Tensor cos(const Tensor& x);        ///< cosine, x in radians
 /// min(max(x, low), high); derivative 1 in [low, high], else 0.
-Tensor clamp(const Tensor& x, double low, double high);
+[[nodiscard]] Tensor clamp(const Tensor& x, double low, double high);
 
 Tensor& neg_(Tensor& x);
 Tensor& abs_(Tensor& x);
@@ -217,10 +268,10 @@ Tensor le(const Tensor& a, double b);
 Tensor gt(const Tensor& a, double b);
 Tensor ge(const Tensor& a, double b);
 /// Elements of a if `condition` (bool) holds, else of b; all three broadcast. Two numbers give f32.
-Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
-Tensor where(const Tensor& condition, const Tensor& a, double b);
-Tensor where(const Tensor& condition, double a, const Tensor& b);
-Tensor where(const Tensor& condition, double a, double b);
+[[nodiscard]] Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
+[[nodiscard]] Tensor where(const Tensor& condition, const Tensor& a, double b);
+[[nodiscard]] Tensor where(const Tensor& condition, double a, const Tensor& b);
+[[nodiscard]] Tensor where(const Tensor& condition, double a, double b);
 
 /// As neg(), add(), sub(), mul() and div(); a number stands for a tensor of that value.
 inline Tensor operator-(const Tensor& x) { return neg(x); }
@@ -324,6 +375,7 @@ Tensor index_select(const Tensor& x, std::int64_t axis, const Tensor& index);
 /// sizes on the other axes are at most x's.
 Tensor gather(const Tensor& x, std::int64_t axis, const Tensor& index);
 /// 1 at position index[...] of a new last axis of size `classes`, else 0; no gradient.
+/// `dtype` is none that is stored only.
 Tensor one_hot(const Tensor& index, std::int64_t classes, DType dtype = f32);
 
 // ---- Linear algebra ----

@@ -32,11 +32,12 @@ namespace firn {
 ///
 /// Of more operands the cheapest pair is contracted first: the one with the fewest multiplications,
 /// then with the smallest result, then the first. Each result between is rounded to the dtype. A
-/// single operand may have any dtype, and its sums are those of sum(): i64 for integers.
+/// single operand may have integers, too, and its sums are those of sum(): i64. No dtype that is
+/// stored only.
 ///
-/// Throws Error, which shows the equation, for: another number of operands or axes; a letter whose
-/// sizes differ; a result that has a letter twice, or one that no operand has; a result, also one
-/// between, of more than kMaxRank axes.
+/// Throws Error, which shows the equation (its first 60 characters), for: another number of
+/// operands or axes; a letter whose sizes differ; a result that has a letter twice, or one that no
+/// operand has; a result, also one between, of more than kMaxRank axes.
 Tensor einsum(std::string_view equation, std::span<const Tensor> operands);
 inline Tensor einsum(std::string_view equation, std::initializer_list<Tensor> operands) {
   return einsum(equation, std::span<const Tensor>(operands.begin(), operands.size()));
@@ -49,7 +50,7 @@ Tensor tensordot(const Tensor& a, const Tensor& b, std::int64_t n_axes = 2);
 /// The same over axis axes_a[i] of a and axes_b[i] of b.
 Tensor tensordot(const Tensor& a, const Tensor& b, const Axes& axes_a, const Axes& axes_b);
 
-/// a [n] and b [m]: a[i] b[j], [n, m]; every dtype.
+/// a [n] and b [m]: a[i] b[j], [n, m]; no dtype that is stored only.
 Tensor outer(const Tensor& a, const Tensor& b);
 /// a [n] and b [n]: the sum of a[i] b[i], a scalar. Throws Error if sizes differ.
 Tensor dot(const Tensor& a, const Tensor& b);

@@ -1,7 +1,7 @@
 // Operations that move elements: views of parts, repetitions, reversals, triangles and diagonals,
 // borders, shuffles, windows.
-// They work on every dtype, and throw Error on an axis that does not exist. Gradients go back to
-// where an element came from.
+// They work on every dtype unless said otherwise, and throw Error on an axis that does not exist.
+// Gradients go back to where an element came from.
 #pragma once
 
 #include <cstdint>
@@ -77,7 +77,7 @@ inline Tensor column_stack(std::initializer_list<Tensor> parts) {
   return column_stack(std::span<const Tensor>(parts.begin(), parts.size()));
 }
 /// Matrices with the last axis of x [..., n] on their diagonal `offset`, else 0: sizes n + |offset|
-/// at axes `first` and `second` of the result.
+/// at axes `first` and `second` of the result. x has no dtype that is stored only.
 Tensor diag_embed(const Tensor& x, std::int64_t offset = 0, std::int64_t first = -2,
                   std::int64_t second = -1);
 /// The elements along each of `axes` in reverse order.
@@ -98,7 +98,7 @@ Tensor tile(const Tensor& x, const Shape& counts);
 Tensor repeat_interleave(const Tensor& x, std::int64_t count, std::int64_t axis);
 Tensor repeat_interleave(const Tensor& x, std::span<const std::int64_t> counts, std::int64_t axis);
 /// The lower triangle of the last two axes, or the upper one by triu(); others are 0. `diagonal`
-/// moves the border up (to the right).
+/// moves the border up (to the right). x has no dtype that is stored only.
 Tensor tril(const Tensor& x, std::int64_t diagonal = 0);
 Tensor triu(const Tensor& x, std::int64_t diagonal = 0);
 /// A matrix [n + |offset|, n + |offset|] with x [n] on its diagonal `offset`; the diagonal of a

@@ -12,7 +12,7 @@ enum class RecurrentCell : std::uint8_t {
   gru,       ///< gates r, z, n; h = (1 - z) n + z h', n = tanh(x_n + r r_n) (Cho et al. 2014)
   lstm,      ///< gates i, f, g, o; c = f c' + i g, h = o tanh(c) (Hochreiter & Schmidhuber 1997)
 };
-/// Gates of a cell: 1, 1, 3 and 4.
+/// Gates of a cell: 1, 1, 3 and 4. 0 for a number that is no cell.
 std::int64_t gates_of(RecurrentCell cell) noexcept;
 
 }  // namespace firn

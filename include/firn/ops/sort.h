@@ -13,9 +13,10 @@ struct Sorted {
   Tensor indices;  ///< i64, positions along the axis; no gradient
 };
 
-// The order is PyTorch's, in every dtype: -inf first, NaN above all numbers, -0 equal to 0. Equal
-// elements keep the order of their positions, in descending order too. A scalar is sorted as if it
-// had one axis of size 1. Throws Error on an axis that does not exist.
+// Operands have no dtype that is stored only. The order is PyTorch's: -inf first, NaN above all
+// numbers, -0 equal to 0. Equal elements keep the order of their positions, in descending order
+// too. A scalar is sorted as if it had one axis of size 1. Throws Error on an axis that does not
+// exist.
 
 struct SortOptions {
   bool descending = false;  ///< largest first
@@ -40,8 +41,8 @@ Sorted topk(const Tensor& x, std::int64_t k, std::int64_t axis = -1,
 /// How many elements of an ascending list are less than each of `values`, i64 of values' shape:
 /// where it would be inserted. `right`: less or equal, so behind its equals. `sorted` is a list
 /// [n], or has a line [..., n] for each line of values [..., m]. The order is that of sort(), so
-/// NaN comes last. Any dtype, the same for both; no gradient. An unsorted list gives positions
-/// without meaning.
+/// NaN comes last. Both have one dtype, none that is stored only; no gradient. An unsorted list
+/// gives positions without meaning.
 Tensor searchsorted(const Tensor& sorted, const Tensor& values, bool right = false);
 /// The bucket of each element of x between ascending boundaries [n]: searchsorted(boundaries, x).
 Tensor bucketize(const Tensor& x, const Tensor& boundaries, bool right = false);

@@ -22,7 +22,7 @@ std::vector<Tensor> ema(const Optimizer& optimizer);
 class AveragedWeights {
  public:
   /// Throws Error unless StepOptions::ema is set, or if the optimizer cannot go on.
-  explicit AveragedWeights(Optimizer& optimizer);
+  [[nodiscard]] explicit AveragedWeights(Optimizer& optimizer);
   AveragedWeights(const AveragedWeights&) = delete;
   AveragedWeights& operator=(const AveragedWeights&) = delete;
   ~AveragedWeights();

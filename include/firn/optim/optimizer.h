@@ -81,12 +81,16 @@ class Optimizer {
   /// and if parameters have gradients from a plain loss.backward(), which carries no weight. If the
   /// backward pass itself throws, the cycle is lost: call zero_grad(), or roll back
   /// (firn/runtime/rollback.h). If memory runs out in it, the cycle is dropped, and OutOfMemory
-  /// says so; with StepOptions::keep_accumulator, the cycle is as before the call.
+  /// says so if the heap has enough left for the text. With StepOptions::keep_accumulator, the
+  /// cycle is as before the call.
   ///
   /// Only this optimizer's parameters collect gradients, and leaves that belong to no optimizer.
   /// The pass goes through parameters of another optimizer and leaves their gradients alone, as a
   /// generator's loss goes through the discriminator. If a loss trains the parameters of two
   /// optimizers, call backward() of each, of the first one with {.retain_graph = true}.
+  ///
+  /// While the pass is running, calls of this optimizer that change the cycle throw Error, as from
+  /// a hook.
   void backward(const Loss& loss, const BackwardPass& pass = {});
   /// The same for any scalar: `sum` is a sum over samples and `weight` their number. With the
   /// default weight, one backward() and a step() apply the gradient of `sum` as it is.
@@ -122,7 +126,8 @@ class Optimizer {
   // ---- Whole cycles ----
 
   /// A whole cycle, whatever StepOptions::accumulate says: backward(micro_batch(i)) for i in
-  /// [0, micro_steps), then a step.
+  /// [0, micro_steps), then a step. The function only computes the loss: backward(), step(),
+  /// flush(), zero_grad() and calls that make a whole cycle throw Error in it.
   ///
   /// With OverflowPolicy::retry, a cycle whose gradients overflow is computed again at the lower
   /// loss scale (S15), up to 64 times. Each try begins with the same random streams, running
@@ -132,7 +137,7 @@ class Optimizer {
   StepReport run_cycle(std::int64_t micro_steps,
                        const std::function<Loss(std::int64_t i)>& micro_batch);
   /// The same for a batch of `samples` in micro-batches of at most `micro_batch`: loss(first, last)
-  /// is that of samples [first, last). It may not call step(), flush() or zero_grad().
+  /// is that of samples [first, last).
   StepReport run_batch(std::int64_t samples, std::int64_t micro_batch,
                        const std::function<Loss(std::int64_t first, std::int64_t last)>& loss);
   /// The same with micro-batches whose size is planned, or halved if memory runs out (S22, S37):
@@ -178,7 +183,8 @@ class Optimizer {
   double lr() const;
   /// From the next step on, a constant. Throws Error unless 0 <= lr < infinity.
   void set_lr(double lr);
-  /// From the next step on, another schedule; its step 0 is the optimizer's first step.
+  /// From the next step on, another schedule; its step 0 is the optimizer's first step. Throws
+  /// Error for a constant outside that range.
   void set_lr(const Schedule& lr);
 
   /// The loss scale from the next micro-step on; 1 without loss scaling. Waits for the device.

@@ -21,7 +21,8 @@ class Schedule {
   using Piece = SchedulePiece;                           ///< the formula of each kind: kinds.h
   static constexpr int kMaxPieces = kMaxSchedulePieces;  ///< pieces that a schedule can have
 
-  /// Constant. Throws Error unless 0 <= value < infinity.
+  /// Constant. The optimizer or function that is given it throws Error unless 0 <= value <
+  /// infinity.
   Schedule(double value = 0);  // NOLINT: a number is a schedule
 
   /// The value at an applied-step count of `step` >= 0.

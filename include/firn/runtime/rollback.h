@@ -52,9 +52,9 @@ enum class Rollback : std::uint8_t {
 class RollbackPoint {
  public:
   /// Covers all kinds. Throws OutOfMemory.
-  RollbackPoint();
-  /// Covers these kinds.
-  explicit RollbackPoint(std::initializer_list<Rollback> kinds);
+  [[nodiscard]] RollbackPoint();
+  /// Covers these kinds. Throws Error for a number that is none.
+  [[nodiscard]] explicit RollbackPoint(std::initializer_list<Rollback> kinds);
   ~RollbackPoint();
   RollbackPoint(const RollbackPoint&) = delete;
   RollbackPoint& operator=(const RollbackPoint&) = delete;

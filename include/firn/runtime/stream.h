@@ -28,7 +28,7 @@ Stream current_stream(Device device);
 /// While alive, `stream` is this thread's stream on its device.
 class StreamScope {
  public:
-  explicit StreamScope(Stream stream) noexcept;
+  [[nodiscard]] explicit StreamScope(Stream stream) noexcept;
   ~StreamScope();
   StreamScope(const StreamScope&) = delete;
   StreamScope& operator=(const StreamScope&) = delete;

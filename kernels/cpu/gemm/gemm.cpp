@@ -271,18 +271,31 @@ void multiply(const ConstView& a, const ConstView& b, const View& c, const GemmA
   if (!direct) FIRN_ISA::axpby(1.0, own->view(), args.beta, c, Stream{});
 }
 
+/// The microkernel that multiplies f32 or 16-bit factors [m, k] x [k, n], or null: a library does.
+const Microkernel* unit_of(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k) {
+  if (dtype != DType::f32) return &microkernel(dtype);
+  if (const Microkernel* const unit = bf16x3_kernel()) return unit;
+  return batch_invariance_required() || fma_beats_library(m, n, k) ? &fma() : nullptr;
+}
+
 void multiply(const ConstView& a, const ConstView& b, const View& c, const GemmArgs& args,
               const Epilogue& epilogue) {
   if (a.dtype == DType::f64) return multiply<double>(a, b, c, args, epilogue);
-  if (a.dtype != DType::f32) return packed_product(microkernel(a.dtype), a, b, c, args, epilogue);
-  if (const Microkernel* const unit = bf16x3_kernel())
-    return packed_product(*unit, a, b, c, args, epilogue);
-  if (batch_invariance_required() || fma_beats_library(c.shape[0], c.shape[1], a.shape[1]))
-    return packed_product(fma(), a, b, c, args, epilogue);
+  // A setting may have changed since a factor was packed.
+  const Microkernel* const unit =
+      args.packed.unit ? args.packed.unit : unit_of(a.dtype, c.shape[0], c.shape[1], a.shape[1]);
+  if (unit) return packed_product(*unit, a, b, c, args, epilogue);
   multiply<float>(a, b, c, args, epilogue);
 }
 
 }  // namespace
+
+PackedRight plan_right(const ConstView& b, std::int64_t m) {
+  const std::int64_t k = b.shape[0], n = b.shape[1];
+  const Microkernel* const unit = b.dtype == DType::f64 ? nullptr : unit_of(b.dtype, m, n, k);
+  if (!unit || b.numel() == 0) return {};
+  return {unit, static_cast<std::int64_t>(unit->right_bytes(k, n))};
+}
 
 void gemm(const ConstView& a, const ConstView& b, const View& c, const GemmArgs& args, Stream) {
   if (c.numel() == 0) return;

@@ -123,6 +123,18 @@ Grid grid_of(const Microkernel& unit, int64_t m, int64_t n, int64_t k) {
   return {Cut(m, rows, whole_panels(kTwoTiles, unit)), Cut(n, cols, kTwoTiles)};
 }
 
+/// Lines that are packed as one piece of work. Every unit's panels of columns divide it.
+constexpr int64_t kSlice = 64;
+
+/// Packs `right` [k, n] at `to`, on all threads.
+void pack_slices(const Microkernel& unit, const Matrix& right, int64_t k, int64_t n, char* to) {
+  const Cut slices(n, math::ceil_div(n, kSlice), kSlice);
+  parallel_for(slices.parts(), n * k, [&](int64_t part) {
+    const int64_t j = slices.begin(part);
+    unit.pack_right(right.at(0, j), k, slices.size(part), to + unit.right_bytes(k, j));
+  });
+}
+
 /// The product left x right, whose result is c or its transpose.
 class PackedProduct {
  public:
@@ -139,7 +151,8 @@ class PackedProduct {
         grid_(grid_of(unit, m, n, k)),
         part_rows_(whole_panels(kPartRows, unit)) {}
 
-  void run() {
+  /// `all` is the right factor, packed, or null if it is to be packed.
+  void run(const char* all) {
     in_place_ = unit_.places_left(left_);
     std::optional<Workspace> left_memory, right_memory;
     // What several blocks need is packed before, by all threads.
@@ -156,6 +169,7 @@ class PackedProduct {
         if (slice == 0) packed_left_ = packed;
       });
     }
+    if (all) return blocks(0, n_, all, shares_left);
     if (grid_.rows.parts() == 1) {
       const int64_t bytes = slot_bytes(rounded(unit_.right_bytes(k_, grid_.cols.most()))) +
                             left_parts(m_, shares_left).bytes();
@@ -172,30 +186,15 @@ class PackedProduct {
     const int64_t column = std::max<int64_t>(1, rounded(unit_.right_bytes(k_, kSlice)) / kSlice);
     const int64_t width = std::max<int64_t>(kSlice, kPanel / column / kSlice * kSlice);
     right_memory.emplace(Shape{rounded(unit_.right_bytes(k_, std::min(width, n_)))}, DType::u8);
-    char* const packed = right_memory->view().as<char>();
-    const int64_t bytes = left_parts(grid_.rows.most(), shares_left).bytes();
+    char* const panel = right_memory->view().as<char>();
     for (int64_t first = 0; first < n_; first += width) {
       const int64_t count = std::min(width, n_ - first);
-      const Cut slices(count, math::ceil_div(count, kSlice), kSlice);
-      parallel_for(slices.parts(), count * k_, [&](int64_t part) {
-        const int64_t j = slices.begin(part);
-        unit_.pack_right(right_.at(0, first + j), k_, slices.size(part),
-                         packed + unit_.right_bytes(k_, j));
-      });
-      const Cut cols(count, math::ceil_div(count * grid_.cols.parts(), n_), 32);
-      const int64_t tasks = grid_.rows.parts() * cols.parts();
-      parallel_for_with_scratch(bytes, tasks, m_ * count * k_, [&](int64_t task) {
-        const int64_t row = task / cols.parts(), part = task % cols.parts();
-        const int64_t j = cols.begin(part);
-        block(grid_.rows.begin(row), grid_.rows.size(row), first + j, cols.size(part),
-              packed + unit_.right_bytes(k_, j), shares_left);
-      });
+      pack_slices(unit_, right_.at(0, first), k_, count, panel);
+      blocks(first, count, panel, shares_left);
     }
   }
 
  private:
-  /// Lines that are packed as one piece of work. Every unit's panels of columns divide it.
-  static constexpr int64_t kSlice = 64;
   static constexpr int64_t kPartRows = 128, kCols = 64;  ///< of a part of the result, at most
 
   /// How a block of rows packs the left factor: in parts that stay in the L2 cache.
@@ -213,6 +212,19 @@ class PackedProduct {
                          part_rows_;
     return {most, left_is_packed ? 0 : rounded(unit_.left_bytes(most, in_place_ ? 1 : k_)),
             in_place_ ? rounded(unit_.left_bytes(unit_.rows, k_)) : 0};
+  }
+
+  /// All blocks of the `count` columns from `first` on, which are packed.
+  void blocks(int64_t first, int64_t count, const char* packed, bool left_is_packed) const {
+    const Cut cols(count, math::ceil_div(count * grid_.cols.parts(), n_), 32);
+    const int64_t bytes = left_parts(grid_.rows.most(), left_is_packed).bytes();
+    const int64_t tasks = grid_.rows.parts() * cols.parts();
+    parallel_for_with_scratch(bytes, tasks, m_ * count * k_, [&](int64_t task) {
+      const int64_t row = task / cols.parts(), part = task % cols.parts();
+      const int64_t j = cols.begin(part);
+      block(grid_.rows.begin(row), grid_.rows.size(row), first + j, cols.size(part),
+            packed + unit_.right_bytes(k_, j), left_is_packed);
+    });
   }
 
   /// One block on one thread. The result is finished in parts that stay in the L1 cache.
@@ -279,11 +291,18 @@ class PackedProduct {
 
 }  // namespace
 
+void pack_right(const ConstView& b, const PackedRight& to) {
+  pack_slices(*to.unit, matrix_of(b), b.shape[0], b.shape[1], static_cast<char*>(to.data));
+}
+
 void packed_product(const Microkernel& unit, const ConstView& a, const ConstView& b, const View& c,
                     const GemmArgs& args, const Epilogue& epilogue) {
   const int64_t m = c.shape[0], n = c.shape[1], k = a.shape[1];
   const Matrix x = matrix_of(a), y = matrix_of(b);
   const Finish finish(c, args, epilogue);
+  if (args.packed.unit)
+    return PackedProduct(unit, x, y, m, n, k, false, finish)
+        .run(static_cast<const char*>(args.packed.data));
   // Either factor can be the left one, since c^T = b^T a^T. The left one may be read in place; what
   // is then packed decides, and the result, which has to be turned.
   const Matrix xt = x.transposed(), yt = y.transposed();
@@ -293,9 +312,9 @@ void packed_product(const Microkernel& unit, const ConstView& a, const ConstView
   };
   const double turning = static_cast<double>(m) * static_cast<double>(n) * kTurned;
   if (k > 0 && cost(yt, n, xt, m) + turning < cost(x, m, y, n)) {
-    PackedProduct(unit, yt, xt, n, m, k, true, finish).run();
+    PackedProduct(unit, yt, xt, n, m, k, true, finish).run(nullptr);
   } else {
-    PackedProduct(unit, x, y, m, n, k, false, finish).run();
+    PackedProduct(unit, x, y, m, n, k, false, finish).run(nullptr);
   }
 }
 

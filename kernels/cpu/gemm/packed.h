@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/gemm/epilogue.h"
 #include "kernels/cpu/gemm/microkernel.h"
+#include "kernels/gemm.h"
 
 namespace firn::kernels::cpu::FIRN_ISA {
 

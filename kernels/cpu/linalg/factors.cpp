@@ -3,6 +3,7 @@
 #include <Eigen/LU>
 #include <Eigen/QR>
 #include <limits>
+#include <string_view>
 
 #include "kernels/cpu/linalg/matrices.h"
 #include "kernels/linalg.h"
@@ -10,8 +11,13 @@
 namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
-constexpr const char* kSingular =
-    "add a multiple of eye(), or use linalg::lstsq() or linalg::svd()";
+/// lstsq() solves with a factor of its operand.
+const char* singular_hint(const char* op) {
+  return std::string_view(op) == "lstsq"
+             ? "columns of a (rows, if it is wide) depend on others: leave them out, or use "
+               "linalg::svd()"
+             : "add a multiple of eye(), or use linalg::lstsq() or linalg::svd()";
+}
 
 /// LU factors with an exact 0 among the pivots.
 template <class T>
@@ -85,7 +91,7 @@ void solve(const char* op, const ConstView& a, const ConstView& b, const View& x
     const Eigen::PartialPivLU<Matrix<T>> lu(matrix_at<T>(a, i));
     const std::int64_t zero = checked ? zero_pivot<T>(lu.matrixLU()) : -1;
     if (zero >= 0)
-      refuse(op, a, i, "is singular: pivot " + std::to_string(zero) + " is 0", kSingular);
+      refuse(op, a, i, "is singular: pivot " + std::to_string(zero) + " is 0", singular_hint(op));
     if (b.shape[2] == 0) return;
     const Matrix<T> right = matrix_at<T>(b, i);
     if (transposed) {
@@ -103,7 +109,7 @@ void solve_triangular(const char* op, const ConstView& a, const ConstView& b, co
     for (std::int64_t k = 0; args.checked && !args.unit && k < a.shape[1]; ++k)
       if (factor(k, k) == 0)
         refuse(op, a, i, "is singular: element " + std::to_string(k) + " of its diagonal is 0",
-               kSingular);
+               singular_hint(op));
     if (b.shape[2] == 0) return;
     Matrix<T> right = matrix_at<T>(b, i);
     if (args.upper) {

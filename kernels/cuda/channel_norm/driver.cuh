@@ -107,7 +107,7 @@ struct ChannelStep {
 
 template <class T, int kVec>
 __device__ Lanes<T, kVec> load_lanes(const T* p) {
-  return *reinterpret_cast<const Lanes<T, kVec>*>(p);
+  return lanes_at<Lanes<T, kVec>>(p);
 }
 
 /// out = beta*out + y, in pieces of at most 16 bytes.
@@ -116,14 +116,14 @@ __device__ void store_lanes(O* p, const C (&y)[kVec], float beta) {
   constexpr int kMost = 16 / static_cast<int>(sizeof(O));
   constexpr int kPiece = kVec < kMost ? kVec : kMost;
   for (int i = 0; i < kVec; i += kPiece) {
-    auto* const to = reinterpret_cast<Lanes<O, kPiece>*>(p + i);
+    auto& to = lanes_at<Lanes<O, kPiece>>(p + i);
     Lanes<O, kPiece> out{};
-    if (beta != 0) out = *to;
+    if (beta != 0) out = to;
     for (int k = 0; k < kPiece; ++k) {
       const C old = beta != 0 ? static_cast<C>(widen(out.lane[k])) : C(0);
       narrow(beta != 0 ? old + y[i + k] : y[i + k], out.lane[k]);
     }
-    *to = out;
+    to = out;
   }
 }
 

@@ -73,8 +73,6 @@ template <class T, int V>
 static __global__ void sum_kernel(const ComputeOf<T>* columns, T* dx, std::int64_t count,
                                   StridedAxes<4> axes, Taps taps, ComputeOf<T> beta) {
   using C = ComputeOf<T>;
-  const auto* const from = reinterpret_cast<const Lanes<C, V>*>(columns);
-  auto* const to = reinterpret_cast<Lanes<T, V>*>(dx);
   const std::int64_t step = grid_threads();
   for (std::int64_t i = global_thread(); i < count; i += step) {
     std::int64_t at[4];
@@ -88,19 +86,19 @@ static __global__ void sum_kernel(const ComputeOf<T>* columns, T* dx, std::int64
       for (int s = 0; s < taps.s && column >= 0; ++s, column -= taps.dilation_w) {
         const int q = static_cast<int>(taps.by_stride_w.divide(static_cast<std::uint32_t>(column)));
         if (q >= taps.q || q * taps.stride_w != column) continue;
-        const Lanes<C, V> part =
-            from[at[1] + (static_cast<std::int64_t>(p) * taps.q + q) * taps.row +
-                 (static_cast<std::int64_t>(r) * taps.s + s) * taps.tap];
+        const Lanes<C, V> part = lanes_at<Lanes<C, V>>(
+            columns, at[1] + (static_cast<std::int64_t>(p) * taps.q + q) * taps.row +
+                         (static_cast<std::int64_t>(r) * taps.s + s) * taps.tap);
         for (int j = 0; j < V; ++j) sum.lane[j] += part.lane[j];
       }
     }
     Lanes<T, V> out;
     if (beta != 0) {
-      out = to[at[0]];
+      out = lanes_at<Lanes<T, V>>(dx, at[0]);
       for (int j = 0; j < V; ++j) sum.lane[j] += beta * widen(out.lane[j]);
     }
     for (int j = 0; j < V; ++j) narrow(sum.lane[j], out.lane[j]);
-    to[at[0]] = out;
+    lanes_at<Lanes<T, V>>(dx, at[0]) = out;
   }
 }
 

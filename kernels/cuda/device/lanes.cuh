@@ -20,6 +20,17 @@ struct alignas(kCount * sizeof(T) < 16 ? kCount * sizeof(T) : 16) Lanes {
 template <class T>
 using Pack = Lanes<T, 16 / static_cast<int>(sizeof(T))>;
 
+/// Lanes number i at p. Every load and store of several elements begins with a reference, of which
+/// the simulator checks the alignment: a compiler takes the access itself apart.
+template <class T>
+__device__ inline T& lanes_at(void* p, std::int64_t i = 0) {
+  return static_cast<T*>(p)[i];
+}
+template <class T>
+__device__ inline const T& lanes_at(const void* p, std::int64_t i = 0) {
+  return static_cast<const T*>(p)[i];
+}
+
 /// Four elements, as many as one Philox block makes.
 template <class T>
 using Quad = Lanes<T, 4>;

@@ -202,10 +202,10 @@ template <class S, class D>
 __global__ void contiguous_cast(const S* src, D* dst, std::int64_t n) {
   const std::int64_t packs = n / 4, first = global_thread(), step = grid_threads();
   for (std::int64_t p = first; p < packs; p += step) {
-    const Quad<S> x = reinterpret_cast<const Quad<S>*>(src)[p];
+    const Quad<S> x = lanes_at<Quad<S>>(src, p);
     Quad<D> y;
     for (int j = 0; j < 4; ++j) narrow(widen(x.lane[j]), y.lane[j]);
-    reinterpret_cast<Quad<D>*>(dst)[p] = y;
+    lanes_at<Quad<D>>(dst, p) = y;
   }
   for (std::int64_t i = packs * 4 + first; i < n; i += step) narrow(widen(src[i]), dst[i]);
 }

@@ -75,15 +75,15 @@ static __global__ void contiguous_kernel(Inputs<N> in, void* out, std::int64_t n
   const std::int64_t first = global_thread(), step = grid_threads();
   for (std::int64_t p = first; p < packs; p += step) {
     Pack<T> x[N], result;
-    for (int k = 0; k < N; ++k) x[k] = static_cast<const Pack<T>*>(in.data[k])[p];
-    if constexpr (kOld) result = reinterpret_cast<const Pack<T>*>(y)[p];
+    for (int k = 0; k < N; ++k) x[k] = lanes_at<Pack<T>>(in.data[k], p);
+    if constexpr (kOld) result = lanes_at<Pack<T>>(y, p);
     for (int j = 0; j < kWidth; ++j) {
       V values[N];
       for (int k = 0; k < N; ++k) values[k] = V(widen(x[k].lane[j]));
       const V old(kOld ? widen(result.lane[j]) : kNoOld<float>);
       narrow(static_cast<float>(fn(values, old)), result.lane[j]);
     }
-    reinterpret_cast<Pack<T>*>(y)[p] = result;
+    lanes_at<Pack<T>>(y, p) = result;
   }
   for (std::int64_t i = packs * kWidth + first; i < n; i += step) {
     V values[N];
@@ -102,7 +102,7 @@ using Group = Lanes<T, kGroup>;
 
 template <class T>
 __device__ void load_lanes(const void* p, std::int64_t i, float (&x)[kGroup]) {
-  const auto group = *reinterpret_cast<const Group<T>*>(static_cast<const T*>(p) + i);
+  const auto group = lanes_at<Group<T>>(static_cast<const T*>(p) + i);
   for (int j = 0; j < kGroup; ++j) {
     if constexpr (std::is_integral_v<T>) {
       x[j] = group.lane[j];
@@ -128,7 +128,7 @@ template <class T>
 __device__ void store_lanes(const float (&x)[kGroup], void* p, std::int64_t i) {
   Group<T> group;
   for (int j = 0; j < kGroup; ++j) narrow(x[j], group.lane[j]);
-  *reinterpret_cast<Group<T>*>(static_cast<T*>(p) + i) = group;
+  lanes_at<Group<T>>(static_cast<T*>(p) + i) = group;
 }
 __device__ inline void store_group(const float (&x)[kGroup], void* p, DType dtype, std::int64_t i) {
   switch (dtype) {

@@ -21,7 +21,7 @@ __device__ void load_four(const T* x, int count, bool whole, C (&out)[4]) {
   if (count < 4) {
     for (int j = 0; j < 4; ++j) out[j] = j < 3 && j < count ? static_cast<C>(widen(x[j])) : C(0);
   } else if (whole) {
-    const Quad<T> four = *reinterpret_cast<const Quad<T>*>(x);
+    const Quad<T> four = lanes_at<Quad<T>>(x);
     for (int j = 0; j < 4; ++j) out[j] = widen(four.lane[j]);
   } else {
     for (int j = 0; j < 4; ++j) out[j] = widen(x[j]);
@@ -35,7 +35,7 @@ __device__ void store_four(const C (&values)[4], T* y, int count, bool whole) {
   } else if (whole) {
     Quad<T> four;
     for (int j = 0; j < 4; ++j) narrow(values[j], four.lane[j]);
-    *reinterpret_cast<Quad<T>*>(y) = four;
+    lanes_at<Quad<T>>(y) = four;
   } else {
     for (int j = 0; j < 4; ++j) narrow(values[j], y[j]);
   }

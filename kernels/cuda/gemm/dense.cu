@@ -77,10 +77,10 @@ static __global__ void relu_kernel(T* y, std::uint8_t* mask, std::int64_t m, std
     T* const at = y + row * n + begin;
     unsigned bits = 0;
     if (wide && begin < n) {
-      auto* const words = reinterpret_cast<Lanes<T, kGroup>*>(at);
-      auto group = *words;
+      auto& words = lanes_at<Lanes<T, kGroup>>(at);
+      auto group = words;
       for (int j = 0; j < kGroup; ++j) bits |= relu_in_place(group.lane[j]) << j;
-      *words = group;
+      words = group;
     } else {
       for (int j = 0; j < kGroup && begin + j < n; ++j) bits |= relu_in_place(at[j]) << j;
     }
@@ -99,11 +99,11 @@ static __global__ void mask_kernel(const std::uint8_t* mask, T* dx, std::int64_t
     const unsigned bits = mask[row * stride + column];
     T* const at = dx + row * n + begin;
     if (wide) {
-      auto* const words = reinterpret_cast<Lanes<T, kGroup>*>(at);
-      auto group = *words;
+      auto& words = lanes_at<Lanes<T, kGroup>>(at);
+      auto group = words;
       for (int j = 0; j < kGroup; ++j)
         if (!((bits >> j) & 1u)) group.lane[j] = T{};
-      *words = group;
+      words = group;
     } else {
       for (int j = 0; j < kGroup && begin + j < n; ++j)
         if (!((bits >> j) & 1u)) at[j] = T{};

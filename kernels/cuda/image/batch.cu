@@ -38,12 +38,11 @@ static __global__ void take_batch_kernel(Set set, std::int64_t* cursor, float me
   for (std::int64_t i = global_thread(); i < count * groups; i += grid_threads()) {
     const std::int64_t sample = i / groups, group = i - sample * groups;
     const std::int64_t row = set.order[(position + sample) % set.samples];
-    const auto pixels =
-        reinterpret_cast<const Lanes<std::uint8_t, kWidth>*>(set.images + row * set.pixels)[group];
+    const auto pixels = lanes_at<Lanes<std::uint8_t, kWidth>>(set.images + row * set.pixels, group);
     Lanes<T, kWidth> values;
     for (int k = 0; k < kWidth; ++k)
       narrow(math::normalised<ComputeOf<T>>(pixels.lane[k], mean, stddev), values.lane[k]);
-    reinterpret_cast<Lanes<T, kWidth>*>(x)[i] = values;
+    lanes_at<Lanes<T, kWidth>>(x, i) = values;
     if (group == 0 && set.labels)
       y[sample] = load_element<std::int64_t>(set.labels, set.label_dtype, row);
   }
@@ -75,7 +74,7 @@ static __global__ void take_augmented_kernel(Set set, std::int64_t* cursor, floa
           math::normalised<C>(source < 0 ? std::uint8_t{0} : from[source], mean, stddev);
       narrow(p.erased(r, c) ? C(0) : value, values.lane[k]);
     }
-    reinterpret_cast<Lanes<T, kWidth>*>(x)[i] = values;
+    lanes_at<Lanes<T, kWidth>>(x, i) = values;
     if (group == 0 && set.labels)
       y[sample] = load_element<std::int64_t>(set.labels, set.label_dtype, row);
   }

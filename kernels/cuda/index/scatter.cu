@@ -131,19 +131,19 @@ struct FourTerms {
 
   template <class A>
   __device__ void load_grad(std::int64_t i, A (&out)[4]) const {
-    const Quad<G> four = grad[i];
+    const Quad<G> four = lanes_at<Quad<G>>(grad, i);
     for (int j = 0; j < 4; ++j) out[j] = widen(four.lane[j]);
   }
   template <class A>
   __device__ void load_dy(std::int64_t i, A (&out)[4]) const {
-    const Quad<S> four = dy[i];
+    const Quad<S> four = lanes_at<Quad<S>>(dy, i);
     for (int j = 0; j < 4; ++j) out[j] = widen(four.lane[j]);
   }
   template <class A>
   __device__ void store_grad(const A (&values)[4], std::int64_t i) const {
     Quad<G> four;
     for (int j = 0; j < 4; ++j) narrow(values[j], four.lane[j]);
-    grad[i] = four;
+    lanes_at<Quad<G>>(grad, i) = four;
   }
 };
 

@@ -78,11 +78,11 @@ List list_of(std::span<const OptimizerArena> arenas, Make&& make) {
 /// Element quad * 4 and the three after it: an arena's parameters begin at multiples of 64 bytes.
 template <class T>
 __device__ Quad<T>& quad_at(void* data, std::int64_t quad) {
-  return static_cast<Quad<T>*>(data)[quad];
+  return lanes_at<Quad<T>>(data, quad);
 }
 template <class T>
 __device__ const Quad<T>& quad_at(const void* data, std::int64_t quad) {
-  return static_cast<const Quad<T>*>(data)[quad];
+  return lanes_at<Quad<T>>(data, quad);
 }
 
 /// fn(quad) for the quads of a piece, shared out among the block's threads by their place in the

@@ -27,14 +27,14 @@ static __global__ void combine_kernel(const T* own, const T* rows, int rank, int
   for (std::int64_t g = global_thread(); g < groups; g += step) {
     const auto row = [&](int r) {
       const T* const from = r == rank ? own : rows + (r < rank ? r : r - 1) * count;
-      return reinterpret_cast<const Group*>(from)[g];
+      return lanes_at<Group>(from, g);
     };
     Group sum = row(0);
     for (int r = 1; r < ranks; ++r) {
       const Group next = row(r);
       for (int j = 0; j < W; ++j) sum.lane[j] = combined<op>(sum.lane[j], next.lane[j]);
     }
-    reinterpret_cast<Group*>(out)[g] = sum;
+    lanes_at<Group>(out, g) = sum;
   }
 }
 

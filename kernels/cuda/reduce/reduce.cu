@@ -43,7 +43,7 @@ struct Source {
   /// Elements i to i + kWidth - 1; `aligned`: their address is a multiple of 16.
   __device__ void load_pack(std::int64_t i, bool aligned, A (&x)[kWidth]) const {
     if (aligned) {
-      const Pack<T> pack = *reinterpret_cast<const Pack<T>*>(data + i);
+      const Pack<T> pack = lanes_at<Pack<T>>(data + i);
       for (int k = 0; k < kWidth; ++k) x[k] = widen(pack.lane[k]);
     } else {
       for (int k = 0; k < kWidth; ++k) x[k] = widen(data[i + k]);

@@ -80,7 +80,10 @@ struct alignas(16) [[gnu::may_alias]] PackWords {
   std::uint32_t word[4];
 
   /// 16 bytes at p, aligned.
-  __device__ static PackWords load(const void* p) { return *static_cast<const PackWords*>(p); }
+  __device__ static PackWords load(const void* p) {
+    const PackWords& words = *static_cast<const PackWords*>(p);  // as lanes_at()
+    return words;
+  }
   /// `count` elements at p, and `pad` after them. Not inlined, so that the common path needs few
   /// registers.
   template <class T>
@@ -127,12 +130,12 @@ struct RowsOut {
     if (!wide || count < kWidth) return store_singly(p, count, y, adds);
     for (int i = 0; i < kWidth; i += kLanes) {
       if (adds) {
-        const Word old = *reinterpret_cast<const Word*>(p + i);
+        const Word old = lanes_at<Word>(p + i);
         for (int k = 0; k < kLanes; ++k) y.lane[i + k] += static_cast<C>(widen(old.lane[k]));
       }
       Word word;
       for (int k = 0; k < kLanes; ++k) narrow(y.lane[i + k], word.lane[k]);
-      *reinterpret_cast<Word*>(p + i) = word;
+      lanes_at<Word>(p + i) = word;
     }
   }
 
@@ -186,8 +189,7 @@ struct RowVector {
     constexpr int kLanes = Pack<P>::kWidth < kWidth ? Pack<P>::kWidth : kWidth;
     Lanes<C, kWidth> x;
     for (int i = 0; i < kWidth; i += kLanes) {
-      const auto pack =
-          *reinterpret_cast<const Lanes<P, kLanes>*>(static_cast<const P*>(data) + j + i);
+      const auto pack = lanes_at<Lanes<P, kLanes>>(static_cast<const P*>(data) + j + i);
       for (int k = 0; k < kLanes; ++k) x.lane[i + k] = static_cast<C>(widen(pack.lane[k]));
     }
     return x;

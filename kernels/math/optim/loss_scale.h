@@ -24,7 +24,9 @@ struct ScalerState {
   std::int64_t hysteresis_left = 1;  ///< the overflow that brings it to 0 backs off
   std::int64_t overflows = 0;        ///< cycles lost to one so far
   std::int32_t calibrating = 0;      ///< the next cycle with a gradient sets the scale
+  std::int32_t unused = 0;           ///< the bytes of a state are compared: none is left to chance
 };
+static_assert(sizeof(ScalerState) == 4 * 8 + 2 * 4, "no padding");
 
 FIRN_HD inline bool is_power_of_two(double v) {
   int e = 0;

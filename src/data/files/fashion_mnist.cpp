@@ -112,18 +112,20 @@ LabelledImages load_split(const std::string& folder, const char* images_name,
 
 }  // namespace
 
-std::string find_fashion_mnist(const std::string& folder) {
+std::string find_fashion_mnist(const std::string& folder) try {
   std::string found = locate(folder);
   for (const char* name : kFiles) require_file(found, name);
   return found;
 }
+FIRN_OUT_OF_MEMORY(kOp)
 
-FashionMnist load_fashion_mnist(const std::string& folder) {
+FashionMnist load_fashion_mnist(const std::string& folder) try {
   FashionMnist all;
   all.folder = find_fashion_mnist(folder);
   all.train = load_split(all.folder, kFiles[0], kFiles[1]);
   all.test = load_split(all.folder, kFiles[2], kFiles[3]);
   return all;
 }
+FIRN_OUT_OF_MEMORY(kOp)
 
 }  // namespace firn::data

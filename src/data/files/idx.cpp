@@ -104,7 +104,7 @@ Shape read_shape(ByteReader& in, int rank, DType dtype, std::uint64_t& bytes) {
 
 }  // namespace
 
-Tensor read_idx(const std::string& path) {
+Tensor read_idx(const std::string& path) try {
   ByteReader in(kOp, path);
   int rank = 0;
   const DType dtype = read_magic(in, rank);
@@ -131,5 +131,6 @@ Tensor read_idx(const std::string& path) {
     swap_bytes(data, t.numel(), size_of(dtype));
   return t;
 }
+FIRN_OUT_OF_MEMORY(kOp)
 
 }  // namespace firn::data

@@ -3,12 +3,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <system_error>
+#include <string_view>
 #include <utility>
 
 #include "base/check.h"
 #include "firn/data/image_files.h"
 #include "firn/warning.h"
+#include "io/file/folder_entries.h"
 #include "io/file/path.h"
 
 namespace firn::data {
@@ -19,49 +20,39 @@ namespace fs = std::filesystem;
 constexpr const char* kOp = "ImageFolder";
 constexpr const char* kExpected = "expected FOLDER/CLASS/NAME.png, .jpg or .jpeg";
 
-bool is_hidden(const fs::path& path) { return path.filename().native().starts_with('.'); }
+bool is_hidden(std::string_view name) { return name.starts_with('.'); }
 
-bool is_image(const fs::path& path) {
-  std::string end = path.extension().native();
+bool is_image(std::string_view name) {
+  std::string end(name.substr(std::min(name.rfind('.'), name.size())));
   for (char& c : end)
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   return end == ".png" || end == ".jpg" || end == ".jpeg";
 }
 
-void check(const std::error_code& error, const std::string& folder) {
-  if (error) throw IoError(kOp, folder, fmt::format("cannot be listed: {}", error.message()));
-}
-
 /// The names of the folders in `folder`, in order.
 std::vector<std::string> classes_in(const std::string& folder) {
   std::vector<std::string> names;
-  std::error_code error;
-  fs::directory_iterator entry(folder, error);
-  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    std::error_code ignored;  // a link to nothing is no folder
-    if (!is_hidden(entry->path()) && entry->is_directory(ignored))
-      names.push_back(entry->path().filename().native());
-  }
-  check(error, folder);
-  std::sort(names.begin(), names.end());
+  for (io::FolderEntry& entry : io::folder_entries(kOp, folder))
+    if (entry.is_folder && !is_hidden(entry.name)) names.push_back(std::move(entry.name));
   return names;
 }
 
 /// The paths of the images in `folder` and in the folders inside of it, in order.
 std::vector<std::string> images_in(const std::string& folder) {
-  std::vector<std::string> paths;
-  std::error_code error;
-  fs::recursive_directory_iterator entry(folder, error);
-  for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
-    std::error_code ignored;  // a link to nothing is listed, so that its sample names it
-    const bool is_folder = entry->is_directory(ignored);
-    if (is_hidden(entry->path())) {
-      entry.disable_recursion_pending();
-    } else if (!is_folder && is_image(entry->path())) {
-      paths.push_back(entry->path().native());
+  std::vector<std::string> paths, folders{folder};
+  while (!folders.empty()) {
+    const std::string at = std::move(folders.back());
+    folders.pop_back();
+    for (const io::FolderEntry& entry : io::folder_entries(kOp, at)) {
+      if (is_hidden(entry.name)) continue;
+      std::string path = (fs::path(at) / entry.name).native();
+      if (entry.is_folder) {
+        if (!entry.is_link) folders.push_back(std::move(path));  // a link may lead back here
+      } else if (is_image(entry.name)) {  // or a link to nothing, so that its sample names it
+        paths.push_back(std::move(path));
+      }
     }
   }
-  check(error, folder);
   std::sort(paths.begin(), paths.end());
   return paths;
 }

@@ -23,9 +23,12 @@ std::uint32_t sum_of(const std::vector<T>& values) {
 
 LoaderOptions checked_options(const char* op, LoaderOptions o) {
   constexpr int kMost = 1024;
-  FIRN_CHECK(o.batch >= 1, op, "", "a batch has at least 1 sample, not {}", o.batch);
-  FIRN_CHECK(o.workers >= 0 && o.workers <= kMost && o.prefetch >= 0 && o.prefetch <= kMost, op, "",
+  FIRN_CHECK(o.batch >= 1, op, "give the number of samples in a batch",
+             "a batch has at least 1 sample, not {}", o.batch);
+  FIRN_CHECK(o.workers >= 0 && o.workers <= kMost && o.prefetch >= 0 && o.prefetch <= kMost, op,
+             "with 0 workers the caller makes each batch; prefetch 0 is twice the workers",
              "workers and prefetch are 0 to {}, not {} and {}", kMost, o.workers, o.prefetch);
+  require_named(op, "BadSample", o.bad_sample, BadSample::skip);
   FIRN_CHECK(o.quantum >= 1, op, "give the quantum of StepOptions::exact, or leave it out",
              "a quantum of {} samples", o.quantum);
   FIRN_CHECK(!o.pad || !o.collate, op, "call collate_padded() in the function",

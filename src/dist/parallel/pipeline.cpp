@@ -223,7 +223,7 @@ class Pipeline::Batch {
     if (last_) {
       const Loss loss = loss_of_(flying.output, cycle.begin(i), cycle.end(i));
       flying.output = Tensor();
-      optimizer_.backward(loss);
+      optim::OptimizerAccess::impl(optimizer_).add_loss(loss);
       loss_ = loss.sum.item();
       weight_ = loss.weight.item();
     } else {

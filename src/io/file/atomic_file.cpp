@@ -98,6 +98,7 @@ void refuse_dry_run(const char* op) {
 
 AtomicFile::AtomicFile(const char* op, const std::string& path) : op_(op), path_(path) {
   refuse_dry_run(op_);
+  check_not_empty(op_, path_);
   check_path(op_, path_);
   check_target();
   remove_leftovers(folder_, [&](std::string_view target) { return target == stem(name_); });

@@ -16,9 +16,15 @@
 namespace firn::io {
 
 InputFile::InputFile(const char* op, std::string path) : op_(op), path_(std::move(path)) {
+  check_not_empty(op_, path_);
   check_path(op_, path_);
   fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd_ < 0) fail(fmt::format("cannot be opened: {}", std::strerror(errno)));
+  if (fd_ < 0) {
+    const int error = errno;
+    fail(fmt::format("cannot be opened: {}", std::strerror(error)),
+         error == ENOENT ? "check the path; one without a leading / begins at the current folder"
+                         : "");
+  }
   try {
     struct stat info {};
     if (::fstat(fd_, &info) != 0) fail(fmt::format("fstat failed: {}", std::strerror(errno)));

@@ -8,6 +8,11 @@
 
 namespace firn::io {
 
+/// Throws IoError if `path`, the name of a file, is empty.
+inline void check_not_empty(const char* op, const std::string& path) {
+  if (path.empty()) throw IoError(op, path, "the path is empty", "name a file");
+}
+
 /// Throws IoError if `path` has a NUL character: the system would take the text before it as the
 /// whole name.
 inline void check_path(const char* op, const std::string& path) {

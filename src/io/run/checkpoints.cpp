@@ -17,6 +17,7 @@
 #include "firn/ops/ops.h"
 #include "firn/warning.h"
 #include "io/file/atomic_file.h"
+#include "io/file/folder_entries.h"
 #include "io/run/run_file.h"
 
 namespace firn::io {
@@ -101,14 +102,10 @@ struct Checkpoints::State {
 
   std::vector<Checkpoint> list() const {
     std::vector<Checkpoint> out;
-    std::error_code error;
-    for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
-      if (const std::int64_t step = step_of(it->path().filename().native()); step >= 0)
+    for (const FolderEntry& entry : folder_entries(kOp, folder))
+      if (const std::int64_t step = step_of(entry.name); step >= 0)
         out.push_back({path_of(step), step, metric_of(path_of(step))});
-    if (error) throw IoError(kOp, folder, "the folder cannot be read: " + error.message());
-    std::sort(out.begin(), out.end(),
-              [](const Checkpoint& a, const Checkpoint& b) { return a.step < b.step; });
-    return out;
+    return out;  // names of as many digits are in the order of their steps
   }
 
   /// Of equally good ones the newest.
@@ -173,6 +170,7 @@ struct Checkpoints::State {
 
 Checkpoints::Checkpoints(std::string folder, const CheckpointsOptions& options) try {
   FIRN_CHECK(options.keep >= 1, kOp, "the newest has to stay", "keep is {}", options.keep);
+  require_named(kOp, "BestMetric", options.best, BestMetric::highest);
   FIRN_CHECK(!folder.empty() && folder.find('\0') == std::string::npos, kOp, "name a folder",
              "the folder's name is empty or has a zero byte");
   std::error_code error;
@@ -200,16 +198,20 @@ Checkpoints::State& Checkpoints::state() const {
 }
 
 const std::string& Checkpoints::folder() const { return state().folder; }
-void Checkpoints::wait() { state().wait(); }
+void Checkpoints::wait() try { state().wait(); }
+FIRN_OUT_OF_MEMORY("Checkpoints")
 
-std::vector<Checkpoint> Checkpoints::list() const {
+std::vector<Checkpoint> Checkpoints::list() const try {
   state().join();
   return state().list();
 }
-std::optional<Checkpoint> Checkpoints::best() const {
+FIRN_OUT_OF_MEMORY("Checkpoints")
+
+std::optional<Checkpoint> Checkpoints::best() const try {
   state().join();
   return state().best(state().list());
 }
+FIRN_OUT_OF_MEMORY("Checkpoints")
 
 std::optional<Checkpoint> Checkpoints::resume(std::span<const RunPart> parts,
                                               const LoadRunOptions& options) try {
@@ -231,11 +233,12 @@ std::optional<Checkpoint> Checkpoints::resume(std::span<const RunPart> parts,
            "an older checkpoint is tried");
       continue;
     }
+    std::optional<Checkpoint> resumed = c;  // before the run changes: a copy takes memory
     restore_run(kOp, c.path, std::move(file), parts, options);
     s.last = c.step;
     s.is_ours = true;
     s.passed_over = std::move(damaged);
-    return c;
+    return resumed;
   }
   if (found > 0)
     throw IoError(
@@ -253,13 +256,13 @@ void Checkpoints::save(std::int64_t step, std::span<const RunPart> parts,
   refuse_dry_run(kOp);
   const autograd::StepRanks ranks = ranks_of(parts);
   const bool writes = !ranks.copies || ranks.copies->rank() == 0;
-  const Tensor step_of_all = full({1}, step, i64, Device::cpu());
+  const Tensor step_of_all = tensor<std::int64_t>({step}, {1}, Device::cpu());
   for (const autograd::Peers* peers : {ranks.copies, ranks.model})
     if (peers) peers->broadcast(step_of_all, 0);
   require_own_path(kOp, s.folder, ranks);
   autograd::on_every_rank(kOp, ranks, [&] {
-    FIRN_CHECK(step >= 0 && step <= kLastStep, kOp, "", "step {}; a checkpoint has 0 to {}", step,
-               kLastStep);
+    FIRN_CHECK(step >= 0 && step <= kLastStep, kOp, "count the steps of the run from 0",
+               "step {}; a checkpoint has 0 to {}", step, kLastStep);
     FIRN_CHECK(step >= s.last, kOp, "steps increase; discard_after() goes back",
                "step {} after step {}", step, s.last);
     const std::int64_t first = *step_of_all.view().as<std::int64_t>();
@@ -301,7 +304,7 @@ void Checkpoints::save(std::int64_t step, std::span<const RunPart> parts,
 }
 FIRN_OUT_OF_MEMORY("Checkpoints")
 
-void Checkpoints::discard_after(std::int64_t step) {
+void Checkpoints::discard_after(std::int64_t step) try {
   State& s = state();
   s.join();
   for (const Checkpoint& c : s.list()) {
@@ -314,5 +317,6 @@ void Checkpoints::discard_after(std::int64_t step) {
   s.last = std::min(s.last, step);
   s.is_ours = true;
 }
+FIRN_OUT_OF_MEMORY("Checkpoints")
 
 }  // namespace firn::io

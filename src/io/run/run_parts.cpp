@@ -285,8 +285,11 @@ std::vector<RunSlot> slots_of(const char* op, std::span<const RunPart> parts, Sl
     const std::string first = slots.empty() ? "" : slots.front().name;
     const auto [at, is_new] = objects.emplace(source.object, first);
     // A tensor without elements has no address of its own.
-    FIRN_CHECK(is_new || source.object == nullptr, op, "name each object once",
-               "\"{}\" is the same object as \"{}\"", first, at->second);
+    const bool twice = !is_new && source.object != nullptr;
+    FIRN_CHECK(!twice || first != at->second, op, "name each object once", "{} is given twice",
+               first.empty() ? "a part" : fmt::format("the part with \"{}\"", first));
+    FIRN_CHECK(!twice, op, "name each object once", "\"{}\" is the same object as \"{}\"", first,
+               at->second);
     const std::int64_t optional_part = source.optional ? ++optional_parts : 0;
     for (RunSlot& slot : slots) {
       slot.optional_part = optional_part;

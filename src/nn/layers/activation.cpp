@@ -14,6 +14,7 @@ std::string LeakyReLU::extra_repr() const { return fmt::format("{}", slope_); }
 Tensor ELU::forward(const Tensor& x) { return elu(x, alpha_); }
 std::string ELU::extra_repr() const { return fmt::format("{}", alpha_); }
 
+GELU::GELU(Form form) : form_(form) { require_named("GELU", "Form", form, Form::tanh); }
 Tensor GELU::forward(const Tensor& x) { return form_ == Form::erf ? gelu(x) : gelu_tanh(x); }
 std::string GELU::extra_repr() const { return form_ == Form::erf ? "" : "tanh"; }
 

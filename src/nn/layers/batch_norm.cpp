@@ -11,6 +11,7 @@
 #include "firn/ops/channel_norm.h"
 #include "firn/ops/ops.h"
 #include "nn/layers/batch_statistics.h"
+#include "nn/layers/sizes.h"
 #include "ops/image/moments.h"
 
 namespace firn::nn {
@@ -22,13 +23,13 @@ constexpr const char* kOneValue =
 
 const char* shape_for(int low, int high) {
   if (low < high) return "[n, c] or [n, c, l]";
-  return high == 4 ? "[n, c, h, w]" : "[n, c, ...]";
+  return high == 4 ? "[n, c, h, w]" : "[n, c, d, h, w]";
 }
 
 }  // namespace
 
 BatchNorm::BatchNorm(const char* what, int low, int high, std::int64_t c,
-                     const BatchNormOptions& options)
+                     const BatchNormOptions& options) try
     : what_(what),
       low_(low),
       high_(high),
@@ -36,8 +37,10 @@ BatchNorm::BatchNorm(const char* what, int low, int high, std::int64_t c,
       eps_(options.eps),
       momentum_(options.momentum),
       accumulation_(options.accumulation) {
+  require_named(what, "BatchNormMode", accumulation_, BatchNormMode::whole_batch);
   FIRN_CHECK(c > 0, what, "give the number of channels", "c = {} must be positive", c);
   checked_elements(what, {2, c});  // the shape of the pooled moments
+  check_dtype(what, options.dtype);
   FIRN_CHECK(options.eps >= 0, what, "a small number such as 1e-5 keeps the division finite",
              "eps = {} must not be negative", options.eps);
   const double m = options.momentum.value_or(0);
@@ -57,23 +60,30 @@ BatchNorm::BatchNorm(const char* what, int low, int high, std::int64_t c,
   num_batches_tracked = Buffer(zeros({}, DType::i64, options.device));
   set_accumulation(options.accumulation);
 }
+FIRN_OUT_OF_MEMORY(what)
 
-void BatchNorm::set_accumulation(BatchNormMode mode) {
+void BatchNorm::set_accumulation(BatchNormMode mode) try {
+  require_named(what_, "BatchNormMode", mode, BatchNormMode::whole_batch);
   if (mode == accumulation_ && statistics_) return;
   const bool whole = mode == BatchNormMode::whole_batch;
-  needs_batch_ = whole ? std::make_shared<const autograd::NeedsWholeBatch>() : nullptr;
+  auto needs_batch = whole ? std::make_shared<const autograd::NeedsWholeBatch>() : nullptr;
+  Buffer moments, count;
+  if (running_mean.defined() && mode != BatchNormMode::per_micro_batch) {
+    const Device device = running_mean.device();
+    moments = Buffer(zeros({2, c_}, DType::f64, device), OnConversion::keep);
+    count = Buffer(zeros({1}, DType::f64, device), OnConversion::keep);
+    moments.of_cycle = count.of_cycle = true;
+  }
+  // Tensors have come first: without memory for them the mode stays.
+  needs_batch_ = std::move(needs_batch);
   accumulation_ = mode;
   if (!running_mean.defined()) return;
   if (statistics_) statistics_->clear();  // an optimizer may still hold the old statistics
-  pooled = pooled_count = Buffer();
-  if (mode != BatchNormMode::per_micro_batch) {
-    const Device device = running_mean.device();
-    pooled = Buffer(zeros({2, c_}, DType::f64, device), OnConversion::keep);
-    pooled_count = Buffer(zeros({1}, DType::f64, device), OnConversion::keep);
-    pooled.of_cycle = pooled_count.of_cycle = true;
-  }
+  pooled = moments;
+  pooled_count = count;
   statistics();
 }
+FIRN_OUT_OF_MEMORY(what_)
 
 /// Called by clone(): what the original's cycle has pooled stays with the original.
 void BatchNorm::was_separated() {
@@ -83,7 +93,7 @@ void BatchNorm::was_separated() {
 }
 
 void BatchNorm::become_group_norm(std::int64_t groups) {
-  FIRN_CHECK(groups > 0 && c_ % groups == 0, "convert_to_group_norm",
+  FIRN_CHECK(groups > 0 && c_ % groups == 0, "become_group_norm",
              "choose a divisor of the number of channels", "{} groups of {} channels", groups, c_);
   groups_ = groups;
   needs_batch_.reset();
@@ -116,7 +126,11 @@ Tensor BatchNorm::forward(const Tensor& x) {
   check_input(x);
   if (groups_ > 0) return group_norm(x, groups_, weight, bias, eps_);
   if (training()) return train_forward(x);
-  if (!running_mean.defined()) return batch_norm(x, weight, bias, eps_);
+  if (!running_mean.defined()) {
+    FIRN_CHECK(x.numel() > 0, what_, "leave empty batches out, or let the layer track statistics",
+               "input {} has no values, and so no mean", describe(x));
+    return batch_norm(x, weight, bias, eps_);
+  }
   return batch_norm(x, weight, bias, Moments{running_mean, running_var}, eps_);
 }
 
@@ -145,6 +159,8 @@ Tensor BatchNorm::train_forward(const Tensor& x) {
   if (whole) {
     y = normalize_in_batch(x, moments, count);
   } else {
+    FIRN_CHECK(count > 0, what_, "leave empty batches out, or call eval()",
+               "input {} has no values, and so no mean", describe(x));
     FIRN_CHECK(count != 1, what_, kOneValue,
                "input {} has one value per channel, and so no variance", describe(x));
     if (auto* const coupling = autograd::CouplingScope::current;
@@ -213,6 +229,7 @@ std::vector<BatchNorm*> batch_norms(Module& root) {
 }  // namespace
 
 std::int64_t convert_batch_norm(Module& m, BatchNormMode mode) try {
+  require_named("convert_batch_norm", "BatchNormMode", mode, BatchNormMode::whole_batch);
   const std::vector<BatchNorm*> all = batch_norms(m);
   for (BatchNorm* layer : all) layer->set_accumulation(mode);
   return static_cast<std::int64_t>(all.size());

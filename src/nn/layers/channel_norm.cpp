@@ -3,22 +3,24 @@
 
 #include "base/checked.h"
 #include "firn/ops/channel_norm.h"
+#include "nn/layers/sizes.h"
 
 namespace firn::nn {
 namespace {
 
-void check_sizes(const char* layer, std::int64_t c, double eps) {
+void check_sizes(const char* layer, std::int64_t c, double eps, DType dtype) {
   FIRN_CHECK(c > 0, layer, "give the number of channels", "c = {} must be positive", c);
   FIRN_CHECK(eps >= 0, layer, "a small number such as 1e-5 keeps the division finite",
              "eps = {} must not be negative", eps);
   checked_elements(layer, {c});
+  check_dtype(layer, dtype);
 }
 
 }  // namespace
 
 GroupNorm::GroupNorm(std::int64_t groups, std::int64_t c, const GroupNormOptions& options)
     : groups_(groups), c_(c), eps_(options.eps) {
-  check_sizes("GroupNorm", c, options.eps);
+  check_sizes("GroupNorm", c, options.eps, options.dtype);
   FIRN_CHECK(groups > 0 && c % groups == 0, "GroupNorm",
              "choose a divisor of the number of channels", "{} groups of {} channels", groups, c);
   if (!options.affine) return;
@@ -41,7 +43,7 @@ std::string GroupNorm::extra_repr() const {
 InstanceNorm::InstanceNorm(const char* what, int rank, std::int64_t c,
                            const InstanceNormOptions& options)
     : what_(what), rank_(rank), c_(c), eps_(options.eps) {
-  check_sizes(what, c, options.eps);
+  check_sizes(what, c, options.eps, options.dtype);
   if (!options.affine) return;
   weight = Parameter::full({c}, 1, options.dtype, options.device);
   bias = Parameter::full({c}, 0, options.dtype, options.device);
@@ -50,7 +52,10 @@ InstanceNorm::InstanceNorm(const char* what, int rank, std::int64_t c,
 Tensor InstanceNorm::forward(const Tensor& x) {
   FIRN_CHECK(x.defined() && x.rank() == rank_ && x.shape()[1] == c_, what_,
              "axis 1 holds the channels", "input {} is not {} with c = {}", describe(x),
-             rank_ == 4 ? "[n, c, h, w]" : "[n, c, l]", c_);
+             rank_ == 5   ? "[n, c, d, h, w]"
+             : rank_ == 4 ? "[n, c, h, w]"
+                          : "[n, c, l]",
+             c_);
   return instance_norm(x, weight, bias, eps_);
 }
 

@@ -1,12 +1,14 @@
 // Conv1d, Conv2d, Conv3d and their transposed ones.
 #include "firn/nn/layers/conv.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/checked.h"
 #include "firn/nn/init.h"
 #include "firn/ops/ops.h"
 #include "nn/layers/sizes.h"
+#include "ops/common.h"
 #include "ops/image/output_padding.h"
 
 namespace firn::nn {
@@ -18,9 +20,10 @@ std::string text(const Size3& v, int axes) {
 }
 
 Size3 lifted(Size2 v, std::int64_t depth) { return {depth, v.h, v.w}; }
-/// Whether all three numbers are `least` or more.
+/// Whether all three numbers are `least` or more, and fit in 32 bits.
 bool at_least(const Size3& v, std::int64_t least) {
-  return v.d >= least && v.h >= least && v.w >= least;
+  using firn::ops::kMostPositions;
+  return std::min({v.d, v.h, v.w}) >= least && std::max({v.d, v.h, v.w}) <= kMostPositions;
 }
 
 /// The sizes that all layers share, along the last `axes` of depth, height and width. Those of the
@@ -60,14 +63,15 @@ void check_sizes(const char* layer, const Sizes& z) {
   FIRN_CHECK(z.in > 0 && z.out > 0, layer, "give the numbers of channels before and after",
              "in = {} and out = {} must be positive", z.in, z.out);
   FIRN_CHECK(at_least(z.kernel, 1), layer, "give the kernel's size along each axis",
-             "kernel {} must be positive", z.shown(z.kernel));
+             "kernel {} must be positive (and fit in 32 bits)", z.shown(z.kernel));
   FIRN_CHECK(z.groups > 0 && z.in % z.groups == 0 && z.out % z.groups == 0, layer,
              "channels are cut into groups before and after",
              "groups = {} must divide in = {} and out = {}", z.groups, z.in, z.out);
   FIRN_CHECK(at_least(z.stride, 1) && at_least(z.dilation, 1), layer, "1 takes every position",
-             "stride {} and dilation {} must be positive", z.shown(z.stride), z.shown(z.dilation));
+             "stride {} and dilation {} must be positive (and fit in 32 bits)", z.shown(z.stride),
+             z.shown(z.dilation));
   FIRN_CHECK(at_least(z.padding, 0), layer, "slice the input to make it smaller",
-             "padding {} must not be negative", z.shown(z.padding));
+             "padding {} must not be negative (and must fit in 32 bits)", z.shown(z.padding));
 }
 
 /// Checks the limits of output_padding along the last axes.
@@ -104,6 +108,7 @@ void start(const char* layer, const Sizes& z, bool transposed, bool biased, DTyp
   if (z.axes >= 2) shape.push_back(z.kernel.h);
   shape.push_back(z.kernel.w);
   const std::int64_t fan_in = fan_in_of(layer, shape);
+  check_dtype(layer, dtype);
   weight = uniform(shape, fan_in, dtype, device);
   if (biased) bias = uniform({z.out}, fan_in, dtype, device);
 }
@@ -165,6 +170,7 @@ Conv1d::Conv1d(std::int64_t in, std::int64_t out, std::int64_t kernel, const Con
     : options_(for_op<firn::Conv1dOptions>(options)) {
   const Sizes z = sizes(in, out, kernel, options, options.padding.around.w);
   check_sizes("Conv1d", z);
+  require_named("Conv1d", "Activation", options.activation, Activation::gelu_tanh);
   start("Conv1d", z, false, options.bias, options.dtype, options.device, weight, bias);
 }
 
@@ -180,6 +186,7 @@ Conv2d::Conv2d(std::int64_t in, std::int64_t out, Size2 kernel, const Conv2dOpti
     : options_(for_op<firn::Conv2dOptions>(options)) {
   const Sizes z = sizes(in, out, kernel, options, options.padding.around);
   check_sizes("Conv2d", z);
+  require_named("Conv2d", "Activation", options.activation, Activation::gelu_tanh);
   start("Conv2d", z, false, options.bias, options.dtype, options.device, weight, bias);
 }
 
@@ -196,6 +203,7 @@ Conv3d::Conv3d(std::int64_t in, std::int64_t out, Size3 kernel, const Conv3dOpti
     : options_(for_op<firn::Conv3dOptions>(options)) {
   const Sizes z = sizes(in, out, kernel, options, options.padding.around);
   check_sizes("Conv3d", z);
+  require_named("Conv3d", "Activation", options.activation, Activation::gelu_tanh);
   start("Conv3d", z, false, options.bias, options.dtype, options.device, weight, bias);
 }
 

@@ -5,6 +5,7 @@
 #include "firn/autograd.h"
 #include "firn/nn/init.h"
 #include "firn/ops/ops.h"
+#include "nn/layers/sizes.h"
 
 namespace firn::nn {
 namespace {
@@ -17,6 +18,7 @@ Parameter table_of(const char* layer, std::int64_t n, std::int64_t d,
   FIRN_CHECK(!padding || (*padding >= -n && *padding < n), layer, "it is one of the rows",
              "padding_idx = {} of {} rows", *padding, n);
   checked_elements(layer, {n, d});
+  check_dtype(layer, dtype);
   Parameter weight = Parameter::empty({n, d}, dtype, device);
   init::normal_(weight);
   if (padding) {

@@ -7,6 +7,7 @@
 #include "firn/nn/init.h"
 #include "firn/ops/ops.h"
 #include "firn/ops/products.h"
+#include "nn/layers/sizes.h"
 
 namespace firn::nn {
 
@@ -17,6 +18,7 @@ namespace {
 void start(const char* op, Parameter& weight, Parameter& bias, const Shape& shape,
            const LinearOptions& options) {
   checked_elements(op, shape);
+  check_dtype(op, options.dtype);
   const double bound = 1 / std::sqrt(static_cast<double>(shape[1]));
   weight = Parameter::empty(shape, options.dtype, options.device);
   init::uniform_(weight, -bound, bound);

@@ -9,6 +9,7 @@ MLP::MLP(const std::vector<std::int64_t>& sizes, const MLPOptions& options)
     : activation_(options.activation) {
   FIRN_CHECK(sizes.size() >= 2, "MLP", "as {784, 512, 10}",
              "needs the size of the input and of every layer, got {} sizes", sizes.size());
+  require_named("MLP", "Activation", activation_, Activation::gelu_tanh);
   for (std::size_t i = 0; i + 1 < sizes.size(); ++i)
     layers.push_back(
         Linear(sizes[i], sizes[i + 1],

@@ -3,15 +3,17 @@
 
 #include "base/checked.h"
 #include "firn/ops/ops.h"
+#include "nn/layers/sizes.h"
 
 namespace firn::nn {
 namespace {
 
-void check_sizes(const char* layer, std::int64_t n, double eps) {
+void check_sizes(const char* layer, std::int64_t n, double eps, DType dtype) {
   FIRN_CHECK(n > 0, layer, "give the size of the last axis", "n = {} must be positive", n);
   FIRN_CHECK(eps >= 0, layer, "a small number such as 1e-5 keeps the division finite",
              "eps = {} must not be negative", eps);
   checked_elements(layer, {n});
+  check_dtype(layer, dtype);
 }
 
 void check_input(const char* op, const char* layer, const Tensor& x, std::int64_t n) {
@@ -24,7 +26,7 @@ void check_input(const char* op, const char* layer, const Tensor& x, std::int64_
 }  // namespace
 
 LayerNorm::LayerNorm(std::int64_t n, const LayerNormOptions& options) : n_(n), eps_(options.eps) {
-  check_sizes("LayerNorm", n, options.eps);
+  check_sizes("LayerNorm", n, options.eps, options.dtype);
   if (options.affine) weight = Parameter::full({n}, 1, options.dtype, options.device);
   if (options.affine && options.bias) bias = Parameter::full({n}, 0, options.dtype, options.device);
 }
@@ -42,7 +44,7 @@ std::string LayerNorm::extra_repr() const {
 }
 
 RMSNorm::RMSNorm(std::int64_t n, const RMSNormOptions& options) : n_(n), eps_(options.eps) {
-  check_sizes("RMSNorm", n, options.eps);
+  check_sizes("RMSNorm", n, options.eps, options.dtype);
   if (options.affine) weight = Parameter::full({n}, 1, options.dtype, options.device);
 }
 

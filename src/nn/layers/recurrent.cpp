@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "firn/nn/init.h"
 #include "firn/ops/ops.h"
+#include "ops/common.h"
 
 namespace firn::nn {
 namespace {
@@ -103,6 +104,7 @@ RecurrentResult detail::RecurrentStack::run(RecurrentWeights& weights, const Ten
   FIRN_CHECK(x.defined() && (x.rank() == 2 || x.rank() == 3) && x.size(-1) == in_, name_,
              "x is [steps, batch, in], or [batch, steps, in] if batch_first is set",
              "input {} has not 3 axes of which the last is {}", describe(x), in_);
+  ops::require_factors(name_, x, weights.at(0).weight_ih);
   const bool single = x.rank() == 2;
   const bool swaps = options_.batch_first && !single;
   const std::int64_t d = directions(options_), batch = single ? 1 : x.size(swaps ? 0 : 1);
@@ -127,6 +129,9 @@ RecurrentResult detail::RecurrentStack::run(RecurrentWeights& weights, const Ten
     FIRN_CHECK(lengths.shape() == Shape{batch}, name_,
                "lengths is [batch]: the steps of each sequence", "lengths {} for input {}",
                describe(lengths), describe(x));
+    FIRN_CHECK(lengths.dtype() == i64 || lengths.dtype() == i32, name_,
+               "cast it: lengths.to(firn::i64)", "lengths are i64 or i32, got {}",
+               describe(lengths));
     const Tensor times = arange(y.size(0), {.dtype = lengths.dtype(), .device = lengths.device()});
     y = where(unsqueeze(lt(unsqueeze(times, 1), unsqueeze(lengths, 0)), 2), y, 0.0);
   }
@@ -207,6 +212,7 @@ CellState detail::CellWeights::step(const Tensor& x, const CellState& before) co
   FIRN_CHECK(x.defined() && (x.rank() == 1 || x.rank() == 2) && x.size(-1) == in, name_,
              "x is one step: [batch, in], or [in]", "input {} does not fit to {} inputs",
              describe(x), in);
+  ops::require_factors(name_, x, weight_ih);
   const bool single = x.rank() == 1;
   const auto state = [&](const char* what, const Tensor& t) {
     if (!t.defined()) return t;

@@ -54,6 +54,7 @@ AnyModule block_shortcut(std::int64_t in, std::int64_t out, std::int64_t stride,
 
 Residual::Residual(AnyModule inner, AnyModule around, Activation activation)
     : body(std::move(inner)), shortcut(std::move(around)), activation_(activation) {
+  require_named("Residual", "Activation", activation, Activation::gelu_tanh);
   check_body(body);
 }
 

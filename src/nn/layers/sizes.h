@@ -1,4 +1,4 @@
-// Sizes along axes, as layers print and check them.
+// Sizes along axes and dtypes of parameters, as layers print and check them.
 #pragma once
 
 #include <string>
@@ -26,6 +26,12 @@ inline void check_positive(const char* layer, const char* what, Size2 e) {
 inline void check_positive(const char* layer, const char* what, Size3 e) {
   FIRN_CHECK(e.d > 0 && e.h > 0 && e.w > 0, layer, "sizes count positions from 1",
              "{} = {} x {} x {} must be positive", what, e.d, e.h, e.w);
+}
+
+/// Throws Error naming the layer unless its parameters can have this dtype.
+inline void check_dtype(const char* layer, DType dtype) {
+  FIRN_CHECK(is_floating(dtype), layer, "f32, f16, bf16 or f64",
+             "parameters have gradients, and dtype = {} has none", dtype);
 }
 
 }  // namespace firn::nn

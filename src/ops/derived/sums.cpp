@@ -68,7 +68,7 @@ Tensor trapezoid(const Tensor& y, const Tensor& x, std::int64_t axis) {
   constexpr const char* kOp = "trapezoid";
   const int a = own_axis(kOp, y, axis);
   require_floating(kOp, y);
-  require_same(kOp, y, x);
+  require_same(kOp, y, x, false);
   Tensor at = x;
   if (x.rank() == 1) {
     Shape shape = Dims::filled(y.rank(), 1);
@@ -121,7 +121,7 @@ Tensor kron(const Tensor& a, const Tensor& b) {
 
 Tensor isclose(const Tensor& a, const Tensor& b, const CloseOptions& options) {
   constexpr const char* kOp = "isclose";
-  require_same(kOp, a, b);
+  require_same(kOp, a, b, false);
   FIRN_CHECK(options.rtol >= 0 && options.atol >= 0, kOp, "tolerances are 0 or more",
              "rtol = {}, atol = {}", options.rtol, options.atol);
   const NoGrad guard;
@@ -144,7 +144,7 @@ bool allclose(const Tensor& a, const Tensor& b, const CloseOptions& options) {
 }
 
 bool equal(const Tensor& a, const Tensor& b) {
-  require_same("equal", a, b);
+  require_same("equal", a, b, false);
   if (a.shape() != b.shape()) return false;
   if (a.numel() == 0) return true;
   const NoGrad guard;

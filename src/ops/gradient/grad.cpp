@@ -80,7 +80,7 @@ bool goes_on(const Node& n) {
 std::vector<Tensor> recorded_along(const autograd::NodeSet& path,
                                    const std::vector<Tensor>& outputs,
                                    const std::vector<Tensor>& seeds,
-                                   const std::vector<Tensor>& inputs) {
+                                   const std::vector<Tensor>& inputs, bool retain_graph) {
   const EnableGrad recording;
   const autograd::OpMode::Plain plain;
   const autograd::PathScope scope(&path);
@@ -92,7 +92,11 @@ std::vector<Tensor> recorded_along(const autograd::NodeSet& path,
   while (!arrived.empty()) {
     Node* const n = arrived.next();
     if (n->hooks) autograd::run_hooks(*n, arrived[n], pass, true);
-    if (goes_on(*n)) run_recorded(*n, Tensor(arrived[n]), arrived);
+    if (!goes_on(*n)) continue;
+    run_recorded(*n, Tensor(arrived[n]), arrived);
+    if (retain_graph) continue;
+    n->saved.clear();
+    n->freed = true;
   }
   std::vector<Tensor> out;
   for (const Tensor& t : inputs) out.push_back(arrived.of(autograd::node_of(t)));
@@ -141,12 +145,12 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
                "input {}, {}, requires no gradient", i, describe(inputs[i]));
   }
   const autograd::NodeSet path = autograd::path_to(inputs, outputs);
-  std::vector<Tensor> out = options.create_graph
-                                ? recorded_along(path, outputs, seeds, inputs)
-                                : autograd::gradients_along(path, outputs, seeds, inputs,
-                                                            options.retain_graph.value_or(false));
+  const bool retains = options.retain_graph.value_or(options.create_graph);
+  const auto gradients = options.create_graph ? recorded_along : autograd::gradients_along;
+  std::vector<Tensor> out = gradients(path, outputs, seeds, inputs, retains);
   for (std::size_t i = 0; i < out.size(); ++i)
-    FIRN_CHECK(out[i].defined() || options.allow_unused, kOp, "or set allow_unused",
+    FIRN_CHECK(out[i].defined() || options.allow_unused, kOp,
+               "leave it out of the inputs, or set allow_unused",
                "no output was computed from input {}, {}", i, describe(inputs[i]));
   return out;
 }

@@ -247,8 +247,9 @@ Tensor norm_of_samples(const char* op, const Tensor& x, std::int64_t groups, con
 Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps,
                   Moments* moments) {
   require_input("batch_norm", x, weight, bias, eps);
-  FIRN_CHECK(x.numel() > 0 || x.size(1) == 0, "batch_norm", "there is no mean of no values",
-             "x {} has no values in its {} channels", describe(x), x.size(1));
+  FIRN_CHECK(x.numel() > 0 || x.size(1) == 0, "batch_norm",
+             "leave empty batches out, or give moments",
+             "x {} has no values in its {} channels, and so no mean", describe(x), x.size(1));
   const Tensor input = formatted(x);
   const NormCells cells{x.size(1), false};
   const Moments own = moments_of(input, cells);
@@ -304,8 +305,8 @@ Tensor ops::batch_norm_of_parts(autograd::BatchParts& parts,
   });
   count = all->back();
   FIRN_CHECK(count > 0 || c == 0 || runtime::dry_run(), "batch_norm",
-             "there is no mean of no values", "the batch of x {} has no values in its {} channels",
-             describe(x), c);
+             "leave empty batches out, or call eval()",
+             "the batch of x {} has no values in its {} channels, and so no mean", describe(x), c);
   moments = {tensor_of({all->begin(), all->begin() + static_cast<std::ptrdiff_t>(c)},
                        own.mean.shape(), own.mean.dtype()),
              tensor_of({all->begin() + static_cast<std::ptrdiff_t>(c), all->end() - 1},
@@ -326,6 +327,10 @@ Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight, co
 
 Tensor instance_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
   require_input("instance_norm", x, weight, bias, eps);
+  const NormCells cells{x.size(1), true};
+  FIRN_CHECK(x.numel() == 0 || cell_size(x, cells) > 1, "instance_norm",
+             "the mean of one value is that value: leave the layer out",
+             "x {} has one value in each channel of a sample", describe(x));
   return norm_of_samples("instance_norm", x, x.size(1), weight, bias, eps);
 }
 

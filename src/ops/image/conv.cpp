@@ -130,6 +130,20 @@ std::string channels_hint(const Tensor& x, std::int64_t channels, int spatial) {
   return fmt::format("x of {} axes is one {}; a batch has a first axis more", x.rank(), one);
 }
 
+/// The hint if x has `channels` and the weight, [out, in / groups, ...], takes another number.
+std::string groups_hint(const Tensor& x, const Tensor& weight, std::int64_t groups, int spatial) {
+  const std::int64_t channels = x.size(-1 - spatial), each = weight.size(1);
+  const std::int64_t fits =
+      each > 0 && channels % each == 0 && channels >= each ? channels / each : 0;
+  const bool divides = fits > 0 && weight.size(0) % fits == 0;
+  if (groups > 1)
+    return divides ? fmt::format("weight is [out, in / groups, ...]: groups = {} fits", fits)
+                   : "weight is [out, in / groups, ...]";
+  const std::string hint = channels_hint(x, each, spatial);
+  return divides && x.rank() == spatial + 2 ? fmt::format("{}, or set groups = {}", hint, fits)
+                                            : hint;
+}
+
 void check_bias(const char* op, const Tensor& x, const Tensor& bias, const Tensor& weight,
                 std::int64_t channels) {
   if (!bias.defined()) return;
@@ -252,11 +266,12 @@ Tensor convolve(const char* op, const Tensor& input, const Tensor& weight, const
 Tensor conv(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias,
             const Conv3dOptions& o, int spatial) {
   const ConvPadding3& padding = o.padding;
+  require_named(op, "Activation", o.activation, Activation::gelu_tanh);
   check_numbers(op, {o.stride, o.dilation, o.groups}, padding.around, spatial);
   check_operands(op, x, weight, spatial);
   const std::int64_t k = weight.size(0), c = x.size(-1 - spatial);
   const std::int64_t taken = checked_product(op, weight.size(1), o.groups);
-  FIRN_CHECK(taken == c, op, channels_hint(x, taken, spatial),
+  FIRN_CHECK(taken == c, op, groups_hint(x, weight, o.groups, spatial),
              "x {} has {} channels, weight {} takes {} in {} group(s)", describe(x), c,
              describe(weight), taken, o.groups);
   FIRN_CHECK(k % o.groups == 0, op, "every group makes as many channels",

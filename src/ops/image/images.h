@@ -72,5 +72,12 @@ inline void require_image_size(const char* op, std::int64_t h, std::int64_t w) {
              "give the size of the result",
              "out is {} x {}, which must be positive (and fit in 32 bits)", h, w);
 }
+/// Checks the size of the resulting volumes.
+inline void require_volume_size(const char* op, std::int64_t d, std::int64_t h, std::int64_t w) {
+  FIRN_CHECK(
+      d > 0 && h > 0 && w > 0 && d <= kMostPositions && h <= kMostPositions && w <= kMostPositions,
+      op, "give the size of the result",
+      "out is {} x {} x {}, which must be positive (and fit in 32 bits)", d, h, w);
+}
 
 }  // namespace firn::ops

@@ -6,6 +6,7 @@
 #include "kernels/reduce.h"
 #include "ops/gradient/again.h"
 #include "ops/image/images.h"
+#include "ops/image/pool_checks.h"
 
 namespace firn {
 
@@ -13,33 +14,6 @@ using namespace ops;
 using kernels::PoolWindows;
 
 namespace {
-
-/// Checks the windows along one axis, height or width, and returns their number.
-std::int64_t windows_along(const char* op, const char* axis, std::int64_t in, std::int64_t window,
-                           std::int64_t& stride, std::int64_t padding, std::int64_t dilation,
-                           bool ceil_mode) {
-  if (stride == 0) stride = window;
-  FIRN_CHECK(window > 0 && stride > 0 && dilation > 0 && window <= kMostPositions &&
-                 stride <= kMostPositions && dilation <= kMostPositions,
-             op, "sizes count positions from 1",
-             "along the {}: window {}, stride {} and dilation {} must be positive (and fit in 32 "
-             "bits)",
-             axis, window, stride, dilation);
-  FIRN_CHECK(padding >= 0 && padding <= window / 2, op, "pad() takes any number of zeros",
-             "along the {}: padding {} is not between 0 and half of the window, {}", axis, padding,
-             window / 2);
-  const std::int64_t room =
-      in + 2 * padding - dilation * (window - 1) - 1 + (ceil_mode ? stride - 1 : 0);
-  FIRN_CHECK(
-      room >= 0, op, "take a smaller window, or pad",
-      "along the {}: a window of {} positions, {} apart, is larger than the image of {} with "
-      "{} of padding on both sides",
-      axis, window, dilation, in, padding);
-  std::int64_t out = room / stride + 1;
-  // The last window begins in the image or in the padding before it.
-  if (ceil_mode && (out - 1) * stride >= in + padding) --out;
-  return out;
-}
 
 struct Plan {
   PoolWindows windows;
@@ -84,9 +58,7 @@ void give_attributes(const char* op, AsImages images, const Plan& p) {
 
 Tensor max_pool(const char* op, const Tensor& x, AsImages images, const Plan& p) {
   const ConstView in = images.view(x);
-  FIRN_CHECK(in.shape[2] <= kMostPositions / in.shape[3], op, "pool parts of it",
-             "the positions of an image of {} x {} do not fit in 32 bits", in.shape[2],
-             in.shape[3]);
+  require_positions(op, in.shape[2], in.shape[3]);
   Tensor y = images.empty(in, p.h, p.w);
   Tensor index;  // positions of the largest values; with y's strides
   if (autograd::detail::needs_recording({&x}))
@@ -140,8 +112,8 @@ Tensor avg_pool(const char* op, const Tensor& x, AsImages images, const Plan& p)
 }
 
 void require_no_dilation(const char* op, Size2 dilation) {
-  FIRN_CHECK(dilation == Size2(1), op, "only windows of max pooling may have gaps",
-             "dilation is {} x {}, not 1", dilation.h, dilation.w);
+  FIRN_CHECK(dilation == Size2(1), op, kNoGaps, "dilation is {} x {}, not 1", dilation.h,
+             dilation.w);
 }
 
 /// The options of pooling along the width only.

@@ -3,7 +3,8 @@
 
 #include "firn/ops/elementwise.h"
 #include "firn/ops/pool.h"
-#include "ops/common.h"
+#include "ops/image/images.h"
+#include "ops/image/pool_checks.h"
 #include "ops/image/volumes.h"
 
 namespace firn {
@@ -25,6 +26,24 @@ Pool2dOptions of_depths(const Pool3dOptions& o) {
           .dilation = {o.dilation.d, 1},
           .ceil_mode = o.ceil_mode,
           .count_padding = o.count_padding};
+}
+
+/// Throws unless x are volumes to which the windows fit. `most`: of maxima, whose positions fit in
+/// 32 bits, and whose windows may have gaps.
+void require_windows(const char* op, const Tensor& x, Size3 window, Pool3dOptions o, bool most) {
+  as_volumes(op, x);
+  FIRN_CHECK(most || (o.dilation.d == 1 && o.dilation.h == 1 && o.dilation.w == 1), op, kNoGaps,
+             "dilation is {} x {} x {}, not 1", o.dilation.d, o.dilation.h, o.dilation.w);
+  const auto along = [&](const char* axis, int from_end, std::int64_t size, std::int64_t stride,
+                         std::int64_t padding, std::int64_t dilation) {
+    return windows_along(op, axis, x.size(from_end), size, stride, padding, dilation, o.ceil_mode);
+  };
+  along("depth", -3, window.d, o.stride.d, o.padding.d, o.dilation.d);
+  const auto h = along("height", -2, window.h, o.stride.h, o.padding.h, o.dilation.h);
+  const auto w = along("width", -1, window.w, o.stride.w, o.padding.w, o.dilation.w);
+  if (!most) return;
+  require_positions(op, x.size(-2), x.size(-1));
+  require_positions(op, x.size(-3), h * w);
 }
 
 /// The root of `count` times the mean of powers, as PyTorch computes it: 0 has the gradient 0.
@@ -49,6 +68,7 @@ Tensor power(const char* op, const Tensor& x, double p, const Pool2dOptions& opt
 // ---- Volumes ----
 
 Tensor max_pool3d(const Tensor& x, Size3 window, const Pool3dOptions& options) {
+  require_windows("max_pool3d", x, window, options, true);
   return in_two(
       "max_pool3d", x,
       [&](const Tensor& t) {
@@ -60,7 +80,7 @@ Tensor max_pool3d(const Tensor& x, Size3 window, const Pool3dOptions& options) {
 }
 
 Tensor avg_pool3d(const Tensor& x, Size3 window, const Pool3dOptions& options) {
-  require_floating("avg_pool3d", x);
+  require_windows("avg_pool3d", x, window, options, false);
   return cast(in_two(
                   "avg_pool3d", wide(x),
                   [&](const Tensor& t) {
@@ -73,6 +93,10 @@ Tensor avg_pool3d(const Tensor& x, Size3 window, const Pool3dOptions& options) {
 }
 
 Tensor adaptive_max_pool3d(const Tensor& x, Size3 out) {
+  as_volumes("adaptive_max_pool3d", x);
+  require_volume_size("adaptive_max_pool3d", out.d, out.h, out.w);
+  require_positions("adaptive_max_pool3d", x.size(-2), x.size(-1));
+  require_positions("adaptive_max_pool3d", x.size(-3), out.h * out.w);
   return in_two(
       "adaptive_max_pool3d", x,
       [&](const Tensor& t) {
@@ -84,7 +108,8 @@ Tensor adaptive_max_pool3d(const Tensor& x, Size3 out) {
 }
 
 Tensor adaptive_avg_pool3d(const Tensor& x, Size3 out) {
-  require_floating("adaptive_avg_pool3d", x);
+  as_volumes("adaptive_avg_pool3d", x);
+  require_volume_size("adaptive_avg_pool3d", out.d, out.h, out.w);
   return cast(in_two(
                   "adaptive_avg_pool3d", wide(x),
                   [&](const Tensor& t) {
@@ -99,7 +124,12 @@ Tensor adaptive_avg_pool3d(const Tensor& x, Size3 out) {
 // ---- Powers ----
 
 Tensor lp_pool2d(const Tensor& x, double p, Size2 window, const Pool2dOptions& options) {
-  const Tensor means = avg_pool2d(power("lp_pool2d", x, p, options), window, options);
+  constexpr const char* kOp = "lp_pool2d";
+  as_images(kOp, x, true);
+  Size2 stride = options.stride;
+  windows_along(kOp, "height", x.size(-2), window.h, stride.h, 0, 1, options.ceil_mode);
+  windows_along(kOp, "width", x.size(-1), window.w, stride.w, 0, 1, options.ceil_mode);
+  const Tensor means = avg_pool2d(power(kOp, x, p, options), window, options);
   return root_of_sums(means, static_cast<double>(window.h) * static_cast<double>(window.w), p,
                       x.dtype());
 }
@@ -109,6 +139,9 @@ Tensor lp_pool1d(const Tensor& x, double p, std::int64_t window, const Pool2dOpt
   Pool2dOptions along = options;
   along.padding.h = 0;
   along.dilation.h = 1;
+  as_images("lp_pool1d", x, false);
+  std::int64_t stride = options.stride.w;
+  windows_along("lp_pool1d", "width", x.size(-1), window, stride, 0, 1, options.ceil_mode);
   const Tensor means = avg_pool1d(power("lp_pool1d", x, p, along), window, along);
   return root_of_sums(means, static_cast<double>(window), p, x.dtype());
 }

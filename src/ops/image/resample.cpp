@@ -31,8 +31,9 @@ Resampling resampling(const char* op, Upsampling how, const UpsampleOptions& o) 
   }
 }
 
-void refuse_bicubic(const char* op, Upsampling how) {
-  FIRN_CHECK(how != Upsampling::bicubic, op, "upsample2d() does this, or take linear",
+void check_kind(const char* op, Upsampling how, bool images) {
+  require_named(op, "Upsampling", how, Upsampling::nearest_exact);
+  FIRN_CHECK(images || how != Upsampling::bicubic, op, "upsample2d() does this, or take linear",
              "bicubic is for images [n, c, h, w]");
 }
 
@@ -73,26 +74,31 @@ const char* to_string(Upsampling how) noexcept {
       return "bicubic";
     case Upsampling::nearest_exact:
       return "nearest_exact";
-    default:
+    case Upsampling::nearest:
       return "nearest";
+    default:
+      return "unknown upsampling";
   }
 }
 
 Tensor upsample1d(const Tensor& x, std::int64_t out, Upsampling how,
                   const UpsampleOptions& options) {
-  refuse_bicubic("upsample1d", how);
+  check_kind("upsample1d", how, false);
   const AsImages rows = as_images("upsample1d", x, false);
   return resized("upsample1d", x, rows, {1, out}, resampling("upsample1d", how, options));
 }
 
 Tensor upsample2d(const Tensor& x, Size2 out, Upsampling how, const UpsampleOptions& options) {
+  check_kind("upsample2d", how, true);
   const AsImages images = as_images("upsample2d", x, true);
   return resized("upsample2d", x, images, out, resampling("upsample2d", how, options));
 }
 
 Tensor upsample3d(const Tensor& x, Size3 out, Upsampling how, const UpsampleOptions& options) {
-  refuse_bicubic("upsample3d", how);
-  require_floating("upsample3d", x);
+  check_kind("upsample3d", how, false);
+  as_volumes("upsample3d", x);
+  require_volume_size("upsample3d", out.d, out.h, out.w);
+  resampling("upsample3d", how, options);  // throws on options that do not fit
   const auto planes = [&](const Tensor& t) { return upsample2d(t, {out.h, out.w}, how, options); };
   const auto depths = [&](const Tensor& t) {
     return upsample2d(t, {out.d, t.size(3)}, how, options);

@@ -80,6 +80,7 @@ void check(const Tensor& table, const Tensor& index, const EmbeddingBagOptions& 
   }
   FIRN_CHECK(!o.include_last_offset || offsets.defined(), kOp, "it says how to read offsets",
              "include_last_offset is set without offsets for index {}", describe(index));
+  require_named(kOp, "BagMode", o.mode, BagMode::max);
   if (weights.defined()) {
     FIRN_CHECK(o.mode == BagMode::sum, kOp, "take BagMode::sum", "per_sample_weights with mode {}",
                to_string(o.mode));
@@ -101,8 +102,10 @@ const char* to_string(BagMode mode) noexcept {
       return "sum";
     case BagMode::mean:
       return "mean";
-    default:
+    case BagMode::max:
       return "max";
+    default:
+      return "unknown mode";
   }
 }
 

@@ -1,5 +1,5 @@
-// Writing at positions on several axes at once: the positions are combined into one index over the
-// indexed axes, which are merged.
+// Reading and writing at positions on several axes at once: the positions are combined into one
+// index over the indexed axes, which are merged.
 #include "firn/ops/index.h"
 #include "kernels/index.h"
 #include "ops/common.h"
@@ -11,15 +11,13 @@ using namespace ops;
 
 namespace {
 
-constexpr const char* kOp = "index_put";
-
 /// The axes of x that have an index, and the shape to which the indices broadcast.
 struct Indexed {
   Axes axes, others;
   Shape shape;
 
-  Indexed(const Tensor& x, const std::vector<Tensor>& indices) {
-    FIRN_CHECK(static_cast<int>(indices.size()) <= x.rank(), kOp, "one index for each axis",
+  Indexed(const char* op, const Tensor& x, const std::vector<Tensor>& indices) {
+    FIRN_CHECK(static_cast<int>(indices.size()) <= x.rank(), op, "one index for each axis",
                "{} indices for {}", indices.size(), describe(x));
     for (int i = 0; i < x.rank(); ++i) {
       const auto at = static_cast<std::size_t>(i);
@@ -27,13 +25,12 @@ struct Indexed {
         others.push_back(i);
         continue;
       }
-      require_index(kOp, indices[at]);
-      require_same_device(kOp, x, indices[at]);
-      shape =
-          axes.empty() ? indices[at].shape() : broadcast_shapes(kOp, shape, indices[at].shape());
+      require_index(op, indices[at]);
+      require_same_device(op, x, indices[at]);
+      shape = axes.empty() ? indices[at].shape() : broadcast_shapes(op, shape, indices[at].shape());
       axes.push_back(i);
     }
-    FIRN_CHECK(!axes.empty(), kOp, "copy_() writes all elements", "no index is given for {}",
+    FIRN_CHECK(!axes.empty(), op, "copy_() writes all elements", "no index is given for {}",
                describe(x));
   }
   /// How many axes of what is written come before those of the indices.
@@ -44,15 +41,16 @@ struct Indexed {
 };
 
 /// The positions on the merged axes, flat. gather() checks each index against its own axis.
-Tensor merged_positions(const Tensor& x, const std::vector<Tensor>& indices, const Indexed& in) {
+Tensor merged_positions(const char* op, const Tensor& x, const std::vector<Tensor>& indices,
+                        const Indexed& in) {
   Tensor sum;
   std::int64_t step = 1;
   for (int k = in.axes.size() - 1; k >= 0; --k) {
     const Tensor& index = indices[static_cast<std::size_t>(in.axes[k])];
     const std::int64_t n = x.size(static_cast<int>(in.axes[k]));
-    const Tensor places = arange(n, 0, static_cast<double>(step), i64, x.device());
+    const Tensor places = arange(n, {.step = static_cast<double>(step), .device = x.device()});
     const Tensor list = flatten(index), own = empty(list.shape(), i64, x.device());
-    kernels::gather(kOp, places.view(), list.view(), own.mutable_view(), 0, stream_of(x));
+    kernels::gather(op, places.view(), list.view(), own.mutable_view(), 0, stream_of(x));
     const Tensor there = expand(reshape(own, index.shape()), in.shape);
     sum = sum.defined() ? sum + there : there;
     step *= n;
@@ -61,76 +59,138 @@ Tensor merged_positions(const Tensor& x, const std::vector<Tensor>& indices, con
 }
 
 /// `rows` [places, rest] with values [positions, rest] at `at`.
-Tensor write(const Tensor& rows, const Tensor& at, const Tensor& values, bool accumulate) {
-  const Placed placed = slices_at(kOp, rows, 0, at, values);
+Tensor write(const char* op, const Tensor& rows, const Tensor& at, const Tensor& values,
+             bool accumulate) {
+  const Placed placed = slices_at(op, rows, 0, at, values);
   const auto put = accumulate ? add_at : put_at;
-  return put(kOp, placed.x, placed.index, placed.src, 0);
+  return put(op, placed.x, placed.index, placed.src, 0);
 }
 
-Tensor put_masked(const Tensor& x, const Tensor& mask, const Tensor& values, bool accumulate) {
-  require_same_device(kOp, x, mask);
-  bool fits = mask.rank() >= 1 && mask.rank() <= x.rank();
-  for (int i = 0; fits && i < mask.rank(); ++i) fits = mask.size(i) == x.size(i);
-  FIRN_CHECK(fits, kOp, "the mask has the first sizes of x", "mask {} for {}", describe(mask),
-             describe(x));
-  if (values.numel() == 1) {
-    Shape shape = mask.shape();
-    for (int i = mask.rank(); i < x.rank(); ++i) shape.push_back(1);
-    const Tensor held = reshape(mask, shape), value = reshape(values, {});
-    return where(held, accumulate ? x + value : expand(value, x.shape()), x);
-  }
-  const Tensor at = held_positions(kOp, mask);
-  Shape wanted{at.numel()};
-  std::int64_t rest = 1;
-  for (int i = mask.rank(); i < x.rank(); ++i) wanted.push_back(x.size(i)), rest *= x.size(i);
-  FIRN_CHECK(broadcast_shapes(kOp, wanted, values.shape()) == wanted, kOp,
-             "one slice for each position of the mask", "values {} for {}: expected shape {}",
-             describe(values), describe(x), wanted);
-  const Tensor y = write(reshape(x, {mask.numel(), rest}), at,
-                         reshape(expand(values, wanted), {at.numel(), rest}), accumulate);
-  return reshape(y, x.shape());
+/// Throws unless the mask has the sizes of x's axes from `first` on.
+void require_mask(const char* op, const Tensor& x, const Tensor& mask, int first) {
+  require_same_device(op, x, mask);
+  bool fits = mask.rank() >= 1 && first + mask.rank() <= x.rank();
+  for (int i = 0; fits && i < mask.rank(); ++i) fits = mask.size(i) == x.size(first + i);
+  FIRN_CHECK(fits, op, "a mask has the sizes of the axes that it stands for",
+             "mask {} from axis {} on of {}", describe(mask), first, describe(x));
 }
+
+/// The indices as positions, one tensor for each axis; a mask has one for each of its axes.
+std::vector<Tensor> positions(const char* op, const Tensor& x, const IndexList& indices) {
+  std::vector<Tensor> result;
+  for (const Index& index : indices.indices()) {
+    const int axis = static_cast<int>(result.size());
+    // That there are too many indices is said for all of them.
+    const Tensor at = index.on(op, x.device(), axis < x.rank() ? x.size(axis) : INT64_MAX);
+    if (!at.defined() || at.dtype() != DType::boolean) {
+      result.push_back(at);
+      continue;
+    }
+    require_mask(op, x, at, axis);
+    const Tensor held = nonzero(at);
+    for (int i = 0; i < at.rank(); ++i) result.push_back(select(held, 1, i));
+  }
+  return result;
+}
+
+/// One number where a mask over the first axes holds, without waiting for the device.
+Tensor put_number(const Tensor& x, const Tensor& mask, const Tensor& number, bool accumulate) {
+  Shape shape = mask.shape();
+  for (int i = mask.rank(); i < x.rank(); ++i) shape.push_back(1);
+  const Tensor held = reshape(mask, shape), value = reshape(number, {});
+  return where(held, accumulate ? x + value : expand(value, x.shape()), x);
+}
+
+/// How a call reads or writes: the indexed axes come first and are merged, then the others.
+struct Arrangement {
+  Indexed in;
+  int before;               ///< axes of the result before those of the indices
+  Axes order;               ///< of x: the indexed axes first
+  Shape merged, rest;       ///< of x in that order: [places, rest of the elements]; the other axes
+  Shape whole;              ///< of what is read or written
+  Axes to_front, to_place;  ///< the axes of the indices, in `whole`, to the front and back
+  Tensor at;                ///< the flat positions
+
+  Arrangement(const char* op, const Tensor& x, const IndexList& list)
+      : Arrangement(op, x, positions(op, x, list)) {}
+  Arrangement(const char* op, const Tensor& x, const std::vector<Tensor>& indices)
+      : in(op, x, indices), before(in.before()), order(in.axes), merged{1, 1} {
+    for (const std::int64_t a : in.axes) merged[0] *= x.size(static_cast<int>(a));
+    for (const std::int64_t a : in.others) {
+      const std::int64_t n = x.size(static_cast<int>(a));
+      order.push_back(a);
+      rest.push_back(n);
+      merged[1] *= n;
+      if (a < before) whole.push_back(n);
+    }
+    for (const std::int64_t n : in.shape) whole.push_back(n);
+    for (int i = before; i < rest.size(); ++i) whole.push_back(rest[i]);
+    require_rank(op, whole.size(), x);
+    const int indexed = in.shape.size();
+    for (int i = 0; i < indexed; ++i) to_front.push_back(before + i);
+    for (int i = 0; i < whole.size(); ++i) {
+      if (i < before || i >= before + indexed) to_front.push_back(i);
+      to_place.push_back(i < before ? indexed + i : i < before + indexed ? i - before : i);
+    }
+    at = merged_positions(op, x, indices, in);
+  }
+  Tensor rows_of(const Tensor& x) const { return reshape(permute(x, order), merged); }
+  /// `rows`, which rows_of(x) made, as x.
+  Tensor back(const Tensor& rows, const Tensor& x) const {
+    Axes axes = Dims::filled(x.rank(), 0);
+    Shape shape;
+    for (int i = 0; i < x.rank(); ++i) {
+      axes[static_cast<int>(order[i])] = i;
+      shape.push_back(x.size(static_cast<int>(order[i])));
+    }
+    return permute(reshape(rows, shape), axes);
+  }
+};
 
 }  // namespace
 
-Tensor index_put(const Tensor& x, const std::vector<Tensor>& indices, const Tensor& values,
-                 bool accumulate) {
-  require_same(kOp, x, values);
+Tensor Index::on(const char* op, Device device, std::int64_t size) const {
+  if (!number_) return positions_;
+  FIRN_CHECK(*number_ >= -size && *number_ < size, op, "indices count from 0, or from -1 backwards",
+             "index {} on an axis of {}", *number_, size);
+  const std::int64_t number = *number_ < 0 ? *number_ + size : *number_;
+  return full({}, static_cast<double>(number), i64, device);
+}
+
+Tensor index(const Tensor& x, const IndexList& list) {
+  constexpr const char* kOp = "index";
+  require_defined(kOp, x);
+  const Arrangement a(kOp, x, list);
+  Shape shape = a.in.shape;
+  for (const std::int64_t n : a.rest) shape.push_back(n);
+  return permute(reshape(index_select(a.rows_of(x), 0, a.at), shape), a.to_place);
+}
+
+Tensor index_put(const Tensor& x, const IndexList& list, const Tensor& values, bool accumulate) {
+  constexpr const char* kOp = "index_put";
+  require_computed(kOp, x);
+  require_same(kOp, x, values, false);
   if (accumulate) require_numbers(kOp, x);
-  if (indices.size() == 1 && indices[0].defined() && indices[0].dtype() == DType::boolean)
-    return put_masked(x, indices[0], values, accumulate);
-  const Indexed in(x, indices);
-  const int before = in.before();
-  // What is written: the axes before those of the indices, theirs, and the rest.
-  Shape wanted, merged{1};
-  Axes order = in.axes;
-  std::int64_t rest = 1;
-  for (const std::int64_t a : in.axes) merged[0] *= x.size(static_cast<int>(a));
-  for (const std::int64_t a : in.others) {
-    order.push_back(a);
-    rest *= x.size(static_cast<int>(a));
-    if (a < before) wanted.push_back(x.size(static_cast<int>(a)));
+  if (list.indices().size() == 1 && values.numel() == 1 && x.rank() > 0) {
+    const Tensor mask = list.indices()[0].on(kOp, x.device(), x.size(0));
+    if (mask.defined() && mask.dtype() == DType::boolean) {
+      require_mask(kOp, x, mask, 0);
+      return put_number(x, mask, values, accumulate);
+    }
   }
-  for (const std::int64_t n : in.shape) wanted.push_back(n);
-  for (const std::int64_t a : in.others)
-    if (a >= before) wanted.push_back(x.size(static_cast<int>(a)));
-  require_rank(kOp, wanted.size(), x);
-  FIRN_CHECK(broadcast_shapes(kOp, wanted, values.shape()) == wanted, kOp,
+  const Arrangement a(kOp, x, list);
+  FIRN_CHECK(broadcast_shapes(kOp, a.whole, values.shape()) == a.whole, kOp,
              "the values broadcast to what is written", "values {} for {}: expected shape {}",
-             describe(values), describe(x), wanted);
-  // The axes of the indices first, in x and in values.
-  Axes values_order, back = Dims::filled(x.rank(), 0);
-  for (int i = 0; i < in.shape.size(); ++i) values_order.push_back(before + i);
-  for (int i = 0; i < wanted.size(); ++i)
-    if (i < before || i >= before + in.shape.size()) values_order.push_back(i);
-  for (int i = 0; i < x.rank(); ++i) back[static_cast<int>(order[i])] = i;
-  const Tensor first = permute(x, order);
-  merged.push_back(rest);
-  const Tensor at = merged_positions(x, indices, in);
-  const Tensor y =
-      write(reshape(first, merged), at,
-            reshape(permute(expand(values, wanted), values_order), {at.numel(), rest}), accumulate);
-  return permute(reshape(y, first.shape()), back);
+             describe(values), describe(x), a.whole);
+  const Tensor lines =
+      reshape(permute(expand(values, a.whole), a.to_front), {a.at.numel(), a.merged[1]});
+  return a.back(write(kOp, a.rows_of(x), a.at, lines, accumulate), x);
+}
+
+Tensor index_put(const Tensor& x, const IndexList& list, double value, bool accumulate) {
+  require_computed("index_put", x);
+  require_holds("index_put", x.dtype(), value);
+  return index_put(x, list, full({}, value, x.dtype(), x.device()), accumulate);
 }
 
 }  // namespace firn

@@ -34,7 +34,5 @@ void require_numbers(const char* op, const Tensor& x);
 Tensor add_at(const char* op, const Tensor& x, const Tensor& index, const Tensor& src, int axis);
 /// x with src at index; the last of elements that meet stays.
 Tensor put_at(const char* op, const Tensor& x, const Tensor& index, const Tensor& src, int axis);
-/// Flat positions at which a bool tensor holds, in row-major order: a list. Waits for the device.
-Tensor held_positions(const char* op, const Tensor& mask);
 
 }  // namespace firn::ops

@@ -57,8 +57,8 @@ Tensor of_src(const Tensor& dy, const Tensor& index, const Tensor& staying, int 
 
 Placed ops::elements_at(const char* op, const Tensor& x, std::int64_t axis, const Tensor& index,
                         const Tensor& src) {
-  require_defined(op, x);
-  require_same(op, x, src);
+  require_computed(op, x);
+  require_same(op, x, src, false);
   require_index(op, index);
   require_same_device(op, x, index);
   const bool lists = x.rank() <= 1 && index.rank() <= 1 && src.rank() <= 1;
@@ -78,8 +78,8 @@ Placed ops::elements_at(const char* op, const Tensor& x, std::int64_t axis, cons
 
 Placed ops::slices_at(const char* op, const Tensor& x, std::int64_t axis, const Tensor& index,
                       const Tensor& src) {
-  require_defined(op, x);
-  require_same(op, x, src);
+  require_computed(op, x);
+  require_same(op, x, src, false);
   require_index(op, index);
   require_same_device(op, x, index);
   FIRN_CHECK(index.rank() <= 1, op, "flatten the index", "the index is 1-D, got {}",
@@ -145,8 +145,8 @@ Tensor index_copy(const Tensor& x, std::int64_t axis, const Tensor& index, const
 
 Tensor index_fill(const Tensor& x, std::int64_t axis, const Tensor& index, const Tensor& value) {
   constexpr const char* kOp = "index_fill";
-  require_defined(kOp, x);
-  require_same(kOp, x, value);
+  require_computed(kOp, x);
+  require_same(kOp, x, value, false);
   require_index(kOp, index);
   FIRN_CHECK(value.rank() == 0, kOp, "index_copy() takes slices", "the value {} has axes",
              describe(value));
@@ -164,8 +164,8 @@ Tensor index_fill(const Tensor& x, std::int64_t axis, const Tensor& index, doubl
 
 Tensor put(const Tensor& x, const Tensor& index, const Tensor& src, bool accumulate) {
   constexpr const char* kOp = "put";
-  require_defined(kOp, x);
-  require_same(kOp, x, src);
+  require_computed(kOp, x);
+  require_same(kOp, x, src, false);
   require_index(kOp, index);
   require_same_device(kOp, x, index);
   if (accumulate) require_numbers(kOp, x);
@@ -184,7 +184,8 @@ Tensor take(const Tensor& x, const Tensor& index) {
 
 Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& src) {
   constexpr const char* kOp = "masked_scatter";
-  require_same(kOp, x, src);
+  require_computed(kOp, x);
+  require_same(kOp, x, src, false);
   require_same_device(kOp, x, mask);
   FIRN_CHECK(mask.dtype() == DType::boolean, kOp, "compare: gt(mask, 0)",
              "the mask is bool, got {}", describe(mask));
@@ -204,9 +205,13 @@ Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& src) {
 
 Tensor select_scatter(const Tensor& x, const Tensor& src, std::int64_t axis, std::int64_t index) {
   constexpr const char* kOp = "select_scatter";
-  require_same(kOp, x, src);
+  require_computed(kOp, x);
+  require_same(kOp, x, src, false);
   const int a = normalize_axis(kOp, axis, x.rank());
-  const Tensor at = select(arange(x.size(a), x.device()), 0, index);
+  const std::int64_t n = x.size(a);
+  FIRN_CHECK(index >= -n && index < n, kOp, "indices count from 0, or from -1 backwards",
+             "index {} on axis {} of {}", index, axis, describe(x));
+  const Tensor at = select(arange(n, x.device()), 0, index);
   Shape wanted = x.shape();
   wanted.erase(a);
   FIRN_CHECK(src.shape() == wanted, kOp, "it is a slice without the axis",
@@ -217,15 +222,24 @@ Tensor select_scatter(const Tensor& x, const Tensor& src, std::int64_t axis, std
 Tensor slice_scatter(const Tensor& x, const Tensor& src, std::int64_t axis, std::int64_t start,
                      std::int64_t stop, std::int64_t step) {
   constexpr const char* kOp = "slice_scatter";
-  require_same(kOp, x, src);
+  require_computed(kOp, x);
+  require_same(kOp, x, src, false);
   const int a = normalize_axis(kOp, axis, x.rank());
-  return index_copy(x, a, slice(arange(x.size(a), x.device()), 0, start, stop, step), src);
+  FIRN_CHECK(step > 0, kOp, "take a positive step", "step {} for {}", step, describe(x));
+  const Tensor list = slice(arange(x.size(a), x.device()), 0, start, stop, step);
+  Shape wanted = x.shape();
+  wanted[a] = list.numel();
+  FIRN_CHECK(src.shape() == wanted, kOp, "it is the slice that it replaces",
+             "src {} for {}: expected shape {}", describe(src), describe(x), wanted);
+  const Placed at = slices_at(kOp, x, a, list, src);
+  return at.back(put_at("index_copy", at.x, at.index, at.src, at.axis));
 }
 
 Tensor diagonal_scatter(const Tensor& x, const Tensor& src, std::int64_t offset, std::int64_t first,
                         std::int64_t second) {
   constexpr const char* kOp = "diagonal_scatter";
-  require_same(kOp, x, src);
+  require_computed(kOp, x);
+  require_same(kOp, x, src, false);
   const Tensor at =
       diagonal(reshape(arange(x.numel(), x.device()), x.shape()), offset, first, second);
   FIRN_CHECK(src.shape() == at.shape(), kOp, "it has the shape of diagonal(x)",

@@ -47,12 +47,13 @@ Tensor list_on(const std::vector<std::int64_t>& values, const Shape& shape, Devi
   return to_device(to_device(tensor(values, shape), Device::cpu()), device);
 }
 
-}  // namespace
-
-Tensor ops::held_positions(const char* op, const Tensor& mask) {
+/// Flat positions at which the mask holds, in row-major order: a list. Waits for the device.
+Tensor held_positions(const char* op, const Tensor& mask) {
   const std::vector<std::int64_t> flat = positions_of(op, mask);
   return list_on(flat, {static_cast<std::int64_t>(flat.size())}, mask.device());
 }
+
+}  // namespace
 
 Tensor ops::add_at(const char* op, const Tensor& x, const Tensor& index, const Tensor& src,
                    int axis) {
@@ -104,20 +105,21 @@ Tensor index_add(const Tensor& x, std::int64_t axis, const Tensor& index, const 
                  double alpha) {
   constexpr const char* kOp = "index_add";
   require_numbers(kOp, x);
+  require_holds(kOp, x.dtype(), alpha);
   const Placed at = slices_at(kOp, x, axis, index, src);
   return at.back(add_at(kOp, at.x, at.index, alpha == 1 ? at.src : mul(at.src, alpha), at.axis));
 }
 
 Sorted kthvalue(const Tensor& x, std::int64_t k, std::int64_t axis, bool keepdims) {
   constexpr const char* kOp = "kthvalue";
-  require_defined(kOp, x);
+  require_computed(kOp, x);
   if (x.rank() == 0) {
     const Sorted one = kthvalue(unsqueeze(x, 0), k, axis);
     return {one.values, one.indices};
   }
   const int a = normalize_axis(kOp, axis, x.rank());
-  FIRN_CHECK(k >= 1 && k <= x.size(a), kOp, "k counts from 1", "k is {} on axis {} of {}", k, axis,
-             describe(x));
+  FIRN_CHECK(k >= 1 && k <= x.size(a), kOp, "k is 1 to the size of the axis",
+             "k is {} on axis {} of {}", k, axis, describe(x));
   const Sorted least = topk(x, k, a, {.largest = false});
   const auto last = [&](const Tensor& t) {
     return keepdims ? slice(t, a, k - 1, k) : select(t, a, k - 1);
@@ -126,7 +128,7 @@ Sorted kthvalue(const Tensor& x, std::int64_t k, std::int64_t axis, bool keepdim
 }
 
 Tensor nonzero(const Tensor& x) {
-  require_defined("nonzero", x);
+  require_computed("nonzero", x);
   const std::vector<std::int64_t> flat =
       positions_of("nonzero", x.dtype() == DType::boolean ? x : ne(x, 0));
   const int rank = x.rank();

@@ -125,6 +125,7 @@ Tensor reduced_at(const char* op, const Tensor& x, const Tensor& index, const Te
 }
 
 Tensor reduced(const char* op, const Placed& at, ScatterReduce how, bool include_self) {
+  require_named(op, "ScatterReduce", how, ScatterReduce::amin);
   require_numbers(op, at.x);
   const DType dtype = at.x.dtype();
   if (how == ScatterReduce::mean) require_floating(op, at.x);

@@ -69,7 +69,7 @@ Sorted topk(const Tensor& x, std::int64_t k, std::int64_t axis, const TopkOption
 
 Tensor searchsorted(const Tensor& sorted, const Tensor& values, bool right) {
   constexpr const char* kOp = "searchsorted";
-  require_same(kOp, sorted, values);
+  require_same(kOp, sorted, values, false);
   require_computed(kOp, values);
   const bool list = sorted.rank() == 1;
   bool fits = list || (sorted.rank() > 1 && sorted.rank() == values.rank());

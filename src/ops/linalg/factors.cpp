@@ -153,6 +153,7 @@ Tensor kept(const Tensor& y, const Tensor& x, const Axes& axes, bool keepdims) {
 }  // namespace
 
 Tensor matrix_norm(const Tensor& x, MatrixNorm norm, const Axes& axes, bool keepdims) {
+  require_named("matrix_norm", "MatrixNorm", norm, MatrixNorm::nuclear);
   const Tensor last = matrices_last(x, axes);
   const Tensor y =
       norm == MatrixNorm::frobenius ? firn::norm(last, {-2, -1}) : sum(svdvals(last), -1);
@@ -164,6 +165,11 @@ Tensor matrix_norm(const Tensor& x, double norm, const Axes& axes, bool keepdims
   const double size = std::abs(norm);
   FIRN_CHECK(size == 1 || size == 2 || std::isinf(size), "matrix_norm",
              "1, 2, INFINITY, their negatives, or a MatrixNorm", "norm {}", norm);
+  const std::int64_t compared = size == 2   ? std::min(last.size(-2), last.size(-1))
+                                : size == 1 ? last.size(-1)
+                                            : last.size(-2);
+  FIRN_CHECK(compared > 0, "matrix_norm", "the Frobenius norm and the nuclear norm of it are 0",
+             "norm {} of {} over axes {} has nothing to compare", norm, describe(x), axes);
   const Tensor each = size == 2 ? svdvals(last) : sum(abs(last), size == 1 ? -2 : -1);
   return kept(norm > 0 ? max(each, -1) : min(each, -1), x, axes, keepdims);
 }

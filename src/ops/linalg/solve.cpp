@@ -35,7 +35,7 @@ bool is_vector(const Tensor& a, const Tensor& b) {
 /// a and b with one batch. `rows` of both agree.
 std::pair<Tensor, Tensor> one_batch(const char* op, const Tensor& a, const Tensor& b) {
   require_matrices(op, b);
-  require_same(op, a, b);
+  require_same(op, a, b, false);
   FIRN_CHECK(a.size(-2) == b.size(-2), op, "both have as many rows", "rows differ: a {}, b {}",
              describe(a), describe(b));
   const Shape batch = broadcast_shapes(op, leading_of(a), leading_of(b));

@@ -166,7 +166,7 @@ Loss info_nce(const Tensor& queries, const Tensor& keys, double temperature) {
              temperature, compute_dtype(queries.dtype()));
   const Tensor similar = matmul(queries, transpose(keys, 0, 1));
   const Tensor logits = div(cast(similar, compute_dtype(similar.dtype())), temperature);
-  Loss loss = cross_entropy(logits, arange(queries.size(0), 0, 1, i64, queries.device()));
+  Loss loss = cross_entropy(logits, arange(queries.size(0), i64, queries.device()));
   loss.coupled = true;
   loss.count = {.number = static_cast<double>(queries.size(0))};
   return loss;

@@ -23,6 +23,12 @@ std::string name_of(std::int64_t i) {
   return i >= kLetters ? "..." : std::string(1, static_cast<char>(i < 26 ? 'A' + i : 'a' + i - 26));
 }
 
+/// The beginning of what an error quotes: an equation may be of any length.
+std::string shown(std::string_view text) {
+  constexpr std::size_t kLongest = 60;
+  return std::string(text.substr(0, kLongest)) + (text.size() > kLongest ? "..." : "");
+}
+
 /// One list of letters without spaces, with '.' for "...".
 std::string compact(std::string_view equation, std::string_view term) {
   std::string out;
@@ -31,12 +37,12 @@ std::string compact(std::string_view equation, std::string_view term) {
     if (c == ' ') continue;
     if (c == '.') {
       FIRN_CHECK(term.substr(i, 3) == "..." && out.find('.') == std::string::npos, "einsum",
-                 "write ... once, as three dots", "\"{}\" has another dot", equation);
+                 "write ... once, as three dots", "\"{}\" has another dot", shown(equation));
       i += 2;
     } else {
       FIRN_CHECK((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'), "einsum",
                  "an axis is a letter, a-z or A-Z; operands are parted by commas",
-                 "\"{}\" has a '{}' among its letters", equation, c);
+                 "\"{}\" has a '{}' among its letters", shown(equation), c);
     }
     out += c;
   }
@@ -66,14 +72,16 @@ void check_result(std::string_view text, const std::string& term, int dotted,
   const std::size_t axes =
       term.size() - (term.find('.') == std::string::npos ? 0 : 1) +
       (term.find('.') == std::string::npos ? 0 : static_cast<std::size_t>(dotted));
-  FIRN_CHECK(axes <= kMaxRank, "einsum", "", "\"{}\": the result would have {} axes, more than {}",
-             text, axes, kMaxRank);
+  FIRN_CHECK(axes <= kMaxRank, "einsum", "sum over a letter, or merge axes first",
+             "\"{}\": the result would have {} axes, more than {}", shown(text), axes, kMaxRank);
   for (const char c : term) {
     if (c == '.') continue;
     FIRN_CHECK(std::count(term.begin(), term.end(), c) == 1, "einsum",
-               "an axis is once in the result", "\"{}\" has {} twice after the arrow", text, c);
+               "an axis is once in the result", "\"{}\" has {} twice after the arrow", shown(text),
+               c);
     FIRN_CHECK(counts[static_cast<std::size_t>(number_of(c))] > 0, "einsum",
-               "a letter of the result is one of an operand", "\"{}\": no operand has {}", text, c);
+               "a letter of the result is one of an operand", "\"{}\": no operand has {}",
+               shown(text), c);
   }
 }
 
@@ -89,7 +97,8 @@ Equation::Equation(std::string_view text, std::span<const Tensor> operands) {
   terms.push_back(compact(text, left));
   FIRN_CHECK(terms.size() == operands.size(), "einsum",
              "name the axes of each operand, with commas between",
-             "\"{}\" has {} operands, and {} are given", text, terms.size(), operands.size());
+             "\"{}\" has {} operands, and {} are given", shown(text), terms.size(),
+             operands.size());
 
   std::array<int, kAll> counts{};  // how often a letter occurs
   int dotted = 0;                  // the most axes that a "..." stands for
@@ -99,8 +108,8 @@ Equation::Equation(std::string_view text, std::span<const Tensor> operands) {
     const bool dots = terms[i].find('.') != std::string::npos;
     FIRN_CHECK(dots ? named - 1 <= rank : named == rank, "einsum",
                "name each axis by a letter, or let ... stand for some",
-               "\"{}\": operand {}, \"{}\", names {} axes of {}", text, i,
-               dots ? std::string(terms[i]).replace(terms[i].find('.'), 1, "...") : terms[i],
+               "\"{}\": operand {}, \"{}\", names {} axes of {}", shown(text), i,
+               shown(dots ? std::string(terms[i]).replace(terms[i].find('.'), 1, "...") : terms[i]),
                dots ? named - 1 : named, describe(operands[i]));
     if (dots) dotted = std::max(dotted, rank - named + 1);
     for (const char c : terms[i])
@@ -120,10 +129,10 @@ Equation::Equation(std::string_view text, std::span<const Tensor> operands) {
       for (int other = 0; other < axis; ++other)
         FIRN_CHECK(own[other] != own[axis] || operands[i].shape()[other] == n, "einsum",
                    "a diagonal has axes of one size",
-                   "\"{}\": {} is twice in operand {}, with sizes {} and {}: {}", text,
+                   "\"{}\": {} is twice in operand {}, with sizes {} and {}: {}", shown(text),
                    name_of(own[axis]), i, operands[i].shape()[other], n, describe(operands[i]));
       FIRN_CHECK(n == sizes[l] || n == 1 || sizes[l] == 1, "einsum", "a letter has one size, or 1",
-                 "\"{}\": {} has size {} in operand {}, {}, and {} in operand {}, {}", text,
+                 "\"{}\": {} has size {} in operand {}, {}, and {} in operand {}, {}", shown(text),
                  name_of(own[axis]), sizes[l], owners[l], describe(operands[owners[l]]), n, i,
                  describe(operands[i]));
       if (sizes[l] == 1) sizes[l] = n, owners[l] = i;
@@ -195,14 +204,16 @@ Pair cheapest(std::string_view text, const std::vector<Lettered>& parts, Letters
         best = pair;
     }
   FIRN_CHECK(best.second > 0, "einsum", "sum over some letters first",
-             "\"{}\": each product of two operands would have more than {} axes", text, kMaxRank);
+             "\"{}\": each product of two operands would have more than {} axes", shown(text),
+             kMaxRank);
   return best;
 }
 
 }  // namespace
 
 Tensor einsum(std::string_view text, std::span<const Tensor> operands) try {
-  FIRN_CHECK(!operands.empty(), "einsum", "", "\"{}\" has no operands", text);
+  FIRN_CHECK(!operands.empty(), "einsum", "give one tensor for each term", "\"{}\" has no operands",
+             text);
   for (const Tensor& t : operands) {
     require_defined("einsum", t);
     if (operands.size() == 1) continue;

@@ -109,6 +109,7 @@ Tensor tensordot(const Tensor& a, const Tensor& b, const Axes& axes_a, const Axe
 Tensor outer(const Tensor& a, const Tensor& b) {
   require_rank_of("outer", a, 1, "flatten it, or call tensordot(a, b, 0)");
   require_rank_of("outer", b, 1, "flatten it, or call tensordot(a, b, 0)");
+  require_computed("outer", a);
   return mul(unsqueeze(a, 1), b);
 }
 

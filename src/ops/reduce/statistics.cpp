@@ -81,6 +81,7 @@ struct Ranks {
 Tensor quantiles(const Tensor& operand, const std::vector<double>& q, bool list,
                  const QuantileOptions& options) {
   require_floating("quantile", operand);
+  require_named("quantile", "Interpolation", options.interpolation, Interpolation::midpoint);
   const Reduction r("quantile", operand, options.axes, options.keepdims);
   r.require_elements("quantile", operand);
   Ranks ranks;
@@ -158,7 +159,7 @@ void require_histogram(const Tensor& x) {
 }  // namespace
 
 Tensor median(const Tensor& x) {
-  require_defined("median", x);
+  require_computed("median", x);
   const Reduction r("median", x, {}, false);
   r.require_elements("median", x);
   const Tensor list = as_list(x);
@@ -188,7 +189,8 @@ Sorted median(const Tensor& x, std::int64_t axis, bool keepdims) {
 
 const char* to_string(Interpolation interpolation) noexcept {
   constexpr const char* names[] = {"linear", "lower", "higher", "nearest", "midpoint"};
-  return names[static_cast<int>(interpolation)];
+  const auto number = static_cast<std::size_t>(interpolation);
+  return number < std::size(names) ? names[number] : "unknown interpolation";
 }
 
 Tensor quantile(const Tensor& x, double q, const QuantileOptions& options) try {
@@ -245,7 +247,7 @@ FIRN_OUT_OF_MEMORY("histogram")
 
 Histogram histogram(const Tensor& x, const Tensor& edges, const HistogramOptions& options) {
   require_histogram(x);
-  require_same("histogram", x, edges);
+  require_same("histogram", x, edges, false);
   FIRN_CHECK(edges.rank() == 1 && edges.numel() >= 2, "histogram", "n bins have n + 1 edges",
              "edges are a list of two or more numbers, got {}", describe(edges));
   if (edges.device().is_cpu() && !runtime::dry_run()) {

@@ -79,6 +79,8 @@ LossScale LossScale::dynamic(const DynamicLossScale& o) {
              "growth_interval is {}, less than 1", o.growth_interval);
   FIRN_CHECK(o.hysteresis >= 1, kOp, "1 backs off at the first overflow",
              "hysteresis is {}, less than 1", o.hysteresis);
+  require_named(kOp, "HysteresisRefill", o.refill, HysteresisRefill::on_clean_step);
+  require_named(kOp, "OverflowPolicy", o.on_overflow, OverflowPolicy::retry);
   LossScale out;
   out.kind_ = Kind::dynamic;
   out.options_ = o;

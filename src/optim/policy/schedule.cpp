@@ -14,11 +14,13 @@ namespace firn::optim {
 namespace {
 
 void require_rate(const char* op, const char* name, double value) {
-  FIRN_CHECK(value >= 0 && value < HUGE_VAL, op, "", "{} is {}, not in [0, inf)", name, value);
+  FIRN_CHECK(value >= 0 && value < HUGE_VAL, op, "give a finite number of 0 or more",
+             "{} is {}, not in [0, inf)", name, value);
 }
 
 void require_steps(const char* op, const char* name, std::int64_t value, std::int64_t least = 1) {
-  FIRN_CHECK(value >= least, op, "", "{} is {}, less than {}", name, value, least);
+  FIRN_CHECK(value >= least, op, "steps are counted in applied steps of the optimizer",
+             "{} is {}, less than {}", name, value, least);
 }
 
 Schedule of(const Schedule::Piece& first) {
@@ -93,7 +95,6 @@ void append_all(Schedule& out, const Schedule& s, std::int64_t begin, std::int64
 // ---- The class ----
 
 Schedule::Schedule(double value) {
-  require_rate("Schedule", "the value", value);
   pieces_[0] = {.from = value, .to = value};
   count_ = 1;
 }
@@ -196,8 +197,8 @@ Schedule cyclic(double base, double max, std::int64_t half, const CyclicOptions&
   require_rate("cyclic", "base", base);
   require_rate("cyclic", "max", max);
   require_steps("cyclic", "half", half);
-  FIRN_CHECK(half <= std::numeric_limits<std::int64_t>::max() / 2, "cyclic", "", "half is {}",
-             half);
+  FIRN_CHECK(half <= std::numeric_limits<std::int64_t>::max() / 2, "cyclic",
+             "give fewer steps, 2^62 at most", "half is {}", half);
   for (const auto& [name, factor] :
        {std::pair{"per_cycle", options.per_cycle}, std::pair{"per_step", options.per_step}})
     FIRN_CHECK(factor >= 0 && factor <= 1, "cyclic", "1 leaves the height of cycles as it is",
@@ -279,6 +280,7 @@ Schedule polynomial(double lr, std::int64_t steps, double power, double end) {
 
 Schedule warmup(std::int64_t steps, const Schedule& then) {
   require_steps("warmup", "steps", steps, 0);
+  require_rate("warmup", "the rate to reach", then.at(0));
   if (steps == 0) return then;
   const double target = then.at(0), n = static_cast<double>(steps);
   Schedule out = of({.kind = Schedule::Kind::linear,
@@ -293,11 +295,11 @@ Schedule one_cycle(double max, std::int64_t steps, double rise, double start_div
                    double end_divisor) {
   require_rate("one_cycle", "max", max);
   require_steps("one_cycle", "steps", steps, 3);
-  FIRN_CHECK(rise > 0 && rise < 1, "one_cycle", "", "rise is {}, not in (0, 1)", rise);
+  FIRN_CHECK(rise > 0 && rise < 1, "one_cycle", "0.3 is usual", "rise is {}, not in (0, 1)", rise);
   FIRN_CHECK(
       start_divisor >= 1 && start_divisor < HUGE_VAL && end_divisor >= 1 && end_divisor < HUGE_VAL,
-      "one_cycle", "", "start_divisor and end_divisor are {} and {}, not in [1, inf)",
-      start_divisor, end_divisor);
+      "one_cycle", "25 and 1e4 are usual",
+      "start_divisor and end_divisor are {} and {}, not in [1, inf)", start_divisor, end_divisor);
   const auto share = static_cast<std::int64_t>(std::llround(rise * static_cast<double>(steps)));
   const std::int64_t peak = std::clamp<std::int64_t>(share - 1, 1, steps - 2);
   Schedule out =
@@ -319,7 +321,8 @@ Schedule sequence(std::initializer_list<std::pair<Schedule, std::int64_t>> parts
     const bool last = part + 1 == parts.end();
     if (!last) {
       require_steps("sequence", "the length of a part", part->second);
-      FIRN_CHECK(part->second < kForever - begin, "sequence", "", "the parts are too long");
+      FIRN_CHECK(part->second < kForever - begin, "sequence", "give fewer steps",
+                 "the parts are too long");
     }
     const std::int64_t end = last ? kForever : begin + part->second;
     append_all(out, part->first, begin, end);
@@ -343,6 +346,7 @@ Schedule scaled(const Schedule& s, double factor) {
 Schedule scaled_for_batch(const Schedule& s, double factor, BatchScaling rule) {
   FIRN_CHECK(factor > 0 && factor < HUGE_VAL, "scaled_for_batch",
              "give new batch size / old batch size", "factor is {}, not a positive number", factor);
+  require_named("scaled_for_batch", "BatchScaling", rule, BatchScaling::square_root);
   return scaled(s, rule == BatchScaling::linear ? factor : std::sqrt(factor));
 }
 
@@ -353,9 +357,10 @@ Plateau::Plateau(const Options& options)
   require_rate("Plateau", "lr", options.lr);
   require_rate("Plateau", "min_lr", options.min_lr);
   require_rate("Plateau", "threshold", options.threshold);
-  FIRN_CHECK(options.factor > 0 && options.factor < 1, "Plateau", "", "factor is {}, not in (0, 1)",
-             options.factor);
-  FIRN_CHECK(options.patience >= 0, "Plateau", "", "patience is {}, less than 0", options.patience);
+  FIRN_CHECK(options.factor > 0 && options.factor < 1, "Plateau", "0.1 is usual",
+             "factor is {}, not in (0, 1)", options.factor);
+  FIRN_CHECK(options.patience >= 0, "Plateau", "10 is usual", "patience is {}, less than 0",
+             options.patience);
 }
 
 bool Plateau::observe(double value) {

@@ -8,7 +8,7 @@
 #include "firn/ops/losses.h"
 #include "firn/random.h"
 #include "kernels/copy.h"
-#include "optim/batch_scope.h"
+#include "optim/cycle/batch_scope.h"
 #include "optim/impl.h"
 #include "optim/ranks/interleaved.h"
 #include "runtime/graph/draw_tape.h"
@@ -88,10 +88,14 @@ void ExactSums::reserve(const ParamStore& store, std::size_t parts) {
 }
 
 void ExactSums::drop() noexcept {
-  ExactSums none;
-  none.loaded_ = std::move(loaded_);
-  none.resumed_ = resumed_;
-  *this = std::move(none);
+  sources_.erase(sources_.begin() + 1, sources_.end());  // a new list would need memory
+  sources_.front() = Source();
+  rank_ = 0;
+  random_ = {};
+  done_ = std::vector<Node>();
+  free_ = std::vector<std::vector<Tensor>>();
+  received_ = std::vector<std::uint8_t>();
+  exchange_ = Exchange();
 }
 
 void ExactSums::prepare(const ParamStore& store, const std::vector<QuantumWork>& works,
@@ -384,7 +388,7 @@ void run_quantum(Optimizer& optimizer, std::int64_t q, std::int64_t samples,
   std::vector<Tensor> beside;
   {
     const BackwardOfQuantum scope(impl, interleaved, i);
-    optimizer.backward(value);
+    impl.add_loss(value);
     scope.fill_gaps();
     beside = scope.beside();
   }

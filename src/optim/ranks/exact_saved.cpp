@@ -145,7 +145,7 @@ std::vector<StateEntry> Optimizer::Impl::batch_in_file() {
   of_batch.tensor = empty({0}, DType::u8, Device::cpu());
   of_batch.any_rows = true;
   of_batch.prepare = [this, read, n](const Tensor& bytes) -> std::function<void()> {
-    require_outside_batch("load_run()");
+    require_outside_cycle("load_run()");
     if (!bytes.defined()) {
       if (read->parameters > 0) fail_foreign(store.op(), "there are sums alone");
       return [this] { exact.forget(); };

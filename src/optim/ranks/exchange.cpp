@@ -310,6 +310,7 @@ void Optimizer::Impl::combine_ranks() {
 // ---- A cycle in a saved run ----
 
 std::string Optimizer::Impl::why_not_saved() const {
+  if (broken && passes > 0) return "a backward() of its cycle is running";
   if (broken) return "a backward() of its cycle has failed half-way";
   if (torn) return "the ranks' parts of the last step have not all come here";
   if (combined) return "a step has failed after the ranks had added up their gradients";

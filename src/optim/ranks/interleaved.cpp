@@ -23,7 +23,7 @@ std::string in_words(const autograd::BatchParts::Place& place) {
 }  // namespace
 
 InterleavedQuanta::InterleavedQuanta(OptimizerAccess::Impl& impl, std::int64_t quanta,
-                                     const char* why_alone) noexcept
+                                     const char* why_alone)
     : impl_(impl), why_alone_(why_alone), quanta_(static_cast<std::size_t>(quanta)) {}
 
 const std::string& InterleavedQuanta::op() const noexcept { return impl_.store.op(); }

@@ -24,8 +24,7 @@ class InterleavedQuanta final : public autograd::BatchParts {
  public:
   /// So many quanta are this rank's. All ranks of the optimizer make one. `why_alone`: why quanta
   /// cannot meet in this batch, or null.
-  InterleavedQuanta(OptimizerAccess::Impl& impl, std::int64_t quanta,
-                    const char* why_alone) noexcept;
+  InterleavedQuanta(OptimizerAccess::Impl& impl, std::int64_t quanta, const char* why_alone);
   InterleavedQuanta(const InterleavedQuanta&) = delete;
   InterleavedQuanta& operator=(const InterleavedQuanta&) = delete;
 

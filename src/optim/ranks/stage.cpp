@@ -4,7 +4,7 @@
 
 #include "autograd/node.h"
 #include "kernels/optim.h"
-#include "optim/batch_scope.h"
+#include "optim/cycle/batch_scope.h"
 #include "optim/impl.h"
 
 namespace firn::optim {
@@ -30,8 +30,7 @@ void backward_stage(Optimizer& optimizer, const Tensor& output, const Tensor& gr
   impl.check_ready();
   const bool first = impl.at.micro_steps == 0;
   impl.begin_micro_step();
-  impl.broken = true;
-  try {
+  const auto pass = [&] {
     const Tensor seed = empty({}, DType::f32, store.device());
     const Tensor sum = zeros({}, DType::f64, store.device());
     *sum.mutable_view().as<double>() = loss;
@@ -41,10 +40,8 @@ void backward_stage(Optimizer& optimizer, const Tensor& output, const Tensor& gr
                          first ? Arenas() : store.arenas(), store.stream());
     const autograd::CycleScope cycle(impl);
     autograd::backward_from(output, gradient, nullptr, false);
-  } catch (const OutOfMemory& e) {
-    impl.out_of_memory(e, nullptr);
-  }
-  impl.broken = false;
+  };
+  impl.run_guarded(pass, nullptr);
   store.ledger().note();
 }
 

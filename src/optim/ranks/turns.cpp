@@ -188,13 +188,7 @@ void Optimizer::Impl::run_turns(std::int64_t micro_steps,
 
 void Optimizer::Impl::idle_turn() {
   if (!buckets) return;
-  broken = true;
-  try {
-    take_turn_of_others(seed_sums().unit);
-  } catch (const OutOfMemory& e) {
-    out_of_memory(e, nullptr);
-  }
-  broken = false;
+  run_guarded([this] { take_turn_of_others(seed_sums().unit); }, nullptr);
 }
 
 void Optimizer::Impl::tell_failure(const std::exception_ptr& failure) noexcept {

@@ -78,6 +78,7 @@ GroupSetup setup_rules(const char* op, const Options& o, const kernels::UpdateRu
 /// What the optimizer needs of the options beside the rules of its groups.
 template <class Options>
 RunSetup setup_run(const char* op, const Options& o) {
+  require_lr(op, o.lr);
   if constexpr (requires { o.weight_lr_power; }) {
     FIRN_CHECK(o.warmup_steps >= 0, op, "0 is no warm-up", "warmup_steps is {}", o.warmup_steps);
     require_option(op, "r", o.r, 0, "0 is usual");

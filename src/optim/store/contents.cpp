@@ -1,5 +1,6 @@
 // What a ParamStore shows: its state, and the names of its parameters.
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -63,13 +64,26 @@ std::string ParamStore::label(std::size_t i) const {
   return label_of(i, parameters_[i].name, parameters_[i].tensor);
 }
 
-std::string ParamStore::names() const {
+std::string ParamStore::names_of(const std::vector<std::size_t>& which) const {
   constexpr std::size_t kMost = 8;
   std::string out;
-  for (std::size_t i = 0; i < std::min(parameters_.size(), kMost); ++i)
-    out += (i > 0 ? "; " : "") + label(i);
-  if (parameters_.size() > kMost) out += fmt::format("; and {} more", parameters_.size() - kMost);
+  for (std::size_t i = 0; i < std::min(which.size(), kMost); ++i)
+    out += (i > 0 ? "; " : "") + label(which[i]);
+  if (which.size() > kMost) out += fmt::format("; and {} more", which.size() - kMost);
   return out;
+}
+
+std::string ParamStore::names() const {
+  std::vector<std::size_t> all(parameters_.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  return names_of(all);
+}
+
+std::string ParamStore::unheld() const {
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (!ledger_.noted(i) && parameters_[i].tensor.impl()->use_count() == 1) found.push_back(i);
+  return names_of(found);
 }
 
 std::vector<Tensor> ParamStore::averages(const autograd::Peers* peers) const {

@@ -25,6 +25,7 @@ ParamStore::ParamStore(std::string op, const std::vector<GroupSetup>& groups,
                        const StoreOptions& options)
     : op_(std::move(op)), options_(options) {
   collect(groups);
+  require_named(op_, "StateMemory", options_.memory, StateMemory::file);
   FIRN_CHECK(options_.memory != StateMemory::host || !device_.is_cpu(), op_,
              "leave it out, or take StateMemory::file",
              "StateMemory::host: the parameters on {} "

@@ -146,6 +146,9 @@ class ParamStore {
   std::string label(std::size_t i) const;
   /// The labels of all, or of the first ones and how many more there are.
   std::string names() const;
+  /// The labels of parameters that have received no gradient and of which only the optimizer has a
+  /// handle, as names() lists them; empty if there are none.
+  std::string unheld() const;
   /// For reports: '3, "encoder.weight"', or '3'.
   const std::shared_ptr<const std::vector<std::string>>& short_names() const noexcept {
     return short_names_;
@@ -244,6 +247,8 @@ class ParamStore {
                                          const autograd::Peers& peers) const;
 
  private:
+  std::string names_of(const std::vector<std::size_t>& which) const;
+
   struct Parameter {
     Tensor tensor;
     std::string name;  ///< empty: not known

@@ -29,7 +29,7 @@ namespace firn {
 const char* to_string(Owner owner) noexcept {
   constexpr const char* names[] = {"weights",     "masters",    "gradients", "optimizer",
                                    "activations", "recomputed", "workspace", "data"};
-  return names[static_cast<int>(owner)];
+  return owner <= Owner::data ? names[static_cast<int>(owner)] : "unknown owner";
 }
 
 namespace {
@@ -42,7 +42,10 @@ std::atomic<std::int64_t> allocations_until_failure{-1};
 std::atomic<bool> failure_is_sticky{false};
 }  // namespace
 
-OwnerScope::OwnerScope(Owner owner) noexcept : previous_(current_owner) { current_owner = owner; }
+OwnerScope::OwnerScope(Owner owner) : previous_(current_owner) {
+  require_named("OwnerScope", "Owner", owner, Owner::data);
+  current_owner = owner;
+}
 OwnerScope::~OwnerScope() { current_owner = previous_; }
 Owner OwnerScope::current() noexcept { return current_owner; }
 

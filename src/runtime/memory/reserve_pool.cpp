@@ -86,6 +86,7 @@ MemoryReserve::MemoryReserve(MemoryReserve&& other) noexcept = default;
 MemoryReserve& MemoryReserve::operator=(MemoryReserve&& other) noexcept = default;
 
 MemoryReserve::MemoryReserve(const std::function<void()>& work, Device device, Owner owner) try {
+  require_named("MemoryReserve", "Owner", owner, Owner::data);
   MemoryReserve measured;
   measured.pool_ = Ref<memory::ReservePool>(new memory::ReservePool(device));
   plan_memory(

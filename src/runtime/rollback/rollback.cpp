@@ -176,7 +176,10 @@ RollbackPoint::RollbackPoint()
 
 RollbackPoint::RollbackPoint(std::initializer_list<Rollback> kinds) try {
   std::uint8_t covered = 0;
-  for (const Rollback kind : kinds) covered |= Impl::bit(kind);
+  for (const Rollback kind : kinds) {
+    require_named("RollbackPoint", "Rollback", kind, Rollback::gradients);
+    covered |= Impl::bit(kind);
+  }
   impl_ = std::make_unique<Impl>(covered);
   RollbackSeam::push(*impl_);
 }
@@ -191,7 +194,10 @@ RollbackPoint::~RollbackPoint() {
 }
 
 void RollbackPoint::roll_back() { roll_back_kinds(impl_->covered); }
-void RollbackPoint::roll_back(Rollback kind) { roll_back_kinds(Impl::bit(kind)); }
+void RollbackPoint::roll_back(Rollback kind) {
+  require_named("RollbackPoint", "Rollback", kind, Rollback::gradients);
+  roll_back_kinds(Impl::bit(kind));
+}
 
 void RollbackPoint::roll_back_kinds(std::uint8_t kinds) {
   FIRN_CHECK(impl_->is_mine(), "RollbackPoint", "use it in the thread that made it",

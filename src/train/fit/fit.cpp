@@ -33,7 +33,7 @@ FitReport fit_with(const Parts& parts, Feed& feed, Objective objective, const Fi
 }  // namespace
 
 FitReport fit(nn::Module& net, optim::Optimizer& optimizer, data::Loader& loader,
-              const LossFunction& loss, const FitOptions& options) {
+              const LossFunction& loss, const FitOptions& options) try {
   FIRN_CHECK(loss, kOp, "", "there is no loss");
   const auto& impl = optim::OptimizerAccess::impl(optimizer);
   const bool exact = impl.options.exact.quantum > 0;
@@ -71,22 +71,25 @@ FitReport fit(nn::Module& net, optim::Optimizer& optimizer, data::Loader& loader
   const Parts parts{.modules = {{"", net}}, .optimizers = {{"", optimizer}}};
   return fit_with(parts, feed, objective, options, loader.options().group);
 }
+FIRN_OUT_OF_MEMORY(kOp)
 
 FitReport fit(const Parts& parts, data::Loader& loader,
               const std::function<void(const data::LoaderBatch&)>& step,
-              const FitOptions& options) {
+              const FitOptions& options) try {
   FIRN_CHECK(step, kOp, "", "there is no step");
   check_own_step(options);
   LoaderFeed feed(loader, step);
   return fit_with(parts, feed, {}, options, loader.options().group);
 }
+FIRN_OUT_OF_MEMORY(kOp)
 
 FitReport fit(const Parts& parts, data::ResidentBatches& batches, const std::function<void()>& step,
-              const FitOptions& options) {
+              const FitOptions& options) try {
   FIRN_CHECK(step, kOp, "", "there is no step");
   check_own_step(options);
   ResidentFeed feed(batches, step);
   return fit_with(parts, feed, {}, options, {});
 }
+FIRN_OUT_OF_MEMORY(kOp)
 
 }  // namespace firn::train

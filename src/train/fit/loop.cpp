@@ -45,6 +45,7 @@ const FitOptions& checked(const Parts& parts, const FitOptions& o, const dist::G
   FIRN_CHECK(!parts.optimizers.empty(), kOp, "", "there is no optimizer");
   check_names(parts.modules, "module");
   check_names(parts.optimizers, "optimizer");
+  require_named(kOp, "Partial", o.partial, optim::Partial::drop);
   FIRN_CHECK(o.epochs >= 1, kOp, "give 1 or more", "epochs is {}", o.epochs);
   FIRN_CHECK(o.log.every >= 0, kOp, "0: no records of steps", "log.every is {}", o.log.every);
   FIRN_CHECK(!o.log.path.empty() || (o.log.every == 0 && o.log.settings.empty()), kOp,

@@ -42,61 +42,88 @@ std::string json_integers(std::span<const std::int64_t> numbers) {
 
 }  // namespace
 
-Record::Record(std::string_view kind) : kind_(kind) {
+Record::Record(std::string_view kind) try : kind_(kind) {
   FIRN_CHECK(!kind.empty(), kOp, "name what the record is about", "its kind is empty");
   add("record", kind);
 }
+FIRN_OUT_OF_MEMORY(kOp)
 
-Record& Record::member(std::string_view name, std::string_view json) {
+Record& Record::member(std::string_view name, std::string_view json) try {
   FIRN_CHECK(!name.empty(), kOp, "", "a name is empty");
   FIRN_CHECK(std::find(names_.begin(), names_.end(), name) == names_.end(), kOp,
              "readers take the first value or the last one", "the name {} is added twice",
              io::quoted_for_message(name));
   std::string text = json_text(name) + ':';
   text += json;
-  names_.emplace_back(name);
+  members_.reserve(members_.size() + text.size() + 1);
+  names_.emplace_back(name);  // the last that may fail
   if (!members_.empty()) members_ += ',';
   members_ += text;
   return *this;
 }
+FIRN_OUT_OF_MEMORY(kOp)
 
-Record& Record::add_bool(std::string_view name, bool value) {
+Record& Record::add_bool(std::string_view name, bool value) try {
   return member(name, value ? "true" : "false");
 }
-Record& Record::add_number(std::string_view name, double value) {
+FIRN_OUT_OF_MEMORY(kOp)
+
+Record& Record::add_number(std::string_view name, double value) try {
   return member(name, json_number(value));
 }
-Record& Record::add_integer(std::string_view name, std::int64_t value) {
+FIRN_OUT_OF_MEMORY(kOp)
+
+Record& Record::add_integer(std::string_view name, std::int64_t value) try {
   return member(name, fmt::format("{}", value));
 }
-Record& Record::add_unsigned(std::string_view name, std::uint64_t value) {
+FIRN_OUT_OF_MEMORY(kOp)
+
+Record& Record::add_unsigned(std::string_view name, std::uint64_t value) try {
   return member(name, fmt::format("{}", value));
 }
-Record& Record::add(std::string_view name, std::string_view text) {
+FIRN_OUT_OF_MEMORY(kOp)
+
+Record& Record::add(std::string_view name, std::string_view text) try {
   return member(name, json_text(text));
 }
-Record& Record::add(std::string_view name, const Record& nested) {
+FIRN_OUT_OF_MEMORY(kOp)
+
+Record& Record::add(std::string_view name, const Record& nested) try {
   return member(name, nested.text());
 }
-Record& Record::add(std::string_view name, std::span<const Record> list) {
+FIRN_OUT_OF_MEMORY(kOp)
+
+Record& Record::add(std::string_view name, std::span<const Record> list) try {
   return member(name, json_list(list, [](const Record& r) { return r.text(); }));
 }
-Record& Record::add(std::string_view name, std::span<const double> numbers) {
+FIRN_OUT_OF_MEMORY(kOp)
+
+Record& Record::add(std::string_view name, std::span<const double> numbers) try {
   return member(name, json_list(numbers, json_number));
 }
-Record& Record::add(std::string_view name, std::span<const std::int64_t> numbers) {
+FIRN_OUT_OF_MEMORY(kOp)
+
+Record& Record::add(std::string_view name, std::span<const std::int64_t> numbers) try {
   return member(name, json_integers(numbers));
 }
-Record& Record::add(std::string_view name, std::span<const std::vector<std::int64_t>> rows) {
+FIRN_OUT_OF_MEMORY(kOp)
+
+Record& Record::add(std::string_view name, std::span<const std::vector<std::int64_t>> rows) try {
   return member(name, json_list(rows, [](const std::vector<std::int64_t>& row) {
                   return json_integers(row);
                 }));
 }
-Record& Record::add(std::string_view name, std::span<const std::string> texts) {
+FIRN_OUT_OF_MEMORY(kOp)
+
+Record& Record::add(std::string_view name, std::span<const std::string> texts) try {
   return member(name, json_list(texts, json_text));
 }
-Record& Record::add(std::string_view name, std::nullopt_t) { return member(name, "null"); }
+FIRN_OUT_OF_MEMORY(kOp)
 
-std::string Record::text() const { return '{' + members_ + '}'; }
+Record& Record::add(std::string_view name, std::nullopt_t) try { return member(name, "null"); }
+FIRN_OUT_OF_MEMORY(kOp)
+
+std::string Record::text() const try { return '{' + members_ + '}'; }
+FIRN_OUT_OF_MEMORY(kOp)
 
 }  // namespace firn::train

@@ -31,7 +31,7 @@ RunLog::~RunLog() = default;
 RunLog::RunLog(RunLog&&) noexcept = default;
 RunLog& RunLog::operator=(RunLog&&) noexcept = default;
 
-RunLog::RunLog(const std::string& path, std::int64_t keep) : file_(std::make_unique<File>()) {
+RunLog::RunLog(const std::string& path, std::int64_t keep) try : file_(std::make_unique<File>()) {
   FIRN_CHECK(!path.empty(), "RunLog", "", "the path is empty");
   FIRN_CHECK(keep >= 0, "RunLog", "", "{} bytes are to stay", keep);
   File& f = *file_;
@@ -53,10 +53,11 @@ RunLog::RunLog(const std::string& path, std::int64_t keep) : file_(std::make_uni
   if (S_ISREG(now.st_mode) && ::ftruncate(f.descriptor, keep) != 0) f.fail("cannot be cut", errno);
   f.bytes = keep;
 }
+FIRN_OUT_OF_MEMORY("RunLog")
 
 std::int64_t RunLog::bytes() const noexcept { return file_ ? file_->bytes : 0; }
 
-void RunLog::write(const Record& record) {
+void RunLog::write(const Record& record) try {
   if (!file_) return;
   File& f = *file_;
   const std::string line = record.text() + '\n';
@@ -75,5 +76,6 @@ void RunLog::write(const Record& record) {
   }
   f.bytes += static_cast<std::int64_t>(line.size());
 }
+FIRN_OUT_OF_MEMORY("RunLog")
 
 }  // namespace firn::train

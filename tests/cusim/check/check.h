@@ -16,6 +16,7 @@ struct Access {
   bool write;
   bool atomic;
   const void* pc;
+  bool aligned = true;  ///< the compiler takes the address for a multiple of the size
 };
 void on_access(const Access& access);
 
@@ -30,7 +31,7 @@ void after_atomic(const void* address);
 /// The block's memory is freed.
 void forget_block(Block& block);
 /// The set of blocks has changed.
-void forget_last_block();
+void forget_blocks();
 /// Code that is no kernel has written [p, p + bytes).
 void wrote(void* p, std::size_t bytes);
 #else
@@ -42,7 +43,7 @@ inline void after_warp_sync(unsigned, bool) {}
 inline void after_fence() {}
 inline void after_atomic(const void*) {}
 inline void forget_block(Block&) {}
-inline void forget_last_block() {}
+inline void forget_blocks() {}
 inline void wrote(void*, std::size_t) {}
 #endif
 

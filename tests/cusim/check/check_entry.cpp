@@ -1,6 +1,5 @@
 // The functions that the compiler calls from kernels in check mode: in place of libtsan's before
-// each load, store and atomic operation (-fsanitize=thread), and of libubsan's where an index or an
-// alignment is wrong (-fsanitize=bounds,alignment).
+// each load, store and atomic operation (-fsanitize=thread).
 #include <cstdint>
 
 #include "check.h"
@@ -19,8 +18,8 @@ void atomic_access(const volatile T* p, bool write, const void* pc) {
   on_access({reinterpret_cast<char*>(const_cast<T*>(p)), sizeof(T), write, true, pc});
 }
 
-void plain_access(void* p, std::size_t bytes, bool write, const void* pc) {
-  on_access({static_cast<char*>(p), bytes, write, false, pc});
+void plain_access(void* p, std::size_t bytes, bool write, const void* pc, bool aligned = true) {
+  on_access({static_cast<char*>(p), bytes, write, false, pc, aligned});
 }
 
 }  // namespace
@@ -33,11 +32,12 @@ void __tsan_func_exit() {}
 void __tsan_vptr_update(void**, void*) {}
 void __tsan_vptr_read(void**) {}
 
-#define CUSIM_ACCESS(bytes)                                                             \
-  void __tsan_read##bytes(void* p) { plain_access(p, bytes, false, CALLER); }           \
-  void __tsan_write##bytes(void* p) { plain_access(p, bytes, true, CALLER); }           \
-  void __tsan_unaligned_read##bytes(void* p) { plain_access(p, bytes, false, CALLER); } \
-  void __tsan_unaligned_write##bytes(void* p) { plain_access(p, bytes, true, CALLER); }
+// An unaligned one is of a type that asks for less, or the compiler has merged several.
+#define CUSIM_ACCESS(bytes)                                                                    \
+  void __tsan_read##bytes(void* p) { plain_access(p, bytes, false, CALLER); }                  \
+  void __tsan_write##bytes(void* p) { plain_access(p, bytes, true, CALLER); }                  \
+  void __tsan_unaligned_read##bytes(void* p) { plain_access(p, bytes, false, CALLER, false); } \
+  void __tsan_unaligned_write##bytes(void* p) { plain_access(p, bytes, true, CALLER, false); }
 CUSIM_ACCESS(1)
 CUSIM_ACCESS(2)
 CUSIM_ACCESS(4)
@@ -45,8 +45,8 @@ CUSIM_ACCESS(8)
 CUSIM_ACCESS(16)
 #undef CUSIM_ACCESS
 
-void __tsan_read_range(void* p, std::size_t bytes) { plain_access(p, bytes, false, CALLER); }
-void __tsan_write_range(void* p, std::size_t bytes) { plain_access(p, bytes, true, CALLER); }
+void __tsan_read_range(void* p, std::size_t bytes) { plain_access(p, bytes, false, CALLER, false); }
+void __tsan_write_range(void* p, std::size_t bytes) { plain_access(p, bytes, true, CALLER, false); }
 
 #define CUSIM_ATOMIC_UPDATE(bits, T, name)                      \
   T __tsan_atomic##bits##_##name(volatile T* p, T value, int) { \
@@ -81,6 +81,11 @@ void __tsan_write_range(void* p, std::size_t bytes) { plain_access(p, bytes, tru
     atomic_access(p, true, CALLER);                                                                \
     return __atomic_compare_exchange_n(p, expected, value, true, __ATOMIC_SEQ_CST,                 \
                                        __ATOMIC_SEQ_CST);                                          \
+  }                                                                                                \
+  T __tsan_atomic##bits##_compare_exchange_val(volatile T* p, T expected, T value, int, int) {     \
+    atomic_access(p, true, CALLER);                                                                \
+    __atomic_compare_exchange_n(p, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);   \
+    return expected;                                                                               \
   }
 CUSIM_ATOMIC(8, std::uint8_t)
 CUSIM_ATOMIC(16, std::uint16_t)
@@ -90,25 +95,5 @@ CUSIM_ATOMIC(64, std::uint64_t)
 #undef CUSIM_ATOMIC_UPDATE
 void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 void __tsan_atomic_signal_fence(int) {}
-
-// ---- UndefinedBehaviorSanitizer: the beginnings of its records ----
-
-struct UbsanPlace {
-  const char* file;
-  std::uint32_t line, column;
-};
-
-static void report_undefined(const char* what, const UbsanPlace& place, const void* pc) {
-  if (!cusim::kernel_code) return;
-  const cusim::EngineCode scope;
-  cusim::engine.report_pc = pc;
-  cusim::fail("%s at %s:%u", what, cusim::base_name(place.file), place.line);
-}
-void __ubsan_handle_out_of_bounds(UbsanPlace* place, void*) {
-  report_undefined("index out of the bounds of its array", *place, CALLER);
-}
-void __ubsan_handle_type_mismatch_v1(UbsanPlace* place, void*) {
-  report_undefined("misaligned access", *place, CALLER);
-}
 
 }  // extern "C"

@@ -15,6 +15,7 @@ struct Stamp {
   std::uint16_t thread;    ///< in the block
   std::uint16_t barriers;  ///< that the block had passed
   std::uint16_t syncs;     ///< that the warp had passed
+  bool operator==(const Stamp&) const = default;
 };
 
 class HappensBefore {

@@ -58,7 +58,7 @@ std::vector<Fiber*>& free_fibers = *new std::vector<Fiber*>;
 
 /// The stack as if the fiber had just been switched away from, about to enter `entry`.
 void prepare(Fiber& fiber, void (*entry)()) {
-#ifdef CUSIM_ADDRESS_SANITIZER
+#if defined(CUSIM_ADDRESS_SANITIZER) && !defined(CUSIM_CHECK)  // else nothing poisons the stack
   __asan_unpoison_memory_region(fiber.stack, kStackBytes);
 #endif
   void** top = reinterpret_cast<void**>(fiber.stack + kStackBytes - 64);

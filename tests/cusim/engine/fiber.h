@@ -4,14 +4,6 @@
 
 #include <cstddef>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define CUSIM_ADDRESS_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define CUSIM_ADDRESS_SANITIZER 1
-#endif
-#endif
-
 namespace cusim {
 
 inline constexpr std::size_t kStackBytes = std::size_t{256} << 10;

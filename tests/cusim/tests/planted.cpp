@@ -17,12 +17,6 @@
 namespace {
 
 enum Mode { plain, sanitized, checked };
-// Its check of alignment does not see the one that GCC's reports.
-#if defined(__clang__)
-constexpr bool kClang = true;
-#else
-constexpr bool kClang = false;
-#endif
 #if defined(CUSIM_CHECK)
 constexpr Mode kMode = checked;
 #elif defined(CUSIM_ADDRESS_SANITIZER)
@@ -140,7 +134,7 @@ const std::vector<Fault>& faults() {
        {nothing, reported, reported},
        [](Buffers& b) { return kernels::shared_overrun(b.y), true; }},
       {"misaligned float4",
-       {nothing, kClang ? nothing : reported, reported},
+       {nothing, reported, reported},
        [](Buffers& b) { return kernels::misaligned_vector(b.x, b.y), true; }},
       {"host pointer in a kernel",
        {nothing, nothing, reported},

@@ -143,7 +143,9 @@ TEST_CASE("image folder: folders without images and options without sense are re
     return std::string("no error");
   };
   CHECK(error_of(path + "/none") ==
-        "[ImageFolder] " + path + "/none: cannot be listed: No such file or directory");
+        "[ImageFolder] " + path +
+            "/none: cannot be listed: No such file or directory; hint: name a folder that is there "
+            "and may be read");
   CHECK(error_of(path) == "[ImageFolder] " + path +
                               ": has no folders, one for each class; hint: expected "
                               "FOLDER/CLASS/NAME.png, .jpg or .jpeg");

@@ -98,6 +98,14 @@ struct Norms : nn::Module {
   }
 };
 
+/// The norms of volumes.
+struct VolumeNorms : nn::Module {
+  nn::BatchNorm3d batch{4};
+  nn::InstanceNorm3d instance{4, {.affine = true}};
+  FIRN_MEMBERS(batch, instance)
+  Tensor forward(const Tensor& x) override { return batch(x) + 2 * instance(x); }
+};
+
 std::shared_ptr<nn::Module> sample_model(const char* name) {
   return sample::make_model(name, sample::Options(), Device::cpu());
 }
@@ -142,6 +150,10 @@ std::vector<OnnxModel> network_models() {
   }));
   out.push_back(of_module("norms", stirred(std::make_shared<Norms>()),
                           [](std::int64_t n) { return images(n, 6, 4, 5); }));
+  out.push_back(
+      of_module("volume_norms", stirred(std::make_shared<VolumeNorms>()), [](std::int64_t n) {
+        return randn({n, 4, 2, 3, 5});
+      }));
   const auto encoder = std::make_shared<Encoder>();
   out.push_back(
       {.name = "encoder",

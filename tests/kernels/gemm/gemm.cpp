@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "firn/firn.h"
@@ -189,6 +190,38 @@ TEST_CASE("gemm: a result of many blocks, with the same bits for any number of t
   }
   for (const auto& r : results)
     CHECK(std::memcmp(r.data(), results[0].data(), r.size() * sizeof(float)) == 0);
+}
+
+TEST_CASE("gemm: a right factor that was packed before", "[host]") {
+  Generator g(1);
+  const auto [in, out] = GENERATE(std::pair{f32, f32}, std::pair{f64, f64}, std::pair{f16, f16},
+                                  std::pair{f16, f32}, std::pair{bf16, bf16}, std::pair{bf16, f32});
+  const bool flip = GENERATE(false, true);
+  // One row of blocks; several; columns and depths that fill no panel; too thin to pack f32.
+  for (const Case& s : std::vector<Case>{
+           {64, 1024, 256}, {300, 530, 70}, {33, 77, 131}, {7, 40, 50}, {64, 96, 0}, {0, 40, 50}}) {
+    const Tensor a = normal({s.m, s.k}, in, g),
+                 b = normal(flip ? Shape{s.n, s.k} : Shape{s.k, s.n}, in, g);
+    const Tensor bias = normal({s.n}, f32, g), old = normal({s.m, s.n}, out, g);
+    const ConstView right = flip ? swapped(b) : b.view();
+    kernels::PackedRight packed = kernels::plan_right(right, s.m);
+    INFO(s.m << " x " << s.k << " x " << s.n << " " << in << " -> " << out << " flip " << flip);
+    if (in == f64 || s.k == 0) CHECK(!packed.unit);
+    if (size_of(in) == 2 && s.k > 0) CHECK(packed.unit);
+    const Tensor memory = empty({packed.bytes}, u8);
+    packed.data = memory.mutable_view().data;
+    if (packed.unit) kernels::pack_right(right, packed);
+    for (const double beta : {0.0, 1.0}) {
+      const Tensor x = clone(old), y = clone(old);
+      const kernels::GemmArgs args{.alpha = 0.5, .beta = beta, .bias = bias.view()};
+      kernels::GemmArgs with = args;
+      with.packed = packed;
+      multiply(a.view(), right, x, args);
+      multiply(a.view(), right, y, with);
+      if (beta == 0) CHECK(std::memcmp(x.view().data, y.view().data, x.bytes()) == 0);
+      if (s.m > 0) CHECK(error_of(a.view(), right, y.view(), old.view(), with) <= 1);
+    }
+  }
 }
 
 TEST_CASE("gemm: operands and results without a unit stride") {

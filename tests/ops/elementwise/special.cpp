@@ -276,11 +276,13 @@ TEST_CASE("refusals: elementwise operations", "[ops]") {
   refused("lerp", {"[2, 3]", "[4]"}, [&] { lerp(x, x, zeros({4})); });
   refused("addcmul", {"0.5", "i64"}, [&] { addcmul(n, n, n, 0.5); });
   refused("addcmul", {}, [&] { addcmul(x, Tensor(), x); });
-  refused("clamp", {"neither bound", "[2, 3] f32 cpu"}, [&] { clamp(x, Tensor(), Tensor()); });
-  refused("clamp", {"f64"}, [&] { clamp(x, zeros({}, f64), Tensor()); });
-  refused("masked_fill", {"f32"}, [&] { masked_fill(x, x, 1.0); });
-  refused("masked_fill", {"[3]"}, [&] { masked_fill(x, flags, zeros({3})); });
-  refused("masked_fill", {"infinite as f16"}, [&] { masked_fill(zeros({3}, f16), flags, 1e9); });
+  refused("clamp", {"neither bound", "[2, 3] f32 cpu"},
+          [&] { return clamp(x, Tensor(), Tensor()); });
+  refused("clamp", {"f64"}, [&] { return clamp(x, zeros({}, f64), Tensor()); });
+  refused("masked_fill", {"f32"}, [&] { return masked_fill(x, x, 1.0); });
+  refused("masked_fill", {"[3]"}, [&] { return masked_fill(x, flags, zeros({3})); });
+  refused("masked_fill", {"infinite as f16"},
+          [&] { return masked_fill(zeros({3}, f16), flags, 1e9); });
   Tensor row = zeros({3});
   refused("masked_fill_", {"[2, 3] bool cpu", "[3] f32 cpu"}, [&] {
     masked_fill_(row, ones({2, 3}, boolean), 1);

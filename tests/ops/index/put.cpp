@@ -83,6 +83,28 @@ FIRN_OP_ROWS(put) {
       .args({real(), real(), mask()})
       .shapes({{{3, 4}, {}, {3}}, {{2, 3}, {1}, {2, 3}}})
       .accuracy(Accuracy::sum, 12);
+  Row("index",
+      [](const Args& x) {
+        return firn::index(x[0], {x[1], x[2]});
+      })
+      .args({real(), index(3), index(2)})
+      .shapes({{{3, 2, 4}, {5}, {5}}, {{3, 2}, {4, 1}, {2}}, {{3, 2, 2}, {0}, {1}}})
+      .accuracy(Accuracy::sum, 8)
+      .integers();
+  Row("index, apart",
+      [](const Args& x) {
+        return firn::index(x[0], {x[1], Tensor(), x[2]});
+      })
+      .args({real(), index(3), index(2)})
+      .shapes({{{3, 4, 2}, {5}, {5}}, {{3, 2, 2, 3}, {2, 4}, {1}}})
+      .accuracy(Accuracy::sum, 8);
+  Row("index, behind",
+      [](const Args& x) {
+        return firn::index(x[0], {Tensor(), x[1], -1});
+      })
+      .args({real(), index(3)})
+      .shapes({{{2, 3, 2}, {5}}, {{2, 3, 4, 2}, {2, 2}}})
+      .accuracy(Accuracy::sum, 8);
   Row("put", [](const Args& x) { return put(x[0], x[2], x[1]); })
       .args({real(), real(), index(6)})
       .shapes({{{2, 3}, {4}, {2, 2}}, {{6}, {}, {}}, {{3, 2}, {0}, {0}}})
@@ -242,10 +264,55 @@ TEST_CASE("index_put with masks, and masked_scatter, written out") {
   const Tensor rows = tensor<bool>({true, false, true}, {3});
   expect_same("rows", values_of(index_put(x, {rows}, make({10, 20}, {2}, f64), true)),
               {11, 22, 3, 4, 15, 26});
+  expect_same(
+      "a row and a list",
+      values_of(index_put(x, {1, tensor<std::int64_t>({1, 0}, {2})}, make({10, 20}, {2}, f64))),
+      {1, 2, 20, 10, 5, 6});
+  expect_same("a number behind a whole axis", values_of(index_put(x, {{}, 1}, make({7}, {1}, f64))),
+              {1, 7, 3, 7, 5, 7});
+  expect_same("a mask and a number", values_of(index_put(x, {rows, 0}, make({10, 20}, {2}, f64))),
+              {10, 2, 3, 4, 20, 6});
+  const Tensor second = tensor<bool>({true, true}, {2});
+  expect_same("two masks", values_of(index_put(x, {rows, second}, make({10, 20}, {2}, f64))),
+              {10, 2, 3, 4, 5, 20});
   expect_same("bools", values_of(scatter(rows, 0, zeros({1}, i64), tensor<bool>({false}, {1}))),
               {0, 0, 1});
   expect_same("masked", values_of(masked_scatter(x, gt(x, 3), make({7, 8, 9, 0}, {4}, f64))),
               {1, 2, 3, 7, 8, 9});
+}
+
+TEST_CASE("index reads what index_put writes") {
+  const Tensor x = reshape(arange(24, f64), {2, 3, 4}).set_requires_grad();
+  const Tensor rows = tensor({1, 0, 1}), columns = tensor<std::int64_t>({3, 0, 3});
+  const Tensor mask = tensor({true, false, true});
+  const std::vector<IndexList> lists = {{rows, {}, columns},
+                                        {{}, rows, columns},
+                                        {rows},
+                                        {-1, mask},
+                                        {{}, mask, -2},
+                                        {unsqueeze(rows, 1), tensor({2, 0, 2})},
+                                        IndexList(std::vector<Index>{0, {}, 1}),
+                                        IndexList(std::vector<Tensor>{rows, Tensor(), columns})};
+  const std::vector<Shape> shapes = {{3, 3}, {2, 3},    {3, 3, 4}, {2, 4},
+                                     {2, 2}, {3, 3, 4}, {3},       {3, 3}};
+  for (std::size_t i = 0; i < lists.size(); ++i) {
+    INFO(i);
+    const Tensor at = firn::index(x, lists[i]);
+    CHECK(at.shape() == shapes[i]);
+    CHECK(equal(index_put(x.detach(), lists[i], at.detach()), x.detach()));
+    CHECK(equal(grad({at}, {x}, {.seeds = {ones_like(at)}})[0],
+                index_put(zeros_like(x), lists[i], 1, true)));
+  }
+  expect_same("written out", values_of(firn::index(x, {rows, {}, columns})),
+              {15, 19, 23, 0, 4, 8, 15, 19, 23});
+  expect_same("a number", values_of(index_put(zeros({3}, i64), {-1}, 9)), {0, 0, 9});
+  expect_same("stored", values_of(firn::index(arange(4, i8), {tensor({2, 2})})), {2, 2});
+  CHECK(error_of([&] { return firn::index(x, {-3}); }).find("index -3") != std::string::npos);
+  CHECK(error_of([&] { return firn::index(x, {rows.to(f64)}); }).starts_with("[index] "));
+  CHECK(error_of([&] { return index_put(arange(3, u8), {0}, 300); }).find("300") !=
+        std::string::npos);
+  CHECK(error_of([&] { return index_put(x, {0}, ones({}, f32)); }).find("Autocast") ==
+        std::string::npos);
 }
 
 TEST_CASE("searchsorted puts NaN last and takes -0 for 0") {
@@ -263,35 +330,76 @@ TEST_CASE("writing at positions refuses what does not fit") {
     CHECK(text.find(op) != std::string::npos);
     CHECK(text.find(what) != std::string::npos);
   };
-  refused([&] { scatter(x, 0, at, zeros({1, 3})); }, "[scatter]", "at most as large");
-  refused([&] { scatter(at, 0, at, 0.5); }, "[scatter]", "0.5");
-  refused([&] { scatter_reduce(x.to(boolean), 0, at, x.to(boolean), ScatterReduce::sum); },
+  refused([&] { return scatter(x, 0, at, zeros({1, 3})); }, "[scatter]", "at most as large");
+  refused([&] { return scatter(at, 0, at, 0.5); }, "[scatter]", "0.5");
+  refused([&] { return scatter_reduce(x.to(boolean), 0, at, x.to(boolean), ScatterReduce::sum); },
           "[scatter_reduce]", "bools");
-  refused([&] { scatter_reduce(at, 0, at, at, ScatterReduce::mean); }, "[scatter_reduce]",
+  refused([&] { return scatter_reduce(at, 0, at, at, ScatterReduce::mean); }, "[scatter_reduce]",
           "floating");
-  refused([&] { index_copy(x, 0, list, zeros({1, 3})); }, "[index_copy]", "expected shape [2, 3]");
-  refused([&] { index_fill(x, 0, list, zeros({2})); }, "[index_fill]", "has axes");
-  refused([&] { index_put(x, {list}, zeros({4})); }, "[index_put]", "do not broadcast");
-  refused([&] { index_put(x, {list}, zeros({1, 2, 3})); }, "[index_put]", "expected shape [2, 3]");
-  refused([&] { index_put(x, {Tensor()}, x); }, "[index_put]", "no index");
-  refused([&] { index_put(x, {list, list, list}, x); }, "[index_put]", "3 indices");
-  refused([&] { index_put(x, {zeros({3}, boolean)}, zeros({2})); }, "[index_put]", "first sizes");
-  refused([&] { put(x, list, zeros({3})); }, "[put]", "one element");
-  refused([&] { masked_scatter(x, x, x); }, "[masked_scatter]", "the mask is bool");
   refused(
       [&] {
-        masked_scatter(x, ones({2, 3}, boolean), zeros({0}));
+        return index_copy(x, 0, list, zeros({1, 3}));
+      },
+      "[index_copy]", "expected shape [2, 3]");
+  refused([&] { return index_fill(x, 0, list, zeros({2})); }, "[index_fill]", "has axes");
+  refused([&] { return index_put(x, {list}, zeros({4})); }, "[index_put]", "do not broadcast");
+  refused(
+      [&] {
+        return index_put(x, {list}, zeros({1, 2, 3}));
+      },
+      "[index_put]", "expected shape [2, 3]");
+  refused([&] { return index_put(x, {Tensor()}, x); }, "[index_put]", "no index");
+  refused([&] { return index_put(x, {list, list, list}, x); }, "[index_put]", "3 indices");
+  refused([&] { return index_put(x, {zeros({3}, boolean)}, zeros({2})); }, "[index_put]",
+          "sizes of the axes");
+  refused(
+      [&] {
+        return index_put(x, {0, ones({2}, boolean)}, zeros({2}));
+      },
+      "[index_put]", "from axis 1");
+  refused([&] { return put(x, list, zeros({3})); }, "[put]", "one element");
+  refused([&] { return masked_scatter(x, x, x); }, "[masked_scatter]", "the mask is bool");
+  refused(
+      [&] {
+        return masked_scatter(x, ones({2, 3}, boolean), zeros({0}));
       },
       "[masked_scatter]", "is empty");
-  refused([&] { select_scatter(x, zeros({2}), 0, 0); }, "[select_scatter]", "expected shape [3]");
-  refused([&] { diagonal_scatter(x, zeros({3})); }, "[diagonal_scatter]", "expected shape [2]");
+  refused([&] { return select_scatter(x, zeros({2}), 0, 0); }, "[select_scatter]",
+          "expected shape [3]");
+  refused([&] { return select_scatter(x, zeros({3}), 0, 7); }, "[select_scatter]",
+          "index 7 on axis 0");
+  refused([&] { return slice_scatter(x, zeros({3}), 0, 0, 2); }, "[slice_scatter]",
+          "expected shape [2, 3]");
+  refused([&] { return slice_scatter(x, x, 0, 0, 2, 0); }, "[slice_scatter]", "step 0");
+  const Tensor stored = x.to(i8);
+  refused([&] { return scatter(stored, 0, at, stored); }, "[scatter]", "does not compute with");
+  refused([&] { return index_copy(stored, 0, list, stored); }, "[index_copy]", "i8");
+  refused([&] { return index_fill(stored, 0, list, 1); }, "[index_fill]", "i8");
+  refused([&] { return slice_scatter(stored, stored, 0, 0, 2); }, "[slice_scatter]", "i8");
+  refused(
+      [&] {
+        return masked_scatter(stored, ones({2, 3}, boolean), stored);
+      },
+      "[masked_scatter]", "i8");
+  refused([&] { kthvalue(stored, 1); }, "[kthvalue]", "i8");
+  refused([&] { nonzero(stored); }, "[nonzero]", "i8");
+  refused([&] { return diagonal_scatter(x, zeros({3})); }, "[diagonal_scatter]",
+          "expected shape [2]");
   refused([&] { searchsorted(x, zeros({3, 3})); }, "[searchsorted]", "a line for each line");
   refused([&] { searchsorted(x, zeros({2, 3}, f64)); }, "[searchsorted]", "dtypes differ");
   refused([&] { bucketize(x, x); }, "[bucketize]", "no list");
   if (default_device().is_cpu()) {
-    refused([&] { scatter(x, 0, full({2, 3}, 7, i64), x); }, "[scatter]", "7");
-    refused([&] { index_put(x, {list, full({2}, 3, i64)}, zeros({2})); }, "[index_put]", "index 3");
-    refused([&] { masked_scatter(x, ones({2, 3}, boolean), zeros({5})); }, "[masked_scatter]", "5");
+    refused([&] { return scatter(x, 0, full({2, 3}, 7, i64), x); }, "[scatter]", "7");
+    refused(
+        [&] {
+          return index_put(x, {list, full({2}, 3, i64)}, zeros({2}));
+        },
+        "[index_put]", "index 3");
+    refused(
+        [&] {
+          return masked_scatter(x, ones({2, 3}, boolean), zeros({5}));
+        },
+        "[masked_scatter]", "5");
   }
 }
 

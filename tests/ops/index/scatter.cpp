@@ -103,17 +103,27 @@ TEST_CASE("operations at positions refuse what does not fit") {
     CHECK(text.find(op) != std::string::npos);
     CHECK(text.find(what) != std::string::npos);
   };
-  refused([&] { scatter_add(x, 0, at, zeros({1, 3})); }, "[scatter_add]", "at most as large");
   refused(
       [&] {
-        scatter_add(x, 0, zeros({2, 4}, i64), zeros({2, 4}));
+        return scatter_add(x, 0, at, zeros({1, 3}));
       },
       "[scatter_add]", "at most as large");
-  refused([&] { scatter_add(x, 0, at, zeros({2, 3}, f64)); }, "[scatter_add]", "dtypes differ");
-  refused([&] { scatter_add(x.to(boolean), 0, at, x.to(boolean)); }, "[scatter_add]", "bools");
-  refused([&] { scatter_add(x, 0, x, x); }, "[scatter_add]", "an index is");
-  refused([&] { index_add(x, 0, at, x); }, "[index_add]", "the index is 1-D");
-  refused([&] { index_add(x, 0, zeros({3}, i64), x); }, "[index_add]", "expected shape [3, 3]");
+  refused(
+      [&] {
+        return scatter_add(x, 0, zeros({2, 4}, i64), zeros({2, 4}));
+      },
+      "[scatter_add]", "at most as large");
+  refused(
+      [&] {
+        return scatter_add(x, 0, at, zeros({2, 3}, f64));
+      },
+      "[scatter_add]", "dtypes differ");
+  refused([&] { return scatter_add(x.to(boolean), 0, at, x.to(boolean)); }, "[scatter_add]",
+          "bools");
+  refused([&] { return scatter_add(x, 0, x, x); }, "[scatter_add]", "an index is");
+  refused([&] { return index_add(x, 0, at, x); }, "[index_add]", "the index is 1-D");
+  refused([&] { return index_add(x, 0, zeros({3}, i64), x); }, "[index_add]",
+          "expected shape [3, 3]");
   refused([&] { take_along(x, zeros({2}, i64), 0); }, "[take_along]", "number of axes");
   refused([&] { take_along(x, zeros({2, 2}, i64), 0); }, "[take_along]", "does not broadcast");
   refused([&] { kthvalue(x, 0); }, "[kthvalue]", "k is 0");
@@ -122,7 +132,7 @@ TEST_CASE("operations at positions refuse what does not fit") {
   refused([&] { masked_select(x, x); }, "[masked_select]", "the mask is bool");
   // A bad index is found before anything is written.
   if (default_device().is_cpu())
-    refused([&] { scatter_add(x, 0, full({2, 3}, 7, i64), x); }, "[scatter_add]", "7");
+    refused([&] { return scatter_add(x, 0, full({2, 3}, 7, i64), x); }, "[scatter_add]", "7");
 }
 
 }  // namespace

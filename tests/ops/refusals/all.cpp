@@ -24,15 +24,16 @@ TEST_CASE("refusals: operands of two dtypes", "[ops]") {
 TEST_CASE("refusals: a number beyond the dtype of a mask", "[ops]") {
   const Tensor scores = zeros({3}, f16), mask = ones({3}, boolean);
   refused("where", {"-1000000000", "infinite as f16", "-INFINITY"},
-          [&] { where(mask, scores, -1e9); });
-  refused("where", {"-1000000000", "-INFINITY"}, [&] { where(mask, -1e9, scores); });
+          [&] { return where(mask, scores, -1e9); });
+  refused("where", {"-1000000000", "-INFINITY"}, [&] { return where(mask, -1e9, scores); });
   refused("minimum", {"or INFINITY"}, [&] { minimum(scores, 1e9); });
   CHECK(where(mask, scores, -INFINITY).dtype() == f16);
 }
 
 TEST_CASE("refusals: shapes that do not broadcast", "[ops]") {
   refused("add", {"[2]", "[3]"}, [] { add(zeros({2}), zeros({3})); });
-  refused("where", {"[2]", "[3]"}, [] { where(zeros({2}, boolean), zeros({3}), zeros({1})); });
+  refused("where", {"[2]", "[3]"},
+          [] { return where(zeros({2}, boolean), zeros({3}), zeros({1})); });
   refused("lt", {"[4, 2]", "[3, 2]"}, [] { lt(zeros({4, 2}), zeros({3, 2})); });
 }
 

@@ -44,7 +44,8 @@ class GELU : public Module {
  public:
   /// The exact function, or its approximation by tanh.
   enum class Form { erf, tanh };
-  explicit GELU(Form form = Form::erf) : form_(form) {}
+  /// Throws Error unless `form` is one of the two.
+  explicit GELU(Form form = Form::erf);
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
   FIRN_MEMBERS()

@@ -49,10 +49,10 @@ enum class BatchNormMode : std::uint8_t {
   /// throws Error.
   ///
   /// Quanta take turns in the middle of the function that computes the loss: when one comes to such
-  /// a layer, the next one begins. So the function must not hold a lock while it calls the model, and
-  /// finds what it shares with others as the last of them has left it. Guards such as NoGrad,
-  /// Autocast and Freeze are a quantum's own. train() and eval() must be undone before the next such
-  /// layer, else it throws Error. Each quantum has a thread; they never run at the same time.
+  /// a layer, the next one begins. So the function must not hold a lock while it calls the model,
+  /// and finds what it shares with others as the last of them has left it. Guards such as NoGrad,
+  /// Autocast and Freeze are a quantum's own. train() and eval() must be undone before the next
+  /// such layer, else it throws Error. Each quantum has a thread; they never run at the same time.
   ///
   /// MicroBatch::between, and gradients that ranks divide (DistributeOptions::zero of 2 and more),
   /// are refused.
@@ -149,6 +149,14 @@ class BatchNorm2d : public BatchNorm {
  public:
   explicit BatchNorm2d(std::int64_t c, const BatchNormOptions& options = {})
       : BatchNorm("BatchNorm2d", 4, 4, c, options) {}
+  FIRN_MEMBERS(weight, bias, running_mean, running_var, num_batches_tracked, pooled, pooled_count)
+};
+
+/// x [n, c, d, h, w].
+class BatchNorm3d : public BatchNorm {
+ public:
+  explicit BatchNorm3d(std::int64_t c, const BatchNormOptions& options = {})
+      : BatchNorm("BatchNorm3d", 5, 5, c, options) {}
   FIRN_MEMBERS(weight, bias, running_mean, running_var, num_batches_tracked, pooled, pooled_count)
 };
 

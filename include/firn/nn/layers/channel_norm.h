@@ -42,7 +42,8 @@ struct InstanceNormOptions {
   Device device = default_device();
 };
 
-/// Normalises each channel of each sample by its own mean and variance (Ulyanov et al. 2016).
+/// Normalises each channel of each sample by its own mean and variance (Ulyanov et al. 2016), in
+/// evaluation too: it has no running statistics. Throws if a channel has one value only.
 class InstanceNorm : public Module {
  public:
   Tensor forward(const Tensor& x) override;
@@ -76,6 +77,14 @@ class InstanceNorm2d : public InstanceNorm {
  public:
   explicit InstanceNorm2d(std::int64_t c, const InstanceNormOptions& options = {})
       : InstanceNorm("InstanceNorm2d", 4, c, options) {}
+  FIRN_MEMBERS(weight, bias)
+};
+
+/// x [n, c, d, h, w].
+class InstanceNorm3d : public InstanceNorm {
+ public:
+  explicit InstanceNorm3d(std::int64_t c, const InstanceNormOptions& options = {})
+      : InstanceNorm("InstanceNorm3d", 5, c, options) {}
   FIRN_MEMBERS(weight, bias)
 };
 

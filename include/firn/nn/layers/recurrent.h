@@ -170,7 +170,8 @@ class CellWeights {
 
 /// One step of LSTM: x [batch, in] and the state give the next state. Without the batch axis, x
 /// [in] gives [units]. The formulas and the precision are those of recurrent(), and the parameters
-/// have PyTorch's names and start as those of LSTM do.
+/// have PyTorch's names and start as those of LSTM do. In 16 bits c is rounded after each step,
+/// while LSTM keeps it in f32 within a sequence.
 ///
 ///   nn::CellState state;
 ///   for (const Tensor& x : steps) state = cell(x, state);

@@ -1,11 +1,11 @@
-#include "optim/cycle_planner.h"
+#include "optim/cycle/cycle_planner.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "firn/ops/losses.h"
 #include "firn/runtime/rollback.h"
-#include "optim/batch_scope.h"
+#include "optim/cycle/batch_scope.h"
 #include "optim/impl.h"
 
 namespace firn::optim {
@@ -24,7 +24,7 @@ StepReport run_in_parts(Optimizer& optimizer, std::int64_t samples, std::int64_t
   if (share.size() == 0) return impl.run_cycle(1, [&](std::int64_t) { impl.no_samples(); });
   return impl.run_cycle(1 + (share.size() - 1) / size, [&](std::int64_t i) {
     const std::int64_t first = share.first + i * size;
-    optimizer.backward(loss(first, first + std::min(size, share.last - first)));
+    impl.add_loss(loss(first, first + std::min(size, share.last - first)));
   });
 }
 

@@ -12,10 +12,26 @@
 
 namespace firn::optim {
 
+/// While alive, `call` makes a whole cycle of what a function of the user's computes. The function
+/// may not make such calls itself.
+class MakerScope {
+ public:
+  MakerScope(OptimizerAccess::Impl& impl, const char* call) noexcept
+      : impl_(impl), outer_(std::exchange(impl.maker, call)) {}
+  ~MakerScope() { impl_.maker = outer_; }
+  MakerScope(const MakerScope&) = delete;
+  MakerScope& operator=(const MakerScope&) = delete;
+
+ private:
+  OptimizerAccess::Impl& impl_;
+  const char* outer_;
+};
+
 /// While alive, run_batch() is at so many samples.
 class BatchScope {
  public:
-  BatchScope(OptimizerAccess::Impl& impl, std::int64_t samples) noexcept : impl_(impl) {
+  BatchScope(OptimizerAccess::Impl& impl, std::int64_t samples) noexcept
+      : impl_(impl), maker_(impl, "run_batch()") {
     impl.batch = samples;
   }
   ~BatchScope() { impl_.batch = 0; }
@@ -24,6 +40,7 @@ class BatchScope {
 
  private:
   OptimizerAccess::Impl& impl_;
+  MakerScope maker_;
 };
 
 /// While alive, a rank without samples computes this where others have some, if weights are

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "dist/parallel_models.h"
+#include "dist/parallel/models.h"
 
 namespace firn::testing {
 namespace {

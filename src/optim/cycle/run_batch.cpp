@@ -7,14 +7,15 @@
 #include "firn/ops/losses.h"
 #include "firn/runtime/kernel_support.h"
 #include "firn/runtime/rollback.h"
-#include "optim/cycle_planner.h"
+#include "optim/cycle/cycle_planner.h"
 #include "optim/impl.h"
 
 namespace firn::optim {
 namespace {
 
 void require_batch(const std::string& op, std::int64_t samples, const LossOf& loss) {
-  FIRN_CHECK(samples >= 1, op, "", "a batch of {} samples", samples);
+  FIRN_CHECK(samples >= 1, op, "give the number of samples of all ranks, 1 or more",
+             "a batch of {} samples", samples);
   FIRN_CHECK(loss, op, "give a function that computes the loss of samples [first, last)",
              "the function of run_batch() is empty");
 }
@@ -70,10 +71,10 @@ std::int64_t planned_size(Optimizer& optimizer, const std::string& op, Device de
 StepReport Optimizer::run_batch(std::int64_t samples, std::int64_t micro_batch,
                                 const LossOf& loss) try {
   const std::string& op = impl().store.op();
-  impl().require_outside_batch("run_batch()");
+  impl().require_outside_cycle("run_batch()");
   require_batch(op, samples, loss);
-  FIRN_CHECK(micro_batch >= 1, op, "", "{} samples cannot be cut into micro-batches of {}", samples,
-             micro_batch);
+  FIRN_CHECK(micro_batch >= 1, op, "give 1 or more; MicroBatch::within(bytes) plans it",
+             "{} samples cannot be cut into micro-batches of {}", samples, micro_batch);
   require_quanta(op, impl().options, samples, micro_batch);
   try {
     return run_in_parts(*this, samples, micro_batch, loss);
@@ -88,7 +89,7 @@ StepReport Optimizer::run_batch(std::int64_t samples, const MicroBatch& ask,
                                 const LossOf& loss) try {
   Impl& impl = this->impl();
   const std::string op = impl.store.op();
-  impl.require_outside_batch("run_batch()");
+  impl.require_outside_cycle("run_batch()");
   require_batch(op, samples, loss);
   FIRN_CHECK(ask.size >= 0, op, "0 plans the size", "micro-batches of {} samples", ask.size);
   FIRN_CHECK(ask.size == 0 || ask.budget == 0, op, "give one of them",

@@ -2,7 +2,7 @@
 // save. When the backward pass needs the first of them, the function runs again. Its operations
 // then hand what they save to the nodes of the first pass, which are the ones that run. So the
 // graph, its order, its hooks and its gradients are those of a pass without checkpoint().
-// autograd/trace.h has the runs of the function.
+// autograd/segment/trace.h has the runs of the function.
 #pragma once
 
 #include <cstdint>

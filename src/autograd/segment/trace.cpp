@@ -1,6 +1,6 @@
 // Runs of a checkpointed function: what the first one notes, what a later one hands over, and how
 // that is checked.
-#include "autograd/trace.h"
+#include "autograd/segment/trace.h"
 
 #include <algorithm>
 #include <string_view>

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "data/files.h"
-#include "dist/parallel_models.h"
+#include "dist/parallel/models.h"
 #include "firn/io/checkpoints.h"
 
 namespace firn::testing {

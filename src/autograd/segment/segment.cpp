@@ -1,5 +1,5 @@
 // Segments: what their nodes let go, and how it comes back.
-#include "autograd/segment.h"
+#include "autograd/segment/segment.h"
 
 #include <algorithm>
 #include <atomic>
@@ -34,6 +34,7 @@ Segment::Segment(const CheckpointOptions& options, std::function<void()> again)
       device_(default_device()),
       module_(runtime::labels.module),
       number_(next_number.fetch_add(1, std::memory_order_relaxed)) {
+  require_named(kOp, "Keep", options.keep, Keep::in_file);
   log_->keeps_products = options.keep == Keep::products;
 }
 

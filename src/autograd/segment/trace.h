@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "autograd/segment.h"
+#include "autograd/segment/segment.h"
 #include "firn/runtime/kernel_support.h"
 #include "runtime/graph/draw_tape.h"
 

@@ -1,0 +1,177 @@
+// Calls at a moment at which an optimizer does not take them: from a hook while its backward pass
+// is running, and from the function that a whole cycle is made of.
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "data/files.h"
+#include "optim/problem.h"
+
+namespace firn::testing {
+namespace {
+
+/// Calls that begin, end or drop something of a cycle, by name.
+std::vector<std::pair<const char*, std::function<void(optim::Optimizer&, const Tensor&)>>> calls() {
+  return {
+      {"backward()", [](auto& opt, auto& w) { opt.backward(objective(w, {1})); }},
+      {"backward()", [](auto& opt, auto& w) { opt.backward(mse_loss(w, zeros({1}))); }},
+      {"no_samples()", [](auto& opt, auto&) { opt.no_samples(); }},
+      {"step()", [](auto& opt, auto&) { opt.step(); }},
+      {"flush()", [](auto& opt, auto&) { opt.flush(); }},
+      {"flush()", [](auto& opt, auto&) { opt.flush(optim::Partial::drop); }},
+      {"zero_grad()", [](auto& opt, auto&) { opt.zero_grad(); }},
+      {"run_cycle()",
+       [](auto& opt, auto& w) {
+         opt.run_cycle(1, [&](std::int64_t) { return mse_loss(w, zeros({1})); });
+       }},
+      {"run_batch()",
+       [](auto& opt, auto& w) {
+         opt.run_batch(1, 1, [&](auto, auto) { return mse_loss(w, zeros({1})); });
+       }},
+      {"step_two_pass()",
+       [](auto& opt, auto& w) {
+         opt.step_two_pass(
+             1, [&](std::int64_t) { return w * 1.0; },
+             [](const Tensor& all) { return mse_loss(all, zeros({1})); });
+       }},
+  };
+}
+
+TEST_CASE("in a hook, calls that change the cycle say that its backward pass is running") {
+  for (const auto& [name, refused] : calls()) {
+    CAPTURE(name);
+    const auto call = refused;  // Clang 14 lets no lambda capture a structured binding
+    Tensor w = parameter({0}, {1}), other = parameter({0}, {1});
+    optim::SGD opt({w}, {.lr = 1});
+    std::string said;
+    const int hook = add_hook(w, [&](const Tensor&) {
+      said = error_of([&] { call(opt, other); });
+      return Tensor();
+    });
+    opt.backward(objective(w, {1}));
+    CHECK(said ==
+          "[SGD] a backward pass of this cycle is running; hint: call it after backward() has "
+          "returned");
+    remove_hook(w, hook);
+    // The cycle has lost nothing, and nothing of it is left to the next one.
+    opt.backward(objective(w, {2}));
+    const optim::StepReport report = opt.step();
+    CHECK(report.micro_steps() == 2);
+    CHECK(w.item() == -1.5);
+    opt.backward(objective(w, {1}));
+    CHECK(opt.step().micro_steps() == 1);
+    CHECK(w.item() == -2.5);
+  }
+}
+
+TEST_CASE("in a hook, set_grad() of a parameter that the running pass trains is refused") {
+  Tensor w = parameter({0}, {1}), b = parameter({0}, {1}), other = parameter({0}, {1});
+  optim::SGD opt({w, b}, {.lr = 1});
+  const optim::SGD stranger({other}, {});
+  std::vector<std::string> said;
+  const int hook = add_hook(w, [&](const Tensor&) {
+    said.push_back(error_of([&] { b.set_grad(ones({1})); }));
+    said.push_back(error_of([&] { b.set_grad({}); }));
+    other.set_grad(ones({1}));
+    return Tensor();
+  });
+  opt.backward(objective(w, {1}));
+  REQUIRE(said.size() == 2);
+  for (const std::string& text : said)
+    CHECK(mentions(text, {"[set_grad]", "the optimizer that trains [1] f32", "is running",
+                          "return the gradient from the hook"}));
+  remove_hook(w, hook);
+  CHECK(opt.step());
+  CHECK(w.item() == -1);
+  CHECK(b.item() == 0);
+}
+
+TEST_CASE("in the pass of another optimizer that runs within, the outer one is still running") {
+  Tensor w = parameter({0}, {1}), v = parameter({0}, {1});
+  optim::SGD outer({w}, {.lr = 1}), inner({v}, {.lr = 1});
+  const test::TempFolder folder;
+  std::string said, saving;
+  add_hook(v, [&](const Tensor&) {
+    said = error_of([&] { outer.zero_grad(); });
+    saving = error_of([&] { io::save_run(folder.file("run"), {outer}); });
+    return Tensor();
+  });
+  add_hook(w, [&](const Tensor&) {
+    const EnableGrad recorded;
+    inner.backward(objective(v, {1}));
+    inner.step();
+    return Tensor();
+  });
+  outer.backward(objective(w, {1}));
+  CHECK(mentions(said, {"[SGD]", "a backward pass of this cycle is running"}));
+  CHECK(mentions(saving, {"a backward() of its cycle is running"}));
+  CHECK(v.item() == -1);
+  CHECK(outer.step());
+  CHECK(w.item() == -1);
+}
+
+TEST_CASE("after a pass whose hook has thrown, the cycle is broken and no pass is running") {
+  Tensor w = parameter({0}, {1});
+  optim::SGD opt({w}, {.lr = 1});
+  const int hook = add_hook(w, [](const Tensor&) -> Tensor { throw Error("hook", "as planned"); });
+  CHECK(mentions(error_of([&] { opt.backward(objective(w, {1})); }), {"as planned"}));
+  remove_hook(w, hook);
+  CHECK(mentions(error_of([&] { opt.step(); }), {"has failed half-way", "zero_grad()"}));
+  opt.zero_grad();
+  opt.backward(objective(w, {1}));
+  CHECK(opt.step().micro_steps() == 1);
+  CHECK(w.item() == -1);
+}
+
+TEST_CASE("the function of a whole cycle only computes: calls that change the cycle are refused") {
+  using Make = std::function<void(optim::Optimizer&, const Tensor&, const std::function<void()>&)>;
+  const std::vector<std::pair<std::string, Make>> makers{
+      {"run_cycle()",
+       [](auto& opt, auto& w, auto& inside) {
+         opt.run_cycle(2, [&](std::int64_t i) {
+           if (i == 1) inside();
+           return mse_loss(w, ones({1}));
+         });
+       }},
+      {"run_batch()",
+       [](auto& opt, auto& w, auto& inside) {
+         opt.run_batch(2, 1, [&](std::int64_t first, std::int64_t) {
+           if (first == 1) inside();
+           return mse_loss(w, ones({1}));
+         });
+       }},
+      {"step_two_pass()",
+       [](auto& opt, auto& w, auto& inside) {
+         opt.step_two_pass(
+             2, [&](std::int64_t) { return w * 1.0; },
+             [&](const Tensor& all) {
+               inside();
+               return mse_loss(all, ones({2}));
+             });
+       }},
+  };
+  for (const auto& [maker, make] : makers)
+    for (const auto& [name, call] : calls()) {
+      CAPTURE(maker, name);
+      Tensor w = parameter({0}, {1}), other = parameter({0}, {1});
+      optim::SGD opt({w}, {.lr = 0.25});
+      const auto& refused = call;  // Clang 14 lets no lambda capture a structured binding
+      const std::string error = error_of([&make = make, &opt, &w, &other, &refused] {
+        make(opt, w, [&] { refused(opt, other); });
+      });
+      CHECK(mentions(error, {"[SGD]", name, "call it after "}));
+      CHECK(mentions(error, {(" inside the function of " + maker).c_str()}));
+      CHECK(w.item() == 0);
+      // The same in a function that goes on after it: nothing is lost, and nothing counts twice.
+      std::string said;
+      make(opt, w, [&] { said = error_of([&refused, &opt, &other] { refused(opt, other); }); });
+      CHECK(said == error);
+      CHECK(opt.last_report().applied_steps() == 1);
+      CHECK(opt.last_report().weight() == 2);
+      CHECK(w.item() == 0.5);
+    }
+}
+
+}  // namespace
+}  // namespace firn::testing
