@@ -327,6 +327,10 @@ RecurrentResult recurrent(RecurrentCell cell, const Tensor& given_gates, const T
   pass.run(stream);
   if (sizes.has_c) kernels::copy(row_of(pass.cells, at.steps), at.c_of(all).mutable_view(), stream);
 
+  if (autograd::wants_attributes()) [[unlikely]]
+    autograd::attributes(kOp, {{"cell", static_cast<std::int64_t>(cell)},
+                               {"reverse", options.reverse},
+                               {"lengths", &options.lengths}});
   const Tensor y = record(kOp, all, inputs, {Saved::input(1), Saved::output()}, Gradient{at});
   if (recorded)
     autograd::save(y, {pass.saved, pass.cells, pass.inner, pass.alive,

@@ -115,7 +115,7 @@ inline OnnxNode onnx_node(std::string_view bytes) {
       }
       if (a.number == 3 || a.number == 8)
         n.integers[name].push_back(static_cast<std::int64_t>(a.value));
-      if (a.number == 4) n.texts[name] = a.text;
+      if (a.number == 4 || a.number == 9) n.texts[name] += a.text;
     }
   }
   return n;

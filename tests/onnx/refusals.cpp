@@ -210,4 +210,14 @@ TEST_CASE("onnx: a failed export leaves the old file") {
   CHECK(test::read_file(path).size() > 50);
 }
 
+TEST_CASE("onnx refuses recurrent layers that its nodes cannot express") {
+  nn::LSTM projected(3, 4, {.batch_first = true, .projection = 2});
+  CHECK_SAYS(refused([&](const Tensor& x) { return projected(reshape(x, {-1, 1, 3})); }),
+             "its LSTM has a projection");
+  // Axis 0, the steps, would be the batch.
+  nn::GRU steps_first(3, 4);
+  CHECK_SAYS(refused([&](const Tensor& x) { return steps_first(reshape(x, {-1, 1, 3})); }),
+             "is no multiple of it");
+}
+
 }  // namespace firn::testing

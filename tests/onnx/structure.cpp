@@ -76,6 +76,38 @@ TEST_CASE("onnx: einsum is exported through its matrix products") {
   CHECK(f.outputs[0].shape == Texts{"batch", "2", "3"});
 }
 
+TEST_CASE("onnx: a recurrent layer is one node, which multiplies the inputs too") {
+  nn::LSTM lstm(3, 2, {.batch_first = true});
+  const OnnxFile f = exported(lstm, randn({5, 4, 3}));
+  const Texts types = f.types();
+  CHECK(std::count(types.begin(), types.end(), "LSTM") == 1);
+  CHECK(std::count(types.begin(), types.end(), "Gemm") == 0);
+  const OnnxNode& node = f.node("LSTM");
+  CHECK(node.integers.at("hidden_size") == Integers{2});
+  CHECK(node.texts.at("direction") == "forward");
+  REQUIRE(node.inputs.size() == 6);  // without c, which begins with zeros
+  CHECK(node.inputs[4].empty());
+  for (const char* name : {"weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"})
+    CHECK(f.initializers.contains("weights." + std::string(name)));
+  CHECK(f.outputs[0].shape == Texts{"batch", "4", "2"});
+
+  nn::RNN rnn(3, 2, {.batch_first = true, .relu = true});
+  CHECK(exported(rnn, randn({5, 4, 3})).node("RNN").texts.at("activations") == "Relu");
+  nn::GRU gru(3, 2, {.batch_first = true});
+  CHECK(exported(gru, randn({5, 4, 3})).node("GRU").integers.at("linear_before_reset") ==
+        Integers{1});
+}
+
+TEST_CASE("onnx: what no output depends on is left out") {
+  const auto f = [](const Tensors& in) {
+    const Tensor unused = matmul(exp(in[0]), ones({3, 7}));
+    return Tensors{relu(in[0])};
+  };
+  const OnnxFile file = exported(f, {randn({2, 3})});
+  CHECK(file.types() == Texts{"Relu"});
+  CHECK(file.initializers.empty());
+}
+
 TEST_CASE("onnx: a second export has the same bytes") {
   Net net;
   const TempFolder folder;

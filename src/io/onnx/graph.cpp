@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -43,9 +44,10 @@ enum Attribute {
   int_ = 3,
   string = 4,
   ints = 8,
+  strings = 9,
   attribute_type = 20
 };
-enum AttributeType { kFloat = 1, kInt = 2, kString = 3, kInts = 7 };
+enum AttributeType { kFloat = 1, kInt = 2, kString = 3, kInts = 7, kStrings = 8 };
 enum TensorProto { dims = 1, data_type = 2, tensor_name = 8, raw_data = 9 };
 enum ValueInfo { value_name = 1, value_type = 2 };
 enum TypeProto { tensor_type = 1, elem_type = 1, type_shape = 2 };
@@ -211,6 +213,21 @@ void Graph::output(const std::string& name, const std::string& value, const Mode
   renamed_.emplace(value, name);
 }
 
+void Graph::drop_unread() {
+  std::unordered_set<std::string> read;
+  for (const End& e : outputs_) read.insert(e.name);
+  const auto unread = [&read](const std::string& name) { return !read.contains(name); };
+  std::vector<Node> kept;
+  for (auto n = nodes_.rbegin(); n != nodes_.rend(); ++n) {
+    if (std::all_of(n->outputs.begin(), n->outputs.end(), unread)) continue;
+    read.insert(n->inputs.begin(), n->inputs.end());
+    kept.push_back(std::move(*n));
+  }
+  nodes_.assign(std::make_move_iterator(kept.rbegin()), std::make_move_iterator(kept.rend()));
+  std::erase_if(initializers_,
+                [&](const Initializer& i) { return !i.wanted.empty() && unread(i.name); });
+}
+
 // ---- Encoding ----
 
 Message Graph::encoded(const Node& n) {
@@ -234,6 +251,10 @@ Message Graph::encoded(const Node& n) {
         break;
       case NodeAttribute::Kind::text:
         out.text(field::string, a.text).integer(field::attribute_type, field::kString);
+        break;
+      case NodeAttribute::Kind::texts:
+        for (const std::string& t : a.texts) out.text(field::strings, t);
+        out.integer(field::attribute_type, field::kStrings);
         break;
     }
     m.message(field::node_attribute, out);

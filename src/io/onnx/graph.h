@@ -17,15 +17,17 @@
 
 namespace firn::io::onnx {
 
-/// An attribute of a node: an integer, a float, integers or a text.
+/// An attribute of a node: an integer, a float, integers, a text or texts.
 struct NodeAttribute {
-  enum class Kind : std::uint8_t { integer, number, integers, text };
+  enum class Kind : std::uint8_t { integer, number, integers, text, texts };
 
   NodeAttribute(const char* n, std::int64_t v) : name(n), kind(Kind::integer), integer(v) {}
   NodeAttribute(const char* n, float v) : name(n), kind(Kind::number), number(v) {}
   NodeAttribute(const char* n, std::vector<std::int64_t> v)
       : name(n), kind(Kind::integers), integers(std::move(v)) {}
   NodeAttribute(const char* n, std::string v) : name(n), kind(Kind::text), text(std::move(v)) {}
+  NodeAttribute(const char* n, std::vector<std::string> v)
+      : name(n), kind(Kind::texts), texts(std::move(v)) {}
 
   const char* name;
   Kind kind;
@@ -33,6 +35,7 @@ struct NodeAttribute {
   float number = 0;
   std::vector<std::int64_t> integers;
   std::string text;
+  std::vector<std::string> texts;
 };
 using NodeAttributes = std::vector<NodeAttribute>;
 
@@ -77,6 +80,8 @@ class Graph {
   void input(const std::string& name, const ModelValue& value);
   /// Makes `value` the result `name`.
   void output(const std::string& name, const std::string& value, const ModelValue& type);
+  /// Drops the nodes and constants that no output depends on. Parameters stay.
+  void drop_unread();
   /// The file, in two parts: the second one is most of it. Throws Error if it is larger than
   /// protobuf messages may be, 2 GiB.
   std::array<std::string, 2> encode(const std::string& doc) const;

@@ -48,8 +48,6 @@ constexpr std::array kRefusals = {
     Refusal{"logcumsumexp", "ONNX has no scan of logarithms", "log(cumsum(exp(x))) of small x"},
     Refusal{"cummax", "ONNX has no scan of extrema", "take maximum() of slices"},
     Refusal{"cummin", "ONNX has no scan of extrema", "take minimum() of slices"},
-    Refusal{"recurrent", "firn multiplies the inputs of all steps before it",
-            "export the model without its recurrent layers"},
     Refusal{"custom", "its result is not that of recorded operations",
             "write its forward pass with firn's operations"},
     Refusal{"cholesky", kNoFactors, kFactorsHint},
@@ -110,9 +108,17 @@ std::string Emit::raw(std::size_t i) const {
   const int x = op_.traced->inputs.at(i);
   return x < 0 ? std::string() : names_[static_cast<std::size_t>(x)];
 }
-std::string Emit::in(std::size_t i) {
-  if (!has(i)) return {};
-  return value(i).dtype == dtype ? raw(i) : cast(raw(i), dtype);
+std::string Emit::in(std::size_t i) { return in_dtype(number_of(i)); }
+std::string Emit::in_dtype(int value) {
+  if (value < 0) return {};
+  const auto at = static_cast<std::size_t>(value);
+  return model.values[at].dtype == dtype ? names_[at] : cast(names_[at], dtype);
+}
+const TracedOp* Emit::maker(int value) const {
+  for (const ModelOp& op : model.ops)
+    for (const int y : op.traced->outputs)
+      if (y == value) return op.traced;
+  return nullptr;
 }
 const ModelValue& Emit::value(std::size_t i) const {
   return model.values[static_cast<std::size_t>(op_.traced->inputs.at(i))];
@@ -162,8 +168,8 @@ void Emit::done(const std::string& y, DType computed) {
 std::span<const Refusal> refusals() { return kRefusals; }
 
 const Rule* rule_of(std::string_view op) {
-  for (const auto rules :
-       {elementwise_rules(), shape_rules(), reduction_rules(), image_rules(), layer_rules()})
+  for (const auto rules : {elementwise_rules(), shape_rules(), reduction_rules(), image_rules(),
+                           layer_rules(), recurrent_rules()})
     for (const Rule& r : rules)
       if (r.op == op) return &r;
   return nullptr;
@@ -236,6 +242,7 @@ Graph graph_of(const Model& model, const std::vector<std::string>& inputs,
     const auto at = static_cast<std::size_t>(model.trace.outputs[i]);
     graph.output(outputs[i], names[at], model.values[at]);
   }
+  graph.drop_unread();
   return graph;
 }
 

@@ -47,6 +47,14 @@ class Emit {
   const ModelValue& tensor_value(const char* name) const { return model.values[index(name)]; }
   const ModelValue& result(std::size_t i = 0) const;
 
+  // ---- Values before the operands ----
+  /// The number of operand i in the model; -1 if there is none.
+  int number_of(std::size_t i) const { return op_.traced->inputs.at(i); }
+  /// The operation that computes a value; null for inputs, constants and -1.
+  const TracedOp* maker(int value) const;
+  /// A value in the dtype of the computation; empty for -1.
+  std::string in_dtype(int value);
+
   // ---- Attributes ----
   bool given(const char* name) const { return op_.numbers.contains(name); }
   Size any(const char* name) const { return std::get<Size>(op_.numbers.at(name)); }
@@ -112,6 +120,7 @@ std::span<const Rule> shape_rules();
 std::span<const Rule> reduction_rules();
 std::span<const Rule> image_rules();
 std::span<const Rule> layer_rules();
+std::span<const Rule> recurrent_rules();
 
 /// The rule of an operation or formula; null if there is none.
 const Rule* rule_of(std::string_view op);

@@ -1,6 +1,7 @@
 // Joining and dividing, as other operations in a row.
 #include <algorithm>
 
+#include "base/checked.h"
 #include "firn/ops/index.h"
 #include "firn/ops/rearrange.h"
 #include "ops/common.h"
@@ -134,6 +135,7 @@ Tensor diag_embed(const Tensor& x, std::int64_t offset, std::int64_t first, std:
   const std::int64_t size = x.size(-1) + (offset < 0 ? -offset : offset);
   Shape shape;
   for (int i = 0, k = 0; i <= x.rank(); ++i) shape.push_back(i == a || i == b ? size : x.size(k++));
+  checked_elements(kOp, shape);
   return diagonal_scatter(zeros(shape, x.dtype(), x.device()), x, offset, a, b);
 }
 

@@ -382,7 +382,8 @@ Tensor local_response_norm(const Tensor& x, std::int64_t size, double alpha, dou
   require_floating(kOp, x);
   FIRN_CHECK(x.rank() >= 2 && x.rank() <= 5, kOp, "x is [n, c, ...] of rank 2 to 5",
              "x {} has {} axes", describe(x), x.rank());
-  FIRN_CHECK(size > 0, kOp, "1 looks at the channel alone", "size = {} must be positive", size);
+  FIRN_CHECK(size > 0 && size <= kMostPositions, kOp, "1 looks at the channel alone",
+             "size = {} must be positive (and fit in 32 bits)", size);
   if (x.numel() == 0) return x;
   const std::int64_t n = x.size(0), c = x.size(1);
   const Tensor wide = cast(x, compute_dtype(x.dtype()));

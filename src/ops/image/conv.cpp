@@ -434,6 +434,7 @@ Tensor conv_transpose(const char* op, const Tensor& x, const Tensor& weight, con
     drop_idle(g, at, result + g.before[at] + g.after[at] - reach, taps);
     shape.push_back(result);
   }
+  checked_elements(op, shape);
   if (autograd::wants_attributes()) [[unlikely]]
     autograd::attributes(op, {{"stride", last(o.stride, spatial)},
                               {"padding", last(o.padding, spatial)},

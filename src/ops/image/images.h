@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "base/checked.h"
 #include "firn/view.h"
 #include "ops/common.h"
 
@@ -31,9 +32,10 @@ struct AsImages {
   View mutable_view(const Tensor& t) const { return (*this)(t.mutable_view()); }
 
   /// A new tensor of `h` by `w` images with n, c and memory format of `like`, and with the axes
-  /// that the operand has.
-  Tensor empty(const ConstView& like, std::int64_t h, std::int64_t w) const {
+  /// that the operand has. Throws Error naming `op` if no memory could hold it.
+  Tensor empty(const char* op, const ConstView& like, std::int64_t h, std::int64_t w) const {
     Shape shape = {like.shape[0], like.shape[1], h, w};
+    checked_elements(op, shape);
     const Tensor images =
         firn::empty(shape, like.dtype, like.device, format_of(like.shape, like.strides));
     if (batched && has_height) return images;

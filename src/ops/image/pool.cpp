@@ -59,7 +59,7 @@ void give_attributes(const char* op, AsImages images, const Plan& p) {
 Tensor max_pool(const char* op, const Tensor& x, AsImages images, const Plan& p) {
   const ConstView in = images.view(x);
   require_positions(op, in.shape[2], in.shape[3]);
-  Tensor y = images.empty(in, p.h, p.w);
+  Tensor y = images.empty(op, in, p.h, p.w);
   Tensor index;  // positions of the largest values; with y's strides
   if (autograd::detail::needs_recording({&x}))
     index = empty(Shape{y.numel()}, i32, x.device()).as_strided(y.shape(), y.strides());
@@ -89,7 +89,7 @@ Tensor max_pool(const char* op, const Tensor& x, AsImages images, const Plan& p)
 
 Tensor avg_pool(const char* op, const Tensor& x, AsImages images, const Plan& p) {
   const ConstView in = images.view(x);
-  Tensor y = images.empty(in, p.h, p.w);
+  Tensor y = images.empty(op, in, p.h, p.w);
   kernels::avg_pool(in, p.windows, images.mutable_view(y), stream_of(x));
   give_attributes(op, images, p);
   const auto backward = [images, windows = p.windows](Backward& b) {

@@ -40,7 +40,7 @@ void check_kind(const char* op, Upsampling how, bool images) {
 Tensor resized(const char* op, const Tensor& x, AsImages images, Size2 out, Resampling how) {
   require_image_size(op, out.h, out.w);
   const ConstView in = images.view(x);
-  Tensor y = images.empty(in, out.h, out.w);
+  Tensor y = images.empty(op, in, out.h, out.w);
   kernels::resample(in, how, images.mutable_view(y), stream_of(x));
   if (autograd::wants_attributes()) [[unlikely]]
     autograd::attributes(

@@ -2,6 +2,7 @@
 // are gathered by them. Autocast keeps dtypes.
 #include "firn/ops/sort.h"
 
+#include "base/checked.h"
 #include "kernels/index.h"
 #include "kernels/sort.h"
 #include "ops/reduce/reduction.h"
@@ -117,6 +118,7 @@ Tensor bincount(const Tensor& x, const BincountOptions& options) {
                "the element {} in {} asks for too many counts", ends[1], describe(x));
     size = std::max(size, ends[1] + 1);
   }
+  checked_elements("bincount", {size});
   const Tensor list = x.dtype() == u8 ? cast(x, i64) : x;
   if (!w.defined()) {
     Tensor counts = empty({size}, i64, x.device());

@@ -84,6 +84,38 @@ struct Recurrent : nn::Module {
   }
 };
 
+/// Layers in both directions over sequences of several lengths, and all states.
+struct Sequences : nn::ModuleOf<Sequences> {
+  nn::LSTM lstm{6, 5, {.layers = 2, .bidirectional = true, .batch_first = true}};
+  nn::GRU gru{10, 4, {.bias = false, .batch_first = true}};
+  FIRN_MEMBERS(lstm, gru)
+  Tensors forward(const Tensor& x, const Tensor& lengths) {
+    const RecurrentResult a = lstm(x, nn::RecurrentInput{.lengths = lengths});
+    const RecurrentResult b = gru(a.output, nn::RecurrentInput{.lengths = lengths});
+    return {a.output, a.h, a.c, b.output, b.h};
+  }
+};
+
+/// Every cell with given states, without lengths, and gates that no linear() gave.
+struct Cells : nn::ModuleOf<Cells> {
+  nn::LSTM lstm{6, 4, {.batch_first = true}};
+  nn::GRU gru{6, 4, {.layers = 2, .bidirectional = true, .batch_first = true}};
+  nn::RNN rnn{6, 4, {.batch_first = true, .relu = true}};
+  nn::LSTMCell cell{6, 4};
+  nn::RNNCell tanh{6, 4};
+  FIRN_MEMBERS(lstm, gru, rnn, cell, tanh)
+  Tensors forward(const Tensor& x, const Tensor& h) {
+    const Tensor first = select(x, 1, 0), states = unsqueeze(h, 0);
+    const RecurrentResult given = lstm(x, nn::RecurrentInput{.h = states, .c = 2 * states});
+    const nn::CellState state = cell(first, nn::CellState{h, -h});
+    const Tensor gates = transpose(slice(x, 2, 0, 4), 0, 1);
+    const RecurrentResult bare = recurrent(RecurrentCell::rnn_tanh, gates,
+                                           rnn.weights.at(0).weight_hh, {.h = h, .reverse = true});
+    return {given.output, given.h, given.c,        gru(x),      rnn(x),
+            state.h,      state.c, tanh(first, h), bare.output, bare.h};
+  }
+};
+
 /// Every normalisation, with and without parameters.
 struct Norms : nn::Module {
   nn::BatchNorm2d batch{6};
@@ -163,6 +195,22 @@ std::vector<OnnxModel> network_models() {
              return Tensors{tokens(n, 10, 40), (1 + rand({n}, {.high = 9.0})).to(i64).clone()};
            },
        .module = encoder});
+  const auto sequences = std::make_shared<Sequences>();
+  out.push_back({.name = "sequences",
+                 .f = [sequences](const Tensors& in) { return (*sequences)(in[0], in[1]); },
+                 .inputs =
+                     [](std::int64_t n) {
+                       return Tensors{randn({n, 7, 6}), rand({n}, {.high = 8.0}).to(i64).clone()};
+                     },
+                 .module = sequences});
+  const auto cells = std::make_shared<Cells>();
+  out.push_back({.name = "cells",
+                 .f = [cells](const Tensors& in) { return (*cells)(in[0], in[1]); },
+                 .inputs =
+                     [](std::int64_t n) {
+                       return Tensors{randn({n, 5, 6}), randn({n, 4})};
+                     },
+                 .module = cells});
   const auto cross = std::make_shared<CrossAttention>();
   out.push_back({.name = "cross_attention",
                  .f = [cross](const Tensors& in) { return Tensors{(*cross)(in[0], in[1])}; },

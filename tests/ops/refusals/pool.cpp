@@ -77,3 +77,19 @@ TEST_CASE("refusals: gaps in windows of means", "[ops]") {
   });
   refused("avg_pool1d", {"dilation"}, [] { avg_pool1d(zeros({1, 1, 8}), 2, {.dilation = 2}); });
 }
+
+TEST_CASE("refusals: results that no memory holds name the op that was called", "[ops]") {
+  const Tensor x = zeros({1, 1, 8, 8});
+  const std::int64_t huge = std::int64_t{1} << 30;
+  refused("upsample2d", {"too many elements"}, [&] { upsample2d(x, {huge, huge}); });
+  refused("adaptive_avg_pool2d", {"too many elements"},
+          [&] { adaptive_avg_pool2d(x, {huge, huge}); });
+  refused("bincount", {"too many elements"}, [] {
+    bincount(tensor({1, 2}).to(i64), {.min_length = std::int64_t{1} << 60});
+  });
+  refused("diag_embed", {"too many elements"}, [] { diag_embed(zeros({8}), 1 << 30); });
+  refused("conv_transpose3d", {"too many elements"}, [] {
+    conv_transpose3d(zeros({1, 1, 2, 2, 2}), zeros({1, 1, 1, 1, 1}), {}, {.stride = 1 << 28});
+  });
+  refused("local_response_norm", {"size"}, [&] { local_response_norm(x, std::int64_t{1} << 40); });
+}
