@@ -20,8 +20,7 @@ struct GemmArgs {
   double alpha = 1;
   double beta = 0;      ///< with 0, c is not read
   ConstView bias = {};  ///< [n] added to every row, any floating dtype; data == nullptr: none
-  /// b once more, packed, for products without a batch axis on the CPU. With beta = 0 the bits of c
-  /// are the same.
+  /// b once more, packed, for products without a batch axis on the CPU.
   PackedRight packed = {};
 };
 
@@ -38,8 +37,9 @@ namespace cpu {
 void gemm(const ConstView& a, const ConstView& b, const View& c, const GemmArgs& args,
           Stream stream);
 
-/// How gemm() would pack the right factor b [k, n] for a left one of m rows; `data` is null.
-/// Without a unit there is nothing to pack: b is f64, or a library multiplies.
+/// How to pack the right factor b [k, n] for products with left ones of m rows; `data` is null. An
+/// f32 factor that gemm() leaves to a library is packed too: the library packs it for each product.
+/// Without a unit there is nothing to pack: b is f64, or empty.
 PackedRight plan_right(const ConstView& b, std::int64_t m);
 /// Packs b at to.data, as plan_right() has said.
 void pack_right(const ConstView& b, const PackedRight& to);

@@ -39,6 +39,7 @@ class ModuleOf : public Module, public detail::AnySignature {
  public:
   /// Calls forward() with these arguments.
   template <class... Args>
+  requires requires(Derived& self, Args&&... args) { self.forward(std::forward<Args>(args)...); }
   decltype(auto) operator()(Args&&... args) try {
     Derived& self = static_cast<Derived&>(*this);
     detail::Call call(*this);

@@ -292,8 +292,10 @@ void multiply(const ConstView& a, const ConstView& b, const View& c, const GemmA
 
 PackedRight plan_right(const ConstView& b, std::int64_t m) {
   const std::int64_t k = b.shape[0], n = b.shape[1];
-  const Microkernel* const unit = b.dtype == DType::f64 ? nullptr : unit_of(b.dtype, m, n, k);
-  if (!unit || b.numel() == 0) return {};
+  if (b.dtype == DType::f64 || b.numel() == 0) return {};
+  // A library would pack b for each product.
+  const Microkernel* unit = unit_of(b.dtype, m, n, k);
+  if (!unit) unit = &fma();
   return {unit, static_cast<std::int64_t>(unit->right_bytes(k, n))};
 }
 

@@ -24,6 +24,23 @@ Dims own_position(const Dims& at, const ConstView& index) {
   return own.size() > 0 ? own : at;
 }
 
+/// Whether one of n indices, `stride` apart, lies outside [0, bound).
+template <class I>
+bool any_outside(const I* index, std::int64_t n, std::int64_t stride, std::int64_t bound) {
+  const auto last = static_cast<std::uint64_t>(bound - 1);
+  std::uint64_t signs = 0;
+  const auto add = [&](I i) {  // i or last - i is negative
+    const auto bits = static_cast<std::uint64_t>(static_cast<std::int64_t>(i));
+    signs |= bits | (last - bits);
+  };
+  if (stride == 1) {  // compilers use vectors for this one
+    for (std::int64_t k = 0; k < n; ++k) add(index[k]);
+  } else {
+    for (std::int64_t k = 0; k < n; ++k) add(index[k * stride]);
+  }
+  return signs >> 63 != 0;
+}
+
 template <class I>
 void check_index_as(const char* op, const ConstView& index, std::int64_t bound) {
   if (index.numel() == 0) return;
@@ -39,22 +56,13 @@ void check_index_as(const char* op, const ConstView& index, std::int64_t bound) 
   if (lines == 1 && n >= 2 * kIndexChunk) {  // a long list by several threads
     std::atomic<bool> found = false;
     parallel_for(math::ceil_div(n, kIndexChunk), n, [&](std::int64_t c) {
-      bool bad = false;
-      for (std::int64_t k = c * kIndexChunk; k < std::min(n, (c + 1) * kIndexChunk); ++k) {
-        const auto value = static_cast<std::int64_t>(line[k * stride]);
-        bad |= (value < 0) | (value >= bound);
-      }
-      if (bad) found = true;
+      const std::int64_t first = c * kIndexChunk, count = std::min(kIndexChunk, n - first);
+      if (any_outside(line + first * stride, count, stride, bound)) found = true;
     });
     if (!found) return;
   }
   for (std::int64_t l = 0; l < lines; ++l) {
-    bool bad = false;
-    for (std::int64_t k = 0; k < n; ++k) {
-      const auto value = static_cast<std::int64_t>(line[k * stride]);
-      bad |= (value < 0) | (value >= bound);
-    }
-    if (bad) [[unlikely]] {
+    if (any_outside(line, n, stride, bound)) [[unlikely]] {
       for (std::int64_t k = 0; k < n; ++k) {
         const auto value = static_cast<std::int64_t>(line[k * stride]);
         if (last >= 0) at[last] = k;

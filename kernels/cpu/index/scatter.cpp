@@ -165,6 +165,8 @@ class Grouped {
   std::int64_t count() const { return count_; }
   std::int64_t size(std::int64_t g) const { return starts_[g + 1] - starts_[g]; }
   const std::int64_t* positions(std::int64_t g) const { return positions_ + starts_[g]; }
+  /// How many positions follow from those of group g on, with those of later groups.
+  std::int64_t rest(std::int64_t g) const { return starts_[count_] - starts_[g]; }
 
  private:
   Workspace workspace_;
@@ -173,19 +175,32 @@ class Grouped {
   std::int64_t count_ = 0;
 };
 
-/// grad[0 .. n) += the pieces of dy at these positions, summed in A and rounded once.
+/// Asks for the first lines of `bytes` bytes that will be read; the CPU asks for the others itself.
+void fetch_ahead(const void* data, std::int64_t bytes) {
+  constexpr std::int64_t kLine = 64, kMost = 4 * kLine;
+  for (std::int64_t i = 0; i < std::min(bytes, kMost); i += kLine)
+    __builtin_prefetch(static_cast<const char*>(data) + i);
+}
+
+/// grad[0 .. n) += the pieces of dy at `count` positions, summed in A and rounded once. The `rest`
+/// of the positions are read next.
 template <class A>
 void add_group(const ConstView& dy, std::int64_t from, const IndexGeometry& g,
-               const std::int64_t* positions, std::int64_t count, void* grad, DType dtype,
-               std::int64_t n) {
+               const std::int64_t* positions, std::int64_t count, std::int64_t rest, void* grad,
+               DType dtype, std::int64_t n) {
+  constexpr std::int64_t kAhead = 8;
+  const auto bytes = n * static_cast<std::int64_t>(size_of(dy.dtype));
+  const auto piece = [&](std::int64_t k) {
+    return advance(dy.data, dy.dtype, from + positions[k] * g.axis.dense);
+  };
   alignas(64) A loaded[kTile];
   alignas(64) A buffer[kTile];
   A* const sum = row_target(grad, dtype, g.inner.table, buffer);
   const A* old = load_row<A>(grad, dtype, g.inner.table, n, sum);
   if (old != sum) std::copy_n(old, n, sum);
   for (std::int64_t k = 0; k < count; ++k) {
-    const void* src = advance(dy.data, dy.dtype, from + positions[k] * g.axis.dense);
-    const A* row = load_row<A>(src, dy.dtype, g.inner.dense, n, loaded);
+    if (k + kAhead < rest) fetch_ahead(piece(k + kAhead), bytes);
+    const A* row = load_row<A>(piece(k), dy.dtype, g.inner.dense, n, loaded);
     for (std::int64_t c = 0; c < n; ++c) sum[c] += row[c];
   }
   store_row<A>(sum, grad, dtype, g.inner.table, n);
@@ -213,9 +228,10 @@ void add_slices(const ConstView& dy, const ConstView& index, const View& grad, i
       const std::int64_t row = index_at(index, positions[0] * g.axis.index);
       void* to = advance(grad.data, grad.dtype, at.table + c * g.inner.table + row * g.axis.table);
       if (grad.dtype == f64 || groups.size(k) > kFewTerms) {
-        add_group<double>(dy, from, g, positions, groups.size(k), to, grad.dtype, n);
+        add_group<double>(dy, from, g, positions, groups.size(k), groups.rest(k), to, grad.dtype,
+                          n);
       } else {
-        add_group<float>(dy, from, g, positions, groups.size(k), to, grad.dtype, n);
+        add_group<float>(dy, from, g, positions, groups.size(k), groups.rest(k), to, grad.dtype, n);
       }
     }
   });
