@@ -1,7 +1,9 @@
 // The call of a module: any signature, hooks, autocast, and the path that errors name.
+#include <functional>
 #include <memory>
 #include <optional>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -109,6 +111,16 @@ TEST_CASE("a module of several inputs has no forward(const Tensor&), one with su
   };
   nn::Sequential net{Single(), nn::ReLU()};
   CHECK(net(ones({5, 2})).shape() == Shape{5, 3});
+}
+
+TEST_CASE("a call with arguments that forward() does not take is no candidate") {
+  static_assert(std::is_invocable_v<Attention&, const Tensor&, const Tensor&>);
+  static_assert(!std::is_invocable_v<Attention&, int>);
+  static_assert(!std::is_invocable_v<nn::LSTM&, const std::vector<Tensor>&>);
+  // Functions that take a module or a std::function are overloads of each other.
+  using Function = std::function<std::vector<Tensor>(const std::vector<Tensor>&)>;
+  static_assert(!std::is_convertible_v<nn::LSTM&, Function>);
+  CHECK(std::is_convertible_v<nn::LSTM&, std::function<Tensor(const Tensor&)>>);
 }
 
 TEST_CASE("set_autocast holds in a call of several inputs, and in nothing after it") {

@@ -15,6 +15,16 @@
 
 namespace firn::nn {
 
+namespace detail {
+
+/// forward() of M takes these arguments.
+template <class M, class... Args>
+concept ForwardsTo = requires(M& m, Args&&... args) {
+  m.forward(std::forward<Args>(args)...);
+};
+
+}  // namespace detail
+
 /// Base of a module whose forward() has any signature; the template argument is the struct itself:
 ///
 ///   struct Attention : nn::ModuleOf<Attention> {
@@ -38,8 +48,8 @@ template <class Derived>
 class ModuleOf : public Module, public detail::AnySignature {
  public:
   /// Calls forward() with these arguments.
-  template <class... Args>
-  requires requires(Derived& self, Args&&... args) { self.forward(std::forward<Args>(args)...); }
+  template <class... Args, class Self = Derived>
+  requires detail::ForwardsTo<Self, Args...>
   decltype(auto) operator()(Args&&... args) try {
     Derived& self = static_cast<Derived&>(*this);
     detail::Call call(*this);
