@@ -52,13 +52,13 @@ void put_row(const Tensor& x, std::size_t i, std::size_t row_bytes, char* to) {
 
 Sample collate_samples(const char* op, std::span<const Sample> samples, bool padded,
                        std::span<const std::int64_t> ids) {
-  FIRN_CHECK(!samples.empty(), op, "", "there are no samples");
+  FIRN_CHECK(!samples.empty(), op, "a batch has one sample or more", "there are no samples");
   const std::size_t fields = samples[0].size();
   FIRN_CHECK(fields > 0, op, "return at least one tensor", "the samples have no fields");
   for (std::size_t i = 1; i < samples.size(); ++i)
-    FIRN_CHECK(samples[i].size() == fields, op, "", "{} fields in sample {}, {} in sample {}",
-               fields, ids.empty() ? 0 : ids[0], samples[i].size(),
-               ids.empty() ? static_cast<std::int64_t>(i) : ids[i]);
+    FIRN_CHECK(samples[i].size() == fields, op, "every sample has the same fields",
+               "{} fields in sample {}, {} in sample {}", fields, ids.empty() ? 0 : ids[0],
+               samples[i].size(), ids.empty() ? static_cast<std::int64_t>(i) : ids[i]);
   const auto n = static_cast<std::int64_t>(samples.size());
   Sample batch, sizes;
   for (std::size_t f = 0; f < fields; ++f) {

@@ -27,8 +27,9 @@ class Function : public DatasetSource {
 
 std::shared_ptr<const DatasetSource> source_of(std::int64_t size,
                                                std::function<Sample(std::int64_t)> get) {
-  FIRN_CHECK(size >= 0, kOp, "", "a set cannot have {} samples", size);
-  FIRN_CHECK(get, kOp, "", "the function that gets a sample is empty");
+  FIRN_CHECK(size >= 0, kOp, "0 makes an empty set", "a set cannot have {} samples", size);
+  FIRN_CHECK(get, kOp, "give a function of the sample's number",
+             "the function that gets a sample is empty");
   return std::make_shared<const Function>(size, std::move(get));
 }
 
@@ -76,7 +77,7 @@ Sample take_sample(const DatasetSource& source, std::int64_t index, const DrawCo
 }
 
 Dataset::Dataset(std::shared_ptr<const DatasetSource> source) : source_(std::move(source)) {
-  FIRN_CHECK(source_, kOp, "", "the source is null");
+  FIRN_CHECK(source_, kOp, "give a data set", "the source is null");
 }
 
 Dataset::Dataset(std::int64_t size, std::function<Sample(std::int64_t)> get) try
@@ -91,7 +92,8 @@ const std::shared_ptr<const DatasetSource>& Dataset::source() const {
 std::int64_t Dataset::size() const { return source()->size(); }
 
 Sample Dataset::get(std::int64_t index, const DrawContext& context) const try {
-  FIRN_CHECK(index >= 0 && index < size(), kOp, "", "sample {} of a set of {}", index, size());
+  FIRN_CHECK(index >= 0 && index < size(), kOp, "samples count from 0", "sample {} of a set of {}",
+             index, size());
   const Surroundings as_in_a_loader;
   return take_sample(*source_, index, context);
 }
@@ -100,8 +102,10 @@ FIRN_OUT_OF_MEMORY(kOp)
 Sample Dataset::collect(std::span<const std::int64_t> indices, const DrawContext& context) const
     try {
   for (const std::int64_t i : indices)
-    FIRN_CHECK(i >= 0 && i < size(), kOp, "", "sample {} of a set of {}", i, size());
-  FIRN_CHECK(!indices.empty(), kOp, "", "a batch has at least one sample");
+    FIRN_CHECK(i >= 0 && i < size(), kOp, "samples count from 0", "sample {} of a set of {}", i,
+               size());
+  FIRN_CHECK(!indices.empty(), kOp, "give the numbers of samples",
+             "a batch has at least one sample");
   const Surroundings as_in_a_loader;
   return source()->collect(indices, context);
 }

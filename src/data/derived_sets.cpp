@@ -40,7 +40,7 @@ class Mapped : public DatasetSource {
 
 template <class Fn>
 Source mapped(const Dataset& set, Fn fn) {
-  FIRN_CHECK(fn, "Map", "", "the function is empty");
+  FIRN_CHECK(fn, "Map", "give a function of a sample", "the function is empty");
   if constexpr (std::is_same_v<Fn, std::function<Sample(Sample)>>) {
     return std::make_shared<const Mapped>(
         set.source(), [fn = std::move(fn)](Sample s, Generator&) { return fn(std::move(s)); });
@@ -98,7 +98,8 @@ Source selected(const Dataset& set, std::int64_t size, Index index) {
 Source chosen(const Dataset& set, std::vector<std::int64_t> indices) {
   const std::int64_t n = set.size();
   for (const std::int64_t i : indices)
-    FIRN_CHECK(i >= 0 && i < n, "Subset", "", "index {} in a set of {} samples", i, n);
+    FIRN_CHECK(i >= 0 && i < n, "Subset", "samples count from 0", "index {} in a set of {} samples",
+               i, n);
   const auto size = static_cast<std::int64_t>(indices.size());
   return selected(set, size, [list = std::move(indices)](std::int64_t i) {
     return list[static_cast<std::size_t>(i)];
@@ -106,8 +107,9 @@ Source chosen(const Dataset& set, std::vector<std::int64_t> indices) {
 }
 
 Source range(const Dataset& set, std::int64_t first, std::int64_t last) {
-  FIRN_CHECK(first >= 0 && first <= last && last <= set.size(), "Subset", "",
-             "samples [{}, {}) of a set of {}", first, last, set.size());
+  FIRN_CHECK(first >= 0 && first <= last && last <= set.size(), "Subset",
+             "0 <= first <= last <= size", "samples [{}, {}) of a set of {}", first, last,
+             set.size());
   return selected(set, last - first, [first](std::int64_t i) { return first + i; });
 }
 
@@ -144,7 +146,7 @@ class Joined : public DatasetSource {
       if (ours.empty()) continue;
       batches.push_back(collect_renumbered(
           theirs, ours, [&] { return parts_[p]->collect(theirs, context.inner(1 + p)); }));
-      FIRN_CHECK(batches.back().size() == batches[0].size(), "Concat", "",
+      FIRN_CHECK(batches.back().size() == batches[0].size(), "Concat", "Map can add or drop fields",
                  "{} fields in one part, {} in another", batches[0].size(), batches.back().size());
     }
     if (batches.size() == 1) return batches[0];
@@ -176,7 +178,7 @@ class Joined : public DatasetSource {
 };
 
 Source joined(const std::vector<Dataset>& sets) {
-  FIRN_CHECK(!sets.empty(), "Concat", "", "there are no parts");
+  FIRN_CHECK(!sets.empty(), "Concat", "give one data set or more", "there are no parts");
   std::vector<Source> parts;
   for (const Dataset& set : sets) parts.push_back(set.source());
   return std::make_shared<const Joined>(std::move(parts));

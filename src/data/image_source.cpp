@@ -28,34 +28,38 @@ bool is_probability(double p) { return p >= 0 && p <= 1; }
 
 void check_options(const ImageOptions& options) {
   FIRN_CHECK(std::isfinite(options.mean) && std::isfinite(options.stddev) && options.stddev > 0,
-             kOp, "", "mean must be finite and stddev positive, not {} and {}", options.mean,
+             kOp, "0 and 1 leave the pixels as they are",
+             "mean must be finite and stddev positive, not {} and {}", options.mean,
              options.stddev);
-  FIRN_CHECK(is_floating(options.dtype), kOp, "", "x must be of a floating dtype, not {}",
-             options.dtype);
+  FIRN_CHECK(is_floating(options.dtype), kOp, "f32 is the default",
+             "x must be of a floating dtype, not {}", options.dtype);
   const Augmentation& a = options.augment;
-  FIRN_CHECK(is_probability(a.flip) && is_probability(a.erase), kOp, "",
+  FIRN_CHECK(is_probability(a.flip) && is_probability(a.erase), kOp, "0 leaves them out",
              "flip and erase are probabilities in [0, 1], not {} and {}", a.flip, a.erase);
-  FIRN_CHECK(a.crop_padding >= 0, kOp, "", "crop_padding must be 0 or more, not {}",
-             a.crop_padding);
+  FIRN_CHECK(a.crop_padding >= 0, kOp, "0 leaves the crop out",
+             "crop_padding must be 0 or more, not {}", a.crop_padding);
   FIRN_CHECK(a.erase_area_min > 0 && a.erase_area_min <= a.erase_area_max && a.erase_area_max <= 1,
-             kOp, "", "erased areas must be a range in (0, 1], not from {} to {}", a.erase_area_min,
+             kOp, "shares of the image, as 0.02 to 0.33",
+             "erased areas must be a range in (0, 1], not from {} to {}", a.erase_area_min,
              a.erase_area_max);
   FIRN_CHECK(a.erase_aspect_min > 0 && a.erase_aspect_min <= a.erase_aspect_max &&
                  std::isfinite(static_cast<float>(a.erase_aspect_max)),
-             kOp, "",
+             kOp, "width over height, as 0.3 to 3.3",
              "aspects of erased rectangles must be a range of positive numbers, not {} to {}",
              a.erase_aspect_min, a.erase_aspect_max);
 }
 
 std::shared_ptr<const DatasetSource> labelled(const LabelledImages& set) {
-  FIRN_CHECK(set.images.defined() && set.labels.defined(), kOp, "", "images or labels undefined");
+  FIRN_CHECK(set.images.defined() && set.labels.defined(), kOp, "give both",
+             "images or labels undefined");
   const DType l = set.labels.dtype();
   FIRN_CHECK(
       (l == u8 || l == i32 || l == i64) && set.labels.rank() == 1 && set.labels.device().is_cpu(),
-      kOp, "", "labels must be u8, i32 or i64 [n] on the CPU, not {}", describe(set.labels));
-  FIRN_CHECK(set.images.rank() >= 1 && set.labels.size(0) == set.images.size(0), kOp, "",
-             "numbers of images and labels differ: {} and {}", describe(set.images),
-             describe(set.labels));
+      kOp, "cast them and move them to the CPU",
+      "labels must be u8, i32 or i64 [n] on the CPU, not {}", describe(set.labels));
+  FIRN_CHECK(set.images.rank() >= 1 && set.labels.size(0) == set.images.size(0), kOp,
+             "a label for each image", "numbers of images and labels differ: {} and {}",
+             describe(set.images), describe(set.labels));
   const Surroundings plain;
   return std::make_shared<const TensorSource>(
       std::vector<Tensor>{set.images, set.labels.detach().to(i64)});
@@ -75,18 +79,19 @@ void ImageSource::check_images(const Tensor& images) const {
   FIRN_CHECK(images.dtype() == u8 && images.rank() >= 1 && images.device().is_cpu(), kOp,
              "field 0 of a sample is its image", "images must be u8 [n, ...] on the CPU, not {}",
              describe(images));
-  FIRN_CHECK(images.size(0) == 0 || pixels_of(images) > 0, kOp, "", "images are empty: {}",
-             describe(images));
+  FIRN_CHECK(images.size(0) == 0 || pixels_of(images) > 0, kOp, "an image has 1 pixel or more",
+             "images are empty: {}", describe(images));
   const Augmentation& a = options_.augment;
   if (!a.on()) return;
   FIRN_CHECK(images.rank() == 3 || images.rank() == 4, kOp, "reshape the images",
              "images to be augmented must be [n, height, width] or [n, channels, height, width], "
              "not {}",
              describe(images));
-  FIRN_CHECK(pixels_of(images) <= std::numeric_limits<int>::max(), kOp, "",
-             "images to be augmented are too large: {}", describe(images));
+  FIRN_CHECK(pixels_of(images) <= std::numeric_limits<int>::max(), kOp,
+             "resize_image() makes them smaller", "images to be augmented are too large: {}",
+             describe(images));
   const std::int64_t height = images.size(-2), width = images.size(-1);
-  FIRN_CHECK(a.crop_padding < std::min(height, width), kOp, "",
+  FIRN_CHECK(a.crop_padding < std::min(height, width), kOp, "pad less than the image is wide",
              "crop_padding {} can put images of {} x {} pixels out of sight", a.crop_padding,
              height, width);
 }
@@ -99,7 +104,8 @@ Sample ImageSource::bytes(std::span<const std::int64_t> indices, const DrawConte
   Sample batch = set_->collect(indices, context.inner());
   FIRN_CHECK(!batch.empty() && batch[0].defined() && batch[0].rank() >= 1 &&
                  batch[0].size(0) == static_cast<std::int64_t>(indices.size()),
-             kOp, "", "the set below returned no image for each of {} samples", indices.size());
+             kOp, "field 0 of its samples is the image",
+             "the set below returned no image for each of {} samples", indices.size());
   check_images(batch[0]);
   batch[0] = contiguous(batch[0]);
   return batch;

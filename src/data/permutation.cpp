@@ -17,7 +17,8 @@ constexpr int kLeastBits = 6;
 }  // namespace
 
 Permutation::Permutation(std::int64_t n, std::uint64_t seed, std::int64_t epoch) : n_(n) {
-  FIRN_CHECK(n >= 0 && n <= kLargest, "Permutation", "", "n must be in [0, 2^62], not {}", n);
+  FIRN_CHECK(n >= 0 && n <= kLargest, "Permutation", "it permutes 0 to n - 1",
+             "n must be in [0, 2^62], not {}", n);
   FIRN_CHECK(epoch >= 0, "Permutation", "epochs count from 0", "epoch {}", epoch);
   const int bits = std::max(kLeastBits, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(
                                             std::max<std::int64_t>(n, 1) - 1))));
@@ -55,7 +56,8 @@ std::int64_t Permutation::operator[](std::int64_t i) const noexcept {
 }
 
 std::int64_t Permutation::at(std::int64_t i) const {
-  FIRN_CHECK(i >= 0 && i < n_, "Permutation", "", "position {} of a permutation of {}", i, n_);
+  FIRN_CHECK(i >= 0 && i < n_, "Permutation", "positions count from 0",
+             "position {} of a permutation of {}", i, n_);
   return (*this)[i];
 }
 

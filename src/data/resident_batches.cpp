@@ -40,7 +40,8 @@ void check_labels(const Sample& batch) {
              "samples must be {{image, label}}, but have {} fields", batch.size());
   const Tensor& labels = batch[1];
   const DType l = labels.dtype();
-  FIRN_CHECK((l == u8 || l == i32 || l == i64) && labels.rank() == 1, kOp, "",
+  FIRN_CHECK((l == u8 || l == i32 || l == i64) && labels.rank() == 1, kOp,
+             "a sample's label is one integer",
              "labels must be u8, i32 or i64 [], not {} in a batch of samples", describe(labels));
 }
 
@@ -94,7 +95,7 @@ struct ResidentBatches::State {
   }
   bool reorders() const noexcept { return options.shuffle || !options.lengths.empty(); }
   void require(std::int64_t count) const {
-    FIRN_CHECK(count >= 1, kOp, "", "{} samples asked for", count);
+    FIRN_CHECK(count >= 1, kOp, "1 or more", "{} samples asked for", count);
     FIRN_CHECK(count <= remaining(), kOp, "begin_epoch() goes to the start of an epoch",
                "{} samples asked for, {} left in the epoch", count, remaining());
   }
@@ -109,7 +110,7 @@ void ResidentBatches::State::read() {
   const Device device = options.device;
   const std::int64_t n = set->size();
   if (const auto* tensors = set->tensors(); tensors || n == 0) {
-    FIRN_CHECK(tensors, kOp, "", "the set has no samples");
+    FIRN_CHECK(tensors, kOp, "give a set with samples", "the set has no samples");
     check_labels(*tensors);
     images = to_device((*tensors)[0], device);
     labels = to_device((*tensors)[1], device);
@@ -194,7 +195,7 @@ LoaderPosition ResidentBatches::before_batch() const { return state().before; }
 std::function<void()> ResidentBatches::prepare_seek(LoaderPosition to) const {
   State& s = state();
   runtime::refuse_capture(kOp, s.options.device, "an epoch's order is copied to the device");
-  FIRN_CHECK(to.sample >= 0 && to.sample <= set_size(), kOp, "",
+  FIRN_CHECK(to.sample >= 0 && to.sample <= set_size(), kOp, "take positions from position()",
              "sample {} of an epoch of {} samples", to.sample, set_size());
   Tensor order = s.order_of(to.epoch);
   State::about_to_move(state_);

@@ -14,14 +14,15 @@ constexpr const char* kOp = "TensorDataset";
 }  // namespace
 
 TensorSource::TensorSource(const std::vector<Tensor>& fields) {
-  FIRN_CHECK(!fields.empty(), kOp, "", "there are no fields");
+  FIRN_CHECK(!fields.empty(), kOp, "give one tensor or more", "there are no fields");
   const OwnerScope owner(Owner::data);
   for (const Tensor& field : fields) {
-    FIRN_CHECK(field.defined(), kOp, "", "field {} is undefined", fields_.size());
+    FIRN_CHECK(field.defined(), kOp, "give a tensor for each field", "field {} is undefined",
+               fields_.size());
     FIRN_CHECK(field.device().is_cpu() && field.rank() >= 1, kOp,
                "move it: field.to(Device::cpu())", "field {} must be [n, ...] on the CPU, not {}",
                fields_.size(), describe(field));
-    FIRN_CHECK(field.size(0) == fields[0].size(0), kOp, "",
+    FIRN_CHECK(field.size(0) == fields[0].size(0), kOp, "axis 0 counts the samples",
                "field {} has {} samples, field 0 has {}", fields_.size(), field.size(0),
                fields[0].size(0));
     fields_.push_back(contiguous(field.detach()));

@@ -26,7 +26,8 @@ constexpr const char* kOp = "save_safetensors";
 
 void check_name(const char* op, std::string_view name, const char* what,
                 std::set<std::string_view>& seen) {
-  FIRN_CHECK(is_utf8(name), op, "", "the {} {} is not UTF-8", what, quoted_for_message(name));
+  FIRN_CHECK(is_utf8(name), op, "names are UTF-8 text", "the {} {} is not UTF-8", what,
+             quoted_for_message(name));
   FIRN_CHECK(seen.insert(name).second, op, "give each a name of its own", "the {} {} is used twice",
              what, quoted_for_message(name));
 }
@@ -64,14 +65,16 @@ void check_names(const char* op, std::span<const NamedTensor> tensors,
              kMostNames - 1);
   std::set<std::string_view> seen;
   for (const auto& [name, t] : tensors) {
-    FIRN_CHECK(t.defined(), op, "", "tensor \"{}\" is undefined", name);
-    FIRN_CHECK(name != kMetadataKey, op, "", "the name \"{}\" is reserved by the format", name);
+    FIRN_CHECK(t.defined(), op, "give a tensor that was made", "tensor \"{}\" is undefined", name);
+    FIRN_CHECK(name != kMetadataKey, op, "rename it", "the name \"{}\" is reserved by the format",
+               name);
     check_name(op, name, "name", seen);
   }
   seen.clear();
   for (const auto& [key, value] : metadata) {
     check_name(op, key, "metadata key", seen);
-    FIRN_CHECK(is_utf8(value), op, "", "the value of the metadata key \"{}\" is not UTF-8", key);
+    FIRN_CHECK(is_utf8(value), op, "metadata is UTF-8 text",
+               "the value of the metadata key \"{}\" is not UTF-8", key);
   }
 }
 

@@ -117,7 +117,7 @@ void checkpoint_nothing(Module& m) {
 
 BlockCheckpoints checkpoint_within(Module& m, std::size_t budget, const std::function<void()>& step,
                                    MemoryPlan* plan) try {
-  FIRN_CHECK(step, "checkpoint_within", "", "the step is empty");
+  FIRN_CHECK(step, "checkpoint_within", "give a function", "the step is empty");
   detail::BlockSettings blocks(m);
   std::size_t smallest = 0;
   BlockCheckpoints best;

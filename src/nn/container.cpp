@@ -34,8 +34,8 @@ void detail::Parts::add(const char* what, const Module& owner, NamedPart part, b
 FIRN_OUT_OF_MEMORY(what)
 
 Module& detail::Parts::at(const char* what, std::size_t index) const {
-  FIRN_CHECK(index < parts_.size(), what, "", "there is no module {} among {}", index,
-             parts_.size());
+  FIRN_CHECK(index < parts_.size(), what, "modules count from 0", "there is no module {} among {}",
+             index, parts_.size());
   return *parts_[index].module;
 }
 

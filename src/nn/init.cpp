@@ -140,7 +140,8 @@ void orthogonal_(const Tensor& t, double gain, Generator& g) {
   check_target("init::orthogonal_", t);
   FIRN_CHECK(t.rank() >= 2, "init::orthogonal_", "give a weight [out, in, ...]",
              "{} is no matrix: less than two axes", describe(t));
-  FIRN_CHECK(std::isfinite(gain), "init::orthogonal_", "", "gain = {} is not finite", gain);
+  FIRN_CHECK(std::isfinite(gain), "init::orthogonal_", "1 keeps the orthogonal matrix",
+             "gain = {} is not finite", gain);
   ops::require_holds("init::orthogonal_", t.dtype(), gain);  // no element is larger
   if (t.numel() == 0) return;
   const std::int64_t rows = t.shape()[0];

@@ -179,7 +179,8 @@ CsvTable::State CsvTable::State::of(CsvReader& reader, const std::string& path,
     const auto at = place.find(name);
     FIRN_CHECK(at != place.end(), kOp, fmt::format("it has {}", listed(all)), "{} has no column {}",
                path, quoted(name));
-    FIRN_CHECK(!is_kept[at->second], kOp, "", "CsvOptions::columns has {} twice", quoted(name));
+    FIRN_CHECK(!is_kept[at->second], kOp, "name each column once",
+               "CsvOptions::columns has {} twice", quoted(name));
     is_kept[at->second] = true;
     state.kept.push_back(at->second);
   }
@@ -264,7 +265,7 @@ Tensor CsvTable::State::codes(const std::string& name,
   std::unordered_map<std::string_view, std::int64_t> place;
   for (const std::string& level : levels) {
     const bool is_new = place.emplace(level, static_cast<std::int64_t>(place.size())).second;
-    FIRN_CHECK(is_new, kOp, "", "the level {} is given twice", quoted(level));
+    FIRN_CHECK(is_new, kOp, "name each level once", "the level {} is given twice", quoted(level));
   }
   const OwnerScope owner(Owner::data);
   const Tensor all = empty({static_cast<std::int64_t>(lines.size())}, i64, Device::cpu());
@@ -294,7 +295,7 @@ void read_csv_pieces(const std::string& path, std::int64_t rows,
                      const std::function<void(const CsvTable&)>& fn,
                      const CsvOptions& options) try {
   constexpr const char* kPieces = "read_csv_pieces";
-  FIRN_CHECK(rows >= 1, kPieces, "", "a piece cannot have {} rows", rows);
+  FIRN_CHECK(rows >= 1, kPieces, "1 row or more", "a piece cannot have {} rows", rows);
   check_separator(kPieces, options.separator);
   CsvReader reader(kPieces, path, options.separator);
   bool more = false;

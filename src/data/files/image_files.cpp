@@ -52,8 +52,8 @@ void check_options(const char* op, const ReadImageOptions& options) {
   const int c = options.channels;
   FIRN_CHECK(c == 0 || c == 1 || c == 3, op, "0 leaves an image as it is in its file",
              "channels is 0, 1 or 3, not {}", c);
-  FIRN_CHECK(options.max_pixels >= 1, op, "", "max_pixels is 1 or more, not {}",
-             options.max_pixels);
+  FIRN_CHECK(options.max_pixels >= 1, op, "the default suits photographs",
+             "max_pixels is 1 or more, not {}", options.max_pixels);
 }
 
 [[noreturn]] void fail_without(const char* library, const char* package, const char* format,

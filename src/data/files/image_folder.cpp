@@ -124,7 +124,8 @@ ImageFolder::ImageFolder(std::shared_ptr<const Listing> listing, ImageFolderOpti
              "height and width are both 0 or both 1 or more, not {} and {}", height, width);
   FIRN_CHECK(channels == 0 || channels == 1 || channels == 3, kOp,
              "0 leaves an image as it is in its file", "channels is 0, 1 or 3, not {}", channels);
-  FIRN_CHECK(max_pixels >= 1, kOp, "", "max_pixels is 1 or more, not {}", max_pixels);
+  FIRN_CHECK(max_pixels >= 1, kOp, "the default suits photographs",
+             "max_pixels is 1 or more, not {}", max_pixels);
 }
 
 const ImageFolder::Listing& ImageFolder::listing() const {
@@ -135,8 +136,8 @@ const ImageFolder::Listing& ImageFolder::listing() const {
 const std::vector<std::string>& ImageFolder::classes() const { return listing().classes; }
 
 const std::string& ImageFolder::path(std::int64_t i) const {
-  FIRN_CHECK(i >= 0 && i < listing().size(), kOp, "", "sample {} of a set of {}", i,
-             listing().size());
+  FIRN_CHECK(i >= 0 && i < listing().size(), kOp, "samples count from 0",
+             "sample {} of a set of {}", i, listing().size());
   return listing().paths[static_cast<std::size_t>(i)];
 }
 

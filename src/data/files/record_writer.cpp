@@ -103,8 +103,8 @@ struct RecordWriter::State {
 
 RecordWriter::RecordWriter(const std::string& folder, RecordOptions options) try
     : state_(std::make_unique<State>()) {
-  FIRN_CHECK(options.shard_bytes >= 1, kOp, "", "shard_bytes must be at least 1, not {}",
-             options.shard_bytes);
+  FIRN_CHECK(options.shard_bytes >= 1, kOp, "the default is 256 MiB",
+             "shard_bytes must be at least 1, not {}", options.shard_bytes);
   io::check_path(kOp, folder);
   if (::mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST)
     throw IoError(kOp, folder, fmt::format("cannot be made: {}", std::strerror(errno)));
@@ -132,12 +132,13 @@ void RecordWriter::write(const Sample& sample) try {
   State& s = state();
   s.check_open();
   io::refuse_dry_run(kOp);
-  FIRN_CHECK(!sample.empty() && sample.size() <= records::kMostFields, kOp, "",
-             "a sample has 1 to {} fields, not {}", records::kMostFields, sample.size());
+  FIRN_CHECK(!sample.empty() && sample.size() <= records::kMostFields, kOp,
+             "put several values into one tensor", "a sample has 1 to {} fields, not {}",
+             records::kMostFields, sample.size());
   std::vector<Tensor> fields;
   for (const Tensor& field : sample) {
-    FIRN_CHECK(field.defined(), kOp, "", "field {} of sample {} is undefined", fields.size(),
-               s.ends.size());
+    FIRN_CHECK(field.defined(), kOp, "give a tensor for each field",
+               "field {} of sample {} is undefined", fields.size(), s.ends.size());
     const NoGrad no_grad;
     fields.push_back(contiguous(to_device(field.detach(), Device::cpu())));
   }

@@ -113,11 +113,13 @@ Tensor resize_image(const Tensor& image, std::int64_t height, std::int64_t width
              kOp, "images are u8 [channels, height, width] on the CPU", "not an image: {}",
              describe(image));
   constexpr std::int64_t kMost = 1 << 24, kMostStored = std::int64_t{1} << 31;
-  FIRN_CHECK(height >= 1 && width >= 1 && height < kMost && width < kMost, kOp, "",
+  FIRN_CHECK(height >= 1 && width >= 1 && height < kMost && width < kMost, kOp,
+             "give height and width in pixels",
              "the new size is {} x {}; each is at least 1 and below 2^24", height, width);
   const std::int64_t h = image.size(1), w = image.size(2);
-  FIRN_CHECK(h >= 1 && w >= 1 && h < kMostStored && w < kMostStored && image.size(0) >= 1, kOp, "",
-             "an image of shape {} cannot be scaled", image.shape());
+  FIRN_CHECK(h >= 1 && w >= 1 && h < kMostStored && w < kMostStored && image.size(0) >= 1, kOp,
+             "an image is [c, h, w], with 1 pixel or more", "an image of shape {} cannot be scaled",
+             image.shape());
   const OwnerScope owner(Owner::data);
   const Tensor whole = image.contiguous();
   if (fit == ImageFit::stretch)

@@ -193,7 +193,8 @@ std::shared_ptr<const DatasetSource> tokens_of(const std::string& path,
                                                const TokenOptions& options) {
   FIRN_CHECK(options.length >= 1, kOp, "set TokenOptions::length, the tokens of a sample",
              "length must be at least 1, not {}", options.length);
-  FIRN_CHECK(options.stride >= 0 && options.header_bytes >= 0 && options.vocabulary >= 0, kOp, "",
+  FIRN_CHECK(options.stride >= 0 && options.header_bytes >= 0 && options.vocabulary >= 0, kOp,
+             "0 leaves each of them out",
              "stride, header_bytes and vocabulary are 0 or more, not {}, {} and {}", options.stride,
              options.header_bytes, options.vocabulary);
   if (options.format) check_format(kOp, *options.format);

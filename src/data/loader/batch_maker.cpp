@@ -74,11 +74,12 @@ Sample BatchMaker::make_fields(std::span<const std::int64_t> ids,
                                const DrawContext& context) const {
   if (options_.pad || options_.collate) return each(ids, context);
   Sample batch = set_.source()->collect(ids, context);
-  FIRN_CHECK(!batch.empty(), kOp, "", "collect() returned no fields");
+  FIRN_CHECK(!batch.empty(), kOp, "return one tensor or more", "collect() returned no fields");
   for (const Tensor& field : batch)
     FIRN_CHECK(field.defined() && field.device().is_cpu() && field.rank() > 0 &&
                    field.size(0) == static_cast<std::int64_t>(ids.size()),
-               kOp, "", "collect() of {} samples returned {}", ids.size(), describe(field));
+               kOp, "axis 0 of every field is the batch", "collect() of {} samples returned {}",
+               ids.size(), describe(field));
   return batch;
 }
 

@@ -128,7 +128,8 @@ void Loader::State::warn_if_empty() {
 }
 
 const Tensor& LoaderBatch::operator[](std::size_t i) const {
-  FIRN_CHECK(i < fields.size(), "LoaderBatch", "", "field {} of a batch with {}", i, fields.size());
+  FIRN_CHECK(i < fields.size(), "LoaderBatch", "fields count from 0, in the order of the samples",
+             "field {} of a batch with {}", i, fields.size());
   return fields[i];
 }
 

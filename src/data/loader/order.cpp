@@ -39,7 +39,8 @@ LoaderOptions checked_options(const char* op, LoaderOptions o) {
 
 Order::Order(const char* op, std::int64_t size, const LoaderOptions& options)
     : size_(size), options_(options) {
-  FIRN_CHECK(size >= 0 && size <= Permutation::kLargest, op, "", "a set of {} samples", size);
+  FIRN_CHECK(size >= 0 && size <= Permutation::kLargest, op, "a set has 0 to 2^62 samples",
+             "a set of {} samples", size);
   const auto check_count = [&](std::size_t count, const char* what) {
     FIRN_CHECK(static_cast<std::int64_t>(count) == size, op, "give one for each sample of the set",
                "{} {} for a set of {} samples", count, what, size);
@@ -54,16 +55,18 @@ Order::Order(const char* op, std::int64_t size, const LoaderOptions& options)
                  "the weight of sample {} is {}", i, w);
       sums_.push_back(sum += w);
     }
-    FIRN_CHECK(sum > 0 && std::isfinite(sum), op, "", "the sum of the weights is {}", sum);
+    FIRN_CHECK(sum > 0 && std::isfinite(sum), op, "one weight is above 0, and their sum is finite",
+               "the sum of the weights is {}", sum);
   }
   FIRN_CHECK(options.window >= 1, op, "it counts batches", "window is {}", options.window);
   if (options_.lengths.empty()) return;
   check_count(options_.lengths.size(), "lengths");
   for (std::size_t i = 0; i < options_.lengths.size(); ++i)
-    FIRN_CHECK(options_.lengths[i] >= 0, op, "", "the length of sample {} is {}", i,
-               options_.lengths[i]);
-  FIRN_CHECK(!__builtin_mul_overflow(options_.batch, options.window, &window_), op, "",
-             "a window of {} batches of {} samples", options.window, options_.batch);
+    FIRN_CHECK(options_.lengths[i] >= 0, op, "a length is 0 or more",
+               "the length of sample {} is {}", i, options_.lengths[i]);
+  FIRN_CHECK(!__builtin_mul_overflow(options_.batch, options.window, &window_), op,
+             "use a smaller window", "a window of {} batches of {} samples", options.window,
+             options_.batch);
 }
 
 /// The sample whose share of the sum of weights a random number falls into.

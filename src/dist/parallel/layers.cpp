@@ -97,7 +97,8 @@ Tensor VocabParallelEmbedding::forward(const Tensor& index) {
     if (!runtime::dry_run()) {
       const auto* from = numbers.data<std::int64_t>();
       for (std::int64_t i = 0; i < numbers.numel(); ++i) {
-        FIRN_CHECK(from[i] >= 0 && from[i] < rows * group_.size(), kOp, "",
+        FIRN_CHECK(from[i] >= 0 && from[i] < rows * group_.size(), kOp,
+                   "indices count from 0, over all ranks' rows",
                    "index {} at position {} is outside of [0, {})", from[i], i,
                    rows * group_.size());
         const bool is_here = from[i] >= first && from[i] < first + rows;

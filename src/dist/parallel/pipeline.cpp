@@ -115,7 +115,7 @@ void require_alike(const Group& stages, Call call, std::int64_t samples, std::in
 /// What run_batch() and infer() check before anything is exchanged.
 void check_batch(const Group& stages, std::int64_t samples, std::int64_t micro_batch,
                  const Pipeline::InputsOf& inputs_of) {
-  FIRN_CHECK(samples >= 1 && micro_batch >= 1, kOp, "",
+  FIRN_CHECK(samples >= 1 && micro_batch >= 1, kOp, "both are 1 or more",
              "a batch of {} samples in micro-batches of {}", samples, micro_batch);
   FIRN_CHECK(inputs_of || stages.rank() > 0, kOp,
              "give a function that returns the inputs of samples [first, last)",

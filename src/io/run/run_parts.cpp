@@ -220,7 +220,8 @@ RunPart::RunPart(std::string name, Generator& generator) {
 }
 RunPart::RunPart(std::string name, const Tensor& tensor) {
   check_name(name);
-  FIRN_CHECK(tensor.defined(), "RunPart", "", "tensor \"{}\" is undefined", name);
+  FIRN_CHECK(tensor.defined(), "RunPart", "give a tensor that was made",
+             "tensor \"{}\" is undefined", name);
   source_ = source_of(tensor.view().data, [name = std::move(name), t = tensor.detach()](SlotsOf) {
     return std::vector<RunSlot>{RunSlot{name, t}};
   });

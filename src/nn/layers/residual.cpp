@@ -27,7 +27,7 @@ BatchNorm2d norm(std::int64_t channels, const BasicBlockOptions& o) {
 }
 
 void check_sizes(std::int64_t in, std::int64_t out, std::int64_t stride) {
-  FIRN_CHECK(in > 0 && out > 0 && stride > 0, "BasicBlock", "",
+  FIRN_CHECK(in > 0 && out > 0 && stride > 0, "BasicBlock", "channels and the stride count from 1",
              "in = {}, out = {} and stride = {} must be positive", in, out, stride);
 }
 

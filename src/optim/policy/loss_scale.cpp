@@ -143,12 +143,12 @@ LossScaler::LossScaler(const LossScale& policy, Tensor memory) try
 FIRN_OUT_OF_MEMORY(kOp)
 
 const Tensor& LossScaler::memory() const {
-  FIRN_CHECK(state_, kOp, "", "the scaler is undefined");
+  FIRN_CHECK(state_, kOp, "LossScaler(LossScale::dynamic()) makes one", "the scaler is undefined");
   return state_->memory;
 }
 
 const LossScale& LossScaler::policy() const {
-  FIRN_CHECK(state_, kOp, "", "the scaler is undefined");
+  FIRN_CHECK(state_, kOp, "LossScaler(LossScale::dynamic()) makes one", "the scaler is undefined");
   return state_->policy;
 }
 

@@ -15,8 +15,8 @@ struct RuleOf<SGDOptions> {
   }
   static kernels::UpdateRule rule(const SGDOptions& o) {
     require_option(kName, "momentum", o.momentum, 0, 1, "0.9 is usual, 0 is off");
-    FIRN_CHECK(o.dampening >= 0 && o.dampening <= 1, kName, "", "dampening is {}, not in [0, 1]",
-               o.dampening);
+    FIRN_CHECK(o.dampening >= 0 && o.dampening <= 1, kName, "0 is the default",
+               "dampening is {}, not in [0, 1]", o.dampening);
     FIRN_CHECK(!o.nesterov || (o.momentum > 0 && o.dampening == 0), kName,
                "set momentum, and leave dampening out",
                "nesterov needs momentum > 0 and dampening 0; they are {} and {}", o.momentum,

@@ -75,8 +75,8 @@ std::unique_ptr<CapturedGraph> CapturedGraph::capture(Device device,
   require_device("graph", device);
   FIRN_CHECK(!runtime::dry_run(), "graph", "plan the work itself, or a graph::Step",
              "nothing can be captured in a plan, which runs no kernel");
-  FIRN_CHECK(!current_capture, "graph", "", "this thread is capturing a graph already, on {}",
-             current_capture->device_);
+  FIRN_CHECK(!current_capture, "graph", "end that capture first",
+             "this thread is capturing a graph already, on {}", current_capture->device_);
   std::unique_ptr<CapturedGraph> captured(new CapturedGraph(device));
   const SideStream stream(device);
   const InProgress in_progress;
@@ -155,7 +155,8 @@ void CapturedGraph::launch() {
 }
 
 void CapturedGraph::replay() {
-  FIRN_CHECK(!current_capture, "graph", "", "a graph cannot be replayed inside a capture");
+  FIRN_CHECK(!current_capture, "graph", "replay it after the capture",
+             "a graph cannot be replayed inside a capture");
   if (runtime::dry_run()) return;  // it has its memory already
   pending_ = true;
   std::size_t done = 0;

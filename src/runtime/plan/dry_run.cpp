@@ -64,7 +64,7 @@ FIRN_OUT_OF_MEMORY("plan_memory")
 
 MemoryPlan plan_memory(const std::function<void()>& step, Device device) try {
   require_device("plan_memory", device);
-  FIRN_CHECK(step, "plan_memory", "", "the step is empty");
+  FIRN_CHECK(step, "plan_memory", "give a function", "the step is empty");
   MemoryPlan plan;
   // Points around would copy what was not computed, and put that back later.
   const memory::SilentRollback silence;

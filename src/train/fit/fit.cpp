@@ -34,7 +34,7 @@ FitReport fit_with(const Parts& parts, Feed& feed, Objective objective, const Fi
 
 FitReport fit(nn::Module& net, optim::Optimizer& optimizer, data::Loader& loader,
               const LossFunction& loss, const FitOptions& options) try {
-  FIRN_CHECK(loss, kOp, "", "there is no loss");
+  FIRN_CHECK(loss, kOp, "give a function of a batch", "there is no loss");
   const auto& impl = optim::OptimizerAccess::impl(optimizer);
   const bool exact = impl.options.exact.quantum > 0;
   FIRN_CHECK(options.micro_batch || (!exact && !impl.lent), kOp,
@@ -76,7 +76,7 @@ FIRN_OUT_OF_MEMORY(kOp)
 FitReport fit(const Parts& parts, data::Loader& loader,
               const std::function<void(const data::LoaderBatch&)>& step,
               const FitOptions& options) try {
-  FIRN_CHECK(step, kOp, "", "there is no step");
+  FIRN_CHECK(step, kOp, "give a function of a batch", "there is no step");
   check_own_step(options);
   LoaderFeed feed(loader, step);
   return fit_with(parts, feed, {}, options, loader.options().group);
@@ -85,7 +85,7 @@ FIRN_OUT_OF_MEMORY(kOp)
 
 FitReport fit(const Parts& parts, data::ResidentBatches& batches, const std::function<void()>& step,
               const FitOptions& options) try {
-  FIRN_CHECK(step, kOp, "", "there is no step");
+  FIRN_CHECK(step, kOp, "give a function of a batch", "there is no step");
   check_own_step(options);
   ResidentFeed feed(batches, step);
   return fit_with(parts, feed, {}, options, {});

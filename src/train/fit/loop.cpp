@@ -35,14 +35,15 @@ void check_names(const std::vector<Named<T>>& all, const char* what) {
                "log and checkpoints tell them apart by their names", "{} {} of {} has no name",
                what, i, all.size());
     for (std::size_t k = 0; k < i; ++k)
-      FIRN_CHECK(all[k].name != all[i].name, kOp, "", "two {}s are called \"{}\"", what,
-                 all[i].name);
+      FIRN_CHECK(all[k].name != all[i].name, kOp, "name each once", "two {}s are called \"{}\"",
+                 what, all[i].name);
   }
 }
 
 /// The options, if they do not contradict each other.
 const FitOptions& checked(const Parts& parts, const FitOptions& o, const dist::Group& group) {
-  FIRN_CHECK(!parts.optimizers.empty(), kOp, "", "there is no optimizer");
+  FIRN_CHECK(!parts.optimizers.empty(), kOp, "give the optimizers that step",
+             "there is no optimizer");
   check_names(parts.modules, "module");
   check_names(parts.optimizers, "optimizer");
   require_named(kOp, "Partial", o.partial, optim::Partial::drop);
@@ -57,14 +58,15 @@ const FitOptions& checked(const Parts& parts, const FitOptions& o, const dist::G
              "there are metrics, and nothing to compute them on");
   std::vector<std::string> values = {"loss"};
   for (std::size_t i = 0; i < o.metrics.size(); ++i) {
-    FIRN_CHECK(o.metrics[i], kOp, "", "metric {} is a null pointer", i);
+    FIRN_CHECK(o.metrics[i], kOp, "give std::make_shared of a metric",
+               "metric {} is a null pointer", i);
     for (const metrics::Value& v : o.metrics[i]->values()) {
       FIRN_CHECK(std::find(values.begin(), values.end(), v.name) == values.end(), kOp,
                  "leave one of them out", "two metrics have a value \"{}\"", v.name);
       values.push_back(v.name);
     }
   }
-  FIRN_CHECK(o.early_stop.patience >= 0 && o.early_stop.least_gain >= 0, kOp, "",
+  FIRN_CHECK(o.early_stop.patience >= 0 && o.early_stop.least_gain >= 0, kOp, "both are 0 or more",
              "early_stop has patience {} and least_gain {}", o.early_stop.patience,
              o.early_stop.least_gain);
   // evaluate and callbacks say only later what they add.

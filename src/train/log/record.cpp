@@ -49,7 +49,7 @@ Record::Record(std::string_view kind) try : kind_(kind) {
 FIRN_OUT_OF_MEMORY(kOp)
 
 Record& Record::member(std::string_view name, std::string_view json) try {
-  FIRN_CHECK(!name.empty(), kOp, "", "a name is empty");
+  FIRN_CHECK(!name.empty(), kOp, "name what the number is", "a name is empty");
   FIRN_CHECK(std::find(names_.begin(), names_.end(), name) == names_.end(), kOp,
              "readers take the first value or the last one", "the name {} is added twice",
              io::quoted_for_message(name));

@@ -32,8 +32,8 @@ RunLog::RunLog(RunLog&&) noexcept = default;
 RunLog& RunLog::operator=(RunLog&&) noexcept = default;
 
 RunLog::RunLog(const std::string& path, std::int64_t keep) try : file_(std::make_unique<File>()) {
-  FIRN_CHECK(!path.empty(), "RunLog", "", "the path is empty");
-  FIRN_CHECK(keep >= 0, "RunLog", "", "{} bytes are to stay", keep);
+  FIRN_CHECK(!path.empty(), "RunLog", "give the log's file", "the path is empty");
+  FIRN_CHECK(keep >= 0, "RunLog", "0 or more", "{} bytes are to stay", keep);
   File& f = *file_;
   f.path = path;
   f.descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND, 0666);
