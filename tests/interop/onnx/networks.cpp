@@ -86,7 +86,7 @@ struct Recurrent : nn::Module {
 
 /// Layers in both directions over sequences of several lengths, and all states.
 struct Sequences : nn::ModuleOf<Sequences> {
-  nn::LSTM lstm{6, 5, {.layers = 2, .bidirectional = true, .batch_first = true}};
+  nn::LSTM lstm{6, 5, {.layers = 2, .batch_first = true, .bidirectional = true}};
   nn::GRU gru{10, 4, {.bias = false, .batch_first = true}};
   FIRN_MEMBERS(lstm, gru)
   Tensors forward(const Tensor& x, const Tensor& lengths) {
@@ -99,7 +99,7 @@ struct Sequences : nn::ModuleOf<Sequences> {
 /// Every cell with given states, without lengths, and gates that no linear() gave.
 struct Cells : nn::ModuleOf<Cells> {
   nn::LSTM lstm{6, 4, {.batch_first = true}};
-  nn::GRU gru{6, 4, {.layers = 2, .bidirectional = true, .batch_first = true}};
+  nn::GRU gru{6, 4, {.layers = 2, .batch_first = true, .bidirectional = true}};
   nn::RNN rnn{6, 4, {.batch_first = true, .relu = true}};
   nn::LSTMCell cell{6, 4};
   nn::RNNCell tanh{6, 4};
