@@ -88,7 +88,7 @@ TEST_CASE("onnx: a recurrent layer is one node, which multiplies the inputs too"
   REQUIRE(node.inputs.size() == 6);  // without c, which begins with zeros
   CHECK(node.inputs[4].empty());
   for (const char* name : {"weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"})
-    CHECK(f.initializers.contains("weights." + std::string(name)));
+    CHECK(f.initializers.contains(name));
   CHECK(f.outputs[0].shape == Texts{"batch", "4", "2"});
 
   nn::RNN rnn(3, 2, {.batch_first = true, .relu = true});
