@@ -290,7 +290,8 @@ TEST_CASE("images: what is no image is refused by name", "[host]") {
       "[decode_image] channels is 0, 1 or 3, not 2; hint: 0 leaves an image as it is in "
       "its file");
   CHECK_THROWS_WITH(read_image(gif, {.max_pixels = 0}),
-                    "[read_image] max_pixels is 1 or more, not 0");
+                    "[read_image] max_pixels is 1 or more, not 0; hint: the default suits "
+                    "photographs");
 }
 
 TEST_CASE("images: the error of a damaged file has the words of its library", "[host]") {
@@ -403,7 +404,8 @@ TEST_CASE("images: what cannot be scaled is refused", "[host]") {
   CHECK_THROWS_AS(resize_image(zeros({3, 0, 5}, u8), 2, 2), Error);
   CHECK_THROWS_AS(resize_image(zeros({0, 5, 5}, u8), 2, 2), Error);
   CHECK_THROWS_WITH(resize_image(image, 0, 2),
-                    "[resize_image] the new size is 0 x 2; each is at least 1 and below 2^24");
+                    "[resize_image] the new size is 0 x 2; each is at least 1 and below 2^24; "
+                    "hint: give height and width in pixels");
   CHECK_THROWS_AS(resize_image(image, 2, std::int64_t{1} << 40), Error);
   CHECK_THROWS_AS(resize_image(image, 2, 2, static_cast<ImageFit>(7)), Error);
   CHECK_THROWS_AS(resize_image(image, (1 << 24) - 1, (1 << 24) - 1), OutOfMemory);

@@ -169,7 +169,8 @@ TEST_CASE("image folder: numbers outside of a set, and a set that was moved from
   const TempFolder folder;
   put(folder, "a/1.png", "");
   ImageFolder set(folder.path().string());
-  CHECK_THROWS_WITH(set.path(1), "[ImageFolder] sample 1 of a set of 1");
+  CHECK_THROWS_WITH(set.path(1),
+                    "[ImageFolder] sample 1 of a set of 1; hint: samples count from 0");
   CHECK_THROWS_AS(set.label(-1), Error);
   CHECK_THROWS_AS(set[1], Error);
   const ImageFolder copy = set;
