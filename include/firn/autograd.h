@@ -102,8 +102,10 @@ class AnomalyMode {
 
 /// Runs once in each backward() that reaches `t`, when the gradient with respect to `t` is complete
 /// for that pass. The hook may return a new gradient of the same shape, dtype and device, which
-/// replaces the one it received; an undefined tensor keeps it. backward() throws Error if what the
-/// hook returns does not fit, or if the hook writes the gradient in place.
+/// replaces the one it received; an undefined tensor keeps it. In Optimizer::backward() the gradient
+/// is that of the loss's sum times the loss scale, so clip by StepOptions. backward() throws Error
+/// if what the hook returns does not fit, or if the hook writes the gradient in place. A hook must
+/// not destroy the optimizer whose backward() runs.
 using GradHook = std::function<Tensor(const Tensor& grad)>;
 /// Adds a hook after the existing hooks of `t`. Returns its id for remove_hook(); no id is used
 /// twice. A hook that is added during a backward() runs from the next one on. The graph of `t` owns

@@ -116,6 +116,7 @@ TEST_CASE("a module of several inputs has no forward(const Tensor&), one with su
 TEST_CASE("a call with arguments that forward() does not take is no candidate") {
   static_assert(std::is_invocable_v<Attention&, const Tensor&, const Tensor&>);
   static_assert(!std::is_invocable_v<Attention&, int>);
+  static_assert(!std::is_invocable_v<nn::Linear&, const Tensor&, const Tensor&>);
   static_assert(!std::is_invocable_v<nn::LSTM&, const std::vector<Tensor>&>);
   // Functions that take a module or a std::function are overloads of each other.
   using Function = std::function<std::vector<Tensor>(const std::vector<Tensor>&)>;
@@ -234,6 +235,31 @@ TEST_CASE("forward hooks of a module with one input, inside of others, with grad
   });
   cell(input({2, 3}), State{zeros({2, 3}), zeros({2, 3})});
   CHECK(tensors == 33);
+}
+
+TEST_CASE("forward hooks see the states of recurrent layers and cells, and may replace them") {
+  nn::LSTM lstm(3, 2);
+  nn::LSTMCell cell(3, 2);
+  std::vector<std::size_t> inputs, outputs;
+  const nn::ForwardHook hook = [&](nn::Module&, const nn::CallTensors& in,
+                                   const nn::CallTensors& out) {
+    inputs.push_back(in.size());
+    outputs.push_back(out.size());
+    out[0] = out[0] * 0.0;
+  };
+  lstm.add_forward_hook(hook);
+  cell.add_forward_hook(hook);
+  const NoGrad guard;
+  const Tensor x = randn({4, 5, 3}), h = randn({1, 5, 2}), c = randn({1, 5, 2});
+  const RecurrentResult all = lstm(x, nn::RecurrentInput{.h = h, .c = c});
+  const nn::RecurrentInput without;
+  lstm(x, without);
+  const nn::CellState next = cell(x[0], nn::CellState{});
+  CHECK(inputs == std::vector<std::size_t>{3, 1, 1});
+  CHECK(outputs == std::vector<std::size_t>{3, 3, 2});
+  CHECK(count_nonzero(all.output).item() == 0);
+  CHECK(count_nonzero(next.h).item() == 0);
+  CHECK(count_nonzero(next.c).item() > 0);
 }
 
 TEST_CASE("an empty forward hook is refused with what to give") {

@@ -31,7 +31,8 @@ struct OnnxOptions {
 /// With dynamic_batch the model runs twice, on batches of two sizes made of the example's rows: a
 /// size that differs is a multiple of the batch's. Only the batch may vary; other axes, such as the
 /// length of a sequence, keep the example's size. The modes of the modules and the random streams
-/// are as before afterwards. Inputs and parameters may be on any device.
+/// are as before afterwards, so no other thread may call or export the module meanwhile. Inputs and
+/// parameters may be on any device.
 ///
 /// dtypes: f32, f16, f64, i64, i32, u8 and bool; bf16 throws. The file replaces an old one
 /// atomically, as save_safetensors() does it. It has at most 2 GiB.

@@ -182,8 +182,15 @@ concept LossLike = requires(T& t) {
   requires std::is_same_v<decltype(t.sum), Tensor>;
 };
 
-/// Adds the tensors in `value`: a Tensor, a Loss, or an optional, vector, array, pair or tuple of
-/// tensors. Anything else has none.
+/// The state of a recurrent layer or cell, with or without an output.
+template <class T>
+concept StateLike = requires(T& t) {
+  requires std::is_same_v<decltype(t.h), Tensor>;
+  requires std::is_same_v<decltype(t.c), Tensor>;
+};
+
+/// Adds the tensors in `value`: a Tensor, a Loss, the state of a recurrent layer, or an optional,
+/// vector, array, pair or tuple of tensors. Anything else has none.
 template <class T>
 void collect(CallTensors& list, T& value) {
   if constexpr (std::is_const_v<T>) {
@@ -192,6 +199,10 @@ void collect(CallTensors& list, T& value) {
     list.add(value);
   } else if constexpr (LossLike<T>) {
     list.add(value.sum);
+  } else if constexpr (StateLike<T>) {
+    if constexpr (requires { value.output; }) list.add(value.output);
+    if (value.h.defined()) list.add(value.h);
+    if (value.c.defined()) list.add(value.c);
   } else if constexpr (kTuple<T>) {
     std::apply([&](auto&... parts) { (collect(list, parts), ...); }, value);
   } else if constexpr (kOptional<T>) {
@@ -212,7 +223,7 @@ CallTensors tensors_in(Ts&... values) {
 template <class A, class T = std::remove_cvref_t<A>>
 using Kept = std::conditional_t<std::is_copy_constructible_v<T> &&
                                     (std::is_base_of_v<Tensor, T> || TensorList<T> ||
-                                     kOptional<T> || kTuple<T>),
+                                     kOptional<T> || kTuple<T> || StateLike<T>),
                                 T, A&&>;
 
 }  // namespace detail

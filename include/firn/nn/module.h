@@ -93,13 +93,9 @@ class Module {
   /// passes through gets this module's path, counted from the outermost module being called:
   /// Error::module().
   Tensor operator()(const Tensor& x);
+  /// A module with several inputs derives from firn::nn::ModuleOf<itself>; nn::Module takes one.
   template <class... Args>
-  requires(sizeof...(Args) != 1) Tensor operator()(Args&&...) {
-    static_assert(detail::kNever<std::tuple<Args...>>,
-                  "a module with several inputs derives from firn::nn::ModuleOf<itself>; "
-                  "nn::Module takes one Tensor");
-    return {};
-  }
+  requires(sizeof...(Args) != 1) Tensor operator()(Args&&...) = delete;
 
   /// From now on `hook` runs before (after) each call of this module through its call operator, in
   /// the order of adding. A moved module keeps its hooks; a copy has none. A hook may add and

@@ -43,11 +43,11 @@ void check_names(std::vector<std::string> names, const std::vector<NamedTensor>&
              "an input or output has an empty name");
 }
 
-/// `n` rows of x, beginning with row `first`; rows repeat.
+/// `n` rows of x from row `first` on; the last one repeats.
 Tensor rows(const Tensor& x, std::int64_t n, std::int64_t first) {
   if (x.rank() == 0) return clone(x);
   std::vector<std::int64_t> from;
-  for (std::int64_t i = 0; i < n; ++i) from.push_back((first + i) % x.size(0));
+  for (std::int64_t i = 0; i < n; ++i) from.push_back(std::min(first + i, x.size(0) - 1));
   const Tensor y = index_select(x, 0, tensor(from, {n}, x.device()));
   return x.is_channels_last() && x.rank() >= 3 ? channels_last(y) : y;
 }
@@ -98,11 +98,11 @@ Model model_of(const Function& f, const std::vector<Tensor>& inputs,
                                             : x.detach().clone());
     return fixed_model(trace(f, copies, named));
   }
-  // A batch of 1 would broadcast. The second one begins with another row, so that what a program
+  // A batch of 1 would broadcast. The second one has the last row alone, so that what a program
   // computes from elements on the host differs as well.
   const std::int64_t n1 = std::max<std::int64_t>(n, 2), n2 = n1 + 1;
   Trace one = run(f, inputs, named, n1, 0);
-  return merge(std::move(one), run(f, inputs, named, n2, 1), n1, n2);
+  return merge(std::move(one), run(f, inputs, named, n2, n), n1, n2);
 }
 
 }  // namespace

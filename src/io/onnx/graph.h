@@ -80,7 +80,7 @@ class Graph {
   void input(const std::string& name, const ModelValue& value);
   /// Makes `value` the result `name`.
   void output(const std::string& name, const std::string& value, const ModelValue& type);
-  /// Drops the nodes and constants that no output depends on. Parameters stay.
+  /// Drops the nodes that no output depends on, and their constants.
   void drop_unread();
   /// The file, in two parts: the second one is most of it. Throws Error if it is larger than
   /// protobuf messages may be, 2 GiB.

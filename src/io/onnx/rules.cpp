@@ -198,6 +198,27 @@ std::string constant(Graph& graph, const ModelConstant& c, const ModelValue& v) 
   return grows ? graph.node("Expand", {name, graph.shape(v.shape)}) : name;
 }
 
+bool gives_any(const TracedOp& op, const std::vector<bool>& values) {
+  return std::any_of(op.outputs.begin(), op.outputs.end(),
+                     [&values](int y) { return values[static_cast<std::size_t>(y)]; });
+}
+
+/// The values that an output depends on, and itself.
+std::vector<bool> read_values(const Model& model) {
+  std::vector<bool> read(model.values.size());
+  const auto note = [&read](int value) {
+    if (value >= 0) read[static_cast<std::size_t>(value)] = true;
+  };
+  for (const int value : model.trace.outputs) note(value);
+  for (auto op = model.ops.rbegin(); op != model.ops.rend(); ++op) {
+    const TracedOp& traced = *op->traced;
+    if (!gives_any(traced, read)) continue;
+    for (const int x : traced.inputs) note(x);
+    for (const auto& [name, x] : traced.tensors) note(x);
+  }
+  return read;
+}
+
 }  // namespace
 
 Graph graph_of(const Model& model, const std::vector<std::string>& inputs,
@@ -218,12 +239,15 @@ Graph graph_of(const Model& model, const std::vector<std::string>& inputs,
     graph.batch_from(inputs[i]);
     has_batch = true;
   }
+  const std::vector<bool> read = read_values(model);
   for (const auto& [at, c] : model.constants)
-    names[static_cast<std::size_t>(at)] =
-        constant(graph, c, model.values[static_cast<std::size_t>(at)]);
+    if (read[static_cast<std::size_t>(at)])
+      names[static_cast<std::size_t>(at)] =
+          constant(graph, c, model.values[static_cast<std::size_t>(at)]);
 
   for (const ModelOp& op : model.ops) {
     const TracedOp& traced = *op.traced;
+    if (!gives_any(traced, read)) continue;
     const Rule* const rule = rule_of(traced.rule);
     if (!rule) {
       for (const Refusal& r : refusals())

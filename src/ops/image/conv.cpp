@@ -77,11 +77,14 @@ struct Numbers {
 };
 
 void check_numbers(const char* op, const Numbers& o, const Size3& padding, int spatial) {
+  static constexpr const char* kOrder[] = {"it counts positions along the rows",
+                                           "sizes are height and width, in this order",
+                                           "sizes are depth, height and width, in this order"};
   const auto at_least = [&](const char* what, const Size3& v, std::int64_t least) {
     const Dims numbers = last(v, spatial);
     FIRN_CHECK(*std::min_element(numbers.begin(), numbers.end()) >= least &&
                    *std::max_element(numbers.begin(), numbers.end()) <= kMostPositions,
-               op, "sizes are depth, height and width, in this order",
+               op, kOrder[spatial - 1],
                "{} = {} must be at least {} (and fit in 32 bits)", what, without_brackets(numbers),
                least);
   };

@@ -199,6 +199,11 @@ Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& src) {
   }
   // Element number n of those that hold takes number n of src; the others look at the first.
   const Tensor number = cumsum(cast(flatten(held), i64), 0) - 1;
+  if (x.numel() > 0 && x.device().is_cpu() && !runtime::dry_run()) {
+    const auto wanted = select(number.detach(), 0, -1).to_vector<std::int64_t>()[0] + 1;
+    FIRN_CHECK(wanted <= src.numel(), kOp, "one element for each that the mask holds",
+               "src {} has {} elements, and the mask holds {}", describe(src), src.numel(), wanted);
+  }
   const Tensor at = where(flatten(held), number, zeros({}, i64, x.device()));
   return where(held, reshape(ops::take_along(kOp, flatten(src), 0, at), x.shape()), x);
 }
