@@ -30,8 +30,8 @@ struct Indexed {
       shape = axes.empty() ? indices[at].shape() : broadcast_shapes(op, shape, indices[at].shape());
       axes.push_back(i);
     }
-    FIRN_CHECK(!axes.empty(), op, "copy_() writes all elements", "no index is given for {}",
-               describe(x));
+    FIRN_CHECK(!axes.empty(), op, "x itself has all elements; copy_() writes them",
+               "no index is given for {}", describe(x));
   }
   /// How many axes of what is written come before those of the indices.
   int before() const {
