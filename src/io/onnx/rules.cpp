@@ -19,7 +19,7 @@ constexpr const char* kWindowsHint = "a convolution or slices may do the same";
 constexpr const char* kBitsHint = "on bools use logical_and() and the like";
 
 constexpr const char* kMeet = "ONNX leaves open which of the elements that meet stays";
-constexpr const char* kMeetHint = "where() with a mask, or slices and cat()";
+constexpr const char* kMeetHint = "slice_scatter() and its like, or where() with a mask";
 
 constexpr std::array kRefusals = {
     Refusal{"dropout", "it draws random numbers", "call model.eval()"},

@@ -82,6 +82,10 @@ void scatter_add(Emit& e) {
   e.done(e("ScatterElements", {e.in(0), e.tensor("index"), e.in(1)},
            {axis(e), {"reduction", std::string("add")}}));
 }
+/// Of positions that are all different.
+void put(Emit& e) {
+  e.done(e("ScatterElements", {e.raw(0), e.tensor("index"), e.raw(1)}, {axis(e)}));
+}
 
 /// Both axes last and merged, of which every (m + 1)-th element is taken.
 void diagonal(Emit& e) {
@@ -147,6 +151,9 @@ const std::array kRules = {
     Rule{"masked_scatter", Width::same, gather},
     Rule{"scatter_add", Width::wide, scatter_add},
     Rule{"index_add", Width::wide, scatter_add},
+    Rule{"select_scatter", Width::same, put},
+    Rule{"slice_scatter", Width::same, put},
+    Rule{"diagonal_scatter", Width::same, put},
     Rule{"diagonal", Width::same, diagonal},
     Rule{"one_hot", Width::same, one_hot},
     Rule{"sort", Width::whole, sort},

@@ -136,7 +136,7 @@ Tensor diag_embed(const Tensor& x, std::int64_t offset, std::int64_t first, std:
   Shape shape;
   for (int i = 0, k = 0; i <= x.rank(); ++i) shape.push_back(i == a || i == b ? size : x.size(k++));
   checked_elements(kOp, shape);
-  return diagonal_scatter(zeros(shape, x.dtype(), x.device()), x, offset, a, b);
+  return diagonal_scatter(expand(zeros({}, x.dtype(), x.device()), shape), x, offset, a, b);
 }
 
 }  // namespace firn

@@ -221,7 +221,8 @@ Tensor select_scatter(const Tensor& x, const Tensor& src, std::int64_t axis, std
   wanted.erase(a);
   FIRN_CHECK(src.shape() == wanted, kOp, "it is a slice without the axis",
              "src {} for {}: expected shape {}", describe(src), describe(x), wanted);
-  return index_copy(x, a, reshape(at, {1}), unsqueeze(src, a));
+  const Placed to = slices_at(kOp, x, a, reshape(at, {1}), unsqueeze(src, a));
+  return put_at(kOp, to.x, to.index, to.src, to.axis);
 }
 
 Tensor slice_scatter(const Tensor& x, const Tensor& src, std::int64_t axis, std::int64_t start,
@@ -237,7 +238,7 @@ Tensor slice_scatter(const Tensor& x, const Tensor& src, std::int64_t axis, std:
   FIRN_CHECK(src.shape() == wanted, kOp, "it is the slice that it replaces",
              "src {} for {}: expected shape {}", describe(src), describe(x), wanted);
   const Placed at = slices_at(kOp, x, a, list, src);
-  return at.back(put_at("index_copy", at.x, at.index, at.src, at.axis));
+  return put_at(kOp, at.x, at.index, at.src, at.axis);
 }
 
 Tensor diagonal_scatter(const Tensor& x, const Tensor& src, std::int64_t offset, std::int64_t first,
@@ -245,11 +246,19 @@ Tensor diagonal_scatter(const Tensor& x, const Tensor& src, std::int64_t offset,
   constexpr const char* kOp = "diagonal_scatter";
   require_computed(kOp, x);
   require_same(kOp, x, src, false);
-  const Tensor at =
-      diagonal(reshape(arange(x.numel(), x.device()), x.shape()), offset, first, second);
-  FIRN_CHECK(src.shape() == at.shape(), kOp, "it has the shape of diagonal(x)",
-             "src {} for {}: expected shape {}", describe(src), describe(x), at.shape());
-  return put(x, at, src);
+  const Tensor replaced = diagonal(x.detach(), offset, first, second);
+  FIRN_CHECK(src.shape() == replaced.shape(), kOp, "it has the shape of diagonal(x)",
+             "src {} for {}: expected shape {}", describe(src), describe(x), replaced.shape());
+  // Both axes last and merged, so that one list of positions serves all other axes.
+  const Tensor last = movedim(x, {first, second}, {-2, -1});
+  const std::int64_t rows = last.size(-2), columns = last.size(-1);
+  const Tensor grid = reshape(arange(rows * columns, x.device()), {rows, columns});
+  Shape merged = last.shape();
+  merged.pop_back();
+  merged[merged.size() - 1] = rows * columns;
+  const Placed at = slices_at(kOp, reshape(last, merged), -1, diagonal(grid, offset), src);
+  const Tensor y = reshape(put_at(kOp, at.x, at.index, at.src, at.axis), last.shape());
+  return movedim(y, {-2, -1}, {first, second});
 }
 
 }  // namespace firn
