@@ -1,9 +1,10 @@
 // Contract of the three products of a convolution. Operands have rank 4 and share one floating
-// dtype unless said otherwise: x [n, c, h, w], w [k, c/groups, r, s], y and dy [n, k, p, q]. conv2d
-// (firn/ops/conv.h) has checked the sizes. Views may have any strides; those with axis 1 fastest in
-// memory (channels-last) are not copied. Products accumulate in f32 (f64 for f64). The order of a
-// sum depends on shapes, dtypes, geometry and beta alone; on CUDA devices also on the views' layout
-// (order of axes, alignment). Empty tensors are allowed.
+// dtype unless said otherwise: x [n, c, h, w], w [k, c/groups, r, s], y and dy [n, k, p, q]. If
+// conv_takes_volumes() says so, they may have rank 5: x [n, c, d, h, w], w [k, c/groups, t, r, s],
+// y [n, k, o, p, q]. conv2d (firn/ops/conv.h) has checked the sizes. Views may have any strides;
+// those with axis 1 fastest in memory (channels-last) are not copied. Products accumulate in f32
+// (f64 for f64). The order of a sum depends on shapes, dtypes, geometry and beta alone; on CUDA
+// devices also on the views' layout (order of axes, alignment). Empty tensors are allowed.
 #pragma once
 
 #include <array>
@@ -13,6 +14,15 @@
 
 namespace firn::kernels {
 
+enum class ConvPass : std::uint8_t { forward, data, weight };
+
+/// Along the depth of volumes.
+struct ConvDepth {
+  std::int64_t stride = 1;
+  std::int64_t before = 0, after = 0;  ///< slices of zeros
+  std::int64_t dilation = 1;
+};
+
 /// Height first, then width.
 struct ConvGeometry {
   std::array<std::int64_t, 2> stride{1, 1};
@@ -20,6 +30,7 @@ struct ConvGeometry {
   std::array<std::int64_t, 2> after{0, 0};   ///< zeros below and to the right
   std::array<std::int64_t, 2> dilation{1, 1};
   std::int64_t groups = 1;
+  ConvDepth depth{};
 };
 
 namespace cpu {
@@ -38,6 +49,11 @@ void conv_data_gradient(const ConstView& dy, const ConstView& w, const ConvGeome
 /// dw = beta*dw + the gradient of the weight. beta is 0 or 1; dw is f32 or of the operands' dtype.
 void conv_weight_gradient(const ConstView& dy, const ConstView& x, const ConvGeometry& geometry,
                           const View& dw, float beta, Stream stream);
+
+/// Whether the product takes these volumes, of which it looks at shapes and dtypes alone: those of
+/// x (or dx), w (or dw) and y (or dy). On CUDA devices it is always false.
+bool conv_takes_volumes(ConvPass pass, const ConstView& x, const ConstView& w, const ConstView& y,
+                        bool bias, const ConvGeometry& geometry);
 
 }  // namespace cpu
 
@@ -59,5 +75,13 @@ inline double conv_weight_gradient_flops(const ConstView& dy, const ConstView&, 
 FIRN_KERNEL_OF_PRODUCTS(conv_forward, conv_forward_flops)
 FIRN_KERNEL_OF_PRODUCTS(conv_data_gradient, conv_data_gradient_flops)
 FIRN_KERNEL_OF_PRODUCTS(conv_weight_gradient, conv_weight_gradient_flops)
+
+FIRN_CPU_VARIANTS_OF(conv_takes_volumes)
+inline bool conv_takes_volumes(ConvPass pass, const ConstView& x, const ConstView& w,
+                               const ConstView& y, bool bias, const ConvGeometry& geometry) try {
+  return x.device.is_cpu() && FIRN_ON_CPU(conv_takes_volumes)(pass, x, w, y, bias, geometry);
+} catch (const std::bad_alloc&) {
+  firn::detail::out_of_memory("conv");
+}
 
 }  // namespace firn::kernels

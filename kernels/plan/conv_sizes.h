@@ -8,17 +8,28 @@
 
 namespace firn::kernels {
 
-/// Of x [n, c, h, w], w [k, c/groups, r, s] and y [n, k, p, q].
+/// Of x [n, c, h, w], w [k, c/groups, r, s] and y [n, k, p, q], or of volumes x [n, c, d, h, w],
+/// w [k, c/groups, t, r, s] and y [n, k, o, p, q].
 struct ConvSizes {
   std::int64_t n, c, h, w;  ///< the input
   std::int64_t k, r, s;     ///< channels out, taps down and across
   std::int64_t p, q;        ///< the output
   ConvGeometry geometry;
+  bool volumes = false;
+  std::int64_t d = 1, t = 1, o = 1;  ///< along depth: the input, taps, the output
 
   static ConvSizes of(const ConstView& x, const ConstView& w, const ConstView& y,
                       const ConvGeometry& geometry) {
-    return {x.shape[0], x.shape[1], x.shape[2], x.shape[3], w.shape[0],
-            w.shape[2], w.shape[3], y.shape[2], y.shape[3], geometry};
+    const bool volumes = x.shape.size() == 5;
+    const int i = volumes ? 3 : 2;
+    ConvSizes z{x.shape[0], x.shape[1],     x.shape[i], x.shape[i + 1], w.shape[0],
+                w.shape[i], w.shape[i + 1], y.shape[i], y.shape[i + 1], geometry};
+    if (!volumes) return z;
+    z.volumes = true;
+    z.d = x.shape[2];
+    z.t = w.shape[2];
+    z.o = y.shape[2];
+    return z;
   }
   ConvSizes with_images(std::int64_t count) const {
     ConvSizes z = *this;
@@ -31,8 +42,13 @@ struct ConvSizes {
   std::int64_t kernels() const noexcept { return k / groups(); }   ///< output channels of a group
   std::int64_t positions() const noexcept { return p * q; }        ///< output pixels of an image
   std::int64_t rows() const noexcept { return n * p * q; }
-  std::int64_t column() const noexcept { return r * s * channels(); }  ///< inputs of one output
-  std::int64_t image_work() const noexcept { return p * q * k * column(); }  ///< multiplications
+  std::int64_t column() const noexcept { return t * r * s * channels(); }  ///< inputs of one output
+  /// Slices from the first that a result reads to the last.
+  std::int64_t depth_reach() const noexcept { return geometry.depth.dilation * (t - 1) + 1; }
+  std::int64_t image_inputs() const noexcept { return c * d * h * w; }
+  std::int64_t image_outputs() const noexcept { return k * o * p * q; }
+  /// Multiplications of an image or a volume.
+  std::int64_t image_work() const noexcept { return image_outputs() * column(); }
   bool depthwise() const noexcept { return c == groups() && k == groups() && c > 1; }
 
   /// Elements from one row of columns to the next: all groups, padded to a multiple of 16 bytes,

@@ -1,5 +1,5 @@
-// Convolutions. The batch is cut into blocks by shape alone and one thread computes each block, so
-// the bits do not depend on the number of threads. Operands of other dtypes or memory orders are
+// Convolutions. They are cut into blocks by shape alone and one thread computes each block, so the
+// bits do not depend on the number of threads. Operands of other dtypes or memory orders are
 // copied to workspace, a block at a time.
 #include "kernels/conv.h"
 
@@ -11,6 +11,7 @@
 
 #include "kernels/copy.h"
 #include "kernels/cpu/conv/block.h"
+#include "kernels/cpu/conv/blocks.h"
 #include "kernels/cpu/conv/onednn.h"
 #include "kernels/cpu/device/scratch.h"
 #include "kernels/cpu/gemm/microkernel.h"
@@ -20,45 +21,25 @@
 namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
 
-/// Positions [begin, end) of axis 0.
-struct Range {
-  std::int64_t begin, end;
-  std::int64_t count() const { return end - begin; }
-};
-
-/// The batch in blocks of nearly equal size, by shapes alone: some 4 MFLOP each if the batch has
-/// that much. Their number is a multiple of 8, to balance threads, and at most `most`.
-struct Blocks {
-  std::int64_t images, count;
-
-  static Blocks of(const ConvSizes& z, std::int64_t most = 64) {
-    constexpr std::int64_t kWork = std::int64_t{1} << 21, kMultiple = 8;
-    const std::int64_t wanted = z.n * z.image_work() / kWork;
-    const std::int64_t even = wanted <= 1 ? 1 : math::ceil_div(wanted, kMultiple) * kMultiple;
-    return {z.n, std::clamp<std::int64_t>(std::min(even, z.n), 1, most)};
-  }
-  Range operator[](std::int64_t i) const { return {i * images / count, (i + 1) * images / count}; }
-  /// The two sizes of blocks.
-  std::array<std::int64_t, 2> sizes() const {
-    return {images / count, math::ceil_div(images, count)};
-  }
-  /// What a copy of a block of v, as numbers of type T, takes of a slot at most.
-  template <class T>
-  std::int64_t bytes(const ConstView& v) const {
-    return slot_bytes_of<T>(sizes()[1] * v.shape[1] * v.shape[2] * v.shape[3]);
-  }
-};
-
-/// The positions `range` along axis 0 of a rank 4 view.
+/// The positions `range` along an axis.
 template <class V>
-V part_of(V v, Range range) {
+V part_of(V v, int axis, ConvRange range) {
   v.data = const_cast<char*>(static_cast<const char*>(v.data)) +
-           range.begin * v.strides[0] * static_cast<std::int64_t>(size_of(v.dtype));
-  v.shape[0] = range.count();
+           range.begin * v.strides[axis] * static_cast<std::int64_t>(size_of(v.dtype));
+  v.shape[axis] = range.count();
   return v;
 }
-
-Range all_of(const ConstView& v) { return {0, v.shape[0]}; }
+/// A block's part of x or its gradient, and of y or its gradient.
+template <class V>
+V input_of(const V& x, const ConvBlock& b) {
+  const V images = part_of(x, 0, b.images);
+  return x.rank() == 5 ? part_of(images, 2, b.in) : images;
+}
+template <class V>
+V output_of(const V& y, const ConvBlock& b) {
+  const V images = part_of(y, 0, b.images);
+  return y.rank() == 5 ? part_of(images, 2, b.out) : images;
+}
 
 /// Whether a view can be used without a copy.
 template <class T>
@@ -66,7 +47,7 @@ bool in_place(const ConstView& v) {
   return v.dtype == dtype_of<T> && is_channels_last(v);
 }
 
-/// Channels-last workspace of a rank 4 shape.
+/// Channels-last workspace.
 class Dense {
  public:
   Dense(const Shape& shape, DType dtype)
@@ -82,11 +63,10 @@ class Dense {
 
 /// A part of an operand, channels-last and in the compute type; copied if necessary.
 template <class T>
-class Operand4 {
+class Operand {
  public:
-  Operand4(const ConstView& v, Range range) {
-    const ConstView part = part_of(v, range);
-    if (in_place<T>(v)) {
+  explicit Operand(const ConstView& part) {
+    if (in_place<T>(part)) {
       data_ = part.as<T>();
       return;
     }
@@ -95,9 +75,9 @@ class Operand4 {
     data_ = copy_->view().template as<T>();
   }
   const T* data() const noexcept { return data_; }
-  /// What a part of a block takes of a slot.
-  static std::int64_t scratch(const ConstView& v, const Blocks& blocks) {
-    return in_place<T>(v) ? 0 : blocks.bytes<T>(v);
+  /// What a part of some elements takes of a slot.
+  static std::int64_t scratch(const ConstView& v, std::int64_t elements) {
+    return in_place<T>(v) ? 0 : slot_bytes_of<T>(elements);
   }
 
  private:
@@ -108,11 +88,10 @@ class Operand4 {
 /// A part of a result; finish() sets it to beta * part + data(). data() is the part itself if its
 /// layout allows, and beta is 0 or the computation `adds`.
 template <class T>
-class Result4 {
+class Result {
  public:
-  Result4(const View& v, Range range, float beta, bool adds)
-      : part_(part_of(v, range)), beta_(beta) {
-    if (is_direct(v, beta, adds)) {
+  Result(const View& part, float beta, bool adds) : part_(part), beta_(beta) {
+    if (is_direct(part, beta, adds)) {
       data_ = part_.template as<T>();
       if (adds && beta == 0) clear();
       return;
@@ -122,9 +101,9 @@ class Result4 {
     if (adds) clear();
   }
   T* data() const noexcept { return data_; }
-  /// What a part of a block takes of a slot.
-  static std::int64_t scratch(const View& v, const Blocks& blocks, float beta, bool adds) {
-    return is_direct(v, beta, adds) ? 0 : blocks.bytes<T>(v);
+  /// What a part of some elements takes of a slot.
+  static std::int64_t scratch(const View& v, std::int64_t elements, float beta, bool adds) {
+    return is_direct(v, beta, adds) ? 0 : slot_bytes_of<T>(elements);
   }
   void finish() const {
     if (!own_) return;
@@ -195,29 +174,32 @@ void finish_outputs(std::int64_t pixels, std::int64_t k, const Sum<T>* bias, boo
 
 /// The total of element operations, as parallel_for counts them.
 std::int64_t work_of(const ConvSizes& z) {
-  return std::max(z.n * z.image_work(), z.n * (z.c * z.h * z.w + z.k * z.p * z.q));
+  return std::max(z.n * z.image_work(), z.n * (z.image_inputs() + z.image_outputs()));
 }
 
 /// oneDNN's primitives for one product, and the weights in its format. oneDNN has none for f64.
 class Onednn {
  public:
   template <class T>
-  Onednn(const T* weights, ConvPass pass, const ConvSizes& z, const Blocks& blocks, bool bias) {
+  Onednn(const T* weights, ConvPass pass, const ConvBlocks& blocks, bool bias) {
     if constexpr (library_takes<T>) {
-      conv_ = OnednnConv::find(pass, dtype_of<T>, z, blocks.sizes(), bias);
+      conv_ = OnednnConv::find(pass, dtype_of<T>, blocks.shapes(), bias);
+      // conv_takes_volumes() found it, so this is the end of the program.
+      if (!conv_ && !is_bf16<T> && blocks.shapes().front().volumes)
+        throw DeviceError("conv", "oneDNN is gone", "end threads before main() returns");
       if (!conv_ || !weights) return;
       packed_.emplace(Shape{conv_->weights_size()}, dtype_of<T>);
       conv_->pack(weights, packed_->view().data);
     }
   }
   explicit operator bool() const noexcept { return conv_ != nullptr; }
-  /// The scratch memory of a block of images, by the library or without it.
+  /// The scratch memory of a block, by the library or without it.
   template <class T>
-  std::int64_t scratch(ConvPass pass, const ConvSizes& z, const Blocks& blocks) const {
+  std::int64_t scratch(ConvPass pass, const ConvBlocks& blocks) const {
     if (conv_) return conv_->scratch_bytes();
     std::int64_t most = 0;
-    for (const std::int64_t images : blocks.sizes())
-      most = std::max(most, conv_block_scratch<T>(pass, z.with_images(images)));
+    for (const ConvSizes& z : blocks.shapes())
+      most = std::max(most, conv_block_scratch<T>(pass, z));
     return most;
   }
   const OnednnConv* operator->() const noexcept { return conv_.get(); }
@@ -232,30 +214,31 @@ template <class S>
 void forward(const ConstView& x, const ConstView& w, const ConstView& bias, bool relu,
              const ConvGeometry& geometry, const View& y) {
   const ConvSizes z = ConvSizes::of(x, w, y, geometry);
-  const Operand4<S> weights(w, all_of(w));
+  const Operand<S> weights(w);
   const Bias<Sum<S>> shift(bias);
-  const Blocks blocks = Blocks::of(z);
-  const Onednn library(weights.data(), ConvPass::forward, z, blocks, shift.data() != nullptr);
+  const ConvBlocks blocks(ConvPass::forward, z);
+  const Onednn library(weights.data(), ConvPass::forward, blocks, shift.data() != nullptr);
   if constexpr (is_bf16<S>)
     if (!library) return forward<float>(x, w, bias, relu, geometry, y);
-  const std::int64_t bytes = Operand4<S>::scratch(x, blocks) +
-                             Result4<S>::scratch(y, blocks, 0, false) +
-                             library.template scratch<Sum<S>>(ConvPass::forward, z, blocks);
-  parallel_for_with_scratch(bytes, blocks.count, work_of(z), [&](std::int64_t i) {
-    const Range images = blocks[i];
-    const std::int64_t pixels = images.count() * z.p * z.q;
-    const Operand4<S> in(x, images);
-    const Result4<S> out(y, images, 0, false);
+  const std::int64_t bytes = Operand<S>::scratch(x, blocks.inputs()) +
+                             Result<S>::scratch(y, blocks.outputs(), 0, false) +
+                             library.template scratch<Sum<S>>(ConvPass::forward, blocks);
+  parallel_for_with_scratch(bytes, blocks.count(), work_of(z), [&](std::int64_t i) {
+    const ConvBlock block = blocks[i];
+    const ConvSizes& own = blocks.shapes()[block.shape];
+    const std::int64_t pixels = own.n * own.o * own.p * own.q;
+    const Operand<S> in(input_of(x, block));
+    const Result<S> out(output_of(y, block), 0, false);
     if constexpr (library_takes<S>) {
       if (library) {
-        library->run(images.count(), in.data(), library.weights(), shift.data(), out.data());
+        library->run(block.shape, in.data(), library.weights(), shift.data(), out.data());
         // oneDNN's relu would turn a NaN into 0.
         finish_outputs<S>(pixels, z.k, nullptr, relu, out.data());
         return out.finish();
       }
     }
     if constexpr (!is_bf16<S>) {
-      conv_forward_block(z.with_images(images.count()), in.data(), weights.data(), out.data());
+      conv_forward_block(own, in.data(), weights.data(), out.data());
       finish_outputs(pixels, z.k, shift.data(), relu, out.data());
       out.finish();
     }
@@ -266,28 +249,28 @@ template <class S>
 void data_gradient(const ConstView& dy, const ConstView& w, const ConvGeometry& geometry,
                    const View& dx, float beta) {
   const ConvSizes z = ConvSizes::of(dx, w, dy, geometry);
-  const Operand4<S> weights(w, all_of(w));
-  const Blocks blocks = Blocks::of(z);
-  const Onednn library(weights.data(), ConvPass::data, z, blocks, false);
+  const Operand<S> weights(w);
+  const ConvBlocks blocks(ConvPass::data, z);
+  const Onednn library(weights.data(), ConvPass::data, blocks, false);
   // A sum with what dx holds is rounded once, so it takes the product in f32.
   if constexpr (is_bf16<S>)
     if (!library || beta != 0 || dx.dtype != DType::bf16)
       return data_gradient<float>(dy, w, geometry, dx, beta);
-  const std::int64_t bytes = Operand4<S>::scratch(dy, blocks) +
-                             Result4<S>::scratch(dx, blocks, beta, !library) +
-                             library.template scratch<Sum<S>>(ConvPass::data, z, blocks);
-  parallel_for_with_scratch(bytes, blocks.count, work_of(z), [&](std::int64_t i) {
-    const Range images = blocks[i];
-    const Operand4<S> in(dy, images);
-    const Result4<S> out(dx, images, beta, !library);
+  const std::int64_t bytes = Operand<S>::scratch(dy, blocks.outputs()) +
+                             Result<S>::scratch(dx, blocks.inputs(), beta, !library) +
+                             library.template scratch<Sum<S>>(ConvPass::data, blocks);
+  parallel_for_with_scratch(bytes, blocks.count(), work_of(z), [&](std::int64_t i) {
+    const ConvBlock block = blocks[i];
+    const Operand<S> in(output_of(dy, block));
+    const Result<S> out(input_of(dx, block), beta, !library);
     if constexpr (library_takes<S>) {
       if (library) {
-        library->run(images.count(), out.data(), library.weights(), nullptr, in.data());
+        library->run(block.shape, out.data(), library.weights(), nullptr, in.data());
         return out.finish();
       }
     }
     if constexpr (!is_bf16<S>) {
-      conv_data_block(z.with_images(images.count()), in.data(), weights.data(), out.data());
+      conv_data_block(blocks.shapes()[block.shape], in.data(), weights.data(), out.data());
       out.finish();
     }
   });
@@ -327,29 +310,30 @@ void weight_gradient(const ConstView& dy, const ConstView& x, const ConvGeometry
                      const View& dw, float beta) {
   using T = Sum<S>;
   const ConvSizes z = ConvSizes::of(x, dw, dy, geometry);
-  const Blocks blocks = Blocks::of(z, most_parts(dw.numel()));
-  const Onednn library(static_cast<const S*>(nullptr), ConvPass::weight, z, blocks, false);
+  const ConvBlocks blocks(ConvPass::weight, z, most_parts(dw.numel()));
+  const Onednn library(static_cast<const S*>(nullptr), ConvPass::weight, blocks, false);
   if constexpr (is_bf16<S>)
     if (!library) return weight_gradient<float>(dy, x, geometry, dw, beta);
   const std::int64_t size = library ? library->weights_size() : dw.numel();
-  const Workspace parts({blocks.count, size}, dtype_of<T>);
+  const Workspace parts({blocks.count(), size}, dtype_of<T>);
   T* const sums = parts.view().template as<T>();
-  const std::int64_t bytes = Operand4<S>::scratch(dy, blocks) + Operand4<S>::scratch(x, blocks) +
-                             library.template scratch<T>(ConvPass::weight, z, blocks);
-  parallel_for_with_scratch(bytes, blocks.count, work_of(z), [&](std::int64_t i) {
-    const Range images = blocks[i];
+  const std::int64_t bytes = Operand<S>::scratch(dy, blocks.outputs()) +
+                             Operand<S>::scratch(x, blocks.inputs()) +
+                             library.template scratch<T>(ConvPass::weight, blocks);
+  parallel_for_with_scratch(bytes, blocks.count(), work_of(z), [&](std::int64_t i) {
+    const ConvBlock block = blocks[i];
     T* const part = sums + i * size;
-    const Operand4<S> from(dy, images), in(x, images);
+    const Operand<S> from(output_of(dy, block)), in(input_of(x, block));
     if constexpr (library_takes<S>) {
-      if (library) return library->run(images.count(), in.data(), part, nullptr, from.data());
+      if (library) return library->run(block.shape, in.data(), part, nullptr, from.data());
     }
     if constexpr (!is_bf16<S>) {
       std::fill_n(part, size, T(0));
-      conv_weight_block(z.with_images(images.count()), from.data(), in.data(), part);
+      conv_weight_block(blocks.shapes()[block.shape], from.data(), in.data(), part);
     }
   });
-  if (!library && in_place<T>(dw)) return add_parts(blocks.count, size, sums, beta, dw.as<T>());
-  add_parts(blocks.count, size, sums, 0, sums);
+  if (!library && in_place<T>(dw)) return add_parts(blocks.count(), size, sums, beta, dw.as<T>());
+  add_parts(blocks.count(), size, sums, 0, sums);
   View sum{sums, dtype_of<T>, Device::cpu(), dw.shape,
            strides_in(dw.shape, MemoryFormat::channels_last)};
   std::optional<Workspace> plain;
@@ -390,6 +374,17 @@ void conv_weight_gradient(const ConstView& dy, const ConstView& x, const ConvGeo
                           const View& dw, float beta, Stream) {
   if (dw.numel() == 0) return;
   with_operands(dy.dtype, [&]<class S>() { weight_gradient<S>(dy, x, geometry, dw, beta); });
+}
+
+bool conv_takes_volumes(ConvPass pass, const ConstView& x, const ConstView& w, const ConstView& y,
+                        bool bias, const ConvGeometry& geometry) {
+  if (x.dtype == DType::f64 || x.numel() == 0 || w.numel() == 0 || y.numel() == 0) return false;
+  const ConvSizes z = ConvSizes::of(x, w, y, geometry);
+  // Whatever the batch's size, because the two ways may round differently.
+  if (pass == ConvPass::data && z.depth_reach() < z.geometry.depth.stride) return false;
+  const ConvBlocks blocks =
+      pass == ConvPass::weight ? ConvBlocks(pass, z, most_parts(w.numel())) : ConvBlocks(pass, z);
+  return OnednnConv::find(pass, DType::f32, blocks.shapes(), bias) != nullptr;
 }
 
 }  // namespace firn::kernels::cpu::FIRN_ISA

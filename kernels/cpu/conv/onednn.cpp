@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "firn/runtime/kernel_support.h"
 #include "kernels/copy.h"
@@ -139,23 +140,24 @@ std::optional<Formats> as_views(const Desc& packed, const Desc& plain, DType dty
 class Convolution final : public OnednnConv {
  public:
   /// Throws dnnl::error if oneDNN refuses the shape.
-  Convolution(ConvPass pass, DType dtype, const ConvSizes& z,
-              const std::array<std::int64_t, 2>& images, bool bias)
+  Convolution(ConvPass pass, DType dtype, std::span<const ConvSizes> shapes, bool bias)
       : pass_(pass),
         weights_dtype_(pass == ConvPass::weight ? DType::f32 : dtype),
         type_(dtype == DType::bf16 ? Type::bf16 : Type::f32),
         bias_(bias) {
-    const bool grouped = z.geometry.groups > 1;
-    const std::int64_t g = z.geometry.groups;
-    const dnnl::memory::dims sizes =
-        grouped ? dnnl::memory::dims{g, z.kernels(), z.channels(), z.r, z.s}
-                : dnnl::memory::dims{z.k, z.c, z.r, z.s};
+    const ConvSizes& z = shapes.front();
+    const bool grouped = z.groups() > 1;
+    dnnl::memory::dims sizes{z.kernels(), z.channels()};
+    if (grouped) sizes.insert(sizes.begin(), z.groups());
+    if (z.volumes) sizes.push_back(z.t);
+    sizes.insert(sizes.end(), {z.r, z.s});
     const Type of_weights = pass == ConvPass::weight ? Type::f32 : type_;
-    plain_ = Desc(sizes, of_weights, grouped ? Tag::gohwi : Tag::ohwi);
+    plain_ =
+        Desc(sizes, of_weights,
+             z.volumes ? (grouped ? Tag::godhwi : Tag::odhwi) : (grouped ? Tag::gohwi : Tag::ohwi));
     any_ = Desc(sizes, type_, Tag::any);
     weights_ = Desc(sizes, of_weights, Tag::any);
-    for (const std::int64_t n : images)
-      if (blocks_.count(n) == 0) add(z.with_images(n));
+    for (const ConvSizes& shape : shapes) add(shape);
     views_ = as_views(weights_, plain_, weights_dtype_);
     if (copies_views()) return;
     to_packed_ = Reorder(plain_, weights_);
@@ -171,7 +173,7 @@ class Convolution final : public OnednnConv {
   }
   std::int64_t scratch_bytes() const override {
     std::int64_t most = 0;
-    for (const auto& [images, block] : blocks_)
+    for (const Block& block : blocks_)
       most = std::max(most, slot_bytes(scratch_size(block.scratch)));
     return most;
   }
@@ -184,9 +186,9 @@ class Convolution final : public OnednnConv {
     to_plain_.run(packed, plain);
   }
 
-  void run(std::int64_t images, const void* x, const void* weights, const float* bias,
+  void run(std::size_t shape, const void* x, const void* weights, const float* bias,
            const void* y) const override {
-    const Block& b = blocks_.at(images);
+    const Block& b = blocks_[shape];
     const Workspace scratch = workspace(b.scratch);
     call(kCallReserve, [&] {
       std::unordered_map<int, dnnl::memory> args{
@@ -233,20 +235,25 @@ class Convolution final : public OnednnConv {
 
   void add(const ConvSizes& z) {
     const ConvGeometry& g = z.geometry;
+    dnnl::memory::dims in{z.n, z.c}, out{z.n, z.k};
+    dnnl::memory::dims stride, before, gaps;
+    dnnl::memory::dims after;  // chosen so that the output is exact; may be negative
+    const auto axis = [&](std::int64_t from, std::int64_t taps, std::int64_t to, std::int64_t step,
+                          std::int64_t zeros, std::int64_t dilation) {
+      in.push_back(from);
+      out.push_back(to);
+      stride.push_back(step);
+      before.push_back(zeros);
+      gaps.push_back(dilation - 1);
+      after.push_back((to - 1) * step + dilation * (taps - 1) + 1 - from - zeros);
+    };
+    if (z.volumes) axis(z.d, z.t, z.o, g.depth.stride, g.depth.before, g.depth.dilation);
+    axis(z.h, z.r, z.p, g.stride[0], g.before[0], g.dilation[0]);
+    axis(z.w, z.s, z.q, g.stride[1], g.before[1], g.dilation[1]);
     Block b;
-    b.x = Desc({z.n, z.c, z.h, z.w}, type_, Tag::nhwc);
-    b.y = Desc({z.n, z.k, z.p, z.q}, type_, Tag::nhwc);
+    b.x = Desc(in, type_, z.volumes ? Tag::ndhwc : Tag::nhwc);
+    b.y = Desc(out, type_, z.volumes ? Tag::ndhwc : Tag::nhwc);
     if (bias_) b.bias = Desc({z.k}, Type::f32, Tag::a);
-    dnnl::memory::dims after;  // chosen so that p and q are exact; may be negative
-    for (const int i : {0, 1}) {
-      const auto at = static_cast<std::size_t>(i);
-      const std::int64_t in = i == 0 ? z.h : z.w, out = i == 0 ? z.p : z.q,
-                         taps = i == 0 ? z.r : z.s;
-      after.push_back((out - 1) * g.stride[at] + g.dilation[at] * (taps - 1) + 1 - in -
-                      g.before[at]);
-    }
-    const dnnl::memory::dims stride{g.stride[0], g.stride[1]}, before{g.before[0], g.before[1]},
-        gaps{g.dilation[0] - 1, g.dilation[1] - 1};
     const dnnl::primitive_attr attributes = own_scratch();
     const auto algorithm = dnnl::algorithm::convolution_direct;
     const dnnl::convolution_forward::primitive_desc forward(
@@ -277,7 +284,7 @@ class Convolution final : public OnednnConv {
       keep(weight, weight.diff_weights_desc(),
            [](const auto& pd) { return dnnl::convolution_backward_weights(pd); });
     }
-    blocks_.emplace(z.n, b);
+    blocks_.push_back(b);
   }
 
   /// oneDNN 2.6 multiplies channels of bf16 in pairs, and an odd last one with the next pixel's
@@ -309,7 +316,7 @@ class Convolution final : public OnednnConv {
   Desc plain_, any_, weights_;
   std::optional<Formats> views_;
   Reorder to_packed_, to_plain_;
-  std::map<std::int64_t, Block> blocks_;
+  std::vector<Block> blocks_;
 };
 
 /// With so few channels im2col computes the gradient of the input faster, because oneDNN always
@@ -323,46 +330,53 @@ bool thin(ConvPass pass, const ConvSizes& z) {
 /// bits, and crashes if they overflow.
 bool countable(const ConvGeometry& g) {
   constexpr std::int64_t kMost = std::int64_t{1} << 16;
-  for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
-    if (std::max({g.stride[i], g.dilation[i], g.before[i], g.after[i]}) > kMost) return false;
-  }
-  return true;
+  const auto small = [](auto... numbers) { return std::max({numbers...}) <= kMost; };
+  for (const std::size_t i : {std::size_t{0}, std::size_t{1}})
+    if (!small(g.stride[i], g.dilation[i], g.before[i], g.after[i])) return false;
+  return small(g.depth.stride, g.depth.dilation, g.depth.before, g.depth.after);
 }
 
 class Cache {
  public:
-  using Key = std::array<std::int64_t, 20>;
+  using Key = std::array<std::int64_t, 22 + 4 * OnednnConv::kShapes>;
 
-  std::shared_ptr<const OnednnConv> find(ConvPass pass, DType dtype, const ConvSizes& z,
-                                         const std::array<std::int64_t, 2>& images, bool bias) {
+  std::shared_ptr<const OnednnConv> find(ConvPass pass, DType dtype,
+                                         std::span<const ConvSizes> shapes, bool bias) {
+    const ConvSizes& z = shapes.front();
     const ConvGeometry& g = z.geometry;
-    const Key key{static_cast<std::int64_t>(pass),
-                  static_cast<std::int64_t>(dtype),
-                  images[0],
-                  images[1],
-                  bias,
-                  z.c,
-                  z.h,
-                  z.w,
-                  z.k,
-                  z.r,
-                  z.s,
-                  z.p,
-                  z.q,
-                  g.stride[0],
-                  g.stride[1],
-                  g.before[0],
-                  g.before[1],
-                  g.dilation[0],
-                  g.dilation[1],
-                  g.groups};
+    Key key{static_cast<std::int64_t>(pass),
+            static_cast<std::int64_t>(dtype),
+            bias,
+            z.volumes,
+            z.c,
+            z.h,
+            z.w,
+            z.k,
+            z.t,
+            z.r,
+            z.s,
+            z.p,
+            z.q,
+            g.stride[0],
+            g.stride[1],
+            g.before[0],
+            g.before[1],
+            g.dilation[0],
+            g.dilation[1],
+            g.groups,
+            g.depth.stride,
+            g.depth.dilation};
+    std::size_t at = 22;
+    for (const ConvSizes& shape : shapes)
+      for (const std::int64_t own : {shape.n, shape.d, shape.o, shape.geometry.depth.before})
+        key[at++] = own;
     const std::lock_guard lock(mutex_);
     if (const auto found = known_.find(key); found != known_.end()) return found->second;
     if (known_.size() >= kMost) known_.clear();
     // The entry is made first, so that nothing can fail once the primitives exist.
     const auto place = known_.emplace(key, nullptr).first;
     try {
-      place->second = make(pass, dtype, z, images, bias);
+      place->second = make(pass, dtype, shapes, bias);
       if (!has_made_) end_before_onednn();
       has_made_ = true;
     } catch (...) {
@@ -376,14 +390,13 @@ class Cache {
 
  private:
   /// Null if oneDNN refuses the shape, which is left to im2col. Throws OutOfMemory.
-  static std::shared_ptr<const OnednnConv> make(ConvPass pass, DType dtype, const ConvSizes& z,
-                                                const std::array<std::int64_t, 2>& images,
-                                                bool bias) {
+  static std::shared_ptr<const OnednnConv> make(ConvPass pass, DType dtype,
+                                                std::span<const ConvSizes> shapes, bool bias) {
     const OneThread guard(/*holds_lock=*/true);
     if (!guard.usable()) return nullptr;
     const Reserve reserve(kMakeReserve, kCodeReserve);
     try {
-      auto all = std::make_shared<Convolution>(pass, dtype, z, images, bias);
+      auto all = std::make_shared<Convolution>(pass, dtype, shapes, bias);
       if (all->usable()) return all;
     } catch (const dnnl::error& e) {
       if (e.status == dnnl_out_of_memory)
@@ -413,17 +426,16 @@ Cache& cache() {
 
 }  // namespace
 
-std::shared_ptr<const OnednnConv> OnednnConv::find(ConvPass pass, DType dtype, const ConvSizes& z,
-                                                   const std::array<std::int64_t, 2>& images,
-                                                   bool bias) {
-  if (images[0] == 0 || z.image_work() == 0 || thin(pass, z) || !countable(z.geometry) ||
-      onednn_ended())
+std::shared_ptr<const OnednnConv> OnednnConv::find(ConvPass pass, DType dtype,
+                                                   std::span<const ConvSizes> shapes, bool bias) {
+  const ConvSizes& z = shapes.front();
+  if (z.n == 0 || z.image_work() == 0 || thin(pass, z) || !countable(z.geometry) || onednn_ended())
     return nullptr;
-  return cache().find(pass, dtype, z, images, bias);
+  return cache().find(pass, dtype, shapes, bias);
 }
 #else
-std::shared_ptr<const OnednnConv> OnednnConv::find(ConvPass, DType, const ConvSizes&,
-                                                   const std::array<std::int64_t, 2>&, bool) {
+std::shared_ptr<const OnednnConv> OnednnConv::find(ConvPass, DType, std::span<const ConvSizes>,
+                                                   bool) {
   return nullptr;
 }
 #endif

@@ -1,38 +1,42 @@
-// Convolutions through oneDNN: channels-last f32 or bf16, one thread per block of images.
+// Convolutions through oneDNN: channels-last f32 or bf16, one thread per block of images or
+// volumes.
 #pragma once
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "kernels/plan/conv_sizes.h"
 
 namespace firn::kernels::cpu {
 
-enum class ConvPass : std::uint8_t { forward, data, weight };
-
-/// One of the three products for blocks of one or two sizes, of f32 or bf16 images. Sums are f32.
+/// One of the three products for blocks of some shapes, of f32 or bf16 images. Sums are f32.
 /// Weights have the dtype of the images and their gradients are f32, in oneDNN's own format of
 /// `weights_size` numbers.
 class OnednnConv {
  public:
-  /// Created once for each shape and cached. `images` are the sizes of the blocks. Null if oneDNN
-  /// is not built in, refuses, or has nothing faster than im2col. Throws OutOfMemory.
-  static std::shared_ptr<const OnednnConv> find(ConvPass pass, DType dtype, const ConvSizes& z,
-                                                const std::array<std::int64_t, 2>& images,
-                                                bool bias);
+  /// Most shapes of blocks.
+  static constexpr std::size_t kShapes = 8;
+
+  /// Created once for such shapes and cached. They differ in the number of images and along depth
+  /// alone. Null if oneDNN is not built in, refuses, or has nothing faster than im2col. Throws
+  /// OutOfMemory.
+  static std::shared_ptr<const OnednnConv> find(ConvPass pass, DType dtype,
+                                                std::span<const ConvSizes> shapes, bool bias);
   virtual ~OnednnConv() = default;
 
   virtual std::int64_t weights_size() const = 0;
   /// The scratch memory of run(), as slot_bytes() counts it.
   virtual std::int64_t scratch_bytes() const = 0;
-  /// Convert weights [k, r, s, c/groups] into that format, and back. In a dry run they allocate
+  /// Convert weights [k, t, r, s, c/groups] into that format, and back. In a dry run they allocate
   /// only.
   virtual void pack(const void* plain, void* packed) const = 0;
   virtual void unpack(const void* packed, void* plain) const = 0;
-  /// forward: reads x, weights and bias (f32), writes y. data: reads y (dy) and weights, writes x
-  /// (dx). weight: reads x and y (dy), writes weights. Runs in a chunk that has scratch memory.
-  virtual void run(std::int64_t images, const void* x, const void* weights, const float* bias,
+  /// Of a block of shapes[shape]. forward: reads x, weights and bias (f32), writes y. data: reads y
+  /// (dy) and weights, writes x (dx). weight: reads x and y (dy), writes weights. Runs in a chunk
+  /// that has scratch memory.
+  virtual void run(std::size_t shape, const void* x, const void* weights, const float* bias,
                    const void* y) const = 0;
 };
 

@@ -217,11 +217,18 @@ ConstView read_images(const Taps& taps, const ConstView& x, Tensor& own, Stream 
   return taps.images(own.view());
 }
 
+/// Whether the backend's kernel takes the operands as they are.
+bool takes(kernels::ConvPass pass, const ConstView& x, const ConstView& w, const ConstView& y,
+           bool bias, const VolumeGeometry& geometry) {
+  return x.rank() == 4 || kernels::conv_takes_volumes(pass, x, w, y, bias, geometry.whole());
+}
+
 }  // namespace
 
 void conv_forward(const ConstView& x, const ConstView& w, const ConstView& bias, bool relu,
                   const VolumeGeometry& geometry, const View& y, Stream stream) {
-  if (x.rank() == 4) return kernels::conv_forward(x, w, bias, relu, geometry.plane(), y, stream);
+  if (takes(kernels::ConvPass::forward, x, w, y, bias.data != nullptr, geometry))
+    return kernels::conv_forward(x, w, bias, relu, geometry.whole(), y, stream);
   const Taps taps = Taps::of(x, w, y, geometry);
   Tensor own_weight;
   const ConstView weight = flattened(taps, w, own_weight, stream);
@@ -235,7 +242,8 @@ void conv_forward(const ConstView& x, const ConstView& w, const ConstView& bias,
 
 void conv_data_gradient(const ConstView& dy, const ConstView& w, const VolumeGeometry& geometry,
                         const View& dx, float beta, Stream stream) {
-  if (dx.rank() == 4) return kernels::conv_data_gradient(dy, w, geometry.plane(), dx, beta, stream);
+  if (takes(kernels::ConvPass::data, dx, w, dy, false, geometry))
+    return kernels::conv_data_gradient(dy, w, geometry.whole(), dx, beta, stream);
   const Taps taps = Taps::of(dx, w, dy, geometry);
   Tensor own_weight;
   const ConstView weight = flattened(taps, w, own_weight, stream);
@@ -255,8 +263,8 @@ void conv_data_gradient(const ConstView& dy, const ConstView& w, const VolumeGeo
 
 void conv_weight_gradient(const ConstView& dy, const ConstView& x, const VolumeGeometry& geometry,
                           const View& dw, float beta, Stream stream) {
-  if (x.rank() == 4)
-    return kernels::conv_weight_gradient(dy, x, geometry.plane(), dw, beta, stream);
+  if (takes(kernels::ConvPass::weight, x, dw, dy, false, geometry))
+    return kernels::conv_weight_gradient(dy, x, geometry.whole(), dw, beta, stream);
   const Taps taps = Taps::of(x, dw, dy, geometry);
   const std::int64_t at_a_time = taps.samples(x.dtype);
   // Parts of the batch add up in the compute dtype, and are rounded once.

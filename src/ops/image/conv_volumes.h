@@ -1,5 +1,6 @@
-// The three products of a convolution (kernels/conv.h) along one to three axes. Those of volumes
-// are made of those of images: the slices along depth that the kernel's taps read become channels.
+// The three products of a convolution (kernels/conv.h) along one to three axes. If the backend does
+// not take volumes, theirs are made of those of images: the slices along depth that the kernel's
+// taps read become channels.
 //
 // Views have rank 4, or rank 5 for volumes: x [n, c, d, h, w], w [k, c/groups, t, r, s], y and dy
 // [n, k, o, p, q], where x, y and dy are channels-last but for a gradient that is written. What a
@@ -28,6 +29,12 @@ struct VolumeGeometry {
             .after = {after[1], after[2]},
             .dilation = {dilation[1], dilation[2]},
             .groups = groups};
+  }
+  kernels::ConvGeometry whole() const noexcept {
+    kernels::ConvGeometry g = plane();
+    g.depth = {
+        .stride = stride[0], .before = before[0], .after = after[0], .dilation = dilation[0]};
+    return g;
   }
 };
 
