@@ -380,7 +380,7 @@ bool conv_takes_volumes(ConvPass pass, const ConstView& x, const ConstView& w, c
                         bool bias, const ConvGeometry& geometry) {
   if (x.dtype == DType::f64 || x.numel() == 0 || w.numel() == 0 || y.numel() == 0) return false;
   const ConvSizes z = ConvSizes::of(x, w, y, geometry);
-  // Whatever the batch's size, because the two ways may round differently.
+  // Its blocks could not be cut along depth.
   if (pass == ConvPass::data && z.depth_reach() < z.geometry.depth.stride) return false;
   const ConvBlocks blocks =
       pass == ConvPass::weight ? ConvBlocks(pass, z, most_parts(w.numel())) : ConvBlocks(pass, z);
