@@ -48,6 +48,72 @@ TEST_CASE("[S33][S40] ranks: a run saved between steps goes on with any number o
   }
 }
 
+TEST_CASE("[S33][S40] ranks: each goes on with its own random numbers", "[host]") {
+  const test::TempFolder folder;
+  const std::string file = folder.file("run");
+  const auto part = [&](const Group& group, int first, int last, bool load) {
+    manual_seed(2);
+    nn::Sequential net(nn::Linear(7, 8), nn::Dropout(0.5), nn::Linear(8, 3));
+    optim::AdamW opt(net.parameters(), {.lr = 1e-2});
+    distribute(opt, group, {.broadcast = true});
+    seed_thread(static_cast<std::uint64_t>(group.rank()));
+    if (load) manual_seed(77);
+    if (load) io::load_run(file, {net, opt});
+    train(net, opt, first, last);
+    if (last < 4) io::save_run(file, {net, opt});
+    return weights_of(opt);
+  };
+  const auto whole =
+      on_ranks<std::vector<double>>(3, [&](const Group& g) { return part(g, 0, 4, false); });
+  on_ranks<std::vector<double>>(3, [&](const Group& g) { return part(g, 0, 2, false); });
+  CHECK(on_ranks<std::vector<double>>(3, [&](const Group& g) { return part(g, 2, 4, true); }) ==
+        whole);
+
+  // Where the streams are after loading, on any number of ranks.
+  std::int64_t step = 2;
+  const auto streams = [&](int ranks) {
+    return on_ranks<std::pair<std::uint64_t, std::uint64_t>>(ranks, [&](const Group& group) {
+      SmallMlp net(f64);
+      optim::AdamW opt(net.parameters(), {.lr = 1e-2});
+      distribute(opt, group);
+      if (ranks == 3) {
+        manual_seed(5);
+        seed_thread(static_cast<std::uint64_t>(group.rank()));
+        rand({4 * (group.rank() + 1)});
+        io::save_run(file, {net, opt, {"step", step}});
+      }
+      manual_seed(6);
+      io::load_run(file, {net, opt, {"step", step}});
+      const RandomKey key = default_generator().get();
+      return std::pair(key.seed, key.offset);
+    });
+  };
+  const auto of = [](std::uint64_t rank) { return Generator::of_thread(5, rank).get().seed; };
+  using Streams = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
+  const Streams all{{of(0), 1}, {of(1), 2}, {of(2), 3}};
+  CHECK(streams(3) == all);
+  CHECK(streams(2) == Streams(all.begin(), all.begin() + 2));
+  CHECK(streams(1) == Streams{all[0]});
+  CHECK(streams(5) == Streams{all[0], all[1], all[2], {of(3), 1}, {of(4), 1}});
+}
+
+TEST_CASE("[S33][S40] ranks that draw the same numbers save one stream", "[host]") {
+  const test::TempFolder folder;
+  const auto saved = [&](int ranks) {
+    const std::string file = folder.file(fmt::format("run{}", ranks));
+    on_ranks<int>(ranks, [&](const Group& group) {
+      manual_seed(3);
+      SmallMlp net(f64);
+      optim::AdamW opt(net.parameters(), {.lr = 1e-2});
+      distribute(opt, group);
+      io::save_run(file, {net, opt});
+      return 0;
+    });
+    return test::read_file(file);
+  };
+  CHECK(saved(3) == saved(1));
+}
+
 /// Six micro-batches of four samples make a cycle; each is the next rank's.
 struct ByHand {
   SmallMlp net{f64};

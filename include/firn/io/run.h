@@ -50,7 +50,8 @@ class RunPart {
   RunPart(data::ResidentBatches& batches);  // NOLINT(google-explicit-constructor)
   RunPart(std::string name, data::ResidentBatches& batches);
   /// A random stream. default_generator() of the calling thread is part of every run, as "rng",
-  /// unless another part has that name.
+  /// unless another part has that name. If ranks draw other numbers, the file has the streams of
+  /// all. A rank beyond those gets the seed that seed_thread() derives from the first rank's.
   RunPart(std::string name, Generator& generator);
   /// A tensor of your own; load_run() writes into it.
   RunPart(std::string name, const Tensor& tensor);

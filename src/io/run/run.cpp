@@ -14,6 +14,7 @@
 #include "firn/runtime/stream.h"
 #include "io/run/run_file.h"
 #include "io/run/run_parts.h"
+#include "io/run/streams.h"
 #include "kernels/copy.h"
 
 namespace firn::io {
@@ -80,6 +81,7 @@ void compare(const RunSlot& slot, const Tensor& read, const LoadRunOptions& opti
       differences.add_setting(kFormat, slot.name, theirs, mine);
     return;
   }
+  if (slot.is_stream && is_stream(read)) return;
   Shape expected = slot.tensor.shape();
   if (slot.any_rows && read.rank() > 0) expected[0] = read.size(0);
   if (read.shape() != expected || read.dtype() != slot.tensor.dtype())
@@ -103,10 +105,19 @@ std::vector<NamedTensor> entries_of(const char* op, std::span<const RunPart> par
   const bool in_batch =
       std::any_of(slots.begin(), slots.end(), [](const RunSlot& s) { return s.in_batch; });
   std::vector<NamedTensor> entries;
-  for (const RunSlot& slot : slots)
-    if (!slot.left_out)
-      entries.push_back(
-          {slot.name, in_batch && slot.before_batch.defined() ? slot.before_batch : slot.tensor});
+  std::vector<std::size_t> places;  // of streams
+  std::vector<Tensor> streams;
+  for (const RunSlot& slot : slots) {
+    if (slot.left_out) continue;
+    const Tensor& saved = in_batch && slot.before_batch.defined() ? slot.before_batch : slot.tensor;
+    if (slot.is_stream) {
+      places.push_back(entries.size());
+      streams.push_back(saved);
+    }
+    entries.push_back({slot.name, saved});
+  }
+  streams = streams_of_ranks(ranks.copies, std::move(streams));
+  for (std::size_t i = 0; i < places.size(); ++i) entries[places[i]].tensor = streams[i];
   return entries;
 }
 
@@ -145,6 +156,8 @@ void restore_run(const char* op, const std::string& path, RunFile file,
     if (!known.contains(item.first)) differences.add("\"{}\" is in the file alone", item.first);
   differences.throw_if_any(op, path);
 
+  const autograd::StepRanks ranks = ranks_of(parts);
+  const int rank = ranks.copies ? ranks.copies->rank() : 0;
   // Whatever may throw comes before the first write: memory for all of it, too.
   std::vector<std::function<void()>> writes;
   for (const RunSlot& slot : slots) {
@@ -153,7 +166,9 @@ void restore_run(const char* op, const std::string& path, RunFile file,
     if ((missing && !slot.any_rows) || slot.text != RunSlot::Text::none) continue;
     if (slot.prepare) {
       try {
-        writes.push_back(slot.prepare(missing ? Tensor() : it->second));
+        writes.push_back(slot.prepare(missing          ? Tensor()
+                                      : slot.is_stream ? stream_of_rank(it->second, rank)
+                                                       : it->second));
       } catch (const OutOfMemory&) {
         throw;
       } catch (const Error& e) {

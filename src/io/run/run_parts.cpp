@@ -41,6 +41,7 @@ Tensor numbers_of(const RandomKey& key) {
 
 RunSlot slot_of(std::string name, Generator& g) {
   RunSlot slot{std::move(name), numbers_of(g.get())};
+  slot.is_stream = true;
   slot.prepare = [&g](const Tensor& read) {
     const auto* const words = read.view().as<std::int64_t>();
     RandomKey restored = g.get();

@@ -38,6 +38,7 @@ struct RunSlot {
   Tensor before_batch = {};        ///< saved in place of `tensor` if an optimizer is within a batch
   std::string not_saved = {};      ///< why it cannot be saved at the moment; else empty
   bool of_module = false;          ///< a parameter or buffer
+  bool is_stream = false;          ///< of random numbers: seed and offset (streams.h)
   bool is_weight = false;          ///< of an optimizer: also a module's, as a rule
   std::int64_t optional_part = 0;  ///< the number, from 1 on, of the optional_part() it is of
 };
