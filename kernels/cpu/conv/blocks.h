@@ -27,7 +27,7 @@ struct ConvBlock {
   std::size_t shape;  ///< its sizes are ConvBlocks::shapes()[shape]
 };
 
-/// The gradient of the input needs a depth whose taps reach over the stride.
+/// For the gradient of the input, taps along depth must reach over the stride.
 class ConvBlocks {
  public:
   /// Blocks of nearly equal size, some 4 MFLOP each if there is that much. Their number is a
@@ -39,9 +39,11 @@ class ConvBlocks {
     const std::int64_t wanted = std::clamp<std::int64_t>(even, 1, most);
     if (z.volumes && z.n > 0 && wanted > z.n && cut_depth(math::ceil_div(wanted, z.n))) return;
     batches_ = std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, z.n));
+    pieces_ = 1;
     shape_count_ = 0;
     for (const std::int64_t images : {z.n / batches_, math::ceil_div(z.n, batches_)})
-      shapes_[shape_count_++] = z.with_images(images);
+      if (shape_count_ == 0 || images != shapes_[0].n)
+        shapes_[shape_count_++] = z.with_images(images);
   }
 
   std::int64_t count() const noexcept { return batches_ * pieces_; }
