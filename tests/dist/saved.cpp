@@ -77,9 +77,9 @@ TEST_CASE("[S33][S40] ranks: each goes on with its own random numbers", "[host]"
       optim::AdamW opt(net.parameters(), {.lr = 1e-2});
       distribute(opt, group);
       if (ranks == 3) {
-        manual_seed(5);
-        seed_thread(static_cast<std::uint64_t>(group.rank()));
-        rand({4 * (group.rank() + 1)});
+        const auto rank = static_cast<std::uint64_t>(group.rank());
+        default_generator().set(Generator::of_thread(5, rank).get());
+        static_cast<void>(default_generator().reserve(4 * (rank + 1)));
         io::save_run(file, {net, opt, {"step", step}});
       }
       manual_seed(6);

@@ -67,8 +67,8 @@ struct Conv2dOptions {
 /// x [n, c, h, w] (or [c, h, w]: one image, then the result is one too), weight
 /// [k, c/groups, r, s], bias [k] or undefined; result [n, k, p, q] with
 /// p = (h + padding around - dilation (r-1) - 1) / stride + 1.
-/// Throws if groups does not divide c and k, if the kernel is larger than the padded input, or if a
-/// side of the padded input has 2^31 positions or more.
+/// Throws if groups does not divide c and k, if the kernel has no taps or is larger than the padded
+/// input, or if an option or a side of the padded input is 2^31 or more.
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               const Conv2dOptions& options = {});
 
@@ -95,8 +95,9 @@ struct Conv3dOptions {
 };
 
 /// The same for volumes: x [n, c, d, h, w] or [c, d, h, w], weight [k, c/groups, t, r, s] ->
-/// [n, k, o, p, q]. It is a two-dimensional convolution whose channels are those of the t slices
-/// that a result reads. These are copied, some of the batch at a time.
+/// [n, k, o, p, q]. If the device's library has no such convolution, it is one of images, whose
+/// channels are those of the t slices that a result reads. These are copied, some of the batch at a
+/// time.
 Tensor conv3d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               const Conv3dOptions& options = {});
 

@@ -319,11 +319,12 @@ class Convolution final : public OnednnConv {
   std::vector<Block> blocks_;
 };
 
-/// With so few channels im2col computes the gradient of the input faster, because oneDNN always
-/// computes 16 channels at a time. Its other two products have no such limit.
-bool thin(ConvPass pass, const ConvSizes& z) {
-  constexpr std::int64_t kChannels = 8;
-  return pass == ConvPass::data && z.channels() < kChannels && !z.depthwise();
+/// Whether another way is faster, because there are few channels: im2col for the gradient of the
+/// input, as oneDNN always computes 16 channels at a time, and f32 for that of bf16 weights in
+/// groups.
+bool thin(ConvPass pass, DType dtype, const ConvSizes& z) {
+  if (z.groups() == 1) return pass == ConvPass::data && z.channels() < 8;
+  return pass == ConvPass::weight && dtype == DType::bf16 && z.channels() <= 4;
 }
 
 /// Whether strides, dilations and padding are small enough for oneDNN: its code has offsets of 32
@@ -429,7 +430,7 @@ Cache& cache() {
 std::shared_ptr<const OnednnConv> OnednnConv::find(ConvPass pass, DType dtype,
                                                    std::span<const ConvSizes> shapes, bool bias) {
   const ConvSizes& z = shapes.front();
-  if (z.n == 0 || z.image_work() == 0 || thin(pass, z) || !countable(z.geometry) || onednn_ended())
+  if (z.n == 0 || z.image_work() == 0 || thin(pass, dtype, z) || !countable(z.geometry) || onednn_ended())
     return nullptr;
   return cache().find(pass, dtype, shapes, bias);
 }

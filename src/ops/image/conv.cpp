@@ -96,7 +96,7 @@ void check_numbers(const char* op, const Numbers& o, const Size3& padding, int s
 
 void check_positions(const char* op, const char* axis, std::int64_t padded) {
   FIRN_CHECK(padded <= kMostPositions, op, "convolve parts of it",
-             "the {} of the padded image, {}, does not fit in 32 bits", axis, padded);
+             "the {} of the padded input, {}, does not fit in 32 bits", axis, padded);
 }
 
 /// Replaces options that have no effect: a stride beyond the last of `places` start positions, and
@@ -113,8 +113,8 @@ void check_operands(const char* op, const Tensor& x, const Tensor& weight, int s
   require_factors(op, x, weight);
   const char* const axes = axes_text(spatial);
   FIRN_CHECK(x.rank() == spatial + 1 || x.rank() == spatial + 2, op,
-             x.rank() == spatial ? "if x is an image of one channel, say x.unsqueeze(0)"
-                                 : "reshape it: an image without batch is allowed",
+             x.rank() == spatial ? "if x has one channel without an axis, say x.unsqueeze(0)"
+                                 : "reshape it: the batch's axis may be missing",
              "x is [n, c, {0}] or [c, {0}], got {1}", axes, describe(x));
   FIRN_CHECK(weight.rank() == spatial + 2, op, "a weight has two axes of channels and the kernel's",
              "weight {} has {} axes, not {}", describe(weight), weight.rank(), spatial + 2);
@@ -430,7 +430,9 @@ Tensor conv_transpose(const char* op, const Tensor& x, const Tensor& weight, con
     const std::int64_t reach = checked_product(op, g.dilation[at], taps - 1);
     const std::int64_t covered = checked_sum(op, checked_sum(op, inside, reach), more + 1);
     const std::int64_t result = covered - 2 * padding;
-    FIRN_CHECK(size > 0 && result > 0, op, "pad less",
+    FIRN_CHECK(size > 0, op, "there is nothing to convolve", "the {} of x {} is 0", axis,
+               describe(x));
+    FIRN_CHECK(result > 0, op, "pad less",
                "the result's {} would be {}: {} of input, padding {}, {} taps; x {}, weight {}",
                axis, result, size, padding, taps, describe(x), describe(weight));
     check_positions(op, axis, covered);

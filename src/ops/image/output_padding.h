@@ -1,4 +1,4 @@
-// The limit of conv_transpose2d's output_padding, for the op and its layer.
+// The limit of output_padding in transposed convolutions, for the op and its layer.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace firn::ops {
 inline void check_output_padding(const char* op, const char* axis, std::int64_t output_padding,
                                  std::int64_t stride, std::int64_t dilation) {
   FIRN_CHECK(output_padding >= 0 && output_padding < std::max(stride, dilation), op,
-             "with as much, the input could have a row or column more",
+             "with as much, the input could be longer by one",
              "output_padding {} along {} must be at least 0 and less than stride {} or dilation {}",
              output_padding, axis, stride, dilation);
 }

@@ -237,6 +237,9 @@ TEST_CASE("refusals: convolutions of volumes", "[ops]") {
   refused("conv_transpose3d", {"output_padding 1 along depth", "stride 1 or dilation 1"}, [&] {
     conv_transpose3d(zeros({1, 3, 2, 2, 2}), w, {}, {.output_padding = {1, 0, 0}});
   });
+  refused("conv_transpose3d", {"depth of x [2, 3, 0, 4, 4]", "is 0"}, [] {
+    conv_transpose3d(zeros({2, 3, 0, 4, 4}), zeros({3, 4, 3, 3, 3}));
+  });
   refused("conv_transpose3d", {"has 2 channels", "takes 3"}, [&] { conv_transpose3d(x, w); });
   refused("conv_transpose1d", {"length would be 0", "padding 2"}, [] {
     conv_transpose1d(zeros({1, 1, 4}), zeros({1, 1, 1}), {}, {.padding = 2});

@@ -93,10 +93,10 @@ TEST_CASE("refusals: sizes of convolutions", "[ops]") {
     conv_transpose2d(x, zeros({1, 1, 1, 1}), {}, {.padding = kHuge / 2});
   });
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
-  refused("conv2d", {"height of the padded image, 4294967298"}, [&] {
+  refused("conv2d", {"height of the padded input, 4294967298"}, [&] {
     conv2d(x, zeros({1, 1, 1, 1}), {}, {.stride = kMost, .padding = kMost});
   });
-  refused("conv_transpose2d", {"width of the padded image, 10737418236"}, [&] {
+  refused("conv_transpose2d", {"width of the padded input, 10737418236"}, [&] {
     conv_transpose2d(x, zeros({1, 1, 1, 1}), {}, {.stride = {1, kMost}});
   });
   refused("conv2d", {"stride 1, not 2"}, [&] {
