@@ -430,7 +430,8 @@ Cache& cache() {
 std::shared_ptr<const OnednnConv> OnednnConv::find(ConvPass pass, DType dtype,
                                                    std::span<const ConvSizes> shapes, bool bias) {
   const ConvSizes& z = shapes.front();
-  if (z.n == 0 || z.image_work() == 0 || thin(pass, dtype, z) || !countable(z.geometry) || onednn_ended())
+  if (z.n == 0 || z.image_work() == 0 || thin(pass, dtype, z) || !countable(z.geometry) ||
+      onednn_ended())
     return nullptr;
   return cache().find(pass, dtype, shapes, bias);
 }

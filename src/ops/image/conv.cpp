@@ -84,9 +84,8 @@ void check_numbers(const char* op, const Numbers& o, const Size3& padding, int s
     const Dims numbers = last(v, spatial);
     FIRN_CHECK(*std::min_element(numbers.begin(), numbers.end()) >= least &&
                    *std::max_element(numbers.begin(), numbers.end()) <= kMostPositions,
-               op, kOrder[spatial - 1],
-               "{} = {} must be at least {} (and fit in 32 bits)", what, without_brackets(numbers),
-               least);
+               op, kOrder[spatial - 1], "{} = {} must be at least {} (and fit in 32 bits)", what,
+               without_brackets(numbers), least);
   };
   at_least("stride", o.stride, 1);
   at_least("dilation", o.dilation, 1);

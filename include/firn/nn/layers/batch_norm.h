@@ -23,7 +23,7 @@ namespace firn::nn {
 enum class BatchNormMode : std::uint8_t {
   /// Each forward pass in training mode updates them, as in PyTorch. Under accumulation they then
   /// average over small batches, change once per micro-step, and change for skipped steps too. Each
-  /// layer, and each clone, warns about this once. In a GAN the generator's forward pass through the discriminator
+  /// layer and clone warns once. In a GAN the generator's forward pass through the discriminator
   /// counts as well, and a Freeze guard does not prevent it; the discriminator's eval() does.
   per_micro_batch,
   /// They are updated once per optimizer step, to (1 - momentum) * running + momentum * (mean and
