@@ -65,10 +65,10 @@ TEST_CASE("blocks of a convolution of volumes are all of it, each with what it r
         REQUIRE(own.n * own.image_inputs() <= blocks.inputs());
         REQUIRE(own.n * own.image_outputs() <= blocks.outputs());
         REQUIRE((own.d > 0 && own.o > 0 && own.geometry.depth.before >= 0));
-        const auto [begin, end] = pass == ConvPass::data ? b.in : b.out;
+        const kernels::cpu::ConvRange own_part = pass == ConvPass::data ? b.in : b.out;
         REQUIRE(b.images.begin == done);
-        REQUIRE(begin == next);
-        next = end;
+        REQUIRE(own_part.begin == next);
+        next = own_part.end;
         if (next == (pass == ConvPass::data ? z.d : z.o)) {
           next = 0;
           done = b.images.end;
@@ -79,7 +79,8 @@ TEST_CASE("blocks of a convolution of volumes are all of it, each with what it r
           const bool mine = o >= b.out.begin && o < b.out.end;
           if (mine) part = reads(own, o - b.out.begin, b.in.begin);
           if (pass == ConvPass::data)
-            std::erase_if(whole, [&](std::int64_t at) { return at < begin || at >= end; });
+            std::erase_if(
+                whole, [&](std::int64_t at) { return at < own_part.begin || at >= own_part.end; });
           if (mine || pass == ConvPass::data) REQUIRE(part == whole);
         }
       }
