@@ -3,6 +3,7 @@
 #include "kernels/cpu/conv/blocks.h"
 
 #include <random>
+#include <vector>
 
 #include "support/catch.h"
 
