@@ -13,8 +13,9 @@ namespace firn::autograd {
 /// How a rank has fared in what ranks do together.
 enum class Outcome : std::uint8_t { done, failed, out_of_memory };
 
-/// All ranks make the same calls in the same order. Tensors are contiguous, on the CPU, and of one
-/// dtype and size on all ranks. Throws what the transport throws; the contents are then undefined.
+/// All ranks make the same calls in the same order. Tensors are contiguous, on the CPU or where the
+/// ranks' parameters are, and of one dtype and size on all ranks. Throws what the transport throws;
+/// the contents are then undefined. On a device that may come late, at the host's next wait.
 class Peers {
  public:
   virtual ~Peers() = default;

@@ -26,32 +26,34 @@ namespace {
 
 constexpr const char* kOp = "distribute";
 
+/// Tensors on the CPU travel over the group's host(), others over the group itself.
 class GroupPeers final : public autograd::Peers {
  public:
   explicit GroupPeers(Group group)
       : group_(std::move(group)),
+        host_(group_.host()),
         failed_(zeros({1}, DType::u8, Device::cpu())),
         all_failed_(zeros({group_.size()}, DType::u8, Device::cpu())) {}
 
   int rank() const noexcept override { return group_.rank(); }
   int size() const noexcept override { return group_.size(); }
   void all_gather(const Tensor& part, const Tensor& all) const override {
-    group_.all_gather(part, all);
+    group_of(part).all_gather(part, all);
   }
-  void all_reduce(const Tensor& x) const override { group_.all_reduce(x); }
+  void all_reduce(const Tensor& x) const override { group_of(x).all_reduce(x); }
   void reduce_scatter(const Tensor& x) const override {
     const std::int64_t part = x.numel() / size();
-    group_.reduce_scatter(x, x.as_strided({part}, {1}, rank() * part));
+    group_of(x).reduce_scatter(x, x.as_strided({part}, {1}, rank() * part));
   }
-  void broadcast(const Tensor& x, int root) const override { group_.broadcast(x, root); }
+  void broadcast(const Tensor& x, int root) const override { group_of(x).broadcast(x, root); }
   void all_to_all(const Tensor& from, const Tensor& to) const override {
-    group_.all_to_all(from, to);
+    group_of(from).all_to_all(from, to);
   }
 
   void agree(const char* op, autograd::Outcome mine) const override {
     using autograd::Outcome;
     *failed_.mutable_view().as<Outcome>() = mine;
-    group_.all_gather(failed_, all_failed_);
+    host_.all_gather(failed_, all_failed_);
     const auto* const all = all_failed_.view().as<Outcome>();
     const auto first = [&](Outcome outcome) {
       return static_cast<int>(std::find(all, all + size(), outcome) - all);
@@ -63,15 +65,19 @@ class GroupPeers final : public autograd::Peers {
   }
 
  private:
-  Group group_;
+  const Group& group_of(const Tensor& t) const noexcept {
+    return t.device().is_cpu() ? host_ : group_;
+  }
+
+  Group group_, host_;
   Tensor failed_, all_failed_;  ///< u8: of this rank; of all
 };
 
 /// The hash of a tensor's values, whatever its strides.
 std::int64_t hash_of(const Tensor& t) {
-  const Tensor sum = zeros({1}, DType::i64, Device::cpu());
+  const Tensor sum = zeros({1}, DType::i64, t.device());
   if (t.numel() > 0) kernels::value_hash(t.view(), sum.mutable_view(), current_stream(t.device()));
-  return *sum.view().as<std::int64_t>();
+  return sum.to_vector<std::int64_t>()[0];
 }
 
 /// Every rank's `mine`, rank after rank.
@@ -160,25 +166,36 @@ void require_equal(const Group& group, const std::vector<optim::NamedState>& sta
 }
 
 void broadcast(const Group& group, const Tensor& t) {
-  if (t.is_contiguous()) return group.broadcast(t);
+  const Group over = t.device().is_cpu() ? group.host() : group;
+  if (t.is_contiguous()) return over.broadcast(t);
   const Tensor flat = t.contiguous();
-  group.broadcast(flat);
+  over.broadcast(flat);
   kernels::copy(flat.view(), t.mutable_view(), current_stream(t.device()));
   t.storage()->bump_version(kOp);
 }
 
+void require_one_device(const optim::OptimizerAccess::Impl& impl, const Group& group) {
+  FIRN_CHECK(impl.store.device() == group.device(), kOp,
+             group.device().is_cpu() ? "give nccl_group(group, device) of firn/dist/nccl.h"
+                                     : "move the model there, or give the group's host()",
+             "the parameters are on {}, and the group exchanges tensors on {}", impl.store.device(),
+             group.device());
+  FIRN_CHECK(impl.options.exact.quantum == 0 || group.device().is_cpu(), kOp,
+             "leave StepOptions::exact out", "exact mode runs on the CPU, and the ranks are on {}",
+             group.device());
+}
+
 void require_cpu(const optim::OptimizerAccess::Impl& impl, const Group& group) {
-  FIRN_CHECK(impl.store.device().is_cpu(), kOp, "move the model to the CPU",
-             "the parameters are on {}, and ranks exchange gradients on the CPU",
-             impl.store.device());
-  FIRN_CHECK(group.device().is_cpu(), kOp, "give the group of run_local() or mpi_group()",
-             "the group is on {}, and ranks exchange gradients on the CPU", group.device());
+  FIRN_CHECK(impl.store.device().is_cpu() && group.device().is_cpu(), kOp,
+             "give a group: distribute(optimizer, group)",
+             "the parameters are on {} and the mesh on {}, and ranks divide a model on the CPU",
+             impl.store.device(), group.device());
 }
 
 /// The same values on all ranks of the group, or those of its first.
 void make_equal(const Group& group, const std::vector<optim::NamedState>& state,
                 const DistributeOptions& options) {
-  if (!options.broadcast) return require_equal(group, state);
+  if (!options.broadcast) return require_equal(group.host(), state);
   for (const auto& s : state) broadcast(group, s.tensor);
 }
 
@@ -272,12 +289,13 @@ void distribute_copies(optim::Optimizer& optimizer, const Group& group,
     impl.model.reset();
     return impl.ranks.reset();
   }
-  require_cpu(impl, group);
+  require_one_device(impl, group);
+  const Group host = group.host();
   const std::vector<optim::NamedState> state = optimizer.state();
-  require_no_cycles(group, impl);
-  require_alike(group, kind_of(optimizer, state, options.zero));
+  require_no_cycles(host, impl);
+  require_alike(host, kind_of(optimizer, state, options.zero));
   make_equal(group, state, options);
-  join(impl, std::make_shared<GroupPeers>(group), nullptr, options.zero, number_of_all(group));
+  join(impl, std::make_shared<GroupPeers>(group), nullptr, options.zero, number_of_all(host));
   impl.model.reset();
 }
 

@@ -134,6 +134,7 @@ int Group::rank() const noexcept { return transport_->rank(); }
 int Group::size() const noexcept { return transport_->size(); }
 std::string_view Group::kind() const noexcept { return transport_->kind(); }
 Device Group::device() const noexcept { return transport_->device(); }
+Group Group::host() const { return transport_->host().value_or(*this); }
 double Group::deadline() const noexcept { return transport_->deadline(); }
 
 void Group::all_reduce(const Tensor& x, Reduce op) const try {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -90,6 +91,8 @@ class Transport {
   virtual double deadline() const noexcept = 0;
   /// Where tensors are.
   virtual Device device() const noexcept { return Device::cpu(); }
+  /// The same ranks with tensors on the CPU; empty: these are.
+  virtual std::optional<Group> host() { return std::nullopt; }
 
   /// Makes `call` with all others. `from` and `to` have `call.count` elements each, but for
   ///   all_reduce, broadcast   from == to

@@ -126,7 +126,7 @@ bool Optimizer::Impl::adopt_state() {
                                 .scaler = s.scaler,
                                 .step = s.step,
                                 .progress = at});
-  if (store.device().is_cpu()) sums_before = seed_sums();
+  if (store.device().is_cpu() || has_ranks()) sums_before = seed_sums();
   torn = combined = false;
   state_version = version;
   return true;

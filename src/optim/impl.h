@@ -176,6 +176,8 @@ struct Optimizer::Impl final : autograd::Cycle {
   void add_ranks(std::span<const Tensor> gradients, double unit) const;
   /// After the update: if ranks make it each for a part of the weights, all receive all.
   void receive_weights();
+  /// Waits for what a device exchanges, and throws if that has failed.
+  void settle() const;
   RankRecord record_of_cycle() const;
   RankRecord record_of_save() const {
     RankRecord out = record_of_cycle();
@@ -188,8 +190,13 @@ struct Optimizer::Impl final : autograd::Cycle {
   void forget_on_rank();
   /// Quanta of the batch in exact mode.
   std::int64_t quanta() const noexcept { return 1 + (batch - 1) / options.exact.quantum; }
-  /// On the CPU: what the kernels have collected of the cycle.
-  math::SeedSums& seed_sums() const noexcept;
+  /// What the kernels have collected of the cycle. Waits for a device, as does the second one.
+  math::SeedSums seed_sums() const;
+  void set_seed_sums(const math::SeedSums& sums) const;
+  /// A cycle begins. With ranks the host knows the sums on a device, and does not wait for it.
+  void note_sums_before() {
+    if (store.device().is_cpu()) sums_before = seed_sums();
+  }
 
   // ---- Gradients that ranks divide: micro-steps are turns of all ranks (ranks/turns.cpp) ----
 
@@ -341,8 +348,9 @@ struct Optimizer::Impl final : autograd::Cycle {
   bool failure_told = false;                 ///< all ranks know that the turn under way has failed
   std::int64_t planned_turns = 0;            ///< of this rank's cycle; 0: not known
   std::int64_t turns_of_all = 0;             ///< the most that a rank has planned
-  math::SeedSums sums_before;   ///< seed_sums() when the cycle under way began, on the CPU
-  ExactSums exact;              ///< with StepOptions::exact
+  math::SeedSums sums_before;                ///< seed_sums() when the cycle under way began
+  math::SeedSums sums_of_all;                ///< if `combined`: the same at its end
+  ExactSums exact;                           ///< with StepOptions::exact
   std::int64_t batch = 0;       ///< samples that run_batch() is at, on all ranks; 0: none
   const char* maker = nullptr;  ///< the call that makes a whole cycle now, or null
   std::int64_t number = 0;      ///< see take_part()

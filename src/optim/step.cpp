@@ -74,8 +74,7 @@ void Optimizer::Impl::begin_micro_step() {
   });
   hooks.now_and_at_replay([](Impl& i) {
     i.about_to_change_cycle();
-    if (i.at.micro_steps == 0 && i.store.device().is_cpu() && !runtime::dry_run())
-      i.sums_before = i.seed_sums();
+    if (i.at.micro_steps == 0 && !runtime::dry_run()) i.note_sums_before();
     i.at.add_micro_step(i.options.accumulate);
   });
 }
@@ -231,6 +230,7 @@ void Optimizer::Impl::commit(bool moves_scale) {
   hooks.now_and_at_replay([](Impl& i) {
     i.store.bump_versions();
     i.store.ledger().begin_cycle();
+    if (i.combined) i.sums_before = i.sums_of_all;
     i.combined = i.parts_held = false;
     i.at.close();
     ++i.at.cycles;

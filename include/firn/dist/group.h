@@ -63,6 +63,10 @@ class Group {
   std::string_view kind() const noexcept;
   /// Where its tensors are: the CPU, or the rank's CUDA device.
   Device device() const noexcept;
+  /// The same ranks as a group whose tensors are on the CPU: this group, if it is one. Ranks with a
+  /// CUDA device have the group that brought them together. If a file did, tensors travel by way of
+  /// the devices, and each call waits for its own.
+  Group host() const;
   /// Seconds that a collective waits for the other ranks; of the group of one infinite.
   double deadline() const noexcept;
 

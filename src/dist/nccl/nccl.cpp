@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "dist/nccl/rendezvous.h"
+#include "dist/nccl/staged.h"
 #include "dist/nccl/world.h"
 
 namespace firn::dist {
@@ -14,7 +15,7 @@ namespace {
 
 constexpr const char* kOp = "nccl_group";
 
-class NcclTransport final : public Transport {
+class NcclTransport final : public Transport, public std::enable_shared_from_this<NcclTransport> {
  public:
   NcclTransport(int rank, int size, Device device, const NcclOptions& options,
                 std::optional<Group> bootstrap)
@@ -28,6 +29,10 @@ class NcclTransport final : public Transport {
   Device device() const noexcept override { return world_.device(); }
   void run(const Call& call, const void* from, void* to) override { world_.run(call, from, to); }
   void plan(const Call& call) override { world_.plan(call); }
+  std::optional<Group> host() override {
+    if (const auto& group = world_.bootstrap()) return group;
+    return Group(std::make_shared<StagedTransport>(shared_from_this()));
+  }
 
  private:
   NcclWorld world_;

@@ -54,6 +54,7 @@ class NcclWorld {
   /// Transport::run() and plan().
   void run(const Call& call, const void* from, void* to);
   void plan(const Call& call) const;
+  const std::optional<Group>& bootstrap() const noexcept { return bootstrap_; }
 
  private:
   using Clock = std::chrono::steady_clock;

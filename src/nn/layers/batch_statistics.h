@@ -98,7 +98,7 @@ class BatchStatistics final : public autograd::CycleMember,
     const bool mine = !owner_ || owner_ == &cycle;
     const std::int64_t c = pooled_.shape()[1];
     const Tensor here = cat({pooled_.reshape({2 * c}), pooled_count_}, 0);
-    const Tensor all = zeros({peers.size(), 2 * c + 1}, DType::f64, Device::cpu());
+    const Tensor all = zeros({peers.size(), 2 * c + 1}, DType::f64, here.device());
     peers.all_gather(mine ? here : zeros_like(here), all);
     if (!mine) return;
     about_to_change_pool(nullptr);

@@ -265,7 +265,7 @@ void Optimizer::Impl::combine_quanta() {
   }
   const CycleSums sums = exact.finish(store, has_ranks() ? &ranks->peers() : nullptr);
   if (has_ranks()) members.combine(ranks->peers());
-  seed_sums() = sums.after(sums_before);
+  set_seed_sums(sums.after(sums_before));
   ledger.receive_from_ranks(received);
   broken = false;
 }
@@ -384,7 +384,7 @@ void run_quantum(Optimizer& optimizer, std::int64_t q, std::int64_t samples,
              "the loss couples the samples of its batch, and exact mode computes quanta of {} "
              "samples",
              size);
-  if (impl.at.micro_steps > 0 && !runtime::dry_run()) impl.seed_sums() = impl.sums_before;
+  if (impl.at.micro_steps > 0 && !runtime::dry_run()) impl.set_seed_sums(impl.sums_before);
   std::vector<Tensor> beside;
   {
     const BackwardOfQuantum scope(impl, interleaved, i);

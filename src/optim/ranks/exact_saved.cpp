@@ -198,8 +198,8 @@ void Optimizer::Impl::add_batch_so_far(std::vector<StateEntry>& state,
       exact.collect(store, batch, received, has_ranks() ? &ranks->peers() : nullptr);
   // The rest of the state is that before the batch.
   const Tensor step_state = store.step_state().clone(), progress = progress_memory.clone();
-  *static_cast<math::SeedSums*>(step_state.mutable_view().data) =
-      at.micro_steps > 0 ? sums_before : seed_sums();
+  const math::SeedSums sums = at.micro_steps > 0 ? sums_before : seed_sums();
+  write_bytes(step_state, &sums, sizeof(sums));
   reinterpret_cast<Progress*>(progress.mutable_view().as<std::int64_t>())->close();
   for (StateEntry& e : state) {
     if (e.name == "step_state") e.tensor = step_state;

@@ -131,6 +131,10 @@ void add_summary(math::GradientSummary& to, const math::GradientSummary& from) n
   if (from.culprit >= 0 && (to.culprit < 0 || from.culprit < to.culprit)) to.culprit = from.culprit;
 }
 
+void write_bytes(const Tensor& to, const void* from, std::size_t bytes) {
+  copy_bytes(to.impl()->data(), to.device(), from, Device::cpu(), bytes);
+}
+
 void scale_gradient(const Tensor& y, double factor, Stream stream) {
   kernels::axpby(factor, y.view(), 0, y.mutable_view(), stream);
 }
@@ -196,8 +200,13 @@ std::span<const RankRecord> RankExchange::tell(const std::string& op, const Rank
 
 void Optimizer::Impl::take_part(std::shared_ptr<const autograd::Peers> peers, std::int64_t of_all) {
   ranks.emplace(std::move(peers), store);
+  sums_before = seed_sums();
   number = of_all;
   dropped = 0;
+}
+
+void Optimizer::Impl::settle() const {
+  if (!store.device().is_cpu()) synchronize(store.stream());
 }
 
 void Optimizer::Impl::receive_weights() {
@@ -206,6 +215,7 @@ void Optimizer::Impl::receive_weights() {
   if (store.read_state().last.status != math::StepStatus::applied) return;
   torn = true;
   store.gather_weights(ranks->peers());
+  settle();
   torn = false;
 }
 
@@ -238,15 +248,23 @@ void Optimizer::Impl::forget_on_rank() {
   const bool shared = has_ranks() || model || options.exact.quantum > 0;
   if (!shared || runtime::dry_run()) return;
   if (at.micro_steps > 0 || broken) {
-    seed_sums().weight_total = sums_before.weight_total;
-    seed_sums().loss_total = sums_before.loss_total;
+    math::SeedSums sums = seed_sums();
+    sums.weight_total = sums_before.weight_total;
+    sums.loss_total = sums_before.loss_total;
+    set_seed_sums(sums);
   }
   if (at.length > 0 || broken || attempted) ++dropped;
   attempted = false;
 }
 
-math::SeedSums& Optimizer::Impl::seed_sums() const noexcept {
-  return *static_cast<math::SeedSums*>(store.step_state().mutable_view().data);
+math::SeedSums Optimizer::Impl::seed_sums() const {
+  math::SeedSums out;
+  copy_bytes(&out, Device::cpu(), store.step_state().impl()->data(), store.device(), sizeof(out));
+  return out;
+}
+
+void Optimizer::Impl::set_seed_sums(const math::SeedSums& sums) const {
+  write_bytes(store.step_state(), &sums, sizeof(sums));
 }
 
 RankRecord Optimizer::Impl::record_of_cycle() const {
@@ -288,7 +306,7 @@ void Optimizer::Impl::combine_ranks() {
   GradientLedger& ledger = store.ledger();
   ledger.note();
   broken = true;
-  if (at.micro_steps == 0) sums_before = seed_sums();  // others end a cycle that has none here
+  if (at.micro_steps == 0) note_sums_before();  // others end a cycle that has none here
   std::vector<std::uint8_t> received = ledger.noted();
   const RankRecord mine = record_of_cycle();
   dropped = 0;
@@ -301,7 +319,9 @@ void Optimizer::Impl::combine_ranks() {
     add_ranks(store.gradients(), all.unit);
   }
   members.combine(ranks->peers());
-  seed_sums() = all.after(sums_before);
+  sums_of_all = all.after(sums_before);
+  set_seed_sums(sums_of_all);
+  settle();  // the update must not read gradients of an exchange that fails
   ledger.receive_from_ranks(received);
   broken = false;
   combined = true;
@@ -346,9 +366,9 @@ std::vector<StateEntry> Optimizer::Impl::state_of_all_ranks() {
   }
   const Tensor touched = store.ledger().flags().clone(), step_state = store.step_state().clone(),
                progress = progress_memory.clone();
-  std::copy(received.begin(), received.end(), touched.mutable_view().as<std::uint8_t>());
-  *static_cast<math::SeedSums*>(step_state.mutable_view().data) =
-      all.after(at.micro_steps > 0 ? sums_before : seed_sums());
+  write_bytes(touched, received.data(), received.size());
+  const math::SeedSums sums = all.after(at.micro_steps > 0 ? sums_before : seed_sums());
+  write_bytes(step_state, &sums, sizeof(sums));
   auto& place = *reinterpret_cast<Progress*>(progress.mutable_view().as<std::int64_t>());
   place.counted += all.micro_steps - place.micro_steps;
   place.micro_steps = all.micro_steps;
@@ -369,9 +389,10 @@ void Optimizer::Impl::leave_to_first_rank() {
   // rank has one of weight 0.
   const std::int64_t uncounted = at.has_new_micro_step() ? 1 : 0;
   store.ledger().begin_cycle();
-  math::SeedSums& sums = seed_sums();
+  math::SeedSums sums = seed_sums();
   sums.micro_steps = uncounted;
   sums.weight_sum = sums.loss_sum = 0;
+  set_seed_sums(sums);
   sums_before = sums;
   at.micro_steps = uncounted;
   at.counted = 0;

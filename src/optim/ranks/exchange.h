@@ -84,6 +84,9 @@ CycleSums sum_of(std::span<const RankRecord> records);
 /// Adds what other gradients come to. The first culprit stays, and `any`.
 void add_summary(math::GradientSummary& to, const math::GradientSummary& from) noexcept;
 
+/// The first bytes of a tensor, on any device, become those at `from`.
+void write_bytes(const Tensor& to, const void* from, std::size_t bytes);
+
 /// Flat gradients: y = factor y.
 void scale_gradient(const Tensor& y, double factor, Stream stream);
 /// y = a x + b y, where a and b are powers of two: one rounding.

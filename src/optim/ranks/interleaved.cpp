@@ -50,7 +50,7 @@ void InterleavedQuanta::begin_turn(Quantum& quantum) {
   impl_.broken = quantum.broken;
   impl_.in_quantum = quantum.in_quantum;
   if (!quantum.place.empty()) impl_.store.collect_into(quantum.place);
-  if (quantum.waits && !runtime::dry_run()) impl_.seed_sums() = quantum.sums;
+  if (quantum.waits && !runtime::dry_run()) impl_.set_seed_sums(quantum.sums);
 }
 
 void InterleavedQuanta::end_turn(Quantum& quantum) {

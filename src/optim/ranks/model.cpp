@@ -105,7 +105,7 @@ void Optimizer::Impl::decide_with_model() {
   if (runtime::dry_run()) return;
   runtime::refuse_capture(store.op().c_str(), store.device(), "ranks exchange what they decide by");
   broken = true;
-  const math::SeedSums& sums = seed_sums();
+  const math::SeedSums sums = seed_sums();
   ModelRecord mine{.optimizer = number,
                    .cycles = at.cycles,
                    .dropped = dropped,

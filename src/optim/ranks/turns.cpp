@@ -109,10 +109,12 @@ void Optimizer::Impl::take_turn(const Tensor& sum, double unit, const std::funct
       turns_of_all = std::max(turns_of_all, told[r].turns);
     }
     if (!exact_mode) {  // the unit of all, from now on
-      const double of_all = sum_of(told).unit, own = seed_sums().unit;
+      math::SeedSums own = seed_sums();
+      const double of_all = sum_of(told).unit;
       express_parts(unit, of_all);
-      factor = of_all / own;
-      seed_sums().unit = of_all;
+      factor = of_all / own.unit;
+      own.unit = of_all;
+      set_seed_sums(own);
     }
   }
   const std::vector<Tensor> kept = store.gradients();

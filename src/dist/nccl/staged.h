@@ -1,0 +1,27 @@
+// Tensors of the host over a group of devices, for ranks that have no other group.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "dist/transport.h"
+
+namespace firn::dist {
+
+/// Copies what a call reads to the device, makes the call there, and copies back what it has
+/// written. So each call waits for the device.
+class StagedTransport final : public Transport {
+ public:
+  explicit StagedTransport(std::shared_ptr<Transport> devices) : devices_(std::move(devices)) {}
+
+  int rank() const noexcept override { return devices_->rank(); }
+  int size() const noexcept override { return devices_->size(); }
+  std::string_view kind() const noexcept override { return devices_->kind(); }
+  double deadline() const noexcept override { return devices_->deadline(); }
+  void run(const Call& call, const void* from, void* to) override;
+
+ private:
+  std::shared_ptr<Transport> devices_;
+};
+
+}  // namespace firn::dist

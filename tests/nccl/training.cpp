@@ -1,0 +1,476 @@
+// Training over NCCL: the steps of ranks with a device each are those of one device, to rounding,
+// with the same bits on every rank; runs in files; what fails, and what is refused.
+#include "dist/training.h"
+
+#include <fmt/format.h>
+#include <nccl.h>
+
+#include <atomic>
+
+#include "data/files.h"
+#include "firn/io/checkpoints.h"
+#include "firn/metrics/classification.h"
+#include "firn/optim/joint_step.h"
+#include "nccl/ranks.h"
+
+namespace firn::testing {
+namespace {
+
+using dist::distribute;
+using dist::Group;
+
+template <class T>
+std::vector<T> on_device_ranks(int ranks, const std::function<T(const Group&)>& fn) {
+  std::vector<T> out(static_cast<std::size_t>(ranks));
+  on_devices(ranks, [&](const Group& g) { out[static_cast<std::size_t>(g.rank())] = fn(g); });
+  return out;
+}
+
+/// Where a rank trains: its device, or the first one of a group of one.
+Device device_of(const Group& group) { return group.size() > 1 ? group.device() : Device::cuda(0); }
+
+struct Run {
+  std::vector<double> weights;
+  std::string bits, reports;
+};
+
+/// Steps on batches of `sizes` samples, with class weights and clipping.
+Run train(const Group& group, const OptimizerKind& kind, DType dtype,
+          const std::vector<std::int64_t>& sizes, int zero = 0) {
+  const Device device = device_of(group);
+  manual_seed(3);
+  SmallMlp net(dtype);
+  net.to(device);
+  const OptimizerPtr opt = kind.make(net, {.clip_norm = 0.5, .ema = 0.9});
+  distribute(*opt, group, {.zero = zero});
+  const Tensor class_weights = make({1, 0.5, 2}, {3}, dtype).to(device);
+  Run out;
+  std::uint64_t seed = 10;
+  for (const std::int64_t n : sizes) {
+    const Rows rows(n, 7, 3, seed += 2, dtype);
+    const Tensor x = rows.x.to(device), y = rows.y.to(device);
+    const auto report = opt->run_batch(n, 4, [&](std::int64_t first, std::int64_t last) {
+      return cross_entropy(net(x.slice(0, first, last)), y.slice(0, first, last),
+                           {.class_weights = class_weights});
+    });
+    out.reports += fmt::format("{} {} {} {}\n", report.applied(), report.weight(), report.norm(),
+                               report.loss());
+  }
+  const auto totals = opt->loss_totals();
+  out.reports += fmt::format("{} {}", totals.loss, totals.weight);
+  out.weights = weights_of(*opt);
+  if (zero == 0) out.bits = bits_of_training(*opt).bytes;
+  return out;
+}
+
+const std::vector<std::int64_t> kSizes = {13, 16, 2, 9};  // of 2, two ranks of four have none
+
+TEST_CASE("[S40][S41] nccl: every optimizer trains as on one device, with uneven shares and none") {
+  const FreshNccl fresh;
+  for (const OptimizerKind& k : all_kinds()) {
+    CAPTURE(k.name);
+    const Run one = train(Group(), k, f32, kSizes);
+    for (const int ranks : {2, 4}) {
+      CAPTURE(ranks);
+      const auto runs =
+          on_device_ranks<Run>(ranks, [&](const Group& g) { return train(g, k, f32, kSizes); });
+      CHECK(relative_distance(runs[0].weights, one.weights) <= 1e-5);
+      for (const Run& r : runs) {
+        CHECK(r.bits == runs[0].bits);
+        CHECK(r.reports == runs[0].reports);
+      }
+    }
+  }
+}
+
+TEST_CASE("[S40] nccl: divided state changes no bit of the weights") {
+  const FreshNccl fresh;
+  for (const OptimizerKind& k : all_kinds()) {
+    if (std::string(k.name) == "ScheduleFreeAdamW") continue;
+    CAPTURE(k.name);
+    const auto runs = [&](int zero) {
+      return on_device_ranks<Run>(3,
+                                  [&](const Group& g) { return train(g, k, f64, kSizes, zero); });
+    };
+    const auto whole = runs(0), parts = runs(1);
+    for (std::size_t r = 0; r < whole.size(); ++r) {
+      CHECK(parts[r].weights == whole[r].weights);
+      CHECK(parts[r].reports == whole[r].reports);
+    }
+  }
+}
+
+TEST_CASE("[S40] nccl: accumulation by hand, no_samples(), a dropped cycle and totals") {
+  const FreshNccl fresh;
+  struct End {
+    std::vector<double> weights;
+    double loss = 0, weight = 0;
+  };
+  const auto by_hand = [](const Group& group) {
+    const Device device = device_of(group);
+    manual_seed(5);
+    SmallMlp net(f64);
+    net.to(device);
+    optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.accumulate = 2});
+    distribute(opt, group);
+    const Rows rows(24, 7, 3, 77, f64);
+    const Tensor x = rows.x.to(device), y = rows.y.to(device);
+    const auto loss = [&](std::int64_t first, std::int64_t last) {
+      return cross_entropy(net(x.slice(0, first, last)), y.slice(0, first, last));
+    };
+    for (int cycle = 0; cycle < 3; ++cycle)
+      for (int half = 0; half < 2; ++half) {
+        for (std::int64_t i = 0; i < 4; ++i)
+          if (i % group.size() == group.rank()) opt.backward(loss(6 * i, 6 * i + 1 + half));
+        if (cycle == 1 && half == 0) {
+          opt.zero_grad();  // its losses leave the totals
+          for (std::int64_t i = 0; i < 4; ++i)
+            if (i % group.size() == group.rank()) opt.backward(loss(6 * i, 6 * i + 1));
+        }
+        opt.step();
+      }
+    if (group.rank() == 0)
+      opt.backward(loss(0, 24));
+    else
+      opt.no_samples();
+    opt.step();  // the first of two
+    if (!opt.flush().applied()) throw std::runtime_error("the last cycle was not applied");
+    const auto totals = opt.loss_totals();
+    return End{weights_of(opt), totals.loss, totals.weight};
+  };
+  const End one = by_hand(Group());
+  for (const int ranks : {2, 4}) {
+    const auto ends = on_device_ranks<End>(ranks, by_hand);
+    for (const End& e : ends) {
+      CHECK(e.weights == ends[0].weights);
+      CHECK(e.weight == one.weight);
+      CHECK(std::abs(e.loss - one.loss) <= 1e-12 * std::abs(one.loss));
+    }
+    CHECK(relative_distance(ends[0].weights, one.weights) <= 1e-12);
+  }
+}
+
+TEST_CASE("[S40] nccl: f16: a gradient that is not finite on one rank skips the step on all") {
+  const FreshNccl fresh;
+  struct End {
+    bool skipped = false, applied_then = false;
+    double scale = 0;
+    std::vector<double> before, after;
+  };
+  for (const int bad : {0, 2}) {
+    const auto ends = on_device_ranks<End>(3, [&](const Group& group) {
+      manual_seed(6);
+      SmallMlp net(f32);
+      net.to(f16);
+      net.to(group.device());
+      optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.loss_scale = optim::LossScale::dynamic()});
+      distribute(opt, group);
+      const Rows rows(6, 7, 3, 8);
+      const Tensor x = rows.x.to(group.device()).to(f16), y = rows.y.to(group.device());
+      bool spoil = true;
+      const auto loss = [&](std::int64_t first, std::int64_t last) {
+        const Loss fine = cross_entropy(net(x.slice(0, first, last)), y.slice(0, first, last));
+        return spoil && group.rank() == bad ? 1e5 * fine : fine;
+      };
+      End end;
+      end.before = weights_of(opt);
+      end.skipped = !opt.run_batch(6, 2, loss).applied();
+      if (weights_of(opt) != end.before) throw std::runtime_error("a skipped step changed weights");
+      end.scale = opt.loss_scale();
+      spoil = false;
+      for (int i = 0; i < 8 && !end.applied_then; ++i)
+        end.applied_then = opt.run_batch(6, 2, loss).applied();
+      end.after = weights_of(opt);
+      return end;
+    });
+    for (const End& e : ends) {
+      CHECK(e.skipped);
+      CHECK(e.applied_then);
+      CHECK(e.scale == ends[0].scale);
+      CHECK(e.after == ends[0].after);
+      CHECK(e.after != e.before);
+    }
+  }
+}
+
+TEST_CASE("[S19][S40] nccl: running statistics of a step are those of all ranks' samples") {
+  const FreshNccl fresh;
+  const auto statistics = [](const Group& group) {
+    const Device device = device_of(group);
+    manual_seed(4);
+    nn::Sequential net(
+        nn::Linear(7, 5, {.dtype = f64}),
+        nn::BatchNorm1d(5, {.accumulation = nn::BatchNormMode::per_step, .dtype = f64}),
+        nn::Linear(5, 3, {.dtype = f64}));
+    net.to(device);
+    optim::SGD opt(net.parameters(), {.lr = 0.0});
+    distribute(opt, group);
+    const Rows rows(16, 7, 3, 5, f64);
+    const Tensor x = rows.x.to(device), y = rows.y.to(device);
+    opt.run_batch(16, 4, [&](std::int64_t first, std::int64_t last) {
+      return cross_entropy(net(x.slice(0, first, last)), y.slice(0, first, last));
+    });
+    std::vector<double> out;
+    for (const auto& b : net.named_buffers())
+      if (is_floating(b.tensor.dtype()))
+        for (const double v : values_of(b.tensor.to(Device::cpu()))) out.push_back(v);
+    return out;
+  };
+  const auto one = statistics(Group());
+  REQUIRE(one.size() == 10);
+  const auto all = on_device_ranks<std::vector<double>>(2, statistics);
+  for (const auto& s : all) {
+    CHECK(s == all[0]);
+    CHECK(relative_distance(s, one) <= 1e-12);
+  }
+}
+
+/// Steps [first, last) over batches of 12 rows.
+void train_on(const Group& group, nn::Module& net, optim::Optimizer& opt, int first, int last) {
+  const Device device = device_of(group);
+  for (int step = first; step < last; ++step) {
+    const Rows rows(12, 7, 3, 100 + static_cast<std::uint64_t>(step), f64);
+    const Tensor x = rows.x.to(device), y = rows.y.to(device);
+    opt.run_batch(12, 4, [&](std::int64_t from, std::int64_t to) {
+      return cross_entropy(net(x.slice(0, from, to)), y.slice(0, from, to));
+    });
+  }
+}
+
+TEST_CASE("[S33][S40] nccl: a saved run goes on with any number of ranks, in mid-cycle too") {
+  const FreshNccl fresh;
+  const test::TempFolder folder;
+  for (const int zero : {0, 1})
+    for (const bool mid_cycle : {false, true}) {
+      CAPTURE(zero, mid_cycle);
+      const std::string file = folder.file(fmt::format("run{}{}", zero, mid_cycle));
+      const auto part = [&](const Group& group, int first, int last, bool load) {
+        manual_seed(2);
+        SmallMlp net(f64);
+        net.to(device_of(group));
+        optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.accumulate = mid_cycle ? 2 : 1});
+        distribute(opt, group, {.zero = group.size() > 1 ? zero : 0});
+        if (load) io::load_run(file, {net, opt});
+        if (!mid_cycle) {
+          train_on(group, net, opt, first, last);
+        } else {
+          const Rows rows(12, 7, 3, 9, f64);
+          const Tensor x = rows.x.to(device_of(group)), y = rows.y.to(device_of(group));
+          for (int i = first; i < last; ++i) {
+            for (std::int64_t q = 0; q < 6; ++q)  // two rows each
+              if (q % group.size() == group.rank())
+                opt.backward(
+                    cross_entropy(net(x.slice(0, 2 * q, 2 * q + 2)), y.slice(0, 2 * q, 2 * q + 2)));
+            opt.step();
+          }
+        }
+        if (last < 6) io::save_run(file, {net, opt});
+        return weights_of(opt);
+      };
+      const auto whole = part(Group(), 0, 6, false);
+      on_device_ranks<std::vector<double>>(3, [&](const Group& g) { return part(g, 0, 3, false); });
+      CHECK(relative_distance(part(Group(), 3, 6, true), whole) <= 1e-12);
+      for (const int ranks : {2, 3}) {
+        const auto ends = on_device_ranks<std::vector<double>>(
+            ranks, [&](const Group& g) { return part(g, 3, 6, true); });
+        for (const auto& w : ends) CHECK(w == ends[0]);
+        CHECK(relative_distance(ends[0], whole) <= 1e-12);
+      }
+    }
+}
+
+TEST_CASE("[S40] nccl: optimizers that share a loss scale step together") {
+  const FreshNccl fresh;
+  const auto gan = [](const Group& group) {
+    const Device device = device_of(group);
+    manual_seed(8);
+    SmallMlp g(f32), d(f32);
+    g.to(device);
+    d.to(device);
+    const optim::LossScaler scaler(optim::LossScale::dynamic(), device);
+    optim::Adam a(g.parameters(), {.lr = 1e-2}, {.scaler = scaler});
+    optim::Adam b(d.parameters(), {.lr = 1e-2}, {.scaler = scaler});
+    distribute(a, group);
+    distribute(b, group);
+    const Rows rows(8, 7, 3, 6);
+    const auto own = std::int64_t{8} / group.size(), first = own * group.rank();
+    const Tensor x = rows.x.slice(0, first, first + own).to(device),
+                 y = rows.y.slice(0, first, first + own).to(device);
+    for (int i = 0; i < 3; ++i) {
+      a.backward(cross_entropy(g(x), y));
+      b.backward(cross_entropy(d(x) + g(x).detach(), y));
+      optim::step_all({&a, &b});
+    }
+    auto out = weights_of(a);
+    for (const double w : weights_of(b)) out.push_back(w);
+    return out;
+  };
+  const auto one = gan(Group());
+  const auto ends = on_device_ranks<std::vector<double>>(2, gan);
+  CHECK(ends[0] == ends[1]);
+  CHECK(relative_distance(ends[0], one) <= 1e-5);
+}
+
+TEST_CASE("nccl: weights of rank 0 are taken over, and others refused") {
+  const FreshNccl fresh;
+  const auto ends = on_device_ranks<std::string>(2, [](const Group& group) -> std::string {
+    manual_seed(static_cast<std::uint64_t>(group.rank()));
+    SmallMlp net;
+    net.to(group.device());
+    optim::SGD opt(net.parameters(), {.lr = 0.1});
+    try {
+      distribute(opt, group);
+    } catch (const Error& e) {
+      distribute(opt, group, {.broadcast = true});
+      return e.what() + fmt::format("{}", weights_of(opt)[5]);
+    }
+    return "";
+  });
+  CHECK(ends[0] == ends[1]);
+  CHECK(mentions(ends[0], {"rank 1", "other values than that of rank 0"}));
+}
+
+TEST_CASE("nccl: the group on the CPU carries what is there") {
+  const FreshNccl fresh;
+  on_devices(2, [](const Group& group) {
+    const Group host = group.host();
+    if (!host.device().is_cpu() || host.rank() != group.rank() || host.size() != group.size())
+      throw std::runtime_error("not the same ranks");
+    metrics::Accuracy accuracy;
+    const auto label = static_cast<double>(group.rank());
+    accuracy.update(make({1, 0, 1, 0}, {2, 2}).to(group.device()),
+                    tensor({std::int64_t{0}, std::int64_t(label)}, {2}).to(group.device()));
+    accuracy.combine(group);
+    if (accuracy.values()[0].value != 0.75) throw std::runtime_error("not the accuracy of both");
+  });
+}
+
+/// Ranks that only a file brings together.
+void on_file_ranks(int ranks, const std::string& path, const RankFunction& fn) {
+  dist::run_local(ranks, [&](const Group& hosts) {
+    fn(dist::nccl_group(hosts.rank(), hosts.size(), path, Device::cuda(hosts.rank())));
+  });
+}
+
+TEST_CASE("[S40] nccl: ranks that a file has brought together train, too") {
+  const FreshNccl fresh;
+  const test::TempFolder folder;
+  const OptimizerKind kind = all_kinds()[2];
+  const Run one = train(Group(), kind, f64, kSizes);
+  std::vector<Run> runs(3);
+  on_file_ranks(3, folder.file("id"), [&](const Group& group) {
+    const Group host = group.host();
+    const Tensor part = full({2}, group.rank(), i64, Device::cpu());
+    const Tensor all = zeros({6}, i64, Device::cpu());
+    host.all_gather(part, all);
+    if (all.to_vector<std::int64_t>() != std::vector<std::int64_t>{0, 0, 1, 1, 2, 2})
+      throw std::runtime_error("not what the ranks gave");
+    const Tensor to = zeros({6}, i64, Device::cpu());
+    host.all_to_all(all, to);
+    host.reduce_scatter(all, part);
+    host.broadcast(part, 2);
+    host.all_reduce(to);
+    host.barrier();
+    const auto r = static_cast<std::int64_t>(group.rank());
+    if (part.to_vector<std::int64_t>() != std::vector<std::int64_t>{6, 6} ||
+        to.to_vector<std::int64_t>() != std::vector<std::int64_t>(6, 3))
+      throw std::runtime_error("wrong sums");
+    runs[static_cast<std::size_t>(r)] = train(group, kind, f64, kSizes);
+  });
+  for (const Run& r : runs) {
+    CHECK(r.bits == runs[0].bits);
+    CHECK(relative_distance(r.weights, one.weights) <= 1e-12);
+  }
+}
+
+// ---- What fails, and what is refused ----
+
+TEST_CASE("[S42] nccl: a step whose exchange fails leaves the weights of the last one") {
+  static thread_local int this_rank;
+  int most = 0;
+  for (int k = 0;; ++k) {
+    CAPTURE(k);
+    const FreshNccl fresh;
+    std::atomic<bool> armed{false};
+    std::string failed;
+    int calls = 0;
+    cusim::on_nccl_call([&](const cusim::NcclCall& call) -> int {
+      if (!armed || this_rank != 1 || std::string(call.name) == "ncclCommGetAsyncError") return 0;
+      if (calls++ != k) return 0;
+      failed = call.name;
+      return ncclSystemError;
+    });
+    std::array<bool, 2> kept{}, thrown{};
+    outcomes(
+        2,
+        [&](const Group& group) {
+          const auto r = static_cast<std::size_t>(group.rank());
+          this_rank = group.rank();
+          manual_seed(2);
+          SmallMlp net(f64);
+          net.to(group.device());
+          optim::AdamW opt(net.parameters(), {.lr = 1e-2});
+          distribute(opt, group);
+          train_on(group, net, opt, 0, 1);
+          const auto before = weights_of(opt);
+          group.host().barrier();
+          armed = true;
+          group.host().barrier();
+          try {
+            train_on(group, net, opt, 1, 2);
+          } catch (const dist::RankError&) {
+            thrown[r] = true;
+          }
+          if (thrown[r]) kept[r] = weights_of(opt) == before;
+          armed = false;
+          if (thrown[r]) throw std::runtime_error("the group is broken");
+        },
+        {.deadline = 0.3}, 5);
+    if (failed.empty()) {
+      if (thrown[0] || thrown[1]) continue;  // a deadline, on a machine that is slow
+      most = k;
+      break;
+    }
+    CAPTURE(failed);
+    CHECK(thrown[1]);
+    for (const std::size_t r : {0u, 1u})
+      if (thrown[r]) CHECK(kept[r]);
+  }
+  CHECK(most >= 3);
+}
+
+TEST_CASE("nccl: what training over devices does not do is refused") {
+  const FreshNccl fresh;
+  const auto error_of = [](const RankFunction& fn) {
+    return on_device_ranks<std::string>(2, [&](const Group& group) -> std::string {
+      try {
+        fn(group);
+      } catch (const Error& e) {
+        return e.what();
+      }
+      return "";
+    });
+  };
+  const auto with = [](const Group& group, Device device, const optim::StepOptions& step,
+                       const dist::DistributeOptions& options) {
+    manual_seed(1);
+    SmallMlp net;
+    net.to(device);
+    optim::SGD opt(net.parameters(), {.lr = 0.1}, step);
+    distribute(opt, group, options);
+  };
+  for (const std::string& e : error_of([&](const Group& g) { with(g, Device::cpu(), {}, {}); }))
+    CHECK(mentions(e, {"the parameters are on", "cuda", "host()"}));
+  for (const std::string& e : error_of([&](const Group& g) { with(g.host(), g.device(), {}, {}); }))
+    CHECK(mentions(e, {"the parameters are on cuda", "nccl_group"}));
+  for (const int zero : {2, 3})
+    for (const std::string& e :
+         error_of([&](const Group& g) { with(g, g.device(), {}, {.zero = zero}); }))
+      CHECK(mentions(e, {"divided on the CPU", "set DistributeOptions::zero to 1"}));
+  for (const std::string& e :
+       error_of([&](const Group& g) { with(g, g.device(), {.exact = {.quantum = 4}}, {}); }))
+    CHECK(mentions(e, {"exact mode"}));
+}
+
+}  // namespace
+}  // namespace firn::testing
