@@ -140,8 +140,14 @@ void check(const Options& o, bool has_loss_scale) {
   const char* const divides = o.ranks > 1 ? "--ranks" : "--exact";
   check_contradiction(o.by_batches() && (o.plan || o.memory > 0), divides,
                       o.plan ? "--plan" : "--memory", "memory is planned for one rank");
-  check_contradiction(o.by_batches() && o.device != "cpu", divides, "--device",
-                      "ranks are on the CPU");
+  const bool on_device = o.device != "cpu";
+  check_contradiction(o.exact > 0 && on_device, "--exact", "--device " + o.device,
+                      "exact mode runs on the CPU");
+  check_contradiction(o.ranks > 1 && on_device && o.device != "cuda", "--ranks",
+                      "--device " + o.device,
+                      "each rank has a device of its own; give --device cuda");
+  check_contradiction(o.zero > 1 && on_device, "--zero", "--device " + o.device,
+                      "on devices ranks divide the optimizer's state only: give --zero 1");
   check_contradiction(o.zero > 0 && o.ranks == 1, "--zero", "--ranks 1",
                       "there is nobody to divide the state with");
   check_contradiction(
@@ -214,7 +220,7 @@ void add_rank_options(CLI::App& app, Options& o, const About& about, const CLI::
   };
   ranks("--ranks", o.ranks,
         "train with so many ranks, as threads; each computes its part of every batch. "
-        "Under mpirun the ranks are its processes");
+        "Under mpirun the ranks are its processes. With --device cuda each has a GPU of its own");
   if (!about.divided.empty()) {
     ranks("--tensor-parallel", o.tensor_parallel,
           "so many of --ranks divide " + about.divided + "'s hidden layers among them");

@@ -17,6 +17,9 @@
 #ifdef SAMPLE_HAS_MPI
 #include "firn/dist/mpi.h"
 #endif
+#ifdef SAMPLE_HAS_NCCL
+#include "firn/dist/nccl.h"
+#endif
 
 namespace sample {
 namespace {
@@ -33,6 +36,19 @@ firn::dist::Group job_group() {
   if (job_size() > 1) return firn::dist::mpi_group();
 #endif
   return {};
+}
+
+/// The group in which `hosts` train: they themselves, or with --device cuda each on a device of its
+/// own. Processes of several machines take those of theirs in turn.
+firn::dist::Group training_group(const firn::dist::Group& hosts, firn::Device device) {
+  if (hosts.size() == 1 || device.is_cpu()) return hosts;
+#ifdef SAMPLE_HAS_NCCL
+  return firn::dist::nccl_group(hosts,
+                                firn::Device::cuda(hosts.rank() % firn::cuda_device_count()));
+#else
+  throw firn::Error("ranks", "this firn was built without NCCL, which ranks on devices need",
+                    "install NCCL's header and build anew, or leave out --device");
+#endif
 }
 
 /// Reports an unwritable --save path before hours of training, not after.
@@ -139,10 +155,12 @@ void train_or_test(Sample& sample, const Options& o) {
   firn::set_num_threads(o.threads);
   check_save_path(o.save);
   sample.prepare(o);
-  const auto train_rank = [&](const firn::dist::Group& group) {
+  const auto train_rank = [&](const firn::dist::Group& hosts) {
+    const firn::dist::Group group = training_group(hosts, device);
+    const firn::Device own = group.size() > 1 ? group.device() : device;
     firn::manual_seed(o.seed);
-    const auto training = sample.training(o, device, group);
-    train(about, o, *training, device, group);
+    const auto training = sample.training(o, own, group);
+    train(about, o, *training, own, group);
   };
   if (o.epochs > 0 && o.ranks > 1 && job.size() == 1)
     return firn::dist::run_local(o.ranks, train_rank);

@@ -177,7 +177,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// After the update: if ranks make it each for a part of the weights, all receive all.
   void receive_weights();
   /// Waits for what a device exchanges, and throws if that has failed.
-  void settle() const;
+  void wait_for_exchange() const;
   RankRecord record_of_cycle() const;
   RankRecord record_of_save() const {
     RankRecord out = record_of_cycle();

@@ -81,7 +81,11 @@ struct DistributeOptions {
 ///
 /// With a group of one rank the optimizer is one of one rank, as it was made, in mid-cycle too.
 ///
-/// Throws Error if the parameters or the group are not on the CPU, or if this rank has a part of a
+/// With a group of nccl_group(), parameters and losses are on the group's device, and gradients are
+/// added up there. The rest travels over the group's host(). Exact mode and `zero` 2 and 3 are for
+/// the CPU.
+///
+/// Throws Error if the parameters are not on the group's device, or if this rank has a part of a
 /// parameter (is_divided()): then give the mesh. Throws Error, on every rank, if
 /// the optimizers are not alike (kind, options, parameters), if a cycle of one is under way, or
 /// without `broadcast` if a weight or a state differs, naming the first one and the rank. If
@@ -105,7 +109,7 @@ void distribute(optim::Optimizer& optimizer, const Group& group,
 /// layers of firn/dist/parallel and the others draw the same random numbers. Each
 /// rank of a copy has a file of its own in which its part is saved (io::save_run()).
 ///
-/// With `zero`, the copies of a part divide its state. Throws as above. Also throws Error if a
+/// With `zero`, the copies of a part divide its state. The ranks are on the CPU. Throws as above. Also throws Error if a
 /// divided parameter has a rule that needs the whole of it (LAMB, Muon, Adafactor, Custom), in
 /// exact mode, and if ranks of one stage do not divide the same parameters. Between stages, the
 /// settings of steps and the loss scale are compared. `broadcast` takes parameters that are not

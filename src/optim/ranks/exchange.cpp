@@ -205,7 +205,7 @@ void Optimizer::Impl::take_part(std::shared_ptr<const autograd::Peers> peers, st
   dropped = 0;
 }
 
-void Optimizer::Impl::settle() const {
+void Optimizer::Impl::wait_for_exchange() const {
   if (!store.device().is_cpu()) synchronize(store.stream());
 }
 
@@ -215,7 +215,7 @@ void Optimizer::Impl::receive_weights() {
   if (store.read_state().last.status != math::StepStatus::applied) return;
   torn = true;
   store.gather_weights(ranks->peers());
-  settle();
+  wait_for_exchange();
   torn = false;
 }
 
@@ -321,7 +321,7 @@ void Optimizer::Impl::combine_ranks() {
   members.combine(ranks->peers());
   sums_of_all = all.after(sums_before);
   set_seed_sums(sums_of_all);
-  settle();  // the update must not read gradients of an exchange that fails
+  wait_for_exchange();  // the update must not read gradients of an exchange that fails
   ledger.receive_from_ranks(received);
   broken = false;
   combined = true;

@@ -3,6 +3,7 @@
 // Exit status 0: all is well, or there is one GPU.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
@@ -13,6 +14,7 @@
 #include "dist/checks.h"
 #include "dist/nccl/library.h"
 #include "dist/nccl/world.h"
+#include "firn/dist/distribute.h"
 #include "firn/dist/local.h"
 #include "firn/dist/nccl.h"
 #include "firn/firn.h"
@@ -43,6 +45,50 @@ void checks(const Group& group, bool alone_in_process) {
   for (const DType dtype : {f32, u8})
     test::check(group, {.call = test::Collective::all_reduce, .dtype = dtype, .count = 30'000'001});
   if (group.rank() == 0) std::printf("%d ranks: %d calls and 50 sequences\n", group.size(), calls);
+}
+
+/// Weights after 20 steps of an f16 MLP on batches of 256 rows.
+std::vector<float> trained(const Group& group, Device device, int zero) {
+  manual_seed(1);
+  nn::MLP net({64, 512, 10}, {.dtype = f32});
+  net.to(f16);
+  net.to(device);
+  optim::AdamW opt(net.parameters(), {.lr = 1e-3}, {.clip_norm = 1});
+  dist::distribute(opt, group, {.zero = zero});
+  const Tensor x = randn({256, 64}).to(f16).to(device), y = zeros({256}, i64).to(device);
+  for (int step = 0; step < 20; ++step)
+    opt.run_batch(256, 32, [&](std::int64_t first, std::int64_t last) {
+      return cross_entropy(net(x.slice(0, first, last)), y.slice(0, first, last));
+    });
+  std::vector<float> out;
+  for (const Tensor& p : net.parameters()) {
+    const auto values = p.to(f32).to(Device::cpu()).to_vector<float>();
+    out.insert(out.end(), values.begin(), values.end());
+  }
+  return out;
+}
+
+/// Ranks get the same bits, with divided state too, and those of one device to rounding.
+void training(const Group& group) {
+  const auto one = trained(Group(), group.device(), 0), all = trained(group, group.device(), 0);
+  if (trained(group, group.device(), 1) != all)
+    throw std::runtime_error("divided state changes the weights");
+  const Group host = group.host();
+  const auto n = static_cast<std::int64_t>(all.size());
+  const Tensor every = empty({host.size() * n}, f32, Device::cpu());
+  host.all_gather(tensor(all, {n}, Device::cpu()), every);
+  const auto values = every.to_vector<float>();
+  double distance = 0, norm = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const float own = all[i % all.size()], single = one[i % all.size()];
+    if (values[i] != own) throw std::runtime_error("the ranks have different weights");
+    distance += (own - single) * (own - single);
+    norm += single * single;
+  }
+  if (!(distance <= 1e-4 * norm)) throw std::runtime_error("not the weights of one device");
+  if (group.rank() == 0)
+    std::printf("%d ranks: trained, %.1e from one device\n", group.size(),
+                std::sqrt(distance / norm));
 }
 
 /// GB/s of bus bandwidth, as NCCL's own tests count it: 2 (n - 1)/n of the bytes. The median.
@@ -95,6 +141,7 @@ void as_threads(int ranks) {
     {
       const Group exact = dist::nccl_group(hosts, device);
       checks(exact, false);
+      training(exact);
       figures(exact, dist::nccl_group(hosts, device, {.exact_sums = false}));
     }
     late(dist::nccl_group(hosts, device, {.deadline = 2, .compare = false}));
@@ -114,8 +161,10 @@ int main(int argc, char** argv) {
     }
     if (argc == 4) {
       const int rank = std::atoi(argv[1]);
-      checks(dist::nccl_group(rank, std::atoi(argv[2]), argv[3], Device::cuda(rank % devices)),
-             true);
+      const Group group =
+          dist::nccl_group(rank, std::atoi(argv[2]), argv[3], Device::cuda(rank % devices));
+      checks(group, true);
+      training(group);
     } else {
       for (const int ranks : {2, devices})
         if (ranks == 2 || devices > 2) as_threads(ranks);
