@@ -98,7 +98,9 @@ std::string kind_of(const optim::Optimizer& optimizer, const std::vector<optim::
   std::string out = fmt::format("{}, {} micro-steps per step, max_skips {}, ZeRO stage {}",
                                 optim::describe_settings(optimizer), optimizer.cycle_length(),
                                 step.max_skips, zero);
-  for (const auto& [name, t] : state) out += fmt::format("\n{} {}", name, describe(t));
+  // Each rank has a device of its own.
+  for (const auto& [name, t] : state)
+    out += fmt::format("\n{} {} {}", name, t.shape(), t.dtype());
   return out;
 }
 
