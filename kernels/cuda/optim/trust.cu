@@ -92,6 +92,7 @@ void optim_trust_ratios(const StepMemory& memory, std::span<const OptimizerArena
             while (!these.empty()) {
               const auto list = list_of<UpdateList<Rule>>(these, update_arena<Rule>);
               these = these.subspan(static_cast<std::size_t>(list.count));
+              if (list.chunks == 0) continue;
               gpu::launch("optim_trust_ratios", trust_kernel<Rule>,
                           dim3(static_cast<unsigned>(list.chunks)), dim3(kBlock), 0, stream, list,
                           pointers_of(memory));

@@ -246,12 +246,13 @@ __device__ inline void finish(const StepPointers& m, const math::StepPolicy& pol
   }
 }
 
-/// A block for every chunk. kAny: there may be f64 arenas.
+/// A block for every chunk. If ranks divide the state, this one may have none of it: then one block
+/// ends the cycle. kAny: there may be f64 arenas.
 template <class Rule, bool kAny>
 static __global__ void update_kernel(const __grid_constant__ UpdateList<Rule> list, StepPointers m,
                                      math::StepPolicy policy, Ending ending) {
   const math::StepState& s = *m.state;
-  if (s.decision == math::StepStatus::applied) {
+  if (s.decision == math::StepStatus::applied && list.chunks > 0) {
     const Step step{math::value_limit(Rule{}, s.value_limit), 1 - policy.ema,
                     static_cast<std::uint64_t>(s.applied)};
     const UpdateArena<Rule>& a = list.with_chunk(blockIdx.x);
@@ -284,8 +285,11 @@ void update_arenas(const StepMemory& memory, std::span<const OptimizerArena> are
     auto kernel = update_kernel<Rule, false>;
     if constexpr (!math::kIsEightBit<Rule>)
       if (std::any_of(these.begin(), these.end(), is_wide)) kernel = update_kernel<Rule, true>;
-    gpu::launch("optim_update", kernel, dim3(static_cast<unsigned>(list.chunks)), dim3(kBlock), 0,
-                stream, list, pointers_of(memory), policy, arenas.empty() ? ending : Ending::none);
+    const Ending here = arenas.empty() ? ending : Ending::none;
+    if (list.chunks == 0 && here == Ending::none) continue;
+    const auto blocks = static_cast<unsigned>(std::max<std::int64_t>(list.chunks, 1));
+    gpu::launch("optim_update", kernel, dim3(blocks), dim3(kBlock), 0, stream, list,
+                pointers_of(memory), policy, here);
   }
 }
 

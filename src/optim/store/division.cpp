@@ -231,7 +231,8 @@ StateEntry ParamStore::entry_of(std::string name, const Arena& a, const Paramete
                         unit](const Tensor& read) -> std::function<void()> {
     if (mine.size() <= 0) return [] {};
     const Tensor flat = empty({count}, read.dtype(), device_);  // in the order of the arena
-    kernels::copy(read.view(), flat.as_strided(shape, strides).mutable_view(), stream());
+    kernels::copy(read.to(device_).view(), flat.as_strided(shape, strides).mutable_view(),
+                  stream());
     return [this, to = part_of(kept, {mine.first - from, mine.last - from}),
             part = part_of(flat, {mine.first - begin, mine.last - begin})] {
       kernels::copy(part.view(), to.mutable_view(), stream());
