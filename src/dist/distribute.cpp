@@ -182,9 +182,6 @@ void require_one_device(const optim::OptimizerAccess::Impl& impl, const Group& g
                                      : "move the model there, or give the group's host()",
              "the parameters are on {}, and the group exchanges tensors on {}", impl.store.device(),
              group.device());
-  FIRN_CHECK(impl.options.exact.quantum == 0 || group.device().is_cpu(), kOp,
-             "leave StepOptions::exact out", "exact mode runs on the CPU, and the ranks are on {}",
-             group.device());
 }
 
 void require_cpu(const optim::OptimizerAccess::Impl& impl, const Group& group) {

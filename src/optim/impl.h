@@ -193,9 +193,9 @@ struct Optimizer::Impl final : autograd::Cycle {
   /// What the kernels have collected of the cycle. Waits for a device, as does the second one.
   math::SeedSums seed_sums() const;
   void set_seed_sums(const math::SeedSums& sums) const;
-  /// A cycle begins. With ranks the host knows the sums on a device, and does not wait for it.
+  /// A cycle begins. In the ordinary mode the host knows the sums on a device, and does not wait.
   void note_sums_before() {
-    if (store.device().is_cpu()) sums_before = seed_sums();
+    if (store.device().is_cpu() || options.exact.quantum > 0) sums_before = seed_sums();
   }
 
   // ---- Gradients that ranks divide: micro-steps are turns of all ranks (ranks/turns.cpp) ----

@@ -54,6 +54,7 @@ struct Setting {
   std::int64_t micro_batch = 8;
   int threads = 1;
   double loss_scale = 0;  ///< 0: the default
+  Device device = Device::cpu();
 };
 
 /// Bits of weights, state, loss scale, reports and random stream after a run. Batches of 40, 21 and
@@ -64,6 +65,7 @@ std::string train(const dist::Group& group, const Setting& s) {
   manual_seed(4);
   Net net;
   net.to(s.dtype);
+  net.to(s.device);
   optim::StepOptions step{.clip_norm = 1, .ema = 0.9, .exact = {.quantum = 8}};
   if (s.loss_scale > 0) step.loss_scale = optim::LossScale::dynamic({.init = s.loss_scale});
   optim::AdamW opt(net.parameters(), {.lr = 1e-2}, step);
@@ -75,13 +77,13 @@ std::string train(const dist::Group& group, const Setting& s) {
     const auto loss = [&](std::int64_t first, std::int64_t last) {
       if constexpr (std::is_same_v<Net, Gpt>) {
         const Rows rows(n * 5, 1, 11, seed);
-        const Tensor ids = rows.y.reshape({n, 5}).slice(0, first, last);
+        const Tensor ids = rows.y.reshape({n, 5}).slice(0, first, last).to(s.device);
         return linear_cross_entropy(net(ids), net.tokens.weight, ids);
       } else {
         const Rows rows(n, 6, 3, seed);
-        Tensor x = rows.x.slice(0, first, last).to(s.dtype);
+        Tensor x = rows.x.slice(0, first, last).to(s.dtype).to(s.device);
         if constexpr (requires { Net::kImages; }) x = x.reshape({last - first, 1, 3, 2});
-        return cross_entropy(net(x), rows.y.slice(0, first, last));
+        return cross_entropy(net(x), rows.y.slice(0, first, last).to(s.device));
       }
     };
     const auto report = opt.run_batch(n, s.micro_batch, loss);

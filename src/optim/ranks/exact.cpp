@@ -121,11 +121,11 @@ void ExactSums::prepare(const ParamStore& store, const std::vector<QuantumWork>&
     const std::int64_t n = arenas[a].numel(), padded = size * math::ceil_div(n, size);
     const DType dtype = arenas[a].dtype();
     if (padded != n && !(e.padded[a].defined() && e.padded[a].numel() == padded))
-      e.padded[a] = zeros({padded}, dtype, Device::cpu());
+      e.padded[a] = zeros({padded}, dtype, store.device());
     if (!e.slices[a].empty() && e.slices[a][0].numel() != padded) e.slices[a].clear();
     e.slices[a].resize(std::min(e.slices[a].size(), e.most));
     while (e.slices[a].size() < e.most)
-      e.slices[a].push_back(empty({padded}, dtype, Device::cpu()));
+      e.slices[a].push_back(empty({padded}, dtype, store.device()));
   }
 }
 
@@ -264,7 +264,10 @@ void Optimizer::Impl::combine_quanta() {
     ranks->tell(store.op(), mine, received);
   }
   const CycleSums sums = exact.finish(store, has_ranks() ? &ranks->peers() : nullptr);
-  if (has_ranks()) members.combine(ranks->peers());
+  if (has_ranks()) {
+    members.combine(ranks->peers());
+    wait_for_exchange();
+  }
   set_seed_sums(sums.after(sums_before));
   ledger.receive_from_ranks(received);
   broken = false;
@@ -406,8 +409,6 @@ StepReport run_exact(Optimizer& optimizer, std::int64_t samples,
                      const std::function<void(std::int64_t)>& between) {
   OptimizerAccess::Impl& impl = OptimizerAccess::impl(optimizer);
   const std::string& op = impl.store.op();
-  FIRN_CHECK(impl.store.device().is_cpu(), op, "leave StepOptions::exact out",
-             "exact mode runs on the CPU, and the parameters are on {}", impl.store.device());
   constexpr std::int64_t kMostQuanta = std::int64_t{1} << 24;  // each has an entry of work
   FIRN_CHECK(impl.quanta() <= kMostQuanta, op, "set a larger quantum",
              "a batch of {} samples has {} quanta of {}, more than {}", samples, impl.quanta(),

@@ -164,7 +164,7 @@ std::vector<Tensor> ParamStore::reserve_rows(std::int64_t rows) const {
 void ParamStore::store_gradient(const Tensor& value, std::span<const Tensor> arenas,
                                 std::size_t i) const {
   if (!gradients_divided())
-    return kernels::copy(value.view(), gradient_in(arenas, i).mutable_view(), stream());
+    return kernels::copy(value.to(device_).view(), gradient_in(arenas, i).mutable_view(), stream());
   const Parameter& p = parameters_[i];
   const Run& run = run_of(arenas_[p.arena], p);
   const Share here = kept_of(run, p);
