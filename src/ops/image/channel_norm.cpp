@@ -85,20 +85,21 @@ View view_of(Numbers& numbers, const Shape& shape, std::size_t first = 0) {
   return {numbers.data() + first, DType::f64, Device::cpu(), shape, contiguous_strides(shape)};
 }
 
-/// The elements of `a`, divided by `unit`, a power of two.
+/// The elements of `a`, divided by `unit`, a power of two. Waits for a device.
 Numbers numbers_of(const Tensor& a, double unit = 1) {
   Numbers out(static_cast<std::size_t>(a.numel()));
-  kernels::copy(a.view(), view_of(out, a.shape()), stream_of(a));
+  const Tensor here = a.to(Device::cpu());
+  kernels::copy(here.view(), view_of(out, a.shape()), stream_of(here));
   for (double& v : out) v /= unit;
   return out;
 }
 
-/// The numbers, times `unit`.
-Tensor tensor_of(Numbers numbers, const Shape& shape, DType dtype, double unit = 1) {
+/// The numbers, times `unit`, as a tensor like `as`.
+Tensor tensor_of(Numbers numbers, const Tensor& as, double unit = 1) {
   for (double& v : numbers) v *= unit;
-  const Tensor out = empty(shape, dtype, Device::cpu());
-  kernels::copy(view_of(numbers, shape), out.mutable_view(), stream_of(out));
-  return out;
+  const Tensor out = empty(as.shape(), as.dtype(), Device::cpu());
+  kernels::copy(view_of(numbers, as.shape()), out.mutable_view(), stream_of(out));
+  return out.to(as.device());
 }
 
 /// Over the parts of a batch, the sums of a channel's gradients (kernels/channel_norm.h). Parts
@@ -115,7 +116,7 @@ Tensor sums_of_batch(const Tensor& sums, autograd::BatchParts::Place place) {
       for (std::size_t i = 0; i < out.size(); ++i) out[i] += n[i];
     return out;
   });
-  return tensor_of(*all, sums.shape(), sums.dtype(), unit);
+  return tensor_of(*all, sums, unit);
 }
 
 /// One number for each channel, beside x [n, c, ...].
@@ -280,8 +281,6 @@ Tensor ops::batch_norm_of_parts(autograd::BatchParts& parts,
                                 const Tensor& weight, const Tensor& bias, double eps,
                                 Moments& moments, double& count) {
   require_input("batch_norm", x, weight, bias, eps);
-  FIRN_CHECK(x.device().is_cpu(), "batch_norm", "move the model to the CPU",
-             "parts of a batch meet on the CPU, and x is {}", describe(x));
   const Tensor input = formatted(x);
   const NormCells cells{x.size(1), false};
   const Moments own = moments_of(input, cells);
@@ -307,10 +306,9 @@ Tensor ops::batch_norm_of_parts(autograd::BatchParts& parts,
   FIRN_CHECK(count > 0 || c == 0 || runtime::dry_run(), "batch_norm",
              "leave empty batches out, or call eval()",
              "the batch of x {} has no values in its {} channels, and so no mean", describe(x), c);
-  moments = {tensor_of({all->begin(), all->begin() + static_cast<std::ptrdiff_t>(c)},
-                       own.mean.shape(), own.mean.dtype()),
-             tensor_of({all->begin() + static_cast<std::ptrdiff_t>(c), all->end() - 1},
-                       own.var.shape(), own.var.dtype())};
+  const auto middle = all->begin() + static_cast<std::ptrdiff_t>(c);
+  moments = {tensor_of({all->begin(), middle}, own.mean),
+             tensor_of({middle, all->end() - 1}, own.var)};
   return normalize("batch_norm", input, cells, moments, {.count = count, .place = place}, weight,
                    bias, eps);
 }
