@@ -119,13 +119,14 @@ void optim_begin(const PendingSeed& pending, std::span<const OptimizerArena> are
 void optim_norm(const StepMemory& memory, std::span<const OptimizerArena> arenas,
                 const math::StepPolicy& policy, Stream stream);
 /// Where other ranks have the rest of the model, what optim_norm() does in two steps. First what it
-/// finds out of the touched parameters that are `counted`, u8 [parameters]; nothing is decided.
+/// finds out of the touched parameters that are `counted`, u8 [parameters]; nothing is decided. The
+/// host waits for a device's answer.
 void optim_summarize(const StepMemory& memory, std::span<const OptimizerArena> arenas,
                      const math::StepPolicy& policy, const ConstView& counted,
-                     math::GradientSummary& summary);
+                     math::GradientSummary& summary, Stream stream);
 /// Then the decision, from what all ranks have found.
 void optim_decide(const StepMemory& memory, const math::StepPolicy& policy,
-                  const math::GradientSummary& summary);
+                  const math::GradientSummary& summary, Stream stream);
 /// Where ranks have parts of the gradient, and its norm is to have the bits of optim_norm(): what
 /// these chunks of the arena contribute, in arena.partials. `chunks` are numbers in its tables.
 void optim_partials(const StepMemory& memory, const OptimizerArena& arena,
@@ -208,8 +209,8 @@ inline double optim_norm_bytes(const StepMemory&, std::span<const OptimizerArena
 }
 FIRN_KERNEL(optim_begin)
 FIRN_KERNEL_THAT_MOVES(optim_norm, optim_norm_bytes)
-FIRN_KERNEL_CPU(optim_summarize)
-FIRN_KERNEL_CPU(optim_decide)
+FIRN_KERNEL_WITH_WORKSPACE(optim_summarize)
+FIRN_KERNEL(optim_decide)
 FIRN_KERNEL_CPU(optim_partials)
 FIRN_KERNEL_CPU(optim_add_partials)
 FIRN_KERNEL(optim_trust_ratios)

@@ -99,8 +99,7 @@ std::string kind_of(const optim::Optimizer& optimizer, const std::vector<optim::
                                 optim::describe_settings(optimizer), optimizer.cycle_length(),
                                 step.max_skips, zero);
   // Each rank has a device of its own.
-  for (const auto& [name, t] : state)
-    out += fmt::format("\n{} {} {}", name, t.shape(), t.dtype());
+  for (const auto& [name, t] : state) out += fmt::format("\n{} {} {}", name, t.shape(), t.dtype());
   return out;
 }
 
@@ -176,11 +175,15 @@ void broadcast(const Group& group, const Tensor& t) {
   t.storage()->bump_version(kOp);
 }
 
-void require_one_device(const optim::OptimizerAccess::Impl& impl, const Group& group) {
+void require_one_device(const optim::OptimizerAccess::Impl& impl, const Group& group, int zero) {
   FIRN_CHECK(impl.store.device() == group.device(), kOp,
              group.device().is_cpu() ? "give nccl_group(group, device) of firn/dist/nccl.h"
                                      : "move the model there, or give the group's host()",
              "the parameters are on {}, and the group exchanges tensors on {}", impl.store.device(),
+             group.device());
+  FIRN_CHECK(impl.options.exact.quantum == 0 || zero < 2 || group.device().is_cpu(), kOp,
+             "set DistributeOptions::zero to 1, or leave StepOptions::exact out",
+             "exact mode with ZeRO stage {} runs on the CPU, and the ranks are on {}", zero,
              group.device());
 }
 
@@ -288,7 +291,7 @@ void distribute_copies(optim::Optimizer& optimizer, const Group& group,
     impl.model.reset();
     return impl.ranks.reset();
   }
-  require_one_device(impl, group);
+  require_one_device(impl, group, options.zero);
   const Group host = group.host();
   const std::vector<optim::NamedState> state = optimizer.state();
   require_no_cycles(host, impl);

@@ -8,6 +8,7 @@
 #include <atomic>
 
 #include "data/files.h"
+#include "dist/zero/zero.h"
 #include "firn/io/checkpoints.h"
 #include "firn/metrics/classification.h"
 #include "firn/optim/joint_step.h"
@@ -98,6 +99,60 @@ TEST_CASE("[S40] nccl: divided state changes no bit of the weights") {
       CHECK(parts[r].reports == whole[r].reports);
     }
   }
+}
+
+TEST_CASE("[S40] nccl: divided gradients and weights train as whole ones, to rounding") {
+  const FreshNccl fresh;
+  for (const OptimizerKind& k : all_kinds()) {
+    const std::string name = k.name;
+    if (name == "ScheduleFreeAdamW") continue;
+    const auto runs = [&](int zero, DType dtype) {
+      return on_device_ranks<Run>(3,
+                                  [&](const Group& g) { return train(g, k, dtype, kSizes, zero); });
+    };
+    const auto whole = runs(0, f64);
+    for (const int zero : {2, 3}) {
+      CAPTURE(name, zero);
+      const auto parts = runs(zero, f64);
+      for (const Run& r : parts) {
+        CHECK(relative_distance(r.weights, whole[0].weights) <= 1e-12);
+        CHECK(r.weights == parts[0].weights);
+        CHECK(r.reports == parts[0].reports);
+      }
+    }
+  }
+}
+
+TEST_CASE("[S40] nccl: of divided weights a rank has a part of the device's memory") {
+  const FreshNccl fresh;
+  const SmallBuckets buckets(256 * 257);
+  struct Peaks {
+    std::size_t whole = 0, parts = 0;
+  };
+  const auto peaks = on_device_ranks<Peaks>(4, [](const Group& group) {
+    const auto peak = [&](int zero) {
+      manual_seed(1);
+      nn::Sequential net;
+      for (int i = 0; i < 12; ++i) net.push_back(nn::Linear(256, 256));
+      net.to(group.device());
+      optim::AdamW opt(net.parameters(), {.lr = 1e-3});
+      distribute(opt, group, {.zero = zero});
+      const Tensor x = zeros({16, 256}, f32, group.device());
+      const auto step = [&] {
+        opt.run_batch(16, 4, [&](std::int64_t first, std::int64_t last) {
+          return mse_loss(net(x.slice(0, first, last)), x.slice(0, first, last));
+        });
+      };
+      step();
+      reset_peak_memory(group.device());
+      step();
+      return memory_stats(group.device()).total.peak;
+    };
+    const std::size_t whole = peak(0);
+    return Peaks{whole, peak(3)};
+  });
+  for (const Peaks& p : peaks)
+    CHECK(static_cast<double>(p.parts) <= 0.4 * static_cast<double>(p.whole));
 }
 
 TEST_CASE("[S40] nccl: accumulation by hand, no_samples(), a dropped cycle and totals") {
@@ -239,7 +294,7 @@ void train_on(const Group& group, nn::Module& net, optim::Optimizer& opt, int fi
 TEST_CASE("[S33][S40] nccl: a saved run goes on with any number of ranks, in mid-cycle too") {
   const FreshNccl fresh;
   const test::TempFolder folder;
-  for (const int zero : {0, 1})
+  for (const int zero : {0, 1, 2, 3})
     for (const bool mid_cycle : {false, true}) {
       CAPTURE(zero, mid_cycle);
       const std::string file = folder.file(fmt::format("run{}{}", zero, mid_cycle));
@@ -462,9 +517,14 @@ TEST_CASE("nccl: what training over devices does not do is refused") {
   for (const std::string& e : error_of([&](const Group& g) { with(g.host(), g.device(), {}); }))
     CHECK(mentions(e, {"the parameters are on cuda", "nccl_group"}));
   for (const int zero : {2, 3})
-    for (const std::string& e :
-         error_of([&](const Group& g) { with(g, g.device(), {.zero = zero}); }))
-      CHECK(mentions(e, {"divided on the CPU", "set DistributeOptions::zero to 1"}));
+    for (const std::string& e : error_of([&](const Group& g) {
+           manual_seed(1);
+           SmallMlp net;
+           net.to(g.device());
+           optim::SGD opt(net.parameters(), {.lr = 0.1}, {.exact = {.quantum = 4}});
+           distribute(opt, g, {.zero = zero});
+         }))
+      CHECK(mentions(e, {"exact mode with ZeRO stage", "set DistributeOptions::zero to 1"}));
 }
 
 }  // namespace

@@ -112,7 +112,7 @@ void optim_norm(const StepMemory& memory, std::span<const OptimizerArena> arenas
 
 void optim_summarize(const StepMemory& memory, std::span<const OptimizerArena> arenas,
                      const math::StepPolicy& policy, const ConstView& counted,
-                     math::GradientSummary& summary) {
+                     math::GradientSummary& summary, Stream) {
   std::vector<std::uint8_t> both(static_cast<std::size_t>(memory.counts.numel()));
   const auto* touched = memory.touched.as<std::uint8_t>();
   const auto* counts = counted.as<std::uint8_t>();
@@ -136,7 +136,7 @@ void optim_add_partials(const StepMemory& memory, std::span<const OptimizerArena
 }
 
 void optim_decide(const StepMemory& memory, const math::StepPolicy& policy,
-                  const math::GradientSummary& summary) {
+                  const math::GradientSummary& summary, Stream) {
   math::decide(state_of(memory), policy, summary);
 }
 

@@ -1,6 +1,8 @@
 // The norm of all gradients and the look for values that are not finite, on CUDA devices: one
 // launch over all arenas. Every block sums a run of chunks; the last one to finish adds up what the
-// blocks have found and decides the step.
+// blocks have found, and decides the step or tells the host.
+#include "firn/runtime/kernel_support.h"
+#include "firn/runtime/stream.h"
 #include "kernels/cuda/optim/arena.cuh"
 #include "kernels/math/macros.h"
 
@@ -17,6 +19,14 @@ struct NormArena {
   bool wide;  ///< f64
 };
 using NormList = ArenaList<NormArena, 64>;
+
+struct NormBlocks {
+  std::int64_t blocks, chunks_each;
+};
+NormBlocks blocks_for(std::int64_t chunks) {
+  const std::int64_t each = std::max<std::int64_t>(math::ceil_div(chunks, kMaxNormBlocks), 1);
+  return {std::max<std::int64_t>(math::ceil_div(chunks, each), 1), each};
+}
 
 struct NormRequest {
   double factor;      ///< averages
@@ -83,11 +93,20 @@ __device__ NormPartial together(const Found& found) {
   return out;
 }
 
-/// `partials` holds those of `before` blocks of earlier launches; this one's follow. The last
-/// launch of an optimizer `decides`.
+/// What is looked at, and what comes of it.
+struct NormTask {
+  const std::uint8_t* counted;     ///< [parameters]; null: all of them
+  math::GradientSummary* summary;  ///< in device memory; null: the step is decided
+};
+
+/// `partials` holds those of `before` blocks of earlier launches; this one's follow. With `ends`
+/// the launch is the optimizer's last.
 __global__ void norm_kernel(const __grid_constant__ NormList list, StepPointers m,
-                            math::StepPolicy policy, NormPartial* partials, std::int64_t before,
-                            std::int64_t chunks_per_block, bool decides) {
+                            math::StepPolicy policy, NormTask task, NormPartial* partials,
+                            std::int64_t before, std::int64_t chunks_per_block, bool ends) {
+  const auto counts = [&](std::int64_t p) {
+    return m.touched[p] && (!task.counted || task.counted[p]);
+  };
   const math::StepState& s = *m.state;
   Found found;
   if (math::has_gradient(s)) {
@@ -99,7 +118,7 @@ __global__ void norm_kernel(const __grid_constant__ NormList list, StepPointers 
       const std::int64_t* pieces_of = a.chunks.pieces_of + (chunk - a.chunks.first);
       for (std::int64_t i = pieces_of[0]; i < pieces_of[1]; ++i) {
         const Piece piece = a.chunks.pieces[i];
-        if (!m.touched[piece.parameter]) continue;
+        if (!counts(piece.parameter)) continue;
         if (a.wide) {
           look<double>(a.grad, piece, request, found);
         } else {
@@ -110,7 +129,7 @@ __global__ void norm_kernel(const __grid_constant__ NormList list, StepPointers 
   }
   const NormPartial mine = together(found);
   if (threadIdx.x == 0) partials[before + blockIdx.x] = mine;
-  if (!decides) return;
+  if (!ends) return;
   if (!is_last_block(m.ticket)) return;
 
   Found all;
@@ -119,19 +138,26 @@ __global__ void norm_kernel(const __grid_constant__ NormList list, StepPointers 
   const NormPartial sum = together(all);
   double received = 0;
   for (std::int64_t p = threadIdx.x; p < m.parameters; p += blockDim.x)
-    received = m.touched[p] ? 1 : received;
+    received = counts(p) ? 1 : received;
   __shared__ double numbers[kWarp];
   const bool any = block_fold(received, 0.0, numbers, Larger()) > 0;
-  if (threadIdx.x == 0)
-    math::decide(*m.state, policy,
-                 {sum.sum_of_squares, sum.clipped_squares, sum.largest, sum.culprit, any});
+  if (threadIdx.x != 0) return;
+  const math::GradientSummary all_found{sum.sum_of_squares, sum.clipped_squares, sum.largest,
+                                        sum.culprit, any};
+  if (task.summary)
+    *task.summary = all_found;
+  else
+    math::decide(*m.state, policy, all_found);
 }
 
-}  // namespace
+__global__ void decide_kernel(StepPointers m, math::StepPolicy policy,
+                              math::GradientSummary summary) {
+  math::decide(*m.state, policy, summary);
+}
 
-void optim_norm(const StepMemory& memory, std::span<const OptimizerArena> arenas,
-                const math::StepPolicy& policy, Stream stream) {
-  NormPartial* const partials = arenas.front().partials;
+void look_at(const StepMemory& memory, std::span<const OptimizerArena> arenas,
+             const math::StepPolicy& policy, const NormTask& task, NormPartial* partials,
+             Stream stream) {
   std::int64_t before = 0;
   while (!arenas.empty()) {
     const auto list = list_of<NormList>(arenas, [](const OptimizerArena& a) {
@@ -141,13 +167,41 @@ void optim_norm(const StepMemory& memory, std::span<const OptimizerArena> arenas
       return out;
     });
     arenas = arenas.subspan(static_cast<std::size_t>(list.count));
-    const std::int64_t per_block = math::ceil_div(list.chunks, kMaxNormBlocks);
-    const std::int64_t blocks = math::ceil_div(list.chunks, per_block);
+    const auto [blocks, per_block] = blocks_for(list.chunks);
     gpu::launch("optim_norm", norm_kernel, dim3(static_cast<unsigned>(blocks)), dim3(kBlock), 0,
-                stream, list, pointers_of(memory), policy, partials, before, per_block,
+                stream, list, pointers_of(memory), policy, task, partials, before, per_block,
                 arenas.empty());
     before += blocks;
   }
+}
+
+}  // namespace
+
+void optim_norm(const StepMemory& memory, std::span<const OptimizerArena> arenas,
+                const math::StepPolicy& policy, Stream stream) {
+  look_at(memory, arenas, policy, {}, arenas.front().partials, stream);
+}
+
+void optim_summarize(const StepMemory& memory, std::span<const OptimizerArena> arenas,
+                     const math::StepPolicy& policy, const ConstView& counted,
+                     math::GradientSummary& summary, Stream stream) {
+  // A launch has a block at least, and this rank may have no chunk of an arena.
+  std::int64_t most = 0;
+  for (const OptimizerArena& a : arenas) most += blocks_for(a.chunks).blocks;
+  constexpr std::size_t kAhead = 64;  // the summary, and partials aligned behind it
+  static_assert(sizeof(math::GradientSummary) <= kAhead);
+  const runtime::Workspace found(kAhead + static_cast<std::size_t>(most) * sizeof(NormPartial),
+                                 stream);
+  auto* const partials = reinterpret_cast<NormPartial*>(found.as<std::byte>() + kAhead);
+  look_at(memory, arenas, policy, {counted.as<std::uint8_t>(), found.as<math::GradientSummary>()},
+          partials, stream);
+  copy_bytes(&summary, Device::cpu(), found.data(), memory.state.device, sizeof(summary));
+}
+
+void optim_decide(const StepMemory& memory, const math::StepPolicy& policy,
+                  const math::GradientSummary& summary, Stream stream) {
+  gpu::launch("optim_decide", decide_kernel, dim3(1), dim3(1), 0, stream, pointers_of(memory),
+              policy, summary);
 }
 
 }  // namespace firn::kernels::cuda

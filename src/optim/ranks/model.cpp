@@ -119,14 +119,14 @@ void Optimizer::Impl::decide_with_model() {
   const auto summary_of = [&](const Tensor& of) {
     if (buckets) return summary_of_parts(of);
     math::GradientSummary out;
-    kernels::optim_summarize(memory, store.arenas(), policy, of.view(), out);
+    kernels::optim_summarize(memory, store.arenas(), policy, of.view(), out, store.stream());
     return out;
   };
   mine.divided = summary_of(model->divided());
   mine.whole = summary_of(model->whole());
   const math::GradientSummary all = model->tell(store.op(), mine);
   dropped = 0;
-  kernels::optim_decide(memory, policy, all);
+  kernels::optim_decide(memory, policy, all, store.stream());
   broken = false;
 }
 

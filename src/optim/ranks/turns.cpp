@@ -42,8 +42,7 @@ void add_bucket(const ParamStore::Bucket& b, const Tensor& memory, const Tensor&
 
 void Optimizer::Impl::divide_gradients() {
   buckets = std::make_unique<GradientBuckets>(store);
-  counted = empty({static_cast<std::int64_t>(store.ledger().size())}, DType::u8, Device::cpu());
-  std::fill_n(counted.mutable_view().as<std::uint8_t>(), counted.numel(), std::uint8_t{1});
+  counted = ones({static_cast<std::int64_t>(store.ledger().size())}, DType::u8, store.device());
   parts_held = false;
   if (!store.weights_divided()) return;
   lent = std::make_unique<LentWeights>(store, ranks->share_peers(), [this](std::size_t bucket) {
@@ -82,9 +81,15 @@ std::span<const RankRecord> Optimizer::Impl::tell(const RankRecord& record,
 
 void Optimizer::Impl::meet(CyclePlace place, std::size_t what) {
   if (runtime::dry_run()) return;
-  RankRecord record = record_of_cycle();
-  record.place = place;
-  record.what = static_cast<std::int64_t>(what);
+  // Without what a device would have to be asked for.
+  const RankRecord record{.place = place,
+                          .optimizer = number,
+                          .cycles = at.cycles,
+                          .calls = at.calls,
+                          .dropped = dropped,
+                          .batch = batch,
+                          .members = static_cast<std::int64_t>(members.count()),
+                          .what = static_cast<std::int64_t>(what)};
   std::vector<std::uint8_t> nothing(store.ledger().size());
   tell(record, nothing);
 }
@@ -205,7 +210,8 @@ void Optimizer::Impl::tell_failure(const std::exception_ptr& failure) noexcept {
 math::GradientSummary Optimizer::Impl::summary_of_parts(const Tensor& of) const {
   if (options.exact.quantum > 0) return store.summary_in_order(policy, ranks->peers());
   math::GradientSummary mine;
-  kernels::optim_summarize(store.memory(), store.update_arenas(), policy, of.view(), mine);
+  kernels::optim_summarize(store.memory(), store.update_arenas(), policy, of.view(), mine,
+                           store.stream());
   return ranks->tell_summary(mine);
 }
 
@@ -214,7 +220,8 @@ void Optimizer::Impl::decide_with_parts() {
   broken = true;
   kernels::optim_decide(
       store.memory(), policy,
-      math::has_gradient(store.read_state()) ? summary_of_parts(counted) : math::GradientSummary());
+      math::has_gradient(store.read_state()) ? summary_of_parts(counted) : math::GradientSummary(),
+      store.stream());
   broken = false;
 }
 

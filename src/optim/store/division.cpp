@@ -96,8 +96,6 @@ std::shared_ptr<ParamStore::Division> ParamStore::prepare_division(int stage, in
   constexpr const char* kWhole = "set DistributeOptions::zero to 0";
   FIRN_CHECK(!modes_, op_, kWhole,
              "schedule-free weights are made of states that each rank needs whole");
-  FIRN_CHECK(stage < 2 || device_.is_cpu(), op_, "set DistributeOptions::zero to 1",
-             "gradients and weights are divided on the CPU, and the parameters are on {}", device_);
   if (stage > 2)
     for (std::size_t i = 0; i < parameters_.size(); ++i)
       FIRN_CHECK(!parameters_[i].storage->place_is_held(), op_,
