@@ -141,13 +141,12 @@ void check(const Options& o, bool has_loss_scale) {
   check_contradiction(o.by_batches() && (o.plan || o.memory > 0), divides,
                       o.plan ? "--plan" : "--memory", "memory is planned for one rank");
   const bool on_device = o.device != "cpu";
-  check_contradiction(o.exact > 0 && on_device, "--exact", "--device " + o.device,
-                      "exact mode runs on the CPU");
   check_contradiction(o.ranks > 1 && on_device && o.device != "cuda", "--ranks",
                       "--device " + o.device,
                       "each rank has a device of its own; give --device cuda");
-  check_contradiction(o.zero > 1 && on_device, "--zero", "--device " + o.device,
-                      "on devices ranks divide the optimizer's state only: give --zero 1");
+  check_contradiction(o.exact > 0 && o.zero > 1 && on_device, "--exact",
+                      "--zero " + std::to_string(o.zero),
+                      "together they run on the CPU; give --zero 1 or --device cpu");
   check_contradiction(o.zero > 0 && o.ranks == 1, "--zero", "--ranks 1",
                       "there is nobody to divide the state with");
   check_contradiction(
