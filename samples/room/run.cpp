@@ -43,8 +43,13 @@ firn::dist::Group job_group() {
 firn::dist::Group training_group(const firn::dist::Group& hosts, firn::Device device) {
   if (hosts.size() == 1 || device.is_cpu()) return hosts;
 #ifdef SAMPLE_HAS_NCCL
-  return firn::dist::nccl_group(hosts,
-                                firn::Device::cuda(hosts.rank() % firn::cuda_device_count()));
+  const int devices = firn::cuda_device_count();
+  if (hosts.kind() == "local" && hosts.size() > devices)
+    throw firn::Error("ranks",
+                      std::to_string(hosts.size()) + " ranks need as many GPUs, and there are " +
+                          std::to_string(devices),
+                      "give fewer --ranks");
+  return firn::dist::nccl_group(hosts, firn::Device::cuda(hosts.rank() % devices));
 #else
   throw firn::Error("ranks", "this firn was built without NCCL, which ranks on devices need",
                     "install NCCL's header and build anew, or leave out --device");

@@ -252,8 +252,8 @@ std::optional<Ended> FitLoop::reason_to_end() const {
   if (asked_) reason = 2;
   if (interrupts_.came()) reason = 3;
   if (group_.size() > 1) {
-    const Tensor all = full({1}, static_cast<double>(reason), i64, group_.device());
-    group_.all_reduce(all, dist::Reduce::max);
+    const Tensor all = full({1}, static_cast<double>(reason), i64, Device::cpu());
+    group_.host().all_reduce(all, dist::Reduce::max);
     reason = static_cast<std::int64_t>(all.item());
   }
   constexpr Ended kReasons[] = {Ended::limit, Ended::asked, Ended::interrupted};
