@@ -5,6 +5,7 @@
 
 #include "firn/ops/losses.h"
 #include "firn/warning.h"
+#include "kernels/copy.h"
 #include "kernels/optim.h"
 #include "optim/policy/schedule_table.h"
 #include "optim/store/state_check.h"
@@ -108,7 +109,22 @@ std::vector<StateEntry> Optimizer::Impl::state(const autograd::Peers* peers) {
   adopt_gradients();
   store.ledger().tell_device(store.memory(), store.stream());
   if (buckets && !parts_held && !runtime::dry_run()) express_parts(1, 1);
+  if (lent) lent->keep_writes();
   auto out = store.state(peers, !between_quanta.has_value());
+  for (StateEntry& e : out)
+    if (lent && e.name.ends_with(".weight"))
+      e.prepare = [this, weight = e.tensor,
+                   prepare = std::move(e.prepare)](const Tensor& read) -> std::function<void()> {
+        if (lent->held())  // all of it is here
+          return [this, weight, from = read.to(weight.device())] {
+            kernels::copy(from.view(), weight.mutable_view(), store.stream());
+            weight.storage()->bump_version(store.op().c_str());
+          };
+        return [this, write = prepare(read)] {
+          write();
+          lent->drop();  // what is here of it is old
+        };
+      };
   out.push_back({"cycle", progress_memory});
   out.push_back({"kind", kind_memory});
   return out;

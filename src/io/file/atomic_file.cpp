@@ -20,6 +20,7 @@
 
 #include "base/check.h"
 #include "firn/runtime/kernel_support.h"
+#include "io/file/file_part.h"
 #include "io/file/path.h"
 
 namespace firn::io {
@@ -197,6 +198,15 @@ void AtomicFile::write(const void* data, std::size_t bytes) {
     written_ += static_cast<std::uint64_t>(n);
     begin_flush();
   }
+}
+
+void AtomicFile::resize(std::uint64_t bytes) {
+  if (::ftruncate(fd_, static_cast<off_t>(bytes)) != 0) fail("cannot get its size");
+}
+
+void AtomicFile::write_at(std::uint64_t offset, const void* data, std::size_t bytes) {
+  errno = io::write_at(fd_, offset, data, bytes);
+  if (errno != 0) fail("cannot be written");
 }
 
 /// The disk works while the rest is written, and commit() waits for less. A hint, which no file

@@ -33,6 +33,10 @@ class AtomicFile {
 
   /// Throws IoError unless all bytes could be written.
   void write(const void* data, std::size_t bytes);
+  /// The file has so many bytes from now on, zeros if nothing was written. Throws IoError.
+  void resize(std::uint64_t bytes);
+  /// Writes at byte `offset`; write() goes on where it was. Throws IoError.
+  void write_at(std::uint64_t offset, const void* data, std::size_t bytes);
   /// Flushes the file to disk, renames it, flushes the folder to disk. Throws IoError: after the
   /// rename only if the folder cannot be flushed.
   void commit();

@@ -2,10 +2,9 @@
 // without it.
 #include "io/file/crc32.h"
 
+#include <zlib.h>
 #ifdef FIRN_HAS_LIBDEFLATE
 #include <libdeflate.h>
-#else
-#include <zlib.h>
 #endif
 
 namespace firn::io {
@@ -17,6 +16,10 @@ std::uint32_t crc32(std::uint32_t crc, const void* data, std::size_t bytes) noex
 #else
   return static_cast<std::uint32_t>(::crc32_z(crc, static_cast<const Bytef*>(data), bytes));
 #endif
+}
+
+std::uint32_t crc32_of_both(std::uint32_t first, std::uint32_t second, std::size_t bytes) noexcept {
+  return static_cast<std::uint32_t>(::crc32_combine(first, second, static_cast<z_off_t>(bytes)));
 }
 
 }  // namespace firn::io

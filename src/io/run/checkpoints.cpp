@@ -18,6 +18,7 @@
 #include "firn/warning.h"
 #include "io/file/atomic_file.h"
 #include "io/file/folder_entries.h"
+#include "io/run/parts_file.h"
 #include "io/run/run_file.h"
 
 namespace firn::io {
@@ -63,6 +64,12 @@ double metric_of(const std::string& path) {
 
 bool better(double a, double b, BestMetric best) {
   return best == BestMetric::lowest ? a < b : a > b;
+}
+
+std::vector<Metadata> metadata_of(std::int64_t step, std::optional<double> metric) {
+  std::vector<Metadata> out{{"step", std::to_string(step)}};
+  if (metric) out.emplace_back(kMetric, fmt::format("{}", *metric));
+  return out;
 }
 
 /// A copy of a run's entries on the CPU, whose memory serves again if the next run is alike.
@@ -118,10 +125,7 @@ struct Checkpoints::State {
     return found;
   }
 
-  void write(std::int64_t step, std::vector<NamedTensor> entries, std::optional<double> metric) {
-    std::vector<Metadata> metadata{{"step", std::to_string(step)}};
-    if (metric) metadata.emplace_back(kMetric, fmt::format("{}", *metric));
-    write_run(kOp, path_of(step), std::move(entries), metadata);
+  void wrote(std::int64_t step) {
     passed_over.erase(step);
     remove_old();
   }
@@ -225,7 +229,7 @@ std::optional<Checkpoint> Checkpoints::resume(std::span<const RunPart> parts,
     const Checkpoint& c = all.back();
     RunFile file;
     try {
-      file = read_run(kOp, c.path);
+      file = read_run_of_ranks(kOp, c.path, ranks_of(parts));
     } catch (const IoError& e) {
       if (damaged.empty()) newest_error = e.what();
       damaged.insert(c.step);
@@ -274,23 +278,26 @@ void Checkpoints::save(std::int64_t step, std::span<const RunPart> parts,
                "{} is in the folder, of another run than this one", old.back().path);
   });
   s.is_ours = true;
-  const auto held = hold_weights(parts);
-  std::vector<NamedTensor> entries = entries_of(kOp, parts);
+  std::vector<RunEntry> entries = entries_of(kOp, parts);
+  const std::vector<Metadata> metadata = metadata_of(step, metric);
   if (!s.options.async) {
-    on_first_copy(kOp, ranks, [&] { s.write(step, std::move(entries), metric); });
+    write_run_of_ranks(kOp, s.path_of(step), std::move(entries), metadata, ranks);
+    if (writes) s.wrote(step);
     s.last = step;
     return;
   }
+  const std::vector<NamedTensor> whole = whole_of(std::move(entries), ranks.copies);
   if (!writes) {
     s.last = step;
     return;
   }
-  s.snapshot.take(entries);
+  s.snapshot.take(whole);
   const std::exception_ptr before = std::exchange(s.failure, nullptr);
   s.last = step;
-  const auto write = [&s, step, metric] {
+  const auto write = [&s, step, metadata] {
     try {
-      s.write(step, s.snapshot.entries(), metric);
+      write_run(kOp, s.path_of(step), s.snapshot.entries(), metadata);
+      s.wrote(step);
     } catch (...) {
       s.failure = std::current_exception();
     }

@@ -91,7 +91,7 @@ void compare(const RunSlot& slot, const Tensor& read, const LoadRunOptions& opti
 
 }  // namespace
 
-std::vector<NamedTensor> entries_of(const char* op, std::span<const RunPart> parts) {
+std::vector<RunEntry> entries_of(const char* op, std::span<const RunPart> parts) {
   const NoGrad guard;
   const autograd::StepRanks ranks = ranks_of(parts);
   std::vector<RunSlot> slots;
@@ -104,17 +104,19 @@ std::vector<NamedTensor> entries_of(const char* op, std::span<const RunPart> par
   slots = slots_of(op, parts, SlotsOf::all_ranks);
   const bool in_batch =
       std::any_of(slots.begin(), slots.end(), [](const RunSlot& s) { return s.in_batch; });
-  std::vector<NamedTensor> entries;
+  std::vector<RunEntry> entries;
   std::vector<std::size_t> places;  // of streams
   std::vector<Tensor> streams;
   for (const RunSlot& slot : slots) {
     if (slot.left_out) continue;
-    const Tensor& saved = in_batch && slot.before_batch.defined() ? slot.before_batch : slot.tensor;
+    Tensor saved = in_batch && slot.before_batch.defined() ? slot.before_batch : slot.tensor;
+    // Reading a divided weight is a call of all ranks, and one rank writes it.
+    if (!slot.parts.any() && saved.storage()->is_lent()) saved = saved.clone();
     if (slot.is_stream) {
       places.push_back(entries.size());
       streams.push_back(saved);
     }
-    entries.push_back({slot.name, saved});
+    entries.push_back({slot.name, saved, slot.parts});
   }
   streams = streams_of_ranks(ranks.copies, std::move(streams));
   for (std::size_t i = 0; i < places.size(); ++i) entries[places[i]].tensor = streams[i];
@@ -124,7 +126,6 @@ std::vector<NamedTensor> entries_of(const char* op, std::span<const RunPart> par
 void restore_run(const char* op, const std::string& path, RunFile file,
                  std::span<const RunPart> parts, const LoadRunOptions& options) {
   const NoGrad guard;
-  const auto held = hold_weights(parts);
   if (file.version != kRunVersion)
     throw IoError(
         op, path,
@@ -190,16 +191,14 @@ void save_run(const std::string& path, std::span<const RunPart> parts) try {
   const NoGrad guard;
   const autograd::StepRanks ranks = ranks_of(parts);
   require_own_path(kOp, path, ranks);
-  const auto held = hold_weights(parts);
-  std::vector<NamedTensor> entries = entries_of(kOp, parts);
-  on_first_copy(kOp, ranks, [&] { write_run(kOp, path, std::move(entries)); });
+  write_run_of_ranks(kOp, path, entries_of(kOp, parts), {}, ranks);
 }
 FIRN_OUT_OF_MEMORY("save_run")
 
 void load_run(const std::string& path, std::span<const RunPart> parts,
               const LoadRunOptions& options) try {
   constexpr const char* kOp = "load_run";
-  restore_run(kOp, path, read_run(kOp, path), parts, options);
+  restore_run(kOp, path, read_run_of_ranks(kOp, path, ranks_of(parts)), parts, options);
 }
 FIRN_OUT_OF_MEMORY("load_run")
 

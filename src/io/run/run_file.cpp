@@ -1,6 +1,7 @@
 // Files of save_run(): each byte is under a checksum.
 #include "io/run/run_file.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -8,6 +9,7 @@
 #include "firn/runtime/spans.h"
 #include "io/file/atomic_file.h"
 #include "io/file/crc32.h"
+#include "io/run/parts_file.h"
 #include "io/safetensors_layout.h"
 #include "io/tensor_files.h"
 
@@ -31,13 +33,13 @@ std::int64_t* values_of(const Tensor& t) { return t.mutable_view().as<std::int64
 
 }  // namespace
 
-RunFile read_run(const char* op, const std::string& path) {
+RunFile read_run(const char* op, const std::string& path, bool map) {
   refuse_dry_run(op);
   const auto fail = [&](const std::string& what, const char* hint) {
     throw IoError(op, path, what, hint);
   };
   const char* const damaged = "the file is damaged: load an older one";
-  const detail::TensorFile read(op, path, false);
+  const detail::TensorFile read(op, path, map);
   RunFile file;
   std::vector<std::pair<std::string, Tensor>> in_order;
   for (const Entry& e : read.entries()) {
@@ -69,23 +71,46 @@ RunFile read_run(const char* op, const std::string& path) {
   return file;
 }
 
+RunSums::RunSums(std::vector<NamedTensor>& entries) : header_sum_(zeros({}, i64, Device::cpu())) {
+  entries.push_back({kVersion, full({}, static_cast<double>(kRunVersion), i64, Device::cpu())});
+  sums_ = zeros({static_cast<std::int64_t>(entries.size())}, i64, Device::cpu());
+  entries.push_back({kSums, sums_});
+  entries.push_back({kHeaderSum, header_sum_});
+}
+
+bool RunSums::is_sum(const NamedTensor& named) {
+  return named.name == kSums || named.name == kHeaderSum;
+}
+
+void RunSums::finish(const std::string& header) {
+  std::copy(values_.begin(), values_.end(), values_of(sums_));
+  *values_of(header_sum_) = crc_of_header(header);
+}
+
 void write_run(const char* op, const std::string& path, std::vector<NamedTensor> entries,
                std::span<const Metadata> metadata) {
   const runtime::Span span(runtime::SpanKind::phase, "save run");
-  const Tensor version = full({}, static_cast<double>(kRunVersion), i64, Device::cpu());
-  const Tensor header_sum = zeros({}, i64, Device::cpu());
-  entries.push_back({kVersion, version});
-  const Tensor sums = zeros({static_cast<std::int64_t>(entries.size())}, i64, Device::cpu());
-  entries.push_back({kSums, sums});
-  entries.push_back({kHeaderSum, header_sum});
-
+  RunSums sums(entries);
   const SafetensorsLayout layout = layout_of(op, entries, metadata);
-  std::int64_t at = 0;
   for (const NamedTensor* const named : layout.order)
-    if (named->name != kSums && named->name != kHeaderSum)
-      values_of(sums)[at++] = crc_of(on_cpu(named->tensor));
-  *values_of(header_sum) = crc_of_header(layout.header);
+    if (!RunSums::is_sum(*named)) sums.add(crc_of(on_cpu(named->tensor)));
+  sums.finish(layout.header);
   write_safetensors(op, path, layout);
+}
+
+void write_run_of_ranks(const char* op, const std::string& path, std::vector<RunEntry> entries,
+                        std::span<const Metadata> metadata, const autograd::StepRanks& ranks) {
+  if (std::any_of(entries.begin(), entries.end(), [](const auto& e) { return e.parts.any(); }))
+    return autograd::on_every_rank(op, ranks.model, [&] {
+      write_parts(op, path, std::move(entries), metadata, *ranks.copies);
+    });
+  const std::vector<NamedTensor> whole = whole_of(std::move(entries), nullptr);
+  on_first_copy(op, ranks, [&] { write_run(op, path, whole, metadata); });
+}
+
+RunFile read_run_of_ranks(const char* op, const std::string& path,
+                          const autograd::StepRanks& ranks) {
+  return read_run(op, path, ranks.copies != nullptr);
 }
 
 }  // namespace firn::io

@@ -106,9 +106,10 @@ std::vector<RunSlot> optimizer_slots(const std::string& prefix, optim::Optimizer
   for (const auto& e : state)
     if (e.name == "touched") touched = e.tensor.to_vector<std::uint8_t>();
   std::int64_t parameter = -1;
-  for (const auto& [name, t, prepare, any_rows] : state) {
+  for (const auto& [name, t, prepare, any_rows, parts] : state) {
     RunSlot slot{join(prefix, name), t, prepare};
     slot.any_rows = any_rows;
+    slot.parts = parts;
     if (name.ends_with(".weight")) {
       ++parameter;
       slot.is_weight = true;
@@ -188,18 +189,7 @@ RunPart::RunPart(std::string name, optim::Optimizer& optimizer) {
       [name = std::move(name), &optimizer](SlotsOf whose) {
         return optimizer_slots(name, optimizer, whose);
       },
-      [&optimizer] { return optim::OptimizerAccess::impl(optimizer).step_ranks(); }, false,
-      [&optimizer]() -> std::shared_ptr<void> {
-        const auto& impl = optim::OptimizerAccess::impl(optimizer);
-        return impl.lent ? impl.lent->hold() : nullptr;
-      }});
-}
-
-std::vector<std::shared_ptr<void>> hold_weights(std::span<const RunPart> parts) {
-  std::vector<std::shared_ptr<void>> out;
-  for (const RunPart& part : parts)
-    if (const auto& hold = RunAccess::source(part).hold) out.push_back(hold());
-  return out;
+      [&optimizer] { return optim::OptimizerAccess::impl(optimizer).step_ranks(); }});
 }
 RunPart::RunPart(data::Loader& loader) : RunPart("loader", loader) {}
 RunPart::RunPart(std::string name, data::Loader& loader) {
@@ -298,15 +288,26 @@ std::vector<RunSlot> slots_of(const char* op, std::span<const RunPart> parts, Sl
       all.push_back(std::move(slot));
     }
   }
+  // Of a divided weight, to ask for the address would bring it here.
   const auto place_of = [](const RunSlot& s) {
-    return std::pair<const void*, std::int64_t>(s.tensor.view().data, s.tensor.numel());
+    const auto& storage = s.tensor.storage();
+    const void* const address = storage->is_lent() ? &*storage : s.tensor.view().data;
+    return std::pair<const void*, std::int64_t>(address, s.tensor.numel());
   };
-  std::set<std::pair<const void*, std::int64_t>> of_modules;
-  for (const RunSlot& slot : all)
-    if (slot.of_module) of_modules.insert(place_of(slot));
-  std::erase_if(all, [&](const RunSlot& slot) {
-    return slot.is_weight && of_modules.contains(place_of(slot));
-  });
+  std::map<std::pair<const void*, std::int64_t>, RunSlot*> of_modules;
+  for (RunSlot& slot : all)
+    if (slot.of_module) of_modules.emplace(place_of(slot), &slot);
+  std::set<std::string> left_out;
+  for (RunSlot& slot : all) {
+    if (!slot.is_weight) continue;
+    const auto of_module = of_modules.find(place_of(slot));
+    if (of_module == of_modules.end()) continue;
+    of_module->second->parts = slot.parts;
+    of_module->second->prepare = slot.prepare;
+    left_out.insert(slot.name);
+  }
+  std::erase_if(
+      all, [&](const RunSlot& slot) { return slot.is_weight && left_out.contains(slot.name); });
 
   std::set<std::string_view> names;
   for (const RunSlot& slot : all) {

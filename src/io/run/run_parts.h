@@ -14,6 +14,7 @@
 #include "firn/data/loader.h"
 #include "firn/io/run.h"
 #include "firn/random.h"
+#include "optim/store/state_entry.h"
 
 namespace firn::io {
 
@@ -40,11 +41,12 @@ struct RunSlot {
   bool of_module = false;          ///< a parameter or buffer
   bool is_stream = false;          ///< of random numbers: seed and offset (streams.h)
   bool is_weight = false;          ///< of an optimizer: also a module's, as a rule
+  optim::TensorParts parts = {};   ///< if ranks divide it
   std::int64_t optional_part = 0;  ///< the number, from 1 on, of the optional_part() it is of
 };
 
 /// Whose values slots have. Of all ranks: a call of all, in which rank 0 receives what an optimizer
-/// has on each.
+/// has collected on each.
 enum class SlotsOf : std::uint8_t { this_rank, all_ranks };
 
 struct RunPart::Source {
@@ -52,8 +54,6 @@ struct RunPart::Source {
   std::function<std::vector<RunSlot>(SlotsOf)> slots;
   std::function<autograd::StepRanks()> ranks = {};  ///< of an optimizer
   bool optional = false;
-  /// Of an optimizer: its weights are here while the result lives. A call of all ranks.
-  std::function<std::shared_ptr<void>()> hold = {};
 };
 
 struct RunAccess {
@@ -72,9 +72,6 @@ struct RunAccess {
     return loader.prepare_seek(position);
   }
 };
-
-/// The weights of all parts are here while the result lives: a call of all ranks.
-std::vector<std::shared_ptr<void>> hold_weights(std::span<const RunPart> parts);
 
 /// All slots of the parts and of default_generator(), each name once. Weights that a module has are
 /// left out of the optimizers' slots. Throws Error if a name is used twice.

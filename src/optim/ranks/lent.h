@@ -33,6 +33,8 @@ class LentWeights final : public StorageLender, public autograd::Lender {
   void end_of_scope(int depth) noexcept override;
   /// What was written to weights reaches the parts that are kept.
   void keep_writes() noexcept;
+  /// Whether a hold() is alive.
+  bool held() const noexcept { return holds_ > 0; }
   /// All memory is released; what was written since keep_writes() is lost.
   void drop() noexcept;
   /// After a failure ranks may have other weights in memory: now none has any, but for hold().

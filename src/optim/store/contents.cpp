@@ -202,50 +202,30 @@ std::vector<StateEntry> ParamStore::state(const autograd::Peers* peers, bool zer
   std::vector<StateEntry> out;
   // Replays will find other gradients, and between quanta the arenas have sums.
   if (!runtime::capturing(device_) && zero_missing) zero_missing_gradients();
-  const bool gradients_too = gradients_divided() && zero_missing;
-  // Ranks other than the first take part and keep nothing.
-  const auto whole_of = [&](const Arena& a, const Tensor& kept, std::int64_t unit) {
-    if (!divided() || !peers || !kept.defined()) return Tensor();
-    Tensor whole = gather(a, kept, unit, *peers);
-    return peers->rank() == 0 ? whole : Tensor();
-  };
-  struct Wholes {
-    Tensor gradient, master, ema;
-    std::vector<Tensor> states, scales;
-  };
-  std::vector<Wholes> wholes;
-  for (const Arena& a : arenas_) {
-    Wholes& w = wholes.emplace_back();
-    if (gradients_too) w.gradient = whole_of(a, a.grad, 1);
-    w.master = whole_of(a, a.master, 1);
-    w.ema = whole_of(a, a.ema, 1);
-    for (const Tensor& t : a.states) w.states.push_back(whole_of(a, t, 1));
-    for (const Tensor& t : a.scales) w.scales.push_back(whole_of(a, t, math::kStateBlock));
-  }
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Parameter& p = parameters_[i];
     const Arena& a = arenas_[p.arena];
-    const Wholes& w = wholes[p.arena];
     const std::string prefix = fmt::format("parameters.{}.", i);
-    const auto add = [&](const std::string& name, const Tensor& kept, std::int64_t unit,
-                         const Tensor& whole) {
-      if (kept.defined()) out.push_back(entry_of(prefix + name, a, p, kept, unit, whole));
+    const auto add = [&](const std::string& name, const Tensor& kept, std::int64_t unit = 1) {
+      if (kept.defined()) out.push_back(entry_of(prefix + name, a, p, kept, unit, peers));
     };
-    out.push_back({prefix + "weight", p.tensor.detach()});
+    out.push_back(weight_entry(i));
     if (gradients_divided())
-      add("gradient", a.grad, 1, w.gradient);
+      add("gradient", a.grad);
     else
       out.push_back({prefix + "gradient", slice(a.grad, p)});
-    add("master", a.master, 1, w.master);
-    add("ema", a.ema, 1, w.ema);
-    for (StateEntry& s :
-         whole_.states_of(i, divided() ? owner_of(a, p) : 0, divided() ? peers : nullptr))
-      out.push_back({prefix + s.name, std::move(s.tensor), std::move(s.prepare)});
+    add("master", a.master);
+    add("ema", a.ema);
+    const int ranks = divided() ? static_cast<int>(a.runs.front().bounds.size()) - 1 : 0;
+    for (StateEntry& s : whole_.states_of(i, divided() ? owner_of(a, p) : 0, ranks)) {
+      s.name = prefix + s.name;
+      out.push_back(std::move(s));
+    }
     for (std::size_t s = 0; s < a.states.size(); ++s) {
       const std::string name = std::visit(
           [&](const auto& rule) { return rule.state_name(static_cast<int>(s)); }, a.rule);
-      add(name, a.states[s], 1, w.states[s]);
-      if (!a.scales.empty()) add(name + "_scale", a.scales[s], math::kStateBlock, w.scales[s]);
+      add(name, a.states[s]);
+      if (!a.scales.empty()) add(name + "_scale", a.scales[s], math::kStateBlock);
     }
   }
   out.push_back({"update_counts", counts_});

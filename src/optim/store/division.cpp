@@ -2,6 +2,8 @@
 // a rank keeps a part, updates the weights that belong to it, and receives the others'.
 #include "optim/store/division.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -209,7 +211,8 @@ Tensor ParamStore::gather(const Arena& a, const Tensor& kept, std::int64_t unit,
 }
 
 StateEntry ParamStore::entry_of(std::string name, const Arena& a, const Parameter& p,
-                                const Tensor& kept, std::int64_t unit, const Tensor& whole) const {
+                                const Tensor& kept, std::int64_t unit,
+                                const autograd::Peers* peers) const {
   const Run& run = run_of(a, p);
   const std::int64_t begin = p.begin / unit, count = math::ceil_div(p.tensor.numel(), unit);
   const Shape shape = unit == 1 ? p.tensor.shape() : Shape{count};
@@ -219,21 +222,57 @@ StateEntry ParamStore::entry_of(std::string name, const Arena& a, const Paramete
     out.tensor = kept.as_strided(shape, strides, begin);
     return out;
   }
-  out.tensor = whole.defined() ? whole.as_strided(shape, strides, begin)
-                               : zeros({}, kept.dtype(), device_).expand(shape);
+  out.tensor = zeros({}, kept.dtype(), device_).expand(shape);
+  std::vector<std::int64_t> bounds;  // of the parameter
+  for (const std::int64_t b : run.bounds)
+    bounds.push_back(std::clamp(b / unit, begin, begin + count) - begin);
   // What both have: of the parameter, and of what is kept.
   const Share mine{std::max(begin, run.kept.first / unit),
-                   std::min(begin + count, run.kept.last / unit)};
-  out.prepare = [this, kept, shape, strides, mine, begin, count,
-                 from = (run.kept.first - run.at) /
-                        unit](const Tensor& read) -> std::function<void()> {
-    if (mine.size() <= 0) return [] {};
-    const Tensor flat = empty({count}, read.dtype(), device_);  // in the order of the arena
-    kernels::copy(read.to(device_).view(), flat.as_strided(shape, strides).mutable_view(),
-                  stream());
-    return [this, to = part_of(kept, {mine.first - from, mine.last - from}),
-            part = part_of(flat, {mine.first - begin, mine.last - begin})] {
-      kernels::copy(part.view(), to.mutable_view(), stream());
+                   std::max(begin, std::min(begin + count, run.kept.last / unit))};
+  const std::int64_t from = (run.kept.first - run.at) / unit;
+  const Tensor part = mine.size() > 0 ? part_of(kept, {mine.first - from, mine.last - from})
+                                      : empty({0}, kept.dtype(), device_);
+  const bool in_order = unit != 1 || p.tensor.is_contiguous();
+  if (in_order) {
+    out.parts = {std::move(bounds), part};
+  } else if (peers) {  // rank 0 has the whole of it for a while
+    const Tensor flat = empty({count}, kept.dtype(), device_);
+    if (part.numel() > 0)
+      kernels::copy(part.view(),
+                    part_of(flat, {mine.first - begin, mine.last - begin}).mutable_view(),
+                    stream());
+    gather_bounds(flat, bounds, *peers);
+    if (peers->rank() == 0) out.tensor = flat.as_strided(shape, strides);
+  }
+  out.prepare = [this, part, in_order, shape, strides, count,
+                 own = Share{mine.first - begin, mine.last - begin}](
+                    const Tensor& read) -> std::function<void()> {
+    if (part.numel() == 0) return [] {};
+    Tensor flat = read;  // in the order of the arena
+    if (!in_order) {
+      flat = empty({count}, read.dtype(), Device::cpu());
+      kernels::copy(read.view(), flat.as_strided(shape, strides).mutable_view(),
+                    current_stream(Device::cpu()));
+    }
+    return [this, part, read_part = part_of(flat, own).to(device_)] {
+      kernels::copy(read_part.view(), part.mutable_view(), stream());
+    };
+  };
+  return out;
+}
+
+StateEntry ParamStore::weight_entry(std::size_t i) const {
+  const Parameter& p = parameters_[i];
+  std::string name = fmt::format("parameters.{}.weight", i);
+  if (!weights_divided_) return {std::move(name), p.tensor.detach()};
+  const Arena& a = arenas_[p.arena];
+  StateEntry out = entry_of(std::move(name), a, p, a.weight, 1, nullptr);
+  out.tensor = p.tensor.detach();  // by which a module's is known
+  out.prepare = [this, storage = p.storage,
+                 prepare = std::move(out.prepare)](const Tensor& read) -> std::function<void()> {
+    return [this, storage, write = prepare(read)] {
+      write();
+      storage->bump_version(op_.c_str());
     };
   };
   return out;

@@ -185,8 +185,8 @@ class ParamStore {
   /// Such copies become the gradients. Which parameters have received one is the ledger's matter.
   void put_back_gradients(const std::vector<Tensor>& copies) const;
   /// See Optimizer::state(). With `zero_missing`, gradients of parameters that have received none
-  /// are zero in it. Of what is divided, rank 0 of `peers` receives the whole; all ranks make the
-  /// call. Where it is not received (and with null) the tensor has shape and dtype only.
+  /// are zero in it. What is divided has parts. Where its elements are not in row-major order, rank
+  /// 0 of `peers` receives the whole instead; all ranks make the call.
   std::vector<StateEntry> state(const autograd::Peers* peers, bool zero_missing = true);
 
   // ---- State that is divided over ranks (division.cpp) ----
@@ -361,9 +361,11 @@ class ParamStore {
   /// `kept`, a master or a state with an element for each `unit` of the arena, of all ranks.
   Tensor gather(const Arena& arena, const Tensor& kept, std::int64_t unit,
                 const autograd::Peers& peers) const;
-  /// The entry of p's part of it. `whole` is what gather() gave, if anything.
+  /// The entry of p's part of `kept`, as above. Of a parameter whose elements are not in row-major
+  /// order, rank 0 of `peers` receives the whole.
   StateEntry entry_of(std::string name, const Arena& arena, const Parameter& p, const Tensor& kept,
-                      std::int64_t unit, const Tensor& whole) const;
+                      std::int64_t unit, const autograd::Peers* peers) const;
+  StateEntry weight_entry(std::size_t i) const;
 
   std::string op_, other_name_;
   StoreOptions options_;

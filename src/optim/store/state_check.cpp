@@ -37,8 +37,8 @@ Schedule check_schedule(const std::string& op, const math::ScheduleTable& table)
   Schedule out;
   for (std::int64_t i = 0; i < table.count; ++i) {
     const math::SchedulePiece& p = table.pieces[i];
-    FIRN_CHECK(p.kind >= math::ScheduleKind::constant && p.kind <= math::ScheduleKind::triangle_by_step &&
-                   (i > 0 || p.begin == 0),
+    FIRN_CHECK(p.kind >= math::ScheduleKind::constant &&
+                   p.kind <= math::ScheduleKind::triangle_by_step && (i > 0 || p.begin == 0),
                op, kHint,
                "the state's \"schedule\" is damaged: piece {} is of kind {} and begins at {}", i,
                static_cast<std::int64_t>(p.kind), p.begin);

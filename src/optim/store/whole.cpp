@@ -120,28 +120,25 @@ void WholeUpdates::commit(const kernels::StepMemory& memory, const GradientLedge
   if (!commits_.empty()) kernels::optim_commit(memory, commits_, stream);
 }
 
-std::vector<StateEntry> WholeUpdates::states_of(std::size_t index, int owner,
-                                                const autograd::Peers* peers) const {
+std::vector<StateEntry> WholeUpdates::states_of(std::size_t index, int owner, int ranks) const {
   std::vector<StateEntry> out;
   for (const Member& m : members_) {
     if (m.index != index) continue;
     for (std::size_t s = 0; s < m.kinds.size(); ++s) {
-      StateEntry state{m.kinds[s].name, m.here ? m.states[s] : Tensor()};
+      StateEntry& state = out.emplace_back();
+      state.name = m.kinds[s].name;
+      if (m.here) state.tensor = m.states[s];
+      if (ranks == 0) continue;
+      const std::int64_t n = m.kinds[s].shape.product();
+      for (int r = 0; r <= ranks; ++r) state.parts.bounds.push_back(r > owner ? n : 0);
       const Tensor& g = m.gradient;
-      if (peers) {
-        // In the order of a contiguous tensor, which broadcast() needs.
-        const Tensor all = firn::empty(m.kinds[s].shape, g.dtype(), g.device());
-        if (m.here)
-          kernels::copy(m.states[s].view(), all.mutable_view(), current_stream(g.device()));
-        peers->broadcast(all, owner);
-        if (!m.here && peers->rank() == 0) state.tensor = all;
-      }
-      if (!m.here) {
-        if (!state.tensor.defined())
-          state.tensor = zeros({}, g.dtype(), g.device()).expand(m.kinds[s].shape);
+      if (m.here) {
+        state.parts.part = m.states[s].contiguous().reshape({n});
+      } else {
+        state.tensor = zeros({}, g.dtype(), g.device()).expand(m.kinds[s].shape);
+        state.parts.part = firn::empty({0}, g.dtype(), g.device());
         state.prepare = [](const Tensor&) { return [] {}; };  // another rank's
       }
-      out.push_back(std::move(state));
     }
   }
   return out;

@@ -99,10 +99,9 @@ class WholeUpdates {
   /// that the launch of a kernel does not.
   void commit(const kernels::StepMemory& memory, const GradientLedger& ledger, Stream stream) const;
 
-  /// The states of parameter i, by the names of their rule. With `peers` rank 0 receives those of
-  /// rank `owner`; all ranks make the call. Where they are not, see ParamStore::state().
-  std::vector<StateEntry> states_of(std::size_t index, int owner,
-                                    const autograd::Peers* peers) const;
+  /// The states of parameter i, by the names of their rule. If `ranks` divide them, `owner` has the
+  /// whole of each.
+  std::vector<StateEntry> states_of(std::size_t index, int owner, int ranks) const;
   /// The same states of `other`, where both have them, become those of this one.
   void copy_states(const WholeUpdates& other, Stream stream) const;
 

@@ -1,0 +1,263 @@
+#include "io/run/parts_file.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "base/check.h"
+#include "firn/ops/ops.h"
+#include "firn/runtime/spans.h"
+#include "io/file/atomic_file.h"
+#include "io/file/crc32.h"
+#include "io/file/file_part.h"
+#include "io/safetensors_layout.h"
+
+namespace firn::io {
+namespace {
+
+/// Elements that travel, or are copied from a device, at a time: at most 8 MiB.
+constexpr std::int64_t kPiece = std::int64_t{1} << 20;
+
+/// An entry with parts, and where its bytes are in the file.
+struct Divided {
+  const RunEntry* entry;
+  std::uint64_t offset;
+
+  DType dtype() const { return entry->tensor.dtype(); }
+  std::int64_t begin(int r) const { return entry->parts.bounds[static_cast<std::size_t>(r)]; }
+  std::int64_t size(int r) const { return begin(r + 1) - begin(r); }
+  std::uint64_t byte_of(std::int64_t element) const {
+    return offset + static_cast<std::uint64_t>(element) * size_of(dtype());
+  }
+};
+
+Tensor piece_of(const Tensor& flat, std::int64_t first, std::int64_t count) {
+  return flat.as_strided({count}, {1}, first);
+}
+
+/// fn(first, count) for the pieces of n elements.
+template <class Fn>
+void each_piece(std::int64_t n, const Fn& fn) {
+  for (std::int64_t first = 0; first < n; first += kPiece) fn(first, std::min(kPiece, n - first));
+}
+
+/// Rank 0's text, on every rank.
+std::string text_of_first(const std::string& mine, const autograd::Peers& peers) {
+  const Tensor length =
+      tensor<std::int64_t>({static_cast<std::int64_t>(mine.size())}, {1}, Device::cpu());
+  peers.broadcast(length, 0);
+  const Tensor text = zeros({*length.view().as<std::int64_t>()}, u8, Device::cpu());
+  if (peers.rank() == 0) std::memcpy(text.mutable_view().data, mine.data(), mine.size());
+  peers.broadcast(text, 0);
+  return {static_cast<const char*>(text.view().data), text.bytes()};
+}
+
+/// Every rank's numbers, one rank after another.
+std::vector<std::int64_t> gather(const std::vector<std::int64_t>& mine,
+                                 const autograd::Peers& peers) {
+  const auto n = static_cast<std::int64_t>(mine.size());
+  const Tensor all = empty({peers.size() * n}, i64, Device::cpu());
+  peers.all_gather(tensor(mine, {n}, Device::cpu()), all);
+  return all.to_vector<std::int64_t>();
+}
+
+/// How the ranks write one file.
+class PartsFile {
+ public:
+  PartsFile(const char* op, const std::string& path, std::vector<RunEntry>& entries,
+            std::span<const Metadata> metadata, const autograd::Peers& peers)
+      : op_(op), peers_(peers) {
+    autograd::on_every_rank(op_, &peers_, [&] {
+      for (const RunEntry& e : entries) whole_.push_back({e.name, e.tensor});
+      sums_.emplace(whole_);
+      layout_ = layout_of(op_, whole_, metadata);
+      bytes_ = sizeof(std::uint64_t) + layout_.header.size();
+      for (const NamedTensor* const named : layout_.order) {
+        const auto i = static_cast<std::size_t>(named - whole_.data());
+        if (i < entries.size() && entries[i].parts.any()) divided_.push_back({&entries[i], bytes_});
+        bytes_ += named->tensor.bytes();
+      }
+    });
+    require_same_header();
+    autograd::on_every_rank(op_, &peers_, [&] {
+      if (!first()) return;
+      file_ = std::make_unique<AtomicFile>(op_, path);
+      file_->resize(bytes_);
+    });
+    const std::string temporary = text_of_first(first() ? file_->temporary() : "", peers_);
+    autograd::on_every_rank(op_, &peers_, [&] {
+      if (!first() && ranks_open_one_file()) part_.emplace(op_, temporary, bytes_);
+    });
+    const auto open = gather({first() || (part_ && part_->is_open()) ? 1 : 0}, peers_);
+    shared_ = ranks_open_one_file() &&
+              std::all_of(open.begin(), open.end(), [](std::int64_t o) { return o == 1; });
+  }
+
+  void write() {
+    crcs_.assign(divided_.size() * static_cast<std::size_t>(peers_.size()), 0);
+    if (shared_)
+      write_own();
+    else
+      send_to_first();
+    autograd::on_every_rank(op_, &peers_, [&] {
+      if (first()) finish();
+    });
+  }
+
+ private:
+  bool first() const noexcept { return peers_.rank() == 0; }
+  std::int64_t& crc_of(std::size_t entry, int rank) {
+    return crcs_[entry * static_cast<std::size_t>(peers_.size()) + static_cast<std::size_t>(rank)];
+  }
+
+  /// Each rank writes at the places that its own header says.
+  void require_same_header() const {
+    const std::string& text = layout_.header;
+    const auto all = gather({static_cast<std::int64_t>(crc32(0, text.data(), text.size())),
+                             static_cast<std::int64_t>(text.size())},
+                            peers_);
+    for (std::size_t r = 1; r < all.size() / 2; ++r)
+      FIRN_CHECK(all[2 * r] == all[0] && all[2 * r + 1] == all[1], op_,
+                 "give the same parts, of the same model, on every rank",
+                 "rank {} saves other entries than rank 0, and each writes what it has", r);
+  }
+
+  void write_at(std::uint64_t offset, const void* data, std::size_t bytes) {
+    first() ? file_->write_at(offset, data, bytes) : part_->write_at(offset, data, bytes);
+  }
+
+  void write_own() {
+    const int rank = peers_.rank();
+    std::vector<std::int64_t> mine(divided_.size());
+    autograd::on_every_rank(op_, &peers_, [&] {
+      for (std::size_t i = 0; i < divided_.size(); ++i) {
+        const Divided& d = divided_[i];
+        each_piece(d.size(rank), [&](std::int64_t at, std::int64_t n) {
+          const Tensor t = on_cpu(piece_of(d.entry->parts.part, at, n));
+          mine[i] = crc32(static_cast<std::uint32_t>(mine[i]), t.view().data, t.bytes());
+          write_at(d.byte_of(d.begin(rank) + at), t.view().data, t.bytes());
+        });
+      }
+      if (!first()) part_->flush();
+    });
+    const auto all = gather(mine, peers_);
+    for (int r = 0; r < peers_.size(); ++r)
+      for (std::size_t i = 0; i < divided_.size(); ++i)
+        crc_of(i, r) = all[static_cast<std::size_t>(r) * divided_.size() + i];
+  }
+
+  /// Rank 0 writes what the others send. If it cannot, it goes on receiving, and throws afterwards.
+  void send_to_first() {
+    std::exception_ptr failure;
+    for (std::size_t i = 0; i < divided_.size(); ++i) {
+      const Divided& d = divided_[i];
+      for (int r = 0; r < peers_.size(); ++r)
+        each_piece(d.size(r), [&](std::int64_t at, std::int64_t n) {
+          const Tensor t = peers_.rank() == r ? on_cpu(piece_of(d.entry->parts.part, at, n))
+                                              : empty({n}, d.dtype(), Device::cpu());
+          if (r > 0) peers_.broadcast(t, r);
+          if (!first() || failure) return;
+          try {
+            crc_of(i, r) =
+                crc32(static_cast<std::uint32_t>(crc_of(i, r)), t.view().data, t.bytes());
+            write_at(d.byte_of(d.begin(r) + at), t.view().data, t.bytes());
+          } catch (...) {
+            failure = std::current_exception();
+          }
+        });
+    }
+    autograd::on_every_rank(op_, &peers_, [&] {
+      if (failure) std::rethrow_exception(failure);
+    });
+  }
+
+  /// Of an entry with parts.
+  std::int64_t crc_of_all(std::size_t entry) {
+    const Divided& d = divided_[entry];
+    std::uint32_t out = 0;
+    for (int r = 0; r < peers_.size(); ++r)
+      out = crc32_of_both(out, static_cast<std::uint32_t>(crc_of(entry, r)),
+                          static_cast<std::size_t>(d.size(r)) * size_of(d.dtype()));
+    return out;
+  }
+
+  /// Rank 0 writes what is left, the sums behind all others.
+  void finish() {
+    const std::uint64_t length = layout_.header.size();
+    file_->write_at(0, &length, sizeof length);
+    file_->write_at(sizeof length, layout_.header.data(), length);
+    for (const bool sums : {false, true}) {
+      std::uint64_t at = sizeof length + length;
+      std::size_t next = 0;  // of divided_
+      for (const NamedTensor* const named : layout_.order) {
+        const bool divided = next < divided_.size() && divided_[next].offset == at &&
+                             divided_[next].entry->name == named->name;
+        if (RunSums::is_sum(*named) == sums && !divided) {
+          const Tensor t = on_cpu(named->tensor);
+          if (!sums) sums_->add(crc32(0, t.view().data, t.bytes()));
+          file_->write_at(at, t.view().data, t.bytes());
+        }
+        if (divided && !sums) sums_->add(crc_of_all(next));
+        if (divided) ++next;
+        at += named->tensor.bytes();
+      }
+      if (!sums) sums_->finish(layout_.header);
+    }
+    file_->commit();
+  }
+
+  const char* op_;
+  const autograd::Peers& peers_;
+  std::vector<NamedTensor> whole_;  ///< tensors of divided entries are shape and dtype alone
+  std::optional<RunSums> sums_;
+  SafetensorsLayout layout_;
+  std::vector<Divided> divided_;  ///< in the order of the file
+  std::uint64_t bytes_ = 0;
+  std::unique_ptr<AtomicFile> file_;  ///< of rank 0
+  std::optional<FilePart> part_;      ///< of the others
+  bool shared_ = false;
+  std::vector<std::int64_t> crcs_;  ///< of each divided entry's parts
+};
+
+}  // namespace
+
+bool& ranks_open_one_file() noexcept {
+  static bool open = true;
+  return open;
+}
+
+void write_parts(const char* op, const std::string& path, std::vector<RunEntry> entries,
+                 std::span<const Metadata> metadata, const autograd::Peers& peers) {
+  const runtime::Span span(runtime::SpanKind::phase, "save run");
+  refuse_dry_run(op);
+  PartsFile(op, path, entries, metadata, peers).write();
+}
+
+std::vector<NamedTensor> whole_of(std::vector<RunEntry> entries, const autograd::Peers* peers) {
+  std::vector<NamedTensor> out;
+  for (RunEntry& e : entries) {
+    if (!e.parts.any()) {
+      out.push_back({std::move(e.name), std::move(e.tensor)});
+      continue;
+    }
+    const DType dtype = e.tensor.dtype();
+    const bool keeps = peers->rank() == 0;
+    const Tensor whole = empty(keeps ? e.tensor.shape() : Shape{0}, dtype, Device::cpu());
+    const Tensor flat = whole.reshape({whole.numel()});
+    for (int r = 0; r < peers->size(); ++r) {
+      const auto bounds = e.parts.bounds.begin() + r;
+      each_piece(bounds[1] - bounds[0], [&](std::int64_t at, std::int64_t n) {
+        const Tensor t = peers->rank() == r ? on_cpu(piece_of(e.parts.part, at, n))
+                                            : empty({n}, dtype, Device::cpu());
+        if (r > 0) peers->broadcast(t, r);
+        if (keeps) piece_of(flat, bounds[0] + at, n).copy_(t);
+      });
+    }
+    out.push_back({std::move(e.name), whole});
+  }
+  return out;
+}
+
+}  // namespace firn::io
