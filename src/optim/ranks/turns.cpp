@@ -42,7 +42,9 @@ void add_bucket(const ParamStore::Bucket& b, const Tensor& memory, const Tensor&
 
 void Optimizer::Impl::divide_gradients() {
   buckets = std::make_unique<GradientBuckets>(store);
-  counted = ones({static_cast<std::int64_t>(store.ledger().size())}, DType::u8, store.device());
+  const std::vector<std::uint8_t> all(store.ledger().size(), 1);
+  counted = empty({static_cast<std::int64_t>(all.size())}, DType::u8, store.device());
+  write_bytes(counted, all.data(), all.size());
   parts_held = false;
   if (!store.weights_divided()) return;
   lent = std::make_unique<LentWeights>(store, ranks->share_peers(), [this](std::size_t bucket) {
