@@ -39,10 +39,7 @@ struct Mixed : nn::Module {
   nn::Conv2d conv{2, 4, 3, {.padding = 1}};
   nn::Linear in{4 * 9, 33}, out{33, 3};
   FIRN_MEMBERS(conv, in, out)
-  Mixed() {
-    const NoGrad guard;
-    conv.weight = conv.weight.detach().channels_last();
-  }
+  Mixed() { conv.weight = nn::Parameter(conv.weight.channels_last()); }
   Tensor forward(const Tensor& x) override {
     return out(gelu(in(flatten(relu(conv(x.reshape({x.size(0), 2, 3, 3}))), 1))));
   }
