@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -69,18 +70,14 @@ class PartsFile {
   PartsFile(const char* op, const std::string& path, std::vector<RunEntry>& entries,
             std::span<const Metadata> metadata, const autograd::Peers& peers)
       : op_(op), peers_(peers) {
+    std::string table;
     autograd::on_every_rank(op_, &peers_, [&] {
-      for (const RunEntry& e : entries) whole_.push_back({e.name, e.tensor});
-      sums_.emplace(whole_);
-      layout_ = layout_of(op_, whole_, metadata);
-      bytes_ = sizeof(std::uint64_t) + layout_.header.size();
-      for (const NamedTensor* const named : layout_.order) {
-        const auto i = static_cast<std::size_t>(named - whole_.data());
-        if (i < entries.size() && entries[i].parts.any()) divided_.push_back({&entries[i], bytes_});
-        bytes_ += named->tensor.bytes();
-      }
+      if (first()) table = lay_out(entries, metadata);
     });
-    require_same_header();
+    table = text_of_first(table, peers_);
+    autograd::on_every_rank(op_, &peers_, [&] {
+      if (!first()) take_places(entries, table);
+    });
     autograd::on_every_rank(op_, &peers_, [&] {
       if (!first()) return;
       file_ = std::make_unique<AtomicFile>(op_, path);
@@ -112,16 +109,54 @@ class PartsFile {
     return crcs_[entry * static_cast<std::size_t>(peers_.size()) + static_cast<std::size_t>(rank)];
   }
 
-  /// Each rank writes at the places that its own header says.
-  void require_same_header() const {
-    const std::string& text = layout_.header;
-    const auto all = gather({static_cast<std::int64_t>(crc32(0, text.data(), text.size())),
-                             static_cast<std::int64_t>(text.size())},
-                            peers_);
-    for (std::size_t r = 1; r < all.size() / 2; ++r)
-      FIRN_CHECK(all[2 * r] == all[0] && all[2 * r + 1] == all[1], op_,
-                 "give the same parts, of the same model, on every rank",
-                 "rank {} saves other entries than rank 0, and each writes what it has", r);
+  /// Where an entry with parts begins in the file, as rank 0 tells the others.
+  struct Place {
+    std::int64_t name = 0, elements = 0, offset = 0;  ///< a CRC-32; all; in bytes
+
+    static Place of(const RunEntry& e, std::uint64_t offset) {
+      return {crc32(0, e.name.data(), e.name.size()), e.tensor.numel(),
+              static_cast<std::int64_t>(offset)};
+    }
+  };
+
+  /// Of rank 0. Returns the places and the size of the file, as bytes.
+  std::string lay_out(const std::vector<RunEntry>& entries, std::span<const Metadata> metadata) {
+    for (const RunEntry& e : entries) whole_.push_back({e.name, e.tensor});
+    sums_.emplace(whole_);
+    layout_ = layout_of(op_, whole_, metadata);
+    bytes_ = sizeof(std::uint64_t) + layout_.header.size();
+    std::vector<Place> places;
+    for (const NamedTensor* const named : layout_.order) {
+      const auto i = static_cast<std::size_t>(named - whole_.data());
+      if (i < entries.size() && entries[i].parts.any()) {
+        divided_.push_back({&entries[i], bytes_});
+        places.push_back(Place::of(entries[i], bytes_));
+      }
+      bytes_ += named->tensor.bytes();
+    }
+    places.push_back({.offset = static_cast<std::int64_t>(bytes_)});
+    return {reinterpret_cast<const char*>(places.data()), places.size() * sizeof(Place)};
+  }
+
+  /// Of the others.
+  void take_places(const std::vector<RunEntry>& entries, const std::string& table) {
+    std::vector<Place> places(table.size() / sizeof(Place));
+    std::memcpy(places.data(), table.data(), table.size());
+    bytes_ = static_cast<std::uint64_t>(places.back().offset);
+    places.pop_back();
+    std::map<std::pair<std::int64_t, std::int64_t>, const RunEntry*> own;
+    for (const RunEntry& e : entries) {
+      const Place p = Place::of(e, 0);
+      if (e.parts.any()) own.emplace(std::pair(p.name, p.elements), &e);
+    }
+    bool same = own.size() == places.size();
+    for (const Place& p : places) {
+      const auto it = own.find({p.name, p.elements});
+      same = same && it != own.end();
+      if (same) divided_.push_back({it->second, static_cast<std::uint64_t>(p.offset)});
+    }
+    FIRN_CHECK(same, op_, "give the same optimizers, with the same names, on every rank",
+               "rank {} has parts of other entries than rank 0", peers_.rank());
   }
 
   void write_at(std::uint64_t offset, const void* data, std::size_t bytes) {

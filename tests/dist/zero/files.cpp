@@ -52,8 +52,8 @@ std::vector<std::pair<const char*, Maker>> makers() {
   for (const OptimizerKind& k : all_kinds())
     for (const char* name : {"AdamW", "Muon", "Adafactor", "LAMB"})
       if (std::string(k.name) == name) out.push_back(of(k));
-  out.push_back(
-      of(kind<optim::AdamW>("AdamW, 8 bits", optim::AdamWOptions{.lr = 1e-2, .state = optim::StatePrecision::bits8})));
+  out.push_back(of(kind<optim::AdamW>(
+      "AdamW, 8 bits", optim::AdamWOptions{.lr = 1e-2, .state = optim::StatePrecision::bits8})));
   return out;
 }
 
@@ -122,8 +122,8 @@ TEST_CASE("[S38][S43] zero 3: a run is saved and loaded without the memory of a 
     if (group.rank() == 0) loading = memory_stats().total.peak - kept;
   });
   CAPTURE(kept, saving, loading);
-  CHECK(saving * 10 < kept);
-  CHECK(loading * 2 < kept * 3);  // what is put in place at the end; the file itself is mapped
+  CHECK(saving * 50 < kept);
+  CHECK(loading * 50 < kept);  // the file is mapped
 }
 
 TEST_CASE("[S42][S43] zero: a save that fails on a rank fails on all, and the next one works",
@@ -150,13 +150,12 @@ TEST_CASE("[S42][S43] zero: a save that fails on a rank fails on all, and the ne
         }
         if (!thrown) throw Error("test", "no error of a folder that is not there");
         thrown = false;
-        std::int64_t number = 1;
-        std::vector<io::RunPart> parts{net, opt};
-        if (group.rank() == 1) parts.emplace_back("more", number);
+        const io::RunPart part(group.rank() == 1 ? "other" : "optim", opt);
         try {
-          io::save_run(path, parts);
+          io::save_run(path, {net, part});
         } catch (const Error& e) {
-          thrown = mentions(e.what(), {"rank 1 saves other entries than rank 0"});
+          thrown = mentions(e.what(), {group.rank() == 1 ? "rank 1 has parts of other entries"
+                                                         : "rank 1 has failed"});
         }
         if (!thrown) throw Error("test", "no error of other entries");
         if (group.rank() == 0 && bytes_of_file(path) != old)
