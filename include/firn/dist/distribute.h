@@ -53,7 +53,7 @@ struct DistributeOptions {
   /// too, and all run the same program: graphs that differ are an Error on every rank. In
   /// run_batch() a rank without samples runs the function on others, and adds zeros; no_samples()
   /// throws Error. Writing to weights, io::save_run() and io::load_run() are calls of all ranks
-  /// too, and these two and AveragedWeights need the memory of all weights on each rank meanwhile.
+  /// too. AveragedWeights needs the memory of all weights on each rank meanwhile.
   /// optim::WholeWeights lets one rank read them alone.
   /// When the optimizer is destroyed, the weights are lost: reading them throws Error.
   int zero = 0;
@@ -72,7 +72,8 @@ struct DistributeOptions {
 /// sample more if they cannot be equal, and a rank without samples adds weight 0 by itself.
 /// run_cycle() computes the same number of micro-steps on each rank.
 ///
-/// All ranks call io::save_run(), and rank 0 writes the file, in mid-cycle too. A run with a cycle
+/// All ranks call io::save_run(), in mid-cycle too. Rank 0 writes the file, and with `zero` each
+/// rank its parts of it. A run with a cycle
 /// under way is loaded after distribute(): rank 0 then has what was collected, the others nothing.
 ///
 /// BatchNorm normalises the samples of a rank's micro-batch. With BatchNormMode::per_step the

@@ -81,7 +81,8 @@ class Checkpoints {
   /// discard_after() was called: they are another run's. Throws as save_run() does. With `async`,
   /// an error of the disk is thrown by the next save() or wait(); that save() has begun
   /// nevertheless. If an optimizer has ranks, all make the call, as that of save_run(), each with
-  /// the Checkpoints of the same folder; with `async`, rank 0 alone learns of an error of the disk.
+  /// the Checkpoints of the same folder; with `async`, rank 0 copies the state of all, and it alone
+  /// learns of an error of the disk.
   void save(std::int64_t step, std::span<const RunPart> parts, std::optional<double> metric = {});
   void save(std::int64_t step, std::initializer_list<RunPart> parts,
             std::optional<double> metric = {}) {

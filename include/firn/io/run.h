@@ -84,12 +84,14 @@ RunPart optional_part(RunPart part);
 /// ("firn.header_crc32"). The calling thread waits for the disk.
 ///
 /// If one of the optimizers has ranks (dist::distribute()), all ranks make the call. Rank 0 writes
-/// its file: what it has, with the optimizers' state and gradients of all ranks. The others return
-/// when it is on disk, and throw Error if it could not be written. load_run() reads it on each rank
-/// of any number. In mid-cycle, rank 0 then goes on with what all had collected. Its sums are added
-/// in another order then, so the run goes on to rounding; between steps it goes on to the bit. In
-/// exact mode it also does within a batch, if the call is made in MicroBatch::between. Loaders in
-/// the file then stand in front of the batch in hand.
+/// its file: what it has, with the optimizers' state and gradients of all ranks. Of divided state
+/// (DistributeOptions::zero) each rank writes its parts to that file, or sends them to rank 0 if it
+/// does not find the file. The others return when all is on disk, and throw Error if it could not
+/// be written. load_run() reads it on each rank of any number. In mid-cycle, rank 0 then goes on
+/// with what all had collected. Its sums are added in another order then, so the run goes on to
+/// rounding; between steps it goes on to the bit. In exact mode it also does within a batch, if the
+/// call is made in MicroBatch::between. Loaders in the file then stand in front of the batch in
+/// hand.
 ///
 /// Ranks that have parts of one model (dist::Mesh) each write a file of their own, by another path:
 /// rank 0 of the copies of a part does it. load_run() refuses the file of another part.

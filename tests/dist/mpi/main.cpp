@@ -8,6 +8,8 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -23,6 +25,8 @@
 #include "firn/dist/parallel/layers.h"
 #include "firn/dist/parallel/pipeline.h"
 #include "firn/firn.h"
+#include "firn/io/run.h"
+#include "io/run/parts_file.h"
 
 using namespace firn;
 using dist::Group;
@@ -175,8 +179,47 @@ std::size_t state_of(const Group& group, int zero) {
   return kept;
 }
 
+std::string bytes_of(const std::string& path) {
+  std::ostringstream out;
+  out << std::ifstream(path, std::ios::binary).rdbuf();
+  return out.str();
+}
+
+/// Processes write one file, with and without a path that all can open, and load it.
+void save_and_load(const Group& group) {
+  std::string paths[3];
+  for (int i = 0; i < 3; ++i)
+    paths[i] = "firn-mpi-ranks-" + std::to_string(group.size()) + "-" + std::to_string(i) + ".run";
+  for (int i = 0; i < 3; ++i) {  // of one state, of divided state by offset, and by messages
+    manual_seed(3);
+    nn::MLP net({8, 301, 2});
+    optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.exact = {.quantum = 4}});
+    dist::distribute(opt, group, {.zero = i == 0 ? 0 : 3});
+    const Tensor x = randn({32, 8}), y = zeros({32}, i64);
+    const auto step = [&] {
+      opt.run_batch(32, 8, [&](std::int64_t first, std::int64_t last) {
+        return cross_entropy(net(x.slice(0, first, last)), y.slice(0, first, last));
+      });
+    };
+    step();
+    io::ranks_open_one_file() = i < 2;
+    io::save_run(paths[i], {net, opt});
+    step();
+    io::load_run(paths[i], {net, opt});
+    io::save_run(paths[i], {net, opt});  // what was loaded
+    io::ranks_open_one_file() = true;
+    group.barrier();
+    if (group.rank() == 0 && bytes_of(paths[i]) != bytes_of(paths[0]))
+      throw std::runtime_error("ranks write another file");
+  }
+  group.barrier();
+  for (const std::string& path : paths)
+    if (group.rank() == 0) std::remove(path.c_str());
+}
+
 /// Exact mode has the bits of one rank, the ordinary mode those of as many ranks that are threads.
 void run_training(const Group& group) {
+  save_and_load(group);
   if (trained(group, 4) != trained(Group(), 4)) throw std::runtime_error("exact mode: other bits");
   for (const int zero : {0, 1})
     if (trained(group, 4, zero, true) != trained(Group(), 4, 0, true))
@@ -325,10 +368,10 @@ int main(int argc, char** argv) {
     const struct {
       const char* name;
       void (*run)(const Group&);
-    } modes[] = {{"checks", checks},     {"mismatch", mismatch}, {"late", late},
-                 {"early", early},       {"train", run_training},       {"apart", apart},
-                 {"uncaught", uncaught}, {"loop", loop},         {"bench", bench},
-                 {"unlike", unlike},     {"silent", silent},     {"stages", stages}};
+    } modes[] = {{"checks", checks},     {"mismatch", mismatch},  {"late", late},
+                 {"early", early},       {"train", run_training}, {"apart", apart},
+                 {"uncaught", uncaught}, {"loop", loop},          {"bench", bench},
+                 {"unlike", unlike},     {"silent", silent},      {"stages", stages}};
     for (const auto& m : modes)
       if (mode == m.name) return m.run(group), 0;
     throw std::runtime_error("no mode '" + mode + "'");
