@@ -22,8 +22,6 @@ std::optional<double> number_if(A a, const char* name) {
 Results dot_product_attention(A a) {
   if (a.number("dropout_p", 0) != 0) throw Refused("argument 'dropout_p' makes the result random");
   Tensor q = x(a), k = a.tensor("key"), v = a.tensor("value"), mask = a.tensor_or_none("attn_mask");
-  if (mask.defined() && mask.dtype() != boolean)
-    throw Refused("argument 'attn_mask' is added to the scores");
   const int rank = q.rank();
   if (rank == 3 && k.rank() == 4) {
     q = expand(unsqueeze(q, 0), {k.size(0), q.size(0), q.size(1), q.size(2)});
@@ -31,7 +29,8 @@ Results dot_product_attention(A a) {
     q = unsqueeze(q, 1), k = unsqueeze(k, 1), v = unsqueeze(v, 1);
     if (mask.defined() && mask.rank() == 3) mask = unsqueeze(mask, 1);
   }
-  AttentionOptions options{.mask = mask, .scale = number_if(a, "scale")};
+  AttentionOptions options{.scale = number_if(a, "scale")};
+  (mask.defined() && mask.dtype() != boolean ? options.bias : options.mask) = mask;
   const std::int64_t n = q.size(2), m = k.size(2);
   if (a.flag("is_causal", false)) {  // PyTorch's first query stands at the first key
     if (n == m) {
