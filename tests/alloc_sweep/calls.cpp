@@ -47,7 +47,7 @@ std::string all_of(nn::Module& m) {
 struct Made {
   std::string text = {};
   Tensor tensor = {};
-  std::array<Tensor, 3> gradients = {};
+  std::array<Tensor, 4> gradients = {};
   std::unique_ptr<nn::Module> module = {};
 };
 
