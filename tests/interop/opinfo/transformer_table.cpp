@@ -49,6 +49,7 @@ Results attended(A a) {
                      .window = integer_if(a, "window"),
                      .lengths = a.tensor_or_none("lengths"),
                      .mask = a.tensor_or_none("mask"),
+                     .bias = a.tensor_or_none("bias"),
                      .scale = number_if(a, "scale")})};
 }
 
@@ -126,7 +127,8 @@ std::vector<Entry> transformer_entries() {
       {"nn.functional.scaled_dot_product_attention",
        "input key value attn_mask dropout_p is_causal scale enable_gqa?", Sums::yes,
        dot_product_attention},
-      {"composed.attention", "input k v causal window lengths mask scale", Sums::yes, attended},
+      {"composed.attention", "input k v bias causal window lengths mask scale", Sums::yes,
+       attended},
       {"composed.rope", "input positions offset theta interleaved", Sums::yes, turned},
       {"composed.swiglu", "input up", Sums::no,
        [](A a) -> Results { return {swiglu(x(a), a.tensor("up"))}; }},
