@@ -104,9 +104,10 @@ void check_options(const AttentionOptions& o, const Tensor& q, std::int64_t m) {
   check_device("mask", o.mask);
 }
 
-/// The bias as the op reads it: under autocast one of 16 bits follows q, and f32 stays.
-Tensor bias_of(const AttentionOptions& o, const Tensor& q) {
-  if (!o.bias.defined() || o.bias.dtype() == compute_dtype(q.dtype())) return o.bias;
+/// The bias as the op reads it: under autocast one of 16 bits gets the guard's dtype, and f32
+/// stays.
+Tensor bias_of(const AttentionOptions& o) {
+  if (!o.bias.defined() || size_of(o.bias.dtype()) != 2) return o.bias;
   const Autocasted in(Policy::lower, o.bias);
   return in[0];
 }
@@ -235,7 +236,7 @@ Tensor attention(const Tensor& q_given, const Tensor& k_given, const Tensor& v_g
 
   const std::int64_t b = q.size(0), heads = q.size(1), n = q.size(2), m = k.size(2);
   const Shape pairs = {b, heads, n, m};
-  const Tensor bias = bias_of(options, q);
+  const Tensor bias = bias_of(options);
   check_bias(bias, q, pairs);
   kernels::AttentionArgs args;
   args.scale = options.scale.value_or(
