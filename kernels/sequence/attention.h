@@ -1,4 +1,4 @@
-// Contract of attention: o = softmax(scale q k^T) v for each head, without the matrix of
+// Contract of attention: o = softmax(scale q k^T + bias) v for each head, without the matrix of
 // probabilities. q is [b, hq, n, d], k [b, hk, m, d], v [b, hk, m, dv], o [b, hq, n, dv]; hq is a
 // multiple of hk, and query head h reads key head h / (hq / hk). q, k, v, o and the gradient of o
 // share a floating dtype, and their last axis has stride 1 (or one element); other strides are
@@ -16,7 +16,10 @@ struct AttentionArgs {
   std::int64_t window = 0;  ///< as in math::AttentionBand
   ConstView lengths;        ///< [b] i64 or i32: keys beyond are not seen; data == nullptr: none
   ConstView mask;           ///< bool [b, hq, n, m], any strides: true: seen; data == nullptr: none
-  double dropout = 0;       ///< probability that a probability is dropped
+  /// [b, hq, n, m], any strides, in the operands' dtype or their compute dtype: added to the scaled
+  /// products, in the compute dtype. data == nullptr: none.
+  ConstView bias;
+  double dropout = 0;  ///< probability that a probability is dropped
   /// Row r of the rows [b, hq, n] has math::attention_row_words(m) words from key.offset on; word j
   /// belongs to key j.
   RandomKey key;
@@ -26,7 +29,9 @@ struct AttentionArgs {
 /// dtype or their compute dtype. They do not overlap. One with data == nullptr is not wanted.
 struct AttentionGrads {
   View dq, dk, dv;
-  float dq_beta = 0, dk_beta = 0, dv_beta = 0;
+  /// [b, hq, n, m], where 1 stands for an axis along which the bias was repeated: sums over it.
+  View dbias;
+  float dq_beta = 0, dk_beta = 0, dv_beta = 0, dbias_beta = 0;
 };
 
 struct RopeArgs {
@@ -39,10 +44,10 @@ struct RopeArgs {
 namespace cpu {
 
 /// Writes o, and log_sum_exp [b, hq, n], row-major in the compute dtype, if it has data. A pair
-/// that is not seen enters no sum, whatever k and v hold there. A query that sees no key, or only
-/// scores of -inf, gives 0 and a log_sum_exp of +inf (cuDNN: -inf; the backward passes read both).
-/// FIRN_ATTENTION=cudnn lets hidden NaN of causal calls into sums (settings.h). Throws Error,
-/// before it writes, on a length outside [0, m].
+/// that is not seen enters no sum, whatever k, v and the bias hold there. A query that sees no key,
+/// or only scores of -inf, gives 0 and a log_sum_exp of +inf (cuDNN: -inf; the backward passes read
+/// both). FIRN_ATTENTION=cudnn lets hidden NaN of causal calls into sums (settings.h). Throws
+/// Error, before it writes, on a length outside [0, m].
 void attention(const ConstView& q, const ConstView& k, const ConstView& v,
                const AttentionArgs& args, const View& o, const View& log_sum_exp, Stream stream);
 /// Writes the gradients that have data: beta * old + gradient, summed in the compute dtype and
@@ -59,7 +64,8 @@ void rope(const ConstView& x, const ConstView& positions, const RopeArgs& args, 
 }  // namespace cpu
 
 inline double bytes_of(const AttentionGrads& g) {
-  return detail::bytes_of(g.dq) + detail::bytes_of(g.dk) + detail::bytes_of(g.dv);
+  return detail::bytes_of(g.dq) + detail::bytes_of(g.dk) + detail::bytes_of(g.dv) +
+         detail::bytes_of(g.dbias);
 }
 /// Pairs of a query and a key that the band lets through, of all heads; lengths and masks are not
 /// looked at, since they are on the device.

@@ -17,6 +17,8 @@ namespace {
 
 using namespace ops;
 
+constexpr int kInputs = 4;  ///< q, k, v and the bias, which may be undefined
+
 void check_shapes(const Tensor& q, const Tensor& k, const Tensor& v) {
   FIRN_CHECK(q.rank() == 4 && k.rank() == 4 && v.rank() == 4, "attention",
              "q is [batch, heads, n, d]: insert axes with unsqueeze, swap them with transpose",
@@ -44,6 +46,29 @@ std::uint64_t random_words(std::int64_t rows, std::int64_t m) {
       checked_product("attention", rows, math::attention_row_words(m)));
 }
 
+/// Whether t broadcasts to a shape of 4 axes.
+bool broadcasts_to(const Tensor& t, const Shape& pairs) {
+  if (t.rank() > 4) return false;
+  for (int i = 1; i <= t.rank(); ++i)
+    if (t.size(-i) != 1 && t.size(-i) != pairs[4 - i]) return false;
+  return true;
+}
+
+/// Checks the bias of the scores `pairs` of queries in the dtype of q, which is that after casts.
+void check_bias(const Tensor& bias, const Tensor& q, const Shape& pairs) {
+  if (!bias.defined()) return;
+  FIRN_CHECK(bias.dtype() != boolean, "attention", "give it as mask",
+             "bias {} is bool, and is added to the scores", describe(bias));
+  FIRN_CHECK(bias.dtype() == q.dtype() || bias.dtype() == compute_dtype(q.dtype()), "attention",
+             fmt::format("cast it: bias.to(firn::{})", compute_dtype(q.dtype())),
+             "bias {} has neither the dtype of q {} nor {}", describe(bias), describe(q),
+             compute_dtype(q.dtype()));
+  FIRN_CHECK(broadcasts_to(bias, pairs), "attention", "insert axes with unsqueeze",
+             "bias {} does not broadcast to [batch, heads, n, m] = {}", describe(bias), pairs);
+  FIRN_CHECK(bias.device() == q.device(), "attention", "move it: bias.to(q.device())",
+             "devices differ: bias {} and q {}", describe(bias), describe(q));
+}
+
 /// Checks the numbers, lengths and mask for q [b, heads, n, d] and m keys.
 void check_options(const AttentionOptions& o, const Tensor& q, std::int64_t m) {
   if (o.window)
@@ -67,10 +92,7 @@ void check_options(const AttentionOptions& o, const Tensor& q, std::int64_t m) {
     FIRN_CHECK(o.mask.dtype() == boolean, "attention", "compare it: ne(mask, 0)",
                "mask is bool, got {}", describe(o.mask));
     const Shape pairs = {q.size(0), q.size(1), q.size(2), m};
-    bool fits = o.mask.rank() <= 4;
-    for (int i = 1; fits && i <= o.mask.rank(); ++i)
-      fits = o.mask.size(-i) == 1 || o.mask.size(-i) == pairs[4 - i];
-    FIRN_CHECK(fits, "attention", "insert axes with unsqueeze",
+    FIRN_CHECK(broadcasts_to(o.mask, pairs), "attention", "insert axes with unsqueeze",
                "mask {} does not broadcast to [batch, heads, n, m] = {}", describe(o.mask), pairs);
   }
   const auto check_device = [&q](const char* name, const Tensor& t) {
@@ -80,6 +102,14 @@ void check_options(const AttentionOptions& o, const Tensor& q, std::int64_t m) {
   };
   check_device("lengths", o.lengths);
   check_device("mask", o.mask);
+}
+
+/// The bias as the op reads it: under autocast one of 16 bits gets the guard's dtype, and f32
+/// stays.
+Tensor bias_of(const AttentionOptions& o) {
+  if (!o.bias.defined() || size_of(o.bias.dtype()) != 2) return o.bias;
+  const Autocasted in(Policy::lower, o.bias);
+  return in[0];
 }
 
 /// x if its last axis has stride 1 or one element, else a row-major copy.
@@ -97,8 +127,17 @@ Tensor empty_in_order_of(const Tensor& like, std::int64_t d) {
 }
 
 ConstView view_of(const Tensor& t) { return t.defined() ? t.view() : ConstView{}; }
-ConstView mask_view(const Tensor& mask, const Shape& pairs) {
-  return mask.defined() ? broadcast_to(mask.view(), pairs) : ConstView{};
+/// A mask or a bias of the scores `pairs`.
+ConstView pairs_view(const Tensor& t, const Shape& pairs) {
+  return t.defined() ? broadcast_to(t.view(), pairs) : ConstView{};
+}
+/// The gradient of a bias with an axis for each of the scores'.
+View with_four_axes(View v) {
+  while (v.rank() < 4) {
+    v.shape.insert(0, 1);
+    v.strides.insert(0, 0);
+  }
+  return v;
 }
 
 /// A view [..., n, d] as [batch, heads, n, d]: with three axes the first is the batch.
@@ -122,27 +161,30 @@ ConstView positions_view(const Tensor& positions) {
   return v;
 }
 
-/// The gradients of q, k and v. One that is an input several times cannot be written by one kernel
-/// call: each of its gradients is computed by itself in the compute dtype, and their sum is added.
+/// The gradients of q, k, v and the bias. One that is an input several times cannot be written by
+/// one kernel call: each of its gradients is computed by itself in the compute dtype, and their sum
+/// is added.
 class Gradients {
  public:
-  /// first[i]: the first of q, k and v with the same node as input i.
-  Gradients(Backward& b, const std::array<int, 3>& first) : b_(b), first_(first) {
-    for (int i = 0; i < 3; ++i) shared_[first[i]] |= first[i] != i;
+  /// first[i]: the first of the inputs with the same node as input i.
+  Gradients(Backward& b, const std::array<int, kInputs>& first) : b_(b), first_(first) {
+    for (int i = 0; i < kInputs; ++i) shared_[first[i]] |= first[i] != i;
   }
   kernels::AttentionGrads views() {
     kernels::AttentionGrads grads;
     take(0, grads.dq, grads.dq_beta);
     take(1, grads.dk, grads.dk_beta);
     take(2, grads.dv, grads.dv_beta);
+    take(3, grads.dbias, grads.dbias_beta);
+    if (grads.dbias.data) grads.dbias = with_four_axes(grads.dbias);
     return grads;
   }
   void add_shared() {
-    for (int i = 0; i < 3; ++i) {
+    for (int i = 0; i < kInputs; ++i) {
       if (!own_[i].defined() || first_[i] == i) continue;
       kernels::axpby(1, own_[i].view(), 1, own_[first_[i]].mutable_view(), b_.stream());
     }
-    for (int i = 0; i < 3; ++i)
+    for (int i = 0; i < kInputs; ++i)
       if (own_[i].defined() && first_[i] == i) b_.accumulate(i, own_[i]);
   }
 
@@ -161,20 +203,20 @@ class Gradients {
   }
 
   Backward& b_;
-  std::array<int, 3> first_;
-  std::array<bool, 3> shared_{};
-  std::array<Tensor, 3> own_, kept_;
+  std::array<int, kInputs> first_;
+  std::array<bool, kInputs> shared_{};
+  std::array<Tensor, kInputs> own_, kept_;
 };
 
 /// For each input, the first one that has the same node.
-std::array<int, 3> first_with_node(const Tensor& q, const Tensor& k, const Tensor& v) {
-  const auto* const nq = q.impl()->node.get();
-  const auto* const nk = k.impl()->node.get();
-  const auto* const nv = v.impl()->node.get();
-  std::array<int, 3> first{0, 1, 2};
-  if (nk && nk == nq) first[1] = 0;
-  if (nv && nv == nk) first[2] = first[1];
-  if (nv && nv == nq) first[2] = 0;
+std::array<int, kInputs> first_with_node(const std::array<const Tensor*, kInputs>& inputs) {
+  std::array<int, kInputs> first{};
+  for (std::size_t i = 0; i < kInputs; ++i) {
+    const auto* const node = inputs[i]->defined() ? inputs[i]->impl()->node.get() : nullptr;
+    std::size_t j = 0;
+    while (j < i && !(node && inputs[j]->impl()->node.get() == node)) ++j;
+    first[i] = static_cast<int>(j);
+  }
   return first;
 }
 
@@ -194,13 +236,16 @@ Tensor attention(const Tensor& q_given, const Tensor& k_given, const Tensor& v_g
 
   const std::int64_t b = q.size(0), heads = q.size(1), n = q.size(2), m = k.size(2);
   const Shape pairs = {b, heads, n, m};
+  const Tensor bias = bias_of(options);
+  check_bias(bias, q, pairs);
   kernels::AttentionArgs args;
   args.scale = options.scale.value_or(
       1 / std::sqrt(static_cast<double>(std::max<std::int64_t>(1, q.size(3)))));
   args.causal = options.causal;
   args.window = options.window ? std::min(*options.window, n + m) : 0;
   args.lengths = view_of(options.lengths);
-  args.mask = mask_view(options.mask, pairs);
+  args.mask = pairs_view(options.mask, pairs);
+  args.bias = pairs_view(bias, pairs);
   args.dropout = options.dropout;
   if (args.dropout > 0) {
     if (autograd::wants_attributes()) [[unlikely]]
@@ -213,7 +258,7 @@ Tensor attention(const Tensor& q_given, const Tensor& k_given, const Tensor& v_g
       static_cast<double>(q.numel() + b * heads * n * v.size(3)) * static_cast<double>(m);
   const auto [y, log_sum_exp] = autograd::product(work, autograd::ReadsResult::yes, [&] {
     std::array<Tensor, 2> made{empty_in_order_of(q, v.size(3))};
-    if (autograd::detail::needs_recording({&q, &k, &v}))
+    if (autograd::detail::needs_recording({&q, &k, &v, &bias}))
       made[1] = empty({b, heads, n}, compute_dtype(q.dtype()), q.device());
     kernels::attention(q.view(), k.view(), v.view(), args, made[0].mutable_view(),
                        made[1].defined() ? made[1].mutable_view() : View{}, stream_of(q));
@@ -225,21 +270,23 @@ Tensor attention(const Tensor& q_given, const Tensor& k_given, const Tensor& v_g
                                        {"window", args.window},
                                        {"lengths", &options.lengths},
                                        {"mask", &options.mask}});
-  return record(
-      "attention", y, {&q, &k, &v},
-      {Saved::input(0), Saved::input(1), Saved::input(2), Saved::output(),
-       Saved::other(log_sum_exp), Saved::other(options.lengths), Saved::other(options.mask)},
-      [args, pairs, first = first_with_node(q, k, v)](Backward& back) {
-        kernels::AttentionArgs again = args;
-        again.lengths = view_of(back.saved(5));
-        again.mask = mask_view(back.saved(6), pairs);
-        const Tensor dy = with_unit_stride(back.grad());
-        Gradients gradients(back, first);
-        kernels::attention_backward(dy.view(), back.saved(0).view(), back.saved(1).view(),
-                                    back.saved(2).view(), back.saved(3).view(),
-                                    back.saved(4).view(), again, gradients.views(), back.stream());
-        gradients.add_shared();
-      });
+  return record("attention", y, {&q, &k, &v, &bias},
+                {Saved::input(0), Saved::input(1), Saved::input(2), Saved::output(),
+                 Saved::other(log_sum_exp), Saved::other(options.lengths),
+                 Saved::other(options.mask), Saved::input(3)},
+                [args, pairs, first = first_with_node({&q, &k, &v, &bias})](Backward& back) {
+                  kernels::AttentionArgs again = args;
+                  again.lengths = view_of(back.saved(5));
+                  again.mask = pairs_view(back.saved(6), pairs);
+                  again.bias = pairs_view(back.saved(7), pairs);
+                  const Tensor dy = with_unit_stride(back.grad());
+                  Gradients gradients(back, first);
+                  kernels::attention_backward(dy.view(), back.saved(0).view(), back.saved(1).view(),
+                                              back.saved(2).view(), back.saved(3).view(),
+                                              back.saved(4).view(), again, gradients.views(),
+                                              back.stream());
+                  gradients.add_shared();
+                });
 }
 FIRN_OUT_OF_MEMORY("attention")
 

@@ -47,7 +47,7 @@ std::string all_of(nn::Module& m) {
 struct Made {
   std::string text = {};
   Tensor tensor = {};
-  std::array<Tensor, 3> gradients = {};
+  std::array<Tensor, 4> gradients = {};
   std::unique_ptr<nn::Module> module = {};
 };
 
@@ -225,16 +225,17 @@ TEST_CASE("alloc_sweep: attention and rotary positions, forward and back", "[hos
     sweep_op(10, [&] {
       Generator masks(5);
       const Tensor q = leaf({2, 70, 4, 6}, dtype, 1), k = leaf({2, 2, 135, 6}, dtype, 2);
-      const Tensor v = leaf({2, 2, 135, 5}, dtype, 3);
+      const Tensor v = leaf({2, 2, 135, 5}, dtype, 3), bias = leaf({4, 1, 135}, dtype, 4);
       const Tensor y = attention(transpose(q, 1, 2), k, v,
                                  {.causal = true,
                                   .window = 90,
                                   .lengths = tensor<std::int64_t>({135, 80}, {2}),
                                   .mask = ne(arange(135), full({}, 3, i64)),
+                                  .bias = bias,
                                   .dropout = 0.25,
                                   .generator = &masks});
       y.sum().backward();
-      return Made{.tensor = y, .gradients = {q.grad(), k.grad(), v.grad()}};
+      return Made{.tensor = y, .gradients = {q.grad(), k.grad(), v.grad(), bias.grad()}};
     });
     sweep_op(3, [&] {
       const Tensor x = leaf({2, 4, 3, 6}, dtype, 1);

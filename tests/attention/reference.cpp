@@ -23,6 +23,7 @@ std::string AttentionCase::name() const {
   if (window) s += " window " + std::to_string(window);
   if (!lengths.empty()) s += " lengths";
   if (!mask.empty()) s += " mask " + to_string(mask_shape);
+  if (!bias.empty()) s += " bias " + to_string(bias_shape);
   if (dropout > 0) s += " dropout";
   return s;
 }
@@ -40,20 +41,29 @@ void AttentionCase::take_options(int set, Rng& rng) {
   if (set & 16) dropout = 0.3;
 }
 
+void AttentionCase::take_bias(const Shape& shape, Rng& rng) {
+  bias_shape = shape;
+  bias = rng.uniforms(shape.product(), -2, 2);
+}
+
+std::size_t AttentionCase::place_in(const Shape& shape, std::int64_t batch, std::int64_t head,
+                                    std::int64_t i, std::int64_t j) {
+  const std::int64_t index[] = {batch, head, i, j};
+  std::int64_t position = 0;
+  for (int axis = 0; axis < shape.size(); ++axis) {
+    const std::int64_t size = shape[axis];
+    position = position * size + (size == 1 ? 0 : index[4 - shape.size() + axis]);
+  }
+  return static_cast<std::size_t>(position);
+}
+
 bool AttentionCase::sees(std::int64_t batch, std::int64_t head, std::int64_t i,
                          std::int64_t j) const {
   const std::int64_t place = i + m - n;
   if (causal && j > place) return false;
   if (window && std::abs(j - place) >= window) return false;
   if (!lengths.empty() && j >= lengths[static_cast<std::size_t>(batch)]) return false;
-  if (mask.empty()) return true;
-  const std::int64_t index[] = {batch, head, i, j};
-  std::int64_t position = 0;
-  for (int axis = 0; axis < mask_shape.size(); ++axis) {
-    const std::int64_t size = mask_shape[axis];
-    position = position * size + (size == 1 ? 0 : index[4 - mask_shape.size() + axis]);
-  }
-  return mask[static_cast<std::size_t>(position)] != 0;
+  return mask.empty() || mask[place_in(mask_shape, batch, head, i, j)] != 0;
 }
 
 double AttentionCase::kept(std::int64_t batch, std::int64_t head, std::int64_t i,
@@ -76,7 +86,8 @@ AttentionResults reference(const AttentionCase& c, const AttentionValues& x) {
   const Shape qs = c.q_shape(), ks = c.k_shape(), vs = c.v_shape(), os = c.o_shape();
   const double scale = c.scale.value_or(c.d == 0 ? 1 : 1 / std::sqrt(static_cast<double>(c.d)));
   AttentionResults r{std::vector<double>(x.dout.size()), std::vector<double>(x.q.size()),
-                     std::vector<double>(x.k.size()), std::vector<double>(x.v.size())};
+                     std::vector<double>(x.k.size()), std::vector<double>(x.v.size()),
+                     std::vector<double>(c.bias.size())};
   std::vector<double> p(static_cast<std::size_t>(c.m)), dp(p.size());
   for (std::int64_t b = 0; b < c.b; ++b)
     for (std::int64_t h = 0; h < c.hq; ++h)
@@ -84,15 +95,20 @@ AttentionResults reference(const AttentionCase& c, const AttentionValues& x) {
         const std::int64_t g = h / (c.hq / c.hk);
         double most = -std::numeric_limits<double>::infinity(), sum = 0, delta = 0;
         std::vector<std::int64_t> seen;
+        bool all_infinite = true;
         for (std::int64_t j = 0; j < c.m; ++j) {
           if (!c.sees(b, h, i, j)) continue;
           seen.push_back(j);
           double s = 0;
           for (std::int64_t e = 0; e < c.d; ++e)
             s += x.q[at(qs, b, h, i, e)] * x.k[at(ks, b, g, j, e)];
-          p[static_cast<std::size_t>(j)] = scale * s;
-          most = std::max(most, scale * s);
+          s *= scale;
+          if (!c.bias.empty()) s += c.bias[c.place_in(c.bias_shape, b, h, i, j)];
+          p[static_cast<std::size_t>(j)] = s;
+          most = std::max(most, s);
+          all_infinite = all_infinite && s == -std::numeric_limits<double>::infinity();
         }
+        if (all_infinite) continue;
         for (const std::int64_t j : seen) {
           double& e = p[static_cast<std::size_t>(j)];
           e = std::exp(e - most);
@@ -113,6 +129,7 @@ AttentionResults reference(const AttentionCase& c, const AttentionValues& x) {
         for (const std::int64_t j : seen) {
           const double ds =
               p[static_cast<std::size_t>(j)] * (dp[static_cast<std::size_t>(j)] - delta);
+          if (!c.bias.empty()) r.dbias[c.place_in(c.bias_shape, b, h, i, j)] += ds;
           for (std::int64_t e = 0; e < c.d; ++e) {
             r.dq[at(qs, b, h, i, e)] += scale * ds * x.k[at(ks, b, g, j, e)];
             r.dk[at(ks, b, g, j, e)] += scale * ds * x.q[at(qs, b, h, i, e)];
@@ -122,13 +139,14 @@ AttentionResults reference(const AttentionCase& c, const AttentionValues& x) {
   return r;
 }
 
-AttentionOptions options_of(const AttentionCase& c, Generator& generator) {
+AttentionOptions options_of(const AttentionCase& c, Generator& generator, DType dtype) {
   generator.set(c.key);
   AttentionOptions options;
   options.causal = c.causal;
   if (c.window) options.window = c.window;
   if (!c.lengths.empty()) options.lengths = tensor(c.lengths, {c.b});
   if (!c.mask.empty()) options.mask = make(c.mask, c.mask_shape, boolean);
+  if (!c.bias.empty()) options.bias = make(c.bias, c.bias_shape, c.bias_dtype.value_or(dtype));
   options.scale = c.scale;
   options.dropout = c.dropout;
   options.generator = &generator;
@@ -140,11 +158,15 @@ AttentionResults run_attention(const AttentionCase& c, const AttentionValues& x,
   const Tensor k = make(x.k, c.k_shape(), dtype).set_requires_grad();
   const Tensor v = make(x.v, c.v_shape(), dtype).set_requires_grad();
   Generator generator;
-  const Tensor o = attention(q, k, v, options_of(c, generator));
+  const AttentionOptions options = options_of(c, generator, dtype);
+  Tensor bias = options.bias;
+  if (bias.defined()) bias.set_requires_grad();
+  const Tensor o = attention(q, k, v, options);
   CHECK(o.shape() == c.o_shape());
   CHECK(o.dtype() == dtype);
   backward(o, {.seed = make(x.dout, c.o_shape(), dtype)});
-  return {values_of(o), values_of(q.grad()), values_of(k.grad()), values_of(v.grad())};
+  return {values_of(o), values_of(q.grad()), values_of(k.grad()), values_of(v.grad()),
+          bias.defined() ? values_of(bias.grad()) : std::vector<double>()};
 }
 
 AttentionResults run_composed(const AttentionCase& c, const AttentionValues& x, DType dtype) {
@@ -162,11 +184,17 @@ AttentionResults run_composed(const AttentionCase& c, const AttentionValues& x, 
         for (std::int64_t j = 0; j < c.m; ++j) seen.push_back(c.sees(b, h, i, j));
   const Tensor mask = make(seen, {c.b, c.hq, c.n, c.m}, boolean);
   const double scale = c.scale.value_or(1 / std::sqrt(static_cast<double>(c.d)));
-  const Tensor scores = matmul(q, transpose(repeat(k, c.d), -1, -2)) * scale;
+  Tensor scores = matmul(q, transpose(repeat(k, c.d), -1, -2)) * scale;
+  Tensor bias;
+  if (!c.bias.empty()) {
+    bias = make(c.bias, c.bias_shape, c.bias_dtype.value_or(dtype)).set_requires_grad();
+    scores = scores + cast(bias, dtype);
+  }
   const Tensor p = softmax(where(mask, scores, -std::numeric_limits<double>::infinity()));
   const Tensor o = matmul(p, repeat(v, c.dv));
   backward(o, {.seed = make(x.dout, c.o_shape(), dtype)});
-  return {values_of(o), values_of(q.grad()), values_of(k.grad()), values_of(v.grad())};
+  return {values_of(o), values_of(q.grad()), values_of(k.grad()), values_of(v.grad()),
+          bias.defined() ? values_of(bias.grad()) : std::vector<double>()};
 }
 
 double relative_error(const std::vector<double>& got, const std::vector<double>& want) {

@@ -20,6 +20,9 @@ struct AttentionCase {
   std::vector<std::int64_t> lengths = {};  ///< empty: none
   Shape mask_shape = {};                   ///< of `mask`
   std::vector<double> mask = {};           ///< 0 or 1; empty: none
+  Shape bias_shape = {};                   ///< of `bias`
+  std::vector<double> bias = {};           ///< empty: none
+  std::optional<DType> bias_dtype = {};    ///< else that of the operands
   std::optional<double> scale = {};
   double dropout = 0;
   RandomKey key{7, 3, nullptr};
@@ -32,6 +35,11 @@ struct AttentionCase {
 
   /// Gives it the options that are the bits of `set`: causal, window, lengths, mask, dropout.
   void take_options(int set, Rng& rng);
+  /// Gives it a random bias of that shape.
+  void take_bias(const Shape& shape, Rng& rng);
+  /// Which element of a tensor that broadcasts to [b, hq, n, m] a pair reads.
+  static std::size_t place_in(const Shape& shape, std::int64_t batch, std::int64_t head,
+                              std::int64_t i, std::int64_t j);
   bool sees(std::int64_t batch, std::int64_t head, std::int64_t i, std::int64_t j) const;
   /// 0 for a pair that dropout drops, else 1/(1 - dropout).
   double kept(std::int64_t batch, std::int64_t head, std::int64_t i, std::int64_t j) const;
@@ -45,11 +53,13 @@ AttentionValues random_values(const AttentionCase& c, Rng& rng, DType dtype);
 
 struct AttentionResults {
   std::vector<double> o, dq, dk, dv;
+  std::vector<double> dbias = {};  ///< empty without a bias
 };
 AttentionResults reference(const AttentionCase& c, const AttentionValues& x);
 
-/// The options of the case on the default device; `generator` is set to its key.
-AttentionOptions options_of(const AttentionCase& c, Generator& generator);
+/// The options of the case on the default device, for operands of that dtype; `generator` is set to
+/// its key.
+AttentionOptions options_of(const AttentionCase& c, Generator& generator, DType dtype = f64);
 /// attention() and its gradients on the default device.
 AttentionResults run_attention(const AttentionCase& c, const AttentionValues& x, DType dtype);
 /// The same by matmul, where, softmax and matmul in that dtype; without dropout, and every query

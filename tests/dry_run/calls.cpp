@@ -90,6 +90,13 @@ void add_attention(std::vector<LargeCall>& calls, DType t) {
   add("attention, causal, grouped heads", {2, 4, 130, 16}, {2, 2, 150, 16}, {.causal = true});
   add("attention with lengths", {2, 2, 70, 16}, {2, 2, 140, 16}, {.lengths = indices({2}, 100)});
   add("attention with dropout", {2, 2, 70, 16}, {2, 2, 70, 16}, {.dropout = 0.25});
+  for (const Shape& bias : {Shape{2, 4, 130, 150}, Shape{4, 1, 150}, Shape{130, 150}}) {
+    calls.push_back({"attention with a bias",
+                     {values({2, 4, 130, 16}, t), values({2, 2, 150, 16}, t), values(bias, t)},
+                     [](const Operands& x) {
+                       return attention(x[0], x[1], x[1], {.causal = true, .bias = x[2]});
+                     }});
+  }
   calls.push_back(
       {"rope", {values({4, 6, 70, 32}, t)}, [](const Operands& x) { return rope(x[0]); }});
   calls.push_back({"rope of given positions",

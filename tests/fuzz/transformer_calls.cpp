@@ -63,6 +63,13 @@ AttentionOptions attention_options(Draw& d, const Tensor& q, const Tensor& k) {
     while (!shape.empty() && d.chance(20)) shape.erase(0);
     options.mask = fitting(d, shape, boolean);
   }
+  if (d.chance(30)) {
+    Shape shape = {size(q, 0), size(q, 1), size(q, 2), size(k, 2)};
+    for (auto& n : shape)
+      if (d.chance(40)) n = 1;
+    while (!shape.empty() && d.chance(20)) shape.erase(0);
+    options.bias = fitting(d, shape, d.chance(50) ? q.dtype() : f32);
+  }
   if (d.chance(30)) options.scale = d.chance(50) ? 0.3 : d.real("scale");
   if (d.chance(25)) options.dropout = d.chance(80) ? 0.25 : d.real("dropout");
   return options;
@@ -134,6 +141,7 @@ Results self_attended(Draw& d) {
   nn::SeenKeys seen;
   if (d.chance(20)) seen.lengths = d.index({batch}, m + 1);
   if (d.chance(20)) seen.mask = fitting(d, {n, m}, boolean);
+  if (d.chance(20)) seen.bias = fitting(d, {n, m}, options.dtype);
   const Tensor x = fitting(d, {batch, n, width}, options.dtype);
   Results all;
   if (memory) {

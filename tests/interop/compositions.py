@@ -81,19 +81,23 @@ def seen_pairs(q, k, causal=False, window=None, lengths=None, mask=None):
     return seen if mask is None else seen & mask
 
 
-def attention(q, k, v, causal=False, window=None, lengths=None, mask=None, scale=None):
+def attention(q, k, v, bias=None, causal=False, window=None, lengths=None, mask=None, scale=None):
     gqa = q.size(1) != k.size(1)
     seen = seen_pairs(q, k, causal, window, lengths, mask)
+    if bias is not None:
+        added = bias if seen is None else torch.where(seen, bias, -torch.inf)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=added, scale=scale, enable_gqa=gqa)
     if seen is None or causal and window is lengths is mask is None and q.size(2) == k.size(2):
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, enable_gqa=gqa)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=scale, enable_gqa=gqa)
 
 
 def attention_samples(random):
-    def sample(b, h, hk, n, m, d, dv, strided=False, **options):
+    def sample(b, h, hk, n, m, d, dv, strided=False, bias=None, **options):
         tensor = random.heads if strided else random.tensor
-        length = d + dv + max(m, n * h // max(hk, 1))
-        return Sample(tensor(b, h, n, d), [tensor(b, hk, m, d), tensor(b, hk, m, dv)], options, length)
+        length = d + dv + max(m, n * h // max(hk, 1)) + (0 if bias is None else b * h * n)
+        added = [] if bias is None else [random.tensor(*bias)]
+        return Sample(tensor(b, h, n, d), [tensor(b, hk, m, d), tensor(b, hk, m, dv), *added], options, length)
 
     yield sample(2, 3, 3, 5, 7, 4, 4)
     yield sample(2, 4, 2, 33, 33, 8, 8, causal=True)
@@ -111,6 +115,11 @@ def attention_samples(random):
     yield sample(1, 4, 2, 200, 131, 16, 65, strided=True)
     yield sample(2, 2, 2, 140, 140, 64, 64, strided=True, causal=True, window=50, lengths=torch.tensor([140, 77]))
     yield sample(1, 2, 1, 70, 260, 9, 9, mask=random.mask(1, 2, 70, 260), window=100)
+    yield sample(2, 4, 2, 9, 12, 8, 5, bias=(4, 9, 12))
+    yield sample(2, 4, 1, 12, 12, 8, 8, bias=(12, 12), causal=True, scale=0.4)
+    yield sample(2, 2, 2, 70, 90, 16, 16, bias=(2, 1, 1, 90))
+    yield sample(2, 4, 2, 33, 40, 8, 8, bias=(4, 1, 40), lengths=torch.tensor([40, 7]), strided=True)
+    yield sample(1, 2, 1, 70, 150, 9, 9, bias=(1, 2, 70, 150), window=60, causal=True)
     yield sample(0, 2, 1, 4, 4, 4, 4)
     yield sample(2, 2, 1, 0, 4, 4, 4)
     yield sample(2, 2, 1, 4, 4, 4, 0)
@@ -293,7 +302,7 @@ def grouped_attention(x, weight, out_weight, bias=None, out_bias=None, heads=1, 
     width = weight.size(0) // (heads + 2 * key_heads)
     parts = F.linear(x, weight, bias).unflatten(2, (-1, width)).transpose(1, 2).split([heads, key_heads, key_heads], 1)
     q, k, v = parts if theta is None else [*(turned(t, None, 0, theta, interleaved) for t in parts[:2]), parts[2]]
-    y = attention(q, k, v, causal, window, lengths)
+    y = attention(q, k, v, None, causal, window, lengths)
     return F.linear(y.transpose(1, 2).flatten(2), out_weight, out_bias)
 
 

@@ -22,6 +22,10 @@ struct AttentionOptions {
   Tensor lengths = {};
   /// bool, broadcastable to [batch, heads, n, m]: true where a query may see a key.
   Tensor mask = {};
+  /// Floating, broadcastable to [batch, heads, n, m]: added to the scores after `scale`, as in
+  /// ALiBi, T5 and Swin. It is f32 (f64 for f64 operands) or has the dtype of q. It may require a
+  /// gradient. -inf gives the probability 0.
+  Tensor bias = {};
   /// The scores are scale times the products of queries and keys. Default: 1/sqrt(d).
   std::optional<double> scale = {};
   /// Each probability is zero with this probability, else divided by 1 - dropout. In [0, 1).
@@ -29,23 +33,28 @@ struct AttentionOptions {
   Generator* generator = nullptr;  ///< of dropout; null: default_generator()
 };
 
-/// softmax(scale q kᵀ) v in each head (Vaswani et al. 2017), as one op: the matrix of probabilities
-/// is never held (Dao et al. 2022). q [batch, heads, n, d], k [batch, key_heads, m, d] and v
-/// [batch, key_heads, m, dv] give [batch, heads, n, dv]. `heads` is a multiple of `key_heads`:
-/// heads 0 to heads/key_heads - 1 read key head 0, and so on (Ainslie et al. 2023, "GQA"). A pair
-/// that several options hide or show is seen only if all of them show it.
+/// softmax(scale q kᵀ + bias) v in each head (Vaswani et al. 2017), as one op: the matrix of
+/// probabilities is never held (Dao et al. 2022). q [batch, heads, n, d], k [batch, key_heads, m,
+/// d] and v [batch, key_heads, m, dv] give [batch, heads, n, dv]. `heads` is a multiple of
+/// `key_heads`: heads 0 to heads/key_heads - 1 read key head 0, and so on (Ainslie et al. 2023,
+/// "GQA"). A pair that several options hide or show is seen only if all of them show it.
 ///
-/// A pair that is not seen enters no sum, so a NaN in a key or value reaches only the queries that
-/// see it. A query that sees no key gives 0 and gets the gradient 0; so does one whose scores are
-/// all -inf. Sums of values are divided at the end, so they overflow if values near the largest f32
-/// meet many keys. On a GPU with FIRN_ATTENTION=cudnn a causal call in 16 bits may spread a NaN or
-/// an infinity to queries and keys nearby.
+/// A pair that is not seen enters no sum, so a NaN in a key, value or bias reaches only the queries
+/// that see it. A query that sees no key gives 0 and gets the gradient 0; so does one whose scores
+/// are all -inf. Sums of values are divided at the end, so they overflow if values near the largest
+/// f32 meet many keys. On a GPU with FIRN_ATTENTION=cudnn a causal call in 16 bits may spread a NaN
+/// or an infinity to queries and keys nearby.
 ///
 /// Scores, softmax and sums are f32 (f64 for f64 operands). For f16 and bf16 the probabilities and
 /// their gradients are rounded to that dtype between two products, as those of PyTorch are. Each
-/// gradient is rounded once. Under autocast the op runs in the guard's dtype. Backward keeps q, k,
-/// v, the result and one number a query; dropout is drawn again from its key. If cuDNN computes the
-/// gradients on a GPU, it uses up to 256 MiB of workspace meanwhile.
+/// gradient is rounded once. Under autocast the op runs in the guard's dtype, but a bias in f32
+/// stays f32. Backward keeps q, k, v, the bias, the result and one number a query; dropout is drawn
+/// again from its key. If cuDNN computes the gradients on a GPU, it uses up to 256 MiB of workspace
+/// meanwhile.
+///
+/// The gradient of the bias is that of the scores, summed over the axes along which the bias was
+/// repeated. It takes the products of queries and keys and of gradients and values once more. On a
+/// GPU a call with a bias never goes to cuDNN.
 ///
 /// Operands whose last axis has stride 1 are not copied, e.g. the transposed views [batch, n,
 /// heads, d] of a fused projection. If q is such a view, so is the result: its reshape to [batch,

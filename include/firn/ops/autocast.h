@@ -27,10 +27,10 @@
 //                       channel (which may have f32 parameters), embedding and other indexing,
 //                       views, pad; every in-place form keeps what it writes
 //
-// An f16 and a bf16 operand together give f32. clamp() by tensors is one of the third row. f64 and
-// integer tensors are not cast, so a gradient check gives the same result inside and outside.
-// Operands that still differ throw, as without a guard. An operand that already has the dtype is
-// not cast: a model held in f16 is not cast again.
+// A bias of attention() stays f32 if it is. An f16 and a bf16 operand together give f32. clamp() by
+// tensors is one of the third row. f64 and integer tensors are not cast, so a gradient check gives
+// the same result inside and outside. Operands that still differ throw, as without a guard. An
+// operand that already has the dtype is not cast: a model held in f16 is not cast again.
 //
 // Casts are recorded, so gradients come back in each tensor's own dtype. For an f32 operand of a
 // matrix product no 16-bit gradient is made: the GEMM of its gradient reads 16-bit operands and

@@ -1,17 +1,14 @@
-// The gradients of attention on the CPU. With probabilities p = e^(scale q k - log_sum_exp),
+// The gradients of attention on the CPU. With probabilities p = e^(scale q k + bias - log_sum_exp),
 //   dv = p^T do,  dp = do v^T,  ds = p (dp - delta),  delta = sum of do o,
-//   dq = scale ds k,  dk = scale ds^T q.
+//   dq = scale ds k,  dk = scale ds^T q,  dbias = ds (bias_gradient.cpp).
 // A task takes a chunk of a key head's blocks of keys, every chunks-th one, since under a causal
 // mask the first blocks are seen most. It adds dk and dv of one block after the other over all
 // queries that see it, and dq into a sum of its own. The sums of the chunks are added in their
 // order. Chunks and waves of heads depend on the shape alone.
-#include <cmath>
-
-#include "kernels/sequence/attention.h"
-#include "kernels/cpu/attention/tile_scratch.h"
+#include "kernels/cpu/attention/gradient_block.h"
 #include "kernels/cpu/device/scratch.h"
 #include "kernels/cpu/device/transpose.h"
-#include "kernels/math/rows.h"
+#include "kernels/sequence/attention.h"
 
 namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
@@ -35,7 +32,7 @@ class Backward {
         sizes_(q, k, v),
         scale_(C(args.scale)),
         masks_(sizes_, args),
-        dropout_(sizes_, args),
+        gradient_(sizes_, args),
         products_(q.dtype) {
     const std::int64_t d = sizes_.depth, dv = sizes_.value_depth;
     q_left_ = query_parts_.add(products_.left_bytes(kQueryBlock, d));
@@ -53,7 +50,7 @@ class Backward {
     p_ = parts_.add(kBlockPairs * kBytes);
     ds_ = parts_.add(kBlockPairs * kBytes);
     rounded_ = parts_.add(kBlockPairs * 2);
-    words_ = parts_.add(dropout_.on ? kBlockPairs * 4 : 0);
+    words_ = parts_.add(gradient_.dropout().on ? kBlockPairs * 4 : 0);
     left_ = parts_.add(products_.left_bytes(kQueryBlock, kKeyBlock));
     right_ = parts_.add(products_.right_bytes(kQueryBlock, kKeyBlock));
     dk_ = parts_.add(d * kKeyBlock * kBytes);
@@ -97,7 +94,6 @@ class Backward {
   }
 
  private:
-  using V = Tile<C>;
   static constexpr std::int64_t kBytes = sizeof(C);
 
   /// Where something is: block `block` of head `head` of a batch entry.
@@ -154,23 +150,7 @@ class Backward {
              turned(dout, rows, dv, to + do_turned_),
              is_finite(q, rows, d),
              is_finite(dout, rows, dv)};
-    C* const delta = reinterpret_cast<C*>(to + delta_);
-    alignas(64) C x_buffer[kRow], y_buffer[kRow];
-    for (std::int64_t r = 0; r < rows; ++r) {
-      C sum(0);
-      for (std::int64_t c = 0; c < dv; c += kRow) {
-        const std::int64_t n = std::min(kRow, dv - c);
-        const C* x =
-            load_row(advance(dout.data, dout.dtype, r * dout.row + c), dout.dtype, 1, n, x_buffer);
-        const C* y = load_row(advance(o.data, o.dtype, r * o.row + c), o.dtype, 1, n, y_buffer);
-        V terms(0);
-        std::int64_t k = 0;
-        for (; k + V::size <= n; k += V::size) terms += V::load(x + k) * V::load(y + k);
-        for (; k < n; ++k) sum += x[k] * y[k];
-        for (int lane = 0; lane < V::size; ++lane) sum += terms[lane];
-      }
-      delta[r] = sum;
-    }
+    sum_products(dout, o, rows, dv, reinterpret_cast<C*>(to + delta_));
   }
 
   void pack_keys(std::int64_t i) {
@@ -222,19 +202,10 @@ class Backward {
     C *const p = reinterpret_cast<C*>(memory + p_), *const ds = reinterpret_cast<C*>(memory + ds_);
     products_.multiply(rows, cols, d, state.q, k + k_turned_, p, sizes_.key_block, false);
     products_.multiply(rows, cols, dv, state.dout, k + v_turned_, ds, sizes_.key_block, false);
-    auto* const words = reinterpret_cast<std::uint32_t*>(memory + words_);
-    if (dropout_.on) dropout_.words(row_number(at), block, words);
     const C* const delta = reinterpret_cast<const C*>(query_panel(queries) + delta_);
-    const C* const stats = stats_ + row_number(at);
-    for (std::int64_t r = 0; r < rows; ++r) {
-      const std::int64_t o = r * sizes_.key_block;
-      gradient_row(p + o, ds + o, cols, stats[r], delta[r],
-                   dropout_.on ? words + r * kKeyBlock : nullptr);
-    }
-    if (cover == Cover::some) {
-      mask.hide(block, p, sizes_.key_block, C(0));
-      mask.hide(block, ds, sizes_.key_block, C(0));
-    }
+    const std::int64_t row = row_number(at);
+    gradient_(mask, cover, block, at.b, at.head, row, stats_ + row, delta,
+              reinterpret_cast<std::uint32_t*>(memory + words_), p, ds);
     if (grads_.dv.data) {
       const Matrix factor = as_factor(p, sizes_.key_block, block, sizes_.dtype, memory + rounded_);
       if (cover == Cover::some && !state.do_finite) {
@@ -294,32 +265,6 @@ class Backward {
                      upright ? 1 : sizes_.key_block);
   }
 
-  /// From products q k in p and do v in ds: the probabilities (after dropout, but for its factor)
-  /// and ds.
-  void gradient_row(C* p, C* ds, std::int64_t cols, C log_sum_exp, C delta,
-                    const std::uint32_t* words) const {
-    const math::ShiftedExp<V> probability{V(log_sum_exp)};
-    const math::SoftmaxGrad<V> grad{V(delta)};
-    const V scale(scale_);
-    if (!words) {
-      for_tiles<C>(cols, [&](std::int64_t i) {
-        const V prob = probability(V::load(p + i) * scale);
-        prob.store(p + i);
-        grad(V::load(ds + i), prob).store(ds + i);
-      });
-      return;
-    }
-    const C share(dropout_.share);
-    for (std::int64_t c = 0; c < cols; ++c)
-      ds[c] = words[c] >= dropout_.threshold ? ds[c] * share : C(0);
-    for_tiles<C>(cols, [&](std::int64_t i) {
-      const V prob = probability(V::load(p + i) * scale);
-      prob.store(p + i);
-      grad(V::load(ds + i), prob).store(ds + i);
-    });
-    for (std::int64_t c = 0; c < cols; ++c) p[c] = words[c] >= dropout_.threshold ? p[c] : C(0);
-  }
-
   /// Writes dk and dv of a block of keys from their sums, of which the first `cols`
   /// columns have been computed; the gradients of other keys are 0.
   void write_keys(const Place& at, std::int64_t cols, char* memory) const {
@@ -342,7 +287,7 @@ class Backward {
                        buffer);
     };
     write(grads_.dk, grads_.dk_beta, dk_, sizes_.depth, scale_);
-    write(grads_.dv, grads_.dv_beta, dv_, sizes_.value_depth, C(dropout_.share));
+    write(grads_.dv, grads_.dv_beta, dv_, sizes_.value_depth, C(gradient_.dropout().share));
   }
 
   /// Adds the chunks' sums of a block of queries, and writes dq.
@@ -372,7 +317,7 @@ class Backward {
   AttentionSizes sizes_;
   C scale_;
   PairMasks masks_;
-  AttentionDropout dropout_;
+  GradientBlock<C> gradient_;
   Products<C> products_;
   // Offsets within the panels of a block of queries, of a block of keys, and a task's scratch.
   Parts query_parts_, key_parts_, parts_;
@@ -397,12 +342,14 @@ class Backward {
 void attention_backward(const ConstView& dout, const ConstView& q, const ConstView& k,
                         const ConstView& v, const ConstView& o, const ConstView& log_sum_exp,
                         const AttentionArgs& args, const AttentionGrads& grads, Stream) {
-  if (q.shape[0] == 0 || k.shape[1] == 0) return;
-  if (q.dtype == DType::f64) {
-    Backward<double>(dout, q, k, v, o, log_sum_exp, args, grads).run();
-  } else {
-    Backward<float>(dout, q, k, v, o, log_sum_exp, args, grads).run();
-  }
+  const auto run = [&]<class C>(C) {
+    if (grads.dbias.data)
+      write_bias_gradient<C>(dout, q, k, v, o, log_sum_exp, args, grads.dbias, grads.dbias_beta);
+    if (!grads.dq.data && !grads.dk.data && !grads.dv.data) return;
+    if (q.shape[0] == 0 || k.shape[1] == 0) return;
+    Backward<C>(dout, q, k, v, o, log_sum_exp, args, grads).run();
+  };
+  q.dtype == DType::f64 ? run(double()) : run(float());
 }
 
 }  // namespace firn::kernels::cpu::FIRN_ISA

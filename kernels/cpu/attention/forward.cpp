@@ -3,10 +3,11 @@
 // far. A block of queries is one task, so the order of its sums depends on the shape alone.
 #include <cmath>
 
-#include "kernels/sequence/attention.h"
+#include "kernels/cpu/attention/score_bias.h"
 #include "kernels/cpu/attention/tile_scratch.h"
 #include "kernels/cpu/device/scratch.h"
 #include "kernels/math/rows.h"
+#include "kernels/sequence/attention.h"
 
 namespace firn::kernels::cpu::FIRN_ISA {
 namespace {
@@ -25,6 +26,7 @@ class Forward {
         stats_(log_sum_exp),
         sizes_(q, k, v),
         scale_(C(args.scale)),
+        bias_(args),
         masks_(sizes_, args),
         dropout_(sizes_, args),
         products_(q.dtype) {
@@ -111,8 +113,8 @@ class Forward {
       if (cover == Cover::none) continue;
       const char* const keys = panel(head, j);
       products_.multiply(rows, block.cols, sizes_.depth, q, keys, scores, sizes_.key_block, false);
-      const bool whole = cover == Cover::all && block.cols % V::size == 0;
-      if (!whole) scale_and_hide(mask, block, scores);
+      const bool whole = cover == Cover::all && block.cols % V::size == 0 && !bias_.given();
+      if (!whole) scale_and_hide(mask, block, b, query_head, scores);
       const C scale = whole ? scale_ : C(1);
       for (std::int64_t r = 0; r < rows; ++r) {
         const C before = max[r];
@@ -152,12 +154,16 @@ class Forward {
     }
   }
 
-  /// Scales products, then writes -inf for hidden pairs and for the rest of a row's last tile.
-  void scale_and_hide(const PairMasks::OfHead& mask, const PairBlock& block, C* scores) const {
+  /// Scales products and adds the bias, then writes -inf for hidden pairs and for the rest of a
+  /// row's last tile.
+  void scale_and_hide(const PairMasks::OfHead& mask, const PairBlock& block, std::int64_t b,
+                      std::int64_t head, C* scores) const {
     const std::int64_t whole = math::ceil_div(block.cols, V::size) * V::size;
+    const bool biased = bias_.given();
+    if (biased) bias_.add(b, head, block, scores, sizes_.key_block);
     for (std::int64_t r = 0; r < block.rows; ++r) {
       C* const row = scores + r * sizes_.key_block;
-      for (std::int64_t c = 0; c < block.cols; ++c) row[c] *= scale_;
+      for (std::int64_t c = 0; c < block.cols && !biased; ++c) row[c] *= scale_;
       std::fill(row + block.cols, row + whole, C(-HUGE_VALF));
     }
     mask.hide(block, scores, sizes_.key_block, C(-HUGE_VALF));
@@ -192,6 +198,7 @@ class Forward {
   const View &o_, &stats_;
   AttentionSizes sizes_;
   C scale_;
+  ScoreBias<C> bias_;
   PairMasks masks_;
   AttentionDropout dropout_;
   Products<C> products_;

@@ -28,7 +28,7 @@ bool is_aligned(const ConstView& x) {
 }
 
 /// Whether cuDNN may be asked for a call with these options and arrays. Not:
-///  - with lengths, mask, window or dropout, nor in f32 and f64;
+///  - with lengths, mask, bias, window or dropout, nor in f32 and f64;
 ///  - for a causal call, unless FIRN_ATTENTION=cudnn: a NaN in a value that is not seen would reach
 ///    the queries of its tile. Queries before the first key are never taken;
 ///  - for a scale that is not positive, as cuDNN scales the maximum of the products;
@@ -38,7 +38,8 @@ bool asks_cudnn(const ConstView& q, const ConstView& k, const AttentionArgs& arg
   const AttentionPath path = attention_path().load(std::memory_order_relaxed);
   if (path == AttentionPath::own || (args.causal && path != AttentionPath::cudnn)) return false;
   if (q.dtype != DType::f16 && q.dtype != DType::bf16) return false;
-  if (args.lengths.data || args.mask.data || args.window > 0 || args.dropout > 0) return false;
+  if (args.lengths.data || args.mask.data || args.bias.data) return false;
+  if (args.window > 0 || args.dropout > 0) return false;
   if (!(static_cast<float>(args.scale) > 0)) return false;
   if (q.shape[2] < 2 || (args.causal && q.shape[2] > k.shape[2])) return false;
   for (const ConstView& x : arrays)

@@ -1,8 +1,8 @@
 // The gradients of attention by firn's kernels, without atomics. One pass has a tile of keys in
 // each block and adds dk and dv over the queries that see it; the other has a tile of queries and
 // adds dq over the keys. Formulas: kernels/cpu/attention/backward.cpp.
+#include "kernels/cuda/attention/gradient.cuh"
 #include "kernels/cuda/attention/parts.h"
-#include "kernels/cuda/attention/tiles.cuh"
 
 namespace firn::kernels::cuda {
 namespace {
@@ -24,55 +24,7 @@ static __global__ void delta_kernel(HeadsIn<T> dout, HeadsIn<T> o, std::int64_t 
   }
 }
 
-template <class T, class C>
-struct BackwardIn {
-  HeadsIn<T> dout, q, k, v;
-  const C* log_sum_exp;
-  const C* delta;
-};
-
-/// The weights of a tile: p as dv needs it, but for the factor of dropout, and ds.
-template <class C, int kTile, class T>
-__device__ void gradient_tile(const AttentionProblem<C>& problem, const BackwardIn<T, C>& in,
-                              std::int64_t b, std::int64_t head, std::int64_t query,
-                              std::int64_t key, std::int64_t length, bool all,
-                              AttentionShared<C, kTile>& shared, TilePart<C, kTile>& p,
-                              TilePart<C, kTile>& ds) {
-  using Part = TilePart<C, kTile>;
-  const std::int64_t key_head = head / problem.group;
-  multiply_rows(in.q.at(b, head), query, in.k.at(b, key_head), key, shared, p);
-  multiply_rows(in.dout.at(b, head), query, in.v.at(b, key_head), key, shared, ds);
-  __syncthreads();  // the tile before has been read
-#pragma unroll
-  for (int a = 0; a < Part::kPer; ++a) {
-    const std::int64_t i = query + Part::row(a);
-    const bool inside = i < problem.band.queries;
-    const std::int64_t number = (b * problem.heads + head) * problem.band.queries + i;
-    const C shift = inside ? math::backward_shift(in.log_sum_exp[number]) : C(0);
-    const C delta = inside ? in.delta[number] : C(0);
-#pragma unroll
-    for (int c = 0; c < Part::kPer; ++c) {
-      const std::int64_t j = key + Part::column(c);
-      const bool seen = all || problem.sees(b, head, i, j, length);
-      shared.seen[Part::row(a)][Part::column(c)] = seen;
-      if (!seen) {
-        p.x[a][c] = ds.x[a][c] = C(0);
-        continue;
-      }
-      const C probability = math::ShiftedExp<C>{shift}(problem.scale * p.x[a][c]);
-      C kept = probability, dp = ds.x[a][c];
-      if (problem.drops) {
-        const bool keeps = problem.keeps(b, head, i, j);
-        kept = keeps ? probability : C(0);
-        dp = keeps ? dp * problem.share : C(0);
-      }
-      p.x[a][c] = kept;
-      ds.x[a][c] = math::SoftmaxGrad<C>{delta}(dp, probability);
-    }
-  }
-}
-
-template <class T, class C, int kTile>
+template <class T, class C, int kTile, bool kBias>
 static __global__ void __launch_bounds__(kSide* kSide)
     keys_kernel(AttentionProblem<C> problem, BackwardIn<T, C> in, HeadsOut dk, HeadsOut dv,
                 std::int64_t tiles, std::int64_t key_heads, std::int64_t chunks) {
@@ -93,7 +45,7 @@ static __global__ void __launch_bounds__(kSide* kSide)
       const std::int64_t query = i * kTile;
       const bool all = problem.sees_all(query, key, kTile, length);
       Part p, ds;
-      gradient_tile(problem, in, at.b, head, query, key, length, all, shared, p, ds);
+      gradient_tile<kBias>(problem, in, at.b, head, query, key, length, all, shared, p, ds);
       if (dv.data) {
         publish(p, shared);
         add_weighted<true>(in.dout.at(at.b, head), query, at.column, all, shared, dv_sum);
@@ -110,7 +62,7 @@ static __global__ void __launch_bounds__(kSide* kSide)
              problem.share);
 }
 
-template <class T, class C, int kTile>
+template <class T, class C, int kTile, bool kBias>
 static __global__ void __launch_bounds__(kSide* kSide)
     queries_kernel(AttentionProblem<C> problem, BackwardIn<T, C> in, HeadsOut dq,
                    std::int64_t tiles, std::int64_t chunks) {
@@ -126,7 +78,7 @@ static __global__ void __launch_bounds__(kSide* kSide)
   for (std::int64_t j = range.first; j < range.end; ++j) {
     const bool all = problem.sees_all(query, j * kTile, kTile, length);
     Part p, ds;
-    gradient_tile(problem, in, at.b, at.head, query, j * kTile, length, all, shared, p, ds);
+    gradient_tile<kBias>(problem, in, at.b, at.head, query, j * kTile, length, all, shared, p, ds);
     publish(ds, shared);
     add_weighted<false>(in.k.at(at.b, at.head / problem.group), j * kTile, at.column, all, shared,
                         sum);
@@ -135,41 +87,55 @@ static __global__ void __launch_bounds__(kSide* kSide)
              problem.scale);
 }
 
+/// The gradients of q, k and v that are wanted.
+template <bool kBias, class T, class C>
+void launch_gradients(const AttentionProblem<C>& problem, const BackwardIn<T, C>& in,
+                      std::int64_t batch, std::int64_t key_heads, const AttentionGrads& grads,
+                      Stream stream) {
+  constexpr int kTile = kTileOf<C>;
+  constexpr std::size_t kShared = sizeof(AttentionShared<C, kTile>);
+  const auto chunks_of = [](std::int64_t columns) { return math::ceil_div(columns, kTile); };
+  const std::int64_t key_chunks = std::max(grads.dk.data ? chunks_of(in.k.depth) : 0,
+                                           grads.dv.data ? chunks_of(in.v.depth) : 0);
+  const std::int64_t key_tiles = math::ceil_div(problem.band.keys, kTile);
+  const std::int64_t key_blocks = batch * key_heads * key_tiles * key_chunks;
+  if (key_blocks > 0)
+    gpu::launch("attention_backward_keys", keys_kernel<T, C, kTile, kBias>,
+                dim3(static_cast<unsigned>(key_blocks)), dim3(kSide * kSide), kShared, stream,
+                problem, in, HeadsOut(grads.dk, grads.dk_beta), HeadsOut(grads.dv, grads.dv_beta),
+                key_tiles, key_heads, key_chunks);
+  const std::int64_t chunks = grads.dq.data ? chunks_of(in.q.depth) : 0;
+  const std::int64_t tiles = math::ceil_div(problem.band.queries, kTile);
+  const std::int64_t blocks = batch * problem.heads * tiles * chunks;
+  if (blocks > 0)
+    gpu::launch("attention_backward_queries", queries_kernel<T, C, kTile, kBias>,
+                dim3(static_cast<unsigned>(blocks)), dim3(kSide * kSide), kShared, stream, problem,
+                in, HeadsOut(grads.dq, grads.dq_beta), tiles, chunks);
+}
+
 }  // namespace
 
 void own_attention_backward(const ConstView& dout, const ConstView& q, const ConstView& k,
                             const ConstView& v, const ConstView& o, const ConstView& log_sum_exp,
                             const AttentionArgs& args, const AttentionGrads& grads, Stream stream) {
-  if (q.shape[0] == 0 || k.shape[1] == 0) return;
   with_floating(q.dtype, [&]<class T>(T) {
     using C = ComputeOf<T>;
-    constexpr int kTile = kTileOf<C>;
-    constexpr std::size_t kShared = sizeof(AttentionShared<C, kTile>);
-    const std::int64_t batch = q.shape[0], heads = q.shape[1], key_heads = k.shape[1];
-    const std::int64_t rows = batch * heads * q.shape[2];
+    const std::int64_t rows = q.shape[0] * q.shape[1] * q.shape[2];
     const runtime::Workspace delta(static_cast<std::size_t>(rows) * sizeof(C), stream);
     if (rows > 0)
       gpu::launch("attention_delta", delta_kernel<T, C>, grid_for(rows * kWarp), dim3(kBlock), 0,
-                  stream, HeadsIn<T>(dout), HeadsIn<T>(o), heads, rows, delta.as<C>());
+                  stream, HeadsIn<T>(dout), HeadsIn<T>(o), q.shape[1], rows, delta.as<C>());
     const AttentionProblem<C> problem(q, k, args, stream);
     const BackwardIn<T, C> in{HeadsIn<T>(dout), HeadsIn<T>(q),       HeadsIn<T>(k),
                               HeadsIn<T>(v),    log_sum_exp.as<C>(), delta.as<C>()};
-    const auto chunks_of = [](std::int64_t columns) { return math::ceil_div(columns, kTile); };
-    const std::int64_t key_chunks = std::max(grads.dk.data ? chunks_of(q.shape[3]) : 0,
-                                             grads.dv.data ? chunks_of(v.shape[3]) : 0);
-    const std::int64_t key_tiles = math::ceil_div(k.shape[2], kTile);
-    const std::int64_t key_blocks = batch * key_heads * key_tiles * key_chunks;
-    if (key_blocks > 0)
-      gpu::launch("attention_backward_keys", keys_kernel<T, C, kTile>,
-                  dim3(static_cast<unsigned>(key_blocks)), dim3(kSide * kSide), kShared, stream,
-                  problem, in, HeadsOut(grads.dk, grads.dk_beta), HeadsOut(grads.dv, grads.dv_beta),
-                  key_tiles, key_heads, key_chunks);
-    const std::int64_t chunks = grads.dq.data ? chunks_of(q.shape[3]) : 0;
-    const std::int64_t tiles = math::ceil_div(q.shape[2], kTile);
-    if (rows > 0 && chunks > 0)
-      gpu::launch("attention_backward_queries", queries_kernel<T, C, kTile>,
-                  dim3(static_cast<unsigned>(batch * heads * tiles * chunks)), dim3(kSide * kSide),
-                  kShared, stream, problem, in, HeadsOut(grads.dq, grads.dq_beta), tiles, chunks);
+    if (grads.dbias.data)
+      attention_bias_gradient(problem, in, q.shape[0], grads.dbias, grads.dbias_beta, stream);
+    if (q.shape[0] == 0 || k.shape[1] == 0) return;
+    if (args.bias.data) {
+      launch_gradients<true>(problem, in, q.shape[0], k.shape[1], grads, stream);
+    } else {
+      launch_gradients<false>(problem, in, q.shape[0], k.shape[1], grads, stream);
+    }
   });
 }
 

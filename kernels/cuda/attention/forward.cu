@@ -1,6 +1,8 @@
 // Attention by firn's kernels. A block has a tile of queries of a head, and passes over the tiles
 // of keys that they see, with the maximum and the sum of its rows so far. It writes one chunk of
 // the value's columns; each chunk computes the scores for itself.
+#include <type_traits>
+
 #include "kernels/cuda/attention/parts.h"
 #include "kernels/cuda/attention/tiles.cuh"
 
@@ -14,7 +16,7 @@ __device__ C row_fold(C value, Fold fold) {
   return value;
 }
 
-template <class T, class C, int kTile>
+template <class T, class C, int kTile, bool kBias>
 static __global__ void __launch_bounds__(kSide* kSide)
     forward_kernel(AttentionProblem<C> problem, HeadsIn<T> q, HeadsIn<T> k, HeadsIn<T> v,
                    HeadsOut o, C* log_sum_exp, std::int64_t tiles, std::int64_t chunks) {
@@ -53,7 +55,9 @@ static __global__ void __launch_bounds__(kSide* kSide)
         const int c = Part::column(b);
         const bool seen = all || problem.sees(at.b, at.head, query + r, key + c, length);
         shared.seen[r][c] = seen;
-        scores.x[a][b] = seen ? problem.scale * scores.x[a][b] : C(-HUGE_VALF);
+        scores.x[a][b] = seen ? problem.template score<kBias, T>(scores.x[a][b], at.b, at.head,
+                                                                 query + r, key + c)
+                              : C(-HUGE_VALF);
         largest = math::max(largest, scores.x[a][b]);
       }
       const auto larger = [](C x, C y) { return math::max(x, y); };
@@ -99,10 +103,14 @@ void own_attention(const ConstView& q, const ConstView& k, const ConstView& v,
     const std::int64_t tiles = math::ceil_div(q.shape[2], kTile);
     const std::int64_t chunks = v.shape[3] == 0 ? 1 : math::ceil_div(v.shape[3], kTile);
     const std::int64_t blocks = q.shape[0] * q.shape[1] * tiles * chunks;
-    gpu::launch("attention", forward_kernel<T, C, kTile>, dim3(static_cast<unsigned>(blocks)),
-                dim3(kSide * kSide), sizeof(AttentionShared<C, kTile>), stream,
-                AttentionProblem<C>(q, k, args, stream), HeadsIn<T>(q), HeadsIn<T>(k),
-                HeadsIn<T>(v), HeadsOut(o, 0), log_sum_exp.as<C>(), tiles, chunks);
+    const auto launch = [&](auto bias) {
+      gpu::launch("attention", forward_kernel<T, C, kTile, decltype(bias)::value>,
+                  dim3(static_cast<unsigned>(blocks)), dim3(kSide * kSide),
+                  sizeof(AttentionShared<C, kTile>), stream,
+                  AttentionProblem<C>(q, k, args, stream), HeadsIn<T>(q), HeadsIn<T>(k),
+                  HeadsIn<T>(v), HeadsOut(o, 0), log_sum_exp.as<C>(), tiles, chunks);
+    };
+    args.bias.data ? launch(std::true_type()) : launch(std::false_type());
   });
 }
 

@@ -4,13 +4,13 @@
 
 #include <cstdint>
 
-#include "kernels/sequence/attention.h"
 #include "kernels/cuda/device/block.cuh"
 #include "kernels/cuda/device/element.cuh"
 #include "kernels/cuda/device/fault.cuh"
 #include "kernels/math/philox.h"
 #include "kernels/math/rows.h"
 #include "kernels/math/sequence/attention.h"
+#include "kernels/sequence/attention.h"
 
 namespace firn::kernels::cuda {
 
@@ -76,6 +76,9 @@ struct AttentionProblem {
   FaultSite fault;
   const std::uint8_t* mask;
   std::int64_t mask_strides[4];
+  const void* bias;
+  bool wide_bias;  ///< of type C, else of the operands' type
+  std::int64_t bias_strides[4];
   RandomKey key;
   std::int64_t row_blocks;  ///< Philox blocks of a row
   std::uint32_t threshold;
@@ -85,7 +88,7 @@ struct AttentionProblem {
   AttentionProblem(const ConstView& q, const ConstView& k, const AttentionArgs& args, Stream stream)
       : band{q.shape[2], k.shape[2], args.causal, args.window},
         heads(q.shape[1]),
-        group(q.shape[1] / k.shape[1]),
+        group(k.shape[1] == 0 ? 0 : q.shape[1] / k.shape[1]),
         scale(static_cast<C>(args.scale)),
         lengths(args.lengths.data),
         wide_lengths(args.lengths.dtype == DType::i64),
@@ -93,12 +96,16 @@ struct AttentionProblem {
         fault(fault_site("attention", "length", stream.device)),
         mask(args.mask.as<std::uint8_t>()),
         mask_strides{},
+        bias(args.bias.data),
+        wide_bias(args.bias.dtype == dtype_of<C>),
+        bias_strides{},
         key(args.key),
         row_blocks(math::attention_row_words(k.shape[2]) / 4),
         threshold(math::dropout_threshold(args.dropout)),
         share(static_cast<C>(1 / (1 - args.dropout))),
         drops(args.dropout > 0) {
     for (int i = 0; i < 4 && mask; ++i) mask_strides[i] = args.mask.strides[i];
+    for (int i = 0; i < 4 && bias; ++i) bias_strides[i] = args.bias.strides[i];
   }
 
   __device__ std::int64_t given_length(std::int64_t b) const {
@@ -117,11 +124,31 @@ struct AttentionProblem {
     return !mask || mask[b * mask_strides[0] + h * mask_strides[1] + i * mask_strides[2] +
                          j * mask_strides[3]] != 0;
   }
+  /// The score of a pair that is seen, from the product of operands of type T. With kBias there is
+  /// a bias: its kernels are apart, so that the others keep no register for it.
+  template <bool kBias, class T>
+  __device__ C score(C product, std::int64_t b, std::int64_t h, std::int64_t i,
+                     std::int64_t j) const {
+    if constexpr (kBias) {
+      const std::int64_t at =
+          b * bias_strides[0] + h * bias_strides[1] + i * bias_strides[2] + j * bias_strides[3];
+      return scale * product + (wide_bias ? static_cast<const C*>(bias)[at]
+                                          : static_cast<C>(widen(static_cast<const T*>(bias)[at])));
+    } else {
+      return scale * product;
+    }
+  }
   /// Whether every pair of a tile is seen; false if there is a mask.
   __device__ bool sees_all(std::int64_t i, std::int64_t j, std::int64_t tile,
                            std::int64_t length) const {
     return !mask && i + tile <= band.queries && j + tile <= length &&
            band.first_key(i + tile - 1) <= j && band.end_key(i, length) >= j + tile;
+  }
+  /// Whether the band lets a pair of a tile through.
+  __device__ bool sees_some(std::int64_t i, std::int64_t j, std::int64_t tile,
+                            std::int64_t length) const {
+    const std::int64_t last = math::min(i + tile, band.queries) - 1;
+    return i <= last && band.first_key(i) < j + tile && band.end_key(last, length) > j;
   }
   __device__ bool keeps(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
     const std::uint64_t seed = key.base ? key.base[0] : key.seed;

@@ -48,6 +48,13 @@ void take_rows(nn::Linear& to, const nn::Linear& whole, const std::vector<std::i
   if (whole.bias.defined()) to.bias = rows_of(whole.bias, blocks, group);
 }
 
+/// The part that this rank's heads read of a mask or bias with an axis of all `heads`; else it.
+Tensor part_of_rank(const Tensor& t, std::int64_t heads, const Group& group) {
+  if (group.size() == 1 || !t.defined() || t.rank() < 3 || t.size(-3) != heads) return t;
+  const AxisPart own = part_of(kLayer, "heads", heads, group);
+  return slice(t, t.rank() - 3, own.first, own.last);
+}
+
 }  // namespace
 
 ParallelMultiHeadAttention::ParallelMultiHeadAttention(const Group& group, std::int64_t width,
@@ -55,6 +62,7 @@ ParallelMultiHeadAttention::ParallelMultiHeadAttention(const Group& group, std::
                                                        const nn::MultiHeadAttentionOptions& options)
     : heads(heads_of_rank(group, width, head_count, options)),
       group_(group),
+      heads_(head_count / group.size()),
       own_numbers_(options.dropout > 0) {
   nn::MultiHeadAttention whole(width, head_count, options);
   const std::int64_t d = options.head_width > 0 ? options.head_width : width / head_count;
@@ -79,7 +87,7 @@ Tensor ParallelMultiHeadAttention::forward(const Tensor& x, const nn::SeenKeys& 
   const Tensor h = copy_to_ranks(x, group_);
   std::optional<RankNumbers> numbers;
   if (own_numbers_ && training()) numbers.emplace(group_);
-  return finish(heads(h, seen));
+  return finish(heads(h, of_rank(seen)));
 }
 
 Tensor ParallelMultiHeadAttention::forward(const Tensor& x, const Tensor& memory,
@@ -87,7 +95,14 @@ Tensor ParallelMultiHeadAttention::forward(const Tensor& x, const Tensor& memory
   const Tensor h = copy_to_ranks(x, group_), m = copy_to_ranks(memory, group_);
   std::optional<RankNumbers> numbers;
   if (own_numbers_ && training()) numbers.emplace(group_);
-  return finish(heads(h, m, seen));
+  return finish(heads(h, m, of_rank(seen)));
+}
+
+nn::SeenKeys ParallelMultiHeadAttention::of_rank(nn::SeenKeys seen) const {
+  const std::int64_t all = heads_ * group_.size();
+  if (seen.bias.defined()) seen.bias = part_of_rank(copy_to_ranks(seen.bias, group_), all, group_);
+  seen.mask = part_of_rank(seen.mask, all, group_);
+  return seen;
 }
 
 Tensor ParallelMultiHeadAttention::finish(const Tensor& partial) const {

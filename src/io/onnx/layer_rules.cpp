@@ -95,6 +95,7 @@ void attention(Emit& e) {
   const std::string q = e("Mul", {e.in(0), e.constant(e.number("scale"))});
   const std::string k = e("Transpose", {for_heads(e, 1, heads)}, {{"perm", Integers{0, 1, 3, 2}}});
   std::string scores = e("MatMul", {q, k});
+  if (e.has(3)) scores = e("Add", {scores, e.in(3)});
   bool some_see_none = false;
   const std::string seen = visible(e, n, m, some_see_none);
   if (!seen.empty())

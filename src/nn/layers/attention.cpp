@@ -116,6 +116,7 @@ Tensor MultiHeadAttention::attend(const Tensor& queries, const Tensor& keys, con
                                   .window = options_.window,
                                   .lengths = seen.lengths,
                                   .mask = seen.mask,
+                                  .bias = seen.bias,
                                   .dropout = training() ? options_.dropout : 0});
   return out(reshape(transpose(heads, 1, 2),
                      {heads.size(0), heads.size(2), heads_ * options_.head_width}));

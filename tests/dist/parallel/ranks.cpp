@@ -250,10 +250,13 @@ TEST_CASE("parallel: attention divides its heads, those of keys too") {
   struct Case {
     nn::MultiHeadAttentionOptions options;
     int ranks;
+    Shape bias = {};  // of the scores
   };
   const Case cases[] = {{{.causal = true, .rope_theta = 100.0, .dtype = f64}, 4},
                         {{.key_heads = 2, .head_width = 6, .bias = false, .dtype = f64}, 2},
-                        {{.key_heads = 2, .memory_width = 10, .dtype = f64}, 2}};
+                        {{.key_heads = 2, .memory_width = 10, .dtype = f64}, 2},
+                        {{.causal = true, .dtype = f64}, 4, {4, 5, 5}},
+                        {{.key_heads = 2, .memory_width = 10, .dtype = f64}, 2, {2, 1, 5, 7}}};
   for (const Case& c : cases) {
     const auto wrong = on_ranks<std::string>(c.ranks, [&](const Group& g) {
       std::string out;
@@ -270,8 +273,14 @@ TEST_CASE("parallel: attention divides its heads, those of keys too") {
       b.set_requires_grad();
       const Tensor memory = numbers({2, 7, 10}, 4);
       const bool crosses = c.options.memory_width > 0;
-      const Tensor y = crosses ? whole(a, memory) : whole(a);
-      const Tensor z = crosses ? part(b, memory) : part(b);
+      nn::SeenKeys to_whole, to_part;
+      if (c.bias.size() > 0) {
+        to_whole.bias = numbers(c.bias, 8).set_requires_grad();
+        to_part.bias = numbers(c.bias, 8).set_requires_grad();
+        to_whole.mask = to_part.mask = ge(numbers({4, 5, crosses ? 7 : 5}, 9), -0.3);
+      }
+      const Tensor y = crosses ? whole(a, memory, to_whole) : whole(a, to_whole);
+      const Tensor z = crosses ? part(b, memory, to_part) : part(b, to_part);
       const Tensor seed = numbers(y.shape(), 5);
       backward(y, {.seed = seed});
       backward(z, {.seed = seed});
@@ -281,6 +290,8 @@ TEST_CASE("parallel: attention divides its heads, those of keys too") {
       };
       expect(z, y, "result");
       expect(b.grad(), a.grad(), "gradient of the input");
+      if (c.bias.size() > 0)
+        expect(to_part.bias.grad(), to_whole.bias.grad(), "gradient of the bias");
       // The norms of all gradients: parts of all ranks, and what every rank has.
       const auto squares = [](const Tensor& t) { return square(t.grad().to(f64)).sum(); };
       Tensor divided = zeros({}, f64), same = zeros({}, f64), wanted = zeros({}, f64);

@@ -416,6 +416,8 @@ Tensors attentions(const Tensors& in) {
           attention(q, k, v, {.causal = true, .lengths = lengths}),
           attention(q, k, v, {.mask = mask}),
           attention(q, k, v, {.mask = band}),
+          attention(q, k, v, {.causal = true, .mask = mask, .bias = in[6]}),
+          attention(q, k, v, {.bias = cast(band, f32) * 1.5}),
           attention(q, slice(q, 2, 0, 3), slice(q, 2, 1, 4),
                     {.causal = true}),  // 2 queries see nothing
           rope(q),
@@ -475,7 +477,8 @@ std::vector<OnnxModel> operation_models() {
   add("pooling", pooling, [](std::int64_t n) { return Tensors{randn({n, 2, 9, 7})}; });
   add("attentions", attentions, [](std::int64_t n) {
     return Tensors{randn({n, 4, 5, 8}), randn({n, 2, 6, 8}),       randn({n, 2, 6, 3}),
-                   integers({n}, 7),    rand({n, 1, 5, 6}) > 0.3f, integers({n, 5}, 3000)};
+                   integers({n}, 7),    rand({n, 1, 5, 6}) > 0.3f, integers({n, 5}, 3000),
+                   randn({n, 4, 5, 6})};
   });
   add("writes", writes, [](std::int64_t n) { return Tensors{randn({n, 4})}; });
   out.push_back(convolutions());

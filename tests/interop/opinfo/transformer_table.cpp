@@ -22,8 +22,6 @@ std::optional<double> number_if(A a, const char* name) {
 Results dot_product_attention(A a) {
   if (a.number("dropout_p", 0) != 0) throw Refused("argument 'dropout_p' makes the result random");
   Tensor q = x(a), k = a.tensor("key"), v = a.tensor("value"), mask = a.tensor_or_none("attn_mask");
-  if (mask.defined() && mask.dtype() != boolean)
-    throw Refused("argument 'attn_mask' is added to the scores");
   const int rank = q.rank();
   if (rank == 3 && k.rank() == 4) {
     q = expand(unsqueeze(q, 0), {k.size(0), q.size(0), q.size(1), q.size(2)});
@@ -31,7 +29,8 @@ Results dot_product_attention(A a) {
     q = unsqueeze(q, 1), k = unsqueeze(k, 1), v = unsqueeze(v, 1);
     if (mask.defined() && mask.rank() == 3) mask = unsqueeze(mask, 1);
   }
-  AttentionOptions options{.mask = mask, .scale = number_if(a, "scale")};
+  AttentionOptions options{.scale = number_if(a, "scale")};
+  (mask.defined() && mask.dtype() != boolean ? options.bias : options.mask) = mask;
   const std::int64_t n = q.size(2), m = k.size(2);
   if (a.flag("is_causal", false)) {  // PyTorch's first query stands at the first key
     if (n == m) {
@@ -50,6 +49,7 @@ Results attended(A a) {
                      .window = integer_if(a, "window"),
                      .lengths = a.tensor_or_none("lengths"),
                      .mask = a.tensor_or_none("mask"),
+                     .bias = a.tensor_or_none("bias"),
                      .scale = number_if(a, "scale")})};
 }
 
@@ -127,7 +127,8 @@ std::vector<Entry> transformer_entries() {
       {"nn.functional.scaled_dot_product_attention",
        "input key value attn_mask dropout_p is_causal scale enable_gqa?", Sums::yes,
        dot_product_attention},
-      {"composed.attention", "input k v causal window lengths mask scale", Sums::yes, attended},
+      {"composed.attention", "input k v bias causal window lengths mask scale", Sums::yes,
+       attended},
       {"composed.rope", "input positions offset theta interleaved", Sums::yes, turned},
       {"composed.swiglu", "input up", Sums::no,
        [](A a) -> Results { return {swiglu(x(a), a.tensor("up"))}; }},

@@ -43,7 +43,7 @@ TEST_CASE("refusals: numbers outside their range", "[ops]") {
   });
 }
 
-TEST_CASE("refusals: the lengths and the mask of attention", "[ops]") {
+TEST_CASE("refusals: the lengths, the mask and the bias of attention", "[ops]") {
   const Tensor q = ones({2, 4, 3, 8}), k = ones({2, 4, 5, 8});
   const auto attend = [=](const AttentionOptions& o) { attention(q, k, k, o); };
   check({
@@ -67,8 +67,23 @@ TEST_CASE("refusals: the lengths and the mask of attention", "[ops]") {
        [=] {
          attend({.mask = ones({1, 2, 4, 3, 5}, boolean)});
        }},
+      {"attention", "bias [3, 4] f32 cpu does not broadcast to [batch, heads, n, m] = [2, 4, 3, 5]",
+       "hint: insert axes with unsqueeze",
+       [=] {
+         attend({.bias = ones({3, 4})});
+       }},
+      {"attention", "bias [3, 5] f64 cpu has neither the dtype of q [2, 4, 3, 8] f32 cpu nor f32",
+       "hint: cast it: bias.to(firn::f32)",
+       [=] {
+         attend({.bias = ones({3, 5}, f64)});
+       }},
+      {"attention", "bias [3, 5] bool cpu is bool", "hint: give it as mask",
+       [=] {
+         attend({.bias = ones({3, 5}, boolean)});
+       }},
   });
   CHECK_NOTHROW(attend({.mask = ones({4, 1, 5}, boolean)}));
+  CHECK_NOTHROW(attend({.bias = ones({4, 1, 5})}));
 }
 
 TEST_CASE("refusals: projections of MultiHeadAttention that were reset or replaced", "[ops]") {

@@ -103,6 +103,7 @@ class VocabParallelEmbedding : public nn::Module {
 /// nn::MultiHeadAttention(width, heads, options) with its heads, and key heads, divided: x [batch,
 /// n, width] -> [batch, n, width], whole on every rank. With dropout each rank draws numbers of its
 /// own (RankNumbers), so results with dropout are not those of one rank. options.device is the CPU.
+/// A mask or bias is that of all heads, the same on every rank.
 class ParallelMultiHeadAttention : public nn::ModuleOf<ParallelMultiHeadAttention> {
  public:
   ParallelMultiHeadAttention(const Group& group, std::int64_t width, std::int64_t heads,
@@ -117,9 +118,11 @@ class ParallelMultiHeadAttention : public nn::ModuleOf<ParallelMultiHeadAttentio
   nn::Parameter bias;            ///< [width]: that of `out`, whole on every rank, or undefined
 
  private:
+  nn::SeenKeys of_rank(nn::SeenKeys seen) const;
   Tensor finish(const Tensor& partial) const;
 
   Group group_;
+  std::int64_t heads_;  ///< of this rank
   bool own_numbers_;
 };
 

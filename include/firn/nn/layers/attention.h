@@ -23,10 +23,11 @@ struct MultiHeadAttentionOptions {
   Device device = default_device();
 };
 
-/// Which keys of a call are valid: see AttentionOptions.
+/// Which keys of a call are valid, and what is added to their scores.
 struct SeenKeys {
   Tensor lengths = {};  ///< see AttentionOptions::lengths
   Tensor mask = {};     ///< see AttentionOptions::mask
+  Tensor bias = {};     ///< see AttentionOptions::bias
 };
 
 /// Projections of queries, keys and values, attention(), and a projection of the heads: x [batch,
