@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <exception>
 
+#include "firn/error.h"
 #include "firn/runtime/kernel_support.h"
 #include "firn/tensor.h"
 
@@ -12,6 +13,17 @@ namespace firn::autograd {
 
 /// How a rank has fared in what ranks do together.
 enum class Outcome : std::uint8_t { done, failed, out_of_memory };
+
+inline Outcome outcome_of(const std::exception_ptr& failure) {
+  if (!failure) return Outcome::done;
+  try {
+    std::rethrow_exception(failure);
+  } catch (const OutOfMemory&) {
+    return Outcome::out_of_memory;
+  } catch (...) {
+    return Outcome::failed;
+  }
+}
 
 /// All ranks make the same calls in the same order. Tensors are contiguous, on the CPU or where the
 /// ranks' parameters are, and of one dtype and size on all ranks. Throws what the transport throws;
@@ -25,6 +37,13 @@ class Peers {
   virtual void all_gather(const Tensor& part, const Tensor& all) const = 0;
   /// x becomes the sum over all ranks, with the same bits on each.
   virtual void all_reduce(const Tensor& x) const = 0;
+  /// Whether a rank may go on while sums are exchanged.
+  virtual bool overlaps() const noexcept = 0;
+  /// Begins all_reduce(x) beside what this rank does next. They end in their order. Nobody touches
+  /// x until end_all_reduces().
+  virtual void begin_all_reduce(const Tensor& x) const = 0;
+  /// Waits for all that were begun, and throws what the first of them has met.
+  virtual void end_all_reduces() const = 0;
   /// x has size() equal parts. Part rank() of it becomes that of the sum over all ranks; the other
   /// parts are then undefined.
   virtual void reduce_scatter(const Tensor& x) const = 0;

@@ -15,6 +15,8 @@
 
 #include "autograd/peers.h"
 #include "base/check.h"
+#include "dist/beside.h"
+#include "dist/transport.h"
 #include "kernels/copy.h"
 #include "kernels/value_hash.h"
 #include "optim/describe.h"
@@ -29,9 +31,10 @@ constexpr const char* kOp = "distribute";
 /// Tensors on the CPU travel over the group's host(), others over the group itself.
 class GroupPeers final : public autograd::Peers {
  public:
-  explicit GroupPeers(Group group)
+  explicit GroupPeers(Group group, bool overlaps = false)
       : group_(std::move(group)),
         host_(group_.host()),
+        beside_(overlaps ? exchange_beside(group_) : nullptr),
         failed_(zeros({1}, DType::u8, Device::cpu())),
         all_failed_(zeros({group_.size()}, DType::u8, Device::cpu())) {}
 
@@ -41,6 +44,9 @@ class GroupPeers final : public autograd::Peers {
     group_of(part).all_gather(part, all);
   }
   void all_reduce(const Tensor& x) const override { group_of(x).all_reduce(x); }
+  bool overlaps() const noexcept override { return beside_ != nullptr; }
+  void begin_all_reduce(const Tensor& x) const override { beside_->begin_all_reduce(x); }
+  void end_all_reduces() const override { beside_->end(); }
   void reduce_scatter(const Tensor& x) const override {
     const std::int64_t part = x.numel() / size();
     group_of(x).reduce_scatter(x, x.as_strided({part}, {1}, rank() * part));
@@ -70,7 +76,8 @@ class GroupPeers final : public autograd::Peers {
   }
 
   Group group_, host_;
-  Tensor failed_, all_failed_;  ///< u8: of this rank; of all
+  std::unique_ptr<Beside> beside_;  ///< null: sums are exchanged before the rank goes on
+  Tensor failed_, all_failed_;      ///< u8: of this rank; of all
 };
 
 /// The hash of a tensor's values, whatever its strides.
@@ -194,6 +201,22 @@ void require_cpu(const optim::OptimizerAccess::Impl& impl, const Group& group) {
              impl.store.device(), group.device());
 }
 
+/// Whether gradients are exchanged beside the backward pass.
+bool overlaps(const optim::OptimizerAccess::Impl& impl, const Group& group,
+              const DistributeOptions& options) {
+  const bool whole = impl.options.exact.quantum == 0 && options.zero < 2;
+  const bool can = whole && can_exchange_beside(group);
+  if (!options.overlap) return can && GroupAccess::transport(group)->is_far();
+  if (!*options.overlap) return false;
+  FIRN_CHECK(impl.options.exact.quantum == 0, kOp, "leave DistributeOptions::overlap out",
+             "overlap is set, and exact mode adds quanta up in its own order");
+  FIRN_CHECK(options.zero < 2, kOp, "leave DistributeOptions::overlap out",
+             "overlap is set, and ZeRO stage {} exchanges gradients within the pass", options.zero);
+  FIRN_CHECK(can, kOp, "ask MPI_Init_thread() for MPI_THREAD_MULTIPLE",
+             "overlap is set, and MPI serves one thread at a time");
+  return true;
+}
+
 /// The same values on all ranks of the group, or those of its first.
 void make_equal(const Group& group, const std::vector<optim::NamedState>& state,
                 const DistributeOptions& options) {
@@ -297,7 +320,9 @@ void distribute_copies(optim::Optimizer& optimizer, const Group& group,
   require_no_cycles(host, impl);
   require_alike(host, kind_of(optimizer, state, options.zero));
   make_equal(group, state, options);
-  join(impl, std::make_shared<GroupPeers>(group), nullptr, options.zero, number_of_all(host));
+  const bool beside = overlaps(impl, group, options);
+  join(impl, std::make_shared<GroupPeers>(group, beside), nullptr, options.zero,
+       number_of_all(host));
   impl.model.reset();
 }
 
@@ -323,6 +348,8 @@ void distribute(optim::Optimizer& optimizer, const Mesh& mesh,
   FIRN_CHECK(impl.options.exact.quantum == 0, kOp, "leave StepOptions::exact out",
              "exact mode works with copies of the model, and a copy has {} ranks",
              mesh.copy().size());
+  FIRN_CHECK(!options.overlap.value_or(false), kOp, "leave DistributeOptions::overlap out",
+             "overlap is set, and ranks that divide a model exchange sums within the pass");
   FIRN_CHECK(options.zero < 2 || mesh.pp().size() == 1, kOp, "set DistributeOptions::zero to 1",
              "ZeRO stage {} exchanges gradients in each micro-step, and a pipeline of {} stages "
              "makes other micro-steps on other copies",

@@ -114,9 +114,21 @@ class Transport {
   /// calls this for its own part. By itself throws Error: this kind of group cannot be split.
   virtual std::shared_ptr<Transport> split(const SplitPart& part);
 
+  /// Whether a thread may make calls of this group while another one makes calls of another.
+  virtual bool is_concurrent() const noexcept { return false; }
+  /// Whether a network carries the bytes, so that a rank gains by computing meanwhile.
+  virtual bool is_far() const noexcept { return false; }
+
   /// Whether a call that threw may go on to read and write its memory. The memory must then live
   /// as long as the process.
   virtual bool keeps_memory() const noexcept { return false; }
+};
+
+/// For firn's own parts that are not the group's functions.
+struct GroupAccess {
+  static const std::shared_ptr<Transport>& transport(const Group& group) {
+    return group.transport_;
+  }
 };
 
 }  // namespace firn::dist

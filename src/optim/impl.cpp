@@ -143,7 +143,7 @@ bool Optimizer::Impl::adopt_state() {
                                 .step = s.step,
                                 .progress = at});
   if (store.device().is_cpu() || has_ranks()) sums_before = seed_sums();
-  torn = combined = false;
+  torn = combined = exchanged = false;
   state_version = version;
   return true;
 }

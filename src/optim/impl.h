@@ -30,6 +30,7 @@
 #include "optim/ranks/exchange.h"
 #include "optim/ranks/lent.h"
 #include "optim/ranks/model.h"
+#include "optim/ranks/overlap.h"
 #include "optim/replay_hooks.h"
 #include "optim/store/param_store.h"
 
@@ -198,6 +199,14 @@ struct Optimizer::Impl final : autograd::Cycle {
     if (store.device().is_cpu() || options.exact.quantum > 0) sums_before = seed_sums();
   }
 
+  // ---- Sums that are exchanged beside a backward pass (ranks/overlap.cpp) ----
+
+  /// Whether the micro-step under way is the last of this rank in a run_batch() that exchanges so.
+  bool exchanges_beside() const noexcept;
+  /// The backward pass from `sum`, after its seed was computed; both may be empty. The gradients of
+  /// the cycle become those of all ranks, in the unit of all. If a rank fails, all throw.
+  void exchange_beside(const Tensor& sum, const std::function<void()>& pass);
+
   // ---- Gradients that ranks divide: micro-steps are turns of all ranks (ranks/turns.cpp) ----
 
   /// From now on, if the store has divided them.
@@ -340,22 +349,23 @@ struct Optimizer::Impl final : autograd::Cycle {
   ReplayHooks<Impl> hooks;
   std::optional<RankExchange> ranks;
   std::optional<ModelRanks> model;
-  std::unique_ptr<GradientBuckets> buckets;  ///< null: gradients are not divided
-  std::unique_ptr<LentWeights> lent;         ///< null: weights are not divided
-  std::function<Loss()> loss_of_others;      ///< with lent: for turns without samples
-  Tensor counted;                            ///< with buckets: u8 [parameters] of 1
-  bool parts_held = false;                   ///< divided gradients hold sums of this cycle
-  bool failure_told = false;                 ///< all ranks know that the turn under way has failed
-  std::int64_t planned_turns = 0;            ///< of this rank's cycle; 0: not known
-  std::int64_t turns_of_all = 0;             ///< the most that a rank has planned
-  math::SeedSums sums_before;                ///< seed_sums() when the cycle under way began
-  math::SeedSums sums_of_all;                ///< if `combined`: the same at its end
-  ExactSums exact;                           ///< with StepOptions::exact
-  std::int64_t batch = 0;       ///< samples that run_batch() is at, on all ranks; 0: none
-  const char* maker = nullptr;  ///< the call that makes a whole cycle now, or null
-  std::int64_t number = 0;      ///< see take_part()
-  std::int64_t dropped = 0;     ///< cycles that this rank has dropped since the last step
-  bool in_quantum = false;      ///< the backward pass of a quantum is under way
+  std::unique_ptr<OverlappedSums> overlapped;  ///< null: sums are exchanged after the passes
+  std::unique_ptr<GradientBuckets> buckets;    ///< null: gradients are not divided
+  std::unique_ptr<LentWeights> lent;           ///< null: weights are not divided
+  std::function<Loss()> loss_of_others;        ///< with lent: for turns without samples
+  Tensor counted;                              ///< with buckets: u8 [parameters] of 1
+  bool parts_held = false;                     ///< divided gradients hold sums of this cycle
+  bool failure_told = false;       ///< all ranks know that the turn under way has failed
+  std::int64_t planned_turns = 0;  ///< of this rank's cycle; 0: not known
+  std::int64_t turns_of_all = 0;   ///< the most that a rank has planned
+  math::SeedSums sums_before;      ///< seed_sums() when the cycle under way began
+  math::SeedSums sums_of_all;      ///< if `combined`: the same at its end
+  ExactSums exact;                 ///< with StepOptions::exact
+  std::int64_t batch = 0;          ///< samples that run_batch() is at, on all ranks; 0: none
+  const char* maker = nullptr;     ///< the call that makes a whole cycle now, or null
+  std::int64_t number = 0;         ///< see take_part()
+  std::int64_t dropped = 0;        ///< cycles that this rank has dropped since the last step
+  bool in_quantum = false;         ///< the backward pass of a quantum is under way
   /// While MicroBatch::between is under way: where the random stream was at its begin.
   std::optional<RandomKey> between_quanta;
   std::vector<Tensor> restored;     ///< see restore_on_retry()
@@ -363,6 +373,7 @@ struct Optimizer::Impl final : autograd::Cycle {
   CycleCopy copy;                   ///< with StepOptions::keep_accumulator
   MicroBatch split;                 ///< as run_batch() was last asked
   std::int64_t split_size = 0;      ///< what came of it
+  bool exchanged = false;           ///< the gradients are sums of all ranks already
   bool combined = false;            ///< the cycle's sums are those of all ranks already
   bool attempted = false;           ///< whole_cycle() makes a cycle, of which nothing may be there
   bool torn = false;                ///< receive_weights() has failed half-way

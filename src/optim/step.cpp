@@ -93,6 +93,13 @@ void Optimizer::Impl::run_pass(const Tensor& sum, const Tensor& seed, const Loss
       autograd::backward_from(sum, seed, nullptr, pass.retain_graph, true);
     });
   }
+  if (exchanges_beside()) {
+    kernels::optim_begin(pending, first ? Arenas() : store.arenas(), store.stream());
+    return exchange_beside(sum, [&] {
+      const autograd::CycleScope cycle(*this);
+      autograd::backward_from(sum, seed, nullptr, pass.retain_graph, true);
+    });
+  }
   // In a cycle's first pass no arena holds a gradient, so the loss may compute the seed itself.
   const bool in_pass = first && autograd::takes_pending_seed(sum);
   if (!in_pass) kernels::optim_begin(pending, first ? Arenas() : store.arenas(), store.stream());
@@ -142,7 +149,7 @@ void Optimizer::Impl::zero_grad() {
   if (!runtime::dry_run()) exact.forget();
   hooks.now_and_at_replay([](Impl& i) {
     i.store.ledger().begin_cycle();
-    i.broken = i.combined = i.parts_held = false;
+    i.broken = i.combined = i.exchanged = i.parts_held = false;
     i.at.close();
   });
 }
@@ -231,7 +238,7 @@ void Optimizer::Impl::commit(bool moves_scale) {
     i.store.bump_versions();
     i.store.ledger().begin_cycle();
     if (i.combined) i.sums_before = i.sums_of_all;
-    i.combined = i.parts_held = false;
+    i.combined = i.exchanged = i.parts_held = false;
     i.at.close();
     ++i.at.cycles;
   });

@@ -14,6 +14,8 @@
 //   });
 #pragma once
 
+#include <optional>
+
 #include "firn/dist/group.h"
 #include "firn/dist/mesh.h"
 #include "firn/optim/optimizer.h"
@@ -57,6 +59,17 @@ struct DistributeOptions {
   /// optim::WholeWeights lets one rank read them alone.
   /// When the optimizer is destroyed, the weights are lost: reading them throws Error.
   int zero = 0;
+
+  /// Whether Optimizer::run_batch() adds gradients up while the backward pass of a rank's last
+  /// micro-batch goes on: in pieces of 4 MiB, or of one larger parameter, when the pass has added
+  /// all to a piece. Ranks on the CPU have a thread for that. It changes no bit. Unset: if ranks
+  /// are on several machines, or on CUDA devices, and the gradients are whole (`zero` 0 or 1, no
+  /// exact mode, no stages). Throws Error if it is set and they are not, or if MPI does not serve
+  /// threads (MPI_THREAD_MULTIPLE).
+  ///
+  /// If a rank throws in its last micro-batch, all throw; if it runs out of memory there, all halve
+  /// their micro-batches.
+  std::optional<bool> overlap = {};
 };
 
 /// From now on the optimizer's steps are those of all ranks (S40): at the end of a cycle, gradient

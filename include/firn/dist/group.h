@@ -117,6 +117,7 @@ class Group {
   void send_recv(const Tensor& x, int to, const Tensor& y, int from) const;
 
  private:
+  friend struct GroupAccess;
   std::shared_ptr<Transport> transport_;
 };
 

@@ -11,8 +11,8 @@ struct MpiOptions {
 };
 
 /// The group of all processes that mpirun has started. The first call initialises MPI if the
-/// program has not, with a thread level that lets one thread at a time make calls, and ends it when
-/// the process ends normally. Throws Error if MPI gives less than that, or if the deadline is not
+/// program has not, with MPI_THREAD_MULTIPLE if MPI has it, and ends it when the process ends
+/// normally. Throws Error if MPI gives less than MPI_THREAD_SERIALIZED, or if the deadline is not
 /// positive. Without mpirun it is a group of one rank.
 ///
 /// A process that ends by an exception or a signal takes the whole job with it, as is MPI's way. A

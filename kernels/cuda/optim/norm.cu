@@ -93,19 +93,22 @@ __device__ NormPartial together(const Found& found) {
   return out;
 }
 
-/// What is looked at, and what comes of it.
-struct NormTask {
-  const std::uint8_t* counted;     ///< [parameters]; null: all of them
-  math::GradientSummary* summary;  ///< in device memory; null: the step is decided
+/// What else than a decision may come of it: a summary, in device memory, of the parameters that
+/// are `counted`, [parameters].
+struct Summary {
+  const std::uint8_t* counted;
+  math::GradientSummary* found;
 };
 
 /// `partials` holds those of `before` blocks of earlier launches; this one's follow. With `ends`
 /// the launch is the optimizer's last.
+template <bool kSummary>
 __global__ void norm_kernel(const __grid_constant__ NormList list, StepPointers m,
-                            math::StepPolicy policy, NormTask task, NormPartial* partials,
+                            math::StepPolicy policy, Summary summary, NormPartial* partials,
                             std::int64_t before, std::int64_t chunks_per_block, bool ends) {
   const auto counts = [&](std::int64_t p) {
-    return m.touched[p] && (!task.counted || task.counted[p]);
+    if constexpr (kSummary) return m.touched[p] && summary.counted[p];
+    return m.touched[p] != 0;
   };
   const math::StepState& s = *m.state;
   Found found;
@@ -144,8 +147,8 @@ __global__ void norm_kernel(const __grid_constant__ NormList list, StepPointers 
   if (threadIdx.x != 0) return;
   const math::GradientSummary all_found{sum.sum_of_squares, sum.clipped_squares, sum.largest,
                                         sum.culprit, any};
-  if (task.summary)
-    *task.summary = all_found;
+  if constexpr (kSummary)
+    *summary.found = all_found;
   else
     math::decide(*m.state, policy, all_found);
 }
@@ -156,8 +159,9 @@ __global__ void decide_kernel(StepPointers m, math::StepPolicy policy,
 }
 
 void look_at(const StepMemory& memory, std::span<const OptimizerArena> arenas,
-             const math::StepPolicy& policy, const NormTask& task, NormPartial* partials,
+             const math::StepPolicy& policy, const Summary& summary, NormPartial* partials,
              Stream stream) {
+  const auto kernel = summary.found ? norm_kernel<true> : norm_kernel<false>;
   std::int64_t before = 0;
   while (!arenas.empty()) {
     const auto list = list_of<NormList>(arenas, [](const OptimizerArena& a) {
@@ -168,8 +172,8 @@ void look_at(const StepMemory& memory, std::span<const OptimizerArena> arenas,
     });
     arenas = arenas.subspan(static_cast<std::size_t>(list.count));
     const auto [blocks, per_block] = blocks_for(list.chunks);
-    gpu::launch("optim_norm", norm_kernel, dim3(static_cast<unsigned>(blocks)), dim3(kBlock), 0,
-                stream, list, pointers_of(memory), policy, task, partials, before, per_block,
+    gpu::launch("optim_norm", kernel, dim3(static_cast<unsigned>(blocks)), dim3(kBlock), 0, stream,
+                list, pointers_of(memory), policy, summary, partials, before, per_block,
                 arenas.empty());
     before += blocks;
   }

@@ -21,6 +21,8 @@ class MpiTransport final : public Transport {
   std::shared_ptr<Transport> split(const SplitPart& part) override {
     return std::make_shared<MpiTransport>(world_.split(part), deadline_);
   }
+  bool is_concurrent() const noexcept override { return MpiWorld::serves_threads(); }
+  bool is_far() const noexcept override { return MpiWorld::spans_machines(); }
   bool keeps_memory() const noexcept override { return world_.keeps_memory(); }
 
  private:

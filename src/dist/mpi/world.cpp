@@ -37,6 +37,15 @@ std::string text_of(int result) {
   return std::string(text, static_cast<std::size_t>(length));
 }
 
+/// Of the job, known when its group is made.
+struct Facts {
+  bool serves_threads = false, spans_machines = false;
+};
+Facts& facts() noexcept {
+  static Facts of_job;
+  return of_job;
+}
+
 }  // namespace
 
 MpiWorld& MpiWorld::get() {
@@ -57,7 +66,7 @@ MpiWorld::MpiWorld() {
   if (initialized) {
     MPI_Query_thread(&level);
   } else {
-    ok(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level), "MPI_Init_thread");
+    ok(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread");
     std::atexit(at_exit);
   }
   FIRN_CHECK(level >= MPI_THREAD_SERIALIZED, "mpi_group",
@@ -70,8 +79,18 @@ MpiWorld::MpiWorld() {
   }
   ok(MPI_Comm_rank(data_, &rank_), "MPI_Comm_rank");
   ok(MPI_Comm_size(data_, &size_), "MPI_Comm_size");
+  MPI_Comm machine = MPI_COMM_NULL;
+  ok(MPI_Comm_split_type(data_, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine),
+     "MPI_Comm_split_type");
+  int here = 0;
+  ok(MPI_Comm_size(machine, &here), "MPI_Comm_size");
+  ok(MPI_Comm_free(&machine), "MPI_Comm_free");
+  facts() = {level >= MPI_THREAD_MULTIPLE, here < size_};
   reserve();
 }
+
+bool MpiWorld::serves_threads() noexcept { return facts().serves_threads; }
+bool MpiWorld::spans_machines() noexcept { return facts().spans_machines; }
 
 MpiWorld::MpiWorld(const MpiWorld& parent, const SplitPart& part)
     : rank_(part.rank), size_(static_cast<int>(part.members.size())) {

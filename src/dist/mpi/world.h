@@ -31,11 +31,16 @@ struct MpiSizes {
 MpiSizes& mpi_sizes() noexcept;
 
 /// A group of this process: that of all processes, or one that was split off. Never destroyed: MPI
-/// may write to its memory as long as the process lives. One thread at a time may use all of them.
+/// may write to its memory as long as the process lives. One thread at a time may use it, and, but
+/// with serves_threads(), all of them.
 class MpiWorld {
  public:
   /// That of all processes. The first call initialises MPI. Throws Error if MPI cannot serve.
   static MpiWorld& get();
+  /// Whether several threads may use MPI at once, each another group.
+  static bool serves_threads() noexcept;
+  /// Whether the processes of the job are on several machines. After get().
+  static bool spans_machines() noexcept;
 
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }

@@ -29,6 +29,7 @@ class NcclTransport final : public Transport, public std::enable_shared_from_thi
   Device device() const noexcept override { return world_.device(); }
   void run(const Call& call, const void* from, void* to) override { world_.run(call, from, to); }
   void plan(const Call& call) override { world_.plan(call); }
+  bool is_far() const noexcept override { return true; }
   std::optional<Group> host() override {
     if (const auto& group = world_.bootstrap()) return group;
     return Group(std::make_shared<StagedTransport>(shared_from_this()));

@@ -201,6 +201,8 @@ std::span<const RankRecord> RankExchange::tell(const std::string& op, const Rank
 void Optimizer::Impl::take_part(std::shared_ptr<const autograd::Peers> peers, std::int64_t of_all) {
   ranks.emplace(std::move(peers), store);
   sums_before = seed_sums();
+  overlapped =
+      ranks->peers().overlaps() ? std::make_unique<OverlappedSums>(store, ranks->peers()) : nullptr;
   number = of_all;
   dropped = 0;
 }
@@ -241,6 +243,7 @@ void Optimizer::Impl::no_samples() {
                          std::span<const kernels::OptimizerArena>(), store.stream());
     // In exact mode the turns follow.
     if (buckets && options.exact.quantum == 0) take_turn_of_others(unit);
+    if (exchanges_beside()) exchange_beside({}, nullptr);
   });
 }
 
@@ -314,7 +317,7 @@ void Optimizer::Impl::combine_ranks() {
   const CycleSums all = sum_of(ranks->tell(store.op(), mine, received));
   if (buckets) {  // they are sums of all already
     express_parts(unit, all.unit);
-  } else {
+  } else if (!exchanged) {
     store.zero_missing_gradients();
     add_ranks(store.gradients(), all.unit);
   }

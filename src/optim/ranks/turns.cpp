@@ -16,17 +16,6 @@
 namespace firn::optim {
 namespace {
 
-autograd::Outcome outcome_of(const std::exception_ptr& failure) {
-  if (!failure) return autograd::Outcome::done;
-  try {
-    std::rethrow_exception(failure);
-  } catch (const OutOfMemory&) {
-    return autograd::Outcome::out_of_memory;
-  } catch (...) {
-    return autograd::Outcome::failed;
-  }
-}
-
 /// Every rank's `memory` is added up, and this rank's part of the sum to `kept`.
 void add_bucket(const ParamStore::Bucket& b, const Tensor& memory, const Tensor& kept,
                 const autograd::Peers& peers, Stream stream) {
@@ -150,11 +139,12 @@ void Optimizer::Impl::take_turn(const Tensor& sum, double unit, const std::funct
   try {
     buckets->end_pass(failure != nullptr);
     if (lent && !failure) meet(CyclePlace::turn_end);
-    if (!lent && !dry && !buckets->lost()) peers.agree(store.op().c_str(), outcome_of(failure));
+    if (!lent && !dry && !buckets->lost())
+      peers.agree(store.op().c_str(), autograd::outcome_of(failure));
   } catch (...) {
     if (lent) tell_failure(std::current_exception());
     // What this rank has met says more, unless another rank has ended the cycle for all.
-    if (!failure || outcome_of(failure) == autograd::Outcome::out_of_memory) throw;
+    if (!failure || autograd::outcome_of(failure) == autograd::Outcome::out_of_memory) throw;
   }
   if (failure) std::rethrow_exception(failure);
   if (exact_mode) exact.end_turn(store);
@@ -204,7 +194,7 @@ void Optimizer::Impl::tell_failure(const std::exception_ptr& failure) noexcept {
   if (!buckets || runtime::dry_run() || std::exchange(failure_told, true)) return;
   try {
     std::vector<std::uint8_t> nothing(store.ledger().size());
-    ranks->tell(store.op(), record_of_turn(outcome_of(failure)), nothing);
+    ranks->tell(store.op(), record_of_turn(autograd::outcome_of(failure)), nothing);
   } catch (...) {  // NOLINT: what has failed here says more
   }
 }

@@ -60,6 +60,9 @@ class GradientLedger {
   /// Returns whether they were.
   bool adopt();
 
+  /// The memory of parameter i, which has received none in this cycle, holds numbers all the same.
+  void spoil(std::size_t i) noexcept { stale_[i] = 1; }
+
   // ---- Captured backward passes, whose replays autograd does not see ----
 
   /// How many contributions each parameter has received in the cycle.

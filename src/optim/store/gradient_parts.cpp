@@ -30,10 +30,8 @@ std::vector<Share> ParamStore::bucket_ranges(const Arena& a) const {
   return out;
 }
 
-std::vector<ParamStore::Bucket> ParamStore::buckets_of(const std::vector<Arena>& arenas,
-                                                       int rank) const {
+std::vector<ParamStore::Bucket> ParamStore::pieces_of(const std::vector<Arena>& arenas) const {
   std::vector<Bucket> out;
-  const auto r = static_cast<std::size_t>(rank);
   for (std::size_t a = 0; a < arenas.size(); ++a)
     for (const Share& range : bucket_ranges(arenas[a])) {
       Bucket& b = out.emplace_back();
@@ -42,17 +40,31 @@ std::vector<ParamStore::Bucket> ParamStore::buckets_of(const std::vector<Arena>&
       for (const std::size_t i : arenas[a].parameters)
         if (parameters_[i].begin >= range.first && parameters_[i].begin < range.last)
           b.parameters.push_back(i);
-      const Run& run = run_of(arenas[a], parameters_[b.parameters.front()]);
-      b.bounds = from_begin(run.bounds, range);
-      const std::int64_t at = run.place_of(range.first + b.bounds[r]);
-      b.kept = {at, at + b.bounds[r + 1] - b.bounds[r]};
-      b.equal_part = is_elementwise(arenas[a]) ? equal_part(b.bounds) : 0;
     }
   // A bucket is complete when the parameter that was used first is.
   std::stable_sort(out.begin(), out.end(), [](const Bucket& x, const Bucket& y) {
     return x.parameters.front() > y.parameters.front();
   });
   return out;
+}
+
+std::vector<ParamStore::Bucket> ParamStore::buckets_of(const std::vector<Arena>& arenas,
+                                                       int rank) const {
+  std::vector<Bucket> out = pieces_of(arenas);
+  const auto r = static_cast<std::size_t>(rank);
+  for (Bucket& b : out) {
+    const Arena& a = arenas[b.arena];
+    const Run& run = run_of(a, parameters_[b.parameters.front()]);
+    b.bounds = from_begin(run.bounds, b.range);
+    const std::int64_t at = run.place_of(b.range.first + b.bounds[r]);
+    b.kept = {at, at + b.bounds[r + 1] - b.bounds[r]};
+    b.equal_part = is_elementwise(a) ? equal_part(b.bounds) : 0;
+  }
+  return out;
+}
+
+Tensor ParamStore::gradient_of(const Bucket& piece) const {
+  return optim::part_of(arenas_[piece.arena].grad, piece.range);
 }
 
 Tensor ParamStore::bucket_memory(const Bucket& bucket) const {

@@ -224,6 +224,10 @@ class ParamStore {
   };
   /// In the order in which backward passes finish them: parameters are used in the order given.
   const std::vector<Bucket>& buckets() const noexcept { return buckets_; }
+  /// The same of gradients that are not divided, without bounds.
+  std::vector<Bucket> gradient_pieces() const { return pieces_of(arenas_); }
+  /// The whole gradient of such a piece.
+  Tensor gradient_of(const Bucket& piece) const;
   autograd::Leaf& leaf(std::size_t i) const noexcept { return *parameters_[i].leaf; }
   /// [elements] of zeros for the gradients of a bucket.
   Tensor bucket_memory(const Bucket& bucket) const;
@@ -334,6 +338,7 @@ class ParamStore {
   std::vector<Run> runs_of(const Arena& arena, int stage, int rank, int ranks) const;
   /// Bounds between this many ranks.
   std::vector<std::int64_t> bounds_of(const Arena& arena, const Share& range, int ranks) const;
+  std::vector<Bucket> pieces_of(const std::vector<Arena>& arenas) const;
   std::vector<Bucket> buckets_of(const std::vector<Arena>& arenas, int rank) const;
   /// Parameters that follow one another, up to the size of a bucket.
   std::vector<Share> bucket_ranges(const Arena& arena) const;

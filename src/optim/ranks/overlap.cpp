@@ -1,0 +1,96 @@
+#include "optim/ranks/overlap.h"
+
+#include "base/check.h"
+#include "optim/impl.h"
+
+namespace firn::optim {
+
+OverlappedSums::OverlappedSums(ParamStore& store, const autograd::Peers& peers)
+    : store_(store), peers_(peers), pieces_(store.gradient_pieces()), open_(pieces_.size()) {
+  for (std::size_t p = 0; p < pieces_.size(); ++p)
+    for (const std::size_t i : pieces_[p].parameters) piece_of_.emplace(&store_.leaf(i), p);
+}
+
+void OverlappedSums::begin_pass(const Tensor& output, double factor) {
+  factor_ = factor;
+  next_ = 0;
+  for (std::size_t i = 0; i < store_.ledger().size(); ++i) {
+    store_.leaf(i).collector = this;
+    store_.leaf(i).awaited = 0;
+  }
+  if (output.defined()) autograd::await_gradients(output);
+  for (std::size_t p = 0; p < pieces_.size(); ++p) {
+    open_[p] = 0;
+    for (const std::size_t i : pieces_[p].parameters) open_[p] += store_.leaf(i).awaited > 0;
+  }
+}
+
+void OverlappedSums::end_pass() {
+  struct End {
+    ParamStore& store;
+    ~End() {
+      for (std::size_t i = 0; i < store.ledger().size(); ++i) {
+        store.leaf(i).collector = nullptr;
+        store.leaf(i).awaited = 0;
+      }
+    }
+  } const end{store_};
+  while (next_ < pieces_.size()) exchange_next();
+  peers_.end_all_reduces();
+}
+
+void OverlappedSums::begin(autograd::Leaf&) {}  // leaves have their memory
+
+void OverlappedSums::finish(autograd::Leaf& leaf) {
+  --open_[piece_of_.at(&leaf)];
+  while (next_ < pieces_.size() && open_[next_] == 0) exchange_next();
+}
+
+void OverlappedSums::exchange_next() {
+  const ParamStore::Bucket& piece = pieces_[next_++];
+  GradientLedger& ledger = store_.ledger();
+  for (const std::size_t i : piece.parameters) {
+    if (ledger.received(i)) continue;
+    const Tensor& gradient = store_.leaf(i).arena;
+    zero_bytes(gradient.impl()->data(), gradient.device(), gradient.bytes());
+    ledger.spoil(i);  // others may have some
+  }
+  const Tensor sum = store_.gradient_of(piece);
+  if (factor_ != 1) scale_gradient(sum, factor_, store_.stream());
+  peers_.begin_all_reduce(sum);
+}
+
+// ---- Of the optimizer ----
+
+bool Optimizer::Impl::exchanges_beside() const noexcept {
+  return overlapped && batch > 0 && at.micro_steps == planned_turns && !runtime::dry_run();
+}
+
+void Optimizer::Impl::exchange_beside(const Tensor& sum, const std::function<void()>& pass) {
+  const autograd::Peers& peers = ranks->peers();
+  std::vector<std::uint8_t> nothing(store.ledger().size());
+  const RankRecord mine = record_of_turn(autograd::Outcome::done);
+  const double of_all = sum_of(ranks->tell(store.op(), mine, nothing)).unit;
+  dropped = 0;
+  {
+    const autograd::CycleScope cycle(*this);
+    overlapped->begin_pass(sum, of_all / mine.sums.unit);
+  }
+  std::exception_ptr failure;
+  try {
+    if (pass) pass();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  try {
+    overlapped->end_pass();
+    peers.agree(store.op().c_str(), autograd::outcome_of(failure));
+  } catch (...) {
+    // What this rank has met says more, unless another rank has ended the cycle for all.
+    if (!failure || autograd::outcome_of(failure) == autograd::Outcome::out_of_memory) throw;
+  }
+  if (failure) std::rethrow_exception(failure);
+  exchanged = true;
+}
+
+}  // namespace firn::optim
