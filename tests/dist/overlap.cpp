@@ -75,7 +75,7 @@ TEST_CASE("[S17][S40] overlap: graphs that differ, frozen parameters, hooks, tie
     std::vector<Tensor> parameters = net.parameters();
     for (const Tensor& p : extra.parameters()) parameters.push_back(p);
     parameters.push_back(frozen.bias);
-    net.out.weight.add_hook([](const Tensor& g) { return g * 0.5; });
+    add_hook(net.out.weight, [](const Tensor& g) { return g * 0.5; });
     optim::AdamW opt(parameters, {.lr = 1e-2}, {.clip_norm = 1});
     distribute(opt, group, {.overlap = overlap});
     std::string out;
@@ -118,7 +118,7 @@ TEST_CASE("[S40] overlap: the last layer's sum is there while the first layer is
     bool summed = false;
     opt.run_batch(2, 1, [&](std::int64_t from, std::int64_t to) {
       const Tensor h = relu(first(rows.x.slice(0, from, to)));
-      h.add_hook([&](const Tensor& g) {
+      add_hook(h, [&](const Tensor& g) {
         // The bias's gradients add up to 0 for a sample, and for all ranks' too: look at weights.
         const double own = sum(square(last.weight.grad())).item();
         for (int i = 0; i < 500 && !summed; ++i) {
@@ -148,7 +148,7 @@ TEST_CASE("[S40][S42] overlap: a pass that fails on one rank fails on all, and l
     const auto loss = [&](std::int64_t first, std::int64_t last) {
       const Tensor x = net.a(rows.x.slice(0, first, last));
       if (fail && group.rank() == 1 && last == 8)  // its last micro-batch
-        x.add_hook([](const Tensor& g) -> Tensor {
+        add_hook(x, [](const Tensor& g) -> Tensor {
           if (g.defined()) throw Error("hook", "no");
           return g;
         });
@@ -193,7 +193,7 @@ TEST_CASE("[S22][S37][S40] overlap: if memory runs out in a last pass, all halve
             const Tensor x = net.a(rows.x.slice(0, first, last));
             const bool ends = last == (group.rank() == 1 ? 16 : 8);
             if (overlap && group.rank() == 1 && last - first > 2 && ends == in_last)
-              x.add_hook([](const Tensor&) -> Tensor { throw OutOfMemory("none", 1); });
+              add_hook(x, [](const Tensor&) -> Tensor { throw OutOfMemory("none", 1); });
             return cross_entropy(net.b(gelu(x)), rows.y.slice(0, first, last));
           });
       if (!report.applied()) throw std::runtime_error("not applied");
