@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -135,14 +136,14 @@ void loop(const Group& group) {
 
 /// The weights after three steps in f16 with dropout, in exact mode or not.
 std::vector<float> trained(const Group& group, std::int64_t quantum, int zero = 0,
-                           bool normed = false) {
+                           bool normed = false, std::optional<bool> overlap = {}) {
   manual_seed(3);
   nn::Sequential net{nn::Linear(6, 32), nn::Dropout(0.2)};
   if (normed) net.push_back(nn::BatchNorm1d(32, {.accumulation = nn::BatchNormMode::whole_batch}));
   net.push_back(nn::Linear(32, 3));
   net.to(f16);
   optim::AdamW opt(net.parameters(), {.lr = 1e-2}, {.clip_norm = 1, .exact = {.quantum = quantum}});
-  dist::distribute(opt, group, {.zero = zero});
+  dist::distribute(opt, group, {.zero = zero, .overlap = overlap});
   for (const std::int64_t n : {40, 21, 3}) {
     const Tensor x = randn({n, 6}).to(f16), y = zeros({n}, i64);
     opt.run_batch(n, 8, [&](std::int64_t first, std::int64_t last) {
@@ -239,6 +240,9 @@ void run_training(const Group& group) {
   for (const int zero : {2, 3})
     if (trained(group, 4, zero) != trained(group, 4))
       throw std::runtime_error("zero " + std::to_string(zero) + ": other bits");
+  for (const int zero : {0, 1})
+    if (trained(group, 0, zero, false, true) != trained(group, 0, zero, false, false))
+      throw std::runtime_error("sums exchanged beside the pass: other bits");
   for (const int zero : {1, 2, 3})
     if (group.size() > 1 && state_of(group, zero) >= state_of(group, 0))
       throw std::runtime_error("zero: no less memory");
