@@ -76,7 +76,7 @@ def formulas():
             if p > 1:
                 expect(max(pipeline.run(p, m, 1.0, 2.0, 0.5)) > max(ends), "messages between stages take time")
 
-    # What is not built is no more than the backward pass, and no more than the exchange.
+    # What overlap hides is no more than the backward pass, and no more than the exchange.
     model = presets.model("gpt-124m", 4)
     expect(124e6 < model.parameters < 125e6, "parameters of GPT", model)
     expect(6.6e9 < presets.model("gpt-7b", 2).parameters < 7.1e9, "parameters of GPT of 7 B")
