@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 
 #include "firn/error.h"
 #include "firn/runtime/kernel_support.h"
@@ -40,10 +41,12 @@ class Peers {
   /// Whether a rank may go on while sums are exchanged.
   virtual bool overlaps() const noexcept = 0;
   /// Begins all_reduce(x) beside what this rank does next. They end in their order. Nobody touches
-  /// x until end_all_reduces().
+  /// x until end().
   virtual void begin_all_reduce(const Tensor& x) const = 0;
+  /// Begins calls of other peers of the same ranks. Nobody else touches their tensors until end().
+  virtual void begin(std::function<void(const Peers&)> calls) const = 0;
   /// Waits for all that were begun, and throws what the first of them has met.
-  virtual void end_all_reduces() const = 0;
+  virtual void end() const = 0;
   /// x has size() equal parts. Part rank() of it becomes that of the sum over all ranks; the other
   /// parts are then undefined.
   virtual void reduce_scatter(const Tensor& x) const = 0;

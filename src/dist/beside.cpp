@@ -29,14 +29,20 @@ class OnThread final : public Beside {
     thread_.join();
   }
 
+  /// By the transport itself: the rank's thread may look at the tensor's counters meanwhile.
   void begin_all_reduce(const Tensor& x) override {
-    if (runtime::dry_run()) return;
-    {
-      const std::lock_guard lock(mutex_);
-      begun_.push_back({x, x.mutable_view().data});
-    }
-    changed_.notify_all();
+    add([x, data = x.mutable_view().data](const Group& group) {
+      Transport& transport = *GroupAccess::transport(group);
+      try {
+        transport.run({.kind = CallKind::all_reduce, .dtype = x.dtype(), .count = x.numel()}, data,
+                      data);
+      } catch (...) {
+        if (transport.keeps_memory()) x.storage()->retain();  // nobody gives it back
+        throw;
+      }
+    });
   }
+  void begin(std::function<void(const Group&)> calls) override { add(std::move(calls)); }
 
   void end() override {
     std::unique_lock lock(mutex_);
@@ -47,20 +53,31 @@ class OnThread final : public Beside {
   }
 
  private:
-  struct Begun {
-    Tensor x;
-    void* data;
-  };
+  using Calls = std::function<void(const Group&)>;
+
+  void add(Calls calls) {
+    if (runtime::dry_run()) return;
+    {
+      const std::lock_guard lock(mutex_);
+      begun_.push_back(std::move(calls));
+    }
+    changed_.notify_all();
+  }
 
   void work() noexcept {
     std::unique_lock lock(mutex_);
     for (;;) {
       changed_.wait(lock, [this] { return stop_ || done_ < begun_.size(); });
       if (stop_) return;
-      const Begun& next = begun_[done_];  // of a deque: it stays where it is
+      const Calls& next = begun_[done_];  // of a deque: it stays where it is
       if (!failure_) {
         lock.unlock();
-        std::exception_ptr thrown = exchange(next);
+        std::exception_ptr thrown;
+        try {
+          next(group_);
+        } catch (...) {
+          thrown = std::current_exception();
+        }
         lock.lock();
         failure_ = std::move(thrown);
       }
@@ -69,24 +86,10 @@ class OnThread final : public Beside {
     }
   }
 
-  /// By the transport itself: the rank's thread may look at a tensor's counters meanwhile.
-  std::exception_ptr exchange(const Begun& begun) const noexcept {
-    Transport& transport = *GroupAccess::transport(group_);
-    try {
-      transport.run(
-          {.kind = CallKind::all_reduce, .dtype = begun.x.dtype(), .count = begun.x.numel()},
-          begun.data, begun.data);
-    } catch (...) {
-      if (transport.keeps_memory()) begun.x.storage()->retain();  // nobody gives it back
-      return std::current_exception();
-    }
-    return nullptr;
-  }
-
   const Group group_;
   std::mutex mutex_;  // of all that follows
   std::condition_variable changed_;
-  std::deque<Begun> begun_;
+  std::deque<Calls> begun_;
   std::size_t done_ = 0;  // of these
   std::exception_ptr failure_;
   bool stop_ = false;
@@ -105,6 +108,14 @@ class OnStream final : public Beside {
     const StreamScope scope(side_);
     x.storage()->record_use(side_);
     group_.all_reduce(x);
+  }
+  void begin(std::function<void(const Group&)> calls) override {
+    if (runtime::dry_run()) return calls(group_);
+    Event computed;
+    computed.record(current_stream(group_.device()));
+    computed.block(side_);
+    const StreamScope scope(side_);
+    calls(group_);
   }
 
   void end() override {

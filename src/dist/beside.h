@@ -2,6 +2,7 @@
 // of the device.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "firn/dist/group.h"
@@ -13,6 +14,8 @@ class Beside {
   virtual ~Beside() = default;
   /// Begins all_reduce(x). All ranks begin the same ones in the same order.
   virtual void begin_all_reduce(const Tensor& x) = 0;
+  /// The same of calls of a group of these ranks, with tensors that nobody else touches.
+  virtual void begin(std::function<void(const Group&)> calls) = 0;
   /// What is done from now on comes after all that were begun. Of a thread it also waits for them,
   /// and throws what the first one has thrown; a device throws at the host's next wait.
   virtual void end() = 0;

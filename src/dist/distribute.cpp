@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -46,7 +47,10 @@ class GroupPeers final : public autograd::Peers {
   void all_reduce(const Tensor& x) const override { group_of(x).all_reduce(x); }
   bool overlaps() const noexcept override { return beside_ != nullptr; }
   void begin_all_reduce(const Tensor& x) const override { beside_->begin_all_reduce(x); }
-  void end_all_reduces() const override { beside_->end(); }
+  void begin(std::function<void(const Peers&)> calls) const override {
+    beside_->begin([calls = std::move(calls)](const Group& group) { calls(GroupPeers(group)); });
+  }
+  void end() const override { beside_->end(); }
   void reduce_scatter(const Tensor& x) const override {
     const std::int64_t part = x.numel() / size();
     group_of(x).reduce_scatter(x, x.as_strided({part}, {1}, rank() * part));
@@ -204,14 +208,16 @@ void require_cpu(const optim::OptimizerAccess::Impl& impl, const Group& group) {
 /// Whether gradients are exchanged beside the backward pass.
 bool overlaps(const optim::OptimizerAccess::Impl& impl, const Group& group,
               const DistributeOptions& options) {
-  const bool whole = impl.options.exact.quantum == 0 && options.zero < 2;
-  const bool can = whole && can_exchange_beside(group);
+  // Of divided weights the next ones come beside.
+  const bool has_use = options.zero == 3 || (impl.options.exact.quantum == 0 && options.zero < 2);
+  const bool can = has_use && can_exchange_beside(group);
   if (!options.overlap) return can && GroupAccess::transport(group)->is_far();
   if (!*options.overlap) return false;
-  FIRN_CHECK(impl.options.exact.quantum == 0, kOp, "leave DistributeOptions::overlap out",
+  FIRN_CHECK(impl.options.exact.quantum == 0 || options.zero == 3, kOp,
+             "leave DistributeOptions::overlap out",
              "overlap is set, and exact mode adds quanta up in its own order");
-  FIRN_CHECK(options.zero < 2, kOp, "leave DistributeOptions::overlap out",
-             "overlap is set, and ZeRO stage {} exchanges gradients within the pass", options.zero);
+  FIRN_CHECK(options.zero != 2, kOp, "leave DistributeOptions::overlap out",
+             "overlap is set, and ZeRO stage 2 exchanges gradients within the pass");
   FIRN_CHECK(can, kOp, "ask MPI_Init_thread() for MPI_THREAD_MULTIPLE",
              "overlap is set, and MPI serves one thread at a time");
   return true;

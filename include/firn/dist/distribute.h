@@ -62,10 +62,13 @@ struct DistributeOptions {
 
   /// Whether Optimizer::run_batch() adds gradients up while the backward pass of a rank's last
   /// micro-batch goes on: in pieces of 4 MiB, or of one larger parameter, when the pass has added
-  /// all to a piece. Ranks on the CPU have a thread for that. It changes no bit. Unset: if ranks
-  /// are on several machines, or on CUDA devices, and the gradients are whole (`zero` 0 or 1, no
-  /// exact mode, no stages). Throws Error if it is set and they are not, or if MPI does not serve
-  /// threads (MPI_THREAD_MULTIPLE).
+  /// all to a piece. With `zero` 3, whether the bucket of weights that came next in the step before
+  /// is on its way while a rank computes with this one. It takes the memory of one bucket more.
+  /// Ranks on the CPU have a thread for that. It changes no bit.
+  ///
+  /// Unset: if ranks are on several machines, or on CUDA devices, and there is something to
+  /// exchange so. Throws Error if it is set with `zero` 2, with exact mode but for `zero` 3, with a
+  /// mesh that divides the model, or if MPI does not serve threads (MPI_THREAD_MULTIPLE).
   ///
   /// If a rank throws in its last micro-batch, all throw; if it runs out of memory there, all halve
   /// their micro-batches.

@@ -212,7 +212,10 @@ void Optimizer::Impl::wait_for_exchange() const {
 }
 
 void Optimizer::Impl::receive_weights() {
-  if (lent) lent->drop();  // they are old
+  if (lent) {
+    lent->drop();  // they are old
+    lent->end_step();
+  }
   if (!store.divided() || runtime::dry_run() || lent) return;
   if (store.read_state().last.status != math::StepStatus::applied) return;
   torn = true;

@@ -1,5 +1,6 @@
 #include "optim/ranks/lent.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "firn/runtime/kernel_support.h"
@@ -33,6 +34,7 @@ LentWeights::LentWeights(const ParamStore& store, std::shared_ptr<const autograd
 }
 
 LentWeights::~LentWeights() {
+  drop();
   for (std::size_t i = 0; i < store_.ledger().size(); ++i)
     if (store_.weight(i).bytes() > 0) store_.weight(i).lend(nullptr);
 }
@@ -50,14 +52,58 @@ void LentWeights::bring(std::size_t b) {
   if (holds_ == 0)
     for (Loan& other : loans_)
       if (!other.here) other.memory = Tensor();
+  Tensor memory = take_ahead(b);
+  if (!memory.defined()) {
+    memory = prepare(b);
+    ParamStore::gather_bounds(memory, bucket.bounds, *peers_);
+  }
+  loans_[b].memory = memory;
+  if (peers_->overlaps()) look_ahead(b);
+}
+
+Tensor LentWeights::prepare(std::size_t b) {
+  const ParamStore::Bucket& bucket = store_.buckets()[b];
   // If there is no memory, the others learn it where they meet.
   const Tensor memory = store_.weight_memory(bucket);
   if (!runtime::dry_run()) meet_(b);
   if (bucket.kept.size() > 0)
     kernels::copy(store_.kept_weight(bucket).view(),
                   own_part(bucket, memory, peers_->rank()).mutable_view(), store_.stream());
-  ParamStore::gather_bounds(memory, bucket.bounds, *peers_);
-  loans_[b].memory = memory;
+  return memory;
+}
+
+Tensor LentWeights::take_ahead(std::size_t b) {
+  if (!foresight_.ahead) return {};
+  const bool is_it = *foresight_.ahead == b;
+  foresight_.ahead.reset();
+  const Tensor memory = std::exchange(foresight_.memory, Tensor());
+  peers_->end();
+  return is_it ? memory : Tensor();
+}
+
+void LentWeights::look_ahead(std::size_t b) {
+  Foresight& f = foresight_;
+  constexpr std::size_t kMost = std::size_t{1} << 16;  // no step may ever end
+  if (f.now.size() < kMost) f.now.push_back(b);
+  const auto begin = f.before.begin() + static_cast<std::ptrdiff_t>(f.place);
+  const auto found = std::find(begin, f.before.end(), b);
+  if (found == f.before.end()) return;
+  f.place = static_cast<std::size_t>(found - f.before.begin()) + 1;
+  if (f.place == f.before.size()) return;
+  const std::size_t next = f.before[f.place];
+  if (loans_[next].memory.defined()) return;
+  f.memory = prepare(next);
+  f.ahead = next;
+  peers_->begin(
+      [memory = f.memory, bounds = store_.buckets()[next].bounds](const autograd::Peers& peers) {
+        ParamStore::gather_bounds(memory, bounds, peers);
+      });
+}
+
+void LentWeights::end_step() noexcept {
+  foresight_.before.swap(foresight_.now);
+  foresight_.now.clear();
+  foresight_.place = 0;
 }
 
 void LentWeights::give(std::size_t b) noexcept {
@@ -112,6 +158,10 @@ void LentWeights::drop() noexcept {
     if (loans_[b].here) take_back(b);
     loans_[b].memory = Tensor();
   }
+  try {
+    take_ahead(loans_.size());
+  } catch (const std::exception&) {  // NOLINT: the next exchange throws it again
+  }
 }
 
 void LentWeights::release() {
@@ -141,11 +191,13 @@ std::shared_ptr<void> LentWeights::hold() {
 void LentWeights::keep_if_planned() {
   if (!runtime::planning()) [[likely]]
     return;
-  runtime::at_dry_end(this, [self = std::weak_ptr(self_), loans = loans_] {
+  runtime::at_dry_end(this, [self = std::weak_ptr(self_), loans = loans_, foresight = foresight_] {
     const auto alive = self.lock();
     if (!alive) return;
     auto& lent = static_cast<LentWeights&>(**alive);
+    lent.foresight_.ahead.reset();  // of the plan, which has begun nothing
     lent.drop();
+    lent.foresight_ = foresight;
     lent.loans_ = loans;
     for (std::size_t b = 0; b < loans.size(); ++b) {
       if (!loans[b].here) continue;

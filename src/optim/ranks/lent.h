@@ -1,12 +1,14 @@
 // Weights that ranks divide (ZeRO stage 3). A parameter has memory while somebody reads it: the
 // ranks then bring the parts of its bucket together. When the scope ends in which it was asked for,
 // the parameter has none again. The bucket's memory waits for the next one that is needed, or is
-// released for it, so that modules of one bucket do not bring it together twice.
+// released for it, so that modules of one bucket do not bring it together twice. If the ranks
+// exchange beside what they compute (Peers::overlaps()), the next bucket comes ahead of time.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -37,6 +39,8 @@ class LentWeights final : public StorageLender, public autograd::Lender {
   bool held() const noexcept { return holds_ > 0; }
   /// All memory is released; what was written since keep_writes() is lost.
   void drop() noexcept;
+  /// The next step will need weights in the order of this one.
+  void end_step() noexcept;
   /// After a failure ranks may have other weights in memory: now none has any, but for hold().
   void release();
 
@@ -50,7 +54,21 @@ class LentWeights final : public StorageLender, public autograd::Lender {
     int depth = 0;                        ///< of the scope in which it was asked for
     std::vector<std::uint32_t> versions;  ///< of the parameters, when their values were last kept
   };
+  /// The buckets follow each other as they did in the step before. `ahead` is the one that comes to
+  /// `memory` while others are computed with.
+  struct Foresight {
+    std::vector<std::size_t> before, now;
+    std::size_t place = 0;  ///< in `before`, of what is expected
+    std::optional<std::size_t> ahead = {};
+    Tensor memory = {};
+  };
   void bring(std::size_t bucket);
+  /// New memory with this rank's part, for which all ranks have met.
+  Tensor prepare(std::size_t bucket);
+  /// Waits for what is on its way. Undefined if that is no or another bucket.
+  Tensor take_ahead(std::size_t bucket);
+  /// Begins to bring the bucket that is expected after this one.
+  void look_ahead(std::size_t bucket);
   void give(std::size_t bucket) noexcept;
   void take_back(std::size_t bucket) noexcept;
   void keep_writes(std::size_t bucket) noexcept;
@@ -62,6 +80,7 @@ class LentWeights final : public StorageLender, public autograd::Lender {
   Meet meet_;
   std::unordered_map<const Storage*, std::size_t> bucket_of_;
   std::vector<Loan> loans_;
+  Foresight foresight_;
   int holds_ = 0;
   std::shared_ptr<autograd::Lender*> self_ = std::make_shared<autograd::Lender*>(this);
 };

@@ -36,7 +36,7 @@ void OverlappedSums::end_pass() {
     }
   } const end{store_};
   while (next_ < pieces_.size()) exchange_next();
-  peers_.end_all_reduces();
+  peers_.end();
 }
 
 void OverlappedSums::begin(autograd::Leaf&) {}  // leaves have their memory
