@@ -201,8 +201,9 @@ std::span<const RankRecord> RankExchange::tell(const std::string& op, const Rank
 void Optimizer::Impl::take_part(std::shared_ptr<const autograd::Peers> peers, std::int64_t of_all) {
   ranks.emplace(std::move(peers), store);
   sums_before = seed_sums();
-  overlapped =
-      ranks->peers().overlaps() ? std::make_unique<OverlappedSums>(store, ranks->peers()) : nullptr;
+  overlapped.reset();
+  if (ranks->peers().overlaps() && !store.gradients_divided())
+    overlapped = std::make_unique<OverlappedSums>(store, ranks->peers());
   number = of_all;
   dropped = 0;
 }
