@@ -182,7 +182,7 @@ StepReport Optimizer::Impl::end_cycle() {
   const StepReport report = report_of_cycle();
   tell_listener(report);
   check_skips();
-  warn_if_unreached(reached);
+  warn_if_unreached(reached || runtime::dry_run());
   return report;
 }
 
