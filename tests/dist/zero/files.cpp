@@ -1,8 +1,6 @@
 // Files of runs whose state ranks divide: each rank writes its parts, and the bytes are those of
 // one rank.
-#include <sys/resource.h>
 
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -60,13 +58,14 @@ std::vector<std::pair<const char*, Maker>> makers() {
 TEST_CASE("[S33][S39][S43] zero: ranks write the file of one rank, byte by byte", "[host]") {
   const test::TempFolder folder;
   const SmallBuckets buckets(1000);
-  for (const auto& [name, make_optimizer] : makers())
+  for (const auto& maker : makers())
     for (const DType dtype : {f32, f16}) {
+      const char* const name = maker.first;
       const auto save = [&](const Group& group, int zero, const std::string& path) {
         manual_seed(3);
         Mixed net;
         net.to(dtype);
-        const OptimizerPtr opt = make_optimizer(net, {.ema = 0.9, .exact = {.quantum = 4}});
+        const OptimizerPtr opt = maker.second(net, {.ema = 0.9, .exact = {.quantum = 4}});
         distribute(*opt, group, {.zero = zero});
         for (int step = 0; step < 2; ++step) {
           const Rows rows(12, 18, 3, 40 + static_cast<std::uint64_t>(step));
