@@ -1,6 +1,5 @@
 // Files of runs whose state ranks divide: each rank writes its parts, and the bytes are those of
 // one rank.
-
 #include <filesystem>
 #include <fstream>
 #include <sstream>
