@@ -10,50 +10,19 @@ namespace {
 using dist::distribute;
 using dist::Group;
 
-/// Weights after some steps on batches of `sizes` samples, in micro-batches of at most 4, with
-/// class weights and clipping. Then bits of all that the optimizer keeps, and reports.
-struct Run {
-  std::vector<double> weights;
-  std::string bits, reports;
-};
-Run train(const Group& group, const OptimizerKind& kind, DType dtype,
-          const std::vector<std::int64_t>& sizes) {
-  manual_seed(3);
-  SmallMlp net(dtype);
-  const OptimizerPtr opt = kind.make(net, {.clip_norm = 0.5, .ema = 0.9});
-  distribute(*opt, group);
-  const Tensor class_weights = make({1, 0.5, 2}, {3}, dtype);
-  Run out;
-  std::uint64_t seed = 10;
-  for (const std::int64_t n : sizes) {
-    const Rows rows(n, 7, 3, seed += 2, dtype);
-    const auto report = opt->run_batch(n, 4, [&](std::int64_t first, std::int64_t last) {
-      return cross_entropy(net(rows.x.slice(0, first, last)), rows.y.slice(0, first, last),
-                           {.class_weights = class_weights});
-    });
-    out.reports += fmt::format("{} {} {} {}\n", report.applied(), report.weight(), report.norm(),
-                               report.loss());
-  }
-  const auto totals = opt->loss_totals();
-  out.reports += fmt::format("{} {}", totals.loss, totals.weight);
-  out.weights = weights_of(*opt);
-  out.bits = bits_of_training(*opt).bytes;
-  return out;
-}
-
 TEST_CASE("[S40][S41] ranks: every optimizer trains as one rank does, with uneven shares and none",
           "[host]") {
   const std::vector<std::int64_t> sizes = {13, 16, 2, 9};  // of 2, two ranks of four have none
   for (const OptimizerKind& k : all_kinds())
     for (const DType dtype : {f64, f32}) {
       CAPTURE(k.name, dtype);
-      const Run one = train(Group(), k, dtype, sizes);
+      const TrainedRun one = train_unevenly(Group(), k, dtype, sizes);
       for (const int ranks : {1, 2, 3, 4}) {
         CAPTURE(ranks);
-        const auto runs =
-            on_ranks<Run>(ranks, [&](const Group& g) { return train(g, k, dtype, sizes); });
+        const auto runs = on_ranks<TrainedRun>(
+            ranks, [&](const Group& g) { return train_unevenly(g, k, dtype, sizes); });
         CHECK(relative_distance(runs[0].weights, one.weights) <= (dtype == f64 ? 1e-12 : 1e-5));
-        for (const Run& r : runs) {
+        for (const TrainedRun& r : runs) {
           CHECK(r.bits == runs[0].bits);
           CHECK(r.reports == runs[0].reports);
         }

@@ -2,6 +2,8 @@
 // compared.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -101,6 +103,42 @@ inline std::vector<double> weights_of(const optim::Optimizer& opt) {
   std::vector<double> out;
   for (const Tensor& p : opt.parameters())
     for (const double v : values_of(p)) out.push_back(v);
+  return out;
+}
+
+/// What comes of some steps on batches of `sizes` samples, in micro-batches of at most 4, with
+/// class weights, clipping and averages: weights, bits of all that the optimizer keeps if that is
+/// whole, and reports.
+struct TrainedRun {
+  std::vector<double> weights;
+  std::string bits, reports;
+};
+inline TrainedRun train_unevenly(const dist::Group& group, const OptimizerKind& kind, DType dtype,
+                                 const std::vector<std::int64_t>& sizes,
+                                 const dist::DistributeOptions& options = {},
+                                 Device device = Device::cpu()) {
+  manual_seed(3);
+  SmallMlp net(dtype);
+  net.to(device);
+  const OptimizerPtr opt = kind.make(net, {.clip_norm = 0.5, .ema = 0.9});
+  dist::distribute(*opt, group, options);
+  const Tensor class_weights = make({1, 0.5, 2}, {3}, dtype).to(device);
+  TrainedRun out;
+  std::uint64_t seed = 10;
+  for (const std::int64_t n : sizes) {
+    const Rows rows(n, 7, 3, seed += 2, dtype);
+    const Tensor x = rows.x.to(device), y = rows.y.to(device);
+    const auto report = opt->run_batch(n, 4, [&](std::int64_t first, std::int64_t last) {
+      return cross_entropy(net(x.slice(0, first, last)), y.slice(0, first, last),
+                           {.class_weights = class_weights});
+    });
+    out.reports += fmt::format("{} {} {} {}\n", report.applied(), report.weight(), report.norm(),
+                               report.loss());
+  }
+  const auto totals = opt->loss_totals();
+  out.reports += fmt::format("{} {}", totals.loss, totals.weight);
+  out.weights = weights_of(*opt);
+  if (options.zero == 0) out.bits = bits_of_training(*opt).bytes;
   return out;
 }
 

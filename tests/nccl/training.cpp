@@ -30,38 +30,9 @@ std::vector<T> on_device_ranks(int ranks, const std::function<T(const Group&)>& 
 /// Where a rank trains: its device, or the first one of a group of one.
 Device device_of(const Group& group) { return group.size() > 1 ? group.device() : Device::cuda(0); }
 
-struct Run {
-  std::vector<double> weights;
-  std::string bits, reports;
-};
-
-/// Steps on batches of `sizes` samples, with class weights and clipping.
-Run train(const Group& group, const OptimizerKind& kind, DType dtype,
-          const std::vector<std::int64_t>& sizes, int zero = 0) {
-  const Device device = device_of(group);
-  manual_seed(3);
-  SmallMlp net(dtype);
-  net.to(device);
-  const OptimizerPtr opt = kind.make(net, {.clip_norm = 0.5, .ema = 0.9});
-  distribute(*opt, group, {.zero = zero});
-  const Tensor class_weights = make({1, 0.5, 2}, {3}, dtype).to(device);
-  Run out;
-  std::uint64_t seed = 10;
-  for (const std::int64_t n : sizes) {
-    const Rows rows(n, 7, 3, seed += 2, dtype);
-    const Tensor x = rows.x.to(device), y = rows.y.to(device);
-    const auto report = opt->run_batch(n, 4, [&](std::int64_t first, std::int64_t last) {
-      return cross_entropy(net(x.slice(0, first, last)), y.slice(0, first, last),
-                           {.class_weights = class_weights});
-    });
-    out.reports += fmt::format("{} {} {} {}\n", report.applied(), report.weight(), report.norm(),
-                               report.loss());
-  }
-  const auto totals = opt->loss_totals();
-  out.reports += fmt::format("{} {}", totals.loss, totals.weight);
-  out.weights = weights_of(*opt);
-  if (zero == 0) out.bits = bits_of_training(*opt).bytes;
-  return out;
+TrainedRun train(const Group& group, const OptimizerKind& kind, DType dtype,
+                 const std::vector<std::int64_t>& sizes, int zero = 0) {
+  return train_unevenly(group, kind, dtype, sizes, {.zero = zero}, device_of(group));
 }
 
 const std::vector<std::int64_t> kSizes = {13, 16, 2, 9};  // of 2, two ranks of four have none
@@ -70,13 +41,13 @@ TEST_CASE("[S40][S41] nccl: every optimizer trains as on one device, with uneven
   const FreshNccl fresh;
   for (const OptimizerKind& k : all_kinds()) {
     CAPTURE(k.name);
-    const Run one = train(Group(), k, f32, kSizes);
+    const TrainedRun one = train(Group(), k, f32, kSizes);
     for (const int ranks : {2, 4}) {
       CAPTURE(ranks);
-      const auto runs =
-          on_device_ranks<Run>(ranks, [&](const Group& g) { return train(g, k, f32, kSizes); });
+      const auto runs = on_device_ranks<TrainedRun>(
+          ranks, [&](const Group& g) { return train(g, k, f32, kSizes); });
       CHECK(relative_distance(runs[0].weights, one.weights) <= 1e-5);
-      for (const Run& r : runs) {
+      for (const TrainedRun& r : runs) {
         CHECK(r.bits == runs[0].bits);
         CHECK(r.reports == runs[0].reports);
       }
@@ -90,8 +61,8 @@ TEST_CASE("[S40] nccl: divided state changes no bit of the weights") {
     if (std::string(k.name) == "ScheduleFreeAdamW") continue;
     CAPTURE(k.name);
     const auto runs = [&](int zero) {
-      return on_device_ranks<Run>(3,
-                                  [&](const Group& g) { return train(g, k, f64, kSizes, zero); });
+      return on_device_ranks<TrainedRun>(
+          3, [&](const Group& g) { return train(g, k, f64, kSizes, zero); });
     };
     const auto whole = runs(0), parts = runs(1);
     for (std::size_t r = 0; r < whole.size(); ++r) {
@@ -107,14 +78,14 @@ TEST_CASE("[S40] nccl: divided gradients and weights train as whole ones, to rou
     const std::string name = k.name;
     if (name == "ScheduleFreeAdamW") continue;
     const auto runs = [&](int zero, DType dtype) {
-      return on_device_ranks<Run>(3,
-                                  [&](const Group& g) { return train(g, k, dtype, kSizes, zero); });
+      return on_device_ranks<TrainedRun>(
+          3, [&](const Group& g) { return train(g, k, dtype, kSizes, zero); });
     };
     const auto whole = runs(0, f64);
     for (const int zero : {2, 3}) {
       CAPTURE(name, zero);
       const auto parts = runs(zero, f64);
-      for (const Run& r : parts) {
+      for (const TrainedRun& r : parts) {
         CHECK(relative_distance(r.weights, whole[0].weights) <= 1e-12);
         CHECK(r.weights == parts[0].weights);
         CHECK(r.reports == parts[0].reports);
@@ -410,8 +381,8 @@ TEST_CASE("[S40] nccl: ranks that a file has brought together train, too") {
   const FreshNccl fresh;
   const test::TempFolder folder;
   const OptimizerKind kind = all_kinds()[2];
-  const Run one = train(Group(), kind, f64, kSizes);
-  std::vector<Run> runs(3);
+  const TrainedRun one = train(Group(), kind, f64, kSizes);
+  std::vector<TrainedRun> runs(3);
   on_file_ranks(3, folder.file("id"), [&](const Group& group) {
     const Group host = group.host();
     const Tensor part = full({2}, group.rank(), i64, Device::cpu());
@@ -431,7 +402,7 @@ TEST_CASE("[S40] nccl: ranks that a file has brought together train, too") {
       throw std::runtime_error("wrong sums");
     runs[static_cast<std::size_t>(r)] = train(group, kind, f64, kSizes);
   });
-  for (const Run& r : runs) {
+  for (const TrainedRun& r : runs) {
     CHECK(r.bits == runs[0].bits);
     CHECK(relative_distance(r.weights, one.weights) <= 1e-12);
   }
