@@ -104,11 +104,12 @@ std::vector<std::int64_t> gather(const Group& group, const std::vector<std::int6
 
 /// What must be the same on all ranks, a line for each thing.
 std::string kind_of(const optim::Optimizer& optimizer, const std::vector<optim::NamedState>& state,
-                    int zero) {
+                    int zero, bool overlap = false) {
   const auto& step = optim::OptimizerAccess::impl(optimizer).options;
-  std::string out = fmt::format("{}, {} micro-steps per step, max_skips {}, ZeRO stage {}",
-                                optim::describe_settings(optimizer), optimizer.cycle_length(),
-                                step.max_skips, zero);
+  std::string out =
+      fmt::format("{}, {} micro-steps per step, max_skips {}, ZeRO stage {}, {} overlap",
+                  optim::describe_settings(optimizer), optimizer.cycle_length(), step.max_skips,
+                  zero, overlap ? "with" : "without");
   // Each rank has a device of its own.
   for (const auto& [name, t] : state) out += fmt::format("\n{} {} {}", name, t.shape(), t.dtype());
   return out;
@@ -324,9 +325,9 @@ void distribute_copies(optim::Optimizer& optimizer, const Group& group,
   const Group host = group.host();
   const std::vector<optim::NamedState> state = optimizer.state();
   require_no_cycles(host, impl);
-  require_alike(host, kind_of(optimizer, state, options.zero));
-  make_equal(group, state, options);
   const bool beside = overlaps(impl, group, options);
+  require_alike(host, kind_of(optimizer, state, options.zero, beside));
+  make_equal(group, state, options);
   join(impl, std::make_shared<GroupPeers>(group, beside), nullptr, options.zero,
        number_of_all(host));
   impl.model.reset();

@@ -63,7 +63,8 @@ void check_bias(const Tensor& bias, const Tensor& q, const Shape& pairs) {
              fmt::format("cast it: bias.to(firn::{})", compute_dtype(q.dtype())),
              "bias {} has neither the dtype of q {} nor {}", describe(bias), describe(q),
              compute_dtype(q.dtype()));
-  FIRN_CHECK(broadcasts_to(bias, pairs), "attention", "insert axes with unsqueeze",
+  FIRN_CHECK(broadcasts_to(bias, pairs), "attention",
+             "an axis of 1 is repeated; insert others in front with unsqueeze",
              "bias {} does not broadcast to [batch, heads, n, m] = {}", describe(bias), pairs);
   FIRN_CHECK(bias.device() == q.device(), "attention", "move it: bias.to(q.device())",
              "devices differ: bias {} and q {}", describe(bias), describe(q));
@@ -89,7 +90,9 @@ void check_options(const AttentionOptions& o, const Tensor& q, std::int64_t m) {
                describe(o.lengths), describe(q));
   }
   if (o.mask.defined()) {
-    FIRN_CHECK(o.mask.dtype() == boolean, "attention", "compare it: ne(mask, 0)",
+    FIRN_CHECK(o.mask.dtype() == boolean, "attention",
+               is_floating(o.mask.dtype()) ? "give what is added to the scores as bias"
+                                           : "compare it: ne(mask, 0)",
                "mask is bool, got {}", describe(o.mask));
     const Shape pairs = {q.size(0), q.size(1), q.size(2), m};
     FIRN_CHECK(broadcasts_to(o.mask, pairs), "attention", "insert axes with unsqueeze",

@@ -7,7 +7,6 @@
 #include <thread>
 
 #include "dist/nccl/library.h"
-#include "firn/dist/distribute.h"
 #include "firn/runtime/graph.h"
 #include "nccl/ranks.h"
 #include "support/values.h"
@@ -106,17 +105,6 @@ TEST_CASE("nccl: what is refused breaks nothing") {
   CHECK(mentions(captured, {"broadcast", "a replay could not compare the ranks' calls"}));
   group.all_reduce(x);
   CHECK(x.to(Device::cpu()).to_vector<float>()[0] == 1);
-}
-
-TEST_CASE("nccl: distribute() says that it exchanges gradients on the CPU") {
-  const FreshNccl fresh;
-  on_devices(2, [](const Group& group) {
-    nn::Linear net(3, 2);
-    optim::SGD opt(net.parameters(), {.lr = 0.1});
-    const std::string error = error_of([&] { dist::distribute(opt, group); });
-    const std::string device = "the group is on cuda:" + std::to_string(group.rank());
-    if (error.find(device) == std::string::npos) throw std::runtime_error(error);
-  });
 }
 
 TEST_CASE("nccl: without a library that is new enough, the error says what was tried") {

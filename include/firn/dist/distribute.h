@@ -70,8 +70,8 @@ struct DistributeOptions {
   /// exchange so. Throws Error if it is set with `zero` 2, with exact mode but for `zero` 3, with a
   /// mesh that divides the model, or if MPI does not serve threads (MPI_THREAD_MULTIPLE).
   ///
-  /// If a rank throws in its last micro-batch, all throw; if it runs out of memory there, all halve
-  /// their micro-batches.
+  /// If the backward pass of a rank's last micro-batch throws, all throw; if it runs out of memory,
+  /// all halve their micro-batches. All ranks give the same value.
   std::optional<bool> overlap = {};
 };
 

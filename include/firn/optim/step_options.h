@@ -77,7 +77,9 @@ struct StepOptions {
   bool maximize = false;
   /// Factor of the losses against underflow in f16; automatic by default.
   LossScale loss_scale = {};
-  LossScaler scaler = {};  ///< instead of loss_scale: one that other optimizers have as well
+  /// Instead of loss_scale: one that other optimizers have as well. Their steps are step_all():
+  /// step(), run_cycle() and run_batch() of one alone throw Error.
+  LossScaler scaler = {};
   /// Steps in a row skipped for a value that is not finite after which step() throws (S12), naming
   /// what it was; 0: never. Loss scales that back off have found their level long before.
   std::int64_t max_skips = 50;

@@ -131,7 +131,6 @@ StepReport Optimizer::run_batch(std::int64_t samples, const MicroBatch& ask,
                         "checkpoint() and more ranks take less memory",
                         e.message(), quantum),
             e.requested_bytes());
-      impl.dropped = dropped;  // what follows are the same samples
       if (size == 1 || (!coupling.layer.empty() && !ask.split_statistics))
         impl.split_size = begun;  // none has worked
       if (size == 1) advise(*this, op, impl.store.device(), samples, ask, loss, e);
@@ -139,6 +138,7 @@ StepReport Optimizer::run_batch(std::int64_t samples, const MicroBatch& ask,
         throw OutOfMemory(fmt::format("{}\n  {}", e.message(), refusal_to_split(coupling.layer)),
                           e.requested_bytes());
     }
+    impl.dropped = dropped;  // what follows are the same samples
     impl.split_size = size - size / 2;
   }
 }

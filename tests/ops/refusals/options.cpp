@@ -53,7 +53,8 @@ TEST_CASE("refusals: the lengths, the mask and the bias of attention", "[ops]") 
        [=] {
          attend({.lengths = tensor<std::int64_t>({1, 2, 3}, {3})});
        }},
-      {"attention", "mask is bool, got [3, 5] f32 cpu", "hint: compare it",
+      {"attention", "mask is bool, got [3, 5] f32 cpu",
+       "hint: give what is added to the scores as bias",
        [=] {
          attend({.mask = ones({3, 5})});
        }},
@@ -68,7 +69,7 @@ TEST_CASE("refusals: the lengths, the mask and the bias of attention", "[ops]") 
          attend({.mask = ones({1, 2, 4, 3, 5}, boolean)});
        }},
       {"attention", "bias [3, 4] f32 cpu does not broadcast to [batch, heads, n, m] = [2, 4, 3, 5]",
-       "hint: insert axes with unsqueeze",
+       "hint: an axis of 1 is repeated",
        [=] {
          attend({.bias = ones({3, 4})});
        }},
