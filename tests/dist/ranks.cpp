@@ -67,6 +67,44 @@ TEST_CASE("[S40] ranks: accumulation by hand, with no_samples() and flush()", "[
   }
 }
 
+TEST_CASE("[S37][S40] ranks: a batch that never fits on one rank is a dropped cycle, and is named",
+          "[host]") {
+  struct End {
+    std::string mixed;
+    std::vector<double> weights;
+  };
+  const auto ends = on_ranks<End>(2, [](const Group& group) {
+    manual_seed(5);
+    SmallMlp net(f64);
+    optim::SGD opt(net.parameters(), {.lr = 0.1});
+    distribute(opt, group);
+    const Rows rows(8, 7, 3, 77, f64);
+    const auto run = [&](bool fits) {
+      opt.run_batch(8, {.size = 4, .halve_on_out_of_memory = true},
+                    [&](std::int64_t first, std::int64_t last) {
+                      if (!fits) throw OutOfMemory("none", 1);
+                      return cross_entropy(net(rows.x.slice(0, first, last)),
+                                           rows.y.slice(0, first, last));
+                    });
+    };
+    run(true);
+    if (group.rank() == 1) CHECK_THROWS_AS(run(false), OutOfMemory);
+    End end;
+    try {
+      run(true);  // of rank 0 the second batch, of rank 1 the third
+    } catch (const Error& e) {
+      end.mixed = e.what();
+    }
+    run(true);
+    end.weights = weights_of(opt);
+    return end;
+  });
+  for (const End& e : ends) {
+    CHECK(mentions(e.mixed, {"rank 1 has dropped 1 cycles since the last step, and rank 0 0"}));
+    CHECK(e.weights == ends[0].weights);
+  }
+}
+
 TEST_CASE("[S40] ranks: a gradient that is not finite on one rank skips the step on all",
           "[host]") {
   struct End {
