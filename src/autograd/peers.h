@@ -38,7 +38,7 @@ class Peers {
   virtual void all_gather(const Tensor& part, const Tensor& all) const = 0;
   /// x becomes the sum over all ranks, with the same bits on each.
   virtual void all_reduce(const Tensor& x) const = 0;
-  /// Whether a rank may go on while sums are exchanged.
+  /// Whether ranks exchange beside what they compute: else nobody calls the next three.
   virtual bool overlaps() const noexcept = 0;
   /// Begins all_reduce(x) beside what this rank does next. They end in their order. Nobody touches
   /// x until end().

@@ -17,7 +17,7 @@ namespace {
 
 class OnThread final : public Beside {
  public:
-  /// Of ranks of one color, so the group is the same once more.
+  /// All ranks have one color: the same group once more.
   explicit OnThread(const Group& group)
       : group_(group.split(0, group.rank())), thread_([this] { work(); }) {}
   ~OnThread() override {

@@ -216,7 +216,8 @@ bool overlaps(const optim::OptimizerAccess::Impl& impl, const Group& group,
   if (!*options.overlap) return false;
   FIRN_CHECK(impl.options.exact.quantum == 0 || options.zero == 3, kOp,
              "leave DistributeOptions::overlap out",
-             "overlap is set, and exact mode adds quanta up in its own order");
+             "overlap is set, and exact mode adds quanta of {} samples up in its own order",
+             impl.options.exact.quantum);
   FIRN_CHECK(options.zero != 2, kOp, "leave DistributeOptions::overlap out",
              "overlap is set, and ZeRO stage 2 exchanges gradients within the pass");
   FIRN_CHECK(can, kOp, "ask MPI_Init_thread() for MPI_THREAD_MULTIPLE",
@@ -356,7 +357,8 @@ void distribute(optim::Optimizer& optimizer, const Mesh& mesh,
              "exact mode works with copies of the model, and a copy has {} ranks",
              mesh.copy().size());
   FIRN_CHECK(!options.overlap.value_or(false), kOp, "leave DistributeOptions::overlap out",
-             "overlap is set, and ranks that divide a model exchange sums within the pass");
+             "overlap is set, and {} ranks divide a model, which exchange sums within the pass",
+             mesh.copy().size());
   FIRN_CHECK(options.zero < 2 || mesh.pp().size() == 1, kOp, "set DistributeOptions::zero to 1",
              "ZeRO stage {} exchanges gradients in each micro-step, and a pipeline of {} stages "
              "makes other micro-steps on other copies",

@@ -89,8 +89,8 @@ struct DistributeOptions {
 /// run_cycle() computes the same number of micro-steps on each rank.
 ///
 /// All ranks call io::save_run(), in mid-cycle too. Rank 0 writes the file, and with `zero` each
-/// rank its parts of it. A run with a cycle
-/// under way is loaded after distribute(): rank 0 then has what was collected, the others nothing.
+/// rank its parts of it. A run with a cycle under way is loaded after distribute(): rank 0 then has
+/// what was collected, the others nothing.
 ///
 /// BatchNorm normalises the samples of a rank's micro-batch. With BatchNormMode::per_step the
 /// running statistics are those of all ranks' samples; with per_micro_batch they are of the rank's

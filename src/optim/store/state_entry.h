@@ -23,7 +23,7 @@ struct TensorParts {
 
 struct StateEntry {
   std::string name;
-  Tensor tensor;  ///< of a divided one, shape and dtype alone
+  Tensor tensor;  ///< if it has parts, of use for its shape and dtype
   /// If the tensor is divided over ranks, what puts another one in its place, of which this rank
   /// keeps its part. The first call takes memory, the second one must not throw.
   std::function<std::function<void()>(const Tensor&)> prepare = {};
