@@ -227,9 +227,9 @@ Group Group::split(int color, int key) const try {
   const Tensor all = empty({2 * size()}, DType::i64, Device::cpu());
   mine.mutable_view().as<std::int64_t>()[0] = color;
   mine.mutable_view().as<std::int64_t>()[1] = key;
-  dist::run(*transport_,
-            {.kind = CallKind::all_gather, .dtype = DType::i64, .of_split = 1, .count = 2}, mine,
-            all);
+  const Call call{.kind = CallKind::all_gather, .dtype = DType::i64, .of_split = 1, .count = 2};
+  transport_->announce(call);
+  dist::run(*host().transport_, call, mine, all);
   const auto* given = all.view().as<std::int64_t>();
   SplitPart part;
   std::vector<std::int64_t> colors;

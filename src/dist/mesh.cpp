@@ -17,7 +17,7 @@ void require_alike(const Group& all, const MeshSizes& s) {
   own[0] = s.dp;
   own[1] = s.tp;
   own[2] = s.pp;
-  all.all_gather(mine, given);
+  all.host().all_gather(mine, given);
   const auto* of = given.view().as<std::int64_t>();
   for (int r = 1; r < all.size(); ++r, of += 3)
     FIRN_CHECK(of[0] == of[3] && of[1] == of[4] && of[2] == of[5], kOp,

@@ -93,6 +93,8 @@ class Transport {
   virtual Device device() const noexcept { return Device::cpu(); }
   /// The same ranks with tensors on the CPU; empty: these are.
   virtual std::optional<Group> host() { return std::nullopt; }
+  /// Before `call` is made over host(): throws RankError if other ranks make another call here.
+  virtual void announce(const Call&) {}
 
   /// Makes `call` with all others. `from` and `to` have `call.count` elements each, but for
   ///   all_reduce, broadcast   from == to

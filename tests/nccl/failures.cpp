@@ -52,6 +52,13 @@ void all_calls(const Group& group) {
   expect(to, [](std::int64_t i) { return i / 40; });
   group.broadcast(to, n - 1);
   expect(to, [](std::int64_t i) { return i / 40; });
+  const int next = (own + 1) % n, before = (own + n - 1) % n;
+  x.copy_(full({40}, own, f32, device));
+  group.send_recv(x, next, part, before);
+  expect(part, [&](auto) { return before; });
+  const Group turned = group.split(0, -own);
+  turned.all_gather(x, all);
+  expect(all, [&](std::int64_t i) { return n - 1 - i / 40; });
   group.barrier();
 }
 

@@ -1,6 +1,4 @@
 // How ranks on devices come together, and what is refused.
-#include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
@@ -16,30 +14,6 @@ namespace {
 
 using dist::Group;
 using dist::RankError;
-
-std::string file_path(const char* name) {
-  return (std::filesystem::temp_directory_path() /
-          ("firn-nccl-" + std::to_string(::getpid()) + "-" + name))
-      .string();
-}
-
-/// Ranks with nothing but the file in common; what each has thrown.
-std::vector<std::string> by_file(int ranks, const std::string& path, double deadline,
-                                 const RankFunction& rank, int size_of_last = 0) {
-  std::vector<std::string> errors(static_cast<std::size_t>(ranks));
-  std::vector<std::thread> threads;
-  for (int r = 0; r < ranks; ++r)
-    threads.emplace_back([&, r] {
-      try {
-        const int size = r == ranks - 1 && size_of_last > 0 ? size_of_last : ranks;
-        rank(dist::nccl_group(r, size, path, Device::cuda(r), {.deadline = deadline}));
-      } catch (const std::exception& e) {
-        errors[static_cast<std::size_t>(r)] = e.what();
-      }
-    });
-  for (std::thread& t : threads) t.join();
-  return errors;
-}
 
 TEST_CASE("nccl: ranks meet through a file, which goes when they have met") {
   const FreshNccl fresh;

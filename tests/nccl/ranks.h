@@ -1,11 +1,15 @@
 // Ranks that are threads, each with a device of the simulator, and what comes of them.
 #pragma once
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cusim.h"
@@ -48,6 +52,30 @@ inline void on_devices(int ranks, const RankFunction& rank, const dist::NcclOpti
                     rank(dist::nccl_group(hosts, Device::cuda(hosts.rank()), options));
                   },
                   {.deadline = bootstrap_deadline});
+}
+
+inline std::string file_path(const char* name) {
+  return (std::filesystem::temp_directory_path() /
+          ("firn-nccl-" + std::to_string(::getpid()) + "-" + name))
+      .string();
+}
+
+/// Ranks with nothing but the file in common; what each has thrown.
+inline std::vector<std::string> by_file(int ranks, const std::string& path, double deadline,
+                                        const RankFunction& rank, int size_of_last = 0) {
+  std::vector<std::string> errors(static_cast<std::size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r)
+    threads.emplace_back([&, r] {
+      try {
+        const int size = r == ranks - 1 && size_of_last > 0 ? size_of_last : ranks;
+        rank(dist::nccl_group(r, size, path, Device::cuda(r), {.deadline = deadline}));
+      } catch (const std::exception& e) {
+        errors[static_cast<std::size_t>(r)] = e.what();
+      }
+    });
+  for (std::thread& t : threads) t.join();
+  return errors;
 }
 
 /// What a rank has thrown.

@@ -129,11 +129,31 @@ void NcclWorld::queue(const Call& call, const std::byte* from, std::byte* to, st
         results.add("ncclBroadcast",
                     lib_.ncclBroadcast(from, to, part, ncclUint8, call.root, comm_, native));
         return;
-      default:  // a barrier: groups of devices have no messages between two ranks
+      default:  // a barrier
         results.add("ncclAllReduce",
                     lib_.ncclAllReduce(scratch, scratch, 1, ncclUint8, ncclMax, comm_, native));
         return;
     }
+  });
+}
+
+/// Both directions at once.
+void NcclWorld::queue_talks(std::span<const Talk> talks, Stream stream) {
+  auto* const native = static_cast<cudaStream_t>(stream.handle);
+  std::string what;
+  for (const Talk& t : talks) what += (what.empty() ? "" : ", ") + describe(t.call);
+  step(to_string(talks.front().call.kind), what, [&](Results& results) {
+    if (!results.add("ncclGroupStart", lib_.ncclGroupStart())) return;
+    for (const Talk& t : talks) {
+      const std::size_t bytes = t.call.bytes();
+      if (bytes == 0) continue;
+      if (t.call.kind == CallKind::send)
+        results.add("ncclSend",
+                    lib_.ncclSend(t.from, bytes, ncclUint8, t.call.root, comm_, native));
+      else
+        results.add("ncclRecv", lib_.ncclRecv(t.to, bytes, ncclUint8, t.call.root, comm_, native));
+    }
+    results.add("ncclGroupEnd", lib_.ncclGroupEnd());
   });
 }
 

@@ -18,8 +18,8 @@ constexpr const char* kOp = "nccl_group";
 class NcclTransport final : public Transport, public std::enable_shared_from_this<NcclTransport> {
  public:
   NcclTransport(int rank, int size, Device device, const NcclOptions& options,
-                std::optional<Group> bootstrap)
-      : world_(rank, size, device, options, std::move(bootstrap)) {}
+                std::optional<Group> bootstrap, std::vector<int> of_all = {})
+      : world_(rank, size, device, options, std::move(bootstrap), std::move(of_all)) {}
   NcclWorld& world() noexcept { return world_; }
 
   int rank() const noexcept override { return world_.rank(); }
@@ -28,7 +28,10 @@ class NcclTransport final : public Transport, public std::enable_shared_from_thi
   double deadline() const noexcept override { return world_.deadline(); }
   Device device() const noexcept override { return world_.device(); }
   void run(const Call& call, const void* from, void* to) override { world_.run(call, from, to); }
+  void talk(std::span<const Talk> talks) override { world_.talk(talks); }
   void plan(const Call& call) override { world_.plan(call); }
+  void announce(const Call& call) override { world_.announce(call); }
+  std::shared_ptr<Transport> split(const SplitPart& part) override;
   bool is_far() const noexcept override { return true; }
   std::optional<Group> host() override {
     if (const auto& group = world_.bootstrap()) return group;
@@ -69,11 +72,11 @@ std::vector<T> gather(const Group& group, const T& mine) {
   return out;
 }
 
-/// The id of rank 0, on all ranks.
-ncclUniqueId share_id(const Group& bootstrap) {
+/// The id that rank `from` has made, on all ranks that ask for it; each rank asks for one.
+ncclUniqueId share_id(const Group& bootstrap, int from = 0) {
   const Nccl& lib = nccl();
   Card mine{.version = lib.version};
-  if (bootstrap.rank() == 0) mine.result = lib.ncclGetUniqueId(&mine.id);
+  if (bootstrap.rank() == from) mine.result = lib.ncclGetUniqueId(&mine.id);
   const std::vector<Card> cards = gather(bootstrap, mine);
   const auto refuse = [&](int peer, const std::string& text, const char* hint) {
     throw RankError(kOp, bootstrap.rank(), peer, text, hint);
@@ -84,12 +87,13 @@ ncclUniqueId share_id(const Group& bootstrap) {
              fmt::format("rank {} has NCCL {}, rank 0 has {}", r,
                          nccl_version_text(cards[r].version), nccl_version_text(cards[0].version)),
              "all ranks need the same version");
-  if (cards[0].result != ncclSuccess)
-    refuse(0,
-           fmt::format("ncclGetUniqueId answered {} on rank 0",
-                       describe(lib, static_cast<ncclResult_t>(cards[0].result))),
-           "NCCL_DEBUG=WARN makes NCCL say more");
-  return cards[0].id;
+  for (std::size_t r = 0; r < cards.size(); ++r)
+    if (cards[r].result != ncclSuccess)
+      refuse(static_cast<int>(r),
+             fmt::format("ncclGetUniqueId answered {} on rank {}",
+                         describe(lib, static_cast<ncclResult_t>(cards[r].result)), r),
+             "NCCL_DEBUG=WARN makes NCCL say more");
+  return cards[static_cast<std::size_t>(from)].id;
 }
 
 /// All ranks connect, or none.
@@ -104,6 +108,22 @@ void connect(NcclWorld& world, const Group& bootstrap, const ncclUniqueId& id) {
   if (thrown) std::rethrow_exception(thrown);
   for (std::size_t r = 0; r < failed.size(); ++r)
     if (failed[r]) world.give_up(static_cast<int>(r));
+}
+
+/// A communicator of its own for each part, and a part of the bootstrap group if there is one.
+std::shared_ptr<Transport> NcclTransport::split(const SplitPart& part) {
+  std::vector<int> of_all = part.members;
+  if (!world_.of_all().empty())
+    for (int& r : of_all) r = world_.of_all()[static_cast<std::size_t>(r)];
+  std::optional<Group> bootstrap;
+  if (world_.bootstrap())
+    bootstrap = Group(GroupAccess::transport(*world_.bootstrap())->split(part));
+  const auto out =
+      std::make_shared<NcclTransport>(part.rank, static_cast<int>(part.members.size()), device(),
+                                      world_.options(), std::move(bootstrap), std::move(of_all));
+  const Group hosts = *host();
+  connect(out->world(), hosts, share_id(hosts, part.members.front()));
+  return out;
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "dist/nccl/staged.h"
 
+#include <vector>
+
 #include "firn/runtime/kernel_support.h"
 #include "firn/runtime/stream.h"
 
@@ -21,6 +23,31 @@ void StagedTransport::run(const Call& call, const void* from, void* to) {
   if (read > 0) copy_bytes(there, device, from, Device::cpu(), read);
   devices_->run(call, there, result);
   if (written > 0) copy_bytes(to, Device::cpu(), result, device, written);
+}
+
+void StagedTransport::talk(std::span<const Talk> talks) {
+  const Device device = devices_->device();
+  const Stream stream = current_stream(device);
+  const auto bytes_of = [&](CallKind kind) {
+    std::size_t bytes = 0;
+    for (const Talk& t : talks) bytes += t.call.kind == kind ? t.call.bytes() : 0;
+    return bytes;
+  };
+  const runtime::Workspace sent(bytes_of(CallKind::send), stream),
+      received(bytes_of(CallKind::recv), stream);
+  std::vector<Talk> there(talks.begin(), talks.end());
+  for (Talk& t : there) {
+    if (t.call.kind == CallKind::recv) {
+      t.to = received.data();
+    } else {
+      if (sent.bytes() > 0) copy_bytes(sent.data(), device, t.from, Device::cpu(), sent.bytes());
+      t.from = sent.data();
+    }
+  }
+  devices_->talk(there);
+  for (const Talk& t : talks)
+    if (t.call.kind == CallKind::recv && received.bytes() > 0)
+      copy_bytes(t.to, Device::cpu(), received.data(), device, received.bytes());
 }
 
 }  // namespace firn::dist

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "dist/transport.h"
@@ -19,6 +20,10 @@ class StagedTransport final : public Transport {
   std::string_view kind() const noexcept override { return devices_->kind(); }
   double deadline() const noexcept override { return devices_->deadline(); }
   void run(const Call& call, const void* from, void* to) override;
+  void talk(std::span<const Talk> talks) override;
+  std::shared_ptr<Transport> split(const SplitPart& part) override {
+    return std::make_shared<StagedTransport>(devices_->split(part));
+  }
 
  private:
   std::shared_ptr<Transport> devices_;

@@ -1,7 +1,6 @@
 #include "dist/nccl/world.h"
 
 #include <algorithm>
-#include <cstring>
 #include <exception>
 #include <system_error>
 #include <utility>
@@ -18,9 +17,8 @@ constexpr auto kBusy = 2ms;  // a longer wait for NCCL naps between polls
 constexpr auto kNap = 100us;
 constexpr auto kLook = 10ms;  // between two looks at what is queued
 constexpr const char* kConnect = "nccl_group";
-constexpr const char* kHint =
-    "a group is broken once a rank has failed: load the last saved state, in new processes; "
-    "NCCL_DEBUG=WARN makes NCCL say more";
+constexpr const char* kHint = kNcclHint;
+constexpr const char* kNoReplay = "a replay could not compare the ranks' calls";
 constexpr const char* kLateHint =
     "all ranks make the same calls in the same order; NcclOptions::deadline is how long they may "
     "take";
@@ -28,16 +26,18 @@ constexpr const char* kLateHint =
 }  // namespace
 
 NcclWorld::NcclWorld(int rank, int size, Device device, const NcclOptions& options,
-                     std::optional<Group> bootstrap)
+                     std::optional<Group> bootstrap, std::vector<int> of_all)
     : rank_(rank),
       size_(size),
       device_(device),
       options_(options),
       lib_(nccl()),
+      of_all_(std::move(of_all)),
       bootstrap_(std::move(bootstrap)),
       calls_(static_cast<std::size_t>(size)) {
   if (!bootstrap_) return;
   mine_ = empty({sizeof(Call)}, DType::u8, Device::cpu());
+  other_ = empty({sizeof(Call)}, DType::u8, Device::cpu());
   all_ = empty({static_cast<std::int64_t>(sizeof(Call)) * size_}, DType::u8, Device::cpu());
 }
 
@@ -94,26 +94,50 @@ void NcclWorld::connect(const ncclUniqueId& id) {
 
 void NcclWorld::give_up(int peer) {
   const std::lock_guard lock(mutex_);
-  break_up(kConnect, fmt::format("rank {} has not connected", peer), kHint, peer);
+  break_up(kConnect, fmt::format("{} has not connected", name_of(peer, of_all_)), kHint, peer);
   throw_broken(kConnect);
+}
+
+void NcclWorld::require_whole(const char* op) {
+  const std::lock_guard lock(mutex_);
+  if (broken_) throw_broken(op);
 }
 
 void NcclWorld::run(const Call& call, const void* from, void* to) {
   const char* const op = to_string(call.kind);
-  {
-    const std::lock_guard lock(mutex_);
-    if (broken_) throw_broken(op);
-  }
-  runtime::refuse_capture(op, device_, "a replay could not compare the ranks' calls");
+  require_whole(op);
+  runtime::refuse_capture(op, device_, kNoReplay);
   const Stream stream = current_stream(device_);
   // A rank that has no memory must not come to the meeting.
   const runtime::Workspace scratch(static_cast<std::size_t>(scratch_bytes(call)), stream);
   Queued queued = take_events(call);
   compare(call);
   if (call.count == 0 && call.kind != CallKind::barrier) return;
+  queue_watched(std::move(queued), stream, [&] {
+    queue(call, static_cast<const std::byte*>(from), static_cast<std::byte*>(to),
+          scratch.as<std::byte>(), stream);
+  });
+  if (call.kind == CallKind::barrier) synchronize(stream);
+}
+
+void NcclWorld::talk(std::span<const Talk> talks) {
+  const Call& call = talks.front().call;
+  const char* const op = to_string(call.kind);
+  require_whole(op);
+  runtime::refuse_capture(op, device_, kNoReplay);
+  const Stream stream = current_stream(device_);
+  Queued queued = take_events(call);
+  compare_sides(talks);
+  if (std::all_of(talks.begin(), talks.end(), [](const Talk& t) { return t.call.count == 0; }))
+    return;
+  queue_watched(std::move(queued), stream, [&] { queue_talks(talks, stream); });
+}
+
+/// fn() queues the work of one call.
+void NcclWorld::queue_watched(Queued queued, Stream stream, const std::function<void()>& fn) {
+  const char* const op = to_string(queued.call.kind);
   try {
-    queue_watched(std::move(queued), static_cast<const std::byte*>(from),
-                  static_cast<std::byte*>(to), scratch.as<std::byte>(), stream);
+    watch_from(std::move(queued), stream, fn);
   } catch (const RankError&) {
     throw;
   } catch (const std::exception& e) {  // of CUDA: this rank has begun, and cannot go on
@@ -121,26 +145,24 @@ void NcclWorld::run(const Call& call, const void* from, void* to) {
     break_up(op, e.what(), kHint, rank_);
     throw_broken(op);
   }
-  if (call.kind == CallKind::barrier) synchronize(stream);
 }
 
 /// It is watched from its beginning: the host may hang while it queues the rest. CUDA is not called
 /// with the lock held, which the watching thread needs.
-void NcclWorld::queue_watched(Queued queued, const std::byte* from, std::byte* to,
-                              std::byte* scratch, Stream stream) {
-  const Call call = queued.call;
+void NcclWorld::watch_from(Queued queued, Stream stream, const std::function<void()>& fn) {
+  const char* const op = to_string(queued.call.kind);
   Event end = std::move(queued.end);
   queued.begin.record(stream);  // makes the device this thread's in CUDA, too
   {
     const std::lock_guard lock(mutex_);
-    if (broken_) throw_broken(to_string(call.kind));
+    if (broken_) throw_broken(op);
     queued_.push_back(std::move(queued));
   }
   wake_.notify_all();
-  queue(call, from, to, scratch, stream);
+  fn();
   end.record(stream);
   const std::lock_guard lock(mutex_);
-  if (broken_) throw_broken(to_string(call.kind));
+  if (broken_) throw_broken(op);
   queued_.back().end = std::move(end);
   queued_.back().whole = true;
 }
@@ -148,29 +170,6 @@ void NcclWorld::queue_watched(Queued queued, const std::byte* from, std::byte* t
 void NcclWorld::plan(const Call& call) const {
   const runtime::Workspace scratch(static_cast<std::size_t>(scratch_bytes(call)),
                                    current_stream(device_));
-}
-
-/// On the host: a device that has begun a collective which others do not make cannot be stopped
-/// without losing the group.
-void NcclWorld::compare(const Call& call) {
-  if (!bootstrap_ || !options_.compare) return;
-  const char* const op = to_string(call.kind);
-  try {
-    std::memcpy(mine_.mutable_view().data, &call, sizeof call);
-    bootstrap_->all_gather(mine_, all_);
-    std::memcpy(calls_.data(), all_.view().data, all_.bytes());
-    check_same(rank_, calls_, {});
-  } catch (const RankError& e) {
-    const std::lock_guard lock(mutex_);
-    if (broken_) throw_broken(op);
-    const bool differ = e.op() == op;
-    break_up(op,
-             differ ? e.message()
-                    : fmt::format("the ranks compare their calls before {}: {}", describe(call),
-                                  e.message()),
-             differ ? e.hint() : kHint, e.peer());
-    throw_broken(op);
-  }
 }
 
 void NcclWorld::step(const char* op, const std::string& what,
@@ -208,7 +207,7 @@ void NcclWorld::settle(const char* op, const std::string& what) {
       }
       if (Clock::now() > end) {
         break_up(op,
-                 fmt::format("rank {} waited {} s for the other ranks in {}", rank_,
+                 fmt::format("{} waited {} s for the other ranks in {}", name_of(rank_, of_all_),
                              options_.deadline, what),
                  kLateHint, -1);
         throw_broken(op);
@@ -260,8 +259,8 @@ void NcclWorld::look() {
                       kHint, -1);
     if (first.since && Clock::now() - *first.since > seconds(options_.deadline))
       break_up(op,
-               fmt::format("{} did not end within {} s on {} of rank {}", describe(first.call),
-                           options_.deadline, device_, rank_),
+               fmt::format("{} did not end within {} s on {} of {}", describe(first.call),
+                           options_.deadline, device_, name_of(rank_, of_all_)),
                kLateHint, -1);
     return;
   }

@@ -14,6 +14,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -34,26 +35,35 @@ struct NcclSizes {
 };
 NcclSizes& nccl_sizes() noexcept;
 
+inline constexpr const char* kNcclHint =
+    "a group is broken once a rank has failed: load the last saved state, in new processes; "
+    "NCCL_DEBUG=WARN makes NCCL say more";
+
 class NcclWorld {
  public:
-  /// `bootstrap`: what compares calls; none: nobody does. Not connected yet.
+  /// `bootstrap`: what compares calls; none: nobody does. `of_all` as name_of() has it. Not
+  /// connected yet.
   NcclWorld(int rank, int size, Device device, const NcclOptions& options,
-            std::optional<Group> bootstrap);
+            std::optional<Group> bootstrap, std::vector<int> of_all = {});
   ~NcclWorld();
 
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
   Device device() const noexcept { return device_; }
   double deadline() const noexcept { return options_.deadline; }
+  const NcclOptions& options() const noexcept { return options_; }
+  const std::vector<int>& of_all() const noexcept { return of_all_; }
 
   /// Meets the others. Throws RankError; the group is broken then.
   void connect(const ncclUniqueId& id);
   /// Another rank has not connected: breaks the group and throws RankError.
   [[noreturn]] void give_up(int peer);
 
-  /// Transport::run() and plan().
+  /// Transport::run(), talk(), plan() and announce().
   void run(const Call& call, const void* from, void* to);
+  void talk(std::span<const Talk> talks);
   void plan(const Call& call) const;
+  void announce(const Call& call);
   const std::optional<Group>& bootstrap() const noexcept { return bootstrap_; }
 
  private:
@@ -84,13 +94,19 @@ class NcclWorld {
     }
   };
 
-  // world.cpp: waiting, and what goes wrong
+  // compare.cpp: what ranks tell each other on the host
   void compare(const Call& call);
+  void on_host(const Call& call, const std::function<void()>& fn);
+  void compare_sides(std::span<const Talk> talks);
+  void exchange(const Call* mine, const Call* own, Call& theirs);
+
+  // world.cpp: waiting, and what goes wrong
+  void require_whole(const char* op);
   /// Calls `fn(results)` with the lock held, then waits until NCCL has queued its work.
   void step(const char* op, const std::string& what, const std::function<void(Results&)>& fn);
   void settle(const char* op, const std::string& what);
-  void queue_watched(Queued queued, const std::byte* from, std::byte* to, std::byte* scratch,
-                     Stream stream);
+  void queue_watched(Queued queued, Stream stream, const std::function<void()>& fn);
+  void watch_from(Queued queued, Stream stream, const std::function<void()>& fn);
   void watch() noexcept;
   void look();
   /// Of these two, the callers hold the lock.
@@ -108,14 +124,16 @@ class NcclWorld {
              Stream stream);
   void by_order(const Call& call, const std::byte* from, std::byte* to, std::byte* scratch,
                 Stream stream);
+  void queue_talks(std::span<const Talk> talks, Stream stream);
   void for_others(const std::function<void(int)>& fn) const;
 
   const int rank_, size_;
   const Device device_;
   const NcclOptions options_;
   const Nccl& lib_;
+  const std::vector<int> of_all_;
   std::optional<Group> bootstrap_;
-  Tensor mine_, all_;  // u8: calls, for bootstrap_
+  Tensor mine_, other_, all_;  // u8: calls, for bootstrap_
   std::vector<Call> calls_;
 
   std::mutex mutex_;  // of all that follows, and of NCCL's functions

@@ -1,6 +1,7 @@
 // NCCL's functions, as far as firn calls them.
 #include "libraries/nccl_fake.h"
 
+#include <algorithm>
 #include <cstring>
 #include <thread>
 
@@ -65,6 +66,20 @@ void put_in_stream(NcclLaunch& launch) {
   push(launch.stream, {cudaGraphNodeTypeKernel, {}, "library", &launch.done, 1});
 }
 
+bool is_message(const NcclOp& op) {
+  return op.kind == NcclKind::send || op.kind == NcclKind::receive;
+}
+
+/// The first work connects ranks: the first collective all with each other, the first messages
+/// the two ranks.
+bool are_connected(const NcclLaunch& launch) {
+  const NcclClique& clique = *launch.comm->clique;
+  return std::all_of(launch.ops.begin(), launch.ops.end(), [&](const NcclOp& op) {
+    return is_message(op) ? clique.met.contains({op.peer, launch.comm->rank})
+                          : clique.started == clique.size;
+  });
+}
+
 bool in_progress(ncclComm_t comm) {
   if (comm->polls > 0) return --comm->polls, true;
   if (comm->joining) {
@@ -73,8 +88,7 @@ bool in_progress(ncclComm_t comm) {
     comm->joining = false;
   }
   if (comm->pending) {
-    // The first work connects the ranks with each other.
-    if (comm->clique->started < comm->size) return true;
+    if (!are_connected(*comm->pending)) return true;
     NcclLaunch* const launch = std::exchange(comm->pending, nullptr);
     put_in_stream(*launch);
   }
@@ -133,7 +147,12 @@ ncclResult_t launch_group() {
     ++launch->left;
   }
   for (const auto& [comm, launch] : launches) {
-    if (!std::exchange(comm->launched, true)) ++comm->clique->started;
+    for (const NcclOp& op : launch->ops) {
+      if (is_message(op))
+        comm->clique->met.insert({comm->rank, op.peer});
+      else if (!std::exchange(comm->launched, true))
+        ++comm->clique->started;
+    }
     comm->pending = launch;
     comm->polls = some_polls();
     if (in_progress(comm)) result = ncclInProgress;

@@ -8,6 +8,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,7 +61,8 @@ struct NcclPart {
 /// Ranks that have one id.
 struct NcclClique {
   int size = 0;
-  int started = 0;  ///< ranks that have launched something
+  int started = 0;                    ///< ranks that have launched a collective
+  std::set<std::pair<int, int>> met;  ///< (a, b): rank a has begun to send to b or receive from it
   std::vector<ncclComm_t> ranks;
   std::map<std::uint64_t, std::vector<NcclPart>> collectives;  ///< by number: each rank's part
   struct Pair {
@@ -93,7 +95,7 @@ struct ncclComm {
   ncclResult_t error = ncclSuccess;      ///< asynchronous
   int polls = 0;                         ///< still in progress for so many
   cusim::NcclLaunch* pending = nullptr;  ///< given, and not in the stream yet
-  bool launched = false;
+  bool launched = false;                 ///< a collective
   std::uint64_t collectives = 0;
   std::vector<std::unique_ptr<cusim::NcclLaunch>> launches;
   std::string said;

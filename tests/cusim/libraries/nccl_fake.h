@@ -3,10 +3,10 @@
 //
 // It knows what firn uses: communicators that do not block, collectives, and grouped sends and
 // receives. As with NCCL, work is in the stream only when the communicator is no longer "in
-// progress"; the first work of a communicator needs all ranks; a collective that others do not make
-// never ends; and ncclCommAbort() ends what hangs and leaves garbage. Transfers end in a random
-// order, and each rank's part of a collective at its own time. Sums begin at another rank for each
-// element, and maxima leave out a NaN.
+// progress"; the first collective of a communicator needs all ranks, and the first message of two
+// ranks both; a collective that others do not make never ends; and ncclCommAbort() ends what hangs
+// and leaves garbage. Transfers end in a random order, and each rank's part of a collective at its
+// own time. Sums begin at another rank for each element, and maxima leave out a NaN.
 #pragma once
 
 #include <cstdint>
