@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "dist/checks.h"
+#include "engine/engine.h"
 #include "firn/runtime/graph.h"
 #include "nccl/ranks.h"
 #include "support/simulator.h"
