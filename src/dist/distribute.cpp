@@ -199,13 +199,6 @@ void require_one_device(const optim::OptimizerAccess::Impl& impl, const Group& g
              group.device());
 }
 
-void require_cpu(const optim::OptimizerAccess::Impl& impl, const Group& group) {
-  FIRN_CHECK(impl.store.device().is_cpu() && group.device().is_cpu(), kOp,
-             "give a group: distribute(optimizer, group)",
-             "the parameters are on {} and the mesh on {}, and ranks divide a model on the CPU",
-             impl.store.device(), group.device());
-}
-
 /// Whether gradients are exchanged beside the backward pass.
 bool overlaps(const optim::OptimizerAccess::Impl& impl, const Group& group,
               const DistributeOptions& options) {
@@ -352,7 +345,7 @@ void distribute(optim::Optimizer& optimizer, const Mesh& mesh,
                 const DistributeOptions& options) try {
   if (mesh.copy().size() == 1) return distribute_copies(optimizer, mesh.dp(), options);
   auto& impl = begin(optimizer, options);
-  require_cpu(impl, mesh.all());
+  require_one_device(impl, mesh.all(), options.zero);
   FIRN_CHECK(impl.options.exact.quantum == 0, kOp, "leave StepOptions::exact out",
              "exact mode works with copies of the model, and a copy has {} ranks",
              mesh.copy().size());
@@ -379,16 +372,17 @@ void distribute(optim::Optimizer& optimizer, const Mesh& mesh,
   const auto rest = std::make_shared<const GroupPeers>(mesh.copy());
   autograd::on_every_rank(kOp, autograd::StepRanks{copies.get(), rest.get()},
                           [&] { require_elementwise(impl, divided); });
-  require_no_cycles(mesh.all(), impl);
+  const Group host = mesh.all().host();
+  require_no_cycles(host, impl);
   // Stages have other parameters; parts and copies of a stage have the same.
-  require_alike(mesh.all(), kind_of(optimizer, {}, options.zero));
-  require_alike(mesh.dp(), kind_of_part(optimizer, state, divided, options.zero));
-  require_alike(mesh.tp(), kind_of_part(optimizer, state, divided, options.zero));
+  require_alike(host, kind_of(optimizer, {}, options.zero));
+  for (const Group& same : {mesh.dp(), mesh.tp()})
+    require_alike(same.host(), kind_of_part(optimizer, state, divided, options.zero));
   make_equal(mesh.pp(), some_of(state, of_all_stages), options);
   make_equal(mesh.tp(), some_of(state, is_whole), options);
   make_equal(mesh.dp(), state, options);
-  optim::ModelRanks model(rest, mesh.tp().size(), std::move(divided));
-  join(impl, copies, rest, options.zero, number_of_all(mesh.all()));
+  optim::ModelRanks model(rest, mesh.tp().size(), std::move(divided), impl.store.device());
+  join(impl, copies, rest, options.zero, number_of_all(host));
   impl.model = std::move(model);
 }
 FIRN_OUT_OF_MEMORY("distribute")

@@ -9,8 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "dist/parallel/models.h"
-#include "firn/dist/parallel/pipeline.h"
+#include "dist/parallel/stages.h"
 
 namespace firn::testing {
 namespace {
@@ -20,121 +19,10 @@ using dist::Group;
 using dist::Mesh;
 using dist::Pipeline;
 
-constexpr int kBlocks = 4;
-
-/// The layers of one stage: stage s of p has blocks [4 s/p, 4 (s + 1)/p). Every stage draws the
-/// weights of all.
-struct GptStage : nn::Module {
-  Group tp;
-  std::optional<dist::VocabParallelEmbedding> embed;
-  std::vector<ParallelBlock> blocks;
-  std::optional<nn::LayerNorm> norm;
-  std::optional<dist::ColumnParallelLinear> head;
-  int first_block = 0;
-  bool poisoned = false;  ///< the embedding's gradient is infinite
-  std::function<void()> before = [] {};
-  FIRN_MEMBERS(embed, blocks, norm, head)
-
-  GptStage(const Mesh& mesh, DType dtype) : tp(mesh.tp()) {
-    manual_seed(4);
-    const int p = mesh.pp().size(), s = mesh.pp().rank();
-    embed.emplace(tp, 12, 16);
-    for (int b = 0; b < kBlocks; ++b) {
-      ParallelBlock block(tp, 0);
-      if (b / (kBlocks / p) == s) blocks.push_back(block);
-    }
-    norm.emplace(16);
-    head.emplace(tp, 16, 12, dist::ColumnParallelOptions{.bias = false});
-    first_block = s * (kBlocks / p);
-    if (s > 0) embed.reset();
-    if (s < p - 1) {
-      norm.reset();
-      head.reset();
-    }
-    to(dtype);
-  }
-  Tensor forward(const Tensor& x) override {
-    before();
-    Tensor h = x;
-    if (embed) h = (*embed)(x);
-    if (poisoned) add_hook(h, [](const Tensor& grad) { return grad * HUGE_VAL; });
-    for (auto& b : blocks) h = b(h);
-    return head ? (*head)((*norm)(h)) : h;
-  }
-  /// The parameters by their names in the whole model.
-  std::vector<NamedTensor> named() const {
-    std::vector<NamedTensor> out = named_parameters();
-    for (NamedTensor& p : out)
-      if (p.name.starts_with("blocks.")) {
-        const int b = p.name[7] - '0' + first_block;
-        p.name[7] = static_cast<char>('0' + b);
-      }
-    return out;
-  }
-};
-
-struct Setting {
-  DType dtype = f64;
-  std::int64_t samples = 13, micro_batch = 2;
-  optim::StepOptions step = {.clip_norm = 0.5};
-  int steps = 10;
-  int poisoned_step = -1;
-};
-
-struct Outcome {
-  std::string reports;
-  std::vector<double> losses, norms, rounded;
-  std::vector<NamedTensor> weights;
-  double distance = 0;
-  std::int64_t in_flight = 0;
-};
-
-Outcome train(const Group& all, const dist::MeshSizes& sizes, const Setting& s = {},
-              const std::vector<NamedTensor>& one = {}) {
-  const Mesh mesh(all, sizes);
-  GptStage stage(mesh, s.dtype);
-  optim::AdamW opt(stage.parameters(), {.lr = 1e-2, .eps = 1e-5, .weight_decay = 0.01}, s.step);
-  distribute(opt, mesh);
-  Pipeline pipeline(mesh, stage);
-  Outcome out;
-  for (int i = 0; i < s.steps; ++i) {
-    stage.poisoned = i == s.poisoned_step && stage.embed;
-    const Tensor ids = tokens(s.samples, static_cast<std::uint64_t>(i));
-    const auto report = pipeline.run_batch(
-        opt, s.samples, s.micro_batch,
-        [&](std::int64_t first, std::int64_t last) {
-          return ids.slice(0, first, last).slice(1, 0, 6);
-        },
-        [&](const Tensor& logits, std::int64_t first, std::int64_t last) {
-          return dist::vocab_parallel_cross_entropy(
-              logits, ids.slice(0, first, last).slice(1, 1, 7), mesh.tp());
-        });
-    out.reports += fmt::format("{} {} {} {:a} {:a} {:a} {}\n", static_cast<int>(report.status()),
-                               report.applied_steps(), report.skipped_steps(), report.norm(),
-                               report.loss(), report.loss_scale(), report.micro_steps());
-    out.losses.push_back(report.loss());
-    out.norms.push_back(report.norm());
-    out.in_flight = std::max(out.in_flight, pipeline.most_in_flight());
-  }
-  const auto totals = opt.loss_totals();
-  out.reports += fmt::format("{:a} {:a}", totals.loss, totals.weight);
-  std::vector<double> mine, wanted;
-  for (const NamedTensor& p : stage.named()) {
-    out.weights.push_back({p.name, p.tensor.detach().clone()});
-    for (const NamedTensor& w : one) {
-      if (w.name != p.name) continue;
-      for (const double v : values_of(p.tensor)) mine.push_back(v);
-      for (const double v : values_of(part_of(w, mesh.tp()))) wanted.push_back(v);
-    }
-  }
-  out.distance = mine.empty() ? HUGE_VAL : relative_distance(mine, wanted);
-  return out;
-}
-
-std::vector<Outcome> train_on(const dist::MeshSizes& sizes, const Setting& s,
-                              const std::vector<NamedTensor>& one = {}) {
-  return on_ranks<Outcome>(sizes.dp * sizes.tp * sizes.pp,
-                           [&](const Group& g) { return train(g, sizes, s, one); });
+std::vector<StageRun> train_on(const dist::MeshSizes& sizes, const StageSetting& s,
+                               const std::vector<NamedTensor>& one = {}) {
+  return on_ranks<StageRun>(sizes.dp * sizes.tp * sizes.pp,
+                            [&](const Group& g) { return train_stages(g, sizes, s, one); });
 }
 
 bool has(const std::string& text, const std::string& part) {
@@ -144,15 +32,15 @@ bool has(const std::string& text, const std::string& part) {
 TEST_CASE("[S40] pipeline: a language model in stages trains as on one rank") {
   for (const auto& [dtype, bound] : {std::pair(f64, 1e-12), std::pair(f32, 1e-5)}) {
     CAPTURE(dtype);
-    const Setting s{.dtype = dtype};
-    const Outcome one = train(Group(), {}, s);
+    const StageSetting s{.dtype = dtype};
+    const StageRun one = train_stages(Group(), {}, s);
     CHECK(one.norms[0] > 0.5);  // clipping does something
     for (const dist::MeshSizes& sizes :
          {dist::MeshSizes{.pp = 2}, dist::MeshSizes{.pp = 4}, dist::MeshSizes{.tp = 2, .pp = 2},
           dist::MeshSizes{.dp = 2, .pp = 2}, dist::MeshSizes{.dp = 2, .tp = 2, .pp = 2}}) {
       CAPTURE(sizes.dp, sizes.tp, sizes.pp);
       const auto all = train_on(sizes, s, one.weights);
-      for (const Outcome& o : all) {
+      for (const StageRun& o : all) {
         CHECK(o.reports == all[0].reports);
         CHECK(relative_distance(o.losses, one.losses) < bound);
         CHECK(relative_distance(o.norms, one.norms) < bound);
@@ -167,10 +55,10 @@ TEST_CASE(
   // Micro-batches of other weights: 16 samples in 5, 5, 5 and 1. So the unit of the sums changes.
   for (const DType dtype : {f16, f32}) {
     CAPTURE(dtype);
-    Setting s{.dtype = dtype, .samples = 16, .micro_batch = 5, .step = {}};
+    StageSetting s{.dtype = dtype, .samples = 16, .micro_batch = 5, .step = {}};
     if (dtype == f16) s.step.loss_scale = optim::LossScale::dynamic({.init = 4096});
-    const Outcome one = train(Group(), {}, s);
-    for (const Outcome& o : train_on({.pp = 4}, s, one.weights)) {
+    const StageRun one = train_stages(Group(), {}, s);
+    for (const StageRun& o : train_on({.pp = 4}, s, one.weights)) {
       CHECK(o.distance == 0);
       CHECK(o.losses == one.losses);
       CHECK(relative_distance(o.norms, one.norms) < 1e-12);
@@ -179,14 +67,14 @@ TEST_CASE(
 }
 
 TEST_CASE("[S40] pipeline: an overflow in one stage skips the step of all") {
-  const Setting s{.dtype = f16,
-                  .step = {.loss_scale = optim::LossScale::dynamic({.init = 1024})},
-                  .steps = 4,
-                  .poisoned_step = 2};
+  const StageSetting s{.dtype = f16,
+                       .step = {.loss_scale = optim::LossScale::dynamic({.init = 1024})},
+                       .steps = 4,
+                       .poisoned_step = 2};
   for (const dist::MeshSizes& sizes :
        {dist::MeshSizes{.pp = 4}, dist::MeshSizes{.dp = 2, .tp = 2, .pp = 2}}) {
     const auto all = train_on(sizes, s);
-    for (const Outcome& o : all) CHECK(o.reports == all[0].reports);
+    for (const StageRun& o : all) CHECK(o.reports == all[0].reports);
     CHECK(has(all[0].reports,
               fmt::format("\n{} 2 1 ", static_cast<int>(optim::StepStatus::skipped_non_finite))));
     CHECK(has(all[0].reports,
@@ -196,13 +84,13 @@ TEST_CASE("[S40] pipeline: an overflow in one stage skips the step of all") {
 }
 
 TEST_CASE("[S15] pipeline: a cycle that overflows is computed again by all stages") {
-  const Setting s{.dtype = f16,
-                  .step = {.loss_scale = optim::LossScale::dynamic(
-                               {.init = 0x1p24, .on_overflow = optim::OverflowPolicy::retry})},
-                  .steps = 2};
-  const Outcome one = train(Group(), {}, s);
+  const StageSetting s{.dtype = f16,
+                       .step = {.loss_scale = optim::LossScale::dynamic(
+                                    {.init = 0x1p24, .on_overflow = optim::OverflowPolicy::retry})},
+                       .steps = 2};
+  const StageRun one = train_stages(Group(), {}, s);
   const auto all = train_on({.pp = 2}, s, one.weights);
-  for (const Outcome& o : all) {
+  for (const StageRun& o : all) {
     CHECK(o.reports == all[0].reports);
     CHECK(o.distance == 0);
     CHECK(o.losses == one.losses);
@@ -211,9 +99,9 @@ TEST_CASE("[S15] pipeline: a cycle that overflows is computed again by all stage
 }
 
 TEST_CASE("[S41] pipeline: a copy without samples") {
-  const Setting s{.samples = 1, .step = {}, .steps = 3};
-  const Outcome one = train(Group(), {}, s);
-  for (const Outcome& o : train_on({.dp = 2, .pp = 2}, s, one.weights)) CHECK(o.distance < 1e-13);
+  const StageSetting s{.samples = 1, .step = {}, .steps = 3};
+  const StageRun one = train_stages(Group(), {}, s);
+  for (const StageRun& o : train_on({.dp = 2, .pp = 2}, s, one.weights)) CHECK(o.distance < 1e-13);
 }
 
 TEST_CASE(

@@ -127,10 +127,10 @@ void distribute(optim::Optimizer& optimizer, const Group& group,
 /// rank of a copy has a file of its own in which its part is saved (io::save_run()).
 ///
 /// With `zero`, the copies of a part divide its state. Throws as above. Also throws Error if the
-/// ranks are not on the CPU, if a divided parameter has a rule that needs the whole of it (LAMB,
-/// Muon, Adafactor, Custom), in exact mode, and if ranks of one stage do not divide the same
-/// parameters. Between stages, the settings of steps and the loss scale are compared. `broadcast`
-/// takes parameters that are not divided from the first rank of mesh.tp().
+/// parameters are not on the group's device, if a divided parameter has a rule that needs the whole
+/// of it (LAMB, Muon, Adafactor, Custom), in exact mode, and if ranks of one stage do not divide
+/// the same parameters. Between stages, the settings of steps and the loss scale are compared.
+/// `broadcast` takes parameters that are not divided from the first rank of mesh.tp().
 void distribute(optim::Optimizer& optimizer, const Mesh& mesh,
                 const DistributeOptions& options = {});
 

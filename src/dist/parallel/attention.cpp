@@ -17,8 +17,7 @@ constexpr const char* kLayer = "ParallelMultiHeadAttention";
 /// The layer of one rank with the options of the whole one.
 nn::MultiHeadAttention heads_of_rank(const Group& group, std::int64_t width, std::int64_t heads,
                                      nn::MultiHeadAttentionOptions o) {
-  FIRN_CHECK(o.device.is_cpu(), kLayer, "ranks exchange tensors of the CPU", "the device is {}",
-             o.device);
+  require_device_of(kLayer, o.device, group);
   if (heads > 0 && o.head_width == 0) o.head_width = width / heads;
   if (o.key_heads > 0) o.key_heads = part_of(kLayer, "key_heads", o.key_heads, group).size();
   const AxisPart own = part_of(kLayer, "heads", heads, group);

@@ -12,6 +12,8 @@
 #include "dist/parallel/exchange.h"
 #include "firn/autograd.h"
 #include "firn/dist/parallel/functions.h"
+#include "firn/ops/elementwise.h"
+#include "firn/ops/index.h"
 #include "firn/ops/ops.h"
 #include "firn/runtime/kernel_support.h"
 
@@ -24,55 +26,40 @@ using autograd::Saved;
 
 constexpr const char* kOp = "vocab_parallel_cross_entropy";
 
-/// What is known of each row without its logits: f32 or f64 [rows] each.
+/// What is known of each row without its logits: [rows] each.
 struct Rows {
-  Tensor target;  ///< i64: its number among this rank's classes; -1: another rank has it, or none
-  Tensor row;     ///< u, 0 for a row that is left out
+  Tensor target;  ///< i64: its number among this rank's classes; 0 if another rank has it, or none
+  Tensor here;    ///< bool: this rank has it
+  Tensor row;     ///< f32 or f64: u, 0 for a row that is left out
   Tensor term;    ///< w[t], 0 for a row that is left out
 };
 
-template <class T>
-void fill_rows(const Rows& rows, const Tensor& target, const Tensor& class_weights,
-               const Tensor& row_weights, std::int64_t ignore_index, std::int64_t classes,
-               const AxisPart& own) {
-  const auto* t = target.data<std::int64_t>();
-  const T* w = class_weights.defined() ? class_weights.data<T>() : nullptr;
-  const T* u = row_weights.defined() ? row_weights.data<T>() : nullptr;
-  for (std::int64_t i = 0; i < target.numel(); ++i) {
-    const bool counts = t[i] != ignore_index && !(u && u[i] == 0);
+/// On the CPU. A device finds a bad target as gather() does.
+void check_targets(const Tensor& target, std::int64_t classes, std::int64_t ignore_index) {
+  if (!target.device().is_cpu() || runtime::dry_run()) return;
+  const auto* const t = target.data<std::int64_t>();
+  for (std::int64_t i = 0; i < target.numel(); ++i)
     FIRN_CHECK(t[i] == ignore_index || (t[i] >= 0 && t[i] < classes), kOp,
                "targets are in [0, classes), or ignore_index",
                "target {} of row {} is outside of [0, {}) and is not ignore_index = {}", t[i], i,
                classes, ignore_index);
-    rows.target.data<std::int64_t>()[i] =
-        counts && t[i] >= own.first && t[i] < own.last ? t[i] - own.first : -1;
-    rows.row.data<T>()[i] = !counts ? T(0) : u ? u[i] : T(1);
-    rows.term.data<T>()[i] = !counts ? T(0) : w ? w[t[i]] : T(1);
-  }
 }
 
-/// x[r, target[r]] += add[r] in rows with a target here; with `get`, add[r] = x[r, target[r]].
-template <class T>
-void at_target(const Tensor& x, const Tensor& target, const Tensor& add, bool get) {
-  const auto* t = target.data<std::int64_t>();
-  T* const values = x.data<T>();
-  T* const out = add.data<T>();
-  const std::int64_t n = x.size(1);
-  for (std::int64_t r = 0; r < x.size(0); ++r) {
-    if (get)
-      out[r] = t[r] >= 0 ? values[r * n + t[r]] : T(0);
-    else if (t[r] >= 0)
-      values[r * n + t[r]] += out[r];
-  }
-}
-
-template <class Fn>
-void for_compute(DType compute, const Fn& fn) {
-  if (runtime::dry_run()) return;  // there are no elements to read
-  if (compute == DType::f64)
-    fn(double());
-  else
-    fn(float());
+/// `target` i64 [rows]; class_weights and row_weights are in the dtype to compute in, or undefined.
+Rows rows_of(const Tensor& target, const Tensor& class_weights, const Tensor& row_weights,
+             DType compute, std::int64_t ignore_index, std::int64_t classes, const AxisPart& own) {
+  check_targets(target, classes, ignore_index);
+  Tensor counts = ne(target, static_cast<double>(ignore_index));
+  const Tensor valid = where(counts, target, zeros_like(target));
+  if (row_weights.defined()) counts = logical_and(counts, row_weights);
+  const OwnIndices mine = own_indices(valid, own.first, own.size(), classes);
+  const Tensor ones = full({target.numel()}, 1, compute, target.device());
+  const Tensor w =
+      class_weights.defined() ? embedding(class_weights.unsqueeze(1), valid).squeeze(1) : ones;
+  return {.target = mine.at,
+          .here = logical_and(mine.here, counts),
+          .row = where(counts, row_weights.defined() ? row_weights : ones, 0.0),
+          .term = where(counts, w, 0.0)};
 }
 
 void check_operands(const Tensor& logits, const Tensor& target, const Group& group,
@@ -81,9 +68,9 @@ void check_operands(const Tensor& logits, const Tensor& target, const Group& gro
   require_defined(kOp, target);
   FIRN_CHECK(is_floating(logits.dtype()) && logits.rank() > 0 && logits.shape().back() > 0, kOp,
              "the last axis holds this rank's classes", "{} are no logits", describe(logits));
-  FIRN_CHECK(logits.device().is_cpu() && target.device().is_cpu(), kOp,
-             "ranks exchange tensors of the CPU", "{} and target {}", describe(logits),
-             describe(target));
+  require_there(kOp, logits, group);
+  FIRN_CHECK(target.device() == logits.device(), kOp, "move the target there",
+             "{} and target {} are on two devices", describe(logits), describe(target));
   FIRN_CHECK(!o.axis || *o.axis == -1 || *o.axis == logits.rank() - 1, kOp,
              "permute() the classes to the end", "axis = {}, and ranks divide the last axis",
              *o.axis);
@@ -99,12 +86,13 @@ void check_operands(const Tensor& logits, const Tensor& target, const Group& gro
              "1e-4 is usual, 0 is off", "z_loss = {} is not finite", o.z_loss);
   const Shape all = {logits.shape().back() * group.size()};
   const Tensor &w = o.class_weights, &u = o.row_weights;
-  FIRN_CHECK(!w.defined() || (w.shape() == all && is_floating(w.dtype()) && w.device().is_cpu()),
-             kOp, "give one floating weight per class, of all classes",
-             "class_weights {} for {} on each of {} ranks: expected shape {}", describe(w),
-             describe(logits), group.size(), all);
-  FIRN_CHECK(!u.defined() ||
-                 (u.shape() == target.shape() && is_floating(u.dtype()) && u.device().is_cpu()),
+  FIRN_CHECK(
+      !w.defined() || (w.shape() == all && is_floating(w.dtype()) && w.device() == logits.device()),
+      kOp, "give one floating weight per class, of all classes",
+      "class_weights {} for {} on each of {} ranks: expected shape {}", describe(w),
+      describe(logits), group.size(), all);
+  FIRN_CHECK(!u.defined() || (u.shape() == target.shape() && is_floating(u.dtype()) &&
+                              u.device() == logits.device()),
              kOp, "give one floating weight per target", "row_weights {} for target {}",
              describe(u), describe(target));
 }
@@ -136,8 +124,7 @@ Loss vocab_parallel_cross_entropy(const Tensor& logits, const Tensor& target, co
 
   Tensor sum, weight, log_sum, class_part;
   double all_weights = static_cast<double>(classes);  // W
-  const Rows rows{empty({count}, DType::i64, Device::cpu()), empty({count}, compute, Device::cpu()),
-                  empty({count}, compute, Device::cpu())};
+  Rows rows;
   {
     const NoGrad guard;
     const auto in_compute = [&](const Tensor& t) {
@@ -145,10 +132,9 @@ Loss vocab_parallel_cross_entropy(const Tensor& logits, const Tensor& target, co
     };
     const Tensor class_weights = in_compute(options.class_weights);
     const Tensor row_weights = in_compute(options.row_weights);
-    const Tensor numbers = cast(target, DType::i64).contiguous();
-    for_compute(compute, [&]<class T>(T) {
-      fill_rows<T>(rows, numbers, class_weights, row_weights, options.ignore_index, classes, own);
-    });
+    rows = rows_of(cast(target, DType::i64).contiguous().reshape({count}), class_weights,
+                   row_weights.defined() ? row_weights.reshape({count}) : row_weights, compute,
+                   options.ignore_index, classes, own);
     if (class_weights.defined()) {
       class_part = class_weights.slice(0, own.first, own.last).contiguous();
       if (smooth > 0 && !runtime::dry_run())
@@ -158,9 +144,10 @@ Loss vocab_parallel_cross_entropy(const Tensor& logits, const Tensor& target, co
     const Tensor most = x.max({1}, true).contiguous();
     group.all_reduce(most, Reduce::max);
     // One exchange for all sums: of e^(x - m), of the target's logit, of logits.
-    const Tensor sums = zeros({smooth > 0 ? 3 : 2, count}, compute, Device::cpu());
+    const Tensor sums = zeros({smooth > 0 ? 3 : 2, count}, compute, logits.device());
     sums[0].copy_(exp(x - most).sum({1}));
-    for_compute(compute, [&]<class T>(T) { at_target<T>(x, rows.target, sums[1], true); });
+    const Tensor taken = gather(x, 1, rows.target.unsqueeze(1)).squeeze(1);
+    sums[1].copy_(where(rows.here, taken, 0.0));
     if (smooth > 0) sums[2].copy_((class_part.defined() ? x * class_part : x).sum({1}));
     group.all_reduce(sums);
     log_sum = most.reshape({count}) + log(sums[0]);
@@ -171,28 +158,28 @@ Loss vocab_parallel_cross_entropy(const Tensor& logits, const Tensor& target, co
     sum = total(where(gt(abs(rows.row), 0.0), rows.row * term, 0.0));
     weight = total(rows.row * rows.term);
   }
-  const Tensor recorded = record(
-      kOp, sum, {&logits},
-      {Saved::input(0), Saved::other(log_sum), Saved::other(rows.target), Saved::other(rows.row),
-       Saved::other(rows.term)},
-      [=](Backward& b) {
-        const Tensor x = cast(b.saved(0), compute).contiguous().reshape({count, n});
-        const Tensor &l = b.saved(1), &row = b.saved(3);
-        const Tensor seeded = row * cast(b.grad(), compute);
-        const Tensor at = (1 - smooth) * seeded * b.saved(4);
-        Tensor factor = at + share * all_weights * seeded;
-        if (z != 0) factor = factor + 2 * z * seeded * l;
-        Tensor grad = exp(x - l.unsqueeze(1)) * factor.unsqueeze(1);
-        if (smooth > 0) {
-          const Tensor each = share * seeded.unsqueeze(1);
-          grad = grad - (class_part.defined() ? each * class_part : each);
-        }
-        const Tensor taken = -at;
-        for_compute(compute, [&]<class T>(T) { at_target<T>(grad, b.saved(2), taken, false); });
-        // What is left out may hold NaN, which a weight of 0 would keep.
-        grad = where(gt(abs(row), 0.0).unsqueeze(1), grad, 0.0);
-        b.accumulate(0, cast(grad, b.input_dtype(0)).reshape(b.input_shape(0)));
-      });
+  const Tensor recorded =
+      record(kOp, sum, {&logits},
+             {Saved::input(0), Saved::other(log_sum), Saved::other(rows.target),
+              Saved::other(rows.row), Saved::other(rows.term), Saved::other(rows.here)},
+             [=](Backward& b) {
+               const Tensor x = cast(b.saved(0), compute).contiguous().reshape({count, n});
+               const Tensor &l = b.saved(1), &row = b.saved(3);
+               const Tensor seeded = row * cast(b.grad(), compute);
+               const Tensor at = (1 - smooth) * seeded * b.saved(4);
+               Tensor factor = at + share * all_weights * seeded;
+               if (z != 0) factor = factor + 2 * z * seeded * l;
+               Tensor grad = exp(x - l.unsqueeze(1)) * factor.unsqueeze(1);
+               if (smooth > 0) {
+                 const Tensor each = share * seeded.unsqueeze(1);
+                 grad = grad - (class_part.defined() ? each * class_part : each);
+               }
+               const Tensor taken = where(b.saved(5), -at, 0.0);
+               grad = scatter_add(grad, 1, b.saved(2).unsqueeze(1), taken.unsqueeze(1));
+               // What is left out may hold NaN, which a weight of 0 would keep.
+               grad = where(gt(abs(row), 0.0).unsqueeze(1), grad, 0.0);
+               b.accumulate(0, cast(grad, b.input_dtype(0)).reshape(b.input_shape(0)));
+             });
   return {.sum = recorded, .weight = weight, .count = count_of(target, options)};
 }
 FIRN_OUT_OF_MEMORY("vocab_parallel_cross_entropy")

@@ -16,6 +16,27 @@ Tensor sum_over_ranks(const Tensor& x, const Group& group);
 /// y + bias, in the dtype of y as linear() adds it; y if there is none.
 Tensor with_bias(const Tensor& y, const Tensor& bias);
 
+/// Throws Error unless the group can exchange x; one rank exchanges nothing.
+inline void require_there(const char* op, const Tensor& x, const Group& group) {
+  FIRN_CHECK(group.size() == 1 || x.device() == group.device(), op,
+             "ranks exchange tensors of one device: use to(), or a group of the other device",
+             "{} is not on {}, as the group is", describe(x), group.device());
+}
+
+/// For layers that are made on the group's device.
+inline void require_device_of(const char* op, Device device, const Group& group) {
+  FIRN_CHECK(device == group.device(), op, "set options.device to that of the group",
+             "the device is {}, and the ranks exchange tensors on {}", device, group.device());
+}
+
+/// Indices i64 of an axis of `all` elements, of which this rank has `rows` from `first` on.
+struct OwnIndices {
+  Tensor at;    ///< among the rank's own; 0 for others', and -1 for what is outside of the axis
+  Tensor here;  ///< bool: the rank has it
+};
+OwnIndices own_indices(const Tensor& index, std::int64_t first, std::int64_t rows,
+                       std::int64_t all);
+
 /// A rank's part of an axis that ranks divide among them: elements [first, last).
 struct AxisPart {
   std::int64_t first = 0, last = 0;

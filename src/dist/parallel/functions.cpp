@@ -14,12 +14,11 @@ using autograd::record;
 
 namespace {
 
-void check_operand(const char* op, const Tensor& x) {
+void check_operand(const char* op, const Tensor& x, const Group& group) {
   require_defined(op, x);
   FIRN_CHECK(is_floating(x.dtype()), op, "cast it to a floating dtype", "{} is not floating",
              describe(x));
-  FIRN_CHECK(x.device().is_cpu(), op, "ranks exchange tensors of the CPU", "{} is not on the CPU",
-             describe(x));
+  require_there(op, x, group);
 }
 
 /// The ranks' parts of the last axis, side by side.
@@ -54,21 +53,21 @@ Tensor sum_over_ranks(const Tensor& x, const Group& group) {
 }
 
 Tensor copy_to_ranks(const Tensor& x, const Group& group) {
-  check_operand("copy_to_ranks", x);
+  check_operand("copy_to_ranks", x, group);
   if (group.size() == 1) return x;
   return record("copy_to_ranks", x.as_strided(x.shape(), x.strides()), {&x}, {},
                 [group](Backward& b) { b.accumulate(0, sum_over_ranks(b.grad(), group)); });
 }
 
 Tensor reduce_from_ranks(const Tensor& x, const Group& group) {
-  check_operand("reduce_from_ranks", x);
+  check_operand("reduce_from_ranks", x, group);
   if (group.size() == 1) return x;
   return record("reduce_from_ranks", sum_over_ranks(x, group), {&x}, {},
                 [](Backward& b) { b.accumulate(0, b.grad()); });
 }
 
 Tensor gather_from_ranks(const Tensor& x, const Group& group) {
-  check_operand("gather_from_ranks", x);
+  check_operand("gather_from_ranks", x, group);
   FIRN_CHECK(x.rank() > 0, "gather_from_ranks", "the ranks' parts form the last axis",
              "{} has no axis", describe(x));
   if (group.size() == 1) return x;
@@ -77,7 +76,7 @@ Tensor gather_from_ranks(const Tensor& x, const Group& group) {
 }
 
 Tensor scatter_to_ranks(const Tensor& x, const Group& group) {
-  check_operand("scatter_to_ranks", x);
+  check_operand("scatter_to_ranks", x, group);
   FIRN_CHECK(x.rank() > 0 && x.shape().back() % group.size() == 0, "scatter_to_ranks",
              "make the last axis a multiple of the ranks",
              "the last axis of {} cannot be divided by {} ranks", describe(x), group.size());

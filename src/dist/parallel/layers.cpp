@@ -6,6 +6,7 @@
 #include "firn/dist/distribute.h"
 #include "firn/dist/parallel/functions.h"
 #include "firn/nn/layers/embedding.h"
+#include "firn/ops/elementwise.h"
 #include "firn/ops/ops.h"
 #include "firn/runtime/kernel_support.h"
 #include "tensor/impl.h"
@@ -24,7 +25,20 @@ std::string sizes(std::int64_t in, std::int64_t out, bool bias, const Group& gro
   return fmt::format("{}, {}{}, {} ranks", in, out, bias ? "" : ", bias = false", group.size());
 }
 
+constexpr const char* kEmbedding = "VocabParallelEmbedding";
+
 }  // namespace
+
+OwnIndices own_indices(const Tensor& index, std::int64_t first, std::int64_t rows,
+                       std::int64_t all) {
+  const auto in = [&index](std::int64_t begin, std::int64_t end) {
+    return logical_and(ge(index, static_cast<double>(begin)), lt(index, static_cast<double>(end)));
+  };
+  OwnIndices out{.at = {}, .here = in(first, first + rows)};
+  const Tensor others = where(in(0, all), zeros_like(index), -1);
+  out.at = where(out.here, index - static_cast<double>(first), others);
+  return out;
+}
 
 Tensor with_bias(const Tensor& y, const Tensor& bias) {
   if (!bias.defined()) return y;
@@ -36,7 +50,7 @@ ColumnParallelLinear::ColumnParallelLinear(const Group& group, std::int64_t in, 
     : group_(group), gather_output_(options.gather_output) {
   const AxisPart part = part_of("ColumnParallelLinear", "out", out, group);
   const nn::Linear whole(in, out,
-                         {.bias = options.bias, .dtype = options.dtype, .device = Device::cpu()});
+                         {.bias = options.bias, .dtype = options.dtype, .device = group.device()});
   weight = divided(whole.weight, 0, part);
   if (options.bias) bias = divided(whole.bias, 0, part);
 }
@@ -56,7 +70,7 @@ RowParallelLinear::RowParallelLinear(const Group& group, std::int64_t in, std::i
     : group_(group), input_is_parallel_(options.input_is_parallel) {
   const AxisPart part = part_of("RowParallelLinear", "in", in, group);
   nn::Linear whole(in, out,
-                   {.bias = options.bias, .dtype = options.dtype, .device = Device::cpu()});
+                   {.bias = options.bias, .dtype = options.dtype, .device = group.device()});
   weight = divided(whole.weight, 1, part);
   bias = whole.bias;
 }
@@ -76,36 +90,36 @@ VocabParallelEmbedding::VocabParallelEmbedding(const Group& group, std::int64_t 
                                                std::int64_t dim, DType dtype)
     : group_(group) {
   const AxisPart part = part_of("VocabParallelEmbedding", "vocab", vocab, group);
-  const nn::Embedding whole(vocab, dim, {.dtype = dtype, .device = Device::cpu()});
+  const nn::Embedding whole(vocab, dim, {.dtype = dtype, .device = group.device()});
   weight = divided(whole.weight, 0, part);
 }
 
+/// On the CPU. A device finds a bad index as embedding() does.
+void VocabParallelEmbedding::check_indices(const Tensor& index) const {
+  if (!index.device().is_cpu() || runtime::dry_run()) return;
+  const std::int64_t vocab = weight.size(0) * group_.size();
+  const auto* const i = index.data<std::int64_t>();
+  for (std::int64_t at = 0; at < index.numel(); ++at)
+    FIRN_CHECK(i[at] >= 0 && i[at] < vocab, kEmbedding,
+               "indices count from 0, over all ranks' rows",
+               "index {} at position {} is outside of [0, {})", i[at], at, vocab);
+}
+
 Tensor VocabParallelEmbedding::forward(const Tensor& index) {
-  constexpr const char* kOp = "VocabParallelEmbedding";
-  require_defined(kOp, index);
-  FIRN_CHECK(
-      (index.dtype() == DType::i64 || index.dtype() == DType::i32) && index.device().is_cpu(), kOp,
-      "give i64 or i32 on the CPU", "{} are no indices", describe(index));
+  require_defined(kEmbedding, index);
+  FIRN_CHECK(index.dtype() == DType::i64 || index.dtype() == DType::i32, kEmbedding,
+             "give i64 or i32", "{} are no indices", describe(index));
   if (group_.size() == 1) return embedding(weight, index);
+  require_there(kEmbedding, index, group_);
   const std::int64_t rows = weight.size(0), first = rows * group_.rank();
   Tensor own, here;
   {
     const NoGrad guard;
     const Tensor numbers = cast(index, DType::i64).contiguous();
-    own = empty(index.shape(), DType::i64, Device::cpu());
-    here = empty(index.shape(), DType::boolean, Device::cpu());
-    if (!runtime::dry_run()) {
-      const auto* from = numbers.data<std::int64_t>();
-      for (std::int64_t i = 0; i < numbers.numel(); ++i) {
-        FIRN_CHECK(from[i] >= 0 && from[i] < rows * group_.size(), kOp,
-                   "indices count from 0, over all ranks' rows",
-                   "index {} at position {} is outside of [0, {})", from[i], i,
-                   rows * group_.size());
-        const bool is_here = from[i] >= first && from[i] < first + rows;
-        here.data<bool>()[i] = is_here;
-        own.data<std::int64_t>()[i] = is_here ? from[i] - first : 0;
-      }
-    }
+    check_indices(numbers);
+    const OwnIndices mine = own_indices(numbers, first, rows, rows * group_.size());
+    own = mine.at;
+    here = mine.here;
   }
   return reduce_from_ranks(where(here.unsqueeze(-1), embedding(weight, own), 0.0), group_);
 }
@@ -121,8 +135,7 @@ ParallelSwiGLU::ParallelSwiGLU(const Group& group, std::int64_t width, std::int6
       up(group, width, hidden, {.bias = options.bias, .dtype = options.dtype}),
       down(group, hidden, width, {.bias = options.bias, .dtype = options.dtype}),
       group_(group) {
-  FIRN_CHECK(options.device.is_cpu(), "ParallelSwiGLU", "ranks exchange tensors of the CPU",
-             "the device is {}", options.device);
+  require_device_of("ParallelSwiGLU", options.device, group);
 }
 
 /// One copy for both projections, so that their gradients are added up over the ranks at once.

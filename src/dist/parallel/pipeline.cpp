@@ -32,7 +32,7 @@ struct Header {
 };
 static_assert(sizeof(Header) == (4 + kMaxRank) * sizeof(std::int64_t));
 
-/// A tensor on its way, and its header as the group sends it.
+/// A tensor on its way, and its header, which travels between the hosts.
 struct Parcel {
   Tensor header = zeros({4 + kMaxRank}, DType::i64, Device::cpu());
   Tensor tensor;
@@ -56,30 +56,30 @@ Parcel packed(const Tensor& t, double loss = 0, double weight = 0) {
 }
 
 /// Memory for the tensor that a header announces.
-void unpack(Parcel& parcel) {
+void unpack(Parcel& parcel, const Group& g) {
   const Header& h = parcel.head();
   Shape shape;
   for (std::int64_t i = 0; i < h.rank; ++i) shape.push_back(h.sizes[i]);
-  parcel.tensor = empty(shape, static_cast<DType>(h.dtype), Device::cpu());
+  parcel.tensor = empty(shape, static_cast<DType>(h.dtype), g.device());
 }
 
 void send(const Group& g, const Parcel& parcel, int to) {
-  g.send(parcel.header, to);
+  g.host().send(parcel.header, to);
   g.send(parcel.tensor, to);
 }
 
 Parcel receive(const Group& g, int from) {
   Parcel out;
-  g.recv(out.header, from);
-  unpack(out);
+  g.host().recv(out.header, from);
+  unpack(out, g);
   g.recv(out.tensor, from);
   return out;
 }
 
 Parcel exchange(const Group& g, const Parcel& parcel, int with) {
   Parcel out;
-  g.send_recv(parcel.header, with, out.header, with);
-  unpack(out);
+  g.host().send_recv(parcel.header, with, out.header, with);
+  unpack(out, g);
   g.send_recv(parcel.tensor, with, out.tensor, with);
   return out;
 }
@@ -99,7 +99,7 @@ void require_alike(const Group& stages, Call call, std::int64_t samples, std::in
   own[0] = static_cast<std::int64_t>(call);
   own[1] = samples;
   own[2] = micro_batch;
-  stages.all_gather(mine, all);
+  stages.host().all_gather(mine, all);
   const auto* const zero = all.view().as<std::int64_t>();
   for (int s = 1; s < stages.size(); ++s) {
     const auto* const of = zero + 3 * s;
@@ -135,6 +135,9 @@ Tensor pass(nn::Module& stage, const Tensor& input, const Group& stages) {
              "return the activation that the next stage takes",
              "stage {} returns {}, which is no floating tensor", stages.rank(),
              output.defined() ? describe(output) : "an undefined tensor");
+  FIRN_CHECK(output.device() == stages.device(), kOp, "move the stage to the group's device",
+             "stage {} returns {}, and the stages exchange tensors on {}", stages.rank(),
+             describe(output), stages.device());
   return output;
 }
 
@@ -143,8 +146,8 @@ Tensor from_last(const Group& stages, const Tensor& t) {
   const int last = stages.size() - 1;
   Parcel parcel;
   if (stages.rank() == last) parcel = packed(t);
-  stages.broadcast(parcel.header, last);
-  if (stages.rank() != last) unpack(parcel);
+  stages.host().broadcast(parcel.header, last);
+  if (stages.rank() != last) unpack(parcel, stages);
   stages.broadcast(parcel.tensor, last);
   return parcel.tensor;
 }

@@ -50,16 +50,15 @@ void require_same(const std::string& op, std::size_t r, const ModelRecord& one,
 }  // namespace
 
 ModelRanks::ModelRanks(std::shared_ptr<const autograd::Peers> peers, int parts,
-                       std::vector<std::uint8_t> divided)
+                       std::vector<std::uint8_t> divided, Device device)
     : peers_(std::move(peers)), parts_(parts) {
   const OwnerScope owner(Owner::optimizer);
   const auto n = static_cast<std::int64_t>(divided.size());
-  divided_ = empty({n}, DType::u8, Device::cpu());
-  whole_ = empty({n}, DType::u8, Device::cpu());
-  for (std::size_t i = 0; i < divided.size(); ++i) {
-    divided_.mutable_view().as<std::uint8_t>()[i] = divided[i];
-    whole_.mutable_view().as<std::uint8_t>()[i] = !divided[i];
-  }
+  divided_ = empty({n}, DType::u8, device);
+  whole_ = empty({n}, DType::u8, device);
+  write_bytes(divided_, divided.data(), divided.size());
+  for (std::uint8_t& d : divided) d = !d;
+  write_bytes(whole_, divided.data(), divided.size());
   constexpr auto bytes = static_cast<std::int64_t>(sizeof(ModelRecord));
   mine_ = zeros({bytes}, DType::u8, Device::cpu());
   all_ = zeros({peers_->size() * bytes}, DType::u8, Device::cpu());

@@ -26,15 +26,17 @@ struct ModelRecord {
 class ModelRanks {
  public:
   /// `peers` are the ranks of one copy of the model: stage after stage, `parts` of each. `divided`
-  /// has 1 for each parameter of which this rank has a part. Allocates what a decision needs.
+  /// has 1 for each parameter of which this rank has a part. `device` is that of the parameters.
+  /// Allocates what a decision needs.
   ModelRanks(std::shared_ptr<const autograd::Peers> peers, int parts,
-             std::vector<std::uint8_t> divided);
+             std::vector<std::uint8_t> divided, Device device);
 
   const autograd::Peers& peers() const noexcept { return *peers_; }
   /// "part 1 of 2 of stage 0 of 3".
   std::string place() const;
-  const Tensor& divided() const noexcept { return divided_; }  ///< u8 [parameters]
-  const Tensor& whole() const noexcept { return whole_; }      ///< the others
+  /// u8 [parameters], on the device.
+  const Tensor& divided() const noexcept { return divided_; }
+  const Tensor& whole() const noexcept { return whole_; }  ///< the others
 
   /// Tells the others, and returns what all have found: each part of a divided parameter counts,
   /// and others once. The same on every rank to the bit, but for the culprit, which is a parameter

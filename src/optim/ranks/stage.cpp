@@ -3,6 +3,7 @@
 #include <span>
 
 #include "autograd/node.h"
+#include "firn/ops/ops.h"
 #include "kernels/optim.h"
 #include "optim/cycle/batch_scope.h"
 #include "optim/impl.h"
@@ -32,8 +33,7 @@ void backward_stage(Optimizer& optimizer, const Tensor& output, const Tensor& gr
   impl.begin_micro_step();
   const auto pass = [&] {
     const Tensor seed = empty({}, DType::f32, store.device());
-    const Tensor sum = zeros({}, DType::f64, store.device());
-    *sum.mutable_view().as<double>() = loss;
+    const Tensor sum = full({}, loss, DType::f64, store.device());
     using Arenas = std::span<const kernels::OptimizerArena>;
     kernels::optim_begin(kernels::pending_seed(store.memory(), impl.policy, seed.mutable_view(),
                                                sum.view(), ConstView{}, weight),

@@ -22,7 +22,9 @@ struct ParallelBlock : nn::Module {
   FIRN_MEMBERS(norm1, norm2, attend, unit, drop)
 
   ParallelBlock(const dist::Group& tp, double p)
-      : attend(tp, 16, 4, {.causal = true, .rope_theta = 100.0}), unit(tp, 16, 24), drop(p) {}
+      : attend(tp, 16, 4, {.causal = true, .rope_theta = 100.0, .device = tp.device()}),
+        unit(tp, 16, 24, {.device = tp.device()}),
+        drop(p) {}
   Tensor forward(const Tensor& x) override {
     const Tensor h = x + drop(attend(norm1(x)));
     return h + drop(unit(norm2(h)));

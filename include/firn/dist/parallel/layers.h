@@ -17,7 +17,7 @@
 // keeps its part. So the same seed gives the same model on any number of ranks, and parameters that
 // are not divided are the same on all; the whole weights exist for a moment. Divided parameters are
 // marked (dist::mark_divided) if there are several ranks, so that distribute(optimizer, mesh)
-// counts all parts in the norm. Parameters are on the CPU. All constructors throw Error as those of
+// counts all parts in the norm. Parameters are on the group's device. All constructors throw Error as those of
 // nn, and, naming the numbers, if the ranks do not divide what they are to divide. All ranks make
 // and call the layers alike, with inputs that are the same on every rank but for those that are
 // said to be parts.
@@ -89,7 +89,7 @@ class VocabParallelEmbedding : public nn::Module {
  public:
   VocabParallelEmbedding(const Group& group, std::int64_t vocab, std::int64_t dim,
                          DType dtype = f32);
-  /// Throws Error for an index outside of [0, vocab).
+  /// Throws Error for an index outside of [0, vocab): on a device when the host next waits for it.
   Tensor forward(const Tensor& index) override;
   std::string extra_repr() const override;
   FIRN_MEMBERS(weight)
@@ -97,12 +97,14 @@ class VocabParallelEmbedding : public nn::Module {
   nn::Parameter weight;  ///< [vocab / ranks, dim]: a part
 
  private:
+  void check_indices(const Tensor& index) const;
+
   Group group_;
 };
 
 /// nn::MultiHeadAttention(width, heads, options) with its heads, and key heads, divided: x [batch,
 /// n, width] -> [batch, n, width], whole on every rank. With dropout each rank draws numbers of its
-/// own (RankNumbers), so results with dropout are not those of one rank. options.device is the CPU.
+/// own (RankNumbers), so results with dropout are not those of one rank. options.device is the group's.
 /// A mask or bias is that of all heads, the same on every rank.
 class ParallelMultiHeadAttention : public nn::ModuleOf<ParallelMultiHeadAttention> {
  public:
@@ -127,7 +129,7 @@ class ParallelMultiHeadAttention : public nn::ModuleOf<ParallelMultiHeadAttentio
 };
 
 /// nn::SwiGLU(width, hidden) with its hidden units divided: x [..., width] -> [..., width], whole
-/// on every rank.
+/// on every rank. options.device is the group's.
 class ParallelSwiGLU : public nn::Module {
  public:
   ParallelSwiGLU(const Group& group, std::int64_t width, std::int64_t hidden,
