@@ -51,7 +51,7 @@ Rows rows_of(const Tensor& target, const Tensor& class_weights, const Tensor& ro
   check_targets(target, classes, ignore_index);
   Tensor counts = ne(target, static_cast<double>(ignore_index));
   const Tensor valid = where(counts, target, zeros_like(target));
-  if (row_weights.defined()) counts = logical_and(counts, row_weights);
+  if (row_weights.defined()) counts = logical_and(counts, ne(row_weights, 0.0));
   const OwnIndices mine = own_indices(valid, own.first, own.size(), classes);
   const Tensor ones = full({target.numel()}, 1, compute, target.device());
   const Tensor w =
